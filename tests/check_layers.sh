@@ -1,0 +1,33 @@
+#!/bin/sh
+# The layer rules of the project, as includes:
+#   apps -> netstack -> {coro, dpdk_glue}; coro -> asm.
+# Only dpdk_glue/ includes rte_*; only netstack/ includes lwip/*; apps/ includes
+# the public headers (coronet/...) alone. Usage: check_layers.sh SOURCE_ROOT
+set -eu
+cd "${1:?usage: check_layers.sh SOURCE_ROOT}"
+bad=0
+
+# refuse PATTERN REASON FOLDER...: no source below FOLDER may include PATTERN.
+refuse() {
+	pattern=$1 reason=$2
+	shift 2
+	for folder in "$@"; do
+		[ -d "$folder" ] || continue
+		found=$(grep -rnE "^[[:space:]]*#[[:space:]]*include[[:space:]]*[<\"]($pattern)" \
+			--include='*.c' --include='*.h' --include='*.S' "$folder" || true)
+		[ -z "$found" ] && continue
+		echo "$found" | sed "s|\$|   <- $reason|"
+		bad=1
+	done
+}
+
+refuse 'rte_' 'only dpdk_glue/ may include DPDK' asm coro netstack apps
+refuse 'lwip/|netif/' 'only netstack/ may include lwIP' asm coro dpdk_glue apps
+refuse 'coro/|coronet/|netstack/|dpdk_glue/|apps/' 'asm/ is the lowest layer' asm
+refuse 'netstack/|dpdk_glue/|apps/|coronet/net' 'coro/ knows nothing of networking' coro
+refuse 'coro/|coronet/|netstack/|apps/' 'dpdk_glue/ knows nothing above it' dpdk_glue
+refuse 'asm/|apps/' 'netstack/ stands on coro/ and dpdk_glue/' netstack
+refuse 'asm/|coro/|dpdk_glue/|netstack/' 'apps/ use the public headers alone' apps
+
+[ "$bad" = 0 ] || exit 1
+echo "layers: ok"
