@@ -167,7 +167,14 @@ void glue_tx(struct glue_port *port, struct glue_frame *frame);
  */
 unsigned glue_tx_flush(struct glue_port *port);
 
+/* Frees a frame, all its segments, or one segment after a split. */
 void glue_frame_free(struct glue_frame *frame);
+
+/*
+ * Makes each segment of a frame a frame of its own, to be freed apart; the
+ * `next` links stay for the caller to walk.
+ */
+void glue_frame_split(struct glue_frame *frame);
 
 /* Frames free in the pool, and its size. */
 unsigned glue_port_frames_free(const struct glue_port *port);

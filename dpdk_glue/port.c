@@ -574,6 +574,18 @@ void glue_frame_free(struct glue_frame *frame)
 	rte_pktmbuf_free(mbuf_of(frame));
 }
 
+void glue_frame_split(struct glue_frame *frame)
+{
+	struct rte_mbuf *next;
+
+	for (struct rte_mbuf *m = mbuf_of(frame); m; m = next) {
+		next = m->next;
+		m->next = NULL;
+		m->nb_segs = 1;
+		m->pkt_len = m->data_len;
+	}
+}
+
 void glue_port_stats(struct glue_port *port, struct glue_port_stats *out)
 {
 	struct rte_eth_stats eth;
