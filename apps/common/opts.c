@@ -12,6 +12,15 @@ const char *opts_version(void)
 	return CORONET_VERSION;
 }
 
+void opts_set_version(const char *program)
+{
+	static char text[80];
+
+	snprintf(text, sizeof(text), "%s (coronet) %s", program,
+		 CORONET_VERSION);
+	argp_program_version = text;
+}
+
 void opts_begin(struct argp_state *state)
 {
 	argp_err_exit_status = OPTS_EXIT_USAGE;

@@ -28,6 +28,10 @@ struct opts_endpoint {
 /* The project's version, "0.1.0". */
 const char *opts_version(void);
 
+/* What --version prints: "coronet-load (coronet) 0.1.0". Before argp_parse().
+ */
+void opts_set_version(const char *program);
+
 /*
  * To be called on ARGP_KEY_INIT: makes a wrong option end with exit status 2,
  * without argp's second line. The program exits with OPTS_EXIT_USAGE when
