@@ -5,390 +5,32 @@
  * one send and one recv; the events of up to BATCH connections come from one
  * epoll_wait. Latency is taken at each answer, not once a batch: a batch of 256
  * takes long enough to matter.
- *
- * A slot is one of the --conns connections. Its place in the array is its
- * number; in cps mode it has one socket after the other.
  */
 #include <argp.h>
 #include <errno.h>
-#include <netinet/tcp.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/prctl.h>
-#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
-#include "apps/common/load_opts.h"
-#include "apps/common/load_stats.h"
 #include "apps/common/payload.h"
 #include "apps/common/report.h"
 #include "apps/common/sys.h"
+#include "apps/epoll_load_priv.h"
 
 #define BATCH	       256
-#define BUF_SIZE       (256u << 10)
-#define BULK_ROUNDS    4 /* sends or recvs of one event, for fairness */
 #define OPENS_A_TURN   64
 #define MAX_CONNECTING 512 /* well below the usual backlog */
 #define SCAN_NS	       (OPTS_NS_PER_S / 10)
 #define SPARE_FILES    16
-#define INTEREST       (EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET)
-#define PEER_IS_DONE   (EPOLLRDHUP | EPOLLHUP | EPOLLERR)
 
-enum slot_state {
-	SLOT_CLOSED,	 /* no socket */
-	SLOT_CONNECTING, /* waits for the handshake */
-	SLOT_READY,	 /* open, nothing asked */
-	SLOT_ASKED,	 /* waits for an answer; in bulk mode, streams */
-};
+struct gen gen = {.cpu = -1};
 
-struct slot {
-	int fd;
-	enum slot_state state;
-	bool again;	   /* in gen.again */
-	bool was_open;	   /* at least once */
-	uint32_t sent;	   /* of this request */
-	uint32_t received; /* of its answer */
-	int64_t begun_ns;  /* where its latency counts from */
-	int64_t since_ns;  /* what it waits for began then: the timeout */
-	int64_t reopen_ns; /* not before, after a failure */
-	uint64_t sent_at;  /* place in the stream, for --verify */
-	uint64_t arrived_at;
-	uint64_t seed;
-	struct load_pace pace;
-};
-
-struct gen {
-	struct load_opts opts;
-	int cpu; /* -1: anywhere */
-	int epoll;
-	struct slot *slots;
-	struct slot **again; /* bulk slots that stopped for fairness alone */
-	uint32_t again_count;
-	uint32_t started; /* slots that were opened for the first time */
-	uint32_t connecting;
-	uint64_t turn; /* the next request of the open loop's even stream */
-	int64_t scan_ns;
-	struct load_stats stats;
-	char to_send[BUF_SIZE];
-	char received[BUF_SIZE];
-};
-
-static struct gen gen = {.cpu = -1};
 static volatile sig_atomic_t stop;
-
-static void slot_go_on(struct slot *slot, int64_t now_ns);
-
-static void slot_close(struct slot *slot)
-{
-	/* Closing takes the socket out of the epoll set. */
-	close(slot->fd);
-	if (slot->state == SLOT_CONNECTING)
-		gen.connecting--;
-	else
-		load_stats_closed(&gen.stats);
-	slot->fd = -1;
-	slot->state = SLOT_CLOSED;
-}
-
-/* A failed slot comes back after a while, but for an idle one: it is missed. */
-static void slot_fail(struct slot *slot, enum load_error kind, int64_t now_ns)
-{
-	load_stats_error(&gen.stats, kind);
-	if (slot->fd >= 0)
-		slot_close(slot);
-	slot->reopen_ns =
-		gen.opts.mode == LOAD_IDLE ? INT64_MAX : now_ns + SCAN_NS;
-}
-
-static bool is_open_loop(void)
-{
-	return gen.opts.rate > 0;
-}
-
-/* The bytes to send next: any, or those that stand at this place. */
-static const char *slot_payload(const struct slot *slot, size_t len)
-{
-	if (gen.opts.verify)
-		payload_fill(gen.to_send, len, slot->seed, slot->sent_at);
-	return gen.to_send;
-}
-
-static size_t at_most(size_t len, size_t limit)
-{
-	return len < limit ? len : limit;
-}
-
-/* Sends what the socket takes of `len` bytes: a count or -errno. */
-static ssize_t slot_send(struct slot *slot, size_t len)
-{
-	ssize_t n;
-
-	len = at_most(len, BUF_SIZE);
-	n = send(slot->fd, slot_payload(slot, len), len, MSG_NOSIGNAL);
-	if (n < 0)
-		return -errno;
-	slot->sent_at += (uint64_t)n;
-	return n;
-}
-
-/* Receives and checks what is there: a count, 0 at the end, or -errno. */
-static ssize_t slot_receive(struct slot *slot)
-{
-	ssize_t n = recv(slot->fd, gen.received, BUF_SIZE, 0);
-
-	if (n < 0)
-		return -errno;
-	if (gen.opts.verify &&
-	    payload_check(gen.received, (size_t)n, slot->seed,
-			  slot->arrived_at) != (size_t)n)
-		return -EBADMSG;
-	slot->arrived_at += (uint64_t)n;
-	return n;
-}
-
-static enum load_error error_of(ssize_t result)
-{
-	if (result == 0)
-		return LOAD_CLOSED;
-	return result == -EBADMSG ? LOAD_VERIFY : load_error_of((int)result);
-}
-
-/* Sends the rest of the request. False when the slot failed. */
-static bool slot_push(struct slot *slot, int64_t now_ns)
-{
-	ssize_t n;
-
-	while (slot->sent < gen.opts.size) {
-		n = slot_send(slot, gen.opts.size - slot->sent);
-		if (n == -EAGAIN)
-			break;
-		if (n < 0) {
-			slot_fail(slot, error_of(n), now_ns);
-			return false;
-		}
-		slot->sent += (uint32_t)n;
-	}
-	return true;
-}
-
-static void slot_ask(struct slot *slot, int64_t begun_ns, int64_t now_ns)
-{
-	slot->state = SLOT_ASKED;
-	slot->sent = 0;
-	slot->received = 0;
-	slot->begun_ns = begun_ns;
-	slot->since_ns = now_ns;
-	slot_push(slot, now_ns);
-}
-
-static void slot_answered(struct slot *slot)
-{
-	int64_t now_ns = sys_now_ns();
-
-	slot->state = SLOT_READY;
-	if (gen.opts.mode != LOAD_IDLE)
-		load_stats_request(&gen.stats, now_ns - slot->begun_ns);
-	if (gen.opts.mode == LOAD_CPS)
-		slot_close(slot);
-	slot_go_on(slot, now_ns);
-}
-
-/* Reads an answer. Stops when it is whole, or when no more is there. */
-static void slot_pull(struct slot *slot, uint32_t events, int64_t now_ns)
-{
-	ssize_t n;
-
-	do {
-		n = slot_receive(slot);
-		if (n == -EAGAIN)
-			return;
-		/* More than was asked for is no echo either. */
-		if (n > 0 && (slot->state != SLOT_ASKED ||
-			      (size_t)n > gen.opts.size - slot->received))
-			n = -EBADMSG;
-		if (n <= 0) {
-			slot_fail(slot, error_of(n), now_ns);
-			return;
-		}
-		slot->received += (uint32_t)n;
-		if (slot->received == gen.opts.size) {
-			slot_answered(slot);
-			/* That may have been the last of this socket. */
-			if (gen.opts.mode == LOAD_CPS || slot->fd < 0)
-				return;
-		}
-		/* A short read is the edge, unless the end hides behind it. */
-	} while (n == BUF_SIZE || (events & PEER_IS_DONE));
-}
-
-static void bulk_again(struct slot *slot)
-{
-	if (slot->again)
-		return;
-	slot->again = true;
-	gen.again[gen.again_count++] = slot;
-}
-
-/* Streams both ways, a bounded number of rounds. */
-static void slot_stream(struct slot *slot, int64_t now_ns)
-{
-	bool can_send = true, can_receive = true;
-	ssize_t n;
-	int round;
-
-	for (round = 0; round < BULK_ROUNDS; round++) {
-		if (can_receive) {
-			n = slot_receive(slot);
-			can_receive = n > 0;
-			if (n <= 0 && n != -EAGAIN)
-				goto fail;
-			if (n > 0) {
-				load_stats_bytes(&gen.stats, (uint64_t)n);
-				slot->since_ns = now_ns;
-			}
-		}
-		if (can_send) {
-			n = slot_send(slot, gen.opts.size);
-			can_send = n > 0;
-			if (n < 0 && n != -EAGAIN)
-				goto fail;
-		}
-		if (!can_receive && !can_send)
-			return;
-	}
-	bulk_again(slot);
-	return;
-fail:
-	slot_fail(slot, error_of(n), now_ns);
-}
-
-/* The handshake is done. */
-static void slot_opened(struct slot *slot, int64_t now_ns)
-{
-	gen.connecting--;
-	slot->state = SLOT_READY;
-	slot->arrived_at = slot->sent_at;
-	load_stats_opened(&gen.stats, now_ns - slot->since_ns);
-	if (is_open_loop() && !slot->was_open && gen.opts.mode != LOAD_CPS)
-		load_pace_start(&slot->pace, &gen.stats,
-				(uint32_t)(slot - gen.slots), now_ns);
-	if (gen.opts.mode == LOAD_CPS)
-		slot_ask(slot, slot->begun_ns, now_ns);
-	else if (gen.opts.mode == LOAD_IDLE && gen.opts.verify)
-		slot_ask(slot, now_ns, now_ns);
-	else
-		slot_go_on(slot, now_ns);
-	slot->was_open = true;
-}
-
-/* A socket on its way to the target: its number or -errno. */
-static int start_connect(void)
-{
-	int type = SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC;
-	const struct opts_endpoint *to = &gen.opts.target;
-	const struct sockaddr *addr = (const struct sockaddr *)&to->addr;
-	int fd = socket(addr->sa_family, type, 0);
-	int on = 1, err;
-
-	if (fd < 0)
-		return -errno;
-	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-	if (connect(fd, addr, to->addr_len) && errno != EINPROGRESS) {
-		err = -errno;
-		close(fd);
-		return err;
-	}
-	return fd;
-}
-
-static void slot_open(struct slot *slot, int64_t begun_ns, int64_t now_ns)
-{
-	struct epoll_event event = {.events = INTEREST, .data.ptr = slot};
-
-	slot->begun_ns = begun_ns;
-	slot->since_ns = now_ns;
-	slot->fd = start_connect();
-	if (slot->fd < 0) {
-		slot_fail(slot, error_of(slot->fd), now_ns);
-		return;
-	}
-	slot->state = SLOT_CONNECTING;
-	gen.connecting++;
-	if (epoll_ctl(gen.epoll, EPOLL_CTL_ADD, slot->fd, &event))
-		slot_fail(slot, load_error_of(-errno), now_ns);
-}
-
-/*
- * What a slot does when it waits for nothing: in the closed loop its next
- * request, in the open loop the one that is due. Connecting is part of a
- * request in cps mode only.
- */
-static void slot_go_on(struct slot *slot, int64_t now_ns)
-{
-	int64_t begun_ns = now_ns;
-
-	if (gen.opts.mode == LOAD_BULK) {
-		slot->state = SLOT_ASKED;
-		slot->since_ns = now_ns;
-		slot_stream(slot, now_ns);
-		return;
-	}
-	if (gen.opts.mode == LOAD_IDLE)
-		return;
-	if (is_open_loop()) {
-		begun_ns = load_pace_due(&slot->pace);
-		if (begun_ns > now_ns)
-			return;
-		load_pace_sent(&slot->pace);
-	}
-	if (gen.opts.mode == LOAD_CPS)
-		slot_open(slot, begun_ns, now_ns);
-	else
-		slot_ask(slot, begun_ns, now_ns);
-}
-
-static int socket_error(int fd)
-{
-	socklen_t len = sizeof(int);
-	int err = 0;
-
-	if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &err, &len))
-		err = errno;
-	return -err;
-}
-
-static void slot_event(struct slot *slot, uint32_t events)
-{
-	int64_t now_ns = sys_now_ns();
-
-	switch (slot->state) {
-	case SLOT_CLOSED:
-		return;
-	case SLOT_CONNECTING:
-		if (events & EPOLLERR)
-			slot_fail(slot, load_error_of(socket_error(slot->fd)),
-				  now_ns);
-		else if (events & EPOLLOUT)
-			slot_opened(slot, now_ns);
-		return;
-	case SLOT_READY:
-	case SLOT_ASKED:
-		if (gen.opts.mode == LOAD_BULK) {
-			slot_stream(slot, now_ns);
-			return;
-		}
-		if (slot->sent < gen.opts.size && slot->state == SLOT_ASKED &&
-		    !slot_push(slot, now_ns))
-			return;
-		if (events & (EPOLLIN | PEER_IS_DONE))
-			slot_pull(slot, events, now_ns);
-		return;
-	}
-}
 
 /* The first opening of each slot, as the ramp and the handshakes allow. */
 static void open_slots(int64_t now_ns)
@@ -598,7 +240,7 @@ static int set_up(void)
 		gen.slots[i].fd = -1;
 		gen.slots[i].seed = payload_seed(i);
 	}
-	payload_fill(gen.to_send, BUF_SIZE, 0, 0);
+	payload_fill(gen.to_send, LOAD_BUF_SIZE, 0, 0);
 	/* The open loop wants its waits to end on time. */
 	prctl(PR_SET_TIMERSLACK, 1);
 	return 0;
