@@ -3,16 +3,14 @@
  */
 #include <argp.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include <coronet/net.h>
 
-const char *argp_program_version = "coronet-echo " CORONET_VERSION;
+#include "apps/common/opts.h"
 
 struct echo_opts {
 	struct net_opts net;
-	long port;
+	uint16_t port;
 };
 
 static void echo(struct net_conn *conn, void *arg)
@@ -27,25 +25,18 @@ static void echo(struct net_conn *conn, void *arg)
 static error_t parse_key(int key, char *arg, struct argp_state *state)
 {
 	struct echo_opts *opts = state->input;
-	char *end;
 
 	switch (key) {
 	case ARGP_KEY_INIT:
+		opts_begin(state);
 		state->child_inputs[0] = &opts->net;
 		return 0;
 	case 'p':
-		opts->port = strtol(arg, &end, 10);
-		if (end == arg || *end || opts->port < 1 || opts->port > 65535)
-			argp_failure(state, 2, 0,
-				     "--port '%s': expected a number from 1 to "
-				     "65535, as in --port 7777",
-				     arg);
+		opts->port = (uint16_t)opts_number(state, "--port", arg, 1,
+						   65535, "--port 7777");
 		return 0;
 	case ARGP_KEY_ARG:
-		argp_failure(state, 2, 0,
-			     "'%s': expected options only; --help lists them",
-			     arg);
-		return 0;
+		opts_refuse_argument(state, arg);
 	default:
 		return ARGP_ERR_UNKNOWN;
 	}
@@ -71,15 +62,17 @@ int main(int argc, char **argv)
 	struct net_stack *stack;
 	int err;
 
+	opts_set_version("coronet-echo");
 	net_opts_init(&opts.net);
 	err = net_parse_args(&argp, argc, argv, &opts.net, &opts);
 	if (err == 0)
 		err = net_stack_open(&opts.net, &stack);
 	if (err < 0) {
-		fprintf(stderr, "coronet-echo: %s\n", opts.net.error);
+		if (opts.net.error[0])
+			fprintf(stderr, "coronet-echo: %s\n", opts.net.error);
 		return net_exit_status(err);
 	}
 	return net_exit_status(
-		net_serve(stack, &net_addr_any((uint16_t)opts.port), echo,
+		net_serve(stack, &net_addr_any(opts.port), echo,
 			  NULL));
 }

@@ -370,37 +370,58 @@ static bool stuck(const struct tcp_pcb *pcb)
 	return !pcb->unacked && !pcb->unsent;
 }
 
+/* Room in the send buffer, in bytes and in pbufs. */
+static size_t room(const struct tcp_pcb *pcb)
+{
+	if (pcb->snd_queuelen >= TCP_SND_QUEUELEN - 64)
+		return 0;
+	return LWIP_MIN(pcb->snd_buf, 0xffffu);
+}
+
+long net_writable(struct net_conn *conn)
+{
+	for (;;) {
+		int err = writable_error(conn);
+		size_t n;
+
+		if (err < 0)
+			return err;
+		n = room(&conn->pcb);
+		if (n)
+			return (long)n;
+		net_conn_queue_output(conn);
+		err = net_conn_wait(conn, &conn->writer, conn->write_deadline);
+		if (err < 0)
+			return err;
+	}
+}
+
 long net_send(struct net_conn *conn, const void *buf, size_t len)
 {
 	if (len == 0)
 		return writable_error(conn);
 	for (;;) {
-		int err = writable_error(conn);
-		size_t part = len;
+		long n = net_writable(conn);
+		err_t err;
 
-		if (err < 0)
-			return err;
-		if (part > conn->pcb.snd_buf)
-			part = conn->pcb.snd_buf;
-		if (part > 0xffff)
-			part = 0xffff;
-		if (part) {
-			err_t rc = tcp_write(&conn->pcb, buf, (u16_t)part,
-					     TCP_WRITE_FLAG_COPY);
-
-			if (rc == ERR_OK) {
-				net_conn_queue_output(conn);
-				return (long)part;
-			}
-			if (rc != ERR_MEM)
-				return -EPIPE;
-			if (stuck(&conn->pcb))
-				return -ENOMEM;
+		if (n < 0)
+			return n;
+		if ((size_t)n > len)
+			n = (long)len;
+		err = tcp_write(&conn->pcb, buf, (u16_t)n,
+				TCP_WRITE_FLAG_COPY);
+		if (err == ERR_OK) {
+			net_conn_queue_output(conn);
+			return n;
 		}
+		if (err != ERR_MEM)
+			return -EPIPE;
+		if (stuck(&conn->pcb))
+			return -ENOMEM;
 		net_conn_queue_output(conn);
-		err = net_conn_wait(conn, &conn->writer, conn->write_deadline);
-		if (err < 0)
-			return err;
+		n = net_conn_wait(conn, &conn->writer, conn->write_deadline);
+		if (n < 0)
+			return n;
 	}
 }
 

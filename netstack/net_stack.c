@@ -333,9 +333,12 @@ static void idle(struct net_stack *stack, unsigned work)
 
 static void run_round(struct net_stack *stack)
 {
+	int64_t now_ns = glue_now_ns();
 	unsigned work;
 
-	stack->now_ns = glue_now_ns();
+	if (stack->empty_rounds == 0)
+		stack->stats.busy_ns += now_ns - stack->now_ns;
+	stack->now_ns = now_ns;
 	work = net_eth_rx();
 	work += coro_sched_round(stack->sched);
 	net_output_all();

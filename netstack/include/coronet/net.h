@@ -152,6 +152,7 @@ struct net_stats {
 	uint64_t accepted, dialed, closed, reset, timed_out;
 	uint64_t no_memory;	/* allocations refused, any kind */
 	uint64_t backlog_drops; /* SYNs dropped: backlog full */
+	int64_t busy_ns;	/* time spent in rounds that found work */
 	unsigned conns;		/* TCP control blocks now */
 	unsigned frames_free, frames;
 };
@@ -247,6 +248,12 @@ long net_recv_full(struct net_conn *conn, void *buf, size_t len);
  * when the connection is closed; -ECONNRESET; -ENOMEM.
  */
 long net_send(struct net_conn *conn, const void *buf, size_t len);
+
+/*
+ * Blocks until net_send() would take something without blocking: how many
+ * bytes at most, or an error as net_send() gives it.
+ */
+long net_writable(struct net_conn *conn);
 
 /* All of them: returns len or an error. */
 long net_send_all(struct net_conn *conn, const void *buf, size_t len);
