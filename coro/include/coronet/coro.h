@@ -29,6 +29,8 @@
 extern "C" {
 #endif
 
+#pragma GCC visibility push(default)
+
 #define CORO_FOREVER INT64_MAX /* a time that never comes */
 
 struct coro;
@@ -58,7 +60,7 @@ struct coro_attr {
 struct coro_sched_attr {
 	int64_t (*clock_ns)(void *ctx); /* monotonic; NULL: CLOCK_MONOTONIC */
 	void *clock_ctx;		/* borrowed, given to clock_ns */
-	size_t stack_size;    /* of a shared stack; 0: 256 KiB; 16 KiB..1 GiB */
+	size_t stack_size;    /* of a shared stack; 0: 256 KiB; 16 KiB..4 MiB */
 	unsigned stack_count; /* shared stacks; 0: 64; at most 1024 */
 	bool no_overflow_report; /* don't install the SIGSEGV handler that says
 				    which coroutine overflowed its stack */
@@ -182,6 +184,123 @@ void coro_detach(struct coro *co);
 int64_t coro_deadline_set(int64_t deadline_ns);
 int64_t coro_deadline(void);
 
+/* End the running coroutine as if its body had returned result. */
+void coro_exit(void *result) __attribute__((noreturn));
+
+/*
+ * Run fn(arg) when the coroutine ends, in whatever way; the last pushed first.
+ * It runs in the coroutine, may use its locals, and can't block (-ECANCELED).
+ * Pop takes the last pushed off, and runs it if asked.
+ * Returns 0, -ENOMEM, -EPERM (outside); pop: -ENOENT (there is none).
+ */
+int coro_cleanup_push(void (*fn)(void *arg), void *arg);
+int coro_cleanup_pop(bool run);
+
+/*
+ * Coroutine-local storage. A key is the process's; each coroutine has its own
+ * value for it, NULL at first. The destructor (or NULL) gets a value that isn't
+ * NULL when its coroutine ends, after the cleanups. Delete a key when no
+ * coroutine holds a value for it. Returns 0, -EAGAIN (256 keys in use),
+ * -ENOMEM, -EINVAL (no such key), -EPERM (outside).
+ */
+int coro_key_create(void (*destructor)(void *value), unsigned *key);
+int coro_key_delete(unsigned key);
+int coro_local_set(unsigned key, void *value);
+void *coro_local_get(unsigned key);
+
+/* coro_park_until() under a name of the caller's (static storage), which dumps
+ * and reports show as the place where the coroutine waits. */
+int coro_park_at(const char *where, int64_t deadline_ns);
+
+/* What attr.name said; valid while the coroutine's scheduler is open and no
+ * coroutine of a new name has been created. */
+const char *coro_name(const struct coro *co);
+
+/* ---- the asymmetric core: resuming by hand, values both ways ---- */
+
+enum coro_status {
+	CORO_DEAD,	/* its body has returned */
+	CORO_READY,	/* may run: not started, or in the run queue */
+	CORO_RUNNING,	/* runs, or has resumed another that does */
+	CORO_SUSPENDED, /* in coro_suspend() or a blocking call */
+};
+
+struct coro_pair { /* private: two registers */
+	void *value;
+	long err;
+};
+
+struct coro_pair coro_resume_pair(struct coro *co, void *in);
+struct coro_pair coro_suspend_pair(void *out);
+
+/*
+ * Create a coroutine that nobody runs yet: coro_resume() it, or coro_start()
+ * it to let the scheduler. As coro_spawn() otherwise. The handle is the
+ * caller's: coro_destroy() it.
+ */
+int coro_create(struct coro_sched *s, const struct coro_attr *attr, coro_fn fn,
+		struct coro **out);
+
+/*
+ * Run co until it suspends or ends. in: becomes its body's argument the first
+ * time, then what its coro_suspend() gives. *out (may be NULL): what it
+ * suspended with, or returned. From anywhere, nested to any depth.
+ *
+ * If co blocks meanwhile, it waits for the scheduler and the caller waits for
+ * it, as if it had blocked itself; but a thread can't: -EAGAIN at once.
+ *
+ * Returns 0; -EAGAIN also when co was destroyed while it blocked; -ESRCH (it
+ * has ended); -EBUSY (it runs, is queued, or blocks); -EPERM (foreign thread);
+ * -ENOMEM.
+ */
+static inline int coro_resume(struct coro *co, void *in, void **out)
+{
+	struct coro_pair pair = coro_resume_pair(co, in);
+
+	if (pair.err == 0 && out != NULL)
+		*out = pair.value;
+	return (int)pair.err;
+}
+
+/*
+ * Go back to the one that resumed us, which gets out; *in (may be NULL) is what
+ * the next resume gives. A coroutine the scheduler runs goes back to it.
+ * Returns 0, -EPERM (outside), -ECANCELED (in a cleanup), -ENOMEM.
+ */
+static inline int coro_suspend(void *out, void **in)
+{
+	struct coro_pair pair = coro_suspend_pair(out);
+
+	if (pair.err == 0 && in != NULL)
+		*in = pair.value;
+	return (int)pair.err;
+}
+
+/* Let the scheduler run a coroutine that coro_create() or coro_reset() made
+ * (its argument is arg), or one that suspended (its coro_suspend() gives arg).
+ * Returns 0, -EBUSY, -ESRCH, -EPERM. */
+int coro_start(struct coro *co, void *arg);
+
+enum coro_status coro_status(const struct coro *co);
+
+/* Make an ended coroutine new again, of the same attributes, to run fn.
+ * Returns 0, -EBUSY (it hasn't ended), -EINVAL (no handle), -ENOMEM. */
+int coro_reset(struct coro *co, coro_fn fn);
+
+/*
+ * End a coroutine wherever it waits and give its handle back, if there is one.
+ * Its cleanups and local destructors run, in it, now. Returns 0, -EBUSY (it
+ * runs, has resumed another, or is being joined), -EPERM (foreign thread),
+ * -ENOMEM (no room to run the cleanups; nothing changed).
+ */
+int coro_destroy(struct coro *co);
+
+/* Is the caller in a coroutine? */
+static inline bool coro_inside(void)
+{
+	return coro_self() != NULL;
+}
+
 /* ---- timers: usable without coroutines ---- */
 
 /*
@@ -209,6 +328,8 @@ void coro_timer_arm(struct coro_sched *s, struct coro_timer *t,
 /* True if it was armed. */
 bool coro_timer_cancel(struct coro_sched *s, struct coro_timer *t);
 bool coro_timer_armed(const struct coro_timer *t);
+
+#pragma GCC visibility pop
 
 #ifdef __cplusplus
 }
