@@ -304,8 +304,9 @@ ctx_switch:
 	CONFLICT ctx_conflict_avx512, LOOP512, NOTHING
 
 /*
- * Where a new context begins: rbx = entry, rax = the value it is resumed with,
- * rsp 64-aligned. The unwinder stops here; it looks up the return address less
+ * Where a new context begins: rbx = begin, r12 = end, rax = the value it is
+ * resumed with, rsp 64-aligned. The body's own frame comes next: what a
+ * trampoline in C would keep here would be copied at every conflict. The unwinder stops here; it looks up the return address less
  * one, so the nop before the label belongs to the function.
  */
 	.balign 64
@@ -321,6 +322,10 @@ ctx_entry:
 	mov	rdi, rax
 	xor	ebp, ebp
 	call	rbx
+	mov	rdi, rdx
+	call	rax
+	mov	rdi, rax
+	call	r12
 	ud2
 	.cfi_endproc
 	.size	ctx_entry, . - ctx_entry

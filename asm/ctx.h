@@ -44,6 +44,7 @@
  */
 #define CTX_FRAME_MXCSR 0
 #define CTX_FRAME_X87CW 4
+#define CTX_FRAME_R12	32
 #define CTX_FRAME_RBX	40
 #define CTX_FRAME_RBP	48
 #define CTX_FRAME_RIP	56
@@ -106,13 +107,21 @@ enum ctx_isa {
 struct ctx_pair ctx_switch(struct ctx *from, struct ctx *to, long value,
 			   long err);
 
+/* What begin() tells ctx_entry to call: rax and rdx. */
+struct ctx_start {
+	void *(*fn)(void *arg);
+	void *arg;
+};
+
 /*
  * Write the first frame of a context at frame (64 bytes, 64-aligned, or the
  * copy of such a place in a save buffer). When resumed with value v it calls
- * entry(v), which must not return. stack gives the FP control words.
+ * begin(v), then what that says, then end() with what this returned; end must
+ * not return. stack gives the FP control words.
  */
 void ctx_frame_init(void *frame, const struct ctx_stack *stack,
-		    void (*entry)(void *value));
+		    struct ctx_start (*begin)(void *value),
+		    void (*end)(void *result));
 
 /* Read the calling thread's FP control words into the stack's defaults. */
 void ctx_fp_read(struct ctx_stack *stack);

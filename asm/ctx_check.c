@@ -21,6 +21,7 @@ static_assert(offsetof(struct ctx_stack, resize) == CTX_STACK_RESIZE,
 static_assert(offsetof(struct ctx_stack, mxcsr) == CTX_STACK_MXCSR, "layout");
 static_assert(offsetof(struct ctx_stack, x87cw) == CTX_STACK_X87CW, "layout");
 static_assert(sizeof(struct ctx_pair) == 16, "returned in rax and rdx");
+static_assert(sizeof(struct ctx_start) == 16, "returned in rax and rdx");
 
 /* In ctx.S: a copy loop for each instruction set, and the one in use. */
 extern const char ctx_conflict_sse2[], ctx_conflict_avx2[],
@@ -81,7 +82,8 @@ const char *ctx_isa_name(enum ctx_isa isa)
 }
 
 void ctx_frame_init(void *frame, const struct ctx_stack *stack,
-		    void (*entry)(void *value))
+		    struct ctx_start (*begin)(void *value),
+		    void (*end)(void *result))
 {
 	char *f = frame;
 	uint64_t fp = stack->mxcsr | (uint64_t)stack->x87cw << 32;
@@ -89,7 +91,8 @@ void ctx_frame_init(void *frame, const struct ctx_stack *stack,
 
 	memset(f, 0, CTX_FRAME_SIZE);
 	memcpy(f + CTX_FRAME_MXCSR, &fp, sizeof(fp));
-	memcpy(f + CTX_FRAME_RBX, &entry, sizeof(entry));
+	memcpy(f + CTX_FRAME_RBX, &begin, sizeof(begin));
+	memcpy(f + CTX_FRAME_R12, &end, sizeof(end));
 	memcpy(f + CTX_FRAME_RIP, &rip, sizeof(rip));
 }
 

@@ -133,7 +133,7 @@ int coro_reset(struct coro *co, coro_fn fn)
 /* ---- destruction ---- */
 
 /* What a destroyed coroutine resumes in: below its last frame, on its stack. */
-static void end_here(void *value)
+static struct ctx_start end_here(void *value)
 {
 	struct coro_sched *s = coro_tls_sched;
 
@@ -163,7 +163,7 @@ static int inject_end(struct coro_sched *s, struct coro *co)
 		co->ctx.save_cap = cap;
 		frame = save;
 	}
-	ctx_frame_init(frame, co->ctx.stack, end_here);
+	ctx_frame_init(frame, co->ctx.stack, end_here, NULL);
 	co->ctx.sp = low - CTX_FRAME_SIZE;
 	return 0;
 }

@@ -696,17 +696,21 @@ void coro_exit(void *result)
 	coro_exit_now(coro_tls_sched, co, result);
 }
 
-static void body(void *arg)
+/* The first that runs on a new coroutine's stack; the body is next. */
+static struct ctx_start begin(void *arg)
 {
-	struct coro_sched *s = coro_tls_sched;
-	struct coro *co = s->cur;
-	coro_fn fn = co->fn;
+	struct coro *co = coro_tls_sched->cur;
 
 #if CORO_ASAN
 	__sanitizer_finish_switch_fiber(NULL, NULL, NULL);
 #endif
 	co->ctx.flags2 |= CORO_F2_STARTED;
-	coro_exit_now(s, co, fn(arg));
+	return (struct ctx_start){ co->fn, arg };
+}
+
+static void end(void *result)
+{
+	coro_exit_now(coro_tls_sched, coro_tls_sched->cur, result);
 }
 
 /* Put co before its beginning. */
@@ -980,7 +984,7 @@ int coro_sched_open(const struct coro_sched_attr *attr, struct coro_sched **out)
 	s->measure = a->measure_stacks;
 	s->errno_p = &errno;
 	main_init(s);
-	ctx_frame_init(s->first_frame, &s->main_stack.ctx, body);
+	ctx_frame_init(s->first_frame, &s->main_stack.ctx, begin, end);
 	s->ring = malloc(RING_FIRST * sizeof(*s->ring));
 	s->mask = RING_FIRST - 1;
 	err = -ENOMEM;
