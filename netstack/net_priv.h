@@ -132,6 +132,7 @@ void *net_conn_alloc(void);
 void net_conn_pcb_freed(struct net_conn *conn);
 
 void net_conn_put(struct net_conn *conn);
+void net_conn_drop_received(struct net_conn *conn);
 void net_conn_queue_output(struct net_conn *conn);
 void net_output_all(void);
 int net_conn_wait(struct net_conn *conn, struct coro **slot,
