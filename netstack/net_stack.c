@@ -115,6 +115,7 @@ int net_stack_open(struct net_opts *opts, struct net_stack **out)
 	if (err < 0)
 		goto stop_dpdk;
 	coro_sched_advance(stack->sched, stack->now_ns);
+	net_timers_set_clock();
 	err = net_isn_init();
 	if (err < 0)
 		goto close_sched;
@@ -348,6 +349,7 @@ void net_stack_round(struct net_stack *stack)
 	if (stack->empty_rounds == 0)
 		stack->stats.busy_ns += now_ns - stack->now_ns;
 	stack->now_ns = now_ns;
+	net_timers_set_clock();
 	work = net_eth_rx();
 	work += coro_sched_round(stack->sched);
 	net_output_all();
