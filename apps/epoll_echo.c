@@ -42,7 +42,6 @@
 
 struct conn {
 	int fd;
-	bool at_end;   /* the peer has sent its last byte */
 	bool shut;     /* draining: so have we */
 	bool again;    /* in the worker's list of the same name */
 	uint32_t from; /* what is kept: kept[from] to kept[to - 1] */
@@ -58,7 +57,7 @@ struct worker {
 	int index;
 	int listener;
 	int epoll;
-	bool accepting; /* false: out of files, the listener is off */
+	int64_t retry_ns; /* out of files: the listener is off until then */
 	bool draining;
 	struct conn *conns;
 	struct conn *again; /* stopped for fairness alone */
@@ -151,7 +150,9 @@ static int conn_flush(struct conn *conn)
 
 /*
  * Echoes what is there. Returns 1 when more may be, which is then to be asked
- * for again; 0 when the next event will tell; -errno when the connection broke.
+ * for again; 0 when the next event will tell; -errno when the connection broke,
+ * or has come to its end: nothing is owed then, as nothing is kept while
+ * reading.
  */
 static int conn_echo(struct worker *worker, struct conn *conn, uint32_t events)
 {
@@ -162,10 +163,8 @@ static int conn_echo(struct worker *worker, struct conn *conn, uint32_t events)
 		n = recv(conn->fd, worker->buf, BUF_SIZE, 0);
 		if (n < 0)
 			return errno == EAGAIN ? 0 : -errno;
-		if (n == 0) {
-			conn->at_end = true;
-			return 0;
-		}
+		if (n == 0)
+			return -ESHUTDOWN;
 		/* After our own end nothing can be sent: it is let go. */
 		if (!conn->shut) {
 			err = conn_send(conn, worker->buf, (uint32_t)n);
@@ -185,15 +184,12 @@ static void conn_go_on(struct worker *worker, struct conn *conn,
 {
 	int result = 0;
 
-	if (conn->kept) {
+	if (conn->kept)
 		result = conn_flush(conn);
-		/* Reading was put off: what arrived made its edge long ago. */
-		events |= EPOLLIN | EPOLLRDHUP;
-	}
-	if (result == 0 && !conn->kept && !conn->at_end &&
-	    (events & (EPOLLIN | PEER_IS_DONE)))
+	/* What came while something was kept is in these events as well. */
+	if (result == 0 && !conn->kept && (events & (EPOLLIN | PEER_IS_DONE)))
 		result = conn_echo(worker, conn, events);
-	if (result < 0 || (conn->at_end && !conn->kept)) {
+	if (result < 0) {
 		conn_free(worker, conn);
 		return;
 	}
@@ -248,7 +244,7 @@ static void set_accepting(struct worker *worker, bool on)
 	struct epoll_event event = {.events = on ? EPOLLIN : 0,
 				    .data.ptr = &listener_mark};
 
-	worker->accepting = on;
+	worker->retry_ns = on ? 0 : sys_now_ns() + NO_FILES_MS * 1000000ll;
 	epoll_ctl(worker->epoll, EPOLL_CTL_MOD, worker->listener, &event);
 }
 
@@ -306,7 +302,7 @@ static int time_to_wait(const struct worker *worker, int64_t drain_end_ns)
 		left_ms = (drain_end_ns - sys_now_ns()) / 1000000;
 		return left_ms > 0 ? (int)left_ms : 0;
 	}
-	return worker->accepting ? -1 : NO_FILES_MS;
+	return worker->retry_ns ? NO_FILES_MS : -1;
 }
 
 static void take_events(struct worker *worker, int wait_ms)
@@ -342,7 +338,8 @@ static void serve(struct worker *worker)
 			break;
 		take_events(worker, wait_ms);
 		go_on_again(worker);
-		if (!worker->accepting && !worker->draining)
+		if (worker->retry_ns && !worker->draining &&
+		    sys_now_ns() >= worker->retry_ns)
 			set_accepting(worker, true);
 		if (worker->draining && drain_end_ns == INT64_MAX)
 			drain_end_ns = sys_now_ns() + DRAIN_MS * 1000000ll;
@@ -418,7 +415,6 @@ static int worker_init(struct worker *worker, int index)
 	struct epoll_event event = {.events = EPOLLIN};
 
 	worker->index = index;
-	worker->accepting = true;
 	worker->epoll = -1;
 	worker->listener = open_listener(index == 0);
 	if (worker->listener < 0)

@@ -6,6 +6,7 @@ short and bounded; every process is ended by the test that started it.
 """
 
 import contextlib
+import fcntl
 import json
 import os
 import random
@@ -15,6 +16,7 @@ import socket
 import struct
 import subprocess
 import sys
+import termios
 import threading
 import time
 import unittest
@@ -32,6 +34,7 @@ class Server:
 
         self.addr = addr
         self.expected_status = 0
+        self.told_to_end = False
         self.process = subprocess.Popen(
             [ECHO, "--addr", addr, "--port", "0", *options],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
@@ -45,7 +48,8 @@ class Server:
     def __exit__(self, kind, *_):
         """Whatever the test did to it, it must still end in order."""
         with self.process:
-            if self.process.poll() is None:
+            # A second signal would cut its draining short.
+            if self.process.poll() is None and not self.told_to_end:
                 self.process.terminate()
             try:
                 status = self.process.wait(TIMEOUT)
@@ -62,7 +66,13 @@ class Server:
         return sock
 
     def signal(self, number=signal.SIGTERM):
+        self.told_to_end |= number in (signal.SIGTERM, signal.SIGINT)
         self.process.send_signal(number)
+
+    def cpu_seconds(self):
+        with open(f"/proc/{self.process.pid}/stat", encoding="ascii") as file:
+            fields = file.read().rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def resident_kib(self):
         with open(f"/proc/{self.process.pid}/status",
@@ -143,6 +153,7 @@ class Echo(unittest.TestCase):
 
     def test_announces_where_it_listens(self):
         with Server() as server:
+            self.assertGreater(server.port, 0)
             self.assertEqual(server.line,
                              f"listening on 127.0.0.1:{server.port}\n")
 
@@ -237,6 +248,10 @@ class Echo(unittest.TestCase):
             socks = [stack.enter_context(server.connect())
                      for _ in range(60)]
             self.assert_echoes(socks[0])
+            # It waits for files, and does not burn a core meanwhile.
+            before = server.cpu_seconds()
+            time.sleep(0.5)
+            self.assertLess(server.cpu_seconds() - before, 0.1)
             socks[-1].sendall(b"later")
             for sock in socks[:50]:
                 sock.close()
@@ -284,8 +299,8 @@ class Echo(unittest.TestCase):
                 server.signal(number)
                 self.assertEqual(server.process.wait(TIMEOUT), 0)
 
-    def test_draining_echoes_what_was_sent_and_says_goodbye(self):
-        data = random.Random(3).randbytes(4 << 20)
+    def test_draining_echoes_what_has_arrived_and_says_goodbye(self):
+        data = random.Random(3).randbytes(16 << 20)
         with Server() as server, server.connect() as sock, \
                 server.connect() as idle:
             self.assert_echoes(idle)
@@ -294,16 +309,42 @@ class Echo(unittest.TestCase):
             with contextlib.suppress(TimeoutError):
                 while sent < len(data):
                     sent += sock.send(data[sent:])
+            left = fcntl.ioctl(sock, termios.TIOCOUTQ, bytes(4))
+            arrived = sent - int.from_bytes(left, sys.byteorder)
             server.signal()
             self.assertEqual(receive_all(idle), b"")
             idle.close()
             sock.settimeout(TIMEOUT)
             back = receive_all(sock)
             self.assertTrue(back == data[:len(back)])
-            self.assertEqual(len(back), sent)
+            self.assertGreater(arrived, 1 << 20)
+            self.assertGreaterEqual(len(back), arrived)
             with self.assertRaises(ConnectionRefusedError):
                 server.connect()
             sock.close()
+            self.assertEqual(server.process.wait(TIMEOUT), 0)
+
+    def test_draining_serves_who_has_already_connected(self):
+        with Server() as server, contextlib.ExitStack() as stack:
+            server.signal(signal.SIGSTOP)
+            socks = [stack.enter_context(server.connect())
+                     for _ in range(200)]
+            for sock in socks:
+                sock.sendall(b"late")
+            server.signal()
+            server.signal(signal.SIGCONT)
+            for sock in socks:
+                self.assertEqual(receive_all(sock), b"late")
+
+    def test_draining_takes_what_still_comes(self):
+        with Server() as server, server.connect() as sock:
+            self.assert_echoes(sock)
+            server.signal()
+            self.assertEqual(receive_all(sock), b"")
+            for _ in range(5):
+                sock.sendall(bytes(1000))
+                time.sleep(0.05)
+            sock.shutdown(socket.SHUT_WR)
             self.assertEqual(server.process.wait(TIMEOUT), 0)
 
     def test_a_second_signal_does_not_wait(self):
@@ -496,7 +537,7 @@ class Load(unittest.TestCase):
                     sock.sendall(data)
 
         with Peer(once) as peer:
-            status, figures = load(peer.port, "--conns", "2")
+            status, figures = load(peer.port, "--conns", "2", "--verify")
         self.assertEqual(status, 1)
         self.assertEqual(figures["errors"]["total"], 2)
         self.assertEqual(figures["open_at_end"], 2)
@@ -556,7 +597,7 @@ class Load(unittest.TestCase):
         with Server() as server:
             with subprocess.Popen(
                     [LOAD, "--target", f"127.0.0.1:{server.port}", "--json",
-                     "--seconds", "60", "--interval", "0"],
+                     "--seconds", "10", "--interval", "0"],
                     stdout=subprocess.PIPE, text=True) as process:
                 time.sleep(0.5)
                 process.send_signal(signal.SIGINT)
