@@ -14,7 +14,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include <rte_bus_vdev.h>
+#include <rte_dev.h>
 #include <rte_cycles.h>
 #include <rte_eal.h>
 #include <rte_errno.h>
@@ -392,7 +392,7 @@ static int plug(unsigned index, char *err, size_t err_len)
 	if (link->kind == GLUE_LINK_PCI)
 		return 0;
 	capture_start(&log);
-	rc = rte_vdev_init(eal.devices[index], args);
+	rc = rte_eal_hotplug_add("vdev", eal.devices[index], args);
 	if (rc < 0) {
 		capture_reason(&log, reason, sizeof(reason));
 		glue_fail(err, err_len, rc, "link %s:%s: %s",
@@ -488,7 +488,7 @@ void glue_eal_stop(void)
 		const struct glue_link *link = &eal.links[i];
 
 		if (link->kind != GLUE_LINK_PCI)
-			rte_vdev_uninit(eal.devices[i]);
+			rte_eal_hotplug_remove("vdev", eal.devices[i]);
 		if (link->server && (link->kind == GLUE_LINK_MEMIF ||
 				     link->kind == GLUE_LINK_VHOST))
 			unlink(link->name);

@@ -20,6 +20,8 @@
 #include "lwip/tcp.h"
 #include "lwip/priv/tcp_priv.h"
 
+#include "netstack/port/lwip_hooks.h"
+
 #include "dpdk_glue/glue.h"
 
 struct net_conn {
@@ -170,6 +172,10 @@ bool net_eth_reachable(const ip_addr_t *ip);
 /* ---- net_addr.c ---- */
 void net_addr_to_lwip(const struct net_addr *addr, ip_addr_t *out);
 void net_addr_from_lwip(const ip_addr_t *ip, u16_t port, struct net_addr *out);
+
+/* ---- net_stack.c ---- */
+/* One turn of the loop: rx, run, output, timers, tx, idle. */
+void net_stack_round(struct net_stack *stack);
 
 /* ---- net_isn.c ---- */
 int net_isn_init(void);

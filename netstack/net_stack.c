@@ -331,7 +331,7 @@ static void idle(struct net_stack *stack, unsigned work)
 		clock_nanosleep(CLOCK_MONOTONIC, 0, &nap, NULL);
 }
 
-static void run_round(struct net_stack *stack)
+void net_stack_round(struct net_stack *stack)
 {
 	int64_t now_ns = glue_now_ns();
 	unsigned work;
@@ -355,13 +355,13 @@ int net_stack_run(struct net_stack *stack)
 	sigaction(SIGINT, &action, &old_int);
 	sigaction(SIGTERM, &action, &old_term);
 	while (!stack->stop) {
-		run_round(stack);
+		net_stack_round(stack);
 		if (stack->stats_ns && stack->now_ns >= stack->next_stats_ns)
 			say_stats(stack);
 	}
 	start_drain(stack);
 	while (!drained(stack))
-		run_round(stack);
+		net_stack_round(stack);
 	sigaction(SIGINT, &old_int, NULL);
 	sigaction(SIGTERM, &old_term, NULL);
 	return 0;

@@ -54,7 +54,8 @@ int64_t hist_percentile(const struct hist *hist, double percent)
 	assert(percent >= 0 && percent <= 100);
 	if (hist->count == 0)
 		return 0;
-	rank = (uint64_t)ceil(percent / 100 * (double)hist->count);
+	/* 99.9 % of 1,000 are 999, whatever the last bit of a double says. */
+	rank = (uint64_t)ceil(percent / 100 * (double)hist->count - 1e-6);
 	/* The ends are known exactly. */
 	if (rank <= 1)
 		return hist->min;

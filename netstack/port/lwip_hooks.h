@@ -18,7 +18,6 @@ u16_t net_ooseq_limit(void);
 
 /* The interface that owns a source address, the gateway of one (net_eth.c). */
 struct netif *net_route_src4(const ip4_addr_t *src, const ip4_addr_t *dest);
-#define LWIP_HOOK_IP4_ROUTE_SRC(src, dest) net_route_src4(src, dest)
 
 /* The IPv6 gateway, when one was given; NULL otherwise. */
 const ip6_addr_t *net_gateway6(struct netif *netif, const ip6_addr_t *dest);

@@ -71,7 +71,7 @@ void net_mem_free(void *mem);
 #define TCP_WND			(256 * 1024)
 #define TCP_SND_BUF		(256 * 1024)
 #define TCP_SND_QUEUELEN	8192
-#define TCP_SNDLOWAT		(TCP_SND_BUF / 2)
+#define TCP_SNDLOWAT		16384 /* unused by the raw API */
 #define TCP_WND_UPDATE_THRESHOLD (TCP_WND / 4)
 #define TCP_OVERSIZE		TCP_MSS
 #define LWIP_TCP_SACK_OUT	1
@@ -99,4 +99,6 @@ void net_mem_free(void *mem);
 #define LWIP_SUPPORT_CUSTOM_PBUF  1
 #define LWIP_STATS		  0
 
+/* ip4.h looks for this one before it reads the hooks. */
+#define LWIP_HOOK_IP4_ROUTE_SRC(src, dest) net_route_src4(src, dest)
 #define LWIP_HOOK_FILENAME "netstack/port/lwip_hooks.h"

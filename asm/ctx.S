@@ -1,0 +1,333 @@
+/*
+ * ctx.S - the context switch, x86_64 System V.
+ *
+ *	rdi  from: saved          rdx  value, returned in rax to `to`
+ *	rsi  to: resumed          rcx  err, returned in rdx to `to`
+ *
+ * Frame of a parked context, the same for all (ctx.h has the offsets):
+ *
+ *	+56  return address       <- CFA - 8
+ *	+48  rbp
+ *	+40  rbx
+ *	+32  r12
+ *	+24  r13
+ *	+16  r14
+ *	 +8  r15
+ *	 +0  mxcsr, x87 word      <- sp
+ *
+ * The switch ends in pop; jmp: a ret would be predicted by the return stack,
+ * which holds the caller of `from`, and miss every time. Nothing runs after it
+ * either, because the next ret would miss in turn.
+ *
+ * Since both stacks have this shape, the unwind rules written down for `from`
+ * before rsp is loaded are true for `to` after it.
+ *
+ * Signals: rsp is `from`'s sp until all of a replaced occupant is saved, and
+ * `to`'s sp before the first of its bytes comes back. So a handler, which
+ * writes below rsp, never meets bytes that count.
+ */
+#include "ctx.h"
+
+	.intel_syntax noprefix
+
+	.section .data.rel.local, "aw"
+	.balign 8
+	.globl	ctx_conflict
+	.hidden	ctx_conflict
+	.type	ctx_conflict, @object
+	.size	ctx_conflict, 8
+ctx_conflict:
+	.quad	ctx_conflict_sse2
+
+	.text
+
+/* Resume what rsp points to: value in rdx, err in rcx. */
+	.macro	LAND
+	mov	r15, [rsp + 8]
+	mov	r14, [rsp + 16]
+	mov	r13, [rsp + 24]
+	mov	r12, [rsp + 32]
+	mov	rbx, [rsp + 40]
+	mov	rbp, [rsp + 48]
+	mov	r8, [rsp + 56]
+	.cfi_restore r15
+	.cfi_restore r14
+	.cfi_restore r13
+	.cfi_restore r12
+	.cfi_restore rbx
+	.cfi_restore rbp
+	.cfi_register rip, r8
+	mov	rax, rdx
+	mov	rdx, rcx
+	add	rsp, 64
+	.cfi_adjust_cfa_offset -64
+	jmp	r8
+	.endm
+
+/* Load the words of `to`, or the defaults if it has none of its own, when they
+ * differ from those in force: loading is dear, comparing cheap. rsp: `to`'s. */
+	.macro	FP_LOAD
+	mov	r8, [rsi + CTX_STACK]
+	mov	r9d, [r8 + CTX_STACK_MXCSR]
+	movzx	r10d, word ptr [r8 + CTX_STACK_X87CW]
+	test	byte ptr [rsi + CTX_FLAGS], CTX_FLAG_FP
+	cmovnz	r9d, [rsp + CTX_FRAME_MXCSR]
+	cmovnz	r10d, [rsp + CTX_FRAME_X87CW]
+	.endm
+
+	.balign 64
+	.globl	ctx_switch
+	.hidden	ctx_switch
+	.type	ctx_switch, @function
+ctx_switch:
+	.cfi_startproc
+	endbr64
+	movzx	eax, byte ptr [rdi + CTX_FLAGS]
+	lea	r10, [rsp - 56]
+	or	al, [rsi + CTX_FLAGS]
+	mov	r8, [rsi + CTX_STACK]
+	mov	[rsp - 8], rbp
+	mov	[rsp - 16], rbx
+	mov	[rsp - 24], r12
+	mov	[rsp - 32], r13
+	mov	[rsp - 40], r14
+	mov	[rsp - 48], r15
+	.cfi_rel_offset rbp, -8
+	.cfi_rel_offset rbx, -16
+	.cfi_rel_offset r12, -24
+	.cfi_rel_offset r13, -32
+	.cfi_rel_offset r14, -40
+	.cfi_rel_offset r15, -48
+	mov	rsp, r10
+	.cfi_adjust_cfa_offset 56
+	mov	[rdi + CTX_SP], r10
+	test	al, CTX_FLAG_FP
+	jnz	.Lfp
+	cmp	[r8 + CTX_STACK_OCCUPANT], rsi
+	jne	.Lconflict
+	mov	rsp, [rsi + CTX_SP]
+	.cfi_remember_state
+	LAND
+	.cfi_restore_state
+
+.Lconflict:
+	jmp	[rip + ctx_conflict]
+
+/* One of the two has its own FP control words. */
+.Lfp:
+	stmxcsr	[rsp + CTX_FRAME_MXCSR]
+	fnstcw	[rsp + CTX_FRAME_X87CW]
+	mov	word ptr [rsp + CTX_FRAME_X87CW + 2], 0
+	cmp	[r8 + CTX_STACK_OCCUPANT], rsi
+	jne	.Lconflict
+	mov	r11d, [rsp + CTX_FRAME_MXCSR]
+	movzx	eax, word ptr [rsp + CTX_FRAME_X87CW]
+	mov	rsp, [rsi + CTX_SP]
+	FP_LOAD
+	cmp	r9d, r11d
+	jne	.Lfp_mxcsr
+.Lfp_x87:
+	cmp	r10w, ax
+	jne	.Lfp_cw
+.Lfp_land:
+	.cfi_remember_state
+	LAND
+	.cfi_restore_state
+.Lfp_mxcsr:
+	/* The default words are in the stack's descriptor, its own in its
+	 * frame: both are memory already, r9d only chose. */
+	mov	[rsp - 8], r9d
+	ldmxcsr	[rsp - 8]
+	jmp	.Lfp_x87
+.Lfp_cw:
+	mov	[rsp - 8], r10w
+	fldcw	[rsp - 8]
+	jmp	.Lfp_land
+	.cfi_endproc
+	.size	ctx_switch, . - ctx_switch
+
+/*
+ * `to` isn't the occupant of its stack. Here: from's frame is complete at rsp,
+ * r8 = to's stack; rbx, rbp, r12-r15 are saved and free.
+ *
+ *	r9   occupant             r12  bytes to move
+ *	r10  top of the stack     r13, r14  source, destination
+ *
+ * \copy moves [r13, r12 bytes) to r14, downwards, because the
+ * lowest bytes were pushed last and a wide load of a narrow store in flight
+ * stalls.
+ */
+	.macro	CONFLICT name, copy, done
+	.balign 64
+	.globl	\name
+	.hidden	\name
+	.type	\name, @function
+\name:
+	.cfi_startproc
+	.cfi_def_cfa_offset 64
+	.cfi_offset rbp, -16
+	.cfi_offset rbx, -24
+	.cfi_offset r12, -32
+	.cfi_offset r13, -40
+	.cfi_offset r14, -48
+	.cfi_offset r15, -56
+	mov	r9, [r8 + CTX_STACK_OCCUPANT]
+	mov	r10, [r8 + CTX_STACK_TOP]
+	test	r9, r9
+	jz	3f
+	mov	r13, [r9 + CTX_SP]
+	and	r13, -64
+	mov	r12, r10
+	sub	r12, r13
+	mov	eax, [r9 + CTX_SAVE_CAP]
+	mov	ebp, eax
+	shr	ebp, 1
+	sub	eax, r12d
+	add	ebp, CTX_SAVE_SLACK
+	cmp	eax, ebp
+	ja	9f
+1:	mov	r14, [r9 + CTX_SAVE]
+	mov	eax, r12d
+	shr	eax, 6
+	cmp	[r9 + CTX_HWM], ax
+	jb	8f
+2:	\copy
+	/* Everything of the occupant is saved. */
+3:	mov	rsp, [rsi + CTX_SP]
+	.cfi_remember_state
+	.cfi_undefined rip
+	mov	[r8 + CTX_STACK_OCCUPANT], rsi
+	mov	r14, rsp
+	and	r14, -64
+	mov	r12, r10
+	sub	r12, r14
+	mov	r13, [rsi + CTX_SAVE]
+	\copy
+	\done
+	.cfi_restore_state
+	.cfi_remember_state
+	movzx	eax, byte ptr [rdi + CTX_FLAGS]
+	or	al, [rsi + CTX_FLAGS]
+	test	al, CTX_FLAG_FP
+	jnz	7f
+4:	LAND
+	.cfi_restore_state
+
+7:	/* The words in force are still from's: take no chances, load. */
+	FP_LOAD
+	mov	[rsp - 8], r9d
+	ldmxcsr	[rsp - 8]
+	mov	[rsp - 8], r10w
+	fldcw	[rsp - 8]
+	jmp	4b
+
+8:	mov	[r9 + CTX_HWM], ax
+	jmp	2b
+
+9:	/* The save buffer doesn't fit. */
+	push	rdi
+	push	rsi
+	push	rdx
+	push	rcx
+	push	r8
+	push	r9
+	.cfi_adjust_cfa_offset 48
+	mov	r14, rdi
+	mov	rdi, r9
+	mov	rcx, rsi
+	mov	rdx, r14
+	mov	esi, r12d
+	call	[r8 + CTX_STACK_RESIZE]
+	pop	r9
+	pop	r8
+	pop	rcx
+	pop	rdx
+	pop	rsi
+	pop	rdi
+	.cfi_adjust_cfa_offset -48
+	mov	r10, [r8 + CTX_STACK_TOP]
+	test	rax, rax
+	jz	1b
+	/* Called off: go back to from, whose frame rsp points to. */
+	mov	rdx, rax
+	mov	rcx, rax
+	.cfi_remember_state
+	LAND
+	.cfi_restore_state
+	.cfi_endproc
+	.size	\name, . - \name
+	.endm
+
+	.macro	LOOP512
+	test	r12, 64
+	jz	5f
+	vmovdqa64 zmm16, [r13 + r12 - 64]
+	vmovdqa64 [r14 + r12 - 64], zmm16
+	sub	r12, 64
+	jz	6f
+5:	vmovdqa64 zmm16, [r13 + r12 - 64]
+	vmovdqa64 zmm17, [r13 + r12 - 128]
+	vmovdqa64 [r14 + r12 - 64], zmm16
+	vmovdqa64 [r14 + r12 - 128], zmm17
+	sub	r12, 128
+	jnz	5b
+6:
+	.endm
+
+	.macro	LOOP256
+5:	vmovdqa	ymm0, [r13 + r12 - 32]
+	vmovdqa	ymm1, [r13 + r12 - 64]
+	vmovdqa	[r14 + r12 - 32], ymm0
+	vmovdqa	[r14 + r12 - 64], ymm1
+	sub	r12, 64
+	jnz	5b
+	.endm
+
+	.macro	LOOP128
+5:	movdqa	xmm0, [r13 + r12 - 16]
+	movdqa	xmm1, [r13 + r12 - 32]
+	movdqa	xmm2, [r13 + r12 - 48]
+	movdqa	xmm3, [r13 + r12 - 64]
+	movdqa	[r14 + r12 - 16], xmm0
+	movdqa	[r14 + r12 - 32], xmm1
+	movdqa	[r14 + r12 - 48], xmm2
+	movdqa	[r14 + r12 - 64], xmm3
+	sub	r12, 64
+	jnz	5b
+	.endm
+
+	.macro	NOTHING
+	.endm
+
+	CONFLICT ctx_conflict_sse2, LOOP128, NOTHING
+	CONFLICT ctx_conflict_avx2, LOOP256, vzeroupper
+	CONFLICT ctx_conflict_avx512, LOOP512, NOTHING
+
+/*
+ * Where a new context begins: rbx = begin, r12 = end, rax = the value it is
+ * resumed with, rsp 64-aligned. The body's own frame comes next: what a
+ * trampoline in C would keep here would be copied at every conflict. The unwinder stops here; it looks up the return address less
+ * one, so the nop before the label belongs to the function.
+ */
+	.balign 64
+	.type	ctx_entry_pad, @function
+ctx_entry_pad:
+	.cfi_startproc
+	.cfi_undefined rip
+	nop
+	.globl	ctx_entry
+	.hidden	ctx_entry
+	.type	ctx_entry, @function
+ctx_entry:
+	mov	rdi, rax
+	xor	ebp, ebp
+	call	rbx
+	mov	rdi, rdx
+	call	rax
+	mov	rdi, rax
+	call	r12
+	ud2
+	.cfi_endproc
+	.size	ctx_entry, . - ctx_entry
+
+	.section .note.GNU-stack, "", @progbits

@@ -1,0 +1,429 @@
+/*
+ * coro.c - the asymmetric core, destruction, cleanups and local storage.
+ */
+#include "coro_priv.h"
+
+#include <string.h>
+#if CORO_ASAN
+#include <sanitizer/common_interface_defs.h>
+#endif
+
+/* coro_switch() under the public type of the pair. */
+static inline struct coro_pair switch_pair(struct coro_sched *s,
+					   struct coro *from, struct coro *to,
+					   void *value)
+{
+	struct ctx_pair pair = coro_switch(s, from, to, (long)value, 0);
+
+	return (struct coro_pair){ (void *)pair.value, pair.err };
+}
+
+static inline struct coro_pair pair_err(long err)
+{
+	return (struct coro_pair){ NULL, err };
+}
+
+cold static long may_not_resume(const struct coro *co)
+{
+	return co->ctx.state == CORO_ST_DEAD ? -ESRCH : -EBUSY;
+}
+
+struct coro_pair coro_resume_pair(struct coro *co, void *in)
+{
+	struct coro_sched *s = coro_owner(co);
+	struct coro *cur;
+
+	if (unlikely(s != coro_tls_sched))
+		return pair_err(-EPERM);
+	if (unlikely(co->ctx.state != CORO_ST_SUSPENDED &&
+		     co->ctx.state != CORO_ST_NEW))
+		return pair_err(may_not_resume(co));
+	cur = s->cur;
+	co->resumer = cur;
+	co->ctx.flags |= CORO_F_NESTED;
+	cur->ctx.state = CORO_ST_NORMAL;
+	return switch_pair(s, cur, co, in);
+}
+
+struct coro_pair coro_suspend_pair(void *out)
+{
+	struct coro_sched *s = coro_tls_sched;
+	struct coro *co;
+
+	if (unlikely(s == NULL))
+		return pair_err(-EPERM);
+	co = s->cur;
+	if (unlikely(co->ctx.flags & (CORO_F_MAIN | CORO_F_KILLED)))
+		return pair_err(co->ctx.flags & CORO_F_MAIN ? -EPERM :
+							      -ECANCELED);
+	co->ctx.state = CORO_ST_SUSPENDED;
+	return switch_pair(s, co, co->resumer, out);
+}
+
+int coro_create(struct coro_sched *s, const struct coro_attr *attr, coro_fn fn,
+		struct coro **out)
+{
+	struct coro *co;
+	int err = coro_new(s, attr, fn, NULL, &co);
+
+	if (unlikely(err < 0))
+		return err;
+	co->ctx.flags |= CORO_F_HANDLE;
+	*out = co;
+	return 0;
+}
+
+int coro_start(struct coro *co, void *arg)
+{
+	struct coro_sched *s = coro_owner(co);
+
+	if (s != coro_tls_sched)
+		return -EPERM;
+	if (co->ctx.state != CORO_ST_SUSPENDED && co->ctx.state != CORO_ST_NEW)
+		return (int)may_not_resume(co);
+	co->resumer = &s->main;
+	co->ctx.flags &= ~CORO_F_NESTED;
+	coro_ready_with(s, co, (long)arg);
+	return 0;
+}
+
+enum coro_status coro_status(const struct coro *co)
+{
+	switch ((enum coro_state)co->ctx.state) {
+	case CORO_ST_DEAD:
+		return CORO_DEAD;
+	case CORO_ST_NEW:
+	case CORO_ST_QUEUED:
+		return CORO_READY;
+	case CORO_ST_RUNNING:
+	case CORO_ST_NORMAL:
+		return CORO_RUNNING;
+	case CORO_ST_SUSPENDED:
+	case CORO_ST_PARKED:
+	case CORO_ST_WAITING:
+		return CORO_SUSPENDED;
+	}
+	return CORO_DEAD;
+}
+
+int coro_reset(struct coro *co, coro_fn fn)
+{
+	struct coro_stack *st = coro_stack_of(co);
+	struct coro_sched *s = st->owner;
+	int err;
+
+	if (s != coro_tls_sched)
+		return -EPERM;
+	if (!(co->ctx.flags & CORO_F_HANDLE) || fn == NULL)
+		return -EINVAL;
+	if (co->ctx.state != CORO_ST_DEAD)
+		return -EBUSY;
+	if (!st->shared) {
+		/* Its stack went back to the pool: any of the same size. */
+		err = coro_stack_private_get(s, coro_stack_private_size(st),
+					     st->index & 1, &st);
+		if (err < 0)
+			return err;
+		co->ctx.stack = &st->ctx;
+	}
+	coro_rewind(s, co, fn, NULL);
+	return 0;
+}
+
+/* ---- destruction ---- */
+
+/* What a destroyed coroutine resumes in: below its last frame, on its stack. */
+static struct ctx_start end_here(void *value)
+{
+	struct coro_sched *s = coro_tls_sched;
+
+#if CORO_ASAN
+	__sanitizer_finish_switch_fiber(s->cur->fake_stack, NULL, NULL);
+#endif
+	coro_exit_now(s, s->cur, NULL);
+}
+
+/* Let co resume in end_here(), with its stack as it is. */
+static int inject_end(struct coro_sched *s, struct coro *co)
+{
+	char *top = co->ctx.stack->top;
+	char *low = (char *)((uintptr_t)co->ctx.sp & -(uintptr_t)64);
+	char *frame = low - CTX_FRAME_SIZE;
+	uint32_t cap, len = top - low;
+	char *save;
+
+	if (co->ctx.stack->occupant != &co->ctx) {
+		save = coro_buf_get(s, len + CTX_FRAME_SIZE, &cap);
+		if (save == NULL)
+			return -ENOMEM;
+		memcpy(save + CTX_FRAME_SIZE, co->ctx.save, len);
+		if (co->ctx.save_cap != 0)
+			coro_buf_put(s, co->ctx.save, co->ctx.save_cap);
+		co->ctx.save = save;
+		co->ctx.save_cap = cap;
+		frame = save;
+	}
+	ctx_frame_init(frame, co->ctx.stack, end_here, NULL);
+	co->ctx.sp = low - CTX_FRAME_SIZE;
+	return 0;
+}
+
+/* Whoever resumed co and waits for it will wait in vain: let it go on. */
+static void release_resumer(struct coro_sched *s, struct coro *co)
+{
+	struct coro *r = co->resumer;
+
+	if (co->ctx.flags & CORO_F_NESTED && r->ctx.state == CORO_ST_NORMAL &&
+	    !(r->ctx.flags & CORO_F_MAIN) && co->ctx.state != CORO_ST_SUSPENDED)
+		coro_ready_with(s, r, 0);
+}
+
+static int end_with_cleanups(struct coro_sched *s, struct coro *co)
+{
+	struct coro *cur = s->cur;
+	int err = inject_end(s, co);
+
+	if (err < 0)
+		return err;
+	release_resumer(s, co);
+	if (co->ctx.state == CORO_ST_QUEUED)
+		coro_ring_remove(s, co);
+	coro_stop_waiting(s, co);
+	co->ctx.flags &= ~CORO_F_HANDLE;
+	co->ctx.flags |= CORO_F_KILLED | CORO_F_NESTED;
+	co->resumer = cur;
+	cur->ctx.state = CORO_ST_NORMAL;
+	err = (int)coro_switch(s, cur, co, 0, 0).err;
+	return err;
+}
+
+static int destroy(struct coro_sched *s, struct coro *co)
+{
+	if (co->ext != NULL &&
+	    (co->ext->cleanups != NULL || co->ext->locals != NULL))
+		return end_with_cleanups(s, co);
+	if (co->ctx.state != CORO_ST_NEW)
+		release_resumer(s, co);
+	if (co->ctx.state == CORO_ST_QUEUED)
+		coro_ring_remove(s, co);
+	coro_stop_waiting(s, co);
+	co->ctx.flags &= ~CORO_F_HANDLE;
+	coro_fiber_end(co);
+	coro_bury(s, co);
+	return 0;
+}
+
+int coro_destroy(struct coro *co)
+{
+	struct coro_sched *s = coro_owner(co);
+
+	if (s != coro_tls_sched)
+		return -EPERM;
+	switch ((enum coro_state)co->ctx.state) {
+	case CORO_ST_DEAD:
+		coro_detach(co);
+		return 0;
+	case CORO_ST_RUNNING:
+	case CORO_ST_NORMAL:
+		return -EBUSY;
+	case CORO_ST_NEW:
+	case CORO_ST_QUEUED:
+	case CORO_ST_SUSPENDED:
+	case CORO_ST_PARKED:
+	case CORO_ST_WAITING:
+		break;
+	}
+	if (co->ext != NULL && co->ext->joiner != NULL)
+		return -EBUSY;
+	return destroy(s, co);
+}
+
+/* One pass over all; true if any was left for the next pass. */
+static bool destroy_pass(struct coro_sched *s)
+{
+	bool left = false;
+
+	for (struct coro_chunk *c = s->chunks; c != NULL; c = c->next)
+		for (unsigned i = 0; i < CORO_CHUNK_COROS; i++) {
+			struct coro *co = &c->coros[i];
+
+			if (co->ctx.state == CORO_ST_DEAD)
+				continue;
+			if (co->ctx.state == CORO_ST_NORMAL)
+				left = true;
+			else if (destroy(s, co) < 0)
+				coro_die("coro_sched_close: no memory", co);
+		}
+	return left;
+}
+
+/* One that resumed another goes when that one has gone: as many passes as the
+ * deepest nesting, at most. Cleanups may spawn: go on until none lives. */
+void coro_destroy_all(struct coro_sched *s)
+{
+	while (destroy_pass(s) || s->live != 0)
+		;
+}
+
+/* ---- cleanups ---- */
+
+int coro_cleanup_push(void (*fn)(void *arg), void *arg)
+{
+	struct coro *co = coro_self();
+	struct coro_cleanup *c;
+	struct coro_ext *ext;
+	uint32_t cap;
+
+	if (co == NULL)
+		return -EPERM;
+	ext = coro_ext_get(coro_tls_sched, co);
+	if (ext == NULL)
+		return -ENOMEM;
+	c = coro_buf_get(coro_tls_sched, sizeof(*c), &cap);
+	if (c == NULL)
+		return -ENOMEM;
+	*c = (struct coro_cleanup){ ext->cleanups, fn, arg };
+	ext->cleanups = c;
+	return 0;
+}
+
+static void cleanup_pop(struct coro_sched *s, struct coro_ext *ext, bool run)
+{
+	struct coro_cleanup c = *ext->cleanups;
+
+	coro_buf_put(s, ext->cleanups, coro_buf_round(sizeof(c)));
+	ext->cleanups = c.next;
+	if (run)
+		c.fn(c.arg);
+}
+
+int coro_cleanup_pop(bool run)
+{
+	struct coro *co = coro_self();
+
+	if (co == NULL)
+		return -EPERM;
+	if (co->ext == NULL || co->ext->cleanups == NULL)
+		return -ENOENT;
+	cleanup_pop(coro_tls_sched, co->ext, run);
+	return 0;
+}
+
+/* ---- local storage ---- */
+
+#define KEYS 256
+/* A destructor may set values again: give it a few turns, as pthread does. */
+#define DESTRUCTOR_ROUNDS 4
+
+static void no_destructor(void *value)
+{
+}
+
+static _Atomic(void (*)(void *)) destructors[KEYS];
+
+int coro_key_create(void (*destructor)(void *value), unsigned *key)
+{
+	void (*fn)(void *) = destructor ? destructor : no_destructor;
+
+	for (unsigned i = 0; i < KEYS; i++) {
+		void (*unused)(void *) = NULL;
+
+		if (atomic_compare_exchange_strong(&destructors[i], &unused,
+						   fn)) {
+			*key = i;
+			return 0;
+		}
+	}
+	return -EAGAIN;
+}
+
+int coro_key_delete(unsigned key)
+{
+	if (key >= KEYS || destructors[key] == NULL)
+		return -EINVAL;
+	destructors[key] = NULL;
+	return 0;
+}
+
+static int locals_grow(struct coro_sched *s, struct coro_ext *ext,
+		       unsigned count)
+{
+	uint32_t cap;
+	void **locals = coro_buf_get(s, count * sizeof(*locals), &cap);
+
+	if (locals == NULL)
+		return -ENOMEM;
+	memset(locals, 0, cap);
+	if (ext->locals != NULL) {
+		memcpy(locals, ext->locals, ext->nlocals * sizeof(*locals));
+		coro_buf_put(s, ext->locals, ext->locals_cap);
+	}
+	ext->locals = locals;
+	ext->locals_cap = cap;
+	ext->nlocals = cap / sizeof(*locals);
+	return 0;
+}
+
+int coro_local_set(unsigned key, void *value)
+{
+	struct coro *co = coro_self();
+	struct coro_ext *ext;
+	int err;
+
+	if (co == NULL)
+		return -EPERM;
+	if (key >= KEYS || destructors[key] == NULL)
+		return -EINVAL;
+	ext = coro_ext_get(coro_tls_sched, co);
+	if (ext == NULL)
+		return -ENOMEM;
+	if (key >= ext->nlocals) {
+		err = locals_grow(coro_tls_sched, ext, key + 1);
+		if (err < 0)
+			return err;
+	}
+	ext->locals[key] = value;
+	return 0;
+}
+
+void *coro_local_get(unsigned key)
+{
+	struct coro *co = coro_self();
+
+	if (co == NULL || co->ext == NULL || key >= co->ext->nlocals)
+		return NULL;
+	return co->ext->locals[key];
+}
+
+static bool locals_destroy(struct coro_ext *ext)
+{
+	bool any = false;
+
+	for (unsigned i = 0; i < ext->nlocals; i++) {
+		void *value = ext->locals[i];
+		void (*fn)(void *) = destructors[i];
+
+		if (value == NULL || fn == NULL)
+			continue;
+		ext->locals[i] = NULL;
+		fn(value);
+		any = true;
+	}
+	return any;
+}
+
+/* What the end of the running coroutine owes: cleanups, then locals. */
+void coro_ext_run(struct coro_sched *s, struct coro *co)
+{
+	struct coro_ext *ext = co->ext;
+
+	while (ext->cleanups != NULL)
+		cleanup_pop(s, ext, true);
+	for (int i = 0; i < DESTRUCTOR_ROUNDS && ext->locals != NULL; i++)
+		if (!locals_destroy(ext))
+			break;
+	if (ext->locals != NULL)
+		coro_buf_put(s, ext->locals, ext->locals_cap);
+	ext->locals = NULL;
+	ext->nlocals = 0;
+}

@@ -1,0 +1,168 @@
+/*
+ * coro_mem.c - memory of a scheduler: regions that only grow, and on them the
+ * save buffers in size classes. Getting and putting a buffer is a list pop and
+ * push; what is put serves the next of its class, never the system again.
+ *
+ * Regions of 2 MiB and more ask for huge pages: at 100,000 coroutines their
+ * bytes are spread over more pages than a TLB holds.
+ */
+#include "coro_priv.h"
+
+#include <sys/mman.h>
+
+#define HUGE_BYTES   ((size_t)2 << 20)
+#define FIRST_BYTES  ((size_t)256 << 10)
+#define REGION_MAX   ((size_t)64 << 20)
+#define REGION_HEAD  64
+#define REFILL_BYTES ((size_t)4 << 10)
+
+unsigned coro_mem_fail_in;
+
+static bool told_to_fail(void)
+{
+	return unlikely(coro_mem_fail_in) && --coro_mem_fail_in == 0;
+}
+
+/* bytes: a multiple of HUGE_BYTES. */
+static char *map_huge(size_t bytes)
+{
+	char *p = mmap(NULL, bytes + HUGE_BYTES, PROT_READ | PROT_WRITE,
+		       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	size_t head;
+
+	if (p == MAP_FAILED)
+		return NULL;
+	head = -(uintptr_t)p & (HUGE_BYTES - 1);
+	if (head)
+		munmap(p, head);
+	if (HUGE_BYTES - head)
+		munmap(p + head + bytes, HUGE_BYTES - head);
+	madvise(p + head, bytes, MADV_HUGEPAGE);
+	return p + head;
+}
+
+static char *map_small(size_t bytes)
+{
+	char *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+		       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	return p == MAP_FAILED ? NULL : p;
+}
+
+static bool arena_grow(struct coro_arena *a, size_t need)
+{
+	size_t bytes = a->next_bytes ? a->next_bytes : FIRST_BYTES;
+	struct coro_region *r;
+
+	while (bytes < need + REGION_HEAD)
+		bytes *= 2;
+	r = (void *)(bytes >= HUGE_BYTES ? map_huge(bytes) : map_small(bytes));
+	if (r == NULL)
+		return false;
+	r->next = a->regions;
+	r->bytes = bytes;
+	a->regions = r;
+	a->cur = (char *)r + REGION_HEAD;
+	a->end = (char *)r + bytes;
+	a->total_bytes += bytes;
+	a->next_bytes = bytes < REGION_MAX ? bytes * 2 : bytes;
+	return true;
+}
+
+/* align: a power of two, at most 64. NULL: no memory. */
+void *coro_arena_get(struct coro_arena *a, size_t bytes, size_t align)
+{
+	char *p = (char *)(((uintptr_t)a->cur + align - 1) & -align);
+
+	if (told_to_fail())
+		return NULL;
+	if (a->cur == NULL || (size_t)(a->end - p) < bytes || p > a->end) {
+		if (!arena_grow(a, bytes))
+			return NULL;
+		p = a->cur;
+	}
+	a->cur = p + bytes;
+	return p;
+}
+
+void coro_arena_fini(struct coro_arena *a)
+{
+	struct coro_region *r, *next;
+
+	for (r = a->regions; r != NULL; r = next) {
+		next = r->next;
+		munmap(r, r->bytes);
+	}
+	a->regions = NULL;
+}
+
+/*
+ * Classes by lines of 64 bytes: 1..16 exactly, above that four to a doubling.
+ * A buffer is thus at most a quarter too large, and exact up to 1 KiB.
+ */
+static unsigned class_of(uint32_t lines, uint32_t *class_lines)
+{
+	unsigned k, step, q;
+
+	if (likely(lines <= 16)) {
+		*class_lines = lines;
+		return lines - 1;
+	}
+	k = 31 - __builtin_clz(lines - 1);
+	step = k - 2;
+	q = (lines - 1 - (1u << k)) >> step;
+	*class_lines = (1u << k) + ((q + 1) << step);
+	return 16 + (k - 4) * 4 + q;
+}
+
+uint32_t coro_buf_round(uint32_t bytes)
+{
+	uint32_t lines;
+
+	class_of((bytes + 63) / 64, &lines);
+	return lines * 64;
+}
+
+static cold void *buf_refill(struct coro_sched *s, unsigned class,
+			     uint32_t bytes)
+{
+	size_t n = REFILL_BYTES / bytes ? REFILL_BYTES / bytes : 1;
+	char *p = coro_arena_get(&s->arena, n * bytes, 64);
+
+	if (p == NULL)
+		return NULL;
+	s->bufs.cur[class] = p + bytes;
+	s->bufs.end[class] = p + n * bytes;
+	return p;
+}
+
+/* A buffer of at least bytes (1 .. 4 MiB), owned by the caller; *cap is what
+ * must be given back with it. NULL: no memory. */
+void *coro_buf_get(struct coro_sched *s, uint32_t bytes, uint32_t *cap)
+{
+	uint32_t lines;
+	unsigned class = class_of((bytes + 63) / 64, &lines);
+	void *p = s->bufs.free[class];
+
+	assert(class < CORO_BUF_CLASSES);
+	*cap = lines * 64;
+	if (likely(p != NULL)) {
+		s->bufs.free[class] = *(void **)p;
+		return p;
+	}
+	if (s->bufs.cur[class] != s->bufs.end[class]) {
+		p = s->bufs.cur[class];
+		s->bufs.cur[class] += lines * 64;
+		return p;
+	}
+	return buf_refill(s, class, lines * 64);
+}
+
+void coro_buf_put(struct coro_sched *s, void *buf, uint32_t cap)
+{
+	uint32_t lines;
+	unsigned class = class_of(cap / 64, &lines);
+
+	*(void **)buf = s->bufs.free[class];
+	s->bufs.free[class] = buf;
+}

@@ -1,0 +1,388 @@
+/*
+ * coro_priv.h - what the files of coro/ share.
+ *
+ * struct coro is two cache lines: the first is all that a switch touches, the
+ * second is for waiting with a deadline or in a queue. Control blocks come from
+ * chunks that are never freed before the scheduler, so a stale pointer in the
+ * run queue's prefetch window is harmless. All of it belongs to one thread.
+ */
+#pragma once
+
+#include <assert.h>
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <coronet/coro.h>
+
+#include "asm/ctx.h"
+
+#if defined(__SANITIZE_ADDRESS__)
+#define CORO_ASAN 1
+#else
+#define CORO_ASAN 0
+#endif
+#if defined(__SANITIZE_THREAD__)
+#define CORO_TSAN 1
+#else
+#define CORO_TSAN 0
+#endif
+
+#define likely(x)   __builtin_expect(!!(x), 1)
+#define unlikely(x) __builtin_expect(!!(x), 0)
+#define cold	    __attribute__((cold, noinline))
+/* In a shared library the thread's scheduler is one load away, not a call. */
+#define coro_tls __thread __attribute__((tls_model("initial-exec")))
+
+enum coro_state {
+	CORO_ST_DEAD,	   /* ended, or recycled */
+	CORO_ST_NEW,	   /* created, neither resumed nor spawned */
+	CORO_ST_QUEUED,	   /* in the run queue */
+	CORO_ST_RUNNING,   /* the one that runs */
+	CORO_ST_NORMAL,	   /* resumed another, waits for it */
+	CORO_ST_SUSPENDED, /* in coro_suspend */
+	CORO_ST_PARKED,	   /* in coro_park: an unpark wakes it */
+	CORO_ST_WAITING,   /* in any other blocking call */
+};
+
+/* ctx.flags, above CTX_FLAG_FP. Those in SLOW make a blocking call look twice,
+ * so that the common one tests one byte. */
+enum {
+	CORO_F_FP = CTX_FLAG_FP,
+	CORO_F_UNPARKED = 2,  /* an unpark came first */
+	CORO_F_CANCEL = 4,    /* to be told at the next blocking call */
+	CORO_F_DEADLINE = 8,  /* has an inherited deadline */
+	CORO_F_KILLED = 16,   /* running its cleanups: never blocks again */
+	CORO_F_MAIN = 32,     /* the thread's own context */
+	CORO_F_HANDLE = 64,   /* somebody holds the handle */
+	CORO_F_NESTED = 128,  /* resumed by coro_resume: ends there */
+	CORO_F_SLOW = CORO_F_UNPARKED | CORO_F_CANCEL | CORO_F_DEADLINE |
+		      CORO_F_KILLED | CORO_F_MAIN,
+};
+
+/* ctx.flags2 */
+enum {
+	CORO_F2_TIMED = 1,     /* coro.timer is armed */
+	CORO_F2_LINKED = 2,    /* in the wait queue link.prev/next belong to */
+	CORO_F2_SELECT = 4,    /* link.select is what it waits in */
+	CORO_F2_CANCELLED = 8, /* was ever cancelled */
+	CORO_F2_SLEEP = 16,    /* its timer means success */
+	CORO_F2_STARTED = 32,  /* the body has begun */
+	CORO_F2_JOINING = 64,  /* link.joinee is the coroutine it joins */
+	CORO_F2_WAITS = CORO_F2_TIMED | CORO_F2_LINKED | CORO_F2_SELECT |
+			CORO_F2_SLEEP | CORO_F2_JOINING,
+};
+
+struct coro_link { /* of a wait queue; the queue's head is one too */
+	struct coro_link *next;
+	struct coro_link *prev;
+};
+
+struct coro_cleanup {
+	struct coro_cleanup *next;
+	void (*fn)(void *arg);
+	void *arg;
+};
+
+struct coro_ext {
+	struct coro *joiner;
+	struct coro_cleanup *cleanups; /* last pushed first */
+	void **locals;
+	uint32_t nlocals;
+	uint32_t locals_cap; /* bytes of the buffer */
+};
+
+struct coro {
+	struct ctx ctx;	       /* .state, .flags2, .err (errno) used here */
+	struct coro *resumer;  /* where coro_suspend and a nested end go */
+	long value;	       /* what its next resume returns: a wake-up code;
+				  the argument before the start, the result
+				  after the end; while it waits, the wait's */
+	int64_t deadline;      /* inherited by every blocking call */
+	/* second line */
+	struct coro_timer timer;
+	union {
+		struct coro_link link;
+		struct coro_select *select;
+		struct coro *joinee;
+		struct coro *next_free;
+		coro_fn fn; /* until it starts */
+	};
+	const char *where;    /* name of the call it waits in */
+	struct coro_ext *ext; /* rarely used things, or NULL */
+#if CORO_ASAN
+	void *fake_stack;
+	char pad_asan[56];
+#endif
+#if CORO_TSAN
+	void *fiber;
+	char pad_tsan[56];
+#endif
+};
+
+static_assert(offsetof(struct coro, timer) == 64, "a switch needs one line");
+static_assert(sizeof(struct coro) % 64 == 0, "whole cache lines");
+
+/* How many run-queue entries ahead are fetched: first the control block, then,
+ * when that has come, the bytes to restore. */
+#define CORO_AHEAD_BLOCK 10
+#define CORO_AHEAD_SAVE	 5
+#define CORO_AHEAD_LINES 16 /* at most, of the bytes to restore */
+
+struct coro_stack {
+	struct ctx_stack ctx;
+	struct coro_sched *owner;
+	char *lo;	 /* lowest usable byte; the guard page is below */
+	size_t size;	 /* bytes from lo to ctx.top */
+	unsigned index;	 /* of a shared stack */
+	bool shared;
+	bool guarded;
+	unsigned valgrind_id;
+	struct coro_stack *next_free;
+	struct coro_stack *next_all; /* of the private ones */
+};
+
+struct coro_pool { /* of private stacks of one size */
+	struct coro_stack *free;
+	char *cur; /* address space not yet used */
+	char *end;
+};
+
+struct coro_map {
+	struct coro_map *next;
+	void *base;
+	size_t bytes;
+};
+
+#define CORO_POOLS 40 /* 4 KiB << 0..19, with a guard page and without */
+
+#define CORO_BUF_CLASSES 64
+
+struct coro_bufs {
+	void *free[CORO_BUF_CLASSES];
+	char *cur[CORO_BUF_CLASSES]; /* fresh memory, not yet linked */
+	char *end[CORO_BUF_CLASSES];
+};
+
+struct coro_region {
+	struct coro_region *next;
+	size_t bytes;
+};
+
+struct coro_arena { /* what is never given back before close */
+	struct coro_region *regions;
+	char *cur;
+	char *end;
+	size_t next_bytes;
+	size_t total_bytes;
+};
+
+#define CORO_WHEEL_TICK_BITS 14 /* 16.4 us */
+#define CORO_WHEEL_BITS	     6
+#define CORO_WHEEL_SLOTS     (1 << CORO_WHEEL_BITS)
+#define CORO_WHEEL_LEVELS    9 /* 54 bits of ticks: all of int64_t */
+
+struct coro_wheel {
+	int64_t tick;		/* every slot up to here has been emptied */
+	struct coro_timer *due; /* armed for a time past */
+	uint64_t armed;
+	uint64_t map[CORO_WHEEL_LEVELS]; /* which slots are occupied */
+	struct coro_timer *slot[CORO_WHEEL_LEVELS][CORO_WHEEL_SLOTS];
+};
+
+struct coro_name {
+	char name[32];
+	uint32_t live;
+	uint32_t hwm_bytes;
+	uint64_t spawned;
+};
+
+#define CORO_CHUNK_COROS 256
+
+struct coro_sched {
+	/* what a switch touches */
+	struct coro *cur;
+	struct coro **ring;
+	uint32_t mask;
+	uint32_t head;
+	uint32_t tail;
+	uint32_t round_end; /* outside a round: equal to head */
+	int *errno_p;
+	int64_t now;
+	uintptr_t shared_lo; /* the mapping of the shared stacks */
+	size_t shared_len;
+	struct coro *free_coros;
+	bool measure;
+	bool overflow_report;
+	volatile bool dump_asked;
+	_Atomic(struct coro_wake *) inbox; /* posted from outside */
+
+	struct coro_stack *stacks;
+	unsigned nstacks;
+	unsigned next_stack;
+	unsigned guards_mprotected;
+	unsigned private_count;
+	struct coro_stack *private_all;
+	struct coro_map *private_maps;
+	struct coro_pool pools[CORO_POOLS];
+	uint32_t live; /* coroutines not ended */
+	uint32_t blocks; /* control blocks in use: live or handles held */
+	struct coro_chunk *chunks;
+	struct coro *chunk_cur;
+	struct coro *chunk_end;
+
+	int64_t (*clock_ns)(void *ctx);
+	void *clock_ctx;
+	struct coro_wheel wheel;
+	struct coro_arena arena;
+	struct coro_bufs bufs;
+	struct coro_name *names;
+	uint32_t nnames;
+	uint32_t names_cap;
+	struct {
+		const char *key;
+		uint16_t id;
+	} name_cache[16];
+
+	struct coro_stack main_stack;
+	struct coro main;
+	_Alignas(64) char first_frame[CTX_FRAME_SIZE];
+};
+
+struct coro_chunk {
+	struct coro_chunk *next;
+	_Alignas(64) struct coro coros[CORO_CHUNK_COROS];
+};
+
+extern coro_tls struct coro_sched *coro_tls_sched
+	__attribute__((visibility("hidden")));
+
+static inline struct coro_stack *coro_stack_of(const struct coro *co)
+{
+	return (struct coro_stack *)co->ctx.stack;
+}
+
+static inline struct coro_sched *coro_owner(const struct coro *co)
+{
+	return coro_stack_of(co)->owner;
+}
+
+/* ---- coro_mem.c ---- */
+void *coro_arena_get(struct coro_arena *a, size_t bytes, size_t align);
+void coro_arena_fini(struct coro_arena *a);
+uint32_t coro_buf_round(uint32_t bytes);
+void *coro_buf_get(struct coro_sched *s, uint32_t bytes, uint32_t *cap);
+void coro_buf_put(struct coro_sched *s, void *buf, uint32_t cap);
+extern unsigned coro_mem_fail_in; /* for tests: the n-th refill fails */
+
+/* ---- coro_stack.c ---- */
+int coro_stacks_init(struct coro_sched *s, size_t size, unsigned count);
+void coro_stacks_fini(struct coro_sched *s);
+int coro_stack_private_get(struct coro_sched *s, size_t size, bool guard,
+			   struct coro_stack **out);
+void coro_stack_private_put(struct coro_sched *s, struct coro_stack *st);
+void coro_stack_measure(struct coro_sched *s, struct coro *co);
+
+size_t coro_stack_private_size(const struct coro_stack *st);
+
+/* ---- coro_timer.c ---- */
+void coro_wheel_init(struct coro_wheel *w, int64_t now_ns);
+
+/* ---- coro_sched.c ---- */
+cold void coro_die(const char *what, const struct coro *co)
+	__attribute__((noreturn));
+cold void coro_die_foreign(const struct coro *co) __attribute__((noreturn));
+cold void coro_die_shared(const char *what) __attribute__((noreturn));
+cold void coro_switch_called_off(struct coro_sched *s, struct coro *from,
+				 struct coro *to);
+cold void coro_ring_remove(struct coro_sched *s, const struct coro *co);
+int coro_new(struct coro_sched *s, const struct coro_attr *attr, coro_fn fn,
+	     void *arg, struct coro **out);
+void coro_rewind(struct coro_sched *s, struct coro *co, coro_fn fn, void *arg);
+void coro_bury(struct coro_sched *s, struct coro *co);
+void coro_handle_drop(struct coro_sched *s, struct coro *co);
+/* Take co out of whatever it waits in, its timer included. */
+void coro_stop_waiting(struct coro_sched *s, struct coro *co);
+long coro_resize(struct ctx *ctx, uint32_t len, struct ctx *from,
+		 struct ctx *to);
+/* Make co ready with that code, whatever it waits for. */
+void coro_ready_with(struct coro_sched *s, struct coro *co, long code);
+/* Wait in q for coro_ready_with(); refuses as may_block does. */
+int coro_link_wait(struct coro_link *q, int64_t deadline_ns, const char *where);
+/* 0, or why this coroutine may not block now. */
+int coro_may_block(struct coro *co);
+/* Give up the thread until coro_ready_with(). state: PARKED or WAITING. */
+int coro_block(struct coro_sched *s, struct coro *co, uint8_t state,
+	       int64_t deadline_ns, const char *where);
+/* End the running coroutine. */
+void coro_exit_now(struct coro_sched *s, struct coro *co, void *result)
+	__attribute__((noreturn));
+struct coro_ext *coro_ext_get(struct coro_sched *s, struct coro *co);
+
+/* ---- coro.c ---- */
+void coro_ext_run(struct coro_sched *s, struct coro *co);
+void coro_destroy_all(struct coro_sched *s);
+
+/* ---- coro_chan.c ---- */
+void coro_select_abandon(struct coro_sched *s, struct coro_select *sel);
+
+/* ---- coro_debug.c ---- */
+void coro_inbox_drain(struct coro_sched *s);
+void coro_dump_asked(struct coro_sched *s);
+
+/* ---- switching, with what the checkers want to know ---- */
+
+/* A coroutine ends without running: TSan's fiber goes. */
+void coro_fiber_end(struct coro *co);
+
+struct ctx_pair coro_switch_slow(struct coro_sched *s, struct coro *from,
+				 struct coro *to, long value, long err);
+
+/* The same assembly under the type its callers return, for the tail call. */
+long ctx_switch_long(struct ctx *from, struct ctx *to, long value, long err)
+	__asm__("ctx_switch");
+
+static inline void coro_errno_swap(struct coro_sched *s, struct coro *from,
+				   struct coro *to)
+{
+	from->ctx.err = *s->errno_p;
+	*s->errno_p = to->ctx.err;
+}
+
+static inline struct ctx_pair coro_switch(struct coro_sched *s,
+					  struct coro *from, struct coro *to,
+					  long value, long err)
+{
+	coro_errno_swap(s, from, to);
+	s->cur = to;
+	to->ctx.state = CORO_ST_RUNNING;
+	if (CORO_ASAN || CORO_TSAN || unlikely(s->measure))
+		return coro_switch_slow(s, from, to, value, err);
+	return ctx_switch(&from->ctx, &to->ctx, value, err);
+}
+
+static inline long coro_switch_long(struct coro_sched *s, struct coro *from,
+				    struct coro *to, long value, long err)
+{
+	coro_errno_swap(s, from, to);
+	s->cur = to;
+	to->ctx.state = CORO_ST_RUNNING;
+	if (CORO_ASAN || CORO_TSAN || unlikely(s->measure))
+		return coro_switch_slow(s, from, to, value, err).value;
+	return ctx_switch_long(&from->ctx, &to->ctx, value, err);
+}
+
+/* Nothing that others touch may lie on a shared stack: the rule. */
+static inline void coro_check_shared(const struct coro_sched *s, const void *p,
+				     const char *what)
+{
+	if (unlikely((uintptr_t)p - s->shared_lo < s->shared_len))
+		coro_die_shared(what);
+}
+
+static inline struct coro *coro_current(void)
+{
+	return coro_tls_sched ? coro_tls_sched->cur : NULL;
+}

@@ -1,0 +1,223 @@
+/*
+ * The timing wheel, against a plain list of expiries.
+ */
+#include "test_coro.h"
+
+struct probe {
+	struct coro_timer timer; /* first */
+	int64_t fired_at;
+	unsigned fired;
+	int64_t period;
+};
+
+static struct coro_sched *the_sched;
+
+static void on_fire(struct coro_timer *t)
+{
+	struct probe *p = (struct probe *)t;
+
+	p->fired++;
+	p->fired_at = coro_sched_now(the_sched);
+	if (p->period)
+		coro_timer_arm(the_sched, t, t->expires_ns + p->period);
+}
+
+static int setup(void **state)
+{
+	int err = sched_setup(state);
+
+	the_sched = *state;
+	return err;
+}
+
+static void advance(int64_t ns)
+{
+	fake_now += ns;
+	coro_sched_advance(the_sched, fake_now);
+}
+
+static uint64_t seed = 88172645463325252u;
+
+static uint64_t rnd(void)
+{
+	seed ^= seed << 13;
+	seed ^= seed >> 7;
+	return seed ^= seed << 17;
+}
+
+static void test_timer_fires_never_early_and_within_a_tick(void **state)
+{
+	static struct probe p;
+
+	for (int64_t ns = 1; ns < 40 * SEC; ns = ns * 3 + 7) {
+		p = (struct probe){ 0 };
+		coro_timer_init(&p.timer, on_fire);
+		coro_timer_arm(the_sched, &p.timer, fake_now + ns);
+		assert_true(coro_timer_armed(&p.timer));
+		advance(ns - 1);
+		assert_int_equal(p.fired, 0);
+		advance(TICK);
+		assert_int_equal(p.fired, 1);
+		assert_false(coro_timer_armed(&p.timer));
+	}
+}
+
+static void test_random_timers_fire_once_and_in_time(void **state)
+{
+	enum { N = 20000 };
+	static struct probe p[N];
+	int64_t start = fake_now;
+
+	for (int i = 0; i < N; i++) {
+		p[i] = (struct probe){ 0 };
+		coro_timer_init(&p[i].timer, on_fire);
+		coro_timer_arm(the_sched, &p[i].timer,
+			       start + rnd() % (1u << (rnd() % 31)) * 64);
+	}
+	for (int i = 0; i < N; i += 3)
+		assert_true(coro_timer_cancel(the_sched, &p[i].timer));
+	for (int i = 1; i < N; i += 3) /* re-arming moves */
+		coro_timer_arm(the_sched, &p[i].timer, start + rnd() % SEC);
+	while (coro_sched_next_ns(the_sched) != CORO_FOREVER) {
+		int64_t next = coro_sched_next_ns(the_sched);
+
+		advance(next > fake_now ? next - fake_now : 0);
+	}
+	for (int i = 0; i < N; i++) {
+		assert_int_equal(p[i].fired, i % 3 != 0);
+		if (!p[i].fired)
+			continue;
+		assert_true(p[i].fired_at >= p[i].timer.expires_ns);
+		assert_true(p[i].fired_at < p[i].timer.expires_ns + TICK);
+	}
+}
+
+static void test_next_is_never_late(void **state)
+{
+	static struct probe p;
+
+	for (int i = 0; i < 20000; i++) {
+		int64_t expires = fake_now + rnd() % (UINT64_C(1) << (i % 45));
+
+		p = (struct probe){ 0 };
+		coro_timer_init(&p.timer, on_fire);
+		coro_timer_arm(the_sched, &p.timer, expires);
+		assert_true(coro_sched_next_ns(the_sched) < expires + TICK);
+		coro_timer_cancel(the_sched, &p.timer);
+		assert_true(coro_sched_next_ns(the_sched) == CORO_FOREVER);
+		advance(rnd() % (3 * TICK));
+	}
+}
+
+static void test_timer_of_years_fires_after_years(void **state)
+{
+	static struct probe p;
+	const int64_t year = 365 * 24 * 3600 * SEC;
+
+	p = (struct probe){ 0 };
+	coro_timer_init(&p.timer, on_fire);
+	coro_timer_arm(the_sched, &p.timer, fake_now + 100 * year);
+	for (int i = 0; i < 99; i++)
+		advance(year);
+	assert_int_equal(p.fired, 0);
+	advance(year + TICK);
+	assert_int_equal(p.fired, 1);
+}
+
+static void test_timer_at_forever_never_fires(void **state)
+{
+	static struct probe p;
+
+	p = (struct probe){ 0 };
+	coro_timer_init(&p.timer, on_fire);
+	coro_timer_arm(the_sched, &p.timer, CORO_FOREVER);
+	assert_true(coro_sched_next_ns(the_sched) > fake_now + 1000 * SEC);
+	advance(INT64_C(1) << 60);
+	assert_int_equal(p.fired, 0);
+	assert_true(coro_timer_cancel(the_sched, &p.timer));
+	assert_false(coro_timer_cancel(the_sched, &p.timer));
+}
+
+static void test_long_pause_brings_no_storm(void **state)
+{
+	static struct probe p;
+
+	p = (struct probe){ .period = MS };
+	coro_timer_init(&p.timer, on_fire);
+	coro_timer_arm(the_sched, &p.timer, fake_now + MS);
+	advance(3600 * SEC);
+	assert_int_equal(p.fired, 1);
+	advance(0);
+	assert_int_equal(p.fired, 2);
+	coro_timer_cancel(the_sched, &p.timer);
+}
+
+static void test_time_backwards_is_ignored(void **state)
+{
+	static struct probe p;
+	int64_t now = coro_sched_now(the_sched);
+
+	p = (struct probe){ 0 };
+	coro_timer_init(&p.timer, on_fire);
+	coro_timer_arm(the_sched, &p.timer, now + MS);
+	coro_sched_advance(the_sched, now - 5 * SEC);
+	assert_true(coro_sched_now(the_sched) == now);
+	advance(MS + TICK);
+	assert_int_equal(p.fired, 1);
+}
+
+static void test_expired_timer_fires_at_the_next_advance(void **state)
+{
+	static struct probe p;
+
+	p = (struct probe){ 0 };
+	coro_timer_init(&p.timer, on_fire);
+	coro_timer_arm(the_sched, &p.timer, fake_now - SEC);
+	assert_int_equal(p.fired, 0);
+	assert_true(coro_sched_next_ns(the_sched) <= fake_now);
+	advance(0);
+	assert_int_equal(p.fired, 1);
+}
+
+static struct probe victims[8];
+
+static void cancels_all(struct coro_timer *t)
+{
+	on_fire(t);
+	for (int i = 0; i < 8; i++)
+		coro_timer_cancel(the_sched, &victims[i].timer);
+}
+
+static void test_callback_may_cancel_those_due_with_it(void **state)
+{
+	unsigned fired = 0;
+
+	for (int i = 0; i < 8; i++) {
+		victims[i] = (struct probe){ 0 };
+		coro_timer_init(&victims[i].timer, cancels_all);
+		coro_timer_arm(the_sched, &victims[i].timer, fake_now + MS);
+	}
+	advance(2 * MS);
+	for (int i = 0; i < 8; i++)
+		fired += victims[i].fired;
+	assert_int_equal(fired, 1);
+}
+
+#define T(name) cmocka_unit_test_setup_teardown(name, setup, sched_teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		T(test_timer_fires_never_early_and_within_a_tick),
+		T(test_random_timers_fire_once_and_in_time),
+		T(test_next_is_never_late),
+		T(test_timer_of_years_fires_after_years),
+		T(test_timer_at_forever_never_fires),
+		T(test_long_pause_brings_no_storm),
+		T(test_time_backwards_is_ignored),
+		T(test_expired_timer_fires_at_the_next_advance),
+		T(test_callback_may_cancel_those_due_with_it),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
