@@ -135,6 +135,14 @@ ctx_switch:
 	.cfi_endproc
 	.size	ctx_switch, . - ctx_switch
 
+# The same code under the types its callers return (ctx.h).
+	.globl	ctx_switch_pair
+	.hidden	ctx_switch_pair
+	.set	ctx_switch_pair, ctx_switch
+	.globl	ctx_switch_int
+	.hidden	ctx_switch_int
+	.set	ctx_switch_int, ctx_switch
+
 /*
  * `to` isn't the occupant of its stack. Here: from's frame is complete at rsp,
  * r8 = to's stack; rbx, rbp, r12-r15 are saved and free.

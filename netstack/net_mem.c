@@ -42,6 +42,7 @@ struct object {
 struct slab {
 	uint32_t size; /* bytes of an object */
 	uint32_t used;
+	uint32_t limit; /* objects at most */
 	struct object *free;
 };
 
@@ -113,8 +114,8 @@ static inline void *slab_alloc(struct slab *slab)
 {
 	struct object *object = slab->free;
 
-	if (__builtin_expect(!object, 0)) {
-		if (grow(slab) < 0) {
+	if (__builtin_expect(!object || slab->used == slab->limit, 0)) {
+		if (slab->used == slab->limit || grow(slab) < 0) {
 			net_the.stats.no_memory++;
 			return NULL;
 		}
@@ -167,8 +168,11 @@ void net_mem_free(void *mem)
 
 /* ---- lwIP's memp, by type ---- */
 
-static const uint32_t memp_sizes[MEMP_MAX] = {
-#define LWIP_MEMPOOL(name, num, size, desc) [MEMP_##name] = (uint32_t)(size),
+static const struct {
+	uint32_t limit, size;
+} memp_types[MEMP_MAX] = {
+#define LWIP_MEMPOOL(name, num, size, desc) \
+	[MEMP_##name] = {(uint32_t)(num), (uint32_t)(size)},
 #include "lwip/priv/memp_std.h"
 };
 
@@ -227,16 +231,20 @@ int net_mem_init(void)
 	unsigned class = 0;
 
 	for (unsigned i = 0; i < N_CLASSES; i++)
-		slabs[i].size = classes[i];
+		slabs[i] = (struct slab){.size = classes[i],
+					 .limit = UINT32_MAX};
 	for (unsigned i = 0; i < sizeof(class_of_64); i++) {
 		if (i * 64 > classes[class])
 			class++;
 		class_of_64[i] = (uint8_t)class;
 	}
 	for (unsigned i = 0; i < MEMP_MAX; i++)
-		memp_slabs[i].size = round_to(memp_sizes[i], 16);
-	memp_slabs[MEMP_TCP_PCB].size =
-		round_to(sizeof(struct net_conn), 64);
+		memp_slabs[i] = (struct slab){
+			.size = round_to(memp_types[i].size, 16),
+			.limit = memp_types[i].limit};
+	memp_slabs[MEMP_TCP_PCB] = (struct slab){
+		.size = round_to(sizeof(struct net_conn), 64),
+		.limit = UINT32_MAX}; /* --max-conns bounds pcbs */
 	return add_region();
 }
 

@@ -26,8 +26,8 @@ void net_mem_free(void *mem);
 #define MEMP_NUM_TCP_SEG	(1 << 22)
 #define MEMP_NUM_PBUF		(1 << 22)
 #define PBUF_POOL_SIZE		256
-#define MEMP_NUM_ARP_QUEUE	256
-#define MEMP_NUM_ND6_QUEUE	256
+#define MEMP_NUM_ARP_QUEUE	4096
+#define MEMP_NUM_ND6_QUEUE	1024
 
 /* Layers. */
 #define LWIP_ARP	   1
@@ -56,7 +56,7 @@ void net_mem_free(void *mem);
 /* Neighbours. */
 #define ARP_TABLE_SIZE		127
 #define ARP_QUEUEING		1
-#define ARP_QUEUE_LEN		16
+#define ARP_QUEUE_LEN		1024 /* a burst of SYNs waits for one answer */
 #define LWIP_ND6_NUM_NEIGHBORS	64
 #define LWIP_ND6_NUM_DESTINATIONS 64
 #define LWIP_ND6_QUEUEING	1
