@@ -399,7 +399,8 @@ static void describe_vdev(const struct glue_link *link, unsigned index,
 			 link->name2);
 		break;
 	case GLUE_LINK_PCI:
-		snprintf(name, name_len, "%s", link->name);
+		memcpy(name, link->name, name_len - 1); /* at most 31 */
+		name[name_len - 1] = '\0';
 		break;
 	}
 }

@@ -210,7 +210,8 @@ const struct argp net_argp = {.options = options, .parser = parse_key};
 
 struct words {
 	char *list[MAX_WORDS + 1];
-	int n;
+	char *made[MAX_WORDS]; /* those that read_config() made, to be freed */
+	int n, n_made;
 };
 
 static int push(struct net_opts *opts, struct words *words, char *word)
@@ -234,7 +235,7 @@ static char *trim(char *text)
 	return text;
 }
 
-/* "name = value" becomes "--name=value"; the words live on. */
+/* "name = value" becomes "--name=value", which lives until the next parse. */
 static int read_config(struct net_opts *opts, struct words *words,
 		       const char *path)
 {
@@ -265,10 +266,15 @@ static int read_config(struct net_opts *opts, struct words *words,
 		}
 		*equals = '\0';
 		if (asprintf(&word, "--%s=%s", trim(text),
-			     trim(equals + 1)) < 0)
+			     trim(equals + 1)) < 0) {
 			err = -ENOMEM;
+			break;
+		}
+		err = push(opts, words, word);
+		if (err == 0)
+			words->made[words->n_made++] = word;
 		else
-			err = push(opts, words, word);
+			free(word);
 	}
 	free(line);
 	fclose(file);
@@ -304,6 +310,8 @@ int net_parse_args(const struct argp *argp, int argc, char **argv,
 	int err = 0;
 
 	words.n = 0;
+	while (words.n_made)
+		free(words.made[--words.n_made]);
 	for (int i = 0; i < argc && err == 0; i++) {
 		const char *path;
 
