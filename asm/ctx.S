@@ -1,8 +1,8 @@
 /*
  * ctx.S - the context switch, x86_64 System V.
  *
- *	rdi  from: saved          rdx  value, returned in rax to `to`
- *	rsi  to: resumed          rcx  err, returned in rdx to `to`
+ *	rdi  from: saved          rdx  err, returned in rdx to `to`
+ *	rsi  to: resumed          rcx  value, returned in rax to `to`
  *
  * Frame of a parked context, the same for all (ctx.h has the offsets):
  *
@@ -41,38 +41,43 @@ ctx_conflict:
 
 	.text
 
-/* Resume what rsp points to: value in rdx, err in rcx. */
+/* Resume what rsp points to: value in rcx, err in rdx already. */
 	.macro	LAND
-	mov	r15, [rsp + 8]
-	mov	r14, [rsp + 16]
-	mov	r13, [rsp + 24]
-	mov	r12, [rsp + 32]
-	mov	rbx, [rsp + 40]
-	mov	rbp, [rsp + 48]
-	mov	r8, [rsp + 56]
+	pop	r15 /* the words */
+	.cfi_adjust_cfa_offset -8
+	pop	r15
+	.cfi_adjust_cfa_offset -8
 	.cfi_restore r15
+	pop	r14
+	.cfi_adjust_cfa_offset -8
 	.cfi_restore r14
+	pop	r13
+	.cfi_adjust_cfa_offset -8
 	.cfi_restore r13
+	pop	r12
+	.cfi_adjust_cfa_offset -8
 	.cfi_restore r12
+	pop	rbx
+	.cfi_adjust_cfa_offset -8
 	.cfi_restore rbx
+	pop	rbp
+	.cfi_adjust_cfa_offset -8
 	.cfi_restore rbp
+	pop	r8
+	.cfi_adjust_cfa_offset -8
 	.cfi_register rip, r8
-	mov	rax, rdx
-	mov	rdx, rcx
-	add	rsp, 64
-	.cfi_adjust_cfa_offset -64
+	mov	rax, rcx
 	jmp	r8
 	.endm
 
-/* Load the words of `to`, or the defaults if it has none of its own, when they
- * differ from those in force: loading is dear, comparing cheap. rsp: `to`'s. */
+/* Load the words of `to`, or the defaults if it has none of its own. rsp: to's,
+ * r8: its stack, where the defaults lie as the words do in a frame. */
 	.macro	FP_LOAD
-	mov	r8, [rsi + CTX_STACK]
-	mov	r9d, [r8 + CTX_STACK_MXCSR]
-	movzx	r10d, word ptr [r8 + CTX_STACK_X87CW]
+	lea	r9, [r8 + CTX_STACK_MXCSR]
 	test	byte ptr [rsi + CTX_FLAGS], CTX_FLAG_FP
-	cmovnz	r9d, [rsp + CTX_FRAME_MXCSR]
-	cmovnz	r10d, [rsp + CTX_FRAME_X87CW]
+	cmovnz	r9, rsp
+	ldmxcsr	[r9]
+	fldcw	[r9 + 4]
 	.endm
 
 	.balign 64
@@ -82,25 +87,30 @@ ctx_conflict:
 ctx_switch:
 	.cfi_startproc
 	endbr64
+	push	rbp
+	.cfi_adjust_cfa_offset 8
+	.cfi_rel_offset rbp, 0
+	push	rbx
+	.cfi_adjust_cfa_offset 8
+	.cfi_rel_offset rbx, 0
+	push	r12
+	.cfi_adjust_cfa_offset 8
+	.cfi_rel_offset r12, 0
+	push	r13
+	.cfi_adjust_cfa_offset 8
+	.cfi_rel_offset r13, 0
+	push	r14
+	.cfi_adjust_cfa_offset 8
+	.cfi_rel_offset r14, 0
+	push	r15
+	.cfi_adjust_cfa_offset 8
+	.cfi_rel_offset r15, 0
+	push	rax /* room for the words */
+	.cfi_adjust_cfa_offset 8
+	mov	[rdi + CTX_SP], rsp
 	movzx	eax, byte ptr [rdi + CTX_FLAGS]
-	lea	r10, [rsp - 56]
-	or	al, [rsi + CTX_FLAGS]
 	mov	r8, [rsi + CTX_STACK]
-	mov	[rsp - 8], rbp
-	mov	[rsp - 16], rbx
-	mov	[rsp - 24], r12
-	mov	[rsp - 32], r13
-	mov	[rsp - 40], r14
-	mov	[rsp - 48], r15
-	.cfi_rel_offset rbp, -8
-	.cfi_rel_offset rbx, -16
-	.cfi_rel_offset r12, -24
-	.cfi_rel_offset r13, -32
-	.cfi_rel_offset r14, -40
-	.cfi_rel_offset r15, -48
-	mov	rsp, r10
-	.cfi_adjust_cfa_offset 56
-	mov	[rdi + CTX_SP], r10
+	or	al, [rsi + CTX_FLAGS]
 	test	al, CTX_FLAG_FP
 	jnz	.Lfp
 	cmp	[r8 + CTX_STACK_OCCUPANT], rsi
@@ -117,32 +127,11 @@ ctx_switch:
 .Lfp:
 	stmxcsr	[rsp + CTX_FRAME_MXCSR]
 	fnstcw	[rsp + CTX_FRAME_X87CW]
-	mov	word ptr [rsp + CTX_FRAME_X87CW + 2], 0
 	cmp	[r8 + CTX_STACK_OCCUPANT], rsi
 	jne	.Lconflict
-	mov	r11d, [rsp + CTX_FRAME_MXCSR]
-	movzx	eax, word ptr [rsp + CTX_FRAME_X87CW]
 	mov	rsp, [rsi + CTX_SP]
 	FP_LOAD
-	cmp	r9d, r11d
-	jne	.Lfp_mxcsr
-.Lfp_x87:
-	cmp	r10w, ax
-	jne	.Lfp_cw
-.Lfp_land:
-	.cfi_remember_state
 	LAND
-	.cfi_restore_state
-.Lfp_mxcsr:
-	/* The default words are in the stack's descriptor, its own in its
-	 * frame: both are memory already, r9d only chose. */
-	mov	[rsp - 8], r9d
-	ldmxcsr	[rsp - 8]
-	jmp	.Lfp_x87
-.Lfp_cw:
-	mov	[rsp - 8], r10w
-	fldcw	[rsp - 8]
-	jmp	.Lfp_land
 	.cfi_endproc
 	.size	ctx_switch, . - ctx_switch
 
@@ -213,12 +202,7 @@ ctx_switch:
 4:	LAND
 	.cfi_restore_state
 
-7:	/* The words in force are still from's: take no chances, load. */
-	FP_LOAD
-	mov	[rsp - 8], r9d
-	ldmxcsr	[rsp - 8]
-	mov	[rsp - 8], r10w
-	fldcw	[rsp - 8]
+7:	FP_LOAD
 	jmp	4b
 
 8:	mov	[r9 + CTX_HWM], ax
@@ -232,10 +216,9 @@ ctx_switch:
 	push	r8
 	push	r9
 	.cfi_adjust_cfa_offset 48
-	mov	r14, rdi
+	mov	rdx, rdi
 	mov	rdi, r9
 	mov	rcx, rsi
-	mov	rdx, r14
 	mov	esi, r12d
 	call	[r8 + CTX_STACK_RESIZE]
 	pop	r9

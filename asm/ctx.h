@@ -104,8 +104,8 @@ enum ctx_isa {
  * caller in `from`. A `from` that occupies no stack is dropped: nothing of it
  * is kept. Callers declared to return a long or an int see the value alone.
  */
-struct ctx_pair ctx_switch(struct ctx *from, struct ctx *to, long value,
-			   long err);
+struct ctx_pair ctx_switch(struct ctx *from, struct ctx *to, long err,
+			   long value);
 
 /* What begin() tells ctx_entry to call: rax and rdx. */
 struct ctx_start {

@@ -8,16 +8,6 @@
 #include <sanitizer/common_interface_defs.h>
 #endif
 
-/* coro_switch() under the public type of the pair. */
-static inline struct coro_pair switch_pair(struct coro_sched *s,
-					   struct coro *from, struct coro *to,
-					   void *value)
-{
-	struct ctx_pair pair = coro_switch(s, from, to, (long)value, 0);
-
-	return (struct coro_pair){ (void *)pair.value, pair.err };
-}
-
 static inline struct coro_pair pair_err(long err)
 {
 	return (struct coro_pair){ NULL, err };
@@ -40,9 +30,8 @@ struct coro_pair coro_resume_pair(struct coro *co, void *in)
 		return pair_err(may_not_resume(co));
 	cur = s->cur;
 	co->resumer = cur;
-	co->ctx.flags |= CORO_F_NESTED;
 	cur->ctx.state = CORO_ST_NORMAL;
-	return switch_pair(s, cur, co, in);
+	return coro_switch(s, cur, co, (long)in, 0);
 }
 
 struct coro_pair coro_suspend_pair(void *out)
@@ -53,11 +42,16 @@ struct coro_pair coro_suspend_pair(void *out)
 	if (unlikely(s == NULL))
 		return pair_err(-EPERM);
 	co = s->cur;
-	if (unlikely(co->ctx.flags & (CORO_F_MAIN | CORO_F_KILLED)))
-		return pair_err(co->ctx.flags & CORO_F_MAIN ? -EPERM :
-							      -ECANCELED);
+	if (unlikely(co->ctx.flags &
+		     (CORO_F_MAIN | CORO_F_KILLED | CORO_F_MEASURE))) {
+		if (!(co->ctx.flags & CORO_F_MEASURE) ||
+		    co->ctx.flags & CORO_F_KILLED)
+			return pair_err(co->ctx.flags & CORO_F_MAIN ?
+						-EPERM : -ECANCELED);
+		coro_stack_measure(s, co);
+	}
 	co->ctx.state = CORO_ST_SUSPENDED;
-	return switch_pair(s, co, co->resumer, out);
+	return coro_switch(s, co, co->resumer, (long)out, 0);
 }
 
 int coro_create(struct coro_sched *s, const struct coro_attr *attr, coro_fn fn,
@@ -82,7 +76,6 @@ int coro_start(struct coro *co, void *arg)
 	if (co->ctx.state != CORO_ST_SUSPENDED && co->ctx.state != CORO_ST_NEW)
 		return (int)may_not_resume(co);
 	co->resumer = &s->main;
-	co->ctx.flags &= ~CORO_F_NESTED;
 	coro_ready_with(s, co, (long)arg);
 	return 0;
 }
@@ -173,8 +166,8 @@ static void release_resumer(struct coro_sched *s, struct coro *co)
 {
 	struct coro *r = co->resumer;
 
-	if (co->ctx.flags & CORO_F_NESTED && r->ctx.state == CORO_ST_NORMAL &&
-	    !(r->ctx.flags & CORO_F_MAIN) && co->ctx.state != CORO_ST_SUSPENDED)
+	if (r->ctx.state == CORO_ST_NORMAL && !(r->ctx.flags & CORO_F_MAIN) &&
+	    co->ctx.state != CORO_ST_SUSPENDED)
 		coro_ready_with(s, r, 0);
 }
 
@@ -190,7 +183,7 @@ static int end_with_cleanups(struct coro_sched *s, struct coro *co)
 		coro_ring_remove(s, co);
 	coro_stop_waiting(s, co);
 	co->ctx.flags &= ~CORO_F_HANDLE;
-	co->ctx.flags |= CORO_F_KILLED | CORO_F_NESTED;
+	co->ctx.flags |= CORO_F_KILLED;
 	co->resumer = cur;
 	cur->ctx.state = CORO_ST_NORMAL;
 	err = (int)coro_switch(s, cur, co, 0, 0).err;

@@ -57,9 +57,9 @@ enum {
 	CORO_F_KILLED = 16,   /* running its cleanups: never blocks again */
 	CORO_F_MAIN = 32,     /* the thread's own context */
 	CORO_F_HANDLE = 64,   /* somebody holds the handle */
-	CORO_F_NESTED = 128,  /* resumed by coro_resume: ends there */
+	CORO_F_MEASURE = 128, /* its stack is measured whenever it blocks */
 	CORO_F_SLOW = CORO_F_UNPARKED | CORO_F_CANCEL | CORO_F_DEADLINE |
-		      CORO_F_KILLED | CORO_F_MAIN,
+		      CORO_F_KILLED | CORO_F_MAIN | CORO_F_MEASURE,
 };
 
 /* ctx.flags2 */
@@ -337,41 +337,48 @@ void coro_dump_asked(struct coro_sched *s);
 /* A coroutine ends without running: TSan's fiber goes. */
 void coro_fiber_end(struct coro *co);
 
-struct ctx_pair coro_switch_slow(struct coro_sched *s, struct coro *from,
-				 struct coro *to, long value, long err);
+struct coro_pair coro_switch_slow(struct coro_sched *s, struct coro *from,
+				  struct coro *to, long value, long err);
 
-/* The same assembly under the type its callers return, for the tail call. */
-long ctx_switch_long(struct ctx *from, struct ctx *to, long value, long err)
+/*
+ * The same assembly under the types its callers return: with any other the
+ * compiler makes no tail call, and the ret after the switch costs more than the
+ * switch.
+ */
+struct coro_pair ctx_switch_pair(struct ctx *from, struct ctx *to, long err,
+				 long value) __asm__("ctx_switch");
+int ctx_switch_int(struct ctx *from, struct ctx *to, long err, long value)
 	__asm__("ctx_switch");
 
-static inline void coro_errno_swap(struct coro_sched *s, struct coro *from,
-				   struct coro *to)
+static inline void coro_switch_note(struct coro_sched *s, struct coro *from,
+				    struct coro *to)
 {
-	from->ctx.err = *s->errno_p;
-	*s->errno_p = to->ctx.err;
-}
+	int *errno_p = s->errno_p;
 
-static inline struct ctx_pair coro_switch(struct coro_sched *s,
-					  struct coro *from, struct coro *to,
-					  long value, long err)
-{
-	coro_errno_swap(s, from, to);
+	from->ctx.err = *errno_p;
+	*errno_p = to->ctx.err;
 	s->cur = to;
 	to->ctx.state = CORO_ST_RUNNING;
-	if (CORO_ASAN || CORO_TSAN || unlikely(s->measure))
+}
+
+static inline struct coro_pair coro_switch(struct coro_sched *s,
+					   struct coro *from, struct coro *to,
+					   long value, long err)
+{
+	coro_switch_note(s, from, to);
+	if (CORO_ASAN || CORO_TSAN)
 		return coro_switch_slow(s, from, to, value, err);
-	return ctx_switch(&from->ctx, &to->ctx, value, err);
+	return ctx_switch_pair(&from->ctx, &to->ctx, err, value);
 }
 
-static inline long coro_switch_long(struct coro_sched *s, struct coro *from,
-				    struct coro *to, long value, long err)
+static inline int coro_switch_int(struct coro_sched *s, struct coro *from,
+				  struct coro *to, long value, long err)
 {
-	coro_errno_swap(s, from, to);
-	s->cur = to;
-	to->ctx.state = CORO_ST_RUNNING;
-	if (CORO_ASAN || CORO_TSAN || unlikely(s->measure))
-		return coro_switch_slow(s, from, to, value, err).value;
-	return ctx_switch_long(&from->ctx, &to->ctx, value, err);
+	coro_switch_note(s, from, to);
+	if (CORO_ASAN || CORO_TSAN)
+		return (int)(long)coro_switch_slow(s, from, to, value, err)
+			.value;
+	return ctx_switch_int(&from->ctx, &to->ctx, err, value);
 }
 
 /* Nothing that others touch may lie on a shared stack: the rule. */
@@ -380,6 +387,13 @@ static inline void coro_check_shared(const struct coro_sched *s, const void *p,
 {
 	if (unlikely((uintptr_t)p - s->shared_lo < s->shared_len))
 		coro_die_shared(what);
+}
+
+/* __builtin_prefetch in a function of its own is thrown away by gcc 12, which
+ * takes the function for one without effects. */
+static inline void coro_prefetch(const void *p)
+{
+	__asm__ volatile("prefetcht0 %0" : : "m"(*(const char *)p));
 }
 
 static inline struct coro *coro_current(void)

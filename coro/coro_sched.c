@@ -80,20 +80,18 @@ void coro_fiber_end(struct coro *co)
 #endif
 }
 
-struct ctx_pair coro_switch_slow(struct coro_sched *s, struct coro *from,
-				 struct coro *to, long value, long err)
+struct coro_pair coro_switch_slow(struct coro_sched *s, struct coro *from,
+				  struct coro *to, long value, long err)
 {
-	struct ctx_pair pair;
+	struct coro_pair pair;
 
-	if (s->measure && !(from->ctx.flags & CORO_F_MAIN))
-		coro_stack_measure(s, from);
 #if CORO_ASAN
 	asan_before(from, to);
 #endif
 #if CORO_TSAN
 	__tsan_switch_to_fiber(to->fiber, 0);
 #endif
-	pair = ctx_switch(&from->ctx, &to->ctx, value, err);
+	pair = ctx_switch_pair(&from->ctx, &to->ctx, err, value);
 #if CORO_ASAN
 	__sanitizer_finish_switch_fiber(from->fake_stack, NULL, NULL);
 #endif
@@ -147,8 +145,7 @@ static inline void ring_prefetch(const struct coro_sched *s, uint32_t head)
 	size_t bytes;
 
 	if (left > CORO_AHEAD_BLOCK)
-		__builtin_prefetch(s->ring[(head + CORO_AHEAD_BLOCK) & s->mask],
-				   1);
+		coro_prefetch(s->ring[(head + CORO_AHEAD_BLOCK) & s->mask]);
 	if (left <= CORO_AHEAD_SAVE)
 		return;
 	co = s->ring[(head + CORO_AHEAD_SAVE) & s->mask];
@@ -159,7 +156,7 @@ static inline void ring_prefetch(const struct coro_sched *s, uint32_t head)
 	if (bytes > CORO_AHEAD_LINES * 64)
 		bytes = CORO_AHEAD_LINES * 64;
 	for (size_t i = 0; i < bytes; i += 64)
-		__builtin_prefetch(save + i, 1);
+		coro_prefetch(save + i);
 }
 
 /* Next of the round, or the thread itself at its end. */
@@ -176,11 +173,11 @@ static inline struct coro *ring_next(struct coro_sched *s)
 
 /* Leave co, whose state says why; returns what wakes it. -EAGAIN is for a
  * thread that resumed co itself: co went to wait for the scheduler. */
-static inline long switch_next(struct coro_sched *s, struct coro *co)
+static inline int switch_next(struct coro_sched *s, struct coro *co)
 {
 	struct coro *next = ring_next(s);
 
-	return coro_switch_long(s, co, next, next->value, -EAGAIN);
+	return coro_switch_int(s, co, next, next->value, -EAGAIN);
 }
 
 unsigned coro_sched_round(struct coro_sched *s)
@@ -195,13 +192,11 @@ unsigned coro_sched_round(struct coro_sched *s)
 		coro_dump_asked(s);
 	start = s->head;
 	s->round_end = s->tail;
-	s->main.ctx.state = CORO_ST_NORMAL;
 	while (s->head != s->round_end) {
 		struct coro *next = ring_next(s);
 
-		coro_switch_long(s, &s->main, next, next->value, 0);
+		coro_switch_int(s, &s->main, next, next->value, 0);
 	}
-	s->main.ctx.state = CORO_ST_RUNNING;
 	return s->round_end - start;
 }
 
@@ -310,6 +305,8 @@ int coro_block(struct coro_sched *s, struct coro *co, uint8_t state,
 		deadline = co->deadline;
 		co->ctx.flags2 &= ~CORO_F2_SLEEP;
 	}
+	if (unlikely(co->ctx.flags & CORO_F_MEASURE))
+		coro_stack_measure(s, co);
 	co->ctx.state = state;
 	co->where = where;
 	if (deadline != CORO_FOREVER) {
@@ -405,6 +402,8 @@ int coro_yield(void)
 
 		if (err < 0)
 			return err;
+		if (co->ctx.flags & CORO_F_MEASURE)
+			coro_stack_measure(s, co);
 	}
 	co->ctx.state = CORO_ST_QUEUED;
 	co->value = 0;
@@ -602,9 +601,8 @@ long coro_resize(struct ctx *ctx, uint32_t len, struct ctx *from,
 cold void coro_switch_called_off(struct coro_sched *s, struct coro *from,
 				 struct coro *to)
 {
-	coro_errno_swap(s, to, from);
-	if (from->ctx.state == CORO_ST_NORMAL && to->resumer == from &&
-	    to->ctx.flags & CORO_F_NESTED) {
+	coro_switch_note(s, to, from);
+	if (from->ctx.state == CORO_ST_NORMAL) { /* in coro_resume() */
 		to->ctx.state = to->ctx.flags2 & CORO_F2_STARTED ?
 					CORO_ST_SUSPENDED : CORO_ST_NEW;
 	} else {
@@ -640,7 +638,7 @@ void coro_bury(struct coro_sched *s, struct coro *co)
 	uint32_t hwm = co->ctx.hwm_lines * 64u;
 
 	co->ctx.state = CORO_ST_DEAD;
-	co->ctx.flags &= CORO_F_HANDLE | CORO_F_FP;
+	co->ctx.flags &= CORO_F_HANDLE | CORO_F_FP | CORO_F_MEASURE;
 	save_drop(s, co);
 	if (co->ext != NULL)
 		coro_buf_put(s, co->ext, coro_buf_round(sizeof(*co->ext)));
@@ -664,7 +662,6 @@ void coro_bury(struct coro_sched *s, struct coro *co)
 void coro_exit_now(struct coro_sched *s, struct coro *co, void *result)
 {
 	struct coro *joiner, *to = co->resumer;
-	bool nested = co->ctx.flags & CORO_F_NESTED;
 
 	if (unlikely(co->ext != NULL)) {
 		co->ctx.flags |= CORO_F_KILLED;
@@ -674,11 +671,11 @@ void coro_exit_now(struct coro_sched *s, struct coro *co, void *result)
 		if (joiner != NULL)
 			coro_ready_with(s, joiner, 0);
 	}
-	if (s->measure)
+	if (unlikely(co->ctx.flags & CORO_F_MEASURE))
 		coro_stack_measure(s, co);
 	coro_bury(s, co);
 	co->value = (long)result;
-	if (nested && to->ctx.state == CORO_ST_NORMAL) {
+	if (to->ctx.state == CORO_ST_NORMAL) { /* it resumed us by hand */
 		coro_switch(s, co, to, (long)result, 0);
 	} else {
 		to = ring_next(s);
@@ -805,7 +802,7 @@ int coro_new(struct coro_sched *s, const struct coro_attr *attr,
 		return -ENOMEM;
 	s->blocks++;
 	co->ctx.name = 0;
-	co->ctx.flags = 0;
+	co->ctx.flags = s->measure ? CORO_F_MEASURE : 0;
 	if (attr == NULL) {
 		st = shared_next(s);
 	} else {

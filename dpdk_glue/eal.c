@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -97,7 +98,6 @@ static void build_args(struct args *args, const struct glue_eal_conf *conf)
 
 	add(args, "coronet");
 	add_cpus(args, conf->lcore);
-	add(args, "--in-memory");
 	add(args, "--no-telemetry");
 	for (unsigned i = 0; i < conf->n_links; i++)
 		if (conf->links[i].kind == GLUE_LINK_PCI) {
@@ -110,9 +110,12 @@ static void build_args(struct args *args, const struct glue_eal_conf *conf)
 		add(args, "--iova-mode=va");
 	}
 	if (eal.huge) {
+		add(args, "--in-memory");
 		add(args, "--single-file-segments");
 	} else {
+		/* what --in-memory does for hugepages */
 		add(args, "--no-huge");
+		add(args, "--no-shconf");
 		add(args, "-m");
 		add(args, "%u", conf->mem_mib);
 	}
@@ -121,54 +124,75 @@ static void build_args(struct args *args, const struct glue_eal_conf *conf)
 }
 
 /*
- * DPDK says why it failed only in its log. The log goes into a buffer while
- * something may fail, so that the reason ends up in our one line.
+ * DPDK says why it failed only in its log, and EAL prints its whole usage on
+ * stdout besides. While something may fail, both go into a memory file, so
+ * that the reason ends up in our one line and the rest nowhere.
  */
 struct captured {
-	char *text;
-	size_t len;
-	FILE *stream;
+	int fd, old_out, old_err;
 };
 
 static void capture_start(struct captured *log)
 {
-	*log = (struct captured){0};
-	log->stream = open_memstream(&log->text, &log->len);
-	if (log->stream)
-		rte_openlog_stream(log->stream);
+	fflush(stdout);
+	fflush(stderr);
+	log->fd = memfd_create("dpdk-log", MFD_CLOEXEC);
+	if (log->fd < 0)
+		return;
+	log->old_out = dup(STDOUT_FILENO);
+	log->old_err = dup(STDERR_FILENO);
+	dup2(log->fd, STDOUT_FILENO);
+	dup2(log->fd, STDERR_FILENO);
 }
 
-/* The most telling line: the first with a reason in it, else the last. */
-static void capture_reason(struct captured *log, char *out, size_t out_len)
+/* A line that tells why, and is none of EAL's usage text. */
+static bool is_telling(const char *line)
 {
-	static const char *const telling[] = {"rror", "ailed", "nvalid",
-					      "annot", "nable", "ermission"};
-	char *best = NULL, *save = NULL;
+	static const char *const words[] = {
+		"rror", "ailed", "nvalid", "annot", "nable", "ermission",
+		"unrecognized"};
 
-	snprintf(out, out_len, "DPDK gives no reason");
-	if (!log->stream)
-		return;
-	fflush(log->stream);
-	for (char *line = strtok_r(log->text, "\n", &save); line;
-	     line = strtok_r(NULL, "\n", &save)) {
-		bool tells = false;
-
-		for (size_t i = 0; i < 6; i++)
-			tells = tells || strstr(line, telling[i]);
-		if (tells && !best)
-			best = line;
-	}
-	if (best)
-		snprintf(out, out_len, "%s", best);
+	if (*line == ' ' || *line == '\t')
+		return false;
+	for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
+		if (strstr(line, words[i]))
+			return true;
+	return false;
 }
 
-static void capture_end(struct captured *log)
+static void first_telling_line(char *text, char *out, size_t out_len)
 {
-	if (!log->stream)
+	char *save = NULL;
+
+	for (char *line = strtok_r(text, "\n", &save); line;
+	     line = strtok_r(NULL, "\n", &save))
+		if (is_telling(line)) {
+			snprintf(out, out_len, "%s", line);
+			return;
+		}
+}
+
+/* Gives stdout and stderr back; reason, if asked for, gets the best line. */
+static void capture_end(struct captured *log, char *reason, size_t reason_len)
+{
+	static char text[65536];
+	ssize_t n;
+
+	if (reason)
+		snprintf(reason, reason_len, "DPDK gives no reason");
+	if (log->fd < 0)
 		return;
-	rte_openlog_stream(stderr);
-	fclose(log->stream);
-	free(log->text);
+	fflush(stdout);
+	fflush(stderr);
+	dup2(log->old_out, STDOUT_FILENO);
+	dup2(log->old_err, STDERR_FILENO);
+	close(log->old_out);
+	close(log->old_err);
+	n = pread(log->fd, text, sizeof(text) - 1, 0);
+	close(log->fd);
+	text[n > 0 ? n : 0] = '\0';
+	if (reason)
+		first_telling_line(text, reason, reason_len);
 }
 
 /* A socket file nobody listens on any more is removed; a live one is not. */
@@ -393,13 +417,12 @@ static int plug(unsigned index, char *err, size_t err_len)
 		return 0;
 	capture_start(&log);
 	rc = rte_eal_hotplug_add("vdev", eal.devices[index], args);
-	if (rc < 0) {
-		capture_reason(&log, reason, sizeof(reason));
-		glue_fail(err, err_len, rc, "link %s:%s: %s",
-			  glue_link_kind_name(link->kind), link->name, reason);
-	}
-	capture_end(&log);
-	return rc < 0 ? rc : 0;
+	capture_end(&log, reason, sizeof(reason));
+	if (rc < 0)
+		return glue_fail(err, err_len, rc, "link %s:%s: %s",
+				 glue_link_kind_name(link->kind), link->name,
+				 reason);
+	return 0;
 }
 
 static int start_eal(const struct glue_eal_conf *conf, char *err,
@@ -416,17 +439,14 @@ static int start_eal(const struct glue_eal_conf *conf, char *err,
 	rte_log_set_global_level(RTE_LOG_WARNING);
 	capture_start(&log);
 	rc = rte_eal_init(args.n, args.argv);
-	if (rc < 0) {
-		capture_reason(&log, reason, sizeof(reason));
-		rc = glue_fail(err, err_len,
-			       rte_errno > 0 ? -rte_errno : -EIO,
-			       "DPDK's EAL did not start: %s%s", reason,
-			       conf->n_extra ? " (check the arguments after "
-					       "'--')"
-					     : "");
-	}
-	capture_end(&log);
-	return rc < 0 ? rc : 0;
+	capture_end(&log, reason, sizeof(reason));
+	if (rc < 0)
+		return glue_fail(err, err_len,
+				 rte_errno > 0 ? -rte_errno : -EIO,
+				 "DPDK's EAL did not start: %s%s", reason,
+				 conf->n_extra ? " (check the words after --)"
+					       : "");
+	return 0;
 }
 
 static void start_clock(void)

@@ -26,7 +26,7 @@ void *net_conn_alloc(void)
 	return conn;
 }
 
-static void drop_received(struct net_conn *conn)
+void net_conn_drop_received(struct net_conn *conn)
 {
 	while (conn->rx_head) {
 		struct pbuf *p = conn->rx_head;
@@ -44,7 +44,7 @@ void net_conn_put(struct net_conn *conn)
 {
 	if (conn->pcb_live || conn->owned || conn->waiters || conn->in_output)
 		return;
-	drop_received(conn);
+	net_conn_drop_received(conn);
 	net_conn_slab_free(conn);
 }
 
@@ -462,7 +462,7 @@ int net_shutdown(struct net_conn *conn, enum net_shut how)
 			unread += p->len;
 		unread -= conn->rx_off;
 		conn->rx_off = 0;
-		drop_received(conn);
+		net_conn_drop_received(conn);
 		recved(conn, unread);
 		net_wake(conn->reader);
 	}

@@ -450,6 +450,8 @@ int net_eth_open(struct net_opts *opts)
 
 void net_eth_close(void)
 {
+	while (net_the.n_netifs)
+		netif_remove(&net_the.netifs[--net_the.n_netifs]);
 	for (unsigned i = 0; i < net_the.n_ports; i++)
 		glue_port_close(net_the.ports[i].glue);
 	net_the.n_ports = 0;

@@ -96,6 +96,7 @@ struct net_stack {
 	bool draining;
 	int64_t drain_until_ns;
 	int64_t now_ns;
+	int64_t next_tick_ns; /* when tcp_ticks moves on */
 	int64_t next_100ms_ns, next_1s_ns, next_stats_ns, stats_ns;
 	unsigned empty_rounds;
 	unsigned mtu;
@@ -132,6 +133,7 @@ void *net_conn_alloc(void);
 void net_conn_pcb_freed(struct net_conn *conn);
 
 void net_conn_put(struct net_conn *conn);
+void net_conn_drop_received(struct net_conn *conn);
 void net_conn_queue_output(struct net_conn *conn);
 void net_output_all(void);
 int net_conn_wait(struct net_conn *conn, struct coro **slot,
@@ -155,6 +157,7 @@ void net_tcp_input(struct pbuf *p, struct netif *inp);
 void net_timer_init(struct net_conn *conn);
 void net_timer_check(struct net_conn *conn); /* arm if there is a reason */
 void net_timers_run(void);
+void net_timers_set_clock(void);
 
 /* ---- net_listen.c ---- */
 struct net_listener *net_listener_find(const ip_addr_t *ip, u16_t port);

@@ -115,6 +115,7 @@ int net_stack_open(struct net_opts *opts, struct net_stack **out)
 	if (err < 0)
 		goto stop_dpdk;
 	coro_sched_advance(stack->sched, stack->now_ns);
+	net_timers_set_clock();
 	err = net_isn_init();
 	if (err < 0)
 		goto close_sched;
@@ -165,7 +166,15 @@ int net_stack_open_args(int argc, char **argv, struct net_stack **out)
 static void abort_conn(struct net_conn *conn)
 {
 	conn->pcb.callback_arg = NULL;
+	net_conn_drop_received(conn);
 	tcp_abort(&conn->pcb);
+}
+
+/* Coroutines blocked on what is gone see the error and may end by themselves. */
+static void let_coroutines_end(struct net_stack *stack)
+{
+	for (unsigned i = 0; i < 100 && coro_sched_ready(stack->sched); i++)
+		coro_sched_round(stack->sched);
 }
 
 void net_stack_close(struct net_stack *stack)
@@ -173,8 +182,9 @@ void net_stack_close(struct net_stack *stack)
 	stack->draining = true;
 	while (stack->listeners)
 		net_listener_close(stack->listeners);
-	coro_sched_close(stack->sched);
 	net_for_each_conn(abort_conn);
+	let_coroutines_end(stack);
+	coro_sched_close(stack->sched);
 	net_eth_tx();
 	net_eth_close();
 	net_mem_fini();
@@ -339,6 +349,7 @@ void net_stack_round(struct net_stack *stack)
 	if (stack->empty_rounds == 0)
 		stack->stats.busy_ns += now_ns - stack->now_ns;
 	stack->now_ns = now_ns;
+	net_timers_set_clock();
 	work = net_eth_rx();
 	work += coro_sched_round(stack->sched);
 	net_output_all();

@@ -14,9 +14,16 @@
 /* lwIP counts its timer calls and marks pcbs with the count: we count along. */
 static u8_t timer_ctr;
 
-static void set_ticks(void)
+/*
+ * lwIP's clock, set before anything in a round reads it. From a round's start
+ * to its end it stands still, as now_ns does.
+ */
+void net_timers_set_clock(void)
 {
+	if (net_the.now_ns < net_the.next_tick_ns)
+		return;
 	tcp_ticks = (u32_t)(net_the.now_ns / NET_TICK_NS);
+	net_the.next_tick_ns = ((int64_t)tcp_ticks + 1) * NET_TICK_NS;
 }
 
 static bool fast_pending(const struct tcp_pcb *pcb)
@@ -100,7 +107,6 @@ static void due(struct coro_timer *timer)
 
 	if (!conn->pcb_live)
 		return;
-	set_ticks();
 	pcb->next = NULL;
 	if (pcb->state == TIME_WAIT)
 		tcp_tw_pcbs = pcb;
@@ -127,7 +133,6 @@ void net_timers_run(void)
 {
 	struct net_stack *stack = &net_the;
 
-	set_ticks();
 	coro_sched_advance(stack->sched, stack->now_ns);
 	if (stack->now_ns < stack->next_100ms_ns)
 		return;

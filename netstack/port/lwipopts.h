@@ -62,7 +62,7 @@ void net_mem_free(void *mem);
 #define LWIP_ND6_QUEUEING	1
 
 /* TCP. */
-#define TCP_TMR_INTERVAL	25 /* ms; RTO floor 3 slow ticks: 150 ms */
+#define TCP_TMR_INTERVAL	20 /* ms; RTO floor 3 slow ticks: 120 ms */
 #define TCP_MSL			500
 #define LWIP_TCP_RTO_TIME	1000 /* RFC 6298 2.1 */
 #define TCP_MSS			8960 /* the port's MTU lowers it */

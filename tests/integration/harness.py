@@ -45,7 +45,7 @@ def check(condition, message):
 class Program:
     """A program under test; its output goes to files in the scratch folder."""
 
-    def __init__(self, env, argv, **popen_args):
+    def __init__(self, env, argv, /, **popen_args):
         self.argv = [str(arg) for arg in argv]
         self.name = pathlib.Path(self.argv[0]).name
         folder = pathlib.Path(tempfile.mkdtemp(prefix=self.name + ".", dir=env.scratch))
@@ -127,11 +127,11 @@ class Env:
         check(path.exists(), f"{name} is not built")
         return path
 
-    def start(self, argv, **popen_args):
+    def start(self, argv, /, **popen_args):
         return Program(self, argv, **popen_args)
 
     @contextlib.contextmanager
-    def running(self, argv, ready=f"{READY}.*", **popen_args):
+    def running(self, argv, /, ready=f"{READY}.*", **popen_args):
         """A server, ready when the block begins, killed after it if need be."""
         program = self.start(argv, **popen_args)
         try:

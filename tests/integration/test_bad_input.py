@@ -14,7 +14,7 @@ import subprocess
 from harness import Skip, check, main
 
 USAGE, RUNTIME = 2, 1
-SECONDS = 30  # until a program must have given up
+SECONDS = 15  # until a program must have given up
 
 CORONET = ("coronet-echo", "coronet-load")
 EPOLL = ("epoll-echo", "epoll-load")

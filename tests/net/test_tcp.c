@@ -243,8 +243,8 @@ static void test_silent_peer_ends_in_etimedout(void **state)
 	peer_connect(&peer, 1000, 7, 5);
 	peer_send(&peer, PEER_ACK | PEER_PSH, "x", 1);
 	run_rounds(4);
-	for (unsigned i = 0; i < 1000 && ended == 0; i++) {
-		run_ms(1000);
+	for (unsigned i = 0; i < 50000 && ended == 0; i++) {
+		fake_now_ns += NET_TICK_NS;
 		while (peer_next(&s))
 			;
 	}
@@ -661,10 +661,9 @@ static void test_connections_beyond_the_limit_are_dropped(void **state)
 			.port = (uint16_t)(2000 + i), .stack_port = 7, .snd = 9};
 
 		peer_send(&peer, PEER_SYN, NULL, 0);
-		run_rounds(1);
+		while (peer_next(&s))
+			answered += s.flags == (PEER_SYN | PEER_ACK);
 	}
-	while (peer_next(&s))
-		answered += s.flags == (PEER_SYN | PEER_ACK);
 	assert_int_equal(answered, 64);
 	assert_true(net_the.stats.no_memory > 0);
 }
