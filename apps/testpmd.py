@@ -66,7 +66,10 @@ def finish(forwarder):
             if line.strip() and not line.strip().strip("#")]
     if not starts or not ends:
         raise forwarder.failure("printed no counters")
-    return "\n".join(lines[starts[0]:ends[-1] + 1])
+    # The rates are of the time since the last look, when nothing ran.
+    return "\n".join(line for line in lines[starts[0]:ends[-1] + 1]
+                     if line.strip() and "pps:" not in line
+                     and "Throughput" not in line)
 
 
 def remove_runtime_folder(prefix):
