@@ -41,9 +41,16 @@ static struct load {
 	uint8_t payload[CHUNK]; /* filled before each write, then copied */
 } load;
 
+/* Once the run is over, what breaks and closes is the end's own doing. */
 static bool running(void)
 {
-	return load.stats.phase != LOAD_DONE;
+	return load.stats.phase != LOAD_DONE && !net_stack_stopping(load.stack);
+}
+
+static void count_closed(void)
+{
+	if (running())
+		load_stats_closed(&load.stats);
 }
 
 static int64_t now_ns(void)
@@ -56,16 +63,13 @@ static void fail(struct slot *slot, long err)
 {
 	enum load_error kind = LOAD_CLOSED;
 
-	if (!running()) {
-		kind = LOAD_ERRORS; /* the end itself breaks what is open */
-	} else if (slot->timed_out) {
+	if (slot->timed_out)
 		kind = LOAD_TIMEOUT;
-	} else if (err == -EBADMSG) {
+	else if (err == -EBADMSG)
 		kind = LOAD_VERIFY;
-	} else if (err < 0) {
+	else if (err < 0)
 		kind = load_error_of((int)err);
-	}
-	if (kind != LOAD_ERRORS)
+	if (running())
 		load_stats_error(&load.stats, kind);
 	if (slot->conn)
 		net_abort(slot->conn);
@@ -161,7 +165,7 @@ static long slot_ask(struct slot *slot)
 	size_t left = load.opts.size;
 	long n;
 
-	slot->since_ns = load.stats.phase == LOAD_DONE ? 0 : now_ns();
+	slot->since_ns = now_ns();
 	n = slot_send(slot, left);
 	while (n >= 0 && left) {
 		n = slot_receive(slot);
@@ -201,7 +205,7 @@ static void run_echo(struct slot *slot)
 
 		if (n <= 0) {
 			fail(slot, n);
-			load_stats_closed(&load.stats);
+			count_closed();
 			return;
 		}
 		load_stats_request(&load.stats, now_ns() - begun_ns);
@@ -220,7 +224,7 @@ static void run_cps(struct slot *slot)
 		}
 		slot->arrived = slot->sent;
 		n = slot_ask(slot);
-		load_stats_closed(&load.stats);
+		count_closed();
 		if (n <= 0) {
 			fail(slot, n);
 			continue;
@@ -242,7 +246,7 @@ static void run_idle(struct slot *slot)
 		slot->conn = NULL;
 	if (running())
 		fail(slot, n);
-	load_stats_closed(&load.stats);
+	count_closed();
 }
 
 /* Bulk's other direction, in a coroutine of its own. */
@@ -274,7 +278,7 @@ static void run_bulk(struct slot *slot)
 	else
 		coro_cancel(reader);
 	coro_join(reader, &result);
-	load_stats_closed(&load.stats);
+	count_closed();
 	if (running())
 		fail(slot, n < 0 ? n : (long)(intptr_t)result);
 }

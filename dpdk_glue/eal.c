@@ -2,8 +2,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/if.h>
 #include <linux/if_tun.h>
+#include <net/if.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -294,11 +294,9 @@ static int check_tap(const struct glue_link *link, char *err, size_t err_len)
 
 static int check_iface(const struct glue_link *link, char *err, size_t err_len)
 {
-	char path[GLUE_PATH_MAX + 16];
 	int fd;
 
-	snprintf(path, sizeof(path), "/sys/class/net/%s", link->name);
-	if (access(path, F_OK) < 0)
+	if (if_nametoindex(link->name) == 0)
 		return glue_fail(err, err_len, -ENODEV,
 				 "link %s:%s: there is no interface '%s'; "
 				 "'ip link' lists them",

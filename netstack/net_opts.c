@@ -199,9 +199,11 @@ static error_t parse_key(int key, char *arg, struct argp_state *state)
 
 	if (key < OPT_LINK || key > OPT_CONFIG)
 		return ARGP_ERR_UNKNOWN;
-	if (take(opts, key, arg) < 0)
-		argp_failure(state, 2, 0, "%s", opts->error);
-	return 0;
+	if (take(opts, key, arg) == 0)
+		return 0;
+	/* Not argp_failure(): a parent may have silenced argp's own stream. */
+	fprintf(stderr, "%s: %s\n", state->name, opts->error);
+	exit(2);
 }
 
 const struct argp net_argp = {.options = options, .parser = parse_key};
