@@ -41,9 +41,18 @@ static struct load {
 	uint8_t payload[CHUNK]; /* filled before each write, then copied */
 } load;
 
+/* A signal stops the stack first, and ends the run soon after. */
 static bool running(void)
 {
-	return load.stats.phase != LOAD_DONE;
+	return load.stats.phase != LOAD_DONE &&
+	       !net_stack_stopping(load.stack);
+}
+
+/* What the end of the run closes was open at the end. */
+static void count_closed(void)
+{
+	if (running())
+		load_stats_closed(&load.stats);
 }
 
 static int64_t now_ns(void)
@@ -201,7 +210,7 @@ static void run_echo(struct slot *slot)
 
 		if (n <= 0) {
 			fail(slot, n);
-			load_stats_closed(&load.stats);
+			count_closed();
 			return;
 		}
 		load_stats_request(&load.stats, now_ns() - begun_ns);
@@ -220,7 +229,7 @@ static void run_cps(struct slot *slot)
 		}
 		slot->arrived = slot->sent;
 		n = slot_ask(slot);
-		load_stats_closed(&load.stats);
+		count_closed();
 		if (n <= 0) {
 			fail(slot, n);
 			continue;
@@ -242,7 +251,7 @@ static void run_idle(struct slot *slot)
 		slot->conn = NULL;
 	if (running())
 		fail(slot, n);
-	load_stats_closed(&load.stats);
+	count_closed();
 }
 
 /* Bulk's other direction, in a coroutine of its own. */
@@ -274,7 +283,7 @@ static void run_bulk(struct slot *slot)
 	else
 		coro_cancel(reader);
 	coro_join(reader, &result);
-	load_stats_closed(&load.stats);
+	count_closed();
 	if (running())
 		fail(slot, n < 0 ? n : (long)(intptr_t)result);
 }

@@ -199,8 +199,14 @@ static error_t parse_key(int key, char *arg, struct argp_state *state)
 
 	if (key < OPT_LINK || key > OPT_CONFIG)
 		return ARGP_ERR_UNKNOWN;
-	if (take(opts, key, arg) < 0)
-		argp_failure(state, 2, 0, "%s", opts->error);
+	if (take(opts, key, arg) < 0) {
+		/*
+		 * Not argp_failure(): it says nothing, and returns, where the
+		 * program has taken argp's err_stream away.
+		 */
+		fprintf(stderr, "%s: %s\n", state->name, opts->error);
+		exit(2);
+	}
 	return 0;
 }
 
