@@ -99,6 +99,21 @@ void net_timer_check(struct net_conn *conn)
 		coro_timer_arm(net_the.sched, &conn->timer, due);
 }
 
+/*
+ * lwIP's persist timer splits a segment that does not fit the peer's window,
+ * and takes only 16 bits of that window: of 65536 it makes 0, and fails. A
+ * window that has room is used before it comes to that.
+ */
+static void settle_persist(struct tcp_pcb *pcb)
+{
+	if (!pcb->persist_backoff || !pcb->unsent ||
+	    pcb->snd_wnd < pcb->unsent->len)
+		return;
+	tcp_output(pcb);
+	if (pcb->snd_wnd > 0xffff)
+		pcb->persist_backoff = 0; /* what is unsent keeps us ticking */
+}
+
 static void due(struct coro_timer *timer)
 {
 	struct net_conn *conn =
@@ -116,6 +131,8 @@ static void due(struct coro_timer *timer)
 		pcb->last_timer = timer_ctr++;
 		tcp_fasttmr();
 	}
+	if (tcp_active_pcbs)
+		settle_persist(pcb);
 	if (tcp_tw_pcbs || tcp_active_pcbs) {
 		tcp_ticks--; /* it counts up itself */
 		pcb->last_timer = timer_ctr++;

@@ -189,6 +189,65 @@ static void test_full_send_buffer_parks_the_sender(void **state)
 	assert_int_equal(ended, 1);
 }
 
+static struct tcp_pcb *only_pcb;
+
+static void remember_pcb(struct net_conn *conn)
+{
+	only_pcb = &conn->pcb;
+}
+
+static void test_persist_timer_survives_a_window_of_65536(void **state)
+{
+	struct segment s;
+	struct peer peer;
+
+	serve(send_forever);
+	peer_connect(&peer, 1000, 7, 5);
+	while (peer_next(&s))
+		peer.rcv = s.seq + s.len;
+	peer.wnd = 0;
+	peer_send(&peer, PEER_ACK, NULL, 0);
+	while (peer_next(&s))
+		;
+	net_for_each_conn(remember_pcb);
+	assert_true(only_pcb->persist_backoff > 0);
+	/* The window is open, but what is next does not fit cwnd. */
+	only_pcb->snd_wnd = 65536;
+	only_pcb->cwnd = 1;
+	run_ms(200);
+	assert_int_equal(only_pcb->persist_backoff, 0);
+	only_pcb->cwnd = 65536;
+	run_ms(50);
+	while (peer_next(&s) && s.len <= 1)
+		;
+	assert_true(s.len > 1);
+}
+
+static void test_closed_window_is_probed(void **state)
+{
+	struct segment s;
+	struct peer peer;
+
+	serve(send_forever);
+	peer_connect(&peer, 1000, 7, 5);
+	while (peer_next(&s))
+		peer.rcv = s.seq + s.len;
+	peer.wnd = 0;
+	peer_send(&peer, PEER_ACK, NULL, 0);
+	while (peer_next(&s))
+		;
+	run_ms(500);
+	assert_true(peer_next(&s));
+	assert_int_equal(s.len, 1);
+	while (peer_next(&s))
+		;
+	peer.wnd = 65535;
+	peer.rcv++;
+	peer_send(&peer, PEER_ACK, NULL, 0);
+	assert_true(peer_next(&s));
+	assert_true(s.len > 1);
+}
+
 static void read_nothing(struct net_conn *conn, void *arg)
 {
 	coro_sleep_ns(INT64_C(3600000000000));
@@ -709,6 +768,8 @@ int main(void)
 		T(test_rst_is_econnreset),
 		T(test_segment_to_a_closed_port_draws_rst),
 		T(test_full_send_buffer_parks_the_sender),
+		T(test_persist_timer_survives_a_window_of_65536),
+		T(test_closed_window_is_probed),
 		T(test_slow_reader_closes_the_window),
 		T(test_lost_answer_is_sent_again_after_rto),
 		T(test_silent_peer_ends_in_etimedout),
