@@ -292,26 +292,28 @@ static int check_tap(const struct glue_link *link, char *err, size_t err_len)
 	return 0;
 }
 
+/* Asked of a socket: /sys tells of the namespace it was mounted in. */
 static int check_iface(const struct glue_link *link, char *err, size_t err_len)
 {
-	char path[GLUE_PATH_MAX + 16];
-	int fd;
+	struct ifreq ifr = {0};
+	int fd = socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC, 0);
+	int rc;
 
-	snprintf(path, sizeof(path), "/sys/class/net/%s", link->name);
-	if (access(path, F_OK) < 0)
-		return glue_fail(err, err_len, -ENODEV,
-				 "link %s:%s: there is no interface '%s'; "
-				 "'ip link' lists them",
-				 glue_link_kind_name(link->kind), link->name,
-				 link->name);
-	fd = socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC, 0);
 	if (fd < 0)
 		return glue_fail(err, err_len, -errno,
 				 "link %s:%s: %s; run as root or with "
 				 "CAP_NET_RAW",
 				 glue_link_kind_name(link->kind), link->name,
 				 strerror(errno));
+	memcpy(ifr.ifr_name, link->name, strnlen(link->name, IFNAMSIZ - 1));
+	rc = ioctl(fd, SIOCGIFINDEX, &ifr);
 	close(fd);
+	if (rc < 0)
+		return glue_fail(err, err_len, -ENODEV,
+				 "link %s:%s: there is no interface '%s'; "
+				 "'ip link' lists them",
+				 glue_link_kind_name(link->kind), link->name,
+				 link->name);
 	return 0;
 }
 
