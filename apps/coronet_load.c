@@ -41,14 +41,12 @@ static struct load {
 	uint8_t payload[CHUNK]; /* filled before each write, then copied */
 } load;
 
-/* A signal stops the stack first, and ends the run soon after. */
+/* Once the run is over, what breaks and closes is the end's own doing. */
 static bool running(void)
 {
-	return load.stats.phase != LOAD_DONE &&
-	       !net_stack_stopping(load.stack);
+	return load.stats.phase != LOAD_DONE && !net_stack_stopping(load.stack);
 }
 
-/* What the end of the run closes was open at the end. */
 static void count_closed(void)
 {
 	if (running())
@@ -65,16 +63,13 @@ static void fail(struct slot *slot, long err)
 {
 	enum load_error kind = LOAD_CLOSED;
 
-	if (!running()) {
-		kind = LOAD_ERRORS; /* the end itself breaks what is open */
-	} else if (slot->timed_out) {
+	if (slot->timed_out)
 		kind = LOAD_TIMEOUT;
-	} else if (err == -EBADMSG) {
+	else if (err == -EBADMSG)
 		kind = LOAD_VERIFY;
-	} else if (err < 0) {
+	else if (err < 0)
 		kind = load_error_of((int)err);
-	}
-	if (kind != LOAD_ERRORS)
+	if (running())
 		load_stats_error(&load.stats, kind);
 	if (slot->conn)
 		net_abort(slot->conn);
@@ -170,7 +165,7 @@ static long slot_ask(struct slot *slot)
 	size_t left = load.opts.size;
 	long n;
 
-	slot->since_ns = load.stats.phase == LOAD_DONE ? 0 : now_ns();
+	slot->since_ns = now_ns();
 	n = slot_send(slot, left);
 	while (n >= 0 && left) {
 		n = slot_receive(slot);

@@ -182,6 +182,8 @@ static int end_with_cleanups(struct coro_sched *s, struct coro *co)
 	if (co->ctx.state == CORO_ST_QUEUED)
 		coro_ring_remove(s, co);
 	coro_stop_waiting(s, co);
+	if (co->ctx.flags2 & CORO_F2_SELECT)
+		coro_select_free(s, co);
 	co->ctx.flags &= ~CORO_F_HANDLE;
 	co->ctx.flags |= CORO_F_KILLED;
 	co->resumer = cur;
@@ -200,6 +202,8 @@ static int destroy(struct coro_sched *s, struct coro *co)
 	if (co->ctx.state == CORO_ST_QUEUED)
 		coro_ring_remove(s, co);
 	coro_stop_waiting(s, co);
+	if (co->ctx.flags2 & CORO_F2_SELECT)
+		coro_select_free(s, co);
 	co->ctx.flags &= ~CORO_F_HANDLE;
 	coro_fiber_end(co);
 	coro_bury(s, co);

@@ -16,6 +16,7 @@
 #include <stdint.h>
 
 #include <coronet/coro.h>
+#include <coronet/coro_sync.h>
 
 #include "asm/ctx.h"
 
@@ -66,18 +67,14 @@ enum {
 enum {
 	CORO_F2_TIMED = 1,     /* coro.timer is armed */
 	CORO_F2_LINKED = 2,    /* in the wait queue link.prev/next belong to */
-	CORO_F2_SELECT = 4,    /* link.select is what it waits in */
+	CORO_F2_SELECT = 4,    /* .select is its own, linked or done */
 	CORO_F2_CANCELLED = 8, /* was ever cancelled */
 	CORO_F2_SLEEP = 16,    /* its timer means success */
 	CORO_F2_STARTED = 32,  /* the body has begun */
 	CORO_F2_JOINING = 64,  /* link.joinee is the coroutine it joins */
-	CORO_F2_WAITS = CORO_F2_TIMED | CORO_F2_LINKED | CORO_F2_SELECT |
-			CORO_F2_SLEEP | CORO_F2_JOINING,
-};
-
-struct coro_link { /* of a wait queue; the queue's head is one too */
-	struct coro_link *next;
-	struct coro_link *prev;
+	CORO_F2_HELD = 128,    /* cancel must wait: it has been signalled */
+	CORO_F2_WAITS = CORO_F2_TIMED | CORO_F2_LINKED | CORO_F2_SLEEP |
+			CORO_F2_JOINING | CORO_F2_HELD,
 };
 
 struct coro_cleanup {
@@ -159,6 +156,7 @@ struct coro_map {
 #define CORO_POOLS 40 /* 4 KiB << 0..19, with a guard page and without */
 
 #define CORO_BUF_CLASSES 64
+#define CORO_BUF_MAX	 ((size_t)4 << 20)
 
 struct coro_bufs {
 	void *free[CORO_BUF_CLASSES];
@@ -309,13 +307,13 @@ long coro_resize(struct ctx *ctx, uint32_t len, struct ctx *from,
 		 struct ctx *to);
 /* Make co ready with that code, whatever it waits for. */
 void coro_ready_with(struct coro_sched *s, struct coro *co, long code);
-/* Wait in q for coro_ready_with(); refuses as may_block does. */
-int coro_link_wait(struct coro_link *q, int64_t deadline_ns, const char *where);
 /* 0, or why this coroutine may not block now. */
 int coro_may_block(struct coro *co);
 /* Give up the thread until coro_ready_with(). state: PARKED or WAITING. */
 int coro_block(struct coro_sched *s, struct coro *co, uint8_t state,
 	       int64_t deadline_ns, const char *where);
+/* The same, ignoring deadlines. */
+int coro_block_held(struct coro_sched *s, struct coro *co, const char *where);
 /* End the running coroutine. */
 void coro_exit_now(struct coro_sched *s, struct coro *co, void *result)
 	__attribute__((noreturn));
@@ -327,6 +325,7 @@ void coro_destroy_all(struct coro_sched *s);
 
 /* ---- coro_chan.c ---- */
 void coro_select_abandon(struct coro_sched *s, struct coro_select *sel);
+void coro_select_free(struct coro_sched *s, struct coro *co);
 
 /* ---- coro_debug.c ---- */
 void coro_inbox_drain(struct coro_sched *s);

@@ -283,7 +283,7 @@ void coro_stop_waiting(struct coro_sched *s, struct coro *co)
 
 void coro_ready_with(struct coro_sched *s, struct coro *co, long code)
 {
-	if (co->ctx.flags2 & CORO_F2_WAITS)
+	if (co->ctx.flags2 & (CORO_F2_WAITS | CORO_F2_SELECT))
 		coro_stop_waiting(s, co);
 	co->value = code;
 	co->ctx.state = CORO_ST_QUEUED;
@@ -322,6 +322,13 @@ int coro_block(struct coro_sched *s, struct coro *co, uint8_t state,
 		co->timer.fn = timed_out;
 		coro_timer_arm(s, &co->timer, deadline);
 	}
+	return switch_next(s, co);
+}
+
+int coro_block_held(struct coro_sched *s, struct coro *co, const char *where)
+{
+	co->ctx.state = CORO_ST_WAITING;
+	co->where = where;
 	return switch_next(s, co);
 }
 
@@ -447,7 +454,9 @@ void coro_cancel(struct coro *co)
 	if (co->ctx.state == CORO_ST_DEAD)
 		return;
 	co->ctx.flags2 |= CORO_F2_CANCELLED;
-	if (co->ctx.state == CORO_ST_PARKED || co->ctx.state == CORO_ST_WAITING)
+	if (co->ctx.state == CORO_ST_PARKED ||
+	    (co->ctx.state == CORO_ST_WAITING &&
+	     !(co->ctx.flags2 & CORO_F2_HELD)))
 		coro_ready_with(s, co, -ECANCELED);
 	else
 		co->ctx.flags |= CORO_F_CANCEL;

@@ -2,8 +2,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/if.h>
 #include <linux/if_tun.h>
+#include <net/if.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -204,7 +204,7 @@ static int check_socket_path(const struct glue_link *link, char *err,
 	char dir[GLUE_PATH_MAX];
 	char *slash;
 	struct stat st;
-	int fd, rc;
+	int fd, rc, code;
 
 	strcpy(dir, link->name);
 	slash = strrchr(dir, '/');
@@ -242,16 +242,17 @@ static int check_socket_path(const struct glue_link *link, char *err,
 				 "link %s:%s: the path exists and is not a "
 				 "socket; remove it or name another",
 				 kind, link->name);
-	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	/*
+	 * A datagram socket is refused for its type by a living server and for
+	 * good by a dead one; the server never hears of it. (DPDK's memif
+	 * server does not survive a caller that hangs up at once.)
+	 */
+	fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	strcpy(addr.sun_path, link->name);
 	rc = connect(fd, (struct sockaddr *)&addr, sizeof(addr));
-	if (rc < 0 && errno == EPROTOTYPE) { /* memif: SOCK_SEQPACKET */
-		close(fd);
-		fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-		rc = connect(fd, (struct sockaddr *)&addr, sizeof(addr));
-	}
+	code = errno;
 	close(fd);
-	if (rc == 0)
+	if (rc == 0 || code != ECONNREFUSED)
 		return glue_fail(err, err_len, -EADDRINUSE,
 				 "link %s:%s: another process serves this "
 				 "socket; stop it or name another path",
@@ -277,6 +278,8 @@ static int check_tap(const struct glue_link *link, char *err, size_t err_len)
 	memcpy(ifr.ifr_name, link->name, strnlen(link->name, IFNAMSIZ - 1));
 	if (ioctl(fd, TUNSETIFF, &ifr) < 0) {
 		code = errno;
+		if (code == EINVAL && if_nametoindex(link->name))
+			code = EBUSY; /* it is there, of another kind */
 		close(fd);
 		return glue_fail(
 			err, err_len, -code, "link tap:%s: %s; %s",
@@ -292,28 +295,24 @@ static int check_tap(const struct glue_link *link, char *err, size_t err_len)
 	return 0;
 }
 
-/* Asked of a socket: /sys tells of the namespace it was mounted in. */
 static int check_iface(const struct glue_link *link, char *err, size_t err_len)
 {
-	struct ifreq ifr = {0};
-	int fd = socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC, 0);
-	int rc;
+	int fd;
 
+	if (if_nametoindex(link->name) == 0)
+		return glue_fail(err, err_len, -ENODEV,
+				 "link %s:%s: there is no interface '%s'; "
+				 "'ip link' lists them",
+				 glue_link_kind_name(link->kind), link->name,
+				 link->name);
+	fd = socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC, 0);
 	if (fd < 0)
 		return glue_fail(err, err_len, -errno,
 				 "link %s:%s: %s; run as root or with "
 				 "CAP_NET_RAW",
 				 glue_link_kind_name(link->kind), link->name,
 				 strerror(errno));
-	memcpy(ifr.ifr_name, link->name, strnlen(link->name, IFNAMSIZ - 1));
-	rc = ioctl(fd, SIOCGIFINDEX, &ifr);
 	close(fd);
-	if (rc < 0)
-		return glue_fail(err, err_len, -ENODEV,
-				 "link %s:%s: there is no interface '%s'; "
-				 "'ip link' lists them",
-				 glue_link_kind_name(link->kind), link->name,
-				 link->name);
 	return 0;
 }
 
@@ -445,7 +444,7 @@ static int start_eal(const struct glue_eal_conf *conf, char *err,
 	capture_end(&log, reason, sizeof(reason));
 	if (rc < 0)
 		return glue_fail(err, err_len,
-				 rte_errno > 0 ? -rte_errno : -EIO,
+				 rte_errno == ENOMEM ? -ENOMEM : -EIO,
 				 "DPDK's EAL did not start: %s%s", reason,
 				 conf->n_extra ? " (check the words after --)"
 					       : "");

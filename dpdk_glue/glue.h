@@ -77,8 +77,9 @@ struct glue_eal_conf {
 /*
  * Starts EAL with what the links need; pins the calling thread when asked.
  * Hugepages are used when the machine has free ones and huge_off is false.
- * Returns 0 or -errno with one clear line in err: -EINVAL (EAL refused its
- * arguments), -EACCES, -EALREADY (a second call), -ENOMEM, -ENODEV...
+ * Returns 0 or -errno with one clear line in err: -EINVAL (no such CPU, no
+ * link), -EIO (EAL did not start), -ENOENT, -EACCES, -EPERM, -EADDRINUSE,
+ * -EBUSY or -ENODEV (a link), -EALREADY (a second call), -ENOMEM.
  */
 int glue_eal_start(const struct glue_eal_conf *conf, char *err,
 		   size_t err_len);

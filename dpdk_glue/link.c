@@ -192,6 +192,20 @@ static int parse_second_name(const char *text, const char **rest,
 	return rc;
 }
 
+/* [DOMAIN:]BUS:DEVICE.FUNCTION, in hexadecimal, and nothing behind it. */
+static bool is_pci_address(const char *name)
+{
+	unsigned domain, bus, device, function;
+	int used = 0;
+
+	if (sscanf(name, "%4x:%2x:%2x.%1x%n", &domain, &bus, &device,
+		   &function, &used) != 4 &&
+	    sscanf(name, "%2x:%2x.%1x%n", &bus, &device, &function, &used) !=
+		    3)
+		return false;
+	return used > 0 && name[used] == '\0' && device < 32 && function < 8;
+}
+
 int glue_link_parse(const char *text, struct glue_link *out, char *err,
 		    size_t err_len)
 {
@@ -210,6 +224,11 @@ int glue_link_parse(const char *text, struct glue_link *out, char *err,
 	if (rc < 0)
 		return rc;
 	rest += len + (rest[len] == ',');
+	if (link.kind == GLUE_LINK_PCI && !is_pci_address(link.name))
+		return glue_fail(err, err_len, -EINVAL,
+				 "link '%s': expected a PCI address as lspci "
+				 "-D writes it, as in %s",
+				 text, kinds[link.kind].example);
 	if (link.kind == GLUE_LINK_PCAP)
 		rc = parse_second_name(text, &rest, &link, err, err_len);
 	if (rc < 0)

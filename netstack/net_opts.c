@@ -5,7 +5,6 @@
 
 #include <argp.h>
 #include <errno.h>
-#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -81,14 +80,24 @@ static int take_link(struct net_opts *opts, const char *text)
 	return 0;
 }
 
+/* An address one host can have: not any, a group's, everybody's. */
+static bool is_host(const struct net_addr *addr)
+{
+	static const uint8_t any[16];
+
+	if (addr->family == 6)
+		return addr->ip[0] != 0xff && memcmp(addr->ip, any, 16) != 0;
+	return addr->ip[0] != 0 && addr->ip[0] != 127 && addr->ip[0] < 224;
+}
+
 static int take_addr(struct net_opts *opts, const char *text)
 {
 	struct net_addr addr;
 
-	if (net_addr_parse_prefix(text, &addr) < 0)
+	if (net_addr_parse_prefix(text, &addr) < 0 || !is_host(&addr))
 		return refuse(opts,
-			      "--addr '%s': expected an address and the bits "
-			      "of its network, as in 10.9.0.1/16 or fd00::1/64",
+			      "--addr '%s': expected a host's address and "
+			      "the bits of its network, as in 10.9.0.1/16 or fd00::1/64",
 			      text);
 	if (opts->n_addrs == NET_MAX_ADDRS)
 		return refuse(opts, "--addr %s: at most %d addresses", text,
@@ -101,7 +110,7 @@ static int take_gateway(struct net_opts *opts, const char *text)
 {
 	struct net_addr addr;
 
-	if (net_addr_parse(text, 0, &addr) < 0 || addr.port)
+	if (net_addr_parse(text, 0, &addr) < 0 || addr.port || !is_host(&addr))
 		return refuse(opts,
 			      "--gateway '%s': expected an address, as in "
 			      "10.9.0.254 or fd00::fe",
@@ -134,10 +143,10 @@ static int take_poll(struct net_opts *opts, const char *text)
 
 static int take_stats(struct net_opts *opts, const char *text)
 {
-	char *end;
-	double s = strtod(text, &end);
+	double s = strtod(text, NULL);
 
-	if (end == text || *end || !isfinite(s) || s < 0.1 || s > 86400)
+	if (!*text || strspn(text, "0123456789.") != strlen(text) ||
+	    strchr(text, '.') != strrchr(text, '.') || s < 0.1 || s > 86400)
 		return refuse(opts,
 			      "--stats '%s': expected seconds from 0.1 to "
 			      "86400",
@@ -199,15 +208,11 @@ static error_t parse_key(int key, char *arg, struct argp_state *state)
 
 	if (key < OPT_LINK || key > OPT_CONFIG)
 		return ARGP_ERR_UNKNOWN;
-	if (take(opts, key, arg) < 0) {
-		/*
-		 * Not argp_failure(): it says nothing, and returns, where the
-		 * program has taken argp's err_stream away.
-		 */
-		fprintf(stderr, "%s: %s\n", state->name, opts->error);
-		exit(2);
-	}
-	return 0;
+	if (take(opts, key, arg) == 0)
+		return 0;
+	/* Not argp_failure(): a parent may have silenced argp's own stream. */
+	fprintf(stderr, "%s: %s\n", state->name, opts->error);
+	exit(2);
 }
 
 const struct argp net_argp = {.options = options, .parser = parse_key};
@@ -249,15 +254,22 @@ static int read_config(struct net_opts *opts, struct words *words,
 	char *line = NULL, *word;
 	unsigned number = 0;
 	size_t room = 0;
+	ssize_t len;
 	int err = 0;
 
 	if (!file)
 		return refuse(opts, "--config '%s': %s", path,
 			      strerror(errno));
-	while (err == 0 && getline(&line, &room, file) >= 0) {
+	while (err == 0 && (len = getline(&line, &room, file)) >= 0) {
 		char *text, *equals;
 
 		number++;
+		if (strlen(line) != (size_t)len) {
+			err = refuse(opts, "--config '%s', line %u: this is no "
+					   "text file",
+				     path, number);
+			break;
+		}
 		line[strcspn(line, "#")] = '\0';
 		text = trim(line);
 		if (!*text)
@@ -282,6 +294,8 @@ static int read_config(struct net_opts *opts, struct words *words,
 		else
 			free(word);
 	}
+	if (err == 0 && ferror(file)) /* a folder, for one, opens well */
+		err = refuse(opts, "--config '%s': %s", path, strerror(errno));
 	free(line);
 	fclose(file);
 	return err;

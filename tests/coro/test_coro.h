@@ -82,6 +82,12 @@ static inline void pass(struct coro_sched *s, int64_t ns)
 	run_idle(s);
 }
 
+/* Each test on many stacks, and on one, where every switch copies. */
+#define BOTH(name)                                                             \
+	cmocka_unit_test_setup_teardown(name, sched_setup, sched_teardown),    \
+	{ #name "_on_one_stack", name, sched_setup_one_stack, sched_teardown,  \
+	  NULL }
+
 /* A log of small integers that tests compare as text. */
 static char test_log[4096];
 

@@ -431,11 +431,6 @@ static void test_spawn_inside_runs_in_the_next_round(void **state)
 	assert_string_equal(test_log, "3 2 1 0 ");
 }
 
-#define BOTH(name)                                                             \
-	cmocka_unit_test_setup_teardown(name, sched_setup, sched_teardown),    \
-	{ #name "_on_one_stack", name, sched_setup_one_stack, sched_teardown,  \
-	  NULL }
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {

@@ -69,6 +69,8 @@ static void test_pci_address_keeps_its_colons(void **state)
 	assert_int_equal(link.kind, GLUE_LINK_PCI);
 	assert_string_equal(link.name, "0000:03:00.1");
 	assert_int_equal(link.csum, GLUE_CSUM_HW);
+	accepts("pci:03:00.0");
+	assert_string_equal(link.name, "03:00.0");
 }
 
 static void test_keys_are_read(void **state)
@@ -102,6 +104,10 @@ static void test_wrong_links_are_refused_with_a_reason(void **state)
 	refuses("memif:/e,mac=02:00:00:00:00", "unicast");
 	refuses("memif:/e,csum=maybe", "auto, hw or sw");
 	refuses("pcap:in.pcap", "is missing");
+	refuses("pci:nonsense", "PCI address");
+	refuses("pci:0000:03:00", "PCI address");
+	refuses("pci:0000:03:00.1x", "PCI address");
+	refuses("pci:0000:03:40.0", "PCI address");
 }
 
 static void test_longest_socket_path_fits_and_one_more_does_not(void **state)

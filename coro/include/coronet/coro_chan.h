@@ -1,0 +1,79 @@
+/*
+ * coro_chan.h - channels between the coroutines of one thread, and select.
+ *
+ * A channel carries values of one size, copied in and out; a value in flight
+ * lies in the channel or in the scheduler's memory, never on a stack that may
+ * be somebody else's. Waiting senders and receivers are served in the order
+ * they came.
+ *
+ * The waiting calls return 0, -EPIPE (closed), -ETIMEDOUT, -ECANCELED, -ENOMEM,
+ * -EPERM (outside a coroutine, and it would have to wait).
+ */
+#pragma once
+
+#include <coronet/coro.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#pragma GCC visibility push(default)
+
+struct coro_chan;
+
+/*
+ * value_bytes: 0 (a bare event) .. 1 MiB. capacity: how many values it holds
+ * that nobody has received yet; 0: a send waits for its receiver. *out is owned
+ * by the caller: coro_chan_free(). Returns 0, -EINVAL, -ENOMEM.
+ */
+int coro_chan_open(size_t value_bytes, size_t capacity, struct coro_chan **out);
+
+/* No more sends. Waiting senders get -EPIPE at once, receivers when what it
+ * holds has been received. Closing twice is harmless. */
+void coro_chan_close(struct coro_chan *ch);
+
+/* Nobody may wait on it any more. NULL is ignored. */
+void coro_chan_free(struct coro_chan *ch);
+
+int coro_chan_send(struct coro_chan *ch, const void *value);
+int coro_chan_send_until(struct coro_chan *ch, const void *value,
+			 int64_t deadline_ns);
+int coro_chan_recv(struct coro_chan *ch, void *value); /* NULL: thrown away */
+int coro_chan_recv_until(struct coro_chan *ch, void *value,
+			 int64_t deadline_ns);
+
+/* The same without waiting: -EAGAIN. Also from timers and outside. */
+int coro_chan_trysend(struct coro_chan *ch, const void *value);
+int coro_chan_tryrecv(struct coro_chan *ch, void *value);
+
+size_t coro_chan_count(const struct coro_chan *ch); /* values it holds */
+
+enum coro_op {
+	CORO_RECV,
+	CORO_SEND,
+};
+
+struct coro_case {
+	struct coro_chan *chan; /* NULL: never ready */
+	enum coro_op op;
+	void *value; /* to receive into, or to send from */
+	int err;     /* set on the chosen one: 0 or -EPIPE */
+};
+
+/*
+ * Do exactly one of the cases, the first that can be done; of several that can,
+ * each has its turn. The array and the values may lie on the caller's stack.
+ * Returns the index of the case done, or -ETIMEDOUT, -ECANCELED, -ENOMEM,
+ * -EPERM, -EINVAL (more than 1,024 cases).
+ */
+int coro_select(struct coro_case *cases, unsigned n);
+int coro_select_until(struct coro_case *cases, unsigned n, int64_t deadline_ns);
+
+/* With a default: -EAGAIN if none can be done now. */
+int coro_select_try(struct coro_case *cases, unsigned n);
+
+#pragma GCC visibility pop
+
+#ifdef __cplusplus
+}
+#endif

@@ -1,0 +1,307 @@
+/*
+ * Channels and select, on one stack: no value in flight survives there.
+ */
+#include "test_coro.h"
+
+#include <coronet/coro_chan.h>
+
+struct big {
+	int id;
+	char bytes[996];
+};
+
+struct task {
+	struct coro_chan *ch;
+	int from, to;
+	int err;
+	long sum;
+	int64_t deadline;
+	struct coro *co;
+};
+
+static struct task task[8];
+static struct coro_chan *ch[4];
+
+static int setup(void **state)
+{
+	memset(task, 0, sizeof(task));
+	memset(ch, 0, sizeof(ch));
+	log_reset();
+	return sched_setup_one_stack(state);
+}
+
+static int teardown(void **state)
+{
+	int err = sched_teardown(state);
+
+	for (int i = 0; i < 4; i++)
+		coro_chan_free(ch[i]);
+	return err;
+}
+
+static void fill(struct big *b, int id)
+{
+	b->id = id;
+	memset(b->bytes, id, sizeof(b->bytes));
+}
+
+static void *sends(void *arg)
+{
+	struct task *t = arg;
+	struct big b; /* on the shared stack: must be copied before the switch */
+
+	for (int i = t->from; i < t->to; i++) {
+		fill(&b, i);
+		t->err = coro_chan_send(t->ch, &b);
+		if (t->err < 0)
+			break;
+		fill(&b, 99);
+	}
+	return NULL;
+}
+
+static void *receives(void *arg)
+{
+	struct task *t = arg;
+	struct big b;
+
+	while ((t->err = coro_chan_recv(t->ch, &b)) == 0) {
+		for (size_t i = 0; i < sizeof(b.bytes); i++)
+			assert_int_equal(b.bytes[i], (char)b.id);
+		t->sum += b.id;
+		log_int(b.id);
+	}
+	return NULL;
+}
+
+static void go(void *s, int i, coro_fn fn)
+{
+	if (task[i].ch == NULL)
+		task[i].ch = ch[0];
+	assert_int_equal(coro_spawn(s, NULL, fn, &task[i], &task[i].co), 0);
+}
+
+static void test_values_arrive_in_order(void **state)
+{
+	for (size_t cap = 0; cap < 4; cap++) {
+		memset(task, 0, sizeof(task));
+		log_reset();
+		coro_chan_open(sizeof(struct big), cap, &ch[0]);
+		task[0] = (struct task){ .from = 1, .to = 8 };
+		go(*state, 0, sends);
+		go(*state, 1, receives);
+		run_idle(*state);
+		assert_string_equal(test_log, "1 2 3 4 5 6 7 ");
+		coro_chan_close(ch[0]);
+		run_idle(*state);
+		assert_int_equal(task[1].err, -EPIPE);
+		coro_chan_free(ch[0]);
+		ch[0] = NULL;
+	}
+}
+
+static void test_rendezvous_blocks_the_sender(void **state)
+{
+	struct big b;
+
+	coro_chan_open(sizeof(struct big), 0, &ch[0]);
+	task[0] = (struct task){ .from = 5, .to = 7, .err = 1 };
+	go(*state, 0, sends);
+	run_idle(*state);
+	assert_int_equal(task[0].err, 1);
+	assert_int_equal(coro_chan_tryrecv(ch[0], &b), 0);
+	assert_int_equal(b.id, 5);
+	run_idle(*state);
+	assert_int_equal(task[0].err, 0);
+	assert_int_equal(coro_chan_tryrecv(ch[0], &b), 0);
+	assert_int_equal(b.id, 6);
+	run_idle(*state);
+	assert_int_equal(coro_chan_tryrecv(ch[0], &b), -EAGAIN);
+}
+
+static void test_close_drains_then_refuses(void **state)
+{
+	struct big b;
+
+	coro_chan_open(sizeof(struct big), 2, &ch[0]);
+	task[0] = (struct task){ .from = 1, .to = 9 };
+	go(*state, 0, sends);
+	run_idle(*state);
+	assert_int_equal(coro_chan_count(ch[0]), 2);
+	coro_chan_close(ch[0]);
+	run_idle(*state);
+	assert_int_equal(task[0].err, -EPIPE);
+	assert_int_equal(coro_chan_trysend(ch[0], &b), -EPIPE);
+	assert_int_equal(coro_chan_tryrecv(ch[0], &b), 0);
+	assert_int_equal(coro_chan_tryrecv(ch[0], NULL), 0);
+	assert_int_equal(coro_chan_tryrecv(ch[0], &b), -EPIPE);
+}
+
+static void test_bare_events_have_no_bytes(void **state)
+{
+	coro_chan_open(0, 1, &ch[0]);
+	assert_int_equal(coro_chan_trysend(ch[0], NULL), 0);
+	assert_int_equal(coro_chan_trysend(ch[0], NULL), -EAGAIN);
+	assert_int_equal(coro_chan_tryrecv(ch[0], NULL), 0);
+	assert_int_equal(coro_chan_open((size_t)2 << 20, 1, &ch[1]), -EINVAL);
+	assert_int_equal(coro_chan_open(8, SIZE_MAX / 4, &ch[1]), -EINVAL);
+}
+
+static void *selects(void *arg)
+{
+	struct task *t = arg;
+	struct big b[3];
+	struct coro_case cases[4] = {
+		{ ch[0], CORO_RECV, &b[0], 0 },
+		{ ch[1], CORO_RECV, &b[1], 0 },
+		{ ch[2], CORO_SEND, &b[2], 0 },
+		{ NULL, CORO_RECV, NULL, 0 },
+	};
+
+	fill(&b[2], 77);
+	t->err = coro_select_until(cases, 4, t->deadline);
+	if (t->err == 0 || t->err == 1)
+		t->sum = b[t->err].id + cases[t->err].err;
+	return NULL;
+}
+
+static void open_three(void)
+{
+	for (int i = 0; i < 3; i++)
+		coro_chan_open(sizeof(struct big), 0, &ch[i]);
+}
+
+static void test_select_receives_from_the_one_that_has(void **state)
+{
+	open_three();
+	task[0].deadline = CORO_FOREVER;
+	go(*state, 0, selects);
+	run_idle(*state);
+	task[1] = (struct task){ .ch = ch[1], .from = 41, .to = 42 };
+	go(*state, 1, sends);
+	run_idle(*state);
+	assert_int_equal(task[0].err, 1);
+	assert_int_equal(task[0].sum, 41);
+	/* and is gone from the others */
+	assert_int_equal(coro_chan_trysend(ch[0], &(struct big){ 0 }), -EAGAIN);
+	assert_int_equal(coro_chan_tryrecv(ch[2], NULL), -EAGAIN);
+}
+
+static void test_select_sends_to_the_one_that_waits(void **state)
+{
+	struct big b;
+
+	open_three();
+	task[0].deadline = CORO_FOREVER;
+	go(*state, 0, selects);
+	run_idle(*state);
+	assert_int_equal(coro_chan_tryrecv(ch[2], &b), 0);
+	assert_int_equal(b.id, 77);
+	run_idle(*state);
+	assert_int_equal(task[0].err, 2);
+}
+
+static void test_select_times_out_and_leaves_all(void **state)
+{
+	open_three();
+	task[0].deadline = fake_now + MS;
+	go(*state, 0, selects);
+	run_idle(*state);
+	pass(*state, 2 * MS);
+	assert_int_equal(task[0].err, -ETIMEDOUT);
+	assert_int_equal(coro_chan_trysend(ch[0], &(struct big){ 0 }), -EAGAIN);
+}
+
+static void test_select_is_told_of_close(void **state)
+{
+	open_three();
+	task[0].deadline = CORO_FOREVER;
+	go(*state, 0, selects);
+	run_idle(*state);
+	coro_chan_close(ch[0]);
+	run_idle(*state);
+	assert_int_equal(task[0].err, 0);
+	assert_true(task[0].sum < 0x7fffffff);
+}
+
+static void test_select_default_does_not_wait(void **state)
+{
+	struct big b;
+	struct coro_case c = { NULL, CORO_RECV, &b, 0 };
+
+	open_three();
+	c.chan = ch[0];
+	assert_int_equal(coro_select_try(&c, 1), -EAGAIN);
+	assert_int_equal(coro_select_try(&c, 0), -EAGAIN);
+	assert_int_equal(coro_select(&c, 1), -EPERM); /* would wait, outside */
+}
+
+static void test_select_starves_no_case(void **state)
+{
+	struct big b;
+	int taken[2] = { 0 };
+
+	coro_chan_open(sizeof(struct big), 100, &ch[0]);
+	coro_chan_open(sizeof(struct big), 100, &ch[1]);
+	for (int i = 0; i < 100; i++) {
+		coro_chan_trysend(ch[0], memset(&b, 0, sizeof(b)));
+		coro_chan_trysend(ch[1], &b);
+	}
+	for (int i = 0; i < 100; i++) {
+		struct coro_case c[2] = { { ch[0], CORO_RECV, &b, 0 },
+					  { ch[1], CORO_RECV, &b, 0 } };
+
+		taken[coro_select(c, 2)]++;
+	}
+	assert_true(taken[0] > 30 && taken[1] > 30);
+}
+
+static void test_waiter_destroyed_leaves_its_channels(void **state)
+{
+	open_three();
+	task[0].deadline = CORO_FOREVER;
+	for (int i = 0; i < 2; i++) { /* waiting, then woken but not yet run */
+		go(*state, 0, selects);
+		run_idle(*state);
+		if (i == 1)
+			assert_int_equal(coro_chan_trysend(
+						 ch[0], &(struct big){ 0 }),
+					 0);
+		assert_int_equal(coro_destroy(task[0].co), 0);
+		assert_int_equal(coro_chan_trysend(ch[0], &(struct big){ 0 }),
+				 -EAGAIN);
+	}
+}
+
+static void test_cancelled_receiver_leaves(void **state)
+{
+	coro_chan_open(sizeof(struct big), 0, &ch[0]);
+	go(*state, 0, receives);
+	run_idle(*state);
+	coro_cancel(task[0].co);
+	run_idle(*state);
+	assert_int_equal(task[0].err, -ECANCELED);
+	assert_int_equal(coro_chan_trysend(ch[0], &(struct big){ 0 }), -EAGAIN);
+}
+
+#define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		T(test_values_arrive_in_order),
+		T(test_rendezvous_blocks_the_sender),
+		T(test_close_drains_then_refuses),
+		T(test_bare_events_have_no_bytes),
+		T(test_select_receives_from_the_one_that_has),
+		T(test_select_sends_to_the_one_that_waits),
+		T(test_select_times_out_and_leaves_all),
+		T(test_select_is_told_of_close),
+		T(test_select_default_does_not_wait),
+		T(test_select_starves_no_case),
+		T(test_waiter_destroyed_leaves_its_channels),
+		T(test_cancelled_receiver_leaves),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

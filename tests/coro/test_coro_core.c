@@ -1,0 +1,454 @@
+/*
+ * The asymmetric core: resume, suspend, status, reset, destroy, cleanups, local
+ * storage, FP control words.
+ */
+#include "test_coro.h"
+
+#include <fenv.h>
+#include <pthread.h>
+
+static void *echoes(void *arg)
+{
+	void *in = arg;
+
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(coro_suspend((char *)in + 1, &in), 0);
+	return (char *)in + 100;
+}
+
+static void test_values_pass_both_ways(void **state)
+{
+	struct coro *co;
+	void *out = NULL;
+
+	assert_int_equal(coro_create(*state, NULL, echoes, &co), 0);
+	assert_int_equal(coro_status(co), CORO_READY);
+	for (long i = 0; i < 3; i++) {
+		assert_int_equal(coro_resume(co, (void *)(i * 10), &out), 0);
+		assert_int_equal((long)out, i * 10 + 1);
+		assert_int_equal(coro_status(co), CORO_SUSPENDED);
+	}
+	assert_int_equal(coro_resume(co, (void *)30, &out), 0);
+	assert_int_equal((long)out, 130);
+	assert_int_equal(coro_status(co), CORO_DEAD);
+	assert_int_equal(coro_resume(co, NULL, &out), -ESRCH);
+	assert_int_equal(coro_destroy(co), 0);
+}
+
+static void *returns_arg(void *arg)
+{
+	return arg;
+}
+
+static void test_reset_runs_again(void **state)
+{
+	const struct coro_attr attrs[] = { { 0 },
+					   { .stack = CORO_STACK_PRIVATE } };
+	struct coro *co;
+	void *out = NULL;
+
+	for (int k = 0; k < 2; k++) {
+		coro_create(*state, &attrs[k], returns_arg, &co);
+		assert_int_equal(coro_reset(co, returns_arg), -EBUSY);
+		for (long i = 1; i < 5; i++) {
+			assert_int_equal(coro_resume(co, (void *)i, &out), 0);
+			assert_int_equal((long)out, i);
+			assert_int_equal(coro_reset(co, returns_arg), 0);
+		}
+		assert_int_equal(coro_destroy(co), 0);
+	}
+}
+
+static void *resumes_itself(void *arg)
+{
+	assert_int_equal(coro_resume(coro_self(), NULL, NULL), -EBUSY);
+	assert_int_equal(coro_status(coro_self()), CORO_RUNNING);
+	assert_int_equal(coro_destroy(coro_self()), -EBUSY);
+	return NULL;
+}
+
+static void test_resuming_oneself_is_refused(void **state)
+{
+	struct coro *co;
+
+	coro_create(*state, NULL, resumes_itself, &co);
+	assert_int_equal(coro_resume(co, NULL, NULL), 0);
+	coro_destroy(co);
+}
+
+static void *nests(void *arg)
+{
+	long depth = (long)arg;
+	struct coro *co;
+	void *out = NULL;
+
+	if (depth == 0)
+		return NULL;
+	if (coro_create(coro_sched_self(), NULL, nests, &co) != 0)
+		return (void *)-1000000L;
+	if (coro_resume(co, (void *)(depth - 1), &out) != 0)
+		return (void *)-1000000L;
+	coro_destroy(co);
+	return (char *)out + 1;
+}
+
+static void test_resume_nests_to_any_depth(void **state)
+{
+	struct coro *co;
+	void *out = NULL;
+
+	coro_create(*state, NULL, nests, &co);
+	assert_int_equal(coro_resume(co, (void *)20000, &out), 0);
+	assert_int_equal((long)out, 20000);
+	coro_destroy(co);
+}
+
+static void cleanup(void *arg)
+{
+	log_int(*(int *)arg);
+	assert_int_equal(coro_sleep_ns(1), -ECANCELED);
+	assert_int_equal(coro_suspend(NULL, NULL), -ECANCELED);
+}
+
+static void *with_cleanups(void *arg)
+{
+	int one = 1, two = 2, three = 3; /* locals: must be there at the end */
+
+	assert_int_equal(coro_cleanup_push(cleanup, &one), 0);
+	assert_int_equal(coro_cleanup_push(cleanup, &two), 0);
+	assert_int_equal(coro_cleanup_push(cleanup, &three), 0);
+	assert_int_equal(coro_cleanup_pop(false), 0);
+	if (arg == NULL)
+		coro_park();
+	else if (arg == (void *)1)
+		coro_suspend(NULL, NULL);
+	else if (arg == (void *)2)
+		coro_exit((void *)9);
+	/* By returning it would leave its locals first. */
+	assert_int_equal(coro_cleanup_pop(true), -1000);
+	return NULL;
+}
+
+static void *occupies(void *arg)
+{
+	volatile char pad[2000];
+
+	memset((void *)pad, 0x55, sizeof(pad));
+	coro_yield();
+	return NULL;
+}
+
+static void test_destroy_of_parked_runs_its_cleanups(void **state)
+{
+	struct coro *co;
+
+	for (int other = 0; other < 2; other++) {
+		log_reset();
+		coro_spawn(*state, NULL, with_cleanups, NULL, &co);
+		coro_sched_round(*state);
+		if (other) /* so that its bytes are put aside, on one stack */
+			coro_spawn(*state, NULL, occupies, NULL, NULL);
+		coro_sched_round(*state);
+		assert_int_equal(coro_destroy(co), 0);
+		assert_string_equal(test_log, "2 1 ");
+		run_idle(*state);
+	}
+}
+
+static void test_destroy_of_suspended_runs_its_cleanups(void **state)
+{
+	struct coro *co;
+
+	log_reset();
+	coro_create(*state, NULL, with_cleanups, &co);
+	assert_int_equal(coro_resume(co, (void *)1, NULL), 0);
+	assert_int_equal(coro_destroy(co), 0);
+	assert_string_equal(test_log, "2 1 ");
+}
+
+static void test_exit_runs_cleanups_and_gives_a_result(void **state)
+{
+	struct coro *co;
+	void *out = NULL;
+
+	log_reset();
+	coro_create(*state, NULL, with_cleanups, &co);
+	assert_int_equal(coro_resume(co, (void *)2, &out), 0);
+	assert_int_equal((long)out, 9);
+	assert_string_equal(test_log, "2 1 ");
+	coro_destroy(co);
+}
+
+static struct coro *the_victim;
+
+static void *destroys(void *arg)
+{
+	assert_int_equal(coro_destroy(the_victim), 0);
+	log_int(7);
+	return NULL;
+}
+
+static void test_destroy_from_another_coroutine(void **state)
+{
+	log_reset();
+	coro_spawn(*state, NULL, with_cleanups, NULL, &the_victim);
+	run_idle(*state);
+	coro_spawn(*state, NULL, destroys, NULL, NULL);
+	run_idle(*state);
+	assert_string_equal(test_log, "2 1 7 ");
+}
+
+static void test_close_runs_cleanups_of_all_left(void **state)
+{
+	log_reset();
+	for (int i = 0; i < 3; i++)
+		coro_spawn(*state, NULL, with_cleanups, NULL, NULL);
+	run_idle(*state);
+	sched_teardown(state);
+	assert_string_equal(test_log, "2 1 2 1 2 1 ");
+	sched_setup(state);
+}
+
+static unsigned key[2];
+
+static void destructor(void *value)
+{
+	log_int((long)value);
+}
+
+static void *uses_locals(void *arg)
+{
+	assert_null(coro_local_get(key[0]));
+	assert_int_equal(coro_local_set(key[0], arg), 0);
+	assert_int_equal(coro_local_set(key[1], arg), 0);
+	coro_yield();
+	assert_ptr_equal(coro_local_get(key[0]), arg);
+	assert_ptr_equal(coro_local_get(key[1]), arg);
+	assert_int_equal(coro_local_set(255, arg), -EINVAL);
+	return NULL;
+}
+
+static void test_local_storage_has_destructors(void **state)
+{
+	log_reset();
+	assert_int_equal(coro_key_create(destructor, &key[0]), 0);
+	assert_int_equal(coro_key_create(NULL, &key[1]), 0);
+	for (long i = 1; i < 4; i++)
+		coro_spawn(*state, NULL, uses_locals, (void *)i, NULL);
+	run_idle(*state);
+	assert_string_equal(test_log, "1 2 3 ");
+	assert_int_equal(coro_key_delete(key[0]), 0);
+	assert_int_equal(coro_key_delete(key[1]), 0);
+	assert_int_equal(coro_key_delete(key[1]), -EINVAL);
+	assert_int_equal(coro_local_set(key[0], NULL), -EPERM);
+}
+
+static void *blocks_inside(void *arg)
+{
+	assert_int_equal(coro_sleep_ns(MS), 0);
+	coro_suspend((void *)5, NULL);
+	return (void *)6;
+}
+
+static void *resumes_a_sleeper(void *arg)
+{
+	struct coro *co;
+	void *out = NULL;
+
+	coro_create(coro_sched_self(), NULL, blocks_inside, &co);
+	assert_int_equal(coro_resume(co, NULL, &out), 0);
+	log_int((long)out);
+	assert_int_equal(coro_resume(co, NULL, &out), 0);
+	log_int((long)out);
+	coro_destroy(co);
+	return NULL;
+}
+
+static void test_nested_one_that_blocks_blocks_its_resumer(void **state)
+{
+	log_reset();
+	coro_spawn(*state, NULL, resumes_a_sleeper, NULL, NULL);
+	run_idle(*state);
+	assert_string_equal(test_log, "");
+	pass(*state, MS + TICK);
+	assert_string_equal(test_log, "5 6 ");
+}
+
+static void test_thread_that_resumes_a_blocker_is_told(void **state)
+{
+	struct coro *co;
+
+	coro_create(*state, NULL, blocks_inside, &co);
+	assert_int_equal(coro_resume(co, NULL, NULL), -EAGAIN);
+	assert_int_equal(coro_resume(co, NULL, NULL), -EBUSY);
+	pass(*state, MS + TICK);
+	assert_int_equal(coro_status(co), CORO_SUSPENDED);
+	coro_destroy(co);
+}
+
+static void *rounds_up(void *arg)
+{
+	fesetround(FE_UPWARD);
+	coro_suspend(NULL, NULL);
+	assert_int_equal(fegetround(), FE_UPWARD);
+	fesetround(FE_DOWNWARD);
+	coro_suspend(NULL, NULL);
+	assert_int_equal(fegetround(), FE_DOWNWARD);
+	return NULL;
+}
+
+static void *rounds_nearest(void *arg)
+{
+	for (int i = 0; i < 3; i++) {
+		assert_int_equal(fegetround(), FE_TONEAREST);
+		coro_suspend(NULL, NULL);
+	}
+	return NULL;
+}
+
+static unsigned short x87cw(void)
+{
+	unsigned short cw;
+
+	__asm__("fnstcw %0" : "=m"(cw));
+	return cw;
+}
+
+static void test_fp_words_stay_with_their_coroutine(void **state)
+{
+	const struct coro_attr fp = { .save_fp = true };
+	unsigned short cw = x87cw();
+	struct coro *a, *b;
+
+	coro_create(*state, &fp, rounds_up, &a);
+	coro_create(*state, NULL, rounds_nearest, &b);
+	for (int i = 0; i < 3; i++) {
+		coro_resume(a, NULL, NULL);
+		assert_int_equal(fegetround(), FE_TONEAREST);
+		assert_int_equal(x87cw(), cw);
+		coro_resume(b, NULL, NULL);
+	}
+	assert_int_equal(coro_status(a), CORO_DEAD);
+	coro_destroy(a);
+	coro_destroy(b);
+}
+
+static void *mixes_private(void *arg)
+{
+	char pad[3000];
+
+	memset(pad, (int)(long)arg, sizeof(pad));
+	for (int i = 0; i < 20; i++) {
+		coro_yield();
+		assert_int_equal(pad[i * 100], (int)(long)arg);
+	}
+	return NULL;
+}
+
+static void test_private_and_shared_stacks_mix(void **state)
+{
+	for (long i = 0; i < 100; i++) {
+		const struct coro_attr attr = {
+			.stack = i % 2 ? CORO_STACK_PRIVATE : CORO_STACK_SHARED,
+			.stack_size = i % 2 ? 8192u << i % 3 : 0,
+			.no_guard = i % 4 == 1,
+		};
+
+		assert_int_equal(coro_spawn(*state, &attr, mixes_private,
+					    (void *)(i % 100), NULL),
+				 0);
+	}
+	run_idle(*state);
+}
+
+static void test_names_are_kept(void **state)
+{
+	char name[] = "temporary";
+	struct coro *a, *b;
+
+	coro_create(*state, &(struct coro_attr){ .name = name }, echoes, &a);
+	strcpy(name, "changed");
+	coro_create(*state, &(struct coro_attr){ .name = name }, echoes, &b);
+	assert_string_equal(coro_name(a), "temporary");
+	assert_string_equal(coro_name(b), "changed");
+	coro_destroy(a);
+	coro_destroy(b);
+}
+
+static struct coro *foreign;
+static int foreign_err[4];
+
+static void *foreign_thread(void *arg)
+{
+	foreign_err[0] = coro_resume(foreign, NULL, NULL);
+	foreign_err[1] = coro_destroy(foreign);
+	foreign_err[2] = coro_join(foreign, NULL);
+	foreign_err[3] = coro_spawn(arg, NULL, echoes, NULL, NULL);
+	return NULL;
+}
+
+static void test_foreign_thread_is_refused(void **state)
+{
+	pthread_t th;
+
+	coro_create(*state, NULL, echoes, &foreign);
+	pthread_create(&th, NULL, foreign_thread, *state);
+	pthread_join(th, NULL);
+	for (int i = 0; i < 4; i++)
+		assert_int_equal(foreign_err[i], -EPERM);
+	coro_destroy(foreign);
+}
+
+static void *thread_of_its_own(void *arg)
+{
+	struct coro_sched *s;
+	struct coro *co;
+	void *out = NULL;
+
+	if (coro_sched_open(NULL, &s) != 0)
+		return NULL;
+	coro_create(s, NULL, echoes, &co);
+	for (int i = 0; i < 4; i++)
+		coro_resume(co, (void *)1, &out);
+	coro_destroy(co);
+	coro_sched_close(s);
+	return out;
+}
+
+static void test_each_thread_may_have_its_scheduler(void **state)
+{
+	pthread_t th[3];
+	void *out = NULL;
+
+	for (int i = 0; i < 3; i++)
+		pthread_create(&th[i], NULL, thread_of_its_own, NULL);
+	for (int i = 0; i < 3; i++) {
+		pthread_join(th[i], &out);
+		assert_int_equal((long)out, 101);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		BOTH(test_values_pass_both_ways),
+		BOTH(test_reset_runs_again),
+		BOTH(test_resuming_oneself_is_refused),
+		BOTH(test_resume_nests_to_any_depth),
+		BOTH(test_destroy_of_parked_runs_its_cleanups),
+		BOTH(test_destroy_of_suspended_runs_its_cleanups),
+		BOTH(test_exit_runs_cleanups_and_gives_a_result),
+		BOTH(test_destroy_from_another_coroutine),
+		BOTH(test_close_runs_cleanups_of_all_left),
+		BOTH(test_local_storage_has_destructors),
+		BOTH(test_nested_one_that_blocks_blocks_its_resumer),
+		BOTH(test_thread_that_resumes_a_blocker_is_told),
+		BOTH(test_fp_words_stay_with_their_coroutine),
+		BOTH(test_private_and_shared_stacks_mix),
+		BOTH(test_names_are_kept),
+		BOTH(test_foreign_thread_is_refused),
+		BOTH(test_each_thread_may_have_its_scheduler),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
