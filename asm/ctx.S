@@ -135,6 +135,37 @@ ctx_switch:
 	.cfi_endproc
 	.size	ctx_switch, . - ctx_switch
 
+/* resize(occupant r9, length r12d, from, to), every argument kept. */
+	.macro	CALL_RESIZE
+	push	rdi
+	push	rsi
+	push	rdx
+	push	rcx
+	push	r8
+	push	r9
+	.cfi_adjust_cfa_offset 48
+	mov	rdx, rdi
+	mov	rdi, r9
+	mov	rcx, rsi
+	mov	esi, r12d
+	call	[r8 + CTX_STACK_RESIZE]
+	pop	r9
+	pop	r8
+	pop	rcx
+	pop	rdx
+	pop	rsi
+	pop	rdi
+	.cfi_adjust_cfa_offset -48
+	mov	r10, [r8 + CTX_STACK_TOP]
+	.endm
+
+/* For a memory checker: resize() of no context says that bytes will come. */
+	.macro	TELL
+	xor	r9d, r9d
+	mov	r12d, 0
+	CALL_RESIZE
+	.endm
+
 /*
  * `to` isn't the occupant of its stack. Here: from's frame is complete at rsp,
  * r8 = to's stack; rbx, rbp, r12-r15 are saved and free.
@@ -146,7 +177,7 @@ ctx_switch:
  * lowest bytes were pushed last and a wide load of a narrow store in flight
  * stalls.
  */
-	.macro	CONFLICT name, copy, done
+	.macro	CONFLICT name, copy, done, before=NOTHING
 	.balign 64
 	.globl	\name
 	.hidden	\name
@@ -182,7 +213,8 @@ ctx_switch:
 	jb	8f
 2:	\copy
 	/* Everything of the occupant is saved. */
-3:	mov	rsp, [rsi + CTX_SP]
+3:	\before
+	mov	rsp, [rsi + CTX_SP]
 	.cfi_remember_state
 	.cfi_undefined rip
 	mov	[r8 + CTX_STACK_OCCUPANT], rsi
@@ -208,27 +240,7 @@ ctx_switch:
 8:	mov	[r9 + CTX_HWM], ax
 	jmp	2b
 
-9:	/* The save buffer doesn't fit. */
-	push	rdi
-	push	rsi
-	push	rdx
-	push	rcx
-	push	r8
-	push	r9
-	.cfi_adjust_cfa_offset 48
-	mov	rdx, rdi
-	mov	rdi, r9
-	mov	rcx, rsi
-	mov	esi, r12d
-	call	[r8 + CTX_STACK_RESIZE]
-	pop	r9
-	pop	r8
-	pop	rcx
-	pop	rdx
-	pop	rsi
-	pop	rdi
-	.cfi_adjust_cfa_offset -48
-	mov	r10, [r8 + CTX_STACK_TOP]
+9:	CALL_RESIZE	/* the save buffer doesn't fit */
 	test	rax, rax
 	jz	1b
 	/* Called off: go back to from, whose frame rsp points to. */
@@ -284,6 +296,7 @@ ctx_switch:
 
 	CONFLICT ctx_conflict_sse2, LOOP128, NOTHING
 	CONFLICT ctx_conflict_avx2, LOOP256, vzeroupper
+	CONFLICT ctx_conflict_checked, LOOP128, NOTHING, TELL
 	CONFLICT ctx_conflict_avx512, LOOP512, NOTHING
 
 /*
