@@ -27,6 +27,7 @@
  * writes below rsp, never meets bytes that count.
  */
 #include "ctx.h"
+#include "ctx_macros.h"
 
 	.intel_syntax noprefix
 
@@ -43,29 +44,7 @@ ctx_conflict:
 
 /* Resume what rsp points to: value in rcx, err in rdx already. */
 	.macro	LAND
-	pop	r15 /* the words */
-	.cfi_adjust_cfa_offset -8
-	pop	r15
-	.cfi_adjust_cfa_offset -8
-	.cfi_restore r15
-	pop	r14
-	.cfi_adjust_cfa_offset -8
-	.cfi_restore r14
-	pop	r13
-	.cfi_adjust_cfa_offset -8
-	.cfi_restore r13
-	pop	r12
-	.cfi_adjust_cfa_offset -8
-	.cfi_restore r12
-	pop	rbx
-	.cfi_adjust_cfa_offset -8
-	.cfi_restore rbx
-	pop	rbp
-	.cfi_adjust_cfa_offset -8
-	.cfi_restore rbp
-	pop	r8
-	.cfi_adjust_cfa_offset -8
-	.cfi_register rip, r8
+	CTX_POP_FRAME
 	mov	rax, rcx
 	jmp	r8
 	.endm
@@ -87,26 +66,7 @@ ctx_conflict:
 ctx_switch:
 	.cfi_startproc
 	endbr64
-	push	rbp
-	.cfi_adjust_cfa_offset 8
-	.cfi_rel_offset rbp, 0
-	push	rbx
-	.cfi_adjust_cfa_offset 8
-	.cfi_rel_offset rbx, 0
-	push	r12
-	.cfi_adjust_cfa_offset 8
-	.cfi_rel_offset r12, 0
-	push	r13
-	.cfi_adjust_cfa_offset 8
-	.cfi_rel_offset r13, 0
-	push	r14
-	.cfi_adjust_cfa_offset 8
-	.cfi_rel_offset r14, 0
-	push	r15
-	.cfi_adjust_cfa_offset 8
-	.cfi_rel_offset r15, 0
-	push	rax /* room for the words */
-	.cfi_adjust_cfa_offset 8
+	CTX_PUSH_FRAME
 	mov	[rdi + CTX_SP], rsp
 	movzx	eax, byte ptr [rdi + CTX_FLAGS]
 	mov	r8, [rsi + CTX_STACK]

@@ -39,13 +39,14 @@
 
 enum coro_state {
 	CORO_ST_DEAD,	   /* ended, or recycled */
-	CORO_ST_NEW,	   /* created, neither resumed nor spawned */
 	CORO_ST_QUEUED,	   /* in the run queue */
 	CORO_ST_RUNNING,   /* the one that runs */
 	CORO_ST_NORMAL,	   /* resumed another, waits for it */
-	CORO_ST_SUSPENDED, /* in coro_suspend */
 	CORO_ST_PARKED,	   /* in coro_park: an unpark wakes it */
 	CORO_ST_WAITING,   /* in any other blocking call */
+	/* From here on, what coro_resume() may resume. */
+	CORO_ST_NEW,	   /* created, neither resumed nor spawned */
+	CORO_ST_SUSPENDED, /* in coro_suspend */
 };
 
 /* ctx.flags, above CTX_FLAG_FP. Those in SLOW make a blocking call look twice,
