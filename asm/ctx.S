@@ -27,6 +27,7 @@
  * writes below rsp, never meets bytes that count.
  */
 #include "ctx.h"
+#include "ctx_macros.h"
 
 	.intel_syntax noprefix
 
@@ -43,29 +44,7 @@ ctx_conflict:
 
 /* Resume what rsp points to: value in rcx, err in rdx already. */
 	.macro	LAND
-	pop	r15 /* the words */
-	.cfi_adjust_cfa_offset -8
-	pop	r15
-	.cfi_adjust_cfa_offset -8
-	.cfi_restore r15
-	pop	r14
-	.cfi_adjust_cfa_offset -8
-	.cfi_restore r14
-	pop	r13
-	.cfi_adjust_cfa_offset -8
-	.cfi_restore r13
-	pop	r12
-	.cfi_adjust_cfa_offset -8
-	.cfi_restore r12
-	pop	rbx
-	.cfi_adjust_cfa_offset -8
-	.cfi_restore rbx
-	pop	rbp
-	.cfi_adjust_cfa_offset -8
-	.cfi_restore rbp
-	pop	r8
-	.cfi_adjust_cfa_offset -8
-	.cfi_register rip, r8
+	CTX_POP_FRAME
 	mov	rax, rcx
 	jmp	r8
 	.endm
@@ -87,26 +66,7 @@ ctx_conflict:
 ctx_switch:
 	.cfi_startproc
 	endbr64
-	push	rbp
-	.cfi_adjust_cfa_offset 8
-	.cfi_rel_offset rbp, 0
-	push	rbx
-	.cfi_adjust_cfa_offset 8
-	.cfi_rel_offset rbx, 0
-	push	r12
-	.cfi_adjust_cfa_offset 8
-	.cfi_rel_offset r12, 0
-	push	r13
-	.cfi_adjust_cfa_offset 8
-	.cfi_rel_offset r13, 0
-	push	r14
-	.cfi_adjust_cfa_offset 8
-	.cfi_rel_offset r14, 0
-	push	r15
-	.cfi_adjust_cfa_offset 8
-	.cfi_rel_offset r15, 0
-	push	rax /* room for the words */
-	.cfi_adjust_cfa_offset 8
+	CTX_PUSH_FRAME
 	mov	[rdi + CTX_SP], rsp
 	movzx	eax, byte ptr [rdi + CTX_FLAGS]
 	mov	r8, [rsi + CTX_STACK]
@@ -142,6 +102,36 @@ ctx_switch:
 	.globl	ctx_switch_int
 	.hidden	ctx_switch_int
 	.set	ctx_switch_int, ctx_switch
+/* resize(occupant r9, length r12d, from, to), every argument kept. */
+	.macro	CALL_RESIZE
+	push	rdi
+	push	rsi
+	push	rdx
+	push	rcx
+	push	r8
+	push	r9
+	.cfi_adjust_cfa_offset 48
+	mov	rdx, rdi
+	mov	rdi, r9
+	mov	rcx, rsi
+	mov	esi, r12d
+	call	[r8 + CTX_STACK_RESIZE]
+	pop	r9
+	pop	r8
+	pop	rcx
+	pop	rdx
+	pop	rsi
+	pop	rdi
+	.cfi_adjust_cfa_offset -48
+	mov	r10, [r8 + CTX_STACK_TOP]
+	.endm
+
+/* For a memory checker: resize() of no context says that bytes will come. */
+	.macro	TELL
+	xor	r9d, r9d
+	mov	r12d, 0
+	CALL_RESIZE
+	.endm
 
 /*
  * `to` isn't the occupant of its stack. Here: from's frame is complete at rsp,
@@ -154,7 +144,7 @@ ctx_switch:
  * lowest bytes were pushed last and a wide load of a narrow store in flight
  * stalls.
  */
-	.macro	CONFLICT name, copy, done
+	.macro	CONFLICT name, copy, done, before=NOTHING
 	.balign 64
 	.globl	\name
 	.hidden	\name
@@ -190,7 +180,8 @@ ctx_switch:
 	jb	8f
 2:	\copy
 	/* Everything of the occupant is saved. */
-3:	mov	rsp, [rsi + CTX_SP]
+3:	\before
+	mov	rsp, [rsi + CTX_SP]
 	.cfi_remember_state
 	.cfi_undefined rip
 	mov	[r8 + CTX_STACK_OCCUPANT], rsi
@@ -216,27 +207,7 @@ ctx_switch:
 8:	mov	[r9 + CTX_HWM], ax
 	jmp	2b
 
-9:	/* The save buffer doesn't fit. */
-	push	rdi
-	push	rsi
-	push	rdx
-	push	rcx
-	push	r8
-	push	r9
-	.cfi_adjust_cfa_offset 48
-	mov	rdx, rdi
-	mov	rdi, r9
-	mov	rcx, rsi
-	mov	esi, r12d
-	call	[r8 + CTX_STACK_RESIZE]
-	pop	r9
-	pop	r8
-	pop	rcx
-	pop	rdx
-	pop	rsi
-	pop	rdi
-	.cfi_adjust_cfa_offset -48
-	mov	r10, [r8 + CTX_STACK_TOP]
+9:	CALL_RESIZE	/* the save buffer doesn't fit */
 	test	rax, rax
 	jz	1b
 	/* Called off: go back to from, whose frame rsp points to. */
@@ -292,6 +263,7 @@ ctx_switch:
 
 	CONFLICT ctx_conflict_sse2, LOOP128, NOTHING
 	CONFLICT ctx_conflict_avx2, LOOP256, vzeroupper
+	CONFLICT ctx_conflict_checked, LOOP128, NOTHING, TELL
 	CONFLICT ctx_conflict_avx512, LOOP512, NOTHING
 
 /*

@@ -79,7 +79,8 @@ struct ctx_stack {
 	/*
 	 * Make ctx's save buffer fit len bytes (its content is dead by then).
 	 * Called on from's stack. Non-zero: the switch is called off and
-	 * returns that value and that error to from.
+	 * returns that value and that error to from. With CTX_ISA_CHECKED also
+	 * called with ctx == NULL, before to's bytes come back.
 	 */
 	long (*resize)(struct ctx *ctx, uint32_t len, struct ctx *from,
 		       struct ctx *to);
@@ -97,6 +98,7 @@ enum ctx_isa {
 	CTX_ISA_SSE2,
 	CTX_ISA_AVX2,
 	CTX_ISA_AVX512,
+	CTX_ISA_CHECKED, /* SSE2, telling resize() what happens */
 };
 
 /*

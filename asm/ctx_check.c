@@ -25,7 +25,7 @@ static_assert(sizeof(struct ctx_start) == 16, "returned in rax and rdx");
 
 /* In ctx.S: a copy loop for each instruction set, and the one in use. */
 extern const char ctx_conflict_sse2[], ctx_conflict_avx2[],
-	ctx_conflict_avx512[];
+	ctx_conflict_avx512[], ctx_conflict_checked[];
 extern const void *ctx_conflict;
 extern char ctx_entry[];
 
@@ -35,6 +35,7 @@ static const void *const loops[] = {
 	[CTX_ISA_SSE2] = ctx_conflict_sse2,
 	[CTX_ISA_AVX2] = ctx_conflict_avx2,
 	[CTX_ISA_AVX512] = ctx_conflict_avx512,
+	[CTX_ISA_CHECKED] = ctx_conflict_checked,
 };
 
 static int cpu_has(enum ctx_isa isa)
@@ -42,6 +43,7 @@ static int cpu_has(enum ctx_isa isa)
 	__builtin_cpu_init();
 	switch (isa) {
 	case CTX_ISA_SSE2:
+	case CTX_ISA_CHECKED:
 		return 1;
 	case CTX_ISA_AVX2:
 		return __builtin_cpu_supports("avx2");
@@ -76,7 +78,8 @@ enum ctx_isa ctx_isa_chosen(void)
 
 const char *ctx_isa_name(enum ctx_isa isa)
 {
-	static const char *const names[] = { "sse2", "avx2", "avx512" };
+	static const char *const names[] = { "sse2", "avx2", "avx512",
+					     "checked" };
 
 	return names[isa];
 }

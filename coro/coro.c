@@ -3,9 +3,37 @@
  */
 #include "coro_priv.h"
 
+#include "coro_layout.h"
+
 #include <string.h>
 #if CORO_ASAN
 #include <sanitizer/common_interface_defs.h>
+#endif
+
+static_assert(offsetof(struct coro, ctx.flags) == CORO_FLAGS, "layout");
+static_assert(offsetof(struct coro, ctx.state) == CORO_STATE, "layout");
+static_assert(offsetof(struct coro, ctx.err) == CORO_ERR, "layout");
+static_assert(offsetof(struct coro, resumer) == CORO_RESUMER, "layout");
+static_assert(offsetof(struct coro_sched, cur) == CORO_SCHED_CUR, "layout");
+static_assert(offsetof(struct coro_sched, errno_p) == CORO_SCHED_ERRNO_P,
+	      "layout");
+static_assert(offsetof(struct coro_stack, owner) == CORO_STACK_OWNER, "layout");
+static_assert(CORO_ST_RUNNING == CORO_ST_RUNNING_, "layout");
+static_assert(CORO_ST_NORMAL == CORO_ST_NORMAL_, "layout");
+static_assert(CORO_ST_NEW == CORO_ST_RESUMABLE_, "layout");
+static_assert(CORO_ST_SUSPENDED == CORO_ST_SUSPENDED_, "layout");
+static_assert((CORO_F_KILLED | CORO_F_MAIN | CORO_F_MEASURE) == CORO_F_NOT_FAST,
+	      "layout");
+
+/* Under the sanitizers coro_fast.S is empty, and these are the functions. */
+#if CORO_ASAN || CORO_TSAN
+#define coro_resume_slow  coro_resume_pair
+#define coro_suspend_slow coro_suspend_pair
+#else
+struct coro_pair coro_resume_slow(struct coro *co, void *in)
+	__attribute__((visibility("hidden")));
+struct coro_pair coro_suspend_slow(void *out)
+	__attribute__((visibility("hidden")));
 #endif
 
 static inline struct coro_pair pair_err(long err)
@@ -18,7 +46,7 @@ cold static long may_not_resume(const struct coro *co)
 	return co->ctx.state == CORO_ST_DEAD ? -ESRCH : -EBUSY;
 }
 
-struct coro_pair coro_resume_pair(struct coro *co, void *in)
+struct coro_pair coro_resume_slow(struct coro *co, void *in)
 {
 	struct coro_sched *s = coro_owner(co);
 	struct coro *cur;
@@ -34,7 +62,7 @@ struct coro_pair coro_resume_pair(struct coro *co, void *in)
 	return coro_switch(s, cur, co, (long)in, 0);
 }
 
-struct coro_pair coro_suspend_pair(void *out)
+struct coro_pair coro_suspend_slow(void *out)
 {
 	struct coro_sched *s = coro_tls_sched;
 	struct coro *co;

@@ -3,7 +3,13 @@
  */
 #include "coro_priv.h"
 
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 /*
  * Exact high-water mark, asked for by attribute: find the lowest byte that was
@@ -29,10 +35,378 @@ coro_stack_measure(struct coro_sched *s, struct coro *co)
 		*p = 0;
 }
 
-void coro_inbox_drain(struct coro_sched *s)
+size_t coro_stack_high_water(const struct coro *co)
 {
+	size_t now = 0;
+
+	if (co->ctx.state != CORO_ST_DEAD && co->ctx.state != CORO_ST_RUNNING)
+		now = (co->ctx.stack->top - (char *)co->ctx.sp + 63) & -64ul;
+	return now > co->ctx.hwm_lines * 64ul ? now : co->ctx.hwm_lines * 64ul;
+}
+
+size_t coro_name_high_water(const struct coro_sched *s, const char *name)
+{
+	size_t most = 0;
+	uint32_t id;
+
+	for (id = 0; id < s->nnames; id++)
+		if (strncmp(s->names[id].name, name, 31) == 0)
+			break;
+	if (id == s->nnames)
+		return 0;
+	most = s->names[id].hwm_bytes;
+	for (struct coro_chunk *c = s->chunks; c != NULL; c = c->next)
+		for (unsigned i = 0; i < CORO_CHUNK_COROS; i++) {
+			const struct coro *co = &c->coros[i];
+
+			if (co->ctx.state == CORO_ST_DEAD ||
+			    co->ctx.name != id)
+				continue;
+			if (coro_stack_high_water(co) > most)
+				most = coro_stack_high_water(co);
+		}
+	return most;
+}
+
+bool coro_on_shared_stack(const void *p)
+{
+	const struct coro_sched *s = coro_tls_sched;
+
+	return s != NULL && (uintptr_t)p - s->shared_lo < s->shared_len;
+}
+
+unsigned coro_sched_live(const struct coro_sched *s)
+{
+	return s->live;
+}
+
+/* ---- the dump ---- */
+
+static const char *state_name(const struct coro *co)
+{
+	switch ((enum coro_state)co->ctx.state) {
+	case CORO_ST_DEAD:
+		return "ended";
+	case CORO_ST_NEW:
+		return "new";
+	case CORO_ST_QUEUED:
+		return "ready";
+	case CORO_ST_RUNNING:
+		return "running";
+	case CORO_ST_NORMAL:
+		return "resumer";
+	case CORO_ST_SUSPENDED:
+		return "suspended";
+	case CORO_ST_PARKED:
+		return "parked";
+	case CORO_ST_WAITING:
+		return "waiting";
+	}
+	return "?";
+}
+
+static void dump_one(const struct coro_sched *s, const struct coro *co, int fd)
+{
+	bool blocked = co->ctx.state == CORO_ST_PARKED ||
+		       co->ctx.state == CORO_ST_WAITING;
+
+	dprintf(fd, "  %-18p %-20s %-10s %-24s %8zu", (const void *)co,
+		coro_name(co), state_name(co), blocked ? co->where : "-",
+		coro_stack_high_water(co));
+	if (co->ctx.flags2 & CORO_F2_TIMED)
+		dprintf(fd, "  for %.3f s more",
+			(double)(co->timer.expires_ns - s->now) / 1e9);
+	dprintf(fd, "%s\n",
+		co->ctx.flags2 & CORO_F2_CANCELLED ? "  cancelled" : "");
+}
+
+void coro_sched_dump(struct coro_sched *s, int fd)
+{
+	dprintf(fd, "coronet: %u coroutines, %u ready, %llu timers\n", s->live,
+		s->tail - s->head, (unsigned long long)s->wheel.armed);
+	dprintf(fd, "  %-18s %-20s %-10s %-24s %8s\n", "coroutine", "name",
+		"state", "waits in", "stack");
+	for (struct coro_chunk *c = s->chunks; c != NULL; c = c->next)
+		for (unsigned i = 0; i < CORO_CHUNK_COROS; i++)
+			if (c->coros[i].ctx.state != CORO_ST_DEAD)
+				dump_one(s, &c->coros[i], fd);
+	for (uint32_t i = 0; i < s->nnames; i++)
+		dprintf(fd, "  name %-20s %u live, %llu in all, stack %zu\n",
+			s->names[i].name, s->names[i].live,
+			(unsigned long long)s->names[i].spawned,
+			coro_name_high_water(s, s->names[i].name));
+}
+
+static struct coro_sched *volatile dump_sched;
+static int dump_signo;
+static struct sigaction dump_old;
+
+static void on_dump_signal(int signo)
+{
+	struct coro_sched *s = dump_sched;
+	int saved = errno;
+
+	if (s == NULL)
+		return;
+	if (s->dump_asked) /* the loop doesn't come round: now, then */
+		coro_sched_dump(s, STDERR_FILENO);
+	s->dump_asked = true;
+	if (write(s->event_fd, &(uint64_t){ 1 }, 8) < 0) {
+		/* full: then it is awake already */
+	}
+	errno = saved;
+}
+
+int coro_sched_dump_on_signal(struct coro_sched *s, int signo)
+{
+	struct sigaction sa = { .sa_handler = on_dump_signal,
+				.sa_flags = SA_RESTART | SA_ONSTACK };
+
+	if (dump_sched != NULL)
+		return -EBUSY;
+	dump_sched = s;
+	if (sigaction(signo, &sa, &dump_old) < 0) {
+		dump_sched = NULL;
+		return -errno;
+	}
+	dump_signo = signo;
+	return 0;
+}
+
+void coro_dump_forget(struct coro_sched *s)
+{
+	if (dump_sched != s)
+		return;
+	sigaction(dump_signo, &dump_old, NULL);
+	dump_sched = NULL;
 }
 
 void coro_dump_asked(struct coro_sched *s)
 {
+	s->dump_asked = false;
+	coro_sched_dump(s, STDERR_FILENO);
+}
+
+/* ---- overflow of a stack ---- */
+
+static pthread_mutex_t watch_lock = PTHREAD_MUTEX_INITIALIZER;
+static unsigned watchers;
+static struct sigaction segv_old;
+
+static const struct coro_stack *stack_guarding(const struct coro_sched *s,
+					       const char *addr)
+{
+	for (unsigned i = 0; i < s->nstacks; i++)
+		if (addr < s->stacks[i].lo &&
+		    addr >= s->stacks[i].lo - CORO_GUARD_BYTES)
+			return &s->stacks[i];
+	for (struct coro_stack *st = s->private_all; st; st = st->next_all)
+		if (addr < st->lo && addr >= st->lo - CORO_GUARD_BYTES)
+			return st;
+	return NULL;
+}
+
+static void report_overflow(const struct coro_stack *st, const void *addr)
+{
+	const struct coro *co = (const struct coro *)st->ctx.occupant;
+	char msg[400];
+	int len = snprintf(
+		msg, sizeof(msg),
+		"coronet: coroutine '%s' (%p) overflowed its stack of %zu "
+		"bytes (touched %p, in the guard page). Raise %s.\n",
+		co ? coro_name(co) : "?", (const void *)co, st->size, addr,
+		st->shared ? "coro_sched_attr.stack_size" :
+			     "coro_attr.stack_size");
+
+	if (write(STDERR_FILENO, msg, len) < 0) {
+		/* nobody to tell */
+	}
+}
+
+static void on_segv(int signo, siginfo_t *info, void *context)
+{
+	const struct coro_sched *s = coro_tls_sched;
+	const struct coro_stack *st = NULL;
+
+	if (s != NULL)
+		st = stack_guarding(s, info->si_addr);
+	if (st != NULL)
+		report_overflow(st, info->si_addr);
+	else if (segv_old.sa_flags & SA_SIGINFO) {
+		segv_old.sa_sigaction(signo, info, context);
+		return;
+	}
+	/* Whatever would have happened without us happens now. */
+	sigaction(signo, &segv_old, NULL);
+}
+
+/* The handler needs a stack that isn't the one that overflowed. */
+static void altstack_set(struct coro_sched *s)
+{
+	stack_t ss;
+
+	if (sigaltstack(NULL, &ss) < 0 || !(ss.ss_flags & SS_DISABLE))
+		return;
+	ss.ss_size = 65536;
+	ss.ss_flags = 0;
+	ss.ss_sp = mmap(NULL, ss.ss_size, PROT_READ | PROT_WRITE,
+			MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (ss.ss_sp == MAP_FAILED)
+		return;
+	s->altstack = ss.ss_sp;
+	sigaltstack(&ss, NULL);
+}
+
+void coro_overflow_watch(struct coro_sched *s)
+{
+	struct sigaction sa = { .sa_sigaction = on_segv,
+				.sa_flags = SA_SIGINFO | SA_ONSTACK };
+
+	altstack_set(s);
+	pthread_mutex_lock(&watch_lock);
+	if (watchers++ == 0)
+		sigaction(SIGSEGV, &sa, &segv_old);
+	pthread_mutex_unlock(&watch_lock);
+}
+
+void coro_overflow_unwatch(struct coro_sched *s)
+{
+	struct sigaction now;
+
+	pthread_mutex_lock(&watch_lock);
+	if (--watchers == 0 && sigaction(SIGSEGV, NULL, &now) == 0 &&
+	    now.sa_flags & SA_SIGINFO && now.sa_sigaction == on_segv)
+		sigaction(SIGSEGV, &segv_old, NULL);
+	pthread_mutex_unlock(&watch_lock);
+	if (s->altstack != NULL) {
+		sigaltstack(&(stack_t){ .ss_flags = SS_DISABLE }, NULL);
+		munmap(s->altstack, 65536);
+	}
+}
+
+/* ---- posted from outside ---- */
+
+void coro_wake_init(struct coro_wake *w, void (*fn)(struct coro_wake *w))
+{
+	*w = (struct coro_wake){ .fn = fn };
+}
+
+void coro_wake_post(struct coro_sched *s, struct coro_wake *w)
+{
+	struct coro_wake *head;
+	int saved = errno;
+
+	if (__atomic_exchange_n(&w->posted, 1, __ATOMIC_ACQ_REL))
+		return;
+	head = atomic_load_explicit(&s->inbox, memory_order_relaxed);
+	do {
+		w->next = head;
+	} while (!atomic_compare_exchange_weak(&s->inbox, &head, w));
+	/* Either we see it asleep, or it sees the inbox before it sleeps. */
+	if (atomic_load(&s->asleep) &&
+	    write(s->event_fd, &(uint64_t){ 1 }, 8) < 0) {
+		/* full: it will wake all the same */
+	}
+	errno = saved;
+}
+
+/* What was posted, in the order it was. */
+void coro_inbox_drain(struct coro_sched *s)
+{
+	struct coro_wake *w = atomic_exchange(&s->inbox, NULL), *list = NULL;
+
+	while (w != NULL) {
+		struct coro_wake *next = w->next;
+
+		w->next = list;
+		list = w;
+		w = next;
+	}
+	while (list != NULL) {
+		w = list;
+		list = w->next;
+		__atomic_store_n(&w->posted, 0, __ATOMIC_RELEASE);
+		w->fn(w);
+	}
+}
+
+/* ---- a loop ---- */
+
+int coro_sched_wait(struct coro_sched *s, int64_t until_ns)
+{
+	struct pollfd pfd = { .fd = s->event_fd, .events = POLLIN };
+	int64_t left = until_ns == CORO_FOREVER ? 0 :
+						  until_ns - coro_sched_clock(s);
+	struct timespec ts = { left / 1000000000, left % 1000000000 };
+	uint64_t drop;
+	int err = 0;
+
+	if (coro_sched_ready(s) || (until_ns != CORO_FOREVER && left <= 0))
+		return 0;
+	atomic_store(&s->asleep, true);
+	if (atomic_load(&s->inbox) == NULL && !s->dump_asked &&
+	    ppoll(&pfd, 1, until_ns == CORO_FOREVER ? NULL : &ts, NULL) < 0 &&
+	    errno != EINTR)
+		err = -errno;
+	atomic_store(&s->asleep, false);
+	if (read(s->event_fd, &drop, sizeof(drop)) < 0) {
+		/* nothing was posted */
+	}
+	return err;
+}
+
+void coro_sched_stop(struct coro_sched *s)
+{
+	s->stop = true;
+}
+
+void coro_sched_hold(struct coro_sched *s, int n)
+{
+	s->holds += n;
+}
+
+static unsigned count_blocked(const struct coro_sched *s)
+{
+	unsigned n = 0;
+
+	for (struct coro_chunk *c = s->chunks; c != NULL; c = c->next)
+		for (unsigned i = 0; i < CORO_CHUNK_COROS; i++)
+			n += c->coros[i].ctx.state == CORO_ST_PARKED ||
+			     c->coros[i].ctx.state == CORO_ST_WAITING;
+	return n;
+}
+
+/* Nothing is ready, no timer is armed, nobody outside will post. */
+cold static int report_deadlock(struct coro_sched *s)
+{
+	unsigned n = count_blocked(s);
+
+	if (n == 0)
+		return 0;
+	fflush(stderr);
+	dprintf(STDERR_FILENO,
+		"coronet: deadlock: %u coroutines parked, nothing can wake "
+		"them\n",
+		n);
+	coro_sched_dump(s, STDERR_FILENO);
+	return -EDEADLK;
+}
+
+int coro_sched_run(struct coro_sched *s)
+{
+	int err = 0;
+
+	if (s != coro_tls_sched || s->cur != &s->main)
+		return -EPERM;
+	s->stop = false;
+	while (!s->stop && err == 0) {
+		coro_sched_advance(s, coro_sched_clock(s));
+		coro_sched_round(s);
+		if (s->stop || coro_sched_ready(s))
+			continue;
+		if (s->wheel.armed == 0 && s->holds <= 0)
+			return report_deadlock(s);
+		err = coro_sched_wait(s, coro_sched_next_ns(s));
+	}
+	return err;
 }

@@ -39,13 +39,14 @@
 
 enum coro_state {
 	CORO_ST_DEAD,	   /* ended, or recycled */
-	CORO_ST_NEW,	   /* created, neither resumed nor spawned */
 	CORO_ST_QUEUED,	   /* in the run queue */
 	CORO_ST_RUNNING,   /* the one that runs */
 	CORO_ST_NORMAL,	   /* resumed another, waits for it */
-	CORO_ST_SUSPENDED, /* in coro_suspend */
 	CORO_ST_PARKED,	   /* in coro_park: an unpark wakes it */
 	CORO_ST_WAITING,   /* in any other blocking call */
+	/* From here on, what coro_resume() may resume. */
+	CORO_ST_NEW,	   /* created, neither resumed nor spawned */
+	CORO_ST_SUSPENDED, /* in coro_suspend */
 };
 
 /* ctx.flags, above CTX_FLAG_FP. Those in SLOW make a blocking call look twice,
@@ -153,6 +154,8 @@ struct coro_map {
 	size_t bytes;
 };
 
+#define CORO_GUARD_BYTES ((size_t)16 << 10)
+
 #define CORO_POOLS 40 /* 4 KiB << 0..19, with a guard page and without */
 
 #define CORO_BUF_CLASSES 64
@@ -226,6 +229,11 @@ struct coro_sched {
 	struct coro_map *private_maps;
 	struct coro_pool pools[CORO_POOLS];
 	uint32_t live; /* coroutines not ended */
+	bool stop;
+	int holds;
+	int event_fd; /* -1: none yet */
+	atomic_bool asleep;
+	void *altstack;
 	uint32_t blocks; /* control blocks in use: live or handles held */
 	struct coro_chunk *chunks;
 	struct coro *chunk_cur;
@@ -281,6 +289,8 @@ void coro_stacks_fini(struct coro_sched *s);
 int coro_stack_private_get(struct coro_sched *s, size_t size, bool guard,
 			   struct coro_stack **out);
 void coro_stack_private_put(struct coro_sched *s, struct coro_stack *st);
+bool coro_stack_checked(void); /* does Valgrind watch? */
+void coro_stack_tell(struct coro_stack *st); /* its bytes come and go */
 void coro_stack_measure(struct coro_sched *s, struct coro *co);
 
 size_t coro_stack_private_size(const struct coro_stack *st);
@@ -329,6 +339,9 @@ void coro_select_free(struct coro_sched *s, struct coro *co);
 
 /* ---- coro_debug.c ---- */
 void coro_inbox_drain(struct coro_sched *s);
+void coro_overflow_watch(struct coro_sched *s);
+void coro_overflow_unwatch(struct coro_sched *s);
+void coro_dump_forget(struct coro_sched *s);
 void coro_dump_asked(struct coro_sched *s);
 
 /* ---- switching, with what the checkers want to know ---- */

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -589,10 +590,14 @@ long coro_resize(struct ctx *ctx, uint32_t len, struct ctx *from,
 		 struct ctx *to)
 {
 	struct coro *co = (struct coro *)ctx;
-	struct coro_sched *s = coro_owner(co);
+	struct coro_sched *s = coro_tls_sched;
 	uint32_t cap;
 	void *save;
 
+	if (unlikely(co == NULL)) {
+		coro_stack_tell(coro_stack_of((struct coro *)to));
+		return 0;
+	}
 	save = coro_buf_get(s, len, &cap);
 	if (likely(save != NULL)) {
 		save_drop(s, co);
@@ -984,7 +989,10 @@ int coro_sched_open(const struct coro_sched_attr *attr, struct coro_sched **out)
 	if (s == NULL)
 		return -ENOMEM;
 	memset(s, 0, sizeof(*s));
-	ctx_isa_choose_best();
+	if (coro_stack_checked())
+		ctx_isa_choose(CTX_ISA_CHECKED);
+	else if (ctx_isa_chosen() == CTX_ISA_SSE2)
+		ctx_isa_choose_best();
 	s->clock_ns = a->clock_ns ? a->clock_ns : clock_monotonic;
 	s->clock_ctx = a->clock_ctx;
 	s->measure = a->measure_stacks;
@@ -1007,7 +1015,16 @@ int coro_sched_open(const struct coro_sched_attr *attr, struct coro_sched **out)
 		goto free_arena;
 	s->now = coro_sched_clock(s);
 	coro_wheel_init(&s->wheel, s->now);
+	s->event_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+	if (s->event_fd < 0) {
+		err = -errno;
+		coro_stacks_fini(s);
+		goto free_arena;
+	}
 	coro_tls_sched = s;
+	s->overflow_report = !a->no_overflow_report;
+	if (s->overflow_report)
+		coro_overflow_watch(s);
 	*out = s;
 	return 0;
 
@@ -1028,6 +1045,10 @@ void coro_sched_close(struct coro_sched *s)
 			 "thread",
 			 NULL);
 	coro_destroy_all(s);
+	coro_dump_forget(s);
+	if (s->overflow_report)
+		coro_overflow_unwatch(s);
+	close(s->event_fd);
 	coro_stacks_fini(s);
 	coro_arena_fini(&s->arena);
 	free(s->names);

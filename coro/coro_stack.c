@@ -15,7 +15,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #if CORO_VALGRIND
-#include <valgrind/valgrind.h>
+#include <valgrind/memcheck.h>
 #endif
 
 #ifndef MADV_GUARD_INSTALL
@@ -25,16 +25,18 @@
 #define PAGE	   ((size_t)4096)
 #define GUARD_MAX  16000
 #define LINE_PRIME 7 /* lines between the colours of two neighbours */
-#define SLOT_OVER  (2 * PAGE) /* guard below, colour above */
+/* A frame larger than the guard could step over it; address space is free. */
+#define GUARD	   CORO_GUARD_BYTES
+#define SLOT_OVER  (GUARD + PAGE) /* guard below, colour above */
 #define MAP_BYTES  ((size_t)16 << 20) /* of private stacks at a time */
 
 static bool guard_install(struct coro_sched *s, char *page)
 {
-	if (madvise(page, PAGE, MADV_GUARD_INSTALL) == 0)
+	if (madvise(page, GUARD, MADV_GUARD_INSTALL) == 0)
 		return true;
 	if (s->guards_mprotected >= GUARD_MAX)
 		return false;
-	if (mprotect(page, PAGE, PROT_NONE) != 0)
+	if (mprotect(page, GUARD, PROT_NONE) != 0)
 		return false;
 	s->guards_mprotected++;
 	return true;
@@ -49,7 +51,7 @@ static void stack_init(struct coro_sched *s, struct coro_stack *st, char *slot,
 		       size_t size, unsigned colour)
 {
 	st->owner = s;
-	st->lo = slot + PAGE;
+	st->lo = slot + GUARD;
 	st->ctx.top = slot + SLOT_OVER + size -
 		      colour * LINE_PRIME % (PAGE / 64) * 64;
 	st->size = st->ctx.top - st->lo;
@@ -179,6 +181,24 @@ void coro_stack_private_put(struct coro_sched *s, struct coro_stack *st)
 {
 	st->next_free = s->pools[st->index].free;
 	s->pools[st->index].free = st;
+}
+
+bool coro_stack_checked(void)
+{
+#if CORO_VALGRIND
+	return RUNNING_ON_VALGRIND;
+#else
+	return false;
+#endif
+}
+
+/* Memcheck follows rsp within a stack, but a switch from another stack brings
+ * bytes below where rsp was last. */
+void coro_stack_tell(struct coro_stack *st)
+{
+#if CORO_VALGRIND
+	VALGRIND_MAKE_MEM_DEFINED(st->lo, st->size);
+#endif
 }
 
 static void stack_forget(struct coro_stack *st)

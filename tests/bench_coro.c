@@ -820,6 +820,12 @@ struct row {
 #else
 #define BOOST(fn) NULL
 #endif
+#if HAVE_FIBER
+double create_boost_fiber(long n); /* bench_coro_boost.cc */
+#define FIBER(fn) fn
+#else
+#define FIBER(fn) NULL
+#endif
 #if HAVE_PCL
 #define PCL(fn) fn
 #else
@@ -866,7 +872,8 @@ static struct row rows[] = {
 	  .c = { { "coronet", yield_1000 } } },
 	{ .name = "create", .unit = "ns", .n = 500000, .goal = 0.3,
 	  .c = { { "coronet", create_ours },
-		 { "Boost pooled", BOOST(create_boost) },
+		 { "Boost pooled", FIBER(create_boost_fiber) },
+		 { "bare fcontext", BOOST(create_boost) },
 		 { "spawned", create_spawn },
 		 { "ucontext", create_ucontext } } },
 	{ .name = "timer-1M", .unit = "ns", .n = 500000, .goal = 0.2,

@@ -301,6 +301,64 @@ static inline bool coro_inside(void)
 	return coro_self() != NULL;
 }
 
+/* ---- a loop for programs that have none ---- */
+
+/*
+ * Run until nothing is left to run or to wait for (0), or coro_sched_stop()
+ * (0). The thread sleeps while only timers or other threads can go on. When
+ * coroutines are blocked and nothing can wake them, says so on stderr with a
+ * dump, and returns -EDEADLK; -EPERM inside a coroutine. Programs that have a
+ * loop of their own call coro_sched_advance() and coro_sched_round().
+ */
+int coro_sched_run(struct coro_sched *s);
+void coro_sched_stop(struct coro_sched *s);
+
+/* While the sum of holds is above zero, something outside (another thread, a
+ * device) may yet post: coro_sched_run() waits for it. */
+void coro_sched_hold(struct coro_sched *s, int n);
+
+/* Sleep the thread until something is ready or posted, or until then. 0, or
+ * -errno of the wait. Outside coroutines. */
+int coro_sched_wait(struct coro_sched *s, int64_t until_ns);
+
+/*
+ * A wake-up from another thread or a signal handler. Posting is lock-free; the
+ * callback runs on the scheduler's thread, outside coroutines, at its next
+ * round; it may unpark and spawn. Posting again before it ran adds nothing. The
+ * memory is the caller's, and must stay until the callback has begun.
+ */
+struct coro_wake {
+	struct coro_wake *next; /* private */
+	int posted;		/* private */
+	void (*fn)(struct coro_wake *w);
+};
+
+void coro_wake_init(struct coro_wake *w, void (*fn)(struct coro_wake *w));
+void coro_wake_post(struct coro_sched *s, struct coro_wake *w);
+
+/* ---- diagnostics ---- */
+
+/* Every coroutine, its state and where it waits, and the names' sums, to fd. */
+void coro_sched_dump(struct coro_sched *s, int fd);
+
+/* Dump to stderr when the signal comes (SIGQUIT, say): at the next round; at
+ * once, if it comes a second time before that. 0, -EINVAL, -EBUSY (another
+ * scheduler of the process has it). */
+int coro_sched_dump_on_signal(struct coro_sched *s, int signo);
+
+/* Coroutines that have not ended. */
+unsigned coro_sched_live(const struct coro_sched *s);
+
+/* The most bytes of stack a coroutine has used: exact with
+ * coro_sched_attr.measure_stacks, else of the bytes it had when switched out. */
+size_t coro_stack_high_water(const struct coro *co);
+/* The same over all coroutines of that name, ended ones too; 0: unknown. */
+size_t coro_name_high_water(const struct coro_sched *s, const char *name);
+
+/* Does p lie on a shared stack, where it dangles while its coroutine is
+ * switched out? The calls that keep pointers ask this themselves. */
+bool coro_on_shared_stack(const void *p);
+
 /* ---- timers: usable without coroutines ---- */
 
 /*

@@ -1,0 +1,57 @@
+/*
+ * ctx_macros.h - the frame of a parked context (ctx.h), for assembly that
+ * contains a switch. Intel syntax. Rules for the unwinder included.
+ */
+#pragma once
+
+/* Push the frame, but for the return address, which is there. Clobbers
+ * nothing; rax goes where the FP words have their place. */
+	.macro	CTX_PUSH_FRAME
+	push	rbp
+	.cfi_adjust_cfa_offset 8
+	.cfi_rel_offset rbp, 0
+	push	rbx
+	.cfi_adjust_cfa_offset 8
+	.cfi_rel_offset rbx, 0
+	push	r12
+	.cfi_adjust_cfa_offset 8
+	.cfi_rel_offset r12, 0
+	push	r13
+	.cfi_adjust_cfa_offset 8
+	.cfi_rel_offset r13, 0
+	push	r14
+	.cfi_adjust_cfa_offset 8
+	.cfi_rel_offset r14, 0
+	push	r15
+	.cfi_adjust_cfa_offset 8
+	.cfi_rel_offset r15, 0
+	push	rax
+	.cfi_adjust_cfa_offset 8
+	.endm
+
+/* Pop it all; the return address into r8, for a jump. */
+	.macro	CTX_POP_FRAME
+	pop	r15 /* the words */
+	.cfi_adjust_cfa_offset -8
+	pop	r15
+	.cfi_adjust_cfa_offset -8
+	.cfi_restore r15
+	pop	r14
+	.cfi_adjust_cfa_offset -8
+	.cfi_restore r14
+	pop	r13
+	.cfi_adjust_cfa_offset -8
+	.cfi_restore r13
+	pop	r12
+	.cfi_adjust_cfa_offset -8
+	.cfi_restore r12
+	pop	rbx
+	.cfi_adjust_cfa_offset -8
+	.cfi_restore rbx
+	pop	rbp
+	.cfi_adjust_cfa_offset -8
+	.cfi_restore rbp
+	pop	r8
+	.cfi_adjust_cfa_offset -8
+	.cfi_register rip, r8
+	.endm
