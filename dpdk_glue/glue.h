@@ -150,6 +150,13 @@ unsigned glue_rx(struct glue_port *port, struct glue_frame **frames,
 		 unsigned max);
 
 /*
+ * As glue_rx(), for who forwards frames without reading them: nothing is
+ * checked or dropped, and no flag is set.
+ */
+unsigned glue_rx_raw(struct glue_port *port, struct glue_frame **frames,
+		     unsigned max);
+
+/*
  * A frame to be sent, len bytes long, in as many segments as it takes; NULL
  * when the pool is empty (counted). Owned by the caller until glue_tx().
  */
@@ -158,7 +165,8 @@ struct glue_frame *glue_tx_alloc(struct glue_port *port, unsigned len);
 /*
  * Gives a frame to the port: checksums of the layers that flags, l3_off and
  * l4_off name are filled in, the frame is queued, and sent when a burst is
- * full or at glue_tx_flush(). The frame is owned by the port at once.
+ * full or at glue_tx_flush(). A frame whose flags name no layer goes out as it
+ * is. The frame is owned by the port at once.
  */
 void glue_tx(struct glue_port *port, struct glue_frame *frame);
 

@@ -347,27 +347,38 @@ static inline enum verdict check_ip6(struct rte_mbuf *m, struct glue_frame *f)
 	return check_l4(m, f, ip->proto, (const uint8_t *)ip + 8, 16, payload);
 }
 
+/* The segments behind the first: their data and how they hang together. */
+static void describe_chain(struct rte_mbuf *m)
+{
+	for (; m; m = m->next) {
+		struct glue_frame *f = frame_of(m);
+
+		f->data = rte_pktmbuf_mtod(m, uint8_t *);
+		f->seg_len = m->data_len;
+		f->next = m->next ? frame_of(m->next) : NULL;
+	}
+}
+
+static inline void describe(struct rte_mbuf *m, struct glue_frame *f)
+{
+	f->data = rte_pktmbuf_mtod(m, uint8_t *);
+	f->seg_len = m->data_len;
+	f->next = NULL;
+	f->flags = 0;
+	f->l3_off = sizeof(struct rte_ether_hdr);
+	f->l4_off = 0;
+	if (unlikely(m->next != NULL))
+		describe_chain(m);
+}
+
 static inline enum verdict check_frame(struct rte_mbuf *m,
 				       struct glue_frame *f)
 {
 	const struct rte_ether_hdr *eth;
 
-	f->data = rte_pktmbuf_mtod(m, uint8_t *);
-	f->seg_len = m->data_len;
-	f->next = NULL;
-	f->flags = 0;
-	f->l3_off = sizeof(*eth);
-	f->l4_off = 0;
+	describe(m, f);
 	if (unlikely(f->seg_len < sizeof(*eth)))
 		return BAD_FRAME;
-	if (unlikely(m->next != NULL))
-		for (struct rte_mbuf *s = m; s; s = s->next) {
-			struct glue_frame *part = frame_of(s);
-
-			part->data = rte_pktmbuf_mtod(s, uint8_t *);
-			part->seg_len = s->data_len;
-			part->next = s->next ? frame_of(s->next) : NULL;
-		}
 	eth = (const void *)f->data;
 	if (eth->dst_addr.addr_bytes[0] & 1)
 		f->flags |= GLUE_FRAME_MCAST;
@@ -405,6 +416,23 @@ unsigned glue_rx(struct glue_port *port, struct glue_frame **frames,
 	}
 	port->stats.rx_frames += kept;
 	return kept;
+}
+
+unsigned glue_rx_raw(struct glue_port *port, struct glue_frame **frames,
+		     unsigned max)
+{
+	struct rte_mbuf *bufs[GLUE_BURST];
+	unsigned n;
+
+	n = rte_eth_rx_burst(port->id, 0, bufs,
+			     (uint16_t)RTE_MIN(max, (unsigned)GLUE_BURST));
+	for (unsigned i = 0; i < n; i++) {
+		frames[i] = frame_of(bufs[i]);
+		describe(bufs[i], frames[i]);
+		port->stats.rx_bytes += bufs[i]->pkt_len;
+	}
+	port->stats.rx_frames += n;
+	return n;
 }
 
 /* Cold: a frame longer than one segment. */
