@@ -1,0 +1,114 @@
+/*
+ * Frames under way leave in the order of their times.
+ */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "tests/wire/line.h"
+
+#define MAX 1000
+
+static int items[MAX];
+static struct wire_line *line;
+
+static int setup(void **state)
+{
+	for (int i = 0; i < MAX; i++)
+		items[i] = i;
+	return wire_line_open(MAX, &line);
+}
+
+static int teardown(void **state)
+{
+	wire_line_close(line);
+	return 0;
+}
+
+static void push(int64_t leaves_ns, int i)
+{
+	assert_int_equal(wire_line_push(line, leaves_ns, &items[i]), 0);
+}
+
+static void pops(int64_t now_ns, int i)
+{
+	assert_ptr_equal(wire_line_pop(line, now_ns), &items[i]);
+}
+
+static void test_nothing_leaves_an_empty_line(void **state)
+{
+	assert_null(wire_line_pop(line, INT64_MAX));
+	assert_int_equal(wire_line_next_ns(line), INT64_MAX);
+	assert_int_equal(wire_line_count(line), 0);
+}
+
+static void test_nothing_leaves_before_its_time(void **state)
+{
+	push(100, 0);
+	assert_int_equal(wire_line_next_ns(line), 100);
+	assert_null(wire_line_pop(line, 99));
+	assert_int_equal(wire_line_count(line), 1);
+	pops(100, 0);
+	assert_null(wire_line_pop(line, INT64_MAX));
+}
+
+static void test_equal_times_keep_the_order_of_arrival(void **state)
+{
+	for (int i = 0; i < MAX; i++)
+		push(i % 3, i);
+	for (int third = 0; third < 3; third++)
+		for (int i = third; i < MAX; i += 3)
+			pops(2, i);
+}
+
+/* Pushes and pops in turn: what comes out is never before what came out. */
+static void test_times_are_sorted(void **state)
+{
+	int64_t times[MAX], now = 0;
+
+	srand(5);
+	for (int i = 0; i < MAX; i++) {
+		times[i] = rand() % 10000;
+		push(times[i], i);
+	}
+	for (int i = 0; i < 100 * MAX; i++) {
+		int *item = wire_line_pop(line, INT64_MAX);
+
+		assert_non_null(item);
+		assert_true(times[*item] >= now);
+		now = times[*item];
+		times[*item] += rand() % 10000;
+		push(times[*item], *item);
+	}
+	assert_int_equal(wire_line_count(line), MAX);
+}
+
+static void test_full_line_refuses_and_keeps_what_it_has(void **state)
+{
+	for (int i = 0; i < MAX; i++)
+		push(i, i);
+	assert_int_equal(wire_line_push(line, 0, &items[0]), -ENOBUFS);
+	assert_int_equal(wire_line_count(line), MAX);
+	for (int i = 0; i < MAX; i++)
+		pops(i, i);
+	push(0, 0);
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+	const struct CMUnitTest tests[] = {
+		TEST(test_nothing_leaves_an_empty_line),
+		TEST(test_nothing_leaves_before_its_time),
+		TEST(test_equal_times_keep_the_order_of_arrival),
+		TEST(test_times_are_sorted),
+		TEST(test_full_line_refuses_and_keeps_what_it_has),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

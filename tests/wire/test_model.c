@@ -1,0 +1,440 @@
+/*
+ * What a wire does to frames: how often, when, in which order.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "tests/wire/model.h"
+
+#define MANY	 1000000
+#define MAX_PKTS 4096
+#define MS	 INT64_C(1000000)
+#define PERCENT	 (WIRE_SURE / 100)
+#define FRAME	 1514
+#define SEED	 7
+
+static struct wire_conf conf;
+static struct wire_path *path;
+static struct wire_fate fates[WIRE_COPIES];
+
+static int setup(void **state)
+{
+	wire_conf_init(&conf);
+	path = NULL;
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	wire_path_close(path);
+	return 0;
+}
+
+static void open_path(uint64_t seed, unsigned number)
+{
+	wire_path_close(path);
+	assert_int_equal(wire_path_open(&conf, seed, number, MAX_PKTS, &path),
+			 0);
+}
+
+static const struct wire_stats *stats(void)
+{
+	return wire_path_stats(path);
+}
+
+/* How many copies of frames 1 us apart leave. */
+static unsigned offer_many(unsigned count)
+{
+	unsigned left = 0;
+
+	for (unsigned i = 0; i < count; i++)
+		left += wire_path_offer(path, i * 1000, FRAME, fates);
+	return left;
+}
+
+static void assert_near(uint64_t value, uint64_t expected, uint64_t bound)
+{
+	assert_in_range(value, expected - bound, expected + bound);
+}
+
+static void test_nothing_asked_changes_nothing(void **state)
+{
+	open_path(SEED, 0);
+	for (unsigned i = 0; i < 1000; i++) {
+		assert_int_equal(wire_path_offer(path, i, FRAME, fates), 1);
+		assert_int_equal(fates[0].leaves_ns, i);
+		assert_int_equal(fates[0].flip, WIRE_INTACT);
+	}
+	assert_int_equal(stats()->in_frames, 1000);
+	assert_int_equal(stats()->in_bytes, 1000 * FRAME);
+}
+
+/* Four standard deviations of a binomial are the bound. */
+static void test_loss_is_as_frequent_as_asked(void **state)
+{
+	static const struct {
+		uint64_t odds, expected, bound;
+	} cases[] = {
+		{WIRE_SURE / 1000, 1000, 127},
+		{PERCENT, 10000, 398},
+		{30 * PERCENT, 300000, 1834},
+	};
+
+	for (unsigned i = 0; i < 3; i++)
+		for (uint64_t seed = 1; seed <= 5; seed++) {
+			unsigned left;
+
+			conf.loss = cases[i].odds;
+			open_path(seed, 0);
+			left = offer_many(MANY);
+			assert_int_equal(left + stats()->lost, MANY);
+			assert_near(stats()->lost, cases[i].expected,
+				    cases[i].bound);
+		}
+}
+
+static void test_losses_do_not_depend_on_each_other(void **state)
+{
+	unsigned pairs = 0;
+	bool before = false;
+
+	conf.loss = 10 * PERCENT;
+	open_path(SEED, 0);
+	for (unsigned i = 0; i < MANY; i++) {
+		bool lost = !wire_path_offer(path, i, FRAME, fates);
+
+		pairs += lost && before;
+		before = lost;
+	}
+	assert_near(pairs, MANY / 100, 400);
+}
+
+static void test_a_hundred_percent_spares_nothing(void **state)
+{
+	conf.loss = WIRE_SURE;
+	open_path(SEED, 0);
+	assert_int_equal(offer_many(10000), 0);
+	conf.loss = 0;
+	conf.duplicate = WIRE_SURE;
+	conf.corrupt = WIRE_SURE;
+	open_path(SEED, 0);
+	assert_int_equal(offer_many(10000), 20000);
+	assert_int_equal(stats()->corrupted, 20000);
+}
+
+static void test_duplicates_are_as_frequent_as_asked(void **state)
+{
+	unsigned left;
+
+	conf.duplicate = 2 * PERCENT;
+	open_path(SEED, 0);
+	left = offer_many(MANY);
+	assert_int_equal(left, MANY + stats()->duplicated);
+	assert_near(stats()->duplicated, 20000, 560);
+}
+
+static void test_corruption_flips_any_bit_behind_the_header(void **state)
+{
+	unsigned hits[64 * 8] = {0};
+
+	conf.corrupt = 50 * PERCENT;
+	open_path(SEED, 0);
+	for (unsigned i = 0; i < MANY; i++) {
+		wire_path_offer(path, i, 64, fates);
+		if (fates[0].flip != WIRE_INTACT)
+			hits[fates[0].flip]++;
+	}
+	assert_near(stats()->corrupted, MANY / 2, 2000);
+	for (unsigned bit = 0; bit < WIRE_ETH_BYTES * 8; bit++)
+		assert_int_equal(hits[bit], 0);
+	for (unsigned bit = WIRE_ETH_BYTES * 8; bit < 64 * 8; bit++)
+		assert_near(hits[bit], MANY / 2 / (50 * 8), 180);
+}
+
+static void test_frames_too_short_for_a_header_are_corrupted_too(void **state)
+{
+	conf.corrupt = WIRE_SURE;
+	open_path(SEED, 0);
+	for (unsigned i = 0; i < 1000; i++) {
+		wire_path_offer(path, i, 3, fates);
+		assert_in_range(fates[0].flip, 0, 23);
+		wire_path_offer(path, i, 0, fates);
+		assert_int_equal(fates[0].flip, WIRE_INTACT);
+	}
+}
+
+static void test_delay_is_exact(void **state)
+{
+	conf.delay_ns = 10 * MS;
+	open_path(SEED, 0);
+	for (int64_t now = 0; now < 100; now++) {
+		wire_path_offer(path, now, FRAME, fates);
+		assert_int_equal(fates[0].leaves_ns, now + 10 * MS);
+	}
+}
+
+static void test_jitter_is_even_and_within_its_bounds(void **state)
+{
+	int64_t sum = 0;
+
+	conf.delay_ns = 10 * MS;
+	conf.jitter_ns = 4 * MS;
+	open_path(SEED, 0);
+	for (int64_t i = 0; i < 10000; i++) {
+		int64_t now = i * 5 * MS; /* too far apart to wait */
+
+		wire_path_offer(path, now, FRAME, fates);
+		assert_in_range(fates[0].leaves_ns - now, 10 * MS, 14 * MS);
+		sum += fates[0].leaves_ns - now;
+	}
+	assert_near((uint64_t)(sum / 10000), 12 * MS, MS / 20);
+}
+
+static void test_jitter_overtakes_nobody(void **state)
+{
+	int64_t last = 0;
+
+	conf.delay_ns = MS;
+	conf.jitter_ns = 50 * MS;
+	open_path(SEED, 0);
+	for (unsigned i = 0; i < 100000; i++) {
+		wire_path_offer(path, i * 1000, FRAME, fates);
+		assert_true(fates[0].leaves_ns >= last);
+		last = fates[0].leaves_ns;
+	}
+}
+
+static void test_reordered_frames_are_held_back(void **state)
+{
+	unsigned late = 0;
+
+	conf.delay_ns = 10 * MS;
+	conf.reorder = 5 * PERCENT;
+	conf.reorder_by_ns = 3 * MS;
+	open_path(SEED, 0);
+	for (int64_t i = 0; i < MANY; i++) {
+		int64_t delay;
+
+		wire_path_offer(path, i, FRAME, fates);
+		delay = fates[0].leaves_ns - i;
+		if (delay == 13 * MS)
+			late++;
+		else
+			assert_int_equal(delay, 10 * MS);
+	}
+	assert_int_equal(late, stats()->reordered);
+	assert_near(late, 50000, 872);
+}
+
+static void test_rate_is_exact(void **state)
+{
+	static const uint64_t rates[] = {1000, 999999937, 1000000000,
+					 UINT64_C(40000000000)};
+
+	for (unsigned r = 0; r < 4; r++) {
+		uint64_t bits = 0;
+
+		conf.rate_bps = rates[r];
+		open_path(SEED, 0);
+		for (unsigned i = 0; i < MAX_PKTS; i++) {
+			unsigned bytes = 60 + i * 7 % 1455;
+
+			bits += bytes * 8;
+			assert_int_equal(wire_path_offer(path, 0, bytes, fates),
+					 1);
+			assert_int_equal(fates[0].leaves_ns,
+					 (int64_t)((unsigned __int128)bits *
+						   1000000000 / rates[r]));
+		}
+	}
+}
+
+static void test_an_idle_link_saves_nothing_up(void **state)
+{
+	conf.rate_bps = 8000000; /* a byte a us */
+	open_path(SEED, 0);
+	wire_path_offer(path, 0, 1000, fates);
+	assert_int_equal(fates[0].leaves_ns, MS);
+	wire_path_offer(path, 100 * MS, 1000, fates);
+	assert_int_equal(fates[0].leaves_ns, 101 * MS);
+	wire_path_offer(path, 100 * MS, 1000, fates);
+	assert_int_equal(fates[0].leaves_ns, 102 * MS);
+}
+
+static void test_full_queue_drops_what_comes_last(void **state)
+{
+	conf.rate_bps = 8000000;
+	conf.queue_pkts = 100;
+	open_path(SEED, 0);
+	for (unsigned i = 0; i < 150; i++)
+		assert_int_equal(wire_path_offer(path, 0, 1000, fates),
+				 i < 100);
+	assert_int_equal(stats()->queue_dropped, 50);
+	/* A frame a ms leaves, and makes room for one. */
+	assert_int_equal(wire_path_offer(path, MS - 1, 1000, fates), 0);
+	assert_int_equal(wire_path_offer(path, MS, 1000, fates), 1);
+	assert_int_equal(fates[0].leaves_ns, 101 * MS);
+	assert_int_equal(wire_path_offer(path, MS, 1000, fates), 0);
+	for (unsigned i = 0; i < 150; i++)
+		assert_int_equal(wire_path_offer(path, 51 * MS, 1000, fates),
+				 i < 50);
+}
+
+static void test_queue_may_be_counted_in_bytes(void **state)
+{
+	conf.rate_bps = 8000000;
+	conf.queue_bytes = 2500;
+	open_path(SEED, 0);
+	assert_int_equal(wire_path_offer(path, 0, 1000, fates), 1);
+	assert_int_equal(wire_path_offer(path, 0, 1000, fates), 1);
+	assert_int_equal(wire_path_offer(path, 0, 501, fates), 0);
+	assert_int_equal(wire_path_offer(path, 0, 500, fates), 1);
+	assert_int_equal(wire_path_offer(path, 0, 1, fates), 0);
+	assert_int_equal(wire_path_offer(path, MS, 1000, fates), 1);
+	assert_int_equal(stats()->queue_dropped, 2);
+}
+
+static void test_queue_without_limit_is_bounded_all_the_same(void **state)
+{
+	conf.rate_bps = 1000;
+	open_path(SEED, 0);
+	assert_int_equal(offer_many(MAX_PKTS + 10), MAX_PKTS);
+	assert_int_equal(stats()->queue_dropped, 10);
+}
+
+static void ask_for_everything(void)
+{
+	conf.loss = 3 * PERCENT;
+	conf.duplicate = 2 * PERCENT;
+	conf.corrupt = PERCENT;
+	conf.reorder = 4 * PERCENT;
+	conf.reorder_by_ns = MS;
+	conf.delay_ns = 5 * MS;
+	conf.jitter_ns = MS;
+	conf.rate_bps = 12000000000;
+	conf.queue_pkts = 20;
+	conf.down_ns = 20 * MS;
+	conf.up_ns = 30 * MS;
+}
+
+/* Of what happens to 100,000 frames, in order. */
+static uint64_t fingerprint(uint64_t seed, unsigned number)
+{
+	uint64_t hash = 0;
+
+	open_path(seed, number);
+	for (unsigned i = 0; i < 100000; i++) {
+		unsigned n = wire_path_offer(path, i * 1000, FRAME, fates);
+
+		hash = hash * 31 + n;
+		for (unsigned k = 0; k < n; k++)
+			hash = (hash * 31 + (uint64_t)fates[k].leaves_ns) * 31 +
+			       fates[k].flip;
+	}
+	return hash;
+}
+
+static void test_same_seed_gives_the_same_result(void **state)
+{
+	uint64_t first;
+
+	ask_for_everything();
+	first = fingerprint(1, 0);
+	assert_true(fingerprint(1, 0) == first);
+	assert_false(fingerprint(2, 0) == first);
+	assert_false(fingerprint(1, 1) == first);
+	assert_false(fingerprint(0, 0) == first);
+}
+
+static void test_other_settings_lose_the_same_frames(void **state)
+{
+	static bool lost[10000];
+
+	conf.loss = 5 * PERCENT;
+	open_path(SEED, 0);
+	for (unsigned i = 0; i < 10000; i++)
+		lost[i] = !wire_path_offer(path, i, FRAME, fates);
+	conf.delay_ns = MS;
+	conf.jitter_ns = MS;
+	conf.duplicate = 50 * PERCENT;
+	conf.corrupt = 50 * PERCENT;
+	conf.reorder = 50 * PERCENT;
+	open_path(SEED, 0);
+	for (unsigned i = 0; i < 10000; i++)
+		assert_int_equal(!wire_path_offer(path, i, FRAME, fates),
+				 lost[i]);
+}
+
+static void test_link_down_takes_what_arrives_and_what_would_leave(void **state)
+{
+	conf.delay_ns = 2 * MS;
+	conf.down_ns = 10 * MS;
+	conf.up_ns = 20 * MS;
+	open_path(SEED, 0);
+	assert_int_equal(wire_path_offer(path, 8 * MS - 1, 60, fates), 1);
+	assert_int_equal(wire_path_offer(path, 8 * MS, 60, fates), 0);
+	assert_int_equal(wire_path_offer(path, 10 * MS, 60, fates), 0);
+	assert_int_equal(wire_path_offer(path, 20 * MS - 1, 60, fates), 0);
+	assert_int_equal(stats()->down, 3);
+	assert_int_equal(wire_path_offer(path, 20 * MS, 60, fates), 1);
+	assert_int_equal(fates[0].leaves_ns, 22 * MS);
+}
+
+static void test_link_may_stay_down(void **state)
+{
+	conf.down_ns = 5;
+	open_path(SEED, 0);
+	assert_int_equal(wire_path_offer(path, 4, 60, fates), 1);
+	assert_int_equal(wire_path_offer(path, 1000000 * MS, 60, fates), 0);
+}
+
+static void test_every_frame_is_accounted_for(void **state)
+{
+	const struct wire_stats *s;
+	unsigned left;
+
+	ask_for_everything();
+	open_path(SEED, 0);
+	left = offer_many(100000);
+	s = stats();
+	assert_int_equal(s->in_frames, 100000);
+	assert_int_equal(s->in_frames + s->duplicated,
+			 left + s->lost + s->down + s->queue_dropped);
+	assert_true(s->lost && s->down && s->queue_dropped && s->duplicated &&
+		    s->reordered && s->corrupted);
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+	const struct CMUnitTest tests[] = {
+		TEST(test_nothing_asked_changes_nothing),
+		TEST(test_loss_is_as_frequent_as_asked),
+		TEST(test_losses_do_not_depend_on_each_other),
+		TEST(test_a_hundred_percent_spares_nothing),
+		TEST(test_duplicates_are_as_frequent_as_asked),
+		TEST(test_corruption_flips_any_bit_behind_the_header),
+		TEST(test_frames_too_short_for_a_header_are_corrupted_too),
+		TEST(test_delay_is_exact),
+		TEST(test_jitter_is_even_and_within_its_bounds),
+		TEST(test_jitter_overtakes_nobody),
+		TEST(test_reordered_frames_are_held_back),
+		TEST(test_rate_is_exact),
+		TEST(test_an_idle_link_saves_nothing_up),
+		TEST(test_full_queue_drops_what_comes_last),
+		TEST(test_queue_may_be_counted_in_bytes),
+		TEST(test_queue_without_limit_is_bounded_all_the_same),
+		TEST(test_same_seed_gives_the_same_result),
+		TEST(test_other_settings_lose_the_same_frames),
+		TEST(test_link_down_takes_what_arrives_and_what_would_leave),
+		TEST(test_link_may_stay_down),
+		TEST(test_every_frame_is_accounted_for),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
