@@ -1,0 +1,34 @@
+/*
+ * The command line of wire.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "dpdk_glue/glue.h"
+#include "tests/wire/model.h"
+
+enum wire_end { WIRE_A, WIRE_B, WIRE_ENDS };
+
+struct wire_opts {
+	const char *link_texts[WIRE_ENDS]; /* borrowed from argv */
+	struct glue_link links[WIRE_ENDS];
+	unsigned n_links;
+	struct wire_conf conf[WIRE_ENDS]; /* of what comes in at that end */
+	uint64_t seed;
+	unsigned hold_pkts; /* frames under way, each direction */
+	unsigned mtu;
+	int64_t run_ns; /* 0: until a signal */
+	FILE *json;	/* NULL, or to be closed by the caller */
+	int lcore;	/* -1: not pinned */
+	bool adaptive;
+	bool huge_off;
+};
+
+/*
+ * Reads the command line. What is wrong ends the program with status 2 and
+ * one line on stderr that names the value.
+ */
+void wire_opts_parse(int argc, char **argv, struct wire_opts *out);

@@ -1,0 +1,96 @@
+#include "tests/wire/report.h"
+
+#include <errno.h>
+#include <stddef.h>
+#include <stdlib.h>
+
+#include <cjson/cJSON.h>
+
+static const struct counter {
+	const char *name; /* in the JSON; in the text with spaces */
+	size_t offset;
+} counters[] = {
+	{"in_frames", offsetof(struct wire_counts, model.in_frames)},
+	{"in_bytes", offsetof(struct wire_counts, model.in_bytes)},
+	{"out_frames", offsetof(struct wire_counts, out_frames)},
+	{"out_bytes", offsetof(struct wire_counts, out_bytes)},
+	{"lost", offsetof(struct wire_counts, model.lost)},
+	{"duplicated", offsetof(struct wire_counts, model.duplicated)},
+	{"reordered", offsetof(struct wire_counts, model.reordered)},
+	{"corrupted", offsetof(struct wire_counts, model.corrupted)},
+	{"queue_dropped", offsetof(struct wire_counts, model.queue_dropped)},
+	{"down", offsetof(struct wire_counts, model.down)},
+	{"overflowed", offsetof(struct wire_counts, overflowed)},
+	{"no_frame", offsetof(struct wire_counts, no_frame)},
+	{"under_way", offsetof(struct wire_counts, under_way)},
+	{"missed", offsetof(struct wire_counts, missed)},
+	{"refused", offsetof(struct wire_counts, refused)},
+};
+#define N_COUNTERS (sizeof(counters) / sizeof(counters[0]))
+
+static uint64_t value_of(const struct wire_counts *counts, size_t i)
+{
+	const char *base = (const char *)counts;
+
+	return *(const uint64_t *)(const void *)(base + counters[i].offset);
+}
+
+/* Frames in and out always; the rest where there is something to tell. */
+static void print_direction(const char *from, const char *to,
+			    const struct wire_counts *counts)
+{
+	printf("%s -> %s:", from, to);
+	for (size_t i = 0; i < N_COUNTERS; i++)
+		if (i < 4 || value_of(counts, i))
+			printf(" %s %ju", counters[i].name,
+			       (uintmax_t)value_of(counts, i));
+	putchar('\n');
+}
+
+static cJSON *direction_json(const struct wire_counts *counts)
+{
+	cJSON *object = cJSON_CreateObject();
+
+	for (size_t i = 0; i < N_COUNTERS; i++)
+		cJSON_AddNumberToObject(object, counters[i].name,
+					(double)value_of(counts, i));
+	return object;
+}
+
+static int write_json(const struct wire_opts *opts, int64_t ran_ns,
+		      const struct wire_counts counts[WIRE_ENDS])
+{
+	cJSON *root = cJSON_CreateObject();
+	char *text;
+	int err = -ENOMEM;
+
+	cJSON_AddStringToObject(root, "a", opts->link_texts[WIRE_A]);
+	cJSON_AddStringToObject(root, "b", opts->link_texts[WIRE_B]);
+	cJSON_AddNumberToObject(root, "seed", (double)opts->seed);
+	cJSON_AddNumberToObject(root, "seconds", (double)ran_ns / 1e9);
+	cJSON_AddItemToObject(root, "a_to_b", direction_json(&counts[WIRE_A]));
+	cJSON_AddItemToObject(root, "b_to_a", direction_json(&counts[WIRE_B]));
+	text = cJSON_Print(root);
+	if (text) {
+		errno = EIO;
+		err = fprintf(opts->json, "%s\n", text) < 0 ||
+				      fflush(opts->json) == EOF
+			      ? -errno
+			      : 0;
+	}
+	free(text);
+	cJSON_Delete(root);
+	return err;
+}
+
+int wire_report(const struct wire_opts *opts, int64_t ran_ns,
+		const struct wire_counts counts[WIRE_ENDS])
+{
+	const char *a = opts->link_texts[WIRE_A];
+	const char *b = opts->link_texts[WIRE_B];
+
+	print_direction(a, b, &counts[WIRE_A]);
+	print_direction(b, a, &counts[WIRE_B]);
+	fflush(stdout);
+	return opts->json ? write_json(opts, ran_ns, counts) : 0;
+}
