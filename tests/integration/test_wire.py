@@ -1,0 +1,346 @@
+#!/usr/bin/env python3
+"""tests/wire between files, between two kernels' TCP, between two of ours.
+
+Usage: test_wire.py BUILD_DIR
+"""
+
+import contextlib
+import functools
+import hashlib
+import json
+import random
+import re
+import struct
+import subprocess
+import time
+
+from harness import check, command, eventually, main
+
+MIB = 1 << 20
+HOSTS = ("10.7.0.1", "10.7.0.2")
+
+
+class Wire:
+    """The program under test and where its counters go."""
+
+    def __init__(self, env, link_a, link_b, *options):
+        self.env = env
+        self.json = env.scratch_for({}) / "wire.json"
+        self.links = [link_a, link_b]
+        self.argv = [env.build / "tests/wire/wire", "--link", link_a, "--link", link_b,
+                     "--json", self.json, "--poll", "adaptive", *options]
+        self.program = None
+
+    @contextlib.contextmanager
+    def running(self):
+        ready = re.escape(f"forwarding {self.links[0]} <-> {self.links[1]}")
+        with self.env.running(self.argv, ready=ready) as self.program:
+            yield self
+
+    def run_to_end(self, seconds=30):
+        """For a wire told to end by itself: its counters."""
+        self.program = self.env.start(self.argv)
+        status = self.program.wait(seconds)
+        check(status == 0, f"exit status {status}: {self.program.story()}")
+        return self.counters()
+
+    def end(self):
+        """SIGTERM: a clean end, with counters."""
+        self.program.terminate()
+        return self.counters()
+
+    def counters(self):
+        """Both directions; each frame has to be accounted for."""
+        report = json.loads(self.json.read_text())
+        text = self.program.output("stdout")
+        both = [report["a_to_b"], report["b_to_a"]]
+        for (here, there), way in zip((self.links, self.links[::-1]), both):
+            gone = sum(way[key] for key in ("out_frames", "lost", "down", "queue_dropped",
+                                            "overflowed", "no_frame", "under_way"))
+            check(way["in_frames"] + way["duplicated"] == gone, f"frames went missing: {way}")
+            check(f"{here} -> {there}: in_frames {way['in_frames']} " in text,
+                  f"the text lacks the counters: {text}")
+        return both
+
+
+# ---- between files ----
+
+PCAP_HEADER = struct.pack("<IHHiIII", 0xa1b2c3d4, 2, 4, 0, 0, 65535, 1)
+
+
+def write_pcap(path, frames):
+    path.write_bytes(PCAP_HEADER + b"".join(
+        struct.pack("<IIII", 0, i, len(frame), len(frame)) + frame
+        for i, frame in enumerate(frames)))
+
+
+def read_pcap(path):
+    data, at, frames = path.read_bytes(), len(PCAP_HEADER), []
+    while at < len(data):
+        size = struct.unpack_from("<I", data, at + 8)[0]
+        frames.append(data[at + 16:at + 16 + size])
+        at += 16 + size
+    return frames
+
+
+def some_frames(count=500):
+    """Of all lengths, a few of them broken IPv4: nothing here may be checked."""
+    generator = random.Random(count)
+    frames = [generator.randbytes(generator.randint(20, 1514)) for _ in range(count)]
+    broken = bytes(12) + b"\x08\x00" + b"\x45" + b"\xff" * 45
+    return [b"short", broken, *frames]
+
+
+def through_files(env, frames, *options):
+    """What arrives at B of the frames that enter at A, and the counters."""
+    folder = env.scratch_for({})
+    write_pcap(folder / "a-in", frames)
+    write_pcap(folder / "b-in", [])
+    wire = Wire(env, f"pcap:{folder}/a-in,{folder}/a-out", f"pcap:{folder}/b-in,{folder}/b-out",
+                "--seconds", "1", *options)
+    a_to_b, b_to_a = wire.run_to_end()
+    check(a_to_b["in_frames"] == len(frames), f"{len(frames)} frames entered: {a_to_b}")
+    check(b_to_a["in_frames"] == 0, f"no frame came the other way: {b_to_a}")
+    arrived = read_pcap(folder / "b-out")
+    check(len(arrived) == a_to_b["out_frames"], f"{len(arrived)} frames arrived: {a_to_b}")
+    return arrived, a_to_b
+
+
+def frames_pass_unchanged(env):
+    frames = some_frames()
+    arrived, counts = through_files(env, frames, "--delay", "5", "--jitter", "3")
+    check(arrived == frames, "what arrived is not what was sent")
+    check(counts["out_bytes"] == sum(map(len, frames)), f"bytes: {counts}")
+
+
+def seed_decides(env):
+    frames = some_frames()
+    options = ["--loss", "20", "--duplicate", "20", "--corrupt", "20", "--seed"]
+    first, counts = through_files(env, frames, *options, "1")
+    check(first != frames and counts["lost"] and counts["duplicated"], f"impaired: {counts}")
+    check(through_files(env, frames, *options, "1")[0] == first, "the same seed, another result")
+    check(through_files(env, frames, *options, "2")[0] != first, "another seed, the same result")
+
+
+def corruption_flips_one_bit(env):
+    frames = some_frames()
+    arrived, counts = through_files(env, frames, "--corrupt", "30", "--duplicate", "100")
+    flipped = 0
+    for i, frame in enumerate(arrived):
+        original = frames[i // 2]
+        check(len(frame) == len(original), f"frame {i} changed its length")
+        bits = sum((a ^ b).bit_count() for a, b in zip(frame, original))
+        check(bits <= 1, f"{bits} bits of frame {i} are flipped")
+        flipped += bits
+    check(0 < flipped == counts["corrupted"], f"{flipped} frames are corrupted: {counts}")
+
+
+def held_frames_are_counted(env):
+    """At its end a wire lets go of what is under way; the line is bounded."""
+    frames = some_frames(300)
+    _, counts = through_files(env, frames, "--delay", "60000", "--hold", "100")
+    check(counts["under_way"] == 100 and counts["overflowed"] == 202, f"counters: {counts}")
+
+
+# ---- between two kernels ----
+
+class Network:
+    """Two network namespaces with a wire between them."""
+
+    def __init__(self, env, wire, interfaces):
+        self.env, self.wire, self.interfaces = env, wire, interfaces
+        self.holders = []
+
+    def inside(self, end):
+        """The words that run a command at that end."""
+        return ["nsenter", "--net", "-t", self.holders[end].process.pid]
+
+    def join(self):
+        own = os_namespace("self")
+        for end, interface in enumerate(self.interfaces):
+            holder = self.env.start(["unshare", "--net", "sleep", "300"])
+            self.holders.append(holder)
+            eventually(lambda: os_namespace(holder.process.pid) != own, 10, "no namespace was made")
+            command("ip", "link", "set", interface, "netns", holder.process.pid)
+            command(*self.inside(end), "ip", "addr", "add", f"{HOSTS[end]}/24", "dev", interface)
+            command(*self.inside(end), "ip", "link", "set", interface, "up")
+        return self
+
+    def part(self):
+        for holder in self.holders:
+            holder.kill()
+
+
+def os_namespace(pid):
+    return command("readlink", f"/proc/{pid}/ns/net")
+
+
+@contextlib.contextmanager
+def kernels(env, *options):
+    """Two kernels joined by a wire of two TAPs, named anew each time."""
+    number = sum(1 for _ in env.scratch.iterdir())
+    interfaces = [f"wa{number}", f"wb{number}"]
+    wire = Wire(env, *[f"tap:{interface}" for interface in interfaces], *options)
+    with wire.running():
+        network = Network(env, wire, interfaces)
+        try:
+            yield network.join()
+        finally:
+            network.part()
+
+
+def ping(network, *options):
+    return subprocess.run([str(word) for word in (*network.inside(0), "ping", *options, HOSTS[1])],
+                          check=False, stdin=subprocess.DEVNULL, capture_output=True,
+                          text=True).stdout
+
+
+def ping_takes_the_delay(env):
+    """10 ms one way, 15 ms the other."""
+    with kernels(env, "--delay", "10", "--b-to-a", "delay=15") as network:
+        output = ping(network, "-c", "10", "-i", "0.1", "-W", "5")
+        check(" 0% packet loss" in output, output)
+        least = float(re.search(r"min/avg/max/mdev = ([\d.]+)/", output)[1])
+        check(25 <= least < 30, f"the fastest of ten took {least} ms, expected 25")
+        a_to_b, b_to_a = network.wire.end()
+    check(min(a_to_b["out_frames"], b_to_a["out_frames"]) >= 10, f"{a_to_b}\n{b_to_a}")
+
+
+def link_goes_down_and_up(env):
+    with kernels(env, "--down-at", "2", "--up-at", "4") as network:
+        output = ping(network, "-c", "50", "-i", "0.1", "-W", "1")
+        answered = {int(number) for number in re.findall(r"icmp_seq=(\d+) ttl", output)}
+        missing = set(range(min(answered), max(answered))) - answered
+        check(10 <= len(missing) <= 25, f"of 2 s without a link, {len(missing)} pings tell")
+        check(max(missing) - min(missing) == len(missing) - 1, f"missing: {sorted(missing)}")
+        a_to_b, b_to_a = network.wire.end()
+    check(a_to_b["down"] >= 1, f"the wire dropped nothing: {a_to_b} {b_to_a}")
+
+
+def transfer(network, size):
+    """Kernel TCP from A to B: how long it took; the bytes have to be right."""
+    scratch = network.env.scratch_for({})
+    data = random.Random(size).randbytes(size)
+    (scratch / "sent").write_bytes(data)
+    receiver = network.env.start([*network.inside(1), "socat", "-u", "TCP4-LISTEN:7000",
+                                  f"CREATE:{scratch}/received"])
+    eventually(lambda: ":7000" in command(*network.inside(1), "ss", "-ltn"), 10, "no listener")
+    begin = time.monotonic()
+    sender = network.env.start([*network.inside(0), "socat", "-u", f"OPEN:{scratch}/sent",
+                                f"TCP4:{HOSTS[1]}:7000"])
+    for program in (sender, receiver):
+        status = program.wait(120)
+        check(status == 0, f"exit status {status}: {program.story()}")
+    took = time.monotonic() - begin
+    received = (scratch / "received").read_bytes()
+    check(len(received) == size, f"{len(received)} of {size} bytes arrived")
+    check(hashlib.sha256(received).digest() == hashlib.sha256(data).digest(),
+          "the SHA-256 differs")
+    return took
+
+
+def kernel_tcp_through_loss(env):
+    size = 8 * MIB
+    with kernels(env, "--loss", "1", "--delay", "1") as network:
+        transfer(network, size)
+        a_to_b, b_to_a = network.wire.end()
+    check(a_to_b["in_bytes"] > size, f"less than was sent: {a_to_b}")
+    check(a_to_b["in_frames"] >= size // 1448, f"fewer frames than segments: {a_to_b}")
+    share = a_to_b["lost"] / a_to_b["in_frames"]
+    check(0.005 < share < 0.016, f"{share:.2%} of the frames were lost: {a_to_b}")
+    for key in ("duplicated", "reordered", "corrupted", "queue_dropped", "down", "overflowed"):
+        check(a_to_b[key] == b_to_a[key] == 0, f"{key}: {a_to_b} {b_to_a}")
+
+
+def kernel_tcp_through_everything(env):
+    """The kernel checks its checksums: whatever the wire does, the hash holds."""
+    with kernels(env, "--loss", "0.5", "--duplicate", "1", "--reorder", "1", "--corrupt", "0.5",
+                 "--delay", "1", "--jitter", "1") as network:
+        transfer(network, 4 * MIB)
+        a_to_b, _ = network.wire.end()
+    for key in ("lost", "duplicated", "reordered", "corrupted"):
+        check(a_to_b[key] > 0, f"nothing was {key}: {a_to_b}")
+
+
+def rate_is_kept(env):
+    """4 MiB of payload at 20 Mbit/s; a little of it waits in the queue."""
+    size, rate = 4 * MIB, 20e6
+    with kernels(env, "--a-to-b", "rate=20,queue=100") as network:
+        took = transfer(network, size)
+        a_to_b, b_to_a = network.wire.end()
+    least = size * 8 / rate
+    check(least <= took < 1.5 * least, f"it took {took:.2f} s, expected {least:.2f} s and little more")
+    check(b_to_a["queue_dropped"] == 0, f"the other way has no limit: {b_to_a}")
+
+
+# ---- between two of ours ----
+
+def coronet_through(env, wire_options, *load_options):
+    """coronet-load to coronet-echo through a wire of two memif links."""
+    folder = env.scratch_for({})
+    sockets = [folder / "a.sock", folder / "b.sock"]
+    wire = Wire(env, *[f"memif:{path},role=server" for path in sockets], *wire_options)
+    echo = [env.app("coronet-echo"), "--link", f"memif:{sockets[1]},role=client",
+            "--addr", "10.9.0.1/16", "--port", "7777", "--poll", "adaptive"]
+    load = [env.app("coronet-load"), "--link", f"memif:{sockets[0]},role=client",
+            "--addr", "10.9.1.9/16", "--target", "10.9.0.1:7777", "--poll", "adaptive",
+            "--interval", "0", "--timeout", "30", "--seconds", "3", "--verify", "--json",
+            *load_options]
+    with wire.running(), env.running(echo) as server:
+        program = env.start(load)
+        program.wait(60)
+        check(server.alive(), f"the server ended: {server.story()}")
+        report = json.loads(program.output("stdout"))
+        server.terminate()
+        counters = wire.end()
+    check(report["errors"]["verify"] == 0, f"errors: {report['errors']}\n{program.story()}")
+    check(report["requests"] + report["bytes"] > 0, f"nothing came back: {program.story()}")
+    return report, counters
+
+
+def coronet_through_a_clean_wire(env):
+    report, counters = coronet_through(env, [], "--conns", "16")
+    check(report["errors"]["total"] == 0, f"errors: {report['errors']}")
+    for way in counters:
+        check(way["out_frames"] >= report["requests"], f"{report['requests']} requests: {way}")
+        check(way["lost"] + way["queue_dropped"] + way["overflowed"] == 0, f"drops: {way}")
+
+
+def coronet_through_trouble(env, keys, options, load_options):
+    _, counters = coronet_through(env, options, *load_options)
+    for way in counters:
+        for key in keys:
+            check(way[key] > 0, f"nothing was {key}: {way}")
+
+
+# ---- what cannot be ----
+
+def missing_link(env):
+    wire = Wire(env, "pcap:/nonexistent/in,/tmp/out", "ring:r0")
+    program = env.start(wire.argv)
+    status = program.wait(15)
+    lines = program.output("stderr").strip().split("\n")
+    check(status == 1 and len(lines) == 1 and "/nonexistent/in" in lines[0], program.story())
+    check(program.output("stdout") == "", "something on stdout")
+
+
+def cases(env):
+    for function in (frames_pass_unchanged, seed_decides, corruption_flips_one_bit,
+                     held_frames_are_counted, ping_takes_the_delay, link_goes_down_and_up,
+                     kernel_tcp_through_loss, kernel_tcp_through_everything, rate_is_kept,
+                     coronet_through_a_clean_wire, missing_link):
+        yield function.__name__.replace("_", " "), functools.partial(function, env)
+    trouble = ["--loss", "1", "--duplicate", "2", "--reorder", "2"]
+    keys = ("lost", "duplicated", "reordered")
+    for name, load in {"small requests": ["--conns", "32"],
+                       "large requests": ["--conns", "4", "--size", "65536"],
+                       "bulk": ["--conns", "4", "--mode", "bulk"]}.items():
+        yield (f"coronet through loss, duplication and reordering: {name}",
+               functools.partial(coronet_through_trouble, env, keys, trouble, load))
+    yield ("coronet through corruption",
+           functools.partial(coronet_through_trouble, env, ["corrupted"],
+                             ["--corrupt", "0.5"], ["--conns", "32"]))
+
+
+if __name__ == "__main__":
+    main(cases)
