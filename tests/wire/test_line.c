@@ -66,24 +66,50 @@ static void test_equal_times_keep_the_order_of_arrival(void **state)
 			pops(2, i);
 }
 
-/* Pushes and pops in turn: what comes out is never before what came out. */
+static int64_t times[MAX];
+
+static void push_at_random(int i, int64_t from)
+{
+	times[i] = from + rand() % 10000;
+	push(times[i], i);
+}
+
+/* The next item; never before the one before it. */
+static int pop_sorted(int64_t *now)
+{
+	int *item = wire_line_pop(line, INT64_MAX);
+
+	assert_non_null(item);
+	assert_true(times[*item] >= *now);
+	*now = times[*item];
+	return *item;
+}
+
 static void test_times_are_sorted(void **state)
 {
-	int64_t times[MAX], now = 0;
-
 	srand(5);
-	for (int i = 0; i < MAX; i++) {
-		times[i] = rand() % 10000;
-		push(times[i], i);
-	}
-	for (int i = 0; i < 100 * MAX; i++) {
-		int *item = wire_line_pop(line, INT64_MAX);
+	for (int n = 1; n <= 200; n++) {
+		int64_t now = 0;
 
-		assert_non_null(item);
-		assert_true(times[*item] >= now);
-		now = times[*item];
-		times[*item] += rand() % 10000;
-		push(times[*item], *item);
+		for (int i = 0; i < n; i++)
+			push_at_random(i, 0);
+		for (int i = 0; i < n; i++)
+			pop_sorted(&now);
+		assert_int_equal(wire_line_count(line), 0);
+	}
+}
+
+static void test_times_stay_sorted_while_more_come(void **state)
+{
+	int64_t now = 0;
+
+	srand(6);
+	for (int i = 0; i < MAX; i++)
+		push_at_random(i, 0);
+	for (int i = 0; i < 100 * MAX; i++) {
+		int item = pop_sorted(&now);
+
+		push_at_random(item, now);
 	}
 	assert_int_equal(wire_line_count(line), MAX);
 }
@@ -107,6 +133,7 @@ int main(void)
 		TEST(test_nothing_leaves_before_its_time),
 		TEST(test_equal_times_keep_the_order_of_arrival),
 		TEST(test_times_are_sorted),
+		TEST(test_times_stay_sorted_while_more_come),
 		TEST(test_full_line_refuses_and_keeps_what_it_has),
 	};
 

@@ -114,6 +114,22 @@ static void test_losses_do_not_depend_on_each_other(void **state)
 	assert_near(pairs, MANY / 100, 400);
 }
 
+static void test_one_chance_does_not_follow_another(void **state)
+{
+	unsigned both = 0;
+
+	conf.corrupt = 10 * PERCENT;
+	conf.reorder = 10 * PERCENT;
+	conf.reorder_by_ns = MS;
+	open_path(SEED, 0);
+	for (unsigned i = 0; i < MANY; i++) {
+		wire_path_offer(path, i, FRAME, fates);
+		both += fates[0].flip != WIRE_INTACT &&
+			fates[0].leaves_ns >= i + MS;
+	}
+	assert_near(both, MANY / 100, 400);
+}
+
 static void test_a_hundred_percent_spares_nothing(void **state)
 {
 	conf.loss = WIRE_SURE;
@@ -416,6 +432,7 @@ int main(void)
 		TEST(test_nothing_asked_changes_nothing),
 		TEST(test_loss_is_as_frequent_as_asked),
 		TEST(test_losses_do_not_depend_on_each_other),
+		TEST(test_one_chance_does_not_follow_another),
 		TEST(test_a_hundred_percent_spares_nothing),
 		TEST(test_duplicates_are_as_frequent_as_asked),
 		TEST(test_corruption_flips_any_bit_behind_the_header),

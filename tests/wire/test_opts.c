@@ -113,6 +113,16 @@ static void test_one_direction_may_differ(void **state)
 	assert_int_equal(opts.conf[WIRE_B].queue_bytes, 64000);
 }
 
+static void test_last_queue_limit_counts(void **state)
+{
+	parse_words(LINKS "--queue 64000B --queue 64");
+	assert_int_equal(opts.conf[WIRE_A].queue_pkts, 64);
+	assert_int_equal(opts.conf[WIRE_A].queue_bytes, 0);
+	parse_words(LINKS "--queue 64 --queue 64000B");
+	assert_int_equal(opts.conf[WIRE_A].queue_pkts, 0);
+	assert_int_equal(opts.conf[WIRE_A].queue_bytes, 64000);
+}
+
 static void test_the_rest_is_understood(void **state)
 {
 	parse_words(LINKS "--seed 18446744073709551615 --hold 100 --mtu 9000 "
@@ -226,6 +236,7 @@ int main(void)
 		cmocka_unit_test(test_defaults_impair_nothing),
 		cmocka_unit_test(test_impairments_go_both_ways),
 		cmocka_unit_test(test_one_direction_may_differ),
+		cmocka_unit_test(test_last_queue_limit_counts),
 		cmocka_unit_test(test_the_rest_is_understood),
 		cmocka_unit_test(test_links_are_two_and_different),
 		cmocka_unit_test(test_every_wrong_value_is_refused_in_one_line),
