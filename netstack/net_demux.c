@@ -263,6 +263,17 @@ static void raise_initial_window(struct tcp_pcb *pcb)
 		pcb->cwnd = 10u * pcb->mss;
 }
 
+/*
+ * RFC 9293 3.10.7.4: a SYN beyond everything received opens anew what is in
+ * TIME_WAIT. The old connection goes; the SYN is then any other SYN.
+ */
+static bool reopens(const struct net_conn *conn, const struct tcp_hdr *tcp)
+{
+	return conn->pcb.state == TIME_WAIT &&
+	       (TCPH_FLAGS(tcp) & (TCP_SYN | TCP_ACK)) == TCP_SYN &&
+	       (s32_t)(lwip_ntohl(tcp->seqno) - conn->pcb.rcv_nxt) > 0;
+}
+
 /* What ip4.c and ip6.c call for each TCP segment; owns p. */
 void net_tcp_input(struct pbuf *p, struct netif *inp)
 {
@@ -277,6 +288,10 @@ void net_tcp_input(struct pbuf *p, struct netif *inp)
 	}
 	conn = net_demux_find(ip_current_dest_addr(), lwip_ntohs(tcp->dest),
 			      ip_current_src_addr(), lwip_ntohs(tcp->src));
+	if (conn && reopens(conn, tcp)) {
+		tcp_abort(&conn->pcb); /* of TIME_WAIT: sends nothing */
+		conn = NULL;
+	}
 	if (conn) {
 		before = conn->pcb.state;
 		conn->pcb.next = NULL;

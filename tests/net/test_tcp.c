@@ -405,6 +405,37 @@ static void test_active_close_passes_time_wait(void **state)
 	assert_int_equal(net_the.n_conns, 0);
 }
 
+/* Leaves the stack's side of `peer` in TIME_WAIT. */
+static void reach_time_wait(struct peer *peer)
+{
+	struct segment s;
+
+	assert_true(peer_next(&s));
+	while (!(s.flags & PEER_FIN))
+		assert_true(peer_next(&s));
+	peer->rcv = s.seq + s.len + 1;
+	peer_send(peer, PEER_ACK | PEER_FIN, NULL, 0);
+	assert_true(peer_next(&s));
+	assert_int_equal(net_the.n_conns, 1);
+}
+
+static void test_newer_syn_reopens_time_wait_and_an_older_does_not(void **state)
+{
+	struct segment s;
+	struct peer peer, again;
+
+	serve(close_at_once);
+	peer_connect(&peer, 1000, 7, 5);
+	reach_time_wait(&peer);
+	again = (struct peer){
+		.port = 1000, .stack_port = 7, .snd = peer.snd - 3, .wnd = 9};
+	peer_send(&again, PEER_SYN, NULL, 0);
+	while (peer_next(&s))
+		assert_false(s.flags & PEER_SYN);
+	peer_connect(&again, 1000, 7, peer.snd + 1000);
+	assert_int_equal(net_the.stats.accepted, 2);
+}
+
 static void test_backlog_drops_syns_it_has_no_room_for(void **state)
 {
 	struct segment s;
@@ -530,6 +561,30 @@ static void test_dial_connects(void **state)
 	while (s.len == 0);
 	assert_memory_equal(s.data, "ping", 4);
 	assert_int_equal(result, 4);
+}
+
+static void test_dial_takes_a_port_in_time_wait_over(void **state)
+{
+	struct segment s;
+	struct peer peer = {.port = 80, .snd = 77, .wnd = 65535};
+
+	dial_opts.source = (struct net_addr){
+		.family = 4, .port = 5555, .ip = {10, 0, 0, 1}};
+	for (unsigned i = 0; i < 2; i++) {
+		dial("10.0.0.2:80");
+		assert_true(peer_next(&s));
+		assert_int_equal(s.flags, PEER_SYN);
+		assert_int_equal(s.src, 5555);
+		peer.stack_port = s.src;
+		peer.rcv = s.seq + 1;
+		peer_send(&peer, PEER_SYN | PEER_ACK, NULL, 0);
+		reach_time_wait(&peer);
+		/* The same port while its TIME_WAIT lasts: the clock must have
+		 * carried the ISN past what was sent. */
+		fake_now_ns += 1000000;
+	}
+	assert_int_equal(result, 4);
+	memset(&dial_opts, 0, sizeof(dial_opts));
 }
 
 static void test_dial_refused_is_econnrefused(void **state)
@@ -777,12 +832,14 @@ int main(void)
 		T(test_out_of_order_segments_are_put_in_order),
 		T(test_time_wait_ends),
 		T(test_active_close_passes_time_wait),
+		T(test_newer_syn_reopens_time_wait_and_an_older_does_not),
 		T(test_backlog_drops_syns_it_has_no_room_for),
 		T(test_accept_blocks_until_a_connection_is_there),
 		T(test_closed_listener_ends_accept),
 		T(test_listener_closed_under_a_handshake_refuses_it),
 		T(test_listening_errors_are_told_apart),
 		T(test_dial_connects),
+		T(test_dial_takes_a_port_in_time_wait_over),
 		T(test_dial_refused_is_econnrefused),
 		T(test_dial_to_a_silent_port_is_etimedout),
 		T(test_dial_to_nobody_is_ehostunreach),
