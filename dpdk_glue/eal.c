@@ -31,6 +31,7 @@ static struct {
 	struct glue_link links[GLUE_MAX_LINKS];
 	char devices[GLUE_MAX_LINKS][32]; /* EAL's name of each link's device */
 	unsigned n_links;
+	unsigned mtu;
 	int64_t tsc_start;
 	double ns_per_tick;
 } eal;
@@ -350,6 +351,15 @@ static unsigned log2_of(unsigned n)
 	return (unsigned)__builtin_ctz(n);
 }
 
+/*
+ * memif packets are kept to one buffer of the ring each: DPDK 22.11 loses its
+ * place when one goes over several and the ring is nearly full.
+ */
+static unsigned memif_buffer(void)
+{
+	return eal.mtu <= 2048 - 14 ? 2048 : (eal.mtu + 14 + 63) / 64 * 64;
+}
+
 /* The virtual device of a link: its name and its devargs. */
 static void describe_vdev(const struct glue_link *link, unsigned index,
 			  char *name, size_t name_len, char *args,
@@ -366,9 +376,10 @@ static void describe_vdev(const struct glue_link *link, unsigned index,
 	case GLUE_LINK_MEMIF:
 		snprintf(name, name_len, "net_memif%u", index);
 		snprintf(args, args_len,
-			 "role=%s,id=0,socket=%s,socket-abstract=no,rsize=%u%s",
+			 "role=%s,id=0,socket=%s,socket-abstract=no,rsize=%u,"
+			 "bsize=%u%s",
 			 link->server ? "server" : "client", link->name,
-			 log2_of(queue), mac);
+			 log2_of(queue), memif_buffer(), mac);
 		break;
 	case GLUE_LINK_TAP:
 		snprintf(name, name_len, "net_tap%u", index);
@@ -485,6 +496,7 @@ int glue_eal_start(const struct glue_eal_conf *conf, char *err, size_t err_len)
 	}
 	memcpy(eal.links, conf->links, conf->n_links * sizeof(*conf->links));
 	eal.n_links = conf->n_links;
+	eal.mtu = conf->mtu;
 	eal.huge = !conf->huge_off && free_huge_mib() >= conf->mem_mib;
 	rc = start_eal(conf, err, err_len);
 	if (rc < 0)

@@ -69,6 +69,7 @@ struct glue_eal_conf {
 	unsigned n_links;
 	int lcore;     /* CPU to pin the caller to; -1: not pinned */
 	bool huge_off; /* never use hugepages */
+	unsigned mtu;	   /* of every link, bytes of IP packet */
 	unsigned mem_mib;  /* memory for mbufs and rings, without hugepages */
 	char *const *extra; /* EAL arguments after "--", borrowed */
 	unsigned n_extra;

@@ -94,6 +94,24 @@ static bool want_hw_csum(const struct glue_link *link,
 	       strcmp(info->driver_name, "net_virtio") != 0;
 }
 
+/*
+ * The largest IP packet a port takes. Some name only the frame's limit; memif
+ * names one of 1518 bytes, and moves whatever its buffers hold.
+ */
+static unsigned max_mtu(const struct glue_link *link,
+			const struct rte_eth_dev_info *info)
+{
+	const unsigned overhead = RTE_ETHER_HDR_LEN + RTE_ETHER_CRC_LEN;
+	unsigned mtu = info->max_mtu;
+
+	if (link->kind == GLUE_LINK_MEMIF)
+		return GLUE_MTU_MAX;
+	if (info->max_rx_pktlen > overhead &&
+	    info->max_rx_pktlen - overhead < mtu)
+		mtu = info->max_rx_pktlen - overhead;
+	return mtu;
+}
+
 static int configure(struct glue_port *port, const struct glue_link *link,
 		     unsigned mtu, char *err, size_t err_len)
 {
@@ -126,14 +144,17 @@ static int configure(struct glue_port *port, const struct glue_link *link,
 	if (rc < 0)
 		return glue_fail(err, err_len, rc, "port configuration: %s",
 				 rte_strerror(-rc));
+	if (mtu > max_mtu(link, &info))
+		return glue_fail(err, err_len, -EINVAL,
+				 "the port takes an MTU of at most %u, not %u; "
+				 "memif and most NICs take up to 9000",
+				 max_mtu(link, &info), mtu);
 	if (mtu != RTE_ETHER_MTU) {
 		rc = rte_eth_dev_set_mtu(port->id, (uint16_t)mtu);
 		if (rc < 0 && rc != -ENOTSUP)
 			return glue_fail(err, err_len, -EINVAL,
-					 "the port refuses an MTU of %u (%s); "
-					 "it takes %u to %u",
-					 mtu, rte_strerror(-rc), info.min_mtu,
-					 info.max_mtu);
+					 "the port refuses an MTU of %u: %s",
+					 mtu, rte_strerror(-rc));
 	}
 	rte_eth_dev_adjust_nb_rx_tx_desc(port->id, &n_rx, &n_tx);
 	rc = rte_eth_rx_queue_setup(port->id, 0, n_rx, SOCKET_ID_ANY, NULL,

@@ -102,19 +102,30 @@ static struct pbuf *compact(struct pbuf *p)
 	return copy;
 }
 
+/*
+ * Appends a chain, each pbuf on its own. Where lwIP trimmed what had come
+ * before, empty pbufs lead the chain: a reader would take one for the end.
+ */
 static void queue_received(struct net_conn *conn, struct pbuf *p)
 {
-	struct pbuf *last;
+	struct pbuf *next;
 
 	if (conn->rx_head)
 		p = compact(p);
-	for (last = p; last->next; last = last->next)
-		;
-	if (conn->rx_tail)
-		conn->rx_tail->next = p;
-	else
-		conn->rx_head = p;
-	conn->rx_tail = last;
+	for (; p; p = next) {
+		next = p->next;
+		p->next = NULL;
+		if (p->len == 0) {
+			p->tot_len = 0;
+			pbuf_free(p);
+			continue;
+		}
+		if (conn->rx_tail)
+			conn->rx_tail->next = p;
+		else
+			conn->rx_head = p;
+		conn->rx_tail = p;
+	}
 }
 
 static void recved(struct net_conn *conn, unsigned len)

@@ -54,6 +54,7 @@ static int start_dpdk(struct net_opts *opts)
 		.n_links = opts->n_links,
 		.lcore = opts->lcore,
 		.huge_off = opts->huge_off,
+		.mtu = opts->mtu,
 		.mem_mib = MBUF_MIB * opts->n_links + 32,
 		.extra = opts->eal_args,
 		.n_extra = opts->n_eal_args,

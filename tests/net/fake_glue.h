@@ -24,6 +24,9 @@ extern unsigned fake_frames_out;
 /* How many more frames glue_tx_alloc() gives out; -1: without end. */
 extern int fake_tx_budget;
 
+/* Frames are received in segments of so many bytes; 0: in one piece. */
+extern unsigned fake_segment_bytes;
+
 /* Puts a frame before the stack; flags as glue_rx() would set them. */
 void fake_receive(const void *data, unsigned len, uint16_t flags,
 		  uint16_t l4_off);

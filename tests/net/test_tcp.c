@@ -405,6 +405,26 @@ static void test_active_close_passes_time_wait(void **state)
 	assert_int_equal(net_the.n_conns, 0);
 }
 
+static void test_overlap_in_segmented_frames_is_no_end(void **state)
+{
+	static const uint8_t data[150];
+	unsigned back = 0;
+	struct segment s;
+	struct peer peer;
+
+	serve(echo);
+	peer_connect(&peer, 1000, 7, NEAR_WRAP);
+	fake_segment_bytes = 54 + 60; /* 60 bytes of data in the first */
+	peer_send(&peer, PEER_ACK, data, 100);
+	run_rounds(3);
+	peer.snd -= 100;
+	peer_send(&peer, PEER_ACK, data, 150);
+	while (peer_next(&s))
+		back += s.len;
+	assert_int_equal(ended, 0);
+	assert_int_equal(back, 150);
+}
+
 /* Leaves the stack's side of `peer` in TIME_WAIT. */
 static void reach_time_wait(struct peer *peer)
 {
@@ -830,6 +850,7 @@ int main(void)
 		T(test_silent_peer_ends_in_etimedout),
 		T(test_ack_of_unanswered_data_is_delayed_but_comes),
 		T(test_out_of_order_segments_are_put_in_order),
+		T(test_overlap_in_segmented_frames_is_no_end),
 		T(test_time_wait_ends),
 		T(test_active_close_passes_time_wait),
 		T(test_newer_syn_reopens_time_wait_and_an_older_does_not),
