@@ -195,9 +195,7 @@ struct coro_wheel {
 
 struct coro_name {
 	char name[32];
-	uint32_t live;
 	uint32_t hwm_bytes;
-	uint64_t spawned;
 };
 
 #define CORO_CHUNK_COROS 256
@@ -234,7 +232,6 @@ struct coro_sched {
 	int event_fd; /* -1: none yet */
 	atomic_bool asleep;
 	void *altstack;
-	uint32_t blocks; /* control blocks in use: live or handles held */
 	struct coro_chunk *chunks;
 	struct coro *chunk_cur;
 	struct coro *chunk_end;

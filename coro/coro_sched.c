@@ -572,7 +572,6 @@ static void block_put(struct coro_sched *s, struct coro *co)
 {
 	co->next_free = s->free_coros;
 	s->free_coros = co;
-	s->blocks--;
 }
 
 static void save_drop(struct coro_sched *s, struct coro *co)
@@ -644,31 +643,48 @@ struct coro_ext *coro_ext_get(struct coro_sched *s, struct coro *co)
 	return co->ext;
 }
 
-/* The end of everything a coroutine had but its control block. */
-void coro_bury(struct coro_sched *s, struct coro *co)
+cold static void ext_drop(struct coro_sched *s, struct coro *co)
+{
+	coro_buf_put(s, co->ext, coro_buf_round(sizeof(*co->ext)));
+	co->ext = NULL;
+}
+
+static void name_hwm(struct coro_sched *s, const struct coro *co)
 {
 	struct coro_name *n = &s->names[co->ctx.name];
-	struct coro_stack *st = coro_stack_of(co);
 	uint32_t hwm = co->ctx.hwm_lines * 64u;
+
+	if (n->hwm_bytes < hwm)
+		n->hwm_bytes = hwm;
+}
+
+/* The end of everything a coroutine had but its control block. */
+static inline void bury(struct coro_sched *s, struct coro *co)
+{
+	struct coro_stack *st = coro_stack_of(co);
 
 	co->ctx.state = CORO_ST_DEAD;
 	co->ctx.flags &= CORO_F_HANDLE | CORO_F_FP | CORO_F_MEASURE;
-	save_drop(s, co);
-	if (co->ext != NULL)
-		coro_buf_put(s, co->ext, coro_buf_round(sizeof(*co->ext)));
-	co->ext = NULL;
+	if (unlikely(co->ctx.save_cap != 0))
+		save_drop(s, co);
+	if (unlikely(co->ext != NULL))
+		ext_drop(s, co);
 	if (st->ctx.occupant == &co->ctx)
 		st->ctx.occupant = NULL;
-	if (st->shared)
+	if (likely(st->shared))
 		s->next_stack = st->index; /* warm: the next one's */
 	else
 		coro_stack_private_put(s, st);
-	n->live--;
-	if (n->hwm_bytes < hwm)
-		n->hwm_bytes = hwm;
+	if (unlikely(co->ctx.hwm_lines != 0))
+		name_hwm(s, co);
 	s->live--;
 	if (!(co->ctx.flags & CORO_F_HANDLE))
 		block_put(s, co);
+}
+
+void coro_bury(struct coro_sched *s, struct coro *co)
+{
+	bury(s, co);
 }
 
 /* End the running coroutine. It goes on running on its stack until the switch,
@@ -687,7 +703,7 @@ void coro_exit_now(struct coro_sched *s, struct coro *co, void *result)
 	}
 	if (unlikely(co->ctx.flags & CORO_F_MEASURE))
 		coro_stack_measure(s, co);
-	coro_bury(s, co);
+	bury(s, co);
 	co->value = (long)result;
 	if (to->ctx.state == CORO_ST_NORMAL) { /* it resumed us by hand */
 		coro_switch(s, co, to, (long)result, 0);
@@ -725,7 +741,7 @@ static void end(void *result)
 }
 
 /* Put co before its beginning. */
-void coro_rewind(struct coro_sched *s, struct coro *co, coro_fn fn,
+static inline void rewind_co(struct coro_sched *s, struct coro *co, coro_fn fn,
 		 void *arg)
 {
 	co->ctx.sp = co->ctx.stack->top - CTX_FRAME_SIZE;
@@ -739,11 +755,13 @@ void coro_rewind(struct coro_sched *s, struct coro *co, coro_fn fn,
 	co->value = (long)arg;
 	co->timer.pprev = NULL;
 	co->fn = fn;
-	co->where = NULL;
 	co->ext = NULL;
-	s->names[co->ctx.name].live++;
-	s->names[co->ctx.name].spawned++;
 	s->live++;
+}
+
+void coro_rewind(struct coro_sched *s, struct coro *co, coro_fn fn, void *arg)
+{
+	rewind_co(s, co, fn, arg);
 }
 
 static int attr_check(const struct coro_sched *s, const struct coro_attr *a)
@@ -814,7 +832,6 @@ int coro_new(struct coro_sched *s, const struct coro_attr *attr,
 	co = block_get(s);
 	if (unlikely(co == NULL))
 		return -ENOMEM;
-	s->blocks++;
 	co->ctx.name = 0;
 	co->ctx.flags = s->measure ? CORO_F_MEASURE : 0;
 	if (attr == NULL) {
@@ -828,7 +845,7 @@ int coro_new(struct coro_sched *s, const struct coro_attr *attr,
 		}
 	}
 	co->ctx.stack = &st->ctx;
-	coro_rewind(s, co, fn, arg);
+	rewind_co(s, co, fn, arg);
 	*out = co;
 	return 0;
 }

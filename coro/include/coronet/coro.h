@@ -111,7 +111,8 @@ int64_t coro_sched_now(const struct coro_sched *s);
 int64_t coro_sched_clock(const struct coro_sched *s);
 
 /*
- * A lower bound of the next timer's expiry: may be early, is never late.
+ * A lower bound of when an advance has a timer to fire: may be early (by a
+ * timer that was pushed back or cancelled), is never late.
  * CORO_FOREVER if no timer is armed.
  */
 int64_t coro_sched_next_ns(const struct coro_sched *s);
