@@ -97,25 +97,19 @@ ctx_switch:
 
 /* resize(occupant r9, length r12d, from, to), every argument kept. */
 	.macro	CALL_RESIZE
-	push	rdi
-	push	rsi
-	push	rdx
-	push	rcx
-	push	r8
-	push	r9
-	.cfi_adjust_cfa_offset 48
+	.irp	reg, rdi, rsi, rdx, rcx, r8, r9
+	push	\reg
+	.cfi_adjust_cfa_offset 8
+	.endr
 	mov	rdx, rdi
 	mov	rdi, r9
 	mov	rcx, rsi
 	mov	esi, r12d
 	call	[r8 + CTX_STACK_RESIZE]
-	pop	r9
-	pop	r8
-	pop	rcx
-	pop	rdx
-	pop	rsi
-	pop	rdi
-	.cfi_adjust_cfa_offset -48
+	.irp	reg, r9, r8, rcx, rdx, rsi, rdi
+	pop	\reg
+	.cfi_adjust_cfa_offset -8
+	.endr
 	mov	r10, [r8 + CTX_STACK_TOP]
 	.endm
 
@@ -167,11 +161,7 @@ ctx_switch:
 	cmp	eax, ebp
 	ja	9f
 1:	mov	r14, [r9 + CTX_SAVE]
-	mov	eax, r12d
-	shr	eax, 6
-	cmp	[r9 + CTX_HWM], ax
-	jb	8f
-2:	\copy
+	\copy
 	/* Everything of the occupant is saved. */
 3:	\before
 	mov	rsp, [rsi + CTX_SP]
@@ -196,9 +186,6 @@ ctx_switch:
 
 7:	FP_LOAD
 	jmp	4b
-
-8:	mov	[r9 + CTX_HWM], ax
-	jmp	2b
 
 9:	CALL_RESIZE	/* the save buffer doesn't fit */
 	test	rax, rax

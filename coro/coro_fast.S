@@ -29,10 +29,11 @@
 	mov	byte ptr [\to + CORO_STATE], CORO_ST_RUNNING_
 	.endm
 
-/* FP words out to from's frame; in from that of `to`, or the defaults. */
+/* FP words out to where from's frame will be (the red zone keeps it until
+ * then: early, since they take long); in from that of `to`, or the defaults. */
 	.macro	FP_OUT
-	stmxcsr	[rsp + CTX_FRAME_MXCSR]
-	fnstcw	[rsp + CTX_FRAME_X87CW]
+	stmxcsr	[rsp - CTX_FRAME_RIP + CTX_FRAME_MXCSR]
+	fnstcw	[rsp - CTX_FRAME_RIP + CTX_FRAME_X87CW]
 	.endm
 	.macro	FP_IN to
 	lea	r11, [r8 + CTX_STACK_MXCSR]
@@ -44,11 +45,11 @@
 
 /* From here on: note it, switch. out: the register that goes to rax. */
 	.macro	SWITCH to, out, state, fp
-	NOTE	\to, \state
-	CTX_PUSH_FRAME
 	.if \fp
 	FP_OUT
 	.endif
+	NOTE	\to, \state
+	CTX_PUSH_FRAME \fp
 	mov	[r10 + CTX_SP], rsp
 	cmp	[r8 + CTX_STACK_OCCUPANT], \to
 	jne	1f

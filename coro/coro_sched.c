@@ -597,6 +597,11 @@ long coro_resize(struct ctx *ctx, uint32_t len, struct ctx *from,
 		coro_stack_tell(coro_stack_of((struct coro *)to));
 		return 0;
 	}
+	/* Buffers of up to 1 KiB fit exactly, so this sees every new depth;
+	 * beyond, within the quarter a class may be too large. */
+	if (co->ctx.hwm_lines < len / 64)
+		co->ctx.hwm_lines = len / 64 < UINT16_MAX ? len / 64 :
+							    UINT16_MAX;
 	save = coro_buf_get(s, len, &cap);
 	if (likely(save != NULL)) {
 		save_drop(s, co);
@@ -614,19 +619,19 @@ long coro_resize(struct ctx *ctx, uint32_t len, struct ctx *from,
 cold void coro_switch_called_off(struct coro_sched *s, struct coro *from,
 				 struct coro *to)
 {
+	uint8_t was = from->ctx.state;
+
 	coro_switch_note(s, to, from);
-	if (from->ctx.state == CORO_ST_NORMAL) { /* in coro_resume() */
+	if (was == CORO_ST_NORMAL) { /* in coro_resume() */
 		to->ctx.state = to->ctx.flags2 & CORO_F2_STARTED ?
 					CORO_ST_SUSPENDED : CORO_ST_NEW;
 	} else {
-		if (from->ctx.state == CORO_ST_QUEUED)
+		if (was == CORO_ST_QUEUED)
 			coro_ring_remove(s, from);
 		coro_stop_waiting(s, from);
 		to->ctx.state = CORO_ST_QUEUED;
 		ring_push(s, to);
 	}
-	from->ctx.state = CORO_ST_RUNNING;
-	s->cur = from;
 }
 
 /* ---- birth and death ---- */

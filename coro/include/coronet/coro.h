@@ -351,7 +351,8 @@ int coro_sched_dump_on_signal(struct coro_sched *s, int signo);
 unsigned coro_sched_live(const struct coro_sched *s);
 
 /* The most bytes of stack a coroutine has used: exact with
- * coro_sched_attr.measure_stacks, else of the bytes it had when switched out. */
+ * coro_sched_attr.measure_stacks; else of the bytes it had when switched out,
+ * if they were put aside, to within a quarter. */
 size_t coro_stack_high_water(const struct coro *co);
 /* The same over all coroutines of that name, ended ones too; 0: unknown. */
 size_t coro_name_high_water(const struct coro_sched *s, const char *name);
