@@ -24,6 +24,7 @@ coro_stack_measure(struct coro_sched *s, struct coro *co)
 	volatile long *p = (volatile long *)st->lo;
 	uint32_t lines;
 
+	coro_stack_tell(st, here);
 	while ((char *)p < here && *p == 0)
 		p++;
 	lines = (st->ctx.top - (char *)p + 63) / 64;

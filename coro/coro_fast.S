@@ -9,7 +9,11 @@
  *	r9   the thread's scheduler     r10  from
  *	r8   the stack of `to`          r11  where errno is
  */
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#ifndef __has_feature
+#define __has_feature(x) 0
+#endif
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) &&         \
+	!__has_feature(address_sanitizer) && !__has_feature(thread_sanitizer)
 #include "asm/ctx.h"
 #include "asm/ctx_macros.h"
 #include "coro_layout.h"

@@ -20,12 +20,16 @@
 
 #include "asm/ctx.h"
 
-#if defined(__SANITIZE_ADDRESS__)
+/* gcc says it by macro, clang by feature. */
+#ifndef __has_feature
+#define __has_feature(x) 0
+#endif
+#if defined(__SANITIZE_ADDRESS__) || __has_feature(address_sanitizer)
 #define CORO_ASAN 1
 #else
 #define CORO_ASAN 0
 #endif
-#if defined(__SANITIZE_THREAD__)
+#if defined(__SANITIZE_THREAD__) || __has_feature(thread_sanitizer)
 #define CORO_TSAN 1
 #else
 #define CORO_TSAN 0
@@ -287,7 +291,8 @@ int coro_stack_private_get(struct coro_sched *s, size_t size, bool guard,
 			   struct coro_stack **out);
 void coro_stack_private_put(struct coro_sched *s, struct coro_stack *st);
 bool coro_stack_checked(void); /* does Valgrind watch? */
-void coro_stack_tell(struct coro_stack *st); /* its bytes come and go */
+/* Its bytes up to end come and go. */
+void coro_stack_tell(struct coro_stack *st, const char *end);
 void coro_stack_measure(struct coro_sched *s, struct coro *co);
 
 size_t coro_stack_private_size(const struct coro_stack *st);

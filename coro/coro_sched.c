@@ -594,7 +594,8 @@ long coro_resize(struct ctx *ctx, uint32_t len, struct ctx *from,
 	void *save;
 
 	if (unlikely(co == NULL)) {
-		coro_stack_tell(coro_stack_of((struct coro *)to));
+		coro_stack_tell(coro_stack_of((struct coro *)to),
+				to->stack->top);
 		return 0;
 	}
 	/* Buffers of up to 1 KiB fit exactly, so this sees every new depth;
@@ -762,6 +763,10 @@ static inline void rewind_co(struct coro_sched *s, struct coro *co, coro_fn fn,
 	co->fn = fn;
 	co->ext = NULL;
 	s->live++;
+#if CORO_TSAN
+	coro_fiber_end(co); /* of the one before: it couldn't end its own */
+	co->fiber = __tsan_create_fiber(0);
+#endif
 }
 
 void coro_rewind(struct coro_sched *s, struct coro *co, coro_fn fn, void *arg)
@@ -1067,6 +1072,9 @@ void coro_sched_close(struct coro_sched *s)
 			 "thread",
 			 NULL);
 	coro_destroy_all(s);
+	for (struct coro_chunk *c = s->chunks; c != NULL; c = c->next)
+		for (unsigned i = 0; i < CORO_CHUNK_COROS; i++)
+			coro_fiber_end(&c->coros[i]);
 	coro_dump_forget(s);
 	if (s->overflow_report)
 		coro_overflow_unwatch(s);

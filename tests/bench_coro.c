@@ -825,7 +825,7 @@ static double memory_million(long n)
 {
 	int fds[2];
 	double bytes = 0;
-	pid_t pid;
+	pid_t pid = -1;
 
 	if (pipe(fds) < 0 || (pid = fork()) < 0)
 		die("fork", errno);

@@ -221,7 +221,6 @@ static void *posts(void *arg)
 		if (i % 100 == 0)
 			usleep(100);
 	}
-	__atomic_store_n(&p->co, p->co, __ATOMIC_SEQ_CST);
 	return NULL;
 }
 

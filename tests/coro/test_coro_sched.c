@@ -389,7 +389,7 @@ static void *count_up(void *arg)
 
 static void test_many_coroutines_park_and_end(void **state)
 {
-	enum { N = 100000 };
+	enum { N = MANY(100000) };
 	static struct coro *co[N];
 	static unsigned ended;
 
