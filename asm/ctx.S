@@ -19,6 +19,9 @@
  * which holds the caller of `from`, and miss every time. Nothing runs after it
  * either, because the next ret would miss in turn.
  *
+ * The .cfi_def_cfa_offset after each .cfi_restore_state is for clang's
+ * assembler, which forgets the offset it adjusts.
+ *
  * Since both stacks have this shape, the unwind rules written down for `from`
  * before rsp is loaded are true for `to` after it.
  *
@@ -79,6 +82,7 @@ ctx_switch:
 	.cfi_remember_state
 	LAND
 	.cfi_restore_state
+	.cfi_def_cfa_offset 64
 
 .Lconflict:
 	jmp	[rip + ctx_conflict]
@@ -176,6 +180,7 @@ ctx_switch:
 	\copy
 	\done
 	.cfi_restore_state
+	.cfi_def_cfa_offset 64
 	.cfi_remember_state
 	movzx	eax, byte ptr [rdi + CTX_FLAGS]
 	or	al, [rsi + CTX_FLAGS]
@@ -183,6 +188,7 @@ ctx_switch:
 	jnz	7f
 4:	LAND
 	.cfi_restore_state
+	.cfi_def_cfa_offset 64
 
 7:	FP_LOAD
 	jmp	4b
@@ -196,6 +202,7 @@ ctx_switch:
 	.cfi_remember_state
 	LAND
 	.cfi_restore_state
+	.cfi_def_cfa_offset 64
 	.cfi_endproc
 	.size	\name, . - \name
 	.endm

@@ -67,6 +67,7 @@
 	CTX_POP_FRAME
 	jmp	r8
 	.cfi_restore_state
+	.cfi_def_cfa_offset 64
 	.cfi_remember_state
 1:	mov	rcx, \out
 	.ifnc \to, rsi
@@ -76,7 +77,10 @@
 	xor	edx, edx
 	jmp	[rip + ctx_conflict]
 	.cfi_restore_state
-	.cfi_adjust_cfa_offset -56
+	.cfi_def_cfa_offset 8
+	.irp	reg, rbp, rbx, r12, r13, r14, r15
+	.cfi_restore \reg
+	.endr
 	.endm
 
 /* struct coro_pair coro_resume_pair(struct coro *co rdi, void *in rsi) */

@@ -72,6 +72,7 @@ static __attribute__((noinline)) int recurses(volatile int n)
 	volatile char pad[1000];
 
 	pad[0] = (char)n;
+	__asm__ volatile("" : : "r"(pad) : "memory");
 	return n <= 0 ? pad[0] : recurses(n - 1) + pad[0];
 }
 
