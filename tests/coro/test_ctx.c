@@ -93,6 +93,42 @@ static void test_switch_without_memory_is_called_off(void **state)
 	assert_int_equal(coro_sched_live(*state), 0);
 }
 
+static int resumed[2];
+static struct coro *inner;
+
+static void *resumes_deep(void *arg)
+{
+	volatile char pad[3000];
+
+	pad[0] = 1;
+	coro_mem_fail_in = 1;
+	resumed[0] = coro_resume(inner, NULL, NULL);
+	coro_mem_fail_in = 0;
+	assert_int_equal(coro_status(inner), CORO_READY);
+	resumed[1] = coro_resume(inner, NULL, NULL);
+	return pad[0] ? arg : NULL;
+}
+
+static void *ends_at_once(void *arg)
+{
+	return arg;
+}
+
+static void test_resume_without_memory_is_called_off(void **state)
+{
+	struct coro *outer;
+
+	resumed[0] = resumed[1] = 1;
+	coro_create(*state, NULL, resumes_deep, &outer);
+	coro_create(*state, NULL, ends_at_once, &inner);
+	assert_int_equal(coro_resume(outer, NULL, NULL), 0);
+	assert_int_equal(resumed[0], -ENOMEM);
+	assert_int_equal(resumed[1], 0);
+	assert_int_equal(coro_status(outer), CORO_DEAD);
+	coro_destroy(outer);
+	coro_destroy(inner);
+}
+
 /* ---- what gdb sees ---- */
 
 static int run_gdb(const char *script)
@@ -156,6 +192,7 @@ int main(int argc, char **argv)
 		T(test_avx512_copies_every_length),
 		T(test_checked_copies_every_length),
 		T(test_switch_without_memory_is_called_off),
+		T(test_resume_without_memory_is_called_off),
 		cmocka_unit_test(test_gdb_unwinds_at_every_instruction),
 	};
 
