@@ -364,6 +364,12 @@ struct coro_pair ctx_switch_pair(struct ctx *from, struct ctx *to, long err,
 int ctx_switch_int(struct ctx *from, struct ctx *to, long err, long value)
 	__asm__("ctx_switch");
 
+static inline void coro_block_put(struct coro_sched *s, struct coro *co)
+{
+	co->next_free = s->free_coros;
+	s->free_coros = co;
+}
+
 static inline void coro_switch_note(struct coro_sched *s, struct coro *from,
 				    struct coro *to)
 {

@@ -106,14 +106,11 @@ static inline void ring_push(struct coro_sched *s, struct coro *co)
 	s->ring[s->tail++ & s->mask] = co;
 }
 
-/* Room for one more coroutine than there are. */
-static bool ring_reserve(struct coro_sched *s)
+cold static bool ring_grow(struct coro_sched *s)
 {
 	uint32_t cap = s->mask + 1;
 	struct coro **ring;
 
-	if (likely(s->live < s->mask))
-		return true;
 	ring = realloc(NULL, (size_t)cap * 2 * sizeof(*ring));
 	if (ring == NULL)
 		return false;
@@ -568,12 +565,6 @@ static struct coro *block_get(struct coro_sched *s)
 	return block_refill(s);
 }
 
-static void block_put(struct coro_sched *s, struct coro *co)
-{
-	co->next_free = s->free_coros;
-	s->free_coros = co;
-}
-
 static void save_drop(struct coro_sched *s, struct coro *co)
 {
 	if (co->ctx.save_cap != 0)
@@ -685,7 +676,7 @@ static inline void bury(struct coro_sched *s, struct coro *co)
 		name_hwm(s, co);
 	s->live--;
 	if (!(co->ctx.flags & CORO_F_HANDLE))
-		block_put(s, co);
+		coro_block_put(s, co);
 }
 
 void coro_bury(struct coro_sched *s, struct coro *co)
@@ -711,12 +702,16 @@ void coro_exit_now(struct coro_sched *s, struct coro *co, void *result)
 		coro_stack_measure(s, co);
 	bury(s, co);
 	co->value = (long)result;
-	if (to->ctx.state == CORO_ST_NORMAL) { /* it resumed us by hand */
+	if (likely(to->ctx.state == CORO_ST_NORMAL)) { /* resumed by hand */
 		coro_switch(s, co, to, (long)result, 0);
 	} else {
 		to = ring_next(s);
 		coro_switch(s, co, to, to->value, -EAGAIN);
 	}
+	/* Called off: no memory to put aside whoever is on to's stack. The
+	 * thread has a stack of its own, and goes on with the round. */
+	co->ctx.state = CORO_ST_DEAD;
+	coro_switch(s, co, &s->main, 0, -EAGAIN);
 	__builtin_unreachable();
 }
 
@@ -799,22 +794,25 @@ static struct coro_stack *shared_next(struct coro_sched *s)
 	return st;
 }
 
-static int attr_apply(struct coro_sched *s, const struct coro_attr *a,
-		      struct coro *co, struct coro_stack **st)
+static __attribute__((noinline)) int attr_apply(struct coro_sched *s,
+						const struct coro_attr *a,
+						struct coro *co)
 {
+	struct coro_stack *st = NULL;
 	size_t size = a->stack_size ? a->stack_size : PRIVATE_SIZE_DEFAULT;
 	int err = attr_check(s, a);
 
 	if (err < 0)
 		return err;
 	if (a->stack == CORO_STACK_PRIVATE)
-		err = coro_stack_private_get(s, size, !a->no_guard, st);
+		err = coro_stack_private_get(s, size, !a->no_guard, &st);
 	else if (a->shared_stack != 0)
-		*st = &s->stacks[a->shared_stack - 1];
+		st = &s->stacks[a->shared_stack - 1];
 	else
-		*st = shared_next(s);
+		st = shared_next(s);
 	if (err < 0)
 		return err;
+	co->ctx.stack = &st->ctx;
 	if (a->name != NULL)
 		co->ctx.name = name_find(s, a->name);
 	if (a->save_fp)
@@ -829,7 +827,6 @@ static int attr_apply(struct coro_sched *s, const struct coro_attr *a,
 int coro_new(struct coro_sched *s, const struct coro_attr *attr,
 	     coro_fn fn, void *arg, struct coro **out)
 {
-	struct coro_stack *st = NULL;
 	struct coro *co;
 	int err;
 
@@ -837,7 +834,8 @@ int coro_new(struct coro_sched *s, const struct coro_attr *attr,
 		return -EPERM;
 	if (unlikely(fn == NULL))
 		return -EINVAL;
-	if (unlikely(!ring_reserve(s)))
+	/* Room for one more coroutine than there are. */
+	if (unlikely(s->live >= s->mask) && !ring_grow(s))
 		return -ENOMEM;
 	co = block_get(s);
 	if (unlikely(co == NULL))
@@ -845,16 +843,15 @@ int coro_new(struct coro_sched *s, const struct coro_attr *attr,
 	co->ctx.name = 0;
 	co->ctx.flags = s->measure ? CORO_F_MEASURE : 0;
 	if (attr == NULL) {
-		st = shared_next(s);
+		co->ctx.stack = &shared_next(s)->ctx;
 	} else {
-		err = attr_apply(s, attr, co, &st);
+		err = attr_apply(s, attr, co);
 		if (unlikely(err < 0)) {
 			co->ctx.state = CORO_ST_DEAD;
-			block_put(s, co);
+			coro_block_put(s, co);
 			return err;
 		}
 	}
-	co->ctx.stack = &st->ctx;
 	rewind_co(s, co, fn, arg);
 	*out = co;
 	return 0;
@@ -881,7 +878,7 @@ void coro_handle_drop(struct coro_sched *s, struct coro *co)
 {
 	co->ctx.flags &= ~CORO_F_HANDLE;
 	if (co->ctx.state == CORO_ST_DEAD)
-		block_put(s, co);
+		coro_block_put(s, co);
 }
 
 void coro_detach(struct coro *co)

@@ -129,6 +129,38 @@ static void test_resume_without_memory_is_called_off(void **state)
 	coro_destroy(inner);
 }
 
+static void *fails_the_next(void *arg)
+{
+	coro_mem_fail_in = 1;
+	return arg;
+}
+
+static void *counts(void *arg)
+{
+	coro_mem_fail_in = 0;
+	++*(int *)arg;
+	return NULL;
+}
+
+/* The one that ends can't go back: the thread itself goes on. */
+static void test_end_without_memory_for_the_next_is_survived(void **state)
+{
+	static int ran;
+	struct coro_attr on[3] = { { .shared_stack = 2 },
+				   { .shared_stack = 1 },
+				   { .shared_stack = 2 } };
+
+	ran = 0;
+	yielded[0] = 1;
+	coro_spawn(*state, &on[0], yields_deep, &yielded[0], NULL);
+	coro_spawn(*state, &on[1], fails_the_next, NULL, NULL);
+	coro_spawn(*state, &on[2], counts, &ran, NULL);
+	run_idle(*state);
+	assert_int_equal(ran, 1);
+	assert_int_equal(yielded[0], 0);
+	assert_int_equal(coro_sched_live(*state), 0);
+}
+
 /* ---- what gdb sees ---- */
 
 static int run_gdb(const char *script)
@@ -193,6 +225,9 @@ int main(int argc, char **argv)
 		T(test_checked_copies_every_length),
 		T(test_switch_without_memory_is_called_off),
 		T(test_resume_without_memory_is_called_off),
+		cmocka_unit_test_setup_teardown(
+			test_end_without_memory_for_the_next_is_survived,
+			sched_setup, sched_teardown),
 		cmocka_unit_test(test_gdb_unwinds_at_every_instruction),
 	};
 
