@@ -110,13 +110,21 @@ bool coro_timer_armed(const struct coro_timer *t)
 	return t->pprev != NULL;
 }
 
-/* Move a list to a new head, so that what its callbacks arm isn't in it. */
+/*
+ * Move a list to a new head, so that what its callbacks arm isn't in it, and
+ * turn it round: lists are pushed at their head, and those of one tick should
+ * fire in the order they were armed.
+ */
 static void list_take(struct coro_timer **from, struct coro_timer **to)
 {
-	*to = *from;
+	struct coro_timer *t = *from, *next;
+
 	*from = NULL;
-	if (*to != NULL)
-		(*to)->pprev = to;
+	*to = NULL;
+	for (; t != NULL; t = next) {
+		next = t->next;
+		list_push(to, t);
+	}
 }
 
 /* Fire what is due by that tick, put back what has been pushed back. */
@@ -165,7 +173,7 @@ static bool wheel_next(const struct coro_wheel *w, unsigned *level,
 static void wheel_turn(struct coro_sched *s, unsigned level, unsigned slot)
 {
 	struct coro_wheel *w = &s->wheel;
-	struct coro_timer *t, *list, *now = NULL;
+	struct coro_timer *t, *list, *due, *now = NULL;
 	int64_t tick;
 
 	w->map[level] &= ~(UINT64_C(1) << slot);
@@ -182,7 +190,8 @@ static void wheel_turn(struct coro_sched *s, unsigned level, unsigned slot)
 		else
 			wheel_insert(w, t, tick);
 	}
-	fire_all(s, &now, w->tick);
+	list_take(&now, &due);
+	fire_all(s, &due, w->tick);
 }
 
 void coro_sched_advance(struct coro_sched *s, int64_t now_ns)
