@@ -40,11 +40,14 @@
 	fnstcw	[rsp - CTX_FRAME_RIP + CTX_FRAME_X87CW]
 	.endm
 	.macro	FP_IN to
-	lea	r11, [r8 + CTX_STACK_MXCSR]
 	test	byte ptr [\to + CTX_FLAGS], CTX_FLAG_FP
-	cmovnz	r11, rsp
-	ldmxcsr	[r11]
-	fldcw	[r11 + 4]
+	jz	8f
+	ldmxcsr	[rsp + CTX_FRAME_MXCSR]
+	fldcw	[rsp + CTX_FRAME_X87CW]
+	jmp	9f
+8:	ldmxcsr	[r8 + CTX_STACK_MXCSR]
+	fldcw	[r8 + CTX_STACK_X87CW]
+9:
 	.endm
 
 /* From here on: note it, switch. out: the register that goes to rax. */
