@@ -11,7 +11,6 @@ static_assert(offsetof(struct ctx, sp) == CTX_SP, "layout");
 static_assert(offsetof(struct ctx, stack) == CTX_STACK, "layout");
 static_assert(offsetof(struct ctx, save) == CTX_SAVE, "layout");
 static_assert(offsetof(struct ctx, save_cap) == CTX_SAVE_CAP, "layout");
-static_assert(offsetof(struct ctx, hwm_lines) == CTX_HWM, "layout");
 static_assert(offsetof(struct ctx, flags) == CTX_FLAGS, "layout");
 static_assert(offsetof(struct ctx_stack, occupant) == CTX_STACK_OCCUPANT,
 	      "layout");

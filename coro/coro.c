@@ -244,9 +244,14 @@ int coro_destroy(struct coro *co)
 
 	if (s != coro_tls_sched)
 		return -EPERM;
+	if (likely(co->ctx.state == CORO_ST_DEAD &&
+		   co->ctx.flags & CORO_F_HANDLE)) {
+		co->ctx.flags &= ~CORO_F_HANDLE;
+		coro_block_put(s, co);
+		return 0;
+	}
 	switch ((enum coro_state)co->ctx.state) {
 	case CORO_ST_DEAD:
-		coro_detach(co);
 		return 0;
 	case CORO_ST_RUNNING:
 	case CORO_ST_NORMAL:

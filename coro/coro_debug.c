@@ -24,6 +24,7 @@ coro_stack_measure(struct coro_sched *s, struct coro *co)
 	volatile long *p = (volatile long *)st->lo;
 	uint32_t lines;
 
+	coro_stack_tell(st, here);
 	while ((char *)p < here && *p == 0)
 		p++;
 	lines = (st->ctx.top - (char *)p + 63) / 64;
@@ -131,9 +132,8 @@ void coro_sched_dump(struct coro_sched *s, int fd)
 			if (c->coros[i].ctx.state != CORO_ST_DEAD)
 				dump_one(s, &c->coros[i], fd);
 	for (uint32_t i = 0; i < s->nnames; i++)
-		dprintf(fd, "  name %-20s %u live, %llu in all, stack %zu\n",
-			s->names[i].name, s->names[i].live,
-			(unsigned long long)s->names[i].spawned,
+		dprintf(fd, "  name %-20s high-water mark of its stacks %zu\n",
+			s->names[i].name,
 			coro_name_high_water(s, s->names[i].name));
 }
 

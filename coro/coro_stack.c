@@ -194,10 +194,10 @@ bool coro_stack_checked(void)
 
 /* Memcheck follows rsp within a stack, but a switch from another stack brings
  * bytes below where rsp was last. */
-void coro_stack_tell(struct coro_stack *st)
+void coro_stack_tell(struct coro_stack *st, const char *end)
 {
 #if CORO_VALGRIND
-	VALGRIND_MAKE_MEM_DEFINED(st->lo, st->size);
+	VALGRIND_MAKE_MEM_DEFINED(st->lo, end - st->lo);
 #endif
 }
 

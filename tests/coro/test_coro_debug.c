@@ -72,6 +72,7 @@ static __attribute__((noinline)) int recurses(volatile int n)
 	volatile char pad[1000];
 
 	pad[0] = (char)n;
+	__asm__ volatile("" : : "r"(pad) : "memory");
 	return n <= 0 ? pad[0] : recurses(n - 1) + pad[0];
 }
 
@@ -221,7 +222,6 @@ static void *posts(void *arg)
 		if (i % 100 == 0)
 			usleep(100);
 	}
-	__atomic_store_n(&p->co, p->co, __ATOMIC_SEQ_CST);
 	return NULL;
 }
 

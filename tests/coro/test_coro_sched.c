@@ -140,6 +140,22 @@ static void test_sleepers_wake_in_order_of_time(void **state)
 	assert_int_equal(coro_sched_next_ns(*state), CORO_FOREVER);
 }
 
+static void test_sleepers_of_one_time_wake_in_order(void **state)
+{
+	static struct worker w[8];
+
+	for (int ms = 1; ms < 300; ms *= 6) {
+		log_reset();
+		for (int i = 0; i < 8; i++) {
+			w[i] = (struct worker){ .id = i, .rounds = ms };
+			coro_spawn(*state, NULL, sleeper, &w[i], NULL);
+		}
+		run_idle(*state);
+		pass(*state, ms * MS + TICK);
+		assert_string_equal(test_log, "0 1 2 3 4 5 6 7 ");
+	}
+}
+
 static void *park_until(void *arg)
 {
 	struct worker *w = arg;
@@ -389,7 +405,7 @@ static void *count_up(void *arg)
 
 static void test_many_coroutines_park_and_end(void **state)
 {
-	enum { N = 100000 };
+	enum { N = MANY(100000) };
 	static struct coro *co[N];
 	static unsigned ended;
 
@@ -439,6 +455,7 @@ int main(void)
 		BOTH(test_park_waits_for_unpark),
 		BOTH(test_unpark_that_comes_first_is_remembered_once),
 		BOTH(test_sleepers_wake_in_order_of_time),
+		BOTH(test_sleepers_of_one_time_wake_in_order),
 		BOTH(test_park_until_times_out),
 		BOTH(test_unpark_before_deadline_stops_the_timer),
 		BOTH(test_deadline_is_inherited_by_every_call),

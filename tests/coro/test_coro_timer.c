@@ -138,6 +138,23 @@ static void test_timer_at_forever_never_fires(void **state)
 	assert_false(coro_timer_cancel(the_sched, &p.timer));
 }
 
+static void test_timer_pushed_back_fires_at_its_last_time(void **state)
+{
+	static struct probe p;
+
+	p = (struct probe){ 0 };
+	coro_timer_init(&p.timer, on_fire);
+	coro_timer_arm(the_sched, &p.timer, fake_now - SEC); /* due at once */
+	for (int i = 0; i < 100; i++) {
+		coro_timer_arm(the_sched, &p.timer, fake_now + 10 * MS);
+		advance(9 * MS);
+		assert_int_equal(p.fired, 0);
+	}
+	advance(MS + TICK);
+	assert_int_equal(p.fired, 1);
+	assert_int_equal(coro_sched_next_ns(the_sched), CORO_FOREVER);
+}
+
 static void test_long_pause_brings_no_storm(void **state)
 {
 	static struct probe p;
@@ -213,6 +230,7 @@ int main(void)
 		T(test_next_is_never_late),
 		T(test_timer_of_years_fires_after_years),
 		T(test_timer_at_forever_never_fires),
+		T(test_timer_pushed_back_fires_at_its_last_time),
 		T(test_long_pause_brings_no_storm),
 		T(test_time_backwards_is_ignored),
 		T(test_expired_timer_fires_at_the_next_advance),
