@@ -60,7 +60,8 @@ struct net_listener {
 	struct coro *acceptor;
 	net_handler handler;
 	void *handler_arg;
-	bool closed;
+	bool stopped; /* takes no more connections */
+	bool closed;  /* its owner has let go */
 	unsigned refs; /* coroutines about to use it, beside `pending` */
 };
 
@@ -163,6 +164,7 @@ void net_timers_set_clock(void);
 struct net_listener *net_listener_find(const ip_addr_t *ip, u16_t port);
 err_t net_listener_established(struct net_conn *conn);
 void net_listener_forget(struct net_conn *conn);
+void net_listener_stop(struct net_listener *listener);
 
 /* ---- net_eth.c ---- */
 int net_eth_open(struct net_opts *opts);

@@ -296,8 +296,8 @@ static void start_drain(struct net_stack *stack)
 {
 	stack->draining = true;
 	stack->drain_until_ns = stack->now_ns + DRAIN_NS;
-	while (stack->listeners)
-		net_listener_close(stack->listeners);
+	for (struct net_listener *l = stack->listeners; l; l = l->next)
+		net_listener_stop(l);
 	net_for_each_conn(cancel_conn);
 }
 

@@ -9,6 +9,7 @@
 const uint8_t fake_mac[6] = {2, 0, 0, 0, 0, 1};
 const uint8_t fake_peer_mac[6] = {2, 0, 0, 0, 0, 2};
 int64_t fake_now_ns = 1000000000;
+int64_t fake_clock_step_ns;
 unsigned fake_frames_out;
 int fake_tx_budget = -1;
 unsigned fake_segment_bytes;
@@ -107,6 +108,7 @@ struct glue_port {
 
 int64_t glue_now_ns(void)
 {
+	fake_now_ns += fake_clock_step_ns;
 	return fake_now_ns;
 }
 

@@ -18,6 +18,9 @@ extern const uint8_t fake_peer_mac[6];
 /* The clock, in ns. */
 extern int64_t fake_now_ns;
 
+/* How far each reading moves the clock, in ns; 0: it stands still. */
+extern int64_t fake_clock_step_ns;
+
 /* Frames allocated and not freed. */
 extern unsigned fake_frames_out;
 

@@ -511,6 +511,24 @@ static void test_closed_listener_ends_accept(void **state)
 	assert_int_equal(result, -EINVAL);
 }
 
+static void test_stopped_stack_leaves_the_listener_to_its_owner(void **state)
+{
+	struct peer peer = {.port = 1000, .stack_port = 7, .snd = 9, .wnd = 999};
+	struct segment s;
+
+	net_spawn(stack, "acceptor", accept_body, NULL);
+	run_rounds(2);
+	net_stack_stop(stack);
+	fake_clock_step_ns = 1000000; /* draining takes time */
+	assert_int_equal(net_stack_run(stack), 0);
+	fake_clock_step_ns = 0;
+	assert_int_equal(result, -ECANCELED);
+	peer_send(&peer, PEER_SYN, NULL, 0);
+	assert_true(peer_next(&s));
+	assert_true(s.flags & PEER_RST);
+	net_listener_close(listener);
+}
+
 static void test_listener_closed_under_a_handshake_refuses_it(void **state)
 {
 	struct peer peer = {.port = 1000, .stack_port = 7, .snd = 9, .wnd = 999};
@@ -857,6 +875,7 @@ int main(void)
 		T(test_backlog_drops_syns_it_has_no_room_for),
 		T(test_accept_blocks_until_a_connection_is_there),
 		T(test_closed_listener_ends_accept),
+		T(test_stopped_stack_leaves_the_listener_to_its_owner),
 		T(test_listener_closed_under_a_handshake_refuses_it),
 		T(test_listening_errors_are_told_apart),
 		T(test_dial_connects),

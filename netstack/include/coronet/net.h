@@ -182,7 +182,11 @@ int net_listen(struct net_stack *stack, const struct net_addr *addr,
  */
 int net_accept(struct net_listener *listener, struct net_conn **out);
 
-/* Connections not accepted yet are reset. */
+/*
+ * Connections not accepted yet are reset; listener is gone. After
+ * net_stack_run() has returned a listener no longer listens, but is still to be
+ * closed; net_stack_close() closes those that are left.
+ */
 void net_listener_close(struct net_listener *listener);
 
 /*
