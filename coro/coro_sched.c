@@ -886,6 +886,8 @@ void coro_detach(struct coro *co)
 
 	if (unlikely(s != coro_tls_sched))
 		coro_die_foreign(co);
+	if (unlikely(co->ext != NULL && co->ext->joiner != NULL))
+		coro_die("coro_detach while another one joins it", co);
 	if (co->ctx.flags & CORO_F_HANDLE)
 		coro_handle_drop(s, co);
 }
