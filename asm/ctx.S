@@ -165,12 +165,8 @@ ctx_switch:
 	mov	r12, r10
 	sub	r12, r13
 	mov	eax, [r9 + CTX_SAVE_CAP]
-	mov	ebp, eax
-	shr	ebp, 1
-	sub	eax, r12d
-	add	ebp, CTX_SAVE_SLACK
-	cmp	eax, ebp
-	ja	9f
+	cmp	eax, r12d
+	jne	8f
 1:	mov	r14, [r9 + CTX_SAVE]
 	\copy
 	/* Everything of the occupant is saved. */
@@ -200,7 +196,13 @@ ctx_switch:
 7:	FP_LOAD
 	jmp	4b
 
-9:	CALL_RESIZE	/* the save buffer doesn't fit */
+8:	mov	ebp, eax
+	shr	ebp, 1
+	sub	eax, r12d	/* huge if there is too little */
+	add	ebp, CTX_SAVE_SLACK
+	cmp	eax, ebp
+	jbe	1b
+	CALL_RESIZE	/* the save buffer doesn't fit */
 	test	rax, rax
 	jz	1b
 	/* Called off: go back to from, whose frame rsp points to. */

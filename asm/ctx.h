@@ -65,8 +65,8 @@ struct ctx {
 	uint32_t save_cap;	 /* its bytes, a multiple of 64 */
 	uint16_t hwm_lines;	 /* the owner's, as the name: unused here */
 	uint16_t name;
-	uint8_t flags;		 /* CTX_FLAG_FP, the rest is the owner's */
-	uint8_t state;		 /* the owner's, as the rest: unused here */
+	uint8_t flags; /* CTX_FLAG_FP, the rest is the owner's */
+	uint8_t state; /* the owner's, as the rest: unused here */
 	uint8_t flags2;
 	uint8_t flags3;
 	int32_t err;

@@ -309,8 +309,8 @@ int coro_block(struct coro_sched *s, struct coro *co, uint8_t state,
 	co->where = where;
 	if (deadline != CORO_FOREVER) {
 		if (unlikely(deadline <= s->now)) {
-			long code = co->ctx.flags2 & CORO_F2_SLEEP ?
-					    0 : -ETIMEDOUT;
+			long code =
+				co->ctx.flags2 & CORO_F2_SLEEP ? 0 : -ETIMEDOUT;
 
 			coro_stop_waiting(s, co);
 			co->ctx.state = CORO_ST_RUNNING;
@@ -592,8 +592,8 @@ long coro_resize(struct ctx *ctx, uint32_t len, struct ctx *from,
 	/* Buffers of up to 1 KiB fit exactly, so this sees every new depth;
 	 * beyond, within the quarter a class may be too large. */
 	if (co->ctx.hwm_lines < len / 64)
-		co->ctx.hwm_lines = len / 64 < UINT16_MAX ? len / 64 :
-							    UINT16_MAX;
+		co->ctx.hwm_lines =
+			len / 64 < UINT16_MAX ? len / 64 : UINT16_MAX;
 	save = coro_buf_get(s, len, &cap);
 	if (likely(save != NULL)) {
 		save_drop(s, co);
@@ -615,8 +615,9 @@ cold void coro_switch_called_off(struct coro_sched *s, struct coro *from,
 
 	coro_switch_note(s, to, from);
 	if (was == CORO_ST_NORMAL) { /* in coro_resume() */
-		to->ctx.state = to->ctx.flags2 & CORO_F2_STARTED ?
-					CORO_ST_SUSPENDED : CORO_ST_NEW;
+		to->ctx.state = to->ctx.flags2 & CORO_F2_STARTED
+					? CORO_ST_SUSPENDED
+					: CORO_ST_NEW;
 	} else {
 		if (was == CORO_ST_QUEUED)
 			coro_ring_remove(s, from);
@@ -733,7 +734,7 @@ static struct ctx_start begin(void *arg)
 	__sanitizer_finish_switch_fiber(NULL, NULL, NULL);
 #endif
 	co->ctx.flags2 |= CORO_F2_STARTED;
-	return (struct ctx_start){ co->fn, arg };
+	return (struct ctx_start){co->fn, arg};
 }
 
 static void end(void *result)
@@ -743,7 +744,7 @@ static void end(void *result)
 
 /* Put co before its beginning. */
 static inline void rewind_co(struct coro_sched *s, struct coro *co, coro_fn fn,
-		 void *arg)
+			     void *arg)
 {
 	co->ctx.sp = co->ctx.stack->top - CTX_FRAME_SIZE;
 	co->ctx.save = s->first_frame;
@@ -774,8 +775,7 @@ static int attr_check(const struct coro_sched *s, const struct coro_attr *a)
 	if (a->stack != CORO_STACK_SHARED && a->stack != CORO_STACK_PRIVATE)
 		return -EINVAL;
 	if (a->stack == CORO_STACK_SHARED &&
-	    (a->stack_size != 0 || a->no_guard ||
-	     a->shared_stack > s->nstacks))
+	    (a->stack_size != 0 || a->no_guard || a->shared_stack > s->nstacks))
 		return -EINVAL;
 	if (a->stack == CORO_STACK_PRIVATE && a->shared_stack != 0)
 		return -EINVAL;
@@ -794,9 +794,8 @@ static struct coro_stack *shared_next(struct coro_sched *s)
 	return st;
 }
 
-static __attribute__((noinline)) int attr_apply(struct coro_sched *s,
-						const struct coro_attr *a,
-						struct coro *co)
+static __attribute__((noinline)) int
+attr_apply(struct coro_sched *s, const struct coro_attr *a, struct coro *co)
 {
 	struct coro_stack *st = NULL;
 	size_t size = a->stack_size ? a->stack_size : PRIVATE_SIZE_DEFAULT;
@@ -824,8 +823,8 @@ static __attribute__((noinline)) int attr_apply(struct coro_sched *s,
 	return 0;
 }
 
-int coro_new(struct coro_sched *s, const struct coro_attr *attr,
-	     coro_fn fn, void *arg, struct coro **out)
+int coro_new(struct coro_sched *s, const struct coro_attr *attr, coro_fn fn,
+	     void *arg, struct coro **out)
 {
 	struct coro *co;
 	int err;
@@ -887,6 +886,8 @@ void coro_detach(struct coro *co)
 
 	if (unlikely(s != coro_tls_sched))
 		coro_die_foreign(co);
+	if (unlikely(co->ext != NULL && co->ext->joiner != NULL))
+		coro_die("coro_detach while another one joins it", co);
 	if (co->ctx.flags & CORO_F_HANDLE)
 		coro_handle_drop(s, co);
 }
@@ -1031,10 +1032,9 @@ int coro_sched_open(const struct coro_sched_attr *attr, struct coro_sched **out)
 	name_add(s, "coro");
 	if (s->names == NULL)
 		goto free_ring;
-	err = coro_stacks_init(s, a->stack_size ? a->stack_size :
-						  STACK_SIZE_DEFAULT,
-			       a->stack_count ? a->stack_count :
-						STACK_COUNT_DEFAULT);
+	err = coro_stacks_init(
+		s, a->stack_size ? a->stack_size : STACK_SIZE_DEFAULT,
+		a->stack_count ? a->stack_count : STACK_COUNT_DEFAULT);
 	if (err < 0)
 		goto free_arena;
 	s->now = coro_sched_clock(s);

@@ -39,8 +39,8 @@ static void list_push(struct coro_timer **head, struct coro_timer *t)
 static void wheel_insert(struct coro_wheel *w, struct coro_timer *t,
 			 int64_t tick)
 {
-	unsigned level = (63 - __builtin_clzll(tick ^ w->tick)) /
-			 CORO_WHEEL_BITS;
+	unsigned level =
+		(63 - __builtin_clzll(tick ^ w->tick)) / CORO_WHEEL_BITS;
 	unsigned slot = tick >> (level * CORO_WHEEL_BITS) & SLOT_MASK;
 
 	w->map[level] |= UINT64_C(1) << slot;
@@ -64,7 +64,7 @@ static void timer_unlink(struct coro_wheel *w, struct coro_timer *t)
 
 void coro_timer_init(struct coro_timer *t, void (*fn)(struct coro_timer *t))
 {
-	*t = (struct coro_timer){ .fn = fn };
+	*t = (struct coro_timer){.fn = fn};
 }
 
 void coro_timer_arm(struct coro_sched *s, struct coro_timer *t,
@@ -89,8 +89,7 @@ void coro_timer_arm(struct coro_sched *s, struct coro_timer *t,
 	t->expires_ns = expires_ns;
 	/* Due already: at the next advance, not in the one that may be running,
 	 * so a timer that arms itself for the past can't hold the loop. */
-	if (unlikely(tick <= s->now >> CORO_WHEEL_TICK_BITS ||
-		     tick <= w->tick))
+	if (unlikely(tick <= s->now >> CORO_WHEEL_TICK_BITS || tick <= w->tick))
 		list_push(&w->due, t);
 	else
 		wheel_insert(w, t, tick);
@@ -128,8 +127,7 @@ static void list_take(struct coro_timer **from, struct coro_timer **to)
 }
 
 /* Fire what is due by that tick, put back what has been pushed back. */
-static void fire_all(struct coro_sched *s, struct coro_timer **list,
-		     int64_t by)
+static void fire_all(struct coro_sched *s, struct coro_timer **list, int64_t by)
 {
 	struct coro_timer *t;
 
@@ -164,7 +162,7 @@ static bool wheel_next(const struct coro_wheel *w, unsigned *level,
 	*slot = __builtin_ctzll(w->map[*level]);
 	shift = *level * CORO_WHEEL_BITS;
 	*tick = (w->tick >> (shift + CORO_WHEEL_BITS)
-			 << (shift + CORO_WHEEL_BITS)) |
+				    << (shift + CORO_WHEEL_BITS)) |
 		(int64_t)*slot << shift;
 	return true;
 }

@@ -42,8 +42,7 @@ static void *returns_arg(void *arg)
 
 static void test_reset_runs_again(void **state)
 {
-	const struct coro_attr attrs[] = { { 0 },
-					   { .stack = CORO_STACK_PRIVATE } };
+	const struct coro_attr attrs[] = {{0}, {.stack = CORO_STACK_PRIVATE}};
 	struct coro *co;
 	void *out = NULL;
 
@@ -325,7 +324,7 @@ static unsigned short x87cw(void)
 
 static void test_fp_words_stay_with_their_coroutine(void **state)
 {
-	const struct coro_attr fp = { .save_fp = true };
+	const struct coro_attr fp = {.save_fp = true};
 	unsigned short cw = x87cw();
 	struct coro *a, *b;
 
@@ -397,9 +396,9 @@ static void test_names_are_kept(void **state)
 	char name[] = "temporary";
 	struct coro *a, *b;
 
-	coro_create(*state, &(struct coro_attr){ .name = name }, echoes, &a);
+	coro_create(*state, &(struct coro_attr){.name = name}, echoes, &a);
 	strcpy(name, "changed");
-	coro_create(*state, &(struct coro_attr){ .name = name }, echoes, &b);
+	coro_create(*state, &(struct coro_attr){.name = name}, echoes, &b);
 	assert_string_equal(coro_name(a), "temporary");
 	assert_string_equal(coro_name(b), "changed");
 	coro_destroy(a);

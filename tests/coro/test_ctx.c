@@ -146,9 +146,8 @@ static void *counts(void *arg)
 static void test_end_without_memory_for_the_next_is_survived(void **state)
 {
 	static int ran;
-	struct coro_attr on[3] = { { .shared_stack = 2 },
-				   { .shared_stack = 1 },
-				   { .shared_stack = 2 } };
+	struct coro_attr on[3] = {
+		{.shared_stack = 2}, {.shared_stack = 1}, {.shared_stack = 2}};
 
 	ran = 0;
 	yielded[0] = 1;
@@ -199,7 +198,7 @@ static void *child_body(void *arg)
 
 static int child(void)
 {
-	const struct coro_sched_attr attr = { .stack_count = 1 };
+	const struct coro_sched_attr attr = {.stack_count = 1};
 	struct coro_sched *s;
 	struct coro *co[2];
 

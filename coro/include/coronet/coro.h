@@ -49,7 +49,7 @@ enum coro_stack_kind {
 struct coro_attr {
 	const char *name;	    /* copied, 31 bytes kept; NULL: "coro" */
 	enum coro_stack_kind stack; /* see above */
-	size_t stack_size;     /* private only, bytes; 0: 64 KiB; 4 KiB..1 GiB */
+	size_t stack_size; /* private only, bytes; 0: 64 KiB; 4 KiB..1 GiB */
 	unsigned shared_stack; /* 1 + index of the shared stack; 0: chosen */
 	bool save_fp;	       /* mxcsr and the x87 control word are its own */
 	bool no_guard;	       /* private only: no guard page below the stack */
@@ -64,7 +64,7 @@ struct coro_sched_attr {
 	unsigned stack_count; /* shared stacks; 0: 64; at most 1024 */
 	bool no_overflow_report; /* don't install the SIGSEGV handler that says
 				    which coroutine overflowed its stack */
-	bool measure_stacks; /* exact high-water marks; slow, for sizing */
+	bool measure_stacks;	 /* exact high-water marks; slow, for sizing */
 };
 
 /* ---- scheduler ---- */
