@@ -149,9 +149,9 @@ static void capture_start(struct captured *log)
 /* A line that tells why, and is none of EAL's usage text. */
 static bool is_telling(const char *line)
 {
-	static const char *const words[] = {
-		"rror", "ailed", "nvalid", "annot", "nable", "ermission",
-		"unrecognized"};
+	static const char *const words[] = {"rror",	   "ailed", "nvalid",
+					    "annot",	   "nable", "ermission",
+					    "unrecognized"};
 
 	if (*line == ' ' || *line == '\t')
 		return false;
@@ -221,8 +221,7 @@ static int check_socket_path(const struct glue_link *link, char *err,
 				 "or name another path",
 				 kind, link->name, dir);
 	if (!link->server) {
-		if (link->kind == GLUE_LINK_VHOST &&
-		    stat(link->name, &st) < 0)
+		if (link->kind == GLUE_LINK_VHOST && stat(link->name, &st) < 0)
 			return glue_fail(err, err_len, -ENOENT,
 					 "link %s:%s: there is no such socket; "
 					 "start the other side first (for "
@@ -283,8 +282,8 @@ static int check_tap(const struct glue_link *link, char *err, size_t err_len)
 			code = EBUSY; /* it is there, of another kind */
 		close(fd);
 		return glue_fail(
-			err, err_len, -code, "link tap:%s: %s; %s",
-			link->name, strerror(code),
+			err, err_len, -code, "link tap:%s: %s; %s", link->name,
+			strerror(code),
 			code == EPERM
 				? "run as root or with CAP_NET_ADMIN (setcap "
 				  "cap_net_admin+ep), or use memif:"
@@ -370,8 +369,8 @@ static void describe_vdev(const struct glue_link *link, unsigned index,
 
 	if (memcmp(link->mac, "\0\0\0\0\0\0", 6) != 0)
 		snprintf(mac, sizeof(mac), ",mac=%02x:%02x:%02x:%02x:%02x:%02x",
-			 link->mac[0], link->mac[1], link->mac[2],
-			 link->mac[3], link->mac[4], link->mac[5]);
+			 link->mac[0], link->mac[1], link->mac[2], link->mac[3],
+			 link->mac[4], link->mac[5]);
 	switch (link->kind) {
 	case GLUE_LINK_MEMIF:
 		snprintf(name, name_len, "net_memif%u", index);
@@ -454,11 +453,10 @@ static int start_eal(const struct glue_eal_conf *conf, char *err,
 	rc = rte_eal_init(args.n, args.argv);
 	capture_end(&log, reason, sizeof(reason));
 	if (rc < 0)
-		return glue_fail(err, err_len,
-				 rte_errno == ENOMEM ? -ENOMEM : -EIO,
-				 "DPDK's EAL did not start: %s%s", reason,
-				 conf->n_extra ? " (check the words after --)"
-					       : "");
+		return glue_fail(
+			err, err_len, rte_errno == ENOMEM ? -ENOMEM : -EIO,
+			"DPDK's EAL did not start: %s%s", reason,
+			conf->n_extra ? " (check the words after --)" : "");
 	return 0;
 }
 

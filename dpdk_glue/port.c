@@ -129,8 +129,8 @@ static int configure(struct glue_port *port, const struct glue_link *link,
 		conf.txmode.offloads = RTE_ETH_TX_OFFLOAD_IPV4_CKSUM |
 				       RTE_ETH_TX_OFFLOAD_TCP_CKSUM |
 				       RTE_ETH_TX_OFFLOAD_UDP_CKSUM;
-		conf.rxmode.offloads = info.rx_offload_capa &
-				       RTE_ETH_RX_OFFLOAD_CHECKSUM;
+		conf.rxmode.offloads =
+			info.rx_offload_capa & RTE_ETH_RX_OFFLOAD_CHECKSUM;
 	}
 	if (mtu + RTE_ETHER_HDR_LEN > DATA_ROOM)
 		conf.rxmode.offloads |=
@@ -357,8 +357,7 @@ static inline enum verdict check_ip6(struct rte_mbuf *m, struct glue_frame *f)
 	unsigned room = f->seg_len - f->l3_off;
 	unsigned payload;
 
-	if (room < sizeof(*ip) ||
-	    (rte_be_to_cpu_32(ip->vtc_flow) >> 28) != 6)
+	if (room < sizeof(*ip) || (rte_be_to_cpu_32(ip->vtc_flow) >> 28) != 6)
 		return BAD_FRAME;
 	payload = rte_be_to_cpu_16(ip->payload_len);
 	if (payload + sizeof(*ip) > m->pkt_len - f->l3_off)
@@ -368,8 +367,7 @@ static inline enum verdict check_ip6(struct rte_mbuf *m, struct glue_frame *f)
 	return check_l4(m, f, ip->proto, (const uint8_t *)ip + 8, 16, payload);
 }
 
-static inline enum verdict check_frame(struct rte_mbuf *m,
-				       struct glue_frame *f)
+static inline enum verdict check_frame(struct rte_mbuf *m, struct glue_frame *f)
 {
 	const struct rte_ether_hdr *eth;
 
@@ -507,17 +505,16 @@ static inline void fill_csum_sw(struct rte_mbuf *m, struct glue_frame *f)
 		struct rte_ipv4_hdr *ip = (void *)l3;
 
 		ip->hdr_checksum = 0;
-		ip->hdr_checksum = (uint16_t)~glue_sum_fold(glue_sum_add(
-			0, ip, (unsigned)(f->l4_off - f->l3_off)));
+		ip->hdr_checksum = (uint16_t)~glue_sum_fold(
+			glue_sum_add(0, ip, (unsigned)(f->l4_off - f->l3_off)));
 	}
 	if (!(f->flags & (GLUE_FRAME_TCP | GLUE_FRAME_UDP)))
 		return;
 	field = l4_csum_field(f);
 	*field = 0;
-	sum = glue_sum_pseudo(l3 + (ip4 ? 12 : 8), ip4 ? 4 : 16,
-			      f->flags & GLUE_FRAME_TCP ? IPPROTO_TCP
-							: IPPROTO_UDP,
-			      len);
+	sum = glue_sum_pseudo(
+		l3 + (ip4 ? 12 : 8), ip4 ? 4 : 16,
+		f->flags & GLUE_FRAME_TCP ? IPPROTO_TCP : IPPROTO_UDP, len);
 	*field = (uint16_t)~glue_sum_fold(sum + sum_l4(m, f->l4_off, len));
 	if (*field == 0 && (f->flags & GLUE_FRAME_UDP))
 		*field = 0xffff; /* RFC 768: zero means none */
@@ -572,10 +569,10 @@ unsigned glue_tx_flush(struct glue_port *port)
 	unsigned sent = 0;
 
 	while (sent < port->n_pending) {
-		uint16_t want = RTE_MIN(port->n_pending - sent,
-					(unsigned)GLUE_BURST);
-		uint16_t n = rte_eth_tx_burst(port->id, 0,
-					      port->pending + sent, want);
+		uint16_t want =
+			RTE_MIN(port->n_pending - sent, (unsigned)GLUE_BURST);
+		uint16_t n = rte_eth_tx_burst(port->id, 0, port->pending + sent,
+					      want);
 
 		sent += n;
 		if (n < want)

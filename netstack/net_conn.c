@@ -419,8 +419,7 @@ long net_send(struct net_conn *conn, const void *buf, size_t len)
 			return n;
 		if ((size_t)n > len)
 			n = (long)len;
-		err = tcp_write(&conn->pcb, buf, (u16_t)n,
-				TCP_WRITE_FLAG_COPY);
+		err = tcp_write(&conn->pcb, buf, (u16_t)n, TCP_WRITE_FLAG_COPY);
 		if (err == ERR_OK) {
 			net_conn_queue_output(conn);
 			return n;
@@ -441,8 +440,8 @@ long net_send_all(struct net_conn *conn, const void *buf, size_t len)
 	size_t done = 0;
 
 	while (done < len) {
-		long n = net_send(conn, (const uint8_t *)buf + done,
-				  len - done);
+		long n =
+			net_send(conn, (const uint8_t *)buf + done, len - done);
 
 		if (n < 0)
 			return n;

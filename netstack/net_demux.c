@@ -18,8 +18,7 @@ int net_demux_init(unsigned max_conns)
 
 	while (n < max_conns)
 		n *= 2;
-	mem = mmap(NULL, n * sizeof(struct net_conn *),
-		   PROT_READ | PROT_WRITE,
+	mem = mmap(NULL, n * sizeof(struct net_conn *), PROT_READ | PROT_WRITE,
 		   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (mem == MAP_FAILED)
 		return -ENOMEM;
@@ -52,8 +51,8 @@ static inline uint32_t hash4(uint32_t local, uint32_t remote, u16_t local_port,
 		   (uint64_t)remote_port << 16 | local_port);
 }
 
-static uint32_t hash6(const u32_t *local, const u32_t *remote,
-		      u16_t local_port, u16_t remote_port)
+static uint32_t hash6(const u32_t *local, const u32_t *remote, u16_t local_port,
+		      u16_t remote_port)
 {
 	uint64_t a = (uint64_t)mix((uint64_t)local[0] << 32 | local[1],
 				   (uint64_t)local[2] << 32 | local[3]);

@@ -45,8 +45,8 @@ static u16_t choose_port(const ip_addr_t *local, const ip_addr_t *remote,
 			 u16_t remote_port)
 {
 	for (unsigned i = 0; i < PORT_COUNT; i++) {
-		u16_t port = (u16_t)(PORT_FIRST +
-				     net_the.next_port++ % PORT_COUNT);
+		u16_t port =
+			(u16_t)(PORT_FIRST + net_the.next_port++ % PORT_COUNT);
 
 		if (is_free(local, port, remote, remote_port))
 			return port;
@@ -133,15 +133,13 @@ static int finish(struct net_conn *conn, const struct net_dial_opts *opts)
 	ip_addr_t remote;
 
 	if (opts && opts->timeout_ms)
-		deadline = net_the.now_ns +
-			   (int64_t)opts->timeout_ms * 1000000;
+		deadline = net_the.now_ns + (int64_t)opts->timeout_ms * 1000000;
 	ip_addr_copy(remote, conn->pcb.remote_ip);
 	while (conn->connecting && !conn->err) {
 		int err = net_conn_wait(conn, &conn->writer, deadline);
 
 		if (err == -ETIMEDOUT)
-			return net_eth_reachable(&remote) ? err
-							  : -EHOSTUNREACH;
+			return net_eth_reachable(&remote) ? err : -EHOSTUNREACH;
 		if (err < 0)
 			return err;
 	}

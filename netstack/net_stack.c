@@ -171,7 +171,8 @@ static void abort_conn(struct net_conn *conn)
 	tcp_abort(&conn->pcb);
 }
 
-/* Coroutines blocked on what is gone see the error and may end by themselves. */
+/* Coroutines blocked on what is gone see the error and may end by themselves.
+ */
 static void let_coroutines_end(struct net_stack *stack)
 {
 	for (unsigned i = 0; i < 100 && coro_sched_ready(stack->sched); i++)
@@ -239,8 +240,7 @@ void net_stack_stats(struct net_stack *stack, struct net_stats *out)
 		out->tx_frames += s.tx_frames;
 		out->tx_bytes += s.tx_bytes;
 		out->tx_dropped += s.tx_dropped + s.tx_no_frame;
-		out->frames_free +=
-			glue_port_frames_free(stack->ports[i].glue);
+		out->frames_free += glue_port_frames_free(stack->ports[i].glue);
 		out->frames += glue_port_frames(stack->ports[i].glue);
 	}
 }

@@ -119,7 +119,8 @@ void peer_send(struct peer *peer, uint8_t flags, const void *data, unsigned len)
 			    .len = len};
 
 	peer_send_raw(&s);
-	peer->snd += len + ((flags & PEER_SYN) != 0) + ((flags & PEER_FIN) != 0);
+	peer->snd +=
+		len + ((flags & PEER_SYN) != 0) + ((flags & PEER_FIN) != 0);
 }
 
 static void answer_arp(const uint8_t *request)

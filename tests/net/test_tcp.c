@@ -17,8 +17,8 @@
 #define NEAR_WRAP 0xfffffff0u /* sequence numbers wrap within the test */
 
 static struct net_listener *listener;
-static long result;	/* what the coroutine's call returned */
-static unsigned ended;	/* handlers that returned */
+static long result;    /* what the coroutine's call returned */
+static unsigned ended; /* handlers that returned */
 static uint8_t got[65536];
 static size_t got_len;
 
@@ -63,7 +63,8 @@ static void test_data_comes_back_and_is_acknowledged(void **state)
 	assert_int_equal(s.len, 14);
 	assert_memory_equal(s.data, "hello, coronet", 14);
 	assert_int_equal(s.seq, peer.rcv);
-	assert_int_equal(s.ack, peer.snd); /* piggybacked: no segment of its own */
+	assert_int_equal(s.ack,
+			 peer.snd); /* piggybacked: no segment of its own */
 	peer.rcv += s.len;
 	peer_send(&peer, PEER_ACK, NULL, 0);
 	peer_expect_nothing();
@@ -359,7 +360,8 @@ static void test_out_of_order_segments_are_put_in_order(void **state)
 	peer_send(&peer, PEER_ACK, "UVWXYZabcd", 10);
 	run_rounds(3);
 	assert_int_equal(got_len, 40);
-	assert_memory_equal(got, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmn", 40);
+	assert_memory_equal(got, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmn",
+			    40);
 	while (peer_next(&s))
 		;
 }
@@ -462,8 +464,9 @@ static void test_backlog_drops_syns_it_has_no_room_for(void **state)
 	unsigned answered = 0;
 
 	for (uint16_t i = 0; i < 12; i++) {
-		struct peer peer = {
-			.port = (uint16_t)(2000 + i), .stack_port = 7, .snd = 9};
+		struct peer peer = {.port = (uint16_t)(2000 + i),
+				    .stack_port = 7,
+				    .snd = 9};
 
 		peer_send(&peer, PEER_SYN, NULL, 0);
 		run_rounds(1);
@@ -513,7 +516,8 @@ static void test_closed_listener_ends_accept(void **state)
 
 static void test_stopped_stack_leaves_the_listener_to_its_owner(void **state)
 {
-	struct peer peer = {.port = 1000, .stack_port = 7, .snd = 9, .wnd = 999};
+	struct peer peer = {
+		.port = 1000, .stack_port = 7, .snd = 9, .wnd = 999};
 	struct segment s;
 
 	net_spawn(stack, "acceptor", accept_body, NULL);
@@ -531,7 +535,8 @@ static void test_stopped_stack_leaves_the_listener_to_its_owner(void **state)
 
 static void test_listener_closed_under_a_handshake_refuses_it(void **state)
 {
-	struct peer peer = {.port = 1000, .stack_port = 7, .snd = 9, .wnd = 999};
+	struct peer peer = {
+		.port = 1000, .stack_port = 7, .snd = 9, .wnd = 999};
 	struct segment s;
 
 	peer_send(&peer, PEER_SYN, NULL, 0);
@@ -749,9 +754,9 @@ static void test_calls_outside_a_coroutine_are_eperm(void **state)
 
 static void test_broken_options_never_reach_lwip(void **state)
 {
-	static const uint8_t bad[][4] = {
-		{2, 0, 0, 0}, {2, 1, 5, 180}, {3, 200, 0, 0}, {2, 8, 1, 1},
-		{1, 1, 1, 2}, {3, 4, 1, 1}};
+	static const uint8_t bad[][4] = {{2, 0, 0, 0},	 {2, 1, 5, 180},
+					 {3, 200, 0, 0}, {2, 8, 1, 1},
+					 {1, 1, 1, 2},	 {3, 4, 1, 1}};
 	struct peer peer;
 
 	for (unsigned i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
@@ -809,8 +814,9 @@ static void test_connections_beyond_the_limit_are_dropped(void **state)
 	assert_int_equal(net_listen(stack, &net_addr_any(7), 1000, &listener),
 			 0);
 	for (uint16_t i = 0; i < 70; i++) {
-		struct peer peer = {
-			.port = (uint16_t)(2000 + i), .stack_port = 7, .snd = 9};
+		struct peer peer = {.port = (uint16_t)(2000 + i),
+				    .stack_port = 7,
+				    .snd = 9};
 
 		peer_send(&peer, PEER_SYN, NULL, 0);
 		while (peer_next(&s))
