@@ -441,6 +441,7 @@ int net_eth_open(struct net_opts *opts)
 		if (err < 0)
 			return err;
 		net_the.n_ports++;
+		net_the.frames_to_hold += glue_port_frames(port->glue) / 4;
 		if (i == 0)
 			err = add_addrs(port, opts);
 		else

@@ -106,6 +106,8 @@ struct net_stack {
 	uint32_t bucket_mask;
 	uint64_t hash_key[2];
 	unsigned n_conns, max_conns;
+	unsigned frames_held;	 /* by bytes nobody has read yet */
+	unsigned frames_to_hold; /* before what comes is copied */
 	struct net_conn *output_list;
 	struct net_listener *listeners;
 	uint32_t next_port;

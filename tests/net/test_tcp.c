@@ -842,6 +842,28 @@ static void test_small_unread_pieces_do_not_pin_frames(void **state)
 	assert_true(fake_frames_out <= 2);
 }
 
+static void test_slow_readers_do_not_take_every_frame(void **state)
+{
+	static const uint8_t block[1000];
+	struct segment s;
+	struct peer peer;
+
+	net_listener_close(listener);
+	assert_int_equal(net_listen(stack, &net_addr_any(7), 100, &listener),
+			 0);
+	serve(read_nothing);
+	for (uint16_t i = 0; i < 40; i++) {
+		peer_connect(&peer, (uint16_t)(2000 + i), 7, 5);
+		for (unsigned k = 0; k < 60; k++) {
+			peer_send(&peer, PEER_ACK, block, sizeof(block));
+			while (peer_next(&s))
+				;
+		}
+	}
+	assert_true(fake_frames_out <= FAKE_MAX_FRAMES / 4 + 40);
+	assert_int_equal(net_the.n_conns, 40);
+}
+
 static void test_initial_sequence_numbers_do_not_repeat(void **state)
 {
 	struct segment a, b;
@@ -899,6 +921,7 @@ int main(void)
 		T(test_exhausted_tx_pool_recovers),
 		T(test_connections_beyond_the_limit_are_dropped),
 		T(test_small_unread_pieces_do_not_pin_frames),
+		T(test_slow_readers_do_not_take_every_frame),
 		T(test_initial_sequence_numbers_do_not_repeat),
 	};
 
