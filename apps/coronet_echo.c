@@ -73,6 +73,5 @@ int main(int argc, char **argv)
 		return net_exit_status(err);
 	}
 	return net_exit_status(
-		net_serve(stack, &net_addr_any(opts.port), echo,
-			  NULL));
+		net_serve(stack, &net_addr_any(opts.port), echo, NULL));
 }

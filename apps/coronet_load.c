@@ -22,7 +22,7 @@
 /* One of the --conns connections; in cps mode one after the other. */
 struct slot {
 	struct net_conn *conn;
-	int64_t since_ns; /* what it waits for began then; 0: nothing */
+	int64_t since_ns;	/* what it waits for began then; 0: nothing */
 	uint64_t sent, arrived; /* places in the stream, for --verify */
 	struct load_pace pace;
 	uint32_t index;
@@ -267,7 +267,8 @@ static void run_bulk(struct slot *slot)
 	struct coro *reader;
 	long n = 0;
 
-	if (coro_spawn(coro_sched_self(), &attr, read_bulk, slot, &reader) < 0) {
+	if (coro_spawn(coro_sched_self(), &attr, read_bulk, slot, &reader) <
+	    0) {
 		fail(slot, -ENOMEM);
 		return;
 	}

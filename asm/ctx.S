@@ -19,6 +19,9 @@
  * which holds the caller of `from`, and miss every time. Nothing runs after it
  * either, because the next ret would miss in turn.
  *
+ * The .cfi_def_cfa_offset after each .cfi_restore_state is for clang's
+ * assembler, which forgets the offset it adjusts.
+ *
  * Since both stacks have this shape, the unwind rules written down for `from`
  * before rsp is loaded are true for `to` after it.
  *
@@ -79,6 +82,7 @@ ctx_switch:
 	.cfi_remember_state
 	LAND
 	.cfi_restore_state
+	.cfi_def_cfa_offset 64
 
 .Lconflict:
 	jmp	[rip + ctx_conflict]
@@ -104,25 +108,19 @@ ctx_switch:
 	.set	ctx_switch_int, ctx_switch
 /* resize(occupant r9, length r12d, from, to), every argument kept. */
 	.macro	CALL_RESIZE
-	push	rdi
-	push	rsi
-	push	rdx
-	push	rcx
-	push	r8
-	push	r9
-	.cfi_adjust_cfa_offset 48
+	.irp	reg, rdi, rsi, rdx, rcx, r8, r9
+	push	\reg
+	.cfi_adjust_cfa_offset 8
+	.endr
 	mov	rdx, rdi
 	mov	rdi, r9
 	mov	rcx, rsi
 	mov	esi, r12d
 	call	[r8 + CTX_STACK_RESIZE]
-	pop	r9
-	pop	r8
-	pop	rcx
-	pop	rdx
-	pop	rsi
-	pop	rdi
-	.cfi_adjust_cfa_offset -48
+	.irp	reg, r9, r8, rcx, rdx, rsi, rdi
+	pop	\reg
+	.cfi_adjust_cfa_offset -8
+	.endr
 	mov	r10, [r8 + CTX_STACK_TOP]
 	.endm
 
@@ -167,18 +165,10 @@ ctx_switch:
 	mov	r12, r10
 	sub	r12, r13
 	mov	eax, [r9 + CTX_SAVE_CAP]
-	mov	ebp, eax
-	shr	ebp, 1
-	sub	eax, r12d
-	add	ebp, CTX_SAVE_SLACK
-	cmp	eax, ebp
-	ja	9f
+	cmp	eax, r12d
+	jne	8f
 1:	mov	r14, [r9 + CTX_SAVE]
-	mov	eax, r12d
-	shr	eax, 6
-	cmp	[r9 + CTX_HWM], ax
-	jb	8f
-2:	\copy
+	\copy
 	/* Everything of the occupant is saved. */
 3:	\before
 	mov	rsp, [rsi + CTX_SP]
@@ -193,6 +183,7 @@ ctx_switch:
 	\copy
 	\done
 	.cfi_restore_state
+	.cfi_def_cfa_offset 64
 	.cfi_remember_state
 	movzx	eax, byte ptr [rdi + CTX_FLAGS]
 	or	al, [rsi + CTX_FLAGS]
@@ -200,14 +191,18 @@ ctx_switch:
 	jnz	7f
 4:	LAND
 	.cfi_restore_state
+	.cfi_def_cfa_offset 64
 
 7:	FP_LOAD
 	jmp	4b
 
-8:	mov	[r9 + CTX_HWM], ax
-	jmp	2b
-
-9:	CALL_RESIZE	/* the save buffer doesn't fit */
+8:	mov	ebp, eax
+	shr	ebp, 1
+	sub	eax, r12d	/* huge if there is too little */
+	add	ebp, CTX_SAVE_SLACK
+	cmp	eax, ebp
+	jbe	1b
+	CALL_RESIZE	/* the save buffer doesn't fit */
 	test	rax, rax
 	jz	1b
 	/* Called off: go back to from, whose frame rsp points to. */
@@ -216,6 +211,7 @@ ctx_switch:
 	.cfi_remember_state
 	LAND
 	.cfi_restore_state
+	.cfi_def_cfa_offset 64
 	.cfi_endproc
 	.size	\name, . - \name
 	.endm

@@ -18,7 +18,6 @@
 #define CTX_STACK    8
 #define CTX_SAVE     16
 #define CTX_SAVE_CAP 24
-#define CTX_HWM	     28
 #define CTX_FLAGS    32
 
 /* struct ctx_stack */
@@ -64,10 +63,10 @@ struct ctx {
 	struct ctx_stack *stack; /* borrowed */
 	void *save;		 /* save buffer, 64-byte aligned, or NULL */
 	uint32_t save_cap;	 /* its bytes, a multiple of 64 */
-	uint16_t hwm_lines;	 /* most 64-byte lines ever put aside */
-	uint16_t name;		 /* the owner's, unused here */
-	uint8_t flags;		 /* CTX_FLAG_FP, the rest is the owner's */
-	uint8_t state;		 /* the owner's, as the rest: unused here */
+	uint16_t hwm_lines;	 /* the owner's, as the name: unused here */
+	uint16_t name;
+	uint8_t flags; /* CTX_FLAG_FP, the rest is the owner's */
+	uint8_t state; /* the owner's, as the rest: unused here */
 	uint8_t flags2;
 	uint8_t flags3;
 	int32_t err;

@@ -11,13 +11,11 @@ static_assert(offsetof(struct ctx, sp) == CTX_SP, "layout");
 static_assert(offsetof(struct ctx, stack) == CTX_STACK, "layout");
 static_assert(offsetof(struct ctx, save) == CTX_SAVE, "layout");
 static_assert(offsetof(struct ctx, save_cap) == CTX_SAVE_CAP, "layout");
-static_assert(offsetof(struct ctx, hwm_lines) == CTX_HWM, "layout");
 static_assert(offsetof(struct ctx, flags) == CTX_FLAGS, "layout");
 static_assert(offsetof(struct ctx_stack, occupant) == CTX_STACK_OCCUPANT,
 	      "layout");
 static_assert(offsetof(struct ctx_stack, top) == CTX_STACK_TOP, "layout");
-static_assert(offsetof(struct ctx_stack, resize) == CTX_STACK_RESIZE,
-	      "layout");
+static_assert(offsetof(struct ctx_stack, resize) == CTX_STACK_RESIZE, "layout");
 static_assert(offsetof(struct ctx_stack, mxcsr) == CTX_STACK_MXCSR, "layout");
 static_assert(offsetof(struct ctx_stack, x87cw) == CTX_STACK_X87CW, "layout");
 static_assert(sizeof(struct ctx_pair) == 16, "returned in rax and rdx");
@@ -78,8 +76,8 @@ enum ctx_isa ctx_isa_chosen(void)
 
 const char *ctx_isa_name(enum ctx_isa isa)
 {
-	static const char *const names[] = { "sse2", "avx2", "avx512",
-					     "checked" };
+	static const char *const names[] = {"sse2", "avx2", "avx512",
+					    "checked"};
 
 	return names[isa];
 }

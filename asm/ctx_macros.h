@@ -5,8 +5,9 @@
 #pragma once
 
 /* Push the frame, but for the return address, which is there. Clobbers
- * nothing; rax goes where the FP words have their place. */
-	.macro	CTX_PUSH_FRAME
+ * nothing but the flags; rax goes where the FP words have their place, unless
+ * they are there already. */
+	.macro	CTX_PUSH_FRAME words_there=0
 	push	rbp
 	.cfi_adjust_cfa_offset 8
 	.cfi_rel_offset rbp, 0
@@ -25,7 +26,11 @@
 	push	r15
 	.cfi_adjust_cfa_offset 8
 	.cfi_rel_offset r15, 0
+	.if \words_there
+	lea	rsp, [rsp - 8]
+	.else
 	push	rax
+	.endif
 	.cfi_adjust_cfa_offset 8
 	.endm
 

@@ -38,7 +38,7 @@ struct coro_pair coro_suspend_slow(void *out)
 
 static inline struct coro_pair pair_err(long err)
 {
-	return (struct coro_pair){ NULL, err };
+	return (struct coro_pair){NULL, err};
 }
 
 cold static long may_not_resume(const struct coro *co)
@@ -74,8 +74,9 @@ struct coro_pair coro_suspend_slow(void *out)
 		     (CORO_F_MAIN | CORO_F_KILLED | CORO_F_MEASURE))) {
 		if (!(co->ctx.flags & CORO_F_MEASURE) ||
 		    co->ctx.flags & CORO_F_KILLED)
-			return pair_err(co->ctx.flags & CORO_F_MAIN ?
-						-EPERM : -ECANCELED);
+			return pair_err(co->ctx.flags & CORO_F_MAIN
+						? -EPERM
+						: -ECANCELED);
 		coro_stack_measure(s, co);
 	}
 	co->ctx.state = CORO_ST_SUSPENDED;
@@ -244,9 +245,14 @@ int coro_destroy(struct coro *co)
 
 	if (s != coro_tls_sched)
 		return -EPERM;
+	if (likely(co->ctx.state == CORO_ST_DEAD &&
+		   co->ctx.flags & CORO_F_HANDLE)) {
+		co->ctx.flags &= ~CORO_F_HANDLE;
+		coro_block_put(s, co);
+		return 0;
+	}
 	switch ((enum coro_state)co->ctx.state) {
 	case CORO_ST_DEAD:
-		coro_detach(co);
 		return 0;
 	case CORO_ST_RUNNING:
 	case CORO_ST_NORMAL:
@@ -307,7 +313,7 @@ int coro_cleanup_push(void (*fn)(void *arg), void *arg)
 	c = coro_buf_get(coro_tls_sched, sizeof(*c), &cap);
 	if (c == NULL)
 		return -ENOMEM;
-	*c = (struct coro_cleanup){ ext->cleanups, fn, arg };
+	*c = (struct coro_cleanup){ext->cleanups, fn, arg};
 	ext->cleanups = c;
 	return 0;
 }

@@ -208,8 +208,8 @@ static int try_case(struct coro_case *c)
 {
 	if (c->chan == NULL)
 		return -EAGAIN;
-	c->err = c->op == CORO_SEND ? coro_chan_trysend(c->chan, c->value) :
-				      coro_chan_tryrecv(c->chan, c->value);
+	c->err = c->op == CORO_SEND ? coro_chan_trysend(c->chan, c->value)
+				    : coro_chan_tryrecv(c->chan, c->value);
 	return c->err;
 }
 
@@ -241,8 +241,8 @@ static size_t slot_bytes(const struct coro_case *c)
 static struct coro_select *select_new(struct coro_sched *s,
 				      const struct coro_case *cases, unsigned n)
 {
-	size_t bytes = sizeof(struct coro_select) +
-		       n * sizeof(struct chan_node);
+	size_t bytes =
+		sizeof(struct coro_select) + n * sizeof(struct chan_node);
 	struct coro_select *sel;
 	uint32_t cap;
 	char *slot;
@@ -257,13 +257,14 @@ static struct coro_select *select_new(struct coro_sched *s,
 	if (sel == NULL)
 		return NULL;
 	slot += (uintptr_t)sel;
-	*sel = (struct coro_select){ s->cur, cap, n, -1, 0 };
+	*sel = (struct coro_select){s->cur, cap, n, -1, 0};
 	for (unsigned i = 0; i < n; i++) {
 		struct chan_node *node = &sel->nodes[i];
 
-		*node = (struct chan_node){ .sel = sel, .slot = slot,
-					    .chan = cases[i].chan,
-					    .op = cases[i].op };
+		*node = (struct chan_node){.sel = sel,
+					   .slot = slot,
+					   .chan = cases[i].chan,
+					   .op = cases[i].op};
 		slot += slot_bytes(&cases[i]);
 	}
 	return sel;
@@ -305,8 +306,8 @@ static int select_finish(struct coro_sched *s, struct coro *co,
 	return err;
 }
 
-static int select_wait(struct coro_case *cases, unsigned n,
-		       int64_t deadline_ns, const char *where)
+static int select_wait(struct coro_case *cases, unsigned n, int64_t deadline_ns,
+		       const char *where)
 {
 	struct coro_sched *s = coro_tls_sched;
 	struct coro *co = coro_current();
@@ -340,7 +341,7 @@ int coro_select(struct coro_case *cases, unsigned n)
 static int chan_wait(struct coro_chan *ch, enum coro_op op, void *value,
 		     int64_t deadline_ns, const char *where)
 {
-	struct coro_case c = { ch, op, value, 0 };
+	struct coro_case c = {ch, op, value, 0};
 	int err = select_wait(&c, 1, deadline_ns, where);
 
 	return err < 0 ? err : c.err;
@@ -362,8 +363,7 @@ int coro_chan_send(struct coro_chan *ch, const void *value)
 	return coro_chan_send_until(ch, value, CORO_FOREVER);
 }
 
-int coro_chan_recv_until(struct coro_chan *ch, void *value,
-			 int64_t deadline_ns)
+int coro_chan_recv_until(struct coro_chan *ch, void *value, int64_t deadline_ns)
 {
 	int err = coro_chan_tryrecv(ch, value);
 

@@ -24,6 +24,7 @@ coro_stack_measure(struct coro_sched *s, struct coro *co)
 	volatile long *p = (volatile long *)st->lo;
 	uint32_t lines;
 
+	coro_stack_tell(st, here);
 	while ((char *)p < here && *p == 0)
 		p++;
 	lines = (st->ctx.top - (char *)p + 63) / 64;
@@ -59,8 +60,7 @@ size_t coro_name_high_water(const struct coro_sched *s, const char *name)
 		for (unsigned i = 0; i < CORO_CHUNK_COROS; i++) {
 			const struct coro *co = &c->coros[i];
 
-			if (co->ctx.state == CORO_ST_DEAD ||
-			    co->ctx.name != id)
+			if (co->ctx.state == CORO_ST_DEAD || co->ctx.name != id)
 				continue;
 			if (coro_stack_high_water(co) > most)
 				most = coro_stack_high_water(co);
@@ -131,9 +131,8 @@ void coro_sched_dump(struct coro_sched *s, int fd)
 			if (c->coros[i].ctx.state != CORO_ST_DEAD)
 				dump_one(s, &c->coros[i], fd);
 	for (uint32_t i = 0; i < s->nnames; i++)
-		dprintf(fd, "  name %-20s %u live, %llu in all, stack %zu\n",
-			s->names[i].name, s->names[i].live,
-			(unsigned long long)s->names[i].spawned,
+		dprintf(fd, "  name %-20s high-water mark of its stacks %zu\n",
+			s->names[i].name,
 			coro_name_high_water(s, s->names[i].name));
 }
 
@@ -151,7 +150,7 @@ static void on_dump_signal(int signo)
 	if (s->dump_asked) /* the loop doesn't come round: now, then */
 		coro_sched_dump(s, STDERR_FILENO);
 	s->dump_asked = true;
-	if (write(s->event_fd, &(uint64_t){ 1 }, 8) < 0) {
+	if (write(s->event_fd, &(uint64_t){1}, 8) < 0) {
 		/* full: then it is awake already */
 	}
 	errno = saved;
@@ -159,8 +158,8 @@ static void on_dump_signal(int signo)
 
 int coro_sched_dump_on_signal(struct coro_sched *s, int signo)
 {
-	struct sigaction sa = { .sa_handler = on_dump_signal,
-				.sa_flags = SA_RESTART | SA_ONSTACK };
+	struct sigaction sa = {.sa_handler = on_dump_signal,
+			       .sa_flags = SA_RESTART | SA_ONSTACK};
 
 	if (dump_sched != NULL)
 		return -EBUSY;
@@ -215,8 +214,8 @@ static void report_overflow(const struct coro_stack *st, const void *addr)
 		"coronet: coroutine '%s' (%p) overflowed its stack of %zu "
 		"bytes (touched %p, in the guard page). Raise %s.\n",
 		co ? coro_name(co) : "?", (const void *)co, st->size, addr,
-		st->shared ? "coro_sched_attr.stack_size" :
-			     "coro_attr.stack_size");
+		st->shared ? "coro_sched_attr.stack_size"
+			   : "coro_attr.stack_size");
 
 	if (write(STDERR_FILENO, msg, len) < 0) {
 		/* nobody to tell */
@@ -259,8 +258,8 @@ static void altstack_set(struct coro_sched *s)
 
 void coro_overflow_watch(struct coro_sched *s)
 {
-	struct sigaction sa = { .sa_sigaction = on_segv,
-				.sa_flags = SA_SIGINFO | SA_ONSTACK };
+	struct sigaction sa = {.sa_sigaction = on_segv,
+			       .sa_flags = SA_SIGINFO | SA_ONSTACK};
 
 	altstack_set(s);
 	pthread_mutex_lock(&watch_lock);
@@ -279,7 +278,7 @@ void coro_overflow_unwatch(struct coro_sched *s)
 		sigaction(SIGSEGV, &segv_old, NULL);
 	pthread_mutex_unlock(&watch_lock);
 	if (s->altstack != NULL) {
-		sigaltstack(&(stack_t){ .ss_flags = SS_DISABLE }, NULL);
+		sigaltstack(&(stack_t){.ss_flags = SS_DISABLE}, NULL);
 		munmap(s->altstack, 65536);
 	}
 }
@@ -288,7 +287,7 @@ void coro_overflow_unwatch(struct coro_sched *s)
 
 void coro_wake_init(struct coro_wake *w, void (*fn)(struct coro_wake *w))
 {
-	*w = (struct coro_wake){ .fn = fn };
+	*w = (struct coro_wake){.fn = fn};
 }
 
 void coro_wake_post(struct coro_sched *s, struct coro_wake *w)
@@ -304,7 +303,7 @@ void coro_wake_post(struct coro_sched *s, struct coro_wake *w)
 	} while (!atomic_compare_exchange_weak(&s->inbox, &head, w));
 	/* Either we see it asleep, or it sees the inbox before it sleeps. */
 	if (atomic_load(&s->asleep) &&
-	    write(s->event_fd, &(uint64_t){ 1 }, 8) < 0) {
+	    write(s->event_fd, &(uint64_t){1}, 8) < 0) {
 		/* full: it will wake all the same */
 	}
 	errno = saved;
@@ -334,10 +333,10 @@ void coro_inbox_drain(struct coro_sched *s)
 
 int coro_sched_wait(struct coro_sched *s, int64_t until_ns)
 {
-	struct pollfd pfd = { .fd = s->event_fd, .events = POLLIN };
-	int64_t left = until_ns == CORO_FOREVER ? 0 :
-						  until_ns - coro_sched_clock(s);
-	struct timespec ts = { left / 1000000000, left % 1000000000 };
+	struct pollfd pfd = {.fd = s->event_fd, .events = POLLIN};
+	int64_t left =
+		until_ns == CORO_FOREVER ? 0 : until_ns - coro_sched_clock(s);
+	struct timespec ts = {left / 1000000000, left % 1000000000};
 	uint64_t drop;
 	int err = 0;
 

@@ -3,13 +3,17 @@
  *
  * The bookkeeping of coro.c and the switch of asm/ctx.S in one, since half of
  * what a switch costs is the instructions around it. Anything unusual goes to
- * the same functions in C: a wrong state, a foreign thread, one with FP control
- * words of its own, a stack to be copied. Not used under the sanitizers.
+ * the same functions in C (a wrong state, a foreign thread, stacks measured), or
+ * to the copying switch. Not used under the sanitizers.
  *
  *	r9   the thread's scheduler     r10  from
  *	r8   the stack of `to`          r11  where errno is
  */
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#ifndef __has_feature
+#define __has_feature(x) 0
+#endif
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) &&         \
+	!__has_feature(address_sanitizer) && !__has_feature(thread_sanitizer)
 #include "asm/ctx.h"
 #include "asm/ctx_macros.h"
 #include "coro_layout.h"
@@ -29,6 +33,59 @@
 	mov	byte ptr [\to + CORO_STATE], CORO_ST_RUNNING_
 	.endm
 
+/* FP words out to where from's frame will be (the red zone keeps it until
+ * then: early, since they take long); in from that of `to`, or the defaults. */
+	.macro	FP_OUT
+	stmxcsr	[rsp - CTX_FRAME_RIP + CTX_FRAME_MXCSR]
+	fnstcw	[rsp - CTX_FRAME_RIP + CTX_FRAME_X87CW]
+	.endm
+	.macro	FP_IN to
+	test	byte ptr [\to + CTX_FLAGS], CTX_FLAG_FP
+	jz	8f
+	ldmxcsr	[rsp + CTX_FRAME_MXCSR]
+	fldcw	[rsp + CTX_FRAME_X87CW]
+	jmp	9f
+8:	ldmxcsr	[r8 + CTX_STACK_MXCSR]
+	fldcw	[r8 + CTX_STACK_X87CW]
+9:
+	.endm
+
+/* From here on: note it, switch. out: the register that goes to rax. */
+	.macro	SWITCH to, out, state, fp
+	.if \fp
+	FP_OUT
+	.endif
+	NOTE	\to, \state
+	CTX_PUSH_FRAME \fp
+	mov	[r10 + CTX_SP], rsp
+	cmp	[r8 + CTX_STACK_OCCUPANT], \to
+	jne	1f
+	mov	rsp, [\to + CTX_SP]
+	.if \fp
+	FP_IN	\to
+	.endif
+	mov	rax, \out
+	xor	edx, edx
+	.cfi_remember_state
+	CTX_POP_FRAME
+	jmp	r8
+	.cfi_restore_state
+	.cfi_def_cfa_offset 64
+	.cfi_remember_state
+1:	mov	rcx, \out
+	.ifnc \to, rsi
+	mov	rsi, \to
+	.endif
+	mov	rdi, r10
+	xor	edx, edx
+	jmp	[rip + ctx_conflict]
+	.cfi_restore_state
+	.cfi_def_cfa_offset 8
+	.irp	reg, rbp, rbx, r12, r13, r14, r15
+	.cfi_restore \reg
+	.endr
+	.endm
+
 /* struct coro_pair coro_resume_pair(struct coro *co rdi, void *in rsi) */
 	.balign 64
 	.globl	coro_resume_pair
@@ -45,27 +102,12 @@ coro_resume_pair:
 	jb	coro_resume_slow
 	mov	r10, [r9 + CORO_SCHED_CUR]
 	movzx	eax, byte ptr [rdi + CORO_FLAGS]
+	mov	[rdi + CORO_RESUMER], r10
 	or	al, [r10 + CORO_FLAGS]
 	test	al, CTX_FLAG_FP
-	jnz	coro_resume_slow
-	mov	[rdi + CORO_RESUMER], r10
-	NOTE	rdi, CORO_ST_NORMAL_
-	CTX_PUSH_FRAME
-	mov	[r10 + CTX_SP], rsp
-	cmp	[r8 + CTX_STACK_OCCUPANT], rdi
-	jne	1f
-	mov	rsp, [rdi + CTX_SP]
-	mov	rax, rsi
-	xor	edx, edx
-	.cfi_remember_state
-	CTX_POP_FRAME
-	jmp	r8
-	.cfi_restore_state
-1:	mov	rcx, rsi
-	mov	rsi, rdi
-	mov	rdi, r10
-	xor	edx, edx
-	jmp	[rip + ctx_conflict]
+	jnz	2f
+	SWITCH	rdi, rsi, CORO_ST_NORMAL_, 0
+2:	SWITCH	rdi, rsi, CORO_ST_NORMAL_, 1
 	.cfi_endproc
 	.size	coro_resume_pair, . - coro_resume_pair
 
@@ -82,27 +124,15 @@ coro_suspend_pair:
 	jz	coro_suspend_slow
 	mov	r10, [r9 + CORO_SCHED_CUR]
 	mov	rsi, [r10 + CORO_RESUMER]
-	test	byte ptr [r10 + CORO_FLAGS], CORO_F_NOT_FAST + CTX_FLAG_FP
-	jnz	coro_suspend_slow
-	test	byte ptr [rsi + CORO_FLAGS], CTX_FLAG_FP
+	movzx	eax, byte ptr [r10 + CORO_FLAGS]
+	test	al, CORO_F_NOT_FAST
 	jnz	coro_suspend_slow
 	mov	r8, [rsi + CTX_STACK]
-	NOTE	rsi, CORO_ST_SUSPENDED_
-	CTX_PUSH_FRAME
-	mov	[r10 + CTX_SP], rsp
-	cmp	[r8 + CTX_STACK_OCCUPANT], rsi
-	jne	1f
-	mov	rsp, [rsi + CTX_SP]
-	mov	rax, rdi
-	xor	edx, edx
-	.cfi_remember_state
-	CTX_POP_FRAME
-	jmp	r8
-	.cfi_restore_state
-1:	mov	rcx, rdi
-	mov	rdi, r10
-	xor	edx, edx
-	jmp	[rip + ctx_conflict]
+	or	al, [rsi + CORO_FLAGS]
+	test	al, CTX_FLAG_FP
+	jnz	2f
+	SWITCH	rsi, rdi, CORO_ST_SUSPENDED_, 0
+2:	SWITCH	rsi, rdi, CORO_ST_SUSPENDED_, 1
 	.cfi_endproc
 	.size	coro_suspend_pair, . - coro_suspend_pair
 #endif

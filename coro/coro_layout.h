@@ -17,10 +17,10 @@
 #define CORO_STACK_OWNER 32
 
 /* enum coro_state */
-#define CORO_ST_RUNNING_	2
-#define CORO_ST_NORMAL_		3
-#define CORO_ST_RESUMABLE_	6 /* from here on */
-#define CORO_ST_SUSPENDED_	7
+#define CORO_ST_RUNNING_   2
+#define CORO_ST_NORMAL_	   3
+#define CORO_ST_RESUMABLE_ 6 /* from here on */
+#define CORO_ST_SUSPENDED_ 7
 
 /* Flags of the running coroutine that coro_suspend() must look at. */
 #define CORO_F_NOT_FAST 0xb0 /* KILLED, MAIN, MEASURE */

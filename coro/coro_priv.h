@@ -20,12 +20,16 @@
 
 #include "asm/ctx.h"
 
-#if defined(__SANITIZE_ADDRESS__)
+/* gcc says it by macro, clang by feature. */
+#ifndef __has_feature
+#define __has_feature(x) 0
+#endif
+#if defined(__SANITIZE_ADDRESS__) || __has_feature(address_sanitizer)
 #define CORO_ASAN 1
 #else
 #define CORO_ASAN 0
 #endif
-#if defined(__SANITIZE_THREAD__)
+#if defined(__SANITIZE_THREAD__) || __has_feature(thread_sanitizer)
 #define CORO_TSAN 1
 #else
 #define CORO_TSAN 0
@@ -195,9 +199,7 @@ struct coro_wheel {
 
 struct coro_name {
 	char name[32];
-	uint32_t live;
 	uint32_t hwm_bytes;
-	uint64_t spawned;
 };
 
 #define CORO_CHUNK_COROS 256
@@ -234,7 +236,6 @@ struct coro_sched {
 	int event_fd; /* -1: none yet */
 	atomic_bool asleep;
 	void *altstack;
-	uint32_t blocks; /* control blocks in use: live or handles held */
 	struct coro_chunk *chunks;
 	struct coro *chunk_cur;
 	struct coro *chunk_end;
@@ -290,7 +291,8 @@ int coro_stack_private_get(struct coro_sched *s, size_t size, bool guard,
 			   struct coro_stack **out);
 void coro_stack_private_put(struct coro_sched *s, struct coro_stack *st);
 bool coro_stack_checked(void); /* does Valgrind watch? */
-void coro_stack_tell(struct coro_stack *st); /* its bytes come and go */
+/* Its bytes up to end come and go. */
+void coro_stack_tell(struct coro_stack *st, const char *end);
 void coro_stack_measure(struct coro_sched *s, struct coro *co);
 
 size_t coro_stack_private_size(const struct coro_stack *st);
@@ -360,6 +362,12 @@ struct coro_pair coro_switch_slow(struct coro_sched *s, struct coro *from,
 struct coro_pair ctx_switch_pair(struct ctx *from, struct ctx *to, long err,
 				 long value);
 int ctx_switch_int(struct ctx *from, struct ctx *to, long err, long value);
+
+static inline void coro_block_put(struct coro_sched *s, struct coro *co)
+{
+	co->next_free = s->free_coros;
+	s->free_coros = co;
+}
 
 static inline void coro_switch_note(struct coro_sched *s, struct coro *from,
 				    struct coro *to)

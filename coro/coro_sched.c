@@ -106,14 +106,11 @@ static inline void ring_push(struct coro_sched *s, struct coro *co)
 	s->ring[s->tail++ & s->mask] = co;
 }
 
-/* Room for one more coroutine than there are. */
-static bool ring_reserve(struct coro_sched *s)
+cold static bool ring_grow(struct coro_sched *s)
 {
 	uint32_t cap = s->mask + 1;
 	struct coro **ring;
 
-	if (likely(s->live < s->mask))
-		return true;
 	ring = realloc(NULL, (size_t)cap * 2 * sizeof(*ring));
 	if (ring == NULL)
 		return false;
@@ -312,8 +309,8 @@ int coro_block(struct coro_sched *s, struct coro *co, uint8_t state,
 	co->where = where;
 	if (deadline != CORO_FOREVER) {
 		if (unlikely(deadline <= s->now)) {
-			long code = co->ctx.flags2 & CORO_F2_SLEEP ?
-					    0 : -ETIMEDOUT;
+			long code =
+				co->ctx.flags2 & CORO_F2_SLEEP ? 0 : -ETIMEDOUT;
 
 			coro_stop_waiting(s, co);
 			co->ctx.state = CORO_ST_RUNNING;
@@ -568,13 +565,6 @@ static struct coro *block_get(struct coro_sched *s)
 	return block_refill(s);
 }
 
-static void block_put(struct coro_sched *s, struct coro *co)
-{
-	co->next_free = s->free_coros;
-	s->free_coros = co;
-	s->blocks--;
-}
-
 static void save_drop(struct coro_sched *s, struct coro *co)
 {
 	if (co->ctx.save_cap != 0)
@@ -595,9 +585,15 @@ long coro_resize(struct ctx *ctx, uint32_t len, struct ctx *from,
 	void *save;
 
 	if (unlikely(co == NULL)) {
-		coro_stack_tell(coro_stack_of((struct coro *)to));
+		coro_stack_tell(coro_stack_of((struct coro *)to),
+				to->stack->top);
 		return 0;
 	}
+	/* Buffers of up to 1 KiB fit exactly, so this sees every new depth;
+	 * beyond, within the quarter a class may be too large. */
+	if (co->ctx.hwm_lines < len / 64)
+		co->ctx.hwm_lines =
+			len / 64 < UINT16_MAX ? len / 64 : UINT16_MAX;
 	save = coro_buf_get(s, len, &cap);
 	if (likely(save != NULL)) {
 		save_drop(s, co);
@@ -615,19 +611,20 @@ long coro_resize(struct ctx *ctx, uint32_t len, struct ctx *from,
 cold void coro_switch_called_off(struct coro_sched *s, struct coro *from,
 				 struct coro *to)
 {
+	uint8_t was = from->ctx.state;
+
 	coro_switch_note(s, to, from);
-	if (from->ctx.state == CORO_ST_NORMAL) { /* in coro_resume() */
-		to->ctx.state = to->ctx.flags2 & CORO_F2_STARTED ?
-					CORO_ST_SUSPENDED : CORO_ST_NEW;
+	if (was == CORO_ST_NORMAL) { /* in coro_resume() */
+		to->ctx.state = to->ctx.flags2 & CORO_F2_STARTED
+					? CORO_ST_SUSPENDED
+					: CORO_ST_NEW;
 	} else {
-		if (from->ctx.state == CORO_ST_QUEUED)
+		if (was == CORO_ST_QUEUED)
 			coro_ring_remove(s, from);
 		coro_stop_waiting(s, from);
 		to->ctx.state = CORO_ST_QUEUED;
 		ring_push(s, to);
 	}
-	from->ctx.state = CORO_ST_RUNNING;
-	s->cur = from;
 }
 
 /* ---- birth and death ---- */
@@ -644,31 +641,48 @@ struct coro_ext *coro_ext_get(struct coro_sched *s, struct coro *co)
 	return co->ext;
 }
 
-/* The end of everything a coroutine had but its control block. */
-void coro_bury(struct coro_sched *s, struct coro *co)
+cold static void ext_drop(struct coro_sched *s, struct coro *co)
+{
+	coro_buf_put(s, co->ext, coro_buf_round(sizeof(*co->ext)));
+	co->ext = NULL;
+}
+
+static void name_hwm(struct coro_sched *s, const struct coro *co)
 {
 	struct coro_name *n = &s->names[co->ctx.name];
-	struct coro_stack *st = coro_stack_of(co);
 	uint32_t hwm = co->ctx.hwm_lines * 64u;
+
+	if (n->hwm_bytes < hwm)
+		n->hwm_bytes = hwm;
+}
+
+/* The end of everything a coroutine had but its control block. */
+static inline void bury(struct coro_sched *s, struct coro *co)
+{
+	struct coro_stack *st = coro_stack_of(co);
 
 	co->ctx.state = CORO_ST_DEAD;
 	co->ctx.flags &= CORO_F_HANDLE | CORO_F_FP | CORO_F_MEASURE;
-	save_drop(s, co);
-	if (co->ext != NULL)
-		coro_buf_put(s, co->ext, coro_buf_round(sizeof(*co->ext)));
-	co->ext = NULL;
+	if (unlikely(co->ctx.save_cap != 0))
+		save_drop(s, co);
+	if (unlikely(co->ext != NULL))
+		ext_drop(s, co);
 	if (st->ctx.occupant == &co->ctx)
 		st->ctx.occupant = NULL;
-	if (st->shared)
+	if (likely(st->shared))
 		s->next_stack = st->index; /* warm: the next one's */
 	else
 		coro_stack_private_put(s, st);
-	n->live--;
-	if (n->hwm_bytes < hwm)
-		n->hwm_bytes = hwm;
+	if (unlikely(co->ctx.hwm_lines != 0))
+		name_hwm(s, co);
 	s->live--;
 	if (!(co->ctx.flags & CORO_F_HANDLE))
-		block_put(s, co);
+		coro_block_put(s, co);
+}
+
+void coro_bury(struct coro_sched *s, struct coro *co)
+{
+	bury(s, co);
 }
 
 /* End the running coroutine. It goes on running on its stack until the switch,
@@ -687,14 +701,18 @@ void coro_exit_now(struct coro_sched *s, struct coro *co, void *result)
 	}
 	if (unlikely(co->ctx.flags & CORO_F_MEASURE))
 		coro_stack_measure(s, co);
-	coro_bury(s, co);
+	bury(s, co);
 	co->value = (long)result;
-	if (to->ctx.state == CORO_ST_NORMAL) { /* it resumed us by hand */
+	if (likely(to->ctx.state == CORO_ST_NORMAL)) { /* resumed by hand */
 		coro_switch(s, co, to, (long)result, 0);
 	} else {
 		to = ring_next(s);
 		coro_switch(s, co, to, to->value, -EAGAIN);
 	}
+	/* Called off: no memory to put aside whoever is on to's stack. The
+	 * thread has a stack of its own, and goes on with the round. */
+	co->ctx.state = CORO_ST_DEAD;
+	coro_switch(s, co, &s->main, 0, -EAGAIN);
 	__builtin_unreachable();
 }
 
@@ -716,7 +734,7 @@ static struct ctx_start begin(void *arg)
 	__sanitizer_finish_switch_fiber(NULL, NULL, NULL);
 #endif
 	co->ctx.flags2 |= CORO_F2_STARTED;
-	return (struct ctx_start){ co->fn, arg };
+	return (struct ctx_start){co->fn, arg};
 }
 
 static void end(void *result)
@@ -725,8 +743,8 @@ static void end(void *result)
 }
 
 /* Put co before its beginning. */
-void coro_rewind(struct coro_sched *s, struct coro *co, coro_fn fn,
-		 void *arg)
+static inline void rewind_co(struct coro_sched *s, struct coro *co, coro_fn fn,
+			     void *arg)
 {
 	co->ctx.sp = co->ctx.stack->top - CTX_FRAME_SIZE;
 	co->ctx.save = s->first_frame;
@@ -739,11 +757,17 @@ void coro_rewind(struct coro_sched *s, struct coro *co, coro_fn fn,
 	co->value = (long)arg;
 	co->timer.pprev = NULL;
 	co->fn = fn;
-	co->where = NULL;
 	co->ext = NULL;
-	s->names[co->ctx.name].live++;
-	s->names[co->ctx.name].spawned++;
 	s->live++;
+#if CORO_TSAN
+	coro_fiber_end(co); /* of the one before: it couldn't end its own */
+	co->fiber = __tsan_create_fiber(0);
+#endif
+}
+
+void coro_rewind(struct coro_sched *s, struct coro *co, coro_fn fn, void *arg)
+{
+	rewind_co(s, co, fn, arg);
 }
 
 static int attr_check(const struct coro_sched *s, const struct coro_attr *a)
@@ -751,8 +775,7 @@ static int attr_check(const struct coro_sched *s, const struct coro_attr *a)
 	if (a->stack != CORO_STACK_SHARED && a->stack != CORO_STACK_PRIVATE)
 		return -EINVAL;
 	if (a->stack == CORO_STACK_SHARED &&
-	    (a->stack_size != 0 || a->no_guard ||
-	     a->shared_stack > s->nstacks))
+	    (a->stack_size != 0 || a->no_guard || a->shared_stack > s->nstacks))
 		return -EINVAL;
 	if (a->stack == CORO_STACK_PRIVATE && a->shared_stack != 0)
 		return -EINVAL;
@@ -771,22 +794,24 @@ static struct coro_stack *shared_next(struct coro_sched *s)
 	return st;
 }
 
-static int attr_apply(struct coro_sched *s, const struct coro_attr *a,
-		      struct coro *co, struct coro_stack **st)
+static __attribute__((noinline)) int
+attr_apply(struct coro_sched *s, const struct coro_attr *a, struct coro *co)
 {
+	struct coro_stack *st = NULL;
 	size_t size = a->stack_size ? a->stack_size : PRIVATE_SIZE_DEFAULT;
 	int err = attr_check(s, a);
 
 	if (err < 0)
 		return err;
 	if (a->stack == CORO_STACK_PRIVATE)
-		err = coro_stack_private_get(s, size, !a->no_guard, st);
+		err = coro_stack_private_get(s, size, !a->no_guard, &st);
 	else if (a->shared_stack != 0)
-		*st = &s->stacks[a->shared_stack - 1];
+		st = &s->stacks[a->shared_stack - 1];
 	else
-		*st = shared_next(s);
+		st = shared_next(s);
 	if (err < 0)
 		return err;
+	co->ctx.stack = &st->ctx;
 	if (a->name != NULL)
 		co->ctx.name = name_find(s, a->name);
 	if (a->save_fp)
@@ -798,10 +823,9 @@ static int attr_apply(struct coro_sched *s, const struct coro_attr *a,
 	return 0;
 }
 
-int coro_new(struct coro_sched *s, const struct coro_attr *attr,
-	     coro_fn fn, void *arg, struct coro **out)
+int coro_new(struct coro_sched *s, const struct coro_attr *attr, coro_fn fn,
+	     void *arg, struct coro **out)
 {
-	struct coro_stack *st = NULL;
 	struct coro *co;
 	int err;
 
@@ -809,26 +833,25 @@ int coro_new(struct coro_sched *s, const struct coro_attr *attr,
 		return -EPERM;
 	if (unlikely(fn == NULL))
 		return -EINVAL;
-	if (unlikely(!ring_reserve(s)))
+	/* Room for one more coroutine than there are. */
+	if (unlikely(s->live >= s->mask) && !ring_grow(s))
 		return -ENOMEM;
 	co = block_get(s);
 	if (unlikely(co == NULL))
 		return -ENOMEM;
-	s->blocks++;
 	co->ctx.name = 0;
 	co->ctx.flags = s->measure ? CORO_F_MEASURE : 0;
 	if (attr == NULL) {
-		st = shared_next(s);
+		co->ctx.stack = &shared_next(s)->ctx;
 	} else {
-		err = attr_apply(s, attr, co, &st);
+		err = attr_apply(s, attr, co);
 		if (unlikely(err < 0)) {
 			co->ctx.state = CORO_ST_DEAD;
-			block_put(s, co);
+			coro_block_put(s, co);
 			return err;
 		}
 	}
-	co->ctx.stack = &st->ctx;
-	coro_rewind(s, co, fn, arg);
+	rewind_co(s, co, fn, arg);
 	*out = co;
 	return 0;
 }
@@ -854,7 +877,7 @@ void coro_handle_drop(struct coro_sched *s, struct coro *co)
 {
 	co->ctx.flags &= ~CORO_F_HANDLE;
 	if (co->ctx.state == CORO_ST_DEAD)
-		block_put(s, co);
+		coro_block_put(s, co);
 }
 
 void coro_detach(struct coro *co)
@@ -863,6 +886,8 @@ void coro_detach(struct coro *co)
 
 	if (unlikely(s != coro_tls_sched))
 		coro_die_foreign(co);
+	if (unlikely(co->ext != NULL && co->ext->joiner != NULL))
+		coro_die("coro_detach while another one joins it", co);
 	if (co->ctx.flags & CORO_F_HANDLE)
 		coro_handle_drop(s, co);
 }
@@ -1007,10 +1032,9 @@ int coro_sched_open(const struct coro_sched_attr *attr, struct coro_sched **out)
 	name_add(s, "coro");
 	if (s->names == NULL)
 		goto free_ring;
-	err = coro_stacks_init(s, a->stack_size ? a->stack_size :
-						  STACK_SIZE_DEFAULT,
-			       a->stack_count ? a->stack_count :
-						STACK_COUNT_DEFAULT);
+	err = coro_stacks_init(
+		s, a->stack_size ? a->stack_size : STACK_SIZE_DEFAULT,
+		a->stack_count ? a->stack_count : STACK_COUNT_DEFAULT);
 	if (err < 0)
 		goto free_arena;
 	s->now = coro_sched_clock(s);
@@ -1045,6 +1069,9 @@ void coro_sched_close(struct coro_sched *s)
 			 "thread",
 			 NULL);
 	coro_destroy_all(s);
+	for (struct coro_chunk *c = s->chunks; c != NULL; c = c->next)
+		for (unsigned i = 0; i < CORO_CHUNK_COROS; i++)
+			coro_fiber_end(&c->coros[i]);
 	coro_dump_forget(s);
 	if (s->overflow_report)
 		coro_overflow_unwatch(s);

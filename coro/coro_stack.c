@@ -26,9 +26,9 @@
 #define GUARD_MAX  16000
 #define LINE_PRIME 7 /* lines between the colours of two neighbours */
 /* A frame larger than the guard could step over it; address space is free. */
-#define GUARD	   CORO_GUARD_BYTES
-#define SLOT_OVER  (GUARD + PAGE) /* guard below, colour above */
-#define MAP_BYTES  ((size_t)16 << 20) /* of private stacks at a time */
+#define GUARD	  CORO_GUARD_BYTES
+#define SLOT_OVER (GUARD + PAGE)     /* guard below, colour above */
+#define MAP_BYTES ((size_t)16 << 20) /* of private stacks at a time */
 
 static bool guard_install(struct coro_sched *s, char *page)
 {
@@ -194,10 +194,10 @@ bool coro_stack_checked(void)
 
 /* Memcheck follows rsp within a stack, but a switch from another stack brings
  * bytes below where rsp was last. */
-void coro_stack_tell(struct coro_stack *st)
+void coro_stack_tell(struct coro_stack *st, const char *end)
 {
 #if CORO_VALGRIND
-	VALGRIND_MAKE_MEM_DEFINED(st->lo, st->size);
+	VALGRIND_MAKE_MEM_DEFINED(st->lo, end - st->lo);
 #endif
 }
 

@@ -283,7 +283,7 @@ void coro_cond_broadcast(struct coro_cond *c)
 
 void coro_sem_init(struct coro_sem *sem, unsigned count)
 {
-	*sem = (struct coro_sem){ .count = count };
+	*sem = (struct coro_sem){.count = count};
 }
 
 int coro_sem_trywait(struct coro_sem *sem)
@@ -352,7 +352,7 @@ int coro_barrier_init(struct coro_barrier *b, unsigned parties)
 {
 	if (parties == 0)
 		return -EINVAL;
-	*b = (struct coro_barrier){ .parties = parties };
+	*b = (struct coro_barrier){.parties = parties};
 	return 0;
 }
 

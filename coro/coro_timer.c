@@ -39,8 +39,8 @@ static void list_push(struct coro_timer **head, struct coro_timer *t)
 static void wheel_insert(struct coro_wheel *w, struct coro_timer *t,
 			 int64_t tick)
 {
-	unsigned level = (63 - __builtin_clzll(tick ^ w->tick)) /
-			 CORO_WHEEL_BITS;
+	unsigned level =
+		(63 - __builtin_clzll(tick ^ w->tick)) / CORO_WHEEL_BITS;
 	unsigned slot = tick >> (level * CORO_WHEEL_BITS) & SLOT_MASK;
 
 	w->map[level] |= UINT64_C(1) << slot;
@@ -64,7 +64,7 @@ static void timer_unlink(struct coro_wheel *w, struct coro_timer *t)
 
 void coro_timer_init(struct coro_timer *t, void (*fn)(struct coro_timer *t))
 {
-	*t = (struct coro_timer){ .fn = fn };
+	*t = (struct coro_timer){.fn = fn};
 }
 
 void coro_timer_arm(struct coro_sched *s, struct coro_timer *t,
@@ -74,15 +74,22 @@ void coro_timer_arm(struct coro_sched *s, struct coro_timer *t,
 	int64_t tick = tick_up(expires_ns);
 
 	coro_check_shared(s, t, "coro_timer_arm: the timer");
-	if (t->pprev != NULL)
+	if (t->pprev != NULL) {
+		/* Later than it was: leave it where it is, to be moved when the
+		 * wheel comes by. So pushing a timeout back, as connections do
+		 * all the time, touches nothing but the timer. */
+		if (expires_ns >= t->expires_ns) {
+			t->expires_ns = expires_ns;
+			return;
+		}
 		timer_unlink(w, t);
-	else
+	} else {
 		w->armed++;
+	}
 	t->expires_ns = expires_ns;
 	/* Due already: at the next advance, not in the one that may be running,
 	 * so a timer that arms itself for the past can't hold the loop. */
-	if (unlikely(tick <= s->now >> CORO_WHEEL_TICK_BITS ||
-		     tick <= w->tick))
+	if (unlikely(tick <= s->now >> CORO_WHEEL_TICK_BITS || tick <= w->tick))
 		list_push(&w->due, t);
 	else
 		wheel_insert(w, t, tick);
@@ -102,23 +109,38 @@ bool coro_timer_armed(const struct coro_timer *t)
 	return t->pprev != NULL;
 }
 
-/* Move a list to a new head, so that what its callbacks arm isn't in it. */
+/*
+ * Move a list to a new head, so that what its callbacks arm isn't in it, and
+ * turn it round: lists are pushed at their head, and those of one tick should
+ * fire in the order they were armed.
+ */
 static void list_take(struct coro_timer **from, struct coro_timer **to)
 {
-	*to = *from;
+	struct coro_timer *t = *from, *next;
+
 	*from = NULL;
-	if (*to != NULL)
-		(*to)->pprev = to;
+	*to = NULL;
+	for (; t != NULL; t = next) {
+		next = t->next;
+		list_push(to, t);
+	}
 }
 
-static void fire_all(struct coro_sched *s, struct coro_timer **list)
+/* Fire what is due by that tick, put back what has been pushed back. */
+static void fire_all(struct coro_sched *s, struct coro_timer **list, int64_t by)
 {
 	struct coro_timer *t;
 
 	while ((t = *list) != NULL) {
+		int64_t tick = tick_up(t->expires_ns);
+
 		*list = t->next;
 		if (t->next != NULL)
 			t->next->pprev = list;
+		if (unlikely(tick > by)) {
+			wheel_insert(&s->wheel, t, tick);
+			continue;
+		}
 		t->pprev = NULL;
 		s->wheel.armed--;
 		t->fn(t);
@@ -140,7 +162,7 @@ static bool wheel_next(const struct coro_wheel *w, unsigned *level,
 	*slot = __builtin_ctzll(w->map[*level]);
 	shift = *level * CORO_WHEEL_BITS;
 	*tick = (w->tick >> (shift + CORO_WHEEL_BITS)
-			 << (shift + CORO_WHEEL_BITS)) |
+				    << (shift + CORO_WHEEL_BITS)) |
 		(int64_t)*slot << shift;
 	return true;
 }
@@ -149,13 +171,13 @@ static bool wheel_next(const struct coro_wheel *w, unsigned *level,
 static void wheel_turn(struct coro_sched *s, unsigned level, unsigned slot)
 {
 	struct coro_wheel *w = &s->wheel;
-	struct coro_timer *t, *list, *now = NULL;
+	struct coro_timer *t, *list, *due, *now = NULL;
 	int64_t tick;
 
 	w->map[level] &= ~(UINT64_C(1) << slot);
 	list_take(&w->slot[level][slot], &list);
 	if (level == 0) {
-		fire_all(s, &list);
+		fire_all(s, &list, w->tick);
 		return;
 	}
 	while ((t = list) != NULL) {
@@ -166,7 +188,8 @@ static void wheel_turn(struct coro_sched *s, unsigned level, unsigned slot)
 		else
 			wheel_insert(w, t, tick);
 	}
-	fire_all(s, &now);
+	list_take(&now, &due);
+	fire_all(s, &due, w->tick);
 }
 
 void coro_sched_advance(struct coro_sched *s, int64_t now_ns)
@@ -181,7 +204,7 @@ void coro_sched_advance(struct coro_sched *s, int64_t now_ns)
 	now_tick = s->now >> CORO_WHEEL_TICK_BITS;
 	if (unlikely(w->due != NULL)) {
 		list_take(&w->due, &due);
-		fire_all(s, &due);
+		fire_all(s, &due, now_tick);
 	}
 	if (now_tick <= w->tick)
 		return;

@@ -31,6 +31,7 @@ static struct {
 	struct glue_link links[GLUE_MAX_LINKS];
 	char devices[GLUE_MAX_LINKS][32]; /* EAL's name of each link's device */
 	unsigned n_links;
+	unsigned mtu;
 	int64_t tsc_start;
 	double ns_per_tick;
 } eal;
@@ -148,9 +149,9 @@ static void capture_start(struct captured *log)
 /* A line that tells why, and is none of EAL's usage text. */
 static bool is_telling(const char *line)
 {
-	static const char *const words[] = {
-		"rror", "ailed", "nvalid", "annot", "nable", "ermission",
-		"unrecognized"};
+	static const char *const words[] = {"rror",	   "ailed", "nvalid",
+					    "annot",	   "nable", "ermission",
+					    "unrecognized"};
 
 	if (*line == ' ' || *line == '\t')
 		return false;
@@ -220,8 +221,7 @@ static int check_socket_path(const struct glue_link *link, char *err,
 				 "or name another path",
 				 kind, link->name, dir);
 	if (!link->server) {
-		if (link->kind == GLUE_LINK_VHOST &&
-		    stat(link->name, &st) < 0)
+		if (link->kind == GLUE_LINK_VHOST && stat(link->name, &st) < 0)
 			return glue_fail(err, err_len, -ENOENT,
 					 "link %s:%s: there is no such socket; "
 					 "start the other side first (for "
@@ -282,8 +282,8 @@ static int check_tap(const struct glue_link *link, char *err, size_t err_len)
 			code = EBUSY; /* it is there, of another kind */
 		close(fd);
 		return glue_fail(
-			err, err_len, -code, "link tap:%s: %s; %s",
-			link->name, strerror(code),
+			err, err_len, -code, "link tap:%s: %s; %s", link->name,
+			strerror(code),
 			code == EPERM
 				? "run as root or with CAP_NET_ADMIN (setcap "
 				  "cap_net_admin+ep), or use memif:"
@@ -350,6 +350,15 @@ static unsigned log2_of(unsigned n)
 	return (unsigned)__builtin_ctz(n);
 }
 
+/*
+ * memif packets are kept to one buffer of the ring each: DPDK 22.11 loses its
+ * place when one goes over several and the ring is nearly full.
+ */
+static unsigned memif_buffer(void)
+{
+	return eal.mtu <= 2048 - 14 ? 2048 : (eal.mtu + 14 + 63) / 64 * 64;
+}
+
 /* The virtual device of a link: its name and its devargs. */
 static void describe_vdev(const struct glue_link *link, unsigned index,
 			  char *name, size_t name_len, char *args,
@@ -360,15 +369,16 @@ static void describe_vdev(const struct glue_link *link, unsigned index,
 
 	if (memcmp(link->mac, "\0\0\0\0\0\0", 6) != 0)
 		snprintf(mac, sizeof(mac), ",mac=%02x:%02x:%02x:%02x:%02x:%02x",
-			 link->mac[0], link->mac[1], link->mac[2],
-			 link->mac[3], link->mac[4], link->mac[5]);
+			 link->mac[0], link->mac[1], link->mac[2], link->mac[3],
+			 link->mac[4], link->mac[5]);
 	switch (link->kind) {
 	case GLUE_LINK_MEMIF:
 		snprintf(name, name_len, "net_memif%u", index);
 		snprintf(args, args_len,
-			 "role=%s,id=0,socket=%s,socket-abstract=no,rsize=%u%s",
+			 "role=%s,id=0,socket=%s,socket-abstract=no,rsize=%u,"
+			 "bsize=%u%s",
 			 link->server ? "server" : "client", link->name,
-			 log2_of(queue), mac);
+			 log2_of(queue), memif_buffer(), mac);
 		break;
 	case GLUE_LINK_TAP:
 		snprintf(name, name_len, "net_tap%u", index);
@@ -443,11 +453,10 @@ static int start_eal(const struct glue_eal_conf *conf, char *err,
 	rc = rte_eal_init(args.n, args.argv);
 	capture_end(&log, reason, sizeof(reason));
 	if (rc < 0)
-		return glue_fail(err, err_len,
-				 rte_errno == ENOMEM ? -ENOMEM : -EIO,
-				 "DPDK's EAL did not start: %s%s", reason,
-				 conf->n_extra ? " (check the words after --)"
-					       : "");
+		return glue_fail(
+			err, err_len, rte_errno == ENOMEM ? -ENOMEM : -EIO,
+			"DPDK's EAL did not start: %s%s", reason,
+			conf->n_extra ? " (check the words after --)" : "");
 	return 0;
 }
 
@@ -485,6 +494,7 @@ int glue_eal_start(const struct glue_eal_conf *conf, char *err, size_t err_len)
 	}
 	memcpy(eal.links, conf->links, conf->n_links * sizeof(*conf->links));
 	eal.n_links = conf->n_links;
+	eal.mtu = conf->mtu;
 	eal.huge = !conf->huge_off && free_huge_mib() >= conf->mem_mib;
 	rc = start_eal(conf, err, err_len);
 	if (rc < 0)

@@ -67,9 +67,10 @@ const char *glue_link_kind_name(enum glue_link_kind kind);
 struct glue_eal_conf {
 	const struct glue_link *links; /* borrowed during the call */
 	unsigned n_links;
-	int lcore;     /* CPU to pin the caller to; -1: not pinned */
-	bool huge_off; /* never use hugepages */
-	unsigned mem_mib;  /* memory for mbufs and rings, without hugepages */
+	int lcore;	    /* CPU to pin the caller to; -1: not pinned */
+	bool huge_off;	    /* never use hugepages */
+	unsigned mtu;	    /* of every link, bytes of IP packet */
+	unsigned mem_mib;   /* memory for mbufs and rings, without hugepages */
 	char *const *extra; /* EAL arguments after "--", borrowed */
 	unsigned n_extra;
 };
@@ -81,8 +82,7 @@ struct glue_eal_conf {
  * link), -EIO (EAL did not start), -ENOENT, -EACCES, -EPERM, -EADDRINUSE,
  * -EBUSY or -ENODEV (a link), -EALREADY (a second call), -ENOMEM.
  */
-int glue_eal_start(const struct glue_eal_conf *conf, char *err,
-		   size_t err_len);
+int glue_eal_start(const struct glue_eal_conf *conf, char *err, size_t err_len);
 
 /* Frees what EAL holds. Ports must be closed before. */
 void glue_eal_stop(void);
@@ -91,12 +91,12 @@ void glue_eal_stop(void);
 bool glue_eal_huge(void);
 
 enum glue_frame_flags {
-	GLUE_FRAME_IP4 = 1,	  /* l3_off is an IPv4 header */
-	GLUE_FRAME_IP6 = 2,	  /* l3_off is an IPv6 header */
-	GLUE_FRAME_TCP = 4,	  /* l4_off is a whole TCP header */
-	GLUE_FRAME_UDP = 8,	  /* l4_off is a whole UDP header */
-	GLUE_FRAME_MCAST = 16,	  /* destination MAC is a group address */
-	GLUE_FRAME_CSUM_OK = 32,  /* every checksum there was has been checked */
+	GLUE_FRAME_IP4 = 1,	 /* l3_off is an IPv4 header */
+	GLUE_FRAME_IP6 = 2,	 /* l3_off is an IPv6 header */
+	GLUE_FRAME_TCP = 4,	 /* l4_off is a whole TCP header */
+	GLUE_FRAME_UDP = 8,	 /* l4_off is a whole UDP header */
+	GLUE_FRAME_MCAST = 16,	 /* destination MAC is a group address */
+	GLUE_FRAME_CSUM_OK = 32, /* every checksum there was has been checked */
 };
 
 /*
@@ -193,7 +193,7 @@ struct glue_port_stats {
 	uint64_t rx_frames, rx_bytes;
 	uint64_t rx_bad_frame; /* too short, or lengths that contradict */
 	uint64_t rx_bad_csum;
-	uint64_t rx_missed;   /* refused by the port itself */
+	uint64_t rx_missed; /* refused by the port itself */
 	uint64_t tx_frames, tx_bytes;
 	uint64_t tx_no_frame; /* pool empty */
 	uint64_t tx_dropped;  /* queue full: the port takes no more */

@@ -152,8 +152,8 @@ static int parse_key(const char *text, const char *key, const char *value,
 				 kind->has_role ? "role=server|client, " : "");
 	}
 	return glue_fail(err, err_len, -EINVAL,
-			 "link '%s': %s is '%s'; expected %s", text, key,
-			 value, expected);
+			 "link '%s': %s is '%s'; expected %s", text, key, value,
+			 expected);
 }
 
 static int parse_keys(const char *text, char *keys, struct glue_link *link,
@@ -198,10 +198,9 @@ static bool is_pci_address(const char *name)
 	unsigned domain, bus, device, function;
 	int used = 0;
 
-	if (sscanf(name, "%4x:%2x:%2x.%1x%n", &domain, &bus, &device,
-		   &function, &used) != 4 &&
-	    sscanf(name, "%2x:%2x.%1x%n", &bus, &device, &function, &used) !=
-		    3)
+	if (sscanf(name, "%4x:%2x:%2x.%1x%n", &domain, &bus, &device, &function,
+		   &used) != 4 &&
+	    sscanf(name, "%2x:%2x.%1x%n", &bus, &device, &function, &used) != 3)
 		return false;
 	return used > 0 && name[used] == '\0' && device < 32 && function < 8;
 }

@@ -94,6 +94,24 @@ static bool want_hw_csum(const struct glue_link *link,
 	       strcmp(info->driver_name, "net_virtio") != 0;
 }
 
+/*
+ * The largest IP packet a port takes. Some name only the frame's limit; memif
+ * names one of 1518 bytes, and moves whatever its buffers hold.
+ */
+static unsigned max_mtu(const struct glue_link *link,
+			const struct rte_eth_dev_info *info)
+{
+	const unsigned overhead = RTE_ETHER_HDR_LEN + RTE_ETHER_CRC_LEN;
+	unsigned mtu = info->max_mtu;
+
+	if (link->kind == GLUE_LINK_MEMIF)
+		return GLUE_MTU_MAX;
+	if (info->max_rx_pktlen > overhead &&
+	    info->max_rx_pktlen - overhead < mtu)
+		mtu = info->max_rx_pktlen - overhead;
+	return mtu;
+}
+
 static int configure(struct glue_port *port, const struct glue_link *link,
 		     unsigned mtu, char *err, size_t err_len)
 {
@@ -111,8 +129,8 @@ static int configure(struct glue_port *port, const struct glue_link *link,
 		conf.txmode.offloads = RTE_ETH_TX_OFFLOAD_IPV4_CKSUM |
 				       RTE_ETH_TX_OFFLOAD_TCP_CKSUM |
 				       RTE_ETH_TX_OFFLOAD_UDP_CKSUM;
-		conf.rxmode.offloads = info.rx_offload_capa &
-				       RTE_ETH_RX_OFFLOAD_CHECKSUM;
+		conf.rxmode.offloads =
+			info.rx_offload_capa & RTE_ETH_RX_OFFLOAD_CHECKSUM;
 	}
 	if (mtu + RTE_ETHER_HDR_LEN > DATA_ROOM)
 		conf.rxmode.offloads |=
@@ -126,14 +144,17 @@ static int configure(struct glue_port *port, const struct glue_link *link,
 	if (rc < 0)
 		return glue_fail(err, err_len, rc, "port configuration: %s",
 				 rte_strerror(-rc));
+	if (mtu > max_mtu(link, &info))
+		return glue_fail(err, err_len, -EINVAL,
+				 "the port takes an MTU of at most %u, not %u; "
+				 "memif and most NICs take up to 9000",
+				 max_mtu(link, &info), mtu);
 	if (mtu != RTE_ETHER_MTU) {
 		rc = rte_eth_dev_set_mtu(port->id, (uint16_t)mtu);
 		if (rc < 0 && rc != -ENOTSUP)
 			return glue_fail(err, err_len, -EINVAL,
-					 "the port refuses an MTU of %u (%s); "
-					 "it takes %u to %u",
-					 mtu, rte_strerror(-rc), info.min_mtu,
-					 info.max_mtu);
+					 "the port refuses an MTU of %u: %s",
+					 mtu, rte_strerror(-rc));
 	}
 	rte_eth_dev_adjust_nb_rx_tx_desc(port->id, &n_rx, &n_tx);
 	rc = rte_eth_rx_queue_setup(port->id, 0, n_rx, SOCKET_ID_ANY, NULL,
@@ -336,8 +357,7 @@ static inline enum verdict check_ip6(struct rte_mbuf *m, struct glue_frame *f)
 	unsigned room = f->seg_len - f->l3_off;
 	unsigned payload;
 
-	if (room < sizeof(*ip) ||
-	    (rte_be_to_cpu_32(ip->vtc_flow) >> 28) != 6)
+	if (room < sizeof(*ip) || (rte_be_to_cpu_32(ip->vtc_flow) >> 28) != 6)
 		return BAD_FRAME;
 	payload = rte_be_to_cpu_16(ip->payload_len);
 	if (payload + sizeof(*ip) > m->pkt_len - f->l3_off)
@@ -347,8 +367,8 @@ static inline enum verdict check_ip6(struct rte_mbuf *m, struct glue_frame *f)
 	return check_l4(m, f, ip->proto, (const uint8_t *)ip + 8, 16, payload);
 }
 
-/* The segments behind the first: their data and how they hang together. */
-static void describe_chain(struct rte_mbuf *m)
+/* Cold: the data of every segment, and how they hang together. */
+__attribute__((noinline)) static void describe_chain(struct rte_mbuf *m)
 {
 	for (; m; m = m->next) {
 		struct glue_frame *f = frame_of(m);
@@ -371,8 +391,7 @@ static inline void describe(struct rte_mbuf *m, struct glue_frame *f)
 		describe_chain(m);
 }
 
-static inline enum verdict check_frame(struct rte_mbuf *m,
-				       struct glue_frame *f)
+static inline enum verdict check_frame(struct rte_mbuf *m, struct glue_frame *f)
 {
 	const struct rte_ether_hdr *eth;
 
@@ -514,17 +533,16 @@ static inline void fill_csum_sw(struct rte_mbuf *m, struct glue_frame *f)
 		struct rte_ipv4_hdr *ip = (void *)l3;
 
 		ip->hdr_checksum = 0;
-		ip->hdr_checksum = (uint16_t)~glue_sum_fold(glue_sum_add(
-			0, ip, (unsigned)(f->l4_off - f->l3_off)));
+		ip->hdr_checksum = (uint16_t)~glue_sum_fold(
+			glue_sum_add(0, ip, (unsigned)(f->l4_off - f->l3_off)));
 	}
 	if (!(f->flags & (GLUE_FRAME_TCP | GLUE_FRAME_UDP)))
 		return;
 	field = l4_csum_field(f);
 	*field = 0;
-	sum = glue_sum_pseudo(l3 + (ip4 ? 12 : 8), ip4 ? 4 : 16,
-			      f->flags & GLUE_FRAME_TCP ? IPPROTO_TCP
-							: IPPROTO_UDP,
-			      len);
+	sum = glue_sum_pseudo(
+		l3 + (ip4 ? 12 : 8), ip4 ? 4 : 16,
+		f->flags & GLUE_FRAME_TCP ? IPPROTO_TCP : IPPROTO_UDP, len);
 	*field = (uint16_t)~glue_sum_fold(sum + sum_l4(m, f->l4_off, len));
 	if (*field == 0 && (f->flags & GLUE_FRAME_UDP))
 		*field = 0xffff; /* RFC 768: zero means none */
@@ -579,10 +597,10 @@ unsigned glue_tx_flush(struct glue_port *port)
 	unsigned sent = 0;
 
 	while (sent < port->n_pending) {
-		uint16_t want = RTE_MIN(port->n_pending - sent,
-					(unsigned)GLUE_BURST);
-		uint16_t n = rte_eth_tx_burst(port->id, 0,
-					      port->pending + sent, want);
+		uint16_t want =
+			RTE_MIN(port->n_pending - sent, (unsigned)GLUE_BURST);
+		uint16_t n = rte_eth_tx_burst(port->id, 0, port->pending + sent,
+					      want);
 
 		sent += n;
 		if (n < want)

@@ -70,8 +70,7 @@ int net_addr_parse(const char *text, int default_port, struct net_addr *out)
 	} else if (default_port < 0) {
 		return -EINVAL;
 	}
-	if (parse_ip(start, &addr) < 0 ||
-	    (host[0] == '[' && addr.family != 6))
+	if (parse_ip(start, &addr) < 0 || (host[0] == '[' && addr.family != 6))
 		return -EINVAL;
 	addr.port = (uint16_t)port;
 	*out = addr;

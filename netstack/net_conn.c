@@ -32,6 +32,7 @@ void net_conn_drop_received(struct net_conn *conn)
 		struct pbuf *p = conn->rx_head;
 
 		conn->rx_head = p->next;
+		net_the.frames_held -= (p->flags & PBUF_FLAG_IS_CUSTOM) != 0;
 		p->next = NULL;
 		p->tot_len = p->len;
 		pbuf_free(p);
@@ -84,15 +85,22 @@ static int error_of(const struct net_conn *conn, err_t err)
 	}
 }
 
+/* Whether a received pbuf still lies in the frame it came in. */
+static bool is_frame(const struct pbuf *p)
+{
+	return p->flags & PBUF_FLAG_IS_CUSTOM;
+}
+
 /*
- * A small piece that has to wait behind others would pin a whole mbuf: it is
- * copied into memory of its own size.
+ * What has to wait behind other bytes is copied into memory of its own size
+ * when it is small, which would pin a whole mbuf, or when unread bytes hold so
+ * many frames that receiving itself would run out of them.
  */
 static struct pbuf *compact(struct pbuf *p)
 {
 	struct pbuf *copy;
 
-	if (p->tot_len > 512)
+	if (p->tot_len > 512 && net_the.frames_held < net_the.frames_to_hold)
 		return p;
 	copy = pbuf_alloc(PBUF_RAW, p->tot_len, PBUF_RAM);
 	if (!copy)
@@ -102,19 +110,38 @@ static struct pbuf *compact(struct pbuf *p)
 	return copy;
 }
 
+/*
+ * No memory is left to copy to and most frames are held: lwIP keeps the piece
+ * as refused, does not acknowledge more, and asks again at its next tick.
+ */
+static bool must_refuse(const struct pbuf *p)
+{
+	return is_frame(p) && net_the.frames_held >= 3 * net_the.frames_to_hold;
+}
+
+/*
+ * Appends a chain, each pbuf on its own. Where lwIP trimmed what had come
+ * before, empty pbufs lead the chain: a reader would take one for the end.
+ */
 static void queue_received(struct net_conn *conn, struct pbuf *p)
 {
-	struct pbuf *last;
+	struct pbuf *next;
 
-	if (conn->rx_head)
-		p = compact(p);
-	for (last = p; last->next; last = last->next)
-		;
-	if (conn->rx_tail)
-		conn->rx_tail->next = p;
-	else
-		conn->rx_head = p;
-	conn->rx_tail = last;
+	for (; p; p = next) {
+		next = p->next;
+		p->next = NULL;
+		if (p->len == 0) {
+			p->tot_len = 0;
+			pbuf_free(p);
+			continue;
+		}
+		net_the.frames_held += is_frame(p);
+		if (conn->rx_tail)
+			conn->rx_tail->next = p;
+		else
+			conn->rx_head = p;
+		conn->rx_tail = p;
+	}
 }
 
 static void recved(struct net_conn *conn, unsigned len)
@@ -141,6 +168,13 @@ static err_t on_recv(struct net_conn *conn, struct pbuf *p)
 			recved(conn, p->tot_len);
 		pbuf_free(p);
 		return ERR_OK;
+	}
+	if (conn->rx_head) {
+		struct pbuf *kept = compact(p);
+
+		if (kept == p && must_refuse(p))
+			return ERR_MEM;
+		p = kept;
 	}
 	queue_received(conn, p);
 	net_wake(conn->reader);
@@ -256,6 +290,7 @@ static void take_head(struct net_conn *conn)
 {
 	struct pbuf *p = conn->rx_head;
 
+	net_the.frames_held -= is_frame(p);
 	conn->rx_head = p->next;
 	if (!conn->rx_head)
 		conn->rx_tail = NULL;
@@ -408,8 +443,7 @@ long net_send(struct net_conn *conn, const void *buf, size_t len)
 			return n;
 		if ((size_t)n > len)
 			n = (long)len;
-		err = tcp_write(&conn->pcb, buf, (u16_t)n,
-				TCP_WRITE_FLAG_COPY);
+		err = tcp_write(&conn->pcb, buf, (u16_t)n, TCP_WRITE_FLAG_COPY);
 		if (err == ERR_OK) {
 			net_conn_queue_output(conn);
 			return n;
@@ -430,8 +464,8 @@ long net_send_all(struct net_conn *conn, const void *buf, size_t len)
 	size_t done = 0;
 
 	while (done < len) {
-		long n = net_send(conn, (const uint8_t *)buf + done,
-				  len - done);
+		long n =
+			net_send(conn, (const uint8_t *)buf + done, len - done);
 
 		if (n < 0)
 			return n;

@@ -18,8 +18,7 @@ int net_demux_init(unsigned max_conns)
 
 	while (n < max_conns)
 		n *= 2;
-	mem = mmap(NULL, n * sizeof(struct net_conn *),
-		   PROT_READ | PROT_WRITE,
+	mem = mmap(NULL, n * sizeof(struct net_conn *), PROT_READ | PROT_WRITE,
 		   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (mem == MAP_FAILED)
 		return -ENOMEM;
@@ -52,8 +51,8 @@ static inline uint32_t hash4(uint32_t local, uint32_t remote, u16_t local_port,
 		   (uint64_t)remote_port << 16 | local_port);
 }
 
-static uint32_t hash6(const u32_t *local, const u32_t *remote,
-		      u16_t local_port, u16_t remote_port)
+static uint32_t hash6(const u32_t *local, const u32_t *remote, u16_t local_port,
+		      u16_t remote_port)
 {
 	uint64_t a = (uint64_t)mix((uint64_t)local[0] << 32 | local[1],
 				   (uint64_t)local[2] << 32 | local[3]);
@@ -263,6 +262,17 @@ static void raise_initial_window(struct tcp_pcb *pcb)
 		pcb->cwnd = 10u * pcb->mss;
 }
 
+/*
+ * RFC 9293 3.10.7.4: a SYN beyond everything received opens anew what is in
+ * TIME_WAIT. The old connection goes; the SYN is then any other SYN.
+ */
+static bool reopens(const struct net_conn *conn, const struct tcp_hdr *tcp)
+{
+	return conn->pcb.state == TIME_WAIT &&
+	       (TCPH_FLAGS(tcp) & (TCP_SYN | TCP_ACK)) == TCP_SYN &&
+	       (s32_t)(lwip_ntohl(tcp->seqno) - conn->pcb.rcv_nxt) > 0;
+}
+
 /* What ip4.c and ip6.c call for each TCP segment; owns p. */
 void net_tcp_input(struct pbuf *p, struct netif *inp)
 {
@@ -277,6 +287,10 @@ void net_tcp_input(struct pbuf *p, struct netif *inp)
 	}
 	conn = net_demux_find(ip_current_dest_addr(), lwip_ntohs(tcp->dest),
 			      ip_current_src_addr(), lwip_ntohs(tcp->src));
+	if (conn && reopens(conn, tcp)) {
+		tcp_abort(&conn->pcb); /* of TIME_WAIT: sends nothing */
+		conn = NULL;
+	}
 	if (conn) {
 		before = conn->pcb.state;
 		conn->pcb.next = NULL;

@@ -9,6 +9,35 @@
 #define PORT_COUNT (65536u - PORT_FIRST)
 
 /*
+ * A connection in TIME_WAIT gives its 4-tuple up to a new one whose sequence
+ * numbers lie beyond all of its own (RFC 6191's idea, with our ISN's clock in
+ * place of timestamps). Ports are taken in turn, so it is the oldest of its
+ * kind. Returns whether the tuple is free now.
+ */
+static bool take_over(struct net_conn *old)
+{
+	const struct tcp_pcb *pcb = &old->pcb;
+	u32_t isn;
+
+	if (pcb->state != TIME_WAIT)
+		return false;
+	isn = net_isn(&pcb->local_ip, pcb->local_port, &pcb->remote_ip,
+		      pcb->remote_port);
+	if ((s32_t)(isn - pcb->snd_nxt) <= 0)
+		return false;
+	tcp_abort(&old->pcb);
+	return true;
+}
+
+static bool is_free(const ip_addr_t *local, u16_t port, const ip_addr_t *remote,
+		    u16_t remote_port)
+{
+	struct net_conn *old = net_demux_find(local, port, remote, remote_port);
+
+	return (!old || take_over(old)) && !net_listener_find(local, port);
+}
+
+/*
  * RFC 6056 algorithm 3.3.1 with a moving start: the next free port of this
  * pair of addresses; the hash tells in constant time whether one is taken.
  */
@@ -16,11 +45,10 @@ static u16_t choose_port(const ip_addr_t *local, const ip_addr_t *remote,
 			 u16_t remote_port)
 {
 	for (unsigned i = 0; i < PORT_COUNT; i++) {
-		u16_t port = (u16_t)(PORT_FIRST +
-				     net_the.next_port++ % PORT_COUNT);
+		u16_t port =
+			(u16_t)(PORT_FIRST + net_the.next_port++ % PORT_COUNT);
 
-		if (!net_demux_find(local, port, remote, remote_port) &&
-		    !net_listener_find(local, port))
+		if (is_free(local, port, remote, remote_port))
 			return port;
 	}
 	return 0;
@@ -72,7 +100,7 @@ static int start(struct net_conn *conn, const struct net_addr *addr,
 	if (err < 0)
 		return err;
 	port = opts ? opts->source.port : 0;
-	if (port && net_demux_find(&local, port, &remote, addr->port))
+	if (port && !is_free(&local, port, &remote, addr->port))
 		return -EADDRINUSE;
 	if (!port)
 		port = choose_port(&local, &remote, addr->port);
@@ -105,15 +133,13 @@ static int finish(struct net_conn *conn, const struct net_dial_opts *opts)
 	ip_addr_t remote;
 
 	if (opts && opts->timeout_ms)
-		deadline = net_the.now_ns +
-			   (int64_t)opts->timeout_ms * 1000000;
+		deadline = net_the.now_ns + (int64_t)opts->timeout_ms * 1000000;
 	ip_addr_copy(remote, conn->pcb.remote_ip);
 	while (conn->connecting && !conn->err) {
 		int err = net_conn_wait(conn, &conn->writer, deadline);
 
 		if (err == -ETIMEDOUT)
-			return net_eth_reachable(&remote) ? err
-							  : -EHOSTUNREACH;
+			return net_eth_reachable(&remote) ? err : -EHOSTUNREACH;
 		if (err < 0)
 			return err;
 	}

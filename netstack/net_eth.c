@@ -25,7 +25,8 @@
 #define NEIGHBOUR_MS 1000u
 
 /* A received segment of a frame as lwIP sees it; in the frame's user words. */
-static_assert(sizeof(struct pbuf_custom) <= sizeof(((struct glue_frame *)0)->user),
+static_assert(sizeof(struct pbuf_custom) <=
+		      sizeof(((struct glue_frame *)0)->user),
 	      "lwIP's pbuf fits into a frame");
 
 static inline struct pbuf_custom *pbuf_of(struct glue_frame *frame)
@@ -35,8 +36,10 @@ static inline struct pbuf_custom *pbuf_of(struct glue_frame *frame)
 
 static void free_frame(struct pbuf *p)
 {
-	glue_frame_free((struct glue_frame *)(void *)((char *)p -
-		offsetof(struct glue_frame, user)));
+	glue_frame_free(
+		(struct glue_frame *)(void *)((char *)p -
+					      offsetof(struct glue_frame,
+						       user)));
 }
 
 /* ---- input ---- */
@@ -59,7 +62,8 @@ static inline struct pbuf *wrap_one(struct glue_frame *frame, u16_t tot_len)
 }
 
 /* Cold: a frame in several segments becomes as many pbufs. */
-__attribute__((noinline)) static struct pbuf *wrap_chain(struct glue_frame *frame)
+__attribute__((noinline)) static struct pbuf *
+wrap_chain(struct glue_frame *frame)
 {
 	struct pbuf *head = NULL, **link = &head;
 	unsigned total = 0;
@@ -154,8 +158,8 @@ static inline void describe(struct glue_frame *frame)
 	frame->l3_off = ETH_HEADER;
 	if (eth[12] == 0x08 && eth[13] == 0x00) {
 		frame->flags = GLUE_FRAME_IP4;
-		frame->l4_off = (uint16_t)(ETH_HEADER +
-					   (eth[ETH_HEADER] & 15) * 4);
+		frame->l4_off =
+			(uint16_t)(ETH_HEADER + (eth[ETH_HEADER] & 15) * 4);
 		proto = eth[ETH_HEADER + 9];
 	} else if (eth[12] == 0x86 && eth[13] == 0xdd) {
 		frame->flags = GLUE_FRAME_IP6;
@@ -358,8 +362,7 @@ static struct netif *add_netif(struct net_port *port,
 
 	if (addr) {
 		memcpy(&ip.addr, addr->ip, 4);
-		mask.addr = lwip_htonl(~UINT32_C(0)
-				       << (32 - addr->prefix_len));
+		mask.addr = lwip_htonl(~UINT32_C(0) << (32 - addr->prefix_len));
 		if (ip4_addr_net_eq(&net_the.gateway4, &ip, &mask))
 			gateway = net_the.gateway4;
 	}
@@ -438,6 +441,7 @@ int net_eth_open(struct net_opts *opts)
 		if (err < 0)
 			return err;
 		net_the.n_ports++;
+		net_the.frames_to_hold += glue_port_frames(port->glue) / 4;
 		if (i == 0)
 			err = add_addrs(port, opts);
 		else

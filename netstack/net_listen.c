@@ -17,7 +17,7 @@ struct net_listener *net_listener_find(const ip_addr_t *ip, u16_t port)
 	for (struct net_listener *l = net_the.listeners; l; l = l->next) {
 		ip_addr_t own;
 
-		if (l->addr.port != port)
+		if (l->stopped || l->addr.port != port)
 			continue;
 		if (l->addr.family == 0) {
 			any = l;
@@ -52,7 +52,7 @@ static bool is_ours(const struct net_addr *addr)
 static bool clashes(const struct net_addr *addr)
 {
 	for (struct net_listener *l = net_the.listeners; l; l = l->next)
-		if (l->addr.port == addr->port &&
+		if (!l->stopped && l->addr.port == addr->port &&
 		    l->addr.family == addr->family &&
 		    memcmp(l->addr.ip, addr->ip, 16) == 0)
 			return true;
@@ -165,7 +165,7 @@ err_t net_listener_established(struct net_conn *conn)
 {
 	struct net_listener *listener = conn->listener;
 
-	if (listener->closed)
+	if (listener->stopped)
 		goto refuse;
 	conn->owned = true;
 	net_the.stats.accepted++;
@@ -219,7 +219,7 @@ static int wait_acceptable(struct net_listener *listener, struct coro *self)
 		put(listener);
 		return -EINVAL;
 	}
-	return err;
+	return net_the.draining ? -ECANCELED : err;
 }
 
 int net_accept(struct net_listener *listener, struct net_conn **out)
@@ -257,18 +257,28 @@ int net_listener_serve(struct net_listener *listener, net_handler handler,
 	return 0;
 }
 
+/* Ends listening; the memory stays for its owner. Twice is once. */
+void net_listener_stop(struct net_listener *listener)
+{
+	struct net_conn *conn;
+
+	if (listener->stopped)
+		return;
+	listener->stopped = true;
+	tcp_close(listener->pcb);
+	while ((conn = pop(listener)))
+		net_abort(conn);
+	net_wake(listener->acceptor);
+}
+
 void net_listener_close(struct net_listener *listener)
 {
 	struct net_listener **at = &net_the.listeners;
-	struct net_conn *conn;
 
 	while (*at != listener)
 		at = &(*at)->next;
 	*at = listener->next;
-	tcp_close(listener->pcb);
-	while ((conn = pop(listener)))
-		net_abort(conn);
+	net_listener_stop(listener);
 	listener->closed = true;
-	net_wake(listener->acceptor);
 	put(listener);
 }

@@ -75,8 +75,7 @@ static int add_region(void)
 			      ~(uintptr_t)(REGION_BYTES - 1));
 	if (aligned > mem)
 		munmap(mem, (size_t)(aligned - mem));
-	munmap(aligned + REGION_BYTES,
-	       (size_t)(mem + REGION_BYTES - aligned));
+	munmap(aligned + REGION_BYTES, (size_t)(mem + REGION_BYTES - aligned));
 	madvise(aligned, REGION_BYTES, MADV_HUGEPAGE);
 	regions[n_regions++] = aligned;
 	next_chunk = aligned;
@@ -171,7 +170,7 @@ void net_mem_free(void *mem)
 static const struct {
 	uint32_t limit, size;
 } memp_types[MEMP_MAX] = {
-#define LWIP_MEMPOOL(name, num, size, desc) \
+#define LWIP_MEMPOOL(name, num, size, desc)                                    \
 	[MEMP_##name] = {(uint32_t)(num), (uint32_t)(size)},
 #include "lwip/priv/memp_std.h"
 };
@@ -231,17 +230,17 @@ int net_mem_init(void)
 	unsigned class = 0;
 
 	for (unsigned i = 0; i < N_CLASSES; i++)
-		slabs[i] = (struct slab){.size = classes[i],
-					 .limit = UINT32_MAX};
+		slabs[i] =
+			(struct slab){.size = classes[i], .limit = UINT32_MAX};
 	for (unsigned i = 0; i < sizeof(class_of_64); i++) {
 		if (i * 64 > classes[class])
-			class++;
-		class_of_64[i] = (uint8_t)class;
+			class ++;
+		class_of_64[i] = (uint8_t) class;
 	}
 	for (unsigned i = 0; i < MEMP_MAX; i++)
-		memp_slabs[i] = (struct slab){
-			.size = round_to(memp_types[i].size, 16),
-			.limit = memp_types[i].limit};
+		memp_slabs[i] =
+			(struct slab){.size = round_to(memp_types[i].size, 16),
+				      .limit = memp_types[i].limit};
 	memp_slabs[MEMP_TCP_PCB] = (struct slab){
 		.size = round_to(sizeof(struct net_conn), 64),
 		.limit = UINT32_MAX}; /* --max-conns bounds pcbs */

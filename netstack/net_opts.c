@@ -18,23 +18,36 @@ void net_opts_init(struct net_opts *opts)
 		.mtu = 1500, .lcore = -1, .max_conns = 1 << 20};
 }
 
-enum { OPT_LINK = 0x1000, OPT_ADDR, OPT_GATEWAY, OPT_MTU, OPT_LCORE, OPT_POLL,
-       OPT_STATS, OPT_HUGE, OPT_MAX_CONNS, OPT_CONFIG };
+enum {
+	OPT_LINK = 0x1000,
+	OPT_ADDR,
+	OPT_GATEWAY,
+	OPT_MTU,
+	OPT_LCORE,
+	OPT_POLL,
+	OPT_STATS,
+	OPT_HUGE,
+	OPT_MAX_CONNS,
+	OPT_CONFIG
+};
 
 static const struct argp_option options[] = {
 	{"link", OPT_LINK, "KIND:NAME[,KEY=VALUE...]", 0,
 	 "The NIC: memif:PATH, tap:NAME, vhost:PATH, af_packet:IFACE, "
 	 "af_xdp:IFACE, pci:ADDRESS, ring:NAME or pcap:IN,OUT; keys role=, "
-	 "queue=, csum=, mac= (repeatable)", 1},
+	 "queue=, csum=, mac= (repeatable)",
+	 1},
 	{"addr", OPT_ADDR, "ADDRESS/BITS", 0,
 	 "An address of the stack, as in 10.9.0.1/16 or fd00::1/64 "
-	 "(repeatable)", 1},
+	 "(repeatable)",
+	 1},
 	{"gateway", OPT_GATEWAY, "ADDRESS", 0, "The way to other networks", 1},
 	{"mtu", OPT_MTU, "BYTES", 0, "576 to 9000 (default 1500)", 1},
 	{"lcore", OPT_LCORE, "CPU", 0, "Pin the polling thread to a CPU", 1},
 	{"poll", OPT_POLL, "busy|adaptive", 0,
 	 "Never sleep, or back off when idle (default: adaptive on at most two "
-	 "CPUs, busy on more)", 1},
+	 "CPUs, busy on more)",
+	 1},
 	{"stats", OPT_STATS, "SECONDS", 0, "A line of statistics so often", 1},
 	{"huge", OPT_HUGE, "auto|off", 0, "Use hugepages if there are any", 1},
 	{"max-conns", OPT_MAX_CONNS, "N", 0,
@@ -44,8 +57,8 @@ static const struct argp_option options[] = {
 	{0},
 };
 
-__attribute__((format(printf, 2, 3))) static int
-refuse(struct net_opts *opts, const char *format, ...)
+__attribute__((format(printf, 2, 3))) static int refuse(struct net_opts *opts,
+							const char *format, ...)
 {
 	va_list ap;
 
@@ -97,7 +110,8 @@ static int take_addr(struct net_opts *opts, const char *text)
 	if (net_addr_parse_prefix(text, &addr) < 0 || !is_host(&addr))
 		return refuse(opts,
 			      "--addr '%s': expected a host's address and "
-			      "the bits of its network, as in 10.9.0.1/16 or fd00::1/64",
+			      "the bits of its network, as in 10.9.0.1/16 or "
+			      "fd00::1/64",
 			      text);
 	if (opts->n_addrs == NET_MAX_ADDRS)
 		return refuse(opts, "--addr %s: at most %d addresses", text,
@@ -123,8 +137,9 @@ static int take_number(struct net_opts *opts, const char *name,
 		       const char *text, long min, long max, long *out)
 {
 	if (parse_long(text, min, max, out) < 0)
-		return refuse(opts, "--%s '%s': expected a number from %ld to "
-				    "%ld",
+		return refuse(opts,
+			      "--%s '%s': expected a number from %ld to "
+			      "%ld",
 			      name, text, min, max);
 	return 0;
 }
@@ -258,15 +273,15 @@ static int read_config(struct net_opts *opts, struct words *words,
 	int err = 0;
 
 	if (!file)
-		return refuse(opts, "--config '%s': %s", path,
-			      strerror(errno));
+		return refuse(opts, "--config '%s': %s", path, strerror(errno));
 	while (err == 0 && (len = getline(&line, &room, file)) >= 0) {
 		char *text, *equals;
 
 		number++;
 		if (strlen(line) != (size_t)len) {
-			err = refuse(opts, "--config '%s', line %u: this is no "
-					   "text file",
+			err = refuse(opts,
+				     "--config '%s', line %u: this is no "
+				     "text file",
 				     path, number);
 			break;
 		}
@@ -283,8 +298,8 @@ static int read_config(struct net_opts *opts, struct words *words,
 			break;
 		}
 		*equals = '\0';
-		if (asprintf(&word, "--%s=%s", trim(text),
-			     trim(equals + 1)) < 0) {
+		if (asprintf(&word, "--%s=%s", trim(text), trim(equals + 1)) <
+		    0) {
 			err = -ENOMEM;
 			break;
 		}

@@ -30,17 +30,17 @@ struct net_conn {
 	/* the hot line behind the pcb */
 	struct net_conn *hash_next;
 	uint32_t hash;
-	int16_t err;	     /* why it ended: negative errno, 0: it has not */
-	uint8_t waiters;     /* coroutines blocked in a call on it */
-	bool pcb_live : 1;   /* lwIP holds the pcb */
-	bool owned : 1;	     /* somebody holds the handle */
+	int16_t err;	   /* why it ended: negative errno, 0: it has not */
+	uint8_t waiters;   /* coroutines blocked in a call on it */
+	bool pcb_live : 1; /* lwIP holds the pcb */
+	bool owned : 1;	   /* somebody holds the handle */
 	bool hashed : 1;
-	bool in_output : 1;  /* on the stack's output list */
-	bool eof : 1;	     /* the peer sent FIN */
-	bool rd_shut : 1;    /* received bytes are discarded */
-	bool wr_shut : 1;    /* FIN queued */
-	bool pending : 1;    /* counted in its listener's backlog */
-	bool connecting : 1; /* net_dial() waits */
+	bool in_output : 1;		/* on the stack's output list */
+	bool eof : 1;			/* the peer sent FIN */
+	bool rd_shut : 1;		/* received bytes are discarded */
+	bool wr_shut : 1;		/* FIN queued */
+	bool pending : 1;		/* counted in its listener's backlog */
+	bool connecting : 1;		/* net_dial() waits */
 	struct pbuf *rx_head, *rx_tail; /* linked by next, each on its own */
 	struct coro *reader, *writer;
 	struct net_conn *link_next; /* output list or accept queue */
@@ -60,7 +60,8 @@ struct net_listener {
 	struct coro *acceptor;
 	net_handler handler;
 	void *handler_arg;
-	bool closed;
+	bool stopped;  /* takes no more connections */
+	bool closed;   /* its owner has let go */
 	unsigned refs; /* coroutines about to use it, beside `pending` */
 };
 
@@ -105,6 +106,8 @@ struct net_stack {
 	uint32_t bucket_mask;
 	uint64_t hash_key[2];
 	unsigned n_conns, max_conns;
+	unsigned frames_held;	 /* by bytes nobody has read yet */
+	unsigned frames_to_hold; /* before what comes is copied */
 	struct net_conn *output_list;
 	struct net_listener *listeners;
 	uint32_t next_port;
@@ -163,6 +166,7 @@ void net_timers_set_clock(void);
 struct net_listener *net_listener_find(const ip_addr_t *ip, u16_t port);
 err_t net_listener_established(struct net_conn *conn);
 void net_listener_forget(struct net_conn *conn);
+void net_listener_stop(struct net_listener *listener);
 
 /* ---- net_eth.c ---- */
 int net_eth_open(struct net_opts *opts);

@@ -54,6 +54,7 @@ static int start_dpdk(struct net_opts *opts)
 		.n_links = opts->n_links,
 		.lcore = opts->lcore,
 		.huge_off = opts->huge_off,
+		.mtu = opts->mtu,
 		.mem_mib = MBUF_MIB * opts->n_links + 32,
 		.extra = opts->eal_args,
 		.n_extra = opts->n_eal_args,
@@ -170,7 +171,8 @@ static void abort_conn(struct net_conn *conn)
 	tcp_abort(&conn->pcb);
 }
 
-/* Coroutines blocked on what is gone see the error and may end by themselves. */
+/* Coroutines blocked on what is gone see the error and may end by themselves.
+ */
 static void let_coroutines_end(struct net_stack *stack)
 {
 	for (unsigned i = 0; i < 100 && coro_sched_ready(stack->sched); i++)
@@ -238,8 +240,7 @@ void net_stack_stats(struct net_stack *stack, struct net_stats *out)
 		out->tx_frames += s.tx_frames;
 		out->tx_bytes += s.tx_bytes;
 		out->tx_dropped += s.tx_dropped + s.tx_no_frame;
-		out->frames_free +=
-			glue_port_frames_free(stack->ports[i].glue);
+		out->frames_free += glue_port_frames_free(stack->ports[i].glue);
 		out->frames += glue_port_frames(stack->ports[i].glue);
 	}
 }
@@ -295,8 +296,8 @@ static void start_drain(struct net_stack *stack)
 {
 	stack->draining = true;
 	stack->drain_until_ns = stack->now_ns + DRAIN_NS;
-	while (stack->listeners)
-		net_listener_close(stack->listeners);
+	for (struct net_listener *l = stack->listeners; l; l = l->next)
+		net_listener_stop(l);
 	net_for_each_conn(cancel_conn);
 }
 

@@ -3,7 +3,8 @@
  *
  * Every contender of a row runs in turn, again and again, on one pinned core;
  * its figure is the best of its turns, since whatever else the machine does can
- * only slow a turn down. Contenders that aren't installed are said to be absent.
+ * only slow a turn down. Contenders that aren't installed are said to be
+ * absent.
  *
  * usage: bench-coro [--json FILE] [--quick] [ROW...]
  */
@@ -31,10 +32,10 @@
 
 #include "asm/ctx.h"
 
-#define N_ELEMS(a) (sizeof(a) / sizeof((a)[0]))
+#define N_ELEMS(a)  (sizeof(a) / sizeof((a)[0]))
 #define STACK_BYTES 65536
-#define MANY 100000
-#define MILLION 1000000
+#define MANY	    100000
+#define MILLION	    1000000
 
 static int turns = 15;
 static struct coro_sched *sched;
@@ -125,8 +126,8 @@ static void *suspender(void *arg)
 
 static double switch_private(long n, bool fp)
 {
-	const struct coro_attr attr = { .stack = CORO_STACK_PRIVATE,
-					.save_fp = fp };
+	const struct coro_attr attr = {.stack = CORO_STACK_PRIVATE,
+				       .save_fp = fp};
 	struct coro *co;
 	int64_t t;
 	double ns;
@@ -355,15 +356,14 @@ static double copy_floor(long n)
 
 	if (stack == NULL)
 		stack = map_stack(STACK_BYTES);
-	fstack = (struct floor_stack){ NULL, stack + STACK_BYTES };
+	fstack = (struct floor_stack){NULL, stack + STACK_BYTES};
 	for (int i = 0; i < 2; i++) {
 		fcopy_init(&fpair[i], live_bytes + 1024);
 		/* The first run: straight on the stack, then put aside. */
 		memcpy(fstack.top - 128, fpair[i].save, 128);
 		fstack.owner = fcur = &fpair[i];
 		floor_copy_switch(&floor_main_sp, fcur, &fstack);
-		memcpy(fpair[i].save,
-		       (char *)((uintptr_t)fpair[i].sp & -64ul),
+		memcpy(fpair[i].save, (char *)((uintptr_t)fpair[i].sp & -64ul),
 		       fstack.top - (char *)((uintptr_t)fpair[i].sp & -64ul));
 	}
 	t = now_ns();
@@ -385,7 +385,7 @@ static void *copy_body(void *arg)
 
 static double copy_ours(long n)
 {
-	const struct coro_attr attr = { .shared_stack = 1 };
+	const struct coro_attr attr = {.shared_stack = 1};
 	struct coro *co[2];
 	int64_t t;
 	double ns;
@@ -461,18 +461,17 @@ static void shuffle(void **a, size_t n)
 
 static void fmany_init(void)
 {
-	static struct floor_ctx ctxs[MANY]
-		__attribute__((aligned(64)));
+	static struct floor_ctx ctxs[MANY] __attribute__((aligned(64)));
 	char *stack = map_stack(STACK_BYTES);
 	size_t slot = (live_bytes + 256 + 63) / 64 * 64;
-	char *saves = mmap(NULL, slot * MANY + (2 << 20),
-			   PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
-			   -1, 0);
+	char *saves =
+		mmap(NULL, slot * MANY + (2 << 20), PROT_READ | PROT_WRITE,
+		     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
 	/* Huge pages for the floor as well: coro/ asks for them. */
 	saves = (char *)(((uintptr_t)saves + (2 << 20) - 1) & -(2ul << 20));
 	madvise(saves, slot * MANY, MADV_HUGEPAGE);
-	fstack = (struct floor_stack){ NULL, stack + STACK_BYTES };
+	fstack = (struct floor_stack){NULL, stack + STACK_BYTES};
 	forder = calloc(MANY, sizeof(*forder));
 	for (int i = 0; i < MANY; i++) {
 		struct floor_ctx *c = &ctxs[i];
@@ -647,8 +646,7 @@ static void heap_down(size_t i, struct heap_timer *t)
 
 		if (c >= heap_len)
 			break;
-		if (c + 1 < heap_len &&
-		    heap[c + 1]->expires < heap[c]->expires)
+		if (c + 1 < heap_len && heap[c + 1]->expires < heap[c]->expires)
 			c++;
 		if (heap[c]->expires >= t->expires)
 			break;
@@ -675,19 +673,59 @@ static void heap_cancel(struct heap_timer *t)
 	heap_down(last->at, last);
 }
 
-/* Which timer, and when: the same stream for both. */
+/* When: 1 ms .. 10 s, made beforehand, the same for both. */
 static int64_t timer_delay(void)
 {
-	return 1000000 + rnd() % 10000000000u; /* 1 ms .. 10 s */
+	static int64_t delay[4096];
+	static unsigned next;
+
+	if (delay[0] == 0)
+		for (unsigned i = 0; i < 4096; i++)
+			delay[i] = 1000000 + rnd() % 10000000000u;
+	return delay[next++ % 4096];
 }
 
+static void *calloc_huge(size_t n, size_t size)
+{
+	size_t bytes = (n * size + (2 << 20) - 1) & -(2ul << 20);
+	void *p = aligned_alloc(2 << 20, bytes);
+
+	if (p == NULL)
+		die("aligned_alloc", ENOMEM);
+	madvise(p, bytes, MADV_HUGEPAGE);
+	return memset(p, 0, bytes);
+}
+
+/* A million armed, and new ones come and go, which is what a call with a
+ * deadline does... */
+static double timer_heap(long n);
+
+static double timer_heap_cycle(long n)
+{
+	static struct heap_timer x[64];
+	int64_t start, base = now_ns();
+
+	timer_heap(1);
+	heap = realloc(heap, (MILLION + 64) * sizeof(struct heap_timer *));
+	start = now_ns();
+	for (long i = 0; i < n; i += 64) {
+		for (int k = 0; k < 64; k++)
+			heap_arm(&x[k], base + timer_delay());
+		for (int k = 0; k < 64; k++)
+			heap_cancel(&x[k]);
+	}
+	return (double)(now_ns() - start) / n;
+}
+
+/* ...or any of the million is cancelled and armed anew: every one a cache
+ * miss. */
 static double timer_heap(long n)
 {
 	static struct heap_timer *t;
 	int64_t start, base = now_ns();
 
 	if (t == NULL) {
-		t = calloc(MILLION, sizeof(*t));
+		t = calloc_huge(MILLION, sizeof(*t));
 		heap = calloc(MILLION, sizeof(struct heap_timer *));
 		for (long i = 0; i < MILLION; i++)
 			heap_arm(&t[i], base + timer_delay());
@@ -712,7 +750,7 @@ static double timer_ours(long n)
 	int64_t start, base = coro_sched_now(sched);
 
 	if (t == NULL) {
-		t = calloc(MILLION, sizeof(*t));
+		t = calloc_huge(MILLION, sizeof(*t));
 		for (long i = 0; i < MILLION; i++) {
 			coro_timer_init(&t[i], never);
 			coro_timer_arm(sched, &t[i], base + timer_delay());
@@ -724,6 +762,24 @@ static double timer_ours(long n)
 
 		coro_timer_cancel(sched, x);
 		coro_timer_arm(sched, x, base + timer_delay());
+	}
+	return (double)(now_ns() - start) / n;
+}
+
+static double timer_ours_cycle(long n)
+{
+	static struct coro_timer x[64];
+	int64_t start, base = coro_sched_now(sched);
+
+	timer_ours(1);
+	for (int k = 0; k < 64; k++)
+		coro_timer_init(&x[k], never);
+	start = now_ns();
+	for (long i = 0; i < n; i += 64) {
+		for (int k = 0; k < 64; k++)
+			coro_timer_arm(sched, &x[k], base + timer_delay());
+		for (int k = 0; k < 64; k++)
+			coro_timer_cancel(sched, &x[k]);
 	}
 	return (double)(now_ns() - start) / n;
 }
@@ -767,7 +823,7 @@ static double memory_million(long n)
 {
 	int fds[2];
 	double bytes = 0;
-	pid_t pid;
+	pid_t pid = -1;
 
 	if (pipe(fds) < 0 || (pid = fork()) < 0)
 		die("fork", errno);
@@ -809,7 +865,7 @@ struct row {
 	const char *unit;
 	long n;
 	size_t live;
-	double goal; /* at most so much of the reference; 0: none */
+	double goal;   /* at most so much of the reference; 0: none */
 	bool absolute; /* goal is in units, not a ratio */
 	bool once;
 	struct contender c[8]; /* ours first, the reference second */
@@ -841,46 +897,74 @@ double create_boost_fiber(long n); /* bench_coro_boost.cc */
 	{                                                                      \
 		.name = "shared-" #bytes, .unit = "ns", .n = 400000,           \
 		.live = bytes, .goal = 1.2,                                    \
-		.c = { { "coronet", copy_ours },                               \
-		       { "AVX2 floor", copy_floor } },                         \
+		.c = {{"coronet", copy_ours}, {"AVX2 floor", copy_floor}},     \
 	}
 
 static struct row rows[] = {
-	{ .name = "switch", .unit = "ns", .n = 2000000, .goal = 0.64,
-	  .c = { { "coronet", switch_ours },
-		 { "Boost", BOOST(switch_boost) },
-		 { "floor", switch_floor },
-		 { "PCL", PCL(switch_pcl) } } },
-	{ .name = "switch-fp", .unit = "ns", .n = 2000000, .goal = 1.0,
-	  .c = { { "coronet", switch_ours_fp },
-		 { "Boost", BOOST(switch_boost) } } },
-	{ .name = "switch-slow", .unit = "ns", .n = 100000,
-	  .c = { { "coronet", switch_ours },
-		 { "ucontext", switch_ucontext },
-		 { "Pth", PTH(switch_pth) } } },
+	{.name = "switch",
+	 .unit = "ns",
+	 .n = 2000000,
+	 .goal = 0.64,
+	 .c = {{"coronet", switch_ours},
+	       {"Boost", BOOST(switch_boost)},
+	       {"floor", switch_floor},
+	       {"PCL", PCL(switch_pcl)}}},
+	{.name = "switch-fp",
+	 .unit = "ns",
+	 .n = 2000000,
+	 .goal = 1.0,
+	 .c = {{"coronet", switch_ours_fp}, {"Boost", BOOST(switch_boost)}}},
+	{.name = "switch-slow",
+	 .unit = "ns",
+	 .n = 100000,
+	 .c = {{"coronet", switch_ours},
+	       {"ucontext", switch_ucontext},
+	       {"Pth", PTH(switch_pth)}}},
 	COPY_ROW(64),
 	COPY_ROW(448),
 	COPY_ROW(960),
 	COPY_ROW(4032),
-	{ .name = "random-100k", .unit = "ns", .n = 1000000, .goal = 0.25,
-	  .c = { { "coronet", many_ours },
-		 { "floor", many_floor },
-		 { "prefetched", many_floor_prefetch } } },
-	{ .name = "yield-64", .unit = "ns", .n = 1000000,
-	  .c = { { "coronet", yield_64 } } },
-	{ .name = "yield-1000", .unit = "ns", .n = 1000000,
-	  .c = { { "coronet", yield_1000 } } },
-	{ .name = "create", .unit = "ns", .n = 500000, .goal = 0.3,
-	  .c = { { "coronet", create_ours },
-		 { "Boost pooled", FIBER(create_boost_fiber) },
-		 { "bare fcontext", BOOST(create_boost) },
-		 { "spawned", create_spawn },
-		 { "ucontext", create_ucontext } } },
-	{ .name = "timer-1M", .unit = "ns", .n = 500000, .goal = 0.2,
-	  .c = { { "coronet", timer_ours }, { "binary heap", timer_heap } } },
-	{ .name = "memory-1M", .unit = "B", .n = 1, .goal = 192,
-	  .absolute = true, .once = true,
-	  .c = { { "coronet", memory_million } } },
+	{.name = "random-100k",
+	 .unit = "ns",
+	 .n = 1000000,
+	 .goal = 0.25,
+	 .c = {{"coronet", many_ours},
+	       {"floor", many_floor},
+	       {"prefetched", many_floor_prefetch}}},
+	{.name = "yield-64",
+	 .unit = "ns",
+	 .n = 1000000,
+	 .c = {{"coronet", yield_64}}},
+	{.name = "yield-1000",
+	 .unit = "ns",
+	 .n = 1000000,
+	 .c = {{"coronet", yield_1000}}},
+	{.name = "create",
+	 .unit = "ns",
+	 .n = 500000,
+	 .goal = 0.3,
+	 .c = {{"coronet", create_ours},
+	       {"Boost pooled", FIBER(create_boost_fiber)},
+	       {"bare fcontext", BOOST(create_boost)},
+	       {"spawned", create_spawn},
+	       {"ucontext", create_ucontext}}},
+	{.name = "timer-1M",
+	 .unit = "ns",
+	 .n = 500000,
+	 .goal = 0.2,
+	 .c = {{"coronet", timer_ours}, {"binary heap", timer_heap}}},
+	{.name = "timer-new-1M",
+	 .unit = "ns",
+	 .n = 512000,
+	 .c = {{"coronet", timer_ours_cycle},
+	       {"binary heap", timer_heap_cycle}}},
+	{.name = "memory-1M",
+	 .unit = "B",
+	 .n = 1,
+	 .goal = 192,
+	 .absolute = true,
+	 .once = true,
+	 .c = {{"coronet", memory_million}}},
 };
 
 static unsigned contenders(const struct row *r)
@@ -929,7 +1013,9 @@ static const char *verdict(const struct row *r)
 static void print_row(const struct row *r)
 {
 	printf("%-12s %8.1f %-2s  ", r->name, r->c[0].best, r->unit);
-	if (r->goal == 0)
+	if (r->goal == 0 && reached(r) > 0)
+		printf("%6.2f %6s  %-6s", reached(r), "", verdict(r));
+	else if (r->goal == 0)
 		printf("%6s %6s  %-6s", "", "", verdict(r));
 	else if (r->absolute)
 		printf("%6.0f %6.0f  %-6s", reached(r), r->goal, verdict(r));
@@ -952,17 +1038,19 @@ static void write_json(const char *path, bool (*wanted)(const char *))
 
 	if (f == NULL)
 		die(path, errno);
-	fprintf(f, "{\n  \"bench\": \"coro\",\n  \"isa\": \"%s\",\n"
-		   "  \"rows\": [",
+	fprintf(f,
+		"{\n  \"bench\": \"coro\",\n  \"isa\": \"%s\",\n"
+		"  \"rows\": [",
 		ctx_isa_name(ctx_isa_chosen()));
 	for (size_t i = 0; i < N_ELEMS(rows); i++) {
 		const struct row *r = &rows[i];
 
 		if (!wanted(r->name))
 			continue;
-		fprintf(f, "%s\n    {\"name\": \"%s\", \"unit\": \"%s\", "
-			   "\"goal\": %g, \"reached\": %.3f, "
-			   "\"verdict\": \"%s\", \"values\": {",
+		fprintf(f,
+			"%s\n    {\"name\": \"%s\", \"unit\": \"%s\", "
+			"\"goal\": %g, \"reached\": %.3f, "
+			"\"verdict\": \"%s\", \"values\": {",
 			sep, r->name, r->unit, r->goal, reached(r), verdict(r));
 		sep = ",";
 		for (unsigned k = 0; k < contenders(r); k++)
@@ -1006,9 +1094,9 @@ static int usage(void)
 int main(int argc, char **argv)
 {
 	static const struct option options[] = {
-		{ "json", required_argument, NULL, 'j' },
-		{ "quick", no_argument, NULL, 'q' },
-		{ 0 },
+		{"json", required_argument, NULL, 'j'},
+		{"quick", no_argument, NULL, 'q'},
+		{0},
 	};
 	const char *json = NULL;
 	unsigned missed = 0;
@@ -1024,7 +1112,7 @@ int main(int argc, char **argv)
 	}
 	only = argv + optind;
 	pin();
-	err = coro_sched_open(&(struct coro_sched_attr){ 0 }, &sched);
+	err = coro_sched_open(&(struct coro_sched_attr){0}, &sched);
 	if (err < 0)
 		die("coro_sched_open", -err);
 	printf("%-12s %11s  %6s %6s  %-6s  reference and others\n", "row",

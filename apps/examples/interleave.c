@@ -19,7 +19,7 @@ static void *count(void *arg)
 
 int main(void)
 {
-	static int start[2] = { 1, 100 };
+	static int start[2] = {1, 100};
 	struct coro_sched *s;
 	struct coro *co[2];
 

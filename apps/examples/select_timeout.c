@@ -26,8 +26,8 @@ static void *listens(void *arg)
 
 	for (;;) {
 		struct coro_case cases[] = {
-			{ .chan = fast, .op = CORO_RECV, .value = &a },
-			{ .chan = slow, .op = CORO_RECV, .value = &b },
+			{.chan = fast, .op = CORO_RECV, .value = &a},
+			{.chan = slow, .op = CORO_RECV, .value = &b},
 		};
 		int i = coro_select_until(cases, 2,
 					  coro_sched_clock(s) + 200000000);

@@ -53,7 +53,7 @@ static void *primes(void *arg)
 		printf("%d\n", n);
 		if (f == NULL)
 			abort();
-		*f = (struct filter){ n, in, NULL };
+		*f = (struct filter){n, in, NULL};
 		if (coro_chan_open(sizeof(int), 0, &f->out) < 0)
 			abort();
 		in = f->out;

@@ -48,7 +48,8 @@ static void fill(struct big *b, int id)
 static void *sends(void *arg)
 {
 	struct task *t = arg;
-	struct big b; /* on the shared stack: must be copied before the switch */
+	struct big
+		b; /* on the shared stack: must be copied before the switch */
 
 	for (int i = t->from; i < t->to; i++) {
 		fill(&b, i);
@@ -87,7 +88,7 @@ static void test_values_arrive_in_order(void **state)
 		memset(task, 0, sizeof(task));
 		log_reset();
 		coro_chan_open(sizeof(struct big), cap, &ch[0]);
-		task[0] = (struct task){ .from = 1, .to = 8 };
+		task[0] = (struct task){.from = 1, .to = 8};
 		go(*state, 0, sends);
 		go(*state, 1, receives);
 		run_idle(*state);
@@ -105,7 +106,7 @@ static void test_rendezvous_blocks_the_sender(void **state)
 	struct big b;
 
 	coro_chan_open(sizeof(struct big), 0, &ch[0]);
-	task[0] = (struct task){ .from = 5, .to = 7, .err = 1 };
+	task[0] = (struct task){.from = 5, .to = 7, .err = 1};
 	go(*state, 0, sends);
 	run_idle(*state);
 	assert_int_equal(task[0].err, 1);
@@ -124,7 +125,7 @@ static void test_close_drains_then_refuses(void **state)
 	struct big b;
 
 	coro_chan_open(sizeof(struct big), 2, &ch[0]);
-	task[0] = (struct task){ .from = 1, .to = 9 };
+	task[0] = (struct task){.from = 1, .to = 9};
 	go(*state, 0, sends);
 	run_idle(*state);
 	assert_int_equal(coro_chan_count(ch[0]), 2);
@@ -152,17 +153,16 @@ static void *selects(void *arg)
 	struct task *t = arg;
 	struct big b[3];
 	struct coro_case cases[4] = {
-		{ ch[0], CORO_RECV, &b[0], 0 },
-		{ ch[1], CORO_RECV, &b[1], 0 },
-		{ ch[2], CORO_SEND, &b[2], 0 },
-		{ NULL, CORO_RECV, NULL, 0 },
+		{ch[0], CORO_RECV, &b[0], 0},
+		{ch[1], CORO_RECV, &b[1], 0},
+		{ch[2], CORO_SEND, &b[2], 0},
+		{NULL, CORO_RECV, NULL, 0},
 	};
 
 	fill(&b[2], 77);
 	t->err = coro_select_until(cases, 4, t->deadline);
 	if (t->err == 0 || t->err == 1)
-		t->sum = cases[t->err].err ? cases[t->err].err :
-					     b[t->err].id;
+		t->sum = cases[t->err].err ? cases[t->err].err : b[t->err].id;
 	return NULL;
 }
 
@@ -178,13 +178,13 @@ static void test_select_receives_from_the_one_that_has(void **state)
 	task[0].deadline = CORO_FOREVER;
 	go(*state, 0, selects);
 	run_idle(*state);
-	task[1] = (struct task){ .ch = ch[1], .from = 41, .to = 42 };
+	task[1] = (struct task){.ch = ch[1], .from = 41, .to = 42};
 	go(*state, 1, sends);
 	run_idle(*state);
 	assert_int_equal(task[0].err, 1);
 	assert_int_equal(task[0].sum, 41);
 	/* and is gone from the others */
-	assert_int_equal(coro_chan_trysend(ch[0], &(struct big){ 0 }), -EAGAIN);
+	assert_int_equal(coro_chan_trysend(ch[0], &(struct big){0}), -EAGAIN);
 	assert_int_equal(coro_chan_tryrecv(ch[2], NULL), -EAGAIN);
 }
 
@@ -210,7 +210,7 @@ static void test_select_times_out_and_leaves_all(void **state)
 	run_idle(*state);
 	pass(*state, 2 * MS);
 	assert_int_equal(task[0].err, -ETIMEDOUT);
-	assert_int_equal(coro_chan_trysend(ch[0], &(struct big){ 0 }), -EAGAIN);
+	assert_int_equal(coro_chan_trysend(ch[0], &(struct big){0}), -EAGAIN);
 }
 
 static void test_select_is_told_of_close(void **state)
@@ -228,7 +228,7 @@ static void test_select_is_told_of_close(void **state)
 static void test_select_default_does_not_wait(void **state)
 {
 	struct big b;
-	struct coro_case c = { NULL, CORO_RECV, &b, 0 };
+	struct coro_case c = {NULL, CORO_RECV, &b, 0};
 
 	open_three();
 	c.chan = ch[0];
@@ -240,7 +240,7 @@ static void test_select_default_does_not_wait(void **state)
 static void test_select_starves_no_case(void **state)
 {
 	struct big b;
-	int taken[2] = { 0 };
+	int taken[2] = {0};
 
 	coro_chan_open(sizeof(struct big), 100, &ch[0]);
 	coro_chan_open(sizeof(struct big), 100, &ch[1]);
@@ -249,8 +249,8 @@ static void test_select_starves_no_case(void **state)
 		coro_chan_trysend(ch[1], &b);
 	}
 	for (int i = 0; i < 100; i++) {
-		struct coro_case c[2] = { { ch[0], CORO_RECV, &b, 0 },
-					  { ch[1], CORO_RECV, &b, 0 } };
+		struct coro_case c[2] = {{ch[0], CORO_RECV, &b, 0},
+					 {ch[1], CORO_RECV, &b, 0}};
 
 		taken[coro_select(c, 2)]++;
 	}
@@ -265,11 +265,10 @@ static void test_waiter_destroyed_leaves_its_channels(void **state)
 		go(*state, 0, selects);
 		run_idle(*state);
 		if (i == 1)
-			assert_int_equal(coro_chan_trysend(
-						 ch[0], &(struct big){ 0 }),
-					 0);
+			assert_int_equal(
+				coro_chan_trysend(ch[0], &(struct big){0}), 0);
 		assert_int_equal(coro_destroy(task[0].co), 0);
-		assert_int_equal(coro_chan_trysend(ch[0], &(struct big){ 0 }),
+		assert_int_equal(coro_chan_trysend(ch[0], &(struct big){0}),
 				 -EAGAIN);
 	}
 }
@@ -282,7 +281,7 @@ static void test_cancelled_receiver_leaves(void **state)
 	coro_cancel(task[0].co);
 	run_idle(*state);
 	assert_int_equal(task[0].err, -ECANCELED);
-	assert_int_equal(coro_chan_trysend(ch[0], &(struct big){ 0 }), -EAGAIN);
+	assert_int_equal(coro_chan_trysend(ch[0], &(struct big){0}), -EAGAIN);
 }
 
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)

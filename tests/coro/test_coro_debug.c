@@ -48,7 +48,7 @@ static void *parks(void *arg)
 static void deadlocks(void)
 {
 	struct coro_sched *s;
-	const struct coro_attr attr = { .name = "forgotten" };
+	const struct coro_attr attr = {.name = "forgotten"};
 
 	coro_sched_open(NULL, &s);
 	for (int i = 0; i < 3; i++)
@@ -72,6 +72,7 @@ static __attribute__((noinline)) int recurses(volatile int n)
 	volatile char pad[1000];
 
 	pad[0] = (char)n;
+	__asm__ volatile("" : : "r"(pad) : "memory");
 	return n <= 0 ? pad[0] : recurses(n - 1) + pad[0];
 }
 
@@ -86,7 +87,7 @@ static enum coro_stack_kind kind;
 static void overflow(void)
 {
 	struct coro_sched *s;
-	const struct coro_attr attr = { .name = "greedy", .stack = kind };
+	const struct coro_attr attr = {.name = "greedy", .stack = kind};
 
 	coro_sched_open(NULL, &s);
 	coro_spawn(s, &attr, overflows, NULL, NULL);
@@ -102,14 +103,14 @@ static void test_overflow_names_the_coroutine(void **state)
 		status = in_child(overflow);
 		assert_true(WIFSIGNALED(status) || WEXITSTATUS(status) != 0);
 		assert_non_null(strstr(said, "'greedy'"));
-		assert_non_null(strstr(said, i ? "coro_attr.stack_size" :
-						 "coro_sched_attr.stack_size"));
+		assert_non_null(strstr(said, i ? "coro_attr.stack_size"
+					       : "coro_sched_attr.stack_size"));
 	}
 }
 
 static void *mutex_on_stack(void *arg)
 {
-	struct coro_mutex m = { 0 };
+	struct coro_mutex m = {0};
 
 	assert_true(coro_on_shared_stack(&m));
 	coro_mutex_lock(&m);
@@ -175,7 +176,7 @@ static void test_unpark_from_a_foreign_thread_is_refused(void **state)
 static void quits(void)
 {
 	struct coro_sched *s;
-	const struct coro_attr attr = { .name = "patient" };
+	const struct coro_attr attr = {.name = "patient"};
 
 	coro_sched_open(NULL, &s);
 	coro_sched_dump_on_signal(s, SIGQUIT);
@@ -221,7 +222,6 @@ static void *posts(void *arg)
 		if (i % 100 == 0)
 			usleep(100);
 	}
-	__atomic_store_n(&p->co, p->co, __ATOMIC_SEQ_CST);
 	return NULL;
 }
 
@@ -309,9 +309,8 @@ static void *switches(void *arg)
 
 static void test_signals_during_switches_harm_nothing(void **state)
 {
-	struct itimerval it = { { 0, 200 }, { 0, 200 } }, 
-			 off = { { 0, 0 }, { 0, 0 } };
-	struct sigaction sa = { .sa_handler = on_alarm };
+	struct itimerval it = {{0, 200}, {0, 200}}, off = {{0, 0}, {0, 0}};
+	struct sigaction sa = {.sa_handler = on_alarm};
 
 	sched_setup_one_stack(state);
 	signals = 0;
@@ -337,9 +336,9 @@ static void *digs(void *arg)
 
 static void test_high_water_is_exact_when_measured(void **state)
 {
-	const struct coro_sched_attr sa = { .measure_stacks = true };
-	const struct coro_attr attr = { .name = "digger" };
-	const struct coro_attr flat = { .name = "flat" };
+	const struct coro_sched_attr sa = {.measure_stacks = true};
+	const struct coro_attr attr = {.name = "digger"};
+	const struct coro_attr flat = {.name = "flat"};
 	struct coro *deep, *shallow;
 
 	sched_setup_with(state, &sa);

@@ -36,7 +36,7 @@ static void test_yield_interleaves_in_spawn_order(void **state)
 
 	log_reset();
 	for (int i = 0; i < 3; i++) {
-		w[i] = (struct worker){ .id = i + 1, .rounds = 2 };
+		w[i] = (struct worker){.id = i + 1, .rounds = 2};
 		assert_int_equal(coro_spawn(*state, NULL, yielder, &w[i], NULL),
 				 0);
 	}
@@ -49,7 +49,7 @@ static void test_round_resumes_each_ready_once(void **state)
 	static struct worker w[4];
 
 	for (int i = 0; i < 4; i++) {
-		w[i] = (struct worker){ .id = i, .rounds = 3 };
+		w[i] = (struct worker){.id = i, .rounds = 3};
 		coro_spawn(*state, NULL, yielder, &w[i], NULL);
 	}
 	assert_int_equal(coro_sched_round(*state), 4);
@@ -79,7 +79,7 @@ static void test_park_waits_for_unpark(void **state)
 	struct coro *co;
 	void *result;
 
-	w = (struct worker){ 0 };
+	w = (struct worker){0};
 	assert_int_equal(coro_spawn(*state, NULL, parker, &w, &co), 0);
 	run_idle(*state);
 	assert_int_equal(w.rounds, 0);
@@ -101,7 +101,7 @@ static void test_unpark_that_comes_first_is_remembered_once(void **state)
 	static struct worker w;
 	struct coro *co;
 
-	w = (struct worker){ 0 };
+	w = (struct worker){0};
 	coro_spawn(*state, NULL, parker, &w, &co);
 	coro_unpark(co);
 	coro_unpark(co);
@@ -122,11 +122,11 @@ static void *sleeper(void *arg)
 static void test_sleepers_wake_in_order_of_time(void **state)
 {
 	static struct worker w[3];
-	static const int ms[3] = { 30, 10, 20 };
+	static const int ms[3] = {30, 10, 20};
 
 	log_reset();
 	for (int i = 0; i < 3; i++) {
-		w[i] = (struct worker){ .id = i, .rounds = ms[i] };
+		w[i] = (struct worker){.id = i, .rounds = ms[i]};
 		coro_spawn(*state, NULL, sleeper, &w[i], NULL);
 	}
 	run_idle(*state);
@@ -138,6 +138,22 @@ static void test_sleepers_wake_in_order_of_time(void **state)
 	pass(*state, 10 * MS);
 	assert_string_equal(test_log, "1 2 0 ");
 	assert_int_equal(coro_sched_next_ns(*state), CORO_FOREVER);
+}
+
+static void test_sleepers_of_one_time_wake_in_order(void **state)
+{
+	static struct worker w[8];
+
+	for (int ms = 1; ms < 300; ms *= 6) {
+		log_reset();
+		for (int i = 0; i < 8; i++) {
+			w[i] = (struct worker){.id = i, .rounds = ms};
+			coro_spawn(*state, NULL, sleeper, &w[i], NULL);
+		}
+		run_idle(*state);
+		pass(*state, ms * MS + TICK);
+		assert_string_equal(test_log, "0 1 2 3 4 5 6 7 ");
+	}
 }
 
 static void *park_until(void *arg)
@@ -153,7 +169,7 @@ static void test_park_until_times_out(void **state)
 {
 	static struct worker w;
 
-	w = (struct worker){ .err = 1 };
+	w = (struct worker){.err = 1};
 	coro_spawn(*state, NULL, park_until, &w, NULL);
 	run_idle(*state);
 	pass(*state, 5 * MS - 1);
@@ -167,7 +183,7 @@ static void test_unpark_before_deadline_stops_the_timer(void **state)
 	static struct worker w;
 	struct coro *co;
 
-	w = (struct worker){ .err = 1 };
+	w = (struct worker){.err = 1};
 	coro_spawn(*state, NULL, park_until, &w, &co);
 	run_idle(*state);
 	assert_true(coro_sched_next_ns(*state) < CORO_FOREVER);
@@ -198,7 +214,7 @@ static void test_deadline_is_inherited_by_every_call(void **state)
 {
 	static struct worker w;
 
-	w = (struct worker){ .deadline = fake_now + 3 * MS };
+	w = (struct worker){.deadline = fake_now + 3 * MS};
 	coro_spawn(*state, NULL, with_deadline, &w, NULL);
 	run_idle(*state);
 	pass(*state, 4 * MS);
@@ -221,8 +237,8 @@ static void test_join_waits_and_gives_the_result(void **state)
 {
 	static struct worker child, w;
 
-	child = (struct worker){ .rounds = 7, .id = 5 };
-	w = (struct worker){ .deadline = CORO_FOREVER };
+	child = (struct worker){.rounds = 7, .id = 5};
+	w = (struct worker){.deadline = CORO_FOREVER};
 	coro_spawn(*state, NULL, sleeper, &child, &w.co);
 	coro_spawn(*state, NULL, joins, &w, NULL);
 	run_idle(*state);
@@ -237,8 +253,8 @@ static void test_join_times_out_and_keeps_the_handle(void **state)
 {
 	static struct worker child, w;
 
-	child = (struct worker){ .rounds = 70 };
-	w = (struct worker){ .deadline = fake_now + MS };
+	child = (struct worker){.rounds = 70};
+	w = (struct worker){.deadline = fake_now + MS};
 	coro_spawn(*state, NULL, sleeper, &child, &w.co);
 	coro_spawn(*state, NULL, joins, &w, NULL);
 	run_idle(*state);
@@ -264,7 +280,7 @@ static void test_cancel_is_told_once(void **state)
 	static struct worker w;
 	struct coro *co;
 
-	w = (struct worker){ .rounds = 1 };
+	w = (struct worker){.rounds = 1};
 	coro_spawn(*state, NULL, cancel_before, &w, &co);
 	coro_cancel(co);
 	run_idle(*state);
@@ -304,19 +320,19 @@ static void test_blocking_outside_a_coroutine_is_refused(void **state)
 static void test_wrong_attributes_are_refused(void **state)
 {
 	static const struct coro_attr bad[] = {
-		{ .stack = 7 },
-		{ .stack_size = 65536 },
-		{ .no_guard = true },
-		{ .shared_stack = 1000 },
-		{ .stack = CORO_STACK_PRIVATE, .shared_stack = 1 },
-		{ .stack = CORO_STACK_PRIVATE, .stack_size = 100 },
-		{ .stack = CORO_STACK_PRIVATE, .stack_size = (size_t)1 << 40 },
+		{.stack = 7},
+		{.stack_size = 65536},
+		{.no_guard = true},
+		{.shared_stack = 1000},
+		{.stack = CORO_STACK_PRIVATE, .shared_stack = 1},
+		{.stack = CORO_STACK_PRIVATE, .stack_size = 100},
+		{.stack = CORO_STACK_PRIVATE, .stack_size = (size_t)1 << 40},
 	};
 
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
-		assert_int_equal(coro_spawn(*state, &bad[i], sleeper, NULL,
-					    NULL),
-				 -EINVAL);
+		assert_int_equal(
+			coro_spawn(*state, &bad[i], sleeper, NULL, NULL),
+			-EINVAL);
 	assert_int_equal(coro_spawn(*state, NULL, NULL, NULL, NULL), -EINVAL);
 }
 
@@ -372,7 +388,7 @@ static void test_stack_bytes_survive_any_depth(void **state)
 	static struct worker w[N];
 
 	for (int i = 0; i < N; i++) {
-		w[i] = (struct worker){ .id = i, .rounds = 40 };
+		w[i] = (struct worker){.id = i, .rounds = 40};
 		coro_spawn(*state, NULL, diver, &w[i], NULL);
 	}
 	run_idle(*state);
@@ -389,7 +405,7 @@ static void *count_up(void *arg)
 
 static void test_many_coroutines_park_and_end(void **state)
 {
-	enum { N = 100000 };
+	enum { N = MANY(100000) };
 	static struct coro *co[N];
 	static unsigned ended;
 
@@ -439,6 +455,7 @@ int main(void)
 		BOTH(test_park_waits_for_unpark),
 		BOTH(test_unpark_that_comes_first_is_remembered_once),
 		BOTH(test_sleepers_wake_in_order_of_time),
+		BOTH(test_sleepers_of_one_time_wake_in_order),
 		BOTH(test_park_until_times_out),
 		BOTH(test_unpark_before_deadline_stops_the_timer),
 		BOTH(test_deadline_is_inherited_by_every_call),

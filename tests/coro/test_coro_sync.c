@@ -226,8 +226,8 @@ static void test_signalled_waiter_cannot_lose_the_signal(void **state)
 	task[0].deadline = fake_now + MS;
 	start(*state, 0, waits_cond);
 	start(*state, 1, signals_holding);
-	pass(*state, 10 * MS);	    /* past its deadline, still without mutex */
-	coro_cancel(task[0].co);    /* told at its next blocking call */
+	pass(*state, 10 * MS);	 /* past its deadline, still without mutex */
+	coro_cancel(task[0].co); /* told at its next blocking call */
 	run_idle(*state);
 	assert_int_equal(task[0].err, 1);
 	coro_unpark(task[1].co);

@@ -50,7 +50,7 @@ static void test_timer_fires_never_early_and_within_a_tick(void **state)
 	static struct probe p;
 
 	for (int64_t ns = 1; ns < 40 * SEC; ns = ns * 3 + 7) {
-		p = (struct probe){ 0 };
+		p = (struct probe){0};
 		coro_timer_init(&p.timer, on_fire);
 		coro_timer_arm(the_sched, &p.timer, fake_now + ns);
 		assert_true(coro_timer_armed(&p.timer));
@@ -69,7 +69,7 @@ static void test_random_timers_fire_once_and_in_time(void **state)
 	int64_t start = fake_now;
 
 	for (int i = 0; i < N; i++) {
-		p[i] = (struct probe){ 0 };
+		p[i] = (struct probe){0};
 		coro_timer_init(&p[i].timer, on_fire);
 		coro_timer_arm(the_sched, &p[i].timer,
 			       start + rnd() % (1u << (rnd() % 31)) * 64);
@@ -99,7 +99,7 @@ static void test_next_is_never_late(void **state)
 	for (int i = 0; i < 20000; i++) {
 		int64_t expires = fake_now + rnd() % (UINT64_C(1) << (i % 45));
 
-		p = (struct probe){ 0 };
+		p = (struct probe){0};
 		coro_timer_init(&p.timer, on_fire);
 		coro_timer_arm(the_sched, &p.timer, expires);
 		assert_true(coro_sched_next_ns(the_sched) < expires + TICK);
@@ -114,7 +114,7 @@ static void test_timer_of_years_fires_after_years(void **state)
 	static struct probe p;
 	const int64_t year = 365 * 24 * 3600 * SEC;
 
-	p = (struct probe){ 0 };
+	p = (struct probe){0};
 	coro_timer_init(&p.timer, on_fire);
 	coro_timer_arm(the_sched, &p.timer, fake_now + 100 * year);
 	for (int i = 0; i < 99; i++)
@@ -128,7 +128,7 @@ static void test_timer_at_forever_never_fires(void **state)
 {
 	static struct probe p;
 
-	p = (struct probe){ 0 };
+	p = (struct probe){0};
 	coro_timer_init(&p.timer, on_fire);
 	coro_timer_arm(the_sched, &p.timer, CORO_FOREVER);
 	assert_true(coro_sched_next_ns(the_sched) > fake_now + 1000 * SEC);
@@ -138,11 +138,28 @@ static void test_timer_at_forever_never_fires(void **state)
 	assert_false(coro_timer_cancel(the_sched, &p.timer));
 }
 
+static void test_timer_pushed_back_fires_at_its_last_time(void **state)
+{
+	static struct probe p;
+
+	p = (struct probe){0};
+	coro_timer_init(&p.timer, on_fire);
+	coro_timer_arm(the_sched, &p.timer, fake_now - SEC); /* due at once */
+	for (int i = 0; i < 100; i++) {
+		coro_timer_arm(the_sched, &p.timer, fake_now + 10 * MS);
+		advance(9 * MS);
+		assert_int_equal(p.fired, 0);
+	}
+	advance(MS + TICK);
+	assert_int_equal(p.fired, 1);
+	assert_int_equal(coro_sched_next_ns(the_sched), CORO_FOREVER);
+}
+
 static void test_long_pause_brings_no_storm(void **state)
 {
 	static struct probe p;
 
-	p = (struct probe){ .period = MS };
+	p = (struct probe){.period = MS};
 	coro_timer_init(&p.timer, on_fire);
 	coro_timer_arm(the_sched, &p.timer, fake_now + MS);
 	advance(3600 * SEC);
@@ -157,7 +174,7 @@ static void test_time_backwards_is_ignored(void **state)
 	static struct probe p;
 	int64_t now = coro_sched_now(the_sched);
 
-	p = (struct probe){ 0 };
+	p = (struct probe){0};
 	coro_timer_init(&p.timer, on_fire);
 	coro_timer_arm(the_sched, &p.timer, now + MS);
 	coro_sched_advance(the_sched, now - 5 * SEC);
@@ -170,7 +187,7 @@ static void test_expired_timer_fires_at_the_next_advance(void **state)
 {
 	static struct probe p;
 
-	p = (struct probe){ 0 };
+	p = (struct probe){0};
 	coro_timer_init(&p.timer, on_fire);
 	coro_timer_arm(the_sched, &p.timer, fake_now - SEC);
 	assert_int_equal(p.fired, 0);
@@ -193,7 +210,7 @@ static void test_callback_may_cancel_those_due_with_it(void **state)
 	unsigned fired = 0;
 
 	for (int i = 0; i < 8; i++) {
-		victims[i] = (struct probe){ 0 };
+		victims[i] = (struct probe){0};
 		coro_timer_init(&victims[i].timer, cancels_all);
 		coro_timer_arm(the_sched, &victims[i].timer, fake_now + MS);
 	}
@@ -213,6 +230,7 @@ int main(void)
 		T(test_next_is_never_late),
 		T(test_timer_of_years_fires_after_years),
 		T(test_timer_at_forever_never_fires),
+		T(test_timer_pushed_back_fires_at_its_last_time),
 		T(test_long_pause_brings_no_storm),
 		T(test_time_backwards_is_ignored),
 		T(test_expired_timer_fires_at_the_next_advance),

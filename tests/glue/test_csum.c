@@ -43,9 +43,9 @@ static void test_every_length_and_alignment_agrees(void **state)
 		data[i] = (uint8_t)rand();
 	for (size_t off = 0; off < 32; off++)
 		for (size_t len = 0; len < 300; len++)
-			assert_sum(glue_sum_fold(
-					   glue_sum_add(0, data + off, len)),
-				   plain(data + off, len));
+			assert_sum(
+				glue_sum_fold(glue_sum_add(0, data + off, len)),
+				plain(data + off, len));
 	for (size_t len = 1400; len < 9100; len += 37)
 		assert_sum(glue_sum_fold(glue_sum_add(0, data + 3, len)),
 			   plain(data + 3, len));

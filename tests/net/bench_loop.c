@@ -224,8 +224,8 @@ void glue_tx(struct glue_port *port, struct glue_frame *frame)
 		memcpy(arp_waiting[n_arp++], data, 42);
 	} else if (data[12] == 8 && data[13] == 0 && data[23] == 6) {
 		unsigned i = flow_of(data);
-		unsigned len = (data[16] << 8 | data[17]) - 20u -
-			       (data[46] >> 4) * 4u;
+		unsigned len =
+			(data[16] << 8 | data[17]) - 20u - (data[46] >> 4) * 4u;
 
 		if (data[47] & SYN) {
 			flows[i].rcv = get32(data + 38) + 1;

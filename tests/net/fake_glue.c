@@ -9,8 +9,10 @@
 const uint8_t fake_mac[6] = {2, 0, 0, 0, 0, 1};
 const uint8_t fake_peer_mac[6] = {2, 0, 0, 0, 0, 2};
 int64_t fake_now_ns = 1000000000;
+int64_t fake_clock_step_ns;
 unsigned fake_frames_out;
 int fake_tx_budget = -1;
+unsigned fake_segment_bytes;
 
 struct queue {
 	struct glue_frame *frames[FAKE_MAX_FRAMES];
@@ -56,9 +58,19 @@ void glue_frame_free(struct glue_frame *frame)
 void fake_receive(const void *data, unsigned len, uint16_t flags,
 		  uint16_t l4_off)
 {
-	struct glue_frame *frame = new_frame(len);
+	unsigned part = fake_segment_bytes && fake_segment_bytes < len
+				? fake_segment_bytes
+				: len;
+	struct glue_frame *frame = new_frame(part), *tail = frame;
 
-	memcpy(frame->data, data, len);
+	memcpy(frame->data, data, part);
+	for (unsigned at = part; at < len; at += part) {
+		if (part > len - at)
+			part = len - at;
+		tail->next = new_frame(part);
+		tail = tail->next;
+		memcpy(tail->data, (const uint8_t *)data + at, part);
+	}
 	frame->flags = flags;
 	frame->l3_off = 14;
 	frame->l4_off = l4_off;
@@ -85,6 +97,7 @@ void fake_reset(void)
 	while ((frame = pop(&rx)) || (frame = pop(&tx)))
 		glue_frame_free(frame);
 	fake_tx_budget = -1;
+	fake_segment_bytes = 0;
 }
 
 /* ---- glue.h ---- */
@@ -95,6 +108,7 @@ struct glue_port {
 
 int64_t glue_now_ns(void)
 {
+	fake_now_ns += fake_clock_step_ns;
 	return fake_now_ns;
 }
 

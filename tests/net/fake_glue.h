@@ -18,11 +18,17 @@ extern const uint8_t fake_peer_mac[6];
 /* The clock, in ns. */
 extern int64_t fake_now_ns;
 
+/* How far each reading moves the clock, in ns; 0: it stands still. */
+extern int64_t fake_clock_step_ns;
+
 /* Frames allocated and not freed. */
 extern unsigned fake_frames_out;
 
 /* How many more frames glue_tx_alloc() gives out; -1: without end. */
 extern int fake_tx_budget;
+
+/* Frames are received in segments of so many bytes; 0: in one piece. */
+extern unsigned fake_segment_bytes;
 
 /* Puts a frame before the stack; flags as glue_rx() would set them. */
 void fake_receive(const void *data, unsigned len, uint16_t flags,

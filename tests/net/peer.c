@@ -15,6 +15,11 @@ static const uint8_t stack_ip[4] = {10, 0, 0, 1};
 static const uint8_t peer_ip[4] = {10, 0, 0, 2};
 
 struct net_stack *stack;
+struct net_listener *listener;
+long result;
+unsigned ended;
+uint8_t got[65536];
+size_t got_len;
 
 int peer_setup(void **state)
 {
@@ -119,7 +124,8 @@ void peer_send(struct peer *peer, uint8_t flags, const void *data, unsigned len)
 			    .len = len};
 
 	peer_send_raw(&s);
-	peer->snd += len + ((flags & PEER_SYN) != 0) + ((flags & PEER_FIN) != 0);
+	peer->snd +=
+		len + ((flags & PEER_SYN) != 0) + ((flags & PEER_FIN) != 0);
 }
 
 static void answer_arp(const uint8_t *request)
@@ -217,4 +223,34 @@ void peer_connect(struct peer *peer, uint16_t port, uint16_t stack_port,
 	peer->rcv = s.seq + 1;
 	peer_send(peer, PEER_ACK, NULL, 0);
 	run_rounds(2);
+}
+
+int peer_listen(void **state)
+{
+	int err = peer_setup(state);
+
+	result = 12345;
+	ended = 0;
+	got_len = 0;
+	if (err == 0)
+		err = net_listen(stack, &net_addr_any(7), 8, &listener);
+	return err;
+}
+
+void serve(net_handler handler)
+{
+	net_listener_serve(listener, handler, NULL);
+}
+
+void reach_time_wait(struct peer *peer)
+{
+	struct segment s;
+
+	assert_true(peer_next(&s));
+	while (!(s.flags & PEER_FIN))
+		assert_true(peer_next(&s));
+	peer->rcv = s.seq + s.len + 1;
+	peer_send(peer, PEER_ACK | PEER_FIN, NULL, 0);
+	assert_true(peer_next(&s));
+	assert_int_equal(net_the.n_conns, 1);
 }

@@ -38,6 +38,20 @@ struct peer {
 
 extern struct net_stack *stack;
 
+/* What handlers leave for the test: the call's result, bytes, how many ended.
+ */
+extern struct net_listener *listener; /* at port 7, backlog 8 */
+extern long result;
+extern unsigned ended;
+extern uint8_t got[65536];
+extern size_t got_len;
+
+/* peer_setup(), and the listener. */
+int peer_listen(void **state);
+
+/* Gives the listener's connections a handler. */
+void serve(net_handler handler);
+
 /* cmocka's setup and teardown: a stack; every frame back in its pool. */
 int peer_setup(void **state);
 int peer_teardown(void **state);
@@ -59,3 +73,6 @@ void peer_expect_nothing(void);
 /* The three-way handshake with a listener of the stack. */
 void peer_connect(struct peer *peer, uint16_t port, uint16_t stack_port,
 		  uint32_t iss);
+
+/* The stack has closed first: carries its side of `peer` into TIME_WAIT. */
+void reach_time_wait(struct peer *peer);

@@ -34,11 +34,20 @@ static void test_addresses_are_read_and_written(void **state)
 
 static void test_wrong_addresses_are_refused(void **state)
 {
-	static const char *const wrong[] = {
-		"",	      "10.9.0",	     "10.9.0.256:1", "10.9.0.1:0",
-		"10.9.0.1:65536", "10.9.0.1:", "10.9.0.1:x",  "[fd00::1",
-		"[10.9.0.1]:1",	  "host:80",   "10.9.0.1:+1", "fd00::1::2",
-		"[fd00::1]80",	  "10.9.0.1: 1"};
+	static const char *const wrong[] = {"",
+					    "10.9.0",
+					    "10.9.0.256:1",
+					    "10.9.0.1:0",
+					    "10.9.0.1:65536",
+					    "10.9.0.1:",
+					    "10.9.0.1:x",
+					    "[fd00::1",
+					    "[10.9.0.1]:1",
+					    "host:80",
+					    "10.9.0.1:+1",
+					    "fd00::1::2",
+					    "[fd00::1]80",
+					    "10.9.0.1: 1"};
 	struct net_addr addr = {.port = 4242};
 
 	for (unsigned i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
@@ -50,10 +59,9 @@ static void test_wrong_addresses_are_refused(void **state)
 
 static void test_prefixes(void **state)
 {
-	static const char *const wrong[] = {"10.9.0.1",	   "10.9.0.1/0",
-					    "10.9.0.1/33", "fd00::1/129",
-					    "10.9.0.1/",   "/16",
-					    "10.9.0.1/1x", "10.9.0.1/-1"};
+	static const char *const wrong[] = {
+		"10.9.0.1",  "10.9.0.1/0", "10.9.0.1/33", "fd00::1/129",
+		"10.9.0.1/", "/16",	   "10.9.0.1/1x", "10.9.0.1/-1"};
 	struct net_addr addr;
 
 	assert_int_equal(net_addr_parse_prefix("10.9.0.1/16", &addr), 0);

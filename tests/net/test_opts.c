@@ -37,12 +37,12 @@ static void test_everything_has_a_default(void **state)
 
 static void test_options_are_taken(void **state)
 {
-	char *argv[] = {"x",	   "--link",	     "tap:t0",
-			"--addr",  "10.9.0.1/16",    "--addr=fd00::1/64",
-			"--mtu",   "9000",	     "--lcore=1",
-			"--poll",  "busy",	     "--stats=0.5",
-			"--huge",  "off",	     "--gateway=10.9.0.254",
-			"--max-conns", "1000",	     NULL};
+	char *argv[] = {"x",	       "--link",      "tap:t0",
+			"--addr",      "10.9.0.1/16", "--addr=fd00::1/64",
+			"--mtu",       "9000",	      "--lcore=1",
+			"--poll",      "busy",	      "--stats=0.5",
+			"--huge",      "off",	      "--gateway=10.9.0.254",
+			"--max-conns", "1000",	      NULL};
 
 	assert_int_equal(parse(17, argv), 0);
 	assert_int_equal(opts.n_links, 1);

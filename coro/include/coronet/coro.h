@@ -49,7 +49,7 @@ enum coro_stack_kind {
 struct coro_attr {
 	const char *name;	    /* copied, 31 bytes kept; NULL: "coro" */
 	enum coro_stack_kind stack; /* see above */
-	size_t stack_size;     /* private only, bytes; 0: 64 KiB; 4 KiB..1 GiB */
+	size_t stack_size; /* private only, bytes; 0: 64 KiB; 4 KiB..1 GiB */
 	unsigned shared_stack; /* 1 + index of the shared stack; 0: chosen */
 	bool save_fp;	       /* mxcsr and the x87 control word are its own */
 	bool no_guard;	       /* private only: no guard page below the stack */
@@ -64,7 +64,7 @@ struct coro_sched_attr {
 	unsigned stack_count; /* shared stacks; 0: 64; at most 1024 */
 	bool no_overflow_report; /* don't install the SIGSEGV handler that says
 				    which coroutine overflowed its stack */
-	bool measure_stacks; /* exact high-water marks; slow, for sizing */
+	bool measure_stacks;	 /* exact high-water marks; slow, for sizing */
 };
 
 /* ---- scheduler ---- */
@@ -111,7 +111,8 @@ int64_t coro_sched_now(const struct coro_sched *s);
 int64_t coro_sched_clock(const struct coro_sched *s);
 
 /*
- * A lower bound of the next timer's expiry: may be early, is never late.
+ * A lower bound of when an advance has a timer to fire: may be early (by a
+ * timer that was pushed back or cancelled), is never late.
  * CORO_FOREVER if no timer is armed.
  */
 int64_t coro_sched_next_ns(const struct coro_sched *s);
@@ -350,7 +351,8 @@ int coro_sched_dump_on_signal(struct coro_sched *s, int signo);
 unsigned coro_sched_live(const struct coro_sched *s);
 
 /* The most bytes of stack a coroutine has used: exact with
- * coro_sched_attr.measure_stacks, else of the bytes it had when switched out. */
+ * coro_sched_attr.measure_stacks; else of the bytes it had when switched out,
+ * if they were put aside, to within a quarter. */
 size_t coro_stack_high_water(const struct coro *co);
 /* The same over all coroutines of that name, ended ones too; 0: unknown. */
 size_t coro_name_high_water(const struct coro_sched *s, const char *name);

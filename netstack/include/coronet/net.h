@@ -75,7 +75,7 @@ struct net_opts {
 	enum net_poll poll;
 	double stats_s; /* seconds between lines of statistics; 0: none */
 	bool huge_off;
-	unsigned max_conns;   /* connections, 1 to 4,000,000 */
+	unsigned max_conns;    /* connections, 1 to 4,000,000 */
 	char *const *eal_args; /* what stood after "--" */
 	unsigned n_eal_args;
 	char error[512]; /* one clear line when a call failed */
@@ -133,8 +133,7 @@ void net_stack_stop(struct net_stack *stack);
 bool net_stack_stopping(const struct net_stack *stack);
 
 /* Starts a coroutine on the stack: coro_spawn() on its scheduler. */
-int net_spawn(struct net_stack *stack, const char *name, coro_fn fn,
-	      void *arg);
+int net_spawn(struct net_stack *stack, const char *name, coro_fn fn, void *arg);
 
 /* Blocks until every link is up. -ETIMEDOUT after timeout_ms. */
 int net_link_wait(struct net_stack *stack, unsigned timeout_ms);
@@ -182,7 +181,11 @@ int net_listen(struct net_stack *stack, const struct net_addr *addr,
  */
 int net_accept(struct net_listener *listener, struct net_conn **out);
 
-/* Connections not accepted yet are reset. */
+/*
+ * Connections not accepted yet are reset; listener is gone. After
+ * net_stack_run() has returned a listener no longer listens, but is still to be
+ * closed; net_stack_close() closes those that are left.
+ */
 void net_listener_close(struct net_listener *listener);
 
 /*
