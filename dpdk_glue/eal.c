@@ -124,16 +124,7 @@ static void build_args(struct args *args, const struct glue_eal_conf *conf)
 		add(args, "%s", conf->extra[i]);
 }
 
-/*
- * DPDK says why it failed only in its log, and EAL prints its whole usage on
- * stdout besides. While something may fail, both go into a memory file, so
- * that the reason ends up in our one line and the rest nowhere.
- */
-struct captured {
-	int fd, old_out, old_err;
-};
-
-static void capture_start(struct captured *log)
+void glue_capture_start(struct glue_captured *log)
 {
 	fflush(stdout);
 	fflush(stderr);
@@ -173,8 +164,8 @@ static void first_telling_line(char *text, char *out, size_t out_len)
 		}
 }
 
-/* Gives stdout and stderr back; reason, if asked for, gets the best line. */
-static void capture_end(struct captured *log, char *reason, size_t reason_len)
+void glue_capture_end(struct glue_captured *log, char *reason,
+		      size_t reason_len)
 {
 	static char text[65536];
 	ssize_t n;
@@ -420,16 +411,16 @@ static int plug(unsigned index, char *err, size_t err_len)
 {
 	const struct glue_link *link = &eal.links[index];
 	char args[ARG_LEN], reason[256];
-	struct captured log;
+	struct glue_captured log;
 	int rc;
 
 	describe_vdev(link, index, eal.devices[index],
 		      sizeof(eal.devices[index]), args, sizeof(args));
 	if (link->kind == GLUE_LINK_PCI)
 		return 0;
-	capture_start(&log);
+	glue_capture_start(&log);
 	rc = rte_eal_hotplug_add("vdev", eal.devices[index], args);
-	capture_end(&log, reason, sizeof(reason));
+	glue_capture_end(&log, reason, sizeof(reason));
 	if (rc < 0)
 		return glue_fail(err, err_len, rc, "link %s:%s: %s",
 				 glue_link_kind_name(link->kind), link->name,
@@ -442,16 +433,16 @@ static int start_eal(const struct glue_eal_conf *conf, char *err,
 {
 	static struct args args;
 	char reason[256];
-	struct captured log;
+	struct glue_captured log;
 	int rc;
 
 	args.n = 0;
 	build_args(&args, conf);
 	optind = 1;
 	rte_log_set_global_level(RTE_LOG_WARNING);
-	capture_start(&log);
+	glue_capture_start(&log);
 	rc = rte_eal_init(args.n, args.argv);
-	capture_end(&log, reason, sizeof(reason));
+	glue_capture_end(&log, reason, sizeof(reason));
 	if (rc < 0)
 		return glue_fail(
 			err, err_len, rte_errno == ENOMEM ? -ENOMEM : -EIO,

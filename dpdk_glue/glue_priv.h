@@ -12,3 +12,18 @@ glue_fail(char *err, size_t err_len, int code, const char *format, ...);
 /* The link behind index, and its DPDK port; false when there is none. */
 const struct glue_link *glue_eal_link(unsigned index);
 bool glue_eal_port_id(unsigned index, uint16_t *port_id);
+
+/*
+ * DPDK says why it failed only in its log, and EAL prints its whole usage on
+ * stdout besides. Between start and end both go into a memory file, so that
+ * the reason ends up in our one line and the rest nowhere.
+ */
+struct glue_captured {
+	int fd, old_out, old_err;
+};
+
+void glue_capture_start(struct glue_captured *log);
+
+/* Gives stdout and stderr back; reason, if not NULL, gets the best line. */
+void glue_capture_end(struct glue_captured *log, char *reason,
+		      size_t reason_len);

@@ -196,6 +196,7 @@ int glue_port_open(unsigned index, const struct glue_port_conf *conf,
 {
 	const struct glue_link *link = glue_eal_link(index);
 	char reason[160], name[32];
+	struct glue_captured log;
 	struct glue_port *port;
 	uint16_t id;
 	int rc;
@@ -225,7 +226,9 @@ int glue_port_open(unsigned index, const struct glue_port_conf *conf,
 			       port->n_frames, rte_strerror(rte_errno));
 		goto free_port;
 	}
+	glue_capture_start(&log); /* net_tap complains of what does no harm */
 	rc = configure(port, link, conf->mtu, reason, sizeof(reason));
+	glue_capture_end(&log, NULL, 0);
 	if (rc < 0) {
 		glue_fail(err, err_len, rc, "link %s:%s: %s",
 			  glue_link_kind_name(link->kind), link->name, reason);
