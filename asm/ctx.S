@@ -99,6 +99,13 @@ ctx_switch:
 	.cfi_endproc
 	.size	ctx_switch, . - ctx_switch
 
+# The same code under the types its callers return (ctx.h).
+	.globl	ctx_switch_pair
+	.hidden	ctx_switch_pair
+	.set	ctx_switch_pair, ctx_switch
+	.globl	ctx_switch_int
+	.hidden	ctx_switch_int
+	.set	ctx_switch_int, ctx_switch
 /* resize(occupant r9, length r12d, from, to), every argument kept. */
 	.macro	CALL_RESIZE
 	.irp	reg, rdi, rsi, rdx, rcx, r8, r9

@@ -355,14 +355,13 @@ struct coro_pair coro_switch_slow(struct coro_sched *s, struct coro *from,
 				  struct coro *to, long value, long err);
 
 /*
- * The same assembly under the types its callers return: with any other the
- * compiler makes no tail call, and the ret after the switch costs more than the
- * switch.
+ * ctx_switch() under names of their own (ctx.S), with the types its callers
+ * return: with any other the compiler makes no tail call, and the ret after the
+ * switch costs more than the switch.
  */
 struct coro_pair ctx_switch_pair(struct ctx *from, struct ctx *to, long err,
-				 long value) __asm__("ctx_switch");
-int ctx_switch_int(struct ctx *from, struct ctx *to, long err,
-		   long value) __asm__("ctx_switch");
+				 long value);
+int ctx_switch_int(struct ctx *from, struct ctx *to, long err, long value);
 
 static inline void coro_block_put(struct coro_sched *s, struct coro *co)
 {

@@ -1,6 +1,3 @@
-/*
- * hello.c - the first program of docs/coroutines.md.
- */
 #include <stdio.h>
 #include <coronet/coro.h>
 

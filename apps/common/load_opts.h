@@ -1,0 +1,46 @@
+/*
+ * The options of the load tools, the same for coronet-load and epoll-load.
+ *
+ *	struct load_opts opts;
+ *
+ *	if (argp_parse(&load_opts_argp, argc, argv, 0, NULL, &opts))
+ *		return OPTS_EXIT_USAGE;
+ *
+ * or, with options of the program's own, load_opts_argp as a child whose
+ * child_inputs entry is the struct load_opts. The parser fills in the defaults
+ * and refuses a wrong value (opts.h); it opens --json's file at once, so that a
+ * path that cannot be written fails before the run and not after it.
+ */
+#pragma once
+
+#include <stdio.h>
+
+#include "apps/common/opts.h"
+
+enum load_mode {
+	LOAD_ECHO, /* request and answer on connections that stay */
+	LOAD_CPS,  /* connect, one request and answer, close */
+	LOAD_IDLE, /* connect and hold */
+	LOAD_BULK, /* write without waiting, read what comes back */
+};
+
+struct load_opts {
+	struct opts_endpoint target;
+	const char *target_text; /* as given; borrowed from argv */
+	enum load_mode mode;
+	uint32_t conns;
+	uint32_t size; /* bytes a request, or a write in bulk mode */
+	uint64_t rate; /* requests/s over all connections; 0 closed loop */
+	int64_t duration_ns; /* what is measured */
+	int64_t warmup_ns;   /* before that, load that is not measured */
+	int64_t ramp_ns;     /* connections are opened evenly over this time */
+	int64_t timeout_ns;  /* for a connect, and for one answer */
+	int64_t interval_ns; /* between progress lines; 0 none */
+	bool verify;	     /* payload.h's bytes, checked on return */
+	FILE *json; /* stdout, or owned until load_report() closes it */
+};
+
+extern const struct argp load_opts_argp;
+
+/* "echo", "cps", "idle", "bulk". */
+const char *load_mode_name(enum load_mode mode);

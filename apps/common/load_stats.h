@@ -1,0 +1,167 @@
+/*
+ * What a load run counts, and when it begins and ends.
+ *
+ *	load_stats_start(&stats, &opts, "epoll-load", now_ns);
+ *	while (load_stats_tick(&stats, now_ns)) {
+ *		... open connections, at most load_stats_may_open() so far;
+ *		... load_stats_opened(), _request(), _error(), _closed();
+ *	}
+ *	return load_report(&stats);
+ *
+ * A run opens its connections (until each was opened or failed), warms up,
+ * measures, and is done; load_stats_tick() moves it on, and prints the progress
+ * line. What happens before the measuring is not in the result, but for the
+ * errors, which are never forgotten.
+ *
+ * Plain calls from one thread; nothing allocates. The clock is the caller's:
+ * nanoseconds that never go back. The memory is the caller's too (70 KiB, meant
+ * to be static), and so are the options, which must outlive it.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "apps/common/hist.h"
+#include "apps/common/load_opts.h"
+
+enum load_error {
+	LOAD_REFUSED,	  /* connect: nobody listens */
+	LOAD_UNREACHABLE, /* connect: no way to the address */
+	LOAD_NO_PORT,	  /* connect: every local port is taken */
+	LOAD_TIMEOUT,	  /* a connect or an answer took too long */
+	LOAD_RESET,	  /* the peer reset an open connection */
+	LOAD_CLOSED,	  /* the peer closed before its answer was whole */
+	LOAD_VERIFY,	  /* an answer was not what was sent */
+	LOAD_OTHER,
+	LOAD_ERRORS,
+};
+
+enum load_phase { LOAD_OPENING, LOAD_WARMUP, LOAD_MEASURING, LOAD_DONE };
+
+/* Time the generator has worked, not waited, since any fixed moment. */
+typedef int64_t load_busy_fn(void *arg);
+
+struct load_stats {
+	int64_t wake_ns; /* when load_stats_tick() has something to do */
+	uint64_t bytes;	 /* payload that came back, in this interval */
+	uint64_t open;	 /* connections now */
+	struct hist interval;
+	struct hist total; /* without the current interval */
+	uint64_t total_bytes;
+	uint64_t opened;  /* since the start */
+	uint64_t settled; /* opens that ended well or not, while opening */
+	uint64_t errors[LOAD_ERRORS];
+	uint64_t error_count;
+	const struct load_opts *opts;
+	const char *tool;
+	enum load_phase phase;
+	bool interrupted;
+	bool tty;
+	int line_width; /* of the progress line on the tty */
+	int64_t start_ns;
+	int64_t phase_end_ns;
+	int64_t interval_start_ns;
+	int64_t measured_from_ns;
+	int64_t measured_to_ns;
+	load_busy_fn *busy;
+	void *busy_arg;
+	int64_t busy_from_ns;
+	int64_t busy_to_ns;
+};
+
+/* Begins a run at now_ns. `opts` and `tool` are borrowed. */
+void load_stats_start(struct load_stats *stats, const struct load_opts *opts,
+		      const char *tool, int64_t now_ns);
+
+/*
+ * Lets the report tell whether the generator itself was the limit. Without it
+ * the report says that this is not known. Call it after load_stats_start().
+ */
+void load_stats_set_busy(struct load_stats *stats, load_busy_fn *busy,
+			 void *arg);
+
+/* Ends the run early, on a signal; what was measured until now_ns counts. */
+void load_stats_interrupt(struct load_stats *stats, int64_t now_ns);
+
+/* The cold half of load_stats_tick(). */
+bool load_stats_advance(struct load_stats *stats, int64_t now_ns);
+
+/* How many connections the ramp allows to have been opened by now_ns. */
+uint32_t load_stats_may_open(const struct load_stats *stats, int64_t now_ns);
+
+/* A connection is open, latency_ns after its connect began. */
+void load_stats_opened(struct load_stats *stats, int64_t latency_ns);
+
+/* A connection that was open is no more, whoever closed it. */
+void load_stats_closed(struct load_stats *stats);
+
+/*
+ * Something failed. A connection that was open and breaks is two calls: this
+ * and load_stats_closed().
+ */
+void load_stats_error(struct load_stats *stats, enum load_error kind);
+
+/* The kind of a negative errno of connect, recv or send. */
+enum load_error load_error_of(int err);
+
+/* "refused", "unreachable", ...: the key in the report. */
+const char *load_error_name(enum load_error kind);
+
+/* The share of one core the generator used while measuring; -1 unknown. */
+double load_stats_busy_share(const struct load_stats *stats);
+
+/*
+ * To be called every turn of the program's loop, and at least as often as
+ * progress is wanted. False once the run is over.
+ */
+static inline bool load_stats_tick(struct load_stats *stats, int64_t now_ns)
+{
+	if (__builtin_expect(now_ns < stats->wake_ns, 1))
+		return true;
+	return load_stats_advance(stats, now_ns);
+}
+
+/* A request of opts->size bytes was answered, latency_ns after its time. */
+static inline void load_stats_request(struct load_stats *stats,
+				      int64_t latency_ns)
+{
+	hist_record(&stats->interval, latency_ns);
+	stats->bytes += stats->opts->size;
+}
+
+/* Bulk mode: `bytes` came back. */
+static inline void load_stats_bytes(struct load_stats *stats, uint64_t bytes)
+{
+	stats->bytes += bytes;
+}
+
+/*
+ * The open loop's timetable of one connection: it has every conns-th request
+ * of an even stream of opts->rate a second.
+ */
+struct load_pace {
+	double first_ns;
+	double step_ns;
+	uint64_t next;
+};
+
+/*
+ * The timetable of connection `index` (from 0), whose first request is due at
+ * from_ns or at most opts->conns / opts->rate later. The origin of the even
+ * stream is stats->start_ns. Only with opts->rate > 0.
+ */
+void load_pace_start(struct load_pace *pace, const struct load_stats *stats,
+		     uint32_t index, int64_t from_ns);
+
+/* When the next request should be sent, which is where latency counts from. */
+static inline int64_t load_pace_due(const struct load_pace *pace)
+{
+	return (int64_t)(pace->first_ns + (double)pace->next * pace->step_ns);
+}
+
+/* That request was sent: on to the one after it. */
+static inline void load_pace_sent(struct load_pace *pace)
+{
+	pace->next++;
+}

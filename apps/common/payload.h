@@ -1,0 +1,23 @@
+/*
+ * What the load tools send, so that an answer can be checked to the byte.
+ *
+ * A connection's bytes are a pure function of its seed and of the position in
+ * its stream: a lost, repeated, reordered or foreign piece cannot pass.
+ */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* The seed of one connection: any number that tells it from the others. */
+uint64_t payload_seed(uint64_t conn);
+
+/* Writes the `len` bytes that stand at `offset` of the seed's stream. */
+void payload_fill(void *buf, size_t len, uint64_t seed, uint64_t offset);
+
+/*
+ * Compares `len` received bytes with those at `offset` of the seed's stream.
+ * Returns len when all are right, else the index of the first wrong one.
+ */
+size_t payload_check(const void *buf, size_t len, uint64_t seed,
+		     uint64_t offset);

@@ -1,0 +1,18 @@
+/*
+ * The few things the programs ask of the machine.
+ */
+#pragma once
+
+#include <stdint.h>
+
+/* CLOCK_MONOTONIC, in nanoseconds. */
+int64_t sys_now_ns(void);
+
+/*
+ * Raises the soft limit of open files to the hard one. Returns what is then
+ * allowed.
+ */
+uint64_t sys_raise_files(void);
+
+/* Keeps the calling thread on one CPU: 0, or -EINVAL when there is no such. */
+int sys_pin_cpu(unsigned int cpu);

@@ -1,0 +1,78 @@
+/*
+ * coronet-echo: sends back what it receives, one coroutine a connection.
+ */
+#include <argp.h>
+#include <stdio.h>
+
+#include <coronet/net.h>
+
+#include "apps/common/opts.h"
+
+struct echo_opts {
+	struct net_opts net;
+	uint16_t port;
+};
+
+static void echo(struct net_conn *conn, void *arg)
+{
+	struct net_view view;
+
+	while (net_recv_view(conn, &view) > 0)
+		if (net_send_view(conn, &view) < 0)
+			break;
+}
+
+static error_t parse_key(int key, char *arg, struct argp_state *state)
+{
+	struct echo_opts *opts = state->input;
+
+	switch (key) {
+	case ARGP_KEY_INIT:
+		opts_begin(state);
+		state->child_inputs[0] = &opts->net;
+		return 0;
+	case 'p':
+		opts->port = (uint16_t)opts_number(state, "--port", arg, 1,
+						   65535, "--port 7777");
+		return 0;
+	case ARGP_KEY_ARG:
+		opts_refuse_argument(state, arg);
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+}
+
+int main(int argc, char **argv)
+{
+	static const struct argp_option options[] = {
+		{"port", 'p', "N", 0, "TCP port to listen on (default 7777)",
+		 0},
+		{0},
+	};
+	static const struct argp_child children[] = {
+		{&net_argp, 0, "Common options:", 1}, {0}};
+	static const struct argp argp = {
+		.options = options,
+		.parser = parse_key,
+		.doc = "TCP echo server on coronet: DPDK, lwIP, one coroutine "
+		       "a connection.\vWords after -- go to DPDK's EAL.",
+		.children = children,
+	};
+	struct echo_opts opts = {.port = 7777};
+	struct net_stack *stack;
+	int err;
+
+	opts_set_version("coronet-echo");
+	net_opts_init(&opts.net);
+	err = net_parse_args(&argp, argc, argv, &opts.net, &opts);
+	if (err == 0)
+		err = net_stack_open(&opts.net, &stack);
+	if (err < 0) {
+		if (opts.net.error[0])
+			fprintf(stderr, "coronet-echo: %s\n", opts.net.error);
+		return net_exit_status(err);
+	}
+	return net_exit_status(
+		net_serve(stack, &net_addr_any(opts.port), echo,
+			  NULL));
+}

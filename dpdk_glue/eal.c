@@ -1,0 +1,554 @@
+#include "dpdk_glue/glue_priv.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/if_tun.h>
+#include <net/if.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <rte_dev.h>
+#include <rte_cycles.h>
+#include <rte_eal.h>
+#include <rte_errno.h>
+#include <rte_ethdev.h>
+#include <rte_log.h>
+
+#define MAX_ARGS 96
+#define ARG_LEN	 512
+
+static struct {
+	bool started;
+	bool huge;
+	struct glue_link links[GLUE_MAX_LINKS];
+	char devices[GLUE_MAX_LINKS][32]; /* EAL's name of each link's device */
+	unsigned n_links;
+	unsigned mtu;
+	int64_t tsc_start;
+	double ns_per_tick;
+} eal;
+
+/* The arguments under construction; storage is kept for EAL's lifetime. */
+struct args {
+	char text[MAX_ARGS][ARG_LEN];
+	char *argv[MAX_ARGS + 1];
+	int n;
+};
+
+__attribute__((format(printf, 2, 3))) static void add(struct args *args,
+						      const char *format, ...)
+{
+	va_list ap;
+
+	if (args->n == MAX_ARGS)
+		return;
+	va_start(ap, format);
+	vsnprintf(args->text[args->n], ARG_LEN, format, ap);
+	va_end(ap);
+	args->argv[args->n] = args->text[args->n];
+	args->n++;
+}
+
+/* Free 2 MiB pages, in MiB; 0 where the machine has none. */
+static unsigned long free_huge_mib(void)
+{
+	FILE *f = fopen("/sys/kernel/mm/hugepages/hugepages-2048kB/"
+			"free_hugepages",
+			"re");
+	unsigned long pages = 0;
+
+	if (!f)
+		return 0;
+	if (fscanf(f, "%lu", &pages) != 1)
+		pages = 0;
+	fclose(f);
+	return pages * 2;
+}
+
+static void add_cpus(struct args *args, int lcore)
+{
+	char list[ARG_LEN / 2] = "";
+	cpu_set_t set;
+	size_t used = 0;
+
+	if (lcore >= 0) {
+		add(args, "--lcores=0@%d", lcore);
+		return;
+	}
+	CPU_ZERO(&set);
+	sched_getaffinity(0, sizeof(set), &set);
+	for (int cpu = 0; cpu < CPU_SETSIZE && used < sizeof(list) - 8; cpu++)
+		if (CPU_ISSET(cpu, &set))
+			used += (size_t)snprintf(list + used,
+						 sizeof(list) - used, "%s%d",
+						 used ? "," : "", cpu);
+	add(args, "--lcores=0@(%s)", list);
+}
+
+static void build_args(struct args *args, const struct glue_eal_conf *conf)
+{
+	bool pci = false;
+
+	add(args, "coronet");
+	add_cpus(args, conf->lcore);
+	add(args, "--no-telemetry");
+	for (unsigned i = 0; i < conf->n_links; i++)
+		if (conf->links[i].kind == GLUE_LINK_PCI) {
+			add(args, "-a");
+			add(args, "%s", conf->links[i].name);
+			pci = true;
+		}
+	if (!pci) {
+		add(args, "--no-pci");
+		add(args, "--iova-mode=va");
+	}
+	if (eal.huge) {
+		add(args, "--in-memory");
+		add(args, "--single-file-segments");
+	} else {
+		/* what --in-memory does for hugepages */
+		add(args, "--no-huge");
+		add(args, "--no-shconf");
+		add(args, "-m");
+		add(args, "%u", conf->mem_mib);
+	}
+	for (unsigned i = 0; i < conf->n_extra; i++)
+		add(args, "%s", conf->extra[i]);
+}
+
+/*
+ * DPDK says why it failed only in its log, and EAL prints its whole usage on
+ * stdout besides. While something may fail, both go into a memory file, so
+ * that the reason ends up in our one line and the rest nowhere.
+ */
+struct captured {
+	int fd, old_out, old_err;
+};
+
+static void capture_start(struct captured *log)
+{
+	fflush(stdout);
+	fflush(stderr);
+	log->fd = memfd_create("dpdk-log", MFD_CLOEXEC);
+	if (log->fd < 0)
+		return;
+	log->old_out = dup(STDOUT_FILENO);
+	log->old_err = dup(STDERR_FILENO);
+	dup2(log->fd, STDOUT_FILENO);
+	dup2(log->fd, STDERR_FILENO);
+}
+
+/* A line that tells why, and is none of EAL's usage text. */
+static bool is_telling(const char *line)
+{
+	static const char *const words[] = {
+		"rror", "ailed", "nvalid", "annot", "nable", "ermission",
+		"unrecognized"};
+
+	if (*line == ' ' || *line == '\t')
+		return false;
+	for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
+		if (strstr(line, words[i]))
+			return true;
+	return false;
+}
+
+static void first_telling_line(char *text, char *out, size_t out_len)
+{
+	char *save = NULL;
+
+	for (char *line = strtok_r(text, "\n", &save); line;
+	     line = strtok_r(NULL, "\n", &save))
+		if (is_telling(line)) {
+			snprintf(out, out_len, "%s", line);
+			return;
+		}
+}
+
+/* Gives stdout and stderr back; reason, if asked for, gets the best line. */
+static void capture_end(struct captured *log, char *reason, size_t reason_len)
+{
+	static char text[65536];
+	ssize_t n;
+
+	if (reason)
+		snprintf(reason, reason_len, "DPDK gives no reason");
+	if (log->fd < 0)
+		return;
+	fflush(stdout);
+	fflush(stderr);
+	dup2(log->old_out, STDOUT_FILENO);
+	dup2(log->old_err, STDERR_FILENO);
+	close(log->old_out);
+	close(log->old_err);
+	n = pread(log->fd, text, sizeof(text) - 1, 0);
+	close(log->fd);
+	text[n > 0 ? n : 0] = '\0';
+	if (reason)
+		first_telling_line(text, reason, reason_len);
+}
+
+/* A socket file nobody listens on any more is removed; a live one is not. */
+static int check_socket_path(const struct glue_link *link, char *err,
+			     size_t err_len)
+{
+	const char *kind = glue_link_kind_name(link->kind);
+	struct sockaddr_un addr = {.sun_family = AF_UNIX};
+	char dir[GLUE_PATH_MAX];
+	char *slash;
+	struct stat st;
+	int fd, rc, code;
+
+	strcpy(dir, link->name);
+	slash = strrchr(dir, '/');
+	if (slash == dir)
+		slash++;
+	if (slash)
+		*slash = '\0';
+	else
+		strcpy(dir, ".");
+	if (stat(dir, &st) < 0 || !S_ISDIR(st.st_mode))
+		return glue_fail(err, err_len, -ENOENT,
+				 "link %s:%s: there is no folder '%s'; make it "
+				 "or name another path",
+				 kind, link->name, dir);
+	if (!link->server) {
+		if (link->kind == GLUE_LINK_VHOST &&
+		    stat(link->name, &st) < 0)
+			return glue_fail(err, err_len, -ENOENT,
+					 "link %s:%s: there is no such socket; "
+					 "start the other side first (for "
+					 "example dpdk-testpmd with net_vhost) "
+					 "or use role=server",
+					 kind, link->name);
+		return 0;
+	}
+	if (access(dir, W_OK | X_OK) < 0)
+		return glue_fail(err, err_len, -errno,
+				 "link %s:%s: no socket can be made in '%s': "
+				 "%s; name a path you may write",
+				 kind, link->name, dir, strerror(errno));
+	if (stat(link->name, &st) < 0)
+		return 0;
+	if (!S_ISSOCK(st.st_mode))
+		return glue_fail(err, err_len, -EEXIST,
+				 "link %s:%s: the path exists and is not a "
+				 "socket; remove it or name another",
+				 kind, link->name);
+	/*
+	 * A datagram socket is refused for its type by a living server and for
+	 * good by a dead one; the server never hears of it. (DPDK's memif
+	 * server does not survive a caller that hangs up at once.)
+	 */
+	fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	strcpy(addr.sun_path, link->name);
+	rc = connect(fd, (struct sockaddr *)&addr, sizeof(addr));
+	code = errno;
+	close(fd);
+	if (rc == 0 || code != ECONNREFUSED)
+		return glue_fail(err, err_len, -EADDRINUSE,
+				 "link %s:%s: another process serves this "
+				 "socket; stop it or name another path",
+				 kind, link->name);
+	unlink(link->name);
+	return 0;
+}
+
+static int check_tap(const struct glue_link *link, char *err, size_t err_len)
+{
+	struct ifreq ifr = {.ifr_flags = IFF_TAP | IFF_NO_PI};
+	int fd = open("/dev/net/tun", O_RDWR | O_CLOEXEC);
+	int code;
+
+	if (fd < 0)
+		return glue_fail(err, err_len, -errno,
+				 "link tap:%s: /dev/net/tun: %s; %s",
+				 link->name, strerror(errno),
+				 errno == ENOENT
+					 ? "load the kernel's tun module "
+					   "(modprobe tun) or use memif:"
+					 : "run as root or with CAP_NET_ADMIN");
+	memcpy(ifr.ifr_name, link->name, strnlen(link->name, IFNAMSIZ - 1));
+	if (ioctl(fd, TUNSETIFF, &ifr) < 0) {
+		code = errno;
+		if (code == EINVAL && if_nametoindex(link->name))
+			code = EBUSY; /* it is there, of another kind */
+		close(fd);
+		return glue_fail(
+			err, err_len, -code, "link tap:%s: %s; %s",
+			link->name, strerror(code),
+			code == EPERM
+				? "run as root or with CAP_NET_ADMIN (setcap "
+				  "cap_net_admin+ep), or use memif:"
+			: code == EBUSY
+				? "the interface is in use, name another"
+				: "name an interface such as tap:coro0");
+	}
+	close(fd);
+	return 0;
+}
+
+static int check_iface(const struct glue_link *link, char *err, size_t err_len)
+{
+	int fd;
+
+	if (if_nametoindex(link->name) == 0)
+		return glue_fail(err, err_len, -ENODEV,
+				 "link %s:%s: there is no interface '%s'; "
+				 "'ip link' lists them",
+				 glue_link_kind_name(link->kind), link->name,
+				 link->name);
+	fd = socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		return glue_fail(err, err_len, -errno,
+				 "link %s:%s: %s; run as root or with "
+				 "CAP_NET_RAW",
+				 glue_link_kind_name(link->kind), link->name,
+				 strerror(errno));
+	close(fd);
+	return 0;
+}
+
+static int check_file(const struct glue_link *link, char *err, size_t err_len)
+{
+	if (access(link->name, R_OK) < 0)
+		return glue_fail(err, err_len, -errno, "link pcap:%s: %s",
+				 link->name, strerror(errno));
+	return 0;
+}
+
+/* What can be told before DPDK tries, is told in our own words. */
+static int check_link(const struct glue_link *link, char *err, size_t err_len)
+{
+	switch (link->kind) {
+	case GLUE_LINK_MEMIF:
+	case GLUE_LINK_VHOST:
+		return check_socket_path(link, err, err_len);
+	case GLUE_LINK_TAP:
+		return check_tap(link, err, err_len);
+	case GLUE_LINK_AF_PACKET:
+	case GLUE_LINK_AF_XDP:
+		return check_iface(link, err, err_len);
+	case GLUE_LINK_PCAP:
+		return check_file(link, err, err_len);
+	case GLUE_LINK_PCI:
+	case GLUE_LINK_RING:
+		break;
+	}
+	return 0;
+}
+
+static unsigned log2_of(unsigned n)
+{
+	return (unsigned)__builtin_ctz(n);
+}
+
+/*
+ * memif packets are kept to one buffer of the ring each: DPDK 22.11 loses its
+ * place when one goes over several and the ring is nearly full.
+ */
+static unsigned memif_buffer(void)
+{
+	return eal.mtu <= 2048 - 14 ? 2048 : (eal.mtu + 14 + 63) / 64 * 64;
+}
+
+/* The virtual device of a link: its name and its devargs. */
+static void describe_vdev(const struct glue_link *link, unsigned index,
+			  char *name, size_t name_len, char *args,
+			  size_t args_len)
+{
+	unsigned queue = link->queue_size ? link->queue_size : 1024;
+	char mac[32] = "";
+
+	if (memcmp(link->mac, "\0\0\0\0\0\0", 6) != 0)
+		snprintf(mac, sizeof(mac), ",mac=%02x:%02x:%02x:%02x:%02x:%02x",
+			 link->mac[0], link->mac[1], link->mac[2],
+			 link->mac[3], link->mac[4], link->mac[5]);
+	switch (link->kind) {
+	case GLUE_LINK_MEMIF:
+		snprintf(name, name_len, "net_memif%u", index);
+		snprintf(args, args_len,
+			 "role=%s,id=0,socket=%s,socket-abstract=no,rsize=%u,"
+			 "bsize=%u%s",
+			 link->server ? "server" : "client", link->name,
+			 log2_of(queue), memif_buffer(), mac);
+		break;
+	case GLUE_LINK_TAP:
+		snprintf(name, name_len, "net_tap%u", index);
+		snprintf(args, args_len, "iface=%s%s", link->name, mac);
+		break;
+	case GLUE_LINK_VHOST:
+		snprintf(name, name_len, "net_virtio_user%u", index);
+		snprintf(args, args_len,
+			 "path=%s,queues=1,queue_size=%u,server=%d%s",
+			 link->name, queue, link->server, mac);
+		break;
+	case GLUE_LINK_AF_PACKET:
+		snprintf(name, name_len, "net_af_packet%u", index);
+		snprintf(args, args_len,
+			 "iface=%s,qdisc_bypass=1,blocksz=65536,framecnt=2048",
+			 link->name);
+		break;
+	case GLUE_LINK_AF_XDP:
+		snprintf(name, name_len, "net_af_xdp%u", index);
+		snprintf(args, args_len, "iface=%s", link->name);
+		break;
+	case GLUE_LINK_RING:
+		snprintf(name, name_len, "net_ring%u", index);
+		args[0] = '\0';
+		break;
+	case GLUE_LINK_PCAP:
+		snprintf(name, name_len, "net_pcap%u", index);
+		snprintf(args, args_len, "rx_pcap=%s,tx_pcap=%s", link->name,
+			 link->name2);
+		break;
+	case GLUE_LINK_PCI:
+		memcpy(name, link->name, name_len - 1); /* at most 31 */
+		name[name_len - 1] = '\0';
+		break;
+	}
+}
+
+static int plug(unsigned index, char *err, size_t err_len)
+{
+	const struct glue_link *link = &eal.links[index];
+	char args[ARG_LEN], reason[256];
+	struct captured log;
+	int rc;
+
+	describe_vdev(link, index, eal.devices[index],
+		      sizeof(eal.devices[index]), args, sizeof(args));
+	if (link->kind == GLUE_LINK_PCI)
+		return 0;
+	capture_start(&log);
+	rc = rte_eal_hotplug_add("vdev", eal.devices[index], args);
+	capture_end(&log, reason, sizeof(reason));
+	if (rc < 0)
+		return glue_fail(err, err_len, rc, "link %s:%s: %s",
+				 glue_link_kind_name(link->kind), link->name,
+				 reason);
+	return 0;
+}
+
+static int start_eal(const struct glue_eal_conf *conf, char *err,
+		     size_t err_len)
+{
+	static struct args args;
+	char reason[256];
+	struct captured log;
+	int rc;
+
+	args.n = 0;
+	build_args(&args, conf);
+	optind = 1;
+	rte_log_set_global_level(RTE_LOG_WARNING);
+	capture_start(&log);
+	rc = rte_eal_init(args.n, args.argv);
+	capture_end(&log, reason, sizeof(reason));
+	if (rc < 0)
+		return glue_fail(err, err_len,
+				 rte_errno == ENOMEM ? -ENOMEM : -EIO,
+				 "DPDK's EAL did not start: %s%s", reason,
+				 conf->n_extra ? " (check the words after --)"
+					       : "");
+	return 0;
+}
+
+static void start_clock(void)
+{
+	eal.ns_per_tick = 1e9 / (double)rte_get_tsc_hz();
+	eal.tsc_start = (int64_t)rte_rdtsc();
+}
+
+int glue_eal_start(const struct glue_eal_conf *conf, char *err, size_t err_len)
+{
+	cpu_set_t set;
+	int rc;
+
+	if (eal.started)
+		return glue_fail(err, err_len, -EALREADY,
+				 "DPDK's EAL runs already: one stack a "
+				 "process");
+	if (conf->n_links == 0 || conf->n_links > GLUE_MAX_LINKS)
+		return glue_fail(err, err_len, -EINVAL,
+				 "%u links given; expected 1 to %d",
+				 conf->n_links, GLUE_MAX_LINKS);
+	CPU_ZERO(&set);
+	sched_getaffinity(0, sizeof(set), &set);
+	if (conf->lcore >= CPU_SETSIZE ||
+	    (conf->lcore >= 0 && !CPU_ISSET(conf->lcore, &set)))
+		return glue_fail(err, err_len, -EINVAL,
+				 "--lcore %d: this process may not run on that "
+				 "CPU; 'taskset -p $$' shows those it may",
+				 conf->lcore);
+	for (unsigned i = 0; i < conf->n_links; i++) {
+		rc = check_link(&conf->links[i], err, err_len);
+		if (rc < 0)
+			return rc;
+	}
+	memcpy(eal.links, conf->links, conf->n_links * sizeof(*conf->links));
+	eal.n_links = conf->n_links;
+	eal.mtu = conf->mtu;
+	eal.huge = !conf->huge_off && free_huge_mib() >= conf->mem_mib;
+	rc = start_eal(conf, err, err_len);
+	if (rc < 0)
+		return rc;
+	eal.started = true;
+	start_clock();
+	for (unsigned i = 0; i < eal.n_links; i++) {
+		rc = plug(i, err, err_len);
+		if (rc < 0) {
+			eal.n_links = i;
+			return rc;
+		}
+	}
+	return 0;
+}
+
+void glue_eal_stop(void)
+{
+	if (!eal.started)
+		return;
+	rte_log_set_global_level(RTE_LOG_EMERG);
+	for (unsigned i = 0; i < eal.n_links; i++) {
+		const struct glue_link *link = &eal.links[i];
+
+		if (link->kind != GLUE_LINK_PCI)
+			rte_eal_hotplug_remove("vdev", eal.devices[i]);
+		if (link->server && (link->kind == GLUE_LINK_MEMIF ||
+				     link->kind == GLUE_LINK_VHOST))
+			unlink(link->name);
+	}
+	rte_eal_cleanup();
+}
+
+bool glue_eal_huge(void)
+{
+	return eal.huge;
+}
+
+const struct glue_link *glue_eal_link(unsigned index)
+{
+	return index < eal.n_links ? &eal.links[index] : NULL;
+}
+
+bool glue_eal_port_id(unsigned index, uint16_t *port_id)
+{
+	return index < eal.n_links &&
+	       rte_eth_dev_get_port_by_name(eal.devices[index], port_id) == 0;
+}
+
+int64_t glue_now_ns(void)
+{
+	int64_t ticks = (int64_t)rte_rdtsc() - eal.tsc_start;
+
+	return (int64_t)((double)ticks * eal.ns_per_tick);
+}

@@ -1,0 +1,199 @@
+/*
+ * dpdk_glue: everything coronet knows about DPDK.
+ *
+ * Links (what a user calls a NIC) become EAL arguments and ports; ports move
+ * bursts of frames. Above this header nothing includes rte_*.
+ *
+ * A frame is an mbuf seen from outside: struct glue_frame lies in the mbuf's
+ * private area, one cache line. Frames received are owned by whoever took
+ * them from glue_rx() until glue_frame_free(); frames allocated for sending
+ * are owned by the caller until glue_tx().
+ *
+ * Threads: EAL starts once a process; a port is used by one thread alone.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define GLUE_BURST     32  /* frames in one RX or TX burst */
+#define GLUE_MAX_LINKS 8   /* links a process */
+#define GLUE_PATH_MAX  108 /* sun_path: the longest UNIX socket path */
+#define GLUE_MTU_MIN   576
+#define GLUE_MTU_MAX   9000
+
+enum glue_link_kind {
+	GLUE_LINK_MEMIF,
+	GLUE_LINK_TAP,
+	GLUE_LINK_VHOST,
+	GLUE_LINK_AF_PACKET,
+	GLUE_LINK_AF_XDP,
+	GLUE_LINK_PCI,
+	GLUE_LINK_RING,
+	GLUE_LINK_PCAP,
+};
+
+enum glue_csum_mode {
+	GLUE_CSUM_AUTO, /* hardware on real NICs, software elsewhere */
+	GLUE_CSUM_HW,
+	GLUE_CSUM_SW,
+};
+
+/* A link as the user wrote it, checked. Plain data, copied freely. */
+struct glue_link {
+	enum glue_link_kind kind;
+	char name[GLUE_PATH_MAX];  /* path, interface, PCI address */
+	char name2[GLUE_PATH_MAX]; /* pcap: the file written */
+	bool server;		   /* memif and vhost: who makes the socket */
+	unsigned queue_size;	   /* descriptors a ring; 0: the default */
+	enum glue_csum_mode csum;
+	uint8_t mac[6]; /* all zero: the port's own */
+};
+
+/*
+ * Reads "KIND:NAME[,key=value...]" into *out. Keys: role=server|client
+ * (memif, vhost), queue=N (a power of two, 64 to 16384), csum=auto|hw|sw,
+ * mac=xx:xx:xx:xx:xx:xx.
+ * Returns 0, or -EINVAL with one clear line in err (at most err_len bytes).
+ */
+int glue_link_parse(const char *text, struct glue_link *out, char *err,
+		    size_t err_len);
+
+/* The kind's name as written on the command line. Static. */
+const char *glue_link_kind_name(enum glue_link_kind kind);
+
+/* How EAL is to be started. */
+struct glue_eal_conf {
+	const struct glue_link *links; /* borrowed during the call */
+	unsigned n_links;
+	int lcore;     /* CPU to pin the caller to; -1: not pinned */
+	bool huge_off; /* never use hugepages */
+	unsigned mtu;	   /* of every link, bytes of IP packet */
+	unsigned mem_mib;  /* memory for mbufs and rings, without hugepages */
+	char *const *extra; /* EAL arguments after "--", borrowed */
+	unsigned n_extra;
+};
+
+/*
+ * Starts EAL with what the links need; pins the calling thread when asked.
+ * Hugepages are used when the machine has free ones and huge_off is false.
+ * Returns 0 or -errno with one clear line in err: -EINVAL (no such CPU, no
+ * link), -EIO (EAL did not start), -ENOENT, -EACCES, -EPERM, -EADDRINUSE,
+ * -EBUSY or -ENODEV (a link), -EALREADY (a second call), -ENOMEM.
+ */
+int glue_eal_start(const struct glue_eal_conf *conf, char *err,
+		   size_t err_len);
+
+/* Frees what EAL holds. Ports must be closed before. */
+void glue_eal_stop(void);
+
+/* Whether EAL runs on hugepages. */
+bool glue_eal_huge(void);
+
+enum glue_frame_flags {
+	GLUE_FRAME_IP4 = 1,	  /* l3_off is an IPv4 header */
+	GLUE_FRAME_IP6 = 2,	  /* l3_off is an IPv6 header */
+	GLUE_FRAME_TCP = 4,	  /* l4_off is a whole TCP header */
+	GLUE_FRAME_UDP = 8,	  /* l4_off is a whole UDP header */
+	GLUE_FRAME_MCAST = 16,	  /* destination MAC is a group address */
+	GLUE_FRAME_CSUM_OK = 32,  /* every checksum there was has been checked */
+};
+
+/*
+ * One segment of a frame. `user` belongs to the owner of the frame: the stack
+ * keeps its pbuf there.
+ */
+struct glue_frame {
+	uint8_t *data;		 /* first byte of this segment */
+	struct glue_frame *next; /* next segment or NULL */
+	uint16_t seg_len;	 /* bytes in this segment */
+	uint16_t flags;		 /* enum glue_frame_flags, first segment */
+	uint16_t l3_off;	 /* bytes from data to the IP header */
+	uint16_t l4_off;	 /* bytes from data to TCP or UDP */
+	uint64_t user[5];
+};
+_Static_assert(sizeof(struct glue_frame) == 64, "one cache line a frame");
+
+struct glue_port;
+
+struct glue_port_conf {
+	unsigned mtu;	   /* bytes of IP packet, GLUE_MTU_MIN..MAX */
+	unsigned n_frames; /* frames in the pool; 0: the default */
+};
+
+/*
+ * Opens and starts the port of links[index] as given to glue_eal_start().
+ * *out is owned by the caller. Returns 0 or -errno with one clear line in err:
+ * -ENODEV (no such port), -ENOMEM (pool), -EINVAL (MTU refused by the port).
+ */
+int glue_port_open(unsigned index, const struct glue_port_conf *conf,
+		   struct glue_port **out, char *err, size_t err_len);
+
+/* Stops and closes; frames still owned by the caller must be freed before. */
+void glue_port_close(struct glue_port *port);
+
+/* Six bytes, borrowed, valid until the port closes. */
+const uint8_t *glue_port_mac(const struct glue_port *port);
+
+/* Whether the link is up. Not for the hot path. */
+bool glue_port_link_up(struct glue_port *port);
+
+/* Whether the port computes and checks TCP/IP checksums itself. */
+bool glue_port_hw_csum(const struct glue_port *port);
+
+/*
+ * Takes at most max (<= GLUE_BURST) frames. Frames that are too short, whose
+ * IP header is broken or whose checksum is wrong are dropped and counted.
+ * Returns how many frames[] were filled; each is owned by the caller.
+ */
+unsigned glue_rx(struct glue_port *port, struct glue_frame **frames,
+		 unsigned max);
+
+/*
+ * A frame to be sent, len bytes long, in as many segments as it takes; NULL
+ * when the pool is empty (counted). Owned by the caller until glue_tx().
+ */
+struct glue_frame *glue_tx_alloc(struct glue_port *port, unsigned len);
+
+/*
+ * Gives a frame to the port: checksums of the layers that flags, l3_off and
+ * l4_off name are filled in, the frame is queued, and sent when a burst is
+ * full or at glue_tx_flush(). The frame is owned by the port at once.
+ */
+void glue_tx(struct glue_port *port, struct glue_frame *frame);
+
+/*
+ * Sends what is queued. What the port refuses stays queued for the next call;
+ * what finds the queue full is dropped and counted. Returns frames sent.
+ */
+unsigned glue_tx_flush(struct glue_port *port);
+
+/* Frees a frame, all its segments, or one segment after a split. */
+void glue_frame_free(struct glue_frame *frame);
+
+/*
+ * Makes each segment of a frame a frame of its own, to be freed apart; the
+ * `next` links stay for the caller to walk.
+ */
+void glue_frame_split(struct glue_frame *frame);
+
+/* Frames free in the pool, and its size. */
+unsigned glue_port_frames_free(const struct glue_port *port);
+unsigned glue_port_frames(const struct glue_port *port);
+
+struct glue_port_stats {
+	uint64_t rx_frames, rx_bytes;
+	uint64_t rx_bad_frame; /* too short, or lengths that contradict */
+	uint64_t rx_bad_csum;
+	uint64_t rx_missed;   /* refused by the port itself */
+	uint64_t tx_frames, tx_bytes;
+	uint64_t tx_no_frame; /* pool empty */
+	uint64_t tx_dropped;  /* queue full: the port takes no more */
+};
+
+/* A copy of the counters so far. */
+void glue_port_stats(struct glue_port *port, struct glue_port_stats *out);
+
+/* Monotonic time in ns from the TSC; cheap, no system call after start. */
+int64_t glue_now_ns(void);

@@ -1,0 +1,30 @@
+/*
+ * Internet checksum (RFC 1071) over one or several pieces of memory.
+ */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+/*
+ * Adds len bytes to a running 32-bit-wide ones' complement sum. A piece of
+ * odd length may only be the last. Byte order of the result is memory's own.
+ */
+uint64_t glue_sum_add(uint64_t sum, const void *data, size_t len);
+
+/* Folds a running sum to 16 bits (not complemented). */
+static inline uint16_t glue_sum_fold(uint64_t sum)
+{
+	sum = (sum & 0xffffffff) + (sum >> 32);
+	sum = (sum & 0xffffffff) + (sum >> 32);
+	sum = (sum & 0xffff) + (sum >> 16);
+	sum = (sum & 0xffff) + (sum >> 16);
+	return (uint16_t)sum;
+}
+
+/*
+ * Pseudo-header sum for IPv4 (RFC 9293 3.1) or IPv6 (RFC 8200 8.1): addrs are
+ * the two addresses as they lie in the header, addr_len bytes each.
+ */
+uint64_t glue_sum_pseudo(const void *addrs, size_t addr_len, uint8_t proto,
+			 uint32_t l4_len);

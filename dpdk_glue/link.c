@@ -1,0 +1,245 @@
+#include "dpdk_glue/glue.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "dpdk_glue/glue_priv.h"
+
+/* What each kind of link accepts; the examples end up in error messages. */
+static const struct kind {
+	const char *name;
+	const char *example;
+	bool has_role;
+	size_t name_max; /* bytes; interface names are IFNAMSIZ - 1 */
+} kinds[] = {
+	[GLUE_LINK_MEMIF] = {"memif", "memif:/tmp/e.sock,role=server", true,
+			     GLUE_PATH_MAX - 1},
+	[GLUE_LINK_TAP] = {"tap", "tap:coro0", false, 15},
+	[GLUE_LINK_VHOST] = {"vhost", "vhost:/tmp/vhost0.sock", true,
+			     GLUE_PATH_MAX - 1},
+	[GLUE_LINK_AF_PACKET] = {"af_packet", "af_packet:eth0", false, 15},
+	[GLUE_LINK_AF_XDP] = {"af_xdp", "af_xdp:eth0", false, 15},
+	[GLUE_LINK_PCI] = {"pci", "pci:0000:03:00.0", false, 31},
+	[GLUE_LINK_RING] = {"ring", "ring:r0", false, 15},
+	[GLUE_LINK_PCAP] = {"pcap", "pcap:in.pcap,out.pcap", false,
+			    GLUE_PATH_MAX - 1},
+};
+#define N_KINDS (sizeof(kinds) / sizeof(kinds[0]))
+
+const char *glue_link_kind_name(enum glue_link_kind kind)
+{
+	return kinds[kind].name;
+}
+
+int glue_fail(char *err, size_t err_len, int code, const char *format, ...)
+{
+	va_list ap;
+
+	va_start(ap, format);
+	vsnprintf(err, err_len, format, ap);
+	va_end(ap);
+	return code;
+}
+
+static int parse_kind(const char *text, struct glue_link *link,
+		      const char **rest, char *err, size_t err_len)
+{
+	size_t len = strcspn(text, ":");
+
+	for (size_t i = 0; i < N_KINDS; i++)
+		if (strlen(kinds[i].name) == len &&
+		    strncmp(kinds[i].name, text, len) == 0) {
+			link->kind = (enum glue_link_kind)i;
+			*rest = text[len] ? text + len + 1 : text + len;
+			return 0;
+		}
+	return glue_fail(err, err_len, -EINVAL,
+			 "link '%s': unknown kind '%.*s'; expected one of "
+			 "memif, tap, vhost, af_packet, af_xdp, pci, ring, "
+			 "pcap, as in memif:/tmp/e.sock,role=server",
+			 text, (int)len, text);
+}
+
+/* Names end up inside comma-separated EAL arguments. */
+static int take_name(const char *text, const char *from, size_t len,
+		     const struct kind *kind, char *to, char *err,
+		     size_t err_len)
+{
+	if (len == 0)
+		return glue_fail(err, err_len, -EINVAL,
+				 "link '%s': the name after '%s:' is missing; "
+				 "write it as in %s",
+				 text, kind->name, kind->example);
+	if (len > kind->name_max)
+		return glue_fail(err, err_len, -EINVAL,
+				 "link '%s': the name has %zu characters, at "
+				 "most %zu fit; choose a shorter one",
+				 text, len, kind->name_max);
+	memcpy(to, from, len);
+	to[len] = '\0';
+	return 0;
+}
+
+static int parse_queue(const char *value, unsigned *out)
+{
+	char *end;
+	unsigned long n = strtoul(value, &end, 10);
+
+	if (*value < '0' || *value > '9' || *end || n < 64 || n > 16384 ||
+	    (n & (n - 1)))
+		return -EINVAL;
+	*out = (unsigned)n;
+	return 0;
+}
+
+static int parse_mac(const char *value, uint8_t *mac)
+{
+	unsigned b[6];
+	int used = 0;
+
+	if (sscanf(value, "%2x:%2x:%2x:%2x:%2x:%2x%n", &b[0], &b[1], &b[2],
+		   &b[3], &b[4], &b[5], &used) != 6 ||
+	    value[used] || (b[0] & 1))
+		return -EINVAL;
+	for (int i = 0; i < 6; i++)
+		mac[i] = (uint8_t)b[i];
+	return 0;
+}
+
+static int parse_csum(const char *value, enum glue_csum_mode *out)
+{
+	static const char *const names[] = {"auto", "hw", "sw"};
+
+	for (int i = 0; i < 3; i++)
+		if (strcmp(value, names[i]) == 0) {
+			*out = (enum glue_csum_mode)i;
+			return 0;
+		}
+	return -EINVAL;
+}
+
+static int parse_key(const char *text, const char *key, const char *value,
+		     struct glue_link *link, char *err, size_t err_len)
+{
+	const struct kind *kind = &kinds[link->kind];
+	const char *expected;
+
+	if (strcmp(key, "role") == 0 && kind->has_role) {
+		link->server = strcmp(value, "server") == 0;
+		if (link->server || strcmp(value, "client") == 0)
+			return 0;
+		expected = "server or client";
+	} else if (strcmp(key, "queue") == 0) {
+		if (parse_queue(value, &link->queue_size) == 0)
+			return 0;
+		expected = "a power of two from 64 to 16384";
+	} else if (strcmp(key, "csum") == 0) {
+		if (parse_csum(value, &link->csum) == 0)
+			return 0;
+		expected = "auto, hw or sw";
+	} else if (strcmp(key, "mac") == 0) {
+		if (parse_mac(value, link->mac) == 0)
+			return 0;
+		expected = "a unicast address such as 02:00:00:00:00:01";
+	} else {
+		return glue_fail(err, err_len, -EINVAL,
+				 "link '%s': unknown key '%s'; %s takes %s"
+				 "queue=N, csum=auto|hw|sw and mac=ADDRESS",
+				 text, key, kind->name,
+				 kind->has_role ? "role=server|client, " : "");
+	}
+	return glue_fail(err, err_len, -EINVAL,
+			 "link '%s': %s is '%s'; expected %s", text, key,
+			 value, expected);
+}
+
+static int parse_keys(const char *text, char *keys, struct glue_link *link,
+		      char *err, size_t err_len)
+{
+	char *save = NULL;
+
+	for (char *word = strtok_r(keys, ",", &save); word;
+	     word = strtok_r(NULL, ",", &save)) {
+		char *value = strchr(word, '=');
+		int rc;
+
+		if (!value)
+			return glue_fail(err, err_len, -EINVAL,
+					 "link '%s': '%s' has no value; write "
+					 "key=value, as in %s",
+					 text, word, kinds[link->kind].example);
+		*value++ = '\0';
+		rc = parse_key(text, word, value, link, err, err_len);
+		if (rc < 0)
+			return rc;
+	}
+	return 0;
+}
+
+/* pcap:IN,OUT names two files before the keys. */
+static int parse_second_name(const char *text, const char **rest,
+			     struct glue_link *link, char *err, size_t err_len)
+{
+	size_t len = strcspn(*rest, ",");
+	int rc = take_name(text, *rest, len, &kinds[link->kind], link->name2,
+			   err, err_len);
+
+	if (rc == 0)
+		*rest += len + ((*rest)[len] == ',');
+	return rc;
+}
+
+/* [DOMAIN:]BUS:DEVICE.FUNCTION, in hexadecimal, and nothing behind it. */
+static bool is_pci_address(const char *name)
+{
+	unsigned domain, bus, device, function;
+	int used = 0;
+
+	if (sscanf(name, "%4x:%2x:%2x.%1x%n", &domain, &bus, &device,
+		   &function, &used) != 4 &&
+	    sscanf(name, "%2x:%2x.%1x%n", &bus, &device, &function, &used) !=
+		    3)
+		return false;
+	return used > 0 && name[used] == '\0' && device < 32 && function < 8;
+}
+
+int glue_link_parse(const char *text, struct glue_link *out, char *err,
+		    size_t err_len)
+{
+	struct glue_link link = {0};
+	const char *rest = NULL;
+	char keys[256];
+	size_t len;
+	int rc;
+
+	rc = parse_kind(text, &link, &rest, err, err_len);
+	if (rc < 0)
+		return rc;
+	len = strcspn(rest, ",");
+	rc = take_name(text, rest, len, &kinds[link.kind], link.name, err,
+		       err_len);
+	if (rc < 0)
+		return rc;
+	rest += len + (rest[len] == ',');
+	if (link.kind == GLUE_LINK_PCI && !is_pci_address(link.name))
+		return glue_fail(err, err_len, -EINVAL,
+				 "link '%s': expected a PCI address as lspci "
+				 "-D writes it, as in %s",
+				 text, kinds[link.kind].example);
+	if (link.kind == GLUE_LINK_PCAP)
+		rc = parse_second_name(text, &rest, &link, err, err_len);
+	if (rc < 0)
+		return rc;
+	if (strlen(rest) >= sizeof(keys))
+		return glue_fail(err, err_len, -EINVAL,
+				 "link '%s': more than %zu characters of keys",
+				 text, sizeof(keys) - 1);
+	strcpy(keys, rest);
+	rc = parse_keys(text, keys, &link, err, err_len);
+	if (rc == 0)
+		*out = link;
+	return rc;
+}

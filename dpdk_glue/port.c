@@ -1,0 +1,617 @@
+#include "dpdk_glue/glue_priv.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <rte_ethdev.h>
+#include <rte_ether.h>
+#include <rte_ip.h>
+#include <rte_malloc.h>
+#include <rte_mbuf.h>
+#include <rte_tcp.h>
+#include <rte_udp.h>
+
+#include "dpdk_glue/glue_csum.h"
+
+#define POOL_DEFAULT 16384
+#define POOL_CACHE   256
+#define DATA_ROOM    2048 /* bytes of one segment, headroom apart */
+#define TX_PENDING   512  /* frames a port may keep us waiting with */
+
+struct glue_port {
+	uint16_t id;
+	uint16_t n_pending; /* frames in pending[] */
+	bool hw_csum;
+	uint8_t mac[RTE_ETHER_ADDR_LEN];
+	unsigned n_frames;
+	struct rte_mempool *pool;
+	struct glue_port_stats stats;
+	struct rte_mbuf *pending[TX_PENDING];
+};
+
+static inline struct glue_frame *frame_of(struct rte_mbuf *m)
+{
+	return (struct glue_frame *)(m + 1);
+}
+
+static inline struct rte_mbuf *mbuf_of(struct glue_frame *frame)
+{
+	return (struct rte_mbuf *)frame - 1;
+}
+
+const uint8_t *glue_port_mac(const struct glue_port *port)
+{
+	return port->mac;
+}
+
+bool glue_port_hw_csum(const struct glue_port *port)
+{
+	return port->hw_csum;
+}
+
+bool glue_port_link_up(struct glue_port *port)
+{
+	struct rte_eth_link link = {0};
+
+	return rte_eth_link_get_nowait(port->id, &link) == 0 &&
+	       link.link_status == RTE_ETH_LINK_UP;
+}
+
+unsigned glue_port_frames_free(const struct glue_port *port)
+{
+	return rte_mempool_avail_count(port->pool);
+}
+
+unsigned glue_port_frames(const struct glue_port *port)
+{
+	return port->n_frames;
+}
+
+/*
+ * Virtual devices either cannot checksum or leave it to the far side, which
+ * is of no use when that side forwards to a third: they get software unless
+ * the user says otherwise.
+ */
+static bool want_hw_csum(const struct glue_link *link,
+			 const struct rte_eth_dev_info *info)
+{
+	const uint64_t tx = RTE_ETH_TX_OFFLOAD_IPV4_CKSUM |
+			    RTE_ETH_TX_OFFLOAD_TCP_CKSUM |
+			    RTE_ETH_TX_OFFLOAD_UDP_CKSUM;
+	bool can = (info->tx_offload_capa & tx) == tx;
+
+	switch (link->csum) {
+	case GLUE_CSUM_HW:
+		return can;
+	case GLUE_CSUM_SW:
+		return false;
+	case GLUE_CSUM_AUTO:
+		break;
+	}
+	return can && link->kind == GLUE_LINK_PCI &&
+	       strcmp(info->driver_name, "net_virtio") != 0;
+}
+
+/*
+ * The largest IP packet a port takes. Some name only the frame's limit; memif
+ * names one of 1518 bytes, and moves whatever its buffers hold.
+ */
+static unsigned max_mtu(const struct glue_link *link,
+			const struct rte_eth_dev_info *info)
+{
+	const unsigned overhead = RTE_ETHER_HDR_LEN + RTE_ETHER_CRC_LEN;
+	unsigned mtu = info->max_mtu;
+
+	if (link->kind == GLUE_LINK_MEMIF)
+		return GLUE_MTU_MAX;
+	if (info->max_rx_pktlen > overhead &&
+	    info->max_rx_pktlen - overhead < mtu)
+		mtu = info->max_rx_pktlen - overhead;
+	return mtu;
+}
+
+static int configure(struct glue_port *port, const struct glue_link *link,
+		     unsigned mtu, char *err, size_t err_len)
+{
+	struct rte_eth_conf conf = {0};
+	struct rte_eth_dev_info info;
+	uint16_t n_rx = (uint16_t)(link->queue_size ? link->queue_size : 1024);
+	uint16_t n_tx = n_rx;
+	int rc = rte_eth_dev_info_get(port->id, &info);
+
+	if (rc < 0)
+		return glue_fail(err, err_len, rc, "port information: %s",
+				 rte_strerror(-rc));
+	port->hw_csum = want_hw_csum(link, &info);
+	if (port->hw_csum) {
+		conf.txmode.offloads = RTE_ETH_TX_OFFLOAD_IPV4_CKSUM |
+				       RTE_ETH_TX_OFFLOAD_TCP_CKSUM |
+				       RTE_ETH_TX_OFFLOAD_UDP_CKSUM;
+		conf.rxmode.offloads = info.rx_offload_capa &
+				       RTE_ETH_RX_OFFLOAD_CHECKSUM;
+	}
+	if (mtu + RTE_ETHER_HDR_LEN > DATA_ROOM)
+		conf.rxmode.offloads |=
+			info.rx_offload_capa & RTE_ETH_RX_OFFLOAD_SCATTER;
+	conf.txmode.offloads |=
+		info.tx_offload_capa & (RTE_ETH_TX_OFFLOAD_MULTI_SEGS |
+					RTE_ETH_TX_OFFLOAD_MBUF_FAST_FREE);
+	if (mtu + RTE_ETHER_HDR_LEN > DATA_ROOM)
+		conf.txmode.offloads &= ~RTE_ETH_TX_OFFLOAD_MBUF_FAST_FREE;
+	rc = rte_eth_dev_configure(port->id, 1, 1, &conf);
+	if (rc < 0)
+		return glue_fail(err, err_len, rc, "port configuration: %s",
+				 rte_strerror(-rc));
+	if (mtu > max_mtu(link, &info))
+		return glue_fail(err, err_len, -EINVAL,
+				 "the port takes an MTU of at most %u, not %u; "
+				 "memif and most NICs take up to 9000",
+				 max_mtu(link, &info), mtu);
+	if (mtu != RTE_ETHER_MTU) {
+		rc = rte_eth_dev_set_mtu(port->id, (uint16_t)mtu);
+		if (rc < 0 && rc != -ENOTSUP)
+			return glue_fail(err, err_len, -EINVAL,
+					 "the port refuses an MTU of %u: %s",
+					 mtu, rte_strerror(-rc));
+	}
+	rte_eth_dev_adjust_nb_rx_tx_desc(port->id, &n_rx, &n_tx);
+	rc = rte_eth_rx_queue_setup(port->id, 0, n_rx, SOCKET_ID_ANY, NULL,
+				    port->pool);
+	if (rc == 0)
+		rc = rte_eth_tx_queue_setup(port->id, 0, n_tx, SOCKET_ID_ANY,
+					    NULL);
+	if (rc < 0)
+		return glue_fail(err, err_len, rc, "port queues: %s",
+				 rte_strerror(-rc));
+	rc = rte_eth_dev_start(port->id);
+	if (rc < 0)
+		return glue_fail(err, err_len, rc, "port start: %s",
+				 rte_strerror(-rc));
+	rte_eth_allmulticast_enable(port->id); /* not every port can */
+	return 0;
+}
+
+/*
+ * net_tap gives its port the kernel interface's own MAC; two stacks on one
+ * wire need two, or their link-local addresses collide.
+ */
+static void choose_mac(struct glue_port *port, const struct glue_link *link)
+{
+	struct rte_ether_addr addr = {0};
+
+	rte_eth_macaddr_get(port->id, &addr);
+	memcpy(port->mac, addr.addr_bytes, sizeof(port->mac));
+	if (link->kind == GLUE_LINK_TAP) {
+		port->mac[0] |= 2;
+		port->mac[5] ^= 1;
+	}
+	if (memcmp(link->mac, "\0\0\0\0\0\0", 6) != 0)
+		memcpy(port->mac, link->mac, sizeof(port->mac));
+}
+
+int glue_port_open(unsigned index, const struct glue_port_conf *conf,
+		   struct glue_port **out, char *err, size_t err_len)
+{
+	const struct glue_link *link = glue_eal_link(index);
+	char reason[160], name[32];
+	struct glue_port *port;
+	uint16_t id;
+	int rc;
+
+	if (!link || !glue_eal_port_id(index, &id))
+		return glue_fail(err, err_len, -ENODEV,
+				 "link %s:%s: DPDK found no such port%s",
+				 link ? glue_link_kind_name(link->kind) : "?",
+				 link ? link->name : "?",
+				 link && link->kind == GLUE_LINK_PCI
+					 ? "; is the NIC bound to vfio-pci "
+					   "(dpdk-devbind.py --status)?"
+					 : "");
+	port = rte_zmalloc("glue_port", sizeof(*port), RTE_CACHE_LINE_SIZE);
+	if (!port)
+		return glue_fail(err, err_len, -ENOMEM, "no memory for a port");
+	port->id = id;
+	port->n_frames = conf->n_frames ? conf->n_frames : POOL_DEFAULT;
+	snprintf(name, sizeof(name), "frames%u", index);
+	port->pool = rte_pktmbuf_pool_create(
+		name, port->n_frames, POOL_CACHE, sizeof(struct glue_frame),
+		RTE_PKTMBUF_HEADROOM + DATA_ROOM, SOCKET_ID_ANY);
+	if (!port->pool) {
+		rc = glue_fail(err, err_len, -ENOMEM,
+			       "link %s:%s: no memory for %u frames: %s",
+			       glue_link_kind_name(link->kind), link->name,
+			       port->n_frames, rte_strerror(rte_errno));
+		goto free_port;
+	}
+	rc = configure(port, link, conf->mtu, reason, sizeof(reason));
+	if (rc < 0) {
+		glue_fail(err, err_len, rc, "link %s:%s: %s",
+			  glue_link_kind_name(link->kind), link->name, reason);
+		goto free_pool;
+	}
+	choose_mac(port, link);
+	*out = port;
+	return 0;
+
+free_pool:
+	rte_mempool_free(port->pool);
+free_port:
+	rte_free(port);
+	return rc;
+}
+
+void glue_port_close(struct glue_port *port)
+{
+	for (unsigned i = 0; i < port->n_pending; i++)
+		rte_pktmbuf_free(port->pending[i]);
+	rte_eth_dev_stop(port->id);
+	rte_eth_dev_close(port->id);
+	rte_mempool_free(port->pool);
+	rte_free(port);
+}
+
+/* Sum over a chain of mbufs from an offset, minding odd segments. */
+static uint64_t sum_chain(const struct rte_mbuf *m, unsigned off, unsigned len)
+{
+	uint64_t sum = 0;
+	bool odd = false;
+
+	for (; m && len; m = m->next) {
+		unsigned n = m->data_len > off ? m->data_len - off : 0;
+		uint16_t part;
+
+		n = RTE_MIN(n, len);
+		part = glue_sum_fold(glue_sum_add(
+			0, rte_pktmbuf_mtod_offset(m, uint8_t *, off), n));
+		sum += odd ? rte_bswap16(part) : part;
+		odd ^= n & 1;
+		len -= n;
+		off = off > m->data_len ? off - m->data_len : 0;
+	}
+	return sum;
+}
+
+static inline uint64_t sum_l4(const struct rte_mbuf *m, unsigned off,
+			      unsigned len)
+{
+	if (likely(m->next == NULL))
+		return glue_sum_add(
+			0, rte_pktmbuf_mtod_offset(m, uint8_t *, off), len);
+	return sum_chain(m, off, len);
+}
+
+/* Ports that check tell so in ol_flags; anything unchecked we check. */
+static inline bool l4_csum_ok(const struct rte_mbuf *m, uint64_t pseudo,
+			      unsigned off, unsigned len)
+{
+	if ((m->ol_flags & RTE_MBUF_F_RX_L4_CKSUM_MASK) ==
+	    RTE_MBUF_F_RX_L4_CKSUM_GOOD)
+		return true;
+	return glue_sum_fold(pseudo + sum_l4(m, off, len)) == 0xffff;
+}
+
+enum verdict { KEEP, BAD_FRAME, BAD_CSUM };
+
+static inline enum verdict check_l4(struct rte_mbuf *m, struct glue_frame *f,
+				    uint8_t proto, const void *addrs,
+				    size_t addr_len, unsigned l4_len)
+{
+	const uint8_t *l4 = f->data + f->l4_off;
+	unsigned room = f->seg_len - f->l4_off;
+	uint64_t pseudo;
+
+	if (proto == IPPROTO_TCP) {
+		if (l4_len < sizeof(struct rte_tcp_hdr) ||
+		    room < sizeof(struct rte_tcp_hdr))
+			return BAD_FRAME;
+		f->flags |= GLUE_FRAME_TCP;
+	} else if (proto == IPPROTO_UDP) {
+		if (l4_len < sizeof(struct rte_udp_hdr) ||
+		    room < sizeof(struct rte_udp_hdr))
+			return BAD_FRAME;
+		f->flags |= GLUE_FRAME_UDP;
+		if (((const struct rte_udp_hdr *)l4)->dgram_cksum == 0 &&
+		    addr_len == 4)
+			return KEEP;
+	} else {
+		return KEEP;
+	}
+	pseudo = glue_sum_pseudo(addrs, addr_len, proto, l4_len);
+	if (!l4_csum_ok(m, pseudo, f->l4_off, l4_len))
+		return BAD_CSUM;
+	f->flags |= GLUE_FRAME_CSUM_OK;
+	return KEEP;
+}
+
+static inline enum verdict check_ip4(struct rte_mbuf *m, struct glue_frame *f)
+{
+	const struct rte_ipv4_hdr *ip = (const void *)(f->data + f->l3_off);
+	unsigned room = f->seg_len - f->l3_off;
+	unsigned total, header;
+
+	if (room < sizeof(*ip) || (ip->version_ihl >> 4) != 4)
+		return BAD_FRAME;
+	header = (ip->version_ihl & 15) * 4u;
+	total = rte_be_to_cpu_16(ip->total_length);
+	if (header < sizeof(*ip) || header > room || total < header ||
+	    total > m->pkt_len - f->l3_off)
+		return BAD_FRAME;
+	if ((m->ol_flags & RTE_MBUF_F_RX_IP_CKSUM_MASK) !=
+		    RTE_MBUF_F_RX_IP_CKSUM_GOOD &&
+	    glue_sum_fold(glue_sum_add(0, ip, header)) != 0xffff)
+		return BAD_CSUM;
+	f->flags |= GLUE_FRAME_IP4;
+	if (ip->fragment_offset &
+	    rte_cpu_to_be_16(RTE_IPV4_HDR_OFFSET_MASK | RTE_IPV4_HDR_MF_FLAG))
+		return KEEP; /* checked when whole, if ever */
+	f->l4_off = (uint16_t)(f->l3_off + header);
+	return check_l4(m, f, ip->next_proto_id, &ip->src_addr, 4,
+			total - header);
+}
+
+static inline enum verdict check_ip6(struct rte_mbuf *m, struct glue_frame *f)
+{
+	const struct rte_ipv6_hdr *ip = (const void *)(f->data + f->l3_off);
+	unsigned room = f->seg_len - f->l3_off;
+	unsigned payload;
+
+	if (room < sizeof(*ip) ||
+	    (rte_be_to_cpu_32(ip->vtc_flow) >> 28) != 6)
+		return BAD_FRAME;
+	payload = rte_be_to_cpu_16(ip->payload_len);
+	if (payload + sizeof(*ip) > m->pkt_len - f->l3_off)
+		return BAD_FRAME;
+	f->flags |= GLUE_FRAME_IP6;
+	f->l4_off = (uint16_t)(f->l3_off + sizeof(*ip));
+	return check_l4(m, f, ip->proto, (const uint8_t *)ip + 8, 16, payload);
+}
+
+static inline enum verdict check_frame(struct rte_mbuf *m,
+				       struct glue_frame *f)
+{
+	const struct rte_ether_hdr *eth;
+
+	f->data = rte_pktmbuf_mtod(m, uint8_t *);
+	f->seg_len = m->data_len;
+	f->next = NULL;
+	f->flags = 0;
+	f->l3_off = sizeof(*eth);
+	f->l4_off = 0;
+	if (unlikely(f->seg_len < sizeof(*eth)))
+		return BAD_FRAME;
+	if (unlikely(m->next != NULL))
+		for (struct rte_mbuf *s = m; s; s = s->next) {
+			struct glue_frame *part = frame_of(s);
+
+			part->data = rte_pktmbuf_mtod(s, uint8_t *);
+			part->seg_len = s->data_len;
+			part->next = s->next ? frame_of(s->next) : NULL;
+		}
+	eth = (const void *)f->data;
+	if (eth->dst_addr.addr_bytes[0] & 1)
+		f->flags |= GLUE_FRAME_MCAST;
+	if (eth->ether_type == RTE_BE16(RTE_ETHER_TYPE_IPV4))
+		return check_ip4(m, f);
+	if (eth->ether_type == RTE_BE16(RTE_ETHER_TYPE_IPV6))
+		return check_ip6(m, f);
+	return KEEP;
+}
+
+unsigned glue_rx(struct glue_port *port, struct glue_frame **frames,
+		 unsigned max)
+{
+	struct rte_mbuf *bufs[GLUE_BURST];
+	unsigned n, kept = 0;
+
+	n = rte_eth_rx_burst(port->id, 0, bufs,
+			     (uint16_t)RTE_MIN(max, (unsigned)GLUE_BURST));
+	for (unsigned i = 0; i < n; i++)
+		rte_prefetch0(rte_pktmbuf_mtod(bufs[i], void *));
+	for (unsigned i = 0; i < n; i++) {
+		struct glue_frame *f = frame_of(bufs[i]);
+		enum verdict verdict = check_frame(bufs[i], f);
+
+		if (likely(verdict == KEEP)) {
+			port->stats.rx_bytes += bufs[i]->pkt_len;
+			frames[kept++] = f;
+			continue;
+		}
+		if (verdict == BAD_CSUM)
+			port->stats.rx_bad_csum++;
+		else
+			port->stats.rx_bad_frame++;
+		rte_pktmbuf_free(bufs[i]);
+	}
+	port->stats.rx_frames += kept;
+	return kept;
+}
+
+/* Cold: a frame longer than one segment. */
+__attribute__((noinline)) static struct glue_frame *
+alloc_chain(struct glue_port *port, unsigned len)
+{
+	struct rte_mbuf *head = NULL, **link = &head;
+	unsigned total = len;
+	uint16_t segs = 0;
+
+	while (len) {
+		struct rte_mbuf *m = rte_pktmbuf_alloc(port->pool);
+		struct glue_frame *f;
+
+		if (!m) {
+			rte_pktmbuf_free(head);
+			port->stats.tx_no_frame++;
+			return NULL;
+		}
+		m->data_len = (uint16_t)RTE_MIN(len, (unsigned)DATA_ROOM);
+		len -= m->data_len;
+		f = frame_of(m);
+		f->data = rte_pktmbuf_mtod(m, uint8_t *);
+		f->seg_len = m->data_len;
+		f->flags = 0;
+		f->next = NULL;
+		if (head)
+			frame_of(container_of(link, struct rte_mbuf, next))
+				->next = f;
+		*link = m;
+		link = &m->next;
+		segs++;
+	}
+	head->pkt_len = total;
+	head->nb_segs = segs;
+	return frame_of(head);
+}
+
+struct glue_frame *glue_tx_alloc(struct glue_port *port, unsigned len)
+{
+	struct glue_frame *f;
+	struct rte_mbuf *m;
+
+	if (unlikely(len > DATA_ROOM))
+		return alloc_chain(port, len);
+	m = rte_pktmbuf_alloc(port->pool);
+	if (unlikely(!m)) {
+		port->stats.tx_no_frame++;
+		return NULL;
+	}
+	m->data_len = (uint16_t)len;
+	m->pkt_len = len;
+	f = frame_of(m);
+	f->data = rte_pktmbuf_mtod(m, uint8_t *);
+	f->seg_len = (uint16_t)len;
+	f->flags = 0;
+	f->next = NULL;
+	return f;
+}
+
+static inline uint16_t *l4_csum_field(struct glue_frame *f)
+{
+	size_t off = f->flags & GLUE_FRAME_TCP
+			     ? offsetof(struct rte_tcp_hdr, cksum)
+			     : offsetof(struct rte_udp_hdr, dgram_cksum);
+
+	return (uint16_t *)(void *)(f->data + f->l4_off + off);
+}
+
+static inline void fill_csum_sw(struct rte_mbuf *m, struct glue_frame *f)
+{
+	uint8_t *l3 = f->data + f->l3_off;
+	bool ip4 = f->flags & GLUE_FRAME_IP4;
+	unsigned len = m->pkt_len - f->l4_off;
+	uint64_t sum;
+	uint16_t *field;
+
+	if (ip4) {
+		struct rte_ipv4_hdr *ip = (void *)l3;
+
+		ip->hdr_checksum = 0;
+		ip->hdr_checksum = (uint16_t)~glue_sum_fold(glue_sum_add(
+			0, ip, (unsigned)(f->l4_off - f->l3_off)));
+	}
+	if (!(f->flags & (GLUE_FRAME_TCP | GLUE_FRAME_UDP)))
+		return;
+	field = l4_csum_field(f);
+	*field = 0;
+	sum = glue_sum_pseudo(l3 + (ip4 ? 12 : 8), ip4 ? 4 : 16,
+			      f->flags & GLUE_FRAME_TCP ? IPPROTO_TCP
+							: IPPROTO_UDP,
+			      len);
+	*field = (uint16_t)~glue_sum_fold(sum + sum_l4(m, f->l4_off, len));
+	if (*field == 0 && (f->flags & GLUE_FRAME_UDP))
+		*field = 0xffff; /* RFC 768: zero means none */
+}
+
+static void fill_csum_hw(struct rte_mbuf *m, struct glue_frame *f)
+{
+	void *l3 = f->data + f->l3_off;
+
+	m->l2_len = f->l3_off;
+	m->l3_len = (uint64_t)(f->l4_off - f->l3_off) & 0x1ff;
+	if (f->flags & GLUE_FRAME_IP4) {
+		m->ol_flags |= RTE_MBUF_F_TX_IPV4 | RTE_MBUF_F_TX_IP_CKSUM;
+		((struct rte_ipv4_hdr *)l3)->hdr_checksum = 0;
+	} else {
+		m->ol_flags |= RTE_MBUF_F_TX_IPV6;
+	}
+	if (f->flags & GLUE_FRAME_TCP)
+		m->ol_flags |= RTE_MBUF_F_TX_TCP_CKSUM;
+	else if (f->flags & GLUE_FRAME_UDP)
+		m->ol_flags |= RTE_MBUF_F_TX_UDP_CKSUM;
+	else
+		return;
+	*l4_csum_field(f) = f->flags & GLUE_FRAME_IP4
+				    ? rte_ipv4_phdr_cksum(l3, m->ol_flags)
+				    : rte_ipv6_phdr_cksum(l3, m->ol_flags);
+}
+
+void glue_tx(struct glue_port *port, struct glue_frame *f)
+{
+	struct rte_mbuf *m = mbuf_of(f);
+
+	if (f->flags & (GLUE_FRAME_IP4 | GLUE_FRAME_IP6)) {
+		if (port->hw_csum)
+			fill_csum_hw(m, f);
+		else
+			fill_csum_sw(m, f);
+	}
+	if (unlikely(port->n_pending == TX_PENDING)) {
+		rte_pktmbuf_free(m);
+		port->stats.tx_dropped++;
+		return;
+	}
+	port->stats.tx_bytes += m->pkt_len;
+	port->pending[port->n_pending++] = m;
+	if (port->n_pending % GLUE_BURST == 0)
+		glue_tx_flush(port);
+}
+
+unsigned glue_tx_flush(struct glue_port *port)
+{
+	unsigned sent = 0;
+
+	while (sent < port->n_pending) {
+		uint16_t want = RTE_MIN(port->n_pending - sent,
+					(unsigned)GLUE_BURST);
+		uint16_t n = rte_eth_tx_burst(port->id, 0,
+					      port->pending + sent, want);
+
+		sent += n;
+		if (n < want)
+			break;
+	}
+	if (sent) {
+		port->n_pending -= sent;
+		port->stats.tx_frames += sent;
+		memmove(port->pending, port->pending + sent,
+			port->n_pending * sizeof(port->pending[0]));
+	}
+	return sent;
+}
+
+void glue_frame_free(struct glue_frame *frame)
+{
+	rte_pktmbuf_free(mbuf_of(frame));
+}
+
+void glue_frame_split(struct glue_frame *frame)
+{
+	struct rte_mbuf *next;
+
+	for (struct rte_mbuf *m = mbuf_of(frame); m; m = next) {
+		next = m->next;
+		m->next = NULL;
+		m->nb_segs = 1;
+		m->pkt_len = m->data_len;
+	}
+}
+
+void glue_port_stats(struct glue_port *port, struct glue_port_stats *out)
+{
+	struct rte_eth_stats eth;
+
+	*out = port->stats;
+	if (rte_eth_stats_get(port->id, &eth) == 0)
+		out->rx_missed = eth.imissed + eth.rx_nombuf;
+}

@@ -1,0 +1,306 @@
+/*
+ * coronet: TCP from coroutines, over DPDK and lwIP.
+ *
+ * One stack a process; every call here is made from the thread that opened
+ * it, unless it says otherwise. "Blocks" means: the calling coroutine waits,
+ * the thread goes on with the others. A blocking call needs a coroutine
+ * (-EPERM outside one) and, besides the errors it names, can return
+ *   -ECANCELED  coro_cancel() was called on the coroutine, or the stack stops
+ *   -ETIMEDOUT  the coroutine's deadline, or the connection's own, has passed
+ * Calls return 0 or a count, or a negative errno.
+ *
+ * Coroutines have shared stacks by default: nothing a connection, another
+ * coroutine or a timer keeps may point into one (see coronet/coro.h).
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <coronet/coro.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct argp;
+
+/* ---- addresses ---- */
+
+#define NET_ADDR_TEXT_MAX 64 /* bytes, any address as text, NUL included */
+
+/* Plain data, copied freely. A zero family means "any address". */
+struct net_addr {
+	uint8_t family;	    /* 0, 4 or 6 */
+	uint8_t prefix_len; /* bits of network, where it matters */
+	uint16_t port;	    /* host byte order */
+	uint8_t ip[16];	    /* network byte order; IPv4 takes the first 4 */
+};
+
+/* Any local address at a port, as in net_listen(stack, &net_addr_any(80)). */
+#define net_addr_any(port_) ((const struct net_addr){.port = (port_)})
+
+/*
+ * Reads "10.9.0.1:80" or "[fd00::1]:80"; without default_port >= 0 the port
+ * must be there. Returns 0 or -EINVAL.
+ */
+int net_addr_parse(const char *text, int default_port, struct net_addr *out);
+
+/* Reads "10.9.0.1/16" or "fd00::1/64". Returns 0 or -EINVAL. */
+int net_addr_parse_prefix(const char *text, struct net_addr *out);
+
+/* Writes "10.9.0.1:80" or "[fd00::1]:80"; returns buf. */
+char *net_addr_format(const struct net_addr *addr, char *buf, size_t len);
+
+/* ---- opening a stack ---- */
+
+#define NET_MAX_LINKS 8
+#define NET_MAX_ADDRS 64
+
+enum net_poll { NET_POLL_AUTO, NET_POLL_BUSY, NET_POLL_ADAPTIVE };
+
+/*
+ * Everything the common options say. Start from net_opts_init(). Strings are
+ * borrowed until net_stack_open() returns.
+ */
+struct net_opts {
+	const char *links[NET_MAX_LINKS]; /* "KIND:NAME[,key=value...]" */
+	unsigned n_links;
+	struct net_addr addrs[NET_MAX_ADDRS]; /* with prefix_len */
+	unsigned n_addrs;
+	struct net_addr gateway4, gateway6; /* family 0: none */
+	unsigned mtu;			    /* bytes, 576 to 9000 */
+	int lcore;			    /* CPU; -1: not pinned */
+	enum net_poll poll;
+	double stats_s; /* seconds between lines of statistics; 0: none */
+	bool huge_off;
+	unsigned max_conns;   /* connections, 1 to 4,000,000 */
+	char *const *eal_args; /* what stood after "--" */
+	unsigned n_eal_args;
+	char error[512]; /* one clear line when a call failed */
+};
+
+void net_opts_init(struct net_opts *opts);
+
+/*
+ * The common options as an argp parser whose input is a struct net_opts: put
+ * it among your own parser's children and hand it its input in
+ * ARGP_KEY_INIT. Wrong values end the program with one clear line, status 2.
+ */
+extern const struct argp net_argp;
+
+/*
+ * Parses a command line: words after "--" are kept for EAL, "--config FILE"
+ * is replaced by the options in FILE (one "name = value" a line, # comments),
+ * then argp (NULL: the common options alone) is run with input. opts is filled
+ * by net_argp; it must be the input of that child. Returns 0, or -errno with
+ * opts->error set.
+ */
+int net_parse_args(const struct argp *argp, int argc, char **argv,
+		   struct net_opts *opts, void *input);
+
+struct net_stack;
+
+/*
+ * Starts DPDK, opens the links and brings the addresses up. The calling
+ * thread becomes the stack's; a coroutine scheduler is opened on it.
+ * Returns 0 or -errno with opts->error set: -EINVAL (an option is wrong),
+ * -EACCES or -EPERM, -ENODEV, -ENOMEM, -EALREADY (one stack a process)...
+ */
+int net_stack_open(struct net_opts *opts, struct net_stack **out);
+
+/* net_parse_args() and net_stack_open() in one; prints its error itself. */
+int net_stack_open_args(int argc, char **argv, struct net_stack **out);
+
+/*
+ * Aborts what is left, closes links, stops DPDK. Not from a coroutine.
+ */
+void net_stack_close(struct net_stack *stack);
+
+/*
+ * Runs the stack until net_stack_stop() or SIGINT/SIGTERM, then drains: stops
+ * accepting, makes blocked calls return -ECANCELED, waits at most a second
+ * for connections to close. A second signal ends the process at once.
+ * Returns 0.
+ */
+int net_stack_run(struct net_stack *stack);
+
+/* Asks net_stack_run() to return. From any coroutine or signal handler. */
+void net_stack_stop(struct net_stack *stack);
+
+/* Whether the stack is stopping. */
+bool net_stack_stopping(const struct net_stack *stack);
+
+/* Starts a coroutine on the stack: coro_spawn() on its scheduler. */
+int net_spawn(struct net_stack *stack, const char *name, coro_fn fn,
+	      void *arg);
+
+/* Blocks until every link is up. -ETIMEDOUT after timeout_ms. */
+int net_link_wait(struct net_stack *stack, unsigned timeout_ms);
+
+/* The stack's monotonic clock in ns: that of the coroutines' deadlines. */
+int64_t net_now_ns(const struct net_stack *stack); /* as of this round */
+int64_t net_clock_ns(void);			   /* read now */
+
+/* The exit status for an error: 0, 2 for -EINVAL, 1 for the rest. */
+int net_exit_status(int err);
+
+struct net_stats {
+	uint64_t rx_frames, rx_bytes, rx_bad_frame, rx_bad_csum, rx_missed;
+	uint64_t tx_frames, tx_bytes, tx_dropped;
+	uint64_t accepted, dialed, closed, reset, timed_out;
+	uint64_t no_memory;	/* allocations refused, any kind */
+	uint64_t backlog_drops; /* SYNs dropped: backlog full */
+	int64_t busy_ns;	/* time spent in rounds that found work */
+	unsigned conns;		/* TCP control blocks now */
+	unsigned frames_free, frames;
+};
+
+void net_stack_stats(struct net_stack *stack, struct net_stats *out);
+
+/* ---- listening ---- */
+
+struct net_conn;
+struct net_listener;
+
+/* Runs in a coroutine of its own; returning closes the connection. */
+typedef void (*net_handler)(struct net_conn *conn, void *arg);
+
+/*
+ * Listens. addr: family 0 means every address of the stack, IPv4 and IPv6.
+ * backlog: connections half open or not yet accepted; 0: 4096.
+ * Returns 0, -EADDRINUSE, -EADDRNOTAVAIL (not this stack's), -EINVAL (port
+ * 0), -ENOMEM. *out is owned by the caller.
+ */
+int net_listen(struct net_stack *stack, const struct net_addr *addr,
+	       unsigned backlog, struct net_listener **out);
+
+/*
+ * Blocks until a connection is there; *out is owned by the caller.
+ * -EINVAL when the listener has been closed meanwhile.
+ */
+int net_accept(struct net_listener *listener, struct net_conn **out);
+
+/*
+ * Connections not accepted yet are reset; listener is gone. After
+ * net_stack_run() has returned a listener no longer listens, but is still to be
+ * closed; net_stack_close() closes those that are left.
+ */
+void net_listener_close(struct net_listener *listener);
+
+/*
+ * Gives every connection of the listener a coroutine running handler(conn,
+ * arg) from now on. Returns 0. Does not block.
+ */
+int net_listener_serve(struct net_listener *listener, net_handler handler,
+		       void *arg);
+
+/*
+ * The whole of a simple server: listens at addr, announces "listening on ..."
+ * on stdout, serves, runs the stack until it is stopped, closes the listener
+ * and the stack. Not from a coroutine.
+ */
+int net_serve(struct net_stack *stack, const struct net_addr *addr,
+	      net_handler handler, void *arg);
+
+/* ---- connections ---- */
+
+/* Zero means the default. */
+struct net_dial_opts {
+	struct net_addr source; /* family 0: chosen; port 0: chosen */
+	unsigned timeout_ms;	/* 0: lwIP's own, about 30 s */
+};
+
+/*
+ * Connects to addr; opts may be NULL. Blocks. *out is owned by the caller.
+ * -ECONNREFUSED (the peer said no), -EHOSTUNREACH (no route, or nobody
+ * answers for the address), -ETIMEDOUT, -EADDRNOTAVAIL (source not ours, or
+ * no port left), -EADDRINUSE (source port taken), -ENOMEM.
+ */
+int net_dial(struct net_stack *stack, const struct net_addr *addr,
+	     const struct net_dial_opts *opts, struct net_conn **out);
+
+/*
+ * Received bytes where the NIC put them. Owned by the caller until
+ * net_view_release() or net_send_view(); the struct itself may lie on a
+ * coroutine's stack, the bytes never do.
+ */
+struct net_view {
+	const void *data;
+	size_t len;
+	void *owner; /* private */
+};
+
+/*
+ * Blocks until bytes are there. Returns how many (the next piece in order),
+ * 0 when the peer has finished sending, -ECONNRESET, -ENOTCONN (shut down for
+ * reading here). The window opens again as soon as bytes are taken.
+ */
+long net_recv_view(struct net_conn *conn, struct net_view *view);
+void net_view_release(struct net_conn *conn, struct net_view *view);
+
+/* Copies at most len bytes. Blocks until there is one. As net_recv_view(). */
+long net_recv(struct net_conn *conn, void *buf, size_t len);
+
+/* Blocks until len bytes or the end: returns less than len only at the end. */
+long net_recv_full(struct net_conn *conn, void *buf, size_t len);
+
+/*
+ * Queues bytes for sending (copied). Blocks while the send buffer is full.
+ * Returns how many were taken, at least one; -EPIPE after net_shutdown(), or
+ * when the connection is closed; -ECONNRESET; -ENOMEM.
+ */
+long net_send(struct net_conn *conn, const void *buf, size_t len);
+
+/*
+ * Blocks until net_send() would take something without blocking: how many
+ * bytes at most, or an error as net_send() gives it.
+ */
+long net_writable(struct net_conn *conn);
+
+/* All of them: returns len or an error. */
+long net_send_all(struct net_conn *conn, const void *buf, size_t len);
+
+/* Sends a view and releases it, whatever comes. Returns its length. */
+long net_send_view(struct net_conn *conn, struct net_view *view);
+
+enum net_shut { NET_SHUT_RD = 1, NET_SHUT_WR = 2, NET_SHUT_RDWR = 3 };
+
+/*
+ * Ends one direction or both: WR sends FIN after what is queued, RD discards
+ * what comes. 0, -ENOTCONN.
+ */
+int net_shutdown(struct net_conn *conn, enum net_shut how);
+
+/*
+ * Closes gracefully: what is queued is still delivered, FIN follows. If bytes
+ * have arrived that nobody has read, the peer gets RST instead (RFC 2525
+ * 2.17). Does not block; conn is gone.
+ */
+void net_close(struct net_conn *conn);
+
+/* Sends RST; conn is gone. */
+void net_abort(struct net_conn *conn);
+
+/*
+ * Absolute times (net_now_ns) after which reads, or writes, return
+ * -ETIMEDOUT; CORO_FOREVER takes them away.
+ */
+void net_set_read_deadline(struct net_conn *conn, int64_t deadline_ns);
+void net_set_write_deadline(struct net_conn *conn, int64_t deadline_ns);
+
+/* TCP_NODELAY, on by default. */
+void net_set_nodelay(struct net_conn *conn, bool on);
+
+/* Keepalive probes: idle and interval in seconds; idle 0 turns them off. */
+int net_set_keepalive(struct net_conn *conn, unsigned idle_s,
+		      unsigned interval_s, unsigned count);
+
+struct net_addr net_local_addr(const struct net_conn *conn);
+struct net_addr net_peer_addr(const struct net_conn *conn);
+struct net_stack *net_conn_stack(const struct net_conn *conn);
+
+#ifdef __cplusplus
+}
+#endif

@@ -1,0 +1,313 @@
+/*
+ * Which connection a segment belongs to, in constant time, and the window
+ * through which lwIP sees it.
+ */
+#include "netstack/net_priv.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "lwip/ip.h"
+#include "lwip/prot/tcp.h"
+
+int net_demux_init(unsigned max_conns)
+{
+	uint32_t n = 1024;
+	void *mem;
+
+	while (n < max_conns)
+		n *= 2;
+	mem = mmap(NULL, n * sizeof(struct net_conn *),
+		   PROT_READ | PROT_WRITE,
+		   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (mem == MAP_FAILED)
+		return -ENOMEM;
+	net_the.buckets = mem;
+	net_the.bucket_mask = n - 1;
+	return 0;
+}
+
+void net_demux_fini(void)
+{
+	munmap(net_the.buckets,
+	       (net_the.bucket_mask + 1) * sizeof(struct net_conn *));
+	net_the.buckets = NULL;
+}
+
+/* Two keyed multiplications folded: flooding one bucket needs the key. */
+static inline uint32_t mix(uint64_t a, uint64_t b)
+{
+	unsigned __int128 m = (unsigned __int128)(a ^ net_the.hash_key[0]) *
+			      (b ^ net_the.hash_key[1]);
+	uint64_t folded = (uint64_t)m ^ (uint64_t)(m >> 64);
+
+	return (uint32_t)(folded ^ (folded >> 32));
+}
+
+static inline uint32_t hash4(uint32_t local, uint32_t remote, u16_t local_port,
+			     u16_t remote_port)
+{
+	return mix((uint64_t)remote << 32 | local,
+		   (uint64_t)remote_port << 16 | local_port);
+}
+
+static uint32_t hash6(const u32_t *local, const u32_t *remote,
+		      u16_t local_port, u16_t remote_port)
+{
+	uint64_t a = (uint64_t)mix((uint64_t)local[0] << 32 | local[1],
+				   (uint64_t)local[2] << 32 | local[3]);
+	uint64_t b = (uint64_t)mix((uint64_t)remote[0] << 32 | remote[1],
+				   (uint64_t)remote[2] << 32 | remote[3]);
+
+	return mix(a << 32 | b, (uint64_t)remote_port << 16 | local_port);
+}
+
+static inline uint32_t hash_of(const ip_addr_t *local, u16_t local_port,
+			       const ip_addr_t *remote, u16_t remote_port)
+{
+	if (IP_IS_V6(local))
+		return hash6(ip_2_ip6(local)->addr, ip_2_ip6(remote)->addr,
+			     local_port, remote_port);
+	return hash4(ip_2_ip4(local)->addr, ip_2_ip4(remote)->addr, local_port,
+		     remote_port);
+}
+
+static inline bool matches(const struct net_conn *conn, const ip_addr_t *local,
+			   u16_t local_port, const ip_addr_t *remote,
+			   u16_t remote_port)
+{
+	return conn->pcb.remote_port == remote_port &&
+	       conn->pcb.local_port == local_port &&
+	       ip_addr_eq(&conn->pcb.remote_ip, remote) &&
+	       ip_addr_eq(&conn->pcb.local_ip, local);
+}
+
+static struct net_conn *find_hashed(uint32_t hash, const ip_addr_t *local,
+				    u16_t local_port, const ip_addr_t *remote,
+				    u16_t remote_port)
+{
+	struct net_conn *conn = net_the.buckets[hash & net_the.bucket_mask];
+
+	for (; conn; conn = conn->hash_next)
+		if (conn->hash == hash &&
+		    matches(conn, local, local_port, remote, remote_port))
+			break;
+	return conn;
+}
+
+struct net_conn *net_demux_find(const ip_addr_t *local, u16_t local_port,
+				const ip_addr_t *remote, u16_t remote_port)
+{
+	return find_hashed(hash_of(local, local_port, remote, remote_port),
+			   local, local_port, remote, remote_port);
+}
+
+static void insert(struct net_conn *conn)
+{
+	struct net_conn **bucket;
+
+	conn->hash = hash_of(&conn->pcb.local_ip, conn->pcb.local_port,
+			     &conn->pcb.remote_ip, conn->pcb.remote_port);
+	bucket = &net_the.buckets[conn->hash & net_the.bucket_mask];
+	conn->hash_next = *bucket;
+	*bucket = conn;
+	conn->hashed = true;
+}
+
+void net_demux_remove(struct net_conn *conn)
+{
+	struct net_conn **at =
+		&net_the.buckets[conn->hash & net_the.bucket_mask];
+
+	if (!conn->hashed)
+		return;
+	while (*at != conn)
+		at = &(*at)->hash_next;
+	*at = conn->hash_next;
+	conn->hashed = false;
+}
+
+/* Frames of one burst: pulls bucket and pcb towards the cache. */
+void net_demux_prefetch(const struct glue_frame *frame)
+{
+	const uint8_t *l3 = frame->data + frame->l3_off;
+	const struct tcp_hdr *tcp = (const void *)(frame->data + frame->l4_off);
+	uint32_t addrs[2], hash;
+
+	if ((frame->flags & (GLUE_FRAME_IP4 | GLUE_FRAME_TCP)) !=
+	    (GLUE_FRAME_IP4 | GLUE_FRAME_TCP))
+		return;
+	memcpy(addrs, l3 + 12, 8);
+	hash = hash4(addrs[1], addrs[0], lwip_ntohs(tcp->dest),
+		     lwip_ntohs(tcp->src));
+	__builtin_prefetch(&net_the.buckets[hash & net_the.bucket_mask]);
+}
+
+void net_for_each_conn(void (*fn)(struct net_conn *conn))
+{
+	for (uint32_t i = 0; i <= net_the.bucket_mask; i++) {
+		struct net_conn *next, *conn = net_the.buckets[i];
+
+		for (; conn; conn = next) {
+			next = conn->hash_next;
+			fn(conn);
+		}
+	}
+}
+
+/*
+ * A pcb lwIP has put on a list and we have not seen: a connection that came in
+ * (its argument is still the listener's), or one that net_dial() made.
+ */
+static void adopt(struct net_conn *conn)
+{
+	if (conn->hashed)
+		return;
+	if (conn->pcb.state == SYN_RCVD) {
+		conn->listener = conn->pcb.callback_arg;
+		conn->listener->pending++;
+		conn->pending = true;
+		conn->pcb.callback_arg = conn;
+		tcp_nagle_disable(&conn->pcb);
+	}
+	insert(conn);
+}
+
+static void drain_list(struct tcp_pcb **list)
+{
+	while (*list) {
+		struct tcp_pcb *pcb = *list;
+
+		*list = pcb->next;
+		pcb->next = NULL;
+		adopt(net_conn_of(pcb));
+		net_timer_check(net_conn_of(pcb));
+	}
+}
+
+void net_window_drain(void)
+{
+	if (tcp_active_pcbs)
+		drain_list(&tcp_active_pcbs);
+	if (tcp_tw_pcbs)
+		drain_list(&tcp_tw_pcbs);
+}
+
+/*
+ * lwIP's option parser trusts the lengths it reads: options that run past the
+ * header, or are shorter than themselves, are refused before (RFC 9293 3.1).
+ */
+static bool options_ok(const uint8_t *opt, unsigned len)
+{
+	while (len) {
+		if (*opt == 0)
+			return true;
+		if (*opt == 1) {
+			opt++;
+			len--;
+			continue;
+		}
+		if (len < 2 || opt[1] < 2 || opt[1] > len)
+			return false;
+		if ((opt[0] == 2 && opt[1] != 4) ||
+		    (opt[0] == 3 && opt[1] != 3) ||
+		    (opt[0] == 4 && opt[1] != 2))
+			return false;
+		len -= opt[1];
+		opt += opt[1];
+	}
+	return true;
+}
+
+static bool header_ok(const struct pbuf *p)
+{
+	const struct tcp_hdr *tcp = p->payload;
+	unsigned header;
+	u8_t flags;
+
+	if (p->len < TCP_HLEN)
+		return false;
+	header = TCPH_HDRLEN_BYTES(tcp);
+	flags = TCPH_FLAGS(tcp);
+	if (header < TCP_HLEN || header > p->len)
+		return false;
+	if ((flags & (TCP_SYN | TCP_FIN)) == (TCP_SYN | TCP_FIN) ||
+	    (flags & (TCP_SYN | TCP_RST)) == (TCP_SYN | TCP_RST))
+		return false;
+	return options_ok((const uint8_t *)tcp + TCP_HLEN, header - TCP_HLEN);
+}
+
+/* A new SYN may find its listener's backlog full: dropped, to come again. */
+static bool backlog_full(const struct tcp_hdr *tcp)
+{
+	struct net_listener *listener;
+
+	if ((TCPH_FLAGS(tcp) & (TCP_SYN | TCP_ACK)) != TCP_SYN)
+		return false;
+	listener = net_listener_find(ip_current_dest_addr(),
+				     lwip_ntohs(tcp->dest));
+	if (!listener || listener->pending < listener->backlog)
+		return false;
+	net_the.stats.backlog_drops++;
+	return true;
+}
+
+/*
+ * RFC 6928: ten segments of initial window. lwIP sets its own smaller one when
+ * the handshake ends, so it is raised right after.
+ */
+static void raise_initial_window(struct tcp_pcb *pcb)
+{
+	if (pcb->cwnd < 10u * pcb->mss)
+		pcb->cwnd = 10u * pcb->mss;
+}
+
+/*
+ * RFC 9293 3.10.7.4: a SYN beyond everything received opens anew what is in
+ * TIME_WAIT. The old connection goes; the SYN is then any other SYN.
+ */
+static bool reopens(const struct net_conn *conn, const struct tcp_hdr *tcp)
+{
+	return conn->pcb.state == TIME_WAIT &&
+	       (TCPH_FLAGS(tcp) & (TCP_SYN | TCP_ACK)) == TCP_SYN &&
+	       (s32_t)(lwip_ntohl(tcp->seqno) - conn->pcb.rcv_nxt) > 0;
+}
+
+/* What ip4.c and ip6.c call for each TCP segment; owns p. */
+void net_tcp_input(struct pbuf *p, struct netif *inp)
+{
+	const struct tcp_hdr *tcp = p->payload;
+	struct net_conn *conn;
+	enum tcp_state before = CLOSED;
+
+	if (!header_ok(p)) {
+		net_the.stats.rx_bad_frame++;
+		pbuf_free(p);
+		return;
+	}
+	conn = net_demux_find(ip_current_dest_addr(), lwip_ntohs(tcp->dest),
+			      ip_current_src_addr(), lwip_ntohs(tcp->src));
+	if (conn && reopens(conn, tcp)) {
+		tcp_abort(&conn->pcb); /* of TIME_WAIT: sends nothing */
+		conn = NULL;
+	}
+	if (conn) {
+		before = conn->pcb.state;
+		conn->pcb.next = NULL;
+		if (before == TIME_WAIT)
+			tcp_tw_pcbs = &conn->pcb;
+		else
+			tcp_active_pcbs = &conn->pcb;
+	} else if (backlog_full(tcp)) {
+		pbuf_free(p);
+		return;
+	}
+	tcp_input(p, inp);
+	if (before == SYN_RCVD || before == SYN_SENT) {
+		/* still in the window: alive */
+		if (tcp_active_pcbs && tcp_active_pcbs->state == ESTABLISHED)
+			raise_initial_window(tcp_active_pcbs);
+	}
+	net_window_drain();
+}

@@ -1,0 +1,183 @@
+/*
+ * Connecting.
+ */
+#include "netstack/net_priv.h"
+
+#include <errno.h>
+
+#define PORT_FIRST 16384u
+#define PORT_COUNT (65536u - PORT_FIRST)
+
+/*
+ * A connection in TIME_WAIT gives its 4-tuple up to a new one whose sequence
+ * numbers lie beyond all of its own (RFC 6191's idea, with our ISN's clock in
+ * place of timestamps). Ports are taken in turn, so it is the oldest of its
+ * kind. Returns whether the tuple is free now.
+ */
+static bool take_over(struct net_conn *old)
+{
+	const struct tcp_pcb *pcb = &old->pcb;
+	u32_t isn;
+
+	if (pcb->state != TIME_WAIT)
+		return false;
+	isn = net_isn(&pcb->local_ip, pcb->local_port, &pcb->remote_ip,
+		      pcb->remote_port);
+	if ((s32_t)(isn - pcb->snd_nxt) <= 0)
+		return false;
+	tcp_abort(&old->pcb);
+	return true;
+}
+
+static bool is_free(const ip_addr_t *local, u16_t port, const ip_addr_t *remote,
+		    u16_t remote_port)
+{
+	struct net_conn *old = net_demux_find(local, port, remote, remote_port);
+
+	return (!old || take_over(old)) && !net_listener_find(local, port);
+}
+
+/*
+ * RFC 6056 algorithm 3.3.1 with a moving start: the next free port of this
+ * pair of addresses; the hash tells in constant time whether one is taken.
+ */
+static u16_t choose_port(const ip_addr_t *local, const ip_addr_t *remote,
+			 u16_t remote_port)
+{
+	for (unsigned i = 0; i < PORT_COUNT; i++) {
+		u16_t port = (u16_t)(PORT_FIRST +
+				     net_the.next_port++ % PORT_COUNT);
+
+		if (is_free(local, port, remote, remote_port))
+			return port;
+	}
+	return 0;
+}
+
+static int choose_source(const struct net_dial_opts *opts,
+			 const ip_addr_t *remote, ip_addr_t *local)
+{
+	struct netif *netif;
+	const ip_addr_t *found;
+
+	if (opts && opts->source.family) {
+		net_addr_to_lwip(&opts->source, local);
+		if (IP_GET_TYPE(local) != IP_GET_TYPE(remote))
+			return -EADDRNOTAVAIL;
+		for (unsigned i = 0; i < net_the.n_netifs; i++) {
+			netif = &net_the.netifs[i];
+			if (IP_IS_V6(local)
+				    ? netif_get_ip6_addr_match(
+					      netif, ip_2_ip6(local)) >= 0
+				    : ip4_addr_eq(netif_ip4_addr(netif),
+						  ip_2_ip4(local)))
+				return 0;
+		}
+		return -EADDRNOTAVAIL;
+	}
+	netif = IP_IS_V6(remote) ? ip6_route(IP6_ADDR_ANY6, ip_2_ip6(remote))
+				 : ip4_route(ip_2_ip4(remote));
+	if (!netif)
+		return -EHOSTUNREACH;
+	found = ip_netif_get_local_ip(netif, remote);
+	if (!found || ip_addr_isany(found))
+		return -EHOSTUNREACH;
+	ip_addr_copy(*local, *found);
+	return 0;
+}
+
+static int start(struct net_conn *conn, const struct net_addr *addr,
+		 const struct net_dial_opts *opts)
+{
+	struct tcp_pcb *pcb = &conn->pcb;
+	ip_addr_t local, remote;
+	u16_t port;
+	err_t rc;
+	int err;
+
+	net_addr_to_lwip(addr, &remote);
+	err = choose_source(opts, &remote, &local);
+	if (err < 0)
+		return err;
+	port = opts ? opts->source.port : 0;
+	if (port && !is_free(&local, port, &remote, addr->port))
+		return -EADDRINUSE;
+	if (!port)
+		port = choose_port(&local, &remote, addr->port);
+	if (!port)
+		return -EADDRNOTAVAIL;
+	ip_addr_copy(pcb->local_ip, local);
+	pcb->local_port = port;
+	conn->connecting = true;
+	tcp_arg(pcb, conn);
+	tcp_nagle_disable(pcb);
+	rc = tcp_connect(pcb, &remote, addr->port, NULL);
+	net_window_drain();
+	switch (rc) {
+	case ERR_OK:
+		return 0;
+	case ERR_RTE:
+		return -EHOSTUNREACH;
+	case ERR_MEM:
+	case ERR_BUF:
+		return -ENOMEM;
+	default:
+		return -EINVAL;
+	}
+}
+
+/* Waits for the handshake; gives the error that says most. */
+static int finish(struct net_conn *conn, const struct net_dial_opts *opts)
+{
+	int64_t deadline = CORO_FOREVER;
+	ip_addr_t remote;
+
+	if (opts && opts->timeout_ms)
+		deadline = net_the.now_ns +
+			   (int64_t)opts->timeout_ms * 1000000;
+	ip_addr_copy(remote, conn->pcb.remote_ip);
+	while (conn->connecting && !conn->err) {
+		int err = net_conn_wait(conn, &conn->writer, deadline);
+
+		if (err == -ETIMEDOUT)
+			return net_eth_reachable(&remote) ? err
+							  : -EHOSTUNREACH;
+		if (err < 0)
+			return err;
+	}
+	if (conn->err == -ETIMEDOUT && !net_eth_reachable(&remote))
+		return -EHOSTUNREACH;
+	return conn->err;
+}
+
+int net_dial(struct net_stack *stack, const struct net_addr *addr,
+	     const struct net_dial_opts *opts, struct net_conn **out)
+{
+	struct net_conn *conn;
+	struct tcp_pcb *pcb;
+	int err;
+
+	if (!coro_self())
+		return -EPERM;
+	if (addr->family == 0 || addr->port == 0)
+		return -EINVAL;
+	if (stack->draining)
+		return -ECANCELED;
+	pcb = tcp_new_ip_type(addr->family == 6 ? IPADDR_TYPE_V6
+						: IPADDR_TYPE_V4);
+	if (!pcb)
+		return -ENOMEM;
+	conn = net_conn_of(pcb);
+	conn->owned = true;
+	err = start(conn, addr, opts);
+	if (err == 0)
+		err = finish(conn, opts);
+	if (err < 0) {
+		if (err != -EBADF)
+			net_abort(conn);
+		return err;
+	}
+	stack->stats.dialed++;
+	*out = conn;
+	return 0;
+}

@@ -1,0 +1,458 @@
+/*
+ * Between frames and lwIP: interfaces, input, output, neighbours.
+ *
+ * lwIP's netif has one IPv4 address, so each address of a link is a netif of
+ * its own; IPv6 addresses live on a link's first netif.
+ */
+#include "netstack/net_priv.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "lwip/etharp.h"
+#include "lwip/ethip6.h"
+#include "lwip/init.h"
+#include "lwip/ip.h"
+#include "lwip/mld6.h"
+#include "lwip/nd6.h"
+#include "lwip/priv/nd6_priv.h"
+#include "netif/ethernet.h"
+
+#define ETH_HEADER   14u
+#define ARP_TARGET   24u /* target protocol address within an ARP packet */
+#define NEIGHBOUR_MS 1000u
+
+/* A received segment of a frame as lwIP sees it; in the frame's user words. */
+static_assert(sizeof(struct pbuf_custom) <= sizeof(((struct glue_frame *)0)->user),
+	      "lwIP's pbuf fits into a frame");
+
+static inline struct pbuf_custom *pbuf_of(struct glue_frame *frame)
+{
+	return (struct pbuf_custom *)(void *)frame->user;
+}
+
+static void free_frame(struct pbuf *p)
+{
+	glue_frame_free((struct glue_frame *)(void *)((char *)p -
+		offsetof(struct glue_frame, user)));
+}
+
+/* ---- input ---- */
+
+static inline struct pbuf *wrap_one(struct glue_frame *frame, u16_t tot_len)
+{
+	struct pbuf_custom *pc = pbuf_of(frame);
+	struct pbuf *p = &pc->pbuf;
+
+	pc->custom_free_function = free_frame;
+	p->next = NULL;
+	p->payload = frame->data;
+	p->tot_len = tot_len;
+	p->len = frame->seg_len;
+	p->type_internal = PBUF_REF;
+	p->flags = PBUF_FLAG_IS_CUSTOM;
+	p->ref = 1;
+	p->if_idx = NETIF_NO_INDEX;
+	return p;
+}
+
+/* Cold: a frame in several segments becomes as many pbufs. */
+__attribute__((noinline)) static struct pbuf *wrap_chain(struct glue_frame *frame)
+{
+	struct pbuf *head = NULL, **link = &head;
+	unsigned total = 0;
+
+	for (struct glue_frame *f = frame; f; f = f->next)
+		total += f->seg_len;
+	glue_frame_split(frame);
+	for (struct glue_frame *f = frame; f; f = f->next) {
+		*link = wrap_one(f, (u16_t)total);
+		link = &(*link)->next;
+		total -= f->seg_len;
+	}
+	return head;
+}
+
+/* ARP is answered by the netif whose address is asked for. */
+static struct netif *arp_netif(const struct net_port *port,
+			       const struct glue_frame *frame)
+{
+	uint32_t target;
+
+	if (frame->seg_len < ETH_HEADER + ARP_TARGET + 4)
+		return port->netif0;
+	memcpy(&target, frame->data + ETH_HEADER + ARP_TARGET, 4);
+	for (unsigned i = 0; i < port->n_netifs; i++)
+		if (netif_ip4_addr(port->netif0 + i)->addr == target)
+			return port->netif0 + i;
+	return port->netif0;
+}
+
+static void input_frame(struct net_port *port, struct glue_frame *frame)
+{
+	struct netif *netif = port->netif0;
+	uint16_t flags = frame->flags;
+	struct pbuf *p = frame->next ? wrap_chain(frame)
+				     : wrap_one(frame, frame->seg_len);
+
+	if (!(flags & (GLUE_FRAME_IP4 | GLUE_FRAME_IP6))) {
+		ethernet_input(p, arp_netif(port, frame));
+		return;
+	}
+	if (flags & GLUE_FRAME_MCAST) {
+		ethernet_input(p, netif);
+		return;
+	}
+	p->payload = frame->data + ETH_HEADER;
+	p->len = (u16_t)(p->len - ETH_HEADER);
+	p->tot_len = (u16_t)(p->tot_len - ETH_HEADER);
+	if (flags & GLUE_FRAME_IP4)
+		ip4_input(p, netif);
+	else
+		ip6_input(p, netif);
+}
+
+unsigned net_eth_rx(void)
+{
+	struct glue_frame *frames[GLUE_BURST];
+	unsigned total = 0;
+
+	for (unsigned i = 0; i < net_the.n_ports; i++) {
+		struct net_port *port = &net_the.ports[i];
+		unsigned n = glue_rx(port->glue, frames, GLUE_BURST);
+
+		for (unsigned k = 0; k < n; k++)
+			net_demux_prefetch(frames[k]);
+		for (unsigned k = 0; k < n; k++)
+			input_frame(port, frames[k]);
+		total += n;
+	}
+	return total;
+}
+
+/* ---- output ---- */
+
+void net_eth_tx(void)
+{
+	for (unsigned i = 0; i < net_the.n_ports; i++)
+		glue_tx_flush(net_the.ports[i].glue);
+}
+
+static inline struct net_port *port_of(const struct netif *netif)
+{
+	return netif->state;
+}
+
+/* What dpdk_glue must know to fill in checksums. */
+static inline void describe(struct glue_frame *frame)
+{
+	const uint8_t *eth = frame->data;
+	uint8_t proto;
+
+	frame->l3_off = ETH_HEADER;
+	if (eth[12] == 0x08 && eth[13] == 0x00) {
+		frame->flags = GLUE_FRAME_IP4;
+		frame->l4_off = (uint16_t)(ETH_HEADER +
+					   (eth[ETH_HEADER] & 15) * 4);
+		proto = eth[ETH_HEADER + 9];
+	} else if (eth[12] == 0x86 && eth[13] == 0xdd) {
+		frame->flags = GLUE_FRAME_IP6;
+		frame->l4_off = ETH_HEADER + 40;
+		proto = eth[ETH_HEADER + 6];
+	} else {
+		return;
+	}
+	if (proto == IP_PROTO_TCP)
+		frame->flags |= GLUE_FRAME_TCP;
+	else if (proto == IP_PROTO_UDP)
+		frame->flags |= GLUE_FRAME_UDP;
+}
+
+/* Copies a chain of pbufs into a frame of one or several segments, at off. */
+static void copy_chain(const struct pbuf *p, struct glue_frame *frame,
+		       unsigned off)
+{
+	unsigned from = 0;
+
+	while (p) {
+		unsigned part = p->len - from;
+		unsigned room = frame->seg_len - off;
+
+		if (part > room)
+			part = room;
+		memcpy(frame->data + off, (const uint8_t *)p->payload + from,
+		       part);
+		off += part;
+		from += part;
+		if (from == p->len) {
+			p = p->next;
+			from = 0;
+		}
+		if (off == frame->seg_len) {
+			frame = frame->next;
+			off = 0;
+			if (!frame)
+				return;
+		}
+	}
+}
+
+/* lwIP's linkoutput: p begins with the Ethernet header. */
+static err_t link_output(struct netif *netif, struct pbuf *p)
+{
+	struct glue_port *glue = port_of(netif)->glue;
+	struct glue_frame *frame = glue_tx_alloc(glue, p->tot_len);
+
+	if (!frame)
+		return ERR_MEM;
+	copy_chain(p, frame, 0);
+	describe(frame);
+	glue_tx(glue, frame);
+	return ERR_OK;
+}
+
+/* The short way: the neighbour is known, p begins with the IP header. */
+static err_t send_to(struct netif *netif, struct pbuf *p, const uint8_t *mac)
+{
+	struct glue_port *glue = port_of(netif)->glue;
+	struct glue_frame *frame = glue_tx_alloc(glue, ETH_HEADER + p->tot_len);
+	uint8_t *eth;
+
+	if (!frame)
+		return ERR_MEM;
+	eth = frame->data;
+	memcpy(eth, mac, 6);
+	memcpy(eth + 6, netif->hwaddr, 6);
+	eth[12] = 0x08;
+	eth[13] = 0x00;
+	copy_chain(p, frame, ETH_HEADER);
+	describe(frame);
+	glue_tx(glue, frame);
+	return ERR_OK;
+}
+
+static inline struct net_neighbour *slot_of(uint32_t ip)
+{
+	uint32_t mixed = ip * 2654435761u;
+
+	return &net_the.neighbours[mixed >> 22];
+}
+static_assert(NET_NEIGHBOURS == 1 << 10, "slot_of() keeps ten bits");
+
+/* ARP's answer is used for a second, then asked for again. */
+static void learn(struct netif *netif, uint32_t ip)
+{
+	struct net_neighbour *slot = slot_of(ip);
+	const ip4_addr_t *found_ip;
+	struct eth_addr *mac;
+	ip4_addr_t hop = {ip};
+
+	if (!ip4_addr_net_eq(&hop, netif_ip4_addr(netif),
+			     netif_ip4_netmask(netif)))
+		hop = *netif_ip4_gw(netif);
+	if (etharp_find_addr(netif, &hop, &mac, &found_ip) < 0)
+		return;
+	slot->ip = ip;
+	slot->netif_num = netif->num;
+	slot->expires_ms = net_now_ms() + NEIGHBOUR_MS;
+	memcpy(slot->mac, mac->addr, 6);
+}
+
+static err_t output4(struct netif *netif, struct pbuf *p,
+		     const ip4_addr_t *dest)
+{
+	struct net_neighbour *slot = slot_of(dest->addr);
+	err_t err;
+
+	if (slot->ip == dest->addr && slot->netif_num == netif->num &&
+	    (int32_t)(slot->expires_ms - net_now_ms()) > 0)
+		return send_to(netif, p, slot->mac);
+	err = etharp_output(netif, p, dest);
+	if (err == ERR_OK && !ip4_addr_ismulticast(dest) &&
+	    !ip4_addr_isbroadcast(dest, netif))
+		learn(netif, dest->addr);
+	return err;
+}
+
+bool net_eth_reachable(const ip_addr_t *ip)
+{
+	for (unsigned i = 0; i < net_the.n_netifs; i++) {
+		struct netif *netif = &net_the.netifs[i];
+		const ip4_addr_t *found_ip;
+		struct eth_addr *mac;
+		ip4_addr_t hop;
+
+		if (IP_IS_V6(ip)) {
+			for (int n = 0; n < LWIP_ND6_NUM_NEIGHBORS; n++)
+				if (neighbor_cache[n].state >= ND6_REACHABLE &&
+				    ip6_addr_zoneless_eq(
+					    &neighbor_cache[n].next_hop_address,
+					    ip_2_ip6(ip)))
+					return true;
+			continue;
+		}
+		hop = *ip_2_ip4(ip);
+		if (!ip4_addr_net_eq(&hop, netif_ip4_addr(netif),
+				     netif_ip4_netmask(netif)))
+			hop = *netif_ip4_gw(netif);
+		if (etharp_find_addr(netif, &hop, &mac, &found_ip) >= 0)
+			return true;
+	}
+	return false;
+}
+
+/* ---- what lwIP asks ---- */
+
+struct netif *net_route_src4(const ip4_addr_t *src, const ip4_addr_t *dest)
+{
+	if (net_the.n_netifs == 1 || !src || ip4_addr_isany(src))
+		return NULL;
+	for (unsigned i = 0; i < net_the.n_netifs; i++)
+		if (ip4_addr_eq(netif_ip4_addr(&net_the.netifs[i]), src))
+			return &net_the.netifs[i];
+	return NULL;
+}
+
+const ip6_addr_t *net_gateway6(struct netif *netif, const ip6_addr_t *dest)
+{
+	return net_the.has_gateway6 ? &net_the.gateway6 : NULL;
+}
+
+/*
+ * Out-of-order data pins mbufs: plenty while the pool is, none when it runs
+ * short.
+ */
+u16_t net_ooseq_limit(void)
+{
+	const struct glue_port *glue = net_the.ports[0].glue;
+	unsigned pool = glue_port_frames(glue);
+	unsigned used = pool - glue_port_frames_free(glue);
+
+	return used < pool / 2 ? 256 : used < pool / 4 * 3 ? 16 : 0;
+}
+
+/* ---- interfaces ---- */
+
+static err_t init_netif(struct netif *netif)
+{
+	netif->name[0] = 'c';
+	netif->name[1] = 'n';
+	netif->output = output4;
+	netif->output_ip6 = ethip6_output;
+	netif->linkoutput = link_output;
+	netif->mtu = (u16_t)net_the.mtu;
+	netif->hwaddr_len = 6;
+	memcpy(netif->hwaddr, glue_port_mac(port_of(netif)->glue), 6);
+	netif->flags = NETIF_FLAG_BROADCAST | NETIF_FLAG_ETHARP |
+		       NETIF_FLAG_ETHERNET | NETIF_FLAG_MLD6;
+	return ERR_OK;
+}
+
+static struct netif *add_netif(struct net_port *port,
+			       const struct net_addr *addr)
+{
+	struct netif *netif = &net_the.netifs[net_the.n_netifs];
+	ip4_addr_t ip = {0}, mask = {0}, gateway = {0};
+
+	if (addr) {
+		memcpy(&ip.addr, addr->ip, 4);
+		mask.addr = lwip_htonl(~UINT32_C(0)
+				       << (32 - addr->prefix_len));
+		if (ip4_addr_net_eq(&net_the.gateway4, &ip, &mask))
+			gateway = net_the.gateway4;
+	}
+	if (!netif_add(netif, &ip, &mask, &gateway, port, init_netif,
+		       ethernet_input))
+		return NULL;
+	netif_set_up(netif);
+	netif_set_link_up(netif);
+	if (!netif_default || !ip4_addr_isany_val(gateway))
+		netif_set_default(netif);
+	net_the.n_netifs++;
+	port->n_netifs++;
+	return netif;
+}
+
+static int add_ip6(struct net_port *port, const struct net_addr *addr)
+{
+	ip6_addr_t ip = {0};
+	s8_t index = -1;
+
+	memcpy(ip.addr, addr->ip, 16);
+	ip6_addr_assign_zone(&ip, IP6_UNICAST, port->netif0);
+	if (netif_add_ip6_address(port->netif0, &ip, &index) != ERR_OK ||
+	    index < 0)
+		return -ENOSPC;
+	netif_ip6_addr_set_state(port->netif0, index, IP6_ADDR_PREFERRED);
+	return 0;
+}
+
+/* Addresses go to the first link; the others are there for the callers. */
+static int add_addrs(struct net_port *port, struct net_opts *opts)
+{
+	for (unsigned i = 0; i < opts->n_addrs; i++)
+		if (opts->addrs[i].family == 4) {
+			struct netif *netif = add_netif(port, &opts->addrs[i]);
+
+			if (!netif)
+				return -ENOMEM;
+			if (!port->netif0)
+				port->netif0 = netif;
+		}
+	if (!port->netif0)
+		port->netif0 = add_netif(port, NULL);
+	if (!port->netif0)
+		return -ENOMEM;
+	netif_create_ip6_linklocal_address(port->netif0, 1);
+	netif_ip6_addr_set_state(port->netif0, 0, IP6_ADDR_PREFERRED);
+	for (unsigned i = 0; i < opts->n_addrs; i++)
+		if (opts->addrs[i].family == 6 &&
+		    add_ip6(port, &opts->addrs[i]) < 0) {
+			snprintf(opts->error, sizeof(opts->error),
+				 "--addr: more than %d IPv6 addresses",
+				 LWIP_IPV6_NUM_ADDRESSES - 1);
+			return -EINVAL;
+		}
+	return 0;
+}
+
+int net_eth_open(struct net_opts *opts)
+{
+	struct glue_port_conf conf = {.mtu = opts->mtu};
+	int err;
+
+	lwip_init();
+	if (opts->gateway4.family)
+		memcpy(&net_the.gateway4.addr, opts->gateway4.ip, 4);
+	if (opts->gateway6.family) {
+		memcpy(net_the.gateway6.addr, opts->gateway6.ip, 16);
+		net_the.has_gateway6 = true;
+	}
+	for (unsigned i = 0; i < opts->n_links; i++) {
+		struct net_port *port = &net_the.ports[i];
+
+		err = glue_port_open(i, &conf, &port->glue, opts->error,
+				     sizeof(opts->error));
+		if (err < 0)
+			return err;
+		net_the.n_ports++;
+		if (i == 0)
+			err = add_addrs(port, opts);
+		else
+			port->netif0 = add_netif(port, NULL);
+		if (err < 0 || !port->netif0)
+			return err < 0 ? err : -ENOMEM;
+	}
+	return 0;
+}
+
+void net_eth_close(void)
+{
+	while (net_the.n_netifs)
+		netif_remove(&net_the.netifs[--net_the.n_netifs]);
+	for (unsigned i = 0; i < net_the.n_ports; i++)
+		glue_port_close(net_the.ports[i].glue);
+	net_the.n_ports = 0;
+}

@@ -1,0 +1,66 @@
+/*
+ * Random numbers, and initial sequence numbers as RFC 6528 wants them.
+ */
+#include "netstack/net_priv.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <sodium.h>
+
+static uint8_t isn_key[crypto_shorthash_KEYBYTES];
+static uint32_t pool[64];
+static unsigned pool_left;
+
+int net_isn_init(void)
+{
+	if (sodium_init() < 0)
+		return -EIO;
+	randombytes_buf(isn_key, sizeof(isn_key));
+	randombytes_buf(net_the.hash_key, sizeof(net_the.hash_key));
+	net_the.hash_key[0] |= 1;
+	net_the.hash_key[1] |= 1;
+	net_the.next_port = net_random();
+	return 0;
+}
+
+uint32_t net_random(void)
+{
+	if (pool_left == 0) {
+		randombytes_buf(pool, sizeof(pool));
+		pool_left = sizeof(pool) / sizeof(pool[0]);
+	}
+	return pool[--pool_left];
+}
+
+/*
+ * RFC 6528 section 3: ISN = M + F(4-tuple, secret). M ticks every 4 us; F is
+ * SipHash-2-4, which nobody without the key can predict.
+ */
+u32_t net_isn(const ip_addr_t *local_ip, u16_t local_port,
+	      const ip_addr_t *remote_ip, u16_t remote_port)
+{
+	uint8_t hash[crypto_shorthash_BYTES];
+	struct {
+		ip_addr_t local, remote;
+		u16_t local_port, remote_port;
+	} tuple;
+	uint32_t f;
+
+	memset(&tuple, 0, sizeof(tuple));
+	ip_addr_copy(tuple.local, *local_ip);
+	ip_addr_copy(tuple.remote, *remote_ip);
+	tuple.local_port = local_port;
+	tuple.remote_port = remote_port;
+	crypto_shorthash(hash, (const void *)&tuple, sizeof(tuple), isn_key);
+	memcpy(&f, hash, sizeof(f));
+	return (u32_t)(net_clock_ns() / 4000) + f;
+}
+
+_Noreturn void net_lwip_assert(const char *message, const char *file, int line)
+{
+	fprintf(stderr, "coronet: lwIP: %s (%s:%d)\n", message, file, line);
+	abort();
+}

@@ -1,0 +1,284 @@
+/*
+ * Listening, accepting, serving.
+ */
+#include "netstack/net_priv.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define BACKLOG_DEFAULT 4096
+
+struct net_listener *net_listener_find(const ip_addr_t *ip, u16_t port)
+{
+	struct net_listener *any = NULL;
+
+	for (struct net_listener *l = net_the.listeners; l; l = l->next) {
+		ip_addr_t own;
+
+		if (l->stopped || l->addr.port != port)
+			continue;
+		if (l->addr.family == 0) {
+			any = l;
+			continue;
+		}
+		net_addr_to_lwip(&l->addr, &own);
+		if (ip_addr_eq(&own, ip))
+			return l;
+	}
+	return any;
+}
+
+static bool is_ours(const struct net_addr *addr)
+{
+	ip_addr_t ip;
+
+	if (addr->family == 0)
+		return true;
+	net_addr_to_lwip(addr, &ip);
+	for (unsigned i = 0; i < net_the.n_netifs; i++) {
+		struct netif *netif = &net_the.netifs[i];
+
+		if (addr->family == 4
+			    ? ip4_addr_eq(netif_ip4_addr(netif), ip_2_ip4(&ip))
+			    : netif_get_ip6_addr_match(netif, ip_2_ip6(&ip)) >=
+				      0)
+			return true;
+	}
+	return false;
+}
+
+static bool clashes(const struct net_addr *addr)
+{
+	for (struct net_listener *l = net_the.listeners; l; l = l->next)
+		if (!l->stopped && l->addr.port == addr->port &&
+		    l->addr.family == addr->family &&
+		    memcmp(l->addr.ip, addr->ip, 16) == 0)
+			return true;
+	return false;
+}
+
+static int make_pcb(struct net_listener *listener, struct tcp_pcb **out)
+{
+	struct tcp_pcb *pcb = tcp_new_ip_type(IPADDR_TYPE_ANY), *lpcb;
+	ip_addr_t ip;
+	err_t err;
+
+	if (!pcb)
+		return -ENOMEM;
+	net_addr_to_lwip(&listener->addr, &ip);
+	err = tcp_bind(pcb, &ip, listener->addr.port);
+	if (err != ERR_OK) {
+		tcp_abort(pcb);
+		return err == ERR_USE ? -EADDRINUSE : -EINVAL;
+	}
+	lpcb = tcp_listen(pcb);
+	if (!lpcb) {
+		tcp_abort(pcb);
+		return -ENOMEM;
+	}
+	tcp_arg(lpcb, listener);
+	*out = lpcb;
+	return 0;
+}
+
+int net_listen(struct net_stack *stack, const struct net_addr *addr,
+	       unsigned backlog, struct net_listener **out)
+{
+	struct net_listener *listener;
+	int err;
+
+	if (addr->port == 0)
+		return -EINVAL;
+	if (!is_ours(addr))
+		return -EADDRNOTAVAIL;
+	if (clashes(addr))
+		return -EADDRINUSE;
+	listener = calloc(1, sizeof(*listener));
+	if (!listener)
+		return -ENOMEM;
+	listener->addr = *addr;
+	listener->backlog = backlog ? backlog : BACKLOG_DEFAULT;
+	err = make_pcb(listener, &listener->pcb);
+	if (err < 0) {
+		free(listener);
+		return err;
+	}
+	listener->next = stack->listeners;
+	stack->listeners = listener;
+	*out = listener;
+	return 0;
+}
+
+/* A closed listener goes when nothing points at it any more. */
+static void put(struct net_listener *listener)
+{
+	if (listener->closed && !listener->refs && !listener->pending)
+		free(listener);
+}
+
+/* The connection no longer counts in the backlog. */
+void net_listener_forget(struct net_conn *conn)
+{
+	struct net_listener *listener = conn->listener;
+
+	conn->pending = false;
+	listener->pending--;
+	put(listener);
+}
+
+/* The body of a served connection's coroutine. */
+static void *serve_conn(void *arg)
+{
+	struct net_conn *conn = arg;
+	struct net_listener *listener = conn->listener;
+	net_handler handler = listener->handler;
+	void *handler_arg = listener->handler_arg;
+
+	listener->refs--;
+	put(listener);
+	handler(conn, handler_arg);
+	net_close(conn);
+	return NULL;
+}
+
+static int serve(struct net_listener *listener, struct net_conn *conn)
+{
+	const struct coro_attr attr = {.name = "conn"};
+	int err = coro_spawn(net_the.sched, &attr, serve_conn, conn, NULL);
+
+	if (err < 0) {
+		net_the.stats.no_memory++;
+		return err;
+	}
+	listener->refs++;
+	net_listener_forget(conn);
+	return 0;
+}
+
+/*
+ * lwIP says the handshake is done. Runs inside tcp_input(); an error makes
+ * lwIP reset the connection and free it, which nobody must then be told.
+ */
+err_t net_listener_established(struct net_conn *conn)
+{
+	struct net_listener *listener = conn->listener;
+
+	if (listener->stopped)
+		goto refuse;
+	conn->owned = true;
+	net_the.stats.accepted++;
+	if (listener->handler) {
+		if (serve(listener, conn) == 0)
+			return ERR_OK;
+		conn->owned = false;
+		goto refuse;
+	}
+	conn->link_next = NULL;
+	if (listener->tail)
+		listener->tail->link_next = conn;
+	else
+		listener->head = conn;
+	listener->tail = conn;
+	net_wake(listener->acceptor);
+	return ERR_OK;
+
+refuse:
+	conn->pcb.callback_arg = NULL;
+	return ERR_MEM;
+}
+
+static struct net_conn *pop(struct net_listener *listener)
+{
+	struct net_conn *conn = listener->head;
+
+	if (!conn)
+		return NULL;
+	listener->head = conn->link_next;
+	if (!listener->head)
+		listener->tail = NULL;
+	conn->link_next = NULL;
+	if (conn->pending)
+		net_listener_forget(conn);
+	return conn;
+}
+
+static int wait_acceptable(struct net_listener *listener, struct coro *self)
+{
+	int err;
+
+	if (net_the.draining)
+		return -ECANCELED;
+	listener->acceptor = self;
+	listener->refs++;
+	err = coro_park();
+	listener->refs--;
+	listener->acceptor = NULL;
+	if (listener->closed) {
+		put(listener);
+		return -EINVAL;
+	}
+	return net_the.draining ? -ECANCELED : err;
+}
+
+int net_accept(struct net_listener *listener, struct net_conn **out)
+{
+	struct coro *self = coro_self();
+	struct net_conn *conn;
+
+	if (!self)
+		return -EPERM;
+	if (listener->acceptor)
+		return -EBUSY;
+	while (!(conn = pop(listener))) {
+		int err = wait_acceptable(listener, self);
+
+		if (err < 0)
+			return err;
+	}
+	*out = conn;
+	return 0;
+}
+
+int net_listener_serve(struct net_listener *listener, net_handler handler,
+		       void *arg)
+{
+	struct net_conn *conn;
+
+	listener->handler = handler;
+	listener->handler_arg = arg;
+	while ((conn = listener->head)) {
+		listener->head = conn->link_next;
+		if (serve(listener, conn) < 0)
+			net_abort(conn);
+	}
+	listener->tail = NULL;
+	return 0;
+}
+
+/* Ends listening; the memory stays for its owner. Twice is once. */
+void net_listener_stop(struct net_listener *listener)
+{
+	struct net_conn *conn;
+
+	if (listener->stopped)
+		return;
+	listener->stopped = true;
+	tcp_close(listener->pcb);
+	while ((conn = pop(listener)))
+		net_abort(conn);
+	net_wake(listener->acceptor);
+}
+
+void net_listener_close(struct net_listener *listener)
+{
+	struct net_listener **at = &net_the.listeners;
+
+	while (*at != listener)
+		at = &(*at)->next;
+	*at = listener->next;
+	net_listener_stop(listener);
+	listener->closed = true;
+	put(listener);
+}

@@ -1,0 +1,198 @@
+/*
+ * Private to netstack/: the one stack, its connections, and how lwIP sits in
+ * between.
+ *
+ * lwIP's lists of pcbs are normally empty: a connection is looked up in our
+ * own hash, and the lists become a window onto that one pcb while lwIP works
+ * on it. struct net_conn holds the tcp_pcb as its first member, so the two
+ * addresses are one.
+ *
+ * A net_conn lives while its pcb lives in lwIP, or somebody owns the handle,
+ * or a coroutine still waits on it; net_conn_put() frees it after the last.
+ */
+#pragma once
+
+#include <coronet/net.h>
+
+#include "lwip/opt.h"
+#include "lwip/netif.h"
+#include "lwip/pbuf.h"
+#include "lwip/tcp.h"
+#include "lwip/priv/tcp_priv.h"
+
+#include "netstack/port/lwip_hooks.h"
+
+#include "dpdk_glue/glue.h"
+
+struct net_conn {
+	struct tcp_pcb pcb; /* first: conn and pcb share their address */
+
+	/* the hot line behind the pcb */
+	struct net_conn *hash_next;
+	uint32_t hash;
+	int16_t err;	     /* why it ended: negative errno, 0: it has not */
+	uint8_t waiters;     /* coroutines blocked in a call on it */
+	bool pcb_live : 1;   /* lwIP holds the pcb */
+	bool owned : 1;	     /* somebody holds the handle */
+	bool hashed : 1;
+	bool in_output : 1;  /* on the stack's output list */
+	bool eof : 1;	     /* the peer sent FIN */
+	bool rd_shut : 1;    /* received bytes are discarded */
+	bool wr_shut : 1;    /* FIN queued */
+	bool pending : 1;    /* counted in its listener's backlog */
+	bool connecting : 1; /* net_dial() waits */
+	struct pbuf *rx_head, *rx_tail; /* linked by next, each on its own */
+	struct coro *reader, *writer;
+	struct net_conn *link_next; /* output list or accept queue */
+
+	struct coro_timer timer;
+	struct net_listener *listener;
+	int64_t read_deadline, write_deadline;
+	uint32_t rx_off; /* bytes of rx_head already copied out */
+};
+
+struct net_listener {
+	struct net_addr addr;
+	struct tcp_pcb *pcb; /* lwIP's listening pcb */
+	struct net_listener *next;
+	unsigned backlog, pending;
+	struct net_conn *head, *tail; /* established, not accepted */
+	struct coro *acceptor;
+	net_handler handler;
+	void *handler_arg;
+	bool stopped; /* takes no more connections */
+	bool closed;  /* its owner has let go */
+	unsigned refs; /* coroutines about to use it, beside `pending` */
+};
+
+struct net_port {
+	struct glue_port *glue;
+	unsigned n_netifs;
+	struct netif *netif0; /* IPv6 lives here, and ARP for strangers */
+};
+
+/* An answer of ARP, kept for a second so that output does not search. */
+struct net_neighbour {
+	uint32_t ip; /* network byte order; 0: empty */
+	uint32_t expires_ms;
+	uint8_t netif_num;
+	uint8_t mac[6];
+};
+
+#define NET_NEIGHBOURS 1024
+
+struct net_stack {
+	struct coro_sched *sched;
+	struct net_port ports[NET_MAX_LINKS];
+	unsigned n_ports;
+	struct netif netifs[NET_MAX_ADDRS + NET_MAX_LINKS];
+	uint8_t netif_port[NET_MAX_ADDRS + NET_MAX_LINKS];
+	unsigned n_netifs;
+	ip4_addr_t gateway4;
+	ip6_addr_t gateway6;
+	bool has_gateway6;
+	bool adaptive;
+	bool listening_said;
+	volatile int stop; /* signals and requests to stop */
+	bool draining;
+	int64_t drain_until_ns;
+	int64_t now_ns;
+	int64_t next_tick_ns; /* when tcp_ticks moves on */
+	int64_t next_100ms_ns, next_1s_ns, next_stats_ns, stats_ns;
+	unsigned empty_rounds;
+	unsigned mtu;
+
+	struct net_conn **buckets;
+	uint32_t bucket_mask;
+	uint64_t hash_key[2];
+	unsigned n_conns, max_conns;
+	struct net_conn *output_list;
+	struct net_listener *listeners;
+	uint32_t next_port;
+
+	struct net_stats stats, stats_last;
+	struct net_neighbour neighbours[NET_NEIGHBOURS];
+};
+
+/* The one stack of the process. */
+extern struct net_stack net_the;
+
+/* ---- net_mem.c: slabs for lwIP and for connections ---- */
+int net_mem_init(void);
+void net_mem_fini(void);
+void *net_conn_slab_alloc(void);
+void net_conn_slab_free(void *mem);
+
+/* ---- net_conn.c ---- */
+static inline struct net_conn *net_conn_of(struct tcp_pcb *pcb)
+{
+	return (struct net_conn *)(void *)pcb;
+}
+
+/* memp's side of a pcb's life. */
+void *net_conn_alloc(void);
+void net_conn_pcb_freed(struct net_conn *conn);
+
+void net_conn_put(struct net_conn *conn);
+void net_conn_drop_received(struct net_conn *conn);
+void net_conn_queue_output(struct net_conn *conn);
+void net_output_all(void);
+int net_conn_wait(struct net_conn *conn, struct coro **slot,
+		  int64_t deadline_ns);
+void net_conn_kill(struct net_conn *conn, int err);
+
+/* ---- net_demux.c ---- */
+int net_demux_init(unsigned max_conns);
+void net_demux_fini(void);
+struct net_conn *net_demux_find(const ip_addr_t *local, u16_t local_port,
+				const ip_addr_t *remote, u16_t remote_port);
+void net_demux_remove(struct net_conn *conn);
+void net_demux_prefetch(const struct glue_frame *frame);
+/* Takes back what lwIP put on its lists, and hashes what is new there. */
+void net_window_drain(void);
+void net_for_each_conn(void (*fn)(struct net_conn *conn));
+void net_tcp_input(struct pbuf *p, struct netif *inp);
+
+/* ---- net_timer.c ---- */
+#define NET_TICK_NS (TCP_SLOW_INTERVAL * INT64_C(1000000))
+void net_timer_init(struct net_conn *conn);
+void net_timer_check(struct net_conn *conn); /* arm if there is a reason */
+void net_timers_run(void);
+void net_timers_set_clock(void);
+
+/* ---- net_listen.c ---- */
+struct net_listener *net_listener_find(const ip_addr_t *ip, u16_t port);
+err_t net_listener_established(struct net_conn *conn);
+void net_listener_forget(struct net_conn *conn);
+void net_listener_stop(struct net_listener *listener);
+
+/* ---- net_eth.c ---- */
+int net_eth_open(struct net_opts *opts);
+void net_eth_close(void);
+unsigned net_eth_rx(void);
+void net_eth_tx(void);
+/* Whether the neighbour for an address has answered. */
+bool net_eth_reachable(const ip_addr_t *ip);
+
+/* ---- net_addr.c ---- */
+void net_addr_to_lwip(const struct net_addr *addr, ip_addr_t *out);
+void net_addr_from_lwip(const ip_addr_t *ip, u16_t port, struct net_addr *out);
+
+/* ---- net_stack.c ---- */
+/* One turn of the loop: rx, run, output, timers, tx, idle. */
+void net_stack_round(struct net_stack *stack);
+
+/* ---- net_isn.c ---- */
+int net_isn_init(void);
+
+static inline uint32_t net_now_ms(void)
+{
+	return (uint32_t)(net_the.now_ns / 1000000);
+}
+
+/* Wakes whoever waits in a slot. */
+static inline void net_wake(struct coro *co)
+{
+	if (co)
+		coro_unpark(co);
+}

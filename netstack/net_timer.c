@@ -1,0 +1,163 @@
+/*
+ * TCP's timers, a wheel timer a connection: only a connection with something
+ * pending has one armed, so idle connections cost nothing.
+ *
+ * When it is due, the window shows lwIP that one pcb and lwIP's own timer
+ * functions do exactly its work.
+ */
+#include "netstack/net_priv.h"
+
+#include "lwip/etharp.h"
+#include "lwip/mld6.h"
+#include "lwip/nd6.h"
+
+/* lwIP counts its timer calls and marks pcbs with the count: we count along. */
+static u8_t timer_ctr;
+
+/*
+ * lwIP's clock, set before anything in a round reads it. From a round's start
+ * to its end it stands still, as now_ns does.
+ */
+void net_timers_set_clock(void)
+{
+	if (net_the.now_ns < net_the.next_tick_ns)
+		return;
+	tcp_ticks = (u32_t)(net_the.now_ns / NET_TICK_NS);
+	net_the.next_tick_ns = ((int64_t)tcp_ticks + 1) * NET_TICK_NS;
+}
+
+static bool fast_pending(const struct tcp_pcb *pcb)
+{
+	return (pcb->flags & (TF_ACK_DELAY | TF_ACK_NOW | TF_CLOSEPEND)) ||
+	       pcb->refused_data;
+}
+
+static bool slow_pending(const struct tcp_pcb *pcb)
+{
+	if (pcb->rtime >= 0 || pcb->persist_backoff || pcb->unsent ||
+	    pcb->ooseq)
+		return true;
+	switch (pcb->state) {
+	case ESTABLISHED:
+	case CLOSE_WAIT:
+		return false; /* keepalive is armed apart */
+	case FIN_WAIT_2:
+		return pcb->flags & TF_RXCLOSED;
+	case CLOSED:
+	case LISTEN:
+		return false;
+	case SYN_SENT:
+	case SYN_RCVD:
+	case FIN_WAIT_1:
+	case CLOSING:
+	case LAST_ACK:
+	case TIME_WAIT:
+		break;
+	}
+	return true;
+}
+
+/* When keepalive next has something to do, in ns; CORO_FOREVER: never. */
+static int64_t keepalive_due(const struct tcp_pcb *pcb)
+{
+	int64_t ms;
+
+	if (!ip_get_option(pcb, SOF_KEEPALIVE) ||
+	    (pcb->state != ESTABLISHED && pcb->state != CLOSE_WAIT))
+		return CORO_FOREVER;
+	ms = (int64_t)pcb->keep_idle +
+	     (int64_t)pcb->keep_cnt_sent * pcb->keep_intvl;
+	return ((int64_t)pcb->tmr + 2) * NET_TICK_NS + ms * 1000000;
+}
+
+static int64_t due_at(const struct tcp_pcb *pcb)
+{
+	int64_t due = CORO_FOREVER;
+
+	if (pcb->state == TIME_WAIT)
+		return ((int64_t)pcb->tmr + 2) * NET_TICK_NS +
+		       2 * TCP_MSL * INT64_C(1000000);
+	if (slow_pending(pcb) || fast_pending(pcb))
+		due = net_the.now_ns + NET_TICK_NS;
+	else
+		due = keepalive_due(pcb);
+	return due;
+}
+
+/*
+ * Arms when there is a reason. An armed timer is left alone: when it comes too
+ * early it is armed again, which is cheaper than moving it a packet.
+ */
+void net_timer_check(struct net_conn *conn)
+{
+	int64_t due;
+
+	if (!conn->pcb_live || coro_timer_armed(&conn->timer))
+		return;
+	due = due_at(&conn->pcb);
+	if (due != CORO_FOREVER)
+		coro_timer_arm(net_the.sched, &conn->timer, due);
+}
+
+/*
+ * lwIP's persist timer splits a segment that does not fit the peer's window,
+ * and takes only 16 bits of that window: of 65536 it makes 0, and fails. A
+ * window that has room is used before it comes to that.
+ */
+static void settle_persist(struct tcp_pcb *pcb)
+{
+	if (!pcb->persist_backoff || !pcb->unsent ||
+	    pcb->snd_wnd < pcb->unsent->len)
+		return;
+	tcp_output(pcb);
+	if (pcb->snd_wnd > 0xffff)
+		pcb->persist_backoff = 0; /* what is unsent keeps us ticking */
+}
+
+static void due(struct coro_timer *timer)
+{
+	struct net_conn *conn =
+		(void *)((char *)timer - offsetof(struct net_conn, timer));
+	struct tcp_pcb *pcb = &conn->pcb;
+
+	if (!conn->pcb_live)
+		return;
+	pcb->next = NULL;
+	if (pcb->state == TIME_WAIT)
+		tcp_tw_pcbs = pcb;
+	else
+		tcp_active_pcbs = pcb;
+	if (pcb->state != TIME_WAIT && fast_pending(pcb)) {
+		pcb->last_timer = timer_ctr++;
+		tcp_fasttmr();
+	}
+	if (tcp_active_pcbs)
+		settle_persist(pcb);
+	if (tcp_tw_pcbs || tcp_active_pcbs) {
+		tcp_ticks--; /* it counts up itself */
+		pcb->last_timer = timer_ctr++;
+		tcp_slowtmr();
+	}
+	net_window_drain(); /* arms again while there is a reason */
+}
+
+void net_timer_init(struct net_conn *conn)
+{
+	coro_timer_init(&conn->timer, due);
+}
+
+void net_timers_run(void)
+{
+	struct net_stack *stack = &net_the;
+
+	coro_sched_advance(stack->sched, stack->now_ns);
+	if (stack->now_ns < stack->next_100ms_ns)
+		return;
+	stack->next_100ms_ns = stack->now_ns + 100 * INT64_C(1000000);
+	mld6_tmr();
+	if (stack->now_ns < stack->next_1s_ns)
+		return;
+	stack->next_1s_ns = stack->now_ns + INT64_C(1000000000);
+	etharp_tmr();
+	nd6_tmr();
+}

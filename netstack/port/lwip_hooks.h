@@ -1,0 +1,24 @@
+/*
+ * What lwIP calls back into netstack/ for.
+ */
+#pragma once
+
+#include "lwip/ip_addr.h"
+
+struct netif;
+
+/* Initial sequence number, RFC 6528 (net_isn.c). */
+u32_t net_isn(const ip_addr_t *local_ip, u16_t local_port,
+	      const ip_addr_t *remote_ip, u16_t remote_port);
+#define LWIP_HOOK_TCP_ISN(local_ip, local_port, remote_ip, remote_port)        \
+	net_isn(local_ip, local_port, remote_ip, remote_port)
+
+/* Out-of-order pbufs a connection may hold now (net_eth.c). */
+u16_t net_ooseq_limit(void);
+
+/* The interface that owns a source address, the gateway of one (net_eth.c). */
+struct netif *net_route_src4(const ip4_addr_t *src, const ip4_addr_t *dest);
+
+/* The IPv6 gateway, when one was given; NULL otherwise. */
+const ip6_addr_t *net_gateway6(struct netif *netif, const ip6_addr_t *dest);
+#define LWIP_HOOK_ND6_GET_GW(netif, dest) net_gateway6(netif, dest)

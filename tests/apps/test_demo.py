@@ -1,0 +1,196 @@
+#!/usr/bin/env python3
+"""./dev demo and ./dev testpmd as a person uses them, and stopped at any time.
+
+Usage: test_demo.py SOURCE_ROOT BUILD_ROOT; prints TAP. Each script gets a
+temporary folder of its own, so that what it leaves behind is seen, and so is
+any process that still carries that folder's name.
+"""
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+SOURCE, BUILD = sys.argv[1:3]
+TIMEOUT = 120
+
+
+class Script:
+    """A run of one of the scripts."""
+
+    def __init__(self, name, *options, build=BUILD):
+        self.folder = tempfile.mkdtemp(prefix="coronet-test-")
+        self.process = subprocess.Popen(
+            [sys.executable, os.path.join(SOURCE, "apps", name + ".py"),
+             "--build", build, "--seconds", "0.5", *options],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            env=dict(os.environ, TMPDIR=self.folder))
+
+    def finish(self):
+        """What it printed, on stdout and stderr."""
+        return self.process.communicate(timeout=TIMEOUT)
+
+    def processes(self):
+        """Processes that carry the folder in their command or environment."""
+        found = []
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            if int(pid) in (os.getpid(), self.process.pid):
+                continue
+            for name in ("cmdline", "environ"):
+                try:
+                    with open(f"/proc/{pid}/{name}", "rb") as file:
+                        if self.folder.encode() in file.read():
+                            found.append(pid)
+                except OSError:
+                    pass
+        return found
+
+    def files(self):
+        return os.listdir(self.folder)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        with self.process:
+            self.process.kill()
+        shutil.rmtree(self.folder)
+
+
+class Scripts(unittest.TestCase):
+
+    def assert_nothing_left(self, script):
+        self.assertEqual(script.processes(), [])
+        self.assertEqual(script.files(), [])
+
+    def test_demo_prints_its_table(self):
+        with tempfile.NamedTemporaryFile("r") as file:
+            with Script("demo", "--conns", "5", "--json", file.name) as script:
+                out, err = script.finish()
+                self.assertEqual(script.process.returncode, 0, err)
+                self.assert_nothing_left(script)
+            figures = json.load(file)
+        for side in ("coronet", "epoll"):
+            self.assertEqual(figures[side]["errors"]["total"], 0)
+            self.assertGreater(figures[side]["requests"], 100)
+            self.assertEqual(figures[side]["conns"], 5)
+        self.assertRegex(out, r"(?m)^ +requests/s +p50 +p99 +p99.9$")
+        for row in ("coronet over memif", "epoll on loopback",
+                    "coronet / epoll"):
+            self.assertRegex(out, rf"(?m)^{row}( +[\d,.e-]+( x| us| ms)?)+$")
+
+    def test_testpmd_shows_frames_of_both_ports(self):
+        if not shutil.which("dpdk-testpmd"):
+            self.skipTest("dpdk-testpmd is not installed")
+        with Script("testpmd", "--conns", "5") as script:
+            out, err = script.finish()
+            self.assertEqual(script.process.returncode, 0, err)
+            self.assert_nothing_left(script)
+        for port in range(2):
+            self.assertRegex(
+                out, rf"NIC statistics for port {port}(?s:.)*?"
+                     r"RX-packets: [1-9]\d+")
+
+    def stop_at_random(self, name, times, number):
+        chance = random.Random(number)
+        for _ in range(times):
+            with Script(name) as script:
+                time.sleep(0.2 + chance.random() * 3)
+                script.process.send_signal(number)
+                time.sleep(chance.random() * 0.2)
+                # Impatience must not keep it from clearing up.
+                script.process.send_signal(signal.SIGINT)
+                script.finish()
+                # -number: it came before the script had begun.
+                self.assertIn(script.process.returncode,
+                              (0, 128 + number, -number))
+                self.assert_nothing_left(script)
+
+    def test_demo_interrupted_leaves_nothing(self):
+        self.stop_at_random("demo", 6, signal.SIGINT)
+
+    def test_demo_terminated_leaves_nothing(self):
+        self.stop_at_random("demo", 4, signal.SIGTERM)
+
+    def test_testpmd_interrupted_leaves_nothing(self):
+        if not shutil.which("dpdk-testpmd"):
+            self.skipTest("dpdk-testpmd is not installed")
+        self.stop_at_random("testpmd", 4, signal.SIGINT)
+
+    def test_a_killed_demo_takes_its_children_along(self):
+        with Script("demo", "--seconds", "20") as script:
+            for _ in range(500):
+                if script.processes():
+                    break
+                time.sleep(0.02)
+            self.assertNotEqual(script.processes(), [])
+            script.process.kill()
+            script.finish()
+            time.sleep(0.5)
+            self.assertEqual(script.processes(), [])
+
+    def test_a_child_that_fails_is_quoted(self):
+        with tempfile.TemporaryDirectory() as build:
+            os.mkdir(os.path.join(build, "apps"))
+            for name in ("coronet-echo", "coronet-load", "epoll-echo",
+                         "epoll-load"):
+                path = os.path.join(build, "apps", name)
+                with open(path, "w", encoding="ascii") as file:
+                    file.write("#!/bin/sh\necho no luck today >&2\nexit 7\n")
+                os.chmod(path, 0o755)
+            with Script("demo", build=build) as script:
+                _, err = script.finish()
+                self.assertEqual(script.process.returncode, 1)
+                self.assert_nothing_left(script)
+        self.assertIn("coronet-echo ended with exit status 7", err)
+        self.assertIn("no luck today", err)
+
+    def test_programs_not_built_are_one_line(self):
+        with Script("demo", build="/nowhere") as script:
+            out, err = script.finish()
+            self.assertEqual(script.process.returncode, 1)
+        self.assertEqual(out, "")
+        self.assertEqual(err.count("\n"), 1)
+        self.assertIn("./dev build", err)
+
+    def test_wrong_options_are_one_line_and_status_2(self):
+        for words in (["--conns", "0"], ["--conns", "x"], ["--size", "-1"],
+                      ["--seconds", "nan"], ["--seconds", "0"], ["--fast"],
+                      ["extra"]):
+            with Script("demo", *words) as script, self.subTest(words):
+                out, err = script.finish()
+                self.assertEqual(script.process.returncode, 2)
+                self.assertEqual(out, "")
+                self.assertEqual(err.count("\n"), 1)
+
+
+def main():
+    """Runs the tests and prints TAP."""
+    tests = list(unittest.defaultTestLoader.loadTestsFromTestCase(Scripts))
+    tests = [t for t in tests if not sys.argv[3:]
+             or any(n in t.id() for n in sys.argv[3:])]
+    print(f"1..{len(tests)}", flush=True)
+    failed = 0
+    for number, test in enumerate(tests, 1):
+        result = unittest.TestResult()
+        test.run(result)
+        good = result.wasSuccessful()
+        failed += not good
+        name = test.id().split(".", 1)[1]
+        skipped = f" # SKIP {result.skipped[0][1]}" if result.skipped else ""
+        print(f"{'' if good else 'not '}ok {number} - {name}{skipped}",
+              flush=True)
+        for _, trace in result.failures + result.errors:
+            for line in trace.splitlines():
+                print("#", line, flush=True)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

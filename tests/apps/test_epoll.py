@@ -1,0 +1,636 @@
+#!/usr/bin/env python3
+"""epoll-echo and epoll-load on the loopback interface.
+
+Usage: test_epoll.py EPOLL_ECHO EPOLL_LOAD [NAME...]; prints TAP. Every load is
+short and bounded; every process is ended by the test that started it.
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import random
+import resource
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import termios
+import threading
+import time
+import unittest
+
+ECHO, LOAD = sys.argv[1:3]
+TIMEOUT = 20
+
+
+class Server:
+    """An epoll-echo on a free port."""
+
+    def __init__(self, *options, addr="127.0.0.1", files=None):
+        def limit():
+            resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
+
+        self.addr = addr
+        self.expected_status = 0
+        self.told_to_end = False
+        self.process = subprocess.Popen(
+            [ECHO, "--addr", addr, "--port", "0", *options],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            preexec_fn=limit if files else None)
+        self.line = self.process.stdout.readline()
+        self.port = int(self.line.rsplit(":", 1)[1])
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, *_):
+        """Whatever the test did to it, it must still end in order."""
+        with self.process:
+            # A second signal would cut its draining short.
+            if self.process.poll() is None and not self.told_to_end:
+                self.process.terminate()
+            try:
+                status = self.process.wait(TIMEOUT)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                raise
+            if kind is None and status != self.expected_status:
+                raise AssertionError(f"epoll-echo ended with {status}: "
+                                     + self.process.stderr.read())
+
+    def connect(self):
+        sock = socket.create_connection((self.addr, self.port), TIMEOUT)
+        sock.settimeout(TIMEOUT)
+        return sock
+
+    def signal(self, number=signal.SIGTERM):
+        self.told_to_end |= number in (signal.SIGTERM, signal.SIGINT)
+        self.process.send_signal(number)
+
+    def cpu_seconds(self):
+        with open(f"/proc/{self.process.pid}/stat", encoding="ascii") as file:
+            fields = file.read().rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def resident_kib(self):
+        with open(f"/proc/{self.process.pid}/status",
+                  encoding="ascii") as file:
+            for line in file:
+                if line.startswith("VmRSS:"):
+                    return int(line.split()[1])
+        return 0
+
+
+class Peer:
+    """A server of the test's own: `serve` gets each connection."""
+
+    def __init__(self, serve):
+        self.serve = serve
+        self.listener = socket.create_server(("127.0.0.1", 0), backlog=256)
+        self.port = self.listener.getsockname()[1]
+        threading.Thread(target=self.run, daemon=True).start()
+
+    def run(self):
+        with contextlib.suppress(OSError):
+            while True:
+                sock, _ = self.listener.accept()
+                threading.Thread(target=self.one, args=[sock],
+                                 daemon=True).start()
+
+    def one(self, sock):
+        with sock, contextlib.suppress(OSError):
+            self.serve(sock)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.listener.shutdown(socket.SHUT_RDWR)
+        self.listener.close()
+
+
+def receive(sock, count):
+    """Exactly count bytes, or what there was before the end."""
+    data = bytearray()
+    while len(data) < count:
+        piece = sock.recv(min(65536, count - len(data)))
+        if not piece:
+            break
+        data += piece
+    return bytes(data)
+
+
+def receive_all(sock):
+    return receive(sock, 1 << 40)
+
+
+def reset(sock):
+    """Closes with a RST."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER,
+                    struct.pack("ii", 1, 0))
+    sock.close()
+
+
+def run(*argv, **more):
+    return subprocess.run(argv, capture_output=True, text=True,
+                          timeout=TIMEOUT, check=False, **more)
+
+
+def load(port, *options, addr="127.0.0.1"):
+    """A short run: the exit status and the figures."""
+    done = run(LOAD, "--target", f"{addr}:{port}", "--interval", "0",
+               "--seconds", "0.4", "--json", *options)
+    return done.returncode, json.loads(done.stdout)
+
+
+class Echo(unittest.TestCase):
+
+    def assert_echoes(self, sock, data=b"are you there?"):
+        sock.sendall(data)
+        self.assertEqual(receive(sock, len(data)), data)
+
+    def test_announces_where_it_listens(self):
+        with Server() as server:
+            self.assertGreater(server.port, 0)
+            self.assertEqual(server.line,
+                             f"listening on 127.0.0.1:{server.port}\n")
+
+    def test_half_close_gets_every_byte_back_and_the_end(self):
+        data = random.Random(1).randbytes(8 << 20)
+        with Server() as server, server.connect() as sock:
+            def send():
+                sock.sendall(data)
+                sock.shutdown(socket.SHUT_WR)
+
+            sender = threading.Thread(target=send)
+            sender.start()
+            self.assertTrue(receive_all(sock) == data)
+            sender.join()
+
+    def test_a_thousand_connections(self):
+        with Server() as server, contextlib.ExitStack() as stack:
+            socks = [stack.enter_context(server.connect())
+                     for _ in range(1000)]
+            for i, sock in enumerate(socks):
+                sock.sendall(b"%08d" % i)
+            for i, sock in enumerate(socks):
+                self.assertEqual(receive(sock, 8), b"%08d" % i)
+
+    def test_a_peer_that_never_reads_costs_little_and_harms_nobody(self):
+        data = random.Random(2).randbytes(1 << 20)
+        with Server() as server, server.connect() as stuck:
+            before = server.resident_kib()
+            stuck.settimeout(1)
+            sent = 0
+            with self.assertRaises(TimeoutError):
+                while True:
+                    sent += stuck.send(data[sent % len(data):])
+            with server.connect() as sock:
+                self.assert_echoes(sock)
+            self.assertLess(server.resident_kib() - before, 2048)
+            # When it reads at last, nothing is missing.
+            stuck.settimeout(TIMEOUT)
+            stuck.shutdown(socket.SHUT_WR)
+            back = receive_all(stuck)
+            self.assertEqual(len(back), sent)
+            repeated = data * (sent // len(data) + 1)
+            self.assertTrue(back == repeated[:sent])
+
+    def test_a_flood_does_not_starve_the_others(self):
+        with Server() as server, server.connect() as flood:
+            def pump():
+                with contextlib.suppress(OSError):
+                    while True:
+                        flood.sendall(bytes(1 << 20))
+
+            def drain():
+                with contextlib.suppress(OSError):
+                    while flood.recv(1 << 20):
+                        pass
+
+            threads = [threading.Thread(target=f) for f in (pump, drain)]
+            for thread in threads:
+                thread.start()
+            with server.connect() as sock:
+                for _ in range(20):
+                    self.assert_echoes(sock)
+            flood.shutdown(socket.SHUT_RDWR)
+            for thread in threads:
+                thread.join()
+
+    def test_a_reset_ends_one_connection_only(self):
+        with Server() as server, server.connect() as other:
+            for _ in range(50):
+                sock = server.connect()
+                sock.sendall(bytes(100000))
+                reset(sock)
+            self.assert_echoes(other)
+
+    def test_ipv6(self):
+        with Server(addr="::1") as server, server.connect() as sock:
+            self.assertEqual(server.line,
+                             f"listening on [::1]:{server.port}\n")
+            self.assert_echoes(sock)
+
+    def test_threads_share_the_port(self):
+        with Server("--threads", "3") as server, \
+                contextlib.ExitStack() as stack:
+            for _ in range(60):
+                self.assert_echoes(stack.enter_context(server.connect()))
+            server.signal()
+            stack.close()
+            self.assertEqual(server.process.wait(TIMEOUT), 0)
+
+    def test_out_of_files_is_survived(self):
+        with Server(files=40) as server, contextlib.ExitStack() as stack:
+            socks = [stack.enter_context(server.connect())
+                     for _ in range(60)]
+            self.assert_echoes(socks[0])
+            # It waits for files, and does not burn a core meanwhile.
+            before = server.cpu_seconds()
+            time.sleep(0.5)
+            self.assertLess(server.cpu_seconds() - before, 0.1)
+            socks[-1].sendall(b"later")
+            for sock in socks[:50]:
+                sock.close()
+            self.assertEqual(receive(socks[-1], 5), b"later")
+
+    def test_port_in_use_is_one_line_and_status_1(self):
+        with Server("--threads", "2") as server:
+            for options in ([], ["--threads", "2"]):
+                done = run(ECHO, "--addr", "127.0.0.1",
+                           "--port", str(server.port), *options)
+                self.assertEqual(done.returncode, 1)
+                self.assertEqual(done.stdout, "")
+                self.assertEqual(
+                    done.stderr, "epoll-echo: cannot listen on 127.0.0.1 "
+                    f"port {server.port}: Address already in use\n")
+
+    def test_an_address_of_another_machine_is_status_1(self):
+        done = run(ECHO, "--addr", "192.0.2.1")
+        self.assertEqual(done.returncode, 1)
+        self.assertEqual(done.stderr.count("\n"), 1)
+
+    def test_wrong_options_are_one_line_and_status_2(self):
+        for words in ("--port 65536", "--port http", "--port -1",
+                      "--addr nowhere", "--addr 1.2.3", "--threads 0",
+                      "--threads 257", "--cpu x", "--cpu 1023", "--fast",
+                      "--port", "extra"):
+            done = run(ECHO, *words.split())
+            with self.subTest(words):
+                self.assertEqual(done.returncode, 2)
+                self.assertEqual(done.stdout, "")
+                self.assertEqual(done.stderr.count("\n"), 1)
+                self.assertIn(words.split()[-1].lstrip("-"), done.stderr)
+
+    def test_version_and_help(self):
+        for program in (ECHO, LOAD):
+            self.assertRegex(run(program, "--version").stdout,
+                             r"^epoll-\w+ \(coronet\) \d+\.\d+\.\d+\n$")
+            done = run(program, "--help")
+            self.assertEqual(done.returncode, 0)
+            self.assertIn("Usage:", done.stdout)
+
+    def test_either_signal_ends_it_with_status_0(self):
+        for number in (signal.SIGINT, signal.SIGTERM):
+            with Server() as server:
+                server.signal(number)
+                self.assertEqual(server.process.wait(TIMEOUT), 0)
+
+    def test_draining_echoes_what_has_arrived_and_says_goodbye(self):
+        data = random.Random(3).randbytes(16 << 20)
+        with Server() as server, server.connect() as sock, \
+                server.connect() as idle:
+            self.assert_echoes(idle)
+            sock.settimeout(0.5)
+            sent = 0
+            with contextlib.suppress(TimeoutError):
+                while sent < len(data):
+                    sent += sock.send(data[sent:])
+            left = fcntl.ioctl(sock, termios.TIOCOUTQ, bytes(4))
+            arrived = sent - int.from_bytes(left, sys.byteorder)
+            server.signal()
+            self.assertEqual(receive_all(idle), b"")
+            idle.close()
+            sock.settimeout(TIMEOUT)
+            back = receive_all(sock)
+            self.assertTrue(back == data[:len(back)])
+            self.assertGreater(arrived, 1 << 20)
+            self.assertGreaterEqual(len(back), arrived)
+            with self.assertRaises(ConnectionRefusedError):
+                server.connect()
+            sock.close()
+            self.assertEqual(server.process.wait(TIMEOUT), 0)
+
+    def test_draining_serves_who_has_already_connected(self):
+        with Server() as server, contextlib.ExitStack() as stack:
+            server.signal(signal.SIGSTOP)
+            socks = [stack.enter_context(server.connect())
+                     for _ in range(200)]
+            for sock in socks:
+                sock.sendall(b"late")
+            server.signal()
+            server.signal(signal.SIGCONT)
+            for sock in socks:
+                self.assertEqual(receive_all(sock), b"late")
+
+    def test_draining_takes_what_still_comes(self):
+        with Server() as server, server.connect() as sock:
+            self.assert_echoes(sock)
+            server.signal()
+            self.assertEqual(receive_all(sock), b"")
+            for _ in range(5):
+                sock.sendall(bytes(1000))
+                time.sleep(0.05)
+            sock.shutdown(socket.SHUT_WR)
+            self.assertEqual(server.process.wait(TIMEOUT), 0)
+
+    def test_a_second_signal_does_not_wait(self):
+        with Server() as server, server.connect() as stuck:
+            self.assert_echoes(stuck)
+            server.signal()
+            self.assertEqual(receive_all(stuck), b"")
+            # It waits for our end, which does not come.
+            with self.assertRaises(subprocess.TimeoutExpired):
+                server.process.wait(0.3)
+            begun = time.monotonic()
+            server.signal()
+            server.expected_status = 1
+            self.assertEqual(server.process.wait(TIMEOUT), 1)
+            self.assertLess(time.monotonic() - begun, 2)
+
+    def test_draining_ends_even_if_a_peer_does_not(self):
+        with Server() as server, server.connect() as stuck:
+            self.assert_echoes(stuck)
+            server.signal()
+            self.assertEqual(server.process.wait(TIMEOUT), 0)
+
+
+class Load(unittest.TestCase):
+
+    def assert_clean(self, status, figures):
+        self.assertEqual(figures["errors"]["total"], 0)
+        self.assertEqual(status, 0)
+
+    def test_echo_closed_loop(self):
+        with Server() as server:
+            status, figures = load(server.port, "--verify")
+        self.assert_clean(status, figures)
+        self.assertEqual(figures["tool"], "epoll-load")
+        self.assertGreater(figures["requests"], 500)
+        self.assertEqual(figures["requests"] * 64, figures["bytes"])
+        self.assertEqual(figures["open_at_end"], 64)
+        latency = figures["latency_us"]
+        self.assertEqual(latency["samples"], figures["requests"])
+        order = [latency[key] for key in
+                 ("min", "p50", "p90", "p99", "p999", "p9999", "max")]
+        self.assertEqual(order, sorted(order))
+        # 64 wait at a time: what Little's law says.
+        waiting = figures["requests_per_s"] * latency["mean"] / 1e6
+        self.assertAlmostEqual(waiting, 64, delta=10)
+
+    def test_echo_of_a_thousand_connections_over_ipv6(self):
+        with Server(addr="::1") as server:
+            status, figures = load(server.port, "--verify", "--conns", "1000",
+                                   "--size", "100", addr="[::1]")
+        self.assert_clean(status, figures)
+        self.assertEqual(figures["opened"], 1000)
+
+    def test_echo_of_large_requests(self):
+        with Server() as server:
+            status, figures = load(server.port, "--verify", "--conns", "3",
+                                   "--size", "3000000")
+        self.assert_clean(status, figures)
+        self.assertGreater(figures["requests"], 3)
+
+    def test_cps(self):
+        with Server() as server:
+            status, figures = load(server.port, "--verify", "--mode", "cps",
+                                   "--conns", "10")
+        self.assert_clean(status, figures)
+        self.assertGreater(figures["requests"], 100)
+        self.assertGreaterEqual(figures["opened"], figures["requests"])
+
+    def test_idle(self):
+        with Server() as server:
+            status, figures = load(server.port, "--mode", "idle", "--conns",
+                                   "500", "--verify")
+        self.assert_clean(status, figures)
+        self.assertEqual(figures["open_at_end"], 500)
+        self.assertEqual(figures["requests"], 0)
+        self.assertEqual(figures["latency_us"]["samples"], 500)
+
+    def test_bulk(self):
+        with Server() as server:
+            status, figures = load(server.port, "--mode", "bulk", "--conns",
+                                   "3", "--verify")
+        self.assert_clean(status, figures)
+        self.assertGreater(figures["bytes"], 10 << 20)
+        self.assertIsNone(figures["latency_us"]["p50"])
+
+    def test_open_loop_keeps_its_rate(self):
+        for options in (["--conns", "20"], ["--conns", "7", "--mode", "cps"]):
+            with Server() as server:
+                status, figures = load(server.port, "--verify", "--rate",
+                                       "1000", "--seconds", "1", *options)
+            self.assert_clean(status, figures)
+            self.assertAlmostEqual(figures["requests_per_s"], 1000, delta=50)
+
+    def test_open_loop_counts_from_when_it_should_have_sent(self):
+        def stall(sock):
+            for i in range(1000000):
+                data = sock.recv(64)
+                if not data:
+                    return
+                if i == 20:
+                    time.sleep(0.5)
+                sock.sendall(data)
+
+        with Peer(stall) as peer:
+            _, figures = load(peer.port, "--conns", "1", "--rate", "200",
+                              "--seconds", "1.5")
+            # A third of the requests were due while the server slept.
+            self.assertGreater(figures["latency_us"]["p90"], 200000)
+            self.assertGreater(figures["latency_us"]["max"], 400000)
+            self.assertAlmostEqual(figures["requests"], 300, delta=15)
+
+    def test_ramp_and_warmup_are_not_measured(self):
+        with Server() as server:
+            begun = time.monotonic()
+            status, figures = load(server.port, "--ramp", "0.5", "--warmup",
+                                   "0.5")
+            took = time.monotonic() - begun
+        self.assert_clean(status, figures)
+        self.assertGreater(took, 1.3)
+        self.assertAlmostEqual(figures["seconds"], 0.4, delta=0.1)
+
+    def test_a_wrong_byte_is_found(self):
+        def corrupt(sock):
+            for i in range(1000000):
+                data = bytearray(sock.recv(64))
+                if not data:
+                    return
+                data[-1] ^= i == 5
+                sock.sendall(data)
+
+        with Peer(corrupt) as peer:
+            status, figures = load(peer.port, "--conns", "2", "--verify")
+            self.assertEqual(status, 1)
+            self.assertGreaterEqual(figures["errors"]["verify"], 2)
+
+    def test_more_than_was_asked_for_is_found(self):
+        def chatter(sock):
+            while sock.recv(64):
+                sock.sendall(bytes(65))
+
+        with Peer(chatter) as peer:
+            status, figures = load(peer.port, "--conns", "2")
+        self.assertEqual(status, 1)
+        self.assertGreaterEqual(figures["errors"]["verify"], 2)
+
+    def test_each_failure_has_its_name(self):
+        def hang_up(sock):
+            sock.recv(64)
+
+        def break_off(sock):
+            sock.recv(64)
+            reset(sock)
+
+        def be_silent(sock):
+            sock.recv(64)
+            time.sleep(3)
+
+        for serve, kind in ((hang_up, "closed"), (break_off, "reset"),
+                            (be_silent, "timeout")):
+            for mode in ("echo", "cps", "bulk"):
+                if (kind, mode) == ("closed", "bulk"):
+                    continue  # with bytes unread, hanging up is a reset
+                with Peer(serve) as peer, self.subTest(kind, mode=mode):
+                    status, figures = load(
+                        peer.port, "--conns", "2", "--timeout", "0.2",
+                        "--mode", mode)
+                    self.assertEqual(status, 1)
+                    self.assertGreaterEqual(figures["errors"][kind], 2)
+                    self.assertEqual(figures["errors"][kind],
+                                     figures["errors"]["total"])
+
+    def test_idle_misses_what_the_server_closes(self):
+        def leave(sock):
+            time.sleep(0.2)
+
+        with Peer(leave) as peer:
+            status, figures = load(peer.port, "--mode", "idle", "--conns",
+                                   "5")
+        self.assertEqual(status, 1)
+        self.assertEqual(figures["errors"]["closed"], 5)
+        self.assertEqual(figures["open_at_end"], 0)
+
+    def test_connections_come_back_after_a_failure(self):
+        served = []
+
+        def once(sock):
+            served.append(sock)
+            if len(served) > 2:
+                while data := sock.recv(64):
+                    sock.sendall(data)
+
+        with Peer(once) as peer:
+            status, figures = load(peer.port, "--conns", "2", "--verify")
+        self.assertEqual(status, 1)
+        self.assertEqual(figures["errors"]["total"], 2)
+        self.assertEqual(figures["open_at_end"], 2)
+        self.assertGreater(figures["requests"], 10)
+
+    def test_nobody_there_ends_at_once_with_status_1(self):
+        with Server() as server:
+            port = server.port
+        begun = time.monotonic()
+        for mode in ("echo", "cps", "idle", "bulk"):
+            status, figures = load(port, "--mode", mode, "--seconds", "5")
+            self.assertEqual(status, 1)
+            self.assertEqual(figures["errors"]["refused"], 64)
+        self.assertLess(time.monotonic() - begun, 3)
+
+    def test_wrong_options_are_one_line_and_status_2(self):
+        target = "--target 127.0.0.1:7 "
+        for words in ("", "--target nowhere:7", target + "--conns 0",
+                      target + "--mode flood", target + "--cpu 1023",
+                      target + "--fast", target + "extra"):
+            done = run(LOAD, *words.split())
+            with self.subTest(words):
+                self.assertEqual(done.returncode, 2)
+                self.assertEqual(done.stdout, "")
+                self.assertEqual(done.stderr.count("\n"), 1)
+
+    def test_more_connections_than_files_is_refused(self):
+        def limit():
+            resource.setrlimit(resource.RLIMIT_NOFILE, (100, 200))
+
+        options = ["--target", "127.0.0.1:7", "--conns"]
+        done = run(LOAD, *options, "190", preexec_fn=limit)
+        self.assertEqual(done.returncode, 2)
+        self.assertEqual(done.stderr.count("\n"), 1)
+        self.assertIn("--conns '190': expected at most 184", done.stderr)
+        # The soft limit is no reason: it can be raised.
+        with Server() as server:
+            done = run(LOAD, "--target", f"127.0.0.1:{server.port}",
+                       "--conns", "180", "--seconds", "0.2",
+                       preexec_fn=limit)
+            self.assertEqual(done.returncode, 0)
+
+    def test_progress_and_text(self):
+        with Server() as server:
+            done = run(LOAD, "--target", f"127.0.0.1:{server.port}",
+                       "--seconds", "0.6", "--interval", "0.2")
+        self.assertEqual(done.returncode, 0)
+        lines = done.stderr.splitlines()
+        self.assertEqual(len(lines), 3)
+        for line in lines:
+            self.assertRegex(line, r"^ +\d s  [\d,]+ req/s  64 conns  "
+                                   r"0 errors  p99 [\d.]+ [um]s$")
+        self.assertRegex(done.stdout, r"requests +[\d,]+, [\d,]+/s")
+        self.assertRegex(done.stdout, r"errors +none")
+
+    def test_a_signal_ends_the_run_with_its_report(self):
+        with Server() as server:
+            with subprocess.Popen(
+                    [LOAD, "--target", f"127.0.0.1:{server.port}", "--json",
+                     "--seconds", "10", "--interval", "0"],
+                    stdout=subprocess.PIPE, text=True) as process:
+                time.sleep(0.5)
+                process.send_signal(signal.SIGINT)
+                out, _ = process.communicate(timeout=TIMEOUT)
+        self.assertEqual(process.returncode, 0)
+        figures = json.loads(out)
+        self.assertTrue(figures["interrupted"])
+        self.assertGreater(figures["requests"], 100)
+        self.assertLess(figures["seconds"], 5)
+
+
+def main():
+    """Runs the tests, or those named, and prints TAP."""
+    loader = unittest.defaultTestLoader
+    tests = [test for case in (Echo, Load)
+             for test in loader.loadTestsFromTestCase(case)]
+    names = sys.argv[3:]
+    if names:
+        tests = [t for t in tests if any(n in t.id() for n in names)]
+    print(f"1..{len(tests)}", flush=True)
+    failed = 0
+    for number, test in enumerate(tests, 1):
+        result = unittest.TestResult()
+        test.run(result)
+        good = result.wasSuccessful()
+        failed += not good
+        name = test.id().split(".", 1)[1]
+        print(f"{'' if good else 'not '}ok {number} - {name}", flush=True)
+        for _, trace in result.failures + result.errors:
+            for line in trace.splitlines():
+                print("#", line, flush=True)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

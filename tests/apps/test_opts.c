@@ -1,0 +1,334 @@
+/*
+ * Options: what is right is understood, and every wrong value is refused with
+ * one line that names it and gives an example, and exit status 2.
+ */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/stat.h>
+
+#include <cmocka.h>
+
+#include "apps/common/load_opts.h"
+#include "tests/apps/in_child.h"
+
+#define MAX_ARGS 16
+#define TARGET	 "--target 10.9.0.1:7777 "
+
+static struct load_opts opts;
+
+/* Parses a command line of words: 0 or argp's error. */
+static int parse_words(const char *words)
+{
+	static char text[512];
+	char *argv[MAX_ARGS] = {"tool"}, *word, *rest;
+	int argc = 1;
+
+	snprintf(text, sizeof(text), "%s", words);
+	for (word = strtok_r(text, " ", &rest); word;
+	     word = strtok_r(NULL, " ", &rest)) {
+		assert_true(argc < MAX_ARGS - 1);
+		argv[argc++] = word;
+	}
+	return argp_parse(&load_opts_argp, argc, argv, 0, NULL, &opts);
+}
+
+static int parse_in_child(void *words)
+{
+	return parse_words(words) ? OPTS_EXIT_USAGE : 0;
+}
+
+static void test_numbers_are_digits_within_the_range(void **state)
+{
+	static const char *const wrong[] = {"",	   " 1",   "1 ",  "+1",
+					    "-1",  "0x10", "1e3", "12a",
+					    "1.0", "abc",  "٣",	  "1,000"};
+	uint64_t value = 77;
+	size_t i;
+
+	for (i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
+		assert_int_equal(opts_parse_number(wrong[i], 0, 100, &value),
+				 -EINVAL);
+	assert_int_equal(opts_parse_number("101", 0, 100, &value), -ERANGE);
+	assert_int_equal(opts_parse_number("4", 5, 100, &value), -ERANGE);
+	assert_int_equal(opts_parse_number("18446744073709551616", 0,
+					   UINT64_MAX, &value),
+			 -ERANGE);
+	assert_int_equal(opts_parse_number("184467440737095516150", 0,
+					   UINT64_MAX, &value),
+			 -ERANGE);
+	assert_int_equal(value, 77);
+	assert_int_equal(opts_parse_number("18446744073709551615", 0,
+					   UINT64_MAX, &value),
+			 0);
+	assert_true(value == UINT64_MAX);
+	assert_int_equal(opts_parse_number("007", 5, 100, &value), 0);
+	assert_int_equal(value, 7);
+}
+
+static void test_seconds_have_up_to_nine_decimals(void **state)
+{
+	static const char *const wrong[] = {
+		"",	".5",	"1.",	 "1.2.3",	"-1",  "1s",
+		"1e1",	"inf",	"nan",	 " 1",		"1,5", "0x1",
+		"1.-5", "1. 5", "1.5e1", "1.0000000001"};
+	int64_t value = 77;
+	size_t i;
+
+	for (i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
+		assert_int_equal(
+			opts_parse_seconds(wrong[i], 0, INT64_MAX, &value),
+			-EINVAL);
+	assert_int_equal(opts_parse_seconds("9223372036", 0, INT64_MAX, &value),
+			 -ERANGE);
+	assert_int_equal(opts_parse_seconds("3.1", 0, 3000000000, &value),
+			 -ERANGE);
+	assert_int_equal(
+		opts_parse_seconds("0.5", 1000000000, 3000000000, &value),
+		-ERANGE);
+	assert_int_equal(value, 77);
+	assert_int_equal(opts_parse_seconds("2", 0, INT64_MAX, &value), 0);
+	assert_int_equal(value, 2000000000);
+	assert_int_equal(opts_parse_seconds("0.25", 0, INT64_MAX, &value), 0);
+	assert_int_equal(value, 250000000);
+	assert_int_equal(
+		opts_parse_seconds("1.000000001", 0, INT64_MAX, &value), 0);
+	assert_int_equal(value, 1000000001);
+}
+
+static void test_endpoints_of_both_families(void **state)
+{
+	struct opts_endpoint end;
+	struct sockaddr_in *in = (struct sockaddr_in *)&end.addr;
+	struct sockaddr_in6 *in6 = (struct sockaddr_in6 *)&end.addr;
+
+	assert_int_equal(opts_parse_endpoint("10.9.0.1:7777", &end), 0);
+	assert_string_equal(end.host, "10.9.0.1");
+	assert_int_equal(end.port, 7777);
+	assert_int_equal(in->sin_family, AF_INET);
+	assert_int_equal(ntohl(in->sin_addr.s_addr), 0x0a090001);
+	assert_int_equal(ntohs(in->sin_port), 7777);
+	assert_int_equal(opts_parse_endpoint("[fd00::1]:1", &end), 0);
+	assert_string_equal(end.host, "fd00::1");
+	assert_int_equal(in6->sin6_family, AF_INET6);
+	assert_int_equal(in6->sin6_addr.s6_addr[15], 1);
+	assert_int_equal(end.addr_len, sizeof(*in6));
+	assert_int_equal(
+		opts_parse_endpoint(
+			"[1111:2222:3333:4444:5555:6666:255.255.255.255]:65535",
+			&end),
+		0);
+}
+
+static void test_wrong_endpoints_are_refused(void **state)
+{
+	static const char *const wrong[] = {
+		"",
+		":",
+		":7777",
+		"10.9.0.1",
+		"10.9.0.1:",
+		"10.9.0.1:0",
+		"10.9.0.1:65536",
+		"10.9.0.1:http",
+		"10.9.0.1: 7",
+		"10.9.0:77",
+		"10.9.0.256:77",
+		"host:77",
+		"fd00::1:77",
+		"[fd00::1]",
+		"[fd00::1]77",
+		"[fd00::1:77",
+		"fd00::1]:77",
+		"[10.9.0.1]:77",
+		"[]:77",
+		"[",
+		"[:77",
+		"[fd00::g]:77",
+		"[fd00::1111111111111111111111111111111111111111111111]:77",
+	};
+	struct opts_endpoint end;
+	size_t i;
+
+	for (i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
+		if (opts_parse_endpoint(wrong[i], &end) != -EINVAL)
+			fail_msg("'%s' was taken", wrong[i]);
+}
+
+static void test_defaults(void **state)
+{
+	assert_int_equal(parse_words(TARGET), 0);
+	assert_int_equal(opts.mode, LOAD_ECHO);
+	assert_int_equal(opts.conns, 64);
+	assert_int_equal(opts.size, 64);
+	assert_int_equal(opts.rate, 0);
+	assert_int_equal(opts.duration_ns, 5 * OPTS_NS_PER_S);
+	assert_int_equal(opts.warmup_ns, 0);
+	assert_int_equal(opts.ramp_ns, 0);
+	assert_int_equal(opts.timeout_ns, 5 * OPTS_NS_PER_S);
+	assert_int_equal(opts.interval_ns, OPTS_NS_PER_S);
+	assert_false(opts.verify);
+	assert_null(opts.json);
+	assert_int_equal(parse_words(TARGET "--mode bulk"), 0);
+	assert_int_equal(opts.size, 16384);
+}
+
+static void test_every_option_is_understood(void **state)
+{
+	assert_int_equal(parse_words("--target [::1]:9 --mode cps --conns 7 "
+				     "--size=1000 --seconds 2.5 --warmup 0.5 "
+				     "--rate 12345"),
+			 0);
+	assert_int_equal(opts.mode, LOAD_CPS);
+	assert_string_equal(opts.target_text, "[::1]:9");
+	assert_int_equal(opts.target.port, 9);
+	assert_int_equal(opts.conns, 7);
+	assert_int_equal(opts.size, 1000);
+	assert_int_equal(opts.duration_ns, 2500000000);
+	assert_int_equal(opts.warmup_ns, 500000000);
+	assert_int_equal(opts.rate, 12345);
+	assert_int_equal(parse_words(TARGET "--mode idle --ramp 3 --timeout 1 "
+					    "--interval 0 --verify"),
+			 0);
+	assert_int_equal(opts.mode, LOAD_IDLE);
+	assert_int_equal(opts.ramp_ns, 3 * OPTS_NS_PER_S);
+	assert_int_equal(opts.timeout_ns, OPTS_NS_PER_S);
+	assert_int_equal(opts.interval_ns, 0);
+	assert_true(opts.verify);
+}
+
+static void test_json_takes_a_file_or_stdout(void **state)
+{
+	static const char *const to_stdout[] = {
+		TARGET "--json", "--json " TARGET, TARGET "--json -",
+		"--json - " TARGET};
+	static const char *const to_file[] = {
+		"--json %s " TARGET, TARGET "--json %s", TARGET "--json=%s"};
+	char path[] = "/tmp/coronet-test-XXXXXX", words[200];
+	struct stat file;
+	size_t i;
+
+	for (i = 0; i < 4; i++) {
+		assert_int_equal(parse_words(to_stdout[i]), 0);
+		assert_ptr_equal(opts.json, stdout);
+	}
+	close(mkstemp(path));
+	for (i = 0; i < 3; i++) {
+		unlink(path);
+		snprintf(words, sizeof(words), to_file[i], path);
+		assert_int_equal(parse_words(words), 0);
+		assert_non_null(opts.json);
+		assert_ptr_not_equal(opts.json, stdout);
+		fclose(opts.json);
+		assert_int_equal(stat(path, &file), 0);
+	}
+	unlink(path);
+}
+
+/* One line on stderr, nothing on stdout, exit status 2. */
+static void assert_refused(const char *words, const char *value)
+{
+	struct in_child run = in_child_run(parse_in_child, (void *)words);
+	char *end = strchr(run.err, '\n');
+
+	if (run.status != OPTS_EXIT_USAGE)
+		fail_msg("'%s' ended with %d", words, run.status);
+	if (!end || end[1] != '\0' || run.out[0] != '\0')
+		fail_msg("'%s' printed '%s' and '%s'", words, run.err, run.out);
+	if (!strstr(run.err, value))
+		fail_msg("'%s' is not named in: %s", value, run.err);
+}
+
+static void test_every_wrong_value_is_refused_in_one_line(void **state)
+{
+	static const struct {
+		const char *option;
+		const char *value;
+	} wrong[] = {
+		{"--target", "10.9.0.1"},
+		{"--target", "nowhere:7"},
+		{"--target", "10.9.0.1:0"},
+		{"--mode", "Echo"},
+		{"--mode", "flood"},
+		{"--conns", "0"},
+		{"--conns", "-1"},
+		{"--conns", "many"},
+		{"--conns", "10000001"},
+		{"--size", "0"},
+		{"--size", "64k"},
+		{"--size", "16777217"},
+		{"--seconds", "0"},
+		{"--seconds", "0.001"},
+		{"--seconds", "soon"},
+		{"--seconds", "86401"},
+		{"--warmup", "-0.5"},
+		{"--warmup", "x"},
+		{"--rate", "fast"},
+		{"--rate", "1000000001"},
+		{"--ramp", "1m"},
+		{"--ramp", "-1"},
+		{"--timeout", "0"},
+		{"--timeout", "x"},
+		{"--interval", "x"},
+		{"--interval", "86401"},
+		{"--json", "/nowhere/file"},
+		{"--json", "/tmp"},
+	};
+	char words[200], value[80];
+	size_t i;
+
+	for (i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+		snprintf(words, sizeof(words), TARGET "%s %s", wrong[i].option,
+			 wrong[i].value);
+		snprintf(value, sizeof(value), "%s '%s': expected ",
+			 wrong[i].option, wrong[i].value);
+		assert_refused(words, value);
+		assert_refused(words, ", for example --");
+	}
+}
+
+static void test_what_does_not_go_together_is_refused(void **state)
+{
+	assert_refused("--conns 5", "--target is missing");
+	assert_refused(TARGET "--mode idle --rate 5", "--rate '5'");
+	assert_refused(TARGET "--rate 5 --mode bulk", "--rate '5'");
+}
+
+static void test_unknown_words_are_refused_in_one_line(void **state)
+{
+	assert_refused(TARGET "--fast", "--fast");
+	assert_refused(TARGET "-x", "x");
+	assert_refused(TARGET "--conns", "--conns");
+	assert_refused(TARGET "--verify=1", "--verify");
+	assert_refused(TARGET "--s 5", "--s");
+	assert_refused(TARGET "extra", "'extra'");
+	assert_refused("extra", "'extra'");
+	assert_refused(TARGET "-- extra", "'extra'");
+	assert_refused(TARGET "--json - extra", "'extra'");
+}
+
+static void test_a_value_cannot_break_the_line(void **state)
+{
+	assert_refused(TARGET "--conns 5\n6\033[2J", "--conns '5?6?[2J'");
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_numbers_are_digits_within_the_range),
+		cmocka_unit_test(test_seconds_have_up_to_nine_decimals),
+		cmocka_unit_test(test_endpoints_of_both_families),
+		cmocka_unit_test(test_wrong_endpoints_are_refused),
+		cmocka_unit_test(test_defaults),
+		cmocka_unit_test(test_every_option_is_understood),
+		cmocka_unit_test(test_json_takes_a_file_or_stdout),
+		cmocka_unit_test(test_every_wrong_value_is_refused_in_one_line),
+		cmocka_unit_test(test_what_does_not_go_together_is_refused),
+		cmocka_unit_test(test_unknown_words_are_refused_in_one_line),
+		cmocka_unit_test(test_a_value_cannot_break_the_line),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

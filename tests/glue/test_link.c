@@ -1,0 +1,136 @@
+/*
+ * What a user may write after --link, and what is refused, in which words.
+ */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "dpdk_glue/glue.h"
+
+static struct glue_link link;
+static char err[256];
+
+static void accepts(const char *text)
+{
+	err[0] = '\0';
+	assert_int_equal(glue_link_parse(text, &link, err, sizeof(err)), 0);
+	assert_string_equal(err, "");
+}
+
+/* Refused, with one line that names the text and has `says` in it. */
+static void refuses(const char *text, const char *says)
+{
+	struct glue_link before;
+
+	memset(&link, 0x5a, sizeof(link));
+	before = link;
+	err[0] = '\0';
+	assert_int_equal(glue_link_parse(text, &link, err, sizeof(err)),
+			 -EINVAL);
+	assert_memory_equal(&link, &before, sizeof(link));
+	assert_non_null(strstr(err, text));
+	if (!strstr(err, says))
+		fail_msg("'%s' does not say '%s'", err, says);
+	assert_null(strchr(err, '\n'));
+}
+
+static void test_each_kind_is_read(void **state)
+{
+	accepts("memif:/tmp/e.sock,role=server");
+	assert_int_equal(link.kind, GLUE_LINK_MEMIF);
+	assert_string_equal(link.name, "/tmp/e.sock");
+	assert_true(link.server);
+	accepts("memif:/tmp/e.sock,role=client");
+	assert_false(link.server);
+	accepts("tap:coro0");
+	assert_int_equal(link.kind, GLUE_LINK_TAP);
+	accepts("vhost:/tmp/v.sock");
+	assert_int_equal(link.kind, GLUE_LINK_VHOST);
+	assert_false(link.server);
+	accepts("af_packet:eth0");
+	assert_int_equal(link.kind, GLUE_LINK_AF_PACKET);
+	accepts("af_xdp:eth0");
+	assert_int_equal(link.kind, GLUE_LINK_AF_XDP);
+	accepts("ring:r0");
+	assert_int_equal(link.kind, GLUE_LINK_RING);
+	accepts("pcap:in.pcap,out.pcap,csum=sw");
+	assert_int_equal(link.kind, GLUE_LINK_PCAP);
+	assert_string_equal(link.name, "in.pcap");
+	assert_string_equal(link.name2, "out.pcap");
+}
+
+static void test_pci_address_keeps_its_colons(void **state)
+{
+	accepts("pci:0000:03:00.1,csum=hw");
+	assert_int_equal(link.kind, GLUE_LINK_PCI);
+	assert_string_equal(link.name, "0000:03:00.1");
+	assert_int_equal(link.csum, GLUE_CSUM_HW);
+	accepts("pci:03:00.0");
+	assert_string_equal(link.name, "03:00.0");
+}
+
+static void test_keys_are_read(void **state)
+{
+	static const uint8_t mac[6] = {2, 0, 0, 0, 0, 0xfe};
+
+	accepts("memif:/e,queue=2048,csum=sw,mac=02:00:00:00:00:fe");
+	assert_int_equal(link.queue_size, 2048);
+	assert_int_equal(link.csum, GLUE_CSUM_SW);
+	assert_memory_equal(link.mac, mac, 6);
+}
+
+static void test_wrong_links_are_refused_with_a_reason(void **state)
+{
+	refuses("", "unknown kind");
+	refuses("eth0", "memif:/tmp/e.sock");
+	refuses("mem:/tmp/e.sock", "unknown kind 'mem'");
+	refuses("memif", "name after 'memif:' is missing");
+	refuses("memif:", "is missing");
+	refuses("memif:,role=server", "is missing");
+	refuses("memif:/e,role=boss", "expected server or client");
+	refuses("memif:/e,role", "has no value");
+	refuses("memif:/e,color=red", "unknown key 'color'");
+	refuses("tap:t0,role=server", "unknown key 'role'");
+	refuses("tap:a-name-of-16-chr", "at most 15");
+	refuses("memif:/e,queue=1000", "power of two");
+	refuses("memif:/e,queue=32", "power of two");
+	refuses("memif:/e,queue=-64", "power of two");
+	refuses("memif:/e,queue=64x", "power of two");
+	refuses("memif:/e,mac=01:00:00:00:00:00", "unicast");
+	refuses("memif:/e,mac=02:00:00:00:00", "unicast");
+	refuses("memif:/e,csum=maybe", "auto, hw or sw");
+	refuses("pcap:in.pcap", "is missing");
+	refuses("pci:nonsense", "PCI address");
+	refuses("pci:0000:03:00", "PCI address");
+	refuses("pci:0000:03:00.1x", "PCI address");
+	refuses("pci:0000:03:40.0", "PCI address");
+}
+
+static void test_longest_socket_path_fits_and_one_more_does_not(void **state)
+{
+	char text[256] = "memif:/";
+
+	memset(text + 7, 'x', GLUE_PATH_MAX - 2);
+	text[7 + GLUE_PATH_MAX - 2] = '\0';
+	accepts(text);
+	strcat(text, "x");
+	refuses(text, "at most 107");
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_each_kind_is_read),
+		cmocka_unit_test(test_pci_address_keeps_its_colons),
+		cmocka_unit_test(test_keys_are_read),
+		cmocka_unit_test(test_wrong_links_are_refused_with_a_reason),
+		cmocka_unit_test(
+			test_longest_socket_path_fits_and_one_more_does_not),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,281 @@
+"""What integration tests stand on: namespaces, programs, TAP output.
+
+A test script calls main(cases): it starts itself again inside a network,
+mount and PID namespace of its own, so that links, routes and programs vanish
+with it whatever happens, and runs cases(env) there. Root, an ordinary user
+who may make user namespaces and one with sudo -n all do; for anybody else
+the script is skipped and says why.
+"""
+
+import contextlib
+import json
+import os
+import pathlib
+import pwd
+import re
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+
+INSIDE = "--inside-namespaces"
+CASE_SECONDS = 300  # the longest that one case may take
+READY = "listening on"
+SANITIZER = re.compile(r"(ERROR|WARNING): \w+Sanitizer|runtime error:")
+
+
+class Skip(Exception):
+    """The case cannot run here; the message says why."""
+
+
+class Failure(Exception):
+    """What the case found wrong."""
+
+
+def check(condition, message):
+    """Fail the case unless the condition holds."""
+    if not condition:
+        raise Failure(message)
+
+
+class Program:
+    """A program under test; its output goes to files in the scratch folder."""
+
+    def __init__(self, env, argv, /, **popen_args):
+        self.argv = [str(arg) for arg in argv]
+        self.name = pathlib.Path(self.argv[0]).name
+        folder = pathlib.Path(tempfile.mkdtemp(prefix=self.name + ".", dir=env.scratch))
+        self.paths = {name: folder / name for name in ("stdout", "stderr")}
+        popen_args.setdefault("stdin", subprocess.DEVNULL)
+        with self.paths["stdout"].open("wb") as out, self.paths["stderr"].open("wb") as err:
+            self.process = subprocess.Popen(self.argv, stdout=out, stderr=err, **popen_args)
+        env.programs.append(self)
+
+    def output(self, name):
+        """All that the program has written to "stdout" or "stderr"."""
+        return self.paths[name].read_text(errors="replace")
+
+    def alive(self):
+        return self.process.poll() is None
+
+    def wait_ready(self, line=f"{READY}.*", seconds=60):
+        """Wait for the line on stdout that says it is ready."""
+        deadline = time.monotonic() + seconds
+        while not re.search(f"^{line}\n", self.output("stdout"), re.MULTILINE):
+            check(self.alive(), f"{self.name} ended before it was ready: {self.story()}")
+            check(time.monotonic() < deadline, f"{self.name} is never ready: {self.story()}")
+            time.sleep(0.02)
+        return self
+
+    def wait(self, seconds):
+        """The exit status, once the program has ended by itself."""
+        try:
+            return self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            raise Failure(f"{self.name} still runs after {seconds} s: {self.story()}") from None
+
+    def signal(self, number):
+        self.process.send_signal(number)
+
+    def terminate(self, seconds=15):
+        """Ask the program to end; it has to do so cleanly."""
+        self.signal(signal.SIGTERM)
+        status = self.wait(seconds)
+        check(status == 0, f"{self.name} exited with {status}: {self.story()}")
+
+    def kill(self):
+        if self.alive():
+            self.process.kill()
+            self.process.wait()
+
+    def complaints(self):
+        """What a sanitizer reported, or an empty string."""
+        text = self.output("stderr")
+        found = SANITIZER.search(text)
+        return text[found.start():found.start() + 2000] if found else ""
+
+    def resident_bytes(self):
+        status = pathlib.Path(f"/proc/{self.process.pid}/status").read_text()
+        return int(re.search(r"VmRSS:\s+(\d+) kB", status)[1]) * 1024
+
+    def story(self):
+        """The command and the end of its output, for diagnostics."""
+        tail = (self.output("stdout")[-1000:] + self.output("stderr")[-2000:]).strip()
+        return f"{' '.join(self.argv)} (status {self.process.poll()})\n{tail}"
+
+
+class Env:
+    """Where a script runs: the build under test, a scratch folder, programs."""
+
+    def __init__(self, build, args):
+        self.build = build
+        self.args = args
+        self.scratch = pathlib.Path(tempfile.mkdtemp(prefix="coronet-test."))
+        self.scratch.chmod(0o755)
+        self.programs = []
+        options = json.loads((build / "meson-info/intro-buildoptions.json").read_text())
+        sanitize = next(o["value"] for o in options if o["name"] == "b_sanitize")
+        self.sanitized = sanitize != "none"
+
+    def app(self, name):
+        """The path of a built app."""
+        path = self.build / "apps" / name
+        check(path.exists(), f"{name} is not built")
+        return path
+
+    def start(self, argv, /, **popen_args):
+        return Program(self, argv, **popen_args)
+
+    @contextlib.contextmanager
+    def running(self, argv, /, ready=f"{READY}.*", **popen_args):
+        """A server, ready when the block begins, killed after it if need be."""
+        program = self.start(argv, **popen_args)
+        try:
+            yield program.wait_ready(ready)
+        finally:
+            program.kill()
+
+    def ordinary_user(self):
+        """Popen arguments that run a program as somebody who is not root.
+
+        Inside a user namespace nobody else is mapped; the program is then
+        an ordinary user's already, as everybody outside sees it.
+        """
+        if not pathlib.Path("/proc/self/uid_map").read_text().split()[2].startswith("4294967295"):
+            return {}
+        user = pwd.getpwuid(int(os.environ.get("SUDO_UID", "0")) or pwd.getpwnam("nobody").pw_uid)
+        environment = {"PATH": os.environ["PATH"], "HOME": str(self.scratch)}
+        return {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": [],
+                "env": {**environment, **sanitizer_options()}}
+
+    def readable_build(self, user):
+        """The build folder, or a copy if that user cannot reach it."""
+        probe = subprocess.run(["test", "-x", self.build / "apps"], check=False, **user)
+        if probe.returncode == 0:
+            return self.build
+        copy = self.scratch / "build"
+        if not copy.exists():
+            wanted = [*self.build.glob("apps/*"), *self.build.glob("**/*.so*")]
+            for path in (path for path in wanted if path.is_file()):
+                target = copy / path.relative_to(self.build)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(path, target, follow_symlinks=True)
+        return copy
+
+    def scratch_for(self, user):
+        """A new folder in which that user may write."""
+        folder = pathlib.Path(tempfile.mkdtemp(dir=self.scratch))
+        if user:
+            os.chown(folder, user["user"], user["group"])
+        return folder
+
+    def close(self):
+        for program in self.programs:
+            program.kill()
+        shutil.rmtree(self.scratch, ignore_errors=True)
+
+
+def sanitizer_options():
+    return {key: value for key, value in os.environ.items() if key.endswith("SAN_OPTIONS")}
+
+
+def command(*argv):
+    """Run a command of the system; it has to succeed."""
+    done = subprocess.run([str(arg) for arg in argv], check=False, stdin=subprocess.DEVNULL,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    check(done.returncode == 0, f"{' '.join(map(str, argv))}: {done.stdout.strip()}")
+    return done.stdout
+
+
+def eventually(condition, seconds, message):
+    """Poll until the condition holds."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        check(time.monotonic() < deadline, message)
+        time.sleep(0.05)
+
+
+def namespace_command():
+    """A command that runs another in namespaces of its own, or None."""
+    # In a chroot the root's mount propagation cannot be changed, nor need be.
+    basic = ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
+    variants = [basic, [*basic, "--propagation", "unchanged"]]
+    if os.getuid() != 0:
+        variants = [[*variant, "--user", "--map-root-user"] for variant in variants] + [
+            ["sudo", "-n", *variant] for variant in variants]
+    for variant in variants:
+        with contextlib.suppress(OSError):
+            if subprocess.run([*variant, "true"], check=False, stdin=subprocess.DEVNULL,
+                              capture_output=True).returncode == 0:
+                return variant
+    return None
+
+
+def reenter():
+    """Start this script again inside namespaces."""
+    namespaces = namespace_command()
+    if namespaces is None:
+        print("1..0 # SKIP no network namespace: neither root, user namespaces nor sudo -n")
+        sys.exit(0)
+    if namespaces[0] == "sudo":  # sudo clears the environment
+        namespaces = [*namespaces, "env", *map("=".join, sanitizer_options().items())]
+    sys.stdout.flush()
+    os.execvp(namespaces[0], [*namespaces, sys.executable, sys.argv[0], INSIDE, *sys.argv[1:]])
+
+
+def comment(text):
+    """Print a diagnostic, as TAP wants it."""
+    for line in text.strip().splitlines():
+        print(f"# {line}", flush=True)
+
+
+def run_case(number, name, function, env):
+    """Run one case and print its line; True unless it failed."""
+    def expire(*_):
+        raise Failure(f"not done after {CASE_SECONDS} s")
+
+    signal.signal(signal.SIGALRM, expire)
+    signal.alarm(CASE_SECONDS)
+    begin = time.monotonic()
+    trouble = ""
+    try:
+        function()
+    except Skip as reason:
+        print(f"ok {number} - {name} # SKIP {reason}", flush=True)
+        return True
+    except Failure as failure:
+        trouble = str(failure)
+    except Exception:  # a bug of the case's own fails it like any other
+        trouble = traceback.format_exc()
+    finally:
+        signal.alarm(0)
+    for program in env.programs:
+        trouble += program.complaints()
+    env.programs[:] = [program for program in env.programs if program.alive()]
+    print(f"{'not ok' if trouble else 'ok'} {number} - {name}", flush=True)
+    comment(trouble or f"{time.monotonic() - begin:.1f} s")
+    return not trouble
+
+
+def main(cases):
+    """Run the cases that cases(env) yields as (name, function)."""
+    if INSIDE not in sys.argv:
+        reenter()
+    sys.argv.remove(INSIDE)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    env = Env(pathlib.Path(sys.argv[1]).resolve(), sys.argv[2:])
+    failed = number = 0
+    try:
+        command("ip", "link", "set", "lo", "up")
+        for number, (name, function) in enumerate(cases(env), 1):
+            failed += not run_case(number, name, function, env)
+    finally:
+        env.close()
+    print(f"1..{number}", flush=True)
+    sys.exit(1 if failed else 0)

@@ -1,0 +1,306 @@
+#!/usr/bin/env python3
+"""Wrong command lines and machines that lack something.
+
+Usage: test_bad_input.py BUILD_DIR
+Whatever is wrong, a program says it in one line on stderr that names the
+value, prints nothing on stdout, and exits with 2 (usage) or 1 (runtime).
+"""
+
+import functools
+import shlex
+import socket
+import subprocess
+
+from harness import Failure, Skip, check, main
+
+USAGE, RUNTIME = 2, 1
+SECONDS = 15  # until a program must have given up
+
+CORONET = ("coronet-echo", "coronet-load")
+EPOLL = ("epoll-echo", "epoll-load")
+ECHO = ("coronet-echo", "epoll-echo")
+LOAD = ("coronet-load", "epoll-load")
+
+# What a program needs to be right but for the option under test. The link
+# would start anywhere: no value must be accepted for want of a NIC.
+VALID = {
+    "coronet-echo": ["--link", "ring:r0", "--addr", "10.9.0.1/16", "--port", "7777"],
+    "coronet-load": ["--link", "ring:r0", "--addr", "10.9.1.9/16",
+                     "--target", "10.9.0.1:7777", "--seconds", "1"],
+    "epoll-echo": ["--addr", "127.0.0.1", "--port", "7777"],
+    "epoll-load": ["--target", "127.0.0.1:7777", "--seconds", "1"],
+}
+
+NUMBERS = ["", "x", "-1", "1x", "0x10", "1.5", " 1", "99999999999999999999"]
+SECONDS_VALUES = ["", "x", "-1", "1s", "nan", "inf", "1e3", "99999999999999999999"]
+
+# Programs, option, values that it refuses.
+WRONG_VALUES = [
+    (CORONET, "--link", [
+        "", "nosuch:x", "memif", "memif:", ":x", "tap:", "tap:sixteen-letters-", "vhost:",
+        "memif:/tmp/e.sock,role=boss", "memif:/tmp/e.sock,colour=red", "memif:/tmp/e.sock,role",
+        "memif:/tmp/e.sock,queue=0", "memif:/tmp/e.sock,queue=100", "memif:/tmp/e.sock,csum=maybe",
+        "memif:/tmp/e.sock,mac=1", "memif:/tmp/e.sock,mac=01:00:00:00:00:01", "memif:/" + "x" * 200,
+        "tap:ct0,role=server", "pci:nonsense", "pci:", "af_packet:", "pcap:in.pcap"]),
+    (CORONET, "--addr", [
+        "", "banana", "10.9.0.1/33", "10.9.0.1/", "10.9.0.1/x", "10.9.0.1/-1", "10.9.0/16",
+        "10.9.0.256/16", "fd00:9::1/129", "fd00:9::1/", "fd00:9:::1/64", "10.9.0.1/16/16",
+        "224.0.0.1/4", "0.0.0.0/0", "255.255.255.255/32", "ff02::1/64", "::/64"]),
+    (CORONET, "--gateway", ["", "banana", "10.9.0", "10.9.0.1/16", "fd00::x", "0.0.0.0"]),
+    (CORONET, "--mtu", [*NUMBERS, "0", "575", "9001"]),
+    (CORONET, "--lcore", ["", "x", "1x", "4096", "99999999999999999999"]),
+    (CORONET, "--poll", ["", "sideways", "BUSY"]),
+    (CORONET, "--stats", SECONDS_VALUES),
+    (CORONET, "--huge", ["", "maybe", "on"]),
+    (CORONET, "--config", ["", "/nonexistent/coronet.conf", "/"]),
+    (ECHO, "--port", [*NUMBERS, "65536"]),  # 0 is any free port with epoll-echo
+    (("coronet-echo",), "--port", ["0"]),
+    (("epoll-echo",), "--addr", ["", "banana", "127.0.0.1/8", "127.0.0", "::x"]),
+    (LOAD, "--target", [
+        "", "banana", "10.9.0.1", "10.9.0.1:", ":7777", "10.9.0.1:0", "10.9.0.1:65536",
+        "10.9.0.1:x", "fd00:9::1:7777x", "[fd00:9::1]", "[fd00:9::1]:0", "[10.9.0.1]:7777"]),
+    (LOAD, "--mode", ["", "sideways", "Echo"]),
+    (LOAD, "--conns", [*NUMBERS, "0"]),
+    (LOAD, "--size", [*NUMBERS, "0"]),
+    (LOAD, "--seconds", [*SECONDS_VALUES, "0"]),
+    (LOAD, "--json", ["/nonexistent/result.json", "/"]),
+]
+
+# Programs, the whole of a wrong command line, what the line must name.
+WRONG_LINES = [
+    (CORONET + EPOLL, ["--nosuch"], "nosuch"),
+    (CORONET + EPOLL, ["stray"], "stray"),
+    (CORONET + EPOLL, ["-Z"], "Z"),
+    (ECHO, ["--port"], "port"),
+    (CORONET, ["--link"], "link"),
+    (LOAD, ["--target"], "target"),
+    (("coronet-load",), ["--link", "ring:r0", "--addr", "10.9.1.9/16"], "target"),
+    (("epoll-load",), [], "target"),
+]
+
+
+class Expected:
+    """How a program has to fail."""
+
+    def __init__(self, status, names=()):
+        self.status = status
+        self.names = names
+
+    def compare(self, argv, done):
+        told = f"{shlex.join(map(str, argv))}\nstatus {done.returncode}, stderr: {done.stderr}"
+        check(done.returncode == self.status, f"expected status {self.status}: {told}")
+        lines = done.stderr.strip("\n").split("\n")
+        check(len(lines) == 1 and lines[0].strip(), f"expected one line: {told}")
+        check(done.stdout == "", f"expected nothing on stdout, got {done.stdout!r}: {told}")
+        for name in self.names:
+            check(name in lines[0], f"expected a line that names '{name}': {told}")
+
+
+def fails(argv, expected, **run_args):
+    """Run a program that has to fail as expected."""
+    try:
+        done = subprocess.run([str(arg) for arg in argv], check=False, text=True, timeout=SECONDS,
+                              stdin=subprocess.DEVNULL, capture_output=True, errors="replace",
+                              **run_args)
+    except subprocess.TimeoutExpired:
+        raise Hang(f"{shlex.join(map(str, argv))} still runs after {SECONDS} s") from None
+    expected.compare(argv, done)
+
+
+def with_option(app, option, value):
+    """A valid command line, but for one option's value."""
+    words = list(VALID[app])
+    if option in words:
+        at = words.index(option)
+        del words[at:at + 2]
+    return [*words, f"{option}={value}"]
+
+
+class Hang(Failure):
+    """A program took what it should have refused, and went on to serve."""
+
+
+def all_of(checks):
+    """Run every check and tell of each that failed; one hang is enough."""
+    trouble = []
+    for function in checks:
+        try:
+            function()
+        except Failure as failure:
+            trouble.append(str(failure))
+            if isinstance(failure, Hang):
+                break
+    check(not trouble, f"{len(trouble)} of {len(checks)}:\n" + "\n".join(trouble))
+
+
+def wrong_values(env, app, option, values):
+    path = env.app(app)
+    all_of([functools.partial(fails, [path, *with_option(app, option, value)],
+                              Expected(USAGE, [option.lstrip("-"), value[:40]]))
+            for value in values])
+
+
+def wrong_line(env, app, words, name):
+    fails([env.app(app), *words], Expected(USAGE, [name]))
+
+
+def coronet(env, link, *words):
+    return [env.app("coronet-echo"), "--link", link, "--addr", "10.9.0.1/16",
+            "--port", "7777", *words]
+
+
+def wrong_config_file(env):
+    """The line of a file is refused like an option, and the file is named."""
+    checks = []
+    for number, (text, name) in enumerate([
+            ("nosuch = 1\n", "nosuch"), ("port = x\n", "x"), ("mtu\n", "mtu"),
+            ("mtu = 0\n", "0"), ("= 3\n", "="), ("addr = banana\n", "banana"),
+            ("config = other.conf\n", "config"), ("\0\1\2\xff\n" * 10, ""),
+            ("mtu = " + "9" * 100000 + "\n", "mtu")]):
+        path = env.scratch / f"wrong-{number}.conf"
+        path.write_text(text, encoding="latin-1")
+        checks.append(functools.partial(
+            fails, coronet(env, "ring:r0", "--config", path), Expected(USAGE, [name])))
+    all_of(checks)
+
+
+def option_given_twice_takes_the_last(env):
+    """The last wins, so its being wrong is an error even after a right one."""
+    fails(coronet(env, "ring:r0", "--mtu", "1500", "--mtu", "x"), Expected(USAGE, ["mtu"]))
+
+
+def eal_refuses(env):
+    all_of([
+        functools.partial(fails, coronet(env, "ring:r0", "--", "--nosuch-eal-option"),
+                          Expected(RUNTIME, ["--"])),
+        functools.partial(fails, coronet(env, "ring:r0", "--", "--vdev=net_nosuch0"),
+                          Expected(RUNTIME)),
+    ])
+
+
+def socket_path_cannot_be_made(env):
+    file = env.scratch / "file"
+    file.write_text("not a socket\n")
+    checks = []
+    for kind in ("memif", "vhost"):
+        for path in ("/nonexistent/e.sock", "/proc/e.sock", f"{file}/e.sock", file, env.scratch):
+            checks.append(functools.partial(
+                fails, coronet(env, f"{kind}:{path},role=server"), Expected(RUNTIME, [str(path)])))
+    all_of(checks)
+    check(file.read_text() == "not a socket\n", "a file that was no socket was overwritten")
+
+
+def socket_folder_not_writable(env):
+    user = env.ordinary_user()
+    if not user:
+        raise Skip("root of a user namespace may write there")
+    build = env.readable_build(user)
+    folder = env.scratch / "not-writable"
+    folder.mkdir(mode=0o755)
+    argv = coronet(env, f"memif:{folder}/e.sock,role=server")
+    fails([build / "apps/coronet-echo", *argv[1:]], Expected(RUNTIME, [str(folder)]), **user)
+
+
+def socket_in_use(env):
+    path = env.scratch / "used.sock"
+    link = f"memif:{path},role=server"
+    with env.running(coronet(env, link)) as server:
+        fails(coronet(env, link), Expected(RUNTIME, [str(path)]))
+        check(server.alive(), "the first server did not survive the second")
+        server.terminate()
+
+
+def stale_socket_is_replaced(env):
+    """What a killed server leaves behind does not stop the next one."""
+    path = env.scratch / "stale.sock"
+    link = f"memif:{path},role=server"
+    with env.running(coronet(env, link)) as server:
+        server.kill()
+    check(path.exists(), "the killed server left nothing behind, so this shows nothing")
+    with env.running(coronet(env, link)) as server:
+        server.terminate()
+
+
+def tap_in_use(env):
+    with env.running(coronet(env, "tap:busy0")):
+        fails(coronet(env, "tap:busy0"), Expected(RUNTIME, ["busy0"]))
+
+
+def port_in_use(env):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        fails([env.app("epoll-echo"), "--addr", "127.0.0.1", "--port", port],
+              Expected(RUNTIME, [port]))
+
+
+def address_of_another(env):
+    fails([env.app("epoll-echo"), "--addr", "192.0.2.1", "--port", "7777"],
+          Expected(RUNTIME, ["192.0.2.1"]))
+
+
+def nothing_there(env):
+    """Interfaces, sockets, devices and files that do not exist."""
+    all_of([functools.partial(fails, coronet(env, link), Expected(RUNTIME, [name]))
+            for link, name in [
+                ("af_packet:nosuch0", "nosuch0"), ("af_xdp:nosuch0", "nosuch0"),
+                ("pci:0000:ff:1f.7", "ff:1f.7"), ("vhost:/nonexistent/v.sock", "/nonexistent"),
+                (f"vhost:{env.scratch}/nosuch.sock", "nosuch.sock"),
+                ("pcap:/nonexistent/in.pcap,/tmp/out.pcap", "/nonexistent/in.pcap"),
+                (f"pcap:{env.build}/meson-info/intro-tests.json,{env.scratch}/out.pcap", "pcap"),
+                ("pcap:/dev/null,/nonexistent/out.pcap", "pcap")]])
+
+
+def tun_device_missing(env):
+    # /dev is a mount of its own almost everywhere: made private, it hides
+    # /dev/net here without anybody else noticing.
+    hide = ["unshare", "--mount", "--propagation", "unchanged", "sh", "-c",
+            "mount --make-rprivate /dev && mount -t tmpfs none /dev/net && exec \"$@\"", "sh"]
+    if subprocess.run([*hide, "true"], check=False, capture_output=True).returncode:
+        raise Skip("/dev/net cannot be hidden here")
+    fails([*hide, *coronet(env, "tap:ct9")], Expected(RUNTIME, ["/dev/net/tun"]))
+
+
+def no_permission(env):
+    """Without CAP_NET_ADMIN and CAP_NET_RAW."""
+    drop = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"]
+    all_of([functools.partial(fails, [*drop, *coronet(env, link)],
+                              Expected(RUNTIME, [link, "CAP_NET"]))
+            for link in ("tap:ct9", "af_packet:lo")])
+
+
+def help_and_version(env, app):
+    """Neither is an error; the help tells of every option tested here."""
+    options = [option for apps, option, _ in WRONG_VALUES if app in apps]
+    for word in ("--help", "--version"):
+        done = subprocess.run([env.app(app), word], check=False, text=True, capture_output=True,
+                              stdin=subprocess.DEVNULL, timeout=SECONDS)
+        check(done.returncode == 0, f"{word}: exit status {done.returncode}: {done.stderr}")
+        check(done.stderr == "", f"{word} wrote to stderr: {done.stderr}")
+        check(done.stdout.strip(), f"{word} printed nothing")
+        if word == "--version":
+            check(len(done.stdout.strip().split("\n")) == 1, f"not one line: {done.stdout}")
+        else:
+            missing = [option for option in options if option not in done.stdout]
+            check(not missing, f"{word} does not tell of {', '.join(missing)}")
+
+
+def cases(env):
+    bind = functools.partial
+    for app in CORONET + EPOLL:
+        yield f"{app}: --help and --version", bind(help_and_version, env, app)
+        for apps, option, values in WRONG_VALUES:
+            if app in apps:
+                yield (f"{app}: wrong {option}", bind(wrong_values, env, app, option, values))
+        for apps, words, name in WRONG_LINES:
+            if app in apps:
+                yield (f"{app}: wrong line '{' '.join(words)}'",
+                       bind(wrong_line, env, app, words, name))
+    for function in (wrong_config_file, option_given_twice_takes_the_last, eal_refuses,
+                     socket_path_cannot_be_made, socket_folder_not_writable, socket_in_use,
+                     stale_socket_is_replaced, tap_in_use, port_in_use, address_of_another,
+                     nothing_there, tun_device_missing, no_permission):
+        yield function.__name__.replace("_", " "), bind(function, env)
+
+
+if __name__ == "__main__":
+    main(cases)

@@ -1,0 +1,329 @@
+#!/usr/bin/env python3
+"""coronet-echo and coronet-load over every kind of link but a real NIC.
+
+Usage: test_links.py BUILD_DIR memif|vhost|others
+"""
+
+import contextlib
+import ctypes
+import fcntl
+import functools
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import time
+
+from harness import Skip, check, command, eventually, main
+
+ECHO_ADDRS = ["--addr", "10.9.0.1/16", "--addr", "fd00:9::1/64"]
+LOAD_ADDRS = ["--addr", "10.9.1.9/16", "--addr", "fd00:9::9/64"]
+TARGETS = {"IPv4": "10.9.0.1:7777", "IPv6": "[fd00:9::1]:7777"}
+
+
+class Pair:
+    """coronet-echo, running on one link, and how to load it over another."""
+
+    def __init__(self, env, server_link, client_link, user, options=()):
+        build = env.readable_build(user)
+        self.env, self.user = env, user
+        self.echo = [build / "apps/coronet-echo", "--link", server_link, *ECHO_ADDRS,
+                     "--port", "7777", "--poll", "adaptive", *options]
+        self.load = [build / "apps/coronet-load", "--link", client_link, *LOAD_ADDRS,
+                     "--poll", "adaptive", "--interval", "0", *options]
+
+    def serve(self):
+        return self.env.running(self.echo, **self.user)
+
+    def start_load(self, *options):
+        return self.env.start([*self.load, *options, "--json"], **self.user)
+
+    def run_load(self, *options, seconds=60):
+        """Run coronet-load to its end: its exit status and its JSON."""
+        load = self.start_load(*options)
+        status = load.wait(seconds)
+        try:
+            return status, json.loads(load.output("stdout")), load
+        except ValueError:
+            check(False, f"no JSON from {load.story()}")
+
+
+def check_load(pair, *options):
+    """A load that has to go through without a single error; its JSON."""
+    status, report, load = pair.run_load(*options, "--verify")
+    check(report["errors"]["total"] == 0, f"errors: {report['errors']}\n{load.story()}")
+    check(status == 0, f"exit status {status}: {load.story()}")
+    return report
+
+
+def memif_pair(env, *options):
+    user = env.ordinary_user()
+    path = env.scratch_for(user) / "e.sock"
+    return Pair(env, f"memif:{path},role=server", f"memif:{path},role=client", user, options)
+
+
+def memif_echo(env, family, conns):
+    pair = memif_pair(env)
+    with pair.serve() as server:
+        report = check_load(pair, "--target", TARGETS[family], "--conns", conns,
+                            "--seconds", "2")
+        check(report["requests"] >= conns, f"only {report['requests']} requests")
+        check(report["open_at_end"] == conns, f"{report['open_at_end']} of {conns} stayed open")
+        server.terminate()
+
+
+def memif_without_hugepages(env):
+    pair = memif_pair(env, "--huge", "off")
+    with pair.serve() as server:
+        report = check_load(pair, "--target", TARGETS["IPv4"], "--seconds", "1")
+        check(report["requests"] > 0, "no request was answered")
+        server.terminate()
+
+
+def memif_large_messages(env):
+    """Many segments a message, several frames a segment's worth of bytes."""
+    pair = memif_pair(env)
+    with pair.serve() as server:
+        for size in (1, 1460, 1461, 65536, 1 << 20):
+            report = check_load(pair, "--target", TARGETS["IPv4"], "--conns", "4",
+                                "--size", size, "--seconds", "1")
+            check(report["requests"] > 0, f"no request of {size} bytes was answered")
+        server.terminate()
+
+
+def memif_mode(env, mode, *options):
+    pair = memif_pair(env)
+    with pair.serve() as server:
+        report = check_load(pair, "--target", TARGETS["IPv4"], "--mode", mode,
+                            "--conns", "64", "--seconds", "2", *options)
+        done = {"cps": "requests", "bulk": "bytes", "idle": "open_at_end"}[mode]
+        check(report[done] >= 64, f"{done} is {report[done]}")
+        server.terminate()
+
+
+def memif_jumbo_frames(env):
+    """A frame takes several mbufs, received and sent; losses overlap them."""
+    for mtu in (2500, 9000):
+        pair = memif_pair(env, "--mtu", mtu)
+        with pair.serve() as server:
+            for family in TARGETS:
+                report = check_load(pair, "--target", TARGETS[family], "--mode", "bulk",
+                                    "--conns", "16", "--seconds", "1.5")
+                check(report["bytes"] > 1 << 20, f"only {report['bytes']} bytes came back")
+            server.terminate()
+
+
+def memif_clients_come_and_go(env):
+    """The server outlives its peers, even one that is killed."""
+    pair = memif_pair(env)
+    with pair.serve() as server:
+        for _ in range(3):
+            check_load(pair, "--target", TARGETS["IPv4"], "--conns", "8", "--seconds", "0.5")
+        load = pair.start_load("--target", TARGETS["IPv4"], "--seconds", "60")
+        time.sleep(2)
+        check(load.alive(), f"the load ended early: {load.story()}")
+        load.kill()
+        check_load(pair, "--target", TARGETS["IPv4"], "--conns", "8", "--seconds", "0.5")
+        server.terminate()
+
+
+def memif_refused(env):
+    """Nobody listens at the port: the load says so and fails."""
+    pair = memif_pair(env)
+    with pair.serve():
+        status, report, load = pair.run_load("--target", "10.9.0.1:7778", "--conns", "4",
+                                             "--seconds", "1")
+        check(status == 1, f"exit status {status}: {load.story()}")
+        check(report["errors"]["total"] >= 4, f"errors: {report['errors']}")
+        check(report["requests"] == 0, "requests were answered")
+
+
+def memif_server_dies(env):
+    pair = memif_pair(env)
+    with pair.serve() as server:
+        load = pair.start_load("--target", TARGETS["IPv4"], "--seconds", "3", "--timeout", "1")
+        time.sleep(2)
+        server.kill()
+        status = load.wait(30)
+        check(status == 1, f"exit status {status}: {load.story()}")
+
+
+def memif_load_interrupted(env):
+    """Ctrl-C ends a run early; what was measured is reported."""
+    pair = memif_pair(env)
+    with pair.serve():
+        load = pair.start_load("--target", TARGETS["IPv4"], "--seconds", "60")
+        time.sleep(2)
+        load.signal(signal.SIGINT)
+        status = load.wait(10)
+        check(status == 0, f"exit status {status}: {load.story()}")
+        report = json.loads(load.output("stdout"))
+        check(report["interrupted"] and report["requests"] > 0, f"report: {report}")
+
+
+def memif_socket_is_removed(env):
+    pair = memif_pair(env)
+    folder = next(word for word in map(str, pair.echo) if word.startswith("memif:"))
+    path = folder.removeprefix("memif:").partition(",")[0]
+    with pair.serve() as server:
+        check(os.path.exists(path), "there is no socket while serving")
+        server.terminate()
+    check(not os.path.exists(path), "the socket file was left behind")
+
+
+@contextlib.contextmanager
+def testpmd(env, paths, mode):
+    """dpdk-testpmd, forwarding between two vhost-user ports it serves."""
+    program = shutil.which("dpdk-testpmd")
+    if not program:
+        raise Skip("dpdk-testpmd is not installed")
+    vdevs = [f"--vdev=net_vhost{i},iface={path}" for i, path in enumerate(paths)]
+    cpus = sorted(os.sched_getaffinity(0))
+    lcores = f"0@{cpus[0]},1@{cpus[-1]}"
+    forwarder = env.start(
+        [program, "--no-huge", "-m", "512", "--no-shconf", "--no-pci", "--no-telemetry",
+         "--lcores", lcores, *vdevs, "--", f"--forward-mode={mode}", "--auto-start",
+         "--total-num-mbufs=16384", "--no-lsc-interrupt", "--disable-link-check"],
+        stdin=subprocess.PIPE)
+    try:
+        eventually(lambda: all(map(os.path.exists, paths)), 30, "testpmd made no sockets")
+        yield forwarder
+        forwarder.signal(signal.SIGINT)
+        forwarder.wait(15)
+    finally:
+        forwarder.kill()
+
+
+def forwarded(forwarder):
+    """testpmd's own counters: the frames each port received and sent."""
+    text = forwarder.output("stdout")
+    ports = re.findall(r"Forward statistics for port (\d+).*?RX-packets: (\d+).*?TX-packets: (\d+)",
+                       text, re.DOTALL)
+    return {int(port): (int(received), int(sent)) for port, received, sent in ports}
+
+
+def vhost_through_testpmd(env, family):
+    folder = env.scratch_for({})
+    paths = [folder / "a.sock", folder / "b.sock"]
+    pair = Pair(env, f"vhost:{paths[0]}", f"vhost:{paths[1]}", {})
+    with testpmd(env, paths, "io") as forwarder:
+        with pair.serve() as server:
+            report = check_load(pair, "--target", TARGETS[family], "--conns", "16",
+                                "--seconds", "2")
+            check(report["requests"] >= 16, f"only {report['requests']} requests")
+            server.terminate()
+    counters = forwarded(forwarder)
+    check(len(counters) == 2, f"no counters of two ports: {forwarder.story()}")
+    for port, (received, sent) in counters.items():
+        check(min(received, sent) >= report["requests"],
+              f"port {port}: {received} received, {sent} sent, {report['requests']} requests")
+
+
+ETHTOOL_SET_TX_CSUM = 0x17
+SIOCETHTOOL = 0x8946
+
+
+def checksums_in_software(interface):
+    """ethtool -K INTERFACE tx off: a raw socket sees what the kernel sends
+    before any hardware would have filled its checksums in."""
+    value = struct.pack("II", ETHTOOL_SET_TX_CSUM, 0)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        buffer = ctypes.create_string_buffer(value)
+        request = struct.pack("16sP16x", interface.encode(), ctypes.addressof(buffer))
+        fcntl.ioctl(sock, SIOCETHTOOL, request)
+
+
+def echo_once(host, data=b"over the wire" * 1000):
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as sock:
+        sock.settimeout(20)
+        sock.connect((host, 7777))
+        sock.sendall(data)
+        sock.shutdown(socket.SHUT_WR)
+        received = b""
+        while part := sock.recv(65536):
+            received += part
+        check(received == data, f"{len(received)} of {len(data)} bytes came back")
+
+
+def af_packet_on_veth(env):
+    command("ip", "link", "add", "veth0", "type", "veth", "peer", "name", "veth1")
+    try:
+        for interface in ("veth0", "veth1"):
+            checksums_in_software(interface)
+            command("ip", "link", "set", interface, "up")
+        command("ip", "addr", "add", "10.9.1.1/16", "dev", "veth1")
+        command("ip", "addr", "add", "fd00:9::2/64", "dev", "veth1", "nodad")
+        with env.running([env.app("coronet-echo"), "--link", "af_packet:veth0", *ECHO_ADDRS,
+                          "--port", "7777", "--poll", "adaptive"]) as server:
+            for host in ("10.9.0.1", "fd00:9::1"):
+                command("ping", "-c", "3", "-i", "0.2", "-W", "2", host)
+                echo_once(host)
+            server.terminate()
+    finally:
+        command("ip", "link", "del", "veth0")
+
+
+def arp_request(target):
+    """A broadcast frame that asks who has the address."""
+    sender = b"\x02\0\0\0\0\x09"
+    return (b"\xff" * 6 + sender + b"\x08\x06" + struct.pack("!HHBBH", 1, 0x800, 6, 4, 1) +
+            sender + socket.inet_aton("10.9.1.9") + bytes(6) + socket.inet_aton(target)
+            ).ljust(60, b"\0")
+
+
+def pcap_files(env):
+    """An ARP request read from a file is answered into another."""
+    folder = env.scratch_for({})
+    asked, answered = folder / "in.pcap", folder / "out.pcap"
+    frame = arp_request("10.9.0.1")
+    asked.write_bytes(struct.pack("=IHHIIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1) +
+                      struct.pack("=IIII", 0, 0, len(frame), len(frame)) + frame)
+    with env.running([env.app("coronet-echo"), "--link", f"pcap:{asked},{answered}",
+                      *ECHO_ADDRS, "--port", "7777", "--poll", "adaptive"]) as server:
+        time.sleep(0.5)
+        server.terminate()
+    reply = b"\x08\x06" + struct.pack("!HHBBH", 1, 0x800, 6, 4, 2)
+    found = answered.read_bytes()
+    at = found.find(reply)
+    check(at >= 0, "no ARP reply was written")
+    check(found[at + 16:at + 20] == socket.inet_aton("10.9.0.1"), "the reply is for another address")
+
+
+def ring_starts_and_ends(env):
+    with env.running([env.app("coronet-echo"), "--link", "ring:r0", *ECHO_ADDRS,
+                      "--port", "7777", "--poll", "adaptive"]) as server:
+        server.terminate()
+
+
+def cases(env):
+    bind = functools.partial
+    kind = env.args[0]
+    if kind == "memif":
+        most = 200 if env.sanitized else 1000
+        for family in TARGETS:
+            for conns in (1, 64, most):
+                yield (f"memif echo over {family}, {conns} connections",
+                       bind(memif_echo, env, family, conns))
+        yield "memif cps", bind(memif_mode, env, "cps")
+        yield "memif bulk", bind(memif_mode, env, "bulk")
+        yield "memif idle", bind(memif_mode, env, "idle")
+        for function in (memif_without_hugepages, memif_large_messages, memif_jumbo_frames,
+                         memif_clients_come_and_go, memif_refused, memif_server_dies,
+                         memif_load_interrupted, memif_socket_is_removed):
+            yield function.__name__.replace("_", " "), bind(function, env)
+    elif kind == "vhost":
+        for family in TARGETS:
+            yield (f"vhost through testpmd over {family}",
+                   bind(vhost_through_testpmd, env, family))
+    else:
+        for function in (af_packet_on_veth, pcap_files, ring_starts_and_ends):
+            yield function.__name__.replace("_", " "), bind(function, env)
+
+
+if __name__ == "__main__":
+    main(cases)

@@ -1,0 +1,341 @@
+#!/usr/bin/env python3
+"""An echo server against the kernel's TCP, over IPv4 and again over IPv6.
+
+Usage: test_peers.py BUILD_DIR tap|epoll
+With tap, coronet-echo is the server and a TAP link joins it to the kernel.
+With epoll, epoll-echo is, on loopback: the kernel talks to itself there, so a
+case that fails is mistaken about TCP.
+"""
+
+import contextlib
+import functools
+import hashlib
+import random
+import selectors
+import signal
+import socket
+import struct
+import subprocess
+import threading
+import time
+
+from harness import Failure, check, command, main
+
+PORT = 7777
+CLOSED_PORT = 7778
+MIB = 1 << 20
+PATIENCE = 30  # seconds that any single socket call may take
+
+
+class Tap:
+    """coronet-echo at the other end of a TAP link."""
+    app = "coronet-echo"
+    hosts = {"IPv4": "10.9.0.1", "IPv6": "fd00:9::1"}
+
+    def __init__(self):
+        self.count = 0
+
+    @contextlib.contextmanager
+    def serve(self, env):
+        self.count += 1
+        link = f"ct{self.count}"  # a new name, should the last one linger
+        with env.running([
+                env.app(self.app), "--link", f"tap:{link}", "--addr", "10.9.0.1/16",
+                "--addr", "fd00:9::1/64", "--port", PORT, "--poll", "adaptive"]) as server:
+            command("ip", "addr", "add", "10.9.1.1/16", "dev", link)
+            command("ip", "addr", "add", "fd00:9::2/64", "dev", link, "nodad")
+            command("ip", "link", "set", link, "up")
+            yield server
+
+
+class Epoll:
+    """epoll-echo on loopback."""
+    app = "epoll-echo"
+    hosts = {"IPv4": "127.0.0.1", "IPv6": "::1"}
+
+    @contextlib.contextmanager
+    def serve(self, env):
+        with env.running([env.app(self.app), "--addr", "::", "--port", PORT]) as server:
+            yield server
+
+
+def dial(host, port=PORT, receive_buffer=0, send_buffer=0):
+    """A connected socket."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    if receive_buffer:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+    if send_buffer:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
+    sock.settimeout(PATIENCE)
+    sock.connect((host, port))
+    return sock
+
+
+def read_to_end(sock):
+    """Everything up to the peer's FIN."""
+    parts = []
+    while part := sock.recv(65536):
+        parts.append(part)
+    return b"".join(parts)
+
+
+def read_exactly(sock, size):
+    parts = []
+    while size and (part := sock.recv(min(size, 65536))):
+        parts.append(part)
+        size -= len(part)
+    check(size == 0, f"the connection ended {size} bytes early")
+    return b"".join(parts)
+
+
+def check_echo(host, size=1000, seed=0):
+    """One connection sends and gets back the same bytes."""
+    data = random.Random(seed).randbytes(size)
+    with dial(host) as sock:
+        sock.sendall(data)
+        check(read_exactly(sock, size) == data, "the echo differs from what was sent")
+
+
+def reset(sock):
+    """Close with a RST instead of a FIN."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    sock.close()
+
+
+def ping(_env, _server, host):
+    for payload in (56, 1400):
+        output = command("ping", "-c", "5", "-i", "0.2", "-W", "2", "-s", payload, host)
+        check(" 0% packet loss" in output, output)
+
+
+def echo_large_file(env, _server, host):
+    """Sanitizers cost most of the speed: they get an eighth of the file."""
+    size = 100 * MIB // (8 if env.sanitized else 1)
+    path = env.scratch / "large"
+    generator = random.Random(size)
+    sent = hashlib.sha256()
+    with path.open("wb") as file:
+        for _ in range(0, size, size // 100):
+            sent.update(block := generator.randbytes(size // 100))
+            file.write(block)
+    target = f"TCP6:[{host}]:{PORT}" if ":" in host else f"TCP4:{host}:{PORT}"
+    received = hashlib.sha256()
+    total = 0
+    with path.open("rb") as file, subprocess.Popen(
+            ["socat", "-b", "65536", "-t", "120", "STDIO", target],
+            stdin=file, stdout=subprocess.PIPE) as socat:
+        while part := socat.stdout.read(MIB):
+            received.update(part)
+            total += len(part)
+    path.unlink()
+    check(socat.returncode == 0, f"socat exited with {socat.returncode}")
+    check(total == size, f"{total} of {size} bytes came back")
+    check(received.digest() == sent.digest(), "the SHA-256 differs")
+
+
+class Exchange:
+    """One of many connections: sends its own bytes, round by round."""
+    rounds = 4
+    size = 256
+
+    def __init__(self, host, number):
+        self.generator = random.Random(number)
+        self.sock = dial(host)
+        self.sock.setblocking(False)
+        self.left = self.rounds
+        self.next_round()
+
+    def next_round(self):
+        self.expected = self.generator.randbytes(self.size)
+        sent = self.sock.send(self.expected)
+        check(sent == self.size, "an empty socket took less than a message")
+        self.left -= 1
+
+    def readable(self):
+        """Take what came; True once the last round is complete."""
+        part = self.sock.recv(self.size)
+        check(part, "the server closed one of many connections")
+        check(self.expected.startswith(part), "a connection got bytes that are not its own")
+        self.expected = self.expected[len(part):]
+        if not self.expected and self.left:
+            self.next_round()
+        return not self.expected
+
+
+def thousand_connections(_env, _server, host):
+    """All open before the first is done: every one still echoes its own."""
+    with contextlib.ExitStack() as stack, selectors.DefaultSelector() as selector:
+        for number in range(1000):
+            exchange = Exchange(host, number)
+            stack.enter_context(exchange.sock)
+            selector.register(exchange.sock, selectors.EVENT_READ, exchange)
+        unfinished = len(selector.get_map())
+        while unfinished:
+            events = selector.select(PATIENCE)
+            check(events, f"{unfinished} of 1000 connections wait for their echo in vain")
+            for key, _ in events:
+                if key.data.readable():
+                    selector.unregister(key.fileobj)
+                    unfinished -= 1
+
+
+def half_close(_env, _server, host):
+    """The client's FIN ends one direction; the other drains, then ends too."""
+    for size in (0, 1, 65536, 2 * MIB):
+        data = random.Random(size).randbytes(size)
+        with dial(host) as sock:
+            def send(sock=sock, data=data):
+                sock.sendall(data)
+                sock.shutdown(socket.SHUT_WR)
+
+            sender = threading.Thread(target=send)
+            sender.start()
+            received = read_to_end(sock)
+            sender.join(PATIENCE)
+            check(received == data, f"{len(received)} of {size} bytes came back before the FIN")
+
+
+def reset_midstream(_env, server, host):
+    for number in range(50):
+        sock = dial(host)
+        sock.sendall(bytes(10000))
+        if number % 2:
+            sock.recv(1)
+        reset(sock)
+    for _ in range(5):  # with the server's output blocked
+        sock = dial(host, receive_buffer=4096)
+        fill(sock, seconds=0.3)
+        reset(sock)
+    check(server.alive(), f"the server died: {server.story()}")
+    check_echo(host)
+
+
+def fill(sock, seconds):
+    """Send until the peer has taken nothing for so long; the bytes taken."""
+    block = random.Random(1).randbytes(65536)
+    sent = 0
+    sock.settimeout(seconds)
+    with contextlib.suppress(TimeoutError):
+        while sent < 64 * MIB:
+            offset = sent % len(block)
+            sent += sock.send(block[offset:])
+    sock.settimeout(PATIENCE)
+    return sent
+
+
+def peer_that_never_reads(env, server, host):
+    """Its window closes, so the server has to stop taking its bytes."""
+    limit = 8 * MIB  # far above any window, far below what it would send
+    before = server.resident_bytes()
+    with contextlib.ExitStack() as stack:
+        stalled = []
+        for _ in range(12):
+            sock = stack.enter_context(dial(host, receive_buffer=4096, send_buffer=65536))
+            stalled.append((sock, fill(sock, seconds=0.5)))
+        taken = max(sent for _, sent in stalled)
+        check(taken <= limit, f"the server took {taken} bytes from a peer that never reads")
+        begin = time.monotonic()
+        check_echo(host, size=100000)
+        spent = time.monotonic() - begin
+        check(spent < 5, f"others waited {spent:.1f} s for their echo")
+        grown = server.resident_bytes() - before
+        allowed = len(stalled) * limit // (1 if env.sanitized else 2)
+        check(grown < allowed, f"the server grew by {grown} bytes")
+        sock, sent = stalled[0]  # it reads at last: nothing is lost
+        sock.shutdown(socket.SHUT_WR)
+        received = read_to_end(sock)
+        block = random.Random(1).randbytes(65536)
+        expected = (block * (sent // len(block) + 1))[:sent]
+        check(received == expected, f"{len(received)} of {sent} bytes came back in the end")
+        for sock, _ in stalled[1:]:
+            reset(sock)
+
+
+def closed_port(_env, _server, host):
+    begin = time.monotonic()
+    try:
+        dial(host, CLOSED_PORT).close()
+    except ConnectionRefusedError:
+        spent = time.monotonic() - begin
+        check(spent < 1, f"refused only after {spent:.1f} s")
+        return
+    except OSError as error:
+        raise Failure(f"{error} instead of a refused connection") from None
+    raise Failure("a connection to a closed port was accepted")
+
+
+def sigterm_idle(_env, server, _host):
+    server.terminate(seconds=5)
+
+
+def sigterm_drains(_env, server, host):
+    """An echo that the server has queued still arrives after the signal."""
+    data = random.Random(2).randbytes(32768)
+    with dial(host, receive_buffer=4096) as sock:
+        sock.sendall(data)
+        time.sleep(0.5)  # all of it is at the server now, and queued there
+        server.signal(signal.SIGTERM)
+        time.sleep(0.1)
+        received = read_to_end(sock)
+        check(received == data, f"{len(received)} of {len(data)} queued bytes came back")
+    status = server.wait(15)
+    check(status == 0, f"exit status {status} after draining: {server.story()}")
+
+
+def second_sigterm(_env, server, host):
+    with dial(host) as sock:
+        sock.sendall(b"x")
+        check(read_exactly(sock, 1) == b"x", "the echo differs")
+        server.signal(signal.SIGTERM)
+        time.sleep(0.3)
+        server.signal(signal.SIGTERM)
+        begin = time.monotonic()
+        server.wait(5)
+        spent = time.monotonic() - begin
+        check(spent < 1, f"the second SIGTERM took {spent:.1f} s")
+
+
+SHARED = [ping, echo_large_file, thousand_connections, half_close, reset_midstream,
+          peer_that_never_reads, closed_port]
+ENDING = [sigterm_idle, sigterm_drains, second_sigterm]
+
+
+def title(function, family):
+    return f"{function.__name__.replace('_', ' ')} over {family}"
+
+
+def cases(env):
+    """The shared cases on one server, which has to survive them all."""
+    kind = {"tap": Tap, "epoll": Epoll}[env.args[0]]()
+    running = contextlib.ExitStack()
+    state = {}
+
+    def start():
+        state["server"] = running.enter_context(kind.serve(env))
+
+    def shared(function, host):
+        check("server" in state and state["server"].alive(), "the server is not running")
+        function(env, state["server"], host)
+
+    def finish():
+        check("server" in state and state["server"].alive(), "the server is not running")
+        state["server"].terminate()
+
+    def alone(function, host):
+        with kind.serve(env) as server:
+            function(env, server, host)
+
+    with running:
+        yield f"{kind.app} starts", start
+        for family, host in kind.hosts.items():
+            for function in SHARED:
+                yield title(function, family), functools.partial(shared, function, host)
+        yield f"{kind.app} ends cleanly after all that", finish
+    for family, host in kind.hosts.items():
+        for function in ENDING:
+            yield title(function, family), functools.partial(alone, function, host)
+
+
+if __name__ == "__main__":
+    main(cases)

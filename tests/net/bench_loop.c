@@ -1,0 +1,370 @@
+/*
+ * What one echo costs in the stack alone: netstack/ and coro/ over a port that
+ * forges requests and swallows answers. No DPDK, no second process; CPU time,
+ * so that a busy machine disturbs it little. Usage: bench-loop [CONNS...]
+ */
+#include <arpa/inet.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <coronet/net.h>
+
+#include "dpdk_glue/glue.h"
+#include "netstack/net_priv.h"
+
+#define PAYLOAD	 64u
+#define FRAME	 (54u + PAYLOAD)
+#define POOL	 4096u
+#define ROOM	 256u /* bytes of a frame's data */
+#define REQUESTS 3000000u
+
+enum { FIN = 1, SYN = 2, PSH = 8, ACK = 16 };
+
+struct flow {
+	uint32_t snd, rcv;
+	bool asked, up;
+};
+
+struct cell {
+	struct glue_frame frame;
+	uint8_t data[ROOM];
+};
+
+static struct cell cells[POOL];
+static struct glue_frame *free_frames[POOL];
+static unsigned n_free, n_conns, next_flow;
+static struct flow *flows;
+static uint64_t answers;
+static bool opening;
+static int64_t now_ns = 1000000000;
+static uint8_t header[54];
+
+static uint32_t get32(const uint8_t *at)
+{
+	uint32_t value;
+
+	memcpy(&value, at, 4);
+	return ntohl(value);
+}
+
+static void put32(uint8_t *at, uint32_t value)
+{
+	value = htonl(value);
+	memcpy(at, &value, 4);
+}
+
+static void put16(uint8_t *at, uint32_t value)
+{
+	uint16_t v = htons((uint16_t)value);
+
+	memcpy(at, &v, 2);
+}
+
+static struct glue_frame *take(unsigned len)
+{
+	struct glue_frame *frame;
+
+	if (n_free == 0)
+		return NULL;
+	frame = free_frames[--n_free];
+	frame->data = ((struct cell *)frame)->data;
+	frame->seg_len = (uint16_t)len;
+	frame->next = NULL;
+	frame->l3_off = 14;
+	frame->l4_off = 34;
+	frame->flags = GLUE_FRAME_IP4 | GLUE_FRAME_TCP | GLUE_FRAME_CSUM_OK;
+	return frame;
+}
+
+/* Flow i comes from 10.1.x.y, 16,384 ports an address. */
+static void address(uint8_t *frame, unsigned i)
+{
+	put32(frame + 26, 0x0a010001 + (i >> 14));
+	put16(frame + 34, 1024 + (i & 16383));
+}
+
+static unsigned flow_of(const uint8_t *frame)
+{
+	unsigned port = (unsigned)frame[36] << 8 | frame[37];
+
+	return ((get32(frame + 30) - 0x0a010001) << 14) + port - 1024;
+}
+
+static struct glue_frame *forge(unsigned i, uint8_t flags, unsigned len)
+{
+	struct glue_frame *frame = take(54 + len);
+
+	if (!frame)
+		return NULL;
+	memcpy(frame->data, header, 54);
+	address(frame->data, i);
+	put16(frame->data + 16, 40 + len);
+	put32(frame->data + 38, flows[i].snd);
+	put32(frame->data + 42, flows[i].rcv);
+	frame->data[47] = flags;
+	memset(frame->data + 54, 'x', len);
+	return frame;
+}
+
+/* ---- glue.h ---- */
+
+int64_t glue_now_ns(void)
+{
+	return now_ns;
+}
+
+int glue_eal_start(const struct glue_eal_conf *conf, char *err, size_t err_len)
+{
+	return 0;
+}
+
+void glue_eal_stop(void)
+{
+}
+
+bool glue_eal_huge(void)
+{
+	return false;
+}
+
+int glue_port_open(unsigned index, const struct glue_port_conf *conf,
+		   struct glue_port **out, char *err, size_t err_len)
+{
+	*out = (struct glue_port *)cells;
+	return 0;
+}
+
+void glue_port_close(struct glue_port *port)
+{
+}
+
+const uint8_t *glue_port_mac(const struct glue_port *port)
+{
+	return (const uint8_t *)"\2\0\0\0\0\1";
+}
+
+bool glue_port_link_up(struct glue_port *port)
+{
+	return true;
+}
+
+bool glue_port_hw_csum(const struct glue_port *port)
+{
+	return true;
+}
+
+unsigned glue_rx(struct glue_port *port, struct glue_frame **frames,
+		 unsigned max)
+{
+	unsigned n = 0, seen = 0;
+
+	while (n < max && seen++ < n_conns) {
+		unsigned i = next_flow++ % n_conns;
+		struct flow *flow = &flows[i];
+
+		if (flow->asked || (opening && flow->up))
+			continue;
+		frames[n] = opening ? forge(i, SYN, 0)
+				    : forge(i, PSH | ACK, PAYLOAD);
+		if (!frames[n])
+			break;
+		flow->snd += opening ? 1 : PAYLOAD;
+		flow->asked = true;
+		n++;
+	}
+	return n;
+}
+
+struct glue_frame *glue_tx_alloc(struct glue_port *port, unsigned len)
+{
+	return len <= ROOM ? take(len) : NULL;
+}
+
+static void answer_arp(const uint8_t *request)
+{
+	struct pbuf *p;
+	uint8_t *arp;
+
+	if (request[21] != 1)
+		return;
+	p = pbuf_alloc(PBUF_RAW, 42, PBUF_RAM);
+	memcpy(p->payload, request, 42);
+	arp = (uint8_t *)p->payload + 14;
+	memcpy((uint8_t *)p->payload, request + 6, 6);
+	arp[7] = 2;
+	memcpy(arp + 8, "\2\0\0\0\0\2", 6);
+	memcpy(arp + 14, request + 38, 4);
+	memcpy(arp + 18, request + 22, 6);
+	memcpy(arp + 24, request + 28, 4);
+	net_the.netifs[0].input(p, &net_the.netifs[0]);
+}
+
+static void finish_handshake(unsigned i)
+{
+	struct glue_frame *frame = forge(i, ACK, 0);
+	struct pbuf *p = pbuf_alloc(PBUF_RAW, 54, PBUF_RAM);
+
+	memcpy(p->payload, frame->data, 54);
+	glue_frame_free(frame);
+	net_the.netifs[0].input(p, &net_the.netifs[0]);
+}
+
+/* SYN-ACKs are kept until no lwIP function is on the stack. */
+static unsigned to_finish[1 << 16], n_finish;
+static uint8_t arp_waiting[64][42];
+static unsigned n_arp;
+
+void glue_tx(struct glue_port *port, struct glue_frame *frame)
+{
+	const uint8_t *data = frame->data;
+
+	if (data[12] == 8 && data[13] == 6 && n_arp < 64) {
+		memcpy(arp_waiting[n_arp++], data, 42);
+	} else if (data[12] == 8 && data[13] == 0 && data[23] == 6) {
+		unsigned i = flow_of(data);
+		unsigned len = (data[16] << 8 | data[17]) - 20u -
+			       (data[46] >> 4) * 4u;
+
+		if (data[47] & SYN) {
+			flows[i].rcv = get32(data + 38) + 1;
+			to_finish[n_finish++] = i;
+		} else if (len) {
+			flows[i].rcv += len;
+			flows[i].asked = false;
+			answers++;
+		}
+	}
+	glue_frame_free(frame);
+}
+
+unsigned glue_tx_flush(struct glue_port *port)
+{
+	return 0;
+}
+
+void glue_frame_free(struct glue_frame *frame)
+{
+	free_frames[n_free++] = frame;
+}
+
+void glue_frame_split(struct glue_frame *frame)
+{
+}
+
+unsigned glue_port_frames_free(const struct glue_port *port)
+{
+	return n_free;
+}
+
+unsigned glue_port_frames(const struct glue_port *port)
+{
+	return POOL;
+}
+
+void glue_port_stats(struct glue_port *port, struct glue_port_stats *out)
+{
+	memset(out, 0, sizeof(*out));
+}
+
+/* ---- the run ---- */
+
+static void echo(struct net_conn *conn, void *arg)
+{
+	struct net_view view;
+
+	while (net_recv_view(conn, &view) > 0)
+		if (net_send_view(conn, &view) < 0)
+			break;
+}
+
+static void round_and_replies(struct net_stack *stack)
+{
+	net_stack_round(stack);
+	while (n_arp)
+		answer_arp(arp_waiting[--n_arp]);
+	while (n_finish) {
+		unsigned i = to_finish[--n_finish];
+
+		flows[i].asked = false;
+		flows[i].up = true;
+		finish_handshake(i);
+	}
+	now_ns += 3000;
+}
+
+static double cpu_s(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static void open_all(struct net_stack *stack)
+{
+	unsigned up;
+
+	opening = true;
+	do {
+		round_and_replies(stack);
+		up = 0;
+		for (unsigned i = 0; i < n_conns; i++)
+			up += flows[i].up;
+	} while (up < n_conns);
+	opening = false;
+}
+
+static void run(unsigned conns)
+{
+	struct net_listener *listener;
+	struct net_stack *stack;
+	struct net_opts opts;
+	double begun_s;
+	uint64_t from;
+
+	n_conns = conns;
+	flows = calloc(conns, sizeof(*flows));
+	for (n_free = 0; n_free < POOL; n_free++)
+		free_frames[n_free] = &cells[n_free].frame;
+	net_opts_init(&opts);
+	opts.links[opts.n_links++] = "ring:bench";
+	net_addr_parse_prefix("10.0.0.1/8", &opts.addrs[opts.n_addrs++]);
+	opts.poll = NET_POLL_BUSY;
+	if (net_stack_open(&opts, &stack) < 0 ||
+	    net_listen(stack, &net_addr_any(7), 1 << 22, &listener) < 0)
+		exit(1);
+	net_listener_serve(listener, echo, NULL);
+	open_all(stack);
+	for (from = answers; answers - from < REQUESTS / 4;)
+		round_and_replies(stack);
+	begun_s = cpu_s();
+	for (from = answers; answers - from < REQUESTS;)
+		round_and_replies(stack);
+	printf("%9u connections: %6.1f ns an echo\n", conns,
+	       (cpu_s() - begun_s) * 1e9 / (double)(answers - from));
+	fflush(stdout);
+	net_stack_close(stack);
+	free(flows);
+}
+
+int main(int argc, char **argv)
+{
+	memcpy(header, "\2\0\0\0\0\1\2\0\0\0\0\2\10\0", 14);
+	header[14] = 0x45;
+	header[22] = 64;
+	header[23] = 6;
+	put32(header + 30, 0x0a000001);
+	put16(header + 36, 7);
+	header[46] = 0x50;
+	put16(header + 48, 65535);
+	if (argc == 1) {
+		run(1);
+		run(64);
+		run(1000);
+	}
+	for (int i = 1; i < argc; i++)
+		run((unsigned)strtoul(argv[i], NULL, 10));
+	return 0;
+}

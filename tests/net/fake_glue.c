@@ -1,0 +1,204 @@
+#include "tests/net/fake_glue.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define FRAME_ROOM 9216
+
+const uint8_t fake_mac[6] = {2, 0, 0, 0, 0, 1};
+const uint8_t fake_peer_mac[6] = {2, 0, 0, 0, 0, 2};
+int64_t fake_now_ns = 1000000000;
+int64_t fake_clock_step_ns;
+unsigned fake_frames_out;
+int fake_tx_budget = -1;
+unsigned fake_segment_bytes;
+
+struct queue {
+	struct glue_frame *frames[FAKE_MAX_FRAMES];
+	unsigned head, tail;
+};
+
+static struct queue rx, tx;
+
+static void push(struct queue *queue, struct glue_frame *frame)
+{
+	if (queue->tail - queue->head == FAKE_MAX_FRAMES) {
+		glue_frame_free(frame);
+		return;
+	}
+	queue->frames[queue->tail++ % FAKE_MAX_FRAMES] = frame;
+}
+
+static struct glue_frame *pop(struct queue *queue)
+{
+	if (queue->head == queue->tail)
+		return NULL;
+	return queue->frames[queue->head++ % FAKE_MAX_FRAMES];
+}
+
+static struct glue_frame *new_frame(unsigned len)
+{
+	struct glue_frame *frame = calloc(1, sizeof(*frame) + FRAME_ROOM);
+
+	if (!frame || len > FRAME_ROOM)
+		abort();
+	frame->data = (uint8_t *)(frame + 1);
+	frame->seg_len = (uint16_t)len;
+	fake_frames_out++;
+	return frame;
+}
+
+void glue_frame_free(struct glue_frame *frame)
+{
+	fake_frames_out--;
+	free(frame);
+}
+
+void fake_receive(const void *data, unsigned len, uint16_t flags,
+		  uint16_t l4_off)
+{
+	unsigned part = fake_segment_bytes && fake_segment_bytes < len
+				? fake_segment_bytes
+				: len;
+	struct glue_frame *frame = new_frame(part), *tail = frame;
+
+	memcpy(frame->data, data, part);
+	for (unsigned at = part; at < len; at += part) {
+		if (part > len - at)
+			part = len - at;
+		tail->next = new_frame(part);
+		tail = tail->next;
+		memcpy(tail->data, (const uint8_t *)data + at, part);
+	}
+	frame->flags = flags;
+	frame->l3_off = 14;
+	frame->l4_off = l4_off;
+	push(&rx, frame);
+}
+
+unsigned fake_sent(uint8_t *data, unsigned room)
+{
+	struct glue_frame *frame = pop(&tx);
+	unsigned len;
+
+	if (!frame)
+		return 0;
+	len = frame->seg_len < room ? frame->seg_len : room;
+	memcpy(data, frame->data, len);
+	glue_frame_free(frame);
+	return len;
+}
+
+void fake_reset(void)
+{
+	struct glue_frame *frame;
+
+	while ((frame = pop(&rx)) || (frame = pop(&tx)))
+		glue_frame_free(frame);
+	fake_tx_budget = -1;
+	fake_segment_bytes = 0;
+}
+
+/* ---- glue.h ---- */
+
+struct glue_port {
+	int unused;
+};
+
+int64_t glue_now_ns(void)
+{
+	fake_now_ns += fake_clock_step_ns;
+	return fake_now_ns;
+}
+
+int glue_eal_start(const struct glue_eal_conf *conf, char *err, size_t err_len)
+{
+	return 0;
+}
+
+void glue_eal_stop(void)
+{
+}
+
+bool glue_eal_huge(void)
+{
+	return false;
+}
+
+int glue_port_open(unsigned index, const struct glue_port_conf *conf,
+		   struct glue_port **out, char *err, size_t err_len)
+{
+	static struct glue_port port;
+
+	*out = &port;
+	return 0;
+}
+
+void glue_port_close(struct glue_port *port)
+{
+	fake_reset();
+}
+
+const uint8_t *glue_port_mac(const struct glue_port *port)
+{
+	return fake_mac;
+}
+
+bool glue_port_link_up(struct glue_port *port)
+{
+	return true;
+}
+
+bool glue_port_hw_csum(const struct glue_port *port)
+{
+	return true;
+}
+
+unsigned glue_rx(struct glue_port *port, struct glue_frame **frames,
+		 unsigned max)
+{
+	unsigned n = 0;
+
+	while (n < max && (frames[n] = pop(&rx)))
+		n++;
+	return n;
+}
+
+struct glue_frame *glue_tx_alloc(struct glue_port *port, unsigned len)
+{
+	if (fake_tx_budget == 0)
+		return NULL;
+	if (fake_tx_budget > 0)
+		fake_tx_budget--;
+	return new_frame(len);
+}
+
+void glue_tx(struct glue_port *port, struct glue_frame *frame)
+{
+	push(&tx, frame);
+}
+
+unsigned glue_tx_flush(struct glue_port *port)
+{
+	return 0;
+}
+
+void glue_frame_split(struct glue_frame *frame)
+{
+}
+
+unsigned glue_port_frames_free(const struct glue_port *port)
+{
+	return FAKE_MAX_FRAMES - fake_frames_out;
+}
+
+unsigned glue_port_frames(const struct glue_port *port)
+{
+	return FAKE_MAX_FRAMES;
+}
+
+void glue_port_stats(struct glue_port *port, struct glue_port_stats *out)
+{
+	memset(out, 0, sizeof(*out));
+}

@@ -1,0 +1,41 @@
+/*
+ * dpdk_glue without DPDK: a port that is two arrays in memory and a clock that
+ * stands still, so that netstack/ can be tested frame by frame.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "dpdk_glue/glue.h"
+
+#define FAKE_MAX_FRAMES 4096
+
+/* The stack's MAC and the tester's. */
+extern const uint8_t fake_mac[6];
+extern const uint8_t fake_peer_mac[6];
+
+/* The clock, in ns. */
+extern int64_t fake_now_ns;
+
+/* How far each reading moves the clock, in ns; 0: it stands still. */
+extern int64_t fake_clock_step_ns;
+
+/* Frames allocated and not freed. */
+extern unsigned fake_frames_out;
+
+/* How many more frames glue_tx_alloc() gives out; -1: without end. */
+extern int fake_tx_budget;
+
+/* Frames are received in segments of so many bytes; 0: in one piece. */
+extern unsigned fake_segment_bytes;
+
+/* Puts a frame before the stack; flags as glue_rx() would set them. */
+void fake_receive(const void *data, unsigned len, uint16_t flags,
+		  uint16_t l4_off);
+
+/* Takes the oldest frame the stack sent: its length, 0 if there is none. */
+unsigned fake_sent(uint8_t *data, unsigned room);
+
+/* Forgets frames not taken. */
+void fake_reset(void);

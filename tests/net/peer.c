@@ -1,0 +1,220 @@
+#include "tests/net/peer.h"
+
+#include <arpa/inet.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "netstack/net_priv.h"
+#include "tests/net/fake_glue.h"
+
+static const uint8_t stack_ip[4] = {10, 0, 0, 1};
+static const uint8_t peer_ip[4] = {10, 0, 0, 2};
+
+struct net_stack *stack;
+
+int peer_setup(void **state)
+{
+	struct net_opts opts;
+
+	fake_now_ns = 1000000000;
+	net_opts_init(&opts);
+	opts.links[opts.n_links++] = "ring:test";
+	net_addr_parse_prefix("10.0.0.1/24", &opts.addrs[opts.n_addrs++]);
+	opts.max_conns = 64;
+	opts.poll = NET_POLL_BUSY;
+	return net_stack_open(&opts, &stack);
+}
+
+int peer_teardown(void **state)
+{
+	net_stack_close(stack);
+	assert_int_equal(fake_frames_out, 0);
+	return 0;
+}
+
+void run_rounds(unsigned n)
+{
+	while (n--)
+		net_stack_round(stack);
+}
+
+void run_ms(unsigned ms)
+{
+	while (ms--) {
+		fake_now_ns += 1000000;
+		net_stack_round(stack);
+	}
+}
+
+static void put16(uint8_t *at, unsigned value)
+{
+	at[0] = (uint8_t)(value >> 8);
+	at[1] = (uint8_t)value;
+}
+
+static void put32(uint8_t *at, uint32_t value)
+{
+	put16(at, value >> 16);
+	put16(at + 2, value & 0xffff);
+}
+
+static uint32_t get32(const uint8_t *at)
+{
+	return (uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 |
+	       (uint32_t)at[2] << 8 | at[3];
+}
+
+static unsigned get16(const uint8_t *at)
+{
+	return (unsigned)at[0] << 8 | at[1];
+}
+
+static void ethernet(uint8_t *frame, unsigned type)
+{
+	memcpy(frame, fake_mac, 6);
+	memcpy(frame + 6, fake_peer_mac, 6);
+	put16(frame + 12, type);
+}
+
+void peer_send_raw(const struct segment *s)
+{
+	uint8_t frame[2048] = {0}, *ip = frame + 14, *tcp = ip + 20;
+	unsigned header = 20 + s->options_len;
+	unsigned total = 20 + header + s->len;
+
+	ethernet(frame, 0x0800);
+	ip[0] = 0x45;
+	put16(ip + 2, total);
+	ip[8] = 64;
+	ip[9] = 6;
+	memcpy(ip + 12, peer_ip, 4);
+	memcpy(ip + 16, stack_ip, 4);
+	put16(tcp, s->src);
+	put16(tcp + 2, s->dst);
+	put32(tcp + 4, s->seq);
+	put32(tcp + 8, s->ack);
+	tcp[12] = (uint8_t)(header / 4 << 4);
+	tcp[13] = s->flags;
+	put16(tcp + 14, s->wnd);
+	memcpy(tcp + 20, s->options, s->options_len);
+	memcpy(tcp + header, s->data, s->len);
+	fake_receive(frame, 14 + total,
+		     GLUE_FRAME_IP4 | GLUE_FRAME_TCP | GLUE_FRAME_CSUM_OK, 34);
+}
+
+void peer_send(struct peer *peer, uint8_t flags, const void *data, unsigned len)
+{
+	struct segment s = {.src = peer->port,
+			    .dst = peer->stack_port,
+			    .seq = peer->snd,
+			    .ack = peer->rcv,
+			    .flags = flags,
+			    .wnd = peer->wnd,
+			    .options = (const uint8_t *)"",
+			    .data = data ? data : "",
+			    .len = len};
+
+	peer_send_raw(&s);
+	peer->snd += len + ((flags & PEER_SYN) != 0) + ((flags & PEER_FIN) != 0);
+}
+
+static void answer_arp(const uint8_t *request)
+{
+	uint8_t frame[42] = {0}, *arp = frame + 14;
+
+	if (get16(request + 14 + 6) != 1 ||
+	    memcmp(request + 14 + 24, peer_ip, 4) != 0)
+		return;
+	ethernet(frame, 0x0806);
+	put16(arp, 1);
+	put16(arp + 2, 0x0800);
+	arp[4] = 6;
+	arp[5] = 4;
+	put16(arp + 6, 2);
+	memcpy(arp + 8, fake_peer_mac, 6);
+	memcpy(arp + 14, peer_ip, 4);
+	memcpy(arp + 18, fake_mac, 6);
+	memcpy(arp + 24, stack_ip, 4);
+	fake_receive(frame, sizeof(frame), 0, 0);
+}
+
+static void parse(uint8_t *frame, struct segment *out)
+{
+	const uint8_t *ip = frame + 14, *tcp = ip + 20;
+	unsigned header = (tcp[12] >> 4) * 4u;
+
+	assert_memory_equal(frame, fake_peer_mac, 6);
+	assert_memory_equal(ip + 12, stack_ip, 4);
+	assert_memory_equal(ip + 16, peer_ip, 4);
+	*out = (struct segment){
+		.src = (uint16_t)get16(tcp),
+		.dst = (uint16_t)get16(tcp + 2),
+		.seq = get32(tcp + 4),
+		.ack = get32(tcp + 8),
+		.flags = tcp[13],
+		.wnd = (uint16_t)get16(tcp + 14),
+		.options = tcp + 20,
+		.options_len = header - 20,
+		.data = tcp + header,
+		.len = get16(ip + 2) - 20 - header,
+	};
+}
+
+/* A TCP segment already sent, ARP answered on the way. */
+static bool take(struct segment *out)
+{
+	static uint8_t frame[9216];
+
+	while (fake_sent(frame, sizeof(frame))) {
+		unsigned type = get16(frame + 12);
+
+		if (type == 0x0806)
+			answer_arp(frame);
+		if (type == 0x0800 && frame[14 + 9] == 6) {
+			parse(frame, out);
+			return true;
+		}
+	}
+	return false;
+}
+
+bool peer_next(struct segment *out)
+{
+	for (unsigned i = 0; i < 8; i++) {
+		if (take(out))
+			return true;
+		net_stack_round(stack);
+	}
+	return take(out);
+}
+
+void peer_expect_nothing(void)
+{
+	struct segment s;
+
+	if (peer_next(&s))
+		fail_msg("the stack sent flags %02x, seq %u, %u bytes", s.flags,
+			 s.seq, s.len);
+}
+
+void peer_connect(struct peer *peer, uint16_t port, uint16_t stack_port,
+		  uint32_t iss)
+{
+	struct segment s;
+
+	*peer = (struct peer){.port = port,
+			      .stack_port = stack_port,
+			      .snd = iss,
+			      .wnd = 65535};
+	peer_send(peer, PEER_SYN, NULL, 0);
+	assert_true(peer_next(&s));
+	assert_int_equal(s.flags, PEER_SYN | PEER_ACK);
+	assert_int_equal(s.ack, peer->snd);
+	peer->rcv = s.seq + 1;
+	peer_send(peer, PEER_ACK, NULL, 0);
+	run_rounds(2);
+}

@@ -1,0 +1,61 @@
+/*
+ * The other end of the wire, by hand: forges segments, reads what comes back.
+ *
+ * The stack under test is 10.0.0.1, the peer 10.0.0.2. The peer answers ARP by
+ * itself; everything else a test does on purpose.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <coronet/net.h>
+
+#define PEER_FIN 0x01
+#define PEER_SYN 0x02
+#define PEER_RST 0x04
+#define PEER_PSH 0x08
+#define PEER_ACK 0x10
+
+struct segment {
+	uint16_t src, dst;
+	uint32_t seq, ack;
+	uint8_t flags;
+	uint16_t wnd;
+	const uint8_t *options;
+	unsigned options_len;
+	const uint8_t *data;
+	unsigned len;
+};
+
+/* One connection as the peer sees it. */
+struct peer {
+	uint16_t port;	     /* ours */
+	uint16_t stack_port; /* theirs */
+	uint32_t snd, rcv;   /* next to send, next expected */
+	uint16_t wnd;
+};
+
+extern struct net_stack *stack;
+
+/* cmocka's setup and teardown: a stack; every frame back in its pool. */
+int peer_setup(void **state);
+int peer_teardown(void **state);
+
+/* Turns of the loop, the clock standing still; or moving on in steps. */
+void run_rounds(unsigned n);
+void run_ms(unsigned ms);
+
+void peer_send_raw(const struct segment *segment);
+void peer_send(struct peer *peer, uint8_t flags, const void *data,
+	       unsigned len);
+
+/* Runs the stack until it has sent a TCP segment; false if it sends none. */
+bool peer_next(struct segment *out);
+
+/* Fails the test if the stack sends any TCP segment now. */
+void peer_expect_nothing(void);
+
+/* The three-way handshake with a listener of the stack. */
+void peer_connect(struct peer *peer, uint16_t port, uint16_t stack_port,
+		  uint32_t iss);

@@ -1,0 +1,900 @@
+/*
+ * TCP as a peer sees it, segment by segment, and as a coroutine sees it, call
+ * by call. The clock stands still unless a test moves it.
+ */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "netstack/net_priv.h"
+#include "tests/net/fake_glue.h"
+#include "tests/net/peer.h"
+
+#define NEAR_WRAP 0xfffffff0u /* sequence numbers wrap within the test */
+
+static struct net_listener *listener;
+static long result;	/* what the coroutine's call returned */
+static unsigned ended;	/* handlers that returned */
+static uint8_t got[65536];
+static size_t got_len;
+
+static void echo(struct net_conn *conn, void *arg)
+{
+	struct net_view view;
+	long n;
+
+	while ((n = net_recv_view(conn, &view)) > 0)
+		if ((n = net_send_view(conn, &view)) < 0)
+			break;
+	result = n;
+	ended++;
+}
+
+static int setup(void **state)
+{
+	int err = peer_setup(state);
+
+	result = 12345;
+	ended = 0;
+	got_len = 0;
+	if (err == 0)
+		err = net_listen(stack, &net_addr_any(7), 8, &listener);
+	return err;
+}
+
+static void serve(net_handler handler)
+{
+	net_listener_serve(listener, handler, NULL);
+}
+
+static void test_data_comes_back_and_is_acknowledged(void **state)
+{
+	struct segment s;
+	struct peer peer;
+
+	serve(echo);
+	peer_connect(&peer, 1000, 7, NEAR_WRAP);
+	peer_send(&peer, PEER_ACK | PEER_PSH, "hello, coronet", 14);
+	assert_true(peer_next(&s));
+	assert_int_equal(s.len, 14);
+	assert_memory_equal(s.data, "hello, coronet", 14);
+	assert_int_equal(s.seq, peer.rcv);
+	assert_int_equal(s.ack, peer.snd); /* piggybacked: no segment of its own */
+	peer.rcv += s.len;
+	peer_send(&peer, PEER_ACK, NULL, 0);
+	peer_expect_nothing();
+}
+
+static void test_syn_ack_offers_mss_wscale_and_sack(void **state)
+{
+	static const uint8_t options[] = {2, 4, 5, 180, 1, 3, 3, 7, 4, 2, 1, 1};
+	struct segment syn = {.src = 1000,
+			      .dst = 7,
+			      .seq = 1,
+			      .flags = PEER_SYN,
+			      .wnd = 65535,
+			      .options = options,
+			      .options_len = sizeof(options),
+			      .data = (const uint8_t *)""};
+	bool mss = false, wscale = false, sack = false;
+	struct segment s;
+
+	peer_send_raw(&syn);
+	assert_true(peer_next(&s));
+	for (unsigned i = 0; i < s.options_len;) {
+		const uint8_t *opt = s.options + i;
+
+		mss |= opt[0] == 2 && opt[2] == 5 && opt[3] == 180;
+		wscale |= opt[0] == 3 && opt[2] == TCP_RCV_SCALE;
+		sack |= opt[0] == 4;
+		i += opt[0] < 2 ? 1 : opt[1];
+	}
+	assert_true(mss);
+	assert_true(wscale);
+	assert_true(sack);
+}
+
+static void test_fin_ends_reading_and_close_answers_with_fin(void **state)
+{
+	struct segment s;
+	struct peer peer;
+
+	serve(echo);
+	peer_connect(&peer, 1000, 7, 5);
+	peer_send(&peer, PEER_ACK | PEER_FIN, NULL, 0);
+	assert_true(peer_next(&s));
+	if (!(s.flags & PEER_FIN))
+		assert_true(peer_next(&s));
+	assert_int_equal(result, 0);
+	assert_int_equal(ended, 1);
+	assert_true(s.flags & PEER_FIN);
+	assert_int_equal(s.ack, peer.snd);
+	peer.rcv = s.seq + 1;
+	peer_send(&peer, PEER_ACK, NULL, 0);
+	run_rounds(2);
+	assert_int_equal(net_the.n_conns, 0);
+}
+
+static void test_data_with_fin_is_delivered_before_the_end(void **state)
+{
+	struct segment s;
+	struct peer peer;
+
+	serve(echo);
+	peer_connect(&peer, 1000, 7, 5);
+	peer_send(&peer, PEER_ACK | PEER_PSH | PEER_FIN, "last words", 10);
+	assert_true(peer_next(&s));
+	while (s.len == 0)
+		assert_true(peer_next(&s));
+	assert_memory_equal(s.data, "last words", 10);
+	assert_int_equal(result, 0);
+}
+
+static void test_rst_is_econnreset(void **state)
+{
+	struct peer peer;
+
+	serve(echo);
+	peer_connect(&peer, 1000, 7, 5);
+	peer_send(&peer, PEER_RST | PEER_ACK, NULL, 0);
+	run_rounds(3);
+	assert_int_equal(result, -ECONNRESET);
+	assert_int_equal(net_the.n_conns, 0);
+	peer_expect_nothing();
+}
+
+static void test_segment_to_a_closed_port_draws_rst(void **state)
+{
+	struct peer peer = {.port = 1000, .stack_port = 9, .snd = 5};
+	struct segment s;
+
+	peer_send(&peer, PEER_SYN, NULL, 0);
+	assert_true(peer_next(&s));
+	assert_true(s.flags & PEER_RST);
+	assert_int_equal(s.ack, peer.snd);
+}
+
+static void send_forever(struct net_conn *conn, void *arg)
+{
+	static const uint8_t block[4096];
+
+	do
+		result = net_send(conn, block, sizeof(block));
+	while (result > 0);
+	ended++;
+}
+
+static void test_full_send_buffer_parks_the_sender(void **state)
+{
+	struct segment s;
+	struct peer peer;
+
+	serve(send_forever);
+	peer_connect(&peer, 1000, 7, 5);
+	run_rounds(20);
+	assert_int_equal(ended, 0);
+	while (peer_next(&s))
+		peer.rcv = s.seq + s.len;
+	/* everything acknowledged: room again, and the sender goes on */
+	peer_send(&peer, PEER_ACK, NULL, 0);
+	assert_true(peer_next(&s));
+	assert_true(s.len > 0);
+	peer_send(&peer, PEER_RST | PEER_ACK, NULL, 0);
+	run_rounds(3);
+	assert_int_equal(result, -ECONNRESET);
+	assert_int_equal(ended, 1);
+}
+
+static struct tcp_pcb *only_pcb;
+
+static void remember_pcb(struct net_conn *conn)
+{
+	only_pcb = &conn->pcb;
+}
+
+static void test_persist_timer_survives_a_window_of_65536(void **state)
+{
+	struct segment s;
+	struct peer peer;
+
+	serve(send_forever);
+	peer_connect(&peer, 1000, 7, 5);
+	while (peer_next(&s))
+		peer.rcv = s.seq + s.len;
+	peer.wnd = 0;
+	peer_send(&peer, PEER_ACK, NULL, 0);
+	while (peer_next(&s))
+		;
+	net_for_each_conn(remember_pcb);
+	assert_true(only_pcb->persist_backoff > 0);
+	/* The window is open, but what is next does not fit cwnd. */
+	only_pcb->snd_wnd = 65536;
+	only_pcb->cwnd = 1;
+	run_ms(200);
+	assert_int_equal(only_pcb->persist_backoff, 0);
+	only_pcb->cwnd = 65536;
+	run_ms(50);
+	while (peer_next(&s) && s.len <= 1)
+		;
+	assert_true(s.len > 1);
+}
+
+static void test_closed_window_is_probed(void **state)
+{
+	struct segment s;
+	struct peer peer;
+
+	serve(send_forever);
+	peer_connect(&peer, 1000, 7, 5);
+	while (peer_next(&s))
+		peer.rcv = s.seq + s.len;
+	peer.wnd = 0;
+	peer_send(&peer, PEER_ACK, NULL, 0);
+	while (peer_next(&s))
+		;
+	run_ms(500);
+	assert_true(peer_next(&s));
+	assert_int_equal(s.len, 1);
+	while (peer_next(&s))
+		;
+	peer.wnd = 65535;
+	peer.rcv++;
+	peer_send(&peer, PEER_ACK, NULL, 0);
+	assert_true(peer_next(&s));
+	assert_true(s.len > 1);
+}
+
+static void read_nothing(struct net_conn *conn, void *arg)
+{
+	coro_sleep_ns(INT64_C(3600000000000));
+	result = net_recv(conn, got, sizeof(got));
+	ended++;
+}
+
+static void test_slow_reader_closes_the_window(void **state)
+{
+	static const uint8_t block[1400];
+	uint32_t edge = 0;
+	struct segment s;
+	struct peer peer;
+
+	serve(read_nothing);
+	peer_connect(&peer, 1000, 7, 5); /* no scaling: at most 65535 */
+	for (unsigned i = 0; i < 46; i++) {
+		peer_send(&peer, PEER_ACK, block, sizeof(block));
+		while (peer_next(&s))
+			edge = s.ack + s.wnd;
+	}
+	run_ms(100);
+	while (peer_next(&s))
+		edge = s.ack + s.wnd;
+	assert_int_equal(edge, 6 + 65535); /* the edge never moved */
+	assert_int_equal(net_the.n_conns, 1);
+}
+
+static void test_lost_answer_is_sent_again_after_rto(void **state)
+{
+	struct segment first, again;
+	struct peer peer;
+
+	serve(echo);
+	peer_connect(&peer, 1000, 7, 5);
+	peer_send(&peer, PEER_ACK | PEER_PSH, "x", 1);
+	assert_true(peer_next(&first));
+	run_ms(20);
+	peer_expect_nothing();
+	run_ms(1200);
+	assert_true(peer_next(&again));
+	assert_int_equal(again.seq, first.seq);
+	assert_int_equal(again.len, 1);
+}
+
+static void test_silent_peer_ends_in_etimedout(void **state)
+{
+	struct segment s;
+	struct peer peer;
+
+	serve(echo);
+	peer_connect(&peer, 1000, 7, 5);
+	peer_send(&peer, PEER_ACK | PEER_PSH, "x", 1);
+	run_rounds(4);
+	for (unsigned i = 0; i < 50000 && ended == 0; i++) {
+		fake_now_ns += NET_TICK_NS;
+		while (peer_next(&s))
+			;
+	}
+	assert_int_equal(ended, 1);
+	assert_int_equal(result, -ETIMEDOUT);
+	assert_int_equal(net_the.n_conns, 0);
+}
+
+static void read_all(struct net_conn *conn, void *arg)
+{
+	long n;
+
+	while ((n = net_recv(conn, got + got_len, sizeof(got) - got_len)) > 0)
+		got_len += (size_t)n;
+	result = n;
+	ended++;
+}
+
+static void test_ack_of_unanswered_data_is_delayed_but_comes(void **state)
+{
+	struct segment s;
+	struct peer peer;
+
+	serve(read_all);
+	peer_connect(&peer, 1000, 7, 5);
+	peer_send(&peer, PEER_ACK | PEER_PSH, "abc", 3);
+	peer_expect_nothing();
+	run_ms(45);
+	assert_true(peer_next(&s));
+	assert_int_equal(s.ack, peer.snd);
+	assert_int_equal(s.len, 0);
+}
+
+static void test_out_of_order_segments_are_put_in_order(void **state)
+{
+	struct segment s;
+	struct peer peer, later;
+
+	serve(read_all);
+	peer_connect(&peer, 1000, 7, NEAR_WRAP);
+	later = peer;
+	later.snd += 10;
+	peer_send(&later, PEER_ACK, "KLMNOPQRST", 10);
+	later.snd += 10;
+	peer_send(&later, PEER_ACK, "efghijklmn", 10);
+	run_rounds(2);
+	assert_int_equal(got_len, 0);
+	peer_send(&peer, PEER_ACK, "ABCDEFGHIJ", 10);
+	run_rounds(3);
+	assert_int_equal(got_len, 20);
+	assert_memory_equal(got, "ABCDEFGHIJKLMNOPQRST", 20);
+	peer.snd += 10;
+	peer_send(&peer, PEER_ACK, "UVWXYZabcd", 10);
+	run_rounds(3);
+	assert_int_equal(got_len, 40);
+	assert_memory_equal(got, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmn", 40);
+	while (peer_next(&s))
+		;
+}
+
+static void test_time_wait_ends(void **state)
+{
+	struct segment s;
+	struct peer peer;
+
+	serve(read_all);
+	peer_connect(&peer, 1000, 7, 5);
+	peer_send(&peer, PEER_ACK | PEER_FIN, NULL, 0);
+	run_rounds(3);
+	while (peer_next(&s))
+		if (s.flags & PEER_FIN)
+			peer.rcv = s.seq + 1;
+	assert_int_equal(net_the.n_conns, 1); /* LAST_ACK */
+	peer_send(&peer, PEER_ACK, NULL, 0);
+	run_rounds(2);
+	assert_int_equal(net_the.n_conns, 0);
+}
+
+static void close_at_once(struct net_conn *conn, void *arg)
+{
+	ended++;
+}
+
+static void test_active_close_passes_time_wait(void **state)
+{
+	struct segment s;
+	struct peer peer;
+
+	serve(close_at_once);
+	peer_connect(&peer, 1000, 7, 5);
+	assert_true(peer_next(&s));
+	assert_true(s.flags & PEER_FIN);
+	peer.rcv = s.seq + 1;
+	peer_send(&peer, PEER_ACK | PEER_FIN, NULL, 0);
+	assert_true(peer_next(&s));
+	assert_int_equal(s.ack, peer.snd);
+	assert_int_equal(net_the.n_conns, 1);
+	run_ms(2 * TCP_MSL + 200);
+	assert_int_equal(net_the.n_conns, 0);
+}
+
+static void test_overlap_in_segmented_frames_is_no_end(void **state)
+{
+	static const uint8_t data[150];
+	unsigned back = 0;
+	struct segment s;
+	struct peer peer;
+
+	serve(echo);
+	peer_connect(&peer, 1000, 7, NEAR_WRAP);
+	fake_segment_bytes = 54 + 60; /* 60 bytes of data in the first */
+	peer_send(&peer, PEER_ACK, data, 100);
+	run_rounds(3);
+	peer.snd -= 100;
+	peer_send(&peer, PEER_ACK, data, 150);
+	while (peer_next(&s))
+		back += s.len;
+	assert_int_equal(ended, 0);
+	assert_int_equal(back, 150);
+}
+
+/* Leaves the stack's side of `peer` in TIME_WAIT. */
+static void reach_time_wait(struct peer *peer)
+{
+	struct segment s;
+
+	assert_true(peer_next(&s));
+	while (!(s.flags & PEER_FIN))
+		assert_true(peer_next(&s));
+	peer->rcv = s.seq + s.len + 1;
+	peer_send(peer, PEER_ACK | PEER_FIN, NULL, 0);
+	assert_true(peer_next(&s));
+	assert_int_equal(net_the.n_conns, 1);
+}
+
+static void test_newer_syn_reopens_time_wait_and_an_older_does_not(void **state)
+{
+	struct segment s;
+	struct peer peer, again;
+
+	serve(close_at_once);
+	peer_connect(&peer, 1000, 7, 5);
+	reach_time_wait(&peer);
+	again = (struct peer){
+		.port = 1000, .stack_port = 7, .snd = peer.snd - 3, .wnd = 9};
+	peer_send(&again, PEER_SYN, NULL, 0);
+	while (peer_next(&s))
+		assert_false(s.flags & PEER_SYN);
+	peer_connect(&again, 1000, 7, peer.snd + 1000);
+	assert_int_equal(net_the.stats.accepted, 2);
+}
+
+static void test_backlog_drops_syns_it_has_no_room_for(void **state)
+{
+	struct segment s;
+	unsigned answered = 0;
+
+	for (uint16_t i = 0; i < 12; i++) {
+		struct peer peer = {
+			.port = (uint16_t)(2000 + i), .stack_port = 7, .snd = 9};
+
+		peer_send(&peer, PEER_SYN, NULL, 0);
+		run_rounds(1);
+	}
+	while (peer_next(&s))
+		answered += s.flags == (PEER_SYN | PEER_ACK);
+	assert_int_equal(answered, 8);
+	assert_int_equal(net_the.stats.backlog_drops, 4);
+	assert_int_equal(net_the.n_conns, 8);
+}
+
+static void *accept_body(void *arg)
+{
+	struct net_conn *conn = NULL;
+
+	result = net_accept(listener, &conn);
+	if (result == 0) {
+		assert_int_equal(net_peer_addr(conn).port, 1000);
+		assert_int_equal(net_local_addr(conn).port, 7);
+		net_close(conn);
+	}
+	ended++;
+	return NULL;
+}
+
+static void test_accept_blocks_until_a_connection_is_there(void **state)
+{
+	struct peer peer;
+
+	net_spawn(stack, "acceptor", accept_body, NULL);
+	run_rounds(3);
+	assert_int_equal(ended, 0);
+	peer_connect(&peer, 1000, 7, 5);
+	run_rounds(2);
+	assert_int_equal(ended, 1);
+	assert_int_equal(result, 0);
+}
+
+static void test_closed_listener_ends_accept(void **state)
+{
+	net_spawn(stack, "acceptor", accept_body, NULL);
+	run_rounds(2);
+	net_listener_close(listener);
+	run_rounds(2);
+	assert_int_equal(result, -EINVAL);
+}
+
+static void test_stopped_stack_leaves_the_listener_to_its_owner(void **state)
+{
+	struct peer peer = {.port = 1000, .stack_port = 7, .snd = 9, .wnd = 999};
+	struct segment s;
+
+	net_spawn(stack, "acceptor", accept_body, NULL);
+	run_rounds(2);
+	net_stack_stop(stack);
+	fake_clock_step_ns = 1000000; /* draining takes time */
+	assert_int_equal(net_stack_run(stack), 0);
+	fake_clock_step_ns = 0;
+	assert_int_equal(result, -ECANCELED);
+	peer_send(&peer, PEER_SYN, NULL, 0);
+	assert_true(peer_next(&s));
+	assert_true(s.flags & PEER_RST);
+	net_listener_close(listener);
+}
+
+static void test_listener_closed_under_a_handshake_refuses_it(void **state)
+{
+	struct peer peer = {.port = 1000, .stack_port = 7, .snd = 9, .wnd = 999};
+	struct segment s;
+
+	peer_send(&peer, PEER_SYN, NULL, 0);
+	assert_true(peer_next(&s));
+	peer.rcv = s.seq + 1;
+	net_listener_close(listener);
+	peer_send(&peer, PEER_ACK, NULL, 0);
+	assert_true(peer_next(&s));
+	assert_true(s.flags & PEER_RST);
+	assert_int_equal(net_the.n_conns, 0);
+}
+
+static void test_listening_errors_are_told_apart(void **state)
+{
+	struct net_listener *other;
+	struct net_addr foreign;
+
+	assert_int_equal(net_listen(stack, &net_addr_any(7), 0, &other),
+			 -EADDRINUSE);
+	assert_int_equal(net_listen(stack, &net_addr_any(0), 0, &other),
+			 -EINVAL);
+	net_addr_parse("10.0.0.77:80", -1, &foreign);
+	assert_int_equal(net_listen(stack, &foreign, 0, &other),
+			 -EADDRNOTAVAIL);
+}
+
+/* ---- dialing ---- */
+
+static struct net_conn *dialed;
+static struct net_dial_opts dial_opts;
+
+static void *dial_body(void *arg)
+{
+	struct net_addr addr;
+
+	net_addr_parse(arg, -1, &addr);
+	result = net_dial(stack, &addr, &dial_opts, &dialed);
+	if (result == 0) {
+		result = net_send_all(dialed, "ping", 4);
+		net_close(dialed);
+	}
+	ended++;
+	return NULL;
+}
+
+static void dial(const char *addr)
+{
+	net_spawn(stack, "dialer", dial_body, (void *)(uintptr_t)addr);
+}
+
+static void test_dial_connects(void **state)
+{
+	struct segment s;
+	struct peer peer = {.stack_port = 0, .snd = NEAR_WRAP, .wnd = 65535};
+
+	dial("10.0.0.2:80");
+	assert_true(peer_next(&s));
+	assert_int_equal(s.flags, PEER_SYN);
+	peer.port = 80;
+	peer.stack_port = s.src;
+	peer.rcv = s.seq + 1;
+	peer_send(&peer, PEER_SYN | PEER_ACK, NULL, 0);
+	do
+		assert_true(peer_next(&s));
+	while (s.len == 0);
+	assert_memory_equal(s.data, "ping", 4);
+	assert_int_equal(result, 4);
+}
+
+static void test_dial_takes_a_port_in_time_wait_over(void **state)
+{
+	struct segment s;
+	struct peer peer = {.port = 80, .snd = 77, .wnd = 65535};
+
+	dial_opts.source = (struct net_addr){
+		.family = 4, .port = 5555, .ip = {10, 0, 0, 1}};
+	for (unsigned i = 0; i < 2; i++) {
+		dial("10.0.0.2:80");
+		assert_true(peer_next(&s));
+		assert_int_equal(s.flags, PEER_SYN);
+		assert_int_equal(s.src, 5555);
+		peer.stack_port = s.src;
+		peer.rcv = s.seq + 1;
+		peer_send(&peer, PEER_SYN | PEER_ACK, NULL, 0);
+		reach_time_wait(&peer);
+		/* The same port while its TIME_WAIT lasts: the clock must have
+		 * carried the ISN past what was sent. */
+		fake_now_ns += 1000000;
+	}
+	assert_int_equal(result, 4);
+	memset(&dial_opts, 0, sizeof(dial_opts));
+}
+
+static void test_dial_refused_is_econnrefused(void **state)
+{
+	struct segment s;
+	struct peer peer = {.port = 80, .snd = 1};
+
+	dial("10.0.0.2:80");
+	assert_true(peer_next(&s));
+	peer.stack_port = s.src;
+	peer.rcv = s.seq + 1;
+	peer_send(&peer, PEER_RST | PEER_ACK, NULL, 0);
+	run_rounds(3);
+	assert_int_equal(result, -ECONNREFUSED);
+	assert_int_equal(net_the.n_conns, 0);
+}
+
+static void test_dial_to_a_silent_port_is_etimedout(void **state)
+{
+	struct segment s;
+
+	dial_opts.timeout_ms = 300;
+	dial("10.0.0.2:80");
+	assert_true(peer_next(&s)); /* ARP was answered, the SYN is out */
+	run_ms(400);
+	assert_int_equal(result, -ETIMEDOUT);
+	dial_opts.timeout_ms = 0;
+}
+
+static void test_dial_to_nobody_is_ehostunreach(void **state)
+{
+	dial_opts.timeout_ms = 300;
+	dial("10.0.0.99:80");
+	run_ms(400);
+	assert_int_equal(result, -EHOSTUNREACH);
+	dial_opts.timeout_ms = 0;
+}
+
+static void test_dial_from_a_foreign_source_is_refused(void **state)
+{
+	net_addr_parse("10.0.0.50:1", -1, &dial_opts.source);
+	dial("10.0.0.2:80");
+	run_rounds(2);
+	assert_int_equal(result, -EADDRNOTAVAIL);
+	memset(&dial_opts, 0, sizeof(dial_opts));
+}
+
+/* ---- deadlines, half-close, abuse ---- */
+
+static void read_until_deadline(struct net_conn *conn, void *arg)
+{
+	net_set_read_deadline(conn, net_now_ns(stack) + 50000000);
+	result = net_recv(conn, got, 1);
+	ended++;
+}
+
+static void test_read_deadline_is_etimedout(void **state)
+{
+	struct peer peer;
+
+	serve(read_until_deadline);
+	peer_connect(&peer, 1000, 7, 5);
+	run_ms(40);
+	assert_int_equal(ended, 0);
+	run_ms(20);
+	assert_int_equal(result, -ETIMEDOUT);
+}
+
+static void half_close(struct net_conn *conn, void *arg)
+{
+	assert_int_equal(net_shutdown(conn, NET_SHUT_WR), 0);
+	assert_int_equal(net_send(conn, "x", 1), -EPIPE);
+	result = net_recv(conn, got, sizeof(got));
+	ended++;
+}
+
+static void test_half_close_sends_fin_and_still_reads(void **state)
+{
+	struct segment s;
+	struct peer peer;
+
+	serve(half_close);
+	peer_connect(&peer, 1000, 7, 5);
+	assert_true(peer_next(&s));
+	assert_true(s.flags & PEER_FIN);
+	peer.rcv = s.seq + 1;
+	peer_send(&peer, PEER_ACK | PEER_PSH, "late", 4);
+	run_rounds(3);
+	assert_int_equal(result, 4);
+}
+
+static void close_unread(struct net_conn *conn, void *arg)
+{
+	coro_sleep_ns(10000000);
+	ended++;
+}
+
+static void test_closing_with_unread_data_draws_rst(void **state)
+{
+	struct segment s;
+	struct peer peer;
+
+	serve(close_unread);
+	peer_connect(&peer, 1000, 7, 5);
+	peer_send(&peer, PEER_ACK | PEER_PSH, "unread", 6);
+	run_ms(15);
+	assert_true(peer_next(&s));
+	while (!(s.flags & PEER_RST))
+		assert_true(peer_next(&s));
+	assert_int_equal(net_the.n_conns, 0);
+}
+
+static void test_calls_outside_a_coroutine_are_eperm(void **state)
+{
+	struct net_conn *conn;
+	struct net_addr addr;
+
+	net_addr_parse("10.0.0.2:80", -1, &addr);
+	assert_int_equal(net_dial(stack, &addr, NULL, &conn), -EPERM);
+	assert_int_equal(net_accept(listener, &conn), -EPERM);
+}
+
+/* ---- what the wire may not do ---- */
+
+static void test_broken_options_never_reach_lwip(void **state)
+{
+	static const uint8_t bad[][4] = {
+		{2, 0, 0, 0}, {2, 1, 5, 180}, {3, 200, 0, 0}, {2, 8, 1, 1},
+		{1, 1, 1, 2}, {3, 4, 1, 1}};
+	struct peer peer;
+
+	for (unsigned i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		struct segment syn = {.src = (uint16_t)(3000 + i),
+				      .dst = 7,
+				      .flags = PEER_SYN,
+				      .options = bad[i],
+				      .options_len = 4,
+				      .data = (const uint8_t *)""};
+
+		peer_send_raw(&syn);
+		peer_expect_nothing();
+	}
+	assert_int_equal(net_the.stats.rx_bad_frame,
+			 sizeof(bad) / sizeof(bad[0]));
+	serve(echo);
+	peer_connect(&peer, 1000, 7, 5);
+}
+
+static void test_impossible_flags_are_dropped(void **state)
+{
+	struct peer peer = {.port = 3000, .stack_port = 7};
+
+	peer_send(&peer, PEER_SYN | PEER_FIN, NULL, 0);
+	peer_expect_nothing();
+	peer_send(&peer, PEER_SYN | PEER_RST, NULL, 0);
+	peer_expect_nothing();
+	assert_int_equal(net_the.n_conns, 0);
+}
+
+static void test_exhausted_tx_pool_recovers(void **state)
+{
+	struct segment s;
+	struct peer peer;
+
+	serve(echo);
+	peer_connect(&peer, 1000, 7, 5);
+	fake_tx_budget = 0;
+	peer_send(&peer, PEER_ACK | PEER_PSH, "later", 5);
+	peer_expect_nothing();
+	fake_tx_budget = -1;
+	run_ms(1500);
+	assert_true(peer_next(&s));
+	while (s.len == 0)
+		assert_true(peer_next(&s));
+	assert_memory_equal(s.data, "later", 5);
+}
+
+static void test_connections_beyond_the_limit_are_dropped(void **state)
+{
+	struct segment s;
+	unsigned answered = 0;
+
+	net_listener_close(listener);
+	assert_int_equal(net_listen(stack, &net_addr_any(7), 1000, &listener),
+			 0);
+	for (uint16_t i = 0; i < 70; i++) {
+		struct peer peer = {
+			.port = (uint16_t)(2000 + i), .stack_port = 7, .snd = 9};
+
+		peer_send(&peer, PEER_SYN, NULL, 0);
+		while (peer_next(&s))
+			answered += s.flags == (PEER_SYN | PEER_ACK);
+	}
+	assert_int_equal(answered, 64);
+	assert_true(net_the.stats.no_memory > 0);
+}
+
+static void test_small_unread_pieces_do_not_pin_frames(void **state)
+{
+	struct segment s;
+	struct peer peer;
+
+	serve(read_nothing);
+	peer_connect(&peer, 1000, 7, 5);
+	for (unsigned i = 0; i < 500; i++) {
+		peer_send(&peer, PEER_ACK, "y", 1);
+		run_rounds(1);
+		while (peer_next(&s))
+			;
+	}
+	assert_true(fake_frames_out <= 2);
+}
+
+static void test_initial_sequence_numbers_do_not_repeat(void **state)
+{
+	struct segment a, b;
+	struct peer peer = {.port = 4000, .stack_port = 7, .snd = 9};
+
+	peer_send(&peer, PEER_SYN, NULL, 0);
+	assert_true(peer_next(&a));
+	peer = (struct peer){.port = 4001, .stack_port = 7, .snd = 9};
+	peer_send(&peer, PEER_SYN, NULL, 0);
+	assert_true(peer_next(&b));
+	assert_true(a.seq != b.seq);
+}
+
+#define T(name) cmocka_unit_test_setup_teardown(name, setup, peer_teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		T(test_data_comes_back_and_is_acknowledged),
+		T(test_syn_ack_offers_mss_wscale_and_sack),
+		T(test_fin_ends_reading_and_close_answers_with_fin),
+		T(test_data_with_fin_is_delivered_before_the_end),
+		T(test_rst_is_econnreset),
+		T(test_segment_to_a_closed_port_draws_rst),
+		T(test_full_send_buffer_parks_the_sender),
+		T(test_persist_timer_survives_a_window_of_65536),
+		T(test_closed_window_is_probed),
+		T(test_slow_reader_closes_the_window),
+		T(test_lost_answer_is_sent_again_after_rto),
+		T(test_silent_peer_ends_in_etimedout),
+		T(test_ack_of_unanswered_data_is_delayed_but_comes),
+		T(test_out_of_order_segments_are_put_in_order),
+		T(test_overlap_in_segmented_frames_is_no_end),
+		T(test_time_wait_ends),
+		T(test_active_close_passes_time_wait),
+		T(test_newer_syn_reopens_time_wait_and_an_older_does_not),
+		T(test_backlog_drops_syns_it_has_no_room_for),
+		T(test_accept_blocks_until_a_connection_is_there),
+		T(test_closed_listener_ends_accept),
+		T(test_stopped_stack_leaves_the_listener_to_its_owner),
+		T(test_listener_closed_under_a_handshake_refuses_it),
+		T(test_listening_errors_are_told_apart),
+		T(test_dial_connects),
+		T(test_dial_takes_a_port_in_time_wait_over),
+		T(test_dial_refused_is_econnrefused),
+		T(test_dial_to_a_silent_port_is_etimedout),
+		T(test_dial_to_nobody_is_ehostunreach),
+		T(test_dial_from_a_foreign_source_is_refused),
+		T(test_read_deadline_is_etimedout),
+		T(test_half_close_sends_fin_and_still_reads),
+		T(test_closing_with_unread_data_draws_rst),
+		T(test_calls_outside_a_coroutine_are_eperm),
+		T(test_broken_options_never_reach_lwip),
+		T(test_impossible_flags_are_dropped),
+		T(test_exhausted_tx_pool_recovers),
+		T(test_connections_beyond_the_limit_are_dropped),
+		T(test_small_unread_pieces_do_not_pin_frames),
+		T(test_initial_sequence_numbers_do_not_repeat),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
