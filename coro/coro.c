@@ -18,6 +18,26 @@ static_assert(offsetof(struct coro_sched, cur) == CORO_SCHED_CUR, "layout");
 static_assert(offsetof(struct coro_sched, errno_p) == CORO_SCHED_ERRNO_P,
 	      "layout");
 static_assert(offsetof(struct coro_stack, owner) == CORO_STACK_OWNER, "layout");
+static_assert(offsetof(struct coro_stack, index) == CORO_STACK_INDEX, "layout");
+static_assert(offsetof(struct coro_stack, fresh) == CORO_STACK_FRESH, "layout");
+static_assert(offsetof(struct coro_sched, next_stack) == CORO_SCHED_NEXT,
+	      "layout");
+static_assert(offsetof(struct coro_sched, live) == CORO_SCHED_LIVE, "layout");
+static_assert(offsetof(struct coro, ctx.flags2) == CORO_FLAGS2, "layout");
+static_assert(offsetof(struct coro, value) == CORO_VALUE, "layout");
+static_assert(offsetof(struct coro, fn) == CORO_FN, "layout");
+static_assert(offsetof(struct coro, ext) == CORO_EXT, "layout");
+/* save_cap and hwm_lines are tested with one load, the name shifted out. */
+static_assert(offsetof(struct ctx, save_cap) == CTX_SAVE_CAP &&
+		      offsetof(struct ctx, hwm_lines) == CTX_SAVE_CAP + 4 &&
+		      offsetof(struct ctx, name) == CTX_SAVE_CAP + 6,
+	      "layout");
+static_assert(CORO_ST_DEAD == CORO_ST_DEAD_, "layout");
+static_assert((CORO_F_KILLED | CORO_F_MAIN | CORO_F_MEASURE | CORO_F_FP) ==
+		      CORO_F_LONG_END,
+	      "layout");
+static_assert(CORO_F_HANDLE == CORO_F_HANDLE_, "layout");
+static_assert(CORO_F2_STARTED == CORO_F2_STARTED_, "layout");
 static_assert(CORO_ST_RUNNING == CORO_ST_RUNNING_, "layout");
 static_assert(CORO_ST_NORMAL == CORO_ST_NORMAL_, "layout");
 static_assert(CORO_ST_NEW == CORO_ST_RESUMABLE_, "layout");
@@ -81,19 +101,6 @@ struct coro_pair coro_suspend_slow(void *out)
 	}
 	co->ctx.state = CORO_ST_SUSPENDED;
 	return coro_switch(s, co, co->resumer, (long)out, 0);
-}
-
-int coro_create(struct coro_sched *s, const struct coro_attr *attr, coro_fn fn,
-		struct coro **out)
-{
-	struct coro *co;
-	int err = coro_new(s, attr, fn, NULL, &co);
-
-	if (unlikely(err < 0))
-		return err;
-	co->ctx.flags |= CORO_F_HANDLE;
-	*out = co;
-	return 0;
 }
 
 int coro_start(struct coro *co, void *arg)

@@ -51,7 +51,7 @@
 	.endm
 
 /* From here on: note it, switch. out: the register that goes to rax. */
-	.macro	SWITCH to, out, state, fp
+	.macro	SWITCH to, out, state, fp, fresh=0
 	.if \fp
 	FP_OUT
 	.endif
@@ -72,7 +72,17 @@
 	.cfi_restore_state
 	.cfi_def_cfa_offset 64
 	.cfi_remember_state
-1:	mov	rcx, \out
+1:
+	.if \fresh
+	cmp	qword ptr [r8 + CTX_STACK_OCCUPANT], 0
+	jne	3f
+	test	byte ptr [\to + CORO_FLAGS2], CORO_F2_STARTED_
+	jnz	3f
+	cmp	byte ptr [r8 + CORO_STACK_FRESH], 0
+	jne	coro_enter
+3:
+	.endif
+	mov	rcx, \out
 	.ifnc \to, rsi
 	mov	rsi, \to
 	.endif
@@ -106,7 +116,7 @@ coro_resume_pair:
 	or	al, [r10 + CORO_FLAGS]
 	test	al, CTX_FLAG_FP
 	jnz	2f
-	SWITCH	rdi, rsi, CORO_ST_NORMAL_, 0
+	SWITCH	rdi, rsi, CORO_ST_NORMAL_, 0, 1
 2:	SWITCH	rdi, rsi, CORO_ST_NORMAL_, 1
 	.cfi_endproc
 	.size	coro_resume_pair, . - coro_resume_pair
@@ -135,6 +145,82 @@ coro_suspend_pair:
 2:	SWITCH	rsi, rdi, CORO_ST_SUSPENDED_, 1
 	.cfi_endproc
 	.size	coro_suspend_pair, . - coro_suspend_pair
+
+/*
+ * The short life: rdi begins on r8, a shared stack that is nobody's, with the
+ * argument rsi. No first frame is copied in. When the body returns, with
+ * nothing to clean up, into a resumer whose bytes are in place, nothing of it
+ * is saved; any other end is coro_end()'s. As in ctx_entry, the unwinder stops
+ * here and the nop is for its look-up of the return address less one.
+ */
+	.balign 64
+	.type	coro_enter_pad, @function
+coro_enter_pad:
+	.cfi_startproc
+	.cfi_undefined rip
+	nop
+	.type	coro_enter, @function
+coro_enter:
+	mov	rsp, [r8 + CTX_STACK_TOP]
+	mov	[r8 + CTX_STACK_OCCUPANT], rdi
+	or	byte ptr [rdi + CORO_FLAGS2], CORO_F2_STARTED_
+	mov	rax, rdi
+	mov	rdi, rsi
+	xor	ebp, ebp
+	call	[rax + CORO_FN]
+	mov	rdx, qword ptr coro_tls_sched@gottpoff[rip]
+	mov	r9, fs:[rdx]
+	mov	rdi, [r9 + CORO_SCHED_CUR]
+	mov	rsi, [rdi + CORO_RESUMER]
+	mov	rdx, [rdi + CTX_SAVE_CAP]
+	mov	r8, [rdi + CTX_STACK]
+	shl	rdx, 16
+	or	rdx, [rdi + CORO_EXT]
+	jnz	1f
+	movzx	ecx, byte ptr [rdi + CORO_FLAGS]
+	mov	r10, [rsi + CTX_STACK]
+	test	cl, CORO_F_LONG_END
+	jnz	1f
+	test	cl, CORO_F_HANDLE_
+	jz	1f
+	cmp	byte ptr [rsi + CORO_STATE], CORO_ST_NORMAL_
+	jne	1f
+	test	byte ptr [rsi + CORO_FLAGS], CTX_FLAG_FP
+	jnz	1f
+	cmp	[r10 + CTX_STACK_OCCUPANT], rsi
+	jne	1f
+	mov	r11, [r9 + CORO_SCHED_ERRNO_P]
+	mov	edx, [r8 + CORO_STACK_INDEX]
+	mov	ecx, [rsi + CORO_ERR]
+	mov	byte ptr [rdi + CORO_FLAGS], CORO_F_HANDLE_
+	mov	byte ptr [rdi + CORO_STATE], CORO_ST_DEAD_
+	mov	[rdi + CORO_VALUE], rax
+	mov	qword ptr [r8 + CTX_STACK_OCCUPANT], 0
+	mov	[r9 + CORO_SCHED_NEXT], edx	/* warm: the next one's */
+	dec	dword ptr [r9 + CORO_SCHED_LIVE]
+	mov	[r11], ecx
+	mov	[r9 + CORO_SCHED_CUR], rsi
+	mov	byte ptr [rsi + CORO_STATE], CORO_ST_RUNNING_
+	xor	edx, edx
+	.cfi_remember_state
+	mov	rsp, [rsi + CTX_SP]
+	.cfi_def_cfa_offset 64
+	.cfi_offset rip, -8
+	.cfi_offset rbp, -16
+	.cfi_offset rbx, -24
+	.cfi_offset r12, -32
+	.cfi_offset r13, -40
+	.cfi_offset r14, -48
+	.cfi_offset r15, -56
+	CTX_POP_FRAME
+	jmp	r8
+	.cfi_restore_state
+	.cfi_def_cfa_offset 8
+1:	mov	rdi, rax
+	call	coro_end
+	ud2
+	.cfi_endproc
+	.size	coro_enter, . - coro_enter
 #endif
 
 	.section .note.GNU-stack, "", @progbits

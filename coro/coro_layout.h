@@ -6,17 +6,26 @@
 /* struct coro, after struct ctx */
 #define CORO_FLAGS   32
 #define CORO_STATE   33
+#define CORO_FLAGS2  34
 #define CORO_ERR     36
 #define CORO_RESUMER 40
+#define CORO_VALUE   48
+#define CORO_FN	     96
+#define CORO_EXT     120
 
 /* struct coro_sched */
 #define CORO_SCHED_CUR	   0
-#define CORO_SCHED_ERRNO_P 32
+#define CORO_SCHED_NEXT	   32
+#define CORO_SCHED_ERRNO_P 40
+#define CORO_SCHED_LIVE	   48
 
 /* struct coro_stack */
 #define CORO_STACK_OWNER 32
+#define CORO_STACK_INDEX 56
+#define CORO_STACK_FRESH 61
 
 /* enum coro_state */
+#define CORO_ST_DEAD_	   0
 #define CORO_ST_RUNNING_   2
 #define CORO_ST_NORMAL_	   3
 #define CORO_ST_RESUMABLE_ 6 /* from here on */
@@ -24,3 +33,11 @@
 
 /* Flags of the running coroutine that coro_suspend() must look at. */
 #define CORO_F_NOT_FAST 0xb0 /* KILLED, MAIN, MEASURE */
+
+/* Flags of a coroutine whose end is not the short one, and what stays of the
+ * flags after that. */
+#define CORO_F_LONG_END 0xb1 /* the same and FP */
+#define CORO_F_HANDLE_	0x40
+
+/* ctx.flags2 */
+#define CORO_F2_STARTED_ 32

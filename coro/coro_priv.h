@@ -140,6 +140,7 @@ struct coro_stack {
 	size_t size;	 /* bytes from lo to ctx.top */
 	unsigned index;	 /* of a shared stack */
 	bool shared;
+	bool fresh; /* shared, and a first frame need not be copied in */
 	bool guarded;
 	unsigned valgrind_id;
 	struct coro_stack *next_free;
@@ -212,7 +213,9 @@ struct coro_sched {
 	uint32_t head;
 	uint32_t tail;
 	uint32_t round_end; /* outside a round: equal to head */
+	unsigned next_stack;
 	int *errno_p;
+	uint32_t live; /* coroutines not ended */
 	int64_t now;
 	uintptr_t shared_lo; /* the mapping of the shared stacks */
 	size_t shared_len;
@@ -224,13 +227,11 @@ struct coro_sched {
 
 	struct coro_stack *stacks;
 	unsigned nstacks;
-	unsigned next_stack;
 	unsigned guards_mprotected;
 	unsigned private_count;
 	struct coro_stack *private_all;
 	struct coro_map *private_maps;
 	struct coro_pool pools[CORO_POOLS];
-	uint32_t live; /* coroutines not ended */
 	bool stop;
 	int holds;
 	int event_fd; /* -1: none yet */
@@ -308,8 +309,6 @@ cold void coro_die_shared(const char *what) __attribute__((noreturn));
 cold void coro_switch_called_off(struct coro_sched *s, struct coro *from,
 				 struct coro *to);
 cold void coro_ring_remove(struct coro_sched *s, const struct coro *co);
-int coro_new(struct coro_sched *s, const struct coro_attr *attr, coro_fn fn,
-	     void *arg, struct coro **out);
 void coro_rewind(struct coro_sched *s, struct coro *co, coro_fn fn, void *arg);
 void coro_bury(struct coro_sched *s, struct coro *co);
 void coro_handle_drop(struct coro_sched *s, struct coro *co);
@@ -326,6 +325,8 @@ int coro_block(struct coro_sched *s, struct coro *co, uint8_t state,
 	       int64_t deadline_ns, const char *where);
 /* The same, ignoring deadlines. */
 int coro_block_held(struct coro_sched *s, struct coro *co, const char *where);
+/* Where a body returns to, its long way (coro_fast.S has the short one). */
+void coro_end(void *result) __attribute__((noreturn));
 /* End the running coroutine. */
 void coro_exit_now(struct coro_sched *s, struct coro *co, void *result)
 	__attribute__((noreturn));

@@ -552,7 +552,7 @@ static cold struct coro *block_refill(struct coro_sched *s)
 	return c->coros;
 }
 
-static struct coro *block_get(struct coro_sched *s)
+static inline struct coro *block_get(struct coro_sched *s)
 {
 	struct coro *co = s->free_coros;
 
@@ -737,7 +737,7 @@ static struct ctx_start begin(void *arg)
 	return (struct ctx_start){co->fn, arg};
 }
 
-static void end(void *result)
+void coro_end(void *result)
 {
 	coro_exit_now(coro_tls_sched, coro_tls_sched->cur, result);
 }
@@ -749,10 +749,11 @@ static inline void rewind_co(struct coro_sched *s, struct coro *co, coro_fn fn,
 	co->ctx.sp = co->ctx.stack->top - CTX_FRAME_SIZE;
 	co->ctx.save = s->first_frame;
 	co->ctx.save_cap = 0;
-	co->ctx.flags2 = 0;
-	co->ctx.state = CORO_ST_NEW;
-	co->ctx.err = 0;
 	co->ctx.hwm_lines = 0;
+	co->ctx.state = CORO_ST_NEW;
+	co->ctx.flags2 = 0;
+	co->ctx.flags3 = 0;
+	co->ctx.err = 0;
 	co->resumer = &s->main;
 	co->value = (long)arg;
 	co->timer.pprev = NULL;
@@ -823,8 +824,9 @@ attr_apply(struct coro_sched *s, const struct coro_attr *a, struct coro *co)
 	return 0;
 }
 
-int coro_new(struct coro_sched *s, const struct coro_attr *attr, coro_fn fn,
-	     void *arg, struct coro **out)
+static inline __attribute__((always_inline)) int
+new_co(struct coro_sched *s, const struct coro_attr *attr, coro_fn fn,
+       void *arg, uint8_t flags, struct coro **out)
 {
 	struct coro *co;
 	int err;
@@ -840,8 +842,8 @@ int coro_new(struct coro_sched *s, const struct coro_attr *attr, coro_fn fn,
 	if (unlikely(co == NULL))
 		return -ENOMEM;
 	co->ctx.name = 0;
-	co->ctx.flags = s->measure ? CORO_F_MEASURE : 0;
-	if (attr == NULL) {
+	co->ctx.flags = flags | s->measure * CORO_F_MEASURE;
+	if (likely(attr == NULL)) {
 		co->ctx.stack = &shared_next(s)->ctx;
 	} else {
 		err = attr_apply(s, attr, co);
@@ -856,11 +858,17 @@ int coro_new(struct coro_sched *s, const struct coro_attr *attr, coro_fn fn,
 	return 0;
 }
 
+int coro_create(struct coro_sched *s, const struct coro_attr *attr, coro_fn fn,
+		struct coro **out)
+{
+	return new_co(s, attr, fn, NULL, CORO_F_HANDLE, out);
+}
+
 int coro_spawn(struct coro_sched *s, const struct coro_attr *attr, coro_fn fn,
 	       void *arg, struct coro **out)
 {
 	struct coro *co;
-	int err = coro_new(s, attr, fn, arg, &co);
+	int err = new_co(s, attr, fn, arg, 0, &co);
 
 	if (unlikely(err < 0))
 		return err;
@@ -1023,7 +1031,7 @@ int coro_sched_open(const struct coro_sched_attr *attr, struct coro_sched **out)
 	s->measure = a->measure_stacks;
 	s->errno_p = &errno;
 	main_init(s);
-	ctx_frame_init(s->first_frame, &s->main_stack.ctx, begin, end);
+	ctx_frame_init(s->first_frame, &s->main_stack.ctx, begin, coro_end);
 	s->ring = malloc(RING_FIRST * sizeof(*s->ring));
 	s->mask = RING_FIRST - 1;
 	err = -ENOMEM;

@@ -97,6 +97,7 @@ int coro_stacks_init(struct coro_sched *s, size_t size, unsigned count)
 		st->guarded = guard_install(s, base + i * slot);
 		st->index = i;
 		st->shared = true;
+		st->fresh = !coro_stack_checked();
 	}
 	return 0;
 }

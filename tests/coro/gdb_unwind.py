@@ -7,7 +7,8 @@ gdb.execute("set disable-randomization off")
 gdb.execute("break coro_resume_pair")
 gdb.execute("run")
 
-LAST = ("main", "ctx_entry", "ctx_entry_pad")
+LAST = ("main", "ctx_entry", "ctx_entry_pad", "coro_enter",
+        "coro_enter_pad")
 bad = steps = switches = 0
 inside = None
 for _ in range(600):
@@ -25,7 +26,7 @@ for _ in range(600):
                                 gdb.FRAME_UNWIND_UNAVAILABLE):
         bad += 1
         print("BAD at %s: %s" % (gdb.selected_frame().pc(), names))
-    now = "ctx_entry" in names or "child_body" in names
+    now = "ctx_entry" in names or "coro_enter" in names or "child_body" in names
     switches += inside is not None and now != inside
     inside = now
     steps += 1
