@@ -42,12 +42,12 @@
 #define coro_tls __thread __attribute__((tls_model("initial-exec")))
 
 enum coro_state {
-	CORO_ST_DEAD,	   /* ended, or recycled */
-	CORO_ST_QUEUED,	   /* in the run queue */
-	CORO_ST_RUNNING,   /* the one that runs */
-	CORO_ST_NORMAL,	   /* resumed another, waits for it */
-	CORO_ST_PARKED,	   /* in coro_park: an unpark wakes it */
-	CORO_ST_WAITING,   /* in any other blocking call */
+	CORO_ST_DEAD,	 /* ended, or recycled */
+	CORO_ST_QUEUED,	 /* in the run queue */
+	CORO_ST_RUNNING, /* the one that runs */
+	CORO_ST_NORMAL,	 /* resumed another, waits for it */
+	CORO_ST_PARKED,	 /* in coro_park: an unpark wakes it */
+	CORO_ST_WAITING, /* in any other blocking call */
 	/* From here on, what coro_resume() may resume. */
 	CORO_ST_NEW,	   /* created, neither resumed nor spawned */
 	CORO_ST_SUSPENDED, /* in coro_suspend */
@@ -97,12 +97,12 @@ struct coro_ext {
 };
 
 struct coro {
-	struct ctx ctx;	       /* .state, .flags2, .err (errno) used here */
-	struct coro *resumer;  /* where coro_suspend and a nested end go */
-	long value;	       /* what its next resume returns: a wake-up code;
-				  the argument before the start, the result
-				  after the end; while it waits, the wait's */
-	int64_t deadline;      /* inherited by every blocking call */
+	struct ctx ctx;	      /* .state, .flags2, .err (errno) used here */
+	struct coro *resumer; /* where coro_suspend and a nested end go */
+	long value;	      /* what its next resume returns: a wake-up code;
+				 the argument before the start, the result
+				 after the end; while it waits, the wait's */
+	int64_t deadline;     /* inherited by every blocking call */
 	/* second line */
 	struct coro_timer timer;
 	union {
@@ -136,9 +136,9 @@ static_assert(sizeof(struct coro) % 64 == 0, "whole cache lines");
 struct coro_stack {
 	struct ctx_stack ctx;
 	struct coro_sched *owner;
-	char *lo;	 /* lowest usable byte; the guard page is below */
-	size_t size;	 /* bytes from lo to ctx.top */
-	unsigned index;	 /* of a shared stack */
+	char *lo;	/* lowest usable byte; the guard page is below */
+	size_t size;	/* bytes from lo to ctx.top */
+	unsigned index; /* of a shared stack */
 	bool shared;
 	bool fresh; /* shared, and a first frame need not be copied in */
 	bool guarded;
