@@ -24,7 +24,7 @@
 #define NAP_NS	    20000 /* with the wake-up, below 50 us */
 #define PORT_FRAMES 4096  /* in a port's rings and caches */
 #define FRAME_BYTES 2560  /* of memory a frame, all included */
-#define MEM_MIB	    32	  /* what DPDK takes besides frames */
+#define MEM_MIB	    96 /* what DPDK takes besides frames, and loses to gaps */
 
 /* What comes in at one end. */
 struct direction {
