@@ -1,5 +1,5 @@
 /*
- * Connections: their life, reading, writing, closing.
+ * Connections: their life, what lwIP tells of them, waiting, closing.
  *
  * lwIP's one event function records what happened and makes coroutines ready;
  * everything else runs in the coroutine that asked for it.
@@ -85,12 +85,6 @@ static int error_of(const struct net_conn *conn, err_t err)
 	}
 }
 
-/* Whether a received pbuf still lies in the frame it came in. */
-static bool is_frame(const struct pbuf *p)
-{
-	return p->flags & PBUF_FLAG_IS_CUSTOM;
-}
-
 /*
  * What has to wait behind other bytes is copied into memory of its own size
  * when it is small, which would pin a whole mbuf, or when unread bytes hold so
@@ -116,7 +110,8 @@ static struct pbuf *compact(struct pbuf *p)
  */
 static bool must_refuse(const struct pbuf *p)
 {
-	return is_frame(p) && net_the.frames_held >= 3 * net_the.frames_to_hold;
+	return net_is_frame(p) &&
+	       net_the.frames_held >= 3 * net_the.frames_to_hold;
 }
 
 /*
@@ -135,7 +130,7 @@ static void queue_received(struct net_conn *conn, struct pbuf *p)
 			pbuf_free(p);
 			continue;
 		}
-		net_the.frames_held += is_frame(p);
+		net_the.frames_held += net_is_frame(p);
 		if (conn->rx_tail)
 			conn->rx_tail->next = p;
 		else
@@ -144,7 +139,8 @@ static void queue_received(struct net_conn *conn, struct pbuf *p)
 	}
 }
 
-static void recved(struct net_conn *conn, unsigned len)
+/* Opens the window again. */
+void net_conn_recved(struct net_conn *conn, unsigned len)
 {
 	while (len) {
 		u16_t part = (u16_t)LWIP_MIN(len, 0xffff);
@@ -165,7 +161,7 @@ static err_t on_recv(struct net_conn *conn, struct pbuf *p)
 	}
 	if (!conn || conn->rd_shut) {
 		if (conn)
-			recved(conn, p->tot_len);
+			net_conn_recved(conn, p->tot_len);
 		pbuf_free(p);
 		return ERR_OK;
 	}
@@ -284,204 +280,6 @@ void net_output_all(void)
 	}
 }
 
-/* ---- reading ---- */
-
-static void take_head(struct net_conn *conn)
-{
-	struct pbuf *p = conn->rx_head;
-
-	net_the.frames_held -= is_frame(p);
-	conn->rx_head = p->next;
-	if (!conn->rx_head)
-		conn->rx_tail = NULL;
-	p->next = NULL;
-	p->tot_len = p->len;
-	conn->rx_off = 0;
-}
-
-/* Blocks until there is something to take: 1, 0 at the end, or an error. */
-static int wait_readable(struct net_conn *conn)
-{
-	while (!conn->rx_head) {
-		int err;
-
-		if (conn->rd_shut)
-			return -ENOTCONN;
-		if (conn->eof)
-			return 0;
-		if (conn->err)
-			return conn->err;
-		err = net_conn_wait(conn, &conn->reader, conn->read_deadline);
-		if (err < 0)
-			return err;
-	}
-	return 1;
-}
-
-long net_recv_view(struct net_conn *conn, struct net_view *view)
-{
-	struct pbuf *p;
-	int ready = wait_readable(conn);
-
-	if (ready <= 0)
-		return ready;
-	p = conn->rx_head;
-	view->data = (const uint8_t *)p->payload + conn->rx_off;
-	view->len = p->len - conn->rx_off;
-	view->owner = p;
-	take_head(conn);
-	if (conn->pcb_live)
-		recved(conn, (unsigned)view->len);
-	return (long)view->len;
-}
-
-void net_view_release(struct net_conn *conn, struct net_view *view)
-{
-	if (view->owner)
-		pbuf_free(view->owner);
-	*view = (struct net_view){0};
-}
-
-long net_recv(struct net_conn *conn, void *buf, size_t len)
-{
-	size_t done = 0;
-	int ready;
-
-	if (len == 0)
-		return 0;
-	ready = wait_readable(conn);
-	if (ready <= 0)
-		return ready;
-	while (conn->rx_head && done < len) {
-		struct pbuf *p = conn->rx_head;
-		size_t part = p->len - conn->rx_off;
-
-		if (part > len - done)
-			part = len - done;
-		memcpy((uint8_t *)buf + done,
-		       (const uint8_t *)p->payload + conn->rx_off, part);
-		done += part;
-		conn->rx_off += (uint32_t)part;
-		if (conn->rx_off == p->len) {
-			take_head(conn);
-			pbuf_free(p);
-		}
-	}
-	if (conn->pcb_live)
-		recved(conn, (unsigned)done);
-	return (long)done;
-}
-
-long net_recv_full(struct net_conn *conn, void *buf, size_t len)
-{
-	size_t done = 0;
-
-	while (done < len) {
-		long n = net_recv(conn, (uint8_t *)buf + done, len - done);
-
-		if (n < 0)
-			return n;
-		if (n == 0)
-			break;
-		done += (size_t)n;
-	}
-	return (long)done;
-}
-
-/* ---- writing ---- */
-
-static int writable_error(const struct net_conn *conn)
-{
-	if (conn->err)
-		return conn->err;
-	if (!conn->pcb_live || conn->wr_shut)
-		return -EPIPE;
-	return 0;
-}
-
-/* Nothing in flight would ever make room: the memory itself is short. */
-static bool stuck(const struct tcp_pcb *pcb)
-{
-	return !pcb->unacked && !pcb->unsent;
-}
-
-/* Room in the send buffer, in bytes and in pbufs. */
-static size_t room(const struct tcp_pcb *pcb)
-{
-	if (pcb->snd_queuelen >= TCP_SND_QUEUELEN - 64)
-		return 0;
-	return LWIP_MIN(pcb->snd_buf, 0xffffu);
-}
-
-long net_writable(struct net_conn *conn)
-{
-	for (;;) {
-		int err = writable_error(conn);
-		size_t n;
-
-		if (err < 0)
-			return err;
-		n = room(&conn->pcb);
-		if (n)
-			return (long)n;
-		net_conn_queue_output(conn);
-		err = net_conn_wait(conn, &conn->writer, conn->write_deadline);
-		if (err < 0)
-			return err;
-	}
-}
-
-long net_send(struct net_conn *conn, const void *buf, size_t len)
-{
-	if (len == 0)
-		return writable_error(conn);
-	for (;;) {
-		long n = net_writable(conn);
-		err_t err;
-
-		if (n < 0)
-			return n;
-		if ((size_t)n > len)
-			n = (long)len;
-		err = tcp_write(&conn->pcb, buf, (u16_t)n, TCP_WRITE_FLAG_COPY);
-		if (err == ERR_OK) {
-			net_conn_queue_output(conn);
-			return n;
-		}
-		if (err != ERR_MEM)
-			return -EPIPE;
-		if (stuck(&conn->pcb))
-			return -ENOMEM;
-		net_conn_queue_output(conn);
-		n = net_conn_wait(conn, &conn->writer, conn->write_deadline);
-		if (n < 0)
-			return n;
-	}
-}
-
-long net_send_all(struct net_conn *conn, const void *buf, size_t len)
-{
-	size_t done = 0;
-
-	while (done < len) {
-		long n =
-			net_send(conn, (const uint8_t *)buf + done, len - done);
-
-		if (n < 0)
-			return n;
-		done += (size_t)n;
-	}
-	return (long)done;
-}
-
-long net_send_view(struct net_conn *conn, struct net_view *view)
-{
-	long n = net_send_all(conn, view->data, view->len);
-
-	net_view_release(conn, view);
-	return n;
-}
-
 /* ---- the end ---- */
 
 int net_shutdown(struct net_conn *conn, enum net_shut how)
@@ -497,7 +295,7 @@ int net_shutdown(struct net_conn *conn, enum net_shut how)
 		unread -= conn->rx_off;
 		conn->rx_off = 0;
 		net_conn_drop_received(conn);
-		recved(conn, unread);
+		net_conn_recved(conn, unread);
 		net_wake(conn->reader);
 	}
 	if ((how & NET_SHUT_WR) && !conn->wr_shut) {
@@ -539,65 +337,4 @@ void net_abort(struct net_conn *conn)
 		tcp_abort(&conn->pcb);
 	}
 	disown(conn);
-}
-
-/* ---- properties ---- */
-
-void net_set_read_deadline(struct net_conn *conn, int64_t deadline_ns)
-{
-	conn->read_deadline = deadline_ns;
-}
-
-void net_set_write_deadline(struct net_conn *conn, int64_t deadline_ns)
-{
-	conn->write_deadline = deadline_ns;
-}
-
-void net_set_nodelay(struct net_conn *conn, bool on)
-{
-	if (on)
-		tcp_nagle_disable(&conn->pcb);
-	else
-		tcp_nagle_enable(&conn->pcb);
-}
-
-int net_set_keepalive(struct net_conn *conn, unsigned idle_s,
-		      unsigned interval_s, unsigned count)
-{
-	if (!conn->pcb_live)
-		return -ENOTCONN;
-	if (idle_s == 0) {
-		ip_reset_option(&conn->pcb, SOF_KEEPALIVE);
-		return 0;
-	}
-	if (idle_s > 1000000 || interval_s == 0 || interval_s > 1000000 ||
-	    count == 0 || count > 255)
-		return -EINVAL;
-	conn->pcb.keep_idle = idle_s * 1000;
-	conn->pcb.keep_intvl = interval_s * 1000;
-	conn->pcb.keep_cnt = count;
-	ip_set_option(&conn->pcb, SOF_KEEPALIVE);
-	net_timer_check(conn);
-	return 0;
-}
-
-struct net_addr net_local_addr(const struct net_conn *conn)
-{
-	struct net_addr addr;
-
-	net_addr_from_lwip(&conn->pcb.local_ip, conn->pcb.local_port, &addr);
-	return addr;
-}
-
-struct net_addr net_peer_addr(const struct net_conn *conn)
-{
-	struct net_addr addr;
-
-	net_addr_from_lwip(&conn->pcb.remote_ip, conn->pcb.remote_port, &addr);
-	return addr;
-}
-
-struct net_stack *net_conn_stack(const struct net_conn *conn)
-{
-	return &net_the;
 }

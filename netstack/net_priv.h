@@ -137,6 +137,14 @@ void net_conn_pcb_freed(struct net_conn *conn);
 
 void net_conn_put(struct net_conn *conn);
 void net_conn_drop_received(struct net_conn *conn);
+void net_conn_recved(struct net_conn *conn, unsigned len);
+
+/* Whether a received pbuf still lies in the frame it came in. */
+static inline bool net_is_frame(const struct pbuf *p)
+{
+	return p->flags & PBUF_FLAG_IS_CUSTOM;
+}
+
 void net_conn_queue_output(struct net_conn *conn);
 void net_output_all(void);
 int net_conn_wait(struct net_conn *conn, struct coro **slot,

@@ -1,0 +1,65 @@
+/*
+ * Properties of a connection.
+ */
+#include "netstack/net_priv.h"
+
+#include <errno.h>
+
+void net_set_read_deadline(struct net_conn *conn, int64_t deadline_ns)
+{
+	conn->read_deadline = deadline_ns;
+}
+
+void net_set_write_deadline(struct net_conn *conn, int64_t deadline_ns)
+{
+	conn->write_deadline = deadline_ns;
+}
+
+void net_set_nodelay(struct net_conn *conn, bool on)
+{
+	if (on)
+		tcp_nagle_disable(&conn->pcb);
+	else
+		tcp_nagle_enable(&conn->pcb);
+}
+
+int net_set_keepalive(struct net_conn *conn, unsigned idle_s,
+		      unsigned interval_s, unsigned count)
+{
+	if (!conn->pcb_live)
+		return -ENOTCONN;
+	if (idle_s == 0) {
+		ip_reset_option(&conn->pcb, SOF_KEEPALIVE);
+		return 0;
+	}
+	if (idle_s > 1000000 || interval_s == 0 || interval_s > 1000000 ||
+	    count == 0 || count > 255)
+		return -EINVAL;
+	conn->pcb.keep_idle = idle_s * 1000;
+	conn->pcb.keep_intvl = interval_s * 1000;
+	conn->pcb.keep_cnt = count;
+	ip_set_option(&conn->pcb, SOF_KEEPALIVE);
+	net_timer_check(conn);
+	return 0;
+}
+
+struct net_addr net_local_addr(const struct net_conn *conn)
+{
+	struct net_addr addr;
+
+	net_addr_from_lwip(&conn->pcb.local_ip, conn->pcb.local_port, &addr);
+	return addr;
+}
+
+struct net_addr net_peer_addr(const struct net_conn *conn)
+{
+	struct net_addr addr;
+
+	net_addr_from_lwip(&conn->pcb.remote_ip, conn->pcb.remote_port, &addr);
+	return addr;
+}
+
+struct net_stack *net_conn_stack(const struct net_conn *conn)
+{
+	return &net_the;
+}
