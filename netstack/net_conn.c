@@ -221,7 +221,7 @@ int net_conn_wait(struct net_conn *conn, struct coro **slot,
 	int err;
 
 	if (!self)
-		return -EPERM;
+		return conn->watched ? -EAGAIN : -EPERM;
 	if (*slot)
 		return -EBUSY;
 	if (net_the.draining)
@@ -313,6 +313,7 @@ int net_shutdown(struct net_conn *conn, enum net_shut how)
 static void disown(struct net_conn *conn)
 {
 	conn->owned = false;
+	conn->watched = false;
 	net_wake(conn->reader);
 	net_wake(conn->writer);
 	net_conn_put(conn);
@@ -337,4 +338,11 @@ void net_abort(struct net_conn *conn)
 		tcp_abort(&conn->pcb);
 	}
 	disown(conn);
+}
+
+void net_set_watch(struct net_conn *conn, struct net_watch *watch)
+{
+	conn->watched = watch != NULL;
+	if (watch)
+		conn->watch = watch;
 }

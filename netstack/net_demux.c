@@ -237,18 +237,25 @@ static bool header_ok(const struct pbuf *p)
 	return options_ok((const uint8_t *)tcp + TCP_HLEN, header - TCP_HLEN);
 }
 
-/* A new SYN may find its listener's backlog full: dropped, to come again. */
-static bool backlog_full(const struct tcp_hdr *tcp)
+/*
+ * A segment of no connection: lwIP is shown the listener of its address and
+ * port, if there is one. A new SYN may find that one's backlog full: false, it
+ * is dropped, to come again.
+ */
+static bool show_listener(const struct tcp_hdr *tcp)
 {
-	struct net_listener *listener;
+	struct net_listener *listener = net_listener_find(
+		ip_current_dest_addr(), lwip_ntohs(tcp->dest));
 
-	if ((TCPH_FLAGS(tcp) & (TCP_SYN | TCP_ACK)) != TCP_SYN)
+	if (!listener)
+		return true;
+	if ((TCPH_FLAGS(tcp) & (TCP_SYN | TCP_ACK)) == TCP_SYN &&
+	    listener->pending >= listener->backlog) {
+		net_the.stats.backlog_drops++;
 		return false;
-	listener = net_listener_find(ip_current_dest_addr(),
-				     lwip_ntohs(tcp->dest));
-	if (!listener || listener->pending < listener->backlog)
-		return false;
-	net_the.stats.backlog_drops++;
+	}
+	listener->pcb->next = NULL;
+	tcp_listen_pcbs.pcbs = listener->pcb;
 	return true;
 }
 
@@ -279,6 +286,7 @@ void net_tcp_input(struct pbuf *p, struct netif *inp)
 	const struct tcp_hdr *tcp = p->payload;
 	struct net_conn *conn;
 	enum tcp_state before = CLOSED;
+	bool watched = false;
 
 	if (!header_ok(p)) {
 		net_the.stats.rx_bad_frame++;
@@ -293,20 +301,24 @@ void net_tcp_input(struct pbuf *p, struct netif *inp)
 	}
 	if (conn) {
 		before = conn->pcb.state;
+		watched = conn->watched;
 		conn->pcb.next = NULL;
 		if (before == TIME_WAIT)
 			tcp_tw_pcbs = &conn->pcb;
 		else
 			tcp_active_pcbs = &conn->pcb;
-	} else if (backlog_full(tcp)) {
+	} else if (!show_listener(tcp)) {
 		pbuf_free(p);
 		return;
 	}
 	tcp_input(p, inp);
+	tcp_listen_pcbs.pcbs = NULL;
 	if (before == SYN_RCVD || before == SYN_SENT) {
 		/* still in the window: alive */
 		if (tcp_active_pcbs && tcp_active_pcbs->state == ESTABLISHED)
 			raise_initial_window(tcp_active_pcbs);
 	}
 	net_window_drain();
+	if (watched)
+		net_conn_tell(conn); /* it has an owner, so it is there */
 }

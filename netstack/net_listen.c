@@ -3,6 +3,7 @@
  */
 #include "netstack/net_priv.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,24 +11,72 @@
 
 #define BACKLOG_DEFAULT 4096
 
+/*
+ * Listeners by port and address, those of every address under the zero one.
+ * Twice the listeners that are to be expected: the chains are short.
+ */
+#define BUCKETS 16384u
+
+static struct net_listener *buckets[BUCKETS];
+
+static unsigned bucket_of(const ip_addr_t *ip, u16_t port)
+{
+	uint32_t h = port;
+
+	if (ip && IP_IS_V6(ip))
+		for (unsigned i = 0; i < 4; i++)
+			h = (h ^ ip_2_ip6(ip)->addr[i]) * 2654435761u;
+	else if (ip)
+		h ^= ip_2_ip4(ip)->addr;
+	h *= 2654435761u;
+	return h >> 18;
+}
+static_assert(BUCKETS == 1u << 14, "bucket_of() keeps fourteen bits");
+
+/* The address of a listener's own, NULL: every one. */
+static const ip_addr_t *ip_of(const struct net_listener *listener)
+{
+	return listener->addr.family ? &listener->ip : NULL;
+}
+
+static struct net_listener *find(const ip_addr_t *ip, u16_t port)
+{
+	struct net_listener *l = buckets[bucket_of(ip, port)];
+
+	for (; l; l = l->hash_next) {
+		const ip_addr_t *own = ip_of(l);
+
+		if (l->addr.port == port && !own == !ip &&
+		    (!ip || ip_addr_eq(own, ip)))
+			break;
+	}
+	return l;
+}
+
+/* A listener of the very address goes before one of every address. */
 struct net_listener *net_listener_find(const ip_addr_t *ip, u16_t port)
 {
-	struct net_listener *any = NULL;
+	struct net_listener *listener = find(ip, port);
 
-	for (struct net_listener *l = net_the.listeners; l; l = l->next) {
-		ip_addr_t own;
+	return listener ? listener : find(NULL, port);
+}
 
-		if (l->stopped || l->addr.port != port)
-			continue;
-		if (l->addr.family == 0) {
-			any = l;
-			continue;
-		}
-		net_addr_to_lwip(&l->addr, &own);
-		if (ip_addr_eq(&own, ip))
-			return l;
-	}
-	return any;
+static void hash_in(struct net_listener *listener)
+{
+	unsigned b = bucket_of(ip_of(listener), listener->addr.port);
+
+	listener->hash_next = buckets[b];
+	buckets[b] = listener;
+}
+
+static void hash_out(struct net_listener *listener)
+{
+	struct net_listener **at =
+		&buckets[bucket_of(ip_of(listener), listener->addr.port)];
+
+	while (*at != listener)
+		at = &(*at)->hash_next;
+	*at = listener->hash_next;
 }
 
 static bool is_ours(const struct net_addr *addr)
@@ -49,56 +98,57 @@ static bool is_ours(const struct net_addr *addr)
 	return false;
 }
 
-static bool clashes(const struct net_addr *addr)
-{
-	for (struct net_listener *l = net_the.listeners; l; l = l->next)
-		if (!l->stopped && l->addr.port == addr->port &&
-		    l->addr.family == addr->family &&
-		    memcmp(l->addr.ip, addr->ip, 16) == 0)
-			return true;
-	return false;
-}
-
+/*
+ * lwIP's listening pcb. tcp_bind() would walk all others to see whether the
+ * port is free, which the hash has told; and tcp_input() would walk them for
+ * every SYN, so the new one leaves lwIP's list at once (net_tcp_input() shows
+ * the one that is meant).
+ */
 static int make_pcb(struct net_listener *listener, struct tcp_pcb **out)
 {
 	struct tcp_pcb *pcb = tcp_new_ip_type(IPADDR_TYPE_ANY), *lpcb;
-	ip_addr_t ip;
-	err_t err;
 
 	if (!pcb)
 		return -ENOMEM;
-	net_addr_to_lwip(&listener->addr, &ip);
-	err = tcp_bind(pcb, &ip, listener->addr.port);
-	if (err != ERR_OK) {
-		tcp_abort(pcb);
-		return err == ERR_USE ? -EADDRINUSE : -EINVAL;
-	}
+	ip_addr_copy(pcb->local_ip, listener->ip);
+	pcb->local_port = listener->addr.port;
 	lpcb = tcp_listen(pcb);
 	if (!lpcb) {
 		tcp_abort(pcb);
 		return -ENOMEM;
 	}
+	tcp_listen_pcbs.pcbs = NULL;
 	tcp_arg(lpcb, listener);
 	*out = lpcb;
 	return 0;
+}
+
+static void read_ip(const struct net_addr *addr, ip_addr_t *ip)
+{
+	net_addr_to_lwip(addr, ip);
+	if (IP_IS_V6_VAL(*ip) && ip6_addr_lacks_zone(ip_2_ip6(ip), IP6_UNICAST))
+		ip6_addr_select_zone(ip_2_ip6(ip), ip_2_ip6(ip));
 }
 
 int net_listen(struct net_stack *stack, const struct net_addr *addr,
 	       unsigned backlog, struct net_listener **out)
 {
 	struct net_listener *listener;
+	ip_addr_t ip;
 	int err;
 
 	if (addr->port == 0)
 		return -EINVAL;
 	if (!is_ours(addr))
 		return -EADDRNOTAVAIL;
-	if (clashes(addr))
+	read_ip(addr, &ip);
+	if (find(addr->family ? &ip : NULL, addr->port))
 		return -EADDRINUSE;
 	listener = calloc(1, sizeof(*listener));
 	if (!listener)
 		return -ENOMEM;
 	listener->addr = *addr;
+	listener->ip = ip;
 	listener->backlog = backlog ? backlog : BACKLOG_DEFAULT;
 	err = make_pcb(listener, &listener->pcb);
 	if (err < 0) {
@@ -106,7 +156,11 @@ int net_listen(struct net_stack *stack, const struct net_addr *addr,
 		return err;
 	}
 	listener->next = stack->listeners;
+	listener->pprev = &stack->listeners;
+	if (listener->next)
+		listener->next->pprev = &listener->next;
 	stack->listeners = listener;
+	hash_in(listener);
 	*out = listener;
 	return 0;
 }
@@ -265,6 +319,7 @@ void net_listener_stop(struct net_listener *listener)
 	if (listener->stopped)
 		return;
 	listener->stopped = true;
+	hash_out(listener);
 	tcp_close(listener->pcb);
 	while ((conn = pop(listener)))
 		net_abort(conn);
@@ -273,11 +328,9 @@ void net_listener_stop(struct net_listener *listener)
 
 void net_listener_close(struct net_listener *listener)
 {
-	struct net_listener **at = &net_the.listeners;
-
-	while (*at != listener)
-		at = &(*at)->next;
-	*at = listener->next;
+	*listener->pprev = listener->next;
+	if (listener->next)
+		listener->next->pprev = listener->pprev;
 	net_listener_stop(listener);
 	listener->closed = true;
 	put(listener);

@@ -41,12 +41,16 @@ struct net_conn {
 	bool wr_shut : 1;		/* FIN queued */
 	bool pending : 1;		/* counted in its listener's backlog */
 	bool connecting : 1;		/* net_dial() waits */
+	bool watched : 1;		/* watch is told, no coroutine waits */
 	struct pbuf *rx_head, *rx_tail; /* linked by next, each on its own */
 	struct coro *reader, *writer;
 	struct net_conn *link_next; /* output list or accept queue */
 
 	struct coro_timer timer;
-	struct net_listener *listener;
+	union {
+		struct net_listener *listener; /* until it is accepted */
+		struct net_watch *watch;       /* borrowed, while watched */
+	};
 	int64_t read_deadline, write_deadline;
 	uint32_t rx_off; /* bytes of rx_head already copied out */
 };
@@ -54,7 +58,9 @@ struct net_conn {
 struct net_listener {
 	struct net_addr addr;
 	struct tcp_pcb *pcb; /* lwIP's listening pcb */
-	struct net_listener *next;
+	ip_addr_t ip;	     /* the same, for the hash */
+	struct net_listener *next, **pprev;
+	struct net_listener *hash_next; /* while not stopped */
 	unsigned backlog, pending;
 	struct net_conn *head, *tail; /* established, not accepted */
 	struct coro *acceptor;
@@ -150,6 +156,13 @@ void net_output_all(void);
 int net_conn_wait(struct net_conn *conn, struct coro **slot,
 		  int64_t deadline_ns);
 void net_conn_kill(struct net_conn *conn, int err);
+
+/* Tells who watches; not while lwIP has the connection in its hands. */
+static inline void net_conn_tell(struct net_conn *conn)
+{
+	if (conn->watched)
+		conn->watch->fn(conn, conn->watch);
+}
 
 /* ---- net_demux.c ---- */
 int net_demux_init(unsigned max_conns);

@@ -119,6 +119,7 @@ static void due(struct coro_timer *timer)
 	struct net_conn *conn =
 		(void *)((char *)timer - offsetof(struct net_conn, timer));
 	struct tcp_pcb *pcb = &conn->pcb;
+	bool watched = conn->watched;
 
 	if (!conn->pcb_live)
 		return;
@@ -139,6 +140,8 @@ static void due(struct coro_timer *timer)
 		tcp_slowtmr();
 	}
 	net_window_drain(); /* arms again while there is a reason */
+	if (watched)
+		net_conn_tell(conn);
 }
 
 void net_timer_init(struct net_conn *conn)

@@ -22,7 +22,7 @@ void net_mem_free(void *mem);
 #define MEM_CUSTOM_FREE		net_mem_free
 #define MEM_ALIGNMENT		8
 #define MEMP_NUM_TCP_PCB	(1 << 20)
-#define MEMP_NUM_TCP_PCB_LISTEN 256
+#define MEMP_NUM_TCP_PCB_LISTEN (1 << 16)
 #define MEMP_NUM_TCP_SEG	(1 << 22)
 #define MEMP_NUM_PBUF		(1 << 22)
 #define PBUF_POOL_SIZE		256

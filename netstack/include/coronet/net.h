@@ -296,6 +296,25 @@ void net_set_nodelay(struct net_conn *conn, bool on);
 int net_set_keepalive(struct net_conn *conn, unsigned idle_s,
 		      unsigned interval_s, unsigned count);
 
+/*
+ * A connection without a coroutine, for programs that are all small steps, such
+ * as load generators. fn is called from the loop after each segment and each
+ * timer that concerned the connection, whatever they changed. It runs outside
+ * any coroutine: calls on the connection that would block return -EAGAIN there;
+ * net_recv_view() until it does, or 0 or another error, is how bytes, the
+ * peer's end and a failure are learnt. fn may close or abort the connection.
+ */
+struct net_watch {
+	void (*fn)(struct net_conn *conn, struct net_watch *watch);
+};
+
+/*
+ * watch is borrowed until the connection is closed or another, or NULL (none),
+ * takes its place; no coroutine may be blocked on the connection. What has
+ * arrived before is not told: look once after this call.
+ */
+void net_set_watch(struct net_conn *conn, struct net_watch *watch);
+
 struct net_addr net_local_addr(const struct net_conn *conn);
 struct net_addr net_peer_addr(const struct net_conn *conn);
 struct net_stack *net_conn_stack(const struct net_conn *conn);
