@@ -8,7 +8,12 @@
 # A coroutine's frames are read where its bytes are: on its stack if it is the
 # stack's occupant, else in its save buffer. They are then unwound by the saved
 # return addresses, which works live and on core files, and changes nothing in
-# the process. Needs coronet's debug information (struct coro).
+# the process. What a call that is over left in a frame looks like one that goes
+# on: no function is missing, but one may be too many. Needs coronet's debug
+# information (struct coro), which every build has.
+#
+# Of core files the kernel's are whole; gdb's own generate-core-file leaves out
+# mappings with guard pages, and with them the stacks that are in place.
 import gdb
 
 STATES = {}
@@ -76,10 +81,16 @@ def describe(pc):
     if not 4096 < pc < 2**47:
         return None
     block = gdb.block_for_pc(pc - 1)
-    while block is not None and block.function is None:
+    names = []  # what is inlined there, innermost first; then the function
+    while block is not None and not block.is_static:
+        if block.function is not None:
+            names.append(block.function.name)
         block = block.superblock
-    text = block.function.name if block is not None else None
-    if text is None:
+    if names:
+        text = names.pop()
+        if names:
+            text += " (inlined: %s)" % ", ".join(names)
+    else:
         text = gdb.execute("info symbol %#x" % (pc - 1), to_string=True)
         if text.startswith("No symbol"):
             return None
@@ -135,7 +146,11 @@ def print_bt(co):
         print("    runs: use bt")
         return
     for i, pc in enumerate(backtrace(co)):
-        print("    #%-2d %#x in %s" % (i, pc, describe(pc)))
+        text = describe(pc)
+        if text is None:
+            print("    its stack is not in this core file")
+            return
+        print("    #%-2d %#x in %s" % (i, pc, text))
 
 
 class Coro(gdb.Command):
