@@ -1,0 +1,71 @@
+/*
+ * Which backend the next connection goes to, and which backends are up.
+ *
+ * Plain bookkeeping without sockets, shared by coronet-proxy and epoll-proxy;
+ * one thread a table. Three ways to choose:
+ *   round robin        each in turn
+ *   least connections  the fewest now; among equals, in turn
+ *   hash               by the client's address: Maglev's lookup table
+ *                      (Eisenbud et al., NSDI 2016, 3.4): every backend gets
+ *                      its share to within a few per cent, and a backend that
+ *                      goes takes few clients of the others with it. The table
+ *                      depends on the names of those that are up and on
+ *                      nothing else: proxies with the same list agree.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define BALANCE_MAX	 64	/* backends, one bit each in a uint64_t */
+#define BALANCE_SLOTS	 16381u /* a prime, over 100 x the backends */
+#define BALANCE_NAME_MAX 64	/* bytes, NUL included */
+
+enum balance_kind { BALANCE_RR, BALANCE_LEAST, BALANCE_HASH };
+
+struct balance_backend {
+	char name[BALANCE_NAME_MAX];
+	bool up;
+	unsigned streak;	 /* checks in a row that speak against `up` */
+	unsigned active;	 /* connections now */
+	uint64_t served, failed; /* connections made, and not made */
+};
+
+struct balance {
+	enum balance_kind kind;
+	unsigned rise, fall; /* checks in a row that change a backend's state */
+	unsigned n, next;
+	struct balance_backend backends[BALANCE_MAX];
+	uint8_t slots[BALANCE_SLOTS];
+};
+
+/* rise, fall: at least 1. Call balance_ready() after the last backend. */
+void balance_init(struct balance *b, enum balance_kind kind, unsigned rise,
+		  unsigned fall);
+
+/*
+ * Adds a backend, up. The name is copied. Returns its index, -EEXIST,
+ * -ENOSPC, or -ENAMETOOLONG.
+ */
+int balance_add(struct balance *b, const char *name);
+void balance_ready(struct balance *b);
+
+/*
+ * The index of a backend that is up and not among those tried (a bit each), or
+ * -ENOENT. hash: balance_hash() of the client, used by BALANCE_HASH alone.
+ */
+int balance_choose(struct balance *b, uint64_t hash, uint64_t tried);
+
+/* A connection to a backend exists, is over, could not be made. */
+void balance_begin(struct balance *b, int index);
+void balance_end(struct balance *b, int index);
+void balance_failed(struct balance *b, int index);
+
+/* What a health check found. Returns whether the backend changed its state. */
+bool balance_report(struct balance *b, int index, bool well);
+
+unsigned balance_up(const struct balance *b);
+
+/* FNV-1a with a finish that spreads its low bits' weakness over all. */
+uint64_t balance_hash(const void *bytes, size_t len);

@@ -1,0 +1,40 @@
+/*
+ * The PROXY protocol, versions 1 and 2, as HAProxy's "The PROXY protocol"
+ * (revision 2020/03/05) defines it: reading strictly, writing exactly.
+ *
+ * No memory is kept; any thread.
+ */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define PROXY_V1_MAX	107	    /* bytes, CRLF included: section 2.1 */
+#define PROXY_V2_MAX	(16 + 2048) /* longer ones are refused, TLVs and all */
+#define PROXY_WRITE_MAX 128	    /* room for either version */
+
+/* Who talks to whom. family 0: unknown, use the connection's own addresses. */
+struct proxy_addrs {
+	uint8_t family;		     /* 0, 4 or 6 */
+	uint8_t src[16], dst[16];    /* network byte order; IPv4 takes 4 */
+	uint16_t src_port, dst_port; /* host byte order */
+};
+
+/*
+ * Reads a header of either version at the start of data. Returns its length;
+ * 0: it may become one, more bytes are needed (never at PROXY_V2_MAX bytes);
+ * -EPROTO: it is none. *out is written only when a length is returned.
+ *
+ * Version 1: exactly one space between fields, addresses and ports in their
+ * one canonical form's syntax (no leading zeros in ports), TCP4, TCP6 or
+ * UNKNOWN, whose rest is skipped. Version 2: command LOCAL or PROXY; stream
+ * over IPv4 or IPv6, anything else the specification names counts as
+ * unknown; TLVs are skipped, after a check of their lengths.
+ */
+long proxy_parse(const void *data, size_t len, struct proxy_addrs *out);
+
+/*
+ * Writes a header of version 1 or 2 into buf (PROXY_WRITE_MAX bytes). Family 0
+ * becomes UNKNOWN, or LOCAL. Returns its length.
+ */
+size_t proxy_write(int version, const struct proxy_addrs *addrs, void *buf);

@@ -1,0 +1,251 @@
+/*
+ * PROXY headers: what is right is understood however it is cut, and what is
+ * not right to the letter is refused.
+ */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <arpa/inet.h>
+
+#include <cmocka.h>
+
+#include "apps/common/proxy_proto.h"
+
+#define SIGNATURE "\r\n\r\n\0\r\nQUIT\n"
+
+/*
+ * Parses from memory of exactly len bytes, so that ASan sees one too many, and
+ * every shorter piece first: none of them may be taken for the whole, and what
+ * is whole in the end may not be refused on the way.
+ */
+static long parse(const void *data, size_t len, struct proxy_addrs *out)
+{
+	long result = 0;
+
+	for (size_t part = 0; part <= len; part++) {
+		uint8_t *copy = malloc(part ? part : 1);
+		long n;
+
+		memcpy(copy, data, part);
+		n = proxy_parse(copy, part, out);
+		free(copy);
+		if (part && result != 0)
+			assert_int_equal(n, result); /* decided: stays so */
+		if (n > 0)
+			assert_true((size_t)n <= part);
+		result = n;
+	}
+	return result;
+}
+
+static long parse_text(const char *text)
+{
+	struct proxy_addrs out;
+
+	return parse(text, strlen(text), &out);
+}
+
+static void test_v1_says_who_talks_to_whom(void **state)
+{
+	const char *text = "PROXY TCP4 192.0.2.7 10.9.0.1 65535 80\r\nGET";
+	struct proxy_addrs out;
+	uint32_t ip;
+
+	assert_int_equal(parse(text, strlen(text), &out), strlen(text) - 3);
+	assert_int_equal(out.family, 4);
+	memcpy(&ip, out.src, 4);
+	assert_int_equal(ip, inet_addr("192.0.2.7"));
+	memcpy(&ip, out.dst, 4);
+	assert_int_equal(ip, inet_addr("10.9.0.1"));
+	assert_int_equal(out.src_port, 65535);
+	assert_int_equal(out.dst_port, 80);
+	text = "PROXY TCP6 2001:db8::1 ::1 1 2\r\n";
+	assert_int_equal(parse(text, strlen(text), &out), strlen(text));
+	assert_int_equal(out.family, 6);
+	assert_int_equal(out.src[15], 1);
+	assert_int_equal(out.src[0], 0x20);
+}
+
+static void test_v1_unknown_has_any_rest(void **state)
+{
+	struct proxy_addrs out;
+
+	assert_int_equal(parse("PROXY UNKNOWN\r\n", 15, &out), 15);
+	assert_int_equal(out.family, 0);
+	assert_int_equal(parse_text("PROXY UNKNOWN a  b c\r\n"), 22);
+}
+
+static void test_v1_is_refused_when_anything_is_off(void **state)
+{
+	static const char *const wrong[] = {
+		"GET / HTTP/1.1\r\n\r\n",
+		"proxy TCP4 1.1.1.1 2.2.2.2 1 2\r\n",
+		"PROXY  TCP4 1.1.1.1 2.2.2.2 1 2\r\n",
+		"PROXY TCP4  1.1.1.1 2.2.2.2 1 2\r\n",
+		"PROXY TCP4 1.1.1.1 2.2.2.2 1 2 \r\n",
+		"PROXY TCP4 1.1.1.1 2.2.2.2 1 2 3\r\n",
+		"PROXY TCP4 1.1.1.1 2.2.2.2 1\r\n",
+		"PROXY TCP4 1.1.1.1 2.2.2.2 1 2\n",
+		"PROXY TCP4 1.1.1.1 2.2.2.2 1 2\rX",
+		"PROXY TCP4 1.1.1.1 2.2.2.2 01 2\r\n",
+		"PROXY TCP4 1.1.1.1 2.2.2.2 1 65536\r\n",
+		"PROXY TCP4 1.1.1.1 2.2.2.2 -1 2\r\n",
+		"PROXY TCP4 1.1.1.1 2.2.2.2 1 2x\r\n",
+		"PROXY TCP4 ::1 ::1 1 2\r\n",
+		"PROXY TCP6 1.1.1.1 2.2.2.2 1 2\r\n",
+		"PROXY TCP4 1.1.1.256 2.2.2.2 1 2\r\n",
+		"PROXY TCP5 1.1.1.1 2.2.2.2 1 2\r\n",
+		"PROXY UNKNOWNX\r\n",
+		"PROXY UDP4 1.1.1.1 2.2.2.2 1 2\r\n",
+		"PROXY \r\n",
+	};
+
+	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
+		assert_int_equal(parse_text(wrong[i]), -EPROTO);
+	assert_int_equal(
+		parse("PROXY UNKNOWN \0\r\n", 17, &(struct proxy_addrs){0}),
+		-EPROTO);
+}
+
+static void test_v1_ends_within_its_107_bytes(void **state)
+{
+	char text[200] = "PROXY UNKNOWN ";
+	struct proxy_addrs out;
+
+	memset(text + 14, 'x', sizeof(text) - 14);
+	assert_int_equal(proxy_parse(text, 106, &out), 0);
+	assert_int_equal(proxy_parse(text, 107, &out), -EPROTO);
+	memcpy(text + 105, "\r\n", 2);
+	assert_int_equal(parse(text, 107, &out), 107);
+	memset(text + 105, 'x', 2);
+	memcpy(text + 106, "\r\n", 2);
+	assert_int_equal(parse(text, 108, &out), -EPROTO);
+}
+
+/* A v2 header for the bytes that follow the signature. */
+static long parse_v2(const void *rest, size_t len, struct proxy_addrs *out)
+{
+	uint8_t data[4096] = SIGNATURE;
+
+	memcpy(data + 12, rest, len);
+	return parse(data, 12 + len, out);
+}
+
+static void test_v2_says_who_talks_to_whom(void **state)
+{
+	static const uint8_t ip4[] = {0x21, 0x11, 0, 12,   192,	 0, 2,	7,  10,
+				      9,    0,	  1, 0x12, 0x34, 0, 80, 'G'};
+	uint8_t ip6[4 + 36] = {0x21, 0x21, 0, 36, 0x20, 1};
+	struct proxy_addrs out;
+
+	assert_int_equal(parse_v2(ip4, sizeof(ip4), &out), 28);
+	assert_int_equal(out.family, 4);
+	assert_int_equal(out.src[0], 192);
+	assert_int_equal(out.dst[3], 1);
+	assert_int_equal(out.src_port, 0x1234);
+	assert_int_equal(out.dst_port, 80);
+	assert_int_equal(parse_v2(ip6, sizeof(ip6), &out), 52);
+	assert_int_equal(out.family, 6);
+	assert_int_equal(out.src[1], 1);
+}
+
+static void test_v2_local_and_other_families_are_unknown(void **state)
+{
+	static const uint8_t local[] = {0x20, 0x00, 0, 0};
+	static const uint8_t local_ip4[] = {0x20, 0x11, 0, 2, 0, 0};
+	static const uint8_t udp[] = {0x21, 0x12, 0, 12, 1, 1, 1, 1,
+				      2,    2,	  2, 2,	 0, 1, 0, 2};
+	struct proxy_addrs out;
+
+	assert_int_equal(parse_v2(local, sizeof(local), &out), 16);
+	assert_int_equal(out.family, 0);
+	assert_int_equal(parse_v2(local_ip4, sizeof(local_ip4), &out), 18);
+	assert_int_equal(out.family, 0);
+	assert_int_equal(parse_v2(udp, sizeof(udp), &out), 28);
+	assert_int_equal(out.family, 0);
+}
+
+static void test_v2_tlvs_fill_the_rest_exactly(void **state)
+{
+	uint8_t data[4 + 12 + 7] = {0x21, 0x11, 0, 12 + 7};
+	struct proxy_addrs out;
+
+	data[16] = 0x04; /* NOOP, 4 bytes */
+	data[18] = 4;
+	assert_int_equal(parse_v2(data, sizeof(data), &out), 35);
+	data[18] = 5;
+	assert_int_equal(parse_v2(data, sizeof(data), &out), -EPROTO);
+	data[18] = 2; /* two bytes are left: no TLV */
+	assert_int_equal(parse_v2(data, sizeof(data), &out), -EPROTO);
+}
+
+static void test_v2_is_refused_when_anything_is_off(void **state)
+{
+	static const uint8_t wrong[][4] = {
+		{0x11, 0x11, 0, 12}, /* version */
+		{0x22, 0x11, 0, 12}, /* command */
+		{0x21, 0x41, 0, 12}, /* family */
+		{0x21, 0x13, 0, 12}, /* transport */
+		{0x21, 0x11, 0, 11}, /* too short for its family */
+		{0x21, 0x21, 0, 35}, {0x21, 0x11, 8, 1}, /* beyond the bound */
+	};
+	struct proxy_addrs out;
+
+	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+		uint8_t data[64] = {0};
+
+		memcpy(data, wrong[i], 4);
+		assert_int_equal(parse_v2(data, sizeof(data), &out), -EPROTO);
+	}
+	assert_int_equal(parse("\r\n\r\n\0\r\nQUIT\r", 12, &out), -EPROTO);
+}
+
+static void test_what_is_written_is_understood(void **state)
+{
+	struct proxy_addrs in = {.src_port = 65535, .dst_port = 1}, out;
+	char buf[PROXY_WRITE_MAX];
+
+	memset(in.src, 0xfe, 16);
+	memset(in.dst, 0xfd, 16);
+	for (int version = 1; version <= 2; version++)
+		for (int family = 0; family <= 6; family += 2) {
+			size_t len;
+
+			if (family == 2)
+				continue;
+			in.family = (uint8_t)family;
+			len = proxy_write(version, &in, buf);
+			assert_int_equal(parse(buf, len, &out), (long)len);
+			assert_int_equal(out.family, family);
+			if (!family)
+				continue;
+			assert_memory_equal(out.src, in.src,
+					    family == 4 ? 4 : 16);
+			assert_memory_equal(out.dst, in.dst,
+					    family == 4 ? 4 : 16);
+			assert_int_equal(out.src_port, 65535);
+			assert_int_equal(out.dst_port, 1);
+		}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_v1_says_who_talks_to_whom),
+		cmocka_unit_test(test_v1_unknown_has_any_rest),
+		cmocka_unit_test(test_v1_is_refused_when_anything_is_off),
+		cmocka_unit_test(test_v1_ends_within_its_107_bytes),
+		cmocka_unit_test(test_v2_says_who_talks_to_whom),
+		cmocka_unit_test(test_v2_local_and_other_families_are_unknown),
+		cmocka_unit_test(test_v2_tlvs_fill_the_rest_exactly),
+		cmocka_unit_test(test_v2_is_refused_when_anything_is_off),
+		cmocka_unit_test(test_what_is_written_is_understood),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
