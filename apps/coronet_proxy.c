@@ -1,0 +1,331 @@
+/*
+ * coronet-proxy: a TCP proxy on coronet: the stack, its doors, the backends'
+ * health, statistics and the end. What happens to one client is in
+ * coronet_proxy_session.c.
+ */
+#include "apps/coronet_proxy_priv.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "apps/common/proxy_proto.h"
+
+struct proxy proxy;
+
+/* ---- doors ---- */
+
+static bool full(void)
+{
+	return proxy.sessions >= proxy.opts.max_clients;
+}
+
+/* Until a session ends: what comes meanwhile stays in the backlog. */
+static int wait_for_room(struct proxy_door *door)
+{
+	int err = 0;
+
+	while (err == 0 && full() && !proxy.draining) {
+		door->waiting = coro_self();
+		err = coro_park();
+		door->waiting = NULL;
+	}
+	return proxy.draining ? -ECANCELED : err;
+}
+
+/* A coroutine a listening address: accepts until its listener is closed. */
+static void *accept_clients(void *arg)
+{
+	struct proxy_door *door = arg;
+	bool wait = proxy.opts.over_limit == PROXY_OVER_WAIT;
+	struct net_conn *conn;
+
+	for (;;) {
+		if (wait && full() && wait_for_room(door) < 0)
+			return NULL;
+		if (proxy.draining || net_accept(door->listener, &conn) < 0)
+			return NULL;
+		if (full() && !wait) {
+			proxy.counters.over_limit++;
+			net_abort(conn);
+			continue;
+		}
+		proxy.counters.accepted++;
+		session_start(conn);
+	}
+}
+
+void proxy_session_ended(void)
+{
+	for (unsigned i = 0; i < proxy.n_doors; i++)
+		if (proxy.doors[i].waiting)
+			coro_unpark(proxy.doors[i].waiting);
+	if (proxy.draining && proxy.sessions == 0 && proxy.drainer)
+		coro_unpark(proxy.drainer);
+}
+
+static int open_door(const struct net_addr *addr)
+{
+	struct proxy_door *door = &proxy.doors[proxy.n_doors];
+	char text[NET_ADDR_TEXT_MAX];
+	int err = net_listen(proxy.stack, addr, 0, &door->listener);
+
+	if (err == 0)
+		err = net_spawn(proxy.stack, "accept", accept_clients, door);
+	if (err < 0) {
+		fprintf(stderr, "coronet-proxy: listening on %s: %s\n",
+			net_addr_format(addr, text, sizeof(text)),
+			strerror(-err));
+		return err;
+	}
+	printf("%s %s", proxy.n_doors ? "," : "listening on",
+	       net_addr_format(addr, text, sizeof(text)));
+	proxy.n_doors++;
+	return 0;
+}
+
+static int open_doors(void)
+{
+	int err = 0;
+
+	if (proxy.opts.port)
+		err = open_door(&net_addr_any(proxy.opts.port));
+	for (unsigned i = 0; i < proxy.opts.n_listens && err == 0; i++) {
+		struct net_addr addr;
+
+		net_addr_parse(proxy.opts.listen_texts[i], -1, &addr);
+		err = open_door(&addr);
+	}
+	if (err == 0)
+		printf("\n");
+	fflush(stdout);
+	return err;
+}
+
+/* ---- health ---- */
+
+/* A backend that wants PROXY headers gets one that says "only me". */
+static void say_goodbye(struct net_conn *conn)
+{
+	static const struct proxy_addrs nobody;
+	char header[PROXY_WRITE_MAX];
+
+	if (proxy.opts.send_proxy)
+		net_send_all(
+			conn, header,
+			proxy_write(proxy.opts.send_proxy, &nobody, header));
+	net_close(conn);
+}
+
+static bool check_backend(int i)
+{
+	int64_t timeout_ns = proxy.opts.connect_timeout_ns;
+	struct net_dial_opts dial = {0};
+	struct net_conn *conn;
+
+	if (timeout_ns > proxy.opts.health_interval_ns)
+		timeout_ns = proxy.opts.health_interval_ns;
+	dial.timeout_ms = (unsigned)(timeout_ns / 1000000);
+	if (net_dial(proxy.stack, &proxy.backends[i], &dial, &conn) < 0)
+		return false;
+	say_goodbye(conn);
+	return true;
+}
+
+/* A coroutine a backend: connects at intervals, from the start on. */
+static void *watch_backend(void *arg)
+{
+	int i = (int)(intptr_t)arg;
+	struct balance_backend *backend = &proxy.balance.backends[i];
+
+	do {
+		bool well = check_backend(i);
+
+		if (net_stack_stopping(proxy.stack))
+			break;
+		if (balance_report(&proxy.balance, i, well))
+			fprintf(stderr, "coronet-proxy: backend %s is %s\n",
+				backend->name, well ? "up" : "down");
+	} while (coro_sleep_ns(proxy.opts.health_interval_ns) == 0);
+	return NULL;
+}
+
+static int start_checks(void)
+{
+	int err = 0;
+
+	if (proxy.opts.health_interval_ns == 0)
+		return 0;
+	for (unsigned i = 0; i < proxy.balance.n && err == 0; i++)
+		err = net_spawn(proxy.stack, "health", watch_backend,
+				(void *)(intptr_t)i);
+	return err;
+}
+
+/* ---- statistics ---- */
+
+static void *say_stats(void *arg)
+{
+	int64_t every_ns = (int64_t)(proxy.net.stats_s * 1e9);
+	struct proxy_counters was = proxy.counters;
+
+	while (coro_sleep_ns(every_ns) == 0) {
+		const struct proxy_counters *now = &proxy.counters;
+		double s = proxy.net.stats_s;
+
+		fprintf(stderr,
+			"proxy: %u sessions, +%llu, to backends %.2f, from "
+			"them %.2f Gbit/s, %u of %u backends up; in all %llu "
+			"retries, %llu without backend, %llu broken, %llu "
+			"idle, %llu bad headers, %llu over the limit\n",
+			proxy.sessions,
+			(unsigned long long)(now->accepted - was.accepted),
+			(double)(now->bytes_to - was.bytes_to) * 8e-9 / s,
+			(double)(now->bytes_from - was.bytes_from) * 8e-9 / s,
+			balance_up(&proxy.balance), proxy.balance.n,
+			(unsigned long long)now->retries,
+			(unsigned long long)now->no_backend,
+			(unsigned long long)now->broken,
+			(unsigned long long)now->idle,
+			(unsigned long long)now->bad_header,
+			(unsigned long long)now->over_limit);
+		was = *now;
+	}
+	return NULL;
+}
+
+/* ---- the end ---- */
+
+static volatile sig_atomic_t signalled;
+static struct coro_sched *sched;
+static struct coro_wake drain_wake;
+
+static void on_drain_wake(struct coro_wake *wake)
+{
+	if (proxy.drainer)
+		coro_unpark(proxy.drainer);
+}
+
+static void on_signal(int signo)
+{
+	if (signalled)
+		_exit(1);
+	signalled = 1;
+	coro_wake_post(sched, &drain_wake);
+}
+
+/*
+ * Waits for SIGTERM or SIGINT, then closes the doors, lets sessions go on
+ * until the last has ended or the time is up, and only then stops the stack,
+ * which resets what is left. It takes the signals over from net_stack_run(),
+ * whose own way would end sessions at once: hence not before that runs.
+ */
+static void *drain(void *arg)
+{
+	struct sigaction action = {.sa_handler = on_signal};
+	int64_t until_ns;
+
+	proxy.drainer = coro_self();
+	sched = coro_sched_self();
+	coro_wake_init(&drain_wake, on_drain_wake);
+	sigaction(SIGINT, &action, NULL);
+	sigaction(SIGTERM, &action, NULL);
+	while (!signalled)
+		coro_park();
+	proxy.draining = true;
+	for (unsigned i = 0; i < proxy.n_doors; i++) {
+		net_listener_close(proxy.doors[i].listener);
+		if (proxy.doors[i].waiting)
+			coro_unpark(proxy.doors[i].waiting);
+	}
+	fprintf(stderr, "coronet-proxy: draining %u sessions\n",
+		proxy.sessions);
+	until_ns = net_now_ns(proxy.stack) + proxy.opts.drain_timeout_ns;
+	while (proxy.sessions && coro_park_until(until_ns) == 0)
+		;
+	proxy.drainer = NULL;
+	net_stack_stop(proxy.stack);
+	return NULL;
+}
+
+/* ---- starting ---- */
+
+static void take_backends(void)
+{
+	balance_init(&proxy.balance, proxy.opts.balance, proxy.opts.rise,
+		     proxy.opts.fall);
+	for (unsigned i = 0; i < proxy.opts.n_backends; i++) {
+		balance_add(&proxy.balance, proxy.opts.backend_texts[i]);
+		net_addr_parse(proxy.opts.backend_texts[i], -1,
+			       &proxy.backends[i]);
+	}
+	balance_ready(&proxy.balance);
+}
+
+static int run(void)
+{
+	int err;
+
+	take_backends();
+	err = net_spawn(proxy.stack, "drain", drain, NULL);
+	if (err == 0)
+		err = start_checks();
+	if (err == 0 && proxy.net.stats_s > 0)
+		err = net_spawn(proxy.stack, "stats", say_stats, NULL);
+	if (err == 0)
+		err = open_doors();
+	if (err == 0)
+		net_stack_run(proxy.stack);
+	return err;
+}
+
+static error_t parse_key(int key, char *arg, struct argp_state *state)
+{
+	struct proxy *p = state->input;
+
+	switch (key) {
+	case ARGP_KEY_INIT:
+		opts_begin(state);
+		state->child_inputs[0] = &p->opts;
+		state->child_inputs[1] = &p->net;
+		return 0;
+	case ARGP_KEY_ARG:
+		opts_refuse_argument(state, arg);
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+}
+
+int main(int argc, char **argv)
+{
+	static const struct argp_child children[] = {
+		{&proxy_opts_argp, 0, NULL, 0},
+		{&net_argp, 0, "Common options:", 1},
+		{0},
+	};
+	static const struct argp argp = {
+		.parser = parse_key,
+		.children = children,
+		.doc = "TCP proxy on coronet: DPDK, lwIP, two coroutines a "
+		       "connection.\vWords after -- go to DPDK's EAL.",
+	};
+	int err;
+
+	opts_set_version("coronet-proxy");
+	proxy_opts_init(&proxy.opts);
+	net_opts_init(&proxy.net);
+	err = net_parse_args(&argp, argc, argv, &proxy.net, &proxy);
+	if (err == 0)
+		err = net_stack_open(&proxy.net, &proxy.stack);
+	if (err < 0) {
+		if (proxy.net.error[0])
+			fprintf(stderr, "coronet-proxy: %s\n", proxy.net.error);
+		return net_exit_status(err);
+	}
+	err = run();
+	net_stack_close(proxy.stack);
+	session_fini();
+	return net_exit_status(err);
+}
