@@ -1,43 +1,89 @@
 #!/usr/bin/env python3
-"""Every C program the documents show is a file that the build compiles.
+"""Every piece of C the documents show is compiled, and every call exists.
 
 A block that begins with ```c and stands below a line <!-- FILE --> must be
-FILE to the letter; a longer block of C without such a line is refused.
-Usage: check_docs.py SOURCE_ROOT
+FILE to the letter, which the build compiles. Any other is a fragment: it is
+compiled here, with every warning an error, after what the page's fragments
+take for granted (tests/docs/PAGE.h), as the body of a function or, if it
+defines functions itself, as it is. Names of the interface in `backquotes`
+must be in one of our headers.
+Usage: check_docs.py SOURCE_ROOT COMPILER [WORD...]
 """
 
 import pathlib
 import re
+import subprocess
 import sys
 
 BLOCK = re.compile(r"(?:<!-- (?P<file>[\w./-]+) -->\n)?```c\n(?P<code>.*?)```\n",
                    re.S)
-SHORT = 12  # lines a snippet may have that is no program
+DEFINES = re.compile(r"^\w[^;=]*\)\n\{$", re.M)
+QUOTED = re.compile(r"`([^`\n]+)`")
+NAME = re.compile(r"\b(?:coro|net)_\w*[a-z0-9]\b")
+FOLDERS = ("coro", "netstack", "dpdk_glue")
+HEADERS = ("coro/include/coronet", "netstack/include/coronet")
+FLAGS = ("-std=gnu11", "-Wall", "-Wextra", "-Werror", "-Wno-unused",
+         "-Wno-unused-parameter", "-D_GNU_SOURCE", "-O1", "-c", "-x", "c", "-",
+         "-o", "/dev/null")
 
 
-def check(root, page):
-    """The complaints about one page."""
-    bad = []
-    for block in BLOCK.finditer(page.read_text()):
+def fragment_source(root, page, code, line):
+    """A translation unit of one fragment; errors name the page's lines."""
+    assumed = root / "tests/docs" / (page.stem.lower() + ".h")
+    text = f'#include "{assumed}"\n' if assumed.is_file() else ""
+    at = f'#line {line} "{page.relative_to(root)}"\n'
+    if DEFINES.search(code):
+        return text + at + code
+    return (text + "void *fragment(void *arg);\nvoid *fragment(void *arg)\n{\n"
+            + at + code + "\nreturn NULL;\n}\n")
+
+
+def compile_fragment(root, compiler, source):
+    """What the compiler has against it."""
+    includes = [f"-I{(root / header).parent}" for header in HEADERS]
+    done = subprocess.run([*compiler, *FLAGS, *includes], input=source,
+                          capture_output=True, text=True)
+    return done.stderr.splitlines() if done.returncode else []
+
+
+def check_blocks(root, page, compiler):
+    """The complaints about a page's C."""
+    text, bad = page.read_text(), []
+    for block in BLOCK.finditer(text):
         code = block["code"]
-        where = f"{page.relative_to(root)}: '{code.splitlines()[0]}'"
-        if block["file"]:
-            path = root / block["file"]
-            if not path.is_file():
-                bad.append(f"{where}: there is no {block['file']}")
-            elif path.read_text() != code:
-                bad.append(f"{where}: differs from {block['file']}")
-        elif len(code.splitlines()) > SHORT:
-            bad.append(f"{where}: more than {SHORT} lines and no file named")
+        line = text.count("\n", 0, block.start("code")) + 1
+        if not block["file"]:
+            source = fragment_source(root, page, code, line)
+            bad += compile_fragment(root, compiler, source)
+        elif not (root / block["file"]).is_file():
+            bad.append(f"{page}:{line}: there is no {block['file']}")
+        elif (root / block["file"]).read_text() != code:
+            bad.append(f"{page}:{line}: differs from {block['file']}")
     return bad
+
+
+def check_names(root, page):
+    """The names in backquotes that none of our headers, files and programs
+    has; `coro_*` stands for many."""
+    known = {path.stem for path in root.glob("*/*.[chS]")}
+    for folder in FOLDERS:
+        for header in (root / folder).rglob("*.h"):
+            known |= set(re.findall(r"\w+", header.read_text()))
+    return [f"{page}: no header has `{name}`"
+            for quoted in QUOTED.findall(page.read_text())
+            for name in NAME.findall(quoted)
+            if name not in known and f"{name}_*" not in quoted]
 
 
 def main():
     """All pages; exit status 1 if any complains."""
-    root = pathlib.Path(sys.argv[1])
+    root, compiler = pathlib.Path(sys.argv[1]), sys.argv[2:]
     pages = [root / "README.md", *sorted((root / "docs").glob("*.md"))]
-    bad = [line for page in pages for line in check(root, page)]
-    print("\n".join(bad) or f"docs: {len(pages)} pages ok")
+    bad, blocks = [], 0
+    for page in pages:
+        bad += check_blocks(root, page, compiler) + check_names(root, page)
+        blocks += len(BLOCK.findall(page.read_text()))
+    print("\n".join(bad) or f"docs: {len(pages)} pages, {blocks} blocks ok")
     return 1 if bad else 0
 
 
