@@ -38,6 +38,7 @@ struct coro_select {
 
 struct coro_chan {
 	struct coro_link waiters[2]; /* by enum coro_op */
+	struct coro_chan_watch *watches;
 	size_t value_bytes;
 	size_t capacity;
 	size_t count;
@@ -73,12 +74,52 @@ void coro_chan_free(struct coro_chan *ch)
 		return;
 	assert(ch->waiters[CORO_RECV].next == &ch->waiters[CORO_RECV]);
 	assert(ch->waiters[CORO_SEND].next == &ch->waiters[CORO_SEND]);
+	assert(ch->watches == NULL);
 	free(ch);
 }
 
 size_t coro_chan_count(const struct coro_chan *ch)
 {
 	return ch->count;
+}
+
+/* ---- watches ---- */
+
+void coro_chan_watch(struct coro_chan *ch, struct coro_chan_watch *w)
+{
+	coro_check_shared(coro_tls_sched, w, "coro_chan_watch: the watch");
+	w->next = ch->watches;
+	w->pprev = &ch->watches;
+	if (w->next != NULL)
+		w->next->pprev = &w->next;
+	ch->watches = w;
+}
+
+void coro_chan_unwatch(struct coro_chan_watch *w)
+{
+	if (w->pprev == NULL)
+		return;
+	*w->pprev = w->next;
+	if (w->next != NULL)
+		w->next->pprev = w->pprev;
+	w->pprev = NULL;
+}
+
+cold static void tell_all(struct coro_chan *ch)
+{
+	struct coro_chan_watch *w = ch->watches, *next;
+
+	for (; w != NULL; w = next) {
+		next = w->next;
+		w->fn(w);
+	}
+}
+
+/* The channel has changed. */
+static inline void tell(struct coro_chan *ch)
+{
+	if (unlikely(ch->watches != NULL))
+		tell_all(ch);
 }
 
 /* ---- the waiters ---- */
@@ -89,6 +130,20 @@ static struct chan_node *first_waiter(const struct coro_chan *ch,
 	const struct coro_link *q = &ch->waiters[op];
 
 	return q->next == q ? NULL : (struct chan_node *)q->next;
+}
+
+unsigned coro_chan_state(const struct coro_chan *ch)
+{
+	unsigned state = 0;
+
+	if (ch->closed)
+		state = CORO_CHAN_CLOSED | CORO_CHAN_CAN_RECV |
+			CORO_CHAN_CAN_SEND;
+	if (ch->count > 0 || first_waiter(ch, CORO_SEND) != NULL)
+		state |= CORO_CHAN_CAN_RECV;
+	if (ch->count < ch->capacity || first_waiter(ch, CORO_RECV) != NULL)
+		state |= CORO_CHAN_CAN_SEND;
+	return state;
 }
 
 static void unlink_all(struct coro_select *sel)
@@ -142,6 +197,7 @@ void coro_chan_close(struct coro_chan *ch)
 	/* Receivers wait only when it holds nothing. */
 	while ((node = first_waiter(ch, CORO_RECV)) != NULL)
 		node_done(node, -EPIPE);
+	tell(ch);
 }
 
 /* ---- without waiting ---- */
@@ -177,6 +233,7 @@ int coro_chan_trysend(struct coro_chan *ch, const void *value)
 		return -EAGAIN;
 	copy_value(ch, ring_at(ch, ch->count), value);
 	ch->count++;
+	tell(ch);
 	return 0;
 }
 
@@ -194,6 +251,7 @@ int coro_chan_tryrecv(struct coro_chan *ch, void *value)
 			ch->count++;
 			node_done(sender, 0);
 		}
+		tell(ch);
 		return 0;
 	}
 	if (sender != NULL) {
@@ -285,6 +343,7 @@ static void select_link(struct coro_select *sel, const struct coro_case *cases)
 		node->link.prev = q->prev;
 		q->prev->next = &node->link;
 		q->prev = &node->link;
+		tell(node->chan);
 	}
 }
 

@@ -1,5 +1,5 @@
 /*
- * Connections: their life, what lwIP tells of them, waiting, closing.
+ * Connections: their life, what lwIP tells of them, waiting.
  *
  * lwIP's one event function records what happened and makes coroutines ready;
  * everything else runs in the coroutine that asked for it.
@@ -43,7 +43,8 @@ void net_conn_drop_received(struct net_conn *conn)
 /* Frees the memory once nobody is left: lwIP, an owner, a waiter. */
 void net_conn_put(struct net_conn *conn)
 {
-	if (conn->pcb_live || conn->owned || conn->waiters || conn->in_output)
+	if (conn->pcb_live || conn->owned || conn->waiters || conn->in_output ||
+	    conn->pollers || conn->served)
 		return;
 	net_conn_drop_received(conn);
 	net_conn_slab_free(conn);
@@ -62,8 +63,7 @@ void net_conn_pcb_freed(struct net_conn *conn)
 	net_the.n_conns--;
 	if (!conn->err)
 		conn->err = conn->eof ? -EPIPE : -ECONNABORTED;
-	net_wake(conn->reader);
-	net_wake(conn->writer);
+	net_conn_wake_all(conn);
 	net_conn_put(conn);
 }
 
@@ -155,7 +155,7 @@ static err_t on_recv(struct net_conn *conn, struct pbuf *p)
 	if (!p) {
 		if (conn) {
 			conn->eof = true;
-			net_wake(conn->reader);
+			net_conn_wake_reader(conn);
 		}
 		return ERR_OK;
 	}
@@ -173,7 +173,7 @@ static err_t on_recv(struct net_conn *conn, struct pbuf *p)
 		p = kept;
 	}
 	queue_received(conn, p);
-	net_wake(conn->reader);
+	net_conn_wake_reader(conn);
 	return ERR_OK;
 }
 
@@ -191,7 +191,7 @@ err_t lwip_tcp_event(void *arg, struct tcp_pcb *pcb, enum lwip_event event,
 		return on_recv(conn, p);
 	case LWIP_EVENT_SENT:
 		if (conn)
-			net_wake(conn->writer);
+			net_conn_wake_writer(conn);
 		break;
 	case LWIP_EVENT_CONNECTED:
 		if (conn) {
@@ -202,8 +202,7 @@ err_t lwip_tcp_event(void *arg, struct tcp_pcb *pcb, enum lwip_event event,
 	case LWIP_EVENT_ERR:
 		if (conn) {
 			conn->err = (int16_t)error_of(conn, err);
-			net_wake(conn->reader);
-			net_wake(conn->writer);
+			net_conn_wake_all(conn);
 		}
 		break;
 	case LWIP_EVENT_POLL:
@@ -213,6 +212,13 @@ err_t lwip_tcp_event(void *arg, struct tcp_pcb *pcb, enum lwip_event event,
 }
 
 /* ---- waiting ---- */
+
+__attribute__((cold)) int net_conn_refusal(const struct net_conn *conn)
+{
+	if (!conn || !conn->owned || conn->lingering)
+		return -EBADF;
+	return conn->cancelled ? -ECANCELED : -EBUSY;
+}
 
 int net_conn_wait(struct net_conn *conn, struct coro **slot,
 		  int64_t deadline_ns)
@@ -245,8 +251,7 @@ void net_conn_kill(struct net_conn *conn, int err)
 {
 	if (!conn->err)
 		conn->err = (int16_t)err;
-	net_wake(conn->reader);
-	net_wake(conn->writer);
+	net_conn_wake_all(conn);
 }
 
 /* ---- output ---- */
@@ -278,71 +283,4 @@ void net_output_all(void)
 		}
 		conn = next;
 	}
-}
-
-/* ---- the end ---- */
-
-int net_shutdown(struct net_conn *conn, enum net_shut how)
-{
-	if (!conn->pcb_live)
-		return -ENOTCONN;
-	if ((how & NET_SHUT_RD) && !conn->rd_shut) {
-		unsigned unread = 0;
-
-		conn->rd_shut = true;
-		for (struct pbuf *p = conn->rx_head; p; p = p->next)
-			unread += p->len;
-		unread -= conn->rx_off;
-		conn->rx_off = 0;
-		net_conn_drop_received(conn);
-		net_conn_recved(conn, unread);
-		net_wake(conn->reader);
-	}
-	if ((how & NET_SHUT_WR) && !conn->wr_shut) {
-		if (tcp_shutdown(&conn->pcb, 0, 1) != ERR_OK)
-			return -ENOTCONN;
-		conn->wr_shut = true;
-		net_wake(conn->writer);
-		net_conn_queue_output(conn);
-		net_window_drain();
-	}
-	return 0;
-}
-
-/* The owner lets go; the pcb may live on to say goodbye. */
-static void disown(struct net_conn *conn)
-{
-	conn->owned = false;
-	conn->watched = false;
-	net_wake(conn->reader);
-	net_wake(conn->writer);
-	net_conn_put(conn);
-}
-
-void net_close(struct net_conn *conn)
-{
-	if (conn->pcb_live) {
-		conn->pcb.callback_arg = NULL;
-		tcp_close(&conn->pcb); /* if memory is short: TF_CLOSEPEND */
-		net_window_drain();
-	}
-	if (conn->pcb_live)
-		net_timer_check(conn);
-	disown(conn);
-}
-
-void net_abort(struct net_conn *conn)
-{
-	if (conn->pcb_live) {
-		conn->pcb.callback_arg = NULL;
-		tcp_abort(&conn->pcb);
-	}
-	disown(conn);
-}
-
-void net_set_watch(struct net_conn *conn, struct net_watch *watch)
-{
-	conn->watched = watch != NULL;
-	if (watch)
-		conn->watch = watch;
 }

@@ -43,6 +43,13 @@ int net_set_keepalive(struct net_conn *conn, unsigned idle_s,
 	return 0;
 }
 
+void net_set_watch(struct net_conn *conn, struct net_watch *watch)
+{
+	conn->watched = watch != NULL;
+	if (watch)
+		conn->watch = watch;
+}
+
 struct net_addr net_local_addr(const struct net_conn *conn)
 {
 	struct net_addr addr;

@@ -287,6 +287,7 @@ void net_tcp_input(struct pbuf *p, struct netif *inp)
 	struct net_conn *conn;
 	enum tcp_state before = CLOSED;
 	bool watched = false;
+	bool lingering = false;
 
 	if (!header_ok(p)) {
 		net_the.stats.rx_bad_frame++;
@@ -302,6 +303,7 @@ void net_tcp_input(struct pbuf *p, struct netif *inp)
 	if (conn) {
 		before = conn->pcb.state;
 		watched = conn->watched;
+		lingering = conn->lingering;
 		conn->pcb.next = NULL;
 		if (before == TIME_WAIT)
 			tcp_tw_pcbs = &conn->pcb;
@@ -313,6 +315,8 @@ void net_tcp_input(struct pbuf *p, struct netif *inp)
 	}
 	tcp_input(p, inp);
 	tcp_listen_pcbs.pcbs = NULL;
+	if (lingering) /* its FIN may be acknowledged; the waiter keeps it */
+		net_wake(conn->writer);
 	if (before == SYN_RCVD || before == SYN_SENT) {
 		/* still in the window: alive */
 		if (tcp_active_pcbs && tcp_active_pcbs->state == ESTABLISHED)

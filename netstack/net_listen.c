@@ -166,7 +166,7 @@ int net_listen(struct net_stack *stack, const struct net_addr *addr,
 }
 
 /* A closed listener goes when nothing points at it any more. */
-static void put(struct net_listener *listener)
+void net_listener_put(struct net_listener *listener)
 {
 	if (listener->closed && !listener->refs && !listener->pending)
 		free(listener);
@@ -179,7 +179,7 @@ void net_listener_forget(struct net_conn *conn)
 
 	conn->pending = false;
 	listener->pending--;
-	put(listener);
+	net_listener_put(listener);
 }
 
 /* The body of a served connection's coroutine. */
@@ -191,9 +191,13 @@ static void *serve_conn(void *arg)
 	void *handler_arg = listener->handler_arg;
 
 	listener->refs--;
-	put(listener);
+	net_listener_put(listener);
 	handler(conn, handler_arg);
-	net_close(conn);
+	conn->served = false;
+	if (conn->owned)
+		net_close(conn);
+	else
+		net_conn_put(conn); /* the handler has closed it */
 	return NULL;
 }
 
@@ -207,8 +211,15 @@ static int serve(struct net_listener *listener, struct net_conn *conn)
 		return err;
 	}
 	listener->refs++;
+	conn->served = true;
 	net_listener_forget(conn);
 	return 0;
+}
+
+static void wake_acceptors(struct net_listener *listener)
+{
+	net_wake(listener->acceptor);
+	net_poll_wake(listener->pollers, ~0u);
 }
 
 /*
@@ -235,7 +246,7 @@ err_t net_listener_established(struct net_conn *conn)
 	else
 		listener->head = conn;
 	listener->tail = conn;
-	net_wake(listener->acceptor);
+	wake_acceptors(listener);
 	return ERR_OK;
 
 refuse:
@@ -270,7 +281,7 @@ static int wait_acceptable(struct net_listener *listener, struct coro *self)
 	listener->refs--;
 	listener->acceptor = NULL;
 	if (listener->closed) {
-		put(listener);
+		net_listener_put(listener);
 		return -EINVAL;
 	}
 	return net_the.draining ? -ECANCELED : err;
@@ -323,7 +334,7 @@ void net_listener_stop(struct net_listener *listener)
 	tcp_close(listener->pcb);
 	while ((conn = pop(listener)))
 		net_abort(conn);
-	net_wake(listener->acceptor);
+	wake_acceptors(listener);
 }
 
 void net_listener_close(struct net_listener *listener)
@@ -333,5 +344,5 @@ void net_listener_close(struct net_listener *listener)
 		listener->next->pprev = listener->pprev;
 	net_listener_stop(listener);
 	listener->closed = true;
-	put(listener);
+	net_listener_put(listener);
 }

@@ -8,6 +8,7 @@
  * addresses are one.
  *
  * A net_conn lives while its pcb lives in lwIP, or somebody owns the handle,
+ * a handler runs on it,
  * or a coroutine still waits on it; net_conn_put() frees it after the last.
  */
 #pragma once
@@ -42,9 +43,13 @@ struct net_conn {
 	bool pending : 1;		/* counted in its listener's backlog */
 	bool connecting : 1;		/* net_dial() waits */
 	bool watched : 1;		/* watch is told, no coroutine waits */
+	bool cancelled : 1;		/* net_cancel() */
+	bool lingering : 1;		/* net_close_wait() waits */
+	bool served : 1;		/* its handler has not returned */
 	struct pbuf *rx_head, *rx_tail; /* linked by next, each on its own */
 	struct coro *reader, *writer;
-	struct net_conn *link_next; /* output list or accept queue */
+	struct net_poll_node *pollers; /* that wait for it, too */
+	struct net_conn *link_next;    /* output list or accept queue */
 
 	struct coro_timer timer;
 	union {
@@ -64,6 +69,7 @@ struct net_listener {
 	unsigned backlog, pending;
 	struct net_conn *head, *tail; /* established, not accepted */
 	struct coro *acceptor;
+	struct net_poll_node *pollers;
 	net_handler handler;
 	void *handler_arg;
 	bool stopped;  /* takes no more connections */
@@ -116,6 +122,7 @@ struct net_stack {
 	unsigned frames_to_hold; /* before what comes is copied */
 	struct net_conn *output_list;
 	struct net_listener *listeners;
+	struct net_poller *pollers; /* every net_poll() that waits */
 	uint32_t next_port;
 
 	struct net_stats stats, stats_last;
@@ -164,6 +171,16 @@ static inline void net_conn_tell(struct net_conn *conn)
 		conn->watch->fn(conn, conn->watch);
 }
 
+/* ---- net_recv.c, net_send.c: what net_poll() asks them ---- */
+bool net_conn_readable(const struct net_conn *conn);
+bool net_conn_writable(const struct net_conn *conn);
+
+/* ---- net_poll.c ---- */
+/* Wakes the pollers of a list that wait for one of these events. */
+void net_poll_wake(struct net_poll_node *nodes, unsigned events);
+/* Wakes them all: the stack stops. */
+void net_poll_wake_all(void);
+
 /* ---- net_demux.c ---- */
 int net_demux_init(unsigned max_conns);
 void net_demux_fini(void);
@@ -188,6 +205,7 @@ struct net_listener *net_listener_find(const ip_addr_t *ip, u16_t port);
 err_t net_listener_established(struct net_conn *conn);
 void net_listener_forget(struct net_conn *conn);
 void net_listener_stop(struct net_listener *listener);
+void net_listener_put(struct net_listener *listener);
 
 /* ---- net_eth.c ---- */
 int net_eth_open(struct net_opts *opts);
@@ -218,4 +236,43 @@ static inline void net_wake(struct coro *co)
 {
 	if (co)
 		coro_unpark(co);
+}
+
+/* Something may have become readable, or writable; or nothing ever will. */
+static inline void net_conn_wake_reader(struct net_conn *conn)
+{
+	net_wake(conn->reader);
+	if (__builtin_expect(conn->pollers != NULL, 0))
+		net_poll_wake(conn->pollers, NET_READABLE | NET_PEER_CLOSED);
+}
+
+static inline void net_conn_wake_writer(struct net_conn *conn)
+{
+	net_wake(conn->writer);
+	if (__builtin_expect(conn->pollers != NULL, 0))
+		net_poll_wake(conn->pollers, NET_WRITABLE);
+}
+
+static inline void net_conn_wake_all(struct net_conn *conn)
+{
+	net_wake(conn->reader);
+	net_wake(conn->writer);
+	if (__builtin_expect(conn->pollers != NULL, 0))
+		net_poll_wake(conn->pollers, ~0u);
+}
+
+/*
+ * Whether a call may go on: 0, -EBADF (no connection, or one that was closed),
+ * -ECANCELED, -EBUSY (another coroutine is blocked in the slot).
+ */
+int net_conn_refusal(const struct net_conn *conn);
+
+static inline int net_conn_enter(const struct net_conn *conn,
+				 const struct coro *slot)
+{
+	if (__builtin_expect(conn && conn->owned && !conn->lingering &&
+				     !conn->cancelled && !slot,
+			     1))
+		return 0;
+	return net_conn_refusal(conn);
 }

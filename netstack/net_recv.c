@@ -19,12 +19,19 @@ static void take_head(struct net_conn *conn)
 	conn->rx_off = 0;
 }
 
+bool net_conn_readable(const struct net_conn *conn)
+{
+	return conn->rx_head || conn->rd_shut || conn->eof || conn->err;
+}
+
 /* Blocks until there is something to take: 1, 0 at the end, or an error. */
 static int wait_readable(struct net_conn *conn)
 {
-	while (!conn->rx_head) {
-		int err;
+	int err = net_conn_enter(conn, conn ? conn->reader : NULL);
 
+	if (err < 0)
+		return err;
+	while (!conn->rx_head) {
 		if (conn->rd_shut)
 			return -ENOTCONN;
 		if (conn->eof)
@@ -32,6 +39,8 @@ static int wait_readable(struct net_conn *conn)
 		if (conn->err)
 			return conn->err;
 		err = net_conn_wait(conn, &conn->reader, conn->read_deadline);
+		if (err == 0)
+			err = net_conn_enter(conn, NULL);
 		if (err < 0)
 			return err;
 	}

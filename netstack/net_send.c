@@ -14,6 +14,14 @@ static int writable_error(const struct net_conn *conn)
 	return 0;
 }
 
+/* What every call that writes begins with. */
+static int enter(const struct net_conn *conn)
+{
+	int err = net_conn_enter(conn, conn ? conn->writer : NULL);
+
+	return err < 0 ? err : writable_error(conn);
+}
+
 /* Nothing in flight would ever make room: the memory itself is short. */
 static bool stuck(const struct tcp_pcb *pcb)
 {
@@ -28,64 +36,83 @@ static size_t room(const struct tcp_pcb *pcb)
 	return LWIP_MIN(pcb->snd_buf, 0xffffu);
 }
 
+bool net_conn_writable(const struct net_conn *conn)
+{
+	return writable_error(conn) < 0 || room(&conn->pcb) > 0;
+}
+
+/* Blocks once: 0 when there may be room now. */
+static int wait_room(struct net_conn *conn)
+{
+	int err;
+
+	net_conn_queue_output(conn);
+	err = net_conn_wait(conn, &conn->writer, conn->write_deadline);
+	return err < 0 ? err : enter(conn);
+}
+
+/* Queues what there is room for now; 0: that is nothing. */
+static long queue_now(struct net_conn *conn, const void *buf, size_t len)
+{
+	size_t n = LWIP_MIN(room(&conn->pcb), len);
+	err_t err;
+
+	if (n == 0)
+		return 0;
+	err = tcp_write(&conn->pcb, buf, (u16_t)n, TCP_WRITE_FLAG_COPY);
+	if (err == ERR_OK) {
+		net_conn_queue_output(conn);
+		return (long)n;
+	}
+	if (err != ERR_MEM)
+		return -EPIPE;
+	return stuck(&conn->pcb) ? -ENOMEM : 0;
+}
+
 long net_writable(struct net_conn *conn)
 {
-	for (;;) {
-		int err = writable_error(conn);
-		size_t n;
+	int err = enter(conn);
+	size_t n;
 
-		if (err < 0)
-			return err;
-		n = room(&conn->pcb);
-		if (n)
-			return (long)n;
-		net_conn_queue_output(conn);
-		err = net_conn_wait(conn, &conn->writer, conn->write_deadline);
+	if (err < 0)
+		return err;
+	while ((n = room(&conn->pcb)) == 0) {
+		err = wait_room(conn);
 		if (err < 0)
 			return err;
 	}
+	return (long)n;
 }
 
 long net_send(struct net_conn *conn, const void *buf, size_t len)
 {
-	if (len == 0)
-		return writable_error(conn);
-	for (;;) {
-		long n = net_writable(conn);
-		err_t err;
+	int err = enter(conn);
+	long n;
 
-		if (n < 0)
-			return n;
-		if ((size_t)n > len)
-			n = (long)len;
-		err = tcp_write(&conn->pcb, buf, (u16_t)n, TCP_WRITE_FLAG_COPY);
-		if (err == ERR_OK) {
-			net_conn_queue_output(conn);
-			return n;
-		}
-		if (err != ERR_MEM)
-			return -EPIPE;
-		if (stuck(&conn->pcb))
-			return -ENOMEM;
-		net_conn_queue_output(conn);
-		n = net_conn_wait(conn, &conn->writer, conn->write_deadline);
-		if (n < 0)
-			return n;
+	if (err < 0 || len == 0)
+		return err;
+	if (!buf)
+		return -EINVAL;
+	while ((n = queue_now(conn, buf, len)) == 0) {
+		err = wait_room(conn);
+		if (err < 0)
+			return err;
 	}
+	return n;
 }
 
 long net_send_all(struct net_conn *conn, const void *buf, size_t len)
 {
 	size_t done = 0;
 
-	while (done < len) {
+	do {
 		long n =
 			net_send(conn, (const uint8_t *)buf + done, len - done);
 
 		if (n < 0)
 			return n;
 		done += (size_t)n;
-	}
+	} while (done < len);
 	return (long)done;
 }
 

@@ -185,6 +185,7 @@ void net_stack_close(struct net_stack *stack)
 	while (stack->listeners)
 		net_listener_close(stack->listeners);
 	net_for_each_conn(abort_conn);
+	net_poll_wake_all();
 	let_coroutines_end(stack);
 	coro_sched_close(stack->sched);
 	net_eth_tx();
@@ -288,8 +289,7 @@ bool net_stack_stopping(const struct net_stack *stack)
 
 static void cancel_conn(struct net_conn *conn)
 {
-	net_wake(conn->reader);
-	net_wake(conn->writer);
+	net_conn_wake_all(conn);
 }
 
 static void start_drain(struct net_stack *stack)
@@ -299,6 +299,7 @@ static void start_drain(struct net_stack *stack)
 	for (struct net_listener *l = stack->listeners; l; l = l->next)
 		net_listener_stop(l);
 	net_for_each_conn(cancel_conn);
+	net_poll_wake_all();
 }
 
 /* What waits for nothing but its own timer holds no drain up. */

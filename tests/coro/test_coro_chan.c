@@ -284,6 +284,42 @@ static void test_cancelled_receiver_leaves(void **state)
 	assert_int_equal(coro_chan_trysend(ch[0], &(struct big){0}), -EAGAIN);
 }
 
+struct watcher {
+	struct coro_chan_watch watch;
+	unsigned told;
+};
+
+static void count_told(struct coro_chan_watch *w)
+{
+	((struct watcher *)(void *)w)->told++;
+}
+
+static void test_watches_are_told_of_every_change(void **state)
+{
+	static struct watcher a, b;
+	struct coro_chan *ch;
+	int value = 1;
+
+	a = b = (struct watcher){.watch.fn = count_told};
+	assert_int_equal(coro_chan_open(sizeof(value), 1, &ch), 0);
+	assert_int_equal(coro_chan_state(ch), CORO_CHAN_CAN_SEND);
+	coro_chan_watch(ch, &a.watch);
+	coro_chan_watch(ch, &b.watch);
+	assert_int_equal(coro_chan_trysend(ch, &value), 0);
+	assert_int_equal(coro_chan_state(ch), CORO_CHAN_CAN_RECV);
+	coro_chan_unwatch(&a.watch);
+	coro_chan_unwatch(&a.watch);
+	assert_int_equal(coro_chan_tryrecv(ch, &value), 0);
+	coro_chan_close(ch);
+	assert_int_equal(coro_chan_state(ch), CORO_CHAN_CAN_RECV |
+						      CORO_CHAN_CAN_SEND |
+						      CORO_CHAN_CLOSED);
+	assert_int_equal(a.told, 1);
+	assert_int_equal(b.told, 3);
+	coro_chan_unwatch(&b.watch);
+	coro_chan_free(ch);
+}
+
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
@@ -301,6 +337,7 @@ int main(void)
 		T(test_select_starves_no_case),
 		T(test_waiter_destroyed_leaves_its_channels),
 		T(test_cancelled_receiver_leaves),
+		T(test_watches_are_told_of_every_change),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

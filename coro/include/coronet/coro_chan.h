@@ -48,6 +48,35 @@ int coro_chan_tryrecv(struct coro_chan *ch, void *value);
 
 size_t coro_chan_count(const struct coro_chan *ch); /* values it holds */
 
+/*
+ * Waiting for a channel among other things: what could be done now without
+ * waiting, and a call when that may have changed. A waiting receiver makes a
+ * channel of capacity 0 one that can be sent to, and a waiting sender one that
+ * can be received from; a watch is neither.
+ */
+enum coro_chan_bits {
+	CORO_CHAN_CAN_RECV = 1, /* a value, or the end: -EPIPE */
+	CORO_CHAN_CAN_SEND = 2, /* room, or -EPIPE */
+	CORO_CHAN_CLOSED = 4,
+};
+
+unsigned coro_chan_state(const struct coro_chan *ch);
+
+/*
+ * fn is called from the coroutine, timer or thread's own stack that changed the
+ * channel, after the change: it may unpark and take its own watch off, no more.
+ * The memory is the caller's, must not lie on a shared stack, and must stay
+ * until coro_chan_unwatch(), which is harmless for one that watches nothing.
+ */
+struct coro_chan_watch {
+	struct coro_chan_watch *next;	/* private */
+	struct coro_chan_watch **pprev; /* private; NULL: watches nothing */
+	void (*fn)(struct coro_chan_watch *w);
+};
+
+void coro_chan_watch(struct coro_chan *ch, struct coro_chan_watch *w);
+void coro_chan_unwatch(struct coro_chan_watch *w);
+
 enum coro_op {
 	CORO_RECV,
 	CORO_SEND,

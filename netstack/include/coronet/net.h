@@ -7,6 +7,13 @@
  * (-EPERM outside one) and, besides the errors it names, can return
  *   -ECANCELED  coro_cancel() was called on the coroutine, or the stack stops
  *   -ETIMEDOUT  the coroutine's deadline, or the connection's own, has passed
+ * Calls on a connection can return
+ *   -EBADF      it is NULL, or was closed: by another coroutine while this one
+ *               was blocked in it, or before. Its memory is used again, so that
+ *               to call on with a closed one is wrong even so.
+ *   -ECANCELED  net_cancel() was called on the connection
+ *   -EBUSY      another coroutine is blocked reading from (or writing to) it:
+ *               one reader and one writer at a time
  * Calls return 0 or a count, or a negative errno.
  *
  * Coroutines have shared stacks by default: nothing a connection, another
@@ -58,7 +65,7 @@ char *net_addr_format(const struct net_addr *addr, char *buf, size_t len);
 #define NET_MAX_LINKS 8
 #define NET_MAX_ADDRS 64
 
-enum net_poll { NET_POLL_AUTO, NET_POLL_BUSY, NET_POLL_ADAPTIVE };
+enum net_poll_mode { NET_POLL_AUTO, NET_POLL_BUSY, NET_POLL_ADAPTIVE };
 
 /*
  * Everything the common options say. Start from net_opts_init(). Strings are
@@ -72,7 +79,7 @@ struct net_opts {
 	struct net_addr gateway4, gateway6; /* family 0: none */
 	unsigned mtu;			    /* bytes, 576 to 9000 */
 	int lcore;			    /* CPU; -1: not pinned */
-	enum net_poll poll;
+	enum net_poll_mode poll;
 	double stats_s; /* seconds between lines of statistics; 0: none */
 	bool huge_off;
 	unsigned max_conns;    /* connections, 1 to 4,000,000 */
@@ -163,7 +170,10 @@ void net_stack_stats(struct net_stack *stack, struct net_stats *out);
 struct net_conn;
 struct net_listener;
 
-/* Runs in a coroutine of its own; returning closes the connection. */
+/*
+ * Runs in a coroutine of its own; returning closes the connection, unless the
+ * handler has done so itself.
+ */
 typedef void (*net_handler)(struct net_conn *conn, void *arg);
 
 /*
@@ -268,19 +278,93 @@ enum net_shut { NET_SHUT_RD = 1, NET_SHUT_WR = 2, NET_SHUT_RDWR = 3 };
 
 /*
  * Ends one direction or both: WR sends FIN after what is queued, RD discards
- * what comes. 0, -ENOTCONN.
+ * what comes. A call blocked in that direction returns. 0, -ENOTCONN (the
+ * connection is over), -EINVAL (how).
  */
 int net_shutdown(struct net_conn *conn, enum net_shut how);
 
 /*
- * Closes gracefully: what is queued is still delivered, FIN follows. If bytes
- * have arrived that nobody has read, the peer gets RST instead (RFC 2525
- * 2.17). Does not block; conn is gone.
+ * Closes gracefully: what is queued is still delivered, FIN follows, and lwIP
+ * goes on trying for as long as TCP does (minutes, if the peer is silent). If
+ * bytes have arrived that nobody has read, the peer gets RST instead (RFC 2525
+ * 2.17). Does not block; conn is gone. Other coroutines blocked in it: -EBADF.
+ * NULL is ignored, as is a connection closed already.
  */
 void net_close(struct net_conn *conn);
 
-/* Sends RST; conn is gone. */
+/*
+ * Closes gracefully and blocks until the peer has acknowledged everything, the
+ * FIN too, or the deadline (absolute, net_now_ns; CORO_FOREVER: none but the
+ * coroutine's) has passed. Bytes the peer sends meanwhile, or had sent, are
+ * thrown away: a RST for them could destroy what it has yet to read. Returns
+ *   0             the peer's TCP has it all (its application: who knows)
+ *   -ETIMEDOUT    it has not; it was sent a RST. Also when TCP itself gave up
+ *   -ECONNRESET   the peer sent a RST first
+ *   -ECONNABORTED another coroutine called net_abort() meanwhile
+ *   -ECANCELED    of the coroutine, net_cancel(), or the stack stops: no longer
+ *                 waited for; delivery goes on as after net_close()
+ * and conn is gone, whichever it is; but it is not for
+ *   -EPERM        outside a coroutine
+ *   -EBUSY        another coroutine is blocked writing to it
+ *   -EBADF        there is none
+ */
+int net_close_wait(struct net_conn *conn, int64_t deadline_ns);
+
+/* Sends RST; conn is gone. NULL or closed: ignored. Blocked calls: -EBADF. */
 void net_abort(struct net_conn *conn);
+
+/*
+ * Makes every call blocked on the connection return -ECANCELED now, and those
+ * made later at once, even if there are bytes to read. Its owner still closes
+ * it, in any way; net_close_wait() after a cancel waits as ever. From any
+ * coroutine, timer or wake-up of the thread. Returns 0, -EBADF.
+ */
+int net_cancel(struct net_conn *conn);
+
+/* ---- waiting for several things ---- */
+
+#define NET_POLL_MAX 512 /* items a net_poll() takes */
+
+/*
+ * What an item waits for, and what it is told. A condition lasts until it is
+ * dealt with: asking again reports it again (level-triggered).
+ */
+enum net_poll_events {
+	/* net_recv() would not block: bytes, the end, an error. A listener:
+	 * net_accept() would not. A channel: it can be received from. */
+	NET_READABLE = 1,
+	/* net_send() would not block. A channel: it can be sent to. */
+	NET_WRITABLE = 2,
+	/* The peer has finished sending. A channel: it is closed. */
+	NET_PEER_CLOSED = 4,
+	/* Told whether asked or not: */
+	NET_FAILED = 8, /* the connection is over: reset, timed out,
+			   cancelled, or closed both ways */
+	NET_GONE = 16,	/* closed by another coroutine: don't use it again */
+};
+
+struct coro_chan;
+
+/* One of conn, listener and chan, or none: such an item is never ready. */
+struct net_poll_item {
+	struct net_conn *conn;
+	struct net_listener *listener;
+	struct coro_chan *chan; /* coronet/coro_chan.h */
+	unsigned events;	/* enum net_poll_events, 0: the told ones */
+	unsigned revents;	/* out: what is so now */
+};
+
+/*
+ * Blocks until at least one item is ready or the deadline (absolute,
+ * net_now_ns; CORO_FOREVER: none) has passed; a deadline that has passed makes
+ * it look and return, from anywhere on the thread. The array may lie on the
+ * coroutine's stack. Any number of coroutines may poll one object, beside one
+ * that is blocked in it. Takes nothing: a coroutine that was told may find that
+ * another one was faster, and block. Returns how many items have revents, 0 at
+ * the deadline, -ETIMEDOUT at the coroutine's own, -ECANCELED, -EPERM, -EINVAL
+ * (more than NET_POLL_MAX items, two objects in one, unknown events), -ENOMEM.
+ */
+int net_poll(struct net_poll_item *items, unsigned n, int64_t deadline_ns);
 
 /*
  * Absolute times (net_now_ns) after which reads, or writes, return

@@ -1,0 +1,140 @@
+/*
+ * How a connection ends: one direction, both, kindly, at once.
+ */
+#include "netstack/net_priv.h"
+
+#include <errno.h>
+
+static bool is_gone(const struct net_conn *conn)
+{
+	return !conn || !conn->owned || conn->lingering;
+}
+
+int net_shutdown(struct net_conn *conn, enum net_shut how)
+{
+	if (is_gone(conn))
+		return -EBADF;
+	if (how < NET_SHUT_RD || how > NET_SHUT_RDWR)
+		return -EINVAL;
+	if (!conn->pcb_live)
+		return -ENOTCONN;
+	if ((how & NET_SHUT_RD) && !conn->rd_shut) {
+		unsigned unread = 0;
+
+		conn->rd_shut = true;
+		for (struct pbuf *p = conn->rx_head; p; p = p->next)
+			unread += p->len;
+		unread -= conn->rx_off;
+		conn->rx_off = 0;
+		net_conn_drop_received(conn);
+		net_conn_recved(conn, unread);
+		net_conn_wake_reader(conn);
+	}
+	if ((how & NET_SHUT_WR) && !conn->wr_shut) {
+		if (tcp_shutdown(&conn->pcb, 0, 1) != ERR_OK)
+			return -ENOTCONN;
+		conn->wr_shut = true;
+		net_conn_wake_writer(conn);
+		net_conn_queue_output(conn);
+		net_window_drain();
+	}
+	return 0;
+}
+
+/* The owner lets go; the pcb may live on to say goodbye. */
+static void disown(struct net_conn *conn)
+{
+	conn->owned = false;
+	conn->watched = false;
+	net_conn_wake_all(conn);
+	net_conn_put(conn);
+}
+
+static void close_now(struct net_conn *conn)
+{
+	if (conn->pcb_live) {
+		conn->pcb.callback_arg = NULL;
+		tcp_close(&conn->pcb); /* if memory is short: TF_CLOSEPEND */
+		net_window_drain();
+	}
+	if (conn->pcb_live)
+		net_timer_check(conn);
+	disown(conn);
+}
+
+void net_close(struct net_conn *conn)
+{
+	if (!is_gone(conn))
+		close_now(conn);
+}
+
+void net_abort(struct net_conn *conn)
+{
+	if (!conn || !conn->owned)
+		return;
+	if (conn->pcb_live) {
+		conn->pcb.callback_arg = NULL;
+		tcp_abort(&conn->pcb);
+	}
+	disown(conn);
+}
+
+/*
+ * Whether the peer has acknowledged everything, our FIN as well. lwIP frees a
+ * pcb in LAST_ACK when that comes, and says ERR_CLSD.
+ */
+static bool delivered(const struct net_conn *conn)
+{
+	if (!conn->pcb_live)
+		return conn->err == -EPIPE;
+	return conn->pcb.state == FIN_WAIT_2 || conn->pcb.state == TIME_WAIT;
+}
+
+static int wait_delivered(struct net_conn *conn, int64_t deadline_ns)
+{
+	while (!delivered(conn)) {
+		int err = conn->err;
+
+		if (err == 0)
+			err = net_conn_wait(conn, &conn->writer, deadline_ns);
+		if (err == 0 && conn->cancelled)
+			err = -ECANCELED;
+		if (err < 0)
+			return err;
+	}
+	return 0;
+}
+
+int net_close_wait(struct net_conn *conn, int64_t deadline_ns)
+{
+	int err;
+
+	if (is_gone(conn))
+		return -EBADF;
+	if (!coro_self())
+		return -EPERM;
+	if (conn->writer)
+		return -EBUSY;
+	net_shutdown(conn, NET_SHUT_RDWR);
+	conn->cancelled = false;
+	conn->lingering = true;
+	conn->watched = false;
+	net_conn_wake_all(conn);
+	err = wait_delivered(conn, deadline_ns);
+	if (err == -EBADF)
+		return -ECONNABORTED; /* by net_abort() of another coroutine */
+	if (err == 0 || err == -ECANCELED)
+		close_now(conn);
+	else
+		net_abort(conn);
+	return err;
+}
+
+int net_cancel(struct net_conn *conn)
+{
+	if (!conn || !conn->owned)
+		return -EBADF;
+	conn->cancelled = true;
+	net_conn_wake_all(conn);
+	return 0;
+}

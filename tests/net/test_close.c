@@ -1,0 +1,508 @@
+/*
+ * How connections end: lingering, cancelling, closing what another coroutine
+ * is blocked in, and what a handle that is gone answers.
+ */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "netstack/net_priv.h"
+#include "tests/net/fake_glue.h"
+#include "tests/net/peer.h"
+
+#define NEAR_WRAP 0xfffffff0u
+
+static struct net_conn *shared; /* the connection under test */
+static int64_t linger_until;
+static long other; /* what the second coroutine's call returned */
+
+/* ---- net_close_wait ---- */
+
+static void send_and_linger(struct net_conn *conn, void *arg)
+{
+	shared = conn;
+	assert_int_equal(net_send_all(conn, "goodbye", 7), 7);
+	result = net_close_wait(conn, linger_until);
+	ended++;
+}
+
+/* The connection up to where the stack's data and FIN have come. */
+static void take_data_and_fin(struct peer *peer)
+{
+	struct segment s;
+
+	peer_connect(peer, 1000, 7, NEAR_WRAP);
+	do {
+		assert_true(peer_next(&s));
+		peer->rcv = s.seq + s.len + ((s.flags & PEER_FIN) != 0);
+	} while (!(s.flags & PEER_FIN));
+}
+
+static void linger_for_ms(int64_t ms)
+{
+	linger_until = ms < 0 ? CORO_FOREVER : fake_now_ns + ms * 1000000;
+	serve(send_and_linger);
+}
+
+static void test_linger_ends_when_the_fin_is_acknowledged(void **state)
+{
+	struct peer peer;
+
+	linger_for_ms(-1);
+	take_data_and_fin(&peer);
+	peer.rcv--; /* everything but the FIN */
+	peer_send(&peer, PEER_ACK, NULL, 0);
+	run_rounds(3);
+	assert_int_equal(ended, 0);
+	peer.rcv++;
+	peer_send(&peer, PEER_ACK, NULL, 0);
+	run_rounds(3);
+	assert_int_equal(ended, 1);
+	assert_int_equal(result, 0);
+}
+
+static void test_linger_after_the_peers_fin_ends_in_last_ack(void **state)
+{
+	struct peer peer;
+
+	linger_for_ms(-1);
+	take_data_and_fin(&peer);
+	peer_send(&peer, PEER_ACK, NULL, 0);
+	peer_send(&peer, PEER_ACK | PEER_FIN, NULL, 0);
+	run_rounds(3);
+	assert_int_equal(result, 0);
+	run_ms(1500); /* TIME_WAIT */
+	assert_int_equal(net_the.n_conns, 0);
+}
+
+static void read_then_linger(struct net_conn *conn, void *arg)
+{
+	assert_int_equal(net_recv(conn, got, 1), 0); /* FIN: CLOSE_WAIT */
+	send_and_linger(conn, arg);
+}
+
+static void test_linger_in_close_wait_is_told_by_the_last_ack(void **state)
+{
+	struct peer peer;
+	struct segment s;
+
+	linger_until = CORO_FOREVER;
+	serve(read_then_linger);
+	peer_connect(&peer, 1000, 7, 5);
+	peer_send(&peer, PEER_ACK | PEER_FIN, NULL, 0);
+	do {
+		assert_true(peer_next(&s));
+		peer.rcv = s.seq + s.len + ((s.flags & PEER_FIN) != 0);
+	} while (!(s.flags & PEER_FIN));
+	assert_int_equal(ended, 0);
+	peer_send(&peer, PEER_ACK, NULL, 0);
+	run_rounds(3);
+	assert_int_equal(ended, 1);
+	assert_int_equal(result, 0);
+	assert_int_equal(net_the.n_conns, 0);
+}
+
+static void test_linger_deadline_resets_and_is_etimedout(void **state)
+{
+	struct peer peer;
+	struct segment s;
+
+	linger_for_ms(50);
+	take_data_and_fin(&peer);
+	run_ms(40);
+	assert_int_equal(ended, 0);
+	run_ms(20);
+	assert_int_equal(result, -ETIMEDOUT);
+	while (peer_next(&s) && !(s.flags & PEER_RST))
+		;
+	assert_true(s.flags & PEER_RST);
+	assert_int_equal(net_the.n_conns, 0);
+}
+
+static void test_linger_tells_a_reset_by_the_peer(void **state)
+{
+	struct peer peer;
+
+	linger_for_ms(-1);
+	take_data_and_fin(&peer);
+	peer_send(&peer, PEER_RST, NULL, 0);
+	run_rounds(3);
+	assert_int_equal(result, -ECONNRESET);
+	assert_int_equal(net_the.n_conns, 0);
+}
+
+static void test_linger_throws_away_what_comes(void **state)
+{
+	struct peer peer;
+	struct segment s;
+
+	linger_for_ms(-1);
+	take_data_and_fin(&peer);
+	peer.rcv -= 8; /* nothing acknowledged */
+	peer_send(&peer, PEER_ACK | PEER_PSH, "unread", 6);
+	run_ms(1);
+	while (peer_next(&s))
+		assert_false(s.flags & PEER_RST);
+	peer.rcv += 8;
+	peer_send(&peer, PEER_ACK, NULL, 0);
+	run_rounds(3);
+	assert_int_equal(result, 0);
+}
+
+static void *cancel_shared(void *arg)
+{
+	other = net_cancel(shared);
+	return NULL;
+}
+
+static void test_linger_cancelled_still_delivers(void **state)
+{
+	struct peer peer;
+
+	linger_for_ms(-1);
+	take_data_and_fin(&peer);
+	net_spawn(stack, "canceller", cancel_shared, NULL);
+	run_rounds(3);
+	assert_int_equal(other, 0);
+	assert_int_equal(result, -ECANCELED);
+	assert_int_equal(net_the.n_conns, 1);
+	peer_expect_nothing(); /* no RST */
+	peer_send(&peer, PEER_ACK, NULL, 0);
+	peer_send(&peer, PEER_ACK | PEER_FIN, NULL, 0);
+	run_rounds(3);
+	run_ms(1500);
+	assert_int_equal(net_the.n_conns, 0);
+}
+
+static void *abort_shared(void *arg)
+{
+	net_abort(shared);
+	return NULL;
+}
+
+static void test_linger_ended_by_abort_is_econnaborted(void **state)
+{
+	struct peer peer;
+
+	linger_for_ms(-1);
+	take_data_and_fin(&peer);
+	net_spawn(stack, "aborter", abort_shared, NULL);
+	run_rounds(3);
+	assert_int_equal(result, -ECONNABORTED);
+	assert_int_equal(net_the.n_conns, 0);
+}
+
+/* ---- net_cancel ---- */
+
+static void read_shared(struct net_conn *conn, void *arg)
+{
+	shared = conn;
+	result = net_recv(conn, got, sizeof(got));
+	ended++;
+	if (result == -ECANCELED) {
+		assert_int_equal(net_recv(conn, got, 1), -ECANCELED);
+		assert_int_equal(net_send(conn, "x", 1), -ECANCELED);
+		assert_int_equal(net_writable(conn), -ECANCELED);
+	}
+	coro_sleep_ns(2000000);
+	if (linger_until)
+		other = net_close_wait(conn, CORO_FOREVER);
+}
+
+static void cancel_a_reader(struct peer *peer, bool linger)
+{
+	linger_until = linger;
+	serve(read_shared);
+	peer_connect(peer, 1000, 7, 5);
+	net_spawn(stack, "canceller", cancel_shared, NULL);
+	run_rounds(3);
+	assert_int_equal(ended, 1);
+	assert_int_equal(result, -ECANCELED);
+}
+
+static void test_cancel_ends_a_blocked_reader(void **state)
+{
+	struct peer peer;
+
+	cancel_a_reader(&peer, false);
+	/* What comes later does not undo it: its owner closes, with RST. */
+	peer_send(&peer, PEER_ACK | PEER_PSH, "late", 4);
+	run_ms(5);
+	assert_int_equal(net_the.n_conns, 0);
+}
+
+static void test_cancelled_connection_can_still_linger(void **state)
+{
+	struct peer peer;
+	struct segment s;
+
+	cancel_a_reader(&peer, true);
+	other = 1;
+	run_ms(3);
+	assert_true(peer_next(&s));
+	assert_true(s.flags & PEER_FIN);
+	assert_int_equal(other, 1);
+	peer.rcv = s.seq + 1;
+	peer_send(&peer, PEER_ACK, NULL, 0);
+	run_rounds(3);
+	assert_int_equal(other, 0);
+}
+
+static void write_shared(struct net_conn *conn, void *arg)
+{
+	shared = conn;
+	while ((result = net_send(conn, got, sizeof(got))) > 0)
+		;
+	ended++;
+}
+
+static void test_cancel_ends_a_blocked_writer(void **state)
+{
+	struct peer peer;
+
+	serve(write_shared);
+	peer_connect(&peer, 1000, 7, 5);
+	run_rounds(10);
+	assert_int_equal(ended, 0);
+	net_spawn(stack, "canceller", cancel_shared, NULL);
+	run_rounds(3);
+	assert_int_equal(result, -ECANCELED);
+}
+
+/* ---- closing what another one is blocked in ---- */
+
+static struct net_conn *accepted;
+
+static void *hold_body(void *arg)
+{
+	assert_int_equal(net_accept(listener, &accepted), 0);
+	return NULL;
+}
+
+static void accept_one(struct peer *peer)
+{
+	net_spawn(stack, "acceptor", hold_body, NULL);
+	run_rounds(2);
+	peer_connect(peer, 1000, 7, 5);
+	run_rounds(2);
+	assert_non_null(accepted);
+}
+
+static void *read_accepted(void *arg)
+{
+	result = net_recv(accepted, got, 1);
+	ended++;
+	return NULL;
+}
+
+static void *write_accepted(void *arg)
+{
+	do
+		other = net_send(accepted, got, sizeof(got));
+	while (other > 0);
+	ended++;
+	return NULL;
+}
+
+static void *close_accepted(void *arg)
+{
+	if (arg)
+		net_abort(accepted);
+	else
+		net_close(accepted);
+	return NULL;
+}
+
+static void close_under_both(bool abort)
+{
+	struct peer peer;
+
+	accept_one(&peer);
+	net_spawn(stack, "reader", read_accepted, NULL);
+	net_spawn(stack, "writer", write_accepted, NULL);
+	run_rounds(5);
+	assert_int_equal(ended, 0);
+	net_spawn(stack, "closer", close_accepted, abort ? stack : NULL);
+	run_rounds(3);
+	assert_int_equal(ended, 2);
+	assert_int_equal(result, -EBADF);
+	assert_int_equal(other, -EBADF);
+	assert_int_equal(net_the.n_conns, abort ? 0 : 1);
+}
+
+static void test_close_under_blocked_calls_is_ebadf(void **state)
+{
+	close_under_both(false);
+}
+
+static void test_abort_under_blocked_calls_is_ebadf(void **state)
+{
+	close_under_both(true);
+}
+
+static void *shut_accepted(void *arg)
+{
+	assert_int_equal(net_shutdown(accepted, NET_SHUT_RDWR), 0);
+	return NULL;
+}
+
+static void test_shutdown_under_blocked_calls_ends_them(void **state)
+{
+	struct peer peer;
+
+	accept_one(&peer);
+	net_spawn(stack, "reader", read_accepted, NULL);
+	net_spawn(stack, "writer", write_accepted, NULL);
+	run_rounds(5);
+	net_spawn(stack, "shutter", shut_accepted, NULL);
+	run_rounds(3);
+	assert_int_equal(ended, 2);
+	assert_int_equal(result, -ENOTCONN);
+	assert_int_equal(other, -EPIPE);
+	net_close(accepted);
+}
+
+static void test_second_reader_and_second_writer_are_ebusy(void **state)
+{
+	struct peer peer;
+
+	accept_one(&peer);
+	net_spawn(stack, "reader", read_accepted, NULL);
+	net_spawn(stack, "writer", write_accepted, NULL);
+	run_rounds(5);
+	assert_int_equal(ended, 0);
+	assert_int_equal(net_recv(accepted, got, 1), -EBUSY);
+	assert_int_equal(net_send(accepted, "x", 1), -EBUSY);
+	assert_int_equal(net_writable(accepted), -EBUSY);
+	net_close(accepted);
+	run_rounds(2);
+}
+
+static void *linger_accepted(void *arg)
+{
+	result = net_close_wait(accepted, CORO_FOREVER);
+	return NULL;
+}
+
+static void test_linger_under_a_blocked_writer_is_ebusy(void **state)
+{
+	struct peer peer;
+
+	accept_one(&peer);
+	net_spawn(stack, "writer", write_accepted, NULL);
+	run_rounds(5);
+	net_spawn(stack, "lingerer", linger_accepted, NULL);
+	run_rounds(2);
+	assert_int_equal(result, -EBUSY);
+	assert_int_equal(ended, 0);
+	net_abort(accepted); /* it was still ours */
+	run_rounds(2);
+}
+
+/* ---- handles that are none ---- */
+
+static void test_null_is_ebadf_or_ignored(void **state)
+{
+	struct net_view view;
+
+	assert_int_equal(net_recv(NULL, got, 1), -EBADF);
+	assert_int_equal(net_recv_view(NULL, &view), -EBADF);
+	assert_int_equal(net_recv_full(NULL, got, 1), -EBADF);
+	assert_int_equal(net_send(NULL, got, 1), -EBADF);
+	assert_int_equal(net_send_all(NULL, got, 1), -EBADF);
+	assert_int_equal(net_writable(NULL), -EBADF);
+	assert_int_equal(net_shutdown(NULL, NET_SHUT_WR), -EBADF);
+	assert_int_equal(net_close_wait(NULL, 0), -EBADF);
+	assert_int_equal(net_cancel(NULL), -EBADF);
+	net_close(NULL);
+	net_abort(NULL);
+}
+
+static void test_closed_handle_is_ebadf_while_it_lasts(void **state)
+{
+	struct peer peer;
+
+	accept_one(&peer);
+	net_close(accepted); /* FIN_WAIT: lwIP keeps it for a while */
+	assert_int_equal(net_recv(accepted, got, 1), -EBADF);
+	assert_int_equal(net_send(accepted, got, 1), -EBADF);
+	assert_int_equal(net_shutdown(accepted, NET_SHUT_WR), -EBADF);
+	assert_int_equal(net_cancel(accepted), -EBADF);
+	assert_int_equal(net_close_wait(accepted, 0), -EBADF);
+	net_close(accepted);
+	net_abort(accepted);
+	assert_int_equal(net_the.n_conns, 1);
+}
+
+static void test_outside_a_coroutine_nothing_blocks(void **state)
+{
+	struct peer peer;
+
+	accept_one(&peer);
+	assert_int_equal(net_recv(accepted, got, 1), -EPERM);
+	assert_int_equal(net_close_wait(accepted, CORO_FOREVER), -EPERM);
+	assert_int_equal(net_shutdown(accepted, 0), -EINVAL);
+	assert_int_equal(net_shutdown(accepted, 4), -EINVAL);
+	assert_int_equal(net_send(accepted, NULL, 1), -EINVAL);
+	assert_int_equal(net_send(accepted, "x", 1), 1);
+	net_close(accepted);
+}
+
+static void close_myself(struct net_conn *conn, void *arg)
+{
+	net_close(conn);
+	ended++;
+}
+
+static void test_handler_may_close_its_connection(void **state)
+{
+	struct peer peer;
+
+	serve(close_myself);
+	peer_connect(&peer, 1000, 7, 5);
+	peer_send(&peer, PEER_RST | PEER_ACK, NULL, 0);
+	run_rounds(3);
+	assert_int_equal(ended, 1);
+	assert_int_equal(net_the.n_conns, 0);
+}
+
+static int setup(void **state)
+{
+	shared = accepted = NULL;
+	other = 54321;
+	return peer_listen(state);
+}
+
+#define T(name) cmocka_unit_test_setup_teardown(name, setup, peer_teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		T(test_linger_ends_when_the_fin_is_acknowledged),
+		T(test_linger_after_the_peers_fin_ends_in_last_ack),
+		T(test_linger_in_close_wait_is_told_by_the_last_ack),
+		T(test_linger_deadline_resets_and_is_etimedout),
+		T(test_linger_tells_a_reset_by_the_peer),
+		T(test_linger_throws_away_what_comes),
+		T(test_linger_cancelled_still_delivers),
+		T(test_linger_ended_by_abort_is_econnaborted),
+		T(test_cancel_ends_a_blocked_reader),
+		T(test_cancelled_connection_can_still_linger),
+		T(test_cancel_ends_a_blocked_writer),
+		T(test_close_under_blocked_calls_is_ebadf),
+		T(test_abort_under_blocked_calls_is_ebadf),
+		T(test_shutdown_under_blocked_calls_ends_them),
+		T(test_second_reader_and_second_writer_are_ebusy),
+		T(test_linger_under_a_blocked_writer_is_ebusy),
+		T(test_null_is_ebadf_or_ignored),
+		T(test_closed_handle_is_ebadf_while_it_lasts),
+		T(test_outside_a_coroutine_nothing_blocks),
+		T(test_handler_may_close_its_connection),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
