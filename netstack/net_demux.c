@@ -194,50 +194,6 @@ void net_window_drain(void)
 }
 
 /*
- * lwIP's option parser trusts the lengths it reads: options that run past the
- * header, or are shorter than themselves, are refused before (RFC 9293 3.1).
- */
-static bool options_ok(const uint8_t *opt, unsigned len)
-{
-	while (len) {
-		if (*opt == 0)
-			return true;
-		if (*opt == 1) {
-			opt++;
-			len--;
-			continue;
-		}
-		if (len < 2 || opt[1] < 2 || opt[1] > len)
-			return false;
-		if ((opt[0] == 2 && opt[1] != 4) ||
-		    (opt[0] == 3 && opt[1] != 3) ||
-		    (opt[0] == 4 && opt[1] != 2))
-			return false;
-		len -= opt[1];
-		opt += opt[1];
-	}
-	return true;
-}
-
-static bool header_ok(const struct pbuf *p)
-{
-	const struct tcp_hdr *tcp = p->payload;
-	unsigned header;
-	u8_t flags;
-
-	if (p->len < TCP_HLEN)
-		return false;
-	header = TCPH_HDRLEN_BYTES(tcp);
-	flags = TCPH_FLAGS(tcp);
-	if (header < TCP_HLEN || header > p->len)
-		return false;
-	if ((flags & (TCP_SYN | TCP_FIN)) == (TCP_SYN | TCP_FIN) ||
-	    (flags & (TCP_SYN | TCP_RST)) == (TCP_SYN | TCP_RST))
-		return false;
-	return options_ok((const uint8_t *)tcp + TCP_HLEN, header - TCP_HLEN);
-}
-
-/*
  * A segment of no connection: lwIP is shown the listener of its address and
  * port, if there is one. A new SYN may find that one's backlog full: false, it
  * is dropped, to come again.
@@ -259,14 +215,38 @@ static bool show_listener(const struct tcp_hdr *tcp)
 	return true;
 }
 
+/* RFC 9293 3.7.1: who names no MSS takes 1220 bytes over IPv6; lwIP: 536. */
+static void settle_mss(struct tcp_pcb *pcb)
+{
+	if (!net_the.rx_has_mss && IP_IS_V6_VAL(pcb->remote_ip) &&
+	    pcb->mss == 536)
+		pcb->mss = 1220;
+}
+
 /*
- * RFC 6928: ten segments of initial window. lwIP sets its own smaller one when
- * the handshake ends, so it is raised right after.
+ * RFC 6928: ten segments of initial window, but no more than 14600 bytes where
+ * two are less. lwIP sets its own smaller one when the handshake ends.
  */
 static void raise_initial_window(struct tcp_pcb *pcb)
 {
-	if (pcb->cwnd < 10u * pcb->mss)
-		pcb->cwnd = 10u * pcb->mss;
+	u32_t window =
+		LWIP_MIN(10u * pcb->mss, LWIP_MAX(2u * pcb->mss, 14600u));
+
+	if (pcb->cwnd < window)
+		pcb->cwnd = window;
+}
+
+/* After a segment of a handshake: what lwIP sees otherwise than we. */
+static void settle_handshake(enum tcp_state before)
+{
+	struct tcp_pcb *pcb = tcp_active_pcbs; /* in the window: alive */
+
+	if (!pcb)
+		return;
+	if (before != SYN_RCVD)
+		settle_mss(pcb);
+	if (pcb->state >= ESTABLISHED)
+		raise_initial_window(pcb);
 }
 
 /*
@@ -289,16 +269,22 @@ void net_tcp_input(struct pbuf *p, struct netif *inp)
 	bool watched = false;
 	bool lingering = false;
 
-	if (!header_ok(p)) {
+	if (!net_check_header(p)) {
 		net_the.stats.rx_bad_frame++;
 		pbuf_free(p);
 		return;
 	}
+	net_the.rx_flags = TCPH_FLAGS(tcp);
 	conn = net_demux_find(ip_current_dest_addr(), lwip_ntohs(tcp->dest),
 			      ip_current_src_addr(), lwip_ntohs(tcp->src));
 	if (conn && reopens(conn, tcp)) {
 		tcp_abort(&conn->pcb); /* of TIME_WAIT: sends nothing */
 		conn = NULL;
+	}
+	if (conn ? !net_check_conn(conn, p)
+		 : !net_check_stranger(p) || !show_listener(tcp)) {
+		pbuf_free(p);
+		return;
 	}
 	if (conn) {
 		before = conn->pcb.state;
@@ -309,19 +295,13 @@ void net_tcp_input(struct pbuf *p, struct netif *inp)
 			tcp_tw_pcbs = &conn->pcb;
 		else
 			tcp_active_pcbs = &conn->pcb;
-	} else if (!show_listener(tcp)) {
-		pbuf_free(p);
-		return;
 	}
 	tcp_input(p, inp);
 	tcp_listen_pcbs.pcbs = NULL;
 	if (lingering) /* its FIN may be acknowledged; the waiter keeps it */
 		net_wake(conn->writer);
-	if (before == SYN_RCVD || before == SYN_SENT) {
-		/* still in the window: alive */
-		if (tcp_active_pcbs && tcp_active_pcbs->state == ESTABLISHED)
-			raise_initial_window(tcp_active_pcbs);
-	}
+	if (before < ESTABLISHED)
+		settle_handshake(before);
 	net_window_drain();
 	if (watched)
 		net_conn_tell(conn); /* it has an owner, so it is there */

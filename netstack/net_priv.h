@@ -36,16 +36,18 @@ struct net_conn {
 	bool pcb_live : 1; /* lwIP holds the pcb */
 	bool owned : 1;	   /* somebody holds the handle */
 	bool hashed : 1;
-	bool in_output : 1;		/* on the stack's output list */
-	bool eof : 1;			/* the peer sent FIN */
-	bool rd_shut : 1;		/* received bytes are discarded */
-	bool wr_shut : 1;		/* FIN queued */
-	bool pending : 1;		/* counted in its listener's backlog */
-	bool connecting : 1;		/* net_dial() waits */
-	bool watched : 1;		/* watch is told, no coroutine waits */
-	bool cancelled : 1;		/* net_cancel() */
-	bool lingering : 1;		/* net_close_wait() waits */
-	bool served : 1;		/* its handler has not returned */
+	bool in_output : 1;  /* on the stack's output list */
+	bool eof : 1;	     /* the peer sent FIN */
+	bool rd_shut : 1;    /* received bytes are discarded */
+	bool wr_shut : 1;    /* FIN queued */
+	bool pending : 1;    /* counted in its listener's backlog */
+	bool connecting : 1; /* net_dial() waits */
+	bool watched : 1;    /* watch is told, no coroutine waits */
+	bool cancelled : 1;  /* net_cancel() */
+	bool lingering : 1;  /* net_close_wait() waits */
+	bool served : 1;     /* its handler has not returned */
+	bool challenged : 1; /* at challenged_ms, RFC 5961 */
+	uint32_t challenged_ms;
 	struct pbuf *rx_head, *rx_tail; /* linked by next, each on its own */
 	struct coro *reader, *writer;
 	struct net_poll_node *pollers; /* that wait for it, too */
@@ -125,6 +127,10 @@ struct net_stack {
 	struct net_poller *pollers; /* every net_poll() that waits */
 	uint32_t next_port;
 
+	/* of the segment that is being received */
+	uint8_t rx_flags;
+	bool rx_has_mss; /* a handshake's: the option is there */
+
 	struct net_stats stats, stats_last;
 	struct net_neighbour neighbours[NET_NEIGHBOURS];
 };
@@ -192,6 +198,37 @@ void net_demux_prefetch(const struct glue_frame *frame);
 void net_window_drain(void);
 void net_for_each_conn(void (*fn)(struct net_conn *conn));
 void net_tcp_input(struct pbuf *p, struct netif *inp);
+
+/* ---- net_check.c: p begins with the TCP header, as it came ---- */
+bool net_check_header(const struct pbuf *p);
+/* Whether lwIP may have it; if not, it has been answered where it must be. */
+bool net_check_conn(struct net_conn *conn, struct pbuf *p);
+bool net_check_stranger(struct pbuf *p); /* of no connection */
+
+/* ---- net_reply.c ---- */
+struct net_reply {
+	const struct tcp_pcb *pcb; /* whose TTL it gets; NULL: nobody's */
+	const ip_addr_t *from, *to;
+	u16_t from_port, to_port;
+	u32_t seq, ack;
+	u8_t flags;
+	u16_t wnd;
+	uint8_t options[16];
+	u8_t options_len; /* a multiple of 4 */
+};
+
+void net_reply_send(const struct net_reply *reply);
+
+/* What tcp.c and tcp_in.c call for tcp_rst() and tcp_rst_netif(). */
+void net_rst_abort(const struct tcp_pcb *pcb, u32_t seq, u32_t ack,
+		   const ip_addr_t *local_ip, const ip_addr_t *remote_ip,
+		   u16_t local_port, u16_t remote_port);
+void net_rst_reply(const struct tcp_pcb *pcb, u32_t seg_ack, u32_t seg_end,
+		   const ip_addr_t *local_ip, const ip_addr_t *remote_ip,
+		   u16_t local_port, u16_t remote_port);
+void net_rst_netif(struct netif *netif, u32_t seg_ack, u32_t seg_end,
+		   const ip_addr_t *local_ip, const ip_addr_t *remote_ip,
+		   u16_t local_port, u16_t remote_port);
 
 /* ---- net_timer.c ---- */
 #define NET_TICK_NS (TCP_SLOW_INTERVAL * INT64_C(1000000))

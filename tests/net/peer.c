@@ -90,14 +90,15 @@ void peer_send_raw(const struct segment *s)
 	uint8_t frame[2048] = {0}, *ip = frame + 14, *tcp = ip + 20;
 	unsigned header = 20 + s->options_len;
 	unsigned total = 20 + header + s->len;
+	uint16_t flags = GLUE_FRAME_IP4 | GLUE_FRAME_TCP | GLUE_FRAME_CSUM_OK;
 
 	ethernet(frame, 0x0800);
 	ip[0] = 0x45;
 	put16(ip + 2, total);
 	ip[8] = 64;
 	ip[9] = 6;
-	memcpy(ip + 12, peer_ip, 4);
-	memcpy(ip + 16, stack_ip, 4);
+	memcpy(ip + 12, s->from ? s->from : peer_ip, 4);
+	memcpy(ip + 16, s->to ? s->to : stack_ip, 4);
 	put16(tcp, s->src);
 	put16(tcp + 2, s->dst);
 	put32(tcp + 4, s->seq);
@@ -107,8 +108,11 @@ void peer_send_raw(const struct segment *s)
 	put16(tcp + 14, s->wnd);
 	memcpy(tcp + 20, s->options, s->options_len);
 	memcpy(tcp + header, s->data, s->len);
-	fake_receive(frame, 14 + total,
-		     GLUE_FRAME_IP4 | GLUE_FRAME_TCP | GLUE_FRAME_CSUM_OK, 34);
+	if (s->to_all) {
+		memset(frame, 0xff, 6);
+		flags |= GLUE_FRAME_MCAST;
+	}
+	fake_receive(frame, 14 + total, flags, 34);
 }
 
 void peer_send(struct peer *peer, uint8_t flags, const void *data, unsigned len)

@@ -26,6 +26,8 @@ struct segment {
 	unsigned options_len;
 	const uint8_t *data;
 	unsigned len;
+	const uint8_t *from, *to; /* IPv4; NULL: the peer's, the stack's */
+	bool to_all;		  /* an Ethernet broadcast */
 };
 
 /* One connection as the peer sees it. */

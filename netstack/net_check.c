@@ -1,0 +1,311 @@
+/*
+ * What of the wire lwIP may see: headers and options without traps, and of a
+ * connection's segments those that RFC 9293 3.10.7 and RFC 5961 let pass.
+ *
+ * lwIP takes an ACK from a segment whose sequence number is far outside the
+ * window, takes data without an ACK, and believes an MSS at any time. Here a
+ * segment is judged before it is shown to it; segments are still in network
+ * byte order.
+ */
+#include "netstack/net_priv.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "lwip/ip.h"
+#include "lwip/prot/tcp.h"
+
+#define OPT_END	     0
+#define OPT_NOP	     1
+#define OPT_MSS	     2
+#define OPT_WSCALE   3
+#define OPT_SACK_OK  4
+#define MSS_LEN	     4
+#define WSCALE_LEN   3
+#define SACK_OK_LEN  2
+#define MSS_FLOOR    216u /* bytes: a smaller MSS is a peer's attack or error */
+#define CHALLENGE_MS 500u /* between two challenges on a connection */
+
+struct segment {
+	u32_t seq, ack, len; /* len counts SYN and FIN */
+	u8_t flags;
+};
+
+/* ---- header and options ---- */
+
+static bool option_ok(const uint8_t *opt, unsigned room)
+{
+	if (room < 2 || opt[1] < 2 || opt[1] > room)
+		return false;
+	switch (opt[0]) {
+	case OPT_MSS:
+		return opt[1] == MSS_LEN;
+	case OPT_WSCALE:
+		return opt[1] == WSCALE_LEN;
+	case OPT_SACK_OK:
+		return opt[1] == SACK_OK_LEN;
+	default:
+		return true;
+	}
+}
+
+/*
+ * lwIP's option parser trusts the lengths it reads: options that run past the
+ * header, or are shorter than themselves, are refused before (RFC 9293 3.1).
+ */
+static bool options_ok(const uint8_t *opt, unsigned len)
+{
+	while (len && *opt != OPT_END) {
+		unsigned step = 1;
+
+		if (*opt != OPT_NOP) {
+			if (!option_ok(opt, len))
+				return false;
+			step = opt[1];
+		}
+		opt += step;
+		len -= step;
+	}
+	return true;
+}
+
+bool net_check_header(const struct pbuf *p)
+{
+	const struct tcp_hdr *tcp = p->payload;
+	unsigned header;
+	u8_t flags;
+
+	if (p->len < TCP_HLEN)
+		return false;
+	header = TCPH_HDRLEN_BYTES(tcp);
+	flags = TCPH_FLAGS(tcp);
+	if (header < TCP_HLEN || header > p->len)
+		return false;
+	if ((flags & (TCP_SYN | TCP_FIN)) == (TCP_SYN | TCP_FIN) ||
+	    (flags & (TCP_SYN | TCP_RST)) == (TCP_SYN | TCP_RST))
+		return false;
+	return options_ok((const uint8_t *)tcp + TCP_HLEN, header - TCP_HLEN);
+}
+
+/*
+ * Walks options that net_check_header() has passed. Of a handshake's first
+ * segment a tiny MSS is raised: it would have us send a frame a byte. Anywhere
+ * else MSS, window scale and SACK-permitted mean nothing (RFC 9293 3.2, RFC
+ * 7323 2.1, RFC 2018 2), but lwIP would heed them, and forget the MTU over
+ * it: they become NOPs.
+ */
+static bool mend_options(struct pbuf *p, bool handshake)
+{
+	uint8_t *opt = (uint8_t *)p->payload + TCP_HLEN;
+	const uint8_t *end = (uint8_t *)p->payload +
+			     TCPH_HDRLEN_BYTES((struct tcp_hdr *)p->payload);
+	bool has_mss = false;
+
+	while (opt < end && *opt != OPT_END) {
+		unsigned step = *opt == OPT_NOP ? 1 : opt[1];
+
+		if (handshake && *opt == OPT_MSS) {
+			has_mss = true;
+			if ((opt[2] << 8 | opt[3]) < (int)MSS_FLOOR) {
+				opt[2] = 0;
+				opt[3] = MSS_FLOOR;
+			}
+		} else if (!handshake && *opt >= OPT_MSS &&
+			   *opt <= OPT_SACK_OK) {
+			memset(opt, OPT_NOP, step);
+		}
+		opt += step;
+	}
+	return has_mss;
+}
+
+/* ---- challenges ---- */
+
+/*
+ * RFC 5961 section 7: at most one answer in half a second to what only an
+ * attacker or a confused peer sends. Counted by connection, so that nobody
+ * can read from one how much another gets (CVE-2016-5696).
+ */
+static void challenge(struct net_conn *conn)
+{
+	uint32_t now_ms = net_now_ms();
+
+	if (conn->challenged && now_ms - conn->challenged_ms < CHALLENGE_MS)
+		return;
+	conn->challenged = true;
+	conn->challenged_ms = now_ms;
+	net_the.stats.challenge_acks++;
+	tcp_send_empty_ack(&conn->pcb);
+	net_timer_check(conn); /* sends it when memory was short */
+}
+
+/* ---- segments of a connection ---- */
+
+static bool check_syn_sent(const struct tcp_pcb *pcb, const struct segment *s)
+{
+	bool acked = (s->flags & TCP_ACK) && s->ack == pcb->snd_nxt;
+
+	if (s->flags & TCP_RST)
+		return acked;
+	if ((s->flags & TCP_ACK) && !acked)
+		return true; /* lwIP resets it */
+	return acked && (s->flags & TCP_SYN);
+}
+
+/* RFC 1337: a reset ends no TIME_WAIT. An old SYN is only acknowledged. */
+static bool check_time_wait(struct net_conn *conn, const struct segment *s)
+{
+	if (s->flags & TCP_RST)
+		return false;
+	if (s->flags & TCP_SYN)
+		challenge(conn);
+	return (s->flags & (TCP_SYN | TCP_ACK)) == TCP_ACK;
+}
+
+/*
+ * RFC 9293 3.10.7.4, first check. Into a closed window one byte may be sent
+ * as a probe, and what a peer sends after it bears the number behind it.
+ */
+static bool seq_ok(const struct tcp_pcb *pcb, const struct segment *s)
+{
+	u32_t ahead = s->seq - pcb->rcv_nxt;
+
+	if (ahead <= (pcb->rcv_wnd ? pcb->rcv_wnd : 1))
+		return true;
+	return (s32_t)ahead < 0 && (s32_t)(ahead + s->len) > 0;
+}
+
+/* RFC 5961 5.2: SND.UNA - MAX.SND.WND <= SEG.ACK <= SND.NXT. */
+static inline bool ack_ok(const struct tcp_pcb *pcb, u32_t ack)
+{
+	return pcb->snd_nxt - ack <=
+	       pcb->snd_nxt - pcb->lastack + pcb->snd_wnd_max;
+}
+
+/* RFC 5961 3.2: exactly the next number resets; one in the window asks. */
+static bool check_rst(struct net_conn *conn, const struct segment *s)
+{
+	u32_t ahead = s->seq - conn->pcb.rcv_nxt;
+
+	if (ahead == 0)
+		return true;
+	if (ahead < conn->pcb.rcv_wnd)
+		challenge(conn);
+	return false;
+}
+
+/* RFC 5961 4.2; of a half-open connection the very same SYN may come again. */
+static bool check_syn(struct net_conn *conn, const struct segment *s)
+{
+	if (conn->pcb.state == SYN_RCVD && !(s->flags & TCP_ACK) &&
+	    s->seq == conn->pcb.rcv_nxt - 1)
+		return true;
+	challenge(conn);
+	return false;
+}
+
+static bool check_synchronised(struct net_conn *conn, const struct segment *s)
+{
+	struct tcp_pcb *pcb = &conn->pcb;
+
+	if (s->flags & TCP_RST)
+		return check_rst(conn, s);
+	if (s->flags & TCP_SYN)
+		return check_syn(conn, s);
+	if (!(s->flags & TCP_ACK))
+		return false;
+	if (!seq_ok(pcb, s)) {
+		if (s->len) { /* the ACK of what came before was lost */
+			tcp_send_empty_ack(pcb);
+			net_timer_check(conn);
+		} else {
+			challenge(conn);
+		}
+		return false;
+	}
+	if (pcb->state == SYN_RCVD || ack_ok(pcb, s->ack))
+		return true; /* in SYN_RCVD lwIP resets a wrong one */
+	challenge(conn);
+	return false;
+}
+
+static bool check_slowly(struct net_conn *conn, const struct segment *s)
+{
+	switch (conn->pcb.state) {
+	case CLOSED:
+	case LISTEN:
+		return true;
+	case SYN_SENT:
+		return check_syn_sent(&conn->pcb, s);
+	case TIME_WAIT:
+		return check_time_wait(conn, s);
+	case SYN_RCVD:
+	case ESTABLISHED:
+	case FIN_WAIT_1:
+	case FIN_WAIT_2:
+	case CLOSE_WAIT:
+	case CLOSING:
+	case LAST_ACK:
+		break;
+	}
+	return check_synchronised(conn, s);
+}
+
+/* The segment that nearly every segment is. */
+static inline bool is_ordinary(const struct tcp_pcb *pcb,
+			       const struct segment *s)
+{
+	return pcb->state >= ESTABLISHED && pcb->state < TIME_WAIT &&
+	       (s->flags & (TCP_SYN | TCP_RST | TCP_ACK)) == TCP_ACK &&
+	       s->seq - pcb->rcv_nxt <= pcb->rcv_wnd && ack_ok(pcb, s->ack);
+}
+static_assert(ESTABLISHED == 4 && TIME_WAIT == 10,
+	      "what lies between are the synchronised states that talk");
+
+bool net_check_conn(struct net_conn *conn, struct pbuf *p)
+{
+	const struct tcp_hdr *tcp = p->payload;
+	unsigned header = TCPH_HDRLEN_BYTES(tcp);
+	struct segment s = {
+		.seq = lwip_ntohl(tcp->seqno),
+		.ack = lwip_ntohl(tcp->ackno),
+		.flags = TCPH_FLAGS(tcp),
+	};
+
+	if (header > TCP_HLEN)
+		net_the.rx_has_mss =
+			mend_options(p, conn->pcb.state == SYN_SENT);
+	if (is_ordinary(&conn->pcb, &s))
+		return true;
+	s.len = p->tot_len - header + ((s.flags & (TCP_SYN | TCP_FIN)) != 0);
+	if (check_slowly(conn, &s))
+		return true;
+	net_the.stats.rx_unacceptable++;
+	return false;
+}
+
+/* ---- segments of no connection ---- */
+
+/*
+ * RFC 1122 4.2.3.10: nothing that came or claims to come from many is
+ * answered; nor what claims to come from the address it goes to (LAND).
+ */
+bool net_check_stranger(struct pbuf *p)
+{
+	const ip_addr_t *src = ip_current_src_addr();
+	const ip_addr_t *dest = ip_current_dest_addr();
+	u8_t flags = TCPH_FLAGS((const struct tcp_hdr *)p->payload);
+
+	if ((p->flags & (PBUF_FLAG_LLBCAST | PBUF_FLAG_LLMCAST)) ||
+	    ip_addr_isany(src) || ip_addr_ismulticast(src) ||
+	    ip_addr_isbroadcast(src, ip_current_netif()) ||
+	    ip_addr_ismulticast(dest) ||
+	    ip_addr_isbroadcast(dest, ip_current_netif()) ||
+	    ip_addr_eq(src, dest)) {
+		net_the.stats.rx_unacceptable++;
+		return false;
+	}
+	if (flags & TCP_SYN)
+		net_the.rx_has_mss = mend_options(p, true);
+	return true;
+}

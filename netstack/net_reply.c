@@ -1,0 +1,91 @@
+/*
+ * Segments that no connection sends: resets.
+ *
+ * tcp.c and tcp_in.c are compiled to call these where they would call lwIP's
+ * tcp_rst(), which always sends an ACK with a reset and swaps the bytes of
+ * its window.
+ */
+#include "netstack/net_priv.h"
+
+#include <string.h>
+
+#include "lwip/ip.h"
+#include "lwip/prot/tcp.h"
+
+void net_reply_send(const struct net_reply *reply)
+{
+	struct netif *netif = ip_route(reply->from, reply->to);
+	u16_t header = (u16_t)(TCP_HLEN + reply->options_len);
+	struct pbuf *p;
+	struct tcp_hdr *tcp;
+
+	if (!netif)
+		return;
+	p = pbuf_alloc(PBUF_IP, header, PBUF_RAM);
+	if (!p)
+		return;
+	tcp = p->payload;
+	tcp->src = lwip_htons(reply->from_port);
+	tcp->dest = lwip_htons(reply->to_port);
+	tcp->seqno = lwip_htonl(reply->seq);
+	tcp->ackno = lwip_htonl(reply->ack);
+	TCPH_HDRLEN_FLAGS_SET(tcp, header / 4, reply->flags);
+	tcp->wnd = lwip_htons(reply->wnd);
+	tcp->chksum = 0; /* dpdk_glue's */
+	tcp->urgp = 0;
+	memcpy(tcp + 1, reply->options, reply->options_len);
+	ip_output_if(p, reply->from, reply->to,
+		     reply->pcb ? reply->pcb->ttl : TCP_TTL,
+		     reply->pcb ? reply->pcb->tos : 0, IP_PROTO_TCP, netif);
+	pbuf_free(p);
+}
+
+/* RFC 9293 3.5.1: nothing more is taken, so the window is closed. */
+void net_rst_abort(const struct tcp_pcb *pcb, u32_t seq, u32_t ack,
+		   const ip_addr_t *local_ip, const ip_addr_t *remote_ip,
+		   u16_t local_port, u16_t remote_port)
+{
+	const struct net_reply reply = {
+		.pcb = pcb,
+		.from = local_ip,
+		.to = remote_ip,
+		.from_port = local_port,
+		.to_port = remote_port,
+		.seq = seq,
+		.ack = ack,
+		.flags = TCP_RST | TCP_ACK,
+	};
+
+	net_reply_send(&reply);
+}
+
+/*
+ * RFC 9293 3.10.7: what bore an ACK draws <SEQ=SEG.ACK><CTL=RST>, the rest
+ * <SEQ=0><ACK=SEG.SEQ+SEG.LEN><CTL=RST,ACK>. lwIP gives both numbers.
+ */
+void net_rst_reply(const struct tcp_pcb *pcb, u32_t seg_ack, u32_t seg_end,
+		   const ip_addr_t *local_ip, const ip_addr_t *remote_ip,
+		   u16_t local_port, u16_t remote_port)
+{
+	bool acked = net_the.rx_flags & TCP_ACK;
+	const struct net_reply reply = {
+		.pcb = pcb,
+		.from = local_ip,
+		.to = remote_ip,
+		.from_port = local_port,
+		.to_port = remote_port,
+		.seq = acked ? seg_ack : 0,
+		.ack = acked ? 0 : seg_end,
+		.flags = acked ? TCP_RST : TCP_RST | TCP_ACK,
+	};
+
+	net_reply_send(&reply);
+}
+
+void net_rst_netif(struct netif *netif, u32_t seg_ack, u32_t seg_end,
+		   const ip_addr_t *local_ip, const ip_addr_t *remote_ip,
+		   u16_t local_port, u16_t remote_port)
+{
+	net_rst_reply(NULL, seg_ack, seg_end, local_ip, remote_ip, local_port,
+		      remote_port);
+}

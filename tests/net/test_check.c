@@ -1,0 +1,615 @@
+/*
+ * What a segment from nowhere may not do: RFC 5961, RFC 9293 3.10.7, and the
+ * old tricks. Sequence numbers of both sides wrap within most tests.
+ */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "netstack/net_priv.h"
+#include "tests/net/fake_glue.h"
+#include "tests/net/peer.h"
+
+#define NEAR_WRAP 0xfffffff0u
+#define WINDOW	  65535u
+
+static void read_all(struct net_conn *conn, void *arg)
+{
+	long n;
+
+	while ((n = net_recv(conn, got + got_len, sizeof(got) - got_len)) > 0)
+		got_len += (size_t)n;
+	result = n;
+	ended++;
+}
+
+static struct net_conn *only;
+
+static void remember(struct net_conn *conn)
+{
+	only = conn;
+}
+
+static struct net_conn *only_conn(void)
+{
+	only = NULL;
+	net_for_each_conn(remember);
+	assert_non_null(only);
+	return only;
+}
+
+/* A connection whose own numbers are about to wrap as well. */
+static void connect_near_wrap(struct peer *peer)
+{
+	uint32_t shift;
+	struct tcp_pcb *pcb;
+
+	serve(read_all);
+	peer_connect(peer, 1000, 7, NEAR_WRAP);
+	pcb = &only_conn()->pcb;
+	shift = NEAR_WRAP - pcb->snd_nxt;
+	pcb->snd_nxt += shift;
+	pcb->lastack += shift;
+	pcb->snd_lbb += shift;
+	pcb->snd_wl2 += shift;
+	peer->rcv += shift;
+}
+
+static void forge(const struct peer *peer, uint8_t flags, uint32_t seq,
+		  uint32_t ack, const char *data)
+{
+	const struct segment s = {.src = peer->port,
+				  .dst = peer->stack_port,
+				  .seq = seq,
+				  .ack = ack,
+				  .flags = flags,
+				  .wnd = peer->wnd,
+				  .options = (const uint8_t *)"",
+				  .data = (const uint8_t *)data,
+				  .len = (unsigned)strlen(data)};
+
+	peer_send_raw(&s);
+}
+
+static void expect_challenge(const struct peer *peer)
+{
+	struct segment s;
+
+	assert_true(peer_next(&s));
+	assert_int_equal(s.flags, PEER_ACK);
+	assert_int_equal(s.seq, peer->rcv);
+	assert_int_equal(s.ack, peer->snd);
+	assert_int_equal(s.len, 0);
+	peer_expect_nothing();
+}
+
+static void expect_alive(struct peer *peer)
+{
+	size_t before = got_len;
+	struct segment s;
+
+	peer_send(peer, PEER_ACK | PEER_PSH, "alive", 5);
+	run_ms(100);
+	assert_int_equal(got_len, before + 5);
+	assert_memory_equal(got + before, "alive", 5);
+	while (peer_next(&s))
+		;
+}
+
+/* ---- RFC 5961 section 3: resets ---- */
+
+static void test_exact_rst_resets(void **state)
+{
+	struct peer peer;
+
+	connect_near_wrap(&peer);
+	forge(&peer, PEER_RST, peer.snd, 0, "");
+	run_rounds(3);
+	assert_int_equal(result, -ECONNRESET);
+	assert_int_equal(net_the.n_conns, 0);
+}
+
+static void test_rst_in_the_window_is_challenged(void **state)
+{
+	static const uint32_t ahead[] = {1, 100, WINDOW - 1};
+	struct peer peer;
+
+	connect_near_wrap(&peer);
+	for (unsigned i = 0; i < 3; i++) {
+		forge(&peer, PEER_RST, peer.snd + ahead[i], 0, "");
+		expect_challenge(&peer);
+		run_ms(500);
+	}
+	expect_alive(&peer);
+	assert_int_equal(net_the.stats.challenge_acks, 3);
+}
+
+static void test_rst_outside_the_window_is_dropped(void **state)
+{
+	static const uint32_t ahead[] = {-1u, -1000u, WINDOW, WINDOW + 1,
+					 0x80000000u};
+	struct peer peer;
+
+	connect_near_wrap(&peer);
+	for (unsigned i = 0; i < 5; i++) {
+		forge(&peer, PEER_RST, peer.snd + ahead[i], 0, "");
+		peer_expect_nothing();
+	}
+	assert_int_equal(net_the.stats.rx_unacceptable, 5);
+	expect_alive(&peer);
+}
+
+static void test_rst_into_a_closed_window_must_be_exact(void **state)
+{
+	struct peer peer;
+
+	connect_near_wrap(&peer);
+	only_conn()->pcb.rcv_wnd = 0;
+	forge(&peer, PEER_RST, peer.snd + 1, 0, "");
+	peer_expect_nothing();
+	forge(&peer, PEER_RST, peer.snd, 0, "");
+	run_rounds(3);
+	assert_int_equal(result, -ECONNRESET);
+}
+
+/* ---- section 4: SYNs ---- */
+
+static void test_syn_for_a_connection_is_challenged(void **state)
+{
+	static const uint32_t ahead[] = {0, 1, -1u, WINDOW + 9, 0x80000000u};
+	struct peer peer;
+
+	connect_near_wrap(&peer);
+	for (unsigned i = 0; i < 5; i++) {
+		forge(&peer, PEER_SYN, peer.snd + ahead[i], 0, "");
+		expect_challenge(&peer);
+		run_ms(500);
+		forge(&peer, PEER_SYN | PEER_ACK, peer.snd + ahead[i], peer.rcv,
+		      "");
+		expect_challenge(&peer);
+		run_ms(500);
+	}
+	expect_alive(&peer);
+}
+
+static void test_half_open_answers_its_syn_and_challenges_another(void **state)
+{
+	struct peer peer = {.port = 1000, .stack_port = 7, .snd = NEAR_WRAP};
+	struct segment first, again, s;
+
+	peer.wnd = 100;
+	forge(&peer, PEER_SYN, peer.snd, 0, "");
+	assert_true(peer_next(&first));
+	forge(&peer, PEER_SYN, peer.snd, 0, "");
+	assert_true(peer_next(&again));
+	assert_int_equal(again.flags, PEER_SYN | PEER_ACK);
+	assert_int_equal(again.seq, first.seq);
+	/* A client that has begun anew: its answer to ours is an exact RST. */
+	forge(&peer, PEER_SYN, peer.snd + 70000, 0, "");
+	assert_true(peer_next(&s));
+	assert_int_equal(s.flags, PEER_ACK);
+	assert_int_equal(s.ack, peer.snd + 1);
+	forge(&peer, PEER_RST, s.ack, 0, "");
+	run_rounds(2);
+	assert_int_equal(net_the.n_conns, 0);
+}
+
+static void test_time_wait_never_resets(void **state)
+{
+	struct segment s;
+	struct peer peer;
+
+	serve(read_all);
+	peer_connect(&peer, 1000, 7, NEAR_WRAP);
+	net_shutdown(only_conn(), NET_SHUT_WR);
+	reach_time_wait(&peer);
+	forge(&peer, PEER_RST, peer.snd, 0, "");
+	forge(&peer, PEER_RST | PEER_ACK, peer.snd, peer.rcv, "");
+	peer_expect_nothing();
+	assert_int_equal(net_the.n_conns, 1);
+	forge(&peer, PEER_SYN, peer.snd, 0, ""); /* not newer */
+	assert_true(peer_next(&s));
+	assert_int_equal(s.flags, PEER_ACK);
+	assert_int_equal(s.seq, peer.rcv);
+	assert_int_equal(s.ack, peer.snd);
+	assert_int_equal(net_the.n_conns, 1);
+}
+
+/* ---- section 5: data ---- */
+
+static void test_data_with_an_impossible_ack_is_challenged(void **state)
+{
+	/* Never sent; and older than the largest window ever was. */
+	static const uint32_t ahead[] = {1, 1000, -(WINDOW + 1), 0x80000000u};
+	struct peer peer;
+
+	connect_near_wrap(&peer);
+	for (unsigned i = 0; i < 4; i++) {
+		forge(&peer, PEER_ACK, peer.snd, peer.rcv + ahead[i], "evil");
+		expect_challenge(&peer);
+		run_ms(500);
+	}
+	assert_int_equal(got_len, 0);
+	expect_alive(&peer);
+}
+
+static void test_data_with_an_old_ack_is_taken(void **state)
+{
+	struct peer peer;
+
+	connect_near_wrap(&peer);
+	forge(&peer, PEER_ACK, peer.snd, peer.rcv - WINDOW, "late");
+	run_rounds(3);
+	assert_int_equal(got_len, 4);
+}
+
+static void test_ack_far_outside_the_window_acknowledges_nothing(void **state)
+{
+	struct segment s;
+	struct peer peer;
+
+	connect_near_wrap(&peer);
+	net_shutdown(only_conn(), NET_SHUT_WR);
+	assert_true(peer_next(&s)); /* FIN, one number */
+	peer.rcv++;
+	forge(&peer, PEER_ACK, peer.snd - 100, peer.rcv, "");
+	expect_challenge(&peer);
+	forge(&peer, PEER_ACK, peer.snd + WINDOW + 1, peer.rcv, "");
+	run_rounds(2);
+	assert_int_equal(only_conn()->pcb.state, FIN_WAIT_1);
+	forge(&peer, PEER_ACK, peer.snd, peer.rcv, "");
+	run_rounds(2);
+	assert_int_equal(only_conn()->pcb.state, FIN_WAIT_2);
+}
+
+static void test_what_came_before_is_acknowledged_each_time(void **state)
+{
+	struct peer peer;
+
+	connect_near_wrap(&peer);
+	expect_alive(&peer);
+	for (unsigned i = 0; i < 3; i++) {
+		forge(&peer, PEER_ACK, peer.snd - 5, peer.rcv, "alive");
+		expect_challenge(&peer); /* its form; but no limit */
+	}
+	assert_int_equal(net_the.stats.challenge_acks, 0);
+	assert_int_equal(got_len, 5);
+}
+
+static void test_keepalive_is_answered(void **state)
+{
+	struct peer peer;
+
+	connect_near_wrap(&peer);
+	forge(&peer, PEER_ACK, peer.snd - 1, peer.rcv, "");
+	expect_challenge(&peer);
+}
+
+static void test_data_without_ack_is_dropped(void **state)
+{
+	static const uint8_t flags[] = {0, PEER_PSH, PEER_FIN,
+					PEER_FIN | PEER_PSH | 0x20};
+	struct peer peer;
+
+	connect_near_wrap(&peer);
+	for (unsigned i = 0; i < 4; i++) {
+		forge(&peer, flags[i], peer.snd, peer.rcv, "evil");
+		peer_expect_nothing();
+	}
+	assert_int_equal(got_len, 0);
+	assert_int_equal(net_the.stats.rx_unacceptable, 4);
+	expect_alive(&peer);
+}
+
+/* ---- section 7: how often ---- */
+
+static void test_challenges_are_limited_by_connection(void **state)
+{
+	struct peer first, second;
+	struct segment s;
+	unsigned n = 0;
+
+	serve(read_all);
+	peer_connect(&first, 1000, 7, NEAR_WRAP);
+	peer_connect(&second, 1001, 7, NEAR_WRAP);
+	for (unsigned ms = 0; ms < 1000; ms++) {
+		forge(&first, PEER_RST, first.snd + 9, 0, "");
+		run_ms(1);
+		while (peer_next(&s))
+			n++;
+	}
+	assert_int_equal(n, 2);
+	/* Another connection's allowance tells nothing of it. */
+	forge(&second, PEER_RST, second.snd + 9, 0, "");
+	expect_challenge(&second);
+}
+
+/* ---- resets that leave ---- */
+
+static void test_wrong_ack_half_open_draws_a_bare_rst(void **state)
+{
+	struct peer peer = {.port = 1000, .stack_port = 7, .snd = NEAR_WRAP};
+	struct segment s;
+
+	peer.wnd = 100;
+	peer_send(&peer, PEER_SYN, NULL, 0);
+	assert_true(peer_next(&s));
+	forge(&peer, PEER_ACK, peer.snd, s.seq + 2, "");
+	peer.rcv = s.seq + 1;
+	assert_true(peer_next(&s));
+	assert_int_equal(s.flags, PEER_RST);
+	assert_int_equal(s.seq, peer.rcv + 1);
+	assert_int_equal(s.ack, 0);
+	assert_int_equal(s.wnd, 0);
+	assert_int_equal(net_the.n_conns, 1); /* the right one still works */
+	forge(&peer, PEER_ACK, peer.snd, peer.rcv, "");
+	run_rounds(2);
+	assert_int_equal(net_the.stats.accepted, 1);
+}
+
+static void test_closed_port_resets_as_the_standard_says(void **state)
+{
+	struct peer peer = {.port = 1000, .stack_port = 9};
+	struct segment s;
+
+	forge(&peer, PEER_ACK, 77, NEAR_WRAP, "data");
+	assert_true(peer_next(&s));
+	assert_int_equal(s.flags, PEER_RST);
+	assert_int_equal(s.seq, NEAR_WRAP);
+	assert_int_equal(s.ack, 0);
+	assert_int_equal(s.wnd, 0);
+	forge(&peer, PEER_SYN, -1u, 99, ""); /* its ACK field says nothing */
+	assert_true(peer_next(&s));
+	assert_int_equal(s.flags, PEER_RST | PEER_ACK);
+	assert_int_equal(s.seq, 0);
+	assert_int_equal(s.ack, 0); /* after the wrap */
+	forge(&peer, PEER_FIN, 10, 99, "data");
+	assert_true(peer_next(&s));
+	assert_int_equal(s.flags, PEER_RST | PEER_ACK);
+	assert_int_equal(s.ack, 15);
+	forge(&peer, PEER_RST, 10, 99, "");
+	forge(&peer, PEER_RST | PEER_ACK, 10, 99, "");
+	peer_expect_nothing();
+}
+
+static void test_listener_resets_an_ack_and_ignores_the_rest(void **state)
+{
+	struct peer peer = {.port = 1000, .stack_port = 7};
+	struct segment s;
+
+	forge(&peer, PEER_ACK, 5, 6, "");
+	assert_true(peer_next(&s));
+	assert_int_equal(s.flags, PEER_RST);
+	assert_int_equal(s.seq, 6);
+	forge(&peer, 0, 5, 6, "");			    /* null */
+	forge(&peer, PEER_FIN | PEER_PSH | 0x20, 5, 6, ""); /* Xmas */
+	forge(&peer, PEER_RST, 5, 6, "");
+	peer_expect_nothing();
+	assert_int_equal(net_the.n_conns, 0);
+}
+
+static void test_abort_sends_a_reset_that_closes_the_window(void **state)
+{
+	struct segment s;
+	struct peer peer;
+
+	serve(read_all);
+	peer_connect(&peer, 1000, 7, NEAR_WRAP);
+	tcp_abort(&only_conn()->pcb);
+	assert_true(peer_next(&s));
+	assert_int_equal(s.flags, PEER_RST | PEER_ACK);
+	assert_int_equal(s.seq, peer.rcv);
+	assert_int_equal(s.ack, peer.snd);
+	assert_int_equal(s.wnd, 0);
+	run_rounds(2);
+	assert_int_equal(ended, 1);
+}
+
+/* ---- connecting out ---- */
+
+static void *dial_body(void *arg)
+{
+	struct net_addr addr;
+	struct net_conn *conn = NULL;
+
+	net_addr_parse("10.0.0.2:80", -1, &addr);
+	result = net_dial(stack, &addr, NULL, &conn);
+	ended++;
+	if (result == 0)
+		net_close(conn);
+	return NULL;
+}
+
+static void start_dial(struct peer *peer)
+{
+	struct segment s;
+
+	net_spawn(stack, "dial", dial_body, NULL);
+	assert_true(peer_next(&s));
+	assert_int_equal(s.flags, PEER_SYN);
+	*peer = (struct peer){.port = 80,
+			      .stack_port = s.src,
+			      .snd = NEAR_WRAP,
+			      .rcv = s.seq + 1,
+			      .wnd = 1000};
+}
+
+static void test_dial_is_refused_only_by_a_rst_with_its_ack(void **state)
+{
+	struct peer peer;
+
+	start_dial(&peer);
+	forge(&peer, PEER_RST, 0, peer.rcv, ""); /* no ACK flag */
+	forge(&peer, PEER_RST | PEER_ACK, 0, peer.rcv + 1, "");
+	forge(&peer, PEER_ACK, 0, peer.rcv, ""); /* no SYN: no answer */
+	peer_expect_nothing();
+	assert_int_equal(ended, 0);
+	forge(&peer, PEER_RST | PEER_ACK, 0, peer.rcv, "");
+	run_rounds(3);
+	assert_int_equal(result, -ECONNREFUSED);
+}
+
+static void test_dial_resets_an_old_connection_of_the_peer(void **state)
+{
+	struct segment s;
+	struct peer peer;
+
+	start_dial(&peer);
+	forge(&peer, PEER_ACK, 5, peer.rcv + 4711, "");
+	assert_true(peer_next(&s));
+	assert_int_equal(s.flags, PEER_RST);
+	assert_int_equal(s.seq, peer.rcv + 4711);
+	while (peer_next(&s)) /* the SYN again */
+		assert_int_equal(s.flags, PEER_SYN);
+	peer_send(&peer, PEER_SYN | PEER_ACK, NULL, 0);
+	run_rounds(3);
+	assert_int_equal(result, 0);
+}
+
+/* ---- options ---- */
+
+static void send_syn(uint16_t port, uint32_t seq, const uint8_t *options,
+		     unsigned len)
+{
+	const struct segment syn = {.src = port,
+				    .dst = 7,
+				    .seq = seq,
+				    .flags = PEER_SYN,
+				    .wnd = 65535,
+				    .options = options,
+				    .options_len = len,
+				    .data = (const uint8_t *)""};
+	struct segment s;
+
+	peer_send_raw(&syn);
+	assert_true(peer_next(&s));
+	assert_int_equal(s.flags, PEER_SYN | PEER_ACK);
+}
+
+static void test_tiny_mss_is_raised_and_an_absent_one_is_536(void **state)
+{
+	static const uint8_t one[] = {2, 4, 0, 1}, zero[] = {2, 4, 0, 0};
+	static const uint8_t least[] = {2, 4, 0, 217};
+
+	send_syn(2000, 5, one, 4);
+	assert_int_equal(only_conn()->pcb.mss, 216);
+	send_syn(2001, 5, zero, 4);
+	assert_int_equal(net_demux_find(&only->pcb.local_ip, 7,
+					&only->pcb.remote_ip, 2001)
+				 ->pcb.mss,
+			 216);
+	send_syn(2002, 5, least, 4);
+	assert_int_equal(net_demux_find(&only->pcb.local_ip, 7,
+					&only->pcb.remote_ip, 2002)
+				 ->pcb.mss,
+			 217);
+	send_syn(2003, 5, one, 0);
+	assert_int_equal(net_demux_find(&only->pcb.local_ip, 7,
+					&only->pcb.remote_ip, 2003)
+				 ->pcb.mss,
+			 536);
+}
+
+static void test_options_of_a_handshake_mean_nothing_later(void **state)
+{
+	static const uint8_t first[] = {2, 4, 2, 0};
+	static const uint8_t later[] = {2, 4, 0x23, 0, 3, 3, 7, 4, 2, 0, 0, 0};
+	struct segment s = {.src = 2000,
+			    .dst = 7,
+			    .seq = 6,
+			    .flags = PEER_ACK,
+			    .wnd = 1000,
+			    .options = later,
+			    .options_len = sizeof(later),
+			    .data = (const uint8_t *)""};
+	struct tcp_pcb *pcb;
+
+	serve(read_all);
+	send_syn(2000, 5, first, 4);
+	send_syn(2000, 5, later, sizeof(later)); /* again, and different */
+	pcb = &only_conn()->pcb;
+	assert_int_equal(pcb->mss, 512);
+	assert_int_equal(pcb->flags & (TF_WND_SCALE | TF_SACK), 0);
+	s.ack = pcb->snd_nxt;
+	peer_send_raw(&s);
+	run_rounds(2);
+	assert_int_equal(pcb->state, ESTABLISHED);
+	assert_int_equal(pcb->mss, 512);
+	assert_int_equal(pcb->snd_wnd, 1000); /* not scaled */
+	assert_int_equal(pcb->flags & (TF_WND_SCALE | TF_SACK), 0);
+}
+
+/* ---- senders that cannot be ---- */
+
+static void test_what_comes_from_or_to_many_is_dropped(void **state)
+{
+	static const uint8_t from[][4] = {{10, 0, 0, 255}, {255, 255, 255, 255},
+					  {224, 0, 0, 1},  {239, 1, 2, 3},
+					  {0, 0, 0, 0},	   {10, 0, 0, 1}};
+	static const uint8_t to[][4] = {{10, 0, 0, 255}, {255, 255, 255, 255}};
+	struct segment s = {.src = 7, /* LAND: the same port, too */
+			    .dst = 7,
+			    .flags = PEER_SYN,
+			    .wnd = 100,
+			    .options = (const uint8_t *)"",
+			    .data = (const uint8_t *)""};
+
+	for (unsigned i = 0; i < sizeof(from) / sizeof(from[0]); i++) {
+		s.from = from[i];
+		peer_send_raw(&s);
+		peer_expect_nothing();
+	}
+	s.from = NULL;
+	for (unsigned i = 0; i < sizeof(to) / sizeof(to[0]); i++) {
+		s.to = to[i];
+		peer_send_raw(&s);
+		peer_expect_nothing();
+	}
+	s.to = NULL;
+	s.to_all = true;
+	peer_send_raw(&s);
+	peer_expect_nothing();
+	assert_int_equal(net_the.n_conns, 0);
+	s.to_all = false;
+	peer_send_raw(&s);
+	run_rounds(2);
+	assert_int_equal(net_the.n_conns, 1);
+}
+
+#define T(name)                                                                \
+	cmocka_unit_test_setup_teardown(name, peer_listen, peer_teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		T(test_exact_rst_resets),
+		T(test_rst_in_the_window_is_challenged),
+		T(test_rst_outside_the_window_is_dropped),
+		T(test_rst_into_a_closed_window_must_be_exact),
+		T(test_syn_for_a_connection_is_challenged),
+		T(test_half_open_answers_its_syn_and_challenges_another),
+		T(test_time_wait_never_resets),
+		T(test_data_with_an_impossible_ack_is_challenged),
+		T(test_data_with_an_old_ack_is_taken),
+		T(test_ack_far_outside_the_window_acknowledges_nothing),
+		T(test_what_came_before_is_acknowledged_each_time),
+		T(test_keepalive_is_answered),
+		T(test_data_without_ack_is_dropped),
+		T(test_challenges_are_limited_by_connection),
+		T(test_wrong_ack_half_open_draws_a_bare_rst),
+		T(test_closed_port_resets_as_the_standard_says),
+		T(test_listener_resets_an_ack_and_ignores_the_rest),
+		T(test_abort_sends_a_reset_that_closes_the_window),
+		T(test_dial_is_refused_only_by_a_rst_with_its_ack),
+		T(test_dial_resets_an_old_connection_of_the_peer),
+		T(test_tiny_mss_is_raised_and_an_absent_one_is_536),
+		T(test_options_of_a_handshake_mean_nothing_later),
+		T(test_what_comes_from_or_to_many_is_dropped),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
