@@ -169,13 +169,19 @@ static inline struct coro *ring_next(struct coro_sched *s)
 	return s->ring[head & s->mask];
 }
 
-/* Leave co, whose state says why; returns what wakes it. -EAGAIN is for a
- * thread that resumed co itself: co went to wait for the scheduler. */
+/* What a coro_resume() or coro_suspend() in `next` returns. -EAGAIN is for a
+ * thread that resumed somebody, who went to wait for the scheduler. */
+static inline long next_err(const struct coro_sched *s, const struct coro *next)
+{
+	return next == &s->main ? -EAGAIN : 0;
+}
+
+/* Leave co, whose state says why; returns what wakes it. */
 static inline int switch_next(struct coro_sched *s, struct coro *co)
 {
 	struct coro *next = ring_next(s);
 
-	return coro_switch_int(s, co, next, next->value, -EAGAIN);
+	return coro_switch_int(s, co, next, next->value, next_err(s, next));
 }
 
 unsigned coro_sched_round(struct coro_sched *s)
@@ -707,7 +713,7 @@ void coro_exit_now(struct coro_sched *s, struct coro *co, void *result)
 		coro_switch(s, co, to, (long)result, 0);
 	} else {
 		to = ring_next(s);
-		coro_switch(s, co, to, to->value, -EAGAIN);
+		coro_switch(s, co, to, to->value, next_err(s, to));
 	}
 	/* Called off: no memory to put aside whoever is on to's stack. The
 	 * thread has a stack of its own, and goes on with the round. */

@@ -159,9 +159,9 @@ noinline static void at_once(void)
 
 noinline static void deeper(void (*block)(void))
 {
-	volatile char locals[200];
+	char locals[200];
 
-	locals[0] = 1;
+	__asm__ volatile("" : : "r"(locals) : "memory");
 	block();
 	STAY;
 }

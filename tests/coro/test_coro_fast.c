@@ -1,0 +1,621 @@
+/*
+ * coro_fast.S: each condition under which resume, suspend and the short life
+ * leave their usual path, seen from outside. Under the sanitizers, where that
+ * file is empty, the same must be true of the functions in C. (FP control words
+ * are in test_coro_fp.c.)
+ */
+#include "test_coro.h"
+
+#include <pthread.h>
+#include <unistd.h>
+
+static struct coro_sched *the_sched;
+
+static int setup(void **state)
+{
+	int err = sched_setup(state);
+
+	the_sched = *state;
+	log_reset();
+	return err;
+}
+
+static int setup_one_stack(void **state)
+{
+	int err = sched_setup_one_stack(state);
+
+	the_sched = *state;
+	log_reset();
+	return err;
+}
+
+static int setup_measuring(void **state)
+{
+	int err = sched_setup_with(
+		state, &(struct coro_sched_attr){.measure_stacks = true});
+
+	the_sched = *state;
+	return err;
+}
+
+static struct coro *make(const struct coro_attr *attr, coro_fn fn)
+{
+	struct coro *co = NULL;
+
+	assert_int_equal(coro_create(the_sched, attr, fn, &co), 0);
+	return co;
+}
+
+static void *resume(struct coro *co, void *in)
+{
+	void *out = NULL;
+
+	assert_int_equal(coro_resume(co, in, &out), 0);
+	return out;
+}
+
+/* ---- what may not be resumed ---- */
+
+static void *parks(void *arg)
+{
+	coro_park();
+	return NULL;
+}
+
+static void *sleeps(void *arg)
+{
+	coro_sleep_ns(SEC);
+	return NULL;
+}
+
+static void *returns(void *arg)
+{
+	return arg;
+}
+
+static void *resumes_upwards(void *arg)
+{
+	assert_int_equal(coro_resume(coro_self(), NULL, NULL), -EBUSY);
+	assert_int_equal(coro_resume(arg, NULL, NULL), -EBUSY);
+	return NULL;
+}
+
+static void *resumes_inner(void *arg)
+{
+	struct coro *inner = make(NULL, resumes_upwards);
+
+	resume(inner, coro_self());
+	assert_int_equal(coro_destroy(inner), 0);
+	return NULL;
+}
+
+static void test_only_new_and_suspended_ones_are_resumed(void **state)
+{
+	const coro_fn blocks[] = {parks, sleeps};
+	struct coro *co = make(NULL, returns);
+
+	resume(co, NULL);
+	assert_int_equal(coro_resume(co, NULL, NULL), -ESRCH);
+	coro_destroy(co);
+	for (int i = 0; i < 2; i++) {
+		coro_spawn(the_sched, NULL, blocks[i], NULL, &co);
+		assert_int_equal(coro_resume(co, NULL, NULL), -EBUSY);
+		coro_sched_round(the_sched);
+		assert_int_equal(coro_resume(co, NULL, NULL), -EBUSY);
+		assert_int_equal(coro_status(co), CORO_SUSPENDED);
+		coro_destroy(co);
+	}
+	co = make(NULL, resumes_inner);
+	resume(co, NULL); /* running, and one that has resumed another */
+	coro_destroy(co);
+}
+
+static int foreign_err[2];
+
+static void *foreign_thread(void *arg)
+{
+	struct coro_sched *own;
+
+	foreign_err[0] = coro_resume(arg, NULL, NULL);
+	if (coro_sched_open(NULL, &own) != 0)
+		return NULL;
+	foreign_err[1] = coro_resume(arg, NULL, NULL);
+	coro_sched_close(own);
+	return NULL;
+}
+
+/* With and without a scheduler of its own. */
+static void test_foreign_thread_is_refused(void **state)
+{
+	struct coro *co = make(NULL, returns);
+	pthread_t th;
+
+	foreign_err[0] = foreign_err[1] = 0;
+	pthread_create(&th, NULL, foreign_thread, co);
+	pthread_join(th, NULL);
+	assert_int_equal(foreign_err[0], -EPERM);
+	assert_int_equal(foreign_err[1], -EPERM);
+	assert_int_equal(coro_status(co), CORO_READY);
+	coro_destroy(co);
+}
+
+/* ---- who may not suspend ---- */
+
+static void test_suspending_a_thread_is_refused(void **state)
+{
+	void *in = &in;
+
+	assert_int_equal(coro_suspend(NULL, &in), -EPERM);
+	assert_ptr_equal(in, &in);
+	sched_teardown(state);
+	assert_int_equal(coro_suspend(NULL, &in), -EPERM); /* no scheduler */
+	setup(state);
+}
+
+static void suspends_in_cleanup(void *arg)
+{
+	log_int(coro_suspend(NULL, NULL));
+}
+
+static void *has_cleanup(void *arg)
+{
+	coro_cleanup_push(suspends_in_cleanup, NULL);
+	coro_suspend(NULL, NULL);
+	return NULL;
+}
+
+static void test_suspending_a_cleanup_is_refused(void **state)
+{
+	char wanted[16];
+	struct coro *co = make(NULL, has_cleanup);
+
+	resume(co, NULL);
+	assert_int_equal(coro_destroy(co), 0);
+	snprintf(wanted, sizeof(wanted), "%d ", -ECANCELED);
+	assert_string_equal(test_log, wanted);
+}
+
+/* ---- stacks that are measured ---- */
+
+static __attribute__((noinline)) int digs(volatile int n)
+{
+	volatile char pad[1000];
+
+	pad[0] = (char)n;
+	__asm__ volatile("" : : "r"(pad) : "memory");
+	return n <= 0 ? pad[0] : digs(n - 1) + pad[0];
+}
+
+static void *digs_and_suspends(void *arg)
+{
+	digs(50);
+	assert_int_equal(coro_suspend((void *)5, NULL), 0);
+	return (void *)6;
+}
+
+static void *digs_and_returns(void *arg)
+{
+	digs(50);
+	return (void *)7;
+}
+
+static void test_suspending_measures_the_stack(void **state)
+{
+	struct coro *co = make(NULL, digs_and_suspends);
+
+	assert_ptr_equal(resume(co, NULL), (void *)5);
+	assert_true(coro_stack_high_water(co) > 50000);
+	assert_ptr_equal(resume(co, NULL), (void *)6);
+	coro_destroy(co);
+}
+
+static void test_returning_measures_the_stack(void **state)
+{
+	struct coro *co =
+		make(&(struct coro_attr){.name = "digger"}, digs_and_returns);
+
+	assert_int_equal(coro_name_high_water(the_sched, "digger"), 64);
+	assert_ptr_equal(resume(co, NULL), (void *)7);
+	assert_true(coro_name_high_water(the_sched, "digger") > 50000);
+	coro_destroy(co);
+}
+
+/* ---- whose stack it is ---- */
+
+static void *holds(void *arg)
+{
+	volatile unsigned char mark[700];
+	void *in = arg;
+
+	for (int i = 0; i < 3; i++) {
+		memset((void *)mark, (int)(long)in, sizeof(mark));
+		assert_int_equal(coro_suspend(in, &in), 0);
+		for (size_t k = 0; k < sizeof(mark); k++)
+			assert_int_equal(mark[k], (unsigned char)(long)in);
+	}
+	return (char *)in + 100;
+}
+
+static const struct coro_attr on_first = {.shared_stack = 1};
+
+static void test_new_one_puts_the_occupant_aside(void **state)
+{
+	struct coro *a = make(&on_first, holds), *b = make(&on_first, holds);
+
+	for (long i = 0; i < 3; i++) {
+		errno = 10;
+		assert_ptr_equal(resume(a, (void *)1), (void *)1);
+		assert_ptr_equal(resume(b, (void *)2), (void *)2);
+		assert_int_equal(errno, 10);
+	}
+	assert_ptr_equal(resume(a, (void *)1), (void *)101);
+	assert_ptr_equal(resume(b, (void *)2), (void *)102);
+	assert_int_equal(coro_sched_live(the_sched), 0);
+	coro_destroy(a);
+	coro_destroy(b);
+}
+
+/* The stack is nobody's, but this one has begun: its bytes must come. */
+static void test_one_put_aside_returns_to_an_empty_stack(void **state)
+{
+	struct coro *a = make(&on_first, holds), *b = make(&on_first, returns);
+
+	resume(a, (void *)1);
+	assert_ptr_equal(resume(b, (void *)9), (void *)9);
+	for (int i = 0; i < 2; i++)
+		assert_ptr_equal(resume(a, (void *)1), (void *)1);
+	assert_ptr_equal(resume(a, (void *)1), (void *)101);
+	coro_destroy(a);
+	coro_destroy(b);
+}
+
+/* What was put aside is given back, and told of under its name. */
+static void test_end_of_one_put_aside(void **state)
+{
+	const struct coro_attr named = {.shared_stack = 1, .name = "aside"};
+	struct coro *b = make(&on_first, holds);
+
+	for (int turn = 0; turn < 3; turn++) {
+		struct coro *a = make(&named, holds);
+
+		resume(a, (void *)1);
+		resume(b, (void *)2);
+		for (int i = 0; i < 2; i++)
+			resume(a, (void *)1);
+		assert_ptr_equal(resume(a, (void *)1), (void *)101);
+		coro_destroy(a);
+		assert_in_range(coro_name_high_water(the_sched, "aside"), 700,
+				8000);
+		if (turn == 1) {
+			coro_destroy(b);
+			b = make(&on_first, holds);
+		}
+	}
+	coro_destroy(b);
+}
+
+static void *resumes_on_its_own_stack(void *arg)
+{
+	volatile unsigned char mark[300];
+	struct coro *inner = make(&on_first, arg);
+
+	memset((void *)mark, 0x3c, sizeof(mark));
+	assert_ptr_equal(resume(inner, (void *)4), (void *)4);
+	for (size_t i = 0; i < sizeof(mark); i++)
+		assert_int_equal(mark[i], 0x3c);
+	coro_destroy(inner);
+	return (void *)8;
+}
+
+/* Its resumer is put aside: by suspending and by ending it goes back there. */
+static void test_resumer_put_aside_comes_back(void **state)
+{
+	const coro_fn inner[] = {returns, holds};
+
+	for (int i = 0; i < 2; i++) {
+		struct coro *co = make(&on_first, resumes_on_its_own_stack);
+
+		assert_ptr_equal(resume(co, (void *)inner[i]), (void *)8);
+		coro_destroy(co);
+	}
+}
+
+static void *displaces_its_resumer(void *arg)
+{
+	struct coro *on_its_stack = make(&on_first, arg);
+
+	assert_ptr_equal(resume(on_its_stack, (void *)4), (void *)4);
+	if (coro_status(on_its_stack) == CORO_SUSPENDED)
+		log_int(1); /* and holds that stack when we end */
+	coro_destroy(on_its_stack);
+	return (void *)6;
+}
+
+static void *resumes_on_another_stack(void *arg)
+{
+	const struct coro_attr on_second = {.shared_stack = 2};
+	volatile unsigned char mark[300];
+	struct coro *inner = make(&on_second, displaces_its_resumer);
+
+	memset((void *)mark, 0x3d, sizeof(mark));
+	assert_ptr_equal(resume(inner, arg), (void *)6);
+	for (size_t i = 0; i < sizeof(mark); i++)
+		assert_int_equal(mark[i], 0x3d);
+	coro_destroy(inner);
+	return (void *)8;
+}
+
+/* A short life ends, and its resumer was put aside meanwhile. */
+static void test_end_into_a_resumer_put_aside(void **state)
+{
+	const coro_fn third[] = {returns, holds};
+
+	for (int i = 0; i < 2; i++) {
+		struct coro *co = make(&on_first, resumes_on_another_stack);
+
+		assert_ptr_equal(resume(co, (void *)third[i]), (void *)8);
+		coro_destroy(co);
+	}
+	assert_string_equal(test_log, "1 ");
+}
+
+static void *tells_where(void *arg)
+{
+	*(const char **)arg = __builtin_frame_address(0);
+	return NULL;
+}
+
+static void test_private_stacks_are_given_back(void **state)
+{
+	const struct coro_attr private = {.stack = CORO_STACK_PRIVATE,
+					  .stack_size = 16384};
+	const char *first = NULL, *again = NULL;
+	struct coro *co;
+
+	for (int i = 0; i < 100; i++) {
+		co = make(&private, tells_where);
+		resume(co, i ? &again : &first);
+		coro_destroy(co);
+		assert_false(coro_on_shared_stack(first));
+		if (i > 0)
+			assert_ptr_equal(first, again);
+		co = make(NULL, returns); /* shared ones go on */
+		assert_ptr_equal(resume(co, (void *)3), (void *)3);
+		coro_destroy(co);
+	}
+}
+
+/* ---- ends that owe something ---- */
+
+static void log_arg(void *arg)
+{
+	log_int((long)arg);
+}
+
+static unsigned key;
+
+static void *owes(void *arg)
+{
+	if (arg == (void *)1)
+		coro_cleanup_push(log_arg, (void *)11);
+	else
+		coro_local_set(key, (void *)12);
+	return arg;
+}
+
+static void test_end_runs_cleanups_and_destructors(void **state)
+{
+	assert_int_equal(coro_key_create(log_arg, &key), 0);
+	for (long i = 1; i <= 2; i++) {
+		struct coro *co = make(NULL, owes);
+
+		assert_ptr_equal(resume(co, (void *)i), (void *)i);
+		coro_destroy(co);
+	}
+	assert_string_equal(test_log, "11 12 ");
+	coro_key_delete(key);
+}
+
+static struct coro *joined;
+
+static void *joins(void *arg)
+{
+	void *result = NULL;
+
+	assert_int_equal(coro_join(joined, &result), 0);
+	log_int((long)result);
+	return NULL;
+}
+
+static void test_end_wakes_the_joiner(void **state)
+{
+	joined = make(NULL, holds);
+	resume(joined, (void *)1);
+	coro_spawn(the_sched, NULL, joins, NULL, NULL);
+	run_idle(the_sched);
+	for (int i = 0; i < 3; i++)
+		resume(joined, (void *)1);
+	assert_string_equal(test_log, "");
+	run_idle(the_sched);
+	assert_string_equal(test_log, "101 ");
+}
+
+static void test_result_waits_for_a_late_joiner(void **state)
+{
+	struct coro *co = make(NULL, returns);
+	void *result = NULL;
+
+	resume(co, (void *)17);
+	assert_int_equal(coro_join(co, &result), 0);
+	assert_ptr_equal(result, (void *)17);
+}
+
+/* What a dump says of the one that asks for it. */
+static void *resumes_and_dumps(void *arg)
+{
+	static char said[4096];
+	struct coro *inner = make(NULL, returns);
+	int fds[2];
+
+	resume(inner, NULL);
+	coro_destroy(inner);
+	assert_int_equal(pipe(fds), 0);
+	coro_sched_dump(the_sched, fds[1]);
+	close(fds[1]);
+	assert_true(read(fds[0], said, sizeof(said) - 1) > 0);
+	close(fds[0]);
+	assert_non_null(strstr(said, "running"));
+	return NULL;
+}
+
+static void test_resumer_runs_again(void **state)
+{
+	struct coro *co = make(NULL, resumes_and_dumps);
+
+	resume(co, NULL);
+	coro_destroy(co);
+}
+
+static void *detaches_itself(void *arg)
+{
+	coro_detach(coro_self());
+	return NULL;
+}
+
+static void test_end_of_a_detached_one_recycles_it(void **state)
+{
+	struct coro *co = make(NULL, detaches_itself), *next;
+
+	assert_int_equal(coro_resume(co, NULL, NULL), 0);
+	next = make(NULL, returns);
+	assert_ptr_equal(next, co);
+	coro_destroy(next);
+}
+
+static void *sleeps_first(void *arg)
+{
+	coro_sleep_ns(MS);
+	log_int(1);
+	return (void *)21;
+}
+
+static void *resumes_sleeper(void *arg)
+{
+	log_int((long)resume(arg, NULL));
+	return NULL;
+}
+
+/* The thread that resumed it hasn't waited, a coroutine has. */
+static void test_end_after_blocking(void **state)
+{
+	struct coro *co = make(NULL, sleeps_first), *resumer;
+
+	assert_int_equal(coro_resume(co, NULL, NULL), -EAGAIN);
+	pass(the_sched, 2 * MS);
+	assert_int_equal(coro_status(co), CORO_DEAD);
+	assert_string_equal(test_log, "1 ");
+	coro_reset(co, sleeps_first);
+	coro_spawn(the_sched, NULL, resumes_sleeper, co, &resumer);
+	run_idle(the_sched);
+	assert_int_equal(coro_status(resumer), CORO_RUNNING);
+	pass(the_sched, 2 * MS);
+	assert_string_equal(test_log, "1 1 21 ");
+	coro_join(resumer, NULL);
+	coro_destroy(co);
+}
+
+/* Handed to the scheduler in mid-life: its end is in a round, among others. */
+static void test_end_of_one_started_after_a_suspend(void **state)
+{
+	struct coro *co[3];
+
+	for (long i = 0; i < 3; i++) {
+		co[i] = make(NULL, holds);
+		for (int k = 0; k < 3; k++)
+			resume(co[i], (void *)i);
+	}
+	for (long i = 0; i < 3; i++)
+		assert_int_equal(coro_start(co[i], (void *)i), 0);
+	assert_int_equal(coro_sched_round(the_sched), 3);
+	for (long i = 0; i < 3; i++) {
+		void *result = NULL;
+
+		assert_int_equal(coro_join(co[i], &result), 0);
+		assert_int_equal((long)result, 100 + i);
+	}
+}
+
+static void *leaves_flags(void *arg)
+{
+	coro_deadline_set(0);
+	coro_unpark(coro_self());
+	coro_cancel(coro_self());
+	errno = 55;
+	return arg;
+}
+
+static void *finds_none(void *arg)
+{
+	assert_int_equal(errno, 0);
+	assert_false(coro_cancelled());
+	assert_true(coro_deadline() == CORO_FOREVER);
+	assert_int_equal(coro_park(), 0);
+	log_int(1);
+	return NULL;
+}
+
+static void test_second_life_begins_clean(void **state)
+{
+	struct coro *co = make(NULL, leaves_flags);
+
+	errno = 33;
+	assert_ptr_equal(resume(co, (void *)2), (void *)2);
+	assert_int_equal(errno, 33);
+	assert_int_equal(coro_status(co), CORO_DEAD);
+	assert_int_equal(coro_sched_live(the_sched), 0);
+	assert_int_equal(coro_reset(co, finds_none), 0);
+	assert_int_equal(coro_sched_live(the_sched), 1);
+	assert_int_equal(coro_resume(co, NULL, NULL), -EAGAIN);
+	run_idle(the_sched);
+	assert_string_equal(test_log, ""); /* it waits: no unpark is left */
+	coro_unpark(co);
+	run_idle(the_sched);
+	assert_string_equal(test_log, "1 ");
+	coro_destroy(co);
+}
+
+#define T(name, up) cmocka_unit_test_setup_teardown(name, up, sched_teardown)
+#define EACH(name)                                                             \
+	T(name, setup),                                                        \
+	{                                                                      \
+#name "_on_one_stack", name, setup_one_stack, sched_teardown,  \
+			NULL                                                   \
+	}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		EACH(test_only_new_and_suspended_ones_are_resumed),
+		EACH(test_foreign_thread_is_refused),
+		T(test_suspending_a_thread_is_refused, setup),
+		EACH(test_suspending_a_cleanup_is_refused),
+		T(test_suspending_measures_the_stack, setup_measuring),
+		T(test_returning_measures_the_stack, setup_measuring),
+		EACH(test_new_one_puts_the_occupant_aside),
+		EACH(test_one_put_aside_returns_to_an_empty_stack),
+		EACH(test_end_of_one_put_aside),
+		EACH(test_resumer_put_aside_comes_back),
+		T(test_end_into_a_resumer_put_aside, setup),
+		EACH(test_private_stacks_are_given_back),
+		EACH(test_end_runs_cleanups_and_destructors),
+		EACH(test_end_wakes_the_joiner),
+		EACH(test_result_waits_for_a_late_joiner),
+		EACH(test_resumer_runs_again),
+		EACH(test_end_of_a_detached_one_recycles_it),
+		EACH(test_end_after_blocking),
+		EACH(test_end_of_one_started_after_a_suspend),
+		EACH(test_second_life_begins_clean),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,159 @@
+/*
+ * mxcsr and the x87 control word stay with those that asked for words of their
+ * own, whoever resumes whom, on whatever stacks.
+ */
+#include "test_coro.h"
+
+#include <fenv.h>
+
+static struct coro_sched *the_sched;
+
+static int setup(void **state)
+{
+	int err = sched_setup(state);
+
+	the_sched = *state;
+	return err;
+}
+
+static int setup_one_stack(void **state)
+{
+	int err = sched_setup_one_stack(state);
+
+	the_sched = *state;
+	return err;
+}
+
+static struct coro *make(const struct coro_attr *attr, coro_fn fn)
+{
+	struct coro *co = NULL;
+
+	assert_int_equal(coro_create(the_sched, attr, fn, &co), 0);
+	return co;
+}
+
+static void resume(struct coro *co, void *in)
+{
+	assert_int_equal(coro_resume(co, in, NULL), 0);
+}
+
+static int sse_round(void)
+{
+	return (__builtin_ia32_stmxcsr() & 0x6000) >> 3;
+}
+
+static void check_round(int mode)
+{
+	assert_int_equal(fegetround(), mode); /* of the x87 word */
+	assert_int_equal(sse_round(), mode);
+}
+
+static void *rounds_up(void *arg)
+{
+	check_round(FE_TONEAREST);
+	fesetround(FE_UPWARD);
+	coro_suspend(NULL, NULL);
+	check_round(FE_UPWARD);
+	return NULL;
+}
+
+static void *rounds_nearest(void *arg)
+{
+	check_round(FE_TONEAREST);
+	coro_suspend(NULL, NULL);
+	check_round(FE_TONEAREST);
+	return NULL;
+}
+
+struct both {
+	struct coro_attr attr;
+	coro_fn body;
+	bool ends_here;
+	struct coro *co;
+};
+
+/* Runs another in its own mode, whole or up to its suspend. */
+static void *rounds_down_around(void *arg)
+{
+	struct both *b = arg;
+
+	fesetround(FE_DOWNWARD);
+	b->co = make(&b->attr, b->body);
+	resume(b->co, NULL);
+	check_round(FE_DOWNWARD);
+	if (b->ends_here) {
+		resume(b->co, NULL);
+		check_round(FE_DOWNWARD);
+	}
+	return NULL;
+}
+
+static void test_fp_words_of_every_pair(void **state)
+{
+	const struct coro_attr fp = {.save_fp = true, .shared_stack = 1};
+
+	for (int i = 0; i < 8; i++) {
+		struct both b = {
+			.attr = {.save_fp = i & 1,
+				 .stack = i & 4 ? CORO_STACK_PRIVATE
+						: CORO_STACK_SHARED,
+				 .shared_stack = !(i & 4)},
+			.body = i & 1 ? rounds_up : rounds_nearest,
+			.ends_here = i & 2,
+		};
+		static struct both heap; /* not on a stack: the rule */
+		struct coro *outer = make(&fp, rounds_down_around);
+
+		heap = b;
+		resume(outer, &heap);
+		check_round(FE_TONEAREST);
+		if (!b.ends_here) /* ends in another's arms */
+			resume(heap.co, NULL);
+		check_round(FE_TONEAREST);
+		assert_int_equal(coro_status(heap.co), CORO_DEAD);
+		coro_destroy(heap.co);
+		coro_destroy(outer);
+	}
+}
+
+static struct coro *plain;
+
+static void *ends_another(void *arg)
+{
+	fesetround(FE_DOWNWARD);
+	resume(plain, NULL);
+	check_round(FE_DOWNWARD);
+	return NULL;
+}
+
+/* Begun by a plain resumer, it ends into one with words of its own. */
+static void test_end_into_a_resumer_with_fp_words(void **state)
+{
+	const struct coro_attr fp = {.save_fp = true};
+	struct coro *co = make(&fp, ends_another);
+
+	plain = make(NULL, rounds_nearest);
+	resume(plain, NULL);
+	resume(co, NULL);
+	check_round(FE_TONEAREST);
+	coro_destroy(plain);
+	coro_destroy(co);
+}
+
+#define T(name, up) cmocka_unit_test_setup_teardown(name, up, sched_teardown)
+#define EACH(name)                                                             \
+	T(name, setup),                                                        \
+	{                                                                      \
+#name "_on_one_stack", name, setup_one_stack, sched_teardown,  \
+			NULL                                                   \
+	}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		EACH(test_fp_words_of_every_pair),
+		EACH(test_end_into_a_resumer_with_fp_words),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
