@@ -15,11 +15,6 @@
 #include "lwip/ip.h"
 #include "lwip/prot/tcp.h"
 
-#define OPT_END	     0
-#define OPT_NOP	     1
-#define OPT_MSS	     2
-#define OPT_WSCALE   3
-#define OPT_SACK_OK  4
 #define MSS_LEN	     4
 #define WSCALE_LEN   3
 #define SACK_OK_LEN  2
@@ -38,11 +33,11 @@ static bool option_ok(const uint8_t *opt, unsigned room)
 	if (room < 2 || opt[1] < 2 || opt[1] > room)
 		return false;
 	switch (opt[0]) {
-	case OPT_MSS:
+	case NET_OPT_MSS:
 		return opt[1] == MSS_LEN;
-	case OPT_WSCALE:
+	case NET_OPT_WSCALE:
 		return opt[1] == WSCALE_LEN;
-	case OPT_SACK_OK:
+	case NET_OPT_SACK_OK:
 		return opt[1] == SACK_OK_LEN;
 	default:
 		return true;
@@ -55,10 +50,10 @@ static bool option_ok(const uint8_t *opt, unsigned room)
  */
 static bool options_ok(const uint8_t *opt, unsigned len)
 {
-	while (len && *opt != OPT_END) {
+	while (len && *opt != NET_OPT_END) {
 		unsigned step = 1;
 
-		if (*opt != OPT_NOP) {
+		if (*opt != NET_OPT_NOP) {
 			if (!option_ok(opt, len))
 				return false;
 			step = opt[1];
@@ -87,6 +82,19 @@ bool net_check_header(const struct pbuf *p)
 	return options_ok((const uint8_t *)tcp + TCP_HLEN, header - TCP_HLEN);
 }
 
+const uint8_t *net_tcp_option(const struct tcp_hdr *tcp, uint8_t kind)
+{
+	const uint8_t *opt = (const uint8_t *)(tcp + 1);
+	const uint8_t *end = (const uint8_t *)tcp + TCPH_HDRLEN_BYTES(tcp);
+
+	while (opt < end && *opt != NET_OPT_END) {
+		if (*opt == kind)
+			return opt;
+		opt += *opt == NET_OPT_NOP ? 1 : opt[1];
+	}
+	return NULL;
+}
+
 /*
  * Walks options that net_check_header() has passed. Of a handshake's first
  * segment a tiny MSS is raised: it would have us send a frame a byte. Anywhere
@@ -101,18 +109,18 @@ static bool mend_options(struct pbuf *p, bool handshake)
 			     TCPH_HDRLEN_BYTES((struct tcp_hdr *)p->payload);
 	bool has_mss = false;
 
-	while (opt < end && *opt != OPT_END) {
-		unsigned step = *opt == OPT_NOP ? 1 : opt[1];
+	while (opt < end && *opt != NET_OPT_END) {
+		unsigned step = *opt == NET_OPT_NOP ? 1 : opt[1];
 
-		if (handshake && *opt == OPT_MSS) {
+		if (handshake && *opt == NET_OPT_MSS) {
 			has_mss = true;
 			if ((opt[2] << 8 | opt[3]) < (int)MSS_FLOOR) {
 				opt[2] = 0;
 				opt[3] = MSS_FLOOR;
 			}
-		} else if (!handshake && *opt >= OPT_MSS &&
-			   *opt <= OPT_SACK_OK) {
-			memset(opt, OPT_NOP, step);
+		} else if (!handshake && *opt >= NET_OPT_MSS &&
+			   *opt <= NET_OPT_SACK_OK) {
+			memset(opt, NET_OPT_NOP, step);
 		}
 		opt += step;
 	}

@@ -57,6 +57,7 @@ void net_conn_pcb_freed(struct net_conn *conn)
 		net_the.stats.closed++;
 	net_demux_remove(conn);
 	coro_timer_cancel(net_the.sched, &conn->timer);
+	net_half_open_ends(conn);
 	if (conn->pending)
 		net_listener_forget(conn);
 	conn->pcb_live = false;

@@ -167,6 +167,8 @@ static void adopt(struct net_conn *conn)
 		conn->listener = conn->pcb.callback_arg;
 		conn->listener->pending++;
 		conn->pending = true;
+		conn->half_open = true;
+		net_the.half_open++;
 		conn->pcb.callback_arg = conn;
 		tcp_nagle_disable(&conn->pcb);
 	}
@@ -193,26 +195,42 @@ void net_window_drain(void)
 		drain_list(&tcp_tw_pcbs);
 }
 
+/* Half-open connections stay within the backlog and half of all. */
+static bool may_open(const struct net_listener *listener)
+{
+	return listener->pending < listener->backlog &&
+	       net_the.half_open < (net_the.max_conns + 1) / 2;
+}
+
 /*
  * A segment of no connection: lwIP is shown the listener of its address and
- * port, if there is one. A new SYN may find that one's backlog full: false, it
- * is dropped, to come again.
+ * port, if there is one. A SYN beyond what that one may have half open is
+ * answered with a cookie; where nobody accepts, it is dropped, to come again.
+ * False if it is dealt with. An ACK with a cookie gives a connection.
  */
-static bool show_listener(const struct tcp_hdr *tcp)
+static bool show_listener(struct pbuf *p, struct netif *inp,
+			  struct net_conn **conn)
 {
+	const struct tcp_hdr *tcp = p->payload;
+	u8_t flags = net_the.rx_flags & (TCP_SYN | TCP_ACK | TCP_RST);
+	bool cookie = flags == TCP_ACK && net_cookie_hot();
 	struct net_listener *listener = net_listener_find(
 		ip_current_dest_addr(), lwip_ntohs(tcp->dest));
 
 	if (!listener)
 		return true;
-	if ((TCPH_FLAGS(tcp) & (TCP_SYN | TCP_ACK)) == TCP_SYN &&
-	    listener->pending >= listener->backlog) {
+	if ((flags == TCP_SYN || cookie) &&
+	    listener->queued >= listener->backlog) {
 		net_the.stats.backlog_drops++;
+		return false;
+	}
+	if (flags == TCP_SYN && !may_open(listener)) {
+		net_cookie_send(p);
 		return false;
 	}
 	listener->pcb->next = NULL;
 	tcp_listen_pcbs.pcbs = listener->pcb;
-	return true;
+	return !cookie || net_cookie_take(p, inp, conn) != NET_COOKIE_NO_ROOM;
 }
 
 /* RFC 9293 3.7.1: who names no MSS takes 1220 bytes over IPv6; lwIP: 536. */
@@ -245,8 +263,10 @@ static void settle_handshake(enum tcp_state before)
 		return;
 	if (before != SYN_RCVD)
 		settle_mss(pcb);
-	if (pcb->state >= ESTABLISHED)
-		raise_initial_window(pcb);
+	if (pcb->state < ESTABLISHED)
+		return;
+	net_half_open_ends(net_conn_of(pcb));
+	raise_initial_window(pcb);
 }
 
 /*
@@ -282,7 +302,8 @@ void net_tcp_input(struct pbuf *p, struct netif *inp)
 		conn = NULL;
 	}
 	if (conn ? !net_check_conn(conn, p)
-		 : !net_check_stranger(p) || !show_listener(tcp)) {
+		 : !net_check_stranger(p) || !show_listener(p, inp, &conn)) {
+		tcp_listen_pcbs.pcbs = NULL;
 		pbuf_free(p);
 		return;
 	}

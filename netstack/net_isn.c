@@ -23,6 +23,7 @@ int net_isn_init(void)
 	net_the.hash_key[0] |= 1;
 	net_the.hash_key[1] |= 1;
 	net_the.next_port = net_random();
+	net_cookie_init();
 	return 0;
 }
 
@@ -49,6 +50,8 @@ u32_t net_isn(const ip_addr_t *local_ip, u16_t local_port,
 	} tuple;
 	uint32_t f;
 
+	if (net_the.isn_given)
+		return net_the.isn;
 	memset(&tuple, 0, sizeof(tuple));
 	ip_addr_copy(tuple.local, *local_ip);
 	ip_addr_copy(tuple.remote, *remote_ip);

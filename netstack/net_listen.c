@@ -246,6 +246,7 @@ err_t net_listener_established(struct net_conn *conn)
 	else
 		listener->head = conn;
 	listener->tail = conn;
+	listener->queued++;
 	wake_acceptors(listener);
 	return ERR_OK;
 
@@ -261,6 +262,7 @@ static struct net_conn *pop(struct net_listener *listener)
 	if (!conn)
 		return NULL;
 	listener->head = conn->link_next;
+	listener->queued--;
 	if (!listener->head)
 		listener->tail = NULL;
 	conn->link_next = NULL;
@@ -315,6 +317,7 @@ int net_listener_serve(struct net_listener *listener, net_handler handler,
 	listener->handler_arg = arg;
 	while ((conn = listener->head)) {
 		listener->head = conn->link_next;
+		listener->queued--;
 		if (serve(listener, conn) < 0)
 			net_abort(conn);
 	}

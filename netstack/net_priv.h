@@ -46,6 +46,7 @@ struct net_conn {
 	bool cancelled : 1;  /* net_cancel() */
 	bool lingering : 1;  /* net_close_wait() waits */
 	bool served : 1;     /* its handler has not returned */
+	bool half_open : 1;  /* counted in the stack's */
 	bool challenged : 1; /* at challenged_ms, RFC 5961 */
 	uint32_t challenged_ms;
 	struct pbuf *rx_head, *rx_tail; /* linked by next, each on its own */
@@ -69,6 +70,7 @@ struct net_listener {
 	struct net_listener *next, **pprev;
 	struct net_listener *hash_next; /* while not stopped */
 	unsigned backlog, pending;
+	unsigned queued;	      /* of those pending: established */
 	struct net_conn *head, *tail; /* established, not accepted */
 	struct coro *acceptor;
 	struct net_poll_node *pollers;
@@ -120,6 +122,7 @@ struct net_stack {
 	uint32_t bucket_mask;
 	uint64_t hash_key[2];
 	unsigned n_conns, max_conns;
+	unsigned half_open;	 /* of n_conns, and not ours by net_dial() */
 	unsigned frames_held;	 /* by bytes nobody has read yet */
 	unsigned frames_to_hold; /* before what comes is copied */
 	struct net_conn *output_list;
@@ -130,6 +133,8 @@ struct net_stack {
 	/* of the segment that is being received */
 	uint8_t rx_flags;
 	bool rx_has_mss; /* a handshake's: the option is there */
+	bool isn_given;	 /* net_isn() gives isn */
+	uint32_t isn;
 
 	struct net_stats stats, stats_last;
 	struct net_neighbour neighbours[NET_NEIGHBOURS];
@@ -199,11 +204,41 @@ void net_window_drain(void);
 void net_for_each_conn(void (*fn)(struct net_conn *conn));
 void net_tcp_input(struct pbuf *p, struct netif *inp);
 
+/* A half-open connection is no longer that. */
+static inline void net_half_open_ends(struct net_conn *conn)
+{
+	net_the.half_open -= conn->half_open;
+	conn->half_open = false;
+}
+
 /* ---- net_check.c: p begins with the TCP header, as it came ---- */
 bool net_check_header(const struct pbuf *p);
 /* Whether lwIP may have it; if not, it has been answered where it must be. */
 bool net_check_conn(struct net_conn *conn, struct pbuf *p);
 bool net_check_stranger(struct pbuf *p); /* of no connection */
+
+#define NET_OPT_END	0
+#define NET_OPT_NOP	1
+#define NET_OPT_MSS	2
+#define NET_OPT_WSCALE	3
+#define NET_OPT_SACK_OK 4
+
+/* An option of a header that has been checked; NULL: it has none of the kind */
+const uint8_t *net_tcp_option(const struct tcp_hdr *tcp, uint8_t kind);
+
+/* ---- net_cookie.c ---- */
+enum net_cookie { NET_COOKIE_NONE, NET_COOKIE_NO_ROOM, NET_COOKIE_TAKEN };
+
+void net_cookie_init(void);
+bool net_cookie_hot(void);
+/* Answers the SYN that is being received. */
+void net_cookie_send(const struct pbuf *p);
+/*
+ * Of the ACK that is being received, its listener shown to lwIP: whether it
+ * bears a cookie, and the half-open connection it is for.
+ */
+enum net_cookie net_cookie_take(struct pbuf *p, struct netif *inp,
+				struct net_conn **out);
 
 /* ---- net_reply.c ---- */
 struct net_reply {

@@ -158,6 +158,8 @@ struct net_stats {
 	uint64_t accepted, dialed, closed, reset, timed_out;
 	uint64_t no_memory;	/* allocations refused, any kind */
 	uint64_t backlog_drops; /* SYNs dropped: backlog full */
+	/* SYNs answered without keeping anything, and the ACKs of such */
+	uint64_t cookies_sent, cookies_accepted, cookies_refused;
 	/* segments dropped as RFC 9293 and RFC 5961 want it, and answers */
 	uint64_t rx_unacceptable, challenge_acks;
 	int64_t busy_ns; /* time spent in rounds that found work */

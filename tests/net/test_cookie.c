@@ -1,0 +1,356 @@
+/*
+ * A flood of SYNs: half-open connections stay few, and who means it gets in
+ * with a cookie. The listener at port 7 has a backlog of 8.
+ */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "netstack/net_priv.h"
+#include "tests/net/fake_glue.h"
+#include "tests/net/peer.h"
+
+#define BACKLOG	  8
+#define NEAR_WRAP 0xffffffffu /* the SYN is the last number */
+
+static void echo(struct net_conn *conn, void *arg)
+{
+	struct net_view view;
+	long n;
+
+	while ((n = net_recv_view(conn, &view)) > 0)
+		if ((n = net_send_view(conn, &view)) < 0)
+			break;
+	result = n;
+	ended++;
+}
+
+static void send_syn(uint16_t port, const uint8_t *options, unsigned len)
+{
+	const struct segment syn = {.src = port,
+				    .dst = 7,
+				    .seq = NEAR_WRAP,
+				    .flags = PEER_SYN,
+				    .wnd = 1000,
+				    .options = options,
+				    .options_len = len,
+				    .data = (const uint8_t *)""};
+
+	peer_send_raw(&syn);
+}
+
+/* SYNs that nobody will follow up, until the backlog is full. */
+static void flood(unsigned n)
+{
+	struct segment s;
+
+	for (unsigned i = 0; i < n; i++) {
+		send_syn((uint16_t)(10000 + i), (const uint8_t *)"", 0);
+		assert_true(peer_next(&s));
+		assert_int_equal(s.flags, PEER_SYN | PEER_ACK);
+	}
+}
+
+/* Gets a cookie; the peer is one who could answer it. */
+static void get_cookie(struct peer *peer, uint16_t port, const uint8_t *options,
+		       unsigned len)
+{
+	uint64_t sent = net_the.stats.cookies_sent;
+	struct segment s;
+
+	send_syn(port, options, len);
+	assert_true(peer_next(&s));
+	assert_int_equal(s.flags, PEER_SYN | PEER_ACK);
+	assert_int_equal(s.ack, 0);
+	assert_int_equal(net_the.stats.cookies_sent, sent + 1);
+	*peer = (struct peer){.port = port,
+			      .stack_port = 7,
+			      .snd = 0,
+			      .rcv = s.seq + 1,
+			      .wnd = 1000};
+}
+
+static struct net_conn *find(uint16_t port)
+{
+	ip_addr_t local, remote;
+
+	IP_ADDR4(&local, 10, 0, 0, 1);
+	IP_ADDR4(&remote, 10, 0, 0, 2);
+	return net_demux_find(&local, 7, &remote, port);
+}
+
+static void expect_refused(const struct peer *peer)
+{
+	struct segment s;
+
+	assert_true(peer_next(&s));
+	assert_int_equal(s.flags, PEER_RST);
+	assert_int_equal(s.seq, peer->rcv);
+	assert_null(find(peer->port));
+}
+
+static void test_flood_is_answered_and_keeps_nothing(void **state)
+{
+	flood(1000);
+	assert_int_equal(net_the.n_conns, BACKLOG);
+	assert_int_equal(net_the.stats.cookies_sent, 1000 - BACKLOG);
+	assert_int_equal(net_the.stats.backlog_drops, 0);
+}
+
+static void test_cookie_brings_a_connection_that_works(void **state)
+{
+	struct segment s;
+	struct peer peer;
+
+	serve(echo);
+	flood(BACKLOG);
+	get_cookie(&peer, 1000, (const uint8_t *)"", 0);
+	assert_int_equal(net_the.n_conns, BACKLOG);
+	peer_send(&peer, PEER_ACK, NULL, 0);
+	peer_expect_nothing(); /* lwIP's own SYN-ACK has not left */
+	assert_int_equal(net_the.n_conns, BACKLOG + 1);
+	assert_int_equal(net_the.stats.accepted, 1);
+	assert_int_equal(net_the.stats.cookies_accepted, 1);
+	peer_send(&peer, PEER_ACK | PEER_PSH, "hello", 5);
+	assert_true(peer_next(&s));
+	assert_int_equal(s.len, 5);
+	assert_memory_equal(s.data, "hello", 5);
+	assert_int_equal(s.seq, peer.rcv);
+	assert_int_equal(s.ack, peer.snd);
+	peer.rcv += 5;
+	peer_send(&peer, PEER_ACK | PEER_FIN, NULL, 0);
+	assert_true(peer_next(&s));
+	assert_int_equal(ended, 1);
+	assert_int_equal(result, 0);
+}
+
+static void test_lost_ack_is_made_up_for_by_data(void **state)
+{
+	struct segment s;
+	struct peer peer;
+
+	serve(echo);
+	flood(BACKLOG);
+	get_cookie(&peer, 1000, (const uint8_t *)"", 0);
+	peer_send(&peer, PEER_ACK | PEER_PSH, "at once", 7);
+	assert_true(peer_next(&s));
+	assert_int_equal(s.len, 7);
+	assert_memory_equal(s.data, "at once", 7);
+}
+
+static void test_cookie_remembers_the_options(void **state)
+{
+	static const struct {
+		uint16_t named, kept;
+	} mss[] = {{1, 216},	 {216, 216},   {535, 216},   {536, 536},
+		   {1220, 1220}, {1359, 1220}, {1460, 1460}, {9000, 1460}};
+	static const uint8_t scales[] = {0, 7, 14, 15, 255};
+	uint16_t port = 20000;
+
+	serve(echo);
+	flood(BACKLOG);
+	for (unsigned i = 0; i < 8; i++) {
+		for (unsigned k = 0; k < 5; k++) {
+			const uint8_t options[] = {2,
+						   4,
+						   (uint8_t)(mss[i].named >> 8),
+						   (uint8_t)mss[i].named,
+						   1,
+						   3,
+						   3,
+						   scales[k],
+						   4,
+						   2,
+						   1,
+						   1};
+			bool sack = i % 2; /* else the NOPs begin earlier */
+			struct peer peer;
+			struct tcp_pcb *pcb;
+
+			get_cookie(&peer, ++port, options, sack ? 12 : 8);
+			peer_send(&peer, PEER_ACK, NULL, 0);
+			run_rounds(2);
+			assert_non_null(find(port));
+			pcb = &find(port)->pcb;
+			assert_int_equal(pcb->state, ESTABLISHED);
+			assert_int_equal(pcb->mss, mss[i].kept);
+			assert_int_equal(pcb->snd_scale,
+					 scales[k] > 14 ? 14 : scales[k]);
+			assert_int_equal(pcb->snd_wnd, 1000u << pcb->snd_scale);
+			assert_int_equal(!!(pcb->flags & TF_SACK), sack);
+			tcp_abort(pcb);
+			run_rounds(2);
+			while (fake_sent(got, sizeof(got)))
+				;
+		}
+	}
+}
+
+static void test_answer_offers_only_what_was_offered(void **state)
+{
+	static const uint8_t all[] = {2, 4, 5, 180, 1, 3, 3, 7, 4, 2, 1, 1};
+	struct segment s;
+
+	flood(BACKLOG);
+	send_syn(1000, all, sizeof(all));
+	assert_true(peer_next(&s));
+	assert_int_equal(s.options_len, 12);
+	assert_int_equal(s.options[0], 2);
+	assert_int_equal(s.options[2] << 8 | s.options[3], 1460);
+	assert_int_equal(s.options[5], 3);
+	assert_int_equal(s.options[7], TCP_RCV_SCALE);
+	assert_int_equal(s.options[10], 4);
+	send_syn(1001, all, 4);
+	assert_true(peer_next(&s));
+	assert_int_equal(s.options_len, 4);
+}
+
+static void test_any_other_number_is_refused(void **state)
+{
+	struct peer peer, forged;
+
+	serve(echo);
+	flood(BACKLOG);
+	get_cookie(&peer, 1000, (const uint8_t *)"", 0);
+	for (unsigned bit = 0; bit < 32; bit++) {
+		forged = peer;
+		forged.rcv ^= 1u << bit;
+		peer_send(&forged, PEER_ACK, NULL, 0);
+		expect_refused(&forged);
+		forged = peer;
+		forged.snd ^= 1u << bit;
+		peer_send(&forged, PEER_ACK, NULL, 0);
+		expect_refused(&forged);
+	}
+	forged = peer;
+	forged.port++;
+	peer_send(&forged, PEER_ACK, NULL, 0);
+	expect_refused(&forged);
+	assert_int_equal(net_the.stats.cookies_refused, 65);
+	assert_int_equal(net_the.n_conns, BACKLOG);
+}
+
+static void test_cookie_lives_a_minute_or_two(void **state)
+{
+	struct peer young, old;
+
+	serve(echo);
+	flood(BACKLOG);
+	get_cookie(&young, 1000, (const uint8_t *)"", 0);
+	get_cookie(&old, 1001, (const uint8_t *)"", 0);
+	fake_now_ns += 64 * INT64_C(1000000000);
+	peer_send(&young, PEER_ACK, NULL, 0);
+	run_rounds(2);
+	assert_non_null(find(1000));
+	fake_now_ns += 66 * INT64_C(1000000000);
+	flood(1000); /* cookies are in use again */
+	fake_now_ns += 3 * INT64_C(1000000000);
+	peer_send(&old, PEER_ACK, NULL, 0);
+	expect_refused(&old);
+}
+
+static void test_without_a_flood_no_cookie_counts(void **state)
+{
+	struct peer peer;
+
+	serve(echo);
+	flood(BACKLOG);
+	get_cookie(&peer, 1000, (const uint8_t *)"", 0);
+	fake_now_ns += 129 * INT64_C(1000000000);
+	peer_send(&peer, PEER_ACK, NULL, 0);
+	expect_refused(&peer);
+	assert_int_equal(net_the.stats.cookies_refused, 0);
+}
+
+static void *accept_one(void *arg)
+{
+	struct net_conn *conn;
+
+	if (net_accept(listener, &conn) == 0)
+		net_abort(conn);
+	ended++;
+	return NULL;
+}
+
+static void test_who_accepts_nothing_gets_nothing_more(void **state)
+{
+	struct peer peer, late;
+	struct segment s;
+
+	flood(BACKLOG);
+	get_cookie(&late, 999, (const uint8_t *)"", 0);
+	for (uint16_t i = 0; i < BACKLOG; i++) {
+		get_cookie(&peer, (uint16_t)(1000 + i), (const uint8_t *)"", 0);
+		peer_send(&peer, PEER_ACK, NULL, 0);
+		run_rounds(1);
+	}
+	assert_int_equal(net_the.stats.accepted, BACKLOG);
+	send_syn(3000, (const uint8_t *)"", 0);
+	peer_send(&late, PEER_ACK, NULL, 0);
+	peer_expect_nothing(); /* dropped, not reset: there may be room later */
+	assert_int_equal(net_the.stats.backlog_drops, 2);
+	net_spawn(stack, "accept", accept_one, NULL);
+	run_rounds(2);
+	assert_int_equal(ended, 1);
+	assert_true(peer_next(&s)); /* the abort's */
+	peer_send(&late, PEER_ACK, NULL, 0);
+	run_rounds(2);
+	assert_non_null(find(999));
+	assert_int_equal(net_the.stats.accepted, BACKLOG + 1);
+}
+
+static void test_half_open_takes_at_most_half_of_all(void **state)
+{
+	struct peer peer[70];
+	struct segment s;
+
+	net_listener_close(listener);
+	assert_int_equal(net_listen(stack, &net_addr_any(7), 1000, &listener),
+			 0);
+	serve(echo);
+	for (uint16_t i = 0; i < 70; i++) {
+		peer[i] = (struct peer){.port = (uint16_t)(2000 + i),
+					.stack_port = 7,
+					.snd = 9,
+					.wnd = 99};
+		peer_send(&peer[i], PEER_SYN, NULL, 0);
+		assert_true(peer_next(&s));
+		assert_int_equal(s.flags, PEER_SYN | PEER_ACK);
+		peer[i].rcv = s.seq + 1;
+	}
+	assert_int_equal(net_the.n_conns, 32); /* of 64 */
+	for (unsigned i = 0; i < 70; i++) {
+		peer_send(&peer[i], PEER_ACK, NULL, 0);
+		run_rounds(1);
+	}
+	assert_int_equal(net_the.n_conns, 64);
+	assert_int_equal(net_the.stats.accepted, 64);
+	assert_int_equal(net_the.half_open, 0);
+	assert_true(net_the.stats.no_memory > 0);
+	peer_expect_nothing(); /* who found no room may try again */
+}
+
+#define T(name)                                                                \
+	cmocka_unit_test_setup_teardown(name, peer_listen, peer_teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		T(test_flood_is_answered_and_keeps_nothing),
+		T(test_cookie_brings_a_connection_that_works),
+		T(test_lost_ack_is_made_up_for_by_data),
+		T(test_cookie_remembers_the_options),
+		T(test_answer_offers_only_what_was_offered),
+		T(test_any_other_number_is_refused),
+		T(test_cookie_lives_a_minute_or_two),
+		T(test_without_a_flood_no_cookie_counts),
+		T(test_who_accepts_nothing_gets_nothing_more),
+		T(test_half_open_takes_at_most_half_of_all),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
