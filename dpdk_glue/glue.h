@@ -158,9 +158,16 @@ unsigned glue_rx_raw(struct glue_port *port, struct glue_frame **frames,
 
 /*
  * A frame to be sent, len bytes long, in as many segments as it takes; NULL
- * when the pool is empty (counted). Owned by the caller until glue_tx().
+ * when the pool is empty, or the port so far behind that the sender should
+ * wait (both counted). Owned by the caller until glue_tx().
  */
 struct glue_frame *glue_tx_alloc(struct glue_port *port, unsigned len);
+
+/*
+ * Whether the port is so far behind that glue_tx_alloc() gives nothing; what
+ * it takes by now is sent first.
+ */
+bool glue_tx_busy(struct glue_port *port);
 
 /*
  * Gives a frame to the port: checksums of the layers that flags, l3_off and
@@ -196,6 +203,7 @@ struct glue_port_stats {
 	uint64_t rx_missed; /* refused by the port itself */
 	uint64_t tx_frames, tx_bytes;
 	uint64_t tx_no_frame; /* pool empty */
+	uint64_t tx_busy;     /* refused, to be asked again: port behind */
 	uint64_t tx_dropped;  /* queue full: the port takes no more */
 };
 

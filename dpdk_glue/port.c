@@ -19,6 +19,7 @@
 #define POOL_CACHE   256
 #define DATA_ROOM    2048 /* bytes of one segment, headroom apart */
 #define TX_PENDING   512  /* frames a port may keep us waiting with */
+#define TX_BUSY	     128  /* of those, when senders are to hold back */
 
 struct glue_port {
 	uint16_t id;
@@ -493,11 +494,23 @@ alloc_chain(struct glue_port *port, unsigned len)
 	return frame_of(head);
 }
 
+bool glue_tx_busy(struct glue_port *port)
+{
+	if (likely(port->n_pending < TX_BUSY))
+		return false;
+	glue_tx_flush(port);
+	return port->n_pending >= TX_BUSY;
+}
+
 struct glue_frame *glue_tx_alloc(struct glue_port *port, unsigned len)
 {
 	struct glue_frame *f;
 	struct rte_mbuf *m;
 
+	if (unlikely(glue_tx_busy(port))) {
+		port->stats.tx_busy++;
+		return NULL;
+	}
 	if (unlikely(len > DATA_ROOM))
 		return alloc_chain(port, len);
 	m = rte_pktmbuf_alloc(port->pool);

@@ -262,26 +262,59 @@ void net_conn_queue_output(struct net_conn *conn)
 	if (conn->in_output)
 		return;
 	conn->in_output = true;
-	conn->link_next = net_the.output_list;
-	net_the.output_list = conn;
+	conn->output_next = NULL;
+	if (net_the.output_tail)
+		net_the.output_tail->output_next = conn;
+	else
+		net_the.output_head = conn;
+	net_the.output_tail = conn;
 }
 
-/* One tcp_output() for each connection written to since the last round. */
+/*
+ * tcp_in.c is built to call this in place of tcp_output(): what a burst of
+ * segments acknowledges or asks for is sent once, not once a segment. The ACK
+ * of RFC 5681 4.2 is so delayed by no more than the rest of the round. What a
+ * handshake says is said at once.
+ */
+err_t net_tcp_output(struct tcp_pcb *pcb)
+{
+	if (pcb->state < ESTABLISHED)
+		return tcp_output(pcb);
+	if (pcb->unsent || (pcb->flags & TF_ACK_NOW))
+		net_conn_queue_output(net_conn_of(pcb));
+	return ERR_OK;
+}
+
+static void output(struct net_conn *conn)
+{
+	err_t err;
+
+	if (!conn->pcb_live) {
+		net_conn_put(conn);
+		return;
+	}
+	err = tcp_output(&conn->pcb);
+	if (err == ERR_MEM || err == ERR_BUF)
+		net_conn_queue_output(conn); /* the port, or memory, is short */
+	net_timer_check(conn);
+	net_send_went_out(conn);
+}
+
+/*
+ * One tcp_output() for each connection that has something to send since the
+ * last round, in the order in which they had it. While no port takes more the
+ * others keep their places.
+ */
 void net_output_all(void)
 {
-	struct net_conn *conn = net_the.output_list;
+	struct net_conn *last = net_the.output_tail, *conn = NULL;
 
-	net_the.output_list = NULL;
-	while (conn) {
-		struct net_conn *next = conn->link_next;
-
+	while (conn != last && !net_eth_busy()) {
+		conn = net_the.output_head;
+		net_the.output_head = conn->output_next;
+		if (!net_the.output_head)
+			net_the.output_tail = NULL;
 		conn->in_output = false;
-		if (conn->pcb_live) {
-			tcp_output(&conn->pcb);
-			net_timer_check(conn);
-		} else {
-			net_conn_put(conn);
-		}
-		conn = next;
+		output(conn);
 	}
 }

@@ -280,6 +280,21 @@ static bool reopens(const struct net_conn *conn, const struct tcp_hdr *tcp)
 	       (s32_t)(lwip_ntohl(tcp->seqno) - conn->pcb.rcv_nxt) > 0;
 }
 
+/*
+ * lwIP's slow start grows by two segments an ACK, however many it covers. Our
+ * own receiver, like a kernel's behind GRO, acknowledges a whole burst at
+ * once: RFC 9406 4.2 counts up to eight.
+ */
+static void grow_in_slow_start(struct tcp_pcb *pcb, uint32_t lastack,
+			       uint32_t cwnd)
+{
+	uint32_t acked = pcb->lastack - lastack;
+
+	if (acked <= 2u * pcb->mss || pcb->cwnd != cwnd + 2u * pcb->mss)
+		return; /* not in slow start, or not held back */
+	pcb->cwnd = cwnd + LWIP_MIN(acked, 8u * pcb->mss);
+}
+
 /* What ip4.c and ip6.c call for each TCP segment; owns p. */
 void net_tcp_input(struct pbuf *p, struct netif *inp)
 {
@@ -288,6 +303,7 @@ void net_tcp_input(struct pbuf *p, struct netif *inp)
 	enum tcp_state before = CLOSED;
 	bool watched = false;
 	bool lingering = false;
+	uint32_t lastack = 0, cwnd = 0;
 
 	if (!net_check_header(p)) {
 		net_the.stats.rx_bad_frame++;
@@ -311,6 +327,8 @@ void net_tcp_input(struct pbuf *p, struct netif *inp)
 		before = conn->pcb.state;
 		watched = conn->watched;
 		lingering = conn->lingering;
+		lastack = conn->pcb.lastack;
+		cwnd = conn->pcb.cwnd;
 		conn->pcb.next = NULL;
 		if (before == TIME_WAIT)
 			tcp_tw_pcbs = &conn->pcb;
@@ -323,6 +341,8 @@ void net_tcp_input(struct pbuf *p, struct netif *inp)
 		net_wake(conn->writer);
 	if (before < ESTABLISHED)
 		settle_handshake(before);
+	else if (conn && tcp_active_pcbs == &conn->pcb) /* alive */
+		grow_in_slow_start(tcp_active_pcbs, lastack, cwnd);
 	net_window_drain();
 	if (watched)
 		net_conn_tell(conn); /* it has an owner, so it is there */

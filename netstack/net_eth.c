@@ -144,6 +144,14 @@ void net_eth_tx(void)
 		glue_tx_flush(net_the.ports[i].glue);
 }
 
+bool net_eth_busy(void)
+{
+	for (unsigned i = 0; i < net_the.n_ports; i++)
+		if (!glue_tx_busy(net_the.ports[i].glue))
+			return false;
+	return true;
+}
+
 static inline struct net_port *port_of(const struct netif *netif)
 {
 	return netif->state;

@@ -36,7 +36,7 @@ struct net_conn {
 	bool pcb_live : 1; /* lwIP holds the pcb */
 	bool owned : 1;	   /* somebody holds the handle */
 	bool hashed : 1;
-	bool in_output : 1;  /* on the stack's output list */
+	bool in_output : 1;  /* in the stack's output queue */
 	bool eof : 1;	     /* the peer sent FIN */
 	bool rd_shut : 1;    /* received bytes are discarded */
 	bool wr_shut : 1;    /* FIN queued */
@@ -46,13 +46,15 @@ struct net_conn {
 	bool cancelled : 1;  /* net_cancel() */
 	bool lingering : 1;  /* net_close_wait() waits */
 	bool served : 1;     /* its handler has not returned */
+	bool wants_room : 1; /* its writer waits to send */
 	bool half_open : 1;  /* counted in the stack's */
 	bool challenged : 1; /* at challenged_ms, RFC 5961 */
 	uint32_t challenged_ms;
 	struct pbuf *rx_head, *rx_tail; /* linked by next, each on its own */
 	struct coro *reader, *writer;
 	struct net_poll_node *pollers; /* that wait for it, too */
-	struct net_conn *link_next;    /* output list or accept queue */
+	struct net_conn *link_next;    /* accept queue */
+	struct net_conn *output_next;  /* the stack's output queue */
 
 	struct coro_timer timer;
 	union {
@@ -125,7 +127,7 @@ struct net_stack {
 	unsigned half_open;	 /* of n_conns, and not ours by net_dial() */
 	unsigned frames_held;	 /* by bytes nobody has read yet */
 	unsigned frames_to_hold; /* before what comes is copied */
-	struct net_conn *output_list;
+	struct net_conn *output_head, *output_tail;
 	struct net_listener *listeners;
 	struct net_poller *pollers; /* every net_poll() that waits */
 	uint32_t next_port;
@@ -171,6 +173,9 @@ static inline bool net_is_frame(const struct pbuf *p)
 
 void net_conn_queue_output(struct net_conn *conn);
 void net_output_all(void);
+void net_send_went_out(struct net_conn *conn);
+/* What lwIP calls where receiving a segment makes it want to send. */
+err_t net_tcp_output(struct tcp_pcb *pcb);
 int net_conn_wait(struct net_conn *conn, struct coro **slot,
 		  int64_t deadline_ns);
 void net_conn_kill(struct net_conn *conn, int err);
@@ -284,6 +289,8 @@ int net_eth_open(struct net_opts *opts);
 void net_eth_close(void);
 unsigned net_eth_rx(void);
 void net_eth_tx(void);
+/* Whether every port is so far behind that sending has to wait. */
+bool net_eth_busy(void);
 /* Whether the neighbour for an address has answered. */
 bool net_eth_reachable(const ip_addr_t *ip);
 

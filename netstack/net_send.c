@@ -5,6 +5,8 @@
 
 #include <errno.h>
 
+#define UNSENT_MAX 32768u /* bytes taken before they can be sent */
+
 static int writable_error(const struct net_conn *conn)
 {
 	if (conn->err)
@@ -28,12 +30,23 @@ static bool stuck(const struct tcp_pcb *pcb)
 	return !pcb->unacked && !pcb->unsent;
 }
 
-/* Room in the send buffer, in bytes and in pbufs. */
+/*
+ * Room in the send buffer, in bytes and in pbufs. Bytes far ahead of what the
+ * windows and the port take would only grow cold in the cache.
+ */
 static size_t room(const struct tcp_pcb *pcb)
 {
-	if (pcb->snd_queuelen >= TCP_SND_QUEUELEN - 64)
+	u32_t unsent = pcb->snd_lbb - pcb->snd_nxt;
+
+	if (pcb->snd_queuelen >= TCP_SND_QUEUELEN - 64 || unsent >= UNSENT_MAX)
 		return 0;
-	return LWIP_MIN(pcb->snd_buf, 0xffffu);
+	return LWIP_MIN(pcb->snd_buf, UNSENT_MAX - unsent);
+}
+
+void net_send_went_out(struct net_conn *conn)
+{
+	if ((conn->wants_room || conn->pollers) && room(&conn->pcb))
+		net_conn_wake_writer(conn);
 }
 
 bool net_conn_writable(const struct net_conn *conn)
@@ -47,7 +60,11 @@ static int wait_room(struct net_conn *conn)
 	int err;
 
 	net_conn_queue_output(conn);
+	conn->wants_room = true;
 	err = net_conn_wait(conn, &conn->writer, conn->write_deadline);
+	if (err == -EBADF)
+		return err; /* it is gone */
+	conn->wants_room = false;
 	return err < 0 ? err : enter(conn);
 }
 

@@ -239,6 +239,11 @@ void glue_tx(struct glue_port *port, struct glue_frame *frame)
 	glue_frame_free(frame);
 }
 
+bool glue_tx_busy(struct glue_port *port)
+{
+	return false;
+}
+
 unsigned glue_tx_flush(struct glue_port *port)
 {
 	return 0;

@@ -179,6 +179,11 @@ void glue_tx(struct glue_port *port, struct glue_frame *frame)
 	push(&tx, frame);
 }
 
+bool glue_tx_busy(struct glue_port *port)
+{
+	return fake_tx_budget == 0;
+}
+
 unsigned glue_tx_flush(struct glue_port *port)
 {
 	return 0;

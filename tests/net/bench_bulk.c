@@ -1,0 +1,334 @@
+/*
+ * Bulk transfer, of bytes handed over in each of the ways there are.
+ *
+ * Between two coronet processes over memif, one on each of two CPUs: Gbit/s.
+ * One way, the server discards; both ways, it echoes. And within one process
+ * over a ring that gives back what it gets: CPU time of both ends together,
+ * which a busy machine disturbs little.
+ *
+ * Usage: bench-bulk [--mtu N] [--seconds N] [--size BYTES] [--runs N]
+ *                   [--only loop|memif] [--streams N]
+ */
+#include <errno.h>
+#include <getopt.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <coronet/net.h>
+
+#define PORT	 7777
+#define WARM_NS	 INT64_C(500000000)
+#define MAX_SIZE (1u << 20)
+
+enum how { COPY, HOWS };
+
+static const char *const how_names[HOWS] = {"copied"};
+
+/* What the two processes tell each other and the parent. */
+struct shared {
+	volatile uint64_t received; /* bytes at the end of the path */
+	uint64_t from;
+	double gbit_s, ns_per_kib;
+};
+
+static struct {
+	unsigned mtu, streams, runs;
+	size_t size;
+	double seconds;
+	bool echo;
+	enum how how;
+	char path[64];
+} conf = {.mtu = 1500, .runs = 1, .size = 65536, .seconds = 2};
+
+static struct shared *shared;
+static struct net_stack *stack;
+static uint8_t *block;
+
+static void sink(struct net_conn *conn, void *arg)
+{
+	struct net_view view;
+	long n;
+
+	while ((n = net_recv_view(conn, &view)) > 0) {
+		if (conf.echo) {
+			if (net_send_view(conn, &view) < 0)
+				break;
+			continue;
+		}
+		shared->received += (uint64_t)n;
+		net_view_release(conn, &view);
+	}
+}
+
+static void *read_back(void *arg)
+{
+	struct net_conn *conn = arg;
+	struct net_view view;
+	long n;
+
+	while ((n = net_recv_view(conn, &view)) > 0) {
+		shared->received += (uint64_t)n;
+		net_view_release(conn, &view);
+	}
+	return NULL;
+}
+
+static void *send_on(void *arg)
+{
+	struct net_dial_opts dial = {0};
+	struct net_addr to;
+	struct net_conn *conn;
+	int err;
+
+	net_addr_parse("10.9.0.1", PORT, &to);
+	net_addr_parse("10.9.1.9", 0, &dial.source);
+	err = net_dial(stack, &to, &dial, &conn);
+	if (err < 0) {
+		fprintf(stderr, "bench-bulk: %s\n", strerror(-err));
+		return NULL;
+	}
+	net_spawn(stack, "back", read_back, conn);
+	while (net_send_all(conn, block, conf.size) > 0)
+		;
+	return NULL;
+}
+
+static double cpu_s(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static void *conduct(void *arg)
+{
+	int64_t begun_ns;
+	double begun_s;
+
+	net_link_wait(stack, 5000);
+	for (unsigned i = 0; i < conf.streams; i++)
+		net_spawn(stack, "send", send_on, NULL);
+	coro_sleep_ns(WARM_NS);
+	begun_ns = net_clock_ns();
+	begun_s = cpu_s();
+	shared->from = shared->received;
+	coro_sleep_ns((int64_t)(conf.seconds * 1e9));
+	shared->gbit_s = (double)(shared->received - shared->from) * 8 /
+			 (double)(net_clock_ns() - begun_ns);
+	shared->ns_per_kib = (cpu_s() - begun_s) * 1e9 * 1024 /
+			     (double)(shared->received - shared->from);
+	net_stack_stop(stack);
+	return NULL;
+}
+
+enum side { SERVER = 1, CLIENT = 2, BOTH = 3 };
+
+static void open_stack(enum side side, int cpu)
+{
+	struct net_opts opts;
+	static char link[128] = "ring:bulk";
+
+	net_opts_init(&opts);
+	if (side != BOTH)
+		snprintf(link, sizeof(link), "memif:%s,role=%s", conf.path,
+			 side == SERVER ? "server" : "client");
+	opts.links[opts.n_links++] = link;
+	if (side & SERVER)
+		net_addr_parse_prefix("10.9.0.1/16",
+				      &opts.addrs[opts.n_addrs++]);
+	if (side & CLIENT)
+		net_addr_parse_prefix("10.9.1.9/16",
+				      &opts.addrs[opts.n_addrs++]);
+	opts.mtu = conf.mtu;
+	opts.lcore = cpu;
+	opts.poll = NET_POLL_BUSY;
+	if (net_stack_open(&opts, &stack) < 0) {
+		fprintf(stderr, "bench-bulk: %s\n", opts.error);
+		_exit(1);
+	}
+}
+
+static void serve(int cpu)
+{
+	freopen("/dev/null", "w", stdout);
+	open_stack(SERVER, cpu);
+	net_serve(stack, &net_addr_any(PORT), sink, NULL);
+	_exit(0);
+}
+
+static void load(int cpu)
+{
+	while (access(conf.path, F_OK) < 0)
+		usleep(10000);
+	usleep(100000);
+	open_stack(CLIENT, cpu);
+	net_spawn(stack, "conduct", conduct, NULL);
+	net_stack_run(stack);
+	net_stack_close(stack);
+	_exit(0);
+}
+
+/* The first CPU we may use, and another one if there is one. */
+static void two_cpus(int *a, int *b)
+{
+	cpu_set_t set;
+
+	sched_getaffinity(0, sizeof(set), &set);
+	for (*a = 0; !CPU_ISSET(*a, &set);)
+		++*a;
+	for (*b = CPU_SETSIZE - 1; *b > *a && !CPU_ISSET(*b, &set);)
+		--*b;
+}
+
+static void loop(int cpu)
+{
+	struct net_listener *listener;
+
+	open_stack(BOTH, cpu);
+	if (net_listen(stack, &net_addr_any(PORT), 0, &listener) < 0)
+		_exit(1);
+	net_listener_serve(listener, sink, NULL);
+	net_spawn(stack, "conduct", conduct, NULL);
+	net_stack_run(stack);
+	net_stack_close(stack);
+	_exit(0);
+}
+
+static void run_pair(void)
+{
+	pid_t server, client;
+	int a, b;
+
+	two_cpus(&a, &b);
+	server = fork();
+	if (server == 0)
+		serve(a);
+	client = fork();
+	if (client == 0)
+		load(b);
+	waitpid(client, NULL, 0);
+	kill(server, SIGTERM);
+	waitpid(server, NULL, 0);
+	unlink(conf.path);
+}
+
+static void run_loop(void)
+{
+	pid_t child;
+	int a, b;
+
+	two_cpus(&a, &b);
+	child = fork();
+	if (child == 0)
+		loop(b);
+	waitpid(child, NULL, 0);
+}
+
+static int by_value(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+
+	return (x > y) - (x < y);
+}
+
+static void measure(unsigned streams, bool echo, enum how how, bool in_loop)
+{
+	double *each = calloc(conf.runs, sizeof(*each));
+
+	conf.streams = streams;
+	conf.echo = echo;
+	conf.how = how;
+	for (unsigned i = 0; i < conf.runs; i++) {
+		memset(shared, 0, sizeof(*shared));
+		if (in_loop)
+			run_loop();
+		else
+			run_pair();
+		each[i] = in_loop ? shared->ns_per_kib : shared->gbit_s;
+	}
+	qsort(each, conf.runs, sizeof(*each), by_value);
+	printf("%3u streams, %s, MTU %u, %s, %s: %7.2f (%.2f - %.2f) %s\n",
+	       streams, echo ? "both ways" : "one way  ", conf.mtu,
+	       how_names[how], in_loop ? "loop" : "memif", each[conf.runs / 2],
+	       each[0], each[conf.runs - 1],
+	       in_loop ? "ns of CPU a KiB" : "Gbit/s");
+	fflush(stdout);
+	free(each);
+}
+
+static bool parse(int argc, char **argv, const char **only)
+{
+	static const struct option options[] = {
+		{"mtu", 1, NULL, 'm'},
+		{"seconds", 1, NULL, 's'},
+		{"size", 1, NULL, 'z'},
+		{"runs", 1, NULL, 'r'},
+		{"only", 1, NULL, 'o'},
+		{"streams", 1, NULL, 'n'},
+		{0},
+	};
+	int c;
+
+	while ((c = getopt_long(argc, argv, "", options, NULL)) != -1)
+		switch (c) {
+		case 'm':
+			conf.mtu = (unsigned)atoi(optarg);
+			break;
+		case 's':
+			conf.seconds = atof(optarg);
+			break;
+		case 'z':
+			conf.size = (size_t)atol(optarg);
+			break;
+		case 'r':
+			conf.runs = (unsigned)atoi(optarg);
+			break;
+		case 'o':
+			*only = optarg;
+			break;
+		case 'n':
+			conf.streams = (unsigned)atoi(optarg);
+			break;
+		default:
+			return false;
+		}
+	return conf.size && conf.size <= MAX_SIZE && conf.runs;
+}
+
+static void measure_link(bool in_loop, unsigned only_streams)
+{
+	for (int echo = 0; echo < 2; echo++)
+		for (int how = 0; how < HOWS; how++)
+			for (unsigned streams = 1; streams <= 64; streams *= 64)
+				if (!only_streams || only_streams == streams)
+					measure(streams, echo, (enum how)how,
+						in_loop);
+}
+
+int main(int argc, char **argv)
+{
+	const char *only = "";
+	unsigned streams;
+
+	if (!parse(argc, argv, &only))
+		return 2;
+	streams = conf.streams;
+	snprintf(conf.path, sizeof(conf.path), "/tmp/bench-bulk.%d", getpid());
+	block = malloc(MAX_SIZE);
+	memset(block, 'x', MAX_SIZE);
+	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE,
+		      MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (strcmp(only, "memif") != 0)
+		measure_link(true, streams);
+	if (strcmp(only, "loop") != 0)
+		measure_link(false, streams);
+	return 0;
+}

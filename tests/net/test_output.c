@@ -1,0 +1,202 @@
+/*
+ * When segments go out: once a burst, in order, and only as fast as the port
+ * takes them.
+ */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "netstack/net_priv.h"
+#include "tests/net/fake_glue.h"
+#include "tests/net/peer.h"
+
+#define NEAR_WRAP 0xfffffe00u /* sequence numbers wrap within the test */
+#define MSS	  536u	      /* what a SYN without options means */
+
+static struct net_conn *the_conn;
+
+static void remember(struct net_conn *conn)
+{
+	the_conn = conn;
+}
+
+static void read_on(struct net_conn *conn, void *arg)
+{
+	struct net_view view;
+
+	while (net_recv_view(conn, &view) > 0) {
+		got_len += view.len;
+		net_view_release(conn, &view);
+	}
+	ended++;
+}
+
+static void test_a_burst_is_acknowledged_once(void **state)
+{
+	static const uint8_t block[1000];
+	struct segment s;
+	struct peer peer;
+
+	serve(read_on);
+	peer_connect(&peer, 1000, 7, NEAR_WRAP);
+	for (unsigned i = 0; i < 20; i++)
+		peer_send(&peer, PEER_ACK, block, sizeof(block));
+	assert_true(peer_next(&s));
+	assert_int_equal(s.ack, peer.snd);
+	assert_int_equal(s.len, 0);
+	peer_expect_nothing();
+	assert_int_equal(got_len, 20000);
+}
+
+static size_t to_send;
+static long taken[2]; /* by connections from ports 1000 and 1001 */
+
+/* Once asked, sends to_send bytes and waits for the end. */
+static void send_when_asked(struct net_conn *conn, void *arg)
+{
+	static const uint8_t block[1000];
+	long *mine = &taken[net_peer_addr(conn).port - 1000];
+	size_t left = to_send;
+
+	*mine = 0;
+	net_recv(conn, got, 1);
+	while (left) {
+		long n = net_send(conn, block, left < 1000 ? left : 1000);
+
+		if (n < 0)
+			break;
+		*mine += n;
+		left -= (size_t)n;
+	}
+	net_recv(conn, got, 1);
+	ended++;
+}
+
+static void ask(struct peer *peer)
+{
+	peer_send(peer, PEER_ACK | PEER_PSH, "?", 1);
+}
+
+static void test_a_full_port_loses_nothing(void **state)
+{
+	struct segment s;
+	struct peer peer;
+
+	to_send = 8 * MSS;
+	serve(send_when_asked);
+	peer_connect(&peer, 1000, 7, NEAR_WRAP);
+	fake_tx_budget = 0;
+	ask(&peer);
+	run_rounds(3);
+	peer_expect_nothing();
+	assert_int_equal(taken[0], to_send);
+	for (uint32_t at = 0; at < to_send; at += s.len) {
+		fake_tx_budget = 1;
+		assert_true(peer_next(&s));
+		assert_int_equal(s.seq, peer.rcv + at);
+	}
+	fake_tx_budget = -1;
+	peer_expect_nothing();
+}
+
+static void test_a_full_port_is_shared(void **state)
+{
+	struct peer peers[2];
+	unsigned sent[2] = {0};
+	struct segment s;
+
+	to_send = 8 * MSS;
+	serve(send_when_asked);
+	peer_connect(&peers[0], 1000, 7, 5);
+	peer_connect(&peers[1], 1001, 7, 5);
+	fake_tx_budget = 0;
+	ask(&peers[0]);
+	ask(&peers[1]);
+	run_rounds(3);
+	for (unsigned i = 0; i < 8; i++) {
+		fake_tx_budget = 1;
+		assert_true(peer_next(&s));
+		sent[s.dst - 1000]++;
+	}
+	assert_int_equal(sent[0], 4);
+	assert_int_equal(sent[1], 4);
+	fake_tx_budget = -1;
+}
+
+static void test_bytes_that_cannot_go_yet_are_few(void **state)
+{
+	struct segment s;
+	struct peer peer;
+	uint32_t first;
+
+	to_send = 200000;
+	serve(send_when_asked);
+	peer_connect(&peer, 1000, 7, 5);
+	first = peer.rcv;
+	ask(&peer);
+	run_rounds(50);
+	while (peer_next(&s))
+		peer.rcv += s.len;
+	assert_int_equal(peer.rcv, first + 10 * MSS); /* RFC 6928 */
+	assert_int_equal(taken[0], 10 * MSS + 32768);
+	/* Each window's worth makes room for as much. */
+	while (peer.rcv - first < to_send) {
+		uint32_t before = peer.rcv;
+
+		peer_send(&peer, PEER_ACK, NULL, 0);
+		while (peer_next(&s))
+			if (s.seq == peer.rcv)
+				peer.rcv += s.len;
+		assert_true(peer.rcv != before);
+	}
+	assert_int_equal(taken[0], to_send);
+}
+
+static void test_slow_start_counts_what_one_ack_covers(void **state)
+{
+	struct segment s;
+	struct peer peer;
+	uint32_t before;
+
+	to_send = 10 * MSS;
+	serve(send_when_asked);
+	peer_connect(&peer, 1000, 7, NEAR_WRAP);
+	ask(&peer);
+	while (peer_next(&s))
+		;
+	net_for_each_conn(remember);
+	before = the_conn->pcb.cwnd;
+	peer.rcv += 5 * MSS;
+	peer_send(&peer, PEER_ACK, NULL, 0);
+	run_rounds(1);
+	assert_int_equal(the_conn->pcb.cwnd, before + 5 * MSS);
+	peer.rcv += 2 * MSS;
+	peer_send(&peer, PEER_ACK, NULL, 0);
+	run_rounds(1);
+	assert_int_equal(the_conn->pcb.cwnd, before + 7 * MSS);
+	the_conn->pcb.ssthresh = the_conn->pcb.cwnd;
+	peer.rcv += 3 * MSS;
+	peer_send(&peer, PEER_ACK, NULL, 0);
+	run_rounds(1);
+	assert_int_equal(the_conn->pcb.cwnd, before + 7 * MSS);
+}
+
+#define listening(test)                                                        \
+	cmocka_unit_test_setup_teardown(test, peer_listen, peer_teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		listening(test_a_burst_is_acknowledged_once),
+		listening(test_a_full_port_loses_nothing),
+		listening(test_a_full_port_is_shared),
+		listening(test_bytes_that_cannot_go_yet_are_few),
+		listening(test_slow_start_counts_what_one_ack_covers),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
