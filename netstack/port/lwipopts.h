@@ -72,7 +72,7 @@ void net_mem_free(void *mem);
 #define TCP_SND_BUF		   (256 * 1024)
 #define TCP_SND_QUEUELEN	   8192
 #define TCP_SNDLOWAT		   16384 /* unused by the raw API */
-#define TCP_WND_UPDATE_THRESHOLD   (TCP_WND / 4)
+#define TCP_WND_UPDATE_THRESHOLD   (TCP_WND_MAX(pcb) / 4) /* scaled or not */
 #define TCP_OVERSIZE		   TCP_MSS
 #define LWIP_TCP_SACK_OUT	   1
 #define TCP_QUEUE_OOSEQ		   1
