@@ -5,9 +5,6 @@
 
 #include <errno.h>
 
-#define PORT_FIRST 16384u
-#define PORT_COUNT (65536u - PORT_FIRST)
-
 /*
  * A connection in TIME_WAIT gives its 4-tuple up to a new one whose sequence
  * numbers lie beyond all of its own (RFC 6191's idea, with our ISN's clock in
@@ -44,14 +41,26 @@ static bool is_free(const ip_addr_t *local, u16_t port, const ip_addr_t *remote,
 static u16_t choose_port(const ip_addr_t *local, const ip_addr_t *remote,
 			 u16_t remote_port)
 {
-	for (unsigned i = 0; i < PORT_COUNT; i++) {
-		u16_t port =
-			(u16_t)(PORT_FIRST + net_the.next_port++ % PORT_COUNT);
+	for (unsigned i = 0; i < NET_PORT_COUNT; i++) {
+		u16_t port = (u16_t)(NET_PORT_FIRST +
+				     net_the.next_port++ % NET_PORT_COUNT);
 
 		if (is_free(local, port, remote, remote_port))
 			return port;
 	}
 	return 0;
+}
+
+/*
+ * Whether IPv4 has a way there: the interface's network, or a gateway. (IPv6
+ * asks its neighbours first; nobody answering is found out by time.)
+ */
+static bool has_route(struct netif *netif, const ip_addr_t *remote)
+{
+	return IP_IS_V6(remote) ||
+	       ip4_addr_net_eq(ip_2_ip4(remote), netif_ip4_addr(netif),
+			       netif_ip4_netmask(netif)) ||
+	       !ip4_addr_isany(netif_ip4_gw(netif));
 }
 
 static int choose_source(const struct net_dial_opts *opts,
@@ -71,13 +80,14 @@ static int choose_source(const struct net_dial_opts *opts,
 					      netif, ip_2_ip6(local)) >= 0
 				    : ip4_addr_eq(netif_ip4_addr(netif),
 						  ip_2_ip4(local)))
-				return 0;
+				return has_route(netif, remote) ? 0
+								: -EHOSTUNREACH;
 		}
 		return -EADDRNOTAVAIL;
 	}
 	netif = IP_IS_V6(remote) ? ip6_route(IP6_ADDR_ANY6, ip_2_ip6(remote))
 				 : ip4_route(ip_2_ip4(remote));
-	if (!netif)
+	if (!netif || !has_route(netif, remote))
 		return -EHOSTUNREACH;
 	found = ip_netif_get_local_ip(netif, remote);
 	if (!found || ip_addr_isany(found))
@@ -155,6 +165,8 @@ int net_dial(struct net_stack *stack, const struct net_addr *addr,
 	struct tcp_pcb *pcb;
 	int err;
 
+	if (!stack || !addr || !out)
+		return -EINVAL;
 	if (!coro_self())
 		return -EPERM;
 	if (addr->family == 0 || addr->port == 0)

@@ -130,24 +130,44 @@ static void read_ip(const struct net_addr *addr, ip_addr_t *ip)
 		ip6_addr_select_zone(ip_2_ip6(ip), ip_2_ip6(ip));
 }
 
+/* A port nobody listens on at this address, nor at every one; 0: none. */
+static uint16_t choose_port(const ip_addr_t *ip)
+{
+	for (unsigned i = 0; i < NET_PORT_COUNT; i++) {
+		u16_t port = (u16_t)(NET_PORT_FIRST +
+				     net_the.next_port++ % NET_PORT_COUNT);
+
+		if (!find(ip, port) && !find(NULL, port))
+			return port;
+	}
+	return 0;
+}
+
 int net_listen(struct net_stack *stack, const struct net_addr *addr,
 	       unsigned backlog, struct net_listener **out)
 {
 	struct net_listener *listener;
+	uint16_t port;
 	ip_addr_t ip;
 	int err;
 
-	if (addr->port == 0)
+	if (!stack || !addr || !out)
 		return -EINVAL;
+	if (stack->draining)
+		return -ECANCELED;
 	if (!is_ours(addr))
 		return -EADDRNOTAVAIL;
 	read_ip(addr, &ip);
-	if (find(addr->family ? &ip : NULL, addr->port))
+	port = addr->port;
+	if (port == 0)
+		port = choose_port(addr->family ? &ip : NULL);
+	if (port == 0 || find(addr->family ? &ip : NULL, port))
 		return -EADDRINUSE;
 	listener = calloc(1, sizeof(*listener));
 	if (!listener)
 		return -ENOMEM;
 	listener->addr = *addr;
+	listener->addr.port = port;
 	listener->ip = ip;
 	listener->backlog = backlog ? backlog : BACKLOG_DEFAULT;
 	err = make_pcb(listener, &listener->pcb);
@@ -163,6 +183,11 @@ int net_listen(struct net_stack *stack, const struct net_addr *addr,
 	hash_in(listener);
 	*out = listener;
 	return 0;
+}
+
+struct net_addr net_listener_addr(const struct net_listener *listener)
+{
+	return listener ? listener->addr : (struct net_addr){0};
 }
 
 /* A closed listener goes when nothing points at it any more. */
@@ -294,6 +319,10 @@ int net_accept(struct net_listener *listener, struct net_conn **out)
 	struct coro *self = coro_self();
 	struct net_conn *conn;
 
+	if (!listener)
+		return -EBADF;
+	if (!out)
+		return -EINVAL;
 	if (!self)
 		return -EPERM;
 	if (listener->acceptor)

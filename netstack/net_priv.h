@@ -99,6 +99,10 @@ struct net_neighbour {
 
 #define NET_NEIGHBOURS 1024
 
+/* Ports chosen by the stack. */
+#define NET_PORT_FIRST 16384u
+#define NET_PORT_COUNT (65536u - NET_PORT_FIRST)
+
 struct net_stack {
 	struct coro_sched *sched;
 	struct net_port ports[NET_MAX_LINKS];
@@ -187,7 +191,9 @@ static inline void net_conn_tell(struct net_conn *conn)
 		conn->watch->fn(conn, conn->watch);
 }
 
-/* ---- net_recv.c, net_send.c: what net_poll() asks them ---- */
+/* ---- net_recv.c, net_send.c ---- */
+/* Bytes of all vectors; -EINVAL: too many, none where there are bytes. */
+long net_iov_bytes(const struct iovec *iov, unsigned n);
 bool net_conn_readable(const struct net_conn *conn);
 bool net_conn_writable(const struct net_conn *conn);
 

@@ -71,16 +71,11 @@ void net_view_release(struct net_conn *conn, struct net_view *view)
 	*view = (struct net_view){0};
 }
 
-long net_recv(struct net_conn *conn, void *buf, size_t len)
+/* Copies what is there, at most len bytes. */
+static size_t take(struct net_conn *conn, void *buf, size_t len)
 {
 	size_t done = 0;
-	int ready;
 
-	if (len == 0)
-		return 0;
-	ready = wait_readable(conn);
-	if (ready <= 0)
-		return ready;
 	while (conn->rx_head && done < len) {
 		struct pbuf *p = conn->rx_head;
 		size_t part = p->len - conn->rx_off;
@@ -96,9 +91,45 @@ long net_recv(struct net_conn *conn, void *buf, size_t len)
 			pbuf_free(p);
 		}
 	}
+	return done;
+}
+
+/* The window opens by what was taken. */
+static long taken(struct net_conn *conn, size_t len)
+{
 	if (conn->pcb_live)
-		net_conn_recved(conn, (unsigned)done);
-	return (long)done;
+		net_conn_recved(conn, (unsigned)len);
+	return (long)len;
+}
+
+long net_recv(struct net_conn *conn, void *buf, size_t len)
+{
+	int ready;
+
+	if (len == 0)
+		return 0;
+	if (!buf)
+		return -EINVAL;
+	ready = wait_readable(conn);
+	if (ready <= 0)
+		return ready;
+	return taken(conn, take(conn, buf, len));
+}
+
+long net_recvv(struct net_conn *conn, const struct iovec *iov, unsigned n)
+{
+	long total = net_iov_bytes(iov, n);
+	size_t done = 0;
+	int ready;
+
+	if (total <= 0)
+		return total;
+	ready = wait_readable(conn);
+	if (ready <= 0)
+		return ready;
+	for (unsigned i = 0; i < n && conn->rx_head; i++)
+		done += take(conn, iov[i].iov_base, iov[i].iov_len);
+	return taken(conn, done);
 }
 
 long net_recv_full(struct net_conn *conn, void *buf, size_t len)
@@ -115,4 +146,130 @@ long net_recv_full(struct net_conn *conn, void *buf, size_t len)
 		done += (size_t)n;
 	}
 	return (long)done;
+}
+
+/* ---- up to a delimiter ---- */
+
+/*
+ * A search that stops where the bytes end and goes on when more have come
+ * (Knuth, Morris and Pratt, 1977): the delimiter may straddle any number of
+ * pieces, and no byte is looked at twice.
+ */
+struct search {
+	const uint8_t *delim;
+	unsigned len;
+	unsigned matched;	     /* bytes of delim, up to here */
+	size_t seen;		     /* bytes looked at */
+	const struct pbuf *at;	     /* the piece last looked at, NULL: none */
+	uint8_t fail[NET_DELIM_MAX]; /* how much still matches after a miss */
+};
+
+static void search_init(struct search *s, const void *delim, size_t len)
+{
+	unsigned k = 0;
+
+	s->delim = delim;
+	s->len = (unsigned)len;
+	s->matched = 0;
+	s->seen = 0;
+	s->at = NULL;
+	s->fail[0] = 0;
+	for (unsigned i = 1; i < len; i++) {
+		while (k && s->delim[i] != s->delim[k])
+			k = s->fail[k - 1];
+		k += s->delim[i] == s->delim[k];
+		s->fail[i] = (uint8_t)k;
+	}
+}
+
+/* Looks at one piece; whether the delimiter ends in it. */
+static bool search_bytes(struct search *s, const uint8_t *data, size_t len)
+{
+	for (size_t i = 0; i < len; i++) {
+		if (s->matched == 0) {
+			const uint8_t *hit =
+				memchr(data + i, s->delim[0], len - i);
+
+			if (!hit)
+				break;
+			i = (size_t)(hit - data);
+		}
+		while (s->matched && data[i] != s->delim[s->matched])
+			s->matched = s->fail[s->matched - 1];
+		s->matched += data[i] == s->delim[s->matched];
+		if (s->matched == s->len) {
+			s->seen += i + 1;
+			return true;
+		}
+	}
+	s->seen += len;
+	return false;
+}
+
+/*
+ * Looks at what has come since the last time, at most up to `limit` bytes from
+ * the start. Only the one reader takes pieces away, so `at` is still there.
+ */
+static bool search_received(struct search *s, const struct net_conn *conn,
+			    size_t limit)
+{
+	const struct pbuf *p = s->at ? s->at->next : conn->rx_head;
+
+	for (; p && s->seen < limit; p = p->next) {
+		size_t off = s->at ? 0 : conn->rx_off;
+		size_t len = LWIP_MIN(p->len - off, limit - s->seen);
+
+		s->at = p;
+		if (search_bytes(s, (const uint8_t *)p->payload + off, len))
+			return true;
+	}
+	return false;
+}
+
+/* Waits for more than has been seen: 0, or why none comes. */
+static int wait_more(struct net_conn *conn)
+{
+	int err;
+
+	if (conn->rd_shut)
+		return -ENOTCONN;
+	if (conn->eof)
+		return conn->rx_head ? -ENODATA : 0;
+	if (conn->err)
+		return conn->err;
+	err = net_conn_wait(conn, &conn->reader, conn->read_deadline);
+	if (err == 0)
+		err = net_conn_enter(conn, NULL);
+	if (err == 0 && conn->rd_shut) /* what was seen has been discarded */
+		err = -ENOTCONN;
+	return err < 0 ? err : 1;
+}
+
+/* The peer has no room to send a segment in until something is read. */
+static bool window_full(const struct net_conn *conn)
+{
+	return conn->pcb_live && conn->pcb.rcv_wnd < net_the.mtu;
+}
+
+long net_recv_until(struct net_conn *conn, void *buf, size_t len,
+		    const void *delim, size_t delim_len)
+{
+	size_t limit = LWIP_MIN(len, NET_RECV_UNTIL_MAX);
+	int ready = net_conn_enter(conn, conn ? conn->reader : NULL);
+	struct search s;
+
+	if (ready < 0)
+		return ready;
+	if (!buf || !delim || delim_len == 0 || delim_len > NET_DELIM_MAX ||
+	    len < delim_len)
+		return -EINVAL;
+	search_init(&s, delim, delim_len);
+	while (!search_received(&s, conn, limit)) {
+		if (s.seen == limit || window_full(conn))
+			return -EMSGSIZE;
+		ready = wait_more(conn);
+		if (ready <= 0)
+			return ready;
+	}
+	return taken(conn, take(conn, buf, s.seen));
 }

@@ -4,6 +4,7 @@
 #include "netstack/net_priv.h"
 
 #include <errno.h>
+#include <limits.h>
 
 #define UNSENT_MAX 32768u /* bytes taken before they can be sent */
 
@@ -14,6 +15,22 @@ static int writable_error(const struct net_conn *conn)
 	if (!conn->pcb_live || conn->wr_shut)
 		return -EPIPE;
 	return 0;
+}
+
+long net_iov_bytes(const struct iovec *iov, unsigned n)
+{
+	size_t total = 0;
+
+	if (n > NET_IOV_MAX || (n && !iov))
+		return -EINVAL;
+	for (unsigned i = 0; i < n; i++) {
+		if (iov[i].iov_len && !iov[i].iov_base)
+			return -EINVAL;
+		if (__builtin_add_overflow(total, iov[i].iov_len, &total) ||
+		    total > LONG_MAX)
+			return -EINVAL;
+	}
+	return (long)total;
 }
 
 /* What every call that writes begins with. */
@@ -131,6 +148,72 @@ long net_send_all(struct net_conn *conn, const void *buf, size_t len)
 		done += (size_t)n;
 	} while (done < len);
 	return (long)done;
+}
+
+/* As net_send(), for vectors, from byte `skip` of them on; 0: no room. */
+static long queue_vectors(struct net_conn *conn, const struct iovec *iov,
+			  unsigned n, size_t skip)
+{
+	size_t done = 0;
+
+	for (unsigned i = 0; i < n; i++) {
+		const uint8_t *at = iov[i].iov_base;
+		size_t left = iov[i].iov_len;
+		size_t over = LWIP_MIN(skip, left);
+
+		skip -= over;
+		for (left -= over, at += over; left;) {
+			long part = queue_now(conn, at, left);
+
+			if (part <= 0)
+				return done ? (long)done : part;
+			done += (size_t)part;
+			at += part;
+			left -= (size_t)part;
+		}
+	}
+	return (long)done;
+}
+
+static long send_vectors(struct net_conn *conn, const struct iovec *iov,
+			 unsigned n, size_t skip)
+{
+	int err = enter(conn);
+	long done;
+
+	if (err < 0)
+		return err;
+	while ((done = queue_vectors(conn, iov, n, skip)) == 0) {
+		err = wait_room(conn);
+		if (err < 0)
+			return err;
+	}
+	return done;
+}
+
+long net_sendv(struct net_conn *conn, const struct iovec *iov, unsigned n)
+{
+	long total = net_iov_bytes(iov, n);
+
+	if (total < 0)
+		return total;
+	return total ? send_vectors(conn, iov, n, 0) : enter(conn);
+}
+
+long net_sendv_all(struct net_conn *conn, const struct iovec *iov, unsigned n)
+{
+	long total = net_iov_bytes(iov, n), done = 0;
+
+	if (total <= 0)
+		return total ? total : enter(conn);
+	while (done < total) {
+		long part = send_vectors(conn, iov, n, (size_t)done);
+
+		if (part < 0)
+			return part;
+		done += part;
+	}
+	return done;
 }
 
 long net_send_view(struct net_conn *conn, struct net_view *view)

@@ -385,6 +385,7 @@ int net_serve(struct net_stack *stack, const struct net_addr *addr,
 {
 	struct net_listener *listener;
 	char text[NET_ADDR_TEXT_MAX];
+	struct net_addr bound;
 	int err = net_listen(stack, addr, 0, &listener);
 
 	if (err < 0) {
@@ -396,7 +397,9 @@ int net_serve(struct net_stack *stack, const struct net_addr *addr,
 		return err;
 	}
 	net_listener_serve(listener, handler, arg);
-	printf("listening on %s\n", net_addr_format(addr, text, sizeof(text)));
+	bound = net_listener_addr(listener);
+	printf("listening on %s\n",
+	       net_addr_format(&bound, text, sizeof(text)));
 	fflush(stdout);
 	net_stack_run(stack);
 	net_stack_close(stack);

@@ -94,11 +94,82 @@ static void test_listening_errors_are_told_apart(void **state)
 
 	assert_int_equal(net_listen(stack, &net_addr_any(7), 0, &other),
 			 -EADDRINUSE);
-	assert_int_equal(net_listen(stack, &net_addr_any(0), 0, &other),
-			 -EINVAL);
+	assert_int_equal(net_listen(stack, NULL, 0, &other), -EINVAL);
 	net_addr_parse("10.0.0.77:80", -1, &foreign);
 	assert_int_equal(net_listen(stack, &foreign, 0, &other),
 			 -EADDRNOTAVAIL);
+}
+
+static void test_port_0_is_chosen_and_told(void **state)
+{
+	struct net_listener *one, *two;
+	struct net_addr first, second;
+	struct peer peer;
+
+	assert_int_equal(net_listen(stack, &net_addr_any(0), 0, &one), 0);
+	first = net_listener_addr(one);
+	assert_int_equal(first.family, 0);
+	assert_in_range(first.port, 16384, 65535);
+	net_the.next_port += 65536 - 16384 - 1; /* as after a whole turn */
+	assert_int_equal(net_listen(stack, &net_addr_any(0), 0, &two), 0);
+	second = net_listener_addr(two);
+	assert_int_not_equal(first.port, second.port);
+	peer_connect(&peer, 1000, second.port, 5);
+	assert_int_equal(net_the.n_conns, 1);
+	assert_int_equal(net_listener_addr(listener).port, 7);
+	assert_int_equal(net_listener_addr(NULL).port, 0);
+}
+
+static void test_chosen_port_avoids_those_of_every_address(void **state)
+{
+	struct net_listener *any, *own;
+	struct net_addr addr;
+
+	net_addr_parse("10.0.0.1:1", -1, &addr);
+	addr.port = 0;
+	assert_int_equal(net_listen(stack, &net_addr_any(20000), 0, &any), 0);
+	net_the.next_port = 20000 - 16384;
+	assert_int_equal(net_listen(stack, &addr, 0, &own), 0);
+	assert_int_equal(net_listener_addr(own).port, 20001);
+}
+
+static void test_second_acceptor_is_ebusy(void **state)
+{
+	struct net_conn *conn;
+
+	net_spawn(stack, "acceptor", accept_body, NULL);
+	run_rounds(2);
+	net_spawn(stack, "second", accept_body, NULL);
+	run_rounds(2);
+	assert_int_equal(result, -EBUSY);
+	assert_int_equal(net_accept(NULL, &conn), -EBADF);
+	assert_int_equal(net_accept(listener, NULL), -EINVAL);
+}
+
+static void *accept_until(void *arg)
+{
+	struct net_conn *conn;
+
+	coro_deadline_set(net_now_ns(stack) + 50000000);
+	result = net_accept(listener, &conn);
+	return NULL;
+}
+
+static void test_accept_obeys_deadline_and_cancel(void **state)
+{
+	struct coro *co;
+
+	net_spawn(stack, "acceptor", accept_until, NULL);
+	run_ms(45);
+	assert_int_equal(result, 12345);
+	run_ms(10);
+	assert_int_equal(result, -ETIMEDOUT);
+	coro_spawn(net_the.sched, NULL, accept_body, NULL, &co);
+	run_rounds(2);
+	coro_cancel(co);
+	run_rounds(2);
+	assert_int_equal(result, -ECANCELED);
+	coro_join(co, NULL);
 }
 
 /* ---- dialing ---- */
@@ -213,6 +284,68 @@ static void test_dial_from_a_foreign_source_is_refused(void **state)
 	memset(&dial_opts, 0, sizeof(dial_opts));
 }
 
+static void test_dial_is_cancelled(void **state)
+{
+	struct segment s;
+	struct coro *co;
+
+	coro_spawn(net_the.sched, NULL, dial_body, "10.0.0.2:80", &co);
+	assert_true(peer_next(&s));
+	coro_cancel(co);
+	run_rounds(3);
+	assert_int_equal(result, -ECANCELED);
+	assert_int_equal(net_the.n_conns, 0);
+	coro_join(co, NULL);
+}
+
+static void test_dial_from_a_port_in_use_is_eaddrinuse(void **state)
+{
+	struct segment s;
+
+	net_addr_parse("10.0.0.1:5555", -1, &dial_opts.source);
+	dial("10.0.0.2:80");
+	assert_true(peer_next(&s));
+	assert_int_equal(s.src, 5555);
+	dial("10.0.0.2:80");
+	run_rounds(2);
+	assert_int_equal(result, -EADDRINUSE);
+	memset(&dial_opts, 0, sizeof(dial_opts));
+}
+
+static void test_dial_to_nowhere_is_einval(void **state)
+{
+	struct net_addr addr = {.port = 80};
+
+	dial("10.0.0.2:80");
+	assert_int_equal(net_dial(NULL, &addr, NULL, &dialed), -EINVAL);
+	assert_int_equal(net_dial(stack, NULL, NULL, &dialed), -EINVAL);
+	assert_int_equal(net_dial(stack, &addr, NULL, NULL), -EINVAL);
+}
+
+static void test_dial_off_the_network_is_ehostunreach(void **state)
+{
+	dial("192.0.2.1:80"); /* no gateway */
+	run_rounds(2);
+	assert_int_equal(result, -EHOSTUNREACH);
+}
+
+static void *dial_until(void *arg)
+{
+	coro_deadline_set(net_now_ns(stack) + 50000000);
+	return dial_body(arg);
+}
+
+static void test_dial_obeys_the_coroutines_deadline(void **state)
+{
+	struct segment s;
+
+	net_spawn(stack, "dialer", dial_until, "10.0.0.2:80");
+	assert_true(peer_next(&s));
+	run_ms(60);
+	assert_int_equal(result, -ETIMEDOUT);
+	assert_int_equal(net_the.n_conns, 0);
+}
+
 /* ---- deadlines, half-close, abuse ---- */
 
 static void read_until_deadline(struct net_conn *conn, void *arg)
@@ -231,6 +364,154 @@ static void test_read_deadline_is_etimedout(void **state)
 	run_ms(40);
 	assert_int_equal(ended, 0);
 	run_ms(20);
+	assert_int_equal(result, -ETIMEDOUT);
+}
+
+static void write_until_deadline(struct net_conn *conn, void *arg)
+{
+	int64_t start = net_now_ns(stack);
+
+	net_set_read_deadline(conn, start + 10000000); /* another matter */
+	net_set_write_deadline(conn, start + 50000000);
+	while ((result = net_send(conn, got, sizeof(got))) > 0)
+		;
+	assert_true(net_now_ns(stack) >= start + 50000000);
+	assert_int_equal(net_writable(conn), -ETIMEDOUT);
+	ended++;
+	net_abort(conn);
+}
+
+static void test_write_deadline_is_apart_from_the_readers(void **state)
+{
+	struct peer peer;
+
+	serve(write_until_deadline);
+	peer_connect(&peer, 1000, 7, 5);
+	run_ms(40);
+	assert_int_equal(ended, 0);
+	run_ms(20);
+	assert_int_equal(ended, 1);
+	assert_int_equal(result, -ETIMEDOUT);
+}
+
+static void shut_reading(struct net_conn *conn, void *arg)
+{
+	assert_int_equal(net_shutdown(conn, NET_SHUT_RD), 0);
+	assert_int_equal(net_recv(conn, got, 1), -ENOTCONN);
+	coro_sleep_ns(10000000);
+	assert_int_equal(net_recv(conn, got, 1), -ENOTCONN);
+	result = net_send_all(conn, "still", 5);
+	ended++;
+}
+
+static void test_reading_shut_down_still_writes(void **state)
+{
+	struct segment s;
+	struct peer peer;
+
+	serve(shut_reading);
+	peer_connect(&peer, 1000, 7, 5);
+	peer_send(&peer, PEER_ACK | PEER_PSH, "discarded", 9);
+	run_ms(12);
+	do
+		assert_true(peer_next(&s));
+	while (s.len == 0);
+	assert_memory_equal(s.data, "still", 5);
+	assert_int_equal(s.ack, peer.snd); /* taken off the wire all the same */
+	while (peer_next(&s)) /* what was discarded is not "unread" */
+		assert_false(s.flags & PEER_RST);
+	assert_int_equal(result, 5);
+}
+
+static void answer_after_the_end(struct net_conn *conn, void *arg)
+{
+	while ((result = net_recv(conn, got, sizeof(got))) > 0)
+		;
+	assert_int_equal(net_send_all(conn, "answer", 6), 6);
+	ended++;
+}
+
+static void test_peers_half_close_leaves_the_other_direction(void **state)
+{
+	struct segment s;
+	struct peer peer;
+
+	serve(answer_after_the_end);
+	peer_connect(&peer, 1000, 7, 5);
+	peer_send(&peer, PEER_ACK | PEER_FIN, "question", 8);
+	do
+		assert_true(peer_next(&s));
+	while (s.len == 0);
+	assert_memory_equal(s.data, "answer", 6);
+	assert_int_equal(result, 0);
+}
+
+/* ---- nodelay, keepalive ---- */
+
+static bool nodelay;
+
+static void write_twice(struct net_conn *conn, void *arg)
+{
+	net_set_nodelay(conn, nodelay);
+	for (unsigned i = 0; i < 2; i++) {
+		assert_int_equal(net_send_all(conn, "x", 1), 1);
+		coro_sleep_ns(2000000);
+	}
+	coro_sleep_ns(50000000);
+	ended++;
+}
+
+static unsigned segments_of_two_writes(bool no_delay)
+{
+	unsigned n = 0;
+	struct segment s;
+	struct peer peer;
+
+	nodelay = no_delay;
+	serve(write_twice);
+	peer_connect(&peer, 1000, 7, 5);
+	run_ms(5);
+	while (peer_next(&s))
+		n += s.len > 0;
+	return n;
+}
+
+static void test_nodelay_sends_small_writes_at_once(void **state)
+{
+	assert_int_equal(segments_of_two_writes(true), 2);
+}
+
+static void test_nagle_holds_a_small_write_back(void **state)
+{
+	assert_int_equal(segments_of_two_writes(false), 1);
+}
+
+static void wait_with_keepalive(struct net_conn *conn, void *arg)
+{
+	assert_int_equal(net_set_keepalive(conn, 1, 0, 3), -EINVAL);
+	assert_int_equal(net_set_keepalive(conn, 1, 1, 0), -EINVAL);
+	assert_int_equal(net_set_keepalive(conn, 1000001, 1, 3), -EINVAL);
+	assert_int_equal(net_set_keepalive(conn, 1, 1, 3), 0);
+	result = net_recv(conn, got, 1);
+	ended++;
+}
+
+static void test_keepalive_probes_then_gives_up(void **state)
+{
+	unsigned probes = 0;
+	struct segment s;
+	struct peer peer;
+
+	serve(wait_with_keepalive);
+	peer_connect(&peer, 1000, 7, 5);
+	run_ms(900);
+	peer_expect_nothing();
+	for (unsigned i = 0; i < 50 && !ended; i++) {
+		run_ms(100);
+		while (peer_next(&s))
+			probes += s.len == 0 && !(s.flags & PEER_RST);
+	}
+	assert_int_equal(probes, 3);
 	assert_int_equal(result, -ETIMEDOUT);
 }
 
@@ -299,13 +580,28 @@ int main(void)
 		T(test_stopped_stack_leaves_the_listener_to_its_owner),
 		T(test_listener_closed_under_a_handshake_refuses_it),
 		T(test_listening_errors_are_told_apart),
+		T(test_port_0_is_chosen_and_told),
+		T(test_chosen_port_avoids_those_of_every_address),
+		T(test_second_acceptor_is_ebusy),
+		T(test_accept_obeys_deadline_and_cancel),
 		T(test_dial_connects),
 		T(test_dial_takes_a_port_in_time_wait_over),
 		T(test_dial_refused_is_econnrefused),
 		T(test_dial_to_a_silent_port_is_etimedout),
 		T(test_dial_to_nobody_is_ehostunreach),
 		T(test_dial_from_a_foreign_source_is_refused),
+		T(test_dial_is_cancelled),
+		T(test_dial_from_a_port_in_use_is_eaddrinuse),
+		T(test_dial_to_nowhere_is_einval),
+		T(test_dial_off_the_network_is_ehostunreach),
+		T(test_dial_obeys_the_coroutines_deadline),
 		T(test_read_deadline_is_etimedout),
+		T(test_write_deadline_is_apart_from_the_readers),
+		T(test_reading_shut_down_still_writes),
+		T(test_peers_half_close_leaves_the_other_direction),
+		T(test_nodelay_sends_small_writes_at_once),
+		T(test_nagle_holds_a_small_write_back),
+		T(test_keepalive_probes_then_gives_up),
 		T(test_half_close_sends_fin_and_still_reads),
 		T(test_closing_with_unread_data_draws_rst),
 		T(test_calls_outside_a_coroutine_are_eperm),

@@ -24,6 +24,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/uio.h>
 
 #include <coronet/coro.h>
 
@@ -183,15 +184,22 @@ typedef void (*net_handler)(struct net_conn *conn, void *arg);
 /*
  * Listens. addr: family 0 means every address of the stack, IPv4 and IPv6.
  * backlog: connections half open or not yet accepted; 0: 4096.
- * Returns 0, -EADDRINUSE, -EADDRNOTAVAIL (not this stack's), -EINVAL (port
- * 0), -ENOMEM. *out is owned by the caller.
+ * A port of 0: one that is free is chosen, from 16384 on; net_listener_addr()
+ * tells. A listener of an address goes before one of every address on its port.
+ * Returns 0, -EADDRINUSE (the same address and port, or no port is left),
+ * -EADDRNOTAVAIL (not this stack's), -EINVAL (NULL), -ECANCELED (the stack
+ * stops), -ENOMEM. *out is owned by the caller.
  */
 int net_listen(struct net_stack *stack, const struct net_addr *addr,
 	       unsigned backlog, struct net_listener **out);
 
+/* Where it listens, the port that was chosen included. */
+struct net_addr net_listener_addr(const struct net_listener *listener);
+
 /*
  * Blocks until a connection is there; *out is owned by the caller.
- * -EINVAL when the listener has been closed meanwhile.
+ * -EINVAL when the listener has been closed meanwhile, -EBUSY when another
+ * coroutine is blocked in it, -EBADF for NULL.
  */
 int net_accept(struct net_listener *listener, struct net_conn **out);
 
@@ -229,7 +237,8 @@ struct net_dial_opts {
  * Connects to addr; opts may be NULL. Blocks. *out is owned by the caller.
  * -ECONNREFUSED (the peer said no), -EHOSTUNREACH (no route, or nobody
  * answers for the address), -ETIMEDOUT, -EADDRNOTAVAIL (source not ours, or
- * no port left), -EADDRINUSE (source port taken), -ENOMEM.
+ * no port left), -EADDRINUSE (source port taken), -EINVAL (NULL, or no address
+ * or port), -ENOMEM.
  */
 int net_dial(struct net_stack *stack, const struct net_addr *addr,
 	     const struct net_dial_opts *opts, struct net_conn **out);
@@ -259,6 +268,32 @@ long net_recv(struct net_conn *conn, void *buf, size_t len);
 /* Blocks until len bytes or the end: returns less than len only at the end. */
 long net_recv_full(struct net_conn *conn, void *buf, size_t len);
 
+#define NET_DELIM_MAX	   64		/* bytes of a delimiter */
+#define NET_RECV_UNTIL_MAX (128 * 1024) /* bytes before it, itself included */
+
+/*
+ * Blocks until the delimiter has come and copies the bytes up to it and itself,
+ * at most len; what comes after it stays for the next call. Returns how many,
+ * 0 when the peer has finished sending and nothing is left, or
+ *   -EMSGSIZE  the first len bytes hold no delimiter; or NET_RECV_UNTIL_MAX do,
+ *              or as many as the window takes (64 KiB where the peer does not
+ *              scale it, RFC 7323): it opens only when bytes are read
+ *   -ENODATA   the peer has finished sending, and what is left holds none
+ *   -EINVAL    the delimiter is empty, longer than NET_DELIM_MAX or than len
+ * and the errors of net_recv(). With any error nothing is lost: what has come
+ * can still be read by any call.
+ */
+long net_recv_until(struct net_conn *conn, void *buf, size_t len,
+		    const void *delim, size_t delim_len);
+
+#define NET_IOV_MAX 1024 /* vectors a call takes; more: -EINVAL */
+
+/*
+ * As net_recv(), into several buffers, one after the other; empty ones are
+ * skipped. -EINVAL also if their sum is beyond LONG_MAX.
+ */
+long net_recvv(struct net_conn *conn, const struct iovec *iov, unsigned n);
+
 /*
  * Queues bytes for sending (copied). Blocks while the send buffer is full.
  * Returns how many were taken, at least one; -EPIPE after net_shutdown(), or
@@ -274,6 +309,10 @@ long net_writable(struct net_conn *conn);
 
 /* All of them: returns len or an error. */
 long net_send_all(struct net_conn *conn, const void *buf, size_t len);
+
+/* As net_send() and net_send_all(), from several buffers: net_recvv(). */
+long net_sendv(struct net_conn *conn, const struct iovec *iov, unsigned n);
+long net_sendv_all(struct net_conn *conn, const struct iovec *iov, unsigned n);
 
 /* Sends a view and releases it, whatever comes. Returns its length. */
 long net_send_view(struct net_conn *conn, struct net_view *view);
