@@ -270,26 +270,29 @@ static inline bool is_ordinary(const struct tcp_pcb *pcb,
 static_assert(ESTABLISHED == 4 && TIME_WAIT == 10,
 	      "what lies between are the synchronised states that talk");
 
-bool net_check_conn(struct net_conn *conn, struct pbuf *p)
+bool net_check_conn(struct net_conn *conn, struct pbuf **p)
 {
-	const struct tcp_hdr *tcp = p->payload;
+	const struct tcp_hdr *tcp = (*p)->payload;
+	struct tcp_pcb *pcb = &conn->pcb;
 	unsigned header = TCPH_HDRLEN_BYTES(tcp);
+	unsigned bytes = (*p)->tot_len - header;
 	struct segment s = {
 		.seq = lwip_ntohl(tcp->seqno),
 		.ack = lwip_ntohl(tcp->ackno),
 		.flags = TCPH_FLAGS(tcp),
 	};
 
-	if (header > TCP_HLEN)
-		net_the.rx_has_mss =
-			mend_options(p, conn->pcb.state == SYN_SENT);
-	if (is_ordinary(&conn->pcb, &s))
+	if (header > TCP_HLEN || pcb->state == SYN_SENT)
+		net_the.rx_has_mss = mend_options(*p, pcb->state == SYN_SENT);
+	s.len = bytes + ((s.flags & (TCP_SYN | TCP_FIN)) != 0);
+	if (!is_ordinary(pcb, &s) && !check_slowly(conn, &s)) {
+		net_the.stats.rx_unacceptable++;
+		return false;
+	}
+	if (bytes == 0 || s.seq == pcb->rcv_nxt || pcb->state < SYN_RCVD ||
+	    (s32_t)(s.seq - pcb->rcv_nxt) < 0)
 		return true;
-	s.len = p->tot_len - header + ((s.flags & (TCP_SYN | TCP_FIN)) != 0);
-	if (check_slowly(conn, &s))
-		return true;
-	net_the.stats.rx_unacceptable++;
-	return false;
+	return net_ooseq_admit(conn, p, bytes);
 }
 
 /* ---- segments of no connection ---- */

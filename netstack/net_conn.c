@@ -60,7 +60,9 @@ void net_conn_pcb_freed(struct net_conn *conn)
 	net_half_open_ends(conn);
 	if (conn->pending)
 		net_listener_forget(conn);
+	net_time_wait_leave(conn);
 	conn->pcb_live = false;
+	net_ooseq_count(conn);
 	net_the.n_conns--;
 	if (!conn->err)
 		conn->err = conn->eof ? -EPIPE : -ECONNABORTED;

@@ -169,7 +169,7 @@ static void adopt(struct net_conn *conn)
 		conn->pending = true;
 		conn->half_open = true;
 		net_the.half_open++;
-		conn->pcb.callback_arg = conn;
+		conn->pcb.callback_arg = NULL; /* nobody to tell yet */
 		tcp_nagle_disable(&conn->pcb);
 	}
 	insert(conn);
@@ -179,11 +179,16 @@ static void drain_list(struct tcp_pcb **list)
 {
 	while (*list) {
 		struct tcp_pcb *pcb = *list;
+		struct net_conn *conn = net_conn_of(pcb);
 
 		*list = pcb->next;
 		pcb->next = NULL;
-		adopt(net_conn_of(pcb));
-		net_timer_check(net_conn_of(pcb));
+		adopt(conn);
+		if (pcb->ooseq || conn->ooseq_held)
+			net_ooseq_count(conn);
+		if (pcb->state == TIME_WAIT)
+			net_time_wait_enter(conn);
+		net_timer_check(conn);
 	}
 }
 
@@ -317,7 +322,7 @@ void net_tcp_input(struct pbuf *p, struct netif *inp)
 		tcp_abort(&conn->pcb); /* of TIME_WAIT: sends nothing */
 		conn = NULL;
 	}
-	if (conn ? !net_check_conn(conn, p)
+	if (conn ? !net_check_conn(conn, &p)
 		 : !net_check_stranger(p) || !show_listener(p, inp, &conn)) {
 		tcp_listen_pcbs.pcbs = NULL;
 		pbuf_free(p);

@@ -278,6 +278,7 @@ static err_t output4(struct netif *netif, struct pbuf *p,
 	struct net_neighbour *slot = slot_of(dest->addr);
 	err_t err;
 
+	IPH_ID_SET((struct ip_hdr *)p->payload, net_ip_id(dest));
 	if (slot->ip == dest->addr && slot->netif_num == netif->num &&
 	    (int32_t)(slot->expires_ms - net_now_ms()) > 0)
 		return send_to(netif, p, slot->mac);
@@ -330,19 +331,6 @@ struct netif *net_route_src4(const ip4_addr_t *src, const ip4_addr_t *dest)
 const ip6_addr_t *net_gateway6(struct netif *netif, const ip6_addr_t *dest)
 {
 	return net_the.has_gateway6 ? &net_the.gateway6 : NULL;
-}
-
-/*
- * Out-of-order data pins mbufs: plenty while the pool is, none when it runs
- * short.
- */
-u16_t net_ooseq_limit(void)
-{
-	const struct glue_port *glue = net_the.ports[0].glue;
-	unsigned pool = glue_port_frames(glue);
-	unsigned used = pool - glue_port_frames_free(glue);
-
-	return used < pool / 2 ? 256 : used < pool / 4 * 3 ? 16 : 0;
 }
 
 /* ---- interfaces ---- */

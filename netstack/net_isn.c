@@ -1,8 +1,10 @@
 /*
- * Random numbers, and initial sequence numbers as RFC 6528 wants them.
+ * Random numbers, IP identifications, and initial sequence numbers as RFC 6528
+ * wants them.
  */
 #include "netstack/net_priv.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,6 +15,8 @@
 static uint8_t isn_key[crypto_shorthash_KEYBYTES];
 static uint32_t pool[64];
 static unsigned pool_left;
+static u16_t ip_ids[1024];
+static uint64_t ip_id_key;
 
 int net_isn_init(void)
 {
@@ -23,6 +27,8 @@ int net_isn_init(void)
 	net_the.hash_key[0] |= 1;
 	net_the.hash_key[1] |= 1;
 	net_the.next_port = net_random();
+	randombytes_buf(&ip_id_key, sizeof(ip_id_key));
+	ip_id_key |= 1;
 	net_cookie_init();
 	return 0;
 }
@@ -61,6 +67,24 @@ u32_t net_isn(const ip_addr_t *local_ip, u16_t local_port,
 	memcpy(&f, hash, sizeof(f));
 	return (u32_t)(net_clock_ns() / 4000) + f;
 }
+
+/*
+ * An IPv4 identification, network byte order. Our datagrams may be fragmented
+ * on their way (DF is not set: lwIP discovers no path MTU), so RFC 6864 4.3
+ * wants it not to repeat soon for a destination: a counter each, found by a
+ * keyed hash that also says where it begins (RFC 7739 5.3's idea), so that
+ * what one destination sees tells it nothing of another. IPv6 has none without
+ * fragments.
+ */
+u16_t net_ip_id(const ip4_addr_t *dest)
+{
+	uint64_t mixed = (dest->addr ^ ip_id_key >> 32) * ip_id_key;
+	u16_t *counter = &ip_ids[mixed >> 54];
+
+	return lwip_htons((u16_t)(*counter)++ + (u16_t)(mixed >> 32));
+}
+static_assert(sizeof(ip_ids) / sizeof(ip_ids[0]) == 1 << 10,
+	      "net_ip_id() keeps ten bits");
 
 _Noreturn void net_lwip_assert(const char *message, const char *file, int line)
 {

@@ -258,6 +258,7 @@ err_t net_listener_established(struct net_conn *conn)
 	if (listener->stopped)
 		goto refuse;
 	conn->owned = true;
+	conn->pcb.callback_arg = conn;
 	net_the.stats.accepted++;
 	if (listener->handler) {
 		if (serve(listener, conn) == 0)

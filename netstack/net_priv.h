@@ -49,6 +49,8 @@ struct net_conn {
 	bool wants_room : 1; /* its writer waits to send */
 	bool half_open : 1;  /* counted in the stack's */
 	bool challenged : 1; /* at challenged_ms, RFC 5961 */
+	bool waiting : 1;    /* in the list of TIME_WAIT */
+	uint16_t ooseq_held; /* pbufs, of the stack's count */
 	uint32_t challenged_ms;
 	struct pbuf *rx_head, *rx_tail; /* linked by next, each on its own */
 	struct coro *reader, *writer;
@@ -62,6 +64,7 @@ struct net_conn {
 		struct net_watch *watch;       /* borrowed, while watched */
 	};
 	int64_t read_deadline, write_deadline;
+	struct net_conn *wait_next, *wait_prev; /* in TIME_WAIT */
 	uint32_t rx_off; /* bytes of rx_head already copied out */
 };
 
@@ -128,6 +131,10 @@ struct net_stack {
 	uint32_t bucket_mask;
 	uint64_t hash_key[2];
 	unsigned n_conns, max_conns;
+	unsigned ooseq_held; /* pbufs of data out of order */
+	struct net_time_wait {
+		struct net_conn *oldest, *newest;
+	} time_wait;
 	unsigned half_open;	 /* of n_conns, and not ours by net_dial() */
 	unsigned frames_held;	 /* by bytes nobody has read yet */
 	unsigned frames_to_hold; /* before what comes is copied */
@@ -224,8 +231,11 @@ static inline void net_half_open_ends(struct net_conn *conn)
 
 /* ---- net_check.c: p begins with the TCP header, as it came ---- */
 bool net_check_header(const struct pbuf *p);
-/* Whether lwIP may have it; if not, it has been answered where it must be. */
-bool net_check_conn(struct net_conn *conn, struct pbuf *p);
+/*
+ * Whether lwIP may have it, or what it has been copied to; if not, it has been
+ * answered where it must be.
+ */
+bool net_check_conn(struct net_conn *conn, struct pbuf **p);
 bool net_check_stranger(struct pbuf *p); /* of no connection */
 
 #define NET_OPT_END	0
@@ -236,6 +246,19 @@ bool net_check_stranger(struct pbuf *p); /* of no connection */
 
 /* An option of a header that has been checked; NULL: it has none of the kind */
 const uint8_t *net_tcp_option(const struct tcp_hdr *tcp, uint8_t kind);
+
+/* ---- net_time_wait.c ---- */
+void net_time_wait_enter(struct net_conn *conn);
+void net_time_wait_leave(struct net_conn *conn);
+bool net_time_wait_recycle(void); /* false: there is none */
+
+/* ---- net_ooseq.c ---- */
+/*
+ * Whether a segment with len bytes ahead of its time may be kept; *p may be
+ * another one then. If not, it has been answered and is to be dropped.
+ */
+bool net_ooseq_admit(struct net_conn *conn, struct pbuf **p, unsigned len);
+void net_ooseq_count(struct net_conn *conn); /* after the queue has changed */
 
 /* ---- net_cookie.c ---- */
 enum net_cookie { NET_COOKIE_NONE, NET_COOKIE_NO_ROOM, NET_COOKIE_TAKEN };
@@ -310,6 +333,7 @@ void net_stack_round(struct net_stack *stack);
 
 /* ---- net_isn.c ---- */
 int net_isn_init(void);
+u16_t net_ip_id(const ip4_addr_t *dest);
 
 static inline uint32_t net_now_ms(void)
 {

@@ -13,9 +13,6 @@ u32_t net_isn(const ip_addr_t *local_ip, u16_t local_port,
 #define LWIP_HOOK_TCP_ISN(local_ip, local_port, remote_ip, remote_port)        \
 	net_isn(local_ip, local_port, remote_ip, remote_port)
 
-/* Out-of-order pbufs a connection may hold now (net_eth.c). */
-u16_t net_ooseq_limit(void);
-
 /* The interface that owns a source address, the gateway of one (net_eth.c). */
 struct netif *net_route_src4(const ip4_addr_t *src, const ip4_addr_t *dest);
 

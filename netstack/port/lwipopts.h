@@ -62,26 +62,25 @@ void net_mem_free(void *mem);
 #define LWIP_ND6_QUEUEING	  1
 
 /* TCP. */
-#define TCP_TMR_INTERVAL	   20 /* ms; RTO floor 3 slow ticks: 120 ms */
-#define TCP_MSL			   500
-#define LWIP_TCP_RTO_TIME	   1000 /* RFC 6298 2.1 */
-#define TCP_MSS			   8960 /* the port's MTU lowers it */
-#define LWIP_WND_SCALE		   1
-#define TCP_RCV_SCALE		   3
-#define TCP_WND			   (256 * 1024)
-#define TCP_SND_BUF		   (256 * 1024)
-#define TCP_SND_QUEUELEN	   8192
-#define TCP_SNDLOWAT		   16384 /* unused by the raw API */
-#define TCP_WND_UPDATE_THRESHOLD   (TCP_WND_MAX(pcb) / 4) /* scaled or not */
-#define TCP_OVERSIZE		   TCP_MSS
-#define LWIP_TCP_SACK_OUT	   1
-#define TCP_QUEUE_OOSEQ		   1
-#define TCP_OOSEQ_PBUFS_LIMIT(pcb) net_ooseq_limit()
-#define LWIP_TCP_KEEPALIVE	   1
-#define TCP_LISTEN_BACKLOG	   0 /* counted by netstack, without its limit */
-#define LWIP_CALLBACK_API	   0
-#define LWIP_EVENT_API		   1 /* one event function: a smaller pcb */
-#define SO_REUSE		   0
+#define TCP_TMR_INTERVAL	 20 /* ms; RTO floor 3 slow ticks: 120 ms */
+#define TCP_MSL			 500
+#define LWIP_TCP_RTO_TIME	 1000 /* RFC 6298 2.1 */
+#define TCP_MSS			 8960 /* the port's MTU lowers it */
+#define LWIP_WND_SCALE		 1
+#define TCP_RCV_SCALE		 3
+#define TCP_WND			 (256 * 1024)
+#define TCP_SND_BUF		 (256 * 1024)
+#define TCP_SND_QUEUELEN	 8192
+#define TCP_SNDLOWAT		 16384 /* unused by the raw API */
+#define TCP_WND_UPDATE_THRESHOLD (TCP_WND_MAX(pcb) / 4) /* scaled or not */
+#define TCP_OVERSIZE		 TCP_MSS
+#define LWIP_TCP_SACK_OUT	 1
+#define TCP_QUEUE_OOSEQ		 1 /* bounded by net_ooseq.c */
+#define LWIP_TCP_KEEPALIVE	 1
+#define TCP_LISTEN_BACKLOG	 0 /* counted by netstack, without its limit */
+#define LWIP_CALLBACK_API	 0
+#define LWIP_EVENT_API		 1 /* one event function: a smaller pcb */
+#define SO_REUSE		 0
 
 /* dpdk_glue checks and fills IP, TCP and UDP checksums. */
 #define CHECKSUM_GEN_IP	     0

@@ -171,6 +171,7 @@ static void parse(uint8_t *frame, struct segment *out)
 		.options_len = header - 20,
 		.data = tcp + header,
 		.len = get16(ip + 2) - 20 - header,
+		.ip_id = (uint16_t)get16(ip + 4),
 	};
 }
 

@@ -28,6 +28,7 @@ struct segment {
 	unsigned len;
 	const uint8_t *from, *to; /* IPv4; NULL: the peer's, the stack's */
 	bool to_all;		  /* an Ethernet broadcast */
+	uint16_t ip_id;		  /* as received */
 };
 
 /* One connection as the peer sees it. */

@@ -303,6 +303,15 @@ static void test_who_accepts_nothing_gets_nothing_more(void **state)
 	assert_int_equal(net_the.stats.accepted, BACKLOG + 1);
 }
 
+static void test_half_open_ends_after_a_while(void **state)
+{
+	flood(BACKLOG);
+	run_ms(TCP_SYN_RCVD_TIMEOUT + 1000);
+	assert_int_equal(net_the.n_conns, 0);
+	assert_int_equal(net_the.half_open, 0);
+	assert_int_equal(listener->pending, 0);
+}
+
 static void test_half_open_takes_at_most_half_of_all(void **state)
 {
 	struct peer peer[70];
@@ -349,6 +358,7 @@ int main(void)
 		T(test_cookie_lives_a_minute_or_two),
 		T(test_without_a_flood_no_cookie_counts),
 		T(test_who_accepts_nothing_gets_nothing_more),
+		T(test_half_open_ends_after_a_while),
 		T(test_half_open_takes_at_most_half_of_all),
 	};
 

@@ -157,8 +157,10 @@ struct net_stats {
 	uint64_t rx_frames, rx_bytes, rx_bad_frame, rx_bad_csum, rx_missed;
 	uint64_t tx_frames, tx_bytes, tx_dropped;
 	uint64_t accepted, dialed, closed, reset, timed_out;
-	uint64_t no_memory;	/* allocations refused, any kind */
-	uint64_t backlog_drops; /* SYNs dropped: backlog full */
+	uint64_t no_memory;	     /* allocations refused, any kind */
+	uint64_t backlog_drops;	     /* SYNs dropped: backlog full */
+	uint64_t time_wait_recycled; /* ended early: blocks ran short */
+	uint64_t ooseq_drops;	     /* out of order, beyond the budget */
 	/* SYNs answered without keeping anything, and the ACKs of such */
 	uint64_t cookies_sent, cookies_accepted, cookies_refused;
 	/* segments dropped as RFC 9293 and RFC 5961 want it, and answers */

@@ -1,0 +1,50 @@
+/*
+ * Connections in TIME_WAIT, oldest first. When control blocks run short the
+ * oldest gives its own up: a server that closes first never runs out of them.
+ * lwIP's tcp_kill_timewait() would search its list, which is empty.
+ */
+#include "netstack/net_priv.h"
+
+void net_time_wait_enter(struct net_conn *conn)
+{
+	struct net_time_wait *list = &net_the.time_wait;
+
+	if (conn->waiting)
+		return;
+	conn->waiting = true;
+	conn->wait_next = NULL;
+	conn->wait_prev = list->newest;
+	if (list->newest)
+		list->newest->wait_next = conn;
+	else
+		list->oldest = conn;
+	list->newest = conn;
+}
+
+void net_time_wait_leave(struct net_conn *conn)
+{
+	struct net_time_wait *list = &net_the.time_wait;
+
+	if (!conn->waiting)
+		return;
+	conn->waiting = false;
+	if (conn->wait_prev)
+		conn->wait_prev->wait_next = conn->wait_next;
+	else
+		list->oldest = conn->wait_next;
+	if (conn->wait_next)
+		conn->wait_next->wait_prev = conn->wait_prev;
+	else
+		list->newest = conn->wait_prev;
+}
+
+bool net_time_wait_recycle(void)
+{
+	struct net_conn *oldest = net_the.time_wait.oldest;
+
+	if (!oldest)
+		return false;
+	net_the.stats.time_wait_recycled++;
+	tcp_abort(&oldest->pcb); /* of TIME_WAIT: sends nothing */
+	return true;
+}
