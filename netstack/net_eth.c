@@ -388,11 +388,13 @@ static int add_ip6(struct net_port *port, const struct net_addr *addr)
 	return 0;
 }
 
-/* Addresses go to the first link; the others are there for the callers. */
+/* The addresses of one link; it is up without any, too. */
 static int add_addrs(struct net_port *port, struct net_opts *opts)
 {
+	size_t link = (size_t)(port - net_the.ports);
+
 	for (unsigned i = 0; i < opts->n_addrs; i++)
-		if (opts->addrs[i].family == 4) {
+		if (opts->addr_links[i] == link && opts->addrs[i].family == 4) {
 			struct netif *netif = add_netif(port, &opts->addrs[i]);
 
 			if (!netif)
@@ -407,7 +409,7 @@ static int add_addrs(struct net_port *port, struct net_opts *opts)
 	netif_create_ip6_linklocal_address(port->netif0, 1);
 	netif_ip6_addr_set_state(port->netif0, 0, IP6_ADDR_PREFERRED);
 	for (unsigned i = 0; i < opts->n_addrs; i++)
-		if (opts->addrs[i].family == 6 &&
+		if (opts->addr_links[i] == link && opts->addrs[i].family == 6 &&
 		    add_ip6(port, &opts->addrs[i]) < 0) {
 			snprintf(opts->error, sizeof(opts->error),
 				 "--addr: more than %d IPv6 addresses",
@@ -438,12 +440,9 @@ int net_eth_open(struct net_opts *opts)
 			return err;
 		net_the.n_ports++;
 		net_the.frames_to_hold += glue_port_frames(port->glue) / 4;
-		if (i == 0)
-			err = add_addrs(port, opts);
-		else
-			port->netif0 = add_netif(port, NULL);
-		if (err < 0 || !port->netif0)
-			return err < 0 ? err : -ENOMEM;
+		err = add_addrs(port, opts);
+		if (err < 0)
+			return err;
 	}
 	return 0;
 }

@@ -38,8 +38,8 @@ static const struct argp_option options[] = {
 	 "queue=, csum=, mac= (repeatable)",
 	 1},
 	{"addr", OPT_ADDR, "ADDRESS/BITS", 0,
-	 "An address of the stack, as in 10.9.0.1/16 or fd00::1/64 "
-	 "(repeatable)",
+	 "An address of the stack, as in 10.9.0.1/16 or fd00::1/64, on the "
+	 "--link before it (repeatable)",
 	 1},
 	{"gateway", OPT_GATEWAY, "ADDRESS", 0, "The way to other networks", 1},
 	{"mtu", OPT_MTU, "BYTES", 0, "576 to 9000 (default 1500)", 1},
@@ -116,6 +116,8 @@ static int take_addr(struct net_opts *opts, const char *text)
 	if (opts->n_addrs == NET_MAX_ADDRS)
 		return refuse(opts, "--addr %s: at most %d addresses", text,
 			      NET_MAX_ADDRS);
+	opts->addr_links[opts->n_addrs] =
+		opts->n_links ? (uint8_t)(opts->n_links - 1) : 0;
 	opts->addrs[opts->n_addrs++] = addr;
 	return 0;
 }

@@ -35,6 +35,21 @@ static void test_everything_has_a_default(void **state)
 	assert_int_equal(opts.poll, NET_POLL_AUTO);
 }
 
+static void test_an_address_is_on_the_link_before_it(void **state)
+{
+	char *argv[] = {"x",	  "--addr=10.7.0.1/16", "--link=tap:t0",
+			"--addr", "10.8.0.1/16",	"--link=tap:t1",
+			"--addr", "10.9.0.1/16",	"--addr=fd00::1/64",
+			NULL};
+
+	assert_int_equal(parse(9, argv), 0);
+	assert_int_equal(opts.n_links, 2);
+	assert_int_equal(opts.addr_links[0], 0);
+	assert_int_equal(opts.addr_links[1], 0);
+	assert_int_equal(opts.addr_links[2], 1);
+	assert_int_equal(opts.addr_links[3], 1);
+}
+
 static void test_options_are_taken(void **state)
 {
 	char *argv[] = {"x",	       "--link",      "tap:t0",
@@ -123,6 +138,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_everything_has_a_default),
+		cmocka_unit_test(test_an_address_is_on_the_link_before_it),
 		cmocka_unit_test(test_options_are_taken),
 		cmocka_unit_test(test_words_after_two_dashes_are_left_for_eal),
 		cmocka_unit_test(test_configuration_file_is_read_in_place),

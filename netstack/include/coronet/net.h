@@ -76,6 +76,7 @@ struct net_opts {
 	const char *links[NET_MAX_LINKS]; /* "KIND:NAME[,key=value...]" */
 	unsigned n_links;
 	struct net_addr addrs[NET_MAX_ADDRS]; /* with prefix_len */
+	uint8_t addr_links[NET_MAX_ADDRS];    /* index of the link it is on */
 	unsigned n_addrs;
 	struct net_addr gateway4, gateway6; /* family 0: none */
 	unsigned mtu;			    /* bytes, 576 to 9000 */
