@@ -289,6 +289,22 @@ static err_t output4(struct netif *netif, struct pbuf *p,
 	return err;
 }
 
+/*
+ * A neighbour that asks us for our address before it has answered our own
+ * question is known from then on, but lwIP leaves what was queued for it until
+ * it has been probed, five seconds later. RFC 4861 7.2.3 would have it sent at
+ * once; the probe's answer sends it, so the probe is due now.
+ */
+void net_eth_probe_neighbours(void)
+{
+	for (int i = 0; i < LWIP_ND6_NUM_NEIGHBORS; i++)
+		if (neighbor_cache[i].state == ND6_DELAY &&
+		    neighbor_cache[i].q) {
+			neighbor_cache[i].state = ND6_PROBE;
+			neighbor_cache[i].counter.probes_sent = 0;
+		}
+}
+
 bool net_eth_reachable(const ip_addr_t *ip)
 {
 	for (unsigned i = 0; i < net_the.n_netifs; i++) {

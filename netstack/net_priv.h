@@ -320,6 +320,8 @@ unsigned net_eth_rx(void);
 void net_eth_tx(void);
 /* Whether every port is so far behind that sending has to wait. */
 bool net_eth_busy(void);
+/* Before nd6_tmr(): no packet is to wait for a neighbour that has asked us. */
+void net_eth_probe_neighbours(void);
 /* Whether the neighbour for an address has answered. */
 bool net_eth_reachable(const ip_addr_t *ip);
 
