@@ -127,7 +127,9 @@ static void *carry_back(void *arg)
 {
 	struct session *s = arg;
 
-	carry(s, s->server, s->client, &proxy.counters.bytes_from);
+	/* The other direction may have broken before this one began. */
+	if (!s->failed)
+		carry(s, s->server, s->client, &proxy.counters.bytes_from);
 	if (--s->coroutines == 0)
 		session_end(s);
 	return NULL;
