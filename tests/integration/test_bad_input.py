@@ -16,10 +16,11 @@ from harness import Failure, Skip, check, main
 USAGE, RUNTIME = 2, 1
 SECONDS = 15  # until a program must have given up
 
-CORONET = ("coronet-echo", "coronet-load")
+CORONET = ("coronet-echo", "coronet-load", "coronet-proxy")
 EPOLL = ("epoll-echo", "epoll-load")
 ECHO = ("coronet-echo", "epoll-echo")
 LOAD = ("coronet-load", "epoll-load")
+PROXY = ("coronet-proxy",)
 
 # What a program needs to be right but for the option under test. The link
 # would start anywhere: no value must be accepted for want of a NIC.
@@ -27,6 +28,8 @@ VALID = {
     "coronet-echo": ["--link", "ring:r0", "--addr", "10.9.0.1/16", "--port", "7777"],
     "coronet-load": ["--link", "ring:r0", "--addr", "10.9.1.9/16",
                      "--target", "10.9.0.1:7777", "--seconds", "1"],
+    "coronet-proxy": ["--link", "ring:r0", "--addr", "10.9.0.1/16", "--port", "8080",
+                      "--to", "10.9.0.2:80"],
     "epoll-echo": ["--addr", "127.0.0.1", "--port", "7777"],
     "epoll-load": ["--target", "127.0.0.1:7777", "--seconds", "1"],
 }
@@ -63,6 +66,22 @@ WRONG_VALUES = [
     (LOAD, "--conns", [*NUMBERS, "0"]),
     (LOAD, "--size", [*NUMBERS, "0"]),
     (LOAD, "--seconds", [*SECONDS_VALUES, "0"]),
+    (PROXY, "--port", [*NUMBERS, "0", "65536"]),
+    (PROXY, "--listen", [
+        "", "banana", "10.9.0.1", "10.9.0.1:", ":80", "10.9.0.1:0", "10.9.0.1:65536",
+        "[fd00:9::1]", "[10.9.0.1]:80", "*:80"]),
+    (PROXY, "--to", ["", "banana", "10.9.0.2", "10.9.0.2:0", "10.9.0.2:x", "fd00::1:80x"]),
+    (PROXY, "--balance", ["", "RR", "random"]),
+    (PROXY, "--send-proxy", ["", "v3", "1"]),
+    (PROXY, "--over-limit", ["", "drop"]),
+    (PROXY, "--connect-timeout", [*SECONDS_VALUES, "0"]),
+    (PROXY, "--proxy-timeout", [*SECONDS_VALUES, "0"]),
+    (PROXY, "--health-interval", SECONDS_VALUES),
+    (PROXY, "--idle-timeout", SECONDS_VALUES),
+    (PROXY, "--drain-timeout", SECONDS_VALUES),
+    (PROXY, "--rise", [*NUMBERS, "0", "1001"]),
+    (PROXY, "--fall", [*NUMBERS, "0"]),
+    (PROXY, "--max-clients", [*NUMBERS, "0"]),
     (LOAD, "--json", ["/nonexistent/result.json", "/"]),
 ]
 
@@ -76,6 +95,11 @@ WRONG_LINES = [
     (LOAD, ["--target"], "target"),
     (("coronet-load",), ["--link", "ring:r0", "--addr", "10.9.1.9/16"], "target"),
     (("epoll-load",), [], "target"),
+    (("coronet-proxy",), ["--link", "ring:r0", "--addr", "10.9.1.9/16"], "to"),
+    (PROXY, ["--to", "10.9.0.2:80", "--to", "10.9.0.2:80"], "10.9.0.2:80"),
+    (PROXY, ["--to", "10.9.0.2:80", "--listen", "10.9.0.1:1", "--listen", "10.9.0.1:1"],
+     "10.9.0.1:1"),
+    (PROXY, ["--accept-proxy=yes", "--to", "10.9.0.2:80"], "accept-proxy"),
 ]
 
 

@@ -1,0 +1,782 @@
+#!/usr/bin/env python3
+"""A proxy between real programs: nginx behind it, curl, wrk and sockets in front.
+
+Usage: test_proxy.py BUILD_DIR tap|epoll [--long]
+With tap, coronet-proxy is the proxy and a TAP link joins it to the kernel, whose
+programs are on both of its sides. With epoll, epoll-proxy is, on loopback: a case
+that fails there too is mistaken about TCP. --long moves 10 GiB instead of 256 MiB.
+"""
+
+import contextlib
+import functools
+import json
+import re
+import selectors
+import signal
+import socket
+import struct
+import threading
+import time
+
+from harness import Failure, check, command, eventually, main
+from web import Nginx, SMALL, curl, curl_digests, need, random_file, wrk
+
+PORT = 8080
+MIB = 1 << 20
+GIB = 1 << 30
+PATIENCE = 30
+V2_SIGNATURE = b"\r\n\r\n\0\r\nQUIT\n"
+
+
+class Tap:
+    """coronet-proxy at the other end of a TAP link."""
+    app = "coronet-proxy"
+    host, host6 = "10.9.0.1", "fd00:9::1"  # where the proxy is
+    near, near6 = "10.9.1.1", "fd00:9::2"  # where clients and backends are
+    other = "10.9.1.77"  # another address of a client
+    nobody = "10.9.3.3"  # where nobody answers
+
+    def __init__(self):
+        self.count = 0
+
+    @contextlib.contextmanager
+    def serve(self, env, *options, port=PORT):
+        self.count += 1
+        link = f"cp{self.count}"
+        ports = ["--port", port] if port else []
+        with env.running([
+                env.app(self.app), "--link", f"tap:{link}", "--addr", "10.9.0.1/16",
+                "--addr", "fd00:9::1/64", *ports, "--poll", "adaptive", *options]) as proxy:
+            self.configure(link)
+            yield proxy
+
+    def configure(self, link):
+        """The kernel's side of the link; other links have gone."""
+        for address in (self.near, self.other):
+            command("ip", "addr", "add", f"{address}/16", "dev", link)
+        command("ip", "addr", "add", f"{self.near6}/64", "dev", link, "nodad")
+        command("ip", "link", "set", link, "up")
+
+
+class Epoll:
+    """epoll-proxy on loopback."""
+    app = "epoll-proxy"
+    host, host6 = "127.0.0.1", "::1"
+    near, near6 = "127.0.0.1", "::1"
+    other = "127.0.0.77"
+    nobody = "192.0.2.1"
+
+    @contextlib.contextmanager
+    def serve(self, env, *options, port=PORT):
+        ports = ["--port", port] if port else []
+        with env.running([env.app(self.app), *ports, *options]) as proxy:
+            yield proxy
+
+
+# ---- small peers of our own ----
+
+
+class Peer:
+    """A backend of the test's own: `serve` gets each connection, in a thread."""
+
+    def __init__(self, kind, serve, host=None, port=0, receive_buffer=0):
+        self.serve = serve
+        self.seen = 0
+        self.errors = []
+        host = host or kind.near
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self.listener = socket.socket(family, socket.SOCK_STREAM)
+        self.listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if receive_buffer:
+            self.listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+        # The address comes up together with the link: bound even before that.
+        self.listener.setsockopt(socket.SOL_IP, 15, 1)  # IP_FREEBIND
+        self.listener.bind((host, port))
+        self.listener.listen(256)
+        self.port = self.listener.getsockname()[1]
+        at = f"[{host}]" if ":" in host else host
+        self.at = f"{at}:{self.port}"
+        threading.Thread(target=self.run, daemon=True).start()
+
+    def run(self):
+        with contextlib.suppress(OSError):
+            while True:
+                sock, _ = self.listener.accept()
+                threading.Thread(target=self.one, args=[sock], daemon=True).start()
+
+    def one(self, sock):
+        self.seen += 1
+        sock.settimeout(PATIENCE)
+        with sock:
+            try:
+                self.serve(sock)
+            except OSError as error:
+                self.errors.append(error)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        with contextlib.suppress(OSError):
+            self.listener.shutdown(socket.SHUT_RDWR)
+        self.listener.close()
+
+
+def echo(sock):
+    while part := sock.recv(65536):
+        sock.sendall(part)
+
+
+def name(text):
+    """A backend that says who it is and keeps the connection."""
+    def serve(sock):
+        sock.sendall(text)
+        while sock.recv(65536):
+            pass
+    return serve
+
+
+def dial(kind, port=PORT, host=None, source=None, **buffers):
+    host = host or kind.host
+    sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+    for option, value in buffers.items():
+        sock.setsockopt(socket.SOL_SOCKET, getattr(socket, option), value)
+    sock.settimeout(PATIENCE)
+    if source:
+        sock.bind((source, 0))
+    sock.connect((host, port))
+    return sock
+
+
+def read_to_end(sock):
+    parts = []
+    while part := sock.recv(65536):
+        parts.append(part)
+    return b"".join(parts)
+
+
+def read_exactly(sock, size):
+    data = bytearray()
+    while len(data) < size:
+        part = sock.recv(size - len(data))
+        check(part, f"the connection ended {size - len(data)} bytes early")
+        data += part
+    return bytes(data)
+
+
+def reset(sock):
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    sock.close()
+
+
+def check_broken(sock, seconds=10):
+    """The proxy resets the connection, and no byte comes before that."""
+    sock.settimeout(seconds)
+    try:
+        data = sock.recv(1)
+    except ConnectionResetError:
+        return
+    except TimeoutError:
+        raise Failure(f"the connection lives after {seconds} s") from None
+    raise Failure(f"expected a reset, received {data!r}")
+
+
+def check_echo(kind, **where):
+    with dial(kind, **where) as sock:
+        sock.sendall(b"are you there?")
+        check(read_exactly(sock, 14) == b"are you there?", "the echo differs")
+
+
+def url(kind, path, port=PORT):
+    return f"http://{kind.host}:{port}/{path}"
+
+
+# ---- cases: bytes ----
+
+
+def bodies(env, kind):
+    """Downloads side by side and an upload: every SHA-256 is equal."""
+    need("curl")
+    long = "--long" in env.args
+    each = GIB if long else 32 * MIB // (8 if env.sanitized else 1)
+    rounds, at_once = (3, 3) if long else (1, 7)
+    wanted = random_file(env.scratch / "body", each)
+    moved, begin = 0, time.monotonic()
+    with kind.serve(env, "--to", f"{kind.near}:9001", "--to", f"{kind.near}:9002"), \
+            Nginx(env, kind.near, 9001, env.scratch), Nginx(env, kind.near, 9002, env.scratch):
+        for _ in range(rounds):
+            digests, total = curl_digests(url(kind, "body"), at_once)
+            check(digests == [wanted] * at_once, "the SHA-256 of a download differs")
+            moved += total
+        curl("-T", env.scratch / "body", url(kind, "uploaded"))
+        moved += each
+        command("cmp", env.scratch / "body", env.scratch / "uploaded")
+        small = curl(url(kind, "small"))
+        check(small == SMALL, f"a small answer came as {small!r}")
+    spent = time.monotonic() - begin
+    print(f"# {moved / MIB:.0f} MiB of bodies, {moved / MIB / spent:.0f} MiB/s", flush=True)
+    check(moved == (rounds * at_once + 1) * each, f"{moved} bytes were moved")
+    (env.scratch / "uploaded").unlink()
+
+
+def both_ways_at_once(env, kind):
+    """Full duplex through an echo: what is sent while receiving is not lost."""
+    size = (64 if not env.sanitized else 8) * MIB
+    block = random_file(env.scratch / "block", MIB) and (env.scratch / "block").read_bytes()
+    with Peer(kind, echo) as peer, kind.serve(env, "--to", peer.at):
+        with dial(kind) as sock:
+            def send():
+                for _ in range(size // MIB):
+                    sock.sendall(block)
+                sock.shutdown(socket.SHUT_WR)
+
+            sender = threading.Thread(target=send)
+            sender.start()
+            for number in range(size // MIB):
+                check(read_exactly(sock, MIB) == block, f"MiB {number} came back wrong")
+            check(sock.recv(1) == b"", "bytes beyond the end")
+            sender.join()
+
+
+def half_close(env, kind):
+    """Each side's FIN is passed on alone; the other direction goes on."""
+    def answer_at_end(sock):
+        sock.sendall(b"%d" % len(read_to_end(sock)))
+
+    def end_first(sock):
+        sock.sendall(b"bye")
+        sock.shutdown(socket.SHUT_WR)
+        got.append(read_to_end(sock))
+
+    got = []
+    with Peer(kind, answer_at_end) as peer, kind.serve(env, "--to", peer.at):
+        for size in (0, 1, 3 * MIB):
+            with dial(kind) as sock:
+                sock.sendall(bytes(size))
+                sock.shutdown(socket.SHUT_WR)
+                check(read_to_end(sock) == b"%d" % size, "the answer after the end is wrong")
+    with Peer(kind, end_first) as peer, kind.serve(env, "--to", peer.at,
+                                                   "--health-interval", "0"):
+        with dial(kind) as sock:
+            check(read_to_end(sock) == b"bye", "the backend's last words are wrong")
+            time.sleep(0.3)
+            sock.sendall(b"x" * MIB)
+            sock.shutdown(socket.SHUT_WR)
+            eventually(lambda: got, 10, "the backend never saw the client's end")
+        check(got[0] == b"x" * MIB, f"{len(got[0])} bytes after the backend's FIN")
+
+
+def resets(env, kind):
+    """A RST of either side becomes one of the other; nobody else is touched."""
+    def reset_it(sock):
+        sock.recv(1)
+        reset(sock)
+
+    with Peer(kind, echo) as peer, kind.serve(env, "--to", peer.at) as proxy:
+        with dial(kind) as bystander:
+            for number in range(20):
+                sock = dial(kind)
+                sock.sendall(bytes(10000))
+                if number % 2:
+                    sock.recv(1)
+                reset(sock)
+            eventually(lambda: sum(isinstance(error, ConnectionResetError)
+                                   for error in peer.errors) >= 15, 10,
+                       f"backends saw {len(peer.errors)} of 20 resets")
+            bystander.sendall(b"still")
+            check(read_exactly(bystander, 5) == b"still", "a bystander was harmed")
+        check(proxy.alive(), f"the proxy died: {proxy.story()}")
+    with Peer(kind, reset_it) as peer, kind.serve(env, "--to", peer.at):
+        for _ in range(10):
+            with dial(kind) as sock:
+                sock.sendall(b"x")
+                check_broken(sock)
+
+
+def back_pressure(env, kind):
+    """A backend that does not read stops its client, and nobody else."""
+    stop = threading.Event()
+
+    def stuck(sock):
+        if sock.recv(1, socket.MSG_PEEK) == b"s":
+            stop.wait(PATIENCE)
+            while sock.recv(MIB):
+                pass
+        else:
+            echo(sock)
+
+    # The kernel's own buffers, twice with epoll, are the most of it.
+    limit = (8 if isinstance(kind, Tap) else 32) * MIB
+    with Peer(kind, stuck, receive_buffer=65536) as peer, kind.serve(env, "--to", peer.at) as proxy:
+        check_echo(kind)
+        before = proxy.resident_bytes()
+        with dial(kind, SO_SNDBUF=65536) as sock:
+            sent = 0
+            sock.sendall(b"s")
+            sock.settimeout(1)
+            with contextlib.suppress(TimeoutError):
+                while sent < 2 * limit:
+                    sent += sock.send(bytes(65536))
+            check(sent < limit, f"{sent} bytes went to a backend that does not read")
+            check_echo(kind)
+            grown = proxy.resident_bytes() - before
+            check(grown < 16 * MIB * (4 if env.sanitized else 1), f"the proxy grew by {grown}")
+            stop.set()
+            sock.settimeout(PATIENCE)
+            sock.sendall(bytes(MIB))
+            sock.shutdown(socket.SHUT_WR)
+            check(read_to_end(sock) == b"", "bytes from a backend that sends none")
+
+
+def over_ip6(env, kind):
+    """IPv6 in front, IPv4 behind, and the other way round."""
+    with Peer(kind, echo) as peer, kind.serve(env, "--to", peer.at, *(
+            ["--listen", f"[{kind.host6}]:{PORT}"] if isinstance(kind, Epoll) else []),
+            port=0 if isinstance(kind, Epoll) else PORT):
+        check_echo(kind, host=kind.host6)
+    with Peer(kind, echo, host=kind.near6 if isinstance(kind, Epoll) else "::") as peer:
+        with kind.serve(env, "--to", f"[{kind.near6}]:{peer.port}"):
+            check_echo(kind)
+
+
+# ---- cases: many ----
+
+
+class KeepAlive:
+    """One of many connections: asks again and again, and checks each answer."""
+    request = b"GET /small HTTP/1.1\r\nHost: x\r\n\r\n"
+
+    def __init__(self, kind, rounds):
+        self.sock = socket.socket()
+        self.sock.setblocking(False)
+        self.sock.connect_ex((kind.host, PORT))
+        self.left = rounds
+        self.asked = False
+        self.data = b""
+
+    def ready(self, events):
+        """Go on; True when the last answer is complete."""
+        if not self.asked and events & selectors.EVENT_WRITE:
+            check(self.sock.send(self.request) == len(self.request), "a short write")
+            self.asked = True
+            return False
+        if not events & selectors.EVENT_READ:
+            return False
+        part = self.sock.recv(4096)
+        check(part, "the proxy closed one of many connections")
+        self.data += part
+        head, _, body = self.data.partition(b"\r\n\r\n")
+        if len(body) < len(SMALL):
+            return False
+        check(head.startswith(b"HTTP/1.1 200 ") and body == SMALL.encode(), "a wrong answer")
+        self.data = b""
+        self.asked = False
+        self.left -= 1
+        return self.left == 0
+
+
+def keep_alive(env, kind, count):
+    """All are open before the first asks, and all are open when the last has."""
+    size = count // (10 if env.sanitized else 1)
+    with kind.serve(env, "--to", f"{kind.near}:9001", "--stats", "1") as proxy, \
+            Nginx(env, kind.near, 9001), contextlib.ExitStack() as stack, \
+            selectors.DefaultSelector() as selector:
+        connections = []
+        for number in range(size):
+            connections.append(KeepAlive(kind, rounds=3))
+            stack.enter_context(connections[-1].sock)
+            if number % 500 == 499:  # what a backlog takes at once
+                time.sleep(0.05)
+        eventually(lambda: re.search(f"proxy: {size} sessions", proxy.output("stderr")), 60,
+                   f"never {size} sessions: {proxy.story()}")
+        for connection in connections:
+            selector.register(connection.sock, selectors.EVENT_WRITE, connection)
+        while selector.get_map():
+            events = selector.select(PATIENCE)
+            check(events, f"{len(selector.get_map())} connections wait in vain")
+            for key, mask in events:
+                if key.data.ready(mask):
+                    selector.unregister(key.fileobj)
+                else:
+                    selector.modify(key.fileobj, selectors.EVENT_READ if key.data.asked
+                                    else selectors.EVENT_WRITE, key.data)
+        latest = re.findall(r"proxy: (\d+) sessions.* (\d+) broken", proxy.output("stderr"))[-1]
+        check(latest == (str(size), "0"), f"at the end: {latest[0]} sessions, {latest[1]} broken")
+
+
+def wrk_load(env, kind):
+    """wrk's own opinion: no error of any kind."""
+    with kind.serve(env, "--to", f"{kind.near}:9001", "--balance", "least"), \
+            Nginx(env, kind.near, 9001):
+        for connections in (1, 64, 500):
+            rate, output, errors = wrk(url(kind, "small"), connections)
+            check(not errors and rate > 0, f"{connections} connections: {output}")
+            print(f"# wrk, {connections} connections: {rate:.0f} requests/s", flush=True)
+
+
+# ---- cases: backends ----
+
+
+class Client(threading.Thread):
+    """Asks for one page after the other; remembers what failed and when."""
+
+    def __init__(self, kind, keep):
+        super().__init__(daemon=True)
+        self.kind, self.keep = kind, keep
+        self.done = []  # (begin, end, backend or None if it failed, that before it)
+        self.stop = False
+        self.start()
+
+    def ask(self, sock):
+        sock.sendall(b"GET /page HTTP/1.1\r\nHost: x\r\n\r\n")
+        data = b""
+        while b"\r\n\r\n" not in data:
+            part = sock.recv(65536)
+            if not part:
+                raise ConnectionResetError("closed before the answer")
+            data += part
+        head, _, body = data.partition(b"\r\n\r\n")
+        length = int(re.search(rb"Content-Length: (\d+)", head)[1])
+        while len(body) < length:
+            part = sock.recv(65536)
+            if not part:
+                raise ConnectionResetError("closed within the answer")
+            body += part
+        if body != b"p" * length or not head.startswith(b"HTTP/1.1 200"):
+            raise Failure(f"a wrong answer: {head!r}")
+        return int(re.search(rb"X-Backend: (\d+)", head)[1])
+
+    def run(self):
+        sock, backend = None, None
+        while not self.stop:
+            begin, before = time.monotonic(), backend
+            try:
+                sock = sock or dial(self.kind)
+                backend = self.ask(sock)
+                self.done.append((begin, time.monotonic(), backend, before))
+            except OSError:
+                self.done.append((begin, time.monotonic(), None, before))
+                sock.close()
+                sock = backend = None
+            if sock and not self.keep:
+                sock.close()
+                sock = backend = None
+
+
+def judge(clients, killed_port, killing, killed):
+    """What failed was on the dead backend, or not yet on any when it died."""
+    failed = 0
+    for client in clients:
+        bad = [entry for entry in client.done if entry[2] is None]
+        check(len(bad) <= 1, f"a client failed {len(bad)} times: {bad[:3]}")
+        for begin, end, _, before in bad:
+            failed += 1
+            check(end >= killing, f"a request failed {killing - end:.3f} s before the kill")
+            if client.keep and before:
+                check(before == killed_port, f"a connection to {before} broke, not {killed_port}")
+            else:
+                check(begin <= killed, f"a request begun {begin - killed:.3f} s after it failed")
+        client.done.clear()
+    return failed
+
+
+def backends_die(env, kind):
+    """Under load each backend is killed and comes back; the rest never notices."""
+    (env.scratch / "page").write_bytes(b"p" * 20000)
+    ports = (9001, 9002, 9003)
+    failed = 0
+    with contextlib.ExitStack() as stack:
+        proxy = stack.enter_context(kind.serve(
+            env, *[word for port in ports for word in ("--to", f"{kind.near}:{port}")],
+            "--health-interval", "0.2", "--stats", "1"))
+        servers = {port: stack.enter_context(Nginx(env, kind.near, port, env.scratch))
+                   for port in ports}
+        eventually(lambda: all_up(proxy, ports), 20, f"backends do not come up: {proxy.story()}")
+        clients = [Client(kind, keep=number % 2 == 0) for number in range(24)]
+        for port, server in servers.items():
+            time.sleep(1)
+            for client in clients:
+                check(all(entry[2] for entry in client.done), "a request failed before the kill")
+            killing = time.monotonic()
+            server.kill()
+            killed = time.monotonic()
+            downs = proxy.output("stderr").count(f":{port} is down")
+            eventually(lambda p=port, n=downs: proxy.output("stderr").count(f":{p} is down") > n - 1
+                       and proxy.output("stderr").rfind(f":{p} is down")
+                       > proxy.output("stderr").rfind(f":{p} is up"), 20,
+                       f"{port} is dead and said to be up: {proxy.story()}")
+            time.sleep(0.5)
+            failed += judge(clients, port, killing, killed)
+            server.start()
+            eventually(lambda: all_up(proxy, ports), 20,
+                       f"{port} does not come back: {proxy.story()}")
+            back = time.monotonic()
+            eventually(lambda p=port, t=back: any(entry[2] == p and entry[0] > t for client in clients
+                                                  for entry in list(client.done)), 20,
+                       f"{port} is back and gets nothing")
+        for client in clients:
+            client.stop = True
+        for client in clients:
+            client.join(PATIENCE)
+            check(all(entry[2] for entry in client.done), "a request failed after the last kill")
+    check(failed > 0, "no connection was on a dead backend: this proved nothing")
+    print(f"# {failed} connections died with their backends", flush=True)
+
+
+def all_up(proxy, ports):
+    """No backend's last word is that it is down."""
+    said = proxy.output("stderr")
+    return all(said.rfind(f":{port} is up") >= said.rfind(f":{port} is down") for port in ports)
+
+
+def next_backend(env, kind):
+    """Refused or unanswered, the next one is tried at once; none: a reset."""
+    closed = socket.create_server(("127.0.0.1", 0))
+    refused = f"{kind.near}:{closed.getsockname()[1]}"
+    closed.close()
+    with Peer(kind, echo) as peer:
+        with kind.serve(env, "--to", refused, "--to", peer.at, "--health-interval", "0"):
+            for _ in range(10):
+                check_echo(kind)
+        with kind.serve(env, "--to", f"{kind.nobody}:80", "--to", peer.at,
+                        "--health-interval", "0", "--connect-timeout", "0.3"):
+            for _ in range(4):
+                begin = time.monotonic()
+                check_echo(kind)
+                spent = time.monotonic() - begin
+                check(spent < 2, f"the next backend came after {spent:.1f} s")
+    with kind.serve(env, "--to", refused, "--health-interval", "0"):
+        for _ in range(5):
+            with contextlib.suppress(ConnectionResetError), dial(kind) as sock:
+                check_broken(sock)
+
+
+def balances(env, kind):
+    """Each way to choose, as clients see it."""
+    def who(source=None):
+        with dial(kind, source=source) as sock:
+            return sock.recv(1)
+
+    def at(peers):
+        return [word for peer in peers for word in ("--to", peer.at)]
+
+    with contextlib.ExitStack() as stack:
+        peers = [stack.enter_context(Peer(kind, name(letter))) for letter in (b"a", b"b", b"c")]
+        with kind.serve(env, *at(peers), "--health-interval", "0"):
+            seen = [who() for _ in range(9)]
+            check(seen == [b"a", b"b", b"c"] * 3, f"round robin: {seen}")
+        with kind.serve(env, *at(peers), "--health-interval", "0", "--balance", "least"):
+            with contextlib.ExitStack() as held:
+                socks = [held.enter_context(dial(kind)) for _ in range(6)]
+                seen = [sock.recv(1) for sock in socks]
+                check(sorted(seen) == [b"a", b"a", b"b", b"b", b"c", b"c"], f"least: {seen}")
+                freed = [sock for sock, letter in zip(socks, seen) if letter == b"b"]
+                for sock in freed:
+                    sock.close()
+                time.sleep(0.5)
+                again = [held.enter_context(dial(kind)).recv(1) for _ in range(2)]
+                check(again == [b"b", b"b"], f"the least busy was b, chosen: {again}")
+        with kind.serve(env, *at(peers), "--health-interval", "0", "--balance", "hash"):
+            for source in (kind.near, kind.other):
+                seen = {who(source) for _ in range(6)}
+                check(len(seen) == 1, f"hash: one client saw {seen}")
+
+
+# ---- cases: the PROXY protocol ----
+
+
+def send_proxy(env, kind):
+    """nginx learns the client's address from the header, in both versions."""
+    need("curl")
+    for version in ("v1", "v2"):
+        with kind.serve(env, "--to", f"{kind.near}:9001", "--send-proxy", version), \
+                Nginx(env, kind.near, 9001, proxy_protocol=True) as nginx:
+            said = curl("--interface", kind.other, "--local-port", "40000-40100",
+                        url(kind, "who")).split()
+            check(said[0] == kind.other and 40000 <= int(said[1]) <= 40100
+                  and said[2:] == [kind.host, str(PORT)], f"{version}: nginx saw {said}")
+            time.sleep(2.5)  # a health check or two
+            check("broken header" not in nginx.errors(), f"health checks: {nginx.errors()}")
+
+
+def v2_header(source, dest, source_port, dest_port):
+    body = (socket.inet_aton(source) + socket.inet_aton(dest)
+            + struct.pack("!HH", source_port, dest_port))
+    return V2_SIGNATURE + b"\x21\x11" + struct.pack("!H", len(body)) + body
+
+
+def accept_proxy(env, kind):
+    """What a client's header says is passed on; a client without one is reset."""
+    request = b"GET /who HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+    headers = [b"PROXY TCP4 192.0.2.7 192.0.2.8 1234 80\r\n",
+               v2_header("192.0.2.7", "192.0.2.8", 1234, 80)]
+    wrong = [b"GET / HTTP/1.1\r\n\r\n", b"PROXY TCP4 192.0.2.7\r\n", V2_SIGNATURE + b"\x31\x11\0\0",
+             b"PROXY " + b"x" * 200]
+    with kind.serve(env, "--to", f"{kind.near}:9001", "--send-proxy", "v2", "--accept-proxy",
+                    "--proxy-timeout", "1"), Nginx(env, kind.near, 9001, proxy_protocol=True):
+        for header in headers:
+            for cuts in ([header + request], [header, request],
+                         [bytes([byte]) for byte in header] + [request]):
+                with dial(kind) as sock:
+                    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                    for part in cuts:
+                        sock.sendall(part)
+                        time.sleep(0.002 if len(cuts) > 1 else 0)
+                    answer = read_to_end(sock)
+                check(b"\r\n\r\n192.0.2.7 1234 192.0.2.8 80\n" in answer, f"nginx said {answer!r}")
+        for data in wrong:
+            with dial(kind) as sock:
+                sock.sendall(data)
+                check_broken(sock)
+        with dial(kind) as sock:  # too slow
+            begin = time.monotonic()
+            sock.sendall(b"PROXY TCP4 ")
+            check_broken(sock)
+            spent = time.monotonic() - begin
+            check(0.8 < spent < 3, f"a header that never ends was cut after {spent:.1f} s")
+
+
+# ---- cases: limits and the end ----
+
+
+def idle_timeout(env, kind):
+    """Silence of both directions for so long, and no less, is the end."""
+    with Peer(kind, echo) as peer, kind.serve(env, "--to", peer.at, "--idle-timeout", "1"):
+        with dial(kind) as talker, dial(kind) as silent:
+            begin = time.monotonic()
+            silent.sendall(b"x")
+            check(silent.recv(1) == b"x", "the echo differs")
+            for _ in range(8):
+                time.sleep(0.25)
+                talker.sendall(b"y")
+                check(talker.recv(1) == b"y", "the talker was cut off")
+            check_broken(silent, seconds=2)
+            check(time.monotonic() - begin > 1, "cut off early")
+
+
+def client_limit(env, kind):
+    """At the limit the next one waits in the backlog, or is reset."""
+    with Peer(kind, echo) as peer:
+        with kind.serve(env, "--to", peer.at, "--max-clients", "3"):
+            held = [dial(kind) for _ in range(3)]
+            for sock in held:
+                sock.sendall(b"x")
+                check(sock.recv(1) == b"x", "the echo differs")
+            with dial(kind) as fourth:
+                fourth.sendall(b"later")
+                fourth.settimeout(0.5)
+                with contextlib.suppress(TimeoutError):
+                    raise Failure(f"the fourth of three was served: {fourth.recv(5)!r}")
+                held.pop().close()
+                fourth.settimeout(PATIENCE)
+                check(read_exactly(fourth, 5) == b"later", "the echo differs")
+            for sock in held:
+                sock.close()
+        with kind.serve(env, "--to", peer.at, "--max-clients", "1", "--over-limit", "reset"):
+            with dial(kind) as first:
+                first.sendall(b"x")
+                check(first.recv(1) == b"x", "the echo differs")
+                with contextlib.suppress(ConnectionResetError), dial(kind) as second:
+                    check_broken(second)
+                first.sendall(b"y")
+                check(first.recv(1) == b"y", "the echo differs")
+            time.sleep(0.3)
+            check_echo(kind)
+
+
+def refused(kind):
+    try:
+        dial(kind).close()
+    except OSError:
+        return True
+    return False
+
+
+def drain(env, kind):
+    """After SIGTERM no client comes in, and those inside finish."""
+    with Peer(kind, echo) as peer, kind.serve(env, "--to", peer.at) as proxy:
+        with dial(kind) as sock:
+            sock.sendall(b"before")
+            check(read_exactly(sock, 6) == b"before", "the echo differs")
+            proxy.signal(signal.SIGTERM)
+            eventually(lambda: refused(kind), 5, "a new client is taken while draining")
+            for _ in range(3):
+                time.sleep(0.5)
+                sock.sendall(b"x" * 100000)
+                check(read_exactly(sock, 100000) == b"x" * 100000, "cut off while draining")
+            check(proxy.alive(), "ended with a connection left")
+            sock.shutdown(socket.SHUT_WR)
+            check(read_to_end(sock) == b"", "bytes beyond the end")
+        check(proxy.wait(5) == 0, f"draining: {proxy.story()}")
+
+
+def drain_timeout(env, kind):
+    """What is still there when the time is up is reset; a second signal is the end."""
+    with Peer(kind, echo) as peer:
+        with kind.serve(env, "--to", peer.at, "--drain-timeout", "1") as proxy, dial(kind) as sock:
+            sock.sendall(b"x")
+            check(sock.recv(1) == b"x", "the echo differs")
+            begin = time.monotonic()
+            proxy.signal(signal.SIGTERM)
+            check_broken(sock, seconds=5)
+            check(proxy.wait(5) == 0, f"draining: {proxy.story()}")
+            spent = time.monotonic() - begin
+            check(0.9 < spent < 4, f"the drain took {spent:.1f} s")
+        with kind.serve(env, "--to", peer.at) as proxy, dial(kind) as sock:
+            sock.sendall(b"x")
+            check(sock.recv(1) == b"x", "the echo differs")
+            proxy.signal(signal.SIGTERM)
+            time.sleep(0.5)
+            check(proxy.alive(), "one signal ended it with a connection left")
+            proxy.signal(signal.SIGTERM)
+            proxy.wait(2)
+
+
+def two_links(env, kind):
+    """Clients on one NIC, backends on another, each with its own address."""
+    with env.running([env.app(kind.app), "--link", "tap:front0", "--addr", "10.9.0.1/16",
+                      "--link", "tap:back0", "--addr", "10.8.0.1/16", "--poll", "adaptive",
+                      "--listen", f"10.9.0.1:{PORT}", "--to", "10.8.1.1:9001"]):
+        for link, address in (("front0", "10.9.1.1/16"), ("back0", "10.8.1.1/16")):
+            command("ip", "addr", "add", address, "dev", link)
+            command("ip", "link", "set", link, "up")
+        seen = []
+
+        def note(sock):
+            seen.append(sock.getpeername()[0])
+            echo(sock)
+
+        with Peer(kind, note, host="10.8.1.1", port=9001):
+            with dial(kind) as sock:
+                data = bytes(3 * MIB)
+                threading.Thread(target=sock.sendall, args=[data], daemon=True).start()
+                check(read_exactly(sock, len(data)) == data, "the echo differs")
+        check(set(seen) == {"10.8.0.1"}, f"the backend saw {set(seen)}")
+        for link in ("front0", "back0"):
+            told = json.loads(command("ip", "-s", "-j", "link", "show", link))[0]["stats64"]
+            for direction in ("rx", "tx"):
+                moved = told[direction]["bytes"]
+                check(moved > 3 * MIB, f"{moved} bytes of {direction} on {link}")
+
+
+CASES = [bodies, both_ways_at_once, half_close, resets, back_pressure, over_ip6, wrk_load,
+         backends_die, next_backend, balances, send_proxy, accept_proxy, idle_timeout,
+         client_limit, drain, drain_timeout]
+
+
+def cases(env):
+    kind = {"tap": Tap, "epoll": Epoll}[env.args[0]]()
+    only = [word for word in env.args[1:] if not word.startswith("--")]
+    wanted = [(function.__name__, functools.partial(function, env, kind)) for function in CASES]
+    # A connection is two of epoll-proxy's files, of which a process has 20,000 here.
+    count = 10000 if isinstance(kind, Tap) else 4000
+    wanted.append(("keep_alive", functools.partial(keep_alive, env, kind, count)))
+    if isinstance(kind, Tap):
+        wanted.append(("two_links", functools.partial(two_links, env, kind)))
+    for title, function in wanted:
+        if not only or title in only:
+            yield f"{kind.app}: {title.replace('_', ' ')}", function
+
+
+if __name__ == "__main__":
+    main(cases)
