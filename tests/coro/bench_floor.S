@@ -1,5 +1,5 @@
 /*
- * bench_coro_floor.S - the least a switch can be: no bookkeeping, no errors,
+ * bench_floor.S - the least a switch can be: no bookkeeping, no errors,
  * no growing buffers. What coro/ is measured against.
  */
 	.intel_syntax noprefix

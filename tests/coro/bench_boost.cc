@@ -1,5 +1,5 @@
 /*
- * bench_coro_boost.cc - create, run and destroy as a user of Boost.Context
+ * bench_boost.cc - create, run and destroy as a user of Boost.Context
  * does it: a fiber on a stack from Boost's own pool.
  */
 #include <boost/context/fiber.hpp>

@@ -1,0 +1,87 @@
+/*
+ * bench.h - what the files of bench-coro share. A contender runs n operations
+ * and returns what one cost; bench_coro.c puts them side by side.
+ */
+#pragma once
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <coronet/coro.h>
+
+#define STACK_BYTES 65536
+#define MILLION	    1000000
+
+extern struct coro_sched *sched;
+extern size_t live_bytes; /* of locals in each body */
+
+int64_t now_ns(void);
+void die(const char *what, int err) __attribute__((noreturn));
+void *map_stack(size_t bytes);
+uint64_t rnd(void);
+
+/* The same locals in every body. */
+#define WITH_LOCALS(loop)                                                      \
+	volatile char *locals = __builtin_alloca(live_bytes);                  \
+	locals[0] = 1;                                                         \
+	loop
+
+/* ---- bench_floor.S: the least a switch can be ---- */
+
+struct floor_ctx {
+	void *sp;
+	char *save;
+};
+
+struct floor_stack {
+	struct floor_ctx *owner;
+	char *top;
+};
+
+void *floor_switch(void **from_sp, void *to_sp, void *value);
+void floor_copy_switch(void **from_sp, struct floor_ctx *to,
+		       struct floor_stack *stack);
+
+/* A first frame below top that goes to fn; its stack pointer. */
+void *floor_frame(char *top, void (*fn)(void));
+extern void *floor_main_sp;
+
+/* ---- bench_switch.c: private stacks ---- */
+
+double switch_ours(long n);
+double switch_ours_fp(long n);
+double switch_floor(long n);
+double switch_boost(long n);
+double switch_ucontext(long n);
+double switch_pcl(long n);
+double switch_pth(long n);
+
+/* ---- bench_copy.c: shared stacks ---- */
+
+double copy_ours(long n);
+double copy_floor(long n);
+double many_ours(long n);
+double many_floor(long n);
+double many_floor_prefetch(long n);
+double yield_64(long n);
+double yield_1000(long n);
+
+/* ---- bench_life.c: create, run, destroy; what a parked one occupies ---- */
+
+double create_ours(long n);
+double create_spawn(long n);
+double create_boost(long n);
+double create_boost_fiber(long n); /* bench_boost.cc */
+double create_ucontext(long n);
+double memory_million(long n);
+
+/* ---- bench_timer.c: a million timers ---- */
+
+double timer_ours(long n);
+double timer_ours_cycle(long n);
+double timer_heap(long n);
+double timer_heap_cycle(long n);
