@@ -17,6 +17,12 @@
 
 #include <coronet/coro.h>
 
+#if __has_include(<valgrind/valgrind.h>)
+#include <valgrind/valgrind.h>
+#else
+#define RUNNING_ON_VALGRIND 0
+#endif
+
 /* TSan counts each coroutine as a thread, of which it knows 8,128. */
 #ifdef __SANITIZE_THREAD__
 #define MANY(n) ((n) / 25)

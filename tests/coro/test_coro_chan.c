@@ -297,27 +297,27 @@ static void count_told(struct coro_chan_watch *w)
 static void test_watches_are_told_of_every_change(void **state)
 {
 	static struct watcher a, b;
-	struct coro_chan *ch;
+	struct coro_chan *one;
 	int value = 1;
 
 	a = b = (struct watcher){.watch.fn = count_told};
-	assert_int_equal(coro_chan_open(sizeof(value), 1, &ch), 0);
-	assert_int_equal(coro_chan_state(ch), CORO_CHAN_CAN_SEND);
-	coro_chan_watch(ch, &a.watch);
-	coro_chan_watch(ch, &b.watch);
-	assert_int_equal(coro_chan_trysend(ch, &value), 0);
-	assert_int_equal(coro_chan_state(ch), CORO_CHAN_CAN_RECV);
+	assert_int_equal(coro_chan_open(sizeof(value), 1, &one), 0);
+	assert_int_equal(coro_chan_state(one), CORO_CHAN_CAN_SEND);
+	coro_chan_watch(one, &a.watch);
+	coro_chan_watch(one, &b.watch);
+	assert_int_equal(coro_chan_trysend(one, &value), 0);
+	assert_int_equal(coro_chan_state(one), CORO_CHAN_CAN_RECV);
 	coro_chan_unwatch(&a.watch);
 	coro_chan_unwatch(&a.watch);
-	assert_int_equal(coro_chan_tryrecv(ch, &value), 0);
-	coro_chan_close(ch);
-	assert_int_equal(coro_chan_state(ch), CORO_CHAN_CAN_RECV |
+	assert_int_equal(coro_chan_tryrecv(one, &value), 0);
+	coro_chan_close(one);
+	assert_int_equal(coro_chan_state(one), CORO_CHAN_CAN_RECV |
 						      CORO_CHAN_CAN_SEND |
 						      CORO_CHAN_CLOSED);
 	assert_int_equal(a.told, 1);
 	assert_int_equal(b.told, 3);
 	coro_chan_unwatch(&b.watch);
-	coro_chan_free(ch);
+	coro_chan_free(one);
 }
 
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)

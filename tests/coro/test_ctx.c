@@ -35,7 +35,7 @@ static void copies_with(void **state, enum ctx_isa which)
 
 	isa = which;
 	if (ctx_isa_choose(isa) != 0) {
-		print_message("this CPU lacks %s\n", ctx_isa_name(isa));
+		print_message("# this CPU lacks %s\n", ctx_isa_name(isa));
 		return;
 	}
 	for (long i = 0; i < 5; i++)
