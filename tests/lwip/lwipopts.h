@@ -1,0 +1,59 @@
+/*
+ * coronet's choices, for lwIP's own tests: what those cannot do without is
+ * changed here, and only that.
+ */
+#pragma once
+
+#include "netstack/port/lwipopts.h"
+
+/* They count what stock pools and the stock heap have given out. */
+#undef MEM_CUSTOM_ALLOCATOR
+#undef MEM_CUSTOM_MALLOC
+#undef MEM_CUSTOM_CALLOC
+#undef MEM_CUSTOM_FREE
+#undef LWIP_STATS
+#undef MEMP_NUM_TCP_PCB
+#undef MEMP_NUM_TCP_PCB_LISTEN
+#undef MEMP_NUM_TCP_SEG
+#undef MEMP_NUM_PBUF
+#undef PBUF_POOL_SIZE
+#define LWIP_STATS		1
+#define MEM_SIZE		(1 << 20)
+#define MEMP_NUM_TCP_PCB	8
+#define MEMP_NUM_TCP_PCB_LISTEN 8
+#define MEMP_NUM_TCP_SEG	TCP_SND_QUEUELEN
+#define MEMP_NUM_PBUF		64
+#define PBUF_POOL_SIZE		400
+
+/* They set a function for each event. */
+#undef LWIP_CALLBACK_API
+#undef LWIP_EVENT_API
+#define LWIP_CALLBACK_API 1
+#define LWIP_EVENT_API	  0
+
+/*
+ * They write TCP_WND into segments unscaled, and fill a send buffer that is
+ * larger than the window.
+ */
+#undef TCP_MSS
+#undef TCP_WND
+#undef TCP_RCV_SCALE
+#undef TCP_SND_BUF
+#undef TCP_SND_QUEUELEN
+#define TCP_MSS		 1460
+#define TCP_WND		 (10 * TCP_MSS)
+#define TCP_RCV_SCALE	 0
+#define TCP_SND_BUF	 (12 * TCP_MSS)
+#define TCP_SND_QUEUELEN 40
+
+/* They wait six slow ticks for the first retransmission, whatever a tick is. */
+#undef LWIP_TCP_RTO_TIME
+#define LWIP_TCP_RTO_TIME (6 * TCP_SLOW_INTERVAL)
+
+/* They name the pool of the timers that netstack/ does without. */
+#undef LWIP_TIMERS
+#define LWIP_TIMERS 1
+
+/* Nothing of netstack/ is there to be called. */
+#undef LWIP_HOOK_IP4_ROUTE_SRC
+#undef LWIP_HOOK_FILENAME
