@@ -229,8 +229,10 @@ int net_conn_wait(struct net_conn *conn, struct coro **slot,
 	struct coro *self = coro_self();
 	int err;
 
+	if (conn->watched)
+		return -EAGAIN;
 	if (!self)
-		return conn->watched ? -EAGAIN : -EPERM;
+		return -EPERM;
 	if (*slot)
 		return -EBUSY;
 	if (net_the.draining)

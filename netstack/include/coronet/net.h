@@ -429,10 +429,11 @@ int net_set_keepalive(struct net_conn *conn, unsigned idle_s,
 /*
  * A connection without a coroutine, for programs that are all small steps, such
  * as load generators. fn is called from the loop after each segment and each
- * timer that concerned the connection, whatever they changed. It runs outside
- * any coroutine: calls on the connection that would block return -EAGAIN there;
- * net_recv_view() until it does, or 0 or another error, is how bytes, the
- * peer's end and a failure are learnt. fn may close or abort the connection.
+ * timer that concerned the connection, whatever they changed, outside any
+ * coroutine. Calls on the connection that would block return -EAGAIN;
+ * net_recv_view() until it does, or returns 0 or another error, is how bytes,
+ * the peer's end and a failure are learnt. fn may close or abort the
+ * connection.
  */
 struct net_watch {
 	void (*fn)(struct net_conn *conn, struct net_watch *watch);

@@ -1,0 +1,334 @@
+#include "tests/bench/flood.h"
+
+#include <arpa/inet.h>
+#include <getopt.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#define OPENS_AT_ONCE 256u
+#define OPEN_S	      120 /* given up after */
+#define LINK_S	      20
+#define MS	      INT64_C(1000000)
+
+static struct flood flood = {
+	.conns = 64, .size = 64, .seconds = 3, .warmup_s = 0.5, .lcore = -1};
+static volatile sig_atomic_t stopped;
+
+static void on_signal(int number)
+{
+	stopped = 1;
+}
+
+static void die(const char *what, const char *why)
+{
+	fprintf(stderr, "flood: %s: %s\n", what, why);
+	exit(1);
+}
+
+/* ---- the loop ---- */
+
+/* What is due in the open loop; behind a request under way it waits. */
+static void ask_due(struct flood *fl)
+{
+	while (fl->first_ns + (int64_t)((double)fl->next_due * fl->step_ns) <=
+	       fl->now_ns) {
+		int64_t due = fl->first_ns +
+			      (int64_t)((double)fl->next_due * fl->step_ns);
+		uint32_t index = (uint32_t)(fl->next_due++ % fl->conns);
+
+		if (fl->flows[index].state == FLOW_READY)
+			flood_ask(fl, index, due);
+		else
+			fl->flows[index].backlog++;
+	}
+}
+
+/* One turn: a burst in, what it sets off, what is due, out. */
+static void turn(struct flood *fl)
+{
+	struct glue_frame *frames[GLUE_BURST];
+	unsigned n = glue_rx_raw(fl->port, frames, GLUE_BURST);
+	int64_t was_ns = fl->now_ns;
+
+	fl->now_ns = glue_now_ns();
+	fl->now_ms = (uint32_t)(fl->now_ns / MS);
+	for (unsigned i = 0; i < n; i++)
+		__builtin_prefetch(frames[i]->data);
+	if (fl->conns > 4096 && fl->mode == FLOOD_ECHO)
+		for (unsigned i = 0; i < n; i++) {
+			const uint8_t *ip = frames[i]->data + 14;
+			uint32_t index =
+				(uint32_t)(ip[18] << 8 | ip[19]) -
+				(fl->client_ip & 0xffff);
+
+			index = index << FLOOD_PORTS_BITS |
+				(((unsigned)ip[22] << 8 | ip[23]) -
+				 FLOOD_PORT_FIRST);
+			if (index < fl->conns)
+				__builtin_prefetch(&fl->flows[index]);
+		}
+	for (unsigned i = 0; i < n; i++) {
+		flood_input(fl, frames[i]);
+		glue_frame_free(frames[i]);
+	}
+	if (fl->step_ns != 0 && !fl->closing)
+		ask_due(fl);
+	flood_resend(fl);
+	glue_tx_flush(fl->port);
+	if (n)
+		fl->busy_ns += glue_now_ns() - fl->now_ns;
+	(void)was_ns;
+}
+
+static void turn_until(struct flood *fl, int64_t end_ns)
+{
+	while (!stopped && fl->now_ns < end_ns)
+		turn(fl);
+}
+
+static void find_server(struct flood *fl)
+{
+	for (unsigned i = 0; i < LINK_S * 50 && !fl->mac_known; i++) {
+		if (glue_port_link_up(fl->port))
+			flood_arp(fl);
+		turn_until(fl, glue_now_ns() + 20 * MS);
+		if (stopped)
+			exit(1);
+	}
+	if (!fl->mac_known)
+		die("the server", "it does not answer ARP");
+}
+
+static void open_all(struct flood *fl)
+{
+	int64_t begun_ns = glue_now_ns();
+
+	while (!stopped && fl->open < fl->conns) {
+		while (fl->opening < OPENS_AT_ONCE &&
+		       fl->next_open < fl->conns)
+			flood_connect(fl, fl->next_open++);
+		turn(fl);
+		if (fl->now_ns - begun_ns > OPEN_S * 1000 * MS)
+			die("opening", "it takes too long");
+		if (fl->resets)
+			die("opening", "the server refuses connections");
+	}
+	fl->open_ns = fl->now_ns - begun_ns;
+}
+
+static void start_load(struct flood *fl)
+{
+	fl->first_ns = fl->now_ns;
+	if (fl->rate > 0)
+		fl->step_ns = 1e9 / fl->rate;
+	for (uint32_t i = 0; i < fl->conns; i++) {
+		if (fl->mode == FLOOD_CPS) {
+			fl->flows[i].due_ns = fl->now_ns;
+			flood_connect(fl, i);
+		} else if (fl->rate == 0) {
+			flood_ask(fl, i, fl->now_ns);
+		}
+		if (i % 32 == 31)
+			turn(fl);
+	}
+}
+
+static void measure(struct flood *fl)
+{
+	int64_t begun_ns;
+
+	turn_until(fl, fl->now_ns + (int64_t)(fl->warmup_s * 1e9));
+	fl->busy_ns = 0;
+	fl->measuring = true;
+	begun_ns = fl->now_ns;
+	turn_until(fl, begun_ns + (int64_t)(fl->seconds * 1e9));
+	fl->measured_ns = fl->now_ns - begun_ns;
+	fl->measuring = false;
+	fl->closing = true;
+}
+
+/* The server forgets the connections: it may serve the next run. */
+static void reset_all(struct flood *fl)
+{
+	turn_until(fl, fl->now_ns + 20 * MS);
+	for (uint32_t i = 0; i < fl->conns && !stopped; i++) {
+		flood_reset(fl, i);
+		if (i % 32 == 31)
+			turn(fl);
+	}
+	turn_until(fl, fl->now_ns + 20 * MS);
+}
+
+/* ---- the report ---- */
+
+static double us(const struct flood *fl, double percent)
+{
+	return (double)hist_percentile(&fl->latency, percent) / 1e3;
+}
+
+static int report(const struct flood *fl)
+{
+	double s = (double)fl->measured_ns / 1e9;
+	FILE *out = fl->json ? fopen(fl->json, "we") : stdout;
+
+	if (!out)
+		die(fl->json, "cannot be written");
+	fprintf(out,
+		"{\"tool\": \"flood\", \"conns\": %" PRIu32
+		", \"size\": %" PRIu32 ", \"rate\": %.0f, \"seconds\": %.3f,\n"
+		" \"requests\": %" PRIu64 ", \"requests_per_s\": %.1f,\n"
+		" \"latency_us\": {\"p50\": %.3f, \"p99\": %.3f, "
+		"\"p999\": %.3f, \"max\": %.3f},\n"
+		" \"opened_per_s\": %.0f, \"generator_busy\": %.3f,\n"
+		" \"resent\": %" PRIu64 ", \"wrong\": %" PRIu64
+		", \"resets\": %" PRIu64 ", \"unexpected\": %" PRIu64 "}\n",
+		fl->conns, fl->size, fl->rate, s, fl->answers,
+		s > 0 ? (double)fl->answers / s : 0, us(fl, 50), us(fl, 99),
+		us(fl, 99.9), (double)fl->latency.max / 1e3,
+		fl->open_ns ? (double)fl->conns * 1e9 / (double)fl->open_ns : 0,
+		s > 0 ? (double)fl->busy_ns / 1e9 / s : 0, fl->resent,
+		fl->wrong, fl->resets, fl->unexpected);
+	if (fl->json && fclose(out) != 0)
+		die(fl->json, "cannot be written");
+	return stopped || fl->wrong || fl->resets || fl->answers == 0;
+}
+
+/* ---- options ---- */
+
+static const struct option options[] = {
+	{"link", required_argument, NULL, 'l'},
+	{"addr", required_argument, NULL, 'a'},
+	{"target", required_argument, NULL, 't'},
+	{"mode", required_argument, NULL, 'm'},
+	{"conns", required_argument, NULL, 'c'},
+	{"size", required_argument, NULL, 's'},
+	{"seconds", required_argument, NULL, 'd'},
+	{"warmup", required_argument, NULL, 'w'},
+	{"rate", required_argument, NULL, 'r'},
+	{"lcore", required_argument, NULL, 'n'},
+	{"huge", required_argument, NULL, 'h'},
+	{"json", required_argument, NULL, 'j'},
+	{0},
+};
+
+static uint32_t ip_of(const char *text)
+{
+	char copy[64];
+	struct in_addr ip;
+
+	snprintf(copy, sizeof(copy), "%.*s", (int)strcspn(text, ":/"), text);
+	if (inet_pton(AF_INET, copy, &ip) != 1)
+		die(text, "no IPv4 address");
+	return ntohl(ip.s_addr);
+}
+
+static void take_option(struct flood *fl, int key, const char *arg)
+{
+	char err[256];
+
+	switch (key) {
+	case 'l':
+		if (glue_link_parse(arg, &fl->link, err, sizeof(err)) < 0)
+			die("--link", err);
+		break;
+	case 'a':
+		fl->client_ip = ip_of(arg);
+		break;
+	case 't':
+		fl->server_ip = ip_of(arg);
+		fl->server_port = (uint16_t)atoi(arg + strcspn(arg, ":") + 1);
+		break;
+	case 'm':
+		fl->mode = strcmp(arg, "cps") == 0 ? FLOOD_CPS : FLOOD_ECHO;
+		break;
+	case 'c':
+		fl->conns = (uint32_t)strtoul(arg, NULL, 10);
+		break;
+	case 's':
+		fl->size = (uint32_t)strtoul(arg, NULL, 10);
+		break;
+	case 'd':
+		fl->seconds = atof(arg);
+		break;
+	case 'w':
+		fl->warmup_s = atof(arg);
+		break;
+	case 'r':
+		fl->rate = atof(arg);
+		break;
+	case 'n':
+		fl->lcore = atoi(arg);
+		break;
+	case 'h':
+		fl->huge_off = strcmp(arg, "off") == 0;
+		break;
+	case 'j':
+		fl->json = arg;
+		break;
+	default:
+		exit(2);
+	}
+}
+
+static void start(struct flood *fl)
+{
+	struct glue_eal_conf eal = {.links = &fl->link,
+				    .n_links = 1,
+				    .lcore = fl->lcore,
+				    .huge_off = fl->huge_off,
+				    .mtu = 1500,
+				    .mem_mib = 96};
+	struct glue_port_conf conf = {.mtu = 1500};
+	char err[512];
+
+	if (glue_eal_start(&eal, err, sizeof(err)) < 0 ||
+	    glue_port_open(0, &conf, &fl->port, err, sizeof(err)) < 0)
+		die("the link", err);
+	fl->flows = mmap(NULL, (size_t)fl->conns * sizeof(struct flow),
+			 PROT_READ | PROT_WRITE,
+			 MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+	if (fl->flows == MAP_FAILED)
+		die("flows", "no memory");
+	madvise(fl->flows, (size_t)fl->conns * sizeof(struct flow),
+		MADV_HUGEPAGE);
+	for (uint32_t i = 0; i < fl->conns; i++)
+		fl->flows[i].port =
+			(uint16_t)(FLOOD_PORT_FIRST +
+				   (i & ((1u << FLOOD_PORTS_BITS) - 1)));
+	hist_reset(&fl->latency);
+	fl->now_ns = glue_now_ns();
+}
+
+int main(int argc, char **argv)
+{
+	struct sigaction action = {.sa_handler = on_signal};
+	struct flood *fl = &flood;
+	int key, status;
+
+	while ((key = getopt_long(argc, argv, "", options, NULL)) != -1)
+		take_option(fl, key, optarg);
+	if (!fl->link.name[0] || !fl->client_ip || !fl->server_ip ||
+	    fl->conns == 0 || fl->size == 0 || fl->size > 1400 ||
+	    (fl->mode == FLOOD_CPS && fl->conns > 16384))
+		die("usage", "--link L --addr A --target A:P [--mode echo|cps] "
+			     "[--conns N] [--size BYTES, 1400 at most] "
+			     "[--seconds S] [--warmup S] [--rate N] "
+			     "[--lcore N] [--huge off] [--json FILE]");
+	sigaction(SIGINT, &action, NULL);
+	sigaction(SIGTERM, &action, NULL);
+	start(fl);
+	find_server(fl);
+	if (fl->mode == FLOOD_ECHO)
+		open_all(fl);
+	start_load(fl);
+	measure(fl);
+	status = report(fl);
+	reset_all(fl);
+	glue_port_close(fl->port);
+	glue_eal_stop();
+	return status;
+}

@@ -1,0 +1,87 @@
+/*
+ * flood: an echo client that is no TCP stack. It forges segments straight into
+ * frames and keeps 32 bytes a connection, so that it costs a fraction of what
+ * the server does and the server is what is measured. It knows the one case
+ * that a lossless link brings, and a resend for when it was not lossless.
+ *
+ * One thread; everything is allocated at the start.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "apps/common/hist.h"
+#include "dpdk_glue/glue.h"
+
+enum flood_mode { FLOOD_ECHO, FLOOD_CPS };
+
+enum flow_state {
+	FLOW_CLOSED,
+	FLOW_SYN,	/* SYN sent */
+	FLOW_READY,	/* open, nothing asked */
+	FLOW_ASKED,	/* a request is under way */
+	FLOW_FIN,	/* FIN sent */
+};
+
+struct flow {
+	uint32_t snd, rcv; /* next to send, next expected */
+	int64_t due_ns;	   /* the request's time: latency counts from here */
+	uint32_t sent_ms;  /* when something was sent last */
+	uint32_t backlog;  /* requests due behind this one (open loop) */
+	uint16_t got;	   /* bytes of the answer so far */
+	uint16_t port;	   /* ours */
+	uint8_t state;	   /* enum flow_state */
+};
+_Static_assert(sizeof(struct flow) == 32, "two flows a cache line");
+
+struct flood {
+	/* what was asked for */
+	struct glue_link link;
+	enum flood_mode mode;
+	uint32_t conns, size;
+	double seconds, warmup_s, rate;
+	int lcore;
+	bool huge_off;
+	uint32_t server_ip, client_ip; /* host byte order; the first of ours */
+	uint16_t server_port;
+	const char *json;
+
+	/* how it stands */
+	struct glue_port *port;
+	struct flow *flows;
+	uint8_t server_mac[6];
+	bool mac_known;
+	int64_t now_ns;
+	uint32_t now_ms;
+	uint32_t open, opening, next_open;
+	bool measuring, closing;
+	double step_ns;	  /* between two requests of the open loop */
+	int64_t first_ns; /* when its first is due */
+	uint64_t next_due;
+	uint32_t scan; /* where the search for lost segments goes on */
+
+	/* what came of it */
+	struct hist latency;
+	uint64_t answers, resent, wrong, resets, unexpected;
+	int64_t open_ns, busy_ns, measured_ns;
+};
+
+/* Which flow a frame belongs to: the source address and port choose it. */
+#define FLOOD_PORTS_BITS 15
+#define FLOOD_PORT_FIRST 16384u
+
+/* ---- flood_tcp.c ---- */
+
+/* Begins a connection; the flow is closed. */
+void flood_connect(struct flood *fl, uint32_t index);
+/* Sends a request whose latency counts from due_ns; the flow is ready. */
+void flood_ask(struct flood *fl, uint32_t index, int64_t due_ns);
+/* Everything a received frame sets off. */
+void flood_input(struct flood *fl, const struct glue_frame *frame);
+/* Sends again what has had no answer for long, a few flows a call. */
+void flood_resend(struct flood *fl);
+/* Asks for the server's MAC. */
+void flood_arp(struct flood *fl);
+/* Resets a connection, so that the server can forget it. */
+void flood_reset(struct flood *fl, uint32_t index);
