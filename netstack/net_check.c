@@ -136,12 +136,14 @@ static bool mend_options(struct pbuf *p, bool handshake)
  */
 static void challenge(struct net_conn *conn)
 {
+	struct net_conn_more *more = net_conn_more(conn);
 	uint32_t now_ms = net_now_ms();
 
-	if (conn->challenged && now_ms - conn->challenged_ms < CHALLENGE_MS)
+	if (!more ||
+	    (conn->challenged && now_ms - more->challenged_ms < CHALLENGE_MS))
 		return;
 	conn->challenged = true;
-	conn->challenged_ms = now_ms;
+	more->challenged_ms = now_ms;
 	net_the.stats.challenge_acks++;
 	tcp_send_empty_ack(&conn->pcb);
 	net_timer_check(conn); /* sends it when memory was short */

@@ -11,6 +11,23 @@
 
 /* ---- life ---- */
 
+const struct net_conn_more net_conn_nothing = {.read_deadline = CORO_FOREVER,
+					       .write_deadline = CORO_FOREVER};
+
+struct net_conn_more *net_conn_more(struct net_conn *conn)
+{
+	struct net_conn_more *more = (struct net_conn_more *)conn->more;
+
+	if (more != &net_conn_nothing)
+		return more;
+	more = net_mem_malloc(sizeof(*more));
+	if (!more)
+		return NULL;
+	*more = net_conn_nothing;
+	conn->more = more;
+	return more;
+}
+
 void *net_conn_alloc(void)
 {
 	struct net_conn *conn = net_conn_slab_alloc();
@@ -19,8 +36,7 @@ void *net_conn_alloc(void)
 		return NULL;
 	memset(conn, 0, sizeof(*conn));
 	conn->pcb_live = true;
-	conn->read_deadline = CORO_FOREVER;
-	conn->write_deadline = CORO_FOREVER;
+	conn->more = &net_conn_nothing;
 	net_timer_init(conn);
 	net_the.n_conns++;
 	return conn;
@@ -44,9 +60,11 @@ void net_conn_drop_received(struct net_conn *conn)
 void net_conn_put(struct net_conn *conn)
 {
 	if (conn->pcb_live || conn->owned || conn->waiters || conn->in_output ||
-	    conn->pollers || conn->served)
+	    conn->more->pollers || conn->served)
 		return;
 	net_conn_drop_received(conn);
+	if (conn->more != &net_conn_nothing)
+		net_mem_free(net_conn_more(conn));
 	net_conn_slab_free(conn);
 }
 
@@ -223,11 +241,9 @@ __attribute__((cold)) int net_conn_refusal(const struct net_conn *conn)
 	return conn->cancelled ? -ECANCELED : -EBUSY;
 }
 
-int net_conn_wait(struct net_conn *conn, struct coro **slot,
-		  int64_t deadline_ns)
+int net_conn_wait_begin(struct net_conn *conn, struct coro **slot)
 {
 	struct coro *self = coro_self();
-	int err;
 
 	if (conn->watched)
 		return -EAGAIN;
@@ -239,8 +255,11 @@ int net_conn_wait(struct net_conn *conn, struct coro **slot,
 		return -ECANCELED;
 	*slot = self;
 	conn->waiters++;
-	err = deadline_ns == CORO_FOREVER ? coro_park()
-					  : coro_park_until(deadline_ns);
+	return 0;
+}
+
+int net_conn_wait_end(struct net_conn *conn, struct coro **slot, int err)
+{
 	conn->waiters--;
 	*slot = NULL;
 	if (net_the.draining && err == 0)
@@ -249,6 +268,18 @@ int net_conn_wait(struct net_conn *conn, struct coro **slot,
 		return err;
 	net_conn_put(conn); /* closed by another coroutine meanwhile */
 	return -EBADF;
+}
+
+int net_conn_wait(struct net_conn *conn, struct coro **slot,
+		  int64_t deadline_ns)
+{
+	int err = net_conn_wait_begin(conn, slot);
+
+	if (err < 0)
+		return err;
+	err = deadline_ns == CORO_FOREVER ? coro_park()
+					  : coro_park_until(deadline_ns);
+	return net_conn_wait_end(conn, slot, err);
 }
 
 /* Makes every call blocked on it return, with err. */

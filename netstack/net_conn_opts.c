@@ -5,14 +5,25 @@
 
 #include <errno.h>
 
+/* Without memory for a deadline the connection is not left to hang. */
 void net_set_read_deadline(struct net_conn *conn, int64_t deadline_ns)
 {
-	conn->read_deadline = deadline_ns;
+	struct net_conn_more *more = net_conn_more(conn);
+
+	if (more)
+		more->read_deadline = deadline_ns;
+	else
+		net_conn_kill(conn, -ENOMEM);
 }
 
 void net_set_write_deadline(struct net_conn *conn, int64_t deadline_ns)
 {
-	conn->write_deadline = deadline_ns;
+	struct net_conn_more *more = net_conn_more(conn);
+
+	if (more)
+		more->write_deadline = deadline_ns;
+	else
+		net_conn_kill(conn, -ENOMEM);
 }
 
 void net_set_nodelay(struct net_conn *conn, bool on)

@@ -207,23 +207,44 @@ void net_listener_forget(struct net_conn *conn)
 	net_listener_put(listener);
 }
 
-/* The body of a served connection's coroutine. */
-static void *serve_conn(void *arg)
+struct task {
+	net_handler handler;
+	void *arg;
+};
+
+/* What to call; the listener may be gone from here on. */
+__attribute__((noinline)) static struct task
+begin_serving(struct net_conn *conn)
 {
-	struct net_conn *conn = arg;
 	struct net_listener *listener = conn->listener;
-	net_handler handler = listener->handler;
-	void *handler_arg = listener->handler_arg;
+	struct task task = {listener->handler, listener->handler_arg};
 
 	listener->refs--;
 	net_listener_put(listener);
-	handler(conn, handler_arg);
+	return task;
+}
+
+__attribute__((noinline)) static void *end_serving(struct net_conn *conn)
+{
 	conn->served = false;
 	if (conn->owned)
 		net_close(conn);
 	else
 		net_conn_put(conn); /* the handler has closed it */
 	return NULL;
+}
+
+/*
+ * The body of a served connection's coroutine. Its frame stays for as long as
+ * the handler runs: what comes before and after has frames of its own.
+ */
+static void *serve_conn(void *arg)
+{
+	struct net_conn *conn = arg;
+	struct task task = begin_serving(conn);
+
+	task.handler(conn, task.arg);
+	return end_serving(conn);
 }
 
 static int serve(struct net_listener *listener, struct net_conn *conn)

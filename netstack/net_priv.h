@@ -13,6 +13,8 @@
  */
 #pragma once
 
+#include <assert.h>
+
 #include <coronet/net.h>
 
 #include "lwip/opt.h"
@@ -25,48 +27,62 @@
 
 #include "dpdk_glue/glue.h"
 
+/* What few connections need: beside the others' struct, allocated when asked.
+ */
+struct net_conn_more {
+	int64_t read_deadline, write_deadline;
+	struct net_poll_node *pollers; /* that wait for it, too */
+	uint32_t challenged_ms;
+};
+
+/* Of a connection that has asked for nothing: nothing. */
+extern const struct net_conn_more net_conn_nothing;
+
 struct net_conn {
 	struct tcp_pcb pcb; /* first: conn and pcb share their address */
 
 	/* the hot line behind the pcb */
 	struct net_conn *hash_next;
 	uint32_t hash;
+	uint32_t rx_off;   /* bytes of rx_head already copied out */
 	int16_t err;	   /* why it ended: negative errno, 0: it has not */
 	uint8_t waiters;   /* coroutines blocked in a call on it */
 	bool pcb_live : 1; /* lwIP holds the pcb */
 	bool owned : 1;	   /* somebody holds the handle */
 	bool hashed : 1;
-	bool in_output : 1;  /* in the stack's output queue */
-	bool eof : 1;	     /* the peer sent FIN */
-	bool rd_shut : 1;    /* received bytes are discarded */
-	bool wr_shut : 1;    /* FIN queued */
-	bool pending : 1;    /* counted in its listener's backlog */
-	bool connecting : 1; /* net_dial() waits */
-	bool watched : 1;    /* watch is told, no coroutine waits */
-	bool cancelled : 1;  /* net_cancel() */
-	bool lingering : 1;  /* net_close_wait() waits */
-	bool served : 1;     /* its handler has not returned */
-	bool wants_room : 1; /* its writer waits to send */
-	bool half_open : 1;  /* counted in the stack's */
-	bool challenged : 1; /* at challenged_ms, RFC 5961 */
-	bool waiting : 1;    /* in the list of TIME_WAIT */
-	uint16_t ooseq_held; /* pbufs, of the stack's count */
-	uint32_t challenged_ms;
+	bool in_output : 1;		/* in the stack's output queue */
+	bool eof : 1;			/* the peer sent FIN */
+	bool rd_shut : 1;		/* received bytes are discarded */
+	bool wr_shut : 1;		/* FIN queued */
+	bool pending : 1;		/* counted in its listener's backlog */
+	bool connecting : 1;		/* net_dial() waits */
+	bool watched : 1;		/* watch is told, no coroutine waits */
+	bool cancelled : 1;		/* net_cancel() */
+	bool lingering : 1;		/* net_close_wait() waits */
+	bool served : 1;		/* its handler has not returned */
+	bool wants_room : 1;		/* its writer waits to send */
+	bool half_open : 1;		/* counted in the stack's */
+	bool challenged : 1;		/* at challenged_ms, RFC 5961 */
+	bool waiting : 1;		/* in the list of TIME_WAIT */
+	uint16_t ooseq_held;		/* pbufs, of the stack's count */
 	struct pbuf *rx_head, *rx_tail; /* linked by next, each on its own */
 	struct coro *reader, *writer;
-	struct net_poll_node *pollers; /* that wait for it, too */
-	struct net_conn *link_next;    /* accept queue */
-	struct net_conn *output_next;  /* the stack's output queue */
+	union {
+		struct net_conn *link_next; /* accept queue */
+		struct net_conn *wait_next; /* in TIME_WAIT */
+	};
+	struct net_conn *output_next; /* the stack's output queue */
 
 	struct coro_timer timer;
 	union {
 		struct net_listener *listener; /* until it is accepted */
 		struct net_watch *watch;       /* borrowed, while watched */
 	};
-	int64_t read_deadline, write_deadline;
-	struct net_conn *wait_next, *wait_prev; /* in TIME_WAIT */
-	uint32_t rx_off; /* bytes of rx_head already copied out */
+	struct net_conn *wait_prev;	  /* in TIME_WAIT, with wait_next */
+	const struct net_conn_more *more; /* never NULL */
 };
+/* A million of them: what one does not always need goes elsewhere. */
+static_assert(sizeof(struct net_conn) <= 384, "six cache lines");
 
 struct net_listener {
 	struct net_addr addr;
@@ -172,6 +188,9 @@ static inline struct net_conn *net_conn_of(struct tcp_pcb *pcb)
 void *net_conn_alloc(void);
 void net_conn_pcb_freed(struct net_conn *conn);
 
+/* Its own net_conn_more, made now if need be; NULL: no memory. */
+struct net_conn_more *net_conn_more(struct net_conn *conn);
+
 void net_conn_put(struct net_conn *conn);
 void net_conn_drop_received(struct net_conn *conn);
 void net_conn_recved(struct net_conn *conn, unsigned len);
@@ -189,6 +208,9 @@ void net_send_went_out(struct net_conn *conn);
 err_t net_tcp_output(struct tcp_pcb *pcb);
 int net_conn_wait(struct net_conn *conn, struct coro **slot,
 		  int64_t deadline_ns);
+/* Its two halves, before and after the coroutine parks. */
+int net_conn_wait_begin(struct net_conn *conn, struct coro **slot);
+int net_conn_wait_end(struct net_conn *conn, struct coro **slot, int err);
 void net_conn_kill(struct net_conn *conn, int err);
 
 /* Tells who watches; not while lwIP has the connection in its hands. */
@@ -353,23 +375,24 @@ static inline void net_wake(struct coro *co)
 static inline void net_conn_wake_reader(struct net_conn *conn)
 {
 	net_wake(conn->reader);
-	if (__builtin_expect(conn->pollers != NULL, 0))
-		net_poll_wake(conn->pollers, NET_READABLE | NET_PEER_CLOSED);
+	if (__builtin_expect(conn->more->pollers != NULL, 0))
+		net_poll_wake(conn->more->pollers,
+			      NET_READABLE | NET_PEER_CLOSED);
 }
 
 static inline void net_conn_wake_writer(struct net_conn *conn)
 {
 	net_wake(conn->writer);
-	if (__builtin_expect(conn->pollers != NULL, 0))
-		net_poll_wake(conn->pollers, NET_WRITABLE);
+	if (__builtin_expect(conn->more->pollers != NULL, 0))
+		net_poll_wake(conn->more->pollers, NET_WRITABLE);
 }
 
 static inline void net_conn_wake_all(struct net_conn *conn)
 {
 	net_wake(conn->reader);
 	net_wake(conn->writer);
-	if (__builtin_expect(conn->pollers != NULL, 0))
-		net_poll_wake(conn->pollers, ~0u);
+	if (__builtin_expect(conn->more->pollers != NULL, 0))
+		net_poll_wake(conn->more->pollers, ~0u);
 }
 
 /*

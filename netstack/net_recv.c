@@ -24,8 +24,35 @@ bool net_conn_readable(const struct net_conn *conn)
 	return conn->rx_head || conn->rd_shut || conn->eof || conn->err;
 }
 
+__attribute__((noinline)) static int begin_wait(struct net_conn *conn)
+{
+	return net_conn_wait_begin(conn, &conn->reader);
+}
+
+__attribute__((noinline)) static int end_wait(struct net_conn *conn, int err)
+{
+	return net_conn_wait_end(conn, &conn->reader, err);
+}
+
+/*
+ * Idle connections are parked in here, a million of them, and each keeps what
+ * lies on its stack between here and its beginning: nothing but the connection
+ * is in a register, so the frame is 16 bytes.
+ */
+__attribute__((noinline)) static int wait_for_bytes(struct net_conn *conn)
+{
+	int err = begin_wait(conn);
+
+	if (err < 0)
+		return err;
+	err = conn->more->read_deadline == CORO_FOREVER
+		      ? coro_park()
+		      : coro_park_until(conn->more->read_deadline);
+	return end_wait(conn, err);
+}
+
 /* Blocks until there is something to take: 1, 0 at the end, or an error. */
-static int wait_readable(struct net_conn *conn)
+static inline int wait_readable(struct net_conn *conn)
 {
 	int err = net_conn_enter(conn, conn ? conn->reader : NULL);
 
@@ -38,7 +65,7 @@ static int wait_readable(struct net_conn *conn)
 			return 0;
 		if (conn->err)
 			return conn->err;
-		err = net_conn_wait(conn, &conn->reader, conn->read_deadline);
+		err = wait_for_bytes(conn);
 		if (err == 0)
 			err = net_conn_enter(conn, NULL);
 		if (err < 0)
@@ -47,14 +74,10 @@ static int wait_readable(struct net_conn *conn)
 	return 1;
 }
 
-long net_recv_view(struct net_conn *conn, struct net_view *view)
+static inline long take_view(struct net_conn *conn, struct net_view *view)
 {
-	struct pbuf *p;
-	int ready = wait_readable(conn);
+	struct pbuf *p = conn->rx_head;
 
-	if (ready <= 0)
-		return ready;
-	p = conn->rx_head;
 	view->data = (const uint8_t *)p->payload + conn->rx_off;
 	view->len = p->len - conn->rx_off;
 	view->owner = p;
@@ -62,6 +85,13 @@ long net_recv_view(struct net_conn *conn, struct net_view *view)
 	if (conn->pcb_live)
 		net_conn_recved(conn, (unsigned)view->len);
 	return (long)view->len;
+}
+
+long net_recv_view(struct net_conn *conn, struct net_view *view)
+{
+	int ready = wait_readable(conn);
+
+	return ready <= 0 ? ready : take_view(conn, view);
 }
 
 void net_view_release(struct net_conn *conn, struct net_view *view)
@@ -237,7 +267,7 @@ static int wait_more(struct net_conn *conn)
 		return conn->rx_head ? -ENODATA : 0;
 	if (conn->err)
 		return conn->err;
-	err = net_conn_wait(conn, &conn->reader, conn->read_deadline);
+	err = net_conn_wait(conn, &conn->reader, conn->more->read_deadline);
 	if (err == 0)
 		err = net_conn_enter(conn, NULL);
 	if (err == 0 && conn->rd_shut) /* what was seen has been discarded */

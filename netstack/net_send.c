@@ -62,7 +62,7 @@ static size_t room(const struct tcp_pcb *pcb)
 
 void net_send_went_out(struct net_conn *conn)
 {
-	if ((conn->wants_room || conn->pollers) && room(&conn->pcb))
+	if ((conn->wants_room || conn->more->pollers) && room(&conn->pcb))
 		net_conn_wake_writer(conn);
 }
 
@@ -78,7 +78,7 @@ static int wait_room(struct net_conn *conn)
 
 	net_conn_queue_output(conn);
 	conn->wants_room = true;
-	err = net_conn_wait(conn, &conn->writer, conn->write_deadline);
+	err = net_conn_wait(conn, &conn->writer, conn->more->write_deadline);
 	if (err == -EBADF)
 		return err; /* it is gone */
 	conn->wants_room = false;

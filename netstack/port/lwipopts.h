@@ -75,6 +75,7 @@ void net_mem_free(void *mem);
 #define TCP_WND_UPDATE_THRESHOLD (TCP_WND_MAX(pcb) / 4) /* scaled or not */
 #define TCP_OVERSIZE		 TCP_MSS
 #define LWIP_TCP_SACK_OUT	 1
+#define LWIP_TCP_MAX_SACK_NUM	 2 /* eight bytes each, of every pcb */
 #define TCP_QUEUE_OOSEQ		 1 /* bounded by net_ooseq.c */
 #define LWIP_TCP_KEEPALIVE	 1
 #define TCP_LISTEN_BACKLOG	 0 /* counted by netstack, without its limit */

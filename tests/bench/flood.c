@@ -52,7 +52,6 @@ static void turn(struct flood *fl)
 {
 	struct glue_frame *frames[GLUE_BURST];
 	unsigned n = glue_rx_raw(fl->port, frames, GLUE_BURST);
-	int64_t was_ns = fl->now_ns;
 
 	fl->now_ns = glue_now_ns();
 	fl->now_ms = (uint32_t)(fl->now_ns / MS);
@@ -81,7 +80,6 @@ static void turn(struct flood *fl)
 	glue_tx_flush(fl->port);
 	if (n)
 		fl->busy_ns += glue_now_ns() - fl->now_ns;
-	(void)was_ns;
 }
 
 static void turn_until(struct flood *fl, int64_t end_ns)
@@ -125,10 +123,12 @@ static void start_load(struct flood *fl)
 	fl->first_ns = fl->now_ns;
 	if (fl->rate > 0)
 		fl->step_ns = 1e9 / fl->rate;
-	for (uint32_t i = 0; i < fl->conns; i++) {
+	for (uint32_t i = 0; i < fl->conns && i < FLOOD_WINDOW; i++) {
 		if (fl->mode == FLOOD_CPS) {
 			fl->flows[i].due_ns = fl->now_ns;
 			flood_connect(fl, i);
+		} else if (fl->rate == 0 && fl->conns > FLOOD_WINDOW) {
+			flood_ask_next(fl);
 		} else if (fl->rate == 0) {
 			flood_ask(fl, i, fl->now_ns);
 		}
@@ -313,7 +313,7 @@ int main(int argc, char **argv)
 		take_option(fl, key, optarg);
 	if (!fl->link.name[0] || !fl->client_ip || !fl->server_ip ||
 	    fl->conns == 0 || fl->size == 0 || fl->size > 1400 ||
-	    (fl->mode == FLOOD_CPS && fl->conns > 16384))
+	    (fl->mode == FLOOD_CPS && fl->conns > FLOOD_WINDOW))
 		die("usage", "--link L --addr A --target A:P [--mode echo|cps] "
 			     "[--conns N] [--size BYTES, 1400 at most] "
 			     "[--seconds S] [--warmup S] [--rate N] "

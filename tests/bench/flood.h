@@ -55,6 +55,7 @@ struct flood {
 	int64_t now_ns;
 	uint32_t now_ms;
 	uint32_t open, opening, next_open;
+	uint32_t next_ask; /* counts: the closed loop's turns over the flows */
 	bool measuring, closing;
 	double step_ns;	  /* between two requests of the open loop */
 	int64_t first_ns; /* when its first is due */
@@ -79,6 +80,13 @@ void flood_connect(struct flood *fl, uint32_t index);
 void flood_ask(struct flood *fl, uint32_t index, int64_t due_ns);
 /* Everything a received frame sets off. */
 void flood_input(struct flood *fl, const struct glue_frame *frame);
+/*
+ * The closed loop asks on at most FLOOD_WINDOW flows at a time, since the link
+ * holds no more: an answer sets off the next flow's request, in an order that
+ * visits all and has nothing to do with memory's.
+ */
+#define FLOOD_WINDOW 512u
+void flood_ask_next(struct flood *fl);
 /* Sends again what has had no answer for long, a few flows a call. */
 void flood_resend(struct flood *fl);
 /* Asks for the server's MAC. */

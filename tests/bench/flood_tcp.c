@@ -178,6 +178,16 @@ void flood_ask(struct flood *fl, uint32_t index, int64_t due_ns)
 	send_request(fl, index);
 }
 
+/* A prime: every flow has its turn, far from the last one's. */
+void flood_ask_next(struct flood *fl)
+{
+	uint64_t turn = fl->next_ask++ % fl->conns;
+	uint32_t index = (uint32_t)(turn * 1000003 % fl->conns);
+
+	if (fl->flows[index].state == FLOW_READY)
+		flood_ask(fl, index, fl->now_ns);
+}
+
 void flood_reset(struct flood *fl, uint32_t index)
 {
 	struct flow *flow = &fl->flows[index];
@@ -297,8 +307,11 @@ static void answered(struct flood *fl, uint32_t index)
 	}
 	if (fl->closing) {
 		flow->state = FLOW_READY;
-	} else if (fl->step_ns == 0) {
+	} else if (fl->step_ns == 0 && fl->conns <= FLOOD_WINDOW) {
 		flood_ask(fl, index, fl->now_ns);
+	} else if (fl->step_ns == 0) {
+		flow->state = FLOW_READY;
+		flood_ask_next(fl);
 	} else if (flow->backlog) {
 		flow->backlog--;
 		flood_ask(fl, index,
