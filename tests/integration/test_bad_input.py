@@ -17,10 +17,10 @@ USAGE, RUNTIME = 2, 1
 SECONDS = 15  # until a program must have given up
 
 CORONET = ("coronet-echo", "coronet-load", "coronet-proxy")
-EPOLL = ("epoll-echo", "epoll-load")
+EPOLL = ("epoll-echo", "epoll-load", "epoll-proxy")
 ECHO = ("coronet-echo", "epoll-echo")
 LOAD = ("coronet-load", "epoll-load")
-PROXY = ("coronet-proxy",)
+PROXY = ("coronet-proxy", "epoll-proxy")
 
 # What a program needs to be right but for the option under test. The link
 # would start anywhere: no value must be accepted for want of a NIC.
@@ -31,6 +31,7 @@ VALID = {
     "coronet-proxy": ["--link", "ring:r0", "--addr", "10.9.0.1/16", "--port", "8080",
                       "--to", "10.9.0.2:80"],
     "epoll-echo": ["--addr", "127.0.0.1", "--port", "7777"],
+    "epoll-proxy": ["--port", "8080", "--to", "10.9.0.2:80"],
     "epoll-load": ["--target", "127.0.0.1:7777", "--seconds", "1"],
 }
 
@@ -96,6 +97,9 @@ WRONG_LINES = [
     (("coronet-load",), ["--link", "ring:r0", "--addr", "10.9.1.9/16"], "target"),
     (("epoll-load",), [], "target"),
     (("coronet-proxy",), ["--link", "ring:r0", "--addr", "10.9.1.9/16"], "to"),
+    (("epoll-proxy",), [], "to"),
+    (("epoll-proxy",), ["--to", "10.9.0.2:80", "--threads=0"], "threads"),
+    (("epoll-proxy",), ["--to", "10.9.0.2:80", "--cpu=1023"], "1023"),
     (PROXY, ["--to", "10.9.0.2:80", "--to", "10.9.0.2:80"], "10.9.0.2:80"),
     (PROXY, ["--to", "10.9.0.2:80", "--listen", "10.9.0.1:1", "--listen", "10.9.0.1:1"],
      "10.9.0.1:1"),
