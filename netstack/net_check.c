@@ -18,7 +18,6 @@
 #define MSS_LEN	     4
 #define WSCALE_LEN   3
 #define SACK_OK_LEN  2
-#define MSS_FLOOR    216u /* bytes: a smaller MSS is a peer's attack or error */
 #define CHALLENGE_MS 500u /* between two challenges on a connection */
 
 struct segment {
@@ -114,9 +113,9 @@ static bool mend_options(struct pbuf *p, bool handshake)
 
 		if (handshake && *opt == NET_OPT_MSS) {
 			has_mss = true;
-			if ((opt[2] << 8 | opt[3]) < (int)MSS_FLOOR) {
+			if ((opt[2] << 8 | opt[3]) < (int)NET_MSS_FLOOR) {
 				opt[2] = 0;
-				opt[3] = MSS_FLOOR;
+				opt[3] = NET_MSS_FLOOR;
 			}
 		} else if (!handshake && *opt >= NET_OPT_MSS &&
 			   *opt <= NET_OPT_SACK_OK) {

@@ -259,6 +259,18 @@ static void raise_initial_window(struct tcp_pcb *pcb)
 		pcb->cwnd = window;
 }
 
+/*
+ * lwIP cuts segments to half the largest window it has seen, or to the MSS
+ * while that is none: a window that opens from 0 to little makes it see less
+ * room in what is queued than is used, and fill it with 64 KiB. It begins with
+ * no less than two of the smallest segments there are.
+ */
+static void settle_window(struct tcp_pcb *pcb)
+{
+	if (pcb->snd_wnd_max < 2 * NET_MSS_FLOOR)
+		pcb->snd_wnd_max = 2 * NET_MSS_FLOOR;
+}
+
 /* After a segment of a handshake: what lwIP sees otherwise than we. */
 static void settle_handshake(enum tcp_state before)
 {
@@ -268,6 +280,7 @@ static void settle_handshake(enum tcp_state before)
 		return;
 	if (before != SYN_RCVD)
 		settle_mss(pcb);
+	settle_window(pcb);
 	if (pcb->state < ESTABLISHED)
 		return;
 	net_half_open_ends(net_conn_of(pcb));

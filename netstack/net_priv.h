@@ -251,6 +251,9 @@ static inline void net_half_open_ends(struct net_conn *conn)
 	conn->half_open = false;
 }
 
+/* Bytes: a smaller MSS is a peer's attack or error. */
+#define NET_MSS_FLOOR 216u
+
 /* ---- net_check.c: p begins with the TCP header, as it came ---- */
 bool net_check_header(const struct pbuf *p);
 /*

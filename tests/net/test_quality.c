@@ -514,6 +514,50 @@ static void test_without_window_scaling_windows_are_as_they_say(void **state)
 	assert_in_range(bytes, 536, 700);
 }
 
+static void send_twice(struct net_conn *conn, void *arg)
+{
+	static const uint8_t block[4000];
+
+	net_send(conn, block, sizeof(block));
+	coro_sleep_ns(100000000);
+	net_send(conn, block, sizeof(block));
+	coro_sleep_ns(INT64_C(3600000000000));
+}
+
+static void test_window_that_opens_a_little_breaks_no_segment(void **state)
+{
+	struct segment s;
+	struct peer peer = {.port = 1000, .stack_port = 7, .snd = NEAR_WRAP};
+	unsigned bytes = 0;
+
+	serve(send_twice);
+	peer_send(&peer, PEER_SYN, NULL, 0); /* its window is 0 */
+	assert_true(peer_next(&s));
+	peer.rcv = s.seq + 1;
+	peer_send(&peer, PEER_ACK, NULL, 0);
+	run_ms(50);
+	while (peer_next(&s))
+		peer.rcv = s.seq + s.len; /* probes */
+	peer.wnd = 100;
+	peer_send(&peer, PEER_ACK, NULL, 0);
+	run_ms(100);
+	while (peer_next(&s)) {
+		assert_in_range(s.len, 0, 100);
+		peer.rcv = s.seq + s.len;
+	}
+	peer.wnd = 65535;
+	for (unsigned i = 0; i < 40; i++) {
+		peer_send(&peer, PEER_ACK, NULL, 0);
+		run_ms(5);
+		while (peer_next(&s)) {
+			assert_in_range(s.len, 0, 536);
+			bytes += s.len;
+			peer.rcv = s.seq + s.len;
+		}
+	}
+	assert_in_range(bytes, 7000, 8000);
+}
+
 /* ---- IPv6 ---- */
 
 static void send_syn6(uint16_t port, const uint8_t *options, unsigned len)
@@ -583,6 +627,7 @@ int main(void)
 			test_two_jumbo_segments_leave_at_first, jumbo_listen,
 			peer_teardown),
 		T(test_without_window_scaling_windows_are_as_they_say),
+		T(test_window_that_opens_a_little_breaks_no_segment),
 		T(test_absent_mss_over_ipv6_is_1220),
 	};
 

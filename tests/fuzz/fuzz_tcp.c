@@ -1,0 +1,355 @@
+/*
+ * Segments by the hundred, near enough to a connection's numbers to be taken
+ * and far enough to be refused: an input is a list of steps, each a segment, a
+ * time to wait or a call. The stack runs over tests/net's port of arrays.
+ *
+ * What must hold: lwIP's own assertions, the sanitizers, the form of all that
+ * is sent, and that in the end nothing is kept: no block, no frame, no count.
+ */
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "netstack/net_priv.h"
+#include "tests/net/fake_glue.h"
+
+#include "lwip/prot/ip4.h"
+#include "lwip/prot/tcp.h"
+
+#define ETH	  14u
+#define MAX_STEPS 200u
+#define PORTS	  8u /* of the peer: few, so that they meet again */
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+struct input {
+	const uint8_t *at, *end;
+};
+
+static struct net_stack *stack;
+static struct net_listener *listeners[4];
+static unsigned handlers;
+static u32_t last_seq[PORTS]; /* of the stack's last segment to the port */
+
+static unsigned byte(struct input *in)
+{
+	return in->at < in->end ? *in->at++ : 0;
+}
+
+static unsigned word(struct input *in)
+{
+	unsigned high = byte(in);
+
+	return high << 8 | byte(in);
+}
+
+/* ---- who answers ---- */
+
+static void echo(struct net_conn *conn, void *arg)
+{
+	struct net_view view;
+
+	handlers++;
+	while (net_recv_view(conn, &view) > 0)
+		if (net_send_view(conn, &view) < 0)
+			break;
+	handlers--;
+}
+
+static void hang_up(struct net_conn *conn, void *arg)
+{
+	net_shutdown(conn, NET_SHUT_WR);
+}
+
+static void talk(struct net_conn *conn, void *arg)
+{
+	static const uint8_t block[3000];
+
+	handlers++;
+	net_set_write_deadline(conn, net_now_ns(stack) + 60000000000);
+	while (net_send(conn, block, sizeof(block)) > 0)
+		;
+	handlers--;
+}
+
+static void *dial(void *arg)
+{
+	const struct net_dial_opts opts = {.timeout_ms = 500};
+	struct net_addr addr;
+	struct net_conn *conn;
+
+	handlers++;
+	net_addr_parse("10.0.0.2:1000", -1, &addr);
+	if (net_dial(stack, &addr, &opts, &conn) == 0) {
+		echo(conn, NULL);
+		net_close(conn);
+	}
+	handlers--;
+	return NULL;
+}
+
+/* Port 9 has no handler: its connections wait to be accepted. */
+static void *accept_waiting(void *arg)
+{
+	struct net_conn *conn;
+
+	while (listeners[2]->head)
+		if (net_accept(listeners[2], &conn) == 0)
+			net_abort(conn);
+	return NULL;
+}
+
+static void open_stack(void)
+{
+	static const net_handler handlers_of[4] = {echo, hang_up, NULL, talk};
+	struct net_opts opts;
+	int err;
+
+	net_opts_init(&opts);
+	opts.links[opts.n_links++] = "ring:fuzz";
+	net_addr_parse_prefix("10.0.0.1/24", &opts.addrs[opts.n_addrs++]);
+	opts.max_conns = 12;
+	opts.poll = NET_POLL_BUSY;
+	err = net_stack_open(&opts, &stack);
+	assert(err == 0);
+	for (uint16_t i = 0; i < 4; i++) {
+		err = net_listen(stack, &net_addr_any((uint16_t)(7 + i)), 2,
+				 &listeners[i]);
+		assert(err == 0);
+		if (handlers_of[i])
+			net_listener_serve(listeners[i], handlers_of[i], NULL);
+	}
+}
+
+/* ---- what is sent ---- */
+
+static void answer_arp(const uint8_t *request)
+{
+	uint8_t frame[42];
+
+	memcpy(frame, request, sizeof(frame));
+	memcpy(frame, fake_mac, 6);
+	memcpy(frame + 6, fake_peer_mac, 6);
+	frame[21] = 2; /* a reply */
+	memcpy(frame + 22, fake_peer_mac, 6);
+	memcpy(frame + 28, request + 38, 4);
+	memcpy(frame + 32, fake_mac, 6);
+	memcpy(frame + 38, request + 28, 4);
+	fake_receive(frame, sizeof(frame), 0, 0);
+}
+
+static void check_sent(const uint8_t *frame, unsigned len)
+{
+	const struct ip_hdr *ip = (const void *)(frame + ETH);
+	const struct tcp_hdr *tcp = (const void *)(frame + ETH + 20);
+	u8_t flags = TCPH_FLAGS(tcp);
+	unsigned port = lwip_ntohs(tcp->dest) - 1000u;
+
+	assert(len >= ETH + 40 && len <= ETH + 1500);
+	assert(lwip_ntohs(IPH_LEN(ip)) == len - ETH);
+	assert(TCPH_HDRLEN_BYTES(tcp) <= len - ETH - 20);
+	assert(flags & (TCP_ACK | TCP_SYN | TCP_RST));
+	if (flags & TCP_RST)
+		assert(tcp->wnd == 0 && ((flags & TCP_ACK) || tcp->ackno == 0));
+	if (port < PORTS)
+		last_seq[port] = lwip_ntohl(tcp->seqno);
+}
+
+static void run(void)
+{
+	static uint8_t frame[9216];
+	unsigned len;
+
+	net_stack_round(stack);
+	while ((len = fake_sent(frame, sizeof(frame)))) {
+		if (frame[12] == 8 && frame[13] == 6 && frame[21] == 1 &&
+		    frame[41] == 2)
+			answer_arp(frame);
+		else if (frame[12] == 8 && frame[13] == 0 && frame[23] == 6)
+			check_sent(frame, len);
+	}
+	assert(net_the.n_conns <= 12);
+	assert(net_the.half_open <= 6);
+}
+
+static void wait_ms(unsigned ms)
+{
+	for (; ms > 10; ms -= 10) {
+		fake_now_ns += 10000000;
+		run();
+	}
+	fake_now_ns += ms * INT64_C(1000000);
+	run();
+}
+
+/* ---- what is received ---- */
+
+static struct tcp_pcb *pcb_of(unsigned local_port, unsigned port)
+{
+	struct net_conn *conn;
+	ip_addr_t local, remote;
+
+	IP_ADDR4(&local, 10, 0, 0, 1);
+	IP_ADDR4(&remote, 10, 0, 0, 2);
+	conn = net_demux_find(&local, (u16_t)local_port, &remote, (u16_t)port);
+	return conn ? &conn->pcb : NULL;
+}
+
+static u32_t choose_seq(const struct tcp_pcb *pcb, unsigned how)
+{
+	switch (pcb ? how & 3 : 3) {
+	case 0:
+	case 1:
+		return pcb->rcv_nxt;
+	case 2:
+		return pcb->rcv_nxt + pcb->rcv_wnd;
+	default:
+		return how & 4 ? 0xfffffff0u : 0;
+	}
+}
+
+static u32_t choose_ack(const struct tcp_pcb *pcb, unsigned port, unsigned how)
+{
+	switch (pcb ? how & 3 : 3) {
+	case 0:
+	case 1:
+		return pcb->snd_nxt;
+	case 2:
+		return pcb->lastack;
+	default:
+		return last_seq[port] + 1; /* a cookie's, if it was one */
+	}
+}
+
+static struct net_conn *dialed;
+
+static void remember_dialed(struct net_conn *conn)
+{
+	if (conn->pcb.remote_port == 1000 && conn->pcb.local_port > 1024)
+		dialed = conn;
+}
+
+static unsigned choose_local(unsigned how)
+{
+	dialed = NULL;
+	if (how & 0x80)
+		net_for_each_conn(remember_dialed);
+	return dialed ? dialed->pcb.local_port : 7 + how % 5; /* 11: closed */
+}
+
+static void receive(struct input *in)
+{
+	uint8_t frame[ETH + 60 + 20 + 40 + 1400] = {0};
+	struct ip_hdr *ip = (void *)(frame + ETH);
+	struct tcp_hdr *tcp = (void *)(frame + ETH + 20);
+	unsigned flags = byte(in), how = byte(in), where = byte(in);
+	unsigned local = choose_local(where),
+		 port = dialed ? 0 : where >> 4 & 7;
+	unsigned options = byte(in) % 11 * 4, len;
+	struct tcp_pcb *pcb = pcb_of(local, 1000 + port);
+	u32_t seq = choose_seq(pcb, how) + (u32_t)(int16_t)word(in);
+	u32_t ack = choose_ack(pcb, port, how >> 3) + (u32_t)(int8_t)byte(in);
+
+	len = how & 0x40 ? byte(in) * 5u : 0;
+	memcpy(frame, fake_mac, 6);
+	memcpy(frame + 6, fake_peer_mac, 6);
+	frame[12] = 8;
+	IPH_VHL_SET(ip, 4, 5);
+	IPH_LEN_SET(ip, lwip_htons((u16_t)(40 + options + len)));
+	IPH_TTL_SET(ip, 64);
+	IPH_PROTO_SET(ip, 6);
+	IP4_ADDR(&ip->src, 10, 0, 0, flags & 0x40 ? 1 : 2);
+	IP4_ADDR(&ip->dest, 10, 0, 0, 1);
+	tcp->src = lwip_htons((u16_t)(1000 + port));
+	tcp->dest = lwip_htons((u16_t)local);
+	tcp->seqno = lwip_htonl(seq);
+	tcp->ackno = lwip_htonl(ack);
+	TCPH_HDRLEN_FLAGS_SET(tcp, 5 + options / 4, flags & 0x3f);
+	tcp->wnd = lwip_htons((u16_t)word(in));
+	for (unsigned i = 0; i < options; i++)
+		frame[ETH + 40 + i] = (uint8_t)byte(in);
+	fake_segment_bytes = how & 0x80 ? ETH + 40 + options + 7 : 0;
+	fake_receive(frame, ETH + 40 + options + len,
+		     GLUE_FRAME_IP4 | GLUE_FRAME_TCP | GLUE_FRAME_CSUM_OK,
+		     ETH + 20);
+	fake_segment_bytes = 0;
+}
+
+static void step(struct input *in)
+{
+	unsigned what = byte(in);
+
+	switch (what & 15) {
+	case 0:
+		wait_ms(what & 0x80 ? 1000 : what >> 4);
+		break;
+	case 1:
+		wait_ms(50);
+		break;
+	case 2:
+		for (unsigned s = 0; s < 70; s++) { /* a cookie's epoch */
+			fake_now_ns += 1000000000;
+			run();
+		}
+		break;
+	case 3:
+		if (handlers < 20)
+			net_spawn(stack, "dial", dial, NULL);
+		run();
+		break;
+	case 4:
+		net_spawn(stack, "accept", accept_waiting, NULL);
+		run();
+		break;
+	case 5:
+		fake_tx_budget = (int)(what >> 4);
+		break;
+	default:
+		receive(in);
+		if (what & 0x80)
+			run();
+	}
+}
+
+/* ---- the end of an input ---- */
+
+static void abort_pcb(struct net_conn *conn)
+{
+	tcp_abort(&conn->pcb);
+}
+
+static void clean_up(void)
+{
+	fake_tx_budget = -1;
+	for (unsigned i = 0; i < 100; i++) {
+		net_for_each_conn(abort_pcb);
+		if (listeners[2]->head)
+			net_spawn(stack, "accept", accept_waiting, NULL);
+		wait_ms(20);
+		if (handlers == 0 && net_the.n_conns == 0 &&
+		    !listeners[2]->head && fake_frames_out == 0)
+			break;
+	}
+	for (unsigned i = 0; i < 4; i++)
+		assert(listeners[i]->pending == 0 && listeners[i]->queued == 0);
+	assert(handlers == 0);
+	assert(net_the.n_conns == 0);
+	assert(net_the.half_open == 0);
+	assert(net_the.ooseq_held == 0);
+	assert(net_the.frames_held == 0);
+	assert(!net_the.time_wait.oldest && !net_the.time_wait.newest);
+	assert(fake_frames_out == 0);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	struct input in = {data, data + size};
+
+	if (!stack)
+		open_stack();
+	for (unsigned i = 0; i < MAX_STEPS && in.at < in.end; i++)
+		step(&in);
+	run();
+	clean_up();
+	return 0;
+}
