@@ -295,6 +295,7 @@ void coro_wake_post(struct coro_sched *s, struct coro_wake *w)
 	struct coro_wake *head;
 	int saved = errno;
 
+	coro_check_shared(s, w, "coro_wake_post: the wake-up");
 	if (__atomic_exchange_n(&w->posted, 1, __ATOMIC_ACQ_REL))
 		return;
 	head = atomic_load_explicit(&s->inbox, memory_order_relaxed);

@@ -312,8 +312,8 @@ static void test_watches_are_told_of_every_change(void **state)
 	assert_int_equal(coro_chan_tryrecv(one, &value), 0);
 	coro_chan_close(one);
 	assert_int_equal(coro_chan_state(one), CORO_CHAN_CAN_RECV |
-						      CORO_CHAN_CAN_SEND |
-						      CORO_CHAN_CLOSED);
+						       CORO_CHAN_CAN_SEND |
+						       CORO_CHAN_CLOSED);
 	assert_int_equal(a.told, 1);
 	assert_int_equal(b.told, 3);
 	coro_chan_unwatch(&b.watch);

@@ -11,7 +11,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <coronet/coro_chan.h>
 #include <coronet/coro_sync.h>
+
+#include "asm/ctx.h"
 
 static char said[65536];
 
@@ -117,12 +120,81 @@ static void *mutex_on_stack(void *arg)
 	return NULL;
 }
 
+static void *rdlock_on_stack(void *arg)
+{
+	struct coro_rwlock rw = {0};
+
+	coro_rwlock_rdlock(&rw);
+	return NULL;
+}
+
+static void *wrlock_on_stack(void *arg)
+{
+	struct coro_rwlock rw = {0};
+
+	coro_rwlock_wrlock(&rw);
+	return NULL;
+}
+
+static void *cond_on_stack(void *arg)
+{
+	static struct coro_mutex m;
+	struct coro_cond c = {0};
+
+	coro_mutex_lock(&m);
+	coro_cond_wait(&c, &m);
+	return NULL;
+}
+
+static void *sem_on_stack(void *arg)
+{
+	struct coro_sem sem = {0};
+
+	coro_sem_wait(&sem);
+	return NULL;
+}
+
+static void *group_on_stack(void *arg)
+{
+	struct coro_wait_group wg = {.count = 1};
+
+	coro_wait_group_wait(&wg);
+	return NULL;
+}
+
+static void *barrier_on_stack(void *arg)
+{
+	struct coro_barrier b = {.parties = 2};
+
+	coro_barrier_wait(&b);
+	return NULL;
+}
+
 static void *timer_on_stack(void *arg)
 {
 	struct coro_timer t;
 
 	coro_timer_init(&t, NULL);
 	coro_timer_arm(coro_sched_self(), &t, 0);
+	return NULL;
+}
+
+static void *wake_on_stack(void *arg)
+{
+	struct coro_wake w;
+
+	coro_wake_init(&w, NULL);
+	coro_wake_post(coro_sched_self(), &w);
+	return NULL;
+}
+
+static void *watch_on_stack(void *arg)
+{
+	struct coro_chan_watch w = {0};
+	struct coro_chan *ch;
+
+	if (coro_chan_open(0, 1, &ch) == 0)
+		coro_chan_watch(ch, &w);
 	return NULL;
 }
 
@@ -139,38 +211,111 @@ static void break_rule(void)
 
 static void test_pointer_into_a_shared_stack_is_refused(void **state)
 {
-	rule_breaker = mutex_on_stack;
-	assert_int_equal(WTERMSIG(in_child(break_rule)), SIGABRT);
-	assert_non_null(strstr(said, "shared stack"));
-	rule_breaker = timer_on_stack;
-	assert_int_equal(WTERMSIG(in_child(break_rule)), SIGABRT);
-	assert_non_null(strstr(said, "shared stack"));
+	static const coro_fn breakers[] = {
+		mutex_on_stack, rdlock_on_stack,  wrlock_on_stack,
+		cond_on_stack,	sem_on_stack,	  group_on_stack,
+		timer_on_stack, barrier_on_stack, wake_on_stack,
+		watch_on_stack,
+	};
+
+	for (size_t i = 0; i < sizeof(breakers) / sizeof(breakers[0]); i++) {
+		int status;
+
+		rule_breaker = breakers[i];
+		status = in_child(break_rule);
+		assert_true(WIFSIGNALED(status));
+		assert_int_equal(WTERMSIG(status), SIGABRT);
+		assert_non_null(strstr(said, "shared stack"));
+	}
 }
 
 static struct coro *victim;
 
-static void *unparks_foreign(void *arg)
+static struct coro_chan *foreign_ch;
+static struct coro_sem foreign_sem;
+static struct coro_mutex foreign_m;
+static struct coro_cond foreign_c;
+static coro_fn foreign_call;
+
+static void *unparks(void *arg)
 {
 	coro_unpark(victim);
 	return NULL;
 }
 
-static void foreign_unpark(void)
+static void *cancels(void *arg)
+{
+	coro_cancel(victim);
+	return NULL;
+}
+
+static void *detaches(void *arg)
+{
+	coro_detach(victim);
+	return NULL;
+}
+
+static void *sends(void *arg)
+{
+	coro_chan_trysend(foreign_ch, NULL);
+	return NULL;
+}
+
+static void *sem_posts(void *arg)
+{
+	coro_sem_post(&foreign_sem);
+	return NULL;
+}
+
+static void *cond_signals(void *arg)
+{
+	coro_cond_signal(&foreign_c);
+	return NULL;
+}
+
+static void *waits_for_all(void *arg)
+{
+	struct coro_case c = {foreign_ch, CORO_RECV, NULL, 0};
+
+	if (foreign_call == sem_posts)
+		coro_sem_wait(&foreign_sem);
+	else if (foreign_call == sends)
+		coro_select(&c, 1);
+	else if (foreign_call == cond_signals &&
+		 coro_mutex_lock(&foreign_m) == 0)
+		coro_cond_wait(&foreign_c, &foreign_m);
+	else
+		coro_park();
+	return NULL;
+}
+
+static void call_from_elsewhere(void)
 {
 	struct coro_sched *s;
 	pthread_t th;
 
 	coro_sched_open(NULL, &s);
-	coro_spawn(s, NULL, parks, NULL, &victim);
+	coro_chan_open(0, 0, &foreign_ch);
+	coro_spawn(s, NULL, waits_for_all, NULL, &victim);
 	coro_sched_round(s);
-	pthread_create(&th, NULL, unparks_foreign, NULL);
+	pthread_create(&th, NULL, foreign_call, NULL);
 	pthread_join(th, NULL);
 }
 
-static void test_unpark_from_a_foreign_thread_is_refused(void **state)
+static void test_waking_from_a_foreign_thread_is_refused(void **state)
 {
-	assert_int_equal(WTERMSIG(in_child(foreign_unpark)), SIGABRT);
-	assert_non_null(strstr(said, "coro_wake_post"));
+	static const coro_fn them[] = {unparks, cancels,   detaches,
+				       sends,	sem_posts, cond_signals};
+
+	for (size_t i = 0; i < sizeof(them) / sizeof(them[0]); i++) {
+		int status;
+
+		foreign_call = them[i];
+		status = in_child(call_from_elsewhere);
+		assert_true(WIFSIGNALED(status));
+		assert_int_equal(WTERMSIG(status), SIGABRT);
+		assert_non_null(strstr(said, "coro_wake_post"));
+	}
 }
 
 static void quits(void)
@@ -194,13 +339,52 @@ static void test_sigquit_dumps_at_the_next_round(void **state)
 	assert_non_null(strstr(said, "parked"));
 }
 
+static void *hangs(void *arg)
+{
+	raise(SIGQUIT);
+	raise(SIGQUIT);
+	_exit(strcmp(arg, "hangs") != 0);
+}
+
+static void quits_twice(void)
+{
+	struct coro_sched *s;
+	const struct coro_attr attr = {.name = "culprit"};
+
+	coro_sched_open(NULL, &s);
+	coro_sched_dump_on_signal(s, SIGQUIT);
+	coro_spawn(s, &attr, hangs, "hangs", NULL);
+	coro_sched_run(s);
+}
+
+static void test_second_sigquit_dumps_though_the_loop_hangs(void **state)
+{
+	assert_int_equal(in_child(quits_twice), 0);
+	assert_non_null(strstr(said, "culprit"));
+	assert_non_null(strstr(said, "running"));
+}
+
+static void test_dump_signal_is_one_schedulers_and_given_back(void **state)
+{
+	struct sigaction sa;
+	struct coro_sched *s;
+
+	assert_int_equal(coro_sched_open(NULL, &s), 0);
+	assert_int_equal(coro_sched_dump_on_signal(s, 9999), -EINVAL);
+	assert_int_equal(coro_sched_dump_on_signal(s, SIGUSR2), 0);
+	assert_int_equal(coro_sched_dump_on_signal(s, SIGUSR1), -EBUSY);
+	coro_sched_close(s);
+	sigaction(SIGUSR2, NULL, &sa);
+	assert_ptr_equal(sa.sa_handler, SIG_DFL);
+}
+
 /* ---- wake-ups from outside ---- */
 
 struct poster {
 	struct coro_wake wake; /* first */
 	struct coro_sched *s;
 	struct coro *co;
-	unsigned ran;
+	_Atomic unsigned ran;
 };
 
 static struct poster poster;
@@ -217,7 +401,8 @@ static void *posts(void *arg)
 {
 	struct poster *p = arg;
 
-	for (int i = 0; i < 2000; i++) {
+	/* However many of them fall together. */
+	for (unsigned i = 0; p->ran < 20; i++) {
 		coro_wake_post(p->s, &p->wake);
 		if (i % 100 == 0)
 			usleep(100);
@@ -257,6 +442,41 @@ static void test_another_thread_wakes_the_scheduler(void **state)
 	coro_sched_close(s);
 }
 
+static struct coro_sched *alarmed;
+
+static void posts_wake(int signo)
+{
+	coro_wake_post(alarmed, &poster.wake);
+}
+
+static void *waits_for_the_alarm(void *arg)
+{
+	while (poster.ran == 0)
+		coro_park();
+	coro_sched_hold(alarmed, -1);
+	return NULL;
+}
+
+/* The thread sleeps in coro_sched_run() when the signal comes. */
+static void test_signal_handler_wakes_the_scheduler(void **state)
+{
+	struct itimerval it = {{0, 0}, {0, 20000}};
+	struct sigaction sa = {.sa_handler = posts_wake}, old;
+
+	assert_int_equal(coro_sched_open(NULL, &alarmed), 0);
+	memset(&poster, 0, sizeof(poster));
+	coro_wake_init(&poster.wake, on_wake);
+	coro_spawn(alarmed, NULL, waits_for_the_alarm, NULL, &poster.co);
+	coro_sched_hold(alarmed, 1);
+	sigaction(SIGALRM, &sa, &old);
+	setitimer(ITIMER_REAL, &it, NULL);
+	assert_int_equal(coro_sched_run(alarmed), 0);
+	assert_int_equal(poster.ran, 1);
+	sigaction(SIGALRM, &old, NULL);
+	coro_join(poster.co, NULL);
+	coro_sched_close(alarmed);
+}
+
 /* ---- real time ---- */
 
 static void *sleeps_5ms(void *arg)
@@ -283,6 +503,8 @@ static void test_run_sleeps_until_timers_and_stops(void **state)
 
 /* ---- signals in the midst of switches ---- */
 
+#define SIGNALS (RUNNING_ON_VALGRIND ? 50 : 500)
+
 static volatile unsigned signals;
 
 static void on_alarm(int signo)
@@ -293,36 +515,60 @@ static void on_alarm(int signo)
 	signals++;
 }
 
+/* Each to another depth: a handler that ran at the wrong one's would write into
+ * the bytes of the deeper. */
 static void *switches(void *arg)
 {
-	volatile unsigned char pad[700];
+	size_t len = 100 + (long)arg * 200;
+	volatile unsigned char *pad = __builtin_alloca(len);
 	unsigned char mark = (unsigned char)(long)arg;
 
-	memset((void *)pad, mark, sizeof(pad) - (long)arg * 8);
-	while (signals < 200) {
+	memset((void *)pad, mark, len);
+	while (signals < SIGNALS) {
 		coro_yield();
-		for (size_t i = 0; i < sizeof(pad) - (long)arg * 8; i++)
-			assert_int_equal(pad[i], mark);
+		for (size_t i = 0; i < len; i += 32)
+			if (pad[i] != mark)
+				fail_msg("byte %zu of %zu lost", i, len);
 	}
 	return NULL;
 }
 
-static void test_signals_during_switches_harm_nothing(void **state)
+static void signals_with(void **state, enum ctx_isa isa)
 {
-	struct itimerval it = {{0, 200}, {0, 200}}, off = {{0, 0}, {0, 0}};
+	struct itimerval it = {{0, 50}, {0, 50}}, off = {{0, 0}, {0, 0}};
 	struct sigaction sa = {.sa_handler = on_alarm};
 
 	sched_setup_one_stack(state);
+	if (ctx_isa_choose(isa) != 0) {
+		print_message("# this CPU lacks %s\n", ctx_isa_name(isa));
+		sched_teardown(state);
+		return;
+	}
 	signals = 0;
 	sigaction(SIGALRM, &sa, NULL);
-	for (long i = 1; i < 30; i++)
+	for (long i = 1; i < 16; i++)
 		coro_spawn(*state, NULL, switches, (void *)i, NULL);
 	setitimer(ITIMER_REAL, &it, NULL);
 	while (coro_sched_ready(*state))
 		coro_sched_round(*state);
 	setitimer(ITIMER_REAL, &off, NULL);
-	assert_true(signals >= 200);
+	assert_true(signals >= SIGNALS);
 	sched_teardown(state);
+}
+
+/* Once with each copy loop. The handlers run on the stacks that are copied. */
+static void test_signals_during_switches_harm_nothing(void **state)
+{
+	enum ctx_isa best;
+
+	sched_setup(state); /* chooses */
+	best = ctx_isa_chosen();
+	sched_teardown(state);
+	signals_with(state, CTX_ISA_SSE2);
+	signals_with(state, CTX_ISA_AVX2);
+	signals_with(state, CTX_ISA_AVX512);
+	signals_with(state, CTX_ISA_CHECKED);
+	ctx_isa_choose(best);
 }
 
 /* ---- high-water marks ---- */
@@ -379,9 +625,14 @@ int main(void)
 		cmocka_unit_test(test_deadlock_is_reported_with_a_dump),
 		cmocka_unit_test(test_overflow_names_the_coroutine),
 		cmocka_unit_test(test_pointer_into_a_shared_stack_is_refused),
-		cmocka_unit_test(test_unpark_from_a_foreign_thread_is_refused),
+		cmocka_unit_test(test_waking_from_a_foreign_thread_is_refused),
 		cmocka_unit_test(test_sigquit_dumps_at_the_next_round),
+		cmocka_unit_test(
+			test_second_sigquit_dumps_though_the_loop_hangs),
+		cmocka_unit_test(
+			test_dump_signal_is_one_schedulers_and_given_back),
 		cmocka_unit_test(test_another_thread_wakes_the_scheduler),
+		cmocka_unit_test(test_signal_handler_wakes_the_scheduler),
 		cmocka_unit_test(test_run_sleeps_until_timers_and_stops),
 		cmocka_unit_test(test_signals_during_switches_harm_nothing),
 		cmocka_unit_test(test_high_water_is_exact_when_measured),
