@@ -28,6 +28,17 @@ struct net_conn_more *net_conn_more(struct net_conn *conn)
 	return more;
 }
 
+/* Before anything has passed: without memory it is not counted. */
+static void begin_counting(struct net_conn *conn)
+{
+	struct net_conn_more *more = net_conn_more(conn);
+
+	if (!more)
+		return;
+	more->counted = true;
+	net_the.n_counted++;
+}
+
 void *net_conn_alloc(void)
 {
 	struct net_conn *conn = net_conn_slab_alloc();
@@ -37,6 +48,8 @@ void *net_conn_alloc(void)
 	memset(conn, 0, sizeof(*conn));
 	conn->pcb_live = true;
 	conn->more = &net_conn_nothing;
+	if (net_the.n_counted < net_the.max_counted)
+		begin_counting(conn);
 	net_timer_init(conn);
 	net_the.n_conns++;
 	return conn;
@@ -63,6 +76,7 @@ void net_conn_put(struct net_conn *conn)
 	    conn->more->pollers || conn->served)
 		return;
 	net_conn_drop_received(conn);
+	net_the.n_counted -= conn->more->counted;
 	if (conn->more != &net_conn_nothing)
 		net_mem_free(net_conn_more(conn));
 	net_conn_slab_free(conn);
@@ -193,6 +207,7 @@ static err_t on_recv(struct net_conn *conn, struct pbuf *p)
 			return ERR_MEM;
 		p = kept;
 	}
+	net_count_bytes(conn, p->tot_len, 0);
 	queue_received(conn, p);
 	net_conn_wake_reader(conn);
 	return ERR_OK;
@@ -211,8 +226,10 @@ err_t lwip_tcp_event(void *arg, struct tcp_pcb *pcb, enum lwip_event event,
 	case LWIP_EVENT_RECV:
 		return on_recv(conn, p);
 	case LWIP_EVENT_SENT:
-		if (conn)
-			net_conn_wake_writer(conn);
+		if (!conn)
+			break;
+		net_count_bytes(conn, 0, size);
+		net_conn_wake_writer(conn);
 		break;
 	case LWIP_EVENT_CONNECTED:
 		if (conn) {

@@ -342,6 +342,7 @@ void net_tcp_input(struct pbuf *p, struct netif *inp)
 		return;
 	}
 	if (conn) {
+		net_count_in(conn, p);
 		before = conn->pcb.state;
 		watched = conn->watched;
 		lingering = conn->lingering;

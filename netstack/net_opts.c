@@ -14,8 +14,10 @@
 
 void net_opts_init(struct net_opts *opts)
 {
-	*opts = (struct net_opts){
-		.mtu = 1500, .lcore = -1, .max_conns = 1 << 20};
+	*opts = (struct net_opts){.mtu = 1500,
+				  .lcore = -1,
+				  .max_conns = 1 << 20,
+				  .counted_conns = 1 << 14};
 }
 
 enum {
@@ -28,6 +30,7 @@ enum {
 	OPT_STATS,
 	OPT_HUGE,
 	OPT_MAX_CONNS,
+	OPT_COUNTED_CONNS,
 	OPT_CONFIG
 };
 
@@ -52,6 +55,8 @@ static const struct argp_option options[] = {
 	{"huge", OPT_HUGE, "auto|off", 0, "Use hugepages if there are any", 1},
 	{"max-conns", OPT_MAX_CONNS, "N", 0,
 	 "Connections at most (default 1048576)", 1},
+	{"counted-conns", OPT_COUNTED_CONNS, "N", 0,
+	 "Connections with statistics of their own at most (default 16384)", 1},
 	{"config", OPT_CONFIG, "FILE", 0,
 	 "Read options from FILE, one \"name = value\" a line", 1},
 	{0},
@@ -207,6 +212,11 @@ static int take(struct net_opts *opts, int key, const char *text)
 		err = take_number(opts, "max-conns", text, 1, 4000000, &n);
 		if (err == 0)
 			opts->max_conns = (unsigned)n;
+		return err;
+	case OPT_COUNTED_CONNS:
+		err = take_number(opts, "counted-conns", text, 0, 4000000, &n);
+		if (err == 0)
+			opts->counted_conns = (unsigned)n;
 		return err;
 	case OPT_POLL:
 		return take_poll(opts, text);

@@ -27,13 +27,21 @@
 
 #include "dpdk_glue/glue.h"
 
-/* What few connections need: beside the others' struct, allocated when asked.
+/*
+ * What few connections need, or few enough may have: beside the others' struct,
+ * allocated when asked.
  */
 struct net_conn_more {
 	int64_t read_deadline, write_deadline;
 	struct net_poll_node *pollers; /* that wait for it, too */
+	/* what net_conn_stats() tells and lwIP does not know */
+	uint64_t rx_bytes, tx_acked;
+	uint32_t rx_segs, tx_segs, retransmits;
 	uint32_t challenged_ms;
+	uint16_t rtos, dup_acks, out_of_order; /* these stop at 65,535 */
+	bool counted;			       /* from its beginning */
 };
+static_assert(sizeof(struct net_conn_more) <= 64, "a cache line");
 
 /* Of a connection that has asked for nothing: nothing. */
 extern const struct net_conn_more net_conn_nothing;
@@ -147,7 +155,8 @@ struct net_stack {
 	uint32_t bucket_mask;
 	uint64_t hash_key[2];
 	unsigned n_conns, max_conns;
-	unsigned ooseq_held; /* pbufs of data out of order */
+	unsigned n_counted, max_counted; /* connections with statistics */
+	unsigned ooseq_held;		 /* pbufs of data out of order */
 	struct net_time_wait {
 		struct net_conn *oldest, *newest;
 	} time_wait;
@@ -231,6 +240,23 @@ bool net_conn_writable(const struct net_conn *conn);
 void net_poll_wake(struct net_poll_node *nodes, unsigned events);
 /* Wakes them all: the stack stops. */
 void net_poll_wake_all(void);
+
+/* ---- net_conn_stats.c ---- */
+/* The sums of a connection, NULL: it has none. */
+static inline struct net_conn_more *net_counts(const struct net_conn *conn)
+{
+	struct net_conn_more *more = (struct net_conn_more *)conn->more;
+
+	return more->counted ? more : NULL;
+}
+
+/* A segment for a connection, before lwIP takes it; in network byte order. */
+void net_count_in(struct net_conn *conn, const struct pbuf *p);
+/* One that leaves: what net_segment_out() sees. */
+void net_count_out(struct net_conn *conn, const struct pbuf *p);
+/* Bytes that came in order, bytes acknowledged; a timeout of lwIP's. */
+void net_count_bytes(struct net_conn *conn, unsigned rx, unsigned acked);
+void net_count_rto(struct net_conn *conn);
 
 /* ---- net_demux.c ---- */
 int net_demux_init(unsigned max_conns);

@@ -107,6 +107,7 @@ int net_stack_open(struct net_opts *opts, struct net_stack **out)
 		goto stop_dpdk;
 	stack->mtu = opts->mtu;
 	stack->max_conns = opts->max_conns;
+	stack->max_counted = opts->counted_conns;
 	stack->now_ns = glue_now_ns();
 	stack->adaptive = opts->poll == NET_POLL_ADAPTIVE ||
 			  (opts->poll == NET_POLL_AUTO && few_cpus());

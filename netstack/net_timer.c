@@ -135,9 +135,13 @@ static void due(struct coro_timer *timer)
 	if (tcp_active_pcbs)
 		settle_persist(pcb);
 	if (tcp_tw_pcbs || tcp_active_pcbs) {
+		u8_t nrtx = pcb->nrtx;
+
 		tcp_ticks--; /* it counts up itself */
 		pcb->last_timer = timer_ctr++;
 		tcp_slowtmr();
+		if (tcp_active_pcbs && pcb->nrtx > nrtx)
+			net_count_rto(conn);
 	}
 	net_window_drain(); /* arms again while there is a reason */
 	if (watched)

@@ -6,6 +6,8 @@
 #include "lwip/ip_addr.h"
 
 struct netif;
+struct pbuf;
+struct tcp_pcb;
 
 /* Initial sequence number, RFC 6528 (net_isn.c). */
 u32_t net_isn(const ip_addr_t *local_ip, u16_t local_port,
@@ -19,3 +21,9 @@ struct netif *net_route_src4(const ip4_addr_t *src, const ip4_addr_t *dest);
 /* The IPv6 gateway, when one was given; NULL otherwise. */
 const ip6_addr_t *net_gateway6(struct netif *netif, const ip6_addr_t *dest);
 #define LWIP_HOOK_ND6_GET_GW(netif, dest) net_gateway6(netif, dest)
+
+/* A segment about to leave; adds no option (net_conn_stats.c). */
+u32_t *net_segment_out(const struct tcp_pcb *pcb, const struct pbuf *p,
+		       u32_t *opts);
+#define LWIP_HOOK_TCP_OUT_ADD_TCPOPTS(p, hdr, pcb, opts)                       \
+	net_segment_out(pcb, p, opts)

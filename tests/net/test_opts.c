@@ -57,9 +57,10 @@ static void test_options_are_taken(void **state)
 			"--mtu",       "9000",	      "--lcore=1",
 			"--poll",      "busy",	      "--stats=0.5",
 			"--huge",      "off",	      "--gateway=10.9.0.254",
-			"--max-conns", "1000",	      NULL};
+			"--max-conns", "1000",	      "--counted-conns=7",
+			NULL};
 
-	assert_int_equal(parse(17, argv), 0);
+	assert_int_equal(parse(18, argv), 0);
 	assert_int_equal(opts.n_links, 1);
 	assert_string_equal(opts.links[0], "tap:t0");
 	assert_int_equal(opts.n_addrs, 2);
@@ -71,6 +72,7 @@ static void test_options_are_taken(void **state)
 	assert_true(opts.huge_off);
 	assert_int_equal(opts.gateway4.family, 4);
 	assert_int_equal(opts.max_conns, 1000);
+	assert_int_equal(opts.counted_conns, 7);
 }
 
 static void test_words_after_two_dashes_are_left_for_eal(void **state)

@@ -84,8 +84,9 @@ struct net_opts {
 	enum net_poll_mode poll;
 	double stats_s; /* seconds between lines of statistics; 0: none */
 	bool huge_off;
-	unsigned max_conns;    /* connections, 1 to 4,000,000 */
-	char *const *eal_args; /* what stood after "--" */
+	unsigned max_conns;	/* connections, 1 to 4,000,000 */
+	unsigned counted_conns; /* of those that count for net_conn_stats() */
+	char *const *eal_args;	/* what stood after "--" */
 	unsigned n_eal_args;
 	char error[512]; /* one clear line when a call failed */
 };
@@ -445,6 +446,48 @@ struct net_watch {
  * arrived before is not told: look once after this call.
  */
 void net_set_watch(struct net_conn *conn, struct net_watch *watch);
+
+/* RFC 9293 3.3.2 */
+enum net_tcp_state {
+	NET_TCP_CLOSED, /* over: nothing of it is left but this handle */
+	NET_TCP_LISTEN,
+	NET_TCP_SYN_SENT,
+	NET_TCP_SYN_RCVD,
+	NET_TCP_ESTABLISHED,
+	NET_TCP_FIN_WAIT_1,
+	NET_TCP_FIN_WAIT_2,
+	NET_TCP_CLOSE_WAIT,
+	NET_TCP_CLOSING,
+	NET_TCP_LAST_ACK,
+	NET_TCP_TIME_WAIT,
+};
+
+/*
+ * After the end: as it was then. What must be counted (below the line) costs
+ * 128 bytes and a cache line a segment: connections count that began while
+ * fewer than net_opts.counted_conns did; for the others it is 0.
+ */
+struct net_conn_stats {
+	enum net_tcp_state state;
+	uint32_t mss;		    /* bytes we send in a segment */
+	uint32_t rtt_us, rttvar_us; /* RFC 6298; 0: not measured yet */
+	uint32_t rto_us;	    /* retransmission timeout now */
+	uint32_t cwnd, ssthresh;    /* congestion control, bytes */
+	uint32_t snd_wnd, rcv_wnd;  /* what the peer takes, what we take */
+	uint32_t unread;	    /* bytes received, not read */
+	uint32_t unsent, unacked;   /* bytes queued, bytes in flight */
+	/* ---- */
+	bool counted;		     /* it counts */
+	uint64_t rx_bytes, tx_bytes; /* in order; sent, each byte once */
+	uint32_t rx_segs, tx_segs;   /* modulo 2^32, ACKs and all */
+	uint32_t retransmits;	     /* segments sent again, for any reason */
+	uint16_t rtos;		     /* timeouts; this and those below stop */
+	uint16_t dup_acks;	     /* counting at 65,535 */
+	uint16_t out_of_order;	     /* segments that came before their turn */
+};
+
+/* Fills *out from what is there, which costs next to nothing. 0, -EBADF. */
+int net_conn_stats(const struct net_conn *conn, struct net_conn_stats *out);
 
 struct net_addr net_local_addr(const struct net_conn *conn);
 struct net_addr net_peer_addr(const struct net_conn *conn);

@@ -1,0 +1,151 @@
+/*
+ * What a connection has seen: counted as segments pass, if the connection began
+ * while there were few enough, and put together when somebody asks.
+ */
+#include "netstack/net_priv.h"
+
+#include <assert.h>
+#include <errno.h>
+
+#include "lwip/prot/tcp.h"
+
+static_assert((int)NET_TCP_LISTEN == LISTEN &&
+		      (int)NET_TCP_ESTABLISHED == ESTABLISHED &&
+		      (int)NET_TCP_CLOSE_WAIT == CLOSE_WAIT &&
+		      (int)NET_TCP_LAST_ACK == LAST_ACK &&
+		      (int)NET_TCP_TIME_WAIT == TIME_WAIT,
+	      "our states are lwIP's");
+
+static void count16(uint16_t *count)
+{
+	*count = (uint16_t)(*count + (*count != UINT16_MAX));
+}
+
+void net_count_bytes(struct net_conn *conn, unsigned rx, unsigned acked)
+{
+	struct net_conn_more *counts = net_counts(conn);
+
+	if (!counts)
+		return;
+	counts->rx_bytes += rx;
+	counts->tx_acked += acked;
+}
+
+void net_count_rto(struct net_conn *conn)
+{
+	struct net_conn_more *counts = net_counts(conn);
+
+	if (counts)
+		count16(&counts->rtos);
+}
+
+/* RFC 5681 2: what makes an ACK a duplicate. */
+static bool is_dup_ack(const struct tcp_pcb *pcb, const struct tcp_hdr *tcp,
+		       unsigned len)
+{
+	return len == 0 && pcb->unacked &&
+	       (TCPH_FLAGS(tcp) & (TCP_ACK | TCP_SYN | TCP_FIN | TCP_RST)) ==
+		       TCP_ACK &&
+	       lwip_ntohl(tcp->ackno) == pcb->lastack &&
+	       SND_WND_SCALE(pcb, (u32_t)lwip_ntohs(tcp->wnd)) == pcb->snd_wnd;
+}
+
+void net_count_in(struct net_conn *conn, const struct pbuf *p)
+{
+	struct net_conn_more *counts = net_counts(conn);
+	const struct tcp_hdr *tcp = p->payload;
+	unsigned len = p->tot_len - TCPH_HDRLEN_BYTES(tcp);
+
+	if (!counts)
+		return;
+	counts->rx_segs++;
+	if (len && (s32_t)(lwip_ntohl(tcp->seqno) - conn->pcb.rcv_nxt) > 0)
+		count16(&counts->out_of_order);
+	else if (is_dup_ack(&conn->pcb, tcp, len))
+		count16(&counts->dup_acks);
+}
+
+/* Of window probes only the first sends its byte; lwIP has begun to probe. */
+void net_count_out(struct net_conn *conn, const struct pbuf *p)
+{
+	struct net_conn_more *counts = net_counts(conn);
+	const struct tcp_hdr *tcp = p->payload;
+	unsigned len;
+
+	if (!counts)
+		return;
+	len = p->tot_len - TCPH_HDRLEN_BYTES(tcp) +
+	      ((TCPH_FLAGS(tcp) & (TCP_SYN | TCP_FIN)) != 0);
+	counts->tx_segs++;
+	if (len && !conn->pcb.persist_backoff &&
+	    (s32_t)(lwip_ntohl(tcp->seqno) - conn->pcb.snd_nxt) < 0)
+		counts->retransmits++;
+}
+
+/* pcb is NULL, or still a listener's, for a RST to nobody. */
+u32_t *net_segment_out(const struct tcp_pcb *pcb, const struct pbuf *p,
+		       u32_t *opts)
+{
+	if (pcb && pcb->state != LISTEN)
+		net_count_out(net_conn_of((struct tcp_pcb *)(uintptr_t)pcb), p);
+	return opts;
+}
+
+/* Times as lwIP keeps them: in slow ticks, the mean times 8, variance by 4. */
+static void read_times(const struct tcp_pcb *pcb, struct net_conn_stats *out)
+{
+	const uint32_t tick_us = TCP_SLOW_INTERVAL * 1000u;
+
+	out->rtt_us = (uint32_t)LWIP_MAX(pcb->sa, 0) * tick_us / 8;
+	out->rttvar_us = (uint32_t)LWIP_MAX(pcb->sv, 0) * tick_us / 4;
+	if (pcb->sa == 0)
+		out->rttvar_us = 0; /* a start value, not measured */
+	out->rto_us = (uint32_t)LWIP_MAX(pcb->rto, 0) * tick_us;
+}
+
+/* Data bytes in flight: a FIN takes a number and is none. */
+static uint32_t in_flight(const struct tcp_pcb *pcb)
+{
+	uint32_t numbers = pcb->snd_nxt - pcb->lastack;
+	bool fin = (pcb->state == FIN_WAIT_1 || pcb->state == CLOSING ||
+		    pcb->state == LAST_ACK) &&
+		   !pcb->unsent;
+
+	return numbers - (fin && numbers);
+}
+
+int net_conn_stats(const struct net_conn *conn, struct net_conn_stats *out)
+{
+	const struct tcp_pcb *pcb;
+	const struct net_conn_more *counts;
+
+	if (!conn || !conn->owned)
+		return -EBADF;
+	pcb = &conn->pcb;
+	counts = conn->more; /* zeros where there are none */
+	*out = (struct net_conn_stats){
+		.counted = conn->more->counted,
+		.state = (enum net_tcp_state)pcb->state,
+		.mss = pcb->mss,
+		.cwnd = pcb->cwnd,
+		.ssthresh = pcb->ssthresh,
+		.snd_wnd = pcb->snd_wnd,
+		.rcv_wnd = pcb->rcv_wnd,
+		.unread = TCP_WND_MAX(pcb) -
+			  LWIP_MIN(pcb->rcv_wnd, TCP_WND_MAX(pcb)),
+		.rx_bytes = counts->rx_bytes,
+		.rx_segs = counts->rx_segs,
+		.tx_segs = counts->tx_segs,
+		.retransmits = counts->retransmits,
+		.rtos = counts->rtos,
+		.dup_acks = counts->dup_acks,
+		.out_of_order = counts->out_of_order,
+	};
+	read_times(pcb, out);
+	if (conn->pcb_live) {
+		out->unacked = in_flight(pcb);
+		out->unsent = (uint32_t)(pcb->snd_lbb - pcb->snd_nxt);
+	}
+	out->tx_bytes = counts->tx_acked + out->unacked;
+	return 0;
+}
