@@ -320,6 +320,113 @@ static void test_watches_are_told_of_every_change(void **state)
 	coro_chan_free(one);
 }
 
+static void *receives_one(void *arg)
+{
+	struct task *t = arg;
+	struct big b;
+
+	t->err = coro_chan_recv(t->ch, &b);
+	if (t->err == 0)
+		log_int((t->from + 1) * 100 + b.id);
+	return NULL;
+}
+
+static void *selects_one(void *arg)
+{
+	struct task *t = arg;
+	struct big b;
+	struct coro_case cases[] = {{ch[1], CORO_RECV, NULL, 0},
+				    {ch[0], CORO_RECV, &b, 0}};
+
+	t->err = coro_select(cases, 2);
+	if (t->err == 1)
+		log_int((t->from + 1) * 100 + b.id);
+	return NULL;
+}
+
+/* Those that wait for one channel among several are in the same queue. */
+static void test_receivers_are_served_in_order(void **state)
+{
+	struct big b;
+
+	open_three();
+	for (int i = 0; i < 4; i++) {
+		task[i].from = i;
+		go(*state, i, i % 2 ? selects_one : receives_one);
+	}
+	run_idle(*state);
+	for (int i = 0; i < 4; i++) {
+		fill(&b, i);
+		assert_int_equal(coro_chan_trysend(ch[0], &b), 0);
+	}
+	assert_int_equal(coro_chan_trysend(ch[0], &b), -EAGAIN);
+	run_idle(*state);
+	assert_string_equal(test_log, "100 201 302 403 ");
+}
+
+static void test_senders_are_served_in_order(void **state)
+{
+	struct big b;
+
+	for (size_t cap = 0; cap < 3; cap++) {
+		coro_chan_open(sizeof(struct big), cap, &ch[0]);
+		for (int i = 0; i < 5; i++) {
+			task[i] = (struct task){.from = i, .to = i + 1};
+			go(*state, i, sends);
+		}
+		run_idle(*state);
+		for (int i = 0; i < 5; i++) {
+			assert_int_equal(coro_chan_tryrecv(ch[0], &b), 0);
+			assert_int_equal(b.id, i);
+		}
+		run_idle(*state);
+		coro_chan_free(ch[0]);
+		ch[0] = NULL;
+	}
+}
+
+static unsigned char sent[1 << 20], received[1 << 20];
+
+static void *sends_a_mebibyte(void *arg)
+{
+	assert_int_equal(coro_chan_send(ch[0], sent), 0);
+	memset(sent, 0, sizeof(sent)); /* ours again: it was copied */
+	return NULL;
+}
+
+static void test_values_may_be_large(void **state)
+{
+	assert_int_equal(coro_chan_open(sizeof(sent), 0, &ch[0]), 0);
+	memset(sent, 0xa7, sizeof(sent));
+	memset(received, 0, sizeof(received));
+	go(*state, 0, sends_a_mebibyte);
+	run_idle(*state);
+	assert_int_equal(coro_chan_tryrecv(ch[0], received), 0);
+	run_idle(*state);
+	assert_int_equal(sent[0], 0);
+	for (size_t i = 0; i < sizeof(received); i += 4093)
+		assert_int_equal(received[i], 0xa7);
+	assert_int_equal(received[sizeof(received) - 1], 0xa7);
+}
+
+static void *selects_too_many(void *arg)
+{
+	static struct coro_case cases[1025];
+
+	task[0].err = coro_select(cases, 1025);
+	task[1].err = coro_select_until(cases, 1024, fake_now + MS);
+	return NULL;
+}
+
+static void test_select_of_too_many_is_refused(void **state)
+{
+	go(*state, 0, selects_too_many);
+	run_idle(*state);
+	assert_int_equal(task[0].err, -EINVAL);
+	pass(*state, 2 * MS);
+	assert_int_equal(task[1].err, -ETIMEDOUT);
+}
+
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
@@ -337,6 +444,10 @@ int main(void)
 		T(test_select_starves_no_case),
 		T(test_waiter_destroyed_leaves_its_channels),
 		T(test_cancelled_receiver_leaves),
+		T(test_receivers_are_served_in_order),
+		T(test_senders_are_served_in_order),
+		T(test_values_may_be_large),
+		T(test_select_of_too_many_is_refused),
 		T(test_watches_are_told_of_every_change),
 	};
 

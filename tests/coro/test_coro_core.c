@@ -242,6 +242,49 @@ static void test_local_storage_has_destructors(void **state)
 	assert_int_equal(coro_local_set(key[0], NULL), -EPERM);
 }
 
+static void test_keys_run_out_and_come_back(void **state)
+{
+	unsigned keys[256], one_more, n = 0;
+
+	while (n < 256 && coro_key_create(NULL, &keys[n]) == 0)
+		n++;
+	assert_int_equal(n, 256);
+	assert_int_equal(coro_key_create(NULL, &one_more), -EAGAIN);
+	assert_int_equal(coro_key_delete(keys[100]), 0);
+	assert_int_equal(coro_key_create(NULL, &one_more), 0);
+	assert_int_equal(one_more, keys[100]);
+	while (n > 0)
+		assert_int_equal(coro_key_delete(keys[--n]), 0);
+}
+
+static void *sets_again(void *arg)
+{
+	return arg;
+}
+
+static void destructor_that_sets(void *value)
+{
+	log_int((long)value);
+	if ((long)value < 3)
+		coro_local_set(key[0], (char *)value + 1);
+}
+
+static void *sets_one(void *arg)
+{
+	coro_local_set(key[0], (void *)1);
+	return sets_again(arg);
+}
+
+static void test_destructors_may_set_values_again(void **state)
+{
+	log_reset();
+	coro_key_create(destructor_that_sets, &key[0]);
+	coro_spawn(*state, NULL, sets_one, NULL, NULL);
+	run_idle(*state);
+	assert_string_equal(test_log, "1 2 3 ");
+	coro_key_delete(key[0]);
+}
+
 static void *blocks_inside(void *arg)
 {
 	assert_int_equal(coro_sleep_ns(MS), 0);
@@ -471,6 +514,8 @@ int main(void)
 		BOTH(test_destroy_from_another_coroutine),
 		BOTH(test_close_runs_cleanups_of_all_left),
 		BOTH(test_local_storage_has_destructors),
+		BOTH(test_keys_run_out_and_come_back),
+		BOTH(test_destructors_may_set_values_again),
 		BOTH(test_nested_one_that_blocks_blocks_its_resumer),
 		BOTH(test_thread_that_resumes_a_blocker_is_told),
 		BOTH(test_fp_words_stay_with_their_coroutine),

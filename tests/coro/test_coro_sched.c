@@ -344,6 +344,80 @@ static void test_second_scheduler_of_a_thread_is_refused(void **state)
 	assert_ptr_equal(coro_sched_self(), *state);
 }
 
+static void test_wrong_scheduler_attributes_are_refused(void **state)
+{
+	static const struct coro_sched_attr bad[] = {
+		{.stack_size = 4096},
+		{.stack_size = (size_t)8 << 20},
+		{.stack_count = 1025},
+	};
+	struct coro_sched *s = NULL;
+
+	sched_teardown(state);
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+		assert_int_equal(coro_sched_open(&bad[i], &s), -EINVAL);
+	assert_null(s);
+	sched_setup(state);
+}
+
+static void *misuses_join(void *arg)
+{
+	struct worker *w = arg;
+
+	assert_int_equal(coro_join(coro_self(), NULL), -EDEADLK);
+	assert_int_equal(coro_join(w->co, NULL), -EBUSY); /* main's other */
+	assert_int_equal(coro_sched_run(coro_sched_self()), -EPERM);
+	assert_int_equal(coro_sched_round(coro_sched_self()), 0);
+	coro_detach(coro_self());
+	assert_int_equal(coro_join(coro_self(), NULL), -EINVAL);
+	w->rounds = 1;
+	return NULL;
+}
+
+static void test_wrong_joins_are_refused(void **state)
+{
+	static struct worker first, second;
+	struct coro *co;
+
+	second = (struct worker){0};
+	first = (struct worker){.deadline = CORO_FOREVER};
+	coro_spawn(*state, NULL, parker, &(struct worker){0}, &first.co);
+	coro_spawn(*state, NULL, joins, &first, NULL);
+	run_idle(*state);
+	second.co = first.co;
+	coro_spawn(*state, NULL, misuses_join, &second, &co);
+	run_idle(*state);
+	assert_int_equal(second.rounds, 1);
+	assert_int_equal(coro_destroy(first.co), -EBUSY); /* it is joined */
+	coro_cancel(first.co);
+	run_idle(*state);
+	assert_int_equal(first.err, 0);
+}
+
+static void *exits_deep(void *arg)
+{
+	for (int i = 0;; i++)
+		if (coro_yield() < 0 || i == 2)
+			coro_exit((char *)arg + i);
+}
+
+static void test_exit_gives_the_joiner_its_result(void **state)
+{
+	struct coro *co;
+	void *result = NULL;
+
+	coro_spawn(*state, NULL, exits_deep, (void *)10, &co);
+	run_idle(*state);
+	assert_int_equal(coro_join(co, &result), 0);
+	assert_int_equal((long)result, 12);
+	coro_spawn(*state, NULL, exits_deep, (void *)10, &co);
+	coro_sched_round(*state);
+	coro_cancel(co); /* yield is told as well */
+	run_idle(*state);
+	assert_int_equal(coro_join(co, &result), 0);
+	assert_int_equal((long)result, 11);
+}
+
 /* Recursion to a depth that differs at each turn, so that save buffers grow,
  * shrink and change hands. */
 static uint32_t rnd(uint32_t *seed)
@@ -467,6 +541,9 @@ int main(void)
 		BOTH(test_blocking_outside_a_coroutine_is_refused),
 		BOTH(test_wrong_attributes_are_refused),
 		BOTH(test_second_scheduler_of_a_thread_is_refused),
+		BOTH(test_wrong_scheduler_attributes_are_refused),
+		BOTH(test_wrong_joins_are_refused),
+		BOTH(test_exit_gives_the_joiner_its_result),
 		BOTH(test_stack_bytes_survive_any_depth),
 		BOTH(test_many_coroutines_park_and_end),
 		BOTH(test_spawn_inside_runs_in_the_next_round),

@@ -196,6 +196,51 @@ static void test_expired_timer_fires_at_the_next_advance(void **state)
 	assert_int_equal(p.fired, 1);
 }
 
+/* Each expiry is reckoned from the one before: what is late isn't added up. */
+static void test_periodic_timer_does_not_drift(void **state)
+{
+	static struct probe p;
+	int64_t start = fake_now;
+
+	p = (struct probe){.period = MS};
+	coro_timer_init(&p.timer, on_fire);
+	coro_timer_arm(the_sched, &p.timer, start + MS);
+	for (unsigned n = 0; n < 20000; n++) {
+		advance(1 + rnd() % (MS / 8));
+		assert_true(p.fired_at <= fake_now);
+		assert_true(p.timer.expires_ns == start + (p.fired + 1) * MS);
+		/* None is due and hasn't fired. */
+		assert_true(p.timer.expires_ns > fake_now - TICK);
+	}
+	assert_true(p.fired > 1000);
+	coro_timer_cancel(the_sched, &p.timer);
+}
+
+static void test_many_timers_come_and_go(void **state)
+{
+	enum { MOST = 1000000 };
+	const int n = RUNNING_ON_VALGRIND ? MOST / 50 : MOST;
+	struct probe *p = calloc(n, sizeof(*p));
+	int64_t start = fake_now;
+	unsigned fired = 0;
+
+	assert_non_null(p);
+	for (int i = 0; i < n; i++) {
+		coro_timer_init(&p[i].timer, on_fire);
+		coro_timer_arm(the_sched, &p[i].timer,
+			       start + rnd() % (100 * SEC));
+	}
+	for (int i = 0; i < n; i += 2)
+		assert_true(coro_timer_cancel(the_sched, &p[i].timer));
+	for (int i = 0; i < 11; i++)
+		advance(10 * SEC);
+	for (int i = 0; i < n; i++)
+		fired += p[i].fired;
+	assert_int_equal(fired, n / 2);
+	assert_int_equal(coro_sched_next_ns(the_sched), CORO_FOREVER);
+	free(p);
+}
+
 static struct probe victims[8];
 
 static void cancels_all(struct coro_timer *t)
@@ -234,6 +279,8 @@ int main(void)
 		T(test_long_pause_brings_no_storm),
 		T(test_time_backwards_is_ignored),
 		T(test_expired_timer_fires_at_the_next_advance),
+		T(test_periodic_timer_does_not_drift),
+		T(test_many_timers_come_and_go),
 		T(test_callback_may_cancel_those_due_with_it),
 	};
 
