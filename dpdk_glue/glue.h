@@ -170,6 +170,29 @@ struct glue_frame *glue_tx_alloc(struct glue_port *port, unsigned len);
 bool glue_tx_busy(struct glue_port *port);
 
 /*
+ * Memory that frames refer to, and who is told when none does any more: each
+ * time the last frame that was lent some has left. Zeroed but for done().
+ * Address and life are the owner's affair.
+ */
+struct glue_lender {
+	void (*done)(struct glue_lender *lender);
+	uint64_t frames[3]; /* private */
+};
+
+/*
+ * Whether frames of this port may refer to any memory: the port copies what
+ * it sends with the CPU.
+ */
+bool glue_port_lends(const struct glue_port *port);
+
+/*
+ * Appends len bytes to a frame from glue_tx_alloc() without copying them; they
+ * may not change before done(). False when the pool is empty (counted).
+ */
+bool glue_tx_lend(struct glue_port *port, struct glue_frame *frame,
+		  const void *data, unsigned len, struct glue_lender *lender);
+
+/*
  * Gives a frame to the port: checksums of the layers that flags, l3_off and
  * l4_off name are filled in, the frame is queued, and sent when a burst is
  * full or at glue_tx_flush(). A frame whose flags name no layer goes out as it
@@ -182,6 +205,9 @@ void glue_tx(struct glue_port *port, struct glue_frame *frame);
  * what finds the queue full is dropped and counted. Returns frames sent.
  */
 unsigned glue_tx_flush(struct glue_port *port);
+
+/* Frees what is queued, unsent. */
+void glue_tx_drop(struct glue_port *port);
 
 /* Frees a frame, all its segments, or one segment after a split. */
 void glue_frame_free(struct glue_frame *frame);

@@ -3,6 +3,7 @@
  */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -11,6 +12,24 @@
  * odd length may only be the last. Byte order of the result is memory's own.
  */
 uint64_t glue_sum_add(uint64_t sum, const void *data, size_t len);
+
+/* A sum over pieces of any length, one after the other. Begin with zeroes. */
+struct glue_sum {
+	uint64_t sum;
+	bool odd; /* what has been added ends within a 16-bit word */
+};
+
+void glue_sum_piece(struct glue_sum *sum, const void *data, size_t len);
+
+/* The ways there are to add, widest last; glue_sum_add() chooses. */
+enum glue_sum_method { GLUE_SUM_WORDS, GLUE_SUM_SSE2, GLUE_SUM_AVX2 };
+
+typedef uint64_t (*glue_sum_fn)(uint64_t sum, const uint8_t *data, size_t len);
+
+/* Whether this machine can; glue_sum_add() done in that way. */
+bool glue_sum_can(enum glue_sum_method method);
+uint64_t glue_sum_with(enum glue_sum_method method, uint64_t sum,
+		       const void *data, size_t len);
 
 /* Folds a running sum to 16 bits (not complemented). */
 static inline uint16_t glue_sum_fold(uint64_t sum)

@@ -1,5 +1,6 @@
 #include "dpdk_glue/glue_priv.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,10 +22,15 @@
 #define TX_PENDING   512  /* frames a port may keep us waiting with */
 #define TX_BUSY	     128  /* of those, when senders are to hold back */
 
+static_assert(sizeof(struct rte_mbuf_ext_shared_info) <=
+		      sizeof(((struct glue_lender *)0)->frames),
+	      "DPDK's count of frames fits into a lender");
+
 struct glue_port {
 	uint16_t id;
 	uint16_t n_pending; /* frames in pending[] */
 	bool hw_csum;
+	bool lends; /* frames may refer to any memory */
 	uint8_t mac[RTE_ETHER_ADDR_LEN];
 	unsigned n_frames;
 	struct rte_mempool *pool;
@@ -50,6 +56,11 @@ const uint8_t *glue_port_mac(const struct glue_port *port)
 bool glue_port_hw_csum(const struct glue_port *port)
 {
 	return port->hw_csum;
+}
+
+bool glue_port_lends(const struct glue_port *port)
+{
+	return port->lends;
 }
 
 bool glue_port_link_up(struct glue_port *port)
@@ -96,6 +107,28 @@ static bool want_hw_csum(const struct glue_link *link,
 }
 
 /*
+ * These copy a frame's segments with the CPU, from wherever they lie. The
+ * others hand addresses to a device or to another process, which see DPDK's
+ * own memory alone.
+ */
+static bool copies_frames(const struct glue_link *link)
+{
+	switch (link->kind) {
+	case GLUE_LINK_MEMIF:
+	case GLUE_LINK_TAP:
+	case GLUE_LINK_AF_PACKET:
+	case GLUE_LINK_RING: /* gives frames to ourselves */
+	case GLUE_LINK_PCAP:
+		return true;
+	case GLUE_LINK_VHOST:
+	case GLUE_LINK_AF_XDP:
+	case GLUE_LINK_PCI:
+		break;
+	}
+	return false;
+}
+
+/*
  * The largest IP packet a port takes. Some name only the frame's limit; memif
  * names one of 1518 bytes, and moves whatever its buffers hold.
  */
@@ -139,7 +172,8 @@ static int configure(struct glue_port *port, const struct glue_link *link,
 	conf.txmode.offloads |=
 		info.tx_offload_capa & (RTE_ETH_TX_OFFLOAD_MULTI_SEGS |
 					RTE_ETH_TX_OFFLOAD_MBUF_FAST_FREE);
-	if (mtu + RTE_ETHER_HDR_LEN > DATA_ROOM)
+	port->lends = copies_frames(link);
+	if (port->lends || mtu + RTE_ETHER_HDR_LEN > DATA_ROOM)
 		conf.txmode.offloads &= ~RTE_ETH_TX_OFFLOAD_MBUF_FAST_FREE;
 	rc = rte_eth_dev_configure(port->id, 1, 1, &conf);
 	if (rc < 0)
@@ -246,35 +280,38 @@ free_port:
 	return rc;
 }
 
+void glue_tx_drop(struct glue_port *port)
+{
+	while (port->n_pending)
+		rte_pktmbuf_free(port->pending[--port->n_pending]);
+}
+
 void glue_port_close(struct glue_port *port)
 {
-	for (unsigned i = 0; i < port->n_pending; i++)
-		rte_pktmbuf_free(port->pending[i]);
+	glue_tx_drop(port);
 	rte_eth_dev_stop(port->id);
 	rte_eth_dev_close(port->id);
 	rte_mempool_free(port->pool);
 	rte_free(port);
 }
 
-/* Sum over a chain of mbufs from an offset, minding odd segments. */
+/* Sum over a chain of mbufs from an offset. */
 static uint64_t sum_chain(const struct rte_mbuf *m, unsigned off, unsigned len)
 {
-	uint64_t sum = 0;
-	bool odd = false;
+	struct glue_sum sum = {0};
 
 	for (; m && len; m = m->next) {
 		unsigned n = m->data_len > off ? m->data_len - off : 0;
-		uint16_t part;
 
 		n = RTE_MIN(n, len);
-		part = glue_sum_fold(glue_sum_add(
-			0, rte_pktmbuf_mtod_offset(m, uint8_t *, off), n));
-		sum += odd ? rte_bswap16(part) : part;
-		odd ^= n & 1;
+		if (n)
+			glue_sum_piece(&sum,
+				       rte_pktmbuf_mtod_offset(m, void *, off),
+				       n);
 		len -= n;
 		off = off > m->data_len ? off - m->data_len : 0;
 	}
-	return sum;
+	return sum.sum;
 }
 
 static inline uint64_t sum_l4(const struct rte_mbuf *m, unsigned off,
@@ -528,6 +565,46 @@ struct glue_frame *glue_tx_alloc(struct glue_port *port, unsigned len)
 	return f;
 }
 
+static void lender_done(void *addr, void *lender)
+{
+	((struct glue_lender *)lender)->done(lender);
+}
+
+bool glue_tx_lend(struct glue_port *port, struct glue_frame *frame,
+		  const void *data, unsigned len, struct glue_lender *lender)
+{
+	struct rte_mbuf_ext_shared_info *shared = (void *)lender->frames;
+	struct rte_mbuf *head = mbuf_of(frame), *m;
+	struct glue_frame *f;
+
+	m = rte_pktmbuf_alloc(port->pool);
+	if (unlikely(!m)) {
+		port->stats.tx_no_frame++;
+		return false;
+	}
+	if (rte_mbuf_ext_refcnt_read(shared) == 0) {
+		shared->free_cb = lender_done;
+		shared->fcb_opaque = lender;
+		rte_mbuf_ext_refcnt_set(shared, 1);
+	} else {
+		rte_mbuf_ext_refcnt_update(shared, 1);
+	}
+	rte_pktmbuf_attach_extbuf(m, (void *)(uintptr_t)data, RTE_BAD_IOVA,
+				  (uint16_t)len, shared);
+	m->data_len = (uint16_t)len;
+	f = frame_of(m);
+	f->data = (uint8_t *)(uintptr_t)data;
+	f->seg_len = (uint16_t)len;
+	f->next = NULL;
+	while (frame->next)
+		frame = frame->next;
+	frame->next = f;
+	mbuf_of(frame)->next = m;
+	head->nb_segs++;
+	head->pkt_len += len;
+	return true;
+}
+
 static inline uint16_t *l4_csum_field(struct glue_frame *f)
 {
 	size_t off = f->flags & GLUE_FRAME_TCP
@@ -535,6 +612,16 @@ static inline uint16_t *l4_csum_field(struct glue_frame *f)
 			     : offsetof(struct rte_udp_hdr, dgram_cksum);
 
 	return (uint16_t *)(void *)(f->data + f->l4_off + off);
+}
+
+/*
+ * Mostly zero already; a store of two bytes would keep the wider loads that
+ * follow waiting.
+ */
+static inline void clear(uint16_t *field)
+{
+	if (unlikely(*field))
+		*field = 0;
 }
 
 static inline void fill_csum_sw(struct rte_mbuf *m, struct glue_frame *f)
@@ -548,14 +635,15 @@ static inline void fill_csum_sw(struct rte_mbuf *m, struct glue_frame *f)
 	if (ip4) {
 		struct rte_ipv4_hdr *ip = (void *)l3;
 
-		ip->hdr_checksum = 0;
+		clear((uint16_t *)(void *)(l3 + offsetof(struct rte_ipv4_hdr,
+							 hdr_checksum)));
 		ip->hdr_checksum = (uint16_t)~glue_sum_fold(
 			glue_sum_add(0, ip, (unsigned)(f->l4_off - f->l3_off)));
 	}
 	if (!(f->flags & (GLUE_FRAME_TCP | GLUE_FRAME_UDP)))
 		return;
 	field = l4_csum_field(f);
-	*field = 0;
+	clear(field);
 	sum = glue_sum_pseudo(
 		l3 + (ip4 ? 12 : 8), ip4 ? 4 : 16,
 		f->flags & GLUE_FRAME_TCP ? IPPROTO_TCP : IPPROTO_UDP, len);

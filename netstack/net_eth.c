@@ -144,6 +144,14 @@ void net_eth_tx(void)
 		glue_tx_flush(net_the.ports[i].glue);
 }
 
+bool net_eth_lends(void)
+{
+	for (unsigned i = 0; i < net_the.n_ports; i++)
+		if (!glue_port_lends(net_the.ports[i].glue))
+			return false;
+	return true;
+}
+
 bool net_eth_busy(void)
 {
 	for (unsigned i = 0; i < net_the.n_ports; i++)
@@ -211,15 +219,40 @@ static void copy_chain(const struct pbuf *p, struct glue_frame *frame,
 	}
 }
 
+/*
+ * The frame for a chain of pbufs whose first `off` bytes are yet to be filled
+ * in: a copy, or headers before memory that is only referred to. NULL when the
+ * port is out of frames.
+ */
+static struct glue_frame *make_frame(struct glue_port *glue,
+				     const struct pbuf *p, unsigned off)
+{
+	struct glue_frame *frame;
+
+	if (p->next && glue_port_lends(glue) && net_loan_is(p)) {
+		frame = glue_tx_alloc(glue, off + p->len);
+		if (!frame)
+			return NULL;
+		memcpy(frame->data + off, p->payload, p->len);
+		if (net_loan_attach(glue, frame, p))
+			return frame;
+		glue_frame_free(frame);
+		return NULL;
+	}
+	frame = glue_tx_alloc(glue, off + p->tot_len);
+	if (frame)
+		copy_chain(p, frame, off);
+	return frame;
+}
+
 /* lwIP's linkoutput: p begins with the Ethernet header. */
 static err_t link_output(struct netif *netif, struct pbuf *p)
 {
 	struct glue_port *glue = port_of(netif)->glue;
-	struct glue_frame *frame = glue_tx_alloc(glue, p->tot_len);
+	struct glue_frame *frame = make_frame(glue, p, 0);
 
 	if (!frame)
 		return ERR_MEM;
-	copy_chain(p, frame, 0);
 	describe(frame);
 	glue_tx(glue, frame);
 	return ERR_OK;
@@ -229,7 +262,7 @@ static err_t link_output(struct netif *netif, struct pbuf *p)
 static err_t send_to(struct netif *netif, struct pbuf *p, const uint8_t *mac)
 {
 	struct glue_port *glue = port_of(netif)->glue;
-	struct glue_frame *frame = glue_tx_alloc(glue, ETH_HEADER + p->tot_len);
+	struct glue_frame *frame = make_frame(glue, p, ETH_HEADER);
 	uint8_t *eth;
 
 	if (!frame)
@@ -239,7 +272,6 @@ static err_t send_to(struct netif *netif, struct pbuf *p, const uint8_t *mac)
 	memcpy(eth + 6, netif->hwaddr, 6);
 	eth[12] = 0x08;
 	eth[13] = 0x00;
-	copy_chain(p, frame, ETH_HEADER);
 	describe(frame);
 	glue_tx(glue, frame);
 	return ERR_OK;
@@ -467,6 +499,9 @@ void net_eth_close(void)
 {
 	while (net_the.n_netifs)
 		netif_remove(&net_the.netifs[--net_the.n_netifs]);
+	for (unsigned i = 0; i < net_the.n_ports; i++)
+		glue_tx_drop(net_the.ports[i].glue);
+	net_loans_end(); /* received frames go back to their pools */
 	for (unsigned i = 0; i < net_the.n_ports; i++)
 		glue_port_close(net_the.ports[i].glue);
 	net_the.n_ports = 0;

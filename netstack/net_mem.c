@@ -179,6 +179,15 @@ void memp_init(void)
 {
 }
 
+static void *alloc_pbuf(void)
+{
+	void *mem = slab_alloc(&memp_slabs[MEMP_PBUF]);
+
+	if (mem)
+		net_loan_pbuf_made(mem);
+	return mem;
+}
+
 void *memp_malloc(memp_t type)
 {
 	if (type == MEMP_TCP_PCB) {
@@ -189,6 +198,8 @@ void *memp_malloc(memp_t type)
 		}
 		return net_conn_alloc();
 	}
+	if (type == MEMP_PBUF)
+		return alloc_pbuf();
 	return slab_alloc(&memp_slabs[type]);
 }
 
@@ -196,10 +207,13 @@ void memp_free(memp_t type, void *mem)
 {
 	if (!mem)
 		return;
-	if (type == MEMP_TCP_PCB)
+	if (type == MEMP_TCP_PCB) {
 		net_conn_pcb_freed(mem);
-	else
-		slab_free(mem);
+		return;
+	}
+	if (type == MEMP_PBUF)
+		net_loan_pbuf_freed(mem);
+	slab_free(mem);
 }
 
 void *memp_malloc_pool(const struct memp_desc *desc)
@@ -242,6 +256,7 @@ int net_mem_init(void)
 		memp_slabs[i] =
 			(struct slab){.size = round_to(memp_types[i].size, 16),
 				      .limit = memp_types[i].limit};
+	memp_slabs[MEMP_PBUF].size = NET_LOAN_PBUF_SIZE;
 	memp_slabs[MEMP_TCP_PCB] = (struct slab){
 		.size = round_to(sizeof(struct net_conn), 64),
 		.limit = UINT32_MAX}; /* --max-conns bounds pcbs */

@@ -162,6 +162,7 @@ struct net_stack {
 	} time_wait;
 	unsigned half_open;	 /* of n_conns, and not ours by net_dial() */
 	unsigned frames_held;	 /* by bytes nobody has read yet */
+	unsigned frames_lent;	 /* to connections that send them on */
 	unsigned frames_to_hold; /* before what comes is copied */
 	struct net_conn *output_head, *output_tail;
 	struct net_listener *listeners;
@@ -212,7 +213,6 @@ static inline bool net_is_frame(const struct pbuf *p)
 
 void net_conn_queue_output(struct net_conn *conn);
 void net_output_all(void);
-void net_send_went_out(struct net_conn *conn);
 /* What lwIP calls where receiving a segment makes it want to send. */
 err_t net_tcp_output(struct tcp_pcb *pcb);
 int net_conn_wait(struct net_conn *conn, struct coro **slot,
@@ -257,6 +257,30 @@ void net_count_out(struct net_conn *conn, const struct pbuf *p);
 /* Bytes that came in order, bytes acknowledged; a timeout of lwIP's. */
 void net_count_bytes(struct net_conn *conn, unsigned rx, unsigned acked);
 void net_count_rto(struct net_conn *conn);
+
+/* ---- net_send.c ---- */
+/* What every call that writes begins with: 0 or why it cannot. */
+int net_send_enter(const struct net_conn *conn);
+/* Bytes that can be queued now. */
+size_t net_send_room(const struct net_conn *conn);
+/* Blocks once: 0 when there may be room now. */
+int net_send_wait_room(struct net_conn *conn);
+/* There is room again, if the port took something. */
+void net_send_went_out(struct net_conn *conn);
+
+/* ---- net_lend.c ---- */
+#define NET_LEND_MIN	   512 /* bytes; below, a copy costs less */
+#define NET_LOAN_PBUF_SIZE 32  /* bytes of a MEMP_PBUF */
+/* memp has made, or is about to take back, a pbuf that refers to memory. */
+void net_loan_pbuf_made(void *mem);
+void net_loan_pbuf_freed(void *mem);
+/* Whether what follows p's headers can go out without a copy; does so. */
+bool net_loan_is(const struct pbuf *p);
+bool net_loan_attach(struct glue_port *port, struct glue_frame *frame,
+		     const struct pbuf *p);
+/* Releases what is back; at the end, everything. */
+void net_loans_run(void);
+void net_loans_end(void);
 
 /* ---- net_demux.c ---- */
 int net_demux_init(unsigned max_conns);
@@ -369,6 +393,8 @@ int net_eth_open(struct net_opts *opts);
 void net_eth_close(void);
 unsigned net_eth_rx(void);
 void net_eth_tx(void);
+/* Whether every port takes memory that is lent. */
+bool net_eth_lends(void);
 /* Whether every port is so far behind that sending has to wait. */
 bool net_eth_busy(void);
 /* Before nd6_tmr(): no packet is to wait for a neighbour that has asked us. */

@@ -34,7 +34,7 @@ long net_iov_bytes(const struct iovec *iov, unsigned n)
 }
 
 /* What every call that writes begins with. */
-static int enter(const struct net_conn *conn)
+int net_send_enter(const struct net_conn *conn)
 {
 	int err = net_conn_enter(conn, conn ? conn->writer : NULL);
 
@@ -51,8 +51,9 @@ static bool stuck(const struct tcp_pcb *pcb)
  * Room in the send buffer, in bytes and in pbufs. Bytes far ahead of what the
  * windows and the port take would only grow cold in the cache.
  */
-static size_t room(const struct tcp_pcb *pcb)
+size_t net_send_room(const struct net_conn *conn)
 {
+	const struct tcp_pcb *pcb = &conn->pcb;
 	u32_t unsent = pcb->snd_lbb - pcb->snd_nxt;
 
 	if (pcb->snd_queuelen >= TCP_SND_QUEUELEN - 64 || unsent >= UNSENT_MAX)
@@ -62,17 +63,16 @@ static size_t room(const struct tcp_pcb *pcb)
 
 void net_send_went_out(struct net_conn *conn)
 {
-	if ((conn->wants_room || conn->more->pollers) && room(&conn->pcb))
+	if ((conn->wants_room || conn->more->pollers) && net_send_room(conn))
 		net_conn_wake_writer(conn);
 }
 
 bool net_conn_writable(const struct net_conn *conn)
 {
-	return writable_error(conn) < 0 || room(&conn->pcb) > 0;
+	return writable_error(conn) < 0 || net_send_room(conn) > 0;
 }
 
-/* Blocks once: 0 when there may be room now. */
-static int wait_room(struct net_conn *conn)
+int net_send_wait_room(struct net_conn *conn)
 {
 	int err;
 
@@ -82,15 +82,18 @@ static int wait_room(struct net_conn *conn)
 	if (err == -EBADF)
 		return err; /* it is gone */
 	conn->wants_room = false;
-	return err < 0 ? err : enter(conn);
+	return err < 0 ? err : net_send_enter(conn);
 }
 
 /* Queues what there is room for now; 0: that is nothing. */
 static long queue_now(struct net_conn *conn, const void *buf, size_t len)
 {
-	size_t n = LWIP_MIN(room(&conn->pcb), len);
+	size_t n = LWIP_MIN(net_send_room(conn), len);
+	u16_t mss = conn->pcb.mss;
 	err_t err;
 
+	if (n < len && n > mss)
+		n -= n % mss; /* the rest would be a small segment */
 	if (n == 0)
 		return 0;
 	err = tcp_write(&conn->pcb, buf, (u16_t)n, TCP_WRITE_FLAG_COPY);
@@ -105,13 +108,13 @@ static long queue_now(struct net_conn *conn, const void *buf, size_t len)
 
 long net_writable(struct net_conn *conn)
 {
-	int err = enter(conn);
+	int err = net_send_enter(conn);
 	size_t n;
 
 	if (err < 0)
 		return err;
-	while ((n = room(&conn->pcb)) == 0) {
-		err = wait_room(conn);
+	while ((n = net_send_room(conn)) == 0) {
+		err = net_send_wait_room(conn);
 		if (err < 0)
 			return err;
 	}
@@ -120,7 +123,7 @@ long net_writable(struct net_conn *conn)
 
 long net_send(struct net_conn *conn, const void *buf, size_t len)
 {
-	int err = enter(conn);
+	int err = net_send_enter(conn);
 	long n;
 
 	if (err < 0 || len == 0)
@@ -128,7 +131,7 @@ long net_send(struct net_conn *conn, const void *buf, size_t len)
 	if (!buf)
 		return -EINVAL;
 	while ((n = queue_now(conn, buf, len)) == 0) {
-		err = wait_room(conn);
+		err = net_send_wait_room(conn);
 		if (err < 0)
 			return err;
 	}
@@ -178,13 +181,13 @@ static long queue_vectors(struct net_conn *conn, const struct iovec *iov,
 static long send_vectors(struct net_conn *conn, const struct iovec *iov,
 			 unsigned n, size_t skip)
 {
-	int err = enter(conn);
+	int err = net_send_enter(conn);
 	long done;
 
 	if (err < 0)
 		return err;
 	while ((done = queue_vectors(conn, iov, n, skip)) == 0) {
-		err = wait_room(conn);
+		err = net_send_wait_room(conn);
 		if (err < 0)
 			return err;
 	}
@@ -197,7 +200,7 @@ long net_sendv(struct net_conn *conn, const struct iovec *iov, unsigned n)
 
 	if (total < 0)
 		return total;
-	return total ? send_vectors(conn, iov, n, 0) : enter(conn);
+	return total ? send_vectors(conn, iov, n, 0) : net_send_enter(conn);
 }
 
 long net_sendv_all(struct net_conn *conn, const struct iovec *iov, unsigned n)
@@ -205,7 +208,7 @@ long net_sendv_all(struct net_conn *conn, const struct iovec *iov, unsigned n)
 	long total = net_iov_bytes(iov, n), done = 0;
 
 	if (total <= 0)
-		return total ? total : enter(conn);
+		return total ? total : net_send_enter(conn);
 	while (done < total) {
 		long part = send_vectors(conn, iov, n, (size_t)done);
 
@@ -214,12 +217,4 @@ long net_sendv_all(struct net_conn *conn, const struct iovec *iov, unsigned n)
 		done += part;
 	}
 	return done;
-}
-
-long net_send_view(struct net_conn *conn, struct net_view *view)
-{
-	long n = net_send_all(conn, view->data, view->len);
-
-	net_view_release(conn, view);
-	return n;
 }

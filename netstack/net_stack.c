@@ -358,6 +358,7 @@ void net_stack_round(struct net_stack *stack)
 	net_output_all();
 	net_timers_run();
 	net_eth_tx();
+	net_loans_run();
 	idle(stack, work);
 }
 

@@ -51,6 +51,57 @@ static void test_every_length_and_alignment_agrees(void **state)
 			   plain(data + 3, len));
 }
 
+static void test_every_way_of_adding_agrees(void **state)
+{
+	static uint8_t data[2100];
+
+	srand(2);
+	for (size_t i = 0; i < sizeof(data); i++)
+		data[i] = (uint8_t)rand();
+	for (int method = GLUE_SUM_WORDS; method <= GLUE_SUM_AVX2; method++) {
+		enum glue_sum_method m = (enum glue_sum_method)method;
+
+		if (!glue_sum_can(m)) {
+			print_message("not on this machine: %d\n", method);
+			continue;
+		}
+		for (size_t off = 0; off < 33; off++)
+			for (size_t len = 0; len < 200; len++)
+				assert_sum(glue_sum_fold(glue_sum_with(
+						   m, 0, data + off, len)),
+					   plain(data + off, len));
+		for (size_t len = 1400; len < 2048; len++)
+			assert_sum(
+				glue_sum_fold(glue_sum_with(m, 7, data, len)),
+				(uint16_t)((plain(data, len) + 7u) % 0xffff));
+	}
+	assert_true(glue_sum_can(GLUE_SUM_WORDS));
+	assert_true(glue_sum_can(GLUE_SUM_SSE2));
+}
+
+static void test_pieces_of_any_length_add_up(void **state)
+{
+	static uint8_t data[3000];
+
+	srand(3);
+	for (size_t i = 0; i < sizeof(data); i++)
+		data[i] = (uint8_t)rand();
+	for (unsigned round = 0; round < 2000; round++) {
+		size_t len = (size_t)rand() % sizeof(data), at = 0;
+		struct glue_sum sum = {0};
+
+		while (at < len) {
+			size_t part = (size_t)rand() % (round % 2 ? 9 : 700);
+
+			if (part > len - at)
+				part = len - at;
+			glue_sum_piece(&sum, data + at, part);
+			at += part;
+		}
+		assert_sum(glue_sum_fold(sum.sum), plain(data, len));
+	}
+}
+
 static void test_carries_are_not_lost(void **state)
 {
 	static uint8_t ones[9000];
@@ -87,6 +138,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_every_length_and_alignment_agrees),
+		cmocka_unit_test(test_every_way_of_adding_agrees),
+		cmocka_unit_test(test_pieces_of_any_length_add_up),
 		cmocka_unit_test(test_carries_are_not_lost),
 		cmocka_unit_test(test_pieces_add_up),
 		cmocka_unit_test(test_pseudo_header_matches_a_worked_example),

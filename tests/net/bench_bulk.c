@@ -27,9 +27,9 @@
 #define WARM_NS	 INT64_C(500000000)
 #define MAX_SIZE (1u << 20)
 
-enum how { COPY, HOWS };
+enum how { COPIED, OWNED, HOWS };
 
-static const char *const how_names[HOWS] = {"copied"};
+static const char *const how_names[HOWS] = {"copied", "given"};
 
 /* What the two processes tell each other and the parent. */
 struct shared {
@@ -80,6 +80,11 @@ static void *read_back(void *arg)
 	return NULL;
 }
 
+/* The block is everybody's: nothing to do. */
+static void keep(void *arg)
+{
+}
+
 static void *send_on(void *arg)
 {
 	struct net_dial_opts dial = {0};
@@ -95,8 +100,12 @@ static void *send_on(void *arg)
 		return NULL;
 	}
 	net_spawn(stack, "back", read_back, conn);
-	while (net_send_all(conn, block, conf.size) > 0)
-		;
+	if (conf.how == COPIED)
+		while (net_send_all(conn, block, conf.size) > 0)
+			;
+	else
+		while (net_send_owned(conn, block, conf.size, keep, NULL) > 0)
+			;
 	return NULL;
 }
 

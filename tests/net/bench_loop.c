@@ -239,9 +239,24 @@ void glue_tx(struct glue_port *port, struct glue_frame *frame)
 	glue_frame_free(frame);
 }
 
+bool glue_port_lends(const struct glue_port *port)
+{
+	return false;
+}
+
+bool glue_tx_lend(struct glue_port *port, struct glue_frame *frame,
+		  const void *data, unsigned len, struct glue_lender *lender)
+{
+	return false;
+}
+
 bool glue_tx_busy(struct glue_port *port)
 {
 	return false;
+}
+
+void glue_tx_drop(struct glue_port *port)
+{
 }
 
 unsigned glue_tx_flush(struct glue_port *port)

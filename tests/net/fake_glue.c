@@ -13,6 +13,8 @@ int64_t fake_clock_step_ns;
 unsigned fake_frames_out;
 int fake_tx_budget = -1;
 unsigned fake_segment_bytes;
+bool fake_lends;
+unsigned fake_sent_pieces;
 
 struct queue {
 	struct glue_frame *frames[FAKE_MAX_FRAMES];
@@ -49,6 +51,20 @@ static struct glue_frame *new_frame(unsigned len)
 	return frame;
 }
 
+/* A received frame has been split by then; a sent one is freed whole. */
+static void free_sent(struct glue_frame *frame)
+{
+	while (frame) {
+		struct glue_frame *next = frame->next;
+		struct glue_lender *lender = (void *)(uintptr_t)frame->user[0];
+
+		if (lender && --lender->frames[0] == 0)
+			lender->done(lender);
+		glue_frame_free(frame);
+		frame = next;
+	}
+}
+
 void glue_frame_free(struct glue_frame *frame)
 {
 	fake_frames_out--;
@@ -80,13 +96,20 @@ void fake_receive(const void *data, unsigned len, uint16_t flags,
 unsigned fake_sent(uint8_t *data, unsigned room)
 {
 	struct glue_frame *frame = pop(&tx);
-	unsigned len;
+	unsigned len = 0;
 
+	fake_sent_pieces = 0;
 	if (!frame)
 		return 0;
-	len = frame->seg_len < room ? frame->seg_len : room;
-	memcpy(data, frame->data, len);
-	glue_frame_free(frame);
+	for (struct glue_frame *f = frame; f; f = f->next) {
+		unsigned part =
+			f->seg_len < room - len ? f->seg_len : room - len;
+
+		memcpy(data + len, f->data, part);
+		len += part;
+		fake_sent_pieces++;
+	}
+	free_sent(frame);
 	return len;
 }
 
@@ -94,8 +117,11 @@ void fake_reset(void)
 {
 	struct glue_frame *frame;
 
-	while ((frame = pop(&rx)) || (frame = pop(&tx)))
+	while ((frame = pop(&rx)))
 		glue_frame_free(frame);
+	while ((frame = pop(&tx)))
+		free_sent(frame);
+	fake_lends = false;
 	fake_tx_budget = -1;
 	fake_segment_bytes = 0;
 }
@@ -179,9 +205,38 @@ void glue_tx(struct glue_port *port, struct glue_frame *frame)
 	push(&tx, frame);
 }
 
+bool glue_port_lends(const struct glue_port *port)
+{
+	return fake_lends;
+}
+
+bool glue_tx_lend(struct glue_port *port, struct glue_frame *frame,
+		  const void *data, unsigned len, struct glue_lender *lender)
+{
+	struct glue_frame *piece;
+
+	if (fake_tx_budget == 0)
+		return false;
+	piece = new_frame(0);
+	piece->data = (uint8_t *)(uintptr_t)data;
+	piece->seg_len = (uint16_t)len;
+	piece->user[0] = (uintptr_t)lender;
+	lender->frames[0]++;
+	while (frame->next)
+		frame = frame->next;
+	frame->next = piece;
+	return true;
+}
+
 bool glue_tx_busy(struct glue_port *port)
 {
 	return fake_tx_budget == 0;
+}
+
+void glue_tx_drop(struct glue_port *port)
+{
+	for (struct glue_frame *f; (f = pop(&tx));)
+		free_sent(f);
 }
 
 unsigned glue_tx_flush(struct glue_port *port)

@@ -30,6 +30,12 @@ extern int fake_tx_budget;
 /* Frames are received in segments of so many bytes; 0: in one piece. */
 extern unsigned fake_segment_bytes;
 
+/* Whether frames may refer to lent memory. */
+extern bool fake_lends;
+
+/* How many pieces the frame had that fake_sent() gave last. */
+extern unsigned fake_sent_pieces;
+
 /* Puts a frame before the stack; flags as glue_rx() would set them. */
 void fake_receive(const void *data, unsigned len, uint16_t flags,
 		  uint16_t l4_off);

@@ -318,7 +318,37 @@ long net_send_all(struct net_conn *conn, const void *buf, size_t len);
 long net_sendv(struct net_conn *conn, const struct iovec *iov, unsigned n);
 long net_sendv_all(struct net_conn *conn, const struct iovec *iov, unsigned n);
 
-/* Sends a view and releases it, whatever comes. Returns its length. */
+/*
+ * Takes a buffer back: called once for each that was given away, on the
+ * stack's thread and in no coroutine's place. It may free memory and make
+ * coroutines ready; it must not block.
+ */
+typedef void (*net_release)(void *arg);
+
+/*
+ * Queues bytes for sending without copying them: the buffer is the stack's
+ * until release(arg) gives it back. That is exactly once, whatever this call
+ * returns but -EINVAL (no release, no data): when the peer has acknowledged
+ * every byte and no frame on its way out refers to one, or when the connection
+ * has ended otherwise, or after an error when what was queued has left. It is
+ * never before this call returns, unless -ENOMEM is all there was to do. Until
+ * then the bytes must not change, since they may be sent again, and they must
+ * not lie on a coroutine's stack.
+ *
+ * Blocks while the send buffer is full. Returns len, or an error as net_send()
+ * gives it: the first bytes may then have been queued.
+ *
+ * Links that hand addresses to a device or another process (vhost, pci,
+ * af_xdp) get a copy, made when a segment goes out.
+ */
+long net_send_owned(struct net_conn *conn, const void *data, size_t len,
+		    net_release release, void *arg);
+
+/*
+ * Sends a view and releases it, whatever comes. Returns its length or an error
+ * as net_send() gives it. A large view is sent from where it was received, as
+ * long as such views hold few of the port's frames, and copied otherwise.
+ */
 long net_send_view(struct net_conn *conn, struct net_view *view);
 
 enum net_shut { NET_SHUT_RD = 1, NET_SHUT_WR = 2, NET_SHUT_RDWR = 3 };

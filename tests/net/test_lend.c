@@ -1,0 +1,449 @@
+/*
+ * Memory given away: whose it is, when it comes back, and that what it held
+ * arrives. The clock stands still unless a test moves it.
+ */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "netstack/net_priv.h"
+#include "tests/net/fake_glue.h"
+#include "tests/net/peer.h"
+
+#define NEAR_WRAP 0xfffff800u /* sequence numbers wrap within the test */
+#define MSS	  536u	      /* what a SYN without options means */
+#define LEN	  (6 * MSS)
+
+static uint8_t bytes[65536];
+static uint8_t arrived[65536];
+static unsigned released, short_segments;
+static size_t give, give_at_first; /* how much; as two buffers if not 0 */
+static int64_t deadline_ns;
+static bool closes, aborts;
+
+static int lend_setup(void **state)
+{
+	for (size_t i = 0; i < sizeof(bytes); i++)
+		bytes[i] = (uint8_t)(i * 7 + i / 251);
+	released = short_segments = 0;
+	give = LEN;
+	give_at_first = 0;
+	deadline_ns = CORO_FOREVER;
+	closes = aborts = false;
+	fake_lends = true;
+	return peer_listen(state);
+}
+
+/* What is given back may be used again at once: here, wiped. */
+static void count(void *arg)
+{
+	released++;
+	memset(arg, 0xee, 1);
+}
+
+/* Once asked, gives `bytes` away. */
+static void giver(struct net_conn *conn, void *arg)
+{
+	net_recv(conn, got, 1);
+	net_set_write_deadline(conn, deadline_ns);
+	if (give_at_first)
+		net_send_owned(conn, bytes, give_at_first, count, bytes);
+	result = net_send_owned(conn, bytes + give_at_first,
+				give - give_at_first, count,
+				bytes + give_at_first);
+	if (aborts)
+		coro_sleep_ns(1000000);
+	ended++;
+	if (!closes && !aborts)
+		net_recv(conn, got, 1);
+}
+
+static void start(struct peer *peer)
+{
+	serve(giver);
+	peer_connect(peer, 1000, 7, NEAR_WRAP);
+	peer_send(peer, PEER_ACK | PEER_PSH, "?", 1);
+}
+
+/* Takes all there is; what came in order is in `arrived`. */
+static unsigned take_all(struct peer *peer, uint32_t first)
+{
+	unsigned pieces = 0;
+	struct segment s;
+
+	while (peer_next(&s)) {
+		memcpy(arrived + (s.seq - first), s.data, s.len);
+		if (s.seq == peer->rcv)
+			peer->rcv += s.len;
+		if (s.len)
+			pieces = fake_sent_pieces;
+		short_segments += s.len && s.len < MSS;
+	}
+	return pieces;
+}
+
+static void ack(struct peer *peer, uint32_t upto)
+{
+	struct peer now = *peer;
+
+	now.rcv = upto;
+	peer_send(&now, PEER_ACK, NULL, 0);
+	run_rounds(2);
+}
+
+static void test_given_bytes_are_referred_to_until_acknowledged(void **state)
+{
+	struct peer peer;
+	uint32_t first;
+
+	start(&peer);
+	first = peer.rcv;
+	assert_int_equal(take_all(&peer, first), 2);
+	assert_int_equal(result, LEN);
+	assert_int_equal(peer.rcv, first + LEN);
+	assert_memory_equal(arrived, bytes, LEN);
+	ack(&peer, first + LEN - 1);
+	assert_int_equal(released, 0);
+	ack(&peer, first + LEN);
+	assert_int_equal(released, 1);
+	run_ms(300);
+	assert_int_equal(released, 1);
+}
+
+static void test_a_port_that_cannot_refer_gets_a_copy(void **state)
+{
+	struct peer peer;
+	uint32_t first;
+
+	fake_lends = false;
+	start(&peer);
+	first = peer.rcv;
+	assert_int_equal(take_all(&peer, first), 1);
+	assert_memory_equal(arrived, bytes, LEN);
+	assert_int_equal(released, 0);
+	ack(&peer, first + LEN);
+	assert_int_equal(released, 1);
+}
+
+static void test_a_frame_still_queued_keeps_the_bytes(void **state)
+{
+	struct peer peer;
+	uint32_t first;
+
+	start(&peer);
+	first = peer.rcv;
+	run_rounds(3);
+	ack(&peer, first + LEN); /* the frames are still in the port */
+	assert_int_equal(released, 0);
+	take_all(&peer, first);
+	assert_memory_equal(arrived + 1, bytes + 1, LEN - 1);
+	run_rounds(1);
+	assert_int_equal(released, 1);
+	assert_int_equal(arrived[0], 0); /* before it was wiped */
+}
+
+static void test_what_is_sent_again_is_the_same(void **state)
+{
+	struct peer peer;
+	uint32_t first;
+
+	start(&peer);
+	first = peer.rcv;
+	take_all(&peer, first);
+	ack(&peer, first + MSS);
+	memset(arrived, 0, sizeof(arrived));
+	peer.rcv = first + MSS;
+	run_ms(3000);
+	assert_int_equal(take_all(&peer, first), 2);
+	while (peer.rcv != first + LEN) {
+		uint32_t before = peer.rcv;
+
+		ack(&peer, peer.rcv);
+		run_ms(3000);
+		take_all(&peer, first);
+		assert_true(peer.rcv != before);
+	}
+	assert_memory_equal(arrived + MSS, bytes + MSS, LEN - MSS);
+	assert_int_equal(released, 0);
+	ack(&peer, first + LEN);
+	assert_int_equal(released, 1);
+}
+
+static void test_more_than_fits_is_given_piece_by_piece(void **state)
+{
+	struct peer peer;
+	uint32_t first;
+
+	give = 60001;
+	start(&peer);
+	first = peer.rcv;
+	take_all(&peer, first);
+	assert_int_equal(ended, 0); /* parked */
+	while (peer.rcv != first + give) {
+		assert_int_equal(released, 0);
+		ack(&peer, peer.rcv);
+		take_all(&peer, first);
+	}
+	assert_int_equal(result, give);
+	assert_memory_equal(arrived, bytes, give);
+	assert_int_equal(short_segments, 1);
+	assert_int_equal(released, 0);
+	ack(&peer, peer.rcv);
+	assert_int_equal(released, 1);
+}
+
+static void test_reset_gives_back_what_was_half_queued(void **state)
+{
+	struct peer peer;
+
+	give = 60000;
+	start(&peer);
+	take_all(&peer, peer.rcv);
+	peer_send(&peer, PEER_RST | PEER_ACK, NULL, 0);
+	run_rounds(3);
+	assert_int_equal(result, -ECONNRESET);
+	assert_int_equal(released, 1);
+}
+
+static void test_a_deadline_gives_back_once_what_was_queued_left(void **state)
+{
+	struct peer peer;
+	uint32_t first;
+
+	give = 60000;
+	deadline_ns = fake_now_ns + 20000000;
+	start(&peer);
+	first = peer.rcv;
+	take_all(&peer, first);
+	run_ms(30);
+	assert_int_equal(result, -ETIMEDOUT);
+	while (released == 0) {
+		uint32_t before = peer.rcv;
+
+		ack(&peer, peer.rcv);
+		take_all(&peer, first);
+		assert_true(released || peer.rcv != before);
+	}
+	assert_true(peer.rcv - first < give);
+	assert_int_equal(released, 1);
+}
+
+static void test_close_still_delivers(void **state)
+{
+	struct peer peer;
+	uint32_t first;
+
+	closes = true;
+	start(&peer);
+	first = peer.rcv;
+	take_all(&peer, first);
+	assert_memory_equal(arrived, bytes, LEN);
+	assert_int_equal(released, 0);
+	peer.rcv = first + LEN + 1;
+	peer_send(&peer, PEER_ACK | PEER_FIN, NULL, 0);
+	run_rounds(2);
+	assert_int_equal(released, 1);
+}
+
+static struct net_conn *the_conn;
+
+static void remember(struct net_conn *conn)
+{
+	the_conn = conn;
+}
+
+static void test_abort_gives_back(void **state)
+{
+	struct peer peer;
+
+	aborts = true;
+	start(&peer);
+	take_all(&peer, peer.rcv);
+	assert_int_equal(released, 0);
+	net_for_each_conn(remember);
+	tcp_abort(&the_conn->pcb);
+	run_rounds(2);
+	assert_int_equal(released, 1);
+	run_ms(5);
+	assert_int_equal(ended, 1);
+}
+
+static void test_closing_the_stack_gives_back(void **state)
+{
+	struct peer peer;
+
+	give = 60000;
+	start(&peer);
+	run_rounds(5); /* parked, and frames still in the port */
+	assert_int_equal(ended, 0);
+	assert_int_equal(released, 0);
+	assert_int_equal(peer_teardown(state), 0);
+	assert_int_equal(released, 1);
+	assert_int_equal(peer_setup(state), 0);
+}
+
+static void test_neighbours_in_memory_are_given_back_apart(void **state)
+{
+	struct peer peer;
+	uint32_t first;
+
+	give_at_first = 2 * MSS + 100;
+	give = give_at_first + 300; /* fills up the first's last segment */
+	start(&peer);
+	first = peer.rcv;
+	take_all(&peer, first);
+	assert_memory_equal(arrived, bytes, give);
+	assert_int_equal(short_segments, 1);
+	ack(&peer, first + (uint32_t)give - 1);
+	assert_int_equal(released, 0);
+	ack(&peer, first + (uint32_t)give);
+	assert_int_equal(released, 2);
+}
+
+static void test_a_small_gift_goes_out_as_a_copy(void **state)
+{
+	struct peer peer;
+	uint32_t first;
+
+	give = 300;
+	start(&peer);
+	first = peer.rcv;
+	assert_int_equal(take_all(&peer, first), 1);
+	assert_memory_equal(arrived, bytes, give);
+	assert_int_equal(released, 0);
+	ack(&peer, peer.rcv);
+	assert_int_equal(released, 1);
+}
+
+static void test_a_port_short_of_frames_is_asked_again(void **state)
+{
+	struct peer peer;
+	uint32_t first;
+
+	start(&peer);
+	first = peer.rcv;
+	fake_tx_budget = 1; /* the headers' frame, and no more */
+	run_rounds(3);
+	peer_expect_nothing();
+	fake_tx_budget = -1;
+	take_all(&peer, first);
+	assert_memory_equal(arrived, bytes, LEN);
+	ack(&peer, peer.rcv);
+	assert_int_equal(released, 1);
+}
+
+static void give_nothing(struct net_conn *conn, void *arg)
+{
+	assert_int_equal(net_send_owned(conn, NULL, 1, count, bytes), -EINVAL);
+	assert_int_equal(net_send_owned(conn, bytes, 1, NULL, NULL), -EINVAL);
+	assert_int_equal(net_send_owned(conn, bytes, 0, count, bytes), 0);
+	assert_int_equal(released, 0);
+	ended++;
+}
+
+static void test_nothing_and_nonsense(void **state)
+{
+	struct peer peer;
+
+	serve(give_nothing);
+	peer_connect(&peer, 1000, 7, 5);
+	run_rounds(2);
+	assert_int_equal(ended, 1);
+	assert_int_equal(released, 1);
+}
+
+/* ---- views ---- */
+
+static void echo(struct net_conn *conn, void *arg)
+{
+	struct net_view view;
+
+	while (net_recv_view(conn, &view) > 0)
+		if (net_send_view(conn, &view) < 0)
+			break;
+}
+
+static void test_a_view_is_sent_from_where_it_lies(void **state)
+{
+	struct peer peer;
+	uint32_t first;
+
+	serve(echo);
+	peer_connect(&peer, 1000, 7, 5);
+	first = peer.rcv;
+	peer_send(&peer, PEER_ACK, bytes, 2 * MSS);
+	assert_int_equal(take_all(&peer, first), 2);
+	assert_memory_equal(arrived, bytes, 2 * MSS);
+	assert_int_equal(net_the.frames_lent, 1);
+	assert_int_equal(fake_frames_out, 1);
+	ack(&peer, first + 2 * MSS);
+	assert_int_equal(net_the.frames_lent, 0);
+	assert_int_equal(fake_frames_out, 0);
+}
+
+static void test_views_hold_only_so_many_frames(void **state)
+{
+	struct peer peer, silent; /* who acknowledges nothing */
+	uint32_t first;
+
+	net_the.frames_to_hold = 2;
+	serve(echo);
+	peer_connect(&peer, 1000, 7, 5);
+	first = peer.rcv;
+	silent = peer;
+	for (unsigned i = 0; i < 5; i++) {
+		peer_send(&silent, PEER_ACK, bytes + i * MSS * 2, MSS * 2);
+		take_all(&peer, first);
+	}
+	assert_int_equal(net_the.frames_lent, 2);
+	assert_int_equal(fake_frames_out, 2);
+	assert_int_equal(peer.rcv, first + 10 * MSS);
+	assert_memory_equal(arrived, bytes, 10 * MSS);
+	ack(&silent, first + 10 * MSS);
+	assert_int_equal(fake_frames_out, 0);
+}
+
+static void test_small_views_are_copied(void **state)
+{
+	struct peer peer;
+	uint32_t first;
+
+	serve(echo);
+	peer_connect(&peer, 1000, 7, 5);
+	first = peer.rcv;
+	peer_send(&peer, PEER_ACK, bytes, 64);
+	assert_int_equal(take_all(&peer, first), 1);
+	assert_int_equal(fake_frames_out, 0);
+}
+
+#define lending(test)                                                          \
+	cmocka_unit_test_setup_teardown(test, lend_setup, peer_teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		lending(test_given_bytes_are_referred_to_until_acknowledged),
+		lending(test_a_port_that_cannot_refer_gets_a_copy),
+		lending(test_a_frame_still_queued_keeps_the_bytes),
+		lending(test_what_is_sent_again_is_the_same),
+		lending(test_more_than_fits_is_given_piece_by_piece),
+		lending(test_reset_gives_back_what_was_half_queued),
+		lending(test_a_deadline_gives_back_once_what_was_queued_left),
+		lending(test_close_still_delivers),
+		lending(test_abort_gives_back),
+		lending(test_closing_the_stack_gives_back),
+		lending(test_neighbours_in_memory_are_given_back_apart),
+		lending(test_a_small_gift_goes_out_as_a_copy),
+		lending(test_a_port_short_of_frames_is_asked_again),
+		lending(test_nothing_and_nonsense),
+		lending(test_a_view_is_sent_from_where_it_lies),
+		lending(test_views_hold_only_so_many_frames),
+		lending(test_small_views_are_copied),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
