@@ -237,42 +237,109 @@ static unsigned choose_local(unsigned how)
 	return dialed ? dialed->pcb.local_port : 7 + how % 5; /* 11: closed */
 }
 
-static void receive(struct input *in)
+/* A segment as the peer would send it next, but for what is said. */
+struct forged {
+	unsigned local, port; /* port: of the peer's, less 1000 */
+	u32_t seq_delta, ack_delta;
+	unsigned how, len, options_len;
+	u8_t flags, wnd;
+	bool segmented, from_self;
+	uint8_t options[40];
+};
+
+static void send_forged(const struct forged *f)
 {
 	uint8_t frame[ETH + 60 + 20 + 40 + 1400] = {0};
 	struct ip_hdr *ip = (void *)(frame + ETH);
 	struct tcp_hdr *tcp = (void *)(frame + ETH + 20);
-	unsigned flags = byte(in), how = byte(in), where = byte(in);
-	unsigned local = choose_local(where),
-		 port = dialed ? 0 : where >> 4 & 7;
-	unsigned options = byte(in) % 11 * 4, len;
-	struct tcp_pcb *pcb = pcb_of(local, 1000 + port);
-	u32_t seq = choose_seq(pcb, how) + (u32_t)(int16_t)word(in);
-	u32_t ack = choose_ack(pcb, port, how >> 3) + (u32_t)(int8_t)byte(in);
+	struct tcp_pcb *pcb = pcb_of(f->local, 1000 + f->port);
+	unsigned len = 40 + f->options_len + f->len;
 
-	len = how & 0x40 ? byte(in) * 5u : 0;
 	memcpy(frame, fake_mac, 6);
 	memcpy(frame + 6, fake_peer_mac, 6);
 	frame[12] = 8;
 	IPH_VHL_SET(ip, 4, 5);
-	IPH_LEN_SET(ip, lwip_htons((u16_t)(40 + options + len)));
+	IPH_LEN_SET(ip, lwip_htons((u16_t)len));
 	IPH_TTL_SET(ip, 64);
 	IPH_PROTO_SET(ip, 6);
-	IP4_ADDR(&ip->src, 10, 0, 0, flags & 0x40 ? 1 : 2);
+	IP4_ADDR(&ip->src, 10, 0, 0, f->from_self ? 1 : 2);
 	IP4_ADDR(&ip->dest, 10, 0, 0, 1);
-	tcp->src = lwip_htons((u16_t)(1000 + port));
-	tcp->dest = lwip_htons((u16_t)local);
-	tcp->seqno = lwip_htonl(seq);
-	tcp->ackno = lwip_htonl(ack);
-	TCPH_HDRLEN_FLAGS_SET(tcp, 5 + options / 4, flags & 0x3f);
-	tcp->wnd = lwip_htons((u16_t)word(in));
-	for (unsigned i = 0; i < options; i++)
-		frame[ETH + 40 + i] = (uint8_t)byte(in);
-	fake_segment_bytes = how & 0x80 ? ETH + 40 + options + 7 : 0;
-	fake_receive(frame, ETH + 40 + options + len,
+	tcp->src = lwip_htons((u16_t)(1000 + f->port));
+	tcp->dest = lwip_htons((u16_t)f->local);
+	tcp->seqno = lwip_htonl(choose_seq(pcb, f->how) + f->seq_delta);
+	tcp->ackno = lwip_htonl(choose_ack(pcb, f->port, f->how >> 3) +
+				f->ack_delta);
+	TCPH_HDRLEN_FLAGS_SET(tcp, 5 + f->options_len / 4, f->flags);
+	tcp->wnd = lwip_htons((u16_t)(f->wnd * 257));
+	memcpy(tcp + 1, f->options, f->options_len);
+	fake_segment_bytes = f->segmented ? ETH + 40 + f->options_len + 7 : 0;
+	fake_receive(frame, ETH + len,
 		     GLUE_FRAME_IP4 | GLUE_FRAME_TCP | GLUE_FRAME_CSUM_OK,
 		     ETH + 20);
 	fake_segment_bytes = 0;
+}
+
+static void read_ports(struct input *in, struct forged *f)
+{
+	unsigned where = byte(in);
+
+	f->local = choose_local(where);
+	f->port = dialed ? 0 : where >> 4 & 7;
+}
+
+static void receive(struct input *in)
+{
+	static const u8_t usual[] = {
+		TCP_ACK,	   TCP_ACK | TCP_PSH, TCP_SYN,
+		TCP_ACK | TCP_FIN, TCP_RST,	      TCP_ACK | TCP_RST,
+		TCP_SYN | TCP_ACK, TCP_ACK | TCP_PSH,
+	};
+	unsigned what = byte(in);
+	struct forged f = {.flags = usual[what & 7], .wnd = 255};
+
+	read_ports(in, &f);
+	f.segmented = what & 0x80;
+	if (what & 0x08)
+		f.len = byte(in) * 5u;
+	if (what & 0x10)
+		f.options_len = byte(in) % 11 * 4;
+	for (unsigned i = 0; i < f.options_len; i++)
+		f.options[i] = (uint8_t)byte(in);
+	if (what & 0x20)
+		f.wnd = (u8_t)byte(in);
+	if (what & 0x40) {
+		f.how = byte(in);
+		f.seq_delta = (u32_t)(int16_t)word(in);
+		f.ack_delta = (u32_t)(int8_t)byte(in);
+		f.flags ^= byte(in) & 0x3f;
+		f.from_self = f.how & 0x80;
+	}
+	send_forged(&f);
+}
+
+static void handshake(struct input *in)
+{
+	struct forged f = {.flags = TCP_SYN, .how = 7, .wnd = 255};
+
+	read_ports(in, &f);
+	send_forged(&f);
+	run();
+	f.flags = TCP_ACK;
+	f.seq_delta = 1; /* of what may not be kept */
+	if (pcb_of(f.local, 1000 + f.port))
+		f.how = f.seq_delta = 0;
+	send_forged(&f);
+	run();
+}
+
+static void flood(struct input *in)
+{
+	struct forged f = {.flags = TCP_SYN, .how = 7, .wnd = 255};
+
+	read_ports(in, &f);
+	for (f.port = 0; f.port < PORTS; f.port++)
+		send_forged(&f);
+	run();
 }
 
 static void step(struct input *in)
@@ -304,9 +371,15 @@ static void step(struct input *in)
 	case 5:
 		fake_tx_budget = (int)(what >> 4);
 		break;
+	case 6:
+		handshake(in);
+		break;
+	case 7:
+		flood(in);
+		break;
 	default:
 		receive(in);
-		if (what & 0x80)
+		if (!(what & 0x80))
 			run();
 	}
 }
