@@ -85,14 +85,17 @@ static int64_t due_at(const struct tcp_pcb *pcb)
 }
 
 /*
- * Arms when there is a reason. An armed timer is left alone: when it comes too
- * early it is armed again, which is cheaper than moving it a packet.
+ * Arms when there is a reason. A timer due within a tick is left alone: when
+ * it comes too early it is armed again, which is cheaper than moving it a
+ * packet. One that waits for a keepalive is not.
  */
 void net_timer_check(struct net_conn *conn)
 {
 	int64_t due;
 
-	if (!conn->pcb_live || coro_timer_armed(&conn->timer))
+	if (!conn->pcb_live ||
+	    (coro_timer_armed(&conn->timer) &&
+	     conn->timer.expires_ns <= net_the.now_ns + NET_TICK_NS))
 		return;
 	due = due_at(&conn->pcb);
 	if (due != CORO_FOREVER)

@@ -404,6 +404,23 @@ static void test_second_segment_is_acknowledged_at_once(void **state)
 	assert_false(coro_timer_armed(&only_conn()->timer));
 }
 
+static void test_keepalive_holds_no_other_timer_up(void **state)
+{
+	struct segment s;
+	struct peer peer;
+
+	serve(echo);
+	peer_connect(&peer, 1000, 7, NEAR_WRAP);
+	net_set_keepalive(only_conn(), 60, 1, 3);
+	run_ms(100);
+	peer_send(&peer, PEER_ACK | PEER_PSH, "lost", 4);
+	assert_true(peer_next(&s));
+	assert_int_equal(s.len, 4);
+	run_ms(1200);
+	assert_true(peer_next(&s)); /* again, long before the keepalive */
+	assert_int_equal(s.len, 4);
+}
+
 static void test_rto_floor_is_at_most_200_ms(void **state)
 {
 	unsigned ms = 0;
@@ -621,6 +638,7 @@ int main(void)
 		T(test_out_of_order_data_has_a_budget_of_all),
 		T(test_no_connection_takes_the_whole_budget),
 		T(test_second_segment_is_acknowledged_at_once),
+		T(test_keepalive_holds_no_other_timer_up),
 		T(test_rto_floor_is_at_most_200_ms),
 		T(test_ten_segments_leave_at_first),
 		cmocka_unit_test_setup_teardown(
