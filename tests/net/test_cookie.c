@@ -10,6 +10,10 @@
 
 #include <cmocka.h>
 
+#include "lwip/nd6.h"
+#include "lwip/priv/nd6_priv.h"
+#include "lwip/prot/tcp.h"
+
 #include "netstack/net_priv.h"
 #include "tests/net/fake_glue.h"
 #include "tests/net/peer.h"
@@ -209,6 +213,23 @@ static void test_answer_offers_only_what_was_offered(void **state)
 	assert_int_equal(s.options_len, 4);
 }
 
+static void send_from_elsewhere(const struct peer *peer)
+{
+	static const uint8_t from[] = {10, 0, 0, 3};
+	const struct segment s = {.src = peer->port,
+				  .dst = 7,
+				  .seq = peer->snd,
+				  .ack = peer->rcv,
+				  .flags = PEER_ACK,
+				  .wnd = 1000,
+				  .options = (const uint8_t *)"",
+				  .data = (const uint8_t *)"",
+				  .from = from};
+
+	peer_send_raw(&s);
+	run_rounds(2);
+}
+
 static void test_any_other_number_is_refused(void **state)
 {
 	struct peer peer, forged;
@@ -230,7 +251,8 @@ static void test_any_other_number_is_refused(void **state)
 	forged.port++;
 	peer_send(&forged, PEER_ACK, NULL, 0);
 	expect_refused(&forged);
-	assert_int_equal(net_the.stats.cookies_refused, 65);
+	send_from_elsewhere(&peer);
+	assert_int_equal(net_the.stats.cookies_refused, 66);
 	assert_int_equal(net_the.n_conns, BACKLOG);
 }
 
@@ -343,6 +365,105 @@ static void test_half_open_takes_at_most_half_of_all(void **state)
 	peer_expect_nothing(); /* who found no room may try again */
 }
 
+/* ---- IPv6 ---- */
+
+static const uint8_t stack_ip6[16] = {0xfd, [15] = 1};
+static const uint8_t peer_ip6[16] = {0xfd, [15] = 2};
+
+static int listen6(void **state)
+{
+	struct net_opts opts;
+	struct nd6_neighbor_cache_entry *peer = &neighbor_cache[0];
+
+	fake_now_ns = 1000000000;
+	net_opts_init(&opts);
+	opts.links[opts.n_links++] = "ring:test";
+	net_addr_parse_prefix("fd00::1/64", &opts.addrs[opts.n_addrs++]);
+	opts.max_conns = 64;
+	opts.poll = NET_POLL_BUSY;
+	if (net_stack_open(&opts, &stack) < 0 ||
+	    net_listen(stack, &net_addr_any(7), BACKLOG, &listener) < 0)
+		return -1;
+	ended = 0;
+	memset(peer, 0, sizeof(*peer)); /* known, without asking */
+	memcpy(peer->next_hop_address.addr, peer_ip6, 16);
+	peer->netif = &net_the.netifs[0];
+	memcpy(peer->lladdr, fake_peer_mac, 6);
+	peer->state = ND6_REACHABLE;
+	peer->counter.reachable_time = 3600000;
+	return 0;
+}
+
+static void send6(const struct peer *peer, uint8_t flags, const char *data)
+{
+	static const uint8_t options[] = {2, 4, 5, 160, 1, 3, 3, 2};
+	uint8_t frame[14 + 40 + 20 + 64] = {0}, *ip = frame + 14;
+	unsigned header = flags & PEER_SYN ? 28 : 20;
+	size_t len = strlen(data);
+	struct tcp_hdr *tcp = (void *)(ip + 40);
+
+	memcpy(frame, fake_mac, 6);
+	memcpy(frame + 6, fake_peer_mac, 6);
+	frame[12] = 0x86;
+	frame[13] = 0xdd;
+	ip[0] = 0x60;
+	ip[5] = (uint8_t)(header + len);
+	ip[6] = 6;
+	ip[7] = 64;
+	memcpy(ip + 8, peer_ip6, 16);
+	memcpy(ip + 24, stack_ip6, 16);
+	tcp->src = lwip_htons(peer->port);
+	tcp->dest = lwip_htons(7);
+	tcp->seqno = lwip_htonl(peer->snd);
+	tcp->ackno = lwip_htonl(peer->rcv);
+	TCPH_HDRLEN_FLAGS_SET(tcp, header / 4, flags);
+	tcp->wnd = lwip_htons(peer->wnd);
+	memcpy(tcp + 1, options, header - 20);
+	memcpy((uint8_t *)tcp + header, data, len);
+	fake_receive(frame, 54 + header + (unsigned)len,
+		     GLUE_FRAME_IP6 | GLUE_FRAME_TCP | GLUE_FRAME_CSUM_OK, 54);
+}
+
+/* The TCP header of the next segment that was sent; NULL: there is none. */
+static const struct tcp_hdr *next6(void)
+{
+	static uint8_t frame[9216];
+
+	run_rounds(2);
+	while (fake_sent(frame, sizeof(frame)))
+		if (frame[12] == 0x86 && frame[14 + 6] == 6)
+			return (const void *)(frame + 54);
+	return NULL;
+}
+
+static void test_cookie_works_over_ipv6(void **state)
+{
+	struct peer peer = {.port = 1000, .snd = NEAR_WRAP, .wnd = 999};
+	const struct tcp_hdr *tcp;
+
+	serve(echo);
+	for (; peer.port <= 1000 + BACKLOG; peer.port++) {
+		send6(&peer, PEER_SYN, "");
+		tcp = next6();
+		assert_non_null(tcp);
+		assert_int_equal(TCPH_FLAGS(tcp), PEER_SYN | PEER_ACK);
+	}
+	peer.port--;
+	assert_int_equal(net_the.stats.cookies_sent, 1);
+	peer.snd++;
+	peer.rcv = lwip_ntohl(tcp->seqno) + 1;
+	send6(&peer, PEER_ACK, "over six");
+	tcp = next6();
+	assert_non_null(tcp);
+	assert_int_equal(net_the.stats.cookies_accepted, 1);
+	assert_int_equal(TCPH_FLAGS(tcp) & PEER_SYN, 0);
+	assert_int_equal(lwip_ntohl(tcp->seqno), peer.rcv);
+	assert_int_equal(lwip_ntohl(tcp->ackno), 8);
+	assert_memory_equal((const uint8_t *)tcp + 20, "over six", 8);
+	while (next6())
+		;
+}
+
 #define T(name)                                                                \
 	cmocka_unit_test_setup_teardown(name, peer_listen, peer_teardown)
 
@@ -359,6 +480,8 @@ int main(void)
 		T(test_without_a_flood_no_cookie_counts),
 		T(test_who_accepts_nothing_gets_nothing_more),
 		T(test_half_open_ends_after_a_while),
+		cmocka_unit_test_setup_teardown(test_cookie_works_over_ipv6,
+						listen6, peer_teardown),
 		T(test_half_open_takes_at_most_half_of_all),
 	};
 
