@@ -90,6 +90,7 @@ void net_conn_pcb_freed(struct net_conn *conn)
 	net_demux_remove(conn);
 	coro_timer_cancel(net_the.sched, &conn->timer);
 	net_half_open_ends(conn);
+	net_rec_free(conn);
 	if (conn->pending)
 		net_listener_forget(conn);
 	net_time_wait_leave(conn);
@@ -226,6 +227,7 @@ err_t lwip_tcp_event(void *arg, struct tcp_pcb *pcb, enum lwip_event event,
 	case LWIP_EVENT_RECV:
 		return on_recv(conn, p);
 	case LWIP_EVENT_SENT:
+		net_rec_acked(net_conn_of(pcb));
 		if (!conn)
 			break;
 		net_count_bytes(conn, 0, size);
@@ -345,6 +347,7 @@ static void output(struct net_conn *conn)
 		net_conn_put(conn);
 		return;
 	}
+	net_rec_before_output(conn);
 	err = tcp_output(&conn->pcb);
 	if (err == ERR_MEM || err == ERR_BUF)
 		net_conn_queue_output(conn); /* the port, or memory, is short */

@@ -86,21 +86,11 @@ void net_count_out(struct net_conn *conn, const struct pbuf *p)
 u32_t *net_segment_out(const struct tcp_pcb *pcb, const struct pbuf *p,
 		       u32_t *opts)
 {
-	if (pcb && pcb->state != LISTEN)
+	if (pcb && pcb->state != LISTEN) {
 		net_count_out(net_conn_of((struct tcp_pcb *)(uintptr_t)pcb), p);
+		net_rec_segment_out(pcb, p);
+	}
 	return opts;
-}
-
-/* Times as lwIP keeps them: in slow ticks, the mean times 8, variance by 4. */
-static void read_times(const struct tcp_pcb *pcb, struct net_conn_stats *out)
-{
-	const uint32_t tick_us = TCP_SLOW_INTERVAL * 1000u;
-
-	out->rtt_us = (uint32_t)LWIP_MAX(pcb->sa, 0) * tick_us / 8;
-	out->rttvar_us = (uint32_t)LWIP_MAX(pcb->sv, 0) * tick_us / 4;
-	if (pcb->sa == 0)
-		out->rttvar_us = 0; /* a start value, not measured */
-	out->rto_us = (uint32_t)LWIP_MAX(pcb->rto, 0) * tick_us;
 }
 
 /* Data bytes in flight: a FIN takes a number and is none. */
@@ -118,16 +108,21 @@ int net_conn_stats(const struct net_conn *conn, struct net_conn_stats *out)
 {
 	const struct tcp_pcb *pcb;
 	const struct net_conn_more *counts;
+	struct net_rec_info info;
 
 	if (!conn || !conn->owned)
 		return -EBADF;
+	net_rec_info(conn, &info);
 	pcb = &conn->pcb;
 	counts = conn->more; /* zeros where there are none */
 	*out = (struct net_conn_stats){
 		.counted = conn->more->counted,
 		.state = (enum net_tcp_state)pcb->state,
 		.mss = pcb->mss,
-		.cwnd = pcb->cwnd,
+		.rtt_us = (uint32_t)(info.srtt_ns / 1000),
+		.rttvar_us = (uint32_t)(info.rttvar_ns / 1000),
+		.rto_us = (uint32_t)(info.rto_ns / 1000),
+		.cwnd = info.cwnd_bytes,
 		.ssthresh = pcb->ssthresh,
 		.snd_wnd = pcb->snd_wnd,
 		.rcv_wnd = pcb->rcv_wnd,
@@ -141,7 +136,7 @@ int net_conn_stats(const struct net_conn *conn, struct net_conn_stats *out)
 		.dup_acks = counts->dup_acks,
 		.out_of_order = counts->out_of_order,
 	};
-	read_times(pcb, out);
+
 	if (conn->pcb_live) {
 		out->unacked = in_flight(pcb);
 		out->unsent = (uint32_t)(pcb->snd_lbb - pcb->snd_nxt);

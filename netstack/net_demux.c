@@ -313,6 +313,15 @@ static void grow_in_slow_start(struct tcp_pcb *pcb, uint32_t lastack,
 	pcb->cwnd = cwnd + LWIP_MIN(acked, 8u * pcb->mss);
 }
 
+err_t net_segment_in(struct tcp_pcb *pcb, const struct tcp_hdr *hdr,
+		     u16_t optlen, u16_t opt1len, const u8_t *opt2,
+		     const struct pbuf *p)
+{
+	if (pcb->state != LISTEN)
+		net_rec_input(pcb, hdr, opt1len, p);
+	return ERR_OK;
+}
+
 /* What ip4.c and ip6.c call for each TCP segment; owns p. */
 void net_tcp_input(struct pbuf *p, struct netif *inp)
 {
@@ -360,8 +369,12 @@ void net_tcp_input(struct pbuf *p, struct netif *inp)
 		net_wake(conn->writer);
 	if (before < ESTABLISHED)
 		settle_handshake(before);
-	else if (conn && tcp_active_pcbs == &conn->pcb) /* alive */
-		grow_in_slow_start(tcp_active_pcbs, lastack, cwnd);
+	else if (conn && tcp_active_pcbs == &conn->pcb) { /* alive */
+		if (conn->repairing)
+			net_rec_after_input(conn);
+		else
+			grow_in_slow_start(tcp_active_pcbs, lastack, cwnd);
+	}
 	net_window_drain();
 	if (watched)
 		net_conn_tell(conn); /* it has an owner, so it is there */

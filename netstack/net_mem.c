@@ -6,7 +6,7 @@
  * class from the address alone. Objects never go back to the system before
  * net_mem_fini(). lwIP's memp and mem both end here.
  */
-#include "netstack/net_priv.h"
+#include "netstack/net_recovery.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -175,6 +175,16 @@ static const struct {
 #include "lwip/priv/memp_std.h"
 };
 
+/* lwIP's segment with what loss recovery keeps of it. */
+static void *seg_alloc(void)
+{
+	struct net_seg *seg = slab_alloc(&memp_slabs[MEMP_TCP_SEG]);
+
+	if (seg)
+		seg->state = 0;
+	return seg;
+}
+
 void memp_init(void)
 {
 }
@@ -200,6 +210,8 @@ void *memp_malloc(memp_t type)
 	}
 	if (type == MEMP_PBUF)
 		return alloc_pbuf();
+	if (type == MEMP_TCP_SEG)
+		return seg_alloc();
 	return slab_alloc(&memp_slabs[type]);
 }
 
@@ -257,6 +269,7 @@ int net_mem_init(void)
 			(struct slab){.size = round_to(memp_types[i].size, 16),
 				      .limit = memp_types[i].limit};
 	memp_slabs[MEMP_PBUF].size = NET_LOAN_PBUF_SIZE;
+	memp_slabs[MEMP_TCP_SEG].size = round_to(sizeof(struct net_seg), 64);
 	memp_slabs[MEMP_TCP_PCB] = (struct slab){
 		.size = round_to(sizeof(struct net_conn), 64),
 		.limit = UINT32_MAX}; /* --max-conns bounds pcbs */

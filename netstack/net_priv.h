@@ -72,12 +72,17 @@ struct net_conn {
 	bool half_open : 1;		/* counted in the stack's */
 	bool challenged : 1;		/* at challenged_ms, RFC 5961 */
 	bool waiting : 1;		/* in the list of TIME_WAIT */
+	bool ticking : 1;		/* lwIP's tick is due at last_timer */
+	bool repairing : 1;		/* it has lost something: rec */
+	bool probed : 1;		/* a probe for a lost tail is out */
+	uint8_t probe_shift : 3;	/* the next one waits so longer */
 	uint16_t ooseq_held;		/* pbufs, of the stack's count */
 	struct pbuf *rx_head, *rx_tail; /* linked by next, each on its own */
 	struct coro *reader, *writer;
 	union {
 		struct net_conn *link_next; /* accept queue */
 		struct net_conn *wait_next; /* in TIME_WAIT */
+		struct net_rec *rec;	    /* while repairing */
 	};
 	struct net_conn *output_next; /* the stack's output queue */
 
@@ -86,7 +91,13 @@ struct net_conn {
 		struct net_listener *listener; /* until it is accepted */
 		struct net_watch *watch;       /* borrowed, while watched */
 	};
-	struct net_conn *wait_prev;	  /* in TIME_WAIT, with wait_next */
+	union {
+		struct net_conn *wait_prev; /* in TIME_WAIT, with wait_next */
+		struct { /* before: 8 and 4 times what it is, 1,024 ns */
+			uint32_t srtt_us; /* 0: no sample yet */
+			uint32_t rttvar_us;
+		};
+	};
 	const struct net_conn_more *more; /* never NULL */
 };
 /* A million of them: what one does not always need goes elsewhere. */
@@ -376,10 +387,40 @@ void net_rst_netif(struct netif *netif, u32_t seg_ack, u32_t seg_end,
 
 /* ---- net_timer.c ---- */
 #define NET_TICK_NS (TCP_SLOW_INTERVAL * INT64_C(1000000))
+#define NET_FINE_NS INT64_C(5000000) /* timers of a packet are no finer */
 void net_timer_init(struct net_conn *conn);
 void net_timer_check(struct net_conn *conn); /* arm if there is a reason */
+/* Fires by then, or before; CORO_FOREVER asks for nothing. */
+void net_timer_by(struct net_conn *conn, int64_t due_ns);
 void net_timers_run(void);
 void net_timers_set_clock(void);
+
+/* ---- net_recovery.c ---- */
+struct net_rec_info {
+	uint64_t srtt_ns, rttvar_ns; /* 0: no sample yet */
+	uint64_t rto_ns;
+	uint32_t cwnd_bytes, ssthresh_bytes;
+	uint32_t retransmits; /* segments, over its life */
+};
+
+/* What net_segment_in() hands on before lwIP processes a segment. */
+void net_rec_segment_out(const struct tcp_pcb *pcb, const struct pbuf *p);
+void net_rec_input(struct tcp_pcb *pcb, const struct tcp_hdr *hdr,
+		   unsigned optlen, const struct pbuf *p);
+/* lwIP has taken an ACK, and will send next. */
+void net_rec_acked(struct net_conn *conn);
+/* lwIP has done with a segment; only for a connection with a block. */
+void net_rec_after_input(struct net_conn *conn);
+void net_rec_restart(struct net_conn *conn);
+void net_rec_free(struct net_conn *conn);
+void net_rec_info(const struct net_conn *conn, struct net_rec_info *out);
+
+/* Before what was written goes out: after an idle spell a small window. */
+static inline void net_rec_before_output(struct net_conn *conn)
+{
+	if (!conn->pcb.unacked && tcp_ticks - conn->pcb.tmr > 5)
+		net_rec_restart(conn);
+}
 
 /* ---- net_listen.c ---- */
 struct net_listener *net_listener_find(const ip_addr_t *ip, u16_t port);

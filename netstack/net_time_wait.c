@@ -11,6 +11,7 @@ void net_time_wait_enter(struct net_conn *conn)
 
 	if (conn->waiting)
 		return;
+	net_rec_free(conn); /* there is nothing left to repair */
 	conn->waiting = true;
 	conn->wait_next = NULL;
 	conn->wait_prev = list->newest;
@@ -36,6 +37,7 @@ void net_time_wait_leave(struct net_conn *conn)
 		conn->wait_next->wait_prev = conn->wait_prev;
 	else
 		list->newest = conn->wait_prev;
+	conn->wait_next = conn->wait_prev = NULL;
 }
 
 bool net_time_wait_recycle(void)

@@ -5,7 +5,7 @@
  * When it is due, the window shows lwIP that one pcb and lwIP's own timer
  * functions do exactly its work.
  */
-#include "netstack/net_priv.h"
+#include "netstack/net_recovery.h"
 
 #include "lwip/etharp.h"
 #include "lwip/mld6.h"
@@ -13,6 +13,8 @@
 
 /* lwIP counts its timer calls and marks pcbs with the count: we count along. */
 static u8_t timer_ctr;
+
+#define TICK_BITS 22 /* 4 ms: pcb->last_timer counts so, and wraps */
 
 /*
  * lwIP's clock, set before anything in a round reads it. From a round's start
@@ -34,8 +36,7 @@ static bool fast_pending(const struct tcp_pcb *pcb)
 
 static bool slow_pending(const struct tcp_pcb *pcb)
 {
-	if (pcb->rtime >= 0 || pcb->persist_backoff || pcb->unsent ||
-	    pcb->ooseq)
+	if (pcb->persist_backoff || pcb->unsent || pcb->ooseq)
 		return true;
 	switch (pcb->state) {
 	case ESTABLISHED:
@@ -70,36 +71,58 @@ static int64_t keepalive_due(const struct tcp_pcb *pcb)
 	return ((int64_t)pcb->tmr + 2) * NET_TICK_NS + ms * 1000000;
 }
 
-static int64_t due_at(const struct tcp_pcb *pcb)
+/*
+ * When lwIP's tick is due, which begins to count when first asked for. lwIP
+ * reads last_timer in its ticks alone: in between it holds that time.
+ */
+static int64_t tick_due(struct net_conn *conn)
 {
-	int64_t due = CORO_FOREVER;
+	int64_t now = net_the.now_ns >> TICK_BITS;
+
+	if (!conn->ticking) {
+		conn->ticking = true;
+		conn->pcb.last_timer =
+			(u8_t)(((net_the.now_ns + NET_TICK_NS) >> TICK_BITS) +
+			       1);
+	}
+	return (now + (s8_t)(conn->pcb.last_timer - (u8_t)now)) << TICK_BITS;
+}
+
+static int64_t due_at(struct net_conn *conn)
+{
+	const struct tcp_pcb *pcb = &conn->pcb;
+	int64_t due, repair;
 
 	if (pcb->state == TIME_WAIT)
 		return ((int64_t)pcb->tmr + 2) * NET_TICK_NS +
 		       2 * TCP_MSL * INT64_C(1000000);
 	if (slow_pending(pcb) || fast_pending(pcb))
-		due = net_the.now_ns + NET_TICK_NS;
+		due = tick_due(conn);
 	else
 		due = keepalive_due(pcb);
-	return due;
+	repair = net_rec_due_ns(conn);
+	return repair < due ? repair : due;
+}
+
+void net_timer_by(struct net_conn *conn, int64_t due_ns)
+{
+	if (due_ns != CORO_FOREVER && (!coro_timer_armed(&conn->timer) ||
+				       conn->timer.expires_ns > due_ns))
+		coro_timer_arm(net_the.sched, &conn->timer, due_ns);
 }
 
 /*
- * Arms when there is a reason. A timer due within a tick is left alone: when
- * it comes too early it is armed again, which is cheaper than moving it a
- * packet. One that waits for a keepalive is not.
+ * Arms when there is a reason. A timer that is about to fire is left alone:
+ * when it comes too early it is armed again, which is cheaper than moving it a
+ * packet.
  */
 void net_timer_check(struct net_conn *conn)
 {
-	int64_t due;
-
 	if (!conn->pcb_live ||
 	    (coro_timer_armed(&conn->timer) &&
-	     conn->timer.expires_ns <= net_the.now_ns + NET_TICK_NS))
+	     conn->timer.expires_ns <= net_the.now_ns + NET_FINE_NS))
 		return;
-	due = due_at(&conn->pcb);
-	if (due != CORO_FOREVER)
-		coro_timer_arm(net_the.sched, &conn->timer, due);
+	net_timer_by(conn, due_at(conn));
 }
 
 /*
@@ -117,6 +140,39 @@ static void settle_persist(struct tcp_pcb *pcb)
 		pcb->persist_backoff = 0; /* what is unsent keeps us ticking */
 }
 
+/* lwIP's timers for the one pcb in the window. */
+static void tick(struct net_conn *conn)
+{
+	struct tcp_pcb *pcb = &conn->pcb;
+	u8_t nrtx;
+
+	conn->ticking = false;
+	if (pcb->state != TIME_WAIT && fast_pending(pcb)) {
+		pcb->last_timer = timer_ctr++;
+		tcp_fasttmr();
+	}
+	if (tcp_active_pcbs)
+		settle_persist(pcb);
+	if (tcp_tw_pcbs || tcp_active_pcbs) {
+		if (pcb->state >= ESTABLISHED && pcb->rtime > 0)
+			pcb->rtime = 0; /* its RTO is ours */
+		nrtx = pcb->nrtx;
+		tcp_ticks--; /* it counts up itself */
+		pcb->last_timer = timer_ctr++;
+		tcp_slowtmr();
+		if (tcp_active_pcbs && pcb->nrtx > nrtx)
+			net_count_rto(conn); /* of a handshake */
+	}
+}
+
+static bool tick_is_due(struct net_conn *conn)
+{
+	if (conn->ticking)
+		return tick_due(conn) <= net_the.now_ns;
+	return conn->pcb.state == TIME_WAIT ||
+	       keepalive_due(&conn->pcb) <= net_the.now_ns;
+}
+
 static void due(struct coro_timer *timer)
 {
 	struct net_conn *conn =
@@ -131,21 +187,8 @@ static void due(struct coro_timer *timer)
 		tcp_tw_pcbs = pcb;
 	else
 		tcp_active_pcbs = pcb;
-	if (pcb->state != TIME_WAIT && fast_pending(pcb)) {
-		pcb->last_timer = timer_ctr++;
-		tcp_fasttmr();
-	}
-	if (tcp_active_pcbs)
-		settle_persist(pcb);
-	if (tcp_tw_pcbs || tcp_active_pcbs) {
-		u8_t nrtx = pcb->nrtx;
-
-		tcp_ticks--; /* it counts up itself */
-		pcb->last_timer = timer_ctr++;
-		tcp_slowtmr();
-		if (tcp_active_pcbs && pcb->nrtx > nrtx)
-			net_count_rto(conn);
-	}
+	if (net_rec_timeout(conn) || tick_is_due(conn))
+		tick(conn);
 	net_window_drain(); /* arms again while there is a reason */
 	if (watched)
 		net_conn_tell(conn);

@@ -3,10 +3,12 @@
  */
 #pragma once
 
+#include "lwip/err.h"
 #include "lwip/ip_addr.h"
 
 struct netif;
 struct pbuf;
+struct tcp_hdr;
 struct tcp_pcb;
 
 /* Initial sequence number, RFC 6528 (net_isn.c). */
@@ -21,6 +23,16 @@ struct netif *net_route_src4(const ip4_addr_t *src, const ip4_addr_t *dest);
 /* The IPv6 gateway, when one was given; NULL otherwise. */
 const ip6_addr_t *net_gateway6(struct netif *netif, const ip6_addr_t *dest);
 #define LWIP_HOOK_ND6_GET_GW(netif, dest) net_gateway6(netif, dest)
+
+/*
+ * A segment for a pcb, before it is processed: its header in host order, p
+ * after it. Anything but ERR_OK drops it (net_demux.c).
+ */
+err_t net_segment_in(struct tcp_pcb *pcb, const struct tcp_hdr *hdr,
+		     u16_t optlen, u16_t opt1len, const u8_t *opt2,
+		     const struct pbuf *p);
+#define LWIP_HOOK_TCP_INPACKET_PCB(pcb, hdr, optlen, opt1len, opt2, p)         \
+	net_segment_in(pcb, hdr, optlen, opt1len, opt2, p)
 
 /* A segment about to leave; adds no option (net_conn_stats.c). */
 u32_t *net_segment_out(const struct tcp_pcb *pcb, const struct pbuf *p,

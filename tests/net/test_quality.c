@@ -445,7 +445,7 @@ static void test_rto_floor_is_at_most_200_ms(void **state)
 	} while (!peer_next(&s));
 	assert_int_equal(s.len, 4);
 	assert_int_equal(s.seq, peer.rcv);
-	assert_in_range(ms, 20, 200);
+	assert_in_range(ms, 5, 200); /* a probe, at the earliest */
 }
 
 /* ---- windows ---- */

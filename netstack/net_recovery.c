@@ -1,0 +1,650 @@
+/*
+ * Loss recovery, from outside lwIP: what leaves and what is acknowledged is
+ * seen through two hooks; what is lost is sent again from lwIP's own queue.
+ *
+ * Before lwIP sees an ACK, net_segment_in() reads it and decides; after lwIP
+ * has taken it, net_rec_after_input() sends: what is lost first, then what is
+ * new. In between lwIP's congestion window is held shut while a repair runs.
+ * lwIP counts its window from the oldest byte not acknowledged, so whatever
+ * has arrived or is lost beyond that byte is added to what may be under way.
+ */
+#include "netstack/net_recovery.h"
+
+#include <string.h>
+
+#include "lwip/ip.h"
+
+#define MS(n)	     ((uint32_t)((n)*INT64_C(1000000) >> 10))
+#define RTO_FIRST_US MS(1000)  /* RFC 6298 2.1 */
+#define RTO_VAR_US   MS(120)   /* RTO >= SRTT + this */
+#define RTO_MAX_US   MS(60000) /* RFC 6298 2.5 */
+#define PROBE_US     (NET_FINE_NS >> 10)
+
+#define QUIET_US MS(1000) /* then a connection at rest forgets */
+#define SHUT	 1u	  /* a congestion window nothing fits into */
+
+/* lwIP's congestion window before it grows it, for the segment at hand. */
+static struct {
+	uint32_t cwnd;
+	bool keep;
+} before;
+
+/* ---- the round trip ---- */
+
+/* RFC 6298 2.2 and 2.3, Jacobson's scaled integers. */
+static void sample_rtt(struct net_conn *conn, uint32_t rtt_us)
+{
+	int32_t error;
+
+	if (rtt_us == 0)
+		rtt_us = 1; /* 0 is: no sample yet */
+	if (rtt_us > UINT32_C(1) << 26)
+		return;
+	if (conn->srtt_us == 0) {
+		conn->srtt_us = rtt_us << 3;
+		conn->rttvar_us = rtt_us << 1;
+		return;
+	}
+	error = (int32_t)rtt_us - (int32_t)(conn->srtt_us >> 3);
+	conn->srtt_us += (uint32_t)error;
+	if (error < 0)
+		error = -error;
+	conn->rttvar_us += (uint32_t)(error - (int32_t)(conn->rttvar_us >> 2));
+}
+
+/* RFC 6298 2.3 to 2.5 and 5.5, with a floor of its own. */
+static uint32_t rto_us(const struct net_conn *conn)
+{
+	uint64_t us = RTO_FIRST_US;
+
+	if (conn->srtt_us)
+		us = (conn->srtt_us >> 3) +
+		     LWIP_MAX(conn->rttvar_us, RTO_VAR_US);
+	us <<= LWIP_MIN(conn->pcb.nrtx, 16);
+	return (uint32_t)LWIP_MIN(us, RTO_MAX_US);
+}
+
+/*
+ * RFC 8985 7.2 has 2 SRTT and, where the peer may delay its ACK, the longest
+ * such delay. Here the delay is learnt: a segment that was probed for measures
+ * nothing (Karn), so the next probe waits twice as long until one does.
+ */
+static uint32_t probe_us(const struct net_conn *conn)
+{
+	uint32_t srtt_us = conn->srtt_us >> 3;
+	uint32_t us = srtt_us + LWIP_MAX(srtt_us, conn->rttvar_us / 2);
+
+	return LWIP_MAX(us, PROBE_US) << conn->probe_shift;
+}
+
+/* ---- what leaves ---- */
+
+/* The head of `unsent` leaves, for lwIP takes it off after sending. */
+void net_rec_segment_out(const struct tcp_pcb *pcb, const struct pbuf *p)
+{
+	struct net_seg *seg, *head;
+	uint32_t span;
+
+	if (!pcb->unsent || pcb->unsent->p != p)
+		return; /* an ACK, a reset, a probe: nothing to keep */
+	seg = net_seg_of(pcb->unsent);
+	seg->state |= seg->state & NET_SEG_SENT ? NET_SEG_RESENT : NET_SEG_SENT;
+	seg->sent_us = net_now_us();
+	head = pcb->unacked ? net_seg_of(pcb->unacked) : seg;
+	if (head == seg)
+		seg->base_us = seg->sent_us;
+	head->last_us = seg->sent_us;
+	span = (net_seg_end(&seg->seg) - pcb->lastack + 255) / 256;
+	head->span = (uint16_t)LWIP_MIN(span, 0xffff);
+}
+
+/*
+ * Sends a segment of `unacked` again, as it lies there. False: not now, since
+ * a driver still holds it or there was no memory.
+ */
+static bool resend(struct net_conn *conn, struct net_seg *seg)
+{
+	struct tcp_pcb *pcb = &conn->pcb;
+	struct tcp_hdr *hdr = seg->seg.tcphdr;
+	struct net_rec *rec = net_rec_of(conn);
+	struct pbuf *p = seg->seg.p;
+
+	if (p->ref != 1)
+		return false;
+	/* What lower layers put in front the last time. */
+	pbuf_remove_header(p, (size_t)((u8_t *)hdr - (u8_t *)p->payload));
+	hdr->ackno = lwip_htonl(pcb->rcv_nxt);
+	hdr->wnd =
+		lwip_htons(TCPWND_MIN16(RCV_WND_SCALE(pcb, pcb->rcv_ann_wnd)));
+	hdr->chksum = 0;
+	pcb->rcv_ann_right_edge = pcb->rcv_nxt + pcb->rcv_ann_wnd;
+	pcb->rttest = 0; /* Karn */
+	net_count_out(conn, p);
+	if (ip_output(p, &pcb->local_ip, &pcb->remote_ip, pcb->ttl, pcb->tos,
+		      IP_PROTO_TCP) != ERR_OK)
+		return false;
+	net_sack_resent(rec, seg);
+	rec->prr_out += TCP_TCPLEN(&seg->seg);
+	rec->undo_left++;
+
+	return true;
+}
+
+/* What lwIP has sent by itself since we last looked. */
+static void account_new(struct net_conn *conn)
+{
+	struct net_rec *rec = net_rec_of(conn);
+
+	rec->prr_out += conn->pcb.snd_nxt - rec->snd_seen;
+	rec->snd_seen = conn->pcb.snd_nxt;
+}
+
+/* lwIP's window for ours: shut while something lost waits to be sent. */
+static void set_window(struct net_conn *conn)
+{
+	struct net_rec *rec = net_rec_of(conn);
+
+	conn->pcb.cwnd =
+		TAILQ_EMPTY(&rec->lost) ? rec->cwnd + rec->sacked_bytes : SHUT;
+}
+
+/* What is lost, as far as the window goes; then what is new. */
+static void repair(struct net_conn *conn)
+{
+	struct tcp_pcb *pcb = &conn->pcb;
+	struct net_rec *rec = net_rec_of(conn);
+	struct net_seg *seg;
+
+	while ((seg = TAILQ_FIRST(&rec->lost)) &&
+	       net_rec_pipe(conn, pcb->lastack) + TCP_TCPLEN(&seg->seg) <=
+		       rec->cwnd)
+		if (!resend(conn, seg))
+			break;
+	set_window(conn);
+	tcp_output(pcb);
+	account_new(conn);
+	net_send_went_out(conn);
+}
+
+/* ---- the block ---- */
+
+/* Makes the block if there is none. False: no memory. */
+static bool make(struct net_conn *conn)
+{
+	struct net_rec *rec;
+
+	if (conn->repairing)
+		return true;
+	rec = net_mem_calloc(1, sizeof(*rec));
+	if (!rec)
+		return false;
+	conn->rec = rec;
+	conn->repairing = true;
+	TAILQ_INIT(&rec->lost);
+	TAILQ_INIT(&rec->resent);
+	rec->cwnd = conn->pcb.cwnd;
+	rec->snd_seen = conn->pcb.snd_nxt;
+	rec->high_sacked = conn->pcb.lastack;
+	rec->min_rtt_us = conn->srtt_us >> 3;
+	rec->reorder_steps = 1;
+	rec->event_us = net_now_us();
+	return true;
+}
+
+void net_rec_free(struct net_conn *conn)
+{
+	if (!conn->repairing)
+		return;
+	net_mem_free(conn->rec);
+	conn->rec = NULL;
+	conn->repairing = conn->probed = false;
+}
+
+/* At rest and well for a while: back to the state of one that lost nothing. */
+static void forget_if_quiet(struct net_conn *conn)
+{
+	struct net_rec *rec = net_rec_of(conn);
+
+	if (rec->state != NET_REC_OPEN || conn->probed ||
+	    net_now_us() - rec->event_us < QUIET_US)
+		return;
+	conn->pcb.cwnd = rec->cwnd;
+	net_rec_free(conn);
+}
+
+/* ---- what comes in ---- */
+
+/* The segments that an ACK covers; lwIP frees them right after. */
+static void take_acked(struct net_conn *conn, struct net_ack *ack)
+{
+	struct net_rec *rec = net_rec_of(conn);
+	struct tcp_seg *seg = conn->pcb.unacked;
+
+	for (; seg && TCP_SEQ_LEQ(net_seg_end(seg), ack->una);
+	     seg = seg->next) {
+		struct net_seg *own = net_seg_of(seg);
+
+		/* One sacked before says nothing of now. */
+		if (!(own->state & (NET_SEG_RESENT | NET_SEG_SACKED))) {
+			ack->rtt_us = net_now_us() - own->sent_us;
+			ack->has_rtt = true;
+		}
+		if (rec)
+			net_sack_forget(rec, own, ack);
+	}
+	ack->first = seg;
+}
+
+static void enter(struct net_conn *conn, enum net_rec_state state)
+{
+	struct net_rec *rec = net_rec_of(conn);
+
+	net_cwnd_reduce(conn);
+	rec->state = state;
+	rec->recover = conn->pcb.snd_nxt;
+}
+
+/*
+ * RFC 8985 7.4: whether the probe has repaired a loss that nothing else told
+ * of, for which the window has to pay.
+ */
+static void settle_probe(struct net_conn *conn, const struct net_ack *ack)
+{
+	struct net_rec *rec = net_rec_of(conn);
+
+	if (!conn->probed || TCP_SEQ_LT(ack->una, rec->probe_end))
+		return;
+	if (!rec->probe_resent) {
+		conn->probed = false;
+	} else if (ack->dsack) {
+		conn->probed = false;
+
+	} else if (TCP_SEQ_GT(ack->una, rec->probe_end)) {
+		conn->probed = false;
+		if (rec->state == NET_REC_OPEN) {
+			net_cwnd_reduce(conn);
+			rec->cwnd = conn->pcb.ssthresh;
+		}
+	} else if (ack->acked == 0 && ack->n_ranges == 0 && ack->duplicate) {
+		conn->probed = false;
+	}
+}
+
+/*
+ * A peer without SACK: each duplicate ACK says that one segment has arrived
+ * (RFC 5681), an ACK of a part that the next one is lost (RFC 6582).
+ */
+static void count_duplicates(struct net_conn *conn, struct net_ack *ack)
+{
+	struct net_rec *rec = net_rec_of(conn);
+	struct tcp_seg *head = ack->first;
+	uint32_t mss = conn->pcb.mss;
+
+	if (ack->acked) {
+		rec->sacked_bytes -= LWIP_MIN(rec->sacked_bytes, ack->acked);
+		if (!head || rec->state == NET_REC_OPEN)
+			rec->sacked_bytes = 0;
+		rec->dupacks = 0;
+		if (!head || rec->state != NET_REC_RECOVERY ||
+		    TCP_SEQ_GEQ(ack->una, rec->recover))
+			return;
+	} else {
+		if (!ack->duplicate || !head)
+			return;
+		rec->dupacks += rec->dupacks < 255;
+		if (rec->sacked_bytes + mss <= conn->pcb.snd_nxt - ack->una) {
+			rec->sacked_bytes += mss;
+			ack->delivered += mss;
+		}
+		if (rec->dupacks != 3 || rec->state != NET_REC_OPEN)
+			return;
+	}
+	if (!(net_seg_of(head)->state & (NET_SEG_LOST | NET_SEG_RETRIED)))
+		net_sack_lose(rec, net_seg_of(head));
+}
+
+/* What follows from what is now known to be lost. */
+static void move_on(struct net_conn *conn, const struct net_ack *ack)
+{
+	struct net_rec *rec = net_rec_of(conn);
+
+	if (rec->state != NET_REC_OPEN && TCP_SEQ_GEQ(ack->una, rec->recover)) {
+		if (rec->state == NET_REC_RECOVERY)
+			rec->cwnd = conn->pcb.ssthresh;
+		rec->state = NET_REC_OPEN;
+		if (!(conn->pcb.flags & TF_SACK))
+			rec->sacked_bytes = 0;
+	}
+	if (rec->state == NET_REC_OPEN && !TAILQ_EMPTY(&rec->lost)) {
+		enter(conn, NET_REC_RECOVERY);
+		net_cwnd_prr_begin(rec, conn->pcb.snd_nxt - ack->una);
+	}
+	if (rec->state == NET_REC_RECOVERY)
+		net_cwnd_prr(conn, ack);
+	else
+		net_cwnd_grow(conn, ack);
+}
+
+/* Every ACK of a connection that has a block. */
+static void take(struct net_conn *conn, struct net_ack *ack)
+{
+	struct tcp_pcb *pcb = &conn->pcb;
+	struct net_rec *rec = net_rec_of(conn);
+
+	account_new(conn);
+	if (ack->dsack)
+		net_cwnd_undo(conn);
+	if (pcb->flags & TF_SACK) {
+		net_sack_mark(conn, ack);
+		net_sack_detect(conn, ack);
+	} else {
+		count_duplicates(conn, ack);
+	}
+	settle_probe(conn, ack);
+	move_on(conn, ack);
+	if (TCP_SEQ_LT(rec->high_sacked, ack->una))
+		rec->high_sacked = ack->una;
+	if (ack->una == pcb->snd_nxt)
+		rec->rack_known =
+			false; /* no time is kept over an idle spell */
+	pcb->dupacks = 0;      /* three would be lwIP's turn */
+	pcb->cwnd = rec->state == NET_REC_OPEN ? rec->cwnd + rec->sacked_bytes
+					       : SHUT;
+	before.keep = true;
+	before.cwnd = pcb->cwnd;
+}
+
+/* RFC 5681 2: nothing new either way, and something is under way. */
+static bool is_duplicate(const struct tcp_pcb *pcb, const struct tcp_hdr *hdr,
+			 const struct pbuf *p)
+{
+	return hdr->ackno == pcb->lastack && p->tot_len == 0 && pcb->unacked &&
+	       !(TCPH_FLAGS(hdr) & (TCP_SYN | TCP_FIN)) &&
+	       (tcpwnd_size_t)SND_WND_SCALE(pcb, hdr->wnd) == pcb->snd_wnd;
+}
+
+/* Cold: what an ACK that is not simply the next one may tell. */
+__attribute__((noinline)) static void take_odd(struct net_conn *conn,
+					       const struct tcp_hdr *hdr,
+					       unsigned optlen,
+					       struct net_ack *ack)
+{
+	struct tcp_pcb *pcb = &conn->pcb;
+	struct net_rec *rec;
+	uint32_t was;
+
+	if (pcb->flags & TF_SACK)
+		net_sack_parse(pcb, hdr, optlen, ack);
+	if (!conn->repairing) {
+		bool wanted = ack->n_ranges ||
+			      (ack->duplicate && !(pcb->flags & TF_SACK));
+
+		pcb->dupacks = 0;
+		if (!wanted || !make(conn))
+			return;
+	}
+	rec = net_rec_of(conn);
+	ack->fack = rec->high_sacked;
+	was = net_rec_pipe(conn, pcb->lastack);
+	take_acked(conn, ack);
+	if (rec->state == NET_REC_OPEN && was < ack->span)
+		was = ack->span;
+	ack->limited = rec->cwnd < pcb->ssthresh
+			       ? 2 * was >= rec->cwnd
+			       : was + 3u * pcb->mss >= rec->cwnd;
+	take(conn, ack);
+}
+
+/*
+ * lwIP is about to process a segment of this pcb; the header's numbers are in
+ * host order, p begins with the data.
+ */
+void net_rec_input(struct tcp_pcb *pcb, const struct tcp_hdr *hdr,
+		   unsigned optlen, const struct pbuf *p)
+{
+	struct net_conn *conn = net_conn_of(pcb);
+	struct net_seg *head = net_seg_of(pcb->unacked);
+	struct net_ack ack = {.una = pcb->lastack};
+	bool probed = conn->probed;
+
+	before.keep = false;
+	if ((TCPH_FLAGS(hdr) & (TCP_ACK | TCP_RST)) != TCP_ACK ||
+	    pcb->state < SYN_SENT || pcb->state == TIME_WAIT)
+		return;
+	if (TCP_SEQ_BETWEEN(hdr->ackno, pcb->lastack + 1, pcb->snd_nxt)) {
+		ack.una = hdr->ackno;
+		ack.acked = hdr->ackno - pcb->lastack;
+	} else {
+		ack.duplicate = is_duplicate(pcb, hdr, p);
+	}
+	if (head) {
+		ack.since_us = head->base_us;
+		ack.span = head->span * 256u;
+	}
+	if (conn->repairing || (head && (ack.duplicate || optlen >= 10) &&
+				pcb->state >= ESTABLISHED))
+		take_odd(conn, hdr, optlen, &ack);
+	if (!conn->repairing) {
+		take_acked(conn, &ack);
+		/* RFC 7661's idea: what is not used does not grow. */
+		before.cwnd = pcb->cwnd;
+		before.keep = 2 * ack.span < pcb->cwnd;
+	}
+	if (ack.acked && ack.first) {
+		net_seg_of(ack.first)->base_us = net_now_us();
+		net_seg_of(ack.first)->last_us = head->last_us;
+		net_seg_of(ack.first)->span = head->span;
+	}
+	if (ack.has_rtt) {
+		sample_rtt(conn, ack.rtt_us);
+		conn->probe_shift = 0;
+	} else if (ack.acked && probed && conn->probe_shift < 6) {
+		conn->probe_shift++;
+	}
+}
+
+/* lwIP has grown its window; it will send as soon as we return. */
+void net_rec_acked(struct net_conn *conn)
+{
+	if (before.keep)
+		conn->pcb.cwnd = before.cwnd;
+}
+
+void net_rec_after_input(struct net_conn *conn)
+{
+	struct net_rec *rec = net_rec_of(conn);
+
+	if (rec->state != NET_REC_OPEN)
+		repair(conn);
+	else if (!conn->pcb.unacked)
+		forget_if_quiet(conn);
+	if (conn->repairing && conn->rec->reorder_armed)
+		net_timer_by(conn, net_rec_due_ns(conn));
+}
+
+/* RFC 5681 4.1: after an idle spell the window is the initial one again. */
+void net_rec_restart(struct net_conn *conn)
+{
+	uint32_t window = 10u * conn->pcb.mss;
+
+	if ((tcp_ticks - conn->pcb.tmr) * (uint64_t)(NET_TICK_NS >> 10) <
+	    rto_us(conn))
+		return;
+	if (conn->repairing && conn->rec->cwnd > window)
+		conn->rec->cwnd = window;
+	if (conn->pcb.cwnd > window)
+		conn->pcb.cwnd = window;
+}
+
+/* ---- what comes when nothing comes ---- */
+
+/* Only these states have an RTT, and data or FIN under way. */
+static bool ours(const struct tcp_pcb *pcb)
+{
+	return pcb->unacked && pcb->state >= ESTABLISHED &&
+	       pcb->state != TIME_WAIT;
+}
+
+static bool probe_wanted(const struct net_conn *conn)
+{
+	const struct net_rec *rec = net_rec_of(conn);
+
+	if (conn->srtt_us == 0 || conn->pcb.nrtx)
+		return false;
+	if (!rec)
+		return true;
+	return rec->state == NET_REC_OPEN && rec->sacked_bytes == 0 &&
+	       (!conn->probed ||
+		TCP_SEQ_GEQ(conn->pcb.lastack, rec->probe_end));
+}
+
+/* From the last progress, or from when it was last sent (RFC 6298 5). */
+static uint32_t rto_due_us(const struct net_conn *conn)
+{
+	const struct net_seg *head = net_seg_of(conn->pcb.unacked);
+	uint32_t from_us = head->sent_us;
+
+	if (net_us_after(head->base_us, from_us))
+		from_us = head->base_us;
+	if (conn->probed && net_us_after(conn->rec->probe_us, from_us))
+		from_us = conn->rec->probe_us;
+	return from_us + rto_us(conn);
+}
+
+static uint32_t probe_due_us(const struct net_conn *conn)
+{
+	const struct net_seg *head = net_seg_of(conn->pcb.unacked);
+	uint32_t from_us = head->last_us;
+
+	if (net_us_after(head->base_us, from_us))
+		from_us = head->base_us;
+	return from_us + probe_us(conn);
+}
+
+int64_t net_rec_due_ns(const struct net_conn *conn)
+{
+	const struct net_rec *rec = net_rec_of(conn);
+	uint32_t due_us;
+
+	if (!ours(&conn->pcb))
+		return CORO_FOREVER;
+	due_us = rto_due_us(conn);
+	if (probe_wanted(conn) && net_us_after(due_us, probe_due_us(conn)))
+		due_us = probe_due_us(conn);
+	if (rec && rec->reorder_armed &&
+	    net_us_after(due_us, rec->reorder_due_us))
+		due_us = rec->reorder_due_us;
+	return net_the.now_ns +
+	       (int64_t)(int32_t)(due_us - net_now_us()) * 1024;
+}
+
+/* One segment of what is new, if there is any that the peer has room for. */
+static bool probe_with_new(struct net_conn *conn)
+{
+	struct tcp_pcb *pcb = &conn->pcb;
+	uint32_t cwnd = pcb->cwnd, was = pcb->snd_nxt, need;
+
+	if (!pcb->unsent)
+		return false;
+	need = net_seg_begin(pcb->unsent) - pcb->lastack + pcb->unsent->len;
+	if (need > pcb->snd_wnd)
+		return false;
+	if (need > pcb->cwnd)
+		pcb->cwnd = need;
+	tcp_output(pcb);
+	pcb->cwnd = cwnd;
+	return pcb->snd_nxt != was;
+}
+
+/* RFC 8985 7.3: one more segment makes the peer say what is missing. */
+static void probe(struct net_conn *conn)
+{
+	struct tcp_seg *tail = conn->pcb.unacked;
+	struct net_rec *rec;
+
+	net_seg_of(tail)->last_us = net_now_us(); /* the next is due later */
+	if (!make(conn))
+		return;
+	rec = net_rec_of(conn);
+	rec->probe_us = net_now_us();
+	rec->probe_resent = !probe_with_new(conn);
+	if (rec->probe_resent) {
+
+		while (tail->next)
+			tail = tail->next;
+		resend(conn, net_seg_of(tail));
+	}
+	account_new(conn);
+	net_send_went_out(conn);
+	conn->probed = true;
+	rec->probe_end = conn->pcb.snd_nxt;
+}
+
+/* RFC 6298 5.4 to 5.7; what the peer has sacked is not sent again. */
+static void time_out(struct net_conn *conn)
+{
+	struct tcp_pcb *pcb = &conn->pcb;
+	struct net_rec *rec;
+
+	net_seg_of(pcb->unacked)->base_us = net_now_us();
+	conn->probed = false;
+	if (!make(conn)) { /* lwIP needs no memory to go back to the start */
+		pcb->ssthresh = LWIP_MAX(pcb->cwnd / 2, 2u * pcb->mss);
+		pcb->cwnd = pcb->mss;
+		tcp_rexmit_rto(pcb);
+		return;
+	}
+	rec = net_rec_of(conn);
+	if (rec->state != NET_REC_LOSS || pcb->nrtx == 0)
+		enter(conn, NET_REC_LOSS);
+	rec->recover = pcb->snd_nxt;
+	rec->cwnd = pcb->mss;
+	rec->dupacks = 0;
+	net_sack_lose_all(conn);
+	if (pcb->nrtx < 255)
+		pcb->nrtx++;
+	net_count_rto(conn);
+	repair(conn);
+}
+
+bool net_rec_timeout(struct net_conn *conn)
+{
+	struct net_rec *rec = net_rec_of(conn);
+	uint32_t now_us = net_now_us();
+
+	if (!ours(&conn->pcb))
+		return false;
+	if (!net_us_after(rto_due_us(conn), now_us)) {
+		if (conn->pcb.nrtx >= TCP_MAXRTX)
+			return true;
+		time_out(conn);
+	} else if (rec && rec->reorder_armed &&
+		   !net_us_after(rec->reorder_due_us, now_us)) {
+		const struct net_ack ack = {.una = conn->pcb.lastack,
+					    .first = conn->pcb.unacked};
+
+		net_sack_detect(conn, &ack);
+		move_on(conn, &ack);
+		if (rec->state != NET_REC_OPEN)
+			repair(conn);
+	} else if (probe_wanted(conn) &&
+		   !net_us_after(probe_due_us(conn), now_us)) {
+		probe(conn);
+	}
+	return false;
+}
+
+void net_rec_info(const struct net_conn *conn, struct net_rec_info *out)
+{
+	*out = (struct net_rec_info){
+		.cwnd_bytes =
+			conn->repairing ? conn->rec->cwnd : conn->pcb.cwnd,
+		.ssthresh_bytes = conn->pcb.ssthresh,
+		.retransmits = conn->more->retransmits,
+	};
+	if (conn->waiting)
+		return; /* in TIME_WAIT none is kept */
+	out->srtt_ns = (uint64_t)(conn->srtt_us >> 3) << 10;
+	out->rttvar_ns = (uint64_t)(conn->rttvar_us >> 2) << 10;
+	out->rto_ns = (uint64_t)rto_us(conn) << 10;
+}

@@ -1,0 +1,330 @@
+/*
+ * What the stack does when nothing comes: the probe for a lost tail, the
+ * retransmission timeout and its back-off; and the round trip they are from.
+ */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "netstack/net_priv.h"
+#include "tests/net/fake_glue.h"
+#include "tests/net/repair.h"
+
+#define MS INT64_C(1000000)
+
+static struct net_rec_info info(void)
+{
+	struct net_rec_info out;
+
+	net_rec_info(ours, &out);
+	return out;
+}
+
+/* Milliseconds until the stack sends data; fails after `most`. */
+static unsigned ms_until_sent(unsigned *number, unsigned most)
+{
+	for (unsigned ms = 1; ms <= most; ms++) {
+		run_ms(1);
+		if (take_sent(number, 1) == 1)
+			return ms;
+	}
+	fail_msg("nothing was sent within %u ms", most);
+	return 0;
+}
+
+static void test_handshake_gives_the_first_rtt(void **state)
+{
+	repair_connect(true, 0);
+	assert_in_range(info().srtt_ns, RTT_MS * MS - MS, RTT_MS * MS + MS);
+	assert_in_range(info().rttvar_ns, RTT_MS * MS / 2 - MS,
+			RTT_MS * MS / 2 + MS);
+}
+
+static void test_rtt_follows_the_path(void **state)
+{
+	unsigned sent[1];
+
+	repair_connect(true, 0);
+	for (unsigned i = 0; i < 60; i++) {
+		net_send(ours, "x", 1);
+		run_rounds(2);
+		while (peer_next(&(struct segment){0}))
+			;
+		run_ms(7);
+		ack_raw(ours->pcb.snd_nxt, 0, NULL);
+	}
+	assert_in_range(info().srtt_ns, 6 * MS, 8 * MS);
+	assert_int_equal(take_sent(sent, 1), 0);
+}
+
+static void test_a_lost_tail_is_probed_after_two_rtt(void **state)
+{
+	unsigned sent[8];
+
+	repair_connect(true, 3 * MSS);
+	assert_int_equal(take_sent(sent, 8), 3);
+	run_ms(2 * RTT_MS - 2);
+	peer_expect_nothing();
+	run_ms(4);
+	EXPECT_SENT(2);
+}
+
+static void test_probe_finds_the_loss_of_several(void **state)
+{
+	unsigned sent[8];
+
+	repair_connect(true, 3 * MSS);
+	assert_int_equal(take_sent(sent, 8), 3);
+	assert_in_range(ms_until_sent(sent, 100), 38, 42);
+	assert_int_equal(sent[0], 2);
+	run_ms(RTT_MS);
+	ACK_SACK(0, 2, 3);
+	EXPECT_SENT(0, 1);
+	ACK(3);
+	assert_int_equal(info().retransmits, 3);
+}
+
+static void test_probe_is_new_data_if_there_is_any(void **state)
+{
+	unsigned sent[16];
+
+	repair_connect(true, 12 * MSS);
+	assert_int_equal(take_sent(sent, 16), 10);
+	assert_in_range(ms_until_sent(sent, 100), 38, 42);
+	assert_int_equal(sent[0], 10);
+	assert_int_equal(info().retransmits, 0);
+}
+
+static void test_one_probe_then_the_timeout(void **state)
+{
+	unsigned sent[8];
+
+	repair_connect(true, 3 * MSS);
+	assert_int_equal(take_sent(sent, 8), 3);
+	ms_until_sent(sent, 100);
+	assert_int_equal(sent[0], 2);
+	/* SRTT and 120 ms at least, from the probe on; then from the start. */
+	assert_in_range(ms_until_sent(sent, 1000), RTT_MS + 118, RTT_MS + 125);
+	assert_int_equal(sent[0], 0);
+}
+
+static void test_timeouts_back_off_to_a_minute(void **state)
+{
+	unsigned sent[8], last = 0, ms;
+
+	repair_connect(true, 1);
+	take_sent(sent, 8);
+	ms_until_sent(sent, 100);
+	last = ms_until_sent(sent, 1000);
+	for (unsigned i = 1; i < 11; i++) {
+		ms = ms_until_sent(sent, 70000);
+		assert_in_range(ms, last * 2 < 60000 ? last * 2 - 30 : 59000,
+				last * 2 < 60000 ? last * 2 + 30 : 61000);
+		last = ms;
+	}
+	assert_int_equal(ended, 0);
+}
+
+static void test_a_silent_peer_is_given_up(void **state)
+{
+	unsigned sent[8];
+
+	repair_connect(true, 1);
+	take_sent(sent, 8);
+	for (unsigned i = 0; i < 500000 && ended == 0; i++) {
+		fake_now_ns += 2 * MS;
+		net_stack_round(stack);
+		while (peer_next(&(struct segment){0}))
+			;
+	}
+	assert_int_equal(ended, 1);
+	assert_int_equal(net_the.n_conns, 0);
+}
+
+static void test_timeout_resends_only_what_is_not_sacked(void **state)
+{
+	unsigned sent[16], seen[10] = {0};
+
+	repair_connect(true, 10 * MSS);
+	take_sent(sent, 16);
+	ACK_SACK(0, 4, 6);
+	run_ms(400); /* and all that follows is lost */
+	while (take_sent(sent, 16))
+		run_ms(1);
+	for (unsigned una = 0; una < 10;) {
+		unsigned n;
+
+		run_ms(RTT_MS);
+		ACK_SACK(una, 4, 6);
+		n = take_sent(sent, 16);
+		for (unsigned i = 0; i < n; i++)
+			seen[sent[i]]++;
+		una++;
+		if (una == 4)
+			una = 6;
+	}
+	assert_int_equal(seen[4] + seen[5], 0);
+	assert_true(seen[9] > 0);
+}
+
+static void test_after_a_timeout_the_window_is_one_segment(void **state)
+{
+	unsigned sent[16];
+
+	repair_connect(true, 10 * MSS);
+	take_sent(sent, 16);
+	ms_until_sent(sent, 100);
+	ms_until_sent(sent, 1000);
+	assert_int_equal(sent[0], 0);
+	assert_int_equal(info().cwnd_bytes, MSS);
+	assert_int_equal(info().ssthresh_bytes, 7 * MSS);
+	run_ms(RTT_MS);
+	ACK(1);
+	EXPECT_SENT(1, 2); /* slow start */
+}
+
+static void test_resent_segments_measure_nothing(void **state)
+{
+	struct net_rec_info was;
+	unsigned sent[8];
+
+	repair_connect(true, 1);
+	take_sent(sent, 8);
+	was = info();
+	ms_until_sent(sent, 100);
+	run_ms(90);
+	ack_raw(base + 1, 0, NULL);
+	assert_int_equal(info().srtt_ns, was.srtt_ns);
+	assert_int_equal(info().rttvar_ns, was.rttvar_ns);
+}
+
+static void test_a_probe_too_many_makes_the_next_wait_longer(void **state)
+{
+	unsigned sent[8];
+
+	repair_connect(true, 1);
+	take_sent(sent, 8);
+	assert_in_range(ms_until_sent(sent, 100), 38, 42);
+	const uint32_t dsack[] = {base, base + 1};
+
+	ack_raw(base + 1, 1, dsack); /* it was late, not lost */
+	base++;
+	net_send(ours, &(uint8_t){stream_byte(0)}, 1);
+	run_rounds(2);
+	take_sent(sent, 8);
+	run_ms(4 * RTT_MS - 3);
+	peer_expect_nothing();
+	assert_in_range(ms_until_sent(sent, 100), 1, 10);
+}
+
+/* Each answer is later than any probe expects, and no DSACK tells. */
+static void test_a_peer_that_acks_late_is_learnt(void **state)
+{
+	unsigned sent[8], probes = 0;
+
+	repair_connect(true, 0);
+	for (unsigned i = 0; i < 30; i++) {
+		base = ours->pcb.snd_nxt;
+		net_send(ours, &(uint8_t){stream_byte(0)}, 1);
+		run_rounds(2);
+		take_sent(sent, 8);
+		run_ms(110);
+		probes = take_sent(sent, 8);
+		ack_raw(base + 1, 0, NULL);
+	}
+	assert_int_equal(probes, 0);
+	assert_in_range(info().srtt_ns, 90 * MS, 120 * MS);
+}
+
+static void test_a_full_pool_delays_a_resend_but_loses_none(void **state)
+{
+	unsigned sent[8];
+
+	repair_connect(true, 1);
+	take_sent(sent, 8);
+	fake_tx_budget = 0;
+	run_ms(300);
+	fake_tx_budget = -1;
+	assert_in_range(ms_until_sent(sent, 1000), 1, 500);
+	ack_raw(base + 1, 0, NULL);
+	assert_null(ours->pcb.unacked);
+}
+
+static void test_an_idle_connection_starts_small_again(void **state)
+{
+	repair_connect(true, 0);
+	ours->pcb.cwnd = 100 * MSS;
+	run_ms(2000);
+	net_send(ours, "x", 1);
+	run_rounds(2);
+	assert_int_equal(ours->pcb.cwnd, 10 * MSS);
+	while (peer_next(&(struct segment){0}))
+		;
+	ack_raw(base + 1, 0, NULL);
+}
+
+static void test_at_rest_nothing_is_armed(void **state)
+{
+	unsigned sent[8];
+
+	repair_connect(true, 3 * MSS);
+	take_sent(sent, 8);
+	run_ms(RTT_MS);
+	ACK(3);
+	run_ms(100);
+	assert_false(coro_timer_armed(&ours->timer));
+	assert_false(ours->repairing); /* and no block was needed */
+}
+
+static void test_the_block_goes_when_all_has_been_well(void **state)
+{
+	unsigned sent[8];
+
+	repair_connect(true, 1);
+	take_sent(sent, 8);
+	ms_until_sent(sent, 100);
+	assert_true(ours->repairing);
+	ack_raw(base + 1, 0, NULL);
+	for (unsigned i = 0; i < 3; i++) {
+		run_ms(600);
+		net_send(ours, "x", 1);
+		run_rounds(2);
+		while (peer_next(&(struct segment){0}))
+			;
+		ack_raw(ours->pcb.snd_nxt, 0, NULL);
+	}
+	assert_false(ours->repairing);
+	assert_int_equal(info().retransmits, 1);
+}
+
+#define T(test)                                                                \
+	cmocka_unit_test_setup_teardown(test, peer_listen, peer_teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		T(test_handshake_gives_the_first_rtt),
+		T(test_rtt_follows_the_path),
+		T(test_a_lost_tail_is_probed_after_two_rtt),
+		T(test_probe_finds_the_loss_of_several),
+		T(test_probe_is_new_data_if_there_is_any),
+		T(test_one_probe_then_the_timeout),
+		T(test_timeouts_back_off_to_a_minute),
+		T(test_a_silent_peer_is_given_up),
+		T(test_timeout_resends_only_what_is_not_sacked),
+		T(test_after_a_timeout_the_window_is_one_segment),
+		T(test_resent_segments_measure_nothing),
+		T(test_a_probe_too_many_makes_the_next_wait_longer),
+		T(test_a_peer_that_acks_late_is_learnt),
+		T(test_a_full_pool_delays_a_resend_but_loses_none),
+		T(test_an_idle_connection_starts_small_again),
+		T(test_at_rest_nothing_is_armed),
+		T(test_the_block_goes_when_all_has_been_well),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
