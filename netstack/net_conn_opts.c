@@ -8,26 +8,28 @@
 /* Without memory for a deadline the connection is not left to hang. */
 void net_set_read_deadline(struct net_conn *conn, int64_t deadline_ns)
 {
-	struct net_conn_more *more = net_conn_more(conn);
+	struct net_conn_more *more = conn ? net_conn_more(conn) : NULL;
 
 	if (more)
 		more->read_deadline = deadline_ns;
-	else
+	else if (conn)
 		net_conn_kill(conn, -ENOMEM);
 }
 
 void net_set_write_deadline(struct net_conn *conn, int64_t deadline_ns)
 {
-	struct net_conn_more *more = net_conn_more(conn);
+	struct net_conn_more *more = conn ? net_conn_more(conn) : NULL;
 
 	if (more)
 		more->write_deadline = deadline_ns;
-	else
+	else if (conn)
 		net_conn_kill(conn, -ENOMEM);
 }
 
 void net_set_nodelay(struct net_conn *conn, bool on)
 {
+	if (!conn)
+		return;
 	if (on)
 		tcp_nagle_disable(&conn->pcb);
 	else
@@ -37,6 +39,8 @@ void net_set_nodelay(struct net_conn *conn, bool on)
 int net_set_keepalive(struct net_conn *conn, unsigned idle_s,
 		      unsigned interval_s, unsigned count)
 {
+	if (!conn || !conn->owned)
+		return -EBADF;
 	if (!conn->pcb_live)
 		return -ENOTCONN;
 	if (idle_s == 0) {
@@ -56,6 +60,8 @@ int net_set_keepalive(struct net_conn *conn, unsigned idle_s,
 
 void net_set_watch(struct net_conn *conn, struct net_watch *watch)
 {
+	if (!conn)
+		return;
 	conn->watched = watch != NULL;
 	if (watch)
 		conn->watch = watch;
@@ -63,17 +69,21 @@ void net_set_watch(struct net_conn *conn, struct net_watch *watch)
 
 struct net_addr net_local_addr(const struct net_conn *conn)
 {
-	struct net_addr addr;
+	struct net_addr addr = {0};
 
-	net_addr_from_lwip(&conn->pcb.local_ip, conn->pcb.local_port, &addr);
+	if (conn)
+		net_addr_from_lwip(&conn->pcb.local_ip, conn->pcb.local_port,
+				   &addr);
 	return addr;
 }
 
 struct net_addr net_peer_addr(const struct net_conn *conn)
 {
-	struct net_addr addr;
+	struct net_addr addr = {0};
 
-	net_addr_from_lwip(&conn->pcb.remote_ip, conn->pcb.remote_port, &addr);
+	if (conn)
+		net_addr_from_lwip(&conn->pcb.remote_ip, conn->pcb.remote_port,
+				   &addr);
 	return addr;
 }
 

@@ -364,6 +364,10 @@ int net_listener_serve(struct net_listener *listener, net_handler handler,
 {
 	struct net_conn *conn;
 
+	if (!listener)
+		return -EBADF;
+	if (!handler)
+		return -EINVAL;
 	listener->handler = handler;
 	listener->handler_arg = arg;
 	while ((conn = listener->head)) {
@@ -393,6 +397,8 @@ void net_listener_stop(struct net_listener *listener)
 
 void net_listener_close(struct net_listener *listener)
 {
+	if (!listener)
+		return;
 	*listener->pprev = listener->next;
 	if (listener->next)
 		listener->next->pprev = listener->pprev;

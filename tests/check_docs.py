@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""Every piece of C the documents show is compiled, and every call exists.
+"""Every piece of C the documents show is compiled, every call they name
+exists, and every call there is they name.
 
 A block that begins with ```c and stands below a line <!-- FILE --> must be
 FILE to the letter, which the build compiles. Any other is a fragment: it is
 compiled here, with every warning an error, after what the page's fragments
 take for granted (tests/docs/PAGE.h), as the body of a function or, if it
 defines functions itself, as it is. Names of the interface in `backquotes`
-must be in one of our headers.
+must be in one of our headers, and every function these declare must be on
+the page of its library.
 Usage: check_docs.py SOURCE_ROOT COMPILER [WORD...]
 """
 
@@ -22,6 +24,8 @@ QUOTED = re.compile(r"`([^`\n]+)`")
 NAME = re.compile(r"\b(?:coro|net)_\w*[a-z0-9]\b")
 FOLDERS = ("coro", "netstack", "dpdk_glue")
 HEADERS = ("coro/include/coronet", "netstack/include/coronet")
+PAGES = {"coro/include/coronet": "docs/coroutines.md",
+         "netstack/include/coronet": "docs/api.md"}
 FLAGS = ("-std=gnu11", "-Wall", "-Wextra", "-Werror", "-Wno-unused",
          "-Wno-unused-parameter", "-D_GNU_SOURCE", "-O1", "-c", "-x", "c", "-",
          "-o", "/dev/null")
@@ -75,11 +79,30 @@ def check_names(root, page):
             if name not in known and f"{name}_*" not in quoted]
 
 
+def declared(header):
+    """The functions a header declares for its users."""
+    text = re.sub(r"/\*.*?\*/", "", header.read_text(), flags=re.S)
+    found = re.findall(r"^[a-z][\w \t*]*?\b((?:coro|net)_\w+)\(", text, re.M)
+    return [name for name in found if not name.endswith("_pair")]
+
+
+def check_complete(root):
+    """The functions of the public headers that their page does not name."""
+    bad = []
+    for folder, page in PAGES.items():
+        text = (root / page).read_text()
+        for header in sorted((root / folder).glob("*.h")):
+            bad += [f"{page}: nothing of {name}() in {header.name}"
+                    for name in declared(header)
+                    if not re.search(rf"\b{name}\b", text)]
+    return bad
+
+
 def main():
     """All pages; exit status 1 if any complains."""
     root, compiler = pathlib.Path(sys.argv[1]), sys.argv[2:]
     pages = [root / "README.md", *sorted((root / "docs").glob("*.md"))]
-    bad, blocks = [], 0
+    bad, blocks = check_complete(root), 0
     for page in pages:
         bad += check_blocks(root, page, compiler) + check_names(root, page)
         blocks += len(BLOCK.findall(page.read_text()))

@@ -405,6 +405,12 @@ static void test_linger_under_a_blocked_writer_is_ebusy(void **state)
 
 /* ---- handles that are none ---- */
 
+static void close_myself(struct net_conn *conn, void *arg)
+{
+	net_close(conn);
+	ended++;
+}
+
 static void test_null_is_ebadf_or_ignored(void **state)
 {
 	struct net_view view;
@@ -418,6 +424,16 @@ static void test_null_is_ebadf_or_ignored(void **state)
 	assert_int_equal(net_shutdown(NULL, NET_SHUT_WR), -EBADF);
 	assert_int_equal(net_close_wait(NULL, 0), -EBADF);
 	assert_int_equal(net_cancel(NULL), -EBADF);
+	assert_int_equal(net_set_keepalive(NULL, 1, 1, 1), -EBADF);
+	assert_int_equal(net_listener_serve(NULL, close_myself, NULL), -EBADF);
+	assert_int_equal(net_listener_serve(listener, NULL, NULL), -EINVAL);
+	assert_int_equal(net_local_addr(NULL).family, 0);
+	assert_int_equal(net_peer_addr(NULL).family, 0);
+	net_set_read_deadline(NULL, 0);
+	net_set_write_deadline(NULL, 0);
+	net_set_nodelay(NULL, true);
+	net_set_watch(NULL, NULL);
+	net_listener_close(NULL);
 	net_close(NULL);
 	net_abort(NULL);
 }
@@ -450,12 +466,6 @@ static void test_outside_a_coroutine_nothing_blocks(void **state)
 	assert_int_equal(net_send(accepted, NULL, 1), -EINVAL);
 	assert_int_equal(net_send(accepted, "x", 1), 1);
 	net_close(accepted);
-}
-
-static void close_myself(struct net_conn *conn, void *arg)
-{
-	net_close(conn);
-	ended++;
 }
 
 static void test_handler_may_close_its_connection(void **state)

@@ -210,13 +210,13 @@ int net_accept(struct net_listener *listener, struct net_conn **out);
 /*
  * Connections not accepted yet are reset; listener is gone. After
  * net_stack_run() has returned a listener no longer listens, but is still to be
- * closed; net_stack_close() closes those that are left.
+ * closed; net_stack_close() closes those that are left. NULL is ignored.
  */
 void net_listener_close(struct net_listener *listener);
 
 /*
  * Gives every connection of the listener a coroutine running handler(conn,
- * arg) from now on. Returns 0. Does not block.
+ * arg) from now on. Does not block. Returns 0, -EBADF or -EINVAL for NULL.
  */
 int net_listener_serve(struct net_listener *listener, net_handler handler,
 		       void *arg);
@@ -311,7 +311,10 @@ long net_send(struct net_conn *conn, const void *buf, size_t len);
  */
 long net_writable(struct net_conn *conn);
 
-/* All of them: returns len or an error. */
+/*
+ * All of them: returns len or an error, which does not tell how many bytes
+ * went before it.
+ */
 long net_send_all(struct net_conn *conn, const void *buf, size_t len);
 
 /* As net_send() and net_send_all(), from several buffers: net_recvv(). */
@@ -445,7 +448,9 @@ int net_poll(struct net_poll_item *items, unsigned n, int64_t deadline_ns);
 
 /*
  * Absolute times (net_now_ns) after which reads, or writes, return
- * -ETIMEDOUT; CORO_FOREVER takes them away.
+ * -ETIMEDOUT; CORO_FOREVER takes them away. A call that is blocked already
+ * keeps the one it began with. Without memory for the first, -ENOMEM is what
+ * the connection fails with.
  */
 void net_set_read_deadline(struct net_conn *conn, int64_t deadline_ns);
 void net_set_write_deadline(struct net_conn *conn, int64_t deadline_ns);
@@ -453,7 +458,10 @@ void net_set_write_deadline(struct net_conn *conn, int64_t deadline_ns);
 /* TCP_NODELAY, on by default. */
 void net_set_nodelay(struct net_conn *conn, bool on);
 
-/* Keepalive probes: idle and interval in seconds; idle 0 turns them off. */
+/*
+ * Keepalive probes: idle and interval in seconds, 1 to 1,000,000, count 1 to
+ * 255; idle 0 turns them off. 0, -EINVAL, -ENOTCONN (it is over), -EBADF.
+ */
 int net_set_keepalive(struct net_conn *conn, unsigned idle_s,
 		      unsigned interval_s, unsigned count);
 
@@ -519,6 +527,7 @@ struct net_conn_stats {
 /* Fills *out from what is there, which costs next to nothing. 0, -EBADF. */
 int net_conn_stats(const struct net_conn *conn, struct net_conn_stats *out);
 
+/* Also of one that is over; family 0 for NULL. */
 struct net_addr net_local_addr(const struct net_conn *conn);
 struct net_addr net_peer_addr(const struct net_conn *conn);
 struct net_stack *net_conn_stack(const struct net_conn *conn);
