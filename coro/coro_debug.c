@@ -6,6 +6,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -82,6 +83,25 @@ unsigned coro_sched_live(const struct coro_sched *s)
 
 /* ---- the dump ---- */
 
+/* Write a line, or a piece of one. Unlike dprintf() it allocates nothing, so
+ * that a signal handler may call it in the midst of malloc(). */
+__attribute__((format(printf, 2, 3))) static void say(int fd,
+						      const char *format, ...)
+{
+	char text[256];
+	va_list args;
+	int len;
+
+	va_start(args, format);
+	len = vsnprintf(text, sizeof(text), format, args);
+	va_end(args);
+	if (len > (int)sizeof(text) - 1)
+		len = sizeof(text) - 1;
+	if (len > 0 && write(fd, text, len) < 0) {
+		/* nobody to tell */
+	}
+}
+
 static const char *state_name(const struct coro *co)
 {
 	switch ((enum coro_state)co->ctx.state) {
@@ -110,30 +130,30 @@ static void dump_one(const struct coro_sched *s, const struct coro *co, int fd)
 	bool blocked = co->ctx.state == CORO_ST_PARKED ||
 		       co->ctx.state == CORO_ST_WAITING;
 
-	dprintf(fd, "  %-18p %-20s %-10s %-24s %8zu", (const void *)co,
-		coro_name(co), state_name(co), blocked ? co->where : "-",
-		coro_stack_high_water(co));
+	say(fd, "  %-18p %-20s %-10s %-24s %8zu", (const void *)co,
+	    coro_name(co), state_name(co), blocked ? co->where : "-",
+	    coro_stack_high_water(co));
 	if (co->ctx.flags2 & CORO_F2_TIMED)
-		dprintf(fd, "  for %.3f s more",
-			(double)(co->timer.expires_ns - s->now) / 1e9);
-	dprintf(fd, "%s\n",
-		co->ctx.flags2 & CORO_F2_CANCELLED ? "  cancelled" : "");
+		say(fd, "  for %.3f s more",
+		    (double)(co->timer.expires_ns - s->now) / 1e9);
+	say(fd, "%s\n",
+	    co->ctx.flags2 & CORO_F2_CANCELLED ? "  cancelled" : "");
 }
 
 void coro_sched_dump(struct coro_sched *s, int fd)
 {
-	dprintf(fd, "coronet: %u coroutines, %u ready, %llu timers\n", s->live,
-		s->tail - s->head, (unsigned long long)s->wheel.armed);
-	dprintf(fd, "  %-18s %-20s %-10s %-24s %8s\n", "coroutine", "name",
-		"state", "waits in", "stack");
+	say(fd, "coronet: %u coroutines, %u ready, %llu timers\n", s->live,
+	    s->tail - s->head, (unsigned long long)s->wheel.armed);
+	say(fd, "  %-18s %-20s %-10s %-24s %8s\n", "coroutine", "name", "state",
+	    "waits in", "stack");
 	for (struct coro_chunk *c = s->chunks; c != NULL; c = c->next)
 		for (unsigned i = 0; i < CORO_CHUNK_COROS; i++)
 			if (c->coros[i].ctx.state != CORO_ST_DEAD)
 				dump_one(s, &c->coros[i], fd);
 	for (uint32_t i = 0; i < s->nnames; i++)
-		dprintf(fd, "  name %-20s high-water mark of its stacks %zu\n",
-			s->names[i].name,
-			coro_name_high_water(s, s->names[i].name));
+		say(fd, "  name %-20s high-water mark of its stacks %zu\n",
+		    s->names[i].name,
+		    coro_name_high_water(s, s->names[i].name));
 }
 
 static struct coro_sched *volatile dump_sched;
@@ -384,10 +404,10 @@ cold static int report_deadlock(struct coro_sched *s)
 	if (n == 0)
 		return 0;
 	fflush(stderr);
-	dprintf(STDERR_FILENO,
-		"coronet: deadlock: %u coroutines parked, nothing can wake "
-		"them\n",
-		n);
+	say(STDERR_FILENO,
+	    "coronet: deadlock: %u coroutines parked, nothing can wake "
+	    "them\n",
+	    n);
 	coro_sched_dump(s, STDERR_FILENO);
 	return -EDEADLK;
 }

@@ -339,6 +339,35 @@ static void test_sigquit_dumps_at_the_next_round(void **state)
 	assert_non_null(strstr(said, "parked"));
 }
 
+static void *ends_later(void *arg)
+{
+	coro_sleep_ns(60 * MS);
+	return NULL;
+}
+
+static void sleeps_and_quits(void)
+{
+	struct itimerval it = {{0, 0}, {0, 20000}};
+	struct coro_sched *s;
+	const struct coro_attr attr = {.name = "dozing"};
+
+	coro_sched_open(NULL, &s);
+	coro_sched_dump_on_signal(s, SIGALRM);
+	coro_spawn(s, &attr, ends_later, NULL, NULL);
+	setitimer(ITIMER_REAL, &it, NULL);
+	coro_sched_run(s);
+	coro_sched_close(s);
+}
+
+/* Nothing else would bring the loop round while the thread sleeps. */
+static void test_dump_signal_wakes_a_sleeping_thread(void **state)
+{
+	assert_int_equal(in_child(sleeps_and_quits), 0);
+	assert_non_null(strstr(said, "dozing"));
+	assert_non_null(strstr(said, "coro_sleep"));
+	assert_non_null(strstr(said, "for 0.0")); /* still in its sleep */
+}
+
 static void *hangs(void *arg)
 {
 	raise(SIGQUIT);
@@ -627,6 +656,7 @@ int main(void)
 		cmocka_unit_test(test_pointer_into_a_shared_stack_is_refused),
 		cmocka_unit_test(test_waking_from_a_foreign_thread_is_refused),
 		cmocka_unit_test(test_sigquit_dumps_at_the_next_round),
+		cmocka_unit_test(test_dump_signal_wakes_a_sleeping_thread),
 		cmocka_unit_test(
 			test_second_sigquit_dumps_though_the_loop_hangs),
 		cmocka_unit_test(

@@ -290,9 +290,12 @@ int coro_reset(struct coro *co, coro_fn fn);
 
 /*
  * End a coroutine wherever it waits and give its handle back, if there is one.
- * Its cleanups and local destructors run, in it, now. Returns 0, -EBUSY (it
- * runs, has resumed another, or is being joined), -EPERM (foreign thread),
- * -ENOMEM (no room to run the cleanups; nothing changed).
+ * Its cleanups and local destructors run, in it, now. A lock it holds, or has
+ * been given and not yet returned with, stays locked: unlock in a cleanup, and
+ * coro_cancel() one that waits for locks, which loses none.
+ *
+ * Returns 0, -EBUSY (it runs, has resumed another, or is being joined), -EPERM
+ * (foreign thread), -ENOMEM (no room to run the cleanups; nothing changed).
  */
 int coro_destroy(struct coro *co);
 
