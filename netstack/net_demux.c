@@ -289,13 +289,31 @@ static void settle_handshake(enum tcp_state before)
 
 /*
  * RFC 9293 3.10.7.4: a SYN beyond everything received opens anew what is in
- * TIME_WAIT. The old connection goes; the SYN is then any other SYN.
+ * TIME_WAIT; it is then any other SYN.
  */
 static bool reopens(const struct net_conn *conn, const struct tcp_hdr *tcp)
 {
 	return conn->pcb.state == TIME_WAIT &&
 	       (TCPH_FLAGS(tcp) & (TCP_SYN | TCP_ACK)) == TCP_SYN &&
 	       (s32_t)(lwip_ntohl(tcp->seqno) - conn->pcb.rcv_nxt) > 0;
+}
+
+/*
+ * The old connection goes. The new one's numbers lie beyond all of its own,
+ * also when it sent faster than the clock of RFC 6528 runs (RFC 9293
+ * 3.10.7.4).
+ */
+static void reopen(struct net_conn *conn)
+{
+	const struct tcp_pcb *pcb = &conn->pcb;
+	u32_t isn = net_isn(&pcb->local_ip, pcb->local_port, &pcb->remote_ip,
+			    pcb->remote_port);
+
+	if ((s32_t)(isn - pcb->snd_nxt) <= 0)
+		isn = pcb->snd_nxt + 1 + (net_random() & 0xffff);
+	net_the.isn = isn;
+	net_the.isn_given = true;
+	tcp_abort(&conn->pcb); /* of TIME_WAIT: sends nothing */
 }
 
 /*
@@ -341,12 +359,13 @@ void net_tcp_input(struct pbuf *p, struct netif *inp)
 	conn = net_demux_find(ip_current_dest_addr(), lwip_ntohs(tcp->dest),
 			      ip_current_src_addr(), lwip_ntohs(tcp->src));
 	if (conn && reopens(conn, tcp)) {
-		tcp_abort(&conn->pcb); /* of TIME_WAIT: sends nothing */
+		reopen(conn);
 		conn = NULL;
 	}
 	if (conn ? !net_check_conn(conn, &p)
 		 : !net_check_stranger(p) || !show_listener(p, inp, &conn)) {
 		tcp_listen_pcbs.pcbs = NULL;
+		net_the.isn_given = false;
 		pbuf_free(p);
 		return;
 	}
@@ -365,6 +384,7 @@ void net_tcp_input(struct pbuf *p, struct netif *inp)
 	}
 	tcp_input(p, inp);
 	tcp_listen_pcbs.pcbs = NULL;
+	net_the.isn_given = false;
 	if (lingering) /* its FIN may be acknowledged; the waiter keeps it */
 		net_wake(conn->writer);
 	if (before < ESTABLISHED)

@@ -193,6 +193,26 @@ static void churn(uint16_t port)
 	assert_int_equal(s.ack, peer.snd);
 }
 
+static void test_reopened_connection_numbers_beyond_the_old(void **state)
+{
+	struct segment s;
+	struct peer peer;
+	uint32_t last;
+
+	serve(close_at_once);
+	churn(1000);
+	last = only_conn()->pcb.snd_nxt + 0x40000000; /* it has sent much */
+	only_conn()->pcb.snd_nxt = last;
+	peer = (struct peer){.port = 1000, .stack_port = 7, .snd = 1000};
+	peer_send(&peer, PEER_SYN, NULL, 0);
+	assert_true(peer_next(&s));
+	assert_int_equal(s.flags, PEER_SYN | PEER_ACK);
+	assert_in_range(s.seq - last, 1, 0x10000);
+	peer_send(&peer, PEER_RST, NULL, 0);
+	run_rounds(2);
+	assert_in_range(isn_for(1000) - last, 0x80000000, 0xffffffff);
+}
+
 static struct net_conn *conn_of(uint16_t port)
 {
 	ip_addr_t local, remote;
@@ -630,6 +650,7 @@ int main(void)
 		T(test_numbers_begin_at_random),
 		T(test_isn_grows_with_the_clock),
 		T(test_isn_of_other_ports_is_not_near),
+		T(test_reopened_connection_numbers_beyond_the_old),
 		T(test_oldest_time_wait_makes_room),
 		T(test_time_wait_list_survives_its_middle),
 		T(test_recycled_connection_can_still_be_read),
