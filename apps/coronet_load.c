@@ -21,6 +21,7 @@
 
 /* One of the --conns connections; in cps mode one after the other. */
 struct slot {
+	struct net_watch watch; /* of an idle one */
 	struct net_conn *conn;
 	int64_t since_ns;	/* what it waits for began then; 0: nothing */
 	uint64_t sent, arrived; /* places in the stream, for --verify */
@@ -37,6 +38,8 @@ static struct load {
 	struct net_addr target;
 	struct slot *slots;
 	uint32_t dialing;
+	uint32_t asking, next_ask; /* idle: the second echo */
+	bool verify;
 	struct load_stats stats;
 	uint8_t payload[CHUNK]; /* filled before each write, then copied */
 } load;
@@ -115,7 +118,7 @@ static int slot_dial(struct slot *slot)
 /* One write's bytes; the connection copies them. */
 static const uint8_t *fill(const struct slot *slot, size_t len)
 {
-	if (load.opts.verify)
+	if (load.verify)
 		payload_fill(load.payload, len, payload_seed(slot->index),
 			     slot->sent);
 	return load.payload;
@@ -149,7 +152,7 @@ static long slot_receive(struct slot *slot)
 
 	if (n <= 0)
 		return n;
-	if (load.opts.verify &&
+	if (load.verify &&
 	    payload_check(view.data, view.len, payload_seed(slot->index),
 			  slot->arrived) != view.len)
 		n = -EBADMSG;
@@ -235,18 +238,72 @@ static void run_cps(struct slot *slot)
 	}
 }
 
+/*
+ * An idle connection needs no coroutine: it is watched, for it should stay.
+ * -EAGAIN says that it does.
+ */
+static void on_idle(struct net_conn *conn, struct net_watch *watch)
+{
+	struct slot *slot = (struct slot *)(void *)watch;
+	struct net_view view;
+	long n = net_recv_view(conn, &view);
+
+	if (n == -EAGAIN)
+		return;
+	if (n > 0)
+		net_view_release(conn, &view); /* nobody asked for bytes */
+	fail(slot, n > 0 ? -EBADMSG : n);
+	count_closed();
+}
+
 static void run_idle(struct slot *slot)
 {
-	struct net_view view;
-	long n = load.opts.verify ? slot_ask(slot) : 1;
+	long n = slot_ask(slot);
 
-	if (n > 0)
-		n = net_recv_view(slot->conn, &view);
-	if (n == -EBADF)
-		slot->conn = NULL;
-	if (running())
+	if (n <= 0) {
 		fail(slot, n);
-	count_closed();
+		count_closed();
+		return;
+	}
+	load.stats.answered_before++;
+	slot->watch.fn = on_idle;
+	net_set_watch(slot->conn, &slot->watch);
+	on_idle(slot->conn, &slot->watch);
+}
+
+/* One of those who ask every idle connection for its second echo. */
+static void *ask_again(void *arg)
+{
+	while (load.next_ask < load.opts.conns) {
+		struct slot *slot = &load.slots[load.next_ask++];
+
+		if (!slot->conn)
+			continue;
+		net_set_watch(slot->conn, NULL);
+		if (slot_ask(slot) > 0)
+			load.stats.answered_after++;
+	}
+	load.asking--;
+	return NULL;
+}
+
+/* Blocks until each idle connection has answered, or one is given up. */
+static void ask_all_again(void)
+{
+	int64_t until_ns = now_ns() + load.opts.timeout_ns;
+	uint64_t seen = 0;
+
+	load.stats.asked_after = true;
+	for (; load.asking < OPENS_AT_ONCE; load.asking++)
+		if (net_spawn(load.stack, "ask", ask_again, NULL) < 0)
+			break;
+	while (load.asking && now_ns() < until_ns &&
+	       coro_sleep_ns(OPTS_NS_PER_S / 1000) == 0) {
+		if (load.stats.answered_after == seen)
+			continue;
+		seen = load.stats.answered_after;
+		until_ns = now_ns() + load.opts.timeout_ns;
+	}
 }
 
 /* Bulk's other direction, in a coroutine of its own. */
@@ -407,6 +464,8 @@ static void *conduct(void *arg)
 		if (net_stack_stopping(load.stack))
 			load_stats_interrupt(&load.stats, now_ns());
 	}
+	if (load.opts.mode == LOAD_IDLE && !load.stats.interrupted)
+		ask_all_again();
 	net_stack_stop(load.stack);
 	return NULL;
 }
@@ -467,6 +526,7 @@ int main(int argc, char **argv)
 		return net_exit_status(err);
 	}
 	net_addr_parse(load.opts.target_text, -1, &load.target);
+	load.verify = load.opts.verify || load.opts.mode == LOAD_IDLE;
 	payload_fill(load.payload, CHUNK, 0, 0);
 	status = run();
 	net_stack_close(load.stack);

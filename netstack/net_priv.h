@@ -187,6 +187,7 @@ struct net_stack {
 	uint32_t isn;
 
 	struct net_stats stats, stats_last;
+	uint64_t opened_kib; /* of memory, when the stack had opened */
 	struct net_neighbour neighbours[NET_NEIGHBOURS];
 };
 
@@ -450,6 +451,10 @@ void net_addr_from_lwip(const ip_addr_t *ip, u16_t port, struct net_addr *out);
 /* ---- net_stack.c ---- */
 /* One turn of the loop: rx, run, output, timers, tx, idle. */
 void net_stack_round(struct net_stack *stack);
+
+/* ---- net_stats.c ---- */
+void net_stats_start(struct net_stack *stack);
+void net_stats_say(struct net_stack *stack);
 
 /* ---- net_isn.c ---- */
 int net_isn_init(void);

@@ -131,6 +131,7 @@ int net_stack_open(struct net_opts *opts, struct net_stack **out)
 	if (err < 0)
 		goto fini_mem;
 	prctl(PR_SET_TIMERSLACK, 1UL);
+	net_stats_start(stack);
 	*out = stack;
 	return 0;
 
@@ -220,53 +221,6 @@ int net_link_wait(struct net_stack *stack, unsigned timeout_ms)
 				return -ETIMEDOUT;
 		}
 	return 0;
-}
-
-/* ---- statistics ---- */
-
-void net_stack_stats(struct net_stack *stack, struct net_stats *out)
-{
-	uint64_t bad_frame = stack->stats.rx_bad_frame;
-
-	*out = stack->stats;
-	out->conns = stack->n_conns;
-	for (unsigned i = 0; i < stack->n_ports; i++) {
-		struct glue_port_stats s;
-
-		glue_port_stats(stack->ports[i].glue, &s);
-		out->rx_frames += s.rx_frames;
-		out->rx_bytes += s.rx_bytes;
-		out->rx_bad_frame = bad_frame + s.rx_bad_frame;
-		out->rx_bad_csum += s.rx_bad_csum;
-		out->rx_missed += s.rx_missed;
-		out->tx_frames += s.tx_frames;
-		out->tx_bytes += s.tx_bytes;
-		out->tx_dropped += s.tx_dropped + s.tx_no_frame;
-		out->frames_free += glue_port_frames_free(stack->ports[i].glue);
-		out->frames += glue_port_frames(stack->ports[i].glue);
-	}
-}
-
-__attribute__((noinline)) static void say_stats(struct net_stack *stack)
-{
-	double s = (double)stack->stats_ns / 1e9;
-	struct net_stats now, *was = &stack->stats_last;
-
-	net_stack_stats(stack, &now);
-	fprintf(stderr,
-		"stats: rx %.0f/s tx %.0f/s frames, %.2f/%.2f Gbit/s, %u "
-		"connections, +%llu accepted, %llu dropped, %llu bad, %u of "
-		"%u frames free\n",
-		(double)(now.rx_frames - was->rx_frames) / s,
-		(double)(now.tx_frames - was->tx_frames) / s,
-		(double)(now.rx_bytes - was->rx_bytes) * 8e-9 / s,
-		(double)(now.tx_bytes - was->tx_bytes) * 8e-9 / s, now.conns,
-		(unsigned long long)(now.accepted - was->accepted),
-		(unsigned long long)(now.tx_dropped + now.rx_missed),
-		(unsigned long long)(now.rx_bad_csum + now.rx_bad_frame),
-		now.frames_free, now.frames);
-	*was = now;
-	stack->next_stats_ns = stack->now_ns + stack->stats_ns;
 }
 
 /* ---- the loop ---- */
@@ -372,7 +326,7 @@ int net_stack_run(struct net_stack *stack)
 	while (!stack->stop) {
 		net_stack_round(stack);
 		if (stack->stats_ns && stack->now_ns >= stack->next_stats_ns)
-			say_stats(stack);
+			net_stats_say(stack);
 	}
 	start_drain(stack);
 	while (!drained(stack))

@@ -106,6 +106,7 @@ void load_stats_set_busy(struct load_stats *stats, load_busy_fn *busy,
 static void enter_warmup(struct load_stats *stats, int64_t now_ns)
 {
 	stats->phase = LOAD_WARMUP;
+	stats->opened_ns = now_ns - stats->start_ns;
 	stats->phase_end_ns = now_ns + stats->opts->warmup_ns;
 }
 
@@ -131,6 +132,7 @@ static void enter_done(struct load_stats *stats, int64_t now_ns)
 		stats->measured_to_ns = now_ns;
 		stats->busy_to_ns = busy_ns(stats);
 	}
+	stats->memory = sys_memory_now();
 	stats->phase = LOAD_DONE;
 	load_progress_end(stats);
 }

@@ -24,6 +24,7 @@
 
 #include "apps/common/hist.h"
 #include "apps/common/load_opts.h"
+#include "apps/common/sys.h"
 
 enum load_error {
 	LOAD_REFUSED,	  /* connect: nobody listens */
@@ -53,6 +54,10 @@ struct load_stats {
 	uint64_t settled; /* opens that ended well or not, while opening */
 	uint64_t errors[LOAD_ERRORS];
 	uint64_t error_count;
+	/* idle: connections that answered an echo before and after */
+	uint64_t answered_before, answered_after;
+	bool asked_after;	  /* the second was asked for */
+	struct sys_memory memory; /* of the generator, when measuring ended */
 	const struct load_opts *opts;
 	const char *tool;
 	enum load_phase phase;
@@ -62,6 +67,7 @@ struct load_stats {
 	int64_t start_ns;
 	int64_t phase_end_ns;
 	int64_t interval_start_ns;
+	int64_t opened_ns; /* what opening took; 0: it did not end */
 	int64_t measured_from_ns;
 	int64_t measured_to_ns;
 	load_busy_fn *busy;

@@ -229,6 +229,41 @@ static void text_generator(const struct load_stats *stats, FILE *out)
 			: "");
 }
 
+/* Connections opened a second, over the whole opening. */
+static double open_rate(const struct load_stats *stats)
+{
+	if (stats->opened_ns <= 0)
+		return 0;
+	return (double)stats->opened * 1e9 / (double)stats->opened_ns;
+}
+
+static void text_idle(const struct load_stats *stats, FILE *out)
+{
+	fprintf(out, "  %-12s%s opened, %s/s, %s open at the end\n",
+		"connections", with_commas((double)stats->opened).s,
+		with_commas(open_rate(stats)).s,
+		with_commas((double)stats->open).s);
+	if (stats->asked_after)
+		fprintf(out, "  %-12s%s before, %s after the time measured\n",
+			"answered",
+			with_commas((double)stats->answered_before).s,
+			with_commas((double)stats->answered_after).s);
+}
+
+static void text_memory(const struct load_stats *stats, FILE *out)
+{
+	const struct sys_memory *memory = &stats->memory;
+
+	if (!memory->resident)
+		return;
+	fprintf(out, "  %-12s%.1f MiB resident", "memory",
+		(double)memory->resident / 1024);
+	if (memory->huge)
+		fprintf(out, " and %.1f MiB of hugepages",
+			(double)memory->huge / 1024);
+	fputs(" (the generator)\n", out);
+}
+
 void load_report_text(const struct load_stats *stats, FILE *out)
 {
 	double bytes = (double)stats->total_bytes;
@@ -238,9 +273,7 @@ void load_report_text(const struct load_stats *stats, FILE *out)
 	fprintf(out, "  %-12s%.2f s%s\n", "measured", measured_s(stats),
 		stats->interrupted ? ", interrupted" : "");
 	if (stats->opts->mode == LOAD_IDLE)
-		fprintf(out, "  %-12s%s opened, %s open at the end\n",
-			"connections", with_commas((double)stats->opened).s,
-			with_commas((double)stats->open).s);
+		text_idle(stats, out);
 	else
 		fprintf(out, "  %-12s%s, %s/s, %s/s each way\n",
 			stats->opts->mode == LOAD_CPS ? "connects" : "requests",
@@ -250,6 +283,8 @@ void load_report_text(const struct load_stats *stats, FILE *out)
 	text_latency(stats, out);
 	text_errors(stats, out);
 	text_generator(stats, out);
+	if (stats->opts->mode == LOAD_IDLE)
+		text_memory(stats, out);
 }
 
 /* cJSON returns NULL without memory: `ok` collects that. */
@@ -330,6 +365,13 @@ char *load_report_json(const struct load_stats *stats)
 	add_bool(root, "interrupted", stats->interrupted, &ok);
 	add_number(root, "opened", (double)stats->opened, &ok);
 	add_number(root, "open_at_end", (double)stats->open, &ok);
+	add_number(root, "opened_per_s", open_rate(stats), &ok);
+	add_known(root, "answered_before", stats->asked_after,
+		  (double)stats->answered_before, &ok);
+	add_known(root, "answered_after", stats->asked_after,
+		  (double)stats->answered_after, &ok);
+	add_number(root, "resident_kib", (double)stats->memory.resident, &ok);
+	add_number(root, "huge_kib", (double)stats->memory.huge, &ok);
 	add_number(root, "requests", count, &ok);
 	add_number(root, "requests_per_s", per_second(stats, count), &ok);
 	add_number(root, "bytes", bytes, &ok);
@@ -369,6 +411,8 @@ static int write_json(const struct load_stats *stats, FILE *to)
 static bool is_success(const struct load_stats *stats)
 {
 	if (stats->error_count > 0 || stats->opened == 0)
+		return false;
+	if (stats->asked_after && stats->answered_after < stats->opened)
 		return false;
 	if (stats->interrupted || stats->opts->mode == LOAD_IDLE)
 		return true;

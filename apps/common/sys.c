@@ -1,7 +1,9 @@
 #include "apps/common/sys.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <sched.h>
+#include <stdio.h>
 #include <sys/resource.h>
 #include <time.h>
 
@@ -34,4 +36,20 @@ int sys_pin_cpu(unsigned int cpu)
 	CPU_ZERO(&set);
 	CPU_SET(cpu, &set);
 	return sched_setaffinity(0, sizeof(set), &set) ? -errno : 0;
+}
+
+struct sys_memory sys_memory_now(void)
+{
+	FILE *status = fopen("/proc/self/status", "re");
+	struct sys_memory memory = {0};
+	char line[256];
+
+	if (!status)
+		return memory;
+	while (fgets(line, sizeof(line), status)) {
+		sscanf(line, "VmRSS: %" SCNu64, &memory.resident);
+		sscanf(line, "HugetlbPages: %" SCNu64, &memory.huge);
+	}
+	fclose(status);
+	return memory;
 }

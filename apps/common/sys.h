@@ -16,3 +16,11 @@ uint64_t sys_raise_files(void);
 
 /* Keeps the calling thread on one CPU: 0, or -EINVAL when there is no such. */
 int sys_pin_cpu(unsigned int cpu);
+
+/* What the process holds in memory, in KiB; zero where it cannot be told. */
+struct sys_memory {
+	uint64_t resident; /* ordinary pages */
+	uint64_t huge;	   /* hugepages of a pool, which are not in that */
+};
+
+struct sys_memory sys_memory_now(void);

@@ -330,6 +330,10 @@ static void test_json_has_every_key(void **state)
 	assert_true(number(root, "seconds") == 4);
 	assert_true(number(root, "opened") == 2);
 	assert_true(number(root, "open_at_end") == 2);
+	assert_true(number(root, "opened_per_s") == 2); /* within one second */
+	assert_true(number(root, "resident_kib") > 0);
+	assert_true(number(root, "huge_kib") >= 0);
+	assert_true(cJSON_IsNull(cJSON_GetObjectItem(root, "answered_before")));
 	assert_true(number(root, "requests") == 1000);
 	assert_true(number(root, "requests_per_s") == 250);
 	assert_true(number(root, "bytes") == 100000);
@@ -393,6 +397,26 @@ static void test_text_tells_rate_latency_errors_and_limit(void **state)
 	assert_string_equal(run.err, "");
 }
 
+static void test_idle_fails_unless_each_answers_afterwards(void **state)
+{
+	struct in_child run;
+
+	opts.mode = LOAD_IDLE;
+	run_until(T0 + 3 * S);
+	load_stats_tick(&stats, T0 + 6 * S);
+	stats.asked_after = true;
+	stats.answered_before = 2;
+	stats.answered_after = 1;
+	run = in_child_run(print_report, NULL);
+	assert_int_equal(run.status, 1);
+	assert_non_null(strstr(run.out, "2 opened, 2/s, 2 open at the end"));
+	assert_non_null(strstr(run.out, "2 before, 1 after"));
+	assert_non_null(strstr(run.out, "MiB resident"));
+	stats.answered_after = 2;
+	run = in_child_run(print_report, NULL);
+	assert_int_equal(run.status, 0);
+}
+
 static void test_json_to_stdout_stands_alone(void **state)
 {
 	struct in_child run;
@@ -452,6 +476,7 @@ int main(void)
 		TEST(test_json_has_every_key),
 		TEST(test_json_says_null_for_what_is_not_known),
 		TEST(test_text_tells_rate_latency_errors_and_limit),
+		TEST(test_idle_fails_unless_each_answers_afterwards),
 		TEST(test_json_to_stdout_stands_alone),
 		TEST(test_json_that_cannot_be_written_is_a_failure),
 		TEST(test_a_run_without_an_answer_is_a_failure),

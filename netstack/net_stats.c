@@ -1,0 +1,99 @@
+/*
+ * Statistics: the counters, and the line that --stats prints.
+ */
+#include "netstack/net_priv.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+void net_stack_stats(struct net_stack *stack, struct net_stats *out)
+{
+	uint64_t bad_frame = stack->stats.rx_bad_frame;
+
+	*out = stack->stats;
+	out->conns = stack->n_conns;
+	for (unsigned i = 0; i < stack->n_ports; i++) {
+		struct glue_port_stats s;
+
+		glue_port_stats(stack->ports[i].glue, &s);
+		out->rx_frames += s.rx_frames;
+		out->rx_bytes += s.rx_bytes;
+		out->rx_bad_frame = bad_frame + s.rx_bad_frame;
+		out->rx_bad_csum += s.rx_bad_csum;
+		out->rx_missed += s.rx_missed;
+		out->tx_frames += s.tx_frames;
+		out->tx_bytes += s.tx_bytes;
+		out->tx_dropped += s.tx_dropped + s.tx_no_frame;
+		out->frames_free += glue_port_frames_free(stack->ports[i].glue);
+		out->frames += glue_port_frames(stack->ports[i].glue);
+	}
+}
+
+struct memory {
+	uint64_t resident_kib, huge_kib;
+};
+
+/* Cold: it opens a file. Zeros where there is no /proc. */
+static struct memory read_memory(void)
+{
+	FILE *status = fopen("/proc/self/status", "re");
+	struct memory memory = {0};
+	char line[256];
+
+	if (!status)
+		return memory;
+	while (fgets(line, sizeof(line), status)) {
+		sscanf(line, "VmRSS: %" SCNu64, &memory.resident_kib);
+		sscanf(line, "HugetlbPages: %" SCNu64, &memory.huge_kib);
+	}
+	fclose(status);
+	return memory;
+}
+
+/*
+ * All the process holds; hugepages are no part of what Linux calls resident.
+ * What a connection takes is what has come on top since the stack opened.
+ */
+static void say_memory(const struct net_stack *stack, unsigned conns)
+{
+	struct memory now = read_memory();
+	uint64_t all_kib = now.resident_kib + now.huge_kib;
+
+	fprintf(stderr, ", %.1f MiB resident", (double)now.resident_kib / 1024);
+	if (now.huge_kib)
+		fprintf(stderr, " and %.1f MiB of hugepages",
+			(double)now.huge_kib / 1024);
+	if (conns >= 1000 && all_kib > stack->opened_kib)
+		fprintf(stderr, ", %.0f B a connection",
+			(double)(all_kib - stack->opened_kib) * 1024 / conns);
+}
+
+void net_stats_start(struct net_stack *stack)
+{
+	struct memory now = read_memory();
+
+	stack->opened_kib = now.resident_kib + now.huge_kib;
+}
+
+__attribute__((noinline)) void net_stats_say(struct net_stack *stack)
+{
+	double s = (double)stack->stats_ns / 1e9;
+	struct net_stats now, *was = &stack->stats_last;
+
+	net_stack_stats(stack, &now);
+	fprintf(stderr,
+		"stats: rx %.0f/s tx %.0f/s frames, %.2f/%.2f Gbit/s, %u "
+		"connections, +%" PRIu64 " accepted, %" PRIu64
+		" dropped, %" PRIu64 " bad, %u of %u frames free",
+		(double)(now.rx_frames - was->rx_frames) / s,
+		(double)(now.tx_frames - was->tx_frames) / s,
+		(double)(now.rx_bytes - was->rx_bytes) * 8e-9 / s,
+		(double)(now.tx_bytes - was->tx_bytes) * 8e-9 / s, now.conns,
+		now.accepted - was->accepted, now.tx_dropped + now.rx_missed,
+		now.rx_bad_csum + now.rx_bad_frame, now.frames_free,
+		now.frames);
+	say_memory(stack, now.conns);
+	fputc('\n', stderr);
+	*was = now;
+	stack->next_stats_ns = stack->now_ns + stack->stats_ns;
+}
