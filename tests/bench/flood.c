@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #define OPENS_AT_ONCE 256u
 #define OPEN_S	      120 /* given up after */
@@ -60,9 +61,8 @@ static void turn(struct flood *fl)
 	if (fl->conns > 4096 && fl->mode == FLOOD_ECHO)
 		for (unsigned i = 0; i < n; i++) {
 			const uint8_t *ip = frames[i]->data + 14;
-			uint32_t index =
-				(uint32_t)(ip[18] << 8 | ip[19]) -
-				(fl->client_ip & 0xffff);
+			uint32_t index = (uint32_t)(ip[18] << 8 | ip[19]) -
+					 (fl->client_ip & 0xffff);
 
 			index = index << FLOOD_PORTS_BITS |
 				(((unsigned)ip[22] << 8 | ip[23]) -
@@ -76,16 +76,55 @@ static void turn(struct flood *fl)
 	}
 	if (fl->step_ns != 0 && !fl->closing)
 		ask_due(fl);
+	flood_send_late(fl);
 	flood_resend(fl);
 	glue_tx_flush(fl->port);
 	if (n)
 		fl->busy_ns += glue_now_ns() - fl->now_ns;
 }
 
+/* A forwarder's turn: what has come goes back, and is counted. */
+static void bounce_turn(struct flood *fl)
+{
+	struct glue_frame *frames[GLUE_BURST];
+	unsigned n = glue_rx_raw(fl->port, frames, GLUE_BURST);
+	int64_t now_ns = glue_now_ns();
+
+	for (unsigned i = 0; i < n; i++)
+		glue_tx(fl->port, frames[i]);
+	glue_tx_flush(fl->port);
+	if (n)
+		fl->busy_ns += now_ns - fl->now_ns;
+	if (fl->measuring)
+		fl->answers += n;
+	fl->now_ns = now_ns;
+	if (n)
+		fl->last_ns = now_ns;
+	if (now_ns - fl->last_ns > 10 * MS) { /* all lost */
+		fl->last_ns = now_ns;
+		flood_bounce(fl, FLOOD_WINDOW / 2);
+	}
+}
+
 static void turn_until(struct flood *fl, int64_t end_ns)
 {
-	while (!stopped && fl->now_ns < end_ns)
-		turn(fl);
+	while (!stopped && fl->now_ns < end_ns) {
+		if (fl->mode == FLOOD_BOUNCE)
+			bounce_turn(fl);
+		else
+			turn(fl);
+	}
+}
+
+static void wait_link(struct flood *fl)
+{
+	int64_t end_ns = glue_now_ns() + LINK_S * 1000 * MS;
+
+	while (!glue_port_link_up(fl->port)) {
+		fl->now_ns = glue_now_ns();
+		if (stopped || fl->now_ns > end_ns)
+			die("the link", "it is not up");
+	}
 }
 
 static void find_server(struct flood *fl)
@@ -106,8 +145,7 @@ static void open_all(struct flood *fl)
 	int64_t begun_ns = glue_now_ns();
 
 	while (!stopped && fl->open < fl->conns) {
-		while (fl->opening < OPENS_AT_ONCE &&
-		       fl->next_open < fl->conns)
+		while (fl->opening < OPENS_AT_ONCE && fl->next_open < fl->conns)
 			flood_connect(fl, fl->next_open++);
 		turn(fl);
 		if (fl->now_ns - begun_ns > OPEN_S * 1000 * MS)
@@ -120,10 +158,12 @@ static void open_all(struct flood *fl)
 
 static void start_load(struct flood *fl)
 {
+	uint32_t first = fl->conns > FLOOD_WINDOW ? FLOOD_TURNS : fl->conns;
+
 	fl->first_ns = fl->now_ns;
 	if (fl->rate > 0)
 		fl->step_ns = 1e9 / fl->rate;
-	for (uint32_t i = 0; i < fl->conns && i < FLOOD_WINDOW; i++) {
+	for (uint32_t i = 0; i < first; i++) {
 		if (fl->mode == FLOOD_CPS) {
 			fl->flows[i].due_ns = fl->now_ns;
 			flood_connect(fl, i);
@@ -243,7 +283,9 @@ static void take_option(struct flood *fl, int key, const char *arg)
 		fl->server_port = (uint16_t)atoi(arg + strcspn(arg, ":") + 1);
 		break;
 	case 'm':
-		fl->mode = strcmp(arg, "cps") == 0 ? FLOOD_CPS : FLOOD_ECHO;
+		fl->mode = strcmp(arg, "cps") == 0	? FLOOD_CPS
+			   : strcmp(arg, "bounce") == 0 ? FLOOD_BOUNCE
+							: FLOOD_ECHO;
 		break;
 	case 'c':
 		fl->conns = (uint32_t)strtoul(arg, NULL, 10);
@@ -293,6 +335,9 @@ static void start(struct flood *fl)
 			 MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
 	if (fl->flows == MAP_FAILED)
 		die("flows", "no memory");
+	fl->acks = calloc(FLOOD_ACKS, sizeof(*fl->acks));
+	if (!fl->acks)
+		die("ACKs", "no memory");
 	madvise(fl->flows, (size_t)fl->conns * sizeof(struct flow),
 		MADV_HUGEPAGE);
 	for (uint32_t i = 0; i < fl->conns; i++)
@@ -311,24 +356,34 @@ int main(int argc, char **argv)
 
 	while ((key = getopt_long(argc, argv, "", options, NULL)) != -1)
 		take_option(fl, key, optarg);
-	if (!fl->link.name[0] || !fl->client_ip || !fl->server_ip ||
+	if (!fl->link.name[0] ||
+	    (fl->mode != FLOOD_BOUNCE && (!fl->client_ip || !fl->server_ip)) ||
 	    fl->conns == 0 || fl->size == 0 || fl->size > 1400 ||
 	    (fl->mode == FLOOD_CPS && fl->conns > FLOOD_WINDOW))
-		die("usage", "--link L --addr A --target A:P [--mode echo|cps] "
-			     "[--conns N] [--size BYTES, 1400 at most] "
-			     "[--seconds S] [--warmup S] [--rate N] "
-			     "[--lcore N] [--huge off] [--json FILE]");
+		die("usage",
+		    "--link L --addr A --target A:P [--mode echo|cps|bounce] "
+		    "[--conns N] [--size BYTES, 1400 at most] "
+		    "[--seconds S] [--warmup S] [--rate N] "
+		    "[--lcore N] [--huge off] [--json FILE]");
 	sigaction(SIGINT, &action, NULL);
 	sigaction(SIGTERM, &action, NULL);
 	start(fl);
-	find_server(fl);
+	wait_link(fl);
+	if (fl->mode != FLOOD_BOUNCE)
+		find_server(fl);
 	if (fl->mode == FLOOD_ECHO)
 		open_all(fl);
-	start_load(fl);
+	if (fl->mode != FLOOD_BOUNCE)
+		start_load(fl);
 	measure(fl);
 	status = report(fl);
-	reset_all(fl);
-	glue_port_close(fl->port);
-	glue_eal_stop();
-	return status;
+	if (fl->mode != FLOOD_BOUNCE)
+		reset_all(fl);
+	/*
+	 * Without closing the port: DPDK's memif server may fall when its peer
+	 * closes while it polls, and it is to serve on. There is no file to
+	 * remove: the other side made the socket.
+	 */
+	fflush(NULL);
+	_exit(status);
 }

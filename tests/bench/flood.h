@@ -14,14 +14,18 @@
 #include "apps/common/hist.h"
 #include "dpdk_glue/glue.h"
 
-enum flood_mode { FLOOD_ECHO, FLOOD_CPS };
+enum flood_mode {
+	FLOOD_ECHO,
+	FLOOD_CPS,
+	FLOOD_BOUNCE, /* frames that the other side sends back as they are */
+};
 
 enum flow_state {
 	FLOW_CLOSED,
-	FLOW_SYN,	/* SYN sent */
-	FLOW_READY,	/* open, nothing asked */
-	FLOW_ASKED,	/* a request is under way */
-	FLOW_FIN,	/* FIN sent */
+	FLOW_SYN,   /* SYN sent */
+	FLOW_READY, /* open, nothing asked */
+	FLOW_ASKED, /* a request is under way */
+	FLOW_FIN,   /* FIN sent */
 };
 
 struct flow {
@@ -32,8 +36,26 @@ struct flow {
 	uint16_t got;	   /* bytes of the answer so far */
 	uint16_t port;	   /* ours */
 	uint8_t state;	   /* enum flow_state */
+	bool unacked;	   /* its answer, in the queue of delayed ACKs */
 };
 _Static_assert(sizeof(struct flow) == 32, "two flows a cache line");
+
+/*
+ * The closed loop asks on every flow at once while the link holds that many.
+ * With more flows FLOOD_TURNS of them are asked at a time: an answer sets off
+ * the next flow's request, in an order that visits all and has nothing to do
+ * with memory's.
+ */
+#define FLOOD_WINDOW 1024u
+#define FLOOD_TURNS  256u
+
+/* An answer is acknowledged by the flow's next request, or after this time. */
+#define FLOOD_ACK_MS 40
+#define FLOOD_ACKS   (1u << 20)
+struct flood_ack {
+	uint32_t index;
+	uint32_t due_ms;
+};
 
 struct flood {
 	/* what was asked for */
@@ -60,12 +82,16 @@ struct flood {
 	double step_ns;	  /* between two requests of the open loop */
 	int64_t first_ns; /* when its first is due */
 	uint64_t next_due;
+	uint32_t unsent[FLOOD_WINDOW]; /* requests that found no frame */
+	uint32_t n_unsent;
+	struct flood_ack *acks; /* a ring of FLOOD_ACKS */
+	uint32_t ack_head, ack_tail;
 	uint32_t scan; /* where the search for lost segments goes on */
 
 	/* what came of it */
 	struct hist latency;
 	uint64_t answers, resent, wrong, resets, unexpected;
-	int64_t open_ns, busy_ns, measured_ns;
+	int64_t open_ns, busy_ns, measured_ns, last_ns;
 };
 
 /* Which flow a frame belongs to: the source address and port choose it. */
@@ -80,15 +106,14 @@ void flood_connect(struct flood *fl, uint32_t index);
 void flood_ask(struct flood *fl, uint32_t index, int64_t due_ns);
 /* Everything a received frame sets off. */
 void flood_input(struct flood *fl, const struct glue_frame *frame);
-/*
- * The closed loop asks on at most FLOOD_WINDOW flows at a time, since the link
- * holds no more: an answer sets off the next flow's request, in an order that
- * visits all and has nothing to do with memory's.
- */
-#define FLOOD_WINDOW 512u
+/* Asks on the flow whose turn it is. */
 void flood_ask_next(struct flood *fl);
+/* Sends what found no frame before, and ACKs that are due. */
+void flood_send_late(struct flood *fl);
 /* Sends again what has had no answer for long, a few flows a call. */
 void flood_resend(struct flood *fl);
+/* Sends frames that only a forwarder would send back. */
+void flood_bounce(struct flood *fl, unsigned frames);
 /* Asks for the server's MAC. */
 void flood_arp(struct flood *fl);
 /* Resets a connection, so that the server can forget it. */

@@ -3,9 +3,8 @@
 #include <arpa/inet.h>
 #include <string.h>
 
-#define RESEND_MS   300 /* far above any latency that is measured */
-#define SCAN_FLOWS  16	/* looked at a call */
-#define ACK_SOON_NS INT64_C(5000000) /* a later request carries no ACK */
+#define RESEND_MS  300 /* far above any latency that is measured */
+#define SCAN_FLOWS 16  /* looked at a call */
 
 enum { FIN = 1, SYN = 2, RST = 4, PSH = 8, ACK = 16 };
 enum { ETH = 14, IP = 20, TCP = 20, HEAD = ETH + IP + TCP };
@@ -90,8 +89,7 @@ static uint32_t address_of(const struct flood *fl, uint32_t index)
 
 /* A segment of a flow, all but its payload; NULL when frames are short. */
 static struct glue_frame *segment(struct flood *fl, uint32_t index,
-				  uint8_t flags, unsigned options,
-				  unsigned len)
+				  uint8_t flags, unsigned options, unsigned len)
 {
 	struct glue_frame *frame =
 		glue_tx_alloc(fl->port, HEAD + options + len);
@@ -122,6 +120,7 @@ static struct glue_frame *segment(struct flood *fl, uint32_t index,
 	frame->l4_off = ETH + IP;
 	frame->flags = GLUE_FRAME_IP4 | GLUE_FRAME_TCP;
 	flow->sent_ms = fl->now_ms;
+	flow->unacked &= !(flags & ACK);
 	return frame;
 }
 
@@ -148,6 +147,8 @@ static void send_request(struct flood *fl, uint32_t index)
 {
 	struct glue_frame *frame = segment(fl, index, PSH | ACK, 0, fl->size);
 
+	if (!frame && fl->n_unsent < FLOOD_WINDOW)
+		fl->unsent[fl->n_unsent++] = index;
 	if (!frame)
 		return;
 	fill(frame->data + HEAD, index, fl->flows[index].snd, fl->size);
@@ -181,11 +182,15 @@ void flood_ask(struct flood *fl, uint32_t index, int64_t due_ns)
 /* A prime: every flow has its turn, far from the last one's. */
 void flood_ask_next(struct flood *fl)
 {
-	uint64_t turn = fl->next_ask++ % fl->conns;
-	uint32_t index = (uint32_t)(turn * 1000003 % fl->conns);
+	for (unsigned i = 0; i < FLOOD_WINDOW; i++) {
+		uint64_t turn = fl->next_ask++ % fl->conns;
+		uint32_t index = (uint32_t)(turn * 1000003 % fl->conns);
 
-	if (fl->flows[index].state == FLOW_READY)
+		if (fl->flows[index].state != FLOW_READY)
+			continue;
 		flood_ask(fl, index, fl->now_ns);
+		return;
+	}
 }
 
 void flood_reset(struct flood *fl, uint32_t index)
@@ -215,6 +220,22 @@ void flood_arp(struct flood *fl)
 	put32(eth + 28, fl->client_ip);
 	put32(eth + 38, fl->server_ip);
 	glue_tx(fl->port, frame);
+}
+
+void flood_bounce(struct flood *fl, unsigned frames)
+{
+	while (frames--) {
+		struct glue_frame *frame =
+			glue_tx_alloc(fl->port, HEAD + fl->size);
+
+		if (!frame)
+			return;
+		memset(frame->data, 0, HEAD + fl->size);
+		memset(frame->data, 2, 12);
+		put16(frame->data + 12, 0x88b5); /* IEEE: for experiments */
+		glue_tx(fl->port, frame);
+	}
+	glue_tx_flush(fl->port);
 }
 
 void flood_resend(struct flood *fl)
@@ -290,6 +311,42 @@ static void established(struct flood *fl, uint32_t index)
 	send_bare(fl, index, ACK);
 }
 
+/* Full: the oldest goes at once. */
+static void ack_later(struct flood *fl, uint32_t index)
+{
+	struct flood_ack *ack = &fl->acks[fl->ack_tail++ % FLOOD_ACKS];
+
+	*ack = (struct flood_ack){index, fl->now_ms + FLOOD_ACK_MS};
+	fl->flows[index].unacked = true;
+	if (fl->ack_tail - fl->ack_head == FLOOD_ACKS)
+		fl->acks[fl->ack_head % FLOOD_ACKS].due_ms = fl->now_ms;
+}
+
+void flood_send_late(struct flood *fl)
+{
+	uint32_t n = fl->n_unsent;
+
+	if (glue_tx_busy(fl->port))
+		return;
+	fl->n_unsent = 0;
+	for (uint32_t i = 0; i < n; i++)
+		send_request(fl, fl->unsent[i]);
+	for (unsigned i = 0; i < GLUE_BURST && fl->ack_head != fl->ack_tail;
+	     i++) {
+		const struct flood_ack *ack =
+			&fl->acks[fl->ack_head % FLOOD_ACKS];
+
+		if ((int32_t)(fl->now_ms - ack->due_ms) < 0)
+			return;
+		if (fl->flows[ack->index].unacked) {
+			send_bare(fl, ack->index, ACK);
+			if (fl->flows[ack->index].unacked)
+				return; /* no frame now */
+		}
+		fl->ack_head++;
+	}
+}
+
 /* The whole answer is here. */
 static void answered(struct flood *fl, uint32_t index)
 {
@@ -311,16 +368,15 @@ static void answered(struct flood *fl, uint32_t index)
 		flood_ask(fl, index, fl->now_ns);
 	} else if (fl->step_ns == 0) {
 		flow->state = FLOW_READY;
+		ack_later(fl, index);
 		flood_ask_next(fl);
 	} else if (flow->backlog) {
 		flow->backlog--;
 		flood_ask(fl, index,
-			  flow->due_ns +
-				  (int64_t)(fl->step_ns * fl->conns));
+			  flow->due_ns + (int64_t)(fl->step_ns * fl->conns));
 	} else {
 		flow->state = FLOW_READY;
-		if (fl->step_ns * fl->conns > ACK_SOON_NS)
-			send_bare(fl, index, ACK);
+		ack_later(fl, index);
 	}
 }
 

@@ -1,0 +1,415 @@
+#!/usr/bin/env python3
+"""What the stack does, beside what it is measured against, in one run.
+
+    ./dev bench net                 every row
+    ./dev bench net echo cps        these rows
+
+Every point is measured several times, the points by turns, so that a machine
+that grows slower does so for all of them; the table gives medians with the
+lowest and highest. The server has core 0, its load core 1. The load is flood
+(tests/bench), which costs a fraction of the server; where a load was itself
+the limit the row says so.
+"""
+
+import argparse
+import glob
+import json
+import os
+import shutil
+import statistics
+import sys
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(os.path.dirname(HERE), "apps"))
+
+import figures  # noqa: E402
+from children import Children, Failure, main  # noqa: E402
+
+SERVER = f"{figures.SERVER_ADDR}:{figures.PORT}"
+MILLION = 1000000
+HUGE_NEEDED = 160  # free 2 MiB pages for two processes at a time
+SOURCES = 22       # addresses, of which a million connections need 21
+BUSY_LIMIT = 0.95  # of flood's time
+
+
+# ---- the machine ----
+
+def free_hugepages():
+    try:
+        with open("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages",
+                  encoding="ascii") as file:
+            return int(file.read())
+    except (OSError, ValueError):
+        return 0
+
+
+# ---- points: one measurement each ----
+
+class Bench:
+    """Starts servers and loads, and keeps every figure by point."""
+
+    def __init__(self, options, children):
+        self.options = options
+        self.children = children
+        self.huge = free_hugepages() >= HUGE_NEEDED
+        self.cores = figures.two_cores()
+        self.count = 0
+        self.results = {}
+
+    def link(self):
+        """The two ends of a memif of its own."""
+        self.count += 1
+        path = self.children.path(f"{self.count}.sock")
+        return f"memif:{path},role=server", f"memif:{path},role=client"
+
+    def built(self, *path):
+        name = os.path.join(self.options.build, *path)
+        if not os.access(name, os.X_OK):
+            raise Failure(f"{name} is not there: run ./dev build first")
+        return name
+
+    def coronet(self, end, program=("apps", "coronet-echo"), huge=True,
+                extra=()):
+        """A server of ours, ready."""
+        argv = [self.built(*program), "--link", end,
+                "--addr", f"{figures.SERVER_ADDR}/{figures.PREFIX}",
+                "--lcore", str(self.cores[0]), "--poll", "busy",
+                "--huge", "auto" if self.huge and huge else "off", *extra]
+        if program[-1] == "coronet-echo":
+            argv += ["--port", str(figures.PORT)]
+        server = self.children.start(program[-1], argv)
+        server.wait_for_line("listening on", figures.READY_TIMEOUT)
+        return server
+
+    def flood(self, end, server, *extra, huge=True, timeout=60):
+        path = self.children.path("flood.json")
+        argv = [self.built("tests", "bench", "flood"), "--link", end,
+                "--addr", figures.CLIENT_ADDR, "--target", SERVER,
+                "--lcore", str(self.cores[1]),
+                "--seconds", f"{self.options.seconds:g}",
+                "--huge", "auto" if self.huge and huge else "off",
+                "--json", path, *extra]
+        self.children.run("flood", argv, self.options.seconds + timeout,
+                          watch=[server])
+        with open(path, encoding="utf-8") as file:
+            found = json.load(file)
+        found["limited"] = found["generator_busy"] > BUSY_LIMIT
+        return found
+
+    def echo(self, conns, program=("apps", "coronet-echo"), huge=True,
+             extra=()):
+        ours, theirs = self.link()
+        server = self.coronet(ours, program, huge)
+        found = self.flood(theirs, server, "--conns", str(conns), *extra,
+                           huge=huge, timeout=120)
+        end(server)
+        return found
+
+    # The points themselves; each returns a dict with "requests_per_s".
+
+    def point_macswap(self):
+        program = shutil.which("dpdk-testpmd")
+        if not program:
+            raise Failure("dpdk-testpmd is not there: run ./dev setup")
+        _, theirs = self.link()
+        path = theirs.split(":")[1].split(",")[0]
+        memory = (["--in-memory", "--single-file-segments"] if self.huge else
+                  ["--no-huge", "-m", "256", "--no-shconf"])
+        prefix = f"coronet-bench-{os.getpid()}"
+        core = self.cores[0]
+        try:
+            forwarder = self.children.start("dpdk-testpmd", [
+                "stdbuf", "-oL", program, *memory, "--no-pci",
+                "--no-telemetry", "--file-prefix", prefix,
+                "--lcores", f"0@{core},1@{core}", "--vdev",
+                f"net_memif0,role=server,id=0,socket={path},"
+                "socket-abstract=no,rsize=10,bsize=2048",
+                "--", "--forward-mode=macswap", "--auto-start",
+                "--disable-link-check", "--total-num-mbufs=16384",
+                "--stats-period=3600"])
+            forwarder.wait_for_line("macswap packet forwarding",
+                                    figures.READY_TIMEOUT)
+            found = self.flood(theirs, forwarder, "--mode", "bounce",
+                               "--size", "64")
+            end(forwarder)
+            return found
+        finally:
+            if os.geteuid() == 0:
+                shutil.rmtree(os.path.join("/var/run/dpdk", prefix),
+                              ignore_errors=True)
+
+    def point_epoll(self):
+        options = argparse.Namespace(
+            build=self.options.build, conns=64, size=64,
+            seconds=self.options.seconds)
+        found = figures.epoll_pair(self.children, options, self.cores)
+        found["limited"] = found["generator_limited"]
+        return found
+
+    def point_echo(self):
+        return self.echo(64)
+
+    def point_raw(self):
+        return self.echo(64, ("tests", "bench", "raw-echo"))
+
+    def point_user(self):
+        return self.echo(64, huge=False)
+
+    def point_one(self):
+        return self.echo(1)
+
+    def point_thousand(self):
+        return self.echo(1000)
+
+    def point_hundredk(self):
+        return self.echo(100000, extra=("--warmup", "1"))
+
+    def point_million(self):
+        return self.echo(MILLION, extra=("--warmup", "2"))
+
+    def point_cps(self):
+        return self.echo(64, extra=("--mode", "cps"))
+
+    def point_half(self):
+        """The open loop at half of what the closed one reached."""
+        known = self.results.get("echo") or [self.point_echo()]
+        rate = statistics.median(f["requests_per_s"] for f in known) / 2
+        return self.echo(64, extra=("--rate", f"{rate:.0f}"))
+
+    def load(self, end, server, name, *extra):
+        """coronet-load, the whole TCP stack on the other side."""
+        path = self.children.path(name + ".json")
+        self.children.run(name, [
+            self.built("apps", "coronet-load"), "--link", end,
+            "--target", SERVER, "--lcore", str(self.cores[1]),
+            "--poll", "busy", "--huge", "auto" if self.huge else "off",
+            "--interval", "0", "--json", path, *extra],
+            self.options.seconds + 180, watch=[server])
+        with open(path, encoding="utf-8") as file:
+            found = json.load(file)
+        found["limited"] = bool(found["generator_limited"])
+        return found
+
+    def bulk(self, streams):
+        ours, theirs = self.link()
+        server = self.coronet(ours)
+        found = self.load(theirs, server, "coronet-load",
+                          "--addr", f"{figures.CLIENT_ADDR}/{figures.PREFIX}",
+                          "--mode", "bulk", "--conns", str(streams),
+                          "--seconds", f"{self.options.seconds:g}",
+                          "--warmup", "0.5")
+        end(server)
+        return found
+
+    def point_bulk1(self):
+        return self.bulk(1)
+
+    def point_bulk64(self):
+        return self.bulk(64)
+
+    def point_idle(self):
+        """A million coroutines parked in recv, each asked before and after."""
+        ours, theirs = self.link()
+        server = self.coronet(ours, extra=("--stats", "0.5"))
+        addresses = []
+        for i in range(SOURCES):
+            addresses += ["--addr", f"10.9.1.{i + 1}/{figures.PREFIX}"]
+        found = self.load(theirs, server, "coronet-load", *addresses,
+                          "--mode", "idle", "--conns", str(MILLION),
+                          "--seconds", "2", "--timeout", "60")
+        found["server_kib"] = resident_kib(server.process.pid)
+        if found["answered_after"] != MILLION:
+            raise Failure(f"of {MILLION} idle connections only "
+                          f"{found['answered_after']} answered")
+        end(server)
+        return found
+
+
+def end(server):
+    """At once: it has a million connections, perhaps, and all are measured."""
+    server.process.kill()
+    server.process.wait()
+
+
+def resident_kib(pid):
+    """What the process holds: ordinary pages and hugepages."""
+    total = 0
+    with open(f"/proc/{pid}/status", encoding="ascii") as file:
+        for line in file:
+            if line.startswith(("VmRSS:", "HugetlbPages:")):
+                total += int(line.split()[1])
+    return total
+
+
+# ---- rows: what the points say together ----
+
+class Row:
+    """A line of the table: its points, its figure and its goal."""
+
+    def __init__(self, name, text, points, value, unit, goal, more=True,
+                 optional=()):
+        self.name, self.text, self.points = name, text, points
+        self.value, self.unit, self.goal = value, unit, goal
+        self.more, self.optional = more, optional
+
+
+def rate(found):
+    return found["requests_per_s"]
+
+
+def over(a, b):
+    """Of two points' rates; by turns, so that both saw the same machine."""
+    return lambda r: [rate(x) / rate(y) for x, y in zip(r[a], r[b])]
+
+
+def of(point, get=rate):
+    return lambda r: [get(x) for x in r[point]]
+
+
+def gbit(found):
+    return found["bytes_per_s"] * 8e-9
+
+
+ROWS = [
+    Row("macswap", "testpmd macswap, 118 B frames", ["macswap"],
+        of("macswap"), "/s", None),
+    Row("epoll", "epoll on loopback, 64 connections", ["epoll"],
+        of("epoll"), "/s", None),
+    Row("echo", "echo, 64 connections", ["echo"], of("echo"), "/s", None),
+    Row("echo", "  over macswap", ["echo", "macswap"],
+        over("echo", "macswap"), "x", 0.33),
+    Row("echo", "  over epoll on loopback", ["echo", "epoll"],
+        over("echo", "epoll"), "x", 40),
+    Row("echo", "  p99 over epoll's", ["echo", "epoll"],
+        lambda r: [a["latency_us"]["p99"] / b["latency_us"]["p99"]
+                   for a, b in zip(r["echo"], r["epoll"])], "x", 0.05, False),
+    Row("one", "echo, one connection", ["one"], of("one"), "/s", 1.9e6),
+    Row("one", "  p50", ["one"],
+        of("one", lambda f: f["latency_us"]["p50"]), "us", 0.5, False),
+    Row("1000", "1,000 connections over 64", ["thousand", "echo"],
+        over("thousand", "echo"), "x", 0.95),
+    Row("100000", "100,000 connections over 64", ["hundredk", "echo"],
+        over("hundredk", "echo"), "x", 0.5),
+    Row("1000000", "1,000,000 connections over 64", ["million", "echo"],
+        over("million", "echo"), "x", 0.3),
+    Row("coro", "coroutine echo over raw callbacks", ["echo", "raw"],
+        over("echo", "raw"), "x", 0.93),
+    Row("cps", "connect + echo + close", ["cps"], of("cps"), "/s", None),
+    Row("cps", "  over macswap", ["cps", "macswap"], over("cps", "macswap"),
+        "x", 0.08),
+    Row("bulk", "one bulk stream, both ways at once", ["bulk1"],
+        of("bulk1", gbit), "Gbit/s", 30),
+    Row("bulk", "64 bulk streams, both ways at once", ["bulk64"],
+        of("bulk64", gbit), "Gbit/s", None),
+    Row("half", "p99 at half the rate, open loop", ["echo", "half"],
+        of("half", lambda f: f["latency_us"]["p99"]), "us", None),
+    Row("idle", "a million idle: server resident", ["idle"],
+        of("idle", lambda f: f["server_kib"] / 1024), "MiB", 768, False),
+    Row("idle", "  a connection", ["idle"],
+        of("idle", lambda f: f["server_kib"] * 1024 / MILLION), "B", None),
+    Row("idle", "  opened", ["idle"], of("idle", lambda f: f["opened_per_s"]),
+        "/s", None),
+    Row("user", "without hugepages over with them", ["user", "echo"],
+        over("user", "echo"), "x", 0.3),
+]
+
+
+def short(value):
+    if value >= 1e6:
+        return f"{value / 1e6:.2f} M"
+    if value >= 1e4:
+        return f"{value / 1e3:.0f} k"
+    return f"{value:.3g}" if value < 1000 else f"{value:,.0f}"
+
+
+def verdict(row, value):
+    if row.goal is None:
+        return "", ""
+    sign = ">=" if row.more else "<="
+    met = value >= row.goal if row.more else value <= row.goal
+    return f"{sign} {short(row.goal)}", "PASS" if met else "MISS"
+
+
+def print_table(rows, results, huge):
+    print(f"\n{'row':<9}{'what':<37}{'median':>9} {'unit':<7}"
+          f"{'lowest - highest':>19}  {'goal':>9}  result")
+    for row in rows:
+        if any(point not in results for point in row.points):
+            print(f"{row.name:<9}{row.text:<37}{'not measured':>17}")
+            continue
+        if row.name == "user" and not huge:
+            print(f"{row.name:<9}{row.text:<37}{'no hugepages here':>17}")
+            continue
+        values = row.value(results)
+        middle = statistics.median(values)
+        goal, result = verdict(row, middle)
+        span = f"{short(min(values))} - {short(max(values))}"
+        limited = any(f.get("limited") for f in results[row.points[0]])
+        note = "  the load was the limit" if limited else ""
+        print(f"{row.name:<9}{row.text:<37}{short(middle):>9} {row.unit:<7}"
+              f"{span:>19}  {goal:>9}  {result}{note}")
+
+
+def parse():
+    names = list(dict.fromkeys(row.name for row in ROWS))
+    top = os.path.dirname(HERE)
+    parser = figures.OneLineParser(
+        prog="bench net", allow_abbrev=False,
+        description="Measures coronet beside testpmd and epoll.")
+    parser.add_argument("rows", nargs="*", metavar="ROW",
+                        help="of: " + " ".join(names))
+    parser.add_argument("--seconds", type=figures.seconds, default=2.0,
+                        metavar="N", help="of each measurement (default 2)")
+    parser.add_argument("--repeat", type=figures.whole(1, 100), default=3,
+                        metavar="N", help="times each (default 3)")
+    parser.add_argument("--json", metavar="FILE",
+                        help="write every figure there as well")
+    parser.add_argument("--build", default=os.path.join(top, "build"),
+                        metavar="FOLDER", help="where the programs were built")
+    options = parser.parse_args()
+    for name in options.rows:
+        if name not in names:
+            parser.error(f"no row '{name}'; there are: {' '.join(names)}")
+    return options
+
+
+def run():
+    options = parse()
+    rows = [row for row in ROWS if not options.rows or
+            row.name in options.rows]
+    points = list(dict.fromkeys(p for row in rows for p in row.points))
+    before = set(glob.glob("/dev/hugepages/*"))
+    with Children("bench") as children:
+        bench = Bench(options, children)
+        if len(set(bench.cores)) < 2:
+            raise Failure("two cores are needed, one for the server and one "
+                          "for its load")
+        print(f"server on core {bench.cores[0]}, load on core "
+              f"{bench.cores[1]}; memory: "
+              + ("hugepages" if bench.huge else
+                 f"no hugepages (needs {HUGE_NEEDED} free ones of 2 MiB)")
+              + f"; {options.repeat} x {options.seconds:g} s", flush=True)
+        for turn in range(options.repeat):
+            for point in points:
+                if point == "user" and not bench.huge:
+                    bench.results[point] = []
+                    continue
+                if point == "idle" and turn > 0:
+                    continue  # memory does not vary
+                begun = time.monotonic()
+                found = getattr(bench, "point_" + point)()
+                bench.results.setdefault(point, []).append(found)
+                print(f"  {turn + 1}/{options.repeat} {point:<10}"
+                      f"{short(found['requests_per_s']):>9}/s"
+                      f"{time.monotonic() - begun:7.1f} s", flush=True)
+        print_table(rows, bench.results, bench.huge)
+        figures.write_json(options, bench.results)
+    left = set(glob.glob("/dev/hugepages/*")) - before
+    if left:
+        raise Failure(f"hugepage files were left behind: {sorted(left)}")
+    return 0
+
+
+if __name__ == "__main__":
+    main(run)
