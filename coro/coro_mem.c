@@ -69,17 +69,22 @@ static bool arena_grow(struct coro_arena *a, size_t need)
 	return true;
 }
 
-/* align: a power of two, at most 64. NULL: no memory. */
+static char *align_up(const char *p, size_t align)
+{
+	return (char *)(((uintptr_t)p + align - 1) & -align);
+}
+
+/* align: a power of two, at most 4096. NULL: no memory. */
 void *coro_arena_get(struct coro_arena *a, size_t bytes, size_t align)
 {
-	char *p = (char *)(((uintptr_t)a->cur + align - 1) & -align);
+	char *p = align_up(a->cur, align);
 
 	if (told_to_fail())
 		return NULL;
 	if (a->cur == NULL || (size_t)(a->end - p) < bytes || p > a->end) {
-		if (!arena_grow(a, bytes))
+		if (!arena_grow(a, bytes + align))
 			return NULL;
-		p = a->cur;
+		p = align_up(a->cur, align);
 	}
 	a->cur = p + bytes;
 	return p;

@@ -190,12 +190,34 @@ struct coro_arena { /* what is never given back before close */
 #define CORO_WHEEL_SLOTS     (1 << CORO_WHEEL_BITS)
 #define CORO_WHEEL_LEVELS    9 /* 54 bits of ticks: all of int64_t */
 
+#define CORO_WHEEL_DUE	   (CORO_WHEEL_LEVELS * CORO_WHEEL_SLOTS)
+#define CORO_BLOCK_BYTES 1024
+#define CORO_BLOCK_ENTRIES 126
+
+struct coro_timer_block {
+	_Alignas(CORO_BLOCK_BYTES) struct coro_timer_block *next;
+	struct coro_timer_block *prev;
+	uintptr_t entry[CORO_BLOCK_ENTRIES]; /* timers; 0: cancelled */
+};
+
+static_assert(sizeof(struct coro_timer_block) == CORO_BLOCK_BYTES,
+	      "found by the address of an entry");
+
+struct coro_slot {
+	uintptr_t *cur; /* entries not used yet, up to end */
+	uintptr_t *end;
+	struct coro_timer_block *first;
+};
+
 struct coro_wheel {
-	int64_t tick;		/* every slot up to here has been emptied */
-	struct coro_timer *due; /* armed for a time past */
+	int64_t tick; /* every slot up to here has been emptied */
 	uint64_t armed;
 	uint64_t map[CORO_WHEEL_LEVELS]; /* which slots are occupied */
-	struct coro_timer *slot[CORO_WHEEL_LEVELS][CORO_WHEEL_SLOTS];
+	unsigned due; /* of the two last slots, the one for times past */
+	int turning;  /* the slot being emptied, or -1 */
+	struct coro_timer *spilled; /* there was no memory for an entry */
+	struct coro_timer_block *free_blocks;
+	struct coro_slot slot[CORO_WHEEL_DUE + 2];
 };
 
 struct coro_name {

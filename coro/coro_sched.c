@@ -762,7 +762,7 @@ static inline void rewind_co(struct coro_sched *s, struct coro *co, coro_fn fn,
 	co->ctx.err = 0;
 	co->resumer = &s->main;
 	co->value = (long)arg;
-	co->timer.pprev = NULL;
+	co->timer.entry = NULL;
 	co->fn = fn;
 	co->ext = NULL;
 	s->live++;

@@ -9,10 +9,24 @@
  * than the timers it made due, each of which fires once.
  *
  * Nine levels of 64 slots hold every tick of int64_t: no longest timeout.
+ *
+ * A slot is an array of pointers to its timers, in a chain of blocks, not a
+ * list through the timers: to cancel one of a million costs its own cache line
+ * and its entry's, not its neighbours' too, and the timers of a slot that is
+ * due are fetched ahead. The slot's last timer takes the entry of one that is
+ * cancelled, so there is never more than an entry a timer; timers of one tick
+ * fire in the order they were armed but for that.
+ *
+ * No slot is armed into while it is emptied: the wheel stands at its tick, and
+ * what is due by then goes to the slot `due` for the next advance. One
+ * cancelled there leaves its entry empty.
  */
 #include "coro_priv.h"
 
 #define SLOT_MASK (CORO_WHEEL_SLOTS - 1)
+
+/* In coro_timer.entry: the timer is in the spill list. */
+#define TAG ((uintptr_t)1)
 
 static int64_t tick_up(int64_t ns)
 {
@@ -24,43 +38,169 @@ static int64_t tick_up(int64_t ns)
 void coro_wheel_init(struct coro_wheel *w, int64_t now_ns)
 {
 	w->tick = now_ns >> CORO_WHEEL_TICK_BITS;
+	w->turning = -1;
+	w->due = CORO_WHEEL_DUE;
 }
 
-static void list_push(struct coro_timer **head, struct coro_timer *t)
+/* ---- a slot: blocks of entries ---- */
+
+static struct coro_timer_block *block_of(uintptr_t *entry)
 {
-	t->next = *head;
-	t->pprev = head;
+	return (void *)((uintptr_t)entry & -(uintptr_t)CORO_BLOCK_BYTES);
+}
+
+/* Is there no entry in use below this one in its block? */
+static bool block_begins(const uintptr_t *entry)
+{
+	return ((uintptr_t)entry & (CORO_BLOCK_BYTES - 1)) ==
+	       offsetof(struct coro_timer_block, entry);
+}
+
+static void map_set(struct coro_wheel *w, unsigned i)
+{
+	if (i < CORO_WHEEL_DUE)
+		w->map[i / CORO_WHEEL_SLOTS] |= UINT64_C(1)
+						<< i % CORO_WHEEL_SLOTS;
+}
+
+static void map_strike(struct coro_wheel *w, unsigned i)
+{
+	if (i < CORO_WHEEL_DUE)
+		w->map[i / CORO_WHEEL_SLOTS] &=
+			~(UINT64_C(1) << i % CORO_WHEEL_SLOTS);
+}
+
+/* Add a block and use its first entry. NULL: no memory. */
+static cold uintptr_t *slot_grow(struct coro_sched *s, unsigned i)
+{
+	struct coro_slot *slot = &s->wheel.slot[i];
+	struct coro_timer_block *b = s->wheel.free_blocks;
+
+	if (b != NULL)
+		s->wheel.free_blocks = b->next;
+	else
+		b = coro_arena_get(&s->arena, sizeof(*b), sizeof(*b));
+	if (b == NULL)
+		return NULL;
+	b->next = NULL;
+	b->prev = NULL;
+	if (slot->first == NULL) {
+		slot->first = b;
+		map_set(&s->wheel, i);
+	} else {
+		b->prev = block_of(slot->end - 1);
+		b->prev->next = b;
+	}
+	slot->cur = b->entry + 1;
+	slot->end = b->entry + CORO_BLOCK_ENTRIES;
+	return b->entry;
+}
+
+/* The last block's last entry has gone: so does the block. */
+static cold void slot_shrink(struct coro_wheel *w, unsigned i)
+{
+	struct coro_slot *slot = &w->slot[i];
+	struct coro_timer_block *b = block_of(slot->end - 1);
+
+	if (b->prev != NULL) {
+		b->prev->next = NULL;
+		slot->end = b->prev->entry + CORO_BLOCK_ENTRIES;
+		slot->cur = slot->end;
+	} else {
+		*slot = (struct coro_slot){0};
+		map_strike(w, i);
+	}
+	b->next = w->free_blocks;
+	w->free_blocks = b;
+}
+
+/* Whatever was in the slot has left it: its blocks go. */
+static void slot_reset(struct coro_wheel *w, unsigned i)
+{
+	struct coro_slot *slot = &w->slot[i];
+
+	if (slot->first != NULL) {
+		block_of(slot->end - 1)->next = w->free_blocks;
+		w->free_blocks = slot->first;
+	}
+	*slot = (struct coro_slot){0};
+}
+
+/* No memory for a block: a list that every advance walks. */
+static cold void spill(struct coro_wheel *w, struct coro_timer *t)
+{
+	t->next = w->spilled;
+	t->entry = (uintptr_t *)((uintptr_t)&w->spilled | TAG);
 	if (t->next != NULL)
-		t->next->pprev = &t->next;
-	*head = t;
+		t->next->entry = (uintptr_t *)((uintptr_t)&t->next | TAG);
+	w->spilled = t;
+}
+
+static cold void unspill(struct coro_timer *t)
+{
+	struct coro_timer **pprev =
+		(struct coro_timer **)((uintptr_t)t->entry & ~TAG);
+
+	*pprev = t->next;
+	if (t->next != NULL)
+		t->next->entry = t->entry;
+}
+
+static inline void slot_put(struct coro_sched *s, unsigned i,
+			    struct coro_timer *t)
+{
+	struct coro_slot *slot = &s->wheel.slot[i];
+	uintptr_t *entry = slot->cur;
+
+	if (likely(entry != slot->end)) {
+		slot->cur = entry + 1;
+	} else {
+		entry = slot_grow(s, i);
+		if (unlikely(entry == NULL)) {
+			spill(&s->wheel, t);
+			return;
+		}
+	}
+	*entry = (uintptr_t)t;
+	t->entry = entry;
+	t->slot = i;
 }
 
 /* tick: that of t, above the wheel's. */
-static void wheel_insert(struct coro_wheel *w, struct coro_timer *t,
-			 int64_t tick)
+static inline void wheel_insert(struct coro_sched *s, struct coro_timer *t,
+				int64_t tick)
 {
+	struct coro_wheel *w = &s->wheel;
 	unsigned level =
 		(63 - __builtin_clzll(tick ^ w->tick)) / CORO_WHEEL_BITS;
 	unsigned slot = tick >> (level * CORO_WHEEL_BITS) & SLOT_MASK;
 
-	w->map[level] |= UINT64_C(1) << slot;
-	list_push(&w->slot[level][slot], t);
+	slot_put(s, level * CORO_WHEEL_SLOTS + slot, t);
 }
 
-/* Take t off its list; a slot that becomes empty is struck from the map. */
-static void timer_unlink(struct coro_wheel *w, struct coro_timer *t)
+/* Take t out of its slot. */
+static inline void timer_take(struct coro_wheel *w, struct coro_timer *t)
 {
-	struct coro_timer **pprev = t->pprev;
-	size_t i = pprev - &w->slot[0][0];
+	struct coro_timer *last;
+	struct coro_slot *slot;
 
-	*pprev = t->next;
-	if (t->next != NULL)
-		t->next->pprev = pprev;
-	else if ((uintptr_t)pprev - (uintptr_t)&w->slot < sizeof(w->slot))
-		w->map[i / CORO_WHEEL_SLOTS] &=
-			~(UINT64_C(1) << i % CORO_WHEEL_SLOTS);
-	t->pprev = NULL;
+	if (unlikely((uintptr_t)t->entry & TAG)) {
+		unspill(t);
+		return;
+	}
+	if (unlikely((int)t->slot == w->turning)) {
+		*t->entry = 0;
+		return;
+	}
+	slot = &w->slot[t->slot];
+	last = (struct coro_timer *)*--slot->cur;
+	*t->entry = (uintptr_t)last;
+	last->entry = t->entry;
+	if (unlikely(block_begins(slot->cur)))
+		slot_shrink(w, t->slot);
 }
+
+/* ---- the calls ---- */
 
 void coro_timer_init(struct coro_timer *t, void (*fn)(struct coro_timer *t))
 {
@@ -74,7 +214,7 @@ void coro_timer_arm(struct coro_sched *s, struct coro_timer *t,
 	int64_t tick = tick_up(expires_ns);
 
 	coro_check_shared(s, t, "coro_timer_arm: the timer");
-	if (t->pprev != NULL) {
+	if (t->entry != NULL) {
 		/* Later than it was: leave it where it is, to be moved when the
 		 * wheel comes by. So pushing a timeout back, as connections do
 		 * all the time, touches nothing but the timer. */
@@ -82,7 +222,7 @@ void coro_timer_arm(struct coro_sched *s, struct coro_timer *t,
 			t->expires_ns = expires_ns;
 			return;
 		}
-		timer_unlink(w, t);
+		timer_take(w, t);
 	} else {
 		w->armed++;
 	}
@@ -90,140 +230,141 @@ void coro_timer_arm(struct coro_sched *s, struct coro_timer *t,
 	/* Due already: at the next advance, not in the one that may be running,
 	 * so a timer that arms itself for the past can't hold the loop. */
 	if (unlikely(tick <= s->now >> CORO_WHEEL_TICK_BITS || tick <= w->tick))
-		list_push(&w->due, t);
+		slot_put(s, w->due, t);
 	else
-		wheel_insert(w, t, tick);
+		wheel_insert(s, t, tick);
 }
 
 bool coro_timer_cancel(struct coro_sched *s, struct coro_timer *t)
 {
-	if (t->pprev == NULL)
+	if (t->entry == NULL)
 		return false;
-	timer_unlink(&s->wheel, t);
+	timer_take(&s->wheel, t);
+	t->entry = NULL;
 	s->wheel.armed--;
 	return true;
 }
 
 bool coro_timer_armed(const struct coro_timer *t)
 {
-	return t->pprev != NULL;
+	return t->entry != NULL;
 }
 
-/*
- * Move a list to a new head, so that what its callbacks arm isn't in it, and
- * turn it round: lists are pushed at their head, and those of one tick should
- * fire in the order they were armed.
- */
-static void list_take(struct coro_timer **from, struct coro_timer **to)
-{
-	struct coro_timer *t = *from, *next;
+/* ---- the wheel turns ---- */
 
-	*from = NULL;
-	*to = NULL;
-	for (; t != NULL; t = next) {
-		next = t->next;
-		list_push(to, t);
+/* Fire t, or move it down, or to where it has been pushed back to. */
+static void fire(struct coro_sched *s, struct coro_timer *t, int64_t by)
+{
+	int64_t tick = tick_up(t->expires_ns);
+
+	if (unlikely(tick > by)) {
+		wheel_insert(s, t, tick);
+		return;
 	}
+	t->entry = NULL;
+	s->wheel.armed--;
+	t->fn(t);
 }
 
-/* Fire what is due by that tick, put back what has been pushed back. */
-static void fire_all(struct coro_sched *s, struct coro_timer **list, int64_t by)
+/* Empty slot i, whose time has come: what leaves it leaves its entry empty. */
+static void slot_turn(struct coro_sched *s, unsigned i, int64_t by)
 {
+	struct coro_slot *slot = &s->wheel.slot[i];
+	struct coro_timer_block *b, *next;
 	struct coro_timer *t;
+	unsigned k, n;
 
-	while ((t = *list) != NULL) {
-		int64_t tick = tick_up(t->expires_ns);
-
-		*list = t->next;
-		if (t->next != NULL)
-			t->next->pprev = list;
-		if (unlikely(tick > by)) {
-			wheel_insert(&s->wheel, t, tick);
-			continue;
+	s->wheel.turning = (int)i;
+	map_strike(&s->wheel, i);
+	for (b = slot->first; b != NULL; b = next) {
+		next = b->next;
+		n = next ? CORO_BLOCK_ENTRIES : slot->cur - b->entry;
+		for (k = 0; next != NULL && k < CORO_BLOCK_ENTRIES; k++)
+			coro_prefetch((void *)next->entry[k]);
+		for (k = 0; k < n; k++) {
+			t = (struct coro_timer *)b->entry[k];
+			b->entry[k] = 0;
+			if (t != NULL)
+				fire(s, t, by);
 		}
-		t->pprev = NULL;
-		s->wheel.armed--;
-		t->fn(t);
 	}
+	s->wheel.turning = -1;
+	slot_reset(&s->wheel, i);
 }
 
 /* The first occupied slot, its tick in *tick; false if there is none. */
-static bool wheel_next(const struct coro_wheel *w, unsigned *level,
-		       unsigned *slot, int64_t *tick)
+static bool wheel_next(const struct coro_wheel *w, unsigned *slot,
+		       int64_t *tick)
 {
-	unsigned shift;
+	unsigned level, shift;
 
 	/* A lower level's slots all come before a higher one's. */
-	for (*level = 0; *level < CORO_WHEEL_LEVELS; ++*level)
-		if (w->map[*level] != 0)
+	for (level = 0; level < CORO_WHEEL_LEVELS; ++level)
+		if (w->map[level] != 0)
 			break;
-	if (*level == CORO_WHEEL_LEVELS)
+	if (level == CORO_WHEEL_LEVELS)
 		return false;
-	*slot = __builtin_ctzll(w->map[*level]);
-	shift = *level * CORO_WHEEL_BITS;
+	*slot = __builtin_ctzll(w->map[level]);
+	shift = level * CORO_WHEEL_BITS;
 	*tick = (w->tick >> (shift + CORO_WHEEL_BITS)
 				    << (shift + CORO_WHEEL_BITS)) |
 		(int64_t)*slot << shift;
+	*slot += level * CORO_WHEEL_SLOTS;
 	return true;
 }
 
-/* Empty one slot, the wheel standing at its tick. */
-static void wheel_turn(struct coro_sched *s, unsigned level, unsigned slot)
+/* Back to the wheel with those for which there was no memory, or fire them. */
+static cold void spill_turn(struct coro_sched *s, int64_t by)
 {
 	struct coro_wheel *w = &s->wheel;
-	struct coro_timer *t, *list, *due, *now = NULL;
-	int64_t tick;
+	struct coro_timer *t, *list = w->spilled;
 
-	w->map[level] &= ~(UINT64_C(1) << slot);
-	list_take(&w->slot[level][slot], &list);
-	if (level == 0) {
-		fire_all(s, &list, w->tick);
-		return;
-	}
+	w->spilled = NULL;
+	if (list != NULL)
+		list->entry = (uintptr_t *)((uintptr_t)&list | TAG);
 	while ((t = list) != NULL) {
-		list = t->next;
-		tick = tick_up(t->expires_ns);
-		if (tick <= w->tick)
-			list_push(&now, t);
-		else
-			wheel_insert(w, t, tick);
+		unspill(t);
+		fire(s, t, by);
 	}
-	list_take(&now, &due);
-	fire_all(s, &due, w->tick);
 }
 
 void coro_sched_advance(struct coro_sched *s, int64_t now_ns)
 {
 	struct coro_wheel *w = &s->wheel;
 	int64_t now_tick, tick;
-	unsigned level, slot;
-	struct coro_timer *due;
+	unsigned slot;
 
 	if (likely(now_ns > s->now))
 		s->now = now_ns;
+	if (unlikely(w->turning >= 0)) /* called from a timer: it goes on */
+		return;
 	now_tick = s->now >> CORO_WHEEL_TICK_BITS;
-	if (unlikely(w->due != NULL)) {
-		list_take(&w->due, &due);
-		fire_all(s, &due, now_tick);
+	slot = w->due;
+	if (unlikely(w->slot[slot].first != NULL)) {
+		w->due = CORO_WHEEL_DUE + !(slot - CORO_WHEEL_DUE);
+		slot_turn(s, slot, now_tick);
 	}
+	if (unlikely(w->spilled != NULL))
+		spill_turn(s, now_tick);
 	if (now_tick <= w->tick)
 		return;
 	/* Bounded by the occupied slots up to now_tick. */
-	while (wheel_next(w, &level, &slot, &tick) && tick <= now_tick) {
+	while (wheel_next(w, &slot, &tick) && tick <= now_tick) {
 		w->tick = tick;
-		wheel_turn(s, level, slot);
+		slot_turn(s, slot, tick);
 	}
 	w->tick = now_tick;
 }
 
 int64_t coro_sched_next_ns(const struct coro_sched *s)
 {
-	unsigned level, slot;
+	const struct coro_wheel *w = &s->wheel;
+	unsigned slot;
 	int64_t tick;
 
-	if (s->wheel.due != NULL)
+	if (w->slot[w->due].first != NULL || w->spilled != NULL)
 		return s->now;
-	if (!wheel_next(&s->wheel, &level, &slot, &tick))
+	if (!wheel_next(w, &slot, &tick))
 		return CORO_FOREVER;
 	if (tick >= CORO_FOREVER >> CORO_WHEEL_TICK_BITS)
 		return CORO_FOREVER;

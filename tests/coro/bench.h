@@ -85,3 +85,6 @@ double timer_ours(long n);
 double timer_ours_cycle(long n);
 double timer_heap(long n);
 double timer_heap_cycle(long n);
+double timer_ours_fire(long n);
+double timer_heap_fire(long n);
+double timer_floor(long n);

@@ -265,6 +265,104 @@ static void test_callback_may_cancel_those_due_with_it(void **state)
 	assert_int_equal(fired, 1);
 }
 
+extern unsigned coro_mem_fail_in; /* in coro_mem.c */
+
+enum { CROWD = 1000 };
+static struct probe crowd[CROWD];
+
+static void arm_crowd(int64_t expires_ns)
+{
+	for (int i = 0; i < CROWD; i++) {
+		crowd[i] = (struct probe){0};
+		coro_timer_init(&crowd[i].timer, on_fire);
+		coro_timer_arm(the_sched, &crowd[i].timer, expires_ns);
+	}
+}
+
+static void test_timers_of_one_tick_come_and_go_in_any_order(void **state)
+{
+	static bool armed[CROWD];
+
+	for (int64_t in = 2 * MS; in < 3600 * SEC; in *= 30) {
+		arm_crowd(fake_now + in);
+		for (int k = 0; k < 3 * CROWD; k++) {
+			struct probe *p = &crowd[rnd() % CROWD];
+
+			if (!coro_timer_cancel(the_sched, &p->timer))
+				coro_timer_arm(the_sched, &p->timer,
+					       p->timer.expires_ns);
+		}
+		for (int i = 0; i < CROWD; i++)
+			armed[i] = coro_timer_armed(&crowd[i].timer);
+		advance(in + TICK);
+		for (int i = 0; i < CROWD; i++)
+			assert_int_equal(crowd[i].fired, armed[i]);
+		assert_true(coro_sched_next_ns(the_sched) == CORO_FOREVER);
+	}
+}
+
+static void test_slot_whose_timers_are_cancelled_is_empty(void **state)
+{
+	for (int round = 0; round < 3; round++) {
+		arm_crowd(fake_now + SEC);
+		for (int i = 0; i < CROWD; i++) {
+			assert_true(coro_sched_next_ns(the_sched) <
+				    fake_now + SEC + TICK);
+			coro_timer_cancel(the_sched, &crowd[i].timer);
+		}
+		assert_true(coro_sched_next_ns(the_sched) == CORO_FOREVER);
+	}
+}
+
+static int turn_of[CROWD], turns;
+
+static void note_turn(struct coro_timer *t)
+{
+	turn_of[(struct probe *)t - crowd] = turns++;
+}
+
+static void test_timers_of_one_tick_fire_as_they_were_armed(void **state)
+{
+	for (int64_t in = 0; in < 3600 * SEC; in = in * 30 + MS) {
+		arm_crowd(fake_now + in);
+		turns = 0;
+		for (int i = 0; i < CROWD; i++)
+			crowd[i].timer.fn = note_turn;
+		advance(in + TICK);
+		for (int i = 0; i < CROWD; i++)
+			assert_int_equal(turn_of[i], i);
+	}
+}
+
+static void test_timers_need_no_memory_to_fire(void **state)
+{
+	static struct probe p[6];
+
+	for (int i = 0; i < 6; i++) {
+		p[i] = (struct probe){0};
+		coro_timer_init(&p[i].timer, on_fire);
+		coro_mem_fail_in = 1; /* no block for a new slot */
+		coro_timer_arm(the_sched, &p[i].timer,
+			       fake_now + (i + 1) * SEC);
+		assert_int_equal(coro_mem_fail_in, 0);
+	}
+	assert_true(coro_timer_cancel(the_sched, &p[5].timer));
+	assert_true(coro_timer_cancel(the_sched, &p[2].timer));
+	assert_true(coro_timer_cancel(the_sched, &p[0].timer));
+	coro_timer_arm(the_sched, &p[1].timer, fake_now + 3 * SEC);
+	coro_timer_arm(the_sched, &p[3].timer, fake_now + SEC);
+	assert_true(coro_sched_next_ns(the_sched) <= fake_now);
+	advance(SEC + TICK);
+	assert_int_equal(p[3].fired, 1);
+	assert_int_equal(p[1].fired + p[4].fired, 0);
+	advance(2 * SEC);
+	assert_int_equal(p[1].fired, 1);
+	advance(2 * SEC);
+	assert_int_equal(p[4].fired, 1);
+	assert_int_equal(p[0].fired + p[2].fired + p[5].fired, 0);
+	assert_true(coro_sched_next_ns(the_sched) == CORO_FOREVER);
+}
+
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, sched_teardown)
 
 int main(void)
@@ -282,6 +380,10 @@ int main(void)
 		T(test_periodic_timer_does_not_drift),
 		T(test_many_timers_come_and_go),
 		T(test_callback_may_cancel_those_due_with_it),
+		T(test_timers_of_one_tick_come_and_go_in_any_order),
+		T(test_slot_whose_timers_are_cancelled_is_empty),
+		T(test_timers_of_one_tick_fire_as_they_were_armed),
+		T(test_timers_need_no_memory_to_fire),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -112,7 +112,7 @@ int64_t coro_sched_clock(const struct coro_sched *s);
 
 /*
  * A lower bound of when an advance has a timer to fire: may be early (by a
- * timer that was pushed back or cancelled), is never late.
+ * timer that was pushed back), is never late.
  * CORO_FOREVER if no timer is armed.
  */
 int64_t coro_sched_next_ns(const struct coro_sched *s);
@@ -374,8 +374,11 @@ bool coro_on_shared_stack(const void *p);
  * coroutines, not block.
  */
 struct coro_timer {
-	struct coro_timer *next;   /* private */
-	struct coro_timer **pprev; /* private; NULL when not armed */
+	uintptr_t *entry; /* private; NULL when not armed */
+	union {
+		size_t slot;		 /* private */
+		struct coro_timer *next; /* private */
+	};
 	int64_t expires_ns;
 	void (*fn)(struct coro_timer *t);
 };
