@@ -89,9 +89,11 @@ ctx_switch:
 
 /* One of the two has its own FP control words. */
 .Lfp:
+	test	byte ptr [rdi + CTX_FLAGS], CTX_FLAG_FP
+	jz	1f
 	stmxcsr	[rsp + CTX_FRAME_MXCSR]
 	fnstcw	[rsp + CTX_FRAME_X87CW]
-	cmp	[r8 + CTX_STACK_OCCUPANT], rsi
+1:	cmp	[r8 + CTX_STACK_OCCUPANT], rsi
 	jne	.Lconflict
 	mov	rsp, [rsi + CTX_SP]
 	FP_LOAD

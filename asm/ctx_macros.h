@@ -34,9 +34,15 @@
 	.cfi_adjust_cfa_offset 8
 	.endm
 
-/* Pop it all; the return address into r8, for a jump. */
-	.macro	CTX_POP_FRAME
-	pop	r15 /* the words */
+/* Pop it all; the return address into r8, for a jump. The words, if they are
+ * there, are stepped over: a load of both, stored apart a moment ago, would
+ * wait until they have left the store buffer. */
+	.macro	CTX_POP_FRAME words_there=0
+	.if \words_there
+	lea	rsp, [rsp + 8]
+	.else
+	pop	r15
+	.endif
 	.cfi_adjust_cfa_offset -8
 	pop	r15
 	.cfi_adjust_cfa_offset -8

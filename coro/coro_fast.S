@@ -33,11 +33,15 @@
 	mov	byte ptr [\to + CORO_STATE], CORO_ST_RUNNING_
 	.endm
 
-/* FP words out to where from's frame will be (the red zone keeps it until
- * then: early, since they take long); in from that of `to`, or the defaults. */
+/* FP words out, if from has its own, to where its frame will be (the red zone
+ * keeps them until then: early, since stmxcsr takes as long as the rest of the
+ * switch); in, those of `to` or the defaults. */
 	.macro	FP_OUT
+	test	byte ptr [r10 + CTX_FLAGS], CTX_FLAG_FP
+	jz	8f
 	stmxcsr	[rsp - CTX_FRAME_RIP + CTX_FRAME_MXCSR]
 	fnstcw	[rsp - CTX_FRAME_RIP + CTX_FRAME_X87CW]
+8:
 	.endm
 	.macro	FP_IN to
 	test	byte ptr [\to + CTX_FLAGS], CTX_FLAG_FP
@@ -67,7 +71,7 @@
 	mov	rax, \out
 	xor	edx, edx
 	.cfi_remember_state
-	CTX_POP_FRAME
+	CTX_POP_FRAME \fp
 	jmp	r8
 	.cfi_restore_state
 	.cfi_def_cfa_offset 64
