@@ -1,6 +1,5 @@
-#include "dpdk_glue/glue_priv.h"
+#include "dpdk_glue/port_priv.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,35 +17,6 @@
 
 #define POOL_DEFAULT 16384
 #define POOL_CACHE   256
-#define DATA_ROOM    2048 /* bytes of one segment, headroom apart */
-#define TX_PENDING   512  /* frames a port may keep us waiting with */
-#define TX_BUSY	     128  /* of those, when senders are to hold back */
-
-static_assert(sizeof(struct rte_mbuf_ext_shared_info) <=
-		      sizeof(((struct glue_lender *)0)->frames),
-	      "DPDK's count of frames fits into a lender");
-
-struct glue_port {
-	uint16_t id;
-	uint16_t n_pending; /* frames in pending[] */
-	bool hw_csum;
-	bool lends; /* frames may refer to any memory */
-	uint8_t mac[RTE_ETHER_ADDR_LEN];
-	unsigned n_frames;
-	struct rte_mempool *pool;
-	struct glue_port_stats stats;
-	struct rte_mbuf *pending[TX_PENDING];
-};
-
-static inline struct glue_frame *frame_of(struct rte_mbuf *m)
-{
-	return (struct glue_frame *)(m + 1);
-}
-
-static inline struct rte_mbuf *mbuf_of(struct glue_frame *frame)
-{
-	return (struct rte_mbuf *)frame - 1;
-}
 
 const uint8_t *glue_port_mac(const struct glue_port *port)
 {
@@ -280,12 +250,6 @@ free_port:
 	return rc;
 }
 
-void glue_tx_drop(struct glue_port *port)
-{
-	while (port->n_pending)
-		rte_pktmbuf_free(port->pending[--port->n_pending]);
-}
-
 void glue_port_close(struct glue_port *port)
 {
 	glue_tx_drop(port);
@@ -295,34 +259,6 @@ void glue_port_close(struct glue_port *port)
 	rte_free(port);
 }
 
-/* Sum over a chain of mbufs from an offset. */
-static uint64_t sum_chain(const struct rte_mbuf *m, unsigned off, unsigned len)
-{
-	struct glue_sum sum = {0};
-
-	for (; m && len; m = m->next) {
-		unsigned n = m->data_len > off ? m->data_len - off : 0;
-
-		n = RTE_MIN(n, len);
-		if (n)
-			glue_sum_piece(&sum,
-				       rte_pktmbuf_mtod_offset(m, void *, off),
-				       n);
-		len -= n;
-		off = off > m->data_len ? off - m->data_len : 0;
-	}
-	return sum.sum;
-}
-
-static inline uint64_t sum_l4(const struct rte_mbuf *m, unsigned off,
-			      unsigned len)
-{
-	if (likely(m->next == NULL))
-		return glue_sum_add(
-			0, rte_pktmbuf_mtod_offset(m, uint8_t *, off), len);
-	return sum_chain(m, off, len);
-}
-
 /* Ports that check tell so in ol_flags; anything unchecked we check. */
 static inline bool l4_csum_ok(const struct rte_mbuf *m, uint64_t pseudo,
 			      unsigned off, unsigned len)
@@ -330,7 +266,7 @@ static inline bool l4_csum_ok(const struct rte_mbuf *m, uint64_t pseudo,
 	if ((m->ol_flags & RTE_MBUF_F_RX_L4_CKSUM_MASK) ==
 	    RTE_MBUF_F_RX_L4_CKSUM_GOOD)
 		return true;
-	return glue_sum_fold(pseudo + sum_l4(m, off, len)) == 0xffff;
+	return glue_sum_fold(pseudo + glue_mbuf_sum(m, off, len)) == 0xffff;
 }
 
 enum verdict { KEEP, BAD_FRAME, BAD_CSUM };
@@ -493,230 +429,6 @@ unsigned glue_rx_raw(struct glue_port *port, struct glue_frame **frames,
 	}
 	port->stats.rx_frames += n;
 	return n;
-}
-
-/* Cold: a frame longer than one segment. */
-__attribute__((noinline)) static struct glue_frame *
-alloc_chain(struct glue_port *port, unsigned len)
-{
-	struct rte_mbuf *head = NULL, **link = &head;
-	unsigned total = len;
-	uint16_t segs = 0;
-
-	while (len) {
-		struct rte_mbuf *m = rte_pktmbuf_alloc(port->pool);
-		struct glue_frame *f;
-
-		if (!m) {
-			rte_pktmbuf_free(head);
-			port->stats.tx_no_frame++;
-			return NULL;
-		}
-		m->data_len = (uint16_t)RTE_MIN(len, (unsigned)DATA_ROOM);
-		len -= m->data_len;
-		f = frame_of(m);
-		f->data = rte_pktmbuf_mtod(m, uint8_t *);
-		f->seg_len = m->data_len;
-		f->flags = 0;
-		f->next = NULL;
-		if (head)
-			frame_of(container_of(link, struct rte_mbuf, next))
-				->next = f;
-		*link = m;
-		link = &m->next;
-		segs++;
-	}
-	head->pkt_len = total;
-	head->nb_segs = segs;
-	return frame_of(head);
-}
-
-bool glue_tx_busy(struct glue_port *port)
-{
-	if (likely(port->n_pending < TX_BUSY))
-		return false;
-	glue_tx_flush(port);
-	return port->n_pending >= TX_BUSY;
-}
-
-struct glue_frame *glue_tx_alloc(struct glue_port *port, unsigned len)
-{
-	struct glue_frame *f;
-	struct rte_mbuf *m;
-
-	if (unlikely(glue_tx_busy(port))) {
-		port->stats.tx_busy++;
-		return NULL;
-	}
-	if (unlikely(len > DATA_ROOM))
-		return alloc_chain(port, len);
-	m = rte_pktmbuf_alloc(port->pool);
-	if (unlikely(!m)) {
-		port->stats.tx_no_frame++;
-		return NULL;
-	}
-	m->data_len = (uint16_t)len;
-	m->pkt_len = len;
-	f = frame_of(m);
-	f->data = rte_pktmbuf_mtod(m, uint8_t *);
-	f->seg_len = (uint16_t)len;
-	f->flags = 0;
-	f->next = NULL;
-	return f;
-}
-
-static void lender_done(void *addr, void *lender)
-{
-	((struct glue_lender *)lender)->done(lender);
-}
-
-bool glue_tx_lend(struct glue_port *port, struct glue_frame *frame,
-		  const void *data, unsigned len, struct glue_lender *lender)
-{
-	struct rte_mbuf_ext_shared_info *shared = (void *)lender->frames;
-	struct rte_mbuf *head = mbuf_of(frame), *m;
-	struct glue_frame *f;
-
-	m = rte_pktmbuf_alloc(port->pool);
-	if (unlikely(!m)) {
-		port->stats.tx_no_frame++;
-		return false;
-	}
-	if (rte_mbuf_ext_refcnt_read(shared) == 0) {
-		shared->free_cb = lender_done;
-		shared->fcb_opaque = lender;
-		rte_mbuf_ext_refcnt_set(shared, 1);
-	} else {
-		rte_mbuf_ext_refcnt_update(shared, 1);
-	}
-	rte_pktmbuf_attach_extbuf(m, (void *)(uintptr_t)data, RTE_BAD_IOVA,
-				  (uint16_t)len, shared);
-	m->data_len = (uint16_t)len;
-	f = frame_of(m);
-	f->data = (uint8_t *)(uintptr_t)data;
-	f->seg_len = (uint16_t)len;
-	f->next = NULL;
-	while (frame->next)
-		frame = frame->next;
-	frame->next = f;
-	mbuf_of(frame)->next = m;
-	head->nb_segs++;
-	head->pkt_len += len;
-	return true;
-}
-
-static inline uint16_t *l4_csum_field(struct glue_frame *f)
-{
-	size_t off = f->flags & GLUE_FRAME_TCP
-			     ? offsetof(struct rte_tcp_hdr, cksum)
-			     : offsetof(struct rte_udp_hdr, dgram_cksum);
-
-	return (uint16_t *)(void *)(f->data + f->l4_off + off);
-}
-
-/*
- * Mostly zero already; a store of two bytes would keep the wider loads that
- * follow waiting.
- */
-static inline void clear(uint16_t *field)
-{
-	if (unlikely(*field))
-		*field = 0;
-}
-
-static inline void fill_csum_sw(struct rte_mbuf *m, struct glue_frame *f)
-{
-	uint8_t *l3 = f->data + f->l3_off;
-	bool ip4 = f->flags & GLUE_FRAME_IP4;
-	unsigned len = m->pkt_len - f->l4_off;
-	uint64_t sum;
-	uint16_t *field;
-
-	if (ip4) {
-		struct rte_ipv4_hdr *ip = (void *)l3;
-
-		clear((uint16_t *)(void *)(l3 + offsetof(struct rte_ipv4_hdr,
-							 hdr_checksum)));
-		ip->hdr_checksum = (uint16_t)~glue_sum_fold(
-			glue_sum_add(0, ip, (unsigned)(f->l4_off - f->l3_off)));
-	}
-	if (!(f->flags & (GLUE_FRAME_TCP | GLUE_FRAME_UDP)))
-		return;
-	field = l4_csum_field(f);
-	clear(field);
-	sum = glue_sum_pseudo(
-		l3 + (ip4 ? 12 : 8), ip4 ? 4 : 16,
-		f->flags & GLUE_FRAME_TCP ? IPPROTO_TCP : IPPROTO_UDP, len);
-	*field = (uint16_t)~glue_sum_fold(sum + sum_l4(m, f->l4_off, len));
-	if (*field == 0 && (f->flags & GLUE_FRAME_UDP))
-		*field = 0xffff; /* RFC 768: zero means none */
-}
-
-static void fill_csum_hw(struct rte_mbuf *m, struct glue_frame *f)
-{
-	void *l3 = f->data + f->l3_off;
-
-	m->l2_len = f->l3_off;
-	m->l3_len = (uint64_t)(f->l4_off - f->l3_off) & 0x1ff;
-	if (f->flags & GLUE_FRAME_IP4) {
-		m->ol_flags |= RTE_MBUF_F_TX_IPV4 | RTE_MBUF_F_TX_IP_CKSUM;
-		((struct rte_ipv4_hdr *)l3)->hdr_checksum = 0;
-	} else {
-		m->ol_flags |= RTE_MBUF_F_TX_IPV6;
-	}
-	if (f->flags & GLUE_FRAME_TCP)
-		m->ol_flags |= RTE_MBUF_F_TX_TCP_CKSUM;
-	else if (f->flags & GLUE_FRAME_UDP)
-		m->ol_flags |= RTE_MBUF_F_TX_UDP_CKSUM;
-	else
-		return;
-	*l4_csum_field(f) = f->flags & GLUE_FRAME_IP4
-				    ? rte_ipv4_phdr_cksum(l3, m->ol_flags)
-				    : rte_ipv6_phdr_cksum(l3, m->ol_flags);
-}
-
-void glue_tx(struct glue_port *port, struct glue_frame *f)
-{
-	struct rte_mbuf *m = mbuf_of(f);
-
-	if (f->flags & (GLUE_FRAME_IP4 | GLUE_FRAME_IP6)) {
-		if (port->hw_csum)
-			fill_csum_hw(m, f);
-		else
-			fill_csum_sw(m, f);
-	}
-	if (unlikely(port->n_pending == TX_PENDING)) {
-		rte_pktmbuf_free(m);
-		port->stats.tx_dropped++;
-		return;
-	}
-	port->stats.tx_bytes += m->pkt_len;
-	port->pending[port->n_pending++] = m;
-	if (port->n_pending % GLUE_BURST == 0)
-		glue_tx_flush(port);
-}
-
-unsigned glue_tx_flush(struct glue_port *port)
-{
-	unsigned sent = 0;
-
-	while (sent < port->n_pending) {
-		uint16_t want =
-			RTE_MIN(port->n_pending - sent, (unsigned)GLUE_BURST);
-		uint16_t n = rte_eth_tx_burst(port->id, 0, port->pending + sent,
-					      want);
-
-		sent += n;
-		if (n < want)
-			break;
-	}
-	if (sent) {
-		port->n_pending -= sent;
-		port->stats.tx_frames += sent;
-		memmove(port->pending, port->pending + sent,
-			port->n_pending * sizeof(port->pending[0]));
-	}
-	return sent;
 }
 
 void glue_frame_free(struct glue_frame *frame)

@@ -1,0 +1,50 @@
+/*
+ * Private to port*.c: a port, and frames as the mbufs they are.
+ */
+#pragma once
+
+#include <rte_ether.h>
+#include <rte_mbuf.h>
+
+#include "dpdk_glue/glue_csum.h"
+#include "dpdk_glue/glue_priv.h"
+#include "dpdk_glue/train.h"
+
+#define DATA_ROOM  2048 /* bytes of one segment, headroom apart */
+#define TX_PENDING 512	/* frames a port may keep us waiting with */
+
+struct glue_port {
+	uint16_t id;
+	uint16_t n_pending; /* frames in pending[] */
+	bool hw_csum;
+	bool tso;   /* trains of segments are cut up by the port */
+	bool lends; /* frames may refer to any memory */
+	uint8_t mac[RTE_ETHER_ADDR_LEN];
+	unsigned n_frames;
+	struct rte_mempool *pool;
+	struct glue_port_stats stats;
+	struct glue_train train; /* its last frame, while it grows */
+	struct rte_mbuf *pending[TX_PENDING];
+};
+
+static inline struct glue_frame *frame_of(struct rte_mbuf *m)
+{
+	return (struct glue_frame *)(m + 1);
+}
+
+static inline struct rte_mbuf *mbuf_of(struct glue_frame *frame)
+{
+	return (struct rte_mbuf *)frame - 1;
+}
+
+/* The sum over a frame from an offset, however many mbufs it is. */
+uint64_t glue_chain_sum(const struct rte_mbuf *m, unsigned off, unsigned len);
+
+static inline uint64_t glue_mbuf_sum(const struct rte_mbuf *m, unsigned off,
+				     unsigned len)
+{
+	if (likely(m->next == NULL))
+		return glue_sum_add(
+			0, rte_pktmbuf_mtod_offset(m, uint8_t *, off), len);
+	return glue_chain_sum(m, off, len);
+}

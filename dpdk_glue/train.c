@@ -1,0 +1,140 @@
+#include "dpdk_glue/train.h"
+
+#include <arpa/inet.h>
+#include <string.h>
+
+#include "dpdk_glue/glue_csum.h"
+
+#define TCP_HEADER 20u
+#define PROTO_TCP  6
+
+enum { FIN = 1, SYN = 2, RST = 4, PSH = 8, ACK = 16, URG = 32, CWR = 128 };
+
+/* Where fields lie in their headers. */
+enum { IP4_LEN = 2, IP4_ID = 4, IP4_SUM = 10, IP4_ADDRS = 12 };
+enum { IP6_LEN = 4, IP6_ADDRS = 8, IP6_HEADER = 40 };
+enum { TCP_SEQ = 4, TCP_ACKNO = 8, TCP_OFF = 12, TCP_FLAGS = 13, TCP_WND = 14 };
+enum { TCP_SUM = 16, TCP_URGENT = 18 };
+
+static uint32_t get32(const uint8_t *at)
+{
+	uint32_t value;
+
+	memcpy(&value, at, 4);
+	return ntohl(value);
+}
+
+static void put16(uint8_t *at, uint32_t value)
+{
+	uint16_t v = htons((uint16_t)value);
+
+	memcpy(at, &v, 2);
+}
+
+static unsigned header_bytes(const uint8_t *tcp)
+{
+	return (tcp[TCP_OFF] >> 4) * 4u;
+}
+
+bool glue_train_begin(struct glue_train *train, uint8_t *headers,
+		      uint16_t l3_off, uint16_t l4_off, bool ip6, unsigned len)
+{
+	const uint8_t *tcp = headers + l4_off;
+	unsigned payload_off = l4_off + header_bytes(tcp);
+
+	train->headers = NULL;
+	if (payload_off >= len ||
+	    (tcp[TCP_FLAGS] & (SYN | RST | URG | CWR | ACK)) != ACK)
+		return false;
+	*train = (struct glue_train){
+		.headers = headers,
+		.l3_off = l3_off,
+		.l4_off = l4_off,
+		.payload_off = (uint16_t)payload_off,
+		.mss = (uint16_t)(len - payload_off),
+		.next_seq = get32(tcp + TCP_SEQ) + len - payload_off,
+		.payload = len - payload_off,
+		.segs = 1,
+		.ip6 = ip6,
+		.ended = tcp[TCP_FLAGS] & (FIN | PSH),
+	};
+	return true;
+}
+
+/* Everything of IP but its length, the packet's number and the checksum. */
+static bool same_ip(const struct glue_train *train, const uint8_t *ip)
+{
+	const uint8_t *first = train->headers + train->l3_off;
+	unsigned bytes = train->l4_off - train->l3_off;
+
+	if (train->ip6)
+		return memcmp(first, ip, IP6_LEN) == 0 &&
+		       memcmp(first + IP6_LEN + 2, ip + IP6_LEN + 2,
+			      bytes - IP6_LEN - 2) == 0;
+	return memcmp(first, ip, IP4_LEN) == 0 &&
+	       memcmp(first + IP4_ID + 2, ip + IP4_ID + 2,
+		      IP4_SUM - IP4_ID - 2) == 0 &&
+	       memcmp(first + IP4_ADDRS, ip + IP4_ADDRS, bytes - IP4_ADDRS) ==
+		       0;
+}
+
+/* Everything of TCP but sequence number, FIN, PSH and the checksum. */
+static bool same_tcp(const struct glue_train *train, const uint8_t *tcp)
+{
+	const uint8_t *first = train->headers + train->l4_off;
+	unsigned bytes = (unsigned)(train->payload_off - train->l4_off);
+	uint8_t differ = first[TCP_FLAGS] ^ tcp[TCP_FLAGS];
+
+	return memcmp(first, tcp, TCP_SEQ) == 0 &&
+	       memcmp(first + TCP_ACKNO, tcp + TCP_ACKNO,
+		      TCP_FLAGS - TCP_ACKNO) == 0 &&
+	       (differ & ~(FIN | PSH)) == 0 &&
+	       memcmp(first + TCP_WND, tcp + TCP_WND, 2) == 0 &&
+	       memcmp(first + TCP_URGENT, tcp + TCP_URGENT,
+		      bytes - TCP_URGENT) == 0;
+}
+
+bool glue_train_add(struct glue_train *train, const uint8_t *headers,
+		    uint16_t l3_off, uint16_t l4_off, unsigned len)
+{
+	const uint8_t *tcp = headers + l4_off;
+	unsigned payload;
+
+	if (!train->headers || train->ended || l3_off != train->l3_off ||
+	    l4_off != train->l4_off || len <= train->payload_off)
+		return false;
+	payload = len - train->payload_off;
+	if (payload > train->mss ||
+	    train->payload_off - train->l3_off + train->payload + payload >
+		    GLUE_TRAIN_BYTES ||
+	    get32(tcp + TCP_SEQ) != train->next_seq ||
+	    memcmp(train->headers, headers, l3_off) != 0 ||
+	    !same_ip(train, headers + l3_off) || !same_tcp(train, tcp))
+		return false;
+	train->headers[l4_off + TCP_FLAGS] |= tcp[TCP_FLAGS] & (FIN | PSH);
+	train->ended = payload < train->mss || (tcp[TCP_FLAGS] & (FIN | PSH));
+	train->next_seq += payload;
+	train->payload += payload;
+	train->segs++;
+	return true;
+}
+
+void glue_train_end(struct glue_train *train)
+{
+	uint8_t *ip = train->headers + train->l3_off;
+	uint8_t *tcp = train->headers + train->l4_off;
+	unsigned len = train->payload_off - train->l3_off + train->payload;
+	uint16_t sum;
+
+	if (train->ip6) {
+		put16(ip + IP6_LEN, len - IP6_HEADER);
+		sum = glue_sum_fold(
+			glue_sum_pseudo(ip + IP6_ADDRS, 16, PROTO_TCP, 0));
+	} else {
+		put16(ip + IP4_LEN, len);
+		memset(ip + IP4_SUM, 0, 2);
+		sum = glue_sum_fold(
+			glue_sum_pseudo(ip + IP4_ADDRS, 4, PROTO_TCP, 0));
+	}
+	memcpy(tcp + TCP_SUM, &sum, 2);
+}

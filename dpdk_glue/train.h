@@ -1,0 +1,49 @@
+/*
+ * Trains: consecutive segments of one TCP flow that leave as one frame, which
+ * the NIC cuts up again (segmentation offload).
+ *
+ * This part sees headers alone: what may follow what, and what the headers of
+ * the whole must say. Private to dpdk_glue/.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define GLUE_TRAIN_BYTES 65535u /* of an IP packet */
+
+struct glue_train {
+	uint8_t *headers;     /* of the first segment; NULL: no train */
+	uint16_t l3_off;      /* bytes to the IP header */
+	uint16_t l4_off;      /* bytes to the TCP header */
+	uint16_t payload_off; /* bytes to the payload */
+	uint16_t mss;	      /* payload of every segment but the last */
+	uint32_t next_seq;
+	uint32_t payload; /* bytes so far */
+	unsigned segs;
+	bool ip6;
+	bool ended; /* nothing may follow */
+};
+
+/*
+ * Begins a train with a segment: headers as they lie in the frame, len bytes
+ * of frame in all. False, and no train, when it carries nothing or must go
+ * alone (SYN, RST, URG).
+ */
+bool glue_train_begin(struct glue_train *train, uint8_t *headers,
+		      uint16_t l3_off, uint16_t l4_off, bool ip6, unsigned len);
+
+/*
+ * Adds a segment if it continues the train: the same addresses, ports, ACK,
+ * window, options and other fields, the next sequence number, no more payload
+ * than the first, all before it full, and 64 KiB in all.
+ */
+bool glue_train_add(struct glue_train *train, const uint8_t *headers,
+		    uint16_t l3_off, uint16_t l4_off, unsigned len);
+
+/*
+ * Writes what the first segment's headers must say of a train of two and
+ * more: the IP length, FIN and PSH as the last had them, no IP checksum, and
+ * the sum of the pseudo header without length that the NIC begins with.
+ */
+void glue_train_end(struct glue_train *train);
