@@ -48,17 +48,23 @@ static bool stuck(const struct tcp_pcb *pcb)
 }
 
 /*
- * Room in the send buffer, in bytes and in pbufs. Bytes far ahead of what the
- * windows and the port take would only grow cold in the cache.
+ * Room in the send buffer, in bytes and in pbufs. While the peer would take
+ * more than there is, what waits for the port or for cwnd is kept short: it
+ * would only grow cold in the cache. Behind a peer that does not read the
+ * whole buffer may fill.
  */
 size_t net_send_room(const struct net_conn *conn)
 {
 	const struct tcp_pcb *pcb = &conn->pcb;
+	u32_t queued = pcb->snd_lbb - pcb->lastack;
 	u32_t unsent = pcb->snd_lbb - pcb->snd_nxt;
 
-	if (pcb->snd_queuelen >= TCP_SND_QUEUELEN - 64 || unsent >= UNSENT_MAX)
+	if (pcb->snd_queuelen >= TCP_SND_QUEUELEN - 64)
 		return 0;
-	return LWIP_MIN(pcb->snd_buf, UNSENT_MAX - unsent);
+	if (queued >= pcb->snd_wnd)
+		return LWIP_MIN(pcb->snd_buf, 0xffffu);
+	return unsent < UNSENT_MAX ? LWIP_MIN(pcb->snd_buf, UNSENT_MAX - unsent)
+				   : 0;
 }
 
 void net_send_went_out(struct net_conn *conn)

@@ -156,6 +156,26 @@ static void test_bytes_that_cannot_go_yet_are_few(void **state)
 	assert_int_equal(taken[0], to_send);
 }
 
+static void test_a_closed_window_leaves_the_whole_buffer(void **state)
+{
+	struct segment s;
+	struct peer peer;
+	uint32_t first;
+
+	to_send = 600000;
+	serve(send_when_asked);
+	peer_connect(&peer, 1000, 7, 5);
+	first = peer.rcv;
+	ask(&peer);
+	while (peer_next(&s))
+		peer.rcv += s.len;
+	peer.wnd = 0;
+	peer_send(&peer, PEER_ACK, NULL, 0);
+	run_rounds(20);
+	peer_expect_nothing();
+	assert_int_equal(taken[0], peer.rcv - first + TCP_SND_BUF);
+}
+
 static void test_slow_start_counts_what_one_ack_covers(void **state)
 {
 	struct segment s;
@@ -195,6 +215,7 @@ int main(void)
 		listening(test_a_full_port_loses_nothing),
 		listening(test_a_full_port_is_shared),
 		listening(test_bytes_that_cannot_go_yet_are_few),
+		listening(test_a_closed_window_leaves_the_whole_buffer),
 		listening(test_slow_start_counts_what_one_ack_covers),
 	};
 
