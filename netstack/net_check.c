@@ -226,6 +226,7 @@ static bool check_synchronised(struct net_conn *conn, const struct segment *s)
 	if (!seq_ok(pcb, s)) {
 		if (s->len) { /* the ACK of what came before was lost */
 			tcp_send_empty_ack(pcb);
+			net_rec_asked_again(conn, s->seq + s->len, s->ack);
 			net_timer_check(conn);
 		} else {
 			challenge(conn);

@@ -412,6 +412,8 @@ void net_rec_input(struct tcp_pcb *pcb, const struct tcp_hdr *hdr,
 void net_rec_acked(struct net_conn *conn);
 /* lwIP has done with a segment; only for a connection with a block. */
 void net_rec_after_input(struct net_conn *conn);
+/* A segment up to `end` came that is old, with an ACK that is not newer. */
+void net_rec_asked_again(struct net_conn *conn, uint32_t end, uint32_t ack);
 void net_rec_restart(struct net_conn *conn);
 void net_rec_free(struct net_conn *conn);
 void net_rec_info(const struct net_conn *conn, struct net_rec_info *out);

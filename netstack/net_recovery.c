@@ -31,7 +31,11 @@ static struct {
 
 /* ---- the round trip ---- */
 
-/* RFC 6298 2.2 and 2.3, Jacobson's scaled integers. */
+/*
+ * RFC 6298 2.2 and 2.3, Jacobson's scaled integers. The least RTT, which no
+ * delayed ACK has lengthened, is kept where lwIP keeps the end of what its own
+ * timeout sends again: it has none.
+ */
 static void sample_rtt(struct net_conn *conn, uint32_t rtt_us)
 {
 	int32_t error;
@@ -43,8 +47,10 @@ static void sample_rtt(struct net_conn *conn, uint32_t rtt_us)
 	if (conn->srtt_us == 0) {
 		conn->srtt_us = rtt_us << 3;
 		conn->rttvar_us = rtt_us << 1;
+		conn->pcb.rto_end = rtt_us;
 		return;
 	}
+	conn->pcb.rto_end = LWIP_MIN(conn->pcb.rto_end, rtt_us);
 	error = (int32_t)rtt_us - (int32_t)(conn->srtt_us >> 3);
 	conn->srtt_us += (uint32_t)error;
 	if (error < 0)
@@ -210,6 +216,86 @@ static void forget_if_quiet(struct net_conn *conn)
 		return;
 	conn->pcb.cwnd = rec->cwnd;
 	net_rec_free(conn);
+}
+
+/* ---- the probe for a lost tail ---- */
+
+/* Only these states have an RTT, and data or FIN under way. */
+static bool ours(const struct tcp_pcb *pcb)
+{
+	return pcb->unacked && pcb->state >= ESTABLISHED &&
+	       pcb->state != TIME_WAIT;
+}
+
+static bool probe_wanted(const struct net_conn *conn)
+{
+	const struct net_rec *rec = net_rec_of(conn);
+
+	if (conn->srtt_us == 0 || conn->pcb.nrtx)
+		return false;
+	if (!rec)
+		return true;
+	return rec->state == NET_REC_OPEN && rec->sacked_bytes == 0 &&
+	       (!conn->probed ||
+		TCP_SEQ_GEQ(conn->pcb.lastack, rec->probe_end));
+}
+
+/* One segment of what is new, if there is any that the peer has room for. */
+static bool probe_with_new(struct net_conn *conn)
+{
+	struct tcp_pcb *pcb = &conn->pcb;
+	uint32_t cwnd = pcb->cwnd, was = pcb->snd_nxt, need;
+
+	if (!pcb->unsent)
+		return false;
+	need = net_seg_begin(pcb->unsent) - pcb->lastack + pcb->unsent->len;
+	if (need > pcb->snd_wnd)
+		return false;
+	if (need > pcb->cwnd)
+		pcb->cwnd = need;
+	tcp_output(pcb);
+	pcb->cwnd = cwnd;
+	return pcb->snd_nxt != was;
+}
+
+/* RFC 8985 7.3: one more segment makes the peer say what is missing. */
+static void probe(struct net_conn *conn)
+{
+	struct tcp_seg *tail = conn->pcb.unacked;
+	struct net_rec *rec;
+
+	net_seg_of(tail)->last_us = net_now_us(); /* the next is due later */
+	if (!make(conn))
+		return;
+	rec = net_rec_of(conn);
+	rec->probe_us = net_now_us();
+	rec->probe_resent = !probe_with_new(conn);
+	if (rec->probe_resent) {
+
+		while (tail->next)
+			tail = tail->next;
+		resend(conn, net_seg_of(tail));
+	}
+	account_new(conn);
+	net_send_went_out(conn);
+	conn->probed = true;
+	rec->probe_end = conn->pcb.snd_nxt;
+}
+
+/*
+ * The peer sends again what it has had an ACK for: the ACK is lost, and so is
+ * the data it came with. That is sooner known than any timer of ours tells,
+ * above all when the peer delays its ACKs and our RTT is the longer for it. Not
+ * so if an answer may still be on its way.
+ */
+void net_rec_asked_again(struct net_conn *conn, uint32_t end, uint32_t ack)
+{
+	const struct tcp_pcb *pcb = &conn->pcb;
+
+	if (TCP_SEQ_LEQ(end, pcb->rcv_nxt) && ack == pcb->lastack &&
+	    ours(pcb) && probe_wanted(conn) &&
+	    net_now_us() - net_seg_of(pcb->unacked)->last_us > pcb->rto_end)
+		probe(conn);
 }
 
 /* ---- what comes in ---- */
@@ -478,26 +564,6 @@ void net_rec_restart(struct net_conn *conn)
 
 /* ---- what comes when nothing comes ---- */
 
-/* Only these states have an RTT, and data or FIN under way. */
-static bool ours(const struct tcp_pcb *pcb)
-{
-	return pcb->unacked && pcb->state >= ESTABLISHED &&
-	       pcb->state != TIME_WAIT;
-}
-
-static bool probe_wanted(const struct net_conn *conn)
-{
-	const struct net_rec *rec = net_rec_of(conn);
-
-	if (conn->srtt_us == 0 || conn->pcb.nrtx)
-		return false;
-	if (!rec)
-		return true;
-	return rec->state == NET_REC_OPEN && rec->sacked_bytes == 0 &&
-	       (!conn->probed ||
-		TCP_SEQ_GEQ(conn->pcb.lastack, rec->probe_end));
-}
-
 /* From the last progress, or from when it was last sent (RFC 6298 5). */
 static uint32_t rto_due_us(const struct net_conn *conn)
 {
@@ -536,48 +602,6 @@ int64_t net_rec_due_ns(const struct net_conn *conn)
 		due_us = rec->reorder_due_us;
 	return net_the.now_ns +
 	       (int64_t)(int32_t)(due_us - net_now_us()) * 1024;
-}
-
-/* One segment of what is new, if there is any that the peer has room for. */
-static bool probe_with_new(struct net_conn *conn)
-{
-	struct tcp_pcb *pcb = &conn->pcb;
-	uint32_t cwnd = pcb->cwnd, was = pcb->snd_nxt, need;
-
-	if (!pcb->unsent)
-		return false;
-	need = net_seg_begin(pcb->unsent) - pcb->lastack + pcb->unsent->len;
-	if (need > pcb->snd_wnd)
-		return false;
-	if (need > pcb->cwnd)
-		pcb->cwnd = need;
-	tcp_output(pcb);
-	pcb->cwnd = cwnd;
-	return pcb->snd_nxt != was;
-}
-
-/* RFC 8985 7.3: one more segment makes the peer say what is missing. */
-static void probe(struct net_conn *conn)
-{
-	struct tcp_seg *tail = conn->pcb.unacked;
-	struct net_rec *rec;
-
-	net_seg_of(tail)->last_us = net_now_us(); /* the next is due later */
-	if (!make(conn))
-		return;
-	rec = net_rec_of(conn);
-	rec->probe_us = net_now_us();
-	rec->probe_resent = !probe_with_new(conn);
-	if (rec->probe_resent) {
-
-		while (tail->next)
-			tail = tail->next;
-		resend(conn, net_seg_of(tail));
-	}
-	account_new(conn);
-	net_send_went_out(conn);
-	conn->probed = true;
-	rec->probe_end = conn->pcb.snd_nxt;
 }
 
 /* RFC 6298 5.4 to 5.7; what the peer has sacked is not sent again. */

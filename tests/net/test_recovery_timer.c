@@ -99,6 +99,34 @@ static void test_probe_is_new_data_if_there_is_any(void **state)
 	assert_int_equal(info().retransmits, 0);
 }
 
+/* The peer asks again: its question was answered, the answer is lost. */
+static void test_a_question_asked_again_is_answered_at_once(void **state)
+{
+	struct segment again = {.src = 1000,
+				.dst = 7,
+				.flags = PEER_ACK,
+				.wnd = 65535,
+				.options = (const uint8_t *)"",
+				.data = (const uint8_t *)"ask",
+				.len = 3};
+	unsigned sent[8];
+
+	repair_connect(true, 2 * MSS);
+	peer_send(&peer, PEER_ACK, "ask", 3);
+	run_rounds(2);
+	assert_int_equal(take_sent(sent, 8), 2);
+	again.seq = peer.snd - 3;
+	again.ack = base;
+	run_ms(RTT_MS - 5);
+	peer_send_raw(&again); /* the answer may be on its way */
+	assert_int_equal(take_sent(sent, 8), 0);
+	run_ms(6);
+	peer_send_raw(&again);
+	EXPECT_SENT(1);
+	peer_send_raw(&again);
+	assert_int_equal(take_sent(sent, 8), 0); /* once is enough */
+}
+
 static void test_one_probe_then_the_timeout(void **state)
 {
 	unsigned sent[8];
@@ -312,6 +340,7 @@ int main(void)
 		T(test_a_lost_tail_is_probed_after_two_rtt),
 		T(test_probe_finds_the_loss_of_several),
 		T(test_probe_is_new_data_if_there_is_any),
+		T(test_a_question_asked_again_is_answered_at_once),
 		T(test_one_probe_then_the_timeout),
 		T(test_timeouts_back_off_to_a_minute),
 		T(test_a_silent_peer_is_given_up),
