@@ -10,7 +10,7 @@
  * lwIP builds the connection itself: it is shown the SYN that was never kept,
  * made up from the cookie, and what it answers is thrown away.
  */
-#include "netstack/net_priv.h"
+#include "netstack/net_recovery.h"
 
 #include <assert.h>
 #include <string.h>
@@ -256,6 +256,8 @@ static struct net_conn *collect(void)
 	if (!pcb)
 		return NULL;
 	pcb->rttest = 0;
+	if (pcb->unacked)
+		net_seg_of(pcb->unacked)->state |= NET_SEG_RESENT;
 	net_window_drain();
 	return net_conn_of(pcb);
 }

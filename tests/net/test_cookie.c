@@ -119,6 +119,7 @@ static void test_cookie_brings_a_connection_that_works(void **state)
 	assert_int_equal(net_the.n_conns, BACKLOG + 1);
 	assert_int_equal(net_the.stats.accepted, 1);
 	assert_int_equal(net_the.stats.cookies_accepted, 1);
+	assert_int_equal(find(1000)->srtt_us, 0); /* nothing was measured */
 	peer_send(&peer, PEER_ACK | PEER_PSH, "hello", 5);
 	assert_true(peer_next(&s));
 	assert_int_equal(s.len, 5);
