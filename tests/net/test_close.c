@@ -135,6 +135,22 @@ static void test_linger_tells_a_reset_by_the_peer(void **state)
 	assert_int_equal(net_the.n_conns, 0);
 }
 
+/* Once nobody lingers any more, nothing is to be touched after the reset. */
+static void test_reset_after_linger_has_ended(void **state)
+{
+	struct peer peer;
+
+	linger_for_ms(-1);
+	take_data_and_fin(&peer);
+	peer_send(&peer, PEER_ACK, NULL, 0);
+	run_rounds(3);
+	assert_int_equal(result, 0);
+	assert_int_equal(net_the.n_conns, 1); /* FIN_WAIT_2 */
+	peer_send(&peer, PEER_RST, NULL, 0);
+	run_rounds(3);
+	assert_int_equal(net_the.n_conns, 0);
+}
+
 static void test_linger_throws_away_what_comes(void **state)
 {
 	struct peer peer;
@@ -494,6 +510,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		T(test_linger_ends_when_the_fin_is_acknowledged),
 		T(test_linger_after_the_peers_fin_ends_in_last_ack),
+		T(test_reset_after_linger_has_ended),
 		T(test_linger_in_close_wait_is_told_by_the_last_ack),
 		T(test_linger_deadline_resets_and_is_etimedout),
 		T(test_linger_tells_a_reset_by_the_peer),
