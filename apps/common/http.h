@@ -1,0 +1,67 @@
+/*
+ * A strict reader of HTTP/1.1 requests: RFC 9112 with every leniency it leaves
+ * to a server taken as a refusal, since two programs that are lenient in
+ * different ways are how requests are smuggled.
+ *
+ * Lines end in CRLF and nothing else; one space between the words of the
+ * request line; no folding, no space before a colon, no control character;
+ * exactly one Host; one Content-Length of digits, never beside a
+ * Transfer-Encoding, which is "chunked" alone. Nothing is copied or allocated:
+ * offsets point into the caller's bytes. Any thread.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define HTTP_HEAD_MAX	16384 /* bytes of request line and fields */
+#define HTTP_TARGET_MAX 8000  /* RFC 9110 4.1 asks for that much */
+#define HTTP_FIELDS_MAX 100
+
+enum http_method { HTTP_GET, HTTP_HEAD, HTTP_KNOWN, HTTP_UNKNOWN };
+
+struct http_request {
+	enum http_method method; /* KNOWN: one of RFC 9110 that is not ours */
+	uint8_t minor;		 /* of version 1: 0, or 1 for all above */
+	bool keep_alive;	 /* the connection may go on after this */
+	bool chunked;		 /* a chunked body follows */
+	bool expects;		 /* Expect: 100-continue */
+	uint16_t path, path_len; /* absolute path without query; len 0: "*" */
+	uint64_t body_len;	 /* of a body that is not chunked */
+};
+
+/*
+ * Reads a request's head at the start of data. Returns its length, the empty
+ * line and one empty line before it included; 0: more bytes are needed; or
+ * minus the status to answer with, after which the connection is to be closed:
+ * 400, 414 (target too long), 417 (an expectation not known), 431 (too many or
+ * too long fields), 501 (a transfer coding not known), 505 (not version 1).
+ * *out is written only when a length is returned. Never asks for more at
+ * HTTP_HEAD_MAX bytes.
+ */
+long http_parse(const char *data, size_t len, struct http_request *out);
+
+/* Where in a chunked body we are. Zeroed: before its first byte. */
+struct http_chunks {
+	uint64_t left; /* bytes of the chunk that are yet to come */
+	uint64_t size; /* read so far, of a size line */
+	uint8_t state;
+	uint8_t digits;
+	uint16_t line; /* bytes of an extension or trailer line */
+	uint16_t trailers;
+	bool done;
+};
+
+/*
+ * Passes over a chunked body, trailers included. Returns how many of the bytes
+ * belong to it (all, until chunks->done), or -400. Chunk data is not bounded:
+ * the caller counts.
+ */
+long http_skip_chunks(struct http_chunks *chunks, const char *data, size_t len);
+
+/*
+ * Decodes %XX of a path into out. Returns the length, or -400 (a % without two
+ * digits, or NUL), -414 (out is too small).
+ */
+long http_decode(const char *path, size_t len, char *out, size_t room);

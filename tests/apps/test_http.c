@@ -1,0 +1,371 @@
+/*
+ * HTTP requests: what RFC 9112 defines is read however it is cut, everything
+ * else is refused with the right status.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "apps/common/http.h"
+
+#define GET "GET / HTTP/1.1\r\n"
+#define H   "Host: x\r\n"
+
+static struct http_request r;
+
+/*
+ * Parses from memory of exactly that size. Every shorter piece must ask for
+ * more, or already be refused as the whole is; none may read the whole's
+ * length.
+ */
+static long parse(const char *text, size_t len)
+{
+	long whole = 0;
+
+	for (size_t part = 0; part <= len; part++) {
+		char *copy = malloc(part ? part : 1);
+		long n;
+
+		memcpy(copy, text, part);
+		n = http_parse(copy, part, &r);
+		free(copy);
+		if (whole != 0)
+			assert_int_equal(n, whole);
+		assert_true(n <= (long)part);
+		whole = n;
+	}
+	return whole;
+}
+
+static long parse_text(const char *text)
+{
+	return parse(text, strlen(text));
+}
+
+static void test_a_request_is_read_to_its_end(void **state)
+{
+	const char *text = "GET /a/b.html?x=/y HTTP/1.1\r\nHost: h:80\r\n"
+			   "Accept: */*\r\nX-Odd:\t a b\xff \r\n\r\nmore";
+
+	assert_int_equal(parse_text(text), strlen(text) - 4);
+	assert_int_equal(r.method, HTTP_GET);
+	assert_int_equal(r.minor, 1);
+	assert_true(r.keep_alive);
+	assert_false(r.chunked);
+	assert_int_equal(r.body_len, 0);
+	assert_int_equal(r.path_len, 9);
+	assert_memory_equal(text + r.path, "/a/b.html", 9);
+}
+
+static void test_forms_of_the_target(void **state)
+{
+	const char *text = "GET http://h/p?q HTTP/1.1\r\n" H "\r\n";
+
+	assert_true(parse_text(text) > 0);
+	assert_int_equal(r.path_len, 2);
+	assert_memory_equal(text + r.path, "/p", 2);
+	assert_true(parse_text("GET http://h HTTP/1.1\r\n" H "\r\n") > 0);
+	assert_int_equal(r.path_len, 0);
+	assert_true(parse_text("OPTIONS * HTTP/1.1\r\n" H "\r\n") > 0);
+	assert_int_equal(r.method, HTTP_KNOWN);
+	assert_true(parse_text("CONNECT a:1 HTTP/1.1\r\n" H "\r\n") > 0);
+	assert_int_equal(parse_text("GET * HTTP/1.1\r\n" H "\r\n"), -400);
+	assert_int_equal(parse_text("GET a HTTP/1.1\r\n" H "\r\n"), -400);
+	assert_int_equal(parse_text("GET http:///p HTTP/1.1\r\n" H "\r\n"),
+			 -400);
+}
+
+static void test_methods(void **state)
+{
+	assert_true(parse_text("HEAD / HTTP/1.1\r\n" H "\r\n") > 0);
+	assert_int_equal(r.method, HTTP_HEAD);
+	assert_true(parse_text("PUT / HTTP/1.1\r\n" H "\r\n") > 0);
+	assert_int_equal(r.method, HTTP_KNOWN);
+	assert_true(parse_text("get / HTTP/1.1\r\n" H "\r\n") > 0);
+	assert_int_equal(r.method, HTTP_UNKNOWN);
+}
+
+static void test_versions(void **state)
+{
+	assert_true(parse_text("GET / HTTP/1.0\r\n\r\n") > 0);
+	assert_int_equal(r.minor, 0);
+	assert_false(r.keep_alive);
+	assert_true(parse_text("GET / HTTP/1.9\r\n" H "\r\n") > 0);
+	assert_int_equal(r.minor, 1);
+	assert_int_equal(parse_text("GET / HTTP/2.0\r\n"), -505);
+	assert_int_equal(parse_text("GET / HTTP/0.9\r\n"), -505);
+	assert_int_equal(parse_text("GET / http/1.1\r\n"), -400);
+	assert_int_equal(parse_text("GET / HTTP/1.10\r\n"), -400);
+	assert_int_equal(parse_text("GET / HTTP/11\r\n"), -400);
+	assert_int_equal(parse_text("GET /\r\n"), -400);
+}
+
+static void test_the_connection_goes_on_or_not(void **state)
+{
+	assert_true(parse_text(GET H "Connection: close\r\n\r\n") > 0);
+	assert_false(r.keep_alive);
+	assert_true(parse_text(GET H "connection: x, ,CLOSE\r\n\r\n") > 0);
+	assert_false(r.keep_alive);
+	assert_true(parse_text("GET / HTTP/1.0\r\n"
+			       "Connection: Keep-Alive\r\n\r\n") > 0);
+	assert_true(r.keep_alive);
+	assert_true(parse_text(GET H "Connection: keep-alive, close\r\n\r\n") >
+		    0);
+	assert_false(r.keep_alive);
+	assert_int_equal(parse_text(GET H "Connection: a b\r\n\r\n"), -400);
+}
+
+static void test_one_empty_line_is_let_pass_before(void **state)
+{
+	assert_true(parse_text("\r\n" GET H "\r\n") > 0);
+	assert_int_equal(parse_text("\r\n\r\n" GET H "\r\n"), -400);
+}
+
+static void test_lines_end_in_crlf_alone(void **state)
+{
+	assert_int_equal(parse_text("GET / HTTP/1.1\nHost: x\n\n"), -400);
+	assert_int_equal(parse_text(GET "Host: x\n\r\n"), -400);
+	assert_int_equal(parse_text(GET "Host: x\r\r\n\r\n"), -400);
+	assert_int_equal(parse_text(GET H "A: b\rC: d\r\n\r\n"), -400);
+	assert_int_equal(parse_text("GET /\r HTTP/1.1\r\n" H "\r\n"), -400);
+	assert_int_equal(parse_text("\n" GET H "\r\n"), -400);
+}
+
+static void test_request_lines_that_are_off(void **state)
+{
+	static const char *const wrong[] = {
+		" GET / HTTP/1.1\r\n",
+		"GET  / HTTP/1.1\r\n",
+		"GET /  HTTP/1.1\r\n",
+		"GET / HTTP/1.1 \r\n",
+		"GET\t/ HTTP/1.1\r\n",
+		"GET / x HTTP/1.1\r\n",
+		"G@T / HTTP/1.1\r\n",
+		"GET /\x01 HTTP/1.1\r\n",
+		"GET /\x80 HTTP/1.1\r\n",
+		"GET /# HTTP/1.1\r\n",
+		"GET\r\n",
+		"GET / HTTP/1.x\r\n",
+	};
+
+	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
+		assert_int_equal(parse_text(wrong[i]), -400);
+	assert_int_equal(parse(GET "A: \0\r\n\r\n", 23), -400);
+	assert_int_equal(parse("GET /\0 HTTP/1.1\r\n\r\n", 19), -400);
+}
+
+static void test_fields_that_are_off(void **state)
+{
+	static const char *const wrong[] = {
+		GET H "Name : x\r\n\r\n",
+		GET H " Name: x\r\n\r\n",
+		GET H "Name: x\r\n folded\r\n\r\n",
+		GET H "Name: x\r\n\tfolded\r\n\r\n",
+		GET H ": x\r\n\r\n",
+		GET H "Name\r\n\r\n",
+		GET H "N(me: x\r\n\r\n",
+		GET H "Name: a\x7f\r\n\r\n",
+		GET H "Name: a\x01\r\n\r\n",
+		GET "\r\n",		 /* no Host */
+		GET H H "\r\n",		 /* two */
+		GET "Host: a b\r\n\r\n", /* none */
+		GET "Host: a/b\r\n\r\n",
+		GET "Host: a@b\r\n\r\n",
+	};
+
+	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
+		assert_int_equal(parse_text(wrong[i]), -400);
+	assert_true(parse_text(GET "Host:\r\n\r\n") > 0);
+	assert_true(parse_text(GET "Host: [fd00::1]:80\r\n\r\n") > 0);
+}
+
+static void test_bodies_have_one_length(void **state)
+{
+	static const char *const wrong[] = {
+		"Content-Length: 5\r\nContent-Length: 5\r\n\r\n",
+		"Content-Length: 5, 5\r\n\r\n",
+		"Content-Length: +5\r\n\r\n",
+		"Content-Length: -5\r\n\r\n",
+		"Content-Length: 0x5\r\n\r\n",
+		"Content-Length: 5 5\r\n\r\n",
+		"Content-Length:\r\n\r\n",
+		"Content-Length: 99999999999999999999\r\n\r\n",
+		"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n",
+		"Transfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n",
+		"Transfer-Encoding: chunked\r\nTransfer-Encoding: "
+		"chunked\r\n\r\n",
+		"Transfer-Encoding : chunked\r\n\r\n",
+	};
+	char text[256];
+
+	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+		snprintf(text, sizeof(text), GET H "%s", wrong[i]);
+		assert_int_equal(parse_text(text), -400);
+	}
+	assert_true(parse_text(GET H "Content-Length: 0012\r\n\r\n") > 0);
+	assert_true(r.body_len == 12);
+	assert_true(parse_text(GET H "Transfer-Encoding: Chunked\r\n\r\n") > 0);
+	assert_true(r.chunked);
+}
+
+static void test_codings_not_known_are_501_and_expectations_417(void **state)
+{
+	assert_int_equal(parse_text(GET H "Transfer-Encoding: gzip\r\n\r\n"),
+			 -501);
+	assert_int_equal(
+		parse_text(GET H "Transfer-Encoding: gzip, chunked\r\n\r\n"),
+		-501);
+	assert_int_equal(
+		parse_text(GET H "Transfer-Encoding: xchunked\r\n\r\n"), -501);
+	assert_int_equal(parse_text("GET / HTTP/1.0\r\n"
+				    "Transfer-Encoding: chunked\r\n\r\n"),
+			 -400);
+	assert_int_equal(parse_text(GET H "Expect: tea\r\n\r\n"), -417);
+	assert_true(parse_text(GET H "Expect: 100-Continue\r\n\r\n") > 0);
+	assert_true(r.expects);
+}
+
+static void test_limits_of_target_and_fields(void **state)
+{
+	static char text[40000];
+	size_t n;
+
+	n = (size_t)sprintf(text, "GET /%0*d HTTP/1.1\r\n" H "\r\n",
+			    HTTP_TARGET_MAX - 1, 0);
+	assert_int_equal(http_parse(text, n, &r), (long)n);
+	n = (size_t)sprintf(text, "GET /%0*d HTTP/1.1\r\n" H "\r\n",
+			    HTTP_TARGET_MAX, 0);
+	assert_int_equal(http_parse(text, n, &r), -414);
+	memset(text, 'a', sizeof(text));
+	memcpy(text, "GET /", 5);
+	assert_int_equal(http_parse(text, 5000, &r), 0);
+	assert_int_equal(http_parse(text, 9000, &r), -414);
+	memset(text, 'a', sizeof(text));
+	assert_int_equal(http_parse(text, 9000, &r), -400);
+	n = (size_t)sprintf(text, GET H "A: %0*d\r\n\r\n", HTTP_HEAD_MAX, 0);
+	assert_int_equal(http_parse(text, n, &r), -431);
+	assert_int_equal(http_parse(text, HTTP_HEAD_MAX - 1, &r), 0);
+	assert_int_equal(http_parse(text, HTTP_HEAD_MAX, &r), -431);
+	n = (size_t)sprintf(text, GET H);
+	for (int i = 1; i < HTTP_FIELDS_MAX; i++)
+		n += (size_t)sprintf(text + n, "A: b\r\n");
+	sprintf(text + n, "\r\n");
+	assert_true(http_parse(text, n + 2, &r) > 0);
+	sprintf(text + n, "A: b\r\n\r\n");
+	assert_int_equal(http_parse(text, n + 8, &r), -431);
+}
+
+/* Skips byte by byte, and whole: the same either way. */
+static long pass_over(const char *text, size_t len)
+{
+	struct http_chunks whole = {0}, bytes = {0};
+	long n = http_skip_chunks(&whole, text, len), m = 0;
+
+	for (size_t i = 0; i < len && !bytes.done && m >= 0; i++) {
+		long one = http_skip_chunks(&bytes, text + i, 1);
+
+		m = one < 0 ? one : m + one;
+	}
+	assert_int_equal(n, m);
+	if (n >= 0)
+		assert_int_equal(whole.done, bytes.done);
+	return n < 0 ? n : whole.done ? n : 0;
+}
+
+static long pass_over_text(const char *text)
+{
+	return pass_over(text, strlen(text));
+}
+
+static void test_chunks_are_passed_over(void **state)
+{
+	assert_int_equal(pass_over_text("0\r\n\r\nGET"), 5);
+	assert_int_equal(pass_over_text("5\r\nhello\r\n00\r\n\r\n"), 16);
+	assert_int_equal(pass_over_text("a;x=\"y\"\r\n0123456789\r\n0\r\n"
+					"T: v\r\n\r\nX"),
+			 32);
+	assert_int_equal(pass_over_text("5\r\nhello\r\n"), 0);
+}
+
+static void test_chunks_that_are_off(void **state)
+{
+	static const char *const wrong[] = {
+		"\r\n",
+		"x\r\n",
+		" 5\r\nhello\r\n0\r\n\r\n",
+		"5 \r\nhello\r\n0\r\n\r\n",
+		"0x5\r\nhello\r\n0\r\n\r\n",
+		"5\nhello\r\n0\r\n\r\n",
+		"5\r\nhello!\r\n0\r\n\r\n",
+		"5\r\nhello\n0\r\n\r\n",
+		"5;a\nb\r\nhello\r\n0\r\n\r\n",
+		"1000000000000000\r\n",
+		"0\r\n folded\r\n\r\n",
+		"0\r\nT: v\n\r\n",
+		"0\r\n\rX",
+		"-1\r\n",
+	};
+
+	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
+		assert_int_equal(pass_over_text(wrong[i]), -400);
+}
+
+static void test_chunk_extensions_and_trailers_are_bounded(void **state)
+{
+	static char text[20000];
+
+	memset(text, 'x', sizeof(text));
+	memcpy(text, "5;", 2);
+	assert_int_equal(pass_over(text, 300), -400);
+	memset(text, 'x', sizeof(text));
+	memcpy(text, "0\r\nT: ", 6);
+	assert_int_equal(pass_over(text, 8000), 0);
+	assert_int_equal(pass_over(text, 9000), -400);
+}
+
+static void test_paths_are_decoded_once(void **state)
+{
+	char out[16];
+
+	assert_int_equal(http_decode("/a%20b%2Fc", 10, out, 16), 6);
+	assert_memory_equal(out, "/a b/c", 6);
+	assert_int_equal(http_decode("%2525", 5, out, 16), 3);
+	assert_memory_equal(out, "%25", 3);
+	assert_int_equal(http_decode("/%2", 3, out, 16), -400);
+	assert_int_equal(http_decode("/%", 2, out, 16), -400);
+	assert_int_equal(http_decode("/%zz", 4, out, 16), -400);
+	assert_int_equal(http_decode("/%00", 4, out, 16), -400);
+	assert_int_equal(http_decode("abc", 3, out, 2), -414);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_a_request_is_read_to_its_end),
+		cmocka_unit_test(test_forms_of_the_target),
+		cmocka_unit_test(test_methods),
+		cmocka_unit_test(test_versions),
+		cmocka_unit_test(test_the_connection_goes_on_or_not),
+		cmocka_unit_test(test_one_empty_line_is_let_pass_before),
+		cmocka_unit_test(test_lines_end_in_crlf_alone),
+		cmocka_unit_test(test_request_lines_that_are_off),
+		cmocka_unit_test(test_fields_that_are_off),
+		cmocka_unit_test(test_bodies_have_one_length),
+		cmocka_unit_test(
+			test_codings_not_known_are_501_and_expectations_417),
+		cmocka_unit_test(test_limits_of_target_and_fields),
+		cmocka_unit_test(test_chunks_are_passed_over),
+		cmocka_unit_test(test_chunks_that_are_off),
+		cmocka_unit_test(
+			test_chunk_extensions_and_trailers_are_bounded),
+		cmocka_unit_test(test_paths_are_decoded_once),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,82 @@
+/*
+ * Any bytes as HTTP requests and as chunked bodies: no byte beyond them is
+ * read, what is decided does not depend on how they were cut, and a request
+ * that was taken is as long, and its path where, it says.
+ */
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "apps/common/http.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+/* In memory of exactly that size, which ASan guards. */
+static long parse(const uint8_t *data, size_t size, struct http_request *out)
+{
+	char *copy = malloc(size ? size : 1);
+	long n;
+
+	assert(copy);
+	memcpy(copy, data, size);
+	n = http_parse(copy, size, out);
+	free(copy);
+	return n;
+}
+
+static void check_request(const uint8_t *data, size_t size, size_t cut)
+{
+	struct http_request whole = {0}, part = {0};
+	char decoded[HTTP_TARGET_MAX];
+	long n = parse(data, size, &whole), m;
+
+	assert(n <= (long)size && (n >= 0 || (n <= -400 && n > -600)));
+	assert(n != 0 || size < HTTP_HEAD_MAX);
+	m = parse(data, cut, &part);
+	assert(m == 0 || m == n);
+	if (n <= 0)
+		return;
+	assert(parse(data, (size_t)n, &part) == n);
+	assert(memcmp(&whole, &part, sizeof(whole)) == 0);
+	assert(whole.path + whole.path_len <= n);
+	assert(whole.path_len == 0 || data[whole.path] == '/');
+	assert(!(whole.chunked && whole.body_len));
+	m = http_decode((const char *)data + whole.path, whole.path_len,
+			decoded, sizeof(decoded));
+	assert(m == -400 || (m >= 0 && m <= whole.path_len));
+	assert(m < 0 || !memchr(decoded, 0, (size_t)m));
+}
+
+static void check_chunks(const uint8_t *data, size_t size, size_t cut)
+{
+	struct http_chunks whole = {0}, parts = {0};
+	const char *text = (const char *)data;
+	long n = http_skip_chunks(&whole, text, size);
+	long m = http_skip_chunks(&parts, text, cut), rest;
+
+	assert(n <= (long)size);
+	if (m < 0) {
+		assert(n == m);
+		return;
+	}
+	assert(parts.done || (size_t)m == cut);
+	rest = http_skip_chunks(&parts, text + m, size - (size_t)m);
+	assert(n < 0 ? rest == n : m + rest == n);
+	assert(n < 0 || whole.done == parts.done);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	size_t cut;
+
+	if (size < 2 || size > 20000)
+		return 0;
+	cut = ((size_t)data[0] << 8 | data[1]) % (size - 1);
+	data += 2;
+	size -= 2;
+	if (cut > size)
+		cut = size;
+	check_request(data, size, cut);
+	check_chunks(data, size, cut);
+	return 0;
+}

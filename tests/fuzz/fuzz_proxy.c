@@ -1,0 +1,51 @@
+/*
+ * Any bytes as a PROXY protocol header: no byte beyond them is read, what is
+ * decided does not depend on how they were cut, it ends within its bound, and
+ * what was understood is written and understood again.
+ */
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "apps/common/proxy_proto.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static long parse(const void *data, size_t size, struct proxy_addrs *out)
+{
+	void *copy = malloc(size ? size : 1);
+	long n;
+
+	assert(copy);
+	memcpy(copy, data, size);
+	n = proxy_parse(copy, size, out);
+	free(copy);
+	return n;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	struct proxy_addrs addrs = {0}, again = {0};
+	char buf[PROXY_WRITE_MAX];
+	size_t cut, len;
+	long n, m;
+
+	if (size < 2 || size > 4096)
+		return 0;
+	cut = ((size_t)data[0] << 8 | data[1]) % (size - 1);
+	n = parse(data + 2, size - 2, &addrs);
+	assert(n <= (long)(size - 2));
+	assert(n != 0 || size - 2 < PROXY_V2_MAX);
+	m = parse(data + 2, cut, &again);
+	assert(m == 0 || m == n);
+	if (n <= 0)
+		return 0;
+	for (int version = 1; version <= 2; version++) {
+		memset(&again, 0, sizeof(again));
+		len = proxy_write(version, &addrs, buf);
+		assert(len <= PROXY_V1_MAX);
+		assert(proxy_parse(buf, len, &again) == (long)len);
+		assert(memcmp(&addrs, &again, sizeof(addrs)) == 0);
+	}
+	return 0;
+}
