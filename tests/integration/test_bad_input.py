@@ -16,10 +16,11 @@ from harness import Failure, Skip, check, main
 USAGE, RUNTIME = 2, 1
 SECONDS = 15  # until a program must have given up
 
-CORONET = ("coronet-echo", "coronet-load", "coronet-proxy")
+CORONET = ("coronet-echo", "coronet-load", "coronet-proxy", "coronet-httpd")
 EPOLL = ("epoll-echo", "epoll-load", "epoll-proxy")
 ECHO = ("coronet-echo", "epoll-echo")
 LOAD = ("coronet-load", "epoll-load")
+HTTPD = ("coronet-httpd",)
 PROXY = ("coronet-proxy", "epoll-proxy")
 
 # What a program needs to be right but for the option under test. The link
@@ -31,6 +32,7 @@ VALID = {
     "coronet-proxy": ["--link", "ring:r0", "--addr", "10.9.0.1/16", "--port", "8080",
                       "--to", "10.9.0.2:80"],
     "epoll-echo": ["--addr", "127.0.0.1", "--port", "7777"],
+    "coronet-httpd": ["--link", "ring:r0", "--addr", "10.9.0.1/16", "--port", "80"],
     "epoll-proxy": ["--port", "8080", "--to", "10.9.0.2:80"],
     "epoll-load": ["--target", "127.0.0.1:7777", "--seconds", "1"],
 }
@@ -83,6 +85,11 @@ WRONG_VALUES = [
     (PROXY, "--rise", [*NUMBERS, "0", "1001"]),
     (PROXY, "--fall", [*NUMBERS, "0"]),
     (PROXY, "--max-clients", [*NUMBERS, "0"]),
+    (HTTPD, "--port", [*NUMBERS, "0", "65536"]),
+    (HTTPD, "--root", ["", "/nonexistent/index.html", "/dev/null", "/dev/fd"]),
+    (HTTPD, "--idle-timeout", [*SECONDS_VALUES, "0"]),
+    (HTTPD, "--header-timeout", [*SECONDS_VALUES, "0"]),
+    (HTTPD, "--send-timeout", [*SECONDS_VALUES, "0"]),
     (LOAD, "--json", ["/nonexistent/result.json", "/"]),
 ]
 

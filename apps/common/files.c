@@ -1,0 +1,204 @@
+#include "apps/common/files.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static const char own_page[] =
+	"<!DOCTYPE html>\n"
+	"<html lang=\"en\"><head><meta charset=\"utf-8\"><title>coronet</title>"
+	"</head>\n"
+	"<body><h1>It answers.</h1>\n"
+	"<p>This page came from memory through a TCP stack in user space: one "
+	"coroutine a connection, no system call on the way.</p>\n"
+	"</body></html>\n";
+
+static const char *type_of(const char *name)
+{
+	static const char *const types[][2] = {
+		{".html", "text/html; charset=utf-8"},
+		{".txt", "text/plain; charset=utf-8"},
+		{".css", "text/css"},
+		{".js", "text/javascript"},
+		{".json", "application/json"},
+		{".svg", "image/svg+xml"},
+		{".png", "image/png"},
+		{".jpg", "image/jpeg"},
+		{".ico", "image/x-icon"},
+	};
+	const char *dot = strrchr(name, '.');
+
+	for (size_t i = 0; dot && i < sizeof(types) / sizeof(types[0]); i++)
+		if (strcasecmp(dot, types[i][0]) == 0)
+			return types[i][1];
+	return "application/octet-stream";
+}
+
+static int refuse(struct files *files, const char *name, int err)
+{
+	snprintf(files->error, sizeof(files->error),
+		 "--root '%s': %s, for example --root index.html", name,
+		 err == -EFBIG ? "more than 1024 files or 1 GiB"
+			       : strerror(-err));
+	return err;
+}
+
+/* data: owned by the list from here on, but for our own page. */
+static int add(struct files *files, const char *path, const char *type,
+	       const char *data, size_t len)
+{
+	struct file *file = &files->list[files->n];
+
+	if (files->n == FILES_MAX || strlen(path) >= sizeof(file->path))
+		return -EFBIG;
+	strcpy(file->path, path);
+	file->data = data;
+	file->len = len;
+	file->fields_len = (size_t)snprintf(
+		file->fields, sizeof(file->fields),
+		"Content-Type: %s\r\nContent-Length: %zu\r\n", type, len);
+	files->n++;
+	return 0;
+}
+
+/* The whole of an open file: malloc'ed, to *data. */
+static int read_all(int fd, size_t len, char **data)
+{
+	size_t done = 0;
+
+	*data = malloc(len + 1);
+	if (!*data)
+		return -ENOMEM;
+	while (done < len) {
+		ssize_t n = read(fd, *data + done, len - done);
+
+		if (n <= 0) {
+			int err = n < 0 ? -errno : -EIO; /* it has shrunk */
+
+			free(*data);
+			return err;
+		}
+		done += (size_t)n;
+	}
+	return 0;
+}
+
+/* One regular file, found as "/" and its name, and as also unless NULL. */
+static int load_file(struct files *files, int dir, const char *at,
+		     const char *name, const char *also)
+{
+	int fd = openat(dir, at, O_RDONLY | O_CLOEXEC), err = 0;
+	char path[FILES_PATH_MAX], *data = NULL;
+	static size_t total;
+	struct stat st;
+
+	if (fd < 0)
+		return -errno;
+	if (fstat(fd, &st))
+		err = -errno;
+	else if (!S_ISREG(st.st_mode))
+		err = -EISDIR;
+	else if ((size_t)st.st_size > FILES_BYTES_MAX - total ||
+		 strlen(name) >= sizeof(path) - 1)
+		err = -EFBIG;
+	else
+		err = read_all(fd, (size_t)st.st_size, &data);
+	close(fd);
+	if (err < 0)
+		return err;
+	total += (size_t)st.st_size;
+	snprintf(path, sizeof(path), "/%s", name);
+	err = add(files, path, type_of(name), data, (size_t)st.st_size);
+	if (err < 0)
+		free(data);
+	else if (also)
+		err = add(files, also, type_of(name), data, (size_t)st.st_size);
+	return err;
+}
+
+static int load_folder(struct files *files, const char *root)
+{
+	DIR *dir = opendir(root);
+	struct dirent *entry;
+	int err = 0;
+
+	if (!dir)
+		return -errno;
+	while (err == 0 && (entry = readdir(dir))) {
+		bool index = strcmp(entry->d_name, "index.html") == 0;
+
+		if (entry->d_name[0] == '.')
+			continue;
+		err = load_file(files, dirfd(dir), entry->d_name, entry->d_name,
+				index ? "/" : NULL);
+		if (err ==
+		    -EISDIR) /* folders, devices and the like: not ours */
+			err = 0;
+	}
+	closedir(dir);
+	return err;
+}
+
+static int compare(const void *a, const void *b)
+{
+	return strcmp(((const struct file *)a)->path,
+		      ((const struct file *)b)->path);
+}
+
+int files_load(struct files *files, const char *root)
+{
+	struct stat st;
+	const char *name;
+	int err;
+
+	*files = (struct files){.list = calloc(FILES_MAX, sizeof(struct file))};
+	if (!files->list)
+		return refuse(files, root ? root : "", -ENOMEM);
+	if (!root)
+		return add(files, "/", "text/html; charset=utf-8", own_page,
+			   sizeof(own_page) - 1);
+	name = strrchr(root, '/') ? strrchr(root, '/') + 1 : root;
+	if (stat(root, &st))
+		err = -errno;
+	else if (S_ISDIR(st.st_mode))
+		err = load_folder(files, root);
+	else
+		err = load_file(files, AT_FDCWD, root, name, "/");
+	if (err == 0 && files->n == 0)
+		err = -ENOENT;
+	if (err < 0) {
+		files_free(files);
+		return refuse(files, root, err);
+	}
+	qsort(files->list, files->n, sizeof(struct file), compare);
+	return 0;
+}
+
+void files_free(struct files *files)
+{
+	for (unsigned i = 0; i < files->n; i++)
+		if (files->list[i].data != own_page &&
+		    strcmp(files->list[i].path, "/") != 0)
+			free((char *)files->list[i].data);
+	free(files->list);
+	files->list = NULL;
+	files->n = 0;
+}
+
+const struct file *files_find(const struct files *files, const char *path,
+			      size_t len)
+{
+	struct file key;
+
+	if (len >= sizeof(key.path))
+		return NULL;
+	memcpy(key.path, path, len);
+	key.path[len] = '\0';
+	return bsearch(&key, files->list, files->n, sizeof(key), compare);
+}

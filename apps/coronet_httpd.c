@@ -1,0 +1,435 @@
+/*
+ * coronet-httpd: a small HTTP/1.1 server on coronet: GET and HEAD of files in
+ * memory, keep-alive and pipelining, one coroutine a connection.
+ *
+ * Requests are parsed where the NIC put them. Only one that came in pieces is
+ * gathered, in memory that an idle connection does not hold.
+ */
+#include <argp.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <coronet/net.h>
+
+#include "apps/common/files.h"
+#include "apps/common/http.h"
+#include "apps/common/opts.h"
+
+#define BODY_MAX  (1u << 20) /* of a request: skipped, never used */
+#define LINGER_NS (2 * OPTS_NS_PER_S)
+#define DATE_LEN  29
+
+static struct httpd {
+	struct net_opts net;
+	uint16_t port;
+	const char *root;
+	int64_t idle_ns, header_ns, send_ns;
+	struct files files;
+	struct net_stack *stack;
+	char date[DATE_LEN + 1]; /* of the second date_s */
+	time_t date_s;
+} httpd;
+
+/* What a connection's coroutine knows; on its own stack. */
+struct client {
+	struct net_conn *conn;
+	char *buf; /* a request's first pieces, HTTP_HEAD_MAX bytes, or NULL */
+	size_t len;
+	uint64_t skip;	  /* bytes of a body that are yet to come */
+	uint64_t skipped; /* of a chunked one */
+	bool in_chunks;
+	unsigned answered; /* requests */
+	struct http_chunks chunks;
+};
+
+/* RFC 9110 6.6.1; formatted once a second. */
+static const char *date(void)
+{
+	time_t now = time(NULL);
+	struct tm tm;
+
+	if (now != httpd.date_s) {
+		gmtime_r(&now, &tm);
+		strftime(httpd.date, sizeof(httpd.date),
+			 "%a, %d %b %Y %H:%M:%S GMT", &tm);
+		httpd.date_s = now;
+	}
+	return httpd.date;
+}
+
+static const char *reason(int status)
+{
+	switch (status) {
+	case 200:
+		return "OK";
+	case 400:
+		return "Bad Request";
+	case 404:
+		return "Not Found";
+	case 405:
+		return "Method Not Allowed";
+	case 408:
+		return "Request Timeout";
+	case 413:
+		return "Content Too Large";
+	case 414:
+		return "URI Too Long";
+	case 417:
+		return "Expectation Failed";
+	case 431:
+		return "Request Header Fields Too Large";
+	case 501:
+		return "Not Implemented";
+	default:
+		return "HTTP Version Not Supported";
+	}
+}
+
+/* All of it, however slowly, as long as some goes: 0 or a negative errno. */
+static int send_all(struct net_conn *conn, struct iovec *iov, unsigned n)
+{
+	while (n) {
+		long taken;
+
+		if (iov->iov_len == 0) {
+			iov++;
+			n--;
+			continue;
+		}
+		net_set_write_deadline(conn,
+				       net_now_ns(httpd.stack) + httpd.send_ns);
+		taken = net_sendv(conn, iov, n);
+		if (taken < 0)
+			return (int)taken;
+		for (; n && (size_t)taken >= iov->iov_len; iov++, n--)
+			taken -= (long)iov->iov_len;
+		if (n) {
+			iov->iov_base = (char *)iov->iov_base + taken;
+			iov->iov_len -= (size_t)taken;
+		}
+	}
+	return 0;
+}
+
+/*
+ * Sends an answer: 0 or a negative errno. Out of line, so that its buffer is
+ * not part of what an idle connection has on its stack.
+ */
+__attribute__((noinline)) static int answer(struct client *c, int status,
+					    const struct http_request *request,
+					    const struct file *file, bool keep)
+{
+	static const char *const ends[] = {"Connection: close\r\n\r\n", "\r\n",
+					   "Connection: keep-alive\r\n\r\n"};
+	const char *end = ends[!keep ? 0 : request->minor ? 1 : 2];
+	bool body = !request || request->method != HTTP_HEAD;
+	char head[256], text[64];
+	struct iovec iov[4];
+	size_t text_len = 0, head_len;
+
+	if (!file)
+		text_len = (size_t)snprintf(text, sizeof(text), "%d %s\n",
+					    status, reason(status));
+	head_len =
+		(size_t)snprintf(head, sizeof(head),
+				 "HTTP/1.1 %d %s\r\nDate: %s\r\n"
+				 "Server: coronet\r\n%s",
+				 status, reason(status), date(),
+				 status == 405 ? "Allow: GET, HEAD\r\n" : "");
+	if (!file)
+		head_len += (size_t)snprintf(
+			head + head_len, sizeof(head) - head_len,
+			"Content-Type: text/plain\r\nContent-Length: %zu\r\n",
+			text_len);
+	iov[0] = (struct iovec){head, head_len};
+	iov[1] = (struct iovec){file ? (void *)file->fields : text,
+				file ? file->fields_len : 0};
+	iov[2] = (struct iovec){(void *)end, strlen(end)};
+	iov[3] = (struct iovec){file ? (void *)file->data : text,
+				!body  ? 0
+				: file ? file->len
+				       : text_len};
+	return send_all(c->conn, iov, 4);
+}
+
+/* The status and the file of a request that was understood. */
+static int look_up(const struct http_request *request, const char *path,
+		   const struct file **file)
+{
+	char decoded[FILES_PATH_MAX];
+	long n;
+
+	if (request->method == HTTP_KNOWN)
+		return 405;
+	if (request->method == HTTP_UNKNOWN)
+		return 501;
+	if (request->path_len == 0) { /* "http://host" */
+		*file = files_find(&httpd.files, "/", 1);
+		return *file ? 200 : 404;
+	}
+	n = http_decode(path, request->path_len, decoded, sizeof(decoded));
+	if (n == -400)
+		return 400;
+	*file = n > 0 ? files_find(&httpd.files, decoded, (size_t)n) : NULL;
+	return *file ? 200 : 404;
+}
+
+/*
+ * Answers one request. Returns whether the connection goes on. Its body, if it
+ * has one, is left to be skipped.
+ */
+static bool take_request(struct client *c, const struct http_request *request,
+			 const char *path)
+{
+	const struct file *file = NULL;
+	int status = look_up(request, path, &file);
+	bool has_body = request->chunked || request->body_len;
+	bool keep = request->keep_alive && status != 400 && status < 405;
+
+	if (request->body_len > BODY_MAX) {
+		status = 413;
+		file = NULL;
+		keep = false;
+	}
+	/* It may wait for a "100 Continue" that does not come, or not wait. */
+	keep = keep && !(request->expects && has_body);
+	c->skip = request->body_len;
+	c->in_chunks = request->chunked;
+	c->answered++;
+	c->chunks = (struct http_chunks){0};
+	c->skipped = 0;
+	return answer(c, status, request, file, keep) == 0 && keep;
+}
+
+static bool refuse(struct client *c, int status)
+{
+	answer(c, status, NULL, NULL, false);
+	return false;
+}
+
+/* Passes over body bytes: how many of these, or -1 when it is no body. */
+static long skip_body(struct client *c, const char *data, size_t len)
+{
+	long n;
+
+	if (!c->in_chunks) {
+		n = (long)(len < c->skip ? len : c->skip);
+		c->skip -= (uint64_t)n;
+		return n;
+	}
+	n = http_skip_chunks(&c->chunks, data, len);
+	c->skipped += n > 0 ? (uint64_t)n : 0;
+	if (n < 0 || c->skipped > BODY_MAX)
+		return -1;
+	c->in_chunks = !c->chunks.done;
+	return n;
+}
+
+/*
+ * Answers every request that is whole. Returns whether the connection goes on,
+ * and in *used how many bytes are done with; the rest begins a request.
+ */
+static bool take_bytes(struct client *c, const char *data, size_t len,
+		       size_t *used)
+{
+	struct http_request request;
+	long n;
+
+	for (*used = 0; *used < len; *used += (size_t)n) {
+		const char *at = data + *used;
+
+		if (c->skip || c->in_chunks) {
+			n = skip_body(c, at, len - *used);
+			if (n < 0)
+				return false; /* it was answered already */
+			continue;
+		}
+		n = http_parse(at, len - *used, &request);
+		if (n == 0)
+			return true;
+		if (n < 0)
+			return refuse(c, (int)-n);
+		if (!take_request(c, &request, at + request.path))
+			return false;
+	}
+	return true;
+}
+
+/* Puts bytes behind those that wait for the rest of their request. */
+static size_t gather(struct client *c, const char *data, size_t len)
+{
+	size_t part = HTTP_HEAD_MAX - c->len;
+
+	if (!c->buf)
+		c->buf = malloc(HTTP_HEAD_MAX);
+	if (!c->buf)
+		return 0;
+	if (part > len)
+		part = len;
+	memcpy(c->buf + c->len, data, part);
+	c->len += part;
+	return part;
+}
+
+/* Takes what arrived: whether the connection goes on. */
+static bool take_view(struct client *c, const char *data, size_t len)
+{
+	bool go_on = true;
+	size_t used = 0;
+
+	while (len && go_on) {
+		if (c->len == 0) {
+			go_on = take_bytes(c, data, len, &used);
+			data += used;
+			len -= used;
+			if (!go_on || len == 0)
+				break;
+		}
+		/* Less than a head is left here, and http_parse() does not
+		 * ask for more than there is room: this ends. */
+		used = gather(c, data, len);
+		if (used == 0)
+			return false;
+		data += used;
+		len -= used;
+		go_on = take_bytes(c, c->buf, c->len, &used);
+		memmove(c->buf, c->buf + used, c->len - used);
+		c->len -= used;
+	}
+	if (c->len == 0) {
+		free(c->buf);
+		c->buf = NULL;
+	}
+	return go_on;
+}
+
+static void serve(struct net_conn *conn, void *arg)
+{
+	struct client c = {.conn = conn};
+	struct net_view view;
+	bool partial = false, go_on = true;
+	unsigned answered = 0;
+	long n = 0;
+
+	while (go_on) {
+		/* A request that has begun has to be whole in time. */
+		if (!c.len || !partial || c.answered != answered)
+			net_set_read_deadline(conn,
+					      net_now_ns(httpd.stack) +
+						      (c.len ? httpd.header_ns
+							     : httpd.idle_ns));
+		partial = c.len > 0;
+		answered = c.answered;
+		n = net_recv_view(conn, &view);
+		if (n <= 0)
+			break;
+		go_on = take_view(&c, view.data, view.len);
+		net_view_release(conn, &view);
+	}
+	if (n == -ETIMEDOUT && c.len)
+		refuse(&c, 408);
+	free(c.buf);
+	net_close_wait(conn, net_now_ns(httpd.stack) + LINGER_NS);
+}
+
+/* ---- starting ---- */
+
+enum { OPT_PORT = 0x2000, OPT_ROOT, OPT_IDLE, OPT_HEADER, OPT_SEND };
+
+static const struct argp_option options[] = {
+	{"port", OPT_PORT, "PORT", 0, "Listen on this port (default 80)", 0},
+	{"root", OPT_ROOT, "PATH", 0,
+	 "Serve this file at /, or the files of this folder, read into memory "
+	 "once (default: a page of its own)",
+	 0},
+	{"idle-timeout", OPT_IDLE, "SECONDS", 0,
+	 "Close a connection without requests after so long (default 60)", 0},
+	{"header-timeout", OPT_HEADER, "SECONDS", 0,
+	 "A request that has begun has to be whole by then (default 10)", 0},
+	{"send-timeout", OPT_SEND, "SECONDS", 0,
+	 "Give up a connection that takes no byte of its answer for so long "
+	 "(default 30)",
+	 0},
+	{0},
+};
+
+static int64_t timeout(const struct argp_state *state, const char *option,
+		       const char *arg)
+{
+	char example[64];
+
+	snprintf(example, sizeof(example), "%s 30", option);
+	return opts_seconds(state, option, arg, OPTS_NS_PER_S / 100,
+			    86400 * OPTS_NS_PER_S, example);
+}
+
+static error_t parse_key(int key, char *arg, struct argp_state *state)
+{
+	switch (key) {
+	case ARGP_KEY_INIT:
+		opts_begin(state);
+		state->child_inputs[0] = &httpd.net;
+		return 0;
+	case OPT_PORT:
+		httpd.port = (uint16_t)opts_number(state, "--port", arg, 1,
+						   65535, "--port 80");
+		return 0;
+	case OPT_ROOT:
+		httpd.root = arg;
+		return 0;
+	case OPT_IDLE:
+		httpd.idle_ns = timeout(state, "--idle-timeout", arg);
+		return 0;
+	case OPT_HEADER:
+		httpd.header_ns = timeout(state, "--header-timeout", arg);
+		return 0;
+	case OPT_SEND:
+		httpd.send_ns = timeout(state, "--send-timeout", arg);
+		return 0;
+	case ARGP_KEY_ARG:
+		opts_refuse_argument(state, arg);
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+}
+
+int main(int argc, char **argv)
+{
+	static const struct argp_child children[] = {
+		{&net_argp, 0, "Common options:", 1}, {0}};
+	static const struct argp argp = {
+		.options = options,
+		.parser = parse_key,
+		.children = children,
+		.doc = "HTTP/1.1 server on coronet, for files in memory: DPDK, "
+		       "lwIP, one coroutine a connection.\vWords after -- go "
+		       "to DPDK's EAL.",
+	};
+	int err;
+
+	httpd = (struct httpd){
+		.port = 80,
+		.idle_ns = 60 * OPTS_NS_PER_S,
+		.header_ns = 10 * OPTS_NS_PER_S,
+		.send_ns = 30 * OPTS_NS_PER_S,
+	};
+	opts_set_version("coronet-httpd");
+	net_opts_init(&httpd.net);
+	err = net_parse_args(&argp, argc, argv, &httpd.net, &httpd);
+	if (err == 0 && files_load(&httpd.files, httpd.root) < 0) {
+		fprintf(stderr, "coronet-httpd: %s\n", httpd.files.error);
+		return OPTS_EXIT_USAGE;
+	}
+	if (err == 0)
+		err = net_stack_open(&httpd.net, &httpd.stack);
+	if (err == 0)
+		err = net_serve(httpd.stack, &net_addr_any(httpd.port), serve,
+				NULL);
+	else if (httpd.net.error[0])
+		fprintf(stderr, "coronet-httpd: %s\n", httpd.net.error);
+	files_free(&httpd.files);
+	return net_exit_status(err);
+}

@@ -1,0 +1,248 @@
+#!/usr/bin/env python3
+"""coronet-httpd over a TAP link: curl, wrk, and requests that nobody should send.
+
+Usage: test_httpd.py BUILD_DIR
+"""
+
+import contextlib
+import functools
+import hashlib
+import re
+import socket
+import time
+
+from harness import Failure, check, command, main
+from web import curl, curl_digests, need, random_file, wrk
+
+HOST, PORT = "10.9.0.1", 80
+MIB = 1 << 20
+PATIENCE = 30
+
+GET = b"GET / HTTP/1.1\r\nHost: x\r\n"
+
+# What is sent, the statuses that come back in order, whether the end follows.
+EXCHANGES = [
+    (GET + b"\r\n", [200], False),
+    (b"HEAD / HTTP/1.1\r\nHost: x\r\n\r\n" + GET + b"\r\n", [200, 200], False),
+    (GET + b"Connection: close\r\n\r\n" + GET + b"\r\n", [200], True),
+    (b"GET / HTTP/1.0\r\n\r\n", [200], True),
+    (b"GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n" * 2, [200, 200], False),
+    (b"\r\n" + GET + b"\r\n", [200], False),
+    (b"GET /nothing HTTP/1.1\r\nHost: x\r\n\r\n" + GET + b"\r\n", [404, 200], False),
+    (b"GET /%69ndex.html?x HTTP/1.1\r\nHost: x\r\n\r\n", [200], False),
+    (b"GET /%00 HTTP/1.1\r\nHost: x\r\n\r\n", [400], True),
+    (b"GET /../../etc/passwd HTTP/1.1\r\nHost: x\r\n\r\n", [404], False),
+    (b"GET http://x/ HTTP/1.1\r\nHost: x\r\n\r\n", [200], False),
+    (GET + b"Content-Length: 5\r\n\r\nhello" + GET + b"\r\n", [200, 200], False),
+    (GET + b"Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n" + GET + b"\r\n",
+     [200, 200], False),
+    (GET + b"Transfer-Encoding: chunked\r\n\r\n5\r\nhelloX\r\n" + GET + b"\r\n", [200], True),
+    (GET + b"Content-Length: 2000000\r\n\r\n", [413], True),
+    (GET + b"Content-Length: 5\r\nExpect: 100-continue\r\n\r\n", [200], True),
+    (b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhello", [405], True),
+    (b"BREW / HTTP/1.1\r\nHost: x\r\n\r\n", [501], True),
+    (GET + b"Transfer-Encoding: gzip\r\n\r\n", [501], True),
+    (b"GET / HTTP/2.0\r\nHost: x\r\n\r\n", [505], True),
+    (GET + b"Expect: tea\r\n\r\n", [417], True),
+    (b"GET / HTTP/1.1\r\n\r\n", [400], True),
+    (b"GET / HTTP/1.1\nHost: x\n\n", [400], True),
+    (GET + b"A: b\rC: d\r\n\r\n", [400], True),
+    (GET + b"A: b\r\n folded\r\n\r\n", [400], True),
+    (GET + b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", [400], True),
+    (GET + b"Content-Length: 5\r\nContent-Length: 6\r\n\r\nhello", [400], True),
+    (b"GET /" + b"a" * 9000 + b" HTTP/1.1\r\nHost: x\r\n\r\n", [414], True),
+    (GET + b"A: " + b"b" * 20000 + b"\r\n\r\n", [431], True),
+    (GET + b"A: b\r\n" * 101 + b"\r\n", [431], True),
+    (b"\x16\x03\x01\x02\x00\x01\x00" + b"\0" * 100 + b"\n", [400], True),
+]
+
+
+@contextlib.contextmanager
+def serve(env, *options):
+    number = serve.count = getattr(serve, "count", 0) + 1
+    link = f"ch{number}"
+    with env.running([env.app("coronet-httpd"), "--link", f"tap:{link}", "--addr", f"{HOST}/16",
+                      "--port", PORT, "--poll", "adaptive", *options]) as server:
+        command("ip", "addr", "add", "10.9.1.1/16", "dev", link)
+        command("ip", "link", "set", link, "up")
+        yield server
+
+
+def dial(buffers=0):
+    sock = socket.socket()
+    if buffers:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffers)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, buffers)
+    sock.settimeout(PATIENCE)
+    sock.connect((HOST, PORT))
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return sock
+
+
+class Answers:
+    """Reads one answer after the other from a socket."""
+
+    def __init__(self, sock):
+        self.sock, self.data = sock, b""
+
+    def more(self):
+        part = self.sock.recv(65536)
+        self.data += part
+        return part
+
+    def exactly(self, size):
+        """Gathered apart: much longer than anything else here."""
+        parts, left = [self.data[:size]], size - len(self.data[:size])
+        self.data = self.data[size:]
+        while left:
+            part = self.sock.recv(min(left, 65536))
+            check(part, "an answer's body ended early")
+            parts.append(part)
+            left -= len(part)
+        return b"".join(parts)
+
+    def next(self, body=True):
+        """Status, fields, body; None at the end."""
+        while b"\r\n\r\n" not in self.data:
+            if not self.more():
+                check(not self.data, f"half an answer: {self.data!r}")
+                return None
+        head, _, self.data = self.data.partition(b"\r\n\r\n")
+        lines = head.decode().split("\r\n")
+        check(lines[0].startswith("HTTP/1.1 "), f"a status line of {lines[0]!r}")
+        fields = dict(line.lower().split(": ", 1) for line in lines[1:])
+        length = int(fields["content-length"]) if body else 0
+        return int(lines[0].split()[1]), fields, self.exactly(length)
+
+
+def exchanges(env):
+    """Each at once, and each byte by byte: the answers are the same."""
+    page = b"<h1>hello</h1>\n"
+    root = env.scratch / "site"
+    root.mkdir()
+    (root / "index.html").write_bytes(page)
+    (root / "note.txt").write_bytes(b"note\n")
+    with serve(env, "--root", root) as server:
+        for data, statuses, ends in EXCHANGES:
+            head_first = data.startswith(b"HEAD")
+            for step in (len(data), 700 if len(data) > 500 else 1):
+                with dial() as sock:
+                    with contextlib.suppress(ConnectionError):  # it may have said enough
+                        for at in range(0, len(data), step):
+                            sock.sendall(data[at:at + step])
+                    answers = Answers(sock)
+                    told = f"to {data[:80]!r} in steps of {step}"
+                    for number, status in enumerate(statuses):
+                        answer = answers.next(body=not (head_first and number == 0))
+                        check(answer, f"no answer {told}")
+                        check(answer[0] == status, f"{answer[0]} instead of {status} {told}")
+                        check(answer[2] == page or status != 200 or head_first, f"a wrong body {told}")
+                        last = ends and number == len(statuses) - 1
+                        # Only a wrong body ends what was to go on.
+                        check((answer[1].get("connection") == "close") == last
+                              or b"helloX" in data, f"{answer[1]} {told}")
+                    if ends:
+                        check(answers.next() is None, f"the end does not follow {told}")
+                    else:
+                        sock.sendall(GET + b"\r\n")
+                        check(answers.next()[0] == 200, f"the connection does not go on {told}")
+        check(server.alive(), f"it died: {server.story()}")
+        done = curl("-i", f"http://{HOST}/note.txt")
+        check("content-type: text/plain" in done.lower() and done.endswith("\r\n\r\nnote\n"), done)
+        check(re.search(r"\r\nDate: \w{3}, \d\d \w{3} \d{4} \d\d:\d\d:\d\d GMT\r\n", done), done)
+        server.terminate()
+
+
+def pipelining(env):
+    """Thousands of requests in flight, cut anywhere; answers in order."""
+    with serve(env) as server, dial() as sock:
+        count = 5000
+        requests = b"".join(b"GET /%s HTTP/1.1\r\nHost: x\r\nX: %d\r\n\r\n"
+                            % (b"" if number % 3 else b"none", number) for number in range(count))
+        sock.settimeout(PATIENCE)
+        sent, answers, got = 0, Answers(sock), 0
+        sock.setblocking(False)
+        while got < count:
+            with contextlib.suppress(BlockingIOError):
+                sent += sock.send(requests[sent:sent + 4999])
+            with contextlib.suppress(BlockingIOError):
+                check(answers.more(), f"the end after {got} answers")
+            while b"\r\n\r\n" in answers.data:
+                length = int(re.search(rb"Content-Length: (\d+)\r\n", answers.data)[1])
+                at = answers.data.index(b"\r\n\r\n") + 4
+                if len(answers.data) < at + length:
+                    break
+                wanted = b"200" if got % 3 else b"404"
+                check(answers.data[9:12] == wanted, f"answer {got}: {answers.data[:40]!r}")
+                answers.data = answers.data[at + length:]
+                got += 1
+        check(server.alive(), f"it died: {server.story()}")
+
+
+def large_file(env):
+    """A file of many windows, to several at once: equal hashes, and resumed keep-alive."""
+    need("curl")
+    size = (64 if not env.sanitized else 8) * MIB
+    wanted = random_file(env.scratch / "large", size)
+    with serve(env, "--root", env.scratch / "large"):
+        digests, total = curl_digests(f"http://{HOST}/large", 4)
+        check(digests == [wanted] * 4 and total == 4 * size, "the SHA-256 differs")
+        with dial() as sock:
+            answers = Answers(sock)
+            for _ in range(2):
+                sock.sendall(GET + b"\r\n")
+                body = answers.next()[2]
+                check(hashlib.sha256(body).hexdigest() == wanted, "the SHA-256 differs")
+
+
+def wrk_load(env):
+    """wrk finds no error, with few connections and with many."""
+    need("wrk")
+    with serve(env) as server:
+        for connections in (1, 64, 1000):
+            rate, output, errors = wrk(f"http://{HOST}/", connections)
+            check(not errors and rate > 0, f"{connections} connections: {output}")
+            print(f"# wrk, {connections} connections: {rate:.0f} requests/s", flush=True)
+        server.terminate()
+
+
+def timeouts(env):
+    """A request that does not get done is answered 408; silence is closed."""
+    with serve(env, "--header-timeout", "0.6", "--idle-timeout", "1.2", "--send-timeout", "1"):
+        with dial() as slow, dial() as silent:
+            begin = time.monotonic()
+            for byte in (b"G", b"E", b"T", b" "):
+                slow.sendall(byte)
+                time.sleep(0.1)
+            answers = Answers(slow)
+            check(answers.next()[0] == 408, "no 408")
+            check(answers.next() is None, "no end after 408")
+            spent = time.monotonic() - begin
+            check(0.5 < spent < 2, f"408 after {spent:.1f} s: every byte may not buy time")
+            check(silent.recv(1) == b"", "silence was answered")
+            spent = time.monotonic() - begin
+            check(1.1 < spent < 3, f"a silent connection was closed after {spent:.1f} s")
+        with dial(buffers=65536) as deaf:
+            deaf.settimeout(0.5)
+            with contextlib.suppress(TimeoutError):
+                for _ in range(20000):  # answers fill every window, then nothing is read
+                    deaf.sendall(GET + b"\r\n")
+                raise Failure("it takes requests and nobody takes its answers")
+            time.sleep(1.5)
+            deaf.settimeout(PATIENCE)
+            with contextlib.suppress(ConnectionError):  # the end, or a reset
+                while deaf.recv(MIB):
+                    pass
+
+
+def cases(env):
+    need("curl")
+    only = env.args
+    for function in (exchanges, pipelining, large_file, wrk_load, timeouts):
+        if not only or function.__name__ in only:
+            yield (f"coronet-httpd: {function.__name__.replace('_', ' ')}",
+                   functools.partial(function, env))
+
+
+if __name__ == "__main__":
+    main(cases)
