@@ -206,13 +206,21 @@ void net_rec_free(struct net_conn *conn)
 	conn->repairing = conn->probed = false;
 }
 
-/* At rest and well for a while: back to the state of one that lost nothing. */
+/*
+ * At rest and well for a while: back to the state of one that lost nothing. A
+ * connection that was only probed, with about the initial window, has nothing
+ * to remember: whether its probe repaired a loss would hardly change that
+ * window, and an idle one may never hear. It does so at once.
+ */
 static void forget_if_quiet(struct net_conn *conn)
 {
 	struct net_rec *rec = net_rec_of(conn);
+	bool harmed = rec->w_max > 0 || rec->reordered;
 
-	if (rec->state != NET_REC_OPEN || conn->probed ||
-	    net_now_us() - rec->event_us < QUIET_US)
+	if (rec->state != NET_REC_OPEN)
+		return;
+	if ((harmed || rec->cwnd > 16u * conn->pcb.mss) &&
+	    (conn->probed || net_now_us() - rec->event_us < QUIET_US))
 		return;
 	conn->pcb.cwnd = rec->cwnd;
 	net_rec_free(conn);
