@@ -440,7 +440,7 @@ static const struct tcp_hdr *next6(void)
 static void test_cookie_works_over_ipv6(void **state)
 {
 	struct peer peer = {.port = 1000, .snd = NEAR_WRAP, .wnd = 999};
-	const struct tcp_hdr *tcp;
+	const struct tcp_hdr *tcp = NULL;
 
 	serve(echo);
 	for (; peer.port <= 1000 + BACKLOG; peer.port++) {
