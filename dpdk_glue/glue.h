@@ -40,6 +40,12 @@ enum glue_csum_mode {
 	GLUE_CSUM_SW,
 };
 
+enum glue_tso_mode {
+	GLUE_TSO_AUTO, /* on real NICs that can */
+	GLUE_TSO_ON,
+	GLUE_TSO_OFF,
+};
+
 /* A link as the user wrote it, checked. Plain data, copied freely. */
 struct glue_link {
 	enum glue_link_kind kind;
@@ -48,13 +54,14 @@ struct glue_link {
 	bool server;		   /* memif and vhost: who makes the socket */
 	unsigned queue_size;	   /* descriptors a ring; 0: the default */
 	enum glue_csum_mode csum;
+	enum glue_tso_mode tso;
 	uint8_t mac[6]; /* all zero: the port's own */
 };
 
 /*
  * Reads "KIND:NAME[,key=value...]" into *out. Keys: role=server|client
  * (memif, vhost), queue=N (a power of two, 64 to 16384), csum=auto|hw|sw,
- * mac=xx:xx:xx:xx:xx:xx.
+ * tso=auto|on|off, mac=xx:xx:xx:xx:xx:xx.
  * Returns 0, or -EINVAL with one clear line in err (at most err_len bytes).
  */
 int glue_link_parse(const char *text, struct glue_link *out, char *err,
@@ -137,6 +144,9 @@ const uint8_t *glue_port_mac(const struct glue_port *port);
 
 /* Whether the link is up. Not for the hot path. */
 bool glue_port_link_up(struct glue_port *port);
+
+/* Whether the port cuts trains of TCP segments up itself. */
+bool glue_port_tso(const struct glue_port *port);
 
 /* Whether the port computes and checks TCP/IP checksums itself. */
 bool glue_port_hw_csum(const struct glue_port *port);
@@ -230,6 +240,7 @@ struct glue_port_stats {
 	uint64_t tx_frames, tx_bytes;
 	uint64_t tx_no_frame; /* pool empty */
 	uint64_t tx_busy;     /* refused, to be asked again: port behind */
+	uint64_t tx_trains;   /* frames for the port to cut into segments */
 	uint64_t tx_dropped;  /* queue full: the port takes no more */
 };
 

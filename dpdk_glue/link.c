@@ -109,23 +109,23 @@ static int parse_mac(const char *value, uint8_t *mac)
 	return 0;
 }
 
-static int parse_csum(const char *value, enum glue_csum_mode *out)
+/* One of three words, as an enum in their order; -EINVAL. */
+static int parse_word(const char *value, const char *const words[3])
 {
-	static const char *const names[] = {"auto", "hw", "sw"};
-
 	for (int i = 0; i < 3; i++)
-		if (strcmp(value, names[i]) == 0) {
-			*out = (enum glue_csum_mode)i;
-			return 0;
-		}
+		if (strcmp(value, words[i]) == 0)
+			return i;
 	return -EINVAL;
 }
 
 static int parse_key(const char *text, const char *key, const char *value,
 		     struct glue_link *link, char *err, size_t err_len)
 {
+	static const char *const csum_words[] = {"auto", "hw", "sw"};
+	static const char *const tso_words[] = {"auto", "on", "off"};
 	const struct kind *kind = &kinds[link->kind];
 	const char *expected;
+	int word;
 
 	if (strcmp(key, "role") == 0 && kind->has_role) {
 		link->server = strcmp(value, "server") == 0;
@@ -137,9 +137,17 @@ static int parse_key(const char *text, const char *key, const char *value,
 			return 0;
 		expected = "a power of two from 64 to 16384";
 	} else if (strcmp(key, "csum") == 0) {
-		if (parse_csum(value, &link->csum) == 0)
+		word = parse_word(value, csum_words);
+		link->csum = (enum glue_csum_mode)word;
+		if (word >= 0)
 			return 0;
 		expected = "auto, hw or sw";
+	} else if (strcmp(key, "tso") == 0) {
+		word = parse_word(value, tso_words);
+		link->tso = (enum glue_tso_mode)word;
+		if (word >= 0)
+			return 0;
+		expected = "auto, on or off";
 	} else if (strcmp(key, "mac") == 0) {
 		if (parse_mac(value, link->mac) == 0)
 			return 0;
@@ -147,7 +155,8 @@ static int parse_key(const char *text, const char *key, const char *value,
 	} else {
 		return glue_fail(err, err_len, -EINVAL,
 				 "link '%s': unknown key '%s'; %s takes %s"
-				 "queue=N, csum=auto|hw|sw and mac=ADDRESS",
+				 "queue=N, csum=auto|hw|sw, tso=auto|on|off "
+				 "and mac=ADDRESS",
 				 text, key, kind->name,
 				 kind->has_role ? "role=server|client, " : "");
 	}

@@ -17,6 +17,7 @@
 #include "dpdk_glue/glue_csum.h"
 
 #define POOL_DEFAULT 16384
+#define TRAIN_MBUFS  40u /* what one frame may be made of */
 #define POOL_CACHE   256
 
 const uint8_t *glue_port_mac(const struct glue_port *port)
@@ -27,6 +28,11 @@ const uint8_t *glue_port_mac(const struct glue_port *port)
 bool glue_port_hw_csum(const struct glue_port *port)
 {
 	return port->hw_csum;
+}
+
+bool glue_port_tso(const struct glue_port *port)
+{
+	return port->tso;
 }
 
 bool glue_port_lends(const struct glue_port *port)
@@ -117,6 +123,56 @@ static unsigned max_mtu(const struct glue_link *link,
 	return mtu;
 }
 
+/*
+ * net_tap cuts up segments that, with their Ethernet header, are no longer
+ * than its MTU, and refuses the rest for ever: its MTU must be that much
+ * larger than ours.
+ */
+static unsigned port_mtu(const struct glue_link *link, unsigned mtu)
+{
+	return link->kind == GLUE_LINK_TAP && link->tso == GLUE_TSO_ON
+		       ? mtu + RTE_ETHER_HDR_LEN
+		       : mtu;
+}
+
+static bool can_tso(const struct glue_link *link,
+		    const struct rte_eth_dev_info *info, unsigned mtu)
+{
+	const uint64_t needed =
+		RTE_ETH_TX_OFFLOAD_TCP_TSO | RTE_ETH_TX_OFFLOAD_MULTI_SEGS |
+		RTE_ETH_TX_OFFLOAD_IPV4_CKSUM | RTE_ETH_TX_OFFLOAD_TCP_CKSUM;
+
+	return (info->tx_offload_capa & needed) == needed &&
+	       port_mtu(link, mtu) <= max_mtu(link, info);
+}
+
+/*
+ * Where no hardware does the cutting it costs what it saves (net_tap cuts with
+ * the CPU), or hands frames of 64 KiB to who may not take them (virtio).
+ */
+static int choose_tso(struct glue_port *port, const struct glue_link *link,
+		      const struct rte_eth_dev_info *info, unsigned mtu,
+		      char *err, size_t err_len)
+{
+	unsigned most = info->tx_desc_lim.nb_seg_max;
+
+	port->tso = can_tso(link, info, mtu);
+	if (link->tso == GLUE_TSO_ON && !port->tso)
+		return glue_fail(err, err_len, -EINVAL,
+				 "tso=on: the port does not cut up segments%s",
+				 link->kind == GLUE_LINK_TAP
+					 ? " of this size; use --mtu 1486"
+					 : "; leave it at auto");
+	if (link->tso == GLUE_TSO_AUTO)
+		port->tso &= port->hw_csum && link->kind == GLUE_LINK_PCI;
+	port->tso &= link->tso != GLUE_TSO_OFF;
+	port->hw_csum |= port->tso;
+	port->tso6 = port->tso && link->kind != GLUE_LINK_TAP;
+	port->train_mbufs =
+		(uint16_t)(most ? RTE_MIN(most, TRAIN_MBUFS) : TRAIN_MBUFS);
+	return 0;
+}
+
 static int configure(struct glue_port *port, const struct glue_link *link,
 		     unsigned mtu, char *err, size_t err_len)
 {
@@ -130,10 +186,15 @@ static int configure(struct glue_port *port, const struct glue_link *link,
 		return glue_fail(err, err_len, rc, "port information: %s",
 				 rte_strerror(-rc));
 	port->hw_csum = want_hw_csum(link, &info);
+	rc = choose_tso(port, link, &info, mtu, err, err_len);
+	if (rc < 0)
+		return rc;
+	if (port->tso)
+		conf.txmode.offloads |= RTE_ETH_TX_OFFLOAD_TCP_TSO;
 	if (port->hw_csum) {
-		conf.txmode.offloads = RTE_ETH_TX_OFFLOAD_IPV4_CKSUM |
-				       RTE_ETH_TX_OFFLOAD_TCP_CKSUM |
-				       RTE_ETH_TX_OFFLOAD_UDP_CKSUM;
+		conf.txmode.offloads |= RTE_ETH_TX_OFFLOAD_IPV4_CKSUM |
+					RTE_ETH_TX_OFFLOAD_TCP_CKSUM |
+					RTE_ETH_TX_OFFLOAD_UDP_CKSUM;
 		conf.rxmode.offloads =
 			info.rx_offload_capa & RTE_ETH_RX_OFFLOAD_CHECKSUM;
 	}
@@ -144,7 +205,7 @@ static int configure(struct glue_port *port, const struct glue_link *link,
 		info.tx_offload_capa & (RTE_ETH_TX_OFFLOAD_MULTI_SEGS |
 					RTE_ETH_TX_OFFLOAD_MBUF_FAST_FREE);
 	port->lends = copies_frames(link);
-	if (port->lends || mtu + RTE_ETHER_HDR_LEN > DATA_ROOM)
+	if (port->lends || port->tso || mtu + RTE_ETHER_HDR_LEN > DATA_ROOM)
 		conf.txmode.offloads &= ~RTE_ETH_TX_OFFLOAD_MBUF_FAST_FREE;
 	rc = rte_eth_dev_configure(port->id, 1, 1, &conf);
 	if (rc < 0)
@@ -155,8 +216,9 @@ static int configure(struct glue_port *port, const struct glue_link *link,
 				 "the port takes an MTU of at most %u, not %u; "
 				 "memif and most NICs take up to 9000",
 				 max_mtu(link, &info), mtu);
-	if (mtu != RTE_ETHER_MTU) {
-		rc = rte_eth_dev_set_mtu(port->id, (uint16_t)mtu);
+	if (port_mtu(link, mtu) != RTE_ETHER_MTU) {
+		rc = rte_eth_dev_set_mtu(port->id,
+					 (uint16_t)port_mtu(link, mtu));
 		if (rc < 0 && rc != -ENOTSUP)
 			return glue_fail(err, err_len, -EINVAL,
 					 "the port refuses an MTU of %u: %s",

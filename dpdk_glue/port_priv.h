@@ -17,13 +17,16 @@ struct glue_port {
 	uint16_t id;
 	uint16_t n_pending; /* frames in pending[] */
 	bool hw_csum;
-	bool tso;   /* trains of segments are cut up by the port */
-	bool lends; /* frames may refer to any memory */
+	bool tso;	      /* the port cuts up trains of segments */
+	bool tso6;	      /* of IPv6, too */
+	uint16_t train_mbufs; /* at most in one train */
+	bool lends;	      /* frames may refer to any memory */
 	uint8_t mac[RTE_ETHER_ADDR_LEN];
 	unsigned n_frames;
 	struct rte_mempool *pool;
 	struct glue_port_stats stats;
 	struct glue_train train; /* its last frame, while it grows */
+	struct rte_mbuf *train_tail;
 	struct rte_mbuf *pending[TX_PENDING];
 };
 

@@ -217,24 +217,101 @@ static void fill_csum_hw(struct rte_mbuf *m, struct glue_frame *f)
 				    : rte_ipv6_phdr_cksum(l3, m->ol_flags);
 }
 
+/* The train is as long as it gets: what the NIC is to do with it. */
+static void end_train(struct glue_port *port)
+{
+	struct glue_train *train = &port->train;
+	struct rte_mbuf *head;
+
+	if (!train->headers)
+		return;
+	head = port->pending[port->n_pending - 1];
+	fill_csum_hw(head, frame_of(head));
+	if (train->segs > 1) {
+		glue_train_end(train);
+		head->tso_segsz = train->mss;
+		head->l4_len =
+			(uint64_t)(train->payload_off - train->l4_off) & 0xff;
+		head->ol_flags |= RTE_MBUF_F_TX_TCP_SEG;
+		port->stats.tx_trains++;
+	}
+	train->headers = NULL;
+}
+
+/* Without its headers, which may be an mbuf of their own. */
+static struct rte_mbuf *strip_headers(struct rte_mbuf *m, uint16_t len)
+{
+	struct rte_mbuf *rest = m->next;
+
+	if (m->data_len > len) {
+		rte_pktmbuf_adj(m, len);
+		return m;
+	}
+	rest->nb_segs = (uint16_t)(m->nb_segs - 1);
+	rest->pkt_len = m->pkt_len - len;
+	rte_pktmbuf_free_seg(m);
+	return rest;
+}
+
+static bool join_train(struct glue_port *port, struct rte_mbuf *m,
+		       struct glue_frame *f)
+{
+	struct glue_train *train = &port->train;
+	struct rte_mbuf *head;
+
+	if (!train->headers || f->seg_len < train->payload_off)
+		return false;
+	head = port->pending[port->n_pending - 1];
+	if (head->nb_segs + m->nb_segs > port->train_mbufs ||
+	    !glue_train_add(train, f->data, f->l3_off, f->l4_off, m->pkt_len))
+		return false;
+	port->stats.tx_bytes += m->pkt_len;
+	m = strip_headers(m, train->payload_off);
+	head->nb_segs = (uint16_t)(head->nb_segs + m->nb_segs);
+	head->pkt_len += m->pkt_len;
+	port->train_tail->next = m;
+	port->train_tail = rte_pktmbuf_lastseg(m);
+	return true;
+}
+
+/* The first of what may become a train; its sums wait for the end. */
+static bool begin_train(struct glue_port *port, struct rte_mbuf *m,
+			struct glue_frame *f)
+{
+	bool ip6 = f->flags & GLUE_FRAME_IP6;
+
+	if (!(f->flags & GLUE_FRAME_TCP) || (ip6 && !port->tso6) ||
+	    !glue_train_begin(&port->train, f->data, f->l3_off, f->l4_off, ip6,
+			      m->pkt_len))
+		return false;
+	port->train_tail = rte_pktmbuf_lastseg(m);
+	return true;
+}
+
 void glue_tx(struct glue_port *port, struct glue_frame *f)
 {
 	struct rte_mbuf *m = mbuf_of(f);
+	bool summed = !(f->flags & (GLUE_FRAME_IP4 | GLUE_FRAME_IP6));
 
-	if (f->flags & (GLUE_FRAME_IP4 | GLUE_FRAME_IP6)) {
-		if (port->hw_csum)
-			fill_csum_hw(m, f);
-		else
-			fill_csum_sw(m, f);
+	if (port->tso) {
+		if (join_train(port, m, f))
+			return;
+		end_train(port);
 	}
 	if (unlikely(port->n_pending == TX_PENDING)) {
 		rte_pktmbuf_free(m);
 		port->stats.tx_dropped++;
 		return;
 	}
+	if (port->tso && begin_train(port, m, f))
+		summed = true;
+	if (!summed && port->hw_csum)
+		fill_csum_hw(m, f);
+	else if (!summed)
+		fill_csum_sw(m, f);
 	port->stats.tx_bytes += m->pkt_len;
 	port->pending[port->n_pending++] = m;
-	if (port->n_pending % GLUE_BURST == 0)
+	if (port->n_pending % GLUE_BURST == 0 && !port->train.headers)
 		glue_tx_flush(port);
 }
 
@@ -242,6 +319,7 @@ unsigned glue_tx_flush(struct glue_port *port)
 {
 	unsigned sent = 0;
 
+	end_train(port);
 	while (sent < port->n_pending) {
 		uint16_t want =
 			RTE_MIN(port->n_pending - sent, (unsigned)GLUE_BURST);
@@ -263,6 +341,7 @@ unsigned glue_tx_flush(struct glue_port *port)
 
 void glue_tx_drop(struct glue_port *port)
 {
+	port->train.headers = NULL;
 	while (port->n_pending)
 		rte_pktmbuf_free(port->pending[--port->n_pending]);
 }

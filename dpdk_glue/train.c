@@ -56,7 +56,7 @@ bool glue_train_begin(struct glue_train *train, uint8_t *headers,
 		.payload = len - payload_off,
 		.segs = 1,
 		.ip6 = ip6,
-		.ended = tcp[TCP_FLAGS] & (FIN | PSH),
+		.ended = tcp[TCP_FLAGS] & FIN,
 	};
 	return true;
 }
@@ -112,7 +112,7 @@ bool glue_train_add(struct glue_train *train, const uint8_t *headers,
 	    !same_ip(train, headers + l3_off) || !same_tcp(train, tcp))
 		return false;
 	train->headers[l4_off + TCP_FLAGS] |= tcp[TCP_FLAGS] & (FIN | PSH);
-	train->ended = payload < train->mss || (tcp[TCP_FLAGS] & (FIN | PSH));
+	train->ended = payload < train->mss || (tcp[TCP_FLAGS] & FIN);
 	train->next_seq += payload;
 	train->payload += payload;
 	train->segs++;

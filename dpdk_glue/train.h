@@ -43,7 +43,8 @@ bool glue_train_add(struct glue_train *train, const uint8_t *headers,
 
 /*
  * Writes what the first segment's headers must say of a train of two and
- * more: the IP length, FIN and PSH as the last had them, no IP checksum, and
- * the sum of the pseudo header without length that the NIC begins with.
+ * more: the IP length, no IP checksum, and the sum of the pseudo header without
+ * length that the NIC begins with. FIN, and PSH if any segment had it, are
+ * there already: the NIC puts them on the last, whose arrival pushes the rest.
  */
 void glue_train_end(struct glue_train *train);

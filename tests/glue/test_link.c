@@ -81,6 +81,11 @@ static void test_keys_are_read(void **state)
 	assert_int_equal(link.queue_size, 2048);
 	assert_int_equal(link.csum, GLUE_CSUM_SW);
 	assert_memory_equal(link.mac, mac, 6);
+	assert_int_equal(link.tso, GLUE_TSO_AUTO);
+	accepts("tap:t0,tso=on,csum=hw");
+	assert_int_equal(link.tso, GLUE_TSO_ON);
+	accepts("tap:t0,tso=off");
+	assert_int_equal(link.tso, GLUE_TSO_OFF);
 }
 
 static void test_wrong_links_are_refused_with_a_reason(void **state)
@@ -103,6 +108,7 @@ static void test_wrong_links_are_refused_with_a_reason(void **state)
 	refuses("memif:/e,mac=01:00:00:00:00:00", "unicast");
 	refuses("memif:/e,mac=02:00:00:00:00", "unicast");
 	refuses("memif:/e,csum=maybe", "auto, hw or sw");
+	refuses("memif:/e,tso=hw", "auto, on or off");
 	refuses("pcap:in.pcap", "is missing");
 	refuses("pci:nonsense", "PCI address");
 	refuses("pci:0000:03:00", "PCI address");

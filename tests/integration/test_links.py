@@ -19,6 +19,7 @@ import subprocess
 import time
 
 from harness import Skip, check, command, eventually, main
+from test_peers import echo_large_file
 
 ECHO_ADDRS = ["--addr", "10.9.0.1/16", "--addr", "fd00:9::1/64"]
 LOAD_ADDRS = ["--addr", "10.9.1.9/16", "--addr", "fd00:9::9/64"]
@@ -268,6 +269,29 @@ def af_packet_on_veth(env):
         command("ip", "link", "del", "veth0")
 
 
+def tap_cuts_trains_up(env):
+    """Segments leave as trains, net_tap cuts them up, the kernel gets every byte."""
+    with env.running([env.app("coronet-echo"), "--link", "tap:tso0,tso=on", *ECHO_ADDRS,
+                      "--mtu", "1486", "--stats", "0.2", "--port", "7777",
+                      "--poll", "adaptive"]) as server:
+        command("ip", "addr", "add", "10.9.1.1/16", "dev", "tso0")
+        command("ip", "addr", "add", "fd00:9::2/64", "dev", "tso0", "nodad")
+        command("ip", "link", "set", "tso0", "up")
+        echo_large_file(env, server, "10.9.0.1")
+        time.sleep(0.5)
+        rates = re.findall(r"rx (\d+)/s tx (\d+)/s", server.output("stderr"))
+        received, sent = (sum(map(int, column)) for column in zip(*rates))
+        check(sent * 4 < received, f"{sent} frames a second sent, {received} received")
+        echo_large_file(env, server, "fd00:9::1")  # net_tap cuts IPv4 alone
+        server.terminate()
+
+
+def tap_refuses_trains_it_would_choke_on(env):
+    server = env.start([env.app("coronet-echo"), "--link", "tap:tso1,tso=on", *ECHO_ADDRS])
+    check(server.wait(20) == 2, server.story())
+    check("use --mtu 1486" in server.output("stderr"), server.story())
+
+
 def arp_request(target):
     """A broadcast frame that asks who has the address."""
     sender = b"\x02\0\0\0\0\x09"
@@ -321,7 +345,8 @@ def cases(env):
             yield (f"vhost through testpmd over {family}",
                    bind(vhost_through_testpmd, env, family))
     else:
-        for function in (af_packet_on_veth, pcap_files, ring_starts_and_ends):
+        for function in (af_packet_on_veth, tap_cuts_trains_up, tap_refuses_trains_it_would_choke_on,
+                         pcap_files, ring_starts_and_ends):
             yield function.__name__.replace("_", " "), bind(function, env)
 
 
