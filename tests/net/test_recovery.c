@@ -108,6 +108,36 @@ static void test_a_lost_retransmission_is_found_without_a_timeout(void **state)
 	assert_int_equal(info().retransmits, 2);
 }
 
+static void test_the_first_resent_is_the_first_missed_again(void **state)
+{
+	begin(true, 2 * WINDOW * MSS);
+	ACK_SACK(0, 1, 5);
+	EXPECT_SENT(0, 10);
+	run_ms(RTT_MS / 2);
+	ACK_SACK(0, 1, 5, 6, 10); /* and 5 is gone */
+	while (peer_next(&(struct segment){0}))
+		;
+	assert_int_equal(info().retransmits, 2);
+	run_ms(RTT_MS / 2);
+	ACK_SACK(0, 6, 11, 1, 5); /* 10 left after 0 did, before 5 did */
+	run_ms(1);
+	assert_int_equal(info().retransmits, 3);
+}
+
+static void test_a_segment_the_driver_holds_is_resent_later(void **state)
+{
+	struct pbuf *held;
+
+	begin(true, WINDOW * MSS);
+	held = ours->pcb.unacked->p;
+	pbuf_ref(held);
+	ACK_SACK(0, 1, 5);
+	peer_expect_nothing();
+	pbuf_free(held);
+	ACK_SACK(0, 1, 6);
+	EXPECT_SENT(0);
+}
+
 static void test_segments_acknowledged_while_lost_are_forgotten(void **state)
 {
 	begin(true, WINDOW * MSS);
@@ -167,6 +197,7 @@ static void test_hostile_blocks_change_nothing(void **state)
 	run_ms(RTT_MS / 2);
 	peer_expect_nothing();
 	assert_int_equal(info().retransmits, 0);
+	assert_false(ours->repairing); /* not one was taken for a block */
 }
 
 static void test_half_a_segment_sacked_is_none(void **state)
@@ -266,6 +297,20 @@ static void test_third_duplicate_ack_resends_the_first(void **state)
 	ACK(0);
 	ACK(0);
 	peer_expect_nothing();
+	assert_false(ours->pcb.flags & TF_INFR); /* lwIP had no part in it */
+}
+
+static void test_progress_begins_the_count_anew(void **state)
+{
+	begin(NO_SACK, WINDOW * MSS);
+	ACK(0);
+	ACK(0);
+	ACK(2);
+	ACK(2);
+	ACK(2);
+	peer_expect_nothing();
+	ACK(2);
+	EXPECT_SENT(2);
 }
 
 static void test_partial_ack_resends_the_next(void **state)
@@ -464,6 +509,8 @@ int main(void)
 		T(test_every_hole_is_filled_and_nothing_else),
 		T(test_a_retransmission_carries_the_newest_ack),
 		T(test_a_lost_retransmission_is_found_without_a_timeout),
+		T(test_the_first_resent_is_the_first_missed_again),
+		T(test_a_segment_the_driver_holds_is_resent_later),
 		T(test_segments_acknowledged_while_lost_are_forgotten),
 		T(test_late_segments_are_lost_after_a_quarter_rtt),
 		T(test_reordering_makes_patient),
@@ -474,6 +521,7 @@ int main(void)
 		T(test_malformed_option_lengths_are_survived),
 		T(test_reneging_is_survived),
 		T(test_third_duplicate_ack_resends_the_first),
+		T(test_progress_begins_the_count_anew),
 		T(test_partial_ack_resends_the_next),
 		T(test_sack_blocks_nobody_agreed_on_are_ignored),
 		T(test_loss_costs_three_tenths_of_the_window),

@@ -140,6 +140,19 @@ static void test_one_probe_then_the_timeout(void **state)
 	assert_int_equal(sent[0], 0);
 }
 
+static void test_lwips_own_timeout_never_comes(void **state)
+{
+	unsigned sent[16];
+
+	repair_connect(true, 20 * MSS); /* what is unsent keeps lwIP ticking */
+	take_sent(sent, 16);
+	ours->pcb.rto = 2;
+	run_ms(5 * RTT_MS); /* ticks enough, and none of our timeouts */
+	assert_non_null(ours->pcb.unacked);
+	assert_false(ours->pcb.flags & TF_RTO);
+	assert_int_equal(info().retransmits, 0);
+}
+
 static void test_timeouts_back_off_to_a_minute(void **state)
 {
 	unsigned sent[8], last = 0, ms;
@@ -342,6 +355,7 @@ int main(void)
 		T(test_probe_is_new_data_if_there_is_any),
 		T(test_a_question_asked_again_is_answered_at_once),
 		T(test_one_probe_then_the_timeout),
+		T(test_lwips_own_timeout_never_comes),
 		T(test_timeouts_back_off_to_a_minute),
 		T(test_a_silent_peer_is_given_up),
 		T(test_timeout_resends_only_what_is_not_sacked),
