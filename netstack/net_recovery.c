@@ -20,8 +20,9 @@
 #define RTO_MAX_US   MS(60000) /* RFC 6298 2.5 */
 #define PROBE_US     (NET_FINE_NS >> 10)
 
-#define QUIET_US MS(1000) /* then a connection at rest forgets */
-#define SHUT	 1u	  /* a congestion window nothing fits into */
+#define QUIET_US    MS(1000) /* then a connection at rest forgets */
+#define SND_BUF_MAX (4u << 20)
+#define SHUT	    1u /* a congestion window nothing fits into */
 
 /* lwIP's congestion window before it grows it, for the segment at hand. */
 static struct {
@@ -537,11 +538,31 @@ void net_rec_input(struct tcp_pcb *pcb, const struct tcp_hdr *hdr,
 	}
 }
 
+/*
+ * The send buffer follows the congestion window, as a kernel's does: two of
+ * them, so that one can be written while the other is under way. What lwIP
+ * counts down is the room that is left.
+ */
+static void grow_buffer(struct tcp_pcb *pcb, uint32_t cwnd)
+{
+	uint32_t want = LWIP_MIN(2 * cwnd, SND_BUF_MAX);
+	uint32_t has = pcb->snd_buf + (pcb->snd_lbb - pcb->lastack);
+
+	if (has < want)
+		pcb->snd_buf += want - has;
+}
+
 /* lwIP has grown its window; it will send as soon as we return. */
 void net_rec_acked(struct net_conn *conn)
 {
+	struct tcp_pcb *pcb = &conn->pcb;
+	uint32_t cwnd;
+
 	if (before.keep)
-		conn->pcb.cwnd = before.cwnd;
+		pcb->cwnd = before.cwnd;
+	cwnd = conn->repairing ? conn->rec->cwnd : pcb->cwnd;
+	if (cwnd > TCP_SND_BUF / 2 && cwnd < UINT32_C(1) << 30)
+		grow_buffer(pcb, cwnd);
 }
 
 void net_rec_after_input(struct net_conn *conn)

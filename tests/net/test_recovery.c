@@ -402,6 +402,35 @@ static void test_what_is_not_used_does_not_grow(void **state)
 	}
 }
 
+/* All that is asked for is acknowledged at once, and still the flow grows. */
+static void test_the_send_buffer_follows_the_window(void **state)
+{
+	static uint8_t block[TCP_SND_BUF];
+	uint32_t has = TCP_SND_BUF;
+
+	repair_connect(true, 0);
+	ours->pcb.snd_wnd = ours->pcb.snd_wnd_max = 1 << 20;
+	ours->pcb.cwnd = TCP_SND_BUF;
+	for (unsigned i = 0; i < 4; i++) {
+		net_send(ours, block, 30000);
+		run_rounds(3);
+		while (peer_next(&(struct segment){0}))
+			;
+		ours->pcb.cwnd = 1 << 20;
+		ack_raw(ours->pcb.snd_nxt, 0, NULL);
+		assert_true(ours->pcb.snd_buf >= has);
+		has = ours->pcb.snd_buf;
+	}
+	assert_int_equal(has, 2 << 20);
+	ours->pcb.cwnd = 1 << 28;
+	net_send(ours, block, 3000);
+	run_rounds(3);
+	while (peer_next(&(struct segment){0}))
+		;
+	ack_raw(ours->pcb.snd_nxt, 0, NULL);
+	assert_int_equal(ours->pcb.snd_buf, 4 << 20); /* and no further */
+}
+
 /* ---- all of it at once ---- */
 
 static uint32_t chance;
@@ -528,6 +557,7 @@ int main(void)
 		T(test_a_repair_is_no_burst),
 		T(test_dsack_takes_the_loss_back),
 		T(test_what_is_not_used_does_not_grow),
+		T(test_the_send_buffer_follows_the_window),
 		T(test_a_stream_survives_loss_and_reordering),
 		T(test_a_stream_survives_loss_without_sack),
 		T(test_a_stream_survives_another_seed),
