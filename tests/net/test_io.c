@@ -137,6 +137,68 @@ static void test_delimiter_that_repeats_itself_is_found(void **state)
 	expect_read("xaaaab");
 	read_until("aab", 99);
 	expect_read("aab");
+	read_until("aabaaaa", 99);
+	peer_says("aabaaab");
+	peer_says("aaaa");
+	expect_read("aabaaabaaaa");
+	net_close(accepted);
+}
+
+static uint32_t seed;
+
+static unsigned draw(unsigned n)
+{
+	seed = seed * 1664525u + 1013904223u;
+	return (seed >> 16) % n;
+}
+
+/* Text of two letters in pieces, read up to what memmem() finds in it. */
+static void try_text_in_pieces(void)
+{
+	char text[61] = "", pattern[16] = "", piece[61];
+	size_t len = 20 + draw(40), plen = 1 + draw(15), at = 0;
+	const char *hit;
+
+	for (size_t i = 0; i < len; i++)
+		text[i] = (char)('a' + draw(2));
+	memcpy(pattern, text + draw((unsigned)(len - plen)), plen);
+	if (draw(4) == 0)
+		pattern[plen - 1] ^= 'a' ^ 'b'; /* likely nowhere */
+	hit = memmem(text, len, pattern, plen);
+	read_until(pattern, 99);
+	while (at < len) {
+		size_t part = 1 + draw((unsigned)(len - at));
+
+		memcpy(piece, text + at, part);
+		piece[part] = '\0';
+		peer_says(piece);
+		at += part;
+	}
+	assert_int_equal(ended, hit != NULL);
+	if (hit) {
+		size_t end = (size_t)(hit - text) + plen;
+
+		assert_int_equal(result, end);
+		assert_memory_equal(got, text, end);
+		if (end < len)
+			expect_left(text + end);
+		return;
+	}
+	net_cancel(accepted);
+	run_rounds(2);
+	accepted->cancelled = false; /* for the next text */
+	expect_left(text);
+}
+
+static void test_until_finds_what_memmem_finds(void **state)
+{
+	connect_peer();
+	for (seed = 1; seed < 300; seed++) {
+		uint32_t was = seed;
+
+		try_text_in_pieces();
+		seed = was;
+	}
 	net_close(accepted);
 }
 
@@ -405,6 +467,7 @@ int main(void)
 		T(test_until_waits_for_the_delimiter),
 		T(test_delimiter_straddles_segments_a_byte_each),
 		T(test_delimiter_that_repeats_itself_is_found),
+		T(test_until_finds_what_memmem_finds),
 		T(test_until_starts_in_the_middle_of_a_segment),
 		T(test_until_without_room_is_emsgsize_and_loses_nothing),
 		T(test_until_at_the_end_is_enodata_then_0),
