@@ -123,7 +123,7 @@ int net_close_wait(struct net_conn *conn, int64_t deadline_ns)
 	err = wait_delivered(conn, deadline_ns);
 	if (err == -EBADF)
 		return -ECONNABORTED; /* by net_abort() of another coroutine */
-	conn->lingering = false; /* nobody keeps its memory any more */
+	conn->lingering = false;      /* nobody keeps its memory any more */
 	if (err == 0 || err == -ECANCELED)
 		close_now(conn);
 	else

@@ -1,0 +1,233 @@
+#!/usr/bin/env python3
+"""coronet-proxy beside the kernel's proxies, the same nginx behind and wrk in front.
+
+Usage: bench_proxy.py BUILD_DIR [--rounds N] [--seconds S]
+
+Paths, between the kernel that wrk and nginx run on and the proxy:
+  tap    a TAP link: coronet-proxy polls its other end itself; for a proxy on the
+         kernel's stack, tests/wire carries frames on to a second TAP, in a namespace of
+         the proxy's own. wire polls, and so takes CPU time that wrk and nginx want too
+  veth   for the kernel's proxies alone: a pair between the namespaces, the shortest way
+         there is, without a third process
+  memif  coronet-load, coronet-proxy and coronet-echo, a memif link between each two; its
+         counterpart is epoll-load, epoll-proxy and epoll-echo on loopback
+Every proxy has one thread. The points are measured by turns, round after round; printed are
+medians, and the lowest and highest.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import time
+
+import harness
+from harness import Env, check, command, eventually
+from web import Nginx, listening, random_file, wrk
+
+NEAR, PROXY, PORT = "10.9.1.1", "10.9.0.1", 8080
+BULK_MIB, BULK_AT_ONCE = 32, 4
+
+NGINX = """
+daemon off;
+pid {folder}/pid;
+error_log {folder}/error.log warn;
+load_module /usr/lib/nginx/modules/ngx_stream_module.so;
+worker_processes 1;
+worker_rlimit_nofile 20000;
+user root;
+events {{ worker_connections 19000; }}
+stream {{ server {{ listen {at}:{port} backlog=16384; proxy_pass {to}; }} }}
+"""
+
+HAPROXY = """
+global
+	nbthread 1
+	maxconn 9000
+defaults
+	mode tcp
+	timeout connect 5s
+	timeout client 60s
+	timeout server 60s
+frontend f
+	bind {at}:{port} backlog 16384
+	default_backend b
+backend b
+	server s {to}
+"""
+
+
+def proxy_command(env, name, folder):
+    """A kernel proxy's command line, its configuration written to the folder."""
+    to = f"{NEAR}:9001"
+    text = {"nginx stream": NGINX, "haproxy": HAPROXY}.get(name, "")
+    conf = folder / f"{name.split()[0]}.conf"
+    conf.write_text(text.format(folder=folder, at=PROXY, port=PORT, to=to))
+    if name == "epoll-proxy":
+        return [env.app("epoll-proxy"), "--listen", f"{PROXY}:{PORT}", "--to", to,
+                "--health-interval", "0"]
+    if name == "haproxy":
+        return ["haproxy", "-db", "-f", conf]
+    return ["nginx", "-p", folder, "-e", folder / "error.log", "-c", conf]
+
+
+class Bench:
+    """Starts what a point needs, and keeps its figures."""
+
+    def __init__(self, env, options):
+        self.env, self.options = env, options
+        self.results = {}
+        self.count = 0
+
+    def note(self, path, proxy, what, value):
+        self.results.setdefault((path, proxy), {}).setdefault(what, []).append(value)
+
+    def links_up(self, link, addresses=(NEAR,), inside=()):
+        for address in addresses:
+            command(*inside, "ip", "addr", "add", f"{address}/16", "dev", link)
+        command(*inside, "ip", "link", "set", link, "up")
+
+    @contextlib.contextmanager
+    def coronet_tap(self):
+        link = f"px{self.count}"
+        with self.env.running([
+                self.env.app("coronet-proxy"), "--link", f"tap:{link}", "--addr", f"{PROXY}/16",
+                "--port", PORT, "--to", f"{NEAR}:9001", "--health-interval", "0"]):
+            self.links_up(link)
+            yield
+
+    @contextlib.contextmanager
+    def kernel(self, path, name):
+        """A proxy in a namespace of its own, a TAP and a wire or a veth away."""
+        near, far = f"px{self.count}", f"pk{self.count}"
+        holder = self.env.start(["unshare", "--net", "sleep", "600"])
+        inside = ["nsenter", "--net", "-t", holder.process.pid]
+        eventually(lambda: "sleep" in pathlib.Path(
+            f"/proc/{holder.process.pid}/cmdline").read_text().split("\0")[0], 5, "no namespace")
+        with contextlib.ExitStack() as stack:
+            stack.callback(holder.kill)
+            if path == "tap":
+                stack.enter_context(self.env.running(
+                    [self.env.build / "tests/wire/wire", "--link", f"tap:{near}",
+                     "--link", f"tap:{far}"], ready="forwarding.*"))
+            else:
+                command("ip", "link", "add", near, "type", "veth", "peer", "name", far)
+            command("ip", "link", "set", far, "netns", holder.process.pid)
+            command(*inside, "ip", "link", "set", "lo", "up")
+            self.links_up(far, (PROXY,), inside)
+            self.links_up(near)
+            folder = self.env.scratch / f"proxy{self.count}"
+            folder.mkdir()
+            program = self.env.start(
+                [*inside, *proxy_command(self.env, name, folder)],
+                env={**os.environ, "PATH": os.environ["PATH"] + ":/usr/sbin"})
+            stack.callback(program.kill)
+            eventually(lambda: listening(PROXY, PORT), 10, f"{name}: {program.story()}")
+            yield
+
+    def measure(self, path, proxy):
+        """wrk's requests and curl's bytes through a proxy."""
+        self.count += 1
+        where = self.coronet_tap() if proxy == "coronet-proxy" else self.kernel(path, proxy)
+        with where, Nginx(self.env, NEAR, 9001, self.env.scratch):
+            eventually(lambda: listening(PROXY, PORT), 10, f"{proxy} does not answer")
+            for connections in (1, 64):
+                rate, output, errors = wrk(f"http://{PROXY}:{PORT}/small", connections,
+                                           self.options.seconds)
+                check(not errors, f"{proxy}: {output}")
+                self.note(path, proxy, f"requests/s, {connections}", rate)
+            begin = time.monotonic()
+            downloads = [subprocess.Popen(["curl", "-sS", "-o", "/dev/null",
+                                           f"http://{PROXY}:{PORT}/bulk"])
+                         for _ in range(BULK_AT_ONCE)]
+            for download in downloads:
+                check(download.wait(120) == 0, f"{proxy}: curl failed")
+            self.note(path, proxy, "MiB/s", BULK_AT_ONCE * BULK_MIB / (time.monotonic() - begin))
+
+    # ---- without the kernel, and its counterpart ----
+
+    def load(self, path, proxy, argv, connections):
+        done = subprocess.run([str(word) for word in argv] + [
+            "--mode", "echo", "--conns", str(connections), "--seconds",
+            str(self.options.seconds), "--json"], check=False, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, text=True, timeout=60)
+        check(done.returncode == 0, f"{argv[0]}: {done.stderr}")
+        self.note(path, proxy, f"requests/s, {connections}",
+                  json.loads(done.stdout)["requests_per_s"])
+
+    def measure_memif(self):
+        self.count += 1
+        env, at = self.env, self.env.scratch
+        front, back = at / f"f{self.count}.sock", at / f"b{self.count}.sock"
+        common = ["--poll", "adaptive"]
+        with env.running([env.app("coronet-proxy"), "--link", f"memif:{front},role=server",
+                          "--addr", "10.9.0.1/16", "--link", f"memif:{back},role=server",
+                          "--addr", "10.8.0.1/16", "--listen", f"10.9.0.1:{PORT}",
+                          "--to", "10.8.0.2:7777", "--health-interval", "0", *common]), \
+                env.running([env.app("coronet-echo"), "--link", f"memif:{back},role=client",
+                             "--addr", "10.8.0.2/16", "--port", "7777", *common]):
+            for connections in (1, 64):
+                self.load("memif", "coronet-proxy",
+                          [env.app("coronet-load"), "--link", f"memif:{front},role=client",
+                           "--addr", "10.9.1.9/16", "--target", f"10.9.0.1:{PORT}", *common],
+                          connections)
+
+    def measure_loopback(self):
+        env = self.env
+        with env.running([env.app("epoll-proxy"), "--listen", f"127.0.0.1:{PORT}",
+                          "--to", "127.0.0.1:7777", "--health-interval", "0"]), \
+                env.running([env.app("epoll-echo"), "--addr", "127.0.0.1", "--port", "7777"]):
+            for connections in (1, 64):
+                self.load("loopback", "epoll-proxy",
+                          [env.app("epoll-load"), "--target", f"127.0.0.1:{PORT}"], connections)
+
+
+def show(results):
+    columns = ("requests/s, 1", "requests/s, 64", "MiB/s")
+    print(f"{'path':9}{'proxy':15}" + "".join(f"{column:>30}" for column in columns))
+    for (path, proxy), figures in results.items():
+        line = f"{path:9}{proxy:15}"
+        for column in columns:
+            values = figures.get(column)
+            text = (f"{statistics.median(values):,.0f} ({min(values):,.0f} - {max(values):,.0f})"
+                    if values else "")
+            line += f"{text:>30}"
+        print(line, flush=True)
+
+
+def main():
+    if harness.INSIDE not in sys.argv:
+        harness.reenter()
+    sys.argv.remove(harness.INSIDE)
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser.add_argument("build")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=int, default=2)
+    options = parser.parse_args()
+    env = Env(pathlib.Path(options.build).resolve(), [])
+    bench = Bench(env, options)
+    points = [("tap", "coronet-proxy")] + [
+        (path, proxy) for path in ("tap", "veth")
+        for proxy in ("epoll-proxy", "nginx stream", "haproxy")]
+    try:
+        command("ip", "link", "set", "lo", "up")
+        random_file(env.scratch / "bulk", BULK_MIB << 20)
+        for number in range(options.rounds):
+            for path, proxy in points:
+                bench.measure(path, proxy)
+            bench.measure_memif()
+            bench.measure_loopback()
+            print(f"round {number + 1} of {options.rounds} is done", file=sys.stderr, flush=True)
+        show(bench.results)
+    except (harness.Failure, harness.Skip) as trouble:
+        sys.exit(f"bench_proxy: {trouble}")
+    finally:
+        env.close()
+
+
+if __name__ == "__main__":
+    main()
