@@ -501,9 +501,9 @@ enum net_tcp_state {
 };
 
 /*
- * After the end: as it was then. What must be counted (below the line) costs
- * 128 bytes and a cache line a segment: connections count that began while
- * fewer than net_opts.counted_conns did; for the others it is 0.
+ * After the end: as it was then. What must be counted (below the line) costs 64
+ * bytes a connection: those count that began while fewer than
+ * net_opts.counted_conns did; for the others it is 0.
  */
 struct net_conn_stats {
 	enum net_tcp_state state;
