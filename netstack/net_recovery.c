@@ -155,6 +155,13 @@ static void set_window(struct net_conn *conn)
 		TAILQ_EMPTY(&rec->lost) ? rec->cwnd + rec->sacked_bytes : SHUT;
 }
 
+/* The port is full, or memory short: no ACK will come to remind us. */
+static void retry_soon(struct net_rec *rec)
+{
+	rec->reorder_armed = true;
+	rec->reorder_due_us = net_now_us() + PROBE_US;
+}
+
 /* What is lost, as far as the window goes; then what is new. */
 static void repair(struct net_conn *conn)
 {
@@ -165,8 +172,10 @@ static void repair(struct net_conn *conn)
 	while ((seg = TAILQ_FIRST(&rec->lost)) &&
 	       net_rec_pipe(conn, pcb->lastack) + TCP_TCPLEN(&seg->seg) <=
 		       rec->cwnd)
-		if (!resend(conn, seg))
+		if (!resend(conn, seg)) {
+			retry_soon(rec);
 			break;
+		}
 	set_window(conn);
 	tcp_output(pcb);
 	account_new(conn);

@@ -337,6 +337,10 @@ def cases(env):
                        "bulk": ["--conns", "4", "--mode", "bulk"]}.items():
         yield (f"coronet through loss, duplication and reordering: {name}",
                functools.partial(coronet_through_trouble, env, keys, trouble, load))
+    yield ("coronet through loss, delay and jitter",
+           functools.partial(coronet_through_trouble, env, ["lost"],
+                             ["--loss", "1", "--delay", "5", "--jitter", "3"],
+                             ["--conns", "4", "--mode", "bulk"]))
     yield ("coronet through corruption",
            functools.partial(coronet_through_trouble, env, ["corrupted"],
                              ["--corrupt", "0.5"], ["--conns", "32"]))
