@@ -16,7 +16,7 @@
 
 #include "dpdk_glue/glue_csum.h"
 
-#define POOL_DEFAULT 16384
+#define POOL_DEFAULT 12288
 #define TRAIN_MBUFS  40u /* what one frame may be made of */
 #define POOL_CACHE   256
 
@@ -262,7 +262,7 @@ static void choose_mac(struct glue_port *port, const struct glue_link *link)
 /*
  * As rte_pktmbuf_pool_create(), but without hugepages that one lays no frame
  * across a page of 4 KiB, and so one frame in each. Where a device sees the
- * addresses that we see, a frame may cross pages: 26 MiB less for 16384.
+ * addresses that we see, a frame may cross pages: 20 MiB less for 12288.
  */
 static struct rte_mempool *make_pool(const char *name, unsigned n)
 {

@@ -15,6 +15,7 @@ import argparse
 import glob
 import json
 import os
+import re
 import shutil
 import statistics
 import sys
@@ -217,8 +218,8 @@ class Bench:
             addresses += ["--addr", f"10.9.1.{i + 1}/{figures.PREFIX}"]
         found = self.load(theirs, server, "coronet-load", *addresses,
                           "--mode", "idle", "--conns", str(MILLION),
-                          "--seconds", "2", "--timeout", "60")
-        found["server_kib"] = resident_kib(server.process.pid)
+                          "--seconds", "3", "--timeout", "60")
+        found["server_kib"] = idle_kib(server)
         if found["answered_after"] != MILLION:
             raise Failure(f"of {MILLION} idle connections only "
                           f"{found['answered_after']} answered")
@@ -232,14 +233,22 @@ def end(server):
     server.process.wait()
 
 
-def resident_kib(pid):
-    """What the process holds: ordinary pages and hugepages."""
-    total = 0
-    with open(f"/proc/{pid}/status", encoding="ascii") as file:
+IDLE_LINE = re.compile(
+    rf"stats: rx (\d+)/s .* {MILLION} connections, .* ([\d.]+) MiB resident"
+    r"(?: and ([\d.]+) MiB of hugepages)?,")
+
+
+def idle_kib(server):
+    """What the server said it held, hugepages too, while all were idle."""
+    found = None
+    with open(server.err_path, encoding="utf-8") as file:
         for line in file:
-            if line.startswith(("VmRSS:", "HugetlbPages:")):
-                total += int(line.split()[1])
-    return total
+            match = IDLE_LINE.match(line)
+            if match and int(match[1]) < 1000:
+                found = float(match[2]) + float(match[3] or 0)
+    if found is None:
+        raise Failure("the server never had a million idle connections")
+    return found * 1024
 
 
 # ---- rows: what the points say together ----
