@@ -33,6 +33,16 @@ static struct {
 /* ---- the round trip ---- */
 
 /*
+ * RFC 5681 3.1: slow start goes on until something is lost. lwIP ends it at
+ * the size of its send buffer, which here may grow.
+ */
+static void begin_window(struct tcp_pcb *pcb)
+{
+	if (pcb->ssthresh == TCP_SND_BUF)
+		pcb->ssthresh = UINT32_C(1) << 30;
+}
+
+/*
  * RFC 6298 2.2 and 2.3, Jacobson's scaled integers. The least RTT, which no
  * delayed ACK has lengthened, is kept where lwIP keeps the end of what its own
  * timeout sends again: it has none.
@@ -49,6 +59,7 @@ static void sample_rtt(struct net_conn *conn, uint32_t rtt_us)
 		conn->srtt_us = rtt_us << 3;
 		conn->rttvar_us = rtt_us << 1;
 		conn->pcb.rto_end = rtt_us;
+		begin_window(&conn->pcb);
 		return;
 	}
 	conn->pcb.rto_end = LWIP_MIN(conn->pcb.rto_end, rtt_us);

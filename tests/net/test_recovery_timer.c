@@ -42,6 +42,7 @@ static void test_handshake_gives_the_first_rtt(void **state)
 	assert_in_range(info().srtt_ns, RTT_MS * MS - MS, RTT_MS * MS + MS);
 	assert_in_range(info().rttvar_ns, RTT_MS * MS / 2 - MS,
 			RTT_MS * MS / 2 + MS);
+	assert_true(info().ssthresh_bytes > 4 << 20); /* slow start at will */
 }
 
 static void test_rtt_follows_the_path(void **state)
