@@ -127,8 +127,8 @@ void net_demux_remove(struct net_conn *conn)
 	conn->hashed = false;
 }
 
-/* Frames of one burst: pulls bucket and pcb towards the cache. */
-void net_demux_prefetch(const struct glue_frame *frame)
+/* Where a frame's connection hangs; NULL: of none that IPv4 and TCP know. */
+static inline struct net_conn **bucket_of(const struct glue_frame *frame)
 {
 	const uint8_t *l3 = frame->data + frame->l3_off;
 	const struct tcp_hdr *tcp = (const void *)(frame->data + frame->l4_off);
@@ -136,11 +136,39 @@ void net_demux_prefetch(const struct glue_frame *frame)
 
 	if ((frame->flags & (GLUE_FRAME_IP4 | GLUE_FRAME_TCP)) !=
 	    (GLUE_FRAME_IP4 | GLUE_FRAME_TCP))
-		return;
+		return NULL;
 	memcpy(addrs, l3 + 12, 8);
 	hash = hash4(addrs[1], addrs[0], lwip_ntohs(tcp->dest),
 		     lwip_ntohs(tcp->src));
-	__builtin_prefetch(&net_the.buckets[hash & net_the.bucket_mask]);
+	return &net_the.buckets[hash & net_the.bucket_mask];
+}
+
+/* As many connections as stay in the cache by themselves. */
+#define CACHED_CONNS 2048u
+
+/*
+ * A burst's buckets are fetched first; when the first of them has come, so
+ * have most, and every connection's lines are fetched. A miss is then paid once
+ * a burst and not once a frame. What coroutines need, coro fetches itself.
+ */
+void net_demux_prefetch(struct glue_frame *const *frames, unsigned n)
+{
+	struct net_conn **buckets[GLUE_BURST];
+
+	if (net_the.n_conns <= CACHED_CONNS)
+		return;
+	for (unsigned i = 0; i < n; i++) {
+		buckets[i] = bucket_of(frames[i]);
+		if (buckets[i])
+			__builtin_prefetch(buckets[i]);
+	}
+	for (unsigned i = 0; i < n; i++) {
+		const char *conn = buckets[i] ? (void *)*buckets[i] : NULL;
+
+		for (unsigned at = 0; conn && at < sizeof(struct net_conn);
+		     at += 64)
+			__builtin_prefetch(conn + at);
+	}
 }
 
 void net_for_each_conn(void (*fn)(struct net_conn *conn))

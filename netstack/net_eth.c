@@ -127,8 +127,7 @@ unsigned net_eth_rx(void)
 		struct net_port *port = &net_the.ports[i];
 		unsigned n = glue_rx(port->glue, frames, GLUE_BURST);
 
-		for (unsigned k = 0; k < n; k++)
-			net_demux_prefetch(frames[k]);
+		net_demux_prefetch(frames, n);
 		for (unsigned k = 0; k < n; k++)
 			input_frame(port, frames[k]);
 		total += n;

@@ -300,7 +300,8 @@ void net_demux_fini(void);
 struct net_conn *net_demux_find(const ip_addr_t *local, u16_t local_port,
 				const ip_addr_t *remote, u16_t remote_port);
 void net_demux_remove(struct net_conn *conn);
-void net_demux_prefetch(const struct glue_frame *frame);
+/* Pulls what the frames of a burst, GLUE_BURST at most, belong to. */
+void net_demux_prefetch(struct glue_frame *const *frames, unsigned n);
 /* Takes back what lwIP put on its lists, and hashes what is new there. */
 void net_window_drain(void);
 void net_for_each_conn(void (*fn)(struct net_conn *conn));

@@ -1,7 +1,8 @@
 /*
  * What one echo costs in the stack alone: netstack/ and coro/ over a port that
  * forges requests and swallows answers. No DPDK, no second process; CPU time,
- * so that a busy machine disturbs it little. Usage: bench-loop [CONNS...]
+ * so that a busy machine disturbs it little. Usage: bench-loop [CONNS...];
+ * without a number, opening with many listeners as well.
  */
 #include <arpa/inet.h>
 #include <stdio.h>
@@ -34,7 +35,7 @@ struct cell {
 
 static struct cell cells[POOL];
 static struct glue_frame *free_frames[POOL];
-static unsigned n_free, n_conns, next_flow;
+static unsigned n_free, n_conns, next_flow, n_up;
 static struct flow *flows;
 static uint64_t answers;
 static bool opening;
@@ -161,7 +162,9 @@ unsigned glue_rx(struct glue_port *port, struct glue_frame **frames,
 	unsigned n = 0, seen = 0;
 
 	while (n < max && seen++ < n_conns) {
-		unsigned i = next_flow++ % n_conns;
+		/* a prime: far from the last one's memory */
+		unsigned i =
+			(unsigned)(next_flow++ * UINT64_C(1000003) % n_conns);
 		struct flow *flow = &flows[i];
 
 		if (flow->asked || (opening && flow->up))
@@ -230,7 +233,7 @@ void glue_tx(struct glue_port *port, struct glue_frame *frame)
 		if (data[47] & SYN) {
 			flows[i].rcv = get32(data + 38) + 1;
 			to_finish[n_finish++] = i;
-		} else if (len) {
+		} else if (len && get32(data + 38) == flows[i].rcv) {
 			flows[i].rcv += len;
 			flows[i].asked = false;
 			answers++;
@@ -308,6 +311,7 @@ static void round_and_replies(struct net_stack *stack)
 		unsigned i = to_finish[--n_finish];
 
 		flows[i].asked = false;
+		n_up += !flows[i].up;
 		flows[i].up = true;
 		finish_handshake(i);
 	}
@@ -324,24 +328,29 @@ static double cpu_s(void)
 
 static void open_all(struct net_stack *stack)
 {
-	unsigned up;
-
 	opening = true;
-	do {
+	for (n_up = 0; n_up < n_conns;)
 		round_and_replies(stack);
-		up = 0;
-		for (unsigned i = 0; i < n_conns; i++)
-			up += flows[i].up;
-	} while (up < n_conns);
 	opening = false;
 }
 
-static void run(unsigned conns)
+/* Listeners at ports that nobody asks for. */
+static void listen_besides(struct net_stack *stack, unsigned n)
+{
+	struct net_listener *listener;
+
+	for (unsigned i = 0; i < n; i++)
+		if (net_listen(stack, &net_addr_any((uint16_t)(8 + i)), 0,
+			       &listener) < 0)
+			exit(1);
+}
+
+static void run(unsigned conns, unsigned listeners)
 {
 	struct net_listener *listener;
 	struct net_stack *stack;
 	struct net_opts opts;
-	double begun_s;
+	double begun_s, opening_s;
 	uint64_t from;
 
 	n_conns = conns;
@@ -356,14 +365,19 @@ static void run(unsigned conns)
 	    net_listen(stack, &net_addr_any(7), 1 << 22, &listener) < 0)
 		exit(1);
 	net_listener_serve(listener, echo, NULL);
+	listen_besides(stack, listeners - 1);
+	begun_s = cpu_s();
 	open_all(stack);
+	opening_s = cpu_s() - begun_s;
 	for (from = answers; answers - from < REQUESTS / 4;)
 		round_and_replies(stack);
 	begun_s = cpu_s();
 	for (from = answers; answers - from < REQUESTS;)
 		round_and_replies(stack);
-	printf("%9u connections: %6.1f ns an echo\n", conns,
-	       (cpu_s() - begun_s) * 1e9 / (double)(answers - from));
+	printf("%9u connections: %6.1f ns an echo; opened with %5u listeners "
+	       "in %6.1f ns each\n",
+	       conns, (cpu_s() - begun_s) * 1e9 / (double)(answers - from),
+	       listeners, opening_s * 1e9 / conns);
 	fflush(stdout);
 	net_stack_close(stack);
 	free(flows);
@@ -380,11 +394,13 @@ int main(int argc, char **argv)
 	header[46] = 0x50;
 	put16(header + 48, 65535);
 	if (argc == 1) {
-		run(1);
-		run(64);
-		run(1000);
+		run(64, 1);
+		run(1000, 1);
+		run(100000, 1);
+		run(100000, 100);
+		run(100000, 10000);
 	}
 	for (int i = 1; i < argc; i++)
-		run((unsigned)strtoul(argv[i], NULL, 10));
+		run((unsigned)strtoul(argv[i], NULL, 10), 1);
 	return 0;
 }
