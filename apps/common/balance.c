@@ -44,8 +44,8 @@ int balance_add(struct balance *b, const char *name)
 }
 
 /*
- * Maglev: each backend that is up has a permutation of all slots, made from
- * two hashes of its name; they take their next free slot in turn. Bounded: a
+ * Maglev: each backend has a permutation of all slots, made from two halves of
+ * a hash of its name; they take their next free slot in turn. Bounded: a
  * permutation of a prime number of slots visits each once.
  */
 static void fill_slots(struct balance *b)
@@ -61,10 +61,8 @@ static void fill_slots(struct balance *b)
 		at[i] = (uint32_t)((h >> 32) % BALANCE_SLOTS);
 		step[i] = (uint32_t)(h & 0xffffffff) % (BALANCE_SLOTS - 1) + 1;
 	}
-	while (filled < BALANCE_SLOTS && balance_up(b)) {
+	while (filled < BALANCE_SLOTS && b->n) {
 		for (unsigned i = 0; i < b->n && filled < BALANCE_SLOTS; i++) {
-			if (!b->backends[i].up)
-				continue;
 			while (b->slots[at[i]] != NOBODY)
 				at[i] = (at[i] + step[i]) % BALANCE_SLOTS;
 			b->slots[at[i]] = (uint8_t)i;
@@ -113,7 +111,7 @@ static int choose_least(struct balance *b, uint64_t tried)
 	return best;
 }
 
-/* Those tried are passed over: the next slots are other backends' at random. */
+/* Those down or tried are passed over: the next slots are anybody's. */
 static int choose_by_hash(const struct balance *b, uint64_t hash,
 			  uint64_t tried)
 {
@@ -169,7 +167,6 @@ bool balance_report(struct balance *b, int index, bool well)
 		return false;
 	backend->streak = 0;
 	backend->up = well;
-	balance_ready(b);
 	return true;
 }
 

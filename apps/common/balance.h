@@ -7,10 +7,10 @@
  *   least connections  the fewest now; among equals, in turn
  *   hash               by the client's address: Maglev's lookup table
  *                      (Eisenbud et al., NSDI 2016, 3.4): every backend gets
- *                      its share to within a few per cent, and a backend that
- *                      goes takes few clients of the others with it. The table
- *                      depends on the names of those that are up and on
- *                      nothing else: proxies with the same list agree.
+ *                      its share to within a few per cent. The clients of one
+ *                      that is down go to the backends of the next slots, and
+ *                      nobody else's move. The table depends on the names and
+ *                      on nothing else: proxies with the same list agree.
  */
 #pragma once
 

@@ -106,22 +106,31 @@ static void test_hash_shares_evenly(void **state)
 				CLIENTS / 10 * 115 / 100);
 }
 
-static void test_hash_moves_few_clients_when_one_backend_goes(void **state)
+static void
+test_hash_moves_only_the_clients_of_the_backend_that_goes(void **state)
 {
 	static int before[CLIENTS];
-	unsigned moved = 0;
+	unsigned moved = 0, count[10] = {0}, after[10] = {0};
 
 	make(BALANCE_HASH, 10);
-	for (uint32_t c = 0; c < CLIENTS; c++)
+	for (uint32_t c = 0; c < CLIENTS; c++) {
 		before[c] = choose_client(c);
+		count[before[c]]++;
+	}
 	take_down(4);
 	for (uint32_t c = 0; c < CLIENTS; c++) {
 		int now = choose_client(c);
 
 		assert_int_not_equal(now, 4);
-		moved += before[c] != 4 && now != before[c];
+		after[now]++;
+		moved += now != before[c];
 	}
-	assert_in_range(moved, 0, CLIENTS * 6 / 100);
+	assert_int_equal(moved, count[4]);
+	/* The others share them, evenly enough. */
+	for (int i = 0; i < 10; i++)
+		if (i != 4)
+			assert_in_range(after[i] - count[i], count[4] / 9 / 2,
+					count[4] / 9 * 2);
 	/* It comes back: everything is as it was. */
 	balance_report(&b, 4, true);
 	assert_true(balance_report(&b, 4, true));
@@ -167,7 +176,7 @@ int main(void)
 		cmocka_unit_test(test_nobody_up_is_said_in_every_kind),
 		cmocka_unit_test(test_hash_shares_evenly),
 		cmocka_unit_test(
-			test_hash_moves_few_clients_when_one_backend_goes),
+			test_hash_moves_only_the_clients_of_the_backend_that_goes),
 		cmocka_unit_test(
 			test_hash_gives_another_when_the_first_was_tried),
 		cmocka_unit_test(test_rise_and_fall_count_checks_in_a_row),

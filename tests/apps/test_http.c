@@ -135,22 +135,19 @@ static void test_lines_end_in_crlf_alone(void **state)
 	assert_int_equal(parse_text(GET H "A: b\rC: d\r\n\r\n"), -400);
 	assert_int_equal(parse_text("GET /\r HTTP/1.1\r\n" H "\r\n"), -400);
 	assert_int_equal(parse_text("\n" GET H "\r\n"), -400);
+	/* At once, not when the line has ended. */
+	assert_int_equal(parse_text("GET / HTTP/1.1\rX"), -400);
 }
 
 static void test_request_lines_that_are_off(void **state)
 {
 	static const char *const wrong[] = {
-		" GET / HTTP/1.1\r\n",
-		"GET  / HTTP/1.1\r\n",
-		"GET /  HTTP/1.1\r\n",
-		"GET / HTTP/1.1 \r\n",
-		"GET\t/ HTTP/1.1\r\n",
-		"GET / x HTTP/1.1\r\n",
-		"G@T / HTTP/1.1\r\n",
-		"GET /\x01 HTTP/1.1\r\n",
-		"GET /\x80 HTTP/1.1\r\n",
-		"GET /# HTTP/1.1\r\n",
-		"GET\r\n",
+		" GET / HTTP/1.1\r\n",	  "GET  / HTTP/1.1\r\n",
+		"GET /  HTTP/1.1\r\n",	  "GET / HTTP/1.1 \r\n",
+		"GET\t/ HTTP/1.1\r\n",	  "GET / x HTTP/1.1\r\n",
+		"G@T / HTTP/1.1\r\n",	  "GET /\x01 HTTP/1.1\r\n",
+		"GET /\x7f HTTP/1.1\r\n", "GET /\x80 HTTP/1.1\r\n",
+		"GET /# HTTP/1.1\r\n",	  "GET\r\n",
 		"GET / HTTP/1.x\r\n",
 	};
 
@@ -304,6 +301,8 @@ static void test_chunks_that_are_off(void **state)
 		"5\nhello\r\n0\r\n\r\n",
 		"5\r\nhello!\r\n0\r\n\r\n",
 		"5\r\nhello\n0\r\n\r\n",
+		"5\r\nhelloX\n0\r\n\r\n",
+		"5\rXhello\r\n0\r\n\r\n",
 		"5;a\nb\r\nhello\r\n0\r\n\r\n",
 		"1000000000000000\r\n",
 		"0\r\n folded\r\n\r\n",
@@ -339,6 +338,7 @@ static void test_paths_are_decoded_once(void **state)
 	assert_memory_equal(out, "%25", 3);
 	assert_int_equal(http_decode("/%2", 3, out, 16), -400);
 	assert_int_equal(http_decode("/%", 2, out, 16), -400);
+	assert_int_equal(http_decode("/%20", 3, out, 16), -400);
 	assert_int_equal(http_decode("/%zz", 4, out, 16), -400);
 	assert_int_equal(http_decode("/%00", 4, out, 16), -400);
 	assert_int_equal(http_decode("abc", 3, out, 2), -414);

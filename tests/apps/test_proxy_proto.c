@@ -87,6 +87,7 @@ static void test_v1_is_refused_when_anything_is_off(void **state)
 		"proxy TCP4 1.1.1.1 2.2.2.2 1 2\r\n",
 		"PROXY  TCP4 1.1.1.1 2.2.2.2 1 2\r\n",
 		"PROXY TCP4  1.1.1.1 2.2.2.2 1 2\r\n",
+		"PROXY TCP4\t1.1.1.1 2.2.2.2 1 2\r\n",
 		"PROXY TCP4 1.1.1.1 2.2.2.2 1 2 \r\n",
 		"PROXY TCP4 1.1.1.1 2.2.2.2 1 2 3\r\n",
 		"PROXY TCP4 1.1.1.1 2.2.2.2 1\r\n",
@@ -222,6 +223,9 @@ static void test_what_is_written_is_understood(void **state)
 			len = proxy_write(version, &in, buf);
 			assert_int_equal(parse(buf, len, &out), (long)len);
 			assert_int_equal(out.family, family);
+			/* Section 2.2: LOCAL is for the unknown alone. */
+			if (version == 2)
+				assert_int_equal(buf[12], family ? 0x21 : 0x20);
 			if (!family)
 				continue;
 			assert_memory_equal(out.src, in.src,
