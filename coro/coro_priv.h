@@ -35,6 +35,14 @@
 #define CORO_TSAN 0
 #endif
 
+#if CORO_ASAN
+#include <sanitizer/asan_interface.h>
+#include <sanitizer/common_interface_defs.h>
+#endif
+#if CORO_TSAN
+#include <sanitizer/tsan_interface.h>
+#endif
+
 #define likely(x)   __builtin_expect(!!(x), 1)
 #define unlikely(x) __builtin_expect(!!(x), 0)
 #define cold	    __attribute__((cold, noinline))
@@ -191,7 +199,7 @@ struct coro_arena { /* what is never given back before close */
 #define CORO_WHEEL_LEVELS    9 /* 54 bits of ticks: all of int64_t */
 
 #define CORO_WHEEL_DUE	   (CORO_WHEEL_LEVELS * CORO_WHEEL_SLOTS)
-#define CORO_BLOCK_BYTES 1024
+#define CORO_BLOCK_BYTES   1024
 #define CORO_BLOCK_ENTRIES 126
 
 struct coro_timer_block {
@@ -323,7 +331,12 @@ size_t coro_stack_private_size(const struct coro_stack *st);
 /* ---- coro_timer.c ---- */
 void coro_wheel_init(struct coro_wheel *w, int64_t now_ns);
 
-/* ---- coro_sched.c ---- */
+/* ---- coro_sched.c, coro_life.c ---- */
+bool coro_ring_grow(struct coro_sched *s);
+/* Its index; 0 if there is no memory for another. */
+uint16_t coro_name_add(struct coro_sched *s, const char *name);
+/* The first that runs on a new coroutine's stack. */
+struct ctx_start coro_begin(void *arg);
 cold void coro_die(const char *what, const struct coro *co)
 	__attribute__((noreturn));
 cold void coro_die_foreign(const struct coro *co) __attribute__((noreturn));

@@ -1,0 +1,470 @@
+/*
+ * coro_life.c - birth and death: names, control blocks, save buffers, spawning,
+ * ending, joining.
+ *
+ * Control blocks and save buffers come from the scheduler's memory and go back
+ * to it; nothing is given to the system before the scheduler closes.
+ */
+#include "coro_ring.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PRIVATE_SIZE_DEFAULT ((size_t)64 << 10)
+#define PRIVATE_SIZE_MIN     ((size_t)4 << 10)
+#define PRIVATE_SIZE_MAX     ((size_t)1 << 30)
+#define NAMES_MAX	     65535
+
+/* ---- names ---- */
+
+uint16_t coro_name_add(struct coro_sched *s, const char *name)
+{
+	uint32_t cap = s->names_cap ? s->names_cap * 2 : 16;
+	struct coro_name *names;
+
+	if (s->nnames == s->names_cap) {
+		if (cap > NAMES_MAX)
+			return 0;
+		names = realloc(s->names, cap * sizeof(*names));
+		if (names == NULL)
+			return 0;
+		s->names = names;
+		s->names_cap = cap;
+	}
+	names = &s->names[s->nnames];
+	memset(names, 0, sizeof(*names));
+	snprintf(names->name, sizeof(names->name), "%s", name);
+	return s->nnames++;
+}
+
+/* A coroutine's name is an index: two bytes, and a place for the sums. */
+static uint16_t name_find(struct coro_sched *s, const char *name)
+{
+	unsigned slot = (uintptr_t)name / 8 % 16;
+	uint16_t id = s->name_cache[slot].id;
+
+	if (likely(s->name_cache[slot].key == name &&
+		   strncmp(s->names[id].name, name, 31) == 0))
+		return id;
+	for (id = 0; id < s->nnames; id++)
+		if (strncmp(s->names[id].name, name, 31) == 0)
+			break;
+	if (id == s->nnames)
+		id = coro_name_add(s, name);
+	s->name_cache[slot].key = name;
+	s->name_cache[slot].id = id;
+	return id;
+}
+
+const char *coro_name(const struct coro *co)
+{
+	return coro_owner(co)->names[co->ctx.name].name;
+}
+
+/* ---- control blocks ---- */
+
+static cold struct coro *block_refill(struct coro_sched *s)
+{
+	struct coro_chunk *c = coro_arena_get(&s->arena, sizeof(*c), 64);
+
+	if (c == NULL)
+		return NULL;
+	c->next = s->chunks;
+	s->chunks = c;
+	s->chunk_cur = c->coros + 1;
+	s->chunk_end = c->coros + CORO_CHUNK_COROS;
+	return c->coros;
+}
+
+static inline struct coro *block_get(struct coro_sched *s)
+{
+	struct coro *co = s->free_coros;
+
+	if (likely(co != NULL)) {
+		s->free_coros = co->next_free;
+		return co;
+	}
+	if (s->chunk_cur != s->chunk_end)
+		return s->chunk_cur++;
+	return block_refill(s);
+}
+
+static void save_drop(struct coro_sched *s, struct coro *co)
+{
+	if (co->ctx.save_cap != 0)
+		coro_buf_put(s, co->ctx.save, co->ctx.save_cap);
+	co->ctx.save_cap = 0;
+}
+
+/*
+ * Called by ctx_switch() when an occupant's bytes don't fit its buffer. The
+ * buffer's content is dead: those bytes are on the stack.
+ */
+long coro_resize(struct ctx *ctx, uint32_t len, struct ctx *from,
+		 struct ctx *to)
+{
+	struct coro *co = (struct coro *)ctx;
+	struct coro_sched *s = coro_tls_sched;
+	uint32_t cap;
+	void *save;
+
+	if (unlikely(co == NULL)) {
+		coro_stack_tell(coro_stack_of((struct coro *)to),
+				to->stack->top);
+		return 0;
+	}
+	/* Buffers of up to 1 KiB fit exactly, so this sees every new depth;
+	 * beyond, within the quarter a class may be too large. */
+	if (co->ctx.hwm_lines < len / 64)
+		co->ctx.hwm_lines =
+			len / 64 < UINT16_MAX ? len / 64 : UINT16_MAX;
+	save = coro_buf_get(s, len, &cap);
+	if (likely(save != NULL)) {
+		save_drop(s, co);
+		co->ctx.save = save;
+		co->ctx.save_cap = cap;
+		return 0;
+	}
+	if (co->ctx.save_cap >= len)
+		return 0;
+	coro_switch_called_off(s, (struct coro *)from, (struct coro *)to);
+	return -ENOMEM;
+}
+
+/* The switch from -> to can't be: from goes on, with an error. */
+cold void coro_switch_called_off(struct coro_sched *s, struct coro *from,
+				 struct coro *to)
+{
+	uint8_t was = from->ctx.state;
+
+	coro_switch_note(s, to, from);
+	if (was == CORO_ST_NORMAL) { /* in coro_resume() */
+		to->ctx.state = to->ctx.flags2 & CORO_F2_STARTED
+					? CORO_ST_SUSPENDED
+					: CORO_ST_NEW;
+	} else {
+		if (was == CORO_ST_QUEUED)
+			coro_ring_remove(s, from);
+		coro_stop_waiting(s, from);
+		to->ctx.state = CORO_ST_QUEUED;
+		ring_push(s, to);
+	}
+}
+
+/* ---- birth and death ---- */
+
+struct coro_ext *coro_ext_get(struct coro_sched *s, struct coro *co)
+{
+	uint32_t cap;
+
+	if (co->ext == NULL) {
+		co->ext = coro_buf_get(s, sizeof(*co->ext), &cap);
+		if (co->ext != NULL)
+			memset(co->ext, 0, sizeof(*co->ext));
+	}
+	return co->ext;
+}
+
+cold static void ext_drop(struct coro_sched *s, struct coro *co)
+{
+	coro_buf_put(s, co->ext, coro_buf_round(sizeof(*co->ext)));
+	co->ext = NULL;
+}
+
+static void name_hwm(struct coro_sched *s, const struct coro *co)
+{
+	struct coro_name *n = &s->names[co->ctx.name];
+	uint32_t hwm = co->ctx.hwm_lines * 64u;
+
+	if (n->hwm_bytes < hwm)
+		n->hwm_bytes = hwm;
+}
+
+/* The end of everything a coroutine had but its control block. */
+static inline void bury(struct coro_sched *s, struct coro *co)
+{
+	struct coro_stack *st = coro_stack_of(co);
+
+	co->ctx.state = CORO_ST_DEAD;
+	co->ctx.flags &= CORO_F_HANDLE | CORO_F_FP | CORO_F_MEASURE;
+	if (unlikely(co->ctx.save_cap != 0))
+		save_drop(s, co);
+	if (unlikely(co->ext != NULL))
+		ext_drop(s, co);
+	if (st->ctx.occupant == &co->ctx)
+		st->ctx.occupant = NULL;
+	if (likely(st->shared))
+		s->next_stack = st->index; /* warm: the next one's */
+	else
+		coro_stack_private_put(s, st);
+	if (unlikely(co->ctx.hwm_lines != 0))
+		name_hwm(s, co);
+	s->live--;
+	if (!(co->ctx.flags & CORO_F_HANDLE))
+		coro_block_put(s, co);
+}
+
+void coro_bury(struct coro_sched *s, struct coro *co)
+{
+	bury(s, co);
+}
+
+/* End the running coroutine. It goes on running on its stack until the switch,
+ * which is safe: nothing else runs meanwhile. */
+void coro_exit_now(struct coro_sched *s, struct coro *co, void *result)
+{
+	struct coro *joiner, *to = co->resumer;
+
+	if (unlikely(co->ext != NULL)) {
+		co->ctx.flags |= CORO_F_KILLED;
+		coro_ext_run(s, co);
+		co->ctx.flags &= ~CORO_F_KILLED;
+		joiner = co->ext->joiner;
+		if (joiner != NULL)
+			coro_ready_with(s, joiner, 0);
+	}
+	if (unlikely(co->ctx.flags & CORO_F_MEASURE))
+		coro_stack_measure(s, co);
+	bury(s, co);
+	co->value = (long)result;
+	if (likely(to->ctx.state == CORO_ST_NORMAL)) { /* resumed by hand */
+		coro_switch(s, co, to, (long)result, 0);
+	} else {
+		to = ring_next(s);
+		coro_switch(s, co, to, to->value, next_err(s, to));
+	}
+	/* Called off: no memory to put aside whoever is on to's stack. The
+	 * thread has a stack of its own, and goes on with the round. */
+	co->ctx.state = CORO_ST_DEAD;
+	coro_switch(s, co, &s->main, 0, -EAGAIN);
+	__builtin_unreachable();
+}
+
+void coro_exit(void *result)
+{
+	struct coro *co = coro_self();
+
+	if (co == NULL)
+		coro_die("coro_exit outside a coroutine", NULL);
+	coro_exit_now(coro_tls_sched, co, result);
+}
+
+/* The first that runs on a new coroutine's stack; the body is next. */
+struct ctx_start coro_begin(void *arg)
+{
+	struct coro *co = coro_tls_sched->cur;
+
+#if CORO_ASAN
+	__sanitizer_finish_switch_fiber(NULL, NULL, NULL);
+#endif
+	co->ctx.flags2 |= CORO_F2_STARTED;
+	return (struct ctx_start){co->fn, arg};
+}
+
+void coro_end(void *result)
+{
+	coro_exit_now(coro_tls_sched, coro_tls_sched->cur, result);
+}
+
+/* Put co before its beginning. */
+static inline void rewind_co(struct coro_sched *s, struct coro *co, coro_fn fn,
+			     void *arg)
+{
+	co->ctx.sp = co->ctx.stack->top - CTX_FRAME_SIZE;
+	co->ctx.save = s->first_frame;
+	co->ctx.save_cap = 0;
+	co->ctx.hwm_lines = 0;
+	co->ctx.state = CORO_ST_NEW;
+	co->ctx.flags2 = 0;
+	co->ctx.flags3 = 0;
+	co->ctx.err = 0;
+	co->resumer = &s->main;
+	co->value = (long)arg;
+	co->timer.entry = NULL;
+	co->fn = fn;
+	co->ext = NULL;
+	s->live++;
+#if CORO_TSAN
+	coro_fiber_end(co); /* of the one before: it couldn't end its own */
+	co->fiber = __tsan_create_fiber(0);
+#endif
+}
+
+void coro_rewind(struct coro_sched *s, struct coro *co, coro_fn fn, void *arg)
+{
+	rewind_co(s, co, fn, arg);
+}
+
+static int attr_check(const struct coro_sched *s, const struct coro_attr *a)
+{
+	if (a->stack != CORO_STACK_SHARED && a->stack != CORO_STACK_PRIVATE)
+		return -EINVAL;
+	if (a->stack == CORO_STACK_SHARED &&
+	    (a->stack_size != 0 || a->no_guard || a->shared_stack > s->nstacks))
+		return -EINVAL;
+	if (a->stack == CORO_STACK_PRIVATE && a->shared_stack != 0)
+		return -EINVAL;
+	if (a->stack_size != 0 && (a->stack_size < PRIVATE_SIZE_MIN ||
+				   a->stack_size > PRIVATE_SIZE_MAX))
+		return -EINVAL;
+	return 0;
+}
+
+static struct coro_stack *shared_next(struct coro_sched *s)
+{
+	struct coro_stack *st = &s->stacks[s->next_stack];
+
+	if (++s->next_stack == s->nstacks)
+		s->next_stack = 0;
+	return st;
+}
+
+static __attribute__((noinline)) int
+attr_apply(struct coro_sched *s, const struct coro_attr *a, struct coro *co)
+{
+	struct coro_stack *st = NULL;
+	size_t size = a->stack_size ? a->stack_size : PRIVATE_SIZE_DEFAULT;
+	int err = attr_check(s, a);
+
+	if (err < 0)
+		return err;
+	if (a->stack == CORO_STACK_PRIVATE)
+		err = coro_stack_private_get(s, size, !a->no_guard, &st);
+	else if (a->shared_stack != 0)
+		st = &s->stacks[a->shared_stack - 1];
+	else
+		st = shared_next(s);
+	if (err < 0)
+		return err;
+	co->ctx.stack = &st->ctx;
+	if (a->name != NULL)
+		co->ctx.name = name_find(s, a->name);
+	if (a->save_fp)
+		co->ctx.flags |= CORO_F_FP;
+	if (a->inherit_deadline && s->cur->ctx.flags & CORO_F_DEADLINE) {
+		co->deadline = s->cur->deadline;
+		co->ctx.flags |= CORO_F_DEADLINE;
+	}
+	return 0;
+}
+
+static inline __attribute__((always_inline)) int
+new_co(struct coro_sched *s, const struct coro_attr *attr, coro_fn fn,
+       void *arg, uint8_t flags, struct coro **out)
+{
+	struct coro *co;
+	int err;
+
+	if (unlikely(s == NULL || s != coro_tls_sched))
+		return -EPERM;
+	if (unlikely(fn == NULL))
+		return -EINVAL;
+	/* Room for one more coroutine than there are. */
+	if (unlikely(s->live >= s->mask) && !coro_ring_grow(s))
+		return -ENOMEM;
+	co = block_get(s);
+	if (unlikely(co == NULL))
+		return -ENOMEM;
+	co->ctx.name = 0;
+	co->ctx.flags = flags | s->measure * CORO_F_MEASURE;
+	if (likely(attr == NULL)) {
+		co->ctx.stack = &shared_next(s)->ctx;
+	} else {
+		err = attr_apply(s, attr, co);
+		if (unlikely(err < 0)) {
+			co->ctx.state = CORO_ST_DEAD;
+			coro_block_put(s, co);
+			return err;
+		}
+	}
+	rewind_co(s, co, fn, arg);
+	*out = co;
+	return 0;
+}
+
+int coro_create(struct coro_sched *s, const struct coro_attr *attr, coro_fn fn,
+		struct coro **out)
+{
+	return new_co(s, attr, fn, NULL, CORO_F_HANDLE, out);
+}
+
+int coro_spawn(struct coro_sched *s, const struct coro_attr *attr, coro_fn fn,
+	       void *arg, struct coro **out)
+{
+	struct coro *co;
+	int err = new_co(s, attr, fn, arg, 0, &co);
+
+	if (unlikely(err < 0))
+		return err;
+	co->ctx.state = CORO_ST_QUEUED;
+	ring_push(s, co);
+	if (out != NULL) {
+		co->ctx.flags |= CORO_F_HANDLE;
+		*out = co;
+	}
+	return 0;
+}
+
+void coro_handle_drop(struct coro_sched *s, struct coro *co)
+{
+	co->ctx.flags &= ~CORO_F_HANDLE;
+	if (co->ctx.state == CORO_ST_DEAD)
+		coro_block_put(s, co);
+}
+
+void coro_detach(struct coro *co)
+{
+	struct coro_sched *s = coro_owner(co);
+
+	if (unlikely(s != coro_tls_sched))
+		coro_die_foreign(co);
+	if (unlikely(co->ext != NULL && co->ext->joiner != NULL))
+		coro_die("coro_detach while another one joins it", co);
+	if (co->ctx.flags & CORO_F_HANDLE)
+		coro_handle_drop(s, co);
+}
+
+int coro_join_until(struct coro *co, void **result, int64_t deadline_ns)
+{
+	struct coro_sched *s = coro_owner(co);
+	struct coro *self;
+	struct coro_ext *ext;
+	int err;
+
+	if (unlikely(s != coro_tls_sched))
+		return -EPERM;
+	self = s->cur;
+	if (unlikely(!(co->ctx.flags & CORO_F_HANDLE)))
+		return -EINVAL;
+	if (unlikely(co == self))
+		return -EDEADLK;
+	if (co->ctx.state != CORO_ST_DEAD) {
+		if (self == &s->main)
+			return -EBUSY;
+		err = coro_may_block(self);
+		if (err < 0)
+			return err;
+		ext = coro_ext_get(s, co);
+		if (ext == NULL)
+			return -ENOMEM;
+		if (ext->joiner != NULL)
+			return -EBUSY;
+		ext->joiner = self;
+		self->joinee = co;
+		self->ctx.flags2 |= CORO_F2_JOINING;
+		err = coro_block(s, self, CORO_ST_WAITING, deadline_ns,
+				 "coro_join");
+		if (err < 0)
+			return err;
+	}
+	if (result != NULL)
+		*result = (void *)co->value;
+	coro_handle_drop(s, co);
+	return 0;
+}
+
+int coro_join(struct coro *co, void **result)
+{
+	return coro_join_until(co, result, CORO_FOREVER);
+}

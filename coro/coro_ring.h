@@ -1,0 +1,61 @@
+/*
+ * coro_ring.h - the run queue: an array, so that what comes next can be
+ * prefetched, with room for every coroutine, so that waking can't fail.
+ */
+#pragma once
+
+#include "coro_priv.h"
+
+static inline void ring_push(struct coro_sched *s, struct coro *co)
+{
+	s->ring[s->tail++ & s->mask] = co;
+}
+
+static inline void ring_prefetch(const struct coro_sched *s, uint32_t head)
+{
+	uint32_t left = s->round_end - head;
+	const struct coro *co;
+	const char *save;
+	size_t bytes;
+
+	if (left > CORO_AHEAD_BLOCK)
+		coro_prefetch(s->ring[(head + CORO_AHEAD_BLOCK) & s->mask]);
+	if (left <= CORO_AHEAD_SAVE)
+		return;
+	co = s->ring[(head + CORO_AHEAD_SAVE) & s->mask];
+	if (co->ctx.stack->occupant == &co->ctx)
+		return;
+	save = co->ctx.save;
+	bytes = co->ctx.stack->top - (char *)co->ctx.sp;
+	if (bytes > CORO_AHEAD_LINES * 64)
+		bytes = CORO_AHEAD_LINES * 64;
+	for (size_t i = 0; i < bytes; i += 64)
+		coro_prefetch(save + i);
+}
+
+/* Next of the round, or the thread itself at its end. */
+static inline struct coro *ring_next(struct coro_sched *s)
+{
+	uint32_t head = s->head;
+
+	if (head == s->round_end)
+		return &s->main;
+	ring_prefetch(s, head);
+	s->head = head + 1;
+	return s->ring[head & s->mask];
+}
+
+/* What a coro_resume() or coro_suspend() in `next` returns. -EAGAIN is for a
+ * thread that resumed somebody, who went to wait for the scheduler. */
+static inline long next_err(const struct coro_sched *s, const struct coro *next)
+{
+	return next == &s->main ? -EAGAIN : 0;
+}
+
+/* Leave co, whose state says why; returns what wakes it. */
+static inline int switch_next(struct coro_sched *s, struct coro *co)
+{
+	struct coro *next = ring_next(s);
+
+	return coro_switch_int(s, co, next, next->value, next_err(s, next));
+}
