@@ -112,7 +112,7 @@ void net_rec_segment_out(const struct tcp_pcb *pcb, const struct pbuf *p)
 	if (head == seg)
 		seg->base_us = seg->sent_us;
 	head->last_us = seg->sent_us;
-	span = (net_seg_end(&seg->seg) - pcb->lastack + 255) / 256;
+	span = (net_rec_span(pcb) + seg->seg.len) / 256 + 1;
 	head->span = (uint16_t)LWIP_MIN(span, 0xffff);
 }
 
@@ -510,22 +510,66 @@ __attribute__((noinline)) static void take_odd(struct net_conn *conn,
 	take(conn, ack);
 }
 
-/*
- * lwIP is about to process a segment of this pcb; the header's numbers are in
- * host order, p begins with the data.
- */
-void net_rec_input(struct tcp_pcb *pcb, const struct tcp_hdr *hdr,
-		   unsigned optlen, const struct pbuf *p)
+/* What is kept with the oldest segment goes on to the next. */
+static inline void pass_on(const struct net_seg *from, struct tcp_seg *seg)
 {
-	struct net_conn *conn = net_conn_of(pcb);
+	struct net_seg *to = net_seg_of(seg);
+
+	to->base_us = net_now_us();
+	to->last_us = from->last_us;
+	to->span = from->span;
+}
+
+/*
+ * Far below every timer's floor an eighth of the samples is plenty: RFC 6298 3
+ * asks for one a round trip, and these are for who reads statistics.
+ */
+static inline bool worth_sampling(const struct net_conn *conn, uint32_t rtt_us)
+{
+	return rtt_us >= PROBE_US / 8 || conn->srtt_us >= PROBE_US ||
+	       conn->srtt_us == 0 || net_now_us() % 8 == 0;
+}
+
+/* The ordinary ACK: something new of a connection that has lost nothing. */
+static inline void advance(struct net_conn *conn, uint32_t una)
+{
+	const struct net_seg *newest = NULL, *head;
+	struct tcp_pcb *pcb = &conn->pcb;
+	struct tcp_seg *seg = pcb->unacked;
+
+	if (!seg)
+		return;
+	head = net_seg_of(seg);
+	if (una == pcb->snd_nxt && !seg->next) {
+		newest = head->state & NET_SEG_RESENT ? NULL : head;
+		seg = NULL;
+	}
+	for (; seg && TCP_SEQ_LEQ(net_seg_end(seg), una); seg = seg->next)
+		if (!(net_seg_of(seg)->state & NET_SEG_RESENT))
+			newest = net_seg_of(seg);
+	/* RFC 7661's idea: what is not used does not grow. */
+	before.cwnd = pcb->cwnd;
+	before.keep = 2 * 256u * head->span < pcb->cwnd;
+	if (seg)
+		pass_on(head, seg);
+	if (newest) {
+		conn->probe_shift = 0;
+		if (worth_sampling(conn, net_now_us() - newest->sent_us))
+			sample_rtt(conn, net_now_us() - newest->sent_us);
+	}
+}
+
+/* Cold: every ACK of a connection under repair, or that may begin one. */
+__attribute__((noinline)) static void take_slowly(struct net_conn *conn,
+						  const struct tcp_hdr *hdr,
+						  unsigned optlen,
+						  const struct pbuf *p)
+{
+	struct tcp_pcb *pcb = &conn->pcb;
 	struct net_seg *head = net_seg_of(pcb->unacked);
 	struct net_ack ack = {.una = pcb->lastack};
 	bool probed = conn->probed;
 
-	before.keep = false;
-	if ((TCPH_FLAGS(hdr) & (TCP_ACK | TCP_RST)) != TCP_ACK ||
-	    pcb->state < SYN_SENT || pcb->state == TIME_WAIT)
-		return;
 	if (TCP_SEQ_BETWEEN(hdr->ackno, pcb->lastack + 1, pcb->snd_nxt)) {
 		ack.una = hdr->ackno;
 		ack.acked = hdr->ackno - pcb->lastack;
@@ -536,26 +580,42 @@ void net_rec_input(struct tcp_pcb *pcb, const struct tcp_hdr *hdr,
 		ack.since_us = head->base_us;
 		ack.span = head->span * 256u;
 	}
-	if (conn->repairing || (head && (ack.duplicate || optlen >= 10) &&
-				pcb->state >= ESTABLISHED))
-		take_odd(conn, hdr, optlen, &ack);
+	take_odd(conn, hdr, optlen, &ack);
 	if (!conn->repairing) {
-		take_acked(conn, &ack);
-		/* RFC 7661's idea: what is not used does not grow. */
-		before.cwnd = pcb->cwnd;
-		before.keep = 2 * ack.span < pcb->cwnd;
+		if (ack.acked)
+			advance(conn, ack.una);
+		return;
 	}
-	if (ack.acked && ack.first) {
-		net_seg_of(ack.first)->base_us = net_now_us();
-		net_seg_of(ack.first)->last_us = head->last_us;
-		net_seg_of(ack.first)->span = head->span;
-	}
+	if (ack.acked && ack.first)
+		pass_on(head, ack.first);
 	if (ack.has_rtt) {
 		sample_rtt(conn, ack.rtt_us);
 		conn->probe_shift = 0;
 	} else if (ack.acked && probed && conn->probe_shift < 6) {
 		conn->probe_shift++;
 	}
+}
+
+/*
+ * lwIP is about to process a segment of this pcb; the header's numbers are in
+ * host order, p begins with the data.
+ */
+void net_rec_input(struct tcp_pcb *pcb, const struct tcp_hdr *hdr,
+		   unsigned optlen, const struct pbuf *p)
+{
+	struct net_conn *conn = net_conn_of(pcb);
+	uint32_t acked = hdr->ackno - pcb->lastack;
+
+	before.keep = false;
+	if ((TCPH_FLAGS(hdr) & (TCP_ACK | TCP_RST)) != TCP_ACK ||
+	    pcb->state < SYN_SENT || pcb->state == TIME_WAIT)
+		return;
+	if (conn->repairing ||
+	    (pcb->unacked && pcb->state >= ESTABLISHED &&
+	     (optlen >= 10 || (acked == 0 && p->tot_len == 0))))
+		take_slowly(conn, hdr, optlen, p);
+	else if (acked - 1 < net_rec_span(pcb))
+		advance(conn, hdr->ackno);
 }
 
 /*
