@@ -14,86 +14,14 @@
 
 #include "lwip/ip.h"
 
-#define MS(n)	     ((uint32_t)((n)*INT64_C(1000000) >> 10))
-#define RTO_FIRST_US MS(1000)  /* RFC 6298 2.1 */
-#define RTO_VAR_US   MS(120)   /* RTO >= SRTT + this */
-#define RTO_MAX_US   MS(60000) /* RFC 6298 2.5 */
-#define PROBE_US     (NET_FINE_NS >> 10)
-
-#define QUIET_US    MS(1000) /* then a connection at rest forgets */
-#define SND_BUF_MAX (4u << 20)
-#define SHUT	    1u /* a congestion window nothing fits into */
+#define QUIET_US NET_MS(1000) /* then a connection at rest forgets */
+#define SHUT	 1u	      /* a congestion window nothing fits into */
 
 /* lwIP's congestion window before it grows it, for the segment at hand. */
 static struct {
 	uint32_t cwnd;
 	bool keep;
 } before;
-
-/* ---- the round trip ---- */
-
-/*
- * RFC 5681 3.1: slow start goes on until something is lost. lwIP ends it at
- * the size of its send buffer, which here may grow.
- */
-static void begin_window(struct tcp_pcb *pcb)
-{
-	if (pcb->ssthresh == TCP_SND_BUF)
-		pcb->ssthresh = UINT32_C(1) << 30;
-}
-
-/*
- * RFC 6298 2.2 and 2.3, Jacobson's scaled integers. The least RTT, which no
- * delayed ACK has lengthened, is kept where lwIP keeps the end of what its own
- * timeout sends again: it has none.
- */
-static void sample_rtt(struct net_conn *conn, uint32_t rtt_us)
-{
-	int32_t error;
-
-	if (rtt_us == 0)
-		rtt_us = 1; /* 0 is: no sample yet */
-	if (rtt_us > UINT32_C(1) << 26)
-		return;
-	if (conn->srtt_us == 0) {
-		conn->srtt_us = rtt_us << 3;
-		conn->rttvar_us = rtt_us << 1;
-		conn->pcb.rto_end = rtt_us;
-		begin_window(&conn->pcb);
-		return;
-	}
-	conn->pcb.rto_end = LWIP_MIN(conn->pcb.rto_end, rtt_us);
-	error = (int32_t)rtt_us - (int32_t)(conn->srtt_us >> 3);
-	conn->srtt_us += (uint32_t)error;
-	if (error < 0)
-		error = -error;
-	conn->rttvar_us += (uint32_t)(error - (int32_t)(conn->rttvar_us >> 2));
-}
-
-/* RFC 6298 2.3 to 2.5 and 5.5, with a floor of its own. */
-static uint32_t rto_us(const struct net_conn *conn)
-{
-	uint64_t us = RTO_FIRST_US;
-
-	if (conn->srtt_us)
-		us = (conn->srtt_us >> 3) +
-		     LWIP_MAX(conn->rttvar_us, RTO_VAR_US);
-	us <<= LWIP_MIN(conn->pcb.nrtx, 16);
-	return (uint32_t)LWIP_MIN(us, RTO_MAX_US);
-}
-
-/*
- * RFC 8985 7.2 has 2 SRTT and, where the peer may delay its ACK, the longest
- * such delay. Here the delay is learnt: a segment that was probed for measures
- * nothing (Karn), so the next probe waits twice as long until one does.
- */
-static uint32_t probe_us(const struct net_conn *conn)
-{
-	uint32_t srtt_us = conn->srtt_us >> 3;
-	uint32_t us = srtt_us + LWIP_MAX(srtt_us, conn->rttvar_us / 2);
-
-	return LWIP_MAX(us, PROBE_US) << conn->probe_shift;
-}
 
 /* ---- what leaves ---- */
 
@@ -170,7 +98,7 @@ static void set_window(struct net_conn *conn)
 static void retry_soon(struct net_rec *rec)
 {
 	rec->reorder_armed = true;
-	rec->reorder_due_us = net_now_us() + PROBE_US;
+	rec->reorder_due_us = net_now_us() + NET_PROBE_US;
 }
 
 /* What is lost, as far as the window goes; then what is new. */
@@ -526,7 +454,7 @@ static inline void pass_on(const struct net_seg *from, struct tcp_seg *seg)
  */
 static inline bool worth_sampling(const struct net_conn *conn, uint32_t rtt_us)
 {
-	return rtt_us >= PROBE_US / 8 || conn->srtt_us >= PROBE_US ||
+	return rtt_us >= NET_PROBE_US / 8 || conn->srtt_us >= NET_PROBE_US ||
 	       conn->srtt_us == 0 || net_now_us() % 8 == 0;
 }
 
@@ -555,7 +483,7 @@ static inline void advance(struct net_conn *conn, uint32_t una)
 	if (newest) {
 		conn->probe_shift = 0;
 		if (worth_sampling(conn, net_now_us() - newest->sent_us))
-			sample_rtt(conn, net_now_us() - newest->sent_us);
+			net_rtt_sample(conn, net_now_us() - newest->sent_us);
 	}
 }
 
@@ -589,7 +517,7 @@ __attribute__((noinline)) static void take_slowly(struct net_conn *conn,
 	if (ack.acked && ack.first)
 		pass_on(head, ack.first);
 	if (ack.has_rtt) {
-		sample_rtt(conn, ack.rtt_us);
+		net_rtt_sample(conn, ack.rtt_us);
 		conn->probe_shift = 0;
 	} else if (ack.acked && probed && conn->probe_shift < 6) {
 		conn->probe_shift++;
@@ -618,20 +546,6 @@ void net_rec_input(struct tcp_pcb *pcb, const struct tcp_hdr *hdr,
 		advance(conn, hdr->ackno);
 }
 
-/*
- * The send buffer follows the congestion window, as a kernel's does: two of
- * them, so that one can be written while the other is under way. What lwIP
- * counts down is the room that is left.
- */
-static void grow_buffer(struct tcp_pcb *pcb, uint32_t cwnd)
-{
-	uint32_t want = LWIP_MIN(2 * cwnd, SND_BUF_MAX);
-	uint32_t has = pcb->snd_buf + (pcb->snd_lbb - pcb->lastack);
-
-	if (has < want)
-		pcb->snd_buf += want - has;
-}
-
 /* lwIP has grown its window; it will send as soon as we return. */
 void net_rec_acked(struct net_conn *conn)
 {
@@ -642,7 +556,7 @@ void net_rec_acked(struct net_conn *conn)
 		pcb->cwnd = before.cwnd;
 	cwnd = conn->repairing ? conn->rec->cwnd : pcb->cwnd;
 	if (cwnd > TCP_SND_BUF / 2 && cwnd < UINT32_C(1) << 30)
-		grow_buffer(pcb, cwnd);
+		net_cwnd_grow_buffer(pcb, cwnd);
 }
 
 void net_rec_after_input(struct net_conn *conn)
@@ -663,7 +577,7 @@ void net_rec_restart(struct net_conn *conn)
 	uint32_t window = 10u * conn->pcb.mss;
 
 	if ((tcp_ticks - conn->pcb.tmr) * (uint64_t)(NET_TICK_NS >> 10) <
-	    rto_us(conn))
+	    net_rtt_rto_us(conn))
 		return;
 	if (conn->repairing && conn->rec->cwnd > window)
 		conn->rec->cwnd = window;
@@ -683,7 +597,7 @@ static uint32_t rto_due_us(const struct net_conn *conn)
 		from_us = head->base_us;
 	if (conn->probed && net_us_after(conn->rec->probe_us, from_us))
 		from_us = conn->rec->probe_us;
-	return from_us + rto_us(conn);
+	return from_us + net_rtt_rto_us(conn);
 }
 
 static uint32_t probe_due_us(const struct net_conn *conn)
@@ -693,7 +607,7 @@ static uint32_t probe_due_us(const struct net_conn *conn)
 
 	if (net_us_after(head->base_us, from_us))
 		from_us = head->base_us;
-	return from_us + probe_us(conn);
+	return from_us + net_rtt_probe_us(conn);
 }
 
 int64_t net_rec_due_ns(const struct net_conn *conn)
@@ -765,19 +679,4 @@ bool net_rec_timeout(struct net_conn *conn)
 		probe(conn);
 	}
 	return false;
-}
-
-void net_rec_info(const struct net_conn *conn, struct net_rec_info *out)
-{
-	*out = (struct net_rec_info){
-		.cwnd_bytes =
-			conn->repairing ? conn->rec->cwnd : conn->pcb.cwnd,
-		.ssthresh_bytes = conn->pcb.ssthresh,
-		.retransmits = conn->more->retransmits,
-	};
-	if (conn->waiting)
-		return; /* in TIME_WAIT none is kept */
-	out->srtt_ns = (uint64_t)(conn->srtt_us >> 3) << 10;
-	out->rttvar_ns = (uint64_t)(conn->rttvar_us >> 2) << 10;
-	out->rto_ns = (uint64_t)rto_us(conn) << 10;
 }

@@ -162,6 +162,16 @@ static inline bool net_us_after(uint32_t a, uint32_t b)
 	return (int32_t)(a - b) > 0;
 }
 
+/* ---- net_recovery_rtt.c ---- */
+
+#define NET_MS(n)    ((uint32_t)((n)*INT64_C(1000000) >> 10))
+#define NET_PROBE_US (NET_FINE_NS >> 10) /* no probe comes sooner */
+
+void net_rtt_sample(struct net_conn *conn, uint32_t rtt_us);
+uint32_t net_rtt_rto_us(const struct net_conn *conn);
+/* Only while something is under way. */
+uint32_t net_rtt_probe_us(const struct net_conn *conn);
+
 /* ---- net_recovery_sack.c: the scoreboard ---- */
 
 /* Reads the SACK option of a header whose ACK is ack->una. */
@@ -189,6 +199,8 @@ void net_cwnd_prr_begin(struct net_rec *rec, uint32_t flight);
 void net_cwnd_prr(struct net_conn *conn, const struct net_ack *ack);
 /* An ACK while nothing is lost. */
 void net_cwnd_grow(struct net_conn *conn, const struct net_ack *ack);
+/* Room to write for a window of so many bytes. */
+void net_cwnd_grow_buffer(struct tcp_pcb *pcb, uint32_t cwnd);
 /* The peer tells of a duplicate: maybe nothing had been lost. */
 void net_cwnd_undo(struct net_conn *conn);
 

@@ -5,10 +5,11 @@
  */
 #include "netstack/net_recovery.h"
 
-#define BETA  0.7f
-#define C     0.4f
-#define ALPHA (3.0f * (1.0f - BETA) / (1.0f + BETA)) /* RFC 9438 4.3 */
-#define UNIT  1.024e-6f				     /* seconds */
+#define SND_BUF_MAX (4u << 20)
+#define BETA	    0.7f
+#define C	    0.4f
+#define ALPHA	    (3.0f * (1.0f - BETA) / (1.0f + BETA)) /* RFC 9438 4.3 */
+#define UNIT	    1.024e-6f				   /* seconds */
 
 /* Newton's method: from above it only falls, and ends within 2^-20 or so. */
 static float cube_root(float a)
@@ -149,4 +150,18 @@ void net_cwnd_undo(struct net_conn *conn)
 	conn->pcb.ssthresh = rec->undo_ssthresh;
 	rec->w_max = (float)rec->cwnd / conn->pcb.mss;
 	rec->in_epoch = false;
+}
+
+/*
+ * The send buffer follows the congestion window, as a kernel's does: two of
+ * them, so that one can be written while the other is under way. What lwIP
+ * counts down is the room that is left.
+ */
+void net_cwnd_grow_buffer(struct tcp_pcb *pcb, uint32_t cwnd)
+{
+	uint32_t want = LWIP_MIN(2 * cwnd, SND_BUF_MAX);
+	uint32_t has = pcb->snd_buf + (pcb->snd_lbb - pcb->lastack);
+
+	if (has < want)
+		pcb->snd_buf += want - has;
 }
