@@ -10,6 +10,7 @@
 
 #include <argp.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
@@ -110,6 +111,17 @@ int worker_connect(int backend)
 }
 
 /* ---- a worker's life ---- */
+
+void worker_new_pipe(struct worker *w)
+{
+	for (int i = 0; i < 2; i++)
+		if (w->pipe[i] >= 0)
+			close(w->pipe[i]);
+	if (pipe2(w->pipe, O_NONBLOCK | O_CLOEXEC))
+		w->pipe[0] = w->pipe[1] = -1;
+	else
+		fcntl(w->pipe[0], F_SETPIPE_SZ, 1 << 20); /* if allowed */
+}
 
 static void close_listeners(struct worker *w)
 {
@@ -347,6 +359,8 @@ static int worker_init(struct worker *w, int index)
 
 	w->index = index;
 	w->accepting = true;
+	w->pipe[0] = w->pipe[1] = -1;
+	worker_new_pipe(w);
 	w->max_sessions =
 		(opts->max_clients + given.threads - 1) / given.threads;
 	w->drain = (struct source){SOURCE_DRAIN, drain_event};
@@ -368,6 +382,9 @@ static void worker_fini(struct worker *w)
 {
 	close_listeners(w);
 	checks_stop(w);
+	for (int i = 0; i < 2; i++)
+		if (w->pipe[i] >= 0)
+			close(w->pipe[i]);
 	if (w->epoll >= 0)
 		close(w->epoll);
 }

@@ -38,6 +38,7 @@ struct source {
 struct side {
 	struct source source; /* first */
 	bool readable;	      /* the last read did not meet the edge */
+	bool bulk;	      /* it fills buffers: spliced, not copied */
 	bool hung_up;	      /* the end may hide behind a short read */
 	bool eof;	      /* the peer has finished sending */
 	bool shut;	      /* so have we */
@@ -84,6 +85,7 @@ struct proxy_counters {
 struct worker {
 	pthread_t thread;
 	int index, epoll;
+	int pipe[2]; /* empty between two pieces; -1: there is none */
 	struct source drain;
 	struct source listeners[PROXY_MAX_LISTENS + 1];
 	unsigned n_listeners;
@@ -110,6 +112,8 @@ extern struct given given;
 
 /* ---- epoll_proxy.c ---- */
 void worker_set_accepting(struct worker *w, bool on);
+/* An empty pipe in place of the one there is, or none. */
+void worker_new_pipe(struct worker *w);
 /* A socket that connects to a backend: its number, or -errno. */
 int worker_connect(int backend);
 

@@ -4,11 +4,14 @@
  * A piece is one recv and one send through the worker's buffer; only what the
  * receiver does not take is kept, in memory allocated then, and its sender is
  * not read from until that has gone. A short read is taken for the edge, which
- * saves the call that would only say so.
+ * saves the call that would only say so. A sender that fills the buffer sends
+ * in bulk: from then on its bytes go through the worker's pipe instead,
+ * uncopied, until little comes.
  */
 #include "apps/epoll_proxy_priv.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stddef.h>
@@ -18,9 +21,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define ROUNDS	 8 /* bufferfuls of one event, for fairness */
-#define INTEREST (EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET)
-#define HUNG_UP	 (EPOLLRDHUP | EPOLLHUP | EPOLLERR)
+#define SPLICE_SIZE  (512u << 10) /* bytes through the pipe at a time */
+#define SPLICE_WORTH (16u << 10)  /* fewer: copying is as fast */
+#define ROUNDS	     8		  /* bufferfuls of one event, for fairness */
+#define INTEREST     (EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET)
+#define HUNG_UP	     (EPOLLRDHUP | EPOLLHUP | EPOLLERR)
 
 static struct session *session_of(struct side *side)
 {
@@ -151,14 +156,65 @@ static int side_flush(struct side *from, const struct side *to)
 	return 0;
 }
 
+/* Takes out of the pipe what the receiver did not: 0 or -errno. */
+static int keep_from_pipe(const struct worker *w, struct side *from, size_t len)
+{
+	from->kept = malloc(len);
+	if (!from->kept)
+		return -ENOMEM;
+	from->from = from->to = 0;
+	while (from->to < len) {
+		ssize_t n =
+			read(w->pipe[0], from->kept + from->to, len - from->to);
+
+		if (n <= 0)
+			return -EIO; /* what went in comes out */
+		from->to += (uint32_t)n;
+	}
+	return 0;
+}
+
+/*
+ * One pipeful, as carry_piece(). The pipe is empty before and after; an error
+ * that leaves bytes in it is the worker's, which makes a new one.
+ */
+static ssize_t carry_spliced(struct worker *w, struct side *from,
+			     const struct side *to)
+{
+	unsigned flags = SPLICE_F_MOVE | SPLICE_F_NONBLOCK;
+	ssize_t n = splice(from->source.fd, NULL, w->pipe[1], NULL, SPLICE_SIZE,
+			   flags);
+	ssize_t sent;
+	int err;
+
+	if (n <= 0)
+		return n < 0 ? -errno : 0;
+	from->bulk = n >= (ssize_t)SPLICE_WORTH;
+	sent = splice(w->pipe[0], NULL, to->source.fd, NULL, (size_t)n, flags);
+	if (sent == n)
+		return n;
+	err = sent < 0 && errno != EAGAIN ? -errno : 0;
+	if (err == 0)
+		err = keep_from_pipe(w, from,
+				     (size_t)(n - (sent < 0 ? 0 : sent)));
+	if (err == 0)
+		return n;
+	worker_new_pipe(w);
+	return err;
+}
+
 /* One bufferful: what recv() gave, or -errno. */
 static ssize_t carry_piece(struct worker *w, struct side *from,
 			   const struct side *to)
 {
-	ssize_t n = recv(from->source.fd, w->buf, BUF_SIZE, 0), sent;
+	ssize_t n, sent;
 
+	if (from->bulk && w->pipe[0] >= 0)
+		return carry_spliced(w, from, to);
+	n = recv(from->source.fd, w->buf, BUF_SIZE, 0);
 	if (n <= 0)
 		return n < 0 ? -errno : 0;
+	from->bulk = n == (ssize_t)BUF_SIZE;
 	sent = send(to->source.fd, w->buf, (size_t)n, MSG_NOSIGNAL);
 	if (sent == n)
 		return n;
@@ -179,6 +235,7 @@ static int carry(struct worker *w, struct session *s, struct side *from,
 		 struct side *to, uint64_t *bytes)
 {
 	for (int i = 0; i < ROUNDS; i++) {
+		bool spliced = from->bulk && w->pipe[0] >= 0;
 		ssize_t n;
 		int err = from->kept ? side_flush(from, to) : 0;
 
@@ -200,8 +257,12 @@ static int carry(struct worker *w, struct session *s, struct side *from,
 		s->active_ns = w->now_ns;
 		*bytes += (uint64_t)n;
 		from->eof = n == 0;
-		/* A short read is the edge, unless the end hides behind it. */
-		if (n > 0 && n < (ssize_t)BUF_SIZE && !from->hung_up)
+		/*
+		 * A short read is the edge, unless the end hides behind it; of
+		 * a pipe it may be the pipe that was full.
+		 */
+		if (n > 0 && n < (ssize_t)BUF_SIZE && !from->hung_up &&
+		    !spliced)
 			from->readable = false;
 	}
 	return 1;
