@@ -610,11 +610,26 @@ static uint32_t probe_due_us(const struct net_conn *conn)
 	return from_us + net_rtt_probe_us(conn);
 }
 
+/* Nothing is under way, and what was to be repaired is. */
+static bool at_rest(const struct net_conn *conn)
+{
+	return conn->repairing && !conn->pcb.unacked &&
+	       conn->rec->state == NET_REC_OPEN;
+}
+
+/* Time as we count it, in nanoseconds of the stack's clock. */
+static int64_t to_ns(uint32_t us)
+{
+	return net_the.now_ns + (int64_t)(int32_t)(us - net_now_us()) * 1024;
+}
+
 int64_t net_rec_due_ns(const struct net_conn *conn)
 {
 	const struct net_rec *rec = net_rec_of(conn);
 	uint32_t due_us;
 
+	if (at_rest(conn)) /* its block goes, though it may never hear again */
+		return to_ns(rec->event_us + QUIET_US);
 	if (!ours(&conn->pcb))
 		return CORO_FOREVER;
 	due_us = rto_due_us(conn);
@@ -623,8 +638,7 @@ int64_t net_rec_due_ns(const struct net_conn *conn)
 	if (rec && rec->reorder_armed &&
 	    net_us_after(due_us, rec->reorder_due_us))
 		due_us = rec->reorder_due_us;
-	return net_the.now_ns +
-	       (int64_t)(int32_t)(due_us - net_now_us()) * 1024;
+	return to_ns(due_us);
 }
 
 /* RFC 6298 5.4 to 5.7; what the peer has sacked is not sent again. */
@@ -659,6 +673,10 @@ bool net_rec_timeout(struct net_conn *conn)
 	struct net_rec *rec = net_rec_of(conn);
 	uint32_t now_us = net_now_us();
 
+	if (at_rest(conn) && !net_us_after(rec->event_us + QUIET_US, now_us)) {
+		conn->probed = false; /* no answer comes any more */
+		forget_if_quiet(conn);
+	}
 	if (!ours(&conn->pcb))
 		return false;
 	if (!net_us_after(rto_due_us(conn), now_us)) {

@@ -343,6 +343,23 @@ static void test_the_block_goes_when_all_has_been_well(void **state)
 	assert_int_equal(info().retransmits, 1);
 }
 
+static void test_the_block_goes_by_itself_too(void **state)
+{
+	unsigned sent[8];
+
+	repair_connect(true, 1);
+	take_sent(sent, 8);
+	ms_until_sent(sent, 100);
+	ms_until_sent(sent, 1000); /* a timeout: a loss, and a window of one */
+	assert_true(ours->repairing);
+	ack_raw(ours->pcb.snd_nxt, 0, NULL);
+	run_ms(300);
+	assert_true(ours->repairing);
+	run_ms(1000);
+	assert_false(ours->repairing);
+	assert_false(coro_timer_armed(&ours->timer));
+}
+
 #define T(test)                                                                \
 	cmocka_unit_test_setup_teardown(test, peer_listen, peer_teardown)
 
@@ -368,6 +385,7 @@ int main(void)
 		T(test_an_idle_connection_starts_small_again),
 		T(test_at_rest_nothing_is_armed),
 		T(test_the_block_goes_when_all_has_been_well),
+		T(test_the_block_goes_by_itself_too),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
