@@ -461,7 +461,8 @@ class Client(threading.Thread):
                 self.done.append((begin, time.monotonic(), backend, before))
             except OSError:
                 self.done.append((begin, time.monotonic(), None, before))
-                sock.close()
+                if sock:
+                    sock.close()
                 sock = backend = None
             if sock and not self.keep:
                 sock.close()
