@@ -258,7 +258,8 @@ static int serve(struct net_listener *listener, struct net_conn *conn)
 	}
 	listener->refs++;
 	conn->served = true;
-	net_listener_forget(conn);
+	if (conn->pending) /* not one that was reset while it was queued */
+		net_listener_forget(conn);
 	return 0;
 }
 

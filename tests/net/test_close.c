@@ -503,6 +503,30 @@ static int setup(void **state)
 	return peer_listen(state);
 }
 
+static void note_end(struct net_conn *conn, void *arg)
+{
+	struct net_view view;
+
+	result = net_recv_view(conn, &view);
+	ended++;
+}
+
+static void test_one_reset_while_queued_leaves_the_backlog_once(void **state)
+{
+	struct peer gone, next;
+
+	peer_connect(&gone, 4000, 7, 1000);
+	peer_send(&gone, PEER_RST | PEER_ACK, NULL, 0);
+	run_rounds(2);
+	serve(note_end);
+	run_rounds(2);
+	assert_int_equal(ended, 1);
+	assert_int_equal(result, -ECONNRESET);
+	assert_int_equal(listener->pending, 0);
+	peer_connect(&next, 4001, 7, 1000);
+	assert_int_equal(net_the.stats.cookies_sent, 0);
+}
+
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, peer_teardown)
 
 int main(void)
@@ -529,6 +553,7 @@ int main(void)
 		T(test_closed_handle_is_ebadf_while_it_lasts),
 		T(test_outside_a_coroutine_nothing_blocks),
 		T(test_handler_may_close_its_connection),
+		T(test_one_reset_while_queued_leaves_the_backlog_once),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
