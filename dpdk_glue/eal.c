@@ -1,4 +1,5 @@
 #include "dpdk_glue/glue_priv.h"
+#include "dpdk_glue/quiesce.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -492,6 +493,7 @@ int glue_eal_start(const struct glue_eal_conf *conf, char *err, size_t err_len)
 		return rc;
 	eal.started = true;
 	start_clock();
+	glue_quiesce_start(); /* without membarrier(2) as it was */
 	for (unsigned i = 0; i < eal.n_links; i++) {
 		rc = plug(i, err, err_len);
 		if (rc < 0) {

@@ -488,8 +488,10 @@ unsigned glue_rx(struct glue_port *port, struct glue_frame **frames,
 	struct rte_mbuf *bufs[GLUE_BURST];
 	unsigned n, kept = 0;
 
+	glue_burst_begin();
 	n = rte_eth_rx_burst(port->id, 0, bufs,
 			     (uint16_t)RTE_MIN(max, (unsigned)GLUE_BURST));
+	glue_burst_end();
 	for (unsigned i = 0; i < n; i++)
 		rte_prefetch0(rte_pktmbuf_mtod(bufs[i], void *));
 	for (unsigned i = 0; i < n; i++) {
@@ -517,8 +519,10 @@ unsigned glue_rx_raw(struct glue_port *port, struct glue_frame **frames,
 	struct rte_mbuf *bufs[GLUE_BURST];
 	unsigned n;
 
+	glue_burst_begin();
 	n = rte_eth_rx_burst(port->id, 0, bufs,
 			     (uint16_t)RTE_MIN(max, (unsigned)GLUE_BURST));
+	glue_burst_end();
 	for (unsigned i = 0; i < n; i++) {
 		frames[i] = frame_of(bufs[i]);
 		describe(bufs[i], frames[i]);

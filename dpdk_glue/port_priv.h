@@ -8,6 +8,7 @@
 
 #include "dpdk_glue/glue_csum.h"
 #include "dpdk_glue/glue_priv.h"
+#include "dpdk_glue/quiesce.h"
 #include "dpdk_glue/train.h"
 
 #define DATA_ROOM  2048 /* bytes of one segment, headroom apart */

@@ -323,9 +323,11 @@ unsigned glue_tx_flush(struct glue_port *port)
 	while (sent < port->n_pending) {
 		uint16_t want =
 			RTE_MIN(port->n_pending - sent, (unsigned)GLUE_BURST);
-		uint16_t n = rte_eth_tx_burst(port->id, 0, port->pending + sent,
-					      want);
+		uint16_t n;
 
+		glue_burst_begin();
+		n = rte_eth_tx_burst(port->id, 0, port->pending + sent, want);
+		glue_burst_end();
 		sent += n;
 		if (n < want)
 			break;

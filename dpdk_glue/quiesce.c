@@ -1,0 +1,73 @@
+/*
+ * Unmapping waits for the burst under way.
+ */
+#include "dpdk_glue/quiesce.h"
+
+#include <errno.h>
+#include <linux/membarrier.h>
+#include <stdbool.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#ifndef __has_feature
+#define __has_feature(x) 0
+#endif
+
+#define WAIT_US	  50
+#define WAITS_MAX 200000 /* 10 s: a thread that was stopped, not preempted */
+
+unsigned glue_burst_count;
+
+static bool started;
+static __thread bool polls;
+
+static int membarrier(int command)
+{
+	return (int)syscall(SYS_membarrier, command, 0, 0);
+}
+
+int glue_quiesce_start(void)
+{
+	polls = true;
+	if (membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) < 0)
+		return -errno;
+	__atomic_store_n(&started, true, __ATOMIC_RELEASE);
+	return 0;
+}
+
+/* The sanitizers have a munmap() of their own, which must see every call. */
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) &&         \
+	!__has_feature(address_sanitizer) && !__has_feature(thread_sanitizer)
+
+/* After it every burst that begins sees what this thread has written before. */
+static void wait_for_burst(void)
+{
+	static const struct timespec pause = {.tv_nsec = WAIT_US * 1000};
+	unsigned seen;
+
+	if (membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) < 0)
+		return;
+	seen = __atomic_load_n(&glue_burst_count, __ATOMIC_ACQUIRE);
+	if (seen % 2 == 0)
+		return;
+	for (unsigned i = 0; i < WAITS_MAX; i++) {
+		if (__atomic_load_n(&glue_burst_count, __ATOMIC_ACQUIRE) !=
+		    seen)
+			return;
+		nanosleep(&pause, NULL);
+	}
+}
+
+/* In place of libc's, for every library of the process. */
+__attribute__((visibility("default"))) int munmap(void *addr, size_t len)
+{
+	int saved = errno;
+
+	if (!polls && __atomic_load_n(&started, __ATOMIC_ACQUIRE))
+		wait_for_burst();
+	errno = saved;
+	return (int)syscall(SYS_munmap, addr, len);
+}
+#endif

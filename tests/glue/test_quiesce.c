@@ -1,0 +1,130 @@
+/*
+ * munmap() on another thread waits for the burst under way.
+ */
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/mman.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+#include "dpdk_glue/quiesce.h"
+
+#define BYTES 4096
+
+static bool unmapped;
+
+static void sleep_ms(long ms)
+{
+	const struct timespec t = {.tv_nsec = ms * 1000000};
+
+	nanosleep(&t, NULL);
+}
+
+static char *map(void)
+{
+	char *p = mmap(NULL, BYTES, PROT_READ | PROT_WRITE,
+		       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	assert_ptr_not_equal(p, MAP_FAILED);
+	return p;
+}
+
+static void *unmap(void *p)
+{
+	int err = munmap(p, BYTES);
+
+	__atomic_store_n(&unmapped, true, __ATOMIC_SEQ_CST);
+	return (void *)(intptr_t)err;
+}
+
+static bool is_unmapped(void)
+{
+	return __atomic_load_n(&unmapped, __ATOMIC_SEQ_CST);
+}
+
+static void unmap_on_another_thread(char *p, pthread_t *thread)
+{
+	__atomic_store_n(&unmapped, false, __ATOMIC_SEQ_CST);
+	assert_int_equal(pthread_create(thread, NULL, unmap, p), 0);
+}
+
+static void expect_done(pthread_t thread)
+{
+	void *err;
+
+	pthread_join(thread, &err);
+	assert_null(err);
+	assert_true(is_unmapped());
+}
+
+static void test_unmapping_waits_for_the_burst(void **state)
+{
+	char *p = map();
+	pthread_t thread;
+
+	glue_burst_begin();
+	unmap_on_another_thread(p, &thread);
+	sleep_ms(50);
+	assert_false(is_unmapped());
+	p[0] = 1; /* it is still there */
+	glue_burst_end();
+	expect_done(thread);
+}
+
+static void test_unmapping_between_bursts_does_not_wait(void **state)
+{
+	pthread_t thread;
+
+	glue_burst_begin();
+	glue_burst_end();
+	unmap_on_another_thread(map(), &thread);
+	expect_done(thread);
+}
+
+static void test_next_burst_does_not_hold_it_up(void **state)
+{
+	pthread_t thread;
+
+	glue_burst_begin();
+	unmap_on_another_thread(map(), &thread);
+	sleep_ms(20);
+	glue_burst_end();
+	glue_burst_begin();
+	expect_done(thread);
+	glue_burst_end();
+}
+
+static void test_polling_thread_never_waits_for_itself(void **state)
+{
+	glue_burst_begin();
+	assert_int_equal(munmap(map(), BYTES), 0);
+	glue_burst_end();
+}
+
+static void test_libraries_get_ours(void **state)
+{
+	assert_ptr_equal(dlsym(RTLD_DEFAULT, "munmap"), (void *)munmap);
+	assert_ptr_not_equal(dlsym(RTLD_NEXT, "munmap"), (void *)munmap);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_unmapping_waits_for_the_burst),
+		cmocka_unit_test(test_unmapping_between_bursts_does_not_wait),
+		cmocka_unit_test(test_next_burst_does_not_hold_it_up),
+		cmocka_unit_test(test_polling_thread_never_waits_for_itself),
+		cmocka_unit_test(test_libraries_get_ours),
+	};
+
+	if (glue_quiesce_start() < 0)
+		return 1;
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
