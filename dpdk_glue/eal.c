@@ -301,7 +301,7 @@ static int check_iface(const struct glue_link *link, char *err, size_t err_len)
 	if (fd < 0)
 		return glue_fail(err, err_len, -errno,
 				 "link %s:%s: %s; run as root or with "
-				 "CAP_NET_RAW",
+				 "CAP_NET_RAW and CAP_NET_ADMIN",
 				 glue_link_kind_name(link->kind), link->name,
 				 strerror(errno));
 	close(fd);
