@@ -16,6 +16,7 @@ export PKG_CONFIG_PATH PKG_CONFIG_SYSROOT_DIR
 # shellcheck disable=SC2046 # words
 cc -o "$root/echo" "$source/apps/examples/echo.c" \
 	$(pkg-config --cflags --libs coronet)
+test -f "$(find "$root" -name 'coronet-proxy@.service')"
 lib=$(dirname "$(find "$root" -name 'libcoronet.so')")
 LD_LIBRARY_PATH=$lib "$root/echo" --link nosuch: 2>"$root/said" && exit 1
 grep -q "unknown kind 'nosuch'" "$root/said" || {
