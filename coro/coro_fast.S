@@ -34,8 +34,9 @@
 	.endm
 
 /* FP words out, if from has its own, to where its frame will be (the red zone
- * keeps them until then: early, since stmxcsr takes as long as the rest of the
- * switch); in, those of `to` or the defaults. */
+ * keeps them until then); in, those of `to` or the defaults, unless the bytes of
+ * `to` have yet to be copied in: then the conflict loads them. Both come first,
+ * since they take as long as the rest of the switch, which goes on meanwhile. */
 	.macro	FP_OUT
 	test	byte ptr [r10 + CTX_FLAGS], CTX_FLAG_FP
 	jz	8f
@@ -44,13 +45,14 @@
 8:
 	.endm
 	.macro	FP_IN to
+	mov	rdx, [\to + CTX_SP]
+	lea	rax, [r8 + CTX_STACK_MXCSR]
 	test	byte ptr [\to + CTX_FLAGS], CTX_FLAG_FP
-	jz	8f
-	ldmxcsr	[rsp + CTX_FRAME_MXCSR]
-	fldcw	[rsp + CTX_FRAME_X87CW]
-	jmp	9f
-8:	ldmxcsr	[r8 + CTX_STACK_MXCSR]
-	fldcw	[r8 + CTX_STACK_X87CW]
+	cmovz	rdx, rax
+	cmp	[r8 + CTX_STACK_OCCUPANT], \to
+	jne	9f
+	ldmxcsr	[rdx]
+	fldcw	[rdx + 4]
 9:
 	.endm
 
@@ -58,6 +60,7 @@
 	.macro	SWITCH to, out, state, fp, fresh=0
 	.if \fp
 	FP_OUT
+	FP_IN	\to
 	.endif
 	NOTE	\to, \state
 	CTX_PUSH_FRAME \fp
@@ -65,9 +68,6 @@
 	cmp	[r8 + CTX_STACK_OCCUPANT], \to
 	jne	1f
 	mov	rsp, [\to + CTX_SP]
-	.if \fp
-	FP_IN	\to
-	.endif
 	mov	rax, \out
 	xor	edx, edx
 	.cfi_remember_state

@@ -85,6 +85,8 @@ double timer_ours(long n);
 double timer_ours_cycle(long n);
 double timer_heap(long n);
 double timer_heap_cycle(long n);
+double timer_ours_all(long n);
+double timer_heap_all(long n);
 double timer_ours_fire(long n);
 double timer_heap_fire(long n);
 double timer_floor(long n);

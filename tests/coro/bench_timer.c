@@ -217,6 +217,31 @@ double timer_floor(long n)
 	return (double)(now_ns() - start) / n;
 }
 
+/* ...or all are cancelled and armed, one after the other... */
+double timer_heap_all(long n)
+{
+	int64_t start;
+
+	heap_ready();
+	start = now_ns();
+	for (long i = 0; i < MILLION; i++)
+		heap_cancel(&heap_timers[i]);
+	heap_arm_all();
+	return (double)(now_ns() - start) / MILLION;
+}
+
+double timer_ours_all(long n)
+{
+	int64_t start;
+
+	our_ready();
+	start = now_ns();
+	for (long i = 0; i < MILLION; i++)
+		coro_timer_cancel(sched, &our_timers[i]);
+	our_arm_all();
+	return (double)(now_ns() - start) / MILLION;
+}
+
 /* ...or they all expire, time going on in steps of 100 us. */
 double timer_heap_fire(long n)
 {
