@@ -219,7 +219,7 @@ class Bench:
         found = self.load(theirs, server, "coronet-load", *addresses,
                           "--mode", "idle", "--conns", str(MILLION),
                           "--seconds", "3", "--timeout", "60")
-        found["server_kib"] = idle_kib(server)
+        found["server_kib"], found["after_kib"] = idle_kib(server)
         if found["answered_after"] != MILLION:
             raise Failure(f"of {MILLION} idle connections only "
                           f"{found['answered_after']} answered")
@@ -239,16 +239,25 @@ IDLE_LINE = re.compile(
 
 
 def idle_kib(server):
-    """What the server said it held, hugepages too, while all were idle."""
-    found = None
+    """What the server said it held, hugepages too, while all were idle: before
+    the load asked every one again, and after."""
+    idle = after = None
+    asked = False
     with open(server.err_path, encoding="utf-8") as file:
         for line in file:
             match = IDLE_LINE.match(line)
-            if match and int(match[1]) < 1000:
-                found = float(match[2]) + float(match[3] or 0)
-    if found is None:
+            if not match:
+                continue
+            held = (float(match[2]) + float(match[3] or 0)) * 1024
+            if int(match[1]) >= 1000:
+                asked = idle is not None
+            elif asked:
+                after = held
+            else:
+                idle = held
+    if idle is None:
         raise Failure("the server never had a million idle connections")
-    return found * 1024
+    return idle, after if after is not None else idle
 
 
 # ---- rows: what the points say together ----
@@ -317,6 +326,8 @@ ROWS = [
         of("idle", lambda f: f["server_kib"] / 1024), "MiB", 768, False),
     Row("idle", "  a connection", ["idle"],
         of("idle", lambda f: f["server_kib"] * 1024 / MILLION), "B", None),
+    Row("idle", "  when all have been asked again", ["idle"],
+        of("idle", lambda f: f["after_kib"] / 1024), "MiB", None),
     Row("idle", "  opened", ["idle"], of("idle", lambda f: f["opened_per_s"]),
         "/s", None),
     Row("user", "without hugepages over with them", ["user", "echo"],
