@@ -201,7 +201,7 @@ def wrk_load(env):
     need("wrk")
     with serve(env) as server:
         for connections in (1, 64, 1000):
-            rate, output, errors = wrk(f"http://{HOST}/", connections)
+            rate, output, errors = wrk(f"http://{HOST}:80/", connections)
             check(not errors and rate > 0, f"{connections} connections: {output}")
             print(f"# wrk, {connections} connections: {rate:.0f} requests/s", flush=True)
         server.terminate()
