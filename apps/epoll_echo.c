@@ -14,18 +14,16 @@
 #include <argp.h>
 #include <errno.h>
 #include <netinet/tcp.h>
-#include <poll.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
-#include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "apps/common/ending.h"
 #include "apps/common/opts.h"
 #include "apps/common/sys.h"
 
@@ -441,48 +439,6 @@ static void worker_fini(struct worker *worker)
 		close(worker->epoll);
 }
 
-/* The signals this program lives by, blocked and readable: a file or -errno. */
-static int open_signals(void)
-{
-	sigset_t set;
-	int fd;
-
-	sigemptyset(&set);
-	sigaddset(&set, SIGINT);
-	sigaddset(&set, SIGTERM);
-	pthread_sigmask(SIG_BLOCK, &set, NULL);
-	fd = signalfd(-1, &set, SFD_CLOEXEC);
-	return fd < 0 ? -errno : fd;
-}
-
-/* Until every worker has ended. The second signal does not wait for that. */
-static void wait_for_end(int signals, uint32_t workers)
-{
-	struct pollfd files[] = {
-		{.fd = signals, .events = POLLIN},
-		{.fd = done_event, .events = POLLIN},
-	};
-	struct signalfd_siginfo info;
-	uint64_t count, done = 0, one = 1;
-	bool draining = false;
-
-	while (done < workers) {
-		if (poll(files, 2, -1) < 0)
-			continue;
-		if ((files[0].revents & POLLIN) &&
-		    read(signals, &info, sizeof(info)) == sizeof(info)) {
-			if (draining)
-				_exit(1);
-			draining = true;
-			if (write(drain_event, &one, sizeof(one)) < 0)
-				_exit(1);
-		}
-		if ((files[1].revents & POLLIN) &&
-		    read(done_event, &count, sizeof(count)) == sizeof(count))
-			done += count;
-	}
-}
-
 static void announce(void)
 {
 	bool v6 = given.listen.addr.ss_family == AF_INET6;
@@ -509,7 +465,7 @@ static int run(struct worker *workers, int signals)
 		announce();
 	else if (write(drain_event, &one, sizeof(one)) < 0)
 		_exit(1);
-	wait_for_end(signals, started);
+	ending_wait(signals, drain_event, done_event, started);
 	for (i = 0; i < started; i++)
 		pthread_join(workers[i].thread, NULL);
 	return err;
@@ -521,7 +477,7 @@ static int serve_all(void)
 	uint32_t i, ready = 0;
 	int signals, err = 0;
 
-	signals = open_signals();
+	signals = ending_signals();
 	drain_event = eventfd(0, EFD_CLOEXEC);
 	done_event = eventfd(0, EFD_CLOEXEC);
 	if (!workers || signals < 0 || drain_event < 0 || done_event < 0) {

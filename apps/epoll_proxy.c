@@ -12,17 +12,15 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
-#include <poll.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
-#include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "apps/common/ending.h"
 #include "apps/common/sys.h"
 
 #define BATCH	     256
@@ -389,48 +387,6 @@ static void worker_fini(struct worker *w)
 		close(w->epoll);
 }
 
-/* The signals this program lives by, blocked and readable: a file or -errno. */
-static int open_signals(void)
-{
-	sigset_t set;
-	int fd;
-
-	sigemptyset(&set);
-	sigaddset(&set, SIGINT);
-	sigaddset(&set, SIGTERM);
-	pthread_sigmask(SIG_BLOCK, &set, NULL);
-	fd = signalfd(-1, &set, SFD_CLOEXEC);
-	return fd < 0 ? -errno : fd;
-}
-
-/* Until every worker has ended. The second signal does not wait for that. */
-static void wait_for_end(int signals, uint32_t started)
-{
-	struct pollfd files[] = {
-		{.fd = signals, .events = POLLIN},
-		{.fd = done_event, .events = POLLIN},
-	};
-	struct signalfd_siginfo info;
-	uint64_t count, done = 0, one = 1;
-	bool draining = false;
-
-	while (done < started) {
-		if (poll(files, 2, -1) < 0)
-			continue;
-		if ((files[0].revents & POLLIN) &&
-		    read(signals, &info, sizeof(info)) == sizeof(info)) {
-			if (draining)
-				_exit(1);
-			draining = true;
-			if (write(drain_event, &one, sizeof(one)) < 0)
-				_exit(1);
-		}
-		if ((files[1].revents & POLLIN) &&
-		    read(done_event, &count, sizeof(count)) == sizeof(count))
-			done += count;
-	}
-}
-
 static void announce(void)
 {
 	const char *between = "listening on ";
@@ -463,7 +419,7 @@ static int run(int signals)
 		announce();
 	else if (write(drain_event, &one, sizeof(one)) < 0)
 		_exit(1);
-	wait_for_end(signals, started);
+	ending_wait(signals, drain_event, done_event, started);
 	for (uint32_t i = 0; i < started; i++)
 		pthread_join(workers[i].thread, NULL);
 	return err;
@@ -475,7 +431,7 @@ static int serve_all(void)
 	int signals, err = 0;
 
 	workers = calloc(given.threads, sizeof(*workers));
-	signals = open_signals();
+	signals = ending_signals();
 	drain_event = eventfd(0, EFD_CLOEXEC);
 	done_event = eventfd(0, EFD_CLOEXEC);
 	if (!workers || signals < 0 || drain_event < 0 || done_event < 0) {
