@@ -12,6 +12,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -530,6 +531,8 @@ int main(int argc, char **argv)
 	proxy_opts_init(&given.opts);
 	if (argp_parse(&argp, argc, argv, 0, NULL, NULL))
 		return OPTS_EXIT_USAGE;
+	/* splice() to a connection that was reset asks for no permission. */
+	signal(SIGPIPE, SIG_IGN);
 	sys_raise_files();
 	return serve_all() ? 1 : 0;
 }

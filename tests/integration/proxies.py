@@ -1,0 +1,182 @@
+"""The two proxies that tests try, and the clients and backends around them.
+
+Tap is coronet-proxy at the other end of a TAP link, which joins it to the kernel,
+whose programs are on both of its sides. Epoll is epoll-proxy on loopback: a case
+that fails there too is mistaken about TCP.
+"""
+
+import contextlib
+import socket
+import struct
+import threading
+
+from harness import Failure, check, command
+
+PORT = 8080
+MIB = 1 << 20
+GIB = 1 << 30
+PATIENCE = 30
+V2_SIGNATURE = b"\r\n\r\n\0\r\nQUIT\n"
+
+
+class Tap:
+    """coronet-proxy at the other end of a TAP link."""
+    app = "coronet-proxy"
+    host, host6 = "10.9.0.1", "fd00:9::1"  # where the proxy is
+    near, near6 = "10.9.1.1", "fd00:9::2"  # where clients and backends are
+    other = "10.9.1.77"  # another address of a client
+    nobody = "10.9.3.3"  # where nobody answers
+
+    def __init__(self):
+        self.count = 0
+
+    @contextlib.contextmanager
+    def serve(self, env, *options, port=PORT):
+        self.count += 1
+        link = f"cp{self.count}"
+        ports = ["--port", port] if port else []
+        with env.running([
+                env.app(self.app), "--link", f"tap:{link}", "--addr", "10.9.0.1/16",
+                "--addr", "fd00:9::1/64", *ports, "--poll", "adaptive", *options]) as proxy:
+            self.configure(link)
+            yield proxy
+
+    def configure(self, link):
+        """The kernel's side of the link; other links have gone."""
+        for address in (self.near, self.other):
+            command("ip", "addr", "add", f"{address}/16", "dev", link)
+        command("ip", "addr", "add", f"{self.near6}/64", "dev", link, "nodad")
+        command("ip", "link", "set", link, "up")
+
+
+class Epoll:
+    """epoll-proxy on loopback."""
+    app = "epoll-proxy"
+    host, host6 = "127.0.0.1", "::1"
+    near, near6 = "127.0.0.1", "::1"
+    other = "127.0.0.77"
+    nobody = "192.0.2.1"
+
+    @contextlib.contextmanager
+    def serve(self, env, *options, port=PORT):
+        ports = ["--port", port] if port else []
+        with env.running([env.app(self.app), *ports, *options]) as proxy:
+            yield proxy
+
+
+# ---- small peers of our own ----
+
+
+class Peer:
+    """A backend of the test's own: `serve` gets each connection, in a thread."""
+
+    def __init__(self, kind, serve, host=None, port=0, receive_buffer=0):
+        self.serve = serve
+        self.seen = 0
+        self.errors = []
+        host = host or kind.near
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self.listener = socket.socket(family, socket.SOCK_STREAM)
+        self.listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if receive_buffer:
+            self.listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+        # The address comes up together with the link: bound even before that.
+        self.listener.setsockopt(socket.SOL_IP, 15, 1)  # IP_FREEBIND
+        self.listener.bind((host, port))
+        self.listener.listen(256)
+        self.port = self.listener.getsockname()[1]
+        at = f"[{host}]" if ":" in host else host
+        self.at = f"{at}:{self.port}"
+        threading.Thread(target=self.run, daemon=True).start()
+
+    def run(self):
+        with contextlib.suppress(OSError):
+            while True:
+                sock, _ = self.listener.accept()
+                threading.Thread(target=self.one, args=[sock], daemon=True).start()
+
+    def one(self, sock):
+        self.seen += 1
+        sock.settimeout(PATIENCE)
+        with sock:
+            try:
+                self.serve(sock)
+            except OSError as error:
+                self.errors.append(error)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        with contextlib.suppress(OSError):
+            self.listener.shutdown(socket.SHUT_RDWR)
+        self.listener.close()
+
+
+def echo(sock):
+    while part := sock.recv(65536):
+        sock.sendall(part)
+
+
+def name(text):
+    """A backend that says who it is and keeps the connection."""
+    def serve(sock):
+        sock.sendall(text)
+        while sock.recv(65536):
+            pass
+    return serve
+
+
+def dial(kind, port=PORT, host=None, source=None, **buffers):
+    host = host or kind.host
+    sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+    for option, value in buffers.items():
+        sock.setsockopt(socket.SOL_SOCKET, getattr(socket, option), value)
+    sock.settimeout(PATIENCE)
+    if source:
+        sock.bind((source, 0))
+    sock.connect((host, port))
+    return sock
+
+
+def read_to_end(sock):
+    parts = []
+    while part := sock.recv(65536):
+        parts.append(part)
+    return b"".join(parts)
+
+
+def read_exactly(sock, size):
+    data = bytearray()
+    while len(data) < size:
+        part = sock.recv(size - len(data))
+        check(part, f"the connection ended {size - len(data)} bytes early")
+        data += part
+    return bytes(data)
+
+
+def reset(sock):
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    sock.close()
+
+
+def check_broken(sock, seconds=10):
+    """The proxy resets the connection, and no byte comes before that."""
+    sock.settimeout(seconds)
+    try:
+        data = sock.recv(1)
+    except ConnectionResetError:
+        return
+    except TimeoutError:
+        raise Failure(f"the connection lives after {seconds} s") from None
+    raise Failure(f"expected a reset, received {data!r}")
+
+
+def check_echo(kind, **where):
+    with dial(kind, **where) as sock:
+        sock.sendall(b"are you there?")
+        check(read_exactly(sock, 14) == b"are you there?", "the echo differs")
+
+
+def url(kind, path, port=PORT):
+    return f"http://{kind.host}:{port}/{path}"
