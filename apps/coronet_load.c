@@ -507,7 +507,7 @@ int main(int argc, char **argv)
 		.children = children,
 		.doc = "Loads a TCP echo server through coronet's own stack, "
 		       "and reports rates and latencies.\vWords after -- go "
-		       "to DPDK's EAL.",
+		       "to DPDK's EAL.\n\n" LOAD_HELP_STATUS,
 	};
 	int err, status;
 

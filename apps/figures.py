@@ -87,7 +87,9 @@ def load(children, name, options, argv, watch):
     path = children.path(name + ".json")
     argv = argv + ["--mode", "echo", "--conns", str(options.conns),
                    "--size", str(options.size),
-                   "--seconds", f"{options.seconds:g}", "--json", path]
+                   "--seconds", f"{options.seconds:g}", "--json", path,
+                   # The table says it where the load was the limit.
+                   "--report-limited"]
     # Its progress belongs on the terminal, not in a file.
     children.run(name, argv, options.seconds + LOAD_EXTRA, watch=watch,
                  stderr=None)

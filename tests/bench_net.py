@@ -185,7 +185,7 @@ class Bench:
             self.built("apps", "coronet-load"), "--link", end,
             "--target", SERVER, "--lcore", str(self.cores[1]),
             "--poll", "busy", "--huge", "auto" if self.huge else "off",
-            "--interval", "0", "--json", path, *extra],
+            "--interval", "0", "--report-limited", "--json", path, *extra],
             self.options.seconds + 180, watch=[server])
         with open(path, encoding="utf-8") as file:
             found = json.load(file)

@@ -25,6 +25,7 @@ enum {
 	OPT_VERIFY,
 	OPT_INTERVAL,
 	OPT_JSON,
+	OPT_REPORT_LIMITED,
 };
 
 static const char *const mode_names[] = {
@@ -68,6 +69,11 @@ static const struct argp_option options[] = {
 	 "Between progress lines on stderr (default 1, 0 for none)", 0},
 	{"json", OPT_JSON, "FILE", OPTION_ARG_OPTIONAL,
 	 "The result as JSON, in FILE or, without one, alone on stdout", 0},
+	{"report-limited", OPT_REPORT_LIMITED, 0, 0,
+	 "Report even if this generator was itself the limit: rates are then "
+	 "lower bounds. Without this there is no report then, and exit status "
+	 "3",
+	 0},
 	{0},
 };
 
@@ -205,6 +211,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		return 0;
 	case OPT_JSON:
 		opts->json = open_json(state, arg);
+		return 0;
+	case OPT_REPORT_LIMITED:
+		opts->report_limited = true;
 		return 0;
 	case ARGP_KEY_ARG:
 		opts_refuse_argument(state, arg);

@@ -37,8 +37,15 @@ struct load_opts {
 	int64_t timeout_ns;  /* for a connect, and for one answer */
 	int64_t interval_ns; /* between progress lines; 0 none */
 	bool verify;	     /* payload.h's bytes, checked on return */
+	bool report_limited; /* figures, even if the generator was the limit */
 	FILE *json; /* stdout, or owned until load_report() closes it */
 };
+
+/* What --help says at its end of how the load tools end: load_report(). */
+#define LOAD_HELP_STATUS                                                       \
+	"Exit status: 0 done; 1 something failed, or nothing was measured; 2 " \
+	"a wrong option; 3 refused: the generator was itself the bottleneck, " \
+	"so that its figures would be its own and not the server's."
 
 extern const struct argp load_opts_argp;
 

@@ -57,6 +57,11 @@ static void set_wake(struct load_stats *stats)
 		stats->wake_ns = 0;
 }
 
+static int64_t busy_ns(const struct load_stats *stats)
+{
+	return stats->busy ? stats->busy(stats->busy_arg) : 0;
+}
+
 /* Closes the books of the interval: it goes to the total, or is forgotten. */
 static void end_interval(struct load_stats *stats, int64_t now_ns, bool keep)
 {
@@ -67,17 +72,18 @@ static void end_interval(struct load_stats *stats, int64_t now_ns, bool keep)
 	hist_reset(&stats->interval);
 	stats->bytes = 0;
 	stats->interval_start_ns = now_ns;
+	stats->interval_busy_ns = busy_ns(stats);
 }
 
-/* Idle's latencies are those of its connects, which come before measuring. */
+/* Idle's rate and latencies are those of its connects, before measuring. */
+static bool is_of_opening(const struct load_stats *stats)
+{
+	return stats->opts->mode == LOAD_IDLE;
+}
+
 static bool counts(const struct load_stats *stats)
 {
-	return stats->phase == LOAD_MEASURING || stats->opts->mode == LOAD_IDLE;
-}
-
-static int64_t busy_ns(const struct load_stats *stats)
-{
-	return stats->busy ? stats->busy(stats->busy_arg) : 0;
+	return stats->phase == LOAD_MEASURING || is_of_opening(stats);
 }
 
 void load_stats_start(struct load_stats *stats, const struct load_opts *opts,
@@ -101,6 +107,7 @@ void load_stats_set_busy(struct load_stats *stats, load_busy_fn *busy,
 {
 	stats->busy = busy;
 	stats->busy_arg = arg;
+	stats->busy_from_ns = stats->interval_busy_ns = busy_ns(stats);
 }
 
 static void enter_warmup(struct load_stats *stats, int64_t now_ns)
@@ -108,6 +115,8 @@ static void enter_warmup(struct load_stats *stats, int64_t now_ns)
 	stats->phase = LOAD_WARMUP;
 	stats->opened_ns = now_ns - stats->start_ns;
 	stats->phase_end_ns = now_ns + stats->opts->warmup_ns;
+	if (is_of_opening(stats))
+		stats->busy_to_ns = busy_ns(stats);
 }
 
 static void enter_measuring(struct load_stats *stats, int64_t now_ns)
@@ -116,7 +125,8 @@ static void enter_measuring(struct load_stats *stats, int64_t now_ns)
 	stats->phase = LOAD_MEASURING;
 	stats->measured_from_ns = now_ns;
 	stats->phase_end_ns = now_ns + stats->opts->duration_ns;
-	stats->busy_from_ns = busy_ns(stats);
+	if (!is_of_opening(stats))
+		stats->busy_from_ns = busy_ns(stats);
 }
 
 static void enter_done(struct load_stats *stats, int64_t now_ns)
@@ -130,7 +140,8 @@ static void enter_done(struct load_stats *stats, int64_t now_ns)
 	end_interval(stats, now_ns, counts(stats));
 	if (stats->phase == LOAD_MEASURING) {
 		stats->measured_to_ns = now_ns;
-		stats->busy_to_ns = busy_ns(stats);
+		if (!is_of_opening(stats))
+			stats->busy_to_ns = busy_ns(stats);
 	}
 	stats->memory = sys_memory_now();
 	stats->phase = LOAD_DONE;
@@ -249,12 +260,30 @@ void load_stats_error(struct load_stats *stats, enum load_error kind)
 
 double load_stats_busy_share(const struct load_stats *stats)
 {
-	int64_t measured_ns = stats->measured_to_ns - stats->measured_from_ns;
+	int64_t passed_ns =
+		is_of_opening(stats)
+			? stats->opened_ns
+			: stats->measured_to_ns - stats->measured_from_ns;
 
-	if (!stats->busy || measured_ns <= 0)
+	if (!stats->busy || passed_ns <= 0)
 		return -1;
 	return (double)(stats->busy_to_ns - stats->busy_from_ns) /
-	       (double)measured_ns;
+	       (double)passed_ns;
+}
+
+double load_stats_interval_share(const struct load_stats *stats, int64_t now_ns)
+{
+	int64_t passed_ns = now_ns - stats->interval_start_ns;
+
+	if (!stats->busy || passed_ns <= 0)
+		return -1;
+	return (double)(busy_ns(stats) - stats->interval_busy_ns) /
+	       (double)passed_ns;
+}
+
+bool load_stats_is_limited(const struct load_stats *stats)
+{
+	return load_stats_busy_share(stats) >= LOAD_BUSY_LIMIT;
 }
 
 void load_pace_start(struct load_pace *pace, const struct load_stats *stats,

@@ -40,6 +40,9 @@ enum load_error {
 
 enum load_phase { LOAD_OPENING, LOAD_WARMUP, LOAD_MEASURING, LOAD_DONE };
 
+/* Above this share of a core the generator had no time to be faster. */
+#define LOAD_BUSY_LIMIT 0.97
+
 /* Time the generator has worked, not waited, since any fixed moment. */
 typedef int64_t load_busy_fn(void *arg);
 
@@ -67,7 +70,8 @@ struct load_stats {
 	int64_t start_ns;
 	int64_t phase_end_ns;
 	int64_t interval_start_ns;
-	int64_t opened_ns; /* what opening took; 0: it did not end */
+	int64_t interval_busy_ns; /* what busy() said then */
+	int64_t opened_ns;	  /* what opening took; 0: it did not end */
 	int64_t measured_from_ns;
 	int64_t measured_to_ns;
 	load_busy_fn *busy;
@@ -82,7 +86,8 @@ void load_stats_start(struct load_stats *stats, const struct load_opts *opts,
 
 /*
  * Lets the report tell whether the generator itself was the limit. Without it
- * the report says that this is not known. Call it after load_stats_start().
+ * the report says that this is not known. Call it right after
+ * load_stats_start().
  */
 void load_stats_set_busy(struct load_stats *stats, load_busy_fn *busy,
 			 void *arg);
@@ -114,8 +119,22 @@ enum load_error load_error_of(int err);
 /* "refused", "unreachable", ...: the key in the report. */
 const char *load_error_name(enum load_error kind);
 
-/* The share of one core the generator used while measuring; -1 unknown. */
+/*
+ * The share of one core the generator used for what is reported: while
+ * measuring, or, in idle mode, while opening; -1 unknown.
+ */
 double load_stats_busy_share(const struct load_stats *stats);
+
+/* The same of the current interval. */
+double load_stats_interval_share(const struct load_stats *stats,
+				 int64_t now_ns);
+
+/*
+ * Whether the generator was itself the bottleneck: it was busy for
+ * LOAD_BUSY_LIMIT of that time, so that the server may be faster than what was
+ * measured and the latencies hold the generator's own queue.
+ */
+bool load_stats_is_limited(const struct load_stats *stats);
 
 /*
  * To be called every turn of the program's loop, and at least as often as

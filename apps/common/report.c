@@ -1,25 +1,16 @@
-#include "apps/common/report.h"
+#include "apps/common/report_priv.h"
 
 #include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cjson/cJSON.h>
-
-#define US(ns) ((double)(ns) / 1e3)
-
-static const struct {
-	const char *key;   /* in the JSON */
-	const char *label; /* in the text */
-	double percent;
-} percentiles[] = {
+const struct report_percentile report_percentiles[REPORT_PERCENTILES] = {
 	{"p50", "p50", 50},	 {"p90", "p90", 90},	     {"p99", "p99", 99},
 	{"p999", "p99.9", 99.9}, {"p9999", "p99.99", 99.99},
 };
-
-#define PERCENTILES (sizeof(percentiles) / sizeof(percentiles[0]))
 
 struct text {
 	char s[48];
@@ -72,20 +63,19 @@ static struct text as_bytes(double bytes)
 	return out;
 }
 
-static double measured_s(const struct load_stats *stats)
+double report_seconds(const struct load_stats *stats)
 {
 	return (double)(stats->measured_to_ns - stats->measured_from_ns) / 1e9;
 }
 
-static double per_second(const struct load_stats *stats, double amount)
+double report_per_second(const struct load_stats *stats, double amount)
 {
-	double seconds = measured_s(stats);
+	double seconds = report_seconds(stats);
 
 	return seconds > 0 ? amount / seconds : 0;
 }
 
-/* In bulk mode nothing is asked: a request is one write that came back. */
-static uint64_t requests(const struct load_stats *stats)
+uint64_t report_requests(const struct load_stats *stats)
 {
 	switch (stats->opts->mode) {
 	case LOAD_ECHO:
@@ -99,9 +89,9 @@ static uint64_t requests(const struct load_stats *stats)
 	__builtin_unreachable();
 }
 
-static bool is_generator_limited(const struct load_stats *stats)
+bool load_report_is_refused(const struct load_stats *stats)
 {
-	return load_stats_busy_share(stats) >= LOAD_BUSY_LIMIT;
+	return load_stats_is_limited(stats) && !stats->opts->report_limited;
 }
 
 /* What this interval did, in the mode's own measure. */
@@ -135,20 +125,24 @@ void load_progress(struct load_stats *stats, int64_t now_ns)
 	};
 	double seconds = (double)(now_ns - stats->interval_start_ns) / 1e9;
 	struct text rate = interval_rate(stats, seconds);
-	char p99[64] = "";
+	double share = load_stats_interval_share(stats, now_ns);
+	char p99[64] = "", limited[32] = "";
 	int width;
 
 	if (stats->interval.count > 0)
 		snprintf(p99, sizeof(p99), "  p99 %s",
 			 as_time((double)hist_percentile(&stats->interval, 99))
 				 .s);
+	if (share >= LOAD_BUSY_LIMIT)
+		snprintf(limited, sizeof(limited), "  generator %.0f %% busy",
+			 share * 100);
 	width = fprintf(stderr,
 			"%s%4.0f s  %s%s  %" PRIu64 " conns  %" PRIu64
-			" errors%s%s",
+			" errors%s%s%s",
 			stats->tty ? "\r" : "",
 			(double)(now_ns - stats->start_ns) / 1e9, rate.s,
 			units[stats->opts->mode], stats->open,
-			stats->error_count, p99, phases[stats->phase]);
+			stats->error_count, p99, limited, phases[stats->phase]);
 	if (!stats->tty) {
 		fputc('\n', stderr);
 		return;
@@ -191,10 +185,10 @@ static void text_latency(const struct load_stats *stats, FILE *out)
 		return;
 	fprintf(out, "  %-12s",
 		stats->opts->mode == LOAD_IDLE ? "connect" : "latency");
-	for (i = 0; i < PERCENTILES; i++)
-		fprintf(out, "%s %s  ", percentiles[i].label,
-			as_time((double)hist_percentile(hist,
-							percentiles[i].percent))
+	for (i = 0; i < REPORT_PERCENTILES; i++)
+		fprintf(out, "%s %s  ", report_percentiles[i].label,
+			as_time((double)hist_percentile(
+					hist, report_percentiles[i].percent))
 				.s);
 	fprintf(out, "max %s\n", as_time((double)hist->max).s);
 }
@@ -224,30 +218,90 @@ static void text_generator(const struct load_stats *stats, FILE *out)
 		return;
 	fprintf(out, "  %-12sbusy %.0f %% of one core%s\n", "generator",
 		share * 100,
-		is_generator_limited(stats)
-			? ": it was itself the limit, the server may be faster"
+		load_stats_is_limited(stats)
+			? ": it was itself the limit, the server may be faster "
+			  "and the latencies lower"
 			: "");
 }
 
-/* Connections opened a second, over the whole opening. */
-static double open_rate(const struct load_stats *stats)
+double report_open_rate(const struct load_stats *stats)
 {
 	if (stats->opened_ns <= 0)
 		return 0;
 	return (double)stats->opened * 1e9 / (double)stats->opened_ns;
 }
 
+/*
+ * A rate that most likely leaves the generator time to spare: two digits of
+ * four fifths of what it did.
+ */
+static double spare_rate(const struct load_stats *stats)
+{
+	double rate =
+		report_per_second(stats, (double)report_requests(stats)) * 0.8;
+	double unit = rate < 100 ? 1 : pow(10, floor(log10(rate)) - 1);
+
+	return floor(rate / unit) * unit;
+}
+
+/* Why there is no report, and what to do about it. */
+static void text_refused(const struct load_stats *stats, FILE *out)
+{
+	const struct load_opts *opts = stats->opts;
+
+	fprintf(out, "  %-12s", "no report");
+	load_report_reason(stats, out);
+	fprintf(out, "\n  %-12stry ", "");
+	if (opts->mode == LOAD_IDLE)
+		fputs("a longer --ramp", out);
+	else if (opts->conns > 1)
+		fputs("fewer --conns", out);
+	else
+		fputs("a larger --size", out);
+	if (opts->mode == LOAD_ECHO || opts->mode == LOAD_CPS)
+		fprintf(out, ", a --rate below %s",
+			with_commas(spare_rate(stats)).s);
+	fputs(", a core of its own or a second generator; --report-limited "
+	      "reports all the same\n",
+	      out);
+}
+
+/* "250/s", or "at least 250/s" where the generator was the limit. */
+static struct text as_rate(const struct load_stats *stats, struct text amount)
+{
+	struct text out;
+
+	snprintf(out.s, sizeof(out.s), "%s%.30s/s",
+		 load_stats_is_limited(stats) ? "at least " : "", amount.s);
+	return out;
+}
+
 static void text_idle(const struct load_stats *stats, FILE *out)
 {
-	fprintf(out, "  %-12s%s opened, %s/s, %s open at the end\n",
+	struct text rate = as_rate(stats, with_commas(report_open_rate(stats)));
+
+	fprintf(out, "  %-12s%s opened, %s%s%s open at the end\n",
 		"connections", with_commas((double)stats->opened).s,
-		with_commas(open_rate(stats)).s,
+		load_report_is_refused(stats) ? "" : rate.s,
+		load_report_is_refused(stats) ? "" : ", ",
 		with_commas((double)stats->open).s);
 	if (stats->asked_after)
 		fprintf(out, "  %-12s%s before, %s after the time measured\n",
 			"answered",
 			with_commas((double)stats->answered_before).s,
 			with_commas((double)stats->answered_after).s);
+}
+
+static void text_rates(const struct load_stats *stats, FILE *out)
+{
+	double bytes = report_per_second(stats, (double)stats->total_bytes);
+	double count = (double)report_requests(stats);
+
+	fprintf(out, "  %-12s%s, %s, %s each way\n",
+		stats->opts->mode == LOAD_CPS ? "connects" : "requests",
+		with_commas(count).s,
+		as_rate(stats, with_commas(report_per_second(stats, count))).s,
+		as_rate(stats, as_bytes(bytes)).s);
 }
 
 static void text_memory(const struct load_stats *stats, FILE *out)
@@ -266,128 +320,32 @@ static void text_memory(const struct load_stats *stats, FILE *out)
 
 void load_report_text(const struct load_stats *stats, FILE *out)
 {
-	double bytes = (double)stats->total_bytes;
-	double count = (double)requests(stats);
+	bool refused = load_report_is_refused(stats);
 
 	text_head(stats, out);
-	fprintf(out, "  %-12s%.2f s%s\n", "measured", measured_s(stats),
+	fprintf(out, "  %-12s%.2f s%s\n", "measured", report_seconds(stats),
 		stats->interrupted ? ", interrupted" : "");
+	if (refused)
+		text_refused(stats, out);
 	if (stats->opts->mode == LOAD_IDLE)
 		text_idle(stats, out);
-	else
-		fprintf(out, "  %-12s%s, %s/s, %s/s each way\n",
-			stats->opts->mode == LOAD_CPS ? "connects" : "requests",
-			with_commas(count).s,
-			with_commas(per_second(stats, count)).s,
-			as_bytes(per_second(stats, bytes)).s);
-	text_latency(stats, out);
+	else if (!refused)
+		text_rates(stats, out);
+	if (!refused)
+		text_latency(stats, out);
 	text_errors(stats, out);
-	text_generator(stats, out);
+	if (!refused)
+		text_generator(stats, out);
 	if (stats->opts->mode == LOAD_IDLE)
 		text_memory(stats, out);
 }
 
-/* cJSON returns NULL without memory: `ok` collects that. */
-static void add_number(cJSON *to, const char *key, double value, bool *ok)
+void load_report_reason(const struct load_stats *stats, FILE *out)
 {
-	*ok &= cJSON_AddNumberToObject(to, key, value) != NULL;
-}
-
-static void add_string(cJSON *to, const char *key, const char *value, bool *ok)
-{
-	*ok &= cJSON_AddStringToObject(to, key, value) != NULL;
-}
-
-static void add_bool(cJSON *to, const char *key, bool value, bool *ok)
-{
-	*ok &= cJSON_AddBoolToObject(to, key, value) != NULL;
-}
-
-/* A number, or null for what was not measured. */
-static void add_known(cJSON *to, const char *key, bool known, double value,
-		      bool *ok)
-{
-	if (known)
-		add_number(to, key, value, ok);
-	else
-		*ok &= cJSON_AddNullToObject(to, key) != NULL;
-}
-
-static void add_errors(cJSON *root, const struct load_stats *stats, bool *ok)
-{
-	cJSON *errors = cJSON_AddObjectToObject(root, "errors");
-	int i;
-
-	*ok &= errors != NULL;
-	add_number(errors, "total", (double)stats->error_count, ok);
-	for (i = 0; i < LOAD_ERRORS; i++)
-		add_number(errors, load_error_name((enum load_error)i),
-			   (double)stats->errors[i], ok);
-}
-
-static void add_latency(cJSON *root, const struct load_stats *stats, bool *ok)
-{
-	cJSON *latency = cJSON_AddObjectToObject(root, "latency_us");
-	const struct hist *hist = &stats->total;
-	bool known = hist->count > 0;
-	size_t i;
-
-	*ok &= latency != NULL;
-	add_number(latency, "samples", (double)hist->count, ok);
-	add_known(latency, "mean", known, hist_mean(hist) / 1e3, ok);
-	add_known(latency, "min", known, US(hist->min), ok);
-	add_known(latency, "max", known, US(hist->max), ok);
-	for (i = 0; i < PERCENTILES; i++)
-		add_known(latency, percentiles[i].key, known,
-			  US(hist_percentile(hist, percentiles[i].percent)),
-			  ok);
-}
-
-char *load_report_json(const struct load_stats *stats)
-{
-	const struct load_opts *opts = stats->opts;
-	double share = load_stats_busy_share(stats);
-	double count = (double)requests(stats);
-	double bytes = (double)stats->total_bytes;
-	cJSON *root = cJSON_CreateObject();
-	bool ok = root != NULL;
-	char *out = NULL;
-
-	add_string(root, "tool", stats->tool, &ok);
-	add_string(root, "version", opts_version(), &ok);
-	add_string(root, "mode", load_mode_name(opts->mode), &ok);
-	add_string(root, "target", opts->target_text, &ok);
-	add_number(root, "conns", opts->conns, &ok);
-	add_number(root, "size", opts->size, &ok);
-	add_number(root, "rate", (double)opts->rate, &ok);
-	add_bool(root, "verify", opts->verify, &ok);
-	add_number(root, "seconds", measured_s(stats), &ok);
-	add_bool(root, "interrupted", stats->interrupted, &ok);
-	add_number(root, "opened", (double)stats->opened, &ok);
-	add_number(root, "open_at_end", (double)stats->open, &ok);
-	add_number(root, "opened_per_s", open_rate(stats), &ok);
-	add_known(root, "answered_before", stats->asked_after,
-		  (double)stats->answered_before, &ok);
-	add_known(root, "answered_after", stats->asked_after,
-		  (double)stats->answered_after, &ok);
-	add_number(root, "resident_kib", (double)stats->memory.resident, &ok);
-	add_number(root, "huge_kib", (double)stats->memory.huge, &ok);
-	add_number(root, "requests", count, &ok);
-	add_number(root, "requests_per_s", per_second(stats, count), &ok);
-	add_number(root, "bytes", bytes, &ok);
-	add_number(root, "bytes_per_s", per_second(stats, bytes), &ok);
-	add_errors(root, stats, &ok);
-	add_latency(root, stats, &ok);
-	add_known(root, "generator_busy", share >= 0, share, &ok);
-	if (share >= 0)
-		add_bool(root, "generator_limited", is_generator_limited(stats),
-			 &ok);
-	else
-		ok &= cJSON_AddNullToObject(root, "generator_limited") != NULL;
-	if (ok)
-		out = cJSON_Print(root);
-	cJSON_Delete(root);
-	return out;
+	fprintf(out,
+		"the generator was itself the limit: busy %.0f %% of one core "
+		"(limit %.0f %%)",
+		load_stats_busy_share(stats) * 100, LOAD_BUSY_LIMIT * 100);
 }
 
 static int write_json(const struct load_stats *stats, FILE *to)
@@ -416,7 +374,7 @@ static bool is_success(const struct load_stats *stats)
 		return false;
 	if (stats->interrupted || stats->opts->mode == LOAD_IDLE)
 		return true;
-	return requests(stats) > 0;
+	return report_requests(stats) > 0;
 }
 
 int load_report(const struct load_stats *stats)
@@ -431,5 +389,10 @@ int load_report(const struct load_stats *stats)
 	}
 	if (json)
 		err = write_json(stats, json);
-	return err == 0 && is_success(stats) ? 0 : 1;
+	if (err < 0 || !is_success(stats))
+		return 1;
+	/* What idle mode is asked for are its counts, and they are there. */
+	if (load_report_is_refused(stats) && stats->opts->mode != LOAD_IDLE)
+		return LOAD_EXIT_REFUSED;
+	return 0;
 }

@@ -15,6 +15,20 @@ int64_t sys_now_ns(void)
 	return now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
 }
 
+int64_t sys_no_core_ns(void)
+{
+	FILE *file = fopen("/proc/thread-self/schedstat", "re");
+	int64_t waited_ns = 0;
+
+	if (!file)
+		return 0;
+	/* The time it ran, the time it waited for a core, how often. */
+	if (fscanf(file, "%*d %" SCNd64, &waited_ns) != 1)
+		waited_ns = 0;
+	fclose(file);
+	return waited_ns;
+}
+
 uint64_t sys_raise_files(void)
 {
 	struct rlimit limit;

@@ -9,6 +9,12 @@
 int64_t sys_now_ns(void);
 
 /*
+ * Time the calling thread was ready to run and had no core, in nanoseconds; 0
+ * where the kernel does not tell.
+ */
+int64_t sys_no_core_ns(void);
+
+/*
  * Raises the soft limit of open files to the hard one. Returns what is then
  * allowed.
  */

@@ -141,7 +141,7 @@ def run(*argv, **more):
 def load(port, *options, addr="127.0.0.1"):
     """A short run: the exit status and the figures."""
     done = run(LOAD, "--target", f"{addr}:{port}", "--interval", "0",
-               "--seconds", "0.4", "--json", *options)
+               "--seconds", "0.4", "--report-limited", "--json", *options)
     return done.returncode, json.loads(done.stdout)
 
 
@@ -456,6 +456,45 @@ class Load(unittest.TestCase):
             self.assertGreater(figures["latency_us"]["max"], 400000)
             self.assertAlmostEqual(figures["requests"], 300, delta=15)
 
+    def test_a_generator_without_time_to_spare_refuses(self):
+        # It makes and checks every byte, the server none: it is the limit.
+        # Enough is under way that it never waits.
+        with Server("--threads", "2") as server:
+            words = ["--target", f"127.0.0.1:{server.port}", "--verify",
+                     "--size", "200000", "--conns", "32", "--interval", "0",
+                     "--seconds", "0.5"]
+            done = run(LOAD, *words)
+            self.assertEqual(done.returncode, 3, done.stdout)
+            self.assertRegex(done.stdout, r"no report +the generator was "
+                             r"itself the limit: busy \d+ % of one core")
+            self.assertRegex(done.stdout, r"errors +none")
+            self.assertNotRegex(done.stdout, "latency|requests")
+            done = run(LOAD, *words, "--json")
+            self.assertEqual(done.returncode, 3)
+            figures = json.loads(done.stdout)
+            self.assertIn("itself the limit", figures["refused"])
+            self.assertIsNone(figures["requests_per_s"])
+            self.assertIsNone(figures["latency_us"]["p99"])
+            self.assertTrue(figures["generator_limited"])
+            done = run(LOAD, *words, "--report-limited")
+            self.assertEqual(done.returncode, 0)
+            self.assertRegex(done.stdout, r"requests .* at least [\d,]+/s")
+
+    def test_a_generator_with_time_to_spare_reports(self):
+        with Server() as server:
+            for _ in range(5):  # others may need the cores for a while
+                done = run(LOAD, "--target", f"127.0.0.1:{server.port}",
+                           "--rate", "500", "--conns", "4", "--seconds", "1",
+                           "--interval", "0", "--json")
+                if done.returncode != 3:
+                    break
+        figures = json.loads(done.stdout)
+        self.assert_clean(done.returncode, figures)
+        self.assertIsNone(figures["refused"])
+        self.assertFalse(figures["generator_limited"])
+        self.assertAlmostEqual(figures["requests_per_s"], 500, delta=25)
+        self.assertGreater(figures["latency_us"]["p50"], 0)
+
     def test_ramp_and_warmup_are_not_measured(self):
         with Server() as server:
             begun = time.monotonic()
@@ -577,19 +616,22 @@ class Load(unittest.TestCase):
         with Server() as server:
             done = run(LOAD, "--target", f"127.0.0.1:{server.port}",
                        "--conns", "180", "--seconds", "0.2",
+                       "--report-limited",
                        preexec_fn=limit)
             self.assertEqual(done.returncode, 0)
 
     def test_progress_and_text(self):
         with Server() as server:
             done = run(LOAD, "--target", f"127.0.0.1:{server.port}",
-                       "--seconds", "0.6", "--interval", "0.2")
+                       "--seconds", "0.6", "--interval", "0.2",
+                       "--report-limited")
         self.assertEqual(done.returncode, 0)
         lines = done.stderr.splitlines()
         self.assertEqual(len(lines), 3)
         for line in lines:
             self.assertRegex(line, r"^ +\d s  [\d,]+ req/s  64 conns  "
-                                   r"0 errors  p99 [\d.]+ [um]s$")
+                                   r"0 errors  p99 [\d.]+ [um]s"
+                                   r"(  generator \d+ % busy)?$")
         self.assertRegex(done.stdout, r"requests +[\d,]+, [\d,]+/s")
         self.assertRegex(done.stdout, r"errors +none")
 
@@ -597,7 +639,7 @@ class Load(unittest.TestCase):
         with Server() as server:
             with subprocess.Popen(
                     [LOAD, "--target", f"127.0.0.1:{server.port}", "--json",
-                     "--seconds", "10", "--interval", "0"],
+                     "--seconds", "10", "--interval", "0", "--report-limited"],
                     stdout=subprocess.PIPE, text=True) as process:
                 time.sleep(0.5)
                 process.send_signal(signal.SIGINT)

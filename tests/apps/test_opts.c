@@ -170,6 +170,7 @@ static void test_defaults(void **state)
 	assert_int_equal(opts.timeout_ns, 5 * OPTS_NS_PER_S);
 	assert_int_equal(opts.interval_ns, OPTS_NS_PER_S);
 	assert_false(opts.verify);
+	assert_false(opts.report_limited);
 	assert_null(opts.json);
 	assert_int_equal(parse_words(TARGET "--mode bulk"), 0);
 	assert_int_equal(opts.size, 16384);
@@ -190,13 +191,15 @@ static void test_every_option_is_understood(void **state)
 	assert_int_equal(opts.warmup_ns, 500000000);
 	assert_int_equal(opts.rate, 12345);
 	assert_int_equal(parse_words(TARGET "--mode idle --ramp 3 --timeout 1 "
-					    "--interval 0 --verify"),
+					    "--interval 0 --verify "
+					    "--report-limited"),
 			 0);
 	assert_int_equal(opts.mode, LOAD_IDLE);
 	assert_int_equal(opts.ramp_ns, 3 * OPTS_NS_PER_S);
 	assert_int_equal(opts.timeout_ns, OPTS_NS_PER_S);
 	assert_int_equal(opts.interval_ns, 0);
 	assert_true(opts.verify);
+	assert_true(opts.report_limited);
 }
 
 static void test_json_takes_a_file_or_stdout(void **state)
@@ -302,6 +305,7 @@ static void test_unknown_words_are_refused_in_one_line(void **state)
 	assert_refused(TARGET "-x", "x");
 	assert_refused(TARGET "--conns", "--conns");
 	assert_refused(TARGET "--verify=1", "--verify");
+	assert_refused(TARGET "--report-limited=1", "--report-limited");
 	assert_refused(TARGET "--s 5", "--s");
 	assert_refused(TARGET "extra", "'extra'");
 	assert_refused("extra", "'extra'");

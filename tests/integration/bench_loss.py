@@ -72,7 +72,7 @@ def going(env, argv):
 
 def load_options(seconds):
     return ["--conns", CONNS, "--rate", RATE, "--ramp", "1", "--warmup", "2", "--seconds", seconds,
-            "--timeout", "30", "--interval", "0", "--json"]
+            "--timeout", "30", "--interval", "0", "--report-limited", "--json"]
 
 
 def pause(program, seconds):

@@ -153,7 +153,7 @@ class Bench:
     def load(self, path, proxy, argv, connections):
         done = subprocess.run([str(word) for word in argv] + [
             "--mode", "echo", "--conns", str(connections), "--seconds",
-            str(self.options.seconds), "--json"], check=False, stdout=subprocess.PIPE,
+            str(self.options.seconds), "--report-limited", "--json"], check=False, stdout=subprocess.PIPE,
             stderr=subprocess.PIPE, text=True, timeout=60)
         check(done.returncode == 0, f"{argv[0]}: {done.stderr}")
         self.note(path, proxy, f"requests/s, {connections}",

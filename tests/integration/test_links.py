@@ -35,7 +35,7 @@ class Pair:
         self.echo = [build / "apps/coronet-echo", "--link", server_link, *ECHO_ADDRS,
                      "--port", "7777", "--poll", "adaptive", *options]
         self.load = [build / "apps/coronet-load", "--link", client_link, *LOAD_ADDRS,
-                     "--poll", "adaptive", "--interval", "0", *options]
+                     "--poll", "adaptive", "--interval", "0", "--report-limited", *options]
 
     def serve(self):
         return self.env.running(self.echo, **self.user)

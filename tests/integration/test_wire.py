@@ -284,7 +284,8 @@ def coronet_through(env, wire_options, *load_options):
             "--addr", "10.9.0.1/16", "--port", "7777", "--poll", "adaptive"]
     load = [env.app("coronet-load"), "--link", f"memif:{sockets[0]},role=client",
             "--addr", "10.9.1.9/16", "--target", "10.9.0.1:7777", "--poll", "adaptive",
-            "--interval", "0", "--timeout", "30", "--seconds", "3", "--verify", "--json",
+            "--interval", "0", "--timeout", "30", "--seconds", "3", "--verify",
+            "--report-limited", "--json",
             *load_options]
     with wire.running(), env.running(echo) as server:
         program = env.start(load)

@@ -1,0 +1,313 @@
+/*
+ * When a load tool was itself the bottleneck, and what it then says.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <cjson/cJSON.h>
+
+#include "apps/common/report.h"
+#include "tests/apps/in_child.h"
+
+#define US INT64_C(1000)
+#define MS INT64_C(1000000)
+#define S  OPTS_NS_PER_S
+#define T0 (INT64_C(123456789) * MS)
+
+static struct load_stats stats;
+static struct load_opts opts;
+static int64_t busy_ns;
+
+static int set_up(void **state)
+{
+	opts = (struct load_opts){
+		.target_text = "10.9.0.1:7777",
+		.mode = LOAD_ECHO,
+		.conns = 2,
+		.size = 100,
+		.duration_ns = 4 * S,
+		.timeout_ns = 5 * S,
+	};
+	return 0;
+}
+
+static int64_t busy(void *arg)
+{
+	return busy_ns;
+}
+
+/* Opens for a second, of which it is busy for `opening`. */
+static void open_both(double opening)
+{
+	busy_ns = 77 * S;
+	load_stats_start(&stats, &opts, "test-load", T0);
+	load_stats_set_busy(&stats, busy, NULL);
+	load_stats_opened(&stats, 10 * MS);
+	load_stats_opened(&stats, 20 * MS);
+	busy_ns += (int64_t)(opening * S);
+	assert_true(load_stats_tick(&stats, T0 + 1 * S));
+}
+
+/* A thousand answers in four seconds, of which it is busy for `measuring`. */
+static void measure(double measuring)
+{
+	int i;
+
+	open_both(1);
+	for (i = 1; i <= 1000; i++) {
+		load_stats_request(&stats, i * US);
+		load_stats_bytes(&stats, opts.mode == LOAD_BULK ? 100 : 0);
+	}
+	busy_ns += (int64_t)(measuring * 4 * S);
+	load_stats_tick(&stats, T0 + 5 * S);
+	assert_int_equal(stats.phase, LOAD_DONE);
+}
+
+static int print_report(void *arg)
+{
+	return load_report(&stats);
+}
+
+static void assert_has(const char *text, const char *part)
+{
+	if (!strstr(text, part))
+		fail_msg("no '%s' in:\n%s", part, text);
+}
+
+static void assert_lacks(const char *text, const char *part)
+{
+	if (strstr(text, part))
+		fail_msg("'%s' in:\n%s", part, text);
+}
+
+static cJSON *parsed_report(void)
+{
+	char *text = load_report_json(&stats);
+	cJSON *root;
+
+	assert_non_null(text);
+	root = cJSON_Parse(text);
+	free(text);
+	assert_non_null(root);
+	return root;
+}
+
+static const cJSON *item(const cJSON *from, const char *key)
+{
+	const cJSON *found = cJSON_GetObjectItemCaseSensitive(from, key);
+
+	if (!found)
+		fail_msg("no '%s'", key);
+	return found;
+}
+
+static void test_a_busy_generator_is_limited(void **state)
+{
+	measure(0.969);
+	assert_false(load_stats_is_limited(&stats));
+	assert_int_equal(in_child_run(print_report, NULL).status, 0);
+	measure(0.971);
+	assert_true(load_stats_is_limited(&stats));
+	assert_int_equal(in_child_run(print_report, NULL).status,
+			 LOAD_EXIT_REFUSED);
+}
+
+/* What it did before, and after, is not what is reported. */
+static void test_only_the_measured_time_tells(void **state)
+{
+	open_both(1);
+	load_stats_request(&stats, 1 * US);
+	load_stats_tick(&stats, T0 + 5 * S);
+	busy_ns += 100 * S;
+	assert_true(load_stats_busy_share(&stats) == 0);
+	assert_int_equal(in_child_run(print_report, NULL).status, 0);
+}
+
+static void test_an_unknown_busy_share_is_no_reason(void **state)
+{
+	load_stats_start(&stats, &opts, "test-load", T0);
+	load_stats_opened(&stats, 10 * MS);
+	load_stats_opened(&stats, 10 * MS);
+	load_stats_tick(&stats, T0 + 1 * S);
+	load_stats_request(&stats, 1 * US);
+	load_stats_tick(&stats, T0 + 5 * S);
+	assert_int_equal(in_child_run(print_report, NULL).status, 0);
+}
+
+static void test_refused_text_has_no_figure_but_reason_and_remedy(void **state)
+{
+	struct in_child run;
+
+	measure(0.99);
+	run = in_child_run(print_report, NULL);
+	assert_has(run.out, "  no report   the generator was itself the limit: "
+			    "busy 99 % of one core (limit 97 %)\n");
+	assert_has(run.out, "fewer --conns, a --rate below 200, a core of its "
+			    "own or a second generator; --report-limited");
+	assert_has(run.out, "errors      none\n");
+	assert_lacks(run.out, "latency");
+	assert_lacks(run.out, "requests");
+	assert_lacks(run.out, "250");
+	assert_string_equal(run.err, "");
+}
+
+static void test_remedies_are_those_there_are(void **state)
+{
+	struct in_child run;
+
+	opts.conns = 1;
+	opts.mode = LOAD_BULK;
+	measure(0.99);
+	run = in_child_run(print_report, NULL);
+	assert_lacks(run.out, "fewer --conns");
+	assert_lacks(run.out, "--rate");
+	assert_has(run.out, "try a larger --size, a core of its own");
+}
+
+static void test_refused_json_has_a_reason_and_nulls(void **state)
+{
+	static const char *const figures[] = {"requests", "requests_per_s",
+					      "bytes", "bytes_per_s",
+					      "opened_per_s"};
+	static const char *const latencies[] = {"samples", "mean", "min",
+						"max",	   "p50",  "p90",
+						"p99",	   "p999", "p9999"};
+	cJSON *root;
+	size_t i;
+
+	measure(1);
+	root = parsed_report();
+	assert_string_equal(item(root, "refused")->valuestring,
+			    "the generator was itself the limit: busy 100 % of "
+			    "one core (limit 97 %)");
+	assert_true(item(root, "generator_busy")->valuedouble == 1);
+	assert_true(cJSON_IsTrue(item(root, "generator_limited")));
+	for (i = 0; i < sizeof(figures) / sizeof(figures[0]); i++)
+		assert_true(cJSON_IsNull(item(root, figures[i])));
+	for (i = 0; i < sizeof(latencies) / sizeof(latencies[0]); i++)
+		assert_true(cJSON_IsNull(
+			item(item(root, "latency_us"), latencies[i])));
+	assert_true(item(item(root, "errors"), "total")->valuedouble == 0);
+	assert_true(item(root, "opened")->valuedouble == 2);
+	cJSON_Delete(root);
+}
+
+static void test_report_limited_reports_lower_bounds(void **state)
+{
+	struct in_child run;
+	cJSON *root;
+
+	opts.report_limited = true;
+	measure(0.99);
+	run = in_child_run(print_report, NULL);
+	assert_int_equal(run.status, 0);
+	assert_has(run.out, "requests    1,000, at least 250/s, at least 25.0 "
+			    "kB/s each way\n");
+	assert_has(run.out, "max 1.00 ms\n");
+	assert_has(run.out, "busy 99 % of one core: it was itself the limit");
+	assert_lacks(run.out, "no report");
+	root = parsed_report();
+	assert_true(cJSON_IsNull(item(root, "refused")));
+	assert_true(item(root, "requests_per_s")->valuedouble == 250);
+	assert_true(cJSON_IsTrue(item(root, "generator_limited")));
+	cJSON_Delete(root);
+}
+
+static void test_report_limited_marks_no_rate_without_need(void **state)
+{
+	opts.report_limited = true;
+	measure(0.5);
+	assert_lacks(in_child_run(print_report, NULL).out, "at least");
+}
+
+/* Errors are reported, and are the more urgent exit status. */
+static void test_errors_are_reported_when_figures_are_not(void **state)
+{
+	struct in_child run;
+
+	measure(0.99);
+	stats.errors[LOAD_RESET] = stats.error_count = 3;
+	run = in_child_run(print_report, NULL);
+	assert_int_equal(run.status, 1);
+	assert_has(run.out, "errors      3 reset\n");
+	assert_has(run.out, "no report");
+}
+
+/* Its rate and latencies are of the opening; its counts are its result. */
+static void test_idle_keeps_its_counts(void **state)
+{
+	struct in_child run;
+
+	opts.mode = LOAD_IDLE;
+	measure(0);
+	assert_true(load_stats_busy_share(&stats) == 1);
+	run = in_child_run(print_report, NULL);
+	assert_int_equal(run.status, 0);
+	assert_has(run.out, "no report");
+	assert_has(run.out, "try a longer --ramp, a core");
+	assert_has(run.out, "connections 2 opened, 2 open at the end\n");
+	assert_lacks(run.out, "p99");
+	opts.report_limited = true;
+	assert_has(in_child_run(print_report, NULL).out,
+		   "2 opened, at least 2/s, 2 open at the end\n");
+}
+
+static void test_idle_is_not_limited_by_what_follows_its_opening(void **state)
+{
+	opts.mode = LOAD_IDLE;
+	open_both(0.25);
+	busy_ns += 4 * S;
+	load_stats_tick(&stats, T0 + 5 * S);
+	assert_true(load_stats_busy_share(&stats) == 0.25);
+	assert_has(in_child_run(print_report, NULL).out,
+		   "2 opened, 2/s, 2 open at the end\n");
+}
+
+static int tick_for_progress(void *arg)
+{
+	load_stats_request(&stats, 2 * MS);
+	busy_ns += *(const int64_t *)arg;
+	load_stats_tick(&stats, T0 + 2 * S);
+	return 0;
+}
+
+static void test_progress_marks_a_limited_interval(void **state)
+{
+	int64_t much = 98 * S / 100, little = 90 * S / 100;
+
+	opts.interval_ns = 1 * S;
+	open_both(1);
+	stats.tty = false;
+	assert_string_equal(in_child_run(tick_for_progress, &much).err,
+			    "   2 s  1 req/s  2 conns  0 errors  p99 2.00 ms  "
+			    "generator 98 % busy\n");
+	assert_string_equal(in_child_run(tick_for_progress, &little).err,
+			    "   2 s  1 req/s  2 conns  0 errors  p99 2.00 "
+			    "ms\n");
+}
+
+#define TEST(name) cmocka_unit_test_setup(name, set_up)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(test_a_busy_generator_is_limited),
+		TEST(test_only_the_measured_time_tells),
+		TEST(test_an_unknown_busy_share_is_no_reason),
+		TEST(test_refused_text_has_no_figure_but_reason_and_remedy),
+		TEST(test_remedies_are_those_there_are),
+		TEST(test_refused_json_has_a_reason_and_nulls),
+		TEST(test_report_limited_reports_lower_bounds),
+		TEST(test_report_limited_marks_no_rate_without_need),
+		TEST(test_errors_are_reported_when_figures_are_not),
+		TEST(test_idle_keeps_its_counts),
+		TEST(test_idle_is_not_limited_by_what_follows_its_opening),
+		TEST(test_progress_marks_a_limited_interval),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
