@@ -13,146 +13,45 @@ the limit the row says so.
 
 import argparse
 import glob
-import json
 import os
-import re
-import shutil
 import statistics
 import sys
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, os.path.join(os.path.dirname(HERE), "apps"))
+sys.path.insert(0, os.path.join(HERE, "bench"))
 
-import figures  # noqa: E402
+from rig import HUGE_NEEDED, Rig, figures  # noqa: E402
 from children import Children, Failure, main  # noqa: E402
 
-SERVER = f"{figures.SERVER_ADDR}:{figures.PORT}"
 MILLION = 1000000
-HUGE_NEEDED = 160  # free 2 MiB pages for two processes at a time
-SOURCES = 22       # addresses, of which a million connections need 21
-BUSY_LIMIT = 0.95  # of flood's time
-
-
-# ---- the machine ----
-
-def free_hugepages():
-    try:
-        with open("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages",
-                  encoding="ascii") as file:
-            return int(file.read())
-    except (OSError, ValueError):
-        return 0
 
 
 # ---- points: one measurement each ----
 
-class Bench:
-    """Starts servers and loads, and keeps every figure by point."""
+class Bench(Rig):
+    """A rig that keeps every figure by point; each point returns a dict with
+    "requests_per_s"."""
 
     def __init__(self, options, children):
-        self.options = options
-        self.children = children
-        self.huge = free_hugepages() >= HUGE_NEEDED
-        self.cores = figures.two_cores()
-        self.count = 0
+        super().__init__(options, children)
         self.results = {}
 
-    def link(self):
-        """The two ends of a memif of its own."""
-        self.count += 1
-        path = self.children.path(f"{self.count}.sock")
-        return f"memif:{path},role=server", f"memif:{path},role=client"
-
-    def built(self, *path):
-        name = os.path.join(self.options.build, *path)
-        if not os.access(name, os.X_OK):
-            raise Failure(f"{name} is not there: run ./dev build first")
-        return name
-
-    def coronet(self, end, program=("apps", "coronet-echo"), huge=True,
-                extra=()):
-        """A server of ours, ready."""
-        argv = [self.built(*program), "--link", end,
-                "--addr", f"{figures.SERVER_ADDR}/{figures.PREFIX}",
-                "--lcore", str(self.cores[0]), "--poll", "busy",
-                "--huge", "auto" if self.huge and huge else "off", *extra]
-        if program[-1] == "coronet-echo":
-            argv += ["--port", str(figures.PORT)]
-        server = self.children.start(program[-1], argv)
-        server.wait_for_line("listening on", figures.READY_TIMEOUT)
-        return server
-
-    def flood(self, end, server, *extra, huge=True, timeout=60):
-        path = self.children.path("flood.json")
-        argv = [self.built("tests", "bench", "flood"), "--link", end,
-                "--addr", figures.CLIENT_ADDR, "--target", SERVER,
-                "--lcore", str(self.cores[1]),
-                "--seconds", f"{self.options.seconds:g}",
-                "--huge", "auto" if self.huge and huge else "off",
-                "--json", path, *extra]
-        self.children.run("flood", argv, self.options.seconds + timeout,
-                          watch=[server])
-        with open(path, encoding="utf-8") as file:
-            found = json.load(file)
-        found["limited"] = found["generator_busy"] > BUSY_LIMIT
-        return found
-
-    def echo(self, conns, program=("apps", "coronet-echo"), huge=True,
-             extra=()):
-        ours, theirs = self.link()
-        server = self.coronet(ours, program, huge)
-        found = self.flood(theirs, server, "--conns", str(conns), *extra,
-                           huge=huge, timeout=120)
-        end(server)
-        return found
-
-    # The points themselves; each returns a dict with "requests_per_s".
+    def echo(self, conns, *extra, **rest):
+        return self.memif_flood("--conns", str(conns), *extra, **rest)
 
     def point_macswap(self):
-        program = shutil.which("dpdk-testpmd")
-        if not program:
-            raise Failure("dpdk-testpmd is not there: run ./dev setup")
-        _, theirs = self.link()
-        path = theirs.split(":")[1].split(",")[0]
-        memory = (["--in-memory", "--single-file-segments"] if self.huge else
-                  ["--no-huge", "-m", "256", "--no-shconf"])
-        prefix = f"coronet-bench-{os.getpid()}"
-        core = self.cores[0]
-        try:
-            forwarder = self.children.start("dpdk-testpmd", [
-                "stdbuf", "-oL", program, *memory, "--no-pci",
-                "--no-telemetry", "--file-prefix", prefix,
-                "--lcores", f"0@{core},1@{core}", "--vdev",
-                f"net_memif0,role=server,id=0,socket={path},"
-                "socket-abstract=no,rsize=10,bsize=2048",
-                "--", "--forward-mode=macswap", "--auto-start",
-                "--disable-link-check", "--total-num-mbufs=16384",
-                "--stats-period=3600"])
-            forwarder.wait_for_line("macswap packet forwarding",
-                                    figures.READY_TIMEOUT)
-            found = self.flood(theirs, forwarder, "--mode", "bounce",
-                               "--size", "64")
-            end(forwarder)
-            return found
-        finally:
-            if os.geteuid() == 0:
-                shutil.rmtree(os.path.join("/var/run/dpdk", prefix),
-                              ignore_errors=True)
+        return self.macswap()
 
     def point_epoll(self):
-        options = argparse.Namespace(
-            build=self.options.build, conns=64, size=64,
-            seconds=self.options.seconds)
-        found = figures.epoll_pair(self.children, options, self.cores)
-        found["limited"] = found["generator_limited"]
-        return found
+        return self.loopback("--conns", "64", "--seconds",
+                             f"{self.options.seconds:g}")
 
     def point_echo(self):
         return self.echo(64)
 
     def point_raw(self):
-        return self.echo(64, ("tests", "bench", "raw-echo"))
+        return self.echo(64, program=("tests", "bench", "raw-echo"))
 
     def point_user(self):
         return self.echo(64, huge=False)
@@ -164,44 +63,24 @@ class Bench:
         return self.echo(1000)
 
     def point_hundredk(self):
-        return self.echo(100000, extra=("--warmup", "1"))
+        return self.echo(100000, "--warmup", "1")
 
     def point_million(self):
-        return self.echo(MILLION, extra=("--warmup", "2"))
+        return self.echo(MILLION, "--warmup", "2")
 
     def point_cps(self):
-        return self.echo(64, extra=("--mode", "cps"))
+        return self.echo(64, "--mode", "cps")
 
     def point_half(self):
         """The open loop at half of what the closed one reached."""
         known = self.results.get("echo") or [self.point_echo()]
         rate = statistics.median(f["requests_per_s"] for f in known) / 2
-        return self.echo(64, extra=("--rate", f"{rate:.0f}"))
-
-    def load(self, end, server, name, *extra):
-        """coronet-load, the whole TCP stack on the other side."""
-        path = self.children.path(name + ".json")
-        self.children.run(name, [
-            self.built("apps", "coronet-load"), "--link", end,
-            "--target", SERVER, "--lcore", str(self.cores[1]),
-            "--poll", "busy", "--huge", "auto" if self.huge else "off",
-            "--interval", "0", "--report-limited", "--json", path, *extra],
-            self.options.seconds + 180, watch=[server])
-        with open(path, encoding="utf-8") as file:
-            found = json.load(file)
-        found["limited"] = bool(found["generator_limited"])
-        return found
+        return self.echo(64, "--rate", f"{rate:.0f}")
 
     def bulk(self, streams):
-        ours, theirs = self.link()
-        server = self.coronet(ours)
-        found = self.load(theirs, server, "coronet-load",
-                          "--addr", f"{figures.CLIENT_ADDR}/{figures.PREFIX}",
-                          "--mode", "bulk", "--conns", str(streams),
-                          "--seconds", f"{self.options.seconds:g}",
-                          "--warmup", "0.5")
-        end(server)
-        return found
+        return self.memif_load("--mode", "bulk", "--conns", str(streams),
+                               "--seconds", f"{self.options.seconds:g}",
+                               "--warmup", "0.5")
 
     def point_bulk1(self):
         return self.bulk(1)
@@ -210,54 +89,7 @@ class Bench:
         return self.bulk(64)
 
     def point_idle(self):
-        """A million coroutines parked in recv, each asked before and after."""
-        ours, theirs = self.link()
-        server = self.coronet(ours, extra=("--stats", "0.5"))
-        addresses = []
-        for i in range(SOURCES):
-            addresses += ["--addr", f"10.9.1.{i + 1}/{figures.PREFIX}"]
-        found = self.load(theirs, server, "coronet-load", *addresses,
-                          "--mode", "idle", "--conns", str(MILLION),
-                          "--seconds", "3", "--timeout", "60")
-        found["server_kib"], found["after_kib"] = idle_kib(server)
-        if found["answered_after"] != MILLION:
-            raise Failure(f"of {MILLION} idle connections only "
-                          f"{found['answered_after']} answered")
-        end(server)
-        return found
-
-
-def end(server):
-    """At once: it has a million connections, perhaps, and all are measured."""
-    server.process.kill()
-    server.process.wait()
-
-
-IDLE_LINE = re.compile(
-    rf"stats: rx (\d+)/s .* {MILLION} connections, .* ([\d.]+) MiB resident"
-    r"(?: and ([\d.]+) MiB of hugepages)?,")
-
-
-def idle_kib(server):
-    """What the server said it held, hugepages too, while all were idle: before
-    the load asked every one again, and after."""
-    idle = after = None
-    asked = False
-    with open(server.err_path, encoding="utf-8") as file:
-        for line in file:
-            match = IDLE_LINE.match(line)
-            if not match:
-                continue
-            held = (float(match[2]) + float(match[3] or 0)) * 1024
-            if int(match[1]) >= 1000:
-                asked = idle is not None
-            elif asked:
-                after = held
-            else:
-                idle = held
-    if idle is None:
-        raise Failure("the server never had a million idle connections")
-    return idle, after if after is not None else idle
+        return self.idle_coronet(MILLION)
 
 
 # ---- rows: what the points say together ----
@@ -402,9 +234,6 @@ def run():
     before = set(glob.glob("/dev/hugepages/*"))
     with Children("bench") as children:
         bench = Bench(options, children)
-        if len(set(bench.cores)) < 2:
-            raise Failure("two cores are needed, one for the server and one "
-                          "for its load")
         print(f"server on core {bench.cores[0]}, load on core "
               f"{bench.cores[1]}; memory: "
               + ("hugepages" if bench.huge else

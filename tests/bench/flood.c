@@ -221,14 +221,16 @@ static int report(const struct flood *fl)
 		"{\"tool\": \"flood\", \"conns\": %" PRIu32
 		", \"size\": %" PRIu32 ", \"rate\": %.0f, \"seconds\": %.3f,\n"
 		" \"requests\": %" PRIu64 ", \"requests_per_s\": %.1f,\n"
-		" \"latency_us\": {\"p50\": %.3f, \"p99\": %.3f, "
-		"\"p999\": %.3f, \"max\": %.3f},\n"
+		" \"latency_us\": {\"p50\": %.3f, \"p90\": %.3f, \"p99\": "
+		"%.3f, "
+		"\"p999\": %.3f, \"p9999\": %.3f, \"max\": %.3f},\n"
 		" \"opened_per_s\": %.0f, \"generator_busy\": %.3f,\n"
 		" \"resent\": %" PRIu64 ", \"wrong\": %" PRIu64
 		", \"resets\": %" PRIu64 ", \"unexpected\": %" PRIu64 "}\n",
 		fl->conns, fl->size, fl->rate, s, fl->answers,
-		s > 0 ? (double)fl->answers / s : 0, us(fl, 50), us(fl, 99),
-		us(fl, 99.9), (double)fl->latency.max / 1e3,
+		s > 0 ? (double)fl->answers / s : 0, us(fl, 50), us(fl, 90),
+		us(fl, 99), us(fl, 99.9), us(fl, 99.99),
+		(double)fl->latency.max / 1e3,
 		fl->open_ns ? (double)fl->conns * 1e9 / (double)fl->open_ns : 0,
 		s > 0 ? (double)fl->busy_ns / 1e9 / s : 0, fl->resent,
 		fl->wrong, fl->resets, fl->unexpected);

@@ -1,0 +1,444 @@
+"""Servers, loads and what lies between them: one measurement a call.
+
+A rig starts a server and its load, waits for the load's end and returns the
+load's figures. The server has the first core, the load the second; the links
+and sockets are new ones each time. Paths, by the names the reports use:
+
+    memif     coronet-echo; flood, which is no TCP stack, on the other end
+    tap       coronet-echo on a TAP; epoll-load on the kernel's side of it
+    loopback  epoll-echo and epoll-load, both the kernel's
+    kerneltap epoll-echo on the kernel's side of a TAP; flood on the other,
+              coronet-load for what flood does not know
+    macswap   dpdk-testpmd swapping MAC addresses; flood's frames over memif
+
+The TAPs want a network namespace that the caller made (enter_namespaces());
+the others run anywhere.
+"""
+
+import contextlib
+import json
+import os
+import re
+import resource
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+TOP = os.path.dirname(os.path.dirname(HERE))
+sys.path[:0] = [os.path.join(TOP, "apps"), os.path.join(TOP, "tests", "integration")]
+
+import figures  # noqa: E402
+from children import Failure  # noqa: E402
+
+HUGE_NEEDED = 160   # free 2 MiB pages for two processes at a time
+SOURCES = 22        # addresses, of which a million connections need 21
+BUSY_LIMIT = 0.95   # of a load's time
+FILES_BESIDE = 100  # descriptors that are no connection
+IDLE_A_PROCESS = 14000  # sockets of one epoll-echo, when files run short
+SAMPLE_S = 0.1      # between two looks at the server's CPU time
+
+
+def free_hugepages():
+    """Free pages of 2 MiB."""
+    try:
+        with open("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages",
+                  encoding="ascii") as file:
+            return int(file.read())
+    except (OSError, ValueError):
+        return 0
+
+
+def file_limit():
+    """Raises the limit of open files as far as it goes, and returns it."""
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return hard
+
+
+class Unmeasured(Exception):
+    """This point cannot be measured here; the message says why."""
+
+
+class Watch:
+    """How much of a core a process took, in its busiest half second."""
+
+    def __init__(self, pid):
+        self.path = f"/proc/{pid}/schedstat"
+        self.done = threading.Event()
+        self.samples = []
+        self.thread = threading.Thread(target=self._sample, daemon=True)
+
+    def __enter__(self):
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.done.set()
+        self.thread.join()
+
+    def _sample(self):
+        while not self.done.wait(SAMPLE_S):
+            try:
+                with open(self.path, encoding="ascii") as file:
+                    self.samples.append((time.monotonic(),
+                                         int(file.read().split()[0]) * 1e-9))
+            except (OSError, ValueError):
+                return
+
+    def busiest(self, window=5):
+        """A share of one core, or None."""
+        shares = [(b[1] - a[1]) / (b[0] - a[0])
+                  for a, b in zip(self.samples, self.samples[window:])]
+        return max(shares, default=None)
+
+
+def ip(*words):
+    """Runs the system's ip; it has to succeed."""
+    done = subprocess.run(["ip", *words], check=False, text=True,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    if done.returncode:
+        raise Failure(f"ip {' '.join(words)}: {done.stdout.strip()}")
+
+
+def end(server):
+    """At once: it has a million connections, perhaps, and all are measured."""
+    server.process.kill()
+    server.process.wait()
+
+
+class Rig:
+    """Starts servers and loads; options: build, seconds."""
+
+    def __init__(self, options, children):
+        self.options = options
+        self.children = children
+        self.huge = free_hugepages() >= HUGE_NEEDED
+        self.cores = figures.two_cores()
+        self.files = file_limit()
+        self.count = 0
+        if len(set(self.cores)) < 2:
+            raise Failure("two cores are needed, one for the server and one "
+                          "for its load")
+
+    def reset(self):
+        """Ends what a measurement that failed has left."""
+        for child in self.children.children:
+            if child.process.poll() is None:
+                end(child)
+
+    # ---- what all share ----
+
+    def memory(self, huge=True):
+        return ["--huge", "auto" if self.huge and huge else "off"]
+
+    def memif(self):
+        """The two ends of a memif of its own."""
+        self.count += 1
+        path = self.children.path(f"{self.count}.sock")
+        return f"memif:{path},role=server", f"memif:{path},role=client"
+
+    def tap(self):
+        """A TAP's name, and a server's address that no run before had: what
+        is in TIME_WAIT there is in nobody's way."""
+        self.count += 1
+        return (f"bench{self.count}",
+                f"10.9.{2 + self.count // 250}.{self.count % 250 + 1}")
+
+    def built(self, *path):
+        name = os.path.join(self.options.build, *path)
+        if not os.access(name, os.X_OK):
+            raise Failure(f"{name} is not there: run ./dev build first")
+        return name
+
+    def figures_of(self, name, argv, watch, timeout, started=None):
+        """Runs a load to its end and reads the JSON it was told to write.
+
+        started(child) is called while it runs, for what needs its link.
+        """
+        path = self.children.path(name + ".json")
+        # The last run's figures are nobody's.
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+        load = self.children.start(name, [*argv, "--json", path])
+        deadline = time.monotonic() + self.options.seconds + timeout
+        with Watch(watch[0].process.pid) as watched:
+            if started:
+                started(load)
+            while load.process.poll() is None:
+                for other in watch:
+                    other.check_alive()
+                if time.monotonic() > deadline:
+                    raise load.failure(f"did not end in {timeout:.0f} s")
+                time.sleep(0.02)
+        if load.process.returncode != 0:
+            raise load.failure(load.status_text())
+        with open(path, encoding="utf-8") as file:
+            found = json.load(file)
+        found["server_cpu"] = watched.busiest()
+        return found
+
+    # ---- servers ----
+
+    def coronet(self, link, program=("apps", "coronet-echo"), huge=True,
+                extra=(), address=figures.SERVER_ADDR):
+        """A server of ours, ready."""
+        argv = [self.built(*program), "--link", link,
+                "--addr", f"{address}/{figures.PREFIX}",
+                "--lcore", str(self.cores[0]), "--poll", "busy",
+                *self.memory(huge), *extra]
+        if program[-1] == "coronet-echo":
+            argv += ["--port", str(figures.PORT)]
+        server = self.children.start(program[-1], argv)
+        server.wait_for_line("listening on", figures.READY_TIMEOUT)
+        return server
+
+    def epoll(self, name="epoll-echo"):
+        """The kernel's, ready."""
+        server = self.children.start(name, [
+            self.built("apps", "epoll-echo"), "--port", str(figures.PORT),
+            "--cpu", str(self.cores[0])])
+        server.wait_for_line("listening on", figures.READY_TIMEOUT)
+        return server
+
+    # ---- loads ----
+
+    def flood(self, link, server, *extra, huge=True, timeout=60,
+              target=figures.SERVER_ADDR, started=None):
+        argv = [self.built("tests", "bench", "flood"), "--link", link,
+                "--addr", figures.CLIENT_ADDR,
+                "--target", f"{target}:{figures.PORT}",
+                "--lcore", str(self.cores[1]),
+                "--seconds", f"{self.options.seconds:g}",
+                *self.memory(huge), *extra]
+        found = self.figures_of("flood", argv, [server], timeout, started)
+        found["limited"] = found["generator_busy"] > BUSY_LIMIT
+        return found
+
+    def load(self, name, server, *extra, target=figures.SERVER_ADDR,
+             timeout=180, started=None):
+        """coronet-load or epoll-load, figures in any case: who compares says
+        which were the load's limit and not the server's."""
+        argv = [self.built("apps", name),
+                "--target", f"{target}:{figures.PORT}",
+                "--lcore", str(self.cores[1]), "--interval", "0",
+                "--report-limited", *extra]
+        found = self.figures_of(name, argv, [server], timeout, started)
+        found["limited"] = bool(found["generator_limited"])
+        return found
+
+    def coronet_load(self, link, server, *extra, **rest):
+        return self.load("coronet-load", server, "--link", link, "--poll",
+                         "busy", *self.memory(), *extra, **rest)
+
+    # ---- the paths: server and load ----
+
+    def memif_flood(self, *extra, program=("apps", "coronet-echo"),
+                    huge=True, timeout=120):
+        ours, theirs = self.memif()
+        server = self.coronet(ours, program, huge)
+        found = self.flood(theirs, server, *extra, huge=huge, timeout=timeout)
+        end(server)
+        return found
+
+    def memif_load(self, *extra):
+        ours, theirs = self.memif()
+        server = self.coronet(ours)
+        found = self.coronet_load(
+            theirs, server, "--addr",
+            f"{figures.CLIENT_ADDR}/{figures.PREFIX}", *extra)
+        end(server)
+        return found
+
+    def tap_load(self, *extra):
+        name, address = self.tap()
+        server = self.coronet(f"tap:{name}", address=address)
+        self.tap_up(name, figures.CLIENT_ADDR)
+        found = self.load("epoll-load", server, *extra, target=address)
+        end(server)
+        return found
+
+    def loopback(self, *extra):
+        server = self.epoll()
+        found = self.load("epoll-load", server, *extra, target="127.0.0.1")
+        end(server)
+        return found
+
+    def kerneltap_flood(self, *extra, timeout=120):
+        return self._kerneltap(
+            lambda link, server, address, started: self.flood(
+                link, server, *extra, target=address, timeout=timeout,
+                started=started))
+
+    def kerneltap_load(self, *extra):
+        return self._kerneltap(
+            lambda link, server, address, started: self.coronet_load(
+                link, server, "--addr",
+                f"{figures.CLIENT_ADDR}/{figures.PREFIX}", *extra,
+                target=address, started=started))
+
+    def _kerneltap(self, load):
+        name, address = self.tap()
+        server = self.epoll()
+        found = load(f"tap:{name}", server, address,
+                     lambda child: self.tap_up(name, address, child))
+        end(server)
+        return found
+
+    def tap_up(self, name, address, child=None):
+        """Gives the kernel's side its address, once the other has made it."""
+        deadline = time.monotonic() + figures.READY_TIMEOUT
+        # /sys may show another namespace's.
+        while name not in (link for _, link in socket.if_nameindex()):
+            if child:
+                child.check_alive()
+            if time.monotonic() > deadline:
+                raise Failure(f"there is no interface {name} after "
+                              f"{figures.READY_TIMEOUT} s")
+            time.sleep(0.01)
+        ip("addr", "add", f"{address}/{figures.PREFIX}", "dev", name)
+        ip("link", "set", name, "up")
+
+    def macswap(self):
+        program = shutil.which("dpdk-testpmd")
+        if not program:
+            raise Failure("dpdk-testpmd is not there: run ./dev setup")
+        _, theirs = self.memif()
+        path = theirs.split(":")[1].split(",")[0]
+        memory = (["--in-memory", "--single-file-segments"] if self.huge else
+                  ["--no-huge", "-m", "256", "--no-shconf"])
+        prefix = f"coronet-bench-{os.getpid()}"
+        core = self.cores[0]
+        try:
+            forwarder = self.children.start("dpdk-testpmd", [
+                "stdbuf", "-oL", program, *memory, "--no-pci",
+                "--no-telemetry", "--file-prefix", prefix,
+                "--lcores", f"0@{core},1@{core}", "--vdev",
+                f"net_memif0,role=server,id=0,socket={path},"
+                "socket-abstract=no,rsize=10,bsize=2048",
+                "--", "--forward-mode=macswap", "--auto-start",
+                "--disable-link-check", "--total-num-mbufs=16384",
+                "--stats-period=3600"])
+            forwarder.wait_for_line("macswap packet forwarding",
+                                    figures.READY_TIMEOUT)
+            found = self.flood(theirs, forwarder, "--mode", "bounce",
+                               "--size", "64")
+            end(forwarder)
+            return found
+        finally:
+            if os.geteuid() == 0:
+                shutil.rmtree(os.path.join("/var/run/dpdk", prefix),
+                              ignore_errors=True)
+
+    # ---- idle connections ----
+
+    def idle_coronet(self, conns, hold=3):
+        """Coroutines parked in recv, each asked before and after; what the
+        server said it held, hugepages too, with none, with all, and when all
+        have been asked again."""
+        ours, theirs = self.memif()
+        server = self.coronet(ours, extra=("--stats", "0.5"))
+        time.sleep(1.2)
+        addresses = []
+        for i in range(SOURCES):
+            addresses += ["--addr", f"10.9.1.{i + 1}/{figures.PREFIX}"]
+        found = self.coronet_load(
+            theirs, server, *addresses, "--mode", "idle",
+            "--conns", str(conns), "--seconds", str(hold), "--timeout", "60")
+        found.update(held_by(server, conns))
+        check_answered(found, conns)
+        end(server)
+        return found
+
+    def idle_epoll(self, conns, hold=3):
+        """The same connections to the kernel over a TAP: what its slabs, its
+        other memory and epoll-echo hold."""
+        processes = 1
+        if conns + FILES_BESIDE > self.files:
+            processes = -(-conns // min(IDLE_A_PROCESS,
+                                        self.files * 7 // 10))
+        name, address = self.tap()
+        servers = [self.epoll(f"epoll-echo-{i}") for i in range(processes)]
+        before = kernel_kib(servers)
+        seen = []
+        stop = threading.Event()
+
+        def sample():
+            while not stop.wait(0.2):
+                seen.append(kernel_kib(servers))
+
+        sampler = threading.Thread(target=sample, daemon=True)
+        sampler.start()
+        addresses = []
+        for i in range(SOURCES):
+            addresses += ["--addr", f"10.9.1.{i + 1}/{figures.PREFIX}"]
+        try:
+            found = self.coronet_load(
+                f"tap:{name}", servers[0], *addresses, "--mode", "idle",
+                "--conns", str(conns), "--seconds", str(hold),
+                "--timeout", "60", target=address,
+                started=lambda child: self.tap_up(name, address, child))
+        finally:
+            stop.set()
+            sampler.join()
+        check_answered(found, conns)
+        found["none_kib"], found["server_kib"] = before, max(seen)
+        found["processes"] = processes
+        for server in servers:
+            end(server)
+        return found
+
+
+def check_answered(found, conns):
+    if found["answered_after"] != conns:
+        raise Failure(f"of {conns} idle connections only "
+                      f"{found['answered_after']} answered")
+
+
+IDLE_LINE = re.compile(
+    r"stats: rx (\d+)/s .* (\d+) connections, .* ([\d.]+) MiB resident"
+    r"(?: and ([\d.]+) MiB of hugepages)?")
+
+
+def held_by(server, conns):
+    """What the server's --stats lines say it held, in KiB: with no connection,
+    while all were idle, and after the load asked every one again."""
+    none = idle = after = None
+    asked = False
+    with open(server.err_path, encoding="utf-8") as file:
+        for line in file:
+            match = IDLE_LINE.match(line)
+            if not match:
+                continue
+            held = (float(match[3]) + float(match[4] or 0)) * 1024
+            if int(match[2]) == 0 and idle is None:
+                none = held
+            if int(match[2]) != conns:
+                continue
+            if int(match[1]) >= 1000:
+                asked = idle is not None
+            elif asked:
+                after = held
+            else:
+                idle = held
+    if idle is None or none is None:
+        raise Failure(f"the server never had {conns} idle connections")
+    return {"none_kib": none, "server_kib": idle,
+            "after_kib": after if after is not None else idle}
+
+
+def kernel_kib(servers):
+    """The kernel's slabs, page tables and socket buffers, in KiB, with what
+    the servers have of memory of their own."""
+    with open("/proc/meminfo", encoding="ascii") as file:
+        info = dict(line.split(":") for line in file)
+    kib = sum(int(info[key].split()[0])
+              for key in ("Slab", "PageTables", "Percpu") if key in info)
+    for server in servers:
+        with open(f"/proc/{server.process.pid}/status",
+                  encoding="ascii") as file:
+            kib += int(re.search(r"RssAnon:\s+(\d+) kB", file.read())[1])
+    return kib
