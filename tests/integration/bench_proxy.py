@@ -9,6 +9,9 @@ Paths, between the kernel that wrk and nginx run on and the proxy:
          the proxy's own. wire polls, and so takes CPU time that wrk and nginx want too
   veth   for the kernel's proxies alone: a pair between the namespaces, the shortest way
          there is, without a third process
+  taps   the roles changed over: what is before and behind the proxy is on the stack that
+         the proxy is not on, a TAP to each. coronet-proxy between epoll-load and epoll-echo,
+         the kernel's proxies between coronet-load and coronet-echo; 64 B echoes
   memif  coronet-load, coronet-proxy and coronet-echo, a memif link between each two; its
          counterpart is epoll-load, epoll-proxy and epoll-echo on loopback
 Every proxy has one thread. The points are measured by turns, round after round; printed are
@@ -20,6 +23,7 @@ import contextlib
 import json
 import os
 import pathlib
+import socket
 import statistics
 import subprocess
 import sys
@@ -30,6 +34,8 @@ from harness import Env, check, command, eventually
 from web import Nginx, listening, random_file, wrk
 
 NEAR, PROXY, PORT = "10.9.1.1", "10.9.0.1", 8080
+BACK, BEHIND = "10.8.0.1", "10.8.0.2"  # the proxy's side of its second TAP, and the far one
+PROXIES = ("coronet-proxy", "epoll-proxy", "nginx stream", "haproxy")
 BULK_MIB, BULK_AT_ONCE = 32, 4
 
 NGINX = """
@@ -37,7 +43,7 @@ daemon off;
 pid {folder}/pid;
 error_log {folder}/error.log warn;
 load_module /usr/lib/nginx/modules/ngx_stream_module.so;
-worker_processes 1;
+master_process off;
 worker_rlimit_nofile 20000;
 user root;
 events {{ worker_connections 19000; }}
@@ -61,9 +67,8 @@ backend b
 """
 
 
-def proxy_command(env, name, folder):
+def proxy_command(env, name, folder, to=f"{NEAR}:9001"):
     """A kernel proxy's command line, its configuration written to the folder."""
-    to = f"{NEAR}:9001"
     text = {"nginx stream": NGINX, "haproxy": HAPROXY}.get(name, "")
     conf = folder / f"{name.split()[0]}.conf"
     conf.write_text(text.format(folder=folder, at=PROXY, port=PORT, to=to))
@@ -120,26 +125,30 @@ class Bench:
             command(*inside, "ip", "link", "set", "lo", "up")
             self.links_up(far, (PROXY,), inside)
             self.links_up(near)
-            folder = self.env.scratch / f"proxy{self.count}"
-            folder.mkdir()
-            program = self.env.start(
-                [*inside, *proxy_command(self.env, name, folder)],
-                env={**os.environ, "PATH": os.environ["PATH"] + ":/usr/sbin"})
+            program = self.proxy(name, inside)
             stack.callback(program.kill)
             eventually(lambda: listening(PROXY, PORT), 10, f"{name}: {program.story()}")
             yield
 
-    def measure(self, path, proxy):
+    def proxy(self, name, inside=(), **rest):
+        """Starts one of the kernel's proxies."""
+        folder = self.env.scratch / f"proxy{self.count}"
+        folder.mkdir()
+        return self.env.start(
+            [*inside, *proxy_command(self.env, name, folder, **rest)],
+            env={**os.environ, "PATH": os.environ["PATH"] + ":/usr/sbin"})
+
+    def measure(self, path, proxy, connections=(1, 64)):
         """wrk's requests and curl's bytes through a proxy."""
         self.count += 1
         where = self.coronet_tap() if proxy == "coronet-proxy" else self.kernel(path, proxy)
         with where, Nginx(self.env, NEAR, 9001, self.env.scratch):
             eventually(lambda: listening(PROXY, PORT), 10, f"{proxy} does not answer")
-            for connections in (1, 64):
-                rate, output, errors = wrk(f"http://{PROXY}:{PORT}/small", connections,
+            for count in connections:
+                rate, output, errors = wrk(f"http://{PROXY}:{PORT}/small", count,
                                            self.options.seconds)
                 check(not errors, f"{proxy}: {output}")
-                self.note(path, proxy, f"requests/s, {connections}", rate)
+                self.note(path, proxy, f"requests/s, {count}", rate)
             begin = time.monotonic()
             downloads = [subprocess.Popen(["curl", "-sS", "-o", "/dev/null",
                                            f"http://{PROXY}:{PORT}/bulk"])
@@ -148,18 +157,67 @@ class Bench:
                 check(download.wait(120) == 0, f"{proxy}: curl failed")
             self.note(path, proxy, "MiB/s", BULK_AT_ONCE * BULK_MIB / (time.monotonic() - begin))
 
+    # ---- one TAP before the proxy and one behind it ----
+
+    def measure_taps(self, proxy, connections=(1, 64)):
+        """Echoes through a proxy, all but the proxy on the other stack."""
+        self.count += 1
+        links = [f"tf{self.count}", f"tb{self.count}"]
+        if proxy == "coronet-proxy":
+            self.taps_around_coronet(links, connections)
+        else:
+            self.taps_around_kernel(proxy, links, connections)
+        eventually(lambda: not set(links) & set(interfaces()), 10, "the TAPs stay")
+
+    def taps_around_coronet(self, links, connections):
+        env = self.env
+        with env.running([
+                env.app("coronet-proxy"), "--link", f"tap:{links[0]}", "--addr", f"{PROXY}/16",
+                "--link", f"tap:{links[1]}", "--addr", f"{BACK}/16",
+                "--listen", f"{PROXY}:{PORT}", "--to", f"{BEHIND}:7777",
+                "--health-interval", "0"]):
+            self.links_up(links[0])
+            self.links_up(links[1], (BEHIND,))
+            with env.running([env.app("epoll-echo"), "--addr", BEHIND, "--port", "7777"]):
+                for count in connections:
+                    self.load("taps", "coronet-proxy",
+                              [env.app("epoll-load"), "--target", f"{PROXY}:{PORT}"], count)
+
+    def taps_around_kernel(self, proxy, links, connections):
+        env = self.env
+        with env.running([env.app("coronet-echo"), "--link", f"tap:{links[1]}",
+                          "--addr", f"{BEHIND}/16", "--port", "7777"]):
+            self.links_up(links[1], (BACK,))
+            # The first link is the load's, and new with each: the proxy listens before.
+            pathlib.Path("/proc/sys/net/ipv4/ip_nonlocal_bind").write_text("1", "ascii")
+            program = self.proxy(proxy, to=f"{BEHIND}:7777")
+            eventually(is_listening, 10, f"{proxy}: {program.story()}")
+            for count in connections:
+                load = self.load_later(
+                    [env.app("coronet-load"), "--link", f"tap:{links[0]}",
+                     "--addr", f"{NEAR}/16", "--target", f"{PROXY}:{PORT}"], count)
+                eventually(lambda: links[0] in interfaces(), 20, "no TAP")
+                self.links_up(links[0], (PROXY,))
+                self.loaded("taps", proxy, load, count)
+                eventually(lambda: links[0] not in interfaces(), 10, "the TAP stays")
+            program.kill()
+
     # ---- without the kernel, and its counterpart ----
 
-    def load(self, path, proxy, argv, connections):
-        done = subprocess.run([str(word) for word in argv] + [
-            "--mode", "echo", "--conns", str(connections), "--seconds",
-            str(self.options.seconds), "--report-limited", "--json"], check=False, stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE, text=True, timeout=60)
-        check(done.returncode == 0, f"{argv[0]}: {done.stderr}")
-        self.note(path, proxy, f"requests/s, {connections}",
-                  json.loads(done.stdout)["requests_per_s"])
+    def load_later(self, argv, connections):
+        return self.env.start([*argv, "--mode", "echo", "--conns", connections, "--seconds",
+                               self.options.seconds, "--warmup", "0.3", "--report-limited",
+                               "--json"])
 
-    def measure_memif(self):
+    def loaded(self, path, proxy, load, connections):
+        check(load.wait(60) == 0, load.story())
+        self.note(path, proxy, f"requests/s, {connections}",
+                  json.loads(load.output("stdout"))["requests_per_s"])
+
+    def load(self, path, proxy, argv, connections):
+        self.loaded(path, proxy, self.load_later(argv, connections), connections)
+
+    def measure_memif(self, connections=(1, 64)):
         self.count += 1
         env, at = self.env, self.env.scratch
         front, back = at / f"f{self.count}.sock", at / f"b{self.count}.sock"
@@ -170,20 +228,31 @@ class Bench:
                           "--to", "10.8.0.2:7777", "--health-interval", "0", *common]), \
                 env.running([env.app("coronet-echo"), "--link", f"memif:{back},role=client",
                              "--addr", "10.8.0.2/16", "--port", "7777", *common]):
-            for connections in (1, 64):
+            for count in connections:
                 self.load("memif", "coronet-proxy",
                           [env.app("coronet-load"), "--link", f"memif:{front},role=client",
                            "--addr", "10.9.1.9/16", "--target", f"10.9.0.1:{PORT}", *common],
-                          connections)
+                          count)
 
-    def measure_loopback(self):
+    def measure_loopback(self, connections=(1, 64)):
         env = self.env
         with env.running([env.app("epoll-proxy"), "--listen", f"127.0.0.1:{PORT}",
                           "--to", "127.0.0.1:7777", "--health-interval", "0"]), \
                 env.running([env.app("epoll-echo"), "--addr", "127.0.0.1", "--port", "7777"]):
-            for connections in (1, 64):
+            for count in connections:
                 self.load("loopback", "epoll-proxy",
-                          [env.app("epoll-load"), "--target", f"127.0.0.1:{PORT}"], connections)
+                          [env.app("epoll-load"), "--target", f"127.0.0.1:{PORT}"], count)
+
+
+def is_listening():
+    """Somebody does, on PORT, be the address there or not."""
+    lines = pathlib.Path("/proc/net/tcp").read_text().splitlines()[1:]
+    return any(line.split()[1].endswith(f":{PORT:04X}") and line.split()[3] == "0A"
+               for line in lines)
+
+
+def interfaces():
+    return [name for _, name in socket.if_nameindex()]
 
 
 def show(results):
@@ -212,13 +281,15 @@ def main():
     bench = Bench(env, options)
     points = [("tap", "coronet-proxy")] + [
         (path, proxy) for path in ("tap", "veth")
-        for proxy in ("epoll-proxy", "nginx stream", "haproxy")]
+        for proxy in PROXIES[1:]]
     try:
         command("ip", "link", "set", "lo", "up")
         random_file(env.scratch / "bulk", BULK_MIB << 20)
         for number in range(options.rounds):
             for path, proxy in points:
                 bench.measure(path, proxy)
+            for proxy in PROXIES:
+                bench.measure_taps(proxy)
             bench.measure_memif()
             bench.measure_loopback()
             print(f"round {number + 1} of {options.rounds} is done", file=sys.stderr, flush=True)
