@@ -104,6 +104,17 @@ static uint32_t in_flight(const struct tcp_pcb *pcb)
 	return numbers - (fin && numbers);
 }
 
+/*
+ * Queued bytes beyond those in flight. A FIN on the last segment of data is not
+ * counted by snd_lbb, but is by snd_nxt once it has gone.
+ */
+static uint32_t not_sent(const struct tcp_pcb *pcb)
+{
+	uint32_t numbers = pcb->snd_lbb - pcb->snd_nxt;
+
+	return (int32_t)numbers < 0 ? 0 : numbers;
+}
+
 int net_conn_stats(const struct net_conn *conn, struct net_conn_stats *out)
 {
 	const struct tcp_pcb *pcb;
@@ -139,7 +150,7 @@ int net_conn_stats(const struct net_conn *conn, struct net_conn_stats *out)
 
 	if (conn->pcb_live) {
 		out->unacked = in_flight(pcb);
-		out->unsent = (uint32_t)(pcb->snd_lbb - pcb->snd_nxt);
+		out->unsent = not_sent(pcb);
 	}
 	out->tx_bytes = counts->tx_acked + out->unacked;
 	return 0;

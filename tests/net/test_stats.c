@@ -104,9 +104,11 @@ static void test_fin_is_no_byte(void **state)
 		peer.rcv = seg.seq + seg.len + !!(seg.flags & PEER_FIN);
 	assert_int_equal(stats().state, NET_TCP_FIN_WAIT_1);
 	assert_int_equal(stats().tx_bytes, 3);
+	assert_int_equal(stats().unsent, 0);
 	peer_send(&peer, PEER_ACK, NULL, 0);
 	run_rounds(2);
 	assert_int_equal(stats().state, NET_TCP_FIN_WAIT_2);
+	assert_int_equal(stats().unsent, 0);
 	assert_int_equal(stats().tx_bytes, 3);
 	peer_send(&peer, PEER_ACK | PEER_FIN, NULL, 0);
 	run_rounds(2);
