@@ -59,8 +59,11 @@ static void refuse(struct worker *w, int fd)
 	close(fd);
 }
 
-/* Level-triggered: what is left in the backlog is told of again. */
-static void accept_batch(struct worker *w, int listener)
+/*
+ * Level-triggered: what is left in the backlog is told of again. Returns false
+ * when nothing is, or nobody may come in.
+ */
+static bool accept_batch(struct worker *w, int listener)
 {
 	bool wait = given.opts.over_limit == PROXY_OVER_WAIT;
 
@@ -69,7 +72,7 @@ static void accept_batch(struct worker *w, int listener)
 
 		if (w->sessions >= w->max_sessions && wait) {
 			worker_set_accepting(w, false);
-			return;
+			return false;
 		}
 		fd = accept4(listener, NULL, NULL,
 			     SOCK_NONBLOCK | SOCK_CLOEXEC);
@@ -87,8 +90,9 @@ static void accept_batch(struct worker *w, int listener)
 			w->retry_ns = w->now_ns + NO_FILES_NS;
 		}
 		if (errno != ECONNABORTED && errno != EINTR)
-			return;
+			return false;
 	}
+	return true;
 }
 
 int worker_connect(int backend)
@@ -133,6 +137,10 @@ static void close_listeners(struct worker *w)
 static void start_draining(struct worker *w)
 {
 	epoll_ctl(w->epoll, EPOLL_CTL_DEL, drain_event, NULL);
+	/* What the kernel has already accepted for us is served as well. */
+	for (unsigned i = 0; i < w->n_listeners; i++)
+		while (accept_batch(w, w->listeners[i].fd))
+			; /* bounded by the backlog, and by the limit */
 	w->draining = true;
 	close_listeners(w);
 	checks_stop(w);
