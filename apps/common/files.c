@@ -23,14 +23,24 @@ static const char *type_of(const char *name)
 {
 	static const char *const types[][2] = {
 		{".html", "text/html; charset=utf-8"},
+		{".htm", "text/html; charset=utf-8"},
 		{".txt", "text/plain; charset=utf-8"},
-		{".css", "text/css"},
-		{".js", "text/javascript"},
+		{".md", "text/markdown; charset=utf-8"},
+		{".css", "text/css; charset=utf-8"},
+		{".js", "text/javascript; charset=utf-8"},
+		{".mjs", "text/javascript; charset=utf-8"},
 		{".json", "application/json"},
+		{".xml", "application/xml"},
+		{".pdf", "application/pdf"},
+		{".wasm", "application/wasm"},
 		{".svg", "image/svg+xml"},
 		{".png", "image/png"},
 		{".jpg", "image/jpeg"},
+		{".jpeg", "image/jpeg"},
+		{".gif", "image/gif"},
+		{".webp", "image/webp"},
 		{".ico", "image/x-icon"},
+		{".woff2", "font/woff2"},
 	};
 	const char *dot = strrchr(name, '.');
 
@@ -93,7 +103,8 @@ static int read_all(int fd, size_t len, char **data)
 static int load_file(struct files *files, int dir, const char *at,
 		     const char *name, const char *also)
 {
-	int fd = openat(dir, at, O_RDONLY | O_CLOEXEC), err = 0;
+	/* Not to wait for somebody who writes to a FIFO. */
+	int fd = openat(dir, at, O_RDONLY | O_CLOEXEC | O_NONBLOCK), err = 0;
 	char path[FILES_PATH_MAX], *data = NULL;
 	static size_t total;
 	struct stat st;
@@ -140,6 +151,13 @@ static int load_folder(struct files *files, const char *root)
 		if (err ==
 		    -EISDIR) /* folders, devices and the like: not ours */
 			err = 0;
+		if (err < 0) {
+			char path[512];
+
+			snprintf(path, sizeof(path), "%.250s/%s", root,
+				 entry->d_name);
+			refuse(files, path, err);
+		}
 	}
 	closedir(dir);
 	return err;
@@ -174,7 +192,7 @@ int files_load(struct files *files, const char *root)
 		err = -ENOENT;
 	if (err < 0) {
 		files_free(files);
-		return refuse(files, root, err);
+		return files->error[0] ? err : refuse(files, root, err);
 	}
 	qsort(files->list, files->n, sizeof(struct file), compare);
 	return 0;

@@ -103,6 +103,18 @@ static int parse_version(struct piece p, uint8_t *minor)
 	return 0;
 }
 
+/* A host and perhaps a port; empty is allowed (RFC 9112 3.2). */
+static bool is_host(struct piece value)
+{
+	for (size_t i = 0; i < value.len; i++) {
+		unsigned char c = (unsigned char)value.at[i];
+
+		if (!is_token_char(c) && !strchr(":[]();,=", c))
+			return false;
+	}
+	return true;
+}
+
 /*
  * The target's path: of "/path?query", of "http://host/path", or none for the
  * "*" of OPTIONS and the "host:port" of CONNECT (RFC 9112 3.2).
@@ -118,12 +130,14 @@ static int parse_target(struct piece p, const char *data,
 		if (p.at[i] <= ' ' || p.at[i] >= 0x7f || p.at[i] == '#')
 			return -400;
 	if (p.len > 7 && strncasecmp(p.at, "http://", 7) == 0) {
-		const char *slash = memchr(p.at + 7, '/', p.len - 7);
+		struct piece host = {p.at + 7, 0};
 
-		if (slash == p.at + 7)
-			return -400; /* no host */
-		p.len = slash ? (size_t)(p.at + p.len - slash) : 0;
-		p.at = slash ? slash : p.at;
+		while (host.len < p.len - 7 && !strchr("/?", host.at[host.len]))
+			host.len++;
+		if (host.len == 0 || !is_host(host))
+			return -400;
+		p.len -= 7 + host.len;
+		p.at += 7 + host.len;
 	} else if (p.at[0] != '/') {
 		if (out->method == HTTP_GET || out->method == HTTP_HEAD)
 			return -400;
@@ -177,18 +191,6 @@ static int parse_length(struct piece value, uint64_t *out)
 	}
 	*out = n;
 	return 0;
-}
-
-/* A host and perhaps a port; empty is allowed (RFC 9112 3.2). */
-static bool is_host(struct piece value)
-{
-	for (size_t i = 0; i < value.len; i++) {
-		unsigned char c = (unsigned char)value.at[i];
-
-		if (!is_token_char(c) && !strchr(":[]();,=", c))
-			return false;
-	}
-	return true;
 }
 
 /* The options of a Connection field; each has to be a token. */

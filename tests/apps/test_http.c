@@ -79,6 +79,11 @@ static void test_forms_of_the_target(void **state)
 	assert_int_equal(parse_text("GET a HTTP/1.1\r\n" H "\r\n"), -400);
 	assert_int_equal(parse_text("GET http:///p HTTP/1.1\r\n" H "\r\n"),
 			 -400);
+	/* A slash in the query begins no path; a user is an error (4.2.4). */
+	assert_true(parse_text("GET http://h?q=/p HTTP/1.1\r\n" H "\r\n") > 0);
+	assert_int_equal(r.path_len, 0);
+	assert_int_equal(parse_text("GET http://u@h/ HTTP/1.1\r\n" H "\r\n"),
+			 -400);
 }
 
 static void test_methods(void **state)
