@@ -14,6 +14,7 @@
 
 #include <coronet/net.h>
 
+#include "apps/common/drain.h"
 #include "apps/common/files.h"
 #include "apps/common/http.h"
 #include "apps/common/opts.h"
@@ -26,12 +27,22 @@ static struct httpd {
 	struct net_opts net;
 	uint16_t port;
 	const char *root;
-	int64_t idle_ns, header_ns, send_ns;
+	int64_t idle_ns, header_ns, send_ns, drain_ns;
 	struct files files;
 	struct net_stack *stack;
+	struct net_listener *listener;
+	struct visit *visits;
+	unsigned n_visits;
 	char date[DATE_LEN + 1]; /* of the second date_s */
 	time_t date_s;
 } httpd;
+
+/* What others may know of a connection: on the heap, hence. */
+struct visit {
+	struct net_conn *conn;
+	bool idle; /* waits for a request, and owes nothing */
+	struct visit *next, **pprev;
+};
 
 /* What a connection's coroutine knows; on its own stack. */
 struct client {
@@ -195,7 +206,7 @@ static bool take_request(struct client *c, const struct http_request *request,
 		keep = false;
 	}
 	/* It may wait for a "100 Continue" that does not come, or not wait. */
-	keep = keep && !(request->expects && has_body);
+	keep = keep && !(request->expects && has_body) && !drain_begun();
 	c->skip = request->body_len;
 	c->in_chunks = request->chunked;
 	c->answered++;
@@ -306,38 +317,112 @@ static bool take_view(struct client *c, const char *data, size_t len)
 	return go_on;
 }
 
-static void serve(struct net_conn *conn, void *arg)
+/* In the middle of a request, which has to be whole in time? */
+static bool has_begun(const struct client *c)
 {
-	struct client c = {.conn = conn};
-	struct net_view view;
+	return c->len || c->skip || c->in_chunks;
+}
+
+/* Receives and answers until the connection has come to its end. */
+static void converse(struct client *c, struct visit *visit)
+{
 	bool partial = false, go_on = true;
+	struct net_view view;
 	unsigned answered = 0;
 	long n = 0;
 
 	while (go_on) {
-		/* A request that has begun has to be whole in time. */
-		if (!c.len || !partial || c.answered != answered)
-			net_set_read_deadline(conn,
+		bool begun = has_begun(c);
+
+		if (!begun && drain_begun())
+			break;
+		/* A byte more of the same request buys no time. */
+		if (!begun || !partial || c->answered != answered)
+			net_set_read_deadline(c->conn,
 					      net_now_ns(httpd.stack) +
-						      (c.len ? httpd.header_ns
+						      (begun ? httpd.header_ns
 							     : httpd.idle_ns));
-		partial = c.len > 0;
-		answered = c.answered;
-		n = net_recv_view(conn, &view);
+		partial = begun;
+		answered = c->answered;
+		visit->idle = !begun;
+		n = net_recv_view(c->conn, &view);
+		visit->idle = false;
 		if (n <= 0)
 			break;
-		go_on = take_view(&c, view.data, view.len);
-		net_view_release(conn, &view);
+		go_on = take_view(c, view.data, view.len);
+		net_view_release(c->conn, &view);
 	}
-	if (n == -ETIMEDOUT && c.len)
-		refuse(&c, 408);
+	if (n == -ETIMEDOUT && c->len)
+		refuse(c, 408);
+}
+
+static struct visit *visit_begin(struct net_conn *conn)
+{
+	struct visit *visit = malloc(sizeof(*visit));
+
+	if (!visit)
+		return NULL;
+	*visit = (struct visit){
+		.conn = conn, .next = httpd.visits, .pprev = &httpd.visits};
+	if (visit->next)
+		visit->next->pprev = &visit->next;
+	httpd.visits = visit;
+	httpd.n_visits++;
+	return visit;
+}
+
+static void visit_end(struct visit *visit)
+{
+	*visit->pprev = visit->next;
+	if (visit->next)
+		visit->next->pprev = visit->pprev;
+	free(visit);
+	httpd.n_visits--;
+	drain_progress();
+}
+
+static void serve(struct net_conn *conn, void *arg)
+{
+	struct client c = {.conn = conn};
+	struct visit *visit = visit_begin(conn);
+
+	if (!visit)
+		return;
+	converse(&c, visit);
 	free(c.buf);
-	net_close_wait(conn, net_now_ns(httpd.stack) + LINGER_NS);
+	net_shutdown(conn, NET_SHUT_WR);
+	if (drain_flush(conn, httpd.send_ns) == -ETIMEDOUT)
+		net_abort(conn);
+	else
+		net_close_wait(conn, net_now_ns(httpd.stack) + LINGER_NS);
+	visit_end(visit);
+}
+
+/* ---- the end ---- */
+
+static bool takes_clients(void)
+{
+	return true;
+}
+
+/* Those that wait for a request get the end now, the others an answer. */
+static void stop_listening(void)
+{
+	drain_close(httpd.listener, takes_clients);
+	httpd.listener = NULL;
+	for (struct visit *v = httpd.visits; v; v = v->next)
+		if (v->idle)
+			net_cancel(v->conn);
+}
+
+static unsigned visits_left(void)
+{
+	return httpd.n_visits;
 }
 
 /* ---- starting ---- */
 
-enum { OPT_PORT = 0x2000, OPT_ROOT, OPT_IDLE, OPT_HEADER, OPT_SEND };
+enum { OPT_PORT = 0x2000, OPT_ROOT, OPT_IDLE, OPT_HEADER, OPT_SEND, OPT_DRAIN };
 
 static const struct argp_option options[] = {
 	{"port", OPT_PORT, "PORT", 0, "Listen on this port (default 80)", 0},
@@ -348,11 +433,15 @@ static const struct argp_option options[] = {
 	{"idle-timeout", OPT_IDLE, "SECONDS", 0,
 	 "Close a connection without requests after so long (default 60)", 0},
 	{"header-timeout", OPT_HEADER, "SECONDS", 0,
-	 "A request that has begun has to be whole by then (default 10)", 0},
+	 "A request that has begun, its body too, has to be whole by then "
+	 "(default 10)",
+	 0},
 	{"send-timeout", OPT_SEND, "SECONDS", 0,
 	 "Give up a connection that takes no byte of its answer for so long "
 	 "(default 30)",
 	 0},
+	{"drain-timeout", OPT_DRAIN, "SECONDS", 0,
+	 "How long answers may go on after SIGTERM (default 30)", 0},
 	{0},
 };
 
@@ -389,11 +478,42 @@ static error_t parse_key(int key, char *arg, struct argp_state *state)
 	case OPT_SEND:
 		httpd.send_ns = timeout(state, "--send-timeout", arg);
 		return 0;
+	case OPT_DRAIN:
+		httpd.drain_ns = timeout(state, "--drain-timeout", arg);
+		return 0;
 	case ARGP_KEY_ARG:
 		opts_refuse_argument(state, arg);
 	default:
 		return ARGP_ERR_UNKNOWN;
 	}
+}
+
+static int run(void)
+{
+	static struct drain_plan plan = {.program = "coronet-httpd",
+					 .what = "connections",
+					 .begin = stop_listening,
+					 .left = visits_left};
+	const struct net_addr at = net_addr_any(httpd.port);
+	char text[NET_ADDR_TEXT_MAX];
+	int err = net_listen(httpd.stack, &at, 0, &httpd.listener);
+
+	if (err < 0) {
+		fprintf(stderr, "coronet-httpd: listening on %s: %s\n",
+			net_addr_format(&at, text, sizeof(text)),
+			strerror(-err));
+		return err;
+	}
+	net_listener_serve(httpd.listener, serve, NULL);
+	plan.stack = httpd.stack;
+	plan.timeout_ns = httpd.drain_ns;
+	err = drain_start(&plan);
+	if (err < 0)
+		return err;
+	printf("listening on %s\n", net_addr_format(&at, text, sizeof(text)));
+	fflush(stdout);
+	net_stack_run(httpd.stack);
+	return 0;
 }
 
 int main(int argc, char **argv)
@@ -415,6 +535,7 @@ int main(int argc, char **argv)
 		.idle_ns = 60 * OPTS_NS_PER_S,
 		.header_ns = 10 * OPTS_NS_PER_S,
 		.send_ns = 30 * OPTS_NS_PER_S,
+		.drain_ns = 30 * OPTS_NS_PER_S,
 	};
 	opts_set_version("coronet-httpd");
 	net_opts_init(&httpd.net);
@@ -425,11 +546,12 @@ int main(int argc, char **argv)
 	}
 	if (err == 0)
 		err = net_stack_open(&httpd.net, &httpd.stack);
-	if (err == 0)
-		err = net_serve(httpd.stack, &net_addr_any(httpd.port), serve,
-				NULL);
-	else if (httpd.net.error[0])
+	if (err == 0) {
+		err = run();
+		net_stack_close(httpd.stack);
+	} else if (httpd.net.error[0]) {
 		fprintf(stderr, "coronet-httpd: %s\n", httpd.net.error);
+	}
 	files_free(&httpd.files);
 	return net_exit_status(err);
 }

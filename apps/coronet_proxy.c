@@ -6,12 +6,13 @@
 #include "apps/coronet_proxy_priv.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
+#include "apps/common/drain.h"
 #include "apps/common/proxy_proto.h"
+
+#define SAY_NS 10000000000 /* what may recur by the thousand: so often */
 
 struct proxy proxy;
 
@@ -27,12 +28,12 @@ static int wait_for_room(struct proxy_door *door)
 {
 	int err = 0;
 
-	while (err == 0 && full() && !proxy.draining) {
+	while (err == 0 && full() && door->listener) {
 		door->waiting = coro_self();
 		err = coro_park();
 		door->waiting = NULL;
 	}
-	return proxy.draining ? -ECANCELED : err;
+	return door->listener ? err : -ECANCELED;
 }
 
 /* A coroutine a listening address: accepts until its listener is closed. */
@@ -45,7 +46,7 @@ static void *accept_clients(void *arg)
 	for (;;) {
 		if (wait && full() && wait_for_room(door) < 0)
 			return NULL;
-		if (proxy.draining || net_accept(door->listener, &conn) < 0)
+		if (net_accept(door->listener, &conn) < 0)
 			return NULL;
 		if (full() && !wait) {
 			proxy.counters.over_limit++;
@@ -62,8 +63,7 @@ void proxy_session_ended(void)
 	for (unsigned i = 0; i < proxy.n_doors; i++)
 		if (proxy.doors[i].waiting)
 			coro_unpark(proxy.doors[i].waiting);
-	if (proxy.draining && proxy.sessions == 0 && proxy.drainer)
-		coro_unpark(proxy.drainer);
+	drain_progress();
 }
 
 static int open_door(const struct net_addr *addr)
@@ -119,19 +119,42 @@ static void say_goodbye(struct net_conn *conn)
 	net_close(conn);
 }
 
-static bool check_backend(int i)
+static int check_backend(int i)
 {
 	int64_t timeout_ns = proxy.opts.connect_timeout_ns;
 	struct net_dial_opts dial = {0};
 	struct net_conn *conn;
+	int err;
 
 	if (timeout_ns > proxy.opts.health_interval_ns)
 		timeout_ns = proxy.opts.health_interval_ns;
 	dial.timeout_ms = (unsigned)(timeout_ns / 1000000);
-	if (net_dial(proxy.stack, &proxy.backends[i], &dial, &conn) < 0)
-		return false;
-	say_goodbye(conn);
-	return true;
+	err = net_dial(proxy.stack, &proxy.backends[i], &dial, &conn);
+	if (err == 0)
+		say_goodbye(conn);
+	return err;
+}
+
+/* No port or memory of our own is left: that says nothing of the backend. */
+static bool is_our_fault(int err)
+{
+	return err == -EADDRNOTAVAIL || err == -ENOMEM;
+}
+
+void proxy_dial_failed(int i, int err)
+{
+	struct balance_backend *backend = &proxy.balance.backends[i];
+	int64_t now_ns = net_now_ns(proxy.stack);
+
+	balance_failed(&proxy.balance, i);
+	if (!is_our_fault(err) || now_ns < proxy.say_ns)
+		return;
+	proxy.say_ns = now_ns + SAY_NS;
+	fprintf(stderr, "coronet-proxy: %s to backend %s (%u connections)\n",
+		err == -ENOMEM ? "no memory, or --max-conns reached, for "
+				 "another connection"
+			       : "no local port left for another connection",
+		backend->name, backend->active);
 }
 
 /* A coroutine a backend: connects at intervals, from the start on. */
@@ -141,13 +164,15 @@ static void *watch_backend(void *arg)
 	struct balance_backend *backend = &proxy.balance.backends[i];
 
 	do {
-		bool well = check_backend(i);
+		int err = check_backend(i);
 
 		if (net_stack_stopping(proxy.stack))
 			break;
-		if (balance_report(&proxy.balance, i, well))
+		if (is_our_fault(err))
+			proxy_dial_failed(i, err);
+		else if (balance_report(&proxy.balance, i, err == 0))
 			fprintf(stderr, "coronet-proxy: backend %s is %s\n",
-				backend->name, well ? "up" : "down");
+				backend->name, err ? "down" : "up");
 	} while (coro_sleep_ns(proxy.opts.health_interval_ns) == 0);
 	return NULL;
 }
@@ -198,56 +223,26 @@ static void *say_stats(void *arg)
 
 /* ---- the end ---- */
 
-static volatile sig_atomic_t signalled;
-static struct coro_sched *sched;
-static struct coro_wake drain_wake;
-
-static void on_drain_wake(struct coro_wake *wake)
+static bool takes_clients(void)
 {
-	if (proxy.drainer)
-		coro_unpark(proxy.drainer);
+	return !full();
 }
 
-static void on_signal(int signo)
+static unsigned sessions_left(void)
 {
-	if (signalled)
-		_exit(1);
-	signalled = 1;
-	coro_wake_post(sched, &drain_wake);
+	return proxy.sessions;
 }
 
-/*
- * Waits for SIGTERM or SIGINT, then closes the doors, lets sessions go on
- * until the last has ended or the time is up, and only then stops the stack,
- * which resets what is left. It takes the signals over from net_stack_run(),
- * whose own way would end sessions at once: hence not before that runs.
- */
-static void *drain(void *arg)
+static void close_doors(void)
 {
-	struct sigaction action = {.sa_handler = on_signal};
-	int64_t until_ns;
-
-	proxy.drainer = coro_self();
-	sched = coro_sched_self();
-	coro_wake_init(&drain_wake, on_drain_wake);
-	sigaction(SIGINT, &action, NULL);
-	sigaction(SIGTERM, &action, NULL);
-	while (!signalled)
-		coro_park();
-	proxy.draining = true;
 	for (unsigned i = 0; i < proxy.n_doors; i++) {
-		net_listener_close(proxy.doors[i].listener);
-		if (proxy.doors[i].waiting)
-			coro_unpark(proxy.doors[i].waiting);
+		struct proxy_door *door = &proxy.doors[i];
+
+		drain_close(door->listener, takes_clients);
+		door->listener = NULL;
+		if (door->waiting)
+			coro_unpark(door->waiting);
 	}
-	fprintf(stderr, "coronet-proxy: draining %u sessions\n",
-		proxy.sessions);
-	until_ns = net_now_ns(proxy.stack) + proxy.opts.drain_timeout_ns;
-	while (proxy.sessions && coro_park_until(until_ns) == 0)
-		;
-	proxy.drainer = NULL;
-	net_stack_stop(proxy.stack);
-	return NULL;
 }
 
 /* ---- starting ---- */
@@ -266,10 +261,16 @@ static void take_backends(void)
 
 static int run(void)
 {
+	static struct drain_plan plan = {.program = "coronet-proxy",
+					 .what = "sessions",
+					 .begin = close_doors,
+					 .left = sessions_left};
 	int err;
 
+	plan.stack = proxy.stack;
+	plan.timeout_ns = proxy.opts.drain_timeout_ns;
 	take_backends();
-	err = net_spawn(proxy.stack, "drain", drain, NULL);
+	err = drain_start(&plan);
 	if (err == 0)
 		err = start_checks();
 	if (err == 0 && proxy.net.stats_s > 0)

@@ -43,8 +43,7 @@ struct proxy {
 	unsigned n_doors;
 	unsigned sessions;    /* now */
 	struct session *free; /* kept for the next ones */
-	struct coro *drainer; /* waits for a signal, then for sessions */
-	bool draining;
+	int64_t say_ns;	      /* when to say again that something ran out */
 	struct proxy_counters counters;
 };
 
@@ -61,3 +60,6 @@ void session_fini(void);
 
 /* In coronet_proxy.c: a session has ended. */
 void proxy_session_ended(void);
+
+/* There: connecting to a backend failed; says so if we are why. */
+void proxy_dial_failed(int backend, int err);

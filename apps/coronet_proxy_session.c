@@ -21,6 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "apps/common/drain.h"
 #include "apps/common/proxy_proto.h"
 
 struct session {
@@ -48,13 +49,22 @@ static void session_fail(struct session *s)
 	s->client = s->server = NULL;
 }
 
+/* It counts as a session until its last bytes are on their way. */
+static void side_end(struct net_conn *conn)
+{
+	if (!conn)
+		return;
+	if (drain_flush(conn, proxy.opts.idle_timeout_ns) == -ETIMEDOUT)
+		net_abort(conn);
+	else
+		net_close(conn);
+}
+
 static void session_end(struct session *s)
 {
 	coro_timer_cancel(coro_sched_self(), &s->timer);
-	if (s->client)
-		net_close(s->client);
-	if (s->server)
-		net_close(s->server);
+	side_end(s->client);
+	side_end(s->server);
 	if (s->backend >= 0)
 		balance_end(&proxy.balance, s->backend);
 	s->next_free = proxy.free;
@@ -209,7 +219,7 @@ static int connect_backend(struct session *s)
 		balance_end(&proxy.balance, i);
 		if (err == -ECANCELED)
 			return err;
-		balance_failed(&proxy.balance, i);
+		proxy_dial_failed(i, err);
 	}
 	proxy.counters.no_backend++;
 	return err;

@@ -7,12 +7,14 @@ Usage: test_httpd.py BUILD_DIR
 import contextlib
 import functools
 import hashlib
+import os
 import re
 import select
+import signal
 import socket
 import time
 
-from harness import Failure, check, command, main
+from harness import Failure, check, command, eventually, main
 from web import curl, curl_digests, need, random_file, wrk
 
 HOST, PORT = "10.9.0.1", 80
@@ -34,6 +36,8 @@ EXCHANGES = [
     (b"GET /%00 HTTP/1.1\r\nHost: x\r\n\r\n", [400], True),
     (b"GET /../../etc/passwd HTTP/1.1\r\nHost: x\r\n\r\n", [404], False),
     (b"GET http://x/ HTTP/1.1\r\nHost: x\r\n\r\n", [200], False),
+    (b"GET http://x?a=/none HTTP/1.1\r\nHost: x\r\n\r\n", [200], False),
+    (b"GET http://user@x/ HTTP/1.1\r\nHost: x\r\n\r\n", [400], True),
     (GET + b"Content-Length: 5\r\n\r\nhello" + GET + b"\r\n", [200, 200], False),
     (GET + b"Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n" + GET + b"\r\n",
      [200, 200], False),
@@ -123,6 +127,9 @@ def exchanges(env):
     root.mkdir()
     (root / "index.html").write_bytes(page)
     (root / "note.txt").write_bytes(b"note\n")
+    (root / "photo.jpeg").write_bytes(b"")
+    os.mkfifo(root / "fifo")  # nobody writes to it
+    (root / "folder").mkdir()
     with serve(env, "--root", root) as server:
         for data, statuses, ends in EXCHANGES:
             head_first = data.startswith(b"HEAD")
@@ -150,6 +157,8 @@ def exchanges(env):
         check(server.alive(), f"it died: {server.story()}")
         done = curl("-i", f"http://{HOST}/note.txt")
         check("content-type: text/plain" in done.lower() and done.endswith("\r\n\r\nnote\n"), done)
+        photo = curl("-I", f"http://{HOST}/photo.jpeg")
+        check("Content-Type: image/jpeg\r\nContent-Length: 0\r\n" in photo, photo)
         check(re.search(r"\r\nDate: \w{3}, \d\d \w{3} \d{4} \d\d:\d\d:\d\d GMT\r\n", done), done)
         server.terminate()
 
@@ -196,6 +205,65 @@ def large_file(env):
                 check(hashlib.sha256(body).hexdigest() == wanted, "the SHA-256 differs")
 
 
+def slow_reader(env):
+    """Who reads slowly, but reads, gets the whole of an answer that ends the connection."""
+    wanted = random_file(env.scratch / "slow", 600000)
+    with serve(env, "--root", env.scratch / "slow"), dial(buffers=32768) as sock:
+        sock.sendall(b"GET / HTTP/1.0\r\n\r\n")
+        begin = time.monotonic()
+        data = b""
+        while part := sock.recv(1 << 16):
+            data += part
+            time.sleep(len(part) / 80000)
+        spent = time.monotonic() - begin
+        body = data.partition(b"\r\n\r\n")[2]
+        check(hashlib.sha256(body).hexdigest() == wanted,
+              f"{len(body)} of 600000 bytes after {spent:.1f} s")
+
+
+def refused():
+    try:
+        dial().close()
+    except OSError:
+        return True
+    return False
+
+
+def drain(env):
+    """After SIGTERM answers under way are finished, and nothing else begins."""
+    wanted = random_file(env.scratch / "drained", 16 * MIB)
+    with serve(env, "--root", env.scratch / "drained") as server, dial() as idle, \
+            dial(buffers=65536) as busy, dial() as half:
+        idle.sendall(GET + b"\r\n")
+        Answers(idle).next()
+        half.sendall(GET)
+        busy.sendall(GET + b"\r\n")
+        answers = Answers(busy)
+        answers.more()
+        server.signal(signal.SIGTERM)
+        check(idle.recv(1) == b"", "an idle connection goes on")
+        eventually(refused, 5, "a new client is taken while draining")
+        half.sendall(b"\r\n")
+        answer = Answers(half).next()
+        check(answer[0] == 200 and answer[1]["connection"] == "close", f"{answer[:2]}")
+        check(hashlib.sha256(answer[2]).hexdigest() == wanted, "the SHA-256 differs")
+        time.sleep(1.5)  # longer than the stack itself would wait
+        check(server.alive(), f"it ended with an answer under way: {server.story()}")
+        check(hashlib.sha256(answers.next()[2]).hexdigest() == wanted, "the SHA-256 differs")
+        busy.sendall(GET + b"\r\n")
+        check(answers.next() in (None, answer), "no end after the last answer")
+        check(server.wait(5) == 0, server.story())
+    with serve(env, "--root", env.scratch / "drained", "--drain-timeout", "1") as server, \
+            dial(buffers=65536) as deaf:
+        deaf.sendall(GET + b"\r\n")
+        deaf.recv(1)
+        begin = time.monotonic()
+        server.signal(signal.SIGTERM)
+        check(server.wait(10) == 0, server.story())
+        spent = time.monotonic() - begin
+        check(0.9 < spent < 4, f"the drain took {spent:.1f} s")
+
+
 def wrk_load(env):
     """wrk finds no error, with few connections and with many."""
     need("wrk")
@@ -224,6 +292,15 @@ def timeouts(env):
             check(silent.recv(1) == b"", "silence was answered")
             spent = time.monotonic() - begin
             check(1.1 < spent < 3, f"a silent connection was closed after {spent:.1f} s")
+        with dial() as dripping:  # a body's bytes may not buy time either
+            dripping.sendall(GET + b"Content-Length: 1000\r\n\r\n")
+            begin = time.monotonic()
+            with contextlib.suppress(ConnectionError):
+                for _ in range(30):
+                    dripping.sendall(b"x")
+                    time.sleep(0.1)
+            spent = time.monotonic() - begin
+            check(0.5 < spent < 2, f"a body was waited for {spent:.1f} s")
         with dial(buffers=65536) as deaf:
             deaf.settimeout(0.5)
             with contextlib.suppress(TimeoutError):
@@ -240,7 +317,7 @@ def timeouts(env):
 def cases(env):
     need("curl")
     only = env.args
-    for function in (exchanges, pipelining, large_file, wrk_load, timeouts):
+    for function in (exchanges, pipelining, large_file, slow_reader, wrk_load, timeouts, drain):
         if not only or function.__name__ in only:
             yield (f"coronet-httpd: {function.__name__.replace('_', ' ')}",
                    functools.partial(function, env))

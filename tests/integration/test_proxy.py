@@ -600,6 +600,59 @@ def drain_timeout(env, kind):
             proxy.wait(2)
 
 
+def drain_delivers(env, kind):
+    """A client that has said its end and reads slowly gets every byte while draining."""
+    size = 300000
+
+    def pour(sock):
+        read_to_end(sock)
+        sock.sendall(bytes(size))
+
+    with Peer(kind, pour) as peer, kind.serve(env, "--to", peer.at) as proxy:
+        with dial(kind, SO_RCVBUF=8192) as sock:
+            sock.shutdown(socket.SHUT_WR)
+            got = len(read_exactly(sock, 1))
+            time.sleep(0.5)
+            proxy.signal(signal.SIGTERM)
+            while part := sock.recv(4096):
+                got += len(part)
+                time.sleep(len(part) / 100000)
+            check(got == 1 + size - 1, f"{got} of {size} bytes")
+        check(proxy.wait(5) == 0, f"draining: {proxy.story()}")
+
+
+def drain_serves_the_queue(env, kind):
+    """Whom the kernel has let in already is served by a proxy that was just told to end."""
+    with Peer(kind, echo) as peer, kind.serve(env, "--to", peer.at) as proxy:
+        check_echo(kind)
+        proxy.signal(signal.SIGSTOP)
+        with contextlib.ExitStack() as stack:
+            socks = [stack.enter_context(dial(kind)) for _ in range(500)]
+            proxy.signal(signal.SIGTERM)
+            proxy.signal(signal.SIGCONT)
+            for number, sock in enumerate(socks):
+                sock.sendall(b"ping")
+                check(read_exactly(sock, 4) == b"ping", f"client {number} was forgotten")
+        check(proxy.wait(5) == 0, f"draining: {proxy.story()}")
+
+
+def out_of_connections(env, kind):
+    """Without a connection left for its check, a backend is not taken for dead."""
+    with Peer(kind, echo) as peer, \
+            kind.serve(env, "--to", peer.at, "--max-conns", "6", "--health-interval", "0.1",
+                       "--fall", "1") as proxy:
+        with contextlib.ExitStack() as stack:
+            for _ in range(3):
+                sock = stack.enter_context(dial(kind))
+                sock.sendall(b"x")
+                check(sock.recv(1) == b"x", "the echo differs")
+            eventually(lambda: "--max-conns" in proxy.output("stderr"), 5,
+                       "nothing is said of what is missing")
+            time.sleep(0.5)
+            check(" is down" not in proxy.output("stderr"), proxy.story())
+        check_echo(kind)
+
+
 def two_links(env, kind):
     """Clients on one NIC, backends on another, each with its own address."""
     with env.running([env.app(kind.app), "--link", "tap:front0", "--addr", "10.9.0.1/16",
@@ -629,7 +682,7 @@ def two_links(env, kind):
 
 CASES = [bodies, both_ways_at_once, half_close, resets, resets_in_bulk, back_pressure, over_ip6,
          wrk_load, backends_die, next_backend, balances, send_proxy, accept_proxy, idle_timeout,
-         client_limit, drain, drain_timeout]
+         client_limit, drain, drain_timeout, drain_delivers]
 
 
 def cases(env):
@@ -642,7 +695,11 @@ def cases(env):
     count = 10000 if isinstance(kind, Tap) else 4000
     wanted.append(("keep_alive", functools.partial(keep_alive, env, kind, count)))
     if isinstance(kind, Tap):
-        wanted.append(("two_links", functools.partial(two_links, env, kind)))
+        wanted += [(function.__name__, functools.partial(function, env, kind))
+                   for function in (two_links, out_of_connections)]
+    else:
+        wanted.append(("drain_serves_the_queue",
+                       functools.partial(drain_serves_the_queue, env, kind)))
     for title, function in wanted:
         if not only or title in only:
             yield f"{kind.app}: {title.replace('_', ' ')}", function
