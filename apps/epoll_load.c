@@ -54,16 +54,6 @@ static void open_slots(int64_t now_ns)
 	}
 }
 
-/*
- * When request number `turn` of the open loop's even stream is due; 2 ns later
- * than load_pace_due() says, lest rounding have us look there too early.
- */
-static int64_t turn_due(uint64_t turn)
-{
-	return gen.stats.start_ns + 2 +
-	       (int64_t)((double)turn * 1e9 / (double)gen.opts.rate);
-}
-
 static bool is_waiting(const struct slot *slot)
 {
 	if (gen.opts.mode == LOAD_CPS)
@@ -77,16 +67,16 @@ static bool is_waiting(const struct slot *slot)
  */
 static void take_turns(int64_t now_ns)
 {
-	double passed_s = (double)(now_ns - gen.stats.start_ns) / 1e9;
 	struct slot *slot;
 	uint32_t i;
 
 	if (!is_open_loop())
 		return;
-	for (i = 0; turn_due(gen.turn) <= now_ns; i++, gen.turn++) {
+	for (i = 0; load_turn_due(&gen.stats, gen.turn) <= now_ns;
+	     i++, gen.turn++) {
 		/* Once round is enough, however late it is. */
 		if (i == gen.opts.conns) {
-			gen.turn = (uint64_t)(passed_s * (double)gen.opts.rate);
+			gen.turn = load_turn_at(&gen.stats, now_ns);
 			break;
 		}
 		slot = &gen.slots[gen.turn % gen.opts.conns];
@@ -150,7 +140,8 @@ static struct timespec time_to_wait(int64_t now_ns)
 	int64_t wait_ns;
 
 	if (is_open_loop())
-		until_ns = earlier(until_ns, turn_due(gen.turn));
+		until_ns =
+			earlier(until_ns, load_turn_due(&gen.stats, gen.turn));
 	wait_ns = until_ns - now_ns;
 	if (gen.started < gen.opts.conns)
 		wait_ns = earlier(wait_ns, OPTS_NS_PER_S / 1000);

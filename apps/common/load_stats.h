@@ -172,6 +172,26 @@ struct load_pace {
 };
 
 /*
+ * When request number `turn` (from 0) of that stream is due; 2 ns later than
+ * load_pace_due() says, lest rounding have one look there too early. A tool
+ * visits connection turn % conns then.
+ */
+static inline int64_t load_turn_due(const struct load_stats *stats,
+				    uint64_t turn)
+{
+	return stats->start_ns + 2 +
+	       (int64_t)((double)turn * 1e9 / (double)stats->opts->rate);
+}
+
+/* The first request of the stream that is not due before now_ns, or nearly. */
+static inline uint64_t load_turn_at(const struct load_stats *stats,
+				    int64_t now_ns)
+{
+	return (uint64_t)((double)(now_ns - stats->start_ns) / 1e9 *
+			  (double)stats->opts->rate);
+}
+
+/*
  * The timetable of connection `index` (from 0), whose first request is due at
  * from_ns or at most opts->conns / opts->rate later. The origin of the even
  * stream is stats->start_ns. Only with opts->rate > 0.
