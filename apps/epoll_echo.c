@@ -218,13 +218,11 @@ static void conn_new(struct worker *worker, int fd)
 {
 	struct epoll_event event = {.events = INTEREST};
 	struct conn *conn = calloc(1, sizeof(*conn));
-	int on = 1;
 
 	if (!conn) {
 		close(fd);
 		return;
 	}
-	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
 	conn->fd = fd;
 	conn->next = worker->conns;
 	conn->link = &worker->conns;
@@ -359,11 +357,11 @@ static void *worker_main(void *arg)
 	return NULL;
 }
 
-static int set_flag(int fd, int flag)
+static int set_flag(int fd, int level, int flag)
 {
 	int on = 1;
 
-	return setsockopt(fd, SOL_SOCKET, flag, &on, sizeof(on)) ? -errno : 0;
+	return setsockopt(fd, level, flag, &on, sizeof(on)) ? -errno : 0;
 }
 
 /*
@@ -381,11 +379,13 @@ static int open_listener(bool first)
 
 	if (fd < 0)
 		return -errno;
-	err = set_flag(fd, first ? SO_REUSEADDR : SO_REUSEPORT);
+	err = set_flag(fd, SOL_SOCKET, first ? SO_REUSEADDR : SO_REUSEPORT);
 	if (err == 0 && bind(fd, addr, at->addr_len))
 		err = -errno;
 	if (err == 0 && first)
-		err = set_flag(fd, SO_REUSEPORT);
+		err = set_flag(fd, SOL_SOCKET, SO_REUSEPORT);
+	if (err == 0) /* every connection inherits it */
+		err = set_flag(fd, IPPROTO_TCP, TCP_NODELAY);
 	if (err == 0 && listen(fd, BACKLOG))
 		err = -errno;
 	if (err == 0)

@@ -12,6 +12,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -95,6 +96,12 @@ static bool accept_batch(struct worker *w, int listener)
 	return true;
 }
 
+static int set_option(int fd, int level, int option, int value)
+{
+	return setsockopt(fd, level, option, &value, sizeof(value)) ? -errno
+								    : 0;
+}
+
 int worker_connect(int backend)
 {
 	const struct opts_endpoint *to = &given.opts.backends[backend];
@@ -110,6 +117,7 @@ int worker_connect(int backend)
 		close(fd);
 		return -err;
 	}
+	set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
 	return fd;
 }
 
@@ -278,12 +286,6 @@ static void *worker_main(void *arg)
 
 /* ---- starting ---- */
 
-static int set_option(int fd, int level, int option, int value)
-{
-	return setsockopt(fd, level, option, &value, sizeof(value)) ? -errno
-								    : 0;
-}
-
 /*
  * A listening socket: its number or -errno. With SO_REUSEPORT a second server
  * would share the port unnoticed, so the first worker's is bound without it,
@@ -304,6 +306,8 @@ static int open_listener(bool first, const struct opts_endpoint *at)
 		err = -errno;
 	if (err == 0 && first)
 		err = set_option(fd, SOL_SOCKET, SO_REUSEPORT, 1);
+	if (err == 0) /* every client's connection inherits it */
+		err = set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
 	if (err == 0 && listen(fd, BACKLOG))
 		err = -errno;
 	if (err == 0)

@@ -13,7 +13,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -241,9 +240,11 @@ static int carry(struct worker *w, struct session *s, struct side *from,
 
 		if (err)
 			return err == -EAGAIN ? 0 : err;
+		/* The last end of the two is that of the session: close(). */
 		if (from->eof && !to->shut) {
 			to->shut = true;
-			shutdown(to->source.fd, SHUT_WR);
+			if (!from->shut)
+				shutdown(to->source.fd, SHUT_WR);
 		}
 		if (from->eof || !from->readable)
 			return 0;
@@ -292,9 +293,7 @@ static void go_on(struct worker *w, struct session *s)
 static int watch(struct worker *w, struct side *side)
 {
 	struct epoll_event event = {.events = INTEREST, .data.ptr = side};
-	int on = 1;
 
-	setsockopt(side->source.fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
 	return epoll_ctl(w->epoll, EPOLL_CTL_ADD, side->source.fd, &event)
 		       ? -errno
 		       : 0;
@@ -351,11 +350,8 @@ static void connected(struct worker *w, struct session *s)
 static void connecting_event(struct worker *w, struct session *s,
 			     uint32_t events)
 {
-	socklen_t len = sizeof(int);
-	int err = 0;
-
-	getsockopt(s->server.source.fd, SOL_SOCKET, SO_ERROR, &err, &len);
-	if (err || (events & EPOLLERR))
+	/* Why does not matter: the next one is tried whatever it is. */
+	if (events & EPOLLERR)
 		connect_failed(w, s);
 	else if (events & EPOLLOUT)
 		connected(w, s);
