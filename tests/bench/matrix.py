@@ -51,7 +51,8 @@ class Point:
         self.table, self.path, self.conns, self.run = table, path, conns, run
         self.quick, self.once = quick, once
         self.runs = []
-        self.reason = None  # why there are no runs
+        self.possible = True
+        self.reason = None  # why there are no runs, or fewer
 
     def name(self):
         return f"{self.table} {self.path} {self.conns}"
@@ -245,18 +246,19 @@ class Run:
               file=sys.stderr if failed else sys.stdout, flush=True)
 
     def measure(self, turn, point):
-        if point.reason or (point.once and turn > 0):
+        if not point.possible or (point.once and turn > 0):
             return
         try:
             found = point.run(point.path, point.conns)
         except Unmeasured as why:
-            point.reason = str(why)
+            point.possible, point.reason = False, str(why)
             self.say(f"{point.name()}: not measured: {why}")
             return
         except Failure as why:
             self.matrix.rig.reset()
             self.failed += 1
-            point.reason = "failed: " + str(why).splitlines()[0]
+            point.reason = (f"failed in turn {turn + 1}: "
+                            + str(why).splitlines()[0])
             self.say(f"{point.name()}: failed: {why}", failed=True)
             return
         point.runs.append(found)
@@ -417,6 +419,15 @@ def measure(options):
     return run.failed
 
 
+def give_back(folder):
+    """Under sudo: what was written belongs to who asked for it."""
+    if "SUDO_UID" not in os.environ or os.getuid() != 0:
+        return
+    owner = int(os.environ["SUDO_UID"]), int(os.environ.get("SUDO_GID", -1))
+    for path in (folder, *(entry.path for entry in os.scandir(folder))):
+        os.chown(path, *owner)
+
+
 def run():
     options = parse()
     source = os.path.join(options.folder, "report.json")
@@ -428,6 +439,7 @@ def run():
     with open(source, encoding="utf-8") as file:
         found = json.load(file)
     made = report.write(found, options.folder)
+    give_back(options.folder)
     if options.what == "publish":
         made += report.publish(found, options.folder, TOP)
     if options.what in ("all", "quick"):

@@ -224,7 +224,9 @@ def reenter():
     if namespaces[0] == "sudo":  # sudo clears the environment
         namespaces = [*namespaces, "env", *map("=".join, sanitizer_options().items())]
     sys.stdout.flush()
-    os.execvp(namespaces[0], [*namespaces, sys.executable, sys.argv[0], INSIDE, *sys.argv[1:]])
+    # -B: under sudo the cached bytecode would be root's.
+    os.execvp(namespaces[0], [*namespaces, sys.executable, "-B", sys.argv[0], INSIDE,
+                              *sys.argv[1:]])
 
 
 def comment(text):
