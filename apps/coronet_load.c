@@ -21,41 +21,28 @@
 
 struct load load;
 
-static void run_slot(struct slot *slot)
+static bool is_watched(void)
 {
-	switch (load.opts.mode) {
-	case LOAD_ECHO:
-		if (load.opts.rate && slot->pace.step_ns == 0)
-			load_pace_start(&slot->pace, &load.stats, slot->index,
-					net_clock_ns());
-		echo_start(slot);
-		break;
-	case LOAD_IDLE:
-		slot_run_idle(slot);
-		break;
-	case LOAD_BULK:
-		slot_run_bulk(slot);
-		break;
-	case LOAD_CPS:
-		break;
-	}
+	return load.opts.mode == LOAD_ECHO || load.opts.mode == LOAD_BULK;
 }
 
-/* Echo slots come back by the watchdog, idle ones do not. */
+/* Opens a slot of any mode but cps. */
 static void *slot_body(void *arg)
 {
 	struct slot *slot = arg;
 
-	while (load_running()) {
-		if (slot_dial(slot) == 0)
-			run_slot(slot);
-		else
-			slot->reopen_ns = net_clock_ns() + LOAD_RETRY_NS;
-		if (load.opts.mode != LOAD_BULK)
-			break;
-		if (load_running())
-			coro_sleep_ns(LOAD_RETRY_NS);
+	if (slot_dial(slot) < 0) {
+		slot->reopen_ns = net_clock_ns() + LOAD_RETRY_NS;
+		return NULL;
 	}
+	if (!is_watched()) {
+		slot_run_idle(slot);
+		return NULL;
+	}
+	if (load.opts.rate && slot->pace.step_ns == 0)
+		load_pace_start(&slot->pace, &load.stats, slot->index,
+				net_clock_ns());
+	watched_start(slot);
 	return NULL;
 }
 
@@ -78,19 +65,19 @@ static void spawn_slot(struct slot *slot)
 		load_stats_error(&load.stats, LOAD_OTHER);
 }
 
-/* Gives up what has waited too long; an echo slot that failed may come back. */
+/* Gives up what has waited too long. What failed may come back, if not idle. */
 static void scan(struct slot *slot, int64_t now_ns)
 {
 	bool late = slot->since_ns &&
 		    slot->since_ns <= now_ns - load.opts.timeout_ns;
 
-	if (slot->conn && late && load.opts.mode == LOAD_ECHO) {
-		echo_time_out(slot);
+	if (slot->conn && late && is_watched()) {
+		watched_time_out(slot);
 	} else if (slot->conn && late) {
 		slot->timed_out = true;
 		slot->since_ns = 0;
 		net_abort(slot->conn);
-	} else if (load.opts.mode == LOAD_ECHO && slot->reopen_ns &&
+	} else if (is_watched() && slot->reopen_ns &&
 		   slot->reopen_ns <= now_ns) {
 		slot->reopen_ns = 0;
 		spawn_slot(slot);
@@ -240,7 +227,7 @@ static void end_slots(void)
 	for (uint32_t i = 0; i < load.opened; i++) {
 		struct slot *slot = &load.slots[i];
 
-		if (load.opts.mode == LOAD_ECHO && slot->conn) {
+		if (is_watched() && slot->conn) {
 			net_abort(slot->conn);
 			slot->conn = NULL;
 		}

@@ -2,8 +2,8 @@
  * coronet-load's connections and its run, shared between its sources.
  *
  * A slot is one of the --conns connections; in cps mode it has one after the
- * other. In echo mode, and idle once it has answered, a slot has no coroutine:
- * it is watched, which costs no switch. Dialing, cps and bulk have one each.
+ * other. In echo and bulk mode, and idle once it has answered, a slot has no
+ * coroutine: it is watched, which costs no switch. Dialing and cps have one.
  * One thread, one generator.
  */
 #pragma once
@@ -25,8 +25,8 @@ struct slot {
 	uint64_t sent, arrived; /* places in the stream, for --verify */
 	struct load_pace pace;
 	struct coro *waits;  /* cps: parked until its turn */
-	int64_t reopen_ns;   /* echo: not before, after a failure; 0: open */
-	uint32_t unsent;     /* echo: of this request */
+	int64_t reopen_ns;   /* watched: not before, after a failure; 0: open */
+	uint32_t unsent;     /* watched: of this request, or write */
 	uint32_t unanswered; /* echo: of its answer; 0: nothing asked */
 	uint32_t index;
 	bool timed_out;
@@ -84,18 +84,17 @@ long slot_receive(struct slot *slot);
 /* One request and its answer: 1, 0 when the peer ended, or an error. Blocks. */
 long slot_ask(struct slot *slot);
 
-/* Idle, bulk: what a coroutine does with a connection until it ends. */
+/* Idle: a first echo; from then on the slot is watched. Blocks. */
 void slot_run_idle(struct slot *slot);
-void slot_run_bulk(struct slot *slot);
 
 /* cps: connections until the run ends. */
 void slot_run_cps(struct slot *slot);
 
-/* echo: from now on the slot is watched, until it fails. */
-void echo_start(struct slot *slot);
+/* echo, bulk: from now on the slot is watched, until it fails. */
+void watched_start(struct slot *slot);
 
 /* echo: the open loop's turn of this slot has come. */
 void echo_turn(struct slot *slot, int64_t now_ns);
 
-/* echo: an answer that did not come. */
-void echo_time_out(struct slot *slot);
+/* echo, bulk: nothing came for too long. */
+void watched_time_out(struct slot *slot);

@@ -216,38 +216,3 @@ void slot_run_idle(struct slot *slot)
 	net_set_watch(slot->conn, &slot->watch);
 	on_idle(slot->conn, &slot->watch);
 }
-
-/* Bulk's other direction, in a coroutine of its own. */
-static void *read_bulk(void *arg)
-{
-	struct slot *slot = arg;
-	long n;
-
-	while ((n = slot_receive(slot)) > 0)
-		load_stats_bytes(&load.stats, (uint64_t)n);
-	return (void *)(intptr_t)n;
-}
-
-void slot_run_bulk(struct slot *slot)
-{
-	const struct coro_attr attr = {.name = "bulk-reader"};
-	void *result = NULL;
-	struct coro *reader;
-	long n = 0;
-
-	if (coro_spawn(coro_sched_self(), &attr, read_bulk, slot, &reader) <
-	    0) {
-		slot_fail(slot, -ENOMEM);
-		return;
-	}
-	while (load_running() && n >= 0)
-		n = send_all(slot, load.opts.size);
-	if (load_running())
-		net_shutdown(slot->conn, NET_SHUT_WR);
-	else
-		coro_cancel(reader);
-	coro_join(reader, &result);
-	slot_count_closed();
-	if (load_running())
-		slot_fail(slot, n < 0 ? n : (long)(intptr_t)result);
-}
