@@ -1,0 +1,209 @@
+#!/usr/bin/env python3
+"""The services as docs/deploy.md installs them, under a systemd that is process 1.
+
+Usage: test_service.py BUILD_DIR SOURCE_ROOT
+
+systemd is started in namespaces of its own, on a copy of this machine's root that
+keeps nothing (an overlay in memory), and finds no service there but ours and its
+own; those that would set up this machine find /sys and /proc/sys read-only.
+"""
+
+import contextlib
+import functools
+import pathlib
+import re
+import shutil
+import subprocess
+import time
+
+from harness import Skip, check, command, eventually, main
+from web import curl, need
+
+SYSTEMD = "/lib/systemd/systemd"
+PROGRAMS = ("coronet-echo", "coronet-httpd", "coronet-proxy")
+SHARE = "usr/local/share/coronet/systemd"
+DEVICES = {"null": (1, 3), "zero": (1, 5), "full": (1, 7), "random": (1, 8),
+           "urandom": (1, 9), "tty": (5, 0), "net/tun": (10, 200)}
+WEB = "link = tap:web0\naddr = 10.8.0.1/16\n"
+MEM = "link = memif:/run/coronet/mem/m.sock,role=server\naddr = 10.7.0.1/16\n"
+WRONG = "link = tap:wrong0\nto = nowhere\n"
+
+# What a booting systemd would do to the kernel that we share.
+MASKED = ("systemd-sysctl", "systemd-udevd", "systemd-udev-trigger", "systemd-modules-load",
+          "systemd-remount-fs", "systemd-random-seed", "systemd-binfmt")
+
+# Arguments: the new root, a cgroup of its own.
+START = """
+echo $$ >"$2/cgroup.procs"
+exec unshare --cgroup --mount --pid --uts --ipc --fork --kill-child=KILL sh -euc '
+	mount -t proc proc "$1/proc"
+	mount --bind "$1/proc/sys" "$1/proc/sys"
+	mount -o remount,ro,bind "$1/proc/sys"
+	mount -t sysfs -o ro sysfs "$1/sys"
+	mount -t cgroup2 cgroup2 "$1/sys/fs/cgroup"
+	container=other exec setpriv --bounding-set -sys_time,-sys_module,-sys_boot \\
+		chroot "$1" /lib/systemd/systemd --unit=ours.target \\
+		--log-target=console --show-status=0' sh "$1"
+"""
+TARGET = "[Unit]\nRequires=basic.target systemd-journald.service\nAfter=basic.target\n"
+
+
+def mounted(kind, where, *options):
+    """Mounts what the kernel may not have, or not for us."""
+    where.mkdir(parents=True, exist_ok=True)
+    done = subprocess.run(["mount", "-t", kind, *options, kind, where], check=False,
+                          capture_output=True, text=True)
+    if done.returncode != 0:
+        raise Skip(f"no {kind} to be mounted: {done.stderr.strip()}")
+    return where
+
+
+def make_root(env):
+    """This machine's files, a /dev and a /run of its own, and our services alone."""
+    layers = mounted("tmpfs", env.scratch / "layers")
+    for name in ("upper", "work"):
+        (layers / name).mkdir()
+    root = mounted("overlay", env.scratch / "root", "-o",
+                   f"lowerdir=/,upperdir={layers}/upper,workdir={layers}/work")
+    for name in ("run", "tmp", "dev"):
+        mounted("tmpfs", root / name)
+    for name, numbers in DEVICES.items():
+        (root / "dev" / name).parent.mkdir(exist_ok=True)
+        command("mknod", "-m", "666", root / "dev" / name, "c", *numbers)
+    mounted("devpts", root / "dev/pts", "-o", "newinstance,ptmxmode=0666")
+    (root / "dev/ptmx").symlink_to("pts/ptmx")
+    (root / "dev/shm").mkdir()
+    shutil.rmtree(root / "etc/systemd/system", ignore_errors=True)
+    return root
+
+
+def install(env, source, root):
+    """What meson install does, and the administrator of docs/deploy.md."""
+    (root / "etc/systemd/system").mkdir(parents=True)
+    (root / "etc/systemd/system/ours.target").write_text(TARGET)
+    for name in MASKED:
+        (root / f"etc/systemd/system/{name}.service").symlink_to("/dev/null")
+    (root / "etc/coronet").mkdir()
+    units = root / "usr/local/lib/systemd/system"
+    for folder in (root / SHARE, units):
+        folder.mkdir(parents=True, exist_ok=True)
+    for path in (source / "apps/systemd").glob("*.conf"):
+        shutil.copy(path, root / SHARE)
+    for program in PROGRAMS:
+        shutil.copy(env.app(program), root / "usr/local/bin")
+        shutil.copy(env.build / "apps/systemd" / f"{program}@.service", units)
+    shutil.copy(root / SHARE / "edge.conf", root / "etc/coronet")
+    for name, text in (("web", WEB), ("mem", MEM), ("wrong", WRONG)):
+        (root / "etc/coronet" / f"{name}.conf").write_text(text)
+    for service in ("coronet-proxy@edge", "coronet-httpd@web"):
+        folder = root / "etc/systemd/system" / f"{service}.service.d"
+        folder.mkdir()
+        shutil.copy(root / SHARE / "tap.conf", folder / "link.conf")
+
+
+class Systemd:
+    """A systemd, and what is asked of it."""
+
+    def __init__(self, env, root, cgroup):
+        self.cgroup = cgroup
+        self.program = env.start(["sh", "-euc", START, "sh", root, cgroup])
+        task = pathlib.Path(f"/proc/{self.program.process.pid}/task/{self.program.process.pid}")
+        eventually(lambda: (task / "children").read_text().split(), 10, self.program.story())
+        self.pid = (task / "children").read_text().split()[0]
+        eventually(lambda: self.ctl("is-active", "ours.target").strip() == "active", 30,
+                   f"systemd does not come up: {self.program.story()}")
+
+    def inside(self, *argv):
+        done = subprocess.run(["nsenter", "-t", self.pid, "-m", "-p", "-r", *map(str, argv)],
+                              check=False, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True)
+        return done.stdout
+
+    def ctl(self, *words):
+        return self.inside("systemctl", *words)
+
+    def show(self, service):
+        lines = self.ctl("show", service).splitlines()
+        return dict(line.split("=", 1) for line in lines if "=" in line)
+
+    def start(self, service):
+        said = self.ctl("start", service)
+        eventually(lambda: "listening on" in self.journal(service), 20,
+                   f"{service}: {said} {self.journal(service)}")
+
+    def journal(self, service):
+        return self.inside("journalctl", "--no-pager", "-o", "cat", "-u", service)
+
+    def close(self):
+        self.program.kill()
+        eventually(lambda: not (self.cgroup / "cgroup.events").read_text().count("populated 1"),
+                   10, "processes are left")
+        for folder in sorted(self.cgroup.rglob("*/"), reverse=True):
+            folder.rmdir()
+        self.cgroup.rmdir()
+
+
+@contextlib.contextmanager
+def booted(env, source):
+    if not pathlib.Path(SYSTEMD).exists():
+        raise Skip("systemd is not installed")
+    if pathlib.Path("/proc/self/uid_map").read_text().split()[2] != "4294967295":
+        raise Skip("a systemd of its own takes root")
+    if env.sanitized:
+        raise Skip("a sanitizer does what the units forbid")
+    cgroup = mounted("cgroup2", env.scratch / "cgroups") / f"coronet-test-{time.time_ns()}"
+    root = make_root(env)
+    install(env, source, root)
+    cgroup.mkdir()
+    systemd = Systemd(env, root, cgroup)
+    try:
+        yield systemd
+    finally:
+        systemd.close()
+
+
+def status_of(systemd, service):
+    """What the kernel says of the service's process."""
+    said = systemd.inside("cat", f"/proc/{systemd.show(service)['MainPID']}/status")
+    return dict(re.findall(r"^(\w+):\s*(.*)$", said, re.M))
+
+
+def services(env, source):
+    """They serve as nobody in particular, come back when killed, drain when stopped."""
+    need("curl", "nsenter", "setpriv", "unshare")
+    with booted(env, source) as systemd:
+        for service in ("coronet-proxy@edge", "coronet-httpd@web", "coronet-echo@mem"):
+            systemd.start(service)
+            told = status_of(systemd, service)
+            check(told["Uid"].split()[0] != "0" and told["NoNewPrivs"] == "1", f"{service}: {told}")
+            wanted = 0 if service == "coronet-echo@mem" else 1 << 12  # CAP_NET_ADMIN
+            check(int(told["CapEff"], 16) == int(told["CapBnd"], 16) == wanted, f"{told}")
+        command("ip", "addr", "add", "10.8.1.1/16", "dev", "web0")
+        command("ip", "link", "set", "web0", "up")
+        check("It answers." in curl("--retry", 5, "--retry-connrefused", "http://10.8.0.1/"), "curl")
+
+        pid = systemd.show("coronet-echo@mem")["MainPID"]
+        systemd.inside("kill", "-KILL", pid)
+        eventually(lambda: systemd.show("coronet-echo@mem")["NRestarts"] == "1", 10,
+                   "it does not come back")
+        systemd.ctl("start", "coronet-proxy@wrong")
+        eventually(lambda: systemd.show("coronet-proxy@wrong")["ExecMainStatus"] == "2", 10,
+                   f"a wrong option: {systemd.journal('coronet-proxy@wrong')}")
+        time.sleep(1.5)
+        told = systemd.show("coronet-proxy@wrong")
+        check((told["ActiveState"], told["NRestarts"]) == ("failed", "0"), "it is tried again")
+
+        for service in ("coronet-proxy@edge", "coronet-httpd@web"):
+            systemd.ctl("stop", service)
+            told = systemd.show(service)
+            check((told["ActiveState"], told["Result"]) == ("inactive", "success"), f"{told}")
+            check("draining 0" in systemd.journal(service), systemd.journal(service))
+
+
+def cases(env):
+    source = pathlib.Path(env.args[0])
+    yield "services under systemd", functools.partial(services, env, source)
+
+
+if __name__ == "__main__":
+    main(cases)
