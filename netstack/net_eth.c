@@ -94,13 +94,47 @@ static struct netif *arp_netif(const struct net_port *port,
 	return port->netif0;
 }
 
+/*
+ * The short way of a TCP segment: dpdk_glue has checked its IP header, that it
+ * is no fragment and that it is all there; net_check.c looks at the source of
+ * what opens a connection. False leaves the frame to lwIP's IP.
+ */
+static inline bool input_tcp4(struct netif *netif, struct glue_frame *frame)
+{
+	struct ip_hdr *ip = (struct ip_hdr *)(void *)(frame->data + ETH_HEADER);
+	unsigned header = frame->l4_off - ETH_HEADER;
+	struct pbuf *p;
+
+	if (frame->next || ip->dest.addr != netif_ip4_addr(netif)->addr ||
+	    !netif_is_up(netif))
+		return false;
+	p = wrap_one(frame, (u16_t)(lwip_ntohs(IPH_LEN(ip)) - header));
+	p->payload = frame->data + frame->l4_off;
+	p->len = p->tot_len;
+	ip_data.current_netif = netif;
+	ip_data.current_input_netif = netif;
+	ip_data.current_ip4_header = ip;
+	ip_data.current_ip_header_tot_len = (u16_t)header;
+	ip_addr_copy_from_ip4(ip_data.current_iphdr_src, ip->src);
+	ip_addr_copy_from_ip4(ip_data.current_iphdr_dest, ip->dest);
+	net_tcp_input(p, netif);
+	ip_data.current_netif = NULL;
+	ip_data.current_input_netif = NULL;
+	ip_data.current_ip4_header = NULL;
+	ip_data.current_ip_header_tot_len = 0;
+	return true;
+}
+
 static void input_frame(struct net_port *port, struct glue_frame *frame)
 {
 	struct netif *netif = port->netif0;
 	uint16_t flags = frame->flags;
-	struct pbuf *p = frame->next ? wrap_chain(frame)
-				     : wrap_one(frame, frame->seg_len);
+	struct pbuf *p;
 
+	if (flags == (GLUE_FRAME_IP4 | GLUE_FRAME_TCP | GLUE_FRAME_CSUM_OK) &&
+	    input_tcp4(netif, frame))
+		return;
+	p = frame->next ? wrap_chain(frame) : wrap_one(frame, frame->seg_len);
 	if (!(flags & (GLUE_FRAME_IP4 | GLUE_FRAME_IP6))) {
 		ethernet_input(p, arp_netif(port, frame));
 		return;

@@ -583,6 +583,41 @@ static void test_what_comes_from_or_to_many_is_dropped(void **state)
 #define T(name)                                                                \
 	cmocka_unit_test_setup_teardown(name, peer_listen, peer_teardown)
 
+/* Ethernet fills short frames up to 60 bytes; that is nobody's data. */
+static void test_padding_of_a_frame_is_no_data(void **state)
+{
+	const uint16_t flags =
+		GLUE_FRAME_IP4 | GLUE_FRAME_TCP | GLUE_FRAME_CSUM_OK;
+	uint8_t frame[60] = {
+		[12] = 0x08,	    [14] = 0x45,
+		[17] = 42,	    [22] = 64,
+		[23] = 6,	    [26] = 10,
+		[29] = 2,	    [30] = 10,
+		[33] = 1,	    [34] = 1000 >> 8,
+		[35] = 1000 & 0xff, [37] = 7,
+		[46] = 5 << 4,	    [47] = PEER_PSH | PEER_ACK,
+		[48] = 0xff,	    [54] = 'o',
+		[55] = 'k',	    [56] = 'n',
+		[57] = 'o',
+	};
+	struct peer peer;
+
+	serve(read_all);
+	peer_connect(&peer, 1000, 7, 5000);
+	for (unsigned i = 0; i < 4; i++) {
+		frame[38 + i] = (uint8_t)(peer.snd >> (24 - 8 * i));
+		frame[42 + i] = (uint8_t)(peer.rcv >> (24 - 8 * i));
+	}
+	fake_receive(frame, sizeof(frame), flags, 34);
+	run_rounds(2);
+	assert_int_equal(got_len, 2);
+	assert_memory_equal(got, "ok", 2);
+	peer.snd += 2;
+	peer_send(&peer, PEER_RST | PEER_ACK, NULL, 0);
+	run_rounds(2);
+	assert_int_equal(ended, 1);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -609,6 +644,7 @@ int main(void)
 		T(test_tiny_mss_is_raised_and_an_absent_one_is_536),
 		T(test_options_of_a_handshake_mean_nothing_later),
 		T(test_what_comes_from_or_to_many_is_dropped),
+		T(test_padding_of_a_frame_is_no_data),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
