@@ -5,6 +5,8 @@
 
 #include <errno.h>
 
+#define NO_PORT_NS 50000000 /* until it is looked again whether one is free */
+
 /*
  * A connection in TIME_WAIT gives its 4-tuple up to a new one whose sequence
  * numbers lie beyond all of its own (RFC 6191's idea, with our ISN's clock in
@@ -35,12 +37,39 @@ static bool is_free(const ip_addr_t *local, u16_t port, const ip_addr_t *remote,
 }
 
 /*
+ * To ask for each port takes milliseconds, in which nothing else happens: who
+ * goes on dialling where none is left must not stop all that is connected.
+ */
+static struct net_no_port *no_port_slot(const ip_addr_t *remote,
+					u16_t remote_port)
+{
+	u32_t h = IP_IS_V6(remote) ? ip_2_ip6(remote)->addr[3]
+				   : ip_2_ip4(remote)->addr;
+
+	h = (h ^ remote_port) * 2654435761u;
+	return &net_the.no_port[(h >> 16) % NET_NO_PORT_SLOTS];
+}
+
+static bool known_full(const struct net_no_port *slot, const ip_addr_t *local,
+		       const ip_addr_t *remote, u16_t remote_port)
+{
+	return net_the.now_ns < slot->until_ns &&
+	       slot->remote_port == remote_port &&
+	       ip_addr_eq(&slot->local, local) &&
+	       ip_addr_eq(&slot->remote, remote);
+}
+
+/*
  * RFC 6056 algorithm 3.3.1 with a moving start: the next free port of this
  * pair of addresses; the hash tells in constant time whether one is taken.
  */
 static u16_t choose_port(const ip_addr_t *local, const ip_addr_t *remote,
 			 u16_t remote_port)
 {
+	struct net_no_port *slot = no_port_slot(remote, remote_port);
+
+	if (known_full(slot, local, remote, remote_port))
+		return 0;
 	for (unsigned i = 0; i < NET_PORT_COUNT; i++) {
 		u16_t port = (u16_t)(NET_PORT_FIRST +
 				     net_the.next_port++ % NET_PORT_COUNT);
@@ -48,6 +77,8 @@ static u16_t choose_port(const ip_addr_t *local, const ip_addr_t *remote,
 		if (is_free(local, port, remote, remote_port))
 			return port;
 	}
+	*slot = (struct net_no_port){*local, *remote, remote_port,
+				     net_the.now_ns + NO_PORT_NS};
 	return 0;
 }
 

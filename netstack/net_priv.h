@@ -141,6 +141,14 @@ struct net_neighbour {
 #define NET_PORT_FIRST 16384u
 #define NET_PORT_COUNT (65536u - NET_PORT_FIRST)
 
+/* Where net_dial() found no port left, and until when it believes that. */
+struct net_no_port {
+	ip_addr_t local, remote;
+	u16_t remote_port;
+	int64_t until_ns;
+};
+#define NET_NO_PORT_SLOTS 16u
+
 struct net_stack {
 	struct coro_sched *sched;
 	struct net_port ports[NET_MAX_LINKS];
@@ -179,6 +187,7 @@ struct net_stack {
 	struct net_listener *listeners;
 	struct net_poller *pollers; /* every net_poll() that waits */
 	uint32_t next_port;
+	struct net_no_port no_port[NET_NO_PORT_SLOTS];
 
 	/* of the segment that is being received */
 	uint8_t rx_flags;

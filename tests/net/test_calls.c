@@ -284,6 +284,39 @@ static void test_dial_from_a_foreign_source_is_refused(void **state)
 	memset(&dial_opts, 0, sizeof(dial_opts));
 }
 
+static void test_dial_without_a_port_left_is_told_for_a_while(void **state)
+{
+	static struct net_listener *taken[NET_PORT_COUNT];
+	struct segment s;
+
+	for (unsigned i = 0; i < NET_PORT_COUNT; i++) {
+		uint16_t port = (uint16_t)(NET_PORT_FIRST + i);
+
+		assert_int_equal(
+			net_listen(stack, &net_addr_any(port), 0, &taken[i]),
+			0);
+	}
+	dial("10.0.0.2:80");
+	run_rounds(2);
+	assert_int_equal(result, -EADDRNOTAVAIL);
+	net_listener_close(taken[4711]);
+	result = 0;
+	dial("10.0.0.2:80");
+	run_rounds(2);
+	assert_int_equal(result, -EADDRNOTAVAIL); /* it did not look */
+	dial("10.0.0.2:81");
+	assert_true(peer_next(&s)); /* of another one it knows nothing */
+	assert_int_equal(s.src, NET_PORT_FIRST + 4711);
+	run_ms(60);
+	dial("10.0.0.2:80");
+	assert_true(peer_next(&s));
+	assert_int_equal(s.src, NET_PORT_FIRST + 4711);
+	assert_int_equal(s.dst, 80);
+	for (unsigned i = 0; i < NET_PORT_COUNT; i++)
+		if (i != 4711)
+			net_listener_close(taken[i]);
+}
+
 static void test_dial_is_cancelled(void **state)
 {
 	struct segment s;
@@ -590,6 +623,7 @@ int main(void)
 		T(test_dial_to_a_silent_port_is_etimedout),
 		T(test_dial_to_nobody_is_ehostunreach),
 		T(test_dial_from_a_foreign_source_is_refused),
+		T(test_dial_without_a_port_left_is_told_for_a_while),
 		T(test_dial_is_cancelled),
 		T(test_dial_from_a_port_in_use_is_eaddrinuse),
 		T(test_dial_to_nowhere_is_einval),
