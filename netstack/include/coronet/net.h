@@ -241,8 +241,8 @@ struct net_dial_opts {
  * Connects to addr; opts may be NULL. Blocks. *out is owned by the caller.
  * -ECONNREFUSED (the peer said no), -EHOSTUNREACH (no route, or nobody
  * answers for the address), -ETIMEDOUT, -EADDRNOTAVAIL (source not ours, or
- * no port left: then for 50 ms, as looking takes long), -EADDRINUSE (source port taken), -EINVAL (NULL, or no address
- * or port), -ENOMEM.
+ * no port left: then for 50 ms, as looking takes long), -EADDRINUSE (source
+ * port taken), -EINVAL (NULL, or no address or port), -ENOMEM.
  */
 int net_dial(struct net_stack *stack, const struct net_addr *addr,
 	     const struct net_dial_opts *opts, struct net_conn **out);
