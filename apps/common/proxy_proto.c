@@ -6,7 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#define V2_HEADER 16
+#define V2_HEADER      16
+#define V2_TYPE_CRC32C 0x03
 
 static const char v1_start[] = "PROXY ";
 static const uint8_t v2_start[12] = {0x0d, 0x0a, 0x0d, 0x0a, 0x00, 0x0d,
@@ -106,18 +107,46 @@ static long parse_v1(const char *data, size_t len, struct proxy_addrs *out)
 
 /* ---- version 2 ---- */
 
-/* Type-length-value triples fill the rest exactly (section 2.2). */
-static bool are_tlvs(const uint8_t *data, size_t len)
+/* CRC-32C (Castagnoli), a byte at a time: at most a few hundred, once. */
+static uint32_t crc32c(uint32_t crc, uint8_t byte)
 {
-	while (len >= 3) {
-		size_t value = (size_t)data[1] << 8 | data[2];
+	crc ^= byte;
+	for (int bit = 0; bit < 8; bit++)
+		crc = crc >> 1 ^ (crc & 1 ? 0x82f63b78u : 0);
+	return crc;
+}
 
-		if (value > len - 3)
+/* Over the whole header, with zeros where the sum itself stands (2.2.3). */
+static bool sum_is_right(const uint8_t *header, size_t len, size_t at)
+{
+	uint32_t crc = 0xffffffffu;
+
+	for (size_t i = 0; i < len; i++)
+		crc = crc32c(crc, i - at < 4 ? 0 : header[i]);
+	crc = ~crc;
+	for (size_t i = 0; i < 4; i++)
+		if (header[at + i] != (uint8_t)(crc >> (24 - 8 * i)))
 			return false;
-		data += 3 + value;
-		len -= 3 + value;
+	return true;
+}
+
+/*
+ * Type-length-value triples fill the rest of a header from `at` on exactly
+ * (section 2.2); a checksum among them has to be right.
+ */
+static bool are_tlvs(const uint8_t *header, size_t len, size_t at)
+{
+	while (len - at >= 3) {
+		size_t value = (size_t)header[at + 1] << 8 | header[at + 2];
+
+		if (value > len - at - 3)
+			return false;
+		if (header[at] == V2_TYPE_CRC32C &&
+		    (value != 4 || !sum_is_right(header, len, at + 3)))
+			return false;
+		at += 3 + value;
 	}
-	return len == 0;
+	return at == len;
 }
 
 static uint16_t get16(const uint8_t *at)
@@ -125,12 +154,17 @@ static uint16_t get16(const uint8_t *at)
 	return (uint16_t)(at[0] << 8 | at[1]);
 }
 
-/* The addresses of stream over IPv4 or IPv6, each `size` bytes. */
-static int parse_block(const uint8_t *data, size_t len, size_t size,
+/*
+ * The addresses of stream over IPv4 or IPv6, each `size` bytes, of a header
+ * that is there as a whole.
+ */
+static int parse_block(const uint8_t *header, size_t len, size_t size,
 		       struct proxy_addrs *out)
 {
-	if (len < 2 * size + 4 ||
-	    !are_tlvs(data + 2 * size + 4, len - (2 * size + 4)))
+	const uint8_t *data = header + V2_HEADER;
+
+	if (len < V2_HEADER + 2 * size + 4 ||
+	    !are_tlvs(header, len, V2_HEADER + 2 * size + 4))
 		return -EPROTO;
 	out->family = size == 4 ? 4 : 6;
 	memcpy(out->src, data, size);
@@ -155,9 +189,9 @@ static long parse_v2(const uint8_t *data, size_t len, struct proxy_addrs *out)
 	if (len < V2_HEADER + rest)
 		return 0;
 	if ((data[12] & 15) == 1 && data[13] == 0x11)
-		err = parse_block(data + V2_HEADER, rest, 4, &addrs);
+		err = parse_block(data, V2_HEADER + rest, 4, &addrs);
 	else if ((data[12] & 15) == 1 && data[13] == 0x21)
-		err = parse_block(data + V2_HEADER, rest, 16, &addrs);
+		err = parse_block(data, V2_HEADER + rest, 16, &addrs);
 	if (err < 0)
 		return err;
 	*out = addrs;

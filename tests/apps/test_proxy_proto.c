@@ -185,6 +185,28 @@ static void test_v2_tlvs_fill_the_rest_exactly(void **state)
 	assert_int_equal(parse_v2(data, sizeof(data), &out), -EPROTO);
 }
 
+/* The sum was computed apart, by a table; 123456789 gives it e3069283. */
+static void test_v2_checksum_has_to_be_right(void **state)
+{
+	uint8_t data[] = {0x21, 0x11, 0, 19,   192,  0,	   2,	7,
+			  192,	0,    2, 8,    0x04, 0xd2, 0,	80,
+			  0x03, 0,    4, 0x4c, 0x2c, 0xb5, 0x50};
+	struct proxy_addrs out;
+
+	assert_int_equal(parse_v2(data, sizeof(data), &out), 35);
+	assert_int_equal(out.src_port, 1234);
+	for (size_t i = 4; i < sizeof(data); i++) {
+		if (i == 16)
+			continue; /* another type: no checksum */
+		data[i] ^= 0x10;
+		assert_int_equal(parse_v2(data, sizeof(data), &out), -EPROTO);
+		data[i] ^= 0x10;
+	}
+	data[3] = 18; /* a sum of three bytes */
+	data[18] = 3;
+	assert_int_equal(parse_v2(data, sizeof(data) - 1, &out), -EPROTO);
+}
+
 static void test_v2_is_refused_when_anything_is_off(void **state)
 {
 	static const uint8_t wrong[][4] = {
@@ -247,6 +269,7 @@ int main(void)
 		cmocka_unit_test(test_v2_says_who_talks_to_whom),
 		cmocka_unit_test(test_v2_local_and_other_families_are_unknown),
 		cmocka_unit_test(test_v2_tlvs_fill_the_rest_exactly),
+		cmocka_unit_test(test_v2_checksum_has_to_be_right),
 		cmocka_unit_test(test_v2_is_refused_when_anything_is_off),
 		cmocka_unit_test(test_what_is_written_is_understood),
 	};
