@@ -162,6 +162,7 @@ static int64_t wait_turn(struct slot *slot)
 	slot->waits = NULL;
 	load.steps++;
 	load_pace_sent(&slot->pace);
+	load_stats_sent(&load.stats, due_ns, slot->free_ns, net_clock_ns());
 	return due_ns;
 }
 

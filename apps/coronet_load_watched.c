@@ -50,6 +50,7 @@ void echo_turn(struct slot *slot, int64_t now_ns)
 	if (due_ns > now_ns)
 		return;
 	load_pace_sent(&slot->pace);
+	load_stats_sent(&load.stats, due_ns, slot->free_ns, now_ns);
 	ask(slot, due_ns, now_ns);
 }
 

@@ -27,6 +27,7 @@
 #define MAX_CONNECTING 512 /* well below the usual backlog */
 #define SCAN_NS	       (OPTS_NS_PER_S / 10)
 #define SPARE_FILES    16
+#define WAKE_LATE_NS   60000 /* what the kernel may take to wake us */
 
 struct gen gen = {.cpu = -1};
 
@@ -47,7 +48,7 @@ static void open_slots(int64_t now_ns)
 			if (is_open_loop())
 				load_pace_start(&slot->pace, &gen.stats,
 						gen.started - 1, now_ns);
-			slot_go_on(slot, now_ns);
+			slot_is_free(slot, now_ns);
 		} else {
 			slot_open(slot, now_ns, now_ns);
 		}
@@ -81,7 +82,7 @@ static void take_turns(int64_t now_ns)
 		}
 		slot = &gen.slots[gen.turn % gen.opts.conns];
 		if (slot < gen.slots + gen.started && is_waiting(slot))
-			slot_go_on(slot, now_ns);
+			slot_go_on(slot, sys_now_ns());
 	}
 }
 
@@ -101,7 +102,7 @@ static void scan(int64_t now_ns)
 			if (now_ns < slot->reopen_ns)
 				continue;
 			if (gen.opts.mode == LOAD_CPS)
-				slot_go_on(slot, now_ns);
+				slot_is_free(slot, now_ns);
 			else
 				slot_open(slot, now_ns, now_ns);
 		} else if (slot->state != SLOT_READY &&
@@ -132,7 +133,10 @@ static int64_t earlier(int64_t a_ns, int64_t b_ns)
 	return a_ns < b_ns ? a_ns : b_ns;
 }
 
-/* How long there is nothing to do but what comes from outside. */
+/*
+ * How long there is nothing to do but what comes from outside. The last of the
+ * time before the open loop's next turn is waited awake, lest it be late.
+ */
 static struct timespec time_to_wait(int64_t now_ns)
 {
 	int64_t until_ns = earlier(gen.stats.wake_ns, gen.scan_ns);
@@ -141,7 +145,8 @@ static struct timespec time_to_wait(int64_t now_ns)
 
 	if (is_open_loop())
 		until_ns =
-			earlier(until_ns, load_turn_due(&gen.stats, gen.turn));
+			earlier(until_ns, load_turn_due(&gen.stats, gen.turn) -
+						  WAKE_LATE_NS);
 	wait_ns = until_ns - now_ns;
 	if (gen.started < gen.opts.conns)
 		wait_ns = earlier(wait_ns, OPTS_NS_PER_S / 1000);
@@ -152,7 +157,14 @@ static struct timespec time_to_wait(int64_t now_ns)
 				 .tv_nsec = wait_ns % OPTS_NS_PER_S};
 }
 
-static void take_events(int64_t now_ns, const sigset_t *while_waiting)
+/* The next turn is too near to sleep until then. */
+static bool is_awake(int64_t now_ns)
+{
+	return is_open_loop() &&
+	       load_turn_due(&gen.stats, gen.turn) - now_ns <= WAKE_LATE_NS;
+}
+
+static int take_events(int64_t now_ns, const sigset_t *while_waiting)
 {
 	struct timespec wait = time_to_wait(now_ns);
 	struct epoll_event events[BATCH];
@@ -161,6 +173,7 @@ static void take_events(int64_t now_ns, const sigset_t *while_waiting)
 	count = epoll_pwait2(gen.epoll, events, BATCH, &wait, while_waiting);
 	for (i = 0; i < count; i++)
 		slot_event(events[i].data.ptr, events[i].events);
+	return count;
 }
 
 /* Ready to run and without a core, it is no less the bottleneck. */
@@ -169,7 +182,8 @@ static int64_t busy_ns(void *arg)
 	struct timespec used;
 
 	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
-	return used.tv_sec * OPTS_NS_PER_S + used.tv_nsec + sys_no_core_ns();
+	return used.tv_sec * OPTS_NS_PER_S + used.tv_nsec + sys_no_core_ns() -
+	       gen.waited_ns;
 }
 
 static void on_signal(int number)
@@ -200,6 +214,8 @@ static void run(void)
 {
 	sigset_t while_waiting;
 	int64_t now_ns;
+	uint64_t turn;
+	bool awake;
 
 	catch_signals(&while_waiting);
 	load_stats_start(&gen.stats, &gen.opts, "epoll-load", sys_now_ns());
@@ -210,11 +226,15 @@ static void run(void)
 			load_stats_interrupt(&gen.stats, now_ns);
 		if (!load_stats_tick(&gen.stats, now_ns))
 			break;
+		turn = gen.turn;
 		open_slots(now_ns);
 		take_turns(now_ns);
 		scan(now_ns);
 		stream_again(now_ns);
-		take_events(now_ns, &while_waiting);
+		awake = is_awake(now_ns);
+		if (take_events(now_ns, &while_waiting) == 0 && awake &&
+		    gen.turn == turn)
+			gen.waited_ns += sys_now_ns() - now_ns;
 	}
 	sigprocmask(SIG_SETMASK, &while_waiting, NULL);
 }

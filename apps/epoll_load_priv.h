@@ -31,6 +31,7 @@ struct slot {
 	uint32_t sent;	   /* of this request */
 	uint32_t received; /* of its answer */
 	int64_t begun_ns;  /* where its latency counts from */
+	int64_t free_ns;   /* since then it has waited for its turn */
 	int64_t since_ns;  /* what it waits for began then: the timeout */
 	int64_t reopen_ns; /* not before, after a failure */
 	uint64_t sent_at;  /* place in the stream, for --verify */
@@ -48,8 +49,9 @@ struct gen {
 	uint32_t again_count;
 	uint32_t started; /* slots that were opened for the first time */
 	uint32_t connecting;
-	uint32_t source; /* the last address of choose_source() */
-	uint64_t turn;	 /* the next request of the open loop's even stream */
+	uint32_t source;   /* the last address of choose_source() */
+	uint64_t turn;	   /* the next request of the open loop's even stream */
+	int64_t waited_ns; /* for turns, awake */
 	int64_t scan_ns;
 	struct load_stats stats;
 	char to_send[LOAD_BUF_SIZE];
@@ -68,6 +70,13 @@ void slot_open(struct slot *slot, int64_t begun_ns, int64_t now_ns);
  * request, in the open loop the one that is due.
  */
 void slot_go_on(struct slot *slot, int64_t now_ns);
+
+/* The same for one that has waited for something until now. */
+static inline void slot_is_free(struct slot *slot, int64_t now_ns)
+{
+	slot->free_ns = now_ns;
+	slot_go_on(slot, now_ns);
+}
 
 /* Bulk mode: streams both ways, a bounded number of rounds. */
 void slot_stream(struct slot *slot, int64_t now_ns);

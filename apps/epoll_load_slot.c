@@ -125,7 +125,7 @@ static void slot_answered(struct slot *slot)
 		load_stats_request(&gen.stats, now_ns - slot->begun_ns);
 	if (gen.opts.mode == LOAD_CPS)
 		slot_close(slot);
-	slot_go_on(slot, now_ns);
+	slot_is_free(slot, now_ns);
 }
 
 /* Reads an answer. Stops when it is whole, or when no more is there. */
@@ -211,7 +211,7 @@ static void slot_opened(struct slot *slot, int64_t now_ns)
 	else if (gen.opts.mode == LOAD_IDLE && gen.opts.verify)
 		slot_ask(slot, now_ns, now_ns);
 	else
-		slot_go_on(slot, now_ns);
+		slot_is_free(slot, now_ns);
 	slot->was_open = true;
 }
 
@@ -294,6 +294,7 @@ void slot_go_on(struct slot *slot, int64_t now_ns)
 		if (begun_ns > now_ns)
 			return;
 		load_pace_sent(&slot->pace);
+		load_stats_sent(&gen.stats, begun_ns, slot->free_ns, now_ns);
 	}
 	if (gen.opts.mode == LOAD_CPS)
 		slot_open(slot, begun_ns, now_ns);

@@ -92,6 +92,7 @@ void load_stats_start(struct load_stats *stats, const struct load_opts *opts,
 	memset(stats, 0, sizeof(*stats));
 	hist_reset(&stats->interval);
 	hist_reset(&stats->total);
+	hist_reset(&stats->late);
 	stats->opts = opts;
 	stats->tool = tool;
 	stats->tty = isatty(STDERR_FILENO);
@@ -281,9 +282,28 @@ double load_stats_interval_share(const struct load_stats *stats, int64_t now_ns)
 	       (double)passed_ns;
 }
 
-bool load_stats_is_limited(const struct load_stats *stats)
+static double late_share_at(const struct load_stats *stats, double percent)
 {
-	return load_stats_busy_share(stats) >= LOAD_BUSY_LIMIT;
+	int64_t latency_ns = hist_percentile(&stats->total, percent);
+
+	if (latency_ns == 0)
+		return 0;
+	return (double)hist_percentile(&stats->late, percent) /
+	       (double)latency_ns;
+}
+
+double load_stats_late_share(const struct load_stats *stats)
+{
+	return fmax(late_share_at(stats, 50), late_share_at(stats, 99));
+}
+
+enum load_limit load_stats_limit(const struct load_stats *stats)
+{
+	if (load_stats_busy_share(stats) >= LOAD_BUSY_LIMIT)
+		return LOAD_LIMIT_BUSY;
+	if (load_stats_late_share(stats) > LOAD_LATE_LIMIT)
+		return LOAD_LIMIT_LATE;
+	return LOAD_NOT_LIMITED;
 }
 
 void load_pace_start(struct load_pace *pace, const struct load_stats *stats,

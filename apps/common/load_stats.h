@@ -14,8 +14,8 @@
  * errors, which are never forgotten.
  *
  * Plain calls from one thread; nothing allocates. The clock is the caller's:
- * nanoseconds that never go back. The memory is the caller's too (70 KiB, meant
- * to be static), and so are the options, which must outlive it.
+ * nanoseconds that never go back. The memory is the caller's too (105 KiB,
+ *meant to be static), and so are the options, which must outlive it.
  */
 #pragma once
 
@@ -43,6 +43,9 @@ enum load_phase { LOAD_OPENING, LOAD_WARMUP, LOAD_MEASURING, LOAD_DONE };
 /* Above this share of a core the generator had no time to be faster. */
 #define LOAD_BUSY_LIMIT 0.97
 
+/* Above this part of a latency it is the generator's more than the server's. */
+#define LOAD_LATE_LIMIT 0.5
+
 /* Time the generator has worked, not waited, since any fixed moment. */
 typedef int64_t load_busy_fn(void *arg);
 
@@ -52,6 +55,7 @@ struct load_stats {
 	uint64_t open;	 /* connections now */
 	struct hist interval;
 	struct hist total; /* without the current interval */
+	struct hist late;  /* the generator's own delays, open loop */
 	uint64_t total_bytes;
 	uint64_t opened;  /* since the start */
 	uint64_t settled; /* opens that ended well or not, while opening */
@@ -129,12 +133,30 @@ double load_stats_busy_share(const struct load_stats *stats);
 double load_stats_interval_share(const struct load_stats *stats,
 				 int64_t now_ns);
 
+enum load_limit {
+	LOAD_NOT_LIMITED,
+	LOAD_LIMIT_BUSY, /* busy for LOAD_BUSY_LIMIT of that time */
+	LOAD_LIMIT_LATE, /* the open loop, late by itself: LOAD_LATE_LIMIT */
+};
+
 /*
- * Whether the generator was itself the bottleneck: it was busy for
- * LOAD_BUSY_LIMIT of that time, so that the server may be faster than what was
- * measured and the latencies hold the generator's own queue.
+ * Whether, and how it shows, that the generator was itself the bottleneck: the
+ * server may be faster than what was measured, and the latencies hold the
+ * generator's own delays.
  */
-bool load_stats_is_limited(const struct load_stats *stats);
+enum load_limit load_stats_limit(const struct load_stats *stats);
+
+/*
+ * The generator's own part of the open loop's latency, where that is larger, at
+ * the median or at p99: its delay at that percentile over the latency at the
+ * same; 0 in the closed loop.
+ */
+double load_stats_late_share(const struct load_stats *stats);
+
+static inline bool load_stats_is_limited(const struct load_stats *stats)
+{
+	return load_stats_limit(stats) != LOAD_NOT_LIMITED;
+}
 
 /*
  * To be called every turn of the program's loop, and at least as often as
@@ -153,6 +175,20 @@ static inline void load_stats_request(struct load_stats *stats,
 {
 	hist_record(&stats->interval, latency_ns);
 	stats->bytes += stats->opts->size;
+}
+
+/*
+ * Open loop: a request is sent at now_ns that was due at due_ns, on a
+ * connection that waited for nothing else from free_ns on. What lies between
+ * the later of the two and now is the generator's own delay; what lies between
+ * due_ns and free_ns is the server's, which had not answered yet.
+ */
+static inline void load_stats_sent(struct load_stats *stats, int64_t due_ns,
+				   int64_t free_ns, int64_t now_ns)
+{
+	if (stats->phase == LOAD_MEASURING)
+		hist_record(&stats->late,
+			    now_ns - (due_ns > free_ns ? due_ns : free_ns));
 }
 
 /* Bulk mode: `bytes` came back. */

@@ -213,11 +213,17 @@ static void text_errors(const struct load_stats *stats, FILE *out)
 static void text_generator(const struct load_stats *stats, FILE *out)
 {
 	double share = load_stats_busy_share(stats);
+	const struct hist *late = &stats->late;
 
 	if (share < 0)
 		return;
-	fprintf(out, "  %-12sbusy %.0f %% of one core%s\n", "generator",
-		share * 100,
+	fprintf(out, "  %-12sbusy %.0f %% of one core", "generator",
+		share * 100);
+	if (late->count > 0)
+		fprintf(out, ", late by itself p50 %s, p99 %s",
+			as_time((double)hist_percentile(late, 50)).s,
+			as_time((double)hist_percentile(late, 99)).s);
+	fprintf(out, "%s\n",
 		load_stats_is_limited(stats)
 			? ": it was itself the limit, the server may be faster "
 			  "and the latencies lower"
@@ -342,10 +348,17 @@ void load_report_text(const struct load_stats *stats, FILE *out)
 
 void load_report_reason(const struct load_stats *stats, FILE *out)
 {
-	fprintf(out,
-		"the generator was itself the limit: busy %.0f %% of one core "
-		"(limit %.0f %%)",
-		load_stats_busy_share(stats) * 100, LOAD_BUSY_LIMIT * 100);
+	fputs("the generator was itself the limit: ", out);
+	if (load_stats_limit(stats) == LOAD_LIMIT_BUSY)
+		fprintf(out, "busy %.0f %% of one core (limit %.0f %%)",
+			load_stats_busy_share(stats) * 100,
+			LOAD_BUSY_LIMIT * 100);
+	else
+		fprintf(out,
+			"its own delays were %.0f %% of the latency (limit "
+			"%.0f %%)",
+			load_stats_late_share(stats) * 100,
+			LOAD_LATE_LIMIT * 100);
 }
 
 static int write_json(const struct load_stats *stats, FILE *to)

@@ -68,6 +68,23 @@ static void add_latency(cJSON *root, const struct load_stats *stats, bool *ok)
 			  ok);
 }
 
+/* The open loop's; they are the generator's, and never refused. */
+static void add_late(cJSON *root, const struct load_stats *stats, bool *ok)
+{
+	cJSON *late = cJSON_AddObjectToObject(root, "late_us");
+	const struct hist *hist = &stats->late;
+	bool known = hist->count > 0;
+	size_t i;
+
+	*ok &= late != NULL;
+	add_known(late, "max", known, US(hist->max), ok);
+	for (i = 0; i < REPORT_PERCENTILES; i++)
+		add_known(late, report_percentiles[i].key, known,
+			  US(hist_percentile(hist,
+					     report_percentiles[i].percent)),
+			  ok);
+}
+
 /* Why there are no figures, or null. */
 static void add_refused(cJSON *root, const struct load_stats *stats, bool *ok)
 {
@@ -128,6 +145,7 @@ char *load_report_json(const struct load_stats *stats)
 		  report_per_second(stats, bytes), &ok);
 	add_errors(root, stats, &ok);
 	add_latency(root, stats, &ok);
+	add_late(root, stats, &ok);
 	add_known(root, "generator_busy", share >= 0, share, &ok);
 	if (share >= 0)
 		add_bool(root, "generator_limited",

@@ -290,6 +290,114 @@ static void test_progress_marks_a_limited_interval(void **state)
 			    "ms\n");
 }
 
+/*
+ * The open loop: `count` requests, each sent late_ns after it could have been
+ * and answered 100 us after it was due.
+ */
+static void send_late(int count, int64_t late_ns)
+{
+	for (int i = 0; i < count; i++) {
+		int64_t due_ns = T0 + 2 * S + i * MS;
+
+		load_stats_sent(&stats, due_ns, due_ns - 1, due_ns + late_ns);
+		load_stats_request(&stats, 100 * US);
+	}
+}
+
+static void test_a_generator_late_by_itself_is_limited(void **state)
+{
+	struct in_child run;
+	cJSON *root;
+
+	opts.rate = 1000;
+	open_both(0);
+	send_late(1000, 60 * US);
+	load_stats_tick(&stats, T0 + 5 * S);
+	assert_int_equal(load_stats_limit(&stats), LOAD_LIMIT_LATE);
+	run = in_child_run(print_report, NULL);
+	assert_int_equal(run.status, LOAD_EXIT_REFUSED);
+	assert_has(run.out, "its own delays were 60 % of the latency (limit "
+			    "50 %)\n");
+	assert_lacks(run.out, "p99");
+	root = parsed_report();
+	assert_has(item(root, "refused")->valuestring, "its own delays were");
+	assert_true(item(item(root, "late_us"), "p99")->valuedouble == 60);
+	assert_true(cJSON_IsNull(item(root, "requests_per_s")));
+	cJSON_Delete(root);
+}
+
+/* Half of the requests, or one in a hundred: both are told of. */
+static void test_lateness_counts_at_the_median_and_at_p99(void **state)
+{
+	opts.rate = 1000;
+	open_both(0);
+	send_late(980, 1 * US);
+	send_late(20, 60 * US);
+	load_stats_tick(&stats, T0 + 5 * S);
+	assert_int_equal(load_stats_limit(&stats), LOAD_LIMIT_LATE);
+	open_both(0);
+	send_late(995, 1 * US);
+	send_late(5, 60 * US);
+	load_stats_tick(&stats, T0 + 5 * S);
+	assert_int_equal(load_stats_limit(&stats), LOAD_NOT_LIMITED);
+	open_both(0);
+	send_late(400, 1 * US);
+	send_late(600, 60 * US);
+	for (int i = 0; i < 20; i++)
+		load_stats_request(&stats, 1 * S);
+	load_stats_tick(&stats, T0 + 5 * S);
+	assert_int_equal(load_stats_limit(&stats), LOAD_LIMIT_LATE);
+}
+
+static void test_a_little_late_is_reported(void **state)
+{
+	struct in_child run;
+
+	opts.rate = 1000;
+	open_both(0);
+	send_late(1000, 40 * US);
+	load_stats_tick(&stats, T0 + 5 * S);
+	run = in_child_run(print_report, NULL);
+	assert_int_equal(run.status, 0);
+	assert_has(run.out, "busy 0 % of one core, late by itself p50 40.0 us, "
+			    "p99 40.0 us\n");
+}
+
+/* Until the answer before it came, a request waits for the server. */
+static void test_what_the_server_delays_is_not_the_generators(void **state)
+{
+	opts.rate = 1000;
+	open_both(0);
+	load_stats_sent(&stats, T0 + 2 * S, T0 + 3 * S, T0 + 3 * S + 5 * US);
+	load_stats_request(&stats, 1 * S);
+	load_stats_tick(&stats, T0 + 5 * S);
+	assert_int_equal(stats.late.max, 5 * US);
+	assert_int_equal(load_stats_limit(&stats), LOAD_NOT_LIMITED);
+}
+
+static void test_what_was_late_before_measuring_is_forgotten(void **state)
+{
+	opts.warmup_ns = 1 * S;
+	open_both(0);
+	send_late(10, 60 * US);
+	load_stats_tick(&stats, T0 + 2 * S);
+	send_late(3, 1 * US);
+	load_stats_tick(&stats, T0 + 6 * S);
+	assert_int_equal(stats.late.count, 3);
+	assert_int_equal(stats.late.max, 1 * US);
+}
+
+static void test_the_closed_loop_is_never_late(void **state)
+{
+	cJSON *root;
+
+	measure(0.5);
+	assert_true(load_stats_late_share(&stats) == 0);
+	root = parsed_report();
+	assert_true(cJSON_IsNull(item(item(root, "late_us"), "p50")));
+	cJSON_Delete(root);
+}
+
 #define TEST(name) cmocka_unit_test_setup(name, set_up)
 
 int main(void)
@@ -307,6 +415,12 @@ int main(void)
 		TEST(test_idle_keeps_its_counts),
 		TEST(test_idle_is_not_limited_by_what_follows_its_opening),
 		TEST(test_progress_marks_a_limited_interval),
+		TEST(test_a_generator_late_by_itself_is_limited),
+		TEST(test_lateness_counts_at_the_median_and_at_p99),
+		TEST(test_a_little_late_is_reported),
+		TEST(test_what_the_server_delays_is_not_the_generators),
+		TEST(test_what_was_late_before_measuring_is_forgotten),
+		TEST(test_the_closed_loop_is_never_late),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
