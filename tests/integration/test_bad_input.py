@@ -69,6 +69,11 @@ WRONG_VALUES = [
     (LOAD, "--conns", [*NUMBERS, "0"]),
     (LOAD, "--size", [*NUMBERS, "0"]),
     (LOAD, "--seconds", [*SECONDS_VALUES, "0"]),
+    (LOAD, "--warmup", SECONDS_VALUES),
+    (LOAD, "--ramp", SECONDS_VALUES),
+    (LOAD, "--interval", SECONDS_VALUES),
+    (LOAD, "--timeout", [*SECONDS_VALUES, "0"]),
+    (LOAD, "--rate", [*NUMBERS, "1000000001"]),
     (PROXY, "--port", [*NUMBERS, "0", "65536"]),
     (PROXY, "--listen", [
         "", "banana", "10.9.0.1", "10.9.0.1:", ":80", "10.9.0.1:0", "10.9.0.1:65536",
