@@ -179,6 +179,7 @@ class Matrix:
             needs_memory(conns, KIB_CORONET)
             return self.rig.idle_coronet(conns, hold)
         self.needs_network(path)
+        needs_files(self.rig, conns)
         needs_memory(conns, KIB_KERNEL)
         return self.rig.idle_epoll(conns, hold)
 

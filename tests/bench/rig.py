@@ -38,7 +38,6 @@ HUGE_NEEDED = 160   # free 2 MiB pages for two processes at a time
 SOURCES = 22        # addresses, of which a million connections need 21
 BUSY_LIMIT = 0.95   # of a load's time
 FILES_BESIDE = 100  # descriptors that are no connection
-IDLE_A_PROCESS = 14000  # sockets of one epoll-echo, when files run short
 SAMPLE_S = 0.1      # between two looks at the server's CPU time
 
 
@@ -196,9 +195,9 @@ class Rig:
         server.wait_for_line("listening on", figures.READY_TIMEOUT)
         return server
 
-    def epoll(self, name="epoll-echo"):
+    def epoll(self):
         """The kernel's, ready."""
-        server = self.children.start(name, [
+        server = self.children.start("epoll-echo", [
             self.built("apps", "epoll-echo"), "--port", str(figures.PORT),
             "--cpu", str(self.cores[0])])
         server.wait_for_line("listening on", figures.READY_TIMEOUT)
@@ -356,19 +355,15 @@ class Rig:
     def idle_epoll(self, conns, hold=3):
         """The same connections to the kernel over a TAP: what its slabs, its
         other memory and epoll-echo hold."""
-        processes = 1
-        if conns + FILES_BESIDE > self.files:
-            processes = -(-conns // min(IDLE_A_PROCESS,
-                                        self.files * 7 // 10))
         name, address = self.tap()
-        servers = [self.epoll(f"epoll-echo-{i}") for i in range(processes)]
-        before = kernel_kib(servers)
+        server = self.epoll()
+        before = kernel_kib(server)
         seen = []
         stop = threading.Event()
 
         def sample():
             while not stop.wait(0.2):
-                seen.append(kernel_kib(servers))
+                seen.append(kernel_kib(server))
 
         sampler = threading.Thread(target=sample, daemon=True)
         sampler.start()
@@ -377,18 +372,16 @@ class Rig:
             addresses += ["--addr", f"10.9.1.{i + 1}/{figures.PREFIX}"]
         try:
             found = self.coronet_load(
-                f"tap:{name}", servers[0], *addresses, "--mode", "idle",
+                f"tap:{name}", server, *addresses, "--mode", "idle",
                 "--conns", str(conns), "--seconds", str(hold),
-                "--timeout", "60", target=address,
+                "--timeout", "60", target=address, timeout=400,
                 started=lambda child: self.tap_up(name, address, child))
         finally:
             stop.set()
             sampler.join()
         check_answered(found, conns)
         found["none_kib"], found["server_kib"] = before, max(seen)
-        found["processes"] = processes
-        for server in servers:
-            end(server)
+        end(server)
         return found
 
 
@@ -430,15 +423,12 @@ def held_by(server, conns):
             "after_kib": after if after is not None else idle}
 
 
-def kernel_kib(servers):
-    """The kernel's slabs, page tables and socket buffers, in KiB, with what
-    the servers have of memory of their own."""
+def kernel_kib(server):
+    """The kernel's slabs, page tables and per-CPU memory, in KiB, with what
+    the server has of memory of its own."""
     with open("/proc/meminfo", encoding="ascii") as file:
         info = dict(line.split(":") for line in file)
     kib = sum(int(info[key].split()[0])
               for key in ("Slab", "PageTables", "Percpu") if key in info)
-    for server in servers:
-        with open(f"/proc/{server.process.pid}/status",
-                  encoding="ascii") as file:
-            kib += int(re.search(r"RssAnon:\s+(\d+) kB", file.read())[1])
-    return kib
+    with open(f"/proc/{server.process.pid}/status", encoding="ascii") as file:
+        return kib + int(re.search(r"RssAnon:\s+(\d+) kB", file.read())[1])
