@@ -219,6 +219,18 @@ static size_t piece_of(const struct net_conn *conn, size_t left)
 	return n - n % conn->pcb.mss;
 }
 
+/* Less room than a segment's is no reason to wake: it is there all along. */
+static int wait_segment(struct net_conn *conn)
+{
+	int err;
+
+	conn->wants_segment = true;
+	err = net_send_wait_room(conn);
+	if (err != -EBADF) /* else it is gone */
+		conn->wants_segment = false;
+	return err;
+}
+
 static long queue_all(struct net_conn *conn, struct net_loan *loan,
 		      const uint8_t *data, size_t len)
 {
@@ -235,7 +247,7 @@ static long queue_all(struct net_conn *conn, struct net_loan *loan,
 			return queued;
 		done += (size_t)queued;
 		if (queued == 0)
-			err = net_send_wait_room(conn);
+			err = wait_segment(conn);
 	}
 	return err < 0 ? err : (long)len;
 }

@@ -69,6 +69,7 @@ struct net_conn {
 	bool lingering : 1;		/* net_close_wait() waits */
 	bool served : 1;		/* its handler has not returned */
 	bool wants_room : 1;		/* its writer waits to send */
+	bool wants_segment : 1;		/* and for room for a whole segment */
 	bool half_open : 1;		/* counted in the stack's */
 	bool challenged : 1;		/* at challenged_ms, RFC 5961 */
 	bool waiting : 1;		/* in the list of TIME_WAIT */

@@ -69,8 +69,15 @@ size_t net_send_room(const struct net_conn *conn)
 
 void net_send_went_out(struct net_conn *conn)
 {
-	if ((conn->wants_room || conn->more->pollers) && net_send_room(conn))
-		net_conn_wake_writer(conn);
+	size_t room;
+
+	if (!conn->wants_room && !conn->more->pollers)
+		return;
+	room = net_send_room(conn);
+	if (room >= (conn->wants_segment ? conn->pcb.mss : 1u))
+		net_wake(conn->writer);
+	if (room && conn->more->pollers)
+		net_poll_wake(conn->more->pollers, NET_WRITABLE);
 }
 
 bool net_conn_writable(const struct net_conn *conn)

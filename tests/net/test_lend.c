@@ -114,6 +114,31 @@ static void test_given_bytes_are_referred_to_until_acknowledged(void **state)
 	assert_int_equal(released, 1);
 }
 
+/* What fits is less than a segment then, and there all along. */
+static void test_who_waits_to_give_more_does_not_spin(void **state)
+{
+	struct peer peer;
+	uint32_t first;
+
+	give = sizeof(bytes);
+	start(&peer);
+	first = peer.rcv;
+	take_all(&peer, first);
+	run_rounds(2);
+	assert_int_equal(ended, 0);
+	assert_true(net_the.n_conns == 1);
+	stack->empty_rounds = 0;
+	run_rounds(10);
+	assert_in_range(stack->empty_rounds, 9, 10);
+	for (unsigned i = 0; i < 200 && peer.rcv != first + give; i++) {
+		ack(&peer, peer.rcv);
+		take_all(&peer, first);
+	}
+	assert_int_equal(result, give);
+	assert_memory_equal(arrived, bytes, give);
+	assert_int_equal(short_segments, 1); /* the last */
+}
+
 static void test_a_port_that_cannot_refer_gets_a_copy(void **state)
 {
 	struct peer peer;
@@ -427,6 +452,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		lending(test_given_bytes_are_referred_to_until_acknowledged),
+		lending(test_who_waits_to_give_more_does_not_spin),
 		lending(test_a_port_that_cannot_refer_gets_a_copy),
 		lending(test_a_frame_still_queued_keeps_the_bytes),
 		lending(test_what_is_sent_again_is_the_same),
