@@ -258,8 +258,9 @@ class Run:
         except Failure as why:
             self.matrix.rig.reset()
             self.failed += 1
+            # What ended how, without its command line.
             point.reason = (f"failed in turn {turn + 1}: "
-                            + str(why).splitlines()[0])
+                            + str(why).splitlines()[0].split(": /")[0])
             self.say(f"{point.name()}: failed: {why}", failed=True)
             return
         point.runs.append(found)
@@ -343,7 +344,8 @@ class Run:
         except (Failure, harness.Failure, harness.Skip,
                 subprocess.TimeoutExpired) as why:
             self.failed += 1
-            self.out[what + "_reason"] = "failed: " + str(why).splitlines()[0]
+            self.out[what + "_reason"] = (
+                "failed: " + str(why).splitlines()[0].split(": /")[0])
             self.say(f"{what}: failed: {why}", failed=True)
 
     def write(self):

@@ -38,6 +38,7 @@ HUGE_NEEDED = 160   # free 2 MiB pages for two processes at a time
 SOURCES = 22        # addresses, of which a million connections need 21
 BUSY_LIMIT = 0.95   # of a load's time
 FILES_BESIDE = 100  # descriptors that are no connection
+TAP_QUEUE = 16384   # frames: 10,000 connections ask at once
 SAMPLE_S = 0.1      # between two looks at the server's CPU time
 
 
@@ -299,7 +300,7 @@ class Rig:
                               f"{figures.READY_TIMEOUT} s")
             time.sleep(0.01)
         ip("addr", "add", f"{address}/{figures.PREFIX}", "dev", name)
-        ip("link", "set", name, "up")
+        ip("link", "set", name, "txqueuelen", str(TAP_QUEUE), "up")
 
     def macswap(self):
         program = shutil.which("dpdk-testpmd")
