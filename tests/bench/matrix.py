@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The whole benchmark: every path, one report.
 
-    ./dev bench            everything, 20 to 30 minutes
+    ./dev bench            everything, a quarter of an hour
     ./dev bench quick      the same shape in less than two minutes
     ./dev bench render     the report once more, from its report.json
     ./dev bench publish    that report's figures into README and docs/
