@@ -9,6 +9,7 @@ With tap, coronet-proxy is the proxy, with epoll, epoll-proxy is (proxies.py).
 import contextlib
 import functools
 import json
+import pathlib
 import re
 import selectors
 import signal
@@ -155,6 +156,12 @@ def resets_in_bulk(env, kind):
         check(proxy.alive(), f"the proxy died: {proxy.story()}")
 
 
+def largest_buffers():
+    """Bytes that the kernel lets one socket receive, and one send, before it stops them."""
+    return sum(int(pathlib.Path(f"/proc/sys/net/ipv4/tcp_{way}mem").read_text().split()[2])
+               for way in "rw")
+
+
 def back_pressure(env, kind):
     """A backend that does not read stops its client, and nobody else."""
     stop = threading.Event()
@@ -167,8 +174,8 @@ def back_pressure(env, kind):
         else:
             echo(sock)
 
-    # The kernel's own buffers, twice with epoll, are the most of it.
-    limit = (8 if isinstance(kind, Tap) else 32) * MIB
+    # The kernel's own buffers are the most of it: with epoll it grows a proxy's as well.
+    limit = 8 * MIB + (0 if isinstance(kind, Tap) else largest_buffers())
     with Peer(kind, stuck, receive_buffer=65536) as peer, kind.serve(env, "--to", peer.at) as proxy:
         check_echo(kind)
         before = proxy.resident_bytes()
