@@ -3,6 +3,7 @@
 
     ./dev bench            everything, a quarter of an hour
     ./dev bench quick      the same shape in less than two minutes
+    ./dev bench again --only TABLE    a table of the report that is there
     ./dev bench render     the report once more, from its report.json
     ./dev bench publish    that report's figures into README and docs/
 
@@ -354,10 +355,28 @@ class Run:
         self.out["took_s"] = round(self.spent())
         self.out["machine"].update(machine.after())
         path = os.path.join(self.options.folder, "report.json")
+        out = self.out
+        if self.options.what == "again":
+            with open(path, encoding="utf-8") as file:
+                out = merged(json.load(file), out)
         with open(path + ".new", "w", encoding="utf-8") as file:
-            json.dump(self.out, file, indent=1)
+            json.dump(out, file, indent=1)
             file.write("\n")
         os.replace(path + ".new", path)
+
+
+def merged(old, new):
+    """The old report with the points that the new one has, which it says."""
+    there = {(p["table"], p["path"], p["conns"]): p for p in new["points"]}
+    old["points"] = [there.get((p["table"], p["path"], p["conns"]), p)
+                     for p in old["points"]]
+    old.setdefault("again", {}).update(
+        {p["table"]: new["date"] for p in new["points"]})
+    for what in ("proxy", "coro"):
+        if new[what]:
+            old[what] = new[what]
+            old["again"][what] = new["date"]
+    return old
 
 
 def parse():
@@ -365,7 +384,8 @@ def parse():
         prog="bench", allow_abbrev=False,
         description="Measures coronet beside the kernel, and reports.")
     parser.add_argument("what", nargs="?", default="all",
-                        choices=("all", "quick", "render", "publish"))
+                        choices=("all", "quick", "again", "render",
+                                 "publish"))
     parser.add_argument("--seconds", type=figures.seconds, metavar="N",
                         help="of each measurement (default 2, quick 0.5)")
     parser.add_argument("--repeat", type=figures.whole(1, 100), metavar="N",
@@ -385,6 +405,8 @@ def parse():
     options.folder = os.path.abspath(
         options.folder or os.path.join(options.build, "bench"))
     options.quick = options.what == "quick"
+    if options.what == "again" and not options.only:
+        parser.error("again: say which tables, as in: again --only idle")
     if options.seconds is None:
         options.seconds = 0.5 if options.quick else 2.0
     if options.repeat is None:
@@ -435,17 +457,17 @@ def run():
     options = parse()
     source = os.path.join(options.folder, "report.json")
     failed = 0
-    if options.what in ("all", "quick"):
-        failed = measure(options)
-    elif not os.path.exists(source):
+    if options.what not in ("all", "quick") and not os.path.exists(source):
         raise Failure(f"{source} is not there: run ./dev bench first")
+    if options.what in ("all", "quick", "again"):
+        failed = measure(options)
     with open(source, encoding="utf-8") as file:
         found = json.load(file)
     made = report.write(found, options.folder)
     give_back(options.folder)
     if options.what == "publish":
         made += report.publish(found, options.folder, TOP)
-    if options.what in ("all", "quick"):
+    if options.what in ("all", "quick", "again"):
         print(report.summary(found))
     for path in made:
         print(os.path.relpath(path))

@@ -347,7 +347,9 @@ def intro(found):
             f"Every point was measured {turns(found)} "
             f"{found['seconds']:g} s, the points by turns; figures are "
             "medians, with the lowest and highest. Server on core "
-            f"{found['cores'][0]}, its load on core {found['cores'][1]}.")
+            f"{found['cores'][0]}, its load on core {found['cores'][1]}."
+            + "".join(f" Measured again on {date}: {table}."
+                      for table, date in found.get("again", {}).items()))
 
 
 def turns(found):

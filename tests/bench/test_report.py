@@ -16,6 +16,7 @@ sys.path[:0] = [HERE, os.path.join(os.path.dirname(HERE), "integration")]
 
 import plots  # noqa: E402
 import report  # noqa: E402
+from matrix import merged  # noqa: E402
 from harness import check, main  # noqa: E402
 
 LATENCY = {"p50": 10.0, "p90": 12.0, "p99": 20.0, "p999": 900.0,
@@ -127,6 +128,19 @@ def case_reasons():
     check("- cps loopback 64: failed: it fell" in text, text)
     check(cells(text, "at a time")[1] == report.PATHS["memif"], text)
     check("failed" in "".join(cells(text, "64  ")) or "failed" in text, text)
+
+
+def case_again():
+    """One table anew leaves the others, and is told."""
+    new = known()
+    new.update(date="2027-05-06 07:08 UTC", coro=None, proxy=[])
+    new["points"] = [point("cps", "memif", 64, [echo_run(7e5)])]
+    both = merged(known(), new)
+    text = report.markdown(both)
+    check(cells(text, "64 ")[1] == "3.00 M (2.00 M - 4.00 M)", text)
+    check(cells(text, "at a time") and "700 k" in text, text)
+    check("Measured again on 2027-05-06 07:08 UTC: cps." in text, text)
+    check(both["coro"] == known()["coro"], "no coroutines any more")
 
 
 class Page(html.parser.HTMLParser):
@@ -257,6 +271,7 @@ def cases(env):
     yield "ratios are taken within a turn", case_ratios_by_turn
     yield "a load's limit makes a lower bound", case_lower_bounds
     yield "what was not measured has a reason", case_reasons
+    yield "a table measured again", case_again
     yield "markdown, one page and plots", lambda: case_written(env)
     yield "figures go into README and docs", lambda: case_published(env)
     yield "a report of nothing", case_nothing_measured
