@@ -300,7 +300,15 @@ class Rig:
                 raise Failure(f"there is no interface {name} after "
                               f"{figures.READY_TIMEOUT} s")
             time.sleep(0.01)
-        ip("addr", "add", f"{address}/{figures.PREFIX}", "dev", name)
+        while True:
+            try:
+                ip("addr", "replace", f"{address}/{figures.PREFIX}",
+                   "dev", name)
+                break
+            except Failure:  # it is made in two steps, and away in between
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.05)
         ip("link", "set", name, "txqueuelen", str(TAP_QUEUE), "up")
 
     def macswap(self):
