@@ -241,10 +241,10 @@ static bool may_open(const struct net_listener *listener)
  * answered with a cookie; where nobody accepts, it is dropped, to come again.
  * False if it is dealt with. An ACK with a cookie gives a connection.
  */
-static bool show_listener(struct pbuf *p, struct netif *inp,
+static bool show_listener(struct pbuf **p, struct netif *inp,
 			  struct net_conn **conn)
 {
-	const struct tcp_hdr *tcp = p->payload;
+	const struct tcp_hdr *tcp = (*p)->payload;
 	u8_t flags = net_the.rx_flags & (TCP_SYN | TCP_ACK | TCP_RST);
 	bool cookie = flags == TCP_ACK && net_cookie_hot();
 	struct net_listener *listener = net_listener_find(
@@ -258,12 +258,22 @@ static bool show_listener(struct pbuf *p, struct netif *inp,
 		return false;
 	}
 	if (flags == TCP_SYN && !may_open(listener)) {
-		net_cookie_send(p);
+		net_cookie_send(*p);
 		return false;
 	}
 	listener->pcb->next = NULL;
 	tcp_listen_pcbs.pcbs = listener->pcb;
-	return !cookie || net_cookie_take(p, inp, conn) != NET_COOKIE_NO_ROOM;
+	if (!cookie)
+		return true;
+	switch (net_cookie_take(*p, inp, conn)) {
+	case NET_COOKIE_NONE:
+		return true;
+	case NET_COOKIE_NO_ROOM:
+		return false;
+	case NET_COOKIE_TAKEN:
+		break;
+	}
+	return net_check_conn(*conn, p); /* as any segment of a connection */
 }
 
 /* RFC 9293 3.7.1: who names no MSS takes 1220 bytes over IPv6; lwIP: 536. */
@@ -391,7 +401,7 @@ void net_tcp_input(struct pbuf *p, struct netif *inp)
 		conn = NULL;
 	}
 	if (conn ? !net_check_conn(conn, &p)
-		 : !net_check_stranger(p) || !show_listener(p, inp, &conn)) {
+		 : !net_check_stranger(p) || !show_listener(&p, inp, &conn)) {
 		tcp_listen_pcbs.pcbs = NULL;
 		net_the.isn_given = false;
 		pbuf_free(p);

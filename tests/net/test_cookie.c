@@ -214,6 +214,53 @@ static void test_answer_offers_only_what_was_offered(void **state)
 	assert_int_equal(s.options_len, 4);
 }
 
+/*
+ * The ACK that brings a cookie back is checked as any segment of a connection
+ * is: an MSS, a window scale or SACK-permitted in it counts for nothing.
+ */
+static void test_options_of_the_ack_do_not_count(void **state)
+{
+	static const uint8_t syn_options[] = {2, 4, 5, 180};
+	static const uint16_t named[] = {1, 8960};
+
+	serve(echo);
+	flood(BACKLOG);
+	for (unsigned i = 0; i < 2; i++) {
+		const uint8_t options[] = {2,
+					   4,
+					   (uint8_t)(named[i] >> 8),
+					   (uint8_t)named[i],
+					   1,
+					   3,
+					   3,
+					   14,
+					   4,
+					   2,
+					   1,
+					   1};
+		struct peer peer;
+		struct segment ack = {.dst = 7,
+				      .flags = PEER_ACK,
+				      .wnd = 1000,
+				      .options = options,
+				      .options_len = sizeof(options),
+				      .data = (const uint8_t *)""};
+		uint16_t port = (uint16_t)(1000 + i);
+
+		get_cookie(&peer, port, syn_options, sizeof(syn_options));
+		ack.src = port;
+		ack.seq = peer.snd;
+		ack.ack = peer.rcv;
+		peer_send_raw(&ack);
+		run_rounds(2);
+		assert_non_null(find(port));
+		assert_int_equal(find(port)->pcb.state, ESTABLISHED);
+		assert_int_equal(find(port)->pcb.mss, 1460);
+		assert_int_equal(find(port)->pcb.snd_scale, 0);
+		assert_false(find(port)->pcb.flags & TF_SACK);
+	}
+}
+
 static void send_from_elsewhere(const struct peer *peer)
 {
 	static const uint8_t from[] = {10, 0, 0, 3};
@@ -476,6 +523,7 @@ int main(void)
 		T(test_lost_ack_is_made_up_for_by_data),
 		T(test_cookie_remembers_the_options),
 		T(test_answer_offers_only_what_was_offered),
+		T(test_options_of_the_ack_do_not_count),
 		T(test_any_other_number_is_refused),
 		T(test_cookie_lives_a_minute_or_two),
 		T(test_without_a_flood_no_cookie_counts),
