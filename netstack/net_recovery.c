@@ -257,24 +257,33 @@ void net_rec_asked_again(struct net_conn *conn, uint32_t end, uint32_t ack)
 
 /* ---- what comes in ---- */
 
-/* The segments that an ACK covers; lwIP frees them right after. */
+/*
+ * The segments that an ACK covers; lwIP frees them right after. An ACK that
+ * covers one sent twice measures nothing (Karn): the others may have waited at
+ * the peer until that one filled the hole before them.
+ */
 static void take_acked(struct net_conn *conn, struct net_ack *ack)
 {
 	struct net_rec *rec = net_rec_of(conn);
 	struct tcp_seg *seg = conn->pcb.unacked;
+	bool resent = false;
 
 	for (; seg && TCP_SEQ_LEQ(net_seg_end(seg), ack->una);
 	     seg = seg->next) {
 		struct net_seg *own = net_seg_of(seg);
 
 		/* One sacked before says nothing of now. */
-		if (!(own->state & (NET_SEG_RESENT | NET_SEG_SACKED))) {
+		if (own->state & NET_SEG_RESENT) {
+			resent = true;
+		} else if (!(own->state & NET_SEG_SACKED)) {
 			ack->rtt_us = net_now_us() - own->sent_us;
 			ack->has_rtt = true;
 		}
 		if (rec)
 			net_sack_forget(rec, own, ack);
 	}
+	if (resent)
+		ack->has_rtt = false;
 	ack->first = seg;
 }
 
@@ -464,6 +473,7 @@ static inline void advance(struct net_conn *conn, uint32_t una)
 	const struct net_seg *newest = NULL, *head;
 	struct tcp_pcb *pcb = &conn->pcb;
 	struct tcp_seg *seg = pcb->unacked;
+	uint8_t resent = 0;
 
 	if (!seg)
 		return;
@@ -472,9 +482,12 @@ static inline void advance(struct net_conn *conn, uint32_t una)
 		newest = head->state & NET_SEG_RESENT ? NULL : head;
 		seg = NULL;
 	}
-	for (; seg && TCP_SEQ_LEQ(net_seg_end(seg), una); seg = seg->next)
-		if (!(net_seg_of(seg)->state & NET_SEG_RESENT))
-			newest = net_seg_of(seg);
+	for (; seg && TCP_SEQ_LEQ(net_seg_end(seg), una); seg = seg->next) {
+		resent |= net_seg_of(seg)->state & NET_SEG_RESENT;
+		newest = net_seg_of(seg);
+	}
+	if (resent) /* see take_acked() */
+		newest = NULL;
 	/* RFC 7661's idea: what is not used does not grow. */
 	before.cwnd = pcb->cwnd;
 	before.keep = 2 * 256u * head->span < pcb->cwnd;

@@ -360,6 +360,47 @@ static void test_the_block_goes_by_itself_too(void **state)
 	assert_false(coro_timer_armed(&ours->timer));
 }
 
+/*
+ * Of every second flight the head and the duplicate ACKs are lost: what came
+ * after it waits at the peer until the timeout has filled the hole. That wait
+ * is no round trip, or the timeout would feed on itself.
+ */
+static void lose_every_second_head(bool sack)
+{
+	unsigned sent[64], n, next = 0;
+
+	repair_connect(sack, 200 * MSS);
+	for (unsigned flight = 0; flight < 16; flight++) {
+		n = take_sent(sent, 64);
+		for (unsigned k = 0; k < n; k++)
+			if (sent[k] >= next)
+				next = sent[k] + 1;
+		for (unsigned resent = 0; flight % 2 && resent < 2;) {
+			run_ms(1);
+			n = take_sent(sent, 64);
+			resent += n > 0; /* the probe, then the timeout */
+			for (unsigned k = 0; k < n; k++)
+				if (sent[k] >= next)
+					next = sent[k] + 1;
+		}
+		run_ms(RTT_MS);
+		ACK(next);
+		assert_in_range(info().srtt_ns, RTT_MS * MS / 2,
+				RTT_MS * MS * 3 / 2);
+		assert_in_range(info().rto_ns, RTT_MS * MS, 200 * MS);
+	}
+}
+
+static void test_waiting_for_a_repair_is_no_round_trip(void **state)
+{
+	lose_every_second_head(NO_SACK);
+}
+
+static void test_nor_is_it_with_sack(void **state)
+{
+	lose_every_second_head(true);
+}
+
 #define T(test)                                                                \
 	cmocka_unit_test_setup_teardown(test, peer_listen, peer_teardown)
 
@@ -379,6 +420,8 @@ int main(void)
 		T(test_timeout_resends_only_what_is_not_sacked),
 		T(test_after_a_timeout_the_window_is_one_segment),
 		T(test_resent_segments_measure_nothing),
+		T(test_waiting_for_a_repair_is_no_round_trip),
+		T(test_nor_is_it_with_sack),
 		T(test_a_probe_too_many_makes_the_next_wait_longer),
 		T(test_a_peer_that_acks_late_is_learnt),
 		T(test_a_full_pool_delays_a_resend_but_loses_none),
