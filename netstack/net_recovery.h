@@ -52,11 +52,14 @@ struct net_sack_range {
 
 /* One already walked: a block that only grew is walked from there. */
 struct net_sack_seen {
-	uint32_t left, end;   /* end: of the last segment marked */
+	uint32_t left, end;   /* end: of the last segment walked over */
 	struct net_seg *last; /* valid while `end` is not acknowledged */
 };
 
 #define NET_SACK_BLOCKS 4
+
+/* Over segments that an ACK's blocks do not mark anew. */
+#define NET_SACK_STEPS 128u
 
 /* Only connections that have lost something have one. */
 struct net_rec {
@@ -71,8 +74,9 @@ struct net_rec {
 	struct net_seg *high; /* that segment, or NULL */
 	struct net_seg *scan; /* the last one judged, or NULL: begin again */
 	struct net_sack_seen seen[NET_SACK_BLOCKS];
-	uint32_t snd_seen; /* snd_nxt when we last looked */
-	uint32_t event_us; /* when the last repair began */
+	unsigned sack_steps; /* of the last ACK, of NET_SACK_STEPS */
+	uint32_t snd_seen;   /* snd_nxt when we last looked */
+	uint32_t event_us;   /* when the last repair began */
 
 	/* RACK, RFC 8985: of what was sent last among what has arrived */
 	uint32_t rack_sent_us, rack_end, rack_rtt_us, min_rtt_us;

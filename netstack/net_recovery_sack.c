@@ -125,8 +125,6 @@ static void unlist(struct net_rec *rec, struct net_seg *seg)
 
 static void mark(struct net_rec *rec, struct net_seg *seg, struct net_ack *ack)
 {
-	if (seg->state & NET_SEG_SACKED)
-		return;
 	arrived(rec, seg, ack);
 	unlist(rec, seg);
 	seg->state |= NET_SEG_SACKED;
@@ -144,7 +142,6 @@ static struct tcp_seg *walk_from(const struct net_rec *rec,
 				 const struct net_sack_range *range,
 				 struct net_sack_seen *now)
 {
-
 	for (unsigned i = 0; i < NET_SACK_BLOCKS; i++) {
 		const struct net_sack_seen *seen = &rec->seen[i];
 
@@ -160,7 +157,12 @@ static struct tcp_seg *walk_from(const struct net_rec *rec,
 	return ack->first;
 }
 
-/* Bounded by the segments under way; only whole ones count. */
+/*
+ * Only whole segments count. A segment is marked once, so that walking over
+ * those is paid for; the steps that mark nothing are bounded by NET_SACK_STEPS
+ * an ACK, whatever its blocks claim. A walk that is cut short goes on from
+ * there when the same block comes again.
+ */
 static void mark_range(struct net_rec *rec, const struct net_sack_range *range,
 		       struct net_ack *ack, struct net_sack_seen *now)
 {
@@ -168,11 +170,16 @@ static void mark_range(struct net_rec *rec, const struct net_sack_range *range,
 
 	for (; seg && TCP_SEQ_LT(net_seg_begin(seg), range->right);
 	     seg = seg->next) {
-		if (TCP_SEQ_LT(net_seg_begin(seg), range->left))
-			continue;
-		if (TCP_SEQ_GT(net_seg_end(seg), range->right))
+		bool whole = TCP_SEQ_GEQ(net_seg_begin(seg), range->left);
+
+		if (whole && TCP_SEQ_GT(net_seg_end(seg), range->right))
 			break;
-		mark(rec, net_seg_of(seg), ack);
+		if (whole && !(net_seg_of(seg)->state & NET_SEG_SACKED))
+			mark(rec, net_seg_of(seg), ack);
+		else if (rec->sack_steps == NET_SACK_STEPS)
+			break;
+		else
+			rec->sack_steps++;
 		now->last = net_seg_of(seg);
 		now->end = net_seg_end(seg);
 	}
@@ -187,6 +194,7 @@ void net_sack_mark(struct net_conn *conn, struct net_ack *ack)
 		if (rec->seen[i].last &&
 		    TCP_SEQ_LEQ(rec->seen[i].end, ack->una))
 			rec->seen[i].last = NULL; /* lwIP frees it */
+	rec->sack_steps = 0;
 	for (unsigned i = 0; i < ack->n_ranges; i++)
 		mark_range(rec, &ack->ranges[i], ack, &now[i]);
 	if (ack->n_ranges)

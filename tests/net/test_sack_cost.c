@@ -1,0 +1,125 @@
+/*
+ * What an ACK may cost: blocks that mark nothing are not worth a walk over all
+ * that is under way, and those that mark something get there all the same.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "netstack/net_recovery.h"
+#include "tests/net/fake_glue.h"
+#include "tests/net/repair.h"
+
+#define UNDER_WAY 180u /* segments, more than NET_SACK_STEPS */
+static_assert(UNDER_WAY > NET_SACK_STEPS + 40, "a walk is cut short");
+
+static void drain(void)
+{
+	static uint8_t frame[9216];
+
+	run_rounds(2);
+	while (fake_sent(frame, sizeof(frame)))
+		;
+}
+
+/* The segment `n` places behind the oldest under way; NULL: not so many. */
+static struct tcp_seg *under_way(unsigned n)
+{
+	struct tcp_seg *seg = ours->pcb.unacked;
+
+	while (seg && n--)
+		seg = seg->next;
+	return seg;
+}
+
+/* Grows the window until UNDER_WAY segments and a few more are out. */
+static void fill_the_window(void)
+{
+	repair_connect(true, STREAM);
+	drain();
+	for (unsigned i = 0; !under_way(UNDER_WAY); i++) {
+		assert_true(i < 64);
+		run_ms(RTT_MS / 4);
+		ack_raw(net_seg_end(under_way(3)), 0, NULL);
+		drain();
+	}
+}
+
+static void ack_block(unsigned from, unsigned to)
+{
+	const uint32_t edges[] = {net_seg_begin(under_way(from)),
+				  net_seg_end(under_way(to))};
+
+	ack_raw(ours->pcb.lastack, 1, edges);
+}
+
+static unsigned count_sacked(void)
+{
+	unsigned n = 0;
+
+	for (struct tcp_seg *s = ours->pcb.unacked; s; s = s->next)
+		n += (net_seg_of(s)->state & NET_SEG_SACKED) != 0;
+	return n;
+}
+
+static void test_blocks_that_mark_nothing_cost_little(void **state)
+{
+	uint32_t edges[8], end;
+
+	fill_the_window();
+	end = ours->pcb.snd_nxt;
+
+	for (unsigned i = 0; i < 50; i++) {
+		for (unsigned k = 0; k < 4; k++) {
+			edges[2 * k] = end - MSS * k - i % 7 - 2;
+			edges[2 * k + 1] = edges[2 * k] + 1;
+		}
+		ack_raw(ours->pcb.lastack, 4, edges);
+		assert_true(ours->repairing);
+		assert_true(ours->rec->sack_steps <= NET_SACK_STEPS);
+		assert_int_equal(count_sacked(), 0);
+	}
+}
+
+/* The same block again and again is one that has been walked to already. */
+static void test_a_long_walk_goes_on_with_the_next_ack(void **state)
+{
+	unsigned acks = 0;
+
+	fill_the_window();
+	while (count_sacked() < 3) {
+		assert_true(acks++ < UNDER_WAY / NET_SACK_STEPS + 1);
+		ack_block(UNDER_WAY - 4, UNDER_WAY - 2);
+		assert_true(ours->rec->sack_steps <= NET_SACK_STEPS);
+	}
+	assert_true(acks > 1); /* it was cut short */
+	assert_int_equal(ours->rec->sacked_segs, 3);
+}
+
+/* A block that grows and shrinks in turn marks nothing the second time. */
+static void test_blocks_that_flap_cost_little(void **state)
+{
+	fill_the_window();
+	for (unsigned i = 0; i < 50; i++) {
+		ack_block(1, i % 2 ? 160 : 1);
+		assert_true(ours->rec->sack_steps <= NET_SACK_STEPS);
+	}
+	assert_int_equal(count_sacked(), 160);
+}
+
+#define T(test)                                                                \
+	cmocka_unit_test_setup_teardown(test, peer_listen, peer_teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		T(test_blocks_that_mark_nothing_cost_little),
+		T(test_a_long_walk_goes_on_with_the_next_ack),
+		T(test_blocks_that_flap_cost_little),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
