@@ -72,6 +72,7 @@ void net_conn_drop_received(struct net_conn *conn)
 /* Frees the memory once nobody is left: lwIP, an owner, a waiter. */
 void net_conn_put(struct net_conn *conn)
 {
+	net_client_check(conn);
 	if (conn->pcb_live || conn->owned || conn->waiters || conn->in_output ||
 	    conn->more->pollers || conn->served)
 		return;

@@ -262,6 +262,16 @@ static struct net_conn *collect(void)
 	return net_conn_of(pcb);
 }
 
+/* Whether its listener has as many clients as it may. */
+static bool is_refused(const struct tcp_hdr *tcp)
+{
+	const struct net_listener *listener = net_listener_find(
+		ip_current_dest_addr(), lwip_ntohs(tcp->dest));
+
+	return net_clients_admit(listener, ip_current_src_addr()) ==
+	       NET_ADMIT_NOT;
+}
+
 enum net_cookie net_cookie_take(struct pbuf *p, struct netif *inp,
 				struct net_conn **out)
 {
@@ -273,6 +283,10 @@ enum net_cookie net_cookie_take(struct pbuf *p, struct netif *inp,
 	if (!decode(tcp, &syn)) {
 		net_the.stats.cookies_refused++;
 		return NET_COOKIE_NONE;
+	}
+	if (is_refused(tcp)) {
+		net_the.stats.clients_refused++;
+		return NET_COOKIE_NO_ROOM; /* it may send its data later */
 	}
 	made = make_syn(tcp, &syn);
 	if (!made)

@@ -197,6 +197,7 @@ static void adopt(struct net_conn *conn)
 		conn->pending = true;
 		conn->half_open = true;
 		net_the.half_open++;
+		net_client_half_open(conn);
 		conn->pcb.callback_arg = NULL; /* nobody to tell yet */
 		tcp_nagle_disable(&conn->pcb);
 	}
@@ -257,9 +258,20 @@ static bool show_listener(struct pbuf **p, struct netif *inp,
 		net_the.stats.backlog_drops++;
 		return false;
 	}
-	if (flags == TCP_SYN && !may_open(listener)) {
-		net_cookie_send(*p);
-		return false;
+	if (flags == TCP_SYN) {
+		switch (net_clients_admit(listener, ip_current_src_addr())) {
+		case NET_ADMIT_NOT:
+			net_the.stats.clients_refused++;
+			return false;
+		case NET_ADMIT_COOKIE:
+			net_cookie_send(*p);
+			return false;
+		case NET_ADMIT:
+			if (may_open(listener))
+				break;
+			net_cookie_send(*p);
+			return false;
+		}
 	}
 	listener->pcb->next = NULL;
 	tcp_listen_pcbs.pcbs = listener->pcb;

@@ -282,6 +282,7 @@ err_t net_listener_established(struct net_conn *conn)
 	conn->owned = true;
 	conn->pcb.callback_arg = conn;
 	net_the.stats.accepted++;
+	net_client_established(conn);
 	if (listener->handler) {
 		if (serve(listener, conn) == 0)
 			return ERR_OK;

@@ -52,11 +52,13 @@ struct net_conn {
 	/* the hot line behind the pcb */
 	struct net_conn *hash_next;
 	uint32_t hash;
-	uint32_t rx_off;   /* bytes of rx_head already copied out */
-	int16_t err;	   /* why it ended: negative errno, 0: it has not */
-	uint8_t waiters;   /* coroutines blocked in a call on it */
-	bool pcb_live : 1; /* lwIP holds the pcb */
-	bool owned : 1;	   /* somebody holds the handle */
+	uint16_t rx_off;      /* bytes of rx_head already copied out */
+	uint16_t client_port; /* ours; lwIP forgets its own at the end */
+	int16_t err;	      /* why it ended: negative errno, 0: it has not */
+	uint8_t waiters : 6;  /* coroutines blocked in a call on it */
+	uint8_t counted_as : 2; /* enum net_counted_as */
+	bool pcb_live : 1;	/* lwIP holds the pcb */
+	bool owned : 1;		/* somebody holds the handle */
 	bool hashed : 1;
 	bool in_output : 1;		/* in the stack's output queue */
 	bool eof : 1;			/* the peer sent FIN */
@@ -117,8 +119,9 @@ struct net_listener {
 	struct net_poll_node *pollers;
 	net_handler handler;
 	void *handler_arg;
-	bool stopped;  /* takes no more connections */
-	bool closed;   /* its owner has let go */
+	struct net_limits limits; /* as given: 0 is a default */
+	bool stopped;		  /* takes no more connections */
+	bool closed;		  /* its owner has let go */
 	unsigned refs; /* coroutines about to use it, beside `pending` */
 };
 
@@ -442,6 +445,41 @@ err_t net_listener_established(struct net_conn *conn);
 void net_listener_forget(struct net_conn *conn);
 void net_listener_stop(struct net_listener *listener);
 void net_listener_put(struct net_listener *listener);
+
+/* ---- net_clients.c ---- */
+enum net_counted_as {
+	NET_COUNTED_NOT,
+	NET_COUNTED_HALF_OPEN,
+	NET_COUNTED_CLIENT
+};
+
+enum net_admission {
+	NET_ADMIT,
+	NET_ADMIT_COOKIE, /* nothing may be kept before the handshake ends */
+	NET_ADMIT_NOT
+};
+
+/* The limits in force, defaults filled in. */
+void net_listener_limits(const struct net_listener *listener,
+			 struct net_limits *out);
+/* Whether a SYN from ip may open a connection to the listener. */
+enum net_admission net_clients_admit(const struct net_listener *listener,
+				     const ip_addr_t *ip);
+void net_client_half_open(struct net_conn *conn);
+void net_client_established(struct net_conn *conn);
+void net_client_ends(struct net_conn *conn); /* one that is counted */
+void net_clients_fini(void);
+
+/*
+ * A client counts for as long as somebody holds it here, or lwIP does to say
+ * more than TIME_WAIT has to.
+ */
+static inline void net_client_check(struct net_conn *conn)
+{
+	if (conn->counted_as && !conn->owned && !conn->served &&
+	    (!conn->pcb_live || conn->waiting))
+		net_client_ends(conn);
+}
 
 /* ---- net_eth.c ---- */
 int net_eth_open(struct net_opts *opts);

@@ -115,7 +115,7 @@ static size_t take(struct net_conn *conn, void *buf, size_t len)
 		memcpy((uint8_t *)buf + done,
 		       (const uint8_t *)p->payload + conn->rx_off, part);
 		done += part;
-		conn->rx_off += (uint32_t)part;
+		conn->rx_off = (uint16_t)(conn->rx_off + part);
 		if (conn->rx_off == p->len) {
 			take_head(conn);
 			pbuf_free(p);

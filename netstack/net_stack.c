@@ -193,6 +193,7 @@ void net_stack_close(struct net_stack *stack)
 	net_eth_tx();
 	net_eth_close();
 	net_mem_fini();
+	net_clients_fini();
 	net_demux_fini();
 	glue_eal_stop();
 	memset(stack, 0, sizeof(*stack));

@@ -20,6 +20,7 @@ void net_time_wait_enter(struct net_conn *conn)
 	else
 		list->oldest = conn;
 	list->newest = conn;
+	net_client_check(conn);
 }
 
 void net_time_wait_leave(struct net_conn *conn)

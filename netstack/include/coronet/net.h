@@ -161,6 +161,7 @@ struct net_stats {
 	uint64_t accepted, dialed, closed, reset, timed_out;
 	uint64_t no_memory;	     /* allocations refused, any kind */
 	uint64_t backlog_drops;	     /* SYNs dropped: backlog full */
+	uint64_t clients_refused;    /* SYNs dropped: net_listener_limit() */
 	uint64_t time_wait_recycled; /* ended early: blocks ran short */
 	uint64_t ooseq_drops;	     /* out of order, beyond the budget */
 	/* SYNs answered without keeping anything, and the ACKs of such */
@@ -199,6 +200,33 @@ int net_listen(struct net_stack *stack, const struct net_addr *addr,
 
 /* Where it listens, the port that was chosen included. */
 struct net_addr net_listener_addr(const struct net_listener *listener);
+
+/*
+ * Limits of a listener, each 0 for its default. Listeners of one port count
+ * their clients together. A client counts from the end of its handshake until
+ * its handler has returned (or its owner has let go of it) and TCP has
+ * delivered what was queued; TIME_WAIT does not count. A source is an IPv4
+ * address or an IPv6 /64.
+ */
+struct net_limits {
+	unsigned clients; /* in all; default: --max-conns alone */
+	/* default: half of --max-conns, 1024 at least */
+	unsigned clients_per_source;
+	/* beyond it SYN cookies; default: half the backlog, 64 at least */
+	unsigned half_open_per_source;
+};
+
+/*
+ * Sets the limits of a listener, from now on: clients that are there already
+ * stay. A SYN beyond a limit of clients is dropped and counted
+ * (net_stats.clients_refused), so a client that tries again, as every TCP does,
+ * gets in when there is room. Returns 0, -EBADF or -EINVAL for NULL.
+ */
+int net_listener_limit(struct net_listener *listener,
+		       const struct net_limits *limits);
+
+/* How many clients the listener's port has now. */
+unsigned net_listener_clients(const struct net_listener *listener);
 
 /*
  * Blocks until a connection is there; *out is owned by the caller.
