@@ -240,9 +240,8 @@ static void *conduct(void *arg)
 	int err = net_link_wait(load.stack, LINK_WAIT_MS);
 
 	if (err == -ETIMEDOUT)
-		fprintf(stderr,
-			"coronet-load: the link is not up after %d s; is the "
-			"other side running?\n",
+		net_log("coronet-load: the link is not up after %d s; is the "
+			"other side running?",
 			LINK_WAIT_MS / 1000);
 	if (err < 0) {
 		*(int *)arg = 1;
@@ -252,6 +251,7 @@ static void *conduct(void *arg)
 	load_stats_start(&load.stats, &load.opts, "coronet-load",
 			 net_clock_ns());
 	load_stats_set_busy(&load.stats, busy_ns, NULL);
+	load.stats.put = net_log_write;
 	net_spawn(load.stack, "open", open_slots, NULL);
 	net_spawn(load.stack, "watchdog", watchdog, NULL);
 	if (load.opts.rate)

@@ -150,7 +150,7 @@ void proxy_dial_failed(int i, int err)
 	if (!is_our_fault(err) || now_ns < proxy.say_ns)
 		return;
 	proxy.say_ns = now_ns + SAY_NS;
-	fprintf(stderr, "coronet-proxy: %s to backend %s (%u connections)\n",
+	net_log("coronet-proxy: %s to backend %s (%u connections)",
 		err == -ENOMEM ? "no memory, or --max-conns reached, for "
 				 "another connection"
 			       : "no local port left for another connection",
@@ -171,7 +171,7 @@ static void *watch_backend(void *arg)
 		if (is_our_fault(err))
 			proxy_dial_failed(i, err);
 		else if (balance_report(&proxy.balance, i, err == 0))
-			fprintf(stderr, "coronet-proxy: backend %s is %s\n",
+			net_log("coronet-proxy: backend %s is %s",
 				backend->name, err ? "down" : "up");
 	} while (coro_sleep_ns(proxy.opts.health_interval_ns) == 0);
 	return NULL;
@@ -200,11 +200,10 @@ static void *say_stats(void *arg)
 		const struct proxy_counters *now = &proxy.counters;
 		double s = proxy.net.stats_s;
 
-		fprintf(stderr,
-			"proxy: %u sessions, +%llu, to backends %.2f, from "
+		net_log("proxy: %u sessions, +%llu, to backends %.2f, from "
 			"them %.2f Gbit/s, %u of %u backends up; in all %llu "
 			"retries, %llu without backend, %llu broken, %llu "
-			"idle, %llu bad headers, %llu over the limit\n",
+			"idle, %llu bad headers, %llu over the limit",
 			proxy.sessions,
 			(unsigned long long)(now->accepted - was.accepted),
 			(double)(now->bytes_to - was.bytes_to) * 8e-9 / s,

@@ -35,6 +35,8 @@ static struct {
 	unsigned mtu;
 	int64_t tsc_start;
 	double ns_per_tick;
+	void (*log)(const char *text, size_t len);
+	FILE *log_file; /* what DPDK prints to, once it runs; or NULL */
 } eal;
 
 /* The arguments under construction; storage is kept for EAL's lifetime. */
@@ -125,8 +127,39 @@ static void build_args(struct args *args, const struct glue_eal_conf *conf)
 		add(args, "%s", conf->extra[i]);
 }
 
+static ssize_t write_log(void *unused, const char *text, size_t len)
+{
+	eal.log(text, len);
+	return (ssize_t)len;
+}
+
+/*
+ * DPDK logs from its own threads and from within bursts, by stdio: a full pipe
+ * would stop either, and a lock on stderr both.
+ */
+static void redirect_log(void (*log)(const char *text, size_t len))
+{
+	eal.log = log;
+	if (log)
+		eal.log_file = fopencookie(
+			NULL, "w", (cookie_io_functions_t){.write = write_log});
+	if (eal.log_file)
+		rte_openlog_stream(eal.log_file);
+}
+
+static void restore_log(void)
+{
+	if (!eal.log_file)
+		return;
+	rte_openlog_stream(NULL);
+	fclose(eal.log_file);
+	eal.log_file = NULL;
+}
+
 void glue_capture_start(struct glue_captured *log)
 {
+	if (eal.log_file)
+		rte_openlog_stream(NULL);
 	fflush(stdout);
 	fflush(stderr);
 	log->fd = memfd_create("dpdk-log", MFD_CLOEXEC);
@@ -171,6 +204,8 @@ void glue_capture_end(struct glue_captured *log, char *reason,
 	static char text[65536];
 	ssize_t n;
 
+	if (eal.log_file)
+		rte_openlog_stream(eal.log_file);
 	if (reason)
 		snprintf(reason, reason_len, "DPDK gives no reason");
 	if (log->fd < 0)
@@ -501,6 +536,7 @@ int glue_eal_start(const struct glue_eal_conf *conf, char *err, size_t err_len)
 			return rc;
 		}
 	}
+	redirect_log(conf->log);
 	return 0;
 }
 
@@ -508,6 +544,7 @@ void glue_eal_stop(void)
 {
 	if (!eal.started)
 		return;
+	restore_log();
 	rte_log_set_global_level(RTE_LOG_EMERG);
 	for (unsigned i = 0; i < eal.n_links; i++) {
 		const struct glue_link *link = &eal.links[i];

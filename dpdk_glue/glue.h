@@ -80,6 +80,8 @@ struct glue_eal_conf {
 	unsigned mem_mib;   /* memory for mbufs and rings, without hugepages */
 	char *const *extra; /* EAL arguments after "--", borrowed */
 	unsigned n_extra;
+	/* DPDK's own lines once it runs, from any thread; NULL: stderr */
+	void (*log)(const char *text, size_t len);
 };
 
 /*

@@ -2,11 +2,11 @@
  * Random numbers, IP identifications, and initial sequence numbers as RFC 6528
  * wants them.
  */
+#include "netstack/net_log.h"
 #include "netstack/net_priv.h"
 
 #include <assert.h>
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -88,6 +88,7 @@ static_assert(sizeof(ip_ids) / sizeof(ip_ids[0]) == 1 << 10,
 
 _Noreturn void net_lwip_assert(const char *message, const char *file, int line)
 {
-	fprintf(stderr, "coronet: lwIP: %s (%s:%d)\n", message, file, line);
+	net_log("coronet: lwIP: %s (%s:%d)", message, file, line);
+	net_log_flush();
 	abort();
 }

@@ -1,6 +1,7 @@
 /*
  * The stack: opening, the loop, closing.
  */
+#include "netstack/net_log.h"
 #include "netstack/net_priv.h"
 
 #include <errno.h>
@@ -58,6 +59,7 @@ static int start_dpdk(struct net_opts *opts)
 		.mem_mib = MBUF_MIB * opts->n_links + 32,
 		.extra = opts->eal_args,
 		.n_extra = opts->n_eal_args,
+		.log = net_log_write,
 	};
 	int err;
 
@@ -102,6 +104,10 @@ int net_stack_open(struct net_opts *opts, struct net_stack **out)
 	err = check_opts(opts);
 	if (err < 0)
 		return err;
+	/* Before DPDK, which may pin the threads that are made after it. */
+	err = net_log_open();
+	if (err < 0)
+		goto refuse;
 	err = start_dpdk(opts);
 	if (err < 0)
 		goto stop_dpdk;
@@ -144,10 +150,12 @@ close_sched:
 	coro_sched_close(stack->sched);
 	stack->sched = NULL;
 stop_dpdk:
+	glue_eal_stop();
+	net_log_close();
+refuse:
 	if (!opts->error[0])
 		snprintf(opts->error, sizeof(opts->error), "%s",
 			 strerror(-err));
-	glue_eal_stop();
 	return err;
 }
 
@@ -196,6 +204,7 @@ void net_stack_close(struct net_stack *stack)
 	net_clients_fini();
 	net_demux_fini();
 	glue_eal_stop();
+	net_log_close();
 	memset(stack, 0, sizeof(*stack));
 }
 

@@ -1,6 +1,7 @@
 /*
  * Statistics: the counters, and the line that --stats prints.
  */
+#include "netstack/net_log.h"
 #include "netstack/net_priv.h"
 
 #include <inttypes.h>
@@ -11,6 +12,7 @@ void net_stack_stats(struct net_stack *stack, struct net_stats *out)
 	uint64_t bad_frame = stack->stats.rx_bad_frame;
 
 	*out = stack->stats;
+	out->log_dropped = net_log_dropped();
 	out->conns = stack->n_conns;
 	for (unsigned i = 0; i < stack->n_ports; i++) {
 		struct glue_port_stats s;
@@ -54,18 +56,21 @@ static struct memory read_memory(void)
  * All the process holds; hugepages are no part of what Linux calls resident.
  * What a connection takes is what has come on top since the stack opened.
  */
-static void say_memory(const struct net_stack *stack, unsigned conns)
+static void format_memory(const struct net_stack *stack, unsigned conns,
+			  char *text, size_t room)
 {
 	struct memory now = read_memory();
 	uint64_t all_kib = now.resident_kib + now.huge_kib;
+	char huge[48] = "", each[48] = "";
 
-	fprintf(stderr, ", %.1f MiB resident", (double)now.resident_kib / 1024);
 	if (now.huge_kib)
-		fprintf(stderr, " and %.1f MiB of hugepages",
-			(double)now.huge_kib / 1024);
+		snprintf(huge, sizeof(huge), " and %.1f MiB of hugepages",
+			 (double)now.huge_kib / 1024);
 	if (conns >= 1000 && all_kib > stack->opened_kib)
-		fprintf(stderr, ", %.0f B a connection",
-			(double)(all_kib - stack->opened_kib) * 1024 / conns);
+		snprintf(each, sizeof(each), ", %.0f B a connection",
+			 (double)(all_kib - stack->opened_kib) * 1024 / conns);
+	snprintf(text, room, ", %.1f MiB resident%s%s",
+		 (double)now.resident_kib / 1024, huge, each);
 }
 
 void net_stats_start(struct net_stack *stack)
@@ -79,21 +84,20 @@ __attribute__((noinline)) void net_stats_say(struct net_stack *stack)
 {
 	double s = (double)stack->stats_ns / 1e9;
 	struct net_stats now, *was = &stack->stats_last;
+	char memory[160];
 
 	net_stack_stats(stack, &now);
-	fprintf(stderr,
-		"stats: rx %.0f/s tx %.0f/s frames, %.2f/%.2f Gbit/s, %u "
+	format_memory(stack, now.conns, memory, sizeof(memory));
+	net_log("stats: rx %.0f/s tx %.0f/s frames, %.2f/%.2f Gbit/s, %u "
 		"connections, +%" PRIu64 " accepted, %" PRIu64
-		" dropped, %" PRIu64 " bad, %u of %u frames free",
+		" dropped, %" PRIu64 " bad, %u of %u frames free%s",
 		(double)(now.rx_frames - was->rx_frames) / s,
 		(double)(now.tx_frames - was->tx_frames) / s,
 		(double)(now.rx_bytes - was->rx_bytes) * 8e-9 / s,
 		(double)(now.tx_bytes - was->tx_bytes) * 8e-9 / s, now.conns,
 		now.accepted - was->accepted, now.tx_dropped + now.rx_missed,
-		now.rx_bad_csum + now.rx_bad_frame, now.frames_free,
-		now.frames);
-	say_memory(stack, now.conns);
-	fputc('\n', stderr);
+		now.rx_bad_csum + now.rx_bad_frame, now.frames_free, now.frames,
+		memory);
 	*was = now;
 	stack->next_stats_ns = stack->now_ns + stack->stats_ns;
 }

@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <signal.h>
-#include <stdio.h>
 #include <unistd.h>
 
 #define ACCEPT_ROUNDS 64
@@ -54,8 +53,7 @@ static void *drain(void *arg)
 		coro_park();
 	begun = true;
 	plan->begin();
-	fprintf(stderr, "%s: draining %u %s\n", plan->program, plan->left(),
-		plan->what);
+	net_log("%s: draining %u %s", plan->program, plan->left(), plan->what);
 	until_ns = net_now_ns(plan->stack) + plan->timeout_ns;
 	while (plan->left() && coro_park_until(until_ns) == 0)
 		;

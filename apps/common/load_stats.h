@@ -71,6 +71,8 @@ struct load_stats {
 	bool interrupted;
 	bool tty;
 	int line_width; /* of the progress line on the tty */
+	/* Where progress goes; NULL: to stderr, even if that blocks. */
+	void (*put)(const char *text, size_t len);
 	int64_t start_ns;
 	int64_t phase_end_ns;
 	int64_t interval_start_ns;

@@ -109,6 +109,16 @@ static struct text interval_rate(const struct load_stats *stats, double seconds)
 	__builtin_unreachable();
 }
 
+static void put(const struct load_stats *stats, const char *text, size_t len)
+{
+	if (stats->put) {
+		stats->put(text, len);
+		return;
+	}
+	fwrite(text, 1, len, stderr);
+	fflush(stderr);
+}
+
 void load_progress(struct load_stats *stats, int64_t now_ns)
 {
 	static const char *const phases[] = {
@@ -126,7 +136,7 @@ void load_progress(struct load_stats *stats, int64_t now_ns)
 	double seconds = (double)(now_ns - stats->interval_start_ns) / 1e9;
 	struct text rate = interval_rate(stats, seconds);
 	double share = load_stats_interval_share(stats, now_ns);
-	char p99[64] = "", limited[32] = "";
+	char p99[64] = "", limited[32] = "", line[320], all[sizeof(line)];
 	int width;
 
 	if (stats->interval.count > 0)
@@ -136,28 +146,28 @@ void load_progress(struct load_stats *stats, int64_t now_ns)
 	if (share >= LOAD_BUSY_LIMIT)
 		snprintf(limited, sizeof(limited), "  generator %.0f %% busy",
 			 share * 100);
-	width = fprintf(stderr,
-			"%s%4.0f s  %s%s  %" PRIu64 " conns  %" PRIu64
-			" errors%s%s%s",
-			stats->tty ? "\r" : "",
-			(double)(now_ns - stats->start_ns) / 1e9, rate.s,
-			units[stats->opts->mode], stats->open,
-			stats->error_count, p99, limited, phases[stats->phase]);
+	width = snprintf(
+		line, sizeof(line) - 1,
+		"%s%4.0f s  %s%s  %" PRIu64 " conns  %" PRIu64 " errors%s%s%s",
+		stats->tty ? "\r" : "",
+		(double)(now_ns - stats->start_ns) / 1e9, rate.s,
+		units[stats->opts->mode], stats->open, stats->error_count, p99,
+		limited, phases[stats->phase]);
 	if (!stats->tty) {
-		fputc('\n', stderr);
+		line[width] = '\n';
+		put(stats, line, (size_t)width + 1);
 		return;
 	}
 	/* Blanks out what a longer line before this one left. */
-	if (width < stats->line_width)
-		fprintf(stderr, "%*s", stats->line_width - width, "");
+	width = snprintf(all, sizeof(all), "%-*s", stats->line_width, line);
+	put(stats, all, (size_t)width);
 	stats->line_width = width;
-	fflush(stderr);
 }
 
 void load_progress_end(struct load_stats *stats)
 {
 	if (stats->line_width > 0)
-		fputc('\n', stderr);
+		put(stats, "\n", 1);
 	stats->line_width = 0;
 }
 

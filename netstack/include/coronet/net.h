@@ -168,12 +168,55 @@ struct net_stats {
 	uint64_t cookies_sent, cookies_accepted, cookies_refused;
 	/* segments dropped as RFC 9293 and RFC 5961 want it, and answers */
 	uint64_t rx_unacceptable, challenge_acks;
-	int64_t busy_ns; /* time spent in rounds that found work */
-	unsigned conns;	 /* TCP control blocks now */
+	uint64_t log_dropped; /* lines that stderr did not take */
+	int64_t busy_ns;      /* time spent in rounds that found work */
+	unsigned conns;	      /* TCP control blocks now */
 	unsigned frames_free, frames;
 };
 
 void net_stack_stats(struct net_stack *stack, struct net_stats *out);
+
+/* ---- logging ---- */
+
+/*
+ * Logs a line on stderr without ever blocking the caller, as printf(3) on
+ * stderr would when nobody reads the pipe behind it: the polling thread and
+ * every connection with it would stand still. While a stack is open a thread of
+ * its own writes; up to 256 lines wait for it. More are dropped and counted
+ * (net_stats.log_dropped), and the next line that can be written says how many.
+ * A closed stderr loses lines, too, and no more: while a stack is open SIGPIPE
+ * does not end the process, unless the program has set its own action.
+ *
+ * The newline is added; control characters become '?'; a line is cut at 511
+ * bytes. Any thread. Not for the path of a packet: it formats, and may wake
+ * the thread that writes.
+ */
+__attribute__((format(printf, 1, 2))) void net_log(const char *format, ...);
+
+/* The same for bytes as they are: no newline is added. At most 512 are taken.
+ */
+void net_log_write(const char *text, size_t len);
+
+/* What may recur by the thousand; static, zero at first. */
+struct net_log_limit {
+	int64_t next_ns;
+	uint32_t suppressed;
+};
+
+/*
+ * Logs at most one line a second for each limit. A line tells how many before
+ * it were suppressed. Any thread; the stack has to be open, as time stands
+ * still without one.
+ */
+__attribute__((format(printf, 2, 3))) void
+net_log_limited(struct net_log_limit *limit, const char *format, ...);
+
+/* net_log_limited() with a limit for this place in the source. */
+#define net_log_seldom(...)                                                    \
+	do {                                                                   \
+		static struct net_log_limit net_log_limit_;                    \
+		net_log_limited(&net_log_limit_, __VA_ARGS__);                 \
+	} while (0)
 
 /* ---- listening ---- */
 

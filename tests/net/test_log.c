@@ -1,0 +1,388 @@
+/*
+ * The log: lines that never stop who says them, whatever stderr is.
+ *
+ * A pipe stands in for stderr; a real thread writes to it. Nothing here is
+ * decided by time: a call that blocks is a test that hangs, and meson's time
+ * limit ends it.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include <coronet/net.h>
+
+#include "netstack/net_log.h"
+#include "tests/net/fake_glue.h"
+
+#define NS_PER_S INT64_C(1000000000)
+
+static int reader, pipe_in;
+static char text[1 << 20];
+static size_t text_len;
+
+static int open_pipe(void **state)
+{
+	int ends[2];
+
+	if (pipe(ends))
+		return -1;
+	reader = ends[0];
+	pipe_in = ends[1];
+	text_len = 0;
+	text[0] = '\0';
+	net_log_set_fd(pipe_in);
+	return net_log_open();
+}
+
+static int close_pipe(void **state)
+{
+	net_log_close();
+	net_log_set_fd(STDERR_FILENO);
+	close(reader);
+	close(pipe_in);
+	return 0;
+}
+
+/* So full that a write of anything blocks. Returns how many bytes it took. */
+static size_t fill(void)
+{
+	static const char dots[4096];
+	int flags = fcntl(pipe_in, F_GETFL);
+	size_t all = 0;
+	ssize_t n;
+
+	fcntl(pipe_in, F_SETFL, flags | O_NONBLOCK);
+	while ((n = write(pipe_in, dots, sizeof(dots))) > 0)
+		all += (size_t)n;
+	fcntl(pipe_in, F_SETFL, flags);
+	return all;
+}
+
+/* Reads at most `most` bytes of what is written by now or soon. */
+static void read_some(size_t most)
+{
+	ssize_t n = read(reader, text + text_len, most);
+
+	assert_true(n > 0);
+	text_len += (size_t)n;
+	assert_true(text_len < sizeof(text) - 4096);
+	text[text_len] = '\0';
+}
+
+/* Reads until the text ends in `end`. */
+static void read_until(const char *end)
+{
+	size_t len = strlen(end);
+
+	while (text_len < len || strcmp(text + text_len - len, end) != 0)
+		read_some(4096);
+}
+
+/* Takes fill()'s bytes out of the way. */
+static void pass_over(size_t n)
+{
+	while (n) {
+		ssize_t part = read(reader, text, n < 4096 ? n : 4096);
+
+		assert_true(part > 0);
+		n -= (size_t)part;
+	}
+}
+
+/*
+ * Checks that the text is "line 0\n", "line 1\n"... with notes of how many are
+ * missing in exactly the places where they are. Returns how many the whole
+ * lines stand for.
+ */
+static unsigned check_lines(unsigned *dropped)
+{
+	unsigned next = 0, n;
+
+	*dropped = 0;
+	for (const char *at = text; strchr(at, '\n');
+	     at = strchr(at, '\n') + 1) {
+		if (sscanf(at, "coronet: %u lines of the log were dropped",
+			   &n) == 1) {
+			*dropped += n;
+			next += n;
+		} else {
+			assert_int_equal(sscanf(at, "line %u\n", &n), 1);
+			assert_int_equal(n, next);
+			next++;
+		}
+	}
+	return next;
+}
+
+/* Reads until every line up to n is accounted for: how many were dropped. */
+static unsigned read_lines(unsigned n)
+{
+	unsigned dropped, got;
+
+	while ((got = check_lines(&dropped)) < n)
+		read_some(4096);
+	assert_int_equal(got, n);
+	return dropped;
+}
+
+static void test_line_gets_its_newline(void **state)
+{
+	net_log("three %s %d", "plus", 4);
+	read_until("three plus 4\n");
+	assert_string_equal(text, "three plus 4\n");
+}
+
+static void test_bytes_are_written_as_they_are(void **state)
+{
+	net_log_write("\rab", 3);
+	net_log_write("c", 1);
+	read_until("abc");
+	assert_string_equal(text, "\rabc");
+}
+
+static void test_what_a_peer_puts_into_a_line_stays_in_it(void **state)
+{
+	net_log("name '%s'", "a\nb\x1b[2Jc\x7f");
+	read_until("'\n");
+	assert_string_equal(text, "name 'a?b?[2Jc?'\n");
+}
+
+static void test_long_line_is_cut(void **state)
+{
+	char longer[2 * NET_LOG_BYTES];
+
+	memset(longer, 'x', sizeof(longer));
+	longer[sizeof(longer) - 1] = '\0';
+	net_log("%s", longer);
+	read_until("\n");
+	assert_int_equal(text_len, NET_LOG_BYTES);
+	assert_string_equal(text + text_len - 5, "x...\n");
+	longer[NET_LOG_BYTES - 1] = '\0'; /* with the newline: just fits */
+	text_len = 0;
+	net_log("%s", longer);
+	read_until("\n");
+	assert_int_equal(text_len, NET_LOG_BYTES);
+	assert_string_equal(text + text_len - 3, "xx\n");
+}
+
+static void test_full_pipe_stops_nobody(void **state)
+{
+	uint64_t before = net_log_dropped();
+	size_t filled = fill();
+
+	for (unsigned i = 0; i < 10000; i++)
+		net_log("line %u", i);
+	/* The ring, and the line that the thread holds in its hands. */
+	assert_in_range(net_log_dropped() - before, 10000 - NET_LOG_SLOTS - 1,
+			10000 - NET_LOG_SLOTS);
+	pass_over(filled);
+	assert_int_equal(read_lines(10000), net_log_dropped() - before);
+	/* It goes on as if nothing had been. */
+	net_log("line %u", 10000);
+	assert_int_equal(read_lines(10001), net_log_dropped() - before);
+}
+
+static void test_slow_reader_gets_whole_lines_in_order(void **state)
+{
+	uint64_t before = net_log_dropped();
+	unsigned i, dropped;
+
+	/* It reads less than half of what is said. */
+	for (i = 0; i < 20000 || net_log_dropped() == before; i++) {
+		net_log("line %u", i);
+		if (i % 25 == 24)
+			read_some(100);
+	}
+	dropped = read_lines(i);
+	assert_int_equal(dropped, net_log_dropped() - before);
+	assert_true(dropped > 0);
+}
+
+/* The description is shared: another process may have set O_NONBLOCK. */
+static void test_nonblocking_description_tears_no_line(void **state)
+{
+	uint64_t before = net_log_dropped();
+	size_t filled = fill();
+
+	fcntl(pipe_in, F_SETFL, fcntl(pipe_in, F_GETFL) | O_NONBLOCK);
+	for (unsigned i = 0; i < NET_LOG_SLOTS; i++)
+		net_log("line %u", i);
+	pass_over(filled);
+	assert_int_equal(read_lines(NET_LOG_SLOTS), 0);
+	assert_int_equal(net_log_dropped(), before);
+}
+
+static void wait_for_dropped(uint64_t n)
+{
+	while (net_log_dropped() < n)
+		usleep(1000);
+}
+
+static void test_closed_pipe_loses_lines_and_no_more(void **state)
+{
+	uint64_t before = net_log_dropped();
+	int ends[2];
+
+	close(reader);
+	for (unsigned i = 0; i < 5; i++)
+		net_log("line %u", i);
+	wait_for_dropped(before + 5);
+	/* Somebody opens it again: what was lost is told. */
+	assert_int_equal(pipe(ends), 0);
+	dup2(ends[1], pipe_in);
+	close(ends[1]);
+	reader = ends[0];
+	net_log("line %u", 5);
+	assert_int_equal(read_lines(6), 5);
+}
+
+static int status_of(void (*body)(void))
+{
+	int status = -1;
+	pid_t pid = fork();
+
+	if (pid == 0) {
+		body();
+		_exit(7);
+	}
+	assert_true(pid > 0);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	return status;
+}
+
+static void write_to_closed_pipe(void)
+{
+	int ends[2];
+
+	if (pipe(ends))
+		_exit(1);
+	close(ends[0]);
+	if (write(ends[1], "x", 1) != -1 || errno != EPIPE)
+		_exit(1);
+}
+
+static void say_to_closed_pipe(void)
+{
+	net_log_open();
+	write_to_closed_pipe(); /* as printf(3) on a closed stdout does */
+}
+
+static void say_after_close(void)
+{
+	net_log_open();
+	net_log_close();
+	write_to_closed_pipe();
+}
+
+static void say_without_writer(void)
+{
+	close(reader);
+	net_log("before there is a stack");
+	if (net_log_dropped() == 0)
+		_exit(1);
+}
+
+static void test_sigpipe_ends_no_process(void **state)
+{
+	int status;
+
+	net_log_close(); /* so that the children begin with the default */
+	status = status_of(say_to_closed_pipe);
+	assert_true(WIFEXITED(status));
+	assert_int_equal(WEXITSTATUS(status), 7);
+	status = status_of(say_without_writer);
+	assert_true(WIFEXITED(status));
+	assert_int_equal(WEXITSTATUS(status), 7);
+	/* The program's own action comes back. */
+	status = status_of(say_after_close);
+	assert_true(WIFSIGNALED(status));
+	assert_int_equal(WTERMSIG(status), SIGPIPE);
+}
+
+static void test_sigpipe_of_the_program_is_kept(void **state)
+{
+	struct sigaction now;
+
+	net_log_close();
+	signal(SIGPIPE, SIG_IGN);
+	assert_int_equal(net_log_open(), 0);
+	sigaction(SIGPIPE, NULL, &now);
+	assert_ptr_equal(now.sa_handler, SIG_IGN);
+	net_log_close();
+	sigaction(SIGPIPE, NULL, &now);
+	assert_ptr_equal(now.sa_handler, SIG_IGN);
+	signal(SIGPIPE, SIG_DFL);
+}
+
+static void say_as_child(void)
+{
+	net_log("the child");
+}
+
+static void test_child_of_a_fork_writes_by_itself(void **state)
+{
+	assert_int_equal(WEXITSTATUS(status_of(say_as_child)), 7);
+	read_until("the child\n");
+}
+
+static void say_storm(unsigned n)
+{
+	for (unsigned i = 0; i < n; i++)
+		net_log_seldom("storm of %s", "7.7.7.7");
+}
+
+static void test_storm_is_a_line_a_second(void **state)
+{
+	fake_now_ns = 5 * NS_PER_S;
+	say_storm(1000);
+	fake_now_ns += NS_PER_S - 1;
+	say_storm(1);
+	net_log_seldom("another place");
+	fake_now_ns += 1;
+	say_storm(3);
+	fake_now_ns += 10 * NS_PER_S;
+	say_storm(1);
+	fake_now_ns += NS_PER_S;
+	say_storm(1);
+	net_log("end");
+	read_until("end\n");
+	assert_string_equal(text, "storm of 7.7.7.7\n"
+				  "another place\n"
+				  "storm of 7.7.7.7 (and 1000 more like it)\n"
+				  "storm of 7.7.7.7 (and 2 more like it)\n"
+				  "storm of 7.7.7.7\n"
+				  "end\n");
+}
+
+int main(void)
+{
+#define CASE(test_)                                                            \
+	cmocka_unit_test_setup_teardown(test_, open_pipe, close_pipe)
+	const struct CMUnitTest tests[] = {
+		CASE(test_line_gets_its_newline),
+		CASE(test_bytes_are_written_as_they_are),
+		CASE(test_what_a_peer_puts_into_a_line_stays_in_it),
+		CASE(test_long_line_is_cut),
+		CASE(test_full_pipe_stops_nobody),
+		CASE(test_slow_reader_gets_whole_lines_in_order),
+		CASE(test_nonblocking_description_tears_no_line),
+		CASE(test_closed_pipe_loses_lines_and_no_more),
+		CASE(test_sigpipe_ends_no_process),
+		CASE(test_sigpipe_of_the_program_is_kept),
+		CASE(test_child_of_a_fork_writes_by_itself),
+		CASE(test_storm_is_a_line_a_second),
+	};
+
+	return cmocka_run_group_tests_name("log", tests, NULL, NULL);
+}
