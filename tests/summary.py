@@ -1,17 +1,22 @@
 #!/usr/bin/env python3
-"""Sum the tests of meson build folders up in one line: N passed, N failed.
+"""Say why each failed test failed, and end with one line: N passed, N failed.
 
-A TAP test counts as many as its subtests; one that died without a failed
-subtest counts as one failure more. Usage: summary.py BUILD_DIR...
+Reads the logs that `meson test` left in each build folder. A TAP test counts as
+many as its subtests; one that died without a failed subtest counts as one
+failure more. Exit status 1 if anything failed or nothing passed.
+Usage: summary.py BUILD_DIR...
 """
 
 import json
 import pathlib
+import re
 import sys
 import xml.etree.ElementTree as ElementTree
 
 PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
 OUTCOMES = {"OK": PASSED, "EXPECTEDFAIL": PASSED, "SKIP": SKIPPED}
+REASON_LINES = 20  # of a failed case, its last ones
+NOT_OK = re.compile(r"not ok \d+ -? ?(.*)")
 
 
 def subtests(junit):
@@ -29,11 +34,17 @@ def subtests(junit):
     return found
 
 
-def outcomes_of(logs, project):
+def tests_of(logs):
+    """What meson logged of each test; nothing if it ran none here."""
+    path = logs / "testlog.json"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def outcomes_of(logs, project, tests):
     """One outcome for each test or subtest in a folder of meson logs."""
-    by_test = subtests(ElementTree.parse(logs / "testlog.junit.xml"))
-    for line in (logs / "testlog.json").read_text().splitlines():
-        test = json.loads(line)
+    junit = logs / "testlog.junit.xml"
+    by_test = subtests(ElementTree.parse(junit)) if junit.exists() else {}
+    for test in tests:
         whole = OUTCOMES.get(test["result"], FAILED)
         parts = by_test.get(f"{project}.{test['name']}", [])
         yield from parts
@@ -41,15 +52,57 @@ def outcomes_of(logs, project):
             yield whole
 
 
+def failed_cases(output):
+    """(case, its diagnostic lines) of a TAP output's failed subtests."""
+    case, lines = None, []
+    for line in output.splitlines():
+        failed = NOT_OK.match(line)
+        if failed or not line.startswith("#"):
+            if case is not None:
+                yield case, lines
+            case, lines = (failed[1], []) if failed else (None, [])
+        elif case is not None:
+            lines.append(line.removeprefix("#").removeprefix(" "))
+    if case is not None:
+        yield case, lines
+
+
+def reasons(test):
+    """(title, lines) of everything that a failed test has to say."""
+    errors = (test.get("stderr") or "").splitlines()
+    output = test.get("stdout") or ""
+    found = list(failed_cases(output))
+    for case, lines in found:
+        # A program that writes TAP may put its reasons on stderr.
+        yield f"{test['name']}: {case}", lines or errors
+    if not found:
+        how = f"{test['name']}: {test['result']}, exit status {test.get('returncode')}"
+        yield how, [*output.splitlines(), *errors]
+
+
+def print_reasons(build, tests):
+    for test in tests:
+        if OUTCOMES.get(test["result"], FAILED) != FAILED:
+            continue
+        for title, lines in reasons(test):
+            print(f"\nFAILED {build}: {title}")
+            for line in lines[-REASON_LINES:]:
+                print(f"    {line}")
+
+
 def main():
     count = {PASSED: 0, FAILED: 0, SKIPPED: 0}
     for build in map(pathlib.Path, sys.argv[1:]):
         info = json.loads((build / "meson-info/intro-projectinfo.json").read_text())
-        for outcome in outcomes_of(build / "meson-logs", info["descriptive_name"]):
+        logs = build / "meson-logs"
+        tests = tests_of(logs)
+        for outcome in outcomes_of(logs, info["descriptive_name"], tests):
             count[outcome] += 1
+        print_reasons(build, tests)
     skipped = f", {count[SKIPPED]} skipped" if count[SKIPPED] else ""
-    print(f"{count[PASSED]} passed, {count[FAILED]} failed{skipped}")
+    print(f"\n{count[PASSED]} passed, {count[FAILED]} failed{skipped}")
     return 1 if count[FAILED] or not count[PASSED] else 0
 
 
-sys.exit(main())
+if __name__ == "__main__":
+    sys.exit(main())

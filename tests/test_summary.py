@@ -1,0 +1,105 @@
+#!/usr/bin/env python3
+"""summary.py, on logs that are written here. Usage: test_summary.py; prints TAP."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+JUNIT = """<testsuites><testsuite name="coronet.net-tcp">
+<testcase name="good"/><testcase name="bad"><failure/></testcase>
+<testcase name="left out"><skipped/></testcase></testsuite></testsuites>"""
+TAP = """TAP version 13
+ok 1 - good
+# 0.1 s
+not ok 2 - bad
+# 3 != 4
+# peer.c:12: error
+ok 3 - left out # SKIP no root
+1..3
+"""
+
+
+def logged(name, result, stdout="", stderr="", status=0):
+    return {"name": name, "result": result, "stdout": stdout, "stderr": stderr,
+            "returncode": status}
+
+
+def summary(*tests, junit=JUNIT):
+    """What summary.py prints of these tests, and its exit status."""
+    with tempfile.TemporaryDirectory() as folder:
+        build = pathlib.Path(folder)
+        (build / "meson-info").mkdir()
+        (build / "meson-info/intro-projectinfo.json").write_text(
+            json.dumps({"descriptive_name": "coronet"}))
+        if tests:
+            (build / "meson-logs").mkdir()
+            (build / "meson-logs/testlog.json").write_text(
+                "".join(json.dumps(test) + "\n" for test in tests))
+            (build / "meson-logs/testlog.junit.xml").write_text(junit)
+        done = subprocess.run([sys.executable, "-B", os.path.join(HERE, "summary.py"), folder],
+                              check=False, capture_output=True, text=True)
+        return done.stdout.replace(folder, "BUILD"), done.returncode
+
+
+def test_last_line_counts_subtests():
+    out, status = summary(logged("net-tcp", "FAIL", TAP, status=1), logged("layers", "OK"))
+    assert out.splitlines()[-1] == "2 passed, 1 failed, 1 skipped", out
+    assert status == 1
+
+
+def test_failed_case_says_why():
+    out, _ = summary(logged("net-tcp", "FAIL", TAP, status=1))
+    assert "FAILED BUILD: net-tcp: bad\n    3 != 4\n    peer.c:12: error\n" in out, out
+    assert "0.1 s" not in out and "good" not in out, out
+
+
+def test_reason_on_stderr_is_shown():
+    out, _ = summary(logged("net-tcp", "FAIL", "not ok 1 - bad\n1..1\n", "went wrong\n", 1))
+    assert "net-tcp: bad\n    went wrong\n" in out, out
+
+
+def test_crash_shows_its_last_lines():
+    lines = "".join(f"line {i}\n" for i in range(100))
+    out, status = summary(logged("layers", "FAIL", lines, "it fell\n", -11))
+    assert "layers: FAIL, exit status -11" in out, out
+    assert "    it fell\n" in out and "line 99" in out and "line 79\n" not in out, out
+    assert out.endswith("\n0 passed, 1 failed\n") and status == 1, out
+
+
+def test_timeout_is_a_failure():
+    out, status = summary(logged("net-tcp", "TIMEOUT", "ok 1 - good\n", status=-9))
+    assert "net-tcp: TIMEOUT" in out and status == 1, out
+
+
+def test_nothing_wrong_is_one_line():
+    out, status = summary(logged("layers", "OK"))
+    assert out == "\n1 passed, 0 failed\n" and status == 0, out
+
+
+def test_nothing_run_is_a_failure():
+    out, status = summary()
+    assert out == "\n0 passed, 0 failed\n" and status == 1, out
+
+
+TESTS = [function for name, function in sorted(globals().items()) if name.startswith("test_")]
+
+
+def main():
+    failed = 0
+    print(f"1..{len(TESTS)}")
+    for number, test in enumerate(TESTS, 1):
+        try:
+            test()
+            print(f"ok {number} - {test.__name__}")
+        except AssertionError as bad:
+            failed += 1
+            print(f"not ok {number} - {test.__name__}")
+            print("# " + str(bad).replace("\n", "\n# "))
+    return 1 if failed else 0
+
+
+sys.exit(main())
