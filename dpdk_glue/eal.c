@@ -1,11 +1,15 @@
 #include "dpdk_glue/glue_priv.h"
+#include "dpdk_glue/memif.h"
+#include "dpdk_glue/memif_relay.h"
 #include "dpdk_glue/quiesce.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/if_tun.h>
 #include <net/if.h>
+#include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +17,6 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <rte_dev.h>
@@ -228,11 +231,9 @@ static int check_socket_path(const struct glue_link *link, char *err,
 			     size_t err_len)
 {
 	const char *kind = glue_link_kind_name(link->kind);
-	struct sockaddr_un addr = {.sun_family = AF_UNIX};
 	char dir[GLUE_PATH_MAX];
 	char *slash;
 	struct stat st;
-	int fd, rc, code;
 
 	strcpy(dir, link->name);
 	slash = strrchr(dir, '/');
@@ -269,17 +270,7 @@ static int check_socket_path(const struct glue_link *link, char *err,
 				 "link %s:%s: the path exists and is not a "
 				 "socket; remove it or name another",
 				 kind, link->name);
-	/*
-	 * A datagram socket is refused for its type by a living server and for
-	 * good by a dead one; the server never hears of it. (DPDK's memif
-	 * server does not survive a caller that hangs up at once.)
-	 */
-	fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-	strcpy(addr.sun_path, link->name);
-	rc = connect(fd, (struct sockaddr *)&addr, sizeof(addr));
-	code = errno;
-	close(fd);
-	if (rc == 0 || code != ECONNREFUSED)
+	if (!glue_socket_is_dead(link->name))
 		return glue_fail(err, err_len, -EADDRINUSE,
 				 "link %s:%s: another process serves this "
 				 "socket; stop it or name another path",
@@ -386,10 +377,13 @@ static unsigned memif_buffer(void)
 	return eal.mtu <= 2048 - 14 ? 2048 : (eal.mtu + 14 + 63) / 64 * 64;
 }
 
-/* The virtual device of a link: its name and its devargs. */
+/*
+ * The virtual device of a link: its name and its devargs. The path is that of
+ * DPDK's own memif socket.
+ */
 static void describe_vdev(const struct glue_link *link, unsigned index,
-			  char *name, size_t name_len, char *args,
-			  size_t args_len)
+			  const char *path, char *name, size_t name_len,
+			  char *args, size_t args_len)
 {
 	unsigned queue = link->queue_size ? link->queue_size : 1024;
 	char mac[32] = "";
@@ -404,7 +398,7 @@ static void describe_vdev(const struct glue_link *link, unsigned index,
 		snprintf(args, args_len,
 			 "role=%s,id=0,socket=%s,socket-abstract=no,rsize=%u,"
 			 "bsize=%u%s",
-			 link->server ? "server" : "client", link->name,
+			 link->server ? "server" : "client", path,
 			 log2_of(queue), memif_buffer(), mac);
 		break;
 	case GLUE_LINK_TAP:
@@ -446,12 +440,19 @@ static void describe_vdev(const struct glue_link *link, unsigned index,
 static int plug(unsigned index, char *err, size_t err_len)
 {
 	const struct glue_link *link = &eal.links[index];
-	char args[ARG_LEN], reason[256];
+	bool serves = link->kind == GLUE_LINK_MEMIF && link->server;
+	char args[ARG_LEN], reason[256], inner[GLUE_PATH_MAX];
 	struct glue_captured log;
 	int rc;
 
-	describe_vdev(link, index, eal.devices[index],
-		      sizeof(eal.devices[index]), args, sizeof(args));
+	if (serves && glue_relay_inner_path(link->name, inner) < 0)
+		return glue_fail(err, err_len, -ENAMETOOLONG,
+				 "link memif:%s: the folder's path is too "
+				 "long; choose a shorter one",
+				 link->name);
+	describe_vdev(link, index, serves ? inner : link->name,
+		      eal.devices[index], sizeof(eal.devices[index]), args,
+		      sizeof(args));
 	if (link->kind == GLUE_LINK_PCI)
 		return 0;
 	glue_capture_start(&log);
@@ -461,6 +462,12 @@ static int plug(unsigned index, char *err, size_t err_len)
 		return glue_fail(err, err_len, rc, "link %s:%s: %s",
 				 glue_link_kind_name(link->kind), link->name,
 				 reason);
+	if (!serves)
+		return 0;
+	rc = glue_memif_serve(link->name, inner);
+	if (rc < 0)
+		return glue_fail(err, err_len, rc, "link memif:%s: %s",
+				 link->name, strerror(-rc));
 	return 0;
 }
 
@@ -470,8 +477,13 @@ static int start_eal(const struct glue_eal_conf *conf, char *err,
 	static struct args args;
 	char reason[256];
 	struct glue_captured log;
+	sigset_t pipe, old;
 	int rc;
 
+	/* DPDK's threads write to sockets whose other end may be gone. */
+	sigemptyset(&pipe);
+	sigaddset(&pipe, SIGPIPE);
+	pthread_sigmask(SIG_BLOCK, &pipe, &old);
 	args.n = 0;
 	build_args(&args, conf);
 	optind = 1;
@@ -479,6 +491,7 @@ static int start_eal(const struct glue_eal_conf *conf, char *err,
 	glue_capture_start(&log);
 	rc = rte_eal_init(args.n, args.argv);
 	glue_capture_end(&log, reason, sizeof(reason));
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	if (rc < 0)
 		return glue_fail(
 			err, err_len, rte_errno == ENOMEM ? -ENOMEM : -EIO,
@@ -544,6 +557,7 @@ void glue_eal_stop(void)
 {
 	if (!eal.started)
 		return;
+	glue_memif_unserve();
 	restore_log();
 	rte_log_set_global_level(RTE_LOG_EMERG);
 	for (unsigned i = 0; i < eal.n_links; i++) {
@@ -551,8 +565,7 @@ void glue_eal_stop(void)
 
 		if (link->kind != GLUE_LINK_PCI)
 			rte_eal_hotplug_remove("vdev", eal.devices[i]);
-		if (link->server && (link->kind == GLUE_LINK_MEMIF ||
-				     link->kind == GLUE_LINK_VHOST))
+		if (link->server && link->kind == GLUE_LINK_VHOST)
 			unlink(link->name);
 	}
 	rte_eal_cleanup();

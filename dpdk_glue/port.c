@@ -8,6 +8,7 @@
 #include <rte_ethdev.h>
 #include <rte_ether.h>
 #include <rte_ip.h>
+#include <rte_log.h>
 #include <rte_malloc.h>
 #include <rte_mbuf.h>
 #include <rte_mbuf_pool_ops.h>
@@ -15,6 +16,7 @@
 #include <rte_udp.h>
 
 #include "dpdk_glue/glue_csum.h"
+#include "dpdk_glue/memif.h"
 
 #define POOL_DEFAULT 12288
 #define TRAIN_MBUFS  40u /* what one frame may be made of */
@@ -337,6 +339,8 @@ int glue_port_open(unsigned index, const struct glue_port_conf *conf,
 		goto free_pool;
 	}
 	choose_mac(port, link);
+	if (link->kind == GLUE_LINK_MEMIF && !link->server)
+		glue_memif_watch(port, link->name);
 	*out = port;
 	return 0;
 
@@ -349,6 +353,9 @@ free_port:
 
 void glue_port_close(struct glue_port *port)
 {
+	glue_memif_unwatch(port);
+	/* DPDK would complain that its memif socket has no name any more. */
+	rte_log_set_level_pattern("pmd.net.memif", RTE_LOG_EMERG);
 	glue_tx_drop(port);
 	rte_eth_dev_stop(port->id);
 	rte_eth_dev_close(port->id);
@@ -488,10 +495,7 @@ unsigned glue_rx(struct glue_port *port, struct glue_frame **frames,
 	struct rte_mbuf *bufs[GLUE_BURST];
 	unsigned n, kept = 0;
 
-	glue_burst_begin();
-	n = rte_eth_rx_burst(port->id, 0, bufs,
-			     (uint16_t)RTE_MIN(max, (unsigned)GLUE_BURST));
-	glue_burst_end();
+	n = glue_rx_burst(port, bufs, max);
 	for (unsigned i = 0; i < n; i++)
 		rte_prefetch0(rte_pktmbuf_mtod(bufs[i], void *));
 	for (unsigned i = 0; i < n; i++) {
@@ -519,10 +523,7 @@ unsigned glue_rx_raw(struct glue_port *port, struct glue_frame **frames,
 	struct rte_mbuf *bufs[GLUE_BURST];
 	unsigned n;
 
-	glue_burst_begin();
-	n = rte_eth_rx_burst(port->id, 0, bufs,
-			     (uint16_t)RTE_MIN(max, (unsigned)GLUE_BURST));
-	glue_burst_end();
+	n = glue_rx_burst(port, bufs, max);
 	for (unsigned i = 0; i < n; i++) {
 		frames[i] = frame_of(bufs[i]);
 		describe(bufs[i], frames[i]);

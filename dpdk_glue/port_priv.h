@@ -3,6 +3,7 @@
  */
 #pragma once
 
+#include <rte_ethdev.h>
 #include <rte_ether.h>
 #include <rte_mbuf.h>
 
@@ -22,14 +23,44 @@ struct glue_port {
 	bool tso6;	      /* of IPv6, too */
 	uint16_t train_mbufs; /* at most in one train */
 	bool lends;	      /* frames may refer to any memory */
+	bool away;	      /* atomic: stopped, not to be polled */
 	uint8_t mac[RTE_ETHER_ADDR_LEN];
 	unsigned n_frames;
 	struct rte_mempool *pool;
 	struct glue_port_stats stats;
 	struct glue_train train; /* its last frame, while it grows */
 	struct rte_mbuf *train_tail;
+	const char *server_path; /* a memif client's (memif.c), or NULL */
+	int64_t restarted_ns;	 /* of that client, since its link went down */
 	struct rte_mbuf *pending[TX_PENDING];
 };
+
+/* The polling thread's bursts: none while the port is away. */
+static inline uint16_t glue_rx_burst(struct glue_port *port,
+				     struct rte_mbuf **bufs, unsigned max)
+{
+	uint16_t n = 0;
+
+	glue_burst_begin();
+	if (likely(!__atomic_load_n(&port->away, __ATOMIC_ACQUIRE)))
+		n = rte_eth_rx_burst(
+			port->id, 0, bufs,
+			(uint16_t)RTE_MIN(max, (unsigned)GLUE_BURST));
+	glue_burst_end();
+	return n;
+}
+
+static inline uint16_t glue_tx_burst(struct glue_port *port,
+				     struct rte_mbuf **bufs, uint16_t want)
+{
+	uint16_t n = 0;
+
+	glue_burst_begin();
+	if (likely(!__atomic_load_n(&port->away, __ATOMIC_ACQUIRE)))
+		n = rte_eth_tx_burst(port->id, 0, bufs, want);
+	glue_burst_end();
+	return n;
+}
 
 static inline struct glue_frame *frame_of(struct rte_mbuf *m)
 {

@@ -325,9 +325,7 @@ unsigned glue_tx_flush(struct glue_port *port)
 			RTE_MIN(port->n_pending - sent, (unsigned)GLUE_BURST);
 		uint16_t n;
 
-		glue_burst_begin();
-		n = rte_eth_tx_burst(port->id, 0, port->pending + sent, want);
-		glue_burst_end();
+		n = glue_tx_burst(port, port->pending + sent, want);
 		sent += n;
 		if (n < want)
 			break;

@@ -5,7 +5,6 @@
 
 #include <errno.h>
 #include <linux/membarrier.h>
-#include <stdbool.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -37,12 +36,12 @@ int glue_quiesce_start(void)
 	return 0;
 }
 
-/* The sanitizers have a munmap() of their own, which must see every call. */
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) &&         \
-	!__has_feature(address_sanitizer) && !__has_feature(thread_sanitizer)
+bool glue_quiesce_works(void)
+{
+	return __atomic_load_n(&started, __ATOMIC_ACQUIRE);
+}
 
-/* After it every burst that begins sees what this thread has written before. */
-static void wait_for_burst(void)
+void glue_quiesce_wait(void)
 {
 	static const struct timespec pause = {.tv_nsec = WAIT_US * 1000};
 	unsigned seen;
@@ -60,13 +59,17 @@ static void wait_for_burst(void)
 	}
 }
 
+/* The sanitizers have a munmap() of their own, which must see every call. */
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) &&         \
+	!__has_feature(address_sanitizer) && !__has_feature(thread_sanitizer)
+
 /* In place of libc's, for every library of the process. */
 __attribute__((visibility("default"))) int munmap(void *addr, size_t len)
 {
 	int saved = errno;
 
-	if (!polls && __atomic_load_n(&started, __ATOMIC_ACQUIRE))
-		wait_for_burst();
+	if (!polls && glue_quiesce_works())
+		glue_quiesce_wait();
 	errno = saved;
 	return (int)syscall(SYS_munmap, addr, len);
 }

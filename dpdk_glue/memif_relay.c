@@ -1,0 +1,475 @@
+#include "dpdk_glue/memif_relay.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#define INIT_MS	  5000 /* how long a client may take to send its INIT */
+#define FDS_MAX	  4    /* descriptors taken from one message; DPDK sends one */
+#define TYPE_INIT 3    /* the first two bytes of a message are its type */
+
+_Static_assert(sizeof(((struct sockaddr_un *)0)->sun_path) ==
+		       GLUE_RELAY_PATH_MAX,
+	       "a path fits into a socket's address");
+
+static int64_t now_ms(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+static void close_fd(int *fd)
+{
+	if (*fd >= 0)
+		close(*fd);
+	*fd = -1;
+}
+
+/* ---- messages ---- */
+
+struct message {
+	uint8_t bytes[GLUE_RELAY_MESSAGE];
+	int fds[FDS_MAX];
+	unsigned n_fds;
+};
+
+static void close_fds(struct message *msg)
+{
+	for (unsigned i = 0; i < msg->n_fds; i++)
+		close(msg->fds[i]);
+	msg->n_fds = 0;
+}
+
+/* Owned by the message from now on. */
+static void take_fds(struct message *msg, struct msghdr *head)
+{
+	for (struct cmsghdr *c = CMSG_FIRSTHDR(head); c;
+	     c = CMSG_NXTHDR(head, c)) {
+		size_t n = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+
+		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
+			continue;
+		if (n > FDS_MAX - msg->n_fds)
+			n = FDS_MAX - msg->n_fds;
+		memcpy(msg->fds + msg->n_fds, CMSG_DATA(c), n * sizeof(int));
+		msg->n_fds += (unsigned)n;
+	}
+}
+
+/* 0, -EAGAIN, or another -errno: the connection is of no use any more. */
+static int receive(int fd, struct message *msg)
+{
+	union {
+		struct cmsghdr align;
+		char bytes[CMSG_SPACE(FDS_MAX * sizeof(int))];
+	} control;
+	struct iovec iov = {.iov_base = msg->bytes,
+			    .iov_len = sizeof(msg->bytes)};
+	struct msghdr head = {.msg_iov = &iov,
+			      .msg_iovlen = 1,
+			      .msg_control = &control,
+			      .msg_controllen = sizeof(control)};
+	ssize_t n = recvmsg(fd, &head, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+
+	msg->n_fds = 0;
+	if (n < 0)
+		return -errno;
+	take_fds(msg, &head);
+	if (n == sizeof(msg->bytes) &&
+	    !(head.msg_flags & (MSG_TRUNC | MSG_CTRUNC)))
+		return 0;
+	close_fds(msg);
+	return n == 0 ? -EPIPE : -EPROTO;
+}
+
+/* Both sockets hold many more messages than a handshake has. */
+static int pass_on(int fd, struct message *msg)
+{
+	union {
+		struct cmsghdr align;
+		char bytes[CMSG_SPACE(FDS_MAX * sizeof(int))];
+	} control;
+	struct iovec iov = {.iov_base = msg->bytes,
+			    .iov_len = sizeof(msg->bytes)};
+	struct msghdr head = {.msg_iov = &iov, .msg_iovlen = 1};
+	size_t fd_bytes = msg->n_fds * sizeof(int);
+	struct cmsghdr *c;
+	int err = 0;
+
+	if (msg->n_fds) {
+		memset(&control, 0, sizeof(control));
+		head.msg_control = &control;
+		head.msg_controllen = CMSG_SPACE(fd_bytes);
+		c = CMSG_FIRSTHDR(&head);
+		c->cmsg_level = SOL_SOCKET;
+		c->cmsg_type = SCM_RIGHTS;
+		c->cmsg_len = CMSG_LEN(fd_bytes);
+		memcpy(CMSG_DATA(c), msg->fds, fd_bytes);
+	}
+	if (sendmsg(fd, &head, MSG_DONTWAIT | MSG_NOSIGNAL) !=
+	    sizeof(msg->bytes))
+		err = -EPIPE;
+	close_fds(msg);
+	return err;
+}
+
+static int send_bytes(int fd, const uint8_t *bytes)
+{
+	struct message msg = {.n_fds = 0};
+
+	memcpy(msg.bytes, bytes, sizeof(msg.bytes));
+	return pass_on(fd, &msg);
+}
+
+/* ---- sockets ---- */
+
+static int make_socket(void)
+{
+	return socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK,
+		      0);
+}
+
+/* By its inode: nobody else can reach a socket without a name. */
+static int connect_inner(const struct glue_relay *relay)
+{
+	struct sockaddr_un addr = {.sun_family = AF_UNIX};
+	int fd = make_socket();
+
+	snprintf(addr.sun_path, sizeof(addr.sun_path), "/proc/self/fd/%d",
+		 relay->inner_file);
+	if (fd >= 0 && connect(fd, (struct sockaddr *)&addr, sizeof(addr)) < 0)
+		close_fd(&fd);
+	return fd;
+}
+
+static int bind_path(struct glue_relay *relay)
+{
+	struct sockaddr_un addr = {.sun_family = AF_UNIX};
+	struct stat st;
+	int fd = make_socket();
+	int err;
+
+	if (fd < 0)
+		return -errno;
+	strcpy(addr.sun_path, relay->path);
+	if (bind(fd, (struct sockaddr *)&addr, sizeof(addr)) < 0 ||
+	    listen(fd, GLUE_RELAY_CLIENTS) < 0 || stat(relay->path, &st) < 0) {
+		err = -errno;
+		close(fd);
+		return err;
+	}
+	relay->dev = st.st_dev;
+	relay->ino = st.st_ino;
+	close_fd(&relay->listener);
+	relay->listener = fd;
+	return 0;
+}
+
+/*
+ * A datagram socket is refused for its type by a living server, which never
+ * hears of it, and for good by a dead one.
+ */
+bool glue_socket_is_dead(const char *path)
+{
+	struct sockaddr_un addr = {.sun_family = AF_UNIX};
+	int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	bool dead;
+
+	if (fd < 0)
+		return false;
+	snprintf(addr.sun_path, sizeof(addr.sun_path), "%s", path);
+	dead = connect(fd, (struct sockaddr *)&addr, sizeof(addr)) < 0 &&
+	       (errno == ECONNREFUSED || errno == ENOENT);
+	close(fd);
+	return dead;
+}
+
+static bool path_is_ours(const struct glue_relay *relay)
+{
+	struct stat st;
+
+	return stat(relay->path, &st) == 0 && st.st_dev == relay->dev &&
+	       st.st_ino == relay->ino;
+}
+
+/* Whatever else somebody put there is theirs. */
+static void restore_path(struct glue_relay *relay)
+{
+	struct stat st;
+
+	if (path_is_ours(relay))
+		return;
+	if (lstat(relay->path, &st) == 0) {
+		if (!S_ISSOCK(st.st_mode) || !glue_socket_is_dead(relay->path))
+			return;
+		unlink(relay->path);
+	}
+	bind_path(relay);
+}
+
+int glue_relay_inner_path(const char *path, char *out)
+{
+	static unsigned count; /* DPDK keeps a table of names */
+	const char *slash = strrchr(path, '/');
+	int n = snprintf(out, GLUE_RELAY_PATH_MAX, "%.*s/.m%d.%u",
+			 slash ? (int)(slash - path) : 1, slash ? path : ".",
+			 (int)getpid(), count++);
+
+	return n < GLUE_RELAY_PATH_MAX ? 0 : -ENAMETOOLONG;
+}
+
+int glue_relay_open(struct glue_relay *relay, const char *path,
+		    const char *inner_path)
+{
+	int err;
+
+	memset(relay, 0, sizeof(*relay));
+	relay->listener = relay->probe = -1;
+	for (unsigned i = 0; i < GLUE_RELAY_CLIENTS; i++)
+		relay->clients[i].outer = relay->clients[i].inner = -1;
+	snprintf(relay->path, sizeof(relay->path), "%s", path);
+	relay->inner_file = open(inner_path, O_PATH | O_CLOEXEC);
+	err = relay->inner_file < 0 ? -errno : 0;
+	unlink(inner_path);
+	if (err < 0)
+		return err;
+	relay->probe = connect_inner(relay);
+	if (relay->probe < 0) {
+		err = -errno;
+		goto close_file;
+	}
+	err = bind_path(relay);
+	if (err < 0)
+		goto close_probe;
+	return 0;
+
+close_probe:
+	close_fd(&relay->probe);
+close_file:
+	close_fd(&relay->inner_file);
+	return err;
+}
+
+/* ---- clients ---- */
+
+static void drop(struct glue_relay_client *client)
+{
+	close_fd(&client->outer);
+	close_fd(&client->inner);
+	client->state = GLUE_RELAY_FREE;
+}
+
+/* A free place, or that of the client who has made us wait longest. */
+static struct glue_relay_client *find_place(struct glue_relay *relay)
+{
+	struct glue_relay_client *oldest = NULL;
+
+	for (unsigned i = 0; i < GLUE_RELAY_CLIENTS; i++) {
+		struct glue_relay_client *client = &relay->clients[i];
+
+		if (client->state == GLUE_RELAY_FREE)
+			return client;
+		if (client->state == GLUE_RELAY_GREETED &&
+		    (!oldest || client->since_ms < oldest->since_ms))
+			oldest = client;
+	}
+	if (oldest)
+		drop(oldest);
+	return oldest;
+}
+
+static void accept_client(struct glue_relay *relay)
+{
+	struct glue_relay_client *client;
+	int fd = accept4(relay->listener, NULL, NULL,
+			 SOCK_CLOEXEC | SOCK_NONBLOCK);
+
+	if (fd < 0)
+		return;
+	client = find_place(relay);
+	if (!client || send_bytes(fd, relay->greeting) < 0) {
+		close(fd);
+		return;
+	}
+	client->state = GLUE_RELAY_GREETED;
+	client->outer = fd;
+	client->since_ms = now_ms();
+}
+
+static void take_init(struct glue_relay *relay,
+		      struct glue_relay_client *client)
+{
+	struct message msg;
+	int err = receive(client->outer, &msg);
+
+	if (err == -EAGAIN)
+		return;
+	if (err == 0)
+		close_fds(&msg); /* an INIT has none */
+	if (err < 0 || msg.bytes[0] != TYPE_INIT || msg.bytes[1] != 0) {
+		drop(client);
+		return;
+	}
+	client->inner = connect_inner(relay);
+	if (client->inner < 0) {
+		drop(client);
+		return;
+	}
+	memcpy(client->init, msg.bytes, sizeof(client->init));
+	client->state = GLUE_RELAY_JOINING;
+}
+
+/* Hanging up before its greeting is what DPDK does not survive. */
+static void take_inner_greeting(struct glue_relay_client *client)
+{
+	struct message msg;
+	int err = receive(client->inner, &msg);
+
+	if (err == -EAGAIN)
+		return;
+	if (err == 0)
+		close_fds(&msg);
+	if (err < 0 || client->state == GLUE_RELAY_LEAVING ||
+	    send_bytes(client->inner, client->init) < 0)
+		drop(client);
+	else
+		client->state = GLUE_RELAY_JOINED;
+}
+
+static void relay_message(struct glue_relay_client *client, int from, int to)
+{
+	struct message msg;
+	int err = receive(from, &msg);
+
+	if (err == 0)
+		err = pass_on(to, &msg);
+	if (err < 0 && err != -EAGAIN)
+		drop(client);
+}
+
+static void serve_outer(struct glue_relay *relay,
+			struct glue_relay_client *client, short events)
+{
+	switch (client->state) {
+	case GLUE_RELAY_FREE:
+	case GLUE_RELAY_LEAVING:
+		break;
+	case GLUE_RELAY_GREETED:
+		take_init(relay, client);
+		break;
+	case GLUE_RELAY_JOINING: /* read later; but it may have hung up */
+		if (events & (POLLHUP | POLLERR)) {
+			close_fd(&client->outer);
+			client->state = GLUE_RELAY_LEAVING;
+		}
+		break;
+	case GLUE_RELAY_JOINED:
+		relay_message(client, client->outer, client->inner);
+		break;
+	}
+}
+
+static void serve_inner(struct glue_relay_client *client)
+{
+	switch (client->state) {
+	case GLUE_RELAY_FREE:
+	case GLUE_RELAY_GREETED:
+		break;
+	case GLUE_RELAY_JOINING:
+	case GLUE_RELAY_LEAVING:
+		take_inner_greeting(client);
+		break;
+	case GLUE_RELAY_JOINED:
+		relay_message(client, client->inner, client->outer);
+		break;
+	}
+}
+
+static void take_probe(struct glue_relay *relay)
+{
+	struct message msg;
+	int err = receive(relay->probe, &msg);
+
+	if (err == -EAGAIN)
+		return;
+	if (err == 0) {
+		close_fds(&msg);
+		memcpy(relay->greeting, msg.bytes, sizeof(relay->greeting));
+		relay->greeting_known = true;
+	}
+	close_fd(&relay->probe);
+}
+
+static void drop_silent(struct glue_relay *relay)
+{
+	int64_t now = now_ms();
+
+	for (unsigned i = 0; i < GLUE_RELAY_CLIENTS; i++)
+		if (relay->clients[i].state == GLUE_RELAY_GREETED &&
+		    now - relay->clients[i].since_ms > INIT_MS)
+			drop(&relay->clients[i]);
+}
+
+/* poll() skips what is negative. */
+static void fill_polls(const struct glue_relay *relay, int wake_fd,
+		       struct pollfd *polls)
+{
+	polls[0] = (struct pollfd){.fd = wake_fd, .events = POLLIN};
+	polls[1] = (struct pollfd){.fd = relay->probe, .events = POLLIN};
+	polls[2] = (struct pollfd){.fd = relay->greeting_known ? relay->listener
+							       : -1,
+				   .events = POLLIN};
+	for (unsigned i = 0; i < GLUE_RELAY_CLIENTS; i++) {
+		const struct glue_relay_client *client = &relay->clients[i];
+		bool reads = client->state != GLUE_RELAY_JOINING;
+
+		polls[3 + 2 * i] = (struct pollfd){
+			.fd = client->outer, .events = reads ? POLLIN : 0};
+		polls[4 + 2 * i] =
+			(struct pollfd){.fd = client->inner, .events = POLLIN};
+	}
+}
+
+void glue_relay_step(struct glue_relay *relay, int wake_fd, int timeout_ms)
+{
+	struct pollfd polls[3 + 2 * GLUE_RELAY_CLIENTS];
+
+	fill_polls(relay, wake_fd, polls);
+	if (poll(polls, 3 + 2 * GLUE_RELAY_CLIENTS, timeout_ms) > 0) {
+		if (polls[1].revents)
+			take_probe(relay);
+		for (unsigned i = 0; i < GLUE_RELAY_CLIENTS; i++) {
+			struct glue_relay_client *client = &relay->clients[i];
+
+			if (polls[3 + 2 * i].revents)
+				serve_outer(relay, client,
+					    polls[3 + 2 * i].revents);
+			if (polls[4 + 2 * i].revents)
+				serve_inner(client);
+		}
+		if (polls[2].revents)
+			accept_client(relay);
+	}
+	drop_silent(relay);
+	restore_path(relay);
+}
+
+void glue_relay_close(struct glue_relay *relay)
+{
+	if (path_is_ours(relay))
+		unlink(relay->path);
+	for (unsigned i = 0; i < GLUE_RELAY_CLIENTS; i++)
+		drop(&relay->clients[i]);
+	close_fd(&relay->probe);
+	close_fd(&relay->listener);
+	close_fd(&relay->inner_file);
+}

@@ -1,0 +1,78 @@
+/*
+ * The public socket of a memif server.
+ *
+ * DPDK's memif server ends the process when a client hangs up before its
+ * greeting was sent, and never notices that its socket file was removed. So
+ * DPDK listens on a socket of its own whose name is removed at once, and the
+ * relay listens at the path that the user gave. It greets a client, waits for
+ * its INIT message, and only then connects it with DPDK and passes messages
+ * and descriptors on, both ways. When the file at the path is gone, or is the
+ * socket of a process that has ended, it makes the socket again.
+ *
+ * One thread at a time may use a relay. Every call is bounded: a relay holds
+ * GLUE_RELAY_CLIENTS connections at most, and one that has not sent its INIT
+ * within five seconds makes room.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#define GLUE_RELAY_CLIENTS  8
+#define GLUE_RELAY_MESSAGE  128 /* bytes of every memif control message */
+#define GLUE_RELAY_PATH_MAX 108 /* sun_path */
+
+enum glue_relay_state {
+	GLUE_RELAY_FREE,
+	GLUE_RELAY_GREETED, /* our greeting was sent, its INIT is awaited */
+	GLUE_RELAY_JOINING, /* DPDK's greeting is awaited, to be swallowed */
+	GLUE_RELAY_JOINED,  /* messages pass both ways */
+	GLUE_RELAY_LEAVING, /* as JOINING, but the client is gone */
+};
+
+struct glue_relay_client {
+	enum glue_relay_state state;
+	int outer;	  /* socket of the client, or -1 */
+	int inner;	  /* socket to DPDK, or -1 */
+	int64_t since_ms; /* of its greeting, CLOCK_MONOTONIC */
+	uint8_t init[GLUE_RELAY_MESSAGE];
+};
+
+struct glue_relay {
+	char path[GLUE_RELAY_PATH_MAX]; /* where clients connect */
+	int listener;
+	int inner_file; /* O_PATH of DPDK's socket, which has no name */
+	int probe;	/* connection that fetches DPDK's greeting, or -1 */
+	bool greeting_known;
+	dev_t dev; /* of our file at the path */
+	ino_t ino;
+	uint8_t greeting[GLUE_RELAY_MESSAGE];
+	struct glue_relay_client clients[GLUE_RELAY_CLIENTS];
+};
+
+/* Whether no process listens at the path. */
+bool glue_socket_is_dead(const char *path);
+
+/*
+ * A name for DPDK's socket in the folder of path, into out, which has
+ * GLUE_RELAY_PATH_MAX bytes. Returns 0 or -ENAMETOOLONG.
+ */
+int glue_relay_inner_path(const char *path, char *out);
+
+/*
+ * Takes over from DPDK, which listens at inner_path: removes that name and
+ * listens at path. Both strings are copied. Returns 0 or -errno of the call
+ * that failed; nothing is held then, and inner_path is gone all the same.
+ */
+int glue_relay_open(struct glue_relay *relay, const char *path,
+		    const char *inner_path);
+
+/*
+ * Waits at most timeout_ms for something to do, and does it; returns at once
+ * when wake_fd (or -1) is readable. Makes the socket anew if its file is gone.
+ */
+void glue_relay_step(struct glue_relay *relay, int wake_fd, int timeout_ms);
+
+/* Closes everything and removes the file at the path if it is still ours. */
+void glue_relay_close(struct glue_relay *relay);

@@ -1,0 +1,419 @@
+/*
+ * The relay before a memif server: strangers, handshakes, removed sockets.
+ *
+ * A plain socket of the test's own plays DPDK's server.
+ */
+
+#include <errno.h>
+#include <poll.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "dpdk_glue/memif_relay.h"
+
+#define SIZE  GLUE_RELAY_MESSAGE
+#define HELLO 2
+#define INIT  3
+#define OTHER 4
+
+static char folder[64], path[GLUE_RELAY_PATH_MAX], inner[GLUE_RELAY_PATH_MAX];
+static struct glue_relay relay;
+static int server; /* DPDK's listener */
+
+static int address(struct sockaddr_un *addr, const char *name)
+{
+	memset(addr, 0, sizeof(*addr));
+	addr->sun_family = AF_UNIX;
+	snprintf(addr->sun_path, sizeof(addr->sun_path), "%s", name);
+	return socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0);
+}
+
+static int serve(const char *name)
+{
+	struct sockaddr_un addr;
+	int fd = address(&addr, name);
+
+	assert_int_equal(bind(fd, (void *)&addr, sizeof(addr)), 0);
+	assert_int_equal(listen(fd, 1), 0);
+	return fd;
+}
+
+static int dial(const char *name)
+{
+	struct sockaddr_un addr;
+	int fd = address(&addr, name);
+
+	assert_true(fd >= 0);
+	assert_int_equal(connect(fd, (void *)&addr, sizeof(addr)), 0);
+	return fd;
+}
+
+static void steps(unsigned n)
+{
+	for (unsigned i = 0; i < n; i++)
+		glue_relay_step(&relay, -1, 0);
+}
+
+static void say(int fd, uint8_t type, uint8_t mark)
+{
+	uint8_t bytes[SIZE] = {type, 0, mark};
+
+	assert_int_equal(send(fd, bytes, SIZE, MSG_NOSIGNAL), SIZE);
+}
+
+static void hears(int fd, uint8_t type, uint8_t mark)
+{
+	uint8_t bytes[SIZE + 1];
+
+	assert_int_equal(recv(fd, bytes, sizeof(bytes), 0), SIZE);
+	assert_int_equal(bytes[0], type);
+	assert_int_equal(bytes[2], mark);
+}
+
+static void hears_nothing(int fd)
+{
+	char byte;
+
+	assert_int_equal(recv(fd, &byte, 1, 0), -1);
+	assert_int_equal(errno, EAGAIN);
+}
+
+static void hears_the_end(int fd)
+{
+	char byte;
+
+	assert_int_equal(recv(fd, &byte, 1, 0), 0);
+}
+
+static int accepts(void)
+{
+	return accept4(server, NULL, NULL, SOCK_NONBLOCK);
+}
+
+static int setup(void **state)
+{
+	int probe;
+
+	strcpy(folder, "/tmp/coronet-relay-XXXXXX");
+	if (!mkdtemp(folder))
+		return -1;
+	snprintf(path, sizeof(path), "%s/e.sock", folder);
+	assert_int_equal(glue_relay_inner_path(path, inner), 0);
+	server = serve(inner);
+	assert_int_equal(glue_relay_open(&relay, path, inner), 0);
+	probe = accepts();
+	assert_true(probe >= 0);
+	say(probe, HELLO, 7);
+	steps(1);
+	hears_the_end(probe);
+	close(probe);
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	glue_relay_close(&relay);
+	close(server);
+	return rmdir(folder); /* nothing was left in it */
+}
+
+/* A client that has been passed on; its far end goes to *inner_end. */
+static int join(uint8_t mark, int *inner_end)
+{
+	int fd = dial(path);
+
+	steps(1);
+	hears(fd, HELLO, 7);
+	say(fd, INIT, mark);
+	steps(1);
+	*inner_end = accepts();
+	assert_true(*inner_end >= 0);
+	hears_nothing(*inner_end);
+	say(*inner_end, HELLO, 7);
+	steps(1);
+	hears(*inner_end, INIT, mark);
+	hears_nothing(fd); /* the second greeting is swallowed */
+	return fd;
+}
+
+static void test_strangers_never_reach_dpdk(void **state)
+{
+	for (unsigned i = 0; i < 100; i++) {
+		int fd = dial(path);
+
+		if (i % 3 == 0)
+			steps(1);
+		if (i % 3 == 1)
+			say(fd, OTHER, 0); /* no INIT */
+		close(fd);
+		steps(i % 2 ? 3 : 0);
+	}
+	steps(GLUE_RELAY_CLIENTS * 2);
+	assert_int_equal(accepts(), -1);
+	for (unsigned i = 0; i < GLUE_RELAY_CLIENTS; i++)
+		assert_int_equal(relay.clients[i].state, GLUE_RELAY_FREE);
+}
+
+static void test_handshake_passes_both_ways(void **state)
+{
+	int far, fd = join(1, &far);
+
+	for (uint8_t i = 0; i < 20; i++) {
+		say(far, OTHER, i);
+		say(fd, OTHER, (uint8_t)(100 + i));
+		steps(1);
+		hears(fd, OTHER, i);
+		hears(far, OTHER, (uint8_t)(100 + i));
+	}
+	close(fd);
+	steps(1);
+	hears_the_end(far);
+	close(far);
+}
+
+static void test_last_message_before_the_end_is_passed_on(void **state)
+{
+	int far, fd = join(1, &far);
+
+	say(far, OTHER, 9);
+	close(far);
+	steps(2);
+	hears(fd, OTHER, 9);
+	hears_the_end(fd);
+	close(fd);
+}
+
+static void test_descriptors_are_passed_on(void **state)
+{
+	union {
+		struct cmsghdr align;
+		char bytes[CMSG_SPACE(sizeof(int))];
+	} control = {0};
+	uint8_t bytes[SIZE] = {OTHER};
+	struct iovec iov = {.iov_base = bytes, .iov_len = SIZE};
+	struct msghdr head = {.msg_iov = &iov,
+			      .msg_iovlen = 1,
+			      .msg_control = &control,
+			      .msg_controllen = sizeof(control)};
+	struct cmsghdr *c = CMSG_FIRSTHDR(&head);
+	int far, fd = join(1, &far), event = eventfd(41, 0), got;
+	uint64_t value;
+
+	c->cmsg_level = SOL_SOCKET;
+	c->cmsg_type = SCM_RIGHTS;
+	c->cmsg_len = CMSG_LEN(sizeof(int));
+	memcpy(CMSG_DATA(c), &event, sizeof(int));
+	assert_int_equal(sendmsg(fd, &head, 0), SIZE);
+	steps(1);
+	memset(&control, 0, sizeof(control));
+	head.msg_controllen = sizeof(control);
+	assert_int_equal(recvmsg(far, &head, 0), SIZE);
+	c = CMSG_FIRSTHDR(&head);
+	assert_non_null(c);
+	memcpy(&got, CMSG_DATA(c), sizeof(int));
+	assert_int_equal(read(got, &value, sizeof(value)), sizeof(value));
+	assert_int_equal(value, 41);
+	close(got);
+	close(event);
+	close(fd);
+	close(far);
+	steps(1);
+}
+
+/* DPDK must not find the connection closed before it has greeted. */
+static void test_dpdk_has_greeted_before_it_is_hung_up_on(void **state)
+{
+	int fd = dial(path), far;
+
+	steps(1);
+	say(fd, INIT, 1);
+	steps(1);
+	close(fd);
+	steps(2);
+	far = accepts();
+	assert_true(far >= 0);
+	hears_nothing(far);
+	say(far, HELLO, 7);
+	steps(1);
+	hears_the_end(far);
+	close(far);
+}
+
+static void test_newcomer_takes_the_place_of_the_silent(void **state)
+{
+	int silent[GLUE_RELAY_CLIENTS], far, fd;
+
+	for (unsigned i = 0; i < GLUE_RELAY_CLIENTS; i++) {
+		silent[i] = dial(path);
+		steps(1);
+	}
+	fd = join(5, &far);
+	for (unsigned i = 0; i < GLUE_RELAY_CLIENTS; i++)
+		close(silent[i]);
+	close(fd);
+	close(far);
+	steps(2);
+}
+
+static void test_truncated_message_ends_the_connection(void **state)
+{
+	int far, fd = join(1, &far);
+	uint8_t bytes[SIZE + 8] = {OTHER};
+
+	assert_int_equal(send(fd, bytes, sizeof(bytes), 0), sizeof(bytes));
+	steps(1);
+	hears_the_end(fd);
+	hears_the_end(far);
+	close(fd);
+	close(far);
+	fd = join(2, &far);
+	assert_int_equal(send(fd, bytes, 5, 0), 5);
+	steps(1);
+	hears_the_end(far);
+	close(fd);
+	close(far);
+}
+
+static void test_removed_socket_comes_back(void **state)
+{
+	int far, fd = join(1, &far), second, second_far;
+
+	assert_int_equal(unlink(path), 0);
+	steps(1);
+	second = join(2, &second_far);
+	say(fd, OTHER, 3); /* the first is still served */
+	steps(1);
+	hears(far, OTHER, 3);
+	close(fd);
+	close(far);
+	close(second);
+	close(second_far);
+	steps(2);
+}
+
+static void test_removed_folder_may_come_back_later(void **state)
+{
+	int far, fd;
+
+	unlink(path);
+	assert_int_equal(rmdir(folder), 0);
+	steps(2);
+	assert_int_equal(mkdir(folder, 0700), 0);
+	steps(1);
+	fd = join(1, &far);
+	close(fd);
+	close(far);
+	steps(1);
+}
+
+static void test_other_servers_socket_is_left_alone(void **state)
+{
+	int other, fd, caller;
+
+	assert_int_equal(unlink(path), 0);
+	other = serve(path);
+	steps(3);
+	caller = dial(path);
+	fd = accept4(other, NULL, NULL, 0);
+	assert_true(fd >= 0);
+	close(fd);
+	close(caller);
+	close(other); /* dies, and leaves its file behind */
+	steps(1);
+	fd = join(1, &other);
+	close(fd);
+	close(other);
+	steps(1);
+}
+
+static void test_other_file_is_left_alone(void **state)
+{
+	struct stat st;
+
+	assert_int_equal(unlink(path), 0);
+	assert_int_equal(mkdir(path, 0700), 0);
+	steps(3);
+	assert_int_equal(stat(path, &st), 0);
+	assert_true(S_ISDIR(st.st_mode));
+	rmdir(path);
+}
+
+static void test_inner_socket_has_no_name(void **state)
+{
+	struct stat st;
+
+	assert_int_equal(stat(inner, &st), -1);
+	assert_int_equal(errno, ENOENT);
+}
+
+static void test_inner_paths_differ_and_fit(void **state)
+{
+	char a[GLUE_RELAY_PATH_MAX], b[GLUE_RELAY_PATH_MAX];
+	char deep[GLUE_RELAY_PATH_MAX];
+
+	assert_int_equal(glue_relay_inner_path("/tmp/x/e.sock", a), 0);
+	assert_int_equal(glue_relay_inner_path("/tmp/x/e.sock", b), 0);
+	assert_string_not_equal(a, b);
+	assert_memory_equal(a, "/tmp/x/.m", 9);
+	assert_int_equal(glue_relay_inner_path("e.sock", a), 0);
+	assert_memory_equal(a, "./.m", 4);
+	assert_int_equal(glue_relay_inner_path("/e.sock", a), 0);
+	assert_memory_equal(a, "/.m", 3);
+	memset(deep, 'x', sizeof(deep) - 1);
+	deep[0] = '/';
+	deep[sizeof(deep) - 3] = '/';
+	deep[sizeof(deep) - 1] = '\0';
+	assert_int_equal(glue_relay_inner_path(deep, a), -ENAMETOOLONG);
+}
+
+int main(void)
+{
+	static const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(test_strangers_never_reach_dpdk,
+						setup, teardown),
+		cmocka_unit_test_setup_teardown(test_handshake_passes_both_ways,
+						setup, teardown),
+		cmocka_unit_test_setup_teardown(
+			test_last_message_before_the_end_is_passed_on, setup,
+			teardown),
+		cmocka_unit_test_setup_teardown(test_descriptors_are_passed_on,
+						setup, teardown),
+		cmocka_unit_test_setup_teardown(
+			test_dpdk_has_greeted_before_it_is_hung_up_on, setup,
+			teardown),
+		cmocka_unit_test_setup_teardown(
+			test_newcomer_takes_the_place_of_the_silent, setup,
+			teardown),
+		cmocka_unit_test_setup_teardown(
+			test_truncated_message_ends_the_connection, setup,
+			teardown),
+		cmocka_unit_test_setup_teardown(test_removed_socket_comes_back,
+						setup, teardown),
+		cmocka_unit_test_setup_teardown(
+			test_removed_folder_may_come_back_later, setup,
+			teardown),
+		cmocka_unit_test_setup_teardown(
+			test_other_servers_socket_is_left_alone, setup,
+			teardown),
+		cmocka_unit_test_setup_teardown(test_other_file_is_left_alone,
+						setup, teardown),
+		cmocka_unit_test_setup_teardown(test_inner_socket_has_no_name,
+						setup, teardown),
+		cmocka_unit_test(test_inner_paths_differ_and_fit),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
