@@ -66,8 +66,11 @@ const char *coro_name(const struct coro *co)
 
 static cold struct coro *block_refill(struct coro_sched *s)
 {
-	struct coro_chunk *c = coro_arena_get(&s->arena, sizeof(*c), 64);
+	struct coro_chunk *c;
 
+	if (coro_sched_memory(s) + sizeof(*c) > s->max_bytes)
+		return NULL;
+	c = coro_arena_get(&s->arena, sizeof(*c), 64);
 	if (c == NULL)
 		return NULL;
 	c->next = s->chunks;

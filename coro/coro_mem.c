@@ -74,6 +74,22 @@ static char *align_up(const char *p, size_t align)
 	return (char *)(((uintptr_t)p + align - 1) & -align);
 }
 
+/* What has been given out, and what was left over in full regions. */
+static size_t arena_used(const struct coro_arena *a)
+{
+	return a->total_bytes - (size_t)(a->end - a->cur);
+}
+
+size_t coro_sched_memory(const struct coro_sched *s)
+{
+	return arena_used(&s->arena);
+}
+
+void coro_sched_limit_memory(struct coro_sched *s, size_t bytes)
+{
+	s->max_bytes = bytes;
+}
+
 /* align: a power of two, at most 4096. NULL: no memory. */
 void *coro_arena_get(struct coro_arena *a, size_t bytes, size_t align)
 {

@@ -102,6 +102,7 @@ int coro_sched_open(const struct coro_sched_attr *attr, struct coro_sched **out)
 	s->clock_ctx = a->clock_ctx;
 	s->measure = a->measure_stacks;
 	s->errno_p = &errno;
+	s->max_bytes = SIZE_MAX;
 	main_init(s);
 	ctx_frame_init(s->first_frame, &s->main_stack.ctx, coro_begin,
 		       coro_end);

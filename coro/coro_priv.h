@@ -275,6 +275,7 @@ struct coro_sched {
 	void *clock_ctx;
 	struct coro_wheel wheel;
 	struct coro_arena arena;
+	size_t max_bytes; /* of it, beyond which none is started */
 	struct coro_bufs bufs;
 	struct coro_name *names;
 	uint32_t nnames;

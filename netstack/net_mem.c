@@ -3,8 +3,10 @@
  *
  * A region of 2 MiB is cut into chunks of 256 KiB; a chunk holds objects of
  * one class, and begins with a line that says which, so that free finds the
- * class from the address alone. Objects never go back to the system before
- * net_mem_fini(). lwIP's memp and mem both end here.
+ * class from the address alone. A chunk whose last object has been freed may
+ * serve any class next; when many are free their pages go back to the system,
+ * one chunk at a time (net_mem_trim()). The budget bounds chunks that hold
+ * objects (net_budget.c). lwIP's memp and mem both end here.
  */
 #include "netstack/net_recovery.h"
 
@@ -31,23 +33,35 @@
 #endif
 
 #define REGION_BYTES (2u << 20)
-#define CHUNK_BYTES  (256u << 10)
+#define CHUNK_BYTES  NET_MEM_CHUNK_BYTES
 #define CHUNK_HEADER 64u
-#define MAX_REGIONS  4096 /* 8 GiB: the bound of everything below */
+#define CARVE_BYTES  4096u /* made into objects at once */
+#define MAX_REGIONS  16384 /* 32 GiB of addresses */
+#define KEEP_FREE    32u   /* free chunks that keep their pages */
+
+/* Of these classes, those that ACKs and RSTs are made of. */
+#define SMALL_BYTES 256u
 
 struct object {
 	struct object *next;
 };
 
-struct slab {
-	uint32_t size; /* bytes of an object */
-	uint32_t used;
-	uint32_t limit; /* objects at most */
-	struct object *free;
-};
-
 struct chunk {
-	struct slab *slab;
+	struct slab *slab; /* NULL: it is free */
+	struct object *free;
+	uint32_t used;		   /* objects */
+	uint32_t carved;	   /* bytes that are objects, or the header */
+	struct chunk *next, *prev; /* with room, of its slab; or free */
+};
+static_assert(sizeof(struct chunk) <= CHUNK_HEADER, "objects follow it");
+
+struct slab {
+	struct chunk *current; /* objects are taken from it; not in `room` */
+	uint32_t used;
+	uint32_t hot_limit; /* what the hot path sees: 0 while failing */
+	uint32_t limit;	    /* objects at most */
+	uint32_t size;	    /* bytes of an object */
+	struct chunk *room; /* other chunks with a free object */
 };
 
 static const uint32_t classes[] = {64,	 128,  192,  256,  384,	  512,	1024,
@@ -58,8 +72,36 @@ static struct slab slabs[N_CLASSES];
 static struct slab memp_slabs[MEMP_MAX];
 static uint8_t class_of_64[16384 / 64 + 1]; /* class by size in 64 bytes */
 static void *regions[MAX_REGIONS];
-static unsigned n_regions, chunks_left;
-static uint8_t *next_chunk;
+static unsigned n_regions;
+static struct chunk nothing; /* current of a slab that has no chunk */
+static struct chunk *free_chunks;
+static unsigned n_free, n_used;
+/* Free chunks without pages; nothing may be written to them meanwhile. */
+static void *bare_chunks[MAX_REGIONS * (REGION_BYTES / CHUNK_BYTES)];
+static unsigned n_bare;
+static uint64_t bytes_max = UINT64_MAX; /* of chunks in use */
+static unsigned fail_in; /* allocations until one fails; 0: none */
+
+/* ---- chunks ---- */
+
+static void push(struct chunk **list, struct chunk *chunk)
+{
+	chunk->prev = NULL;
+	chunk->next = *list;
+	if (chunk->next)
+		chunk->next->prev = chunk;
+	*list = chunk;
+}
+
+static void take_out(struct chunk **list, struct chunk *chunk)
+{
+	if (chunk->prev)
+		chunk->prev->next = chunk->next;
+	else
+		*list = chunk->next;
+	if (chunk->next)
+		chunk->next->prev = chunk->prev;
+}
 
 static int add_region(void)
 {
@@ -78,52 +120,177 @@ static int add_region(void)
 	munmap(aligned + REGION_BYTES, (size_t)(mem + REGION_BYTES - aligned));
 	madvise(aligned, REGION_BYTES, MADV_HUGEPAGE);
 	regions[n_regions++] = aligned;
-	next_chunk = aligned;
-	chunks_left = REGION_BYTES / CHUNK_BYTES;
+	for (unsigned at = REGION_BYTES; at; at -= CHUNK_BYTES)
+		bare_chunks[n_bare++] = aligned + at - CHUNK_BYTES;
 	return 0;
 }
 
-/* Cold: a new chunk for a class. */
-__attribute__((noinline)) static int grow(struct slab *slab)
+static struct chunk *take_free_chunk(void)
 {
-	struct object **tail = &slab->free;
-	struct chunk *chunk;
-	uint8_t *at, *end;
+	struct chunk *chunk = free_chunks;
 
-	if (chunks_left == 0 && add_region() < 0)
-		return -ENOMEM;
-	chunk = (struct chunk *)next_chunk;
-	chunks_left--;
-	chunk->slab = slab;
-	end = next_chunk + CHUNK_BYTES;
-	at = next_chunk + CHUNK_HEADER;
-	next_chunk = end;
-	for (; at + slab->size <= end; at += slab->size) {
-		struct object *object = (struct object *)at;
+	if (chunk) {
+		take_out(&free_chunks, chunk);
+		n_free--;
+		return chunk;
+	}
+	if (!n_bare && add_region() < 0)
+		return NULL;
+	return bare_chunks[--n_bare];
+}
+
+/*
+ * Whether a class may have one more chunk. What ACKs and RSTs are made of may
+ * use the last sixteenth, which nothing else can.
+ */
+static bool within_budget(const struct slab *slab)
+{
+	uint64_t used =
+		((uint64_t)n_used + 1) * CHUNK_BYTES + net_budget_elsewhere();
+	uint64_t max = bytes_max;
+
+	if (slab->size > SMALL_BYTES)
+		max -= max / 16;
+	return used <= max;
+}
+
+static bool new_chunk(struct slab *slab)
+{
+	struct chunk *chunk;
+
+	if (!within_budget(slab)) {
+		net_the.stats.memory_refused++;
+		return false;
+	}
+	chunk = take_free_chunk();
+	if (!chunk)
+		return false;
+	n_used++;
+	*chunk = (struct chunk){.slab = slab, .carved = CHUNK_HEADER};
+	POISON((uint8_t *)chunk + CHUNK_HEADER, CHUNK_BYTES - CHUNK_HEADER);
+	slab->current = chunk;
+	net_budget_changed();
+	return true;
+}
+
+static void release_chunk(struct chunk *chunk)
+{
+	UNPOISON((uint8_t *)chunk + CHUNK_HEADER, CHUNK_BYTES - CHUNK_HEADER);
+	chunk->slab = NULL;
+	push(&free_chunks, chunk);
+	n_free++;
+	n_used--;
+	net_budget_changed();
+}
+
+/* The next objects of a chunk that has never been used up; false: none. */
+static bool carve(struct chunk *chunk, uint32_t size)
+{
+	uint32_t end = chunk->carved + LWIP_MAX(CARVE_BYTES, size);
+	struct object **tail = &chunk->free;
+
+	if (end > CHUNK_BYTES)
+		end = CHUNK_BYTES;
+	if (chunk->carved + size > end)
+		return false;
+	UNPOISON((uint8_t *)chunk + chunk->carved, end - chunk->carved);
+	for (; chunk->carved + size <= end; chunk->carved += size) {
+		struct object *object =
+			(void *)((uint8_t *)chunk + chunk->carved);
 
 		*tail = object;
 		tail = &object->next;
 	}
 	*tail = NULL;
-	POISON((uint8_t *)chunk + CHUNK_HEADER, CHUNK_BYTES - CHUNK_HEADER);
-	return 0;
+	POISON(chunk->free, (uint8_t *)chunk + end - (uint8_t *)chunk->free);
+	return true;
+}
+
+/* A chunk with a free object becomes current. */
+static bool find_room(struct slab *slab)
+{
+	struct chunk *chunk = slab->current;
+
+	if (chunk->free || (chunk->slab && carve(chunk, slab->size)))
+		return true;
+	chunk = slab->room;
+	if (chunk) {
+		take_out(&slab->room, chunk);
+		slab->current = chunk;
+		return true;
+	}
+	return new_chunk(slab) && carve(slab->current, slab->size);
+}
+
+/* ---- objects ---- */
+
+static void set_hot_limits(bool failing)
+{
+	for (unsigned i = 0; i < N_CLASSES; i++)
+		slabs[i].hot_limit = failing ? 0 : slabs[i].limit;
+	for (unsigned i = 0; i < MEMP_MAX; i++)
+		memp_slabs[i].hot_limit = failing ? 0 : memp_slabs[i].limit;
+}
+
+void net_mem_fail_after(unsigned n)
+{
+	fail_in = n;
+	set_hot_limits(n != 0);
+}
+
+static bool told_to_fail(void)
+{
+	if (!fail_in || --fail_in)
+		return false;
+	set_hot_limits(false);
+	return true;
+}
+
+static inline void *take_object(struct slab *slab)
+{
+	struct chunk *chunk = slab->current;
+	struct object *object = chunk->free;
+
+	UNPOISON(object, slab->size);
+	chunk->free = object->next;
+	chunk->used++;
+	slab->used++;
+	return object;
+}
+
+/* Cold: the current chunk has none, or there are as many as there may be. */
+__attribute__((noinline)) static void *alloc_slowly(struct slab *slab)
+{
+	if (told_to_fail() || slab->used >= slab->limit || !find_room(slab)) {
+		net_the.stats.no_memory++;
+		return NULL;
+	}
+	return take_object(slab);
 }
 
 static inline void *slab_alloc(struct slab *slab)
 {
-	struct object *object = slab->free;
+	if (__builtin_expect(
+		    !slab->current->free || slab->used >= slab->hot_limit, 0))
+		return alloc_slowly(slab);
+	return take_object(slab);
+}
 
-	if (__builtin_expect(!object || slab->used == slab->limit, 0)) {
-		if (slab->used == slab->limit || grow(slab) < 0) {
-			net_the.stats.no_memory++;
-			return NULL;
-		}
-		object = slab->free;
+/*
+ * An object of a chunk that is not its slab's current one has been freed. Of
+ * those, the full ones are in no list.
+ */
+__attribute__((noinline)) static void
+settle_chunk(struct slab *slab, struct chunk *chunk, bool was_full)
+{
+	if (chunk->used) {
+		if (was_full)
+			push(&slab->room, chunk);
+		return;
 	}
-	UNPOISON(object, slab->size);
-	slab->free = object->next;
-	slab->used++;
-	return object;
+	if (!was_full)
+		take_out(&slab->room, chunk);
+	release_chunk(chunk);
 }
 
 static inline void slab_free(void *mem)
@@ -131,12 +298,51 @@ static inline void slab_free(void *mem)
 	struct chunk *chunk = (struct chunk *)((uintptr_t)mem &
 					       ~(uintptr_t)(CHUNK_BYTES - 1));
 	struct slab *slab = chunk->slab;
-	struct object *object = mem;
+	struct object *object = mem, *was = chunk->free;
 
-	object->next = slab->free;
-	slab->free = object;
+	object->next = was;
+	chunk->free = object;
+	chunk->used--;
 	slab->used--;
 	POISON(object, slab->size);
+	if (chunk != slab->current)
+		settle_chunk(slab, chunk, !was);
+}
+
+/* ---- how much there is ---- */
+
+uint64_t net_mem_bytes(void)
+{
+	return (uint64_t)n_used * CHUNK_BYTES;
+}
+
+uint64_t net_mem_live_bytes(void)
+{
+	uint64_t bytes = 0;
+
+	for (unsigned i = 0; i < N_CLASSES; i++)
+		bytes += (uint64_t)slabs[i].used * slabs[i].size;
+	for (unsigned i = 0; i < MEMP_MAX; i++)
+		bytes += (uint64_t)memp_slabs[i].used * memp_slabs[i].size;
+	return bytes;
+}
+
+void net_mem_set_max(uint64_t bytes)
+{
+	bytes_max = bytes;
+}
+
+bool net_mem_trim(void)
+{
+	struct chunk *chunk = free_chunks;
+
+	if (n_free <= KEEP_FREE)
+		return false;
+	take_out(&free_chunks, chunk);
+	n_free--;
+	madvise(chunk, CHUNK_BYTES, MADV_DONTNEED);
+	bare_chunks[n_bare++] = chunk;
+	return true;
 }
 
 void *net_mem_malloc(unsigned long size)
@@ -273,6 +479,12 @@ int net_mem_init(void)
 	memp_slabs[MEMP_TCP_PCB] = (struct slab){
 		.size = round_to(sizeof(struct net_conn), 64),
 		.limit = UINT32_MAX}; /* --max-conns bounds pcbs */
+	for (unsigned i = 0; i < N_CLASSES; i++)
+		slabs[i].current = &nothing;
+	for (unsigned i = 0; i < MEMP_MAX; i++)
+		memp_slabs[i].current = &nothing;
+	bytes_max = UINT64_MAX;
+	net_mem_fail_after(0);
 	return add_region();
 }
 
@@ -284,5 +496,6 @@ void net_mem_fini(void)
 	}
 	memset(slabs, 0, sizeof(slabs));
 	memset(memp_slabs, 0, sizeof(memp_slabs));
-	n_regions = chunks_left = 0;
+	free_chunks = NULL;
+	n_regions = n_free = n_bare = n_used = 0;
 }

@@ -210,6 +210,21 @@ extern struct net_stack net_the;
 /* ---- net_mem.c: slabs for lwIP and for connections ---- */
 int net_mem_init(void);
 void net_mem_fini(void);
+/*
+ * For tests: the n-th allocation from now fails, 1 being the next; 0: none.
+ * Every object netstack/ and lwIP allocate counts, frames and what coro/ keeps
+ * apart.
+ */
+void net_mem_fail_after(unsigned n);
+
+#define NET_MEM_CHUNK_BYTES (256u << 10)
+/* Bytes of chunks that hold objects, and of those objects. The second walks. */
+uint64_t net_mem_bytes(void);
+uint64_t net_mem_live_bytes(void);
+/* What net_mem_bytes() and net_budget_elsewhere() may come to together. */
+void net_mem_set_max(uint64_t bytes);
+/* Gives a free chunk's pages back; false: few are free. A system call. */
+bool net_mem_trim(void);
 void *net_conn_slab_alloc(void);
 void net_conn_slab_free(void *mem);
 
@@ -445,6 +460,12 @@ err_t net_listener_established(struct net_conn *conn);
 void net_listener_forget(struct net_conn *conn);
 void net_listener_stop(struct net_listener *listener);
 void net_listener_put(struct net_listener *listener);
+
+/* ---- net_budget.c ---- */
+/* Bytes that count beside the slabs': those of coroutines. */
+uint64_t net_budget_elsewhere(void);
+/* The slabs have taken or given back a chunk. */
+void net_budget_changed(void);
 
 /* ---- net_clients.c ---- */
 enum net_counted_as {

@@ -353,6 +353,21 @@ int coro_sched_dump_on_signal(struct coro_sched *s, int signo);
 /* Coroutines that have not ended. */
 unsigned coro_sched_live(const struct coro_sched *s);
 
+/*
+ * Bytes taken from the system for control blocks, saved stacks and timers. They
+ * serve again and again, but are given back only when the scheduler closes, so
+ * this never falls. Neither the shared stacks themselves nor private ones are
+ * counted.
+ */
+size_t coro_sched_memory(const struct coro_sched *s);
+
+/*
+ * Bounds coro_sched_memory() from where on no coroutine is started that needs
+ * more of it: -ENOMEM. SIZE_MAX, the default: no bound. Those that run may
+ * still put their stacks aside beyond it: if they could not, none could go on.
+ */
+void coro_sched_limit_memory(struct coro_sched *s, size_t bytes);
+
 /* The most bytes of stack a coroutine has used: exact with
  * coro_sched_attr.measure_stacks; else of the bytes it had when switched out,
  * if they were put aside, to within a quarter. */

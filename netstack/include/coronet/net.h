@@ -160,6 +160,7 @@ struct net_stats {
 	uint64_t tx_frames, tx_bytes, tx_dropped;
 	uint64_t accepted, dialed, closed, reset, timed_out;
 	uint64_t no_memory;	     /* allocations refused, any kind */
+	uint64_t memory_refused;     /* of growth beyond the budget */
 	uint64_t backlog_drops;	     /* SYNs dropped: backlog full */
 	uint64_t clients_refused;    /* SYNs dropped: net_listener_limit() */
 	uint64_t time_wait_recycled; /* ended early: blocks ran short */

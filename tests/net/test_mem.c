@@ -1,0 +1,127 @@
+/*
+ * Slabs: chunks that come back, the bound on them, allocations told to fail.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "netstack/net_priv.h"
+#include "tests/net/fake_glue.h"
+#include "tests/net/peer.h"
+
+#define MANY 20000u
+
+static void *objects[MANY];
+
+static unsigned take(unsigned n, unsigned long size)
+{
+	unsigned i = 0;
+
+	while (i < n && (objects[i] = net_mem_malloc(size))) {
+		memset(objects[i], 0xa5, size);
+		i++;
+	}
+	return i;
+}
+
+static void give_back(unsigned n)
+{
+	for (unsigned i = 0; i < n; i++)
+		net_mem_free(objects[i]);
+}
+
+static void test_chunks_of_one_class_serve_another(void **state)
+{
+	uint64_t before = net_mem_bytes(), most;
+
+	assert_int_equal(take(MANY, 1000), MANY);
+	most = net_mem_bytes();
+	assert_true(most - before > 19 * 1000 * 1000);
+	give_back(MANY);
+	/* The class keeps the one it takes from. */
+	assert_in_range(net_mem_bytes(), before, before + NET_MEM_CHUNK_BYTES);
+	net_mem_set_max(most + NET_MEM_CHUNK_BYTES);
+	assert_int_equal(take(2000, 9000), 2000);
+	give_back(2000);
+}
+
+static void test_objects_freed_in_any_order_are_all_used_again(void **state)
+{
+	uint64_t most;
+
+	assert_int_equal(take(MANY, 100), MANY);
+	most = net_mem_bytes();
+	for (unsigned k = 0; k < 7; k++) /* every chunk is full, then not */
+		for (unsigned i = k; i < MANY; i += 7)
+			if (i % 2)
+				net_mem_free(objects[i]);
+	for (unsigned i = 1; i < MANY; i += 2)
+		objects[i] = net_mem_malloc(100);
+	assert_int_equal(net_mem_bytes(), most);
+	give_back(MANY);
+}
+
+static void test_growth_stops_at_the_bound(void **state)
+{
+	uint64_t max = net_mem_bytes() + net_budget_elsewhere() + (16u << 20);
+	unsigned n;
+
+	net_mem_set_max(max);
+	n = take(MANY, 9000);
+	assert_in_range(n, 1000, 1900);
+	assert_true(net_mem_bytes() + net_budget_elsewhere() <= max);
+	assert_true(stack->stats.memory_refused > 0);
+	/* What an ACK is made of is still to be had. */
+	objects[n] = net_mem_malloc(128);
+	assert_non_null(objects[n]);
+	give_back(n + 1);
+	assert_int_equal(take(100, 9000), 100);
+	give_back(100);
+}
+
+static void test_pages_of_free_chunks_go_back(void **state)
+{
+	unsigned trimmed = 0;
+
+	assert_int_equal(take(MANY, 1000), MANY);
+	assert_false(net_mem_trim());
+	give_back(MANY);
+	while (net_mem_trim())
+		trimmed++;
+	assert_in_range(trimmed, 30, 80);
+	assert_int_equal(take(MANY, 300), MANY);
+	give_back(MANY);
+}
+
+static void test_the_nth_allocation_fails(void **state)
+{
+	void *mem[4];
+
+	net_mem_fail_after(3);
+	for (unsigned i = 0; i < 4; i++)
+		mem[i] = i % 2 ? memp_malloc(MEMP_PBUF) : net_mem_malloc(64);
+	for (unsigned i = 0; i < 4; i++)
+		assert_int_equal(mem[i] == NULL, i == 2);
+	net_mem_free(mem[0]);
+	memp_free(MEMP_PBUF, mem[1]);
+	memp_free(MEMP_PBUF, mem[3]);
+	assert_int_equal(stack->stats.no_memory, 1);
+}
+
+#define T(test) cmocka_unit_test_setup_teardown(test, peer_setup, peer_teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		T(test_chunks_of_one_class_serve_another),
+		T(test_objects_freed_in_any_order_are_all_used_again),
+		T(test_growth_stops_at_the_bound),
+		T(test_pages_of_free_chunks_go_back),
+		T(test_the_nth_allocation_fails),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
