@@ -106,6 +106,8 @@ enum glue_frame_flags {
 	GLUE_FRAME_UDP = 8,	 /* l4_off is a whole UDP header */
 	GLUE_FRAME_MCAST = 16,	 /* destination MAC is a group address */
 	GLUE_FRAME_CSUM_OK = 32, /* every checksum there was has been checked */
+	GLUE_FRAME_ICMP = 64,	 /* l4_off is a message of ICMP or ICMPv6 */
+	GLUE_FRAME_ARP = 128,	 /* l3_off is a whole ARP packet */
 };
 
 /*
@@ -155,7 +157,8 @@ bool glue_port_hw_csum(const struct glue_port *port);
 
 /*
  * Takes at most max (<= GLUE_BURST) frames. Frames that are too short, whose
- * IP header is broken or whose checksum is wrong are dropped and counted.
+ * headers are broken or whose checksum is wrong are dropped and counted, as is
+ * what the stack has no use for (check.c).
  * Returns how many frames[] were filled; each is owned by the caller.
  */
 unsigned glue_rx(struct glue_port *port, struct glue_frame **frames,
@@ -238,7 +241,8 @@ struct glue_port_stats {
 	uint64_t rx_frames, rx_bytes;
 	uint64_t rx_bad_frame; /* too short, or lengths that contradict */
 	uint64_t rx_bad_csum;
-	uint64_t rx_missed; /* refused by the port itself */
+	uint64_t rx_refused; /* protocols and options that are not taken */
+	uint64_t rx_missed;  /* refused by the port itself */
 	uint64_t tx_frames, tx_bytes;
 	uint64_t tx_no_frame; /* pool empty */
 	uint64_t tx_busy;     /* refused, to be asked again: port behind */

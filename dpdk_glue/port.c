@@ -7,14 +7,12 @@
 
 #include <rte_ethdev.h>
 #include <rte_ether.h>
-#include <rte_ip.h>
 #include <rte_log.h>
 #include <rte_malloc.h>
 #include <rte_mbuf.h>
 #include <rte_mbuf_pool_ops.h>
-#include <rte_tcp.h>
-#include <rte_udp.h>
 
+#include "dpdk_glue/check.h"
 #include "dpdk_glue/glue_csum.h"
 #include "dpdk_glue/memif.h"
 
@@ -373,79 +371,34 @@ static inline bool l4_csum_ok(const struct rte_mbuf *m, uint64_t pseudo,
 	return glue_sum_fold(pseudo + glue_mbuf_sum(m, off, len)) == 0xffff;
 }
 
-enum verdict { KEEP, BAD_FRAME, BAD_CSUM };
-
-static inline enum verdict check_l4(struct rte_mbuf *m, struct glue_frame *f,
-				    uint8_t proto, const void *addrs,
-				    size_t addr_len, unsigned l4_len)
+/*
+ * Sums what glue_check() has found: the IP header, then what the transport's
+ * checksum covers. ICMPv4 has no pseudo header; UDP over IPv4 may have no sum.
+ */
+static inline enum glue_verdict
+check_sums(struct rte_mbuf *m, struct glue_frame *f, const struct glue_l4 *l4)
 {
-	const uint8_t *l4 = f->data + f->l4_off;
-	unsigned room = f->seg_len - f->l4_off;
-	uint64_t pseudo;
+	uint64_t pseudo = 0;
 
-	if (proto == IPPROTO_TCP) {
-		if (l4_len < sizeof(struct rte_tcp_hdr) ||
-		    room < sizeof(struct rte_tcp_hdr))
-			return BAD_FRAME;
-		f->flags |= GLUE_FRAME_TCP;
-	} else if (proto == IPPROTO_UDP) {
-		if (l4_len < sizeof(struct rte_udp_hdr) ||
-		    room < sizeof(struct rte_udp_hdr))
-			return BAD_FRAME;
-		f->flags |= GLUE_FRAME_UDP;
-		if (((const struct rte_udp_hdr *)l4)->dgram_cksum == 0 &&
-		    addr_len == 4)
-			return KEEP;
-	} else {
-		return KEEP;
+	if (l4->addr_len == 4) {
+		unsigned header = (unsigned)(f->l4_off - f->l3_off);
+
+		if ((m->ol_flags & RTE_MBUF_F_RX_IP_CKSUM_MASK) !=
+			    RTE_MBUF_F_RX_IP_CKSUM_GOOD &&
+		    glue_sum_fold(glue_sum_add(0, f->data + f->l3_off,
+					       header)) != 0xffff)
+			return GLUE_BAD_CSUM;
+		if (unlikely(l4->proto == IPPROTO_UDP) &&
+		    glue_get16(f->data + f->l4_off + 6) == 0)
+			return GLUE_KEEP;
 	}
-	pseudo = glue_sum_pseudo(addrs, addr_len, proto, l4_len);
-	if (!l4_csum_ok(m, pseudo, f->l4_off, l4_len))
-		return BAD_CSUM;
+	if (likely(l4->proto != IPPROTO_ICMP))
+		pseudo = glue_sum_pseudo(l4->addrs, l4->addr_len, l4->proto,
+					 l4->len);
+	if (!l4_csum_ok(m, pseudo, f->l4_off, l4->len))
+		return GLUE_BAD_CSUM;
 	f->flags |= GLUE_FRAME_CSUM_OK;
-	return KEEP;
-}
-
-static inline enum verdict check_ip4(struct rte_mbuf *m, struct glue_frame *f)
-{
-	const struct rte_ipv4_hdr *ip = (const void *)(f->data + f->l3_off);
-	unsigned room = f->seg_len - f->l3_off;
-	unsigned total, header;
-
-	if (room < sizeof(*ip) || (ip->version_ihl >> 4) != 4)
-		return BAD_FRAME;
-	header = (ip->version_ihl & 15) * 4u;
-	total = rte_be_to_cpu_16(ip->total_length);
-	if (header < sizeof(*ip) || header > room || total < header ||
-	    total > m->pkt_len - f->l3_off)
-		return BAD_FRAME;
-	if ((m->ol_flags & RTE_MBUF_F_RX_IP_CKSUM_MASK) !=
-		    RTE_MBUF_F_RX_IP_CKSUM_GOOD &&
-	    glue_sum_fold(glue_sum_add(0, ip, header)) != 0xffff)
-		return BAD_CSUM;
-	f->flags |= GLUE_FRAME_IP4;
-	if (ip->fragment_offset &
-	    rte_cpu_to_be_16(RTE_IPV4_HDR_OFFSET_MASK | RTE_IPV4_HDR_MF_FLAG))
-		return KEEP; /* checked when whole, if ever */
-	f->l4_off = (uint16_t)(f->l3_off + header);
-	return check_l4(m, f, ip->next_proto_id, &ip->src_addr, 4,
-			total - header);
-}
-
-static inline enum verdict check_ip6(struct rte_mbuf *m, struct glue_frame *f)
-{
-	const struct rte_ipv6_hdr *ip = (const void *)(f->data + f->l3_off);
-	unsigned room = f->seg_len - f->l3_off;
-	unsigned payload;
-
-	if (room < sizeof(*ip) || (rte_be_to_cpu_32(ip->vtc_flow) >> 28) != 6)
-		return BAD_FRAME;
-	payload = rte_be_to_cpu_16(ip->payload_len);
-	if (payload + sizeof(*ip) > m->pkt_len - f->l3_off)
-		return BAD_FRAME;
-	f->flags |= GLUE_FRAME_IP6;
-	f->l4_off = (uint16_t)(f->l3_off + sizeof(*ip));
-	return check_l4(m, f, ip->proto, (const uint8_t *)ip + 8, 16, payload);
+	return GLUE_KEEP;
 }
 
 /* Cold: the data of every segment, and how they hang together. */
@@ -472,21 +425,34 @@ static inline void describe(struct rte_mbuf *m, struct glue_frame *f)
 		describe_chain(m);
 }
 
-static inline enum verdict check_frame(struct rte_mbuf *m, struct glue_frame *f)
+static inline enum glue_verdict check_frame(struct rte_mbuf *m,
+					    struct glue_frame *f)
 {
-	const struct rte_ether_hdr *eth;
+	enum glue_verdict verdict;
+	struct glue_l4 l4;
 
 	describe(m, f);
-	if (unlikely(f->seg_len < sizeof(*eth)))
-		return BAD_FRAME;
-	eth = (const void *)f->data;
-	if (eth->dst_addr.addr_bytes[0] & 1)
-		f->flags |= GLUE_FRAME_MCAST;
-	if (eth->ether_type == RTE_BE16(RTE_ETHER_TYPE_IPV4))
-		return check_ip4(m, f);
-	if (eth->ether_type == RTE_BE16(RTE_ETHER_TYPE_IPV6))
-		return check_ip6(m, f);
-	return KEEP;
+	verdict = glue_check(f, m->pkt_len, &l4);
+	return verdict == GLUE_KEEP && l4.addrs ? check_sums(m, f, &l4)
+						: verdict;
+}
+
+static void drop(struct glue_port *port, struct rte_mbuf *m,
+		 enum glue_verdict verdict)
+{
+	switch (verdict) {
+	case GLUE_BAD_CSUM:
+		port->stats.rx_bad_csum++;
+		break;
+	case GLUE_REFUSED:
+		port->stats.rx_refused++;
+		break;
+	case GLUE_BAD_FRAME:
+	case GLUE_KEEP:
+		port->stats.rx_bad_frame++;
+		break;
+	}
+	rte_pktmbuf_free(m);
 }
 
 unsigned glue_rx(struct glue_port *port, struct glue_frame **frames,
@@ -500,18 +466,14 @@ unsigned glue_rx(struct glue_port *port, struct glue_frame **frames,
 		rte_prefetch0(rte_pktmbuf_mtod(bufs[i], void *));
 	for (unsigned i = 0; i < n; i++) {
 		struct glue_frame *f = frame_of(bufs[i]);
-		enum verdict verdict = check_frame(bufs[i], f);
+		enum glue_verdict verdict = check_frame(bufs[i], f);
 
-		if (likely(verdict == KEEP)) {
+		if (likely(verdict == GLUE_KEEP)) {
 			port->stats.rx_bytes += bufs[i]->pkt_len;
 			frames[kept++] = f;
 			continue;
 		}
-		if (verdict == BAD_CSUM)
-			port->stats.rx_bad_csum++;
-		else
-			port->stats.rx_bad_frame++;
-		rte_pktmbuf_free(bufs[i]);
+		drop(port, bufs[i], verdict);
 	}
 	port->stats.rx_frames += kept;
 	return kept;

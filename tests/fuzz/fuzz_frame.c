@@ -72,7 +72,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		segments[0].mbuf.ol_flags |= RTE_MBUF_F_RX_L4_CKSUM_GOOD;
 	if (data[1] & 2)
 		segments[0].mbuf.ol_flags |= RTE_MBUF_F_RX_IP_CKSUM_GOOD;
-	if (check_frame(&segments[0].mbuf, &segments[0].frame) == KEEP)
+	if (check_frame(&segments[0].mbuf, &segments[0].frame) == GLUE_KEEP)
 		check_kept(&segments[0].frame);
 	for (unsigned i = 0; i < n; i++)
 		free(segments[i].mbuf.buf_addr);

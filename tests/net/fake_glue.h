@@ -40,6 +40,12 @@ extern unsigned fake_sent_pieces;
 void fake_receive(const void *data, unsigned len, uint16_t flags,
 		  uint16_t l4_off);
 
+/*
+ * Puts a frame before the stack as it comes from the wire: judged, and its
+ * checksums verified, as glue_rx() does. False: it was dropped.
+ */
+bool fake_receive_wire(const void *data, unsigned len);
+
 /* Takes the oldest frame the stack sent: its length, 0 if there is none. */
 unsigned fake_sent(uint8_t *data, unsigned room);
 

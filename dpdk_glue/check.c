@@ -1,0 +1,295 @@
+/*
+ * What is neither a plain TCP segment: ARP, ICMP, neighbour discovery, options
+ * and extension headers. lwIP reads some of these past their end (ARP, the
+ * routing header, options of neighbour discovery), and takes a link-layer
+ * address from any option that comes first; here all are held to their form.
+ *
+ * Not taken at all, as nothing here needs them: fragments, routing headers and
+ * source routes (RFC 5095, RFC 7126), router advertisements and redirects
+ * (addresses and gateways are given, not heard), listener reports, ICMP errors
+ * other than "too big", and protocols nobody listens to.
+ */
+#include "dpdk_glue/check.h"
+
+#include <string.h>
+
+#define ARP_BYTES      28u
+#define ICMP_BYTES     8u
+#define ND_BYTES       24u /* of a solicitation or an advertisement */
+#define MLD_BYTES      24u
+#define ND_HOPS	       255u
+#define MAX_EXTENSIONS 4u
+
+enum { NEXT_HOPBYHOP = 0, NEXT_FRAGMENT = 44, NEXT_DESTOPTS = 60 };
+enum { OPT4_END = 0, OPT4_NOP = 1, OPT4_LSRR = 131, OPT4_SSRR = 137 };
+enum { ICMP_UNREACHABLE = 3, ICMP_NEEDS_FRAGMENTS = 4, ICMP_ECHO = 8 };
+enum {
+	ICMP6_TOO_BIG = 2,
+	ICMP6_ECHO = 128,
+	ICMP6_QUERY = 130,
+	ICMP6_SOLICITATION = 135,
+	ICMP6_ADVERTISEMENT = 136,
+};
+enum { ND_SOURCE_MAC = 1, ND_TARGET_MAC = 2 };
+#define ND_SOLICITED 0x40
+
+/* A neighbour's own: not a group's, not zero. */
+static bool is_unicast_mac(const uint8_t *mac)
+{
+	return !(mac[0] & 1) && memcmp(mac, "\0\0\0\0\0\0", 6) != 0;
+}
+
+enum glue_verdict glue_check_arp(struct glue_frame *f)
+{
+	const uint8_t *arp = f->data + f->l3_off;
+	unsigned op;
+
+	if (f->seg_len < f->l3_off + ARP_BYTES)
+		return GLUE_BAD_FRAME;
+	op = glue_get16(arp + 6);
+	if (memcmp(arp, "\0\1\10\0\6\4", 6) != 0 || (op != 1 && op != 2) ||
+	    !is_unicast_mac(arp + 8))
+		return GLUE_REFUSED;
+	f->flags |= GLUE_FRAME_ARP;
+	return GLUE_KEEP;
+}
+
+/* ---- IPv4 ---- */
+
+static enum glue_verdict check_options4(const uint8_t *opt, unsigned left)
+{
+	while (left && *opt != OPT4_END) {
+		unsigned step = 1;
+
+		if (*opt != OPT4_NOP) {
+			if (left < 2 || opt[1] < 2 || opt[1] > left)
+				return GLUE_BAD_FRAME;
+			step = opt[1];
+		}
+		if (*opt == OPT4_LSRR || *opt == OPT4_SSRR)
+			return GLUE_REFUSED;
+		opt += step;
+		left -= step;
+	}
+	return GLUE_KEEP;
+}
+
+/* Bytes of the transport header and on that lie in the first segment. */
+static unsigned room_of(const struct glue_frame *f, const struct glue_l4 *l4)
+{
+	unsigned room = f->seg_len - f->l4_off;
+
+	return room < l4->len ? room : l4->len;
+}
+
+static enum glue_verdict check_icmp4(struct glue_frame *f,
+				     const struct glue_l4 *l4)
+{
+	const uint8_t *icmp = f->data + f->l4_off;
+	unsigned room = room_of(f, l4);
+
+	if (room < ICMP_BYTES)
+		return GLUE_BAD_FRAME;
+	f->flags |= GLUE_FRAME_ICMP;
+	if (icmp[0] == ICMP_ECHO)
+		return GLUE_KEEP;
+	if (icmp[0] != ICMP_UNREACHABLE || icmp[1] != ICMP_NEEDS_FRAGMENTS)
+		return GLUE_REFUSED;
+	return room < ICMP_BYTES + GLUE_IP4_BYTES + 8 ? GLUE_BAD_FRAME
+						      : GLUE_KEEP;
+}
+
+static enum glue_verdict check_transport(struct glue_frame *f,
+					 const struct glue_l4 *l4)
+{
+	unsigned room = room_of(f, l4);
+
+	if (l4->proto == GLUE_PROTO_TCP) {
+		f->flags |= GLUE_FRAME_TCP;
+		return room < GLUE_TCP_BYTES ? GLUE_BAD_FRAME : GLUE_KEEP;
+	}
+	f->flags |= GLUE_FRAME_UDP;
+	return room < 8 ? GLUE_BAD_FRAME : GLUE_KEEP;
+}
+
+enum glue_verdict glue_check_rare4(struct glue_frame *f, struct glue_l4 *l4)
+{
+	const uint8_t *ip = f->data + f->l3_off;
+	enum glue_verdict verdict = check_options4(
+		ip + GLUE_IP4_BYTES, f->l4_off - f->l3_off - GLUE_IP4_BYTES);
+
+	if (verdict != GLUE_KEEP)
+		return verdict;
+	if (glue_get16(ip + 6) & 0x3fff)
+		return GLUE_REFUSED; /* a fragment: none is put together */
+	switch (l4->proto) {
+	case GLUE_PROTO_TCP:
+	case GLUE_PROTO_UDP:
+		return check_transport(f, l4);
+	case GLUE_PROTO_ICMP:
+		return check_icmp4(f, l4);
+	default:
+		return GLUE_REFUSED;
+	}
+}
+
+/* ---- IPv6 ---- */
+
+/*
+ * Hop-by-hop and destination options: each within the header, and none whose
+ * type asks nodes that do not know it to discard the packet (RFC 8200 4.2).
+ */
+static enum glue_verdict check_options6(const uint8_t *opt, unsigned left)
+{
+	while (left) {
+		unsigned step = 1;
+
+		if (*opt != 0) {
+			if (left < 2 || opt[1] + 2u > left)
+				return GLUE_BAD_FRAME;
+			step = opt[1] + 2u;
+		}
+		if (*opt >> 6)
+			return GLUE_REFUSED;
+		opt += step;
+		left -= step;
+	}
+	return GLUE_KEEP;
+}
+
+/* One header with options, or a fragment header of what is no fragment. */
+static enum glue_verdict skip_extension(struct glue_frame *f,
+					struct glue_l4 *l4)
+{
+	const uint8_t *header = f->data + f->l4_off;
+	unsigned room = room_of(f, l4), len = 8;
+	enum glue_verdict verdict = GLUE_KEEP;
+
+	if (room < 8)
+		return GLUE_BAD_FRAME;
+	if (l4->proto == NEXT_FRAGMENT) { /* RFC 6946: atomic ones are whole */
+		if (glue_get16(header + 2) & 0xfff9)
+			return GLUE_REFUSED;
+	} else {
+		len = 8 * (1u + header[1]);
+		if (len > room)
+			return GLUE_BAD_FRAME;
+		verdict = check_options6(header + 2, len - 2);
+	}
+	l4->proto = header[0];
+	l4->len = (uint16_t)(l4->len - len);
+	f->l4_off = (uint16_t)(f->l4_off + len);
+	return verdict;
+}
+
+/* Options of neighbour discovery: none of no length, none cut short. */
+static bool nd_options_ok(const uint8_t *opt, unsigned left)
+{
+	while (left) {
+		if (left < 8 || opt[1] == 0 || opt[1] * 8u > left)
+			return false;
+		left -= opt[1] * 8u;
+		opt += opt[1] * 8u;
+	}
+	return true;
+}
+
+/* lwIP takes the first option for the address, whatever it is. */
+static bool begins_with_mac(const uint8_t *opt, unsigned len, unsigned type)
+{
+	return len >= 8 && opt[0] == type && opt[1] == 1 &&
+	       is_unicast_mac(opt + 2);
+}
+
+static const uint8_t any6[16];
+
+/* RFC 4861 7.1.1 and 7.1.2. */
+static enum glue_verdict check_nd(const struct glue_frame *f,
+				  const struct glue_l4 *l4)
+{
+	const uint8_t *nd = f->data + f->l4_off, *opt = nd + ND_BYTES;
+	const uint8_t *src = l4->addrs, *dest = src + 16;
+	unsigned len = l4->len - ND_BYTES;
+	bool anonymous = memcmp(src, any6, 16) == 0;
+
+	if (nd[1] != 0 || nd[8] == 0xff || src[0] == 0xff ||
+	    f->data[f->l3_off + 7] != ND_HOPS)
+		return GLUE_REFUSED;
+	if (!nd_options_ok(opt, len))
+		return GLUE_BAD_FRAME;
+	if (nd[0] == ICMP6_SOLICITATION) {
+		if (anonymous ? dest[0] != 0xff ||
+					(len && opt[0] == ND_SOURCE_MAC)
+			      : !begins_with_mac(opt, len, ND_SOURCE_MAC))
+			return GLUE_REFUSED;
+		return GLUE_KEEP;
+	}
+	if (anonymous || (dest[0] == 0xff && nd[4] & ND_SOLICITED) ||
+	    (len && !begins_with_mac(opt, len, ND_TARGET_MAC)))
+		return GLUE_REFUSED;
+	return GLUE_KEEP;
+}
+
+static enum glue_verdict check_icmp6(struct glue_frame *f,
+				     const struct glue_l4 *l4)
+{
+	const uint8_t *icmp = f->data + f->l4_off;
+	unsigned room = room_of(f, l4);
+
+	if (room < ICMP_BYTES)
+		return GLUE_BAD_FRAME;
+	f->flags |= GLUE_FRAME_ICMP;
+	switch (icmp[0]) {
+	case ICMP6_ECHO:
+		return GLUE_KEEP;
+	case ICMP6_TOO_BIG:
+		return room < ICMP_BYTES + GLUE_IP6_BYTES + 8 ? GLUE_BAD_FRAME
+							      : GLUE_KEEP;
+	case ICMP6_QUERY: /* RFC 2710 3: link-local, and of one hop */
+		if (room < MLD_BYTES)
+			return GLUE_BAD_FRAME;
+		return f->data[f->l3_off + 7] == 1 && l4->addrs[0] == 0xfe &&
+				       (l4->addrs[1] & 0xc0) == 0x80
+			       ? GLUE_KEEP
+			       : GLUE_REFUSED;
+	case ICMP6_SOLICITATION:
+	case ICMP6_ADVERTISEMENT:
+		if (room < ND_BYTES || room < l4->len)
+			return GLUE_BAD_FRAME;
+		return check_nd(f, l4);
+	default:
+		return GLUE_REFUSED;
+	}
+}
+
+enum glue_verdict glue_check_rare6(struct glue_frame *f, struct glue_l4 *l4)
+{
+	bool fragment = false;
+
+	for (unsigned i = 0; i <= MAX_EXTENSIONS; i++) {
+		enum glue_verdict verdict;
+
+		switch (l4->proto) {
+		case GLUE_PROTO_TCP:
+		case GLUE_PROTO_UDP:
+			return check_transport(f, l4);
+		case GLUE_PROTO_ICMP6: /* RFC 6980: not behind a fragment */
+			return fragment ? GLUE_REFUSED : check_icmp6(f, l4);
+		case NEXT_FRAGMENT:
+			fragment = true;
+			break;
+		case NEXT_HOPBYHOP:
+			if (i)
+				return GLUE_REFUSED;
+			break;
+		case NEXT_DESTOPTS:
+			break;
+		default:
+			return GLUE_REFUSED;
+		}
+		verdict = skip_extension(f, l4);
+		if (verdict != GLUE_KEEP)
+			return verdict;
+	}
+	return GLUE_REFUSED;
+}

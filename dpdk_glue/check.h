@@ -1,0 +1,130 @@
+/*
+ * Which frames the stack may see: every length that its parsers rely on is
+ * checked before they read, and what it has no use for goes no further.
+ *
+ * Pure: bytes and lengths in, a verdict out. DPDK is not needed, and checksums
+ * are the caller's: struct glue_l4 says what they cover.
+ */
+#pragma once
+
+#include "dpdk_glue/glue.h"
+
+enum glue_verdict {
+	GLUE_KEEP,
+	GLUE_BAD_FRAME, /* too short, or lengths that contradict each other */
+	GLUE_BAD_CSUM,	/* never from glue_check() itself */
+	GLUE_REFUSED,	/* well formed, but not taken by this stack */
+};
+
+/* The transport header and its payload, for whoever sums them. */
+struct glue_l4 {
+	const uint8_t *addrs; /* in the IP header; NULL: there is no IP */
+	uint8_t addr_len;     /* of each of the two, 4 or 16 */
+	uint8_t proto;
+	uint16_t len; /* bytes from l4_off */
+};
+
+#define GLUE_ETH_BYTES 14u
+#define GLUE_IP4_BYTES 20u
+#define GLUE_IP6_BYTES 40u
+#define GLUE_TCP_BYTES 20u
+
+enum glue_proto {
+	GLUE_PROTO_ICMP = 1,
+	GLUE_PROTO_TCP = 6,
+	GLUE_PROTO_UDP = 17,
+	GLUE_PROTO_ICMP6 = 58,
+};
+
+/* The rare frames, out of line. l3_off is set, and IP lengths are checked. */
+enum glue_verdict glue_check_arp(struct glue_frame *f);
+enum glue_verdict glue_check_rare4(struct glue_frame *f, struct glue_l4 *l4);
+enum glue_verdict glue_check_rare6(struct glue_frame *f, struct glue_l4 *l4);
+
+static inline unsigned glue_get16(const uint8_t *at)
+{
+	return (unsigned)at[0] << 8 | at[1];
+}
+
+static inline enum glue_verdict
+glue_check_ip4(struct glue_frame *f, unsigned total, struct glue_l4 *l4)
+{
+	const uint8_t *ip = f->data + f->l3_off;
+	unsigned room = f->seg_len - f->l3_off;
+	unsigned header, bytes;
+
+	if (room < GLUE_IP4_BYTES || ip[0] >> 4 != 4)
+		return GLUE_BAD_FRAME;
+	header = (ip[0] & 15) * 4u;
+	bytes = glue_get16(ip + 2);
+	if (header < GLUE_IP4_BYTES || header > room || bytes < header ||
+	    bytes > total - f->l3_off)
+		return GLUE_BAD_FRAME;
+	f->flags |= GLUE_FRAME_IP4;
+	f->l4_off = (uint16_t)(f->l3_off + header);
+	*l4 = (struct glue_l4){ip + 12, 4, ip[9], (uint16_t)(bytes - header)};
+	/* No option, no fragment: nearly all there is. */
+	if (__builtin_expect(l4->proto == GLUE_PROTO_TCP && ip[0] == 0x45 &&
+				     (glue_get16(ip + 6) & 0x3fff) == 0,
+			     1)) {
+		if (l4->len < GLUE_TCP_BYTES ||
+		    f->seg_len < f->l4_off + GLUE_TCP_BYTES)
+			return GLUE_BAD_FRAME;
+		f->flags |= GLUE_FRAME_TCP;
+		return GLUE_KEEP;
+	}
+	return glue_check_rare4(f, l4);
+}
+
+static inline enum glue_verdict
+glue_check_ip6(struct glue_frame *f, unsigned total, struct glue_l4 *l4)
+{
+	const uint8_t *ip = f->data + f->l3_off;
+	unsigned room = f->seg_len - f->l3_off;
+	unsigned bytes;
+
+	if (room < GLUE_IP6_BYTES || ip[0] >> 4 != 6)
+		return GLUE_BAD_FRAME;
+	bytes = glue_get16(ip + 4);
+	if (bytes + GLUE_IP6_BYTES > total - f->l3_off)
+		return GLUE_BAD_FRAME;
+	f->flags |= GLUE_FRAME_IP6;
+	f->l4_off = (uint16_t)(f->l3_off + GLUE_IP6_BYTES);
+	*l4 = (struct glue_l4){ip + 8, 16, ip[6], (uint16_t)bytes};
+	if (__builtin_expect(l4->proto == GLUE_PROTO_TCP, 1)) {
+		if (l4->len < GLUE_TCP_BYTES ||
+		    f->seg_len < f->l4_off + GLUE_TCP_BYTES)
+			return GLUE_BAD_FRAME;
+		f->flags |= GLUE_FRAME_TCP;
+		return GLUE_KEEP;
+	}
+	return glue_check_rare6(f, l4);
+}
+
+/*
+ * Judges a frame of `total` bytes, data and seg_len of its first segment given;
+ * sets flags, l3_off and l4_off, and *l4. Headers must lie in the first
+ * segment. No byte beyond it is read.
+ */
+static inline enum glue_verdict glue_check(struct glue_frame *f, unsigned total,
+					   struct glue_l4 *l4)
+{
+	f->flags = 0;
+	f->l3_off = GLUE_ETH_BYTES;
+	f->l4_off = 0;
+	l4->addrs = NULL;
+	if (__builtin_expect(f->seg_len < GLUE_ETH_BYTES, 0))
+		return GLUE_BAD_FRAME;
+	if (f->data[0] & 1)
+		f->flags |= GLUE_FRAME_MCAST;
+	switch (glue_get16(f->data + 12)) {
+	case 0x0800:
+		return glue_check_ip4(f, total, l4);
+	case 0x86dd:
+		return glue_check_ip6(f, total, l4);
+	case 0x0806:
+		return glue_check_arp(f);
+	default:
+		return GLUE_REFUSED;
+	}
+}
