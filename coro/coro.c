@@ -112,6 +112,7 @@ int coro_start(struct coro *co, void *arg)
 	if (co->ctx.state != CORO_ST_SUSPENDED && co->ctx.state != CORO_ST_NEW)
 		return (int)may_not_resume(co);
 	co->resumer = &s->main;
+	co->ctx.flags3 &= ~CORO_F3_AGAIN;
 	coro_ready_with(s, co, (long)arg);
 	return 0;
 }
@@ -147,6 +148,8 @@ int coro_reset(struct coro *co, coro_fn fn)
 		return -EINVAL;
 	if (co->ctx.state != CORO_ST_DEAD)
 		return -EBUSY;
+	if (!coro_ring_reserve(s))
+		return -ENOMEM;
 	if (!st->shared) {
 		/* Its stack went back to the pool: any of the same size. */
 		err = coro_stack_private_get(s, coro_stack_private_size(st),
@@ -202,16 +205,63 @@ static void release_resumer(struct coro_sched *s, struct coro *co)
 {
 	struct coro *r = co->resumer;
 
-	if (r->ctx.state == CORO_ST_NORMAL && !(r->ctx.flags & CORO_F_MAIN) &&
-	    co->ctx.state != CORO_ST_SUSPENDED)
-		coro_ready_with(s, r, 0);
+	if (r->ctx.state != CORO_ST_NORMAL || r->ctx.flags & CORO_F_MAIN ||
+	    co->ctx.state == CORO_ST_SUSPENDED)
+		return;
+	r->ctx.flags3 |= CORO_F3_AGAIN;
+	coro_ready_with(s, r, 0);
+}
+
+/* What the switch pushes on the running coroutine's stack, and its callers. */
+#define SWITCH_FRAMES 2048
+
+/* Memory to put aside whoever is on co's stack, so that a switch to co can't be
+ * called off. */
+static int make_way(struct coro_sched *s, const struct coro *co)
+{
+	const struct coro_stack *st = coro_stack_of(co);
+	struct coro *there = (struct coro *)st->ctx.occupant;
+	uintptr_t sp;
+	uint32_t cap, len;
+	void *save;
+
+	if (there == NULL || there == co)
+		return 0;
+	sp = (uintptr_t)there->ctx.sp;
+	if (there == s->cur)
+		sp = (uintptr_t)__builtin_frame_address(0) - SWITCH_FRAMES;
+	len = (uintptr_t)st->ctx.top - (sp & -(uintptr_t)64);
+	if (there->ctx.save_cap >= len)
+		return 0;
+	save = coro_buf_get(s, len, &cap);
+	if (save == NULL)
+		return -ENOMEM;
+	if (there->ctx.save_cap != 0)
+		coro_buf_put(s, there->ctx.save, there->ctx.save_cap);
+	there->ctx.save = save;
+	there->ctx.save_cap = cap;
+	return 0;
+}
+
+/* At close even a coroutine that is being joined goes: its joiner, which goes
+ * too, must not look for it. */
+static void forget_joiner(struct coro *co)
+{
+	struct coro *joiner = co->ext->joiner;
+
+	if (joiner == NULL)
+		return;
+	co->ext->joiner = NULL;
+	joiner->ctx.flags2 &= ~CORO_F2_JOINING;
 }
 
 static int end_with_cleanups(struct coro_sched *s, struct coro *co)
 {
 	struct coro *cur = s->cur;
-	int err = inject_end(s, co);
+	int err = make_way(s, co);
 
+	if (err == 0)
+		err = inject_end(s, co);
 	if (err < 0)
 		return err;
 	release_resumer(s, co);
@@ -240,6 +290,8 @@ static int destroy(struct coro_sched *s, struct coro *co)
 	coro_stop_waiting(s, co);
 	if (co->ctx.flags2 & CORO_F2_SELECT)
 		coro_select_free(s, co);
+	if (co->ext != NULL)
+		forget_joiner(co);
 	co->ctx.flags &= ~CORO_F_HANDLE;
 	coro_fiber_end(co);
 	coro_bury(s, co);

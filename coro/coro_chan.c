@@ -43,6 +43,7 @@ struct coro_chan {
 	size_t capacity;
 	size_t count;
 	size_t first;
+	uint64_t served[2]; /* when a select last chose it, by enum coro_op */
 	bool closed;
 	char ring[];
 };
@@ -262,31 +263,51 @@ int coro_chan_tryrecv(struct coro_chan *ch, void *value)
 	return ch->closed ? -EPIPE : -EAGAIN;
 }
 
-static int try_case(struct coro_case *c)
+static bool case_is_ready(const struct coro_case *c)
 {
-	if (c->chan == NULL)
-		return -EAGAIN;
-	c->err = c->op == CORO_SEND ? coro_chan_trysend(c->chan, c->value)
-				    : coro_chan_tryrecv(c->chan, c->value);
-	return c->err;
+	const unsigned bit =
+		c->op == CORO_SEND ? CORO_CHAN_CAN_SEND : CORO_CHAN_CAN_RECV;
+
+	return c->chan != NULL && coro_chan_state(c->chan) & bit;
+}
+
+/*
+ * Of the cases that can be done, the one whose channel no select has chosen for
+ * the longest time: whichever coroutines select over whichever channels, each
+ * choice of another makes a channel that is passed over more likely, so none
+ * starves. NULL: none can be done.
+ */
+static struct coro_case *case_choose(struct coro_case *cases, unsigned n)
+{
+	struct coro_case *best = NULL;
+	uint64_t oldest = UINT64_MAX;
+
+	for (unsigned i = 0; i < n; i++) {
+		struct coro_case *c = &cases[i];
+
+		if (c->chan == NULL || c->chan->served[c->op] >= oldest ||
+		    !case_is_ready(c))
+			continue;
+		best = c;
+		oldest = c->chan->served[c->op];
+	}
+	return best;
 }
 
 int coro_select_try(struct coro_case *cases, unsigned n)
 {
-	/* Begin with another one each time: of those that can, none starves. */
-	static coro_tls unsigned turn;
-	unsigned start;
+	static coro_tls uint64_t turn;
+	struct coro_case *c;
 
 	if (n > CASES_MAX)
 		return -EINVAL;
-	start = n ? turn++ % n : 0;
-	for (unsigned k = 0; k < n; k++) {
-		unsigned i = start + k < n ? start + k : start + k - n;
-
-		if (try_case(&cases[i]) != -EAGAIN)
-			return i;
-	}
-	return -EAGAIN;
+	c = case_choose(cases, n);
+	if (c == NULL)
+		return -EAGAIN;
+	c->chan->served[c->op] = ++turn;
+	c->err = c->op == CORO_SEND ? coro_chan_trysend(c->chan, c->value)
+				    : coro_chan_tryrecv(c->chan, c->value);
+	return (int)(c - cases);
 }
 
 /* ---- waiting ---- */

@@ -216,11 +216,10 @@ static const struct coro_stack *stack_guarding(const struct coro_sched *s,
 					       const char *addr)
 {
 	for (unsigned i = 0; i < s->nstacks; i++)
-		if (addr < s->stacks[i].lo &&
-		    addr >= s->stacks[i].lo - CORO_GUARD_BYTES)
+		if (coro_stack_guards(&s->stacks[i], addr))
 			return &s->stacks[i];
 	for (struct coro_stack *st = s->private_all; st; st = st->next_all)
-		if (addr < st->lo && addr >= st->lo - CORO_GUARD_BYTES)
+		if (coro_stack_guards(st, addr))
 			return st;
 	return NULL;
 }

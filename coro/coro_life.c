@@ -146,13 +146,21 @@ cold void coro_switch_called_off(struct coro_sched *s, struct coro *from,
 		to->ctx.state = to->ctx.flags2 & CORO_F2_STARTED
 					? CORO_ST_SUSPENDED
 					: CORO_ST_NEW;
-	} else {
-		if (was == CORO_ST_QUEUED)
-			coro_ring_remove(s, from);
-		coro_stop_waiting(s, from);
-		to->ctx.state = CORO_ST_QUEUED;
-		ring_push(s, to);
+		return;
 	}
+	if (was == CORO_ST_SUSPENDED) { /* to resumed it, and still waits */
+		to->ctx.state = CORO_ST_NORMAL;
+		return;
+	}
+	if (was == CORO_ST_QUEUED)
+		coro_ring_remove(s, from);
+	coro_stop_waiting(s, from);
+	if (was == CORO_ST_DEAD && to == from->resumer) {
+		to->value = from->value; /* its coro_resume() gets it later */
+		to->ctx.flags3 &= ~CORO_F3_AGAIN;
+	}
+	to->ctx.state = CORO_ST_QUEUED;
+	ring_push(s, to);
 }
 
 /* ---- birth and death ---- */
@@ -235,7 +243,7 @@ void coro_exit_now(struct coro_sched *s, struct coro *co, void *result)
 		coro_switch(s, co, to, (long)result, 0);
 	} else {
 		to = ring_next(s);
-		coro_switch(s, co, to, to->value, next_err(s, to));
+		coro_switch(s, co, to, to->value, next_err(to));
 	}
 	/* Called off: no memory to put aside whoever is on to's stack. The
 	 * thread has a stack of its own, and goes on with the round. */
@@ -363,8 +371,7 @@ new_co(struct coro_sched *s, const struct coro_attr *attr, coro_fn fn,
 		return -EPERM;
 	if (unlikely(fn == NULL))
 		return -EINVAL;
-	/* Room for one more coroutine than there are. */
-	if (unlikely(s->live >= s->mask) && !coro_ring_grow(s))
+	if (unlikely(!coro_ring_reserve(s)))
 		return -ENOMEM;
 	co = block_get(s);
 	if (unlikely(co == NULL))

@@ -55,6 +55,7 @@ static void main_init(struct coro_sched *s)
 	ctx_fp_read(&s->main_stack.ctx);
 	m->ctx.stack = &s->main_stack.ctx;
 	m->ctx.flags = CORO_F_MAIN;
+	m->ctx.flags3 = CORO_F3_AGAIN;
 	m->ctx.state = CORO_ST_RUNNING;
 	m->deadline = CORO_FOREVER;
 	s->cur = m;

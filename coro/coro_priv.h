@@ -90,6 +90,13 @@ enum {
 			CORO_F2_JOINING | CORO_F2_HELD,
 };
 
+/* ctx.flags3 */
+enum {
+	CORO_F3_RWLOCK =
+		1,	   /* LINKED into a rwlock's queue; .value says which */
+	CORO_F3_AGAIN = 2, /* its coro_resume() returns -EAGAIN */
+};
+
 struct coro_cleanup {
 	struct coro_cleanup *next;
 	void (*fn)(void *arg);
@@ -167,7 +174,14 @@ struct coro_map {
 	size_t bytes;
 };
 
-#define CORO_GUARD_BYTES ((size_t)16 << 10)
+/*
+ * Bytes below a stack that fault. A frame larger than that, in code compiled
+ * without -fstack-clash-protection, can step over them into the next stack.
+ * The shared stacks are few, so theirs is larger than most arrays a function
+ * could put there; a private one's costs page tables for each coroutine.
+ */
+#define CORO_GUARD_SHARED  ((size_t)1 << 20)
+#define CORO_GUARD_PRIVATE ((size_t)64 << 10)
 
 #define CORO_POOLS 40 /* 4 KiB << 0..19, with a guard page and without */
 
@@ -328,6 +342,8 @@ void coro_stack_tell(struct coro_stack *st, const char *end);
 void coro_stack_measure(struct coro_sched *s, struct coro *co);
 
 size_t coro_stack_private_size(const struct coro_stack *st);
+/* Does addr lie in the guard below the stack? */
+bool coro_stack_guards(const struct coro_stack *st, const char *addr);
 
 /* ---- coro_timer.c ---- */
 void coro_wheel_init(struct coro_wheel *w, int64_t now_ns);
@@ -372,6 +388,10 @@ struct coro_ext *coro_ext_get(struct coro_sched *s, struct coro *co);
 void coro_ext_run(struct coro_sched *s, struct coro *co);
 void coro_destroy_all(struct coro_sched *s);
 
+/* ---- coro_sync.c ---- */
+/* A waiter has left the queue of the rwlock that coro.value names. */
+cold void coro_rwlock_left(struct coro *co);
+
 /* ---- coro_chan.c ---- */
 void coro_select_abandon(struct coro_sched *s, struct coro_select *sel);
 void coro_select_free(struct coro_sched *s, struct coro *co);
@@ -399,6 +419,13 @@ struct coro_pair coro_switch_slow(struct coro_sched *s, struct coro *from,
 struct coro_pair ctx_switch_pair(struct ctx *from, struct ctx *to, long err,
 				 long value);
 int ctx_switch_int(struct ctx *from, struct ctx *to, long err, long value);
+
+/* Room in the run queue for one more coroutine than there are, so that making
+ * one ready never fails. To be asked before `live` grows. */
+static inline bool coro_ring_reserve(struct coro_sched *s)
+{
+	return likely(s->live < s->mask) || coro_ring_grow(s);
+}
 
 static inline void coro_block_put(struct coro_sched *s, struct coro *co)
 {

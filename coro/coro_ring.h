@@ -46,10 +46,11 @@ static inline struct coro *ring_next(struct coro_sched *s)
 }
 
 /* What a coro_resume() or coro_suspend() in `next` returns. -EAGAIN is for a
- * thread that resumed somebody, who went to wait for the scheduler. */
-static inline long next_err(const struct coro_sched *s, const struct coro *next)
+ * thread that resumed somebody, who went to wait for the scheduler, and for a
+ * coroutine that resumed one that was destroyed. */
+static inline long next_err(const struct coro *next)
 {
-	return next == &s->main ? -EAGAIN : 0;
+	return unlikely(next->ctx.flags3 & CORO_F3_AGAIN) ? -EAGAIN : 0;
 }
 
 /* Leave co, whose state says why; returns what wakes it. */
@@ -57,5 +58,5 @@ static inline int switch_next(struct coro_sched *s, struct coro *co)
 {
 	struct coro *next = ring_next(s);
 
-	return coro_switch_int(s, co, next, next->value, next_err(s, next));
+	return coro_switch_int(s, co, next, next->value, next_err(next));
 }

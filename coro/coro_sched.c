@@ -119,7 +119,7 @@ unsigned coro_sched_round(struct coro_sched *s)
 	while (s->head != s->round_end) {
 		struct coro *next = ring_next(s);
 
-		coro_switch_int(s, &s->main, next, next->value, 0);
+		coro_switch_int(s, &s->main, next, next->value, next_err(next));
 	}
 	return s->round_end - start;
 }
@@ -197,6 +197,8 @@ void coro_stop_waiting(struct coro_sched *s, struct coro *co)
 	if (f & CORO_F2_LINKED) {
 		co->link.prev->next = co->link.next;
 		co->link.next->prev = co->link.prev;
+		if (unlikely(co->ctx.flags3 & CORO_F3_RWLOCK))
+			coro_rwlock_left(co);
 	}
 	if (unlikely(f & CORO_F2_SELECT))
 		coro_select_abandon(s, co->select);

@@ -25,18 +25,28 @@
 #define PAGE	   ((size_t)4096)
 #define GUARD_MAX  16000
 #define LINE_PRIME 7 /* lines between the colours of two neighbours */
-/* A frame larger than the guard could step over it; address space is free. */
-#define GUARD	  CORO_GUARD_BYTES
-#define SLOT_OVER (GUARD + PAGE)     /* guard below, colour above */
-#define MAP_BYTES ((size_t)16 << 20) /* of private stacks at a time */
+#define MAP_BYTES  ((size_t)16 << 20) /* of private stacks at a time */
 
-static bool guard_install(struct coro_sched *s, char *page)
+static size_t guard_bytes(bool shared)
 {
-	if (madvise(page, GUARD, MADV_GUARD_INSTALL) == 0)
+	return shared ? CORO_GUARD_SHARED : CORO_GUARD_PRIVATE;
+}
+
+/* What a slot takes beside the stack: the guard below, the colour above. */
+static size_t slot_over(bool shared)
+{
+	return guard_bytes(shared) + PAGE;
+}
+
+static bool guard_install(struct coro_sched *s, char *page, bool shared)
+{
+	size_t bytes = guard_bytes(shared);
+
+	if (madvise(page, bytes, MADV_GUARD_INSTALL) == 0)
 		return true;
 	if (s->guards_mprotected >= GUARD_MAX)
 		return false;
-	if (mprotect(page, GUARD, PROT_NONE) != 0)
+	if (mprotect(page, bytes, PROT_NONE) != 0)
 		return false;
 	s->guards_mprotected++;
 	return true;
@@ -51,9 +61,9 @@ static void stack_init(struct coro_sched *s, struct coro_stack *st, char *slot,
 		       size_t size, unsigned colour)
 {
 	st->owner = s;
-	st->lo = slot + GUARD;
-	st->ctx.top = slot + SLOT_OVER + size -
-		      colour * LINE_PRIME % (PAGE / 64) * 64;
+	st->lo = slot + guard_bytes(st->shared);
+	st->ctx.top =
+		st->lo + size + PAGE - colour * LINE_PRIME % (PAGE / 64) * 64;
 	st->size = st->ctx.top - st->lo;
 	st->ctx.resize = coro_resize;
 	st->ctx.mxcsr = s->main_stack.ctx.mxcsr;
@@ -78,7 +88,7 @@ static void *map_stacks(size_t bytes)
 
 int coro_stacks_init(struct coro_sched *s, size_t size, unsigned count)
 {
-	size_t slot = page_up(size) + SLOT_OVER;
+	size_t slot = page_up(size) + slot_over(true);
 	char *base;
 
 	s->stacks = coro_arena_get(&s->arena, count * sizeof(*s->stacks), 64);
@@ -93,10 +103,10 @@ int coro_stacks_init(struct coro_sched *s, size_t size, unsigned count)
 	for (unsigned i = 0; i < count; i++) {
 		struct coro_stack *st = &s->stacks[i];
 
-		stack_init(s, st, base + i * slot, page_up(size), i);
-		st->guarded = guard_install(s, base + i * slot);
-		st->index = i;
 		st->shared = true;
+		stack_init(s, st, base + i * slot, page_up(size), i);
+		st->guarded = guard_install(s, base + i * slot, true);
+		st->index = i;
 		st->fresh = !coro_stack_checked();
 	}
 	return 0;
@@ -123,7 +133,7 @@ static unsigned pool_of(size_t size, bool guard)
 static int pool_refill(struct coro_sched *s, struct coro_pool *pool,
 		       size_t size)
 {
-	size_t slot = size + SLOT_OVER;
+	size_t slot = size + slot_over(false);
 	size_t n = MAP_BYTES / slot ? MAP_BYTES / slot : 1;
 	struct coro_map *m = coro_arena_get(&s->arena, sizeof(*m), 8);
 	char *base;
@@ -164,13 +174,18 @@ int coro_stack_private_get(struct coro_sched *s, size_t size, bool guard,
 		return -ENOMEM;
 	memset(st, 0, sizeof(*st));
 	stack_init(s, st, pool->cur, size, s->private_count++);
-	st->guarded = guard && guard_install(s, pool->cur);
+	st->guarded = guard && guard_install(s, pool->cur, false);
 	st->index = i;
 	st->next_all = s->private_all;
 	s->private_all = st;
-	pool->cur += size + SLOT_OVER;
+	pool->cur += size + slot_over(false);
 	*out = st;
 	return 0;
+}
+
+bool coro_stack_guards(const struct coro_stack *st, const char *addr)
+{
+	return addr < st->lo && addr >= st->lo - guard_bytes(st->shared);
 }
 
 size_t coro_stack_private_size(const struct coro_stack *st)

@@ -114,6 +114,7 @@ int coro_mutex_unlock(struct coro_mutex *m)
 
 /* ---- rwlock ---- */
 
+/* In a waiter's coro.value, beside the lock's address. */
 enum { READER, WRITER };
 
 static bool rw_grant_first(struct coro_rwlock *rw)
@@ -122,13 +123,14 @@ static bool rw_grant_first(struct coro_rwlock *rw)
 
 	if (rw->writer != NULL)
 		return false;
-	if (co->value == WRITER) {
+	if (co->value & WRITER) {
 		if (rw->readers != 0)
 			return false;
 		rw->writer = co;
 	} else {
 		rw->readers++;
 	}
+	co->ctx.flags3 &= ~CORO_F3_RWLOCK;
 	wake(co);
 	return true;
 }
@@ -139,15 +141,24 @@ static void rw_grant(struct coro_rwlock *rw)
 		;
 }
 
+/* A writer that gave up, or was destroyed, may have kept readers behind it
+ * waiting: the lock goes to them at once, since it may never run again. */
+cold void coro_rwlock_left(struct coro *co)
+{
+	co->ctx.flags3 &= ~CORO_F3_RWLOCK;
+	rw_grant((struct coro_rwlock *)(co->value & ~(long)WRITER));
+}
+
 static int rw_wait(struct coro_rwlock *rw, int mode, int64_t deadline_ns,
 		   const char *where)
 {
-	int err = queue_wait(&rw->waiters, mode, deadline_ns, where);
+	struct coro *co = coro_current();
+	int err = coro_may_block(co);
 
-	/* A writer that gives up may have kept readers behind it waiting. */
-	if (err < 0)
-		rw_grant(rw);
-	return err;
+	if (unlikely(err < 0))
+		return err;
+	co->ctx.flags3 |= CORO_F3_RWLOCK;
+	return queue_wait(&rw->waiters, (long)rw | mode, deadline_ns, where);
 }
 
 int coro_rwlock_rdlock_until(struct coro_rwlock *rw, int64_t deadline_ns)

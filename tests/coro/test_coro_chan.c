@@ -257,6 +257,49 @@ static void test_select_starves_no_case(void **state)
 	assert_true(taken[0] > 30 && taken[1] > 30);
 }
 
+/* Two selects that take turns, over channels that always have something. */
+static void test_select_starves_no_case_beside_another_select(void **state)
+{
+	int taken[4] = {0}, v = 0;
+
+	for (int i = 0; i < 4; i++) {
+		coro_chan_open(sizeof(v), 100, &ch[i]);
+		while (coro_chan_trysend(ch[i], &v) == 0)
+			;
+	}
+	for (int i = 0; i < 100; i++) {
+		unsigned base = i % 2 * 2;
+		struct coro_case c[2] = {{ch[base], CORO_RECV, &v, 0},
+					 {ch[base + 1], CORO_RECV, &v, 0}};
+
+		taken[base + coro_select(c, 2)]++;
+	}
+	for (int i = 0; i < 4; i++)
+		assert_int_equal(taken[i], 25);
+}
+
+/* A case that is seldom ready does not give its turns to its neighbour. */
+static void test_select_is_fair_beside_cases_that_cannot(void **state)
+{
+	int taken[4] = {0}, v = 0;
+
+	for (int i = 0; i < 4; i++)
+		coro_chan_open(sizeof(v), 100, &ch[i]);
+	for (int i = 0; i < 90; i++) {
+		coro_chan_trysend(ch[0], &v);
+		coro_chan_trysend(ch[3], &v);
+	}
+	for (int i = 0; i < 90; i++) {
+		struct coro_case c[4];
+
+		for (int k = 0; k < 4; k++)
+			c[k] = (struct coro_case){ch[k], CORO_RECV, &v, 0};
+		taken[coro_select(c, 4)]++;
+	}
+	assert_int_equal(taken[0], 45);
+	assert_int_equal(taken[3], 45);
+}
+
 static void test_waiter_destroyed_leaves_its_channels(void **state)
 {
 	open_three();
@@ -442,6 +485,8 @@ int main(void)
 		T(test_select_is_told_of_close),
 		T(test_select_default_does_not_wait),
 		T(test_select_starves_no_case),
+		T(test_select_starves_no_case_beside_another_select),
+		T(test_select_is_fair_beside_cases_that_cannot),
 		T(test_waiter_destroyed_leaves_its_channels),
 		T(test_cancelled_receiver_leaves),
 		T(test_receivers_are_served_in_order),

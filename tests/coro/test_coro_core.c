@@ -66,6 +66,40 @@ static void *resumes_itself(void *arg)
 	return NULL;
 }
 
+enum { FIRST_RING = 1000 }; /* of the 1,024 there is room for at first */
+
+static void *counts_itself(void *arg)
+{
+	++*(unsigned *)arg;
+	return NULL;
+}
+
+static void test_reset_makes_room_in_the_run_queue(void **state)
+{
+	static struct coro *again[FIRST_RING], *more[FIRST_RING];
+	unsigned ran = 0;
+
+	for (int i = 0; i < FIRST_RING; i++)
+		assert_int_equal(coro_spawn(*state, NULL, counts_itself, &ran,
+					    &again[i]),
+				 0);
+	run_idle(*state);
+	for (int i = 0; i < FIRST_RING; i++) {
+		coro_create(*state, NULL, counts_itself, &more[i]);
+		coro_start(more[i], &ran);
+	}
+	for (int i = 0; i < FIRST_RING; i++) {
+		assert_int_equal(coro_reset(again[i], counts_itself), 0);
+		assert_int_equal(coro_start(again[i], &ran), 0);
+	}
+	assert_int_equal(run_idle(*state), 2 * FIRST_RING);
+	assert_int_equal(ran, 3 * FIRST_RING);
+	for (int i = 0; i < FIRST_RING; i++) {
+		coro_destroy(again[i]);
+		coro_destroy(more[i]);
+	}
+}
+
 static void test_resuming_oneself_is_refused(void **state)
 {
 	struct coro *co;
@@ -225,6 +259,71 @@ static void *uses_locals(void *arg)
 	assert_ptr_equal(coro_local_get(key[1]), arg);
 	assert_int_equal(coro_local_set(255, arg), -EINVAL);
 	return NULL;
+}
+
+static void *parks_forever(void *arg)
+{
+	coro_park();
+	return NULL;
+}
+
+static void *joins_forever(void *arg)
+{
+	coro_join(arg, NULL);
+	return NULL;
+}
+
+static void *pushes_and_parks(void *arg)
+{
+	coro_cleanup_push(cleanup, arg);
+	coro_park();
+	return NULL;
+}
+
+/* The teardown closes. The control blocks are visited in the order in which
+ * they were made: the one that is joined first, then last. */
+static void test_close_with_a_joiner(void **state)
+{
+	struct coro *joined[2], *joiner;
+	static int number = 1;
+
+	coro_spawn(*state, NULL, parks_forever, NULL, &joined[0]);
+	coro_spawn(*state, NULL, joins_forever, joined[0], NULL);
+	coro_create(*state, NULL, joins_forever, &joiner);
+	coro_spawn(*state, NULL, parks_forever, NULL, &joined[1]);
+	coro_start(joiner, joined[1]);
+	coro_spawn(*state, NULL, pushes_and_parks, &number, &joined[0]);
+	coro_spawn(*state, NULL, joins_forever, joined[0], NULL);
+	run_idle(*state);
+	assert_int_equal(coro_sched_live(*state), 6);
+	assert_int_equal(coro_destroy(joined[0]), -EBUSY);
+}
+
+static struct coro *blocker;
+
+static void *resumes_the_blocker(void *arg)
+{
+	log_int(coro_resume(blocker, NULL, NULL));
+	coro_suspend(NULL, NULL);
+	return NULL;
+}
+
+static void test_resumer_of_a_destroyed_one_is_told(void **state)
+{
+	struct coro *resumer;
+
+	log_reset();
+	coro_create(*state, NULL, parks_forever, &blocker);
+	coro_spawn(*state, NULL, resumes_the_blocker, NULL, &resumer);
+	run_idle(*state);
+	assert_string_equal(test_log, "");
+	assert_int_equal(coro_destroy(blocker), 0);
+	run_idle(*state);
+	assert_int_equal(strtol(test_log, NULL, 10), -EAGAIN);
+	/* It was told once: what it does next is no failure. */
+	assert_int_equal(coro_start(resumer, NULL), 0);
+	run_idle(*state);
+	assert_int_equal(coro_join(resumer, NULL), 0);
 }
 
 static void test_local_storage_has_destructors(void **state)
@@ -506,6 +605,9 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		BOTH(test_values_pass_both_ways),
 		BOTH(test_reset_runs_again),
+		BOTH(test_reset_makes_room_in_the_run_queue),
+		BOTH(test_close_with_a_joiner),
+		BOTH(test_resumer_of_a_destroyed_one_is_told),
 		BOTH(test_resuming_oneself_is_refused),
 		BOTH(test_resume_nests_to_any_depth),
 		BOTH(test_destroy_of_parked_runs_its_cleanups),

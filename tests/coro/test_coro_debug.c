@@ -29,6 +29,11 @@ static int in_child(void (*fn)(void))
 	assert_int_equal(pipe(fds), 0);
 	pid = fork();
 	if (pid == 0) {
+		/* cmocka's would go on with the next test, in the child. */
+		for (int i = 0; i < 5; i++)
+			signal((int[]){SIGSEGV, SIGBUS, SIGFPE, SIGILL,
+				       SIGABRT}[i],
+			       SIG_DFL);
 		dup2(fds[1], STDERR_FILENO);
 		fn();
 		_exit(0);
@@ -108,6 +113,44 @@ static void test_overflow_names_the_coroutine(void **state)
 		assert_non_null(strstr(said, "'greedy'"));
 		assert_non_null(strstr(said, i ? "coro_attr.stack_size"
 					       : "coro_sched_attr.stack_size"));
+	}
+}
+
+/* The lowest byte of an array larger than the stack, as a compiler that does
+ * not probe would touch it first: far below the stack. */
+__attribute__((noinline)) static void *steps_over(void *arg)
+{
+	char here;
+
+	*(volatile char *)((uintptr_t)&here - (uintptr_t)arg) = 1;
+	return NULL;
+}
+
+static size_t step;
+
+static void overstep(void)
+{
+	const struct coro_attr attr = {.name = "wide", .stack = kind};
+	struct coro_sched *s;
+
+	coro_sched_open(NULL, &s);
+	for (int i = 0; i < 4; i++) /* neighbours on both sides */
+		coro_spawn(s, &attr, parks, NULL, NULL);
+	coro_spawn(s, &attr, steps_over, (void *)step, NULL);
+	coro_sched_run(s);
+}
+
+static void test_frame_larger_than_the_stack_hits_the_guard(void **state)
+{
+	for (int i = 0; i < 2; i++) {
+		int status;
+
+		kind = i ? CORO_STACK_PRIVATE : CORO_STACK_SHARED;
+		step = i ? 110000 : 1000000;
+		status = in_child(overstep);
+		assert_true(WIFSIGNALED(status) || WEXITSTATUS(status) != 0);
+		assert_non_null(strstr(said, "'wide'"));
+		assert_non_null(strstr(said, "overflowed its stack"));
 	}
 }
 
@@ -655,6 +698,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_deadlock_is_reported_with_a_dump),
 		cmocka_unit_test(test_overflow_names_the_coroutine),
+		cmocka_unit_test(
+			test_frame_larger_than_the_stack_hits_the_guard),
 		cmocka_unit_test(test_pointer_into_a_shared_stack_is_refused),
 		cmocka_unit_test(test_waking_from_a_foreign_thread_is_refused),
 		cmocka_unit_test(test_sigquit_dumps_at_the_next_round),

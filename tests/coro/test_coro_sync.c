@@ -176,6 +176,38 @@ static void test_rwlock_writer_that_gives_up_lets_readers_pass(void **state)
 	assert_string_equal(test_log, "0 2 ");
 }
 
+/* Two readers behind a writer that never runs again, wherever it stands. */
+static void test_rwlock_writer_destroyed_lets_readers_pass(void **state)
+{
+	start(*state, 0, reads);
+	start(*state, 1, writes);
+	start(*state, 2, reads);
+	start(*state, 3, writes);
+	start(*state, 4, reads);
+	assert_int_equal(coro_destroy(task[3].co), 0); /* not the first */
+	run_idle(*state);
+	assert_string_equal(test_log, "0 ");
+	assert_int_equal(coro_destroy(task[1].co), 0);
+	run_idle(*state);
+	assert_string_equal(test_log, "0 2 4 ");
+	for (int i = 0; i < 5; i += 2)
+		coro_unpark(task[i].co);
+	run_idle(*state);
+	assert_int_equal(rw.readers, 0);
+}
+
+/* Told to stop, and destroyed before it could pass the lock on itself. */
+static void test_rwlock_writer_cancelled_and_destroyed(void **state)
+{
+	start(*state, 0, reads);
+	start(*state, 1, writes);
+	start(*state, 2, reads);
+	coro_cancel(task[1].co);
+	assert_int_equal(coro_destroy(task[1].co), 0);
+	run_idle(*state);
+	assert_string_equal(test_log, "0 2 ");
+}
+
 static void *waits_cond(void *arg)
 {
 	struct task *t = arg;
@@ -352,6 +384,8 @@ int main(void)
 		T(test_mutex_waiter_destroyed_leaves_the_queue),
 		T(test_rwlock_is_fifo),
 		T(test_rwlock_writer_that_gives_up_lets_readers_pass),
+		T(test_rwlock_writer_destroyed_lets_readers_pass),
+		T(test_rwlock_writer_cancelled_and_destroyed),
 		T(test_cond_signal_wakes_one_and_broadcast_all),
 		T(test_cond_timeout_is_reported),
 		T(test_signalled_waiter_cannot_lose_the_signal),

@@ -160,6 +160,119 @@ static void test_end_without_memory_for_the_next_is_survived(void **state)
 	assert_int_equal(coro_sched_live(*state), 0);
 }
 
+static void *suspends_deep(void *arg)
+{
+	volatile char pad[6000];
+
+	pad[0] = 1;
+	coro_mem_fail_in = 1;
+	resumed[0] = coro_suspend((void *)1, NULL);
+	resumed[1] = coro_suspend((void *)2, NULL);
+	return pad[0] ? arg : NULL;
+}
+
+static void *resumes_inner(void *arg)
+{
+	void *out = NULL;
+
+	yielded[0] = coro_resume(inner, NULL, &out);
+	yielded[1] = (int)(long)out;
+	return arg;
+}
+
+/* Its resumer still waits for it, and is not in the run queue. */
+static void test_suspend_without_memory_is_called_off(void **state)
+{
+	coro_create(*state, NULL, suspends_deep, &inner);
+	coro_spawn(*state, NULL, resumes_inner, NULL, NULL);
+	assert_int_equal(run_idle(*state), 1);
+	assert_int_equal(resumed[0], -ENOMEM);
+	assert_int_equal(yielded[0], 0);
+	assert_int_equal(yielded[1], 2);
+	assert_int_equal(coro_resume(inner, NULL, NULL), 0);
+	assert_int_equal(resumed[1], 0);
+	assert_int_equal(coro_status(inner), CORO_DEAD);
+	coro_destroy(inner);
+}
+
+static struct coro *neighbour;
+
+static void *suspends_deeper(void *arg)
+{
+	volatile char pad[12000];
+
+	pad[0] = 1;
+	coro_suspend(NULL, NULL);
+	return pad[0] ? arg : NULL;
+}
+
+static void *ends_beside_another(void *arg)
+{
+	coro_resume(neighbour, NULL, NULL);
+	coro_mem_fail_in = 1; /* the neighbour can't be put aside */
+	return (void *)7;
+}
+
+/* The resumer gets the result, though in a later round. */
+static void test_result_arrives_though_memory_was_short(void **state)
+{
+	const struct coro_attr one = {.shared_stack = 1},
+			       two = {.shared_stack = 2};
+
+	yielded[0] = yielded[1] = -1;
+	coro_create(*state, &one, ends_beside_another, &inner);
+	coro_create(*state, &two, suspends_deeper, &neighbour);
+	coro_spawn(*state, &two, resumes_inner, NULL, NULL);
+	run_idle(*state);
+	assert_int_equal(coro_mem_fail_in, 0); /* it has failed */
+	assert_int_equal(yielded[0], 0);
+	assert_int_equal(yielded[1], 7);
+	coro_destroy(inner);
+	coro_destroy(neighbour);
+}
+
+static void cleans(void *arg)
+{
+	++*(int *)arg;
+}
+
+static void *parks_with_cleanup(void *arg)
+{
+	coro_cleanup_push(cleans, arg);
+	yielded[0] = coro_park();
+	coro_cleanup_pop(false);
+	return NULL;
+}
+
+static void test_destroy_without_memory_changes_nothing(void **state)
+{
+	const struct coro_attr two = {.shared_stack = 2};
+	static int cleaned;
+	struct coro *co[2];
+
+	cleaned = 0;
+	for (int i = 0; i < 2; i++)
+		coro_spawn(*state, &two, parks_with_cleanup, &cleaned, &co[i]);
+	run_idle(*state);
+	coro_create(*state, &two, suspends_deeper, &neighbour);
+	coro_resume(neighbour, NULL, NULL);
+	for (int i = 0; i < 2; i++) {
+		coro_mem_fail_in = 1;
+		assert_int_equal(coro_destroy(co[i]), -ENOMEM);
+		assert_int_equal(coro_mem_fail_in, 0);
+		assert_int_equal(coro_status(co[i]), CORO_SUSPENDED);
+	}
+	assert_int_equal(coro_destroy(co[0]), 0);
+	assert_int_equal(cleaned, 1);
+	yielded[0] = -1;
+	coro_unpark(co[1]);
+	run_idle(*state);
+	assert_int_equal(yielded[0], 0);
+	assert_int_equal(coro_join(co[1], NULL), 0);
+	assert_int_equal(cleaned, 1);
+	coro_destroy(neighbour);
+}
+
 /* ---- what gdb sees ---- */
 
 static int run_gdb(const char *script)
@@ -227,6 +340,13 @@ int main(int argc, char **argv)
 		T(test_resume_without_memory_is_called_off),
 		cmocka_unit_test_setup_teardown(
 			test_end_without_memory_for_the_next_is_survived,
+			sched_setup, sched_teardown),
+		T(test_suspend_without_memory_is_called_off),
+		cmocka_unit_test_setup_teardown(
+			test_result_arrives_though_memory_was_short,
+			sched_setup, sched_teardown),
+		cmocka_unit_test_setup_teardown(
+			test_destroy_without_memory_changes_nothing,
 			sched_setup, sched_teardown),
 		cmocka_unit_test(test_gdb_unwinds_at_every_instruction),
 	};

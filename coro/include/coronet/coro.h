@@ -8,6 +8,11 @@
  * Use the heap, static storage, or a private stack (CORO_STACK_PRIVATE). The
  * calls below that store a pointer refuse one into the shared stacks.
  *
+ * Below each stack lies a guard that turns an overflow into a message: 1 MiB
+ * below a shared stack, 64 KiB below a private one. Compile coroutines with
+ * -fstack-clash-protection (pkg-config's cflags have it), or a larger array in
+ * one function can step over the guard into somebody else's stack.
+ *
  * Threads: a scheduler, its coroutines and its timers belong to the thread
  * that opened it; a call from another thread is refused (-EPERM, or an abort
  * with a message where nothing can be returned). coro_wake_post() alone may be
@@ -52,7 +57,7 @@ struct coro_attr {
 	size_t stack_size; /* private only, bytes; 0: 64 KiB; 4 KiB..1 GiB */
 	unsigned shared_stack; /* 1 + index of the shared stack; 0: chosen */
 	bool save_fp;	       /* mxcsr and the x87 control word are its own */
-	bool no_guard;	       /* private only: no guard page below the stack */
+	bool no_guard;	       /* private only: no guard below the stack */
 	bool inherit_deadline; /* start with the spawner's deadline, not none */
 };
 
@@ -291,8 +296,9 @@ int coro_reset(struct coro *co, coro_fn fn);
 /*
  * End a coroutine wherever it waits and give its handle back, if there is one.
  * Its cleanups and local destructors run, in it, now. A lock it holds, or has
- * been given and not yet returned with, stays locked: unlock in a cleanup, and
- * coro_cancel() one that waits for locks, which loses none.
+ * been given and not yet returned with, stays locked; a semaphore's count, a
+ * signal or a channel's value that it has been given so is lost. Unlock in a
+ * cleanup, and coro_cancel() one that waits for such things: it loses none.
  *
  * Returns 0, -EBUSY (it runs, has resumed another, or is being joined), -EPERM
  * (foreign thread), -ENOMEM (no room to run the cleanups; nothing changed).

@@ -91,9 +91,10 @@ struct coro_case {
 
 /*
  * Do exactly one of the cases, the first that can be done; of several that can,
- * each has its turn. The array and the values may lie on the caller's stack.
- * Returns the index of the case done, or -ETIMEDOUT, -ECANCELED, -ENOMEM,
- * -EPERM, -EINVAL (more than 1,024 cases).
+ * the one whose channel no select has chosen for the longest time. The array
+ * and the values may lie on the caller's stack. Returns the index of the case
+ * done, or -ETIMEDOUT, -ECANCELED, -ENOMEM, -EPERM, -EINVAL (more than 1,024
+ * cases).
  */
 int coro_select(struct coro_case *cases, unsigned n);
 int coro_select_until(struct coro_case *cases, unsigned n, int64_t deadline_ns);
