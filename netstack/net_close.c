@@ -57,8 +57,10 @@ static void close_now(struct net_conn *conn)
 		tcp_close(&conn->pcb); /* if memory is short: TF_CLOSEPEND */
 		net_window_drain();
 	}
-	if (conn->pcb_live)
+	if (conn->pcb_live) {
 		net_timer_check(conn);
+		net_orphan_enter(conn);
+	}
 	disown(conn);
 }
 

@@ -57,6 +57,8 @@ void *net_conn_alloc(void)
 
 void net_conn_drop_received(struct net_conn *conn)
 {
+	if (!conn->rx_head) /* an orphan's rx_tail is a link */
+		return;
 	while (conn->rx_head) {
 		struct pbuf *p = conn->rx_head;
 
@@ -95,6 +97,7 @@ void net_conn_pcb_freed(struct net_conn *conn)
 	if (conn->pending)
 		net_listener_forget(conn);
 	net_time_wait_leave(conn);
+	net_orphan_leave(conn);
 	conn->pcb_live = false;
 	net_ooseq_count(conn);
 	net_the.n_conns--;

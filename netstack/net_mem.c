@@ -408,7 +408,7 @@ void *memp_malloc(memp_t type)
 {
 	if (type == MEMP_TCP_PCB) {
 		if (net_the.n_conns >= net_the.max_conns &&
-		    !net_time_wait_recycle()) {
+		    !net_time_wait_recycle() && !net_orphan_recycle()) {
 			net_the.stats.no_memory++;
 			return NULL;
 		}

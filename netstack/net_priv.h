@@ -55,32 +55,37 @@ struct net_conn {
 	uint16_t rx_off;      /* bytes of rx_head already copied out */
 	uint16_t client_port; /* ours; lwIP forgets its own at the end */
 	int16_t err;	      /* why it ended: negative errno, 0: it has not */
-	uint8_t waiters : 6;  /* coroutines blocked in a call on it */
+	uint8_t waiters : 4;  /* blocked in a call on it: reader, writer */
+	bool orphaned : 1;    /* in the list of orphans */
 	uint8_t counted_as : 2; /* enum net_counted_as */
 	bool pcb_live : 1;	/* lwIP holds the pcb */
 	bool owned : 1;		/* somebody holds the handle */
 	bool hashed : 1;
-	bool in_output : 1;		/* in the stack's output queue */
-	bool eof : 1;			/* the peer sent FIN */
-	bool rd_shut : 1;		/* received bytes are discarded */
-	bool wr_shut : 1;		/* FIN queued */
-	bool pending : 1;		/* counted in its listener's backlog */
-	bool connecting : 1;		/* net_dial() waits */
-	bool watched : 1;		/* watch is told, no coroutine waits */
-	bool cancelled : 1;		/* net_cancel() */
-	bool lingering : 1;		/* net_close_wait() waits */
-	bool served : 1;		/* its handler has not returned */
-	bool wants_room : 1;		/* its writer waits to send */
-	bool wants_segment : 1;		/* and for room for a whole segment */
-	bool half_open : 1;		/* counted in the stack's */
-	bool challenged : 1;		/* at challenged_ms, RFC 5961 */
-	bool waiting : 1;		/* in the list of TIME_WAIT */
-	bool ticking : 1;		/* lwIP's tick is due at last_timer */
-	bool repairing : 1;		/* it has lost something: rec */
-	bool probed : 1;		/* a probe for a lost tail is out */
-	uint8_t probe_shift : 3;	/* the next one waits so longer */
-	uint16_t ooseq_held;		/* pbufs, of the stack's count */
-	struct pbuf *rx_head, *rx_tail; /* linked by next, each on its own */
+	bool in_output : 1;	 /* in the stack's output queue */
+	bool eof : 1;		 /* the peer sent FIN */
+	bool rd_shut : 1;	 /* received bytes are discarded */
+	bool wr_shut : 1;	 /* FIN queued */
+	bool pending : 1;	 /* counted in its listener's backlog */
+	bool connecting : 1;	 /* net_dial() waits */
+	bool watched : 1;	 /* watch is told, no coroutine waits */
+	bool cancelled : 1;	 /* net_cancel() */
+	bool lingering : 1;	 /* net_close_wait() waits */
+	bool served : 1;	 /* its handler has not returned */
+	bool wants_room : 1;	 /* its writer waits to send */
+	bool wants_segment : 1;	 /* and for room for a whole segment */
+	bool half_open : 1;	 /* counted in the stack's */
+	bool challenged : 1;	 /* at challenged_ms, RFC 5961 */
+	bool waiting : 1;	 /* in the list of TIME_WAIT */
+	bool ticking : 1;	 /* lwIP's tick is due at last_timer */
+	bool repairing : 1;	 /* it has lost something: rec */
+	bool probed : 1;	 /* a probe for a lost tail is out */
+	uint8_t probe_shift : 3; /* the next one waits so longer */
+	uint16_t ooseq_held;	 /* pbufs, of the stack's count */
+	struct pbuf *rx_head;	 /* linked by next, each on its own */
+	union {
+		struct pbuf *rx_tail;
+		struct net_conn *orphan_prev; /* nothing is received then */
+	};
 	struct coro *reader, *writer;
 	union {
 		struct net_conn *link_next; /* accept queue */
@@ -93,6 +98,7 @@ struct net_conn {
 	union {
 		struct net_listener *listener; /* until it is accepted */
 		struct net_watch *watch;       /* borrowed, while watched */
+		struct net_conn *orphan_next;
 	};
 	union {
 		struct net_conn *wait_prev; /* in TIME_WAIT, with wait_next */
@@ -172,6 +178,7 @@ struct net_stack {
 	int64_t next_tick_ns; /* when tcp_ticks moves on */
 	int64_t next_100ms_ns, next_1s_ns, next_stats_ns, stats_ns;
 	unsigned empty_rounds;
+	uint64_t lwip_ticks; /* calls of lwIP's timers for a connection */
 	unsigned mtu;
 
 	struct net_conn **buckets;
@@ -183,6 +190,10 @@ struct net_stack {
 	struct net_time_wait {
 		struct net_conn *oldest, *newest;
 	} time_wait;
+	struct net_orphans {
+		struct net_conn *oldest, *newest;
+		unsigned n;
+	} orphans;
 	unsigned half_open;	 /* of n_conns, and not ours by net_dial() */
 	unsigned frames_held;	 /* by bytes nobody has read yet */
 	unsigned frames_lent;	 /* to connections that send them on */
@@ -367,6 +378,12 @@ const uint8_t *net_tcp_option(const struct tcp_hdr *tcp, uint8_t kind);
 void net_time_wait_enter(struct net_conn *conn);
 void net_time_wait_leave(struct net_conn *conn);
 bool net_time_wait_recycle(void); /* false: there is none */
+
+/* ---- net_orphan.c ---- */
+/* Its owner has let go of a living connection, not in TIME_WAIT. */
+void net_orphan_enter(struct net_conn *conn);
+void net_orphan_leave(struct net_conn *conn);
+bool net_orphan_recycle(void); /* ends the oldest; false: there is none */
 
 /* ---- net_ooseq.c ---- */
 /*

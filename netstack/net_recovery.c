@@ -630,19 +630,13 @@ static bool at_rest(const struct net_conn *conn)
 	       conn->rec->state == NET_REC_OPEN;
 }
 
-/* Time as we count it, in nanoseconds of the stack's clock. */
-static int64_t to_ns(uint32_t us)
-{
-	return net_the.now_ns + (int64_t)(int32_t)(us - net_now_us()) * 1024;
-}
-
 int64_t net_rec_due_ns(const struct net_conn *conn)
 {
 	const struct net_rec *rec = net_rec_of(conn);
 	uint32_t due_us;
 
 	if (at_rest(conn)) /* its block goes, though it may never hear again */
-		return to_ns(rec->event_us + QUIET_US);
+		return net_us_to_ns(rec->event_us + QUIET_US);
 	if (!ours(&conn->pcb))
 		return CORO_FOREVER;
 	due_us = rto_due_us(conn);
@@ -651,7 +645,7 @@ int64_t net_rec_due_ns(const struct net_conn *conn)
 	if (rec && rec->reorder_armed &&
 	    net_us_after(due_us, rec->reorder_due_us))
 		due_us = rec->reorder_due_us;
-	return to_ns(due_us);
+	return net_us_to_ns(due_us);
 }
 
 /* RFC 6298 5.4 to 5.7; what the peer has sacked is not sent again. */

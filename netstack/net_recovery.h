@@ -161,6 +161,12 @@ static inline uint32_t net_rec_pipe(const struct net_conn *conn, uint32_t una)
 	return span > gone ? span - gone : 0;
 }
 
+/* Such a time on the stack's clock, ns. */
+static inline int64_t net_us_to_ns(uint32_t us)
+{
+	return net_the.now_ns + (int64_t)(int32_t)(us - net_now_us()) * 1024;
+}
+
 static inline bool net_us_after(uint32_t a, uint32_t b)
 {
 	return (int32_t)(a - b) > 0;

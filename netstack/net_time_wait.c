@@ -12,6 +12,7 @@ void net_time_wait_enter(struct net_conn *conn)
 	if (conn->waiting)
 		return;
 	net_rec_free(conn); /* there is nothing left to repair */
+	net_orphan_leave(conn);
 	conn->waiting = true;
 	conn->wait_next = NULL;
 	conn->wait_prev = list->newest;

@@ -14,7 +14,8 @@
 /* lwIP counts its timer calls and marks pcbs with the count: we count along. */
 static u8_t timer_ctr;
 
-#define TICK_BITS 22 /* 4 ms: pcb->last_timer counts so, and wraps */
+#define TICK_BITS 22	/* 4 ms: pcb->last_timer counts so, and wraps */
+#define OOSEQ_MS  6000u /* without a segment, until data out of order goes */
 
 /*
  * lwIP's clock, set before anything in a round reads it. From a round's start
@@ -34,28 +35,41 @@ static bool fast_pending(const struct tcp_pcb *pcb)
 	       pcb->refused_data;
 }
 
-static bool slow_pending(const struct tcp_pcb *pcb)
+/*
+ * What could be sent and was not, since the port was behind or memory short;
+ * what waits for a window is asked for by an ACK, a timeout or a probe.
+ */
+static bool held_back(const struct net_conn *conn)
 {
-	if (pcb->persist_backoff || pcb->unsent || pcb->ooseq)
-		return true;
-	switch (pcb->state) {
-	case ESTABLISHED:
-	case CLOSE_WAIT:
-		return false; /* keepalive is armed apart */
-	case FIN_WAIT_2:
-		return pcb->flags & TF_RXCLOSED;
-	case CLOSED:
-	case LISTEN:
-		return false;
-	case SYN_SENT:
-	case SYN_RCVD:
-	case FIN_WAIT_1:
-	case CLOSING:
-	case LAST_ACK:
-	case TIME_WAIT:
-		break;
-	}
-	return true;
+	const struct tcp_pcb *pcb = &conn->pcb;
+	uint32_t window = LWIP_MIN(pcb->snd_wnd, pcb->cwnd);
+
+	return pcb->unsent && !conn->in_output &&
+	       (pcb->state < ESTABLISHED ||
+		net_seg_begin(pcb->unsent) - pcb->lastack + pcb->unsent->len <=
+			window);
+}
+
+/* Work for lwIP's timers that it counts in ticks. */
+static bool counting(const struct net_conn *conn)
+{
+	return conn->pcb.persist_backoff || fast_pending(&conn->pcb) ||
+	       held_back(conn);
+}
+
+/* When lwIP finds that more than ms have passed since pcb->tmr, in ns. */
+static int64_t after_tmr(const struct tcp_pcb *pcb, unsigned ms)
+{
+	return ((int64_t)pcb->tmr + ms / TCP_SLOW_INTERVAL + 1) * NET_TICK_NS;
+}
+
+/* When a SYN or its answer is to be sent again, in ns. */
+static int64_t handshake_due(const struct tcp_pcb *pcb)
+{
+	if (!pcb->unacked)
+		return CORO_FOREVER;
+	return net_us_to_ns(net_seg_of(pcb->unacked)->sent_us) +
+	       pcb->rto * NET_TICK_NS;
 }
 
 /* When keepalive next has something to do, in ns; CORO_FOREVER: never. */
@@ -63,12 +77,43 @@ static int64_t keepalive_due(const struct tcp_pcb *pcb)
 {
 	int64_t ms;
 
-	if (!ip_get_option(pcb, SOF_KEEPALIVE) ||
-	    (pcb->state != ESTABLISHED && pcb->state != CLOSE_WAIT))
+	if (!ip_get_option(pcb, SOF_KEEPALIVE))
 		return CORO_FOREVER;
 	ms = (int64_t)pcb->keep_idle +
 	     (int64_t)pcb->keep_cnt_sent * pcb->keep_intvl;
 	return ((int64_t)pcb->tmr + 2) * NET_TICK_NS + ms * 1000000;
+}
+
+/*
+ * What lwIP does in a state by itself, and when, in ns: a half-closed or
+ * half-open connection asks for nothing until then. What is under way in
+ * FIN_WAIT_1, CLOSING and LAST_ACK is net_recovery.c's.
+ */
+static int64_t state_due(const struct tcp_pcb *pcb)
+{
+	switch (pcb->state) {
+	case SYN_SENT:
+		return handshake_due(pcb);
+	case SYN_RCVD:
+		return LWIP_MIN(handshake_due(pcb),
+				after_tmr(pcb, TCP_SYN_RCVD_TIMEOUT));
+	case ESTABLISHED:
+	case CLOSE_WAIT:
+		return keepalive_due(pcb);
+	case FIN_WAIT_2:
+		if (pcb->flags & TF_RXCLOSED)
+			return after_tmr(pcb, TCP_FIN_WAIT_TIMEOUT);
+		break;
+	case TIME_WAIT:
+		return after_tmr(pcb, 2 * TCP_MSL);
+	case CLOSED:
+	case LISTEN:
+	case FIN_WAIT_1:
+	case CLOSING:
+	case LAST_ACK:
+		break;
+	}
+	return CORO_FOREVER;
 }
 
 /*
@@ -88,20 +133,26 @@ static int64_t tick_due(struct net_conn *conn)
 	return (now + (s8_t)(conn->pcb.last_timer - (u8_t)now)) << TICK_BITS;
 }
 
+/* When lwIP has something to do for it, but for ticks, in ns. */
+static int64_t lwip_due(const struct tcp_pcb *pcb)
+{
+	int64_t due = state_due(pcb);
+
+	if (pcb->ooseq)
+		due = LWIP_MIN(due, after_tmr(pcb, OOSEQ_MS));
+	return due;
+}
+
 static int64_t due_at(struct net_conn *conn)
 {
-	const struct tcp_pcb *pcb = &conn->pcb;
-	int64_t due, repair;
+	int64_t due = lwip_due(&conn->pcb), repair = net_rec_due_ns(conn);
+	bool overdue = due <= net_the.now_ns; /* could not be done just now */
 
-	if (pcb->state == TIME_WAIT)
-		return ((int64_t)pcb->tmr + 2) * NET_TICK_NS +
-		       2 * TCP_MSL * INT64_C(1000000);
-	if (slow_pending(pcb) || fast_pending(pcb))
-		due = tick_due(conn);
-	else
-		due = keepalive_due(pcb);
-	repair = net_rec_due_ns(conn);
-	return repair < due ? repair : due;
+	if (overdue)
+		due = CORO_FOREVER;
+	if (overdue || counting(conn))
+		due = LWIP_MIN(due, tick_due(conn));
+	return LWIP_MIN(repair, due);
 }
 
 void net_timer_by(struct net_conn *conn, int64_t due_ns)
@@ -140,6 +191,29 @@ static void settle_persist(struct tcp_pcb *pcb)
 		pcb->persist_backoff = 0; /* what is unsent keeps us ticking */
 }
 
+/*
+ * Sets what lwIP counts in ticks, of which it sees only those with work in
+ * them. The timeout of data is net_recovery.c's, and ends LAST_ACK too: lwIP
+ * would drop what a peer that reads slowly has not got after two MSL.
+ */
+static void settle_counts(struct tcp_pcb *pcb)
+{
+	if (pcb->state < ESTABLISHED) {
+		bool over =
+			pcb->state == SYN_RCVD &&
+			after_tmr(pcb, TCP_SYN_RCVD_TIMEOUT) <= net_the.now_ns;
+		bool again = !over && handshake_due(pcb) <= net_the.now_ns;
+
+		pcb->rtime = again ? pcb->rto : LWIP_MIN(pcb->rtime, 0);
+		return;
+	}
+	if (pcb->rtime > 0)
+		pcb->rtime = 0;
+	pcb->rto = OOSEQ_MS / TCP_SLOW_INTERVAL / TCP_OOSEQ_TIMEOUT;
+	if (pcb->state == LAST_ACK)
+		pcb->tmr = tcp_ticks;
+}
+
 /* lwIP's timers for the one pcb in the window. */
 static void tick(struct net_conn *conn)
 {
@@ -147,6 +221,7 @@ static void tick(struct net_conn *conn)
 	u8_t nrtx;
 
 	conn->ticking = false;
+	net_the.lwip_ticks++;
 	if (pcb->state != TIME_WAIT && fast_pending(pcb)) {
 		pcb->last_timer = timer_ctr++;
 		tcp_fasttmr();
@@ -154,8 +229,7 @@ static void tick(struct net_conn *conn)
 	if (tcp_active_pcbs)
 		settle_persist(pcb);
 	if (tcp_tw_pcbs || tcp_active_pcbs) {
-		if (pcb->state >= ESTABLISHED && pcb->rtime > 0)
-			pcb->rtime = 0; /* its RTO is ours */
+		settle_counts(pcb);
 		nrtx = pcb->nrtx;
 		tcp_ticks--; /* it counts up itself */
 		pcb->last_timer = timer_ctr++;
@@ -167,10 +241,8 @@ static void tick(struct net_conn *conn)
 
 static bool tick_is_due(struct net_conn *conn)
 {
-	if (conn->ticking)
-		return tick_due(conn) <= net_the.now_ns;
-	return conn->pcb.state == TIME_WAIT ||
-	       keepalive_due(&conn->pcb) <= net_the.now_ns;
+	return lwip_due(&conn->pcb) <= net_the.now_ns ||
+	       (conn->ticking && tick_due(conn) <= net_the.now_ns);
 }
 
 static void due(struct coro_timer *timer)

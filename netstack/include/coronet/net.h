@@ -169,6 +169,8 @@ struct net_stats {
 	uint64_t cookies_sent, cookies_accepted, cookies_refused;
 	/* segments dropped as RFC 9293 and RFC 5961 want it, and answers */
 	uint64_t rx_unacceptable, challenge_acks;
+	/* Closed but not done, and reset since there were too many of them. */
+	uint64_t orphans_recycled;
 	uint64_t log_dropped; /* lines that stderr did not take */
 	int64_t busy_ns;      /* time spent in rounds that found work */
 	unsigned conns;	      /* TCP control blocks now */

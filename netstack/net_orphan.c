@@ -1,0 +1,68 @@
+/*
+ * Orphans: connections whose owner has let go while there is still something
+ * to say: data to deliver, a FIN to be acknowledged or waited for. A peer that
+ * never answers could make each last for minutes, so there may be a quarter as
+ * many as connections; one more ends the oldest. So does a new connection
+ * that finds no control block and nothing in TIME_WAIT.
+ */
+#include "netstack/net_priv.h"
+
+static unsigned most(void)
+{
+	return LWIP_MAX(net_the.max_conns / 4, 16u);
+}
+
+static void enter(struct net_conn *conn)
+{
+	struct net_orphans *list = &net_the.orphans;
+
+	conn->orphaned = true;
+	conn->orphan_next = NULL;
+	conn->orphan_prev = list->newest;
+	if (list->newest)
+		list->newest->orphan_next = conn;
+	else
+		list->oldest = conn;
+	list->newest = conn;
+	list->n++;
+}
+
+void net_orphan_leave(struct net_conn *conn)
+{
+	struct net_orphans *list = &net_the.orphans;
+
+	if (!conn->orphaned)
+		return;
+	conn->orphaned = false;
+	if (conn->orphan_prev)
+		conn->orphan_prev->orphan_next = conn->orphan_next;
+	else
+		list->oldest = conn->orphan_next;
+	if (conn->orphan_next)
+		conn->orphan_next->orphan_prev = conn->orphan_prev;
+	else
+		list->newest = conn->orphan_prev;
+	conn->orphan_next = conn->orphan_prev = NULL;
+	list->n--;
+}
+
+void net_orphan_enter(struct net_conn *conn)
+{
+	if (conn->orphaned || conn->waiting)
+		return;
+	net_conn_drop_received(conn); /* nobody reads it any more */
+	enter(conn);
+	if (net_the.orphans.n > most())
+		net_orphan_recycle();
+}
+
+bool net_orphan_recycle(void)
+{
+	struct net_conn *oldest = net_the.orphans.oldest;
+
+	if (!oldest)
+		return false;
+	net_the.stats.orphans_recycled++;
+	tcp_abort(&oldest->pcb); /* sends RST; net_conn_pcb_freed() unlinks */
+	return true;
+}

@@ -1,0 +1,260 @@
+/*
+ * What a connection that says nothing costs, and what ends it: lwIP's timers
+ * run when something is due, orphans are bounded, and no timer takes data away
+ * from a peer that reads slowly.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "netstack/net_priv.h"
+#include "tests/net/fake_glue.h"
+#include "tests/net/peer.h"
+
+#define MAX_CONNS 64u
+#define ORPHANS	  16u /* a quarter */
+
+static void close_at_once(struct net_conn *conn, void *arg)
+{
+}
+
+static void drain(void)
+{
+	static uint8_t frame[9216];
+
+	run_rounds(2);
+	while (fake_sent(frame, sizeof(frame)))
+		;
+}
+
+/* Runs for so long; how often lwIP's timers were called. */
+static unsigned ticks_in(unsigned ms)
+{
+	uint64_t before = net_the.lwip_ticks;
+
+	run_ms(ms);
+	return (unsigned)(net_the.lwip_ticks - before);
+}
+
+/* The stack closes first; its FIN is acknowledged, and that is all. */
+static void reach_fin_wait_2(uint16_t port)
+{
+	struct segment s;
+	struct peer peer;
+
+	peer_connect(&peer, port, 7, 99);
+	do
+		assert_true(peer_next(&s));
+	while (!(s.flags & PEER_FIN));
+	peer.rcv = s.seq + 1;
+	peer_send(&peer, PEER_ACK, NULL, 0);
+	run_rounds(1);
+}
+
+static void test_fin_wait_2_waits_without_ticks(void **state)
+{
+	serve(close_at_once);
+	reach_fin_wait_2(1000);
+	assert_in_range(ticks_in(TCP_FIN_WAIT_TIMEOUT - 1000), 0, 1);
+	assert_int_equal(net_the.n_conns, 1);
+	assert_in_range(ticks_in(2000), 1, 2);
+	assert_int_equal(net_the.n_conns, 0);
+}
+
+static void test_half_open_ticks_to_send_again_only(void **state)
+{
+	struct peer peer = {.port = 1000, .stack_port = 7, .wnd = 65535};
+	struct segment s;
+	unsigned sent = 0, ticks;
+
+	peer_send(&peer, PEER_SYN, NULL, 0);
+	assert_true(peer_next(&s));
+	ticks = ticks_in(TCP_SYN_RCVD_TIMEOUT + 1000);
+	while (peer_next(&s)) {
+		assert_int_equal(s.flags, PEER_SYN | PEER_ACK);
+		sent++;
+	}
+	assert_in_range(sent, 3, 5); /* after 1, 3, 7 and 15 s */
+	assert_int_equal(ticks, sent + 1);
+	assert_int_equal(net_the.n_conns, 0);
+}
+
+#define ANSWER 20000u /* more than the first flight */
+
+/* Answers what it has been asked when the peer has closed its side. */
+static void answer_at_the_end(struct net_conn *conn, void *arg)
+{
+	static const uint8_t data[ANSWER];
+	struct net_view view;
+
+	while (net_recv_view(conn, &view) > 0)
+		net_view_release(conn, &view);
+	result = net_send_all(conn, data, sizeof(data));
+}
+
+/*
+ * In LAST_ACK lwIP frees a pcb that has heard nothing for two MSL, here a
+ * second. What is under way is sent again all the same, and what waits for the
+ * window waits for it.
+ */
+static void stall_in_last_ack(uint16_t window)
+{
+	struct peer peer;
+	struct segment s;
+	uint32_t end;
+
+	serve(answer_at_the_end);
+	peer_connect(&peer, 1000, 7, 99);
+	peer_send(&peer, PEER_ACK | PEER_FIN, NULL, 0);
+	run_rounds(3);
+	end = peer.rcv + ANSWER;
+	while (peer_next(&s))
+		peer.rcv = s.seq + s.len;
+	peer.wnd = window;
+	peer_send(&peer, PEER_ACK, NULL, 0);
+	run_ms(5000);
+	assert_int_equal(net_the.n_conns, 1);
+	drain();
+	peer.wnd = 65535;
+	peer_send(&peer, PEER_ACK, NULL, 0);
+	for (unsigned ms = 0; ms < 20000 && peer.rcv != end + 1; ms++) {
+		run_ms(1);
+		while (peer_next(&s))
+			if (s.seq == peer.rcv) {
+				peer.rcv += s.len;
+				peer.rcv += (s.flags & PEER_FIN) != 0;
+				peer_send(&peer, PEER_ACK, NULL, 0);
+			}
+	}
+	assert_int_equal(peer.rcv, end + 1);
+	run_ms(10);
+	assert_int_equal(net_the.n_conns, 0);
+}
+
+static void test_a_peer_that_is_away_in_last_ack_gets_everything(void **state)
+{
+	stall_in_last_ack(65535);
+}
+
+static void test_a_peer_with_no_room_in_last_ack_gets_everything(void **state)
+{
+	stall_in_last_ack(0);
+}
+
+/* A sender whose RTT is far below lwIP's tick has an RTO of none there. */
+static void test_data_out_of_order_is_kept_for_seconds(void **state)
+{
+	struct peer peer;
+
+	serve(answer_at_the_end);
+	peer_connect(&peer, 1000, 7, 99);
+	peer.snd += 10;
+	peer_send(&peer, PEER_ACK, "later", 5);
+	run_rounds(2);
+	for (struct net_conn **b = net_the.buckets;
+	     b <= net_the.buckets + net_the.bucket_mask; b++)
+		if (*b) { /* and a tick comes for something else */
+			(*b)->pcb.rto = 0;
+			(*b)->pcb.flags |= TF_ACK_DELAY;
+			net_timer_check(*b);
+		}
+	assert_int_equal(net_the.ooseq_held, 1);
+	assert_in_range(ticks_in(5000), 0, 2);
+	assert_int_equal(net_the.ooseq_held, 1);
+	run_ms(2000);
+	assert_int_equal(net_the.ooseq_held, 0);
+	drain();
+}
+
+static void wait_for_more(struct net_conn *conn, void *arg)
+{
+	struct net_view view;
+
+	while (net_recv_view(conn, &view) > 0)
+		net_view_release(conn, &view);
+}
+
+static void test_too_many_orphans_end_the_oldest(void **state)
+{
+	struct segment s;
+
+	serve(close_at_once);
+	for (unsigned i = 0; i < ORPHANS; i++)
+		reach_fin_wait_2((uint16_t)(1000 + i));
+	drain();
+	assert_int_equal(net_the.orphans.n, ORPHANS);
+	assert_int_equal(net_the.stats.orphans_recycled, 0);
+	reach_fin_wait_2(2000);
+	assert_int_equal(net_the.orphans.n, ORPHANS);
+	assert_int_equal(net_the.stats.orphans_recycled, 1);
+	assert_int_equal(net_the.n_conns, ORPHANS);
+	while (peer_next(&s))
+		;
+	reach_fin_wait_2(2001);
+	assert_int_equal(net_the.stats.orphans_recycled, 2);
+}
+
+static void test_an_orphan_gives_way_to_a_new_connection(void **state)
+{
+	struct segment s;
+	struct peer peer;
+
+	serve(close_at_once);
+	for (unsigned i = 0; i < 8; i++)
+		reach_fin_wait_2((uint16_t)(1000 + i));
+	serve(wait_for_more);
+	for (unsigned i = 0; i < MAX_CONNS; i++) {
+		peer = (struct peer){.port = (uint16_t)(2000 + i),
+				     .stack_port = 7,
+				     .snd = 99,
+				     .wnd = 65535};
+		peer_send(&peer, PEER_SYN, NULL, 0);
+		do /* the orphan's reset goes before */
+			assert_true(peer_next(&s));
+		while (s.flags & PEER_RST);
+		assert_int_equal(s.flags, PEER_SYN | PEER_ACK);
+		peer.rcv = s.seq + 1;
+		peer_send(&peer, PEER_ACK, NULL, 0);
+		run_rounds(2);
+	}
+	drain();
+	assert_int_equal(net_the.n_conns, MAX_CONNS);
+	assert_int_equal(net_the.orphans.n, 0);
+	assert_int_equal(net_the.stats.orphans_recycled, 8);
+}
+
+static void test_time_wait_is_no_orphan(void **state)
+{
+	struct peer peer;
+
+	serve(close_at_once);
+	peer_connect(&peer, 1000, 7, 99);
+	assert_int_equal(net_the.orphans.n, 1);
+	reach_time_wait(&peer);
+	assert_int_equal(net_the.orphans.n, 0);
+	drain();
+}
+
+#define T(test)                                                                \
+	cmocka_unit_test_setup_teardown(test, peer_listen, peer_teardown)
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = {
+		T(test_fin_wait_2_waits_without_ticks),
+		T(test_half_open_ticks_to_send_again_only),
+		T(test_a_peer_that_is_away_in_last_ack_gets_everything),
+		T(test_a_peer_with_no_room_in_last_ack_gets_everything),
+		T(test_data_out_of_order_is_kept_for_seconds),
+		T(test_too_many_orphans_end_the_oldest),
+		T(test_an_orphan_gives_way_to_a_new_connection),
+		T(test_time_wait_is_no_orphan),
+	};
+
+	if (argc > 1)
+		cmocka_set_test_filter(argv[1]);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
