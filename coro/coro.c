@@ -23,6 +23,10 @@ static_assert(offsetof(struct coro_stack, fresh) == CORO_STACK_FRESH, "layout");
 static_assert(offsetof(struct coro_sched, next_stack) == CORO_SCHED_NEXT,
 	      "layout");
 static_assert(offsetof(struct coro_sched, live) == CORO_SCHED_LIVE, "layout");
+static_assert(offsetof(struct coro_sched, eh) == CORO_SCHED_EH, "layout");
+static_assert(offsetof(struct coro_eh, caught) == CORO_EH_CAUGHT &&
+		      offsetof(struct coro_eh, uncaught) == CORO_EH_UNCAUGHT,
+	      "layout");
 static_assert(offsetof(struct coro, ctx.flags2) == CORO_FLAGS2, "layout");
 static_assert(offsetof(struct coro, value) == CORO_VALUE, "layout");
 static_assert(offsetof(struct coro, fn) == CORO_FN, "layout");

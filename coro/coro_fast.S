@@ -21,6 +21,15 @@
 	.intel_syntax noprefix
 	.text
 
+/* A coroutine in a C++ catch block takes the slow way, which keeps what the
+ * runtime knows of its exceptions. Clobbers rax, rdx. */
+	.macro	IF_IN_CATCH slow
+	mov	rax, [r9 + CORO_SCHED_EH]
+	mov	edx, [rax + CORO_EH_UNCAUGHT]
+	or	rdx, [rax + CORO_EH_CAUGHT]
+	jnz	\slow
+	.endm
+
 /* \from leaves, its state told; \to runs. */
 	.macro	NOTE to, state
 	mov	r11, [r9 + CORO_SCHED_ERRNO_P]
@@ -114,6 +123,7 @@ coro_resume_pair:
 	jne	coro_resume_slow
 	cmp	byte ptr [rdi + CORO_STATE], CORO_ST_RESUMABLE_
 	jb	coro_resume_slow
+	IF_IN_CATCH coro_resume_slow
 	mov	r10, [r9 + CORO_SCHED_CUR]
 	movzx	eax, byte ptr [rdi + CORO_FLAGS]
 	mov	[rdi + CORO_RESUMER], r10
@@ -136,6 +146,7 @@ coro_suspend_pair:
 	mov	r9, fs:[rax]
 	test	r9, r9
 	jz	coro_suspend_slow
+	IF_IN_CATCH coro_suspend_slow
 	mov	r10, [r9 + CORO_SCHED_CUR]
 	mov	rsi, [r10 + CORO_RESUMER]
 	movzx	eax, byte ptr [r10 + CORO_FLAGS]

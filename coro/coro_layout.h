@@ -18,6 +18,11 @@
 #define CORO_SCHED_NEXT	   32
 #define CORO_SCHED_ERRNO_P 40
 #define CORO_SCHED_LIVE	   48
+#define CORO_SCHED_EH	   56
+
+/* struct coro_eh */
+#define CORO_EH_CAUGHT	 0
+#define CORO_EH_UNCAUGHT 8
 
 /* struct coro_stack */
 #define CORO_STACK_OWNER 32

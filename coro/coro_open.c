@@ -46,6 +46,14 @@ static bool shadow_stack_active(void)
 	return features & 1;
 }
 
+/* The C++ runtime's, if the program has one: its __cxa_eh_globals. */
+extern struct coro_eh *__cxa_get_globals(void) __attribute__((weak));
+
+static struct coro_eh *eh_of_thread(struct coro_sched *s)
+{
+	return __cxa_get_globals != NULL ? __cxa_get_globals() : &s->no_eh;
+}
+
 static void main_init(struct coro_sched *s)
 {
 	struct coro *m = &s->main;
@@ -103,6 +111,7 @@ int coro_sched_open(const struct coro_sched_attr *attr, struct coro_sched **out)
 	s->clock_ctx = a->clock_ctx;
 	s->measure = a->measure_stacks;
 	s->errno_p = &errno;
+	s->eh = eh_of_thread(s);
 	s->max_bytes = SIZE_MAX;
 	main_init(s);
 	ctx_frame_init(s->first_frame, &s->main_stack.ctx, coro_begin,

@@ -247,6 +247,16 @@ struct coro_name {
 	uint32_t hwm_bytes;
 };
 
+/*
+ * What the C++ runtime knows of the thread's exceptions, laid out by the
+ * Itanium C++ ABI (2.2.2): those in a catch block, and how many are on their
+ * way to one. Each coroutine has its own: see coro_switch_eh().
+ */
+struct coro_eh {
+	void *caught;
+	unsigned uncaught;
+};
+
 #define CORO_CHUNK_COROS 256
 
 struct coro_sched {
@@ -259,7 +269,8 @@ struct coro_sched {
 	uint32_t round_end; /* outside a round: equal to head */
 	unsigned next_stack;
 	int *errno_p;
-	uint32_t live; /* coroutines not ended */
+	uint32_t live;	    /* coroutines not ended */
+	struct coro_eh *eh; /* the C++ runtime's, or no_eh */
 	int64_t now;
 	uintptr_t shared_lo; /* the mapping of the shared stacks */
 	size_t shared_len;
@@ -299,6 +310,7 @@ struct coro_sched {
 		uint16_t id;
 	} name_cache[16];
 
+	struct coro_eh no_eh;
 	struct coro_stack main_stack;
 	struct coro main;
 	_Alignas(64) char first_frame[CTX_FRAME_SIZE];
@@ -411,6 +423,15 @@ void coro_fiber_end(struct coro *co);
 struct coro_pair coro_switch_slow(struct coro_sched *s, struct coro *from,
 				  struct coro *to, long value, long err);
 
+struct coro_pair coro_switch_eh(struct coro_sched *s, struct coro *from,
+				struct coro *to, long value, long err);
+
+/* Is the running coroutine in a C++ catch block, or unwinding to one? */
+static inline bool coro_in_catch(const struct coro_sched *s)
+{
+	return s->eh->caught != NULL || s->eh->uncaught != 0;
+}
+
 /*
  * ctx_switch() under names of their own (ctx.S), with the types its callers
  * return: with any other the compiler makes no tail call, and the ret after the
@@ -449,6 +470,8 @@ static inline struct coro_pair coro_switch(struct coro_sched *s,
 					   long value, long err)
 {
 	coro_switch_note(s, from, to);
+	if (unlikely(coro_in_catch(s)))
+		return coro_switch_eh(s, from, to, value, err);
 	if (CORO_ASAN || CORO_TSAN)
 		return coro_switch_slow(s, from, to, value, err);
 	return ctx_switch_pair(&from->ctx, &to->ctx, err, value);
@@ -458,6 +481,8 @@ static inline int coro_switch_int(struct coro_sched *s, struct coro *from,
 				  struct coro *to, long value, long err)
 {
 	coro_switch_note(s, from, to);
+	if (unlikely(coro_in_catch(s)))
+		return (int)(long)coro_switch_eh(s, from, to, value, err).value;
 	if (CORO_ASAN || CORO_TSAN)
 		return (int)(long)coro_switch_slow(s, from, to, value, err)
 			.value;

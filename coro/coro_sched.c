@@ -73,6 +73,28 @@ struct coro_pair coro_switch_slow(struct coro_sched *s, struct coro *from,
 	return pair;
 }
 
+/*
+ * The switch out of a C++ catch block, or out of a destructor that an exception
+ * runs on its way. What the runtime knows of these exceptions waits on the
+ * coroutine's own stack and is put back when it is resumed; the others begin
+ * with none. So a switch asks one side alone, and a coroutine outside any catch
+ * block pays for a look.
+ */
+cold struct coro_pair coro_switch_eh(struct coro_sched *s, struct coro *from,
+				     struct coro *to, long value, long err)
+{
+	struct coro_eh *eh = s->eh, mine = *eh;
+	struct coro_pair pair;
+
+	*eh = (struct coro_eh){0};
+	if (CORO_ASAN || CORO_TSAN)
+		pair = coro_switch_slow(s, from, to, value, err);
+	else
+		pair = ctx_switch_pair(&from->ctx, &to->ctx, err, value);
+	*eh = mine;
+	return pair;
+}
+
 /* ---- the run queue ---- */
 
 cold bool coro_ring_grow(struct coro_sched *s)
