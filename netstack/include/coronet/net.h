@@ -47,7 +47,22 @@ struct net_addr {
 };
 
 /* Any local address at a port, as in net_listen(stack, &net_addr_any(80)). */
+#ifndef __cplusplus
 #define net_addr_any(port_) ((const struct net_addr){.port = (port_)})
+#else
+/* C++ has no compound literals, and takes no temporary's address but so: the
+ * pointer is good until the end of the statement. */
+struct net_addr_any : net_addr {
+	explicit net_addr_any(uint16_t port_) : net_addr()
+	{
+		port = port_;
+	}
+	const struct net_addr *operator&() const
+	{
+		return this;
+	}
+};
+#endif
 
 /*
  * Reads "10.9.0.1:80" or "[fd00::1]:80"; without default_port >= 0 the port
