@@ -5,6 +5,9 @@
 
 #include <errno.h>
 
+/* lwIP adds a keepalive's times up in milliseconds, in 32 bits. */
+#define KEEPALIVE_MAX_S (UINT32_MAX / 1000)
+
 /* Without memory for a deadline the connection is not left to hang. */
 void net_set_read_deadline(struct net_conn *conn, int64_t deadline_ns)
 {
@@ -48,7 +51,8 @@ int net_set_keepalive(struct net_conn *conn, unsigned idle_s,
 		return 0;
 	}
 	if (idle_s > 1000000 || interval_s == 0 || interval_s > 1000000 ||
-	    count == 0 || count > 255)
+	    count == 0 || count > 255 ||
+	    idle_s + (uint64_t)count * interval_s > KEEPALIVE_MAX_S)
 		return -EINVAL;
 	conn->pcb.keep_idle = idle_s * 1000;
 	conn->pcb.keep_intvl = interval_s * 1000;

@@ -10,8 +10,8 @@
 /*
  * A connection in TIME_WAIT gives its 4-tuple up to a new one whose sequence
  * numbers lie beyond all of its own (RFC 6191's idea, with our ISN's clock in
- * place of timestamps). Ports are taken in turn, so it is the oldest of its
- * kind. Returns whether the tuple is free now.
+ * place of timestamps). The ports of a destination are taken in turn, so it is
+ * the oldest of its kind. Returns whether the tuple is free now.
  */
 static bool take_over(struct net_conn *old)
 {
@@ -60,19 +60,20 @@ static bool known_full(const struct net_no_port *slot, const ip_addr_t *local,
 }
 
 /*
- * RFC 6056 algorithm 3.3.1 with a moving start: the next free port of this
- * pair of addresses; the hash tells in constant time whether one is taken.
+ * The next free port to this destination (net_ephemeral.c); the hash of
+ * connections tells in constant time whether one is taken.
  */
 static u16_t choose_port(const ip_addr_t *local, const ip_addr_t *remote,
 			 u16_t remote_port)
 {
 	struct net_no_port *slot = no_port_slot(remote, remote_port);
+	struct net_ephemeral search;
 
 	if (known_full(slot, local, remote, remote_port))
 		return 0;
+	search = net_ephemeral_dial(local, remote, remote_port);
 	for (unsigned i = 0; i < NET_PORT_COUNT; i++) {
-		u16_t port = (u16_t)(NET_PORT_FIRST +
-				     net_the.next_port++ % NET_PORT_COUNT);
+		u16_t port = net_ephemeral_next(&search);
 
 		if (is_free(local, port, remote, remote_port))
 			return port;

@@ -26,7 +26,7 @@ int net_isn_init(void)
 	randombytes_buf(net_the.hash_key, sizeof(net_the.hash_key));
 	net_the.hash_key[0] |= 1;
 	net_the.hash_key[1] |= 1;
-	net_the.next_port = net_random();
+	net_ephemeral_init();
 	randombytes_buf(&ip_id_key, sizeof(ip_id_key));
 	ip_id_key |= 1;
 	net_cookie_init();

@@ -133,9 +133,10 @@ static void read_ip(const struct net_addr *addr, ip_addr_t *ip)
 /* A port nobody listens on at this address, nor at every one; 0: none. */
 static uint16_t choose_port(const ip_addr_t *ip)
 {
+	struct net_ephemeral search = net_ephemeral_listen();
+
 	for (unsigned i = 0; i < NET_PORT_COUNT; i++) {
-		u16_t port = (u16_t)(NET_PORT_FIRST +
-				     net_the.next_port++ % NET_PORT_COUNT);
+		u16_t port = net_ephemeral_next(&search);
 
 		if (!find(ip, port) && !find(NULL, port))
 			return port;

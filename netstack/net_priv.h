@@ -201,7 +201,6 @@ struct net_stack {
 	struct net_conn *output_head, *output_tail;
 	struct net_listener *listeners;
 	struct net_poller *pollers; /* every net_poll() that waits */
-	uint32_t next_port;
 	struct net_no_port no_port[NET_NO_PORT_SLOTS];
 
 	/* of the segment that is being received */
@@ -406,6 +405,21 @@ void net_cookie_send(const struct pbuf *p);
  */
 enum net_cookie net_cookie_take(struct pbuf *p, struct netif *inp,
 				struct net_conn **out);
+
+/* ---- net_ephemeral.c: a search for a free port ---- */
+struct net_ephemeral {
+	uint32_t offset;
+	uint32_t *counter;
+};
+
+void net_ephemeral_init(void);
+/* For a connection from local to a destination; for a listener. */
+struct net_ephemeral net_ephemeral_dial(const ip_addr_t *local,
+					const ip_addr_t *remote,
+					u16_t remote_port);
+struct net_ephemeral net_ephemeral_listen(void);
+/* The next to try; NET_PORT_COUNT calls give each port once. */
+u16_t net_ephemeral_next(struct net_ephemeral *search);
 
 /* ---- net_reply.c ---- */
 struct net_reply {

@@ -549,7 +549,8 @@ void net_set_nodelay(struct net_conn *conn, bool on);
 
 /*
  * Keepalive probes: idle and interval in seconds, 1 to 1,000,000, count 1 to
- * 255; idle 0 turns them off. 0, -EINVAL, -ENOTCONN (it is over), -EBADF.
+ * 255, and all of it, idle + count * interval, at most 4,294,967 s (49 days);
+ * idle 0 turns them off. 0, -EINVAL, -ENOTCONN (it is over), -EBADF.
  */
 int net_set_keepalive(struct net_conn *conn, unsigned idle_s,
 		      unsigned interval_s, unsigned count);

@@ -1,0 +1,66 @@
+/*
+ * Ephemeral ports, RFC 6056: where a search for a free one begins is for
+ * nobody else to guess, and yet a port to the same destination comes again
+ * late.
+ *
+ * Dialing follows algorithms 4 and 5 (3.3.4, 3.3.5): a keyed hash of what the
+ * port is for, and a counter shared by the destinations of one bucket, which
+ * moves on by a random step and past what was taken. Listening begins anywhere
+ * (3.3.1).
+ */
+#include "netstack/net_priv.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include <sodium.h>
+
+#define COUNTERS 256u
+#define STEP	 4u /* at most, beyond what a search moves on by itself */
+
+static uint8_t key[crypto_shorthash_KEYBYTES];
+static uint32_t counters[COUNTERS];
+
+void net_ephemeral_init(void)
+{
+	randombytes_buf(key, sizeof(key));
+	randombytes_buf(counters, sizeof(counters));
+}
+
+struct net_ephemeral net_ephemeral_dial(const ip_addr_t *local,
+					const ip_addr_t *remote,
+					u16_t remote_port)
+{
+	struct {
+		ip_addr_t local, remote;
+		u16_t remote_port;
+	} what;
+	uint32_t words[crypto_shorthash_BYTES / sizeof(uint32_t)];
+	struct net_ephemeral search;
+
+	memset(&what, 0, sizeof(what));
+	ip_addr_copy(what.local, *local);
+	ip_addr_copy(what.remote, *remote);
+	what.remote_port = remote_port;
+	crypto_shorthash((uint8_t *)words, (const void *)&what, sizeof(what),
+			 key);
+	search.offset = words[0] % NET_PORT_COUNT;
+	search.counter = &counters[words[1] % COUNTERS];
+	*search.counter += net_random() % STEP;
+	return search;
+}
+static_assert(crypto_shorthash_BYTES == 8, "two words");
+
+struct net_ephemeral net_ephemeral_listen(void)
+{
+	static uint32_t counter;
+
+	return (struct net_ephemeral){net_random() % NET_PORT_COUNT, &counter};
+}
+
+u16_t net_ephemeral_next(struct net_ephemeral *search)
+{
+	*search->counter = (*search->counter + 1) % NET_PORT_COUNT;
+	return (u16_t)(NET_PORT_FIRST +
+		       (search->offset + *search->counter) % NET_PORT_COUNT);
+}

@@ -1,0 +1,123 @@
+/*
+ * Ephemeral ports (RFC 6056): all of them are used, none soon again, and those
+ * of one destination tell nothing of another's.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "netstack/net_priv.h"
+#include "tests/net/fake_glue.h"
+#include "tests/net/peer.h"
+
+static ip_addr_t local, remote;
+
+static int setup(void **state)
+{
+	IP_ADDR4(&local, 10, 0, 0, 1);
+	IP_ADDR4(&remote, 10, 0, 0, 2);
+	return peer_setup(state);
+}
+
+static u16_t first_port(u16_t remote_port)
+{
+	struct net_ephemeral search =
+		net_ephemeral_dial(&local, &remote, remote_port);
+
+	return net_ephemeral_next(&search);
+}
+
+static void test_a_search_visits_every_port_once(void **state)
+{
+	static uint8_t seen[65536];
+	struct net_ephemeral search[] = {
+		net_ephemeral_dial(&local, &remote, 80),
+		net_ephemeral_listen(),
+	};
+
+	for (unsigned k = 0; k < 2; k++) {
+		memset(seen, 0, sizeof(seen));
+		for (unsigned i = 0; i < NET_PORT_COUNT; i++)
+			seen[net_ephemeral_next(&search[k])]++;
+		for (unsigned port = 0; port < 65536; port++)
+			assert_int_equal(seen[port], port >= NET_PORT_FIRST);
+	}
+}
+
+/* A step of one to four: a port comes again after a quarter of all. */
+static void test_no_port_comes_again_soon(void **state)
+{
+	static uint8_t seen[65536];
+
+	memset(seen, 0, sizeof(seen));
+	for (unsigned i = 0; i < NET_PORT_COUNT / 4; i++)
+		assert_int_equal(seen[first_port(80)]++, 0);
+}
+
+static unsigned distance(u16_t from, u16_t to)
+{
+	return (unsigned)(to - from + NET_PORT_COUNT) % NET_PORT_COUNT;
+}
+
+/* One counter for all would put each within a few ports of the last. */
+static void test_destinations_do_not_tell_of_each_other(void **state)
+{
+	u16_t last = first_port(1);
+	unsigned near = 0;
+
+	for (u16_t port = 2; port < 1026; port++) {
+		u16_t next = first_port(port);
+
+		near += distance(last, next) < 64;
+		last = next;
+	}
+	assert_in_range(near, 0, 16); /* by chance one or two */
+}
+
+/* What one destination has seen does not say which port comes next. */
+static void test_the_step_is_not_constant(void **state)
+{
+	unsigned steps[8] = {0};
+	u16_t last = first_port(80);
+
+	for (unsigned i = 0; i < 400; i++) {
+		u16_t next = first_port(80);
+
+		assert_in_range(distance(last, next), 1, 4);
+		steps[distance(last, next)]++;
+		last = next;
+	}
+	for (unsigned step = 1; step <= 4; step++)
+		assert_in_range(steps[step], 50, 150);
+}
+
+static void test_another_start_of_the_stack_has_other_ports(void **state)
+{
+	u16_t ports[64];
+	unsigned same = 0;
+
+	for (unsigned i = 0; i < 64; i++)
+		ports[i] = first_port((u16_t)(1000 + i));
+	net_ephemeral_init();
+	for (unsigned i = 0; i < 64; i++)
+		same += distance(ports[i], first_port((u16_t)(1000 + i))) < 64;
+	assert_in_range(same, 0, 4);
+}
+
+#define T(test) cmocka_unit_test_setup_teardown(test, setup, peer_teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		T(test_a_search_visits_every_port_once),
+		T(test_no_port_comes_again_soon),
+		T(test_destinations_do_not_tell_of_each_other),
+		T(test_the_step_is_not_constant),
+		T(test_another_start_of_the_stack_has_other_ports),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
