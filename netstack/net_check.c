@@ -157,8 +157,26 @@ static bool check_syn_sent(const struct tcp_pcb *pcb, const struct segment *s)
 	if (s->flags & TCP_RST)
 		return acked;
 	if ((s->flags & TCP_ACK) && !acked)
-		return true; /* lwIP resets it */
-	return acked && (s->flags & TCP_SYN);
+		return true;	   /* lwIP resets it */
+	return s->flags & TCP_SYN; /* with an ACK or, crossing ours, without */
+}
+
+/*
+ * Both sides dialed, and each answers the other's SYN (RFC 9293 3.5, figure
+ * 8). What counts of the answer is its ACK; as a SYN it has been taken.
+ */
+static void strip_crossed_syn(const struct net_conn *conn, struct tcp_hdr *tcp)
+{
+	const struct tcp_pcb *pcb = &conn->pcb;
+
+	if (!conn->connecting ||
+	    (TCPH_FLAGS(tcp) & (TCP_SYN | TCP_ACK | TCP_RST)) !=
+		    (TCP_SYN | TCP_ACK) ||
+	    lwip_ntohl(tcp->seqno) + 1 != pcb->rcv_nxt ||
+	    lwip_ntohl(tcp->ackno) != pcb->snd_nxt)
+		return;
+	tcp->seqno = lwip_htonl(pcb->rcv_nxt);
+	TCPH_FLAGS_SET(tcp, TCPH_FLAGS(tcp) & ~TCP_SYN);
 }
 
 /* RFC 1337: a reset ends no TIME_WAIT. An old SYN is only acknowledged. */
@@ -274,16 +292,17 @@ static_assert(ESTABLISHED == 4 && TIME_WAIT == 10,
 
 bool net_check_conn(struct net_conn *conn, struct pbuf **p)
 {
-	const struct tcp_hdr *tcp = (*p)->payload;
+	struct tcp_hdr *tcp = (*p)->payload;
 	struct tcp_pcb *pcb = &conn->pcb;
 	unsigned header = TCPH_HDRLEN_BYTES(tcp);
 	unsigned bytes = (*p)->tot_len - header;
-	struct segment s = {
-		.seq = lwip_ntohl(tcp->seqno),
-		.ack = lwip_ntohl(tcp->ackno),
-		.flags = TCPH_FLAGS(tcp),
-	};
+	struct segment s;
 
+	if (pcb->state == SYN_RCVD)
+		strip_crossed_syn(conn, tcp);
+	s.seq = lwip_ntohl(tcp->seqno);
+	s.ack = lwip_ntohl(tcp->ackno);
+	s.flags = TCPH_FLAGS(tcp);
 	if (header > TCP_HLEN || pcb->state == SYN_SENT)
 		net_the.rx_has_mss = mend_options(*p, pcb->state == SYN_SENT);
 	s.len = bytes + ((s.flags & (TCP_SYN | TCP_FIN)) != 0);

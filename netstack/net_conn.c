@@ -85,6 +85,21 @@ void net_conn_put(struct net_conn *conn)
 	net_conn_slab_free(conn);
 }
 
+/*
+ * Why lwIP has freed the pcb where it does not say: it tells nobody of one in
+ * SYN_RCVD, and a dialed one gets there when the peer dials, too.
+ */
+static int untold_error(const struct net_conn *conn)
+{
+	if (conn->connecting &&
+	    (u32_t)(tcp_ticks - conn->pcb.tmr) >
+		    TCP_SYN_RCVD_TIMEOUT / TCP_SLOW_INTERVAL)
+		return -ETIMEDOUT;
+	if (conn->connecting)
+		return -ECONNREFUSED;
+	return conn->eof ? -EPIPE : -ECONNABORTED;
+}
+
 /* lwIP has freed the pcb, on whatever path. */
 void net_conn_pcb_freed(struct net_conn *conn)
 {
@@ -102,7 +117,7 @@ void net_conn_pcb_freed(struct net_conn *conn)
 	net_ooseq_count(conn);
 	net_the.n_conns--;
 	if (!conn->err)
-		conn->err = conn->eof ? -EPIPE : -ECONNABORTED;
+		conn->err = (int16_t)untold_error(conn);
 	net_conn_wake_all(conn);
 	net_conn_put(conn);
 }
@@ -218,6 +233,12 @@ static err_t on_recv(struct net_conn *conn, struct pbuf *p)
 	return ERR_OK;
 }
 
+static void dialed(struct net_conn *conn)
+{
+	conn->connecting = false;
+	net_wake(conn->writer);
+}
+
 /* lwIP's events. arg is the connection, NULL once its owner has closed it. */
 err_t lwip_tcp_event(void *arg, struct tcp_pcb *pcb, enum lwip_event event,
 		     struct pbuf *p, u16_t size, err_t err)
@@ -226,8 +247,12 @@ err_t lwip_tcp_event(void *arg, struct tcp_pcb *pcb, enum lwip_event event,
 
 	switch (event) {
 	case LWIP_EVENT_ACCEPT:
-		return pcb ? net_listener_established(net_conn_of(pcb))
-			   : ERR_OK;
+		if (!pcb)
+			return ERR_OK;
+		if (!net_conn_of(pcb)->connecting)
+			return net_listener_established(net_conn_of(pcb));
+		dialed(conn); /* and dialed by the peer */
+		break;
 	case LWIP_EVENT_RECV:
 		return on_recv(conn, p);
 	case LWIP_EVENT_SENT:
@@ -238,10 +263,8 @@ err_t lwip_tcp_event(void *arg, struct tcp_pcb *pcb, enum lwip_event event,
 		net_conn_wake_writer(conn);
 		break;
 	case LWIP_EVENT_CONNECTED:
-		if (conn) {
-			conn->connecting = false;
-			net_wake(conn->writer);
-		}
+		if (conn)
+			dialed(conn);
 		break;
 	case LWIP_EVENT_ERR:
 		if (conn) {

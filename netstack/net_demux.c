@@ -426,6 +426,10 @@ void net_tcp_input(struct pbuf *p, struct netif *inp)
 		lingering = conn->lingering;
 		lastack = conn->pcb.lastack;
 		cwnd = conn->pcb.cwnd;
+		if (before == SYN_SENT && net_dial_crossed(conn, tcp)) {
+			pbuf_free(p);
+			return;
+		}
 		conn->pcb.next = NULL;
 		if (before == TIME_WAIT)
 			tcp_tw_pcbs = &conn->pcb;

@@ -421,6 +421,13 @@ struct net_ephemeral net_ephemeral_listen(void);
 /* The next to try; NET_PORT_COUNT calls give each port once. */
 u16_t net_ephemeral_next(struct net_ephemeral *search);
 
+/* ---- net_dial.c ---- */
+/*
+ * Of a connection in SYN_SENT: whether the segment, with its options checked,
+ * is the SYN of a peer that dials us at the same time; answers it then.
+ */
+bool net_dial_crossed(struct net_conn *conn, const struct tcp_hdr *tcp);
+
 /* ---- net_reply.c ---- */
 struct net_reply {
 	const struct tcp_pcb *pcb; /* whose TTL it gets; NULL: nobody's */

@@ -1,0 +1,188 @@
+/*
+ * Simultaneous open (RFC 9293 3.5, MUST-10): the peer dials the very port that
+ * dials it.
+ */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "netstack/net_priv.h"
+#include "tests/net/fake_glue.h"
+#include "tests/net/peer.h"
+
+#define NEAR_WRAP 0xffffffffu
+
+static void *dial(void *arg)
+{
+	struct net_conn *conn = NULL;
+	struct net_addr addr;
+
+	net_addr_parse("10.0.0.2:80", -1, &addr);
+	result = net_dial(stack, &addr, NULL, &conn);
+	if (result == 0) {
+		net_send_all(conn, "hello", 5);
+		got_len = (size_t)net_recv_full(conn, got, 5);
+		net_close(conn);
+	}
+	ended++;
+	return NULL;
+}
+
+static void send_syn(const struct peer *peer, uint8_t flags)
+{
+	static const uint8_t options[] = {2, 4, 4, 0, 1, 3, 3, 7, 4, 2, 1, 1};
+	struct segment syn = {.src = peer->port,
+			      .dst = peer->stack_port,
+			      .seq = NEAR_WRAP,
+			      .ack = flags & PEER_ACK ? peer->rcv : 0,
+			      .flags = flags,
+			      .wnd = 1000,
+			      .options = options,
+			      .options_len = sizeof(options),
+			      .data = (const uint8_t *)""};
+
+	peer_send_raw(&syn);
+}
+
+/* Both have sent a SYN; the stack has answered the peer's. */
+static void cross(struct peer *peer)
+{
+	struct segment s;
+
+	net_spawn(stack, "dial", dial, NULL);
+	assert_true(peer_next(&s));
+	assert_int_equal(s.flags, PEER_SYN);
+	*peer = (struct peer){.port = 80,
+			      .stack_port = s.src,
+			      .snd = NEAR_WRAP,
+			      .rcv = s.seq + 1,
+			      .wnd = 1000};
+	send_syn(peer, PEER_SYN);
+	peer->snd++;
+	assert_true(peer_next(&s));
+	assert_int_equal(s.flags, PEER_SYN | PEER_ACK);
+	assert_int_equal(s.seq, peer->rcv - 1);
+	assert_int_equal(s.ack, peer->snd);
+	assert_int_equal(ended, 0);
+}
+
+/* It is open: the stack sends, the peer answers, both go. */
+static void expect_open(struct peer *peer)
+{
+	struct segment s;
+
+	do
+		assert_true(peer_next(&s));
+	while (s.len == 0);
+	assert_int_equal(s.len, 5);
+	assert_memory_equal(s.data, "hello", 5);
+	assert_int_equal(s.seq, peer->rcv);
+	peer->rcv += 5;
+	peer_send(peer, PEER_ACK, "world", 5);
+	run_rounds(3);
+	assert_int_equal(ended, 1);
+	assert_int_equal(result, 0);
+	assert_int_equal(got_len, 5);
+	assert_memory_equal(got, "world", 5);
+}
+
+static void test_an_ack_opens_it(void **state)
+{
+	struct peer peer;
+
+	cross(&peer);
+	peer_send(&peer, PEER_ACK, NULL, 0);
+	expect_open(&peer);
+}
+
+/* As the peer answers our SYN, when it has had it. */
+static void test_a_syn_ack_opens_it(void **state)
+{
+	struct peer peer;
+
+	cross(&peer);
+	send_syn(&peer, PEER_SYN | PEER_ACK);
+	expect_open(&peer);
+}
+
+static void test_options_of_the_syn_count(void **state)
+{
+	struct peer peer;
+	struct net_conn *conn = NULL;
+
+	cross(&peer);
+	for (struct net_conn **b = net_the.buckets;
+	     b <= net_the.buckets + net_the.bucket_mask; b++)
+		conn = *b ? *b : conn;
+	assert_non_null(conn);
+	assert_int_equal(conn->pcb.mss, 1024);
+	assert_int_equal(conn->pcb.snd_scale, 7);
+	assert_true(conn->pcb.flags & TF_SACK);
+	peer_send(&peer, PEER_ACK, NULL, 0);
+	run_rounds(2);
+	assert_int_equal(conn->pcb.snd_wnd, 1000 << 7);
+	expect_open(&peer);
+}
+
+static void test_the_answer_is_sent_again(void **state)
+{
+	struct segment s;
+	struct peer peer;
+
+	cross(&peer);
+	run_ms(1500);
+	assert_true(peer_next(&s));
+	assert_int_equal(s.flags, PEER_SYN | PEER_ACK);
+	send_syn(&peer, PEER_SYN); /* nor has the peer had it */
+	assert_true(peer_next(&s));
+	assert_int_equal(s.flags, PEER_SYN | PEER_ACK);
+	peer_send(&peer, PEER_ACK, NULL, 0);
+	expect_open(&peer);
+}
+
+static void test_a_peer_that_goes_refuses(void **state)
+{
+	struct peer peer;
+
+	cross(&peer);
+	peer_send(&peer, PEER_RST | PEER_ACK, NULL, 0);
+	run_rounds(3);
+	assert_int_equal(ended, 1);
+	assert_int_equal(result, -ECONNREFUSED);
+	assert_int_equal(net_the.n_conns, 0);
+}
+
+static void test_a_peer_that_is_silent_times_out(void **state)
+{
+	struct segment s;
+	struct peer peer;
+
+	cross(&peer);
+	run_ms(TCP_SYN_RCVD_TIMEOUT + 1000);
+	assert_int_equal(ended, 1);
+	assert_int_equal(result, -ETIMEDOUT);
+	assert_int_equal(net_the.n_conns, 0);
+	while (peer_next(&s))
+		;
+}
+
+#define T(test)                                                                \
+	cmocka_unit_test_setup_teardown(test, peer_listen, peer_teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		T(test_an_ack_opens_it),
+		T(test_a_syn_ack_opens_it),
+		T(test_options_of_the_syn_count),
+		T(test_the_answer_is_sent_again),
+		T(test_a_peer_that_goes_refuses),
+		T(test_a_peer_that_is_silent_times_out),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
