@@ -58,6 +58,8 @@ static void close_now(struct net_conn *conn)
 		net_window_drain();
 	}
 	if (conn->pcb_live) {
+		if (conn->pcb.unsent) /* the port may have had no room */
+			net_conn_queue_output(conn);
 		net_timer_check(conn);
 		net_orphan_enter(conn);
 	}

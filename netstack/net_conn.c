@@ -203,6 +203,8 @@ void net_conn_recved(struct net_conn *conn, unsigned len)
 		tcp_recved(&conn->pcb, part);
 		len -= part;
 	}
+	if (conn->pcb.flags & TF_ACK_NOW) /* the port had no room for it */
+		net_conn_queue_output(conn);
 }
 
 static err_t on_recv(struct net_conn *conn, struct pbuf *p)
@@ -366,20 +368,25 @@ err_t net_tcp_output(struct tcp_pcb *pcb)
 	return ERR_OK;
 }
 
-static void output(struct net_conn *conn)
+void net_conn_output_now(struct net_conn *conn)
 {
 	err_t err;
 
-	if (!conn->pcb_live) {
-		net_conn_put(conn);
-		return;
-	}
 	net_rec_before_output(conn);
 	err = tcp_output(&conn->pcb);
 	if (err == ERR_MEM || err == ERR_BUF)
 		net_conn_queue_output(conn); /* the port, or memory, is short */
-	net_timer_check(conn);
 	net_send_went_out(conn);
+}
+
+static void output(struct net_conn *conn)
+{
+	if (!conn->pcb_live) {
+		net_conn_put(conn);
+		return;
+	}
+	net_conn_output_now(conn);
+	net_timer_check(conn);
 }
 
 /*

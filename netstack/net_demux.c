@@ -398,7 +398,7 @@ void net_tcp_input(struct pbuf *p, struct netif *inp)
 	enum tcp_state before = CLOSED;
 	bool watched = false;
 	bool lingering = false;
-	uint32_t lastack = 0, cwnd = 0;
+	uint32_t lastack = 0, cwnd = 0, wnd = 0;
 
 	if (!net_check_header(p)) {
 		net_the.stats.rx_bad_frame++;
@@ -430,6 +430,7 @@ void net_tcp_input(struct pbuf *p, struct netif *inp)
 			pbuf_free(p);
 			return;
 		}
+		wnd = conn->pcb.snd_wnd;
 		conn->pcb.next = NULL;
 		if (before == TIME_WAIT)
 			tcp_tw_pcbs = &conn->pcb;
@@ -444,6 +445,8 @@ void net_tcp_input(struct pbuf *p, struct netif *inp)
 	if (before < ESTABLISHED)
 		settle_handshake(before);
 	else if (conn && tcp_active_pcbs == &conn->pcb) { /* alive */
+		if (conn->pcb.nrtx && conn->pcb.snd_wnd > wnd)
+			net_persist_window_opened(&conn->pcb);
 		if (conn->repairing)
 			net_rec_after_input(conn);
 		else

@@ -261,7 +261,10 @@ static inline bool net_is_frame(const struct pbuf *p)
 	return p->flags & PBUF_FLAG_IS_CUSTOM;
 }
 
+/* In this round's output phase, or the next that the port has room in. */
 void net_conn_queue_output(struct net_conn *conn);
+/* At once, and again in the next output phase if the port has no room. */
+void net_conn_output_now(struct net_conn *conn);
 void net_output_all(void);
 /* What lwIP calls where receiving a segment makes it want to send. */
 err_t net_tcp_output(struct tcp_pcb *pcb);
@@ -462,6 +465,10 @@ void net_timer_check(struct net_conn *conn); /* arm if there is a reason */
 void net_timer_by(struct net_conn *conn, int64_t due_ns);
 void net_timers_run(void);
 void net_timers_set_clock(void);
+
+/* ---- net_persist.c ---- */
+/* A segment has opened the window after a timeout. */
+void net_persist_window_opened(struct tcp_pcb *pcb);
 
 /* ---- net_recovery.c ---- */
 struct net_rec_info {

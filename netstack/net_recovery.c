@@ -101,24 +101,35 @@ static void retry_soon(struct net_rec *rec)
 	rec->reorder_due_us = net_now_us() + NET_PROBE_US;
 }
 
-/* What is lost, as far as the window goes; then what is new. */
+/*
+ * While nothing is under way one segment may be, however long it is and
+ * whatever the windows are (RFC 6298 5.4, RFC 9293 3.8.6). Windows count
+ * bytes, the peer's FIN as well.
+ */
+static bool may_resend(const struct net_conn *conn, struct net_seg *seg)
+{
+	uint32_t lastack = conn->pcb.lastack;
+	uint32_t pipe = net_rec_pipe(conn, lastack);
+
+	return pipe == 0 ||
+	       (pipe + seg->seg.len <= net_rec_of(conn)->cwnd &&
+		net_seg_end(&seg->seg) - lastack <= conn->pcb.snd_wnd);
+}
+
+/* What is lost, as far as the windows go; then what is new. */
 static void repair(struct net_conn *conn)
 {
-	struct tcp_pcb *pcb = &conn->pcb;
 	struct net_rec *rec = net_rec_of(conn);
 	struct net_seg *seg;
 
-	while ((seg = TAILQ_FIRST(&rec->lost)) &&
-	       net_rec_pipe(conn, pcb->lastack) + TCP_TCPLEN(&seg->seg) <=
-		       rec->cwnd)
+	while ((seg = TAILQ_FIRST(&rec->lost)) && may_resend(conn, seg))
 		if (!resend(conn, seg)) {
 			retry_soon(rec);
 			break;
 		}
 	set_window(conn);
-	tcp_output(pcb);
+	net_conn_output_now(conn);
 	account_new(conn);
-	net_send_went_out(conn);
 }
 
 /* ---- the block ---- */
@@ -188,8 +199,9 @@ static bool probe_wanted(const struct net_conn *conn)
 {
 	const struct net_rec *rec = net_rec_of(conn);
 
-	if (conn->srtt_us == 0 || conn->pcb.nrtx)
-		return false;
+	if (conn->srtt_us == 0 || conn->pcb.nrtx ||
+	    net_rec_span(&conn->pcb) > conn->pcb.snd_wnd)
+		return false; /* the last: the tail is beyond the window */
 	if (!rec)
 		return true;
 	return rec->state == NET_REC_OPEN && rec->sacked_bytes == 0 &&
@@ -228,7 +240,6 @@ static void probe(struct net_conn *conn)
 	rec->probe_us = net_now_us();
 	rec->probe_resent = !probe_with_new(conn);
 	if (rec->probe_resent) {
-
 		while (tail->next)
 			tail = tail->next;
 		resend(conn, net_seg_of(tail));
@@ -310,7 +321,6 @@ static void settle_probe(struct net_conn *conn, const struct net_ack *ack)
 		conn->probed = false;
 	} else if (ack->dsack) {
 		conn->probed = false;
-
 	} else if (TCP_SEQ_GT(ack->una, rec->probe_end)) {
 		conn->probed = false;
 		if (rec->state == NET_REC_OPEN) {
@@ -457,16 +467,6 @@ static inline void pass_on(const struct net_seg *from, struct tcp_seg *seg)
 	to->span = from->span;
 }
 
-/*
- * Far below every timer's floor an eighth of the samples is plenty: RFC 6298 3
- * asks for one a round trip, and these are for who reads statistics.
- */
-static inline bool worth_sampling(const struct net_conn *conn, uint32_t rtt_us)
-{
-	return rtt_us >= NET_PROBE_US / 8 || conn->srtt_us >= NET_PROBE_US ||
-	       conn->srtt_us == 0 || net_now_us() % 8 == 0;
-}
-
 /* The ordinary ACK: something new of a connection that has lost nothing. */
 static inline void advance(struct net_conn *conn, uint32_t una)
 {
@@ -495,7 +495,7 @@ static inline void advance(struct net_conn *conn, uint32_t una)
 		pass_on(head, seg);
 	if (newest) {
 		conn->probe_shift = 0;
-		if (worth_sampling(conn, net_now_us() - newest->sent_us))
+		if (net_rtt_is_wanted(conn, net_now_us() - newest->sent_us))
 			net_rtt_sample(conn, net_now_us() - newest->sent_us);
 	}
 }
@@ -582,20 +582,6 @@ void net_rec_after_input(struct net_conn *conn)
 		forget_if_quiet(conn);
 	if (conn->repairing && conn->rec->reorder_armed)
 		net_timer_by(conn, net_rec_due_ns(conn));
-}
-
-/* RFC 5681 4.1: after an idle spell the window is the initial one again. */
-void net_rec_restart(struct net_conn *conn)
-{
-	uint32_t window = 10u * conn->pcb.mss;
-
-	if ((tcp_ticks - conn->pcb.tmr) * (uint64_t)(NET_TICK_NS >> 10) <
-	    net_rtt_rto_us(conn))
-		return;
-	if (conn->repairing && conn->rec->cwnd > window)
-		conn->rec->cwnd = window;
-	if (conn->pcb.cwnd > window)
-		conn->pcb.cwnd = window;
 }
 
 /* ---- what comes when nothing comes ---- */
@@ -687,7 +673,7 @@ bool net_rec_timeout(struct net_conn *conn)
 	if (!ours(&conn->pcb))
 		return false;
 	if (!net_us_after(rto_due_us(conn), now_us)) {
-		if (conn->pcb.nrtx >= TCP_MAXRTX)
+		if (net_persist_gives_up(&conn->pcb))
 			return true;
 		time_out(conn);
 	} else if (rec && rec->reorder_armed &&

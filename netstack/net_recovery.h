@@ -145,6 +145,12 @@ static inline uint32_t net_seg_end(const struct tcp_seg *seg)
 	return net_seg_begin(seg) + TCP_TCPLEN(seg);
 }
 
+/* Whether the oldest segment under way ends beyond the peer's window. */
+static inline bool net_window_shut(const struct tcp_pcb *pcb)
+{
+	return net_seg_end(pcb->unacked) - pcb->lastack > pcb->snd_wnd;
+}
+
 /* Bytes from the oldest not acknowledged to the newest sent. */
 static inline uint32_t net_rec_span(const struct tcp_pcb *pcb)
 {
@@ -178,9 +184,36 @@ static inline bool net_us_after(uint32_t a, uint32_t b)
 #define NET_PROBE_US (NET_FINE_NS >> 10) /* no probe comes sooner */
 
 void net_rtt_sample(struct net_conn *conn, uint32_t rtt_us);
-uint32_t net_rtt_rto_us(const struct net_conn *conn);
+/*
+ * Far below every timer's floor an eighth of the samples is plenty: RFC 6298 3
+ * asks for one a round trip, and these feed statistics alone.
+ */
+static inline bool net_rtt_is_wanted(const struct net_conn *conn,
+				     uint32_t rtt_us)
+{
+	return rtt_us >= NET_PROBE_US / 8 || conn->srtt_us >= NET_PROBE_US ||
+	       conn->srtt_us == 0 || net_now_us() % 8 == 0;
+}
+
+/* The RTO, doubled so often, but no longer than a minute. */
+uint32_t net_rtt_backed_off_us(const struct net_conn *conn, unsigned doublings);
+
+static inline uint32_t net_rtt_rto_us(const struct net_conn *conn)
+{
+	return net_rtt_backed_off_us(conn, conn->pcb.nrtx);
+}
+
 /* Only while something is under way. */
 uint32_t net_rtt_probe_us(const struct net_conn *conn);
+
+/* ---- net_persist.c, for net_timer.c ---- */
+
+/* When the persist timer is due, ns; CORO_FOREVER: it is not wanted. */
+int64_t net_persist_due_ns(struct net_conn *conn);
+/* Does its work if it is due. Returns whether the peer must be given up. */
+bool net_persist_timeout(struct net_conn *conn);
+/* Whether a retransmission timeout is one too many; counts it if not. */
+bool net_persist_gives_up(struct tcp_pcb *pcb);
 
 /* ---- net_recovery_sack.c: the scoreboard ---- */
 

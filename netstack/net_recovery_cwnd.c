@@ -152,6 +152,20 @@ void net_cwnd_undo(struct net_conn *conn)
 	rec->in_epoch = false;
 }
 
+/* RFC 5681 4.1: after an idle spell the window is the initial one again. */
+void net_rec_restart(struct net_conn *conn)
+{
+	uint32_t window = 10u * conn->pcb.mss;
+
+	if ((tcp_ticks - conn->pcb.tmr) * (uint64_t)(NET_TICK_NS >> 10) <
+	    net_rtt_rto_us(conn))
+		return;
+	if (conn->repairing && conn->rec->cwnd > window)
+		conn->rec->cwnd = window;
+	if (conn->pcb.cwnd > window)
+		conn->pcb.cwnd = window;
+}
+
 /*
  * The send buffer follows the congestion window, as a kernel's does: two of
  * them, so that one can be written while the other is under way. What lwIP

@@ -46,14 +46,14 @@ void net_rtt_sample(struct net_conn *conn, uint32_t rtt_us)
 }
 
 /* RFC 6298 2.3 to 2.5 and 5.5, with a floor of its own. */
-uint32_t net_rtt_rto_us(const struct net_conn *conn)
+uint32_t net_rtt_backed_off_us(const struct net_conn *conn, unsigned doublings)
 {
 	uint64_t us = RTO_FIRST_US;
 
 	if (conn->srtt_us)
 		us = (conn->srtt_us >> 3) +
 		     LWIP_MAX(conn->rttvar_us, RTO_VAR_US);
-	us <<= LWIP_MIN(conn->pcb.nrtx, 16);
+	us <<= LWIP_MIN(doublings, 16);
 	return (uint32_t)LWIP_MIN(us, RTO_MAX_US);
 }
 

@@ -40,6 +40,21 @@ void net_reply_send(const struct net_reply *reply)
 	pbuf_free(p);
 }
 
+/*
+ * The number that the peer takes a segment with: SND.NXT, unless its window has
+ * shrunk beneath that by more than what scaling cuts off. tcp_out.c is edited
+ * to do the same for ACKs.
+ */
+static u32_t acceptable_seq(const struct tcp_pcb *pcb)
+{
+	u32_t edge = pcb->lastack + pcb->snd_wnd;
+	s32_t beyond = (s32_t)(pcb->snd_nxt - edge);
+
+	if (net_conn_of((struct tcp_pcb *)pcb)->half_open)
+		return pcb->snd_nxt; /* it has named no window for data */
+	return beyond >> pcb->snd_scale > 0 ? edge : pcb->snd_nxt;
+}
+
 /* RFC 9293 3.5.1: nothing more is taken, so the window is closed. */
 void net_rst_abort(const struct tcp_pcb *pcb, u32_t seq, u32_t ack,
 		   const ip_addr_t *local_ip, const ip_addr_t *remote_ip,
@@ -51,7 +66,7 @@ void net_rst_abort(const struct tcp_pcb *pcb, u32_t seq, u32_t ack,
 		.to = remote_ip,
 		.from_port = local_port,
 		.to_port = remote_port,
-		.seq = seq,
+		.seq = pcb && seq == pcb->snd_nxt ? acceptable_seq(pcb) : seq,
 		.ack = ack,
 		.flags = TCP_RST | TCP_ACK,
 	};

@@ -53,8 +53,7 @@ static bool held_back(const struct net_conn *conn)
 /* Work for lwIP's timers that it counts in ticks. */
 static bool counting(const struct net_conn *conn)
 {
-	return conn->pcb.persist_backoff || fast_pending(&conn->pcb) ||
-	       held_back(conn);
+	return fast_pending(&conn->pcb) || held_back(conn);
 }
 
 /* When lwIP finds that more than ms have passed since pcb->tmr, in ns. */
@@ -152,6 +151,7 @@ static int64_t due_at(struct net_conn *conn)
 		due = CORO_FOREVER;
 	if (overdue || counting(conn))
 		due = LWIP_MIN(due, tick_due(conn));
+	due = LWIP_MIN(due, net_persist_due_ns(conn));
 	return LWIP_MIN(repair, due);
 }
 
@@ -177,21 +177,6 @@ void net_timer_check(struct net_conn *conn)
 }
 
 /*
- * lwIP's persist timer splits a segment that does not fit the peer's window,
- * and takes only 16 bits of that window: of 65536 it makes 0, and fails. A
- * window that has room is used before it comes to that.
- */
-static void settle_persist(struct tcp_pcb *pcb)
-{
-	if (!pcb->persist_backoff || !pcb->unsent ||
-	    pcb->snd_wnd < pcb->unsent->len)
-		return;
-	tcp_output(pcb);
-	if (pcb->snd_wnd > 0xffff)
-		pcb->persist_backoff = 0; /* what is unsent keeps us ticking */
-}
-
-/*
  * Sets what lwIP counts in ticks, of which it sees only those with work in
  * them. The timeout of data is net_recovery.c's, and ends LAST_ACK too: lwIP
  * would drop what a peer that reads slowly has not got after two MSL.
@@ -214,6 +199,42 @@ static void settle_counts(struct tcp_pcb *pcb)
 		pcb->tmr = tcp_ticks;
 }
 
+/*
+ * A delayed ACK is ours to send: lwIP forgets it when the port has no room.
+ */
+static void fast_tick(struct net_conn *conn)
+{
+	struct tcp_pcb *pcb = &conn->pcb;
+
+	if (pcb->flags & (TF_ACK_DELAY | TF_ACK_NOW)) {
+		tcp_clear_flags(pcb, TF_ACK_DELAY);
+		tcp_ack_now(pcb);
+		net_conn_output_now(conn);
+	}
+	if ((pcb->flags & TF_CLOSEPEND) || pcb->refused_data) {
+		tcp_clear_flags(pcb, TF_ACK_DELAY); /* not sent just now */
+		pcb->last_timer = timer_ctr++;
+		tcp_fasttmr();
+	}
+}
+
+/* lwIP's persist timer is never run: net_persist.c is instead. */
+static void slow_tick(struct tcp_pcb *pcb)
+{
+	u8_t shut = pcb->persist_backoff, doublings = pcb->persist_cnt;
+	u8_t probes = pcb->persist_probe;
+
+	pcb->persist_backoff = 0;
+	tcp_ticks--; /* it counts up itself */
+	pcb->last_timer = timer_ctr++;
+	tcp_slowtmr();
+	if (!tcp_active_pcbs || pcb->unacked || !pcb->unsent)
+		return;
+	pcb->persist_backoff = shut;
+	pcb->persist_cnt = doublings;
+	pcb->persist_probe = probes;
+}
+
 /* lwIP's timers for the one pcb in the window. */
 static void tick(struct net_conn *conn)
 {
@@ -222,18 +243,12 @@ static void tick(struct net_conn *conn)
 
 	conn->ticking = false;
 	net_the.lwip_ticks++;
-	if (pcb->state != TIME_WAIT && fast_pending(pcb)) {
-		pcb->last_timer = timer_ctr++;
-		tcp_fasttmr();
-	}
-	if (tcp_active_pcbs)
-		settle_persist(pcb);
+	if (pcb->state != TIME_WAIT && fast_pending(pcb))
+		fast_tick(conn);
 	if (tcp_tw_pcbs || tcp_active_pcbs) {
 		settle_counts(pcb);
 		nrtx = pcb->nrtx;
-		tcp_ticks--; /* it counts up itself */
-		pcb->last_timer = timer_ctr++;
-		tcp_slowtmr();
+		slow_tick(pcb);
 		if (tcp_active_pcbs && pcb->nrtx > nrtx)
 			net_count_rto(conn); /* of a handshake */
 	}
@@ -259,7 +274,8 @@ static void due(struct coro_timer *timer)
 		tcp_tw_pcbs = pcb;
 	else
 		tcp_active_pcbs = pcb;
-	if (net_rec_timeout(conn) || tick_is_due(conn))
+	if (net_rec_timeout(conn) || net_persist_timeout(conn) ||
+	    tick_is_due(conn))
 		tick(conn);
 	net_window_drain(); /* arms again while there is a reason */
 	if (watched)

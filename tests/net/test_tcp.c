@@ -192,12 +192,8 @@ static void test_persist_timer_survives_a_window_of_65536(void **state)
 	/* The window is open, but what is next does not fit cwnd. */
 	only_pcb->snd_wnd = 65536;
 	only_pcb->cwnd = 1;
-	run_ms(200);
-	assert_int_equal(only_pcb->persist_backoff, 0);
-	only_pcb->cwnd = 65536;
-	run_ms(50);
-	while (peer_next(&s) && s.len <= 1)
-		;
+	run_ms(500);
+	assert_true(peer_next(&s));
 	assert_true(s.len > 1);
 }
 
@@ -216,11 +212,11 @@ static void test_closed_window_is_probed(void **state)
 		;
 	run_ms(500);
 	assert_true(peer_next(&s));
-	assert_int_equal(s.len, 1);
+	assert_int_equal(s.len, 0);
+	assert_int_equal(s.seq, peer.rcv - 1); /* asks for an answer */
 	while (peer_next(&s))
 		;
 	peer.wnd = 65535;
-	peer.rcv++;
 	peer_send(&peer, PEER_ACK, NULL, 0);
 	assert_true(peer_next(&s));
 	assert_true(s.len > 1);

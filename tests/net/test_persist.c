@@ -1,0 +1,435 @@
+/*
+ * A peer that does not read: its window shuts, shrinks and opens again. What
+ * we send meanwhile stays where it takes it, and nothing is lost or given up
+ * while it answers.
+ */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "netstack/net_priv.h"
+#include "tests/net/fake_glue.h"
+#include "tests/net/peer.h"
+
+#define MSS	  536u	      /* what a SYN without options means */
+#define NEAR_WRAP 0xfffffe00u /* sequence numbers wrap within the test */
+
+static struct peer peer;
+static struct net_conn *ours;
+static uint32_t base; /* of the stream that the handler sends */
+static size_t to_send;
+static bool told; /* the handler goes on */
+
+static uint8_t stream_byte(size_t at)
+{
+	return (uint8_t)(at * 7 + at / 251);
+}
+
+/* Sends to_send bytes, then closes. */
+static void send_and_close(struct net_conn *conn, void *arg)
+{
+	static uint8_t data[65536];
+
+	for (size_t i = 0; i < sizeof(data); i++)
+		data[i] = stream_byte(i);
+	ours = conn;
+	result = net_send_all(conn, data, to_send);
+	ended++;
+}
+
+/* The same, but closes only when told. */
+static void send_and_wait(struct net_conn *conn, void *arg)
+{
+	send_and_close(conn, arg);
+	while (!told)
+		coro_sleep_ns(1000000);
+}
+
+static void send_and_abort(struct net_conn *conn, void *arg)
+{
+	send_and_wait(conn, arg);
+	net_abort(conn);
+}
+
+static void connect_to(net_handler handler, size_t bytes, uint16_t wnd)
+{
+	struct segment s;
+
+	serve(handler);
+	to_send = bytes;
+	told = false;
+	peer = (struct peer){
+		.port = 1000, .stack_port = 7, .snd = NEAR_WRAP, .wnd = wnd};
+	peer_send(&peer, PEER_SYN, NULL, 0);
+	assert_true(peer_next(&s));
+	base = peer.rcv = s.seq + 1;
+	peer_send(&peer, PEER_ACK, NULL, 0);
+	run_rounds(2);
+}
+
+/* Time passes in steps of 10 ms; few of these tests need finer ones. */
+static void pass(unsigned ms)
+{
+	for (; ms >= 10; ms -= 10) {
+		fake_now_ns += 10000000;
+		run_rounds(1);
+	}
+}
+
+/* The next segment, waiting up to half a minute. */
+static struct segment wait_next(void)
+{
+	struct segment s;
+
+	for (unsigned ms = 0; ms < 30000; ms += 10) {
+		if (peer_next(&s))
+			return s;
+		pass(10);
+	}
+	fail_msg("the stack sends nothing");
+	return s;
+}
+
+/* A segment is for the peer if RFC 9293 3.10.7.4 lets it pass. */
+static bool acceptable(const struct segment *s)
+{
+	unsigned len = s->len + ((s->flags & PEER_FIN) != 0);
+
+	if (len == 0)
+		return s->seq - peer.rcv < peer.wnd || s->seq == peer.rcv;
+	return s->seq - peer.rcv + len <= peer.wnd;
+}
+
+/*
+ * The peer takes what is next, checks it, and answers every segment that wants
+ * an answer. Returns what it got of the stream, FIN included.
+ */
+static unsigned take_and_answer(void)
+{
+	struct segment s;
+
+	while (peer_next(&s)) {
+		bool next = s.seq == peer.rcv && acceptable(&s);
+
+		for (unsigned i = 0; next && i < s.len; i++)
+			assert_int_equal(s.data[i],
+					 stream_byte(s.seq - base + i));
+		if (next)
+			peer.rcv += s.len + ((s.flags & PEER_FIN) != 0);
+		if (s.len || (s.flags & PEER_FIN) || !acceptable(&s))
+			peer_send(&peer, PEER_ACK, NULL, 0);
+	}
+	return peer.rcv - base;
+}
+
+/* Half an hour in which the peer answers, its window as it is. */
+static unsigned answer_for_long(void)
+{
+	unsigned n = 0;
+
+	for (unsigned s = 0; s < 1800; s++) {
+		pass(1000);
+		n = take_and_answer();
+	}
+	return n;
+}
+
+/* The stream is queued, some of it has come, and the window is shut. */
+static void shut_window(void)
+{
+	struct segment s;
+
+	while (peer_next(&s))
+		peer.rcv = s.seq + s.len;
+	peer.wnd = 0;
+	peer_send(&peer, PEER_ACK, NULL, 0);
+	pass(50);
+	peer_expect_nothing();
+}
+
+static void test_probe_carries_no_new_number(void **state)
+{
+	struct segment s;
+
+	connect_to(send_and_wait, 65536, 20000);
+	shut_window();
+	for (unsigned i = 0; i < 5; i++) {
+		s = wait_next();
+		assert_int_equal(s.len, 0);
+		assert_int_equal(s.flags, PEER_ACK);
+		assert_int_equal(s.seq, peer.rcv - 1);
+	}
+	peer_send(&peer, PEER_ACK, "x", 1); /* what we say is in its window */
+	s = wait_next();
+	assert_int_equal(s.ack, peer.snd);
+	assert_int_equal(s.seq, peer.rcv);
+}
+
+static void test_reset_after_probes_is_in_the_window(void **state)
+{
+	struct segment s;
+
+	connect_to(send_and_abort, 10000, 2000);
+	shut_window();
+	pass(5000);
+	while (peer_next(&s))
+		;
+	told = true;
+	pass(20);
+	assert_true(peer_next(&s));
+	assert_true(s.flags & PEER_RST);
+	assert_int_equal(s.seq, peer.rcv);
+}
+
+static void test_probes_back_off_and_tick_nothing(void **state)
+{
+	struct segment s;
+	unsigned probes = 0;
+	uint64_t ticks;
+
+	connect_to(send_and_wait, 10000, 2000);
+	shut_window();
+	ticks = net_the.lwip_ticks;
+	for (unsigned i = 0; i < 60; i++) {
+		pass(10000);
+		while (peer_next(&s)) {
+			probes++;
+			peer_send(&peer, PEER_ACK, NULL, 0);
+		}
+	}
+	/* 120 ms doubled until it is a minute, then one a minute */
+	assert_in_range(probes, 15, 20);
+	assert_int_equal(net_the.lwip_ticks, ticks);
+}
+
+static void test_peer_that_answers_probes_is_kept(void **state)
+{
+	connect_to(send_and_close, 10000, 2000);
+	shut_window();
+	assert_int_equal(answer_for_long(), 2000 / MSS * MSS);
+	assert_int_equal(net_the.n_conns, 1);
+	peer.wnd = 65535;
+	peer_send(&peer, PEER_ACK, NULL, 0);
+	for (unsigned i = 0; i < 20; i++) {
+		take_and_answer();
+		pass(10);
+	}
+	assert_int_equal(take_and_answer(), 10001);
+}
+
+static void test_silent_peer_is_given_up(void **state)
+{
+	struct segment s;
+	unsigned seconds = 0;
+
+	connect_to(send_and_wait, 65536, 2000);
+	to_send = 0;
+	shut_window();
+	while (net_the.n_conns && seconds < 3600) {
+		pass(1000);
+		seconds++;
+		while (peer_next(&s))
+			;
+	}
+	assert_in_range(seconds, 100, 600);
+	pass(20);
+	net_abort(ours);
+	told = true;
+}
+
+/* The peer shrinks its window beneath what is under way, and has not got it. */
+static void shrink_window(uint16_t to)
+{
+	struct segment s;
+
+	while (peer_next(&s))
+		;
+	peer.wnd = to;
+	peer_send(&peer, PEER_ACK, NULL, 0);
+	run_rounds(2);
+	peer_expect_nothing();
+}
+
+static void test_peer_that_shrinks_its_window_to_zero_is_kept(void **state)
+{
+	connect_to(send_and_close, 1072, 65535);
+	shrink_window(0);
+	assert_int_equal(answer_for_long(), 0);
+	assert_int_equal(net_the.n_conns, 1);
+	peer.wnd = 65535;
+	peer_send(&peer, PEER_ACK, NULL, 0);
+	for (unsigned i = 0; i < 50; i++) { /* not at the next timeout */
+		take_and_answer();
+		pass(10);
+	}
+	assert_int_equal(take_and_answer(), 1073);
+}
+
+static void test_silent_peer_with_a_shrunk_window_is_given_up(void **state)
+{
+	struct segment s;
+	unsigned seconds = 0;
+
+	connect_to(send_and_close, 1072, 65535);
+	shrink_window(0);
+	while (net_the.n_conns && seconds < 3600) {
+		pass(1000);
+		seconds++;
+		while (peer_next(&s))
+			;
+	}
+	assert_in_range(seconds, 100, 600);
+}
+
+static void test_answers_stay_in_a_shrunk_window(void **state)
+{
+	struct segment s;
+
+	connect_to(send_and_abort, 3000, 65535);
+	shrink_window(600);
+	peer_send(&peer, PEER_ACK, "x", 1);
+	s = wait_next();
+	assert_int_equal(s.ack, peer.snd);
+	assert_int_equal(s.seq, base + 600);
+	told = true;
+	pass(20);
+	do
+		assert_true(peer_next(&s));
+	while (!(s.flags & PEER_RST));
+	assert_int_equal(s.seq, base + 600);
+}
+
+/* Bytes of a window that scaling cuts off are not a window that shrinks. */
+static void test_rounding_of_a_scaled_window_is_no_shrinking(void **state)
+{
+	static const uint8_t scale7[] = {2, 4, 2, 24, 1, 3, 3, 7};
+	struct segment s, syn = {.src = 1000,
+				 .dst = 7,
+				 .seq = 99,
+				 .flags = PEER_SYN,
+				 .wnd = 1072,
+				 .options = scale7,
+				 .options_len = sizeof(scale7),
+				 .data = (const uint8_t *)""};
+
+	serve(send_and_wait);
+	to_send = 1072;
+	told = false;
+	peer_send_raw(&syn);
+	assert_true(peer_next(&s));
+	peer = (struct peer){.port = 1000,
+			     .stack_port = 7,
+			     .snd = 100,
+			     .rcv = s.seq + 1,
+			     .wnd = 1072 >> 7};
+	peer.wnd++;
+	peer_send(&peer, PEER_ACK, NULL, 0);
+	assert_true(peer_next(&s));
+	assert_true(peer_next(&s));
+	peer.wnd--; /* 1024 */
+	peer_send(&peer, PEER_ACK, "x", 1);
+	s = wait_next();
+	assert_int_equal(s.seq, peer.rcv + 1072);
+	told = true;
+}
+
+/* A retransmission goes into the window, and no further than its first part. */
+static void test_part_of_a_window_is_used(void **state)
+{
+	connect_to(send_and_close, 3000, 65535);
+	shrink_window(MSS + 100);
+	for (unsigned i = 0; i < 200; i++) {
+		pass(10);
+		take_and_answer();
+	}
+	assert_true(take_and_answer() > MSS);
+	peer.wnd = 65535;
+	peer_send(&peer, PEER_ACK, NULL, 0);
+	for (unsigned i = 0; i < 200; i++) {
+		pass(10);
+		take_and_answer();
+	}
+	assert_int_equal(take_and_answer(), 3001);
+}
+
+static void test_fin_waits_for_a_window(void **state)
+{
+	connect_to(send_and_wait, 2 * MSS, 2 * MSS);
+	shut_window();
+	told = true; /* nothing is left to send but the FIN */
+	assert_int_equal(answer_for_long(), 2 * MSS);
+	assert_int_equal(net_the.n_conns, 1);
+	peer.wnd = 1;
+	peer_send(&peer, PEER_ACK, NULL, 0);
+	pass(500);
+	assert_int_equal(take_and_answer(), 2 * MSS + 1);
+}
+
+static void test_fin_beyond_the_last_byte_of_the_window_goes_alone(void **state)
+{
+	struct segment s;
+	unsigned len = 0;
+
+	connect_to(send_and_close, 100, 100);
+	for (unsigned ms = 0; ms < 1000 && !len; ms += 10) {
+		pass(10);
+		while (peer_next(&s)) {
+			assert_false(s.flags & PEER_FIN);
+			len += s.len;
+		}
+	}
+	assert_int_equal(len, 100);
+	peer.rcv += 100;
+	peer_send(&peer, PEER_ACK, NULL, 0);
+	pass(500);
+	assert_int_equal(take_and_answer(), 101);
+}
+
+static void test_full_segment_with_fin_is_sent_again(void **state)
+{
+	struct segment s;
+	unsigned sent = 0;
+
+	connect_to(send_and_close, MSS, 65535);
+	for (unsigned ms = 0; ms < 20000; ms += 10) {
+		while (peer_next(&s)) {
+			assert_int_equal(s.len, MSS);
+			assert_true(s.flags & PEER_FIN);
+			sent++;
+		}
+		pass(10);
+	}
+	assert_in_range(sent, 7, 9); /* after 120 ms, doubled each time */
+	peer.rcv += MSS + 1;
+	peer_send(&peer, PEER_ACK, NULL, 0);
+	pass(10);
+}
+
+#define T(f) cmocka_unit_test_setup_teardown(f, peer_listen, peer_teardown)
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = {
+		T(test_probe_carries_no_new_number),
+		T(test_reset_after_probes_is_in_the_window),
+		T(test_probes_back_off_and_tick_nothing),
+		T(test_peer_that_answers_probes_is_kept),
+		T(test_silent_peer_is_given_up),
+		T(test_peer_that_shrinks_its_window_to_zero_is_kept),
+		T(test_silent_peer_with_a_shrunk_window_is_given_up),
+		T(test_answers_stay_in_a_shrunk_window),
+		T(test_rounding_of_a_scaled_window_is_no_shrinking),
+		T(test_part_of_a_window_is_used),
+		T(test_fin_waits_for_a_window),
+		T(test_fin_beyond_the_last_byte_of_the_window_goes_alone),
+		T(test_full_segment_with_fin_is_sent_again),
+	};
+
+	if (argc > 1)
+		cmocka_set_test_filter(argv[1]);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
