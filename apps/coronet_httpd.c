@@ -19,9 +19,10 @@
 #include "apps/common/http.h"
 #include "apps/common/opts.h"
 
-#define BODY_MAX  (1u << 20) /* of a request: skipped, never used */
-#define LINGER_NS (2 * OPTS_NS_PER_S)
-#define DATE_LEN  29
+#define BODY_MAX   (1u << 20) /* of a request: skipped, never used */
+#define LINGER_NS  (2 * OPTS_NS_PER_S)
+#define DATE_LEN   29
+#define PIECES_MIN 512 /* bytes; doubled as more come */
 
 static struct httpd {
 	struct net_opts net;
@@ -44,13 +45,23 @@ struct visit {
 	struct visit *next, **pprev;
 };
 
+/*
+ * The pieces of a request that has begun and is not whole. They grow as it
+ * does: those who begin many requests and end none are to get little memory.
+ */
+struct pieces {
+	struct http_head head; /* how far it has been read */
+	size_t len, room;
+	unsigned n; /* how many there were */
+	char bytes[];
+};
+
 /* What a connection's coroutine knows; on its own stack. */
 struct client {
 	struct net_conn *conn;
-	char *buf; /* a request's first pieces, HTTP_HEAD_MAX bytes, or NULL */
-	size_t len;
-	uint64_t skip;	  /* bytes of a body that are yet to come */
-	uint64_t skipped; /* of a chunked one */
+	struct pieces *pieces; /* of a request that is not whole, or NULL */
+	uint64_t skip;	       /* bytes of a body that are yet to come */
+	uint64_t skipped;      /* of a chunked one */
 	bool in_chunks;
 	unsigned answered; /* requests */
 	struct http_chunks chunks;
@@ -126,17 +137,17 @@ static int send_all(struct net_conn *conn, struct iovec *iov, unsigned n)
 }
 
 /*
- * Sends an answer: 0 or a negative errno. Out of line, so that its buffer is
- * not part of what an idle connection has on its stack.
+ * Sends an answer, with or without its body; keep: the request after which the
+ * connection stays open, or NULL. Returns 0 or a negative errno. Out of line,
+ * so that its buffer is not part of what an idle connection has on its stack.
  */
 __attribute__((noinline)) static int answer(struct client *c, int status,
-					    const struct http_request *request,
-					    const struct file *file, bool keep)
+					    bool body, const struct file *file,
+					    const struct http_request *keep)
 {
 	static const char *const ends[] = {"Connection: close\r\n\r\n", "\r\n",
 					   "Connection: keep-alive\r\n\r\n"};
-	const char *end = ends[!keep ? 0 : request->minor ? 1 : 2];
-	bool body = !request || request->method != HTTP_HEAD;
+	const char *end = ends[!keep ? 0 : keep->minor ? 1 : 2];
 	char head[256], text[64];
 	struct iovec iov[4];
 	size_t text_len = 0, head_len;
@@ -212,12 +223,15 @@ static bool take_request(struct client *c, const struct http_request *request,
 	c->answered++;
 	c->chunks = (struct http_chunks){0};
 	c->skipped = 0;
-	return answer(c, status, request, file, keep) == 0 && keep;
+	return answer(c, status, request->method != HTTP_HEAD, file,
+		      keep ? request : NULL) == 0 &&
+	       keep;
 }
 
-static bool refuse(struct client *c, int status)
+/* Answers a request that is wrong or late, whose bytes begin at `head`. */
+static bool refuse(struct client *c, int status, const char *head, size_t len)
 {
-	answer(c, status, NULL, NULL, false);
+	answer(c, status, !http_asks_for_head(head, len), NULL, NULL);
 	return false;
 }
 
@@ -241,10 +255,11 @@ static long skip_body(struct client *c, const char *data, size_t len)
 
 /*
  * Answers every request that is whole. Returns whether the connection goes on,
- * and in *used how many bytes are done with; the rest begins a request.
+ * and in *used how many bytes are done with; the rest begins a request, which
+ * *head tells how far it has been read. The first one begins as *head says.
  */
-static bool take_bytes(struct client *c, const char *data, size_t len,
-		       size_t *used)
+static bool take_bytes(struct client *c, struct http_head *head,
+		       const char *data, size_t len, size_t *used)
 {
 	struct http_request request;
 	long n;
@@ -258,69 +273,109 @@ static bool take_bytes(struct client *c, const char *data, size_t len,
 				return false; /* it was answered already */
 			continue;
 		}
-		n = http_parse(at, len - *used, &request);
+		n = http_read_head(head, at, len - *used, &request);
 		if (n == 0)
 			return true;
+		*head = (struct http_head){0};
 		if (n < 0)
-			return refuse(c, (int)-n);
+			return refuse(c, (int)-n, at, len - *used);
 		if (!take_request(c, &request, at + request.path))
 			return false;
 	}
 	return true;
 }
 
-/* Puts bytes behind those that wait for the rest of their request. */
-static size_t gather(struct client *c, const char *data, size_t len)
+/* Room for so many bytes of a request: false without memory. */
+static bool make_room(struct client *c, size_t len)
 {
-	size_t part = HTTP_HEAD_MAX - c->len;
+	size_t room = c->pieces ? c->pieces->room : PIECES_MIN;
+	struct pieces *p;
 
-	if (!c->buf)
-		c->buf = malloc(HTTP_HEAD_MAX);
-	if (!c->buf)
-		return 0;
+	if (c->pieces && len <= room)
+		return true;
+	while (room < len)
+		room *= 2;
+	p = realloc(c->pieces, sizeof(*p) + room);
+	if (!p)
+		return false;
+	if (!c->pieces)
+		*p = (struct pieces){0};
+	p->room = room;
+	c->pieces = p;
+	return true;
+}
+
+/*
+ * Takes bytes that go on where the pieces end, not all of them if they are
+ * many: *used tells. Returns whether the connection goes on.
+ */
+static bool take_piece(struct client *c, const char *data, size_t len,
+		       size_t *used)
+{
+	size_t part = HTTP_HEAD_MAX - c->pieces->len, done;
+	unsigned answered = c->answered;
+	struct pieces *p;
+	bool go_on;
+
 	if (part > len)
 		part = len;
-	memcpy(c->buf + c->len, data, part);
-	c->len += part;
-	return part;
+	if (!make_room(c, c->pieces->len + part))
+		return false;
+	p = c->pieces;
+	memcpy(p->bytes + p->len, data, part);
+	p->len += part;
+	*used = part;
+	go_on = take_bytes(c, &p->head, p->bytes, p->len, &done);
+	p->n = c->answered == answered ? p->n + 1 : 1;
+	if (go_on && p->n > HTTP_PIECES_MAX)
+		return refuse(c, 400, p->bytes, p->len);
+	p->len -= done;
+	memmove(p->bytes, p->bytes + done, p->len);
+	return go_on;
+}
+
+/* Keeps a request's first bytes until the rest is there. */
+static bool put_aside(struct client *c, const struct http_head *head,
+		      const char *data, size_t len)
+{
+	if (!make_room(c, len))
+		return false;
+	c->pieces->head = *head;
+	c->pieces->n = 1;
+	c->pieces->len = len; /* less than a head, says http_read_head() */
+	memcpy(c->pieces->bytes, data, len);
+	return true;
 }
 
 /* Takes what arrived: whether the connection goes on. */
 static bool take_view(struct client *c, const char *data, size_t len)
 {
+	struct http_head head = {0};
 	bool go_on = true;
-	size_t used = 0;
+	size_t used;
 
-	while (len && go_on) {
-		if (c->len == 0) {
-			go_on = take_bytes(c, data, len, &used);
-			data += used;
-			len -= used;
-			if (!go_on || len == 0)
-				break;
-		}
-		/* Less than a head is left here, and http_parse() does not
-		 * ask for more than there is room: this ends. */
-		used = gather(c, data, len);
-		if (used == 0)
-			return false;
+	while (c->pieces && len && go_on) {
+		used = len;
+		go_on = take_piece(c, data, len, &used);
 		data += used;
 		len -= used;
-		go_on = take_bytes(c, c->buf, c->len, &used);
-		memmove(c->buf, c->buf + used, c->len - used);
-		c->len -= used;
+		if (c->pieces->len == 0) {
+			free(c->pieces);
+			c->pieces = NULL;
+		}
 	}
-	if (c->len == 0) {
-		free(c->buf);
-		c->buf = NULL;
-	}
+	if (!go_on || len == 0)
+		return go_on;
+	go_on = take_bytes(c, &head, data, len, &used);
+	if (go_on && used < len)
+		go_on = put_aside(c, &head, data + used, len - used);
 	return go_on;
 }
 
 /* In the middle of a request, which has to be whole in time? */
 static bool has_begun(const struct client *c)
 {
-	return c->len || c->skip || c->in_chunks;
+	return c->pieces || c->skip || c->in_chunks;
 }
 
 /* Receives and answers until the connection has come to its end. */
@@ -352,8 +407,8 @@ static void converse(struct client *c, struct visit *visit)
 		go_on = take_view(c, view.data, view.len);
 		net_view_release(c->conn, &view);
 	}
-	if (n == -ETIMEDOUT && c->len)
-		refuse(c, 408);
+	if (n == -ETIMEDOUT && c->pieces)
+		refuse(c, 408, c->pieces->bytes, c->pieces->len);
 }
 
 static struct visit *visit_begin(struct net_conn *conn)
@@ -389,7 +444,7 @@ static void serve(struct net_conn *conn, void *arg)
 	if (!visit)
 		return;
 	converse(&c, visit);
-	free(c.buf);
+	free(c.pieces);
 	net_shutdown(conn, NET_SHUT_WR);
 	if (drain_flush(conn, httpd.send_ns) == -ETIMEDOUT)
 		net_abort(conn);

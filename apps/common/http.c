@@ -12,13 +12,6 @@ struct piece {
 	size_t len;
 };
 
-/* What the fields have said, before it is judged as a whole. */
-struct seen {
-	unsigned hosts, lengths, encodings, expectations;
-	uint64_t length;
-	bool close, keep_alive;
-};
-
 /* ---- characters ---- */
 
 /* RFC 9110 5.6.2. */
@@ -194,7 +187,7 @@ static int parse_length(struct piece value, uint64_t *out)
 }
 
 /* The options of a Connection field; each has to be a token. */
-static int parse_connection(struct piece value, struct seen *seen)
+static int parse_connection(struct piece value, struct http_head *head)
 {
 	while (value.len) {
 		const char *comma = memchr(value.at, ',', value.len);
@@ -203,8 +196,8 @@ static int parse_connection(struct piece value, struct seen *seen)
 
 		if (option.len && !is_token(option))
 			return -400;
-		seen->close |= is(option, "close");
-		seen->keep_alive |= is(option, "keep-alive");
+		head->close |= is(option, "close");
+		head->keep_alive |= is(option, "keep-alive");
 		len += comma != NULL;
 		value.at += len;
 		value.len -= len;
@@ -212,30 +205,31 @@ static int parse_connection(struct piece value, struct seen *seen)
 	return 0;
 }
 
-static int take_field(struct piece name, struct piece value, struct seen *seen)
+static int take_field(struct piece name, struct piece value,
+		      struct http_head *head)
 {
 	if (is(name, "host")) {
-		seen->hosts++;
+		head->hosts++;
 		return is_host(value) ? 0 : -400;
 	}
 	if (is(name, "content-length")) {
-		seen->lengths++;
-		return parse_length(value, &seen->length);
+		head->lengths++;
+		return parse_length(value, &head->length);
 	}
 	if (is(name, "transfer-encoding")) {
-		seen->encodings++;
+		head->encodings++;
 		return is(value, "chunked") ? 0 : -501;
 	}
 	if (is(name, "connection"))
-		return parse_connection(value, seen);
+		return parse_connection(value, head);
 	if (is(name, "expect")) {
-		seen->expectations++;
+		head->expectations++;
 		return is(value, "100-continue") ? 0 : -417;
 	}
 	return 0;
 }
 
-static int parse_field(struct piece line, struct seen *seen)
+static int parse_field(struct piece line, struct http_head *head)
 {
 	const char *colon = memchr(line.at, ':', line.len);
 	struct piece name, value;
@@ -250,95 +244,138 @@ static int parse_field(struct piece line, struct seen *seen)
 	for (size_t i = 0; i < value.len; i++)
 		if (!is_value_char((unsigned char)value.at[i]))
 			return -400;
-	return take_field(name, value, seen);
+	return take_field(name, value, head);
 }
 
 /* What single fields could not tell. */
-static int judge(const struct seen *seen, struct http_request *out)
+static int judge(const struct http_head *head, struct http_request *out)
 {
-	if (seen->hosts > 1 || (out->minor && seen->hosts == 0))
+	if (head->hosts > 1 || (out->minor && head->hosts == 0))
 		return -400; /* RFC 9112 3.2 */
-	if (seen->lengths > 1 || seen->encodings > 1 || seen->expectations > 1)
+	if (head->lengths > 1 || head->encodings > 1 || head->expectations > 1)
 		return -400;
-	if (seen->encodings && (seen->lengths || !out->minor))
+	if (head->encodings && (head->lengths || !out->minor))
 		return -400; /* RFC 9112 6.1: smuggling, or a faulty 1.0 */
-	out->chunked = seen->encodings != 0;
-	out->body_len = seen->length;
-	out->expects = seen->expectations && out->minor;
-	out->keep_alive = !seen->close && (out->minor || seen->keep_alive);
+	out->chunked = head->encodings != 0;
+	out->body_len = head->length;
+	out->expects = head->expectations && out->minor;
+	out->keep_alive = !head->close && (out->minor || head->keep_alive);
 	return 0;
 }
 
 /* ---- the head ---- */
 
+#define LINE_MAX (HTTP_TARGET_MAX + 32) /* bytes of the request line */
+
+enum { AT_START, AT_REQUEST, AT_FIELDS };
+
 /*
- * The line at *at, without its CRLF: 1, 0 (not whole yet) or -400. Only a CR
- * before a LF and a LF behind a CR end one.
+ * The line at head->at, without its CRLF: 1, 0 (not whole yet) or -400. Only a
+ * CR before a LF and a LF behind a CR end one. Looks only at what it has not
+ * seen before, but for a CR that was the last byte.
  */
-static int next_line(const char *data, size_t len, size_t *at,
+static int next_line(struct http_head *head, const char *data, size_t len,
 		     struct piece *line)
 {
-	const char *start = data + *at;
-	size_t room = len - *at;
+	const char *start = data + head->scanned;
+	size_t room = len - head->scanned;
 	const char *lf = memchr(start, '\n', room);
 	size_t n = lf ? (size_t)(lf - start) : room;
 	const char *cr = memchr(start, '\r', n);
 
+	head->looked += 2 * (uint32_t)n + 1;
+	head->scanned = (uint16_t)((cr ? cr : start + n) - data);
 	if (!lf)
 		return cr && cr + 1 < start + room ? -400 : 0;
 	if (!cr || cr + 1 != lf)
 		return -400;
-	*line = (struct piece){start, n - 1};
-	*at += n + 1;
+	*line = (struct piece){data + head->at, (size_t)(cr - data) - head->at};
+	head->at = head->scanned = (uint16_t)(lf + 1 - data);
+	head->looked += (uint32_t)line->len;
 	return 1;
 }
 
-/* Why a head that is not whole can never become one: 0 or minus a status. */
-static int hopeless(const char *data, size_t len, size_t at, bool in_target)
+/* A request line that is too long: minus a status. */
+static int refuse_line(const char *line)
 {
-	if (in_target && len - at > HTTP_TARGET_MAX + 32) {
-		const char *space = memchr(data + at, ' ', len - at);
+	const char *space = memchr(line, ' ', LINE_MAX + 1);
 
-		return space ? -414 : -400; /* or a method without an end */
-	}
+	return space ? -414 : -400; /* or a method without an end */
+}
+
+/*
+ * What to return where next_line() has found none but err: 0 or minus a status.
+ * A line that is too long is so before what is wrong with its end.
+ */
+static int without_line(const struct http_head *head, const char *data,
+			size_t len, int err)
+{
+	if (head->stage != AT_FIELDS && head->scanned - head->at > LINE_MAX)
+		return refuse_line(data + head->at);
+	if (err < 0)
+		return err;
 	return len >= HTTP_HEAD_MAX ? -431 : 0;
 }
 
-long http_parse(const char *data, size_t len, struct http_request *out)
+static int take_line(struct http_head *head, const char *data,
+		     struct piece line)
 {
-	struct http_request request = {0};
-	struct seen seen = {0};
-	struct piece line;
-	size_t at = 0;
+	if (head->stage == AT_START && line.len == 0) {
+		head->stage = AT_REQUEST; /* RFC 9112 2.2: one is let pass */
+		return 0;
+	}
+	if (head->stage != AT_FIELDS) {
+		head->stage = AT_FIELDS;
+		if (line.len > LINE_MAX)
+			return refuse_line(line.at);
+		return parse_request_line(line, data, &head->request);
+	}
+	if (head->fields == HTTP_FIELDS_MAX)
+		return -431;
+	head->fields++;
+	return parse_field(line, head);
+}
+
+long http_read_head(struct http_head *head, const char *data, size_t len,
+		    struct http_request *out)
+{
 	int err;
 
 	if (len > HTTP_HEAD_MAX)
 		len = HTTP_HEAD_MAX;
-	err = next_line(data, len, &at, &line);
-	if (err == 1 && line.len == 0) /* RFC 9112 2.2: one is let pass */
-		err = next_line(data, len, &at, &line);
-	if (err <= 0)
-		return err ? err : hopeless(data, len, at, true);
-	err = parse_request_line(line, data, &request);
-	if (err < 0)
-		return err;
-	for (unsigned fields = 0;; fields++) {
-		err = next_line(data, len, &at, &line);
+	for (;;) {
+		struct piece line;
+
+		err = next_line(head, data, len, &line);
 		if (err <= 0)
-			return err ? err : hopeless(data, len, at, false);
-		if (line.len == 0)
+			return without_line(head, data, len, err);
+		if (head->stage == AT_FIELDS && line.len == 0)
 			break;
-		if (fields == HTTP_FIELDS_MAX)
-			return -431;
-		err = parse_field(line, &seen);
+		err = take_line(head, data, line);
 		if (err < 0)
 			return err;
 	}
-	err = judge(&seen, &request);
+	err = judge(head, &head->request);
 	if (err < 0)
 		return err;
-	*out = request;
-	return (long)at;
+	*out = head->request;
+	return head->at;
+}
+
+long http_parse(const char *data, size_t len, struct http_request *out)
+{
+	struct http_head head = {0};
+
+	return http_read_head(&head, data, len, out);
+}
+
+bool http_asks_for_head(const char *data, size_t len)
+{
+	if (len >= 2 && memcmp(data, "\r\n", 2) == 0) {
+		data += 2;
+		len -= 2;
+	}
+	return len >= 5 && memcmp(data, "HEAD ", 5) == 0;
 }
 
 /* ---- chunks ---- */

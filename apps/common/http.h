@@ -18,6 +18,7 @@
 #define HTTP_HEAD_MAX	16384 /* bytes of request line and fields */
 #define HTTP_TARGET_MAX 8000  /* RFC 9110 4.1 asks for that much */
 #define HTTP_FIELDS_MAX 100
+#define HTTP_PIECES_MAX 256 /* segments a head may come in */
 
 enum http_method { HTTP_GET, HTTP_HEAD, HTTP_KNOWN, HTTP_UNKNOWN };
 
@@ -32,15 +33,45 @@ struct http_request {
 };
 
 /*
- * Reads a request's head at the start of data. Returns its length, the empty
- * line and one empty line before it included; 0: more bytes are needed; or
- * minus the status to answer with, after which the connection is to be closed:
+ * How far a head has been read that comes in pieces, so that no byte of it is
+ * read again when the next piece is there. Zeroed: before its first byte.
+ */
+struct http_head {
+	struct http_request request; /* as far as it is known */
+	uint64_t length;	     /* the last Content-Length */
+	uint16_t at;	  /* where the line begins that is not whole */
+	uint16_t scanned; /* up to here, no line ends behind `at` */
+	uint8_t stage, fields;
+	uint8_t hosts, lengths, encodings, expectations; /* fields seen */
+	bool close, keep_alive;
+	uint32_t looked; /* bytes looked at so far, each as often as it was */
+};
+
+/*
+ * Reads a request's head on from where the last call on the same head stopped.
+ * data begins where the head begins and holds all that has come of it, the
+ * bytes of earlier calls unchanged, though perhaps elsewhere in memory. Returns
+ * the head's length, the empty line and one empty line before it included; 0:
+ * more bytes are needed; or minus the status to answer with, after which the
+ * connection is to be closed:
  * 400, 414 (target too long), 417 (an expectation not known), 431 (too many or
  * too long fields), 501 (a transfer coding not known), 505 (not version 1).
- * *out is written only when a length is returned. Never asks for more at
- * HTTP_HEAD_MAX bytes.
+ * *out is written only when a length is returned. What is returned in the end
+ * does not depend on how the bytes were cut. Never asks for more at
+ * HTTP_HEAD_MAX bytes. Unless it returns 0, the head is done with: to be zeroed
+ * before the next request.
  */
+long http_read_head(struct http_head *head, const char *data, size_t len,
+		    struct http_request *out);
+
+/* http_read_head() of a head that is here as a whole, or not at all. */
 long http_parse(const char *data, size_t len, struct http_request *out);
+
+/*
+ * Whether a head that may be incomplete or wrong is one of HEAD: the answer to
+ * it has no body, even if it is an error (RFC 9110 9.3.2).
+ */
+bool http_asks_for_head(const char *data, size_t len);
 
 /* Where in a chunked body we are. Zeroed: before its first byte. */
 struct http_chunks {

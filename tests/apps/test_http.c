@@ -19,6 +19,55 @@
 
 static struct http_request r;
 
+/* Adds a piece to what has come, in memory of exactly that size elsewhere. */
+static long read_piece(struct http_head *head, char **held, const char *text,
+		       size_t len, struct http_request *out)
+{
+	char *copy = malloc(len ? len : 1);
+	long n;
+
+	memcpy(copy, text, len);
+	n = http_read_head(head, copy, len, out);
+	free(*held);
+	*held = copy;
+	return n;
+}
+
+/* The same head in pieces of `step` bytes after a first one of `first`. */
+static long read_in_pieces(const char *text, size_t len, size_t first,
+			   size_t step, struct http_request *out)
+{
+	struct http_head head = {0};
+	char *held = NULL;
+	long n = 0;
+
+	for (size_t have = first; n == 0; have += step) {
+		n = read_piece(&head, &held, text, have < len ? have : len,
+			       out);
+		if (have >= len)
+			break;
+	}
+	free(held);
+	return n;
+}
+
+/* However it is cut, the same comes of it. */
+static void check_cuts(const char *text, size_t len)
+{
+	struct http_request whole = {0}, cut = {0};
+	long n = http_parse(text, len, &whole);
+
+	for (size_t first = 0; first <= len; first++) {
+		assert_int_equal(read_in_pieces(text, len, first, len, &cut),
+				 n);
+		assert_memory_equal(&cut, &whole, n > 0 ? sizeof(cut) : 0);
+	}
+	for (size_t step = 1; step < 10; step++) {
+		assert_int_equal(read_in_pieces(text, len, 0, step, &cut), n);
+		assert_memory_equal(&cut, &whole, n > 0 ? sizeof(cut) : 0);
+	}
+}
+
 /*
  * Parses from memory of exactly that size. Every shorter piece must ask for
  * more, or already be refused as the whole is; none may read the whole's
@@ -45,6 +94,7 @@ static long parse(const char *text, size_t len)
 
 static long parse_text(const char *text)
 {
+	check_cuts(text, strlen(text));
 	return parse(text, strlen(text));
 }
 
@@ -233,6 +283,104 @@ static void test_codings_not_known_are_501_and_expectations_417(void **state)
 	assert_true(r.expects);
 }
 
+/* A text of `n` bytes of `fill` between two others: its length. */
+static size_t build(char *text, const char *before, char fill, size_t n,
+		    const char *after)
+{
+	size_t at = strlen(before);
+
+	memcpy(text, before, at);
+	memset(text + at, fill, n);
+	memcpy(text + at + n, after, strlen(after) + 1);
+	return at + n + strlen(after);
+}
+
+/* At the limits, too, where what is seen first must not depend on the cut. */
+static void test_long_heads_may_be_cut_anywhere(void **state)
+{
+	static const char *const ends[] = {" HTTP/1.1\r\n" H "\r\n",
+					   " HTTP/1.1\n", "\rx HTTP/1.1\r\n",
+					   "\r\r\n", ""};
+	static const struct {
+		const char *before;
+		size_t n;
+	} heads[] = {
+		{"GET /", HTTP_TARGET_MAX - 1},
+		{"GET /", HTTP_TARGET_MAX},
+		{"GET /", HTTP_TARGET_MAX + 27},
+		{"GET /", HTTP_TARGET_MAX + 28},
+		{"A-METHOD-THAT-IS-LONGER-THAN-SOME /", HTTP_TARGET_MAX - 1},
+		{"\r\nGET /", HTTP_TARGET_MAX + 28},
+		{"G", HTTP_TARGET_MAX + 32},
+		{GET H "A: ", HTTP_HEAD_MAX - 23 - 21},
+		{GET H "A: ", HTTP_HEAD_MAX},
+	};
+	static char text[3 * HTTP_HEAD_MAX];
+
+	for (size_t i = 0; i < sizeof(heads) / sizeof(heads[0]); i++)
+		for (size_t end = 0; end < sizeof(ends) / sizeof(ends[0]);
+		     end++) {
+			struct http_request whole, cut;
+			size_t len = build(text, heads[i].before, 'a',
+					   heads[i].n, ends[end]);
+			long n = http_parse(text, len, &whole);
+
+			/* Near the end, where all limits are, each place. */
+			for (size_t first = len > 60 ? len - 60 : 0;
+			     first <= len; first++)
+				assert_int_equal(read_in_pieces(text, len,
+								first, len,
+								&cut),
+						 n);
+			for (size_t first = HTTP_TARGET_MAX;
+			     first <= HTTP_TARGET_MAX + 80 && first < len;
+			     first++)
+				assert_int_equal(read_in_pieces(text, len,
+								first, 1500,
+								&cut),
+						 n);
+			assert_int_equal(read_in_pieces(text, len, 0, 97, &cut),
+					 n);
+		}
+}
+
+/*
+ * A head costs as much as it is long, however small its pieces are: counted in
+ * bytes looked at.
+ */
+static void test_small_pieces_cost_no_more_than_a_large_one(void **state)
+{
+	static char text[2 * HTTP_HEAD_MAX];
+	struct http_head head = {0};
+	size_t len = 0;
+
+	len += (size_t)sprintf(text, GET H);
+	for (int i = 0; i < 95; i++)
+		len += build(text + len, "X-Field: ", 'a', 150, "\r\n");
+	len += build(text + len, "Y: ", 'y', HTTP_HEAD_MAX - 10 - len, "");
+	for (size_t have = 0; have <= len; have++)
+		assert_int_equal(http_read_head(&head, text, have, &r), 0);
+	assert_true(head.looked >= len); /* it counts */
+	assert_true(head.looked <= 4 * len);
+	text[len++] = '\r';
+	text[len++] = '\n';
+	memcpy(text + len, "\r\n", 3);
+	assert_int_equal(http_read_head(&head, text, len + 2, &r), len + 2);
+	assert_true(head.looked <= 5 * len);
+}
+
+static void test_what_asks_for_a_head_is_told_early(void **state)
+{
+	assert_true(http_asks_for_head("HEAD / HTTP/1.1\r\n", 17));
+	assert_true(http_asks_for_head("\r\nHEAD ", 7));
+	assert_true(http_asks_for_head("HEAD ", 5));
+	assert_false(http_asks_for_head("HEAD", 4));
+	assert_false(http_asks_for_head("GET HEAD ", 9));
+	assert_false(http_asks_for_head("HEADS /", 7));
+	assert_false(http_asks_for_head("\r\n\r\nHEAD ", 9));
+	assert_false(http_asks_for_head("", 0));
+}
+
 static void test_limits_of_target_and_fields(void **state)
 {
 	static char text[40000];
@@ -365,6 +513,10 @@ int main(void)
 		cmocka_unit_test(
 			test_codings_not_known_are_501_and_expectations_417),
 		cmocka_unit_test(test_limits_of_target_and_fields),
+		cmocka_unit_test(test_long_heads_may_be_cut_anywhere),
+		cmocka_unit_test(
+			test_small_pieces_cost_no_more_than_a_large_one),
+		cmocka_unit_test(test_what_asks_for_a_head_is_told_early),
 		cmocka_unit_test(test_chunks_are_passed_over),
 		cmocka_unit_test(test_chunks_that_are_off),
 		cmocka_unit_test(

@@ -5,6 +5,7 @@ Usage: test_httpd.py BUILD_DIR
 """
 
 import contextlib
+import fcntl
 import functools
 import hashlib
 import os
@@ -12,6 +13,8 @@ import re
 import select
 import signal
 import socket
+import struct
+import termios
 import time
 
 from harness import Failure, check, command, eventually, main
@@ -58,6 +61,14 @@ EXCHANGES = [
     (b"GET /" + b"a" * 9000 + b" HTTP/1.1\r\nHost: x\r\n\r\n", [414], True),
     (GET + b"A: " + b"b" * 20000 + b"\r\n\r\n", [431], True),
     (GET + b"A: b\r\n" * 101 + b"\r\n", [431], True),
+    # What answers HEAD has no body, errors included (RFC 9110 9.3.2).
+    (b"HEAD /none HTTP/1.1\r\nHost: x\r\n\r\n" + GET + b"\r\n", [404, 200], False),
+    (b"HEAD / HTTP/1.1\r\n\r\n", [400], True),
+    (b"HEAD / HTTP/2.0\r\nHost: x\r\n\r\n", [505], True),
+    (b"\r\nHEAD / HTTP/1.1\r\nHost: x\r\nExpect: tea\r\n\r\n", [417], True),
+    (b"HEAD / HTTP/1.1\r\nHost: x\r\nContent-Length: 2000000\r\n\r\n", [413], True),
+    (b"HEAD / HTTP/1.1\r\nHost: x\r\n" + b"A: b\r\n" * 101 + b"\r\n", [431], True),
+    (b"HEAD /" + b"a" * 9000 + b" HTTP/1.1\r\nHost: x\r\n\r\n", [414], True),
     (b"\x16\x03\x01\x02\x00\x01\x00" + b"\0" * 100 + b"\n", [400], True),
 ]
 
@@ -132,7 +143,7 @@ def exchanges(env):
     (root / "folder").mkdir()
     with serve(env, "--root", root) as server:
         for data, statuses, ends in EXCHANGES:
-            head_first = data.startswith(b"HEAD")
+            head_first = data.strip().startswith(b"HEAD")
             for step in (len(data), 700 if len(data) > 500 else 1):
                 with dial() as sock:
                     with contextlib.suppress(ConnectionError):  # it may have said enough
@@ -161,6 +172,32 @@ def exchanges(env):
         check("Content-Type: image/jpeg\r\nContent-Length: 0\r\n" in photo, photo)
         check(re.search(r"\r\nDate: \w{3}, \d\d \w{3} \d{4} \d\d:\d\d:\d\d GMT\r\n", done), done)
         server.terminate()
+
+
+def unacknowledged(sock):
+    """Bytes that were sent and have not arrived: SIOCOUTQ."""
+    return struct.unpack("i", fcntl.ioctl(sock, termios.TIOCOUTQ, bytes(4)))[0]
+
+
+def trickle(env):
+    """A head that comes in too many pieces is refused, and one in fewer is not."""
+    with serve(env, "--header-timeout", "60") as server:
+        for count, status in (200, 200), (600, 400):
+            with dial() as sock:
+                sock.sendall(GET + b"A: ")
+                for _ in range(count):
+                    with contextlib.suppress(ConnectionError):
+                        sock.send(b"a")
+                    # The stack acknowledges every second segment at once, in
+                    # the round that gave it to the server: at most two bytes
+                    # make one piece.
+                    while unacknowledged(sock) > 1 and not select.select([sock], [], [], 0)[0]:
+                        pass
+                with contextlib.suppress(ConnectionError):
+                    sock.send(b"\r\n\r\n")
+                answer = Answers(sock).next()
+                check(answer[0] == status, f"{answer[0]} to a head in {count} pieces")
+        check(server.alive(), f"it died: {server.story()}")
 
 
 def pipelining(env):
@@ -317,7 +354,7 @@ def timeouts(env):
 def cases(env):
     need("curl")
     only = env.args
-    for function in (exchanges, pipelining, large_file, slow_reader, wrk_load, timeouts, drain):
+    for function in (exchanges, trickle, pipelining, large_file, slow_reader, wrk_load, timeouts, drain):
         if not only or function.__name__ in only:
             yield (f"coronet-httpd: {function.__name__.replace('_', ' ')}",
                    functools.partial(function, env))
