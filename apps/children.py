@@ -24,7 +24,7 @@ import tempfile
 import time
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-STOP_TIMEOUT = 8  # seconds a child may take to drain
+STOP_TIMEOUT = 30  # seconds a child may take to drain
 PR_SET_PDEATHSIG = 1
 SUN_PATH_MAX = 107  # bytes of a socket's path
 

@@ -325,6 +325,10 @@ void slot_event(struct slot *slot, uint32_t events)
 				  now_ns);
 		else if (events & EPOLLOUT)
 			slot_opened(slot, now_ns);
+		/* A peer that left at once is told of by this edge alone. */
+		if ((slot->state == SLOT_READY || slot->state == SLOT_ASKED) &&
+		    gen.opts.mode != LOAD_BULK && (events & PEER_IS_DONE))
+			slot_pull(slot, events, now_ns);
 		return;
 	case SLOT_READY:
 	case SLOT_ASKED:

@@ -10,8 +10,8 @@ SERVER_ADDR = "10.9.0.1"
 CLIENT_ADDR = "10.9.1.9"
 PREFIX = 16
 PORT = 7777
-READY_TIMEOUT = 30  # seconds: EAL initialises in there
-LOAD_EXTRA = 40     # seconds a load may take beyond what it measures
+READY_TIMEOUT = 60  # seconds: EAL initialises in there
+LOAD_EXTRA = 120    # seconds a load may take beyond what it measures
 
 
 def whole(low, high):
@@ -141,6 +141,13 @@ def as_time(value_us):
     return f"{value_us / 1000:.2f} ms"
 
 
+def as_ratio(value):
+    """Three digits that count, and never an exponent."""
+    if 0.001 <= value < 999.5:
+        return f"{value:.3g} x"
+    return f"{value:,.0f} x" if value >= 1 else f"{value:.4f} x"
+
+
 def row(label, cells):
     """A line of the table."""
     return f"{label:<24}" + "".join(f"{cell:>14}" for cell in cells)
@@ -162,7 +169,7 @@ def print_table(rows, ratio=None):
                   [as_time(figures["latency_us"][key])
                    for _, key in LATENCIES]))
     if ratio:
-        cells = [f"{value:.3g} x"
+        cells = [as_ratio(value)
                  for value in ratios(rows[0][1], rows[-1][1])]
         print(row(ratio, cells))
     for label, figures in rows:

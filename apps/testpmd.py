@@ -55,7 +55,7 @@ def finish(forwarder):
     try:
         forwarder.process.stdin.write(b"show port stats all\nquit\n")
         forwarder.process.stdin.close()
-        forwarder.process.wait(10)
+        forwarder.process.wait(60)
     except (OSError, subprocess.TimeoutExpired):
         raise forwarder.failure("did not follow 'quit'") from None
     if forwarder.process.returncode != 0:

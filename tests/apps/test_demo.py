@@ -18,17 +18,17 @@ import time
 import unittest
 
 SOURCE, BUILD = sys.argv[1:3]
-TIMEOUT = 120
+TIMEOUT = 240  # seconds: a bound for hangs
 
 
 class Script:
     """A run of one of the scripts."""
 
-    def __init__(self, name, *options, build=BUILD):
+    def __init__(self, name, *options, build=BUILD, seconds="0.5"):
         self.folder = tempfile.mkdtemp(prefix="coronet-test-")
         self.process = subprocess.Popen(
             [sys.executable, os.path.join(SOURCE, "apps", name + ".py"),
-             "--build", build, "--seconds", "0.5", *options],
+             "--build", build, "--seconds", seconds, *options],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
             env=dict(os.environ, TMPDIR=self.folder))
 
@@ -63,27 +63,55 @@ class Script:
         shutil.rmtree(self.folder)
 
 
+def becomes_true(condition):
+    """Whether it does, before only a hang explains that it does not."""
+    deadline = time.monotonic() + TIMEOUT
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True
+
+
 class Scripts(unittest.TestCase):
 
     def assert_nothing_left(self, script):
         self.assertEqual(script.processes(), [])
         self.assertEqual(script.files(), [])
 
-    def test_demo_prints_its_table(self):
+    def figures(self, seconds):
+        """What ./dev demo prints, and what it writes with --json."""
         with tempfile.NamedTemporaryFile("r") as file:
-            with Script("demo", "--conns", "5", "--json", file.name) as script:
+            with Script("demo", "--conns", "5", "--json", file.name,
+                        seconds=seconds) as script:
                 out, err = script.finish()
                 self.assertEqual(script.process.returncode, 0, err)
                 self.assert_nothing_left(script)
-            figures = json.load(file)
+            return out, json.load(file)
+
+    def test_demo_prints_its_table(self):
+        # A machine that is slow or busy gets more time.
+        for seconds in ("0.5", "2", "8", "32"):
+            out, figures = self.figures(seconds)
+            few = min(figures[side]["requests"] for side in ("coronet", "epoll"))
+            if few > 100:
+                break
+        self.assertGreater(few, 100)
         for side in ("coronet", "epoll"):
             self.assertEqual(figures[side]["errors"]["total"], 0)
-            self.assertGreater(figures[side]["requests"], 100)
             self.assertEqual(figures[side]["conns"], 5)
         self.assertRegex(out, r"(?m)^ +requests/s +p50 +p99 +p99.9$")
         for row in ("coronet over memif", "epoll on loopback",
                     "coronet / epoll"):
-            self.assertRegex(out, rf"(?m)^{row}( +[\d,.e-]+( x| us| ms)?)+$")
+            self.assertRegex(out, rf"(?m)^{row}( +[\d,.]+( x| us| ms)?)+$")
+
+    def test_ratios_of_any_size_are_plain_numbers(self):
+        sys.path.insert(0, os.path.join(SOURCE, "apps"))
+        from figures import as_ratio
+        for value, text in ((0, "0.0000 x"), (0.00012, "0.0001 x"), (0.0456, "0.0456 x"),
+                            (1, "1 x"), (12.345, "12.3 x"), (999.4, "999 x"),
+                            (999.6, "1,000 x"), (1234567.8, "1,234,568 x")):
+            self.assertEqual(as_ratio(value), text)
 
     def test_testpmd_shows_frames_of_both_ports(self):
         if not shutil.which("dpdk-testpmd"):
@@ -124,16 +152,12 @@ class Scripts(unittest.TestCase):
         self.stop_at_random("testpmd", 4, signal.SIGINT)
 
     def test_a_killed_demo_takes_its_children_along(self):
-        with Script("demo", "--seconds", "20") as script:
-            for _ in range(500):
-                if script.processes():
-                    break
-                time.sleep(0.02)
-            self.assertNotEqual(script.processes(), [])
+        with Script("demo", seconds="600") as script:
+            self.assertTrue(becomes_true(script.processes))
             script.process.kill()
             script.finish()
-            time.sleep(0.5)
-            self.assertEqual(script.processes(), [])
+            self.assertTrue(becomes_true(lambda: not script.processes()),
+                            "its children live on")
 
     def test_a_child_that_fails_is_quoted(self):
         with tempfile.TemporaryDirectory() as build:

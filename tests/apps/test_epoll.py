@@ -14,7 +14,6 @@ import re
 import resource
 import signal
 import socket
-import struct
 import subprocess
 import sys
 import termios
@@ -22,128 +21,9 @@ import threading
 import time
 import unittest
 
-ECHO, LOAD = sys.argv[1:3]
-TIMEOUT = 20
-
-
-class Server:
-    """An epoll-echo on a free port."""
-
-    def __init__(self, *options, addr="127.0.0.1", files=None):
-        def limit():
-            resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
-
-        self.addr = addr
-        self.expected_status = 0
-        self.told_to_end = False
-        self.process = subprocess.Popen(
-            [ECHO, "--addr", addr, "--port", "0", *options],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-            preexec_fn=limit if files else None)
-        self.line = self.process.stdout.readline()
-        self.port = int(self.line.rsplit(":", 1)[1])
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, kind, *_):
-        """Whatever the test did to it, it must still end in order."""
-        with self.process:
-            # A second signal would cut its draining short.
-            if self.process.poll() is None and not self.told_to_end:
-                self.process.terminate()
-            try:
-                status = self.process.wait(TIMEOUT)
-            except subprocess.TimeoutExpired:
-                self.process.kill()
-                raise
-            if kind is None and status != self.expected_status:
-                raise AssertionError(f"epoll-echo ended with {status}: "
-                                     + self.process.stderr.read())
-
-    def connect(self):
-        sock = socket.create_connection((self.addr, self.port), TIMEOUT)
-        sock.settimeout(TIMEOUT)
-        return sock
-
-    def signal(self, number=signal.SIGTERM):
-        self.told_to_end |= number in (signal.SIGTERM, signal.SIGINT)
-        self.process.send_signal(number)
-
-    def cpu_seconds(self):
-        with open(f"/proc/{self.process.pid}/stat", encoding="ascii") as file:
-            fields = file.read().rsplit(")", 1)[1].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-    def resident_kib(self):
-        with open(f"/proc/{self.process.pid}/status",
-                  encoding="ascii") as file:
-            for line in file:
-                if line.startswith("VmRSS:"):
-                    return int(line.split()[1])
-        return 0
-
-
-class Peer:
-    """A server of the test's own: `serve` gets each connection."""
-
-    def __init__(self, serve):
-        self.serve = serve
-        self.listener = socket.create_server(("127.0.0.1", 0), backlog=256)
-        self.port = self.listener.getsockname()[1]
-        threading.Thread(target=self.run, daemon=True).start()
-
-    def run(self):
-        with contextlib.suppress(OSError):
-            while True:
-                sock, _ = self.listener.accept()
-                threading.Thread(target=self.one, args=[sock],
-                                 daemon=True).start()
-
-    def one(self, sock):
-        with sock, contextlib.suppress(OSError):
-            self.serve(sock)
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.listener.shutdown(socket.SHUT_RDWR)
-        self.listener.close()
-
-
-def receive(sock, count):
-    """Exactly count bytes, or what there was before the end."""
-    data = bytearray()
-    while len(data) < count:
-        piece = sock.recv(min(65536, count - len(data)))
-        if not piece:
-            break
-        data += piece
-    return bytes(data)
-
-
-def receive_all(sock):
-    return receive(sock, 1 << 40)
-
-
-def reset(sock):
-    """Closes with a RST."""
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER,
-                    struct.pack("ii", 1, 0))
-    sock.close()
-
-
-def run(*argv, **more):
-    return subprocess.run(argv, capture_output=True, text=True,
-                          timeout=TIMEOUT, check=False, **more)
-
-
-def load(port, *options, addr="127.0.0.1"):
-    """A short run: the exit status and the figures."""
-    done = run(LOAD, "--target", f"{addr}:{port}", "--interval", "0",
-               "--seconds", "0.4", "--report-limited", "--json", *options)
-    return done.returncode, json.loads(done.stdout)
+from epoll_pair import (DRAIN_SECONDS, ECHO, LOAD, Peer, Server, Spoiled, TIMEOUT, command,
+                        in_a_quiet_moment, load, load_enough, load_until, receive,
+                        receive_all, reset, run)
 
 
 class Echo(unittest.TestCase):
@@ -306,19 +186,20 @@ class Echo(unittest.TestCase):
                 server.connect() as idle:
             self.assert_echoes(idle)
             sock.settimeout(0.5)
-            sent = 0
-            with contextlib.suppress(TimeoutError):
-                while sent < len(data):
-                    sent += sock.send(data[sent:])
-            left = fcntl.ioctl(sock, termios.TIOCOUTQ, bytes(4))
-            arrived = sent - int.from_bytes(left, sys.byteorder)
+            sent = arrived = 0
+            # Until nothing more goes, but not before it has shown something.
+            while arrived <= 1 << 20:
+                with contextlib.suppress(TimeoutError):
+                    while sent < len(data):
+                        sent += sock.send(data[sent:])
+                left = fcntl.ioctl(sock, termios.TIOCOUTQ, bytes(4))
+                arrived = sent - int.from_bytes(left, sys.byteorder)
             server.signal()
             self.assertEqual(receive_all(idle), b"")
             idle.close()
             sock.settimeout(TIMEOUT)
             back = receive_all(sock)
             self.assertTrue(back == data[:len(back)])
-            self.assertGreater(arrived, 1 << 20)
             self.assertGreaterEqual(len(back), arrived)
             with self.assertRaises(ConnectionRefusedError):
                 server.connect()
@@ -338,29 +219,42 @@ class Echo(unittest.TestCase):
                 self.assertEqual(receive_all(sock), b"late")
 
     def test_draining_takes_what_still_comes(self):
-        with Server() as server, server.connect() as sock:
-            self.assert_echoes(sock)
-            server.signal()
-            self.assertEqual(receive_all(sock), b"")
-            for _ in range(5):
-                sock.sendall(bytes(1000))
-                time.sleep(0.05)
-            sock.shutdown(socket.SHUT_WR)
-            self.assertEqual(server.process.wait(TIMEOUT), 0)
+        def attempt():
+            begun = time.monotonic()
+            with Server() as server, server.connect() as sock:
+                self.assert_echoes(sock)
+                server.signal()
+                self.assertEqual(receive_all(sock), b"")
+                try:
+                    for _ in range(5):
+                        sock.sendall(bytes(1000))
+                        time.sleep(0.05)
+                    sock.shutdown(socket.SHUT_WR)
+                except OSError as error:
+                    if time.monotonic() - begun < DRAIN_SECONDS:
+                        raise
+                    raise Spoiled(f"{error} after the time to drain") from None
+                self.assertEqual(server.process.wait(TIMEOUT), 0)
+
+        in_a_quiet_moment(attempt)
 
     def test_a_second_signal_does_not_wait(self):
-        with Server() as server, server.connect() as stuck:
-            self.assert_echoes(stuck)
-            server.signal()
-            self.assertEqual(receive_all(stuck), b"")
-            # It waits for our end, which does not come.
-            with self.assertRaises(subprocess.TimeoutExpired):
-                server.process.wait(0.3)
+        def attempt():
             begun = time.monotonic()
-            server.signal()
-            server.expected_status = 1
-            self.assertEqual(server.process.wait(TIMEOUT), 1)
-            self.assertLess(time.monotonic() - begun, 2)
+            with Server() as server, server.connect() as stuck:
+                self.assert_echoes(stuck)
+                server.signal()
+                self.assertEqual(receive_all(stuck), b"")
+                # It waits for our end, which does not come.
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    server.process.wait(0.3)
+                server.signal()
+                status = server.expected_status = server.process.wait(TIMEOUT)
+                if status == 0 and time.monotonic() - begun > DRAIN_SECONDS:
+                    raise Spoiled("the time to drain was over before")
+                self.assertEqual(status, 1)
+
+        in_a_quiet_moment(attempt)
 
     def test_draining_ends_even_if_a_peer_does_not(self):
         with Server() as server, server.connect() as stuck:
@@ -377,10 +271,11 @@ class Load(unittest.TestCase):
 
     def test_echo_closed_loop(self):
         with Server() as server:
-            status, figures = load(server.port, "--verify")
+            status, figures = load_enough(lambda f: f["requests"] > 5000,
+                                          server.port, "--verify")
         self.assert_clean(status, figures)
         self.assertEqual(figures["tool"], "epoll-load")
-        self.assertGreater(figures["requests"], 500)
+        self.assertGreater(figures["requests"], 5000)
         self.assertEqual(figures["requests"] * 64, figures["bytes"])
         self.assertEqual(figures["open_at_end"], 64)
         latency = figures["latency_us"]
@@ -401,15 +296,17 @@ class Load(unittest.TestCase):
 
     def test_echo_of_large_requests(self):
         with Server() as server:
-            status, figures = load(server.port, "--verify", "--conns", "3",
-                                   "--size", "3000000")
+            status, figures = load_enough(lambda f: f["requests"] > 3,
+                                          server.port, "--verify", "--conns", "3",
+                                          "--size", "3000000")
         self.assert_clean(status, figures)
         self.assertGreater(figures["requests"], 3)
 
     def test_cps(self):
         with Server() as server:
-            status, figures = load(server.port, "--verify", "--mode", "cps",
-                                   "--conns", "10")
+            status, figures = load_enough(lambda f: f["requests"] > 100,
+                                          server.port, "--verify", "--mode", "cps",
+                                          "--conns", "10")
         self.assert_clean(status, figures)
         self.assertGreater(figures["requests"], 100)
         self.assertGreaterEqual(figures["opened"], figures["requests"])
@@ -425,37 +322,66 @@ class Load(unittest.TestCase):
 
     def test_bulk(self):
         with Server() as server:
-            status, figures = load(server.port, "--mode", "bulk", "--conns",
-                                   "3", "--verify")
+            status, figures = load_enough(lambda f: f["bytes"] > 10 << 20,
+                                          server.port, "--mode", "bulk", "--conns",
+                                          "3", "--verify")
         self.assert_clean(status, figures)
         self.assertGreater(figures["bytes"], 10 << 20)
         self.assertIsNone(figures["latency_us"]["p50"])
 
+    def assert_pace(self, times, begun, rate):
+        """Request number N is not sent before it is due, N / rate after the
+        start; when it should be sent exactly, test_load_stats.c has."""
+        for number, came in enumerate(sorted(times)):
+            self.assertGreaterEqual(came, begun + number / rate, f"request {number}")
+
     def test_open_loop_keeps_its_rate(self):
-        for options in (["--conns", "20"], ["--conns", "7", "--mode", "cps"]):
+        rate = 1000
+
+        def attempt(options):
             with Server() as server:
                 status, figures = load(server.port, "--verify", "--rate",
-                                       "1000", "--seconds", "1", *options)
+                                       f"{rate}", "--seconds", "1", *options)
             self.assert_clean(status, figures)
-            self.assertAlmostEqual(figures["requests_per_s"], 1000, delta=50)
+            reached = figures["requests_per_s"]
+            self.assertLessEqual(reached, rate * 1.05)
+            if reached < rate * 0.95:
+                raise Spoiled(f"{reached} requests/s instead of {rate}")
+
+        for options in (["--conns", "20"], ["--conns", "7", "--mode", "cps"]):
+            in_a_quiet_moment(lambda o=options: attempt(o))
 
     def test_open_loop_counts_from_when_it_should_have_sent(self):
-        def stall(sock):
-            for i in range(1000000):
-                data = sock.recv(64)
-                if not data:
-                    return
-                if i == 20:
-                    time.sleep(0.5)
-                sock.sendall(data)
+        def attempt():
+            times = []
 
-        with Peer(stall) as peer:
-            _, figures = load(peer.port, "--conns", "1", "--rate", "200",
-                              "--seconds", "1.5")
-            # A third of the requests were due while the server slept.
+            def stall(sock):
+                while data := sock.recv(64):
+                    times.append(time.monotonic())
+                    if len(times) == 20:
+                        time.sleep(0.5)
+                    sock.sendall(data)
+
+            begun = time.monotonic()
+            with Peer(stall) as peer:
+                status, figures = load_until(lambda: len(times) >= 300, peer.port,
+                                             "--conns", "1", "--rate", "200")
+            self.assert_clean(status, figures)
+            self.assert_pace(times, begun, 200)
+            # A hundred were due while the server slept, and waited 0 to 0.5 s.
+            if figures["requests"] > 500:
+                raise Spoiled(f"{figures['requests']} requests hide those hundred")
             self.assertGreater(figures["latency_us"]["p90"], 200000)
             self.assertGreater(figures["latency_us"]["max"], 400000)
-            self.assertAlmostEqual(figures["requests"], 300, delta=15)
+
+        in_a_quiet_moment(attempt)
+
+    def refused(self, *words):
+        """A run that reports nothing, since the generator was the limit."""
+        done = run(LOAD, *words)
+        if done.returncode != 3:
+            raise Spoiled(f"exit status {done.returncode}: {done.stdout}")
+        return done
 
     def test_a_generator_without_time_to_spare_refuses(self):
         # It makes and checks every byte, the server none: it is the limit.
@@ -463,89 +389,115 @@ class Load(unittest.TestCase):
         with Server("--threads", "2") as server:
             words = ["--target", f"127.0.0.1:{server.port}", "--verify",
                      "--size", "200000", "--conns", "32", "--interval", "0",
-                     "--seconds", "0.5"]
-            done = run(LOAD, *words)
-            self.assertEqual(done.returncode, 3, done.stdout)
+                     "--seconds", "0.5", "--timeout", "60"]
+            done = in_a_quiet_moment(lambda: self.refused(*words))
             self.assertRegex(done.stdout, r"no report +the generator was "
                              r"itself the limit: busy \d+ % of one core")
             self.assertRegex(done.stdout, r"errors +none")
             self.assertNotRegex(done.stdout, "latency|requests")
-            done = run(LOAD, *words, "--json")
-            self.assertEqual(done.returncode, 3)
+            done = in_a_quiet_moment(lambda: self.refused(*words, "--json"))
             figures = json.loads(done.stdout)
             self.assertIn("itself the limit", figures["refused"])
             self.assertIsNone(figures["requests_per_s"])
             self.assertIsNone(figures["latency_us"]["p99"])
             self.assertTrue(figures["generator_limited"])
-            done = run(LOAD, *words, "--report-limited")
-            self.assertEqual(done.returncode, 0)
-            self.assertRegex(done.stdout, r"requests .* at least [\d,]+/s")
+
+            def limited():
+                done = run(LOAD, *words, "--report-limited")
+                self.assertEqual(done.returncode, 0)
+                if "at least" not in done.stdout:
+                    raise Spoiled(done.stdout)
+                self.assertRegex(done.stdout, r"requests .* at least [\d,]+/s")
+
+            in_a_quiet_moment(limited)
 
     def test_a_generator_with_time_to_spare_reports(self):
-        with Server() as server:
-            for _ in range(10):  # others may need the cores for a while
-                done = run(LOAD, "--target", f"127.0.0.1:{server.port}",
-                           "--rate", "500", "--conns", "4", "--seconds", "1",
-                           "--interval", "0", "--json")
-                if done.returncode != 3:
-                    break
-        figures = json.loads(done.stdout)
-        self.assert_clean(done.returncode, figures)
+        # The server takes its time: the generator's own share is small.
+        def take_time(sock):
+            while data := sock.recv(64):
+                time.sleep(0.02)
+                sock.sendall(data)
+
+        def attempt():
+            with Peer(take_time) as peer:
+                done = run(LOAD, "--target", f"127.0.0.1:{peer.port}", "--rate",
+                           "80", "--conns", "4", "--seconds", "1", "--interval",
+                           "0", "--json", "--timeout", "60")
+            figures = json.loads(done.stdout)
+            self.assertEqual(figures["errors"]["total"], 0)
+            if done.returncode == 3:
+                raise Spoiled(f"refused: {figures['refused']}")
+            return done.returncode, figures
+
+        status, figures = in_a_quiet_moment(attempt)
+        self.assert_clean(status, figures)
         self.assertIsNone(figures["refused"])
         self.assertFalse(figures["generator_limited"])
-        self.assertAlmostEqual(figures["requests_per_s"], 500, delta=25)
-        self.assertGreater(figures["latency_us"]["p50"], 0)
+        self.assertGreater(figures["requests_per_s"], 0)
+        self.assertGreater(figures["latency_us"]["p50"], 20000)
 
     def test_open_loop_shows_a_server_that_stopped(self):
-        with Server() as server:
-            with subprocess.Popen(
-                    [LOAD, "--target", f"127.0.0.1:{server.port}", "--json",
-                     "--rate", "1000", "--conns", "10", "--seconds", "2",
-                     "--interval", "0", "--report-limited"],
-                    stdout=subprocess.PIPE, text=True) as process:
-                time.sleep(0.7)
-                server.signal(signal.SIGSTOP)
-                time.sleep(0.3)
-                server.signal(signal.SIGCONT)
-                out, _ = process.communicate(timeout=TIMEOUT)
-        figures = json.loads(out)
-        self.assert_clean(process.returncode, figures)
-        # Those due meanwhile were 300 of 2,000, and wait 0 to 300 ms.
-        self.assertAlmostEqual(figures["requests"], 2000, delta=40)
-        latency = figures["latency_us"]
-        self.assertGreater(latency["p999"], 270000)
-        self.assertLess(latency["p999"], 600000)
-        self.assertGreater(latency["p90"], 60000)
-        self.assertLess(latency["p50"], 60000)
+        def attempt():
+            with Server() as server:
+                with subprocess.Popen(
+                        command(server.port, "--json", "--rate", "1000", "--conns",
+                                "10", "--seconds", "2"),
+                        stdout=subprocess.PIPE, text=True) as process:
+                    time.sleep(0.7)
+                    server.signal(signal.SIGSTOP)
+                    time.sleep(0.3)
+                    server.signal(signal.SIGCONT)
+                    out, _ = process.communicate(timeout=TIMEOUT)
+            figures = json.loads(out)
+            self.assert_clean(process.returncode, figures)
+            self.assertLess(figures["requests"], 2040)
+            latency = figures["latency_us"]
+            # Those due meanwhile were 300 of 2,000, and waited 0 to 300 ms.
+            if figures["requests"] < 1960 or latency["p50"] > 60000 or \
+                    latency["p999"] > 600000:
+                raise Spoiled(f"{figures['requests']} requests, {latency}")
+            self.assertGreater(latency["p999"], 270000)
+            self.assertGreater(latency["p90"], 60000)
+
+        in_a_quiet_moment(attempt)
 
     def test_ramp_opens_evenly(self):
-        times = []
-        with Peer(lambda sock: (times.append(time.monotonic()),
-                                sock.recv(1))) as peer:
-            load(peer.port, "--mode", "idle", "--conns", "100", "--ramp", "1")
-        times.sort()
-        self.assertEqual(len(times), 100)
-        # Each is due a hundredth of the second after the one before.
-        for i, opened in enumerate(times):
-            self.assertAlmostEqual(opened - times[0], i / 100, delta=0.15)
-        self.assertAlmostEqual(times[49] - times[0], 0.49, delta=0.1)
+        def attempt():
+            times = []
+            begun = time.monotonic()
+            with Peer(lambda sock: (times.append(time.monotonic()),
+                                    sock.recv(1))) as peer:
+                load(peer.port, "--mode", "idle", "--conns", "100", "--ramp", "1")
+            self.assertEqual(len(times), 100)
+            # Each is due a hundredth of the second after the one before.
+            self.assert_pace(times, begun, 100)
+            late = max(came - min(times) - number / 100
+                       for number, came in enumerate(sorted(times)))
+            if late > 0.15:
+                raise Spoiled(f"a connection was opened {late:.3f} s late")
+
+        in_a_quiet_moment(attempt)
 
     def test_progress_rewrites_one_line_on_a_terminal(self):
         ours, theirs = os.openpty()
+        line = r"\r +\d+ s +[\d,]+ req/s"
         with Server() as server, subprocess.Popen(
-                [LOAD, "--target", f"127.0.0.1:{server.port}", "--seconds",
-                 "0.65", "--interval", "0.2", "--report-limited"],
+                command(server.port, "--seconds", "3600", "--interval", "0.2"),
                 stdout=subprocess.PIPE, stderr=theirs, text=True) as process:
             os.close(theirs)
+            shown = ""
+            while len(re.findall(line, shown)) < 3:
+                shown += os.read(ours, 65536).decode()
+            process.send_signal(signal.SIGINT)
             process.communicate(timeout=TIMEOUT)
-            shown = os.read(ours, 65536).decode()
+            with contextlib.suppress(OSError):  # its end of the terminal is closed
+                while more := os.read(ours, 65536).decode():
+                    shown += more
         os.close(ours)
-        lines = shown.split("\r")
         # One more ends the line, so that what follows begins its own.
-        self.assertEqual(lines[0], "")
+        self.assertTrue(shown.startswith("\r"))
         self.assertEqual(shown.count("\n"), 1)
         self.assertTrue(shown.endswith("\n"))
-        self.assertEqual(len(re.findall(r"\r +\d s +[\d,]+ req/s", shown)), 3)
 
     def test_ramp_and_warmup_are_not_measured(self):
         with Server() as server:
@@ -554,8 +506,9 @@ class Load(unittest.TestCase):
                                    "0.5")
             took = time.monotonic() - begun
         self.assert_clean(status, figures)
-        self.assertGreater(took, 1.3)
-        self.assertAlmostEqual(figures["seconds"], 0.4, delta=0.1)
+        self.assertGreaterEqual(figures["seconds"], 0.4)
+        # The last of the ramp's 64 is opened a 64th before its end.
+        self.assertLess(figures["seconds"], took - 0.95)
 
     def test_a_wrong_byte_is_found(self):
         def corrupt(sock):
@@ -567,9 +520,10 @@ class Load(unittest.TestCase):
                 sock.sendall(data)
 
         with Peer(corrupt) as peer:
-            status, figures = load(peer.port, "--conns", "2", "--verify")
-            self.assertEqual(status, 1)
-            self.assertGreaterEqual(figures["errors"]["verify"], 2)
+            status, figures = load_until(lambda: peer.accepted >= 6, peer.port,
+                                         "--conns", "2", "--verify")
+        self.assertEqual(status, 1)
+        self.assertGreaterEqual(figures["errors"]["verify"], 2)
 
     def test_more_than_was_asked_for_is_found(self):
         def chatter(sock):
@@ -577,7 +531,8 @@ class Load(unittest.TestCase):
                 sock.sendall(bytes(65))
 
         with Peer(chatter) as peer:
-            status, figures = load(peer.port, "--conns", "2")
+            status, figures = load_until(lambda: peer.accepted >= 6, peer.port,
+                                         "--conns", "2")
         self.assertEqual(status, 1)
         self.assertGreaterEqual(figures["errors"]["verify"], 2)
 
@@ -590,45 +545,53 @@ class Load(unittest.TestCase):
             reset(sock)
 
         def be_silent(sock):
-            sock.recv(64)
-            time.sleep(3)
+            while sock.recv(64):
+                pass
 
         for serve, kind in ((hang_up, "closed"), (break_off, "reset"),
                             (be_silent, "timeout")):
             for mode in ("echo", "cps", "bulk"):
                 if (kind, mode) == ("closed", "bulk"):
                     continue  # with bytes unread, hanging up is a reset
+                patience = "0.2" if kind == "timeout" else "60"
                 with Peer(serve) as peer, self.subTest(kind, mode=mode):
-                    status, figures = load(
-                        peer.port, "--conns", "2", "--timeout", "0.2",
-                        "--mode", mode)
+                    # Each connection fails and comes back.
+                    status, figures = load_until(
+                        lambda p=peer: p.accepted >= 6, peer.port, "--conns",
+                        "2", "--timeout", patience, "--mode", mode)
                     self.assertEqual(status, 1)
                     self.assertGreaterEqual(figures["errors"][kind], 2)
                     self.assertEqual(figures["errors"][kind],
                                      figures["errors"]["total"])
 
     def test_idle_misses_what_the_server_closes(self):
+        missed = []
+
         def leave(sock):
-            time.sleep(0.2)
+            sock.shutdown(socket.SHUT_WR)
+            receive_all(sock)
+            missed.append(sock)
 
         with Peer(leave) as peer:
-            status, figures = load(peer.port, "--mode", "idle", "--conns",
-                                   "5")
+            status, figures = load_until(lambda: len(missed) == 5, peer.port,
+                                         "--mode", "idle", "--conns", "5")
         self.assertEqual(status, 1)
         self.assertEqual(figures["errors"]["closed"], 5)
         self.assertEqual(figures["open_at_end"], 0)
 
     def test_connections_come_back_after_a_failure(self):
-        served = []
+        served, echoed = [], []
 
         def once(sock):
             served.append(sock)
             if len(served) > 2:
                 while data := sock.recv(64):
                     sock.sendall(data)
+                    echoed.append(data)
 
         with Peer(once) as peer:
-            status, figures = load(peer.port, "--conns", "2", "--verify")
+            status, figures = load_until(lambda: len(echoed) > 20, peer.port,
+                                         "--conns", "2", "--verify")
         self.assertEqual(status, 1)
         self.assertEqual(figures["errors"]["total"], 2)
         self.assertEqual(figures["open_at_end"], 2)
@@ -637,12 +600,10 @@ class Load(unittest.TestCase):
     def test_nobody_there_ends_at_once_with_status_1(self):
         with Server() as server:
             port = server.port
-        begun = time.monotonic()
         for mode in ("echo", "cps", "idle", "bulk"):
-            status, figures = load(port, "--mode", mode, "--seconds", "5")
+            status, figures = load(port, "--mode", mode, "--seconds", "3600")
             self.assertEqual(status, 1)
             self.assertEqual(figures["errors"]["refused"], 64)
-        self.assertLess(time.monotonic() - begun, 3)
 
     def test_wrong_options_are_one_line_and_status_2(self):
         target = "--target 127.0.0.1:7 "
@@ -666,41 +627,39 @@ class Load(unittest.TestCase):
         self.assertIn("--conns '190': expected at most 184", done.stderr)
         # The soft limit is no reason: it can be raised.
         with Server() as server:
-            done = run(LOAD, "--target", f"127.0.0.1:{server.port}",
-                       "--conns", "180", "--seconds", "0.2",
-                       "--report-limited",
-                       preexec_fn=limit)
+            done = run(*command(server.port, "--mode", "idle", "--conns", "180",
+                                "--seconds", "0.2"), preexec_fn=limit)
             self.assertEqual(done.returncode, 0)
 
     def test_progress_and_text(self):
-        with Server() as server:
-            done = run(LOAD, "--target", f"127.0.0.1:{server.port}",
-                       "--seconds", "0.6", "--interval", "0.2",
-                       "--report-limited")
-        self.assertEqual(done.returncode, 0)
-        lines = done.stderr.splitlines()
-        self.assertEqual(len(lines), 3)
+        with Server() as server, subprocess.Popen(
+                command(server.port, "--seconds", "3600", "--interval", "0.2"),
+                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            lines = [process.stderr.readline() for _ in range(3)]
+            process.send_signal(signal.SIGINT)
+            out, _ = process.communicate(timeout=TIMEOUT)
+        self.assertEqual(process.returncode, 0)
         for line in lines:
-            self.assertRegex(line, r"^ +\d s  [\d,]+ req/s  64 conns  "
-                                   r"0 errors  p99 [\d.]+ [um]s"
+            self.assertRegex(line, r"^ +\d+ s  [\d,]+ req/s  64 conns  "
+                                   r"0 errors  p99 [\d.]+ [um]?s"
                                    r"(  generator \d+ % busy)?$")
-        self.assertRegex(done.stdout, r"requests +[\d,]+, (at least )?[\d,]+/s")
-        self.assertRegex(done.stdout, r"errors +none")
+        self.assertRegex(out, r"requests +[\d,]+, (at least )?[\d,]+/s")
+        self.assertRegex(out, r"errors +none")
 
     def test_a_signal_ends_the_run_with_its_report(self):
-        with Server() as server:
-            with subprocess.Popen(
-                    [LOAD, "--target", f"127.0.0.1:{server.port}", "--json",
-                     "--seconds", "10", "--interval", "0", "--report-limited"],
-                    stdout=subprocess.PIPE, text=True) as process:
-                time.sleep(0.5)
-                process.send_signal(signal.SIGINT)
-                out, _ = process.communicate(timeout=TIMEOUT)
-        self.assertEqual(process.returncode, 0)
-        figures = json.loads(out)
+        echoed = []
+
+        def echo(sock):
+            while data := sock.recv(64):
+                sock.sendall(data)
+                echoed.append(data)
+
+        with Peer(echo) as peer:
+            status, figures = load_until(lambda: len(echoed) > 300, peer.port)
+        self.assertEqual(status, 0)
         self.assertTrue(figures["interrupted"])
         self.assertGreater(figures["requests"], 100)
-        self.assertLess(figures["seconds"], 5)
+        self.assertLess(figures["seconds"], 3600)
 
 
 def main():
@@ -715,6 +674,7 @@ def main():
     failed = 0
     for number, test in enumerate(tests, 1):
         result = unittest.TestResult()
+        begun = time.monotonic()
         test.run(result)
         good = result.wasSuccessful()
         failed += not good
@@ -723,6 +683,7 @@ def main():
         for _, trace in result.failures + result.errors:
             for line in trace.splitlines():
                 print("#", line, flush=True)
+        print(f"# {time.monotonic() - begun:.1f} s", flush=True)
     return 1 if failed else 0
 
 

@@ -24,6 +24,7 @@ import traceback
 
 INSIDE = "--inside-namespaces"
 CASE_SECONDS = 300  # the longest that one case may take
+PATIENCE = 120  # seconds until what has to come is missed: a bound for hangs
 READY = "listening on"
 SANITIZER = re.compile(r"(ERROR|WARNING): \w+Sanitizer|runtime error:")
 
@@ -34,6 +35,10 @@ class Skip(Exception):
 
 class Failure(Exception):
     """What the case found wrong."""
+
+
+class Spoiled(Failure):
+    """What may be wrong, or a machine that had no time just then."""
 
 
 def check(condition, message):
@@ -62,7 +67,7 @@ class Program:
     def alive(self):
         return self.process.poll() is None
 
-    def wait_ready(self, line=f"{READY}.*", seconds=60):
+    def wait_ready(self, line=f"{READY}.*", seconds=PATIENCE):
         """Wait for the line on stdout that says it is ready."""
         deadline = time.monotonic() + seconds
         while not re.search(f"^{line}\n", self.output("stdout"), re.MULTILINE):
@@ -81,7 +86,7 @@ class Program:
     def signal(self, number):
         self.process.send_signal(number)
 
-    def terminate(self, seconds=15):
+    def terminate(self, seconds=60):
         """Ask the program to end; it has to do so cleanly."""
         self.signal(signal.SIGTERM)
         status = self.wait(seconds)
@@ -197,6 +202,21 @@ def eventually(condition, seconds, message):
     while not condition():
         check(time.monotonic() < deadline, message)
         time.sleep(0.05)
+
+
+def in_a_quiet_moment(attempt):
+    """Repeat an attempt for as long as it is Spoiled; what it returns.
+
+    For what only a machine with time to spare can show. A wrong program spoils
+    every attempt; anything but Spoiled fails at once.
+    """
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        try:
+            return attempt()
+        except Spoiled:
+            if time.monotonic() > deadline:
+                raise
 
 
 def namespace_command():

@@ -69,7 +69,7 @@ def run_recipe(env, name, code):
     recipe = env.start(["sh", "-eu", "-c", code], cwd=env.scratch_for(user),
                        env={**os.environ, "PATH": path}, start_new_session=True)
     try:
-        status = recipe.wait(90)
+        status = recipe.wait(240)
         check(status == 0, f"exit status {status}: {recipe.story()}")
         left = group_of(recipe.process.pid)
         check(not left, f"left behind: {left}")

@@ -1,0 +1,195 @@
+"""epoll-echo, epoll-load and small peers of them, for tests on loopback.
+
+The programs are the first two arguments of the script that imports this.
+"""
+
+import contextlib
+import json
+import os
+import resource
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+
+ECHO, LOAD = sys.argv[1:3]
+TIMEOUT = 120  # seconds until what has to come is missed: a bound for hangs
+DRAIN_SECONDS = 5  # that epoll-echo waits for its peers at its end
+
+
+class Spoiled(AssertionError):
+    """What may be wrong, or a machine that had no time just then."""
+
+
+def in_a_quiet_moment(attempt):
+    """Repeats an attempt for as long as it is Spoiled; a wrong program spoils
+    every one."""
+    deadline = time.monotonic() + TIMEOUT
+    while True:
+        try:
+            return attempt()
+        except Spoiled:
+            if time.monotonic() > deadline:
+                raise
+
+
+def wait_for(condition, message):
+    deadline = time.monotonic() + TIMEOUT
+    while not condition():
+        if time.monotonic() > deadline:
+            raise AssertionError(message)
+        time.sleep(0.01)
+
+
+class Server:
+    """An epoll-echo on a free port."""
+
+    def __init__(self, *options, addr="127.0.0.1", files=None):
+        def limit():
+            resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
+
+        self.addr = addr
+        self.expected_status = 0
+        self.told_to_end = False
+        self.process = subprocess.Popen(
+            [ECHO, "--addr", addr, "--port", "0", *options],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            preexec_fn=limit if files else None)
+        self.line = self.process.stdout.readline()
+        self.port = int(self.line.rsplit(":", 1)[1])
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, *_):
+        """Whatever the test did to it, it must still end in order."""
+        with self.process:
+            # A second signal would cut its draining short.
+            if self.process.poll() is None and not self.told_to_end:
+                self.process.terminate()
+            try:
+                status = self.process.wait(TIMEOUT)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                raise
+            if kind is None and status != self.expected_status:
+                raise AssertionError(f"epoll-echo ended with {status}: "
+                                     + self.process.stderr.read())
+
+    def connect(self):
+        sock = socket.create_connection((self.addr, self.port), TIMEOUT)
+        sock.settimeout(TIMEOUT)
+        return sock
+
+    def signal(self, number=signal.SIGTERM):
+        self.told_to_end |= number in (signal.SIGTERM, signal.SIGINT)
+        self.process.send_signal(number)
+
+    def cpu_seconds(self):
+        with open(f"/proc/{self.process.pid}/stat", encoding="ascii") as file:
+            fields = file.read().rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def resident_kib(self):
+        with open(f"/proc/{self.process.pid}/status",
+                  encoding="ascii") as file:
+            for line in file:
+                if line.startswith("VmRSS:"):
+                    return int(line.split()[1])
+        return 0
+
+
+class Peer:
+    """A server of the test's own: `serve` gets each connection."""
+
+    def __init__(self, serve):
+        self.serve = serve
+        self.accepted = 0
+        self.listener = socket.create_server(("127.0.0.1", 0), backlog=256)
+        self.port = self.listener.getsockname()[1]
+        threading.Thread(target=self.run, daemon=True).start()
+
+    def run(self):
+        with contextlib.suppress(OSError):
+            while True:
+                sock, _ = self.listener.accept()
+                self.accepted += 1
+                threading.Thread(target=self.one, args=[sock],
+                                 daemon=True).start()
+
+    def one(self, sock):
+        with sock, contextlib.suppress(OSError):
+            self.serve(sock)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.listener.shutdown(socket.SHUT_RDWR)
+        self.listener.close()
+
+
+def receive(sock, count):
+    """Exactly count bytes, or what there was before the end."""
+    data = bytearray()
+    while len(data) < count:
+        piece = sock.recv(min(65536, count - len(data)))
+        if not piece:
+            break
+        data += piece
+    return bytes(data)
+
+
+def receive_all(sock):
+    return receive(sock, 1 << 40)
+
+
+def reset(sock):
+    """Closes with a RST."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER,
+                    struct.pack("ii", 1, 0))
+    sock.close()
+
+
+def run(*argv, **more):
+    return subprocess.run(argv, capture_output=True, text=True,
+                          timeout=TIMEOUT, check=False, **more)
+
+
+def command(port, *options, addr="127.0.0.1"):
+    return [LOAD, "--target", f"{addr}:{port}", "--interval", "0", "--timeout",
+            "60", "--report-limited", *options]
+
+
+def load(port, *options, addr="127.0.0.1"):
+    """A short run: the exit status and the figures."""
+    done = run(*command(port, "--seconds", "0.4", "--json", *options, addr=addr))
+    return done.returncode, json.loads(done.stdout)
+
+
+def load_enough(enough, port, *options, **more):
+    """Runs, each twice as long as the one before, until one's figures do."""
+    seconds = 0.4
+    while True:
+        status, figures = load(port, *options, "--seconds", f"{seconds}", **more)
+        if status != 0 or enough(figures) or seconds > TIMEOUT / 2:
+            return status, figures
+        seconds *= 2
+
+
+def load_until(enough, port, *options):
+    """A run that ends when the server has seen enough, however long it takes."""
+    with subprocess.Popen(command(port, "--seconds", "3600", "--json", *options),
+                          stdout=subprocess.PIPE, text=True) as process:
+        try:
+            wait_for(lambda: enough() or process.poll() is not None,
+                     "the server never saw enough")
+            if process.poll() is not None:
+                raise AssertionError(f"epoll-load ended by itself: {process.returncode}")
+        finally:
+            process.send_signal(signal.SIGINT)
+        out, _ = process.communicate(timeout=TIMEOUT)
+    return process.returncode, json.loads(out)
