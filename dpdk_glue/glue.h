@@ -67,6 +67,9 @@ struct glue_link {
 int glue_link_parse(const char *text, struct glue_link *out, char *err,
 		    size_t err_len);
 
+/* MiB that the frames and rings of a link take, with what DPDK adds. */
+unsigned glue_link_mem_mib(const struct glue_link *link);
+
 /* The kind's name as written on the command line. Static. */
 const char *glue_link_kind_name(enum glue_link_kind kind);
 
@@ -236,6 +239,12 @@ void glue_frame_split(struct glue_frame *frame);
 /* Frames free in the pool, and its size. */
 unsigned glue_port_frames_free(const struct glue_port *port);
 unsigned glue_port_frames(const struct glue_port *port);
+
+/*
+ * Frames that may be held for long: without them the port's rings, its queue
+ * and what is being sent find enough.
+ */
+unsigned glue_port_frames_spare(const struct glue_port *port);
 
 struct glue_port_stats {
 	uint64_t rx_frames, rx_bytes;

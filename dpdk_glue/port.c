@@ -20,6 +20,30 @@
 #define TRAIN_MBUFS  40u /* what one frame may be made of */
 #define POOL_CACHE   256
 
+static uint16_t ring_size(const struct glue_link *link)
+{
+	return (uint16_t)(link->queue_size ? link->queue_size : 1024);
+}
+
+/* What two rings, the queue before one and a thread's cache may hold. */
+static unsigned ring_frames(unsigned n_ring)
+{
+	return 2 * n_ring + TX_PENDING + POOL_CACHE * 3 / 2;
+}
+
+static unsigned pool_frames(const struct glue_link *link, unsigned asked)
+{
+	return RTE_MAX(asked ? asked : POOL_DEFAULT,
+		       2 * ring_frames(ring_size(link)));
+}
+
+unsigned glue_link_mem_mib(const struct glue_link *link)
+{
+	unsigned kib = pool_frames(link, 0) * 5 / 2;
+
+	return RTE_MAX(64u, kib / 1024 + 34);
+}
+
 const uint8_t *glue_port_mac(const struct glue_port *port)
 {
 	return port->mac;
@@ -56,6 +80,12 @@ unsigned glue_port_frames_free(const struct glue_port *port)
 unsigned glue_port_frames(const struct glue_port *port)
 {
 	return port->n_frames;
+}
+
+/* Half of the pool at most, and never what the port itself needs. */
+unsigned glue_port_frames_spare(const struct glue_port *port)
+{
+	return (port->n_frames - ring_frames(port->n_ring)) / 2;
 }
 
 /*
@@ -178,7 +208,7 @@ static int configure(struct glue_port *port, const struct glue_link *link,
 {
 	struct rte_eth_conf conf = {0};
 	struct rte_eth_dev_info info;
-	uint16_t n_rx = (uint16_t)(link->queue_size ? link->queue_size : 1024);
+	uint16_t n_rx = ring_size(link);
 	uint16_t n_tx = n_rx;
 	int rc = rte_eth_dev_info_get(port->id, &info);
 
@@ -318,7 +348,8 @@ int glue_port_open(unsigned index, const struct glue_port_conf *conf,
 	if (!port)
 		return glue_fail(err, err_len, -ENOMEM, "no memory for a port");
 	port->id = id;
-	port->n_frames = conf->n_frames ? conf->n_frames : POOL_DEFAULT;
+	port->n_ring = ring_size(link);
+	port->n_frames = pool_frames(link, conf->n_frames);
 	snprintf(name, sizeof(name), "frames%u", index);
 	port->pool = make_pool(name, port->n_frames);
 	if (!port->pool) {

@@ -26,6 +26,7 @@ struct glue_port {
 	bool away;	      /* atomic: stopped, not to be polled */
 	uint8_t mac[RTE_ETHER_ADDR_LEN];
 	unsigned n_frames;
+	unsigned n_ring; /* frames that its rings may hold */
 	struct rte_mempool *pool;
 	struct glue_port_stats stats;
 	struct glue_train train; /* its last frame, while it grows */

@@ -310,7 +310,11 @@ bool net_check_conn(struct net_conn *conn, struct pbuf **p)
 		net_the.stats.rx_unacceptable++;
 		return false;
 	}
-	if (bytes == 0 || s.seq == pcb->rcv_nxt || pcb->state < SYN_RCVD ||
+	if (bytes == 0)
+		return true;
+	if (!net_rxq_admit(p))
+		return false;
+	if (s.seq == pcb->rcv_nxt || pcb->state < SYN_RCVD ||
 	    (s32_t)(s.seq - pcb->rcv_nxt) < 0)
 		return true;
 	return net_ooseq_admit(conn, p, bytes);

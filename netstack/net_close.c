@@ -19,14 +19,10 @@ int net_shutdown(struct net_conn *conn, enum net_shut how)
 	if (!conn->pcb_live)
 		return -ENOTCONN;
 	if ((how & NET_SHUT_RD) && !conn->rd_shut) {
-		unsigned unread = 0;
+		unsigned unread = conn->rx_tail ? net_rxq_bytes(conn) : 0;
 
 		conn->rd_shut = true;
-		for (struct pbuf *p = conn->rx_head; p; p = p->next)
-			unread += p->len;
-		unread -= conn->rx_off;
-		conn->rx_off = 0;
-		net_conn_drop_received(conn);
+		net_rxq_clear(conn);
 		net_conn_recved(conn, unread);
 		net_conn_wake_reader(conn);
 	}
@@ -46,6 +42,8 @@ static void disown(struct net_conn *conn)
 {
 	conn->owned = false;
 	conn->watched = false;
+	if (conn->views && !conn->served)
+		net_views_reclaim(conn);
 	net_conn_wake_all(conn);
 	net_conn_put(conn);
 }

@@ -55,22 +55,6 @@ void *net_conn_alloc(void)
 	return conn;
 }
 
-void net_conn_drop_received(struct net_conn *conn)
-{
-	if (!conn->rx_head) /* an orphan's rx_tail is a link */
-		return;
-	while (conn->rx_head) {
-		struct pbuf *p = conn->rx_head;
-
-		conn->rx_head = p->next;
-		net_the.frames_held -= (p->flags & PBUF_FLAG_IS_CUSTOM) != 0;
-		p->next = NULL;
-		p->tot_len = p->len;
-		pbuf_free(p);
-	}
-	conn->rx_tail = NULL;
-}
-
 /* Frees the memory once nobody is left: lwIP, an owner, a waiter. */
 void net_conn_put(struct net_conn *conn)
 {
@@ -78,7 +62,7 @@ void net_conn_put(struct net_conn *conn)
 	if (conn->pcb_live || conn->owned || conn->waiters || conn->in_output ||
 	    conn->more->pollers || conn->served)
 		return;
-	net_conn_drop_received(conn);
+	net_rxq_clear(conn);
 	net_the.n_counted -= conn->more->counted;
 	if (conn->more != &net_conn_nothing)
 		net_mem_free(net_conn_more(conn));
@@ -140,60 +124,6 @@ static int error_of(const struct net_conn *conn, err_t err)
 	}
 }
 
-/*
- * What has to wait behind other bytes is copied into memory of its own size
- * when it is small, which would pin a whole mbuf, or when unread bytes hold so
- * many frames that receiving itself would run out of them.
- */
-static struct pbuf *compact(struct pbuf *p)
-{
-	struct pbuf *copy;
-
-	if (p->tot_len > 512 && net_the.frames_held < net_the.frames_to_hold)
-		return p;
-	copy = pbuf_alloc(PBUF_RAW, p->tot_len, PBUF_RAM);
-	if (!copy)
-		return p;
-	pbuf_copy_partial(p, copy->payload, p->tot_len, 0);
-	pbuf_free(p);
-	return copy;
-}
-
-/*
- * No memory is left to copy to and most frames are held: lwIP keeps the piece
- * as refused, does not acknowledge more, and asks again at its next tick.
- */
-static bool must_refuse(const struct pbuf *p)
-{
-	return net_is_frame(p) &&
-	       net_the.frames_held >= 3 * net_the.frames_to_hold;
-}
-
-/*
- * Appends a chain, each pbuf on its own. Where lwIP trimmed what had come
- * before, empty pbufs lead the chain: a reader would take one for the end.
- */
-static void queue_received(struct net_conn *conn, struct pbuf *p)
-{
-	struct pbuf *next;
-
-	for (; p; p = next) {
-		next = p->next;
-		p->next = NULL;
-		if (p->len == 0) {
-			p->tot_len = 0;
-			pbuf_free(p);
-			continue;
-		}
-		net_the.frames_held += net_is_frame(p);
-		if (conn->rx_tail)
-			conn->rx_tail->next = p;
-		else
-			conn->rx_head = p;
-		conn->rx_tail = p;
-	}
-}
-
 /* Opens the window again. */
 void net_conn_recved(struct net_conn *conn, unsigned len)
 {
@@ -222,15 +152,8 @@ static err_t on_recv(struct net_conn *conn, struct pbuf *p)
 		pbuf_free(p);
 		return ERR_OK;
 	}
-	if (conn->rx_head) {
-		struct pbuf *kept = compact(p);
-
-		if (kept == p && must_refuse(p))
-			return ERR_MEM;
-		p = kept;
-	}
 	net_count_bytes(conn, p->tot_len, 0);
-	queue_received(conn, p);
+	net_rxq_append(conn, p);
 	net_conn_wake_reader(conn);
 	return ERR_OK;
 }

@@ -25,8 +25,9 @@
 #define NEIGHBOUR_MS 1000u
 
 /* A received segment of a frame as lwIP sees it; in the frame's user words. */
+#define PORT_WORD 4 /* of them is the port's: net_frame_port() */
 static_assert(sizeof(struct pbuf_custom) <=
-		      sizeof(((struct glue_frame *)0)->user),
+		      PORT_WORD * sizeof(((struct glue_frame *)0)->user[0]),
 	      "lwIP's pbuf fits into a frame");
 
 static inline struct pbuf_custom *pbuf_of(struct glue_frame *frame)
@@ -36,6 +37,7 @@ static inline struct pbuf_custom *pbuf_of(struct glue_frame *frame)
 
 static void free_frame(struct pbuf *p)
 {
+	net_frame_port(p)->frames_in--;
 	glue_frame_free(
 		(struct glue_frame *)(void *)((char *)p -
 					      offsetof(struct glue_frame,
@@ -44,7 +46,8 @@ static void free_frame(struct pbuf *p)
 
 /* ---- input ---- */
 
-static inline struct pbuf *wrap_one(struct glue_frame *frame, u16_t tot_len)
+static inline struct pbuf *wrap_one(struct net_port *port,
+				    struct glue_frame *frame, u16_t tot_len)
 {
 	struct pbuf_custom *pc = pbuf_of(frame);
 	struct pbuf *p = &pc->pbuf;
@@ -58,12 +61,14 @@ static inline struct pbuf *wrap_one(struct glue_frame *frame, u16_t tot_len)
 	p->flags = PBUF_FLAG_IS_CUSTOM;
 	p->ref = 1;
 	p->if_idx = NETIF_NO_INDEX;
+	frame->user[PORT_WORD] = (uintptr_t)port;
+	port->frames_in++;
 	return p;
 }
 
 /* Cold: a frame in several segments becomes as many pbufs. */
 __attribute__((noinline)) static struct pbuf *
-wrap_chain(struct glue_frame *frame)
+wrap_chain(struct net_port *port, struct glue_frame *frame)
 {
 	struct pbuf *head = NULL, **link = &head;
 	unsigned total = 0;
@@ -72,7 +77,7 @@ wrap_chain(struct glue_frame *frame)
 		total += f->seg_len;
 	glue_frame_split(frame);
 	for (struct glue_frame *f = frame; f; f = f->next) {
-		*link = wrap_one(f, (u16_t)total);
+		*link = wrap_one(port, f, (u16_t)total);
 		link = &(*link)->next;
 		total -= f->seg_len;
 	}
@@ -99,7 +104,8 @@ static struct netif *arp_netif(const struct net_port *port,
  * is no fragment and that it is all there; net_check.c looks at the source of
  * what opens a connection. False leaves the frame to lwIP's IP.
  */
-static inline bool input_tcp4(struct netif *netif, struct glue_frame *frame)
+static inline bool input_tcp4(struct net_port *port, struct netif *netif,
+			      struct glue_frame *frame)
 {
 	struct ip_hdr *ip = (struct ip_hdr *)(void *)(frame->data + ETH_HEADER);
 	unsigned header = frame->l4_off - ETH_HEADER;
@@ -108,7 +114,7 @@ static inline bool input_tcp4(struct netif *netif, struct glue_frame *frame)
 	if (frame->next || ip->dest.addr != netif_ip4_addr(netif)->addr ||
 	    !netif_is_up(netif))
 		return false;
-	p = wrap_one(frame, (u16_t)(lwip_ntohs(IPH_LEN(ip)) - header));
+	p = wrap_one(port, frame, (u16_t)(lwip_ntohs(IPH_LEN(ip)) - header));
 	p->payload = frame->data + frame->l4_off;
 	p->len = p->tot_len;
 	ip_data.current_netif = netif;
@@ -132,9 +138,10 @@ static void input_frame(struct net_port *port, struct glue_frame *frame)
 	struct pbuf *p;
 
 	if (flags == (GLUE_FRAME_IP4 | GLUE_FRAME_TCP | GLUE_FRAME_CSUM_OK) &&
-	    input_tcp4(netif, frame))
+	    input_tcp4(port, netif, frame))
 		return;
-	p = frame->next ? wrap_chain(frame) : wrap_one(frame, frame->seg_len);
+	p = frame->next ? wrap_chain(port, frame)
+			: wrap_one(port, frame, frame->seg_len);
 	if (!(flags & (GLUE_FRAME_IP4 | GLUE_FRAME_IP6))) {
 		ethernet_input(p, arp_netif(port, frame));
 		return;
@@ -520,7 +527,8 @@ int net_eth_open(struct net_opts *opts)
 		if (err < 0)
 			return err;
 		net_the.n_ports++;
-		net_the.frames_to_hold += glue_port_frames(port->glue) / 4;
+		port->frames_to_hold = glue_port_frames_spare(port->glue);
+		net_the.ooseq_most += port->frames_to_hold / 2;
 		err = add_addrs(port, opts);
 		if (err < 0)
 			return err;
@@ -535,6 +543,7 @@ void net_eth_close(void)
 	for (unsigned i = 0; i < net_the.n_ports; i++)
 		glue_tx_drop(net_the.ports[i].glue);
 	net_loans_end(); /* received frames go back to their pools */
+	net_views_end();
 	for (unsigned i = 0; i < net_the.n_ports; i++)
 		glue_port_close(net_the.ports[i].glue);
 	net_the.n_ports = 0;

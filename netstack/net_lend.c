@@ -20,9 +20,8 @@ struct net_loan {
 	struct glue_lender lender; /* first: frames hold it through this */
 	net_release release;
 	void *arg;
-	unsigned refs;	  /* pbufs, all frames together, who queues it */
-	bool in_frames;	  /* at least one */
-	bool holds_frame; /* a received one: counted in frames_lent */
+	unsigned refs;	/* pbufs, all frames together, who queues it */
+	bool in_frames; /* at least one */
 	struct net_loan *next, **pprev; /* of all that are out, or returned */
 };
 
@@ -88,7 +87,6 @@ static struct net_loan *loan_open(net_release release, void *arg)
 static void loan_close(struct net_loan *loan)
 {
 	unhang(loan);
-	net_the.frames_lent -= loan->holds_frame;
 	loan->release(loan->arg);
 	net_mem_free(loan);
 }
@@ -277,37 +275,48 @@ static void release_view(void *owner)
 
 /*
  * Frames that the peer has yet to acknowledge are frames that receiving has
- * to do without: with those that nobody has read they stay below a quarter of
- * the pool, then views are copied.
+ * to do without: while half of those that may be held are, views are copied.
  */
-static bool may_lend_frame(const struct net_view *view)
+static bool may_lend(const struct pbuf *p, size_t len)
 {
-	const struct pbuf *p = view->owner;
+	const struct net_port *port;
 
-	if (view->len < NET_LEND_MIN || !net_eth_lends())
+	if (len < NET_LEND_MIN || !net_eth_lends())
 		return false;
-	return !(p->flags & PBUF_FLAG_IS_CUSTOM) ||
-	       net_the.frames_held + net_the.frames_lent <
-		       net_the.frames_to_hold;
+	if (!net_is_frame(p))
+		return true;
+	port = net_frame_port(p);
+	return port->frames_in <= port->frames_to_hold / 2;
+}
+
+static long send_copy(struct net_conn *conn, const struct net_view *view,
+		      struct pbuf *p)
+{
+	long n = net_send_all(conn, view->data, view->len);
+
+	if (p)
+		pbuf_free(p);
+	return n;
 }
 
 long net_send_view(struct net_conn *conn, struct net_view *view)
 {
+	struct net_view sent = *view;
 	struct net_loan *loan = NULL;
+	struct pbuf *p = NULL;
 	long n;
 
-	if (view->owner && may_lend_frame(view))
-		loan = loan_open(release_view, view->owner);
-	if (!loan) {
-		n = net_send_all(conn, view->data, view->len);
-		net_view_release(conn, view);
-		return n;
-	}
-	loan->holds_frame =
-		((struct pbuf *)view->owner)->flags & PBUF_FLAG_IS_CUSTOM;
-	net_the.frames_lent += loan->holds_frame;
-	n = queue_all(conn, loan, view->data, view->len);
-	loan_put(loan);
 	*view = (struct net_view){0};
+	if (sent.owner) {
+		p = net_view_back(&sent);
+		if (!p)
+			return -EINVAL;
+		if (may_lend(p, sent.len))
+			loan = loan_open(release_view, p);
+	}
+	if (!loan)
+		return send_copy(conn, &sent, p);
+	n = queue_all(conn, loan, sent.data, sent.len);
+	loan_put(loan);
 	return n;
 }

@@ -227,6 +227,8 @@ begin_serving(struct net_conn *conn)
 
 __attribute__((noinline)) static void *end_serving(struct net_conn *conn)
 {
+	if (conn->views)
+		net_views_reclaim(conn);
 	conn->served = false;
 	if (conn->owned)
 		net_close(conn);

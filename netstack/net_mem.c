@@ -311,6 +311,15 @@ static inline void slab_free(void *mem)
 
 /* ---- how much there is ---- */
 
+unsigned net_mem_size(const void *mem)
+{
+	const struct chunk *chunk =
+		(const struct chunk *)((uintptr_t)mem &
+				       ~(uintptr_t)(CHUNK_BYTES - 1));
+
+	return chunk->slab->size;
+}
+
 uint64_t net_mem_bytes(void)
 {
 	return (uint64_t)n_used * CHUNK_BYTES;

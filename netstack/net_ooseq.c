@@ -16,7 +16,7 @@
 
 static bool has_room(const struct net_conn *conn)
 {
-	unsigned budget = net_the.frames_to_hold;
+	unsigned budget = net_the.ooseq_most;
 	unsigned most =
 		net_the.ooseq_held < budget / 2 ? CONN_MOST : CONN_SCARCE;
 

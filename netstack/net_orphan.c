@@ -50,7 +50,7 @@ void net_orphan_enter(struct net_conn *conn)
 {
 	if (conn->orphaned || conn->waiting)
 		return;
-	net_conn_drop_received(conn); /* nobody reads it any more */
+	net_rxq_clear(conn); /* nobody reads it any more */
 	enter(conn);
 	if (net_the.orphans.n > most())
 		net_orphan_recycle();

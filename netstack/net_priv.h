@@ -52,7 +52,7 @@ struct net_conn {
 	/* the hot line behind the pcb */
 	struct net_conn *hash_next;
 	uint32_t hash;
-	uint16_t rx_off;      /* bytes of rx_head already copied out */
+	uint16_t rx_off;      /* bytes of the first unread already copied out */
 	uint16_t client_port; /* ours; lwIP forgets its own at the end */
 	int16_t err;	      /* why it ended: negative errno, 0: it has not */
 	uint8_t waiters : 4;  /* blocked in a call on it: reader, writer */
@@ -81,9 +81,10 @@ struct net_conn {
 	bool probed : 1;	 /* a probe for a lost tail is out */
 	uint8_t probe_shift : 3; /* the next one waits so longer */
 	uint16_t ooseq_held;	 /* pbufs, of the stack's count */
-	struct pbuf *rx_head;	 /* linked by next, each on its own */
+	uint16_t n_views;
+	uint32_t views; /* in a handler's hands: net_view.c */
 	union {
-		struct pbuf *rx_tail;
+		struct pbuf *rx_tail; /* last unread; its next is the first */
 		struct net_conn *orphan_prev; /* nothing is received then */
 	};
 	struct coro *reader, *writer;
@@ -133,6 +134,8 @@ struct net_listener {
 
 struct net_port {
 	struct glue_port *glue;
+	unsigned frames_in;	 /* received and not freed */
+	unsigned frames_to_hold; /* of those, before what comes is copied */
 	unsigned n_netifs;
 	struct netif *netif0; /* IPv6 lives here, and ARP for strangers */
 };
@@ -194,10 +197,8 @@ struct net_stack {
 		struct net_conn *oldest, *newest;
 		unsigned n;
 	} orphans;
-	unsigned half_open;	 /* of n_conns, and not ours by net_dial() */
-	unsigned frames_held;	 /* by bytes nobody has read yet */
-	unsigned frames_lent;	 /* to connections that send them on */
-	unsigned frames_to_hold; /* before what comes is copied */
+	unsigned half_open;  /* of n_conns, and not ours by net_dial() */
+	unsigned ooseq_most; /* pieces out of order, of all connections */
 	struct net_conn *output_head, *output_tail;
 	struct net_listener *listeners;
 	struct net_poller *pollers; /* every net_poll() that waits */
@@ -228,6 +229,7 @@ void net_mem_fini(void);
 void net_mem_fail_after(unsigned n);
 
 #define NET_MEM_CHUNK_BYTES (256u << 10)
+unsigned net_mem_size(const void *mem); /* bytes that are the object's */
 /* Bytes of chunks that hold objects, and of those objects. The second walks. */
 uint64_t net_mem_bytes(void);
 uint64_t net_mem_live_bytes(void);
@@ -252,7 +254,6 @@ void net_conn_pcb_freed(struct net_conn *conn);
 struct net_conn_more *net_conn_more(struct net_conn *conn);
 
 void net_conn_put(struct net_conn *conn);
-void net_conn_drop_received(struct net_conn *conn);
 void net_conn_recved(struct net_conn *conn, unsigned len);
 
 /* Whether a received pbuf still lies in the frame it came in. */
@@ -260,6 +261,62 @@ static inline bool net_is_frame(const struct pbuf *p)
 {
 	return p->flags & PBUF_FLAG_IS_CUSTOM;
 }
+
+/* The port it came from, to which it returns. */
+static inline struct net_port *net_frame_port(const struct pbuf *frame)
+{
+	return (struct net_port *)(uintptr_t)((
+		const uint64_t *)(const void *)frame)[4];
+}
+
+/* ---- net_rxq.c ---- */
+/*
+ * Before lwIP sees a segment with data: whether it may be kept; *p may be a
+ * copy then.
+ */
+bool net_rxq_admit(struct pbuf **p);
+void net_rxq_append(struct net_conn *conn, struct pbuf *p); /* owns p */
+void net_rxq_replace_first(struct net_conn *conn, struct pbuf *copy);
+void net_rxq_clear(struct net_conn *conn);
+unsigned net_rxq_bytes(const struct net_conn *conn); /* unread; walks */
+
+static inline struct pbuf *net_rxq_head(const struct net_conn *conn)
+{
+	return conn->rx_tail ? conn->rx_tail->next : NULL;
+}
+
+static inline struct pbuf *net_rxq_next(const struct net_conn *conn,
+					const struct pbuf *p)
+{
+	return p == conn->rx_tail ? NULL : p->next;
+}
+
+/* The first, of at least one; owned by the caller. */
+static inline struct pbuf *net_rxq_take(struct net_conn *conn)
+{
+	struct pbuf *tail = conn->rx_tail, *p = tail->next;
+
+	if (p == tail)
+		conn->rx_tail = NULL;
+	else
+		tail->next = p->next;
+	p->next = NULL;
+	p->tot_len = p->len;
+	conn->rx_off = 0;
+	return p;
+}
+
+/* ---- net_view.c ---- */
+#define NET_VIEWS_FRAMES 32u /* of a connection; more are copied */
+
+int net_view_init(void);
+void net_view_fini(void);
+void net_views_end(void); /* frees what is out */
+/* Gives view->owner for p, which it owns from then on; false: too many. */
+bool net_view_out(struct net_conn *conn, struct pbuf *p, struct net_view *view);
+/* What a view refers to, owned again; NULL: it is not out (said and counted) */
+struct pbuf *net_view_back(const struct net_view *view);
+void net_views_reclaim(struct net_conn *conn);
 
 /* In this round's output phase, or the next that the port has room in. */
 void net_conn_queue_output(struct net_conn *conn);

@@ -6,22 +6,9 @@
 #include <errno.h>
 #include <string.h>
 
-static void take_head(struct net_conn *conn)
-{
-	struct pbuf *p = conn->rx_head;
-
-	net_the.frames_held -= net_is_frame(p);
-	conn->rx_head = p->next;
-	if (!conn->rx_head)
-		conn->rx_tail = NULL;
-	p->next = NULL;
-	p->tot_len = p->len;
-	conn->rx_off = 0;
-}
-
 bool net_conn_readable(const struct net_conn *conn)
 {
-	return conn->rx_head || conn->rd_shut || conn->eof || conn->err;
+	return conn->rx_tail || conn->rd_shut || conn->eof || conn->err;
 }
 
 __attribute__((noinline)) static int begin_wait(struct net_conn *conn)
@@ -58,7 +45,7 @@ static inline int wait_readable(struct net_conn *conn)
 
 	if (err < 0)
 		return err;
-	while (!conn->rx_head) {
+	while (!conn->rx_tail) {
 		if (conn->rd_shut)
 			return -ENOTCONN;
 		if (conn->eof)
@@ -74,14 +61,43 @@ static inline int wait_readable(struct net_conn *conn)
 	return 1;
 }
 
+/*
+ * Cold: the connection holds many views. Another one does not hold a frame; and
+ * beyond a bound there is none.
+ */
+__attribute__((noinline)) static int spare_frame(struct net_conn *conn)
+{
+	struct pbuf *p = net_rxq_head(conn), *copy;
+
+	if (conn->n_views >= NET_VIEWS_MAX)
+		return -ENOBUFS;
+	if (!net_is_frame(p))
+		return 0;
+	copy = pbuf_alloc(PBUF_RAW, p->len, PBUF_RAM);
+	if (!copy)
+		return -ENOBUFS;
+	memcpy(copy->payload, p->payload, p->len);
+	net_rxq_replace_first(conn, copy);
+	return 0;
+}
+
 static inline long take_view(struct net_conn *conn, struct net_view *view)
 {
-	struct pbuf *p = conn->rx_head;
+	struct pbuf *p;
+	unsigned off = conn->rx_off;
 
-	view->data = (const uint8_t *)p->payload + conn->rx_off;
-	view->len = p->len - conn->rx_off;
-	view->owner = p;
-	take_head(conn);
+	if (__builtin_expect(conn->n_views >= NET_VIEWS_FRAMES, 0)) {
+		int err = spare_frame(conn);
+
+		if (err < 0)
+			return err;
+	}
+	p = net_rxq_head(conn);
+	if (__builtin_expect(!net_view_out(conn, p, view), 0))
+		return -ENOBUFS;
+	net_rxq_take(conn);
+	view->data = (const uint8_t *)p->payload + off;
+	view->len = p->len - off;
 	if (conn->pcb_live)
 		net_conn_recved(conn, (unsigned)view->len);
 	return (long)view->len;
@@ -96,8 +112,10 @@ long net_recv_view(struct net_conn *conn, struct net_view *view)
 
 void net_view_release(struct net_conn *conn, struct net_view *view)
 {
-	if (view->owner)
-		pbuf_free(view->owner);
+	struct pbuf *p = view->owner ? net_view_back(view) : NULL;
+
+	if (p)
+		pbuf_free(p);
 	*view = (struct net_view){0};
 }
 
@@ -106,8 +124,8 @@ static size_t take(struct net_conn *conn, void *buf, size_t len)
 {
 	size_t done = 0;
 
-	while (conn->rx_head && done < len) {
-		struct pbuf *p = conn->rx_head;
+	while (conn->rx_tail && done < len) {
+		struct pbuf *p = net_rxq_head(conn);
 		size_t part = p->len - conn->rx_off;
 
 		if (part > len - done)
@@ -116,10 +134,8 @@ static size_t take(struct net_conn *conn, void *buf, size_t len)
 		       (const uint8_t *)p->payload + conn->rx_off, part);
 		done += part;
 		conn->rx_off = (uint16_t)(conn->rx_off + part);
-		if (conn->rx_off == p->len) {
-			take_head(conn);
-			pbuf_free(p);
-		}
+		if (conn->rx_off == p->len)
+			pbuf_free(net_rxq_take(conn));
 	}
 	return done;
 }
@@ -157,7 +173,7 @@ long net_recvv(struct net_conn *conn, const struct iovec *iov, unsigned n)
 	ready = wait_readable(conn);
 	if (ready <= 0)
 		return ready;
-	for (unsigned i = 0; i < n && conn->rx_head; i++)
+	for (unsigned i = 0; i < n && conn->rx_tail; i++)
 		done += take(conn, iov[i].iov_base, iov[i].iov_len);
 	return taken(conn, done);
 }
@@ -191,6 +207,7 @@ struct search {
 	unsigned matched;	     /* bytes of delim, up to here */
 	size_t seen;		     /* bytes looked at */
 	const struct pbuf *at;	     /* the piece last looked at, NULL: none */
+	size_t at_end;		     /* bytes of it that have been looked at */
 	uint8_t fail[NET_DELIM_MAX]; /* how much still matches after a miss */
 };
 
@@ -238,18 +255,23 @@ static bool search_bytes(struct search *s, const uint8_t *data, size_t len)
 
 /*
  * Looks at what has come since the last time, at most up to `limit` bytes from
- * the start. Only the one reader takes pieces away, so `at` is still there.
+ * the start. Only the one reader takes pieces away, so `at` is still there; the
+ * last piece may have grown.
  */
 static bool search_received(struct search *s, const struct net_conn *conn,
 			    size_t limit)
 {
-	const struct pbuf *p = s->at ? s->at->next : conn->rx_head;
+	const struct pbuf *p = s->at ? s->at : net_rxq_head(conn);
 
-	for (; p && s->seen < limit; p = p->next) {
+	for (; p && s->seen < limit; p = net_rxq_next(conn, p)) {
 		size_t off = s->at ? 0 : conn->rx_off;
-		size_t len = LWIP_MIN(p->len - off, limit - s->seen);
+		size_t len;
 
+		if (p == s->at)
+			off = s->at_end;
+		len = LWIP_MIN(p->len - off, limit - s->seen);
 		s->at = p;
+		s->at_end = off + len;
 		if (search_bytes(s, (const uint8_t *)p->payload + off, len))
 			return true;
 	}
@@ -264,7 +286,7 @@ static int wait_more(struct net_conn *conn)
 	if (conn->rd_shut)
 		return -ENOTCONN;
 	if (conn->eof)
-		return conn->rx_head ? -ENODATA : 0;
+		return conn->rx_tail ? -ENODATA : 0;
 	if (conn->err)
 		return conn->err;
 	err = net_conn_wait(conn, &conn->reader, conn->more->read_deadline);

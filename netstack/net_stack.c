@@ -16,7 +16,6 @@
 #define SPIN_ROUNDS 256	  /* empty rounds before adaptive polling sleeps */
 #define NAP_NS	    20000 /* with the wake-up, below 50 us */
 #define DRAIN_NS    INT64_C(1000000000)
-#define MBUF_MIB    64 /* the pool of one link, with what DPDK adds */
 
 struct net_stack net_the;
 
@@ -56,7 +55,7 @@ static int start_dpdk(struct net_opts *opts)
 		.lcore = opts->lcore,
 		.huge_off = opts->huge_off,
 		.mtu = opts->mtu,
-		.mem_mib = MBUF_MIB * opts->n_links + 32,
+		.mem_mib = 32,
 		.extra = opts->eal_args,
 		.n_extra = opts->n_eal_args,
 		.log = net_log_write,
@@ -68,6 +67,7 @@ static int start_dpdk(struct net_opts *opts)
 				      sizeof(opts->error));
 		if (err < 0)
 			return err;
+		conf.mem_mib += glue_link_mem_mib(&links[i]);
 	}
 	return glue_eal_start(&conf, opts->error, sizeof(opts->error));
 }
@@ -133,7 +133,9 @@ int net_stack_open(struct net_opts *opts, struct net_stack **out)
 	err = net_mem_init();
 	if (err < 0)
 		goto fini_demux;
-	err = net_eth_open(opts);
+	err = net_view_init();
+	if (err == 0)
+		err = net_eth_open(opts);
 	if (err < 0)
 		goto fini_mem;
 	prctl(PR_SET_TIMERSLACK, 1UL);
@@ -143,6 +145,7 @@ int net_stack_open(struct net_opts *opts, struct net_stack **out)
 
 fini_mem:
 	net_eth_close();
+	net_view_fini();
 	net_mem_fini();
 fini_demux:
 	net_demux_fini();
@@ -177,7 +180,7 @@ int net_stack_open_args(int argc, char **argv, struct net_stack **out)
 static void abort_conn(struct net_conn *conn)
 {
 	conn->pcb.callback_arg = NULL;
-	net_conn_drop_received(conn);
+	net_rxq_clear(conn);
 	tcp_abort(&conn->pcb);
 }
 
@@ -200,6 +203,7 @@ void net_stack_close(struct net_stack *stack)
 	coro_sched_close(stack->sched);
 	net_eth_tx();
 	net_eth_close();
+	net_view_fini();
 	net_mem_fini();
 	net_clients_fini();
 	net_demux_fini();

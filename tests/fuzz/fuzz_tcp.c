@@ -420,7 +420,7 @@ static void clean_up(void)
 	assert(net_the.n_conns == 0);
 	assert(net_the.half_open == 0);
 	assert(net_the.ooseq_held == 0);
-	assert(net_the.frames_held == 0);
+	assert(net_the.ports[0].frames_in == 0);
 	assert(!net_the.time_wait.oldest && !net_the.time_wait.newest);
 	assert(fake_frames_out == 0);
 }

@@ -281,9 +281,19 @@ unsigned glue_port_frames_free(const struct glue_port *port)
 	return n_free;
 }
 
+unsigned glue_link_mem_mib(const struct glue_link *link)
+{
+	return 64;
+}
+
 unsigned glue_port_frames(const struct glue_port *port)
 {
 	return POOL;
+}
+
+unsigned glue_port_frames_spare(const struct glue_port *port)
+{
+	return glue_port_frames(port) / 2;
 }
 
 void glue_port_stats(struct glue_port *port, struct glue_port_stats *out)

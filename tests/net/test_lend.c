@@ -403,10 +403,10 @@ static void test_a_view_is_sent_from_where_it_lies(void **state)
 	peer_send(&peer, PEER_ACK, bytes, 2 * MSS);
 	assert_int_equal(take_all(&peer, first), 2);
 	assert_memory_equal(arrived, bytes, 2 * MSS);
-	assert_int_equal(net_the.frames_lent, 1);
+	assert_int_equal(net_the.ports[0].frames_in, 1);
 	assert_int_equal(fake_frames_out, 1);
 	ack(&peer, first + 2 * MSS);
-	assert_int_equal(net_the.frames_lent, 0);
+	assert_int_equal(net_the.ports[0].frames_in, 0);
 	assert_int_equal(fake_frames_out, 0);
 }
 
@@ -415,7 +415,7 @@ static void test_views_hold_only_so_many_frames(void **state)
 	struct peer peer, silent; /* who acknowledges nothing */
 	uint32_t first;
 
-	net_the.frames_to_hold = 2;
+	net_the.ports[0].frames_to_hold = 4;
 	serve(echo);
 	peer_connect(&peer, 1000, 7, 5);
 	first = peer.rcv;
@@ -424,7 +424,7 @@ static void test_views_hold_only_so_many_frames(void **state)
 		peer_send(&silent, PEER_ACK, bytes + i * MSS * 2, MSS * 2);
 		take_all(&peer, first);
 	}
-	assert_int_equal(net_the.frames_lent, 2);
+	assert_int_equal(net_the.ports[0].frames_in, 2);
 	assert_int_equal(fake_frames_out, 2);
 	assert_int_equal(peer.rcv, first + 10 * MSS);
 	assert_memory_equal(arrived, bytes, 10 * MSS);

@@ -526,7 +526,7 @@ static void test_slow_readers_do_not_take_every_frame(void **state)
 				;
 		}
 	}
-	assert_true(fake_frames_out <= FAKE_MAX_FRAMES / 4 + 40);
+	assert_true(fake_frames_out <= FAKE_MAX_FRAMES / 2 + GLUE_BURST);
 	assert_int_equal(net_the.n_conns, 40);
 }
 

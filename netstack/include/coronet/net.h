@@ -176,6 +176,9 @@ struct net_stats {
 	uint64_t accepted, dialed, closed, reset, timed_out;
 	uint64_t no_memory;	     /* allocations refused, any kind */
 	uint64_t memory_refused;     /* of growth beyond the budget */
+	uint64_t rx_no_memory;	     /* segments dropped: no frame to spare */
+	uint64_t views_reclaimed;    /* never released by their handlers */
+	uint64_t view_misuses;	     /* views given back that were not out */
 	uint64_t backlog_drops;	     /* SYNs dropped: backlog full */
 	uint64_t clients_refused;    /* SYNs dropped: net_listener_limit() */
 	uint64_t time_wait_recycled; /* ended early: blocks ran short */
@@ -336,10 +339,15 @@ struct net_dial_opts {
 int net_dial(struct net_stack *stack, const struct net_addr *addr,
 	     const struct net_dial_opts *opts, struct net_conn **out);
 
+/* Views a connection may have out; net_recv_view() says -ENOBUFS beyond. */
+#define NET_VIEWS_MAX 256
+
 /*
  * Received bytes where the NIC put them. Owned by the caller until
- * net_view_release() or net_send_view(); the struct itself may lie on a
- * coroutine's stack, the bytes never do.
+ * net_view_release() or net_send_view(), or until its handler returns; without
+ * a handler, until the connection is closed. What has not been released by then
+ * is reclaimed, counted (net_stats.views_reclaimed) and logged. The struct
+ * itself may lie on a coroutine's stack, the bytes never do.
  */
 struct net_view {
 	const void *data;
@@ -350,9 +358,16 @@ struct net_view {
 /*
  * Blocks until bytes are there. Returns how many (the next piece in order),
  * 0 when the peer has finished sending, -ECONNRESET, -ENOTCONN (shut down for
- * reading here). The window opens again as soon as bytes are taken.
+ * reading here), -ENOBUFS (NET_VIEWS_MAX are out; nothing is lost). The window
+ * opens again as soon as bytes are taken.
  */
 long net_recv_view(struct net_conn *conn, struct net_view *view);
+
+/*
+ * Gives the bytes back and empties *view; an empty one is ignored. A copy of a
+ * view that has been released, sent or reclaimed is recognised, logged and
+ * counted (net_stats.view_misuses), and harms nobody.
+ */
 void net_view_release(struct net_conn *conn, struct net_view *view);
 
 /* Copies at most len bytes. Blocks until there is one. As net_recv_view(). */
@@ -440,6 +455,7 @@ long net_send_owned(struct net_conn *conn, const void *data, size_t len,
  * Sends a view and releases it, whatever comes. Returns its length or an error
  * as net_send() gives it. A large view is sent from where it was received, as
  * long as such views hold few of the port's frames, and copied otherwise.
+ * -EINVAL: the view is not out any more (see net_view_release()).
  */
 long net_send_view(struct net_conn *conn, struct net_view *view);
 

@@ -1,0 +1,174 @@
+/*
+ * Bytes received and not yet read.
+ *
+ * A connection's queue is a circle of pbufs, each on its own, with a pointer to
+ * the last. What comes with no other bytes before it stays in the frame it came
+ * in. Small pieces that have to wait behind others are copied together, so that
+ * a byte unread costs about a byte: a buffer is twice as large as the one
+ * before it, up to 2 KiB.
+ *
+ * Frames are shared by all connections, and receiving needs them. So when
+ * those that anybody holds here (unread, out of order, as views, lent to
+ * senders) come to the port's limit, each segment is copied before lwIP sees
+ * it, or dropped for want of memory.
+ */
+#include "netstack/net_priv.h"
+
+#include <string.h>
+
+#define SMALL_BYTES 512u /* larger pieces stay in their frames */
+#define BLOCK_BYTES 2304u
+#define FIRST_BYTES 64u
+
+/* Payload that an empty pbuf in so many bytes of slab can take. */
+#define ROOM_OF(bytes) ((bytes)-LWIP_MEM_ALIGN_SIZE(sizeof(struct pbuf)))
+
+/* ---- admission ---- */
+
+__attribute__((noinline)) static bool copy_segment(struct pbuf **p)
+{
+	struct pbuf *copy = pbuf_alloc(PBUF_RAW, (*p)->tot_len, PBUF_RAM);
+
+	if (!copy) {
+		net_the.stats.rx_no_memory++;
+		return false;
+	}
+	pbuf_copy_partial(*p, copy->payload, (*p)->tot_len, 0);
+	copy->flags |= (*p)->flags & PBUF_FLAG_PUSH;
+	pbuf_free(*p);
+	*p = copy;
+	return true;
+}
+
+bool net_rxq_admit(struct pbuf **p)
+{
+	const struct net_port *port;
+
+	if (!net_is_frame(*p))
+		return true;
+	port = net_frame_port(*p);
+	return port->frames_in <= port->frames_to_hold || copy_segment(p);
+}
+
+/* ---- appending ---- */
+
+static void link_last(struct net_conn *conn, struct pbuf *p)
+{
+	struct pbuf *tail = conn->rx_tail;
+
+	p->next = tail ? tail->next : p;
+	if (tail)
+		tail->next = p;
+	conn->rx_tail = p;
+}
+
+/* Bytes that can still be put behind what a buffer of our own holds. */
+static unsigned room_in(const struct pbuf *p)
+{
+	const uint8_t *end;
+
+	if (p->type_internal != (u8_t)PBUF_RAM || p->ref != 1)
+		return 0;
+	end = (const uint8_t *)p + net_mem_size(p);
+	return (unsigned)(end - ((const uint8_t *)p->payload + p->len));
+}
+
+static void copy_behind(struct pbuf *to, const struct pbuf *from, unsigned off,
+			unsigned len)
+{
+	memcpy((uint8_t *)to->payload + to->len,
+	       (const uint8_t *)from->payload + off, len);
+	to->len = (u16_t)(to->len + len);
+	to->tot_len = to->len;
+}
+
+/* A buffer for what comes next, larger than the one before it. */
+static struct pbuf *new_block(const struct pbuf *tail, unsigned len)
+{
+	unsigned bytes = FIRST_BYTES;
+	struct pbuf *block;
+
+	if (tail->type_internal == (u8_t)PBUF_RAM)
+		bytes = LWIP_MIN(2 * net_mem_size(tail), BLOCK_BYTES);
+	while (ROOM_OF(bytes) < len)
+		bytes *= 2;
+	block = pbuf_alloc(PBUF_RAW, (u16_t)ROOM_OF(bytes), PBUF_RAM);
+	if (block)
+		block->len = block->tot_len = 0;
+	return block;
+}
+
+/* Cold: a small piece behind others. Without memory it stays where it is. */
+__attribute__((noinline)) static void append_small(struct net_conn *conn,
+						   struct pbuf *p)
+{
+	struct pbuf *tail = conn->rx_tail, *block;
+	unsigned part = LWIP_MIN(room_in(tail), p->len);
+
+	if (part < p->len) {
+		block = new_block(tail, p->len - part);
+		if (!block) {
+			link_last(conn, p);
+			return;
+		}
+		copy_behind(block, p, part, p->len - part);
+		link_last(conn, block);
+	}
+	copy_behind(tail, p, 0, part);
+	pbuf_free(p);
+}
+
+/*
+ * Appends a chain. Where lwIP trimmed what had come before, empty pbufs lead
+ * the chain: a reader would take one for the end.
+ */
+void net_rxq_append(struct net_conn *conn, struct pbuf *p)
+{
+	struct pbuf *next;
+
+	for (; p; p = next) {
+		next = p->next;
+		p->next = NULL;
+		p->tot_len = p->len;
+		if (p->len == 0)
+			pbuf_free(p);
+		else if (conn->rx_tail && p->len <= SMALL_BYTES)
+			append_small(conn, p);
+		else
+			link_last(conn, p);
+	}
+}
+
+/* The first, a frame, is in another buffer now. */
+void net_rxq_replace_first(struct net_conn *conn, struct pbuf *copy)
+{
+	struct pbuf *tail = conn->rx_tail, *first = tail->next;
+
+	copy->next = first == tail ? copy : first->next;
+	if (first == tail)
+		conn->rx_tail = copy;
+	else
+		tail->next = copy;
+	first->next = NULL;
+	pbuf_free(first);
+}
+
+/* ---- emptying ---- */
+
+void net_rxq_clear(struct net_conn *conn)
+{
+	if (conn->orphaned) /* its rx_tail is a link, and nothing is received */
+		return;
+	while (conn->rx_tail)
+		pbuf_free(net_rxq_take(conn));
+}
+
+unsigned net_rxq_bytes(const struct net_conn *conn)
+{
+	const struct pbuf *p = net_rxq_head(conn);
+	unsigned bytes = 0;
+
+	for (; p; p = net_rxq_next(conn, p))
+		bytes += p->len;
+	return bytes - conn->rx_off;
+}

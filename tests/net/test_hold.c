@@ -1,0 +1,434 @@
+/*
+ * What connections hold: bytes nobody has read, frames, views. No backlog takes
+ * the frames that receiving and sending need, and what a handler forgets comes
+ * back.
+ */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "netstack/net_log.h"
+#include "netstack/net_priv.h"
+#include "tests/net/fake_glue.h"
+#include "tests/net/peer.h"
+
+#define SPARE (FAKE_MAX_FRAMES / 2)
+
+static bool go;
+
+/* Reads when told so, into got[]. */
+static void read_late(struct net_conn *conn, void *arg)
+{
+	long n;
+
+	while (!go)
+		coro_yield();
+	while ((n = net_recv(conn, got + got_len, sizeof(got) - got_len)) > 0)
+		got_len += (size_t)n;
+	ended++;
+}
+
+static int listen_many(void **state)
+{
+	struct net_opts opts;
+
+	fake_now_ns = 1000000000;
+	net_opts_init(&opts);
+	opts.links[opts.n_links++] = "ring:test";
+	net_addr_parse_prefix("10.0.0.1/24", &opts.addrs[opts.n_addrs++]);
+	opts.max_conns = 8192;
+	opts.poll = NET_POLL_BUSY;
+	go = false;
+	result = 12345;
+	ended = 0;
+	got_len = 0;
+	if (net_stack_open(&opts, &stack) < 0)
+		return -1;
+	return net_listen(stack, &net_addr_any(7), 8000, &listener);
+}
+
+static unsigned frames_in(void)
+{
+	return net_the.ports[0].frames_in;
+}
+
+static void forget_sent(void)
+{
+	while (fake_sent(got, sizeof(got)))
+		;
+}
+
+/* ---- frames ---- */
+
+static void test_one_unread_byte_each_leaves_frames_to_receive(void **state)
+{
+	struct peer first, peer;
+	struct segment s;
+
+	serve(read_late);
+	peer_connect(&first, 999, 7, 99);
+	for (unsigned i = 0; i < 3900; i++) {
+		peer_connect(&peer, (uint16_t)(1000 + i), 7, 99);
+		peer_send(&peer, PEER_ACK, "x", 1);
+		run_rounds(2);
+		forget_sent();
+	}
+	assert_in_range(frames_in(), SPARE, SPARE + GLUE_BURST);
+	assert_int_equal(net_the.n_conns, 3901);
+	/* Whoever comes is served as ever, and nobody's byte is lost. */
+	peer_send(&first, PEER_ACK, "y", 1);
+	assert_true(peer_next(&s) || (run_ms(50), peer_next(&s)));
+	assert_int_equal(s.ack, first.snd);
+	got_len = 0;
+	go = true;
+	run_rounds(3);
+	assert_int_equal(got_len, 3901);
+	assert_int_equal(frames_in(), 0);
+}
+
+static void test_without_memory_for_a_copy_a_segment_is_dropped(void **state)
+{
+	struct segment s;
+	struct peer peer;
+
+	serve(read_late);
+	peer_connect(&peer, 1000, 7, 99);
+	net_the.ports[0].frames_to_hold = 0;
+	net_mem_fail_after(1);
+	peer_send(&peer, PEER_ACK, "abc", 3);
+	run_ms(60);
+	peer_expect_nothing(); /* no ACK: the peer sends it again */
+	assert_int_equal(stack->stats.rx_no_memory, 1);
+	assert_int_equal(frames_in(), 0);
+	peer.snd -= 3;
+	peer_send(&peer, PEER_ACK, "abc", 3);
+	run_ms(60);
+	assert_true(peer_next(&s));
+	assert_int_equal(s.ack, peer.snd);
+	go = true;
+	run_rounds(3);
+	assert_int_equal(got_len, 3);
+	assert_memory_equal(got, "abc", 3);
+}
+
+/* ---- small pieces ---- */
+
+static struct net_conn *held;
+
+static void hold(struct net_conn *conn, void *arg)
+{
+	held = conn;
+	read_late(conn, arg);
+}
+
+static unsigned pieces(void)
+{
+	const struct pbuf *p = net_rxq_head(held);
+	unsigned n = 0;
+
+	for (; p; p = net_rxq_next(held, p))
+		n++;
+	return n;
+}
+
+static void send_bytes(struct peer *peer, unsigned n, unsigned each)
+{
+	uint8_t data[600];
+
+	for (unsigned i = 0; i < n; i++) {
+		for (unsigned k = 0; k < each; k++)
+			data[k] = (uint8_t)(peer->snd + k);
+		peer_send(peer, PEER_ACK, data, each);
+		run_rounds(1);
+		forget_sent();
+	}
+}
+
+static void expect_bytes(uint32_t first, size_t len)
+{
+	go = true;
+	run_rounds(3);
+	assert_int_equal(got_len, len);
+	for (size_t i = 0; i < len; i++)
+		assert_int_equal(got[i], (uint8_t)(first + i));
+}
+
+static void test_a_byte_unread_costs_about_a_byte(void **state)
+{
+	uint64_t before, taken;
+	struct peer peer;
+	uint32_t first;
+
+	serve(hold);
+	peer_connect(&peer, 1000, 7, 0xffffff00u);
+	first = peer.snd;
+	before = net_mem_live_bytes();
+	send_bytes(&peer, 20000, 1);
+	taken = net_mem_live_bytes() - before;
+	assert_in_range(taken, 20000, 20000 + 20000 / 16 + 4096);
+	assert_true(pieces() < 20);
+	assert_true(frames_in() <= 1);
+	assert_int_equal(net_rxq_bytes(held), 20000);
+	got_len = 0;
+	expect_bytes(first, 20000);
+}
+
+static void test_pieces_of_any_size_stay_in_order(void **state)
+{
+	struct peer peer;
+	uint32_t first;
+	size_t len = 0;
+
+	serve(hold);
+	peer_connect(&peer, 1000, 7, 0xffffff00u);
+	first = peer.snd;
+	for (unsigned each = 1; each < 600; each += 7) {
+		send_bytes(&peer, 2, each);
+		len += 2 * each;
+	}
+	assert_true(pieces() < 60);
+	got_len = 0;
+	expect_bytes(first, len);
+	assert_int_equal(frames_in(), 0);
+}
+
+static void test_without_memory_to_merge_bytes_stay_in_frames(void **state)
+{
+	struct peer peer;
+	uint32_t first;
+
+	serve(hold);
+	peer_connect(&peer, 1000, 7, 99);
+	first = peer.snd;
+	send_bytes(&peer, 1, 10);
+	net_mem_fail_after(1);
+	send_bytes(&peer, 3, 10);
+	assert_int_equal(frames_in(), 2);
+	got_len = 0;
+	expect_bytes(first, 40);
+}
+
+/* ---- views ---- */
+
+static unsigned to_take, to_release;
+
+static void take_views(struct net_conn *conn, void *arg)
+{
+	static struct net_view views[NET_VIEWS_MAX + 1];
+	unsigned n = 0;
+
+	while (n < to_take && (result = net_recv_view(conn, &views[n])) > 0)
+		n++;
+	ended = n;
+	while (!go)
+		coro_yield();
+	for (unsigned i = 0; i < to_release && i < n; i++)
+		net_view_release(conn, &views[i]);
+	if (result == -ENOBUFS && to_release)
+		result = net_recv_view(conn, &views[0]);
+}
+
+static void take(unsigned n, unsigned releases)
+{
+	to_take = n;
+	to_release = releases;
+	serve(take_views);
+}
+
+static void
+test_forgotten_views_come_back_when_the_handler_returns(void **state)
+{
+	char line[512] = "";
+	struct peer peer;
+	int ends[2];
+
+	assert_int_equal(pipe(ends), 0);
+	net_log_set_fd(ends[1]);
+	take(3, 1);
+	peer_connect(&peer, 1000, 7, 99);
+	send_bytes(&peer, 3, 600);
+	go = true;
+	run_rounds(2);
+	net_log_flush();
+	net_log_set_fd(STDERR_FILENO);
+	assert_int_equal(ended, 3);
+	assert_int_equal(frames_in(), 0);
+	assert_int_equal(stack->stats.views_reclaimed, 2);
+	assert_true(read(ends[0], line, sizeof(line) - 1) > 0);
+	assert_non_null(strstr(line, "2 view(s) of 10.0.0.2:1000 were never "
+				     "released"));
+	assert_non_null(strstr(line, "handler"));
+	close(ends[0]);
+	close(ends[1]);
+}
+
+static void test_views_are_bounded_and_few_hold_frames(void **state)
+{
+	struct peer peer;
+
+	take(NET_VIEWS_MAX + 1, 0);
+	peer_connect(&peer, 1000, 7, 99);
+	send_bytes(&peer, NET_VIEWS_MAX + 10, 600);
+	assert_int_equal(ended, NET_VIEWS_MAX);
+	assert_int_equal(result, -ENOBUFS);
+	assert_in_range(frames_in(), 1, NET_VIEWS_FRAMES + 10);
+	go = true;
+	run_rounds(3);
+	assert_int_equal(frames_in(), 0);
+	assert_int_equal(stack->stats.views_reclaimed, NET_VIEWS_MAX);
+}
+
+static void test_a_released_view_makes_room_for_another(void **state)
+{
+	struct peer peer;
+
+	take(NET_VIEWS_MAX + 1, 1);
+	peer_connect(&peer, 1000, 7, 99);
+	send_bytes(&peer, NET_VIEWS_MAX + 10, 600);
+	go = true;
+	run_rounds(1);
+	assert_int_equal(result, 600);
+}
+
+static void test_many_views_of_one_connection_hold_few_frames(void **state)
+{
+	struct peer peer;
+
+	take(64, 64);
+	peer_connect(&peer, 1000, 7, 99);
+	send_bytes(&peer, 64, 600);
+	assert_int_equal(ended, 64);
+	assert_int_equal(frames_in(), NET_VIEWS_FRAMES);
+	go = true;
+	run_rounds(2);
+	assert_int_equal(frames_in(), 0);
+}
+
+static void release_twice(struct net_conn *conn, void *arg)
+{
+	struct net_view view, copy, other;
+
+	net_recv_view(conn, &view);
+	copy = view;
+	net_view_release(conn, &view);
+	net_view_release(conn, &view); /* empty: nothing to say */
+	while (net_recv_view(conn, &other) == 0)
+		;
+	net_view_release(conn, &copy);
+	copy = other;
+	net_view_release(conn, &other);
+	result = net_send_view(conn, &copy);
+	ended++;
+	net_recv_view(conn, &view); /* until the peer ends */
+}
+
+static void test_a_view_given_back_twice_is_recognised(void **state)
+{
+	struct peer peer;
+
+	serve(release_twice);
+	peer_connect(&peer, 1000, 7, 99);
+	send_bytes(&peer, 2, 600);
+	run_rounds(2);
+	assert_int_equal(ended, 1);
+	assert_int_equal(result, -EINVAL);
+	assert_int_equal(stack->stats.view_misuses, 2);
+	assert_int_equal(stack->stats.views_reclaimed, 0);
+	assert_int_equal(frames_in(), 0);
+}
+
+static struct net_conn *other_conn;
+
+static void wait_here(struct net_conn *conn, void *arg)
+{
+	struct net_view view;
+
+	if (!other_conn) {
+		other_conn = conn;
+		while (!go)
+			coro_yield();
+		return;
+	}
+	/* A view may outlive its connection, but not its handler. */
+	net_recv_view(conn, &view);
+	net_close(conn);
+	result = net_send_view(other_conn, &view);
+	ended++;
+}
+
+static void test_a_view_may_be_sent_elsewhere_after_its_connection(void **state)
+{
+	struct peer a, b;
+	struct segment s;
+
+	other_conn = NULL;
+	serve(wait_here);
+	peer_connect(&a, 1000, 7, 99);
+	peer_connect(&b, 1001, 7, 99);
+	peer_send(&b, PEER_ACK, "hello", 5);
+	do
+		assert_true(peer_next(&s));
+	while (s.len == 0);
+	assert_int_equal(s.dst, 1000);
+	assert_memory_equal(s.data, "hello", 5);
+	run_rounds(2);
+	assert_int_equal(result, 5);
+	assert_int_equal(stack->stats.views_reclaimed, 0);
+	go = true;
+}
+
+static struct net_conn *accepted;
+static struct net_view kept;
+
+static void *accept_and_take(void *arg)
+{
+	assert_int_equal(net_accept(listener, &accepted), 0);
+	result = net_recv_view(accepted, &kept);
+	net_close(accepted);
+	return NULL;
+}
+
+static void test_without_a_handler_closing_reclaims(void **state)
+{
+	struct peer peer;
+
+	net_spawn(stack, "acceptor", accept_and_take, NULL);
+	run_rounds(1);
+	peer_connect(&peer, 1000, 7, 99);
+	send_bytes(&peer, 1, 600);
+	run_rounds(2);
+	assert_int_equal(result, 600);
+	assert_int_equal(frames_in(), 0);
+	assert_int_equal(stack->stats.views_reclaimed, 1);
+	net_view_release(NULL, &kept); /* too late, and harmless */
+	assert_int_equal(stack->stats.view_misuses, 1);
+}
+
+#define T(test)                                                                \
+	cmocka_unit_test_setup_teardown(test, listen_many, peer_teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		T(test_one_unread_byte_each_leaves_frames_to_receive),
+		T(test_without_memory_for_a_copy_a_segment_is_dropped),
+		T(test_a_byte_unread_costs_about_a_byte),
+		T(test_pieces_of_any_size_stay_in_order),
+		T(test_without_memory_to_merge_bytes_stay_in_frames),
+		T(test_forgotten_views_come_back_when_the_handler_returns),
+		T(test_views_are_bounded_and_few_hold_frames),
+		T(test_a_released_view_makes_room_for_another),
+		T(test_many_views_of_one_connection_hold_few_frames),
+		T(test_a_view_given_back_twice_is_recognised),
+		T(test_a_view_may_be_sent_elsewhere_after_its_connection),
+		T(test_without_a_handler_closing_reclaims),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
