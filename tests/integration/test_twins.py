@@ -1,0 +1,371 @@
+#!/usr/bin/env python3
+"""The same seeded scripts against a program of ours and its twin on the kernel.
+
+Usage: test_twins.py BUILD_DIR [--seeds FIRST:COUNT]
+Slow, stalling, half-closing and aborting clients and backends (twin_scripts.py)
+of echo, proxy and httpd over a TAP link; the same against epoll-echo and
+epoll-proxy on loopback, so that a script that asks too much is seen. Then the
+scenarios of slow readers in which bytes were lost once.
+"""
+
+import concurrent.futures
+import contextlib
+import functools
+import re
+import socket
+import threading
+import time
+
+import proxies
+from harness import check, command, eventually, main
+from twin_scripts import PATIENCE, Run, Script, bound_time, connect, faults, payload
+
+HOST, NEAR = "10.9.0.1", "10.9.1.1"
+AT_ONCE = 48  # scripts that run beside each other
+SHOWN = 3  # failing scripts that are printed whole
+KIB = 1024
+
+
+@contextlib.contextmanager
+def over_tap(env, app, *options):
+    """A program of ours behind a TAP link."""
+    over_tap.count = getattr(over_tap, "count", 0) + 1
+    link = f"tw{over_tap.count}"
+    with env.running([env.app(app), "--link", f"tap:{link}", "--addr", f"{HOST}/16",
+                      "--poll", "adaptive", *options]) as server:
+        command("ip", "addr", "add", f"{NEAR}/16", "dev", link)
+        command("ip", "link", "set", link, "up")
+        yield server
+
+
+def seeds(env, count):
+    """The seeds of a case: its own, or those asked for."""
+    if "--seeds" in env.args:
+        first, _, count = env.args[env.args.index("--seeds") + 1].partition(":")
+        return range(int(first), int(first) + int(count))
+    return range(1, 1 + (count // 2 if env.sanitized else count))
+
+
+def run_all(scripts, run_one):
+    """Every script's faults: a list of (script, what was wrong)."""
+    with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
+        found = list(pool.map(run_one, scripts))
+    return [(script, wrong) for script, wrong in zip(scripts, found) if wrong]
+
+
+def check_none(bad, count, name):
+    shown = "\n".join(f"{script}\n  " + "\n  ".join(wrong) for script, wrong in bad[:SHOWN])
+    check(not bad, f"{name}: {len(bad)} of {count} scripts went wrong: "
+                   f"{[script.seed for script, _ in bad]}\n{shown}")
+
+
+# ---- echo ----
+
+
+def run_echo(address, script):
+    party = script.client
+    with contextlib.suppress(ConnectionError):
+        run = Run(connect(address, party), party, payload(script.seed, party.total))
+        run.start().join()
+        wrong = faults(run, run, party.abrupt)
+        return wrong
+    return ["could not connect"]
+
+
+def echo(env):
+    """The client's bytes come back; its server's half is left to the echo."""
+    scripts = [Script(seed) for seed in seeds(env, 120)]
+    for script in scripts:  # it reads what it sends
+        bound_time(script.client, script.client)
+    with env.running([env.app("epoll-echo"), "--port", "7777"]):
+        check_none(run_all(scripts, functools.partial(run_echo, ("127.0.0.1", 7777))),
+                   len(scripts), "epoll-echo")
+    with over_tap(env, "coronet-echo", "--port", "7777") as server:
+        check_none(run_all(scripts, functools.partial(run_echo, (HOST, 7777))),
+                   len(scripts), "coronet-echo")
+        server.terminate()
+
+
+# ---- proxy ----
+
+
+class Backend:
+    """Plays the second party of whichever script its client names."""
+
+    def __init__(self, kind):
+        self.scripts, self.runs = {}, {}
+        self.peer = proxies.Peer(kind, self.serve)
+
+    def serve(self, sock):
+        seed = int.from_bytes(proxies.read_exactly(sock, 8), "big")
+        party = self.scripts[seed].server
+        if party.receive_buffer:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, party.receive_buffer)
+        run = Run(sock, party, payload(-seed, party.total))
+        self.runs[seed].set_result(run.start())
+        run.join()
+
+    def expect(self, script):
+        self.scripts[script.seed] = script
+        self.runs[script.seed] = concurrent.futures.Future()
+        return self.runs[script.seed]
+
+
+def run_proxied(backend, address, script):
+    """Both directions of one script through a proxy."""
+    expected = backend.expect(script)
+    try:
+        sock = connect(address, script.client)
+        sock.sendall(script.seed.to_bytes(8, "big"))
+    except OSError as error:
+        return [f"could not connect: {error}"]
+    client = Run(sock, script.client, payload(script.seed, script.client.total)).start()
+    try:
+        server = expected.result(5 if script.client.abrupt else PATIENCE)
+    except concurrent.futures.TimeoutError:
+        client.join()  # one that leaves at once may never be heard of
+        return ["its backend never heard of it"] if not script.client.abrupt else []
+    client.join()
+    server.ended.wait()
+    return ([f"client: {wrong}" for wrong in faults(client, server, script.abrupt)] +
+            [f"server: {wrong}" for wrong in faults(server, client, script.abrupt)])
+
+
+def proxy(env):
+    scripts = [Script(seed) for seed in seeds(env, 160)]
+    for kind in (proxies.Epoll(), proxies.Tap()):
+        backend = Backend(kind)
+        with backend.peer as peer, kind.serve(env, "--to", peer.at,
+                                              "--health-interval", "0") as program:
+            address = (kind.host, proxies.PORT)
+            check_none(run_all(scripts, functools.partial(run_proxied, backend, address)),
+                       len(scripts), kind.app)
+            program.terminate(60)
+
+
+# ---- httpd ----
+
+SIZES = [0, 1, 1459, 1460, 1461, 2920, 20000, 65535, 65536, 70001, 130000, 300000]
+
+
+def answers(data):
+    """The statuses and bodies in a stream of answers; None: it is cut short."""
+    found, data = [], bytes(data)
+    while data:
+        head, end, rest = data.partition(b"\r\n\r\n")
+        length = re.search(rb"(?i)\r\ncontent-length: (\d+)", head)
+        if not end or not length or len(rest) < int(length[1]):
+            return None
+        found.append((int(head.split()[1]), rest[:int(length[1])]))
+        data = rest[int(length[1]):]
+    return found
+
+
+def requests(script):
+    """What the client asks for: sizes, and the bytes of its requests."""
+    most = script.server.total or 1
+    fitting = [size for size in SIZES if size <= most] or [0]
+    wanted = [fitting[(script.seed * 7 + i) % len(fitting)] for i in range(1 + script.seed % 4)]
+    wanted = wanted if sum(wanted) <= 2 * most else wanted[:1]
+    lines = [f"GET /{size} HTTP/1.1\r\nHost: x\r\n\r\n".encode() for size in wanted]
+    return wanted, b"".join(lines)
+
+
+def run_requests(script):
+    """Requests, a half-close, and all the answers up to the end."""
+    wanted, data = requests(script)
+    party = script.client
+    cut = script.seed % max(1, len(data))
+    party.end_after = min(party.end_after, sum(wanted))
+    party.writes = [(0, cut), (party.stall_ms // 2, len(data) - cut)]
+    try:
+        run = Run(connect((HOST, 80), party), party, data).start().join()
+    except OSError as error:
+        return [f"could not connect: {error}"]
+    if run.ending == "hangs":
+        return [f"hangs after {len(run.received)} bytes"]
+    if party.abrupt:
+        return []
+    got = answers(run.received)
+    expected = [(200, payload(size, size)) for size in wanted]
+    if run.ending == "EOF" and got == expected:
+        return []
+    sizes = got and [(status, len(body)) for status, body in got]
+    return [f"asked for {wanted}, got {sizes} in {len(run.received)} bytes, then {run.ending}"]
+
+
+def httpd(env):
+    folder = env.scratch_for({})
+    for size in SIZES:
+        (folder / str(size)).write_bytes(payload(size, size))
+    scripts = [Script(seed) for seed in seeds(env, 120)]
+    with over_tap(env, "coronet-httpd", "--port", "80", "--root", folder) as server:
+        check_none(run_all(scripts, run_requests), len(scripts), "coronet-httpd")
+        server.terminate(60)
+
+
+# ---- what was lost once ----
+
+
+def download(folder, job):
+    """One file after a pause: what is wrong with it, or None."""
+    buffer, size = job
+    with socket.socket() as sock:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
+        sock.settimeout(PATIENCE)
+        try:
+            sock.connect((HOST, 80))
+            sock.sendall(b"GET /f%d HTTP/1.0\r\n\r\n" % size)
+            time.sleep(1.5)  # nothing is in flight for longer than an RTO
+            data = proxies.read_to_end(sock)
+        except OSError as error:
+            return f"SO_RCVBUF {buffer}, {size} bytes: {error}"
+    body = data.partition(b"\r\n\r\n")[2]
+    if body == (folder / f"f{size}").read_bytes():
+        return None
+    return f"SO_RCVBUF {buffer}, {size} bytes: {len(body)} arrived before a clean EOF"
+
+
+def downloads_after_a_pause(env):
+    """562 files to clients whose window was full, then nothing was in flight."""
+    folder = env.scratch_for({})
+    step = 1000 if env.sanitized else 250
+    sizes = range(60000, 130001, step)
+    for size in sizes:
+        (folder / f"f{size}").write_bytes(payload(size, size))
+    jobs = [(buffer, size) for buffer in (70000, 90000) for size in sizes]
+    with over_tap(env, "coronet-httpd", "--port", "80", "--root", folder) as server:
+        with concurrent.futures.ThreadPoolExecutor(100) as pool:
+            wrong = list(filter(None, pool.map(functools.partial(download, folder), jobs)))
+        check(not wrong, f"{len(wrong)} of {len(jobs)} downloads: " + "; ".join(wrong[:5]))
+        server.terminate()
+
+
+def fill(sock, seconds=1.0):
+    """Send until nothing was taken for so long; the bytes taken."""
+    sent, block = 0, bytes(65536)
+    sock.settimeout(seconds)
+    with contextlib.suppress(TimeoutError):
+        while True:
+            sent += sock.send(block)
+    sock.settimeout(PATIENCE)
+    return sent
+
+
+def answer_while_nobody_reads(env, kind):
+    """A backend that reads nothing answers an upload that is stuck: both windows are zero."""
+    go, size = threading.Event(), 300000
+
+    def serve(sock):
+        go.wait(PATIENCE)
+        sock.sendall(payload(1, size))
+        done.wait(PATIENCE)
+
+    done = threading.Event()
+    with proxies.Peer(kind, serve) as peer, kind.serve(env, "--to", peer.at,
+                                                       "--health-interval", "0"):
+        with proxies.dial(kind) as sock:
+            fill(sock)
+            time.sleep(1)  # zero-window probes on both sides of the proxy
+            go.set()
+            sock.settimeout(20)
+            data = bytearray()
+            with contextlib.suppress(TimeoutError):
+                while len(data) < size:
+                    part = sock.recv(65536)
+                    check(part, f"a clean EOF after {len(data)} bytes")
+                    data += part
+            done.set()
+        check(len(data) == size, f"{len(data)} of {size} bytes of the answer came in 20 s")
+        check(data == payload(1, size), "the answer came back wrong")
+
+
+def upload_while_client_does_not_read(env, kind):
+    """The backend answers as it reads; the client reads when all is sent."""
+    size = 8 * 1024 * KIB // (4 if env.sanitized else 1)
+    got = {}
+
+    def serve(sock):
+        sock.settimeout(PATIENCE)
+        filled = threading.Thread(target=flood, args=[sock])
+        filled.start()
+        got["data"] = proxies.read_exactly(sock, size)
+        filled.join()
+
+    def flood(sock):
+        with contextlib.suppress(OSError):
+            sock.sendall(bytes(1024 * KIB))
+
+    data = payload(2, size)
+    with proxies.Peer(kind, serve) as peer, kind.serve(env, "--to", peer.at,
+                                                       "--health-interval", "0"):
+        with proxies.dial(kind, SO_RCVBUF=4096) as sock:
+            time.sleep(1)  # the way to the client is full
+            sock.settimeout(30)
+            try:
+                sock.sendall(data)
+            except TimeoutError:
+                pass
+            eventually(lambda: "data" in got, 30, f"the backend got only a part of {size} bytes")
+        check(got["data"] == data, "the upload came wrong")
+
+
+def tcp_state(sock):
+    """The kernel's state of the connection: 1 is established."""
+    return sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0]
+
+
+def reset_of_a_reader_that_sleeps(env, kind):
+    """--idle-timeout resets a client whose window is zero: it has to hear it."""
+    def pour(sock):
+        while True:
+            sock.sendall(bytes(65536))
+
+    with proxies.Peer(kind, pour) as peer, kind.serve(
+            env, "--to", peer.at, "--health-interval", "0", "--idle-timeout", "2"):
+        with proxies.dial(kind, SO_RCVBUF=8192) as sock:
+            eventually(lambda: tcp_state(sock) != 1, 30, "the client never heard of the reset")
+            with contextlib.suppress(ConnectionResetError):
+                while sock.recv(65536):
+                    pass
+                check(False, "a clean EOF in the middle of a stream")
+
+
+def keepalive_of_a_reader_that_sleeps(env):
+    """Keepalives of a client whose window is zero are answered."""
+    folder = env.scratch_for({})
+    size = 4 * 1024 * KIB
+    (folder / "big").write_bytes(payload(size, size))
+    with over_tap(env, "coronet-httpd", "--port", "80", "--root", folder) as server:
+        with socket.socket() as sock:
+            for level, option, value in (
+                    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+                    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 1),
+                    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 1),
+                    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3)):
+                sock.setsockopt(level, option, value)
+            sock.settimeout(PATIENCE)
+            sock.connect((HOST, 80))
+            sock.sendall(b"GET /big HTTP/1.0\r\n\r\n")
+            time.sleep(10)  # ten probes, of which three in a row must not fail
+            data = proxies.read_to_end(sock)
+        check(data.endswith(payload(size, size)), f"{len(data)} bytes came")
+        server.terminate()
+
+
+def cases(env):
+    bind = functools.partial
+    for function in (echo, proxy, httpd):
+        yield f"twins: {function.__name__}", bind(function, env)
+    if "--seeds" in env.args:
+        return
+    yield "downloads after a pause", bind(downloads_after_a_pause, env)
+    for kind in (proxies.Tap, proxies.Epoll):
+        for function in (answer_while_nobody_reads, upload_while_client_does_not_read,
+                         reset_of_a_reader_that_sleeps):
+            yield f"{kind.app}: {function.__name__.replace('_', ' ')}", bind(function, env, kind())
+    yield "keepalive of a reader that sleeps", bind(keepalive_of_a_reader_that_sleeps, env)
+
+
+if __name__ == "__main__":
+    main(cases)
