@@ -63,6 +63,7 @@ int main(int argc, char **argv)
 	int err;
 
 	opts_set_version("coronet-echo");
+	opts_set_place(net_config_place);
 	net_opts_init(&opts.net);
 	err = net_parse_args(&argp, argc, argv, &opts.net, &opts);
 	if (err == 0)

@@ -593,6 +593,7 @@ int main(int argc, char **argv)
 		.drain_ns = 30 * OPTS_NS_PER_S,
 	};
 	opts_set_version("coronet-httpd");
+	opts_set_place(net_config_place);
 	net_opts_init(&httpd.net);
 	err = net_parse_args(&argp, argc, argv, &httpd.net, &httpd);
 	if (err == 0 && files_load(&httpd.files, httpd.root) < 0) {

@@ -313,6 +313,7 @@ int main(int argc, char **argv)
 	int err, status;
 
 	opts_set_version("coronet-load");
+	opts_set_place(net_config_place);
 	net_opts_init(&load.net);
 	err = net_parse_args(&argp, argc, argv, &load.net, NULL);
 	if (err == 0) {

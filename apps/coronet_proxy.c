@@ -314,6 +314,7 @@ int main(int argc, char **argv)
 	int err;
 
 	opts_set_version("coronet-proxy");
+	opts_set_place(net_config_place);
 	proxy_opts_init(&proxy.opts);
 	net_opts_init(&proxy.net);
 	err = net_parse_args(&argp, argc, argv, &proxy.net, &proxy);

@@ -1,5 +1,6 @@
 /*
- * The options every appliance has in common.
+ * The options every appliance has in common. Command lines as a whole and
+ * configuration files are read in net_config.c.
  */
 #include "netstack/net_priv.h"
 
@@ -9,8 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define MAX_WORDS 512
 
 void net_opts_init(struct net_opts *opts)
 {
@@ -229,6 +228,15 @@ static int take(struct net_opts *opts, int key, const char *text)
 	}
 }
 
+static const char *name_of(int key)
+{
+	const struct argp_option *option = options;
+
+	while (option->key != key)
+		option++;
+	return option->name;
+}
+
 static error_t parse_key(int key, char *arg, struct argp_state *state)
 {
 	struct net_opts *opts = state->input;
@@ -238,142 +246,9 @@ static error_t parse_key(int key, char *arg, struct argp_state *state)
 	if (take(opts, key, arg) == 0)
 		return 0;
 	/* Not argp_failure(): a parent may have silenced argp's own stream. */
-	fprintf(stderr, "%s: %s\n", state->name, opts->error);
+	fprintf(stderr, "%s: %s%s\n", state->name,
+		net_config_place(state, name_of(key)), opts->error);
 	exit(2);
 }
 
 const struct argp net_argp = {.options = options, .parser = parse_key};
-
-/* ---- "--" and --config ---- */
-
-struct words {
-	char *list[MAX_WORDS + 1];
-	char *made[MAX_WORDS]; /* those that read_config() made, to be freed */
-	int n, n_made;
-};
-
-static int push(struct net_opts *opts, struct words *words, char *word)
-{
-	if (words->n == MAX_WORDS)
-		return refuse(opts, "more than %d words on the command line",
-			      MAX_WORDS);
-	words->list[words->n++] = word;
-	words->list[words->n] = NULL;
-	return 0;
-}
-
-static char *trim(char *text)
-{
-	char *end;
-
-	text += strspn(text, " \t");
-	end = text + strlen(text);
-	while (end > text && strchr(" \t\r\n", end[-1]))
-		*--end = '\0';
-	return text;
-}
-
-/* "name = value" becomes "--name=value", which lives until the next parse. */
-static int read_config(struct net_opts *opts, struct words *words,
-		       const char *path)
-{
-	FILE *file = fopen(path, "re");
-	char *line = NULL, *word;
-	unsigned number = 0;
-	size_t room = 0;
-	ssize_t len;
-	int err = 0;
-
-	if (!file)
-		return refuse(opts, "--config '%s': %s", path, strerror(errno));
-	while (err == 0 && (len = getline(&line, &room, file)) >= 0) {
-		char *text, *equals;
-
-		number++;
-		if (strlen(line) != (size_t)len) {
-			err = refuse(opts,
-				     "--config '%s', line %u: this is no "
-				     "text file",
-				     path, number);
-			break;
-		}
-		line[strcspn(line, "#")] = '\0';
-		text = trim(line);
-		if (!*text)
-			continue;
-		equals = strchr(text, '=');
-		if (!equals || equals == text) {
-			err = refuse(opts,
-				     "--config '%s', line %u: '%s': expected "
-				     "name = value, as in link = tap:coro0",
-				     path, number, text);
-			break;
-		}
-		*equals = '\0';
-		if (asprintf(&word, "--%s=%s", trim(text), trim(equals + 1)) <
-		    0) {
-			err = -ENOMEM;
-			break;
-		}
-		err = push(opts, words, word);
-		if (err == 0)
-			words->made[words->n_made++] = word;
-		else
-			free(word);
-	}
-	if (err == 0 && ferror(file)) /* a folder, for one, opens well */
-		err = refuse(opts, "--config '%s': %s", path, strerror(errno));
-	free(line);
-	fclose(file);
-	return err;
-}
-
-/* The file named by "--config FILE" or "--config=FILE" at argv[*i], or NULL. */
-static const char *config_path(int argc, char **argv, int *i)
-{
-	if (strncmp(argv[*i], "--config=", 9) == 0)
-		return argv[*i] + 9;
-	if (strcmp(argv[*i], "--config") == 0 && *i + 1 < argc)
-		return argv[++*i];
-	return NULL;
-}
-
-static const struct argp_child common_child[] = {{&net_argp, 0, NULL, 0}, {0}};
-
-static error_t parse_common(int key, char *arg, struct argp_state *state)
-{
-	if (key != ARGP_KEY_INIT)
-		return ARGP_ERR_UNKNOWN;
-	state->child_inputs[0] = state->input;
-	return 0;
-}
-
-int net_parse_args(const struct argp *argp, int argc, char **argv,
-		   struct net_opts *opts, void *input)
-{
-	static const struct argp common = {.parser = parse_common,
-					   .children = common_child};
-	static struct words words; /* argp keeps pointers into it */
-	int err = 0;
-
-	words.n = 0;
-	while (words.n_made)
-		free(words.made[--words.n_made]);
-	for (int i = 0; i < argc && err == 0; i++) {
-		const char *path;
-
-		if (strcmp(argv[i], "--") == 0) {
-			opts->eal_args = argv + i + 1;
-			opts->n_eal_args = (unsigned)(argc - i - 1);
-			break;
-		}
-		path = i ? config_path(argc, argv, &i) : NULL;
-		err = path ? read_config(opts, &words, path)
-			   : push(opts, &words, argv[i]);
-	}
-	if (err < 0)
-		return err;
-	argp_err_exit_status = 2;
-	return -argp_parse(argp ? argp : &common, words.n, words.list, 0, NULL,
-			   argp ? input : opts);
-}

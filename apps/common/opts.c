@@ -21,6 +21,13 @@ void opts_set_version(const char *program)
 	argp_program_version = text;
 }
 
+static opts_place_fn *place;
+
+void opts_set_place(opts_place_fn *the_place)
+{
+	place = the_place;
+}
+
 void opts_begin(struct argp_state *state)
 {
 	argp_err_exit_status = OPTS_EXIT_USAGE;
@@ -43,7 +50,8 @@ static void print_quoted(const char *value)
 void opts_refuse(const struct argp_state *state, const char *option,
 		 const char *value, const char *expected, const char *example)
 {
-	fprintf(stderr, "%s: %s", state->name, option);
+	fprintf(stderr, "%s: %s%s", state->name,
+		place && value ? place(state, option + 2) : "", option);
 	if (value) {
 		fputc(' ', stderr);
 		print_quoted(value);

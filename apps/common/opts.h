@@ -33,6 +33,14 @@ const char *opts_version(void);
 void opts_set_version(const char *program);
 
 /*
+ * Tells opts_refuse() where an option comes from, as net_config_place() does;
+ * without it, all come from the command line.
+ */
+typedef const char *opts_place_fn(const struct argp_state *state,
+				  const char *name);
+void opts_set_place(opts_place_fn *place);
+
+/*
  * To be called on ARGP_KEY_INIT: makes a wrong option end with exit status 2,
  * without argp's second line. The program exits with OPTS_EXIT_USAGE when
  * argp_parse() then returns an error.

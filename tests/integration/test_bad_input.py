@@ -7,6 +7,7 @@ value, prints nothing on stdout, and exits with 2 (usage) or 1 (runtime).
 """
 
 import functools
+import re
 import shlex
 import socket
 import subprocess
@@ -196,11 +197,48 @@ def wrong_config_file(env):
             ("nosuch = 1\n", "nosuch"), ("port = x\n", "x"), ("mtu\n", "mtu"),
             ("mtu = 0\n", "0"), ("= 3\n", "="), ("addr = banana\n", "banana"),
             ("config = other.conf\n", "config"), ("\0\1\2\xff\n" * 10, ""),
+            ("link = \"tap:x\n", "quotes"), ("help\n", "help"), ("po = 1\n", "po"),
+            ("mtu = 1#400\n", "1#400"),
             ("mtu = " + "9" * 100000 + "\n", "mtu")]):
         path = env.scratch / f"wrong-{number}.conf"
         path.write_text(text, encoding="latin-1")
         checks.append(functools.partial(
-            fails, coronet(env, "ring:r0", "--config", path), Expected(USAGE, [name])))
+            fails, coronet(env, "ring:r0", "--config", path),
+            Expected(USAGE, [name, str(path), "line 1: "])))
+    all_of(checks)
+
+
+def every_option_can_be_in_a_file(env, app):
+    """A file knows each option of --help, and whoever refuses its value names the line."""
+    said = subprocess.run([env.app(app), "--help"], check=True, text=True, capture_output=True,
+                          stdin=subprocess.DEVNULL, timeout=SECONDS).stdout
+    options = set(re.findall(r"^ +(?:-\w(?:=\S+)?, )?--([a-z][a-z-]*)", said, re.MULTILINE))
+    options -= {"config", "help", "usage", "version"}
+    tested = {option[2:] for apps, option, _ in WRONG_VALUES if app in apps} - {"config"}
+    check(tested <= options, f"--help does not tell of {tested - options}")
+    late = {"root", "json"}  # whose value is refused later, when it is used
+    checks = []
+    for option in sorted(options):
+        path = env.scratch / f"every-{app}-{option}.conf"
+        path.write_text(f"# All of it wrong.\n{option} = /nonexistent/%\n")
+        names = [option] if option in late else [option, str(path), "line 2: "]
+        checks.append(functools.partial(fails, [env.app(app), *VALID[app], "--config", path],
+                                        Expected(USAGE, names)))
+    all_of(checks)
+
+
+def switch_in_a_file(env):
+    """accept-proxy takes no value on the command line; a file may give it one."""
+    checks = []
+    for number, (text, names) in enumerate([
+            ("accept-proxy\nnosuch\n", ["line 2: ", "nosuch"]),
+            ("accept-proxy = yes\nnosuch\n", ["line 2: ", "nosuch"]),
+            ("accept-proxy = perhaps\n", ["line 1: ", "perhaps"])]):
+        path = env.scratch / f"switch-{number}.conf"
+        path.write_text(text)
+        checks.append(functools.partial(
+            fails, [env.app("coronet-proxy"), *VALID["coronet-proxy"], "--config", path],
+            Expected(USAGE, names)))
     all_of(checks)
 
 
@@ -335,7 +373,10 @@ def cases(env):
             if app in apps:
                 yield (f"{app}: wrong line '{' '.join(words)}'",
                        bind(wrong_line, env, app, words, name))
-    for function in (wrong_config_file, option_given_twice_takes_the_last, eal_refuses,
+    for app in CORONET:
+        yield (f"{app}: every option can be in a file",
+               bind(every_option_can_be_in_a_file, env, app))
+    for function in (wrong_config_file, switch_in_a_file, option_given_twice_takes_the_last, eal_refuses,
                      socket_path_cannot_be_made, socket_folder_not_writable, socket_in_use,
                      stale_socket_is_replaced, tap_in_use, port_in_use, address_of_another,
                      nothing_there, tun_device_missing, no_permission):

@@ -13,7 +13,11 @@
 
 #include <cmocka.h>
 
+#include <argp.h>
+
 #include <coronet/net.h>
+
+#include "tests/apps/in_child.h"
 
 static struct net_opts opts;
 static char path[] = "/tmp/coronet-opts-XXXXXX";
@@ -116,6 +120,189 @@ static void test_broken_configuration_names_file_and_line(void **state)
 	assert_non_null(strstr(opts.error, "this is no option"));
 }
 
+/* A program with options of its own, among them one without a value. */
+static struct own {
+	struct net_opts net;
+	const char *root;
+	unsigned loud;
+} own;
+
+static const struct argp_option inner_options[] = {
+	{"root", 1, "PATH", 0, "", 0},
+	{"loud", 2, NULL, 0, "", 0},
+	{0},
+};
+
+static error_t parse_inner(int key, char *arg, struct argp_state *state)
+{
+	switch (key) {
+	case 1:
+		if (*arg != '/') {
+			fprintf(stderr, "%s--root\n",
+				net_config_place(state, "root"));
+			exit(2);
+		}
+		own.root = arg;
+		return 0;
+	case 2:
+		own.loud++;
+		return 0;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+}
+
+static error_t parse_outer(int key, char *arg, struct argp_state *state)
+{
+	if (key != ARGP_KEY_INIT)
+		return ARGP_ERR_UNKNOWN;
+	state->child_inputs[1] = &own.net;
+	return 0;
+}
+
+static int parse_own(int argc, char **argv)
+{
+	static const struct argp inner = {.options = inner_options,
+					  .parser = parse_inner};
+	static const struct argp_child children[] = {
+		{&inner, 0, NULL, 0}, {&net_argp, 0, NULL, 0}, {0}};
+	static const struct argp outer = {.parser = parse_outer,
+					  .children = children};
+
+	own = (struct own){0};
+	net_opts_init(&own.net);
+	return net_parse_args(&outer, argc, argv, &own.net, &own);
+}
+
+static int parse_config(const char *text)
+{
+	char *argv[] = {"x", "--config", path, NULL};
+
+	write_config(text);
+	return parse_own(3, argv);
+}
+
+static int parse_config_status(void *text)
+{
+	return parse_config(text) == 0 ? 0 : 3;
+}
+
+static void test_every_option_can_be_in_a_file(void **state)
+{
+	assert_int_equal(parse_config("root = /srv\nmtu = 1400\nloud\n"), 0);
+	assert_string_equal(own.root, "/srv");
+	assert_int_equal(own.net.mtu, 1400);
+	assert_int_equal(own.loud, 1);
+}
+
+static void test_switches_are_on_or_off(void **state)
+{
+	assert_int_equal(parse_config("loud = yes\nloud=on\nloud = true\n"
+				      "loud = 1 # indeed\n"),
+			 0);
+	assert_int_equal(own.loud, 4);
+	assert_int_equal(parse_config("loud = no\nloud=off\nloud = false\n"
+				      "loud = 0\n"),
+			 0);
+	assert_int_equal(own.loud, 0);
+	assert_int_equal(parse_config("\nloud = maybe\n"), -EINVAL);
+	assert_non_null(strstr(own.net.error, "line 2"));
+	assert_non_null(strstr(own.net.error, "maybe"));
+	assert_int_equal(parse_config("loud =\n"), -EINVAL);
+}
+
+static void test_only_a_blank_makes_a_hash_a_comment(void **state)
+{
+	assert_int_equal(parse_config("root = /a#b # a comment\n"
+				      "#root = /c\n \t # root = /d\n"),
+			 0);
+	assert_string_equal(own.root, "/a#b");
+	assert_int_equal(parse_config("loud # = off\n"), 0);
+	assert_int_equal(own.loud, 1);
+	assert_int_equal(parse_config("root=/a\t#b\n"), 0);
+	assert_string_equal(own.root, "/a");
+}
+
+static void test_quotes_keep_a_value_whole(void **state)
+{
+	assert_int_equal(parse_config("root = \"/a #b = 'c' \"  # x\n"), 0);
+	assert_string_equal(own.root, "/a #b = 'c' ");
+	assert_int_equal(parse_config("root = /a\"b\n"), 0);
+	assert_string_equal(own.root, "/a\"b");
+	assert_int_equal(parse_config("mtu = 1400\nroot = \"/a\n"), -EINVAL);
+	assert_non_null(strstr(own.net.error, "line 2"));
+	assert_int_equal(parse_config("root = \"/a\" b\n"), -EINVAL);
+}
+
+static void test_unknown_option_names_file_and_line(void **state)
+{
+	static const char *const texts[] = {
+		"mtu = 1400\n\nnosuch = 1\n", "#\n\nnosuch\n",
+		"\n\nnosuch # mtu = 1\n",
+		/* argp takes what is unique of a name; a file does not. */
+		"\n\nnosuch=\nmtu = 1\n"};
+
+	for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
+		assert_int_equal(parse_config(texts[i]), -EINVAL);
+		assert_non_null(strstr(own.net.error, path));
+		assert_non_null(strstr(own.net.error, "line 3"));
+		assert_non_null(strstr(own.net.error, "'nosuch'"));
+	}
+	assert_int_equal(parse_config("roo = /a\n"), -EINVAL);
+	assert_int_equal(parse_config("--root = /a\n"), -EINVAL);
+	assert_int_equal(parse_config("config = /a\n"), -EINVAL);
+	assert_int_equal(parse_config("help\n"), -EINVAL);
+	assert_int_equal(parse_config("root\n"), -EINVAL);
+	assert_non_null(strstr(own.net.error, "root = PATH"));
+	assert_int_equal(parse_config("no\x1b[2Jsuch\n"), -EINVAL);
+	assert_null(strchr(own.net.error, '\x1b'));
+}
+
+static void test_wrong_value_names_file_and_line(void **state)
+{
+	struct in_child child;
+	char place[64];
+
+	child = in_child_run(parse_config_status, "\nmtu = 1\nroot = /a\n");
+	assert_int_equal(child.status, 2);
+	snprintf(place, sizeof(place), "--config '%s', line 2: --mtu", path);
+	assert_non_null(strstr(child.err, place));
+	child = in_child_run(parse_config_status, "\nmtu = 1400\nroot = a\n");
+	assert_int_equal(child.status, 2);
+	snprintf(place, sizeof(place), "--config '%s', line 3: --root", path);
+	assert_non_null(strstr(child.err, place));
+}
+
+static int parse_words_after_config(void *unused)
+{
+	char *argv[] = {"x", "--config", path, "stray", "--root=b", NULL};
+
+	return parse_own(5, argv);
+}
+
+static void test_word_of_the_command_line_has_no_place(void **state)
+{
+	struct in_child child;
+
+	write_config("root = /a\n");
+	child = in_child_run(parse_words_after_config, NULL);
+	assert_int_equal(child.status, 2);
+	assert_non_null(strstr(child.err, "--root"));
+	assert_null(strstr(child.err, "--config"));
+}
+
+static void test_too_many_options_are_an_error(void **state)
+{
+	char *argv[] = {"x", "--config", path, NULL};
+	FILE *f = fopen(path, "w");
+
+	for (int i = 0; i < 600; i++)
+		fputs("mtu = 1400\n", f);
+	fclose(f);
+	assert_int_equal(parse(3, argv), -EINVAL);
+	assert_non_null(strstr(opts.error, "line 512"));
+}
+
 static void test_missing_configuration_is_an_error(void **state)
 {
 	char *argv[] = {"x", "--config=/nowhere/at/all", NULL};
@@ -145,6 +332,14 @@ int main(void)
 		cmocka_unit_test(test_words_after_two_dashes_are_left_for_eal),
 		cmocka_unit_test(test_configuration_file_is_read_in_place),
 		cmocka_unit_test(test_broken_configuration_names_file_and_line),
+		cmocka_unit_test(test_every_option_can_be_in_a_file),
+		cmocka_unit_test(test_switches_are_on_or_off),
+		cmocka_unit_test(test_only_a_blank_makes_a_hash_a_comment),
+		cmocka_unit_test(test_quotes_keep_a_value_whole),
+		cmocka_unit_test(test_unknown_option_names_file_and_line),
+		cmocka_unit_test(test_wrong_value_names_file_and_line),
+		cmocka_unit_test(test_word_of_the_command_line_has_no_place),
+		cmocka_unit_test(test_too_many_options_are_an_error),
 		cmocka_unit_test(test_missing_configuration_is_an_error),
 		cmocka_unit_test(test_stack_without_link_or_address_is_refused),
 	};

@@ -33,6 +33,7 @@ extern "C" {
 #endif
 
 struct argp;
+struct argp_state;
 
 /* ---- addresses ---- */
 
@@ -117,13 +118,25 @@ extern const struct argp net_argp;
 
 /*
  * Parses a command line: words after "--" are kept for EAL, "--config FILE"
- * is replaced by the options in FILE (one "name = value" a line, # comments),
- * then argp (NULL: the common options alone) is run with input. opts is filled
- * by net_argp; it must be the input of that child. Returns 0, or -errno with
- * opts->error set.
+ * is replaced by the options in FILE, then argp (NULL: the common options
+ * alone) is run with input. opts is filled by net_argp; it must be the input of
+ * that child. Returns 0, or -errno with opts->error set.
+ *
+ * A line of FILE is "name = value", where name is any option of argp or its
+ * children but config. An option that takes no value stands alone or has yes or
+ * no. A # at the start of a line or after a blank begins a comment, unless it
+ * stands in a value between double quotes.
  */
 int net_parse_args(const struct argp *argp, int argc, char **argv,
 		   struct net_opts *opts, void *input);
+
+/*
+ * Where the option that is being parsed comes from, to begin a message with:
+ * "--config 'FILE', line N: ", or "" for the command line. name is the option's
+ * without dashes. For an argp parser under net_parse_args() whose key is that
+ * option's. The text is good until the next call.
+ */
+const char *net_config_place(const struct argp_state *state, const char *name);
 
 struct net_stack;
 

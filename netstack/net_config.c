@@ -1,0 +1,354 @@
+/*
+ * A whole command line: the options of configuration files are put where
+ * --config stood, what follows "--" is left to EAL, then argp is run.
+ *
+ * A line "name = value" becomes the word "--name=value", and the file and line
+ * it came from are kept, so that whoever refuses the value can name them. Words
+ * live until the next parse, as argp and the options keep pointers into them.
+ */
+#include <argp.h>
+#include <ctype.h>
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <coronet/net.h>
+
+#define MAX_WORDS 512
+#define MAX_DEPTH 8 /* of argp parsers within argp parsers */
+
+struct place {
+	const char *path; /* a word of argv */
+	unsigned line;
+};
+
+static struct words {
+	char *list[MAX_WORDS + 1];
+	int n, n_made;
+	/* Those that read_config() made. getopt(3) reorders the list. */
+	struct made {
+		char *word; /* malloc'ed */
+		struct place place;
+	} made[MAX_WORDS];
+} words;
+
+/* A configuration file while it is read. */
+struct config {
+	struct net_opts *opts; /* its error is set when something is wrong */
+	const struct argp *argp;
+	struct place place;
+};
+
+/* One line, whatever bytes of a file are in it. */
+static int vrefuse(struct net_opts *opts, const char *before,
+		   const char *format, va_list ap)
+{
+	int n = snprintf(opts->error, sizeof(opts->error), "%s", before);
+
+	if (n >= 0 && (size_t)n < sizeof(opts->error))
+		vsnprintf(opts->error + n, sizeof(opts->error) - (size_t)n,
+			  format, ap);
+	for (char *c = opts->error; *c; c++)
+		if (iscntrl((unsigned char)*c))
+			*c = '?';
+	return -EINVAL;
+}
+
+__attribute__((format(printf, 2, 3))) static int refuse(struct net_opts *opts,
+							const char *format, ...)
+{
+	va_list ap;
+	int err;
+
+	va_start(ap, format);
+	err = vrefuse(opts, "", format, ap);
+	va_end(ap);
+	return err;
+}
+
+static const char *format_place(const struct place *place)
+{
+	static char text[320];
+
+	snprintf(text, sizeof(text),
+		 "--config '%.255s', line %u: ", place->path, place->line);
+	return text;
+}
+
+__attribute__((format(printf, 2, 3))) static int
+refuse_line(const struct config *config, const char *format, ...)
+{
+	va_list ap;
+	int err;
+
+	va_start(ap, format);
+	err = vrefuse(config->opts, format_place(&config->place), format, ap);
+	va_end(ap);
+	return err;
+}
+
+/* ---- words ---- */
+
+static int push(char *word)
+{
+	if (words.n == MAX_WORDS)
+		return -E2BIG;
+	words.list[words.n++] = word;
+	words.list[words.n] = NULL;
+	return 0;
+}
+
+const char *net_config_place(const struct argp_state *state, const char *name)
+{
+	size_t len = strlen(name);
+	const char *word;
+
+	if (state->argv != words.list || state->next < 1)
+		return "";
+	word = words.list[state->next - 1];
+	for (int i = 0; i < words.n_made; i++)
+		if (words.made[i].word == word &&
+		    strncmp(word + 2, name, len) == 0 &&
+		    (word[2 + len] == '=' || word[2 + len] == '\0'))
+			return format_place(&words.made[i].place);
+	return "";
+}
+
+/* ---- configuration files ---- */
+
+/* The option of that whole name that a program has, or NULL. */
+static const struct argp_option *find_option(const struct argp *argp,
+					     const char *name, unsigned depth)
+{
+	const struct argp_option *option = argp->options;
+	const struct argp_child *child = argp->children;
+
+	for (; option &&
+	       (option->name || option->key || option->doc || option->group);
+	     option++)
+		if (option->name && strcmp(option->name, name) == 0)
+			return option;
+	for (; child && child->argp && depth < MAX_DEPTH; child++) {
+		option = find_option(child->argp, name, depth + 1);
+		if (option)
+			return option;
+	}
+	return NULL;
+}
+
+static char *trim(char *text)
+{
+	char *end;
+
+	text += strspn(text, " \t");
+	end = text + strlen(text);
+	while (end > text && strchr(" \t\r\n", end[-1]))
+		*--end = '\0';
+	return text;
+}
+
+/* A # begins a comment at the start of a line and after a blank. */
+static void cut_comment(char *text)
+{
+	for (char *hash = strchr(text, '#'); hash; hash = strchr(hash + 1, '#'))
+		if (hash == text || hash[-1] == ' ' || hash[-1] == '\t') {
+			*hash = '\0';
+			return;
+		}
+}
+
+/*
+ * The value that begins at text: a word in double quotes is all between them,
+ * else it goes on to the end of the line or a comment. NULL: wrong quotes.
+ */
+static char *read_value(char *text)
+{
+	char *end;
+
+	text += strspn(text, " \t");
+	if (*text != '"') {
+		cut_comment(text);
+		return trim(text);
+	}
+	end = strchr(text + 1, '"');
+	if (!end)
+		return NULL;
+	*end = '\0';
+	cut_comment(end + 1);
+	return *trim(end + 1) ? NULL : text + 1;
+}
+
+/* Whether a switch is to be set: 1, 0 or -EINVAL. */
+static int is_on(const char *value)
+{
+	static const char *const texts[][2] = {
+		{"yes", "no"}, {"on", "off"}, {"true", "false"}, {"1", "0"}};
+
+	for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++)
+		for (int off = 0; off < 2; off++)
+			if (strcmp(value, texts[i][off]) == 0)
+				return !off;
+	return -EINVAL;
+}
+
+/* Adds the option's word: value is NULL where the line has none. */
+static int add_option(const struct config *config,
+		      const struct argp_option *option, const char *value)
+{
+	char *word;
+	int on = 1, err;
+
+	if (!option->arg && value) {
+		on = is_on(value);
+		if (on < 0)
+			return refuse_line(config,
+					   "%s = '%s': expected yes or no",
+					   option->name, value);
+	}
+	if (!on)
+		return 0;
+	if (option->arg ? asprintf(&word, "--%s=%s", option->name, value) < 0
+			: asprintf(&word, "--%s", option->name) < 0)
+		return refuse_line(config, "%s", strerror(ENOMEM));
+	err = push(word);
+	if (err < 0) {
+		free(word);
+		return refuse_line(config, "more than %d options", MAX_WORDS);
+	}
+	words.made[words.n_made++] = (struct made){word, config->place};
+	return 0;
+}
+
+/* One line: "name = value", "name" of an option without value, or nothing. */
+static int read_line(const struct config *config, char *line)
+{
+	const struct argp_option *option;
+	char *text, *equals, *value = NULL;
+
+	text = line + strspn(line, " \t");
+	equals = strchr(text, '=');
+	if (equals && memchr(text, '#', (size_t)(equals - text)))
+		equals = NULL; /* it is in a comment */
+	if (equals) {
+		*equals = '\0';
+		value = read_value(equals + 1);
+		if (!value)
+			return refuse_line(config,
+					   "%s: expected a value without "
+					   "quotes, or all of it in one pair",
+					   trim(text));
+	} else {
+		cut_comment(text);
+	}
+	text = trim(text);
+	if (!equals && !*text)
+		return 0;
+	option = find_option(config->argp, text, 0);
+	if (!option || strcmp(text, "config") == 0)
+		return refuse_line(config, "'%s'%s: %s", text,
+				   equals ? " = ..." : "",
+				   option ? "a file cannot name another"
+					  : "there is no such option; --help "
+					    "lists them");
+	if (option->arg && !equals)
+		return refuse_line(config, "'%s': expected %s = %s", text, text,
+				   option->arg);
+	return add_option(config, option, value);
+}
+
+static int read_config(struct net_opts *opts, const struct argp *argp,
+		       const char *path)
+{
+	struct config config = {opts, argp, {path, 0}};
+	FILE *file = fopen(path, "re");
+	char *line = NULL;
+	size_t room = 0;
+	ssize_t len;
+	int err = 0;
+
+	if (!file)
+		return refuse(opts, "--config '%s': %s", path, strerror(errno));
+	while (err == 0 && (len = getline(&line, &room, file)) >= 0) {
+		config.place.line++;
+		if (strlen(line) != (size_t)len)
+			err = refuse_line(&config, "this is no text file");
+		else
+			err = read_line(&config, line);
+	}
+	if (err == 0 && ferror(file)) /* a folder, for one, opens well */
+		err = refuse(opts, "--config '%s': %s", path, strerror(errno));
+	free(line);
+	fclose(file);
+	return err;
+}
+
+/* ---- the command line ---- */
+
+/* The file named by "--config FILE" or "--config=FILE" at argv[*i], or NULL. */
+static const char *config_path(int argc, char **argv, int *i)
+{
+	if (strncmp(argv[*i], "--config=", 9) == 0)
+		return argv[*i] + 9;
+	if (strcmp(argv[*i], "--config") == 0 && *i + 1 < argc)
+		return argv[++*i];
+	return NULL;
+}
+
+static const struct argp_child common_child[] = {{&net_argp, 0, NULL, 0}, {0}};
+
+static error_t parse_common(int key, char *arg, struct argp_state *state)
+{
+	if (key != ARGP_KEY_INIT)
+		return ARGP_ERR_UNKNOWN;
+	state->child_inputs[0] = state->input;
+	return 0;
+}
+
+static const struct argp common = {.parser = parse_common,
+				   .children = common_child};
+
+/* Fills the list of words: 0 or -EINVAL. */
+static int gather_words(const struct argp *argp, int argc, char **argv,
+			struct net_opts *opts)
+{
+	int err = 0;
+
+	words.n = 0;
+	while (words.n_made)
+		free(words.made[--words.n_made].word);
+	for (int i = 0; i < argc && err == 0; i++) {
+		const char *path;
+
+		if (strcmp(argv[i], "--") == 0) {
+			opts->eal_args = argv + i + 1;
+			opts->n_eal_args = (unsigned)(argc - i - 1);
+			break;
+		}
+		path = i ? config_path(argc, argv, &i) : NULL;
+		if (path)
+			err = read_config(opts, argp, path);
+		else if (push(argv[i]) < 0)
+			err = refuse(opts,
+				     "more than %d words on the command line",
+				     MAX_WORDS);
+	}
+	return err;
+}
+
+int net_parse_args(const struct argp *argp, int argc, char **argv,
+		   struct net_opts *opts, void *input)
+{
+	int err;
+
+	if (!argp) {
+		argp = &common;
+		input = opts;
+	}
+	err = gather_words(argp, argc, argv, opts);
+	if (err < 0)
+		return err;
+	argp_err_exit_status = 2;
+	return -argp_parse(argp, words.n, words.list, 0, NULL, input);
+}
