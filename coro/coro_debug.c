@@ -4,12 +4,10 @@
 #include "coro_priv.h"
 
 #include <poll.h>
-#include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 /*
@@ -204,102 +202,6 @@ void coro_dump_asked(struct coro_sched *s)
 {
 	s->dump_asked = false;
 	coro_sched_dump(s, STDERR_FILENO);
-}
-
-/* ---- overflow of a stack ---- */
-
-static pthread_mutex_t watch_lock = PTHREAD_MUTEX_INITIALIZER;
-static unsigned watchers;
-static struct sigaction segv_old;
-
-static const struct coro_stack *stack_guarding(const struct coro_sched *s,
-					       const char *addr)
-{
-	for (unsigned i = 0; i < s->nstacks; i++)
-		if (coro_stack_guards(&s->stacks[i], addr))
-			return &s->stacks[i];
-	for (struct coro_stack *st = s->private_all; st; st = st->next_all)
-		if (coro_stack_guards(st, addr))
-			return st;
-	return NULL;
-}
-
-static void report_overflow(const struct coro_stack *st, const void *addr)
-{
-	const struct coro *co = (const struct coro *)st->ctx.occupant;
-	char msg[400];
-	int len = snprintf(
-		msg, sizeof(msg),
-		"coronet: coroutine '%s' (%p) overflowed its stack of %zu "
-		"bytes (touched %p, in the guard page). Raise %s.\n",
-		co ? coro_name(co) : "?", (const void *)co, st->size, addr,
-		st->shared ? "coro_sched_attr.stack_size"
-			   : "coro_attr.stack_size");
-
-	if (write(STDERR_FILENO, msg, len) < 0) {
-		/* nobody to tell */
-	}
-}
-
-static void on_segv(int signo, siginfo_t *info, void *context)
-{
-	const struct coro_sched *s = coro_tls_sched;
-	const struct coro_stack *st = NULL;
-
-	if (s != NULL)
-		st = stack_guarding(s, info->si_addr);
-	if (st != NULL)
-		report_overflow(st, info->si_addr);
-	else if (segv_old.sa_flags & SA_SIGINFO) {
-		segv_old.sa_sigaction(signo, info, context);
-		return;
-	}
-	/* Whatever would have happened without us happens now. */
-	sigaction(signo, &segv_old, NULL);
-}
-
-/* The handler needs a stack that isn't the one that overflowed. */
-static void altstack_set(struct coro_sched *s)
-{
-	stack_t ss;
-
-	if (sigaltstack(NULL, &ss) < 0 || !(ss.ss_flags & SS_DISABLE))
-		return;
-	ss.ss_size = 65536;
-	ss.ss_flags = 0;
-	ss.ss_sp = mmap(NULL, ss.ss_size, PROT_READ | PROT_WRITE,
-			MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (ss.ss_sp == MAP_FAILED)
-		return;
-	s->altstack = ss.ss_sp;
-	sigaltstack(&ss, NULL);
-}
-
-void coro_overflow_watch(struct coro_sched *s)
-{
-	struct sigaction sa = {.sa_sigaction = on_segv,
-			       .sa_flags = SA_SIGINFO | SA_ONSTACK};
-
-	altstack_set(s);
-	pthread_mutex_lock(&watch_lock);
-	if (watchers++ == 0)
-		sigaction(SIGSEGV, &sa, &segv_old);
-	pthread_mutex_unlock(&watch_lock);
-}
-
-void coro_overflow_unwatch(struct coro_sched *s)
-{
-	struct sigaction now;
-
-	pthread_mutex_lock(&watch_lock);
-	if (--watchers == 0 && sigaction(SIGSEGV, NULL, &now) == 0 &&
-	    now.sa_flags & SA_SIGINFO && now.sa_sigaction == on_segv)
-		sigaction(SIGSEGV, &segv_old, NULL);
-	pthread_mutex_unlock(&watch_lock);
-	if (s->altstack != NULL) {
-		sigaltstack(&(stack_t){.ss_flags = SS_DISABLE}, NULL);
-		munmap(s->altstack, 65536);
-	}
 }
 
 /* ---- posted from outside ---- */

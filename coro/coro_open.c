@@ -138,9 +138,9 @@ int coro_sched_open(const struct coro_sched_attr *attr, struct coro_sched **out)
 		goto free_arena;
 	}
 	coro_tls_sched = s;
-	s->overflow_report = !a->no_overflow_report;
-	if (s->overflow_report)
-		coro_overflow_watch(s);
+	s->crash_report = !a->no_crash_report;
+	if (s->crash_report)
+		coro_crash_watch(s);
 	*out = s;
 	return 0;
 
@@ -165,8 +165,8 @@ void coro_sched_close(struct coro_sched *s)
 		for (unsigned i = 0; i < CORO_CHUNK_COROS; i++)
 			coro_fiber_end(&c->coros[i]);
 	coro_dump_forget(s);
-	if (s->overflow_report)
-		coro_overflow_unwatch(s);
+	if (s->crash_report)
+		coro_crash_unwatch(s);
 	close(s->event_fd);
 	coro_stacks_fini(s);
 	coro_arena_fini(&s->arena);

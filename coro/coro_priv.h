@@ -276,7 +276,7 @@ struct coro_sched {
 	size_t shared_len;
 	struct coro *free_coros;
 	bool measure;
-	bool overflow_report;
+	bool crash_report;
 	volatile bool dump_asked;
 	_Atomic(struct coro_wake *) inbox; /* posted from outside */
 
@@ -292,6 +292,7 @@ struct coro_sched {
 	int event_fd; /* -1: none yet */
 	atomic_bool asleep;
 	void *altstack;
+	coro_recognize_fn recognize; /* or NULL */
 	struct coro_chunk *chunks;
 	struct coro *chunk_cur;
 	struct coro *chunk_end;
@@ -410,10 +411,12 @@ void coro_select_free(struct coro_sched *s, struct coro *co);
 
 /* ---- coro_debug.c ---- */
 void coro_inbox_drain(struct coro_sched *s);
-void coro_overflow_watch(struct coro_sched *s);
-void coro_overflow_unwatch(struct coro_sched *s);
 void coro_dump_forget(struct coro_sched *s);
 void coro_dump_asked(struct coro_sched *s);
+
+/* ---- coro_crash.c ---- */
+void coro_crash_watch(struct coro_sched *s);
+void coro_crash_unwatch(struct coro_sched *s);
 
 /* ---- switching, with what the checkers want to know ---- */
 

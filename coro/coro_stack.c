@@ -29,6 +29,8 @@
 
 static size_t guard_bytes(bool shared)
 {
+	if (unlikely(coro_stack_checked())) /* its leak search reads them all */
+		return 4 * PAGE;
 	return shared ? CORO_GUARD_SHARED : CORO_GUARD_PRIVATE;
 }
 

@@ -1,8 +1,8 @@
 /*
- * What a person is told: dumps, deadlock, overflow, misuse; wake-ups from
- * outside; signals in the midst of switches.
+ * What a person is told: dumps, deadlock, misuse; wake-ups from outside;
+ * signals in the midst of switches.
  */
-#include "test_coro.h"
+#include "child.h"
 
 #include <fcntl.h>
 #include <pthread.h>
@@ -15,37 +15,6 @@
 #include <coronet/coro_sync.h>
 
 #include "asm/ctx.h"
-
-static char said[65536];
-
-/* Run fn in a child, its stderr into `said`; how it ended. */
-static int in_child(void (*fn)(void))
-{
-	int fds[2], status;
-	size_t len = 0;
-	ssize_t n;
-	pid_t pid;
-
-	assert_int_equal(pipe(fds), 0);
-	pid = fork();
-	if (pid == 0) {
-		/* cmocka's would go on with the next test, in the child. */
-		for (int i = 0; i < 5; i++)
-			signal((int[]){SIGSEGV, SIGBUS, SIGFPE, SIGILL,
-				       SIGABRT}[i],
-			       SIG_DFL);
-		dup2(fds[1], STDERR_FILENO);
-		fn();
-		_exit(0);
-	}
-	close(fds[1]);
-	while ((n = read(fds[0], said + len, sizeof(said) - 1 - len)) > 0)
-		len += n;
-	said[len] = '\0';
-	close(fds[0]);
-	waitpid(pid, &status, 0);
-	return status;
-}
 
 static void *parks(void *arg)
 {
@@ -73,85 +42,6 @@ static void test_deadlock_is_reported_with_a_dump(void **state)
 	assert_non_null(strstr(said, "3 coroutines parked, nothing can wake"));
 	assert_non_null(strstr(said, "forgotten"));
 	assert_non_null(strstr(said, "coro_park"));
-}
-
-static __attribute__((noinline)) int recurses(volatile int n)
-{
-	volatile char pad[1000];
-
-	pad[0] = (char)n;
-	__asm__ volatile("" : : "r"(pad) : "memory");
-	return n <= 0 ? pad[0] : recurses(n - 1) + pad[0];
-}
-
-static void *overflows(void *arg)
-{
-	recurses(1000000);
-	return NULL;
-}
-
-static enum coro_stack_kind kind;
-
-static void overflow(void)
-{
-	struct coro_sched *s;
-	const struct coro_attr attr = {.name = "greedy", .stack = kind};
-
-	coro_sched_open(NULL, &s);
-	coro_spawn(s, &attr, overflows, NULL, NULL);
-	coro_sched_run(s);
-}
-
-static void test_overflow_names_the_coroutine(void **state)
-{
-	for (int i = 0; i < 2; i++) {
-		int status;
-
-		kind = i ? CORO_STACK_PRIVATE : CORO_STACK_SHARED;
-		status = in_child(overflow);
-		assert_true(WIFSIGNALED(status) || WEXITSTATUS(status) != 0);
-		assert_non_null(strstr(said, "'greedy'"));
-		assert_non_null(strstr(said, i ? "coro_attr.stack_size"
-					       : "coro_sched_attr.stack_size"));
-	}
-}
-
-/* The lowest byte of an array larger than the stack, as a compiler that does
- * not probe would touch it first: far below the stack. */
-__attribute__((noinline)) static void *steps_over(void *arg)
-{
-	char here;
-
-	*(volatile char *)((uintptr_t)&here - (uintptr_t)arg) = 1;
-	return NULL;
-}
-
-static size_t step;
-
-static void overstep(void)
-{
-	const struct coro_attr attr = {.name = "wide", .stack = kind};
-	struct coro_sched *s;
-
-	coro_sched_open(NULL, &s);
-	for (int i = 0; i < 4; i++) /* neighbours on both sides */
-		coro_spawn(s, &attr, parks, NULL, NULL);
-	coro_spawn(s, &attr, steps_over, (void *)step, NULL);
-	coro_sched_run(s);
-}
-
-static void test_frame_larger_than_the_stack_hits_the_guard(void **state)
-{
-	for (int i = 0; i < 2; i++) {
-		int status;
-
-		kind = i ? CORO_STACK_PRIVATE : CORO_STACK_SHARED;
-		step = i ? 110000 : 1000000;
-		status = in_child(overstep);
-		assert_true(WIFSIGNALED(status) || WEXITSTATUS(status) != 0);
-		assert_non_null(strstr(said, "'wide'"));
-		assert_non_null(strstr(said, "overflowed its stack"));
-	}
 }
 
 static void *mutex_on_stack(void *arg)
@@ -697,9 +587,6 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_deadlock_is_reported_with_a_dump),
-		cmocka_unit_test(test_overflow_names_the_coroutine),
-		cmocka_unit_test(
-			test_frame_larger_than_the_stack_hits_the_guard),
 		cmocka_unit_test(test_pointer_into_a_shared_stack_is_refused),
 		cmocka_unit_test(test_waking_from_a_foreign_thread_is_refused),
 		cmocka_unit_test(test_sigquit_dumps_at_the_next_round),

@@ -67,9 +67,10 @@ struct coro_sched_attr {
 	void *clock_ctx;		/* borrowed, given to clock_ns */
 	size_t stack_size;    /* of a shared stack; 0: 256 KiB; 16 KiB..4 MiB */
 	unsigned stack_count; /* shared stacks; 0: 64; at most 1024 */
-	bool no_overflow_report; /* don't install the SIGSEGV handler that says
-				    which coroutine overflowed its stack */
-	bool measure_stacks;	 /* exact high-water marks; slow, for sizing */
+	bool no_crash_report; /* don't handle SIGSEGV, SIGBUS, SIGFPE, SIGILL
+				 and SIGABRT to say which coroutine crashed, or
+				 overflowed its stack, before it does */
+	bool measure_stacks;  /* exact high-water marks; slow, for sizing */
 };
 
 /* ---- scheduler ---- */
@@ -355,6 +356,26 @@ void coro_sched_dump(struct coro_sched *s, int fd);
  * once, if it comes a second time before that. 0, -EINVAL, -EBUSY (another
  * scheduler of the process has it). */
 int coro_sched_dump_on_signal(struct coro_sched *s, int signo);
+
+/*
+ * What messages about a coroutine say beside its name: whose it is. fn is asked
+ * about words from where the coroutine began, its body's argument among them,
+ * and from its registers. If it knows one, it writes what it knows, at most len
+ * bytes with the NUL, and returns true. It is called in signal handlers: it
+ * must be async-signal-safe, and follow no word before it has made sure that it
+ * is what it seems.
+ */
+typedef bool (*coro_recognize_fn)(uintptr_t word, char *text, size_t len);
+void coro_sched_recognize(struct coro_sched *s, coro_recognize_fn fn);
+
+/* Write "coroutine 'NAME'", and in parentheses what is known of it. ucontext:
+ * what a signal handler on the scheduler's thread was given, or NULL. */
+void coro_describe(const struct coro *co, const void *ucontext, char *text,
+		   size_t len);
+
+/* The coroutine that runs, NULL: none. Also from a signal handler or another
+ * thread, for whom it is one that ran a moment ago. */
+struct coro *coro_sched_running(const struct coro_sched *s);
 
 /* Coroutines that have not ended. */
 unsigned coro_sched_live(const struct coro_sched *s);
