@@ -202,6 +202,8 @@ static void adopt(struct net_conn *conn)
 		tcp_nagle_disable(&conn->pcb);
 	}
 	insert(conn);
+	if (conn->pcb.unsent) /* its first segment: the port had no room */
+		net_conn_queue_output(conn);
 }
 
 static void drain_list(struct tcp_pcb **list)

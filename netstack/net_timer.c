@@ -245,6 +245,8 @@ static void tick(struct net_conn *conn)
 	net_the.lwip_ticks++;
 	if (pcb->state != TIME_WAIT && fast_pending(pcb))
 		fast_tick(conn);
+	if (pcb->state != TIME_WAIT && held_back(conn))
+		net_conn_output_now(conn); /* lwIP would not, in SYN_RCVD */
 	if (tcp_tw_pcbs || tcp_active_pcbs) {
 		settle_counts(pcb);
 		nrtx = pcb->nrtx;

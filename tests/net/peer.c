@@ -203,6 +203,19 @@ bool peer_next(struct segment *out)
 	return take(out);
 }
 
+struct segment peer_wait(unsigned ms)
+{
+	struct segment s;
+
+	for (; ms; ms--) {
+		if (peer_next(&s))
+			return s;
+		run_ms(1);
+	}
+	fail_msg("the stack sends nothing");
+	return s;
+}
+
 void peer_expect_nothing(void)
 {
 	struct segment s;

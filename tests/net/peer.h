@@ -70,6 +70,9 @@ void peer_send(struct peer *peer, uint8_t flags, const void *data,
 /* Runs the stack until it has sent a TCP segment; false if it sends none. */
 bool peer_next(struct segment *out);
 
+/* The same, waiting so long; fails the test if it sends none. */
+struct segment peer_wait(unsigned ms);
+
 /* Fails the test if the stack sends any TCP segment now. */
 void peer_expect_nothing(void);
 

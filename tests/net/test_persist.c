@@ -80,20 +80,6 @@ static void pass(unsigned ms)
 	}
 }
 
-/* The next segment, waiting up to half a minute. */
-static struct segment wait_next(void)
-{
-	struct segment s;
-
-	for (unsigned ms = 0; ms < 30000; ms += 10) {
-		if (peer_next(&s))
-			return s;
-		pass(10);
-	}
-	fail_msg("the stack sends nothing");
-	return s;
-}
-
 /* A segment is for the peer if RFC 9293 3.10.7.4 lets it pass. */
 static bool acceptable(const struct segment *s)
 {
@@ -158,13 +144,13 @@ static void test_probe_carries_no_new_number(void **state)
 	connect_to(send_and_wait, 65536, 20000);
 	shut_window();
 	for (unsigned i = 0; i < 5; i++) {
-		s = wait_next();
+		s = peer_wait(30000);
 		assert_int_equal(s.len, 0);
 		assert_int_equal(s.flags, PEER_ACK);
 		assert_int_equal(s.seq, peer.rcv - 1);
 	}
 	peer_send(&peer, PEER_ACK, "x", 1); /* what we say is in its window */
-	s = wait_next();
+	s = peer_wait(30000);
 	assert_int_equal(s.ack, peer.snd);
 	assert_int_equal(s.seq, peer.rcv);
 }
@@ -292,7 +278,7 @@ static void test_answers_stay_in_a_shrunk_window(void **state)
 	connect_to(send_and_abort, 3000, 65535);
 	shrink_window(600);
 	peer_send(&peer, PEER_ACK, "x", 1);
-	s = wait_next();
+	s = peer_wait(30000);
 	assert_int_equal(s.ack, peer.snd);
 	assert_int_equal(s.seq, base + 600);
 	told = true;
@@ -332,7 +318,7 @@ static void test_rounding_of_a_scaled_window_is_no_shrinking(void **state)
 	assert_true(peer_next(&s));
 	peer.wnd--; /* 1024 */
 	peer_send(&peer, PEER_ACK, "x", 1);
-	s = wait_next();
+	s = peer_wait(30000);
 	assert_int_equal(s.seq, peer.rcv + 1072);
 	told = true;
 }
