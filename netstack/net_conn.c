@@ -4,7 +4,7 @@
  * lwIP's one event function records what happened and makes coroutines ready;
  * everything else runs in the coroutine that asked for it.
  */
-#include "netstack/net_priv.h"
+#include "netstack/net_path.h"
 
 #include <errno.h>
 #include <string.h>
@@ -296,6 +296,8 @@ void net_conn_output_now(struct net_conn *conn)
 	err_t err;
 
 	net_rec_before_output(conn);
+	if (__builtin_expect(conn->pcb.flags & NET_TF_PATH, 0))
+		net_path_review(conn);
 	err = tcp_output(&conn->pcb);
 	if (err == ERR_MEM || err == ERR_BUF)
 		net_conn_queue_output(conn); /* the port, or memory, is short */

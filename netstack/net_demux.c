@@ -2,7 +2,7 @@
  * Which connection a segment belongs to, in constant time, and the window
  * through which lwIP sees it.
  */
-#include "netstack/net_priv.h"
+#include "netstack/net_path.h"
 
 #include <errno.h>
 #include <string.h>
@@ -333,6 +333,7 @@ static void settle_handshake(enum tcp_state before)
 	if (before != SYN_RCVD)
 		settle_mss(pcb);
 	settle_window(pcb);
+	net_path_settle(net_conn_of(pcb));
 	if (pcb->state < ESTABLISHED)
 		return;
 	net_half_open_ends(net_conn_of(pcb));

@@ -181,11 +181,12 @@ static int finish(struct net_conn *conn, const struct net_dial_opts *opts)
 		int err = net_conn_wait(conn, &conn->writer, deadline);
 
 		if (err == -ETIMEDOUT)
-			return net_eth_reachable(&remote) ? err : -EHOSTUNREACH;
+			return net_neighbour_reachable(&remote) ? err
+								: -EHOSTUNREACH;
 		if (err < 0)
 			return err;
 	}
-	if (conn->err == -ETIMEDOUT && !net_eth_reachable(&remote))
+	if (conn->err == -ETIMEDOUT && !net_neighbour_reachable(&remote))
 		return -EHOSTUNREACH;
 	return conn->err;
 }

@@ -1,28 +1,29 @@
 /*
- * Between frames and lwIP: interfaces, input, output, neighbours.
+ * Between frames and lwIP: interfaces, input, output.
  *
  * lwIP's netif has one IPv4 address, so each address of a link is a netif of
  * its own; IPv6 addresses live on a link's first netif.
  */
-#include "netstack/net_priv.h"
+#include "netstack/net_path.h"
 
 #include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "lwip/etharp.h"
-#include "lwip/ethip6.h"
 #include "lwip/init.h"
 #include "lwip/ip.h"
-#include "lwip/mld6.h"
-#include "lwip/nd6.h"
-#include "lwip/priv/nd6_priv.h"
+#include "lwip/prot/icmp.h"
+#include "lwip/prot/icmp6.h"
 #include "netif/ethernet.h"
 
-#define ETH_HEADER   14u
-#define ARP_TARGET   24u /* target protocol address within an ARP packet */
-#define NEIGHBOUR_MS 1000u
+#define ETH_HEADER 14u
+
+/*
+ * ICMP errors sent, all there is of them being "port unreachable": a second's
+ * at once and then one by one (RFC 4443 2.4 f).
+ */
+#define ERRORS_A_SECOND 100
 
 /* A received segment of a frame as lwIP sees it; in the frame's user words. */
 #define PORT_WORD 4 /* of them is the port's: net_frame_port() */
@@ -84,21 +85,6 @@ wrap_chain(struct net_port *port, struct glue_frame *frame)
 	return head;
 }
 
-/* ARP is answered by the netif whose address is asked for. */
-static struct netif *arp_netif(const struct net_port *port,
-			       const struct glue_frame *frame)
-{
-	uint32_t target;
-
-	if (frame->seg_len < ETH_HEADER + ARP_TARGET + 4)
-		return port->netif0;
-	memcpy(&target, frame->data + ETH_HEADER + ARP_TARGET, 4);
-	for (unsigned i = 0; i < port->n_netifs; i++)
-		if (netif_ip4_addr(port->netif0 + i)->addr == target)
-			return port->netif0 + i;
-	return port->netif0;
-}
-
 /*
  * The short way of a TCP segment: dpdk_glue has checked its IP header, that it
  * is no fragment and that it is all there; net_check.c looks at the source of
@@ -131,22 +117,73 @@ static inline bool input_tcp4(struct net_port *port, struct netif *netif,
 	return true;
 }
 
-static void input_frame(struct net_port *port, struct glue_frame *frame)
+/* Whether a datagram that nobody listens for may be answered. */
+static bool may_send_error(void)
+{
+	const int64_t each_ns = 1000000000 / ERRORS_A_SECOND;
+	int64_t least = net_the.now_ns - 1000000000;
+
+	if (net_the.error_due_ns < least)
+		net_the.error_due_ns = least;
+	if (net_the.error_due_ns > net_the.now_ns)
+		return false;
+	net_the.error_due_ns += each_ns;
+	return true;
+}
+
+/*
+ * Messages for the stack itself; false: not for lwIP. dpdk_glue has held each
+ * to its form.
+ */
+static bool input_icmp(struct net_port *port, const struct glue_frame *frame)
+{
+	const uint8_t *icmp = frame->data + frame->l4_off;
+
+	if (frame->flags & GLUE_FRAME_IP4) {
+		if (icmp[0] != ICMP_DUR)
+			return true;
+	} else {
+		if (icmp[0] == ICMP6_TYPE_NS || icmp[0] == ICMP6_TYPE_NA)
+			return net_neighbour_nd(port, frame);
+		if (icmp[0] != ICMP6_TYPE_PTB)
+			return true;
+	}
+	net_path_too_big(port, frame);
+	return false;
+}
+
+/* Whether lwIP may see it, and on which of the port's interfaces. */
+static bool admit(struct net_port *port, struct glue_frame *frame,
+		  struct netif **netif)
+{
+	uint16_t flags = frame->flags;
+
+	if (flags & GLUE_FRAME_ARP)
+		return net_neighbour_arp(port, frame, netif);
+	if ((flags & GLUE_FRAME_IP6) && !port->has_ip6)
+		return false;
+	if (flags & GLUE_FRAME_TCP)
+		return true;
+	if (flags & GLUE_FRAME_ICMP)
+		return input_icmp(port, frame);
+	return (flags & GLUE_FRAME_UDP) && may_send_error();
+}
+
+/* Whatever is no plain segment for the port's first address. */
+static void input_rest(struct net_port *port, struct glue_frame *frame)
 {
 	struct netif *netif = port->netif0;
 	uint16_t flags = frame->flags;
 	struct pbuf *p;
 
-	if (flags == (GLUE_FRAME_IP4 | GLUE_FRAME_TCP | GLUE_FRAME_CSUM_OK) &&
-	    input_tcp4(port, netif, frame))
-		return;
-	p = frame->next ? wrap_chain(port, frame)
-			: wrap_one(port, frame, frame->seg_len);
-	if (!(flags & (GLUE_FRAME_IP4 | GLUE_FRAME_IP6))) {
-		ethernet_input(p, arp_netif(port, frame));
+	if (!admit(port, frame, &netif)) {
+		net_the.stats.rx_refused++;
+		glue_frame_free(frame);
 		return;
 	}
-	if (flags & GLUE_FRAME_MCAST) {
+	p = frame->next ? wrap_chain(port, frame)
+			: wrap_one(port, frame, frame->seg_len);
+	if (flags & (GLUE_FRAME_ARP | GLUE_FRAME_MCAST)) {
 		ethernet_input(p, netif);
 		return;
 	}
@@ -157,6 +194,14 @@ static void input_frame(struct net_port *port, struct glue_frame *frame)
 		ip4_input(p, netif);
 	else
 		ip6_input(p, netif);
+}
+
+static inline void input_frame(struct net_port *port, struct glue_frame *frame)
+{
+	if (frame->flags !=
+		    (GLUE_FRAME_IP4 | GLUE_FRAME_TCP | GLUE_FRAME_CSUM_OK) ||
+	    !input_tcp4(port, port->netif0, frame))
+		input_rest(port, frame);
 }
 
 unsigned net_eth_rx(void)
@@ -298,8 +343,9 @@ static err_t link_output(struct netif *netif, struct pbuf *p)
 	return ERR_OK;
 }
 
-/* The short way: the neighbour is known, p begins with the IP header. */
-static err_t send_to(struct netif *netif, struct pbuf *p, const uint8_t *mac)
+/* The short way of IPv4: the neighbour is known, p begins with the IP header.
+ */
+err_t net_eth_send(struct netif *netif, struct pbuf *p, const uint8_t *mac)
 {
 	struct glue_port *glue = port_of(netif)->glue;
 	struct glue_frame *frame = make_frame(glue, p, ETH_HEADER);
@@ -315,93 +361,6 @@ static err_t send_to(struct netif *netif, struct pbuf *p, const uint8_t *mac)
 	describe(frame);
 	glue_tx(glue, frame);
 	return ERR_OK;
-}
-
-static inline struct net_neighbour *slot_of(uint32_t ip)
-{
-	uint32_t mixed = ip * 2654435761u;
-
-	return &net_the.neighbours[mixed >> 22];
-}
-static_assert(NET_NEIGHBOURS == 1 << 10, "slot_of() keeps ten bits");
-
-/* ARP's answer is used for a second, then asked for again. */
-static void learn(struct netif *netif, uint32_t ip)
-{
-	struct net_neighbour *slot = slot_of(ip);
-	const ip4_addr_t *found_ip;
-	struct eth_addr *mac;
-	ip4_addr_t hop = {ip};
-
-	if (!ip4_addr_net_eq(&hop, netif_ip4_addr(netif),
-			     netif_ip4_netmask(netif)))
-		hop = *netif_ip4_gw(netif);
-	if (etharp_find_addr(netif, &hop, &mac, &found_ip) < 0)
-		return;
-	slot->ip = ip;
-	slot->netif_num = netif->num;
-	slot->expires_ms = net_now_ms() + NEIGHBOUR_MS;
-	memcpy(slot->mac, mac->addr, 6);
-}
-
-static err_t output4(struct netif *netif, struct pbuf *p,
-		     const ip4_addr_t *dest)
-{
-	struct net_neighbour *slot = slot_of(dest->addr);
-	err_t err;
-
-	IPH_ID_SET((struct ip_hdr *)p->payload, net_ip_id(dest));
-	if (slot->ip == dest->addr && slot->netif_num == netif->num &&
-	    (int32_t)(slot->expires_ms - net_now_ms()) > 0)
-		return send_to(netif, p, slot->mac);
-	err = etharp_output(netif, p, dest);
-	if (err == ERR_OK && !ip4_addr_ismulticast(dest) &&
-	    !ip4_addr_isbroadcast(dest, netif))
-		learn(netif, dest->addr);
-	return err;
-}
-
-/*
- * A neighbour that asks us for our address before it has answered our own
- * question is known from then on, but lwIP leaves what was queued for it until
- * it has been probed, five seconds later. RFC 4861 7.2.3 would have it sent at
- * once; the probe's answer sends it, so the probe is due now.
- */
-void net_eth_probe_neighbours(void)
-{
-	for (int i = 0; i < LWIP_ND6_NUM_NEIGHBORS; i++)
-		if (neighbor_cache[i].state == ND6_DELAY &&
-		    neighbor_cache[i].q) {
-			neighbor_cache[i].state = ND6_PROBE;
-			neighbor_cache[i].counter.probes_sent = 0;
-		}
-}
-
-bool net_eth_reachable(const ip_addr_t *ip)
-{
-	for (unsigned i = 0; i < net_the.n_netifs; i++) {
-		struct netif *netif = &net_the.netifs[i];
-		const ip4_addr_t *found_ip;
-		struct eth_addr *mac;
-		ip4_addr_t hop;
-
-		if (IP_IS_V6(ip)) {
-			for (int n = 0; n < LWIP_ND6_NUM_NEIGHBORS; n++)
-				if (neighbor_cache[n].state >= ND6_REACHABLE &&
-				    ip6_addr_zoneless_eq(
-					    &neighbor_cache[n].next_hop_address,
-					    ip_2_ip6(ip)))
-					return true;
-			continue;
-		}
-		hop = *ip_2_ip4(ip);
-		if (!ip4_addr_net_eq(&hop, netif_ip4_addr(netif),
-				     netif_ip4_netmask(netif)))
-			hop = *netif_ip4_gw(netif);
-		if (etharp_find_addr(netif, &hop, &mac, &found_ip) >= 0)
-			return true;
-	}
-	return false;
 }
 
 /* ---- what lwIP asks ---- */
@@ -427,14 +386,16 @@ static err_t init_netif(struct netif *netif)
 {
 	netif->name[0] = 'c';
 	netif->name[1] = 'n';
-	netif->output = output4;
-	netif->output_ip6 = ethip6_output;
+	netif->output = net_neighbour_output4;
+	netif->output_ip6 = net_neighbour_output6;
 	netif->linkoutput = link_output;
 	netif->mtu = (u16_t)net_the.mtu;
 	netif->hwaddr_len = 6;
 	memcpy(netif->hwaddr, glue_port_mac(port_of(netif)->glue), 6);
-	netif->flags = NETIF_FLAG_BROADCAST | NETIF_FLAG_ETHARP |
-		       NETIF_FLAG_ETHERNET | NETIF_FLAG_MLD6;
+	netif->flags =
+		NETIF_FLAG_BROADCAST | NETIF_FLAG_ETHARP | NETIF_FLAG_ETHERNET;
+	if (port_of(netif)->has_ip6)
+		netif->flags |= NETIF_FLAG_MLD6;
 	return ERR_OK;
 }
 
@@ -476,11 +437,17 @@ static int add_ip6(struct net_port *port, const struct net_addr *addr)
 	return 0;
 }
 
-/* The addresses of one link; it is up without any, too. */
+/*
+ * The addresses of one link; it is up without any, too. One without an IPv6
+ * address has no link-local address either, and ignores IPv6.
+ */
 static int add_addrs(struct net_port *port, struct net_opts *opts)
 {
 	size_t link = (size_t)(port - net_the.ports);
 
+	for (unsigned i = 0; i < opts->n_addrs; i++)
+		port->has_ip6 |= opts->addr_links[i] == link &&
+				 opts->addrs[i].family == 6;
 	for (unsigned i = 0; i < opts->n_addrs; i++)
 		if (opts->addr_links[i] == link && opts->addrs[i].family == 4) {
 			struct netif *netif = add_netif(port, &opts->addrs[i]);
@@ -494,6 +461,8 @@ static int add_addrs(struct net_port *port, struct net_opts *opts)
 		port->netif0 = add_netif(port, NULL);
 	if (!port->netif0)
 		return -ENOMEM;
+	if (!port->has_ip6)
+		return 0;
 	netif_create_ip6_linklocal_address(port->netif0, 1);
 	netif_ip6_addr_set_state(port->netif0, 0, IP6_ADDR_PREFERRED);
 	for (unsigned i = 0; i < opts->n_addrs; i++)

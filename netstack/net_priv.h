@@ -39,7 +39,8 @@ struct net_conn_more {
 	uint32_t rx_segs, tx_segs, retransmits;
 	uint32_t challenged_ms;
 	uint16_t rtos, dup_acks, out_of_order; /* these stop at 65,535 */
-	bool counted;			       /* from its beginning */
+	uint16_t full_mss : 15;		       /* before its path took less */
+	uint16_t counted : 1;		       /* from its beginning */
 };
 static_assert(sizeof(struct net_conn_more) <= 64, "a cache line");
 
@@ -138,17 +139,42 @@ struct net_port {
 	unsigned frames_to_hold; /* of those, before what comes is copied */
 	unsigned n_netifs;
 	struct netif *netif0; /* IPv6 lives here, and ARP for strangers */
+	bool has_ip6;	      /* an address of it was given */
 };
 
 /* An answer of ARP, kept for a second so that output does not search. */
 struct net_neighbour {
+	int64_t expires_ns;
 	uint32_t ip; /* network byte order; 0: empty */
-	uint32_t expires_ms;
 	uint8_t netif_num;
 	uint8_t mac[6];
 };
 
 #define NET_NEIGHBOURS 1024
+
+/* A neighbour that is being asked for, of which there are so many at most. */
+struct net_asked {
+	uint32_t ip;
+	int64_t until_ns;
+};
+#define NET_ASKED 128u
+
+/* A destination whose neighbour was known, or might be asked for. */
+struct net_asked6 {
+	ip6_addr_t ip;
+	int64_t until_ns;
+};
+#define NET_ASKED6 256u
+
+/* What a destination takes (net_path.c). */
+struct net_path {
+	ip_addr_t ip;
+	uint16_t mtu;	 /* bytes of IP packet; 0: the place is empty */
+	uint8_t cuts;	 /* how often it was lowered while it was known */
+	uint8_t guesses; /* how often it had to be guessed */
+	int64_t until_ns;
+};
+#define NET_PATHS 1024u
 
 /* Ports chosen by the stack. */
 #define NET_PORT_FIRST 16384u
@@ -213,6 +239,13 @@ struct net_stack {
 	struct net_stats stats, stats_last;
 	uint64_t opened_kib; /* of memory, when the stack had opened */
 	struct net_neighbour neighbours[NET_NEIGHBOURS];
+	struct net_asked asked[NET_ASKED];
+	struct net_asked6 asked6[NET_ASKED6];
+	unsigned arp_known; /* entries, when last counted and since */
+	int64_t arp_counted_ns;
+	int64_t error_due_ns; /* when one more ICMP error may be sent */
+	struct net_path paths[NET_PATHS];
+	bool paths_used; /* there has been one */
 };
 
 /* The one stack of the process. */
@@ -613,10 +646,28 @@ void net_eth_tx(void);
 bool net_eth_lends(void);
 /* Whether every port is so far behind that sending has to wait. */
 bool net_eth_busy(void);
+/* Sends a packet of IPv4 to a neighbour. */
+err_t net_eth_send(struct netif *netif, struct pbuf *p, const uint8_t *mac);
+
+/* ---- net_neighbour.c ---- */
+/* lwIP's output functions of every interface. */
+err_t net_neighbour_output4(struct netif *netif, struct pbuf *p,
+			    const ip4_addr_t *dest);
+err_t net_neighbour_output6(struct netif *netif, struct pbuf *p,
+			    const ip6_addr_t *dest);
+/*
+ * An ARP packet, a neighbour's solicitation or advertisement: answers what must
+ * be answered. Whether lwIP may see it (ARP: on which interface), or it is to
+ * be freed.
+ */
+bool net_neighbour_arp(const struct net_port *port, struct glue_frame *frame,
+		       struct netif **out);
+bool net_neighbour_nd(const struct net_port *port,
+		      const struct glue_frame *frame);
 /* Before nd6_tmr(): no packet is to wait for a neighbour that has asked us. */
-void net_eth_probe_neighbours(void);
+void net_neighbour_probe(void);
 /* Whether the neighbour for an address has answered. */
-bool net_eth_reachable(const ip_addr_t *ip);
+bool net_neighbour_reachable(const ip_addr_t *ip);
 
 /* ---- net_addr.c ---- */
 void net_addr_to_lwip(const struct net_addr *addr, ip_addr_t *out);

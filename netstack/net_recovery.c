@@ -8,7 +8,7 @@
  * lwIP counts its window from the oldest byte not acknowledged, so whatever
  * has arrived or is lost beyond that byte is added to what may be under way.
  */
-#include "netstack/net_recovery.h"
+#include "netstack/net_path.h"
 
 #include <string.h>
 
@@ -649,6 +649,7 @@ static void time_out(struct net_conn *conn)
 		return;
 	}
 	rec = net_rec_of(conn);
+	net_path_timed_out(conn);
 	if (rec->state != NET_REC_LOSS || pcb->nrtx == 0)
 		enter(conn, NET_REC_LOSS);
 	rec->recover = pcb->snd_nxt;
@@ -690,4 +691,28 @@ bool net_rec_timeout(struct net_conn *conn)
 		probe(conn);
 	}
 	return false;
+}
+
+/* ---- what was too long for the path ---- */
+
+bool net_rec_begin(struct net_conn *conn)
+{
+	return make(conn);
+}
+
+void net_rec_resume_cut(struct net_conn *conn)
+{
+	struct net_rec *rec = net_rec_of(conn);
+
+	if (!rec || TAILQ_EMPTY(&rec->lost))
+		return;
+	if (rec->state == NET_REC_OPEN) {
+		rec->undo_cwnd = rec->cwnd;
+		rec->undo_ssthresh = conn->pcb.ssthresh;
+		rec->undo_left = 0;
+		rec->event_us = net_now_us();
+		rec->state = NET_REC_LOSS;
+		rec->recover = conn->pcb.snd_nxt;
+	}
+	repair(conn);
 }

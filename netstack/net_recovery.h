@@ -230,6 +230,8 @@ void net_sack_detect(struct net_conn *conn, const struct net_ack *ack);
 void net_sack_lose(struct net_rec *rec, struct net_seg *seg);
 /* After a timeout: all that is not sacked is lost. */
 void net_sack_lose_all(struct net_conn *conn);
+/* A segment goes, for its pieces: nothing refers to it any more. */
+void net_sack_replace(struct net_rec *rec, struct net_seg *seg);
 /* A segment of `unacked` was sent again just now. */
 void net_sack_resent(struct net_rec *rec, struct net_seg *seg);
 
@@ -253,3 +255,13 @@ void net_cwnd_undo(struct net_conn *conn);
 int64_t net_rec_due_ns(const struct net_conn *conn);
 /* Does it if it is due. Returns whether the connection must be given up. */
 bool net_rec_timeout(struct net_conn *conn);
+
+/* ---- net_recovery.c, for net_path.c and net_recut.c ---- */
+
+/* Makes the block if there is none. False: no memory. */
+bool net_rec_begin(struct net_conn *conn);
+/*
+ * Sends again what is on `lost` since a router refused it. That tells of no
+ * congestion: the window stays (RFC 8201 5.4).
+ */
+void net_rec_resume_cut(struct net_conn *conn);

@@ -333,3 +333,15 @@ void net_sack_resent(struct net_rec *rec, struct net_seg *seg)
 	seg->sent_us = net_now_us();
 	TAILQ_INSERT_TAIL(&rec->resent, seg, link);
 }
+
+void net_sack_replace(struct net_rec *rec, struct net_seg *seg)
+{
+	unlist(rec, seg);
+	if (rec->scan == seg)
+		rec->scan = NULL;
+	if (rec->high == seg)
+		rec->high = NULL;
+	for (unsigned i = 0; i < NET_SACK_BLOCKS; i++)
+		if (rec->seen[i].last == seg)
+			rec->seen[i].last = NULL;
+}

@@ -9,8 +9,6 @@
 
 void net_stack_stats(struct net_stack *stack, struct net_stats *out)
 {
-	uint64_t bad_frame = stack->stats.rx_bad_frame;
-
 	*out = stack->stats;
 	out->log_dropped = net_log_dropped();
 	out->conns = stack->n_conns;
@@ -20,7 +18,8 @@ void net_stack_stats(struct net_stack *stack, struct net_stats *out)
 		glue_port_stats(stack->ports[i].glue, &s);
 		out->rx_frames += s.rx_frames;
 		out->rx_bytes += s.rx_bytes;
-		out->rx_bad_frame = bad_frame + s.rx_bad_frame;
+		out->rx_bad_frame += s.rx_bad_frame;
+		out->rx_refused += s.rx_refused;
 		out->rx_bad_csum += s.rx_bad_csum;
 		out->rx_missed += s.rx_missed;
 		out->tx_frames += s.tx_frames;

@@ -302,6 +302,6 @@ void net_timers_run(void)
 		return;
 	stack->next_1s_ns = stack->now_ns + INT64_C(1000000000);
 	etharp_tmr();
-	net_eth_probe_neighbours();
+	net_neighbour_probe();
 	nd6_tmr();
 }

@@ -46,6 +46,8 @@ static struct glue_frame *pop(struct queue *queue)
 struct fake_frame {
 	struct glue_frame frame; /* first */
 	uint8_t *memory;
+	struct glue_lender *lender; /* of what it refers to */
+	bool split;		    /* its segments are freed apart */
 };
 
 /* Exactly len bytes: a sanitizer sees one read or written too far. */
@@ -64,25 +66,28 @@ static struct glue_frame *new_frame(unsigned len)
 	return &fake->frame;
 }
 
-/* A received frame has been split by then; a sent one is freed whole. */
-static void free_sent(struct glue_frame *frame)
+static void free_one(struct glue_frame *frame)
 {
-	while (frame) {
-		struct glue_frame *next = frame->next;
-		struct glue_lender *lender = (void *)(uintptr_t)frame->user[0];
+	struct fake_frame *fake = (void *)frame;
+	struct glue_lender *lender = fake->lender;
 
-		if (lender && --lender->frames[0] == 0)
-			lender->done(lender);
-		glue_frame_free(frame);
-		frame = next;
-	}
+	if (lender && --lender->frames[0] == 0)
+		lender->done(lender);
+	fake_frames_out--;
+	free(fake->memory);
+	free(fake);
 }
 
 void glue_frame_free(struct glue_frame *frame)
 {
-	fake_frames_out--;
-	free(((struct fake_frame *)(void *)frame)->memory);
-	free(frame);
+	bool split = ((struct fake_frame *)(void *)frame)->split;
+
+	while (frame) {
+		struct glue_frame *next = split ? NULL : frame->next;
+
+		free_one(frame);
+		frame = next;
+	}
 }
 
 void fake_receive(const void *data, unsigned len, uint16_t flags,
@@ -101,9 +106,18 @@ void fake_receive(const void *data, unsigned len, uint16_t flags,
 		tail = tail->next;
 		memcpy(tail->data, (const uint8_t *)data + at, part);
 	}
-	frame->flags = flags;
-	frame->l3_off = 14;
-	frame->l4_off = l4_off;
+	if (!flags) {
+		struct glue_l4 l4;
+
+		if (glue_check(frame, len, &l4) != GLUE_KEEP) {
+			glue_frame_free(frame);
+			return;
+		}
+	} else {
+		frame->flags = flags;
+		frame->l3_off = 14;
+		frame->l4_off = l4_off;
+	}
 	push(&rx, frame);
 }
 
@@ -158,7 +172,7 @@ unsigned fake_sent(uint8_t *data, unsigned room)
 		len += part;
 		fake_sent_pieces++;
 	}
-	free_sent(frame);
+	glue_frame_free(frame);
 	return len;
 }
 
@@ -169,7 +183,7 @@ void fake_reset(void)
 	while ((frame = pop(&rx)))
 		glue_frame_free(frame);
 	while ((frame = pop(&tx)))
-		free_sent(frame);
+		glue_frame_free(frame);
 	fake_lends = false;
 	fake_tx_budget = -1;
 	fake_segment_bytes = 0;
@@ -269,7 +283,7 @@ bool glue_tx_lend(struct glue_port *port, struct glue_frame *frame,
 	piece = new_frame(0);
 	piece->data = (uint8_t *)(uintptr_t)data;
 	piece->seg_len = (uint16_t)len;
-	piece->user[0] = (uintptr_t)lender;
+	((struct fake_frame *)(void *)piece)->lender = lender;
 	lender->frames[0]++;
 	while (frame->next)
 		frame = frame->next;
@@ -285,7 +299,7 @@ bool glue_tx_busy(struct glue_port *port)
 void glue_tx_drop(struct glue_port *port)
 {
 	for (struct glue_frame *f; (f = pop(&tx));)
-		free_sent(f);
+		glue_frame_free(f);
 }
 
 unsigned glue_tx_flush(struct glue_port *port)
@@ -295,6 +309,8 @@ unsigned glue_tx_flush(struct glue_port *port)
 
 void glue_frame_split(struct glue_frame *frame)
 {
+	for (; frame; frame = frame->next)
+		((struct fake_frame *)(void *)frame)->split = true;
 }
 
 unsigned glue_port_frames_free(const struct glue_port *port)

@@ -36,7 +36,10 @@ extern bool fake_lends;
 /* How many pieces the frame had that fake_sent() gave last. */
 extern unsigned fake_sent_pieces;
 
-/* Puts a frame before the stack; flags as glue_rx() would set them. */
+/*
+ * Puts a frame before the stack; flags as glue_rx() would set them, 0: as
+ * glue_check() does, which may drop it.
+ */
 void fake_receive(const void *data, unsigned len, uint16_t flags,
 		  uint16_t l4_off);
 

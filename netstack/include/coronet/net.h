@@ -202,6 +202,15 @@ struct net_stats {
 	uint64_t rx_unacceptable, challenge_acks;
 	/* Closed but not done, and reset since there were too many of them. */
 	uint64_t orphans_recycled;
+	/* frames of protocols or options not taken, or with nothing to tell */
+	uint64_t rx_refused;
+	/* packets lost as too many neighbours were being asked for */
+	uint64_t neighbours_refused;
+	/*
+	 * MSS lowered since a router said so, or since full segments vanished;
+	 * "too big" of what was not under way, not believed (RFC 5927)
+	 */
+	uint64_t path_mtu_lowered, path_mtu_guessed, path_mtu_refused;
 	uint64_t log_dropped; /* lines that stderr did not take */
 	int64_t busy_ns;      /* time spent in rounds that found work */
 	unsigned conns;	      /* TCP control blocks now */
