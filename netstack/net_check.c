@@ -290,7 +290,8 @@ static inline bool is_ordinary(const struct tcp_pcb *pcb,
 static_assert(ESTABLISHED == 4 && TIME_WAIT == 10,
 	      "what lies between are the synchronised states that talk");
 
-bool net_check_conn(struct net_conn *conn, struct pbuf **p)
+static inline __attribute__((always_inline)) bool
+check_conn(struct net_conn *conn, struct pbuf **p)
 {
 	struct tcp_hdr *tcp = (*p)->payload;
 	struct tcp_pcb *pcb = &conn->pcb;
@@ -318,6 +319,18 @@ bool net_check_conn(struct net_conn *conn, struct pbuf **p)
 	    (s32_t)(s.seq - pcb->rcv_nxt) < 0)
 		return true;
 	return net_ooseq_admit(conn, p, bytes);
+}
+
+bool net_check_conn(struct net_conn *conn, struct pbuf **p)
+{
+	return check_conn(conn, p);
+}
+
+/* Apart, so that the one above has one caller, into which it is inlined. */
+__attribute__((cold)) bool net_check_cookie(struct net_conn *conn,
+					    struct pbuf **p)
+{
+	return check_conn(conn, p);
 }
 
 /* ---- segments of no connection ---- */

@@ -287,7 +287,7 @@ static bool show_listener(struct pbuf **p, struct netif *inp,
 	case NET_COOKIE_TAKEN:
 		break;
 	}
-	return net_check_conn(*conn, p); /* as any segment of a connection */
+	return net_check_cookie(*conn, p);
 }
 
 /* RFC 9293 3.7.1: who names no MSS takes 1220 bytes over IPv6; lwIP: 536. */

@@ -455,6 +455,8 @@ bool net_check_header(const struct pbuf *p);
  * answered where it must be.
  */
 bool net_check_conn(struct net_conn *conn, struct pbuf **p);
+/* The same for the segment that brought a cookie back. */
+bool net_check_cookie(struct net_conn *conn, struct pbuf **p);
 bool net_check_stranger(struct pbuf *p); /* of no connection */
 
 #define NET_OPT_END	0

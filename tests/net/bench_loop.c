@@ -1,25 +1,26 @@
 /*
  * What one echo costs in the stack alone: netstack/ and coro/ over a port that
  * forges requests and swallows answers. No DPDK, no second process; CPU time,
- * so that a busy machine disturbs it little. Usage: bench-loop [CONNS...];
- * without a number, opening with many listeners as well.
+ * so that a busy machine disturbs it little. Usage: bench-loop [-r REQUESTS]
+ * [CONNS...]; without connections, opening with many listeners as well. Few
+ * requests are for callgrind, which counts instructions.
  */
 #include <arpa/inet.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <coronet/net.h>
 
 #include "dpdk_glue/glue.h"
 #include "netstack/net_priv.h"
 
-#define PAYLOAD	 64u
-#define FRAME	 (54u + PAYLOAD)
-#define POOL	 4096u
-#define ROOM	 256u /* bytes of a frame's data */
-#define REQUESTS 3000000u
+#define PAYLOAD 64u
+#define FRAME	(54u + PAYLOAD)
+#define POOL	4096u
+#define ROOM	256u /* bytes of a frame's data */
 
 enum { FIN = 1, SYN = 2, PSH = 8, ACK = 16 };
 
@@ -33,6 +34,7 @@ struct cell {
 	uint8_t data[ROOM];
 };
 
+static unsigned requests = 3000000;
 static struct cell cells[POOL];
 static struct glue_frame *free_frames[POOL];
 static unsigned n_free, n_conns, next_flow, n_up;
@@ -379,10 +381,10 @@ static void run(unsigned conns, unsigned listeners)
 	begun_s = cpu_s();
 	open_all(stack);
 	opening_s = cpu_s() - begun_s;
-	for (from = answers; answers - from < REQUESTS / 4;)
+	for (from = answers; answers - from < requests / 4;)
 		round_and_replies(stack);
 	begun_s = cpu_s();
-	for (from = answers; answers - from < REQUESTS;)
+	for (from = answers; answers - from < requests;)
 		round_and_replies(stack);
 	printf("%9u connections: %6.1f ns an echo; opened with %5u listeners "
 	       "in %6.1f ns each\n",
@@ -393,8 +395,29 @@ static void run(unsigned conns, unsigned listeners)
 	free(flows);
 }
 
+static unsigned number(const char *text)
+{
+	char *end;
+	unsigned long n = strtoul(text, &end, 10);
+
+	if (*end || end == text || n == 0 || n > 10000000) {
+		fprintf(stderr,
+			"bench-loop: '%s' is no number from 1 to 10,000,000, "
+			"as in: bench-loop -r 100000 64\n",
+			text);
+		exit(2);
+	}
+	return (unsigned)n;
+}
+
 int main(int argc, char **argv)
 {
+	int opt;
+
+	while ((opt = getopt(argc, argv, "r:")) == 'r')
+		requests = number(optarg);
+	if (opt != -1)
+		return 2;
 	memcpy(header, "\2\0\0\0\0\1\2\0\0\0\0\2\10\0", 14);
 	header[14] = 0x45;
 	header[22] = 64;
@@ -403,14 +426,14 @@ int main(int argc, char **argv)
 	put16(header + 36, 7);
 	header[46] = 0x50;
 	put16(header + 48, 65535);
-	if (argc == 1) {
+	if (optind == argc) {
 		run(64, 1);
 		run(1000, 1);
 		run(100000, 1);
 		run(100000, 100);
 		run(100000, 10000);
 	}
-	for (int i = 1; i < argc; i++)
-		run((unsigned)strtoul(argv[i], NULL, 10), 1);
+	for (int i = optind; i < argc; i++)
+		run(number(argv[i]), 1);
 	return 0;
 }
