@@ -17,6 +17,12 @@
 #define BACKOFF_MAX 16u
 
 /*
+ * Doublings until an orphan is given up though its peer answers: four minutes
+ * in which it has taken nothing, and nobody waits for that any more.
+ */
+#define ORPHAN_MAX 11u
+
+/*
  * What is kept of it lies in the pcb: persist_probe counts probes since the
  * peer was last heard, which lwIP sets to 0 with every segment it takes;
  * persist_cnt is 0 when the timer is off, which lwIP sets it to when a window
@@ -126,7 +132,8 @@ bool net_persist_timeout(struct net_conn *conn)
 	if (!wanted(pcb) || conn->in_output || pcb->persist_cnt == 0 ||
 	    net_us_after(pcb->rtseq, net_now_us()))
 		return false;
-	if (pcb->persist_probe >= TCP_MAXRTX) {
+	if (pcb->persist_probe >= TCP_MAXRTX ||
+	    (conn->orphaned && pcb->persist_cnt > ORPHAN_MAX)) {
 		pcb->nrtx = TCP_MAXRTX; /* lwIP's reason to give up */
 		return true;
 	}

@@ -226,6 +226,37 @@ static void test_an_orphan_gives_way_to_a_new_connection(void **state)
 	assert_int_equal(net_the.stats.orphans_recycled, 8);
 }
 
+/* The peer answers each probe, and takes nothing. */
+static void test_an_orphan_is_not_probed_for_ever(void **state)
+{
+	struct peer peer;
+	struct segment s;
+
+	serve(answer_at_the_end);
+	peer_connect(&peer, 1000, 7, 99);
+	peer_send(&peer, PEER_ACK | PEER_FIN, NULL, 0);
+	run_rounds(3);
+	while (peer_next(&s))
+		peer.rcv = s.seq + s.len;
+	peer.wnd = 0;
+	peer_send(&peer, PEER_ACK, NULL, 0);
+	for (unsigned minute = 0; minute < 3; minute++) {
+		for (unsigned ms = 0; ms < 60000; ms += 10) {
+			run_ms(10);
+			while (peer_next(&s))
+				peer_send(&peer, PEER_ACK, NULL, 0);
+		}
+		assert_int_equal(net_the.orphans.n, 1);
+	}
+	for (unsigned ms = 0; ms < 90000; ms += 10) {
+		run_ms(10);
+		while (peer_next(&s))
+			peer_send(&peer, PEER_ACK, NULL, 0);
+	}
+	assert_int_equal(net_the.orphans.n, 0);
+	assert_int_equal(net_the.n_conns, 0);
+}
+
 static void test_time_wait_is_no_orphan(void **state)
 {
 	struct peer peer;
@@ -251,6 +282,7 @@ int main(int argc, char **argv)
 		T(test_data_out_of_order_is_kept_for_seconds),
 		T(test_too_many_orphans_end_the_oldest),
 		T(test_an_orphan_gives_way_to_a_new_connection),
+		T(test_an_orphan_is_not_probed_for_ever),
 		T(test_time_wait_is_no_orphan),
 	};
 
