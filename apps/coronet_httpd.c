@@ -600,6 +600,11 @@ int main(int argc, char **argv)
 		fprintf(stderr, "coronet-httpd: %s\n", httpd.files.error);
 		return OPTS_EXIT_USAGE;
 	}
+	if (err == 0 && httpd.files.n_outside)
+		fprintf(stderr,
+			"coronet-httpd: %u symbolic links, '%s' for one, lead "
+			"out of --root and are not served\n",
+			httpd.files.n_outside, httpd.files.outside);
 	if (err == 0)
 		err = net_stack_open(&httpd.net, &httpd.stack);
 	if (err == 0) {

@@ -5,6 +5,7 @@
  */
 #include "apps/coronet_proxy_priv.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -258,6 +259,57 @@ static void take_backends(void)
 	balance_ready(&proxy.balance);
 }
 
+/* Whether all bits of the host are ones, or zeros, in that network. */
+static bool is_broadcast(const struct net_addr *addr,
+			 const struct net_addr *own)
+{
+	uint32_t mask, a, b;
+
+	memcpy(&a, addr->ip, 4);
+	memcpy(&b, own->ip, 4);
+	mask = own->prefix_len ? ~0u << (32 - own->prefix_len) : 0;
+	mask = htonl(mask);
+	return own->prefix_len < 31 && ((a ^ b) & mask) == 0 &&
+	       ((a & ~mask) == ~mask || (a & ~mask) == 0);
+}
+
+/*
+ * Whether a backend has an address of the stack, which does not talk to itself,
+ * or is everybody in one of its networks.
+ */
+static bool is_own(const struct net_addr *backend)
+{
+	for (unsigned i = 0; i < proxy.net.n_addrs; i++) {
+		const struct net_addr *own = &proxy.net.addrs[i];
+		unsigned len = own->family == 4 ? 4 : 16;
+
+		if (own->family == backend->family &&
+		    memcmp(own->ip, backend->ip, len) == 0)
+			return true;
+		if (backend->family == 4 && own->family == 4 &&
+		    is_broadcast(backend, own))
+			return true;
+	}
+	return false;
+}
+
+static int refuse_own(void)
+{
+	for (unsigned i = 0; i < proxy.opts.n_backends; i++) {
+		struct net_addr addr;
+
+		net_addr_parse(proxy.opts.backend_texts[i], -1, &addr);
+		if (is_own(&addr)) {
+			fprintf(stderr,
+				"coronet-proxy: --to '%s': expected another "
+				"host, for example --to 10.9.0.2:80\n",
+				proxy.opts.backend_texts[i]);
+			return -EINVAL;
+		}
+	}
+	return 0;
+}
+
 static int run(void)
 {
 	static struct drain_plan plan = {.program = "coronet-proxy",
@@ -318,6 +370,8 @@ int main(int argc, char **argv)
 	proxy_opts_init(&proxy.opts);
 	net_opts_init(&proxy.net);
 	err = net_parse_args(&argp, argc, argv, &proxy.net, &proxy);
+	if (err == 0)
+		err = refuse_own();
 	if (err == 0)
 		err = net_stack_open(&proxy.net, &proxy.stack);
 	if (err < 0) {

@@ -527,6 +527,41 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	}
 }
 
+/* Whether the machine has that address: a socket can be bound to it. */
+static bool is_local(const struct opts_endpoint *end)
+{
+	struct sockaddr_storage addr = end->addr;
+	int fd = socket(addr.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	bool local;
+
+	if (addr.ss_family == AF_INET)
+		((struct sockaddr_in *)&addr)->sin_port = 0;
+	else
+		((struct sockaddr_in6 *)&addr)->sin6_port = 0;
+	local = bind(fd, (struct sockaddr *)&addr, end->addr_len) == 0;
+	if (fd >= 0)
+		close(fd);
+	return local;
+}
+
+/* Whether a backend is the proxy itself, which would connect to itself. */
+static bool dials_itself(void)
+{
+	const struct proxy_opts *opts = &given.opts;
+
+	for (unsigned i = 0; i < opts->n_backends; i++)
+		if (proxy_opts_takes_all(opts, opts->backends[i].port) &&
+		    is_local(&opts->backends[i])) {
+			fprintf(stderr,
+				"epoll-proxy: --to '%s': expected a backend "
+				"other than the proxy, for example --to "
+				"10.9.0.2:80\n",
+				opts->backend_texts[i]);
+			return true;
+		}
+	return false;
+}
+
 int main(int argc, char **argv)
 {
 	static const struct argp_child children[] = {
@@ -542,6 +577,8 @@ int main(int argc, char **argv)
 	opts_set_version("epoll-proxy");
 	proxy_opts_init(&given.opts);
 	if (argp_parse(&argp, argc, argv, 0, NULL, NULL))
+		return OPTS_EXIT_USAGE;
+	if (dials_itself())
 		return OPTS_EXIT_USAGE;
 	/* splice() to a connection that was reset asks for no permission. */
 	signal(SIGPIPE, SIG_IGN);

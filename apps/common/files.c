@@ -3,11 +3,13 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/openat2.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 static const char own_page[] =
@@ -99,23 +101,42 @@ static int read_all(int fd, size_t len, char **data)
 	return 0;
 }
 
-/* One regular file, found as "/" and its name, and as also unless NULL. */
-static int load_file(struct files *files, int dir, const char *at,
-		     const char *name, const char *also)
+/* Not to wait for somebody who writes to a FIFO. */
+#define OPEN_FLAGS (O_RDONLY | O_CLOEXEC | O_NONBLOCK)
+
+/*
+ * Opens a name of a folder, which a symbolic link does not lead out of: -EXDEV
+ * if one would. Kernels before 5.6, and sandboxes, have no openat2(2): there,
+ * no link is followed at all.
+ */
+static int open_beneath(int dir, const char *name)
 {
-	/* Not to wait for somebody who writes to a FIFO. */
-	int fd = openat(dir, at, O_RDONLY | O_CLOEXEC | O_NONBLOCK), err = 0;
+	struct open_how how = {.flags = OPEN_FLAGS, .resolve = RESOLVE_BENEATH};
+	long fd = syscall(SYS_openat2, dir, name, &how, sizeof(how));
+
+	if (fd < 0 && (errno == ENOSYS || errno == EPERM)) {
+		fd = openat(dir, name, OPEN_FLAGS | O_NOFOLLOW);
+		if (fd < 0 && errno == ELOOP)
+			return -EXDEV;
+	}
+	return fd < 0 ? -errno : (int)fd;
+}
+
+/* An open regular file, found as "/" and its name, and as also unless NULL. */
+static int load_file(struct files *files, int fd, const char *name,
+		     const char *also)
+{
 	char path[FILES_PATH_MAX], *data = NULL;
-	static size_t total;
 	struct stat st;
+	int err = 0;
 
 	if (fd < 0)
-		return -errno;
+		return fd;
 	if (fstat(fd, &st))
 		err = -errno;
 	else if (!S_ISREG(st.st_mode))
 		err = -EISDIR;
-	else if ((size_t)st.st_size > FILES_BYTES_MAX - total ||
+	else if ((size_t)st.st_size > FILES_BYTES_MAX - files->bytes ||
 		 strlen(name) >= sizeof(path) - 1)
 		err = -EFBIG;
 	else
@@ -123,7 +144,7 @@ static int load_file(struct files *files, int dir, const char *at,
 	close(fd);
 	if (err < 0)
 		return err;
-	total += (size_t)st.st_size;
+	files->bytes += (size_t)st.st_size;
 	snprintf(path, sizeof(path), "/%s", name);
 	err = add(files, path, type_of(name), data, (size_t)st.st_size);
 	if (err < 0)
@@ -131,6 +152,12 @@ static int load_file(struct files *files, int dir, const char *at,
 	else if (also)
 		err = add(files, also, type_of(name), data, (size_t)st.st_size);
 	return err;
+}
+
+static void note_outside(struct files *files, const char *name)
+{
+	if (files->n_outside++ == 0)
+		snprintf(files->outside, sizeof(files->outside), "%s", name);
 }
 
 static int load_folder(struct files *files, const char *root)
@@ -146,15 +173,17 @@ static int load_folder(struct files *files, const char *root)
 
 		if (entry->d_name[0] == '.')
 			continue;
-		err = load_file(files, dirfd(dir), entry->d_name, entry->d_name,
-				index ? "/" : NULL);
-		if (err ==
-		    -EISDIR) /* folders, devices and the like: not ours */
+		err = load_file(files, open_beneath(dirfd(dir), entry->d_name),
+				entry->d_name, index ? "/" : NULL);
+		if (err == -EXDEV)
+			note_outside(files, entry->d_name);
+		/* Folders, devices and the like are not ours either. */
+		if (err == -EISDIR || err == -EXDEV)
 			err = 0;
 		if (err < 0) {
-			char path[512];
+			char path[460];
 
-			snprintf(path, sizeof(path), "%.250s/%s", root,
+			snprintf(path, sizeof(path), "%.200s/%s", root,
 				 entry->d_name);
 			refuse(files, path, err);
 		}
@@ -167,6 +196,14 @@ static int compare(const void *a, const void *b)
 {
 	return strcmp(((const struct file *)a)->path,
 		      ((const struct file *)b)->path);
+}
+
+/* What the caller names itself may be a link to anywhere. */
+static int open_or_errno(const char *path)
+{
+	int fd = open(path, OPEN_FLAGS);
+
+	return fd < 0 ? -errno : fd;
 }
 
 int files_load(struct files *files, const char *root)
@@ -187,7 +224,7 @@ int files_load(struct files *files, const char *root)
 	else if (S_ISDIR(st.st_mode))
 		err = load_folder(files, root);
 	else
-		err = load_file(files, AT_FDCWD, root, name, "/");
+		err = load_file(files, open_or_errno(root), name, "/");
 	if (err == 0 && files->n == 0)
 		err = -ENOENT;
 	if (err < 0) {

@@ -22,14 +22,19 @@ struct file {
 struct files {
 	struct file *list; /* sorted by path */
 	unsigned n;
-	char error[512]; /* one clear line when loading failed */
+	size_t bytes; /* of all of them */
+	/* Symbolic links that lead out of the folder, which are left out */
+	unsigned n_outside;
+	char outside[256]; /* the first of them */
+	char error[640];   /* one clear line when loading failed */
 };
 
 /*
  * Loads a file (found at "/" and at "/" and its name), or a folder's regular
  * files but hidden ones, index.html at "/" as well; NULL: a page of our own at
- * "/". Returns 0, or -errno with files->error set: -EFBIG (too many or too
- * large), -ENOMEM, or what opening and reading gave.
+ * "/". A symbolic link within a folder is followed if what it names lies in the
+ * folder, too. Returns 0, or -errno with files->error set: -EFBIG (too many or
+ * too large), -ENOMEM, or what opening and reading gave.
  */
 int files_load(struct files *files, const char *root);
 void files_free(struct files *files);

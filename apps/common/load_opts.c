@@ -162,7 +162,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		set_defaults(opts);
 		return 0;
 	case OPT_TARGET:
-		if (opts_parse_endpoint(arg, &opts->target))
+		if (opts_parse_endpoint(arg, &opts->target) ||
+		    !opts_is_host(&opts->target))
 			opts_refuse(state, "--target", arg,
 				    "an IP address and a port from 1 to 65535",
 				    "--target 10.9.0.1:7777 or "

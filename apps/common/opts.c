@@ -177,6 +177,24 @@ int opts_parse_endpoint(const char *text, struct opts_endpoint *out)
 	return opts_parse_address(host, (uint16_t)port, out);
 }
 
+static bool is_host4(uint32_t ip)
+{
+	return ip >> 24 != 0 && ip >> 24 < 224;
+}
+
+bool opts_is_host(const struct opts_endpoint *end)
+{
+	const struct sockaddr_in *in = (const void *)&end->addr;
+	const struct sockaddr_in6 *in6 = (const void *)&end->addr;
+	const uint8_t *ip = in6->sin6_addr.s6_addr;
+
+	if (end->addr.ss_family == AF_INET)
+		return is_host4(ntohl(in->sin_addr.s_addr));
+	if (IN6_IS_ADDR_V4MAPPED(&in6->sin6_addr))
+		return is_host4((uint32_t)ip[12] << 24 | ip[13]);
+	return ip[0] != 0xff && !IN6_IS_ADDR_UNSPECIFIED(&in6->sin6_addr);
+}
+
 uint64_t opts_number(const struct argp_state *state, const char *option,
 		     const char *text, uint64_t min, uint64_t max,
 		     const char *example)

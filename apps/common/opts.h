@@ -83,6 +83,12 @@ int opts_parse_address(const char *text, uint16_t port,
  */
 int opts_parse_endpoint(const char *text, struct opts_endpoint *out);
 
+/*
+ * Whether it is an address that one host can have, and a peer be connected to:
+ * not 0.0.0.0 or another of that network, a group's, or everybody's.
+ */
+bool opts_is_host(const struct opts_endpoint *end);
+
 /* The parsers above, or opts_refuse(); `option` is "--conns". */
 uint64_t opts_number(const struct argp_state *state, const char *option,
 		     const char *text, uint64_t min, uint64_t max,

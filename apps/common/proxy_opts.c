@@ -113,9 +113,9 @@ static void add_backend(struct proxy_opts *opts, const struct argp_state *state,
 	const char *example = "--to 10.9.0.2:80";
 	struct opts_endpoint end;
 
-	if (opts_parse_endpoint(text, &end) < 0)
-		opts_refuse(state, "--to", text, "a backend's address and port",
-			    example);
+	if (opts_parse_endpoint(text, &end) < 0 || !opts_is_host(&end))
+		opts_refuse(state, "--to", text,
+			    "the address of one host and a port", example);
 	for (unsigned i = 0; i < opts->n_backends; i++)
 		if (memcmp(&opts->backends[i].addr, &end.addr,
 			   sizeof(end.addr)) == 0)
@@ -135,6 +135,25 @@ static void check(struct proxy_opts *opts, const struct argp_state *state)
 			    "--to 10.9.0.2:80");
 	if (opts->n_listens == 0 && opts->port == 0)
 		opts->port = 8080;
+	for (unsigned i = 0; i < opts->n_backends; i++)
+		for (unsigned j = 0; j < opts->n_listens; j++)
+			if (memcmp(&opts->backends[i].addr,
+				   &opts->listens[j].addr,
+				   sizeof(opts->listens[j].addr)) == 0)
+				opts_refuse(state, "--to",
+					    opts->backend_texts[i],
+					    "a backend other than the proxy",
+					    "--to 10.9.0.2:80");
+}
+
+bool proxy_opts_takes_all(const struct proxy_opts *opts, uint16_t port)
+{
+	for (unsigned i = 0; i < opts->n_listens; i++)
+		if (opts->listens[i].port == port &&
+		    (strcmp(opts->listens[i].host, "0.0.0.0") == 0 ||
+		     strcmp(opts->listens[i].host, "::") == 0))
+			return true;
+	return opts->port == port;
 }
 
 static int64_t timeout(const struct argp_state *state, const char *option,

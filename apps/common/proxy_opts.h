@@ -40,5 +40,8 @@ struct proxy_opts {
 
 void proxy_opts_init(struct proxy_opts *opts);
 
+/* Whether clients are accepted at that port of every address. */
+bool proxy_opts_takes_all(const struct proxy_opts *opts, uint16_t port);
+
 /* Input: a struct proxy_opts that proxy_opts_init() has filled. */
 extern const struct argp proxy_opts_argp;

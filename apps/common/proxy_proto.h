@@ -29,8 +29,8 @@ struct proxy_addrs {
  * one canonical form's syntax (no leading zeros in ports), TCP4, TCP6 or
  * UNKNOWN, whose rest is skipped. Version 2: command LOCAL or PROXY; stream
  * over IPv4 or IPv6, anything else the specification names counts as
- * unknown; TLVs are skipped, after a check of their lengths
- * and of a CRC-32C, if there is one.
+ * unknown; TLVs are skipped, after a check of their lengths and of the
+ * CRC-32C, of which there may be one.
  */
 long proxy_parse(const void *data, size_t len, struct proxy_addrs *out);
 

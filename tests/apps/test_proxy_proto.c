@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -207,6 +208,114 @@ static void test_v2_checksum_has_to_be_right(void **state)
 	assert_int_equal(parse_v2(data, sizeof(data) - 1, &out), -EPROTO);
 }
 
+/* CRC-32C bit by bit, as the specification writes it. */
+static uint32_t slow_crc(const uint8_t *data, size_t len)
+{
+	uint32_t crc = 0xffffffffu;
+
+	for (size_t i = 0; i < len; i++) {
+		crc ^= data[i];
+		for (int bit = 0; bit < 8; bit++)
+			crc = crc >> 1 ^ (crc & 1 ? 0x82f63b78u : 0);
+	}
+	return ~crc;
+}
+
+static void put_crc(uint8_t *at, uint32_t crc)
+{
+	for (size_t i = 0; i < 4; i++)
+		at[i] = (uint8_t)(crc >> (24 - 8 * i));
+}
+
+#define SUM_1	 (16 + 12 + 3) /* where the values of two TLVs stand */
+#define SUM_2	 (SUM_1 + 7)
+#define SUMS_LEN (16 + 12 + 14)
+
+/* The second sum that the first one asks for if the second is b. */
+static uint32_t answer_to(uint8_t *header, uint32_t b)
+{
+	memset(header + SUM_1, 0, 4);
+	put_crc(header + SUM_2, b);
+	put_crc(header + SUM_1, slow_crc(header, SUMS_LEN));
+	memset(header + SUM_2, 0, 4);
+	return slow_crc(header, SUMS_LEN);
+}
+
+static void swap(uint32_t *a, uint32_t *b)
+{
+	uint32_t t = *a;
+
+	*a = *b;
+	*b = t;
+}
+
+/*
+ * The b that is its own answer: CRC is linear, so that every bit of b flips the
+ * same bits of the answer whatever the others are. Gauss finds which to choose.
+ */
+static uint32_t solve(uint8_t *header)
+{
+	uint32_t left = answer_to(header, 0), rows[32], bits[32], b = 0;
+
+	for (unsigned i = 0; i < 32; i++) {
+		bits[i] = UINT32_C(1) << i;
+		rows[i] = answer_to(header, bits[i]) ^ left ^ bits[i];
+	}
+	for (unsigned bit = 0, at = 0; bit < 32; bit++) {
+		unsigned i = at;
+
+		while (i < 32 && !(rows[i] >> bit & 1))
+			i++;
+		if (i == 32)
+			continue;
+		swap(&rows[i], &rows[at]);
+		swap(&bits[i], &bits[at]);
+		for (i = at + 1; i < 32; i++)
+			if (rows[i] >> bit & 1) {
+				rows[i] ^= rows[at];
+				bits[i] ^= bits[at];
+			}
+		if (left >> bit & 1) {
+			left ^= rows[at];
+			b ^= bits[at];
+		}
+		at++;
+	}
+	assert_int_equal(left, 0);
+	return b;
+}
+
+static bool sum_is_right(const uint8_t *header, size_t at)
+{
+	uint8_t copy[SUMS_LEN];
+
+	memcpy(copy, header, SUMS_LEN);
+	memset(copy + at, 0, 4);
+	put_crc(copy + at, slow_crc(copy, SUMS_LEN));
+	return memcmp(copy, header, SUMS_LEN) == 0;
+}
+
+/* Two that are both right are refused: each costs a pass over the header. */
+static void test_v2_has_one_checksum(void **state)
+{
+	uint8_t header[SUMS_LEN] = "\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x1a";
+	struct proxy_addrs out;
+	uint32_t b;
+
+	memcpy(header + SUM_1 - 3, "\x03\0\x04", 3);
+	memcpy(header + SUM_2 - 3, "\x04\0\x04", 3); /* means nothing */
+	put_crc(header + SUM_1, slow_crc(header, SUMS_LEN));
+	assert_int_equal(proxy_parse(header, SUMS_LEN, &out), SUMS_LEN);
+	header[SUM_2 - 3] = 0x03;
+	b = solve(header);
+	memset(header + SUM_1, 0, 4);
+	put_crc(header + SUM_2, b);
+	put_crc(header + SUM_1, slow_crc(header, SUMS_LEN));
+	assert_true(sum_is_right(header, SUM_1));
+	assert_true(sum_is_right(header, SUM_2));
+	assert_int_equal(proxy_parse(header, SUMS_LEN, &out), -EPROTO);
+}
+
 static void test_v2_is_refused_when_anything_is_off(void **state)
 {
 	static const uint8_t wrong[][4] = {
@@ -270,6 +379,7 @@ int main(void)
 		cmocka_unit_test(test_v2_local_and_other_families_are_unknown),
 		cmocka_unit_test(test_v2_tlvs_fill_the_rest_exactly),
 		cmocka_unit_test(test_v2_checksum_has_to_be_right),
+		cmocka_unit_test(test_v2_has_one_checksum),
 		cmocka_unit_test(test_v2_is_refused_when_anything_is_off),
 		cmocka_unit_test(test_what_is_written_is_understood),
 	};
