@@ -10,12 +10,11 @@ import socket
 import struct
 import threading
 
-from harness import Failure, check, command
+from harness import PATIENCE, Failure, check, command
 
 PORT = 8080
 MIB = 1 << 20
 GIB = 1 << 30
-PATIENCE = 30
 V2_SIGNATURE = b"\r\n\r\n\0\r\nQUIT\n"
 
 
@@ -160,7 +159,7 @@ def reset(sock):
     sock.close()
 
 
-def check_broken(sock, seconds=10):
+def check_broken(sock, seconds=PATIENCE):
     """The proxy resets the connection, and no byte comes before that."""
     sock.settimeout(seconds)
     try:

@@ -15,7 +15,7 @@ import subprocess
 from harness import Failure, Skip, check, main
 
 USAGE, RUNTIME = 2, 1
-SECONDS = 15  # until a program must have given up
+SECONDS = 60  # until a program must have given up: a bound for hangs
 
 CORONET = ("coronet-echo", "coronet-load", "coronet-proxy", "coronet-httpd")
 EPOLL = ("epoll-echo", "epoll-load", "epoll-proxy")

@@ -16,9 +16,8 @@ import signal
 import socket
 import struct
 import subprocess
-import time
 
-from harness import Skip, check, command, eventually, main
+from harness import PATIENCE, Skip, check, command, eventually, main
 from test_peers import echo_large_file
 
 ECHO_ADDRS = ["--addr", "10.9.0.1/16", "--addr", "fd00:9::1/64"]
@@ -43,7 +42,7 @@ class Pair:
     def start_load(self, *options):
         return self.env.start([*self.load, *options, "--json"], **self.user)
 
-    def run_load(self, *options, seconds=60):
+    def run_load(self, *options, seconds=PATIENCE):
         """Run coronet-load to its end: its exit status and its JSON."""
         load = self.start_load(*options)
         status = load.wait(seconds)
@@ -53,12 +52,28 @@ class Pair:
             check(False, f"no JSON from {load.story()}")
 
 
-def check_load(pair, *options):
-    """A load that has to go through without a single error; its JSON."""
-    status, report, load = pair.run_load(*options, "--verify")
-    check(report["errors"]["total"] == 0, f"errors: {report['errors']}\n{load.story()}")
-    check(status == 0, f"exit status {status}: {load.story()}")
-    return report
+def check_load(pair, *options, seconds=1, enough=lambda report: True):
+    """A load that has to go through without a single error; its JSON.
+
+    It is run again for longer until it has done enough: a slow machine takes
+    its time.
+    """
+    while True:
+        status, report, load = pair.run_load(*options, "--timeout", PATIENCE, "--verify",
+                                             "--seconds", seconds)
+        check(report["errors"]["total"] == 0, f"errors: {report['errors']}\n{load.story()}")
+        check(status == 0, f"exit status {status}: {load.story()}")
+        if enough(report):
+            return report
+        seconds *= 4
+        check(seconds < PATIENCE, f"too little was done: {report}")
+
+
+def under_way(load):
+    """Wait until a load that runs with --interval has been answered."""
+    eventually(lambda: re.search(r" [1-9][\d,]* req/s", load.output("stderr"))
+               or not load.alive(), PATIENCE, f"nothing is answered: {load.story()}")
+    check(load.alive(), f"the load ended early: {load.story()}")
 
 
 def memif_pair(env, *options):
@@ -71,8 +86,7 @@ def memif_echo(env, family, conns):
     pair = memif_pair(env)
     with pair.serve() as server:
         report = check_load(pair, "--target", TARGETS[family], "--conns", conns,
-                            "--seconds", "2")
-        check(report["requests"] >= conns, f"only {report['requests']} requests")
+                            enough=lambda report: report["requests"] >= conns)
         check(report["open_at_end"] == conns, f"{report['open_at_end']} of {conns} stayed open")
         server.terminate()
 
@@ -80,8 +94,8 @@ def memif_echo(env, family, conns):
 def memif_without_hugepages(env):
     pair = memif_pair(env, "--huge", "off")
     with pair.serve() as server:
-        report = check_load(pair, "--target", TARGETS["IPv4"], "--seconds", "1")
-        check(report["requests"] > 0, "no request was answered")
+        check_load(pair, "--target", TARGETS["IPv4"],
+                   enough=lambda report: report["requests"] > 0)
         server.terminate()
 
 
@@ -90,19 +104,17 @@ def memif_large_messages(env):
     pair = memif_pair(env)
     with pair.serve() as server:
         for size in (1, 1460, 1461, 65536, 1 << 20):
-            report = check_load(pair, "--target", TARGETS["IPv4"], "--conns", "4",
-                                "--size", size, "--seconds", "1")
-            check(report["requests"] > 0, f"no request of {size} bytes was answered")
+            check_load(pair, "--target", TARGETS["IPv4"], "--conns", "4", "--size", size,
+                       enough=lambda report: report["requests"] > 0)
         server.terminate()
 
 
 def memif_mode(env, mode, *options):
     pair = memif_pair(env)
+    done = {"cps": "requests", "bulk": "bytes", "idle": "open_at_end"}[mode]
     with pair.serve() as server:
-        report = check_load(pair, "--target", TARGETS["IPv4"], "--mode", mode,
-                            "--conns", "64", "--seconds", "2", *options)
-        done = {"cps": "requests", "bulk": "bytes", "idle": "open_at_end"}[mode]
-        check(report[done] >= 64, f"{done} is {report[done]}")
+        check_load(pair, "--target", TARGETS["IPv4"], "--mode", mode, "--conns", "64",
+                   *options, enough=lambda report: report[done] >= 64)
         server.terminate()
 
 
@@ -112,9 +124,8 @@ def memif_jumbo_frames(env):
         pair = memif_pair(env, "--mtu", mtu)
         with pair.serve() as server:
             for family in TARGETS:
-                report = check_load(pair, "--target", TARGETS[family], "--mode", "bulk",
-                                    "--conns", "16", "--seconds", "1.5")
-                check(report["bytes"] > 1 << 20, f"only {report['bytes']} bytes came back")
+                check_load(pair, "--target", TARGETS[family], "--mode", "bulk", "--conns",
+                           "16", enough=lambda report: report["bytes"] > 1 << 20)
             server.terminate()
 
 
@@ -123,12 +134,12 @@ def memif_clients_come_and_go(env):
     pair = memif_pair(env)
     with pair.serve() as server:
         for _ in range(3):
-            check_load(pair, "--target", TARGETS["IPv4"], "--conns", "8", "--seconds", "0.5")
-        load = pair.start_load("--target", TARGETS["IPv4"], "--seconds", "60")
-        time.sleep(2)
-        check(load.alive(), f"the load ended early: {load.story()}")
+            check_load(pair, "--target", TARGETS["IPv4"], "--conns", "8", seconds=0.5)
+        load = pair.start_load("--target", TARGETS["IPv4"], "--seconds", "3600",
+                               "--interval", "0.2")
+        under_way(load)
         load.kill()
-        check_load(pair, "--target", TARGETS["IPv4"], "--conns", "8", "--seconds", "0.5")
+        check_load(pair, "--target", TARGETS["IPv4"], "--conns", "8", seconds=0.5)
         server.terminate()
 
 
@@ -146,10 +157,14 @@ def memif_refused(env):
 def memif_server_dies(env):
     pair = memif_pair(env)
     with pair.serve() as server:
-        load = pair.start_load("--target", TARGETS["IPv4"], "--seconds", "3", "--timeout", "1")
-        time.sleep(2)
+        load = pair.start_load("--target", TARGETS["IPv4"], "--seconds", "3600", "--timeout", "1",
+                               "--interval", "0.2")
+        under_way(load)
         server.kill()
-        status = load.wait(30)
+        eventually(lambda: re.search(r" [1-9][\d,]* errors", load.output("stderr")), PATIENCE,
+                   f"a dead server is no error: {load.story()}")
+        load.signal(signal.SIGINT)
+        status = load.wait(PATIENCE)
         check(status == 1, f"exit status {status}: {load.story()}")
 
 
@@ -157,10 +172,11 @@ def memif_load_interrupted(env):
     """Ctrl-C ends a run early; what was measured is reported."""
     pair = memif_pair(env)
     with pair.serve():
-        load = pair.start_load("--target", TARGETS["IPv4"], "--seconds", "60")
-        time.sleep(2)
+        load = pair.start_load("--target", TARGETS["IPv4"], "--seconds", "3600",
+                               "--interval", "0.2")
+        under_way(load)
         load.signal(signal.SIGINT)
-        status = load.wait(10)
+        status = load.wait(PATIENCE)
         check(status == 0, f"exit status {status}: {load.story()}")
         report = json.loads(load.output("stdout"))
         check(report["interrupted"] and report["requests"] > 0, f"report: {report}")
@@ -191,10 +207,10 @@ def testpmd(env, paths, mode):
          "--total-num-mbufs=16384", "--no-lsc-interrupt", "--disable-link-check"],
         stdin=subprocess.PIPE)
     try:
-        eventually(lambda: all(map(os.path.exists, paths)), 30, "testpmd made no sockets")
+        eventually(lambda: all(map(os.path.exists, paths)), PATIENCE, "testpmd made no sockets")
         yield forwarder
         forwarder.signal(signal.SIGINT)
-        forwarder.wait(15)
+        forwarder.wait(PATIENCE)
     finally:
         forwarder.kill()
 
@@ -214,8 +230,7 @@ def vhost_through_testpmd(env, family):
     with testpmd(env, paths, "io") as forwarder:
         with pair.serve() as server:
             report = check_load(pair, "--target", TARGETS[family], "--conns", "16",
-                                "--seconds", "2")
-            check(report["requests"] >= 16, f"only {report['requests']} requests")
+                                enough=lambda report: report["requests"] >= 16)
             server.terminate()
     counters = forwarded(forwarder)
     check(len(counters) == 2, f"no counters of two ports: {forwarder.story()}")
@@ -241,7 +256,7 @@ def checksums_in_software(interface):
 def echo_once(host, data=b"over the wire" * 1000):
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as sock:
-        sock.settimeout(20)
+        sock.settimeout(PATIENCE)
         sock.connect((host, 7777))
         sock.sendall(data)
         sock.shutdown(socket.SHUT_WR)
@@ -262,7 +277,7 @@ def af_packet_on_veth(env):
         with env.running([env.app("coronet-echo"), "--link", "af_packet:veth0", *ECHO_ADDRS,
                           "--port", "7777", "--poll", "adaptive"]) as server:
             for host in ("10.9.0.1", "fd00:9::1"):
-                command("ping", "-c", "3", "-i", "0.2", "-W", "2", host)
+                command("ping", "-c", "3", "-i", "0.2", "-w", PATIENCE, host)
                 echo_once(host)
             server.terminate()
     finally:
@@ -278,7 +293,9 @@ def tap_cuts_trains_up(env):
         command("ip", "addr", "add", "fd00:9::2/64", "dev", "tso0", "nodad")
         command("ip", "link", "set", "tso0", "up")
         echo_large_file(env, server, "10.9.0.1")
-        time.sleep(0.5)
+        said = len(server.output("stderr"))  # the next line has the last of it
+        eventually(lambda: server.output("stderr")[said:].count("\n") > 1, PATIENCE,
+                   "--stats says nothing more")
         rates = re.findall(r"rx (\d+)/s tx (\d+)/s", server.output("stderr"))
         received, sent = (sum(map(int, column)) for column in zip(*rates))
         check(sent * 4 < received, f"{sent} frames a second sent, {received} received")
@@ -288,7 +305,7 @@ def tap_cuts_trains_up(env):
 
 def tap_refuses_trains_it_would_choke_on(env):
     server = env.start([env.app("coronet-echo"), "--link", "tap:tso1,tso=on", *ECHO_ADDRS])
-    check(server.wait(20) == 2, server.story())
+    check(server.wait(PATIENCE) == 2, server.story())
     check("use --mtu 1486" in server.output("stderr"), server.story())
 
 
@@ -307,9 +324,10 @@ def pcap_files(env):
     frame = arp_request("10.9.0.1")
     asked.write_bytes(struct.pack("=IHHIIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1) +
                       struct.pack("=IIII", 0, 0, len(frame), len(frame)) + frame)
-    with env.running([env.app("coronet-echo"), "--link", f"pcap:{asked},{answered}",
-                      *ECHO_ADDRS, "--port", "7777", "--poll", "adaptive"]) as server:
-        time.sleep(0.5)
+    with env.running([env.app("coronet-echo"), "--link", f"pcap:{asked},{answered}", "--stats",
+                      "0.2", *ECHO_ADDRS, "--port", "7777", "--poll", "adaptive"]) as server:
+        eventually(lambda: re.search(r" tx [1-9]\d*/s", server.output("stderr")), PATIENCE,
+                   f"nothing was sent: {server.story()}")
         server.terminate()
     reply = b"\x08\x06" + struct.pack("!HHBBH", 1, 0x800, 6, 4, 2)
     found = answered.read_bytes()

@@ -12,16 +12,18 @@ import json
 import pathlib
 import re
 import selectors
-import signal
 import socket
 import struct
 import threading
 import time
 
 import harness
-from harness import Failure, check, command, eventually, main
-from proxies import (Epoll, GIB, MIB, PATIENCE, PORT, Peer, Tap, V2_SIGNATURE, check_broken,
-                     check_echo, dial, echo, name, read_exactly, read_to_end, reset, url)
+from harness import (PATIENCE, Failure, Spoiled, check, command, eventually,
+                     in_a_quiet_moment, main)
+from proxies import (Epoll, GIB, MIB, PORT, Peer, Tap, V2_SIGNATURE, check_broken, check_echo,
+                     dial, echo, name, read_exactly, read_to_end, reset, url)
+from proxy_limits import (client_limit, drain, drain_delivers, drain_serves_the_queue,
+                          drain_timeout, idle_timeout, out_of_connections)
 from web import Nginx, SMALL, curl, curl_digests, need, random_file, wrk
 
 # ---- cases: bytes ----
@@ -95,7 +97,7 @@ def half_close(env, kind):
             time.sleep(0.3)
             sock.sendall(b"x" * MIB)
             sock.shutdown(socket.SHUT_WR)
-            eventually(lambda: got, 10, "the backend never saw the client's end")
+            eventually(lambda: got, PATIENCE, "the backend never saw the client's end")
         check(got[0] == b"x" * MIB, f"{len(got[0])} bytes after the backend's FIN")
 
 
@@ -114,7 +116,7 @@ def resets(env, kind):
                     sock.recv(1)
                 reset(sock)
             eventually(lambda: sum(isinstance(error, ConnectionResetError)
-                                   for error in peer.errors) >= 10, 10,
+                                   for error in peer.errors) >= 10, PATIENCE,
                        f"backends saw {len(peer.errors)} resets of the 10 that they had to")
             bystander.sendall(b"still")
             check(read_exactly(bystander, 5) == b"still", "a bystander was harmed")
@@ -256,7 +258,7 @@ def keep_alive(env, kind, count):
             stack.enter_context(connections[-1].sock)
             if number % 500 == 499:  # what a backlog takes at once
                 time.sleep(0.05)
-        eventually(lambda: re.search(f"proxy: {size} sessions", proxy.output("stderr")), 60,
+        eventually(lambda: re.search(f"proxy: {size} sessions", proxy.output("stderr")), PATIENCE,
                    f"never {size} sessions: {proxy.story()}")
         for connection in connections:
             selector.register(connection.sock, selectors.EVENT_WRITE, connection)
@@ -366,7 +368,7 @@ def backends_die(env, kind):
             "--health-interval", "0.2", "--stats", "1"))
         servers = {port: stack.enter_context(Nginx(env, kind.near, port, env.scratch))
                    for port in ports}
-        eventually(lambda: all_up(proxy, ports), 20, f"backends do not come up: {proxy.story()}")
+        eventually(lambda: all_up(proxy, ports), PATIENCE, f"backends do not come up: {proxy.story()}")
         clients = [Client(kind, keep=number % 2 == 0) for number in range(24)]
         for client in clients:
             stack.callback(client.end)
@@ -380,16 +382,16 @@ def backends_die(env, kind):
             downs = proxy.output("stderr").count(f":{port} is down")
             eventually(lambda p=port, n=downs: proxy.output("stderr").count(f":{p} is down") > n - 1
                        and proxy.output("stderr").rfind(f":{p} is down")
-                       > proxy.output("stderr").rfind(f":{p} is up"), 20,
+                       > proxy.output("stderr").rfind(f":{p} is up"), PATIENCE,
                        f"{port} is dead and said to be up: {proxy.story()}")
             time.sleep(0.5)
             failed += judge(clients, port, killing, killed)
             server.start()
-            eventually(lambda: all_up(proxy, ports), 20,
+            eventually(lambda: all_up(proxy, ports), PATIENCE,
                        f"{port} does not come back: {proxy.story()}")
             back = time.monotonic()
             eventually(lambda p=port, t=back: any(entry[2] == p and entry[0] > t for client in clients
-                                                  for entry in list(client.done)), 20,
+                                                  for entry in list(client.done)), PATIENCE,
                        f"{port} is back and gets nothing")
         for client in clients:
             client.end()
@@ -415,11 +417,17 @@ def next_backend(env, kind):
                 check_echo(kind)
         with kind.serve(env, "--to", f"{kind.nobody}:80", "--to", peer.at,
                         "--health-interval", "0", "--connect-timeout", "0.3"):
-            for _ in range(4):
+            def soon():
+                """Much sooner than the kernel or we would give up by ourselves."""
                 begin = time.monotonic()
                 check_echo(kind)
+                check_echo(kind)
                 spent = time.monotonic() - begin
-                check(spent < 2, f"the next backend came after {spent:.1f} s")
+                if spent > 2:
+                    raise Spoiled(f"the next backend came after {spent:.1f} s")
+
+            for _ in range(2):
+                in_a_quiet_moment(soon)
     with kind.serve(env, "--to", refused, "--health-interval", "0"):
         for _ in range(5):
             with contextlib.suppress(ConnectionResetError), dial(kind) as sock:
@@ -448,9 +456,14 @@ def balances(env, kind):
                 freed = [sock for sock, letter in zip(socks, seen) if letter == b"b"]
                 for sock in freed:
                     sock.close()
-                time.sleep(0.5)
-                again = [held.enter_context(dial(kind)).recv(1) for _ in range(2)]
-                check(again == [b"b", b"b"], f"the least busy was b, chosen: {again}")
+
+                def least_is_found():
+                    """Once the proxy has seen those two go."""
+                    with contextlib.ExitStack() as two:
+                        again = [two.enter_context(dial(kind)).recv(1) for _ in range(2)]
+                    return again == [b"b", b"b"]
+
+                eventually(least_is_found, PATIENCE, "the least busy was b, and is not chosen")
         with kind.serve(env, *at(peers), "--health-interval", "0", "--balance", "hash"):
             for source in (kind.near, kind.other):
                 seen = {who(source) for _ in range(6)}
@@ -464,13 +477,14 @@ def send_proxy(env, kind):
     """nginx learns the client's address from the header, in both versions."""
     need("curl")
     for version in ("v1", "v2"):
-        with kind.serve(env, "--to", f"{kind.near}:9001", "--send-proxy", version), \
+        with kind.serve(env, "--to", f"{kind.near}:9001", "--send-proxy", version,
+                        "--health-interval", "0.2"), \
                 Nginx(env, kind.near, 9001, proxy_protocol=True) as nginx:
             said = curl("--interface", kind.other, "--local-port", "40000-40100",
                         url(kind, "who")).split()
             check(said[0] == kind.other and 40000 <= int(said[1]) <= 40100
                   and said[2:] == [kind.host, str(PORT)], f"{version}: nginx saw {said}")
-            time.sleep(2.5)  # a health check or two
+            time.sleep(1)  # health checks
             check("broken header" not in nginx.errors(), f"health checks: {nginx.errors()}")
 
 
@@ -488,7 +502,7 @@ def accept_proxy(env, kind):
     wrong = [b"GET / HTTP/1.1\r\n\r\n", b"PROXY TCP4 192.0.2.7\r\n", V2_SIGNATURE + b"\x31\x11\0\0",
              b"PROXY " + b"x" * 200]
     with kind.serve(env, "--to", f"{kind.near}:9001", "--send-proxy", "v2", "--accept-proxy",
-                    "--proxy-timeout", "1"), Nginx(env, kind.near, 9001, proxy_protocol=True):
+                    "--proxy-timeout", PATIENCE), Nginx(env, kind.near, 9001, proxy_protocol=True):
         for header in headers:
             for cuts in ([header + request], [header, request],
                          [bytes([byte]) for byte in header] + [request]):
@@ -503,161 +517,17 @@ def accept_proxy(env, kind):
             with dial(kind) as sock:
                 sock.sendall(data)
                 check_broken(sock)
-        with dial(kind) as sock:  # too slow
-            begin = time.monotonic()
+    with Peer(kind, echo) as peer, kind.serve(env, "--to", peer.at, "--accept-proxy",
+                                              "--proxy-timeout", "1"):
+        begin = time.monotonic()
+        with dial(kind) as sock:
             sock.sendall(b"PROXY TCP4 ")
             check_broken(sock)
-            spent = time.monotonic() - begin
-            check(0.8 < spent < 3, f"a header that never ends was cut after {spent:.1f} s")
+        spent = time.monotonic() - begin
+        check(spent > 1, f"a header that never ends was cut after {spent:.1f} s")
 
 
-# ---- cases: limits and the end ----
-
-
-def idle_timeout(env, kind):
-    """Silence of both directions for so long, and no less, is the end."""
-    with Peer(kind, echo) as peer, kind.serve(env, "--to", peer.at, "--idle-timeout", "1"):
-        with dial(kind) as talker, dial(kind) as silent:
-            begin = time.monotonic()
-            silent.sendall(b"x")
-            check(silent.recv(1) == b"x", "the echo differs")
-            for _ in range(8):
-                time.sleep(0.25)
-                talker.sendall(b"y")
-                check(talker.recv(1) == b"y", "the talker was cut off")
-            check_broken(silent, seconds=2)
-            check(time.monotonic() - begin > 1, "cut off early")
-
-
-def client_limit(env, kind):
-    """At the limit the next one waits in the backlog, or is reset."""
-    with Peer(kind, echo) as peer:
-        with kind.serve(env, "--to", peer.at, "--max-clients", "3"):
-            held = [dial(kind) for _ in range(3)]
-            for sock in held:
-                sock.sendall(b"x")
-                check(sock.recv(1) == b"x", "the echo differs")
-            with dial(kind) as fourth:
-                fourth.sendall(b"later")
-                fourth.settimeout(0.5)
-                with contextlib.suppress(TimeoutError):
-                    raise Failure(f"the fourth of three was served: {fourth.recv(5)!r}")
-                held.pop().close()
-                fourth.settimeout(PATIENCE)
-                check(read_exactly(fourth, 5) == b"later", "the echo differs")
-            for sock in held:
-                sock.close()
-        with kind.serve(env, "--to", peer.at, "--max-clients", "1", "--over-limit", "reset"):
-            with dial(kind) as first:
-                first.sendall(b"x")
-                check(first.recv(1) == b"x", "the echo differs")
-                with contextlib.suppress(ConnectionResetError), dial(kind) as second:
-                    check_broken(second)
-                first.sendall(b"y")
-                check(first.recv(1) == b"y", "the echo differs")
-            time.sleep(0.3)
-            check_echo(kind)
-
-
-def refused(kind):
-    try:
-        dial(kind).close()
-    except OSError:
-        return True
-    return False
-
-
-def drain(env, kind):
-    """After SIGTERM no client comes in, and those inside finish."""
-    with Peer(kind, echo) as peer, kind.serve(env, "--to", peer.at) as proxy:
-        with dial(kind) as sock:
-            sock.sendall(b"before")
-            check(read_exactly(sock, 6) == b"before", "the echo differs")
-            proxy.signal(signal.SIGTERM)
-            eventually(lambda: refused(kind), 5, "a new client is taken while draining")
-            for _ in range(3):
-                time.sleep(0.5)
-                sock.sendall(b"x" * 100000)
-                check(read_exactly(sock, 100000) == b"x" * 100000, "cut off while draining")
-            check(proxy.alive(), "ended with a connection left")
-            sock.shutdown(socket.SHUT_WR)
-            check(read_to_end(sock) == b"", "bytes beyond the end")
-        check(proxy.wait(5) == 0, f"draining: {proxy.story()}")
-
-
-def drain_timeout(env, kind):
-    """What is still there when the time is up is reset; a second signal is the end."""
-    with Peer(kind, echo) as peer:
-        with kind.serve(env, "--to", peer.at, "--drain-timeout", "1") as proxy, dial(kind) as sock:
-            sock.sendall(b"x")
-            check(sock.recv(1) == b"x", "the echo differs")
-            begin = time.monotonic()
-            proxy.signal(signal.SIGTERM)
-            check_broken(sock, seconds=5)
-            check(proxy.wait(5) == 0, f"draining: {proxy.story()}")
-            spent = time.monotonic() - begin
-            check(0.9 < spent < 4, f"the drain took {spent:.1f} s")
-        with kind.serve(env, "--to", peer.at) as proxy, dial(kind) as sock:
-            sock.sendall(b"x")
-            check(sock.recv(1) == b"x", "the echo differs")
-            proxy.signal(signal.SIGTERM)
-            time.sleep(0.5)
-            check(proxy.alive(), "one signal ended it with a connection left")
-            proxy.signal(signal.SIGTERM)
-            proxy.wait(2)
-
-
-def drain_delivers(env, kind):
-    """A client that has said its end and reads slowly gets every byte while draining."""
-    size = 300000
-
-    def pour(sock):
-        read_to_end(sock)
-        sock.sendall(bytes(size))
-
-    with Peer(kind, pour) as peer, kind.serve(env, "--to", peer.at) as proxy:
-        with dial(kind, SO_RCVBUF=8192) as sock:
-            sock.shutdown(socket.SHUT_WR)
-            got = len(read_exactly(sock, 1))
-            time.sleep(0.5)
-            proxy.signal(signal.SIGTERM)
-            while part := sock.recv(4096):
-                got += len(part)
-                time.sleep(len(part) / 100000)
-            check(got == 1 + size - 1, f"{got} of {size} bytes")
-        check(proxy.wait(5) == 0, f"draining: {proxy.story()}")
-
-
-def drain_serves_the_queue(env, kind):
-    """Whom the kernel has let in already is served by a proxy that was just told to end."""
-    with Peer(kind, echo) as peer, kind.serve(env, "--to", peer.at) as proxy:
-        check_echo(kind)
-        proxy.signal(signal.SIGSTOP)
-        with contextlib.ExitStack() as stack:
-            socks = [stack.enter_context(dial(kind)) for _ in range(500)]
-            proxy.signal(signal.SIGTERM)
-            proxy.signal(signal.SIGCONT)
-            for number, sock in enumerate(socks):
-                sock.sendall(b"ping")
-                check(read_exactly(sock, 4) == b"ping", f"client {number} was forgotten")
-        check(proxy.wait(5) == 0, f"draining: {proxy.story()}")
-
-
-def out_of_connections(env, kind):
-    """Without a connection left for its check, a backend is not taken for dead."""
-    with Peer(kind, echo) as peer, \
-            kind.serve(env, "--to", peer.at, "--max-conns", "6", "--health-interval", "0.1",
-                       "--fall", "1") as proxy:
-        with contextlib.ExitStack() as stack:
-            for _ in range(3):
-                sock = stack.enter_context(dial(kind))
-                sock.sendall(b"x")
-                check(sock.recv(1) == b"x", "the echo differs")
-            eventually(lambda: "--max-conns" in proxy.output("stderr"), 5,
-                       "nothing is said of what is missing")
-            time.sleep(0.5)
-            check(" is down" not in proxy.output("stderr"), proxy.story())
-        check_echo(kind)
+# ---- two links, and the cases ----
 
 
 def two_links(env, kind):

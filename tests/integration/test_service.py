@@ -16,7 +16,7 @@ import shutil
 import subprocess
 import time
 
-from harness import Skip, check, command, eventually, main
+from harness import PATIENCE, Skip, check, command, eventually, main
 from web import curl, need
 
 SYSTEMD = "/lib/systemd/systemd"
@@ -109,9 +109,9 @@ class Systemd:
         self.cgroup = cgroup
         self.program = env.start(["sh", "-euc", START, "sh", root, cgroup])
         task = pathlib.Path(f"/proc/{self.program.process.pid}/task/{self.program.process.pid}")
-        eventually(lambda: (task / "children").read_text().split(), 10, self.program.story())
+        eventually(lambda: (task / "children").read_text().split(), PATIENCE, self.program.story())
         self.pid = (task / "children").read_text().split()[0]
-        eventually(lambda: self.ctl("is-active", "ours.target").strip() == "active", 30,
+        eventually(lambda: self.ctl("is-active", "ours.target").strip() == "active", PATIENCE,
                    f"systemd does not come up: {self.program.story()}")
 
     def inside(self, *argv):
@@ -129,7 +129,7 @@ class Systemd:
 
     def start(self, service):
         said = self.ctl("start", service)
-        eventually(lambda: "listening on" in self.journal(service), 20,
+        eventually(lambda: "listening on" in self.journal(service), PATIENCE,
                    f"{service}: {said} {self.journal(service)}")
 
     def journal(self, service):
@@ -138,7 +138,7 @@ class Systemd:
     def close(self):
         self.program.kill()
         eventually(lambda: not (self.cgroup / "cgroup.events").read_text().count("populated 1"),
-                   10, "processes are left")
+                   PATIENCE, "processes are left")
         for folder in sorted(self.cgroup.rglob("*/"), reverse=True):
             folder.rmdir()
         self.cgroup.rmdir()
@@ -187,10 +187,10 @@ def services(env, source):
         check("It answers." in curl("--retry", 5, "--retry-connrefused", "http://10.8.0.1/"), "curl")
 
         systemd.ctl("kill", "--signal=KILL", "coronet-echo@mem")
-        eventually(lambda: systemd.show("coronet-echo@mem")["NRestarts"] == "1", 10,
+        eventually(lambda: systemd.show("coronet-echo@mem")["NRestarts"] == "1", PATIENCE,
                    "it does not come back")
         systemd.ctl("start", "coronet-proxy@wrong")
-        eventually(lambda: systemd.show("coronet-proxy@wrong")["ExecMainStatus"] == "2", 10,
+        eventually(lambda: systemd.show("coronet-proxy@wrong")["ExecMainStatus"] == "2", PATIENCE,
                    f"a wrong option: {systemd.journal('coronet-proxy@wrong')}")
         time.sleep(1.5)
         told = systemd.show("coronet-proxy@wrong")

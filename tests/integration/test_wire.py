@@ -14,7 +14,7 @@ import struct
 import subprocess
 import time
 
-from harness import check, command, eventually, main
+from harness import PATIENCE, Spoiled, check, command, eventually, in_a_quiet_moment, main
 
 MIB = 1 << 20
 HOSTS = ("10.7.0.1", "10.7.0.2")
@@ -37,7 +37,7 @@ class Wire:
         with self.env.running(self.argv, ready=ready) as self.program:
             yield self
 
-    def run_to_end(self, seconds=30):
+    def run_to_end(self, seconds=PATIENCE):
         """For a wire told to end by itself: its counters."""
         self.program = self.env.start(self.argv)
         status = self.program.wait(seconds)
@@ -96,9 +96,12 @@ def through_files(env, frames, *options):
     folder = env.scratch_for({})
     write_pcap(folder / "a-in", frames)
     write_pcap(folder / "b-in", [])
-    wire = Wire(env, f"pcap:{folder}/a-in,{folder}/a-out", f"pcap:{folder}/b-in,{folder}/b-out",
-                "--seconds", "1", *options)
-    a_to_b, b_to_a = wire.run_to_end()
+    for seconds in (1, 4, 16):  # a slow machine gets more time to take them all in
+        wire = Wire(env, f"pcap:{folder}/a-in,{folder}/a-out",
+                    f"pcap:{folder}/b-in,{folder}/b-out", "--seconds", seconds, *options)
+        a_to_b, b_to_a = wire.run_to_end()
+        if a_to_b["in_frames"] == len(frames):
+            break
     check(a_to_b["in_frames"] == len(frames), f"{len(frames)} frames entered: {a_to_b}")
     check(b_to_a["in_frames"] == 0, f"no frame came the other way: {b_to_a}")
     arrived = read_pcap(folder / "b-out")
@@ -160,7 +163,7 @@ class Network:
         for end, interface in enumerate(self.interfaces):
             holder = self.env.start(["unshare", "--net", "sleep", "300"])
             self.holders.append(holder)
-            eventually(lambda: os_namespace(holder.process.pid) != own, 10, "no namespace was made")
+            eventually(lambda: os_namespace(holder.process.pid) != own, PATIENCE, "no namespace was made")
             command("ip", "link", "set", interface, "netns", holder.process.pid)
             command(*self.inside(end), "ip", "addr", "add", f"{HOSTS[end]}/24", "dev", interface)
             command(*self.inside(end), "ip", "link", "set", interface, "up")
@@ -198,23 +201,35 @@ def ping(network, *options):
 def ping_takes_the_delay(env):
     """10 ms one way, 15 ms the other."""
     with kernels(env, "--delay", "10", "--b-to-a", "delay=15") as network:
-        output = ping(network, "-c", "10", "-i", "0.1", "-W", "5")
-        check(" 0% packet loss" in output, output)
-        least = float(re.search(r"min/avg/max/mdev = ([\d.]+)/", output)[1])
-        check(25 <= least < 30, f"the fastest of ten took {least} ms, expected 25")
+        def attempt():
+            output = ping(network, "-c", "10", "-i", "0.1", "-w", PATIENCE)
+            check(" 10 received" in output, output)
+            least = float(re.search(r"min/avg/max/mdev = ([\d.]+)/", output)[1])
+            check(least >= 25, f"the fastest of ten took {least} ms, expected 25")
+            if least >= 30:
+                raise Spoiled(f"the fastest of ten took {least} ms, expected 25")
+
+        in_a_quiet_moment(attempt)
         a_to_b, b_to_a = network.wire.end()
     check(min(a_to_b["out_frames"], b_to_a["out_frames"]) >= 10, f"{a_to_b}\n{b_to_a}")
 
 
 def link_goes_down_and_up(env):
-    with kernels(env, "--down-at", "2", "--up-at", "4") as network:
-        output = ping(network, "-c", "50", "-i", "0.1", "-W", "1")
-        answered = {int(number) for number in re.findall(r"icmp_seq=(\d+) ttl", output)}
-        missing = set(range(min(answered), max(answered))) - answered
-        check(10 <= len(missing) <= 25, f"of 2 s without a link, {len(missing)} pings tell")
-        check(max(missing) - min(missing) == len(missing) - 1, f"missing: {sorted(missing)}")
-        a_to_b, b_to_a = network.wire.end()
-    check(a_to_b["down"] >= 1, f"the wire dropped nothing: {a_to_b} {b_to_a}")
+    """Two seconds without a link; the pings before and after are answered."""
+    def attempt(down):
+        with kernels(env, "--down-at", down, "--up-at", down + 2) as network:
+            output = ping(network, "-D", "-c", (down + 4) * 10, "-i", "0.1", "-W", "5")
+            a_to_b, _ = network.wire.end()
+        answered = [float(when) for when in re.findall(r"\[([\d.]+)\] \d+ bytes .*icmp_seq", output)]
+        check(answered, output)
+        gap = max(b - a for a, b in zip(answered, answered[1:]))
+        if a_to_b["down"] == 0:
+            raise Spoiled(f"nothing was sent while the link was down: {output}")
+        # What arrives just before may be told late, and so shorten the gap.
+        check(gap > 1, f"of 2 s without a link, {gap:.1f} s tell: {output}")
+
+    downs = iter((2, 4, 8, 16, 32))
+    in_a_quiet_moment(lambda: attempt(next(downs)))
 
 
 def transfer(network, size):
@@ -224,12 +239,12 @@ def transfer(network, size):
     (scratch / "sent").write_bytes(data)
     receiver = network.env.start([*network.inside(1), "socat", "-u", "TCP4-LISTEN:7000",
                                   f"CREATE:{scratch}/received"])
-    eventually(lambda: ":7000" in command(*network.inside(1), "ss", "-ltn"), 10, "no listener")
+    eventually(lambda: ":7000" in command(*network.inside(1), "ss", "-ltn"), PATIENCE, "no listener")
     begin = time.monotonic()
     sender = network.env.start([*network.inside(0), "socat", "-u", f"OPEN:{scratch}/sent",
                                 f"TCP4:{HOSTS[1]}:7000"])
     for program in (sender, receiver):
-        status = program.wait(120)
+        status = program.wait(PATIENCE)
         check(status == 0, f"exit status {status}: {program.story()}")
     took = time.monotonic() - begin
     received = (scratch / "received").read_bytes()
@@ -265,17 +280,23 @@ def kernel_tcp_through_everything(env):
 def rate_is_kept(env):
     """4 MiB of payload at 20 Mbit/s; a little of it waits in the queue."""
     size, rate = 4 * MIB, 20e6
-    with kernels(env, "--a-to-b", "rate=20,queue=100") as network:
-        took = transfer(network, size)
-        a_to_b, b_to_a = network.wire.end()
     least = size * 8 / rate
-    check(least <= took < 1.5 * least, f"it took {took:.2f} s, expected {least:.2f} s or little more")
-    check(b_to_a["queue_dropped"] == 0, f"the other way has no limit: {b_to_a}")
+
+    def attempt():
+        with kernels(env, "--a-to-b", "rate=20,queue=100") as network:
+            took = transfer(network, size)
+            _, b_to_a = network.wire.end()
+        check(took >= least, f"it took {took:.2f} s, expected {least:.2f} s")
+        check(b_to_a["queue_dropped"] == 0, f"the other way has no limit: {b_to_a}")
+        if took >= 1.5 * least:
+            raise Spoiled(f"it took {took:.2f} s, expected {least:.2f} s or little more")
+
+    in_a_quiet_moment(attempt)
 
 
 # ---- between two of ours ----
 
-def coronet_through(env, wire_options, *load_options):
+def coronet_through(env, wire_options, *load_options, seconds=3):
     """coronet-load to coronet-echo through a wire of two memif links."""
     folder = env.scratch_for({})
     sockets = [folder / "a.sock", folder / "b.sock"]
@@ -284,12 +305,12 @@ def coronet_through(env, wire_options, *load_options):
             "--addr", "10.9.0.1/16", "--port", "7777", "--poll", "adaptive"]
     load = [env.app("coronet-load"), "--link", f"memif:{sockets[0]},role=client",
             "--addr", "10.9.1.9/16", "--target", "10.9.0.1:7777", "--poll", "adaptive",
-            "--interval", "0", "--timeout", "30", "--seconds", "3", "--verify",
+            "--interval", "0", "--timeout", PATIENCE, "--seconds", seconds, "--verify",
             "--report-limited", "--json",
             *load_options]
     with wire.running(), env.running(echo) as server:
         program = env.start(load)
-        status = program.wait(60)
+        status = program.wait(2 * PATIENCE)
         check(server.alive(), f"the server ended: {server.story()}")
         report = json.loads(program.output("stdout"))
         server.terminate()
@@ -308,10 +329,13 @@ def coronet_through_a_clean_wire(env):
 
 
 def coronet_through_trouble(env, keys, options, load_options):
-    _, counters = coronet_through(env, options, *load_options)
-    for way in counters:
-        for key in keys:
-            check(way[key] > 0, f"nothing was {key}: {way}")
+    """Until every kind of trouble has happened both ways, however slow that is."""
+    for seconds in (3, 12, 48):
+        _, counters = coronet_through(env, options, *load_options, seconds=seconds)
+        missing = [key for way in counters for key in keys if way[key] == 0]
+        if not missing:
+            break
+    check(not missing, f"nothing was {missing}: {counters}")
 
 
 # ---- what cannot be ----
@@ -319,7 +343,7 @@ def coronet_through_trouble(env, keys, options, load_options):
 def missing_link(env):
     wire = Wire(env, "pcap:/nonexistent/in,/tmp/out", "ring:r0")
     program = env.start(wire.argv)
-    status = program.wait(15)
+    status = program.wait(PATIENCE)
     lines = program.output("stderr").strip().split("\n")
     check(status == 1 and len(lines) == 1 and "/nonexistent/in" in lines[0], program.story())
     check(program.output("stdout") == "", "something on stdout")

@@ -11,7 +11,7 @@ import signal
 import socket
 import subprocess
 
-from harness import Skip, check, eventually
+from harness import PATIENCE, Skip, check, eventually
 
 CONFIG = """
 daemon off;
@@ -94,7 +94,7 @@ class Nginx:
             ["nginx", "-p", self.folder, "-e", self.folder / "error.log",
              "-c", self.folder / "conf"], start_new_session=True,
             env={**os.environ, "PATH": os.environ["PATH"] + ":/usr/sbin"})
-        eventually(lambda: listening(self.address, self.port) or not self.program.alive(), 20,
+        eventually(lambda: listening(self.address, self.port) or not self.program.alive(), PATIENCE,
                    "nginx does not listen")
         check(self.program.alive(), f"nginx ended: {self.program.story()}")
 
@@ -102,7 +102,7 @@ class Nginx:
         """Master and worker at once; the kernel ends their connections."""
         os.killpg(self.program.process.pid, signal.SIGKILL)
         self.program.process.wait()
-        eventually(lambda: not listening(self.address, self.port), 20, "nginx lives on")
+        eventually(lambda: not listening(self.address, self.port), PATIENCE, "nginx lives on")
 
     def errors(self):
         path = self.folder / "error.log"

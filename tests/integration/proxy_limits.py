@@ -1,0 +1,195 @@
+"""Cases of test_proxy.py: limits of time and number, and a proxy's end."""
+
+import contextlib
+import functools
+import select
+import signal
+import socket
+import time
+
+from harness import PATIENCE, Failure, Spoiled, check, eventually, in_a_quiet_moment
+from proxies import (Peer, check_broken, check_echo, dial, echo, read_exactly, read_to_end)
+
+DRAIN_DEFAULT = 30  # seconds, of --drain-timeout
+
+
+def idle_timeout(env, kind):
+    """Silence of both directions for so long, and no less, is the end."""
+    limit = 1.5
+
+    def attempt():
+        begin = time.monotonic()
+        with dial(kind) as talker, dial(kind) as silent:
+            silent.sendall(b"x")
+            check(silent.recv(1) == b"x", "the echo differs")
+            latest = time.monotonic()
+            worst = latest - begin
+            while not select.select([silent], [], [], 0.1)[0]:
+                try:
+                    talker.sendall(b"y")
+                    alive = talker.recv(1) == b"y"
+                except ConnectionResetError:
+                    alive = False
+                worst, latest = max(worst, time.monotonic() - latest), time.monotonic()
+                if not alive and worst > limit / 2:
+                    raise Spoiled(f"the talker was silent for {worst:.1f} s")
+                check(alive, "the talker was cut off")
+                check(latest - begin < PATIENCE, "a silent connection lives on")
+            check_broken(silent)
+            spent = time.monotonic() - begin
+            check(spent > limit, f"cut off after {spent:.1f} s")
+
+    with Peer(kind, echo) as peer, kind.serve(env, "--to", peer.at, "--idle-timeout", limit):
+        in_a_quiet_moment(attempt)
+
+
+def client_limit(env, kind):
+    """At the limit the next one waits in the backlog, or is reset."""
+    with Peer(kind, echo) as peer:
+        with kind.serve(env, "--to", peer.at, "--max-clients", "3"):
+            held = [dial(kind) for _ in range(3)]
+            for sock in held:
+                sock.sendall(b"x")
+                check(sock.recv(1) == b"x", "the echo differs")
+            with dial(kind) as fourth:
+                fourth.sendall(b"later")
+                fourth.settimeout(0.5)
+                with contextlib.suppress(TimeoutError):
+                    raise Failure(f"the fourth of three was served: {fourth.recv(5)!r}")
+                held.pop().close()
+                fourth.settimeout(PATIENCE)
+                check(read_exactly(fourth, 5) == b"later", "the echo differs")
+            for sock in held:
+                sock.close()
+        with kind.serve(env, "--to", peer.at, "--max-clients", "1", "--over-limit", "reset"):
+            with dial(kind) as first:
+                first.sendall(b"x")
+                check(first.recv(1) == b"x", "the echo differs")
+                with contextlib.suppress(ConnectionResetError), dial(kind) as second:
+                    check_broken(second)
+                first.sendall(b"y")
+                check(first.recv(1) == b"y", "the echo differs")
+            eventually(functools.partial(echoes, kind), PATIENCE, "the limit stays reached")
+
+
+def echoes(kind):
+    """Whether a new client gets its echo."""
+    try:
+        check_echo(kind)
+    except (OSError, Failure):
+        return False
+    return True
+
+
+def refused(kind):
+    try:
+        dial(kind).close()
+    except OSError:
+        return True
+    return False
+
+
+def drain(env, kind):
+    """After SIGTERM no client comes in, and those inside finish."""
+    with Peer(kind, echo) as peer, kind.serve(env, "--to", peer.at) as proxy:
+        with dial(kind) as sock:
+            sock.sendall(b"before")
+            check(read_exactly(sock, 6) == b"before", "the echo differs")
+            proxy.signal(signal.SIGTERM)
+            eventually(lambda: refused(kind), PATIENCE, "a new client is taken while draining")
+            for _ in range(3):
+                time.sleep(0.5)
+                sock.sendall(b"x" * 100000)
+                check(read_exactly(sock, 100000) == b"x" * 100000, "cut off while draining")
+            check(proxy.alive(), "ended with a connection left")
+            sock.shutdown(socket.SHUT_WR)
+            check(read_to_end(sock) == b"", "bytes beyond the end")
+        check(proxy.wait(PATIENCE) == 0, f"draining: {proxy.story()}")
+
+
+def drain_timeout(env, kind):
+    """What is still there when the time is up is reset; a second signal is the end."""
+    with Peer(kind, echo) as peer:
+        with kind.serve(env, "--to", peer.at, "--drain-timeout", "1") as proxy, dial(kind) as sock:
+            sock.sendall(b"x")
+            check(sock.recv(1) == b"x", "the echo differs")
+            begin = time.monotonic()
+            proxy.signal(signal.SIGTERM)
+            check_broken(sock)
+            check(proxy.wait(PATIENCE) == 0, f"draining: {proxy.story()}")
+            spent = time.monotonic() - begin
+            check(0.9 < spent < DRAIN_DEFAULT, f"the drain took {spent:.1f} s")
+        with kind.serve(env, "--to", peer.at) as proxy, dial(kind) as sock:
+            sock.sendall(b"x")
+            check(sock.recv(1) == b"x", "the echo differs")
+            begin = time.monotonic()
+            proxy.signal(signal.SIGTERM)
+            time.sleep(0.5)
+            check(proxy.alive(), "one signal ended it with a connection left")
+            proxy.signal(signal.SIGTERM)
+            proxy.wait(PATIENCE)
+            spent = time.monotonic() - begin
+            check(spent < DRAIN_DEFAULT, f"the second signal took {spent:.1f} s")
+
+
+def drain_delivers(env, kind):
+    """A client that has said its end and reads slowly gets every byte while draining."""
+    size = 300000
+
+    def pour(sock):
+        read_to_end(sock)
+        sock.sendall(bytes(size))
+
+    with Peer(kind, pour) as peer, kind.serve(env, "--to", peer.at) as proxy:
+        with dial(kind, SO_RCVBUF=8192) as sock:
+            sock.shutdown(socket.SHUT_WR)
+            got = len(read_exactly(sock, 1))
+            time.sleep(0.5)
+            proxy.signal(signal.SIGTERM)
+            while part := sock.recv(4096):
+                got += len(part)
+                time.sleep(len(part) / 100000)
+            check(got == 1 + size - 1, f"{got} of {size} bytes")
+        check(proxy.wait(PATIENCE) == 0, f"draining: {proxy.story()}")
+
+
+def drain_serves_the_queue(env, kind):
+    """Whom the kernel has let in already is served by a proxy that was just told to end."""
+    with Peer(kind, echo) as peer, kind.serve(env, "--to", peer.at) as proxy:
+        check_echo(kind)
+        proxy.signal(signal.SIGSTOP)
+        with contextlib.ExitStack() as stack:
+            socks = [stack.enter_context(dial(kind)) for _ in range(500)]
+            proxy.signal(signal.SIGTERM)
+            proxy.signal(signal.SIGCONT)
+            for number, sock in enumerate(socks):
+                sock.sendall(b"ping")
+                check(read_exactly(sock, 4) == b"ping", f"client {number} was forgotten")
+        check(proxy.wait(PATIENCE) == 0, f"draining: {proxy.story()}")
+
+
+def out_of_connections(env, kind):
+    """Without a connection left for its check, a backend is not taken for dead."""
+    with Peer(kind, echo) as peer, \
+            kind.serve(env, "--to", peer.at, "--max-conns", "6", "--health-interval", "0.1",
+                       "--fall", "1") as proxy:
+        with contextlib.ExitStack() as stack:
+            def held():
+                """One more client; a check may have the last connection just now."""
+                try:
+                    sock = dial(kind)
+                    stack.enter_context(sock)
+                    sock.sendall(b"x")
+                    return sock.recv(1) == b"x"
+                except OSError:
+                    return False
+
+            for _ in range(3):
+                eventually(held, PATIENCE, f"no client is served: {proxy.story()}")
+            # From here on no check gets a connection, so none can fail otherwise.
+            since = len(proxy.output("stderr"))
+            eventually(lambda: "--max-conns" in proxy.output("stderr"), PATIENCE,
+                       "nothing is said of what is missing")
+            time.sleep(0.5)
+            check(" is down" not in proxy.output("stderr")[since:], proxy.story())
+        eventually(functools.partial(echoes, kind), PATIENCE, "no connection comes free")
