@@ -19,6 +19,7 @@
 #define WSCALE_LEN   3
 #define SACK_OK_LEN  2
 #define CHALLENGE_MS 500u /* between two challenges on a connection */
+#define PROBE_MS     20u  /* between two answers to probes */
 
 struct segment {
 	u32_t seq, ack, len; /* len counts SYN and FIN */
@@ -133,19 +134,28 @@ static bool mend_options(struct pbuf *p, bool handshake)
  * attacker or a confused peer sends. Counted by connection, so that nobody
  * can read from one how much another gets (CVE-2016-5696).
  */
-static void challenge(struct net_conn *conn)
+static void answer_after(struct net_conn *conn, uint32_t pause_ms)
 {
 	struct net_conn_more *more = net_conn_more(conn);
 	uint32_t now_ms = net_now_ms();
 
-	if (!more ||
-	    (conn->challenged && now_ms - more->challenged_ms < CHALLENGE_MS))
+	/* Without memory to count by connection, all get one a millisecond. */
+	if (!more ? net_the.challenged_ms == now_ms
+		  : conn->challenged && now_ms - more->challenged_ms < pause_ms)
 		return;
-	conn->challenged = true;
-	more->challenged_ms = now_ms;
+	if (more) {
+		conn->challenged = true;
+		more->challenged_ms = now_ms;
+	}
+	net_the.challenged_ms = now_ms;
 	net_the.stats.challenge_acks++;
 	tcp_send_empty_ack(&conn->pcb);
 	net_timer_check(conn); /* sends it when memory was short */
+}
+
+static void challenge(struct net_conn *conn)
+{
+	answer_after(conn, CHALLENGE_MS);
 }
 
 /* ---- segments of a connection ---- */
@@ -209,6 +219,15 @@ static inline bool ack_ok(const struct tcp_pcb *pcb, u32_t ack)
 	       pcb->snd_nxt - pcb->lastack + pcb->snd_wnd_max;
 }
 
+/*
+ * A keepalive or a probe of our window: the number before the next one. Whoever
+ * knows that and our numbers is no stranger, and may be about to give us up.
+ */
+static bool is_probe(const struct tcp_pcb *pcb, const struct segment *s)
+{
+	return s->seq == pcb->rcv_nxt - 1 && ack_ok(pcb, s->ack);
+}
+
 /* RFC 5961 3.2: exactly the next number resets; one in the window asks. */
 static bool check_rst(struct net_conn *conn, const struct segment *s)
 {
@@ -246,6 +265,8 @@ static bool check_synchronised(struct net_conn *conn, const struct segment *s)
 			tcp_send_empty_ack(pcb);
 			net_rec_asked_again(conn, s->seq + s->len, s->ack);
 			net_timer_check(conn);
+		} else if (is_probe(pcb, s)) {
+			answer_after(conn, PROBE_MS);
 		} else {
 			challenge(conn);
 		}

@@ -100,11 +100,12 @@ static void send_what_fits(struct net_conn *conn, uint32_t room)
 /*
  * A window that has shrunk beneath what is under way: that is sent again as a
  * probe, and the peer is given up when it stays silent, not when it does not
- * open its window (RFC 9293 3.8.6). lwIP gives up by nrtx, so that stays below.
+ * open its window (RFC 9293 3.8.6), unless nobody waits for that any more. lwIP
+ * gives up by nrtx, so that stays below.
  */
 bool net_persist_gives_up(struct tcp_pcb *pcb)
 {
-	if (!net_window_shut(pcb))
+	if (!net_window_shut(pcb) || net_conn_of(pcb)->orphaned)
 		return pcb->nrtx >= TCP_MAXRTX;
 	if (pcb->persist_probe >= TCP_MAXRTX) {
 		pcb->nrtx = TCP_MAXRTX;

@@ -230,6 +230,7 @@ struct net_stack {
 	struct net_poller *pollers; /* every net_poll() that waits */
 	struct net_no_port no_port[NET_NO_PORT_SLOTS];
 
+	uint32_t challenged_ms; /* net_check.c */
 	/* of the segment that is being received */
 	uint8_t rx_flags;
 	bool rx_has_mss; /* a handshake's: the option is there */

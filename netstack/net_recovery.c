@@ -649,7 +649,8 @@ static void time_out(struct net_conn *conn)
 		return;
 	}
 	rec = net_rec_of(conn);
-	net_path_timed_out(conn);
+	if (!net_window_shut(pcb)) /* then it is the peer, not the path */
+		net_path_timed_out(conn);
 	if (rec->state != NET_REC_LOSS || pcb->nrtx == 0)
 		enter(conn, NET_REC_LOSS);
 	rec->recover = pcb->snd_nxt;

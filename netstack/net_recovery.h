@@ -151,6 +151,15 @@ static inline bool net_window_shut(const struct tcp_pcb *pcb)
 	return net_seg_end(pcb->unacked) - pcb->lastack > pcb->snd_wnd;
 }
 
+/* Whether tcp_output() would send the head of `unsent`, as it is edited. */
+static inline bool net_head_fits(const struct tcp_pcb *pcb)
+{
+	uint32_t at = net_seg_begin(pcb->unsent) - pcb->lastack;
+
+	return at + pcb->unsent->len <= pcb->cwnd &&
+	       at + TCP_TCPLEN(pcb->unsent) <= pcb->snd_wnd;
+}
+
 /* Bytes from the oldest not acknowledged to the newest sent. */
 static inline uint32_t net_rec_span(const struct tcp_pcb *pcb)
 {

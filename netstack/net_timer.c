@@ -42,12 +42,9 @@ static bool fast_pending(const struct tcp_pcb *pcb)
 static bool held_back(const struct net_conn *conn)
 {
 	const struct tcp_pcb *pcb = &conn->pcb;
-	uint32_t window = LWIP_MIN(pcb->snd_wnd, pcb->cwnd);
 
 	return pcb->unsent && !conn->in_output &&
-	       (pcb->state < ESTABLISHED ||
-		net_seg_begin(pcb->unsent) - pcb->lastack + pcb->unsent->len <=
-			window);
+	       (pcb->state < ESTABLISHED || net_head_fits(pcb));
 }
 
 /* Work for lwIP's timers that it counts in ticks. */

@@ -257,7 +257,7 @@ static void shrink_window(uint16_t to)
 
 static void test_peer_that_shrinks_its_window_to_zero_is_kept(void **state)
 {
-	connect_to(send_and_close, 1072, 65535);
+	connect_to(send_and_shut, 1072, 65535);
 	shrink_window(0);
 	assert_int_equal(answer_for_long(), 0);
 	assert_int_equal(net_the.n_conns, 1);
@@ -268,6 +268,46 @@ static void test_peer_that_shrinks_its_window_to_zero_is_kept(void **state)
 		pass(10);
 	}
 	assert_int_equal(take_and_answer(), 1073);
+	told = true;
+}
+
+/* Nobody waits for what an orphan says: that has an end. */
+static void test_orphan_with_a_shrunk_window_is_given_up(void **state)
+{
+	connect_to(send_and_close, 1072, 65535);
+	shrink_window(0);
+	assert_int_equal(answer_for(600), 0);
+	assert_int_equal(net_the.n_conns, 0);
+}
+
+/* A shut window is no sign of a path that swallows long segments. */
+static void test_shrunk_window_does_not_lower_the_mss(void **state)
+{
+	static const uint8_t mss1460[] = {2, 4, 5, 180};
+	struct segment s, syn = {.src = 1000,
+				 .dst = 7,
+				 .seq = 99,
+				 .flags = PEER_SYN,
+				 .wnd = 65535,
+				 .options = mss1460,
+				 .options_len = sizeof(mss1460),
+				 .data = (const uint8_t *)""};
+
+	serve(send_and_wait);
+	to_send = 1460;
+	told = false;
+	peer_send_raw(&syn);
+	assert_true(peer_next(&s));
+	peer = (struct peer){
+		.port = 1000, .stack_port = 7, .snd = 100, .wnd = 65535};
+	base = peer.rcv = s.seq + 1;
+	peer_send(&peer, PEER_ACK, NULL, 0);
+	run_rounds(2);
+	shrink_window(0);
+	assert_int_equal(answer_for(600), 0);
+	assert_int_equal(ours->pcb.mss, 1460);
+	assert_int_equal(net_the.stats.path_mtu_guessed, 0);
+	told = true;
 }
 
 static void test_silent_peer_with_a_shrunk_window_is_given_up(void **state)
@@ -359,10 +399,15 @@ static void test_part_of_a_window_is_used(void **state)
 
 static void test_fin_waits_for_a_window(void **state)
 {
+	uint64_t ticks;
+
 	connect_to(send_and_wait, 2 * MSS, 2 * MSS);
 	shut_window();
 	told = true; /* nothing is left to send but the FIN */
+	pass(100);
+	ticks = net_the.lwip_ticks;
 	assert_int_equal(answer_for(180), 2 * MSS);
+	assert_int_equal(net_the.lwip_ticks, ticks);
 	assert_int_equal(net_the.n_conns, 1);
 	peer.wnd = 1;
 	peer_send(&peer, PEER_ACK, NULL, 0);
@@ -410,6 +455,44 @@ static void test_full_segment_with_fin_is_sent_again(void **state)
 	pass(10);
 }
 
+/* Asks as a keepalive does, n times; how many answers came. */
+static unsigned ask(unsigned n, unsigned pause_ms)
+{
+	struct segment s;
+	unsigned answers = 0;
+
+	peer.snd--;
+	while (n--) {
+		peer_send(&peer, PEER_ACK, NULL, 0);
+		run_ms(pause_ms);
+		while (peer_next(&s)) {
+			assert_int_equal(s.ack, peer.snd + 1);
+			answers++;
+		}
+	}
+	peer.snd++;
+	return answers;
+}
+
+static void test_every_probe_of_our_window_is_answered(void **state)
+{
+	connect_to(send_and_wait, 0, 65535);
+	assert_int_equal(ask(10, 120), 10);
+	assert_in_range(ask(1000, 0), 0, 1); /* but not a flood of them */
+	told = true;
+}
+
+static void test_probe_is_answered_when_memory_is_short(void **state)
+{
+	net_the.max_counted = 0; /* nothing is kept beside the connection */
+	connect_to(send_and_wait, 0, 65535);
+	assert_ptr_equal(ours->more, &net_conn_nothing);
+	net_mem_fail_after(1);
+	assert_int_equal(ask(1, 10), 1);
+	assert_ptr_equal(ours->more, &net_conn_nothing);
+	told = true;
+}
+
 #define T(f) cmocka_unit_test_setup_teardown(f, peer_listen, peer_teardown)
 
 int main(int argc, char **argv)
@@ -421,6 +504,8 @@ int main(int argc, char **argv)
 		T(test_peer_that_answers_probes_is_kept),
 		T(test_silent_peer_is_given_up),
 		T(test_peer_that_shrinks_its_window_to_zero_is_kept),
+		T(test_orphan_with_a_shrunk_window_is_given_up),
+		T(test_shrunk_window_does_not_lower_the_mss),
 		T(test_silent_peer_with_a_shrunk_window_is_given_up),
 		T(test_answers_stay_in_a_shrunk_window),
 		T(test_rounding_of_a_scaled_window_is_no_shrinking),
@@ -428,6 +513,8 @@ int main(int argc, char **argv)
 		T(test_fin_waits_for_a_window),
 		T(test_fin_beyond_the_last_byte_of_the_window_goes_alone),
 		T(test_full_segment_with_fin_is_sent_again),
+		T(test_every_probe_of_our_window_is_answered),
+		T(test_probe_is_answered_when_memory_is_short),
 	};
 
 	if (argc > 1)
