@@ -185,20 +185,19 @@ void net_for_each_conn(void (*fn)(struct net_conn *conn))
 
 /*
  * A pcb lwIP has put on a list and we have not seen: a connection that came in
- * (its argument is still the listener's), or one that net_dial() made.
+ * for the listener that is shown, or one that net_dial() made.
  */
 static void adopt(struct net_conn *conn)
 {
 	if (conn->hashed)
 		return;
 	if (conn->pcb.state == SYN_RCVD) {
-		conn->listener = conn->pcb.callback_arg;
+		conn->listener = net_the.shown;
 		conn->listener->pending++;
 		conn->pending = true;
 		conn->half_open = true;
 		net_the.half_open++;
 		net_client_half_open(conn);
-		conn->pcb.callback_arg = NULL; /* nobody to tell yet */
 		tcp_nagle_disable(&conn->pcb);
 	}
 	insert(conn);
@@ -275,6 +274,7 @@ static bool show_listener(struct pbuf **p, struct netif *inp,
 			return false;
 		}
 	}
+	net_the.shown = listener;
 	listener->pcb->next = NULL;
 	tcp_listen_pcbs.pcbs = listener->pcb;
 	if (!cookie)

@@ -102,7 +102,8 @@ static bool is_ours(const struct net_addr *addr)
  * lwIP's listening pcb. tcp_bind() would walk all others to see whether the
  * port is free, which the hash has told; and tcp_input() would walk them for
  * every SYN, so the new one leaves lwIP's list at once (net_tcp_input() shows
- * the one that is meant).
+ * the one that is meant). It has no argument: lwIP would hand that to a
+ * connection's error event when there is no memory to answer a SYN.
  */
 static int make_pcb(struct net_listener *listener, struct tcp_pcb **out)
 {
@@ -118,7 +119,6 @@ static int make_pcb(struct net_listener *listener, struct tcp_pcb **out)
 		return -ENOMEM;
 	}
 	tcp_listen_pcbs.pcbs = NULL;
-	tcp_arg(lpcb, listener);
 	*out = lpcb;
 	return 0;
 }

@@ -232,6 +232,7 @@ struct net_stack {
 
 	uint32_t challenged_ms; /* net_check.c */
 	/* of the segment that is being received */
+	struct net_listener *shown; /* to lwIP, the last one */
 	uint8_t rx_flags;
 	bool rx_has_mss; /* a handshake's: the option is there */
 	bool isn_given;	 /* net_isn() gives isn */

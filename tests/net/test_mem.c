@@ -113,6 +113,33 @@ static void test_the_nth_allocation_fails(void **state)
 
 #define T(test) cmocka_unit_test_setup_teardown(test, peer_setup, peer_teardown)
 
+static void hold(struct net_conn *conn, void *arg)
+{
+	net_recv(conn, got, sizeof(got));
+}
+
+/* lwIP tells of the connection it gives up; nobody must take that for his. */
+static void test_a_syn_that_finds_no_memory_harms_nobody(void **state)
+{
+	struct peer peer = {.port = 1000, .stack_port = 7, .wnd = 1000};
+
+	assert_int_equal(net_listen(stack, &net_addr_any(7), 8, &listener), 0);
+	serve(hold);
+	for (unsigned n = 1; n <= 6; n++) {
+		net_mem_fail_after(n);
+		peer.port++;
+		peer_send(&peer, PEER_SYN, NULL, 0);
+		run_ms(3);
+	}
+	net_mem_fail_after(0);
+	fake_reset();
+	run_ms(30000); /* those that were answered give up */
+	fake_reset();
+	peer_connect(&peer, 2000, 7, 99);
+	assert_int_equal(coro_sched_live(net_the.sched), 1);
+	net_listener_close(listener);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -121,6 +148,7 @@ int main(void)
 		T(test_growth_stops_at_the_bound),
 		T(test_pages_of_free_chunks_go_back),
 		T(test_the_nth_allocation_fails),
+		T(test_a_syn_that_finds_no_memory_harms_nobody),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
