@@ -384,10 +384,23 @@ static void grow_in_slow_start(struct tcp_pcb *pcb, uint32_t lastack,
 	pcb->cwnd = cwnd + LWIP_MIN(acked, 8u * pcb->mss);
 }
 
+/*
+ * The window counts from SND.UNA, so an ACK of something new always tells it,
+ * also on a segment that was sent again: behind the new SND.UNA the old window,
+ * which RFC 9293 3.10.7.4 would keep, reaches beyond what the peer promised.
+ */
+static inline void settle_update(struct tcp_pcb *pcb, const struct tcp_hdr *hdr)
+{
+	if (hdr->ackno - pcb->lastack - 1 < pcb->snd_nxt - pcb->lastack)
+		pcb->snd_wl1 = hdr->seqno - 1;
+}
+
 err_t net_segment_in(struct tcp_pcb *pcb, const struct tcp_hdr *hdr,
 		     u16_t optlen, u16_t opt1len, const u8_t *opt2,
 		     const struct pbuf *p)
 {
+	if (pcb->state >= ESTABLISHED && (TCPH_FLAGS(hdr) & TCP_ACK))
+		settle_update(pcb, hdr);
 	if (pcb->state != LISTEN)
 		net_rec_input(pcb, hdr, opt1len, p);
 	return ERR_OK;
