@@ -148,6 +148,8 @@ static int64_t due_at(struct net_conn *conn)
 		due = CORO_FOREVER;
 	if (overdue || counting(conn))
 		due = LWIP_MIN(due, tick_due(conn));
+	else
+		conn->ticking = false; /* last_timer wraps: it begins anew */
 	due = LWIP_MIN(due, net_persist_due_ns(conn));
 	return LWIP_MIN(repair, due);
 }

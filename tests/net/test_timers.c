@@ -169,6 +169,70 @@ static void test_data_out_of_order_is_kept_for_seconds(void **state)
 	drain();
 }
 
+static void answer_once(struct net_conn *conn, void *arg)
+{
+	if (net_recv(conn, got, 1) == 1)
+		net_send(conn, got, 1);
+	while (net_recv(conn, got, 1) > 0)
+		;
+}
+
+/*
+ * The first ACK goes out with the answer. The timer then fires for that, finds
+ * nothing to do and is not armed again; whatever is left of the first ACK's
+ * tick must not delay the next ACK.
+ */
+static void test_a_delayed_ack_is_never_late(void **state)
+{
+	struct peer peer;
+	struct segment s;
+
+	serve(answer_once);
+	peer_connect(&peer, 1000, 7, 0xfffffff0u);
+	peer_send(&peer, PEER_ACK, "a", 1);
+	run_ms(1);
+	while (peer_next(&s))
+		peer.rcv = s.seq + s.len;
+	peer_send(&peer, PEER_ACK, NULL, 0);
+	run_ms(600); /* lwIP's eight bits of time have wrapped */
+	peer_send(&peer, PEER_ACK, "b", 1);
+	run_ms(60);
+	assert_true(peer_next(&s));
+	assert_int_equal(s.ack, peer.snd);
+}
+
+static void send_small(struct net_conn *conn, void *arg)
+{
+	net_set_nodelay(conn, false);
+	net_send(conn, "1", 1);
+	coro_sleep_ns(1000000);
+	net_send(conn, "2", 1); /* held until the first is acknowledged */
+	while (net_recv(conn, got, 1) > 0)
+		;
+}
+
+/* lwIP's output stops there, ACK or no ACK. */
+static void test_nagle_holds_back_data_and_no_ack(void **state)
+{
+	struct peer peer;
+	struct segment s;
+
+	serve(send_small);
+	peer = (struct peer){.port = 1000, .stack_port = 7, .wnd = 65535};
+	peer_send(&peer, PEER_SYN, NULL, 0);
+	assert_true(peer_next(&s));
+	peer.rcv = s.seq + 1;
+	run_ms(400); /* so that nothing is sent again too soon */
+	peer_send(&peer, PEER_ACK, NULL, 0);
+	run_ms(3);
+	assert_true(peer_next(&s));
+	peer_send(&peer, PEER_ACK, "a", 1);
+	run_ms(60);
+	assert_true(peer_next(&s));
+	assert_int_equal(s.ack, peer.snd);
+	assert_int_equal(s.len, 0);
+}
+
 static void wait_for_more(struct net_conn *conn, void *arg)
 {
 	struct net_view view;
@@ -280,6 +344,8 @@ int main(int argc, char **argv)
 		T(test_a_peer_that_is_away_in_last_ack_gets_everything),
 		T(test_a_peer_with_no_room_in_last_ack_gets_everything),
 		T(test_data_out_of_order_is_kept_for_seconds),
+		T(test_a_delayed_ack_is_never_late),
+		T(test_nagle_holds_back_data_and_no_ack),
 		T(test_too_many_orphans_end_the_oldest),
 		T(test_an_orphan_gives_way_to_a_new_connection),
 		T(test_an_orphan_is_not_probed_for_ever),
