@@ -1,0 +1,339 @@
+/*
+ * A random peer: lives of connections drawn from a seed, driven through the
+ * real stack over the fake port and the virtual clock, and judged all the way.
+ *
+ * random_draw.c   the generator of numbers, and what a seed draws for a life
+ * random_path.c   frames, and an imperfect path in each direction
+ * random_recv.c   the peer's receiver: windows, acknowledgements, SACK
+ * random_peer.c   the peer's connection: handshake, timers, its end
+ * random_send.c   the peer's sender: data, retransmission, mischief
+ * random_app.c    the application on the stack's side
+ * random_check.c  what must hold, at every frame, round and end
+ * random_fault.c  allocations counted, and refused
+ * random_life.c   one life from beginning to end
+ * random_main.c   the command line, processes, the report
+ *
+ * Both streams are numbered from 0, the first byte of data; a FIN takes the
+ * number after the last byte. The peer is a model of its own and shares no
+ * code with the stack. Nothing here depends on real time: a seed gives the
+ * same life everywhere.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "netstack/net_priv.h"
+#include "tests/net/fake_glue.h"
+#include "tests/net/peer.h" /* struct segment, PEER_* */
+
+#define MS	  INT64_C(1000000)
+#define SECOND	  (1000 * MS)
+#define NEVER	  INT64_MAX
+#define MAX_FLOWS 3
+#define PORT	  7 /* the listener's */
+
+/* ---- random_draw.c ---- */
+
+struct rng {
+	uint64_t state;
+};
+
+uint64_t rng_next(struct rng *rng);
+uint32_t rng_below(struct rng *rng, uint32_t n); /* less than n, n > 0 */
+uint32_t rng_between(struct rng *rng, uint32_t lo, uint32_t hi);
+uint32_t rng_log(struct rng *rng, uint32_t lo, uint32_t hi); /* by magnitude */
+bool rng_chance(struct rng *rng, unsigned per_mille);
+
+enum direction { TO_STACK, TO_PEER };
+
+struct path_draw {
+	unsigned loss, dup, reorder; /* per mille */
+	int64_t delay, jitter;	     /* ns */
+};
+
+enum reading { READ_EAGER, READ_SLOW, READ_STALL, READ_ABSENT };
+enum fin { FIN_AFTER_DATA, FIN_WITH_DATA, FIN_AFTER_THEIRS, FIN_LATE };
+enum ending {
+	END_RETURN,
+	END_CLOSE,
+	END_CLOSE_WAIT,
+	END_ABORT,
+};
+
+/* What the seed has drawn for one connection. Times are ns, 0: none. */
+struct draw {
+	struct path_draw path[2];
+	bool dialed; /* by the stack */
+
+	/* what the peer says in the handshake */
+	unsigned mss; /* 0: nothing */
+	int wscale;   /* -1: nothing */
+	bool sack, cookie, near_wrap;
+
+	/* the peer's receiver */
+	uint32_t room;	    /* bytes of its buffer */
+	unsigned ack_every; /* segments */
+	int64_t ack_delay;
+	unsigned partial, renege, shrink; /* per mille */
+	bool dsack, mute;		  /* mute: no window updates */
+	enum reading reading;
+	uint32_t read_bytes;
+	int64_t read_pause;
+	uint32_t stall_at;
+	int64_t stall;
+
+	/* the peer's sender */
+	uint32_t in_bytes; /* to the stack */
+	unsigned in_seg;   /* bytes of a segment at most */
+	uint32_t in_flight;
+	uint32_t in_burst; /* what its application writes at once */
+	int64_t in_pause;
+	unsigned mischief; /* per mille */
+	enum fin fin;
+	int64_t fin_late, rst_at, vanish_at;
+
+	/* the application */
+	bool echo;
+	uint32_t out_bytes;
+	unsigned writes, reads; /* bit sets of the calls it uses */
+	uint32_t write_most, read_most;
+	int64_t write_pause, app_read_pause;
+	unsigned hold; /* views kept for a while */
+	bool shut_wr;  /* when all is written */
+	bool shut_rd;
+	uint32_t read_until; /* bytes; then it stops reading */
+	enum ending ending;
+	int64_t linger, deadline, cancel_at;
+	bool keepalive, nagle;
+};
+
+struct life_draw {
+	uint64_t seed;
+	unsigned n_flows;
+	unsigned mtu;
+	bool lends;		 /* the port takes memory by reference */
+	unsigned frame_segments; /* bytes; received frames in pieces */
+	int64_t starve_every, starve_for; /* the port takes nothing */
+	unsigned fault_from; /* number of the allocation, 0: never */
+	unsigned fault_count, fault_rate;
+	struct draw flow[MAX_FLOWS];
+};
+
+/* What a draw is switched off for: known faults, see random_draw.c. */
+struct known {
+	const char *what, *why;
+	bool off;
+};
+extern struct known random_known[];
+bool known(const char *what); /* a fault that is there */
+
+/* sender: lives whose weight is on what the stack receives */
+void draw_life(uint64_t seed, bool sender, struct life_draw *out);
+void draw_print(const struct life_draw *draw);
+
+/* ---- the state of a life ---- */
+
+struct range {
+	uint32_t from, to;
+};
+
+#define HELD 24 /* ranges a receiver keeps out of order */
+
+struct peer_rx {
+	uint32_t next;		 /* expected; counts the FIN */
+	uint32_t read;		 /* by the peer's application */
+	uint32_t edge;		 /* promised last */
+	uint32_t acked;		 /* told last */
+	struct range held[HELD]; /* the newest first */
+	unsigned n_held;
+	struct range twice; /* for D-SACK */
+	uint32_t fin_at;
+	bool has_fin;
+	unsigned owed; /* segments since the last ACK */
+	bool shrunk, stalled;
+	int64_t ack_due, read_due, grow_due;
+};
+
+struct peer_tx {
+	uint32_t una, next, max; /* acknowledged, to be sent, ever sent */
+	uint32_t edge;		 /* of the stack's window */
+	uint32_t written;	 /* by the peer's application */
+	bool fin_wanted;
+	unsigned dups, tries;
+	int64_t rto, rto_due, write_due, probe_due, idle_due, fin_due;
+	int64_t rst_due, vanish_due, mischief_due;
+};
+
+enum peer_state {
+	PEER_WAITS,   /* for a SYN */
+	PEER_OPENING, /* its SYN is out */
+	PEER_ANSWERED,
+	PEER_OPEN,
+	PEER_RESET,    /* it sent a reset, or got one */
+	PEER_VANISHED, /* says nothing any more */
+	PEER_GAVE_UP,
+};
+
+struct app {
+	struct net_conn *conn;
+	bool started, ended, ghost;
+	bool eof, closed, wr_shut; /* closed: its end has begun */
+	bool reader_done, writer_done;
+	uint32_t got;		  /* bytes that arrived, all as sent */
+	uint32_t sent, sent_most; /* taken for sure, at most */
+	int rd_err, wr_err, end_err, dial_err;
+	unsigned loans; /* given away and not back */
+	struct coro *writer;
+};
+
+/* What justifies an error, or a reset from the stack; bits. */
+enum cause {
+	BY_PEER = 1,	 /* it reset, or vanished */
+	BY_APP = 2,	 /* it aborted, closed unread, cancelled */
+	BY_DEADLINE = 4, /* it had set one */
+	BY_MEMORY = 8,	 /* allocations were refused */
+	BY_SILENCE = 16, /* nothing was heard for long */
+	BY_GHOST = 32,	 /* an old segment made a second connection */
+};
+
+struct watch {
+	unsigned causes;
+	uint32_t edge;		    /* of the peer's window, as delivered */
+	uint32_t acked;		    /* by the peer, as delivered */
+	uint32_t delivered;	    /* of the peer's stream, to the stack */
+	uint32_t our_edge, our_ack; /* as the stack has told */
+	bool told;
+	uint32_t sent;	/* of the stack's stream, ever */
+	int64_t heard;	/* when the stack last got a segment */
+	int64_t active; /* last progress or segment of the stack's */
+	int64_t owes_since, window_since;
+	uint32_t lastack; /* of the pcb, when last looked at */
+	bool busy;	  /* it has had something to say since `active` */
+	bool synack_heard;
+};
+
+struct flow {
+	const struct draw *d;
+	unsigned index;
+	uint16_t peer_port, stack_port;
+	struct rng rng; /* the peer's own */
+	struct rng app_rng;
+	enum peer_state state;
+	uint32_t isn;	    /* the peer's */
+	uint32_t stack_isn; /* the stack's, once known */
+	bool known_isn;
+	bool scaled, sack; /* agreed */
+	unsigned stack_scale, stack_mss;
+	unsigned syns;
+	int64_t syn_due;
+	struct peer_rx rx;
+	struct peer_tx tx;
+	struct app app;
+	struct watch watch;
+};
+
+struct life {
+	struct life_draw draw;
+	struct rng rng;
+	struct flow flows[MAX_FLOWS];
+	struct net_stack *stack;
+	struct net_listener *listener;
+	uint64_t memory; /* bytes of the slabs' objects at the start */
+	int64_t start, next_starve, starve_end;
+	bool starving;
+	uint64_t rounds, frames;
+};
+
+extern struct life life;
+extern bool verbose;
+
+static inline bool seq_after(uint32_t a, uint32_t b)
+{
+	return (int32_t)(a - b) > 0;
+}
+
+static inline uint32_t seq_max(uint32_t a, uint32_t b)
+{
+	return seq_after(a, b) ? a : b;
+}
+
+static inline int64_t earlier(int64_t a, int64_t b)
+{
+	return a < b ? a : b;
+}
+
+/* ---- the two streams ---- */
+#define PATTERN 65521u
+extern uint8_t pattern[2 * PATTERN];
+
+/* At least PATTERN bytes of a stream from an offset on. */
+const uint8_t *stream_at(const struct flow *flow, enum direction to,
+			 uint32_t offset);
+
+/* ---- random_path.c ---- */
+void path_reset(void);
+/* The peer sends; header fields in `s`, addresses filled in. */
+void path_send(struct flow *flow, const struct segment *s);
+/* Takes what the stack has sent: answers ARP, judges, hands to the path. */
+void path_collect(void);
+/* Delivers what is due by now. */
+void path_deliver(void);
+int64_t path_next(void);
+bool path_empty(void);
+void path_trace(const struct flow *flow, const struct segment *s,
+		enum direction to, const char *what);
+
+/* ---- random_peer.c, random_recv.c, random_send.c ---- */
+void peer_start(struct flow *flow);
+void peer_input(struct flow *flow, const struct segment *s);
+void peer_run(struct flow *flow); /* what is due now */
+int64_t peer_due(const struct flow *flow);
+bool peer_over(const struct flow *flow);
+void peer_reset(struct flow *flow); /* sends a reset that counts */
+
+/* The segment every other begins with: numbers, window, SACK. */
+struct segment peer_segment(struct flow *flow, uint8_t flags, uint32_t offset);
+
+void rx_open(struct flow *flow);
+bool rx_acceptable(const struct flow *flow, uint32_t offset, uint32_t len);
+void rx_data(struct flow *flow, const struct segment *s, uint32_t offset);
+void rx_ack_now(struct flow *flow);
+void rx_run(struct flow *flow);
+int64_t rx_due(const struct flow *flow);
+/* The ACK number, window field and options of whatever is sent next. */
+void rx_fill(struct flow *flow, struct segment *s, uint8_t *options);
+
+void tx_open(struct flow *flow);
+void tx_ack(struct flow *flow, const struct segment *s);
+void tx_run(struct flow *flow);
+int64_t tx_due(const struct flow *flow);
+bool tx_done(const struct flow *flow); /* its FIN is acknowledged */
+
+/* ---- random_app.c ---- */
+void app_serve(struct net_conn *conn, void *arg);
+void app_dial(struct flow *flow);
+bool app_over(const struct flow *flow);
+
+/* ---- random_check.c ---- */
+__attribute__((noreturn, format(printf, 2, 3))) void
+violated(const struct flow *flow, const char *what, ...);
+void check_sent(struct flow *flow, const struct segment *s);
+void check_delivered(struct flow *flow, const struct segment *s);
+void check_round(void);
+void check_error(struct flow *flow, const char *call, int err);
+void check_eof(struct flow *flow);
+void check_reset_taken(struct flow *flow);     /* by the peer */
+void check_closed(struct flow *flow, int err); /* net_close_wait() */
+void check_flow_end(struct flow *flow);
+void check_life_end(void);
+
+/* ---- random_fault.c ---- */
+extern unsigned fault_given; /* allocations refused in this life */
+void fault_arm(unsigned from, unsigned count, unsigned rate);
+void fault_disarm(void);
+void fault_step(void); /* after each round */
+
+/* ---- random_life.c ---- */
+void life_run(uint64_t seed, bool sender);

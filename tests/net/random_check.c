@@ -1,0 +1,410 @@
+/*
+ * What must hold: at every frame that leaves, after every round, and when a
+ * connection and a life are over. An error that the application gets, and a
+ * reset that the peer gets, needs a cause.
+ */
+#include "tests/net/random.h"
+
+#include "netstack/net_recovery.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LEAST_MSS   216u
+#define ACK_BOUND   (150 * MS) /* a delayed ACK and two ticks */
+#define RTO_SLACK   (100 * MS) /* ticks, rounds, a port refusing */
+#define PERSIST_MAX (62 * SECOND)
+#define SILENCE	    (15 * SECOND)
+
+void violated(const struct flow *flow, const char *what, ...)
+{
+	va_list args;
+
+	printf("seed %llu: ", (unsigned long long)life.draw.seed);
+	if (flow)
+		printf("flow %u, ", flow->index);
+	printf("at %.6f s: ", (double)(fake_now_ns - life.start) / 1e9);
+	va_start(args, what);
+	vprintf(what, args);
+	va_end(args);
+	printf("\n");
+	fflush(stdout);
+	if (getenv("CORONET_RANDOM_ABORT"))
+		abort();
+	_Exit(1);
+}
+
+static bool caused(const struct flow *flow, unsigned by)
+{
+	unsigned causes = flow->watch.causes;
+
+	fault_step();
+	if (fault_given)
+		causes |= BY_MEMORY;
+	if (fake_now_ns - flow->watch.heard >
+	    (flow->d->keepalive ? SILENCE / 4 : SILENCE))
+		causes |= BY_SILENCE;
+	return causes & by;
+}
+
+/* ---- what the stack sends ---- */
+
+static unsigned mss_most(const struct flow *flow)
+{
+	unsigned mss = flow->d->mss ? flow->d->mss : 536;
+
+	if (mss > life.draw.mtu - 40)
+		mss = life.draw.mtu - 40;
+	return mss < LEAST_MSS ? LEAST_MSS : mss;
+}
+
+static void check_stream(struct flow *flow, const struct segment *s,
+			 uint32_t offset)
+{
+	const struct app *app = &flow->app;
+	uint32_t end = offset + s->len;
+	bool fin = s->flags & PEER_FIN;
+
+	if (s->len > mss_most(flow))
+		violated(flow, "a segment of %u bytes, MSS %u", s->len,
+			 mss_most(flow));
+	if (seq_after(end, app->sent_most))
+		violated(flow, "sends up to %u, %u are written", end,
+			 app->sent_most);
+	if (memcmp(s->data, stream_at(flow, TO_PEER, offset), s->len) != 0)
+		violated(flow, "wrong bytes from %u on", offset);
+	if (fin && !app->closed && !app->wr_shut)
+		violated(flow, "FIN of a connection that nobody has closed");
+	if (fin && (seq_after(app->sent, end)))
+		violated(flow, "FIN at %u, %u are written", end, app->sent);
+	if (seq_after(end, flow->watch.edge) &&
+	    !(s->len == 1 && offset == flow->watch.edge))
+		violated(flow, "sends [%u, %u) beyond the window's edge %u",
+			 offset, end, flow->watch.edge);
+	flow->watch.sent = seq_max(flow->watch.sent, end + fin);
+	flow->watch.active = fake_now_ns;
+}
+
+/* What it says of the peer's stream. */
+static void check_ack(struct flow *flow, const struct segment *s)
+{
+	struct watch *w = &flow->watch;
+	uint32_t ack = s->ack - flow->isn - 1;
+	unsigned scale = flow->scaled ? flow->stack_scale : 0;
+	uint32_t edge = ack + ((uint32_t)s->wnd << scale);
+
+	if (seq_after(ack, w->delivered))
+		violated(flow, "acknowledges %u, %u have come", ack,
+			 w->delivered);
+	if (w->told && seq_after(w->our_ack, ack))
+		violated(flow, "acknowledges %u after %u", ack, w->our_ack);
+	if (w->told && seq_after(w->our_edge, edge + (1u << scale) - 1))
+		violated(flow, "the window's edge goes back from %u to %u",
+			 w->our_edge, edge);
+	w->our_ack = ack;
+	w->our_edge = w->told ? seq_max(w->our_edge, edge) : edge;
+	w->told = true;
+}
+
+static void check_reset(struct flow *flow, const struct segment *s)
+{
+	uint32_t offset = s->seq - flow->stack_isn - 1;
+
+	if (!(s->flags & PEER_ACK) || !flow->known_isn)
+		return; /* the answer to a segment of no connection */
+	if (!caused(flow, ~0u))
+		violated(flow, "a reset without a cause");
+	if (seq_after(offset, flow->watch.edge))
+		violated(flow, "a reset at %u, the window's edge is %u", offset,
+			 flow->watch.edge);
+}
+
+void check_sent(struct flow *flow, const struct segment *s)
+{
+	uint32_t offset = s->seq - flow->stack_isn - 1;
+
+	if (s->flags & PEER_RST) {
+		check_reset(flow, s);
+		return;
+	}
+	if (s->flags & PEER_SYN) {
+		if (s->len)
+			violated(flow, "a SYN with data");
+		flow->watch.active = fake_now_ns;
+		if (flow->known_isn && s->seq != flow->stack_isn)
+			flow->watch.causes |= BY_GHOST; /* an old SYN's */
+		return;
+	}
+	if (!flow->known_isn || (flow->watch.causes & BY_GHOST))
+		return;
+	if (!(s->flags & PEER_ACK))
+		violated(flow, "a segment without ACK");
+	check_ack(flow, s);
+	if (s->len || s->flags & PEER_FIN)
+		check_stream(flow, s, offset);
+	else if (seq_after(offset, flow->watch.edge))
+		violated(flow, "an ACK at %u, the window's edge is %u", offset,
+			 flow->watch.edge);
+	else if (offset + 1 == flow->watch.acked)
+		flow->watch.active = fake_now_ns; /* a probe without data */
+}
+
+void check_delivered(struct flow *flow, const struct segment *s)
+{
+	struct watch *w = &flow->watch;
+	uint32_t offset = s->seq - flow->isn - 1;
+	uint32_t end = offset + s->len + ((s->flags & PEER_FIN) != 0);
+	unsigned scale = 0;
+	uint32_t ack = s->ack - flow->stack_isn - 1;
+
+	w->heard = fake_now_ns;
+	if (s->flags & PEER_SYN) {
+		w->edge = seq_max(w->edge, s->wnd);
+		w->synack_heard |= s->flags & PEER_ACK;
+		return;
+	}
+	if (!seq_after(end, flow->tx.max))
+		w->delivered = seq_max(w->delivered, end);
+	if (!(s->flags & PEER_ACK) || s->flags & PEER_RST ||
+	    seq_after(ack, w->sent))
+		return;
+	if (flow->scaled)
+		scale = flow->d->wscale > 14 ? 14 : (unsigned)flow->d->wscale;
+	w->edge = seq_max(w->edge, ack + ((uint32_t)s->wnd << scale));
+	w->acked = seq_max(w->acked, ack);
+}
+
+/* ---- after each round ---- */
+
+static struct net_conn *conn_of(const struct flow *flow)
+{
+	ip_addr_t local, remote;
+
+	IP_ADDR4(&local, 10, 0, 0, 1);
+	IP_ADDR4(&remote, 10, 0, 0, 2);
+	return net_demux_find(&local, flow->stack_port, &remote,
+			      flow->peer_port);
+}
+
+/* How long it may say nothing with something to say. */
+static int64_t patience(const struct net_conn *conn)
+{
+	struct net_rec_info info;
+
+	net_rec_info(conn, &info);
+	if (!conn->pcb.unacked)
+		return PERSIST_MAX;
+	return (int64_t)info.rto_ns + RTO_SLACK;
+}
+
+/* Something is sent at every timeout, as long as there is something to send. */
+static void check_progress(struct flow *flow, const struct net_conn *conn)
+{
+	const struct tcp_pcb *pcb = &conn->pcb;
+
+	if (life.starving || (!pcb->unacked && !pcb->unsent)) {
+		flow->watch.busy = false;
+		return;
+	}
+	if (!flow->watch.busy || flow->watch.lastack != pcb->lastack)
+		flow->watch.active = fake_now_ns; /* RFC 6298 5.3 */
+	flow->watch.busy = true;
+	flow->watch.lastack = pcb->lastack;
+	if (fake_now_ns - flow->watch.active > patience(conn))
+		violated(flow,
+			 "silent for %.3f s with %u bytes unacknowledged, %u "
+			 "unsent; RTO %.3f s, state %d",
+			 (double)(fake_now_ns - flow->watch.active) / 1e9,
+			 pcb->snd_nxt - pcb->lastack,
+			 pcb->snd_lbb - pcb->snd_nxt,
+			 (double)patience(conn) / 1e9, pcb->state);
+}
+
+/* What has come in order is acknowledged soon. */
+static void check_owed(struct flow *flow, const struct net_conn *conn)
+{
+	struct watch *w = &flow->watch;
+
+	if (life.starving || !w->told || fault_given ||
+	    conn->pcb.rcv_nxt == flow->isn + 1 + w->our_ack) {
+		w->owes_since = NEVER;
+		return;
+	}
+	w->owes_since = earlier(w->owes_since, fake_now_ns);
+	if (fake_now_ns - w->owes_since > ACK_BOUND)
+		violated(flow, "%u bytes not acknowledged for %.3f s",
+			 conn->pcb.rcv_nxt - flow->isn - 1 - w->our_ack,
+			 (double)(fake_now_ns - w->owes_since) / 1e9);
+}
+
+/* A window that has opened by much is told. */
+static void check_window(struct flow *flow, const struct net_conn *conn)
+{
+	const struct tcp_pcb *pcb = &conn->pcb;
+	struct watch *w = &flow->watch;
+	uint32_t edge = pcb->rcv_nxt + pcb->rcv_wnd - flow->isn - 1;
+
+	if (life.starving || !w->told || fault_given ||
+	    pcb->state > FIN_WAIT_2 || conn->eof ||
+	    !seq_after(edge, w->our_edge + TCP_WND_UPDATE_THRESHOLD)) {
+		w->window_since = NEVER;
+		return;
+	}
+	w->window_since = earlier(w->window_since, fake_now_ns);
+	if (fake_now_ns - w->window_since > SECOND)
+		violated(flow, "the window is open up to %u, %u is told", edge,
+			 w->our_edge);
+}
+
+static void be_patient(struct watch *w)
+{
+	w->busy = false;
+	w->owes_since = w->window_since = NEVER;
+}
+
+static void check_flow(struct flow *flow)
+{
+	const struct net_conn *conn = conn_of(flow);
+
+	if (!conn) {
+		be_patient(&flow->watch);
+		if (flow->app.started && caused(flow, BY_SILENCE))
+			flow->watch.causes |= BY_SILENCE;
+		return;
+	}
+	if (conn->pcb.state < ESTABLISHED || conn->pcb.state == TIME_WAIT ||
+	    (flow->watch.causes & BY_GHOST)) {
+		be_patient(&flow->watch);
+		return;
+	}
+	check_progress(flow, conn);
+	check_owed(flow, conn);
+	check_window(flow, conn);
+}
+
+void check_round(void)
+{
+	for (unsigned i = 0; i < life.draw.n_flows; i++)
+		check_flow(&life.flows[i]);
+}
+
+/* ---- what the application is told ---- */
+
+static unsigned causes_of(int err)
+{
+	switch (err) {
+	case -ECONNRESET:
+	case -ECONNREFUSED:
+		return BY_PEER;
+	case -ETIMEDOUT:
+		return BY_DEADLINE | BY_SILENCE;
+	case -EHOSTUNREACH:
+		return BY_SILENCE;
+	case -ECANCELED:
+	case -ENOTCONN:
+		return BY_APP;
+	default:
+		return 0;
+	}
+}
+
+void check_error(struct flow *flow, const char *call, int err)
+{
+	if (caused(flow, causes_of(err) | BY_MEMORY | BY_GHOST) ||
+	    (flow->app.rd_err && flow->app.wr_err))
+		return;
+	if (flow->d->dialed && !flow->watch.synack_heard &&
+	    (err == -ETIMEDOUT || err == -EHOSTUNREACH))
+		return; /* its SYNs, or the answers, were all lost */
+	violated(flow, "%s gives %d (%s) without a cause", call, err,
+		 strerror(-err));
+}
+
+void check_eof(struct flow *flow)
+{
+	if (flow->app.got != flow->d->in_bytes || !flow->tx.fin_wanted)
+		violated(flow, "a clean end after %u of %u bytes",
+			 flow->app.got, flow->d->in_bytes);
+}
+
+static bool peer_has_all(const struct flow *flow)
+{
+	const struct peer_rx *rx = &flow->rx;
+
+	return rx->has_fin && rx->next == rx->fin_at + 1 &&
+	       !seq_after(flow->app.sent, rx->fin_at);
+}
+
+/*
+ * Where a cookie was sent, what comes before the ACK that bears it is of no
+ * connection.
+ */
+static bool before_cookie(const struct flow *flow)
+{
+	return life.draw.flow[0].cookie + life.draw.flow[1].cookie +
+		       life.draw.flow[2].cookie &&
+	       flow->rx.next == 0;
+}
+
+void check_reset_taken(struct flow *flow)
+{
+	if (!before_cookie(flow) && flow->app.started && !peer_over(flow) &&
+	    !(flow->app.eof && peer_has_all(flow)) && !caused(flow, ~0u))
+		violated(flow, "the peer is reset with %u of %u bytes",
+			 flow->rx.next, flow->app.sent);
+}
+
+void check_closed(struct flow *flow, int err)
+{
+	if (err == 0 && !peer_has_all(flow))
+		violated(flow,
+			 "net_close_wait() says all has arrived: %u of %u have",
+			 flow->rx.next, flow->app.sent + 1);
+	if (err < 0 && err != -EPIPE)
+		check_error(flow, "net_close_wait()", err);
+}
+
+/* ---- ends ---- */
+
+void check_flow_end(struct flow *flow)
+{
+	const struct app *app = &flow->app;
+
+	if (app->loans)
+		violated(flow, "%u loans are not back", app->loans);
+	if (caused(flow, BY_MEMORY) || flow->watch.causes || !app->started ||
+	    app->dial_err)
+		return;
+	if (!app->eof)
+		violated(flow, "the application has got %u of %u bytes",
+			 app->got, flow->d->in_bytes);
+	if (!peer_has_all(flow))
+		violated(flow, "the peer has got %u of %u bytes%s",
+			 flow->rx.next, app->sent,
+			 flow->rx.has_fin ? " and a FIN" : "");
+}
+
+static void back_to(const char *what, long now, long then)
+{
+	if (now != then)
+		violated(NULL, "%s: %ld at the end, %ld at the start", what,
+			 now, then);
+}
+
+void check_life_end(void)
+{
+	back_to("connections", net_the.n_conns, 0);
+	back_to("half-open connections", net_the.half_open, 0);
+	back_to("pieces out of order", net_the.ooseq_held, 0);
+	back_to("frames received", net_the.ports[0].frames_in, 0);
+	back_to("frames", fake_frames_out, 0);
+	back_to("in TIME_WAIT", net_the.time_wait.oldest != NULL, 0);
+	back_to("in the output queue", net_the.output_head != NULL, 0);
+	back_to("bytes of memory", (long)net_mem_live_bytes(),
+		(long)life.memory);
+	back_to("coroutines", coro_sched_live(net_the.sched), 0);
+	back_to("timers", coro_sched_next_ns(net_the.sched) != CORO_FOREVER, 0);
+}

@@ -1,0 +1,336 @@
+/*
+ * The numbers, and what a seed draws for a life. Every third draw or so of a
+ * kind is the plain case, so that what is odd meets both the plain and the odd.
+ */
+#include "tests/net/random.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Faults that are known and not mended yet: what meets them is not drawn. */
+struct known random_known[] = {
+	{"keepalive-half-closed",
+	 "lwIP probes in ESTABLISHED and CLOSE_WAIT only: once we have shut "
+	 "our "
+	 "side, a peer that vanished is never noticed",
+	 false},
+	{NULL, NULL, false},
+};
+
+bool known(const char *what)
+{
+	for (struct known *k = random_known; k->what; k++)
+		if (strcmp(k->what, what) == 0)
+			return !k->off;
+	return false;
+}
+
+/* ---- numbers: splitmix64 ---- */
+
+uint64_t rng_next(struct rng *rng)
+{
+	uint64_t z = rng->state += UINT64_C(0x9e3779b97f4a7c15);
+
+	z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+	z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
+	return z ^ z >> 31;
+}
+
+uint32_t rng_below(struct rng *rng, uint32_t n)
+{
+	return (uint32_t)((rng_next(rng) >> 32) * n >> 32);
+}
+
+uint32_t rng_between(struct rng *rng, uint32_t lo, uint32_t hi)
+{
+	return hi > lo ? lo + rng_below(rng, hi - lo + 1) : lo;
+}
+
+uint32_t rng_log(struct rng *rng, uint32_t lo, uint32_t hi)
+{
+	unsigned low = 31u - (unsigned)__builtin_clz(lo | 1);
+	unsigned high = 31u - (unsigned)__builtin_clz(hi | 1);
+	uint32_t bit = UINT32_C(1) << rng_between(rng, low, high);
+	uint32_t n = bit + rng_below(rng, bit);
+
+	return n < lo ? lo : n > hi ? hi : n;
+}
+
+bool rng_chance(struct rng *rng, unsigned per_mille)
+{
+	return rng_below(rng, 1000) < per_mille;
+}
+
+/* ---- draws ---- */
+
+static int64_t log_us(struct rng *rng, uint32_t lo, uint32_t hi)
+{
+	return (int64_t)rng_log(rng, lo, hi) * 1000;
+}
+
+static void draw_path(struct rng *rng, struct path_draw *path)
+{
+	memset(path, 0, sizeof(*path));
+	path->delay = log_us(rng, 20, 100000);
+	if (rng_chance(rng, 600))
+		path->loss = rng_chance(rng, 500) ? rng_below(rng, 30)
+						  : rng_below(rng, 251);
+	if (rng_chance(rng, 400))
+		path->jitter = (int64_t)rng_below(rng, 200) * path->delay / 100;
+	if (rng_chance(rng, 300))
+		path->reorder = rng_below(rng, 300);
+	if (rng_chance(rng, 300))
+		path->dup = rng_below(rng, 200);
+}
+
+static void draw_handshake(struct rng *rng, struct draw *d)
+{
+	static const unsigned usual[] = {0,   100,  216,  217,
+					 536, 1000, 1460, 8960};
+
+	d->dialed = rng_chance(rng, 300);
+	d->mss = rng_chance(rng, 500) ? usual[rng_below(rng, 8)]
+				      : rng_between(rng, 100, 1460);
+	d->wscale = rng_chance(rng, 400) ? -1 : (int)rng_below(rng, 15);
+	d->sack = rng_chance(rng, 650);
+	d->cookie = !d->dialed && rng_chance(rng, 150);
+	d->near_wrap = rng_chance(rng, 600);
+}
+
+static unsigned peer_mss(const struct draw *d)
+{
+	unsigned mss = d->mss ? d->mss : 536;
+
+	return mss < 216 ? 216 : mss > 1460 ? 1460 : mss;
+}
+
+static void draw_receiver(struct rng *rng, struct draw *d)
+{
+	unsigned mss = peer_mss(d), most = d->wscale < 0 ? 65535 : 1 << 20;
+	unsigned kind = rng_below(rng, 10);
+
+	if (kind < 4)
+		d->room = most;
+	else if (kind < 6)
+		d->room = rng_between(rng, 2 * mss, 16 * mss);
+	else if (kind < 8)
+		d->room = rng_between(rng, mss / 2, 3 * mss);
+	else
+		d->room = rng_log(rng, 1, 2 * mss);
+	if (d->room > most)
+		d->room = most;
+	d->ack_every = rng_chance(rng, 300)   ? 1
+		       : rng_chance(rng, 600) ? 2
+					      : rng_between(rng, 3, 20);
+	d->ack_delay = rng_between(rng, 1, 200) * MS;
+	d->partial = rng_chance(rng, 250) ? rng_below(rng, 500) : 0;
+	d->renege = d->sack && rng_chance(rng, 150) ? rng_below(rng, 200) : 0;
+	d->dsack = d->sack && rng_chance(rng, 500);
+	d->shrink = rng_chance(rng, 150) ? rng_between(rng, 1, 60) : 0;
+	d->mute = rng_chance(rng, 150);
+	d->reading = (enum reading)rng_below(rng, 4);
+	if (rng_chance(rng, 300))
+		d->reading = READ_EAGER;
+	d->read_bytes = rng_log(rng, 1 + d->room / 16, d->room + 1);
+	d->read_pause = log_us(rng, 100, 500000);
+}
+
+static uint32_t draw_bytes(struct rng *rng, bool weight, uint32_t unit)
+{
+	uint32_t most = unit < 1000 ? unit * 400 : 400000;
+
+	if (rng_chance(rng, weight ? 20 : 150))
+		return 0;
+	if (weight && rng_chance(rng, 700))
+		return rng_log(rng, 1 + most / 16, most);
+	return rng_log(rng, 1, most);
+}
+
+static void draw_sender(struct rng *rng, struct draw *d, bool sender)
+{
+	d->in_seg = rng_chance(rng, 500)   ? 1460
+		    : rng_chance(rng, 700) ? rng_between(rng, 50, 1460)
+					   : rng_log(rng, 1, 200);
+	d->in_bytes = draw_bytes(rng, sender, d->in_seg);
+	d->in_flight = rng_log(rng, d->in_seg, 300000);
+	d->in_burst = rng_log(rng, 1 + d->in_bytes / 64, 1 + d->in_bytes);
+	d->in_pause = rng_chance(rng, 400) ? log_us(rng, 100, 400000) : 0;
+	if (rng_chance(rng, sender ? 600 : 250))
+		d->mischief = rng_between(rng, 1, 300);
+	d->fin = (enum fin)rng_below(rng, 4);
+	d->fin_late = log_us(rng, 1000, 20000000);
+	if (rng_chance(rng, 60))
+		d->rst_at = log_us(rng, 1000, 5000000);
+	else if (rng_chance(rng, 50))
+		d->vanish_at = log_us(rng, 1000, 5000000);
+}
+
+static void draw_app(struct rng *rng, struct draw *d, bool sender)
+{
+	uint32_t unit = peer_mss(d) < d->room ? peer_mss(d) : d->room;
+
+	d->echo = rng_chance(rng, 150);
+	d->out_bytes = d->echo ? d->in_bytes : draw_bytes(rng, !sender, unit);
+	d->writes = 1 + rng_below(rng, 63);
+	d->reads = 1 + rng_below(rng, 31);
+	d->write_most = rng_log(rng, 1 + d->out_bytes / 100, 2 + d->out_bytes);
+	d->read_most = rng_log(rng, 1 + d->in_bytes / 300, 100000);
+	d->write_pause = rng_chance(rng, 300) ? log_us(rng, 50, 200000) : 0;
+	d->app_read_pause = rng_chance(rng, 400) ? log_us(rng, 50, 300000) : 0;
+	d->hold = rng_chance(rng, 300) ? rng_below(rng, 8) : 0;
+	d->shut_wr = rng_chance(rng, 500);
+	d->shut_rd = rng_chance(rng, 50);
+	d->read_until = UINT32_MAX;
+	if (rng_chance(rng, 150))
+		d->read_until = rng_below(rng, d->in_bytes + 1);
+	d->ending = (enum ending)rng_below(rng, 4);
+	if (d->ending == END_ABORT && rng_chance(rng, 600))
+		d->ending = END_CLOSE;
+	d->linger = log_us(rng, 1000, 100000000);
+	if (rng_chance(rng, 100))
+		d->deadline = log_us(rng, 10000, 60000000);
+	if (rng_chance(rng, 40))
+		d->cancel_at = log_us(rng, 1000, 3000000);
+	d->keepalive = rng_chance(rng, 250);
+	d->nagle = rng_chance(rng, 200);
+}
+
+/* Together they must come to an end. */
+static void settle(struct rng *rng, struct draw *d)
+{
+	uint32_t out = d->out_bytes;
+
+	if (d->echo && d->in_bytes / d->room > 400)
+		d->in_bytes = d->room * 400;
+	/* A window that its scale leaves nothing of. */
+	while (d->wscale > 0 && d->room >> d->wscale < 4)
+		d->wscale--;
+	/* Reading so slowly that it would take hours. */
+	if (out / d->read_bytes > 400)
+		d->read_bytes = out / 400 + 1;
+	if (out / d->room > 400)
+		d->out_bytes = out = d->room * 400;
+	d->stall_at = out ? rng_below(rng, out) : 0;
+	/* Orphans are given up after four minutes. */
+	d->stall = log_us(rng, 100000, 200000000);
+	if (d->reading == READ_ABSENT && !d->rst_at && !d->vanish_at)
+		d->rst_at = log_us(rng, 1000000, 200000000);
+	if (d->echo)
+		d->out_bytes = d->in_bytes;
+	if (d->in_bytes && d->in_bytes / d->in_seg > 800)
+		d->in_bytes = d->in_seg * 800;
+	if ((d->vanish_at || d->rst_at) && !d->deadline &&
+	    (!d->keepalive || (d->shut_wr && known("keepalive-half-closed"))))
+		d->deadline = log_us(rng, 1000000, 60000000);
+}
+
+static void draw_flow(struct rng *rng, bool sender, struct draw *d)
+{
+	memset(d, 0, sizeof(*d));
+	draw_path(rng, &d->path[TO_STACK]);
+	draw_path(rng, &d->path[TO_PEER]);
+	if (rng_chance(rng, 500)) /* a path like most */
+		d->path[TO_STACK].delay = d->path[TO_PEER].delay;
+	draw_handshake(rng, d);
+	draw_receiver(rng, d);
+	draw_sender(rng, d, sender);
+	draw_app(rng, d, sender);
+	settle(rng, d);
+}
+
+void draw_life(uint64_t seed, bool sender, struct life_draw *out)
+{
+	struct rng rng = {seed * 2 + sender};
+
+	for (unsigned i = 0; i < 4; i++)
+		rng_next(&rng);
+	memset(out, 0, sizeof(*out));
+	out->seed = seed;
+	out->n_flows = rng_chance(&rng, 700) ? 1 : rng_between(&rng, 2, 3);
+	out->mtu = rng_chance(&rng, 800) ? 1500 : rng_between(&rng, 576, 9000);
+	out->lends = rng_chance(&rng, 500);
+	if (rng_chance(&rng, 100))
+		out->frame_segments = rng_between(&rng, 100, 600);
+	if (rng_chance(&rng, 200)) {
+		out->starve_every = log_us(&rng, 1000, 2000000);
+		out->starve_for = log_us(&rng, 20, 300000);
+	}
+	if (rng_chance(&rng, 150)) {
+		out->fault_from = rng_log(&rng, 1, 3000);
+		out->fault_count =
+			rng_chance(&rng, 500) ? 1 : rng_log(&rng, 1, 200);
+		out->fault_rate = rng_chance(&rng, 700)
+					  ? 1000
+					  : rng_between(&rng, 50, 1000);
+	}
+	for (unsigned i = 0; i < out->n_flows; i++)
+		draw_flow(&rng, sender, &out->flow[i]);
+}
+
+/* ---- telling ---- */
+
+static double ms(int64_t ns)
+{
+	return (double)ns / 1e6;
+}
+
+static void print_path(const char *name, const struct path_draw *p)
+{
+	printf("  %s: delay %.3f ms, jitter %.3f, loss %u, dup %u, reorder %u "
+	       "of 1000\n",
+	       name, ms(p->delay), ms(p->jitter), p->loss, p->dup, p->reorder);
+}
+
+static void print_flow(const struct draw *d, unsigned index)
+{
+	static const char *const readings[] = {"eager", "slow", "stalls",
+					       "absent"};
+	static const char *const fins[] = {"after data", "with data",
+					   "after theirs", "late"};
+	static const char *const endings[] = {"return", "close", "close_wait",
+					      "abort"};
+
+	printf("flow %u: %s%s%s\n", index, d->dialed ? "dialed" : "accepted",
+	       d->cookie ? ", by a cookie" : "",
+	       d->near_wrap ? ", numbers near the wrap" : "");
+	print_path("to the stack", &d->path[TO_STACK]);
+	print_path("to the peer", &d->path[TO_PEER]);
+	printf("  handshake: mss %u, wscale %d, sack %d\n", d->mss, d->wscale,
+	       d->sack);
+	printf("  receiver: room %u, ack every %u or %.0f ms, partial %u, "
+	       "renege %u, shrink %u, dsack %d, mute %d\n",
+	       d->room, d->ack_every, ms(d->ack_delay), d->partial, d->renege,
+	       d->shrink, d->dsack, d->mute);
+	printf("  reads: %s, %u bytes each %.3f ms, stalls at %u for %.0f ms\n",
+	       readings[d->reading], d->read_bytes, ms(d->read_pause),
+	       d->stall_at, ms(d->stall));
+	printf("  sender: %u bytes by %u, in flight %u, bursts of %u each "
+	       "%.3f ms, mischief %u\n",
+	       d->in_bytes, d->in_seg, d->in_flight, d->in_burst,
+	       ms(d->in_pause), d->mischief);
+	printf("  its end: fin %s (%.0f ms), rst at %.0f ms, vanishes at %.0f "
+	       "ms\n",
+	       fins[d->fin], ms(d->fin_late), ms(d->rst_at), ms(d->vanish_at));
+	printf("  app: %s, %u bytes by %u (calls %02x, pause %.3f ms), reads "
+	       "by %u (calls %02x, pause %.3f ms) until %u, holds %u\n",
+	       d->echo ? "echo" : "both ways", d->out_bytes, d->write_most,
+	       d->writes, ms(d->write_pause), d->read_most, d->reads,
+	       ms(d->app_read_pause), d->read_until, d->hold);
+	printf("  its end: %s%s%s, linger %.0f ms, deadline %.0f ms, cancel "
+	       "%.0f ms, keepalive %d, nagle %d\n",
+	       endings[d->ending], d->shut_wr ? ", shuts writing" : "",
+	       d->shut_rd ? ", shuts reading" : "", ms(d->linger),
+	       ms(d->deadline), ms(d->cancel_at), d->keepalive, d->nagle);
+}
+
+void draw_print(const struct life_draw *draw)
+{
+	printf("seed %llu: %u flows, mtu %u, lends %d, frame segments %u, "
+	       "starves %.3f ms each %.3f ms, faults from %u, %u at %u\n",
+	       (unsigned long long)draw->seed, draw->n_flows, draw->mtu,
+	       draw->lends, draw->frame_segments, ms(draw->starve_for),
+	       ms(draw->starve_every), draw->fault_from, draw->fault_count,
+	       draw->fault_rate);
+	for (unsigned i = 0; i < draw->n_flows; i++)
+		print_flow(&draw->flow[i], i);
+}

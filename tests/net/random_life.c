@@ -1,0 +1,270 @@
+/*
+ * One life: a stack is opened, its connections live as drawn, and everything is
+ * back where it was when they have ended. The clock jumps from one event to
+ * the next.
+ */
+#include "tests/net/random.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <sodium.h>
+
+#define LONGEST	   (4 * 3600 * SECOND)
+#define MOST_ROUND 20000000u
+
+struct life life;
+
+/* ---- randomness that a seed decides ---- */
+
+static struct rng entropy;
+static unsigned refills;
+
+static const char *entropy_name(void)
+{
+	return "seeded";
+}
+
+static uint32_t entropy_random(void)
+{
+	return (uint32_t)rng_next(&entropy);
+}
+
+static void entropy_buf(void *buf, size_t len)
+{
+	uint8_t *at = buf;
+
+	refills++;
+	for (size_t i = 0; i < len; i++)
+		at[i] = (uint8_t)rng_next(&entropy);
+}
+
+static struct randombytes_implementation seeded = {
+	.implementation_name = entropy_name,
+	.random = entropy_random,
+	.buf = entropy_buf,
+};
+
+/* Numbers the stack has kept from an earlier life are used up. */
+static void seed_entropy(uint64_t seed)
+{
+	unsigned before, since = 0;
+
+	randombytes_set_implementation(&seeded);
+	before = refills;
+	while (refills == before)
+		net_random();
+	while (++since < 64) /* the stack draws 64 at a time */
+		net_random();
+	entropy.state = seed ^ UINT64_C(0x5eed);
+}
+
+/* ---- beginning ---- */
+
+static void make_pattern(void)
+{
+	struct rng rng = {1};
+
+	if (pattern[0] || pattern[1] || pattern[2])
+		return;
+	for (unsigned i = 0; i < PATTERN; i++)
+		pattern[i] = pattern[i + PATTERN] = (uint8_t)rng_next(&rng);
+}
+
+static void open_stack(void)
+{
+	struct net_opts opts;
+
+	fake_now_ns = SECOND;
+	net_opts_init(&opts);
+	opts.links[opts.n_links++] = "ring:test";
+	net_addr_parse_prefix("10.0.0.1/24", &opts.addrs[opts.n_addrs++]);
+	opts.mtu = life.draw.mtu;
+	opts.max_conns = 64;
+	opts.poll = NET_POLL_BUSY;
+	fake_lends = life.draw.lends;
+	fake_segment_bytes = life.draw.frame_segments;
+	if (net_stack_open(&opts, &life.stack) < 0 ||
+	    net_listen(life.stack, &net_addr_any(PORT), 8, &life.listener) < 0)
+		violated(NULL, "no stack: %s", opts.error);
+	net_listener_serve(life.listener, app_serve, NULL);
+}
+
+/* The clock moves on to when the stack's number is so far before the wrap. */
+static void wait_for_isn(const struct flow *flow, uint32_t before_wrap)
+{
+	ip_addr_t local, remote;
+	uint32_t isn;
+
+	IP_ADDR4(&local, 10, 0, 0, 1);
+	IP_ADDR4(&remote, 10, 0, 0, 2);
+	isn = net_isn(&local, flow->stack_port, &remote, flow->peer_port);
+	fake_now_ns += (int64_t)(0 - before_wrap - isn) * 4000;
+}
+
+static void init_flow(struct flow *flow, unsigned index)
+{
+	const struct draw *d = &life.draw.flow[index];
+	uint64_t seed = life.draw.seed * 64 + index * 2;
+
+	memset(flow, 0, sizeof(*flow));
+	flow->d = d;
+	flow->index = index;
+	flow->rng.state = seed ^ UINT64_C(0x9ee7000000);
+	flow->app_rng.state = seed ^ UINT64_C(0xa99000000);
+	flow->peer_port = (uint16_t)(1000 + index);
+	flow->stack_port = d->dialed ? (uint16_t)(2000 + index) : PORT;
+	flow->isn = (uint32_t)rng_next(&flow->rng);
+	if (d->near_wrap)
+		flow->isn = 0 - rng_between(&flow->rng, 1, d->in_bytes + 2000);
+}
+
+static void begin(uint64_t seed, bool sender)
+{
+	memset(&life, 0, sizeof(life));
+	draw_life(seed, sender, &life.draw);
+	life.rng.state = seed ^ UINT64_C(0x9a7400000);
+	if (verbose)
+		draw_print(&life.draw);
+	make_pattern();
+	seed_entropy(seed);
+	open_stack();
+	for (unsigned i = 0; i < life.draw.n_flows; i++)
+		init_flow(&life.flows[i], i);
+	if (life.flows[0].d->near_wrap)
+		wait_for_isn(&life.flows[0],
+			     rng_between(&life.rng, 1,
+					 life.flows[0].d->out_bytes + 3000));
+	net_stack_round(life.stack);
+	path_collect();
+	life.start = fake_now_ns;
+	life.next_starve = life.draw.starve_every
+				   ? life.start + life.draw.starve_every
+				   : NEVER;
+	life.starve_end = NEVER;
+	life.memory = net_mem_live_bytes();
+	for (unsigned i = 0; i < life.draw.n_flows; i++) {
+		life.flows[i].watch.heard = life.start;
+		if (life.flows[i].d->dialed)
+			app_dial(&life.flows[i]);
+		else
+			peer_start(&life.flows[i]);
+	}
+	fault_arm(life.draw.fault_from, life.draw.fault_count,
+		  life.draw.fault_rate);
+}
+
+/* ---- going on ---- */
+
+static void starve(void)
+{
+	if (fake_now_ns >= life.next_starve) {
+		life.starving = true;
+		life.starve_end = fake_now_ns + life.draw.starve_for;
+		life.next_starve = NEVER;
+		fake_tx_budget = (int)rng_below(&life.rng, 3);
+	} else if (fake_now_ns >= life.starve_end) {
+		life.starving = false;
+		life.next_starve = fake_now_ns + life.draw.starve_every;
+		life.starve_end = NEVER;
+		fake_tx_budget = -1;
+	}
+}
+
+static int64_t cancel_due(const struct flow *flow)
+{
+	if (!flow->d->cancel_at || !flow->app.conn ||
+	    (flow->watch.causes & BY_APP))
+		return NEVER;
+	return life.start + flow->d->cancel_at;
+}
+
+static void cancel(struct flow *flow)
+{
+	if (fake_now_ns < cancel_due(flow))
+		return;
+	flow->watch.causes |= BY_APP;
+	net_cancel(flow->app.conn);
+}
+
+static int64_t next_event(void)
+{
+	int64_t next = path_next();
+
+	if (coro_sched_ready(life.stack->sched) || net_the.output_head)
+		next = earlier(next, fake_now_ns + 5000);
+	next = earlier(next, coro_sched_next_ns(life.stack->sched));
+	next = earlier(next, earlier(life.next_starve, life.starve_end));
+	for (unsigned i = 0; i < life.draw.n_flows; i++) {
+		next = earlier(next, peer_due(&life.flows[i]));
+		next = earlier(next, cancel_due(&life.flows[i]));
+	}
+	next = earlier(next, fake_now_ns + SECOND);
+	return next > fake_now_ns ? next : fake_now_ns + 1000;
+}
+
+static void step(void)
+{
+	uint64_t before = life.frames;
+
+	fake_now_ns = next_event();
+	starve();
+	path_deliver();
+	for (unsigned i = 0; i < life.draw.n_flows; i++) {
+		peer_run(&life.flows[i]);
+		cancel(&life.flows[i]);
+	}
+	before = (life.frames - before) / GLUE_BURST; /* a round takes one */
+	for (uint64_t i = 0; i <= before; i++) {
+		net_stack_round(life.stack);
+		fault_step();
+		path_collect();
+		life.rounds++;
+	}
+	check_round();
+}
+
+static bool over(void)
+{
+	if (net_the.n_conns || !path_empty())
+		return false;
+	for (unsigned i = 0; i < life.draw.n_flows; i++)
+		if (!app_over(&life.flows[i]) || !peer_over(&life.flows[i]))
+			return false;
+	return !coro_sched_ready(life.stack->sched);
+}
+
+/* ---- ending ---- */
+
+static void end(void)
+{
+	fault_disarm();
+	for (unsigned i = 0; i < 3;
+	     i++) { /* loans come back, timers are over */
+		fake_tx_budget = -1;
+		fake_now_ns += 30 * SECOND;
+		net_stack_round(life.stack);
+		path_collect();
+	}
+	for (unsigned i = 0; i < life.draw.n_flows; i++)
+		check_flow_end(&life.flows[i]);
+	check_life_end();
+	net_stack_close(life.stack);
+	path_reset();
+}
+
+void life_run(uint64_t seed, bool sender)
+{
+	begin(seed, sender);
+	while (!over()) {
+		step();
+		if (fake_now_ns - life.start > LONGEST)
+			violated(NULL, "does not end");
+		if (life.rounds > MOST_ROUND)
+			violated(NULL, "%llu rounds and no end",
+				 (unsigned long long)life.rounds);
+	}
+	end();
+}

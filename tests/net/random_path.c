@@ -1,0 +1,301 @@
+/*
+ * Frames, and the path they take: late, twice, in another order, or never.
+ */
+#include "tests/net/random.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MOST_PACKETS 8192u
+#define FRAME_ROOM   9216u
+
+struct packet {
+	int64_t at;
+	uint64_t order; /* of sending: among those of one time */
+	struct flow *flow;
+	enum direction to;
+	unsigned len;
+	uint8_t frame[];
+};
+
+static struct packet *heap[MOST_PACKETS];
+static unsigned n_packets;
+static uint64_t n_sent;
+
+static const uint8_t stack_ip[4] = {10, 0, 0, 1};
+static const uint8_t peer_ip[4] = {10, 0, 0, 2};
+
+/* ---- a heap by time ---- */
+
+static bool before(const struct packet *a, const struct packet *b)
+{
+	return a->at != b->at ? a->at < b->at : a->order < b->order;
+}
+
+static void push(struct packet *packet)
+{
+	unsigned i = n_packets;
+
+	if (n_packets == MOST_PACKETS) {
+		free(packet); /* the path is full: lost */
+		return;
+	}
+	n_packets++;
+	for (; i && before(packet, heap[(i - 1) / 2]); i = (i - 1) / 2)
+		heap[i] = heap[(i - 1) / 2];
+	heap[i] = packet;
+}
+
+static struct packet *pop(void)
+{
+	struct packet *top = heap[0], *last = heap[--n_packets];
+	unsigned i = 0, child;
+
+	while ((child = 2 * i + 1) < n_packets) {
+		if (child + 1 < n_packets &&
+		    before(heap[child + 1], heap[child]))
+			child++;
+		if (!before(heap[child], last))
+			break;
+		heap[i] = heap[child];
+		i = child;
+	}
+	heap[i] = last;
+	return top;
+}
+
+void path_reset(void)
+{
+	while (n_packets)
+		free(heap[--n_packets]);
+	n_sent = 0;
+}
+
+int64_t path_next(void)
+{
+	return n_packets ? heap[0]->at : NEVER;
+}
+
+bool path_empty(void)
+{
+	return n_packets == 0;
+}
+
+/* ---- the path ---- */
+
+static void travel(struct flow *flow, enum direction to, const uint8_t *frame,
+		   unsigned len)
+{
+	const struct path_draw *path = &flow->d->path[to];
+	unsigned copies = 1 + rng_chance(&life.rng, path->dup);
+
+	for (unsigned i = 0; i < copies; i++) {
+		struct packet *packet;
+
+		if (rng_chance(&life.rng, path->loss))
+			continue;
+		packet = malloc(sizeof(*packet) + len);
+		if (!packet)
+			abort();
+		packet->at = fake_now_ns + path->delay;
+		if (path->jitter)
+			packet->at += (int64_t)(rng_next(&life.rng) %
+						(uint64_t)path->jitter);
+		if (rng_chance(&life.rng, path->reorder))
+			packet->at +=
+				path->delay * rng_between(&life.rng, 1, 4) / 2;
+		packet->order = n_sent++;
+		packet->flow = flow;
+		packet->to = to;
+		packet->len = len;
+		memcpy(packet->frame, frame, len);
+		push(packet);
+	}
+}
+
+/* ---- bytes ---- */
+
+static void put16(uint8_t *at, unsigned value)
+{
+	at[0] = (uint8_t)(value >> 8);
+	at[1] = (uint8_t)value;
+}
+
+static void put32(uint8_t *at, uint32_t value)
+{
+	put16(at, value >> 16);
+	put16(at + 2, value & 0xffff);
+}
+
+static uint32_t get32(const uint8_t *at)
+{
+	return (uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 |
+	       (uint32_t)at[2] << 8 | at[3];
+}
+
+static unsigned get16(const uint8_t *at)
+{
+	return (unsigned)at[0] << 8 | at[1];
+}
+
+static void ethernet(uint8_t *frame, unsigned type)
+{
+	memcpy(frame, fake_mac, 6);
+	memcpy(frame + 6, fake_peer_mac, 6);
+	put16(frame + 12, type);
+}
+
+static unsigned build(const struct segment *s, uint8_t *frame)
+{
+	uint8_t *ip = frame + 14, *tcp = ip + 20;
+	unsigned header = 20 + s->options_len;
+	unsigned total = 20 + header + s->len;
+
+	memset(frame, 0, 54);
+	ethernet(frame, 0x0800);
+	ip[0] = 0x45;
+	put16(ip + 2, total);
+	ip[8] = 64;
+	ip[9] = 6;
+	memcpy(ip + 12, peer_ip, 4);
+	memcpy(ip + 16, stack_ip, 4);
+	put16(tcp, s->src);
+	put16(tcp + 2, s->dst);
+	put32(tcp + 4, s->seq);
+	put32(tcp + 8, s->ack);
+	tcp[12] = (uint8_t)(header / 4 << 4);
+	tcp[13] = s->flags;
+	put16(tcp + 14, s->wnd);
+	if (s->options_len)
+		memcpy(tcp + 20, s->options, s->options_len);
+	if (s->len)
+		memcpy(tcp + header, s->data, s->len);
+	return 14 + total;
+}
+
+static void parse(const uint8_t *frame, struct segment *out)
+{
+	const uint8_t *ip = frame + 14, *tcp = ip + 20;
+	unsigned header = (tcp[12] >> 4) * 4u;
+
+	*out = (struct segment){
+		.src = (uint16_t)get16(tcp),
+		.dst = (uint16_t)get16(tcp + 2),
+		.seq = get32(tcp + 4),
+		.ack = get32(tcp + 8),
+		.flags = tcp[13],
+		.wnd = (uint16_t)get16(tcp + 14),
+		.options = tcp + 20,
+		.options_len = header - 20,
+		.data = tcp + header,
+		.len = get16(ip + 2) - 20 - header,
+	};
+}
+
+static void answer_arp(const uint8_t *request)
+{
+	uint8_t frame[42] = {0}, *arp = frame + 14;
+
+	if (get16(request + 14 + 6) != 1 ||
+	    memcmp(request + 14 + 24, peer_ip, 4) != 0)
+		return;
+	ethernet(frame, 0x0806);
+	put16(arp, 1);
+	put16(arp + 2, 0x0800);
+	arp[4] = 6;
+	arp[5] = 4;
+	put16(arp + 6, 2);
+	memcpy(arp + 8, fake_peer_mac, 6);
+	memcpy(arp + 14, peer_ip, 4);
+	memcpy(arp + 18, fake_mac, 6);
+	memcpy(arp + 24, stack_ip, 4);
+	fake_receive(frame, sizeof(frame), 0, 0);
+}
+
+static struct flow *flow_of(const struct segment *s, bool from_stack)
+{
+	uint16_t port = from_stack ? s->dst : s->src;
+
+	for (unsigned i = 0; i < life.draw.n_flows; i++)
+		if (life.flows[i].peer_port == port)
+			return &life.flows[i];
+	return NULL;
+}
+
+/* ---- telling ---- */
+
+void path_trace(const struct flow *flow, const struct segment *s,
+		enum direction to, const char *what)
+{
+	uint32_t base = to == TO_PEER ? flow->stack_isn : flow->isn;
+	uint32_t ack = to == TO_PEER ? flow->isn : flow->stack_isn;
+
+	if (!verbose)
+		return;
+	printf("%12.6f %u %s %c%c%c%c%c seq %d len %u ack %d wnd %u opt %u "
+	       "%s\n",
+	       (double)(fake_now_ns - life.start) / 1e9, flow->index,
+	       to == TO_PEER ? "<-" : "->", s->flags & PEER_SYN ? 'S' : '.',
+	       s->flags & PEER_FIN ? 'F' : '.', s->flags & PEER_RST ? 'R' : '.',
+	       s->flags & PEER_ACK ? 'A' : '.', s->flags & PEER_PSH ? 'P' : '.',
+	       (int)(s->seq - base - 1), s->len, (int)(s->ack - ack - 1),
+	       s->wnd, s->options_len, what);
+}
+
+/* ---- both ends ---- */
+
+void path_send(struct flow *flow, const struct segment *s)
+{
+	static uint8_t frame[FRAME_ROOM];
+
+	path_trace(flow, s, TO_STACK, "");
+	travel(flow, TO_STACK, frame, build(s, frame));
+}
+
+void path_collect(void)
+{
+	static uint8_t frame[FRAME_ROOM];
+	unsigned len;
+
+	while ((len = fake_sent(frame, sizeof(frame)))) {
+		struct segment s;
+		struct flow *flow;
+
+		if (get16(frame + 12) == 0x0806)
+			answer_arp(frame);
+		if (get16(frame + 12) != 0x0800 || frame[14 + 9] != 6)
+			continue;
+		parse(frame, &s);
+		flow = flow_of(&s, true);
+		life.frames++;
+		if (!flow)
+			continue; /* of the flood before a cookie */
+		check_sent(flow, &s);
+		path_trace(flow, &s, TO_PEER, "");
+		travel(flow, TO_PEER, frame, len);
+	}
+}
+
+void path_deliver(void)
+{
+	while (n_packets && heap[0]->at <= fake_now_ns) {
+		struct packet *packet = pop();
+		struct segment s;
+
+		parse(packet->frame, &s);
+		if (packet->to == TO_STACK) {
+			check_delivered(packet->flow, &s);
+			path_trace(packet->flow, &s, TO_STACK, "arrives");
+			fake_receive(packet->frame, packet->len,
+				     GLUE_FRAME_IP4 | GLUE_FRAME_TCP |
+					     GLUE_FRAME_CSUM_OK,
+				     34);
+			life.frames++;
+		} else if (packet->flow->state != PEER_VANISHED) {
+			path_trace(packet->flow, &s, TO_PEER, "arrives");
+			peer_input(packet->flow, &s);
+		}
+		free(packet);
+	}
+}

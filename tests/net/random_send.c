@@ -1,0 +1,361 @@
+/*
+ * The peer's sender: what its application writes goes out in segments of any
+ * size, again when nothing acknowledges it, cut anew each time. Mischief is
+ * what a wire, an old connection or an attacker may add: duplicates, overlaps,
+ * what lies outside the window, urgent data, acknowledgements of nothing.
+ */
+#include "tests/net/random.h"
+
+#include <string.h>
+
+#define PEER_URG  0x20
+#define RTO_FIRST (300 * MS)
+#define RTO_MOST  (4 * SECOND)
+#define IDLE	  (20 * SECOND)
+#define TRIES	  40u
+#define LATEST	  (90 * SECOND) /* for a FIN that waits for the other */
+
+static int64_t at_or_never(int64_t after)
+{
+	return after ? fake_now_ns + after : NEVER;
+}
+
+void tx_open(struct flow *flow)
+{
+	struct peer_tx *tx = &flow->tx;
+	const struct draw *d = flow->d;
+
+	tx->rto = RTO_FIRST;
+	tx->rto_due = tx->probe_due = NEVER;
+	tx->write_due = fake_now_ns;
+	tx->idle_due = fake_now_ns + IDLE;
+	tx->fin_due = fake_now_ns + LATEST;
+	tx->rst_due = at_or_never(d->rst_at);
+	tx->vanish_due = at_or_never(d->vanish_at);
+}
+
+bool tx_done(const struct flow *flow)
+{
+	return flow->tx.fin_wanted && flow->tx.una == flow->d->in_bytes + 1;
+}
+
+/* ---- segments ---- */
+
+/* Sends [from, to) of the stream, a FIN behind the last byte if it fits. */
+static void send(struct flow *flow, uint32_t from, uint32_t to, bool fin)
+{
+	struct segment s = peer_segment(flow, PEER_ACK, from);
+	uint8_t options[40];
+
+	s.data = stream_at(flow, TO_STACK, from);
+	s.len = to - from;
+	if (rng_chance(&flow->rng, 300))
+		s.flags |= PEER_PSH;
+	if (fin)
+		s.flags |= PEER_FIN;
+	if (rng_chance(&flow->rng, flow->d->mischief / 8))
+		s.flags |= PEER_URG;
+	rx_fill(flow, &s, options);
+	path_send(flow, &s);
+	flow->tx.max = seq_max(flow->tx.max, to + fin);
+	flow->tx.idle_due = fake_now_ns + IDLE;
+	if (flow->tx.rto_due == NEVER)
+		flow->tx.rto_due = fake_now_ns + flow->tx.rto;
+}
+
+static uint32_t segment_most(struct flow *flow)
+{
+	uint32_t most = flow->d->in_seg;
+
+	if (most > flow->stack_mss)
+		most = flow->stack_mss;
+	if (rng_chance(&flow->rng, flow->d->mischief))
+		most = rng_between(&flow->rng, 1, most);
+	return most - (most > 40 && flow->rx.n_held ? 36 : 0);
+}
+
+/* One segment at tx.next; whether there was something to send. */
+static bool send_next(struct flow *flow)
+{
+	struct peer_tx *tx = &flow->tx;
+	uint32_t total = flow->d->in_bytes, from = tx->next;
+	uint32_t end = from + segment_most(flow);
+	bool fin;
+
+	if (from > total)
+		return false;
+	if (end > tx->written)
+		end = tx->written;
+	if (seq_after(end, tx->edge))
+		end = seq_max(tx->edge, from);
+	fin = tx->fin_wanted && end == total &&
+	      (from == end || flow->d->fin == FIN_WITH_DATA ||
+	       flow->d->fin == FIN_LATE) &&
+	      !seq_after(end, tx->edge);
+	if (end == from && !fin)
+		return false;
+	send(flow, from, end, fin);
+	tx->next = end + fin;
+	return true;
+}
+
+/* ---- mischief ---- */
+
+static void old_duplicate(struct flow *flow)
+{
+	uint32_t una = flow->tx.una, from, to;
+
+	if (una > flow->d->in_bytes)
+		una = flow->d->in_bytes;
+	if (una == 0)
+		return;
+	from = rng_below(&flow->rng, una);
+	to = from + rng_between(&flow->rng, 1, 1400);
+	if (to > flow->tx.written) /* it may reach into what is new */
+		to = flow->tx.written;
+	if (seq_after(to, flow->tx.edge))
+		to = flow->tx.edge;
+	if (seq_after(to, from))
+		send(flow, from, to, false);
+}
+
+/* Bytes that are not of the stream, where they must not be taken. */
+static void garbage(struct flow *flow, uint32_t offset)
+{
+	static const uint8_t junk[1400] = "junk";
+	struct segment s = peer_segment(flow, PEER_ACK, offset);
+	uint8_t options[40];
+
+	s.data = junk;
+	s.len = rng_between(&flow->rng, 1, sizeof(junk));
+	rx_fill(flow, &s, options);
+	path_send(flow, &s);
+}
+
+/* Of what will never be sent. */
+static void wrong_ack(struct flow *flow)
+{
+	struct segment s = peer_segment(flow, PEER_ACK, flow->tx.next);
+	uint32_t beyond = flow->stack_isn + 3 + flow->d->out_bytes;
+	uint8_t options[40];
+
+	rx_fill(flow, &s, options);
+	s.ack = beyond + rng_between(&flow->rng, 0, 100000);
+	if (rng_chance(&flow->rng, 300))
+		s.ack = beyond + (uint32_t)(rng_next(&flow->rng) >> 34);
+	path_send(flow, &s);
+}
+
+static void ahead_of_turn(struct flow *flow)
+{
+	struct peer_tx *tx = &flow->tx;
+	uint32_t end = tx->written, from;
+
+	if (seq_after(end, tx->edge))
+		end = tx->edge;
+	if (!seq_after(end, tx->next))
+		return;
+	from = rng_between(&flow->rng, tx->next, end - 1);
+	if (end - from > 1400)
+		end = from + rng_between(&flow->rng, 1, 1400);
+	send(flow, from, end, false);
+}
+
+static void blind_reset(struct flow *flow)
+{
+	struct segment s =
+		peer_segment(flow, PEER_RST,
+			     flow->tx.max + rng_between(&flow->rng, 2, 9000));
+
+	path_send(flow, &s);
+}
+
+static void do_mischief(struct flow *flow)
+{
+	switch (rng_below(&flow->rng, 7)) {
+	case 0:
+	case 1:
+		old_duplicate(flow);
+		break;
+	case 2:
+		garbage(flow,
+			flow->tx.una - rng_between(&flow->rng, 1500, 70000));
+		break;
+	case 3:
+		garbage(flow,
+			flow->tx.max + rng_between(&flow->rng, 600000, 900000));
+		break;
+	case 4:
+		wrong_ack(flow);
+		break;
+	case 5:
+		ahead_of_turn(flow);
+		break;
+	case 6:
+		if (rng_chance(&flow->rng, 100))
+			blind_reset(flow);
+		break;
+	}
+}
+
+/* ---- what comes ---- */
+
+void tx_ack(struct flow *flow, const struct segment *s)
+{
+	struct peer_tx *tx = &flow->tx;
+	uint32_t ack = s->ack - flow->isn - 1;
+	uint32_t edge = ack + ((uint32_t)s->wnd << flow->stack_scale);
+
+	if (seq_after(ack, tx->max) || seq_after(tx->una, ack))
+		return;
+	tx->idle_due = fake_now_ns + IDLE;
+	tx->tries = 0;
+	tx->edge = seq_max(tx->edge, edge);
+	if (ack != tx->una) {
+		tx->una = ack;
+		tx->next = seq_max(tx->next, ack);
+		tx->rto = RTO_FIRST;
+		tx->rto_due =
+			tx->una == tx->max ? NEVER : fake_now_ns + tx->rto;
+		tx->dups = 0;
+	} else if (s->len == 0 && tx->una != tx->max && ++tx->dups == 3) {
+		tx->next = tx->una; /* go back: all is sent anew */
+		tx->rto_due = fake_now_ns;
+	}
+}
+
+/* ---- time ---- */
+
+static void write_more(struct flow *flow)
+{
+	struct peer_tx *tx = &flow->tx;
+	uint32_t left = flow->d->in_bytes - tx->written;
+
+	tx->write_due = NEVER;
+	tx->written += left < flow->d->in_burst ? left : flow->d->in_burst;
+	if (tx->written != flow->d->in_bytes)
+		tx->write_due = fake_now_ns + flow->d->in_pause + 1000;
+}
+
+static void want_fin(struct flow *flow)
+{
+	struct peer_tx *tx = &flow->tx;
+
+	if (tx->fin_wanted || tx->written != flow->d->in_bytes)
+		return;
+	switch (flow->d->fin) {
+	case FIN_AFTER_DATA:
+	case FIN_WITH_DATA:
+		tx->fin_wanted = true;
+		break;
+	case FIN_AFTER_THEIRS:
+		tx->fin_wanted = fake_now_ns >= tx->fin_due ||
+				 (flow->rx.has_fin &&
+				  flow->rx.next == flow->rx.fin_at + 1);
+		break;
+	case FIN_LATE:
+		if (tx->fin_due > fake_now_ns + flow->d->fin_late)
+			tx->fin_due = fake_now_ns + flow->d->fin_late;
+		tx->fin_wanted = fake_now_ns >= tx->fin_due;
+		break;
+	}
+	if (tx->fin_wanted)
+		tx->fin_due = NEVER;
+}
+
+static void time_out(struct flow *flow)
+{
+	struct peer_tx *tx = &flow->tx;
+
+	tx->rto_due = NEVER;
+	if (tx->una == tx->max)
+		return;
+	if (++tx->tries > TRIES) {
+		flow->state = PEER_GAVE_UP;
+		return;
+	}
+	tx->rto = earlier(tx->rto * 2, RTO_MOST);
+	tx->next = tx->una;
+	if (!send_next(flow) && tx->una < flow->d->in_bytes) {
+		send(flow, tx->una, tx->una + 1, false); /* the window shut */
+		tx->next = tx->una + 1;
+	}
+	if (rng_chance(&flow->rng, 500))
+		tx->next = tx->max; /* only the first again */
+	tx->rto_due = fake_now_ns + tx->rto;
+}
+
+/* A byte into a shut window, or where nothing is under way an old number. */
+static void probe(struct flow *flow)
+{
+	struct peer_tx *tx = &flow->tx;
+	bool shut = seq_after(tx->written, tx->next) &&
+		    !seq_after(tx->edge, tx->next);
+
+	tx->idle_due = fake_now_ns + IDLE;
+	if (++tx->tries > TRIES) {
+		flow->state = PEER_GAVE_UP;
+		return;
+	}
+	if (shut && rng_chance(&flow->rng, 500)) {
+		send(flow, tx->next, tx->next + 1, false);
+	} else {
+		struct segment s = peer_segment(flow, PEER_ACK, tx->una - 1);
+		uint8_t options[40];
+
+		rx_fill(flow, &s, options);
+		path_send(flow, &s);
+	}
+}
+
+static void probe_shut(struct flow *flow)
+{
+	struct peer_tx *tx = &flow->tx;
+	bool shut = tx->una == tx->max && tx->next == tx->max &&
+		    (seq_after(tx->written, tx->next) || tx->fin_wanted) &&
+		    tx->next <= flow->d->in_bytes;
+
+	if (!shut) {
+		tx->probe_due = NEVER;
+	} else if (tx->probe_due == NEVER) {
+		tx->probe_due = fake_now_ns + tx->rto;
+	} else if (fake_now_ns >= tx->probe_due) {
+		tx->rto = earlier(tx->rto * 2, RTO_MOST);
+		tx->probe_due = fake_now_ns + tx->rto;
+		probe(flow);
+	}
+}
+
+void tx_run(struct flow *flow)
+{
+	struct peer_tx *tx = &flow->tx;
+
+	if (fake_now_ns >= tx->write_due)
+		write_more(flow);
+	want_fin(flow);
+	if (fake_now_ns >= tx->rto_due)
+		time_out(flow);
+	for (unsigned i = 0; i < 64; i++) {
+		if (fake_now_ns >= tx->mischief_due &&
+		    rng_chance(&flow->rng, flow->d->mischief)) {
+			tx->mischief_due = fake_now_ns +
+					   rng_log(&flow->rng, 1, 30000) * 1000;
+			do_mischief(flow);
+		}
+		if (tx->next - tx->una >= flow->d->in_flight ||
+		    !send_next(flow))
+			break;
+	}
+	probe_shut(flow);
+	if (fake_now_ns >= tx->idle_due)
+		probe(flow);
+}
+
+int64_t tx_due(const struct flow *flow)
+{
+	const struct peer_tx *tx = &flow->tx;
+	int64_t due = earlier(tx->rto_due, tx->write_due);
+
+	due = earlier(due, earlier(tx->idle_due, tx->probe_due));
+	return tx->fin_wanted ? due : earlier(due, tx->fin_due);
+}
