@@ -197,10 +197,11 @@ def command(*argv):
 
 
 def eventually(condition, seconds, message):
-    """Poll until the condition holds."""
+    """Poll until the condition holds; a message may be a call that makes it."""
     deadline = time.monotonic() + seconds
     while not condition():
-        check(time.monotonic() < deadline, message)
+        if time.monotonic() >= deadline:
+            raise Failure(message() if callable(message) else message)
         time.sleep(0.05)
 
 

@@ -1,0 +1,292 @@
+#!/usr/bin/env python3
+"""More than a program takes: it refuses some, serves others, and recovers by itself.
+
+Usage: test_overload.py BUILD_DIR
+Floods of SYNs, tables and pools that are full, requests that never end, readers
+that never read, a process without file descriptors. Bounds on the time are far
+above what a slow machine needs: what is tested is that others are served at
+all, and that everything is as before when the load is gone.
+"""
+
+import contextlib
+import functools
+import random
+import re
+import resource
+import socket
+import struct
+import time
+
+import proxies
+from harness import Skip, check, command, eventually, main
+from test_faults import HOST, PORT, Tap, check_control_path, check_echo, dial, try_echo
+
+SPOOFED = "10.9.2"  # sources of a flood: somebody answers ARP, nobody is there
+PAGE = b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+
+
+def connections(server):
+    """The connections in its last line of statistics."""
+    found = re.findall(r" (\d+) connections", server.output("stderr"))
+    return int(found[-1]) if found else None
+
+
+def check_recovers(server, seconds=60):
+    """No connection is left, and the control path is as it was."""
+    eventually(lambda: connections(server) == 0, seconds,
+               lambda: f"connections are left: {server.story()}")
+    check_control_path(server)
+
+
+def spent(function):
+    """The seconds that a call took."""
+    begin = time.monotonic()
+    function()
+    return time.monotonic() - begin
+
+
+def get_page():
+    with dial() as sock:
+        sock.sendall(PAGE)
+        answer = proxies.read_to_end(sock)
+        check(answer.startswith(b"HTTP/1.1 200 "), f"answered {answer[:60]}")
+
+
+def medians(function, count=40):
+    """The median and the worst of so many calls, in ms."""
+    times = sorted(spent(function) * 1e3 for _ in range(count))
+    return times[len(times) // 2], times[-1]
+
+
+def print_times(name, before, during):
+    print(f"# {name}: median {before[0]:.1f} ms, worst {before[1]:.1f} ms before; "
+          f"{during[0]:.1f} ms and {during[1]:.1f} ms under load", flush=True)
+
+
+# ---- SYNs ----
+
+
+def checksum(data):
+    total = sum(struct.unpack(f"!{len(data) // 2}H", data))
+    while total >> 16:
+        total = (total & 0xffff) + (total >> 16)
+    return ~total & 0xffff
+
+
+def syn(generator, server_mac):
+    """An Ethernet frame: a SYN from somebody who is not there."""
+    source = socket.inet_aton(f"{SPOOFED}.{generator.randrange(1, 255)}")
+    target = socket.inet_aton(HOST)
+    tcp = struct.pack("!HHIIBBHHH", generator.randrange(1024, 65536), PORT,
+                      generator.getrandbits(32), 0, 0x60, 2, 64240, 0, 0)
+    tcp += b"\x02\x04\x05\xb4"
+    pseudo = source + target + struct.pack("!HH", 6, len(tcp))
+    tcp = tcp[:16] + struct.pack("!H", checksum(pseudo + tcp)) + tcp[18:]
+    ip = struct.pack("!BBHHHBBH4s4s", 0x45, 0, 20 + len(tcp), 0, 0x4000, 64, 6, 0, source, target)
+    ip = ip[:10] + struct.pack("!H", checksum(ip)) + ip[12:]
+    return server_mac + b"\x02\0\0\0\0\x55" + b"\x08\0" + ip + tcp
+
+
+def mac_of_server():
+    """What the kernel has learnt."""
+    words = command("ip", "neigh", "show", HOST).split()
+    return bytes.fromhex(words[words.index("lladdr") + 1].replace(":", ""))
+
+
+def answer_arp_for_spoofed(link):
+    """The kernel says that the sources are behind it, and drops what comes for them."""
+    command("ip", "link", "add", "hole", "type", "veth", "peer", "name", "hole-end")
+    for end in ("hole", "hole-end"):
+        command("ip", "link", "set", end, "up")
+    command("ip", "route", "add", f"{SPOOFED}.0/24", "dev", "hole")
+    for path in (f"/proc/sys/net/ipv4/conf/{link}/proxy_arp",
+                 f"/proc/sys/net/ipv4/conf/{link}/forwarding"):
+        with open(path, "w", encoding="ascii") as file:
+            file.write("1")
+
+
+def syn_flood(env):
+    """Clients get in while ten times the backlog is half open."""
+    count, generator = (10000 if env.sanitized else 40000), random.Random(1)
+    tap = Tap(env, "coronet-echo", "ol0", "--port", PORT)
+    with tap.running() as server, socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as raw:
+        answer_arp_for_spoofed(tap.link)
+        check(try_echo(), "no connection is served before the flood")
+        raw.bind((tap.link, 0))
+        frames = [syn(generator, mac_of_server()) for _ in range(count)]
+        with dial() as old:
+            honest = 0
+            for i, frame in enumerate(frames):
+                with contextlib.suppress(BlockingIOError, OSError):
+                    raw.send(frame)
+                if i % (count // 20) == 0:
+                    check_echo(old)
+                    with dial() as sock:
+                        check_echo(sock)
+                    honest += 1
+            check(honest >= 20, f"{honest} clients were served during the flood")
+            check_echo(old)
+        check(connections(server) > 100, f"no SYN was taken: {server.story()}")
+        check_recovers(server, 150)
+    command("ip", "link", "del", "hole")
+
+
+# ---- tables, pools, memory ----
+
+
+def connection_table_full(env):
+    """Beyond --max-conns nobody is served, but everybody who is there, and all again later."""
+    most = 100
+    tap = Tap(env, "coronet-echo", "ol1", "--port", PORT, "--max-conns", str(most))
+    with tap.running() as server:
+        for _ in range(2):
+            with contextlib.ExitStack() as stack:
+                socks = [stack.enter_context(dial()) for _ in range(most)]
+                for sock in socks:
+                    check_echo(sock)
+                check(not any(try_echo(seconds=0.3) for _ in range(5)), "one more was served")
+                for sock in socks:
+                    check_echo(sock)
+                check_control_path(server, ends=False)
+                for sock in socks[:10]:
+                    sock.close()
+                eventually(try_echo, 30, "no new connection in the place of those that left")
+            eventually(lambda: connections(server) == 0, 60, server.story)
+        check_recovers(server)
+
+
+def open_many(count, first, receive_buffer=0):
+    """So many connections that have sent their first bytes; fewer if it refuses more."""
+    socks = []
+    for _ in range(count):
+        sock = socket.socket()
+        sock.settimeout(5)
+        if receive_buffer:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+        try:
+            sock.connect((HOST, PORT))
+            sock.send(first)
+        except OSError:
+            sock.close()
+            break
+        socks.append(sock)
+    return socks
+
+
+def close_all(socks):
+    """A few at a time: a TAP's queue drops what is too much, a reset for good."""
+    for number, sock in enumerate(socks):
+        sock.close()
+        if number % 100 == 99:
+            time.sleep(0.01)
+
+
+def one_unread_byte_each(env):
+    """More connections with a byte of a request each than there are frames."""
+    count = 4000 if env.sanitized else 13000
+    tap = Tap(env, "coronet-httpd", "ol2", "--port", PORT, "--header-timeout", "120",
+              "--idle-timeout", "120")
+    with tap.running() as server:
+        before = medians(get_page)
+        socks = open_many(count, b"G")
+        check(len(socks) > count // 4, f"only {len(socks)} connections were taken")
+        during = medians(get_page)
+        check_control_path(server, ends=False)
+        print_times(f"{len(socks)} half requests", before, during)
+        close_all(socks)
+        check_recovers(server)
+
+
+def requests_that_never_end(env):
+    """Their time is bounded; others are served meanwhile."""
+    tap = Tap(env, "coronet-httpd", "ol3", "--port", PORT, "--header-timeout", "3")
+    with tap.running() as server:
+        socks = open_many(1000, b"GET / HTTP/1.1\r\nHost:")
+        check(len(socks) > 100, f"only {len(socks)} connections were taken")
+        for _ in range(20):
+            get_page()
+        eventually(lambda: connections(server) == 0, 60,
+                   lambda: f"half requests are kept for ever: {server.story()}")
+        close_all(socks)
+        check_recovers(server)
+
+
+def resident_mib(server):
+    """Resident memory, hugepages included."""
+    with open(f"/proc/{server.process.pid}/smaps_rollup", encoding="ascii") as file:
+        text = file.read()
+    return sum(int(kib) for kib in re.findall(
+        r"^(?:Rss|Shared_Hugetlb|Private_Hugetlb):\s+(\d+) kB", text, re.MULTILINE)) / 1024
+
+
+def readers_that_never_read(env):
+    """Within the budget of memory, others are served, and it all comes back."""
+    budget = 192
+    if "--memory" not in command(env.app("coronet-httpd"), "--help"):
+        raise Skip("no --memory")
+    count = 1000 if env.sanitized else 8000
+    root = env.scratch_for({}) / "big"
+    root.write_bytes(bytes(2 << 20))
+    tap = Tap(env, "coronet-httpd", "ol4", "--port", PORT, "--root", root, "--send-timeout",
+              "600", "--memory", f"{budget}M")
+    with tap.running() as server:
+        head = b"HEAD / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+
+        def ask():
+            with dial() as sock:
+                sock.sendall(head)
+                check(proxies.read_to_end(sock).startswith(b"HTTP/1.1 200 "), "no answer")
+
+        before, at_first = medians(ask), resident_mib(server)
+        socks = open_many(count, PAGE, 2048)
+        check(len(socks) > count // 4, f"only {len(socks)} connections were taken")
+        during, most = medians(ask), resident_mib(server)
+        check_control_path(server, ends=False)
+        print_times(f"{len(socks)} readers, {at_first:.0f} -> {most:.0f} MiB", before, during)
+        if not env.sanitized:  # a sanitizer keeps what is freed
+            check(most < budget * 1.1, f"{most:.0f} MiB of {budget}: {server.story()}")
+        close_all(socks)
+        check_recovers(server)
+
+
+# ---- file descriptors ----
+
+
+def out_of_files(env):
+    """epoll-proxy: clients wait, backends are not to blame, and it goes on later."""
+    kind = proxies.Epoll()
+    limit = functools.partial(resource.setrlimit, resource.RLIMIT_NOFILE, (64, 64))
+    with proxies.Peer(kind, proxies.echo) as peer, env.running(
+            [env.app("epoll-proxy"), "--port", proxies.PORT, "--to", peer.at,
+             "--health-interval", "0.2", "--fall", "1", "--rise", "1"],
+            preexec_fn=limit) as proxy:
+        proxies.check_echo(kind)
+        socks = [proxies.dial(kind) for _ in range(80)]
+        time.sleep(1)  # several health checks without a descriptor
+        check(proxy.alive(), proxy.story())
+        for sock in socks:
+            proxies.reset(sock)
+        eventually(lambda: echoes(kind), 30, lambda: f"nobody is served any more: {proxy.story()}")
+        check(" down" not in proxy.output("stderr"),
+              f"a backend is called down: {proxy.story()}")
+        proxy.terminate(40)
+
+
+def echoes(kind):
+    try:
+        with proxies.dial(kind) as sock:
+            sock.settimeout(2)
+            sock.sendall(b"x")
+            return sock.recv(1) == b"x"
+    except OSError:
+        return False
+
+
+def cases(env):
+    for function in (syn_flood, connection_table_full, one_unread_byte_each,
+                     requests_that_never_end, readers_that_never_read, out_of_files):
+        yield function.__name__.replace("_", " "), functools.partial(function, env)
+
+
+if __name__ == "__main__":
+    main(cases)
