@@ -17,12 +17,30 @@ static u8_t timer_ctr;
 #define TICK_BITS 22	/* 4 ms: pcb->last_timer counts so, and wraps */
 #define OOSEQ_MS  6000u /* without a segment, until data out of order goes */
 
+#define PAUSE_NS INT64_C(1000000000) /* a longer round was a pause */
+
 /*
- * lwIP's clock, set before anything in a round reads it. From a round's start
- * to its end it stands still, as now_ns does.
+ * Round trips and timeouts are measured on a clock of 32 bits, which a machine
+ * that was suspended for half an hour would leave ahead of us, and in samples
+ * that a process that was stopped would spoil. A pause counts as a second.
+ */
+static void set_us_clock(void)
+{
+	int64_t passed_ns = net_the.now_ns - net_the.clock_ns;
+
+	if (passed_ns > PAUSE_NS)
+		net_the.paused_ns += passed_ns - PAUSE_NS;
+	net_the.clock_ns = net_the.now_ns;
+	net_the.now_us = (uint32_t)((net_the.now_ns - net_the.paused_ns) >> 10);
+}
+
+/*
+ * lwIP's clock and that of TCP's timers, set before anything in a round reads
+ * them. From a round's start to its end they stand still, as now_ns does.
  */
 void net_timers_set_clock(void)
 {
+	set_us_clock();
 	if (net_the.now_ns < net_the.next_tick_ns)
 		return;
 	tcp_ticks = (u32_t)(net_the.now_ns / NET_TICK_NS);
@@ -176,6 +194,22 @@ void net_timer_check(struct net_conn *conn)
 }
 
 /*
+ * lwIP gives a peer up once all of keepalive's time has passed, however many
+ * probes were sent. After a jump of the clock, or a long pause of the process,
+ * the peer has not been asked: the probe that is due is sent now, and the time
+ * goes on from there.
+ */
+static void settle_keepalive(struct tcp_pcb *pcb)
+{
+	u32_t ms = pcb->keep_idle + pcb->keep_cnt_sent * pcb->keep_intvl;
+	u32_t ticks = ms / TCP_SLOW_INTERVAL + 1;
+
+	if (ip_get_option(pcb, SOF_KEEPALIVE) &&
+	    pcb->keep_cnt_sent < pcb->keep_cnt && tcp_ticks - pcb->tmr > ticks)
+		pcb->tmr = tcp_ticks - ticks;
+}
+
+/*
  * Sets what lwIP counts in ticks, of which it sees only those with work in
  * them. The timeout of data is net_recovery.c's, and ends LAST_ACK too: lwIP
  * would drop what a peer that reads slowly has not got after two MSL.
@@ -196,6 +230,8 @@ static void settle_counts(struct tcp_pcb *pcb)
 	pcb->rto = OOSEQ_MS / TCP_SLOW_INTERVAL / TCP_OOSEQ_TIMEOUT;
 	if (pcb->state == LAST_ACK)
 		pcb->tmr = tcp_ticks;
+	else
+		settle_keepalive(pcb);
 }
 
 /*
