@@ -43,6 +43,7 @@ struct coro_chan {
 	size_t capacity;
 	size_t count;
 	size_t first;
+	const void *thread; /* whose it has become by its first use */
 	uint64_t served[2]; /* when a select last chose it, by enum coro_op */
 	bool closed;
 	char ring[];
@@ -82,6 +83,18 @@ void coro_chan_free(struct coro_chan *ch)
 size_t coro_chan_count(const struct coro_chan *ch)
 {
 	return ch->count;
+}
+
+/* A channel belongs to the thread that uses it first. */
+static inline void check_thread(struct coro_chan *ch, const char *call)
+{
+	const void *here = &coro_tls_sched;
+
+	if (likely(ch->thread == here))
+		return;
+	if (ch->thread != NULL)
+		coro_die_thread(call);
+	ch->thread = here;
 }
 
 /* ---- watches ---- */
@@ -192,6 +205,7 @@ void coro_chan_close(struct coro_chan *ch)
 {
 	struct chan_node *node;
 
+	check_thread(ch, "coro_chan_close");
 	ch->closed = true;
 	while ((node = first_waiter(ch, CORO_SEND)) != NULL)
 		node_done(node, -EPIPE);
@@ -222,6 +236,7 @@ int coro_chan_trysend(struct coro_chan *ch, const void *value)
 {
 	struct chan_node *receiver;
 
+	check_thread(ch, "coro_chan_send");
 	if (unlikely(ch->closed))
 		return -EPIPE;
 	receiver = first_waiter(ch, CORO_RECV);
@@ -242,6 +257,7 @@ int coro_chan_tryrecv(struct coro_chan *ch, void *value)
 {
 	struct chan_node *sender = first_waiter(ch, CORO_SEND);
 
+	check_thread(ch, "coro_chan_recv");
 	if (ch->count > 0) {
 		copy_value(ch, value, ring_at(ch, 0));
 		if (++ch->first == ch->capacity)

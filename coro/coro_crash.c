@@ -37,6 +37,11 @@ struct coro *coro_sched_running(const struct coro_sched *s)
 	return co->ctx.flags & CORO_F_MAIN ? NULL : co;
 }
 
+unsigned coro_sched_turn(const struct coro_sched *s)
+{
+	return __atomic_load_n(&s->head, __ATOMIC_RELAXED);
+}
+
 /* The words of a coroutine's first frames, in place or put aside: where the
  * last of them lies, and how many there are before it. */
 static const uintptr_t *first_words(const struct coro *co, const char *sp,
@@ -91,7 +96,7 @@ recognize(const struct coro *co, const ucontext_t *at, char *text, size_t len)
 void coro_describe(const struct coro *co, const void *ucontext, char *text,
 		   size_t len)
 {
-	char more[128];
+	char more[240];
 
 	if (recognize(co, ucontext, more, sizeof(more)))
 		snprintf(text, len, "coroutine '%s' (%s)", coro_name(co), more);
@@ -169,7 +174,7 @@ static void report_crash(const struct coro *co, const siginfo_t *info,
 {
 	static const char *const names[N_SIGNALS] = {
 		"SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGABRT"};
-	char who[200], where[200], address[40] = "", msg[512];
+	char who[300], where[200], address[40] = "", msg[600];
 	unsigned i = 0;
 
 	while (signals[i] != info->si_signo)

@@ -26,9 +26,12 @@ uint16_t coro_name_add(struct coro_sched *s, const char *name)
 	if (s->nnames == s->names_cap) {
 		if (cap > NAMES_MAX)
 			return 0;
-		names = realloc(s->names, cap * sizeof(*names));
+		/* The old ones stay: a watchdog's thread may be reading. */
+		names = coro_arena_get(&s->arena, cap * sizeof(*names), 64);
 		if (names == NULL)
 			return 0;
+		if (s->nnames != 0)
+			memcpy(names, s->names, s->nnames * sizeof(*names));
 		s->names = names;
 		s->names_cap = cap;
 	}
@@ -403,8 +406,11 @@ int coro_spawn(struct coro_sched *s, const struct coro_attr *attr, coro_fn fn,
 	       void *arg, struct coro **out)
 {
 	struct coro *co;
-	int err = new_co(s, attr, fn, arg, 0, &co);
+	int err;
 
+	if (s != NULL)
+		coro_check_shared(s, arg, "coro_spawn: the argument");
+	err = new_co(s, attr, fn, arg, 0, &co);
 	if (unlikely(err < 0))
 		return err;
 	co->ctx.state = CORO_ST_QUEUED;

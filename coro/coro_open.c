@@ -146,7 +146,6 @@ int coro_sched_open(const struct coro_sched_attr *attr, struct coro_sched **out)
 
 free_arena:
 	coro_arena_fini(&s->arena);
-	free(s->names);
 free_ring:
 	free(s->ring);
 free_sched:
@@ -170,7 +169,6 @@ void coro_sched_close(struct coro_sched *s)
 	close(s->event_fd);
 	coro_stacks_fini(s);
 	coro_arena_fini(&s->arena);
-	free(s->names);
 	free(s->ring);
 	free(s);
 	coro_tls_sched = NULL;

@@ -371,6 +371,7 @@ cold void coro_die(const char *what, const struct coro *co)
 	__attribute__((noreturn));
 cold void coro_die_foreign(const struct coro *co) __attribute__((noreturn));
 cold void coro_die_shared(const char *what) __attribute__((noreturn));
+cold void coro_die_thread(const char *call) __attribute__((noreturn));
 cold void coro_switch_called_off(struct coro_sched *s, struct coro *from,
 				 struct coro *to);
 cold void coro_ring_remove(struct coro_sched *s, const struct coro *co);
@@ -490,6 +491,14 @@ static inline int coro_switch_int(struct coro_sched *s, struct coro *from,
 		return (int)(long)coro_switch_slow(s, from, to, value, err)
 			.value;
 	return ctx_switch_int(&from->ctx, &to->ctx, err, value);
+}
+
+/* For calls that can return no error: only the scheduler's thread may. */
+static inline void coro_check_thread(const struct coro_sched *s,
+				     const char *call)
+{
+	if (unlikely(s != coro_tls_sched))
+		coro_die_thread(call);
 }
 
 /* Nothing that others touch may lie on a shared stack: the rule. */

@@ -19,6 +19,15 @@ cold void coro_die(const char *what, const struct coro *co)
 	abort();
 }
 
+cold void coro_die_thread(const char *call)
+{
+	fprintf(stderr,
+		"coronet: %s() was called from a thread that isn't the "
+		"scheduler's (coro_wake_post() may be called from anywhere)\n",
+		call);
+	abort();
+}
+
 cold void coro_die_shared(const char *what)
 {
 	fprintf(stderr,

@@ -213,6 +213,7 @@ void coro_timer_arm(struct coro_sched *s, struct coro_timer *t,
 	struct coro_wheel *w = &s->wheel;
 	int64_t tick = tick_up(expires_ns);
 
+	coro_check_thread(s, "coro_timer_arm");
 	coro_check_shared(s, t, "coro_timer_arm: the timer");
 	if (t->entry != NULL) {
 		/* Later than it was: leave it where it is, to be moved when the
@@ -237,6 +238,7 @@ void coro_timer_arm(struct coro_sched *s, struct coro_timer *t,
 
 bool coro_timer_cancel(struct coro_sched *s, struct coro_timer *t)
 {
+	coro_check_thread(s, "coro_timer_cancel");
 	if (t->entry == NULL)
 		return false;
 	timer_take(&s->wheel, t);
@@ -334,6 +336,7 @@ void coro_sched_advance(struct coro_sched *s, int64_t now_ns)
 	int64_t now_tick, tick;
 	unsigned slot;
 
+	coro_check_thread(s, "coro_sched_advance");
 	if (likely(now_ns > s->now))
 		s->now = now_ns;
 	if (unlikely(w->turning >= 0)) /* called from a timer: it goes on */

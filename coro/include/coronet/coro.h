@@ -127,7 +127,8 @@ int64_t coro_sched_next_ns(const struct coro_sched *s);
 
 /*
  * Create a coroutine and make it ready. Callable inside and outside
- * coroutines. attr: borrowed for the call, NULL = defaults. arg: borrowed.
+ * coroutines. attr: borrowed for the call, NULL = defaults. arg: borrowed; not
+ * a place on a shared stack.
  *
  * Who frees it: with out == NULL the coroutine is detached, and recycled when
  * its body returns. With out != NULL the caller owns a handle that stays valid,
@@ -219,8 +220,7 @@ void *coro_local_get(unsigned key);
  * and reports show as the place where the coroutine waits. */
 int coro_park_at(const char *where, int64_t deadline_ns);
 
-/* What attr.name said; valid while the coroutine's scheduler is open and no
- * coroutine of a new name has been created. */
+/* What attr.name said; valid while the coroutine's scheduler is open. */
 const char *coro_name(const struct coro *co);
 
 /* ---- the asymmetric core: resuming by hand, values both ways ---- */
@@ -376,6 +376,10 @@ void coro_describe(const struct coro *co, const void *ucontext, char *text,
 /* The coroutine that runs, NULL: none. Also from a signal handler or another
  * thread, for whom it is one that ran a moment ago. */
 struct coro *coro_sched_running(const struct coro_sched *s);
+
+/* A number that changes whenever the scheduler gives another coroutine its
+ * turn: for a watchdog, from any thread. */
+unsigned coro_sched_turn(const struct coro_sched *s);
 
 /* Coroutines that have not ended. */
 unsigned coro_sched_live(const struct coro_sched *s);

@@ -1,5 +1,6 @@
 /*
- * coro_chan.h - channels between the coroutines of one thread, and select.
+ * coro_chan.h - channels between the coroutines of one thread, and select. A
+ * channel is the thread's that uses it first; another is refused by an abort.
  *
  * A channel carries values of one size, copied in and out; a value in flight
  * lies in the channel or in the scheduler's memory, never on a stack that may
