@@ -115,6 +115,7 @@ static unsigned or_default(unsigned given, unsigned otherwise)
 int net_listener_limit(struct net_listener *listener,
 		       const struct net_limits *limits)
 {
+	NET_CHECK_THREAD();
 	if (!listener)
 		return -EBADF;
 	if (!limits)

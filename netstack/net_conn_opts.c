@@ -11,8 +11,10 @@
 /* Without memory for a deadline the connection is not left to hang. */
 void net_set_read_deadline(struct net_conn *conn, int64_t deadline_ns)
 {
-	struct net_conn_more *more = conn ? net_conn_more(conn) : NULL;
+	struct net_conn_more *more;
 
+	NET_CHECK_THREAD();
+	more = conn ? net_conn_more(conn) : NULL;
 	if (more)
 		more->read_deadline = deadline_ns;
 	else if (conn)
@@ -21,8 +23,10 @@ void net_set_read_deadline(struct net_conn *conn, int64_t deadline_ns)
 
 void net_set_write_deadline(struct net_conn *conn, int64_t deadline_ns)
 {
-	struct net_conn_more *more = conn ? net_conn_more(conn) : NULL;
+	struct net_conn_more *more;
 
+	NET_CHECK_THREAD();
+	more = conn ? net_conn_more(conn) : NULL;
 	if (more)
 		more->write_deadline = deadline_ns;
 	else if (conn)
@@ -31,6 +35,7 @@ void net_set_write_deadline(struct net_conn *conn, int64_t deadline_ns)
 
 void net_set_nodelay(struct net_conn *conn, bool on)
 {
+	NET_CHECK_THREAD();
 	if (!conn)
 		return;
 	if (on)
@@ -42,6 +47,7 @@ void net_set_nodelay(struct net_conn *conn, bool on)
 int net_set_keepalive(struct net_conn *conn, unsigned idle_s,
 		      unsigned interval_s, unsigned count)
 {
+	NET_CHECK_THREAD();
 	if (!conn || !conn->owned)
 		return -EBADF;
 	if (!conn->pcb_live)
@@ -64,6 +70,8 @@ int net_set_keepalive(struct net_conn *conn, unsigned idle_s,
 
 void net_set_watch(struct net_conn *conn, struct net_watch *watch)
 {
+	NET_CHECK_THREAD();
+	net_check_shared(watch, "net_set_watch: the watch");
 	if (!conn)
 		return;
 	conn->watched = watch != NULL;

@@ -121,6 +121,7 @@ int net_conn_stats(const struct net_conn *conn, struct net_conn_stats *out)
 	const struct net_conn_more *counts;
 	struct net_rec_info info;
 
+	NET_CHECK_THREAD();
 	if (!conn || !conn->owned)
 		return -EBADF;
 	net_rec_info(conn, &info);

@@ -243,6 +243,7 @@ int net_dial(struct net_stack *stack, const struct net_addr *addr,
 	struct tcp_pcb *pcb;
 	int err;
 
+	NET_CHECK_THREAD();
 	if (!stack || !addr || !out)
 		return -EINVAL;
 	if (!coro_self())

@@ -256,8 +256,10 @@ long net_send_owned(struct net_conn *conn, const void *data, size_t len,
 	struct net_loan *loan;
 	long n;
 
+	NET_CHECK_THREAD();
 	if (!release || (!data && len))
 		return -EINVAL;
+	net_check_shared(data, "net_send_owned: the buffer");
 	loan = loan_open(release, arg);
 	if (!loan) {
 		release(arg);
@@ -306,6 +308,7 @@ long net_send_view(struct net_conn *conn, struct net_view *view)
 	struct pbuf *p = NULL;
 	long n;
 
+	NET_CHECK_THREAD();
 	*view = (struct net_view){0};
 	if (sent.owner) {
 		p = net_view_back(&sent);

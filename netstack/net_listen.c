@@ -152,6 +152,7 @@ int net_listen(struct net_stack *stack, const struct net_addr *addr,
 	ip_addr_t ip;
 	int err;
 
+	NET_CHECK_THREAD();
 	if (!stack || !addr || !out)
 		return -EINVAL;
 	if (stack->draining)
@@ -346,6 +347,7 @@ int net_accept(struct net_listener *listener, struct net_conn **out)
 	struct coro *self = coro_self();
 	struct net_conn *conn;
 
+	NET_CHECK_THREAD();
 	if (!listener)
 		return -EBADF;
 	if (!out)
@@ -369,12 +371,15 @@ int net_listener_serve(struct net_listener *listener, net_handler handler,
 {
 	struct net_conn *conn;
 
+	NET_CHECK_THREAD();
 	if (!listener)
 		return -EBADF;
 	if (!handler)
 		return -EINVAL;
 	listener->handler = handler;
 	listener->handler_arg = arg;
+	net_code_name((uintptr_t)handler, listener->handler_name,
+		      sizeof(listener->handler_name));
 	while ((conn = listener->head)) {
 		listener->head = conn->link_next;
 		listener->queued--;
@@ -402,6 +407,7 @@ void net_listener_stop(struct net_listener *listener)
 
 void net_listener_close(struct net_listener *listener)
 {
+	NET_CHECK_THREAD();
 	if (!listener)
 		return;
 	*listener->pprev = listener->next;

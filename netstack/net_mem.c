@@ -462,6 +462,22 @@ void net_conn_slab_free(void *mem)
 	slab_free(mem);
 }
 
+/* In a signal handler, of any word: nothing is read that may not be there. */
+__attribute__((no_sanitize("address"))) bool net_mem_is_conn(const void *mem)
+{
+	uintptr_t at = (uintptr_t)mem, offset = at & (CHUNK_BYTES - 1);
+	const struct chunk *chunk = (const struct chunk *)(at - offset);
+	const struct slab *slab = &memp_slabs[MEMP_TCP_PCB];
+	void *region = (void *)(at & ~(uintptr_t)(REGION_BYTES - 1));
+	unsigned i = 0;
+
+	while (i < n_regions && regions[i] != region)
+		i++;
+	return i < n_regions && chunk->slab == slab && offset >= CHUNK_HEADER &&
+	       (offset - CHUNK_HEADER) % slab->size == 0 &&
+	       offset + slab->size <= chunk->carved;
+}
+
 static uint32_t round_to(uint32_t size, uint32_t unit)
 {
 	return (size + unit - 1) / unit * unit;

@@ -16,7 +16,8 @@ void net_opts_init(struct net_opts *opts)
 	*opts = (struct net_opts){.mtu = 1500,
 				  .lcore = -1,
 				  .max_conns = 1 << 20,
-				  .counted_conns = 1 << 14};
+				  .counted_conns = 1 << 14,
+				  .watchdog_ms = 1000};
 }
 
 enum {
@@ -30,6 +31,7 @@ enum {
 	OPT_HUGE,
 	OPT_MAX_CONNS,
 	OPT_COUNTED_CONNS,
+	OPT_WATCHDOG,
 	OPT_CONFIG
 };
 
@@ -56,6 +58,11 @@ static const struct argp_option options[] = {
 	 "Connections at most (default 1048576)", 1},
 	{"counted-conns", OPT_COUNTED_CONNS, "N", 0,
 	 "Connections with statistics of their own at most (default 16384)", 1},
+	{"watchdog", OPT_WATCHDOG, "MS", 0,
+	 "Name the coroutine that keeps all others waiting for so long, 0: "
+	 "none "
+	 "(default 1000)",
+	 1},
 	{"config", OPT_CONFIG, "FILE", 0,
 	 "Read options from FILE, one \"name = value\" a line", 1},
 	{0},
@@ -216,6 +223,11 @@ static int take(struct net_opts *opts, int key, const char *text)
 		err = take_number(opts, "counted-conns", text, 0, 4000000, &n);
 		if (err == 0)
 			opts->counted_conns = (unsigned)n;
+		return err;
+	case OPT_WATCHDOG:
+		err = take_number(opts, "watchdog", text, 0, 3600000, &n);
+		if (err == 0)
+			opts->watchdog_ms = (unsigned)n;
 		return err;
 	case OPT_POLL:
 		return take_poll(opts, text);

@@ -248,6 +248,7 @@ int net_poll(struct net_poll_item *items, unsigned n, int64_t deadline_ns)
 	struct net_poller *poller;
 	int err = check(items, n), ready;
 
+	NET_CHECK_THREAD();
 	if (err < 0)
 		return err;
 	ready = look(items, n);

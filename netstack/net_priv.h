@@ -127,6 +127,7 @@ struct net_listener {
 	struct net_poll_node *pollers;
 	net_handler handler;
 	void *handler_arg;
+	char handler_name[120];
 	struct net_limits limits; /* as given: 0 is a default */
 	bool stopped;		  /* takes no more connections */
 	bool closed;		  /* its owner has let go */
@@ -277,6 +278,8 @@ void net_mem_set_max(uint64_t bytes);
 bool net_mem_trim(void);
 void *net_conn_slab_alloc(void);
 void net_conn_slab_free(void *mem);
+/* Is that the address of a connection's memory, in use or not? */
+bool net_mem_is_conn(const void *mem);
 
 /* ---- net_conn.c ---- */
 static inline struct net_conn *net_conn_of(struct tcp_pcb *pcb)
@@ -343,6 +346,44 @@ static inline struct pbuf *net_rxq_take(struct net_conn *conn)
 	conn->rx_off = 0;
 	return p;
 }
+
+/* ---- net_diagnose.c ---- */
+void net_diagnose_open(void);
+void net_diagnose_close(void);
+/* "serve+0x10 in coronet-httpd+0x1a2b": what there is a symbol for, and what
+ * addr2line takes. Writes it to text and returns it. */
+const char *net_code_name(uintptr_t code, char *text, size_t len);
+/* Of the handler that serves the connection; safe in a signal handler. */
+const char *net_handler_name(const struct net_conn *conn);
+
+/* Is this the stack's thread? */
+extern __thread bool net_here
+	__attribute__((visibility("hidden"), tls_model("initial-exec")));
+void net_die_foreign(const char *call);
+void net_die_shared(const char *what);
+
+/* Every public call that works on the stack begins with this. */
+#define NET_CHECK_THREAD()                                                     \
+	do {                                                                   \
+		if (__builtin_expect(!net_here, 0))                            \
+			net_die_foreign(__func__);                             \
+	} while (0)
+
+/* Nothing that the stack keeps a pointer to may lie on a shared stack. */
+static inline void net_check_shared(const void *p, const char *what)
+{
+	if (__builtin_expect(coro_on_shared_stack(p), 0))
+		net_die_shared(what);
+}
+
+/* ---- net_watchdog.c ---- */
+/* Before DPDK pins this thread. */
+void net_watchdog_prepare(void);
+/* Names coroutines that hold the loop for so long; 0: none. Returns 0, -errno.
+ */
+int net_watchdog_start(struct net_stack *stack, unsigned limit_ms);
+void net_watchdog_stop(void);
+unsigned net_watchdog_looks(void); /* for tests: how often it has looked */
 
 /* ---- net_view.c ---- */
 #define NET_VIEWS_FRAMES 32u /* of a connection; more are copied */

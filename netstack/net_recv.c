@@ -105,15 +105,19 @@ static inline long take_view(struct net_conn *conn, struct net_view *view)
 
 long net_recv_view(struct net_conn *conn, struct net_view *view)
 {
-	int ready = wait_readable(conn);
+	int ready;
 
+	NET_CHECK_THREAD();
+	ready = wait_readable(conn);
 	return ready <= 0 ? ready : take_view(conn, view);
 }
 
 void net_view_release(struct net_conn *conn, struct net_view *view)
 {
-	struct pbuf *p = view->owner ? net_view_back(view) : NULL;
+	struct pbuf *p;
 
+	NET_CHECK_THREAD();
+	p = view->owner ? net_view_back(view) : NULL;
 	if (p)
 		pbuf_free(p);
 	*view = (struct net_view){0};
@@ -152,6 +156,7 @@ long net_recv(struct net_conn *conn, void *buf, size_t len)
 {
 	int ready;
 
+	NET_CHECK_THREAD();
 	if (len == 0)
 		return 0;
 	if (!buf)
@@ -168,6 +173,7 @@ long net_recvv(struct net_conn *conn, const struct iovec *iov, unsigned n)
 	size_t done = 0;
 	int ready;
 
+	NET_CHECK_THREAD();
 	if (total <= 0)
 		return total;
 	ready = wait_readable(conn);
@@ -182,6 +188,7 @@ long net_recv_full(struct net_conn *conn, void *buf, size_t len)
 {
 	size_t done = 0;
 
+	NET_CHECK_THREAD();
 	while (done < len) {
 		long n = net_recv(conn, (uint8_t *)buf + done, len - done);
 
@@ -310,6 +317,7 @@ long net_recv_until(struct net_conn *conn, void *buf, size_t len,
 	int ready = net_conn_enter(conn, conn ? conn->reader : NULL);
 	struct search s;
 
+	NET_CHECK_THREAD();
 	if (ready < 0)
 		return ready;
 	if (!buf || !delim || delim_len == 0 || delim_len > NET_DELIM_MAX ||

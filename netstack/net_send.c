@@ -124,6 +124,7 @@ long net_writable(struct net_conn *conn)
 	int err = net_send_enter(conn);
 	size_t n;
 
+	NET_CHECK_THREAD();
 	if (err < 0)
 		return err;
 	while ((n = net_send_room(conn)) == 0) {
@@ -139,6 +140,7 @@ long net_send(struct net_conn *conn, const void *buf, size_t len)
 	int err = net_send_enter(conn);
 	long n;
 
+	NET_CHECK_THREAD();
 	if (err < 0 || len == 0)
 		return err;
 	if (!buf)
@@ -155,6 +157,7 @@ long net_send_all(struct net_conn *conn, const void *buf, size_t len)
 {
 	size_t done = 0;
 
+	NET_CHECK_THREAD();
 	do {
 		long n =
 			net_send(conn, (const uint8_t *)buf + done, len - done);
@@ -211,6 +214,7 @@ long net_sendv(struct net_conn *conn, const struct iovec *iov, unsigned n)
 {
 	long total = net_iov_bytes(iov, n);
 
+	NET_CHECK_THREAD();
 	if (total < 0)
 		return total;
 	return total ? send_vectors(conn, iov, n, 0) : net_send_enter(conn);
@@ -220,6 +224,7 @@ long net_sendv_all(struct net_conn *conn, const struct iovec *iov, unsigned n)
 {
 	long total = net_iov_bytes(iov, n), done = 0;
 
+	NET_CHECK_THREAD();
 	if (total <= 0)
 		return total ? total : net_send_enter(conn);
 	while (done < total) {

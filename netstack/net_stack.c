@@ -105,6 +105,7 @@ int net_stack_open(struct net_opts *opts, struct net_stack **out)
 	if (err < 0)
 		return err;
 	/* Before DPDK, which may pin the threads that are made after it. */
+	net_watchdog_prepare();
 	err = net_log_open();
 	if (err < 0)
 		goto refuse;
@@ -139,11 +140,16 @@ int net_stack_open(struct net_opts *opts, struct net_stack **out)
 	if (err < 0)
 		goto fini_mem;
 	prctl(PR_SET_TIMERSLACK, 1UL);
+	net_diagnose_open();
+	err = net_watchdog_start(stack, opts->watchdog_ms);
+	if (err < 0)
+		goto fini_mem;
 	net_stats_start(stack);
 	*out = stack;
 	return 0;
 
 fini_mem:
+	net_diagnose_close();
 	net_eth_close();
 	net_view_fini();
 	net_mem_fini();
@@ -194,12 +200,14 @@ static void let_coroutines_end(struct net_stack *stack)
 
 void net_stack_close(struct net_stack *stack)
 {
+	NET_CHECK_THREAD();
 	stack->draining = true;
 	while (stack->listeners)
 		net_listener_close(stack->listeners);
 	net_for_each_conn(abort_conn);
 	net_poll_wake_all();
 	let_coroutines_end(stack);
+	net_watchdog_stop();
 	coro_sched_close(stack->sched);
 	net_eth_tx();
 	net_eth_close();
@@ -209,6 +217,7 @@ void net_stack_close(struct net_stack *stack)
 	net_demux_fini();
 	glue_eal_stop();
 	net_log_close();
+	net_diagnose_close();
 	memset(stack, 0, sizeof(*stack));
 }
 
@@ -223,6 +232,7 @@ int net_link_wait(struct net_stack *stack, unsigned timeout_ms)
 {
 	int64_t deadline = stack->now_ns + (int64_t)timeout_ms * 1000000;
 
+	NET_CHECK_THREAD();
 	for (unsigned i = 0; i < stack->n_ports; i++)
 		while (!glue_port_link_up(stack->ports[i].glue)) {
 			int err = coro_sleep_ns(5000000);
@@ -335,6 +345,7 @@ int net_stack_run(struct net_stack *stack)
 	struct sigaction action = {.sa_handler = on_signal};
 	struct sigaction old_int, old_term;
 
+	NET_CHECK_THREAD();
 	sigaction(SIGINT, &action, &old_int);
 	sigaction(SIGTERM, &action, &old_term);
 	while (!stack->stop) {

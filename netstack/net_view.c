@@ -10,10 +10,7 @@
 #include "netstack/net_log.h"
 #include "netstack/net_priv.h"
 
-#include <dlfcn.h>
 #include <errno.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/mman.h>
 
 #define SLOTS (1u << 20) /* views of all connections; address space */
@@ -131,46 +128,17 @@ struct pbuf *net_view_back(const struct net_view *view)
 
 /* ---- what was forgotten ---- */
 
-/* "coronet-httpd+0x1a2b": what addr2line understands, and a name if any. */
-static const char *name_handler(net_handler handler, char *text, size_t len)
-{
-	Dl_info info;
-	const char *file;
-
-	if (!handler)
-		return "no handler";
-	if (!dladdr((void *)(uintptr_t)handler, &info) || !info.dli_fname) {
-		snprintf(text, len, "handler %p", (void *)(uintptr_t)handler);
-		return text;
-	}
-	file = strrchr(info.dli_fname, '/');
-	snprintf(text, len, "handler %s%s%s+0x%lx",
-		 info.dli_sname ? info.dli_sname : "",
-		 info.dli_sname ? " in " : "", file ? file + 1 : info.dli_fname,
-		 (unsigned long)((uintptr_t)handler -
-				 (uintptr_t)info.dli_fbase));
-	return text;
-}
-
-static net_handler handler_of(const struct net_conn *conn)
-{
-	const struct net_listener *listener =
-		net_listener_find(&conn->pcb.local_ip, conn->client_port);
-
-	return listener ? listener->handler : NULL;
-}
-
 __attribute__((cold, noinline)) void net_views_reclaim(struct net_conn *conn)
 {
-	char peer[NET_ADDR_TEXT_MAX], name[160];
+	char peer[NET_ADDR_TEXT_MAX];
 	struct net_addr addr = net_peer_addr(conn);
 
 	net_the.stats.views_reclaimed += conn->n_views;
 	net_log_seldom(
-		"coronet: %u view(s) of %s were never released: %s, coroutine "
-		"'%s'",
+		"coronet: %u view(s) of %s were never released: handler %s, "
+		"coroutine '%s'",
 		conn->n_views, net_addr_format(&addr, peer, sizeof(peer)),
-		name_handler(handler_of(conn), name, sizeof(name)),
+		net_handler_name(conn),
 		coro_self() ? coro_name(coro_self()) : "(none)");
 	while (conn->views)
 		pbuf_free(free_slot(conn->views));

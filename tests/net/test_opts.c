@@ -62,9 +62,10 @@ static void test_options_are_taken(void **state)
 			"--poll",      "busy",	      "--stats=0.5",
 			"--huge",      "off",	      "--gateway=10.9.0.254",
 			"--max-conns", "1000",	      "--counted-conns=7",
-			NULL};
+			"--watchdog",  "250",	      NULL};
 
-	assert_int_equal(parse(18, argv), 0);
+	assert_int_equal(parse(20, argv), 0);
+	assert_int_equal(opts.watchdog_ms, 250);
 	assert_int_equal(opts.n_links, 1);
 	assert_string_equal(opts.links[0], "tap:t0");
 	assert_int_equal(opts.n_addrs, 2);
@@ -85,6 +86,7 @@ static void test_words_after_two_dashes_are_left_for_eal(void **state)
 
 	assert_int_equal(parse(5, argv), 0);
 	assert_int_equal(opts.mtu, 1400);
+	assert_int_equal(opts.watchdog_ms, 1000); /* by default */
 	assert_int_equal(opts.n_eal_args, 2);
 	assert_string_equal(opts.eal_args[0], "--log-level=8");
 }

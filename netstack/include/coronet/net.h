@@ -2,7 +2,8 @@
  * coronet: TCP from coroutines, over DPDK and lwIP.
  *
  * One stack a process; every call here is made from the thread that opened
- * it, unless it says otherwise. "Blocks" means: the calling coroutine waits,
+ * it, unless it says otherwise: from another it ends the process with a
+ * sentence that names the call. "Blocks" means: the calling coroutine waits,
  * the thread goes on with the others. A blocking call needs a coroutine
  * (-EPERM outside one) and, besides the errors it names, can return
  *   -ECANCELED  coro_cancel() was called on the coroutine, or the stack stops
@@ -102,7 +103,10 @@ struct net_opts {
 	bool huge_off;
 	unsigned max_conns;	/* connections, 1 to 4,000,000 */
 	unsigned counted_conns; /* of those that count for net_conn_stats() */
-	char *const *eal_args;	/* what stood after "--" */
+	/* A coroutine that keeps all others waiting for so long is named in the
+	 * log, at most once a second; 0: none is. Default 1000. */
+	unsigned watchdog_ms;
+	char *const *eal_args; /* what stood after "--" */
 	unsigned n_eal_args;
 	char error[512]; /* one clear line when a call failed */
 };
@@ -462,7 +466,8 @@ typedef void (*net_release)(void *arg);
  * has ended otherwise, or after an error when what was queued has left. It is
  * never before this call returns, unless -ENOMEM is all there was to do. Until
  * then the bytes must not change, since they may be sent again, and they must
- * not lie on a coroutine's stack.
+ * not lie on a coroutine's stack: on a shared one the process ends with a
+ * sentence that says so.
  *
  * Blocks while the send buffer is full. Returns len, or an error as net_send()
  * gives it: the first bytes may then have been queued.
