@@ -13,6 +13,8 @@
  */
 #include "netstack/net_recovery.h"
 
+#define RETRY_US NET_MS(200) /* no memory, or no room in the port */
+
 /* Doublings; net_rtt_backed_off_us() has an end of its own. */
 #define BACKOFF_MAX 16u
 
@@ -84,8 +86,11 @@ static void cut_head(struct tcp_pcb *pcb, uint32_t room)
 	}
 }
 
-/* The silly window's end (RFC 9293 3.8.6.2.1): whatever it takes is sent. */
-static void send_what_fits(struct net_conn *conn, uint32_t room)
+/*
+ * The silly window's end (RFC 9293 3.8.6.2.1): whatever it takes is sent. False
+ * if there is no memory to cut it off.
+ */
+static bool send_what_fits(struct net_conn *conn, uint32_t room)
 {
 	struct tcp_pcb *pcb = &conn->pcb;
 	uint32_t need;
@@ -95,6 +100,7 @@ static void send_what_fits(struct net_conn *conn, uint32_t room)
 	if (pcb->cwnd < need) /* nothing is under way, one segment may be */
 		pcb->cwnd = need;
 	net_conn_output_now(conn);
+	return pcb->unacked || conn->in_output;
 }
 
 /*
@@ -138,11 +144,12 @@ bool net_persist_timeout(struct net_conn *conn)
 		pcb->nrtx = TCP_MAXRTX; /* lwIP's reason to give up */
 		return true;
 	}
-	pcb->persist_probe++;
-	arm(pcb, LWIP_MIN(pcb->persist_cnt, BACKOFF_MAX));
-	if (room(pcb))
-		send_what_fits(conn, room(pcb));
-	else
-		tcp_keepalive(pcb);
+	if (room(pcb) ? send_what_fits(conn, room(pcb))
+		      : tcp_keepalive(pcb) == ERR_OK) {
+		pcb->persist_probe++;
+		arm(pcb, LWIP_MIN(pcb->persist_cnt, BACKOFF_MAX));
+	} else { /* nothing was said: no reason to wait longer for an answer */
+		pcb->rtseq = net_now_us() + RETRY_US;
+	}
 	return false;
 }

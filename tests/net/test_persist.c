@@ -455,6 +455,51 @@ static void test_full_segment_with_fin_is_sent_again(void **state)
 	pass(10);
 }
 
+/* No memory to cut off what fits is no answer of the peer's: soon again. */
+static void test_split_without_memory_is_tried_again_soon(void **state)
+{
+	connect_to(send_and_wait, 10000, 4 * MSS);
+	shut_window();
+	peer.wnd = 100;
+	peer_send(&peer, PEER_ACK, NULL, 0);
+	for (unsigned i = 0; i < 10; i++) {
+		net_mem_fail_after(1);
+		run_ms(200);
+	}
+	net_mem_fail_after(0);
+	assert_int_equal(peer_wait(250).len, 100);
+	told = true;
+}
+
+/*
+ * A timeout without memory to keep a repair puts all but the first segment
+ * back. They are not under way when the next timeout has that memory.
+ */
+static void test_timeout_after_one_without_memory_sends(void **state)
+{
+	struct segment s;
+
+	serve(send_and_wait);
+	to_send = 3 * MSS;
+	told = false;
+	peer = (struct peer){
+		.port = 1000, .stack_port = 7, .snd = NEAR_WRAP, .wnd = 65535};
+	peer_send(&peer, PEER_SYN, NULL, 0);
+	assert_true(peer_next(&s));
+	assert_int_equal(peer_wait(1500).flags, PEER_SYN | PEER_ACK);
+	base = peer.rcv = s.seq + 1; /* sent twice: no round trip is known */
+	peer_send(&peer, PEER_ACK, NULL, 0);
+	for (unsigned i = 0; i < 3; i++)
+		assert_int_equal(peer_wait(10).len, MSS);
+	run_ms(900);
+	peer_expect_nothing();
+	net_mem_fail_after(1);
+	assert_int_equal(peer_wait(200).seq, base);
+	net_mem_fail_after(0);
+	assert_int_equal(peer_wait(2100).seq, base);
+	told = true;
+}
+
 /* Asks as a keepalive does, n times; how many answers came. */
 static unsigned ask(unsigned n, unsigned pause_ms)
 {
@@ -513,6 +558,8 @@ int main(int argc, char **argv)
 		T(test_fin_waits_for_a_window),
 		T(test_fin_beyond_the_last_byte_of_the_window_goes_alone),
 		T(test_full_segment_with_fin_is_sent_again),
+		T(test_split_without_memory_is_tried_again_soon),
+		T(test_timeout_after_one_without_memory_sends),
 		T(test_every_probe_of_our_window_is_answered),
 		T(test_probe_is_answered_when_memory_is_short),
 	};
