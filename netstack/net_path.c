@@ -34,7 +34,7 @@
 static const uint16_t plateaus[] = {32000, 17914, 8166, 4352,
 				    2002,  1492,  1006, FLOOR4};
 /* What is tried when nobody says anything, one after the other. */
-static const uint16_t guesses[] = {4352, 1500, 1280, 1006, 576};
+static const uint16_t guesses[] = {4352, 1500, 1280, 576};
 
 #define COUNT(table) (sizeof(table) / sizeof((table)[0]))
 
@@ -362,9 +362,9 @@ static unsigned guess_below(const ip_addr_t *ip, unsigned mtu)
 
 /*
  * A full segment has timed out, which the next guess would cut: after three in
- * a row the path may swallow what is long (RFC 4821 7.7). Each further step
- * takes three more, so that a peer that is merely gone is not cut to the bone.
- * What other connections know already is used at once.
+ * a row the path may swallow what is long (RFC 4821 7.7), and each further
+ * timeout is a further guess. What other connections know already is used at
+ * once. A peer that was merely gone costs small segments for a minute.
  */
 void net_path_timed_out(struct net_conn *conn)
 {
@@ -384,7 +384,7 @@ void net_path_timed_out(struct net_conn *conn)
 		return;
 	}
 	mtu = guess_below(remote, head);
-	if (mtu == 0 || (pcb->nrtx + 1u) % BLACK_HOLE)
+	if (mtu == 0 || pcb->nrtx + 1u < BLACK_HOLE)
 		return;
 	if (lower(conn, mtu)) {
 		remember(remote, mtu, true);

@@ -1,0 +1,139 @@
+#!/usr/bin/env python3
+"""Downloads through a router whose next link takes less than ours.
+
+Usage: test_path_mtu.py BUILD_DIR
+
+coronet-httpd sits behind a TAP of MTU 1500; this namespace is the router, and
+its way to a client in another namespace takes 1300 bytes (1000 over IPv4). The
+router says so, or a filter drops what it says: the download has to end either
+way.
+"""
+
+import contextlib
+import functools
+import os
+import pathlib
+import shutil
+import subprocess
+import time
+
+from harness import Skip, check, command, eventually, main
+
+PORT = 80
+MIB = 1 << 20
+FILE_BYTES = 2 * MIB
+SERVERS = {"IPv4": "10.9.0.1", "IPv6": "[fd00:9::1]"}
+NARROW = {"IPv4": 1000, "IPv6": 1300}
+# A retransmission timeout is about 0.2 s here, and three in a row tell of a
+# path that swallows long packets; the rest is a slow machine's.
+SECONDS = 30
+
+
+def namespace_of(pid):
+    return os.readlink(f"/proc/{pid}/ns/net")
+
+
+def write_setting(path, value):
+    pathlib.Path("/proc/sys/net", path).write_text(f"{value}\n")
+
+
+def refused_packets():
+    """How many packets this namespace found too long to pass on."""
+    fields = pathlib.Path("/proc/net/snmp").read_text().splitlines()
+    names, values = [line.split()[1:] for line in fields if line.startswith("Ip:")]
+    found = int(dict(zip(names, values))["FragFails"])
+    for line in pathlib.Path("/proc/net/snmp6").read_text().splitlines():
+        name, value = line.split()
+        if name == "Ip6OutPktTooBigs" or name == "Ip6InTooBigErrors":
+            found += int(value)
+    return found
+
+
+@contextlib.contextmanager
+def filtered(silent):
+    """Nothing that tells of a narrow path leaves, if silent."""
+    if silent:
+        if not shutil.which("nft"):
+            raise Skip("no nft")
+        command("nft", "add table inet path; add chain inet path out "
+                "{ type filter hook output priority 0; }; "
+                "add rule inet path out icmp type destination-unreachable drop; "
+                "add rule inet path out icmpv6 type packet-too-big drop")
+    try:
+        yield
+    finally:
+        if silent:
+            command("nft", "delete", "table", "inet", "path")
+
+
+@contextlib.contextmanager
+def far_client(env, tap, number):
+    """A namespace behind this one; the words that run a command there."""
+    near, far = f"pn{number}", f"pf{number}"
+    holder = env.start(["unshare", "--net", "sleep", "300"])
+    own = namespace_of("self")
+    eventually(lambda: namespace_of(holder.process.pid) != own, 10, "no namespace was made")
+    inside = ["nsenter", "--net", "-t", str(holder.process.pid)]
+    try:
+        command("ip", "addr", "add", "10.9.1.1/16", "dev", tap)
+        command("ip", "addr", "add", "fd00:9::2/64", "dev", tap, "nodad")
+        command("ip", "link", "set", tap, "up")
+        command("ip", "link", "add", near, "type", "veth", "peer", "name", far)
+        command("ip", "link", "set", far, "netns", holder.process.pid)
+        command("ip", "addr", "add", "10.8.0.1/24", "dev", near, "noprefixroute")
+        command("ip", "addr", "add", "fd00:8::1/64", "dev", near, "nodad", "noprefixroute")
+        command("ip", "link", "set", near, "up")
+        for words in (["10.8.0.2/24"], ["fd00:8::2/64", "nodad"]):
+            command(*inside, "ip", "addr", "add", *words, "dev", far)
+        command(*inside, "ip", "link", "set", far, "up")
+        command(*inside, "ip", "route", "add", "default", "via", "10.8.0.1")
+        command(*inside, "ip", "-6", "route", "add", "default", "via", "fd00:8::1")
+        command("ip", "route", "add", "10.8.0.0/24", "dev", near, "mtu", "lock", NARROW["IPv4"])
+        command("ip", "-6", "route", "add", "fd00:8::/64", "dev", near, "mtu", "lock",
+                NARROW["IPv6"])
+        write_setting("ipv4/ip_forward", 1)
+        write_setting("ipv6/conf/all/forwarding", 1)
+        yield inside
+    finally:
+        holder.kill()
+
+
+def download(env, number, family, silent):
+    if not shutil.which("curl"):
+        raise Skip("no curl")
+    root = env.scratch / f"root{number}"
+    root.mkdir()
+    data = os.urandom(FILE_BYTES)
+    (root / "big").write_bytes(data)
+    tap = f"pt{number}"
+    with env.running([env.app("coronet-httpd"), "--link", f"tap:{tap}",
+                      "--addr", "10.9.0.1/16", "--addr", "fd00:9::1/64",
+                      "--gateway", "10.9.1.1", "--gateway", "fd00:9::2",
+                      "--port", PORT, "--root", root, "--poll", "adaptive"]), \
+            far_client(env, tap, number) as inside, filtered(silent):
+        before = refused_packets()
+        for attempt in ("first", "second"):
+            begin = time.monotonic()
+            done = subprocess.run(
+                [*inside, "curl", "--silent", "--show-error", "--max-time", str(SECONDS),
+                 f"http://{SERVERS[family]}/big"],
+                check=False, stdin=subprocess.DEVNULL, capture_output=True)
+            seconds = time.monotonic() - begin
+            check(done.returncode == 0, f"{attempt}: {done.stderr.decode()}, {len(done.stdout)} "
+                  f"of {FILE_BYTES} bytes in {seconds:.1f} s")
+            check(done.stdout == data, f"{attempt}: the bytes are wrong")
+            print(f"# {attempt}: {seconds:.2f} s", flush=True)
+        check(refused_packets() > before, "the path was not narrow")
+
+
+def cases(env):
+    number = 0
+    for family in SERVERS:
+        for silent in (False, True):
+            number += 1
+            yield (f"a narrow path over {family}, {'silent' if silent else 'told'}",
+                   functools.partial(download, env, number, family, silent))
+
+
+if __name__ == "__main__":
+    main(cases)
