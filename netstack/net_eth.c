@@ -482,6 +482,7 @@ int net_eth_open(struct net_opts *opts)
 	int err;
 
 	lwip_init();
+	net_the.pmtud_off = opts->pmtud_off;
 	if (opts->gateway4.family)
 		memcpy(&net_the.gateway4.addr, opts->gateway4.ip, 4);
 	if (opts->gateway6.family) {

@@ -29,6 +29,7 @@ enum {
 	OPT_POLL,
 	OPT_STATS,
 	OPT_HUGE,
+	OPT_PMTUD,
 	OPT_MAX_CONNS,
 	OPT_COUNTED_CONNS,
 	OPT_WATCHDOG,
@@ -47,6 +48,8 @@ static const struct argp_option options[] = {
 	 1},
 	{"gateway", OPT_GATEWAY, "ADDRESS", 0, "The way to other networks", 1},
 	{"mtu", OPT_MTU, "BYTES", 0, "576 to 9000 (default 1500)", 1},
+	{"pmtud", OPT_PMTUD, "on|off", 0,
+	 "Learn what paths take and send IPv4 with DF (default on)", 1},
 	{"lcore", OPT_LCORE, "CPU", 0, "Pin the polling thread to a CPU", 1},
 	{"poll", OPT_POLL, "busy|adaptive", 0,
 	 "Never sleep, or back off when idle (default: adaptive on at most two "
@@ -183,6 +186,14 @@ static int take_stats(struct net_opts *opts, const char *text)
 	return 0;
 }
 
+static int take_pmtud(struct net_opts *opts, const char *text)
+{
+	if (strcmp(text, "on") != 0 && strcmp(text, "off") != 0)
+		return refuse(opts, "--pmtud '%s': expected on or off", text);
+	opts->pmtud_off = strcmp(text, "off") == 0;
+	return 0;
+}
+
 static int take_huge(struct net_opts *opts, const char *text)
 {
 	opts->huge_off = strcmp(text, "off") == 0;
@@ -235,6 +246,8 @@ static int take(struct net_opts *opts, int key, const char *text)
 		return take_stats(opts, text);
 	case OPT_HUGE:
 		return take_huge(opts, text);
+	case OPT_PMTUD:
+		return take_pmtud(opts, text);
 	default:
 		return refuse(opts, "--config must be given as --config FILE");
 	}

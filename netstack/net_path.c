@@ -134,7 +134,7 @@ bool net_path_df(const ip4_addr_t *dest)
 	ip_addr_t ip;
 
 	if (!net_the.paths_used)
-		return true;
+		return !net_the.pmtud_off;
 	ip_addr_copy_from_ip4(ip, *dest);
 	return net_path_mtu(&ip) != FLOOR4;
 }
@@ -327,7 +327,7 @@ void net_path_too_big(struct net_port *port, const struct glue_frame *frame)
 	struct quote quote;
 	unsigned mtu;
 
-	if (room < QUOTE_AT)
+	if (room < QUOTE_AT || net_the.pmtud_off)
 		return;
 	if (frame->flags & GLUE_FRAME_IP4) {
 		mtu = get16(icmp + 6);
@@ -374,7 +374,7 @@ void net_path_timed_out(struct net_conn *conn)
 	unsigned mtu = net_path_mtu(remote);
 	unsigned head, least = pcb->mss + headers;
 
-	if (!pcb->unacked)
+	if (!pcb->unacked || net_the.pmtud_off)
 		return;
 	head = pcb->unacked->len + headers;
 	if (mtu && mtu < least)

@@ -206,9 +206,9 @@ struct net_stack {
 	int64_t drain_until_ns;
 	int64_t now_ns;
 	int64_t next_tick_ns; /* when tcp_ticks moves on */
-	int64_t clock_ns;  /* of the round before */
-	int64_t paused_ns; /* that the clock of TCP's timers left out */
-	uint32_t now_us;   /* of this round, in units of 1,024 ns; wraps */
+	int64_t clock_ns;     /* of the round before */
+	int64_t paused_ns;    /* that the clock of TCP's timers left out */
+	uint32_t now_us;      /* of this round, in units of 1,024 ns; wraps */
 	int64_t next_100ms_ns, next_1s_ns, next_stats_ns, stats_ns;
 	unsigned empty_rounds;
 	uint64_t lwip_ticks; /* calls of lwIP's timers for a connection */
@@ -252,6 +252,7 @@ struct net_stack {
 	int64_t error_due_ns; /* when one more ICMP error may be sent */
 	struct net_path paths[NET_PATHS];
 	bool paths_used; /* there has been one */
+	bool pmtud_off;
 };
 
 /* The one stack of the process. */

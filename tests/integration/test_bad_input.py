@@ -59,6 +59,7 @@ WRONG_VALUES = [
     (CORONET, "--poll", ["", "sideways", "BUSY"]),
     (CORONET, "--stats", SECONDS_VALUES),
     (CORONET, "--huge", ["", "maybe", "on"]),
+    (CORONET, "--pmtud", ["", "maybe", "1"]),
     (CORONET, "--config", ["", "/nonexistent/coronet.conf", "/"]),
     (ECHO, "--port", [*NUMBERS, "65536"]),  # 0 is any free port with epoll-echo
     (("coronet-echo",), "--port", ["0"]),

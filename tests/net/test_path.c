@@ -110,6 +110,8 @@ static void send_lent(struct net_conn *conn, void *arg)
 	ended++;
 }
 
+static bool pmtud_off;
+
 static int setup(void **state)
 {
 	struct nd6_neighbor_cache_entry *entry = &neighbor_cache[0];
@@ -122,6 +124,7 @@ static int setup(void **state)
 	net_addr_parse_prefix("10.0.0.1/24", &opts.addrs[opts.n_addrs++]);
 	net_addr_parse_prefix("fd00::1/64", &opts.addrs[opts.n_addrs++]);
 	opts.max_conns = 64;
+	opts.pmtud_off = pmtud_off;
 	opts.poll = NET_POLL_BUSY;
 	err = net_stack_open(&opts, &stack);
 	if (err == 0)
@@ -607,6 +610,29 @@ static void test_df_is_set_until_the_floor(void **state)
 	assert_false(far.df); /* a router may cut up what is so short */
 }
 
+static int setup_off(void **state)
+{
+	int err;
+
+	pmtud_off = true;
+	err = setup(state);
+	pmtud_off = false;
+	return err;
+}
+
+static void test_pmtud_off_believes_nobody_and_lets_routers_cut(void **state)
+{
+	serve(send_stream);
+	connect_to(1000, full_mss());
+	assert_false(far.df);
+	far.mtu = 1400;
+	for (unsigned i = 0; i < 3000; i++)
+		pass_ms();
+	assert_true(far.messages > 0);
+	assert_int_equal(ours->pcb.mss, full_mss());
+	assert_int_equal(net_the.stats.path_mtu_guessed, 0);
+}
+
 /* ---- what is cut up ---- */
 
 static void test_fin_stays_on_the_last_piece(void **state)
@@ -774,6 +800,9 @@ int main(void)
 		T(test_the_peers_mss_stays_the_bound),
 		T(test_many_destinations_do_not_grow_the_cache),
 		T(test_df_is_set_until_the_floor),
+		cmocka_unit_test_setup_teardown(
+			test_pmtud_off_believes_nobody_and_lets_routers_cut,
+			setup_off, teardown),
 		T(test_fin_stays_on_the_last_piece),
 		T(test_lent_memory_is_cut_and_given_back),
 		T(test_it_works_while_a_repair_runs),

@@ -101,7 +101,8 @@ struct net_opts {
 	enum net_poll_mode poll;
 	double stats_s; /* seconds between lines of statistics; 0: none */
 	bool huge_off;
-	unsigned max_conns;	/* connections, 1 to 4,000,000 */
+	bool pmtud_off;	    /* no path MTU discovery (RFC 1191, 8201), no DF */
+	unsigned max_conns; /* connections, 1 to 4,000,000 */
 	unsigned counted_conns; /* of those that count for net_conn_stats() */
 	/* A coroutine that keeps all others waiting for so long is named in the
 	 * log, at most once a second; 0: none is. Default 1000. */
