@@ -19,8 +19,8 @@
 #include "apps/common/http.h"
 #include "apps/common/opts.h"
 
-#define BODY_MAX   (1u << 20) /* of a request: skipped, never used */
-#define LINGER_NS  (2 * OPTS_NS_PER_S)
+#define BODY_MAX   (1u << 20)	 /* of a request: skipped, never used */
+#define GRACE_NS   OPTS_NS_PER_S /* for a first request, while draining */
 #define DATE_LEN   29
 #define PIECES_MIN 512 /* bytes; doubled as more come */
 
@@ -41,7 +41,10 @@ static struct httpd {
 /* What others may know of a connection: on the heap, hence. */
 struct visit {
 	struct net_conn *conn;
-	bool idle; /* waits for a request, and owes nothing */
+	struct coro *co;
+	struct drain_closing closing;
+	bool idle;  /* waits for a request */
+	bool fresh; /* and has not had one yet */
 	struct visit *next, **pprev;
 };
 
@@ -63,6 +66,7 @@ struct client {
 	uint64_t skip;	       /* bytes of a body that are yet to come */
 	uint64_t skipped;      /* of a chunked one */
 	bool in_chunks;
+	bool gave_up;	   /* sending: the client took nothing for too long */
 	unsigned answered; /* requests */
 	struct http_chunks chunks;
 };
@@ -114,6 +118,7 @@ static const char *reason(int status)
 static int send_all(struct net_conn *conn, struct iovec *iov, unsigned n)
 {
 	while (n) {
+		uint32_t unacked = drain_unacked(conn);
 		long taken;
 
 		if (iov->iov_len == 0) {
@@ -124,6 +129,9 @@ static int send_all(struct net_conn *conn, struct iovec *iov, unsigned n)
 		net_set_write_deadline(conn,
 				       net_now_ns(httpd.stack) + httpd.send_ns);
 		taken = net_sendv(conn, iov, n);
+		if (taken == -ETIMEDOUT && drain_unacked(conn) &&
+		    drain_unacked(conn) != unacked)
+			continue; /* too little for there to be room */
 		if (taken < 0)
 			return (int)taken;
 		for (; n && (size_t)taken >= iov->iov_len; iov++, n--)
@@ -151,6 +159,7 @@ __attribute__((noinline)) static int answer(struct client *c, int status,
 	char head[256], text[64];
 	struct iovec iov[4];
 	size_t text_len = 0, head_len;
+	int err;
 
 	if (!file)
 		text_len = (size_t)snprintf(text, sizeof(text), "%d %s\n",
@@ -174,7 +183,9 @@ __attribute__((noinline)) static int answer(struct client *c, int status,
 				!body  ? 0
 				: file ? file->len
 				       : text_len};
-	return send_all(c->conn, iov, 4);
+	err = send_all(c->conn, iov, 4);
+	c->gave_up |= err < 0;
+	return err;
 }
 
 /* The status and the file of a request that was understood. */
@@ -378,32 +389,63 @@ static bool has_begun(const struct client *c)
 	return c->pieces || c->skip || c->in_chunks;
 }
 
+/*
+ * Whether a client that has sent nothing for long is busy with the last answer:
+ * bytes of it are still queued, and fewer than when it was asked before.
+ */
+static bool still_reads(const struct client *c, uint32_t *unacked)
+{
+	uint32_t before = *unacked;
+
+	*unacked = drain_unacked(c->conn);
+	return *unacked && *unacked != before;
+}
+
+/*
+ * How long the next bytes may take. While draining, a client that has had an
+ * answer gets none but to what it has sent already; another one may have taken
+ * the handshake for an invitation, and gets the time to send its request.
+ */
+static int64_t deadline_of(const struct visit *visit, bool begun)
+{
+	int64_t patience_ns = begun ? httpd.header_ns : httpd.idle_ns;
+
+	if (!begun && drain_begun()) {
+		int64_t grace_ns = visit->fresh ? GRACE_NS : 0;
+
+		if (patience_ns > grace_ns)
+			patience_ns = grace_ns;
+	}
+	return net_now_ns(httpd.stack) + patience_ns;
+}
+
 /* Receives and answers until the connection has come to its end. */
 static void converse(struct client *c, struct visit *visit)
 {
 	bool partial = false, go_on = true;
 	struct net_view view;
 	unsigned answered = 0;
+	uint32_t unacked = 0;
 	long n = 0;
 
 	while (go_on) {
 		bool begun = has_begun(c);
 
-		if (!begun && drain_begun())
-			break;
 		/* A byte more of the same request buys no time. */
 		if (!begun || !partial || c->answered != answered)
 			net_set_read_deadline(c->conn,
-					      net_now_ns(httpd.stack) +
-						      (begun ? httpd.header_ns
-							     : httpd.idle_ns));
+					      deadline_of(visit, begun));
 		partial = begun;
 		answered = c->answered;
 		visit->idle = !begun;
 		n = net_recv_view(c->conn, &view);
 		visit->idle = false;
+		if (n == -ETIMEDOUT && !begun && !drain_begun() &&
+		    still_reads(c, &unacked))
+			continue;
 		if (n <= 0)
 			break;
+		visit->fresh = false;
 		go_on = take_view(c, view.data, view.len);
 		net_view_release(c->conn, &view);
 	}
@@ -417,8 +459,11 @@ static struct visit *visit_begin(struct net_conn *conn)
 
 	if (!visit)
 		return NULL;
-	*visit = (struct visit){
-		.conn = conn, .next = httpd.visits, .pprev = &httpd.visits};
+	*visit = (struct visit){.conn = conn,
+				.co = coro_self(),
+				.fresh = true,
+				.next = httpd.visits,
+				.pprev = &httpd.visits};
 	if (visit->next)
 		visit->next->pprev = &visit->next;
 	httpd.visits = visit;
@@ -445,11 +490,10 @@ static void serve(struct net_conn *conn, void *arg)
 		return;
 	converse(&c, visit);
 	free(c.pieces);
-	net_shutdown(conn, NET_SHUT_WR);
-	if (drain_flush(conn, httpd.send_ns) == -ETIMEDOUT)
+	if (c.gave_up)
 		net_abort(conn);
 	else
-		net_close_wait(conn, net_now_ns(httpd.stack) + LINGER_NS);
+		drain_conn(&visit->closing, conn, httpd.send_ns);
 	visit_end(visit);
 }
 
@@ -460,14 +504,15 @@ static bool takes_clients(void)
 	return true;
 }
 
-/* Those that wait for a request get the end now, the others an answer. */
+/* Those that wait for a request wait no longer than deadline_of() says. */
 static void stop_listening(void)
 {
-	drain_close(httpd.listener, takes_clients);
-	httpd.listener = NULL;
 	for (struct visit *v = httpd.visits; v; v = v->next)
-		if (v->idle)
-			net_cancel(v->conn);
+		if (v->idle) {
+			net_set_read_deadline(v->conn, deadline_of(v, false));
+			coro_unpark(v->co);
+		}
+	drain_close(&httpd.listener, 1, takes_clients);
 }
 
 static unsigned visits_left(void)

@@ -235,13 +235,15 @@ static unsigned sessions_left(void)
 
 static void close_doors(void)
 {
-	for (unsigned i = 0; i < proxy.n_doors; i++) {
-		struct proxy_door *door = &proxy.doors[i];
+	struct net_listener *listeners[PROXY_MAX_LISTENS + 1];
 
-		drain_close(door->listener, takes_clients);
-		door->listener = NULL;
-		if (door->waiting)
-			coro_unpark(door->waiting);
+	for (unsigned i = 0; i < proxy.n_doors; i++)
+		listeners[i] = proxy.doors[i].listener;
+	drain_close(listeners, proxy.n_doors, takes_clients);
+	for (unsigned i = 0; i < proxy.n_doors; i++) {
+		proxy.doors[i].listener = NULL;
+		if (proxy.doors[i].waiting)
+			coro_unpark(proxy.doors[i].waiting);
 	}
 }
 

@@ -28,10 +28,14 @@ struct session {
 	struct net_conn *client, *server;
 	struct session *next_free;
 	struct coro_timer timer;
+	struct drain_closing closing;
 	int64_t active_ns;	  /* when a byte moved last */
 	int64_t limit_ns;	  /* that may pass without one */
+	uint64_t unacked;	  /* by both peers, when last looked at */
 	struct proxy_addrs addrs; /* what the client's header said */
-	int backend;		  /* -1: not counted at any */
+	char *early; /* bytes that came with the PROXY header; or NULL */
+	size_t early_len;
+	int backend; /* -1: not counted at any */
 	uint8_t coroutines;
 	bool failed;
 };
@@ -49,22 +53,14 @@ static void session_fail(struct session *s)
 	s->client = s->server = NULL;
 }
 
-/* It counts as a session until its last bytes are on their way. */
-static void side_end(struct net_conn *conn)
-{
-	if (!conn)
-		return;
-	if (drain_flush(conn, proxy.opts.idle_timeout_ns) == -ETIMEDOUT)
-		net_abort(conn);
-	else
-		net_close(conn);
-}
-
+/* It counts as a session until its last bytes have been acknowledged. */
 static void session_end(struct session *s)
 {
 	coro_timer_cancel(coro_sched_self(), &s->timer);
-	side_end(s->client);
-	side_end(s->server);
+	if (s->client)
+		drain_conn(&s->closing, s->client, proxy.opts.idle_timeout_ns);
+	if (s->server)
+		drain_conn(&s->closing, s->server, proxy.opts.idle_timeout_ns);
 	if (s->backend >= 0)
 		balance_end(&proxy.balance, s->backend);
 	s->next_free = proxy.free;
@@ -74,20 +70,42 @@ static void session_end(struct session *s)
 }
 
 /*
- * Armed once, not at every byte: if some moved meanwhile it is armed for when
- * the last of them will have been too long ago.
+ * Bytes that were taken from one side move on as the other acknowledges them,
+ * which nobody tells the session: it looks, four times in the limit.
  */
+static void look_for_progress(struct session *s, int64_t now_ns)
+{
+	uint64_t unacked =
+		(uint64_t)drain_unacked(s->client) + drain_unacked(s->server);
+
+	if (unacked != s->unacked)
+		s->active_ns = now_ns;
+	s->unacked = unacked;
+}
+
+static void arm(struct session *s, int64_t now_ns)
+{
+	int64_t due_ns = s->active_ns + s->limit_ns;
+
+	if (due_ns > now_ns + s->limit_ns / 4)
+		due_ns = now_ns + s->limit_ns / 4;
+	coro_timer_arm(coro_sched_self(), &s->timer, due_ns);
+}
+
+/* Armed a few times in the limit, not at every byte. */
 static void on_timer(struct coro_timer *timer)
 {
 	struct session *s =
 		(struct session *)(void *)((char *)timer -
 					   offsetof(struct session, timer));
-	int64_t due_ns = s->active_ns + s->limit_ns;
+	int64_t now_ns = net_now_ns(proxy.stack);
 
 	if (s->failed)
 		return;
-	if (due_ns > net_now_ns(proxy.stack)) {
-		coro_timer_arm(coro_sched_self(), timer, due_ns);
+	if (s->server)
+		look_for_progress(s, now_ns);
+	if (now_ns - s->active_ns < s->limit_ns) {
+		arm(s, now_ns);
 		return;
 	}
 	if (s->server)
@@ -99,9 +117,9 @@ static void watch(struct session *s, int64_t limit_ns)
 {
 	s->limit_ns = limit_ns;
 	s->active_ns = net_now_ns(proxy.stack);
+	s->unacked = 0;
 	if (limit_ns)
-		coro_timer_arm(coro_sched_self(), &s->timer,
-			       s->active_ns + limit_ns);
+		arm(s, s->active_ns);
 	else
 		coro_timer_cancel(coro_sched_self(), &s->timer);
 }
@@ -148,35 +166,50 @@ static void *carry_back(void *arg)
 /* ---- beginning ---- */
 
 /*
- * Reads the PROXY header the client has to begin with. Bytes that came with it
- * stay in *view, from *used on. 0 or a negative errno. The buffer is the
- * coroutine's own: a header nearly always comes whole, in one piece.
+ * Keeps what came with the PROXY header. Copied: the view may be a frame of the
+ * NIC's, and connecting to a backend that does not answer takes seconds.
  */
-static int read_header(struct session *s, struct net_view *view, size_t *used)
+static int keep_early(struct session *s, const struct net_view *view,
+		      size_t used)
+{
+	s->early_len = view->len - used;
+	if (s->early_len == 0)
+		return 0;
+	s->early = malloc(s->early_len);
+	if (!s->early)
+		return -ENOMEM;
+	memcpy(s->early, (const char *)view->data + used, s->early_len);
+	return 0;
+}
+
+/*
+ * Reads the PROXY header the client has to begin with, and keeps bytes that
+ * came with it. 0 or a negative errno. The buffer is the coroutine's own: a
+ * header nearly always comes whole, in one piece.
+ */
+static int read_header(struct session *s)
 {
 	uint8_t buf[PROXY_V2_MAX];
+	struct net_view view;
 	size_t len = 0;
+	long n;
 
-	for (;;) {
-		long n = net_recv_view(s->client, view);
-		size_t part;
+	while ((n = net_recv_view(s->client, &view)) > 0) {
+		size_t part = sizeof(buf) - len;
+		int err = -EPROTO;
 
-		if (n <= 0)
-			return n < 0 ? (int)n : -EPROTO;
-		part = sizeof(buf) - len;
-		if (part > view->len)
-			part = view->len;
-		memcpy(buf + len, view->data, part);
+		if (part > view.len)
+			part = view.len;
+		memcpy(buf + len, view.data, part);
 		n = proxy_parse(buf, len + part, &s->addrs);
-		if (n > 0) {
-			*used = (size_t)n - len;
-			return 0;
-		}
-		net_view_release(s->client, view);
+		if (n > 0)
+			err = keep_early(s, &view, (size_t)n - len);
+		net_view_release(s->client, &view);
 		len += part;
-		if (n < 0 || len == sizeof(buf))
-			return -EPROTO;
+		if (n != 0 || len == sizeof(buf))
+			return err;
 	}
+	return n < 0 ? (int)n : -EPROTO;
 }
 
 static void addrs_of(const struct net_conn *conn, struct proxy_addrs *out)
@@ -225,9 +258,16 @@ static int connect_backend(struct session *s)
 	return err;
 }
 
-/* What the backend gets before the client's own bytes. */
-static int send_first(struct session *s, const struct net_view *view,
-		      size_t used)
+static void drop_early(struct session *s)
+{
+	free(s->early);
+	s->early = NULL;
+	s->early_len = 0;
+}
+
+/* What the backend gets before the client's own bytes, and the first of them.
+ */
+static int send_first(struct session *s)
 {
 	char header[PROXY_WRITE_MAX];
 	long n = 0;
@@ -236,9 +276,8 @@ static int send_first(struct session *s, const struct net_view *view,
 		n = net_send_all(
 			s->server, header,
 			proxy_write(proxy.opts.send_proxy, &s->addrs, header));
-	if (n >= 0 && view->len > used) {
-		n = net_send_all(s->server, (const char *)view->data + used,
-				 view->len - used);
+	if (n >= 0 && s->early_len) {
+		n = net_send_all(s->server, s->early, s->early_len);
 		if (n > 0)
 			proxy.counters.bytes_to += (uint64_t)n;
 	}
@@ -251,15 +290,14 @@ static int send_first(struct session *s, const struct net_view *view,
  */
 __attribute__((noinline)) static int begin(struct session *s)
 {
-	struct net_view view = {0};
-	size_t used = 0;
 	int err = 0;
 
 	if (proxy.opts.accept_proxy) {
 		watch(s, proxy.opts.proxy_timeout_ns);
-		err = read_header(s, &view, &used);
+		err = read_header(s);
 		if (err < 0) {
 			proxy.counters.bad_header++;
+			drop_early(s);
 			return err;
 		}
 		watch(s, 0);
@@ -269,10 +307,9 @@ __attribute__((noinline)) static int begin(struct session *s)
 	err = connect_backend(s);
 	if (err == 0) {
 		watch(s, proxy.opts.idle_timeout_ns);
-		err = send_first(s, &view, used);
+		err = send_first(s);
 	}
-	if (view.owner)
-		net_view_release(s->client, &view);
+	drop_early(s);
 	return err;
 }
 

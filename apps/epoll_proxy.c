@@ -562,6 +562,20 @@ static bool dials_itself(void)
 	return false;
 }
 
+/*
+ * A client takes two files, its backend's connection the second: those beyond
+ * them wait or are reset as beyond --max-clients, and not by chance.
+ */
+static void limit_clients(uint64_t files)
+{
+	uint64_t own = 16 + given.threads * (8ull + given.opts.n_backends +
+					     given.opts.n_listens);
+	uint64_t room = files > own + 2 ? (files - own) / 2 : 1;
+
+	if (given.opts.max_clients > room)
+		given.opts.max_clients = (unsigned)room;
+}
+
 int main(int argc, char **argv)
 {
 	static const struct argp_child children[] = {
@@ -582,6 +596,6 @@ int main(int argc, char **argv)
 		return OPTS_EXIT_USAGE;
 	/* splice() to a connection that was reset asks for no permission. */
 	signal(SIGPIPE, SIG_IGN);
-	sys_raise_files();
+	limit_clients(sys_raise_files());
 	return serve_all() ? 1 : 0;
 }

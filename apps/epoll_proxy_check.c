@@ -5,9 +5,12 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
+
+#define SAY_NS 10000000000 /* what may recur by the thousand: so often */
 
 /* What a check found; the next one is due an interval from now. */
 static void report(struct worker *w, struct check *check, bool well)
@@ -23,6 +26,27 @@ static void report(struct worker *w, struct check *check, bool well)
 			well ? "up" : "down");
 }
 
+/* No file, port or memory of our own is left: that says nothing of a backend.
+ */
+static bool is_our_fault(int err)
+{
+	return err == -EMFILE || err == -ENFILE || err == -ENOBUFS ||
+	       err == -ENOMEM || err == -EADDRNOTAVAIL;
+}
+
+void worker_connect_failed(struct worker *w, int backend, int err)
+{
+	if (!is_our_fault(err)) {
+		balance_failed(&w->balance, backend);
+		return;
+	}
+	if (w->now_ns < w->say_ns)
+		return;
+	w->say_ns = w->now_ns + SAY_NS;
+	fprintf(stderr, "epoll-proxy: no connection to backend %s: %s\n",
+		w->balance.backends[backend].name, strerror(-err));
+}
+
 static void begin(struct worker *w, struct check *check)
 {
 	struct epoll_event event = {.events = EPOLLOUT | EPOLLET,
@@ -33,9 +57,16 @@ static void begin(struct worker *w, struct check *check)
 		limit_ns = given.opts.health_interval_ns;
 	check->due_ns = w->now_ns + limit_ns;
 	check->source.fd = worker_connect(check->backend);
-	if (check->source.fd < 0 ||
-	    epoll_ctl(w->epoll, EPOLL_CTL_ADD, check->source.fd, &event))
+	if (check->source.fd >= 0 &&
+	    epoll_ctl(w->epoll, EPOLL_CTL_ADD, check->source.fd, &event) == 0)
+		return;
+	if (check->source.fd >= 0 || !is_our_fault(check->source.fd)) {
 		report(w, check, false);
+		return;
+	}
+	worker_connect_failed(w, check->backend, check->source.fd);
+	check->source.fd = -1;
+	check->due_ns = w->now_ns + given.opts.health_interval_ns;
 }
 
 void check_event(struct worker *w, struct check *check)

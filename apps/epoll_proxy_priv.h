@@ -61,6 +61,7 @@ struct session {
 	uint64_t tried;
 	int64_t due_ns;	   /* when its list looks at it */
 	int64_t active_ns; /* when a byte moved last */
+	int64_t unacked;   /* by both peers, when last looked at */
 	struct proxy_addrs addrs;
 	struct session *next, *prev; /* in its state's list, or the dead's */
 	struct session *next_again;
@@ -92,6 +93,7 @@ struct worker {
 	bool accepting, draining;
 	int64_t now_ns,
 		retry_ns; /* accepting is off until then; 0: till room */
+	int64_t say_ns;	  /* when to say again that something ran out */
 	unsigned sessions, max_sessions;
 	struct session_list lists[SESSION_STATES];
 	struct session *again, *dead;
@@ -128,6 +130,8 @@ void sessions_go_on(struct worker *w);
 int64_t sessions_due_ns(const struct worker *w);
 
 /* ---- epoll_proxy_check.c ---- */
+/* worker_connect() failed with err; says so if we are why. */
+void worker_connect_failed(struct worker *w, int backend, int err);
 void checks_start(struct worker *w);
 void checks_run(struct worker *w);
 int64_t checks_due_ns(const struct worker *w);

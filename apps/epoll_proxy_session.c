@@ -12,11 +12,13 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/sockios.h>
 #include <netinet/in.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -303,20 +305,22 @@ static int watch(struct worker *w, struct side *side)
 static void connect_next(struct worker *w, struct session *s)
 {
 	uint64_t hash = balance_hash(s->addrs.src, 16);
-	int i;
+	int i, err;
 
 	while ((i = balance_choose(&w->balance, hash, s->tried)) >= 0) {
 		w->counters.retries += s->tried != 0;
 		s->tried |= UINT64_C(1) << i;
-		s->server.source.fd = worker_connect(i);
-		if (s->server.source.fd >= 0 && watch(w, &s->server) == 0) {
+		err = s->server.source.fd = worker_connect(i);
+		if (err >= 0)
+			err = watch(w, &s->server);
+		if (err == 0) {
 			s->backend = i;
 			balance_begin(&w->balance, i);
 			set_state(w, s, SESSION_CONNECTING);
 			return;
 		}
 		side_close(&s->server, true);
-		balance_failed(&w->balance, i);
+		worker_connect_failed(w, i, err);
 	}
 	w->counters.no_backend++;
 	session_fail(w, s);
@@ -499,12 +503,35 @@ static void too_late(struct worker *w, struct session *s)
 	}
 }
 
+static int64_t unacked_of(const struct side *side)
+{
+	int bytes = 0;
+
+	if (side->source.fd >= 0)
+		ioctl(side->source.fd, SIOCOUTQ, &bytes);
+	return bytes;
+}
+
+/* Bytes that the kernel took move on as the peers acknowledge them. */
+static bool has_moved(struct session *s)
+{
+	int64_t before = s->unacked;
+
+	if (s->state != SESSION_CARRYING)
+		return false;
+	s->unacked = unacked_of(&s->client) + unacked_of(&s->server);
+	return s->unacked != before;
+}
+
 /* What has moved bytes since it was appended goes to the end again. */
 static void look_at_list(struct worker *w, struct session_list *list)
 {
 	struct session *s;
 
 	while ((s = list->first) && s->due_ns <= w->now_ns) {
+		if (s->active_ns + limit_of(s->state) <= w->now_ns &&
+		    has_moved(s))
+			s->active_ns = w->now_ns;
 		if (s->active_ns + limit_of(s->state) > w->now_ns) {
 			list_remove(w, s);
 			list_append(w, s);

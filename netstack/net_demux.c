@@ -252,8 +252,8 @@ static bool show_listener(struct pbuf **p, struct netif *inp,
 	struct net_listener *listener = net_listener_find(
 		ip_current_dest_addr(), lwip_ntohs(tcp->dest));
 
-	if (!listener)
-		return true;
+	if (!listener || listener->draining)
+		return true; /* a RST is the answer to it */
 	if ((flags == TCP_SYN || cookie) &&
 	    listener->queued >= listener->backlog) {
 		net_the.stats.backlog_drops++;

@@ -405,6 +405,14 @@ void net_listener_stop(struct net_listener *listener)
 	wake_acceptors(listener);
 }
 
+int net_listener_drain(struct net_listener *listener)
+{
+	if (!listener)
+		return -EBADF;
+	listener->draining = true;
+	return (int)listener->pending;
+}
+
 void net_listener_close(struct net_listener *listener)
 {
 	NET_CHECK_THREAD();

@@ -130,6 +130,7 @@ struct net_listener {
 	char handler_name[120];
 	struct net_limits limits; /* as given: 0 is a default */
 	bool stopped;		  /* takes no more connections */
+	bool draining;		  /* but those whose handshake has begun */
 	bool closed;		  /* its owner has let go */
 	unsigned refs; /* coroutines about to use it, beside `pending` */
 };

@@ -2,10 +2,12 @@
 
 #include <errno.h>
 #include <signal.h>
+#include <stddef.h>
 #include <unistd.h>
 
-#define ACCEPT_ROUNDS 64
-#define LOOK_NS	      5000000 /* whether a peer took bytes: so often */
+#define HANDSHAKE_NS INT64_C(1000000000) /* how long one may take */
+#define LINGER_NS    INT64_C(2000000000) /* for a FIN to be acknowledged */
+#define LOOK_NS	     5000000
 
 static const struct drain_plan *plan;
 static struct coro_sched *sched;
@@ -69,45 +71,83 @@ int drain_start(const struct drain_plan *the_plan)
 }
 
 /*
- * A client whose handshake is done has been told that somebody is there. Those
- * who come meanwhile are taken as well: a bounded number of rounds.
+ * A client whose handshake has begun may think that it is done, and have sent
+ * its request: it is served like those who came before.
  */
-void drain_close(struct net_listener *listener, bool (*takes)(void))
+void drain_close(struct net_listener **listeners, unsigned n,
+		 bool (*takes)(void))
 {
-	for (int i = 0; i < ACCEPT_ROUNDS && takes(); i++) {
-		struct net_poll_item item = {.listener = listener,
-					     .events = NET_READABLE};
+	int64_t until_ns = net_now_ns(plan->stack) + HANDSHAKE_NS;
+	int pending;
 
-		if (net_poll(&item, 1, 0) <= 0 || coro_yield() < 0)
-			break;
+	do {
+		pending = 0;
+		for (unsigned i = 0; i < n; i++)
+			if (listeners[i])
+				pending += net_listener_drain(listeners[i]);
+	} while (pending && takes() && net_now_ns(plan->stack) < until_ns &&
+		 coro_sleep_ns(LOOK_NS) == 0);
+	for (unsigned i = 0; i < n; i++) {
+		net_listener_close(listeners[i]);
+		listeners[i] = NULL;
 	}
-	net_listener_close(listener);
 }
 
-int drain_flush(struct net_conn *conn, int64_t patience_ns)
+uint32_t drain_unacked(const struct net_conn *conn)
 {
-	struct net_stack *stack = net_conn_stack(conn);
-	int64_t until_ns = CORO_FOREVER;
-	uint32_t before = 0;
 	struct net_conn_stats now;
-	int err = 0;
 
-	while (err == 0) {
-		if (net_conn_stats(conn, &now) < 0 ||
-		    now.state == NET_TCP_CLOSED)
-			return -ENOTCONN;
-		if (now.unsent == 0)
-			return 0;
-		if (before == 0) {
-			err = coro_yield(); /* nearly always that is all */
-		} else {
-			if (net_now_ns(stack) >= until_ns)
-				return -ETIMEDOUT;
-			err = coro_sleep_ns(LOOK_NS);
-		}
-		if (now.unsent != before && patience_ns)
-			until_ns = net_now_ns(stack) + patience_ns;
-		before = now.unsent;
+	if (!conn || net_conn_stats(conn, &now) < 0)
+		return 0;
+	return now.unsent + now.unacked;
+}
+
+static void arm(struct drain_closing *closing, int64_t now_ns,
+		int64_t patience_ns)
+{
+	int64_t due_ns = closing->moved_ns + patience_ns;
+	int64_t step_ns =
+		patience_ns / 4 < LINGER_NS ? patience_ns / 4 : LINGER_NS;
+
+	/* Not only then, so as to know when something moved last. */
+	if (due_ns > now_ns + step_ns)
+		due_ns = now_ns + step_ns;
+	coro_timer_arm(coro_sched_self(), &closing->timer, due_ns);
+}
+
+static void on_timer(struct coro_timer *timer)
+{
+	struct drain_closing *closing =
+		(struct drain_closing *)(void *)((char *)timer -
+						 offsetof(struct drain_closing,
+							  timer));
+	uint32_t left = drain_unacked(closing->conn);
+	int64_t patience_ns = left ? closing->patience_ns : LINGER_NS;
+	int64_t now_ns = net_now_ns(plan->stack);
+
+	if (patience_ns == 0)
+		patience_ns = CORO_FOREVER / 2;
+	if (left != closing->left) {
+		closing->left = left;
+		closing->moved_ns = now_ns;
 	}
-	return err;
+	if (now_ns - closing->moved_ns >= patience_ns)
+		net_abort(closing->conn);
+	else
+		arm(closing, now_ns, patience_ns);
+}
+
+void drain_conn(struct drain_closing *closing, struct net_conn *conn,
+		int64_t patience_ns)
+{
+	int64_t now_ns = net_now_ns(plan->stack);
+
+	*closing = (struct drain_closing){.conn = conn,
+					  .patience_ns = patience_ns,
+					  .moved_ns = now_ns,
+					  .left = drain_unacked(conn)};
+	coro_timer_init(&closing->timer, on_timer);
+	arm(closing, now_ns, LINGER_NS);
+	net_close_wait(conn, CORO_FOREVER);
+	coro_timer_cancel(coro_sched_self(), &closing->timer);
 }

@@ -34,15 +34,29 @@ bool drain_begun(void);
 void drain_progress(void);
 
 /*
- * Accepting clients until the doors close: lets whoever accepts from the
- * listener take what is queued there, then closes it. In a coroutine.
+ * Takes no new clients at the listeners (NULL: none), waits up to a second for
+ * those whose handshake has begun to be accepted, as long as `takes` says that
+ * they are, and closes the listeners. In a coroutine.
  */
-void drain_close(struct net_listener *listener, bool (*takes)(void));
+void drain_close(struct net_listener **listeners, unsigned n,
+		 bool (*takes)(void));
+
+/* A connection that is being closed; on the heap, as a timer is in it. */
+struct drain_closing {
+	struct coro_timer timer;
+	struct net_conn *conn;
+	int64_t patience_ns, moved_ns;
+	uint32_t left;
+};
+
+/* Bytes queued for the peer that it has not acknowledged; 0 when it is gone. */
+uint32_t drain_unacked(const struct net_conn *conn);
 
 /*
- * Blocks until all that was queued for the peer is at least on its way to it,
- * so that a process which ends when nothing is left does not end before that:
- * 0, -ETIMEDOUT when the peer takes no byte for so long (0: never), -ENOTCONN,
- * -ECANCELED. The connection is still to be closed.
+ * Closes a connection and blocks until the peer has acknowledged everything,
+ * however long that takes, so that a process which ends when nothing is left
+ * does not end before that. A peer that acknowledges no byte for patience_ns
+ * (0: never mind), or the FIN alone for two seconds, is reset. conn is gone.
  */
-int drain_flush(struct net_conn *conn, int64_t patience_ns);
+void drain_conn(struct drain_closing *closing, struct net_conn *conn,
+		int64_t patience_ns);

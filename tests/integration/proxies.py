@@ -6,6 +6,8 @@ that fails there too is mistaken about TCP.
 """
 
 import contextlib
+import functools
+import resource
 import socket
 import struct
 import threading
@@ -57,9 +59,11 @@ class Epoll:
     nobody = "192.0.2.1"
 
     @contextlib.contextmanager
-    def serve(self, env, *options, port=PORT):
+    def serve(self, env, *options, port=PORT, limit=None):
+        """limit: of a resource, and how much of it."""
         ports = ["--port", port] if port else []
-        with env.running([env.app(self.app), *ports, *options]) as proxy:
+        setup = functools.partial(resource.setrlimit, limit[0], (limit[1],) * 2) if limit else None
+        with env.running([env.app(self.app), *ports, *options], preexec_fn=setup) as proxy:
             yield proxy
 
 

@@ -15,6 +15,7 @@ import signal
 import socket
 import struct
 import termios
+import threading
 import time
 
 from harness import PATIENCE, Failure, Spoiled, check, command, eventually, in_a_quiet_moment, main
@@ -301,6 +302,45 @@ def drain(env):
         check(0.9 < spent < DRAIN_DEFAULT, f"the drain took {spent:.1f} s")
 
 
+def ask_once():
+    """One connection and one request: how it went."""
+    with socket.socket() as sock:
+        sock.settimeout(PATIENCE)
+        try:
+            sock.connect((HOST, PORT))
+        except OSError:
+            return "refused"
+        try:
+            sock.sendall(GET + b"Connection: close\r\n\r\n")
+            data = b""
+            while part := sock.recv(4096):
+                data += part
+        except OSError as error:
+            return f"after the handshake: {error.strerror}"
+        return "answered" if data.startswith(b"HTTP/1.1 200") else f"the answer {data!r}"
+
+
+def drain_answers_whom_it_let_in(env):
+    """While clients come and go: none whose handshake was done is left without an answer."""
+    with serve(env, "--poll", "adaptive") as server:
+        ends = []
+
+        def come_and_go():
+            while not ends or ends[-1] != "refused":
+                ends.append(ask_once())
+
+        clients = [threading.Thread(target=come_and_go, daemon=True) for _ in range(16)]
+        for client in clients:
+            client.start()
+        eventually(lambda: len(ends) > 200, PATIENCE, "the clients do not get going")
+        server.signal(signal.SIGTERM)
+        for client in clients:
+            client.join(PATIENCE)
+        told = {end: ends.count(end) for end in set(ends)}
+        check(set(told) == {"answered", "refused"}, f"{told}")
+        check(server.wait(10) == 0, server.story())
+
+
 def wrk_load(env):
     """wrk finds no error, with few connections and with many."""
     need("wrk")
@@ -370,7 +410,8 @@ def timeouts(env):
 def cases(env):
     need("curl")
     only = env.args
-    for function in (exchanges, trickle, pipelining, large_file, slow_reader, wrk_load, timeouts, drain):
+    for function in (exchanges, trickle, pipelining, large_file, slow_reader, wrk_load, timeouts, drain,
+                     drain_answers_whom_it_let_in):
         if not only or function.__name__ in only:
             yield (f"coronet-httpd: {function.__name__.replace('_', ' ')}",
                    functools.partial(function, env))

@@ -529,6 +529,68 @@ static void test_one_reset_while_queued_leaves_the_backlog_once(void **state)
 
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, peer_teardown)
 
+/* ---- net_listener_drain ---- */
+
+static void stay(struct net_conn *conn, void *arg)
+{
+	char byte;
+
+	shared = conn;
+	result = net_recv(conn, &byte, 1);
+	ended++;
+}
+
+static void expect_rst_for_syn(uint16_t port)
+{
+	struct peer late = {
+		.port = port, .stack_port = 7, .snd = NEAR_WRAP, .wnd = 1000};
+	struct segment s;
+
+	peer_send(&late, PEER_SYN, NULL, 0);
+	do /* another connection's may come before it */
+		assert_true(peer_next(&s));
+	while (s.dst != port);
+	assert_int_equal(s.flags, PEER_RST | PEER_ACK);
+}
+
+static void test_draining_listener_ends_handshakes_and_begins_none(void **state)
+{
+	struct peer peer = {
+		.port = 1000, .stack_port = 7, .snd = NEAR_WRAP, .wnd = 1000};
+	struct segment s;
+
+	serve(stay);
+	peer_send(&peer, PEER_SYN, NULL, 0);
+	assert_true(peer_next(&s));
+	assert_int_equal(s.flags, PEER_SYN | PEER_ACK);
+	peer.rcv = s.seq + 1;
+	assert_int_equal(net_listener_drain(listener), 1);
+	expect_rst_for_syn(1001);
+	/* The SYN again, as its answer was lost: the handshake goes on. */
+	peer.snd = NEAR_WRAP;
+	peer_send(&peer, PEER_SYN, NULL, 0);
+	assert_true(peer_next(&s));
+	assert_int_equal(s.flags & (PEER_SYN | PEER_RST), PEER_SYN);
+	peer_send(&peer, PEER_ACK, "x", 1);
+	run_rounds(3);
+	assert_int_equal(ended, 1);
+	assert_int_equal(result, 1);
+	assert_int_equal(net_listener_drain(listener), 0);
+	expect_rst_for_syn(1002);
+	assert_int_equal(net_listener_drain(NULL), -EBADF);
+}
+
+static void test_draining_listener_counts_what_nobody_accepts(void **state)
+{
+	struct peer peer;
+
+	peer_connect(&peer, 1000, 7, NEAR_WRAP);
+	assert_int_equal(net_listener_drain(listener), 1);
+	assert_int_equal(net_listener_drain(listener), 1);
+	net_listener_close(listener);
+	listener = NULL;
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -554,6 +616,8 @@ int main(void)
 		T(test_outside_a_coroutine_nothing_blocks),
 		T(test_handler_may_close_its_connection),
 		T(test_one_reset_while_queued_leaves_the_backlog_once),
+		T(test_draining_listener_ends_handshakes_and_begins_none),
+		T(test_draining_listener_counts_what_nobody_accepts),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

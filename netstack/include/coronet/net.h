@@ -327,6 +327,15 @@ unsigned net_listener_clients(const struct net_listener *listener);
 int net_accept(struct net_listener *listener, struct net_conn **out);
 
 /*
+ * Takes no new clients from now on: a SYN is answered with RST, and so are ACKs
+ * of SYN cookies. Those whose handshake has begun still come, to net_accept()
+ * or the handler. Does not block. Returns how many of them there are, half open
+ * or not yet accepted, so that whoever ends a service in good order calls it
+ * until that is 0, or for as long as a handshake may take; -EBADF for NULL.
+ */
+int net_listener_drain(struct net_listener *listener);
+
+/*
  * Connections not accepted yet are reset; listener is gone. After
  * net_stack_run() has returned a listener no longer listens, but is still to be
  * closed; net_stack_close() closes those that are left. NULL is ignored.

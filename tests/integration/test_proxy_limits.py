@@ -1,0 +1,106 @@
+#!/usr/bin/env python3
+"""What the proxies hold, what they count as idle, and what they do when something runs out.
+
+Usage: test_proxy_limits.py BUILD_DIR tap|epoll
+With tap, coronet-proxy is the proxy, with epoll, epoll-proxy is (proxies.py).
+"""
+
+import contextlib
+import functools
+import re
+import resource
+import time
+
+from harness import Failure, check, eventually, main
+from proxies import Epoll, Peer, Tap, check_echo, dial, echo, read_to_end
+
+def slow_reader_is_not_idle(env, kind):
+    """Bytes that the backend sent long ago move as the client reads them, slowly."""
+    size = 60000
+
+    def pour(sock):
+        sock.sendall(bytes(size))
+        read_to_end(sock)
+
+    with Peer(kind, pour) as peer, kind.serve(env, "--to", peer.at, "--idle-timeout", "1"):
+        for _ in range(5):
+            got, longest = 0, 0.0
+            with dial(kind, SO_RCVBUF=2048) as sock, contextlib.suppress(ConnectionResetError):
+                last = time.monotonic()
+                while got < size and (part := sock.recv(2000)):
+                    got += len(part)
+                    time.sleep(0.1)
+                    longest = max(longest, time.monotonic() - last)
+                    last = time.monotonic()
+            if got == size:
+                return
+            check(longest > 0.5, f"cut off after {got} of {size} bytes, none "
+                                 f"later than {longest:.1f} s after another")
+        raise Failure("this machine stands still too often to tell")
+
+
+def frames_free(proxy):
+    """What the last line of --stats says, once there is one more."""
+    before = proxy.output("stderr").count("frames free")
+    eventually(lambda: proxy.output("stderr").count("frames free") > before + 1, 20, "no --stats")
+    return int(re.findall(r"(\d+) of \d+ frames free", proxy.output("stderr"))[-1])
+
+
+def dialling_holds_no_frame(env, kind):
+    """Clients of backends that do not answer leave the NIC its frames."""
+    count = 300
+    with kind.serve(env, "--to", f"{kind.nobody}:80", "--accept-proxy", "--connect-timeout", "60",
+                    "--health-interval", "0", "--stats", "0.2") as proxy:
+        before = frames_free(proxy)
+        with contextlib.ExitStack() as stack:
+            for _ in range(count):
+                stack.enter_context(dial(kind)).sendall(b"PROXY UNKNOWN\r\n" + bytes(1000))
+            eventually(lambda: f"proxy: {count} sessions" in proxy.output("stderr"), 20,
+                       "the clients are not all there")
+            held = before - frames_free(proxy)
+            check(held < count / 4, f"{held} frames held by {count} clients")
+        check(proxy.alive(), proxy.story())
+
+
+def out_of_files(env, kind):
+    """More clients than there are files for: they wait, and the backend stays up."""
+    with Peer(kind, echo) as peer, kind.serve(
+            env, "--to", peer.at, "--health-interval", "0.1", "--fall", "1",
+            limit=(resource.RLIMIT_NOFILE, 60)) as proxy, contextlib.ExitStack() as stack:
+        socks = [stack.enter_context(dial(kind)) for _ in range(80)]
+        served = 0
+        for sock in socks:
+            sock.sendall(b"x")
+        time.sleep(1)
+        for sock in socks:
+            sock.setblocking(False)
+            with contextlib.suppress(BlockingIOError):
+                served += sock.recv(1) == b"x"
+        check(0 < served < 80, f"{served} of 80 clients were served")
+        check(" is down" not in proxy.output("stderr"), proxy.story())
+        for sock in socks:
+            sock.close()
+        eventually(lambda: served_again(kind), 10, "it does not recover")
+
+
+def served_again(kind):
+    with contextlib.suppress(OSError, Failure):
+        check_echo(kind)
+        return True
+    return False
+
+
+CASES = [slow_reader_is_not_idle]
+ONLY = {Tap: [dialling_holds_no_frame], Epoll: [out_of_files]}
+
+
+def cases(env):
+    kind = {"tap": Tap, "epoll": Epoll}[env.args[0]]()
+    for function in CASES + ONLY[type(kind)]:
+        if not env.args[1:] or function.__name__ in env.args[1:]:
+            yield (f"{kind.app}: {function.__name__.replace('_', ' ')}",
+                   functools.partial(function, env, kind))
+
+
+if __name__ == "__main__":
+    main(cases)
