@@ -1,0 +1,90 @@
+#!/usr/bin/env python3
+"""Random lives for so many minutes, on every core: ./dev soak MINUTES [SEED].
+
+Each core takes turns of half a minute: random peer and random sender, in the
+release build and under sanitizers. The first failure ends it, with the seed and
+the command that replays it.
+"""
+import concurrent.futures
+import os
+import re
+import subprocess
+import sys
+import threading
+import time
+
+PROGRAM = "tests/net/test-net-random"
+TURN_S = 30
+STRIDE = 1 << 40  # seeds between two cores
+
+
+class Soak:
+    """What the cores share."""
+
+    def __init__(self, builds, seconds, seed):
+        self.turns = [(build, mode) for mode in ([], ["--sender"])
+                      for build in builds]
+        self.until = time.monotonic() + seconds
+        self.seed = seed
+        self.seeds = 0
+        self.failed = None  # what the program printed
+        self.lock = threading.Lock()
+
+    def left(self):
+        """Seconds."""
+        return self.until - time.monotonic()
+
+    def turn(self, core, number, seed):
+        """Lives from `seed` on for one turn; returns how many."""
+        build, mode = self.turns[(core + number) % len(self.turns)]
+        command = [os.path.join(build, PROGRAM), *mode, "--from", str(seed),
+                   "--seconds", f"{min(TURN_S, max(1, self.left())):.0f}"]
+        done = subprocess.run(command, capture_output=True, text=True,
+                              check=False)
+        count = re.search(r"(\d+) seeds", done.stdout)
+        with self.lock:
+            if done.returncode != 0 and not self.failed:
+                self.failed = f"{' '.join(command)}\n{done.stdout}{done.stderr}"
+            self.seeds += int(count[1]) if count else 0
+        return int(count[1]) if count else 0
+
+    def core(self, index):
+        """Turns until the time is over or something has failed."""
+        seed, number = self.seed + index * STRIDE, 0
+        while self.left() > 0 and not self.failed:
+            seed += self.turn(index, number, seed)
+            number += 1
+
+
+def report(soak, cores):
+    """A line a minute while the cores work."""
+    said = time.monotonic()
+    while not all(core.done() for core in cores):
+        time.sleep(0.5)
+        if time.monotonic() - said >= 60:
+            said = time.monotonic()
+            print(f"soak: {soak.seeds} seeds, {max(0, soak.left()):.0f} s left",
+                  flush=True)
+
+
+def main():
+    minutes, seed, *builds = sys.argv[1:]
+    soak = Soak(builds, float(minutes) * 60,
+                int(seed) if seed else int(time.time()) * 1000)
+    print(f"soak: {minutes} minutes on {os.cpu_count()} cores, from seed "
+          f"{soak.seed}", flush=True)
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        cores = [pool.submit(soak.core, i) for i in range(os.cpu_count())]
+        report(soak, cores)
+    for core in cores:
+        core.result()
+    print(f"soak: {soak.seeds} seeds")
+    if soak.failed:
+        print(soak.failed, end="")
+        return 1
+    print("soak: nothing found")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
