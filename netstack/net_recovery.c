@@ -48,11 +48,10 @@ void net_rec_segment_out(const struct tcp_pcb *pcb, const struct pbuf *p)
  * Sends a segment of `unacked` again, as it lies there. False: not now, since
  * a driver still holds it or there was no memory.
  */
-static bool resend(struct net_conn *conn, struct net_seg *seg)
+static bool send_again(struct net_conn *conn, struct net_seg *seg)
 {
 	struct tcp_pcb *pcb = &conn->pcb;
 	struct tcp_hdr *hdr = seg->seg.tcphdr;
-	struct net_rec *rec = net_rec_of(conn);
 	struct pbuf *p = seg->seg.p;
 
 	if (p->ref != 1)
@@ -66,8 +65,15 @@ static bool resend(struct net_conn *conn, struct net_seg *seg)
 	pcb->rcv_ann_right_edge = pcb->rcv_nxt + pcb->rcv_ann_wnd;
 	pcb->rttest = 0; /* Karn */
 	net_count_out(conn, p);
-	if (ip_output(p, &pcb->local_ip, &pcb->remote_ip, pcb->ttl, pcb->tos,
-		      IP_PROTO_TCP) != ERR_OK)
+	return ip_output(p, &pcb->local_ip, &pcb->remote_ip, pcb->ttl, pcb->tos,
+			 IP_PROTO_TCP) == ERR_OK;
+}
+
+static bool resend(struct net_conn *conn, struct net_seg *seg)
+{
+	struct net_rec *rec = net_rec_of(conn);
+
+	if (!send_again(conn, seg))
 		return false;
 	net_sack_resent(rec, seg);
 	rec->prr_out += TCP_TCPLEN(&seg->seg);
@@ -634,6 +640,27 @@ int64_t net_rec_due_ns(const struct net_conn *conn)
 	return net_us_to_ns(due_us);
 }
 
+/*
+ * The oldest segment is sent again all the same. Not by lwIP, which would put
+ * all that is under way back to `unsent`: a repair that begins later takes that
+ * for under way still, and never sends again.
+ */
+static void time_out_without_memory(struct net_conn *conn)
+{
+	struct tcp_pcb *pcb = &conn->pcb;
+	struct net_seg *head = net_seg_of(pcb->unacked);
+
+	pcb->ssthresh = LWIP_MAX(pcb->cwnd / 2, 2u * pcb->mss);
+	pcb->cwnd = pcb->mss;
+	if (pcb->nrtx < 255)
+		pcb->nrtx++;
+	net_count_rto(conn);
+	if (send_again(conn, head)) {
+		head->state |= NET_SEG_RESENT;
+		head->sent_us = net_now_us();
+	}
+}
+
 /* RFC 6298 5.4 to 5.7; what the peer has sacked is not sent again. */
 static void time_out(struct net_conn *conn)
 {
@@ -642,10 +669,8 @@ static void time_out(struct net_conn *conn)
 
 	net_seg_of(pcb->unacked)->base_us = net_now_us();
 	conn->probed = false;
-	if (!make(conn)) { /* lwIP needs no memory to go back to the start */
-		pcb->ssthresh = LWIP_MAX(pcb->cwnd / 2, 2u * pcb->mss);
-		pcb->cwnd = pcb->mss;
-		tcp_rexmit_rto(pcb);
+	if (!make(conn)) {
+		time_out_without_memory(conn);
 		return;
 	}
 	rec = net_rec_of(conn);

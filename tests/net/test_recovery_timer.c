@@ -401,6 +401,39 @@ static void test_nor_is_it_with_sack(void **state)
 	lose_every_second_head(true);
 }
 
+/* Every allocation fails for so long; what is sent again is counted. */
+static unsigned resent_without_memory(unsigned ms)
+{
+	unsigned sent[8], n = 0;
+
+	for (unsigned i = 0; i < ms; i++) {
+		net_mem_fail_after(1);
+		run_ms(1);
+		n += take_sent(sent, 8);
+	}
+	net_mem_fail_after(0);
+	return n;
+}
+
+/*
+ * The segment's copy is made at once, so nothing under way may be taken back
+ * to be queued anew: the repair that begins later would wait for it for ever.
+ */
+static void test_a_timeout_without_memory_does_not_stall(void **state)
+{
+	unsigned sent[8];
+
+	repair_connect(true, 5 * MSS);
+	assert_int_equal(take_sent(sent, 8), 5);
+	assert_int_equal(resent_without_memory(200), 1);
+	assert_in_range(ms_until_sent(sent, 400), 50, 400);
+	assert_int_equal(sent[0], 0);
+	ACK(1);
+	EXPECT_SENT(1, 2);
+	ACK(5);
+	assert_int_equal(result, 5 * MSS);
+}
+
 #define T(test)                                                                \
 	cmocka_unit_test_setup_teardown(test, peer_listen, peer_teardown)
 
@@ -422,6 +455,7 @@ int main(void)
 		T(test_resent_segments_measure_nothing),
 		T(test_waiting_for_a_repair_is_no_round_trip),
 		T(test_nor_is_it_with_sack),
+		T(test_a_timeout_without_memory_does_not_stall),
 		T(test_a_probe_too_many_makes_the_next_wait_longer),
 		T(test_a_peer_that_acks_late_is_learnt),
 		T(test_a_full_pool_delays_a_resend_but_loses_none),
