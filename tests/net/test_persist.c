@@ -538,6 +538,31 @@ static void test_probe_is_answered_when_memory_is_short(void **state)
 	told = true;
 }
 
+/* A window smaller than a segment needs memory to cut one. */
+static void test_short_memory_backs_no_probe_off(void **state)
+{
+	unsigned ms = 0;
+	struct segment s;
+
+	connect_to(send_and_wait, 5 * MSS, MSS);
+	while (peer_next(&s))
+		peer.rcv = s.seq + s.len;
+	peer.wnd = 100;
+	peer_send(&peer, PEER_ACK, NULL, 0);
+	run_rounds(1);
+	for (; ms < 4000; ms += 10) {
+		net_mem_fail_after(1);
+		pass(10);
+		assert_false(peer_next(&s));
+	}
+	net_mem_fail_after(0);
+	for (ms = 0; ms < 3000 && !peer_next(&s); ms += 10)
+		pass(10);
+	assert_in_range(ms, 0, 1000); /* one timeout, of a second at first */
+	assert_int_equal(s.len, 100);
+	told = true;
+}
+
 #define T(f) cmocka_unit_test_setup_teardown(f, peer_listen, peer_teardown)
 
 int main(int argc, char **argv)
@@ -562,6 +587,7 @@ int main(int argc, char **argv)
 		T(test_timeout_after_one_without_memory_sends),
 		T(test_every_probe_of_our_window_is_answered),
 		T(test_probe_is_answered_when_memory_is_short),
+		T(test_short_memory_backs_no_probe_off),
 	};
 
 	if (argc > 1)
