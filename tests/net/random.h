@@ -209,6 +209,8 @@ struct watch {
 	int64_t heard;	/* when the stack last got a segment */
 	int64_t active; /* last progress or segment of the stack's */
 	int64_t owes_since, window_since;
+	unsigned faults;  /* and then */
+	int64_t patience; /* at the last look */
 	uint32_t lastack; /* of the pcb, when last looked at */
 	bool busy;	  /* it has had something to say since `active` */
 	bool synack_heard;

@@ -200,27 +200,38 @@ static int64_t patience(const struct net_conn *conn)
 	return (int64_t)info.rto_ns + RTO_SLACK;
 }
 
-/* Something is sent at every timeout, as long as there is something to send. */
+/*
+ * Something is sent at every timeout, as long as there is something to send.
+ * What comes may make the timeout shorter: then it is due by a timer's grain.
+ */
 static void check_progress(struct flow *flow, const struct net_conn *conn)
 {
 	const struct tcp_pcb *pcb = &conn->pcb;
+	int64_t allowed;
 
 	if (life.starving || (!pcb->unacked && !pcb->unsent)) {
 		flow->watch.busy = false;
 		return;
 	}
-	if (!flow->watch.busy || flow->watch.lastack != pcb->lastack)
+	if (!flow->watch.busy || flow->watch.lastack != pcb->lastack ||
+	    flow->watch.faults != fault_given)	  /* it could not */
 		flow->watch.active = fake_now_ns; /* RFC 6298 5.3 */
+	flow->watch.faults = fault_given;
 	flow->watch.busy = true;
 	flow->watch.lastack = pcb->lastack;
-	if (fake_now_ns - flow->watch.active > patience(conn))
+	allowed = patience(conn);
+	if (allowed < flow->watch.patience &&
+	    flow->watch.active < fake_now_ns - allowed + NET_FINE_NS)
+		flow->watch.active = fake_now_ns - allowed + NET_FINE_NS;
+	flow->watch.patience = allowed;
+	if (fake_now_ns - flow->watch.active > allowed)
 		violated(flow,
 			 "silent for %.3f s with %u bytes unacknowledged, %u "
 			 "unsent; RTO %.3f s, state %d",
 			 (double)(fake_now_ns - flow->watch.active) / 1e9,
 			 pcb->snd_nxt - pcb->lastack,
-			 pcb->snd_lbb - pcb->snd_nxt,
-			 (double)patience(conn) / 1e9, pcb->state);
+			 pcb->snd_lbb - pcb->snd_nxt, (double)allowed / 1e9,
+			 pcb->state);
 }
 
 /* What has come in order is acknowledged soon. */

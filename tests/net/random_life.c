@@ -193,7 +193,8 @@ static int64_t next_event(void)
 {
 	int64_t next = path_next();
 
-	if (coro_sched_ready(life.stack->sched) || net_the.output_head)
+	if (coro_sched_ready(life.stack->sched) ||
+	    (net_the.output_head && fake_tx_budget != 0))
 		next = earlier(next, fake_now_ns + 5000);
 	next = earlier(next, coro_sched_next_ns(life.stack->sched));
 	next = earlier(next, earlier(life.next_starve, life.starve_end));
