@@ -117,7 +117,7 @@ static int64_t state_due(const struct tcp_pcb *pcb)
 	case FIN_WAIT_2:
 		if (pcb->flags & TF_RXCLOSED)
 			return after_tmr(pcb, TCP_FIN_WAIT_TIMEOUT);
-		break;
+		return keepalive_due(pcb);
 	case TIME_WAIT:
 		return after_tmr(pcb, 2 * TCP_MSL);
 	case CLOSED:

@@ -10,6 +10,7 @@
  * random_app.c    the application on the stack's side
  * random_check.c  what must hold, at every frame, round and end
  * random_fault.c  allocations counted, and refused
+ * random_work.c   the code that runs in a round, counted
  * random_life.c   one life from beginning to end
  * random_main.c   the command line, processes, the report
  *
@@ -209,6 +210,7 @@ struct watch {
 	int64_t heard;	/* when the stack last got a segment */
 	int64_t active; /* last progress or segment of the stack's */
 	int64_t owes_since, window_since;
+	int64_t progress; /* when that last changed */
 	unsigned faults;  /* and then */
 	int64_t patience; /* at the last look */
 	uint32_t lastack; /* of the pcb, when last looked at */
@@ -246,6 +248,7 @@ struct life {
 	int64_t start, next_starve, starve_end;
 	bool starving;
 	uint64_t rounds, frames;
+	uint64_t calls, call_bytes; /* of the application, in this round */
 };
 
 extern struct life life;
@@ -336,6 +339,11 @@ extern unsigned fault_given; /* allocations refused in this life */
 void fault_arm(unsigned from, unsigned count, unsigned rate);
 void fault_disarm(void);
 void fault_step(void); /* after each round */
+
+/* ---- random_work.c ---- */
+void work_start(void);
+void work_begin(void); /* before a round */
+void work_end(unsigned frames);
 
 /* ---- random_life.c ---- */
 void life_run(uint64_t seed, bool sender);

@@ -40,6 +40,13 @@ static void nap(struct flow *flow, int64_t most)
 					    (uint64_t)most));
 }
 
+/* Work that the application asks for; more when the bytes are there. */
+static void count_call(size_t bytes)
+{
+	life.calls++;
+	life.call_bytes += bytes;
+}
+
 /* One of the bits set. */
 static unsigned pick(struct rng *rng, unsigned bits)
 {
@@ -140,6 +147,7 @@ static void *writer(void *arg)
 		if (n > CALL_MOST)
 			n = CALL_MOST;
 		app->sent_most = app->sent + n;
+		count_call(n);
 		taken = write_some(flow, stream_at(flow, TO_PEER, app->sent),
 				   n);
 		if (taken < 0) {
@@ -171,6 +179,7 @@ static void take(struct flow *flow, const uint8_t *data, size_t n)
 	if (memcmp(data, stream_at(flow, TO_STACK, at), n) != 0)
 		violated(flow, "wrong bytes within %zu at %u", n, at);
 	flow->app.got += (uint32_t)n;
+	count_call(n);
 }
 
 static void release_view(struct flow *flow, unsigned i)

@@ -18,6 +18,7 @@
 #define RTO_SLACK   (100 * MS) /* ticks, rounds, a port refusing */
 #define PERSIST_MAX (62 * SECOND)
 #define SILENCE	    (15 * SECOND)
+#define ORPHAN	    (230 * SECOND)
 
 void violated(const struct flow *flow, const char *what, ...)
 {
@@ -47,6 +48,8 @@ static bool caused(const struct flow *flow, unsigned by)
 	if (fake_now_ns - flow->watch.heard >
 	    (flow->d->keepalive ? SILENCE / 4 : SILENCE))
 		causes |= BY_SILENCE;
+	if (flow->app.closed && fake_now_ns - flow->watch.progress > ORPHAN)
+		causes |= BY_SILENCE; /* net_orphan.c gives it up */
 	return causes & by;
 }
 
@@ -216,6 +219,8 @@ static void check_progress(struct flow *flow, const struct net_conn *conn)
 	if (!flow->watch.busy || flow->watch.lastack != pcb->lastack ||
 	    flow->watch.faults != fault_given)	  /* it could not */
 		flow->watch.active = fake_now_ns; /* RFC 6298 5.3 */
+	if (flow->watch.lastack != pcb->lastack)
+		flow->watch.progress = fake_now_ns;
 	flow->watch.faults = fault_given;
 	flow->watch.busy = true;
 	flow->watch.lastack = pcb->lastack;

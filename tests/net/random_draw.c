@@ -9,11 +9,6 @@
 
 /* Faults that are known and not mended yet: what meets them is not drawn. */
 struct known random_known[] = {
-	{"keepalive-half-closed",
-	 "lwIP probes in ESTABLISHED and CLOSE_WAIT only: once we have shut "
-	 "our "
-	 "side, a peer that vanished is never noticed",
-	 false},
 	{NULL, NULL, false},
 };
 
@@ -219,8 +214,7 @@ static void settle(struct rng *rng, struct draw *d)
 		d->out_bytes = d->in_bytes;
 	if (d->in_bytes && d->in_bytes / d->in_seg > 800)
 		d->in_bytes = d->in_seg * 800;
-	if ((d->vanish_at || d->rst_at) && !d->deadline &&
-	    (!d->keepalive || (d->shut_wr && known("keepalive-half-closed"))))
+	if ((d->vanish_at || d->rst_at) && !d->deadline && !d->keepalive)
 		d->deadline = log_us(rng, 1000000, 60000000);
 }
 

@@ -140,6 +140,7 @@ static void begin(uint64_t seed, bool sender)
 	net_stack_round(life.stack);
 	path_collect();
 	life.start = fake_now_ns;
+	work_start();
 	life.next_starve = life.draw.starve_every
 				   ? life.start + life.draw.starve_every
 				   : NEVER;
@@ -208,7 +209,7 @@ static int64_t next_event(void)
 
 static void step(void)
 {
-	uint64_t before = life.frames;
+	uint64_t before = life.frames, in;
 
 	fake_now_ns = next_event();
 	starve();
@@ -217,11 +218,16 @@ static void step(void)
 		peer_run(&life.flows[i]);
 		cancel(&life.flows[i]);
 	}
-	before = (life.frames - before) / GLUE_BURST; /* a round takes one */
+	in = life.frames - before;
+	before = in / GLUE_BURST; /* a round takes one */
 	for (uint64_t i = 0; i <= before; i++) {
+		uint64_t out = life.frames;
+
+		work_begin();
 		net_stack_round(life.stack);
 		fault_step();
 		path_collect();
+		work_end((unsigned)(in + life.frames - out));
 		life.rounds++;
 	}
 	check_round();

@@ -3,6 +3,7 @@
  * run when something is due, orphans are bounded, and no timer takes data away
  * from a peer that reads slowly.
  */
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -233,6 +234,40 @@ static void test_nagle_holds_back_data_and_no_ack(void **state)
 	assert_int_equal(s.len, 0);
 }
 
+static void shut_and_read(struct net_conn *conn, void *arg)
+{
+	net_set_keepalive(conn, 2, 1, 3);
+	net_shutdown(conn, NET_SHUT_WR);
+	result = net_recv(conn, got, 1);
+	ended++;
+}
+
+/* Who has said all still learns that the other side is no more. */
+static void test_keepalive_goes_on_after_our_fin(void **state)
+{
+	struct peer peer;
+	struct segment s;
+	unsigned probes = 0;
+
+	serve(shut_and_read);
+	peer_connect(&peer, 1000, 7, 0xfffffff0u);
+	run_ms(1);
+	assert_true(peer_next(&s));
+	assert_true(s.flags & PEER_FIN);
+	peer.rcv = s.seq + 1;
+	peer_send(&peer, PEER_ACK, NULL, 0);
+	run_ms(1000);
+	peer_expect_nothing();
+	for (unsigned ms = 0; ms < 6000 && !ended; ms += 10) {
+		run_ms(10);
+		while (peer_next(&s))
+			probes +=
+				s.seq == peer.rcv - 1 && !(s.flags & PEER_RST);
+	}
+	assert_int_equal(result, -ETIMEDOUT);
+	assert_int_equal(probes, 3);
+}
+
 static void wait_for_more(struct net_conn *conn, void *arg)
 {
 	struct net_view view;
@@ -346,6 +381,7 @@ int main(int argc, char **argv)
 		T(test_data_out_of_order_is_kept_for_seconds),
 		T(test_a_delayed_ack_is_never_late),
 		T(test_nagle_holds_back_data_and_no_ack),
+		T(test_keepalive_goes_on_after_our_fin),
 		T(test_too_many_orphans_end_the_oldest),
 		T(test_an_orphan_gives_way_to_a_new_connection),
 		T(test_an_orphan_is_not_probed_for_ever),

@@ -96,4 +96,13 @@ EDITS = [
             "numbers, and takes one from a segment whose ACK is old, where "
             "the same window reaches less far.",
     ),
+    Edit(
+        file="src/core/tcp.c",
+        within="tcp_slowtmr",
+        find=r"\(pcb->state == ESTABLISHED\)",
+        replace="(pcb->state == ESTABLISHED) || (pcb->state == FIN_WAIT_2)",
+        times=1,
+        why="Keepalive ends where we have shut our side: a program that still "
+            "reads never learns that its peer has vanished.",
+    ),
 ]
