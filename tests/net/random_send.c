@@ -161,6 +161,37 @@ static void ahead_of_turn(struct flow *flow)
 	send(flow, from, end, false);
 }
 
+static void put32(uint8_t *at, uint32_t value)
+{
+	for (unsigned i = 0; i < 4; i++)
+		at[i] = (uint8_t)(value >> (24 - 8 * i));
+}
+
+/* Many ACKs whose SACK blocks are bytes here and there: no whole segment. */
+static void nonsense_sacks(struct flow *flow)
+{
+	uint32_t first = flow->rx.acked, span = flow->watch.sent - first;
+
+	if (!flow->sack || span < 1000 || span > UINT32_C(1) << 30)
+		return;
+	for (unsigned n = rng_between(&flow->rng, 1, 60); n; n--) {
+		struct segment s = peer_segment(flow, PEER_ACK, flow->tx.max);
+		uint8_t options[40];
+
+		rx_fill(flow, &s, options);
+		memcpy(options, (const uint8_t[]){1, 1, 5, 34}, 4);
+		for (unsigned i = 0; i < 4; i++) {
+			uint32_t at = flow->stack_isn + 1 + first +
+				      rng_below(&flow->rng, span);
+
+			put32(options + 4 + 8 * i, at);
+			put32(options + 8 + 8 * i, at + 1);
+		}
+		s.options_len = 36;
+		path_send(flow, &s);
+	}
+}
+
 static void blind_reset(struct flow *flow)
 {
 	struct segment s =
@@ -172,7 +203,7 @@ static void blind_reset(struct flow *flow)
 
 static void do_mischief(struct flow *flow)
 {
-	switch (rng_below(&flow->rng, 7)) {
+	switch (rng_below(&flow->rng, 8)) {
 	case 0:
 	case 1:
 		old_duplicate(flow);
@@ -192,6 +223,9 @@ static void do_mischief(struct flow *flow)
 		ahead_of_turn(flow);
 		break;
 	case 6:
+		nonsense_sacks(flow);
+		break;
+	case 7:
 		if (rng_chance(&flow->rng, 100))
 			blind_reset(flow);
 		break;

@@ -1,0 +1,56 @@
+/*
+ * The work of the stack, in blocks of its and lwIP's code that ran. Each frame
+ * in or out earns some, each call and the bytes it is for, and time, for the
+ * timers: what is done at once for many segments, as when one ACK covers them
+ * all, has been earned by sending them. What walks a queue again and again for
+ * each segment that comes is soon beyond its means.
+ */
+#include "tests/net/random.h"
+
+#define AT_FIRST  200000
+#define MOST	  400000
+#define PER_ROUND 200
+#define PER_FRAME 1500
+#define PER_CALL  1000
+#define PER_BYTE  8
+#define PER_MS	  120 /* neighbours' timers among others */
+
+static int64_t blocks, earned, last_ns;
+
+void __sanitizer_cov_trace_pc(void);
+
+/* The compiler calls it where each block begins, if it was asked to. */
+void __sanitizer_cov_trace_pc(void)
+{
+	blocks++;
+}
+
+void work_start(void)
+{
+	earned = AT_FIRST;
+	last_ns = fake_now_ns;
+}
+
+void work_begin(void)
+{
+	blocks = 0;
+	life.calls = life.call_bytes = 0;
+}
+
+void work_end(unsigned frames)
+{
+	earned += PER_ROUND + PER_FRAME * (int64_t)frames +
+		  PER_CALL * (int64_t)life.calls +
+		  PER_BYTE * (int64_t)life.call_bytes +
+		  PER_MS * ((fake_now_ns - last_ns) / MS);
+	if (fake_now_ns - last_ns >= MS)
+		last_ns = fake_now_ns;
+	if (earned > MOST)
+		earned = MOST;
+	earned -= blocks;
+	if (earned < 0)
+		violated(NULL,
+			 "%lld blocks of code in a round of %u frames, after "
+			 "many such",
+			 (long long)blocks, frames);
+}
