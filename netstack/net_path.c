@@ -155,6 +155,12 @@ static void set_mss(struct net_conn *conn, unsigned mss)
 		}
 	}
 	pcb->mss = (u16_t)mss;
+	/*
+	 * Room behind the last byte reckons with the old MSS. lwIP would keep
+	 * what is beyond the new one, and fill it behind whatever comes next,
+	 * which may be memory that is lent.
+	 */
+	pcb->unsent_oversize = 0;
 }
 
 static unsigned mss_for(const struct tcp_pcb *pcb, unsigned mtu)

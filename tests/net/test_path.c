@@ -666,6 +666,49 @@ static void test_lent_memory_is_cut_and_given_back(void **state)
 	assert_int_equal(far.largest, 800);
 }
 
+#define COPIED (20 * 1460 + 100u) /* the last segment has room */
+#define LENT   2000u
+#define GUARD  500u
+
+static uint8_t lent[2][LENT + GUARD];
+
+static void send_both_kinds(struct net_conn *conn, void *arg)
+{
+	static uint8_t data[COPIED];
+
+	for (size_t i = 0; i < COPIED; i++)
+		data[i] = stream_byte(i);
+	ours = conn;
+	net_set_nodelay(conn, false); /* lwIP then leaves room */
+	net_send_all(conn, data, COPIED);
+	coro_sleep_ns(5000000); /* the path says what it takes */
+	memset(lent, 0xa5, sizeof(lent));
+	for (unsigned k = 0; k < 2; k++) {
+		for (size_t i = 0; i < LENT; i++)
+			lent[k][i] = stream_byte(COPIED + k * LENT + i);
+		net_send_owned(conn, lent[k], LENT, released, NULL);
+	}
+	coro_sleep_ns(INT64_C(36000000000000));
+}
+
+/* lwIP's idea of room in the last segment is not kept beyond it. */
+static void test_what_is_lent_is_not_written_to(void **state)
+{
+	far.mtu = 800;
+	to_send = COPIED + 2 * LENT;
+	serve(send_both_kinds);
+	far.deaf = true;
+	connect_to(1000, full_mss());
+	for (unsigned i = 0; i < 20; i++)
+		pass_ms();
+	assert_int_equal(ours->pcb.mss, 760);
+	far.deaf = false;
+	download(3000);
+	for (unsigned k = 0; k < 2; k++)
+		for (unsigned i = 0; i < GUARD; i++)
+			assert_int_equal(lent[k][LENT + i], 0xa5);
+}
+
 /* What the peer has said it holds is not sent again. */
 static void test_it_works_while_a_repair_runs(void **state)
 {
@@ -805,6 +848,7 @@ int main(void)
 			setup_off, teardown),
 		T(test_fin_stays_on_the_last_piece),
 		T(test_lent_memory_is_cut_and_given_back),
+		T(test_what_is_lent_is_not_written_to),
 		T(test_it_works_while_a_repair_runs),
 		T(test_short_memory_delays_and_loses_nothing),
 		T(test_a_silent_path_is_found_out6),
