@@ -275,6 +275,27 @@ static void check_window(struct flow *flow, const struct net_conn *conn)
 			 w->our_edge);
 }
 
+/*
+ * The room that lwIP remembers behind the last unsent byte, to fill it with
+ * what is written next, is in memory of its own and within a segment.
+ */
+static void check_room(struct flow *flow, const struct net_conn *conn)
+{
+	const struct tcp_seg *seg = conn->pcb.unsent;
+	const struct pbuf *p;
+
+	if (!conn->pcb.unsent_oversize)
+		return;
+	while (seg && seg->next)
+		seg = seg->next;
+	for (p = seg ? seg->p : NULL; p && p->next; p = p->next)
+		;
+	if (!p || p->type_internal != (u8_t)PBUF_RAM ||
+	    seg->len + conn->pcb.unsent_oversize > conn->pcb.mss)
+		violated(flow, "%u bytes of room that are not there",
+			 conn->pcb.unsent_oversize);
+}
+
 static void be_patient(struct watch *w)
 {
 	w->busy = false;
@@ -296,6 +317,7 @@ static void check_flow(struct flow *flow)
 		be_patient(&flow->watch);
 		return;
 	}
+	check_room(flow, conn);
 	check_progress(flow, conn);
 	check_owed(flow, conn);
 	check_window(flow, conn);
