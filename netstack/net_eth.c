@@ -318,7 +318,7 @@ static struct glue_frame *make_frame(struct glue_port *glue,
 		frame = glue_tx_alloc(glue, off + p->len);
 		if (!frame)
 			return NULL;
-		memcpy(frame->data + off, p->payload, p->len);
+		copy_chain(p, frame, off); /* its frames end where p does */
 		if (net_loan_attach(glue, frame, p))
 			return frame;
 		glue_frame_free(frame);

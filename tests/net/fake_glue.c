@@ -17,6 +17,7 @@ unsigned fake_frames_out;
 int fake_tx_budget = -1;
 unsigned fake_segment_bytes;
 bool fake_lends;
+unsigned fake_tx_segment_bytes;
 unsigned fake_sent_pieces;
 
 struct queue {
@@ -187,6 +188,7 @@ void fake_reset(void)
 	fake_lends = false;
 	fake_tx_budget = -1;
 	fake_segment_bytes = 0;
+	fake_tx_segment_bytes = 0;
 }
 
 /* ---- glue.h ---- */
@@ -254,13 +256,26 @@ unsigned glue_rx(struct glue_port *port, struct glue_frame **frames,
 	return n;
 }
 
+static struct glue_frame *new_segments(unsigned len)
+{
+	unsigned most = fake_tx_segment_bytes ? fake_tx_segment_bytes : len;
+	struct glue_frame *first = new_frame(len < most ? len : most);
+	struct glue_frame *last = first;
+
+	for (unsigned done = most; done < len; done += most) {
+		last->next = new_frame(len - done < most ? len - done : most);
+		last = last->next;
+	}
+	return first;
+}
+
 struct glue_frame *glue_tx_alloc(struct glue_port *port, unsigned len)
 {
 	if (fake_tx_budget == 0)
 		return NULL;
 	if (fake_tx_budget > 0)
 		fake_tx_budget--;
-	return new_frame(len);
+	return new_segments(len);
 }
 
 void glue_tx(struct glue_port *port, struct glue_frame *frame)

@@ -30,6 +30,9 @@ extern int fake_tx_budget;
 /* Frames are received in segments of so many bytes; 0: in one piece. */
 extern unsigned fake_segment_bytes;
 
+/* Frames to be sent have segments of so many bytes; 0: one piece. */
+extern unsigned fake_tx_segment_bytes;
+
 /* Whether frames may refer to lent memory. */
 extern bool fake_lends;
 

@@ -22,6 +22,7 @@ static uint8_t bytes[65536];
 static uint8_t arrived[65536];
 static unsigned released, short_segments;
 static size_t give, give_at_first; /* how much; as two buffers if not 0 */
+static size_t copied;		   /* before that, of the same bytes */
 static int64_t deadline_ns;
 static bool closes, aborts;
 
@@ -31,7 +32,7 @@ static int lend_setup(void **state)
 		bytes[i] = (uint8_t)(i * 7 + i / 251);
 	released = short_segments = 0;
 	give = LEN;
-	give_at_first = 0;
+	give_at_first = copied = 0;
 	deadline_ns = CORO_FOREVER;
 	closes = aborts = false;
 	fake_lends = true;
@@ -50,11 +51,13 @@ static void giver(struct net_conn *conn, void *arg)
 {
 	net_recv(conn, got, 1);
 	net_set_write_deadline(conn, deadline_ns);
+	if (copied)
+		net_send_all(conn, bytes, copied);
 	if (give_at_first)
 		net_send_owned(conn, bytes, give_at_first, count, bytes);
-	result = net_send_owned(conn, bytes + give_at_first,
-				give - give_at_first, count,
-				bytes + give_at_first);
+	result = net_send_owned(conn, bytes + copied + give_at_first,
+				give - copied - give_at_first, count,
+				bytes + copied + give_at_first);
 	if (aborts)
 		coro_sleep_ns(1000000);
 	ended++;
@@ -329,6 +332,24 @@ static void test_neighbours_in_memory_are_given_back_apart(void **state)
 	assert_int_equal(released, 2);
 }
 
+/* Headers and copied bytes may be longer than a frame's first segment, too. */
+static void
+test_copied_bytes_before_lent_ones_take_several_segments(void **state)
+{
+	struct peer peer;
+	uint32_t first;
+
+	fake_tx_segment_bytes = 64;
+	copied = 20;
+	start(&peer);
+	first = peer.rcv;
+	assert_int_equal(take_all(&peer, first), 2);
+	assert_int_equal(peer.rcv, first + LEN);
+	assert_memory_equal(arrived, bytes, LEN);
+	ack(&peer, first + LEN);
+	assert_int_equal(released, 1);
+}
+
 static void test_a_small_gift_goes_out_as_a_copy(void **state)
 {
 	struct peer peer;
@@ -462,6 +483,7 @@ int main(void)
 		lending(test_close_still_delivers),
 		lending(test_abort_gives_back),
 		lending(test_closing_the_stack_gives_back),
+		lending(test_copied_bytes_before_lent_ones_take_several_segments),
 		lending(test_neighbours_in_memory_are_given_back_apart),
 		lending(test_a_small_gift_goes_out_as_a_copy),
 		lending(test_a_port_short_of_frames_is_asked_again),
