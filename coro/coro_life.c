@@ -144,6 +144,13 @@ cold void coro_switch_called_off(struct coro_sched *s, struct coro *from,
 {
 	uint8_t was = from->ctx.state;
 
+#if CORO_ASAN
+	/* It believes that it is on to's stack already. */
+	__sanitizer_finish_switch_fiber(from->fake_stack, NULL, NULL);
+	__sanitizer_start_switch_fiber(&from->fake_stack,
+				       coro_stack_of(from)->lo,
+				       coro_stack_of(from)->size);
+#endif
 	coro_switch_note(s, to, from);
 	if (was == CORO_ST_NORMAL) { /* in coro_resume() */
 		to->ctx.state = to->ctx.flags2 & CORO_F2_STARTED

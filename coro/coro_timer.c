@@ -357,6 +357,9 @@ void coro_sched_advance(struct coro_sched *s, int64_t now_ns)
 		slot_turn(s, slot, tick);
 	}
 	w->tick = now_tick;
+	/* Those that were due, but had no memory to move down to their slot. */
+	if (unlikely(w->spilled != NULL))
+		spill_turn(s, now_tick);
 }
 
 int64_t coro_sched_next_ns(const struct coro_sched *s)
