@@ -240,6 +240,9 @@ void glue_frame_split(struct glue_frame *frame);
 unsigned glue_port_frames_free(const struct glue_port *port);
 unsigned glue_port_frames(const struct glue_port *port);
 
+/* Times that the pool was empty when a frame was to be sent. */
+uint64_t glue_port_no_frame(const struct glue_port *port);
+
 /*
  * Frames that may be held for long: without them the port's rings, its queue
  * and what is being sent find enough.

@@ -82,6 +82,11 @@ unsigned glue_port_frames(const struct glue_port *port)
 	return port->n_frames;
 }
 
+uint64_t glue_port_no_frame(const struct glue_port *port)
+{
+	return port->stats.tx_no_frame;
+}
+
 /* Half of the pool at most, and never what the port itself needs. */
 unsigned glue_port_frames_spare(const struct glue_port *port)
 {

@@ -124,15 +124,48 @@ static int error_of(const struct net_conn *conn, err_t err)
 	}
 }
 
+/*
+ * How many of len bytes that have been read the window opens by. While memory
+ * is short that is less: what has been announced stays announced, and the rest
+ * is made up for when the queue is empty and memory is there again.
+ */
+static unsigned window_step(const struct net_conn *conn, unsigned len)
+{
+	const struct tcp_pcb *pcb = &conn->pcb;
+	u32_t most = LWIP_MIN(net_the.rcv_most, TCP_WND_MAX(pcb));
+	u32_t room = most > pcb->rcv_wnd ? most - pcb->rcv_wnd : 0;
+
+	if (!conn->rx_tail && !pcb->refused_data)
+		return room;
+	return LWIP_MIN(len, room);
+}
+
+/*
+ * lwIP tells the peer when the window has opened by a quarter of the largest
+ * one, which a small one never does: RFC 1122 4.2.3.3 has half of it.
+ */
+static void tell_small_window(struct tcp_pcb *pcb)
+{
+	u32_t edge = pcb->rcv_nxt + pcb->rcv_ann_wnd;
+
+	if (pcb->state >= ESTABLISHED &&
+	    (s32_t)(edge - pcb->rcv_ann_right_edge) >=
+		    (s32_t)(net_the.rcv_most / 2))
+		tcp_ack_now(pcb);
+}
+
 /* Opens the window again. */
 void net_conn_recved(struct net_conn *conn, unsigned len)
 {
+	len = window_step(conn, len);
 	while (len) {
 		u16_t part = (u16_t)LWIP_MIN(len, 0xffff);
 
 		tcp_recved(&conn->pcb, part);
 		len -= part;
 	}
+	if (__builtin_expect(net_the.rcv_most < TCP_WND, 0))
+		tell_small_window(&conn->pcb);
 	if (conn->pcb.flags & TF_ACK_NOW) /* the port had no room for it */
 		net_conn_queue_output(conn);
 }

@@ -138,8 +138,7 @@ int net_conn_stats(const struct net_conn *conn, struct net_conn_stats *out)
 		.ssthresh = pcb->ssthresh,
 		.snd_wnd = pcb->snd_wnd,
 		.rcv_wnd = pcb->rcv_wnd,
-		.unread = TCP_WND_MAX(pcb) -
-			  LWIP_MIN(pcb->rcv_wnd, TCP_WND_MAX(pcb)),
+		.unread = conn->rx_tail ? net_rxq_bytes(conn) : 0,
 		.rx_bytes = counts->rx_bytes,
 		.rx_segs = counts->rx_segs,
 		.tx_segs = counts->tx_segs,

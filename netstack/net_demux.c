@@ -259,6 +259,10 @@ static bool show_listener(struct pbuf **p, struct netif *inp,
 		net_the.stats.backlog_drops++;
 		return false;
 	}
+	if (flags == TCP_SYN && net_the.memory_full) {
+		net_the.stats.memory_refused++;
+		return false;
+	}
 	if (flags == TCP_SYN) {
 		switch (net_clients_admit(listener, ip_current_src_addr())) {
 		case NET_ADMIT_NOT:
@@ -323,6 +327,21 @@ static void settle_window(struct tcp_pcb *pcb)
 		pcb->snd_wnd_max = 2 * NET_MSS_FLOOR;
 }
 
+/*
+ * While memory is short a connection begins with a small window: all but what
+ * the SYN has announced.
+ */
+static void lower_window(struct tcp_pcb *pcb)
+{
+	u32_t announced = pcb->rcv_ann_right_edge - pcb->rcv_nxt;
+	u32_t window = LWIP_MAX(net_the.rcv_most, TCPWND_MIN16(TCP_WND));
+
+	if ((s32_t)announced > 0 && window < announced)
+		window = announced;
+	if (window < pcb->rcv_wnd)
+		pcb->rcv_wnd = pcb->rcv_ann_wnd = window;
+}
+
 /* After a segment of a handshake: what lwIP sees otherwise than we. */
 static void settle_handshake(enum tcp_state before)
 {
@@ -338,6 +357,8 @@ static void settle_handshake(enum tcp_state before)
 		return;
 	net_half_open_ends(net_conn_of(pcb));
 	raise_initial_window(pcb);
+	if (__builtin_expect(net_the.rcv_most < pcb->rcv_wnd, 0))
+		lower_window(pcb);
 }
 
 /*

@@ -12,13 +12,14 @@
 
 #define SMALL_BYTES 512u /* of data; less is copied */
 #define CONN_MOST   256u /* pieces of one connection */
-#define CONN_SCARCE 16u	 /* the same, once half the budget is used */
+#define CONN_SCARCE 16u	 /* once half of all, or memory, is used */
 
 static bool has_room(const struct net_conn *conn)
 {
 	unsigned budget = net_the.ooseq_most;
-	unsigned most =
-		net_the.ooseq_held < budget / 2 ? CONN_MOST : CONN_SCARCE;
+	bool scarce =
+		net_the.ooseq_held >= budget / 2 || net_the.rcv_most < TCP_WND;
+	unsigned most = scarce ? CONN_SCARCE : CONN_MOST;
 
 	return net_the.ooseq_held < budget && conn->ooseq_held < most;
 }

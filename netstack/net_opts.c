@@ -32,6 +32,7 @@ enum {
 	OPT_PMTUD,
 	OPT_MAX_CONNS,
 	OPT_COUNTED_CONNS,
+	OPT_MEMORY,
 	OPT_WATCHDOG,
 	OPT_CONFIG
 };
@@ -61,6 +62,10 @@ static const struct argp_option options[] = {
 	 "Connections at most (default 1048576)", 1},
 	{"counted-conns", OPT_COUNTED_CONNS, "N", 0,
 	 "Connections with statistics of their own at most (default 16384)", 1},
+	{"memory", OPT_MEMORY, "SIZE", 0,
+	 "Memory of the process at most, hugepages included, as in 256M or 2G "
+	 "(default: a quarter of the machine's)",
+	 1},
 	{"watchdog", OPT_WATCHDOG, "MS", 0,
 	 "Name the coroutine that keeps all others waiting for so long, 0: "
 	 "none "
@@ -202,6 +207,25 @@ static int take_huge(struct net_opts *opts, const char *text)
 	return 0;
 }
 
+/* "256M", "2G": a number and K, M or G; at least a MiB. */
+static int take_memory(struct net_opts *opts, const char *text)
+{
+	static const char units[] = "KMG";
+	size_t digits = strspn(text, "0123456789");
+	const char *unit = text[digits] ? strchr(units, text[digits]) : NULL;
+	uint64_t n = 0;
+
+	if (digits && digits <= 12 && unit && !text[digits + 1])
+		n = strtoull(text, NULL, 10) << (10 * (unit - units + 1));
+	if (n < (UINT64_C(1) << 20) || n > (UINT64_C(1) << 46))
+		return refuse(opts,
+			      "--memory '%s': expected a size from 1M on, as "
+			      "in 256M or 2G",
+			      text);
+	opts->memory_bytes = n;
+	return 0;
+}
+
 static int take(struct net_opts *opts, int key, const char *text)
 {
 	long n;
@@ -235,6 +259,8 @@ static int take(struct net_opts *opts, int key, const char *text)
 		if (err == 0)
 			opts->counted_conns = (unsigned)n;
 		return err;
+	case OPT_MEMORY:
+		return take_memory(opts, text);
 	case OPT_WATCHDOG:
 		err = take_number(opts, "watchdog", text, 0, 3600000, &n);
 		if (err == 0)

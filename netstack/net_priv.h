@@ -230,6 +230,10 @@ struct net_stack {
 	} orphans;
 	unsigned half_open;  /* of n_conns, and not ours by net_dial() */
 	unsigned ooseq_most; /* pieces out of order, of all connections */
+	/* of the budget: what each connection may have now, in bytes */
+	uint32_t snd_most, rcv_most;
+	bool memory_full; /* no more connections */
+	int64_t next_budget_ns;
 	struct net_conn *output_head, *output_tail;
 	struct net_listener *listeners;
 	struct net_poller *pollers; /* every net_poll() that waits */
@@ -647,6 +651,15 @@ void net_listener_stop(struct net_listener *listener);
 void net_listener_put(struct net_listener *listener);
 
 /* ---- net_budget.c ---- */
+/* When all that a stack needs is there; -ENOMEM: --memory is too little. */
+int net_budget_open(struct net_opts *opts);
+void net_budget_fini(void);
+/* The program is set up: what it took meanwhile is its own. */
+void net_budget_start(void);
+/* What slabs and coroutines may take together; 0: no bound. */
+void net_budget_set(uint64_t bytes);
+void net_budget_tick(void); /* when next_budget_ns has come */
+void net_budget_stats(struct net_stats *out);
 /* Bytes that count beside the slabs': those of coroutines. */
 uint64_t net_budget_elsewhere(void);
 /* The slabs have taken or given back a chunk. */
@@ -729,6 +742,7 @@ void net_stack_round(struct net_stack *stack);
 
 /* ---- net_stats.c ---- */
 void net_stats_start(struct net_stack *stack);
+uint64_t net_resident_kib(void); /* hugepages included; reads a file */
 void net_stats_say(struct net_stack *stack);
 
 /* ---- net_isn.c ---- */

@@ -81,7 +81,12 @@ __attribute__((noinline)) static int spare_frame(struct net_conn *conn)
 	return 0;
 }
 
-static inline long take_view(struct net_conn *conn, struct net_view *view)
+/*
+ * Not inlined, so that the frame of net_recv_view(), which every idle
+ * connection keeps, stays small.
+ */
+__attribute__((noinline)) static long take_view(struct net_conn *conn,
+						struct net_view *view)
 {
 	struct pbuf *p;
 	unsigned off = conn->rx_off;

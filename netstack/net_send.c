@@ -6,7 +6,8 @@
 #include <errno.h>
 #include <limits.h>
 
-#define UNSENT_MAX 32768u /* bytes taken before they can be sent */
+#define UNSENT_MAX  32768u /* bytes taken before they can be sent */
+#define PIECE_BYTES 256u   /* of a buffer, that there may be a pbuf for each */
 
 static int writable_error(const struct net_conn *conn)
 {
@@ -51,20 +52,23 @@ static bool stuck(const struct tcp_pcb *pcb)
  * Room in the send buffer, in bytes and in pbufs. While the peer would take
  * more than there is, what waits for the port or for cwnd is kept short: it
  * would only grow cold in the cache. Behind a peer that does not read the
- * whole buffer may fill.
+ * whole buffer may fill, or as much of it as the budget of memory allows: two
+ * segments always.
  */
 size_t net_send_room(const struct net_conn *conn)
 {
 	const struct tcp_pcb *pcb = &conn->pcb;
 	u32_t queued = pcb->snd_lbb - pcb->lastack;
 	u32_t unsent = pcb->snd_lbb - pcb->snd_nxt;
+	u32_t most = LWIP_MAX(net_the.snd_most, 2u * pcb->mss);
+	u32_t room;
 
-	if (pcb->snd_queuelen >= TCP_SND_QUEUELEN - 64)
+	if (queued >= most || pcb->snd_queuelen >= most / PIECE_BYTES)
 		return 0;
+	room = LWIP_MIN(pcb->snd_buf, most - queued);
 	if (queued >= pcb->snd_wnd)
-		return LWIP_MIN(pcb->snd_buf, 0xffffu);
-	return unsent < UNSENT_MAX ? LWIP_MIN(pcb->snd_buf, UNSENT_MAX - unsent)
-				   : 0;
+		return LWIP_MIN(room, 0xffffu);
+	return unsent < UNSENT_MAX ? LWIP_MIN(room, UNSENT_MAX - unsent) : 0;
 }
 
 void net_send_went_out(struct net_conn *conn)

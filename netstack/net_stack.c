@@ -137,6 +137,8 @@ int net_stack_open(struct net_opts *opts, struct net_stack **out)
 	err = net_view_init();
 	if (err == 0)
 		err = net_eth_open(opts);
+	if (err == 0)
+		err = net_budget_open(opts);
 	if (err < 0)
 		goto fini_mem;
 	prctl(PR_SET_TIMERSLACK, 1UL);
@@ -153,6 +155,7 @@ fini_mem:
 	net_eth_close();
 	net_view_fini();
 	net_mem_fini();
+	net_budget_fini();
 fini_demux:
 	net_demux_fini();
 close_sched:
@@ -209,10 +212,12 @@ void net_stack_close(struct net_stack *stack)
 	let_coroutines_end(stack);
 	net_watchdog_stop();
 	coro_sched_close(stack->sched);
+	stack->sched = NULL;
 	net_eth_tx();
 	net_eth_close();
 	net_view_fini();
 	net_mem_fini();
+	net_budget_fini();
 	net_clients_fini();
 	net_demux_fini();
 	glue_eal_stop();
@@ -335,6 +340,8 @@ void net_stack_round(struct net_stack *stack)
 	work += coro_sched_round(stack->sched);
 	net_output_all();
 	net_timers_run();
+	if (now_ns >= stack->next_budget_ns)
+		net_budget_tick();
 	net_eth_tx();
 	net_loans_run();
 	idle(stack, work);
@@ -348,6 +355,7 @@ int net_stack_run(struct net_stack *stack)
 	NET_CHECK_THREAD();
 	sigaction(SIGINT, &action, &old_int);
 	sigaction(SIGTERM, &action, &old_term);
+	net_budget_start();
 	while (!stack->stop) {
 		net_stack_round(stack);
 		if (stack->stats_ns && stack->now_ns >= stack->next_stats_ns)

@@ -12,6 +12,7 @@ void net_stack_stats(struct net_stack *stack, struct net_stats *out)
 	*out = stack->stats;
 	out->log_dropped = net_log_dropped();
 	out->conns = stack->n_conns;
+	net_budget_stats(out);
 	for (unsigned i = 0; i < stack->n_ports; i++) {
 		struct glue_port_stats s;
 
@@ -72,11 +73,16 @@ static void format_memory(const struct net_stack *stack, unsigned conns,
 		 (double)now.resident_kib / 1024, huge, each);
 }
 
-void net_stats_start(struct net_stack *stack)
+uint64_t net_resident_kib(void)
 {
 	struct memory now = read_memory();
 
-	stack->opened_kib = now.resident_kib + now.huge_kib;
+	return now.resident_kib + now.huge_kib;
+}
+
+void net_stats_start(struct net_stack *stack)
+{
+	stack->opened_kib = net_resident_kib();
 }
 
 __attribute__((noinline)) void net_stats_say(struct net_stack *stack)

@@ -343,6 +343,11 @@ unsigned glue_port_frames(const struct glue_port *port)
 	return FAKE_MAX_FRAMES;
 }
 
+uint64_t glue_port_no_frame(const struct glue_port *port)
+{
+	return 0;
+}
+
 unsigned glue_port_frames_spare(const struct glue_port *port)
 {
 	return glue_port_frames(port) / 2;

@@ -62,9 +62,10 @@ static void test_options_are_taken(void **state)
 			"--poll",      "busy",	      "--stats=0.5",
 			"--huge",      "off",	      "--gateway=10.9.0.254",
 			"--max-conns", "1000",	      "--counted-conns=7",
-			"--watchdog",  "250",	      NULL};
+			"--memory",    "256M",	      "--watchdog=250",
+			NULL};
 
-	assert_int_equal(parse(20, argv), 0);
+	assert_int_equal(parse(21, argv), 0);
 	assert_int_equal(opts.watchdog_ms, 250);
 	assert_int_equal(opts.n_links, 1);
 	assert_string_equal(opts.links[0], "tap:t0");
@@ -78,6 +79,7 @@ static void test_options_are_taken(void **state)
 	assert_int_equal(opts.gateway4.family, 4);
 	assert_int_equal(opts.max_conns, 1000);
 	assert_int_equal(opts.counted_conns, 7);
+	assert_int_equal(opts.memory_bytes, 256 << 20);
 }
 
 static void test_words_after_two_dashes_are_left_for_eal(void **state)
@@ -89,6 +91,44 @@ static void test_words_after_two_dashes_are_left_for_eal(void **state)
 	assert_int_equal(opts.watchdog_ms, 1000); /* by default */
 	assert_int_equal(opts.n_eal_args, 2);
 	assert_string_equal(opts.eal_args[0], "--log-level=8");
+}
+
+static int parse_memory(void *text)
+{
+	char option[64];
+	char *argv[] = {"x", option, NULL};
+
+	snprintf(option, sizeof(option), "--memory=%s", (char *)text);
+	return parse(2, argv) == 0 ? 0 : 3;
+}
+
+static void test_a_size_needs_a_unit_and_sense(void **state)
+{
+	static const char *const good[] = {"1M", "1024K", "2G", "65536G"};
+	static const char *const bad[] = {"",
+					  "256",
+					  "M",
+					  "0M",
+					  "-1M",
+					  "1023K",
+					  "1.5G",
+					  "256MB",
+					  "256m",
+					  " 256M",
+					  "99999999G",
+					  "1T",
+					  "99999999999999999999G"};
+
+	for (unsigned i = 0; i < sizeof(good) / sizeof(good[0]); i++)
+		assert_int_equal(
+			in_child_run(parse_memory, (void *)good[i]).status, 0);
+	for (unsigned i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		struct in_child child =
+			in_child_run(parse_memory, (void *)bad[i]);
+
+		assert_int_equal(child.status, 2);
+		assert_non_null(strstr(child.err, "as in 256M or 2G"));
+	}
 }
 
 static int write_config(const char *text)
@@ -331,6 +371,7 @@ int main(void)
 		cmocka_unit_test(test_everything_has_a_default),
 		cmocka_unit_test(test_an_address_is_on_the_link_before_it),
 		cmocka_unit_test(test_options_are_taken),
+		cmocka_unit_test(test_a_size_needs_a_unit_and_sense),
 		cmocka_unit_test(test_words_after_two_dashes_are_left_for_eal),
 		cmocka_unit_test(test_configuration_file_is_read_in_place),
 		cmocka_unit_test(test_broken_configuration_names_file_and_line),

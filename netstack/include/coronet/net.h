@@ -104,6 +104,9 @@ struct net_opts {
 	bool pmtud_off;	    /* no path MTU discovery (RFC 1191, 8201), no DF */
 	unsigned max_conns; /* connections, 1 to 4,000,000 */
 	unsigned counted_conns; /* of those that count for net_conn_stats() */
+	/* resident memory of the process, hugepages included, 0: a quarter of
+	   the machine's, or of what its control group may use */
+	uint64_t memory_bytes;
 	/* A coroutine that keeps all others waiting for so long is named in the
 	 * log, at most once a second; 0: none is. Default 1000. */
 	unsigned watchdog_ms;
@@ -149,7 +152,8 @@ struct net_stack;
  * Starts DPDK, opens the links and brings the addresses up. The calling
  * thread becomes the stack's; a coroutine scheduler is opened on it.
  * Returns 0 or -errno with opts->error set: -EINVAL (an option is wrong),
- * -EACCES or -EPERM, -ENODEV, -ENOMEM, -EALREADY (one stack a process)...
+ * -EACCES or -EPERM, -ENODEV, -ENOMEM (memory_bytes is less than the stack
+ * itself needs, for one), -EALREADY (one stack a process)...
  */
 int net_stack_open(struct net_opts *opts, struct net_stack **out);
 
@@ -193,7 +197,8 @@ struct net_stats {
 	uint64_t tx_frames, tx_bytes, tx_dropped;
 	uint64_t accepted, dialed, closed, reset, timed_out;
 	uint64_t no_memory;	     /* allocations refused, any kind */
-	uint64_t memory_refused;     /* of growth beyond the budget */
+	uint64_t memory_refused;     /* growth, SYNs: beyond the budget */
+	uint64_t memory_resets;	     /* the greediest, when it was used up */
 	uint64_t rx_no_memory;	     /* segments dropped: no frame to spare */
 	uint64_t views_reclaimed;    /* never released by their handlers */
 	uint64_t view_misuses;	     /* views given back that were not out */
@@ -220,6 +225,9 @@ struct net_stats {
 	int64_t busy_ns;      /* time spent in rounds that found work */
 	unsigned conns;	      /* TCP control blocks now */
 	unsigned frames_free, frames;
+	/* of connections and coroutines, and what --memory leaves for them */
+	uint64_t memory_bytes, memory_max_bytes;
+	uint64_t pool_empty; /* times that a link had hardly a frame left */
 };
 
 void net_stack_stats(struct net_stack *stack, struct net_stats *out);

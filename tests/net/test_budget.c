@@ -1,0 +1,561 @@
+/*
+ * The budget of memory: windows and buffers shrink, the greediest are reset,
+ * the others go on, and what was taken comes back.
+ */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "netstack/net_priv.h"
+#include "tests/net/fake_glue.h"
+#include "tests/net/peer.h"
+
+#define MIB	   (UINT64_C(1) << 20)
+#define NEAR_WRAP  0xffffff00u
+#define BALLAST	   4096u
+#define PEERS	   600u
+#define FLOOR	   8192u
+#define GREEDY_LEN (300 * 1024)
+
+static void *ballast[BALLAST];
+static unsigned n_ballast;
+static bool go;
+
+static int listen_many(void **state)
+{
+	struct net_opts opts;
+
+	fake_now_ns = 1000000000;
+	net_opts_init(&opts);
+	opts.links[opts.n_links++] = "ring:test";
+	net_addr_parse_prefix("10.0.0.1/24", &opts.addrs[opts.n_addrs++]);
+	opts.max_conns = 4096;
+	opts.poll = NET_POLL_BUSY;
+	go = false;
+	n_ballast = 0;
+	result = 12345;
+	ended = 0;
+	got_len = 0;
+	if (net_stack_open(&opts, &stack) < 0)
+		return -1;
+	return net_listen(stack, &net_addr_any(7), 4000, &listener);
+}
+
+static uint64_t used(void)
+{
+	return net_mem_bytes() + net_budget_elsewhere();
+}
+
+static void take_ballast(void)
+{
+	assert_in_range(n_ballast, 0, BALLAST - 1);
+	ballast[n_ballast] = net_mem_malloc(65000);
+	assert_non_null(ballast[n_ballast++]);
+}
+
+static uint64_t eighths_of_all(unsigned n)
+{
+	struct net_stats stats;
+
+	net_stack_stats(stack, &stats);
+	return stats.memory_max_bytes / 8 * n;
+}
+
+/* Takes memory until so many eighths of the budget are used, but no more. */
+static void fill_to(unsigned eighths)
+{
+	while (used() + NET_MEM_CHUNK_BYTES < eighths_of_all(eighths))
+		take_ballast();
+}
+
+/* Takes more than the seven eighths. */
+static void fill_up(void)
+{
+	while (!net_the.memory_full)
+		take_ballast();
+}
+
+static void unload(void)
+{
+	while (n_ballast)
+		net_mem_free(ballast[--n_ballast]);
+}
+
+static void forget_sent(void)
+{
+	static uint8_t frame[9216];
+
+	while (fake_sent(frame, sizeof(frame)))
+		;
+}
+
+static void echo(struct net_conn *conn, void *arg)
+{
+	struct net_view view;
+
+	while (net_recv_view(conn, &view) > 0)
+		if (net_send_view(conn, &view) < 0)
+			break;
+}
+
+/* Sends without end to whoever asks with 'G', and echoes the rest. */
+static void pour(struct net_conn *conn, void *arg)
+{
+	static uint8_t block[65536];
+	char what = 0;
+
+	if (net_recv(conn, &what, 1) != 1)
+		return;
+	if (what != 'G') {
+		net_send(conn, &what, 1);
+		echo(conn, arg);
+		return;
+	}
+	while (net_send(conn, block, sizeof(block)) > 0)
+		;
+	ended++;
+}
+
+/* What the stack sends to one port; the rest is thrown away. */
+static bool next_to(uint16_t port, struct segment *s)
+{
+	while (peer_next(s))
+		if (s->dst == port)
+			return true;
+	return false;
+}
+
+/* As TCP does, it asks again when nobody answers. */
+static void join(struct peer *peer, uint16_t port)
+{
+	struct segment s = {0};
+
+	for (unsigned i = 0; i < 20 && s.dst != port; i++) {
+		*peer = (struct peer){.port = port,
+				      .stack_port = 7,
+				      .snd = NEAR_WRAP,
+				      .wnd = 65535};
+		peer_send(peer, PEER_SYN, NULL, 0);
+		if (!next_to(port, &s))
+			run_ms(10);
+	}
+	assert_int_equal(s.dst, port);
+	peer->rcv = s.seq + 1;
+	peer_send(peer, PEER_ACK, NULL, 0);
+}
+
+static void expect_echo(uint16_t port)
+{
+	struct segment s = {0};
+	struct peer peer;
+
+	join(&peer, port);
+	peer_send(&peer, PEER_ACK, "e", 1);
+	do
+		assert_true(next_to(port, &s));
+	while (s.len == 0);
+	assert_int_equal(s.len, 1);
+	peer_send(&peer, PEER_ACK | PEER_RST, NULL, 0);
+	run_rounds(2);
+}
+
+/* ---- buffers ---- */
+
+static void test_peers_that_do_not_read_stay_within_the_budget(void **state)
+{
+	uint64_t max = used() + 24 * MIB, most = 0;
+	struct peer peer;
+
+	net_budget_set(max);
+	serve(pour);
+	for (unsigned i = 0; i < PEERS; i++) {
+		join(&peer, (uint16_t)(2000 + i));
+		peer_send(&peer, PEER_ACK, "G", 1);
+		run_ms(1);
+		forget_sent();
+		most = used() > most ? used() : most;
+		if (i % 100 == 99)
+			expect_echo((uint16_t)(10000 + i));
+	}
+	assert_true(most > max / 2);
+	assert_true(most <= max);
+	assert_int_equal(stack->stats.accepted, PEERS + PEERS / 100);
+	for (unsigned i = 0; i < PEERS; i++) {
+		struct segment rst = {.src = (uint16_t)(2000 + i),
+				      .dst = 7,
+				      .seq = NEAR_WRAP + 2,
+				      .flags = PEER_RST,
+				      .options = (const uint8_t *)"",
+				      .data = (const uint8_t *)""};
+
+		peer_send_raw(&rst);
+		run_ms(1);
+		forget_sent();
+	}
+	run_ms(20);
+	assert_int_equal(net_the.n_conns, 0);
+	assert_int_equal(ended, PEERS);
+	assert_int_equal(net_the.snd_most, TCP_SND_BUF);
+	assert_true(used() < max / 4);
+}
+
+static void test_a_send_buffer_has_its_part_of_what_is_left(void **state)
+{
+	uint32_t whole = net_the.snd_most;
+
+	assert_int_equal(whole, TCP_SND_BUF);
+	net_budget_set(used() + 32 * MIB);
+	fill_to(4);
+	run_ms(2);
+	assert_in_range(net_the.snd_most, whole / 2, whole);
+	fill_to(6);
+	run_ms(2);
+	assert_in_range(net_the.snd_most, whole / 8, whole / 2);
+	fill_to(7);
+	run_ms(2);
+	assert_int_equal(net_the.snd_most, FLOOR);
+	unload();
+	run_ms(2);
+	assert_int_equal(net_the.snd_most, whole);
+}
+
+/* A connection's pieces are bounded as its bytes are. */
+static void pour_bytes(struct net_conn *conn, void *arg)
+{
+	net_set_write_deadline(conn, net_the.now_ns + 50000000);
+	while (net_send(conn, "x", 1) == 1) {
+		got_len++;
+		coro_yield();
+	}
+	while (!go)
+		coro_yield();
+}
+
+static void test_one_byte_segments_do_not_take_much_more(void **state)
+{
+	uint64_t before;
+	struct peer peer;
+
+	serve(pour_bytes);
+	before = net_mem_live_bytes();
+	peer_connect(&peer, 2000, 7, NEAR_WRAP);
+	for (unsigned i = 0; i < 3000; i++) {
+		run_rounds(1);
+		forget_sent();
+	}
+	assert_true(got_len > 100);
+	assert_true(net_mem_live_bytes() - before < 1024 * 1024);
+	go = true;
+}
+
+/* ---- windows ---- */
+
+static size_t may_read;
+
+static void read_some(struct net_conn *conn, void *arg)
+{
+	static uint8_t buf[65536];
+	long n = 1;
+
+	while (n > 0) {
+		while (!may_read && !go)
+			coro_yield();
+		n = net_recv(conn, buf, go ? sizeof(buf) : may_read);
+		may_read -= n > 0 && !go ? (size_t)n : 0;
+	}
+	result = n;
+	ended++;
+}
+
+static uint32_t edge; /* the right edge of what has been announced */
+static uint32_t window;
+
+/* Reads the stack's segments: no announced window may be taken back. */
+static void look(struct peer *peer)
+{
+	struct segment s;
+
+	while (peer_next(&s)) {
+		assert_int_equal(s.flags & PEER_RST, 0);
+		window = s.wnd;
+		assert_true((int32_t)(s.ack + window - edge) >= 0);
+		edge = s.ack + window;
+		if (s.flags & PEER_FIN)
+			peer->rcv = s.seq + s.len + 1;
+	}
+}
+
+static void send_some(struct peer *peer, unsigned n)
+{
+	static const uint8_t data[1000];
+
+	for (unsigned i = 0; i < n; i++) {
+		if ((int32_t)(edge - peer->snd) < (int32_t)sizeof(data))
+			break;
+		peer_send(peer, PEER_ACK, data, sizeof(data));
+		run_ms(45); /* past the delayed ACK */
+		look(peer);
+	}
+}
+
+static void connect_reader(struct peer *peer)
+{
+	serve(read_some);
+	may_read = 0;
+	peer_connect(peer, 2000, 7, NEAR_WRAP);
+	edge = peer->snd;
+	window = 0;
+	send_some(peer, 1);
+	edge = peer->snd;
+	peer_send(peer, PEER_ACK, "x", 1);
+	run_ms(45);
+	look(peer);
+}
+
+static void test_windows_shrink_and_no_edge_moves_back(void **state)
+{
+	struct peer peer;
+
+	connect_reader(&peer);
+	assert_true(window > 60000);
+	net_budget_set(used() + 32 * MIB);
+	fill_to(7);
+	run_ms(2);
+	for (unsigned i = 0; i < 30; i++) {
+		send_some(&peer, 10);
+		may_read = 100000;
+		run_ms(45);
+		look(&peer);
+	}
+	/* All is read, and yet the window stays at its part. */
+	assert_in_range(window, 1000, FLOOR);
+	unload();
+	for (unsigned i = 0; i < 30 && window < 60000; i++) {
+		send_some(&peer, 1);
+		may_read = 100000;
+		run_ms(45);
+		look(&peer);
+	}
+	assert_true(window > 60000);
+	go = true;
+}
+
+static void test_a_small_window_opens_again_when_it_is_read(void **state)
+{
+	struct peer peer;
+
+	connect_reader(&peer);
+	net_budget_set(used() + 32 * MIB);
+	fill_to(7);
+	run_ms(2);
+	may_read = 100000;
+	for (unsigned i = 0; i < 30; i++)
+		send_some(&peer, 10);
+	may_read = 0;
+	send_some(&peer, 100); /* until it is shut */
+	assert_true(window < 1000);
+	may_read = 100000;
+	run_ms(1);
+	look(&peer); /* an update, at once */
+	assert_true(window >= FLOOR / 2);
+	go = true;
+}
+
+static void close_it(struct net_conn *conn, void *arg)
+{
+	read_some(conn, arg);
+}
+
+static void test_closing_with_a_small_window_is_no_reset(void **state)
+{
+	struct peer peer;
+
+	connect_reader(&peer);
+	net_budget_set(used() + 32 * MIB);
+	fill_to(7);
+	run_ms(2);
+	for (unsigned i = 0; i < 10; i++) {
+		may_read = 100000;
+		send_some(&peer, 10);
+	}
+	serve(close_it);
+	assert_true(window <= FLOOR);
+	go = true;
+	peer_send(&peer, PEER_ACK | PEER_FIN, NULL, 0);
+	run_ms(2);
+	look(&peer); /* fails at a RST */
+	assert_int_equal(result, 0);
+	assert_int_equal(ended, 1);
+}
+
+/* ---- resets ---- */
+
+static struct net_conn *greedy;
+
+static void pour_and_tell(struct net_conn *conn, void *arg)
+{
+	static uint8_t block[GREEDY_LEN];
+
+	greedy = conn;
+	result = net_send_all(conn, block, sizeof(block));
+	ended++;
+}
+
+static void test_the_greediest_is_reset_and_the_others_live(void **state)
+{
+	struct peer modest[10], rich;
+	struct segment s;
+	bool rst = false;
+
+	serve(echo);
+	for (unsigned i = 0; i < 10; i++) {
+		peer_connect(&modest[i], (uint16_t)(2000 + i), 7, NEAR_WRAP);
+		peer_send(&modest[i], PEER_ACK, "hello", 5);
+		run_ms(1);
+		while (peer_next(&s))
+			modest[i].rcv = s.seq + s.len;
+	}
+	serve(pour_and_tell);
+	peer_connect(&rich, 3000, 7, NEAR_WRAP);
+	for (unsigned i = 0; i < 1500; i++) { /* it acknowledges nothing */
+		run_ms(1);
+		forget_sent();
+	}
+	assert_int_equal(ended, 0);
+	net_budget_set(used() + 16 * MIB);
+	fill_up();
+	for (unsigned i = 0; i < 50 && !ended; i++) {
+		run_ms(1);
+		while (peer_next(&s))
+			rst |= s.dst == 3000 && (s.flags & PEER_RST);
+	}
+	assert_int_equal(ended, 1);
+	assert_int_equal(result, -ENOBUFS);
+	assert_true(rst || (peer_next(&s) && (s.flags & PEER_RST)));
+	assert_int_equal(stack->stats.memory_resets, 1);
+	assert_int_equal(net_the.n_conns, 10);
+	unload();
+	run_ms(5);
+	peer_send(&modest[3], PEER_ACK, "again", 5);
+	assert_true(peer_next(&s));
+	assert_int_equal(s.dst, 2003);
+	assert_int_equal(s.len, 5);
+}
+
+static void never_read(struct net_conn *conn, void *arg)
+{
+	while (!go)
+		coro_yield();
+	result = net_recv(conn, got, 1);
+	ended++;
+}
+
+static void test_unread_bytes_are_a_reason_too(void **state)
+{
+	static uint8_t data[512];
+	struct peer peer;
+
+	serve(never_read);
+	peer_connect(&peer, 2000, 7, NEAR_WRAP);
+	for (unsigned i = 0; i < 100; i++) {
+		peer_send(&peer, PEER_ACK, data, sizeof(data));
+		run_ms(1);
+		forget_sent();
+	}
+	net_budget_set(used() + 16 * MIB);
+	fill_up();
+	run_ms(50);
+	assert_int_equal(stack->stats.memory_resets, 1);
+	assert_int_equal(net_the.n_conns, 0);
+	go = true;
+	run_rounds(2);
+	assert_int_equal(result, -ENOBUFS);
+}
+
+static void test_nobody_is_reset_who_holds_little(void **state)
+{
+	struct peer peer;
+
+	serve(echo);
+	peer_connect(&peer, 2000, 7, NEAR_WRAP);
+	net_budget_set(used() + 16 * MIB);
+	fill_up();
+	run_ms(100);
+	assert_int_equal(stack->stats.memory_resets, 0);
+	assert_int_equal(net_the.n_conns, 1);
+}
+
+static void test_no_connection_is_taken_while_memory_is_used_up(void **state)
+{
+	struct peer peer = {
+		.port = 2000, .stack_port = 7, .snd = 99, .wnd = 65535};
+
+	serve(echo);
+	net_budget_set(used() + 16 * MIB);
+	fill_up();
+	peer_send(&peer, PEER_SYN, NULL, 0);
+	peer_expect_nothing();
+	assert_int_equal(stack->stats.memory_refused, 1);
+	unload();
+	run_ms(2);
+	expect_echo(2000);
+}
+
+/* ---- opening ---- */
+
+static void test_too_little_memory_is_refused_with_a_number(void **state)
+{
+	struct net_opts opts;
+	struct net_stack *out;
+
+	net_opts_init(&opts);
+	opts.links[opts.n_links++] = "ring:test";
+	net_addr_parse_prefix("10.0.0.1/24", &opts.addrs[opts.n_addrs++]);
+	opts.memory_bytes = 2 * MIB;
+	assert_int_equal(net_stack_open(&opts, &out), -ENOMEM);
+	assert_non_null(strstr(opts.error, "--memory 2M: too little"));
+	assert_non_null(strstr(opts.error, "M or more"));
+	opts.memory_bytes = 1 << 30;
+	opts.memory_bytes *= 64;
+	assert_int_equal(net_stack_open(&opts, &out), 0);
+	net_stack_close(out);
+}
+
+static void test_there_is_a_budget_without_being_asked(void **state)
+{
+	struct net_stats stats;
+
+	net_stack_stats(stack, &stats);
+	assert_true(stats.memory_max_bytes >= 16 * MIB);
+	assert_true(stats.memory_max_bytes < UINT64_C(1) << 46);
+	assert_true(stats.memory_bytes < stats.memory_max_bytes);
+}
+
+#define T(test)                                                                \
+	cmocka_unit_test_setup_teardown(test, listen_many, peer_teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		T(test_peers_that_do_not_read_stay_within_the_budget),
+		T(test_a_send_buffer_has_its_part_of_what_is_left),
+		T(test_one_byte_segments_do_not_take_much_more),
+		T(test_windows_shrink_and_no_edge_moves_back),
+		T(test_a_small_window_opens_again_when_it_is_read),
+		T(test_closing_with_a_small_window_is_no_reset),
+		T(test_the_greediest_is_reset_and_the_others_live),
+		T(test_unread_bytes_are_a_reason_too),
+		T(test_nobody_is_reset_who_holds_little),
+		T(test_no_connection_is_taken_while_memory_is_used_up),
+		cmocka_unit_test(
+			test_too_little_memory_is_refused_with_a_number),
+		T(test_there_is_a_budget_without_being_asked),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
