@@ -85,6 +85,11 @@ size_t coro_sched_memory(const struct coro_sched *s)
 	return arena_used(&s->arena);
 }
 
+size_t coro_sched_memory_live(const struct coro_sched *s)
+{
+	return s->live * sizeof(struct coro) + s->bufs.live_bytes;
+}
+
 void coro_sched_limit_memory(struct coro_sched *s, size_t bytes)
 {
 	s->max_bytes = bytes;
@@ -169,14 +174,16 @@ void *coro_buf_get(struct coro_sched *s, uint32_t bytes, uint32_t *cap)
 	*cap = lines * 64;
 	if (likely(p != NULL)) {
 		s->bufs.free[class] = *(void **)p;
-		return p;
-	}
-	if (s->bufs.cur[class] != s->bufs.end[class]) {
+	} else if (s->bufs.cur[class] != s->bufs.end[class]) {
 		p = s->bufs.cur[class];
 		s->bufs.cur[class] += lines * 64;
-		return p;
+	} else {
+		p = buf_refill(s, class, lines * 64);
+		if (p == NULL)
+			return NULL;
 	}
-	return buf_refill(s, class, lines * 64);
+	s->bufs.live_bytes += lines * 64;
+	return p;
 }
 
 void coro_buf_put(struct coro_sched *s, void *buf, uint32_t cap)
@@ -186,4 +193,5 @@ void coro_buf_put(struct coro_sched *s, void *buf, uint32_t cap)
 
 	*(void **)buf = s->bufs.free[class];
 	s->bufs.free[class] = buf;
+	s->bufs.live_bytes -= lines * 64;
 }

@@ -192,6 +192,7 @@ struct coro_bufs {
 	void *free[CORO_BUF_CLASSES];
 	char *cur[CORO_BUF_CLASSES]; /* fresh memory, not yet linked */
 	char *end[CORO_BUF_CLASSES];
+	size_t live_bytes; /* in somebody's hands */
 };
 
 struct coro_region {

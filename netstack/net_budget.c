@@ -3,9 +3,10 @@
  * that the whole process stays within --memory.
  *
  * What counts is what the system has given: chunks of slabs that hold objects,
- * and coro's memory. What the process took before the first connection, frames
- * and rings included, is measured when the stack opens and again when it begins
- * to run, and taken off.
+ * and coro's memory. The latter never goes back: what coroutines no longer use
+ * is taken off the whole. What the process took before the first connection,
+ * frames and rings included, is measured when the stack opens and again when it
+ * begins to run, and taken off.
  *
  *   up to a half         every connection has whole buffers
  *   up to seven eighths  send buffers and receive windows shrink in proportion
@@ -45,9 +46,10 @@
 
 #define LOOK_AT_PIECES 16u
 
-#define CLASSES	     24u /* powers of two of bytes held */
-#define VICTIM_CLASS 13u /* who holds less than 8 KiB is no victim */
-#define ACTIVE_STEPS 3u	 /* who makes progress counts as an eighth */
+#define CLASSES	     24u   /* powers of two of bytes held */
+#define OWN_BYTES    1024u /* of a connection that holds nothing else */
+#define VICTIM_CLASS 10u   /* stuck with anything, or moving 8 KiB */
+#define ACTIVE_STEPS 3u	   /* who makes progress counts as an eighth */
 
 static struct {
 	uint64_t max;	   /* bytes for slabs and coroutines; 0: no bound */
@@ -63,46 +65,71 @@ static struct {
 	uint64_t excess;	/* bytes, still to be freed */
 } budget;
 
-static uint64_t used(void)
-{
-	return net_mem_bytes() + net_budget_elsewhere();
-}
-
 uint64_t net_budget_elsewhere(void)
 {
 	return net_the.sched ? coro_sched_memory(net_the.sched) : 0;
 }
 
+/* What coroutines have left behind serves coroutines again, and nobody else. */
+static uint64_t idle_elsewhere(void)
+{
+	uint64_t live =
+		net_the.sched ? coro_sched_memory_live(net_the.sched) : 0;
+
+	return net_budget_elsewhere() - LWIP_MIN(live, net_budget_elsewhere());
+}
+
+static uint64_t used(void)
+{
+	return net_mem_bytes() + net_budget_elsewhere() - idle_elsewhere();
+}
+
+/* Of which `used` is a part. */
+static uint64_t whole(void)
+{
+	return budget.max - LWIP_MIN(idle_elsewhere(), budget.max);
+}
+
 /* ---- what each connection may have ---- */
 
-static uint32_t share(uint64_t whole)
+static uint32_t share(uint64_t most)
 {
-	uint64_t half = budget.max / 2, full = budget.max - budget.max / 8;
+	uint64_t all = whole(), half = all / 2, full = all - all / 8;
 	uint64_t now = used();
 
 	if (!budget.max || now <= half)
-		return (uint32_t)whole;
+		return (uint32_t)most;
 	if (now >= full)
 		return FLOOR_BYTES;
-	return (uint32_t)LWIP_MAX(whole * ((full - now) >> 10) /
-					  ((full - half) >> 10),
+	return (uint32_t)LWIP_MAX(most * (full - now) / (full - half),
 				  FLOOR_BYTES);
+}
+
+static bool is_full(void)
+{
+	return budget.max && used() > whole() - whole() / 8;
+}
+
+/* Coroutines may take three quarters, since they keep what they have taken. */
+static void bound_coroutines(void)
+{
+	uint64_t slabs = LWIP_MIN(net_mem_bytes(), budget.max);
+	uint64_t most = budget.max - budget.max / 4;
+
+	if (!net_the.sched)
+		return;
+	coro_sched_limit_memory(net_the.sched,
+				budget.max ? LWIP_MIN(budget.max - slabs, most)
+					   : SIZE_MAX);
 }
 
 void net_budget_changed(void)
 {
-	uint64_t slabs = net_mem_bytes();
-
 	net_the.snd_most = share(TCP_SND_BUF);
 	net_the.rcv_most =
 		LWIP_MAX(share(TCP_WND), LWIP_MIN(2 * net_the.mtu, TCP_WND));
-	net_the.memory_full =
-		budget.max && used() > budget.max - budget.max / 8;
-	if (net_the.sched)
-		coro_sched_limit_memory(
-			net_the.sched, !budget.max	    ? SIZE_MAX
-				       : budget.max > slabs ? budget.max - slabs
-							    : 0);
+	net_the.memory_full = is_full();
+	bound_coroutines();
 }
 
 void net_budget_set(uint64_t bytes)
@@ -113,6 +140,15 @@ void net_budget_set(uint64_t bytes)
 }
 
 /* ---- what a connection holds ---- */
+
+/* Queued bytes lie in memory that was lent; their headers alone are ours. */
+static bool lends(const struct tcp_pcb *pcb)
+{
+	const struct tcp_seg *seg = pcb->unacked ? pcb->unacked : pcb->unsent;
+
+	return seg && seg->p->next &&
+	       seg->p->next->type_internal == (u8_t)PBUF_ROM;
+}
 
 /* Of a long queue no more than the beginning is looked at. */
 static uint64_t unread_by(const struct net_conn *conn)
@@ -133,11 +169,11 @@ static uint64_t held_by(const struct net_conn *conn)
 {
 	const struct tcp_pcb *pcb = &conn->pcb;
 	const struct coro *co = conn->reader ? conn->reader : conn->writer;
-	uint64_t bytes = 0;
+	uint64_t bytes = OWN_BYTES;
 
-	if (pcb->state >= ESTABLISHED)
-		bytes = (pcb->snd_lbb - pcb->lastack) +
-			(uint64_t)pcb->snd_queuelen * 256;
+	bytes += (uint64_t)pcb->snd_queuelen * 256;
+	if (pcb->state >= ESTABLISHED && !lends(pcb))
+		bytes += pcb->snd_lbb - pcb->lastack;
 	bytes += (uint64_t)conn->ooseq_held * 1024;
 	if (conn->orphaned)
 		return bytes;
@@ -145,23 +181,26 @@ static uint64_t held_by(const struct net_conn *conn)
 	return bytes + unread_by(conn) + (co ? coro_stack_high_water(co) : 0);
 }
 
-/* Its peer takes what is sent, and its handler what is received. */
-static bool makes_progress(const struct net_conn *conn)
+/* Bytes wait for its peer, which takes none, or for its handler. */
+static bool is_stuck(const struct net_conn *conn)
 {
 	const struct tcp_pcb *pcb = &conn->pcb;
 
-	return !pcb->persist_backoff && pcb->nrtx == 0 &&
-	       pcb->snd_wnd >= pcb->mss && (conn->orphaned || !conn->rx_tail);
+	if (!conn->orphaned && conn->rx_tail)
+		return true;
+	return (pcb->unsent || pcb->unacked) &&
+	       (pcb->persist_backoff || pcb->nrtx || pcb->snd_wnd < pcb->mss);
 }
 
 static unsigned class_of(const struct net_conn *conn, uint64_t bytes)
 {
-	unsigned class = bytes ? 63 - (unsigned)__builtin_clzll(bytes) : 0;
+	unsigned class = 63 - (unsigned)__builtin_clzll(bytes);
 
-	if (makes_progress(conn))
-		class = class > ACTIVE_STEPS ? class - ACTIVE_STEPS : 0;
+	if (!is_stuck(conn))
+		class -= ACTIVE_STEPS;
 	return LWIP_MIN(class, CLASSES - 1);
 }
+static_assert(OWN_BYTES >= 1u << ACTIVE_STEPS, "no class is below 0");
 
 /* ---- sweeping ---- */
 
@@ -174,7 +213,7 @@ static void reset(struct net_conn *conn, uint64_t bytes)
 	net_the.stats.memory_resets++;
 	net_log_seldom("coronet: memory is short (%" PRIu64 " of %" PRIu64
 		       " MiB): reset %s, which held %" PRIu64 " KiB",
-		       used() / MIB, budget.max / MIB,
+		       used() / MIB, whole() / MIB,
 		       net_addr_format(&peer, text, sizeof(text)), bytes >> 10);
 	conn->pcb.callback_arg = NULL;
 	conn->err = -ENOBUFS;
@@ -212,10 +251,10 @@ static unsigned sweep_bucket(struct net_conn *conn, unsigned *resets)
 /* The first sweep has seen all: which of them are too many. */
 static void choose_victims(void)
 {
-	uint64_t full = budget.max - budget.max / 4, sum = 0;
+	uint64_t enough = whole() - whole() / 4, sum = 0;
 	unsigned class = CLASSES;
 
-	budget.excess = used() > full ? used() - full : 0;
+	budget.excess = used() > enough ? used() - enough : 0;
 	while (class > VICTIM_CLASS && sum < budget.excess)
 		sum += budget.held[--class];
 	budget.from_class = class;
@@ -230,7 +269,7 @@ static void choose_victims(void)
 static bool must_sweep(void)
 {
 	return net_the.memory_full &&
-	       net_mem_live_bytes() + net_budget_elsewhere() > budget.max / 2;
+	       net_mem_live_bytes() + used() - net_mem_bytes() > whole() / 2;
 }
 
 static void sweep(void)
@@ -399,5 +438,5 @@ void net_budget_start(void)
 void net_budget_stats(struct net_stats *out)
 {
 	out->memory_bytes = used();
-	out->memory_max_bytes = budget.max;
+	out->memory_max_bytes = whole();
 }

@@ -52,6 +52,8 @@ static void test_stacks_are_put_aside_beyond_the_bound(void **state)
 	run_idle(s);
 	assert_int_equal(parked, 200);
 	assert_true(coro_sched_memory(s) > 200 * 1024);
+	assert_in_range(coro_sched_memory_live(s), 150 * 1024,
+			coro_sched_memory(s));
 }
 
 static void *nothing(void *arg)
@@ -68,6 +70,7 @@ static void test_memory_serves_again_within_the_bound(void **state)
 		assert_int_equal(coro_spawn(s, NULL, nothing, NULL, NULL), 0);
 	run_idle(s);
 	taken = coro_sched_memory(s);
+	assert_int_equal(coro_sched_memory_live(s), 0);
 	coro_sched_limit_memory(s, 0);
 	for (int i = 0; i < 1000; i++)
 		assert_int_equal(coro_spawn(s, NULL, nothing, NULL, NULL), 0);

@@ -48,6 +48,14 @@ static int listen_many(void **state)
 
 static uint64_t used(void)
 {
+	struct net_stats stats;
+
+	net_stack_stats(stack, &stats);
+	return stats.memory_bytes;
+}
+
+static uint64_t taken(void)
+{
 	return net_mem_bytes() + net_budget_elsewhere();
 }
 
@@ -168,7 +176,7 @@ static void expect_echo(uint16_t port)
 
 static void test_peers_that_do_not_read_stay_within_the_budget(void **state)
 {
-	uint64_t max = used() + 24 * MIB, most = 0;
+	uint64_t max = taken() + 24 * MIB, most = 0;
 	struct peer peer;
 
 	net_budget_set(max);
@@ -178,7 +186,7 @@ static void test_peers_that_do_not_read_stay_within_the_budget(void **state)
 		peer_send(&peer, PEER_ACK, "G", 1);
 		run_ms(1);
 		forget_sent();
-		most = used() > most ? used() : most;
+		most = taken() > most ? taken() : most;
 		if (i % 100 == 99)
 			expect_echo((uint16_t)(10000 + i));
 	}
@@ -209,7 +217,7 @@ static void test_a_send_buffer_has_its_part_of_what_is_left(void **state)
 	uint32_t whole = net_the.snd_most;
 
 	assert_int_equal(whole, TCP_SND_BUF);
-	net_budget_set(used() + 32 * MIB);
+	net_budget_set(taken() + 32 * MIB);
 	fill_to(4);
 	run_ms(2);
 	assert_in_range(net_the.snd_most, whole / 2, whole);
@@ -323,7 +331,7 @@ static void test_windows_shrink_and_no_edge_moves_back(void **state)
 
 	connect_reader(&peer);
 	assert_true(window > 60000);
-	net_budget_set(used() + 32 * MIB);
+	net_budget_set(taken() + 32 * MIB);
 	fill_to(7);
 	run_ms(2);
 	for (unsigned i = 0; i < 30; i++) {
@@ -350,7 +358,7 @@ static void test_a_small_window_opens_again_when_it_is_read(void **state)
 	struct peer peer;
 
 	connect_reader(&peer);
-	net_budget_set(used() + 32 * MIB);
+	net_budget_set(taken() + 32 * MIB);
 	fill_to(7);
 	run_ms(2);
 	may_read = 100000;
@@ -376,7 +384,7 @@ static void test_closing_with_a_small_window_is_no_reset(void **state)
 	struct peer peer;
 
 	connect_reader(&peer);
-	net_budget_set(used() + 32 * MIB);
+	net_budget_set(taken() + 32 * MIB);
 	fill_to(7);
 	run_ms(2);
 	for (unsigned i = 0; i < 10; i++) {
@@ -419,6 +427,7 @@ static void test_the_greediest_is_reset_and_the_others_live(void **state)
 		run_ms(1);
 		while (peer_next(&s))
 			modest[i].rcv = s.seq + s.len;
+		peer_send(&modest[i], PEER_ACK, NULL, 0);
 	}
 	serve(pour_and_tell);
 	peer_connect(&rich, 3000, 7, NEAR_WRAP);
@@ -427,7 +436,7 @@ static void test_the_greediest_is_reset_and_the_others_live(void **state)
 		forget_sent();
 	}
 	assert_int_equal(ended, 0);
-	net_budget_set(used() + 16 * MIB);
+	net_budget_set(taken() + 16 * MIB);
 	fill_up();
 	for (unsigned i = 0; i < 50 && !ended; i++) {
 		run_ms(1);
@@ -467,7 +476,7 @@ static void test_unread_bytes_are_a_reason_too(void **state)
 		run_ms(1);
 		forget_sent();
 	}
-	net_budget_set(used() + 16 * MIB);
+	net_budget_set(taken() + 16 * MIB);
 	fill_up();
 	run_ms(50);
 	assert_int_equal(stack->stats.memory_resets, 1);
@@ -477,17 +486,69 @@ static void test_unread_bytes_are_a_reason_too(void **state)
 	assert_int_equal(result, -ENOBUFS);
 }
 
-static void test_nobody_is_reset_who_holds_little(void **state)
+static void test_nobody_is_reset_who_waits_for_nothing(void **state)
 {
 	struct peer peer;
 
 	serve(echo);
 	peer_connect(&peer, 2000, 7, NEAR_WRAP);
-	net_budget_set(used() + 16 * MIB);
+	peer_send(&peer, PEER_ACK, "hello", 5);
+	run_ms(1);
+	forget_sent();
+	peer.rcv += 5;
+	peer_send(&peer, PEER_ACK, NULL, 0);
+	net_budget_set(taken() + 16 * MIB);
 	fill_up();
 	run_ms(100);
 	assert_int_equal(stack->stats.memory_resets, 0);
 	assert_int_equal(net_the.n_conns, 1);
+}
+
+/* Each holds a byte that its handler does not read. */
+static void test_many_that_hold_little_make_room(void **state)
+{
+	struct peer peer;
+
+	serve(never_read);
+	for (unsigned i = 0; i < 500; i++) {
+		join(&peer, (uint16_t)(2000 + i));
+		peer_send(&peer, PEER_ACK, "x", 1);
+		run_ms(1);
+		forget_sent();
+	}
+	assert_int_equal(net_the.n_conns, 500);
+	net_budget_set(taken() + 16 * MIB);
+	fill_up();
+	run_ms(50);
+	assert_true(stack->stats.memory_resets > 0);
+	go = true;
+	unload();
+}
+
+static void *park(void *arg)
+{
+	while (!go)
+		coro_yield();
+	return NULL;
+}
+
+static void test_a_spike_of_coroutines_does_not_last(void **state)
+{
+	uint64_t before = net_budget_elsewhere();
+	unsigned n = 0;
+
+	net_budget_set(taken() + 16 * MIB);
+	while (n < 200000 && net_spawn(stack, "one", park, NULL) == 0)
+		n++;
+	assert_in_range(net_budget_elsewhere() - before, 8 * MIB, 13 * MIB);
+	assert_in_range(n, 30000, 150000);
+	go = true;
+	run_rounds(5);
+	run_ms(3);
+	assert_false(net_the.memory_full);
+	assert_int_equal(net_the.snd_most, TCP_SND_BUF);
+	serve(echo);
+	expect_echo(2000);
 }
 
 static void test_no_connection_is_taken_while_memory_is_used_up(void **state)
@@ -496,7 +557,7 @@ static void test_no_connection_is_taken_while_memory_is_used_up(void **state)
 		.port = 2000, .stack_port = 7, .snd = 99, .wnd = 65535};
 
 	serve(echo);
-	net_budget_set(used() + 16 * MIB);
+	net_budget_set(taken() + 16 * MIB);
 	fill_up();
 	peer_send(&peer, PEER_SYN, NULL, 0);
 	peer_expect_nothing();
@@ -550,7 +611,9 @@ int main(void)
 		T(test_closing_with_a_small_window_is_no_reset),
 		T(test_the_greediest_is_reset_and_the_others_live),
 		T(test_unread_bytes_are_a_reason_too),
-		T(test_nobody_is_reset_who_holds_little),
+		T(test_a_spike_of_coroutines_does_not_last),
+		T(test_many_that_hold_little_make_room),
+		T(test_nobody_is_reset_who_waits_for_nothing),
 		T(test_no_connection_is_taken_while_memory_is_used_up),
 		cmocka_unit_test(
 			test_too_little_memory_is_refused_with_a_number),

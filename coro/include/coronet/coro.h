@@ -392,6 +392,9 @@ unsigned coro_sched_live(const struct coro_sched *s);
  */
 size_t coro_sched_memory(const struct coro_sched *s);
 
+/* Of those bytes, the ones that coroutines and their saved stacks take now. */
+size_t coro_sched_memory_live(const struct coro_sched *s);
+
 /*
  * Bounds coro_sched_memory() from where on no coroutine is started that needs
  * more of it: -ENOMEM. SIZE_MAX, the default: no bound. Those that run may
