@@ -37,7 +37,9 @@ static struct {
 	uint16_t wnd;
 	unsigned wscale;
 	uint32_t snd, rcv;
-	uint8_t *map;  /* a byte a byte of the stream: 1 when it is here */
+	uint8_t *map;	/* a byte a byte of the stream: 1 when it is here */
+	uint8_t *times; /* how often each came */
+	bool sack;
 	uint32_t base; /* the stream's first */
 	unsigned largest, too_long, messages, segments;
 	uint8_t sent_flags;
@@ -137,6 +139,7 @@ static int setup(void **state)
 	entry->counter.reachable_time = 2000000000;
 	memset(&far, 0, sizeof(far));
 	far.map = calloc(1, STREAM);
+	far.times = calloc(1, STREAM);
 	far.port = 1000;
 	far.wnd = 65535;
 	ended = 0;
@@ -149,6 +152,7 @@ static int setup(void **state)
 static int teardown(void **state)
 {
 	free(far.map);
+	free(far.times);
 	net_mem_fail_after(0);
 	return peer_teardown(state);
 }
@@ -223,7 +227,8 @@ static void say(uint8_t flags, unsigned mss)
 	tcp[13] = flags;
 	put16(tcp + 14, far.wnd);
 	if (mss) {
-		memcpy(tcp + 20, "\2\4\0\0\1\3\3\0", 8);
+		memcpy(tcp + 20,
+		       far.sack ? "\2\4\0\0\1\1\4\2" : "\2\4\0\0\1\3\3\0", 8);
 		put16(tcp + 22, mss);
 	}
 	deliver(frame, 6, 16, 20 + options);
@@ -260,8 +265,10 @@ static void take_data(const uint8_t *tcp, unsigned header, unsigned len)
 		assert_true(at + i < STREAM);
 		assert_int_equal(tcp[header + i], stream_byte(at + i));
 		far.map[at + i] = 1;
+		far.times[at + i]++;
 	}
 	if (tcp[13] & PEER_FIN) {
+		assert_int_equal(at + len, to_send); /* and never before */
 		far.fin = true;
 		far.fin_at = at + len;
 	}
@@ -387,6 +394,8 @@ static void lowers_at_once(bool v6, unsigned mtu)
 	assert_true(far.messages > 0);
 	assert_int_equal(ours->pcb.mss, mtu - ip_bytes() - 20);
 	assert_int_equal(net_the.stats.path_mtu_lowered, 1);
+	pass_ms();
+	assert_int_equal(ours->pcb.snd_queuelen, 0); /* each pbuf was counted */
 	/* Of one flight each was too long; nothing was after it. */
 	assert_in_range(far.too_long, 1, 10);
 }
@@ -722,6 +731,99 @@ static void test_it_works_while_a_repair_runs(void **state)
 	assert_in_range(ours->pcb.mss, 512, 1160);
 }
 
+/* An ACK that says it holds some segments beyond. */
+static void say_sack(uint32_t left, uint32_t right)
+{
+	uint8_t frame[128];
+	uint8_t *tcp = ip_header(frame, 6, 32);
+
+	memset(tcp, 0, 32);
+	put16(tcp, far.port);
+	put16(tcp + 2, 7);
+	put32(tcp + 4, far.snd);
+	put32(tcp + 8, far.base);
+	tcp[12] = 0x80;
+	tcp[13] = PEER_ACK;
+	put16(tcp + 14, far.wnd);
+	memcpy(tcp + 20, "\1\1\5\12", 4);
+	put32(tcp + 24, left);
+	put32(tcp + 28, right);
+	deliver(frame, 6, 16, 32);
+	run_ms(1);
+}
+
+static void test_what_the_peer_holds_is_not_sent_again(void **state)
+{
+	uint8_t packet[64] = {0x45, [8] = 64, [9] = 6};
+	unsigned mss = full_mss();
+
+	far.sack = far.deaf = true;
+	to_send = 10 * mss;
+	serve(send_stream);
+	connect_to(1000, mss);
+	pass_ms();
+	assert_int_equal(far.segments, 10);
+	say_sack(far.base + 4 * mss, far.base + 6 * mss);
+	put16(packet + 2, 1500);
+	memcpy(packet + 12, stack_ip4, 4);
+	memcpy(packet + 16, far_ip4, 4);
+	put16(packet + 20, 7);
+	put16(packet + 22, 1000);
+	put32(packet + 24, far.base);
+	complain(packet, 1000);
+	for (unsigned i = 0; i < 5; i++)
+		pass_ms();
+	for (unsigned i = 0; i < to_send; i++)
+		assert_int_equal(far.times[i] > 1, i < 4 * mss || i >= 6 * mss);
+}
+
+static void send_slowly(struct net_conn *conn, void *arg)
+{
+	uint8_t piece[300];
+
+	ours = conn;
+	net_set_nodelay(conn, false); /* segments are made with room to grow */
+	for (size_t at = 0; at < to_send; at += sizeof(piece)) {
+		for (size_t i = 0; i < sizeof(piece); i++)
+			piece[i] = stream_byte(at + i);
+		result = net_send_all(conn, piece, sizeof(piece));
+		coro_sleep_ns(1000000);
+	}
+	coro_sleep_ns(INT64_C(36000000000000));
+	ended++;
+}
+
+static unsigned waiting(void)
+{
+	return ours ? ours->pcb.snd_lbb - ours->pcb.snd_nxt : 0;
+}
+
+/* What is cut has no room at its end: the next bytes get memory of their own.
+ */
+static void test_small_writes_go_on_behind_pieces(void **state)
+{
+	to_send = 30000;
+	far.wnd = 3000;
+	far.deaf = true;
+	serve(send_slowly);
+	connect_to(1000, full_mss());
+	/* What is beyond the window waits, in a segment and most of another. */
+	for (unsigned i = 0; i < 300 && waiting() < full_mss() + 800; i++)
+		pass_ms();
+	assert_int_equal(ours->pcb.unsent->len, full_mss());
+	far.mtu = 600;
+	far.wnd = 2000; /* of the two the first may go, and is too long */
+	say(PEER_ACK, 0);
+	for (unsigned i = 0; i < 20; i++)
+		pass_ms();
+	far.deaf = false;
+	far.wnd = 3000;
+	say(PEER_ACK, 0);
+	download(20000);
+	assert_true(far.too_long > 0);
+	assert_int_equal(ours->pcb.mss, 560);
+}
+
 /* Whichever allocation fails while it cuts: it is done in the end. */
 static void test_short_memory_delays_and_loses_nothing(void **state)
 {
@@ -824,6 +926,9 @@ static void test_no_handshake_gives_less_than_the_floor(void **state)
 		download(1000);
 		assert_in_range(ours->pcb.mss, NET_MSS_FLOOR, 1460);
 	}
+	ours->pcb.mss = 1; /* whatever else may have decided */
+	net_path_settle(ours);
+	assert_int_equal(ours->pcb.mss, NET_MSS_FLOOR);
 }
 
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -850,6 +955,8 @@ int main(void)
 		T(test_lent_memory_is_cut_and_given_back),
 		T(test_what_is_lent_is_not_written_to),
 		T(test_it_works_while_a_repair_runs),
+		T(test_what_the_peer_holds_is_not_sent_again),
+		T(test_small_writes_go_on_behind_pieces),
 		T(test_short_memory_delays_and_loses_nothing),
 		T(test_a_silent_path_is_found_out6),
 		T(test_a_silent_path_is_found_out4),
