@@ -3,7 +3,7 @@
  * many mutations of them from a fixed seed. What was found once is tried in
  * each run, and gcc will do.
  *
- * usage: replay-NAME CORPUS_DIRECTORY MUTATIONS
+ * usage: replay-NAME CORPUS_DIRECTORY MUTATIONS [SEED]
  */
 #include <dirent.h>
 #include <errno.h>
@@ -168,12 +168,14 @@ int main(int argc, char **argv)
 	unsigned long mutations;
 	int err;
 
-	if (argc != 3) {
-		fprintf(stderr, "usage: %s CORPUS_DIRECTORY MUTATIONS\n",
+	if (argc < 3 || argc > 4) {
+		fprintf(stderr, "usage: %s CORPUS_DIRECTORY MUTATIONS [SEED]\n",
 			argv[0]);
 		return 2;
 	}
 	mutations = strtoul(argv[2], NULL, 10);
+	if (argc == 4) /* an odd factor: none of them makes it zero */
+		random_state *= 2 * strtoul(argv[3], NULL, 10) + 1;
 	err = load_all(argv[1]);
 	if (err < 0 || n_files == 0) {
 		fprintf(stderr, "%s: %s\n", argv[1],
