@@ -49,8 +49,23 @@ static void disown(struct net_conn *conn)
 	net_conn_put(conn);
 }
 
+/*
+ * RFC 2525 2.17: bytes have come that nobody has read. lwIP resets then, but
+ * not where our FIN is out already: a peer that went on asking for a window
+ * would be answered for ever.
+ */
+static bool unread_behind_fin(const struct net_conn *conn)
+{
+	return conn->rx_tail &&
+	       (conn->pcb.state == FIN_WAIT_1 || conn->pcb.state == FIN_WAIT_2);
+}
+
 static void close_now(struct net_conn *conn)
 {
+	if (conn->pcb_live && unread_behind_fin(conn)) {
+		net_abort(conn);
+		return;
+	}
 	if (conn->pcb_live) {
 		conn->pcb.callback_arg = NULL;
 		if (!conn->rx_tail) /* for lwIP: all has been read */

@@ -553,6 +553,32 @@ static void expect_rst_for_syn(uint16_t port)
 	assert_int_equal(s.flags, PEER_RST | PEER_ACK);
 }
 
+static void shut_and_leave(struct net_conn *conn, void *arg)
+{
+	net_shutdown(conn, NET_SHUT_WR);
+	coro_sleep_ns(10000000);
+}
+
+/* RFC 2525 2.17: what has come and is not read is not delivered. */
+static void test_close_behind_our_fin_resets_what_is_unread(void **state)
+{
+	struct peer peer;
+	struct segment s;
+
+	serve(shut_and_leave);
+	peer_connect(&peer, 1000, 7, NEAR_WRAP);
+	assert_true(peer_next(&s));
+	assert_true(s.flags & PEER_FIN);
+	peer.rcv = s.seq + 1;
+	peer_send(&peer, PEER_ACK, "unread", 6);
+	run_ms(20);
+	assert_true(peer_next(&s));
+	while (!(s.flags & PEER_RST))
+		assert_true(peer_next(&s));
+	assert_int_equal(s.seq, peer.rcv);
+	assert_int_equal(net_the.n_conns, 0);
+}
+
 static void test_draining_listener_ends_handshakes_and_begins_none(void **state)
 {
 	struct peer peer = {
@@ -609,6 +635,7 @@ int main(void)
 		T(test_close_under_blocked_calls_is_ebadf),
 		T(test_abort_under_blocked_calls_is_ebadf),
 		T(test_shutdown_under_blocked_calls_ends_them),
+		T(test_close_behind_our_fin_resets_what_is_unread),
 		T(test_second_reader_and_second_writer_are_ebusy),
 		T(test_linger_under_a_blocked_writer_is_ebusy),
 		T(test_null_is_ebadf_or_ignored),
