@@ -8,6 +8,7 @@
  * random_peer.c   the peer's connection: handshake, timers, its end
  * random_send.c   the peer's sender: data, retransmission, mischief
  * random_app.c    the application on the stack's side
+ * random_watch.c  the same, without coroutines
  * random_check.c  what must hold, at every frame, round and end
  * random_fault.c  allocations counted, and refused
  * random_work.c   the code that runs in a round, counted
@@ -108,6 +109,7 @@ struct draw {
 	enum ending ending;
 	int64_t linger, deadline, cancel_at;
 	bool keepalive, nagle;
+	bool watched; /* no coroutine, but callbacks */
 };
 
 struct life_draw {
@@ -320,6 +322,13 @@ bool tx_done(const struct flow *flow); /* its FIN is acknowledged */
 void app_serve(struct net_conn *conn, void *arg);
 void app_dial(struct flow *flow);
 bool app_over(const struct flow *flow);
+/* Compares bytes that have come with those that were sent. */
+void app_take(struct flow *flow, const uint8_t *data, size_t n);
+/* What it may mean for the other side that it lets go now. */
+void app_note_end(struct flow *flow);
+
+/* ---- random_watch.c ---- */
+void app_watch(struct flow *flow); /* once it is connected */
 
 /* ---- random_check.c ---- */
 __attribute__((noreturn, format(printf, 2, 3))) void

@@ -170,7 +170,7 @@ static void *writer(void *arg)
 
 /* ---- reading ---- */
 
-static void take(struct flow *flow, const uint8_t *data, size_t n)
+void app_take(struct flow *flow, const uint8_t *data, size_t n)
 {
 	uint32_t at = flow->app.got;
 
@@ -207,7 +207,7 @@ static long read_view(struct flow *flow)
 		if (n != (long)view->len)
 			violated(flow, "a view of %zu bytes: %ld", view->len,
 				 n);
-		take(flow, view->data, (size_t)n);
+		app_take(flow, view->data, (size_t)n);
 		if (!flow->d->hold)
 			release_view(flow, i);
 	}
@@ -217,7 +217,7 @@ static long read_view(struct flow *flow)
 static long copy_some(struct flow *flow, long n)
 {
 	if (n > 0)
-		take(flow, scratch[flow->index], (size_t)n);
+		app_take(flow, scratch[flow->index], (size_t)n);
 	return n;
 }
 
@@ -298,7 +298,7 @@ static void echo(struct flow *flow)
 	long n;
 
 	while ((n = net_recv_view(app->conn, &view)) > 0) {
-		take(flow, view.data, view.len);
+		app_take(flow, view.data, view.len);
 		app->sent_most = app->sent + (uint32_t)n;
 		nap(flow, flow->d->app_read_pause);
 		n = net_send_view(app->conn, &view);
@@ -320,7 +320,7 @@ static void echo(struct flow *flow)
 /* ---- the whole ---- */
 
 /* What it may mean for the other side that the application lets go now. */
-static void note_end(struct flow *flow)
+void app_note_end(struct flow *flow)
 {
 	struct app *app = &flow->app;
 
@@ -337,7 +337,7 @@ static void end(struct flow *flow)
 	struct net_conn *conn = app->conn;
 
 	release_views(flow);
-	note_end(flow);
+	app_note_end(flow);
 	app->conn = NULL;
 	switch (flow->d->ending) {
 	case END_ABORT:
@@ -436,7 +436,10 @@ static void *dial(void *arg)
 		check_error(flow, "dialling", err);
 		return NULL;
 	}
-	live(flow);
+	if (flow->d->watched)
+		app_watch(flow);
+	else
+		live(flow);
 	return NULL;
 }
 

@@ -188,6 +188,7 @@ static void draw_app(struct rng *rng, struct draw *d, bool sender)
 		d->cancel_at = log_us(rng, 1000, 3000000);
 	d->keepalive = rng_chance(rng, 250);
 	d->nagle = rng_chance(rng, 200);
+	d->watched = d->dialed && rng_chance(rng, 300);
 }
 
 /* Together they must come to an end. */
@@ -195,6 +196,10 @@ static void settle(struct rng *rng, struct draw *d)
 {
 	uint32_t out = d->out_bytes;
 
+	if (d->watched) {
+		d->echo = false;
+		d->keepalive = true;
+	}
 	if (d->echo && d->in_bytes / d->room > 400)
 		d->in_bytes = d->room * 400;
 	/* A window that its scale leaves nothing of. */
@@ -235,6 +240,7 @@ static void draw_flow(struct rng *rng, bool sender, struct draw *d)
 void draw_life(uint64_t seed, bool sender, struct life_draw *out)
 {
 	struct rng rng = {seed * 2 + sender};
+	bool cookies = false;
 
 	for (unsigned i = 0; i < 4; i++)
 		rng_next(&rng);
@@ -259,6 +265,12 @@ void draw_life(uint64_t seed, bool sender, struct life_draw *out)
 	}
 	for (unsigned i = 0; i < out->n_flows; i++)
 		draw_flow(&rng, sender, &out->flow[i]);
+	for (unsigned i = 0; i < out->n_flows; i++)
+		cookies |= out->flow[i].cookie;
+	/* The reset of what came before the cookie may end the peer alone. */
+	for (unsigned i = 0; cookies && i < out->n_flows; i++)
+		if (!out->flow[i].deadline && !out->flow[i].keepalive)
+			out->flow[i].deadline = 300 * SECOND;
 }
 
 /* ---- telling ---- */
@@ -312,7 +324,8 @@ static void print_flow(const struct draw *d, unsigned index)
 	       ms(d->app_read_pause), d->read_until, d->hold);
 	printf("  its end: %s%s%s, linger %.0f ms, deadline %.0f ms, cancel "
 	       "%.0f ms, keepalive %d, nagle %d\n",
-	       endings[d->ending], d->shut_wr ? ", shuts writing" : "",
+	       d->watched ? "watched" : endings[d->ending],
+	       d->shut_wr ? ", shuts writing" : "",
 	       d->shut_rd ? ", shuts reading" : "", ms(d->linger),
 	       ms(d->deadline), ms(d->cancel_at), d->keepalive, d->nagle);
 }
