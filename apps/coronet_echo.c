@@ -3,14 +3,18 @@
  */
 #include <argp.h>
 #include <stdio.h>
+#include <string.h>
 
 #include <coronet/net.h>
 
 #include "apps/common/opts.h"
 
+enum { OPT_MAX_CLIENTS = 0x2000, OPT_MAX_SOURCE };
+
 struct echo_opts {
 	struct net_opts net;
 	uint16_t port;
+	struct net_limits limits;
 };
 
 static void echo(struct net_conn *conn, void *arg)
@@ -35,6 +39,16 @@ static error_t parse_key(int key, char *arg, struct argp_state *state)
 		opts->port = (uint16_t)opts_number(state, "--port", arg, 1,
 						   65535, "--port 7777");
 		return 0;
+	case OPT_MAX_CLIENTS:
+		opts->limits.clients =
+			(unsigned)opts_number(state, "--max-clients", arg, 1,
+					      4000000, "--max-clients 1000");
+		return 0;
+	case OPT_MAX_SOURCE:
+		opts->limits.clients_per_source = (unsigned)opts_number(
+			state, "--max-clients-per-source", arg, 1, 4000000,
+			"--max-clients-per-source 1000");
+		return 0;
 	case ARGP_KEY_ARG:
 		opts_refuse_argument(state, arg);
 	default:
@@ -42,10 +56,39 @@ static error_t parse_key(int key, char *arg, struct argp_state *state)
 	}
 }
 
+/* net_serve() with limits. */
+static int serve(struct net_stack *stack, const struct echo_opts *opts)
+{
+	const struct net_addr at = net_addr_any(opts->port);
+	struct net_listener *listener;
+	int err = net_listen(stack, &at, 0, &listener);
+
+	if (err < 0) {
+		fprintf(stderr, "coronet-echo: listening on port %u: %s\n",
+			opts->port, strerror(-err));
+	} else {
+		net_listener_limit(listener, &opts->limits);
+		net_listener_serve(listener, echo, NULL);
+		printf("listening on *:%u\n", opts->port);
+		fflush(stdout);
+		net_stack_run(stack);
+	}
+	net_stack_close(stack);
+	return err;
+}
+
 int main(int argc, char **argv)
 {
 	static const struct argp_option options[] = {
 		{"port", 'p', "N", 0, "TCP port to listen on (default 7777)",
+		 0},
+		{"max-clients", OPT_MAX_CLIENTS, "N", 0,
+		 "Clients at a time; SYNs beyond are dropped, to come again "
+		 "(default: --max-conns alone)",
+		 0},
+		{"max-clients-per-source", OPT_MAX_SOURCE, "N", 0,
+		 "The same for each IPv4 address or IPv6 /64 (default: half of "
+		 "--max-conns)",
 		 0},
 		{0},
 	};
@@ -73,6 +116,5 @@ int main(int argc, char **argv)
 			fprintf(stderr, "coronet-echo: %s\n", opts.net.error);
 		return net_exit_status(err);
 	}
-	return net_exit_status(
-		net_serve(stack, &net_addr_any(opts.port), echo, NULL));
+	return net_exit_status(serve(stack, &opts));
 }

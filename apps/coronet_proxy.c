@@ -71,8 +71,12 @@ static int open_door(const struct net_addr *addr)
 {
 	struct proxy_door *door = &proxy.doors[proxy.n_doors];
 	char text[NET_ADDR_TEXT_MAX];
+	const struct net_limits limits = {.clients_per_source =
+						  proxy.opts.max_source};
 	int err = net_listen(proxy.stack, addr, 0, &door->listener);
 
+	if (err == 0)
+		err = net_listener_limit(door->listener, &limits);
 	if (err == 0)
 		err = net_spawn(proxy.stack, "accept", accept_clients, door);
 	if (err < 0) {
@@ -196,15 +200,18 @@ static void *say_stats(void *arg)
 {
 	int64_t every_ns = (int64_t)(proxy.net.stats_s * 1e9);
 	struct proxy_counters was = proxy.counters;
+	struct net_stats stack;
 
 	while (coro_sleep_ns(every_ns) == 0) {
 		const struct proxy_counters *now = &proxy.counters;
 		double s = proxy.net.stats_s;
 
+		net_stack_stats(proxy.stack, &stack);
 		net_log("proxy: %u sessions, +%llu, to backends %.2f, from "
 			"them %.2f Gbit/s, %u of %u backends up; in all %llu "
 			"retries, %llu without backend, %llu broken, %llu "
-			"idle, %llu bad headers, %llu over the limit",
+			"idle, %llu bad headers, %llu over the limit, %llu "
+			"displaced, %llu SYNs over a source's limit",
 			proxy.sessions,
 			(unsigned long long)(now->accepted - was.accepted),
 			(double)(now->bytes_to - was.bytes_to) * 8e-9 / s,
@@ -215,7 +222,9 @@ static void *say_stats(void *arg)
 			(unsigned long long)now->broken,
 			(unsigned long long)now->idle,
 			(unsigned long long)now->bad_header,
-			(unsigned long long)now->over_limit);
+			(unsigned long long)now->over_limit,
+			(unsigned long long)proxy.half_open.displaced,
+			(unsigned long long)stack.clients_refused);
 		was = *now;
 	}
 	return NULL;
@@ -323,6 +332,8 @@ static int run(void)
 	plan.stack = proxy.stack;
 	plan.timeout_ns = proxy.opts.drain_timeout_ns;
 	take_backends();
+	pending_init(&proxy.half_open, proxy.opts.max_half_open,
+		     session_displace);
 	err = drain_start(&plan);
 	if (err == 0)
 		err = start_checks();

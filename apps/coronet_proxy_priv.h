@@ -13,6 +13,7 @@
 #include <coronet/net.h>
 
 #include "apps/common/balance.h"
+#include "apps/common/pending.h"
 #include "apps/common/proxy_opts.h"
 
 struct session;
@@ -41,9 +42,10 @@ struct proxy {
 	struct net_addr backends[BALANCE_MAX];
 	struct proxy_door doors[PROXY_MAX_LISTENS + 1];
 	unsigned n_doors;
-	unsigned sessions;    /* now */
-	struct session *free; /* kept for the next ones */
-	int64_t say_ns;	      /* when to say again that something ran out */
+	unsigned sessions;	       /* now */
+	struct session *free;	       /* kept for the next ones */
+	struct pending_list half_open; /* their PROXY headers are not whole */
+	int64_t say_ns; /* when to say again that something ran out */
 	struct proxy_counters counters;
 };
 
@@ -54,6 +56,9 @@ extern struct proxy proxy;
  * it returns: 0 or -ENOMEM.
  */
 int session_start(struct net_conn *conn);
+
+/* Resets a client that has to make room: for proxy.half_open. */
+void session_displace(struct pending *item);
 
 /* Frees what was kept of sessions that are over. */
 void session_fini(void);

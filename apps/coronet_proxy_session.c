@@ -33,6 +33,7 @@ struct session {
 	int64_t limit_ns;	  /* that may pass without one */
 	uint64_t unacked;	  /* by both peers, when last looked at */
 	struct proxy_addrs addrs; /* what the client's header said */
+	struct pending pending;	  /* while its PROXY header is not whole */
 	char *early; /* bytes that came with the PROXY header; or NULL */
 	size_t early_len;
 	int backend; /* -1: not counted at any */
@@ -294,7 +295,9 @@ __attribute__((noinline)) static int begin(struct session *s)
 
 	if (proxy.opts.accept_proxy) {
 		watch(s, proxy.opts.proxy_timeout_ns);
+		pending_enter(&proxy.half_open, &s->pending);
 		err = read_header(s);
+		pending_leave(&proxy.half_open, &s->pending);
 		if (err < 0) {
 			proxy.counters.bad_header++;
 			drop_early(s);
@@ -328,6 +331,13 @@ static void *serve(void *arg)
 	if (--s->coroutines == 0)
 		session_end(s);
 	return NULL;
+}
+
+void session_displace(struct pending *item)
+{
+	session_fail(
+		(struct session *)(void *)((char *)item -
+					   offsetof(struct session, pending)));
 }
 
 int session_start(struct net_conn *conn)

@@ -51,11 +51,11 @@ void worker_set_accepting(struct worker *w, bool on)
 	}
 }
 
-static void refuse(struct worker *w, int fd)
+static void refuse(int fd, uint64_t *counter)
 {
 	static const struct linger now = {.l_onoff = 1};
 
-	w->counters.over_limit++;
+	++*counter;
 	setsockopt(fd, SOL_SOCKET, SO_LINGER, &now, sizeof(now));
 	close(fd);
 }
@@ -67,21 +67,28 @@ static void refuse(struct worker *w, int fd)
 static bool accept_batch(struct worker *w, int listener)
 {
 	bool wait = given.opts.over_limit == PROXY_OVER_WAIT;
+	struct sockaddr_storage addr;
+	struct source_key source;
 
 	for (int i = 0; i < ACCEPT_BATCH; i++) {
+		socklen_t len = sizeof(addr);
 		int fd;
 
 		if (w->sessions >= w->max_sessions && wait) {
 			worker_set_accepting(w, false);
 			return false;
 		}
-		fd = accept4(listener, NULL, NULL,
+		fd = accept4(listener, (struct sockaddr *)&addr, &len,
 			     SOCK_NONBLOCK | SOCK_CLOEXEC);
 		if (fd >= 0) {
+			source = source_key_of(&addr);
 			if (w->sessions >= w->max_sessions)
-				refuse(w, fd);
+				refuse(fd, &w->counters.over_limit);
+			else if (sources_count(&w->sources, source) >=
+				 w->max_source)
+				refuse(fd, &w->counters.over_source);
 			else
-				session_start(w, fd);
+				session_start(w, fd, source);
 			continue;
 		}
 		/* Without files it would be told of for ever: a pause. */
@@ -206,7 +213,8 @@ static void say_stats(const struct proxy_counters *was,
 		"proxy: %u sessions, +%llu, to backends %.2f, from them %.2f "
 		"Gbit/s, %u of %u backends up; in all %llu retries, %llu "
 		"without backend, %llu broken, %llu idle, %llu bad headers, "
-		"%llu over the limit\n",
+		"%llu over the limit, %llu displaced, %llu over a source's "
+		"limit\n",
 		sessions, (unsigned long long)(now->accepted - was->accepted),
 		(double)(now->bytes_to - was->bytes_to) * 8e-9 / s,
 		(double)(now->bytes_from - was->bytes_from) * 8e-9 / s,
@@ -215,7 +223,9 @@ static void say_stats(const struct proxy_counters *was,
 		(unsigned long long)now->no_backend,
 		(unsigned long long)now->broken, (unsigned long long)now->idle,
 		(unsigned long long)now->bad_header,
-		(unsigned long long)now->over_limit);
+		(unsigned long long)now->over_limit,
+		(unsigned long long)now->displaced,
+		(unsigned long long)now->over_source);
 }
 
 /* The first worker sums all up; the others' figures are as of about now. */
@@ -362,6 +372,12 @@ static int open_listeners(struct worker *w)
 	return err;
 }
 
+/* A worker's part of a limit. */
+static unsigned share(unsigned limit)
+{
+	return (limit + given.threads - 1) / given.threads;
+}
+
 /* 0 or -errno, which has been said; worker_fini() in any case. */
 static int worker_init(struct worker *w, int index)
 {
@@ -372,8 +388,9 @@ static int worker_init(struct worker *w, int index)
 	w->accepting = true;
 	w->pipe[0] = w->pipe[1] = -1;
 	worker_new_pipe(w);
-	w->max_sessions =
-		(opts->max_clients + given.threads - 1) / given.threads;
+	w->max_sessions = share(opts->max_clients);
+	w->max_source = share(opts->max_source);
+	w->max_headers = share(opts->max_half_open);
 	w->drain = (struct source){SOURCE_DRAIN, drain_event};
 	balance_init(&w->balance, opts->balance, opts->rise, opts->fall);
 	for (unsigned i = 0; i < opts->n_backends; i++)

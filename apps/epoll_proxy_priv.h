@@ -17,6 +17,7 @@
 #include "apps/common/balance.h"
 #include "apps/common/proxy_opts.h"
 #include "apps/common/proxy_proto.h"
+#include "apps/common/sources.h"
 
 #define BUF_SIZE    (128u << 10)
 #define MAX_THREADS 256
@@ -62,6 +63,7 @@ struct session {
 	int64_t due_ns;	   /* when its list looks at it */
 	int64_t active_ns; /* when a byte moved last */
 	int64_t unacked;   /* by both peers, when last looked at */
+	struct source_key source;
 	struct proxy_addrs addrs;
 	struct session *next, *prev; /* in its state's list, or the dead's */
 	struct session *next_again;
@@ -80,7 +82,7 @@ struct check {
 
 struct proxy_counters {
 	uint64_t accepted, over_limit, no_backend, retries, bad_header, idle,
-		broken, bytes_to, bytes_from;
+		broken, displaced, over_source, bytes_to, bytes_from;
 };
 
 struct worker {
@@ -95,6 +97,9 @@ struct worker {
 		retry_ns; /* accepting is off until then; 0: till room */
 	int64_t say_ns;	  /* when to say again that something ran out */
 	unsigned sessions, max_sessions;
+	unsigned headers, max_headers; /* sessions in SESSION_HEADER */
+	unsigned max_source;
+	struct sources sources;
 	struct session_list lists[SESSION_STATES];
 	struct session *again, *dead;
 	struct balance balance;
@@ -120,7 +125,7 @@ void worker_new_pipe(struct worker *w);
 int worker_connect(int backend);
 
 /* ---- epoll_proxy_session.c ---- */
-void session_start(struct worker *w, int fd);
+void session_start(struct worker *w, int fd, struct source_key source);
 /* side: that of the event. */
 void session_event(struct worker *w, struct side *side, uint32_t events);
 void session_fail(struct worker *w, struct session *s);

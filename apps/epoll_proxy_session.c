@@ -82,6 +82,7 @@ static void set_state(struct worker *w, struct session *s,
 		      enum session_state state)
 {
 	list_remove(w, s);
+	w->headers -= s->state == SESSION_HEADER;
 	s->state = state;
 	s->active_ns = w->now_ns;
 	list_append(w, s);
@@ -111,6 +112,8 @@ static void session_end(struct worker *w, struct session *s, bool reset)
 		return;
 	s->dead = true;
 	list_remove(w, s);
+	w->headers -= s->state == SESSION_HEADER;
+	sources_remove(&w->sources, s->source);
 	side_close(&s->client, reset);
 	side_close(&s->server, reset);
 	if (s->backend >= 0)
@@ -430,20 +433,32 @@ static void read_header(struct worker *w, struct session *s)
 	connect_next(w, s);
 }
 
-void session_start(struct worker *w, int fd)
+/* One more of those whose header is not whole: the oldest makes room. */
+static void begin_header(struct worker *w)
+{
+	if (++w->headers <= w->max_headers)
+		return;
+	w->counters.displaced++;
+	session_fail(w, w->lists[SESSION_HEADER].first);
+}
+
+void session_start(struct worker *w, int fd, struct source_key source)
 {
 	struct session *s = calloc(1, sizeof(*s));
 
-	if (!s) {
+	if (!s || sources_add(&w->sources, source) < 0) {
+		free(s);
 		close(fd);
 		return;
 	}
+	s->source = source;
 	s->client.source = (struct source){SOURCE_CLIENT, fd};
 	s->server.source = (struct source){SOURCE_SERVER, -1};
 	s->backend = -1;
 	s->active_ns = w->now_ns;
 	s->state = SESSION_HEADER;
 	list_append(w, s);
+	begin_header(w);
 	w->sessions++;
 	w->counters.accepted++;
 	if (watch(w, &s->client) < 0) {

@@ -18,6 +18,8 @@ enum {
 	OPT_PROXY_TIMEOUT,
 	OPT_IDLE_TIMEOUT,
 	OPT_MAX_CLIENTS,
+	OPT_MAX_SOURCE,
+	OPT_MAX_HALF_OPEN,
 	OPT_OVER_LIMIT,
 	OPT_DRAIN_TIMEOUT
 };
@@ -52,6 +54,14 @@ static const struct argp_option options[] = {
 	 "Reset what moves no byte for so long; 0: never (default 300)", 0},
 	{"max-clients", OPT_MAX_CLIENTS, "N", 0,
 	 "Connections served at a time (default 100000)", 0},
+	{"max-clients-per-source", OPT_MAX_SOURCE, "N", 0,
+	 "The same for each IPv4 address or IPv6 /64; those beyond do not get "
+	 "in (default: half of --max-clients)",
+	 0},
+	{"max-half-open", OPT_MAX_HALF_OPEN, "N", 0,
+	 "Clients whose PROXY header is not whole; beyond, the oldest is reset "
+	 "(default 4096)",
+	 0},
 	{"over-limit", OPT_OVER_LIMIT, "wait|reset", 0,
 	 "Leave more of them in the backlog until one ends (default), or reset "
 	 "them",
@@ -71,6 +81,7 @@ void proxy_opts_init(struct proxy_opts *opts)
 		.proxy_timeout_ns = 3 * S,
 		.idle_timeout_ns = 300 * S,
 		.max_clients = 100000,
+		.max_half_open = 4096,
 		.drain_timeout_ns = 30 * S,
 	};
 }
@@ -135,6 +146,8 @@ static void check(struct proxy_opts *opts, const struct argp_state *state)
 			    "--to 10.9.0.2:80");
 	if (opts->n_listens == 0 && opts->port == 0)
 		opts->port = 8080;
+	if (opts->max_source == 0)
+		opts->max_source = (opts->max_clients + 1) / 2;
 	for (unsigned i = 0; i < opts->n_backends; i++)
 		for (unsigned j = 0; j < opts->n_listens; j++)
 			if (memcmp(&opts->backends[i].addr,
@@ -248,6 +261,14 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		return 0;
 	case OPT_MAX_CLIENTS:
 		opts->max_clients = count(state, "--max-clients", arg, 2000000);
+		return 0;
+	case OPT_MAX_SOURCE:
+		opts->max_source =
+			count(state, "--max-clients-per-source", arg, 2000000);
+		return 0;
+	case OPT_MAX_HALF_OPEN:
+		opts->max_half_open =
+			count(state, "--max-half-open", arg, 2000000);
 		return 0;
 	case OPT_DRAIN_TIMEOUT:
 		opts->drain_timeout_ns =

@@ -34,6 +34,8 @@ struct proxy_opts {
 	int64_t proxy_timeout_ns;
 	int64_t idle_timeout_ns; /* 0: none */
 	unsigned max_clients;
+	unsigned max_source;	/* clients of one IPv4 address or IPv6 /64 */
+	unsigned max_half_open; /* clients whose PROXY header is not whole */
 	enum proxy_over_limit over_limit;
 	int64_t drain_timeout_ns;
 };

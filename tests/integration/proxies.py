@@ -130,12 +130,12 @@ def name(text):
     return serve
 
 
-def dial(kind, port=PORT, host=None, source=None, **buffers):
+def dial(kind, port=PORT, host=None, source=None, timeout=PATIENCE, **buffers):
     host = host or kind.host
     sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
     for option, value in buffers.items():
         sock.setsockopt(socket.SOL_SOCKET, getattr(socket, option), value)
-    sock.settimeout(PATIENCE)
+    sock.settimeout(timeout)
     if source:
         sock.bind((source, 0))
     sock.connect((host, port))

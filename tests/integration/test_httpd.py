@@ -341,6 +341,52 @@ def drain_answers_whom_it_let_in(env):
         check(server.wait(10) == 0, server.story())
 
 
+def asks(sock):
+    """Whether the connection is served."""
+    sock.sendall(GET + b"\r\n")
+    return Answers(sock).next()[0] == 200
+
+
+def gets_in():
+    """Whether another client is let in within half a second."""
+    with socket.socket() as sock:
+        sock.settimeout(0.5)
+        try:
+            sock.connect((HOST, PORT))
+            return asks(sock)
+        except TimeoutError:
+            return False
+
+
+def limits(env):
+    """Requests that have begun displace each other; clients beyond a limit wait outside."""
+    with serve(env, "--max-half-open", "2", "--stats", "0.2") as server, \
+            contextlib.ExitStack() as stack:
+        socks = [stack.enter_context(dial()) for _ in range(3)]
+        whole = stack.enter_context(dial())
+        check(asks(whole), "a whole request is not answered")
+        for sock in socks[:2]:
+            sock.sendall(GET)
+        time.sleep(0.3)  # so that they began in this order
+        socks[2].sendall(GET)
+        first = Answers(socks[0])
+        answer = first.next()
+        check(answer and answer[0] == 408, f"the oldest of three got {answer}")
+        check(first.next() is None, "no end after 408")
+        for sock in socks[1:]:
+            sock.sendall(b"\r\n")
+            check(Answers(sock).next()[0] == 200, "displaced, but not the oldest")
+        check(asks(whole), "a whole request was displaced")
+        eventually(lambda: " 1 displaced" in server.output("stderr"), 10, "it is not counted")
+    with serve(env, "--max-clients-per-source", "2", "--stats", "0.2") as server:
+        with dial() as first, dial() as second:
+            check(asks(first) and asks(second), "two of two are not served")
+            check(not gets_in(), "a third of two was let in")
+            eventually(lambda: re.search(r" [1-9]\d* SYNs over the limit",
+                                         server.output("stderr")), 10, "it is not counted")
+        eventually(gets_in, 10, "nobody is let in after two have gone")
+
+
 def wrk_load(env):
     """wrk finds no error, with few connections and with many."""
     need("wrk")
@@ -410,7 +456,7 @@ def timeouts(env):
 def cases(env):
     need("curl")
     only = env.args
-    for function in (exchanges, trickle, pipelining, large_file, slow_reader, wrk_load, timeouts, drain,
+    for function in (exchanges, trickle, pipelining, large_file, slow_reader, wrk_load, timeouts, limits, drain,
                      drain_answers_whom_it_let_in):
         if not only or function.__name__ in only:
             yield (f"coronet-httpd: {function.__name__.replace('_', ' ')}",

@@ -12,7 +12,7 @@ import resource
 import time
 
 from harness import Failure, check, eventually, main
-from proxies import Epoll, Peer, Tap, check_echo, dial, echo, read_to_end
+from proxies import Epoll, Peer, Tap, check_broken, check_echo, dial, echo, read_to_end
 
 def slow_reader_is_not_idle(env, kind):
     """Bytes that the backend sent long ago move as the client reads them, slowly."""
@@ -90,7 +90,51 @@ def served_again(kind):
     return False
 
 
-CASES = [slow_reader_is_not_idle]
+def headers_displace_each_other(env, kind):
+    """Beyond the limit of PROXY headers that are not whole, the oldest is reset."""
+    with Peer(kind, echo) as peer, \
+            kind.serve(env, "--to", peer.at, "--accept-proxy", "--max-half-open", "2",
+                       "--proxy-timeout", "60", "--stats", "0.2") as proxy, \
+            contextlib.ExitStack() as stack:
+        socks = []
+        for _ in range(3):
+            socks.append(stack.enter_context(dial(kind)))
+            socks[-1].sendall(b"PROXY ")
+            time.sleep(0.2)  # so that they began in this order
+        check_broken(socks[0])
+        for sock in socks[1:]:
+            sock.sendall(b"UNKNOWN\r\nx")
+            check(sock.recv(1) == b"x", "displaced, but not the oldest")
+        eventually(lambda: " 1 displaced" in proxy.output("stderr"), 10, "it is not counted")
+
+
+def served_from(kind, source):
+    """Whether a client from that address is let in and served within half a second."""
+    try:
+        with dial(kind, source=source, timeout=0.5) as sock:
+            sock.sendall(b"x")
+            return sock.recv(1) == b"x"
+    except OSError:
+        return False
+
+
+def source_limit(env, kind):
+    """One source has no more than its share of clients, and does not keep others out."""
+    with Peer(kind, echo) as peer, \
+            kind.serve(env, "--to", peer.at, "--max-clients-per-source", "2",
+                       "--stats", "0.2") as proxy:
+        with dial(kind, source=kind.near) as first, dial(kind, source=kind.near) as second:
+            for sock in first, second:
+                sock.sendall(b"x")
+                check(sock.recv(1) == b"x", "two of two are not served")
+            check(not served_from(kind, kind.near), "a third of two was served")
+            check(served_from(kind, kind.other), "another source is kept out")
+            eventually(lambda: re.search(r" [1-9]\d* (SYNs )?over a source's limit",
+                                         proxy.output("stderr")), 10, "it is not counted")
+        eventually(lambda: served_from(kind, kind.near), 10, "nobody is let in after two have gone")
+
+
+CASES = [slow_reader_is_not_idle, headers_displace_each_other, source_limit]
 ONLY = {Tap: [dialling_holds_no_frame], Epoll: [out_of_files]}
 
 

@@ -1,0 +1,33 @@
+/*
+ * How many clients each source has. A source is an IPv4 address or an IPv6 /64,
+ * of which a host can choose any address. One thread; zeroed at first.
+ */
+#pragma once
+
+#include <stdint.h>
+#include <sys/socket.h>
+
+#define SOURCES_BUCKETS 4096
+
+struct source_count;
+
+struct sources {
+	struct source_count *buckets[SOURCES_BUCKETS];
+};
+
+/* Which source that is. IPv4 within IPv6 is IPv4. */
+struct source_key {
+	uint64_t prefix;
+	uint8_t family; /* 4 or 6; 0: none, counted nowhere */
+};
+
+struct source_key source_key_of(const struct sockaddr_storage *addr);
+
+/* How many clients the source has. */
+unsigned sources_count(const struct sources *sources, struct source_key key);
+
+/* One more: 0 or -ENOMEM. */
+int sources_add(struct sources *sources, struct source_key key);
+
+/* One less; there has to be one, unless the key is none. */
+void sources_remove(struct sources *sources, struct source_key key);
