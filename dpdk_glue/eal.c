@@ -2,6 +2,7 @@
 #include "dpdk_glue/memif.h"
 #include "dpdk_glue/memif_relay.h"
 #include "dpdk_glue/quiesce.h"
+#include "dpdk_glue/tap.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -455,6 +456,8 @@ static int plug(unsigned index, char *err, size_t err_len)
 		      sizeof(args));
 	if (link->kind == GLUE_LINK_PCI)
 		return 0;
+	if (link->kind == GLUE_LINK_TAP)
+		glue_tap_prepare();
 	glue_capture_start(&log);
 	rc = rte_eal_hotplug_add("vdev", eal.devices[index], args);
 	glue_capture_end(&log, reason, sizeof(reason));

@@ -15,6 +15,7 @@
 #include "dpdk_glue/check.h"
 #include "dpdk_glue/glue_csum.h"
 #include "dpdk_glue/memif.h"
+#include "dpdk_glue/tap.h"
 
 #define POOL_DEFAULT 12288
 #define TRAIN_MBUFS  40u /* what one frame may be made of */
@@ -375,6 +376,8 @@ int glue_port_open(unsigned index, const struct glue_port_conf *conf,
 	choose_mac(port, link);
 	if (link->kind == GLUE_LINK_MEMIF && !link->server)
 		glue_memif_watch(port, link->name);
+	if (link->kind == GLUE_LINK_TAP)
+		glue_tap_watch(port);
 	*out = port;
 	return 0;
 
@@ -388,6 +391,7 @@ free_port:
 void glue_port_close(struct glue_port *port)
 {
 	glue_memif_unwatch(port);
+	glue_tap_unwatch(port);
 	/* DPDK would complain that its memif socket has no name any more. */
 	rte_log_set_level_pattern("pmd.net.memif", RTE_LOG_EMERG);
 	glue_tx_drop(port);

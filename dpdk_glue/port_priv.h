@@ -32,6 +32,7 @@ struct glue_port {
 	struct glue_train train; /* its last frame, while it grows */
 	struct rte_mbuf *train_tail;
 	const char *server_path; /* a memif client's (memif.c), or NULL */
+	int tap_signal;		 /* a TAP's (tap.c), or 0 */
 	int64_t restarted_ns;	 /* of that client, since its link went down */
 	struct rte_mbuf *pending[TX_PENDING];
 };

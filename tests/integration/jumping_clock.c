@@ -2,7 +2,6 @@
  * Preloaded: the wall clock runs wild, forwards and backwards by years, so that
  * whatever depends on it shows. The other clocks are left alone.
  */
-#define _GNU_SOURCE
 #include <stddef.h>
 #include <sys/syscall.h>
 #include <sys/time.h>

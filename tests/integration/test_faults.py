@@ -13,6 +13,7 @@ import json
 import os
 import pathlib
 import random
+import resource
 import signal
 import socket
 import subprocess
@@ -172,6 +173,17 @@ def interface_deleted(env):
         sock.close()
     with tap.running() as server:
         check(try_echo(), "no new connection is served")
+        check_control_path(server)
+
+
+def no_signals_left(env):
+    """DPDK's TAP port is told of frames by queued signals, of which a user may have none left."""
+    none = functools.partial(resource.setrlimit, resource.RLIMIT_SIGPENDING, (0, 0))
+    tap = Tap(env, "coronet-echo", "fl6", "--port", PORT)
+    with tap.running(preexec_fn=none) as server:
+        for _ in range(20):
+            with dial() as sock:
+                check_echo(sock, bytes(20000))
         check_control_path(server)
 
 
@@ -384,7 +396,7 @@ def wall_clock_jumps(env):
 
 def cases(env):
     bind = functools.partial
-    for function in (link_down_and_up, interface_deleted, memif_server_comes_and_goes,
+    for function in (link_down_and_up, interface_deleted, no_signals_left, memif_server_comes_and_goes,
                      memif_socket_removed, memif_strangers, memif_backend_restarts,
                      memif_killed_and_started_again, stopped_for_a_while, wall_clock_jumps):
         yield function.__name__.replace("_", " "), bind(function, env)

@@ -1,0 +1,66 @@
+#include "dpdk_glue/tap.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <rte_alarm.h>
+
+#define KICK_US 100000
+#define FDS_MAX 256 /* a port's descriptors are among the first */
+
+/* It is what the kernel sends instead of a signal that it cannot queue. */
+void glue_tap_prepare(void)
+{
+	struct sigaction action;
+
+	if (sigaction(SIGIO, NULL, &action) == 0 &&
+	    action.sa_handler == SIG_DFL)
+		signal(SIGIO, SIG_IGN);
+}
+
+/* What net_tap asked the kernel to send for its descriptors; 0: nothing. */
+static int signal_of_taps(void)
+{
+	char path[32], target[32];
+
+	for (int fd = 0; fd < FDS_MAX; fd++) {
+		ssize_t n;
+		int number;
+
+		snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+		n = readlink(path, target, sizeof(target) - 1);
+		if (n < 0)
+			continue;
+		target[n] = '\0';
+		number = fcntl(fd, F_GETSIG);
+		if (strcmp(target, "/dev/net/tun") == 0 && number > 0)
+			return number;
+	}
+	return 0;
+}
+
+/* kill() needs no room in the queue of signals. */
+static void kick(void *arg)
+{
+	struct glue_port *port = arg;
+
+	kill(getpid(), port->tap_signal);
+	rte_eal_alarm_set(KICK_US, kick, port);
+}
+
+void glue_tap_watch(struct glue_port *port)
+{
+	port->tap_signal = signal_of_taps();
+	if (port->tap_signal == 0)
+		return; /* without a signal net_tap reads each time */
+	rte_eal_alarm_set(KICK_US, kick, port);
+}
+
+void glue_tap_unwatch(struct glue_port *port)
+{
+	if (port->tap_signal)
+		rte_eal_alarm_cancel(kick, port);
+}
