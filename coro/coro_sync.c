@@ -334,6 +334,8 @@ int coro_wait_group_add(struct coro_wait_group *wg, int n)
 {
 	if (n < 0 && -(unsigned)n > wg->count)
 		return -EINVAL;
+	if (n > 0 && (unsigned)n > UINT_MAX - wg->count)
+		return -EOVERFLOW;
 	wg->count += n;
 	if (wg->count == 0)
 		wake_all(&wg->waiters);

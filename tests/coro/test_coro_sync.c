@@ -329,6 +329,19 @@ static void test_wait_group_waits_for_all(void **state)
 	assert_int_equal(coro_wait_group_done(&wg), -EINVAL);
 }
 
+/* More than can be counted must not look like none. */
+static void test_wait_group_does_not_wrap(void **state)
+{
+	assert_int_equal(coro_wait_group_add(&wg, INT32_MAX), 0);
+	assert_int_equal(coro_wait_group_add(&wg, INT32_MAX), 0);
+	start(*state, 0, waits_group);
+	assert_int_equal(coro_wait_group_add(&wg, 2), -EOVERFLOW);
+	assert_int_equal(coro_wait_group_add(&wg, 1), 0);
+	assert_int_equal(coro_wait_group_add(&wg, 1), -EOVERFLOW);
+	run_idle(*state);
+	assert_int_equal(task[0].err, 1);
+}
+
 static void *waits_barrier(void *arg)
 {
 	struct task *t = arg;
@@ -392,6 +405,7 @@ int main(void)
 		T(test_cancelled_cond_waiter_owns_the_mutex),
 		T(test_semaphore_counts_and_is_fifo),
 		T(test_wait_group_waits_for_all),
+		T(test_wait_group_does_not_wrap),
 		T(test_barrier_opens_for_the_last_and_works_again),
 		T(test_barrier_does_not_count_those_who_gave_up),
 	};

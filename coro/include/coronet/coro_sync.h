@@ -100,7 +100,8 @@ struct coro_wait_group {
 	unsigned count;
 };
 
-/* n more (or fewer) things to wait for. -EINVAL: fewer than there are. */
+/* n more (or fewer) things to wait for. -EINVAL: fewer than there are;
+ * -EOVERFLOW: more than UINT_MAX. */
 int coro_wait_group_add(struct coro_wait_group *wg, int n);
 int coro_wait_group_done(struct coro_wait_group *wg);
 /* Wait until the count is zero. */
