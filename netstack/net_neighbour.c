@@ -425,21 +425,28 @@ void net_neighbour_probe(void)
 		}
 }
 
+/* Of what lies beyond the link its gateway is the neighbour. */
+static bool reachable6(const ip6_addr_t *ip)
+{
+	const struct nd6_neighbor_cache_entry *entry;
+	bool direct = !net_the.has_gateway6;
+
+	for (unsigned i = 0; i < net_the.n_netifs; i++)
+		direct |= on_link6(&net_the.netifs[i], ip);
+	entry = entry_of(direct ? ip : &net_the.gateway6);
+	return entry && entry->state >= ND6_REACHABLE;
+}
+
 bool net_neighbour_reachable(const ip_addr_t *ip)
 {
+	if (IP_IS_V6(ip))
+		return reachable6(ip_2_ip6(ip));
 	for (unsigned i = 0; i < net_the.n_netifs; i++) {
 		struct netif *netif = &net_the.netifs[i];
+		ip4_addr_t hop = *ip_2_ip4(ip);
 		const ip4_addr_t *found;
 		struct eth_addr *mac;
-		ip4_addr_t hop;
 
-		if (IP_IS_V6(ip)) {
-			const struct nd6_neighbor_cache_entry *entry =
-				entry_of(ip_2_ip6(ip));
-
-			return entry && entry->state >= ND6_REACHABLE;
-		}
-		hop = *ip_2_ip4(ip);
 		if (!on_link(netif, hop.addr))
 			hop = *netif_ip4_gw(netif);
 		if (etharp_find_addr(netif, &hop, &mac, &found) >= 0)

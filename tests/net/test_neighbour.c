@@ -2,6 +2,7 @@
  * Neighbours: whose MAC is believed and for how long, what strangers' floods
  * change, and that a stack without an IPv6 address ignores IPv6.
  */
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -458,6 +459,40 @@ static void test_an_advertisement_nobody_asked_for_is_nothing(void **state)
 	assert_null(entry_of(friend6));
 }
 
+static void *dial_afar(void *arg)
+{
+	const struct net_dial_opts opts = {.timeout_ms = 300};
+	struct net_addr addr;
+	struct net_conn *conn;
+
+	net_addr_parse("[fd01::9]:80", -1, &addr);
+	result = net_dial(stack, &addr, &opts, &conn);
+	return NULL;
+}
+
+static int setup_gateway(void **state)
+{
+	int err = setup(state);
+
+	memcpy(net_the.gateway6.addr, friend6, 16);
+	net_the.has_gateway6 = true;
+	return err;
+}
+
+/* Who does not answer is far away; the neighbour in between does. */
+static void test_a_gateway_is_the_neighbour_of_all_beyond_it(void **state)
+{
+	say_nd(135, friend6, us6, us6, fake_peer_mac);
+	result = 0;
+	net_spawn(stack, "dial", dial_afar, NULL);
+	run_ms(400);
+	assert_int_equal(result, -ETIMEDOUT);
+	memset(entry_of(friend6), 0, sizeof(neighbor_cache[0]));
+	net_spawn(stack, "dial", dial_afar, NULL);
+	run_ms(400);
+	assert_int_equal(result, -EHOSTUNREACH);
+}
+
 /* ---- what is ignored, what is bounded ---- */
 
 static void test_without_ip6_addresses_ip6_is_ignored(void **state)
@@ -533,6 +568,9 @@ int main(void)
 		T(test_made_up_neighbours6_leave_the_living),
 		T(test_nobody_else_has_our_address6),
 		T(test_an_advertisement_nobody_asked_for_is_nothing),
+		cmocka_unit_test_setup_teardown(
+			test_a_gateway_is_the_neighbour_of_all_beyond_it,
+			setup_gateway, peer_teardown),
 		cmocka_unit_test_setup_teardown(
 			test_without_ip6_addresses_ip6_is_ignored, peer_listen,
 			peer_teardown),
