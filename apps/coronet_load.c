@@ -14,7 +14,7 @@
 #include "apps/common/report.h"
 #include "apps/coronet_load_priv.h"
 
-#define OPENS_AT_ONCE 512  /* handshakes under way */
+#define OPENS_AT_ONCE 512   /* handshakes under way */
 #define LINK_WAIT_MS  30000 /* for the link to come up */
 #define SCAN_NS	      (OPTS_NS_PER_S / 10)
 #define TIMER_LATE_NS 16384 /* at most, coro_timer_arm() says */

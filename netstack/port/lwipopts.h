@@ -57,7 +57,7 @@ void net_mem_free(void *mem);
 #define ARP_TABLE_SIZE		  512 /* a quarter for strangers */
 #define ARP_QUEUEING		  1
 #define ARP_QUEUE_LEN		  1024 /* a burst of SYNs waits for one answer */
-#define LWIP_ND6_NUM_NEIGHBORS	  127 /* as many as lwIP can */
+#define LWIP_ND6_NUM_NEIGHBORS	  127  /* as many as lwIP can */
 #define LWIP_ND6_NUM_DESTINATIONS 64
 #define LWIP_ND6_QUEUEING	  1
 
