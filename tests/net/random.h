@@ -124,14 +124,6 @@ struct life_draw {
 	struct draw flow[MAX_FLOWS];
 };
 
-/* What a draw is switched off for: known faults, see random_draw.c. */
-struct known {
-	const char *what, *why;
-	bool off;
-};
-extern struct known random_known[];
-bool known(const char *what); /* a fault that is there */
-
 /* sender: lives whose weight is on what the stack receives */
 void draw_life(uint64_t seed, bool sender, struct life_draw *out);
 void draw_print(const struct life_draw *draw);
@@ -212,11 +204,12 @@ struct watch {
 	int64_t heard;	/* when the stack last got a segment */
 	int64_t active; /* last progress or segment of the stack's */
 	int64_t owes_since, window_since;
-	int64_t progress; /* when that last changed */
-	unsigned faults;  /* and then */
-	int64_t patience; /* at the last look */
-	uint32_t lastack; /* of the pcb, when last looked at */
-	bool busy;	  /* it has had something to say since `active` */
+	uint32_t owes_after; /* what it had acknowledged then */
+	int64_t progress;    /* when that last changed */
+	unsigned faults;     /* and then */
+	int64_t patience;    /* at the last look */
+	uint32_t lastack;    /* of the pcb, when last looked at */
+	bool busy;	     /* it has had something to say since `active` */
 	bool synack_heard;
 };
 

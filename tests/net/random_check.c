@@ -249,6 +249,9 @@ static void check_owed(struct flow *flow, const struct net_conn *conn)
 		w->owes_since = NEVER;
 		return;
 	}
+	if (w->owes_after != w->our_ack) /* it has told of some meanwhile */
+		w->owes_since = fake_now_ns;
+	w->owes_after = w->our_ack;
 	w->owes_since = earlier(w->owes_since, fake_now_ns);
 	if (fake_now_ns - w->owes_since > ACK_BOUND)
 		violated(flow, "%u bytes not acknowledged for %.3f s",

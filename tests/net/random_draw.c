@@ -7,19 +7,6 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Faults that are known and not mended yet: what meets them is not drawn. */
-struct known random_known[] = {
-	{NULL, NULL, false},
-};
-
-bool known(const char *what)
-{
-	for (struct known *k = random_known; k->what; k++)
-		if (strcmp(k->what, what) == 0)
-			return !k->off;
-	return false;
-}
-
 /* ---- numbers: splitmix64 ---- */
 
 uint64_t rng_next(struct rng *rng)
@@ -223,6 +210,24 @@ static void settle(struct rng *rng, struct draw *d)
 		d->deadline = log_us(rng, 1000000, 60000000);
 }
 
+/* Many segments under way: what walks them again and again costs too much. */
+static void draw_long_and_fat(struct rng *rng, struct draw *d)
+{
+	d->path[TO_PEER].delay = rng_between(rng, 20, 100) * MS;
+	d->path[TO_PEER].loss = d->path[TO_STACK].loss = 0;
+	d->mss = rng_between(rng, 216, 600);
+	d->wscale = (int)rng_between(rng, 5, 9);
+	d->sack = true;
+	d->cookie = d->echo = false;
+	d->room = 1 << 20;
+	d->reading = READ_EAGER;
+	d->shrink = d->partial = 0;
+	d->out_bytes = rng_between(rng, 300000, 1000000);
+	d->write_most = d->out_bytes;
+	d->write_pause = 0;
+	d->mischief = 300;
+}
+
 static void draw_flow(struct rng *rng, bool sender, struct draw *d)
 {
 	memset(d, 0, sizeof(*d));
@@ -234,6 +239,8 @@ static void draw_flow(struct rng *rng, bool sender, struct draw *d)
 	draw_receiver(rng, d);
 	draw_sender(rng, d, sender);
 	draw_app(rng, d, sender);
+	if (rng_chance(rng, 30))
+		draw_long_and_fat(rng, d);
 	settle(rng, d);
 }
 

@@ -10,7 +10,7 @@
 #define AT_FIRST  200000
 #define MOST	  400000
 #define PER_ROUND 200
-#define PER_FRAME 1500
+#define PER_FRAME 4000
 #define PER_CALL  1000
 #define PER_BYTE  8
 #define PER_MS	  120 /* neighbours' timers among others */
