@@ -24,6 +24,27 @@ static long parse(const uint8_t *data, size_t size, struct http_request *out)
 	return n;
 }
 
+/* In two pieces, the second somewhere else in memory. */
+static long parse_pieces(const uint8_t *data, size_t size, size_t cut,
+			 struct http_request *out)
+{
+	struct http_head head = {0};
+	char *first = malloc(cut ? cut : 1), *all = malloc(size ? size : 1);
+	long n;
+
+	assert(first && all);
+	memcpy(first, data, cut);
+	memcpy(all, data, size);
+	n = http_read_head(&head, first, cut, out);
+	free(first);
+	if (n == 0)
+		n = http_read_head(&head, all, size, out);
+	free(all);
+	assert(head.looked <=
+	       4 * (size < HTTP_HEAD_MAX ? size : HTTP_HEAD_MAX) + 8);
+	return n;
+}
+
 static void check_request(const uint8_t *data, size_t size, size_t cut)
 {
 	struct http_request whole = {0}, part = {0};
@@ -34,6 +55,9 @@ static void check_request(const uint8_t *data, size_t size, size_t cut)
 	assert(n != 0 || size < HTTP_HEAD_MAX);
 	m = parse(data, cut, &part);
 	assert(m == 0 || m == n);
+	memset(&part, 0, sizeof(part));
+	assert(parse_pieces(data, size, cut, &part) == n);
+	assert(memcmp(&whole, &part, sizeof(whole)) == 0);
 	if (n <= 0)
 		return;
 	assert(parse(data, (size_t)n, &part) == n);

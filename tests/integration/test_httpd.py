@@ -341,6 +341,33 @@ def drain_answers_whom_it_let_in(env):
         check(server.wait(10) == 0, server.story())
 
 
+def nobody_reads_stderr(env):
+    """A full pipe behind stderr stops no client, and a closed one ends nothing."""
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(writer, b"." * 4096)
+    os.set_blocking(writer, True)
+    os.dup2(writer, 9)
+    with env.running(["sh", "-c", 'exec "$0" "$@" 2>&9', env.app("coronet-httpd"), "--link",
+                      "tap:deaf0", "--addr", f"{HOST}/16", "--poll", "adaptive", "--stats", "0.1"],
+                     pass_fds=[9]) as server:
+        command("ip", "addr", "add", "10.9.1.1/16", "dev", "deaf0")
+        command("ip", "link", "set", "deaf0", "up")
+        os.close(writer)
+        os.close(9)
+        with dial() as sock:
+            for _ in range(10):  # among them ten lines of statistics
+                time.sleep(0.1)
+                check(asks(sock), "no answer")
+            os.close(reader)
+            for _ in range(10):
+                time.sleep(0.1)
+                check(asks(sock), "no answer")
+        server.terminate()
+
+
 def asks(sock):
     """Whether the connection is served."""
     sock.sendall(GET + b"\r\n")
@@ -456,7 +483,8 @@ def timeouts(env):
 def cases(env):
     need("curl")
     only = env.args
-    for function in (exchanges, trickle, pipelining, large_file, slow_reader, wrk_load, timeouts, limits, drain,
+    for function in (exchanges, trickle, pipelining, large_file, slow_reader, wrk_load, timeouts, limits,
+                     nobody_reads_stderr, drain,
                      drain_answers_whom_it_let_in):
         if not only or function.__name__ in only:
             yield (f"coronet-httpd: {function.__name__.replace('_', ' ')}",
