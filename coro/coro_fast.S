@@ -22,11 +22,12 @@
 	.text
 
 /* A coroutine in a C++ catch block takes the slow way, which keeps what the
- * runtime knows of its exceptions. Clobbers rax, rdx. */
+ * runtime knows of its exceptions. Clobbers rax; rdx is 0 after it, which is what
+ * the resumed one gets. A pointer and a count never add up to 0. */
 	.macro	IF_IN_CATCH slow
 	mov	rax, [r9 + CORO_SCHED_EH]
 	mov	edx, [rax + CORO_EH_UNCAUGHT]
-	or	rdx, [rax + CORO_EH_CAUGHT]
+	add	rdx, [rax + CORO_EH_CAUGHT]
 	jnz	\slow
 	.endm
 
@@ -35,9 +36,9 @@
 	mov	r11, [r9 + CORO_SCHED_ERRNO_P]
 	mov	byte ptr [r10 + CORO_STATE], \state
 	mov	eax, [r11]
-	mov	edx, [\to + CORO_ERR]
+	mov	ecx, [\to + CORO_ERR]
 	mov	[r10 + CORO_ERR], eax
-	mov	[r11], edx
+	mov	[r11], ecx
 	mov	[r9 + CORO_SCHED_CUR], \to
 	mov	byte ptr [\to + CORO_STATE], CORO_ST_RUNNING_
 	.endm
@@ -78,7 +79,9 @@
 	jne	1f
 	mov	rsp, [\to + CTX_SP]
 	mov	rax, \out
+	.if \fp
 	xor	edx, edx
+	.endif
 	.cfi_remember_state
 	CTX_POP_FRAME \fp
 	jmp	r8
