@@ -170,14 +170,11 @@ static inline uint32_t net_rec_span(const struct tcp_pcb *pcb)
 /* Bytes under way, RFC 6675's pipe; una may be ahead of lwIP's lastack. */
 static inline uint32_t net_rec_pipe(const struct net_conn *conn, uint32_t una)
 {
-	const struct tcp_pcb *pcb = &conn->pcb;
-	uint32_t end = pcb->snd_nxt, gone;
+	uint32_t span = conn->pcb.snd_nxt - una;
+	uint32_t gone =
+		net_rec_of(conn)->sacked_bytes + net_rec_of(conn)->lost_bytes;
 
-	/* What a timeout without memory for a block has put back. */
-	if (pcb->unsent && TCP_SEQ_LT(net_seg_begin(pcb->unsent), end))
-		end = net_seg_begin(pcb->unsent);
-	gone = net_rec_of(conn)->sacked_bytes + net_rec_of(conn)->lost_bytes;
-	return TCP_SEQ_GT(end - gone, una) ? end - gone - una : 0;
+	return span > gone ? span - gone : 0;
 }
 
 /* Such a time on the stack's clock, ns. */
