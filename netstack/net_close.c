@@ -43,7 +43,7 @@ static void disown(struct net_conn *conn)
 {
 	conn->owned = false;
 	conn->watched = false;
-	if (conn->views && !conn->served)
+	if (conn->n_views && !conn->served)
 		net_views_reclaim(conn);
 	net_conn_wake_all(conn);
 	net_conn_put(conn);

@@ -124,6 +124,16 @@ static int error_of(const struct net_conn *conn, err_t err)
 	}
 }
 
+static void open_window(struct tcp_pcb *pcb, unsigned len)
+{
+	while (len) {
+		u16_t part = (u16_t)LWIP_MIN(len, 0xffff);
+
+		tcp_recved(pcb, part);
+		len -= part;
+	}
+}
+
 /*
  * How many of len bytes that have been read the window opens by. While memory
  * is short that is less: what has been announced stays announced, and the rest
@@ -141,33 +151,38 @@ static unsigned window_step(const struct net_conn *conn, unsigned len)
 }
 
 /*
- * lwIP tells the peer when the window has opened by a quarter of the largest
- * one, which a small one never does: RFC 1122 4.2.3.3 has half of it.
+ * Cold: memory is short, or was. lwIP tells the peer when the window has opened
+ * by a quarter of the largest one, which a small one never does: RFC 1122
+ * 4.2.3.3 has half of it.
  */
-static void tell_small_window(struct tcp_pcb *pcb)
+__attribute__((noinline)) static void open_carefully(struct net_conn *conn,
+						     unsigned len)
 {
-	u32_t edge = pcb->rcv_nxt + pcb->rcv_ann_wnd;
+	struct tcp_pcb *pcb = &conn->pcb;
+	u32_t edge;
 
-	if (pcb->state >= ESTABLISHED &&
+	open_window(pcb, window_step(conn, len));
+	edge = pcb->rcv_nxt + pcb->rcv_ann_wnd;
+	if (net_the.rcv_most < TCP_WND && pcb->state >= ESTABLISHED &&
 	    (s32_t)(edge - pcb->rcv_ann_right_edge) >=
 		    (s32_t)(net_the.rcv_most / 2))
 		tcp_ack_now(pcb);
 }
 
-/* Opens the window again. */
-void net_conn_recved(struct net_conn *conn, unsigned len)
+long net_conn_recved(struct net_conn *conn, unsigned len)
 {
-	len = window_step(conn, len);
-	while (len) {
-		u16_t part = (u16_t)LWIP_MIN(len, 0xffff);
+	struct tcp_pcb *pcb = &conn->pcb;
 
-		tcp_recved(&conn->pcb, part);
-		len -= part;
-	}
-	if (__builtin_expect(net_the.rcv_most < TCP_WND, 0))
-		tell_small_window(&conn->pcb);
-	if (conn->pcb.flags & TF_ACK_NOW) /* the port had no room for it */
+	if (__builtin_expect(net_the.rcv_most < TCP_WND ||
+				     (!conn->rx_tail &&
+				      pcb->rcv_wnd + len < TCP_WND_MAX(pcb)),
+			     0))
+		open_carefully(conn, len);
+	else
+		open_window(pcb, len);
+	if (pcb->flags & TF_ACK_NOW) /* the port had no room for it */
 		net_conn_queue_output(conn);
+	return (long)len;
 }
 
 static err_t on_recv(struct net_conn *conn, struct pbuf *p)

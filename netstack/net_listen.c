@@ -228,7 +228,7 @@ begin_serving(struct net_conn *conn)
 
 __attribute__((noinline)) static void *end_serving(struct net_conn *conn)
 {
-	if (conn->views)
+	if (conn->n_views)
 		net_views_reclaim(conn);
 	conn->served = false;
 	if (conn->owned)

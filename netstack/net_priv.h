@@ -82,8 +82,7 @@ struct net_conn {
 	bool probed : 1;	 /* a probe for a lost tail is out */
 	uint8_t probe_shift : 3; /* the next one waits so longer */
 	uint16_t ooseq_held;	 /* pbufs, of the stack's count */
-	uint16_t n_views;
-	uint32_t views; /* in a handler's hands: net_view.c */
+	uint16_t n_views;	 /* in a handler's hands: net_view.c */
 	union {
 		struct pbuf *rx_tail; /* last unread; its next is the first */
 		struct net_conn *orphan_prev; /* nothing is received then */
@@ -301,7 +300,8 @@ void net_conn_pcb_freed(struct net_conn *conn);
 struct net_conn_more *net_conn_more(struct net_conn *conn);
 
 void net_conn_put(struct net_conn *conn);
-void net_conn_recved(struct net_conn *conn, unsigned len);
+/* The window opens by what has been read. Returns len. */
+long net_conn_recved(struct net_conn *conn, unsigned len);
 
 /* Whether a received pbuf still lies in the frame it came in. */
 static inline bool net_is_frame(const struct pbuf *p)
@@ -317,12 +317,36 @@ static inline struct net_port *net_frame_port(const struct pbuf *frame)
 }
 
 /* ---- net_rxq.c ---- */
+bool net_rxq_copy_segment(struct pbuf **p);
+void net_rxq_append_slowly(struct net_conn *conn, struct pbuf *p);
+
 /*
  * Before lwIP sees a segment with data: whether it may be kept; *p may be a
  * copy then.
  */
-bool net_rxq_admit(struct pbuf **p);
-void net_rxq_append(struct net_conn *conn, struct pbuf *p); /* owns p */
+static inline bool net_rxq_admit(struct pbuf **p)
+{
+	const struct net_port *port;
+
+	if (!net_is_frame(*p))
+		return true;
+	port = net_frame_port(*p);
+	return __builtin_expect(port->frames_in <= port->frames_to_hold, 1) ||
+	       net_rxq_copy_segment(p);
+}
+
+/* Owns p, which may be a chain. */
+static inline void net_rxq_append(struct net_conn *conn, struct pbuf *p)
+{
+	if (__builtin_expect(conn->rx_tail || p->next || !p->len, 0)) {
+		net_rxq_append_slowly(conn, p);
+		return;
+	}
+	p->next = p;
+	p->tot_len = p->len;
+	conn->rx_tail = p;
+}
+
 void net_rxq_replace_first(struct net_conn *conn, struct pbuf *copy);
 void net_rxq_clear(struct net_conn *conn);
 unsigned net_rxq_bytes(const struct net_conn *conn); /* unread; walks */
@@ -397,10 +421,61 @@ unsigned net_watchdog_looks(void); /* for tests: how often it has looked */
 int net_view_init(void);
 void net_view_fini(void);
 void net_views_end(void); /* frees what is out */
-/* Gives view->owner for p, which it owns from then on; false: too many. */
-bool net_view_out(struct net_conn *conn, struct pbuf *p, struct net_view *view);
+
+struct net_view_slot {
+	struct pbuf *p; /* NULL: free */
+	struct net_conn *conn;
+	uint32_t next; /* free one */
+	uint32_t serial;
+};
+
+extern struct net_view_slot *net_view_slots;
+extern uint32_t net_view_free, net_view_touched;
+
+bool net_view_new_slot(void); /* false: as many are out as may be */
+struct pbuf *net_view_misused(void);
+
+/* Gives view->owner for p, which it owns from then on; a slot is free. */
+static inline void net_view_out(struct net_conn *conn, struct pbuf *p,
+				struct net_view *view)
+{
+	uint32_t index = net_view_free;
+	struct net_view_slot *slot = &net_view_slots[index];
+
+	net_view_free = slot->next;
+	slot->p = p;
+	slot->conn = conn;
+	conn->n_views++;
+	view->owner = (void *)((uintptr_t)slot->serial << 32 | index);
+}
+
+static inline struct pbuf *net_view_free_slot(uint32_t index)
+{
+	struct net_view_slot *slot = &net_view_slots[index];
+	struct pbuf *p = slot->p;
+
+	slot->conn->n_views--;
+	slot->p = NULL;
+	slot->serial++;
+	slot->next = net_view_free;
+	net_view_free = index;
+	return p;
+}
+
 /* What a view refers to, owned again; NULL: it is not out (said and counted) */
-struct pbuf *net_view_back(const struct net_view *view);
+static inline struct pbuf *net_view_back(const struct net_view *view)
+{
+	uint32_t index = (uint32_t)(uintptr_t)view->owner;
+	uint32_t serial = (uint32_t)((uintptr_t)view->owner >> 32);
+
+	if (__builtin_expect(index - 1 >= net_view_touched - 1 ||
+				     !net_view_slots[index].p ||
+				     net_view_slots[index].serial != serial,
+			     0))
+		return net_view_misused();
+	return net_view_free_slot(index);
+}
+
 void net_views_reclaim(struct net_conn *conn);
 
 /* In this round's output phase, or the next that the port has room in. */

@@ -81,6 +81,31 @@ __attribute__((noinline)) static int spare_frame(struct net_conn *conn)
 	return 0;
 }
 
+static inline long take_first(struct net_conn *conn, struct net_view *view)
+{
+	unsigned off = conn->rx_off;
+	struct pbuf *p = net_rxq_take(conn);
+
+	net_view_out(conn, p, view);
+	view->data = (const uint8_t *)p->payload + off;
+	view->len = p->len - off;
+	if (!conn->pcb_live)
+		return (long)view->len;
+	return net_conn_recved(conn, (unsigned)view->len);
+}
+
+__attribute__((noinline)) static long take_carefully(struct net_conn *conn,
+						     struct net_view *view)
+{
+	int err = 0;
+
+	if (conn->n_views >= NET_VIEWS_FRAMES)
+		err = spare_frame(conn);
+	if (err == 0 && !net_view_free && !net_view_new_slot())
+		err = -ENOBUFS;
+	return err < 0 ? err : take_first(conn, view);
+}
+
 /*
  * Not inlined, so that the frame of net_recv_view(), which every idle
  * connection keeps, stays small.
@@ -88,24 +113,10 @@ __attribute__((noinline)) static int spare_frame(struct net_conn *conn)
 __attribute__((noinline)) static long take_view(struct net_conn *conn,
 						struct net_view *view)
 {
-	struct pbuf *p;
-	unsigned off = conn->rx_off;
-
-	if (__builtin_expect(conn->n_views >= NET_VIEWS_FRAMES, 0)) {
-		int err = spare_frame(conn);
-
-		if (err < 0)
-			return err;
-	}
-	p = net_rxq_head(conn);
-	if (__builtin_expect(!net_view_out(conn, p, view), 0))
-		return -ENOBUFS;
-	net_rxq_take(conn);
-	view->data = (const uint8_t *)p->payload + off;
-	view->len = p->len - off;
-	if (conn->pcb_live)
-		net_conn_recved(conn, (unsigned)view->len);
-	return (long)view->len;
+	if (__builtin_expect(
+		    conn->n_views >= NET_VIEWS_FRAMES || !net_view_free, 0))
+		return take_carefully(conn, view);
+	return take_first(conn, view);
 }
 
 long net_recv_view(struct net_conn *conn, struct net_view *view)

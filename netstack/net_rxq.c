@@ -25,7 +25,7 @@
 
 /* ---- admission ---- */
 
-__attribute__((noinline)) static bool copy_segment(struct pbuf **p)
+__attribute__((noinline)) bool net_rxq_copy_segment(struct pbuf **p)
 {
 	struct pbuf *copy = pbuf_alloc(PBUF_RAW, (*p)->tot_len, PBUF_RAM);
 
@@ -38,16 +38,6 @@ __attribute__((noinline)) static bool copy_segment(struct pbuf **p)
 	pbuf_free(*p);
 	*p = copy;
 	return true;
-}
-
-bool net_rxq_admit(struct pbuf **p)
-{
-	const struct net_port *port;
-
-	if (!net_is_frame(*p))
-		return true;
-	port = net_frame_port(*p);
-	return port->frames_in <= port->frames_to_hold || copy_segment(p);
 }
 
 /* ---- appending ---- */
@@ -122,7 +112,7 @@ __attribute__((noinline)) static void append_small(struct net_conn *conn,
  * Appends a chain. Where lwIP trimmed what had come before, empty pbufs lead
  * the chain: a reader would take one for the end.
  */
-void net_rxq_append(struct net_conn *conn, struct pbuf *p)
+void net_rxq_append_slowly(struct net_conn *conn, struct pbuf *p)
 {
 	struct pbuf *next;
 

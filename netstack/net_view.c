@@ -3,9 +3,9 @@
  *
  * A view that is out has a slot here, which its `owner` names together with the
  * slot's serial number. So a view that is released twice, or after its
- * connection has ended, is recognised without touching what it referred to. The
- * slots of a connection are a list: when its handler returns, or whoever
- * else owns it lets go of it, what is left is reclaimed and the log says so.
+ * connection has ended, is recognised without touching what it referred to.
+ * When the handler of a connection returns, or whoever else owns it lets go of
+ * it, what it has not released is searched for, reclaimed, and the log says so.
  */
 #include "netstack/net_log.h"
 #include "netstack/net_priv.h"
@@ -15,115 +15,56 @@
 
 #define SLOTS (1u << 20) /* views of all connections; address space */
 
-struct slot {
-	struct pbuf *p; /* NULL: free */
-	struct net_conn *conn;
-	uint32_t next, prev; /* of the connection; free: the next free one */
-	uint32_t serial;
-};
-
-static struct slot *slots; /* the first is never used: 0 is none */
-static uint32_t first_free, n_touched;
+struct net_view_slot *net_view_slots; /* the first is never used */
+uint32_t net_view_free, net_view_touched;
 
 int net_view_init(void)
 {
-	void *mem =
-		mmap(NULL, SLOTS * sizeof(struct slot), PROT_READ | PROT_WRITE,
-		     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	void *mem = mmap(NULL, SLOTS * sizeof(struct net_view_slot),
+			 PROT_READ | PROT_WRITE,
+			 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
 	if (mem == MAP_FAILED)
 		return -ENOMEM;
-	slots = mem;
-	first_free = 0;
-	n_touched = 1;
+	net_view_slots = mem;
+	net_view_free = 0;
+	net_view_touched = 1;
 	return 0;
 }
 
 void net_view_fini(void)
 {
-	if (slots)
-		munmap(slots, SLOTS * sizeof(struct slot));
-	slots = NULL;
+	if (net_view_slots)
+		munmap(net_view_slots, SLOTS * sizeof(struct net_view_slot));
+	net_view_slots = NULL;
 }
 
 void net_views_end(void)
 {
-	for (uint32_t i = 1; i < n_touched; i++)
-		if (slots[i].p) {
-			pbuf_free(slots[i].p);
-			slots[i].p = NULL;
+	for (uint32_t i = 1; i < net_view_touched; i++)
+		if (net_view_slots[i].p) {
+			pbuf_free(net_view_slots[i].p);
+			net_view_slots[i].p = NULL;
 		}
 }
 
-static uint32_t take_slot(void)
+/* Cold: every slot that was ever used is in use. */
+__attribute__((noinline)) bool net_view_new_slot(void)
 {
-	uint32_t index = first_free;
-
-	if (index)
-		first_free = slots[index].next;
-	else if (n_touched < SLOTS)
-		index = n_touched++;
-	return index;
-}
-
-bool net_view_out(struct net_conn *conn, struct pbuf *p, struct net_view *view)
-{
-	uint32_t index = take_slot();
-	struct slot *slot = &slots[index];
-
-	if (!index)
+	if (net_view_touched == SLOTS)
 		return false;
-	slot->p = p;
-	slot->conn = conn;
-	slot->prev = 0;
-	slot->next = conn->views;
-	if (conn->views)
-		slots[conn->views].prev = index;
-	conn->views = index;
-	conn->n_views++;
-	view->owner = (void *)((uintptr_t)slot->serial << 32 | index);
+	net_view_slots[net_view_touched].next = net_view_free;
+	net_view_free = net_view_touched++;
 	return true;
 }
 
-static struct pbuf *free_slot(uint32_t index)
-{
-	struct slot *slot = &slots[index];
-	struct pbuf *p = slot->p;
-
-	if (slot->prev)
-		slots[slot->prev].next = slot->next;
-	else
-		slot->conn->views = slot->next;
-	if (slot->next)
-		slots[slot->next].prev = slot->prev;
-	slot->conn->n_views--;
-	slot->p = NULL;
-	slot->serial++;
-	slot->next = first_free;
-	first_free = index;
-	return p;
-}
-
-__attribute__((cold, noinline)) static struct pbuf *complain(void)
+__attribute__((cold, noinline)) struct pbuf *net_view_misused(void)
 {
 	net_the.stats.view_misuses++;
 	net_log_seldom("coronet: coroutine '%s' gives back a view that is out "
 		       "no more: it was released, sent or reclaimed before",
 		       coro_self() ? coro_name(coro_self()) : "(none)");
 	return NULL;
-}
-
-struct pbuf *net_view_back(const struct net_view *view)
-{
-	uint32_t index = (uint32_t)(uintptr_t)view->owner;
-	uint32_t serial = (uint32_t)((uintptr_t)view->owner >> 32);
-
-	if (__builtin_expect(index == 0 || index >= n_touched ||
-				     !slots[index].p ||
-				     slots[index].serial != serial,
-			     0))
-		return complain();
-	return free_slot(index);
 }
 
 /* ---- what was forgotten ---- */
@@ -140,6 +81,7 @@ __attribute__((cold, noinline)) void net_views_reclaim(struct net_conn *conn)
 		conn->n_views, net_addr_format(&addr, peer, sizeof(peer)),
 		net_handler_name(conn),
 		coro_self() ? coro_name(coro_self()) : "(none)");
-	while (conn->views)
-		pbuf_free(free_slot(conn->views));
+	for (uint32_t i = 1; i < net_view_touched && conn->n_views; i++)
+		if (net_view_slots[i].p && net_view_slots[i].conn == conn)
+			pbuf_free(net_view_free_slot(i));
 }
