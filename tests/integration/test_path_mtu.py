@@ -95,6 +95,8 @@ def far_client(env, tap, number):
         write_setting("ipv6/conf/all/forwarding", 1)
         yield inside
     finally:
+        # The far namespace takes its end along, but only when it gets to it.
+        subprocess.run(["ip", "link", "del", near], check=False, capture_output=True)
         holder.kill()
 
 
