@@ -230,14 +230,24 @@ def matrix(env, *words, status=0):
     return done.stdout
 
 
+def short_run(env, folder):
+    """The report of a run long enough for this machine to measure anything."""
+    for seconds in ("0.1", "1"):
+        matrix(env, "quick", "--seconds", seconds, "--repeat", "1",
+               "--only", "echo", "--only", "cps", "--only", "bulk", "--only",
+               "idle", "--folder", str(folder))
+        with open(folder / "report.json", encoding="utf-8") as file:
+            found = json.load(file)
+        if all(one["runs"] and one["runs"][0].get("requests_per_s", 1) > 0
+               for one in found["points"]):
+            break
+    return found
+
+
 def case_run(env):
     """Every path for real; what is in the report was measured."""
     folder = env.scratch / "run"
-    matrix(env, "quick", "--seconds", "0.1", "--repeat", "1",
-           "--only", "echo", "--only", "cps", "--only", "bulk", "--only",
-           "idle", "--folder", str(folder))
-    with open(folder / "report.json", encoding="utf-8") as file:
-        found = json.load(file)
+    found = short_run(env, folder)
     for one in found["points"]:
         name = f"{one['table']} {one['path']} {one['conns']}"
         check(len(one["runs"]) == 1 and not one["reason"],
