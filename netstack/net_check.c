@@ -187,6 +187,8 @@ static void strip_crossed_syn(const struct net_conn *conn, struct tcp_hdr *tcp)
 		return;
 	tcp->seqno = lwip_htonl(pcb->rcv_nxt);
 	TCPH_FLAGS_SET(tcp, TCPH_FLAGS(tcp) & ~TCP_SYN);
+	/* A SYN's window is not scaled (RFC 7323 2.2), that of an ACK is. */
+	tcp->wnd = lwip_htons((u16_t)(lwip_ntohs(tcp->wnd) >> pcb->snd_scale));
 }
 
 /* RFC 1337: a reset ends no TIME_WAIT. An old SYN is only acknowledged. */

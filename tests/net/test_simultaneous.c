@@ -109,15 +109,34 @@ static void test_a_syn_ack_opens_it(void **state)
 	expect_open(&peer);
 }
 
+static struct net_conn *only_conn(void)
+{
+	for (struct net_conn **b = net_the.buckets;
+	     b <= net_the.buckets + net_the.bucket_mask; b++)
+		if (*b)
+			return *b;
+	return NULL;
+}
+
+/* RFC 7323 2.2 */
+static void test_the_window_of_a_syn_ack_is_not_scaled(void **state)
+{
+	struct peer peer;
+
+	cross(&peer);
+	send_syn(&peer, PEER_SYN | PEER_ACK);
+	run_rounds(1);
+	assert_in_range(only_conn()->pcb.snd_wnd, 1000 - 127, 1000);
+	expect_open(&peer);
+}
+
 static void test_options_of_the_syn_count(void **state)
 {
 	struct peer peer;
-	struct net_conn *conn = NULL;
+	struct net_conn *conn;
 
 	cross(&peer);
-	for (struct net_conn **b = net_the.buckets;
-	     b <= net_the.buckets + net_the.bucket_mask; b++)
-		conn = *b ? *b : conn;
+	conn = only_conn();
 	assert_non_null(conn);
 	assert_int_equal(conn->pcb.mss, 1024);
 	assert_int_equal(conn->pcb.snd_scale, 7);
@@ -178,6 +197,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		T(test_an_ack_opens_it),
 		T(test_a_syn_ack_opens_it),
+		T(test_the_window_of_a_syn_ack_is_not_scaled),
 		T(test_options_of_the_syn_count),
 		T(test_the_answer_is_sent_again),
 		T(test_a_peer_that_goes_refuses),
