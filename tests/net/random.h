@@ -67,7 +67,8 @@ enum ending {
 /* What the seed has drawn for one connection. Times are ns, 0: none. */
 struct draw {
 	struct path_draw path[2];
-	bool dialed; /* by the stack */
+	bool dialed;   /* by the stack */
+	bool crossing; /* by the peer, too, at once */
 
 	/* what the peer says in the handshake */
 	unsigned mss; /* 0: nothing */

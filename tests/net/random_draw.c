@@ -75,6 +75,7 @@ static void draw_handshake(struct rng *rng, struct draw *d)
 				      : rng_between(rng, 100, 1460);
 	d->wscale = rng_chance(rng, 400) ? -1 : (int)rng_below(rng, 15);
 	d->sack = rng_chance(rng, 650);
+	d->crossing = d->dialed && rng_chance(rng, 150);
 	d->cookie = !d->dialed && rng_chance(rng, 150);
 	d->near_wrap = rng_chance(rng, 600);
 }

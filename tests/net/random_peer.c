@@ -175,8 +175,13 @@ static void input_waiting(struct flow *flow, const struct segment *s)
 	flow->known_isn = true;
 	read_options(flow, s);
 	flow->tx.edge = s->wnd;
+	if (flow->d->crossing) { /* it had sent one of its own just before */
+		flow->state = PEER_OPENING;
+		send_syn(flow);
+	}
 	flow->state = PEER_ANSWERED;
-	send_syn(flow);
+	if (!flow->d->crossing || rng_chance(&flow->rng, 500))
+		send_syn(flow);
 }
 
 static void input_answered(struct flow *flow, const struct segment *s)
@@ -186,8 +191,15 @@ static void input_answered(struct flow *flow, const struct segment *s)
 			flow->state = PEER_RESET;
 		return;
 	}
-	if (s->flags & PEER_SYN) {
+	if ((s->flags & PEER_SYN) && !(s->flags & PEER_ACK)) {
 		send_syn(flow);
+		return;
+	}
+	if (s->flags & PEER_SYN) { /* simultaneous open, RFC 9293 3.5 */
+		if (s->ack != flow->isn + 1)
+			return;
+		open_up(flow);
+		rx_ack_now(flow);
 		return;
 	}
 	if (!(s->flags & PEER_ACK) || s->ack != flow->isn + 1)
