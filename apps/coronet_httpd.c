@@ -103,7 +103,7 @@ static const struct argp_option options[] = {
 	 0},
 	{"max-clients-per-source", OPT_MAX_SOURCE, "N", 0,
 	 "The same for each IPv4 address or IPv6 /64 (default: half of "
-	 "--max-clients)",
+	 "--max-clients, 1024 at least)",
 	 0},
 	{"max-half-open", OPT_MAX_HALF_OPEN, "N", 0,
 	 "Requests that have begun and not ended; beyond, the oldest is "
@@ -172,7 +172,7 @@ static error_t parse_key(int key, char *arg, struct argp_state *state)
 	case ARGP_KEY_END:
 		if (httpd.limits.clients_per_source == 0)
 			httpd.limits.clients_per_source =
-				(httpd.limits.clients + 1) / 2;
+				opts_source_limit(httpd.limits.clients);
 		return 0;
 	default:
 		return ARGP_ERR_UNKNOWN;

@@ -195,6 +195,11 @@ bool opts_is_host(const struct opts_endpoint *end)
 	return ip[0] != 0xff && !IN6_IS_ADDR_UNSPECIFIED(&in6->sin6_addr);
 }
 
+unsigned opts_source_limit(unsigned max_clients)
+{
+	return max_clients < 2048 ? 1024 : max_clients / 2;
+}
+
 uint64_t opts_number(const struct argp_state *state, const char *option,
 		     const char *text, uint64_t min, uint64_t max,
 		     const char *example)

@@ -89,6 +89,12 @@ int opts_parse_endpoint(const char *text, struct opts_endpoint *out);
  */
 bool opts_is_host(const struct opts_endpoint *end);
 
+/*
+ * Clients of one source where nothing else is said: half of all, so that one
+ * cannot keep the others out, but not where there are few.
+ */
+unsigned opts_source_limit(unsigned max_clients);
+
 /* The parsers above, or opts_refuse(); `option` is "--conns". */
 uint64_t opts_number(const struct argp_state *state, const char *option,
 		     const char *text, uint64_t min, uint64_t max,

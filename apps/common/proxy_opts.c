@@ -56,7 +56,8 @@ static const struct argp_option options[] = {
 	 "Connections served at a time (default 100000)", 0},
 	{"max-clients-per-source", OPT_MAX_SOURCE, "N", 0,
 	 "The same for each IPv4 address or IPv6 /64; those beyond do not get "
-	 "in (default: half of --max-clients)",
+	 "in (default: half of --max-clients, "
+	 "1024 at least)",
 	 0},
 	{"max-half-open", OPT_MAX_HALF_OPEN, "N", 0,
 	 "Clients whose PROXY header is not whole; beyond, the oldest is reset "
@@ -147,7 +148,7 @@ static void check(struct proxy_opts *opts, const struct argp_state *state)
 	if (opts->n_listens == 0 && opts->port == 0)
 		opts->port = 8080;
 	if (opts->max_source == 0)
-		opts->max_source = (opts->max_clients + 1) / 2;
+		opts->max_source = opts_source_limit(opts->max_clients);
 	for (unsigned i = 0; i < opts->n_backends; i++)
 		for (unsigned j = 0; j < opts->n_listens; j++)
 			if (memcmp(&opts->backends[i].addr,
