@@ -2,8 +2,9 @@
 """Random lives for so many minutes, on every core: ./dev soak MINUTES [SEED].
 
 Each core takes turns of half a minute: random peer and random sender, in the
-release build and under sanitizers. The first failure ends it, with the seed and
-the command that replays it.
+release build and under sanitizers; one core also runs scripts of whole programs
+against the kernel's TCP (test_twins.py), where that can be done. The first
+failure ends it, with the seed and the command that replays it.
 """
 import concurrent.futures
 import os
@@ -14,6 +15,8 @@ import threading
 import time
 
 PROGRAM = "tests/net/test-net-random"
+TWINS = "tests/integration/test_twins.py"
+TWIN_SCRIPTS = 100  # a turn
 TURN_S = 30
 STRIDE = 1 << 40  # seeds between two cores
 
@@ -26,7 +29,8 @@ class Soak:
                       for build in builds]
         self.until = time.monotonic() + seconds
         self.seed = seed
-        self.seeds = 0
+        self.builds = builds
+        self.seeds = self.scripts = 0
         self.failed = None  # what the program printed
         self.lock = threading.Lock()
 
@@ -48,11 +52,26 @@ class Soak:
             self.seeds += int(count[1]) if count else 0
         return int(count[1]) if count else 0
 
+    def twins(self, number, seed):
+        """Scripts of whole programs, in namespaces of their own."""
+        build = self.builds[number % len(self.builds)]
+        command = [sys.executable, TWINS, build, "--seeds",
+                   f"{seed % 2**32}:{TWIN_SCRIPTS}"]
+        done = subprocess.run(command, capture_output=True, text=True,
+                              check=False)
+        with self.lock:
+            if done.returncode != 0 and not self.failed:
+                self.failed = f"{' '.join(command)}\n{done.stdout}{done.stderr}"
+            if " # SKIP" not in done.stdout:
+                self.scripts += TWIN_SCRIPTS
+
     def core(self, index):
         """Turns until the time is over or something has failed."""
         seed, number = self.seed + index * STRIDE, 0
         while self.left() > 0 and not self.failed:
             seed += self.turn(index, number, seed)
+            if index == 0 and self.left() > 0 and not self.failed:
+                self.twins(number, seed)
             number += 1
 
 
@@ -78,7 +97,7 @@ def main():
         report(soak, cores)
     for core in cores:
         core.result()
-    print(f"soak: {soak.seeds} seeds")
+    print(f"soak: {soak.seeds} seeds, {soak.scripts} scripts of whole programs")
     if soak.failed:
         print(soak.failed, end="")
         return 1
