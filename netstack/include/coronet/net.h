@@ -15,6 +15,8 @@
  *   -ECANCELED  net_cancel() was called on the connection
  *   -EBUSY      another coroutine is blocked reading from (or writing to) it:
  *               one reader and one writer at a time
+ *   -ENOBUFS    memory was short (net_opts.memory_bytes) and it was among the
+ *               greediest: it has been reset
  * Calls return 0 or a count, or a negative errno.
  *
  * Coroutines have shared stacks by default: nothing a connection, another
