@@ -321,6 +321,7 @@ static void release_twice(struct net_conn *conn, void *arg)
 	while (net_recv_view(conn, &other) == 0)
 		;
 	net_view_release(conn, &copy);
+	assert_int_equal(stack->stats.view_misuses, 1);
 	copy = other;
 	net_view_release(conn, &other);
 	result = net_send_view(conn, &copy);
@@ -341,6 +342,27 @@ static void test_a_view_given_back_twice_is_recognised(void **state)
 	assert_int_equal(stack->stats.view_misuses, 2);
 	assert_int_equal(stack->stats.views_reclaimed, 0);
 	assert_int_equal(frames_in(), 0);
+}
+
+static void forget_and_close(struct net_conn *conn, void *arg)
+{
+	struct net_view view;
+
+	result = net_recv_view(conn, &view);
+	net_close(conn);
+}
+
+static void test_a_handler_that_closes_may_forget_as_well(void **state)
+{
+	struct peer peer;
+
+	serve(forget_and_close);
+	peer_connect(&peer, 1000, 7, 99);
+	send_bytes(&peer, 1, 600);
+	run_rounds(2);
+	assert_int_equal(result, 600);
+	assert_int_equal(frames_in(), 0);
+	assert_int_equal(stack->stats.views_reclaimed, 1);
 }
 
 static struct net_conn *other_conn;
@@ -426,6 +448,7 @@ int main(void)
 		T(test_a_released_view_makes_room_for_another),
 		T(test_many_views_of_one_connection_hold_few_frames),
 		T(test_a_view_given_back_twice_is_recognised),
+		T(test_a_handler_that_closes_may_forget_as_well),
 		T(test_a_view_may_be_sent_elsewhere_after_its_connection),
 		T(test_without_a_handler_closing_reclaims),
 	};
