@@ -82,9 +82,9 @@ static inline bool matches(const struct net_conn *conn, const ip_addr_t *local,
 	       ip_addr_eq(&conn->pcb.local_ip, local);
 }
 
-static struct net_conn *find_hashed(uint32_t hash, const ip_addr_t *local,
-				    u16_t local_port, const ip_addr_t *remote,
-				    u16_t remote_port)
+static inline __attribute__((always_inline)) struct net_conn *
+find_hashed(uint32_t hash, const ip_addr_t *local, u16_t local_port,
+	    const ip_addr_t *remote, u16_t remote_port)
 {
 	struct net_conn *conn = net_the.buckets[hash & net_the.bucket_mask];
 
@@ -405,26 +405,25 @@ static void grow_in_slow_start(struct tcp_pcb *pcb, uint32_t lastack,
 	pcb->cwnd = cwnd + LWIP_MIN(acked, 8u * pcb->mss);
 }
 
-/*
- * The window counts from SND.UNA, so an ACK of something new always tells it,
- * also on a segment that was sent again: behind the new SND.UNA the old window,
- * which RFC 9293 3.10.7.4 would keep, reaches beyond what the peer promised.
- */
-static inline void settle_update(struct tcp_pcb *pcb, const struct tcp_hdr *hdr)
-{
-	if (hdr->ackno - pcb->lastack - 1 < pcb->snd_nxt - pcb->lastack)
-		pcb->snd_wl1 = hdr->seqno - 1;
-}
-
 err_t net_segment_in(struct tcp_pcb *pcb, const struct tcp_hdr *hdr,
 		     u16_t optlen, u16_t opt1len, const u8_t *opt2,
 		     const struct pbuf *p)
 {
-	if (pcb->state >= ESTABLISHED && (TCPH_FLAGS(hdr) & TCP_ACK))
-		settle_update(pcb, hdr);
 	if (pcb->state != LISTEN)
 		net_rec_input(pcb, hdr, opt1len, p);
 	return ERR_OK;
+}
+
+/* net_demux_find() for the segment at hand, inlined. */
+static inline struct net_conn *find_current(const struct tcp_hdr *tcp)
+{
+	const ip_addr_t *local = ip_current_dest_addr();
+	const ip_addr_t *remote = ip_current_src_addr();
+	u16_t local_port = lwip_ntohs(tcp->dest);
+	u16_t remote_port = lwip_ntohs(tcp->src);
+
+	return find_hashed(hash_of(local, local_port, remote, remote_port),
+			   local, local_port, remote, remote_port);
 }
 
 /* What ip4.c and ip6.c call for each TCP segment; owns p. */
@@ -443,8 +442,7 @@ void net_tcp_input(struct pbuf *p, struct netif *inp)
 		return;
 	}
 	net_the.rx_flags = TCPH_FLAGS(tcp);
-	conn = net_demux_find(ip_current_dest_addr(), lwip_ntohs(tcp->dest),
-			      ip_current_src_addr(), lwip_ntohs(tcp->src));
+	conn = find_current(tcp);
 	if (conn && reopens(conn, tcp)) {
 		reopen(conn);
 		conn = NULL;

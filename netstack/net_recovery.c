@@ -546,22 +546,30 @@ __attribute__((noinline)) static void take_slowly(struct net_conn *conn,
 /*
  * lwIP is about to process a segment of this pcb; the header's numbers are in
  * host order, p begins with the data.
+ *
+ * The peer's window counts from SND.UNA, so an ACK of something new always
+ * tells it, also on a segment that was sent again: behind the new SND.UNA the
+ * old window, which RFC 9293 3.10.7.4 would keep, reaches beyond what the peer
+ * promised.
  */
 void net_rec_input(struct tcp_pcb *pcb, const struct tcp_hdr *hdr,
 		   unsigned optlen, const struct pbuf *p)
 {
 	struct net_conn *conn = net_conn_of(pcb);
 	uint32_t acked = hdr->ackno - pcb->lastack;
+	bool new = acked - 1 < net_rec_span(pcb);
 
 	before.keep = false;
 	if ((TCPH_FLAGS(hdr) & (TCP_ACK | TCP_RST)) != TCP_ACK ||
 	    pcb->state < SYN_SENT || pcb->state == TIME_WAIT)
 		return;
+	if (new && pcb->state >= ESTABLISHED)
+		pcb->snd_wl1 = hdr->seqno - 1;
 	if (conn->repairing ||
 	    (pcb->unacked && pcb->state >= ESTABLISHED &&
 	     (optlen >= 10 || (acked == 0 && p->tot_len == 0))))
 		take_slowly(conn, hdr, optlen, p);
-	else if (acked - 1 < net_rec_span(pcb))
+	else if (new)
 		advance(conn, hdr->ackno);
 }
 
