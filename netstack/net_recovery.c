@@ -274,36 +274,6 @@ void net_rec_asked_again(struct net_conn *conn, uint32_t end, uint32_t ack)
 
 /* ---- what comes in ---- */
 
-/*
- * The segments that an ACK covers; lwIP frees them right after. An ACK that
- * covers one sent twice measures nothing (Karn): the others may have waited at
- * the peer until that one filled the hole before them.
- */
-static void take_acked(struct net_conn *conn, struct net_ack *ack)
-{
-	struct net_rec *rec = net_rec_of(conn);
-	struct tcp_seg *seg = conn->pcb.unacked;
-	bool resent = false;
-
-	for (; seg && TCP_SEQ_LEQ(net_seg_end(seg), ack->una);
-	     seg = seg->next) {
-		struct net_seg *own = net_seg_of(seg);
-
-		/* One sacked before says nothing of now. */
-		if (own->state & NET_SEG_RESENT) {
-			resent = true;
-		} else if (!(own->state & NET_SEG_SACKED)) {
-			ack->rtt_us = net_now_us() - own->sent_us;
-			ack->has_rtt = true;
-		}
-		if (rec)
-			net_sack_forget(rec, own, ack);
-	}
-	if (resent)
-		ack->has_rtt = false;
-	ack->first = seg;
-}
-
 static void enter(struct net_conn *conn, enum net_rec_state state)
 {
 	struct net_rec *rec = net_rec_of(conn);
@@ -336,39 +306,6 @@ static void settle_probe(struct net_conn *conn, const struct net_ack *ack)
 	} else if (ack->acked == 0 && ack->n_ranges == 0 && ack->duplicate) {
 		conn->probed = false;
 	}
-}
-
-/*
- * A peer without SACK: each duplicate ACK says that one segment has arrived
- * (RFC 5681), an ACK of a part that the next one is lost (RFC 6582).
- */
-static void count_duplicates(struct net_conn *conn, struct net_ack *ack)
-{
-	struct net_rec *rec = net_rec_of(conn);
-	struct tcp_seg *head = ack->first;
-	uint32_t mss = conn->pcb.mss;
-
-	if (ack->acked) {
-		rec->sacked_bytes -= LWIP_MIN(rec->sacked_bytes, ack->acked);
-		if (!head || rec->state == NET_REC_OPEN)
-			rec->sacked_bytes = 0;
-		rec->dupacks = 0;
-		if (!head || rec->state != NET_REC_RECOVERY ||
-		    TCP_SEQ_GEQ(ack->una, rec->recover))
-			return;
-	} else {
-		if (!ack->duplicate || !head)
-			return;
-		rec->dupacks += rec->dupacks < 255;
-		if (rec->sacked_bytes + mss <= conn->pcb.snd_nxt - ack->una) {
-			rec->sacked_bytes += mss;
-			ack->delivered += mss;
-		}
-		if (rec->dupacks != 3 || rec->state != NET_REC_OPEN)
-			return;
-	}
-	if (!(net_seg_of(head)->state & (NET_SEG_LOST | NET_SEG_RETRIED)))
-		net_sack_lose(rec, net_seg_of(head));
 }
 
 /* What follows from what is now known to be lost. */
@@ -406,7 +343,7 @@ static void take(struct net_conn *conn, struct net_ack *ack)
 		net_sack_mark(conn, ack);
 		net_sack_detect(conn, ack);
 	} else {
-		count_duplicates(conn, ack);
+		net_sack_count_duplicates(conn, ack);
 	}
 	settle_probe(conn, ack);
 	move_on(conn, ack);
@@ -454,7 +391,7 @@ __attribute__((noinline)) static void take_odd(struct net_conn *conn,
 	rec = net_rec_of(conn);
 	ack->fack = rec->high_sacked;
 	was = net_rec_pipe(conn, pcb->lastack);
-	take_acked(conn, ack);
+	net_sack_take_acked(conn, ack);
 	if (rec->state == NET_REC_OPEN && was < ack->span)
 		was = ack->span;
 	ack->limited = rec->cwnd < pcb->ssthresh
@@ -492,7 +429,7 @@ static inline void advance(struct net_conn *conn, uint32_t una)
 		resent |= net_seg_of(seg)->state & NET_SEG_RESENT;
 		newest = net_seg_of(seg);
 	}
-	if (resent) /* see take_acked() */
+	if (resent) /* see net_sack_take_acked() */
 		newest = NULL;
 	/* RFC 7661's idea: what is not used does not grow. */
 	before.cwnd = pcb->cwnd;

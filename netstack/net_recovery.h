@@ -230,6 +230,8 @@ bool net_persist_gives_up(struct tcp_pcb *pcb);
 /* Reads the SACK option of a header whose ACK is ack->una. */
 void net_sack_parse(const struct tcp_pcb *pcb, const struct tcp_hdr *hdr,
 		    unsigned optlen, struct net_ack *ack);
+/* Notes the segments that ack->una covers, before lwIP frees them. */
+void net_sack_take_acked(struct net_conn *conn, struct net_ack *ack);
 /* Marks what ack->ranges cover. */
 void net_sack_mark(struct net_conn *conn, struct net_ack *ack);
 /* A segment is acknowledged and about to be freed by lwIP. */
@@ -242,6 +244,8 @@ void net_sack_lose(struct net_rec *rec, struct net_seg *seg);
 void net_sack_lose_all(struct net_conn *conn);
 /* A segment goes, for its pieces: nothing refers to it any more. */
 void net_sack_replace(struct net_rec *rec, struct net_seg *seg);
+/* The same for a peer without SACK, which duplicate ACKs tell of. */
+void net_sack_count_duplicates(struct net_conn *conn, struct net_ack *ack);
 /* A segment of `unacked` was sent again just now. */
 void net_sack_resent(struct net_rec *rec, struct net_seg *seg);
 

@@ -217,6 +217,36 @@ void net_sack_forget(struct net_rec *rec, struct net_seg *seg,
 		rec->high = NULL;
 }
 
+/*
+ * The segments that an ACK covers; lwIP frees them right after. An ACK that
+ * covers one sent twice measures nothing (Karn): the others may have waited at
+ * the peer until that one filled the hole before them.
+ */
+void net_sack_take_acked(struct net_conn *conn, struct net_ack *ack)
+{
+	struct net_rec *rec = net_rec_of(conn);
+	struct tcp_seg *seg = conn->pcb.unacked;
+	bool resent = false;
+
+	for (; seg && TCP_SEQ_LEQ(net_seg_end(seg), ack->una);
+	     seg = seg->next) {
+		struct net_seg *own = net_seg_of(seg);
+
+		/* One sacked before says nothing of now. */
+		if (own->state & NET_SEG_RESENT) {
+			resent = true;
+		} else if (!(own->state & NET_SEG_SACKED)) {
+			ack->rtt_us = net_now_us() - own->sent_us;
+			ack->has_rtt = true;
+		}
+		if (rec)
+			net_sack_forget(rec, own, ack);
+	}
+	if (resent)
+		ack->has_rtt = false;
+	ack->first = seg;
+}
+
 /* ---- judging ---- */
 
 void net_sack_lose(struct net_rec *rec, struct net_seg *seg)
@@ -344,4 +374,37 @@ void net_sack_replace(struct net_rec *rec, struct net_seg *seg)
 	for (unsigned i = 0; i < NET_SACK_BLOCKS; i++)
 		if (rec->seen[i].last == seg)
 			rec->seen[i].last = NULL;
+}
+
+/*
+ * A peer without SACK: each duplicate ACK says that one segment has arrived
+ * (RFC 5681), an ACK of a part that the next one is lost (RFC 6582).
+ */
+void net_sack_count_duplicates(struct net_conn *conn, struct net_ack *ack)
+{
+	struct net_rec *rec = net_rec_of(conn);
+	struct tcp_seg *head = ack->first;
+	uint32_t mss = conn->pcb.mss;
+
+	if (ack->acked) {
+		rec->sacked_bytes -= LWIP_MIN(rec->sacked_bytes, ack->acked);
+		if (!head || rec->state == NET_REC_OPEN)
+			rec->sacked_bytes = 0;
+		rec->dupacks = 0;
+		if (!head || rec->state != NET_REC_RECOVERY ||
+		    TCP_SEQ_GEQ(ack->una, rec->recover))
+			return;
+	} else {
+		if (!ack->duplicate || !head)
+			return;
+		rec->dupacks += rec->dupacks < 255;
+		if (rec->sacked_bytes + mss <= conn->pcb.snd_nxt - ack->una) {
+			rec->sacked_bytes += mss;
+			ack->delivered += mss;
+		}
+		if (rec->dupacks != 3 || rec->state != NET_REC_OPEN)
+			return;
+	}
+	if (!(net_seg_of(head)->state & (NET_SEG_LOST | NET_SEG_RETRIED)))
+		net_sack_lose(rec, net_seg_of(head));
 }

@@ -1,0 +1,260 @@
+/*
+ * The state of the stack: its connections, listeners, links, and the one struct
+ * that holds them all. Private to netstack/, included by net_priv.h.
+ *
+ * lwIP's lists of pcbs are normally empty: a connection is looked up in our
+ * own hash, and the lists become a window onto that one pcb while lwIP works
+ * on it. struct net_conn holds the tcp_pcb as its first member, so the two
+ * addresses are one.
+ *
+ * A net_conn lives while its pcb lives in lwIP, somebody owns the handle, a
+ * handler runs on it, or a coroutine still waits on it; net_conn_put() frees it
+ * after the last.
+ */
+#pragma once
+
+#include <assert.h>
+
+#include <coronet/net.h>
+
+#include "lwip/opt.h"
+#include "lwip/netif.h"
+#include "lwip/pbuf.h"
+#include "lwip/tcp.h"
+#include "lwip/priv/tcp_priv.h"
+
+#include "netstack/port/lwip_hooks.h"
+
+#include "dpdk_glue/glue.h"
+
+/*
+ * What few connections need, or few enough may have: beside the others' struct,
+ * allocated when asked.
+ */
+struct net_conn_more {
+	int64_t read_deadline, write_deadline;
+	struct net_poll_node *pollers; /* that wait for it, too */
+	/* what net_conn_stats() tells and lwIP does not know */
+	uint64_t rx_bytes, tx_acked;
+	uint32_t rx_segs, tx_segs, retransmits;
+	uint32_t challenged_ms;
+	uint16_t rtos, dup_acks, out_of_order; /* these stop at 65,535 */
+	uint16_t full_mss : 15;		       /* before its path took less */
+	uint16_t counted : 1;		       /* from its beginning */
+};
+static_assert(sizeof(struct net_conn_more) <= 64, "a cache line");
+
+/* Of a connection that has asked for nothing: nothing. */
+extern const struct net_conn_more net_conn_nothing;
+
+struct net_conn {
+	struct tcp_pcb pcb; /* first: conn and pcb share their address */
+
+	/* the hot line behind the pcb */
+	struct net_conn *hash_next;
+	uint32_t hash;
+	uint16_t rx_off;      /* bytes of the first unread already copied out */
+	uint16_t client_port; /* ours; lwIP forgets its own at the end */
+	int16_t err;	      /* why it ended: negative errno, 0: it has not */
+	uint8_t waiters : 4;  /* blocked in a call on it: reader, writer */
+	bool orphaned : 1;    /* in the list of orphans */
+	uint8_t counted_as : 2; /* enum net_counted_as */
+	bool pcb_live : 1;	/* lwIP holds the pcb */
+	bool owned : 1;		/* somebody holds the handle */
+	bool hashed : 1;
+	bool in_output : 1;	 /* in the stack's output queue */
+	bool eof : 1;		 /* the peer sent FIN */
+	bool rd_shut : 1;	 /* received bytes are discarded */
+	bool wr_shut : 1;	 /* FIN queued */
+	bool pending : 1;	 /* counted in its listener's backlog */
+	bool connecting : 1;	 /* net_dial() waits */
+	bool watched : 1;	 /* watch is told, no coroutine waits */
+	bool cancelled : 1;	 /* net_cancel() */
+	bool lingering : 1;	 /* net_close_wait() waits */
+	bool served : 1;	 /* its handler has not returned */
+	bool wants_room : 1;	 /* its writer waits to send */
+	bool wants_segment : 1;	 /* and for room for a whole segment */
+	bool half_open : 1;	 /* counted in the stack's */
+	bool challenged : 1;	 /* at challenged_ms, RFC 5961 */
+	bool waiting : 1;	 /* in the list of TIME_WAIT */
+	bool ticking : 1;	 /* lwIP's tick is due at last_timer */
+	bool repairing : 1;	 /* it has lost something: rec */
+	bool probed : 1;	 /* a probe for a lost tail is out */
+	uint8_t probe_shift : 3; /* the next one waits so longer */
+	uint16_t ooseq_held;	 /* pbufs, of the stack's count */
+	uint16_t n_views;	 /* in a handler's hands: net_view.c */
+	union {
+		struct pbuf *rx_tail; /* last unread; its next is the first */
+		struct net_conn *orphan_prev; /* nothing is received then */
+	};
+	struct coro *reader, *writer;
+	union {
+		struct net_conn *link_next; /* accept queue */
+		struct net_conn *wait_next; /* in TIME_WAIT */
+		struct net_rec *rec;	    /* while repairing */
+	};
+	struct net_conn *output_next; /* the stack's output queue */
+
+	struct coro_timer timer;
+	union {
+		struct net_listener *listener; /* until it is accepted */
+		struct net_watch *watch;       /* borrowed, while watched */
+		struct net_conn *orphan_next;
+	};
+	union {
+		struct net_conn *wait_prev; /* in TIME_WAIT, with wait_next */
+		struct { /* before: 8 and 4 times what it is, 1,024 ns */
+			uint32_t srtt_us; /* 0: no sample yet */
+			uint32_t rttvar_us;
+		};
+	};
+	const struct net_conn_more *more; /* never NULL */
+};
+/* A million of them: what one does not always need goes elsewhere. */
+static_assert(sizeof(struct net_conn) <= 384, "six cache lines");
+
+struct net_listener {
+	struct net_addr addr;
+	struct tcp_pcb *pcb; /* lwIP's listening pcb */
+	ip_addr_t ip;	     /* the same, for the hash */
+	struct net_listener *next, **pprev;
+	struct net_listener *hash_next; /* while not stopped */
+	unsigned backlog, pending;
+	unsigned queued;	      /* of those pending: established */
+	struct net_conn *head, *tail; /* established, not accepted */
+	struct coro *acceptor;
+	struct net_poll_node *pollers;
+	net_handler handler;
+	void *handler_arg;
+	char handler_name[120];
+	struct net_limits limits; /* as given: 0 is a default */
+	bool stopped;		  /* takes no more connections */
+	bool draining;		  /* but those whose handshake has begun */
+	bool closed;		  /* its owner has let go */
+	unsigned refs; /* coroutines about to use it, beside `pending` */
+};
+
+struct net_port {
+	struct glue_port *glue;
+	unsigned frames_in;	 /* received and not freed */
+	unsigned frames_to_hold; /* of those, before what comes is copied */
+	unsigned n_netifs;
+	struct netif *netif0; /* IPv6 lives here, and ARP for strangers */
+	bool has_ip6;	      /* an address of it was given */
+};
+
+/* An answer of ARP, kept for a second so that output does not search. */
+struct net_neighbour {
+	int64_t expires_ns;
+	uint32_t ip; /* network byte order; 0: empty */
+	uint8_t netif_num;
+	uint8_t mac[6];
+};
+
+#define NET_NEIGHBOURS 1024
+
+/* A neighbour that is being asked for, of which there are so many at most. */
+struct net_asked {
+	uint32_t ip;
+	int64_t until_ns;
+};
+#define NET_ASKED 128u
+
+/* A destination whose neighbour was known, or might be asked for. */
+struct net_asked6 {
+	ip6_addr_t ip;
+	int64_t until_ns;
+};
+#define NET_ASKED6 256u
+
+/* What a destination takes (net_path.c). */
+struct net_path {
+	ip_addr_t ip;
+	uint16_t mtu;	 /* bytes of IP packet; 0: the place is empty */
+	uint8_t cuts;	 /* how often it was lowered while it was known */
+	uint8_t guesses; /* how often it had to be guessed */
+	int64_t until_ns;
+};
+#define NET_PATHS 1024u
+
+/* Ports chosen by the stack. */
+#define NET_PORT_FIRST 16384u
+#define NET_PORT_COUNT (65536u - NET_PORT_FIRST)
+
+/* Where net_dial() found no port left, and until when it believes that. */
+struct net_no_port {
+	ip_addr_t local, remote;
+	u16_t remote_port;
+	int64_t until_ns;
+};
+#define NET_NO_PORT_SLOTS 16u
+
+struct net_stack {
+	struct coro_sched *sched;
+	struct net_port ports[NET_MAX_LINKS];
+	unsigned n_ports;
+	struct netif netifs[NET_MAX_ADDRS + NET_MAX_LINKS];
+	uint8_t netif_port[NET_MAX_ADDRS + NET_MAX_LINKS];
+	unsigned n_netifs;
+	ip4_addr_t gateway4;
+	ip6_addr_t gateway6;
+	bool has_gateway6;
+	bool adaptive;
+	bool listening_said;
+	volatile int stop; /* signals and requests to stop */
+	bool draining;
+	int64_t drain_until_ns;
+	int64_t now_ns;
+	int64_t next_tick_ns; /* when tcp_ticks moves on */
+	int64_t clock_ns;     /* of the round before */
+	int64_t paused_ns;    /* that the clock of TCP's timers left out */
+	uint32_t now_us;      /* of this round, in units of 1,024 ns; wraps */
+	int64_t next_100ms_ns, next_1s_ns, next_stats_ns, stats_ns;
+	unsigned empty_rounds;
+	uint64_t lwip_ticks; /* calls of lwIP's timers for a connection */
+	unsigned mtu;
+
+	struct net_conn **buckets;
+	uint32_t bucket_mask;
+	uint64_t hash_key[2];
+	unsigned n_conns, max_conns;
+	unsigned n_counted, max_counted; /* connections with statistics */
+	unsigned ooseq_held;		 /* pbufs of data out of order */
+	struct net_time_wait {
+		struct net_conn *oldest, *newest;
+	} time_wait;
+	struct net_orphans {
+		struct net_conn *oldest, *newest;
+		unsigned n;
+	} orphans;
+	unsigned half_open;  /* of n_conns, and not ours by net_dial() */
+	unsigned ooseq_most; /* pieces out of order, of all connections */
+	/* of the budget: what each connection may have now, in bytes */
+	uint32_t snd_most, rcv_most;
+	bool memory_full; /* no more connections */
+	int64_t next_budget_ns;
+	struct net_conn *output_head, *output_tail;
+	struct net_listener *listeners;
+	struct net_poller *pollers; /* every net_poll() that waits */
+	struct net_no_port no_port[NET_NO_PORT_SLOTS];
+
+	uint32_t challenged_ms; /* net_check.c */
+	/* of the segment that is being received */
+	struct net_listener *shown; /* to lwIP, the last one */
+	uint8_t rx_flags;
+	bool rx_has_mss; /* a handshake's: the option is there */
+	bool isn_given;	 /* net_isn() gives isn */
+	uint32_t isn;
+
+	struct net_stats stats, stats_last;
+	uint64_t opened_kib; /* of memory, when the stack had opened */
+	struct net_neighbour neighbours[NET_NEIGHBOURS];
+	struct net_asked asked[NET_ASKED];
+	struct net_asked6 asked6[NET_ASKED6];
+	unsigned arp_known; /* entries, when last counted and since */
+	int64_t arp_counted_ns;
+	int64_t error_due_ns; /* when one more ICMP error may be sent */
+	struct net_path paths[NET_PATHS];
+	bool paths_used; /* there has been one */
+	bool pmtud_off;
+};
