@@ -14,6 +14,7 @@
 #include "dpdk_glue/check.h"
 #include "dpdk_glue/glue_csum.h"
 #include "netstack/net_path.h"
+#include "tests/net/bytes.h"
 #include "tests/net/fake_glue.h"
 
 #include "lwip/etharp.h"
@@ -55,23 +56,6 @@ static struct {
 	u32_t rcv;
 	bool known;
 } peers[2][4];
-
-static void put16(uint8_t *at, unsigned value)
-{
-	at[0] = (uint8_t)(value >> 8);
-	at[1] = (uint8_t)value;
-}
-
-static void put32(uint8_t *at, uint32_t value)
-{
-	put16(at, value >> 16);
-	put16(at + 2, value & 0xffff);
-}
-
-static unsigned get16(const uint8_t *at)
-{
-	return (unsigned)at[0] << 8 | at[1];
-}
 
 static unsigned byte(struct input *in)
 {

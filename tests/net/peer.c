@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "netstack/net_priv.h"
+#include "tests/net/bytes.h"
 #include "tests/net/fake_glue.h"
 
 static const uint8_t stack_ip[4] = {10, 0, 0, 1};
@@ -53,29 +54,6 @@ void run_ms(unsigned ms)
 		fake_now_ns += 1000000;
 		net_stack_round(stack);
 	}
-}
-
-static void put16(uint8_t *at, unsigned value)
-{
-	at[0] = (uint8_t)(value >> 8);
-	at[1] = (uint8_t)value;
-}
-
-static void put32(uint8_t *at, uint32_t value)
-{
-	put16(at, value >> 16);
-	put16(at + 2, value & 0xffff);
-}
-
-static uint32_t get32(const uint8_t *at)
-{
-	return (uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 |
-	       (uint32_t)at[2] << 8 | at[3];
-}
-
-static unsigned get16(const uint8_t *at)
-{
-	return (unsigned)at[0] << 8 | at[1];
 }
 
 static void ethernet(uint8_t *frame, unsigned type)

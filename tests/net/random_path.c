@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/net/bytes.h"
+
 #define MOST_PACKETS 8192u
 #define FRAME_ROOM   9216u
 
@@ -114,30 +116,7 @@ static void travel(struct flow *flow, enum direction to, const uint8_t *frame,
 	}
 }
 
-/* ---- bytes ---- */
-
-static void put16(uint8_t *at, unsigned value)
-{
-	at[0] = (uint8_t)(value >> 8);
-	at[1] = (uint8_t)value;
-}
-
-static void put32(uint8_t *at, uint32_t value)
-{
-	put16(at, value >> 16);
-	put16(at + 2, value & 0xffff);
-}
-
-static uint32_t get32(const uint8_t *at)
-{
-	return (uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 |
-	       (uint32_t)at[2] << 8 | at[3];
-}
-
-static unsigned get16(const uint8_t *at)
-{
-	return (unsigned)at[0] << 8 | at[1];
-}
+/* ---- frames ---- */
 
 static void ethernet(uint8_t *frame, unsigned type)
 {

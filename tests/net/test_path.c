@@ -13,6 +13,7 @@
 
 #include "dpdk_glue/glue_csum.h"
 #include "netstack/net_path.h"
+#include "tests/net/bytes.h"
 #include "tests/net/fake_glue.h"
 #include "tests/net/peer.h"
 
@@ -54,28 +55,6 @@ static struct net_conn *ours;
 static uint8_t stream_byte(size_t at)
 {
 	return (uint8_t)(at * 13 + at / 255);
-}
-
-static void put16(uint8_t *at, unsigned value)
-{
-	at[0] = (uint8_t)(value >> 8);
-	at[1] = (uint8_t)value;
-}
-
-static void put32(uint8_t *at, uint32_t value)
-{
-	put16(at, value >> 16);
-	put16(at + 2, value & 0xffff);
-}
-
-static unsigned get16(const uint8_t *at)
-{
-	return (unsigned)at[0] << 8 | at[1];
-}
-
-static uint32_t get32(const uint8_t *at)
-{
-	return (uint32_t)get16(at) << 16 | get16(at + 2);
 }
 
 /* ---- the stack ---- */
