@@ -57,6 +57,7 @@ static struct {
 	uint64_t headroom; /* beside what was resident */
 	int64_t next_trim_ns, next_pool_ns;
 	uint64_t tx_no_frame; /* of all ports, when last looked at */
+	uint64_t refused;     /* allocations, when last looked at */
 
 	bool sweeping, resetting;
 	uint32_t bucket;	/* next to be looked at */
@@ -105,9 +106,19 @@ static uint32_t share(uint64_t most)
 				  FLOOR_BYTES);
 }
 
-static bool is_full(void)
+static bool chunks_are_full(void)
 {
 	return budget.max && used() > whole() - whole() / 8;
+}
+
+/*
+ * Chunks are what counts, but a chunk may be held by one object: while the
+ * objects themselves are few, newcomers find room between them.
+ */
+static bool is_full(void)
+{
+	return chunks_are_full() &&
+	       net_mem_live_bytes() + used() - net_mem_bytes() > whole() / 2;
 }
 
 /* Coroutines may take three quarters, since they keep what they have taken. */
@@ -263,13 +274,16 @@ static void choose_victims(void)
 }
 
 /*
- * Chunks are what counts, but a chunk may be held by one object: while the
- * objects themselves are few, resetting their owners would free nothing.
+ * Also where the chunks hold little, if what is asked for finds no room between
+ * that: only their owners' end empties whole chunks.
  */
 static bool must_sweep(void)
 {
-	return net_the.memory_full &&
-	       net_mem_live_bytes() + used() - net_mem_bytes() > whole() / 2;
+	uint64_t refused = budget.refused;
+
+	budget.refused = net_the.stats.memory_refused;
+	return net_the.memory_full ||
+	       (chunks_are_full() && budget.refused != refused);
 }
 
 static void sweep(void)

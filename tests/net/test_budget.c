@@ -572,6 +572,33 @@ static void test_no_connection_is_taken_while_memory_is_used_up(void **state)
 	expect_echo(2000);
 }
 
+/* An object in each chunk keeps it; newcomers find room between them. */
+static void test_holes_between_objects_are_room(void **state)
+{
+	static void *objects[64 * 1024];
+	unsigned n = 0, step = NET_MEM_CHUNK_BYTES / 4096;
+
+	serve(echo);
+	net_budget_set(taken() + 16 * MIB);
+	while (!net_the.memory_full) {
+		objects[n] = net_mem_malloc(2000);
+		assert_non_null(objects[n++]);
+	}
+	for (unsigned i = 0; i < n; i++)
+		if (i % step) {
+			net_mem_free(objects[i]);
+			objects[i] = NULL;
+		}
+	run_ms(2);
+	assert_true(used() > eighths_of_all(7) - NET_MEM_CHUNK_BYTES);
+	assert_false(net_the.memory_full);
+	expect_echo(2000);
+	assert_int_equal(stack->stats.memory_resets, 0);
+	while (n--)
+		if (objects[n])
+			net_mem_free(objects[n]);
+}
+
 /* ---- opening ---- */
 
 static void test_too_little_memory_is_refused_with_a_number(void **state)
@@ -620,6 +647,7 @@ int main(void)
 		T(test_many_that_hold_little_make_room),
 		T(test_nobody_is_reset_who_waits_for_nothing),
 		T(test_no_connection_is_taken_while_memory_is_used_up),
+		T(test_holes_between_objects_are_room),
 		cmocka_unit_test(
 			test_too_little_memory_is_refused_with_a_number),
 		T(test_there_is_a_budget_without_being_asked),
