@@ -99,6 +99,7 @@ static void send_both_kinds(struct net_conn *conn, void *arg)
  * the room is gone, and lwIP must not write behind lent memory. */
 static void test_what_is_lent_is_not_written_to(void **state)
 {
+	fake_lends = true;
 	far.mtu = 800;
 	far_to_send = COPIED + 2 * LENT;
 	serve(send_both_kinds);
