@@ -116,8 +116,12 @@ static void check_reset(struct flow *flow, const struct segment *s)
 {
 	uint32_t offset = s->seq - flow->stack_isn - 1;
 
-	if (!(s->flags & PEER_ACK) || !flow->known_isn)
-		return; /* the answer to a segment of no connection */
+	/*
+	 * The answer to a segment of no connection bears that one's ACK, or 0
+	 * if it had none, as a SYN that comes again when all is over.
+	 */
+	if (!(s->flags & PEER_ACK) || !flow->known_isn || s->seq == 0)
+		return;
 	if (!caused(flow, ~0u))
 		violated(flow, "a reset without a cause");
 	if (seq_after(offset, flow->watch.edge))
