@@ -22,7 +22,7 @@ unsigned ended;
 uint8_t got[65536];
 size_t got_len;
 
-int peer_setup(void **state)
+static int open_stack(unsigned max_conns)
 {
 	struct net_opts opts;
 
@@ -30,9 +30,14 @@ int peer_setup(void **state)
 	net_opts_init(&opts);
 	opts.links[opts.n_links++] = "ring:test";
 	net_addr_parse_prefix("10.0.0.1/24", &opts.addrs[opts.n_addrs++]);
-	opts.max_conns = 64;
+	opts.max_conns = max_conns;
 	opts.poll = NET_POLL_BUSY;
 	return net_stack_open(&opts, &stack);
+}
+
+int peer_setup(void **state)
+{
+	return open_stack(64);
 }
 
 int peer_teardown(void **state)
@@ -221,16 +226,26 @@ void peer_connect(struct peer *peer, uint16_t port, uint16_t stack_port,
 	run_rounds(2);
 }
 
-int peer_listen(void **state)
+static int listen_for(unsigned max_conns, unsigned backlog)
 {
-	int err = peer_setup(state);
+	int err = open_stack(max_conns);
 
 	result = 12345;
 	ended = 0;
 	got_len = 0;
 	if (err == 0)
-		err = net_listen(stack, &net_addr_any(7), 8, &listener);
+		err = net_listen(stack, &net_addr_any(7), backlog, &listener);
 	return err;
+}
+
+int peer_listen(void **state)
+{
+	return listen_for(64, 8);
+}
+
+int peer_listen_many(void **state)
+{
+	return listen_for(8192, 8000);
 }
 
 void serve(net_handler handler)

@@ -52,6 +52,9 @@ extern size_t got_len;
 /* peer_setup(), and the listener. */
 int peer_listen(void **state);
 
+/* The same with 8,192 connections at most and a backlog of 8,000. */
+int peer_listen_many(void **state);
+
 /* Gives the listener's connections a handler. */
 void serve(net_handler handler);
 

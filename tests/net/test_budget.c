@@ -28,22 +28,9 @@ static bool go;
 
 static int listen_many(void **state)
 {
-	struct net_opts opts;
-
-	fake_now_ns = 1000000000;
-	net_opts_init(&opts);
-	opts.links[opts.n_links++] = "ring:test";
-	net_addr_parse_prefix("10.0.0.1/24", &opts.addrs[opts.n_addrs++]);
-	opts.max_conns = 4096;
-	opts.poll = NET_POLL_BUSY;
 	go = false;
 	n_ballast = 0;
-	result = 12345;
-	ended = 0;
-	got_len = 0;
-	if (net_stack_open(&opts, &stack) < 0)
-		return -1;
-	return net_listen(stack, &net_addr_any(7), 4000, &listener);
+	return peer_listen_many(state);
 }
 
 static uint64_t used(void)

@@ -36,21 +36,8 @@ static void read_late(struct net_conn *conn, void *arg)
 
 static int listen_many(void **state)
 {
-	struct net_opts opts;
-
-	fake_now_ns = 1000000000;
-	net_opts_init(&opts);
-	opts.links[opts.n_links++] = "ring:test";
-	net_addr_parse_prefix("10.0.0.1/24", &opts.addrs[opts.n_addrs++]);
-	opts.max_conns = 8192;
-	opts.poll = NET_POLL_BUSY;
 	go = false;
-	result = 12345;
-	ended = 0;
-	got_len = 0;
-	if (net_stack_open(&opts, &stack) < 0)
-		return -1;
-	return net_listen(stack, &net_addr_any(7), 8000, &listener);
+	return peer_listen_many(state);
 }
 
 static unsigned frames_in(void)
