@@ -169,19 +169,38 @@ __attribute__((noinline)) static void open_carefully(struct net_conn *conn,
 		tcp_ack_now(pcb);
 }
 
-long net_conn_recved(struct net_conn *conn, unsigned len)
+__attribute__((noinline)) static void open_slowly(struct net_conn *conn,
+						  unsigned len)
 {
 	struct tcp_pcb *pcb = &conn->pcb;
 
-	if (__builtin_expect(net_the.rcv_most < TCP_WND ||
-				     (!conn->rx_tail &&
-				      pcb->rcv_wnd + len < TCP_WND_MAX(pcb)),
-			     0))
+	if (net_the.rcv_most < TCP_WND ||
+	    (!conn->rx_tail && pcb->rcv_wnd + len < TCP_WND_MAX(pcb)))
 		open_carefully(conn, len);
 	else
 		open_window(pcb, len);
 	if (pcb->flags & TF_ACK_NOW) /* the port had no room for it */
 		net_conn_queue_output(conn);
+}
+
+/*
+ * Mostly memory suffices, nothing else is unread, and the window's edge has
+ * moved by less than a segment: then the peer is not told, and what is
+ * announced stays as lwIP settled it when the bytes came (RFC 9293 3.8.6.2.2).
+ */
+long net_conn_recved(struct net_conn *conn, unsigned len)
+{
+	struct tcp_pcb *pcb = &conn->pcb;
+	u32_t wnd = pcb->rcv_wnd + len;
+	u32_t step = pcb->rcv_nxt + wnd - pcb->rcv_ann_right_edge;
+
+	if (__builtin_expect(step < pcb->mss && wnd == TCP_WND_MAX(pcb) &&
+				     net_the.rcv_most >= TCP_WND &&
+				     !(pcb->flags & TF_ACK_NOW),
+			     1))
+		pcb->rcv_wnd = wnd;
+	else
+		open_slowly(conn, len);
 	return (long)len;
 }
 
@@ -339,7 +358,7 @@ err_t net_tcp_output(struct tcp_pcb *pcb)
 	return ERR_OK;
 }
 
-void net_conn_output_now(struct net_conn *conn)
+static inline void output_now(struct net_conn *conn)
 {
 	err_t err;
 
@@ -355,13 +374,18 @@ void net_conn_output_now(struct net_conn *conn)
 	net_send_went_out(conn);
 }
 
+void net_conn_output_now(struct net_conn *conn)
+{
+	output_now(conn);
+}
+
 static void output(struct net_conn *conn)
 {
 	if (!conn->pcb_live) {
 		net_conn_put(conn);
 		return;
 	}
-	net_conn_output_now(conn);
+	output_now(conn);
 	net_timer_check(conn);
 }
 

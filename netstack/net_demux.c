@@ -294,6 +294,22 @@ static bool show_listener(struct pbuf **p, struct netif *inp,
 	return net_check_cookie(*conn, p);
 }
 
+/* net_window_drain() after a segment that has left its connection open. */
+static inline void drain_open(struct net_conn *conn)
+{
+	const struct tcp_pcb *pcb = &conn->pcb;
+
+	if (__builtin_expect(tcp_active_pcbs != pcb || pcb->next ||
+				     tcp_tw_pcbs || pcb->ooseq ||
+				     conn->ooseq_held,
+			     0)) {
+		net_window_drain();
+		return;
+	}
+	tcp_active_pcbs = NULL;
+	net_timer_check(conn);
+}
+
 /* RFC 9293 3.7.1: who names no MSS takes 1220 bytes over IPv6; lwIP: 536. */
 static void settle_mss(struct tcp_pcb *pcb)
 {
@@ -486,6 +502,7 @@ void net_tcp_input(struct pbuf *p, struct netif *inp)
 			net_rec_after_input(conn);
 		else
 			grow_in_slow_start(tcp_active_pcbs, lastack, cwnd);
+		drain_open(conn);
 	}
 	net_window_drain();
 	if (watched)

@@ -297,7 +297,7 @@ static long send_copy(struct net_conn *conn, const struct net_view *view,
 	long n = net_send_all(conn, view->data, view->len);
 
 	if (p)
-		pbuf_free(p);
+		net_pbuf_free(p);
 	return n;
 }
 

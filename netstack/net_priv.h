@@ -63,6 +63,15 @@ static inline struct net_port *net_frame_port(const struct pbuf *frame)
 		const uint64_t *)(const void *)frame)[4];
 }
 
+/* pbuf_free() of what is mostly one frame that nobody else holds. */
+static inline void net_pbuf_free(struct pbuf *p)
+{
+	if (__builtin_expect(p->ref == 1 && !p->next && net_is_frame(p), 1))
+		((struct pbuf_custom *)(void *)p)->custom_free_function(p);
+	else
+		pbuf_free(p);
+}
+
 /* ---- net_rxq.c ---- */
 bool net_rxq_copy_segment(struct pbuf **p);
 void net_rxq_append_slowly(struct net_conn *conn, struct pbuf *p);
@@ -119,7 +128,6 @@ static inline struct pbuf *net_rxq_take(struct net_conn *conn)
 	else
 		tail->next = p->next;
 	p->next = NULL;
-	p->tot_len = p->len;
 	conn->rx_off = 0;
 	return p;
 }
@@ -169,58 +177,67 @@ int net_view_init(void);
 void net_view_fini(void);
 void net_views_end(void); /* frees what is out */
 
+#define NET_VIEW_SLOTS (1u << 20) /* views of all connections */
+
 struct net_view_slot {
-	struct pbuf *p; /* NULL: free */
+	struct pbuf *p;
 	struct net_conn *conn;
-	uint32_t next; /* free one */
-	uint32_t serial;
+	uint32_t next;	 /* free one: bytes from the first */
+	uint32_t serial; /* odd: the view is out */
+	uint64_t unused; /* two slots a cache line */
 };
+static_assert(sizeof(struct net_view_slot) == 32, "a power of two");
 
 extern struct net_view_slot *net_view_slots;
-extern uint32_t net_view_free, net_view_touched;
+extern uint32_t net_view_free; /* bytes from the first slot; 0: none */
 
 bool net_view_new_slot(void); /* false: as many are out as may be */
 struct pbuf *net_view_misused(void);
+
+static inline struct net_view_slot *net_view_slot_at(uint32_t offset)
+{
+	return (void *)((char *)net_view_slots + offset);
+}
 
 /* Gives view->owner for p, which it owns from then on; a slot is free. */
 static inline void net_view_out(struct net_conn *conn, struct pbuf *p,
 				struct net_view *view)
 {
-	uint32_t index = net_view_free;
-	struct net_view_slot *slot = &net_view_slots[index];
+	uint32_t offset = net_view_free;
+	struct net_view_slot *slot = net_view_slot_at(offset);
 
 	net_view_free = slot->next;
 	slot->p = p;
 	slot->conn = conn;
+	slot->serial++;
 	conn->n_views++;
-	view->owner = (void *)((uintptr_t)slot->serial << 32 | index);
+	view->owner = (void *)((uintptr_t)slot->serial << 32 | offset);
 }
 
-static inline struct pbuf *net_view_free_slot(uint32_t index)
+static inline struct pbuf *net_view_free_slot(struct net_view_slot *slot,
+					      uint32_t offset)
 {
-	struct net_view_slot *slot = &net_view_slots[index];
-	struct pbuf *p = slot->p;
-
 	slot->conn->n_views--;
-	slot->p = NULL;
 	slot->serial++;
 	slot->next = net_view_free;
-	net_view_free = index;
-	return p;
+	net_view_free = offset;
+	return slot->p;
 }
 
-/* What a view refers to, owned again; NULL: it is not out (said and counted) */
+/*
+ * What a view refers to, owned again; NULL: it is not out (said and counted).
+ * Whatever the owner is, the slot read lies in the table.
+ */
 static inline struct pbuf *net_view_back(const struct net_view *view)
 {
-	uint32_t index = (uint32_t)(uintptr_t)view->owner;
+	uint32_t offset = (uint32_t)(uintptr_t)view->owner &
+			  (NET_VIEW_SLOTS - 1) * sizeof(struct net_view_slot);
 	uint32_t serial = (uint32_t)((uintptr_t)view->owner >> 32);
+	struct net_view_slot *slot = net_view_slot_at(offset);
 
-	if (__builtin_expect(index - 1 >= net_view_touched - 1 ||
-				     !net_view_slots[index].p ||
-				     net_view_slots[index].serial != serial,
-			     0))
+	if (__builtin_expect(slot->serial != serial || !(serial & 1), 0))
 		return net_view_misused();
-	return net_view_free_slot(index);
+	return net_view_free_slot(slot, offset);
 }
 
 void net_views_reclaim(struct net_conn *conn);

@@ -135,7 +135,7 @@ void net_view_release(struct net_conn *conn, struct net_view *view)
 	NET_CHECK_THREAD();
 	p = view->owner ? net_view_back(view) : NULL;
 	if (p)
-		pbuf_free(p);
+		net_pbuf_free(p);
 	*view = (struct net_view){0};
 }
 

@@ -56,21 +56,23 @@ struct net_conn {
 	uint16_t rx_off;      /* bytes of the first unread already copied out */
 	uint16_t client_port; /* ours; lwIP forgets its own at the end */
 	int16_t err;	      /* why it ended: negative errno, 0: it has not */
-	uint8_t waiters : 4;  /* blocked in a call on it: reader, writer */
-	bool orphaned : 1;    /* in the list of orphans */
+	uint8_t waiters;      /* blocked in a call on it: reader, writer */
+	/* of one byte: what each call asks first */
+	bool owned : 1;	    /* somebody holds the handle */
+	bool cancelled : 1; /* net_cancel() */
+	bool lingering : 1; /* net_close_wait() waits */
+	bool pcb_live : 1;  /* lwIP holds the pcb */
+	bool wr_shut : 1;   /* FIN queued */
+	bool rd_shut : 1;   /* received bytes are discarded */
+	bool eof : 1;	    /* the peer sent FIN */
+	bool watched : 1;   /* watch is told, no coroutine waits */
+
+	bool orphaned : 1;	/* in the list of orphans */
 	uint8_t counted_as : 2; /* enum net_counted_as */
-	bool pcb_live : 1;	/* lwIP holds the pcb */
-	bool owned : 1;		/* somebody holds the handle */
 	bool hashed : 1;
 	bool in_output : 1;	 /* in the stack's output queue */
-	bool eof : 1;		 /* the peer sent FIN */
-	bool rd_shut : 1;	 /* received bytes are discarded */
-	bool wr_shut : 1;	 /* FIN queued */
 	bool pending : 1;	 /* counted in its listener's backlog */
 	bool connecting : 1;	 /* net_dial() waits */
-	bool watched : 1;	 /* watch is told, no coroutine waits */
-	bool cancelled : 1;	 /* net_cancel() */
-	bool lingering : 1;	 /* net_close_wait() waits */
 	bool served : 1;	 /* its handler has not returned */
 	bool wants_room : 1;	 /* its writer waits to send */
 	bool wants_segment : 1;	 /* and for room for a whole segment */

@@ -13,48 +13,48 @@
 #include <errno.h>
 #include <sys/mman.h>
 
-#define SLOTS (1u << 20) /* views of all connections; address space */
+#define TABLE_BYTES (NET_VIEW_SLOTS * sizeof(struct net_view_slot))
 
 struct net_view_slot *net_view_slots; /* the first is never used */
-uint32_t net_view_free, net_view_touched;
+uint32_t net_view_free;
+static uint32_t touched; /* slots that were ever used, and the first */
 
 int net_view_init(void)
 {
-	void *mem = mmap(NULL, SLOTS * sizeof(struct net_view_slot),
-			 PROT_READ | PROT_WRITE,
+	void *mem = mmap(NULL, TABLE_BYTES, PROT_READ | PROT_WRITE,
 			 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
 	if (mem == MAP_FAILED)
 		return -ENOMEM;
 	net_view_slots = mem;
 	net_view_free = 0;
-	net_view_touched = 1;
+	touched = 1;
 	return 0;
 }
 
 void net_view_fini(void)
 {
 	if (net_view_slots)
-		munmap(net_view_slots, SLOTS * sizeof(struct net_view_slot));
+		munmap(net_view_slots, TABLE_BYTES);
 	net_view_slots = NULL;
 }
 
 void net_views_end(void)
 {
-	for (uint32_t i = 1; i < net_view_touched; i++)
-		if (net_view_slots[i].p) {
+	for (uint32_t i = 1; i < touched; i++)
+		if (net_view_slots[i].serial & 1) {
 			pbuf_free(net_view_slots[i].p);
-			net_view_slots[i].p = NULL;
+			net_view_slots[i].serial++;
 		}
 }
 
 /* Cold: every slot that was ever used is in use. */
 __attribute__((noinline)) bool net_view_new_slot(void)
 {
-	if (net_view_touched == SLOTS)
+	if (touched == NET_VIEW_SLOTS)
 		return false;
-	net_view_slots[net_view_touched].next = net_view_free;
-	net_view_free = net_view_touched++;
+	net_view_slots[touched].next = net_view_free;
+	net_view_free = touched++ * (uint32_t)sizeof(struct net_view_slot);
 	return true;
 }
 
@@ -81,7 +81,10 @@ __attribute__((cold, noinline)) void net_views_reclaim(struct net_conn *conn)
 		conn->n_views, net_addr_format(&addr, peer, sizeof(peer)),
 		net_handler_name(conn),
 		coro_self() ? coro_name(coro_self()) : "(none)");
-	for (uint32_t i = 1; i < net_view_touched && conn->n_views; i++)
-		if (net_view_slots[i].p && net_view_slots[i].conn == conn)
-			pbuf_free(net_view_free_slot(i));
+	for (uint32_t i = 1; i < touched && conn->n_views; i++) {
+		struct net_view_slot *slot = &net_view_slots[i];
+
+		if (slot->serial & 1 && slot->conn == conn)
+			pbuf_free(net_view_free_slot(slot, i * sizeof(*slot)));
+	}
 }
