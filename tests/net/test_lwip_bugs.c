@@ -287,7 +287,7 @@ static void read_stream(struct net_conn *conn, void *arg)
 static void send_at(const struct peer *peer, uint32_t at, unsigned len,
 		    uint8_t flags)
 {
-	uint8_t data[1400];
+	uint8_t data[1400] = {0};
 	struct peer now = *peer;
 
 	for (unsigned i = 0; i < len; i++)
