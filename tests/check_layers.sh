@@ -2,7 +2,8 @@
 # The layer rules of the project, as includes:
 #   apps -> netstack -> {coro, dpdk_glue}; coro -> asm.
 # Only dpdk_glue/ includes rte_*; only netstack/ includes lwip/*; apps/ includes
-# the public headers (coronet/...) alone. Usage: check_layers.sh SOURCE_ROOT
+# the public headers (coronet/...) alone, and an appliance its own headers and
+# apps/common's alone. Usage: check_layers.sh SOURCE_ROOT
 set -eu
 cd "${1:?usage: check_layers.sh SOURCE_ROOT}"
 bad=0
@@ -28,6 +29,11 @@ refuse 'netstack/|dpdk_glue/|apps/|coronet/net' 'coro/ knows nothing of networki
 refuse 'coro/|coronet/|netstack/|apps/' 'dpdk_glue/ knows nothing above it' dpdk_glue
 refuse 'asm/|apps/' 'netstack/ stands on coro/ and dpdk_glue/' netstack
 refuse 'asm/|coro/|dpdk_glue/|netstack/' 'apps/ use the public headers alone' apps
+refuse 'apps/(load|proxy|httpd|echo)/' 'apps/common/ knows no appliance' apps/common
+refuse 'apps/(load|proxy|httpd)/' 'an appliance knows no other' apps/echo
+refuse 'apps/(proxy|httpd|echo)/' 'an appliance knows no other' apps/load
+refuse 'apps/(load|httpd|echo)/' 'an appliance knows no other' apps/proxy
+refuse 'apps/(load|proxy|echo)/' 'an appliance knows no other' apps/httpd
 
 [ "$bad" = 0 ] || exit 1
 echo "layers: ok"

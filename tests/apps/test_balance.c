@@ -13,7 +13,7 @@
 
 #include <cmocka.h>
 
-#include "apps/common/balance.h"
+#include "apps/proxy/balance.h"
 
 #define CLIENTS 20000
 

@@ -13,7 +13,7 @@
 
 #include <cmocka.h>
 
-#include "apps/common/files.h"
+#include "apps/httpd/files.h"
 
 static char folder[64], path[256];
 static struct files files;

@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "apps/common/hist.h"
+#include "apps/load/hist.h"
 
 static struct hist hist, other;
 

@@ -12,7 +12,7 @@
 
 #include <cmocka.h>
 
-#include "apps/common/http.h"
+#include "apps/httpd/http.h"
 
 #define GET "GET / HTTP/1.1\r\n"
 #define H   "Host: x\r\n"

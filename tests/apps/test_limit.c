@@ -10,7 +10,7 @@
 
 #include <cjson/cJSON.h>
 
-#include "apps/common/report.h"
+#include "apps/load/report.h"
 #include "tests/apps/in_child.h"
 
 #define US INT64_C(1000)

@@ -11,7 +11,7 @@
 
 #include <cjson/cJSON.h>
 
-#include "apps/common/report.h"
+#include "apps/load/report.h"
 #include "tests/apps/in_child.h"
 
 #define MS INT64_C(1000000)

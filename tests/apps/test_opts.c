@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "apps/common/load_opts.h"
+#include "apps/load/load_opts.h"
 #include "tests/apps/in_child.h"
 
 #define MAX_ARGS 16

@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "apps/common/payload.h"
+#include "apps/load/payload.h"
 
 #define LEN 1000
 

@@ -15,7 +15,7 @@
 
 #include <cmocka.h>
 
-#include "apps/common/proxy_proto.h"
+#include "apps/proxy/proxy_proto.h"
 
 #define SIGNATURE "\r\n\r\n\0\r\nQUIT\n"
 

@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "apps/common/sources.h"
+#include "apps/proxy/sources.h"
 
 static struct sources sources;
 

@@ -11,7 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "apps/common/hist.h"
+#include "apps/load/hist.h"
 #include "dpdk_glue/glue.h"
 
 enum flood_mode {

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "apps/common/http.h"
+#include "apps/httpd/http.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

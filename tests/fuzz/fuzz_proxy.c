@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "apps/common/proxy_proto.h"
+#include "apps/proxy/proxy_proto.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -1,0 +1,498 @@
+/*
+ * One client of coronet-httpd: reading requests, answering, closing.
+ *
+ * Requests are parsed where the NIC put them. Only one that came in pieces is
+ * gathered, in memory that an idle connection does not hold.
+ */
+#include "apps/httpd/coronet_httpd_priv.h"
+
+#include <errno.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "apps/httpd/http.h"
+#include "apps/common/opts.h"
+
+#define BODY_MAX   (1u << 20)	 /* of a request: skipped, never used */
+#define GRACE_NS   OPTS_NS_PER_S /* for a first request, while draining */
+#define PIECES_MIN 512		 /* bytes; doubled as more come */
+
+/*
+ * The pieces of a request that has begun and is not whole. They grow as it
+ * does: those who begin many requests and end none are to get little memory.
+ */
+struct pieces {
+	struct http_head head; /* how far it has been read */
+	size_t len, room;
+	unsigned n; /* how many there were */
+	char bytes[];
+};
+
+/* What a connection's coroutine knows; on its own stack. */
+struct client {
+	struct net_conn *conn;
+	struct pieces *pieces; /* of a request that is not whole, or NULL */
+	uint64_t skip;	       /* bytes of a body that are yet to come */
+	uint64_t skipped;      /* of a chunked one */
+	bool in_chunks;
+	bool gave_up;	   /* sending: the client took nothing for too long */
+	unsigned answered; /* requests */
+	struct http_chunks chunks;
+};
+
+/* RFC 9110 6.6.1; formatted once a second. */
+static const char *date(void)
+{
+	time_t now = time(NULL);
+	struct tm tm;
+
+	if (now != httpd.date_s) {
+		gmtime_r(&now, &tm);
+		strftime(httpd.date, sizeof(httpd.date),
+			 "%a, %d %b %Y %H:%M:%S GMT", &tm);
+		httpd.date_s = now;
+	}
+	return httpd.date;
+}
+
+static const char *reason(int status)
+{
+	switch (status) {
+	case 200:
+		return "OK";
+	case 400:
+		return "Bad Request";
+	case 404:
+		return "Not Found";
+	case 405:
+		return "Method Not Allowed";
+	case 408:
+		return "Request Timeout";
+	case 413:
+		return "Content Too Large";
+	case 414:
+		return "URI Too Long";
+	case 417:
+		return "Expectation Failed";
+	case 431:
+		return "Request Header Fields Too Large";
+	case 501:
+		return "Not Implemented";
+	default:
+		return "HTTP Version Not Supported";
+	}
+}
+
+/* All of it, however slowly, as long as some goes: 0 or a negative errno. */
+static int send_all(struct net_conn *conn, struct iovec *iov, unsigned n)
+{
+	while (n) {
+		uint32_t unacked = drain_unacked(conn);
+		long taken;
+
+		if (iov->iov_len == 0) {
+			iov++;
+			n--;
+			continue;
+		}
+		net_set_write_deadline(conn,
+				       net_now_ns(httpd.stack) + httpd.send_ns);
+		taken = net_sendv(conn, iov, n);
+		if (taken == -ETIMEDOUT && drain_unacked(conn) &&
+		    drain_unacked(conn) != unacked)
+			continue; /* too little for there to be room */
+		if (taken < 0)
+			return (int)taken;
+		for (; n && (size_t)taken >= iov->iov_len; iov++, n--)
+			taken -= (long)iov->iov_len;
+		if (n) {
+			iov->iov_base = (char *)iov->iov_base + taken;
+			iov->iov_len -= (size_t)taken;
+		}
+	}
+	return 0;
+}
+
+/*
+ * Sends an answer, with or without its body; keep: the request after which the
+ * connection stays open, or NULL. Returns 0 or a negative errno. Out of line,
+ * so that its buffer is not part of what an idle connection has on its stack.
+ */
+__attribute__((noinline)) static int answer(struct client *c, int status,
+					    bool body, const struct file *file,
+					    const struct http_request *keep)
+{
+	static const char *const ends[] = {"Connection: close\r\n\r\n", "\r\n",
+					   "Connection: keep-alive\r\n\r\n"};
+	const char *end = ends[!keep ? 0 : keep->minor ? 1 : 2];
+	char head[256], text[64];
+	struct iovec iov[4];
+	size_t text_len = 0, head_len;
+	int err;
+
+	if (!file)
+		text_len = (size_t)snprintf(text, sizeof(text), "%d %s\n",
+					    status, reason(status));
+	head_len =
+		(size_t)snprintf(head, sizeof(head),
+				 "HTTP/1.1 %d %s\r\nDate: %s\r\n"
+				 "Server: coronet\r\n%s",
+				 status, reason(status), date(),
+				 status == 405 ? "Allow: GET, HEAD\r\n" : "");
+	if (!file)
+		head_len += (size_t)snprintf(
+			head + head_len, sizeof(head) - head_len,
+			"Content-Type: text/plain\r\nContent-Length: %zu\r\n",
+			text_len);
+	iov[0] = (struct iovec){head, head_len};
+	iov[1] = (struct iovec){file ? (void *)file->fields : text,
+				file ? file->fields_len : 0};
+	iov[2] = (struct iovec){(void *)end, strlen(end)};
+	iov[3] = (struct iovec){file ? (void *)file->data : text,
+				!body  ? 0
+				: file ? file->len
+				       : text_len};
+	err = send_all(c->conn, iov, 4);
+	c->gave_up |= err < 0;
+	return err;
+}
+
+/* The status and the file of a request that was understood. */
+static int look_up(const struct http_request *request, const char *path,
+		   const struct file **file)
+{
+	char decoded[FILES_PATH_MAX];
+	long n;
+
+	if (request->method == HTTP_KNOWN)
+		return 405;
+	if (request->method == HTTP_UNKNOWN)
+		return 501;
+	if (request->path_len == 0) { /* "http://host" */
+		*file = files_find(&httpd.files, "/", 1);
+		return *file ? 200 : 404;
+	}
+	n = http_decode(path, request->path_len, decoded, sizeof(decoded));
+	if (n == -400)
+		return 400;
+	*file = n > 0 ? files_find(&httpd.files, decoded, (size_t)n) : NULL;
+	return *file ? 200 : 404;
+}
+
+/*
+ * Answers one request. Returns whether the connection goes on. Its body, if it
+ * has one, is left to be skipped.
+ */
+static bool take_request(struct client *c, const struct http_request *request,
+			 const char *path)
+{
+	const struct file *file = NULL;
+	int status = look_up(request, path, &file);
+	bool has_body = request->chunked || request->body_len;
+	bool keep = request->keep_alive && status != 400 && status < 405;
+
+	if (request->body_len > BODY_MAX) {
+		status = 413;
+		file = NULL;
+		keep = false;
+	}
+	/* It may wait for a "100 Continue" that does not come, or not wait. */
+	keep = keep && !(request->expects && has_body) && !drain_begun();
+	c->skip = request->body_len;
+	c->in_chunks = request->chunked;
+	c->answered++;
+	httpd.counters.requests++;
+	c->chunks = (struct http_chunks){0};
+	c->skipped = 0;
+	return answer(c, status, request->method != HTTP_HEAD, file,
+		      keep ? request : NULL) == 0 &&
+	       keep;
+}
+
+/* Answers a request that is wrong or late, whose bytes begin at `head`. */
+static bool refuse(struct client *c, int status, const char *head, size_t len)
+{
+	httpd.counters.refused++;
+	answer(c, status, !http_asks_for_head(head, len), NULL, NULL);
+	return false;
+}
+
+/* Passes over body bytes: how many of these, or -1 when it is no body. */
+static long skip_body(struct client *c, const char *data, size_t len)
+{
+	long n;
+
+	if (!c->in_chunks) {
+		n = (long)(len < c->skip ? len : c->skip);
+		c->skip -= (uint64_t)n;
+		return n;
+	}
+	n = http_skip_chunks(&c->chunks, data, len);
+	c->skipped += n > 0 ? (uint64_t)n : 0;
+	if (n < 0 || c->skipped > BODY_MAX)
+		return -1;
+	c->in_chunks = !c->chunks.done;
+	return n;
+}
+
+/*
+ * Answers every request that is whole. Returns whether the connection goes on,
+ * and in *used how many bytes are done with; the rest begins a request, which
+ * *head tells how far it has been read. The first one begins as *head says.
+ */
+static bool take_bytes(struct client *c, struct http_head *head,
+		       const char *data, size_t len, size_t *used)
+{
+	struct http_request request;
+	long n;
+
+	for (*used = 0; *used < len; *used += (size_t)n) {
+		const char *at = data + *used;
+
+		if (c->skip || c->in_chunks) {
+			n = skip_body(c, at, len - *used);
+			if (n < 0)
+				return false; /* it was answered already */
+			continue;
+		}
+		n = http_read_head(head, at, len - *used, &request);
+		if (n == 0)
+			return true;
+		*head = (struct http_head){0};
+		if (n < 0)
+			return refuse(c, (int)-n, at, len - *used);
+		if (!take_request(c, &request, at + request.path))
+			return false;
+	}
+	return true;
+}
+
+/* Room for so many bytes of a request: false without memory. */
+static bool make_room(struct client *c, size_t len)
+{
+	size_t room = c->pieces ? c->pieces->room : PIECES_MIN;
+	struct pieces *p;
+
+	if (c->pieces && len <= room)
+		return true;
+	while (room < len)
+		room *= 2;
+	p = realloc(c->pieces, sizeof(*p) + room);
+	if (!p)
+		return false;
+	if (!c->pieces)
+		*p = (struct pieces){0};
+	p->room = room;
+	c->pieces = p;
+	return true;
+}
+
+/*
+ * Takes bytes that go on where the pieces end, not all of them if they are
+ * many: *used tells. Returns whether the connection goes on.
+ */
+static bool take_piece(struct client *c, const char *data, size_t len,
+		       size_t *used)
+{
+	size_t part = HTTP_HEAD_MAX - c->pieces->len, done;
+	unsigned answered = c->answered;
+	struct pieces *p;
+	bool go_on;
+
+	if (part > len)
+		part = len;
+	if (!make_room(c, c->pieces->len + part))
+		return false;
+	p = c->pieces;
+	memcpy(p->bytes + p->len, data, part);
+	p->len += part;
+	*used = part;
+	go_on = take_bytes(c, &p->head, p->bytes, p->len, &done);
+	p->n = c->answered == answered ? p->n + 1 : 1;
+	if (go_on && p->n > HTTP_PIECES_MAX)
+		return refuse(c, 400, p->bytes, p->len);
+	p->len -= done;
+	memmove(p->bytes, p->bytes + done, p->len);
+	return go_on;
+}
+
+/* Keeps a request's first bytes until the rest is there. */
+static bool put_aside(struct client *c, const struct http_head *head,
+		      const char *data, size_t len)
+{
+	if (!make_room(c, len))
+		return false;
+	c->pieces->head = *head;
+	c->pieces->n = 1;
+	c->pieces->len = len; /* less than a head, says http_read_head() */
+	memcpy(c->pieces->bytes, data, len);
+	return true;
+}
+
+/* Takes what arrived: whether the connection goes on. */
+static bool take_view(struct client *c, const char *data, size_t len)
+{
+	struct http_head head = {0};
+	bool go_on = true;
+	size_t used;
+
+	while (c->pieces && len && go_on) {
+		used = len;
+		go_on = take_piece(c, data, len, &used);
+		data += used;
+		len -= used;
+		if (c->pieces->len == 0) {
+			free(c->pieces);
+			c->pieces = NULL;
+		}
+	}
+	if (!go_on || len == 0)
+		return go_on;
+	go_on = take_bytes(c, &head, data, len, &used);
+	if (go_on && used < len)
+		go_on = put_aside(c, &head, data + used, len - used);
+	return go_on;
+}
+
+/* In the middle of a request, which has to be whole in time? */
+static bool has_begun(const struct client *c)
+{
+	return c->pieces || c->skip || c->in_chunks;
+}
+
+/*
+ * Whether a client that has sent nothing for long is busy with the last answer:
+ * bytes of it are still queued, and fewer than when it was asked before.
+ */
+static bool still_reads(const struct client *c, uint32_t *unacked)
+{
+	uint32_t before = *unacked;
+
+	*unacked = drain_unacked(c->conn);
+	return *unacked && *unacked != before;
+}
+
+/*
+ * How long the next bytes may take. While draining, a client that has had an
+ * answer gets none but to what it has sent already; another one may have taken
+ * the handshake for an invitation, and gets the time to send its request.
+ */
+static int64_t deadline_of(const struct visit *visit, bool begun)
+{
+	int64_t patience_ns = begun ? httpd.header_ns : httpd.idle_ns;
+
+	if (!begun && drain_begun()) {
+		int64_t grace_ns = visit->fresh ? GRACE_NS : 0;
+
+		if (patience_ns > grace_ns)
+			patience_ns = grace_ns;
+	}
+	return net_now_ns(httpd.stack) + patience_ns;
+}
+
+/* Receives and answers until the connection has come to its end. */
+static void converse(struct client *c, struct visit *visit)
+{
+	bool partial = false, go_on = true;
+	struct net_view view;
+	unsigned answered = 0;
+	uint32_t unacked = 0;
+	long n = 0;
+
+	while (go_on && !visit->displaced) {
+		bool begun = has_begun(c);
+
+		if (begun)
+			pending_enter(&httpd.half_open, &visit->pending);
+		else
+			pending_leave(&httpd.half_open, &visit->pending);
+		/* A byte more of the same request buys no time. */
+		if (!begun || !partial || c->answered != answered)
+			net_set_read_deadline(c->conn,
+					      deadline_of(visit, begun));
+		partial = begun;
+		answered = c->answered;
+		visit->idle = !begun;
+		n = net_recv_view(c->conn, &view);
+		visit->idle = false;
+		if (n == -ETIMEDOUT && !begun && !drain_begun() &&
+		    still_reads(c, &unacked))
+			continue;
+		if (n <= 0)
+			break;
+		visit->fresh = false;
+		go_on = take_view(c, view.data, view.len);
+		net_view_release(c->conn, &view);
+	}
+	pending_leave(&httpd.half_open, &visit->pending);
+	if ((n == -ETIMEDOUT || visit->displaced) && c->pieces)
+		refuse(c, 408, c->pieces->bytes, c->pieces->len);
+}
+
+static struct visit *visit_begin(struct net_conn *conn)
+{
+	struct visit *visit = malloc(sizeof(*visit));
+
+	if (!visit)
+		return NULL;
+	*visit = (struct visit){.conn = conn,
+				.co = coro_self(),
+				.fresh = true,
+				.next = httpd.visits,
+				.pprev = &httpd.visits};
+	if (visit->next)
+		visit->next->pprev = &visit->next;
+	httpd.visits = visit;
+	httpd.n_visits++;
+	httpd.counters.clients++;
+	return visit;
+}
+
+static void visit_end(struct visit *visit)
+{
+	*visit->pprev = visit->next;
+	if (visit->next)
+		visit->next->pprev = visit->pprev;
+	free(visit);
+	httpd.n_visits--;
+	drain_progress();
+}
+
+void httpd_serve(struct net_conn *conn, void *arg)
+{
+	struct client c = {.conn = conn};
+	struct visit *visit = visit_begin(conn);
+
+	if (!visit)
+		return;
+	converse(&c, visit);
+	free(c.pieces);
+	httpd.counters.gave_up += c.gave_up;
+	if (c.gave_up)
+		net_abort(conn);
+	else
+		drain_conn(&visit->closing, conn, httpd.send_ns);
+	visit_end(visit);
+}
+
+void httpd_hurry(void)
+{
+	for (struct visit *v = httpd.visits; v; v = v->next)
+		if (v->idle) {
+			net_set_read_deadline(v->conn, deadline_of(v, false));
+			coro_unpark(v->co);
+		}
+}
+
+void httpd_displace(struct pending *item)
+{
+	struct visit *visit =
+		(struct visit *)(void *)((char *)item -
+					 offsetof(struct visit, pending));
+
+	visit->displaced = true;
+	net_set_read_deadline(visit->conn, net_now_ns(httpd.stack));
+	coro_unpark(visit->co);
+}

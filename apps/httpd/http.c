@@ -1,0 +1,517 @@
+#include "apps/httpd/http.h"
+
+#include <string.h>
+#include <strings.h>
+
+#define EXT_MAX	    256	 /* bytes of a chunk's extension */
+#define TRAILER_MAX 8192 /* bytes of all trailers */
+
+/* A piece of the caller's bytes. */
+struct piece {
+	const char *at;
+	size_t len;
+};
+
+/* ---- characters ---- */
+
+/* RFC 9110 5.6.2. */
+static bool is_token_char(unsigned char c)
+{
+	if ((c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') ||
+	    (c >= 'A' && c <= 'Z'))
+		return true;
+	return c && strchr("!#$%&'*+-.^_`|~", c);
+}
+
+/* RFC 9110 5.5: visible, blank or beyond ASCII. */
+static bool is_value_char(unsigned char c)
+{
+	return c == '\t' || (c >= ' ' && c != 0x7f);
+}
+
+static bool is_token(struct piece p)
+{
+	for (size_t i = 0; i < p.len; i++)
+		if (!is_token_char((unsigned char)p.at[i]))
+			return false;
+	return p.len > 0;
+}
+
+static bool is(struct piece p, const char *word)
+{
+	return p.len == strlen(word) && strncasecmp(p.at, word, p.len) == 0;
+}
+
+static struct piece trim(struct piece p)
+{
+	while (p.len && (p.at[0] == ' ' || p.at[0] == '\t')) {
+		p.at++;
+		p.len--;
+	}
+	while (p.len && (p.at[p.len - 1] == ' ' || p.at[p.len - 1] == '\t'))
+		p.len--;
+	return p;
+}
+
+static int hex_digit(char c)
+{
+	if (c >= '0' && c <= '9')
+		return c - '0';
+	if (c >= 'a' && c <= 'f')
+		return c - 'a' + 10;
+	if (c >= 'A' && c <= 'F')
+		return c - 'A' + 10;
+	return -1;
+}
+
+/* ---- the request line ---- */
+
+static enum http_method method_of(struct piece p)
+{
+	static const char *const known[] = {"POST",    "PUT",	  "DELETE",
+					    "CONNECT", "OPTIONS", "TRACE",
+					    "PATCH"};
+
+	/* Methods are told apart by case: RFC 9110 9.1. */
+	if (p.len == 3 && memcmp(p.at, "GET", 3) == 0)
+		return HTTP_GET;
+	if (p.len == 4 && memcmp(p.at, "HEAD", 4) == 0)
+		return HTTP_HEAD;
+	for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
+		if (p.len == strlen(known[i]) &&
+		    memcmp(p.at, known[i], p.len) == 0)
+			return HTTP_KNOWN;
+	return HTTP_UNKNOWN;
+}
+
+/* "HTTP/1.1": 0, -400 or -505. */
+static int parse_version(struct piece p, uint8_t *minor)
+{
+	if (p.len != 8 || memcmp(p.at, "HTTP/", 5) != 0 || p.at[6] != '.' ||
+	    p.at[5] < '0' || p.at[5] > '9' || p.at[7] < '0' || p.at[7] > '9')
+		return -400;
+	if (p.at[5] != '1')
+		return -505;
+	*minor = p.at[7] != '0'; /* RFC 9110 2.5: 1.2 is read as 1.1 */
+	return 0;
+}
+
+/* A host and perhaps a port; empty is allowed (RFC 9112 3.2). */
+static bool is_host(struct piece value)
+{
+	for (size_t i = 0; i < value.len; i++) {
+		unsigned char c = (unsigned char)value.at[i];
+
+		if (!is_token_char(c) && !strchr(":[]();,=", c))
+			return false;
+	}
+	return true;
+}
+
+/*
+ * The target's path: of "/path?query", of "http://host/path", or none for the
+ * "*" of OPTIONS and the "host:port" of CONNECT (RFC 9112 3.2).
+ */
+static int parse_target(struct piece p, const char *data,
+			struct http_request *out)
+{
+	const char *query;
+
+	if (p.len > HTTP_TARGET_MAX)
+		return -414;
+	for (size_t i = 0; i < p.len; i++)
+		if (p.at[i] <= ' ' || p.at[i] >= 0x7f || p.at[i] == '#')
+			return -400;
+	if (p.len > 7 && strncasecmp(p.at, "http://", 7) == 0) {
+		struct piece host = {p.at + 7, 0};
+
+		while (host.len < p.len - 7 && !strchr("/?", host.at[host.len]))
+			host.len++;
+		if (host.len == 0 || !is_host(host))
+			return -400;
+		p.len -= 7 + host.len;
+		p.at += 7 + host.len;
+	} else if (p.at[0] != '/') {
+		if (out->method == HTTP_GET || out->method == HTTP_HEAD)
+			return -400;
+		p.len = 0;
+	}
+	query = p.len ? memchr(p.at, '?', p.len) : NULL;
+	out->path = (uint16_t)(p.at - data);
+	out->path_len = (uint16_t)(query ? (size_t)(query - p.at) : p.len);
+	return 0;
+}
+
+static int parse_request_line(struct piece line, const char *data,
+			      struct http_request *out)
+{
+	const char *first = memchr(line.at, ' ', line.len), *second;
+	struct piece method, target, version;
+	size_t rest;
+	int err;
+
+	if (!first)
+		return -400;
+	method = (struct piece){line.at, (size_t)(first - line.at)};
+	rest = line.len - method.len - 1;
+	second = memchr(first + 1, ' ', rest);
+	if (!second)
+		return -400;
+	target = (struct piece){first + 1, (size_t)(second - first - 1)};
+	version = (struct piece){second + 1, rest - target.len - 1};
+	if (!is_token(method) || target.len == 0)
+		return -400;
+	err = parse_version(version, &out->minor);
+	if (err < 0)
+		return err;
+	out->method = method_of(method);
+	return parse_target(target, data, out);
+}
+
+/* ---- fields ---- */
+
+/* Digits that fit: RFC 9112 6.3 allows lists of equal ones, we do not. */
+static int parse_length(struct piece value, uint64_t *out)
+{
+	uint64_t n = 0;
+
+	if (value.len == 0 || value.len > 18)
+		return -400;
+	for (size_t i = 0; i < value.len; i++) {
+		if (value.at[i] < '0' || value.at[i] > '9')
+			return -400;
+		n = n * 10 + (uint64_t)(value.at[i] - '0');
+	}
+	*out = n;
+	return 0;
+}
+
+/* The options of a Connection field; each has to be a token. */
+static int parse_connection(struct piece value, struct http_head *head)
+{
+	while (value.len) {
+		const char *comma = memchr(value.at, ',', value.len);
+		size_t len = comma ? (size_t)(comma - value.at) : value.len;
+		struct piece option = trim((struct piece){value.at, len});
+
+		if (option.len && !is_token(option))
+			return -400;
+		head->close |= is(option, "close");
+		head->keep_alive |= is(option, "keep-alive");
+		len += comma != NULL;
+		value.at += len;
+		value.len -= len;
+	}
+	return 0;
+}
+
+static int take_field(struct piece name, struct piece value,
+		      struct http_head *head)
+{
+	if (is(name, "host")) {
+		head->hosts++;
+		return is_host(value) ? 0 : -400;
+	}
+	if (is(name, "content-length")) {
+		head->lengths++;
+		return parse_length(value, &head->length);
+	}
+	if (is(name, "transfer-encoding")) {
+		head->encodings++;
+		return is(value, "chunked") ? 0 : -501;
+	}
+	if (is(name, "connection"))
+		return parse_connection(value, head);
+	if (is(name, "expect")) {
+		head->expectations++;
+		return is(value, "100-continue") ? 0 : -417;
+	}
+	return 0;
+}
+
+static int parse_field(struct piece line, struct http_head *head)
+{
+	const char *colon = memchr(line.at, ':', line.len);
+	struct piece name, value;
+
+	/* A line that begins with a blank would be folding: no token either. */
+	if (!colon)
+		return -400;
+	name = (struct piece){line.at, (size_t)(colon - line.at)};
+	value = trim((struct piece){colon + 1, line.len - name.len - 1});
+	if (!is_token(name))
+		return -400;
+	for (size_t i = 0; i < value.len; i++)
+		if (!is_value_char((unsigned char)value.at[i]))
+			return -400;
+	return take_field(name, value, head);
+}
+
+/* What single fields could not tell. */
+static int judge(const struct http_head *head, struct http_request *out)
+{
+	if (head->hosts > 1 || (out->minor && head->hosts == 0))
+		return -400; /* RFC 9112 3.2 */
+	if (head->lengths > 1 || head->encodings > 1 || head->expectations > 1)
+		return -400;
+	if (head->encodings && (head->lengths || !out->minor))
+		return -400; /* RFC 9112 6.1: smuggling, or a faulty 1.0 */
+	out->chunked = head->encodings != 0;
+	out->body_len = head->length;
+	out->expects = head->expectations && out->minor;
+	out->keep_alive = !head->close && (out->minor || head->keep_alive);
+	return 0;
+}
+
+/* ---- the head ---- */
+
+#define LINE_MAX (HTTP_TARGET_MAX + 32) /* bytes of the request line */
+
+enum { AT_START, AT_REQUEST, AT_FIELDS };
+
+/*
+ * The line at head->at, without its CRLF: 1, 0 (not whole yet) or -400. Only a
+ * CR before a LF and a LF behind a CR end one. Looks only at what it has not
+ * seen before, but for a CR that was the last byte.
+ */
+static int next_line(struct http_head *head, const char *data, size_t len,
+		     struct piece *line)
+{
+	const char *start = data + head->scanned;
+	size_t room = len - head->scanned;
+	const char *lf = memchr(start, '\n', room);
+	size_t n = lf ? (size_t)(lf - start) : room;
+	const char *cr = memchr(start, '\r', n);
+
+	head->looked += 2 * (uint32_t)n + 1;
+	head->scanned = (uint16_t)((cr ? cr : start + n) - data);
+	if (!lf)
+		return cr && cr + 1 < start + room ? -400 : 0;
+	if (!cr || cr + 1 != lf)
+		return -400;
+	*line = (struct piece){data + head->at, (size_t)(cr - data) - head->at};
+	head->at = head->scanned = (uint16_t)(lf + 1 - data);
+	head->looked += (uint32_t)line->len;
+	return 1;
+}
+
+/* A request line that is too long: minus a status. */
+static int refuse_line(const char *line)
+{
+	const char *space = memchr(line, ' ', LINE_MAX + 1);
+
+	return space ? -414 : -400; /* or a method without an end */
+}
+
+/*
+ * What to return where next_line() has found none but err: 0 or minus a status.
+ * A line that is too long is so before what is wrong with its end.
+ */
+static int without_line(const struct http_head *head, const char *data,
+			size_t len, int err)
+{
+	if (head->stage != AT_FIELDS && head->scanned - head->at > LINE_MAX)
+		return refuse_line(data + head->at);
+	if (err < 0)
+		return err;
+	return len >= HTTP_HEAD_MAX ? -431 : 0;
+}
+
+static int take_line(struct http_head *head, const char *data,
+		     struct piece line)
+{
+	if (head->stage == AT_START && line.len == 0) {
+		head->stage = AT_REQUEST; /* RFC 9112 2.2: one is let pass */
+		return 0;
+	}
+	if (head->stage != AT_FIELDS) {
+		head->stage = AT_FIELDS;
+		if (line.len > LINE_MAX)
+			return refuse_line(line.at);
+		return parse_request_line(line, data, &head->request);
+	}
+	if (head->fields == HTTP_FIELDS_MAX)
+		return -431;
+	head->fields++;
+	return parse_field(line, head);
+}
+
+long http_read_head(struct http_head *head, const char *data, size_t len,
+		    struct http_request *out)
+{
+	int err;
+
+	if (len > HTTP_HEAD_MAX)
+		len = HTTP_HEAD_MAX;
+	for (;;) {
+		struct piece line;
+
+		err = next_line(head, data, len, &line);
+		if (err <= 0)
+			return without_line(head, data, len, err);
+		if (head->stage == AT_FIELDS && line.len == 0)
+			break;
+		err = take_line(head, data, line);
+		if (err < 0)
+			return err;
+	}
+	err = judge(head, &head->request);
+	if (err < 0)
+		return err;
+	*out = head->request;
+	return head->at;
+}
+
+long http_parse(const char *data, size_t len, struct http_request *out)
+{
+	struct http_head head = {0};
+
+	return http_read_head(&head, data, len, out);
+}
+
+bool http_asks_for_head(const char *data, size_t len)
+{
+	if (len >= 2 && memcmp(data, "\r\n", 2) == 0) {
+		data += 2;
+		len -= 2;
+	}
+	return len >= 5 && memcmp(data, "HEAD ", 5) == 0;
+}
+
+/* ---- chunks ---- */
+
+enum {
+	CHUNK_SIZE,
+	CHUNK_EXT,
+	CHUNK_SIZE_LF,
+	CHUNK_DATA,
+	CHUNK_CR,
+	CHUNK_LF,
+	TRAILER_START,
+	TRAILER,
+	TRAILER_LF,
+	END_LF
+};
+
+static int size_byte(struct http_chunks *c, char byte)
+{
+	int digit = hex_digit(byte);
+
+	if (digit >= 0) {
+		if (++c->digits > 15)
+			return -400;
+		c->size = c->size * 16 + (uint64_t)digit;
+		return 0;
+	}
+	if (c->digits == 0 || (byte != '\r' && byte != ';'))
+		return -400;
+	c->line = 0;
+	c->state = byte == '\r' ? CHUNK_SIZE_LF : CHUNK_EXT;
+	return 0;
+}
+
+static int size_done(struct http_chunks *c)
+{
+	c->left = c->size;
+	c->state = c->size ? CHUNK_DATA : TRAILER_START;
+	c->size = 0;
+	c->digits = 0;
+	return 0;
+}
+
+/* A byte of an extension or a trailer line, which ends with CR. */
+static int text_byte(struct http_chunks *c, char byte, uint8_t next)
+{
+	if (byte == '\r')
+		c->state = next;
+	else if (!is_value_char((unsigned char)byte))
+		return -400;
+	return 0;
+}
+
+static int chunk_byte(struct http_chunks *c, char byte)
+{
+	switch (c->state) {
+	case CHUNK_SIZE:
+		return size_byte(c, byte);
+	case CHUNK_EXT:
+		if (++c->line > EXT_MAX)
+			return -400;
+		return text_byte(c, byte, CHUNK_SIZE_LF);
+	case CHUNK_SIZE_LF:
+		return byte == '\n' ? size_done(c) : -400;
+	case CHUNK_CR:
+		c->state = CHUNK_LF;
+		return byte == '\r' ? 0 : -400;
+	case CHUNK_LF:
+		c->state = CHUNK_SIZE;
+		return byte == '\n' ? 0 : -400;
+	case TRAILER_START:
+		if (byte == '\r') {
+			c->state = END_LF;
+			return 0;
+		}
+		c->state = TRAILER;
+		return is_token_char((unsigned char)byte) ? 0 : -400;
+	case TRAILER:
+		if (++c->trailers > TRAILER_MAX)
+			return -400;
+		return text_byte(c, byte, TRAILER_LF);
+	case TRAILER_LF:
+		c->state = TRAILER_START;
+		return byte == '\n' ? 0 : -400;
+	case END_LF:
+		c->done = true;
+		return byte == '\n' ? 0 : -400;
+	default:
+		return -400;
+	}
+}
+
+long http_skip_chunks(struct http_chunks *chunks, const char *data, size_t len)
+{
+	size_t at = 0;
+
+	while (at < len && !chunks->done) {
+		if (chunks->state == CHUNK_DATA) {
+			uint64_t part = len - at;
+
+			if (part > chunks->left)
+				part = chunks->left;
+			chunks->left -= part;
+			at += part;
+			if (chunks->left == 0)
+				chunks->state = CHUNK_CR;
+			continue;
+		}
+		if (chunk_byte(chunks, data[at++]) < 0)
+			return -400;
+	}
+	return (long)at;
+}
+
+/* ---- paths ---- */
+
+long http_decode(const char *path, size_t len, char *out, size_t room)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < len; i++) {
+		int c = (unsigned char)path[i];
+
+		if (c == '%') {
+			if (len - i < 3 || hex_digit(path[i + 1]) < 0 ||
+			    hex_digit(path[i + 2]) < 0)
+				return -400;
+			c = hex_digit(path[i + 1]) * 16 +
+			    hex_digit(path[i + 2]);
+			i += 2;
+			if (c == 0)
+				return -400;
+		}
+		if (n == room)
+			return -414;
+		out[n++] = (char)c;
+	}
+	return (long)n;
+}

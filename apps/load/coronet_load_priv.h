@@ -1,0 +1,100 @@
+/*
+ * coronet-load's connections and its run, shared between its sources.
+ *
+ * A slot is one of the --conns connections; in cps mode it has one after the
+ * other. In echo and bulk mode, and idle once it has answered, a slot has no
+ * coroutine: it is watched, which costs no switch. Dialing and cps have one.
+ * One thread, one generator.
+ */
+#pragma once
+
+#include <coronet/net.h>
+
+#include "apps/load/load_opts.h"
+#include "apps/load/load_stats.h"
+
+#define LOAD_RETRY_NS (OPTS_NS_PER_S / 10) /* before a failed slot reopens */
+#define LOAD_CHUNK    65536u		   /* bytes of one write */
+
+struct slot {
+	struct net_watch watch; /* first */
+	struct net_conn *conn;
+	int64_t since_ns;	/* what it waits for began then; 0: nothing */
+	int64_t begun_ns;	/* where its latency counts from */
+	int64_t free_ns;	/* since then it has waited for its turn */
+	uint64_t sent, arrived; /* places in the stream, for --verify */
+	struct load_pace pace;
+	struct coro *waits;  /* cps: parked until its turn */
+	int64_t reopen_ns;   /* watched: not before, after a failure; 0: open */
+	uint32_t unsent;     /* watched: of this request, or write */
+	uint32_t unanswered; /* echo: of its answer; 0: nothing asked */
+	uint32_t index;
+	bool timed_out;
+};
+
+struct load {
+	struct net_opts net;
+	struct load_opts opts;
+	struct net_stack *stack;
+	struct net_addr target;
+	struct slot *slots;
+	uint32_t opened; /* slots that were opened for the first time */
+	uint32_t dialing;
+	uint32_t asking, next_ask; /* idle: the second echo */
+	uint64_t turn;	   /* the next request of the open loop's even stream */
+	uint64_t steps;	   /* of anything but waiting for a turn */
+	int64_t waited_ns; /* for turns, awake */
+	bool verify;
+	struct load_stats stats;
+	uint8_t payload[LOAD_CHUNK]; /* constant unless load.verify */
+};
+
+extern struct load load;
+
+/* Once the run is over, what breaks and closes is the end's own doing. */
+static inline bool load_running(void)
+{
+	return load.stats.phase != LOAD_DONE && !net_stack_stopping(load.stack);
+}
+
+/* A connection that was open is no more. */
+void slot_count_closed(void);
+
+/*
+ * Counts what went wrong, 0 (the peer ended) or a negative errno, and lets the
+ * connection go.
+ */
+void slot_fail(struct slot *slot, long err);
+
+/* Blocks until the slot has a connection: 0, or an error that is counted. */
+int slot_dial(struct slot *slot);
+
+/*
+ * Sends at most `len` bytes, what fits: a count or an error, -EAGAIN when the
+ * slot is watched and nothing fits.
+ */
+long slot_send(struct slot *slot, size_t len);
+
+/*
+ * Receives one piece and checks it: its length, 0 at the end, or an error,
+ * -EAGAIN when the slot is watched and nothing is there.
+ */
+long slot_receive(struct slot *slot);
+
+/* One request and its answer: 1, 0 when the peer ended, or an error. Blocks. */
+long slot_ask(struct slot *slot);
+
+/* Idle: a first echo; from then on the slot is watched. Blocks. */
+void slot_run_idle(struct slot *slot);
+
+/* cps: connections until the run ends. */
+void slot_run_cps(struct slot *slot);
+
+/* echo, bulk: from now on the slot is watched, until it fails. */
+void watched_start(struct slot *slot);
+
+/* echo: the open loop's turn of this slot has come. */
+void echo_turn(struct slot *slot, int64_t now_ns);
+
+/* echo, bulk: nothing came for too long. */
+void watched_time_out(struct slot *slot);

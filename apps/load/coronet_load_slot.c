@@ -1,0 +1,219 @@
+/*
+ * A connection of coronet-load: dialing, sending, receiving, failing; and the
+ * modes in which it has a coroutine.
+ */
+#include "apps/load/coronet_load_priv.h"
+
+#include <errno.h>
+
+#include "apps/load/payload.h"
+
+void slot_count_closed(void)
+{
+	if (load_running())
+		load_stats_closed(&load.stats);
+}
+
+void slot_fail(struct slot *slot, long err)
+{
+	enum load_error kind = LOAD_CLOSED;
+
+	if (slot->timed_out)
+		kind = LOAD_TIMEOUT;
+	else if (err == -EBADMSG)
+		kind = LOAD_VERIFY;
+	else if (err < 0)
+		kind = load_error_of((int)err);
+	if (load_running())
+		load_stats_error(&load.stats, kind);
+	if (slot->conn)
+		net_abort(slot->conn);
+	slot->conn = NULL;
+	slot->since_ns = 0;
+}
+
+static void choose_source(const struct slot *slot, struct net_dial_opts *dial)
+{
+	unsigned seen = 0, same = 0;
+
+	for (unsigned i = 0; i < load.net.n_addrs; i++)
+		same += load.net.addrs[i].family == load.target.family;
+	if (same < 2)
+		return;
+	for (unsigned i = 0; i < load.net.n_addrs; i++)
+		if (load.net.addrs[i].family == load.target.family &&
+		    seen++ == slot->index % same)
+			dial->source = load.net.addrs[i];
+}
+
+int slot_dial(struct slot *slot)
+{
+	struct net_dial_opts dial = {
+		.timeout_ms = (unsigned)(load.opts.timeout_ns / 1000000)};
+	int64_t begun_ns = net_clock_ns();
+	int err;
+
+	choose_source(slot, &dial);
+	load.dialing++;
+	err = net_dial(load.stack, &load.target, &dial, &slot->conn);
+	load.dialing--;
+	load.steps++;
+	slot->timed_out = false;
+	if (err < 0) {
+		slot->conn = NULL;
+		slot_fail(slot, err);
+		return err;
+	}
+	slot->arrived = slot->sent;
+	load_stats_opened(&load.stats, net_clock_ns() - begun_ns);
+	return 0;
+}
+
+/*
+ * The connection copies the bytes. The payload is shared, so what did not fit
+ * is filled again: another slot may have used it meanwhile.
+ */
+long slot_send(struct slot *slot, size_t len)
+{
+	long n = len < LOAD_CHUNK ? (long)len : (long)LOAD_CHUNK;
+
+	if (load.verify) {
+		long room = net_writable(slot->conn);
+
+		if (room < n)
+			n = room;
+		if (n < 0)
+			return n;
+		payload_fill(load.payload, (size_t)n, payload_seed(slot->index),
+			     slot->sent);
+	}
+	n = net_send(slot->conn, load.payload, (size_t)n);
+	if (n > 0)
+		slot->sent += (uint64_t)n;
+	return n;
+}
+
+long slot_receive(struct slot *slot)
+{
+	struct net_view view;
+	long n = net_recv_view(slot->conn, &view);
+
+	if (n <= 0)
+		return n;
+	if (load.verify &&
+	    payload_check(view.data, view.len, payload_seed(slot->index),
+			  slot->arrived) != view.len)
+		n = -EBADMSG;
+	net_view_release(slot->conn, &view);
+	if (n > 0)
+		slot->arrived += (uint64_t)n;
+	return n;
+}
+
+static long send_all(struct slot *slot, size_t len)
+{
+	while (len) {
+		long n = slot_send(slot, len);
+
+		if (n < 0)
+			return n;
+		len -= (size_t)n;
+	}
+	return 0;
+}
+
+long slot_ask(struct slot *slot)
+{
+	size_t left = load.opts.size;
+	long n;
+
+	slot->since_ns = net_clock_ns();
+	n = send_all(slot, left);
+	while (n >= 0 && left) {
+		n = slot_receive(slot);
+		load.steps++;
+		if (n == 0)
+			break;
+		if (n > 0 && (size_t)n > left)
+			n = -EBADMSG; /* more than was asked is no echo */
+		else if (n > 0)
+			left -= (size_t)n;
+	}
+	/* After -EBADF the connection is gone, closed by the watchdog. */
+	if (n == -EBADF)
+		slot->conn = NULL;
+	slot->since_ns = 0;
+	return n > 0 ? 1 : n;
+}
+
+/* The time a request counts from; waits for it in the open loop. */
+static int64_t wait_turn(struct slot *slot)
+{
+	int64_t due_ns;
+
+	slot->free_ns = net_clock_ns();
+	if (load.opts.rate == 0)
+		return slot->free_ns;
+	due_ns = load_pace_due(&slot->pace);
+	slot->waits = coro_self();
+	while (due_ns > net_clock_ns() && load_running())
+		if (coro_park() < 0)
+			break;
+	slot->waits = NULL;
+	load.steps++;
+	load_pace_sent(&slot->pace);
+	load_stats_sent(&load.stats, due_ns, slot->free_ns, net_clock_ns());
+	return due_ns;
+}
+
+void slot_run_cps(struct slot *slot)
+{
+	while (load_running()) {
+		int64_t begun_ns = wait_turn(slot);
+		long n;
+
+		if (slot_dial(slot) < 0) {
+			coro_sleep_ns(LOAD_RETRY_NS);
+			continue;
+		}
+		n = slot_ask(slot);
+		slot_count_closed();
+		if (n <= 0) {
+			slot_fail(slot, n);
+			continue;
+		}
+		load_stats_request(&load.stats, net_clock_ns() - begun_ns);
+		net_close(slot->conn);
+		slot->conn = NULL;
+	}
+}
+
+/* It should stay: -EAGAIN says that it does. */
+static void on_idle(struct net_conn *conn, struct net_watch *watch)
+{
+	struct slot *slot = (struct slot *)(void *)watch;
+	struct net_view view;
+	long n = net_recv_view(conn, &view);
+
+	if (n == -EAGAIN)
+		return;
+	if (n > 0)
+		net_view_release(conn, &view); /* nobody asked for bytes */
+	slot_fail(slot, n > 0 ? -EBADMSG : n);
+	slot_count_closed();
+}
+
+void slot_run_idle(struct slot *slot)
+{
+	long n = slot_ask(slot);
+
+	if (n <= 0) {
+		slot_fail(slot, n);
+		slot_count_closed();
+		return;
+	}
+	load.stats.answered_before++;
+	slot->watch.fn = on_idle;
+	net_set_watch(slot->conn, &slot->watch);
+	on_idle(slot->conn, &slot->watch);
+}

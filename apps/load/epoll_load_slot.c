@@ -1,0 +1,346 @@
+/*
+ * A connection of epoll-load: connecting, asking, reading answers, failing.
+ */
+#include "apps/load/epoll_load_priv.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "apps/load/payload.h"
+#include "apps/common/sys.h"
+
+#define BULK_ROUNDS  4	 /* sends or recvs of one event, for fairness */
+#define SOURCES	     128 /* loopback addresses to connect from */
+#define INTEREST     (EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET)
+#define PEER_IS_DONE (EPOLLRDHUP | EPOLLHUP | EPOLLERR)
+
+static void slot_close(struct slot *slot)
+{
+	/* Closing takes the socket out of the epoll set. */
+	close(slot->fd);
+	if (slot->state == SLOT_CONNECTING)
+		gen.connecting--;
+	else
+		load_stats_closed(&gen.stats);
+	slot->fd = -1;
+	slot->state = SLOT_CLOSED;
+}
+
+/* A failed slot comes back after a while, but for an idle one: it is missed. */
+void slot_fail(struct slot *slot, enum load_error kind, int64_t now_ns)
+{
+	load_stats_error(&gen.stats, kind);
+	if (slot->fd >= 0)
+		slot_close(slot);
+	slot->reopen_ns =
+		gen.opts.mode == LOAD_IDLE ? INT64_MAX : now_ns + LOAD_RETRY_NS;
+}
+
+/* The bytes to send next: any, or those that stand at this place. */
+static const char *slot_payload(const struct slot *slot, size_t len)
+{
+	if (gen.opts.verify)
+		payload_fill(gen.to_send, len, slot->seed, slot->sent_at);
+	return gen.to_send;
+}
+
+static size_t at_most(size_t len, size_t limit)
+{
+	return len < limit ? len : limit;
+}
+
+/* Sends what the socket takes of `len` bytes: a count or -errno. */
+static ssize_t slot_send(struct slot *slot, size_t len)
+{
+	ssize_t n;
+
+	len = at_most(len, LOAD_BUF_SIZE);
+	n = send(slot->fd, slot_payload(slot, len), len, MSG_NOSIGNAL);
+	if (n < 0)
+		return -errno;
+	slot->sent_at += (uint64_t)n;
+	return n;
+}
+
+/* Receives and checks what is there: a count, 0 at the end, or -errno. */
+static ssize_t slot_receive(struct slot *slot)
+{
+	ssize_t n = recv(slot->fd, gen.received, LOAD_BUF_SIZE, 0);
+
+	if (n < 0)
+		return -errno;
+	if (gen.opts.verify &&
+	    payload_check(gen.received, (size_t)n, slot->seed,
+			  slot->arrived_at) != (size_t)n)
+		return -EBADMSG;
+	slot->arrived_at += (uint64_t)n;
+	return n;
+}
+
+static enum load_error error_of(ssize_t result)
+{
+	if (result == 0)
+		return LOAD_CLOSED;
+	return result == -EBADMSG ? LOAD_VERIFY : load_error_of((int)result);
+}
+
+/* Sends the rest of the request. False when the slot failed. */
+static bool slot_push(struct slot *slot, int64_t now_ns)
+{
+	ssize_t n;
+
+	while (slot->sent < gen.opts.size) {
+		n = slot_send(slot, gen.opts.size - slot->sent);
+		if (n == -EAGAIN)
+			break;
+		if (n < 0) {
+			slot_fail(slot, error_of(n), now_ns);
+			return false;
+		}
+		slot->sent += (uint32_t)n;
+	}
+	return true;
+}
+
+static void slot_ask(struct slot *slot, int64_t begun_ns, int64_t now_ns)
+{
+	slot->state = SLOT_ASKED;
+	slot->sent = 0;
+	slot->received = 0;
+	slot->begun_ns = begun_ns;
+	slot->since_ns = now_ns;
+	slot_push(slot, now_ns);
+}
+
+static void slot_answered(struct slot *slot)
+{
+	int64_t now_ns = sys_now_ns();
+
+	slot->state = SLOT_READY;
+	if (gen.opts.mode != LOAD_IDLE)
+		load_stats_request(&gen.stats, now_ns - slot->begun_ns);
+	if (gen.opts.mode == LOAD_CPS)
+		slot_close(slot);
+	slot_is_free(slot, now_ns);
+}
+
+/* Reads an answer. Stops when it is whole, or when no more is there. */
+static void slot_pull(struct slot *slot, uint32_t events, int64_t now_ns)
+{
+	ssize_t n;
+
+	do {
+		n = slot_receive(slot);
+		if (n == -EAGAIN)
+			return;
+		/* More than was asked for is no echo either. */
+		if (n > 0 && (slot->state != SLOT_ASKED ||
+			      (size_t)n > gen.opts.size - slot->received))
+			n = -EBADMSG;
+		if (n <= 0) {
+			slot_fail(slot, error_of(n), now_ns);
+			return;
+		}
+		slot->received += (uint32_t)n;
+		if (slot->received == gen.opts.size) {
+			slot_answered(slot);
+			/* That may have been the last of this socket. */
+			if (gen.opts.mode == LOAD_CPS || slot->fd < 0)
+				return;
+		}
+		/* A short read is the edge, unless the end hides behind it. */
+	} while (n == LOAD_BUF_SIZE || (events & PEER_IS_DONE));
+}
+
+static void bulk_again(struct slot *slot)
+{
+	if (slot->again)
+		return;
+	slot->again = true;
+	gen.again[gen.again_count++] = slot;
+}
+
+void slot_stream(struct slot *slot, int64_t now_ns)
+{
+	bool can_send = true, can_receive = true;
+	ssize_t n;
+	int round;
+
+	for (round = 0; round < BULK_ROUNDS; round++) {
+		if (can_receive) {
+			n = slot_receive(slot);
+			can_receive = n > 0;
+			if (n <= 0 && n != -EAGAIN)
+				goto fail;
+			if (n > 0) {
+				load_stats_bytes(&gen.stats, (uint64_t)n);
+				slot->since_ns = now_ns;
+			}
+		}
+		if (can_send) {
+			n = slot_send(slot, gen.opts.size);
+			can_send = n > 0;
+			if (n < 0 && n != -EAGAIN)
+				goto fail;
+		}
+		if (!can_receive && !can_send)
+			return;
+	}
+	bulk_again(slot);
+	return;
+fail:
+	slot_fail(slot, error_of(n), now_ns);
+}
+
+/* The handshake is done. */
+static void slot_opened(struct slot *slot, int64_t now_ns)
+{
+	gen.connecting--;
+	slot->state = SLOT_READY;
+	slot->arrived_at = slot->sent_at;
+	load_stats_opened(&gen.stats, now_ns - slot->since_ns);
+	if (is_open_loop() && !slot->was_open && gen.opts.mode != LOAD_CPS)
+		load_pace_start(&slot->pace, &gen.stats,
+				(uint32_t)(slot - gen.slots), now_ns);
+	if (gen.opts.mode == LOAD_CPS)
+		slot_ask(slot, slot->begun_ns, now_ns);
+	else if (gen.opts.mode == LOAD_IDLE && gen.opts.verify)
+		slot_ask(slot, now_ns, now_ns);
+	else
+		slot_is_free(slot, now_ns);
+	slot->was_open = true;
+}
+
+/*
+ * One address has 28,000 ports, and a closed connection keeps its port for a
+ * while: connecting again and again, the kernel soon spends its time looking
+ * for a free one. The loopback network has addresses enough to take turns.
+ */
+static void choose_source(int fd)
+{
+	const struct sockaddr_in *to =
+		(const struct sockaddr_in *)&gen.opts.target.addr;
+	struct sockaddr_in from = {.sin_family = AF_INET};
+	int on = 1;
+
+	if (to->sin_family != AF_INET ||
+	    ntohl(to->sin_addr.s_addr) >> 24 != IN_LOOPBACKNET)
+		return;
+	gen.source = (gen.source + 1) % SOURCES;
+	from.sin_addr.s_addr = htonl(INADDR_LOOPBACK + gen.source);
+	setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &on, sizeof(on));
+	/* Where this fails, the kernel chooses as ever. */
+	bind(fd, (const struct sockaddr *)&from, sizeof(from));
+}
+
+/* A socket on its way to the target: its number or -errno. */
+static int start_connect(void)
+{
+	int type = SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC;
+	const struct opts_endpoint *to = &gen.opts.target;
+	const struct sockaddr *addr = (const struct sockaddr *)&to->addr;
+	int fd = socket(addr->sa_family, type, 0);
+	int on = 1, err;
+
+	if (fd < 0)
+		return -errno;
+	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+	if (gen.opts.mode == LOAD_CPS)
+		choose_source(fd);
+	if (connect(fd, addr, to->addr_len) && errno != EINPROGRESS) {
+		err = -errno;
+		close(fd);
+		return err;
+	}
+	return fd;
+}
+
+void slot_open(struct slot *slot, int64_t begun_ns, int64_t now_ns)
+{
+	struct epoll_event event = {.events = INTEREST, .data.ptr = slot};
+
+	slot->begun_ns = begun_ns;
+	slot->since_ns = now_ns;
+	slot->fd = start_connect();
+	if (slot->fd < 0) {
+		slot_fail(slot, error_of(slot->fd), now_ns);
+		return;
+	}
+	slot->state = SLOT_CONNECTING;
+	gen.connecting++;
+	if (epoll_ctl(gen.epoll, EPOLL_CTL_ADD, slot->fd, &event))
+		slot_fail(slot, load_error_of(-errno), now_ns);
+}
+
+/* Connecting is part of a request in cps mode only. */
+void slot_go_on(struct slot *slot, int64_t now_ns)
+{
+	int64_t begun_ns = now_ns;
+
+	if (gen.opts.mode == LOAD_BULK) {
+		slot->state = SLOT_ASKED;
+		slot->since_ns = now_ns;
+		slot_stream(slot, now_ns);
+		return;
+	}
+	if (gen.opts.mode == LOAD_IDLE)
+		return;
+	if (is_open_loop()) {
+		begun_ns = load_pace_due(&slot->pace);
+		if (begun_ns > now_ns)
+			return;
+		load_pace_sent(&slot->pace);
+		load_stats_sent(&gen.stats, begun_ns, slot->free_ns, now_ns);
+	}
+	if (gen.opts.mode == LOAD_CPS)
+		slot_open(slot, begun_ns, now_ns);
+	else
+		slot_ask(slot, begun_ns, now_ns);
+}
+
+static int socket_error(int fd)
+{
+	socklen_t len = sizeof(int);
+	int err = 0;
+
+	if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &err, &len))
+		err = errno;
+	return -err;
+}
+
+void slot_event(struct slot *slot, uint32_t events)
+{
+	int64_t now_ns = sys_now_ns();
+
+	switch (slot->state) {
+	case SLOT_CLOSED:
+		return;
+	case SLOT_CONNECTING:
+		if (events & EPOLLERR)
+			slot_fail(slot, load_error_of(socket_error(slot->fd)),
+				  now_ns);
+		else if (events & EPOLLOUT)
+			slot_opened(slot, now_ns);
+		/* A peer that left at once is told of by this edge alone. */
+		if ((slot->state == SLOT_READY || slot->state == SLOT_ASKED) &&
+		    gen.opts.mode != LOAD_BULK && (events & PEER_IS_DONE))
+			slot_pull(slot, events, now_ns);
+		return;
+	case SLOT_READY:
+	case SLOT_ASKED:
+		if (gen.opts.mode == LOAD_BULK) {
+			slot_stream(slot, now_ns);
+			return;
+		}
+		if (slot->sent < gen.opts.size && slot->state == SLOT_ASKED &&
+		    !slot_push(slot, now_ns))
+			return;
+		if (events & (EPOLLIN | PEER_IS_DONE))
+			slot_pull(slot, events, now_ns);
+		return;
+	}
+}

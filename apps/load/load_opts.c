@@ -1,0 +1,229 @@
+#include "apps/load/load_opts.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define DEFAULT_SIZE	  64
+#define DEFAULT_BULK_SIZE 16384
+#define MAX_CONNS	  10000000
+#define MAX_SIZE	  (16u << 20)
+#define MAX_RATE	  1000000000
+#define DAY_NS		  (86400 * OPTS_NS_PER_S)
+
+enum {
+	OPT_TARGET = 0x100,
+	OPT_MODE,
+	OPT_CONNS,
+	OPT_SIZE,
+	OPT_SECONDS,
+	OPT_WARMUP,
+	OPT_RATE,
+	OPT_RAMP,
+	OPT_TIMEOUT,
+	OPT_VERIFY,
+	OPT_INTERVAL,
+	OPT_JSON,
+	OPT_REPORT_LIMITED,
+};
+
+static const char *const mode_names[] = {
+	[LOAD_ECHO] = "echo",
+	[LOAD_CPS] = "cps",
+	[LOAD_IDLE] = "idle",
+	[LOAD_BULK] = "bulk",
+};
+
+static const struct argp_option options[] = {
+	{0, 0, 0, 0, "What to load:", 10},
+	{"target", OPT_TARGET, "ADDR:PORT", 0,
+	 "The server, 10.9.0.1:7777 or [fd00::1]:7777", 0},
+	{"mode", OPT_MODE, "MODE", 0,
+	 "echo: request and answer on connections that stay (default); cps: "
+	 "connect, one request and answer, close; idle: connect and hold; "
+	 "bulk: write without waiting, read what comes back",
+	 0},
+	{"conns", OPT_CONNS, "N", 0, "Connections at a time (default 64)", 0},
+	{"size", OPT_SIZE, "BYTES", 0,
+	 "Bytes a request (default 64; bulk: bytes a write, 16384)", 0},
+	{"verify", OPT_VERIFY, 0, 0,
+	 "Send bytes that tell their connection and place, check them when "
+	 "they come back",
+	 0},
+	{0, 0, 0, 0, "When and how fast:", 11},
+	{"seconds", OPT_SECONDS, "SECONDS", 0, "Time measured (default 5)", 0},
+	{"warmup", OPT_WARMUP, "SECONDS", 0,
+	 "Load before that, not measured (default 0)", 0},
+	{"rate", OPT_RATE, "N", 0,
+	 "Open loop: N requests/s over all connections, latency counted from "
+	 "the time each should have been sent (echo and cps); 0, the default, "
+	 "is the closed loop: each connection sends when it was answered",
+	 0},
+	{"ramp", OPT_RAMP, "SECONDS", 0,
+	 "Open the connections evenly over this time (default 0)", 0},
+	{"timeout", OPT_TIMEOUT, "SECONDS", 0,
+	 "For a connect, and for one answer (default 5)", 0},
+	{0, 0, 0, 0, "What to show:", 12},
+	{"interval", OPT_INTERVAL, "SECONDS", 0,
+	 "Between progress lines on stderr (default 1, 0 for none)", 0},
+	{"json", OPT_JSON, "FILE", OPTION_ARG_OPTIONAL,
+	 "The result as JSON, in FILE or, without one, alone on stdout", 0},
+	{"report-limited", OPT_REPORT_LIMITED, 0, 0,
+	 "Report even if this generator was itself the limit: rates are then "
+	 "lower bounds. Without this there is no report then, and exit status "
+	 "3",
+	 0},
+	{0},
+};
+
+const char *load_mode_name(enum load_mode mode)
+{
+	assert(mode < sizeof(mode_names) / sizeof(mode_names[0]));
+	return mode_names[mode];
+}
+
+static void set_defaults(struct load_opts *opts)
+{
+	*opts = (struct load_opts){
+		.mode = LOAD_ECHO,
+		.conns = 64,
+		.duration_ns = 5 * OPTS_NS_PER_S,
+		.timeout_ns = 5 * OPTS_NS_PER_S,
+		.interval_ns = 1 * OPTS_NS_PER_S,
+	};
+}
+
+static enum load_mode parse_mode(const struct argp_state *state,
+				 const char *text)
+{
+	int i;
+
+	for (i = 0; i <= LOAD_BULK; i++)
+		if (strcmp(text, mode_names[i]) == 0)
+			return (enum load_mode)i;
+	opts_refuse(state, "--mode", text, "echo, cps, idle or bulk",
+		    "--mode echo");
+}
+
+/*
+ * getopt knows optional arguments only as --json=FILE; a word that follows and
+ * is no option is taken too. "-" is stdout.
+ */
+static FILE *open_json(struct argp_state *state, const char *arg)
+{
+	char expected[160];
+	FILE *file;
+
+	if (!arg && state->next < state->argc) {
+		arg = state->argv[state->next];
+		if (arg[0] == '-' && arg[1] != '\0')
+			arg = NULL;
+		else
+			state->next++;
+	}
+	if (!arg || strcmp(arg, "-") == 0)
+		return stdout;
+	file = fopen(arg, "we");
+	if (file)
+		return file;
+	snprintf(expected, sizeof(expected), "a file that can be written (%s)",
+		 strerror(errno));
+	opts_refuse(state, "--json", arg, expected, "--json result.json");
+}
+
+/* What only shows when all options are known. */
+static void check(struct argp_state *state, struct load_opts *opts)
+{
+	char rate[24];
+
+	if (!opts->target_text)
+		opts_refuse(state, "--target", NULL,
+			    "the server's address and port",
+			    "--target 10.9.0.1:7777");
+	if (opts->rate && opts->mode != LOAD_ECHO && opts->mode != LOAD_CPS) {
+		snprintf(rate, sizeof(rate), "%ju", (uintmax_t)opts->rate);
+		opts_refuse(state, "--rate", rate,
+			    "a rate with --mode echo or cps only",
+			    "--mode echo --rate 10000");
+	}
+	if (opts->size == 0)
+		opts->size = opts->mode == LOAD_BULK ? DEFAULT_BULK_SIZE
+						     : DEFAULT_SIZE;
+}
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+	struct load_opts *opts = state->input;
+
+	switch (key) {
+	case ARGP_KEY_INIT:
+		opts_begin(state);
+		set_defaults(opts);
+		return 0;
+	case OPT_TARGET:
+		if (opts_parse_endpoint(arg, &opts->target) ||
+		    !opts_is_host(&opts->target))
+			opts_refuse(state, "--target", arg,
+				    "an IP address and a port from 1 to 65535",
+				    "--target 10.9.0.1:7777 or "
+				    "--target [fd00::1]:7777");
+		opts->target_text = arg;
+		return 0;
+	case OPT_MODE:
+		opts->mode = parse_mode(state, arg);
+		return 0;
+	case OPT_CONNS:
+		opts->conns = (uint32_t)opts_number(state, "--conns", arg, 1,
+						    MAX_CONNS, "--conns 64");
+		return 0;
+	case OPT_SIZE:
+		opts->size = (uint32_t)opts_number(state, "--size", arg, 1,
+						   MAX_SIZE, "--size 64");
+		return 0;
+	case OPT_SECONDS:
+		opts->duration_ns = opts_seconds(state, "--seconds", arg,
+						 OPTS_NS_PER_S / 100, DAY_NS,
+						 "--seconds 5");
+		return 0;
+	case OPT_WARMUP:
+		opts->warmup_ns = opts_seconds(state, "--warmup", arg, 0,
+					       DAY_NS, "--warmup 0.5");
+		return 0;
+	case OPT_RATE:
+		opts->rate = opts_number(state, "--rate", arg, 0, MAX_RATE,
+					 "--rate 10000");
+		return 0;
+	case OPT_RAMP:
+		opts->ramp_ns = opts_seconds(state, "--ramp", arg, 0, DAY_NS,
+					     "--ramp 2");
+		return 0;
+	case OPT_TIMEOUT:
+		opts->timeout_ns = opts_seconds(state, "--timeout", arg,
+						OPTS_NS_PER_S / 100, DAY_NS,
+						"--timeout 5");
+		return 0;
+	case OPT_VERIFY:
+		opts->verify = true;
+		return 0;
+	case OPT_INTERVAL:
+		opts->interval_ns = opts_seconds(state, "--interval", arg, 0,
+						 DAY_NS, "--interval 1");
+		return 0;
+	case OPT_JSON:
+		opts->json = open_json(state, arg);
+		return 0;
+	case OPT_REPORT_LIMITED:
+		opts->report_limited = true;
+		return 0;
+	case ARGP_KEY_ARG:
+		opts_refuse_argument(state, arg);
+	case ARGP_KEY_END:
+		check(state, opts);
+		return 0;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+}
+
+const struct argp load_opts_argp = {.options = options, .parser = parse};

@@ -1,0 +1,250 @@
+/*
+ * What a load run counts, and when it begins and ends.
+ *
+ *	load_stats_start(&stats, &opts, "epoll-load", now_ns);
+ *	while (load_stats_tick(&stats, now_ns)) {
+ *		... open connections, at most load_stats_may_open() so far;
+ *		... load_stats_opened(), _request(), _error(), _closed();
+ *	}
+ *	return load_report(&stats);
+ *
+ * A run opens its connections (until each was opened or failed), warms up,
+ * measures, and is done; load_stats_tick() moves it on, and prints the progress
+ * line. What happens before the measuring is not in the result, but for the
+ * errors, which are never forgotten.
+ *
+ * Plain calls from one thread; nothing allocates. The clock is the caller's:
+ * nanoseconds that never go back. The memory is the caller's too (105 KiB,
+ *meant to be static), and so are the options, which must outlive it.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "apps/load/hist.h"
+#include "apps/load/load_opts.h"
+#include "apps/common/sys.h"
+
+enum load_error {
+	LOAD_REFUSED,	  /* connect: nobody listens */
+	LOAD_UNREACHABLE, /* connect: no way to the address */
+	LOAD_NO_PORT,	  /* connect: every local port is taken */
+	LOAD_TIMEOUT,	  /* a connect or an answer took too long */
+	LOAD_RESET,	  /* the peer reset an open connection */
+	LOAD_CLOSED,	  /* the peer closed before its answer was whole */
+	LOAD_VERIFY,	  /* an answer was not what was sent */
+	LOAD_OTHER,
+	LOAD_ERRORS,
+};
+
+enum load_phase { LOAD_OPENING, LOAD_WARMUP, LOAD_MEASURING, LOAD_DONE };
+
+/* Above this share of a core the generator had no time to be faster. */
+#define LOAD_BUSY_LIMIT 0.97
+
+/* Above this part of a latency it is the generator's more than the server's. */
+#define LOAD_LATE_LIMIT 0.5
+
+/* Time the generator has worked, not waited, since any fixed moment. */
+typedef int64_t load_busy_fn(void *arg);
+
+struct load_stats {
+	int64_t wake_ns; /* when load_stats_tick() has something to do */
+	uint64_t bytes;	 /* payload that came back, in this interval */
+	uint64_t open;	 /* connections now */
+	struct hist interval;
+	struct hist total; /* without the current interval */
+	struct hist late;  /* the generator's own delays, open loop */
+	uint64_t total_bytes;
+	uint64_t opened;  /* since the start */
+	uint64_t settled; /* opens that ended well or not, while opening */
+	uint64_t errors[LOAD_ERRORS];
+	uint64_t error_count;
+	/* idle: connections that answered an echo before and after */
+	uint64_t answered_before, answered_after;
+	bool asked_after;	  /* the second was asked for */
+	struct sys_memory memory; /* of the generator, when measuring ended */
+	const struct load_opts *opts;
+	const char *tool;
+	enum load_phase phase;
+	bool interrupted;
+	bool tty;
+	int line_width; /* of the progress line on the tty */
+	/* Where progress goes; NULL: to stderr, even if that blocks. */
+	void (*put)(const char *text, size_t len);
+	int64_t start_ns;
+	int64_t phase_end_ns;
+	int64_t interval_start_ns;
+	int64_t interval_busy_ns; /* what busy() said then */
+	int64_t opened_ns;	  /* what opening took; 0: it did not end */
+	int64_t measured_from_ns;
+	int64_t measured_to_ns;
+	load_busy_fn *busy;
+	void *busy_arg;
+	int64_t busy_from_ns;
+	int64_t busy_to_ns;
+};
+
+/* Begins a run at now_ns. `opts` and `tool` are borrowed. */
+void load_stats_start(struct load_stats *stats, const struct load_opts *opts,
+		      const char *tool, int64_t now_ns);
+
+/*
+ * Lets the report tell whether the generator itself was the limit. Without it
+ * the report says that this is not known. Call it right after
+ * load_stats_start().
+ */
+void load_stats_set_busy(struct load_stats *stats, load_busy_fn *busy,
+			 void *arg);
+
+/* Ends the run early, on a signal; what was measured until now_ns counts. */
+void load_stats_interrupt(struct load_stats *stats, int64_t now_ns);
+
+/* The cold half of load_stats_tick(). */
+bool load_stats_advance(struct load_stats *stats, int64_t now_ns);
+
+/* How many connections the ramp allows to have been opened by now_ns. */
+uint32_t load_stats_may_open(const struct load_stats *stats, int64_t now_ns);
+
+/* A connection is open, latency_ns after its connect began. */
+void load_stats_opened(struct load_stats *stats, int64_t latency_ns);
+
+/* A connection that was open is no more, whoever closed it. */
+void load_stats_closed(struct load_stats *stats);
+
+/*
+ * Something failed. A connection that was open and breaks is two calls: this
+ * and load_stats_closed().
+ */
+void load_stats_error(struct load_stats *stats, enum load_error kind);
+
+/* The kind of a negative errno of connect, recv or send. */
+enum load_error load_error_of(int err);
+
+/* "refused", "unreachable", ...: the key in the report. */
+const char *load_error_name(enum load_error kind);
+
+/*
+ * The share of one core the generator used for what is reported: while
+ * measuring, or, in idle mode, while opening; -1 unknown.
+ */
+double load_stats_busy_share(const struct load_stats *stats);
+
+/* The same of the current interval. */
+double load_stats_interval_share(const struct load_stats *stats,
+				 int64_t now_ns);
+
+enum load_limit {
+	LOAD_NOT_LIMITED,
+	LOAD_LIMIT_BUSY, /* busy for LOAD_BUSY_LIMIT of that time */
+	LOAD_LIMIT_LATE, /* the open loop, late by itself: LOAD_LATE_LIMIT */
+};
+
+/*
+ * Whether, and how it shows, that the generator was itself the bottleneck: the
+ * server may be faster than what was measured, and the latencies hold the
+ * generator's own delays.
+ */
+enum load_limit load_stats_limit(const struct load_stats *stats);
+
+/*
+ * The generator's own part of the open loop's latency, where that is larger, at
+ * the median or at p99: its delay at that percentile over the latency at the
+ * same; 0 in the closed loop.
+ */
+double load_stats_late_share(const struct load_stats *stats);
+
+static inline bool load_stats_is_limited(const struct load_stats *stats)
+{
+	return load_stats_limit(stats) != LOAD_NOT_LIMITED;
+}
+
+/*
+ * To be called every turn of the program's loop, and at least as often as
+ * progress is wanted. False once the run is over.
+ */
+static inline bool load_stats_tick(struct load_stats *stats, int64_t now_ns)
+{
+	if (__builtin_expect(now_ns < stats->wake_ns, 1))
+		return true;
+	return load_stats_advance(stats, now_ns);
+}
+
+/* A request of opts->size bytes was answered, latency_ns after its time. */
+static inline void load_stats_request(struct load_stats *stats,
+				      int64_t latency_ns)
+{
+	hist_record(&stats->interval, latency_ns);
+	stats->bytes += stats->opts->size;
+}
+
+/*
+ * Open loop: a request is sent at now_ns that was due at due_ns, on a
+ * connection that waited for nothing else from free_ns on. What lies between
+ * the later of the two and now is the generator's own delay; what lies between
+ * due_ns and free_ns is the server's, which had not answered yet.
+ */
+static inline void load_stats_sent(struct load_stats *stats, int64_t due_ns,
+				   int64_t free_ns, int64_t now_ns)
+{
+	if (stats->phase == LOAD_MEASURING)
+		hist_record(&stats->late,
+			    now_ns - (due_ns > free_ns ? due_ns : free_ns));
+}
+
+/* Bulk mode: `bytes` came back. */
+static inline void load_stats_bytes(struct load_stats *stats, uint64_t bytes)
+{
+	stats->bytes += bytes;
+}
+
+/*
+ * The open loop's timetable of one connection: it has every conns-th request
+ * of an even stream of opts->rate a second.
+ */
+struct load_pace {
+	double first_ns;
+	double step_ns;
+	uint64_t next;
+};
+
+/*
+ * When request number `turn` (from 0) of that stream is due; 2 ns later than
+ * load_pace_due() says, lest rounding have one look there too early. A tool
+ * visits connection turn % conns then.
+ */
+static inline int64_t load_turn_due(const struct load_stats *stats,
+				    uint64_t turn)
+{
+	return stats->start_ns + 2 +
+	       (int64_t)((double)turn * 1e9 / (double)stats->opts->rate);
+}
+
+/* The first request of the stream that is not due before now_ns, or nearly. */
+static inline uint64_t load_turn_at(const struct load_stats *stats,
+				    int64_t now_ns)
+{
+	return (uint64_t)((double)(now_ns - stats->start_ns) / 1e9 *
+			  (double)stats->opts->rate);
+}
+
+/*
+ * The timetable of connection `index` (from 0), whose first request is due at
+ * from_ns or at most opts->conns / opts->rate later. The origin of the even
+ * stream is stats->start_ns. Only with opts->rate > 0.
+ */
+void load_pace_start(struct load_pace *pace, const struct load_stats *stats,
+		     uint32_t index, int64_t from_ns);
+
+/* When the next request should be sent, which is where latency counts from. */
+static inline int64_t load_pace_due(const struct load_pace *pace)
+{
+	return (int64_t)(pace->first_ns + (double)pace->next * pace->step_ns);
+}
+
+/* That request was sent: on to the one after it. */
+static inline void load_pace_sent(struct load_pace *pace)
+{
+	pace->next++;
+}

@@ -1,0 +1,180 @@
+#include "apps/proxy/balance.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define NOBODY 0xff
+
+uint64_t balance_hash(const void *bytes, size_t len)
+{
+	const uint8_t *at = bytes;
+	uint64_t h = 0xcbf29ce484222325u;
+
+	for (size_t i = 0; i < len; i++)
+		h = (h ^ at[i]) * 0x100000001b3u;
+	h = (h ^ (h >> 32)) * 0x9e3779b97f4a7c15u;
+	h = (h ^ (h >> 29)) * 0xbf58476d1ce4e5b9u;
+	return h ^ (h >> 32);
+}
+
+void balance_init(struct balance *b, enum balance_kind kind, unsigned rise,
+		  unsigned fall)
+{
+	memset(b, 0, sizeof(*b));
+	b->kind = kind;
+	b->rise = rise;
+	b->fall = fall;
+	memset(b->slots, NOBODY, sizeof(b->slots));
+}
+
+int balance_add(struct balance *b, const char *name)
+{
+	struct balance_backend *backend = &b->backends[b->n];
+
+	if (strlen(name) >= sizeof(backend->name))
+		return -ENAMETOOLONG;
+	for (unsigned i = 0; i < b->n; i++)
+		if (strcmp(b->backends[i].name, name) == 0)
+			return -EEXIST;
+	if (b->n == BALANCE_MAX)
+		return -ENOSPC;
+	strcpy(backend->name, name);
+	backend->up = true;
+	return (int)b->n++;
+}
+
+/*
+ * Maglev: each backend has a permutation of all slots, made from two halves of
+ * a hash of its name; they take their next free slot in turn. Bounded: a
+ * permutation of a prime number of slots visits each once.
+ */
+static void fill_slots(struct balance *b)
+{
+	uint32_t at[BALANCE_MAX], step[BALANCE_MAX];
+	unsigned filled = 0;
+
+	memset(b->slots, NOBODY, sizeof(b->slots));
+	for (unsigned i = 0; i < b->n; i++) {
+		const char *name = b->backends[i].name;
+		uint64_t h = balance_hash(name, strlen(name));
+
+		at[i] = (uint32_t)((h >> 32) % BALANCE_SLOTS);
+		step[i] = (uint32_t)(h & 0xffffffff) % (BALANCE_SLOTS - 1) + 1;
+	}
+	while (filled < BALANCE_SLOTS && b->n) {
+		for (unsigned i = 0; i < b->n && filled < BALANCE_SLOTS; i++) {
+			while (b->slots[at[i]] != NOBODY)
+				at[i] = (at[i] + step[i]) % BALANCE_SLOTS;
+			b->slots[at[i]] = (uint8_t)i;
+			filled++;
+		}
+	}
+}
+
+void balance_ready(struct balance *b)
+{
+	if (b->kind == BALANCE_HASH)
+		fill_slots(b);
+}
+
+static bool may(const struct balance *b, unsigned i, uint64_t tried)
+{
+	return b->backends[i].up && !(tried >> i & 1);
+}
+
+static int choose_in_turn(struct balance *b, uint64_t tried)
+{
+	for (unsigned k = 0; k < b->n; k++) {
+		unsigned i = b->next;
+
+		b->next = (b->next + 1) % b->n;
+		if (may(b, i, tried))
+			return (int)i;
+	}
+	return -ENOENT;
+}
+
+static int choose_least(struct balance *b, uint64_t tried)
+{
+	int best = -ENOENT;
+
+	for (unsigned k = 0; k < b->n; k++) {
+		unsigned i = (b->next + k) % b->n;
+
+		if (may(b, i, tried) &&
+		    (best < 0 ||
+		     b->backends[i].active < b->backends[best].active))
+			best = (int)i;
+	}
+	if (best >= 0)
+		b->next = ((unsigned)best + 1) % b->n;
+	return best;
+}
+
+/* Those down or tried are passed over: the next slots are anybody's. */
+static int choose_by_hash(const struct balance *b, uint64_t hash,
+			  uint64_t tried)
+{
+	for (unsigned k = 0; k < BALANCE_SLOTS; k++) {
+		uint8_t i = b->slots[(hash + k) % BALANCE_SLOTS];
+
+		if (i == NOBODY)
+			break;
+		if (may(b, i, tried))
+			return i;
+	}
+	return -ENOENT;
+}
+
+int balance_choose(struct balance *b, uint64_t hash, uint64_t tried)
+{
+	switch (b->kind) {
+	case BALANCE_RR:
+		return choose_in_turn(b, tried);
+	case BALANCE_LEAST:
+		return choose_least(b, tried);
+	case BALANCE_HASH:
+		return choose_by_hash(b, hash % BALANCE_SLOTS, tried);
+	}
+	return -ENOENT;
+}
+
+void balance_begin(struct balance *b, int index)
+{
+	b->backends[index].active++;
+	b->backends[index].served++;
+}
+
+void balance_end(struct balance *b, int index)
+{
+	b->backends[index].active--;
+}
+
+void balance_failed(struct balance *b, int index)
+{
+	b->backends[index].failed++;
+}
+
+bool balance_report(struct balance *b, int index, bool well)
+{
+	struct balance_backend *backend = &b->backends[index];
+
+	if (well == backend->up) {
+		backend->streak = 0;
+		return false;
+	}
+	if (++backend->streak < (well ? b->rise : b->fall))
+		return false;
+	backend->streak = 0;
+	backend->up = well;
+	return true;
+}
+
+unsigned balance_up(const struct balance *b)
+{
+	unsigned n = 0;
+
+	for (unsigned i = 0; i < b->n; i++)
+		n += b->backends[i].up;
+	return n;
+}

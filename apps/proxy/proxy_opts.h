@@ -1,0 +1,49 @@
+/*
+ * The options coronet-proxy and epoll-proxy have in common.
+ *
+ * Everything in struct proxy_opts is checked when proxy_opts_argp returns; its
+ * strings are borrowed from the command line.
+ */
+#pragma once
+
+#include <argp.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "apps/proxy/balance.h"
+#include "apps/common/opts.h"
+
+#define PROXY_MAX_LISTENS 16
+
+enum proxy_over_limit { PROXY_OVER_WAIT, PROXY_OVER_RESET };
+
+struct proxy_opts {
+	struct opts_endpoint listens[PROXY_MAX_LISTENS];
+	const char *listen_texts[PROXY_MAX_LISTENS];
+	unsigned n_listens;
+	uint16_t port; /* of every address; 0: --listen alone */
+	struct opts_endpoint backends[BALANCE_MAX];
+	const char *backend_texts[BALANCE_MAX];
+	unsigned n_backends;
+	enum balance_kind balance;
+	int64_t connect_timeout_ns;
+	int64_t health_interval_ns; /* 0: no checks */
+	unsigned rise, fall;
+	int send_proxy; /* 0: no header, else its version */
+	bool accept_proxy;
+	int64_t proxy_timeout_ns;
+	int64_t idle_timeout_ns; /* 0: none */
+	unsigned max_clients;
+	unsigned max_source;	/* clients of one IPv4 address or IPv6 /64 */
+	unsigned max_half_open; /* clients whose PROXY header is not whole */
+	enum proxy_over_limit over_limit;
+	int64_t drain_timeout_ns;
+};
+
+void proxy_opts_init(struct proxy_opts *opts);
+
+/* Whether clients are accepted at that port of every address. */
+bool proxy_opts_takes_all(const struct proxy_opts *opts, uint16_t port);
+
+/* Input: a struct proxy_opts that proxy_opts_init() has filled. */
+extern const struct argp proxy_opts_argp;

@@ -1,0 +1,274 @@
+#include "apps/proxy/proxy_proto.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+#define V2_HEADER      16
+#define V2_TYPE_CRC32C 0x03
+
+static const char v1_start[] = "PROXY ";
+static const uint8_t v2_start[12] = {0x0d, 0x0a, 0x0d, 0x0a, 0x00, 0x0d,
+				     0x0a, 0x51, 0x55, 0x49, 0x54, 0x0a};
+
+/* ---- version 1 ---- */
+
+/* The next field up to one space, or to the end for the last: or NULL. */
+static char *next_field(char **rest, bool last)
+{
+	char *field = *rest, *space = strchr(field, ' ');
+
+	if (last ? space != NULL : space == NULL)
+		return NULL;
+	if (space) {
+		*space = '\0';
+		*rest = space + 1;
+	}
+	return *field ? field : NULL;
+}
+
+static int parse_port(const char *text, uint16_t *out)
+{
+	unsigned n = 0;
+
+	if (!text || !*text || strlen(text) > 5 || (*text == '0' && text[1]))
+		return -EPROTO;
+	for (; *text; text++) {
+		if (*text < '0' || *text > '9')
+			return -EPROTO;
+		n = n * 10 + (unsigned)(*text - '0');
+	}
+	if (n > 65535)
+		return -EPROTO;
+	*out = (uint16_t)n;
+	return 0;
+}
+
+/* The words between "PROXY " and CRLF. */
+static int parse_words(char *words, struct proxy_addrs *out)
+{
+	char *family = words, *src, *dst, *src_port, *dst_port;
+	int af;
+
+	if (strncmp(words, "UNKNOWN", 7) == 0 &&
+	    (words[7] == '\0' || words[7] == ' '))
+		return 0;
+	family = next_field(&words, false);
+	src = family ? next_field(&words, false) : NULL;
+	dst = src ? next_field(&words, false) : NULL;
+	src_port = dst ? next_field(&words, false) : NULL;
+	dst_port = src_port ? next_field(&words, true) : NULL;
+	if (!dst_port)
+		return -EPROTO;
+	if (strcmp(family, "TCP4") == 0)
+		out->family = 4;
+	else if (strcmp(family, "TCP6") == 0)
+		out->family = 6;
+	else
+		return -EPROTO;
+	af = out->family == 4 ? AF_INET : AF_INET6;
+	if (inet_pton(af, src, out->src) != 1 ||
+	    inet_pton(af, dst, out->dst) != 1 ||
+	    parse_port(src_port, &out->src_port) < 0 ||
+	    parse_port(dst_port, &out->dst_port) < 0)
+		return -EPROTO;
+	return 0;
+}
+
+static long parse_v1(const char *data, size_t len, struct proxy_addrs *out)
+{
+	size_t room = len < PROXY_V1_MAX ? len : PROXY_V1_MAX;
+	const char *end = memchr(data, '\r', room);
+	struct proxy_addrs addrs = {0};
+	char words[PROXY_V1_MAX + 1];
+	size_t words_len;
+
+	if (!end)
+		return memchr(data, '\n', room) || len >= PROXY_V1_MAX ? -EPROTO
+								       : 0;
+	words_len = (size_t)(end - data) - (sizeof(v1_start) - 1);
+	/* A NUL would end the words early, a LF stands after CR alone. */
+	if (memchr(data, '\0', (size_t)(end - data)) ||
+	    memchr(data, '\n', (size_t)(end - data)))
+		return -EPROTO;
+	if (end + 1 == data + len)
+		return len >= PROXY_V1_MAX ? -EPROTO : 0;
+	if (end[1] != '\n' || end + 2 - data > PROXY_V1_MAX)
+		return -EPROTO;
+	memcpy(words, data + sizeof(v1_start) - 1, words_len);
+	words[words_len] = '\0';
+	if (parse_words(words, &addrs) < 0)
+		return -EPROTO;
+	*out = addrs;
+	return end + 2 - data;
+}
+
+/* ---- version 2 ---- */
+
+/* CRC-32C (Castagnoli), half a byte at a time: at most 2 KiB, once. */
+static uint32_t crc32c(uint32_t crc, uint8_t byte)
+{
+	/* What four zero bits make of each possible low half. */
+	static const uint32_t halves[16] = {
+		0x00000000, 0x105ec76f, 0x20bd8ede, 0x30e349b1,
+		0x417b1dbc, 0x5125dad3, 0x61c69362, 0x7198540d,
+		0x82f63b78, 0x92a8fc17, 0xa24bb5a6, 0xb21572c9,
+		0xc38d26c4, 0xd3d3e1ab, 0xe330a81a, 0xf36e6f75};
+
+	crc ^= byte;
+	crc = crc >> 4 ^ halves[crc & 15];
+	return crc >> 4 ^ halves[crc & 15];
+}
+
+/* Over the whole header, with zeros where the sum itself stands (2.2.3). */
+static bool sum_is_right(const uint8_t *header, size_t len, size_t at)
+{
+	uint32_t crc = 0xffffffffu;
+
+	for (size_t i = 0; i < len; i++)
+		crc = crc32c(crc, i - at < 4 ? 0 : header[i]);
+	crc = ~crc;
+	for (size_t i = 0; i < 4; i++)
+		if (header[at + i] != (uint8_t)(crc >> (24 - 8 * i)))
+			return false;
+	return true;
+}
+
+/*
+ * Type-length-value triples fill the rest of a header from `at` on exactly
+ * (section 2.2). One of them may be a checksum, which has to be right: each
+ * costs a pass over the header.
+ */
+static bool are_tlvs(const uint8_t *header, size_t len, size_t at)
+{
+	unsigned sums = 0;
+
+	while (len - at >= 3) {
+		size_t value = (size_t)header[at + 1] << 8 | header[at + 2];
+
+		if (value > len - at - 3)
+			return false;
+		if (header[at] == V2_TYPE_CRC32C &&
+		    (value != 4 || sums++ ||
+		     !sum_is_right(header, len, at + 3)))
+			return false;
+		at += 3 + value;
+	}
+	return at == len;
+}
+
+static uint16_t get16(const uint8_t *at)
+{
+	return (uint16_t)(at[0] << 8 | at[1]);
+}
+
+/*
+ * The addresses of stream over IPv4 or IPv6, each `size` bytes, of a header
+ * that is there as a whole.
+ */
+static int parse_block(const uint8_t *header, size_t len, size_t size,
+		       struct proxy_addrs *out)
+{
+	const uint8_t *data = header + V2_HEADER;
+
+	if (len < V2_HEADER + 2 * size + 4 ||
+	    !are_tlvs(header, len, V2_HEADER + 2 * size + 4))
+		return -EPROTO;
+	out->family = size == 4 ? 4 : 6;
+	memcpy(out->src, data, size);
+	memcpy(out->dst, data + size, size);
+	out->src_port = get16(data + 2 * size);
+	out->dst_port = get16(data + 2 * size + 2);
+	return 0;
+}
+
+static long parse_v2(const uint8_t *data, size_t len, struct proxy_addrs *out)
+{
+	struct proxy_addrs addrs = {0};
+	size_t rest;
+	int err = 0;
+
+	if (len < V2_HEADER)
+		return 0;
+	rest = get16(data + 14);
+	if (data[12] >> 4 != 2 || (data[12] & 15) > 1 || data[13] >> 4 > 3 ||
+	    (data[13] & 15) > 2 || V2_HEADER + rest > PROXY_V2_MAX)
+		return -EPROTO;
+	if (len < V2_HEADER + rest)
+		return 0;
+	if ((data[12] & 15) == 1 && data[13] == 0x11)
+		err = parse_block(data, V2_HEADER + rest, 4, &addrs);
+	else if ((data[12] & 15) == 1 && data[13] == 0x21)
+		err = parse_block(data, V2_HEADER + rest, 16, &addrs);
+	if (err < 0)
+		return err;
+	*out = addrs;
+	return (long)(V2_HEADER + rest);
+}
+
+static bool begins(const void *data, size_t len, const void *start, size_t n)
+{
+	return memcmp(data, start, len < n ? len : n) == 0;
+}
+
+long proxy_parse(const void *data, size_t len, struct proxy_addrs *out)
+{
+	const size_t v1_len = sizeof(v1_start) - 1;
+
+	if (len == 0)
+		return 0;
+	if (begins(data, len, v1_start, v1_len))
+		return len < v1_len ? 0 : parse_v1(data, len, out);
+	if (begins(data, len, v2_start, sizeof(v2_start)))
+		return parse_v2(data, len, out);
+	return -EPROTO;
+}
+
+/* ---- writing ---- */
+
+static size_t write_v1(const struct proxy_addrs *addrs, char *buf)
+{
+	char src[INET6_ADDRSTRLEN], dst[INET6_ADDRSTRLEN];
+	int af = addrs->family == 4 ? AF_INET : AF_INET6;
+
+	if (addrs->family == 0) {
+		memcpy(buf, "PROXY UNKNOWN\r\n", 15);
+		return 15;
+	}
+	inet_ntop(af, addrs->src, src, sizeof(src));
+	inet_ntop(af, addrs->dst, dst, sizeof(dst));
+	/* At most 104 bytes. */
+	return (size_t)snprintf(buf, PROXY_WRITE_MAX,
+				"PROXY TCP%d %s %s %u %u\r\n", addrs->family,
+				src, dst, addrs->src_port, addrs->dst_port);
+}
+
+static size_t write_v2(const struct proxy_addrs *addrs, uint8_t *buf)
+{
+	size_t size = addrs->family == 4 ? 4 : 16;
+	size_t rest = addrs->family ? 2 * size + 4 : 0;
+	uint8_t *at = buf + V2_HEADER;
+
+	memcpy(buf, v2_start, sizeof(v2_start));
+	buf[12] = addrs->family ? 0x21 : 0x20;
+	buf[13] = addrs->family == 4 ? 0x11 : addrs->family == 6 ? 0x21 : 0;
+	buf[14] = 0;
+	buf[15] = (uint8_t)rest;
+	if (rest == 0)
+		return V2_HEADER;
+	memcpy(at, addrs->src, size);
+	memcpy(at + size, addrs->dst, size);
+	at += 2 * size;
+	at[0] = (uint8_t)(addrs->src_port >> 8);
+	at[1] = (uint8_t)addrs->src_port;
+	at[2] = (uint8_t)(addrs->dst_port >> 8);
+	at[3] = (uint8_t)addrs->dst_port;
+	return V2_HEADER + rest;
+}
+
+size_t proxy_write(int version, const struct proxy_addrs *addrs, void *buf)
+{
+	return version == 1 ? write_v1(addrs, buf) : write_v2(addrs, buf);
+}
