@@ -23,7 +23,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "apps/common/ending.h"
+#include "apps/common/epoll_shutdown.h"
 #include "apps/common/opts.h"
 #include "apps/common/sys.h"
 
@@ -68,7 +68,7 @@ static struct {
 	uint16_t port;
 	int cpu; /* -1: anywhere */
 	uint32_t threads;
-} given = {.addr_text = "0.0.0.0", .port = 7777, .cpu = -1, .threads = 1};
+} config = {.addr_text = "0.0.0.0", .port = 7777, .cpu = -1, .threads = 1};
 
 static int drain_event = -1; /* readable from the first signal on */
 static int done_event = -1;  /* counts the workers that have ended */
@@ -349,8 +349,8 @@ static void *worker_main(void *arg)
 	struct worker *worker = arg;
 	uint64_t one = 1;
 
-	if (given.cpu >= 0)
-		sys_pin_cpu((unsigned int)(given.cpu + worker->index));
+	if (config.cpu >= 0)
+		sys_pin_cpu((unsigned int)(config.cpu + worker->index));
 	serve(worker);
 	if (write(done_event, &one, sizeof(one)) != sizeof(one))
 		abort();
@@ -371,7 +371,7 @@ static int set_flag(int fd, int level, int flag)
  */
 static int open_listener(bool first)
 {
-	const struct opts_endpoint *at = &given.listen;
+	const struct opts_endpoint *at = &config.listen;
 	const struct sockaddr *addr = (const struct sockaddr *)&at->addr;
 	int type = SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC;
 	int fd = socket(addr->sa_family, type, 0);
@@ -397,14 +397,14 @@ static int open_listener(bool first)
 /* Port 0 has become a number: the other listeners want the same. */
 static void learn_port(int listener)
 {
-	struct sockaddr_storage *addr = &given.listen.addr;
+	struct sockaddr_storage *addr = &config.listen.addr;
 	struct sockaddr_in *in = (struct sockaddr_in *)addr;
 	struct sockaddr_in6 *in6 = (struct sockaddr_in6 *)addr;
 	socklen_t len = sizeof(*addr);
 
 	getsockname(listener, (struct sockaddr *)addr, &len);
-	given.listen.port = ntohs(addr->ss_family == AF_INET6 ? in6->sin6_port
-							      : in->sin_port);
+	config.listen.port = ntohs(addr->ss_family == AF_INET6 ? in6->sin6_port
+							       : in->sin_port);
 }
 
 /* 0 or -errno; what was opened is left to worker_fini(). */
@@ -441,10 +441,10 @@ static void worker_fini(struct worker *worker)
 
 static void announce(void)
 {
-	bool v6 = given.listen.addr.ss_family == AF_INET6;
+	bool v6 = config.listen.addr.ss_family == AF_INET6;
 
-	printf("listening on %s%s%s:%u\n", v6 ? "[" : "", given.listen.host,
-	       v6 ? "]" : "", given.listen.port);
+	printf("listening on %s%s%s:%u\n", v6 ? "[" : "", config.listen.host,
+	       v6 ? "]" : "", config.listen.port);
 	fflush(stdout);
 }
 
@@ -455,7 +455,7 @@ static int run(struct worker *workers, int signals)
 	uint64_t one = 1;
 	int err = 0;
 
-	for (started = 0; started < given.threads && err == 0; started++) {
+	for (started = 0; started < config.threads && err == 0; started++) {
 		err = -pthread_create(&workers[started].thread, NULL,
 				      worker_main, &workers[started]);
 		if (err)
@@ -465,7 +465,7 @@ static int run(struct worker *workers, int signals)
 		announce();
 	else if (write(drain_event, &one, sizeof(one)) < 0)
 		_exit(1);
-	ending_wait(signals, drain_event, done_event, started);
+	shutdown_wait(signals, drain_event, done_event, started);
 	for (i = 0; i < started; i++)
 		pthread_join(workers[i].thread, NULL);
 	return err;
@@ -473,18 +473,18 @@ static int run(struct worker *workers, int signals)
 
 static int serve_all(void)
 {
-	struct worker *workers = calloc(given.threads, sizeof(*workers));
+	struct worker *workers = calloc(config.threads, sizeof(*workers));
 	uint32_t i, ready = 0;
 	int signals, err = 0;
 
-	signals = ending_signals();
+	signals = shutdown_signals();
 	drain_event = eventfd(0, EFD_CLOEXEC);
 	done_event = eventfd(0, EFD_CLOEXEC);
 	if (!workers || signals < 0 || drain_event < 0 || done_event < 0) {
 		err = -errno;
 		goto close_events;
 	}
-	while (ready < given.threads && err == 0) {
+	while (ready < config.threads && err == 0) {
 		err = worker_init(&workers[ready], (int)ready);
 		ready++;
 	}
@@ -522,15 +522,15 @@ static void check(const struct argp_state *state)
 	uint32_t i;
 	char cpu[16];
 
-	if (opts_parse_address(given.addr_text, given.port, &given.listen))
-		opts_refuse(state, "--addr", given.addr_text,
+	if (opts_parse_address(config.addr_text, config.port, &config.listen))
+		opts_refuse(state, "--addr", config.addr_text,
 			    "an IPv4 or IPv6 address of this machine",
 			    "--addr 0.0.0.0 or --addr ::");
 	/* The main thread does little: it may stay where the last try put it.
 	 */
-	for (i = 0; given.cpu >= 0 && i < given.threads; i++) {
-		snprintf(cpu, sizeof(cpu), "%u", (uint32_t)given.cpu + i);
-		if (sys_pin_cpu((uint32_t)given.cpu + i))
+	for (i = 0; config.cpu >= 0 && i < config.threads; i++) {
+		snprintf(cpu, sizeof(cpu), "%u", (uint32_t)config.cpu + i);
+		if (sys_pin_cpu((uint32_t)config.cpu + i))
 			opts_refuse(state, "--cpu", cpu,
 				    "a CPU this process may run on, one a "
 				    "thread",
@@ -545,18 +545,18 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		opts_begin(state);
 		return 0;
 	case OPT_ADDR:
-		given.addr_text = arg;
+		config.addr_text = arg;
 		return 0;
 	case OPT_PORT:
-		given.port = (uint16_t)opts_number(state, "--port", arg, 0,
-						   UINT16_MAX, "--port 7777");
+		config.port = (uint16_t)opts_number(state, "--port", arg, 0,
+						    UINT16_MAX, "--port 7777");
 		return 0;
 	case OPT_CPU:
-		given.cpu = (int)opts_number(state, "--cpu", arg, 0, 1023,
-					     "--cpu 0");
+		config.cpu = (int)opts_number(state, "--cpu", arg, 0, 1023,
+					      "--cpu 0");
 		return 0;
 	case OPT_THREADS:
-		given.threads = (uint32_t)opts_number(
+		config.threads = (uint32_t)opts_number(
 			state, "--threads", arg, 1, MAX_THREADS, "--threads 2");
 		return 0;
 	case ARGP_KEY_ARG:
@@ -587,6 +587,6 @@ int main(int argc, char **argv)
 	if (err == 0)
 		return 0;
 	fprintf(stderr, "epoll-echo: cannot listen on %s port %u: %s\n",
-		given.addr_text, given.port, strerror(-err));
+		config.addr_text, config.port, strerror(-err));
 	return 1;
 }

@@ -28,7 +28,7 @@ static bool takes_clients(void)
 static void stop_listening(void)
 {
 	httpd_hurry();
-	drain_close(&httpd.listener, 1, takes_clients);
+	shutdown_close_listeners(&httpd.listener, 1, takes_clients);
 }
 
 static unsigned visits_left(void)
@@ -181,10 +181,10 @@ static error_t parse_key(int key, char *arg, struct argp_state *state)
 
 static int run(void)
 {
-	static struct drain_plan plan = {.program = "coronet-httpd",
-					 .what = "connections",
-					 .begin = stop_listening,
-					 .left = visits_left};
+	static struct shutdown_plan plan = {.program = "coronet-httpd",
+					    .what = "connections",
+					    .begin = stop_listening,
+					    .left = visits_left};
 	const struct net_addr at = net_addr_any(httpd.port);
 	char text[NET_ADDR_TEXT_MAX];
 	int err = net_listen(httpd.stack, &at, 0, &httpd.listener);
@@ -199,7 +199,7 @@ static int run(void)
 	net_listener_serve(httpd.listener, httpd_serve, NULL);
 	plan.stack = httpd.stack;
 	plan.timeout_ns = httpd.drain_ns;
-	err = drain_start(&plan);
+	err = shutdown_start(&plan);
 	if (err == 0 && httpd.net.stats_s > 0)
 		err = net_spawn(httpd.stack, "stats", say_stats, NULL);
 	if (err < 0)

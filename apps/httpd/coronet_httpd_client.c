@@ -12,8 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "apps/httpd/http.h"
 #include "apps/common/opts.h"
+#include "apps/httpd/http.h"
 
 #define BODY_MAX   (1u << 20)	 /* of a request: skipped, never used */
 #define GRACE_NS   OPTS_NS_PER_S /* for a first request, while draining */
@@ -89,7 +89,7 @@ static const char *reason(int status)
 static int send_all(struct net_conn *conn, struct iovec *iov, unsigned n)
 {
 	while (n) {
-		uint32_t unacked = drain_unacked(conn);
+		uint32_t unacked = shutdown_unacked(conn);
 		long taken;
 
 		if (iov->iov_len == 0) {
@@ -100,8 +100,8 @@ static int send_all(struct net_conn *conn, struct iovec *iov, unsigned n)
 		net_set_write_deadline(conn,
 				       net_now_ns(httpd.stack) + httpd.send_ns);
 		taken = net_sendv(conn, iov, n);
-		if (taken == -ETIMEDOUT && drain_unacked(conn) &&
-		    drain_unacked(conn) != unacked)
+		if (taken == -ETIMEDOUT && shutdown_unacked(conn) &&
+		    shutdown_unacked(conn) != unacked)
 			continue; /* too little for there to be room */
 		if (taken < 0)
 			return (int)taken;
@@ -199,7 +199,7 @@ static bool take_request(struct client *c, const struct http_request *request,
 		keep = false;
 	}
 	/* It may wait for a "100 Continue" that does not come, or not wait. */
-	keep = keep && !(request->expects && has_body) && !drain_begun();
+	keep = keep && !(request->expects && has_body) && !shutdown_begun();
 	c->skip = request->body_len;
 	c->in_chunks = request->chunked;
 	c->answered++;
@@ -370,7 +370,7 @@ static bool still_reads(const struct client *c, uint32_t *unacked)
 {
 	uint32_t before = *unacked;
 
-	*unacked = drain_unacked(c->conn);
+	*unacked = shutdown_unacked(c->conn);
 	return *unacked && *unacked != before;
 }
 
@@ -383,7 +383,7 @@ static int64_t deadline_of(const struct visit *visit, bool begun)
 {
 	int64_t patience_ns = begun ? httpd.header_ns : httpd.idle_ns;
 
-	if (!begun && drain_begun()) {
+	if (!begun && shutdown_begun()) {
 		int64_t grace_ns = visit->fresh ? GRACE_NS : 0;
 
 		if (patience_ns > grace_ns)
@@ -417,7 +417,7 @@ static void converse(struct client *c, struct visit *visit)
 		visit->idle = !begun;
 		n = net_recv_view(c->conn, &view);
 		visit->idle = false;
-		if (n == -ETIMEDOUT && !begun && !drain_begun() &&
+		if (n == -ETIMEDOUT && !begun && !shutdown_begun() &&
 		    still_reads(c, &unacked))
 			continue;
 		if (n <= 0)
@@ -457,7 +457,7 @@ static void visit_end(struct visit *visit)
 		visit->next->pprev = visit->pprev;
 	free(visit);
 	httpd.n_visits--;
-	drain_progress();
+	shutdown_progress();
 }
 
 void httpd_serve(struct net_conn *conn, void *arg)
@@ -473,7 +473,7 @@ void httpd_serve(struct net_conn *conn, void *arg)
 	if (c.gave_up)
 		net_abort(conn);
 	else
-		drain_conn(&visit->closing, conn, httpd.send_ns);
+		shutdown_close_conn(&visit->closing, conn, httpd.send_ns);
 	visit_end(visit);
 }
 

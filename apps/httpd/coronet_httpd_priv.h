@@ -13,9 +13,9 @@
 
 #include <coronet/net.h>
 
-#include "apps/common/drain.h"
-#include "apps/httpd/files.h"
+#include "apps/common/coronet_shutdown.h"
 #include "apps/common/pending.h"
+#include "apps/httpd/files.h"
 
 #define HTTPD_DATE_LEN 29
 
@@ -23,7 +23,7 @@
 struct visit {
 	struct net_conn *conn;
 	struct coro *co;
-	struct drain_closing closing;
+	struct shutdown_closing closing;
 	struct pending pending; /* while a request has begun and not ended */
 	bool idle;		/* waits for a request */
 	bool fresh;		/* and has not had one yet */

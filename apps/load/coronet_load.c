@@ -10,9 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "apps/load/coronet_load_priv.h"
 #include "apps/load/payload.h"
 #include "apps/load/report.h"
-#include "apps/load/coronet_load_priv.h"
 
 #define OPENS_AT_ONCE 512   /* handshakes under way */
 #define LINK_WAIT_MS  30000 /* for the link to come up */

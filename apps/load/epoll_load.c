@@ -17,10 +17,10 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "apps/load/payload.h"
-#include "apps/load/report.h"
 #include "apps/common/sys.h"
 #include "apps/load/epoll_load_priv.h"
+#include "apps/load/payload.h"
+#include "apps/load/report.h"
 
 #define BATCH	       256
 #define OPENS_A_TURN   64
@@ -29,25 +29,25 @@
 #define SPARE_FILES    16
 #define WAKE_LATE_NS   60000 /* what the kernel may take to wake us */
 
-struct gen gen = {.cpu = -1};
+struct load load = {.cpu = -1};
 
 static volatile sig_atomic_t stop;
 
 /* The first opening of each slot, as the ramp and the handshakes allow. */
 static void open_slots(int64_t now_ns)
 {
-	uint32_t may = load_stats_may_open(&gen.stats, now_ns);
+	uint32_t may = load_stats_may_open(&load.stats, now_ns);
 	uint32_t i;
 
-	for (i = 0; i < OPENS_A_TURN && gen.started < may &&
-		    gen.connecting < MAX_CONNECTING;
+	for (i = 0; i < OPENS_A_TURN && load.started < may &&
+		    load.connecting < MAX_CONNECTING;
 	     i++) {
-		struct slot *slot = &gen.slots[gen.started++];
+		struct slot *slot = &load.slots[load.started++];
 
-		if (gen.opts.mode == LOAD_CPS) {
+		if (load.opts.mode == LOAD_CPS) {
 			if (is_open_loop())
-				load_pace_start(&slot->pace, &gen.stats,
-						gen.started - 1, now_ns);
+				load_pace_start(&slot->pace, &load.stats,
+						load.started - 1, now_ns);
 			slot_is_free(slot, now_ns);
 		} else {
 			slot_open(slot, now_ns, now_ns);
@@ -57,7 +57,7 @@ static void open_slots(int64_t now_ns)
 
 static bool is_waiting(const struct slot *slot)
 {
-	if (gen.opts.mode == LOAD_CPS)
+	if (load.opts.mode == LOAD_CPS)
 		return slot->state == SLOT_CLOSED;
 	return slot->state == SLOT_READY;
 }
@@ -73,15 +73,15 @@ static void take_turns(int64_t now_ns)
 
 	if (!is_open_loop())
 		return;
-	for (i = 0; load_turn_due(&gen.stats, gen.turn) <= now_ns;
-	     i++, gen.turn++) {
+	for (i = 0; load_turn_due(&load.stats, load.turn) <= now_ns;
+	     i++, load.turn++) {
 		/* Once round is enough, however late it is. */
-		if (i == gen.opts.conns) {
-			gen.turn = load_turn_at(&gen.stats, now_ns);
+		if (i == load.opts.conns) {
+			load.turn = load_turn_at(&load.stats, now_ns);
 			break;
 		}
-		slot = &gen.slots[gen.turn % gen.opts.conns];
-		if (slot < gen.slots + gen.started && is_waiting(slot))
+		slot = &load.slots[load.turn % load.opts.conns];
+		if (slot < load.slots + load.started && is_waiting(slot))
 			slot_go_on(slot, sys_now_ns());
 	}
 }
@@ -89,19 +89,19 @@ static void take_turns(int64_t now_ns)
 /* Ten times a second: what waits too long, and what may come back. */
 static void scan(int64_t now_ns)
 {
-	int64_t timeout_ns = gen.opts.timeout_ns;
+	int64_t timeout_ns = load.opts.timeout_ns;
 	struct slot *slot;
 	uint32_t i;
 
-	if (now_ns < gen.scan_ns)
+	if (now_ns < load.scan_ns)
 		return;
-	gen.scan_ns = now_ns + SCAN_NS;
-	for (i = 0; i < gen.started; i++) {
-		slot = &gen.slots[i];
+	load.scan_ns = now_ns + SCAN_NS;
+	for (i = 0; i < load.started; i++) {
+		slot = &load.slots[i];
 		if (slot->state == SLOT_CLOSED) {
 			if (now_ns < slot->reopen_ns)
 				continue;
-			if (gen.opts.mode == LOAD_CPS)
+			if (load.opts.mode == LOAD_CPS)
 				slot_is_free(slot, now_ns);
 			else
 				slot_open(slot, now_ns, now_ns);
@@ -115,13 +115,13 @@ static void scan(int64_t now_ns)
 /* Bulk slots that only gave way to others. */
 static void stream_again(int64_t now_ns)
 {
-	uint32_t i, count = gen.again_count;
+	uint32_t i, count = load.again_count;
 	struct slot *slot;
 
 	/* What stops again goes to the place it is taken from, or before. */
-	gen.again_count = 0;
+	load.again_count = 0;
 	for (i = 0; i < count; i++) {
-		slot = gen.again[i];
+		slot = load.again[i];
 		slot->again = false;
 		if (slot->state == SLOT_ASKED)
 			slot_stream(slot, now_ns);
@@ -139,19 +139,19 @@ static int64_t earlier(int64_t a_ns, int64_t b_ns)
  */
 static struct timespec time_to_wait(int64_t now_ns)
 {
-	int64_t until_ns = earlier(gen.stats.wake_ns, gen.scan_ns);
-	uint32_t may = load_stats_may_open(&gen.stats, now_ns);
+	int64_t until_ns = earlier(load.stats.wake_ns, load.scan_ns);
+	uint32_t may = load_stats_may_open(&load.stats, now_ns);
 	int64_t wait_ns;
 
 	if (is_open_loop())
-		until_ns =
-			earlier(until_ns, load_turn_due(&gen.stats, gen.turn) -
-						  WAKE_LATE_NS);
+		until_ns = earlier(until_ns,
+				   load_turn_due(&load.stats, load.turn) -
+					   WAKE_LATE_NS);
 	wait_ns = until_ns - now_ns;
-	if (gen.started < gen.opts.conns)
+	if (load.started < load.opts.conns)
 		wait_ns = earlier(wait_ns, OPTS_NS_PER_S / 1000);
-	if (wait_ns < 0 || gen.again_count > 0 ||
-	    (gen.started < may && gen.connecting < MAX_CONNECTING))
+	if (wait_ns < 0 || load.again_count > 0 ||
+	    (load.started < may && load.connecting < MAX_CONNECTING))
 		wait_ns = 0;
 	return (struct timespec){.tv_sec = wait_ns / OPTS_NS_PER_S,
 				 .tv_nsec = wait_ns % OPTS_NS_PER_S};
@@ -161,7 +161,7 @@ static struct timespec time_to_wait(int64_t now_ns)
 static bool is_awake(int64_t now_ns)
 {
 	return is_open_loop() &&
-	       load_turn_due(&gen.stats, gen.turn) - now_ns <= WAKE_LATE_NS;
+	       load_turn_due(&load.stats, load.turn) - now_ns <= WAKE_LATE_NS;
 }
 
 static int take_events(int64_t now_ns, const sigset_t *while_waiting)
@@ -170,7 +170,7 @@ static int take_events(int64_t now_ns, const sigset_t *while_waiting)
 	struct epoll_event events[BATCH];
 	int count, i;
 
-	count = epoll_pwait2(gen.epoll, events, BATCH, &wait, while_waiting);
+	count = epoll_pwait2(load.epoll, events, BATCH, &wait, while_waiting);
 	for (i = 0; i < count; i++)
 		slot_event(events[i].data.ptr, events[i].events);
 	return count;
@@ -183,7 +183,7 @@ static int64_t busy_ns(void *arg)
 
 	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
 	return used.tv_sec * OPTS_NS_PER_S + used.tv_nsec + sys_no_core_ns() -
-	       gen.waited_ns;
+	       load.waited_ns;
 }
 
 static void on_signal(int number)
@@ -218,23 +218,23 @@ static void run(void)
 	bool awake;
 
 	catch_signals(&while_waiting);
-	load_stats_start(&gen.stats, &gen.opts, "epoll-load", sys_now_ns());
-	load_stats_set_busy(&gen.stats, busy_ns, NULL);
+	load_stats_start(&load.stats, &load.opts, "epoll-load", sys_now_ns());
+	load_stats_set_busy(&load.stats, busy_ns, NULL);
 	for (;;) {
 		now_ns = sys_now_ns();
 		if (stop)
-			load_stats_interrupt(&gen.stats, now_ns);
-		if (!load_stats_tick(&gen.stats, now_ns))
+			load_stats_interrupt(&load.stats, now_ns);
+		if (!load_stats_tick(&load.stats, now_ns))
 			break;
-		turn = gen.turn;
+		turn = load.turn;
 		open_slots(now_ns);
 		take_turns(now_ns);
 		scan(now_ns);
 		stream_again(now_ns);
 		awake = is_awake(now_ns);
 		if (take_events(now_ns, &while_waiting) == 0 && awake &&
-		    gen.turn == turn)
-			gen.waited_ns += sys_now_ns() - now_ns;
+		    load.turn == turn)
+			load.waited_ns += sys_now_ns() - now_ns;
 	}
 	sigprocmask(SIG_SETMASK, &while_waiting, NULL);
 }
@@ -243,16 +243,16 @@ static int set_up(void)
 {
 	uint32_t i;
 
-	gen.slots = calloc(gen.opts.conns, sizeof(*gen.slots));
-	gen.again = calloc(gen.opts.conns, sizeof(struct slot *));
-	gen.epoll = epoll_create1(EPOLL_CLOEXEC);
-	if (!gen.slots || !gen.again || gen.epoll < 0)
+	load.slots = calloc(load.opts.conns, sizeof(*load.slots));
+	load.again = calloc(load.opts.conns, sizeof(struct slot *));
+	load.epoll = epoll_create1(EPOLL_CLOEXEC);
+	if (!load.slots || !load.again || load.epoll < 0)
 		return -errno;
-	for (i = 0; i < gen.opts.conns; i++) {
-		gen.slots[i].fd = -1;
-		gen.slots[i].seed = payload_seed(i);
+	for (i = 0; i < load.opts.conns; i++) {
+		load.slots[i].fd = -1;
+		load.slots[i].seed = payload_seed(i);
 	}
-	payload_fill(gen.to_send, LOAD_BUF_SIZE, 0, 0);
+	payload_fill(load.to_send, LOAD_BUF_SIZE, 0, 0);
 	/* The open loop wants its waits to end on time. */
 	prctl(PR_SET_TIMERSLACK, 1);
 	return 0;
@@ -262,13 +262,13 @@ static void tear_down(void)
 {
 	uint32_t i;
 
-	for (i = 0; gen.slots && i < gen.opts.conns; i++)
-		if (gen.slots[i].fd >= 0)
-			close(gen.slots[i].fd);
-	if (gen.epoll >= 0)
-		close(gen.epoll);
-	free(gen.again);
-	free(gen.slots);
+	for (i = 0; load.slots && i < load.opts.conns; i++)
+		if (load.slots[i].fd >= 0)
+			close(load.slots[i].fd);
+	if (load.epoll >= 0)
+		close(load.epoll);
+	free(load.again);
+	free(load.slots);
 }
 
 /* Too many connections for the limit of open files is a wrong value. */
@@ -277,9 +277,9 @@ static void check_files(const struct argp_state *state)
 	uint64_t files = sys_raise_files();
 	char conns[24], expected[96];
 
-	if (gen.opts.conns + SPARE_FILES <= files)
+	if (load.opts.conns + SPARE_FILES <= files)
 		return;
-	snprintf(conns, sizeof(conns), "%u", gen.opts.conns);
+	snprintf(conns, sizeof(conns), "%u", load.opts.conns);
 	snprintf(expected, sizeof(expected),
 		 "at most %ju: this process may open %ju files (ulimit -Hn)",
 		 (uintmax_t)(files > SPARE_FILES ? files - SPARE_FILES : 0),
@@ -300,12 +300,12 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	switch (key) {
 	case ARGP_KEY_INIT:
 		opts_begin(state);
-		state->child_inputs[0] = &gen.opts;
+		state->child_inputs[0] = &load.opts;
 		return 0;
 	case OPT_CPU:
-		gen.cpu = (int)opts_number(state, "--cpu", arg, 0, 1023,
-					   "--cpu 1");
-		if (sys_pin_cpu((unsigned int)gen.cpu))
+		load.cpu = (int)opts_number(state, "--cpu", arg, 0, 1023,
+					    "--cpu 1");
+		if (sys_pin_cpu((unsigned int)load.cpu))
 			opts_refuse(state, "--cpu", arg,
 				    "a CPU this process may run on", "--cpu 0");
 		return 0;
@@ -339,7 +339,7 @@ int main(int argc, char **argv)
 	err = set_up();
 	if (err == 0) {
 		run();
-		status = load_report(&gen.stats);
+		status = load_report(&load.stats);
 	} else {
 		fprintf(stderr, "epoll-load: cannot start: %s\n",
 			strerror(-err));

@@ -26,7 +26,7 @@ enum slot_state {
 struct slot {
 	int fd;
 	enum slot_state state;
-	bool again;	   /* in gen.again */
+	bool again;	   /* in load.again */
 	bool was_open;	   /* at least once */
 	uint32_t sent;	   /* of this request */
 	uint32_t received; /* of its answer */
@@ -40,7 +40,7 @@ struct slot {
 	struct load_pace pace;
 };
 
-struct gen {
+struct load {
 	struct load_opts opts;
 	int cpu; /* -1: anywhere */
 	int epoll;
@@ -58,7 +58,7 @@ struct gen {
 	char received[LOAD_BUF_SIZE];
 };
 
-extern struct gen gen;
+extern struct load load;
 
 /*
  * Connects. Latency counts from begun_ns where connecting is part of a request.
@@ -89,5 +89,5 @@ void slot_event(struct slot *slot, uint32_t events);
 
 static inline bool is_open_loop(void)
 {
-	return gen.opts.rate > 0;
+	return load.opts.rate > 0;
 }

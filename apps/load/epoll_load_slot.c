@@ -10,8 +10,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "apps/load/payload.h"
 #include "apps/common/sys.h"
+#include "apps/load/payload.h"
 
 #define BULK_ROUNDS  4	 /* sends or recvs of one event, for fairness */
 #define SOURCES	     128 /* loopback addresses to connect from */
@@ -23,9 +23,9 @@ static void slot_close(struct slot *slot)
 	/* Closing takes the socket out of the epoll set. */
 	close(slot->fd);
 	if (slot->state == SLOT_CONNECTING)
-		gen.connecting--;
+		load.connecting--;
 	else
-		load_stats_closed(&gen.stats);
+		load_stats_closed(&load.stats);
 	slot->fd = -1;
 	slot->state = SLOT_CLOSED;
 }
@@ -33,19 +33,19 @@ static void slot_close(struct slot *slot)
 /* A failed slot comes back after a while, but for an idle one: it is missed. */
 void slot_fail(struct slot *slot, enum load_error kind, int64_t now_ns)
 {
-	load_stats_error(&gen.stats, kind);
+	load_stats_error(&load.stats, kind);
 	if (slot->fd >= 0)
 		slot_close(slot);
-	slot->reopen_ns =
-		gen.opts.mode == LOAD_IDLE ? INT64_MAX : now_ns + LOAD_RETRY_NS;
+	slot->reopen_ns = load.opts.mode == LOAD_IDLE ? INT64_MAX
+						      : now_ns + LOAD_RETRY_NS;
 }
 
 /* The bytes to send next: any, or those that stand at this place. */
 static const char *slot_payload(const struct slot *slot, size_t len)
 {
-	if (gen.opts.verify)
-		payload_fill(gen.to_send, len, slot->seed, slot->sent_at);
-	return gen.to_send;
+	if (load.opts.verify)
+		payload_fill(load.to_send, len, slot->seed, slot->sent_at);
+	return load.to_send;
 }
 
 static size_t at_most(size_t len, size_t limit)
@@ -69,12 +69,12 @@ static ssize_t slot_send(struct slot *slot, size_t len)
 /* Receives and checks what is there: a count, 0 at the end, or -errno. */
 static ssize_t slot_receive(struct slot *slot)
 {
-	ssize_t n = recv(slot->fd, gen.received, LOAD_BUF_SIZE, 0);
+	ssize_t n = recv(slot->fd, load.received, LOAD_BUF_SIZE, 0);
 
 	if (n < 0)
 		return -errno;
-	if (gen.opts.verify &&
-	    payload_check(gen.received, (size_t)n, slot->seed,
+	if (load.opts.verify &&
+	    payload_check(load.received, (size_t)n, slot->seed,
 			  slot->arrived_at) != (size_t)n)
 		return -EBADMSG;
 	slot->arrived_at += (uint64_t)n;
@@ -93,8 +93,8 @@ static bool slot_push(struct slot *slot, int64_t now_ns)
 {
 	ssize_t n;
 
-	while (slot->sent < gen.opts.size) {
-		n = slot_send(slot, gen.opts.size - slot->sent);
+	while (slot->sent < load.opts.size) {
+		n = slot_send(slot, load.opts.size - slot->sent);
 		if (n == -EAGAIN)
 			break;
 		if (n < 0) {
@@ -121,9 +121,9 @@ static void slot_answered(struct slot *slot)
 	int64_t now_ns = sys_now_ns();
 
 	slot->state = SLOT_READY;
-	if (gen.opts.mode != LOAD_IDLE)
-		load_stats_request(&gen.stats, now_ns - slot->begun_ns);
-	if (gen.opts.mode == LOAD_CPS)
+	if (load.opts.mode != LOAD_IDLE)
+		load_stats_request(&load.stats, now_ns - slot->begun_ns);
+	if (load.opts.mode == LOAD_CPS)
 		slot_close(slot);
 	slot_is_free(slot, now_ns);
 }
@@ -139,17 +139,17 @@ static void slot_pull(struct slot *slot, uint32_t events, int64_t now_ns)
 			return;
 		/* More than was asked for is no echo either. */
 		if (n > 0 && (slot->state != SLOT_ASKED ||
-			      (size_t)n > gen.opts.size - slot->received))
+			      (size_t)n > load.opts.size - slot->received))
 			n = -EBADMSG;
 		if (n <= 0) {
 			slot_fail(slot, error_of(n), now_ns);
 			return;
 		}
 		slot->received += (uint32_t)n;
-		if (slot->received == gen.opts.size) {
+		if (slot->received == load.opts.size) {
 			slot_answered(slot);
 			/* That may have been the last of this socket. */
-			if (gen.opts.mode == LOAD_CPS || slot->fd < 0)
+			if (load.opts.mode == LOAD_CPS || slot->fd < 0)
 				return;
 		}
 		/* A short read is the edge, unless the end hides behind it. */
@@ -161,7 +161,7 @@ static void bulk_again(struct slot *slot)
 	if (slot->again)
 		return;
 	slot->again = true;
-	gen.again[gen.again_count++] = slot;
+	load.again[load.again_count++] = slot;
 }
 
 void slot_stream(struct slot *slot, int64_t now_ns)
@@ -177,12 +177,12 @@ void slot_stream(struct slot *slot, int64_t now_ns)
 			if (n <= 0 && n != -EAGAIN)
 				goto fail;
 			if (n > 0) {
-				load_stats_bytes(&gen.stats, (uint64_t)n);
+				load_stats_bytes(&load.stats, (uint64_t)n);
 				slot->since_ns = now_ns;
 			}
 		}
 		if (can_send) {
-			n = slot_send(slot, gen.opts.size);
+			n = slot_send(slot, load.opts.size);
 			can_send = n > 0;
 			if (n < 0 && n != -EAGAIN)
 				goto fail;
@@ -199,16 +199,16 @@ fail:
 /* The handshake is done. */
 static void slot_opened(struct slot *slot, int64_t now_ns)
 {
-	gen.connecting--;
+	load.connecting--;
 	slot->state = SLOT_READY;
 	slot->arrived_at = slot->sent_at;
-	load_stats_opened(&gen.stats, now_ns - slot->since_ns);
-	if (is_open_loop() && !slot->was_open && gen.opts.mode != LOAD_CPS)
-		load_pace_start(&slot->pace, &gen.stats,
-				(uint32_t)(slot - gen.slots), now_ns);
-	if (gen.opts.mode == LOAD_CPS)
+	load_stats_opened(&load.stats, now_ns - slot->since_ns);
+	if (is_open_loop() && !slot->was_open && load.opts.mode != LOAD_CPS)
+		load_pace_start(&slot->pace, &load.stats,
+				(uint32_t)(slot - load.slots), now_ns);
+	if (load.opts.mode == LOAD_CPS)
 		slot_ask(slot, slot->begun_ns, now_ns);
-	else if (gen.opts.mode == LOAD_IDLE && gen.opts.verify)
+	else if (load.opts.mode == LOAD_IDLE && load.opts.verify)
 		slot_ask(slot, now_ns, now_ns);
 	else
 		slot_is_free(slot, now_ns);
@@ -223,15 +223,15 @@ static void slot_opened(struct slot *slot, int64_t now_ns)
 static void choose_source(int fd)
 {
 	const struct sockaddr_in *to =
-		(const struct sockaddr_in *)&gen.opts.target.addr;
+		(const struct sockaddr_in *)&load.opts.target.addr;
 	struct sockaddr_in from = {.sin_family = AF_INET};
 	int on = 1;
 
 	if (to->sin_family != AF_INET ||
 	    ntohl(to->sin_addr.s_addr) >> 24 != IN_LOOPBACKNET)
 		return;
-	gen.source = (gen.source + 1) % SOURCES;
-	from.sin_addr.s_addr = htonl(INADDR_LOOPBACK + gen.source);
+	load.source = (load.source + 1) % SOURCES;
+	from.sin_addr.s_addr = htonl(INADDR_LOOPBACK + load.source);
 	setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &on, sizeof(on));
 	/* Where this fails, the kernel chooses as ever. */
 	bind(fd, (const struct sockaddr *)&from, sizeof(from));
@@ -241,7 +241,7 @@ static void choose_source(int fd)
 static int start_connect(void)
 {
 	int type = SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC;
-	const struct opts_endpoint *to = &gen.opts.target;
+	const struct opts_endpoint *to = &load.opts.target;
 	const struct sockaddr *addr = (const struct sockaddr *)&to->addr;
 	int fd = socket(addr->sa_family, type, 0);
 	int on = 1, err;
@@ -249,7 +249,7 @@ static int start_connect(void)
 	if (fd < 0)
 		return -errno;
 	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-	if (gen.opts.mode == LOAD_CPS)
+	if (load.opts.mode == LOAD_CPS)
 		choose_source(fd);
 	if (connect(fd, addr, to->addr_len) && errno != EINPROGRESS) {
 		err = -errno;
@@ -271,8 +271,8 @@ void slot_open(struct slot *slot, int64_t begun_ns, int64_t now_ns)
 		return;
 	}
 	slot->state = SLOT_CONNECTING;
-	gen.connecting++;
-	if (epoll_ctl(gen.epoll, EPOLL_CTL_ADD, slot->fd, &event))
+	load.connecting++;
+	if (epoll_ctl(load.epoll, EPOLL_CTL_ADD, slot->fd, &event))
 		slot_fail(slot, load_error_of(-errno), now_ns);
 }
 
@@ -281,22 +281,22 @@ void slot_go_on(struct slot *slot, int64_t now_ns)
 {
 	int64_t begun_ns = now_ns;
 
-	if (gen.opts.mode == LOAD_BULK) {
+	if (load.opts.mode == LOAD_BULK) {
 		slot->state = SLOT_ASKED;
 		slot->since_ns = now_ns;
 		slot_stream(slot, now_ns);
 		return;
 	}
-	if (gen.opts.mode == LOAD_IDLE)
+	if (load.opts.mode == LOAD_IDLE)
 		return;
 	if (is_open_loop()) {
 		begun_ns = load_pace_due(&slot->pace);
 		if (begun_ns > now_ns)
 			return;
 		load_pace_sent(&slot->pace);
-		load_stats_sent(&gen.stats, begun_ns, slot->free_ns, now_ns);
+		load_stats_sent(&load.stats, begun_ns, slot->free_ns, now_ns);
 	}
-	if (gen.opts.mode == LOAD_CPS)
+	if (load.opts.mode == LOAD_CPS)
 		slot_open(slot, begun_ns, now_ns);
 	else
 		slot_ask(slot, begun_ns, now_ns);
@@ -327,16 +327,16 @@ void slot_event(struct slot *slot, uint32_t events)
 			slot_opened(slot, now_ns);
 		/* A peer that left at once is told of by this edge alone. */
 		if ((slot->state == SLOT_READY || slot->state == SLOT_ASKED) &&
-		    gen.opts.mode != LOAD_BULK && (events & PEER_IS_DONE))
+		    load.opts.mode != LOAD_BULK && (events & PEER_IS_DONE))
 			slot_pull(slot, events, now_ns);
 		return;
 	case SLOT_READY:
 	case SLOT_ASKED:
-		if (gen.opts.mode == LOAD_BULK) {
+		if (load.opts.mode == LOAD_BULK) {
 			slot_stream(slot, now_ns);
 			return;
 		}
-		if (slot->sent < gen.opts.size && slot->state == SLOT_ASKED &&
+		if (slot->sent < load.opts.size && slot->state == SLOT_ASKED &&
 		    !slot_push(slot, now_ns))
 			return;
 		if (events & (EPOLLIN | PEER_IS_DONE))

@@ -22,9 +22,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "apps/common/sys.h"
 #include "apps/load/hist.h"
 #include "apps/load/load_opts.h"
-#include "apps/common/sys.h"
 
 enum load_error {
 	LOAD_REFUSED,	  /* connect: nobody listens */

@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "apps/common/drain.h"
+#include "apps/common/coronet_shutdown.h"
 #include "apps/proxy/proxy_proto.h"
 
 #define SAY_NS 10000000000 /* what may recur by the thousand: so often */
@@ -64,7 +64,7 @@ void proxy_session_ended(void)
 	for (unsigned i = 0; i < proxy.n_doors; i++)
 		if (proxy.doors[i].waiting)
 			coro_unpark(proxy.doors[i].waiting);
-	drain_progress();
+	shutdown_progress();
 }
 
 static int open_door(const struct net_addr *addr)
@@ -248,7 +248,7 @@ static void close_doors(void)
 
 	for (unsigned i = 0; i < proxy.n_doors; i++)
 		listeners[i] = proxy.doors[i].listener;
-	drain_close(listeners, proxy.n_doors, takes_clients);
+	shutdown_close_listeners(listeners, proxy.n_doors, takes_clients);
 	for (unsigned i = 0; i < proxy.n_doors; i++) {
 		proxy.doors[i].listener = NULL;
 		if (proxy.doors[i].waiting)
@@ -323,10 +323,10 @@ static int refuse_own(void)
 
 static int run(void)
 {
-	static struct drain_plan plan = {.program = "coronet-proxy",
-					 .what = "sessions",
-					 .begin = close_doors,
-					 .left = sessions_left};
+	static struct shutdown_plan plan = {.program = "coronet-proxy",
+					    .what = "sessions",
+					    .begin = close_doors,
+					    .left = sessions_left};
 	int err;
 
 	plan.stack = proxy.stack;
@@ -334,7 +334,7 @@ static int run(void)
 	take_backends();
 	pending_init(&proxy.half_open, proxy.opts.max_half_open,
 		     session_displace);
-	err = drain_start(&plan);
+	err = shutdown_start(&plan);
 	if (err == 0)
 		err = start_checks();
 	if (err == 0 && proxy.net.stats_s > 0)

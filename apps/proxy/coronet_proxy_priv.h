@@ -12,8 +12,8 @@
 
 #include <coronet/net.h>
 
-#include "apps/proxy/balance.h"
 #include "apps/common/pending.h"
+#include "apps/proxy/balance.h"
 #include "apps/proxy/proxy_opts.h"
 
 struct session;

@@ -21,14 +21,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "apps/common/drain.h"
+#include "apps/common/coronet_shutdown.h"
 #include "apps/proxy/proxy_proto.h"
 
 struct session {
 	struct net_conn *client, *server;
 	struct session *next_free;
 	struct coro_timer timer;
-	struct drain_closing closing;
+	struct shutdown_closing closing;
 	int64_t active_ns;	  /* when a byte moved last */
 	int64_t limit_ns;	  /* that may pass without one */
 	uint64_t unacked;	  /* by both peers, when last looked at */
@@ -59,9 +59,11 @@ static void session_end(struct session *s)
 {
 	coro_timer_cancel(coro_sched_self(), &s->timer);
 	if (s->client)
-		drain_conn(&s->closing, s->client, proxy.opts.idle_timeout_ns);
+		shutdown_close_conn(&s->closing, s->client,
+				    proxy.opts.idle_timeout_ns);
 	if (s->server)
-		drain_conn(&s->closing, s->server, proxy.opts.idle_timeout_ns);
+		shutdown_close_conn(&s->closing, s->server,
+				    proxy.opts.idle_timeout_ns);
 	if (s->backend >= 0)
 		balance_end(&proxy.balance, s->backend);
 	s->next_free = proxy.free;
@@ -76,8 +78,8 @@ static void session_end(struct session *s)
  */
 static void look_for_progress(struct session *s, int64_t now_ns)
 {
-	uint64_t unacked =
-		(uint64_t)drain_unacked(s->client) + drain_unacked(s->server);
+	uint64_t unacked = (uint64_t)shutdown_unacked(s->client) +
+			   shutdown_unacked(s->server);
 
 	if (unacked != s->unacked)
 		s->active_ns = now_ns;

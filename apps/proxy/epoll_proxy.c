@@ -22,7 +22,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "apps/common/ending.h"
+#include "apps/common/epoll_shutdown.h"
 #include "apps/common/sys.h"
 
 #define BATCH	     256
@@ -30,7 +30,7 @@
 #define BACKLOG	     65535 /* the kernel lowers it to somaxconn */
 #define NO_FILES_NS  100000000
 
-struct given given = {.cpu = -1, .threads = 1};
+struct config config = {.cpu = -1, .threads = 1};
 
 static int drain_event = -1; /* readable from the first signal on */
 static int done_event = -1;  /* counts the workers that have ended */
@@ -66,7 +66,7 @@ static void refuse(int fd, uint64_t *counter)
  */
 static bool accept_batch(struct worker *w, int listener)
 {
-	bool wait = given.opts.over_limit == PROXY_OVER_WAIT;
+	bool wait = config.opts.over_limit == PROXY_OVER_WAIT;
 	struct sockaddr_storage addr;
 	struct source_key source;
 
@@ -111,7 +111,7 @@ static int set_option(int fd, int level, int option, int value)
 
 int worker_connect(int backend)
 {
-	const struct opts_endpoint *to = &given.opts.backends[backend];
+	const struct opts_endpoint *to = &config.opts.backends[backend];
 	int fd = socket(to->addr.ss_family,
 			SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 
@@ -207,7 +207,7 @@ static int time_to_wait(const struct worker *w, int64_t other_ns)
 static void say_stats(const struct proxy_counters *was,
 		      const struct proxy_counters *now, unsigned sessions)
 {
-	double s = (double)given.stats_ns / 1e9;
+	double s = (double)config.stats_ns / 1e9;
 
 	fprintf(stderr,
 		"proxy: %u sessions, +%llu, to backends %.2f, from them %.2f "
@@ -235,7 +235,7 @@ static void sum_stats(void)
 	struct proxy_counters now = {0};
 	unsigned sessions = 0;
 
-	for (uint32_t i = 0; i < given.threads; i++) {
+	for (uint32_t i = 0; i < config.threads; i++) {
 		uint64_t *to = (uint64_t *)&now;
 		const uint64_t *from = (const uint64_t *)&workers[i].counters;
 
@@ -254,8 +254,8 @@ static void serve(struct worker *w)
 	struct epoll_event events[BATCH];
 
 	w->now_ns = sys_now_ns();
-	if (w->index == 0 && given.stats_ns)
-		stats_ns = w->now_ns + given.stats_ns;
+	if (w->index == 0 && config.stats_ns)
+		stats_ns = w->now_ns + config.stats_ns;
 	while (!w->draining || (w->sessions && w->now_ns < end_ns)) {
 		int n = epoll_wait(w->epoll, events, BATCH,
 				   time_to_wait(w, earlier(end_ns, stats_ns)));
@@ -268,10 +268,10 @@ static void serve(struct worker *w)
 		if (w->retry_ns && w->now_ns >= w->retry_ns && !w->draining)
 			worker_set_accepting(w, true);
 		if (w->draining && end_ns == INT64_MAX)
-			end_ns = w->now_ns + given.opts.drain_timeout_ns;
+			end_ns = w->now_ns + config.opts.drain_timeout_ns;
 		if (w->now_ns >= stats_ns) {
 			sum_stats();
-			stats_ns = w->now_ns + given.stats_ns;
+			stats_ns = w->now_ns + config.stats_ns;
 		}
 	}
 	for (int i = 0; i < SESSION_STATES; i++)
@@ -286,8 +286,8 @@ static void *worker_main(void *arg)
 	struct worker *w = arg;
 	uint64_t one = 1;
 
-	if (given.cpu >= 0)
-		sys_pin_cpu((unsigned int)(given.cpu + w->index));
+	if (config.cpu >= 0)
+		sys_pin_cpu((unsigned int)(config.cpu + w->index));
 	serve(w);
 	if (write(done_event, &one, sizeof(one)) != sizeof(one))
 		abort();
@@ -345,11 +345,11 @@ static int listen_port(struct worker *w)
 	struct opts_endpoint any;
 	int err;
 
-	opts_parse_address("::", given.opts.port, &any);
+	opts_parse_address("::", config.opts.port, &any);
 	err = add_listener(w, &any);
 	if (err != -EAFNOSUPPORT && err != -EADDRNOTAVAIL)
 		return err;
-	opts_parse_address("0.0.0.0", given.opts.port, &any);
+	opts_parse_address("0.0.0.0", config.opts.port, &any);
 	return add_listener(w, &any);
 }
 
@@ -359,12 +359,12 @@ static int open_listeners(struct worker *w)
 	const char *at = text;
 	int err = 0;
 
-	snprintf(text, sizeof(text), "port %u", given.opts.port);
-	if (given.opts.port)
+	snprintf(text, sizeof(text), "port %u", config.opts.port);
+	if (config.opts.port)
 		err = listen_port(w);
-	for (unsigned i = 0; i < given.opts.n_listens && err == 0; i++) {
-		at = given.opts.listen_texts[i];
-		err = add_listener(w, &given.opts.listens[i]);
+	for (unsigned i = 0; i < config.opts.n_listens && err == 0; i++) {
+		at = config.opts.listen_texts[i];
+		err = add_listener(w, &config.opts.listens[i]);
 	}
 	if (err < 0)
 		fprintf(stderr, "epoll-proxy: listening on %s: %s\n", at,
@@ -375,13 +375,13 @@ static int open_listeners(struct worker *w)
 /* A worker's part of a limit. */
 static unsigned share(unsigned limit)
 {
-	return (limit + given.threads - 1) / given.threads;
+	return (limit + config.threads - 1) / config.threads;
 }
 
 /* 0 or -errno, which has been said; worker_fini() in any case. */
 static int worker_init(struct worker *w, int index)
 {
-	const struct proxy_opts *opts = &given.opts;
+	const struct proxy_opts *opts = &config.opts;
 	struct epoll_event event = {.events = EPOLLIN, .data.ptr = &w->drain};
 
 	w->index = index;
@@ -421,12 +421,12 @@ static void announce(void)
 {
 	const char *between = "listening on ";
 
-	if (given.opts.port) {
-		printf("%s*:%u", between, given.opts.port);
+	if (config.opts.port) {
+		printf("%s*:%u", between, config.opts.port);
 		between = ", ";
 	}
-	for (unsigned i = 0; i < given.opts.n_listens; i++) {
-		printf("%s%s", between, given.opts.listen_texts[i]);
+	for (unsigned i = 0; i < config.opts.n_listens; i++) {
+		printf("%s%s", between, config.opts.listen_texts[i]);
 		between = ", ";
 	}
 	printf("\n");
@@ -439,7 +439,7 @@ static int run(int signals)
 	uint64_t one = 1;
 	int err = 0;
 
-	for (; started < given.threads && err == 0; started++) {
+	for (; started < config.threads && err == 0; started++) {
 		err = -pthread_create(&workers[started].thread, NULL,
 				      worker_main, &workers[started]);
 		if (err)
@@ -449,7 +449,7 @@ static int run(int signals)
 		announce();
 	else if (write(drain_event, &one, sizeof(one)) < 0)
 		_exit(1);
-	ending_wait(signals, drain_event, done_event, started);
+	shutdown_wait(signals, drain_event, done_event, started);
 	for (uint32_t i = 0; i < started; i++)
 		pthread_join(workers[i].thread, NULL);
 	return err;
@@ -460,8 +460,8 @@ static int serve_all(void)
 	uint32_t ready = 0;
 	int signals, err = 0;
 
-	workers = calloc(given.threads, sizeof(*workers));
-	signals = ending_signals();
+	workers = calloc(config.threads, sizeof(*workers));
+	signals = shutdown_signals();
 	drain_event = eventfd(0, EFD_CLOEXEC);
 	done_event = eventfd(0, EFD_CLOEXEC);
 	if (!workers || signals < 0 || drain_event < 0 || done_event < 0) {
@@ -469,7 +469,7 @@ static int serve_all(void)
 		fprintf(stderr, "epoll-proxy: %s\n", strerror(-err));
 		goto close_events;
 	}
-	while (ready < given.threads && err == 0) {
+	while (ready < config.threads && err == 0) {
 		err = worker_init(&workers[ready], (int)ready);
 		ready++;
 	}
@@ -504,9 +504,9 @@ static void check_cpus(const struct argp_state *state)
 {
 	char cpu[16];
 
-	for (uint32_t i = 0; given.cpu >= 0 && i < given.threads; i++) {
-		snprintf(cpu, sizeof(cpu), "%u", (uint32_t)given.cpu + i);
-		if (sys_pin_cpu((uint32_t)given.cpu + i))
+	for (uint32_t i = 0; config.cpu >= 0 && i < config.threads; i++) {
+		snprintf(cpu, sizeof(cpu), "%u", (uint32_t)config.cpu + i);
+		if (sys_pin_cpu((uint32_t)config.cpu + i))
 			opts_refuse(state, "--cpu", cpu,
 				    "a CPU this process may run on, one a "
 				    "thread",
@@ -519,18 +519,18 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	switch (key) {
 	case ARGP_KEY_INIT:
 		opts_begin(state);
-		state->child_inputs[0] = &given.opts;
+		state->child_inputs[0] = &config.opts;
 		return 0;
 	case OPT_CPU:
-		given.cpu = (int)opts_number(state, "--cpu", arg, 0, 1023,
-					     "--cpu 0");
+		config.cpu = (int)opts_number(state, "--cpu", arg, 0, 1023,
+					      "--cpu 0");
 		return 0;
 	case OPT_THREADS:
-		given.threads = (uint32_t)opts_number(
+		config.threads = (uint32_t)opts_number(
 			state, "--threads", arg, 1, MAX_THREADS, "--threads 2");
 		return 0;
 	case OPT_STATS:
-		given.stats_ns =
+		config.stats_ns =
 			opts_seconds(state, "--stats", arg, OPTS_NS_PER_S / 10,
 				     86400 * OPTS_NS_PER_S, "--stats 1");
 		return 0;
@@ -564,7 +564,7 @@ static bool is_local(const struct opts_endpoint *end)
 /* Whether a backend is the proxy itself, which would connect to itself. */
 static bool dials_itself(void)
 {
-	const struct proxy_opts *opts = &given.opts;
+	const struct proxy_opts *opts = &config.opts;
 
 	for (unsigned i = 0; i < opts->n_backends; i++)
 		if (proxy_opts_takes_all(opts, opts->backends[i].port) &&
@@ -585,12 +585,12 @@ static bool dials_itself(void)
  */
 static void limit_clients(uint64_t files)
 {
-	uint64_t own = 16 + given.threads * (8ull + given.opts.n_backends +
-					     given.opts.n_listens);
+	uint64_t own = 16 + config.threads * (8ull + config.opts.n_backends +
+					      config.opts.n_listens);
 	uint64_t room = files > own + 2 ? (files - own) / 2 : 1;
 
-	if (given.opts.max_clients > room)
-		given.opts.max_clients = (unsigned)room;
+	if (config.opts.max_clients > room)
+		config.opts.max_clients = (unsigned)room;
 }
 
 int main(int argc, char **argv)
@@ -606,7 +606,7 @@ int main(int argc, char **argv)
 	};
 
 	opts_set_version("epoll-proxy");
-	proxy_opts_init(&given.opts);
+	proxy_opts_init(&config.opts);
 	if (argp_parse(&argp, argc, argv, 0, NULL, NULL))
 		return OPTS_EXIT_USAGE;
 	if (dials_itself())

@@ -18,7 +18,7 @@ static void report(struct worker *w, struct check *check, bool well)
 	if (check->source.fd >= 0)
 		close(check->source.fd);
 	check->source.fd = -1;
-	check->due_ns = w->now_ns + given.opts.health_interval_ns;
+	check->due_ns = w->now_ns + config.opts.health_interval_ns;
 	/* The workers find the same: one says it. */
 	if (balance_report(&w->balance, check->backend, well) && w->index == 0)
 		fprintf(stderr, "epoll-proxy: backend %s is %s\n",
@@ -51,10 +51,10 @@ static void begin(struct worker *w, struct check *check)
 {
 	struct epoll_event event = {.events = EPOLLOUT | EPOLLET,
 				    .data.ptr = check};
-	int64_t limit_ns = given.opts.connect_timeout_ns;
+	int64_t limit_ns = config.opts.connect_timeout_ns;
 
-	if (limit_ns > given.opts.health_interval_ns)
-		limit_ns = given.opts.health_interval_ns;
+	if (limit_ns > config.opts.health_interval_ns)
+		limit_ns = config.opts.health_interval_ns;
 	check->due_ns = w->now_ns + limit_ns;
 	check->source.fd = worker_connect(check->backend);
 	if (check->source.fd >= 0 &&
@@ -66,7 +66,7 @@ static void begin(struct worker *w, struct check *check)
 	}
 	worker_connect_failed(w, check->backend, check->source.fd);
 	check->source.fd = -1;
-	check->due_ns = w->now_ns + given.opts.health_interval_ns;
+	check->due_ns = w->now_ns + config.opts.health_interval_ns;
 }
 
 void check_event(struct worker *w, struct check *check)
@@ -79,9 +79,9 @@ void check_event(struct worker *w, struct check *check)
 	if (check->source.fd < 0)
 		return;
 	getsockopt(check->source.fd, SOL_SOCKET, SO_ERROR, &err, &len);
-	if (err == 0 && given.opts.send_proxy)
+	if (err == 0 && config.opts.send_proxy)
 		send(check->source.fd, header,
-		     proxy_write(given.opts.send_proxy, &nobody, header),
+		     proxy_write(config.opts.send_proxy, &nobody, header),
 		     MSG_NOSIGNAL);
 	report(w, check, err == 0);
 }
@@ -99,7 +99,7 @@ int64_t checks_due_ns(const struct worker *w)
 {
 	int64_t due_ns = INT64_MAX;
 
-	if (given.opts.health_interval_ns == 0 || w->draining)
+	if (config.opts.health_interval_ns == 0 || w->draining)
 		return due_ns;
 	for (unsigned i = 0; i < w->balance.n; i++)
 		if (w->checks[i].due_ns < due_ns)
@@ -109,7 +109,7 @@ int64_t checks_due_ns(const struct worker *w)
 
 void checks_run(struct worker *w)
 {
-	if (given.opts.health_interval_ns == 0 || w->draining)
+	if (config.opts.health_interval_ns == 0 || w->draining)
 		return;
 	for (unsigned i = 0; i < w->balance.n; i++) {
 		struct check *check = &w->checks[i];

@@ -108,14 +108,14 @@ struct worker {
 	char buf[BUF_SIZE];
 };
 
-struct given {
+struct config {
 	struct proxy_opts opts;
 	int cpu; /* -1: anywhere */
 	uint32_t threads;
 	int64_t stats_ns;
 };
 
-extern struct given given;
+extern struct config config;
 
 /* ---- epoll_proxy.c ---- */
 void worker_set_accepting(struct worker *w, bool on);

@@ -43,12 +43,12 @@ static int64_t limit_of(enum session_state state)
 {
 	switch (state) {
 	case SESSION_HEADER:
-		return given.opts.proxy_timeout_ns;
+		return config.opts.proxy_timeout_ns;
 	case SESSION_CONNECTING:
-		return given.opts.connect_timeout_ns;
+		return config.opts.connect_timeout_ns;
 	case SESSION_CARRYING:
-		return given.opts.idle_timeout_ns ? given.opts.idle_timeout_ns
-						  : INT64_MAX / 2;
+		return config.opts.idle_timeout_ns ? config.opts.idle_timeout_ns
+						   : INT64_MAX / 2;
 	case SESSION_STATES:
 		break;
 	}
@@ -344,8 +344,8 @@ static void connected(struct worker *w, struct session *s)
 	size_t len;
 
 	set_state(w, s, SESSION_CARRYING);
-	if (given.opts.send_proxy) {
-		len = proxy_write(given.opts.send_proxy, &s->addrs, header);
+	if (config.opts.send_proxy) {
+		len = proxy_write(config.opts.send_proxy, &s->addrs, header);
 		if (side_keep(&s->client, header, (uint32_t)len) < 0) {
 			session_fail(w, s);
 			return;
@@ -393,7 +393,7 @@ static void learn_addrs(struct session *s)
 	struct sockaddr_storage addr;
 	socklen_t len = sizeof(addr);
 
-	if (!given.opts.send_proxy && given.opts.balance != BALANCE_HASH)
+	if (!config.opts.send_proxy && config.opts.balance != BALANCE_HASH)
 		return;
 	if (getpeername(s->client.source.fd, (struct sockaddr *)&addr, &len) ==
 	    0)
@@ -465,7 +465,7 @@ void session_start(struct worker *w, int fd, struct source_key source)
 		session_fail(w, s);
 		return;
 	}
-	if (given.opts.accept_proxy)
+	if (config.opts.accept_proxy)
 		return;
 	learn_addrs(s);
 	connect_next(w, s);

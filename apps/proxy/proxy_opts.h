@@ -10,8 +10,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "apps/proxy/balance.h"
 #include "apps/common/opts.h"
+#include "apps/proxy/balance.h"
 
 #define PROXY_MAX_LISTENS 16
 

@@ -1,4 +1,4 @@
-#include "apps/common/drain.h"
+#include "apps/common/coronet_shutdown.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -9,20 +9,20 @@
 #define LINGER_NS    INT64_C(2000000000) /* for a FIN to be acknowledged */
 #define LOOK_NS	     5000000
 
-static const struct drain_plan *plan;
+static const struct shutdown_plan *plan;
 static struct coro_sched *sched;
 static struct coro_wake wake;
 static struct coro *drainer; /* waits for a signal, then for the last */
 static volatile sig_atomic_t signalled;
 static bool begun;
 
-void drain_progress(void)
+void shutdown_progress(void)
 {
 	if (begun && drainer)
 		coro_unpark(drainer);
 }
 
-bool drain_begun(void)
+bool shutdown_begun(void)
 {
 	return begun;
 }
@@ -64,7 +64,7 @@ static void *drain(void *arg)
 	return NULL;
 }
 
-int drain_start(const struct drain_plan *the_plan)
+int shutdown_start(const struct shutdown_plan *the_plan)
 {
 	plan = the_plan;
 	return net_spawn(plan->stack, "drain", drain, NULL);
@@ -74,8 +74,8 @@ int drain_start(const struct drain_plan *the_plan)
  * A client whose handshake has begun may think that it is done, and have sent
  * its request: it is served like those who came before.
  */
-void drain_close(struct net_listener **listeners, unsigned n,
-		 bool (*takes)(void))
+void shutdown_close_listeners(struct net_listener **listeners, unsigned n,
+			      bool (*takes)(void))
 {
 	int64_t until_ns = net_now_ns(plan->stack) + HANDSHAKE_NS;
 	int pending;
@@ -93,7 +93,7 @@ void drain_close(struct net_listener **listeners, unsigned n,
 	}
 }
 
-uint32_t drain_unacked(const struct net_conn *conn)
+uint32_t shutdown_unacked(const struct net_conn *conn)
 {
 	struct net_conn_stats now;
 
@@ -102,7 +102,7 @@ uint32_t drain_unacked(const struct net_conn *conn)
 	return now.unsent + now.unacked;
 }
 
-static void arm(struct drain_closing *closing, int64_t now_ns,
+static void arm(struct shutdown_closing *closing, int64_t now_ns,
 		int64_t patience_ns)
 {
 	int64_t due_ns = closing->moved_ns + patience_ns;
@@ -117,11 +117,11 @@ static void arm(struct drain_closing *closing, int64_t now_ns,
 
 static void on_timer(struct coro_timer *timer)
 {
-	struct drain_closing *closing =
-		(struct drain_closing *)(void *)((char *)timer -
-						 offsetof(struct drain_closing,
-							  timer));
-	uint32_t left = drain_unacked(closing->conn);
+	struct shutdown_closing *closing =
+		(struct shutdown_closing
+			 *)(void *)((char *)timer -
+				    offsetof(struct shutdown_closing, timer));
+	uint32_t left = shutdown_unacked(closing->conn);
 	int64_t patience_ns = left ? closing->patience_ns : LINGER_NS;
 	int64_t now_ns = net_now_ns(plan->stack);
 
@@ -137,15 +137,15 @@ static void on_timer(struct coro_timer *timer)
 		arm(closing, now_ns, patience_ns);
 }
 
-void drain_conn(struct drain_closing *closing, struct net_conn *conn,
-		int64_t patience_ns)
+void shutdown_close_conn(struct shutdown_closing *closing,
+			 struct net_conn *conn, int64_t patience_ns)
 {
 	int64_t now_ns = net_now_ns(plan->stack);
 
-	*closing = (struct drain_closing){.conn = conn,
-					  .patience_ns = patience_ns,
-					  .moved_ns = now_ns,
-					  .left = drain_unacked(conn)};
+	*closing = (struct shutdown_closing){.conn = conn,
+					     .patience_ns = patience_ns,
+					     .moved_ns = now_ns,
+					     .left = shutdown_unacked(conn)};
 	coro_timer_init(&closing->timer, on_timer);
 	arm(closing, now_ns, LINGER_NS);
 	net_close_wait(conn, CORO_FOREVER);

@@ -1,7 +1,7 @@
 /*
  * Signals that drain, and the wait for every thread.
  */
-#include "apps/common/ending.h"
+#include "apps/common/epoll_shutdown.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -11,7 +11,7 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
-int ending_signals(void)
+int shutdown_signals(void)
 {
 	sigset_t set;
 	int fd;
@@ -24,7 +24,8 @@ int ending_signals(void)
 	return fd < 0 ? -errno : fd;
 }
 
-void ending_wait(int signals, int drain_event, int done_event, uint32_t threads)
+void shutdown_wait(int signals, int drain_event, int done_event,
+		   uint32_t threads)
 {
 	struct pollfd files[] = {
 		{.fd = signals, .events = POLLIN},

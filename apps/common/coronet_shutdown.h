@@ -1,10 +1,10 @@
 /*
- * The end of an appliance on coronet, in good order.
+ * Graceful shutdown of an appliance on coronet.
  *
- * The first SIGTERM or SIGINT closes its doors; what runs goes on until it is
- * done or the time is up; only then the stack stops, which resets what is left.
- * The second signal ends the process at once, with status 1. All of it on the
- * stack's thread.
+ * The first SIGTERM or SIGINT closes its listeners; sessions go on until they
+ * are done or the time is up; only then the stack stops, which resets what is
+ * left. The second signal ends the process at once, with status 1. All of it
+ * runs on the stack's thread. The twins' is epoll_shutdown.h.
  */
 #pragma once
 
@@ -13,7 +13,7 @@
 
 #include <coronet/net.h>
 
-struct drain_plan {
+struct shutdown_plan {
 	struct net_stack *stack;
 	const char *program, *what; /* "coronet-proxy", "sessions" */
 	int64_t timeout_ns;
@@ -25,24 +25,24 @@ struct drain_plan {
  * Starts the coroutine that waits for the signal: before net_stack_run(), whose
  * own handlers it replaces. plan is borrowed for good. 0 or -ENOMEM.
  */
-int drain_start(const struct drain_plan *plan);
+int shutdown_start(const struct shutdown_plan *plan);
 
 /* Whether the first signal has come. */
-bool drain_begun(void);
+bool shutdown_begun(void);
 
 /* Something that left() counted has ended. */
-void drain_progress(void);
+void shutdown_progress(void);
 
 /*
  * Takes no new clients at the listeners (NULL: none), waits up to a second for
  * those whose handshake has begun to be accepted, as long as `takes` says that
  * they are, and closes the listeners. In a coroutine.
  */
-void drain_close(struct net_listener **listeners, unsigned n,
-		 bool (*takes)(void));
+void shutdown_close_listeners(struct net_listener **listeners, unsigned n,
+			      bool (*takes)(void));
 
 /* A connection that is being closed; on the heap, as a timer is in it. */
-struct drain_closing {
+struct shutdown_closing {
 	struct coro_timer timer;
 	struct net_conn *conn;
 	int64_t patience_ns, moved_ns;
@@ -50,7 +50,7 @@ struct drain_closing {
 };
 
 /* Bytes queued for the peer that it has not acknowledged; 0 when it is gone. */
-uint32_t drain_unacked(const struct net_conn *conn);
+uint32_t shutdown_unacked(const struct net_conn *conn);
 
 /*
  * Closes a connection and blocks until the peer has acknowledged everything,
@@ -58,5 +58,5 @@ uint32_t drain_unacked(const struct net_conn *conn);
  * does not end before that. A peer that acknowledges no byte for patience_ns
  * (0: never mind), or the FIN alone for two seconds, is reset. conn is gone.
  */
-void drain_conn(struct drain_closing *closing, struct net_conn *conn,
-		int64_t patience_ns);
+void shutdown_close_conn(struct shutdown_closing *closing,
+			 struct net_conn *conn, int64_t patience_ns);
