@@ -250,29 +250,36 @@ static inline struct net_port *port_of(const struct netif *netif)
 	return netif->state;
 }
 
-/* What dpdk_glue must know to fill in checksums. */
-static inline void describe(struct glue_frame *frame)
+static inline void describe_l4(struct glue_frame *frame, uint8_t proto)
 {
-	const uint8_t *eth = frame->data;
-	uint8_t proto;
-
-	frame->l3_off = ETH_HEADER;
-	if (eth[12] == 0x08 && eth[13] == 0x00) {
-		frame->flags = GLUE_FRAME_IP4;
-		frame->l4_off =
-			(uint16_t)(ETH_HEADER + (eth[ETH_HEADER] & 15) * 4);
-		proto = eth[ETH_HEADER + 9];
-	} else if (eth[12] == 0x86 && eth[13] == 0xdd) {
-		frame->flags = GLUE_FRAME_IP6;
-		frame->l4_off = ETH_HEADER + 40;
-		proto = eth[ETH_HEADER + 6];
-	} else {
-		return;
-	}
 	if (proto == IP_PROTO_TCP)
 		frame->flags |= GLUE_FRAME_TCP;
 	else if (proto == IP_PROTO_UDP)
 		frame->flags |= GLUE_FRAME_UDP;
+}
+
+/* What dpdk_glue must know to fill in checksums. */
+static inline void describe_ip4(struct glue_frame *frame,
+				const struct ip_hdr *ip)
+{
+	frame->l3_off = ETH_HEADER;
+	frame->l4_off = (uint16_t)(ETH_HEADER + IPH_HL_BYTES(ip));
+	frame->flags = GLUE_FRAME_IP4;
+	describe_l4(frame, IPH_PROTO(ip));
+}
+
+static inline void describe(struct glue_frame *frame)
+{
+	const uint8_t *eth = frame->data;
+
+	if (eth[12] == 0x08 && eth[13] == 0x00) {
+		describe_ip4(frame, (const void *)(eth + ETH_HEADER));
+	} else if (eth[12] == 0x86 && eth[13] == 0xdd) {
+		frame->l3_off = ETH_HEADER;
+		frame->l4_off = ETH_HEADER + 40;
+		frame->flags = GLUE_FRAME_IP6;
+		describe_l4(frame, eth[ETH_HEADER + 6]);
+	}
 }
 
 /* Copies a chain of pbufs into a frame of one or several segments, at off. */
@@ -358,7 +365,7 @@ err_t net_eth_send(struct netif *netif, struct pbuf *p, const uint8_t *mac)
 	memcpy(eth + 6, netif->hwaddr, 6);
 	eth[12] = 0x08;
 	eth[13] = 0x00;
-	describe(frame);
+	describe_ip4(frame, p->payload);
 	glue_tx(glue, frame);
 	return ERR_OK;
 }

@@ -279,11 +279,11 @@ static void release_view(void *owner)
  * Frames that the peer has yet to acknowledge are frames that receiving has
  * to do without: while half of those that may be held are, views are copied.
  */
-static bool may_lend(const struct pbuf *p, size_t len)
+static bool may_lend(const struct pbuf *p)
 {
 	const struct net_port *port;
 
-	if (len < NET_LEND_MIN || !net_eth_lends())
+	if (!net_eth_lends())
 		return false;
 	if (!net_is_frame(p))
 		return true;
@@ -291,35 +291,42 @@ static bool may_lend(const struct pbuf *p, size_t len)
 	return port->frames_in <= port->frames_to_hold / 2;
 }
 
-static long send_copy(struct net_conn *conn, const struct net_view *view,
-		      struct pbuf *p)
+__attribute__((noinline)) static long
+send_large(struct net_conn *conn, const void *data, size_t len, struct pbuf *p)
 {
-	long n = net_send_all(conn, view->data, view->len);
+	struct net_loan *loan = may_lend(p) ? loan_open(release_view, p) : NULL;
+	long n;
 
-	if (p)
-		net_pbuf_free(p);
+	if (loan) {
+		n = queue_all(conn, loan, data, len);
+		loan_put(loan);
+	} else {
+		n = net_send_every(conn, data, len);
+		pbuf_free(p);
+	}
 	return n;
 }
 
 long net_send_view(struct net_conn *conn, struct net_view *view)
 {
-	struct net_view sent = *view;
-	struct net_loan *loan = NULL;
+	const void *data = view->data;
+	size_t len = view->len;
 	struct pbuf *p = NULL;
 	long n;
 
 	NET_CHECK_THREAD();
-	*view = (struct net_view){0};
-	if (sent.owner) {
-		p = net_view_back(&sent);
+	if (view->owner) {
+		p = net_view_back(view);
+		*view = (struct net_view){0};
 		if (!p)
 			return -EINVAL;
-		if (may_lend(p, sent.len))
-			loan = loan_open(release_view, p);
+		if (len >= NET_LEND_MIN)
+			return send_large(conn, data, len, p);
+	} else {
+		*view = (struct net_view){0};
 	}
-	if (!loan)
-		return send_copy(conn, &sent, p);
-	n = queue_all(conn, loan, sent.data, sent.len);
-	loan_put(loan);
+	n = net_send_every(conn, data, len);
+	if (p)
+		net_pbuf_free(p);
 	return n;
 }

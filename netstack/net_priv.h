@@ -295,6 +295,8 @@ void net_count_rto(struct net_conn *conn);
 /* ---- net_send.c ---- */
 /* What every call that writes begins with: 0 or why it cannot. */
 int net_send_enter(const struct net_conn *conn);
+/* net_send_all(), once it is certain that this is the stack's thread. */
+long net_send_every(struct net_conn *conn, const void *buf, size_t len);
 /* Bytes that can be queued now. */
 size_t net_send_room(const struct net_conn *conn);
 /* Blocks once: 0 when there may be room now. */
@@ -633,8 +635,9 @@ int net_conn_refusal(const struct net_conn *conn);
 static inline int net_conn_enter(const struct net_conn *conn,
 				 const struct coro *slot)
 {
-	if (__builtin_expect(conn && conn->owned && !conn->lingering &&
-				     !conn->cancelled && !slot,
+	if (__builtin_expect(conn && !slot &&
+				     (conn->gate & NET_GATE_CALL) ==
+					     NET_GATE_CALL_OPEN,
 			     1))
 		return 0;
 	return net_conn_refusal(conn);

@@ -35,11 +35,23 @@ long net_iov_bytes(const struct iovec *iov, unsigned n)
 }
 
 /* What every call that writes begins with. */
-int net_send_enter(const struct net_conn *conn)
+static inline int send_enter(const struct net_conn *conn)
 {
-	int err = net_conn_enter(conn, conn ? conn->writer : NULL);
+	int err;
+
+	if (__builtin_expect(conn && !conn->writer && !conn->err &&
+				     (conn->gate & NET_GATE_WRITE) ==
+					     NET_GATE_WRITE_OPEN,
+			     1))
+		return 0;
+	err = net_conn_enter(conn, conn ? conn->writer : NULL);
 
 	return err < 0 ? err : writable_error(conn);
+}
+
+int net_send_enter(const struct net_conn *conn)
+{
+	return send_enter(conn);
 }
 
 /* Nothing in flight would ever make room: the memory itself is short. */
@@ -152,12 +164,11 @@ long net_writable(struct net_conn *conn)
 	return (long)n;
 }
 
-long net_send(struct net_conn *conn, const void *buf, size_t len)
+static inline long send_some(struct net_conn *conn, const void *buf, size_t len)
 {
-	int err = net_send_enter(conn);
+	int err = send_enter(conn);
 	long n;
 
-	NET_CHECK_THREAD();
 	if (err < 0 || len == 0)
 		return err;
 	if (!buf)
@@ -170,20 +181,31 @@ long net_send(struct net_conn *conn, const void *buf, size_t len)
 	return n;
 }
 
-long net_send_all(struct net_conn *conn, const void *buf, size_t len)
+long net_send(struct net_conn *conn, const void *buf, size_t len)
+{
+	NET_CHECK_THREAD();
+	return send_some(conn, buf, len);
+}
+
+long net_send_every(struct net_conn *conn, const void *buf, size_t len)
 {
 	size_t done = 0;
 
-	NET_CHECK_THREAD();
 	do {
-		long n =
-			net_send(conn, (const uint8_t *)buf + done, len - done);
+		long n = send_some(conn, (const uint8_t *)buf + done,
+				   len - done);
 
 		if (n < 0)
 			return n;
 		done += (size_t)n;
 	} while (done < len);
 	return (long)done;
+}
+
+long net_send_all(struct net_conn *conn, const void *buf, size_t len)
+{
+	NET_CHECK_THREAD();
+	return net_send_every(conn, buf, len);
 }
 
 /* As net_send(), for vectors, from byte `skip` of them on; 0: no room. */

@@ -57,16 +57,20 @@ struct net_conn {
 	uint16_t client_port; /* ours; lwIP forgets its own at the end */
 	int16_t err;	      /* why it ended: negative errno, 0: it has not */
 	uint8_t waiters;      /* blocked in a call on it: reader, writer */
-	/* of one byte: what each call asks first */
-	bool owned : 1;	    /* somebody holds the handle */
-	bool cancelled : 1; /* net_cancel() */
-	bool lingering : 1; /* net_close_wait() waits */
-	bool pcb_live : 1;  /* lwIP holds the pcb */
-	bool wr_shut : 1;   /* FIN queued */
-	bool rd_shut : 1;   /* received bytes are discarded */
-	bool eof : 1;	    /* the peer sent FIN */
-	bool watched : 1;   /* watch is told, no coroutine waits */
-
+	union {
+		struct {
+			bool owned : 1;	    /* somebody holds the handle */
+			bool cancelled : 1; /* net_cancel() */
+			bool lingering : 1; /* net_close_wait() waits */
+			bool pcb_live : 1;  /* lwIP holds the pcb */
+			bool wr_shut : 1;   /* FIN queued */
+			bool rd_shut : 1;   /* received bytes are discarded */
+			bool eof : 1;	    /* the peer sent FIN */
+			bool watched : 1;   /* watch is told, no coroutine waits
+					     */
+		};
+		uint8_t gate; /* the same: what every call tests first */
+	};
 	bool orphaned : 1;	/* in the list of orphans */
 	uint8_t counted_as : 2; /* enum net_counted_as */
 	bool hashed : 1;
@@ -112,6 +116,12 @@ struct net_conn {
 	};
 	const struct net_conn_more *more; /* never NULL */
 };
+/* Of gate: a call may go on, and may write, too. */
+#define NET_GATE_CALL	    0x07
+#define NET_GATE_CALL_OPEN  0x01 /* owned alone */
+#define NET_GATE_WRITE	    0x1f
+#define NET_GATE_WRITE_OPEN 0x09 /* and pcb_live */
+
 /* A million of them: what one does not always need goes elsewhere. */
 static_assert(sizeof(struct net_conn) <= 384, "six cache lines");
 
