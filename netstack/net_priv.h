@@ -9,7 +9,7 @@
 /* The one stack of the process. */
 extern struct net_stack net_the;
 
-/* ---- net_mem.c: slabs for lwIP and for connections ---- */
+/* ---- mem/slab.c: slabs for lwIP and for connections ---- */
 int net_mem_init(void);
 void net_mem_fini(void);
 /*
@@ -33,7 +33,7 @@ void net_conn_slab_free(void *mem);
 /* Is that the address of a connection's memory, in use or not? */
 bool net_mem_is_conn(const void *mem);
 
-/* ---- net_conn.c ---- */
+/* ---- conn/conn.c ---- */
 static inline struct net_conn *net_conn_of(struct tcp_pcb *pcb)
 {
 	return (struct net_conn *)(void *)pcb;
@@ -72,7 +72,7 @@ static inline void net_pbuf_free(struct pbuf *p)
 		pbuf_free(p);
 }
 
-/* ---- net_rxq.c ---- */
+/* ---- conn/rxq.c ---- */
 bool net_rxq_copy_segment(struct pbuf **p);
 void net_rxq_append_slowly(struct net_conn *conn, struct pbuf *p);
 
@@ -132,7 +132,7 @@ static inline struct pbuf *net_rxq_take(struct net_conn *conn)
 	return p;
 }
 
-/* ---- net_diagnose.c ---- */
+/* ---- program/diagnose.c ---- */
 void net_diagnose_open(void);
 void net_diagnose_close(void);
 /* "serve+0x10 in coronet-httpd+0x1a2b": what there is a symbol for, and what
@@ -161,7 +161,7 @@ static inline void net_check_shared(const void *p, const char *what)
 		net_die_shared(what);
 }
 
-/* ---- net_watchdog.c ---- */
+/* ---- program/watchdog.c ---- */
 /* Before DPDK pins this thread. */
 void net_watchdog_prepare(void);
 /* Names coroutines that hold the loop for so long; 0: none. Returns 0, -errno.
@@ -170,7 +170,7 @@ int net_watchdog_start(struct net_stack *stack, unsigned limit_ms);
 void net_watchdog_stop(void);
 unsigned net_watchdog_looks(void); /* for tests: how often it has looked */
 
-/* ---- net_view.c ---- */
+/* ---- conn/view.c ---- */
 #define NET_VIEWS_FRAMES 32u /* of a connection; more are copied */
 
 int net_view_init(void);
@@ -263,19 +263,19 @@ static inline void net_conn_tell(struct net_conn *conn)
 		conn->watch->fn(conn, conn->watch);
 }
 
-/* ---- net_recv.c, net_send.c ---- */
+/* ---- api/recv.c, api/send.c ---- */
 /* Bytes of all vectors; -EINVAL: too many, none where there are bytes. */
 long net_iov_bytes(const struct iovec *iov, unsigned n);
 bool net_conn_readable(const struct net_conn *conn);
 bool net_conn_writable(const struct net_conn *conn);
 
-/* ---- net_poll.c ---- */
+/* ---- api/poll.c ---- */
 /* Wakes the pollers of a list that wait for one of these events. */
 void net_poll_wake(struct net_poll_node *nodes, unsigned events);
 /* Wakes them all: the stack stops. */
 void net_poll_wake_all(void);
 
-/* ---- net_conn_stats.c ---- */
+/* ---- api/conn_stats.c ---- */
 /* The sums of a connection, NULL: it has none. */
 static inline struct net_conn_more *net_counts(const struct net_conn *conn)
 {
@@ -292,7 +292,7 @@ void net_count_out(struct net_conn *conn, const struct pbuf *p);
 void net_count_bytes(struct net_conn *conn, unsigned rx, unsigned acked);
 void net_count_rto(struct net_conn *conn);
 
-/* ---- net_send.c ---- */
+/* ---- api/send.c ---- */
 /* What every call that writes begins with: 0 or why it cannot. */
 int net_send_enter(const struct net_conn *conn);
 /* net_send_all(), once it is certain that this is the stack's thread. */
@@ -304,7 +304,7 @@ int net_send_wait_room(struct net_conn *conn);
 /* There is room again, if the port took something. */
 void net_send_went_out(struct net_conn *conn);
 
-/* ---- net_lend.c ---- */
+/* ---- mem/zero_copy.c ---- */
 #define NET_LEND_MIN	   512 /* bytes; below, a copy costs less */
 #define NET_LOAN_PBUF_SIZE 32  /* bytes of a MEMP_PBUF */
 /* memp has made, or is about to take back, a pbuf that refers to memory. */
@@ -318,7 +318,7 @@ bool net_loan_attach(struct glue_port *port, struct glue_frame *frame,
 void net_loans_run(void);
 void net_loans_end(void);
 
-/* ---- net_demux.c ---- */
+/* ---- tcp/demux.c ---- */
 int net_demux_init(unsigned max_conns);
 void net_demux_fini(void);
 struct net_conn *net_demux_find(const ip_addr_t *local, u16_t local_port,
@@ -341,7 +341,7 @@ static inline void net_half_open_ends(struct net_conn *conn)
 /* Bytes: a smaller MSS is a peer's attack or error. */
 #define NET_MSS_FLOOR 216u
 
-/* ---- net_check.c: p begins with the TCP header, as it came ---- */
+/* ---- tcp/check.c: p begins with the TCP header, as it came ---- */
 bool net_check_header(const struct pbuf *p);
 /*
  * Whether lwIP may have it, or what it has been copied to; if not, it has been
@@ -361,18 +361,18 @@ bool net_check_stranger(struct pbuf *p); /* of no connection */
 /* An option of a header that has been checked; NULL: it has none of the kind */
 const uint8_t *net_tcp_option(const struct tcp_hdr *tcp, uint8_t kind);
 
-/* ---- net_time_wait.c ---- */
+/* ---- tcp/time_wait.c ---- */
 void net_time_wait_enter(struct net_conn *conn);
 void net_time_wait_leave(struct net_conn *conn);
 bool net_time_wait_recycle(void); /* false: there is none */
 
-/* ---- net_orphan.c ---- */
+/* ---- tcp/orphan.c ---- */
 /* Its owner has let go of a living connection, not in TIME_WAIT. */
 void net_orphan_enter(struct net_conn *conn);
 void net_orphan_leave(struct net_conn *conn);
 bool net_orphan_recycle(void); /* ends the oldest; false: there is none */
 
-/* ---- net_ooseq.c ---- */
+/* ---- tcp/ooseq.c ---- */
 /*
  * Whether a segment with len bytes ahead of its time may be kept; *p may be
  * another one then. If not, it has been answered and is to be dropped.
@@ -380,7 +380,7 @@ bool net_orphan_recycle(void); /* ends the oldest; false: there is none */
 bool net_ooseq_admit(struct net_conn *conn, struct pbuf **p, unsigned len);
 void net_ooseq_count(struct net_conn *conn); /* after the queue has changed */
 
-/* ---- net_cookie.c ---- */
+/* ---- tcp/cookie.c ---- */
 enum net_cookie { NET_COOKIE_NONE, NET_COOKIE_NO_ROOM, NET_COOKIE_TAKEN };
 
 void net_cookie_init(void);
@@ -394,7 +394,7 @@ void net_cookie_send(const struct pbuf *p);
 enum net_cookie net_cookie_take(struct pbuf *p, struct netif *inp,
 				struct net_conn **out);
 
-/* ---- net_ephemeral.c: a search for a free port ---- */
+/* ---- tcp/ephemeral.c: a search for a free port ---- */
 struct net_ephemeral {
 	uint32_t offset;
 	uint32_t *counter;
@@ -409,14 +409,14 @@ struct net_ephemeral net_ephemeral_listen(void);
 /* The next to try; NET_PORT_COUNT calls give each port once. */
 u16_t net_ephemeral_next(struct net_ephemeral *search);
 
-/* ---- net_dial.c ---- */
+/* ---- api/dial.c ---- */
 /*
  * Of a connection in SYN_SENT: whether the segment, with its options checked,
  * is the SYN of a peer that dials us at the same time; answers it then.
  */
 bool net_dial_crossed(struct net_conn *conn, const struct tcp_hdr *tcp);
 
-/* ---- net_reply.c ---- */
+/* ---- tcp/reply.c ---- */
 struct net_reply {
 	const struct tcp_pcb *pcb; /* whose TTL it gets; NULL: nobody's */
 	const ip_addr_t *from, *to;
@@ -441,7 +441,7 @@ void net_rst_netif(struct netif *netif, u32_t seg_ack, u32_t seg_end,
 		   const ip_addr_t *local_ip, const ip_addr_t *remote_ip,
 		   u16_t local_port, u16_t remote_port);
 
-/* ---- net_timer.c ---- */
+/* ---- tcp/timer.c ---- */
 #define NET_TICK_NS (TCP_SLOW_INTERVAL * INT64_C(1000000))
 #define NET_FINE_NS INT64_C(5000000) /* timers of a packet are no finer */
 void net_timer_init(struct net_conn *conn);
@@ -451,11 +451,11 @@ void net_timer_by(struct net_conn *conn, int64_t due_ns);
 void net_timers_run(void);
 void net_timers_set_clock(void);
 
-/* ---- net_persist.c ---- */
+/* ---- recovery/persist.c ---- */
 /* A segment has opened the window after a timeout. */
 void net_persist_window_opened(struct tcp_pcb *pcb);
 
-/* ---- net_recovery.c ---- */
+/* ---- recovery/recovery.c ---- */
 struct net_rec_info {
 	uint64_t srtt_ns, rttvar_ns; /* 0: no sample yet */
 	uint64_t rto_ns;
@@ -484,14 +484,14 @@ static inline void net_rec_before_output(struct net_conn *conn)
 		net_rec_restart(conn);
 }
 
-/* ---- net_listen.c ---- */
+/* ---- api/listen.c ---- */
 struct net_listener *net_listener_find(const ip_addr_t *ip, u16_t port);
 err_t net_listener_established(struct net_conn *conn);
 void net_listener_forget(struct net_conn *conn);
 void net_listener_stop(struct net_listener *listener);
 void net_listener_put(struct net_listener *listener);
 
-/* ---- net_budget.c ---- */
+/* ---- shard/budget.c ---- */
 /* When all that a stack needs is there; -ENOMEM: --memory is too little. */
 int net_budget_open(struct net_opts *opts);
 void net_budget_fini(void);
@@ -506,7 +506,7 @@ uint64_t net_budget_elsewhere(void);
 /* The slabs have taken or given back a chunk. */
 void net_budget_changed(void);
 
-/* ---- net_clients.c ---- */
+/* ---- conn/clients.c ---- */
 enum net_counted_as {
 	NET_COUNTED_NOT,
 	NET_COUNTED_HALF_OPEN,
@@ -541,7 +541,7 @@ static inline void net_client_check(struct net_conn *conn)
 		net_client_ends(conn);
 }
 
-/* ---- net_eth.c ---- */
+/* ---- link/eth.c ---- */
 int net_eth_open(struct net_opts *opts);
 void net_eth_close(void);
 unsigned net_eth_rx(void);
@@ -553,7 +553,7 @@ bool net_eth_busy(void);
 /* Sends a packet of IPv4 to a neighbour. */
 err_t net_eth_send(struct netif *netif, struct pbuf *p, const uint8_t *mac);
 
-/* ---- net_neighbour.c ---- */
+/* ---- link/neighbour.c ---- */
 /* lwIP's output functions of every interface. */
 err_t net_neighbour_output4(struct netif *netif, struct pbuf *p,
 			    const ip4_addr_t *dest);
@@ -573,20 +573,20 @@ void net_neighbour_probe(void);
 /* Whether the neighbour for an address has answered. */
 bool net_neighbour_reachable(const ip_addr_t *ip);
 
-/* ---- net_addr.c ---- */
+/* ---- conn/addr.c ---- */
 void net_addr_to_lwip(const struct net_addr *addr, ip_addr_t *out);
 void net_addr_from_lwip(const ip_addr_t *ip, u16_t port, struct net_addr *out);
 
-/* ---- net_stack.c ---- */
+/* ---- shard/stack.c ---- */
 /* One turn of the loop: rx, run, output, timers, tx, idle. */
 void net_stack_round(struct net_stack *stack);
 
-/* ---- net_stats.c ---- */
+/* ---- shard/stats.c ---- */
 void net_stats_start(struct net_stack *stack);
 uint64_t net_resident_kib(void); /* hugepages included; reads a file */
 void net_stats_say(struct net_stack *stack);
 
-/* ---- net_isn.c ---- */
+/* ---- tcp/random.c ---- */
 int net_isn_init(void);
 u16_t net_ip_id(const ip4_addr_t *dest);
 

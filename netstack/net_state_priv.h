@@ -23,7 +23,7 @@
 #include "lwip/tcp.h"
 #include "lwip/priv/tcp_priv.h"
 
-#include "netstack/port/lwip_hooks.h"
+#include "netstack/lwip/hooks.h"
 
 #include "dpdk_glue/glue.h"
 
@@ -88,7 +88,7 @@ struct net_conn {
 	bool probed : 1;	 /* a probe for a lost tail is out */
 	uint8_t probe_shift : 3; /* the next one waits so longer */
 	uint16_t ooseq_held;	 /* pbufs, of the stack's count */
-	uint16_t n_views;	 /* in a handler's hands: net_view.c */
+	uint16_t n_views;	 /* in a handler's hands: conn/view.c */
 	union {
 		struct pbuf *rx_tail; /* last unread; its next is the first */
 		struct net_conn *orphan_prev; /* nothing is received then */
@@ -179,7 +179,7 @@ struct net_asked6 {
 };
 #define NET_ASKED6 256u
 
-/* What a destination takes (net_path.c). */
+/* What a destination takes (recovery/path.c). */
 struct net_path {
 	ip_addr_t ip;
 	uint16_t mtu;	 /* bytes of IP packet; 0: the place is empty */
@@ -250,7 +250,7 @@ struct net_stack {
 	struct net_poller *pollers; /* every net_poll() that waits */
 	struct net_no_port no_port[NET_NO_PORT_SLOTS];
 
-	uint32_t challenged_ms; /* net_check.c */
+	uint32_t challenged_ms; /* tcp/check.c */
 	/* of the segment that is being received */
 	struct net_listener *shown; /* to lwIP, the last one */
 	uint8_t rx_flags;

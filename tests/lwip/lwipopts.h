@@ -4,7 +4,7 @@
  */
 #pragma once
 
-#include "netstack/port/lwipopts.h"
+#include "netstack/lwip/lwipopts.h"
 
 /* They count what stock pools and the stock heap have given out. */
 #undef MEM_CUSTOM_ALLOCATOR

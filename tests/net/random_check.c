@@ -5,7 +5,7 @@
  */
 #include "tests/net/random.h"
 
-#include "netstack/net_recovery.h"
+#include "netstack/recovery/recovery.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -49,7 +49,7 @@ static bool caused(const struct flow *flow, unsigned by)
 	    (flow->d->keepalive ? SILENCE / 4 : SILENCE))
 		causes |= BY_SILENCE;
 	if (flow->app.closed && fake_now_ns - flow->watch.progress > ORPHAN)
-		causes |= BY_SILENCE; /* net_orphan.c gives it up */
+		causes |= BY_SILENCE; /* tcp/orphan.c gives it up */
 	return causes & by;
 }
 

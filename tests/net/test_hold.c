@@ -13,7 +13,7 @@
 
 #include <cmocka.h>
 
-#include "netstack/net_log.h"
+#include "netstack/program/log.h"
 #include "netstack/net_priv.h"
 #include "tests/net/fake_glue.h"
 #include "tests/net/peer.h"

@@ -22,7 +22,7 @@
 
 #include <coronet/net.h>
 
-#include "netstack/net_log.h"
+#include "netstack/program/log.h"
 #include "tests/net/fake_glue.h"
 
 #define NS_PER_S INT64_C(1000000000)

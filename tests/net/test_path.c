@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "netstack/net_path.h"
+#include "netstack/recovery/path.h"
 #include "tests/net/bytes.h"
 #include "tests/net/fake_glue.h"
 #include "tests/net/far.h"

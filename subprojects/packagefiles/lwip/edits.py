@@ -22,7 +22,7 @@ class Edit(NamedTuple):
 
 # The number of a segment without data that the peer takes: SND.NXT, or the
 # window's edge if the peer has shrunk its window beneath that by more than
-# what scaling cuts off (netstack/net_reply.c has the same for resets).
+# what scaling cuts off (netstack/tcp/reply.c has the same for resets).
 ACCEPTABLE = (
     "(pcb->state >= ESTABLISHED && "
     "(s32_t)(pcb->snd_nxt - (pcb->lastack + pcb->snd_wnd)) "
@@ -65,7 +65,7 @@ EDITS = [
         replace="0",
         times=1,
         why="lwIP measures one round trip at a time for a timeout that "
-            "net_recovery_rtt.c stands in for; net_persist.c keeps a time "
+            "recovery/rtt.c stands in for; recovery/persist.c keeps a time "
             "where the number of the segment measured would be.",
     ),
     Edit(

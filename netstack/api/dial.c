@@ -1,0 +1,272 @@
+/*
+ * Connecting.
+ */
+#include "netstack/net_priv.h"
+
+#include <errno.h>
+
+#define NO_PORT_NS 50000000 /* until it is looked again whether one is free */
+
+/*
+ * A connection in TIME_WAIT gives its 4-tuple up to a new one whose sequence
+ * numbers lie beyond all of its own (RFC 6191's idea, with our ISN's clock in
+ * place of timestamps). The ports of a destination are taken in turn, so it is
+ * the oldest of its kind. Returns whether the tuple is free now.
+ */
+static bool take_over(struct net_conn *old)
+{
+	const struct tcp_pcb *pcb = &old->pcb;
+	u32_t isn;
+
+	if (pcb->state != TIME_WAIT)
+		return false;
+	isn = net_isn(&pcb->local_ip, pcb->local_port, &pcb->remote_ip,
+		      pcb->remote_port);
+	if ((s32_t)(isn - pcb->snd_nxt) <= 0)
+		return false;
+	tcp_abort(&old->pcb);
+	return true;
+}
+
+static bool is_free(const ip_addr_t *local, u16_t port, const ip_addr_t *remote,
+		    u16_t remote_port)
+{
+	struct net_conn *old = net_demux_find(local, port, remote, remote_port);
+
+	return (!old || take_over(old)) && !net_listener_find(local, port);
+}
+
+/*
+ * To ask for each port takes milliseconds, in which nothing else happens: who
+ * goes on dialling where none is left must not stop all that is connected.
+ */
+static struct net_no_port *no_port_slot(const ip_addr_t *remote,
+					u16_t remote_port)
+{
+	u32_t h = IP_IS_V6(remote) ? ip_2_ip6(remote)->addr[3]
+				   : ip_2_ip4(remote)->addr;
+
+	h = (h ^ remote_port) * 2654435761u;
+	return &net_the.no_port[(h >> 16) % NET_NO_PORT_SLOTS];
+}
+
+static bool known_full(const struct net_no_port *slot, const ip_addr_t *local,
+		       const ip_addr_t *remote, u16_t remote_port)
+{
+	return net_the.now_ns < slot->until_ns &&
+	       slot->remote_port == remote_port &&
+	       ip_addr_eq(&slot->local, local) &&
+	       ip_addr_eq(&slot->remote, remote);
+}
+
+/*
+ * The next free port to this destination (tcp/ephemeral.c); the hash of
+ * connections tells in constant time whether one is taken.
+ */
+static u16_t choose_port(const ip_addr_t *local, const ip_addr_t *remote,
+			 u16_t remote_port)
+{
+	struct net_no_port *slot = no_port_slot(remote, remote_port);
+	struct net_ephemeral search;
+
+	if (known_full(slot, local, remote, remote_port))
+		return 0;
+	search = net_ephemeral_dial(local, remote, remote_port);
+	for (unsigned i = 0; i < NET_PORT_COUNT; i++) {
+		u16_t port = net_ephemeral_next(&search);
+
+		if (is_free(local, port, remote, remote_port))
+			return port;
+	}
+	*slot = (struct net_no_port){*local, *remote, remote_port,
+				     net_the.now_ns + NO_PORT_NS};
+	return 0;
+}
+
+/*
+ * Whether IPv4 has a way there: the interface's network, or a gateway. (IPv6
+ * asks its neighbours first; nobody answering is found out by time.)
+ */
+static bool has_route(struct netif *netif, const ip_addr_t *remote)
+{
+	return IP_IS_V6(remote) ||
+	       ip4_addr_net_eq(ip_2_ip4(remote), netif_ip4_addr(netif),
+			       netif_ip4_netmask(netif)) ||
+	       !ip4_addr_isany(netif_ip4_gw(netif));
+}
+
+static int choose_source(const struct net_dial_opts *opts,
+			 const ip_addr_t *remote, ip_addr_t *local)
+{
+	struct netif *netif;
+	const ip_addr_t *found;
+
+	if (opts && opts->source.family) {
+		net_addr_to_lwip(&opts->source, local);
+		if (IP_GET_TYPE(local) != IP_GET_TYPE(remote))
+			return -EADDRNOTAVAIL;
+		for (unsigned i = 0; i < net_the.n_netifs; i++) {
+			netif = &net_the.netifs[i];
+			if (IP_IS_V6(local)
+				    ? netif_get_ip6_addr_match(
+					      netif, ip_2_ip6(local)) >= 0
+				    : ip4_addr_eq(netif_ip4_addr(netif),
+						  ip_2_ip4(local)))
+				return has_route(netif, remote) ? 0
+								: -EHOSTUNREACH;
+		}
+		return -EADDRNOTAVAIL;
+	}
+	netif = IP_IS_V6(remote) ? ip6_route(IP6_ADDR_ANY6, ip_2_ip6(remote))
+				 : ip4_route(ip_2_ip4(remote));
+	if (!netif || !has_route(netif, remote))
+		return -EHOSTUNREACH;
+	found = ip_netif_get_local_ip(netif, remote);
+	if (!found || ip_addr_isany(found))
+		return -EHOSTUNREACH;
+	ip_addr_copy(*local, *found);
+	return 0;
+}
+
+static int start(struct net_conn *conn, const struct net_addr *addr,
+		 const struct net_dial_opts *opts)
+{
+	struct tcp_pcb *pcb = &conn->pcb;
+	ip_addr_t local, remote;
+	u16_t port;
+	err_t rc;
+	int err;
+
+	net_addr_to_lwip(addr, &remote);
+	err = choose_source(opts, &remote, &local);
+	if (err < 0)
+		return err;
+	port = opts ? opts->source.port : 0;
+	if (port && !is_free(&local, port, &remote, addr->port))
+		return -EADDRINUSE;
+	if (!port)
+		port = choose_port(&local, &remote, addr->port);
+	if (!port)
+		return -EADDRNOTAVAIL;
+	ip_addr_copy(pcb->local_ip, local);
+	pcb->local_port = port;
+	conn->connecting = true;
+	tcp_arg(pcb, conn);
+	tcp_nagle_disable(pcb);
+	rc = tcp_connect(pcb, &remote, addr->port, NULL);
+	net_window_drain();
+	switch (rc) {
+	case ERR_OK:
+		return 0;
+	case ERR_RTE:
+		return -EHOSTUNREACH;
+	case ERR_MEM:
+	case ERR_BUF:
+		return -ENOMEM;
+	default:
+		return -EINVAL;
+	}
+}
+
+/* Waits for the handshake; gives the error that says most. */
+static int finish(struct net_conn *conn, const struct net_dial_opts *opts)
+{
+	int64_t deadline = CORO_FOREVER;
+	ip_addr_t remote;
+
+	if (opts && opts->timeout_ms)
+		deadline = net_the.now_ns + (int64_t)opts->timeout_ms * 1000000;
+	ip_addr_copy(remote, conn->pcb.remote_ip);
+	while (conn->connecting && !conn->err) {
+		int err = net_conn_wait(conn, &conn->writer, deadline);
+
+		if (err == -ETIMEDOUT)
+			return net_neighbour_reachable(&remote) ? err
+								: -EHOSTUNREACH;
+		if (err < 0)
+			return err;
+	}
+	if (conn->err == -ETIMEDOUT && !net_neighbour_reachable(&remote))
+		return -EHOSTUNREACH;
+	return conn->err;
+}
+
+/* What lwIP reads of a SYN's options, from a peer that dials us. */
+static void read_options(struct tcp_pcb *pcb, const struct tcp_hdr *tcp)
+{
+	const uint8_t *mss = net_tcp_option(tcp, NET_OPT_MSS);
+	const uint8_t *wscale = net_tcp_option(tcp, NET_OPT_WSCALE);
+
+	if (mss)
+		pcb->mss = (u16_t)(mss[2] << 8 | mss[3]);
+	else if (IP_IS_V6_VAL(pcb->remote_ip))
+		pcb->mss = 1220; /* RFC 9293 3.7.1 */
+	pcb->mss = tcp_eff_send_mss(LWIP_MIN(pcb->mss, TCP_MSS), &pcb->local_ip,
+				    &pcb->remote_ip);
+	if (wscale) {
+		pcb->snd_scale = LWIP_MIN(wscale[2], 14);
+		pcb->rcv_scale = TCP_RCV_SCALE;
+		tcp_set_flags(pcb, TF_WND_SCALE);
+		pcb->rcv_wnd = pcb->rcv_ann_wnd = TCP_WND;
+	}
+	if (net_tcp_option(tcp, NET_OPT_SACK_OK))
+		tcp_set_flags(pcb, TF_SACK);
+}
+
+/*
+ * Simultaneous open, RFC 9293 3.5 and MUST-10, which lwIP does not know: our
+ * SYN is sent again with an ACK of theirs. The rest is lwIP's SYN_RCVD.
+ */
+bool net_dial_crossed(struct net_conn *conn, const struct tcp_hdr *tcp)
+{
+	struct tcp_pcb *pcb = &conn->pcb;
+
+	if ((TCPH_FLAGS(tcp) & (TCP_SYN | TCP_ACK)) != TCP_SYN)
+		return false;
+	read_options(pcb, tcp);
+	pcb->rcv_nxt = lwip_ntohl(tcp->seqno) + 1;
+	pcb->rcv_ann_right_edge = pcb->rcv_nxt;
+	pcb->snd_wl1 = lwip_ntohl(tcp->seqno) - 1;
+	pcb->snd_wnd = pcb->snd_wnd_max = lwip_ntohs(tcp->wnd);
+	pcb->tmr = tcp_ticks;
+	pcb->state = SYN_RCVD;
+	tcp_rexmit(pcb);
+	tcp_output(pcb);
+	net_timer_check(conn);
+	return true;
+}
+
+int net_dial(struct net_stack *stack, const struct net_addr *addr,
+	     const struct net_dial_opts *opts, struct net_conn **out)
+{
+	struct net_conn *conn;
+	struct tcp_pcb *pcb;
+	int err;
+
+	NET_CHECK_THREAD();
+	if (!stack || !addr || !out)
+		return -EINVAL;
+	if (!coro_self())
+		return -EPERM;
+	if (addr->family == 0 || addr->port == 0)
+		return -EINVAL;
+	if (stack->draining)
+		return -ECANCELED;
+	pcb = tcp_new_ip_type(addr->family == 6 ? IPADDR_TYPE_V6
+						: IPADDR_TYPE_V4);
+	if (!pcb)
+		return -ENOMEM;
+	conn = net_conn_of(pcb);
+	conn->owned = true;
+	err = start(conn, addr, opts);
+	if (err == 0)
+		err = finish(conn, opts);
+	if (err < 0) {
+		if (err != -EBADF)
+			net_abort(conn);
+		return err;
+	}
+	stack->stats.dialed++;
+	*out = conn;
+	return 0;
+}

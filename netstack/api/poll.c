@@ -1,0 +1,272 @@
+/*
+ * Waiting for several things at once.
+ *
+ * A net_poll() that has to wait is one block of netstack's memory, a node for
+ * each item, since the caller's own stack may be somebody else's while it
+ * waits. A node hangs in the list of what it is about: a connection's, a
+ * listener's, a channel's watches. What happens there makes the coroutine
+ * ready, and nothing else; it looks by itself at what is ready then, so the
+ * events are level-triggered and any number may wait for one object.
+ */
+#include "netstack/net_priv.h"
+
+#include <assert.h>
+#include <errno.h>
+
+#include <coronet/coro_chan.h>
+
+#define ALL_EVENTS (NET_READABLE | NET_WRITABLE | NET_PEER_CLOSED)
+
+struct net_poll_node {
+	struct net_poll_node *next, **pprev; /* pprev NULL: in no list */
+	struct net_poller *poller;
+	struct net_conn *conn; /* what it hangs on, if it is one */
+	struct net_listener *listener;
+	struct coro_chan_watch watch;
+	unsigned events;
+};
+
+struct net_poller {
+	struct net_poller *next, **pprev;
+	struct coro *co;
+	bool woken;
+	unsigned n;
+	struct net_poll_node nodes[];
+};
+
+static_assert(sizeof(struct net_poller) +
+			      NET_POLL_MAX * sizeof(struct net_poll_node) <=
+		      65536,
+	      "the largest class of mem/slab.c");
+
+/* ---- waking ---- */
+
+static void wake(struct net_poller *poller)
+{
+	if (poller->woken)
+		return;
+	poller->woken = true;
+	coro_unpark(poller->co);
+}
+
+void net_poll_wake(struct net_poll_node *nodes, unsigned events)
+{
+	for (; nodes; nodes = nodes->next)
+		if (nodes->events & events)
+			wake(nodes->poller);
+}
+
+void net_poll_wake_all(void)
+{
+	for (struct net_poller *p = net_the.pollers; p; p = p->next)
+		wake(p);
+}
+
+static void on_channel(struct coro_chan_watch *watch)
+{
+	struct net_poll_node *node =
+		(void *)((char *)watch - offsetof(struct net_poll_node, watch));
+
+	wake(node->poller);
+}
+
+/* ---- what is ready ---- */
+
+static unsigned conn_events(const struct net_conn *conn)
+{
+	unsigned events = 0;
+
+	if (!conn->owned || conn->lingering)
+		return NET_GONE;
+	if (conn->cancelled)
+		return NET_FAILED | NET_READABLE | NET_WRITABLE;
+	if (conn->err)
+		events |= NET_FAILED;
+	if (conn->eof)
+		events |= NET_PEER_CLOSED;
+	if (net_conn_readable(conn))
+		events |= NET_READABLE;
+	if (net_conn_writable(conn))
+		events |= NET_WRITABLE;
+	return events;
+}
+
+static unsigned listener_events(const struct net_listener *listener)
+{
+	if (listener->closed)
+		return NET_GONE;
+	return listener->head ? NET_READABLE : 0;
+}
+
+static unsigned chan_events(const struct coro_chan *chan)
+{
+	unsigned state = coro_chan_state(chan), events = 0;
+
+	if (state & CORO_CHAN_CAN_RECV)
+		events |= NET_READABLE;
+	if (state & CORO_CHAN_CAN_SEND)
+		events |= NET_WRITABLE;
+	if (state & CORO_CHAN_CLOSED)
+		events |= NET_PEER_CLOSED;
+	return events;
+}
+
+/* Fills every revents; how many are not zero. */
+static int look(struct net_poll_item *items, unsigned n)
+{
+	int ready = 0;
+
+	for (unsigned i = 0; i < n; i++) {
+		struct net_poll_item *item = &items[i];
+		unsigned events = 0;
+
+		if (item->conn)
+			events = conn_events(item->conn);
+		else if (item->listener)
+			events = listener_events(item->listener);
+		else if (item->chan)
+			events = chan_events(item->chan);
+		item->revents = events & (item->events | NET_FAILED | NET_GONE);
+		ready += item->revents != 0;
+	}
+	return ready;
+}
+
+static int check(const struct net_poll_item *items, unsigned n)
+{
+	if (n > NET_POLL_MAX || (n && !items))
+		return -EINVAL;
+	for (unsigned i = 0; i < n; i++)
+		if ((items[i].events & ~ALL_EVENTS) ||
+		    !!items[i].conn + !!items[i].listener + !!items[i].chan > 1)
+			return -EINVAL;
+	return 0;
+}
+
+/* ---- waiting ---- */
+
+static void hang(struct net_poll_node **list, struct net_poll_node *node)
+{
+	node->next = *list;
+	node->pprev = list;
+	if (node->next)
+		node->next->pprev = &node->next;
+	*list = node;
+}
+
+static void link_node(struct net_poll_node *node, struct net_poller *poller,
+		      const struct net_poll_item *item)
+{
+	*node = (struct net_poll_node){.poller = poller,
+				       .conn = item->conn,
+				       .listener = item->listener,
+				       .events = item->events | NET_FAILED |
+						 NET_GONE};
+	if (item->conn) {
+		hang(&net_conn_more(item->conn)->pollers, node);
+	} else if (item->listener) {
+		item->listener->refs++;
+		hang(&item->listener->pollers, node);
+	} else if (item->chan) {
+		node->watch.fn = on_channel;
+		coro_chan_watch(item->chan, &node->watch);
+	}
+}
+
+static void unlink_node(struct net_poll_node *node)
+{
+	coro_chan_unwatch(&node->watch);
+	if (!node->pprev)
+		return;
+	*node->pprev = node->next;
+	if (node->next)
+		node->next->pprev = node->pprev;
+	if (node->conn) {
+		net_conn_put(node->conn);
+	} else {
+		node->listener->refs--;
+		net_listener_put(node->listener);
+	}
+}
+
+static struct net_poller *poller_new(const struct net_poll_item *items,
+				     unsigned n)
+{
+	struct net_poller *poller;
+
+	for (unsigned i = 0; i < n; i++)
+		if (items[i].conn && !net_conn_more(items[i].conn))
+			return NULL;
+	poller = net_mem_malloc(sizeof(*poller) + n * sizeof(poller->nodes[0]));
+	if (!poller)
+		return NULL;
+	*poller = (struct net_poller){
+		.next = net_the.pollers,
+		.pprev = &net_the.pollers,
+		.co = coro_self(),
+		.n = n,
+	};
+	if (poller->next)
+		poller->next->pprev = &poller->next;
+	net_the.pollers = poller;
+	for (unsigned i = 0; i < n; i++)
+		link_node(&poller->nodes[i], poller, &items[i]);
+	return poller;
+}
+
+/* A cleanup of the coroutine, so that its end takes the nodes away, too. */
+static void poller_free(void *arg)
+{
+	struct net_poller *poller = arg;
+
+	*poller->pprev = poller->next;
+	if (poller->next)
+		poller->next->pprev = poller->pprev;
+	for (unsigned i = 0; i < poller->n; i++)
+		unlink_node(&poller->nodes[i]);
+	net_mem_free(poller);
+}
+
+/* Until something is ready, or an error. */
+static int park(struct net_poller *poller, struct net_poll_item *items,
+		int64_t deadline_ns)
+{
+	int err, ready;
+
+	do {
+		if (net_the.draining)
+			return -ECANCELED;
+		poller->woken = false;
+		err = coro_park_at("net_poll", deadline_ns);
+		ready = look(items, poller->n);
+	} while (err == 0 && ready == 0);
+	return ready ? ready : err;
+}
+
+int net_poll(struct net_poll_item *items, unsigned n, int64_t deadline_ns)
+{
+	struct net_poller *poller;
+	int err = check(items, n), ready;
+
+	NET_CHECK_THREAD();
+	if (err < 0)
+		return err;
+	ready = look(items, n);
+	if (ready || deadline_ns <= net_the.now_ns)
+		return ready;
+	if (!coro_self())
+		return -EPERM;
+	poller = poller_new(items, n);
+	if (!poller)
+		return -ENOMEM;
+	err = coro_cleanup_push(poller_free, poller);
+	if (err < 0) {
+		poller_free(poller);
+		return err;
+	}
+	ready = park(poller, items, deadline_ns);
+	coro_cleanup_pop(true);
+	if (ready == -ETIMEDOUT && deadline_ns <= net_the.now_ns)
+		return 0;
+	return ready;
+}

@@ -1,0 +1,90 @@
+/*
+ * Views: pieces of received data in the hands of a handler.
+ *
+ * A view that is out has a slot here, which its `owner` names together with the
+ * slot's serial number. So a view that is released twice, or after its
+ * connection has ended, is recognised without touching what it referred to.
+ * When the handler of a connection returns, or whoever else owns it lets go of
+ * it, what it has not released is searched for, reclaimed, and the log says so.
+ */
+#include "netstack/program/log.h"
+#include "netstack/net_priv.h"
+
+#include <errno.h>
+#include <sys/mman.h>
+
+#define TABLE_BYTES (NET_VIEW_SLOTS * sizeof(struct net_view_slot))
+
+struct net_view_slot *net_view_slots; /* the first is never used */
+uint32_t net_view_free;
+static uint32_t touched; /* slots that were ever used, and the first */
+
+int net_view_init(void)
+{
+	void *mem = mmap(NULL, TABLE_BYTES, PROT_READ | PROT_WRITE,
+			 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	if (mem == MAP_FAILED)
+		return -ENOMEM;
+	net_view_slots = mem;
+	net_view_free = 0;
+	touched = 1;
+	return 0;
+}
+
+void net_view_fini(void)
+{
+	if (net_view_slots)
+		munmap(net_view_slots, TABLE_BYTES);
+	net_view_slots = NULL;
+}
+
+void net_views_end(void)
+{
+	for (uint32_t i = 1; i < touched; i++)
+		if (net_view_slots[i].serial & 1) {
+			pbuf_free(net_view_slots[i].p);
+			net_view_slots[i].serial++;
+		}
+}
+
+/* Cold: every slot that was ever used is in use. */
+__attribute__((noinline)) bool net_view_new_slot(void)
+{
+	if (touched == NET_VIEW_SLOTS)
+		return false;
+	net_view_slots[touched].next = net_view_free;
+	net_view_free = touched++ * (uint32_t)sizeof(struct net_view_slot);
+	return true;
+}
+
+__attribute__((cold, noinline)) struct pbuf *net_view_misused(void)
+{
+	net_the.stats.view_misuses++;
+	net_log_seldom("coronet: coroutine '%s' gives back a view that is out "
+		       "no more: it was released, sent or reclaimed before",
+		       coro_self() ? coro_name(coro_self()) : "(none)");
+	return NULL;
+}
+
+/* ---- what was forgotten ---- */
+
+__attribute__((cold, noinline)) void net_views_reclaim(struct net_conn *conn)
+{
+	char peer[NET_ADDR_TEXT_MAX];
+	struct net_addr addr = net_peer_addr(conn);
+
+	net_the.stats.views_reclaimed += conn->n_views;
+	net_log_seldom(
+		"coronet: %u view(s) of %s were never released: handler %s, "
+		"coroutine '%s'",
+		conn->n_views, net_addr_format(&addr, peer, sizeof(peer)),
+		net_handler_name(conn),
+		coro_self() ? coro_name(coro_self()) : "(none)");
+	for (uint32_t i = 1; i < touched && conn->n_views; i++) {
+		struct net_view_slot *slot = &net_view_slots[i];
+
+		if (slot->serial & 1 && slot->conn == conn)
+			pbuf_free(net_view_free_slot(slot, i * sizeof(*slot)));
+	}
+}

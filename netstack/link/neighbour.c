@@ -1,0 +1,456 @@
+/*
+ * Neighbours: whose MAC is believed, who is asked, and output by what is known.
+ *
+ * lwIP's tables evict their oldest entry for whatever comes, so that a flood of
+ * requests or of SYNs from made-up neighbours would push the living out. Here
+ * strangers fill a quarter of ARP's table at most (half of IPv6's), questions
+ * of our own that nobody answers another quarter, and an ARP request is
+ * answered whether its sender is remembered or not. Nobody is believed who
+ * claims an address of ours or one beyond the link.
+ */
+#include "netstack/recovery/path.h"
+
+#include <string.h>
+
+#include "lwip/etharp.h"
+#include "lwip/ethip6.h"
+#include "lwip/inet_chksum.h"
+#include "lwip/ip.h"
+#include "lwip/nd6.h"
+#include "lwip/priv/nd6_priv.h"
+
+#define KNOWN_NS      INT64_C(1000000000) /* then lwIP is asked again */
+#define ASK_NS	      INT64_C(5000000000) /* as long as ARP asks */
+#define ARP_STRANGERS (ARP_TABLE_SIZE / 4)
+#define ND_STRANGERS  (LWIP_ND6_NUM_NEIGHBORS / 2)
+#define ND_ASKED      (LWIP_ND6_NUM_NEIGHBORS / 4)
+
+/* An ARP packet behind the Ethernet header. */
+enum { ARP_OP = 6, ARP_SENDER_MAC = 8, ARP_SENDER = 14, ARP_TARGET = 24 };
+#define ARP_FRAME 42u
+
+static_assert(NET_ASKED <= ARP_TABLE_SIZE / 4, "room for those that answer");
+
+static inline struct net_port *port_of(const struct netif *netif)
+{
+	return netif->state;
+}
+
+static inline uint32_t mix(uint32_t ip)
+{
+	return ip * 2654435761u;
+}
+
+/* The two places an address may have. */
+static struct net_asked *asked_slots(uint32_t ip)
+{
+	return &net_the.asked[(mix(ip ^ (uint32_t)net_the.hash_key[0]) >> 26) *
+			      2];
+}
+static_assert(NET_ASKED == 2 << 6, "asked_slots() keeps six bits");
+
+/* An answer may be late: a question stays until its place is needed. */
+static bool was_asked(uint32_t ip)
+{
+	const struct net_asked *slots = asked_slots(ip);
+
+	return slots[0].ip == ip || slots[1].ip == ip;
+}
+
+/* ---- ARP that comes in ---- */
+
+static struct netif *netif_of(const struct net_port *port, uint32_t ip)
+{
+	for (unsigned i = 0; i < port->n_netifs; i++)
+		if (netif_ip4_addr(port->netif0 + i)->addr == ip)
+			return port->netif0 + i;
+	return NULL;
+}
+
+static bool is_ours(uint32_t ip)
+{
+	for (unsigned i = 0; i < net_the.n_netifs; i++)
+		if (netif_ip4_addr(&net_the.netifs[i])->addr == ip)
+			return true;
+	return false;
+}
+
+static bool on_link(const struct netif *netif, uint32_t ip)
+{
+	const ip4_addr_t addr = {ip};
+
+	return ip4_addr_net_eq(&addr, netif_ip4_addr(netif),
+			       netif_ip4_netmask(netif));
+}
+
+static void answer_arp(const struct net_port *port, const struct netif *netif,
+		       const uint8_t *request)
+{
+	struct glue_frame *frame = glue_tx_alloc(port->glue, ARP_FRAME);
+	uint8_t *arp;
+
+	if (!frame)
+		return;
+	memcpy(frame->data, request + ARP_SENDER_MAC, 6);
+	memcpy(frame->data + 6, netif->hwaddr, 6);
+	memcpy(frame->data + 12, "\10\6\0\1\10\0\6\4\0\2", 10);
+	arp = frame->data + 14;
+	memcpy(arp + ARP_SENDER_MAC, netif->hwaddr, 6);
+	memcpy(arp + ARP_SENDER, request + ARP_TARGET, 4);
+	memcpy(arp + ARP_SENDER + 4, request + ARP_SENDER_MAC, 6);
+	memcpy(arp + ARP_TARGET, request + ARP_SENDER, 4);
+	glue_tx(port->glue, frame);
+}
+
+/*
+ * Whether one that only asks may be remembered. The table is counted ten times
+ * a second, and in between what has come on top.
+ */
+static bool may_remember(void)
+{
+	if (net_the.now_ns >= net_the.arp_counted_ns) {
+		net_the.arp_counted_ns = net_the.now_ns + 100000000;
+		net_the.arp_known = 0;
+		for (unsigned i = 0; i < ARP_TABLE_SIZE; i++) {
+			struct eth_addr *mac;
+			struct netif *netif;
+			ip4_addr_t *ip;
+
+			net_the.arp_known += (unsigned)etharp_get_entry(
+				i, &ip, &netif, &mac);
+		}
+	}
+	if (net_the.arp_known >= ARP_STRANGERS)
+		return false;
+	net_the.arp_known++;
+	return true;
+}
+
+/*
+ * Answers a request, and prepares the packet for lwIP: as a reply, which it
+ * answers no more, to us when its sender may become an entry, to nobody when
+ * it may only update one.
+ */
+bool net_neighbour_arp(const struct net_port *port, struct glue_frame *frame,
+		       struct netif **out)
+{
+	uint8_t *arp = frame->data + frame->l3_off;
+	uint32_t sender, target;
+	struct netif *netif;
+	ip4_addr_t ip;
+	const ip4_addr_t *found;
+	struct eth_addr *mac;
+	bool known, asked;
+
+	memcpy(&sender, arp + ARP_SENDER, 4);
+	memcpy(&target, arp + ARP_TARGET, 4);
+	netif = target ? netif_of(port, target) : NULL;
+	if (sender && is_ours(sender))
+		return false;
+	asked = netif && arp[ARP_OP + 1] == 1;
+	if (asked)
+		answer_arp(port, netif, arp);
+	*out = netif ? netif : port->netif0;
+	if (sender == 0 || !on_link(*out, sender))
+		return false; /* a probe (RFC 5227) tells nothing either */
+	ip.addr = sender;
+	known = etharp_find_addr(*out, &ip, &mac, &found) >= 0;
+	if (known || !netif || !(asked ? may_remember() : was_asked(sender)))
+		memset(arp + ARP_TARGET, 0, 4);
+	arp[ARP_OP + 1] = 2;
+	return true;
+}
+
+/* ---- IPv4 that goes out ---- */
+
+static inline struct net_neighbour *slot_of(uint32_t ip)
+{
+	return &net_the.neighbours[mix(ip) >> 22];
+}
+static_assert(NET_NEIGHBOURS == 1 << 10, "slot_of() keeps ten bits");
+
+/*
+ * Whether to ask for a neighbour that is not known: each of a few places holds
+ * one question until it is answered or has grown old.
+ */
+static bool may_ask(uint32_t ip)
+{
+	struct net_asked *slots = asked_slots(ip), *slot = slots;
+
+	if (slots[1].ip == ip || slots[1].until_ns < slots[0].until_ns)
+		slot = &slots[1];
+	if (slots[0].ip == ip)
+		slot = &slots[0];
+	if (slot->ip != ip && slot->until_ns > net_the.now_ns) {
+		net_the.stats.neighbours_refused++;
+		return false;
+	}
+	if (slot->ip != ip || slot->until_ns <= net_the.now_ns)
+		*slot = (struct net_asked){ip, net_the.now_ns + ASK_NS};
+	return true;
+}
+
+static void answered(uint32_t ip)
+{
+	struct net_asked *slots = asked_slots(ip);
+
+	for (unsigned i = 0; i < 2; i++)
+		if (slots[i].ip == ip)
+			slots[i].until_ns = 0;
+}
+
+static void learn(const struct netif *netif, uint32_t ip,
+		  const struct eth_addr *mac)
+{
+	struct net_neighbour *slot = slot_of(ip);
+
+	slot->ip = ip;
+	slot->netif_num = netif->num;
+	slot->expires_ns = net_the.now_ns + KNOWN_NS;
+	memcpy(slot->mac, mac->addr, 6);
+}
+
+/* Cold: nothing was sent there for a second. */
+__attribute__((noinline)) static err_t
+ask_arp(struct netif *netif, struct pbuf *p, const ip4_addr_t *dest)
+{
+	const ip4_addr_t *found;
+	struct eth_addr *mac;
+	ip4_addr_t hop = *dest;
+
+	if (ip4_addr_ismulticast(dest) || ip4_addr_isbroadcast(dest, netif))
+		return etharp_output(netif, p, dest);
+	if (!on_link(netif, dest->addr))
+		hop = *netif_ip4_gw(netif);
+	if (ip4_addr_isany_val(hop))
+		return ERR_RTE;
+	if (etharp_find_addr(netif, &hop, &mac, &found) >= 0) {
+		answered(hop.addr);
+		learn(netif, dest->addr, mac);
+	} else if (!may_ask(hop.addr)) {
+		return ERR_OK; /* lost, as on a wire */
+	}
+	return etharp_output(netif, p, dest); /* asks again when it is time */
+}
+
+err_t net_neighbour_output4(struct netif *netif, struct pbuf *p,
+			    const ip4_addr_t *dest)
+{
+	const struct net_neighbour *slot = slot_of(dest->addr);
+	struct ip_hdr *ip = p->payload;
+
+	IPH_ID_SET(ip, net_ip_id(dest));
+	if (IPH_PROTO(ip) == IP_PROTO_TCP && net_path_df(dest))
+		IPH_OFFSET_SET(ip, PP_HTONS(IP_DF));
+	if (__builtin_expect(slot->ip == dest->addr &&
+				     slot->netif_num == netif->num &&
+				     slot->expires_ns > net_the.now_ns,
+			     1))
+		return net_eth_send(netif, p, slot->mac);
+	return ask_arp(netif, p, dest);
+}
+
+/* ---- IPv6 ---- */
+
+static struct nd6_neighbor_cache_entry *entry_of(const ip6_addr_t *ip)
+{
+	for (unsigned i = 0; i < LWIP_ND6_NUM_NEIGHBORS; i++)
+		if (neighbor_cache[i].state != ND6_NO_ENTRY &&
+		    ip6_addr_zoneless_eq(&neighbor_cache[i].next_hop_address,
+					 ip))
+			return &neighbor_cache[i];
+	return NULL;
+}
+
+static unsigned count_entries(bool asked_only)
+{
+	unsigned n = 0;
+
+	for (unsigned i = 0; i < LWIP_ND6_NUM_NEIGHBORS; i++)
+		n += asked_only ? neighbor_cache[i].state == ND6_INCOMPLETE
+				: neighbor_cache[i].state != ND6_NO_ENTRY;
+	return n;
+}
+
+static bool is_ours6(const struct netif *netif, const ip6_addr_t *ip)
+{
+	for (unsigned i = 0; i < LWIP_IPV6_NUM_ADDRESSES; i++)
+		if (ip6_addr_isvalid(netif_ip6_addr_state(netif, i)) &&
+		    ip6_addr_zoneless_eq(netif_ip6_addr(netif, i), ip))
+			return true;
+	return false;
+}
+
+static bool on_link6(const struct netif *netif, const ip6_addr_t *ip)
+{
+	if (ip6_addr_islinklocal(ip))
+		return true;
+	for (unsigned i = 0; i < LWIP_IPV6_NUM_ADDRESSES; i++)
+		if (ip6_addr_isvalid(netif_ip6_addr_state(netif, i)) &&
+		    ip6_addr_net_zoneless_eq(netif_ip6_addr(netif, i), ip))
+			return true;
+	return false;
+}
+
+/*
+ * An advertisement to one that is not to be remembered: lwIP would need an
+ * entry to send it.
+ */
+static void answer_solicitation(const struct net_port *port, const uint8_t *ip6,
+				const uint8_t *nd)
+{
+	struct glue_frame *frame = glue_tx_alloc(port->glue, 86);
+	uint8_t *out, *icmp;
+	struct pbuf *sum;
+	ip6_addr_t src = {0}, dest = {0};
+
+	if (!frame)
+		return;
+	memcpy(frame->data, nd + 26, 6); /* its link-layer address */
+	memcpy(frame->data + 6, port->netif0->hwaddr, 6);
+	out = frame->data + 14;
+	icmp = out + 40;
+	memset(out, 0, 72);
+	frame->data[12] = 0x86;
+	frame->data[13] = 0xdd;
+	out[0] = 0x60;
+	out[5] = 32;
+	out[6] = 58;
+	out[7] = 255;
+	memcpy(out + 8, nd + 8, 16); /* from the target, to who asked */
+	memcpy(out + 24, ip6 + 8, 16);
+	icmp[0] = 136;
+	icmp[4] = 0x60; /* solicited, override */
+	memcpy(icmp + 8, nd + 8, 16);
+	icmp[24] = 2;
+	icmp[25] = 1;
+	memcpy(icmp + 26, port->netif0->hwaddr, 6);
+	memcpy(src.addr, out + 8, 16);
+	memcpy(dest.addr, out + 24, 16);
+	sum = pbuf_alloc_reference(icmp, 32, PBUF_REF);
+	if (!sum) {
+		glue_frame_free(frame);
+		return;
+	}
+	memcpy(icmp + 2,
+	       &(u16_t){ip6_chksum_pseudo(sum, IP6_NEXTH_ICMP6, 32, &src,
+					  &dest)},
+	       2);
+	pbuf_free(sum);
+	glue_tx(port->glue, frame);
+}
+
+bool net_neighbour_nd(const struct net_port *port,
+		      const struct glue_frame *frame)
+{
+	const uint8_t *ip6 = frame->data + frame->l3_off;
+	const uint8_t *nd = frame->data + frame->l4_off;
+	ip6_addr_t src = {0}, target = {0};
+	bool ours;
+
+	memcpy(src.addr, ip6 + 8, 16);
+	memcpy(target.addr, nd + 8, 16);
+	ours = is_ours6(port->netif0, &target);
+	if (nd[0] ==
+	    136) /* an advertisement updates an entry, if there is one */
+		return !ours;
+	if (!ours || is_ours6(port->netif0, &src))
+		return false;
+	if (ip6_addr_isany(&src))
+		return true; /* RFC 4862: somebody probes */
+	if (!on_link6(port->netif0, &src))
+		return false;
+	if (entry_of(&src) || count_entries(false) < ND_STRANGERS)
+		return true;
+	answer_solicitation(port, ip6, nd);
+	return false;
+}
+
+static struct net_asked6 *slot_of6(const ip6_addr_t *ip)
+{
+	uint32_t h = ip->addr[0] ^ ip->addr[1] ^ ip->addr[2];
+
+	h = mix(h ^ (uint32_t)net_the.hash_key[0]) ^ ip->addr[3];
+	return &net_the.asked6[mix(h) >> 24];
+}
+static_assert(NET_ASKED6 == 1 << 8, "slot_of6() keeps eight bits");
+
+/* Cold: nothing was sent there for a second. */
+__attribute__((noinline)) static bool may_send6(const struct netif *netif,
+						const ip6_addr_t *dest)
+{
+	const ip6_addr_t *hop = dest;
+
+	if (!on_link6(netif, dest)) {
+		if (!net_the.has_gateway6)
+			return true; /* lwIP says that there is no way */
+		hop = &net_the.gateway6;
+	}
+	if (entry_of(hop) || count_entries(true) < ND_ASKED)
+		return true;
+	net_the.stats.neighbours_refused++;
+	return false;
+}
+
+err_t net_neighbour_output6(struct netif *netif, struct pbuf *p,
+			    const ip6_addr_t *dest)
+{
+	struct net_asked6 *slot = slot_of6(dest);
+
+	if (ip6_addr_ismulticast(dest))
+		return ethip6_output(netif, p, dest);
+	if (slot->until_ns <= net_the.now_ns ||
+	    !ip6_addr_zoneless_eq(&slot->ip, dest)) {
+		if (!may_send6(netif, dest))
+			return ERR_OK; /* lost, as on a wire */
+		slot->ip = *dest;
+		slot->until_ns = net_the.now_ns + KNOWN_NS;
+	}
+	return ethip6_output(netif, p, dest);
+}
+
+/*
+ * A neighbour that asks for our address before it has answered our own question
+ * is known from then on, but lwIP leaves what was queued for it until it has
+ * been probed, five seconds later. RFC 4861 7.2.3 has it sent at once; the
+ * probe's answer sends it, so the probe is due now.
+ */
+void net_neighbour_probe(void)
+{
+	for (int i = 0; i < LWIP_ND6_NUM_NEIGHBORS; i++)
+		if (neighbor_cache[i].state == ND6_DELAY &&
+		    neighbor_cache[i].q) {
+			neighbor_cache[i].state = ND6_PROBE;
+			neighbor_cache[i].counter.probes_sent = 0;
+		}
+}
+
+/* Of what lies beyond the link its gateway is the neighbour. */
+static bool reachable6(const ip6_addr_t *ip)
+{
+	const struct nd6_neighbor_cache_entry *entry;
+	bool direct = !net_the.has_gateway6;
+
+	for (unsigned i = 0; i < net_the.n_netifs; i++)
+		direct |= on_link6(&net_the.netifs[i], ip);
+	entry = entry_of(direct ? ip : &net_the.gateway6);
+	return entry && entry->state >= ND6_REACHABLE;
+}
+
+bool net_neighbour_reachable(const ip_addr_t *ip)
+{
+	if (IP_IS_V6(ip))
+		return reachable6(ip_2_ip6(ip));
+	for (unsigned i = 0; i < net_the.n_netifs; i++) {
+		struct netif *netif = &net_the.netifs[i];
+		ip4_addr_t hop = *ip_2_ip4(ip);
+		const ip4_addr_t *found;
+		struct eth_addr *mac;
+
+		if (!on_link(netif, hop.addr))
+			hop = *netif_ip4_gw(netif);
+		if (etharp_find_addr(netif, &hop, &mac, &found) >= 0)
+			return true;
+	}
+	return false;
+}

@@ -1,0 +1,526 @@
+/*
+ * Memory for lwIP and for connections: slabs of fixed classes, never malloc.
+ *
+ * A region of 2 MiB is cut into chunks of 256 KiB; a chunk holds objects of
+ * one class, and begins with a line that says which, so that free finds the
+ * class from the address alone. A chunk whose last object has been freed may
+ * serve any class next; when many are free their pages go back to the system,
+ * one chunk at a time (net_mem_trim()). The budget bounds chunks that hold
+ * objects (shard/budget.c). lwIP's memp and mem both end here.
+ */
+#include "netstack/recovery/recovery.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "lwip/memp.h"
+#include "lwip/etharp.h"
+#include "lwip/udp.h"
+#include "lwip/mld6.h"
+#include "lwip/nd6.h"
+#include "lwip/priv/nd6_priv.h"
+#include "lwip/priv/memp_priv.h"
+
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#define POISON(mem, len)   ASAN_POISON_MEMORY_REGION(mem, len)
+#define UNPOISON(mem, len) ASAN_UNPOISON_MEMORY_REGION(mem, len)
+#else
+#define POISON(mem, len)   ((void)0)
+#define UNPOISON(mem, len) ((void)0)
+#endif
+
+#define REGION_BYTES (2u << 20)
+#define CHUNK_BYTES  NET_MEM_CHUNK_BYTES
+#define CHUNK_HEADER 64u
+#define CARVE_BYTES  4096u /* made into objects at once */
+#define MAX_REGIONS  16384 /* 32 GiB of addresses */
+#define KEEP_FREE    32u   /* free chunks that keep their pages */
+
+/* Of these classes, those that ACKs and RSTs are made of. */
+#define SMALL_BYTES 256u
+
+struct object {
+	struct object *next;
+};
+
+struct chunk {
+	struct slab *slab; /* NULL: it is free */
+	struct object *free;
+	uint32_t used;		   /* objects */
+	uint32_t carved;	   /* bytes that are objects, or the header */
+	struct chunk *next, *prev; /* with room, of its slab; or free */
+};
+static_assert(sizeof(struct chunk) <= CHUNK_HEADER, "objects follow it");
+
+struct slab {
+	struct chunk *current; /* objects are taken from it; not in `room` */
+	uint32_t used;
+	uint32_t hot_limit; /* what the hot path sees: 0 while failing */
+	uint32_t limit;	    /* objects at most */
+	uint32_t size;	    /* bytes of an object */
+	struct chunk *room; /* other chunks with a free object */
+};
+
+static const uint32_t classes[] = {64,	 128,  192,  256,  384,	  512,	1024,
+				   1664, 2304, 4608, 9344, 16384, 65536};
+#define N_CLASSES (sizeof(classes) / sizeof(classes[0]))
+
+static struct slab slabs[N_CLASSES];
+static struct slab memp_slabs[MEMP_MAX];
+static uint8_t class_of_64[16384 / 64 + 1]; /* class by size in 64 bytes */
+static void *regions[MAX_REGIONS];
+static unsigned n_regions;
+static struct chunk nothing; /* current of a slab that has no chunk */
+static struct chunk *free_chunks;
+static unsigned n_free, n_used;
+/* Free chunks without pages; nothing may be written to them meanwhile. */
+static void *bare_chunks[MAX_REGIONS * (REGION_BYTES / CHUNK_BYTES)];
+static unsigned n_bare;
+static uint64_t bytes_max = UINT64_MAX; /* of chunks in use */
+static unsigned fail_in; /* allocations until one fails; 0: none */
+
+/* ---- chunks ---- */
+
+static void push(struct chunk **list, struct chunk *chunk)
+{
+	chunk->prev = NULL;
+	chunk->next = *list;
+	if (chunk->next)
+		chunk->next->prev = chunk;
+	*list = chunk;
+}
+
+static void take_out(struct chunk **list, struct chunk *chunk)
+{
+	if (chunk->prev)
+		chunk->prev->next = chunk->next;
+	else
+		*list = chunk->next;
+	if (chunk->next)
+		chunk->next->prev = chunk->prev;
+}
+
+static int add_region(void)
+{
+	uint8_t *mem, *aligned;
+
+	if (n_regions == MAX_REGIONS)
+		return -ENOMEM;
+	mem = mmap(NULL, 2 * REGION_BYTES, PROT_READ | PROT_WRITE,
+		   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (mem == MAP_FAILED)
+		return -ENOMEM;
+	aligned = (uint8_t *)(((uintptr_t)mem + REGION_BYTES - 1) &
+			      ~(uintptr_t)(REGION_BYTES - 1));
+	if (aligned > mem)
+		munmap(mem, (size_t)(aligned - mem));
+	munmap(aligned + REGION_BYTES, (size_t)(mem + REGION_BYTES - aligned));
+	madvise(aligned, REGION_BYTES, MADV_HUGEPAGE);
+	regions[n_regions++] = aligned;
+	for (unsigned at = REGION_BYTES; at; at -= CHUNK_BYTES)
+		bare_chunks[n_bare++] = aligned + at - CHUNK_BYTES;
+	return 0;
+}
+
+static struct chunk *take_free_chunk(void)
+{
+	struct chunk *chunk = free_chunks;
+
+	if (chunk) {
+		take_out(&free_chunks, chunk);
+		n_free--;
+		return chunk;
+	}
+	if (!n_bare && add_region() < 0)
+		return NULL;
+	return bare_chunks[--n_bare];
+}
+
+/*
+ * Whether a class may have one more chunk. What ACKs and RSTs are made of may
+ * use the last sixteenth, which nothing else can.
+ */
+static bool within_budget(const struct slab *slab)
+{
+	uint64_t used =
+		((uint64_t)n_used + 1) * CHUNK_BYTES + net_budget_elsewhere();
+	uint64_t max = bytes_max;
+
+	if (slab->size > SMALL_BYTES)
+		max -= max / 16;
+	return used <= max;
+}
+
+static bool new_chunk(struct slab *slab)
+{
+	struct chunk *chunk;
+
+	if (!within_budget(slab)) {
+		net_the.stats.memory_refused++;
+		return false;
+	}
+	chunk = take_free_chunk();
+	if (!chunk)
+		return false;
+	n_used++;
+	*chunk = (struct chunk){.slab = slab, .carved = CHUNK_HEADER};
+	POISON((uint8_t *)chunk + CHUNK_HEADER, CHUNK_BYTES - CHUNK_HEADER);
+	slab->current = chunk;
+	net_budget_changed();
+	return true;
+}
+
+static void release_chunk(struct chunk *chunk)
+{
+	UNPOISON((uint8_t *)chunk + CHUNK_HEADER, CHUNK_BYTES - CHUNK_HEADER);
+	chunk->slab = NULL;
+	push(&free_chunks, chunk);
+	n_free++;
+	n_used--;
+	net_budget_changed();
+}
+
+/* The next objects of a chunk that has never been used up; false: none. */
+static bool carve(struct chunk *chunk, uint32_t size)
+{
+	uint32_t end = chunk->carved + LWIP_MAX(CARVE_BYTES, size);
+	struct object **tail = &chunk->free;
+
+	if (end > CHUNK_BYTES)
+		end = CHUNK_BYTES;
+	if (chunk->carved + size > end)
+		return false;
+	UNPOISON((uint8_t *)chunk + chunk->carved, end - chunk->carved);
+	for (; chunk->carved + size <= end; chunk->carved += size) {
+		struct object *object =
+			(void *)((uint8_t *)chunk + chunk->carved);
+
+		*tail = object;
+		tail = &object->next;
+	}
+	*tail = NULL;
+	POISON(chunk->free, (uint8_t *)chunk + end - (uint8_t *)chunk->free);
+	return true;
+}
+
+/* A chunk with a free object becomes current. */
+static bool find_room(struct slab *slab)
+{
+	struct chunk *chunk = slab->current;
+
+	if (chunk->free || (chunk->slab && carve(chunk, slab->size)))
+		return true;
+	chunk = slab->room;
+	if (chunk) {
+		take_out(&slab->room, chunk);
+		slab->current = chunk;
+		return true;
+	}
+	return new_chunk(slab) && carve(slab->current, slab->size);
+}
+
+/* ---- objects ---- */
+
+static void set_hot_limits(bool failing)
+{
+	for (unsigned i = 0; i < N_CLASSES; i++)
+		slabs[i].hot_limit = failing ? 0 : slabs[i].limit;
+	for (unsigned i = 0; i < MEMP_MAX; i++)
+		memp_slabs[i].hot_limit = failing ? 0 : memp_slabs[i].limit;
+}
+
+void net_mem_fail_after(unsigned n)
+{
+	fail_in = n;
+	set_hot_limits(n != 0);
+}
+
+static bool told_to_fail(void)
+{
+	if (!fail_in || --fail_in)
+		return false;
+	set_hot_limits(false);
+	return true;
+}
+
+static inline void *take_object(struct slab *slab)
+{
+	struct chunk *chunk = slab->current;
+	struct object *object = chunk->free;
+
+	UNPOISON(object, slab->size);
+	chunk->free = object->next;
+	chunk->used++;
+	slab->used++;
+	return object;
+}
+
+/* Cold: the current chunk has none, or there are as many as there may be. */
+__attribute__((noinline)) static void *alloc_slowly(struct slab *slab)
+{
+	if (told_to_fail() || slab->used >= slab->limit || !find_room(slab)) {
+		net_the.stats.no_memory++;
+		return NULL;
+	}
+	return take_object(slab);
+}
+
+static inline void *slab_alloc(struct slab *slab)
+{
+	if (__builtin_expect(
+		    !slab->current->free || slab->used >= slab->hot_limit, 0))
+		return alloc_slowly(slab);
+	return take_object(slab);
+}
+
+/*
+ * An object of a chunk that is not its slab's current one has been freed. Of
+ * those, the full ones are in no list.
+ */
+__attribute__((noinline)) static void
+settle_chunk(struct slab *slab, struct chunk *chunk, bool was_full)
+{
+	if (chunk->used) {
+		if (was_full)
+			push(&slab->room, chunk);
+		return;
+	}
+	if (!was_full)
+		take_out(&slab->room, chunk);
+	release_chunk(chunk);
+}
+
+static inline void slab_free(void *mem)
+{
+	struct chunk *chunk = (struct chunk *)((uintptr_t)mem &
+					       ~(uintptr_t)(CHUNK_BYTES - 1));
+	struct slab *slab = chunk->slab;
+	struct object *object = mem, *was = chunk->free;
+
+	object->next = was;
+	chunk->free = object;
+	chunk->used--;
+	slab->used--;
+	POISON(object, slab->size);
+	if (chunk != slab->current)
+		settle_chunk(slab, chunk, !was);
+}
+
+/* ---- how much there is ---- */
+
+unsigned net_mem_size(const void *mem)
+{
+	const struct chunk *chunk =
+		(const struct chunk *)((uintptr_t)mem &
+				       ~(uintptr_t)(CHUNK_BYTES - 1));
+
+	return chunk->slab->size;
+}
+
+uint64_t net_mem_bytes(void)
+{
+	return (uint64_t)n_used * CHUNK_BYTES;
+}
+
+uint64_t net_mem_live_bytes(void)
+{
+	uint64_t bytes = 0;
+
+	for (unsigned i = 0; i < N_CLASSES; i++)
+		bytes += (uint64_t)slabs[i].used * slabs[i].size;
+	for (unsigned i = 0; i < MEMP_MAX; i++)
+		bytes += (uint64_t)memp_slabs[i].used * memp_slabs[i].size;
+	return bytes;
+}
+
+void net_mem_set_max(uint64_t bytes)
+{
+	bytes_max = bytes;
+}
+
+bool net_mem_trim(void)
+{
+	struct chunk *chunk = free_chunks;
+
+	if (n_free <= KEEP_FREE)
+		return false;
+	take_out(&free_chunks, chunk);
+	n_free--;
+	madvise(chunk, CHUNK_BYTES, MADV_DONTNEED);
+	bare_chunks[n_bare++] = chunk;
+	return true;
+}
+
+void *net_mem_malloc(unsigned long size)
+{
+	if (size <= 16384)
+		return slab_alloc(&slabs[class_of_64[(size + 63) / 64]]);
+	if (size <= 65536)
+		return slab_alloc(&slabs[N_CLASSES - 1]);
+	net_the.stats.no_memory++;
+	return NULL;
+}
+
+void *net_mem_calloc(unsigned long count, unsigned long size)
+{
+	unsigned long total;
+	void *mem;
+
+	if (__builtin_mul_overflow(count, size, &total))
+		return NULL;
+	mem = net_mem_malloc(total);
+	return mem ? memset(mem, 0, total) : NULL;
+}
+
+void net_mem_free(void *mem)
+{
+	slab_free(mem);
+}
+
+/* ---- lwIP's memp, by type ---- */
+
+static const struct {
+	uint32_t limit, size;
+} memp_types[MEMP_MAX] = {
+#define LWIP_MEMPOOL(name, num, size, desc)                                    \
+	[MEMP_##name] = {(uint32_t)(num), (uint32_t)(size)},
+#include "lwip/priv/memp_std.h"
+};
+
+/* lwIP's segment with what loss recovery keeps of it. */
+static void *seg_alloc(void)
+{
+	struct net_seg *seg = slab_alloc(&memp_slabs[MEMP_TCP_SEG]);
+
+	if (seg)
+		seg->state = 0;
+	return seg;
+}
+
+void memp_init(void)
+{
+}
+
+static void *alloc_pbuf(void)
+{
+	void *mem = slab_alloc(&memp_slabs[MEMP_PBUF]);
+
+	if (mem)
+		net_loan_pbuf_made(mem);
+	return mem;
+}
+
+void *memp_malloc(memp_t type)
+{
+	if (type == MEMP_TCP_PCB) {
+		if (net_the.n_conns >= net_the.max_conns &&
+		    !net_time_wait_recycle() && !net_orphan_recycle()) {
+			net_the.stats.no_memory++;
+			return NULL;
+		}
+		return net_conn_alloc();
+	}
+	if (type == MEMP_PBUF)
+		return alloc_pbuf();
+	if (type == MEMP_TCP_SEG)
+		return seg_alloc();
+	return slab_alloc(&memp_slabs[type]);
+}
+
+void memp_free(memp_t type, void *mem)
+{
+	if (!mem)
+		return;
+	if (type == MEMP_TCP_PCB) {
+		net_conn_pcb_freed(mem);
+		return;
+	}
+	if (type == MEMP_PBUF)
+		net_loan_pbuf_freed(mem);
+	slab_free(mem);
+}
+
+void *memp_malloc_pool(const struct memp_desc *desc)
+{
+	return NULL; /* custom pools: this build has none */
+}
+
+void memp_free_pool(const struct memp_desc *desc, void *mem)
+{
+}
+
+void *net_conn_slab_alloc(void)
+{
+	return slab_alloc(&memp_slabs[MEMP_TCP_PCB]);
+}
+
+void net_conn_slab_free(void *mem)
+{
+	slab_free(mem);
+}
+
+/* In a signal handler, of any word: nothing is read that may not be there. */
+__attribute__((no_sanitize("address"))) bool net_mem_is_conn(const void *mem)
+{
+	uintptr_t at = (uintptr_t)mem, offset = at & (CHUNK_BYTES - 1);
+	const struct chunk *chunk = (const struct chunk *)(at - offset);
+	const struct slab *slab = &memp_slabs[MEMP_TCP_PCB];
+	void *region = (void *)(at & ~(uintptr_t)(REGION_BYTES - 1));
+	unsigned i = 0;
+
+	while (i < n_regions && regions[i] != region)
+		i++;
+	return i < n_regions && chunk->slab == slab && offset >= CHUNK_HEADER &&
+	       (offset - CHUNK_HEADER) % slab->size == 0 &&
+	       offset + slab->size <= chunk->carved;
+}
+
+static uint32_t round_to(uint32_t size, uint32_t unit)
+{
+	return (size + unit - 1) / unit * unit;
+}
+
+int net_mem_init(void)
+{
+	unsigned class = 0;
+
+	for (unsigned i = 0; i < N_CLASSES; i++)
+		slabs[i] =
+			(struct slab){.size = classes[i], .limit = UINT32_MAX};
+	for (unsigned i = 0; i < sizeof(class_of_64); i++) {
+		if (i * 64 > classes[class])
+			class ++;
+		class_of_64[i] = (uint8_t) class;
+	}
+	for (unsigned i = 0; i < MEMP_MAX; i++)
+		memp_slabs[i] =
+			(struct slab){.size = round_to(memp_types[i].size, 16),
+				      .limit = memp_types[i].limit};
+	memp_slabs[MEMP_PBUF].size = NET_LOAN_PBUF_SIZE;
+	memp_slabs[MEMP_TCP_SEG].size = round_to(sizeof(struct net_seg), 64);
+	memp_slabs[MEMP_TCP_PCB] = (struct slab){
+		.size = round_to(sizeof(struct net_conn), 64),
+		.limit = UINT32_MAX}; /* --max-conns bounds pcbs */
+	for (unsigned i = 0; i < N_CLASSES; i++)
+		slabs[i].current = &nothing;
+	for (unsigned i = 0; i < MEMP_MAX; i++)
+		memp_slabs[i].current = &nothing;
+	bytes_max = UINT64_MAX;
+	net_mem_fail_after(0);
+	return add_region();
+}
+
+void net_mem_fini(void)
+{
+	for (unsigned i = 0; i < n_regions; i++) {
+		UNPOISON(regions[i], REGION_BYTES);
+		munmap(regions[i], REGION_BYTES);
+	}
+	memset(slabs, 0, sizeof(slabs));
+	memset(memp_slabs, 0, sizeof(memp_slabs));
+	free_chunks = NULL;
+	n_regions = n_free = n_bare = n_used = 0;
+}

@@ -1,0 +1,305 @@
+/*
+ * The options every appliance has in common. Command lines as a whole and
+ * configuration files are read in program/config.c.
+ */
+#include "netstack/net_priv.h"
+
+#include <argp.h>
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void net_opts_init(struct net_opts *opts)
+{
+	*opts = (struct net_opts){.mtu = 1500,
+				  .lcore = -1,
+				  .max_conns = 1 << 20,
+				  .counted_conns = 1 << 14,
+				  .watchdog_ms = 1000};
+}
+
+enum {
+	OPT_LINK = 0x1000,
+	OPT_ADDR,
+	OPT_GATEWAY,
+	OPT_MTU,
+	OPT_LCORE,
+	OPT_POLL,
+	OPT_STATS,
+	OPT_HUGE,
+	OPT_PMTUD,
+	OPT_MAX_CONNS,
+	OPT_COUNTED_CONNS,
+	OPT_MEMORY,
+	OPT_WATCHDOG,
+	OPT_CONFIG
+};
+
+static const struct argp_option options[] = {
+	{"link", OPT_LINK, "KIND:NAME[,KEY=VALUE...]", 0,
+	 "The NIC: memif:PATH, tap:NAME, vhost:PATH, af_packet:IFACE, "
+	 "af_xdp:IFACE, pci:ADDRESS, ring:NAME or pcap:IN,OUT; keys role=, "
+	 "queue=, csum=, tso=, mac= (repeatable)",
+	 1},
+	{"addr", OPT_ADDR, "ADDRESS/BITS", 0,
+	 "An address of the stack, as in 10.9.0.1/16 or fd00::1/64, on the "
+	 "--link before it (repeatable)",
+	 1},
+	{"gateway", OPT_GATEWAY, "ADDRESS", 0, "The way to other networks", 1},
+	{"mtu", OPT_MTU, "BYTES", 0, "576 to 9000 (default 1500)", 1},
+	{"pmtud", OPT_PMTUD, "on|off", 0,
+	 "Learn what paths take and send IPv4 with DF (default on)", 1},
+	{"lcore", OPT_LCORE, "CPU", 0, "Pin the polling thread to a CPU", 1},
+	{"poll", OPT_POLL, "busy|adaptive", 0,
+	 "Never sleep, or back off when idle (default: adaptive on at most two "
+	 "CPUs, busy on more)",
+	 1},
+	{"stats", OPT_STATS, "SECONDS", 0, "A line of statistics so often", 1},
+	{"huge", OPT_HUGE, "auto|off", 0, "Use hugepages if there are any", 1},
+	{"max-conns", OPT_MAX_CONNS, "N", 0,
+	 "Connections at most (default 1048576)", 1},
+	{"counted-conns", OPT_COUNTED_CONNS, "N", 0,
+	 "Connections with statistics of their own at most (default 16384)", 1},
+	{"memory", OPT_MEMORY, "SIZE", 0,
+	 "Memory of the process at most, hugepages included, as in 256M or 2G "
+	 "(default: a quarter of the machine's)",
+	 1},
+	{"watchdog", OPT_WATCHDOG, "MS", 0,
+	 "Name the coroutine that keeps all others waiting for so long, 0: "
+	 "none "
+	 "(default 1000)",
+	 1},
+	{"config", OPT_CONFIG, "FILE", 0,
+	 "Read options from FILE, one \"name = value\" a line", 1},
+	{0},
+};
+
+__attribute__((format(printf, 2, 3))) static int refuse(struct net_opts *opts,
+							const char *format, ...)
+{
+	va_list ap;
+
+	va_start(ap, format);
+	vsnprintf(opts->error, sizeof(opts->error), format, ap);
+	va_end(ap);
+	return -EINVAL;
+}
+
+static int parse_long(const char *text, long min, long max, long *out)
+{
+	char *end;
+
+	errno = 0;
+	*out = strtol(text, &end, 10);
+	if (end == text || *end || errno || *out < min || *out > max ||
+	    *text == ' ' || *text == '+')
+		return -EINVAL;
+	return 0;
+}
+
+static int take_link(struct net_opts *opts, const char *text)
+{
+	struct glue_link link;
+
+	if (opts->n_links == NET_MAX_LINKS)
+		return refuse(opts, "--link %s: at most %d links", text,
+			      NET_MAX_LINKS);
+	if (glue_link_parse(text, &link, opts->error, sizeof(opts->error)) < 0)
+		return -EINVAL;
+	opts->links[opts->n_links++] = text;
+	return 0;
+}
+
+/* An address one host can have: not any, a group's, everybody's. */
+static bool is_host(const struct net_addr *addr)
+{
+	static const uint8_t any[16];
+
+	if (addr->family == 6)
+		return addr->ip[0] != 0xff && memcmp(addr->ip, any, 16) != 0;
+	return addr->ip[0] != 0 && addr->ip[0] != 127 && addr->ip[0] < 224;
+}
+
+static int take_addr(struct net_opts *opts, const char *text)
+{
+	struct net_addr addr;
+
+	if (net_addr_parse_prefix(text, &addr) < 0 || !is_host(&addr))
+		return refuse(opts,
+			      "--addr '%s': expected a host's address and "
+			      "the bits of its network, as in 10.9.0.1/16 or "
+			      "fd00::1/64",
+			      text);
+	if (opts->n_addrs == NET_MAX_ADDRS)
+		return refuse(opts, "--addr %s: at most %d addresses", text,
+			      NET_MAX_ADDRS);
+	opts->addr_links[opts->n_addrs] =
+		opts->n_links ? (uint8_t)(opts->n_links - 1) : 0;
+	opts->addrs[opts->n_addrs++] = addr;
+	return 0;
+}
+
+static int take_gateway(struct net_opts *opts, const char *text)
+{
+	struct net_addr addr;
+
+	if (net_addr_parse(text, 0, &addr) < 0 || addr.port || !is_host(&addr))
+		return refuse(opts,
+			      "--gateway '%s': expected an address, as in "
+			      "10.9.0.254 or fd00::fe",
+			      text);
+	*(addr.family == 4 ? &opts->gateway4 : &opts->gateway6) = addr;
+	return 0;
+}
+
+static int take_number(struct net_opts *opts, const char *name,
+		       const char *text, long min, long max, long *out)
+{
+	if (parse_long(text, min, max, out) < 0)
+		return refuse(opts,
+			      "--%s '%s': expected a number from %ld to "
+			      "%ld",
+			      name, text, min, max);
+	return 0;
+}
+
+static int take_poll(struct net_opts *opts, const char *text)
+{
+	if (strcmp(text, "busy") == 0)
+		opts->poll = NET_POLL_BUSY;
+	else if (strcmp(text, "adaptive") == 0)
+		opts->poll = NET_POLL_ADAPTIVE;
+	else
+		return refuse(opts, "--poll '%s': expected busy or adaptive",
+			      text);
+	return 0;
+}
+
+static int take_stats(struct net_opts *opts, const char *text)
+{
+	double s = strtod(text, NULL);
+
+	if (!*text || strspn(text, "0123456789.") != strlen(text) ||
+	    strchr(text, '.') != strrchr(text, '.') || s < 0.1 || s > 86400)
+		return refuse(opts,
+			      "--stats '%s': expected seconds from 0.1 to "
+			      "86400",
+			      text);
+	opts->stats_s = s;
+	return 0;
+}
+
+static int take_pmtud(struct net_opts *opts, const char *text)
+{
+	if (strcmp(text, "on") != 0 && strcmp(text, "off") != 0)
+		return refuse(opts, "--pmtud '%s': expected on or off", text);
+	opts->pmtud_off = strcmp(text, "off") == 0;
+	return 0;
+}
+
+static int take_huge(struct net_opts *opts, const char *text)
+{
+	opts->huge_off = strcmp(text, "off") == 0;
+	if (!opts->huge_off && strcmp(text, "auto") != 0)
+		return refuse(opts, "--huge '%s': expected auto or off", text);
+	return 0;
+}
+
+/* "256M", "2G": a number and K, M or G; at least a MiB. */
+static int take_memory(struct net_opts *opts, const char *text)
+{
+	static const char units[] = "KMG";
+	size_t digits = strspn(text, "0123456789");
+	const char *unit = text[digits] ? strchr(units, text[digits]) : NULL;
+	uint64_t n = 0;
+
+	if (digits && digits <= 12 && unit && !text[digits + 1])
+		n = strtoull(text, NULL, 10) << (10 * (unit - units + 1));
+	if (n < (UINT64_C(1) << 20) || n > (UINT64_C(1) << 46))
+		return refuse(opts,
+			      "--memory '%s': expected a size from 1M on, as "
+			      "in 256M or 2G",
+			      text);
+	opts->memory_bytes = n;
+	return 0;
+}
+
+static int take(struct net_opts *opts, int key, const char *text)
+{
+	long n;
+	int err;
+
+	switch (key) {
+	case OPT_LINK:
+		return take_link(opts, text);
+	case OPT_ADDR:
+		return take_addr(opts, text);
+	case OPT_GATEWAY:
+		return take_gateway(opts, text);
+	case OPT_MTU:
+		err = take_number(opts, "mtu", text, GLUE_MTU_MIN, GLUE_MTU_MAX,
+				  &n);
+		if (err == 0)
+			opts->mtu = (unsigned)n;
+		return err;
+	case OPT_LCORE:
+		err = take_number(opts, "lcore", text, 0, 1023, &n);
+		if (err == 0)
+			opts->lcore = (int)n;
+		return err;
+	case OPT_MAX_CONNS:
+		err = take_number(opts, "max-conns", text, 1, 4000000, &n);
+		if (err == 0)
+			opts->max_conns = (unsigned)n;
+		return err;
+	case OPT_COUNTED_CONNS:
+		err = take_number(opts, "counted-conns", text, 0, 4000000, &n);
+		if (err == 0)
+			opts->counted_conns = (unsigned)n;
+		return err;
+	case OPT_MEMORY:
+		return take_memory(opts, text);
+	case OPT_WATCHDOG:
+		err = take_number(opts, "watchdog", text, 0, 3600000, &n);
+		if (err == 0)
+			opts->watchdog_ms = (unsigned)n;
+		return err;
+	case OPT_POLL:
+		return take_poll(opts, text);
+	case OPT_STATS:
+		return take_stats(opts, text);
+	case OPT_HUGE:
+		return take_huge(opts, text);
+	case OPT_PMTUD:
+		return take_pmtud(opts, text);
+	default:
+		return refuse(opts, "--config must be given as --config FILE");
+	}
+}
+
+static const char *name_of(int key)
+{
+	const struct argp_option *option = options;
+
+	while (option->key != key)
+		option++;
+	return option->name;
+}
+
+static error_t parse_key(int key, char *arg, struct argp_state *state)
+{
+	struct net_opts *opts = state->input;
+
+	if (key < OPT_LINK || key > OPT_CONFIG)
+		return ARGP_ERR_UNKNOWN;
+	if (take(opts, key, arg) == 0)
+		return 0;
+	/* Not argp_failure(): a parent may have silenced argp's own stream. */
+	fprintf(stderr, "%s: %s%s\n", state->name,
+		net_config_place(state, name_of(key)), opts->error);
+	exit(2);
+}
+
+const struct argp net_argp = {.options = options, .parser = parse_key};

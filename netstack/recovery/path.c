@@ -1,0 +1,399 @@
+/*
+ * The path's MTU: what routers say of it (RFC 1191, RFC 8201), what is found
+ * out when they say nothing (after RFC 4821), and the one place where a
+ * connection's MSS is decided.
+ *
+ * A "too big" is believed only if it quotes a segment that is under way on a
+ * living connection (RFC 5927 4.1), never below what every path must carry,
+ * and acted upon at once: what is too long is cut up (recovery/recut.c) and
+ * sent again. What a destination takes is remembered for ten minutes in a cache
+ * of a fixed size, in which new connections look.
+ */
+#include "netstack/recovery/path.h"
+
+#include <string.h>
+
+#include "lwip/prot/icmp.h"
+#include "lwip/prot/icmp6.h"
+#include "lwip/prot/ip4.h"
+#include "lwip/prot/ip6.h"
+
+#define HEADERS4   40u /* IP and TCP */
+#define HEADERS6   60u
+#define FLOOR4	   552u	 /* as Linux: less is an attack or no TCP path */
+#define FLOOR6	   1280u /* RFC 8200 5 */
+#define QUOTE_AT   8u	 /* the packet behind an ICMP header */
+#define MAX_CUTS   8u	 /* of one destination; then to the floor at once */
+#define AGE_NS	   INT64_C(600000000000) /* RFC 1191 6.3: ten minutes */
+#define GUESS_NS   INT64_C(60000000000)	 /* of what nobody has confirmed */
+#define WAYS	   4u
+#define BLACK_HOLE 3u  /* timeouts in a row, RFC 1122 4.2.3.5's R1 */
+#define LEAST_STEP 64u /* bytes: a guess that changes less is none */
+
+/* RFC 1191 7.1, for routers that do not say what fits. */
+static const uint16_t plateaus[] = {32000, 17914, 8166, 4352,
+				    2002,  1492,  1006, FLOOR4};
+/* What is tried when nobody says anything, one after the other. */
+static const uint16_t guesses[] = {4352, 1500, 1280, 576};
+
+#define COUNT(table) (sizeof(table) / sizeof((table)[0]))
+
+static unsigned headers_of(const ip_addr_t *ip)
+{
+	return IP_IS_V6(ip) ? HEADERS6 : HEADERS4;
+}
+
+static unsigned floor_of(const ip_addr_t *ip)
+{
+	return IP_IS_V6(ip) ? FLOOR6 : FLOOR4;
+}
+
+/* ---- what is known of destinations ---- */
+
+static struct net_path *set_of(const ip_addr_t *ip)
+{
+	uint64_t a, b = net_the.hash_key[1];
+	const u32_t *w;
+
+	if (IP_IS_V6(ip)) {
+		w = ip_2_ip6(ip)->addr;
+		a = (uint64_t)w[0] << 32 | w[1];
+		b ^= (uint64_t)w[2] << 32 | w[3];
+	} else {
+		a = ip_2_ip4(ip)->addr;
+	}
+	a = (a ^ net_the.hash_key[0]) * UINT64_C(0x9e3779b97f4a7c15);
+	a = (a ^ a >> 29 ^ b) * UINT64_C(0xbf58476d1ce4e5b9);
+	return &net_the.paths[(a >> 40) % (NET_PATHS / WAYS) * WAYS];
+}
+
+static struct net_path *find(const ip_addr_t *ip)
+{
+	struct net_path *path = set_of(ip);
+
+	for (unsigned i = 0; i < WAYS; i++, path++)
+		if (path->mtu && ip_addr_eq(&path->ip, ip))
+			return path;
+	return NULL;
+}
+
+unsigned net_path_mtu(const ip_addr_t *ip)
+{
+	const struct net_path *path;
+
+	if (!net_the.paths_used)
+		return 0;
+	path = find(ip);
+	return path && path->until_ns > net_the.now_ns ? path->mtu : 0;
+}
+
+/* The entry of a destination; a new one takes the place of the oldest. */
+static struct net_path *entry_for(const ip_addr_t *ip)
+{
+	struct net_path *path = find(ip), *set = set_of(ip);
+
+	if (path)
+		return path;
+	path = set;
+	for (unsigned i = 1; i < WAYS; i++)
+		if (set[i].until_ns < path->until_ns)
+			path = &set[i];
+	*path = (struct net_path){.ip = *ip};
+	net_the.paths_used = true;
+	return path;
+}
+
+/*
+ * What is guessed is believed for a minute, then, while it proves right each
+ * time, for twice as long as before.
+ */
+static void remember(const ip_addr_t *ip, unsigned mtu, bool guessed)
+{
+	struct net_path *path = entry_for(ip);
+	int64_t age_ns = AGE_NS;
+
+	if (path->until_ns <= net_the.now_ns)
+		path->cuts = 0;
+	if (guessed) {
+		age_ns = GUESS_NS << LWIP_MIN(path->guesses, 4);
+		if (age_ns > AGE_NS)
+			age_ns = AGE_NS;
+		path->guesses += path->guesses < 255;
+	}
+	path->mtu = (uint16_t)mtu;
+	path->cuts += path->cuts < 255;
+	path->until_ns = net_the.now_ns + age_ns;
+}
+
+/*
+ * DF is set (RFC 1191) but where a path takes less than TCP's least packet: a
+ * router may cut those up.
+ */
+bool net_path_df(const ip4_addr_t *dest)
+{
+	ip_addr_t ip;
+
+	if (!net_the.paths_used)
+		return !net_the.pmtud_off;
+	ip_addr_copy_from_ip4(ip, *dest);
+	return net_path_mtu(&ip) != FLOOR4;
+}
+
+/* ---- a connection's MSS ---- */
+
+/* Lowers it; what the handshake gave is kept, to go back to. */
+static void set_mss(struct net_conn *conn, unsigned mss)
+{
+	struct tcp_pcb *pcb = &conn->pcb;
+	struct net_conn_more *more;
+
+	if (!(pcb->flags & NET_TF_PATH)) {
+		more = net_conn_more(conn);
+		if (more) {
+			more->full_mss = pcb->mss & 0x7fff;
+			tcp_set_flags(pcb, NET_TF_PATH);
+		}
+	}
+	pcb->mss = (u16_t)mss;
+	/*
+	 * Room behind the last byte reckons with the old MSS. lwIP would keep
+	 * what is beyond the new one, and fill it behind whatever comes next,
+	 * which may be memory that is lent.
+	 */
+	pcb->unsent_oversize = 0;
+}
+
+static unsigned mss_for(const struct tcp_pcb *pcb, unsigned mtu)
+{
+	unsigned mss = mtu - headers_of(&pcb->remote_ip);
+
+	return LWIP_MAX(mss, NET_MSS_FLOOR);
+}
+
+void net_path_settle(struct net_conn *conn)
+{
+	struct tcp_pcb *pcb = &conn->pcb;
+	unsigned mtu = 0;
+
+	if (pcb->mss < NET_MSS_FLOOR)
+		pcb->mss = NET_MSS_FLOOR;
+	if (pcb->state >= ESTABLISHED)
+		mtu = net_path_mtu(&pcb->remote_ip);
+	if (mtu && mss_for(pcb, mtu) < pcb->mss)
+		set_mss(conn, mss_for(pcb, mtu));
+}
+
+/* What is known of its path has grown old: it may send full segments again. */
+void net_path_review(struct net_conn *conn)
+{
+	struct tcp_pcb *pcb = &conn->pcb;
+	unsigned mtu = net_path_mtu(&pcb->remote_ip);
+	unsigned full = conn->more->full_mss;
+
+	if (mtu || full <= pcb->mss || pcb->state < ESTABLISHED)
+		return;
+	tcp_clear_flags(pcb, NET_TF_PATH);
+	pcb->mss = (u16_t)full;
+}
+
+/*
+ * Cuts what is queued to fit, then lowers the MSS; whether there was anything
+ * to do. Without memory for what has not been sent yet nothing changes, and
+ * what of the rest stays too long is cut when it times out.
+ */
+static bool lower(struct net_conn *conn, unsigned mtu)
+{
+	struct tcp_pcb *pcb = &conn->pcb;
+	unsigned mss = LWIP_MIN(mss_for(pcb, mtu), pcb->mss);
+
+	if (mss == pcb->mss && (!pcb->unacked || pcb->unacked->len <= mss))
+		return false;
+	if (!net_recut_unsent(conn, mss))
+		return false;
+	if (mss < pcb->mss)
+		set_mss(conn, mss);
+	net_recut_unacked(conn, mss);
+	return true;
+}
+
+/* ---- what routers say ---- */
+
+/* The segment that an ICMP message quotes. */
+struct quote {
+	ip_addr_t local, remote;
+	u16_t local_port, remote_port;
+	u32_t seq;
+	unsigned len; /* of its packet, as its header says */
+};
+
+static u32_t get32(const uint8_t *at)
+{
+	return (u32_t)at[0] << 24 | (u32_t)at[1] << 16 | (u32_t)at[2] << 8 |
+	       at[3];
+}
+
+static u16_t get16(const uint8_t *at)
+{
+	return (u16_t)(at[0] << 8 | at[1]);
+}
+
+static void read_ports(const uint8_t *tcp, struct quote *out)
+{
+	out->local_port = get16(tcp);
+	out->remote_port = get16(tcp + 2);
+	out->seq = get32(tcp + 4);
+}
+
+static bool read_quote4(const uint8_t *ip, unsigned room, struct quote *out)
+{
+	unsigned header = (ip[0] & 15) * 4u;
+
+	if (room < 20 || ip[0] >> 4 != 4 || header < 20 || room < header + 8 ||
+	    ip[9] != IP_PROTO_TCP || (get16(ip + 6) & IP_OFFMASK))
+		return false;
+	memset(out, 0, sizeof(*out));
+	memcpy(&ip_2_ip4(&out->local)->addr, ip + 12, 4);
+	memcpy(&ip_2_ip4(&out->remote)->addr, ip + 16, 4);
+	IP_SET_TYPE_VAL(out->local, IPADDR_TYPE_V4);
+	IP_SET_TYPE_VAL(out->remote, IPADDR_TYPE_V4);
+	out->len = get16(ip + 2);
+	read_ports(ip + header, out);
+	return true;
+}
+
+static bool read_quote6(const uint8_t *ip, unsigned room, struct netif *netif,
+			struct quote *out)
+{
+	if (room < IP6_HLEN + 8 || ip[0] >> 4 != 6 || ip[6] != IP6_NEXTH_TCP)
+		return false;
+	memset(out, 0, sizeof(*out));
+	memcpy(ip_2_ip6(&out->local)->addr, ip + 8, 16);
+	memcpy(ip_2_ip6(&out->remote)->addr, ip + 24, 16);
+	IP_SET_TYPE_VAL(out->local, IPADDR_TYPE_V6);
+	IP_SET_TYPE_VAL(out->remote, IPADDR_TYPE_V6);
+	ip6_addr_assign_zone(ip_2_ip6(&out->local), IP6_UNICAST, netif);
+	ip6_addr_assign_zone(ip_2_ip6(&out->remote), IP6_UNICAST, netif);
+	out->len = IP6_HLEN + get16(ip + 4);
+	read_ports(ip + IP6_HLEN, out);
+	return true;
+}
+
+/* RFC 5927 4.1: of a connection that lives, and of what is under way on it. */
+static struct net_conn *conn_of(const struct quote *quote)
+{
+	struct net_conn *conn =
+		net_demux_find(&quote->local, quote->local_port, &quote->remote,
+			       quote->remote_port);
+	const struct tcp_pcb *pcb;
+
+	if (!conn)
+		return NULL;
+	pcb = &conn->pcb;
+	return pcb->state >= ESTABLISHED && pcb->state != TIME_WAIT &&
+			       quote->seq - pcb->lastack <
+				       pcb->snd_nxt - pcb->lastack
+		       ? conn
+		       : NULL;
+}
+
+/* An old router names no MTU: the next one below what it would not take. */
+static unsigned plateau_below(unsigned len)
+{
+	for (unsigned i = 0; i < COUNT(plateaus); i++)
+		if (plateaus[i] < len)
+			return plateaus[i];
+	return FLOOR4;
+}
+
+static void believe(struct net_conn *conn, unsigned mtu)
+{
+	const ip_addr_t *remote = &conn->pcb.remote_ip;
+	const struct net_path *path = find(remote);
+	unsigned least = floor_of(remote), known = net_path_mtu(remote);
+
+	if (mtu < least || (known && path->cuts >= MAX_CUTS))
+		mtu = least;
+	if (!known || mtu < known)
+		remember(remote, mtu, false);
+	conn->pcb.next = NULL;
+	tcp_active_pcbs = &conn->pcb; /* as for any event of a connection */
+	if (lower(conn, mtu)) {
+		net_the.stats.path_mtu_lowered++;
+		conn->pcb.nrtx = 0;
+		net_rec_resume_cut(conn);
+	}
+	net_window_drain();
+}
+
+void net_path_too_big(struct net_port *port, const struct glue_frame *frame)
+{
+	const uint8_t *icmp = frame->data + frame->l4_off;
+	unsigned room = frame->seg_len - frame->l4_off;
+	struct net_conn *conn = NULL;
+	struct quote quote;
+	unsigned mtu;
+
+	if (room < QUOTE_AT || net_the.pmtud_off)
+		return;
+	if (frame->flags & GLUE_FRAME_IP4) {
+		mtu = get16(icmp + 6);
+		if (read_quote4(icmp + QUOTE_AT, room - QUOTE_AT, &quote))
+			conn = conn_of(&quote);
+		if (conn && mtu == 0)
+			mtu = plateau_below(quote.len);
+	} else {
+		mtu = get32(icmp + 4);
+		if (read_quote6(icmp + QUOTE_AT, room - QUOTE_AT, port->netif0,
+				&quote))
+			conn = conn_of(&quote);
+	}
+	if (!conn || mtu >= quote.len) { /* a packet that fits is not too big */
+		net_the.stats.path_mtu_refused++;
+		return;
+	}
+	believe(conn, mtu);
+}
+
+/* ---- when routers say nothing ---- */
+
+/* The largest guess well below an MTU; 0: it is as small as it gets. */
+static unsigned guess_below(const ip_addr_t *ip, unsigned mtu)
+{
+	for (unsigned i = 0; i < COUNT(guesses); i++)
+		if (guesses[i] + LEAST_STEP <= mtu &&
+		    guesses[i] >= floor_of(ip))
+			return guesses[i];
+	return 0;
+}
+
+/*
+ * A full segment has timed out, which the next guess would cut: after three in
+ * a row the path may swallow what is long (RFC 4821 7.7), and each further
+ * timeout is a further guess. What other connections know already is used at
+ * once. A peer that was merely gone costs small segments for a minute.
+ */
+void net_path_timed_out(struct net_conn *conn)
+{
+	struct tcp_pcb *pcb = &conn->pcb;
+	const ip_addr_t *remote = &pcb->remote_ip;
+	unsigned headers = headers_of(remote);
+	unsigned mtu = net_path_mtu(remote);
+	unsigned head, least = pcb->mss + headers;
+
+	if (!pcb->unacked || net_the.pmtud_off)
+		return;
+	head = pcb->unacked->len + headers;
+	if (mtu && mtu < least)
+		least = mtu;
+	if (head > least) {
+		lower(conn, least);
+		return;
+	}
+	mtu = guess_below(remote, head);
+	if (mtu == 0 || pcb->nrtx + 1u < BLACK_HOLE)
+		return;
+	if (lower(conn, mtu)) {
+		remember(remote, mtu, true);
+		net_the.stats.path_mtu_guessed++;
+	}
+}

@@ -1,0 +1,155 @@
+/*
+ * The persist timer, RFC 9293 3.8.6.1 and 3.8.6.2.1: what the connection does
+ * while it has something to send, nothing is under way and the peer's window
+ * does not take it.
+ *
+ * lwIP's own timer is never run. It gives up after so many probes although the
+ * peer answers, ticks 25 times a second, and sends a byte of the stream beyond
+ * the window: whatever we send after that byte lies beyond the window, too,
+ * and the peer drops it, our ACKs and resets included. The probe here is a
+ * keepalive's: a number already acknowledged and no data, which every peer
+ * answers with its window. A peer that answers is never given up, a silent one
+ * is when a retransmission timeout would give it up.
+ */
+#include "netstack/recovery/recovery.h"
+
+#define RETRY_US NET_MS(200) /* no memory, or no room in the port */
+
+/* Doublings; net_rtt_backed_off_us() has an end of its own. */
+#define BACKOFF_MAX 16u
+
+/*
+ * Doublings until an orphan is given up though its peer answers: four minutes
+ * in which it has taken nothing, and nobody waits for that any more.
+ */
+#define ORPHAN_MAX 11u
+
+/*
+ * What is kept of it lies in the pcb: persist_probe counts probes since the
+ * peer was last heard, which lwIP sets to 0 with every segment it takes;
+ * persist_cnt is 0 when the timer is off, which lwIP sets it to when a window
+ * shuts, else one more than the doublings. The time it is due at lies where
+ * lwIP would keep the number of the segment it measures a round trip of; it
+ * measures none here (edits.py).
+ */
+static void arm(struct tcp_pcb *pcb, unsigned doublings)
+{
+	const struct net_conn *conn = net_conn_of(pcb);
+
+	pcb->persist_backoff = 1; /* for lwIP it is on, and so not set anew */
+	pcb->persist_cnt = (u8_t)(doublings + 1);
+	pcb->rtseq = net_now_us() + net_rtt_backed_off_us(conn, doublings);
+}
+
+static bool wanted(const struct tcp_pcb *pcb)
+{
+	return pcb->unsent && !pcb->unacked && pcb->state >= ESTABLISHED &&
+	       pcb->state < TIME_WAIT;
+}
+
+int64_t net_persist_due_ns(struct net_conn *conn)
+{
+	struct tcp_pcb *pcb = &conn->pcb;
+
+	if (!wanted(pcb)) {
+		pcb->persist_cnt = 0;
+		return CORO_FOREVER;
+	}
+	if (conn->in_output) /* tried before it comes to that */
+		return CORO_FOREVER;
+	if (pcb->persist_cnt == 0)
+		arm(pcb, 0);
+	return net_us_to_ns(pcb->rtseq);
+}
+
+/* Sequence numbers from the head of `unsent` to the window's right edge. */
+static uint32_t room(const struct tcp_pcb *pcb)
+{
+	uint32_t room =
+		pcb->lastack + pcb->snd_wnd - net_seg_begin(pcb->unsent);
+
+	return (int32_t)room > 0 ? room : 0;
+}
+
+/* Makes the head of `unsent` no longer than `room`, if there is memory. */
+static void cut_head(struct tcp_pcb *pcb, uint32_t room)
+{
+	struct tcp_seg *head = pcb->unsent;
+
+	if (head->len > room || head->len > pcb->mss) {
+		tcp_split_unsent_seg(pcb, (u16_t)LWIP_MIN(room, pcb->mss));
+	} else if (TCP_TCPLEN(head) > room && head->len) {
+		/* All its bytes fit, and its FIN does not: that goes alone. */
+		TCPH_UNSET_FLAG(head->tcphdr, TCP_FIN);
+		if (tcp_enqueue_flags(pcb, TCP_FIN) != ERR_OK)
+			TCPH_SET_FLAG(head->tcphdr, TCP_FIN);
+	}
+}
+
+/*
+ * The silly window's end (RFC 9293 3.8.6.2.1): whatever it takes is sent. False
+ * if there is no memory to cut it off.
+ */
+static bool send_what_fits(struct net_conn *conn, uint32_t room)
+{
+	struct tcp_pcb *pcb = &conn->pcb;
+	uint32_t need;
+
+	cut_head(pcb, room);
+	need = net_seg_begin(pcb->unsent) - pcb->lastack + pcb->unsent->len;
+	if (pcb->cwnd < need) /* nothing is under way, one segment may be */
+		pcb->cwnd = need;
+	net_conn_output_now(conn);
+	return pcb->unacked || conn->in_output;
+}
+
+/*
+ * A window that has shrunk beneath what is under way: that is sent again as a
+ * probe, and the peer is given up when it stays silent, not when it does not
+ * open its window (RFC 9293 3.8.6), unless nobody waits for that any more. lwIP
+ * gives up by nrtx, so that stays below.
+ */
+bool net_persist_gives_up(struct tcp_pcb *pcb)
+{
+	if (!net_window_shut(pcb) || net_conn_of(pcb)->orphaned)
+		return pcb->nrtx >= TCP_MAXRTX;
+	if (pcb->persist_probe >= TCP_MAXRTX) {
+		pcb->nrtx = TCP_MAXRTX;
+		return true;
+	}
+	pcb->persist_probe++;
+	pcb->nrtx = LWIP_MIN(pcb->nrtx, TCP_MAXRTX - 2);
+	return false;
+}
+
+/*
+ * What a timeout has sent into a window that had shrunk need not wait for a
+ * next one that may be a minute away: it is due as after the first.
+ */
+void net_persist_window_opened(struct tcp_pcb *pcb)
+{
+	if (pcb->unacked && !net_window_shut(pcb))
+		pcb->nrtx = 0;
+}
+
+bool net_persist_timeout(struct net_conn *conn)
+{
+	struct tcp_pcb *pcb = &conn->pcb;
+
+	if (!wanted(pcb) || conn->in_output || pcb->persist_cnt == 0 ||
+	    net_us_after(pcb->rtseq, net_now_us()))
+		return false;
+	if (pcb->persist_probe >= TCP_MAXRTX ||
+	    (conn->orphaned && pcb->persist_cnt > ORPHAN_MAX)) {
+		pcb->nrtx = TCP_MAXRTX; /* lwIP's reason to give up */
+		return true;
+	}
+	if (room(pcb) ? send_what_fits(conn, room(pcb))
+		      : tcp_keepalive(pcb) == ERR_OK) {
+		pcb->persist_probe++;
+		arm(pcb, LWIP_MIN(pcb->persist_cnt, BACKOFF_MAX));
+	} else { /* nothing was said: no reason to wait longer for an answer */
+		pcb->rtseq = net_now_us() + RETRY_US;
+	}
+	return false;
+}

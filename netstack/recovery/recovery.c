@@ -1,0 +1,689 @@
+/*
+ * Loss recovery, from outside lwIP: what leaves and what is acknowledged is
+ * seen through two hooks; what is lost is sent again from lwIP's own queue.
+ *
+ * Before lwIP sees an ACK, net_segment_in() reads it and decides; after lwIP
+ * has taken it, net_rec_after_input() sends: what is lost first, then what is
+ * new. In between lwIP's congestion window is held shut while a repair runs.
+ * lwIP counts its window from the oldest byte not acknowledged, so whatever
+ * has arrived or is lost beyond that byte is added to what may be under way.
+ */
+#include "netstack/recovery/path.h"
+
+#include <string.h>
+
+#include "lwip/ip.h"
+
+#define QUIET_US NET_MS(1000) /* then a connection at rest forgets */
+#define SHUT	 1u	      /* a congestion window nothing fits into */
+
+/* lwIP's congestion window before it grows it, for the segment at hand. */
+static struct {
+	uint32_t cwnd;
+	bool keep;
+} before;
+
+/* ---- what leaves ---- */
+
+/* The head of `unsent` leaves, for lwIP takes it off after sending. */
+void net_rec_segment_out(const struct tcp_pcb *pcb, const struct pbuf *p)
+{
+	struct net_seg *seg, *head;
+	uint32_t span;
+
+	if (!pcb->unsent || pcb->unsent->p != p)
+		return; /* an ACK, a reset, a probe: nothing to keep */
+	seg = net_seg_of(pcb->unsent);
+	seg->state |= seg->state & NET_SEG_SENT ? NET_SEG_RESENT : NET_SEG_SENT;
+	seg->sent_us = net_now_us();
+	head = pcb->unacked ? net_seg_of(pcb->unacked) : seg;
+	if (head == seg)
+		seg->base_us = seg->sent_us;
+	head->last_us = seg->sent_us;
+	span = (net_rec_span(pcb) + seg->seg.len) / 256 + 1;
+	head->span = (uint16_t)LWIP_MIN(span, 0xffff);
+}
+
+/*
+ * Sends a segment of `unacked` again, as it lies there. False: not now, since
+ * a driver still holds it or there was no memory.
+ */
+static bool send_again(struct net_conn *conn, struct net_seg *seg)
+{
+	struct tcp_pcb *pcb = &conn->pcb;
+	struct tcp_hdr *hdr = seg->seg.tcphdr;
+	struct pbuf *p = seg->seg.p;
+
+	if (p->ref != 1)
+		return false;
+	/* What lower layers put in front the last time. */
+	pbuf_remove_header(p, (size_t)((u8_t *)hdr - (u8_t *)p->payload));
+	hdr->ackno = lwip_htonl(pcb->rcv_nxt);
+	hdr->wnd =
+		lwip_htons(TCPWND_MIN16(RCV_WND_SCALE(pcb, pcb->rcv_ann_wnd)));
+	hdr->chksum = 0;
+	pcb->rcv_ann_right_edge = pcb->rcv_nxt + pcb->rcv_ann_wnd;
+	pcb->rttest = 0; /* Karn */
+	net_count_out(conn, p);
+	return ip_output(p, &pcb->local_ip, &pcb->remote_ip, pcb->ttl, pcb->tos,
+			 IP_PROTO_TCP) == ERR_OK;
+}
+
+static bool resend(struct net_conn *conn, struct net_seg *seg)
+{
+	struct net_rec *rec = net_rec_of(conn);
+
+	if (!send_again(conn, seg))
+		return false;
+	net_sack_resent(rec, seg);
+	rec->prr_out += TCP_TCPLEN(&seg->seg);
+	rec->undo_left++;
+
+	return true;
+}
+
+/* What lwIP has sent by itself since we last looked. */
+static void account_new(struct net_conn *conn)
+{
+	struct net_rec *rec = net_rec_of(conn);
+
+	rec->prr_out += conn->pcb.snd_nxt - rec->snd_seen;
+	rec->snd_seen = conn->pcb.snd_nxt;
+}
+
+/* lwIP's window for ours: shut while something lost waits to be sent. */
+static void set_window(struct net_conn *conn)
+{
+	struct net_rec *rec = net_rec_of(conn);
+
+	conn->pcb.cwnd =
+		TAILQ_EMPTY(&rec->lost) ? rec->cwnd + rec->sacked_bytes : SHUT;
+}
+
+/* The port is full, or memory short: no ACK will come to remind us. */
+static void retry_soon(struct net_rec *rec)
+{
+	rec->reorder_armed = true;
+	rec->reorder_due_us = net_now_us() + NET_PROBE_US;
+}
+
+/*
+ * While nothing is under way one segment may be, however long it is and
+ * whatever the windows are (RFC 6298 5.4, RFC 9293 3.8.6). Windows count
+ * bytes, the peer's FIN as well.
+ */
+static bool may_resend(const struct net_conn *conn, struct net_seg *seg)
+{
+	uint32_t lastack = conn->pcb.lastack;
+	uint32_t pipe = net_rec_pipe(conn, lastack);
+
+	return pipe == 0 ||
+	       (pipe + seg->seg.len <= net_rec_of(conn)->cwnd &&
+		net_seg_end(&seg->seg) - lastack <= conn->pcb.snd_wnd);
+}
+
+/* What is lost, as far as the windows go; then what is new. */
+static void repair(struct net_conn *conn)
+{
+	struct net_rec *rec = net_rec_of(conn);
+	struct net_seg *seg;
+
+	while ((seg = TAILQ_FIRST(&rec->lost)) && may_resend(conn, seg))
+		if (!resend(conn, seg)) {
+			retry_soon(rec);
+			break;
+		}
+	set_window(conn);
+	net_conn_output_now(conn);
+	account_new(conn);
+}
+
+/* ---- the block ---- */
+
+/* Makes the block if there is none. False: no memory. */
+static bool make(struct net_conn *conn)
+{
+	struct net_rec *rec;
+
+	if (conn->repairing)
+		return true;
+	rec = net_mem_calloc(1, sizeof(*rec));
+	if (!rec)
+		return false;
+	conn->rec = rec;
+	conn->repairing = true;
+	TAILQ_INIT(&rec->lost);
+	TAILQ_INIT(&rec->resent);
+	rec->cwnd = conn->pcb.cwnd;
+	rec->snd_seen = conn->pcb.snd_nxt;
+	rec->high_sacked = conn->pcb.lastack;
+	rec->min_rtt_us = conn->srtt_us >> 3;
+	rec->reorder_steps = 1;
+	rec->event_us = net_now_us();
+	return true;
+}
+
+void net_rec_free(struct net_conn *conn)
+{
+	if (!conn->repairing)
+		return;
+	net_mem_free(conn->rec);
+	conn->rec = NULL;
+	conn->repairing = conn->probed = false;
+}
+
+/*
+ * At rest and well for a while: back to the state of one that lost nothing. A
+ * connection that was only probed, with about the initial window, has nothing
+ * to remember: whether its probe repaired a loss would hardly change that
+ * window, and an idle one may never hear. It does so at once.
+ */
+static void forget_if_quiet(struct net_conn *conn)
+{
+	struct net_rec *rec = net_rec_of(conn);
+	bool harmed = rec->w_max > 0 || rec->reordered;
+
+	if (rec->state != NET_REC_OPEN)
+		return;
+	if ((harmed || rec->cwnd > 16u * conn->pcb.mss) &&
+	    (conn->probed || net_now_us() - rec->event_us < QUIET_US))
+		return;
+	conn->pcb.cwnd = rec->cwnd;
+	net_rec_free(conn);
+}
+
+/* ---- the probe for a lost tail ---- */
+
+/* Only these states have an RTT, and data or FIN under way. */
+static bool ours(const struct tcp_pcb *pcb)
+{
+	return pcb->unacked && pcb->state >= ESTABLISHED &&
+	       pcb->state != TIME_WAIT;
+}
+
+static bool probe_wanted(const struct net_conn *conn)
+{
+	const struct net_rec *rec = net_rec_of(conn);
+
+	if (conn->srtt_us == 0 || conn->pcb.nrtx ||
+	    net_rec_span(&conn->pcb) > conn->pcb.snd_wnd)
+		return false; /* the last: the tail is beyond the window */
+	if (!rec)
+		return true;
+	return rec->state == NET_REC_OPEN && rec->sacked_bytes == 0 &&
+	       (!conn->probed ||
+		TCP_SEQ_GEQ(conn->pcb.lastack, rec->probe_end));
+}
+
+/* One segment of what is new, if there is any that the peer has room for. */
+static bool probe_with_new(struct net_conn *conn)
+{
+	struct tcp_pcb *pcb = &conn->pcb;
+	uint32_t cwnd = pcb->cwnd, was = pcb->snd_nxt, need;
+
+	if (!pcb->unsent)
+		return false;
+	need = net_seg_begin(pcb->unsent) - pcb->lastack + pcb->unsent->len;
+	if (need > pcb->snd_wnd)
+		return false;
+	if (need > pcb->cwnd)
+		pcb->cwnd = need;
+	tcp_output(pcb);
+	pcb->cwnd = cwnd;
+	return pcb->snd_nxt != was;
+}
+
+/* RFC 8985 7.3: one more segment makes the peer say what is missing. */
+static void probe(struct net_conn *conn)
+{
+	struct tcp_seg *tail = conn->pcb.unacked;
+	struct net_rec *rec;
+
+	net_seg_of(tail)->last_us = net_now_us(); /* the next is due later */
+	if (!make(conn))
+		return;
+	rec = net_rec_of(conn);
+	rec->probe_us = net_now_us();
+	rec->probe_resent = !probe_with_new(conn);
+	if (rec->probe_resent) {
+		while (tail->next)
+			tail = tail->next;
+		resend(conn, net_seg_of(tail));
+	}
+	account_new(conn);
+	net_send_went_out(conn);
+	conn->probed = true;
+	rec->probe_end = conn->pcb.snd_nxt;
+}
+
+/*
+ * The peer sends again what it has had an ACK for: the ACK is lost, and so is
+ * the data it came with. That is sooner known than any timer of ours tells,
+ * above all when the peer delays its ACKs and our RTT is the longer for it. Not
+ * so if an answer may still be on its way.
+ */
+void net_rec_asked_again(struct net_conn *conn, uint32_t end, uint32_t ack)
+{
+	const struct tcp_pcb *pcb = &conn->pcb;
+
+	if (TCP_SEQ_LEQ(end, pcb->rcv_nxt) && ack == pcb->lastack &&
+	    ours(pcb) && probe_wanted(conn) &&
+	    net_now_us() - net_seg_of(pcb->unacked)->last_us > pcb->rto_end)
+		probe(conn);
+}
+
+/* ---- what comes in ---- */
+
+static void enter(struct net_conn *conn, enum net_rec_state state)
+{
+	struct net_rec *rec = net_rec_of(conn);
+
+	net_cwnd_reduce(conn);
+	rec->state = state;
+	rec->recover = conn->pcb.snd_nxt;
+}
+
+/*
+ * RFC 8985 7.4: whether the probe has repaired a loss that nothing else told
+ * of, for which the window has to pay.
+ */
+static void settle_probe(struct net_conn *conn, const struct net_ack *ack)
+{
+	struct net_rec *rec = net_rec_of(conn);
+
+	if (!conn->probed || TCP_SEQ_LT(ack->una, rec->probe_end))
+		return;
+	if (!rec->probe_resent) {
+		conn->probed = false;
+	} else if (ack->dsack) {
+		conn->probed = false;
+	} else if (TCP_SEQ_GT(ack->una, rec->probe_end)) {
+		conn->probed = false;
+		if (rec->state == NET_REC_OPEN) {
+			net_cwnd_reduce(conn);
+			rec->cwnd = conn->pcb.ssthresh;
+		}
+	} else if (ack->acked == 0 && ack->n_ranges == 0 && ack->duplicate) {
+		conn->probed = false;
+	}
+}
+
+/* What follows from what is now known to be lost. */
+static void move_on(struct net_conn *conn, const struct net_ack *ack)
+{
+	struct net_rec *rec = net_rec_of(conn);
+
+	if (rec->state != NET_REC_OPEN && TCP_SEQ_GEQ(ack->una, rec->recover)) {
+		if (rec->state == NET_REC_RECOVERY)
+			rec->cwnd = conn->pcb.ssthresh;
+		rec->state = NET_REC_OPEN;
+		if (!(conn->pcb.flags & TF_SACK))
+			rec->sacked_bytes = 0;
+	}
+	if (rec->state == NET_REC_OPEN && !TAILQ_EMPTY(&rec->lost)) {
+		enter(conn, NET_REC_RECOVERY);
+		net_cwnd_prr_begin(rec, conn->pcb.snd_nxt - ack->una);
+	}
+	if (rec->state == NET_REC_RECOVERY)
+		net_cwnd_prr(conn, ack);
+	else
+		net_cwnd_grow(conn, ack);
+}
+
+/* Every ACK of a connection that has a block. */
+static void take(struct net_conn *conn, struct net_ack *ack)
+{
+	struct tcp_pcb *pcb = &conn->pcb;
+	struct net_rec *rec = net_rec_of(conn);
+
+	account_new(conn);
+	if (ack->dsack)
+		net_cwnd_undo(conn);
+	if (pcb->flags & TF_SACK) {
+		net_sack_mark(conn, ack);
+		net_sack_detect(conn, ack);
+	} else {
+		net_sack_count_duplicates(conn, ack);
+	}
+	settle_probe(conn, ack);
+	move_on(conn, ack);
+	if (TCP_SEQ_LT(rec->high_sacked, ack->una))
+		rec->high_sacked = ack->una;
+	if (ack->una == pcb->snd_nxt)
+		rec->rack_known =
+			false; /* no time is kept over an idle spell */
+	pcb->dupacks = 0;      /* three would be lwIP's turn */
+	pcb->cwnd = rec->state == NET_REC_OPEN ? rec->cwnd + rec->sacked_bytes
+					       : SHUT;
+	before.keep = true;
+	before.cwnd = pcb->cwnd;
+}
+
+/* RFC 5681 2: nothing new either way, and something is under way. */
+static bool is_duplicate(const struct tcp_pcb *pcb, const struct tcp_hdr *hdr,
+			 const struct pbuf *p)
+{
+	return hdr->ackno == pcb->lastack && p->tot_len == 0 && pcb->unacked &&
+	       !(TCPH_FLAGS(hdr) & (TCP_SYN | TCP_FIN)) &&
+	       (tcpwnd_size_t)SND_WND_SCALE(pcb, hdr->wnd) == pcb->snd_wnd;
+}
+
+/* Cold: what an ACK that is not simply the next one may tell. */
+__attribute__((noinline)) static void take_odd(struct net_conn *conn,
+					       const struct tcp_hdr *hdr,
+					       unsigned optlen,
+					       struct net_ack *ack)
+{
+	struct tcp_pcb *pcb = &conn->pcb;
+	struct net_rec *rec;
+	uint32_t was;
+
+	if (pcb->flags & TF_SACK)
+		net_sack_parse(pcb, hdr, optlen, ack);
+	if (!conn->repairing) {
+		bool wanted = ack->n_ranges ||
+			      (ack->duplicate && !(pcb->flags & TF_SACK));
+
+		pcb->dupacks = 0;
+		if (!wanted || !make(conn))
+			return;
+	}
+	rec = net_rec_of(conn);
+	ack->fack = rec->high_sacked;
+	was = net_rec_pipe(conn, pcb->lastack);
+	net_sack_take_acked(conn, ack);
+	if (rec->state == NET_REC_OPEN && was < ack->span)
+		was = ack->span;
+	ack->limited = rec->cwnd < pcb->ssthresh
+			       ? 2 * was >= rec->cwnd
+			       : was + 3u * pcb->mss >= rec->cwnd;
+	take(conn, ack);
+}
+
+/* What is kept with the oldest segment goes on to the next. */
+static inline void pass_on(const struct net_seg *from, struct tcp_seg *seg)
+{
+	struct net_seg *to = net_seg_of(seg);
+
+	to->base_us = net_now_us();
+	to->last_us = from->last_us;
+	to->span = from->span;
+}
+
+/* The ordinary ACK: something new of a connection that has lost nothing. */
+static inline void advance(struct net_conn *conn, uint32_t una)
+{
+	const struct net_seg *newest = NULL, *head;
+	struct tcp_pcb *pcb = &conn->pcb;
+	struct tcp_seg *seg = pcb->unacked;
+	uint8_t resent = 0;
+
+	if (!seg)
+		return;
+	head = net_seg_of(seg);
+	if (una == pcb->snd_nxt && !seg->next) {
+		newest = head->state & NET_SEG_RESENT ? NULL : head;
+		seg = NULL;
+	}
+	for (; seg && TCP_SEQ_LEQ(net_seg_end(seg), una); seg = seg->next) {
+		resent |= net_seg_of(seg)->state & NET_SEG_RESENT;
+		newest = net_seg_of(seg);
+	}
+	if (resent) /* see net_sack_take_acked() */
+		newest = NULL;
+	/* RFC 7661's idea: what is not used does not grow. */
+	before.cwnd = pcb->cwnd;
+	before.keep = 2 * 256u * head->span < pcb->cwnd;
+	if (seg)
+		pass_on(head, seg);
+	if (newest) {
+		conn->probe_shift = 0;
+		if (net_rtt_is_wanted(conn, net_now_us() - newest->sent_us))
+			net_rtt_sample(conn, net_now_us() - newest->sent_us);
+	}
+}
+
+/* Cold: every ACK of a connection under repair, or that may begin one. */
+__attribute__((noinline)) static void take_slowly(struct net_conn *conn,
+						  const struct tcp_hdr *hdr,
+						  unsigned optlen,
+						  const struct pbuf *p)
+{
+	struct tcp_pcb *pcb = &conn->pcb;
+	struct net_seg *head = net_seg_of(pcb->unacked);
+	struct net_ack ack = {.una = pcb->lastack};
+	bool probed = conn->probed;
+
+	if (TCP_SEQ_BETWEEN(hdr->ackno, pcb->lastack + 1, pcb->snd_nxt)) {
+		ack.una = hdr->ackno;
+		ack.acked = hdr->ackno - pcb->lastack;
+	} else {
+		ack.duplicate = is_duplicate(pcb, hdr, p);
+	}
+	if (head) {
+		ack.since_us = head->base_us;
+		ack.span = head->span * 256u;
+	}
+	take_odd(conn, hdr, optlen, &ack);
+	if (!conn->repairing) {
+		if (ack.acked)
+			advance(conn, ack.una);
+		return;
+	}
+	if (ack.acked && ack.first)
+		pass_on(head, ack.first);
+	if (ack.has_rtt) {
+		net_rtt_sample(conn, ack.rtt_us);
+		conn->probe_shift = 0;
+	} else if (ack.acked && probed && conn->probe_shift < 6) {
+		conn->probe_shift++;
+	}
+}
+
+/*
+ * lwIP is about to process a segment of this pcb; the header's numbers are in
+ * host order, p begins with the data.
+ *
+ * The peer's window counts from SND.UNA, so an ACK of something new always
+ * tells it, also on a segment that was sent again: behind the new SND.UNA the
+ * old window, which RFC 9293 3.10.7.4 would keep, reaches beyond what the peer
+ * promised.
+ */
+void net_rec_input(struct tcp_pcb *pcb, const struct tcp_hdr *hdr,
+		   unsigned optlen, const struct pbuf *p)
+{
+	struct net_conn *conn = net_conn_of(pcb);
+	uint32_t acked = hdr->ackno - pcb->lastack;
+	bool new = acked - 1 < net_rec_span(pcb);
+
+	before.keep = false;
+	if ((TCPH_FLAGS(hdr) & (TCP_ACK | TCP_RST)) != TCP_ACK ||
+	    pcb->state < SYN_SENT || pcb->state == TIME_WAIT)
+		return;
+	if (new && pcb->state >= ESTABLISHED)
+		pcb->snd_wl1 = hdr->seqno - 1;
+	if (conn->repairing ||
+	    (pcb->unacked && pcb->state >= ESTABLISHED &&
+	     (optlen >= 10 || (acked == 0 && p->tot_len == 0))))
+		take_slowly(conn, hdr, optlen, p);
+	else if (new)
+		advance(conn, hdr->ackno);
+}
+
+/* lwIP has grown its window; it will send as soon as we return. */
+void net_rec_acked(struct net_conn *conn)
+{
+	struct tcp_pcb *pcb = &conn->pcb;
+	uint32_t cwnd;
+
+	if (before.keep)
+		pcb->cwnd = before.cwnd;
+	cwnd = conn->repairing ? conn->rec->cwnd : pcb->cwnd;
+	if (cwnd > TCP_SND_BUF / 2 && cwnd < UINT32_C(1) << 30)
+		net_cwnd_grow_buffer(pcb, cwnd);
+}
+
+void net_rec_after_input(struct net_conn *conn)
+{
+	struct net_rec *rec = net_rec_of(conn);
+
+	if (rec->state != NET_REC_OPEN)
+		repair(conn);
+	else if (!conn->pcb.unacked)
+		forget_if_quiet(conn);
+	if (conn->repairing && conn->rec->reorder_armed)
+		net_timer_by(conn, net_rec_due_ns(conn));
+}
+
+/* ---- what comes when nothing comes ---- */
+
+/* From the last progress, or from when it was last sent (RFC 6298 5). */
+static uint32_t rto_due_us(const struct net_conn *conn)
+{
+	const struct net_seg *head = net_seg_of(conn->pcb.unacked);
+	uint32_t from_us = head->sent_us;
+
+	if (net_us_after(head->base_us, from_us))
+		from_us = head->base_us;
+	if (conn->probed && net_us_after(conn->rec->probe_us, from_us))
+		from_us = conn->rec->probe_us;
+	return from_us + net_rtt_rto_us(conn);
+}
+
+static uint32_t probe_due_us(const struct net_conn *conn)
+{
+	const struct net_seg *head = net_seg_of(conn->pcb.unacked);
+	uint32_t from_us = head->last_us;
+
+	if (net_us_after(head->base_us, from_us))
+		from_us = head->base_us;
+	return from_us + net_rtt_probe_us(conn);
+}
+
+/* Nothing is under way, and what was to be repaired is. */
+static bool at_rest(const struct net_conn *conn)
+{
+	return conn->repairing && !conn->pcb.unacked &&
+	       conn->rec->state == NET_REC_OPEN;
+}
+
+int64_t net_rec_due_ns(const struct net_conn *conn)
+{
+	const struct net_rec *rec = net_rec_of(conn);
+	uint32_t due_us;
+
+	if (at_rest(conn)) /* its block goes, though it may never hear again */
+		return net_us_to_ns(rec->event_us + QUIET_US);
+	if (!ours(&conn->pcb))
+		return CORO_FOREVER;
+	due_us = rto_due_us(conn);
+	if (probe_wanted(conn) && net_us_after(due_us, probe_due_us(conn)))
+		due_us = probe_due_us(conn);
+	if (rec && rec->reorder_armed &&
+	    net_us_after(due_us, rec->reorder_due_us))
+		due_us = rec->reorder_due_us;
+	return net_us_to_ns(due_us);
+}
+
+/*
+ * The oldest segment is sent again all the same. Not by lwIP, which would put
+ * all that is under way back to `unsent`: a repair that begins later takes that
+ * for under way still, and never sends again.
+ */
+static void time_out_without_memory(struct net_conn *conn)
+{
+	struct tcp_pcb *pcb = &conn->pcb;
+	struct net_seg *head = net_seg_of(pcb->unacked);
+
+	pcb->ssthresh = LWIP_MAX(pcb->cwnd / 2, 2u * pcb->mss);
+	pcb->cwnd = pcb->mss;
+	if (pcb->nrtx < 255)
+		pcb->nrtx++;
+	net_count_rto(conn);
+	if (send_again(conn, head)) {
+		head->state |= NET_SEG_RESENT;
+		head->sent_us = net_now_us();
+	}
+}
+
+/* RFC 6298 5.4 to 5.7; what the peer has sacked is not sent again. */
+static void time_out(struct net_conn *conn)
+{
+	struct tcp_pcb *pcb = &conn->pcb;
+	struct net_rec *rec;
+
+	net_seg_of(pcb->unacked)->base_us = net_now_us();
+	conn->probed = false;
+	if (!make(conn)) {
+		time_out_without_memory(conn);
+		return;
+	}
+	rec = net_rec_of(conn);
+	if (!net_window_shut(pcb)) /* then it is the peer, not the path */
+		net_path_timed_out(conn);
+	if (rec->state != NET_REC_LOSS || pcb->nrtx == 0)
+		enter(conn, NET_REC_LOSS);
+	rec->recover = pcb->snd_nxt;
+	rec->cwnd = pcb->mss;
+	rec->dupacks = 0;
+	net_sack_lose_all(conn);
+	if (pcb->nrtx < 255)
+		pcb->nrtx++;
+	net_count_rto(conn);
+	repair(conn);
+}
+
+bool net_rec_timeout(struct net_conn *conn)
+{
+	struct net_rec *rec = net_rec_of(conn);
+	uint32_t now_us = net_now_us();
+
+	if (at_rest(conn) && !net_us_after(rec->event_us + QUIET_US, now_us)) {
+		conn->probed = false; /* no answer comes any more */
+		forget_if_quiet(conn);
+	}
+	if (!ours(&conn->pcb))
+		return false;
+	if (!net_us_after(rto_due_us(conn), now_us)) {
+		if (net_persist_gives_up(&conn->pcb))
+			return true;
+		time_out(conn);
+	} else if (rec && rec->reorder_armed &&
+		   !net_us_after(rec->reorder_due_us, now_us)) {
+		const struct net_ack ack = {.una = conn->pcb.lastack,
+					    .first = conn->pcb.unacked};
+
+		net_sack_detect(conn, &ack);
+		move_on(conn, &ack);
+		if (rec->state != NET_REC_OPEN)
+			repair(conn);
+	} else if (probe_wanted(conn) &&
+		   !net_us_after(probe_due_us(conn), now_us)) {
+		probe(conn);
+	}
+	return false;
+}
+
+/* ---- what was too long for the path ---- */
+
+bool net_rec_begin(struct net_conn *conn)
+{
+	return make(conn);
+}
+
+void net_rec_resume_cut(struct net_conn *conn)
+{
+	struct net_rec *rec = net_rec_of(conn);
+
+	if (!rec || TAILQ_EMPTY(&rec->lost))
+		return;
+	if (rec->state == NET_REC_OPEN) {
+		rec->undo_cwnd = rec->cwnd;
+		rec->undo_ssthresh = conn->pcb.ssthresh;
+		rec->undo_left = 0;
+		rec->event_us = net_now_us();
+		rec->state = NET_REC_LOSS;
+		rec->recover = conn->pcb.snd_nxt;
+	}
+	repair(conn);
+}

@@ -1,0 +1,148 @@
+/*
+ * Segments cut up again, when the path takes less than they are long.
+ *
+ * The pieces are copies: whatever still holds the old one (a neighbour's queue,
+ * a frame that refers to lent memory) keeps it until it is done.
+ */
+#include "netstack/recovery/path.h"
+
+#include <string.h>
+
+#include "lwip/prot/tcp.h"
+
+#define MAX_PBUFS 0xffffu /* lwIP counts a queue's in 16 bits */
+
+static void free_pieces(struct tcp_seg *seg)
+{
+	while (seg) {
+		struct tcp_seg *next = seg->next;
+
+		tcp_seg_free(seg);
+		seg = next;
+	}
+}
+
+/* One piece: len bytes of the old one's data from `off` on. */
+static struct tcp_seg *make_piece(struct tcp_seg *old, unsigned data_at,
+				  unsigned off, unsigned len)
+{
+	struct pbuf *p = pbuf_alloc(PBUF_TRANSPORT, (u16_t)len, PBUF_RAM);
+	struct tcp_seg *seg = p ? memp_malloc(MEMP_TCP_SEG) : NULL;
+	u8_t flags = TCPH_FLAGS(old->tcphdr);
+
+	if (!seg) {
+		if (p)
+			pbuf_free(p);
+		return NULL;
+	}
+	pbuf_copy_partial(old->p, p->payload, (u16_t)len,
+			  (u16_t)(data_at + off));
+	pbuf_add_header(p, TCP_HLEN);	     /* PBUF_TRANSPORT has left room */
+	*net_seg_of(seg) = *net_seg_of(old); /* its times, too */
+	net_seg_of(seg)->state &= NET_SEG_SENT | NET_SEG_RESENT;
+	seg->next = NULL;
+	seg->p = p;
+	seg->len = (u16_t)len;
+	seg->flags = 0;
+	seg->tcphdr = p->payload;
+	*seg->tcphdr = *old->tcphdr;
+	seg->tcphdr->seqno = lwip_htonl(net_seg_begin(old) + off);
+	seg->tcphdr->chksum = 0;
+	if (off + len < old->len) /* only the last one pushes and ends */
+		flags &= (u8_t) ~(TCP_FIN | TCP_PSH);
+	TCPH_HDRLEN_FLAGS_SET(seg->tcphdr, TCP_HLEN / 4, flags);
+	return seg;
+}
+
+/*
+ * The segment at *link becomes as many as it takes. Gives the last of them;
+ * NULL: no memory, and nothing has changed.
+ */
+static struct tcp_seg *cut(struct tcp_pcb *pcb, struct tcp_seg **link,
+			   unsigned mss)
+{
+	struct tcp_seg *old = *link, *first = NULL, *last = NULL,
+		       **tail = &first;
+	unsigned data_at =
+		(unsigned)((u8_t *)old->tcphdr - (u8_t *)old->p->payload) +
+		TCPH_HDRLEN_BYTES(old->tcphdr);
+	unsigned pieces = (old->len + mss - 1) / mss;
+	unsigned queued = pcb->snd_queuelen - pbuf_clen(old->p) + pieces;
+
+	if (queued > MAX_PBUFS)
+		return NULL;
+	for (unsigned off = 0; off < old->len; off += mss) {
+		last = make_piece(old, data_at, off,
+				  LWIP_MIN(mss, old->len - off));
+		if (!last) {
+			free_pieces(first);
+			return NULL;
+		}
+		*tail = last;
+		tail = &last->next;
+	}
+	last->next = old->next;
+	*link = first;
+	pcb->snd_queuelen = (u16_t)queued;
+	old->next = NULL;
+	return last;
+}
+
+/* A SYN or FIN alone has no data to cut. */
+static bool too_long(const struct tcp_seg *seg, unsigned mss)
+{
+	return seg->len > mss && !(TCPH_FLAGS(seg->tcphdr) & TCP_SYN);
+}
+
+bool net_recut_unsent(struct net_conn *conn, unsigned mss)
+{
+	struct tcp_pcb *pcb = &conn->pcb;
+
+	for (struct tcp_seg **link = &pcb->unsent; *link;
+	     link = &(*link)->next) {
+		struct tcp_seg *old = *link, *last;
+
+		if (!too_long(old, mss))
+			continue;
+		last = cut(pcb, link, mss);
+		if (!last)
+			return false;
+		if (!last->next)
+			pcb->unsent_oversize = 0; /* it has no room to fill */
+		tcp_seg_free(old);
+		while (*link != last)
+			link = &(*link)->next;
+	}
+	return true;
+}
+
+/*
+ * Without memory a segment stays as it is, and is cut when it next times out.
+ */
+void net_recut_unacked(struct net_conn *conn, unsigned mss)
+{
+	struct tcp_pcb *pcb = &conn->pcb;
+	bool marks = net_rec_begin(conn);
+
+	for (struct tcp_seg **link = &pcb->unacked; *link;
+	     link = &(*link)->next) {
+		struct tcp_seg *old = *link, *last;
+
+		if (!too_long(old, mss) ||
+		    net_seg_of(old)->state & NET_SEG_SACKED)
+			continue;
+		last = cut(pcb, link, mss);
+		if (!last)
+			return;
+		if (marks)
+			net_sack_replace(net_rec_of(conn), net_seg_of(old));
+		tcp_seg_free(old);
+		for (;; link = &(*link)->next) {
+			if (marks)
+				net_sack_lose(net_rec_of(conn),
+					      net_seg_of(*link));
+			if (*link == last)
+				break;
+		}
+	}
+}

@@ -1,0 +1,86 @@
+/*
+ * The round trip, and what is waited for from it: the probe and the timeout.
+ */
+#include "netstack/recovery/recovery.h"
+
+#define RTO_FIRST_US NET_MS(1000)  /* RFC 6298 2.1 */
+#define RTO_VAR_US   NET_MS(120)   /* RTO >= SRTT + this */
+#define RTO_MAX_US   NET_MS(60000) /* RFC 6298 2.5 */
+
+/*
+ * RFC 5681 3.1: slow start goes on until something is lost. lwIP ends it at
+ * the size of its send buffer, which here may grow.
+ */
+static void begin_window(struct tcp_pcb *pcb)
+{
+	if (pcb->ssthresh == TCP_SND_BUF)
+		pcb->ssthresh = UINT32_C(1) << 30;
+}
+
+/*
+ * RFC 6298 2.2 and 2.3, Jacobson's scaled integers. The least RTT, which no
+ * delayed ACK has lengthened, is kept where lwIP keeps the end of what its own
+ * timeout sends again: it has none.
+ */
+void net_rtt_sample(struct net_conn *conn, uint32_t rtt_us)
+{
+	int32_t error;
+
+	if (rtt_us == 0)
+		rtt_us = 1; /* 0 is: no sample yet */
+	if (rtt_us > UINT32_C(1) << 26)
+		return;
+	if (conn->srtt_us == 0) {
+		conn->srtt_us = rtt_us << 3;
+		conn->rttvar_us = rtt_us << 1;
+		conn->pcb.rto_end = rtt_us;
+		begin_window(&conn->pcb);
+		return;
+	}
+	conn->pcb.rto_end = LWIP_MIN(conn->pcb.rto_end, rtt_us);
+	error = (int32_t)rtt_us - (int32_t)(conn->srtt_us >> 3);
+	conn->srtt_us += (uint32_t)error;
+	if (error < 0)
+		error = -error;
+	conn->rttvar_us += (uint32_t)(error - (int32_t)(conn->rttvar_us >> 2));
+}
+
+/* RFC 6298 2.3 to 2.5 and 5.5, with a floor of its own. */
+uint32_t net_rtt_backed_off_us(const struct net_conn *conn, unsigned doublings)
+{
+	uint64_t us = RTO_FIRST_US;
+
+	if (conn->srtt_us)
+		us = (conn->srtt_us >> 3) +
+		     LWIP_MAX(conn->rttvar_us, RTO_VAR_US);
+	us <<= LWIP_MIN(doublings, 16);
+	return (uint32_t)LWIP_MIN(us, RTO_MAX_US);
+}
+
+/*
+ * RFC 8985 7.2 has 2 SRTT and, where the peer may delay its ACK, the longest
+ * such delay. Here the delay is learnt: a segment that was probed for measures
+ * nothing (Karn), so the next probe waits twice as long until one does.
+ */
+uint32_t net_rtt_probe_us(const struct net_conn *conn)
+{
+	uint32_t srtt_us = conn->srtt_us >> 3;
+	uint32_t us = srtt_us + LWIP_MAX(srtt_us, conn->rttvar_us / 2);
+
+	return LWIP_MAX(us, NET_PROBE_US) << conn->probe_shift;
+}
+
+void net_rec_info(const struct net_conn *conn, struct net_rec_info *out)
+{
+	*out = (struct net_rec_info){
+		.cwnd_bytes =
+			conn->repairing ? conn->rec->cwnd : conn->pcb.cwnd,
+		.ssthresh_bytes = conn->pcb.ssthresh,
+		.retransmits = conn->more->retransmits,
+	};
+	if (conn->waiting)
+		return; /* in TIME_WAIT none is kept */
+	out->srtt_ns = (uint64_t)(conn->srtt_us >> 3) << 10;
+	out->rttvar_ns = (uint64_t)(conn->rttvar_us >> 2) << 10;
+	out->rto_ns = (uint64_t)net_rtt_rto_us(conn) << 10;
+}

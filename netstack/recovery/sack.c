@@ -1,0 +1,410 @@
+/*
+ * The scoreboard: which segments under way have arrived, which are lost.
+ *
+ * Loss is told by time, RACK (RFC 8985 6.2): a segment is lost when one sent
+ * later has arrived and time enough has passed for both. Segments in their
+ * first flight are judged once, in order; those sent again have a list in the
+ * order of sending: so the work a segment costs does not grow with the window.
+ */
+#include "netstack/recovery/recovery.h"
+
+#include <string.h>
+
+#define OPT_SACK  5
+#define DUPTHRESH 3u
+
+/* ---- reading ---- */
+
+static uint32_t get32(const uint8_t *at)
+{
+	return (uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 |
+	       (uint32_t)at[2] << 8 | at[3];
+}
+
+/* The SACK option, its length in *len; NULL without one. */
+static const uint8_t *find_sack(const uint8_t *opt, unsigned left,
+				unsigned *len)
+{
+	while (left >= 2 && *opt != 0) {
+		if (*opt == 1) {
+			opt++;
+			left--;
+			continue;
+		}
+		if (opt[1] < 2 || opt[1] > left)
+			break;
+		if (*opt == OPT_SACK) {
+			*len = opt[1];
+			return opt;
+		}
+		left -= opt[1];
+		opt += opt[1];
+	}
+	return NULL;
+}
+
+/*
+ * RFC 2883: the first block tells of a duplicate when what it names has been
+ * acknowledged already, or lies within the second.
+ */
+static bool is_dsack(const uint8_t *blocks, unsigned n, uint32_t una)
+{
+	uint32_t left = get32(blocks), right = get32(blocks + 4);
+
+	if (TCP_SEQ_GEQ(left, right))
+		return false;
+	if (TCP_SEQ_LEQ(right, una))
+		return una - left < UINT32_C(1) << 30;
+	return n > 1 && TCP_SEQ_GEQ(left, get32(blocks + 8)) &&
+	       TCP_SEQ_LEQ(right, get32(blocks + 12));
+}
+
+/* Blocks that lie, or lie outside what is under way, are left out. */
+void net_sack_parse(const struct tcp_pcb *pcb, const struct tcp_hdr *hdr,
+		    unsigned optlen, struct net_ack *ack)
+{
+	const uint8_t *opt;
+	unsigned len, n;
+
+	opt = find_sack((const uint8_t *)hdr + TCP_HLEN, optlen, &len);
+	if (!opt)
+		return;
+	n = (len - 2) / 8;
+	ack->dsack = n > 0 && is_dsack(opt + 2, n, ack->una);
+	for (unsigned i = ack->dsack; i < n && i < NET_SACK_BLOCKS; i++) {
+		struct net_sack_range range = {get32(opt + 2 + 8 * i),
+					       get32(opt + 6 + 8 * i)};
+
+		if (TCP_SEQ_LT(range.left, range.right) &&
+		    TCP_SEQ_GEQ(range.left, ack->una) &&
+		    TCP_SEQ_LEQ(range.right, pcb->snd_nxt))
+			ack->ranges[ack->n_ranges++] = range;
+	}
+}
+
+/* ---- marking ---- */
+
+/* A segment has arrived: RACK's newest, the RTT, whether order was kept. */
+static void arrived(struct net_rec *rec, const struct net_seg *seg,
+		    struct net_ack *ack)
+{
+	uint32_t rtt_us = net_now_us() - seg->sent_us;
+	uint32_t end = net_seg_end(&seg->seg);
+
+	ack->delivered += TCP_TCPLEN(&seg->seg);
+	if (!(seg->state & NET_SEG_RESENT)) {
+		if (rtt_us < rec->min_rtt_us || rec->min_rtt_us == 0)
+			rec->min_rtt_us = rtt_us ? rtt_us : 1;
+		if (TCP_SEQ_LT(end, ack->fack))
+			rec->reordered = true;
+	} else if (rtt_us < rec->min_rtt_us) {
+		return; /* so soon: the first copy it was, sent who knows when
+			 */
+	}
+	if (!rec->rack_known || net_us_after(seg->sent_us, rec->rack_sent_us) ||
+	    (seg->sent_us == rec->rack_sent_us &&
+	     TCP_SEQ_GT(end, rec->rack_end))) {
+		rec->rack_known = true;
+		rec->rack_sent_us = seg->sent_us;
+		rec->rack_end = end;
+		rec->rack_rtt_us = rtt_us;
+	}
+}
+
+/* Off the list it is on, if any. */
+static void unlist(struct net_rec *rec, struct net_seg *seg)
+{
+	if (seg->state & NET_SEG_LOST) {
+		TAILQ_REMOVE(&rec->lost, seg, link);
+		rec->lost_bytes -= TCP_TCPLEN(&seg->seg);
+	}
+	if (seg->state & NET_SEG_RETRIED)
+		TAILQ_REMOVE(&rec->resent, seg, link);
+	seg->state &= (uint8_t) ~(NET_SEG_LOST | NET_SEG_RETRIED);
+}
+
+static void mark(struct net_rec *rec, struct net_seg *seg, struct net_ack *ack)
+{
+	arrived(rec, seg, ack);
+	unlist(rec, seg);
+	seg->state |= NET_SEG_SACKED;
+	rec->sacked_bytes += TCP_TCPLEN(&seg->seg);
+	rec->sacked_segs++;
+	if (TCP_SEQ_GT(net_seg_end(&seg->seg), rec->high_sacked)) {
+		rec->high_sacked = net_seg_end(&seg->seg);
+		rec->high = seg;
+	}
+}
+
+/* Where to begin walking: not before what is known to be marked. */
+static struct tcp_seg *walk_from(const struct net_rec *rec,
+				 const struct net_ack *ack,
+				 const struct net_sack_range *range,
+				 struct net_sack_seen *now)
+{
+	for (unsigned i = 0; i < NET_SACK_BLOCKS; i++) {
+		const struct net_sack_seen *seen = &rec->seen[i];
+
+		if (seen->last && seen->left == range->left &&
+		    TCP_SEQ_LEQ(seen->end, range->right)) {
+			*now = *seen;
+			return seen->last->seg.next;
+		}
+	}
+	*now = (struct net_sack_seen){.left = range->left};
+	if (rec->high && TCP_SEQ_GEQ(range->left, rec->high_sacked))
+		return rec->high->seg.next;
+	return ack->first;
+}
+
+/*
+ * Only whole segments count. A segment is marked once, so that walking over
+ * those is paid for; the steps that mark nothing are bounded by NET_SACK_STEPS
+ * an ACK, whatever its blocks claim. A walk that is cut short goes on from
+ * there when the same block comes again.
+ */
+static void mark_range(struct net_rec *rec, const struct net_sack_range *range,
+		       struct net_ack *ack, struct net_sack_seen *now)
+{
+	struct tcp_seg *seg = walk_from(rec, ack, range, now);
+
+	for (; seg && TCP_SEQ_LT(net_seg_begin(seg), range->right);
+	     seg = seg->next) {
+		bool whole = TCP_SEQ_GEQ(net_seg_begin(seg), range->left);
+
+		if (whole && TCP_SEQ_GT(net_seg_end(seg), range->right))
+			break;
+		if (whole && !(net_seg_of(seg)->state & NET_SEG_SACKED))
+			mark(rec, net_seg_of(seg), ack);
+		else if (rec->sack_steps == NET_SACK_STEPS)
+			break;
+		else
+			rec->sack_steps++;
+		now->last = net_seg_of(seg);
+		now->end = net_seg_end(seg);
+	}
+}
+
+void net_sack_mark(struct net_conn *conn, struct net_ack *ack)
+{
+	struct net_sack_seen now[NET_SACK_BLOCKS] = {0};
+	struct net_rec *rec = net_rec_of(conn);
+
+	for (unsigned i = 0; i < NET_SACK_BLOCKS; i++)
+		if (rec->seen[i].last &&
+		    TCP_SEQ_LEQ(rec->seen[i].end, ack->una))
+			rec->seen[i].last = NULL; /* lwIP frees it */
+	rec->sack_steps = 0;
+	for (unsigned i = 0; i < ack->n_ranges; i++)
+		mark_range(rec, &ack->ranges[i], ack, &now[i]);
+	if (ack->n_ranges)
+		memcpy(rec->seen, now, sizeof(now));
+}
+
+void net_sack_forget(struct net_rec *rec, struct net_seg *seg,
+		     struct net_ack *ack)
+{
+	if (seg->state & NET_SEG_SACKED) {
+		rec->sacked_bytes -= TCP_TCPLEN(&seg->seg);
+		rec->sacked_segs--;
+	} else {
+		arrived(rec, seg, ack);
+	}
+	unlist(rec, seg);
+	if (rec->scan == seg)
+		rec->scan = NULL;
+	if (rec->high == seg)
+		rec->high = NULL;
+}
+
+/*
+ * The segments that an ACK covers; lwIP frees them right after. An ACK that
+ * covers one sent twice measures nothing (Karn): the others may have waited at
+ * the peer until that one filled the hole before them.
+ */
+void net_sack_take_acked(struct net_conn *conn, struct net_ack *ack)
+{
+	struct net_rec *rec = net_rec_of(conn);
+	struct tcp_seg *seg = conn->pcb.unacked;
+	bool resent = false;
+
+	for (; seg && TCP_SEQ_LEQ(net_seg_end(seg), ack->una);
+	     seg = seg->next) {
+		struct net_seg *own = net_seg_of(seg);
+
+		/* One sacked before says nothing of now. */
+		if (own->state & NET_SEG_RESENT) {
+			resent = true;
+		} else if (!(own->state & NET_SEG_SACKED)) {
+			ack->rtt_us = net_now_us() - own->sent_us;
+			ack->has_rtt = true;
+		}
+		if (rec)
+			net_sack_forget(rec, own, ack);
+	}
+	if (resent)
+		ack->has_rtt = false;
+	ack->first = seg;
+}
+
+/* ---- judging ---- */
+
+void net_sack_lose(struct net_rec *rec, struct net_seg *seg)
+{
+	unlist(rec, seg);
+	seg->state |= NET_SEG_LOST;
+	rec->lost_bytes += TCP_TCPLEN(&seg->seg);
+	TAILQ_INSERT_TAIL(&rec->lost, seg, link);
+}
+
+/*
+ * How long a segment may be late against those sent after it, RFC 8985 6.2
+ * step 4: not at all once three have overtaken it on a path that keeps order.
+ */
+static uint32_t reorder_us(const struct net_conn *conn)
+{
+	const struct net_rec *rec = net_rec_of(conn);
+	uint32_t us = rec->min_rtt_us / 4 * rec->reorder_steps;
+
+	if (!rec->reordered &&
+	    (rec->state != NET_REC_OPEN || rec->sacked_segs >= DUPTHRESH))
+		return 0;
+	return LWIP_MIN(us, conn->srtt_us >> 3);
+}
+
+/* Whether it is lost; if that is a question of time, arms the timer. */
+static bool is_lost(struct net_rec *rec, const struct net_seg *seg,
+		    uint32_t late_us, bool *wait)
+{
+	uint32_t due_us = seg->sent_us + rec->rack_rtt_us + late_us;
+
+	*wait = false;
+	if (net_us_after(seg->sent_us, rec->rack_sent_us) ||
+	    (seg->sent_us == rec->rack_sent_us &&
+	     TCP_SEQ_GEQ(net_seg_end(&seg->seg), rec->rack_end)))
+		return false;
+	if (!net_us_after(due_us, net_now_us()))
+		return true;
+	*wait = true;
+	if (!rec->reorder_armed || net_us_after(rec->reorder_due_us, due_us))
+		rec->reorder_due_us = due_us;
+	rec->reorder_armed = true;
+	return false;
+}
+
+void net_sack_detect(struct net_conn *conn, const struct net_ack *ack)
+{
+	struct net_rec *rec = net_rec_of(conn);
+	uint32_t late_us = reorder_us(conn);
+	struct net_seg *resent;
+	struct tcp_seg *seg;
+	bool wait;
+
+	rec->reorder_armed = false;
+	if (!rec->rack_known)
+		return;
+	seg = rec->scan ? rec->scan->seg.next : ack->first;
+	for (; seg; seg = seg->next) { /* each is passed once */
+		struct net_seg *own = net_seg_of(seg);
+
+		if (!(own->state &
+		      (NET_SEG_SACKED | NET_SEG_LOST | NET_SEG_RETRIED))) {
+			if (!is_lost(rec, own, late_us, &wait))
+				break;
+			net_sack_lose(rec, own);
+		}
+		rec->scan = own;
+	}
+	while ((resent = TAILQ_FIRST(&rec->resent)) &&
+	       is_lost(rec, resent, late_us, &wait))
+		net_sack_lose(rec, resent);
+}
+
+/*
+ * RFC 2018 8: what is sacked may be reneged. That is seen when the oldest
+ * segment is sacked and yet not acknowledged: then nothing sacked counts.
+ */
+static void renege(struct net_conn *conn)
+{
+	struct net_rec *rec = net_rec_of(conn);
+
+	for (struct tcp_seg *seg = conn->pcb.unacked; seg; seg = seg->next)
+		net_seg_of(seg)->state &= (uint8_t)~NET_SEG_SACKED;
+	memset(rec->seen, 0, sizeof(rec->seen));
+	rec->high = NULL;
+	rec->high_sacked = conn->pcb.lastack;
+}
+
+void net_sack_lose_all(struct net_conn *conn)
+{
+	struct net_rec *rec = net_rec_of(conn);
+	struct tcp_seg *seg = conn->pcb.unacked;
+
+	if (!(conn->pcb.flags & TF_SACK) ||
+	    (seg && net_seg_of(seg)->state & NET_SEG_SACKED))
+		renege(conn);
+	rec->sacked_bytes = rec->sacked_segs = 0;
+	for (; seg; seg = seg->next) {
+		if (!(net_seg_of(seg)->state & NET_SEG_SACKED)) {
+			net_sack_lose(rec, net_seg_of(seg));
+		} else {
+			rec->sacked_bytes += TCP_TCPLEN(seg);
+			rec->sacked_segs++;
+		}
+	}
+	rec->scan = NULL;
+	rec->reorder_armed = false;
+}
+
+void net_sack_resent(struct net_rec *rec, struct net_seg *seg)
+{
+	unlist(rec, seg);
+	seg->state |= NET_SEG_RESENT | NET_SEG_RETRIED;
+	seg->sent_us = net_now_us();
+	TAILQ_INSERT_TAIL(&rec->resent, seg, link);
+}
+
+void net_sack_replace(struct net_rec *rec, struct net_seg *seg)
+{
+	unlist(rec, seg);
+	if (rec->scan == seg)
+		rec->scan = NULL;
+	if (rec->high == seg)
+		rec->high = NULL;
+	for (unsigned i = 0; i < NET_SACK_BLOCKS; i++)
+		if (rec->seen[i].last == seg)
+			rec->seen[i].last = NULL;
+}
+
+/*
+ * A peer without SACK: each duplicate ACK says that one segment has arrived
+ * (RFC 5681), an ACK of a part that the next one is lost (RFC 6582).
+ */
+void net_sack_count_duplicates(struct net_conn *conn, struct net_ack *ack)
+{
+	struct net_rec *rec = net_rec_of(conn);
+	struct tcp_seg *head = ack->first;
+	uint32_t mss = conn->pcb.mss;
+
+	if (ack->acked) {
+		rec->sacked_bytes -= LWIP_MIN(rec->sacked_bytes, ack->acked);
+		if (!head || rec->state == NET_REC_OPEN)
+			rec->sacked_bytes = 0;
+		rec->dupacks = 0;
+		if (!head || rec->state != NET_REC_RECOVERY ||
+		    TCP_SEQ_GEQ(ack->una, rec->recover))
+			return;
+	} else {
+		if (!ack->duplicate || !head)
+			return;
+		rec->dupacks += rec->dupacks < 255;
+		if (rec->sacked_bytes + mss <= conn->pcb.snd_nxt - ack->una) {
+			rec->sacked_bytes += mss;
+			ack->delivered += mss;
+		}
+		if (rec->dupacks != 3 || rec->state != NET_REC_OPEN)
+			return;
+	}
+	if (!(net_seg_of(head)->state & (NET_SEG_LOST | NET_SEG_RETRIED)))
+		net_sack_lose(rec, net_seg_of(head));
+}

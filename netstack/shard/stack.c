@@ -1,0 +1,396 @@
+/*
+ * The stack: opening, the loop, closing.
+ */
+#include "netstack/program/log.h"
+#include "netstack/net_priv.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <time.h>
+#include <unistd.h>
+
+#define SPIN_ROUNDS 256	  /* empty rounds before adaptive polling sleeps */
+#define NAP_NS	    20000 /* with the wake-up, below 50 us */
+#define DRAIN_NS    INT64_C(1000000000)
+
+struct net_stack net_the;
+
+int64_t net_clock_ns(void)
+{
+	return glue_now_ns();
+}
+
+int64_t net_now_ns(const struct net_stack *stack)
+{
+	return stack->now_ns;
+}
+
+static int64_t sched_clock_ns(void *ctx)
+{
+	return glue_now_ns();
+}
+
+int net_exit_status(int err)
+{
+	return err == 0 ? 0 : err == -EINVAL ? 2 : 1;
+}
+
+/* ---- opening ---- */
+
+static bool few_cpus(void)
+{
+	return sysconf(_SC_NPROCESSORS_ONLN) <= 2;
+}
+
+static int start_dpdk(struct net_opts *opts)
+{
+	struct glue_link links[NET_MAX_LINKS];
+	struct glue_eal_conf conf = {
+		.links = links,
+		.n_links = opts->n_links,
+		.lcore = opts->lcore,
+		.huge_off = opts->huge_off,
+		.mtu = opts->mtu,
+		.mem_mib = 32,
+		.extra = opts->eal_args,
+		.n_extra = opts->n_eal_args,
+		.log = net_log_write,
+	};
+	int err;
+
+	for (unsigned i = 0; i < opts->n_links; i++) {
+		err = glue_link_parse(opts->links[i], &links[i], opts->error,
+				      sizeof(opts->error));
+		if (err < 0)
+			return err;
+		conf.mem_mib += glue_link_mem_mib(&links[i]);
+	}
+	return glue_eal_start(&conf, opts->error, sizeof(opts->error));
+}
+
+static int check_opts(struct net_opts *opts)
+{
+	if (opts->n_links == 0) {
+		snprintf(opts->error, sizeof(opts->error),
+			 "no --link given: name the NIC, as in --link "
+			 "memif:/tmp/e.sock,role=server");
+		return -EINVAL;
+	}
+	if (opts->n_addrs == 0) {
+		snprintf(opts->error, sizeof(opts->error),
+			 "no --addr given: name an address, as in --addr "
+			 "10.9.0.1/16");
+		return -EINVAL;
+	}
+	return 0;
+}
+
+int net_stack_open(struct net_opts *opts, struct net_stack **out)
+{
+	static const struct coro_sched_attr attr = {.clock_ns = sched_clock_ns};
+	struct net_stack *stack = &net_the;
+	int err;
+
+	opts->error[0] = '\0';
+	if (stack->sched) {
+		snprintf(opts->error, sizeof(opts->error),
+			 "a stack is open already: one a process");
+		return -EALREADY;
+	}
+	err = check_opts(opts);
+	if (err < 0)
+		return err;
+	/* Before DPDK, which may pin the threads that are made after it. */
+	net_watchdog_prepare();
+	err = net_log_open();
+	if (err < 0)
+		goto refuse;
+	err = start_dpdk(opts);
+	if (err < 0)
+		goto stop_dpdk;
+	stack->mtu = opts->mtu;
+	stack->max_conns = opts->max_conns;
+	stack->max_counted = opts->counted_conns;
+	stack->now_ns = glue_now_ns();
+	stack->adaptive = opts->poll == NET_POLL_ADAPTIVE ||
+			  (opts->poll == NET_POLL_AUTO && few_cpus());
+	stack->stats_ns = (int64_t)(opts->stats_s * 1e9);
+	stack->next_stats_ns = stack->now_ns + stack->stats_ns;
+	err = coro_sched_open(&attr, &stack->sched);
+	if (err < 0)
+		goto stop_dpdk;
+	coro_sched_advance(stack->sched, stack->now_ns);
+	net_timers_set_clock();
+	err = net_isn_init();
+	if (err < 0)
+		goto close_sched;
+	err = net_demux_init(opts->max_conns);
+	if (err < 0)
+		goto close_sched;
+	err = net_mem_init();
+	if (err < 0)
+		goto fini_demux;
+	err = net_view_init();
+	if (err == 0)
+		err = net_eth_open(opts);
+	if (err == 0)
+		err = net_budget_open(opts);
+	if (err < 0)
+		goto fini_mem;
+	prctl(PR_SET_TIMERSLACK, 1UL);
+	net_diagnose_open();
+	err = net_watchdog_start(stack, opts->watchdog_ms);
+	if (err < 0)
+		goto fini_mem;
+	net_stats_start(stack);
+	*out = stack;
+	return 0;
+
+fini_mem:
+	net_diagnose_close();
+	net_eth_close();
+	net_view_fini();
+	net_mem_fini();
+	net_budget_fini();
+fini_demux:
+	net_demux_fini();
+close_sched:
+	coro_sched_close(stack->sched);
+	stack->sched = NULL;
+stop_dpdk:
+	glue_eal_stop();
+	net_log_close();
+refuse:
+	if (!opts->error[0])
+		snprintf(opts->error, sizeof(opts->error), "%s",
+			 strerror(-err));
+	return err;
+}
+
+int net_stack_open_args(int argc, char **argv, struct net_stack **out)
+{
+	struct net_opts opts;
+	int err;
+
+	net_opts_init(&opts);
+	err = net_parse_args(NULL, argc, argv, &opts, NULL);
+	if (err == 0)
+		err = net_stack_open(&opts, out);
+	if (err < 0)
+		fprintf(stderr, "%s: %s\n", program_invocation_short_name,
+			opts.error);
+	return err;
+}
+
+static void abort_conn(struct net_conn *conn)
+{
+	conn->pcb.callback_arg = NULL;
+	net_rxq_clear(conn);
+	tcp_abort(&conn->pcb);
+}
+
+/* Coroutines blocked on what is gone see the error and may end by themselves.
+ */
+static void let_coroutines_end(struct net_stack *stack)
+{
+	for (unsigned i = 0; i < 100 && coro_sched_ready(stack->sched); i++)
+		coro_sched_round(stack->sched);
+}
+
+void net_stack_close(struct net_stack *stack)
+{
+	NET_CHECK_THREAD();
+	stack->draining = true;
+	while (stack->listeners)
+		net_listener_close(stack->listeners);
+	net_for_each_conn(abort_conn);
+	net_poll_wake_all();
+	let_coroutines_end(stack);
+	net_watchdog_stop();
+	coro_sched_close(stack->sched);
+	stack->sched = NULL;
+	net_eth_tx();
+	net_eth_close();
+	net_view_fini();
+	net_mem_fini();
+	net_budget_fini();
+	net_clients_fini();
+	net_demux_fini();
+	glue_eal_stop();
+	net_log_close();
+	net_diagnose_close();
+	memset(stack, 0, sizeof(*stack));
+}
+
+int net_spawn(struct net_stack *stack, const char *name, coro_fn fn, void *arg)
+{
+	struct coro_attr attr = {.name = name};
+
+	return coro_spawn(stack->sched, &attr, fn, arg, NULL);
+}
+
+int net_link_wait(struct net_stack *stack, unsigned timeout_ms)
+{
+	int64_t deadline = stack->now_ns + (int64_t)timeout_ms * 1000000;
+
+	NET_CHECK_THREAD();
+	for (unsigned i = 0; i < stack->n_ports; i++)
+		while (!glue_port_link_up(stack->ports[i].glue)) {
+			int err = coro_sleep_ns(5000000);
+
+			if (err < 0)
+				return err;
+			if (stack->stop)
+				return -ECANCELED;
+			if (stack->now_ns > deadline)
+				return -ETIMEDOUT;
+		}
+	return 0;
+}
+
+/* ---- the loop ---- */
+
+static void on_signal(int signo)
+{
+	if (net_the.stop)
+		_exit(1);
+	net_the.stop = 1;
+}
+
+void net_stack_stop(struct net_stack *stack)
+{
+	stack->stop = 1;
+}
+
+bool net_stack_stopping(const struct net_stack *stack)
+{
+	return stack->stop;
+}
+
+static void cancel_conn(struct net_conn *conn)
+{
+	net_conn_wake_all(conn);
+}
+
+static void start_drain(struct net_stack *stack)
+{
+	stack->draining = true;
+	stack->drain_until_ns = stack->now_ns + DRAIN_NS;
+	for (struct net_listener *l = stack->listeners; l; l = l->next)
+		net_listener_stop(l);
+	net_for_each_conn(cancel_conn);
+	net_poll_wake_all();
+}
+
+/* What waits for nothing but its own timer holds no drain up. */
+static unsigned conns_talking;
+
+static void count_talking(struct net_conn *conn)
+{
+	conns_talking += conn->pcb.state != TIME_WAIT;
+}
+
+static bool drained(struct net_stack *stack)
+{
+	if (stack->now_ns >= stack->drain_until_ns)
+		return true;
+	if (coro_sched_ready(stack->sched))
+		return false;
+	conns_talking = 0;
+	net_for_each_conn(count_talking);
+	return conns_talking == 0;
+}
+
+/*
+ * Adaptive polling: after a spell of empty rounds, naps so short that the
+ * first packet after one waits less than 50 us.
+ */
+static void idle(struct net_stack *stack, unsigned work)
+{
+	static const struct timespec nap = {.tv_nsec = NAP_NS};
+
+	if (work) {
+		stack->empty_rounds = 0;
+		return;
+	}
+	if (stack->empty_rounds < SPIN_ROUNDS) {
+		stack->empty_rounds++;
+		__builtin_ia32_pause();
+		return;
+	}
+	if (stack->adaptive && !coro_sched_ready(stack->sched) &&
+	    coro_sched_next_ns(stack->sched) > stack->now_ns + NAP_NS)
+		clock_nanosleep(CLOCK_MONOTONIC, 0, &nap, NULL);
+}
+
+void net_stack_round(struct net_stack *stack)
+{
+	int64_t now_ns = glue_now_ns();
+	unsigned work;
+
+	if (stack->empty_rounds == 0)
+		stack->stats.busy_ns += now_ns - stack->now_ns;
+	stack->now_ns = now_ns;
+	net_timers_set_clock();
+	work = net_eth_rx();
+	work += coro_sched_round(stack->sched);
+	net_output_all();
+	net_timers_run();
+	if (now_ns >= stack->next_budget_ns)
+		net_budget_tick();
+	net_eth_tx();
+	net_loans_run();
+	idle(stack, work);
+}
+
+int net_stack_run(struct net_stack *stack)
+{
+	struct sigaction action = {.sa_handler = on_signal};
+	struct sigaction old_int, old_term;
+
+	NET_CHECK_THREAD();
+	sigaction(SIGINT, &action, &old_int);
+	sigaction(SIGTERM, &action, &old_term);
+	net_budget_start();
+	while (!stack->stop) {
+		net_stack_round(stack);
+		if (stack->stats_ns && stack->now_ns >= stack->next_stats_ns)
+			net_stats_say(stack);
+	}
+	start_drain(stack);
+	while (!drained(stack))
+		net_stack_round(stack);
+	sigaction(SIGINT, &old_int, NULL);
+	sigaction(SIGTERM, &old_term, NULL);
+	return 0;
+}
+
+int net_serve(struct net_stack *stack, const struct net_addr *addr,
+	      net_handler handler, void *arg)
+{
+	struct net_listener *listener;
+	char text[NET_ADDR_TEXT_MAX];
+	struct net_addr bound;
+	int err = net_listen(stack, addr, 0, &listener);
+
+	if (err < 0) {
+		fprintf(stderr, "%s: listening on %s: %s\n",
+			program_invocation_short_name,
+			net_addr_format(addr, text, sizeof(text)),
+			strerror(-err));
+		net_stack_close(stack);
+		return err;
+	}
+	net_listener_serve(listener, handler, arg);
+	bound = net_listener_addr(listener);
+	printf("listening on %s\n",
+	       net_addr_format(&bound, text, sizeof(text)));
+	fflush(stdout);
+	net_stack_run(stack);
+	net_stack_close(stack);
+	return 0;
+}

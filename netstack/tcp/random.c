@@ -1,0 +1,94 @@
+/*
+ * Random numbers, IP identifications, and initial sequence numbers as RFC 6528
+ * wants them.
+ */
+#include "netstack/program/log.h"
+#include "netstack/net_priv.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <sodium.h>
+
+static uint8_t isn_key[crypto_shorthash_KEYBYTES];
+static uint32_t pool[64];
+static unsigned pool_left;
+static u16_t ip_ids[1024];
+static uint64_t ip_id_key;
+
+int net_isn_init(void)
+{
+	if (sodium_init() < 0)
+		return -EIO;
+	randombytes_buf(isn_key, sizeof(isn_key));
+	randombytes_buf(net_the.hash_key, sizeof(net_the.hash_key));
+	net_the.hash_key[0] |= 1;
+	net_the.hash_key[1] |= 1;
+	net_ephemeral_init();
+	randombytes_buf(&ip_id_key, sizeof(ip_id_key));
+	ip_id_key |= 1;
+	net_cookie_init();
+	return 0;
+}
+
+uint32_t net_random(void)
+{
+	if (pool_left == 0) {
+		randombytes_buf(pool, sizeof(pool));
+		pool_left = sizeof(pool) / sizeof(pool[0]);
+	}
+	return pool[--pool_left];
+}
+
+/*
+ * RFC 6528 section 3: ISN = M + F(4-tuple, secret). M ticks every 4 us; F is
+ * SipHash-2-4, which nobody without the key can predict.
+ */
+u32_t net_isn(const ip_addr_t *local_ip, u16_t local_port,
+	      const ip_addr_t *remote_ip, u16_t remote_port)
+{
+	uint8_t hash[crypto_shorthash_BYTES];
+	struct {
+		ip_addr_t local, remote;
+		u16_t local_port, remote_port;
+	} tuple;
+	uint32_t f;
+
+	if (net_the.isn_given)
+		return net_the.isn;
+	memset(&tuple, 0, sizeof(tuple));
+	ip_addr_copy(tuple.local, *local_ip);
+	ip_addr_copy(tuple.remote, *remote_ip);
+	tuple.local_port = local_port;
+	tuple.remote_port = remote_port;
+	crypto_shorthash(hash, (const void *)&tuple, sizeof(tuple), isn_key);
+	memcpy(&f, hash, sizeof(f));
+	return (u32_t)(net_clock_ns() / 4000) + f;
+}
+
+/*
+ * An IPv4 identification, network byte order. Our datagrams may be fragmented
+ * on their way (DF is not set: lwIP discovers no path MTU), so RFC 6864 4.3
+ * wants it not to repeat soon for a destination: a counter each, found by a
+ * keyed hash that also says where it begins (RFC 7739 5.3's idea), so that
+ * what one destination sees tells it nothing of another. IPv6 has none without
+ * fragments.
+ */
+u16_t net_ip_id(const ip4_addr_t *dest)
+{
+	uint64_t mixed = (dest->addr ^ ip_id_key >> 32) * ip_id_key;
+	u16_t *counter = &ip_ids[mixed >> 54];
+
+	return lwip_htons((u16_t)(*counter)++ + (u16_t)(mixed >> 32));
+}
+static_assert(sizeof(ip_ids) / sizeof(ip_ids[0]) == 1 << 10,
+	      "net_ip_id() keeps ten bits");
+
+_Noreturn void net_lwip_assert(const char *message, const char *file, int line)
+{
+	net_log("coronet: lwIP: %s (%s:%d)", message, file, line);
+	net_log_flush();
+	abort();
+}

@@ -1,0 +1,342 @@
+/*
+ * TCP's timers, a wheel timer a connection: only a connection with something
+ * pending has one armed, so idle connections cost nothing.
+ *
+ * When it is due, the window shows lwIP that one pcb and lwIP's own timer
+ * functions do exactly its work.
+ */
+#include "netstack/recovery/recovery.h"
+
+#include "lwip/etharp.h"
+#include "lwip/mld6.h"
+#include "lwip/nd6.h"
+
+/* lwIP counts its timer calls and marks pcbs with the count: we count along. */
+static u8_t timer_ctr;
+
+#define TICK_BITS 22	/* 4 ms: pcb->last_timer counts so, and wraps */
+#define OOSEQ_MS  6000u /* without a segment, until data out of order goes */
+
+#define PAUSE_NS INT64_C(1000000000) /* a longer round was a pause */
+
+/*
+ * Round trips and timeouts are measured on a clock of 32 bits, which a machine
+ * that was suspended for half an hour would leave ahead of us, and in samples
+ * that a process that was stopped would spoil. A pause counts as a second.
+ */
+static void set_us_clock(void)
+{
+	int64_t passed_ns = net_the.now_ns - net_the.clock_ns;
+
+	if (passed_ns > PAUSE_NS)
+		net_the.paused_ns += passed_ns - PAUSE_NS;
+	net_the.clock_ns = net_the.now_ns;
+	net_the.now_us = (uint32_t)((net_the.now_ns - net_the.paused_ns) >> 10);
+}
+
+/*
+ * lwIP's clock and that of TCP's timers, set before anything in a round reads
+ * them. From a round's start to its end they stand still, as now_ns does.
+ */
+void net_timers_set_clock(void)
+{
+	set_us_clock();
+	if (net_the.now_ns < net_the.next_tick_ns)
+		return;
+	tcp_ticks = (u32_t)(net_the.now_ns / NET_TICK_NS);
+	net_the.next_tick_ns = ((int64_t)tcp_ticks + 1) * NET_TICK_NS;
+}
+
+static bool fast_pending(const struct tcp_pcb *pcb)
+{
+	return (pcb->flags & (TF_ACK_DELAY | TF_ACK_NOW | TF_CLOSEPEND)) ||
+	       pcb->refused_data;
+}
+
+/*
+ * What could be sent and was not, since the port was behind or memory short;
+ * what waits for a window is asked for by an ACK, a timeout or a probe.
+ */
+static bool held_back(const struct net_conn *conn)
+{
+	const struct tcp_pcb *pcb = &conn->pcb;
+
+	return pcb->unsent && !conn->in_output &&
+	       (pcb->state < ESTABLISHED || net_head_fits(pcb));
+}
+
+/* Work for lwIP's timers that it counts in ticks. */
+static bool counting(const struct net_conn *conn)
+{
+	return fast_pending(&conn->pcb) || held_back(conn);
+}
+
+/* When lwIP finds that more than ms have passed since pcb->tmr, in ns. */
+static int64_t after_tmr(const struct tcp_pcb *pcb, unsigned ms)
+{
+	return ((int64_t)pcb->tmr + ms / TCP_SLOW_INTERVAL + 1) * NET_TICK_NS;
+}
+
+/* When a SYN or its answer is to be sent again, in ns. */
+static int64_t handshake_due(const struct tcp_pcb *pcb)
+{
+	if (!pcb->unacked)
+		return CORO_FOREVER;
+	return net_us_to_ns(net_seg_of(pcb->unacked)->sent_us) +
+	       pcb->rto * NET_TICK_NS;
+}
+
+/* When keepalive next has something to do, in ns; CORO_FOREVER: never. */
+static int64_t keepalive_due(const struct tcp_pcb *pcb)
+{
+	int64_t ms;
+
+	if (!ip_get_option(pcb, SOF_KEEPALIVE))
+		return CORO_FOREVER;
+	ms = (int64_t)pcb->keep_idle +
+	     (int64_t)pcb->keep_cnt_sent * pcb->keep_intvl;
+	return ((int64_t)pcb->tmr + 2) * NET_TICK_NS + ms * 1000000;
+}
+
+/*
+ * What lwIP does in a state by itself, and when, in ns: a half-closed or
+ * half-open connection asks for nothing until then. What is under way in
+ * FIN_WAIT_1, CLOSING and LAST_ACK is recovery/recovery.c's.
+ */
+static int64_t state_due(const struct tcp_pcb *pcb)
+{
+	switch (pcb->state) {
+	case SYN_SENT:
+		return handshake_due(pcb);
+	case SYN_RCVD:
+		return LWIP_MIN(handshake_due(pcb),
+				after_tmr(pcb, TCP_SYN_RCVD_TIMEOUT));
+	case ESTABLISHED:
+	case CLOSE_WAIT:
+		return keepalive_due(pcb);
+	case FIN_WAIT_2:
+		if (pcb->flags & TF_RXCLOSED)
+			return after_tmr(pcb, TCP_FIN_WAIT_TIMEOUT);
+		return keepalive_due(pcb);
+	case TIME_WAIT:
+		return after_tmr(pcb, 2 * TCP_MSL);
+	case CLOSED:
+	case LISTEN:
+	case FIN_WAIT_1:
+	case CLOSING:
+	case LAST_ACK:
+		break;
+	}
+	return CORO_FOREVER;
+}
+
+/*
+ * When lwIP's tick is due, which begins to count when first asked for. lwIP
+ * reads last_timer in its ticks alone: in between it holds that time.
+ */
+static int64_t tick_due(struct net_conn *conn)
+{
+	int64_t now = net_the.now_ns >> TICK_BITS;
+
+	if (!conn->ticking) {
+		conn->ticking = true;
+		conn->pcb.last_timer =
+			(u8_t)(((net_the.now_ns + NET_TICK_NS) >> TICK_BITS) +
+			       1);
+	}
+	return (now + (s8_t)(conn->pcb.last_timer - (u8_t)now)) << TICK_BITS;
+}
+
+/* When lwIP has something to do for it, but for ticks, in ns. */
+static int64_t lwip_due(const struct tcp_pcb *pcb)
+{
+	int64_t due = state_due(pcb);
+
+	if (pcb->ooseq)
+		due = LWIP_MIN(due, after_tmr(pcb, OOSEQ_MS));
+	return due;
+}
+
+static int64_t due_at(struct net_conn *conn)
+{
+	int64_t due = lwip_due(&conn->pcb), repair = net_rec_due_ns(conn);
+	bool overdue = due <= net_the.now_ns; /* could not be done just now */
+
+	if (overdue)
+		due = CORO_FOREVER;
+	if (overdue || counting(conn))
+		due = LWIP_MIN(due, tick_due(conn));
+	else
+		conn->ticking = false; /* last_timer wraps: it begins anew */
+	due = LWIP_MIN(due, net_persist_due_ns(conn));
+	return LWIP_MIN(repair, due);
+}
+
+void net_timer_by(struct net_conn *conn, int64_t due_ns)
+{
+	if (due_ns != CORO_FOREVER && (!coro_timer_armed(&conn->timer) ||
+				       conn->timer.expires_ns > due_ns))
+		coro_timer_arm(net_the.sched, &conn->timer, due_ns);
+}
+
+/*
+ * Arms when there is a reason. A timer that is about to fire is left alone:
+ * when it comes too early it is armed again, which is cheaper than moving it a
+ * packet.
+ */
+void net_timer_check(struct net_conn *conn)
+{
+	if (!conn->pcb_live ||
+	    (coro_timer_armed(&conn->timer) &&
+	     conn->timer.expires_ns <= net_the.now_ns + NET_FINE_NS))
+		return;
+	net_timer_by(conn, due_at(conn));
+}
+
+/*
+ * lwIP gives a peer up once all of keepalive's time has passed, however many
+ * probes were sent. After a jump of the clock, or a long pause of the process,
+ * the peer has not been asked: the probe that is due is sent now, and the time
+ * goes on from there.
+ */
+static void settle_keepalive(struct tcp_pcb *pcb)
+{
+	u32_t ms = pcb->keep_idle + pcb->keep_cnt_sent * pcb->keep_intvl;
+	u32_t ticks = ms / TCP_SLOW_INTERVAL + 1;
+
+	if (ip_get_option(pcb, SOF_KEEPALIVE) &&
+	    pcb->keep_cnt_sent < pcb->keep_cnt && tcp_ticks - pcb->tmr > ticks)
+		pcb->tmr = tcp_ticks - ticks;
+}
+
+/*
+ * Sets what lwIP counts in ticks, of which it sees only those with work in
+ * them. The timeout of data is recovery/recovery.c's, and ends LAST_ACK too:
+ * lwIP would drop what a peer that reads slowly has not got after two MSL.
+ */
+static void settle_counts(struct tcp_pcb *pcb)
+{
+	if (pcb->state < ESTABLISHED) {
+		bool over =
+			pcb->state == SYN_RCVD &&
+			after_tmr(pcb, TCP_SYN_RCVD_TIMEOUT) <= net_the.now_ns;
+		bool again = !over && handshake_due(pcb) <= net_the.now_ns;
+
+		pcb->rtime = again ? pcb->rto : LWIP_MIN(pcb->rtime, 0);
+		return;
+	}
+	if (pcb->rtime > 0)
+		pcb->rtime = 0;
+	pcb->rto = OOSEQ_MS / TCP_SLOW_INTERVAL / TCP_OOSEQ_TIMEOUT;
+	if (pcb->state == LAST_ACK)
+		pcb->tmr = tcp_ticks;
+	else
+		settle_keepalive(pcb);
+}
+
+/*
+ * A delayed ACK is ours to send: lwIP forgets it when the port has no room.
+ */
+static void fast_tick(struct net_conn *conn)
+{
+	struct tcp_pcb *pcb = &conn->pcb;
+
+	if (pcb->flags & (TF_ACK_DELAY | TF_ACK_NOW)) {
+		tcp_clear_flags(pcb, TF_ACK_DELAY);
+		tcp_ack_now(pcb);
+		net_conn_output_now(conn);
+	}
+	if ((pcb->flags & TF_CLOSEPEND) || pcb->refused_data) {
+		tcp_clear_flags(pcb, TF_ACK_DELAY); /* not sent just now */
+		pcb->last_timer = timer_ctr++;
+		tcp_fasttmr();
+	}
+}
+
+/* lwIP's persist timer is never run: recovery/persist.c is instead. */
+static void slow_tick(struct tcp_pcb *pcb)
+{
+	u8_t shut = pcb->persist_backoff, doublings = pcb->persist_cnt;
+	u8_t probes = pcb->persist_probe;
+
+	pcb->persist_backoff = 0;
+	tcp_ticks--; /* it counts up itself */
+	pcb->last_timer = timer_ctr++;
+	tcp_slowtmr();
+	if (!tcp_active_pcbs || pcb->unacked || !pcb->unsent)
+		return;
+	pcb->persist_backoff = shut;
+	pcb->persist_cnt = doublings;
+	pcb->persist_probe = probes;
+}
+
+/* lwIP's timers for the one pcb in the window. */
+static void tick(struct net_conn *conn)
+{
+	struct tcp_pcb *pcb = &conn->pcb;
+	u8_t nrtx;
+
+	conn->ticking = false;
+	net_the.lwip_ticks++;
+	if (pcb->state != TIME_WAIT && fast_pending(pcb))
+		fast_tick(conn);
+	if (pcb->state != TIME_WAIT && held_back(conn))
+		net_conn_output_now(conn); /* lwIP would not, in SYN_RCVD */
+	if (tcp_tw_pcbs || tcp_active_pcbs) {
+		settle_counts(pcb);
+		nrtx = pcb->nrtx;
+		slow_tick(pcb);
+		if (tcp_active_pcbs && pcb->nrtx > nrtx)
+			net_count_rto(conn); /* of a handshake */
+	}
+}
+
+static bool tick_is_due(struct net_conn *conn)
+{
+	return lwip_due(&conn->pcb) <= net_the.now_ns ||
+	       (conn->ticking && tick_due(conn) <= net_the.now_ns);
+}
+
+static void due(struct coro_timer *timer)
+{
+	struct net_conn *conn =
+		(void *)((char *)timer - offsetof(struct net_conn, timer));
+	struct tcp_pcb *pcb = &conn->pcb;
+	bool watched = conn->watched;
+
+	if (!conn->pcb_live)
+		return;
+	pcb->next = NULL;
+	if (pcb->state == TIME_WAIT)
+		tcp_tw_pcbs = pcb;
+	else
+		tcp_active_pcbs = pcb;
+	if (net_rec_timeout(conn) || net_persist_timeout(conn) ||
+	    tick_is_due(conn))
+		tick(conn);
+	net_window_drain(); /* arms again while there is a reason */
+	if (watched)
+		net_conn_tell(conn);
+}
+
+void net_timer_init(struct net_conn *conn)
+{
+	coro_timer_init(&conn->timer, due);
+}
+
+void net_timers_run(void)
+{
+	struct net_stack *stack = &net_the;
+
+	coro_sched_advance(stack->sched, stack->now_ns);
+	if (stack->now_ns < stack->next_100ms_ns)
+		return;
+	stack->next_100ms_ns = stack->now_ns + 100 * INT64_C(1000000);
+	mld6_tmr();
+	if (stack->now_ns < stack->next_1s_ns)
+		return;
+	stack->next_1s_ns = stack->now_ns + INT64_C(1000000000);
+	etharp_tmr();
+	net_neighbour_probe();
+	nd6_tmr();
+}
