@@ -278,7 +278,7 @@ class Run:
     def coroutines(self):
         """bench-coro, which takes turns of its own."""
         path = os.path.join(self.options.folder, "coro.json")
-        program = os.path.join(self.options.build, "tests", "coro",
+        program = os.path.join(self.options.build, "tests", "bench",
                                "bench-coro")
         if not os.access(program, os.X_OK):
             raise Failure(f"{program} is not there: run ./dev build first")

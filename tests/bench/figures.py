@@ -46,7 +46,7 @@ class OneLineParser(argparse.ArgumentParser):
 
 def parse_options(name, description):
     """The options of both scripts."""
-    top = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    top = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
     parser = OneLineParser(prog=name, description=description,
                            allow_abbrev=False)
     parser.add_argument("--seconds", type=seconds, default=5.0, metavar="N",

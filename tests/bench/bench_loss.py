@@ -17,9 +17,11 @@ import signal
 import statistics
 import sys
 
-import harness
-from harness import check, command
-from test_wire import HOSTS, Network, Wire, kernels
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "integration"))
+
+import harness  # noqa: E402
+from harness import check, command  # noqa: E402
+from test_wire import HOSTS, Network, Wire, kernels  # noqa: E402
 
 PORT = 7000
 CONNS, RATE = 512, 2000  # a request each 256 ms and connection

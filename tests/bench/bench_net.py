@@ -7,7 +7,7 @@
 Every point is measured several times, the points by turns, so that a machine
 that grows slower does so for all of them; the table gives medians with the
 lowest and highest. The server has core 0, its load core 1. The load is flood
-(tests/bench), which costs a fraction of the server; where a load was itself
+(flood.c), which costs a fraction of the server; where a load was itself
 the limit the row says so.
 """
 
@@ -18,11 +18,8 @@ import statistics
 import sys
 import time
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, os.path.join(HERE, "bench"))
-
-from rig import HUGE_NEEDED, Rig, figures  # noqa: E402
-from children import Children, Failure, main  # noqa: E402
+from rig import HUGE_NEEDED, TOP, Rig, figures
+from children import Children, Failure, main
 
 MILLION = 1000000
 
@@ -205,7 +202,6 @@ def print_table(rows, results, huge):
 
 def parse():
     names = list(dict.fromkeys(row.name for row in ROWS))
-    top = os.path.dirname(HERE)
     parser = figures.OneLineParser(
         prog="bench net", allow_abbrev=False,
         description="Measures coronet beside testpmd and epoll.")
@@ -217,7 +213,7 @@ def parse():
                         metavar="N", help="times each (default 3)")
     parser.add_argument("--json", metavar="FILE",
                         help="write every figure there as well")
-    parser.add_argument("--build", default=os.path.join(top, "build"),
+    parser.add_argument("--build", default=os.path.join(TOP, "build"),
                         metavar="FOLDER", help="where the programs were built")
     options = parser.parse_args()
     for name in options.rows:

@@ -29,9 +29,11 @@ import subprocess
 import sys
 import time
 
-import harness
-from harness import Env, check, command, eventually
-from web import Nginx, listening, random_file, wrk
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "integration"))
+
+import harness  # noqa: E402
+from harness import Env, check, command, eventually  # noqa: E402
+from web import Nginx, listening, random_file, wrk  # noqa: E402
 
 NEAR, PROXY, PORT = "10.9.1.1", "10.9.0.1", 8080
 BACK, BEHIND = "10.8.0.1", "10.8.0.2"  # the proxy's side of its second TAP, and the far one

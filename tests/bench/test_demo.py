@@ -27,7 +27,7 @@ class Script:
     def __init__(self, name, *options, build=BUILD, seconds="0.5"):
         self.folder = tempfile.mkdtemp(prefix="coronet-test-")
         self.process = subprocess.Popen(
-            [sys.executable, os.path.join(SOURCE, "apps", name + ".py"),
+            [sys.executable, os.path.join(SOURCE, "tests/bench", name + ".py"),
              "--build", build, "--seconds", seconds, *options],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
             env=dict(os.environ, TMPDIR=self.folder))
@@ -106,7 +106,7 @@ class Scripts(unittest.TestCase):
             self.assertRegex(out, rf"(?m)^{row}( +[\d,.]+( x| us| ms)?)+$")
 
     def test_ratios_of_any_size_are_plain_numbers(self):
-        sys.path.insert(0, os.path.join(SOURCE, "apps"))
+        sys.path.insert(0, os.path.join(SOURCE, "tests/bench"))
         from figures import as_ratio
         for value, text in ((0, "0.0000 x"), (0.00012, "0.0001 x"), (0.0456, "0.0456 x"),
                             (1, "1 x"), (12.345, "12.3 x"), (999.4, "999 x"),
