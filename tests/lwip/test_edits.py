@@ -97,6 +97,32 @@ class Edits(unittest.TestCase):
         (self.root / TCP_OUT).unlink()
         self.assert_refused(self.edit("headers", self.root, self.out), TCP_OUT)
 
+    def test_missing_global_is_refused(self):
+        """A source in which a variable has another name, or a header."""
+        for name in ("src/core/tcp.c", "src/include/lwip/priv/tcp_priv.h"):
+            self.doctor(name, "u32_t tcp_ticks;", "u32_t tcp_tocks;")
+            self.assert_refused(
+                self.edit("headers", self.root, self.out), name, "0 matches",
+                "tcp_ticks")
+            self.doctor(name, "tcp_tocks", "tcp_ticks")
+
+    def test_missing_local_is_refused(self):
+        """A source in which a function keeps no such variable."""
+        self.doctor("src/core/ipv6/nd6.c", "static s8_t last_router;",
+                    "s8_t last_router = 0;")
+        self.assert_refused(self.edit("headers", self.root, self.out),
+                            "0 matches", "nd6_select_router()", "last_router")
+
+    def test_one_declaration_of_two_names_stays_one(self):
+        """`a, b` is found as it is declared."""
+        name = "src/core/tcp_in.c"
+        self.edit("source", self.root, name, self.out)
+        self.assertIn("static _Thread_local u32_t seqno, ackno;",
+                      self.out.read_text(encoding="utf-8"))
+        self.doctor(name, "u32_t seqno, ackno;", "u32_t seqno;", 1)
+        self.assert_refused(self.edit("headers", self.root, self.out), name,
+                            "seqno, ackno")
+
     def test_match_outside_the_function_does_not_count(self):
         """An edit stays within its function."""
         edits = self.with_edits(
@@ -108,9 +134,10 @@ class Edits(unittest.TestCase):
         self.assertEqual(text.count("tcp_mark"), 1)
         self.assertIn("tcp_set_flags", text)
 
-    def test_edited_headers_come_and_go(self):
-        """A header is found below its own name until no edit names it."""
+    def test_headers_are_all_there(self):
+        """Edited or not, and no other; what does not change stays as it is."""
         header = self.out / "lwip/priv/tcp_priv.h"
+        stray = self.out / "lwip/stray.h"
         edits = self.with_edits(
             'Edit("src/include/lwip/priv/tcp_priv.h", None,'
             ' r"^(?=extern .*\\btcp_ticks\\b)", "/* mine */ ", 1, "")')
@@ -118,8 +145,16 @@ class Edits(unittest.TestCase):
         self.assertEqual((result.returncode, result.stdout), (0, "\n"))
         self.assertIn("/* mine */ extern u32_t tcp_ticks;",
                       header.read_text(encoding="utf-8"))
+        stray.write_text("", encoding="utf-8")
+        old = (self.out / "lwip/ip.h").stat().st_mtime_ns
         self.edit("headers", self.root, self.out, edits=self.with_edits(""))
-        self.assertFalse(header.exists())
+        self.assertNotIn("mine", header.read_text(encoding="utf-8"))
+        self.assertFalse(stray.exists())
+        self.assertEqual((self.out / "lwip/ip.h").stat().st_mtime_ns, old)
+        include = self.root / "src/include"
+        self.assertEqual(
+            {path.relative_to(self.out) for path in self.out.rglob("*.h")},
+            {path.relative_to(include) for path in include.rglob("*.h")})
 
 
 if __name__ == "__main__":

@@ -2,8 +2,8 @@
 """Applies a list of edits, edits.py, to lwIP's source.
 
 usage: edit.py EDITS headers ROOT DIR
-           try all edits on the source below ROOT, write the headers they
-           change below DIR, and print the names of the sources they change
+           try all edits on the source below ROOT, write all its headers
+           below DIR, edited, and print the names of the sources they change
        edit.py EDITS source ROOT NAME OUTPUT
            write the source NAME, below ROOT, with its edits
 
@@ -69,16 +69,23 @@ def write(path, text):
 
 
 def write_headers(edits, root, folder):
-    """Leaves exactly the edited headers in folder; returns the sources."""
-    texts = {name: edited(edits, root, name)
-             for name in sorted({edit.file for edit in edits})}
+    """Leaves exactly lwIP's headers in folder, edited; returns the sources.
+
+    All of them, since one that was found elsewhere before would not be known
+    to ninja as what the objects depend on.
+    """
+    include = pathlib.Path(root) / INCLUDE
+    names = {edit.file for edit in edits}
+    names |= {f"{INCLUDE}{path.relative_to(include)}"
+              for path in include.rglob("*.h")}
+    texts = {name: edited(edits, root, name) for name in sorted(names)}
     folder.mkdir(parents=True, exist_ok=True)
     headers = {folder / name.removeprefix(INCLUDE): text
                for name, text in texts.items() if name.startswith(INCLUDE)}
     for path in folder.rglob("*.h"):
         if path not in headers:
-            path.unlink()  # of an edit that is no more
-    for path, text in headers.items():  # no warnings, as from lwIP's own
+            path.unlink()  # of another source
+    for path, text in headers.items():  # no warnings of a library not ours
         write(path, "#pragma GCC system_header\n" + text)
     return [name for name in texts if not name.startswith(INCLUDE)]
 

@@ -35,6 +35,68 @@ WINDOW_IS_NEWS = (
     "(TCP_SEQ_LT(pcb->snd_wl1, seqno) || "
     "(pcb->snd_wl1 == seqno && TCP_SEQ_LEQ(pcb->snd_wl2, ackno)))")
 
+# lwIP's writable globals, which every shard has for itself, by the source that
+# defines them and the header that declares them. `a, b` are declared at once.
+# tests/lwip/test_globals.py finds those that an option adds.
+GLOBALS = {
+    "src/core/ip.c": ["ip_data"],
+    "src/core/ipv4/etharp.c": ["arp_table", "etharp_cached_entry"],
+    "src/core/ipv4/ip4.c": ["ip_id", "ip4_default_multicast_netif"],
+    "src/core/ipv6/nd6.c": [
+        "neighbor_cache", "destination_cache", "prefix_list",
+        "default_router_list", "reachable_time", "retrans_timer",
+        "nd6_queue_size", "nd6_cached_destination_index", "multicast_address",
+        "nd6_ra_buffer"],
+    "src/core/netif.c": ["netif_list", "netif_default", "netif_num"],
+    "src/core/pbuf.c": ["pbuf_free_ooseq_pending"],
+    "src/core/tcp.c": [
+        "tcp_port", "tcp_ticks", "tcp_bound_pcbs", "tcp_listen_pcbs",
+        "tcp_active_pcbs", "tcp_tw_pcbs", "tcp_active_pcbs_changed",
+        "tcp_timer", "tcp_timer_ctr"],
+    "src/core/tcp_in.c": [
+        "inseg", "tcphdr", "tcphdr_optlen", "tcphdr_opt1len", "tcphdr_opt2",
+        "tcp_optidx", "seqno, ackno", "recv_acked", "tcplen", "flags",
+        "recv_flags", "recv_data", "tcp_input_pcb"],
+    "src/core/udp.c": ["udp_port", "udp_pcbs"],
+    "src/include/lwip/ip.h": ["ip_data"],
+    "src/include/lwip/netif.h": ["netif_list", "netif_default"],
+    "src/include/lwip/pbuf.h": ["pbuf_free_ooseq_pending"],
+    "src/include/lwip/priv/nd6_priv.h": [
+        "neighbor_cache", "destination_cache", "prefix_list",
+        "default_router_list", "reachable_time", "retrans_timer"],
+    "src/include/lwip/priv/tcp_priv.h": [
+        "tcp_input_pcb", "tcp_ticks", "tcp_active_pcbs_changed",
+        "tcp_bound_pcbs", "tcp_listen_pcbs", "tcp_active_pcbs",
+        "tcp_tw_pcbs"],
+    "src/include/lwip/udp.h": ["udp_pcbs"],
+}
+
+# The same inside functions: file, function, name.
+LOCALS = [
+    ("src/core/ipv4/ip4_addr.c", "ip4addr_ntoa", "str"),
+    ("src/core/ipv6/ip6_addr.c", "ip6addr_ntoa", "str"),
+    ("src/core/ipv6/nd6.c", "nd6_select_router", "last_router"),
+]
+
+# A table of addresses that differ from thread to thread: made where it is used.
+PCB_LISTS = (
+    "#define tcp_pcb_lists ((struct tcp_pcb **[]){&tcp_listen_pcbs.pcbs, "
+    "&tcp_bound_pcbs, &tcp_active_pcbs, &tcp_tw_pcbs})")
+
+
+def thread_local(file, name, within=None):
+    """An edit that gives each thread a variable of its own."""
+    where = r"^ +static " if within else r"^(?:(?:static|extern) )?"
+    return Edit(
+        file=file,
+        within=within,
+        find=rf"({where})(?=(?:\w+[ *]+)+{name}(?:\[\w*\])?(?: = \w+)?;)",
+        replace=r"\1_Thread_local ",
+        times=1,
+        why="A shard is a thread with an lwIP of its own.",
+    )
+
+
 EDITS = [
     Edit(
         file="src/core/tcp_out.c",
@@ -104,5 +166,26 @@ EDITS = [
         times=1,
         why="Keepalive ends where we have shut our side: a program that still "
             "reads never learns that its peer has vanished.",
+    ),
+] + [
+    thread_local(file, name) for file in GLOBALS for name in GLOBALS[file]
+] + [
+    thread_local(file, name, within) for file, within, name in LOCALS
+] + [
+    Edit(
+        file="src/core/tcp.c",
+        within=None,
+        find=r"^[^\n;#]*\btcp_pcb_lists\[\] = [^;]*;",
+        replace="",
+        times=1,
+        why="See PCB_LISTS.",
+    ),
+    Edit(
+        file="src/include/lwip/priv/tcp_priv.h",
+        within=None,
+        find=r"^extern [^\n;]*\btcp_pcb_lists\[[^;]*;",
+        replace=PCB_LISTS,
+        times=1,
+        why="See PCB_LISTS.",
     ),
 ]
