@@ -35,6 +35,8 @@
 extern "C" {
 #endif
 
+#pragma GCC visibility push(default)
+
 struct argp;
 struct argp_state;
 
@@ -684,6 +686,8 @@ int net_conn_stats(const struct net_conn *conn, struct net_conn_stats *out);
 struct net_addr net_local_addr(const struct net_conn *conn);
 struct net_addr net_peer_addr(const struct net_conn *conn);
 struct net_stack *net_conn_stack(const struct net_conn *conn);
+
+#pragma GCC visibility pop
 
 #ifdef __cplusplus
 }

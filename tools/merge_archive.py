@@ -1,0 +1,38 @@
+#!/usr/bin/env python3
+"""Makes an archive of one object out of archives of many.
+
+Only what has default visibility, the public calls, stays visible in it; hidden
+symbols become local. So a program that links the archive may have an lwIP, or
+anything else, under the names that ours has inside.
+Usage: merge_archive.py OUTPUT OBJCOPY AR ARCHIVE... -- COMPILER [WORD...]
+"""
+
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+
+def merge(output, objcopy, ar, archives, compiler):
+    """Runs linker, objcopy and ar; raises CalledProcessError."""
+    with tempfile.TemporaryDirectory() as folder:
+        one = pathlib.Path(folder, output.stem.removeprefix("lib") + ".o")
+        subprocess.run(
+            [*compiler, "-r", "-nostdlib", "-o", one, "-Wl,--whole-archive",
+             *archives, "-Wl,--no-whole-archive"], check=True)
+        subprocess.run([objcopy, "--localize-hidden", one], check=True)
+        output.unlink(missing_ok=True)
+        subprocess.run([ar, "rcsD", output, one], check=True)
+
+
+def main():
+    output, objcopy, ar, *rest = sys.argv[1:]
+    at = rest.index("--")
+    try:
+        merge(pathlib.Path(output), objcopy, ar, rest[:at], rest[at + 1:])
+    except subprocess.CalledProcessError as error:
+        sys.exit(f"merge_archive.py: {error}")
+
+
+if __name__ == "__main__":
+    main()
