@@ -1,39 +1,14 @@
 #include "tests/bench/flood.h"
 
-#include <arpa/inet.h>
 #include <string.h>
+
+#include "tests/bytes.h"
 
 #define RESEND_MS  300 /* far above any latency that is measured */
 #define SCAN_FLOWS 16  /* looked at a call */
 
 enum { FIN = 1, SYN = 2, RST = 4, PSH = 8, ACK = 16 };
 enum { ETH = 14, IP = 20, TCP = 20, HEAD = ETH + IP + TCP };
-
-static uint32_t get32(const uint8_t *at)
-{
-	uint32_t value;
-
-	memcpy(&value, at, 4);
-	return ntohl(value);
-}
-
-static unsigned get16(const uint8_t *at)
-{
-	return (unsigned)at[0] << 8 | at[1];
-}
-
-static void put32(uint8_t *at, uint32_t value)
-{
-	value = htonl(value);
-	memcpy(at, &value, 4);
-}
-
-static void put16(uint8_t *at, unsigned value)
-{
-	uint16_t v = htons((uint16_t)value);
-
-	memcpy(at, &v, 2);
-}
 
 /* ---- what a request's bytes are ---- */
 

@@ -14,7 +14,7 @@
 #include "dpdk_glue/check.h"
 #include "dpdk_glue/glue_csum.h"
 #include "netstack/recovery/path.h"
-#include "tests/net/bytes.h"
+#include "tests/bytes.h"
 #include "tests/net/fake_glue.h"
 
 #include "lwip/etharp.h"

@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include "dpdk_glue/check.h"
+#include "tests/bytes.h"
 
 #define L3 14u
 
@@ -18,12 +19,6 @@ static uint8_t bytes[2048];
 static unsigned len;
 static struct glue_frame frame;
 static struct glue_l4 l4;
-
-static void put16(uint8_t *at, unsigned value)
-{
-	at[0] = (uint8_t)(value >> 8);
-	at[1] = (uint8_t)value;
-}
 
 /* The first `first` bytes are in the first segment. */
 static enum glue_verdict judge_in(unsigned first)

@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "dpdk_glue/train.h"
+#include "tests/bytes.h"
 
 #define MSS 1460u
 #define ALL 54u /* bytes of all headers: Ethernet, IPv4, TCP */
@@ -17,18 +18,6 @@ enum { FIN = 1, SYN = 2, RST = 4, PSH = 8, ACK = 16, URG = 32 };
 
 static struct glue_train train;
 static uint8_t first[128];
-
-static void put16(uint8_t *at, unsigned value)
-{
-	at[0] = (uint8_t)(value >> 8);
-	at[1] = (uint8_t)value;
-}
-
-static void put32(uint8_t *at, uint32_t value)
-{
-	put16(at, value >> 16);
-	put16(at + 2, value & 0xffff);
-}
 
 /* Headers of a segment from 10.0.0.1:7 to 10.0.0.2:1000. */
 static void segment(uint8_t *frame, uint32_t seq, uint8_t flags,

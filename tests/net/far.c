@@ -9,7 +9,7 @@
 
 #include "dpdk_glue/glue_csum.h"
 #include "netstack/net_priv.h"
-#include "tests/net/bytes.h"
+#include "tests/bytes.h"
 #include "tests/net/fake_glue.h"
 
 #include "lwip/nd6.h"

@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "netstack/net_priv.h"
-#include "tests/net/bytes.h"
+#include "tests/bytes.h"
 #include "tests/net/fake_glue.h"
 
 static const uint8_t stack_ip[4] = {10, 0, 0, 1};

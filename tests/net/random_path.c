@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/net/bytes.h"
+#include "tests/bytes.h"
 
 #define MOST_PACKETS 8192u
 #define FRAME_ROOM   9216u

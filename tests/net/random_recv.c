@@ -8,6 +8,8 @@
 
 #include <string.h>
 
+#include "tests/bytes.h"
+
 #define OPT_SACKS 5
 
 static uint32_t room_now(const struct flow *flow)
@@ -48,12 +50,6 @@ static unsigned shift(const struct flow *flow)
 	return flow->scaled
 		       ? (unsigned)(flow->d->wscale > 14 ? 14 : flow->d->wscale)
 		       : 0;
-}
-
-static void put32(uint8_t *at, uint32_t value)
-{
-	for (unsigned i = 0; i < 4; i++)
-		at[i] = (uint8_t)(value >> (24 - 8 * i));
 }
 
 static unsigned put_block(const struct flow *flow, uint8_t *at,

@@ -8,6 +8,8 @@
 
 #include <string.h>
 
+#include "tests/bytes.h"
+
 #define PEER_URG  0x20
 #define RTO_FIRST (300 * MS)
 #define RTO_MOST  (4 * SECOND)
@@ -159,12 +161,6 @@ static void ahead_of_turn(struct flow *flow)
 	if (end - from > 1400)
 		end = from + rng_between(&flow->rng, 1, 1400);
 	send(flow, from, end, false);
-}
-
-static void put32(uint8_t *at, uint32_t value)
-{
-	for (unsigned i = 0; i < 4; i++)
-		at[i] = (uint8_t)(value >> (24 - 8 * i));
 }
 
 /* Many ACKs whose SACK blocks are bytes here and there: no whole segment. */

@@ -12,6 +12,7 @@
 
 #include "dpdk_glue/glue_csum.h"
 #include "netstack/net_priv.h"
+#include "tests/bytes.h"
 #include "tests/net/fake_glue.h"
 #include "tests/net/peer.h"
 
@@ -24,17 +25,6 @@
 static const uint8_t us6[16] = {0xfd, [15] = 1}, friend6[16] = {0xfd, [15] = 2};
 static uint8_t sent[9216];
 static unsigned sent_len;
-
-static void put16(uint8_t *at, unsigned value)
-{
-	at[0] = (uint8_t)(value >> 8);
-	at[1] = (uint8_t)value;
-}
-
-static unsigned get16(const uint8_t *at)
-{
-	return (unsigned)at[0] << 8 | at[1];
-}
 
 static int setup(void **state)
 {

@@ -10,7 +10,7 @@
 #include <cmocka.h>
 
 #include "netstack/recovery/path.h"
-#include "tests/net/bytes.h"
+#include "tests/bytes.h"
 #include "tests/net/fake_glue.h"
 #include "tests/net/far.h"
 

@@ -5,7 +5,6 @@
  * [CONNS...]; without connections, opening with many listeners as well. Few
  * requests are for callgrind, which counts instructions.
  */
-#include <arpa/inet.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +15,7 @@
 
 #include "dpdk_glue/glue.h"
 #include "netstack/net_priv.h"
+#include "tests/bytes.h"
 
 #define PAYLOAD 64u
 #define FRAME	(54u + PAYLOAD)
@@ -43,27 +43,6 @@ static uint64_t answers;
 static bool opening;
 static int64_t now_ns = 1000000000;
 static uint8_t header[54];
-
-static uint32_t get32(const uint8_t *at)
-{
-	uint32_t value;
-
-	memcpy(&value, at, 4);
-	return ntohl(value);
-}
-
-static void put32(uint8_t *at, uint32_t value)
-{
-	value = htonl(value);
-	memcpy(at, &value, 4);
-}
-
-static void put16(uint8_t *at, uint32_t value)
-{
-	uint16_t v = htons((uint16_t)value);
-
-	memcpy(at, &v, 2);
-}
 
 static struct glue_frame *take(unsigned len)
 {
