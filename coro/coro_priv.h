@@ -400,8 +400,10 @@ void coro_exit_now(struct coro_sched *s, struct coro *co, void *result)
 struct coro_ext *coro_ext_get(struct coro_sched *s, struct coro *co);
 
 /* ---- coro.c ---- */
-void coro_ext_run(struct coro_sched *s, struct coro *co);
 void coro_destroy_all(struct coro_sched *s);
+
+/* ---- coro_local.c ---- */
+void coro_ext_run(struct coro_sched *s, struct coro *co);
 
 /* ---- coro_sync.c ---- */
 /* A waiter has left the queue of the rwlock that coro.value names. */
@@ -411,8 +413,10 @@ cold void coro_rwlock_left(struct coro *co);
 void coro_select_abandon(struct coro_sched *s, struct coro_select *sel);
 void coro_select_free(struct coro_sched *s, struct coro *co);
 
-/* ---- coro_debug.c ---- */
+/* ---- coro_post.c ---- */
 void coro_inbox_drain(struct coro_sched *s);
+
+/* ---- coro_debug.c ---- */
 void coro_dump_forget(struct coro_sched *s);
 void coro_dump_asked(struct coro_sched *s);
 
