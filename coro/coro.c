@@ -259,6 +259,16 @@ static void forget_joiner(struct coro *co)
 	joiner->ctx.flags2 &= ~CORO_F2_JOINING;
 }
 
+/* Out of whatever it waits in, and of what the call it is in would free. */
+static void stop_for_good(struct coro_sched *s, struct coro *co)
+{
+	coro_stop_waiting(s, co);
+	if (co->ctx.flags2 & CORO_F2_SELECT)
+		coro_select_free(s, co);
+	if (co->ctx.flags3 & CORO_F3_CALL)
+		coro_call_kill(s, co);
+}
+
 static int end_with_cleanups(struct coro_sched *s, struct coro *co)
 {
 	struct coro *cur = s->cur;
@@ -271,9 +281,7 @@ static int end_with_cleanups(struct coro_sched *s, struct coro *co)
 	release_resumer(s, co);
 	if (co->ctx.state == CORO_ST_QUEUED)
 		coro_ring_remove(s, co);
-	coro_stop_waiting(s, co);
-	if (co->ctx.flags2 & CORO_F2_SELECT)
-		coro_select_free(s, co);
+	stop_for_good(s, co);
 	co->ctx.flags &= ~CORO_F_HANDLE;
 	co->ctx.flags |= CORO_F_KILLED;
 	co->resumer = cur;
@@ -291,9 +299,7 @@ static int destroy(struct coro_sched *s, struct coro *co)
 		release_resumer(s, co);
 	if (co->ctx.state == CORO_ST_QUEUED)
 		coro_ring_remove(s, co);
-	coro_stop_waiting(s, co);
-	if (co->ctx.flags2 & CORO_F2_SELECT)
-		coro_select_free(s, co);
+	stop_for_good(s, co);
 	if (co->ext != NULL)
 		forget_joiner(co);
 	co->ctx.flags &= ~CORO_F_HANDLE;

@@ -118,9 +118,12 @@ int coro_sched_open(const struct coro_sched_attr *attr, struct coro_sched **out)
 		       coro_end);
 	s->ring = malloc(RING_FIRST * sizeof(*s->ring));
 	s->mask = RING_FIRST - 1;
+	err = coro_post_init(s, a->post_capacity);
+	if (err < 0)
+		goto free_ring;
 	err = -ENOMEM;
 	if (s->ring == NULL)
-		goto free_sched;
+		goto free_ring;
 	coro_name_add(s, "coro");
 	if (s->names == NULL)
 		goto free_ring;
@@ -148,7 +151,7 @@ free_arena:
 	coro_arena_fini(&s->arena);
 free_ring:
 	free(s->ring);
-free_sched:
+	free(s->posts);
 	free(s);
 	return err;
 }
@@ -159,7 +162,10 @@ void coro_sched_close(struct coro_sched *s)
 		coro_die("coro_sched_close inside a coroutine or from another "
 			 "thread",
 			 NULL);
+	coro_post_shut(s);
 	coro_destroy_all(s);
+	coro_post_close(s);
+	coro_calls_fini(s);
 	for (struct coro_chunk *c = s->chunks; c != NULL; c = c->next)
 		for (unsigned i = 0; i < CORO_CHUNK_COROS; i++)
 			coro_fiber_end(&c->coros[i]);
@@ -170,6 +176,7 @@ void coro_sched_close(struct coro_sched *s)
 	coro_stacks_fini(s);
 	coro_arena_fini(&s->arena);
 	free(s->ring);
-	free(s);
+	s->shared_len = 0;
 	coro_tls_sched = NULL;
+	coro_sched_unref(s);
 }

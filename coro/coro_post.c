@@ -1,21 +1,76 @@
 /*
  * coro_post.c - what other threads and signal handlers post to a scheduler.
+ *
+ * Everything comes through the inbox, a stack that its poster pushes to and the
+ * scheduler takes as a whole: one load a round while it is empty. An element is
+ * a wake-up (struct coro_wake), which is in the inbox once at most.
+ *
+ * coro_post() puts a function into a queue of fixed size and posts the queue's
+ * own wake-up. A place of the queue has a turn: 2n means that it is free for
+ * the n-th time, 2n + 1 that it is filled. A poster takes a place by moving the
+ * tail, fills it, and then turns it, so that posters never wait for each other;
+ * the scheduler stops at a place that is taken and not yet filled, and goes on
+ * when the wake-up of its poster comes (D. Vyukov's bounded queue).
+ *
+ * Lifetime: a call that posts counts in `posters` while it touches the
+ * scheduler. Closing it first changes the phase, so that no more come, and then
+ * waits until they have left, which takes no longer than they need to push.
  */
 #include "coro_priv.h"
 
+#include <stdlib.h>
 #include <unistd.h>
+
+#define CAPACITY_DEFAULT 1024
+#define CAPACITY_MAX	 (1u << 20)
+
+struct coro_post {
+	_Atomic uint64_t turn;
+	void (*fn)(void *arg);
+	void *arg;
+};
+
+/* ---- who is posting ---- */
+
+static bool enter(struct coro_sched *s, enum coro_phase last)
+{
+	if (atomic_load_explicit(&s->phase, memory_order_relaxed) > last)
+		return false;
+	atomic_fetch_add(&s->posters, 1);
+	if (likely(atomic_load(&s->phase) <= last))
+		return true;
+	atomic_fetch_sub(&s->posters, 1);
+	return false;
+}
+
+static void leave(struct coro_sched *s)
+{
+	atomic_fetch_sub_explicit(&s->posters, 1, memory_order_release);
+}
+
+static void wait_for_posters(struct coro_sched *s)
+{
+	for (unsigned n = 0; atomic_load(&s->posters) != 0; n++)
+		coro_relax(n);
+}
+
+/* ---- wake-ups ---- */
 
 void coro_wake_init(struct coro_wake *w, void (*fn)(struct coro_wake *w))
 {
 	*w = (struct coro_wake){.fn = fn};
 }
 
-void coro_wake_post(struct coro_sched *s, struct coro_wake *w)
+void coro_wake_init_own(struct coro_wake *w, void (*fn)(struct coro_wake *w))
+{
+	*w = (struct coro_wake){.fn = fn, .own = true};
+}
+
+static void push(struct coro_sched *s, struct coro_wake *w)
 {
 	struct coro_wake *head;
 	int saved = errno;
 
-	coro_check_shared(s, w, "coro_wake_post: the wake-up");
 	if (__atomic_exchange_n(&w->posted, 1, __ATOMIC_ACQ_REL))
 		return;
 	head = atomic_load_explicit(&s->inbox, memory_order_relaxed);
@@ -30,8 +85,42 @@ void coro_wake_post(struct coro_sched *s, struct coro_wake *w)
 	errno = saved;
 }
 
-/* What was posted, in the order it was. */
-void coro_inbox_drain(struct coro_sched *s)
+bool coro_wake_post_last(struct coro_sched *s, struct coro_wake *w)
+{
+	if (!enter(s, CORO_SHUT))
+		return false;
+	push(s, w);
+	leave(s);
+	return true;
+}
+
+void coro_wake_post(struct coro_sched *s, struct coro_wake *w)
+{
+	coro_check_shared(s, w, "coro_wake_post: the wake-up");
+	coro_wake_post_last(s, w); /* to a closed one: forgotten */
+}
+
+void coro_wake_post_own(struct coro_sched *s, struct coro_wake *w)
+{
+	atomic_fetch_add(&s->posters, 1);
+	push(s, w);
+	leave(s);
+}
+
+int coro_wake_post_open(struct coro_sched *s, struct coro_wake *w)
+{
+	if (!enter(s, CORO_OPEN))
+		return -ESHUTDOWN;
+	push(s, w);
+	leave(s);
+	return 0;
+}
+
+/*
+ * What was posted, in the order it was. The exchange sees what its poster had
+ * written, also if that one found it posted already.
+ */
+static void inbox_drain(struct coro_sched *s, bool own_alone)
 {
 	struct coro_wake *w = atomic_exchange(&s->inbox, NULL), *list = NULL;
 
@@ -45,7 +134,156 @@ void coro_inbox_drain(struct coro_sched *s)
 	while (list != NULL) {
 		w = list;
 		list = w->next;
-		__atomic_store_n(&w->posted, 0, __ATOMIC_RELEASE);
-		w->fn(w);
+		__atomic_exchange_n(&w->posted, 0, __ATOMIC_ACQ_REL);
+		if (likely(!own_alone || w->own))
+			w->fn(w);
 	}
+}
+
+void coro_inbox_drain(struct coro_sched *s)
+{
+	inbox_drain(s, false);
+}
+
+/* ---- coro_post ---- */
+
+static int queue_put(struct coro_sched *s, void (*fn)(void *arg), void *arg)
+{
+	uint64_t at = atomic_load_explicit(&s->post_tail, memory_order_relaxed);
+	struct coro_post *p;
+
+	for (;;) {
+		uint64_t turn, free = at >> s->post_shift << 1;
+
+		p = &s->posts[at & s->post_mask];
+		turn = atomic_load_explicit(&p->turn, memory_order_acquire);
+		if (turn < free)
+			return -EAGAIN;
+		/* A failed exchange reads the tail again. */
+		if (turn == free &&
+		    atomic_compare_exchange_weak_explicit(
+			    &s->post_tail, &at, at + 1, memory_order_relaxed,
+			    memory_order_relaxed))
+			break;
+		if (turn != free)
+			at = atomic_load_explicit(&s->post_tail,
+						  memory_order_relaxed);
+	}
+	p->fn = fn;
+	p->arg = arg;
+	atomic_store_explicit(&p->turn, (at >> s->post_shift << 1) + 1,
+			      memory_order_release);
+	return 0;
+}
+
+/* Run what was posted by now; what these post waits for the next round. */
+static void queue_run(struct coro_wake *w)
+{
+	struct coro_sched *s =
+		(struct coro_sched *)((char *)w -
+				      offsetof(struct coro_sched, post_wake));
+	uint64_t end =
+		atomic_load_explicit(&s->post_tail, memory_order_relaxed);
+
+	while (s->post_head != end) {
+		uint64_t at = s->post_head;
+		uint64_t full = (at >> s->post_shift << 1) + 1;
+		struct coro_post *p = &s->posts[at & s->post_mask];
+		void (*fn)(void *arg);
+		void *arg;
+
+		if (atomic_load_explicit(&p->turn, memory_order_acquire) !=
+		    full)
+			return; /* its poster's wake-up will come */
+		fn = p->fn;
+		arg = p->arg;
+		s->post_head = at + 1;
+		atomic_store_explicit(&p->turn, full + 1, memory_order_release);
+		fn(arg);
+	}
+}
+
+int coro_post(struct coro_sched *s, void (*fn)(void *arg), void *arg)
+{
+	int err;
+
+	if (coro_tls_sched != NULL)
+		coro_check_shared(coro_tls_sched, arg,
+				  "coro_post: the argument");
+	if (unlikely(!enter(s, CORO_OPEN)))
+		return -ESHUTDOWN;
+	err = queue_put(s, fn, arg);
+	if (likely(err == 0))
+		push(s, &s->post_wake);
+	leave(s);
+	return err;
+}
+
+/* ---- opening and closing ---- */
+
+int coro_post_init(struct coro_sched *s, unsigned capacity)
+{
+	unsigned want = capacity ? capacity : CAPACITY_DEFAULT;
+
+	if (want > CAPACITY_MAX)
+		return -EINVAL;
+	while (1u << s->post_shift < want)
+		s->post_shift++;
+	s->post_mask = (1u << s->post_shift) - 1;
+	/* Zeros: nothing is touched before it is used. */
+	s->posts = calloc(s->post_mask + 1, sizeof(*s->posts));
+	if (s->posts == NULL)
+		return -ENOMEM;
+	coro_wake_init_own(&s->post_wake, queue_run);
+	atomic_init(&s->refs, 1);
+	return 0;
+}
+
+static void shut(struct coro_sched *s, bool own_alone)
+{
+	if (atomic_load(&s->phase) != CORO_OPEN)
+		return;
+	atomic_store(&s->phase, CORO_SHUT);
+	wait_for_posters(s);
+	inbox_drain(s, own_alone);
+}
+
+void coro_post_shut(struct coro_sched *s)
+{
+	shut(s, true);
+}
+
+void coro_sched_shut(struct coro_sched *s)
+{
+	coro_check_thread(s, "coro_sched_shut");
+	if (s->cur != &s->main)
+		coro_die("coro_sched_shut inside a coroutine", NULL);
+	shut(s, false);
+}
+
+void coro_post_close(struct coro_sched *s)
+{
+	atomic_store(&s->phase, CORO_CLOSED);
+	for (unsigned n = 0;; n++) {
+		wait_for_posters(s);
+		inbox_drain(s, true);
+		if (s->wakes_due == 0)
+			break;
+		coro_relax(n);
+	}
+	wait_for_posters(s);
+}
+
+struct coro_sched *coro_sched_ref(struct coro_sched *s)
+{
+	atomic_fetch_add_explicit(&s->refs, 1, memory_order_relaxed);
+	return s;
+}
+
+void coro_sched_unref(struct coro_sched *s)
+{
+	if (s == NULL || atomic_fetch_sub(&s->refs, 1) != 1)
+		return;
+	free(s->posts);
+	free(s);
 }

@@ -10,6 +10,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -95,6 +96,7 @@ enum {
 	CORO_F3_RWLOCK =
 		1,	   /* LINKED into a rwlock's queue; .value says which */
 	CORO_F3_AGAIN = 2, /* its coro_resume() returns -EAGAIN */
+	CORO_F3_CALL = 4,  /* .call is its own */
 };
 
 struct coro_cleanup {
@@ -124,6 +126,7 @@ struct coro {
 		struct coro_link link;
 		struct coro_select *select;
 		struct coro *joinee;
+		struct coro_call *call;
 		struct coro *next_free;
 		coro_fn fn; /* until it starts */
 	};
@@ -279,7 +282,6 @@ struct coro_sched {
 	bool measure;
 	bool crash_report;
 	volatile bool dump_asked;
-	_Atomic(struct coro_wake *) inbox; /* posted from outside */
 
 	struct coro_stack *stacks;
 	unsigned nstacks;
@@ -290,8 +292,10 @@ struct coro_sched {
 	struct coro_pool pools[CORO_POOLS];
 	bool stop;
 	int holds;
-	int event_fd; /* -1: none yet */
-	atomic_bool asleep;
+	unsigned outside;    /* coroutines that another thread will wake */
+	unsigned wakes_due;  /* from other threads, for coroutines destroyed */
+	unsigned calls_left; /* given up, and not back yet */
+	struct coro_call *free_calls;
 	void *altstack;
 	coro_recognize_fn recognize; /* or NULL */
 	struct coro_chunk *chunks;
@@ -316,6 +320,27 @@ struct coro_sched {
 	struct coro_stack main_stack;
 	struct coro main;
 	_Alignas(64) char first_frame[CTX_FRAME_SIZE];
+
+	/* What other threads write, in lines of its own: see coro_post.c. The
+	 * scheduler's thread reads the inbox once a round. */
+	_Alignas(64) _Atomic(struct coro_wake *) inbox;
+	atomic_bool asleep;
+	_Atomic uint8_t phase; /* enum coro_phase */
+	atomic_uint posters;   /* calls that are posting just now */
+	atomic_uint refs;      /* the open scheduler is one */
+	int event_fd;	       /* -1: none yet */
+	struct coro_wake post_wake;
+	_Atomic uint64_t post_tail; /* of the queue of coro_post() */
+	_Alignas(64) struct coro_post *posts;
+	uint64_t post_mask;
+	unsigned post_shift; /* log2 of its places */
+	uint64_t post_head;
+};
+
+enum coro_phase {
+	CORO_OPEN,
+	CORO_SHUT,   /* takes no posts and calls; wake-ups only */
+	CORO_CLOSED, /* takes nothing */
 };
 
 struct coro_chunk {
@@ -414,7 +439,25 @@ void coro_select_abandon(struct coro_sched *s, struct coro_select *sel);
 void coro_select_free(struct coro_sched *s, struct coro *co);
 
 /* ---- coro_post.c ---- */
+int coro_post_init(struct coro_sched *s, unsigned capacity);
 void coro_inbox_drain(struct coro_sched *s);
+/* Wake-ups of ours, which come through while the scheduler closes. */
+void coro_wake_init_own(struct coro_wake *w, void (*fn)(struct coro_wake *w));
+/* Post one to a scheduler that cannot be freed before it has come. */
+void coro_wake_post_own(struct coro_sched *s, struct coro_wake *w);
+/* Post one, if the scheduler has not closed. */
+bool coro_wake_post_last(struct coro_sched *s, struct coro_wake *w);
+/* Post one, if the scheduler takes posts: 0, -ESHUTDOWN. */
+int coro_wake_post_open(struct coro_sched *s, struct coro_wake *w);
+/* Take no more posts; what was posted runs now. */
+void coro_post_shut(struct coro_sched *s);
+/* Nothing comes any more; what was on its way has come. */
+void coro_post_close(struct coro_sched *s);
+
+/* ---- coro_call.c ---- */
+/* A coroutine that waits in coro_call() is destroyed. */
+cold void coro_call_kill(struct coro_sched *s, struct coro *co);
+void coro_calls_fini(struct coro_sched *s);
 
 /* ---- coro_debug.c ---- */
 void coro_dump_forget(struct coro_sched *s);
@@ -504,6 +547,15 @@ static inline void coro_check_thread(const struct coro_sched *s,
 {
 	if (unlikely(s != coro_tls_sched))
 		coro_die_thread(call);
+}
+
+/* Let another thread come a step further; n counts the turns of the loop. */
+static inline void coro_relax(unsigned n)
+{
+	if (n % 64 == 63)
+		sched_yield(); /* it may want this core */
+	else
+		__builtin_ia32_pause();
 }
 
 /* Nothing that others touch may lie on a shared stack: the rule. */

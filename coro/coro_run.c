@@ -79,7 +79,7 @@ int coro_sched_run(struct coro_sched *s)
 		coro_sched_round(s);
 		if (s->stop || coro_sched_ready(s))
 			continue;
-		if (s->wheel.armed == 0 && s->holds <= 0)
+		if (s->wheel.armed == 0 && s->holds <= 0 && s->outside == 0)
 			return report_deadlock(s);
 		err = coro_sched_wait(s, coro_sched_next_ns(s));
 	}

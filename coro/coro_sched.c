@@ -23,7 +23,8 @@ cold void coro_die_thread(const char *call)
 {
 	fprintf(stderr,
 		"coronet: %s() was called from a thread that isn't the "
-		"scheduler's (coro_wake_post() may be called from anywhere)\n",
+		"scheduler's (coro_post() and coro_wake_post() may be called "
+		"from anywhere)\n",
 		call);
 	abort();
 }
@@ -335,7 +336,8 @@ int coro_park_until(int64_t deadline_ns)
 cold void coro_die_foreign(const struct coro *co)
 {
 	coro_die("used from a thread that isn't its scheduler's "
-		 "(coro_wake_post() may be called from anywhere)",
+		 "(coro_post() and coro_wake_post() may be called from "
+		 "anywhere)",
 		 co);
 }
 

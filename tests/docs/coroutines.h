@@ -37,6 +37,7 @@ void *work(void *arg);
 int work_on(FILE *f);
 void close_file(void *f);
 void use(void *value);
+void on_news(void *arg);
 void do_piece(int i);
 void collect(int step);
 void poll_my_devices(void);

@@ -15,8 +15,9 @@
  *
  * Threads: a scheduler, its coroutines and its timers belong to the thread
  * that opened it; a call from another thread is refused (-EPERM, or an abort
- * with a message where nothing can be returned). coro_wake_post() alone may be
- * called from anywhere.
+ * with a message where nothing can be returned). What may be called from any
+ * thread says so: coro_post(), coro_call(), coro_wake_post(), coro_sched_ref()
+ * and coro_sched_unref(), and the calls of shared channels (coro_chan.h).
  *
  * Blocking calls block the calling coroutine, never the thread. Each obeys the
  * coroutine's inherited deadline (coro_deadline_set) and coro_cancel(), and
@@ -71,6 +72,8 @@ struct coro_sched_attr {
 				 and SIGABRT to say which coroutine crashed, or
 				 overflowed its stack, before it does */
 	bool measure_stacks;  /* exact high-water marks; slow, for sizing */
+	unsigned post_capacity; /* of the queue of coro_post(); 0: 1024; rounded
+				   up to a power of two; at most 1,048,576 */
 };
 
 /* ---- scheduler ---- */
@@ -86,8 +89,9 @@ int coro_sched_open(const struct coro_sched_attr *attr,
 		    struct coro_sched **out);
 
 /*
- * Destroy every coroutine left (their cleanups run), then free everything.
- * Outside coroutines only. Armed timers are forgotten, not called.
+ * coro_sched_shut() first, then destroy every coroutine left (their cleanups
+ * run), and free everything. Outside coroutines only. Armed timers are
+ * forgotten, not called, and so are wake-ups (coro_wake_post) not yet run.
  */
 void coro_sched_close(struct coro_sched *s);
 
@@ -332,15 +336,74 @@ void coro_sched_hold(struct coro_sched *s, int n);
  * -errno of the wait. Outside coroutines. */
 int coro_sched_wait(struct coro_sched *s, int64_t until_ns);
 
+/* ---- from other threads ---- */
+
 /*
- * A wake-up from another thread or a signal handler. Posting is lock-free; the
- * callback runs on the scheduler's thread, outside coroutines, at its next
- * round; it may unpark and spawn. Posting again before it ran adds nothing. The
- * memory is the caller's, and must stay until the callback has begun.
+ * Run fn(arg) on the scheduler's thread, in its next coro_sched_round(),
+ * outside any coroutine: fn may unpark, spawn and post, not block. Callable
+ * from any thread, with a scheduler of its own or without, from inside and
+ * outside coroutines, and from signal handlers. Never waits and never
+ * allocates: the queue has coro_sched_attr.post_capacity places. What one
+ * thread posts runs in the order it was posted. A scheduler that sleeps
+ * (coro_sched_run, coro_sched_wait) is woken; one that is polled sees the post
+ * in its next round.
+ *
+ * s: open, or referenced (coro_sched_ref). arg: borrowed until fn has run; not
+ * a place on a shared stack. Each fn whose coro_post() returned 0 runs exactly
+ * once: what is still queued when the scheduler closes runs then.
+ * Returns 0, -EAGAIN (the queue is full), -ESHUTDOWN (it closes or has closed).
+ */
+int coro_post(struct coro_sched *s, void (*fn)(void *arg), void *arg);
+
+/*
+ * Block the calling coroutine until fn(arg) has run on the thread of `to`, as
+ * by coro_post() but without its queue's bound; *result (may be NULL) is what
+ * fn returned. `to` may be the caller's own scheduler. arg: not a place on a
+ * shared stack.
+ *
+ * Returns 0, or an error, and then fn has not run and never will: -ETIMEDOUT,
+ * -ECANCELED, -ESHUTDOWN (`to` closes or has closed), -EAGAIN (1,024 calls of
+ * the caller's scheduler were given up and still lie with others that do not
+ * come round), -ENOMEM, -EPERM (outside a coroutine). Once fn has begun, the
+ * call waits for its end whatever the deadline: it returns 0, and a
+ * coro_cancel() is told to the next blocking call. Destroying a coroutine whose
+ * fn has begun waits for fn, with its thread.
+ */
+int coro_call(struct coro_sched *to, coro_fn fn, void *arg, void **result);
+int coro_call_until(struct coro_sched *to, coro_fn fn, void *arg, void **result,
+		    int64_t deadline_ns);
+
+/*
+ * Close the scheduler to others: from now on coro_post() and coro_call() to it
+ * return -ESHUTDOWN; what was posted before runs now. For programs that take
+ * down other things before coro_sched_close(), which begins with it. Outside
+ * coroutines.
+ */
+void coro_sched_shut(struct coro_sched *s);
+
+/*
+ * Keep the struct valid for coro_post(), coro_call() and coro_wake_post() after
+ * the scheduler has closed. A thread that posts needs a reference unless it is
+ * certain that the scheduler is open during the call (it is the thread's own;
+ * its thread is joined later). Take one on the scheduler's thread, or where
+ * there is one already. Returns s. Unref: NULL is ignored; not in signal
+ * handlers.
+ */
+struct coro_sched *coro_sched_ref(struct coro_sched *s);
+void coro_sched_unref(struct coro_sched *s);
+
+/*
+ * A wake-up from another thread or a signal handler: coro_post() for one fixed
+ * purpose, with memory of the caller's, which must stay until the callback has
+ * begun. Posting is lock-free; the callback runs on the scheduler's thread,
+ * outside coroutines, at its next round; it may unpark and spawn. Posting again
+ * before it ran adds nothing. One that has not run when the scheduler closes,
+ * or is posted later, is forgotten.
  */
 struct coro_wake {
 	struct coro_wake *next; /* private */
 	int posted;		/* private */
+	bool own;		/* private */
 	void (*fn)(struct coro_wake *w);
 };
 

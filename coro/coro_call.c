@@ -1,0 +1,225 @@
+/*
+ * coro_call.c - a coroutine has a function run on another scheduler's thread
+ * and waits for its result.
+ *
+ * The call is a wake-up that goes to the other scheduler's inbox, which always
+ * has room, and comes back to the caller's. Its state decides who owns it:
+ *
+ *   WAITING  either side may take it: the other to run it, the caller to leave
+ *   LEFT     the caller has left: the other sends it back, unrun
+ *   RUNNING  the function runs: the caller waits for its end, come what may
+ *   DONE     it is on its way back, or has come
+ *
+ * So a call that fails has not run and never will, and arg is the caller's
+ * again. The memory comes from malloc, since one that was left may outlive the
+ * caller's scheduler, and is kept for the next call. A scheduler that does not
+ * come round holds what was left there: LEFT_MAX bounds it for each caller.
+ */
+#include "coro_priv.h"
+
+#include <stdlib.h>
+
+#define LEFT_MAX 1024
+
+enum { WAITING, LEFT, RUNNING, DONE };
+
+struct coro_call {
+	struct coro_wake wake; /* first */
+	atomic_int state;
+	bool back; /* it has come back; the caller's thread's */
+	struct coro_sched *from;
+	struct coro_sched *to;
+	struct coro *co; /* NULL: destroyed, nobody takes it back */
+	coro_fn fn;
+	void *arg;
+	void *result;
+	struct coro_call *next_free;
+};
+
+static struct coro_call *call_get(struct coro_sched *s)
+{
+	struct coro_call *call = s->free_calls;
+
+	if (call == NULL)
+		return malloc(sizeof(*call));
+	s->free_calls = call->next_free;
+	return call;
+}
+
+static void call_put(struct coro_sched *s, struct coro_call *call)
+{
+	call->next_free = s->free_calls;
+	s->free_calls = call;
+}
+
+void coro_calls_fini(struct coro_sched *s)
+{
+	struct coro_call *call;
+
+	while ((call = s->free_calls) != NULL) {
+		s->free_calls = call->next_free;
+		free(call);
+	}
+}
+
+/* It has come back to its caller's thread. */
+static void call_back(struct coro_wake *w)
+{
+	struct coro_call *call = (struct coro_call *)w;
+	struct coro_sched *s = call->from;
+	struct coro *co = call->co;
+
+	call->back = true;
+	if (unlikely(co == NULL)) {
+		s->wakes_due--;
+		call_put(s, call);
+	} else if (co->ctx.state == CORO_ST_WAITING) {
+		coro_ready_with(s, co, 0);
+	} /* else a deadline made it ready: it will see that we are back */
+}
+
+/* One that was left has come back. */
+static void call_left(struct coro_wake *w)
+{
+	struct coro_call *call = (struct coro_call *)w;
+
+	call->from->calls_left--;
+	call_put(call->from, call);
+}
+
+/* It has come to the other's thread. */
+static void call_run(struct coro_wake *w)
+{
+	struct coro_call *call = (struct coro_call *)w;
+	struct coro_sched *from = call->from;
+	int state = WAITING;
+
+	if (!atomic_compare_exchange_strong(&call->state, &state, RUNNING)) {
+		call->wake.fn = call_left;
+		if (!coro_wake_post_last(from, &call->wake))
+			free(call); /* it has closed meanwhile */
+		coro_sched_unref(from);
+		return;
+	}
+	call->result = call->fn(call->arg);
+	call->wake.fn = call_back;
+	atomic_store(&call->state, DONE);
+	coro_wake_post_own(from, &call->wake);
+}
+
+/* Before it has begun. False: too late. */
+static bool call_leave(struct coro_sched *s, struct coro_call *call)
+{
+	int state = WAITING;
+
+	coro_sched_ref(s); /* it may come back when this one has closed */
+	s->calls_left++;
+	if (atomic_compare_exchange_strong(&call->state, &state, LEFT))
+		return true;
+	s->calls_left--;
+	coro_sched_unref(s);
+	return false;
+}
+
+/* Wait, the whole thread, until the function has returned, and leave what comes
+ * back to call_back(). */
+static void call_spin(struct coro_sched *s, struct coro_call *call)
+{
+	s->wakes_due++;
+	call->co = NULL;
+	if (call->to == s) /* the function itself is what destroys us */
+		return;
+	for (unsigned n = 0; atomic_load(&call->state) != DONE; n++)
+		coro_relax(n);
+}
+
+cold void coro_call_kill(struct coro_sched *s, struct coro *co)
+{
+	struct coro_call *call = co->call;
+
+	co->ctx.flags3 &= ~CORO_F3_CALL;
+	s->outside--;
+	if (call->back)
+		call_put(s, call);
+	else if (!call_leave(s, call))
+		call_spin(s, call);
+}
+
+/*
+ * The wait has ended early, but not before the function began: its end is near,
+ * and neither deadlines nor coro_cancel() end this wait. False: there was no
+ * memory to wait with; call_back() will find the call.
+ */
+cold static bool call_await(struct coro_sched *s, struct coro *co,
+			    struct coro_call *call)
+{
+	while (!call->back) {
+		co->ctx.flags2 |= CORO_F2_HELD;
+		if (coro_block_held(s, co, "coro_call") < 0) {
+			co->ctx.flags2 &= ~CORO_F2_HELD;
+			call_spin(s, call);
+			return false;
+		}
+	}
+	return true;
+}
+
+static int call_finish(struct coro_sched *s, struct coro *co, void **result,
+		       int err)
+{
+	struct coro_call *call = co->call;
+	bool mine = true, left = false;
+
+	if (unlikely(err < 0)) {
+		left = call_leave(s, call);
+		if (!left)
+			mine = call_await(s, co, call);
+	}
+	co->ctx.flags3 &= ~CORO_F3_CALL;
+	s->outside--;
+	if (left)
+		return err;
+	if (err == -ECANCELED) /* to be told at the next call */
+		co->ctx.flags |= CORO_F_CANCEL;
+	if (result != NULL)
+		*result = call->result;
+	if (mine)
+		call_put(s, call);
+	return 0;
+}
+
+int coro_call_until(struct coro_sched *to, coro_fn fn, void *arg, void **result,
+		    int64_t deadline_ns)
+{
+	struct coro_sched *s = coro_tls_sched;
+	struct coro *co = coro_current();
+	struct coro_call *call;
+	int err = coro_may_block(co);
+
+	if (err < 0)
+		return err;
+	coro_check_shared(s, arg, "coro_call: the argument");
+	if (s->calls_left >= LEFT_MAX)
+		return -EAGAIN;
+	call = call_get(s);
+	if (call == NULL)
+		return -ENOMEM;
+	*call = (struct coro_call){
+		.from = s, .to = to, .co = co, .fn = fn, .arg = arg};
+	coro_wake_init_own(&call->wake, call_run);
+	err = coro_wake_post_open(to, &call->wake);
+	if (err < 0) {
+		call_put(s, call);
+		return err;
+	}
+	co->call = call;
+	co->ctx.flags3 |= CORO_F3_CALL;
+	s->outside++;
+	err = coro_block(s, co, CORO_ST_WAITING, deadline_ns, "coro_call");
+	return call_finish(s, co, result, err);
+}
+
+int coro_call(struct coro_sched *to, coro_fn fn, void *arg, void **result)
+{
+	return coro_call_until(to, fn, arg, result, CORO_FOREVER);
+}
