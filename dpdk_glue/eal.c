@@ -1,7 +1,7 @@
 #include "dpdk_glue/glue_priv.h"
 #include "dpdk_glue/memif.h"
 #include "dpdk_glue/memif_relay.h"
-#include "dpdk_glue/quiesce.h"
+#include "dpdk_glue/burst_sync.h"
 #include "dpdk_glue/tap.h"
 
 #include <errno.h>
@@ -544,7 +544,7 @@ int glue_eal_start(const struct glue_eal_conf *conf, char *err, size_t err_len)
 		return rc;
 	eal.started = true;
 	start_clock();
-	glue_quiesce_start(); /* without membarrier(2) as it was */
+	glue_sync_start(); /* without membarrier(2) as it was */
 	for (unsigned i = 0; i < eal.n_links; i++) {
 		rc = plug(i, err, err_len);
 		if (rc < 0) {

@@ -152,7 +152,7 @@ const uint8_t *glue_port_mac(const struct glue_port *port);
 /* Whether the link is up. Not for the hot path. */
 bool glue_port_link_up(struct glue_port *port);
 
-/* Whether the port cuts trains of TCP segments up itself. */
+/* Whether the port cuts TSO frames into segments itself. */
 bool glue_port_tso(const struct glue_port *port);
 
 /* Whether the port computes and checks TCP/IP checksums itself. */
@@ -258,7 +258,7 @@ struct glue_port_stats {
 	uint64_t tx_frames, tx_bytes;
 	uint64_t tx_no_frame; /* pool empty */
 	uint64_t tx_busy;     /* refused, to be asked again: port behind */
-	uint64_t tx_trains;   /* frames for the port to cut into segments */
+	uint64_t tx_tso;      /* frames for the port to cut into segments */
 	uint64_t tx_dropped;  /* queue full: the port takes no more */
 };
 

@@ -94,7 +94,7 @@ void glue_memif_unserve(void)
 static void restart(struct glue_port *port)
 {
 	__atomic_store_n(&port->away, true, __ATOMIC_RELAXED);
-	glue_quiesce_wait();
+	glue_sync_wait();
 	rte_eth_dev_stop(port->id);
 	if (rte_eth_dev_start(port->id) == 0)
 		__atomic_store_n(&port->away, false, __ATOMIC_RELEASE);
@@ -119,7 +119,7 @@ static void watch(void *arg)
 
 void glue_memif_watch(struct glue_port *port, const char *path)
 {
-	if (!glue_quiesce_works())
+	if (!glue_sync_works())
 		return;
 	port->server_path = path;
 	port->restarted_ns = glue_now_ns(); /* its first handshake */

@@ -18,7 +18,7 @@
 #include "dpdk_glue/tap.h"
 
 #define POOL_DEFAULT 12288
-#define TRAIN_MBUFS  40u /* what one frame may be made of */
+#define TSO_MBUFS    40u /* what one frame may be made of */
 #define POOL_CACHE   256
 
 static uint16_t ring_size(const struct glue_link *link)
@@ -204,8 +204,8 @@ static int choose_tso(struct glue_port *port, const struct glue_link *link,
 	port->tso &= link->tso != GLUE_TSO_OFF;
 	port->hw_csum |= port->tso;
 	port->tso6 = port->tso && link->kind != GLUE_LINK_TAP;
-	port->train_mbufs =
-		(uint16_t)(most ? RTE_MIN(most, TRAIN_MBUFS) : TRAIN_MBUFS);
+	port->tso_mbufs =
+		(uint16_t)(most ? RTE_MIN(most, TSO_MBUFS) : TSO_MBUFS);
 	return 0;
 }
 

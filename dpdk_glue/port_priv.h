@@ -9,8 +9,8 @@
 
 #include "dpdk_glue/glue_csum.h"
 #include "dpdk_glue/glue_priv.h"
-#include "dpdk_glue/quiesce.h"
-#include "dpdk_glue/train.h"
+#include "dpdk_glue/burst_sync.h"
+#include "dpdk_glue/tso.h"
 
 #define DATA_ROOM  2048 /* bytes of one segment, headroom apart */
 #define TX_PENDING 512	/* frames a port may keep us waiting with */
@@ -19,18 +19,18 @@ struct glue_port {
 	uint16_t id;
 	uint16_t n_pending; /* frames in pending[] */
 	bool hw_csum;
-	bool tso;	      /* the port cuts up trains of segments */
-	bool tso6;	      /* of IPv6, too */
-	uint16_t train_mbufs; /* at most in one train */
-	bool lends;	      /* frames may refer to any memory */
-	bool away;	      /* atomic: stopped, not to be polled */
+	bool tso;	    /* the port cuts TSO frames up */
+	bool tso6;	    /* of IPv6, too */
+	uint16_t tso_mbufs; /* at most in one TSO frame */
+	bool lends;	    /* frames may refer to any memory */
+	bool away;	    /* atomic: stopped, not to be polled */
 	uint8_t mac[RTE_ETHER_ADDR_LEN];
 	unsigned n_frames;
 	unsigned n_ring; /* frames that its rings may hold */
 	struct rte_mempool *pool;
 	struct glue_port_stats stats;
-	struct glue_train train; /* its last frame, while it grows */
-	struct rte_mbuf *train_tail;
+	struct glue_tso tso_frame; /* its last frame, while it grows */
+	struct rte_mbuf *tso_tail;
 	const char *server_path; /* a memif client's (memif.c), or NULL */
 	int tap_signal;		 /* a TAP's (tap.c), or 0 */
 	int64_t restarted_ns;	 /* of that client, since its link went down */

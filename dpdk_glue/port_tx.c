@@ -1,5 +1,5 @@
 /*
- * Sending: frames made, summed, queued, joined into trains and flushed.
+ * Sending: frames made, summed, queued, joined into TSO frames and flushed.
  */
 #include "dpdk_glue/port_priv.h"
 
@@ -217,25 +217,25 @@ static void fill_csum_hw(struct rte_mbuf *m, struct glue_frame *f)
 				    : rte_ipv6_phdr_cksum(l3, m->ol_flags);
 }
 
-/* The train is as long as it gets: what the NIC is to do with it. */
-static void end_train(struct glue_port *port)
+/* The TSO frame is as long as it gets: what the NIC is to do with it. */
+static void end_tso(struct glue_port *port)
 {
-	struct glue_train *train = &port->train;
+	struct glue_tso *tso = &port->tso_frame;
 	struct rte_mbuf *head;
 
-	if (!train->headers)
+	if (!tso->headers)
 		return;
 	head = port->pending[port->n_pending - 1];
 	fill_csum_hw(head, frame_of(head));
-	if (train->segs > 1) {
-		glue_train_end(train);
-		head->tso_segsz = train->mss;
+	if (tso->segs > 1) {
+		glue_tso_end(tso);
+		head->tso_segsz = tso->mss;
 		head->l4_len =
-			(uint64_t)(train->payload_off - train->l4_off) & 0xff;
+			(uint64_t)(tso->payload_off - tso->l4_off) & 0xff;
 		head->ol_flags |= RTE_MBUF_F_TX_TCP_SEG;
-		port->stats.tx_trains++;
+		port->stats.tx_tso++;
 	}
-	train->headers = NULL;
+	tso->headers = NULL;
 }
 
 /* Without its headers, which may be an mbuf of their own. */
@@ -253,38 +253,38 @@ static struct rte_mbuf *strip_headers(struct rte_mbuf *m, uint16_t len)
 	return rest;
 }
 
-static bool join_train(struct glue_port *port, struct rte_mbuf *m,
-		       struct glue_frame *f)
+static bool join_tso(struct glue_port *port, struct rte_mbuf *m,
+		     struct glue_frame *f)
 {
-	struct glue_train *train = &port->train;
+	struct glue_tso *tso = &port->tso_frame;
 	struct rte_mbuf *head;
 
-	if (!train->headers || f->seg_len < train->payload_off)
+	if (!tso->headers || f->seg_len < tso->payload_off)
 		return false;
 	head = port->pending[port->n_pending - 1];
-	if (head->nb_segs + m->nb_segs > port->train_mbufs ||
-	    !glue_train_add(train, f->data, f->l3_off, f->l4_off, m->pkt_len))
+	if (head->nb_segs + m->nb_segs > port->tso_mbufs ||
+	    !glue_tso_add(tso, f->data, f->l3_off, f->l4_off, m->pkt_len))
 		return false;
 	port->stats.tx_bytes += m->pkt_len;
-	m = strip_headers(m, train->payload_off);
+	m = strip_headers(m, tso->payload_off);
 	head->nb_segs = (uint16_t)(head->nb_segs + m->nb_segs);
 	head->pkt_len += m->pkt_len;
-	port->train_tail->next = m;
-	port->train_tail = rte_pktmbuf_lastseg(m);
+	port->tso_tail->next = m;
+	port->tso_tail = rte_pktmbuf_lastseg(m);
 	return true;
 }
 
-/* The first of what may become a train; its sums wait for the end. */
-static bool begin_train(struct glue_port *port, struct rte_mbuf *m,
-			struct glue_frame *f)
+/* The first of what may become a TSO frame; its sums wait for the end. */
+static bool begin_tso(struct glue_port *port, struct rte_mbuf *m,
+		      struct glue_frame *f)
 {
 	bool ip6 = f->flags & GLUE_FRAME_IP6;
 
 	if (!(f->flags & GLUE_FRAME_TCP) || (ip6 && !port->tso6) ||
-	    !glue_train_begin(&port->train, f->data, f->l3_off, f->l4_off, ip6,
-			      m->pkt_len))
+	    !glue_tso_begin(&port->tso_frame, f->data, f->l3_off, f->l4_off,
+			    ip6, m->pkt_len))
 		return false;
-	port->train_tail = rte_pktmbuf_lastseg(m);
+	port->tso_tail = rte_pktmbuf_lastseg(m);
 	return true;
 }
 
@@ -294,16 +294,16 @@ void glue_tx(struct glue_port *port, struct glue_frame *f)
 	bool summed = !(f->flags & (GLUE_FRAME_IP4 | GLUE_FRAME_IP6));
 
 	if (port->tso) {
-		if (join_train(port, m, f))
+		if (join_tso(port, m, f))
 			return;
-		end_train(port);
+		end_tso(port);
 	}
 	if (unlikely(port->n_pending == TX_PENDING)) {
 		rte_pktmbuf_free(m);
 		port->stats.tx_dropped++;
 		return;
 	}
-	if (port->tso && begin_train(port, m, f))
+	if (port->tso && begin_tso(port, m, f))
 		summed = true;
 	if (!summed && port->hw_csum)
 		fill_csum_hw(m, f);
@@ -311,7 +311,7 @@ void glue_tx(struct glue_port *port, struct glue_frame *f)
 		fill_csum_sw(m, f);
 	port->stats.tx_bytes += m->pkt_len;
 	port->pending[port->n_pending++] = m;
-	if (port->n_pending % GLUE_BURST == 0 && !port->train.headers)
+	if (port->n_pending % GLUE_BURST == 0 && !port->tso_frame.headers)
 		glue_tx_flush(port);
 }
 
@@ -319,7 +319,7 @@ unsigned glue_tx_flush(struct glue_port *port)
 {
 	unsigned sent = 0;
 
-	end_train(port);
+	end_tso(port);
 	while (sent < port->n_pending) {
 		uint16_t want =
 			RTE_MIN(port->n_pending - sent, (unsigned)GLUE_BURST);
@@ -341,7 +341,7 @@ unsigned glue_tx_flush(struct glue_port *port)
 
 void glue_tx_drop(struct glue_port *port)
 {
-	port->train.headers = NULL;
+	port->tso_frame.headers = NULL;
 	while (port->n_pending)
 		rte_pktmbuf_free(port->pending[--port->n_pending]);
 }

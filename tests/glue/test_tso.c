@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "dpdk_glue/train.h"
+#include "dpdk_glue/tso.h"
 #include "tests/bytes.h"
 
 #define MSS 1460u
@@ -16,7 +16,7 @@
 
 enum { FIN = 1, SYN = 2, RST = 4, PSH = 8, ACK = 16, URG = 32 };
 
-static struct glue_train train;
+static struct glue_tso tso;
 static uint8_t first[128];
 
 /* Headers of a segment from 10.0.0.1:7 to 10.0.0.2:1000. */
@@ -43,7 +43,7 @@ static void segment(uint8_t *frame, uint32_t seq, uint8_t flags,
 static bool begin(uint32_t seq, uint8_t flags, unsigned payload)
 {
 	segment(first, seq, flags, payload);
-	return glue_train_begin(&train, first, 14, 34, false, ALL + payload);
+	return glue_tso_begin(&tso, first, 14, 34, false, ALL + payload);
 }
 
 static bool add(uint32_t seq, uint8_t flags, unsigned payload)
@@ -51,7 +51,7 @@ static bool add(uint32_t seq, uint8_t flags, unsigned payload)
 	uint8_t next[128];
 
 	segment(next, seq, flags, payload);
-	return glue_train_add(&train, next, 14, 34, ALL + payload);
+	return glue_tso_add(&tso, next, 14, 34, ALL + payload);
 }
 
 static void test_consecutive_segments_join(void **state)
@@ -62,17 +62,17 @@ static void test_consecutive_segments_join(void **state)
 	assert_true(begin(0xfffffff0u, ACK, MSS)); /* wraps */
 	assert_true(add(0xfffffff0u + MSS, ACK, MSS));
 	assert_true(add(0xfffffff0u + 2 * MSS, ACK | PSH, 100));
-	assert_int_equal(train.segs, 3);
-	assert_int_equal(train.mss, MSS);
+	assert_int_equal(tso.segs, 3);
+	assert_int_equal(tso.mss, MSS);
 	put16(first + 24, 0xabcd);
-	glue_train_end(&train);
+	glue_tso_end(&tso);
 	assert_int_equal(first[16] << 8 | first[17], 40 + 2 * MSS + 100);
 	assert_int_equal(first[24] << 8 | first[25], 0);
 	assert_int_equal(first[50] << 8 | first[51], seed);
 	assert_int_equal(first[47], ACK | PSH);
 }
 
-static void test_fin_ends_a_train_and_psh_does_not(void **state)
+static void test_fin_ends_a_tso_frame_and_psh_does_not(void **state)
 {
 	assert_true(begin(1, ACK, MSS));
 	assert_true(add(1 + MSS, ACK | FIN, MSS));
@@ -113,7 +113,7 @@ static void test_what_must_go_alone_does(void **state)
 	assert_false(begin(1, ACK | URG, MSS));
 	assert_false(begin(1, 0, MSS));
 	assert_false(begin(1, ACK, 0));
-	assert_null(train.headers);
+	assert_null(tso.headers);
 	assert_false(add(1, ACK, MSS));
 	assert_true(begin(1, ACK, MSS));
 	assert_false(add(1 + MSS, ACK | RST, MSS));
@@ -132,8 +132,8 @@ static void test_other_flows_and_headers_do_not_join(void **state)
 		assert_true(begin(1, ACK, MSS));
 		segment(next, 1 + MSS, ACK, MSS);
 		next[at] ^= 0x40;
-		assert_int_equal(
-			glue_train_add(&train, next, 14, 34, ALL + MSS), may);
+		assert_int_equal(glue_tso_add(&tso, next, 14, 34, ALL + MSS),
+				 may);
 	}
 }
 
@@ -145,19 +145,19 @@ static void test_options_have_to_be_the_same(void **state)
 		segment(first, 1, ACK, MSS);
 		first[46] = 0x80; /* 12 bytes of options */
 		memset(first + 54, 1, 12);
-		assert_true(glue_train_begin(&train, first, 14, 34, false,
-					     ALL + 12 + MSS));
+		assert_true(glue_tso_begin(&tso, first, 14, 34, false,
+					   ALL + 12 + MSS));
 		segment(next, 1 + MSS, ACK, MSS);
 		next[46] = 0x80;
 		memset(next + 54, 1, 12);
 		next[65] ^= (uint8_t)differ;
 		assert_int_equal(
-			glue_train_add(&train, next, 14, 34, ALL + 12 + MSS),
+			glue_tso_add(&tso, next, 14, 34, ALL + 12 + MSS),
 			!differ);
 	}
 	assert_true(begin(1, ACK, MSS));
-	assert_false(glue_train_add(&train, next, 14, 34, ALL + 12 + MSS));
-	assert_false(glue_train_add(&train, next, 14, 54, ALL + 20 + MSS));
+	assert_false(glue_tso_add(&tso, next, 14, 34, ALL + 12 + MSS));
+	assert_false(glue_tso_add(&tso, next, 14, 54, ALL + 20 + MSS));
 }
 
 static void test_never_more_than_64_kib(void **state)
@@ -167,12 +167,12 @@ static void test_never_more_than_64_kib(void **state)
 	assert_true(begin(seq, ACK, 8960));
 	for (unsigned i = 0; i < 6; i++)
 		assert_true(add(seq += 8960, ACK, 8960));
-	assert_int_equal(train.payload, 7 * 8960);
+	assert_int_equal(tso.payload, 7 * 8960);
 	/* 40 bytes of headers, and 2775 more make 65535 */
 	assert_false(add(seq + 8960, ACK, 8960));
 	assert_false(add(seq + 8960, ACK, 2776));
 	assert_true(add(seq + 8960, ACK, 2775));
-	glue_train_end(&train);
+	glue_tso_end(&tso);
 	assert_int_equal(first[16] << 8 | first[17], 65535);
 }
 
@@ -193,22 +193,22 @@ static void test_ipv6_length_and_seed(void **state)
 	memcpy(next, first, sizeof(next));
 	put32(next + 58, 1 + 1440);
 	put16(next + 18, 20 + 7);
-	assert_true(glue_train_begin(&train, first, 14, 54, true, 74 + 1440));
-	assert_true(glue_train_add(&train, next, 14, 54, 74 + 7));
-	glue_train_end(&train);
+	assert_true(glue_tso_begin(&tso, first, 14, 54, true, 74 + 1440));
+	assert_true(glue_tso_add(&tso, next, 14, 54, 74 + 7));
+	glue_tso_end(&tso);
 	assert_int_equal(first[18] << 8 | first[19], 20 + 1447);
 	/* 8 * 1111 + 8 * 2222 + 6, folded */
 	assert_int_equal(first[70] << 8 | first[71], (8 * 0x3333 + 6) % 0xffff);
 	next[53] ^= 1; /* another address */
 	put32(next + 58, 1 + 1447);
-	assert_false(glue_train_add(&train, next, 14, 54, 74 + 7));
+	assert_false(glue_tso_add(&tso, next, 14, 54, 74 + 7));
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_consecutive_segments_join),
-		cmocka_unit_test(test_fin_ends_a_train_and_psh_does_not),
+		cmocka_unit_test(test_fin_ends_a_tso_frame_and_psh_does_not),
 		cmocka_unit_test(test_a_short_segment_is_the_last),
 		cmocka_unit_test(test_gaps_and_repeats_do_not_join),
 		cmocka_unit_test(test_what_must_go_alone_does),

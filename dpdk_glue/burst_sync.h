@@ -1,5 +1,6 @@
 /*
- * A port's memory does not go while a burst is in it. Private to dpdk_glue/.
+ * Waiting for the burst under way, as RCU waits for its readers: a port's memory
+ * does not go while a burst is in it. Private to dpdk_glue/.
  *
  * memif's peer may leave at any time; DPDK then unmaps the shared rings on its
  * interrupt thread, whatever the polling thread is doing with them. A burst
@@ -19,16 +20,16 @@
 extern unsigned glue_burst_count;
 
 /* The calling thread is the polling thread from now on. 0 or -errno. */
-int glue_quiesce_start(void);
+int glue_sync_start(void);
 
 /* Whether this process may wait for a burst: membarrier(2) is allowed. */
-bool glue_quiesce_works(void);
+bool glue_sync_works(void);
 
 /*
  * Returns once every burst that was under way has ended. Each burst that begins
  * later sees what the caller has written before. Not on the polling thread.
  */
-void glue_quiesce_wait(void);
+void glue_sync_wait(void);
 
 static inline void glue_burst_begin(void)
 {

@@ -1,7 +1,7 @@
 /*
  * Unmapping waits for the burst under way.
  */
-#include "dpdk_glue/quiesce.h"
+#include "dpdk_glue/burst_sync.h"
 
 #include <errno.h>
 #include <linux/membarrier.h>
@@ -27,7 +27,7 @@ static int membarrier(int command)
 	return (int)syscall(SYS_membarrier, command, 0, 0);
 }
 
-int glue_quiesce_start(void)
+int glue_sync_start(void)
 {
 	polls = true;
 	if (membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) < 0)
@@ -36,12 +36,12 @@ int glue_quiesce_start(void)
 	return 0;
 }
 
-bool glue_quiesce_works(void)
+bool glue_sync_works(void)
 {
 	return __atomic_load_n(&started, __ATOMIC_ACQUIRE);
 }
 
-void glue_quiesce_wait(void)
+void glue_sync_wait(void)
 {
 	static const struct timespec pause = {.tv_nsec = WAIT_US * 1000};
 	unsigned seen;
@@ -68,8 +68,8 @@ __attribute__((visibility("default"))) int munmap(void *addr, size_t len)
 {
 	int saved = errno;
 
-	if (!polls && glue_quiesce_works())
-		glue_quiesce_wait();
+	if (!polls && glue_sync_works())
+		glue_sync_wait();
 	errno = saved;
 	return (int)syscall(SYS_munmap, addr, len);
 }

@@ -1,4 +1,4 @@
-#include "dpdk_glue/train.h"
+#include "dpdk_glue/tso.h"
 
 #include <arpa/inet.h>
 #include <string.h>
@@ -36,17 +36,17 @@ static unsigned header_bytes(const uint8_t *tcp)
 	return (tcp[TCP_OFF] >> 4) * 4u;
 }
 
-bool glue_train_begin(struct glue_train *train, uint8_t *headers,
-		      uint16_t l3_off, uint16_t l4_off, bool ip6, unsigned len)
+bool glue_tso_begin(struct glue_tso *tso, uint8_t *headers, uint16_t l3_off,
+		    uint16_t l4_off, bool ip6, unsigned len)
 {
 	const uint8_t *tcp = headers + l4_off;
 	unsigned payload_off = l4_off + header_bytes(tcp);
 
-	train->headers = NULL;
+	tso->headers = NULL;
 	if (payload_off >= len ||
 	    (tcp[TCP_FLAGS] & (SYN | RST | URG | CWR | ACK)) != ACK)
 		return false;
-	*train = (struct glue_train){
+	*tso = (struct glue_tso){
 		.headers = headers,
 		.l3_off = l3_off,
 		.l4_off = l4_off,
@@ -62,12 +62,12 @@ bool glue_train_begin(struct glue_train *train, uint8_t *headers,
 }
 
 /* Everything of IP but its length, the packet's number and the checksum. */
-static bool same_ip(const struct glue_train *train, const uint8_t *ip)
+static bool same_ip(const struct glue_tso *tso, const uint8_t *ip)
 {
-	const uint8_t *first = train->headers + train->l3_off;
-	unsigned bytes = train->l4_off - train->l3_off;
+	const uint8_t *first = tso->headers + tso->l3_off;
+	unsigned bytes = tso->l4_off - tso->l3_off;
 
-	if (train->ip6)
+	if (tso->ip6)
 		return memcmp(first, ip, IP6_LEN) == 0 &&
 		       memcmp(first + IP6_LEN + 2, ip + IP6_LEN + 2,
 			      bytes - IP6_LEN - 2) == 0;
@@ -79,10 +79,10 @@ static bool same_ip(const struct glue_train *train, const uint8_t *ip)
 }
 
 /* Everything of TCP but sequence number, FIN, PSH and the checksum. */
-static bool same_tcp(const struct glue_train *train, const uint8_t *tcp)
+static bool same_tcp(const struct glue_tso *tso, const uint8_t *tcp)
 {
-	const uint8_t *first = train->headers + train->l4_off;
-	unsigned bytes = (unsigned)(train->payload_off - train->l4_off);
+	const uint8_t *first = tso->headers + tso->l4_off;
+	unsigned bytes = (unsigned)(tso->payload_off - tso->l4_off);
 	uint8_t differ = first[TCP_FLAGS] ^ tcp[TCP_FLAGS];
 
 	return memcmp(first, tcp, TCP_SEQ) == 0 &&
@@ -94,39 +94,39 @@ static bool same_tcp(const struct glue_train *train, const uint8_t *tcp)
 		      bytes - TCP_URGENT) == 0;
 }
 
-bool glue_train_add(struct glue_train *train, const uint8_t *headers,
-		    uint16_t l3_off, uint16_t l4_off, unsigned len)
+bool glue_tso_add(struct glue_tso *tso, const uint8_t *headers, uint16_t l3_off,
+		  uint16_t l4_off, unsigned len)
 {
 	const uint8_t *tcp = headers + l4_off;
 	unsigned payload;
 
-	if (!train->headers || train->ended || l3_off != train->l3_off ||
-	    l4_off != train->l4_off || len <= train->payload_off)
+	if (!tso->headers || tso->ended || l3_off != tso->l3_off ||
+	    l4_off != tso->l4_off || len <= tso->payload_off)
 		return false;
-	payload = len - train->payload_off;
-	if (payload > train->mss ||
-	    train->payload_off - train->l3_off + train->payload + payload >
-		    GLUE_TRAIN_BYTES ||
-	    get32(tcp + TCP_SEQ) != train->next_seq ||
-	    memcmp(train->headers, headers, l3_off) != 0 ||
-	    !same_ip(train, headers + l3_off) || !same_tcp(train, tcp))
+	payload = len - tso->payload_off;
+	if (payload > tso->mss ||
+	    tso->payload_off - tso->l3_off + tso->payload + payload >
+		    GLUE_TSO_BYTES ||
+	    get32(tcp + TCP_SEQ) != tso->next_seq ||
+	    memcmp(tso->headers, headers, l3_off) != 0 ||
+	    !same_ip(tso, headers + l3_off) || !same_tcp(tso, tcp))
 		return false;
-	train->headers[l4_off + TCP_FLAGS] |= tcp[TCP_FLAGS] & (FIN | PSH);
-	train->ended = payload < train->mss || (tcp[TCP_FLAGS] & FIN);
-	train->next_seq += payload;
-	train->payload += payload;
-	train->segs++;
+	tso->headers[l4_off + TCP_FLAGS] |= tcp[TCP_FLAGS] & (FIN | PSH);
+	tso->ended = payload < tso->mss || (tcp[TCP_FLAGS] & FIN);
+	tso->next_seq += payload;
+	tso->payload += payload;
+	tso->segs++;
 	return true;
 }
 
-void glue_train_end(struct glue_train *train)
+void glue_tso_end(struct glue_tso *tso)
 {
-	uint8_t *ip = train->headers + train->l3_off;
-	uint8_t *tcp = train->headers + train->l4_off;
-	unsigned len = train->payload_off - train->l3_off + train->payload;
+	uint8_t *ip = tso->headers + tso->l3_off;
+	uint8_t *tcp = tso->headers + tso->l4_off;
+	unsigned len = tso->payload_off - tso->l3_off + tso->payload;
 	uint16_t sum;
 
-	if (train->ip6) {
+	if (tso->ip6) {
 		put16(ip + IP6_LEN, len - IP6_HEADER);
 		sum = glue_sum_fold(
 			glue_sum_pseudo(ip + IP6_ADDRS, 16, PROTO_TCP, 0));

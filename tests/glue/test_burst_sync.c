@@ -14,7 +14,7 @@
 
 #include <cmocka.h>
 
-#include "dpdk_glue/quiesce.h"
+#include "dpdk_glue/burst_sync.h"
 
 #define BYTES 4096
 
@@ -128,7 +128,7 @@ int main(void)
 		cmocka_unit_test(test_libraries_get_ours),
 	};
 
-	if (glue_quiesce_start() < 0)
+	if (glue_sync_start() < 0)
 		return 1;
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
