@@ -3,7 +3,12 @@
 #   apps -> netstack -> {coro, dpdk_glue}; coro -> asm.
 # Only dpdk_glue/ includes rte_*; only netstack/ includes lwip/*; apps/ includes
 # the public headers (coronet/...) alone, and an appliance its own headers and
-# apps/common's alone. Usage: check_layers.sh SOURCE_ROOT
+# apps/common's alone.
+# Within netstack/ a folder includes those before it in `order`. So a frame goes
+# one way: in through link, tcp, recovery, conn; out from api to tcp's output
+# phase, and lwIP calls link. lwip/ has headers that everybody may include, and
+# what lwIP calls, which may include all but the loop.
+# Usage: check_layers.sh SOURCE_ROOT
 set -eu
 cd "${1:?usage: check_layers.sh SOURCE_ROOT}"
 bad=0
@@ -13,8 +18,8 @@ refuse() {
 	pattern=$1 reason=$2
 	shift 2
 	for folder in "$@"; do
-		[ -d "$folder" ] || continue
-		found=$(grep -rnE "^[[:space:]]*#[[:space:]]*include[[:space:]]*[<\"]($pattern)" \
+		[ -e "$folder" ] || continue
+		found=$(grep -rnHE "^[[:space:]]*#[[:space:]]*include[[:space:]]*[<\"]($pattern)" \
 			--include='*.c' --include='*.h' --include='*.S' "$folder" || true)
 		[ -z "$found" ] && continue
 		echo "$found" | sed "s|\$|   <- $reason|"
@@ -34,6 +39,33 @@ refuse 'apps/(load|proxy|httpd)/' 'an appliance knows no other' apps/echo
 refuse 'apps/(proxy|httpd|echo)/' 'an appliance knows no other' apps/load
 refuse 'apps/(load|httpd|echo)/' 'an appliance knows no other' apps/proxy
 refuse 'apps/(load|proxy|echo)/' 'an appliance knows no other' apps/httpd
+
+order='program mem conn recovery tcp link api shard'
+above=$order
+for folder in $order; do
+	above=${above#"$folder"}
+	above=${above# }
+	[ -d "netstack/$folder" ] || { echo "netstack/$folder: no such folder"; bad=1; }
+	[ -z "$above" ] && continue
+	refuse "netstack/($(echo "$above" | tr ' ' '|'))/" \
+		"netstack/$folder/ stands below it" "netstack/$folder"
+done
+for folder in netstack/*/; do
+	case " $order include lwip " in
+	*" $(basename "$folder") "*) ;;
+	*) echo "$folder: give it a place in check_layers.sh"; bad=1 ;;
+	esac
+done
+any=$(echo "$order" | tr ' ' '|')
+refuse "netstack/($any|state)" 'lwip/ headers stand below all' netstack/lwip/*.h
+refuse 'netstack/shard/' 'lwIP does not call the loop' netstack/lwip
+refuse "netstack/($any|lwip)/" 'every folder may include it' netstack/state.h
+refuse 'netstack/' 'the public header stands alone' netstack/include
+for folder in $order lwip; do
+	others=$(echo " $order lwip " | sed "s/ $folder / /; s/^ //; s/ \$//" | tr ' ' '|')
+	refuse "netstack/($others)/[a-z_]*_priv\\.h" \
+		'_priv.h is private to its folder' "netstack/$folder"
+done
 
 [ "$bad" = 0 ] || exit 1
 echo "layers: ok"

@@ -1,7 +1,7 @@
 /*
  * How a connection ends: one direction, both, kindly, at once.
  */
-#include "netstack/net_priv.h"
+#include "netstack/api/api.h"
 
 #include <errno.h>
 
@@ -33,7 +33,7 @@ int net_shutdown(struct net_conn *conn, enum net_shut how)
 		conn->wr_shut = true;
 		net_conn_wake_writer(conn);
 		net_conn_queue_output(conn);
-		net_window_drain();
+		net_pcbs_take_back();
 	}
 	return 0;
 }
@@ -71,7 +71,7 @@ static void close_now(struct net_conn *conn)
 		if (!conn->rx_tail) /* for lwIP: all has been read */
 			conn->pcb.rcv_wnd = TCP_WND_MAX(&conn->pcb);
 		tcp_close(&conn->pcb); /* if memory is short: TF_CLOSEPEND */
-		net_window_drain();
+		net_pcbs_take_back();
 	}
 	if (conn->pcb_live) {
 		if (conn->pcb.unsent) /* the port may have had no room */

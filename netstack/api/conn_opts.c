@@ -1,7 +1,7 @@
 /*
  * Properties of a connection.
  */
-#include "netstack/net_priv.h"
+#include "netstack/api/api.h"
 
 #include <errno.h>
 

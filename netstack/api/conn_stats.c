@@ -1,8 +1,7 @@
 /*
- * What a connection has seen: counted as segments pass, if the connection began
- * while there were few enough, and put together when somebody asks.
+ * What is known of a connection, put together when somebody asks.
  */
-#include "netstack/net_priv.h"
+#include "netstack/api/api.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -15,83 +14,6 @@ static_assert((int)NET_TCP_LISTEN == LISTEN &&
 		      (int)NET_TCP_LAST_ACK == LAST_ACK &&
 		      (int)NET_TCP_TIME_WAIT == TIME_WAIT,
 	      "our states are lwIP's");
-
-static void count16(uint16_t *count)
-{
-	*count = (uint16_t)(*count + (*count != UINT16_MAX));
-}
-
-void net_count_bytes(struct net_conn *conn, unsigned rx, unsigned acked)
-{
-	struct net_conn_more *counts = net_counts(conn);
-
-	if (!counts)
-		return;
-	counts->rx_bytes += rx;
-	counts->tx_acked += acked;
-}
-
-void net_count_rto(struct net_conn *conn)
-{
-	struct net_conn_more *counts = net_counts(conn);
-
-	if (counts)
-		count16(&counts->rtos);
-}
-
-/* RFC 5681 2: what makes an ACK a duplicate. */
-static bool is_dup_ack(const struct tcp_pcb *pcb, const struct tcp_hdr *tcp,
-		       unsigned len)
-{
-	return len == 0 && pcb->unacked &&
-	       (TCPH_FLAGS(tcp) & (TCP_ACK | TCP_SYN | TCP_FIN | TCP_RST)) ==
-		       TCP_ACK &&
-	       lwip_ntohl(tcp->ackno) == pcb->lastack &&
-	       SND_WND_SCALE(pcb, (u32_t)lwip_ntohs(tcp->wnd)) == pcb->snd_wnd;
-}
-
-void net_count_in(struct net_conn *conn, const struct pbuf *p)
-{
-	struct net_conn_more *counts = net_counts(conn);
-	const struct tcp_hdr *tcp = p->payload;
-	unsigned len = p->tot_len - TCPH_HDRLEN_BYTES(tcp);
-
-	if (!counts)
-		return;
-	counts->rx_segs++;
-	if (len && (s32_t)(lwip_ntohl(tcp->seqno) - conn->pcb.rcv_nxt) > 0)
-		count16(&counts->out_of_order);
-	else if (is_dup_ack(&conn->pcb, tcp, len))
-		count16(&counts->dup_acks);
-}
-
-/* Of window probes only the first sends its byte; lwIP has begun to probe. */
-void net_count_out(struct net_conn *conn, const struct pbuf *p)
-{
-	struct net_conn_more *counts = net_counts(conn);
-	const struct tcp_hdr *tcp = p->payload;
-	unsigned len;
-
-	if (!counts)
-		return;
-	len = p->tot_len - TCPH_HDRLEN_BYTES(tcp) +
-	      ((TCPH_FLAGS(tcp) & (TCP_SYN | TCP_FIN)) != 0);
-	counts->tx_segs++;
-	if (len && !conn->pcb.persist_backoff &&
-	    (s32_t)(lwip_ntohl(tcp->seqno) - conn->pcb.snd_nxt) < 0)
-		counts->retransmits++;
-}
-
-/* pcb is NULL, or still a listener's, for a RST to nobody. */
-u32_t *net_segment_out(const struct tcp_pcb *pcb, const struct pbuf *p,
-		       u32_t *opts)
-{
-	if (pcb && pcb->state != LISTEN) {
-		net_count_out(net_conn_of((struct tcp_pcb *)(uintptr_t)pcb), p);
-		net_rec_segment_out(pcb, p);
-	}
-	return opts;
-}
 
 /* Data bytes in flight: a FIN takes a number and is none. */
 static uint32_t in_flight(const struct tcp_pcb *pcb)

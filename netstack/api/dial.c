@@ -1,7 +1,7 @@
 /*
  * Connecting.
  */
-#include "netstack/net_priv.h"
+#include "netstack/api/api.h"
 
 #include <errno.h>
 
@@ -154,7 +154,7 @@ static int start(struct net_conn *conn, const struct net_addr *addr,
 	tcp_arg(pcb, conn);
 	tcp_nagle_disable(pcb);
 	rc = tcp_connect(pcb, &remote, addr->port, NULL);
-	net_window_drain();
+	net_pcbs_take_back();
 	switch (rc) {
 	case ERR_OK:
 		return 0;
@@ -189,51 +189,6 @@ static int finish(struct net_conn *conn, const struct net_dial_opts *opts)
 	if (conn->err == -ETIMEDOUT && !net_neighbour_reachable(&remote))
 		return -EHOSTUNREACH;
 	return conn->err;
-}
-
-/* What lwIP reads of a SYN's options, from a peer that dials us. */
-static void read_options(struct tcp_pcb *pcb, const struct tcp_hdr *tcp)
-{
-	const uint8_t *mss = net_tcp_option(tcp, NET_OPT_MSS);
-	const uint8_t *wscale = net_tcp_option(tcp, NET_OPT_WSCALE);
-
-	if (mss)
-		pcb->mss = (u16_t)(mss[2] << 8 | mss[3]);
-	else if (IP_IS_V6_VAL(pcb->remote_ip))
-		pcb->mss = 1220; /* RFC 9293 3.7.1 */
-	pcb->mss = tcp_eff_send_mss(LWIP_MIN(pcb->mss, TCP_MSS), &pcb->local_ip,
-				    &pcb->remote_ip);
-	if (wscale) {
-		pcb->snd_scale = LWIP_MIN(wscale[2], 14);
-		pcb->rcv_scale = TCP_RCV_SCALE;
-		tcp_set_flags(pcb, TF_WND_SCALE);
-		pcb->rcv_wnd = pcb->rcv_ann_wnd = TCP_WND;
-	}
-	if (net_tcp_option(tcp, NET_OPT_SACK_OK))
-		tcp_set_flags(pcb, TF_SACK);
-}
-
-/*
- * Simultaneous open, RFC 9293 3.5 and MUST-10, which lwIP does not know: our
- * SYN is sent again with an ACK of theirs. The rest is lwIP's SYN_RCVD.
- */
-bool net_dial_crossed(struct net_conn *conn, const struct tcp_hdr *tcp)
-{
-	struct tcp_pcb *pcb = &conn->pcb;
-
-	if ((TCPH_FLAGS(tcp) & (TCP_SYN | TCP_ACK)) != TCP_SYN)
-		return false;
-	read_options(pcb, tcp);
-	pcb->rcv_nxt = lwip_ntohl(tcp->seqno) + 1;
-	pcb->rcv_ann_right_edge = pcb->rcv_nxt;
-	pcb->snd_wl1 = lwip_ntohl(tcp->seqno) - 1;
-	pcb->snd_wnd = pcb->snd_wnd_max = lwip_ntohs(tcp->wnd);
-	pcb->tmr = tcp_ticks;
-	pcb->state = SYN_RCVD;
-	tcp_rexmit(pcb);
-	tcp_output(pcb);
-	net_timer_check(conn);
-	return true;
 }
 
 int net_dial(struct net_stack *stack, const struct net_addr *addr,

@@ -1,7 +1,7 @@
 /*
  * Listening, accepting, serving.
  */
-#include "netstack/net_priv.h"
+#include "netstack/api/api.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -10,74 +10,6 @@
 #include <string.h>
 
 #define BACKLOG_DEFAULT 4096
-
-/*
- * Listeners by port and address, those of every address under the zero one.
- * Twice the listeners that are to be expected: the chains are short.
- */
-#define BUCKETS 16384u
-
-static struct net_listener *buckets[BUCKETS];
-
-static unsigned bucket_of(const ip_addr_t *ip, u16_t port)
-{
-	uint32_t h = port;
-
-	if (ip && IP_IS_V6(ip))
-		for (unsigned i = 0; i < 4; i++)
-			h = (h ^ ip_2_ip6(ip)->addr[i]) * 2654435761u;
-	else if (ip)
-		h ^= ip_2_ip4(ip)->addr;
-	h *= 2654435761u;
-	return h >> 18;
-}
-static_assert(BUCKETS == 1u << 14, "bucket_of() keeps fourteen bits");
-
-/* The address of a listener's own, NULL: every one. */
-static const ip_addr_t *ip_of(const struct net_listener *listener)
-{
-	return listener->addr.family ? &listener->ip : NULL;
-}
-
-static struct net_listener *find(const ip_addr_t *ip, u16_t port)
-{
-	struct net_listener *l = buckets[bucket_of(ip, port)];
-
-	for (; l; l = l->hash_next) {
-		const ip_addr_t *own = ip_of(l);
-
-		if (l->addr.port == port && !own == !ip &&
-		    (!ip || ip_addr_eq(own, ip)))
-			break;
-	}
-	return l;
-}
-
-/* A listener of the very address goes before one of every address. */
-struct net_listener *net_listener_find(const ip_addr_t *ip, u16_t port)
-{
-	struct net_listener *listener = find(ip, port);
-
-	return listener ? listener : find(NULL, port);
-}
-
-static void hash_in(struct net_listener *listener)
-{
-	unsigned b = bucket_of(ip_of(listener), listener->addr.port);
-
-	listener->hash_next = buckets[b];
-	buckets[b] = listener;
-}
-
-static void hash_out(struct net_listener *listener)
-{
-	struct net_listener **at =
-		&buckets[bucket_of(ip_of(listener), listener->addr.port)];
-
-	while (*at != listener)
-		at = &(*at)->hash_next;
-	*at = listener->hash_next;
-}
 
 static bool is_ours(const struct net_addr *addr)
 {
@@ -138,7 +70,8 @@ static uint16_t choose_port(const ip_addr_t *ip)
 	for (unsigned i = 0; i < NET_PORT_COUNT; i++) {
 		u16_t port = net_ephemeral_next(&search);
 
-		if (!find(ip, port) && !find(NULL, port))
+		if (!net_listener_find_exact(ip, port) &&
+		    !net_listener_find_exact(NULL, port))
 			return port;
 	}
 	return 0;
@@ -163,7 +96,8 @@ int net_listen(struct net_stack *stack, const struct net_addr *addr,
 	port = addr->port;
 	if (port == 0)
 		port = choose_port(addr->family ? &ip : NULL);
-	if (port == 0 || find(addr->family ? &ip : NULL, port))
+	if (port == 0 ||
+	    net_listener_find_exact(addr->family ? &ip : NULL, port))
 		return -EADDRINUSE;
 	listener = calloc(1, sizeof(*listener));
 	if (!listener)
@@ -182,7 +116,7 @@ int net_listen(struct net_stack *stack, const struct net_addr *addr,
 	if (listener->next)
 		listener->next->pprev = &listener->next;
 	stack->listeners = listener;
-	hash_in(listener);
+	net_listener_hash(listener);
 	*out = listener;
 	return 0;
 }
@@ -190,23 +124,6 @@ int net_listen(struct net_stack *stack, const struct net_addr *addr,
 struct net_addr net_listener_addr(const struct net_listener *listener)
 {
 	return listener ? listener->addr : (struct net_addr){0};
-}
-
-/* A closed listener goes when nothing points at it any more. */
-void net_listener_put(struct net_listener *listener)
-{
-	if (listener->closed && !listener->refs && !listener->pending)
-		free(listener);
-}
-
-/* The connection no longer counts in the backlog. */
-void net_listener_forget(struct net_conn *conn)
-{
-	struct net_listener *listener = conn->listener;
-
-	conn->pending = false;
-	listener->pending--;
-	net_listener_put(listener);
 }
 
 struct task {
@@ -398,7 +315,7 @@ void net_listener_stop(struct net_listener *listener)
 	if (listener->stopped)
 		return;
 	listener->stopped = true;
-	hash_out(listener);
+	net_listener_unhash(listener);
 	tcp_close(listener->pcb);
 	while ((conn = pop(listener)))
 		net_abort(conn);

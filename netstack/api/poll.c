@@ -8,7 +8,7 @@
  * ready, and nothing else; it looks by itself at what is ready then, so the
  * events are level-triggered and any number may wait for one object.
  */
-#include "netstack/net_priv.h"
+#include "netstack/api/api.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -17,57 +17,17 @@
 
 #define ALL_EVENTS (NET_READABLE | NET_WRITABLE | NET_PEER_CLOSED)
 
-struct net_poll_node {
-	struct net_poll_node *next, **pprev; /* pprev NULL: in no list */
-	struct net_poller *poller;
-	struct net_conn *conn; /* what it hangs on, if it is one */
-	struct net_listener *listener;
-	struct coro_chan_watch watch;
-	unsigned events;
-};
-
-struct net_poller {
-	struct net_poller *next, **pprev;
-	struct coro *co;
-	bool woken;
-	unsigned n;
-	struct net_poll_node nodes[];
-};
-
 static_assert(sizeof(struct net_poller) +
 			      NET_POLL_MAX * sizeof(struct net_poll_node) <=
 		      65536,
 	      "the largest class of mem/slab.c");
-
-/* ---- waking ---- */
-
-static void wake(struct net_poller *poller)
-{
-	if (poller->woken)
-		return;
-	poller->woken = true;
-	coro_unpark(poller->co);
-}
-
-void net_poll_wake(struct net_poll_node *nodes, unsigned events)
-{
-	for (; nodes; nodes = nodes->next)
-		if (nodes->events & events)
-			wake(nodes->poller);
-}
-
-void net_poll_wake_all(void)
-{
-	for (struct net_poller *p = net_the.pollers; p; p = p->next)
-		wake(p);
-}
 
 static void on_channel(struct coro_chan_watch *watch)
 {
 	struct net_poll_node *node =
 		(void *)((char *)watch - offsetof(struct net_poll_node, watch));
 
-	wake(node->poller);
+	net_poller_wake(node->poller);
 }
 
 /* ---- what is ready ---- */

@@ -1,7 +1,7 @@
 /*
  * Reading from a connection.
  */
-#include "netstack/net_priv.h"
+#include "netstack/api/api.h"
 
 #include <errno.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /*
  * Addresses: as text, and as lwIP has them.
  */
-#include "netstack/net_priv.h"
+#include "netstack/conn/conn.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

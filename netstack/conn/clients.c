@@ -7,7 +7,8 @@
  * counts. A connection is found again by its addresses, so it keeps no pointer
  * to its entry.
  */
-#include "netstack/net_priv.h"
+#include "netstack/conn/conn.h"
+#include "netstack/program/program.h"
 
 #include <errno.h>
 #include <string.h>

@@ -12,7 +12,7 @@
  * senders) come to the port's limit, each segment is copied before lwIP sees
  * it, or dropped for want of memory.
  */
-#include "netstack/net_priv.h"
+#include "netstack/conn/conn.h"
 
 #include <string.h>
 

@@ -8,7 +8,7 @@
  * it, what it has not released is searched for, reclaimed, and the log says so.
  */
 #include "netstack/program/log.h"
-#include "netstack/net_priv.h"
+#include "netstack/conn/conn.h"
 
 #include <errno.h>
 #include <sys/mman.h>

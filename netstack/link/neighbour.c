@@ -8,7 +8,7 @@
  * answered whether its sender is remembered or not. Nobody is believed who
  * claims an address of ours or one beyond the link.
  */
-#include "netstack/recovery/path.h"
+#include "netstack/link/link_priv.h"
 
 #include <string.h>
 
@@ -30,11 +30,6 @@ enum { ARP_OP = 6, ARP_SENDER_MAC = 8, ARP_SENDER = 14, ARP_TARGET = 24 };
 #define ARP_FRAME 42u
 
 static_assert(NET_ASKED <= ARP_TABLE_SIZE / 4, "room for those that answer");
-
-static inline struct net_port *port_of(const struct netif *netif)
-{
-	return netif->state;
-}
 
 static inline uint32_t mix(uint32_t ip)
 {
@@ -246,7 +241,7 @@ err_t net_neighbour_output4(struct netif *netif, struct pbuf *p,
 				     slot->netif_num == netif->num &&
 				     slot->expires_ns > net_the.now_ns,
 			     1))
-		return net_eth_send(netif, p, slot->mac);
+		return net_link_send(netif, p, slot->mac);
 	return ask_arp(netif, p, dest);
 }
 

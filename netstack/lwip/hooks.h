@@ -17,7 +17,7 @@ u32_t net_isn(const ip_addr_t *local_ip, u16_t local_port,
 #define LWIP_HOOK_TCP_ISN(local_ip, local_port, remote_ip, remote_port)        \
 	net_isn(local_ip, local_port, remote_ip, remote_port)
 
-/* The interface that owns a source address, the gateway of one (link/eth.c). */
+/* The interface that owns a source address, the gateway of one (hooks.c). */
 struct netif *net_route_src4(const ip4_addr_t *src, const ip4_addr_t *dest);
 
 /* The IPv6 gateway, when one was given; NULL otherwise. */
@@ -26,7 +26,7 @@ const ip6_addr_t *net_gateway6(struct netif *netif, const ip6_addr_t *dest);
 
 /*
  * A segment for a pcb, before it is processed: its header in host order, p
- * after it. Anything but ERR_OK drops it (tcp/demux.c).
+ * after it. Anything but ERR_OK drops it (hooks.c).
  */
 err_t net_segment_in(struct tcp_pcb *pcb, const struct tcp_hdr *hdr,
 		     u16_t optlen, u16_t opt1len, const u8_t *opt2,
@@ -34,7 +34,7 @@ err_t net_segment_in(struct tcp_pcb *pcb, const struct tcp_hdr *hdr,
 #define LWIP_HOOK_TCP_INPACKET_PCB(pcb, hdr, optlen, opt1len, opt2, p)         \
 	net_segment_in(pcb, hdr, optlen, opt1len, opt2, p)
 
-/* A segment about to leave; adds no option (api/conn_stats.c). */
+/* A segment about to leave; adds no option (hooks.c). */
 u32_t *net_segment_out(const struct tcp_pcb *pcb, const struct pbuf *p,
 		       u32_t *opts);
 #define LWIP_HOOK_TCP_OUT_ADD_TCPOPTS(p, hdr, pcb, opts)                       \

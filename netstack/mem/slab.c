@@ -6,9 +6,9 @@
  * class from the address alone. A chunk whose last object has been freed may
  * serve any class next; when many are free their pages go back to the system,
  * one chunk at a time (net_mem_trim()). The budget bounds chunks that hold
- * objects (shard/budget.c). lwIP's memp and mem both end here.
+ * objects (budget.c). lwIP's memp and mem both end here.
  */
-#include "netstack/recovery/recovery.h"
+#include "netstack/mem/mem.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -16,12 +16,6 @@
 #include <sys/mman.h>
 
 #include "lwip/memp.h"
-#include "lwip/etharp.h"
-#include "lwip/udp.h"
-#include "lwip/mld6.h"
-#include "lwip/nd6.h"
-#include "lwip/priv/nd6_priv.h"
-#include "lwip/priv/memp_priv.h"
 
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/asan_interface.h>
@@ -69,7 +63,7 @@ static const uint32_t classes[] = {64,	 128,  192,  256,  384,	  512,	1024,
 #define N_CLASSES (sizeof(classes) / sizeof(classes[0]))
 
 static struct slab slabs[N_CLASSES];
-static struct slab memp_slabs[MEMP_MAX];
+static struct slab pools[MEMP_MAX];	    /* of lwIP's memp */
 static uint8_t class_of_64[16384 / 64 + 1]; /* class by size in 64 bytes */
 static void *regions[MAX_REGIONS];
 static unsigned n_regions;
@@ -229,7 +223,7 @@ static void set_hot_limits(bool failing)
 	for (unsigned i = 0; i < N_CLASSES; i++)
 		slabs[i].hot_limit = failing ? 0 : slabs[i].limit;
 	for (unsigned i = 0; i < MEMP_MAX; i++)
-		memp_slabs[i].hot_limit = failing ? 0 : memp_slabs[i].limit;
+		pools[i].hot_limit = failing ? 0 : pools[i].limit;
 }
 
 void net_mem_fail_after(unsigned n)
@@ -332,7 +326,7 @@ uint64_t net_mem_live_bytes(void)
 	for (unsigned i = 0; i < N_CLASSES; i++)
 		bytes += (uint64_t)slabs[i].used * slabs[i].size;
 	for (unsigned i = 0; i < MEMP_MAX; i++)
-		bytes += (uint64_t)memp_slabs[i].used * memp_slabs[i].size;
+		bytes += (uint64_t)pools[i].used * pools[i].size;
 	return bytes;
 }
 
@@ -380,94 +374,12 @@ void net_mem_free(void *mem)
 	slab_free(mem);
 }
 
-/* ---- lwIP's memp, by type ---- */
-
-static const struct {
-	uint32_t limit, size;
-} memp_types[MEMP_MAX] = {
-#define LWIP_MEMPOOL(name, num, size, desc)                                    \
-	[MEMP_##name] = {(uint32_t)(num), (uint32_t)(size)},
-#include "lwip/priv/memp_std.h"
-};
-
-/* lwIP's segment with what loss recovery keeps of it. */
-static void *seg_alloc(void)
-{
-	struct net_seg *seg = slab_alloc(&memp_slabs[MEMP_TCP_SEG]);
-
-	if (seg)
-		seg->state = 0;
-	return seg;
-}
-
-void memp_init(void)
-{
-}
-
-static void *alloc_pbuf(void)
-{
-	void *mem = slab_alloc(&memp_slabs[MEMP_PBUF]);
-
-	if (mem)
-		net_loan_pbuf_made(mem);
-	return mem;
-}
-
-void *memp_malloc(memp_t type)
-{
-	if (type == MEMP_TCP_PCB) {
-		if (net_the.n_conns >= net_the.max_conns &&
-		    !net_time_wait_recycle() && !net_orphan_recycle()) {
-			net_the.stats.no_memory++;
-			return NULL;
-		}
-		return net_conn_alloc();
-	}
-	if (type == MEMP_PBUF)
-		return alloc_pbuf();
-	if (type == MEMP_TCP_SEG)
-		return seg_alloc();
-	return slab_alloc(&memp_slabs[type]);
-}
-
-void memp_free(memp_t type, void *mem)
-{
-	if (!mem)
-		return;
-	if (type == MEMP_TCP_PCB) {
-		net_conn_pcb_freed(mem);
-		return;
-	}
-	if (type == MEMP_PBUF)
-		net_loan_pbuf_freed(mem);
-	slab_free(mem);
-}
-
-void *memp_malloc_pool(const struct memp_desc *desc)
-{
-	return NULL; /* custom pools: this build has none */
-}
-
-void memp_free_pool(const struct memp_desc *desc, void *mem)
-{
-}
-
-void *net_conn_slab_alloc(void)
-{
-	return slab_alloc(&memp_slabs[MEMP_TCP_PCB]);
-}
-
-void net_conn_slab_free(void *mem)
-{
-	slab_free(mem);
-}
-
 /* In a signal handler, of any word: nothing is read that may not be there. */
 __attribute__((no_sanitize("address"))) bool net_mem_is_conn(const void *mem)
 {
 	uintptr_t at = (uintptr_t)mem, offset = at & (CHUNK_BYTES - 1);
 	const struct chunk *chunk = (const struct chunk *)(at - offset);
-	const struct slab *slab = &memp_slabs[MEMP_TCP_PCB];
+	const struct slab *slab = &pools[MEMP_TCP_PCB];
 	void *region = (void *)(at & ~(uintptr_t)(REGION_BYTES - 1));
 	unsigned i = 0;
 
@@ -478,9 +390,22 @@ __attribute__((no_sanitize("address"))) bool net_mem_is_conn(const void *mem)
 	       offset + slab->size <= chunk->carved;
 }
 
-static uint32_t round_to(uint32_t size, uint32_t unit)
+static void init_slab(struct slab *slab, uint32_t size, uint32_t limit)
 {
-	return (size + unit - 1) / unit * unit;
+	*slab = (struct slab){.current = &nothing,
+			      .size = size,
+			      .limit = limit,
+			      .hot_limit = limit};
+}
+
+void net_mem_pool_init(unsigned type, uint32_t size, uint32_t limit)
+{
+	init_slab(&pools[type], size, limit);
+}
+
+void *net_mem_pool_alloc(unsigned type)
+{
+	return slab_alloc(&pools[type]);
 }
 
 int net_mem_init(void)
@@ -488,26 +413,12 @@ int net_mem_init(void)
 	unsigned class = 0;
 
 	for (unsigned i = 0; i < N_CLASSES; i++)
-		slabs[i] =
-			(struct slab){.size = classes[i], .limit = UINT32_MAX};
+		init_slab(&slabs[i], classes[i], UINT32_MAX);
 	for (unsigned i = 0; i < sizeof(class_of_64); i++) {
 		if (i * 64 > classes[class])
 			class ++;
 		class_of_64[i] = (uint8_t) class;
 	}
-	for (unsigned i = 0; i < MEMP_MAX; i++)
-		memp_slabs[i] =
-			(struct slab){.size = round_to(memp_types[i].size, 16),
-				      .limit = memp_types[i].limit};
-	memp_slabs[MEMP_PBUF].size = NET_LOAN_PBUF_SIZE;
-	memp_slabs[MEMP_TCP_SEG].size = round_to(sizeof(struct net_seg), 64);
-	memp_slabs[MEMP_TCP_PCB] = (struct slab){
-		.size = round_to(sizeof(struct net_conn), 64),
-		.limit = UINT32_MAX}; /* --max-conns bounds pcbs */
-	for (unsigned i = 0; i < N_CLASSES; i++)
-		slabs[i].current = &nothing;
-	for (unsigned i = 0; i < MEMP_MAX; i++)
-		memp_slabs[i].current = &nothing;
 	bytes_max = UINT64_MAX;
 	net_mem_fail_after(0);
 	return add_region();
@@ -520,7 +431,7 @@ void net_mem_fini(void)
 		munmap(regions[i], REGION_BYTES);
 	}
 	memset(slabs, 0, sizeof(slabs));
-	memset(memp_slabs, 0, sizeof(memp_slabs));
+	memset(pools, 0, sizeof(pools));
 	free_chunks = NULL;
 	n_regions = n_free = n_bare = n_used = 0;
 }

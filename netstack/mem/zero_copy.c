@@ -8,7 +8,7 @@
  * that is sent again builds new frames from the same memory; acknowledging,
  * resetting and aborting all end in lwIP freeing its pbufs.
  */
-#include "netstack/net_priv.h"
+#include "netstack/mem/mem.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -31,11 +31,7 @@ struct loan_pbuf {
 	struct net_loan *loan;
 };
 static_assert(sizeof(struct loan_pbuf) <= NET_LOAN_PBUF_SIZE,
-	      "mem/slab.c makes them large enough");
-
-static struct net_loan *loans;	  /* out */
-static struct net_loan *returned; /* to be released */
-static struct net_loan *lending;  /* what tcp_write() is called for */
+	      "net_memp_init() makes them large enough");
 
 static void hang(struct net_loan **list, struct net_loan *loan)
 {
@@ -53,12 +49,12 @@ static void unhang(struct net_loan *loan)
 		loan->next->pprev = loan->pprev;
 }
 
-static void loan_put(struct net_loan *loan)
+void net_loan_put(struct net_loan *loan)
 {
 	if (--loan->refs)
 		return;
 	unhang(loan);
-	hang(&returned, loan);
+	hang(&net_the.loans.returned, loan);
 }
 
 /* No frame holds it any more. */
@@ -67,10 +63,10 @@ static void frames_done(struct glue_lender *lender)
 	struct net_loan *loan = (struct net_loan *)(void *)lender;
 
 	loan->in_frames = false;
-	loan_put(loan);
+	net_loan_put(loan);
 }
 
-static struct net_loan *loan_open(net_release release, void *arg)
+struct net_loan *net_loan_open(net_release release, void *arg)
 {
 	struct net_loan *loan = net_mem_malloc(sizeof(*loan));
 
@@ -80,7 +76,7 @@ static struct net_loan *loan_open(net_release release, void *arg)
 				  .release = release,
 				  .arg = arg,
 				  .refs = 1};
-	hang(&loans, loan);
+	hang(&net_the.loans.out, loan);
 	return loan;
 }
 
@@ -93,15 +89,15 @@ static void loan_close(struct net_loan *loan)
 
 void net_loans_run(void)
 {
-	while (__builtin_expect(returned != NULL, 0))
-		loan_close(returned);
+	while (__builtin_expect(net_the.loans.returned != NULL, 0))
+		loan_close(net_the.loans.returned);
 }
 
 void net_loans_end(void)
 {
 	net_loans_run();
-	while (loans)
-		loan_close(loans);
+	while (net_the.loans.out)
+		loan_close(net_the.loans.out);
 }
 
 /* ---- memp's side ---- */
@@ -110,9 +106,9 @@ void net_loan_pbuf_made(void *mem)
 {
 	struct loan_pbuf *p = mem;
 
-	p->loan = lending;
-	if (lending)
-		lending->refs++;
+	p->loan = net_the.loans.writing;
+	if (p->loan)
+		p->loan->refs++;
 }
 
 void net_loan_pbuf_freed(void *mem)
@@ -120,12 +116,12 @@ void net_loan_pbuf_freed(void *mem)
 	struct loan_pbuf *p = mem;
 
 	if (p->loan)
-		loan_put(p->loan);
+		net_loan_put(p->loan);
 }
 
 /* ---- frames ---- */
 
-static inline struct net_loan *loan_of(const struct pbuf *p)
+struct net_loan *net_loan_of(const struct pbuf *p)
 {
 	return p->type_internal == (u8_t)PBUF_ROM
 		       ? ((const struct loan_pbuf *)(const void *)p)->loan
@@ -139,7 +135,7 @@ static inline struct net_loan *loan_of(const struct pbuf *p)
 bool net_loan_is(const struct pbuf *p)
 {
 	for (p = p->next; p; p = p->next)
-		if (p->len < NET_LEND_MIN || !loan_of(p))
+		if (p->len < NET_LEND_MIN || !net_loan_of(p))
 			return false;
 	return true;
 }
@@ -148,7 +144,7 @@ bool net_loan_attach(struct glue_port *port, struct glue_frame *frame,
 		     const struct pbuf *p)
 {
 	for (p = p->next; p; p = p->next) {
-		struct net_loan *loan = loan_of(p);
+		struct net_loan *loan = net_loan_of(p);
 
 		if (!glue_tx_lend(port, frame, p->payload, p->len,
 				  &loan->lender))
@@ -159,174 +155,4 @@ bool net_loan_attach(struct glue_port *port, struct glue_frame *frame,
 		}
 	}
 	return true;
-}
-
-/* ---- queueing ---- */
-
-/*
- * tcp_write() makes one reference longer where the next bytes follow it in
- * memory, which may be another loan's: that one would then be released early.
- */
-static bool follows_another(const struct tcp_pcb *pcb,
-			    const struct net_loan *loan, const void *data)
-{
-	const struct tcp_seg *seg = pcb->unsent;
-	const struct pbuf *p;
-
-	if (!seg)
-		return false;
-	while (seg->next)
-		seg = seg->next;
-	for (p = seg->p; p->next; p = p->next)
-		;
-	return p->type_internal == (u8_t)PBUF_ROM && loan_of(p) != loan &&
-	       (const uint8_t *)p->payload + p->len == data;
-}
-
-/* Queues a piece, at most n bytes: how many, 0 or a negative errno. */
-static long queue_piece(struct net_conn *conn, struct net_loan *loan,
-			const void *data, size_t n)
-{
-	struct tcp_pcb *pcb = &conn->pcb;
-	u8_t flags = 0;
-	err_t err;
-
-	if (follows_another(pcb, loan, data)) {
-		flags = TCP_WRITE_FLAG_COPY;
-		n = 1;
-	}
-	lending = flags ? NULL : loan;
-	err = tcp_write(pcb, data, (u16_t)n, flags);
-	lending = NULL;
-	if (err == ERR_OK) {
-		net_conn_queue_output(conn);
-		return (long)n;
-	}
-	if (err != ERR_MEM)
-		return -EPIPE;
-	return pcb->unacked || pcb->unsent ? 0 : -ENOMEM;
-}
-
-/* Whole segments while there are any: the rest waits for room of its own. */
-static size_t piece_of(const struct net_conn *conn, size_t left)
-{
-	size_t n = net_send_room(conn);
-
-	if (n >= left)
-		return left;
-	return n - n % conn->pcb.mss;
-}
-
-/* Less room than a segment's is no reason to wake: it is there all along. */
-static int wait_segment(struct net_conn *conn)
-{
-	int err;
-
-	conn->wants_segment = true;
-	err = net_send_wait_room(conn);
-	if (err != -EBADF) /* else it is gone */
-		conn->wants_segment = false;
-	return err;
-}
-
-static long queue_all(struct net_conn *conn, struct net_loan *loan,
-		      const uint8_t *data, size_t len)
-{
-	size_t done = 0;
-	int err = net_send_enter(conn);
-
-	while (err == 0 && done < len) {
-		size_t n = piece_of(conn, len - done);
-		long queued = 0;
-
-		if (n)
-			queued = queue_piece(conn, loan, data + done, n);
-		if (queued < 0)
-			return queued;
-		done += (size_t)queued;
-		if (queued == 0)
-			err = wait_segment(conn);
-	}
-	return err < 0 ? err : (long)len;
-}
-
-long net_send_owned(struct net_conn *conn, const void *data, size_t len,
-		    net_release release, void *arg)
-{
-	struct net_loan *loan;
-	long n;
-
-	NET_CHECK_THREAD();
-	if (!release || (!data && len))
-		return -EINVAL;
-	net_check_shared(data, "net_send_owned: the buffer");
-	loan = loan_open(release, arg);
-	if (!loan) {
-		release(arg);
-		return -ENOMEM;
-	}
-	n = queue_all(conn, loan, data, len);
-	loan_put(loan);
-	return n;
-}
-
-static void release_view(void *owner)
-{
-	pbuf_free(owner);
-}
-
-/*
- * Frames that the peer has yet to acknowledge are frames that receiving has
- * to do without: while half of those that may be held are, views are copied.
- */
-static bool may_lend(const struct pbuf *p)
-{
-	const struct net_port *port;
-
-	if (!net_eth_lends())
-		return false;
-	if (!net_is_frame(p))
-		return true;
-	port = net_frame_port(p);
-	return port->frames_in <= port->frames_to_hold / 2;
-}
-
-__attribute__((noinline)) static long
-send_large(struct net_conn *conn, const void *data, size_t len, struct pbuf *p)
-{
-	struct net_loan *loan = may_lend(p) ? loan_open(release_view, p) : NULL;
-	long n;
-
-	if (loan) {
-		n = queue_all(conn, loan, data, len);
-		loan_put(loan);
-	} else {
-		n = net_send_every(conn, data, len);
-		pbuf_free(p);
-	}
-	return n;
-}
-
-long net_send_view(struct net_conn *conn, struct net_view *view)
-{
-	const void *data = view->data;
-	size_t len = view->len;
-	struct pbuf *p = NULL;
-	long n;
-
-	NET_CHECK_THREAD();
-	if (view->owner) {
-		p = net_view_back(view);
-		*view = (struct net_view){0};
-		if (!p)
-			return -EINVAL;
-		if (len >= NET_LEND_MIN)
-			return send_large(conn, data, len, p);
-	} else {
-		*view = (struct net_view){0};
-	}
-	n = net_send_every(conn, data, len);
-	if (p)
-		net_pbuf_free(p);
-	return n;
 }

@@ -3,7 +3,7 @@
  * program must not make.
  */
 #include "netstack/program/log.h"
-#include "netstack/net_priv.h"
+#include "netstack/program/program.h"
 
 #include <dlfcn.h>
 #include <stdio.h>
@@ -37,40 +37,6 @@ const char *net_code_name(uintptr_t code, char *text, size_t len)
 	return text;
 }
 
-const char *net_handler_name(const struct net_conn *conn)
-{
-	const struct net_listener *listener =
-		net_listener_find(&conn->pcb.local_ip, conn->client_port);
-
-	return listener && listener->handler ? listener->handler_name
-					     : "no handler";
-}
-
-/* ---- whose a coroutine is ---- */
-
-/*
- * A word that is the address of a connection in use. The first that is found is
- * the coroutine's own: a handler's caller has it in its frame.
- */
-__attribute__((no_sanitize("address"))) static bool
-recognize(uintptr_t word, char *text, size_t len)
-{
-	const struct net_conn *conn = (const struct net_conn *)word;
-	char peer[NET_ADDR_TEXT_MAX];
-	struct net_addr addr;
-
-	if (!net_mem_is_conn(conn) || !(conn->owned || conn->served))
-		return false;
-	addr = net_peer_addr(conn);
-	net_addr_format(&addr, peer, sizeof(peer));
-	if (conn->served)
-		snprintf(text, len, "handler %s, peer %s",
-			 net_handler_name(conn), peer);
-	else
-		snprintf(text, len, "peer %s", peer);
-	return true;
-}
-
 /* ---- calls from other threads ---- */
 
 __thread bool net_here;
@@ -100,7 +66,6 @@ __attribute__((cold, noinline)) void net_die_shared(const char *what)
 void net_diagnose_open(void)
 {
 	net_here = true;
-	coro_sched_recognize(net_the.sched, recognize);
 }
 
 void net_diagnose_close(void)

@@ -2,7 +2,7 @@
  * The options every appliance has in common. Command lines as a whole and
  * configuration files are read in program/config.c.
  */
-#include "netstack/net_priv.h"
+#include "netstack/program/program.h"
 
 #include <argp.h>
 #include <errno.h>

@@ -14,7 +14,7 @@
  * log's own thread. The loop itself does nothing for any of this.
  */
 #include "netstack/program/log.h"
-#include "netstack/net_priv.h"
+#include "netstack/program/program.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -3,7 +3,7 @@
  * 9438), and PRR (RFC 6937) while it repairs. Before the first loss lwIP's own
  * slow start serves.
  */
-#include "netstack/recovery/recovery.h"
+#include "netstack/recovery/recovery_priv.h"
 
 #define SND_BUF_MAX (4u << 20)
 #define BETA	    0.7f

@@ -11,7 +11,7 @@
  * answers with its window. A peer that answers is never given up, a silent one
  * is when a retransmission timeout would give it up.
  */
-#include "netstack/recovery/recovery.h"
+#include "netstack/recovery/recovery_priv.h"
 
 #define RETRY_US NET_MS(200) /* no memory, or no room in the port */
 

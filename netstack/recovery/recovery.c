@@ -8,7 +8,7 @@
  * lwIP counts its window from the oldest byte not acknowledged, so whatever
  * has arrived or is lost beyond that byte is added to what may be under way.
  */
-#include "netstack/recovery/path.h"
+#include "netstack/recovery/recovery_priv.h"
 
 #include <string.h>
 
@@ -16,12 +16,6 @@
 
 #define QUIET_US NET_MS(1000) /* then a connection at rest forgets */
 #define SHUT	 1u	      /* a congestion window nothing fits into */
-
-/* lwIP's congestion window before it grows it, for the segment at hand. */
-static struct {
-	uint32_t cwnd;
-	bool keep;
-} before;
 
 /* ---- what leaves ---- */
 
@@ -355,8 +349,8 @@ static void take(struct net_conn *conn, struct net_ack *ack)
 	pcb->dupacks = 0;      /* three would be lwIP's turn */
 	pcb->cwnd = rec->state == NET_REC_OPEN ? rec->cwnd + rec->sacked_bytes
 					       : SHUT;
-	before.keep = true;
-	before.cwnd = pcb->cwnd;
+	net_the.rx_keep_cwnd = true;
+	net_the.rx_cwnd = pcb->cwnd;
 }
 
 /* RFC 5681 2: nothing new either way, and something is under way. */
@@ -432,8 +426,8 @@ static inline void advance(struct net_conn *conn, uint32_t una)
 	if (resent) /* see net_sack_take_acked() */
 		newest = NULL;
 	/* RFC 7661's idea: what is not used does not grow. */
-	before.cwnd = pcb->cwnd;
-	before.keep = 2 * 256u * head->span < pcb->cwnd;
+	net_the.rx_cwnd = pcb->cwnd;
+	net_the.rx_keep_cwnd = 2 * 256u * head->span < pcb->cwnd;
 	if (seg)
 		pass_on(head, seg);
 	if (newest) {
@@ -496,7 +490,7 @@ void net_rec_input(struct tcp_pcb *pcb, const struct tcp_hdr *hdr,
 	uint32_t acked = hdr->ackno - pcb->lastack;
 	bool new = acked - 1 < net_rec_span(pcb);
 
-	before.keep = false;
+	net_the.rx_keep_cwnd = false;
 	if ((TCPH_FLAGS(hdr) & (TCP_ACK | TCP_RST)) != TCP_ACK ||
 	    pcb->state < SYN_SENT || pcb->state == TIME_WAIT)
 		return;
@@ -516,8 +510,8 @@ void net_rec_acked(struct net_conn *conn)
 	struct tcp_pcb *pcb = &conn->pcb;
 	uint32_t cwnd;
 
-	if (before.keep)
-		pcb->cwnd = before.cwnd;
+	if (net_the.rx_keep_cwnd)
+		pcb->cwnd = net_the.rx_cwnd;
 	cwnd = conn->repairing ? conn->rec->cwnd : pcb->cwnd;
 	if (cwnd > TCP_SND_BUF / 2 && cwnd < UINT32_C(1) << 30)
 		net_cwnd_grow_buffer(pcb, cwnd);

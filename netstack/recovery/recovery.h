@@ -1,10 +1,6 @@
 /*
- * Private to recovery/, tcp/timer.c and mem/slab.c: what is kept of each
- * segment sent and of each connection that has lost some.
- *
- * lwIP's queues stay lwIP's: a segment is sent again from where it lies in
- * `unacked`, and lwIP's own retransmission never comes to act, since its timer
- * is held at zero and its count of duplicate ACKs below three.
+ * What leaves and when: loss recovery, congestion control, round trips, the
+ * persist timer, the path's MTU.
  *
  * Times are uint32_t in units of 1,024 ns, called us here, and wrap; they are
  * compared as sequence numbers are, and never across an idle spell.
@@ -13,7 +9,18 @@
 
 #include <sys/queue.h>
 
-#include "netstack/net_priv.h"
+#include "netstack/conn/conn.h"
+#include "netstack/lwip/lwip.h"
+
+/* Bytes: a smaller MSS is a peer's attack or error. */
+#define NET_MSS_FLOOR 216u
+
+/* In pcb->flags, where lwIP has no flag: its MSS is less than agreed. */
+#define NET_TF_PATH 0x8000u
+
+#define NET_FINE_NS INT64_C(5000000) /* timers of a packet are no finer */
+
+/* ---- segments ---- */
 
 /* How a segment fares; each is a bit. */
 enum net_seg_state {
@@ -37,94 +44,6 @@ struct net_seg {
 };
 _Static_assert(sizeof(struct net_seg) <= 64, "one cache line a segment");
 
-TAILQ_HEAD(net_seg_list, net_seg);
-
-enum net_rec_state {
-	NET_REC_OPEN,	  /* nothing is known to be lost */
-	NET_REC_RECOVERY, /* repairing what SACK or duplicate ACKs told */
-	NET_REC_LOSS,	  /* repairing after a timeout */
-};
-
-/* A stretch of sequence numbers that the peer has said it holds. */
-struct net_sack_range {
-	uint32_t left, right;
-};
-
-/* One already walked: a block that only grew is walked from there. */
-struct net_sack_seen {
-	uint32_t left, end;   /* end: of the last segment walked over */
-	struct net_seg *last; /* valid while `end` is not acknowledged */
-};
-
-#define NET_SACK_BLOCKS 4
-
-/* Over segments that an ACK's blocks do not mark anew. */
-#define NET_SACK_STEPS 128u
-
-/* Only connections that have lost something have one. */
-struct net_rec {
-	struct net_seg_list lost, resent;
-	enum net_rec_state state;
-	uint32_t cwnd;	       /* of bytes under way, where lwIP's is a span */
-	uint32_t sacked_bytes; /* without SACK: one MSS a duplicate ACK */
-	uint32_t lost_bytes;   /* on `lost` */
-	uint32_t sacked_segs;
-	uint32_t recover;     /* snd_nxt when the repair began */
-	uint32_t high_sacked; /* end of the highest segment sacked */
-	struct net_seg *high; /* that segment, or NULL */
-	struct net_seg *scan; /* the last one judged, or NULL: begin again */
-	struct net_sack_seen seen[NET_SACK_BLOCKS];
-	unsigned sack_steps; /* of the last ACK, of NET_SACK_STEPS */
-	uint32_t snd_seen;   /* snd_nxt when we last looked */
-	uint32_t event_us;   /* when the last repair began */
-
-	/* RACK, RFC 8985: of what was sent last among what has arrived */
-	uint32_t rack_sent_us, rack_end, rack_rtt_us, min_rtt_us;
-	uint32_t reorder_due_us;
-	bool rack_known, reorder_armed, reordered;
-	uint8_t reorder_steps; /* of a quarter of the least RTT */
-	uint8_t dupacks;       /* without SACK */
-
-	/* TLP */
-	bool probe_resent;
-	uint32_t probe_end, probe_us; /* snd_nxt and time after it */
-
-	/* PRR, RFC 6937 */
-	uint32_t flight, prr_delivered, prr_out;
-
-	/* CUBIC, RFC 9438, in segments and seconds */
-	float w_max, w_est, k, origin;
-	uint32_t epoch_us;
-	bool in_epoch;
-
-	/* What to go back to when it turns out that nothing was lost. */
-	uint32_t undo_cwnd, undo_ssthresh, undo_left;
-};
-
-/* What one ACK has told, and what it was told in. */
-struct net_ack {
-	uint32_t una;	       /* everything before is acknowledged */
-	struct tcp_seg *first; /* of `unacked`, not acknowledged; or NULL */
-	uint32_t acked;	       /* bytes of that, anew */
-	uint32_t delivered;    /* the same and what is sacked anew */
-	uint32_t fack;	       /* high_sacked before */
-	uint32_t rtt_us;       /* of what was sent last, if has_rtt */
-	bool has_rtt;
-	uint32_t since_us; /* the last progress before */
-	uint32_t span;	   /* bytes under way when the newest left */
-	bool limited;	   /* the congestion window was in use */
-	bool dsack;	   /* something has arrived twice */
-	bool duplicate;
-	unsigned n_ranges;
-	struct net_sack_range ranges[NET_SACK_BLOCKS];
-};
-
-/* NULL unless it is repairing. */
-static inline struct net_rec *net_rec_of(const struct net_conn *conn)
-{
-	return conn->repairing ? conn->rec : NULL;
-}
-
 static inline struct net_seg *net_seg_of(struct tcp_seg *seg)
 {
 	return (struct net_seg *)(void *)seg;
@@ -146,12 +65,6 @@ static inline uint32_t net_seg_end(const struct tcp_seg *seg)
 	return net_seg_begin(seg) + TCP_TCPLEN(seg);
 }
 
-/* Whether the oldest segment under way ends beyond the peer's window. */
-static inline bool net_window_shut(const struct tcp_pcb *pcb)
-{
-	return net_seg_end(pcb->unacked) - pcb->lastack > pcb->snd_wnd;
-}
-
 /* Whether tcp_output() would send the head of `unsent`, as it is edited. */
 static inline bool net_head_fits(const struct tcp_pcb *pcb)
 {
@@ -159,22 +72,6 @@ static inline bool net_head_fits(const struct tcp_pcb *pcb)
 
 	return at + pcb->unsent->len <= pcb->cwnd &&
 	       at + TCP_TCPLEN(pcb->unsent) <= pcb->snd_wnd;
-}
-
-/* Bytes from the oldest not acknowledged to the newest sent. */
-static inline uint32_t net_rec_span(const struct tcp_pcb *pcb)
-{
-	return pcb->snd_nxt - pcb->lastack;
-}
-
-/* Bytes under way, RFC 6675's pipe; una may be ahead of lwIP's lastack. */
-static inline uint32_t net_rec_pipe(const struct net_conn *conn, uint32_t una)
-{
-	uint32_t span = conn->pcb.snd_nxt - una;
-	uint32_t gone =
-		net_rec_of(conn)->sacked_bytes + net_rec_of(conn)->lost_bytes;
-
-	return span > gone ? span - gone : 0;
 }
 
 /* Such a time on the stack's clock, ns. */
@@ -188,94 +85,70 @@ static inline bool net_us_after(uint32_t a, uint32_t b)
 	return (int32_t)(a - b) > 0;
 }
 
-/* ---- recovery/rtt.c ---- */
+/* ---- output.c ---- */
+/* At once, and again in the next output phase if the port has no room. */
+void net_conn_output_now(struct net_conn *conn);
 
-#define NET_MS(n)    ((uint32_t)((n)*INT64_C(1000000) >> 10))
-#define NET_PROBE_US (NET_FINE_NS >> 10) /* no probe comes sooner */
+/* ---- slow_start.c ---- */
+/* A connection is established. */
+void net_cwnd_begin(struct tcp_pcb *pcb);
+/* lwIP has taken an ACK of a connection that has lost nothing; before it. */
+void net_cwnd_slow_start(struct tcp_pcb *pcb, uint32_t lastack, uint32_t cwnd);
 
-void net_rtt_sample(struct net_conn *conn, uint32_t rtt_us);
-/*
- * Far below every timer's floor an eighth of the samples is plenty: RFC 6298 3
- * asks for one a round trip, and these feed statistics alone.
- */
-static inline bool net_rtt_is_wanted(const struct net_conn *conn,
-				     uint32_t rtt_us)
-{
-	return rtt_us >= NET_PROBE_US / 8 || conn->srtt_us >= NET_PROBE_US ||
-	       conn->srtt_us == 0 || net_now_us() % 8 == 0;
-}
-
-/* The RTO, doubled so often, but no longer than a minute. */
-uint32_t net_rtt_backed_off_us(const struct net_conn *conn, unsigned doublings);
-
-static inline uint32_t net_rtt_rto_us(const struct net_conn *conn)
-{
-	return net_rtt_backed_off_us(conn, conn->pcb.nrtx);
-}
-
-/* Only while something is under way. */
-uint32_t net_rtt_probe_us(const struct net_conn *conn);
-
-/* ---- recovery/persist.c, for tcp/timer.c ---- */
-
+/* ---- persist.c ---- */
+/* A segment has opened the window after a timeout. */
+void net_persist_window_opened(struct tcp_pcb *pcb);
 /* When the persist timer is due, ns; CORO_FOREVER: it is not wanted. */
 int64_t net_persist_due_ns(struct net_conn *conn);
 /* Does its work if it is due. Returns whether the peer must be given up. */
 bool net_persist_timeout(struct net_conn *conn);
-/* Whether a retransmission timeout is one too many; counts it if not. */
-bool net_persist_gives_up(struct tcp_pcb *pcb);
 
-/* ---- recovery/sack.c: the scoreboard ---- */
-
-/* Reads the SACK option of a header whose ACK is ack->una. */
-void net_sack_parse(const struct tcp_pcb *pcb, const struct tcp_hdr *hdr,
-		    unsigned optlen, struct net_ack *ack);
-/* Notes the segments that ack->una covers, before lwIP frees them. */
-void net_sack_take_acked(struct net_conn *conn, struct net_ack *ack);
-/* Marks what ack->ranges cover. */
-void net_sack_mark(struct net_conn *conn, struct net_ack *ack);
-/* A segment is acknowledged and about to be freed by lwIP. */
-void net_sack_forget(struct net_rec *rec, struct net_seg *seg,
-		     struct net_ack *ack);
-/* Puts on `lost` what must be lost by now; arms reorder_due_us. */
-void net_sack_detect(struct net_conn *conn, const struct net_ack *ack);
-void net_sack_lose(struct net_rec *rec, struct net_seg *seg);
-/* After a timeout: all that is not sacked is lost. */
-void net_sack_lose_all(struct net_conn *conn);
-/* A segment goes, for its pieces: nothing refers to it any more. */
-void net_sack_replace(struct net_rec *rec, struct net_seg *seg);
-/* The same for a peer without SACK, which duplicate ACKs tell of. */
-void net_sack_count_duplicates(struct net_conn *conn, struct net_ack *ack);
-/* A segment of `unacked` was sent again just now. */
-void net_sack_resent(struct net_rec *rec, struct net_seg *seg);
-
-/* ---- recovery/cwnd.c: how much may be under way ---- */
-
-/* Loss is seen: the new ssthresh, and what CUBIC remembers. */
-void net_cwnd_reduce(struct net_conn *conn);
-/* Begins a repair of so many bytes in flight. */
-void net_cwnd_prr_begin(struct net_rec *rec, uint32_t flight);
-void net_cwnd_prr(struct net_conn *conn, const struct net_ack *ack);
-/* An ACK while nothing is lost. */
-void net_cwnd_grow(struct net_conn *conn, const struct net_ack *ack);
-/* Room to write for a window of so many bytes. */
-void net_cwnd_grow_buffer(struct tcp_pcb *pcb, uint32_t cwnd);
-/* The peer tells of a duplicate: maybe nothing had been lost. */
-void net_cwnd_undo(struct net_conn *conn);
-
-/* ---- recovery/recovery.c, for tcp/timer.c ---- */
-
+/* ---- recovery.c ---- */
+/* A segment leaves: what net_segment_out() sees. */
+void net_rec_segment_out(const struct tcp_pcb *pcb, const struct pbuf *p);
+/* A segment before lwIP processes it: what net_segment_in() sees. */
+void net_rec_input(struct tcp_pcb *pcb, const struct tcp_hdr *hdr,
+		   unsigned optlen, const struct pbuf *p);
+/* lwIP has taken an ACK, and will send next. */
+void net_rec_acked(struct net_conn *conn);
+/* lwIP has done with a segment; only for a connection with a block. */
+void net_rec_after_input(struct net_conn *conn);
+/* A segment up to `end` came that is old, with an ACK that is not newer. */
+void net_rec_asked_again(struct net_conn *conn, uint32_t end, uint32_t ack);
+void net_rec_free(struct net_conn *conn);
 /* When something has to be done without an ACK, ns; CORO_FOREVER: never. */
 int64_t net_rec_due_ns(const struct net_conn *conn);
 /* Does it if it is due. Returns whether the connection must be given up. */
 bool net_rec_timeout(struct net_conn *conn);
 
-/* ---- recovery/recovery.c, for recovery/path.c and recovery/recut.c ---- */
+struct net_rec_info {
+	uint64_t srtt_ns, rttvar_ns; /* 0: no sample yet */
+	uint64_t rto_ns;
+	uint32_t cwnd_bytes, ssthresh_bytes;
+	uint32_t retransmits; /* segments, over its life */
+};
+void net_rec_info(const struct net_conn *conn, struct net_rec_info *out);
 
-/* Makes the block if there is none. False: no memory. */
-bool net_rec_begin(struct net_conn *conn);
+/* ---- path.c ---- */
+
+/* Bytes of IP packet that a destination takes; 0: nothing is known. */
+unsigned net_path_mtu(const ip_addr_t *ip);
+
+/* Whether IPv4 TCP to it is sent with DF. */
+bool net_path_df(const ip4_addr_t *dest);
+
 /*
- * Sends again what is on `lost` since a router refused it. That tells of no
- * congestion: the window stays (RFC 8201 5.4).
+ * Decides the MSS: after each segment of a handshake, whichever side began it.
+ * Never below NET_MSS_FLOOR, and no more than the path is known to take.
  */
-void net_rec_resume_cut(struct net_conn *conn);
+void net_path_settle(struct net_conn *conn);
+
+/* Before output, of a connection with NET_TF_PATH. */
+void net_path_review(struct net_conn *conn);
+
+/*
+ * A router has said, credibly, that it takes no more than mtu bytes of packet
+ * on the way of a connection that lwIP is shown; what was too long is sent
+ * again.
+ */
+void net_path_too_big(struct net_conn *conn, unsigned mtu);

@@ -4,7 +4,7 @@
  * The pieces are copies: whatever still holds the old one (a neighbour's queue,
  * a frame that refers to lent memory) keeps it until it is done.
  */
-#include "netstack/recovery/path.h"
+#include "netstack/recovery/recovery_priv.h"
 
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /*
  * The round trip, and what is waited for from it: the probe and the timeout.
  */
-#include "netstack/recovery/recovery.h"
+#include "netstack/recovery/recovery_priv.h"
 
 #define RTO_FIRST_US NET_MS(1000)  /* RFC 6298 2.1 */
 #define RTO_VAR_US   NET_MS(120)   /* RTO >= SRTT + this */

@@ -6,7 +6,7 @@
  * first flight are judged once, in order; those sent again have a list in the
  * order of sending: so the work a segment costs does not grow with the window.
  */
-#include "netstack/recovery/recovery.h"
+#include "netstack/recovery/recovery_priv.h"
 
 #include <string.h>
 

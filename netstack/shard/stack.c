@@ -2,7 +2,7 @@
  * The stack: opening, the loop, closing.
  */
 #include "netstack/program/log.h"
-#include "netstack/net_priv.h"
+#include "netstack/shard/shard.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -125,7 +125,7 @@ int net_stack_open(struct net_opts *opts, struct net_stack **out)
 		goto stop_dpdk;
 	coro_sched_advance(stack->sched, stack->now_ns);
 	net_timers_set_clock();
-	err = net_isn_init();
+	err = net_random_init();
 	if (err < 0)
 		goto close_sched;
 	err = net_demux_init(opts->max_conns);
@@ -134,15 +134,17 @@ int net_stack_open(struct net_opts *opts, struct net_stack **out)
 	err = net_mem_init();
 	if (err < 0)
 		goto fini_demux;
+	net_memp_init();
 	err = net_view_init();
 	if (err == 0)
-		err = net_eth_open(opts);
+		err = net_link_open(opts);
 	if (err == 0)
 		err = net_budget_open(opts);
 	if (err < 0)
 		goto fini_mem;
 	prctl(PR_SET_TIMERSLACK, 1UL);
 	net_diagnose_open();
+	coro_sched_recognize(stack->sched, net_conn_recognize);
 	err = net_watchdog_start(stack, opts->watchdog_ms);
 	if (err < 0)
 		goto fini_mem;
@@ -152,7 +154,7 @@ int net_stack_open(struct net_opts *opts, struct net_stack **out)
 
 fini_mem:
 	net_diagnose_close();
-	net_eth_close();
+	net_link_close();
 	net_view_fini();
 	net_mem_fini();
 	net_budget_fini();
@@ -213,8 +215,8 @@ void net_stack_close(struct net_stack *stack)
 	net_watchdog_stop();
 	coro_sched_close(stack->sched);
 	stack->sched = NULL;
-	net_eth_tx();
-	net_eth_close();
+	net_link_tx();
+	net_link_close();
 	net_view_fini();
 	net_mem_fini();
 	net_budget_fini();
@@ -286,23 +288,14 @@ static void start_drain(struct net_stack *stack)
 	net_poll_wake_all();
 }
 
-/* What waits for nothing but its own timer holds no drain up. */
-static unsigned conns_talking;
-
-static void count_talking(struct net_conn *conn)
-{
-	conns_talking += conn->pcb.state != TIME_WAIT;
-}
-
 static bool drained(struct net_stack *stack)
 {
 	if (stack->now_ns >= stack->drain_until_ns)
 		return true;
 	if (coro_sched_ready(stack->sched))
 		return false;
-	conns_talking = 0;
-	net_for_each_conn(count_talking);
-	return conns_talking == 0;
+	/* What waits for nothing but its own timer holds no drain up. */
+	return stack->n_conns == stack->time_wait.n;
 }
 
 /*
@@ -336,13 +329,14 @@ void net_stack_round(struct net_stack *stack)
 		stack->stats.busy_ns += now_ns - stack->now_ns;
 	stack->now_ns = now_ns;
 	net_timers_set_clock();
-	work = net_eth_rx();
+	work = net_link_rx();
 	work += coro_sched_round(stack->sched);
 	net_output_all();
-	net_timers_run();
+	coro_sched_advance(stack->sched, now_ns);
+	net_link_tick();
 	if (now_ns >= stack->next_budget_ns)
 		net_budget_tick();
-	net_eth_tx();
+	net_link_tx();
 	net_loans_run();
 	idle(stack, work);
 }

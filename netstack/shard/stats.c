@@ -2,7 +2,7 @@
  * Statistics: the counters, and the line that --stats prints.
  */
 #include "netstack/program/log.h"
-#include "netstack/net_priv.h"
+#include "netstack/shard/shard.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -12,7 +12,8 @@ void net_stack_stats(struct net_stack *stack, struct net_stats *out)
 	*out = stack->stats;
 	out->log_dropped = net_log_dropped();
 	out->conns = stack->n_conns;
-	net_budget_stats(out);
+	out->memory_bytes = net_budget_used();
+	out->memory_max_bytes = net_budget_whole();
 	for (unsigned i = 0; i < stack->n_ports; i++) {
 		struct glue_port_stats s;
 

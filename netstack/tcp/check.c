@@ -7,7 +7,7 @@
  * segment is judged before it is shown to it; segments are still in network
  * byte order.
  */
-#include "netstack/net_priv.h"
+#include "netstack/tcp/tcp.h"
 
 #include <assert.h>
 #include <string.h>

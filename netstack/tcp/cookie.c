@@ -10,7 +10,7 @@
  * lwIP builds the connection itself: it is shown the SYN that was never kept,
  * made up from the cookie, and what it answers is thrown away.
  */
-#include "netstack/recovery/recovery.h"
+#include "netstack/tcp/tcp.h"
 
 #include <assert.h>
 #include <string.h>
@@ -258,7 +258,7 @@ static struct net_conn *collect(void)
 	pcb->rttest = 0;
 	if (pcb->unacked)
 		net_seg_of(pcb->unacked)->state |= NET_SEG_RESENT;
-	net_window_drain();
+	net_pcbs_take_back();
 	return net_conn_of(pcb);
 }
 
@@ -291,10 +291,10 @@ enum net_cookie net_cookie_take(struct pbuf *p, struct netif *inp,
 	made = make_syn(tcp, &syn);
 	if (!made)
 		return NET_COOKIE_NO_ROOM;
-	net_the.isn_given = true;
+	net_the.isn_fixed = true;
 	net_the.isn = lwip_ntohl(tcp->ackno) - 1;
 	input_silently(made, inp);
-	net_the.isn_given = false;
+	net_the.isn_fixed = false;
 	conn = collect();
 	if (!conn)
 		return NET_COOKIE_NO_ROOM;

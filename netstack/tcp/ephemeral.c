@@ -8,7 +8,7 @@
  * moves on by a random step and past what was taken. Listening begins anywhere
  * (3.3.1).
  */
-#include "netstack/net_priv.h"
+#include "netstack/tcp/tcp.h"
 
 #include <assert.h>
 #include <string.h>

@@ -6,7 +6,7 @@
  * pieces are copied into memory of their own size; all of them count, and
  * what exceeds the budget is dropped as if the wire had lost it.
  */
-#include "netstack/net_priv.h"
+#include "netstack/tcp/tcp.h"
 
 #include "lwip/prot/tcp.h"
 

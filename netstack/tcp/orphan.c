@@ -5,7 +5,7 @@
  * many as connections; one more ends the oldest. So does a new connection
  * that finds no control block and nothing in TIME_WAIT.
  */
-#include "netstack/net_priv.h"
+#include "netstack/tcp/tcp.h"
 
 static unsigned most(void)
 {

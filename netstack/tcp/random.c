@@ -2,12 +2,10 @@
  * Random numbers, IP identifications, and initial sequence numbers as RFC 6528
  * wants them.
  */
-#include "netstack/program/log.h"
-#include "netstack/net_priv.h"
+#include "netstack/tcp/tcp.h"
 
 #include <assert.h>
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include <sodium.h>
@@ -18,7 +16,7 @@ static unsigned pool_left;
 static u16_t ip_ids[1024];
 static uint64_t ip_id_key;
 
-int net_isn_init(void)
+int net_random_init(void)
 {
 	if (sodium_init() < 0)
 		return -EIO;
@@ -56,7 +54,7 @@ u32_t net_isn(const ip_addr_t *local_ip, u16_t local_port,
 	} tuple;
 	uint32_t f;
 
-	if (net_the.isn_given)
+	if (net_the.isn_fixed)
 		return net_the.isn;
 	memset(&tuple, 0, sizeof(tuple));
 	ip_addr_copy(tuple.local, *local_ip);
@@ -85,10 +83,3 @@ u16_t net_ip_id(const ip4_addr_t *dest)
 }
 static_assert(sizeof(ip_ids) / sizeof(ip_ids[0]) == 1 << 10,
 	      "net_ip_id() keeps ten bits");
-
-_Noreturn void net_lwip_assert(const char *message, const char *file, int line)
-{
-	net_log("coronet: lwIP: %s (%s:%d)", message, file, line);
-	net_log_flush();
-	abort();
-}

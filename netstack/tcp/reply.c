@@ -5,7 +5,7 @@
  * tcp_rst(), which always sends an ACK with a reset and swaps the bytes of
  * its window.
  */
-#include "netstack/net_priv.h"
+#include "netstack/tcp/tcp.h"
 
 #include <string.h>
 

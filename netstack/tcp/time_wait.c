@@ -3,7 +3,7 @@
  * oldest gives its own up: a server that closes first never runs out of them.
  * lwIP's tcp_kill_timewait() would search its list, which is empty.
  */
-#include "netstack/net_priv.h"
+#include "netstack/tcp/tcp.h"
 
 void net_time_wait_enter(struct net_conn *conn)
 {
@@ -21,6 +21,7 @@ void net_time_wait_enter(struct net_conn *conn)
 	else
 		list->oldest = conn;
 	list->newest = conn;
+	list->n++;
 	net_client_check(conn);
 }
 
@@ -31,6 +32,7 @@ void net_time_wait_leave(struct net_conn *conn)
 	if (!conn->waiting)
 		return;
 	conn->waiting = false;
+	list->n--;
 	if (conn->wait_prev)
 		conn->wait_prev->wait_next = conn->wait_next;
 	else

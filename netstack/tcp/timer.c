@@ -5,14 +5,7 @@
  * When it is due, the window shows lwIP that one pcb and lwIP's own timer
  * functions do exactly its work.
  */
-#include "netstack/recovery/recovery.h"
-
-#include "lwip/etharp.h"
-#include "lwip/mld6.h"
-#include "lwip/nd6.h"
-
-/* lwIP counts its timer calls and marks pcbs with the count: we count along. */
-static u8_t timer_ctr;
+#include "netstack/tcp/tcp.h"
 
 #define TICK_BITS 22	/* 4 ms: pcb->last_timer counts so, and wraps */
 #define OOSEQ_MS  6000u /* without a segment, until data out of order goes */
@@ -172,13 +165,6 @@ static int64_t due_at(struct net_conn *conn)
 	return LWIP_MIN(repair, due);
 }
 
-void net_timer_by(struct net_conn *conn, int64_t due_ns)
-{
-	if (due_ns != CORO_FOREVER && (!coro_timer_armed(&conn->timer) ||
-				       conn->timer.expires_ns > due_ns))
-		coro_timer_arm(net_the.sched, &conn->timer, due_ns);
-}
-
 /*
  * Arms when there is a reason. A timer that is about to fire is left alone:
  * when it comes too early it is armed again, which is cheaper than moving it a
@@ -248,7 +234,7 @@ static void fast_tick(struct net_conn *conn)
 	}
 	if ((pcb->flags & TF_CLOSEPEND) || pcb->refused_data) {
 		tcp_clear_flags(pcb, TF_ACK_DELAY); /* not sent just now */
-		pcb->last_timer = timer_ctr++;
+		pcb->last_timer = net_the.timer_ctr++;
 		tcp_fasttmr();
 	}
 }
@@ -261,7 +247,7 @@ static void slow_tick(struct tcp_pcb *pcb)
 
 	pcb->persist_backoff = 0;
 	tcp_ticks--; /* it counts up itself */
-	pcb->last_timer = timer_ctr++;
+	pcb->last_timer = net_the.timer_ctr++;
 	tcp_slowtmr();
 	if (!tcp_active_pcbs || pcb->unacked || !pcb->unsent)
 		return;
@@ -306,15 +292,11 @@ static void due(struct coro_timer *timer)
 
 	if (!conn->pcb_live)
 		return;
-	pcb->next = NULL;
-	if (pcb->state == TIME_WAIT)
-		tcp_tw_pcbs = pcb;
-	else
-		tcp_active_pcbs = pcb;
+	net_pcb_show(pcb);
 	if (net_rec_timeout(conn) || net_persist_timeout(conn) ||
 	    tick_is_due(conn))
 		tick(conn);
-	net_window_drain(); /* arms again while there is a reason */
+	net_pcbs_take_back(); /* arms again while there is a reason */
 	if (watched)
 		net_conn_tell(conn);
 }
@@ -322,21 +304,4 @@ static void due(struct coro_timer *timer)
 void net_timer_init(struct net_conn *conn)
 {
 	coro_timer_init(&conn->timer, due);
-}
-
-void net_timers_run(void)
-{
-	struct net_stack *stack = &net_the;
-
-	coro_sched_advance(stack->sched, stack->now_ns);
-	if (stack->now_ns < stack->next_100ms_ns)
-		return;
-	stack->next_100ms_ns = stack->now_ns + 100 * INT64_C(1000000);
-	mld6_tmr();
-	if (stack->now_ns < stack->next_1s_ns)
-		return;
-	stack->next_1s_ns = stack->now_ns + INT64_C(1000000000);
-	etharp_tmr();
-	net_neighbour_probe();
-	nd6_tmr();
 }

@@ -14,7 +14,7 @@
 #include <coronet/net.h>
 
 #include "dpdk_glue/glue.h"
-#include "netstack/net_priv.h"
+#include "netstack/shard/shard.h"
 #include "tests/bytes.h"
 
 #define PAYLOAD 64u

@@ -13,7 +13,7 @@
 
 #include "dpdk_glue/check.h"
 #include "dpdk_glue/glue_csum.h"
-#include "netstack/recovery/path.h"
+#include "netstack/shard/shard.h"
 #include "tests/bytes.h"
 #include "tests/net/fake_glue.h"
 

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "netstack/net_priv.h"
+#include "netstack/shard/shard.h"
 #include "tests/net/fake_glue.h"
 
 #include "lwip/prot/ip4.h"

@@ -8,7 +8,7 @@
 #include <cmocka.h>
 
 #include "dpdk_glue/glue_csum.h"
-#include "netstack/net_priv.h"
+#include "netstack/mem/mem.h"
 #include "tests/bytes.h"
 #include "tests/net/fake_glue.h"
 

@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "netstack/net_priv.h"
+#include "netstack/shard/shard.h"
 #include "tests/bytes.h"
 #include "tests/net/fake_glue.h"
 

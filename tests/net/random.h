@@ -26,7 +26,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "netstack/net_priv.h"
+#include "netstack/shard/shard.h"
 #include "tests/net/fake_glue.h"
 #include "tests/net/peer.h" /* struct segment, PEER_* */
 

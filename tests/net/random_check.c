@@ -5,7 +5,7 @@
  */
 #include "tests/net/random.h"
 
-#include "netstack/recovery/recovery.h"
+#include "netstack/tcp/tcp.h"
 
 #include <errno.h>
 #include <stdarg.h>

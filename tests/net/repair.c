@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "netstack/net_priv.h"
+#include "netstack/link/link.h"
 
 #define NEAR_WRAP (0u - 2500u) /* within the third segment */
 
@@ -72,7 +72,7 @@ void repair_connect(bool sack, size_t bytes)
 	ours = NULL;
 	peer_send(&peer, PEER_ACK, NULL, 0);
 	/* Renumber between the handshake and the handler's first write. */
-	net_eth_rx();
+	net_link_rx();
 	for (struct net_conn **b = net_the.buckets;
 	     b <= net_the.buckets + net_the.bucket_mask; b++)
 		if (*b)

@@ -11,7 +11,7 @@
 #include <cmocka.h>
 
 #include "coronet/coro.h"
-#include "netstack/net_priv.h"
+#include "netstack/recovery/recovery.h"
 #include "tests/net/fake_glue.h"
 #include "tests/net/repair.h"
 

@@ -14,7 +14,7 @@
 #include "lwip/priv/nd6_priv.h"
 #include "lwip/prot/tcp.h"
 
-#include "netstack/net_priv.h"
+#include "netstack/tcp/tcp.h"
 #include "tests/net/fake_glue.h"
 #include "tests/net/peer.h"
 

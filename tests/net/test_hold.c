@@ -13,8 +13,8 @@
 
 #include <cmocka.h>
 
+#include "netstack/conn/conn.h"
 #include "netstack/program/log.h"
-#include "netstack/net_priv.h"
 #include "tests/net/fake_glue.h"
 #include "tests/net/peer.h"
 

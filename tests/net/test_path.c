@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "netstack/recovery/path.h"
+#include "netstack/recovery/recovery.h"
 #include "tests/bytes.h"
 #include "tests/net/fake_glue.h"
 #include "tests/net/far.h"

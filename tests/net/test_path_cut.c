@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "netstack/recovery/path.h"
+#include "netstack/mem/mem.h"
 #include "tests/net/fake_glue.h"
 #include "tests/net/far.h"
 

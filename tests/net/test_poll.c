@@ -11,7 +11,7 @@
 
 #include <coronet/coro_chan.h>
 
-#include "netstack/net_priv.h"
+#include "netstack/link/link.h"
 #include "tests/net/fake_glue.h"
 #include "tests/net/peer.h"
 
@@ -246,7 +246,7 @@ static void test_reading_poller_sleeps_through_acknowledgements(void **state)
 	assert_true(peer_next(&s));
 	peers[0].rcv = s.seq + s.len;
 	peer_send(&peers[0], PEER_ACK, NULL, 0);
-	assert_int_equal(net_eth_rx(), 1);
+	assert_int_equal(net_link_rx(), 1);
 	assert_int_equal(coro_sched_round(net_the.sched), 0);
 	peer_send(&peers[0], PEER_ACK | PEER_PSH, "x", 1);
 	expect(1);

@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "netstack/recovery/recovery.h"
+#include "netstack/recovery/recovery_priv.h"
 #include "tests/net/fake_glue.h"
 #include "tests/net/repair.h"
 

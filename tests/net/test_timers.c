@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "netstack/net_priv.h"
+#include "netstack/tcp/tcp.h"
 #include "tests/net/fake_glue.h"
 #include "tests/net/peer.h"
 

@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "netstack/net_priv.h"
+#include "netstack/state.h"
 #include "tests/net/fake_glue.h"
 #include "tests/net/peer.h"
 

@@ -1,12 +1,8 @@
 /*
- * The budget of memory: what connections and coroutines may take together, so
- * that the whole process stays within --memory.
- *
- * What counts is what the system has given: chunks of slabs that hold objects,
- * and coro's memory. The latter never goes back: what coroutines no longer use
- * is taken off the whole. What the process took before the first connection,
- * frames and rings included, is measured when the stack opens and again when it
- * begins to run, and taken off.
+ * When memory is short: who goes. What connections and coroutines may take
+ * (mem/budget.c) is --memory less what the process took before the first
+ * connection, frames and rings included: that is measured when the stack opens
+ * and again when it begins to run.
  *
  *   up to a half         every connection has whole buffers
  *   up to seven eighths  send buffers and receive windows shrink in proportion
@@ -21,7 +17,9 @@
  * millisecond: the first sums up how much connections hold by powers of two,
  * the second resets from the power on that makes up for the excess.
  */
-#include "netstack/net_priv.h"
+#include "netstack/shard/shard.h"
+
+#include "netstack/program/log.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -33,11 +31,10 @@
 #define LEAST	      (16 * MIB) /* for connections; the stack opens with it */
 #define DEFAULT_LEAST (64 * MIB)
 /* Chunks kept free, parts of huge pages, the stacks that coroutines share. */
-#define HEADROOM    (14 * MIB)
-#define TICK_NS	    INT64_C(1000000)
-#define TRIM_NS	    INT64_C(5000000)
-#define POOL_NS	    INT64_C(500000000)
-#define FLOOR_BYTES 8192u /* of a window or send buffer */
+#define HEADROOM (14 * MIB)
+#define TICK_NS	 INT64_C(1000000)
+#define TRIM_NS	 INT64_C(5000000)
+#define POOL_NS	 INT64_C(500000000)
 
 /* Bounds of a millisecond's part of a sweep. */
 #define SWEEP_BUCKETS 16384u
@@ -52,7 +49,6 @@
 #define ACTIVE_STEPS 3u	   /* who makes progress counts as an eighth */
 
 static struct {
-	uint64_t max;	   /* bytes for slabs and coroutines; 0: no bound */
 	uint64_t asked;	   /* --memory, or its default */
 	uint64_t headroom; /* beside what was resident */
 	int64_t next_trim_ns, next_pool_ns;
@@ -64,91 +60,7 @@ static struct {
 	uint64_t held[CLASSES]; /* bytes, by class */
 	unsigned from_class;	/* is reset */
 	uint64_t excess;	/* bytes, still to be freed */
-} budget;
-
-uint64_t net_budget_elsewhere(void)
-{
-	return net_the.sched ? coro_sched_memory(net_the.sched) : 0;
-}
-
-/* What coroutines have left behind serves coroutines again, and nobody else. */
-static uint64_t idle_elsewhere(void)
-{
-	uint64_t live =
-		net_the.sched ? coro_sched_memory_live(net_the.sched) : 0;
-
-	return net_budget_elsewhere() - LWIP_MIN(live, net_budget_elsewhere());
-}
-
-static uint64_t used(void)
-{
-	return net_mem_bytes() + net_budget_elsewhere() - idle_elsewhere();
-}
-
-/* Of which `used` is a part. */
-static uint64_t whole(void)
-{
-	return budget.max - LWIP_MIN(idle_elsewhere(), budget.max);
-}
-
-/* ---- what each connection may have ---- */
-
-static uint32_t share(uint64_t most)
-{
-	uint64_t all = whole(), half = all / 2, full = all - all / 8;
-	uint64_t now = used();
-
-	if (!budget.max || now <= half)
-		return (uint32_t)most;
-	if (now >= full)
-		return FLOOR_BYTES;
-	return (uint32_t)LWIP_MAX(most * (full - now) / (full - half),
-				  FLOOR_BYTES);
-}
-
-static bool chunks_are_full(void)
-{
-	return budget.max && used() > whole() - whole() / 8;
-}
-
-/*
- * Chunks are what counts, but a chunk may be held by one object: while the
- * objects themselves are few, newcomers find room between them.
- */
-static bool is_full(void)
-{
-	return chunks_are_full() &&
-	       net_mem_live_bytes() + used() - net_mem_bytes() > whole() / 2;
-}
-
-/* Coroutines may take three quarters, since they keep what they have taken. */
-static void bound_coroutines(void)
-{
-	uint64_t slabs = LWIP_MIN(net_mem_bytes(), budget.max);
-	uint64_t most = budget.max - budget.max / 4;
-
-	if (!net_the.sched)
-		return;
-	coro_sched_limit_memory(net_the.sched,
-				budget.max ? LWIP_MIN(budget.max - slabs, most)
-					   : SIZE_MAX);
-}
-
-void net_budget_changed(void)
-{
-	net_the.snd_most = share(TCP_SND_BUF);
-	net_the.rcv_most =
-		LWIP_MAX(share(TCP_WND), LWIP_MIN(2 * net_the.mtu, TCP_WND));
-	net_the.memory_full = is_full();
-	bound_coroutines();
-}
-
-void net_budget_set(uint64_t bytes)
-{
-	budget.max = bytes;
-	net_mem_set_max(bytes ? bytes : UINT64_MAX);
-	net_budget_changed();
-}
+} shortage;
 
 /* ---- what a connection holds ---- */
 
@@ -224,7 +136,7 @@ static void reset(struct net_conn *conn, uint64_t bytes)
 	net_the.stats.memory_resets++;
 	net_log_seldom("coronet: memory is short (%" PRIu64 " of %" PRIu64
 		       " MiB): reset %s, which held %" PRIu64 " KiB",
-		       used() / MIB, whole() / MIB,
+		       net_budget_used() / MIB, net_budget_whole() / MIB,
 		       net_addr_format(&peer, text, sizeof(text)), bytes >> 10);
 	conn->pcb.callback_arg = NULL;
 	conn->err = -ENOBUFS;
@@ -246,11 +158,11 @@ static unsigned sweep_bucket(struct net_conn *conn, unsigned *resets)
 		uint64_t bytes = held_by(conn);
 		unsigned class = class_of(conn, bytes);
 
-		if (!budget.resetting) {
-			budget.held[class] += bytes;
-		} else if (class >= budget.from_class && budget.excess) {
-			budget.excess -= LWIP_MIN(bytes, budget.excess);
-			budget.bucket--;
+		if (!shortage.resetting) {
+			shortage.held[class] += bytes;
+		} else if (class >= shortage.from_class && shortage.excess) {
+			shortage.excess -= LWIP_MIN(bytes, shortage.excess);
+			shortage.bucket--;
 			++*resets;
 			reset(conn, bytes);
 			break;
@@ -262,15 +174,16 @@ static unsigned sweep_bucket(struct net_conn *conn, unsigned *resets)
 /* The first sweep has seen all: which of them are too many. */
 static void choose_victims(void)
 {
-	uint64_t enough = whole() - whole() / 4, sum = 0;
+	uint64_t enough = net_budget_whole() - net_budget_whole() / 4, sum = 0;
 	unsigned class = CLASSES;
 
-	budget.excess = used() > enough ? used() - enough : 0;
-	while (class > VICTIM_CLASS && sum < budget.excess)
-		sum += budget.held[--class];
-	budget.from_class = class;
-	budget.resetting = true;
-	budget.bucket = 0;
+	shortage.excess =
+		net_budget_used() > enough ? net_budget_used() - enough : 0;
+	while (class > VICTIM_CLASS && sum < shortage.excess)
+		sum += shortage.held[--class];
+	shortage.from_class = class;
+	shortage.resetting = true;
+	shortage.bucket = 0;
 }
 
 /*
@@ -279,11 +192,11 @@ static void choose_victims(void)
  */
 static bool must_sweep(void)
 {
-	uint64_t refused = budget.refused;
+	uint64_t refused = shortage.refused;
 
-	budget.refused = net_the.stats.memory_refused;
+	shortage.refused = net_the.stats.memory_refused;
 	return net_the.memory_full ||
-	       (chunks_are_full() && budget.refused != refused);
+	       (net_budget_is_short() && shortage.refused != refused);
 }
 
 static void sweep(void)
@@ -291,24 +204,25 @@ static void sweep(void)
 	unsigned conns = 0, resets = 0;
 	uint32_t end;
 
-	if (!budget.sweeping) {
+	if (!shortage.sweeping) {
 		if (!must_sweep())
 			return;
-		budget.sweeping = true;
-		budget.resetting = false;
-		budget.bucket = 0;
-		memset(budget.held, 0, sizeof(budget.held));
+		shortage.sweeping = true;
+		shortage.resetting = false;
+		shortage.bucket = 0;
+		memset(shortage.held, 0, sizeof(shortage.held));
 	}
-	end = LWIP_MIN(budget.bucket + SWEEP_BUCKETS, net_the.bucket_mask + 1);
-	while (budget.bucket < end && conns < SWEEP_CONNS &&
+	end = LWIP_MIN(shortage.bucket + SWEEP_BUCKETS,
+		       net_the.bucket_mask + 1);
+	while (shortage.bucket < end && conns < SWEEP_CONNS &&
 	       resets < SWEEP_RESETS)
-		conns +=
-			sweep_bucket(net_the.buckets[budget.bucket++], &resets);
-	if (budget.resetting && !budget.excess)
-		budget.sweeping = false;
-	else if (budget.bucket > net_the.bucket_mask && budget.resetting)
-		budget.sweeping = false;
-	else if (budget.bucket > net_the.bucket_mask)
+		conns += sweep_bucket(net_the.buckets[shortage.bucket++],
+				      &resets);
+	if (shortage.resetting && !shortage.excess)
+		shortage.sweeping = false;
+	else if (shortage.bucket > net_the.bucket_mask && shortage.resetting)
+		shortage.sweeping = false;
+	else if (shortage.bucket > net_the.bucket_mask)
 		choose_victims();
 }
 
@@ -332,11 +246,11 @@ static void watch_pools(void)
 			       i, n, glue_port_frames(port),
 			       net_the.ports[i].frames_in);
 	}
-	if (no_frame != budget.tx_no_frame)
+	if (no_frame != shortage.tx_no_frame)
 		net_log_seldom("coronet: %" PRIu64 " frames could not be sent: "
 			       "the pool was empty",
-			       no_frame - budget.tx_no_frame);
-	budget.tx_no_frame = no_frame;
+			       no_frame - shortage.tx_no_frame);
+	shortage.tx_no_frame = no_frame;
 }
 
 void net_budget_tick(void)
@@ -346,12 +260,12 @@ void net_budget_tick(void)
 	net_the.next_budget_ns = now + TICK_NS;
 	net_budget_changed(); /* coroutines take memory without telling */
 	sweep();
-	if (now >= budget.next_trim_ns) {
-		budget.next_trim_ns = now + TRIM_NS;
+	if (now >= shortage.next_trim_ns) {
+		shortage.next_trim_ns = now + TRIM_NS;
 		net_mem_trim();
 	}
-	if (now >= budget.next_pool_ns) {
-		budget.next_pool_ns = now + POOL_NS;
+	if (now >= shortage.next_pool_ns) {
+		shortage.next_pool_ns = now + POOL_NS;
 		watch_pools();
 	}
 }
@@ -408,15 +322,17 @@ static uint64_t resident(void)
 
 void net_budget_fini(void)
 {
-	memset(&budget, 0, sizeof(budget));
+	net_budget_set(0);
+	memset(&shortage, 0, sizeof(shortage));
 }
 
 int net_budget_open(struct net_opts *opts)
 {
 	uint64_t own, least;
 
-	budget.headroom = HEADROOM + (net_the.bucket_mask + 1) * sizeof(void *);
-	own = resident() + budget.headroom;
+	shortage.headroom =
+		HEADROOM + (net_the.bucket_mask + 1) * sizeof(void *);
+	own = resident() + shortage.headroom;
 	least = own + LEAST;
 	if (opts->memory_bytes && opts->memory_bytes < least) {
 		snprintf(opts->error, sizeof(opts->error),
@@ -425,32 +341,26 @@ int net_budget_open(struct net_opts *opts)
 			 opts->memory_bytes / MIB, own / MIB, least / MIB + 1);
 		return -ENOMEM;
 	}
-	budget.asked = opts->memory_bytes ? opts->memory_bytes
-					  : LWIP_MAX(quarter_of_ram(),
-						     own + DEFAULT_LEAST);
-	net_budget_set(budget.asked - own);
+	shortage.asked = opts->memory_bytes ? opts->memory_bytes
+					    : LWIP_MAX(quarter_of_ram(),
+						       own + DEFAULT_LEAST);
+	net_budget_set(shortage.asked - own);
 	return 0;
 }
 
 void net_budget_start(void)
 {
-	uint64_t own = resident() + budget.headroom, now = used();
+	uint64_t own = resident() + shortage.headroom, now = net_budget_used();
 
-	if (!budget.asked)
+	if (!shortage.asked)
 		return;
 	own -= LWIP_MIN(now, own);
-	if (own + LEAST > budget.asked) {
+	if (own + LEAST > shortage.asked) {
 		net_log("coronet: --memory %" PRIu64 "M is too little: the "
 			"program itself takes %" PRIu64 " MiB; connections "
 			"have %" PRIu64 " MiB all the same",
-			budget.asked / MIB, own / MIB, LEAST / MIB);
-		own = budget.asked - LWIP_MIN(LEAST, budget.asked);
+			shortage.asked / MIB, own / MIB, LEAST / MIB);
+		own = shortage.asked - LWIP_MIN(LEAST, shortage.asked);
 	}
-	net_budget_set(budget.asked - own);
-}
-
-void net_budget_stats(struct net_stats *out)
-{
-	out->memory_bytes = used();
-	out->memory_max_bytes = whole();
+	net_budget_set(shortage.asked - own);
 }

@@ -1,15 +1,12 @@
 /*
- * The state of the stack: its connections, listeners, links, and the one struct
- * that holds them all. Private to netstack/, included by net_priv.h.
+ * The state of a shard: its connections, listeners, links, and the one struct
+ * that holds them all. Every folder of netstack/ may include this, and what it
+ * includes.
  *
- * lwIP's lists of pcbs are normally empty: a connection is looked up in our
- * own hash, and the lists become a window onto that one pcb while lwIP works
- * on it. struct net_conn holds the tcp_pcb as its first member, so the two
- * addresses are one.
- *
- * A net_conn lives while its pcb lives in lwIP, somebody owns the handle, a
- * handler runs on it, or a coroutine still waits on it; net_conn_put() frees it
- * after the last.
+ * struct net_conn holds lwIP's tcp_pcb as its first member, so the two
+ * addresses are one. It lives while its pcb lives in lwIP, somebody owns the
+ * handle, a handler runs on it, or a coroutine still waits on it;
+ * net_conn_put() frees it after the last.
  */
 #pragma once
 
@@ -22,8 +19,6 @@
 #include "lwip/pbuf.h"
 #include "lwip/tcp.h"
 #include "lwip/priv/tcp_priv.h"
-
-#include "netstack/lwip/hooks.h"
 
 #include "dpdk_glue/glue.h"
 
@@ -224,6 +219,7 @@ struct net_stack {
 	int64_t next_100ms_ns, next_1s_ns, next_stats_ns, stats_ns;
 	unsigned empty_rounds;
 	uint64_t lwip_ticks; /* calls of lwIP's timers for a connection */
+	uint8_t timer_ctr;   /* lwIP counts its timer calls, and marks pcbs */
 	unsigned mtu;
 
 	struct net_conn **buckets;
@@ -234,6 +230,7 @@ struct net_stack {
 	unsigned ooseq_held;		 /* pbufs of data out of order */
 	struct net_time_wait {
 		struct net_conn *oldest, *newest;
+		unsigned n;
 	} time_wait;
 	struct net_orphans {
 		struct net_conn *oldest, *newest;
@@ -249,14 +246,19 @@ struct net_stack {
 	struct net_listener *listeners;
 	struct net_poller *pollers; /* every net_poll() that waits */
 	struct net_no_port no_port[NET_NO_PORT_SLOTS];
+	struct net_loans {
+		struct net_loan *out, *returned; /* the latter to be released */
+		struct net_loan *writing;	 /* tcp_write() is called for */
+	} loans;
 
 	uint32_t challenged_ms; /* tcp/check.c */
 	/* of the segment that is being received */
 	struct net_listener *shown; /* to lwIP, the last one */
 	uint8_t rx_flags;
-	bool rx_has_mss; /* a handshake's: the option is there */
-	bool isn_given;	 /* net_isn() gives isn */
-	uint32_t isn;
+	bool rx_has_mss;   /* a handshake's: the option is there */
+	bool isn_fixed;	   /* net_isn() gives isn */
+	bool rx_keep_cwnd; /* lwIP's growth of it is undone: rx_cwnd */
+	uint32_t isn, rx_cwnd;
 
 	struct net_stats stats, stats_last;
 	uint64_t opened_kib; /* of memory, when the stack had opened */
@@ -270,3 +272,18 @@ struct net_stack {
 	bool paths_used; /* there has been one */
 	bool pmtud_off;
 };
+
+/* The one stack of the process. */
+extern struct net_stack net_the;
+
+static inline struct net_conn *net_conn_of(struct tcp_pcb *pcb)
+{
+	return (struct net_conn *)(void *)pcb;
+}
+
+static inline uint32_t net_now_ms(void)
+{
+	return (uint32_t)(net_the.now_ns / 1000000);
+}
+
+#define NET_TICK_NS (TCP_SLOW_INTERVAL * INT64_C(1000000))

@@ -1,0 +1,327 @@
+/*
+ * What a connection holds, whatever state TCP is in: its memory, waiters,
+ * received bytes, views, room to send, counters; and the listeners and clients
+ * it counts among.
+ */
+#pragma once
+
+#include <coronet/coro_chan.h>
+
+#include "netstack/mem/mem.h"
+
+/* ---- conn.c ---- */
+/* Its own net_conn_more, made now if need be; NULL: no memory. */
+struct net_conn_more *net_conn_more(struct net_conn *conn);
+
+void net_conn_put(struct net_conn *conn);
+/* In this round's output phase, or the next that the port has room in. */
+void net_conn_queue_output(struct net_conn *conn);
+int net_conn_wait(struct net_conn *conn, struct coro **slot,
+		  int64_t deadline_ns);
+/* Its two halves, before and after the coroutine parks. */
+int net_conn_wait_begin(struct net_conn *conn, struct coro **slot);
+int net_conn_wait_end(struct net_conn *conn, struct coro **slot, int err);
+void net_conn_kill(struct net_conn *conn, int err);
+/* Fires by then, or before; CORO_FOREVER asks for nothing. */
+void net_timer_by(struct net_conn *conn, int64_t due_ns);
+
+/* Tells who watches; not while lwIP has the connection in its hands. */
+static inline void net_conn_tell(struct net_conn *conn)
+{
+	if (conn->watched)
+		conn->watch->fn(conn, conn->watch);
+}
+
+/* A half-open connection is no longer that. */
+static inline void net_half_open_ends(struct net_conn *conn)
+{
+	net_the.half_open -= conn->half_open;
+	conn->half_open = false;
+}
+
+/* ---- wake.c ---- */
+/* One thing that a net_poll() waits for. */
+struct net_poll_node {
+	struct net_poll_node *next, **pprev; /* pprev NULL: in no list */
+	struct net_poller *poller;
+	struct net_conn *conn; /* what it hangs on, if it is one */
+	struct net_listener *listener;
+	struct coro_chan_watch watch;
+	unsigned events;
+};
+
+struct net_poller {
+	struct net_poller *next, **pprev;
+	struct coro *co;
+	bool woken;
+	unsigned n;
+	struct net_poll_node nodes[];
+};
+
+void net_poller_wake(struct net_poller *poller);
+/* Wakes the pollers of a list that wait for one of these events. */
+void net_poll_wake(struct net_poll_node *nodes, unsigned events);
+/* Wakes them all: the stack stops. */
+void net_poll_wake_all(void);
+
+/* Wakes whoever waits in a slot. */
+static inline void net_wake(struct coro *co)
+{
+	if (co)
+		coro_unpark(co);
+}
+
+/* Something may have become readable, or writable; or nothing ever will. */
+static inline void net_conn_wake_reader(struct net_conn *conn)
+{
+	net_wake(conn->reader);
+	if (__builtin_expect(conn->more->pollers != NULL, 0))
+		net_poll_wake(conn->more->pollers,
+			      NET_READABLE | NET_PEER_CLOSED);
+}
+
+static inline void net_conn_wake_writer(struct net_conn *conn)
+{
+	net_wake(conn->writer);
+	if (__builtin_expect(conn->more->pollers != NULL, 0))
+		net_poll_wake(conn->more->pollers, NET_WRITABLE);
+}
+
+static inline void net_conn_wake_all(struct net_conn *conn)
+{
+	net_wake(conn->reader);
+	net_wake(conn->writer);
+	if (__builtin_expect(conn->more->pollers != NULL, 0))
+		net_poll_wake(conn->more->pollers, ~0u);
+}
+
+/*
+ * Whether a call may go on: 0, -EBADF (no connection, or one that was closed),
+ * -ECANCELED, -EBUSY (another coroutine is blocked in the slot).
+ */
+int net_conn_refusal(const struct net_conn *conn);
+
+static inline int net_conn_enter(const struct net_conn *conn,
+				 const struct coro *slot)
+{
+	if (__builtin_expect(conn && !slot &&
+				     (conn->gate & NET_GATE_CALL) ==
+					     NET_GATE_CALL_OPEN,
+			     1))
+		return 0;
+	return net_conn_refusal(conn);
+}
+
+/* ---- rxq.c ---- */
+bool net_rxq_copy_segment(struct pbuf **p);
+void net_rxq_append_slowly(struct net_conn *conn, struct pbuf *p);
+
+/*
+ * Before lwIP sees a segment with data: whether it may be kept; *p may be a
+ * copy then.
+ */
+static inline bool net_rxq_admit(struct pbuf **p)
+{
+	const struct net_port *port;
+
+	if (!net_is_frame(*p))
+		return true;
+	port = net_frame_port(*p);
+	return __builtin_expect(port->frames_in <= port->frames_to_hold, 1) ||
+	       net_rxq_copy_segment(p);
+}
+
+/* Owns p, which may be a chain. */
+static inline void net_rxq_append(struct net_conn *conn, struct pbuf *p)
+{
+	if (__builtin_expect(conn->rx_tail || p->next || !p->len, 0)) {
+		net_rxq_append_slowly(conn, p);
+		return;
+	}
+	p->next = p;
+	p->tot_len = p->len;
+	conn->rx_tail = p;
+}
+
+void net_rxq_replace_first(struct net_conn *conn, struct pbuf *copy);
+void net_rxq_clear(struct net_conn *conn);
+unsigned net_rxq_bytes(const struct net_conn *conn); /* unread; walks */
+
+static inline struct pbuf *net_rxq_head(const struct net_conn *conn)
+{
+	return conn->rx_tail ? conn->rx_tail->next : NULL;
+}
+
+static inline struct pbuf *net_rxq_next(const struct net_conn *conn,
+					const struct pbuf *p)
+{
+	return p == conn->rx_tail ? NULL : p->next;
+}
+
+/* The first, of at least one; owned by the caller. */
+static inline struct pbuf *net_rxq_take(struct net_conn *conn)
+{
+	struct pbuf *tail = conn->rx_tail, *p = tail->next;
+
+	if (p == tail)
+		conn->rx_tail = NULL;
+	else
+		tail->next = p->next;
+	p->next = NULL;
+	conn->rx_off = 0;
+	return p;
+}
+
+/* ---- rcv_wnd.c ---- */
+/* The window opens by what has been read. Returns len. */
+long net_conn_recved(struct net_conn *conn, unsigned len);
+
+/* ---- snd_buf.c ---- */
+/* Bytes that can be queued now. */
+size_t net_send_room(const struct net_conn *conn);
+/* There is room again, if the port took something. */
+void net_send_went_out(struct net_conn *conn);
+
+/* ---- view.c ---- */
+#define NET_VIEWS_FRAMES 32u /* of a connection; more are copied */
+
+int net_view_init(void);
+void net_view_fini(void);
+void net_views_end(void); /* frees what is out */
+
+#define NET_VIEW_SLOTS (1u << 20) /* views of all connections */
+
+struct net_view_slot {
+	struct pbuf *p;
+	struct net_conn *conn;
+	uint32_t next;	 /* free one: bytes from the first */
+	uint32_t serial; /* odd: the view is out */
+	uint64_t unused; /* two slots a cache line */
+};
+static_assert(sizeof(struct net_view_slot) == 32, "a power of two");
+
+extern struct net_view_slot *net_view_slots;
+extern uint32_t net_view_free; /* bytes from the first slot; 0: none */
+
+bool net_view_new_slot(void); /* false: as many are out as may be */
+struct pbuf *net_view_misused(void);
+
+static inline struct net_view_slot *net_view_slot_at(uint32_t offset)
+{
+	return (void *)((char *)net_view_slots + offset);
+}
+
+/* Gives view->owner for p, which it owns from then on; a slot is free. */
+static inline void net_view_out(struct net_conn *conn, struct pbuf *p,
+				struct net_view *view)
+{
+	uint32_t offset = net_view_free;
+	struct net_view_slot *slot = net_view_slot_at(offset);
+
+	net_view_free = slot->next;
+	slot->p = p;
+	slot->conn = conn;
+	slot->serial++;
+	conn->n_views++;
+	view->owner = (void *)((uintptr_t)slot->serial << 32 | offset);
+}
+
+static inline struct pbuf *net_view_free_slot(struct net_view_slot *slot,
+					      uint32_t offset)
+{
+	slot->conn->n_views--;
+	slot->serial++;
+	slot->next = net_view_free;
+	net_view_free = offset;
+	return slot->p;
+}
+
+/*
+ * What a view refers to, owned again; NULL: it is not out (said and counted).
+ * Whatever the owner is, the slot read lies in the table.
+ */
+static inline struct pbuf *net_view_back(const struct net_view *view)
+{
+	uint32_t offset = (uint32_t)(uintptr_t)view->owner &
+			  (NET_VIEW_SLOTS - 1) * sizeof(struct net_view_slot);
+	uint32_t serial = (uint32_t)((uintptr_t)view->owner >> 32);
+	struct net_view_slot *slot = net_view_slot_at(offset);
+
+	if (__builtin_expect(slot->serial != serial || !(serial & 1), 0))
+		return net_view_misused();
+	return net_view_free_slot(slot, offset);
+}
+
+void net_views_reclaim(struct net_conn *conn);
+
+/* ---- counts.c ---- */
+/* The sums of a connection, NULL: it has none. */
+static inline struct net_conn_more *net_counts(const struct net_conn *conn)
+{
+	struct net_conn_more *more = (struct net_conn_more *)conn->more;
+
+	return more->counted ? more : NULL;
+}
+
+/* A segment for a connection, before lwIP takes it; in network byte order. */
+void net_count_in(struct net_conn *conn, const struct pbuf *p);
+/* One that leaves: what net_segment_out() sees. */
+void net_count_out(struct net_conn *conn, const struct pbuf *p);
+/* Bytes that came in order, bytes acknowledged; a timeout of lwIP's. */
+void net_count_bytes(struct net_conn *conn, unsigned rx, unsigned acked);
+void net_count_rto(struct net_conn *conn);
+
+/* ---- listeners.c ---- */
+struct net_listener *net_listener_find(const ip_addr_t *ip, u16_t port);
+/* Of that very address, NULL: of every one. */
+struct net_listener *net_listener_find_exact(const ip_addr_t *ip, u16_t port);
+void net_listener_hash(struct net_listener *listener);
+void net_listener_unhash(struct net_listener *listener);
+void net_listener_forget(struct net_conn *conn);
+void net_listener_put(struct net_listener *listener);
+
+/* ---- clients.c ---- */
+enum net_counted_as {
+	NET_COUNTED_NOT,
+	NET_COUNTED_HALF_OPEN,
+	NET_COUNTED_CLIENT
+};
+
+enum net_admission {
+	NET_ADMIT,
+	NET_ADMIT_COOKIE, /* nothing may be kept before the handshake ends */
+	NET_ADMIT_NOT
+};
+
+/* The limits in force, defaults filled in. */
+void net_listener_limits(const struct net_listener *listener,
+			 struct net_limits *out);
+/* Whether a SYN from ip may open a connection to the listener. */
+enum net_admission net_clients_admit(const struct net_listener *listener,
+				     const ip_addr_t *ip);
+void net_client_half_open(struct net_conn *conn);
+void net_client_established(struct net_conn *conn);
+void net_client_ends(struct net_conn *conn); /* one that is counted */
+void net_clients_fini(void);
+
+/*
+ * A client counts for as long as somebody holds it here, or lwIP does to say
+ * more than TIME_WAIT has to.
+ */
+static inline void net_client_check(struct net_conn *conn)
+{
+	if (conn->counted_as && !conn->owned && !conn->served &&
+	    (!conn->pcb_live || conn->waiting))
+		net_client_ends(conn);
+}
+
+/* ---- addr.c ---- */
+void net_addr_to_lwip(const struct net_addr *addr, ip_addr_t *out);
+void net_addr_from_lwip(const ip_addr_t *ip, u16_t port, struct net_addr *out);
+
+/* ---- recognize.c ---- */
+/* Of the handler that serves the connection; safe in a signal handler. */
+const char *net_handler_name(const struct net_conn *conn);
+/* Whether a word of a coroutine's stack is the connection it serves: coro's
+ * recogniser, which says so in text. */
+bool net_conn_recognize(uintptr_t word, char *text, size_t len);

@@ -1,0 +1,92 @@
+/*
+ * Listeners: found by address and port, counted on by connections.
+ */
+#include "netstack/conn/conn.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+/*
+ * Listeners by port and address, those of every address under the zero one.
+ * Twice the listeners that are to be expected: the chains are short.
+ */
+#define BUCKETS 16384u
+
+static struct net_listener *buckets[BUCKETS];
+
+static unsigned bucket_of(const ip_addr_t *ip, u16_t port)
+{
+	uint32_t h = port;
+
+	if (ip && IP_IS_V6(ip))
+		for (unsigned i = 0; i < 4; i++)
+			h = (h ^ ip_2_ip6(ip)->addr[i]) * 2654435761u;
+	else if (ip)
+		h ^= ip_2_ip4(ip)->addr;
+	h *= 2654435761u;
+	return h >> 18;
+}
+static_assert(BUCKETS == 1u << 14, "bucket_of() keeps fourteen bits");
+
+/* The address of a listener's own, NULL: every one. */
+static const ip_addr_t *ip_of(const struct net_listener *listener)
+{
+	return listener->addr.family ? &listener->ip : NULL;
+}
+
+struct net_listener *net_listener_find_exact(const ip_addr_t *ip, u16_t port)
+{
+	struct net_listener *l = buckets[bucket_of(ip, port)];
+
+	for (; l; l = l->hash_next) {
+		const ip_addr_t *own = ip_of(l);
+
+		if (l->addr.port == port && !own == !ip &&
+		    (!ip || ip_addr_eq(own, ip)))
+			break;
+	}
+	return l;
+}
+
+/* A listener of the very address goes before one of every address. */
+struct net_listener *net_listener_find(const ip_addr_t *ip, u16_t port)
+{
+	struct net_listener *listener = net_listener_find_exact(ip, port);
+
+	return listener ? listener : net_listener_find_exact(NULL, port);
+}
+
+void net_listener_hash(struct net_listener *listener)
+{
+	unsigned b = bucket_of(ip_of(listener), listener->addr.port);
+
+	listener->hash_next = buckets[b];
+	buckets[b] = listener;
+}
+
+void net_listener_unhash(struct net_listener *listener)
+{
+	struct net_listener **at =
+		&buckets[bucket_of(ip_of(listener), listener->addr.port)];
+
+	while (*at != listener)
+		at = &(*at)->hash_next;
+	*at = listener->hash_next;
+}
+
+/* A closed listener goes when nothing points at it any more. */
+void net_listener_put(struct net_listener *listener)
+{
+	if (listener->closed && !listener->refs && !listener->pending)
+		free(listener);
+}
+
+/* The connection no longer counts in the backlog. */
+void net_listener_forget(struct net_conn *conn)
+{
+	struct net_listener *listener = conn->listener;
+
+	conn->pending = false;
+	listener->pending--;
+	net_listener_put(listener);
+}

@@ -1,0 +1,56 @@
+/*
+ * Room in the send buffer.
+ */
+#include "netstack/conn/conn.h"
+
+#define UNSENT_MAX  32768u /* bytes taken before they can be sent */
+#define PIECE_BYTES 256u   /* of a buffer, that there may be a pbuf for each */
+
+/*
+ * While memory is short a connection has no more than its part of what is left,
+ * but always two segments.
+ */
+__attribute__((noinline)) static u32_t buffer_left(const struct tcp_pcb *pcb)
+{
+	u32_t queued = pcb->snd_lbb - pcb->lastack;
+	u32_t most = LWIP_MAX(net_the.snd_most, 2u * pcb->mss);
+
+	if (queued >= most || pcb->snd_queuelen >= most / PIECE_BYTES)
+		return 0;
+	return LWIP_MIN(pcb->snd_buf, most - queued);
+}
+
+/*
+ * Room in the send buffer, in bytes and in pbufs. While the peer would take
+ * more than there is, what waits for the port or for cwnd is kept short: it
+ * would only grow cold in the cache. Behind a peer that does not read the
+ * whole buffer may fill.
+ */
+size_t net_send_room(const struct net_conn *conn)
+{
+	const struct tcp_pcb *pcb = &conn->pcb;
+	u32_t queued = pcb->snd_lbb - pcb->lastack;
+	u32_t unsent = pcb->snd_lbb - pcb->snd_nxt;
+	u32_t room = pcb->snd_buf;
+
+	if (pcb->snd_queuelen >= TCP_SND_BUF / PIECE_BYTES)
+		return 0;
+	if (__builtin_expect(net_the.snd_most < TCP_SND_BUF, 0))
+		room = buffer_left(pcb);
+	if (queued >= pcb->snd_wnd)
+		return LWIP_MIN(room, 0xffffu);
+	return unsent < UNSENT_MAX ? LWIP_MIN(room, UNSENT_MAX - unsent) : 0;
+}
+
+void net_send_went_out(struct net_conn *conn)
+{
+	size_t room;
+
+	if (!conn->wants_room && !conn->more->pollers)
+		return;
+	room = net_send_room(conn);
+	if (room >= (conn->wants_segment ? conn->pcb.mss : 1u))
+		net_wake(conn->writer);
+	if (room && conn->more->pollers)
+		net_poll_wake(conn->more->pollers, NET_WRITABLE);
+}

@@ -1,0 +1,212 @@
+/*
+ * From frames to lwIP.
+ */
+#include "netstack/link/link_priv.h"
+
+#include <assert.h>
+
+#include "lwip/ip.h"
+#include "lwip/prot/icmp.h"
+#include "lwip/prot/icmp6.h"
+#include "netif/ethernet.h"
+
+/*
+ * ICMP errors sent, all there is of them being "port unreachable": a second's
+ * at once and then one by one (RFC 4443 2.4 f).
+ */
+#define ERRORS_A_SECOND 100
+
+/* A received segment of a frame as lwIP sees it; in the frame's user words. */
+#define PORT_WORD 4 /* of them is the port's: net_frame_port() */
+static_assert(sizeof(struct pbuf_custom) <=
+		      PORT_WORD * sizeof(((struct glue_frame *)0)->user[0]),
+	      "lwIP's pbuf fits into a frame");
+
+static inline struct pbuf_custom *pbuf_of(struct glue_frame *frame)
+{
+	return (struct pbuf_custom *)(void *)frame->user;
+}
+
+static void free_frame(struct pbuf *p)
+{
+	net_frame_port(p)->frames_in--;
+	glue_frame_free(
+		(struct glue_frame *)(void *)((char *)p -
+					      offsetof(struct glue_frame,
+						       user)));
+}
+
+static inline struct pbuf *wrap_one(struct net_port *port,
+				    struct glue_frame *frame, u16_t tot_len)
+{
+	struct pbuf_custom *pc = pbuf_of(frame);
+	struct pbuf *p = &pc->pbuf;
+
+	pc->custom_free_function = free_frame;
+	p->next = NULL;
+	p->payload = frame->data;
+	p->tot_len = tot_len;
+	p->len = frame->seg_len;
+	p->type_internal = PBUF_REF;
+	p->flags = PBUF_FLAG_IS_CUSTOM;
+	p->ref = 1;
+	p->if_idx = NETIF_NO_INDEX;
+	frame->user[PORT_WORD] = (uintptr_t)port;
+	port->frames_in++;
+	return p;
+}
+
+/* Cold: a frame in several segments becomes as many pbufs. */
+__attribute__((noinline)) static struct pbuf *
+wrap_chain(struct net_port *port, struct glue_frame *frame)
+{
+	struct pbuf *head = NULL, **link = &head;
+	unsigned total = 0;
+
+	for (struct glue_frame *f = frame; f; f = f->next)
+		total += f->seg_len;
+	glue_frame_split(frame);
+	for (struct glue_frame *f = frame; f; f = f->next) {
+		*link = wrap_one(port, f, (u16_t)total);
+		link = &(*link)->next;
+		total -= f->seg_len;
+	}
+	return head;
+}
+
+/*
+ * The short way of a TCP segment: dpdk_glue has checked its IP header, that it
+ * is no fragment and that it is all there; tcp/check.c looks at the source of
+ * what opens a connection. False leaves the frame to lwIP's IP.
+ */
+static inline bool input_tcp4(struct net_port *port, struct netif *netif,
+			      struct glue_frame *frame)
+{
+	struct ip_hdr *ip =
+		(struct ip_hdr *)(void *)(frame->data + NET_ETH_HEADER);
+	unsigned header = frame->l4_off - NET_ETH_HEADER;
+	struct pbuf *p;
+
+	if (frame->next || ip->dest.addr != netif_ip4_addr(netif)->addr ||
+	    !netif_is_up(netif))
+		return false;
+	p = wrap_one(port, frame, (u16_t)(lwip_ntohs(IPH_LEN(ip)) - header));
+	p->payload = frame->data + frame->l4_off;
+	p->len = p->tot_len;
+	ip_data.current_netif = netif;
+	ip_data.current_input_netif = netif;
+	ip_data.current_ip4_header = ip;
+	ip_data.current_ip_header_tot_len = (u16_t)header;
+	ip_addr_copy_from_ip4(ip_data.current_iphdr_src, ip->src);
+	ip_addr_copy_from_ip4(ip_data.current_iphdr_dest, ip->dest);
+	net_tcp_input(p, netif);
+	ip_data.current_netif = NULL;
+	ip_data.current_input_netif = NULL;
+	ip_data.current_ip4_header = NULL;
+	ip_data.current_ip_header_tot_len = 0;
+	return true;
+}
+
+/* Whether a datagram that nobody listens for may be answered. */
+static bool may_send_error(void)
+{
+	const int64_t each_ns = 1000000000 / ERRORS_A_SECOND;
+	int64_t least = net_the.now_ns - 1000000000;
+
+	if (net_the.error_due_ns < least)
+		net_the.error_due_ns = least;
+	if (net_the.error_due_ns > net_the.now_ns)
+		return false;
+	net_the.error_due_ns += each_ns;
+	return true;
+}
+
+/*
+ * Messages for the stack itself; false: not for lwIP. dpdk_glue has held each
+ * to its form.
+ */
+static bool input_icmp(struct net_port *port, const struct glue_frame *frame)
+{
+	const uint8_t *icmp = frame->data + frame->l4_off;
+
+	if (frame->flags & GLUE_FRAME_IP4) {
+		if (icmp[0] != ICMP_DUR)
+			return true;
+	} else {
+		if (icmp[0] == ICMP6_TYPE_NS || icmp[0] == ICMP6_TYPE_NA)
+			return net_neighbour_nd(port, frame);
+		if (icmp[0] != ICMP6_TYPE_PTB)
+			return true;
+	}
+	net_too_big_input(port, frame);
+	return false;
+}
+
+/* Whether lwIP may see it, and on which of the port's interfaces. */
+static bool admit(struct net_port *port, struct glue_frame *frame,
+		  struct netif **netif)
+{
+	uint16_t flags = frame->flags;
+
+	if (flags & GLUE_FRAME_ARP)
+		return net_neighbour_arp(port, frame, netif);
+	if ((flags & GLUE_FRAME_IP6) && !port->has_ip6)
+		return false;
+	if (flags & GLUE_FRAME_TCP)
+		return true;
+	if (flags & GLUE_FRAME_ICMP)
+		return input_icmp(port, frame);
+	return (flags & GLUE_FRAME_UDP) && may_send_error();
+}
+
+/* Whatever is no plain segment for the port's first address. */
+static void input_rest(struct net_port *port, struct glue_frame *frame)
+{
+	struct netif *netif = port->netif0;
+	uint16_t flags = frame->flags;
+	struct pbuf *p;
+
+	if (!admit(port, frame, &netif)) {
+		net_the.stats.rx_refused++;
+		glue_frame_free(frame);
+		return;
+	}
+	p = frame->next ? wrap_chain(port, frame)
+			: wrap_one(port, frame, frame->seg_len);
+	if (flags & (GLUE_FRAME_ARP | GLUE_FRAME_MCAST)) {
+		ethernet_input(p, netif);
+		return;
+	}
+	p->payload = frame->data + NET_ETH_HEADER;
+	p->len = (u16_t)(p->len - NET_ETH_HEADER);
+	p->tot_len = (u16_t)(p->tot_len - NET_ETH_HEADER);
+	if (flags & GLUE_FRAME_IP4)
+		ip4_input(p, netif);
+	else
+		ip6_input(p, netif);
+}
+
+static inline void input_frame(struct net_port *port, struct glue_frame *frame)
+{
+	if (frame->flags !=
+		    (GLUE_FRAME_IP4 | GLUE_FRAME_TCP | GLUE_FRAME_CSUM_OK) ||
+	    !input_tcp4(port, port->netif0, frame))
+		input_rest(port, frame);
+}
+
+unsigned net_link_rx(void)
+{
+	struct glue_frame *frames[GLUE_BURST];
+	unsigned total = 0;
+
+	for (unsigned i = 0; i < net_the.n_ports; i++) {
+		struct net_port *port = &net_the.ports[i];
+		unsigned n = glue_rx(port->glue, frames, GLUE_BURST);
+
+		net_demux_prefetch(frames, n);
+		for (unsigned k = 0; k < n; k++)
+			input_frame(port, frames[k]);
+		total += n;
+	}
+	return total;
+}

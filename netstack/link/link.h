@@ -1,0 +1,24 @@
+/*
+ * Links: between frames and lwIP's interfaces; neighbours.
+ */
+#pragma once
+
+#include "netstack/tcp/tcp.h"
+
+/* ---- netif.c ---- */
+int net_link_open(struct net_opts *opts);
+void net_link_close(void);
+/* What lwIP does for neighbours by the clock. */
+void net_link_tick(void);
+
+/* ---- input.c ---- */
+unsigned net_link_rx(void);
+
+/* ---- output.c ---- */
+void net_link_tx(void);
+/* Whether every port takes memory that is lent. */
+bool net_link_lends(void);
+
+/* ---- neighbour.c ---- */
+/* Whether the neighbour for an address has answered. */
+bool net_neighbour_reachable(const ip_addr_t *ip);

@@ -1,0 +1,37 @@
+/*
+ * Private to link/: what its files offer each other.
+ */
+#pragma once
+
+#include "netstack/link/link.h"
+
+#define NET_ETH_HEADER 14u /* bytes */
+
+static inline struct net_port *net_port_of(const struct netif *netif)
+{
+	return netif->state;
+}
+
+/* ---- output.c ---- */
+/* lwIP's linkoutput: p begins with the Ethernet header. */
+err_t net_link_output(struct netif *netif, struct pbuf *p);
+/* Sends a packet of IPv4 to a neighbour. */
+err_t net_link_send(struct netif *netif, struct pbuf *p, const uint8_t *mac);
+
+/* ---- neighbour.c ---- */
+/* lwIP's output functions of every interface. */
+err_t net_neighbour_output4(struct netif *netif, struct pbuf *p,
+			    const ip4_addr_t *dest);
+err_t net_neighbour_output6(struct netif *netif, struct pbuf *p,
+			    const ip6_addr_t *dest);
+/*
+ * An ARP packet, a neighbour's solicitation or advertisement: answers what must
+ * be answered. Whether lwIP may see it (ARP: on which interface), or it is to
+ * be freed.
+ */
+bool net_neighbour_arp(const struct net_port *port, struct glue_frame *frame,
+		       struct netif **out);
+bool net_neighbour_nd(const struct net_port *port,
+		      const struct glue_frame *frame);
+/* Before nd6_tmr(): no packet is to wait for a neighbour that has asked us. */
+void net_neighbour_probe(void);

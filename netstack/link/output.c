@@ -1,0 +1,142 @@
+/*
+ * From lwIP to frames.
+ */
+#include "netstack/link/link_priv.h"
+
+#include <string.h>
+
+#include "lwip/ip.h"
+
+void net_link_tx(void)
+{
+	for (unsigned i = 0; i < net_the.n_ports; i++)
+		glue_tx_flush(net_the.ports[i].glue);
+}
+
+bool net_link_lends(void)
+{
+	for (unsigned i = 0; i < net_the.n_ports; i++)
+		if (!glue_port_lends(net_the.ports[i].glue))
+			return false;
+	return true;
+}
+
+static inline void describe_l4(struct glue_frame *frame, uint8_t proto)
+{
+	if (proto == IP_PROTO_TCP)
+		frame->flags |= GLUE_FRAME_TCP;
+	else if (proto == IP_PROTO_UDP)
+		frame->flags |= GLUE_FRAME_UDP;
+}
+
+/* What dpdk_glue must know to fill in checksums. */
+static inline void describe_ip4(struct glue_frame *frame,
+				const struct ip_hdr *ip)
+{
+	frame->l3_off = NET_ETH_HEADER;
+	frame->l4_off = (uint16_t)(NET_ETH_HEADER + IPH_HL_BYTES(ip));
+	frame->flags = GLUE_FRAME_IP4;
+	describe_l4(frame, IPH_PROTO(ip));
+}
+
+static inline void describe(struct glue_frame *frame)
+{
+	const uint8_t *eth = frame->data;
+
+	if (eth[12] == 0x08 && eth[13] == 0x00) {
+		describe_ip4(frame, (const void *)(eth + NET_ETH_HEADER));
+	} else if (eth[12] == 0x86 && eth[13] == 0xdd) {
+		frame->l3_off = NET_ETH_HEADER;
+		frame->l4_off = NET_ETH_HEADER + 40;
+		frame->flags = GLUE_FRAME_IP6;
+		describe_l4(frame, eth[NET_ETH_HEADER + 6]);
+	}
+}
+
+/* Copies a chain of pbufs into a frame of one or several segments, at off. */
+static void copy_chain(const struct pbuf *p, struct glue_frame *frame,
+		       unsigned off)
+{
+	unsigned from = 0;
+
+	while (p) {
+		unsigned part = p->len - from;
+		unsigned room = frame->seg_len - off;
+
+		if (part > room)
+			part = room;
+		memcpy(frame->data + off, (const uint8_t *)p->payload + from,
+		       part);
+		off += part;
+		from += part;
+		if (from == p->len) {
+			p = p->next;
+			from = 0;
+		}
+		if (off == frame->seg_len) {
+			frame = frame->next;
+			off = 0;
+			if (!frame)
+				return;
+		}
+	}
+}
+
+/*
+ * The frame for a chain of pbufs whose first `off` bytes are yet to be filled
+ * in: a copy, or headers before memory that is only referred to. NULL when the
+ * port is out of frames.
+ */
+static struct glue_frame *make_frame(struct glue_port *glue,
+				     const struct pbuf *p, unsigned off)
+{
+	struct glue_frame *frame;
+
+	if (p->next && glue_port_lends(glue) && net_loan_is(p)) {
+		frame = glue_tx_alloc(glue, off + p->len);
+		if (!frame)
+			return NULL;
+		copy_chain(p, frame, off); /* its frames end where p does */
+		if (net_loan_attach(glue, frame, p))
+			return frame;
+		glue_frame_free(frame);
+		return NULL;
+	}
+	frame = glue_tx_alloc(glue, off + p->tot_len);
+	if (frame)
+		copy_chain(p, frame, off);
+	return frame;
+}
+
+/* lwIP's linkoutput: p begins with the Ethernet header. */
+err_t net_link_output(struct netif *netif, struct pbuf *p)
+{
+	struct glue_port *glue = net_port_of(netif)->glue;
+	struct glue_frame *frame = make_frame(glue, p, 0);
+
+	if (!frame)
+		return ERR_MEM;
+	describe(frame);
+	glue_tx(glue, frame);
+	return ERR_OK;
+}
+
+/* The short way of IPv4: the neighbour is known, p begins with the IP header.
+ */
+err_t net_link_send(struct netif *netif, struct pbuf *p, const uint8_t *mac)
+{
+	struct glue_port *glue = net_port_of(netif)->glue;
+	struct glue_frame *frame = make_frame(glue, p, NET_ETH_HEADER);
+	uint8_t *eth;
+
+	if (!frame)
+		return ERR_MEM;
+	eth = frame->data;
+	memcpy(eth, mac, 6);
+	memcpy(eth + 6, netif->hwaddr, 6);
+	eth[12] = 0x08;
+	eth[13] = 0x00;
+	describe_ip4(frame, p->payload);
+	glue_tx(glue, frame);
+	return ERR_OK;
+}

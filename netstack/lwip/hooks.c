@@ -1,0 +1,64 @@
+/*
+ * What lwIP asks, and where it is compiled to call us.
+ */
+#include <stdlib.h>
+
+#include "netstack/program/log.h"
+#include "netstack/tcp/tcp.h"
+
+err_t net_segment_in(struct tcp_pcb *pcb, const struct tcp_hdr *hdr,
+		     u16_t optlen, u16_t opt1len, const u8_t *opt2,
+		     const struct pbuf *p)
+{
+	if (pcb->state != LISTEN)
+		net_rec_input(pcb, hdr, opt1len, p);
+	return ERR_OK;
+}
+
+/* pcb is NULL, or still a listener's, for a RST to nobody. */
+u32_t *net_segment_out(const struct tcp_pcb *pcb, const struct pbuf *p,
+		       u32_t *opts)
+{
+	if (pcb && pcb->state != LISTEN) {
+		net_count_out(net_conn_of((struct tcp_pcb *)(uintptr_t)pcb), p);
+		net_rec_segment_out(pcb, p);
+	}
+	return opts;
+}
+
+/*
+ * tcp_in.c is built to call this in place of tcp_output(): what a burst of
+ * segments acknowledges or asks for is sent once, not once a segment. The ACK
+ * of RFC 5681 4.2 is so delayed by no more than the rest of the round. What a
+ * handshake says is said at once.
+ */
+err_t net_tcp_output(struct tcp_pcb *pcb)
+{
+	if (pcb->state < ESTABLISHED)
+		return tcp_output(pcb);
+	if (pcb->unsent || (pcb->flags & TF_ACK_NOW))
+		net_conn_queue_output(net_conn_of(pcb));
+	return ERR_OK;
+}
+
+struct netif *net_route_src4(const ip4_addr_t *src, const ip4_addr_t *dest)
+{
+	if (net_the.n_netifs == 1 || !src || ip4_addr_isany(src))
+		return NULL;
+	for (unsigned i = 0; i < net_the.n_netifs; i++)
+		if (ip4_addr_eq(netif_ip4_addr(&net_the.netifs[i]), src))
+			return &net_the.netifs[i];
+	return NULL;
+}
+
+const ip6_addr_t *net_gateway6(struct netif *netif, const ip6_addr_t *dest)
+{
+	return net_the.has_gateway6 ? &net_the.gateway6 : NULL;
+}
+
+_Noreturn void net_lwip_assert(const char *message, const char *file, int line)
+{
+	net_log("coronet: lwIP: %s (%s:%d)", message, file, line);
+	net_log_flush();
+	abort();
+}

@@ -1,0 +1,60 @@
+/*
+ * How netstack/ enters lwIP: which pcb it sees.
+ *
+ * lwIP walks lists of pcbs. They are empty but while it works on a connection:
+ * it is then shown that pcb alone, and what it has put on its lists meanwhile
+ * is taken back (tcp/pcbs.c), so that its walks never grow.
+ *
+ * The other files of lwip/ are what lwIP calls; nobody else does.
+ */
+#pragma once
+
+#include <stddef.h>
+
+#include "lwip/opt.h"
+#include "lwip/tcp.h"
+#include "lwip/priv/tcp_priv.h"
+
+#include "netstack/lwip/hooks.h"
+
+/* The pools that lwIP takes its objects from; after net_mem_init(). */
+void net_memp_init(void);
+
+static inline void net_pcb_show(struct tcp_pcb *pcb)
+{
+	pcb->next = NULL;
+	if (pcb->state == TIME_WAIT)
+		tcp_tw_pcbs = pcb;
+	else
+		tcp_active_pcbs = pcb;
+}
+
+static inline void net_pcb_show_listener(struct tcp_pcb *lpcb)
+{
+	struct tcp_pcb_listen *pcb = (struct tcp_pcb_listen *)(void *)lpcb;
+
+	pcb->next = NULL;
+	tcp_listen_pcbs.listen_pcbs = pcb;
+}
+
+static inline void net_pcb_hide_listener(void)
+{
+	tcp_listen_pcbs.pcbs = NULL;
+}
+
+/* Takes one off lwIP's lists; NULL: they are empty. */
+static inline struct tcp_pcb *net_pcb_take(void)
+{
+	struct tcp_pcb **list =
+		tcp_active_pcbs ? &tcp_active_pcbs : &tcp_tw_pcbs;
+	struct tcp_pcb *pcb = *list;
+
+	if (pcb) {
+		*list = pcb->next;
+		pcb->next = NULL;
+	}
+	return pcb;
+}
+
+/* What lwIP calls where receiving a segment makes it want to send. */
+err_t net_tcp_output(struct tcp_pcb *pcb);

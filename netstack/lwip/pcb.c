@@ -1,0 +1,73 @@
+/*
+ * A pcb's life, from memp's allocation to whatever path frees it.
+ */
+#include "netstack/lwip/pcb_priv.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "netstack/tcp/tcp.h"
+
+/* Before anything has passed: without memory it is not counted. */
+static void begin_counting(struct net_conn *conn)
+{
+	struct net_conn_more *more = net_conn_more(conn);
+
+	if (!more)
+		return;
+	more->counted = true;
+	net_the.n_counted++;
+}
+
+void *net_conn_alloc(void)
+{
+	struct net_conn *conn = net_mem_pool_alloc(MEMP_TCP_PCB);
+
+	if (!conn)
+		return NULL;
+	memset(conn, 0, sizeof(*conn));
+	conn->pcb_live = true;
+	conn->more = &net_conn_nothing;
+	if (net_the.n_counted < net_the.max_counted)
+		begin_counting(conn);
+	net_timer_init(conn);
+	net_the.n_conns++;
+	return conn;
+}
+
+/*
+ * Why lwIP has freed the pcb where it does not say: it tells nobody of one in
+ * SYN_RCVD, and a dialed one gets there when the peer dials, too.
+ */
+static int untold_error(const struct net_conn *conn)
+{
+	if (conn->connecting &&
+	    (u32_t)(tcp_ticks - conn->pcb.tmr) >
+		    TCP_SYN_RCVD_TIMEOUT / TCP_SLOW_INTERVAL)
+		return -ETIMEDOUT;
+	if (conn->connecting)
+		return -ECONNREFUSED;
+	return conn->eof ? -EPIPE : -ECONNABORTED;
+}
+
+/* lwIP has freed the pcb, on whatever path. */
+void net_conn_pcb_freed(struct net_conn *conn)
+{
+	if (conn->hashed)
+		net_the.stats.closed++;
+	net_demux_remove(conn);
+	coro_timer_cancel(net_the.sched, &conn->timer);
+	net_half_open_ends(conn);
+	net_rec_free(conn);
+	if (conn->pending)
+		net_listener_forget(conn);
+	net_time_wait_leave(conn);
+	net_orphan_leave(conn);
+	conn->pcb_live = false;
+	net_ooseq_count(conn);
+	net_the.n_conns--;
+	if (!conn->err)
+		conn->err = (int16_t)untold_error(conn);
+	net_conn_wake_all(conn);
+	net_conn_put(conn);
+}

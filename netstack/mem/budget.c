@@ -1,0 +1,96 @@
+/*
+ * The budget of memory: what connections and coroutines may take together, so
+ * that the whole process stays within --memory.
+ *
+ * What counts is what the system has given: chunks of slabs that hold objects,
+ * and coro's memory. The latter never goes back: what coroutines no longer use
+ * is taken off the whole.
+ */
+#include "netstack/mem/mem.h"
+
+#define FLOOR_BYTES 8192u /* of a window or send buffer */
+
+static uint64_t max_bytes; /* for slabs and coroutines; 0: no bound */
+
+uint64_t net_budget_elsewhere(void)
+{
+	return net_the.sched ? coro_sched_memory(net_the.sched) : 0;
+}
+
+/* What coroutines have left behind serves coroutines again, and nobody else. */
+static uint64_t idle_elsewhere(void)
+{
+	uint64_t live =
+		net_the.sched ? coro_sched_memory_live(net_the.sched) : 0;
+
+	return net_budget_elsewhere() - LWIP_MIN(live, net_budget_elsewhere());
+}
+
+uint64_t net_budget_used(void)
+{
+	return net_mem_bytes() + net_budget_elsewhere() - idle_elsewhere();
+}
+
+uint64_t net_budget_whole(void)
+{
+	return max_bytes - LWIP_MIN(idle_elsewhere(), max_bytes);
+}
+
+static uint32_t share(uint64_t most)
+{
+	uint64_t all = net_budget_whole(), half = all / 2, full = all - all / 8;
+	uint64_t now = net_budget_used();
+
+	if (!max_bytes || now <= half)
+		return (uint32_t)most;
+	if (now >= full)
+		return FLOOR_BYTES;
+	return (uint32_t)LWIP_MAX(most * (full - now) / (full - half),
+				  FLOOR_BYTES);
+}
+
+bool net_budget_is_short(void)
+{
+	return max_bytes &&
+	       net_budget_used() > net_budget_whole() - net_budget_whole() / 8;
+}
+
+/*
+ * Chunks are what counts, but a chunk may be held by one object: while the
+ * objects themselves are few, newcomers find room between them.
+ */
+static bool is_full(void)
+{
+	return net_budget_is_short() &&
+	       net_mem_live_bytes() + net_budget_used() - net_mem_bytes() >
+		       net_budget_whole() / 2;
+}
+
+/* Coroutines may take three quarters, since they keep what they have taken. */
+static void bound_coroutines(void)
+{
+	uint64_t slabs = LWIP_MIN(net_mem_bytes(), max_bytes);
+	uint64_t most = max_bytes - max_bytes / 4;
+
+	if (!net_the.sched)
+		return;
+	coro_sched_limit_memory(net_the.sched,
+				max_bytes ? LWIP_MIN(max_bytes - slabs, most)
+					  : SIZE_MAX);
+}
+
+void net_budget_changed(void)
+{
+	net_the.snd_most = share(TCP_SND_BUF);
+	net_the.rcv_most =
+		LWIP_MAX(share(TCP_WND), LWIP_MIN(2 * net_the.mtu, TCP_WND));
+	net_the.memory_full = is_full();
+	bound_coroutines();
+}
+
+void net_budget_set(uint64_t bytes)
+{
+	max_bytes = bytes;
+	net_mem_set_max(bytes ? bytes : UINT64_MAX);
+	net_budget_changed();
+}

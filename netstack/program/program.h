@@ -1,0 +1,43 @@
+/*
+ * What belongs to the program and not to a shard: sentences about misuse, the
+ * watchdog. The log is in log.h; options are in coronet/net.h.
+ */
+#pragma once
+
+#include "netstack/state.h"
+
+/* ---- diagnose.c ---- */
+void net_diagnose_open(void);
+void net_diagnose_close(void);
+/* "serve+0x10 in coronet-httpd+0x1a2b": what there is a symbol for, and what
+ * addr2line takes. Writes it to text and returns it. */
+const char *net_code_name(uintptr_t code, char *text, size_t len);
+
+/* Is this the stack's thread? */
+extern __thread bool net_here
+	__attribute__((visibility("hidden"), tls_model("initial-exec")));
+void net_die_foreign(const char *call);
+void net_die_shared(const char *what);
+
+/* Every public call that works on the stack begins with this. */
+#define NET_CHECK_THREAD()                                                     \
+	do {                                                                   \
+		if (__builtin_expect(!net_here, 0))                            \
+			net_die_foreign(__func__);                             \
+	} while (0)
+
+/* Nothing that the stack keeps a pointer to may lie on a shared stack. */
+static inline void net_check_shared(const void *p, const char *what)
+{
+	if (__builtin_expect(coro_on_shared_stack(p), 0))
+		net_die_shared(what);
+}
+
+/* ---- watchdog.c ---- */
+/* Before DPDK pins this thread. */
+void net_watchdog_prepare(void);
+/* Names coroutines that hold the loop for so long; 0: none. Returns 0, -errno.
+ */
+int net_watchdog_start(struct net_stack *stack, unsigned limit_ms);
+void net_watchdog_stop(void);
+unsigned net_watchdog_looks(void); /* for tests: how often it has looked */

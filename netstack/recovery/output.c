@@ -1,0 +1,25 @@
+/*
+ * One connection sends: what is due before that, and what if the port refuses.
+ */
+#include "netstack/recovery/recovery_priv.h"
+
+static inline void output_now(struct net_conn *conn)
+{
+	err_t err;
+
+	net_rec_before_output(conn);
+	if (__builtin_expect(conn->pcb.flags & NET_TF_PATH, 0))
+		net_path_review(conn);
+	err = tcp_output(&conn->pcb);
+	/* Nagle's algorithm holds the segment that the ACK would go with. */
+	if (err == ERR_OK && (conn->pcb.flags & TF_ACK_NOW))
+		err = tcp_send_empty_ack(&conn->pcb);
+	if (err == ERR_MEM || err == ERR_BUF)
+		net_conn_queue_output(conn); /* the port, or memory, is short */
+	net_send_went_out(conn);
+}
+
+void net_conn_output_now(struct net_conn *conn)
+{
+	output_now(conn);
+}

@@ -1,0 +1,132 @@
+/*
+ * A TCP segment comes in: checked, given to its connection or listener, shown
+ * to lwIP.
+ */
+#include "netstack/tcp/tcp.h"
+
+#include "lwip/ip.h"
+#include "lwip/prot/tcp.h"
+
+/* Half-open connections stay within the backlog and half of all. */
+static bool may_open(const struct net_listener *listener)
+{
+	return listener->pending < listener->backlog &&
+	       net_the.half_open < (net_the.max_conns + 1) / 2;
+}
+
+/*
+ * A segment of no connection: lwIP is shown the listener of its address and
+ * port, if there is one. A SYN beyond what that one may have half open is
+ * answered with a cookie; where nobody accepts, it is dropped, to come again.
+ * False if it is dealt with. An ACK with a cookie gives a connection.
+ */
+static bool show_listener(struct pbuf **p, struct netif *inp,
+			  struct net_conn **conn)
+{
+	const struct tcp_hdr *tcp = (*p)->payload;
+	u8_t flags = net_the.rx_flags & (TCP_SYN | TCP_ACK | TCP_RST);
+	bool cookie = flags == TCP_ACK && net_cookie_hot();
+	struct net_listener *listener = net_listener_find(
+		ip_current_dest_addr(), lwip_ntohs(tcp->dest));
+
+	if (!listener || listener->draining)
+		return true; /* a RST is the answer to it */
+	if ((flags == TCP_SYN || cookie) &&
+	    listener->queued >= listener->backlog) {
+		net_the.stats.backlog_drops++;
+		return false;
+	}
+	if (flags == TCP_SYN && net_the.memory_full) {
+		net_the.stats.memory_refused++;
+		return false;
+	}
+	if (flags == TCP_SYN) {
+		switch (net_clients_admit(listener, ip_current_src_addr())) {
+		case NET_ADMIT_NOT:
+			net_the.stats.clients_refused++;
+			return false;
+		case NET_ADMIT_COOKIE:
+			net_cookie_send(*p);
+			return false;
+		case NET_ADMIT:
+			if (may_open(listener))
+				break;
+			net_cookie_send(*p);
+			return false;
+		}
+	}
+	net_the.shown = listener;
+	net_pcb_show_listener(listener->pcb);
+	if (!cookie)
+		return true;
+	switch (net_cookie_take(*p, inp, conn)) {
+	case NET_COOKIE_NONE:
+		return true;
+	case NET_COOKIE_NO_ROOM:
+		return false;
+	case NET_COOKIE_TAKEN:
+		break;
+	}
+	return net_check_cookie(*conn, p);
+}
+
+/* What ip4.c and ip6.c call for each TCP segment; owns p. */
+void net_tcp_input(struct pbuf *p, struct netif *inp)
+{
+	const struct tcp_hdr *tcp = p->payload;
+	struct net_conn *conn;
+	enum tcp_state before = CLOSED;
+	bool watched = false;
+	bool lingering = false;
+	uint32_t lastack = 0, cwnd = 0, wnd = 0;
+
+	if (!net_check_header(p)) {
+		net_the.stats.rx_bad_frame++;
+		pbuf_free(p);
+		return;
+	}
+	net_the.rx_flags = TCPH_FLAGS(tcp);
+	conn = net_demux_find_current(tcp);
+	if (conn && net_handshake_reopens(conn, tcp))
+		conn = NULL;
+	if (conn ? !net_check_conn(conn, &p)
+		 : !net_check_stranger(p) || !show_listener(&p, inp, &conn)) {
+		net_pcb_hide_listener();
+		net_the.isn_fixed = false;
+		pbuf_free(p);
+		return;
+	}
+	if (conn) {
+		net_count_in(conn, p);
+		before = conn->pcb.state;
+		watched = conn->watched;
+		lingering = conn->lingering;
+		lastack = conn->pcb.lastack;
+		cwnd = conn->pcb.cwnd;
+		if (before == SYN_SENT && net_handshake_crossed(conn, tcp)) {
+			pbuf_free(p);
+			return;
+		}
+		wnd = conn->pcb.snd_wnd;
+		net_pcb_show(&conn->pcb);
+	}
+	tcp_input(p, inp);
+	net_pcb_hide_listener();
+	net_the.isn_fixed = false;
+	if (lingering) /* its FIN may be acknowledged; the waiter keeps it */
+		net_wake(conn->writer);
+	if (before < ESTABLISHED)
+		net_handshake_settle(before);
+	else if (conn && tcp_active_pcbs == &conn->pcb) { /* alive */
+		if (conn->pcb.nrtx && conn->pcb.snd_wnd > wnd)
+			net_persist_window_opened(&conn->pcb);
+		if (conn->repairing)
+			net_rec_after_input(conn);
+		else
+			net_cwnd_slow_start(&conn->pcb, lastack, cwnd);
+		net_pcbs_take_back_open(conn);
+	}
+	net_pcbs_take_back();
+	if (watched)
+		net_conn_tell(conn); /* it has an owner, so it is there */
+}

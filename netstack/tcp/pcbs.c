@@ -1,0 +1,61 @@
+/*
+ * What lwIP has put on its lists of pcbs while it worked on a connection.
+ */
+#include "netstack/tcp/tcp.h"
+
+/*
+ * A pcb lwIP has put on a list and we have not seen: a connection that came in
+ * for the listener that is shown, or one that net_dial() made.
+ */
+static void adopt(struct net_conn *conn)
+{
+	if (conn->hashed)
+		return;
+	if (conn->pcb.state == SYN_RCVD) {
+		conn->listener = net_the.shown;
+		conn->listener->pending++;
+		conn->pending = true;
+		conn->half_open = true;
+		net_the.half_open++;
+		net_client_half_open(conn);
+		tcp_nagle_disable(&conn->pcb);
+	}
+	net_demux_insert(conn);
+	if (conn->pcb.unsent) /* its first segment: the port had no room */
+		net_conn_queue_output(conn);
+}
+
+static void take_back(struct tcp_pcb *pcb)
+{
+	struct net_conn *conn = net_conn_of(pcb);
+
+	adopt(conn);
+	if (pcb->ooseq || conn->ooseq_held)
+		net_ooseq_count(conn);
+	if (pcb->state == TIME_WAIT)
+		net_time_wait_enter(conn);
+	net_timer_check(conn);
+}
+
+void net_pcbs_take_back(void)
+{
+	struct tcp_pcb *pcb;
+
+	while ((pcb = net_pcb_take()))
+		take_back(pcb);
+}
+
+void net_pcbs_take_back_open(struct net_conn *conn)
+{
+	const struct tcp_pcb *pcb = &conn->pcb;
+
+	if (__builtin_expect(tcp_active_pcbs != pcb || pcb->next ||
+				     tcp_tw_pcbs || pcb->ooseq ||
+				     conn->ooseq_held,
+			     0)) {
+		net_pcbs_take_back();
+		return;
+	}
+	tcp_active_pcbs = NULL;
+	net_timer_check(conn);
+}

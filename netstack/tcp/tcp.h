@@ -1,0 +1,159 @@
+/*
+ * TCP beside lwIP: which connection a segment belongs to, whether lwIP may see
+ * it, the states that need no coroutine, timers, the output phase.
+ */
+#pragma once
+
+#include "netstack/recovery/recovery.h"
+
+/* ---- input.c ---- */
+/* A TCP segment, ip_data set; owns p, which begins with its header. */
+void net_tcp_input(struct pbuf *p, struct netif *inp);
+
+/* ---- demux.c ---- */
+int net_demux_init(unsigned max_conns);
+void net_demux_fini(void);
+struct net_conn *net_demux_find(const ip_addr_t *local, u16_t local_port,
+				const ip_addr_t *remote, u16_t remote_port);
+/* The same for the segment at hand. */
+struct net_conn *net_demux_find_current(const struct tcp_hdr *tcp);
+void net_demux_insert(struct net_conn *conn);
+void net_demux_remove(struct net_conn *conn);
+/* Pulls what the frames of a burst, GLUE_BURST at most, belong to. */
+void net_demux_prefetch(struct glue_frame *const *frames, unsigned n);
+void net_for_each_conn(void (*fn)(struct net_conn *conn));
+
+/* ---- pcbs.c ---- */
+/* Takes back what lwIP has put on its lists, and hashes what is new there. */
+void net_pcbs_take_back(void);
+/* The same after a segment that has left its connection open. */
+void net_pcbs_take_back_open(struct net_conn *conn);
+
+/* ---- handshake.c ---- */
+/*
+ * After a segment of a handshake, of a connection that was in state `before`:
+ * sets what lwIP sees otherwise than we. The connection is on lwIP's list, if
+ * it lives.
+ */
+void net_handshake_settle(enum tcp_state before);
+/*
+ * Whether a segment is a SYN that opens anew what is in TIME_WAIT; the old
+ * connection is gone then.
+ */
+bool net_handshake_reopens(struct net_conn *conn, const struct tcp_hdr *tcp);
+/*
+ * Simultaneous open. Of a connection in SYN_SENT: whether the segment, with its
+ * options checked, is the SYN of a peer that dials us at the same time; answers
+ * it then.
+ */
+bool net_handshake_crossed(struct net_conn *conn, const struct tcp_hdr *tcp);
+
+/* ---- check.c: p begins with the TCP header, as it came ---- */
+bool net_check_header(const struct pbuf *p);
+/*
+ * Whether lwIP may have it, or what it has been copied to; if not, it has been
+ * answered where it must be.
+ */
+bool net_check_conn(struct net_conn *conn, struct pbuf **p);
+/* The same for the segment that brought a cookie back. */
+bool net_check_cookie(struct net_conn *conn, struct pbuf **p);
+bool net_check_stranger(struct pbuf *p); /* of no connection */
+
+#define NET_OPT_END	0
+#define NET_OPT_NOP	1
+#define NET_OPT_MSS	2
+#define NET_OPT_WSCALE	3
+#define NET_OPT_SACK_OK 4
+
+/* An option of a header that has been checked; NULL: it has none of the kind */
+const uint8_t *net_tcp_option(const struct tcp_hdr *tcp, uint8_t kind);
+
+/* ---- time_wait.c ---- */
+void net_time_wait_enter(struct net_conn *conn);
+void net_time_wait_leave(struct net_conn *conn);
+bool net_time_wait_recycle(void); /* false: there is none */
+
+/* ---- orphan.c ---- */
+/* Its owner has let go of a living connection, not in TIME_WAIT. */
+void net_orphan_enter(struct net_conn *conn);
+void net_orphan_leave(struct net_conn *conn);
+bool net_orphan_recycle(void); /* ends the oldest; false: there is none */
+
+/* ---- ooseq.c ---- */
+/*
+ * Whether a segment with len bytes ahead of its time may be kept; *p may be
+ * another one then. If not, it has been answered and is to be dropped.
+ */
+bool net_ooseq_admit(struct net_conn *conn, struct pbuf **p, unsigned len);
+void net_ooseq_count(struct net_conn *conn); /* after the queue has changed */
+
+/* ---- cookie.c ---- */
+enum net_cookie { NET_COOKIE_NONE, NET_COOKIE_NO_ROOM, NET_COOKIE_TAKEN };
+
+void net_cookie_init(void);
+bool net_cookie_hot(void);
+/* Answers the SYN that is being received. */
+void net_cookie_send(const struct pbuf *p);
+/*
+ * Of the ACK that is being received, its listener shown to lwIP: whether it
+ * bears a cookie, and the half-open connection it is for.
+ */
+enum net_cookie net_cookie_take(struct pbuf *p, struct netif *inp,
+				struct net_conn **out);
+
+/* ---- ephemeral.c: a search for a free port ---- */
+struct net_ephemeral {
+	uint32_t offset;
+	uint32_t *counter;
+};
+
+void net_ephemeral_init(void);
+/* For a connection from local to a destination; for a listener. */
+struct net_ephemeral net_ephemeral_dial(const ip_addr_t *local,
+					const ip_addr_t *remote,
+					u16_t remote_port);
+struct net_ephemeral net_ephemeral_listen(void);
+/* The next to try; NET_PORT_COUNT calls give each port once. */
+u16_t net_ephemeral_next(struct net_ephemeral *search);
+
+/* ---- reply.c ---- */
+struct net_reply {
+	const struct tcp_pcb *pcb; /* whose TTL it gets; NULL: nobody's */
+	const ip_addr_t *from, *to;
+	u16_t from_port, to_port;
+	u32_t seq, ack;
+	u8_t flags;
+	u16_t wnd;
+	uint8_t options[16];
+	u8_t options_len; /* a multiple of 4 */
+};
+
+void net_reply_send(const struct net_reply *reply);
+
+/* What tcp.c and tcp_in.c call for tcp_rst() and tcp_rst_netif(). */
+void net_rst_abort(const struct tcp_pcb *pcb, u32_t seq, u32_t ack,
+		   const ip_addr_t *local_ip, const ip_addr_t *remote_ip,
+		   u16_t local_port, u16_t remote_port);
+void net_rst_reply(const struct tcp_pcb *pcb, u32_t seg_ack, u32_t seg_end,
+		   const ip_addr_t *local_ip, const ip_addr_t *remote_ip,
+		   u16_t local_port, u16_t remote_port);
+void net_rst_netif(struct netif *netif, u32_t seg_ack, u32_t seg_end,
+		   const ip_addr_t *local_ip, const ip_addr_t *remote_ip,
+		   u16_t local_port, u16_t remote_port);
+
+/* ---- too_big.c ---- */
+/* An ICMP "needs fragments" or "too big", checked by dpdk_glue; borrowed. */
+void net_too_big_input(const struct net_port *port,
+		       const struct glue_frame *frame);
+
+/* ---- timer.c ---- */
+void net_timer_init(struct net_conn *conn);
+void net_timer_check(struct net_conn *conn); /* arm if there is a reason */
+void net_timers_set_clock(void);
+
+/* ---- output.c ---- */
+void net_output_all(void);
+
+/* ---- random.c ---- */
+int net_random_init(void);
+u16_t net_ip_id(const ip4_addr_t *dest);
