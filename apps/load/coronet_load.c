@@ -40,7 +40,7 @@ static void *slot_body(void *arg)
 		return NULL;
 	}
 	if (load.opts.rate && slot->pace.step_ns == 0)
-		load_pace_start(&slot->pace, &load.stats, slot->index,
+		load_pace_start(&slot->pace, &slot->shard->stats, slot->index,
 				net_clock_ns());
 	watched_start(slot);
 	return NULL;
@@ -51,7 +51,7 @@ static void *cps_body(void *arg)
 	struct slot *slot = arg;
 
 	if (load.opts.rate)
-		load_pace_start(&slot->pace, &load.stats, slot->index,
+		load_pace_start(&slot->pace, &slot->shard->stats, slot->index,
 				net_clock_ns());
 	slot_run_cps(slot);
 	return NULL;
@@ -59,10 +59,10 @@ static void *cps_body(void *arg)
 
 static void spawn_slot(struct slot *slot)
 {
-	if (net_spawn(load.stack, "load",
+	if (net_spawn(slot->shard->stack, "load",
 		      load.opts.mode == LOAD_CPS ? cps_body : slot_body,
 		      slot) < 0)
-		load_stats_error(&load.stats, LOAD_OTHER);
+		load_stats_error(&slot->shard->stats, LOAD_OTHER);
 }
 
 /* Gives up what has waited too long. What failed may come back, if not idle. */
@@ -87,36 +87,78 @@ static void scan(struct slot *slot, int64_t now_ns)
 /* Ten times a second. */
 static void *watchdog(void *arg)
 {
-	while (load_running() && coro_sleep_ns(SCAN_NS) == 0) {
+	struct load_shard *shard = arg;
+
+	while (load_running(shard) && coro_sleep_ns(SCAN_NS) == 0) {
 		int64_t now_ns = net_clock_ns();
 
-		for (uint32_t i = 0; i < load.opened; i++)
-			scan(&load.slots[i], now_ns);
+		for (uint32_t i = 0; i < shard->opened; i++)
+			scan(&shard->slots[i], now_ns);
 	}
 	return NULL;
 }
 
+/* The shard's part of what the ramp allows. */
+static uint32_t may_open(const struct load_shard *shard)
+{
+	uint64_t all = load_stats_may_open(&shard->stats, net_clock_ns());
+
+	return (uint32_t)((all * shard->count + load.opts.conns - 1) /
+			  load.opts.conns);
+}
+
 static void *open_slots(void *arg)
 {
-	while (load_running() && load.opened < load.opts.conns) {
-		uint32_t may = load_stats_may_open(&load.stats, net_clock_ns());
+	struct load_shard *shard = arg;
 
-		if (load.opened >= may || load.dialing >= OPENS_AT_ONCE) {
-			if (load.opened >= may)
+	while (load_running(shard) && shard->opened < shard->count) {
+		uint32_t may = may_open(shard);
+		struct slot *slot = &shard->slots[shard->opened];
+
+		if (shard->opened >= may || shard->dialing >= OPENS_AT_ONCE) {
+			if (shard->opened >= may)
 				coro_sleep_ns(OPTS_NS_PER_S / 1000);
 			else
 				coro_sleep_ns(OPTS_NS_PER_S / 20000);
 			continue;
 		}
-		load.slots[load.opened].index = load.opened;
-		spawn_slot(&load.slots[load.opened++]);
-		if (load.opened % 64 == 0)
+		slot->shard = shard;
+		slot->index = shard->first + shard->opened++;
+		spawn_slot(slot);
+		if (shard->opened % 64 == 0)
 			coro_yield();
 	}
 	return NULL;
 }
 
 /* ---- the open loop ---- */
+
+/* The number in the run's stream of request `turn` of the shard's own. */
+static uint64_t turn_of_run(const struct load_shard *shard, uint64_t turn)
+{
+	return turn / shard->count * load.opts.conns + shard->first +
+	       turn % shard->count;
+}
+
+static int64_t turn_due(const struct load_shard *shard)
+{
+	return load_turn_due(&shard->stats, turn_of_run(shard, shard->turn));
+}
+
+/* The shard's first request that is not due before now_ns, or nearly. */
+static uint64_t turn_at(const struct load_shard *shard, int64_t now_ns)
+{
+	uint64_t turn = load_turn_at(&shard->stats, now_ns);
+	uint64_t round = turn / load.opts.conns, at = turn % load.opts.conns;
+
+	if (at < shard->first)
+		at = 0;
+	else if (at - shard->first < shard->count)
+		at -= shard->first;
+	else
+		at = shard->count;
+	return round * shard->count + at;
+}
 
 static void visit(struct slot *slot, int64_t now_ns)
 {
@@ -130,19 +172,20 @@ static void visit(struct slot *slot, int64_t now_ns)
  * Visits the slots whose requests have become due. A slot that is busy then
  * looks at its timetable itself when it is done.
  */
-static void take_turns(int64_t now_ns)
+static void take_turns(struct load_shard *shard, int64_t now_ns)
 {
 	uint32_t visits = 0;
 
-	for (; load_turn_due(&load.stats, load.turn) <= now_ns; load.turn++) {
+	for (; turn_due(shard) <= now_ns; shard->turn++) {
+		uint32_t at = (uint32_t)(shard->turn % shard->count);
+
 		/* Once round is enough, however late it is. */
-		if (visits++ == load.opts.conns) {
-			load.turn = load_turn_at(&load.stats, now_ns);
+		if (visits++ == shard->count) {
+			shard->turn = turn_at(shard, now_ns);
 			break;
 		}
-		if (load.turn % load.opts.conns < load.opened)
-			visit(&load.slots[load.turn % load.opts.conns],
-			      net_clock_ns());
+		if (at < shard->opened)
+			visit(&shard->slots[at], net_clock_ns());
 	}
 }
 
@@ -150,26 +193,28 @@ static void take_turns(int64_t now_ns)
  * A timer may be late by one tick of the wheel: the last of the time is waited
  * awake. Where nothing else happens meanwhile, that is no work.
  */
-static void wait_awake(int64_t now_ns)
+static void wait_awake(struct load_shard *shard, int64_t now_ns)
 {
-	uint64_t steps = load.steps;
+	uint64_t steps = shard->steps;
 
 	coro_yield();
-	if (load.steps == steps)
-		load.waited_ns += net_clock_ns() - now_ns;
+	if (shard->steps == steps)
+		shard->waited_ns += net_clock_ns() - now_ns;
 }
 
 static void *pacer(void *arg)
 {
-	while (load_running()) {
-		int64_t due_ns = load_turn_due(&load.stats, load.turn);
+	struct load_shard *shard = arg;
+
+	while (load_running(shard)) {
+		int64_t due_ns = turn_due(shard);
 		int64_t now_ns = net_clock_ns();
 
 		if (due_ns <= now_ns) {
-			take_turns(now_ns);
+			take_turns(shard, now_ns);
 			coro_yield();
 		} else if (due_ns - now_ns <= TIMER_LATE_NS) {
-			wait_awake(now_ns);
+			wait_awake(shard, now_ns);
 		} else {
 			coro_sleep_until(due_ns - TIMER_LATE_NS);
 		}
@@ -180,52 +225,55 @@ static void *pacer(void *arg)
 /* One of those who ask every idle connection for its second echo. */
 static void *ask_again(void *arg)
 {
-	while (load.next_ask < load.opts.conns) {
-		struct slot *slot = &load.slots[load.next_ask++];
+	struct load_shard *shard = arg;
+
+	while (shard->next_ask < shard->count) {
+		struct slot *slot = &shard->slots[shard->next_ask++];
 
 		if (!slot->conn)
 			continue;
 		net_set_watch(slot->conn, NULL);
 		if (slot_ask(slot) > 0)
-			load.stats.answered_after++;
+			shard->stats.answered_after++;
 	}
-	load.asking--;
+	shard->asking--;
 	return NULL;
 }
 
 /* Blocks until each idle connection has answered, or one is given up. */
-static void ask_all_again(void)
+static void ask_all_again(struct load_shard *shard)
 {
 	int64_t until_ns = net_clock_ns() + load.opts.timeout_ns;
 	uint64_t seen = 0;
 
-	load.stats.asked_after = true;
-	for (; load.asking < OPENS_AT_ONCE; load.asking++)
-		if (net_spawn(load.stack, "ask", ask_again, NULL) < 0)
+	shard->stats.asked_after = true;
+	for (; shard->asking < OPENS_AT_ONCE; shard->asking++)
+		if (net_spawn(shard->stack, "ask", ask_again, shard) < 0)
 			break;
-	while (load.asking && net_clock_ns() < until_ns &&
+	while (shard->asking && net_clock_ns() < until_ns &&
 	       coro_sleep_ns(OPTS_NS_PER_S / 1000) == 0) {
-		if (load.stats.answered_after == seen)
+		if (shard->stats.answered_after == seen)
 			continue;
-		seen = load.stats.answered_after;
+		seen = shard->stats.answered_after;
 		until_ns = net_clock_ns() + load.opts.timeout_ns;
 	}
 }
 
 static int64_t busy_ns(void *arg)
 {
+	struct load_shard *shard = arg;
 	struct net_stats stats;
 
-	net_stack_stats(load.stack, &stats);
-	return stats.busy_ns - load.waited_ns;
+	net_stack_stats(shard->stack, &stats);
+	return stats.busy_ns - shard->waited_ns;
 }
 
 /* Watched connections end with the run; the others' coroutines see to theirs.
  */
-static void end_slots(void)
+static void end_slots(struct load_shard *shard)
 {
-	for (uint32_t i = 0; i < load.opened; i++) {
-		struct slot *slot = &load.slots[i];
+	for (uint32_t i = 0; i < shard->opened; i++) {
+		struct slot *slot = &shard->slots[i];
 
 		if (is_watched() && slot->conn) {
 			net_abort(slot->conn);
@@ -234,56 +282,93 @@ static void end_slots(void)
 	}
 }
 
+/* On the shard's thread; its stats have been started, or follow. */
+static void start_shard(struct load_shard *shard)
+{
+	load_stats_set_busy(&shard->stats, busy_ns, shard);
+	net_spawn(shard->stack, "open", open_slots, shard);
+	net_spawn(shard->stack, "watchdog", watchdog, shard);
+	if (load.opts.rate)
+		net_spawn(shard->stack, "pacer", pacer, shard);
+}
+
+/* There too, once the run is over. */
+static void end_shard(struct load_shard *shard)
+{
+	if (load.opts.mode == LOAD_IDLE && !shard->stats.interrupted)
+		ask_all_again(shard);
+	end_slots(shard);
+}
+
 /* Moves the run on; the stack stops with it. */
 static void *conduct(void *arg)
 {
-	int err = net_link_wait(load.stack, LINK_WAIT_MS);
+	struct load_shard *shard = arg;
+	struct load_stats *stats = &shard->stats;
+	int err = net_link_wait(shard->stack, LINK_WAIT_MS);
 
 	if (err == -ETIMEDOUT)
 		net_log("coronet-load: the link is not up after %d s; is the "
 			"other side running?",
 			LINK_WAIT_MS / 1000);
 	if (err < 0) {
-		*(int *)arg = 1;
-		net_stack_stop(load.stack);
+		load.status = 1;
+		net_stack_stop(shard->stack);
 		return NULL;
 	}
-	load_stats_start(&load.stats, &load.opts, "coronet-load",
-			 net_clock_ns());
-	load_stats_set_busy(&load.stats, busy_ns, NULL);
-	load.stats.put = net_log_write;
-	net_spawn(load.stack, "open", open_slots, NULL);
-	net_spawn(load.stack, "watchdog", watchdog, NULL);
-	if (load.opts.rate)
-		net_spawn(load.stack, "pacer", pacer, NULL);
-	while (load_stats_tick(&load.stats, net_clock_ns())) {
-		int64_t until = load.stats.wake_ns;
+	load_stats_start(stats, &load.opts, "coronet-load", net_clock_ns());
+	stats->put = net_log_write;
+	start_shard(shard);
+	while (load_stats_tick(stats, net_clock_ns())) {
+		int64_t until = stats->wake_ns;
 		int64_t soon = net_clock_ns() + OPTS_NS_PER_S / 100;
 
 		coro_sleep_until(until < soon ? until : soon);
-		if (net_stack_stopping(load.stack))
-			load_stats_interrupt(&load.stats, net_clock_ns());
+		if (net_stack_stopping(shard->stack))
+			load_stats_interrupt(stats, net_clock_ns());
 	}
-	if (load.opts.mode == LOAD_IDLE && !load.stats.interrupted)
-		ask_all_again();
-	end_slots();
-	net_stack_stop(load.stack);
+	end_shard(shard);
+	net_stack_stop(shard->stack);
 	return NULL;
 }
 
 /* A signal must first end the run, then the stack. */
 static int run(void)
 {
-	static int status;
+	struct load_shard *shard = &load.shards[0];
+	struct load_stats *stats = &shard->stats;
 
-	if (net_spawn(load.stack, "conduct", conduct, &status) < 0)
+	if (net_spawn(shard->stack, "conduct", conduct, shard) < 0)
 		return 1;
-	net_stack_run(load.stack);
-	if (load.stats.phase != LOAD_DONE && status == 0) {
-		load_stats_interrupt(&load.stats, net_clock_ns());
-		load_stats_tick(&load.stats, load.stats.wake_ns);
+	net_stack_run(shard->stack);
+	if (stats->phase != LOAD_DONE && load.status == 0) {
+		load_stats_interrupt(stats, net_clock_ns());
+		load_stats_tick(stats, stats->wake_ns);
 	}
-	return status ? status : load_report(&load.stats);
+	return load.status ? load.status : load_report(stats);
+}
+
+/* Deals the slots out; there are at least as many as shards. */
+static int make_shards(unsigned n)
+{
+	load.n_shards = n;
+	load.slots = calloc(load.opts.conns, sizeof(*load.slots));
+	load.shards = aligned_alloc(_Alignof(struct load_shard),
+				    n * sizeof(*load.shards));
+	if (!load.slots || !load.shards)
+		return -ENOMEM;
+	memset(load.shards, 0, n * sizeof(*load.shards));
+	for (unsigned k = 0; k < n; k++) {
+		struct load_shard *shard = &load.shards[k];
+
+		shard->first = (uint32_t)((uint64_t)load.opts.conns * k / n);
+		shard->count =
+			(uint32_t)((uint64_t)load.opts.conns * (k + 1) / n) -
+			shard->first;
+		shard->slots = load.slots + shard->first;
+		payload_fill(shard->payload, LOAD_CHUNK, 0, 0);
+	}
+	return 0;
 }
 
 static error_t parse(int key, char *arg, struct argp_state *state)
@@ -310,28 +395,26 @@ int main(int argc, char **argv)
 		       "and reports rates and latencies.\vWords after -- go "
 		       "to DPDK's EAL.\n\n" LOAD_HELP_STATUS,
 	};
-	int err, status;
+	int err, status = 1;
 
 	opts_set_version("coronet-load");
 	opts_set_place(net_config_place);
 	net_opts_init(&load.net);
 	err = net_parse_args(&argp, argc, argv, &load.net, NULL);
-	if (err == 0) {
-		load.slots = calloc(load.opts.conns, sizeof(*load.slots));
-		err = load.slots ? net_stack_open(&load.net, &load.stack)
-				 : -ENOMEM;
-	}
+	if (err == 0)
+		err = make_shards(1);
+	if (err == 0)
+		err = net_stack_open(&load.net, &load.shards[0].stack);
 	if (err < 0) {
 		if (load.net.error[0])
 			fprintf(stderr, "coronet-load: %s\n", load.net.error);
-		free(load.slots);
-		return net_exit_status(err);
+	} else {
+		net_addr_parse(load.opts.target_text, -1, &load.target);
+		load.verify = load.opts.verify || load.opts.mode == LOAD_IDLE;
+		status = run();
+		net_stack_close(load.shards[0].stack);
 	}
-	net_addr_parse(load.opts.target_text, -1, &load.target);
-	load.verify = load.opts.verify || load.opts.mode == LOAD_IDLE;
-	payload_fill(load.payload, LOAD_CHUNK, 0, 0);
-	status = run();
-	net_stack_close(load.stack);
+	free(load.shards);
 	free(load.slots);
-	return status;
+	return err < 0 ? net_exit_status(err) : status;
 }

@@ -4,7 +4,10 @@
  * A slot is one of the --conns connections; in cps mode it has one after the
  * other. In echo and bulk mode, and idle once it has answered, a slot has no
  * coroutine: it is watched, which costs no switch. Dialing and cps have one.
- * One thread, one generator.
+ *
+ * A shard has a range of the slots; what it changes is in its struct load_shard
+ * and its slots, and is touched by its thread alone. What lies in struct load
+ * is the run's and constant. The first shard leads the run (load_stats.h).
  */
 #pragma once
 
@@ -16,8 +19,11 @@
 #define LOAD_RETRY_NS (OPTS_NS_PER_S / 10) /* before a failed slot reopens */
 #define LOAD_CHUNK    65536u		   /* bytes of one write */
 
+struct load_shard;
+
 struct slot {
 	struct net_watch watch; /* first */
+	struct load_shard *shard;
 	struct net_conn *conn;
 	int64_t since_ns;	/* what it waits for began then; 0: nothing */
 	int64_t begun_ns;	/* where its latency counts from */
@@ -32,33 +38,42 @@ struct slot {
 	bool timed_out;
 };
 
-struct load {
-	struct net_opts net;
-	struct load_opts opts;
+struct load_shard {
 	struct net_stack *stack;
-	struct net_addr target;
-	struct slot *slots;
+	struct slot *slots; /* number `first` of the run and the next */
+	uint32_t first, count;
 	uint32_t opened; /* slots that were opened for the first time */
 	uint32_t dialing;
 	uint32_t asking, next_ask; /* idle: the second echo */
-	uint64_t turn;	   /* the next request of the open loop's even stream */
+	uint64_t turn;	   /* the shard's next of the open loop's stream */
 	uint64_t steps;	   /* of anything but waiting for a turn */
 	int64_t waited_ns; /* for turns, awake */
-	bool verify;
 	struct load_stats stats;
-	uint8_t payload[LOAD_CHUNK]; /* constant unless load.verify */
+	_Alignas(64) uint8_t payload[LOAD_CHUNK]; /* constant unless verified */
+};
+
+struct load {
+	struct net_opts net;
+	struct load_opts opts;
+	struct net_addr target;
+	bool verify;
+	struct slot *slots;
+	struct load_shard *shards;
+	unsigned n_shards;
+	int status; /* of the first shard: the run could not begin */
 };
 
 extern struct load load;
 
 /* Once the run is over, what breaks and closes is the end's own doing. */
-static inline bool load_running(void)
+static inline bool load_running(const struct load_shard *shard)
 {
-	return load.stats.phase != LOAD_DONE && !net_stack_stopping(load.stack);
+	return shard->stats.phase != LOAD_DONE &&
+	       !net_stack_stopping(shard->stack);
 }
 
 /* A connection that was open is no more. */
-void slot_count_closed(void);
+void slot_count_closed(struct load_shard *shard);
 
 /*
  * Counts what went wrong, 0 (the peer ended) or a negative errno, and lets the

@@ -8,10 +8,10 @@
 
 #include "apps/load/payload.h"
 
-void slot_count_closed(void)
+void slot_count_closed(struct load_shard *shard)
 {
-	if (load_running())
-		load_stats_closed(&load.stats);
+	if (load_running(shard))
+		load_stats_closed(&shard->stats);
 }
 
 void slot_fail(struct slot *slot, long err)
@@ -24,8 +24,8 @@ void slot_fail(struct slot *slot, long err)
 		kind = LOAD_VERIFY;
 	else if (err < 0)
 		kind = load_error_of((int)err);
-	if (load_running())
-		load_stats_error(&load.stats, kind);
+	if (load_running(slot->shard))
+		load_stats_error(&slot->shard->stats, kind);
 	if (slot->conn)
 		net_abort(slot->conn);
 	slot->conn = NULL;
@@ -54,10 +54,10 @@ int slot_dial(struct slot *slot)
 	int err;
 
 	choose_source(slot, &dial);
-	load.dialing++;
-	err = net_dial(load.stack, &load.target, &dial, &slot->conn);
-	load.dialing--;
-	load.steps++;
+	slot->shard->dialing++;
+	err = net_dial(slot->shard->stack, &load.target, &dial, &slot->conn);
+	slot->shard->dialing--;
+	slot->shard->steps++;
 	slot->timed_out = false;
 	if (err < 0) {
 		slot->conn = NULL;
@@ -65,7 +65,7 @@ int slot_dial(struct slot *slot)
 		return err;
 	}
 	slot->arrived = slot->sent;
-	load_stats_opened(&load.stats, net_clock_ns() - begun_ns);
+	load_stats_opened(&slot->shard->stats, net_clock_ns() - begun_ns);
 	return 0;
 }
 
@@ -84,10 +84,10 @@ long slot_send(struct slot *slot, size_t len)
 			n = room;
 		if (n < 0)
 			return n;
-		payload_fill(load.payload, (size_t)n, payload_seed(slot->index),
-			     slot->sent);
+		payload_fill(slot->shard->payload, (size_t)n,
+			     payload_seed(slot->index), slot->sent);
 	}
-	n = net_send(slot->conn, load.payload, (size_t)n);
+	n = net_send(slot->conn, slot->shard->payload, (size_t)n);
 	if (n > 0)
 		slot->sent += (uint64_t)n;
 	return n;
@@ -131,7 +131,7 @@ long slot_ask(struct slot *slot)
 	n = send_all(slot, left);
 	while (n >= 0 && left) {
 		n = slot_receive(slot);
-		load.steps++;
+		slot->shard->steps++;
 		if (n == 0)
 			break;
 		if (n > 0 && (size_t)n > left)
@@ -156,19 +156,20 @@ static int64_t wait_turn(struct slot *slot)
 		return slot->free_ns;
 	due_ns = load_pace_due(&slot->pace);
 	slot->waits = coro_self();
-	while (due_ns > net_clock_ns() && load_running())
+	while (due_ns > net_clock_ns() && load_running(slot->shard))
 		if (coro_park() < 0)
 			break;
 	slot->waits = NULL;
-	load.steps++;
+	slot->shard->steps++;
 	load_pace_sent(&slot->pace);
-	load_stats_sent(&load.stats, due_ns, slot->free_ns, net_clock_ns());
+	load_stats_sent(&slot->shard->stats, due_ns, slot->free_ns,
+			net_clock_ns());
 	return due_ns;
 }
 
 void slot_run_cps(struct slot *slot)
 {
-	while (load_running()) {
+	while (load_running(slot->shard)) {
 		int64_t begun_ns = wait_turn(slot);
 		long n;
 
@@ -177,12 +178,13 @@ void slot_run_cps(struct slot *slot)
 			continue;
 		}
 		n = slot_ask(slot);
-		slot_count_closed();
+		slot_count_closed(slot->shard);
 		if (n <= 0) {
 			slot_fail(slot, n);
 			continue;
 		}
-		load_stats_request(&load.stats, net_clock_ns() - begun_ns);
+		load_stats_request(&slot->shard->stats,
+				   net_clock_ns() - begun_ns);
 		net_close(slot->conn);
 		slot->conn = NULL;
 	}
@@ -200,7 +202,7 @@ static void on_idle(struct net_conn *conn, struct net_watch *watch)
 	if (n > 0)
 		net_view_release(conn, &view); /* nobody asked for bytes */
 	slot_fail(slot, n > 0 ? -EBADMSG : n);
-	slot_count_closed();
+	slot_count_closed(slot->shard);
 }
 
 void slot_run_idle(struct slot *slot)
@@ -209,10 +211,10 @@ void slot_run_idle(struct slot *slot)
 
 	if (n <= 0) {
 		slot_fail(slot, n);
-		slot_count_closed();
+		slot_count_closed(slot->shard);
 		return;
 	}
-	load.stats.answered_before++;
+	slot->shard->stats.answered_before++;
 	slot->watch.fn = on_idle;
 	net_set_watch(slot->conn, &slot->watch);
 	on_idle(slot->conn, &slot->watch);

@@ -11,7 +11,7 @@
 static void fail(struct slot *slot, long err)
 {
 	slot_fail(slot, err);
-	slot_count_closed();
+	slot_count_closed(slot->shard);
 	slot->reopen_ns = net_clock_ns() + LOAD_RETRY_NS;
 }
 
@@ -50,7 +50,7 @@ void echo_turn(struct slot *slot, int64_t now_ns)
 	if (due_ns > now_ns)
 		return;
 	load_pace_sent(&slot->pace);
-	load_stats_sent(&load.stats, due_ns, slot->free_ns, now_ns);
+	load_stats_sent(&slot->shard->stats, due_ns, slot->free_ns, now_ns);
 	ask(slot, due_ns, now_ns);
 }
 
@@ -69,7 +69,7 @@ static void answered(struct slot *slot)
 {
 	int64_t now_ns = net_clock_ns();
 
-	load_stats_request(&load.stats, now_ns - slot->begun_ns);
+	load_stats_request(&slot->shard->stats, now_ns - slot->begun_ns);
 	go_on(slot, now_ns);
 }
 
@@ -79,8 +79,8 @@ static void on_echo(struct net_conn *conn, struct net_watch *watch)
 	struct slot *slot = (struct slot *)(void *)watch;
 	long n;
 
-	load.steps++;
-	if (!load_running())
+	slot->shard->steps++;
+	if (!load_running(slot->shard))
 		return;
 	if (slot->unsent && !push(slot))
 		return;
@@ -110,8 +110,8 @@ static long write_part(struct slot *slot, size_t len)
 {
 	if (load.verify)
 		return slot_send(slot, len);
-	return net_send_owned(slot->conn, load.payload, len, keep_payload,
-			      NULL);
+	return net_send_owned(slot->conn, slot->shard->payload, len,
+			      keep_payload, NULL);
 }
 
 /* Writes while a whole part fits, so that segments are whole too. */
@@ -142,8 +142,8 @@ static long read_bulk(struct slot *slot)
 	long n;
 
 	while ((n = slot_receive(slot)) > 0) {
-		load_stats_bytes(&load.stats, (uint64_t)n);
-		slot->since_ns = net_now_ns(load.stack);
+		load_stats_bytes(&slot->shard->stats, (uint64_t)n);
+		slot->since_ns = net_now_ns(slot->shard->stack);
 	}
 	return n;
 }
@@ -153,8 +153,8 @@ static void on_bulk(struct net_conn *conn, struct net_watch *watch)
 	struct slot *slot = (struct slot *)(void *)watch;
 	long n;
 
-	load.steps++;
-	if (!load_running())
+	slot->shard->steps++;
+	if (!load_running(slot->shard))
 		return;
 	n = read_bulk(slot);
 	if (n == -EAGAIN)

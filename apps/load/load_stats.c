@@ -111,6 +111,87 @@ void load_stats_set_busy(struct load_stats *stats, load_busy_fn *busy,
 	stats->busy_from_ns = stats->interval_busy_ns = busy_ns(stats);
 }
 
+void load_stats_follow(struct load_stats *follower,
+		       const struct load_stats *leader)
+{
+	load_stats_start(follower, leader->opts, leader->tool,
+			 leader->start_ns);
+	follower->phase = leader->phase;
+}
+
+/* A histogram's values are the leader's from now on. */
+static void move_hist(struct hist *into, struct hist *from)
+{
+	if (from->count == 0)
+		return;
+	hist_merge(into, from);
+	hist_reset(from);
+}
+
+static void move(uint64_t *into, uint64_t *from)
+{
+	*into += *from;
+	*from = 0;
+}
+
+static void gather_counts(struct load_stats *leader,
+			  struct load_stats *follower)
+{
+	move_hist(&leader->interval, &follower->interval);
+	move_hist(&leader->late, &follower->late);
+	move(&leader->bytes, &follower->bytes);
+	move(&leader->opened, &follower->opened);
+	move(&leader->settled, &follower->settled);
+	for (int i = 0; i < LOAD_ERRORS; i++)
+		move(&leader->errors[i], &follower->errors[i]);
+	move(&leader->error_count, &follower->error_count);
+	leader->open += follower->open - follower->open_gathered;
+	follower->open_gathered = follower->open;
+}
+
+/* Into the leader's phase. */
+static void follow_phase(struct load_stats *leader, struct load_stats *follower)
+{
+	bool opening = is_of_opening(leader);
+	enum load_phase begins = opening ? LOAD_OPENING : LOAD_MEASURING;
+	int64_t now_busy_ns = busy_ns(follower);
+	int64_t passed_ns =
+		opening ? leader->opened_ns
+			: leader->measured_to_ns - leader->measured_from_ns;
+	double share;
+
+	if (leader->phase == LOAD_MEASURING && !opening)
+		follower->busy_from_ns = now_busy_ns;
+	if (follower->phase == begins)
+		follower->busy_to_ns = now_busy_ns;
+	follower->phase = leader->phase;
+	follower->interrupted = leader->interrupted;
+	if (leader->phase != LOAD_DONE || !follower->busy || passed_ns <= 0)
+		return;
+	share = (double)(follower->busy_to_ns - follower->busy_from_ns) /
+		(double)passed_ns;
+	leader->busiest_follower = fmax(leader->busiest_follower, share);
+}
+
+void load_stats_gather(struct load_stats *leader, struct load_stats *follower)
+{
+	if (leader->phase != LOAD_DONE)
+		gather_counts(leader, follower);
+	move(&leader->answered_before, &follower->answered_before);
+	move(&leader->answered_after, &follower->answered_after);
+	if (leader->phase != follower->phase)
+		follow_phase(leader, follower);
+	if (leader->phase == LOAD_OPENING &&
+	    leader->settled >= leader->opts->conns)
+		leader->wake_ns = 0;
+}
+
+static void gather(struct load_stats *stats)
+{
+	if (stats->gather)
+		stats->gather(stats);
+}
+
 static void enter_warmup(struct load_stats *stats, int64_t now_ns)
 {
 	stats->phase = LOAD_WARMUP;
@@ -192,6 +273,8 @@ bool load_stats_advance(struct load_stats *stats, int64_t now_ns)
 {
 	int64_t interval_ns = stats->opts->interval_ns;
 
+	if (stats->phase != LOAD_DONE)
+		gather(stats);
 	/* Printed first, so that a phase's last interval is seen. */
 	if (stats->phase != LOAD_DONE && interval_ns > 0 &&
 	    now_ns - stats->interval_start_ns >= interval_ns) {
@@ -200,6 +283,7 @@ bool load_stats_advance(struct load_stats *stats, int64_t now_ns)
 	}
 	while (next_phase(stats, now_ns))
 		; /* bounded: phases only go on */
+	gather(stats);
 	set_wake(stats);
 	return stats->phase != LOAD_DONE;
 }
@@ -209,7 +293,9 @@ void load_stats_interrupt(struct load_stats *stats, int64_t now_ns)
 	if (stats->phase == LOAD_DONE)
 		return;
 	stats->interrupted = true;
+	gather(stats);
 	enter_done(stats, now_ns);
+	gather(stats);
 	set_wake(stats);
 }
 
@@ -268,8 +354,9 @@ double load_stats_busy_share(const struct load_stats *stats)
 
 	if (!stats->busy || passed_ns <= 0)
 		return -1;
-	return (double)(stats->busy_to_ns - stats->busy_from_ns) /
-	       (double)passed_ns;
+	return fmax(stats->busiest_follower,
+		    (double)(stats->busy_to_ns - stats->busy_from_ns) /
+			    (double)passed_ns);
 }
 
 double load_stats_interval_share(const struct load_stats *stats, int64_t now_ns)

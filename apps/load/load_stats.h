@@ -14,8 +14,12 @@
  * errors, which are never forgotten.
  *
  * Plain calls from one thread; nothing allocates. The clock is the caller's:
- * nanoseconds that never go back. The memory is the caller's too (105 KiB,
- *meant to be static), and so are the options, which must outlive it.
+ * nanoseconds that never go back. The memory is the caller's too (105 KiB), and
+ * so are the options, which must outlive it.
+ *
+ * A run of several threads has a struct load_stats for each. One leads: it is
+ * the run's, ticks and is reported. The others follow: each counts on its own
+ * thread, and load_stats_gather() moves what it has counted to the leader's.
  */
 #pragma once
 
@@ -84,6 +88,10 @@ struct load_stats {
 	void *busy_arg;
 	int64_t busy_from_ns;
 	int64_t busy_to_ns;
+	double busiest_follower; /* its share while measuring; 0: none */
+	uint64_t open_gathered;	 /* a follower's: of `open`, what is known */
+	/* The leader's: has every follower gathered, on its own thread. */
+	void (*gather)(struct load_stats *leader);
 };
 
 /* Begins a run at now_ns. `opts` and `tool` are borrowed. */
@@ -97,6 +105,22 @@ void load_stats_start(struct load_stats *stats, const struct load_opts *opts,
  */
 void load_stats_set_busy(struct load_stats *stats, load_busy_fn *busy,
 			 void *arg);
+
+/* Begins to follow a run that has been started. */
+void load_stats_follow(struct load_stats *follower,
+		       const struct load_stats *leader);
+
+/*
+ * Moves to the leader what the follower has counted since the last time:
+ * histograms are added bucket by bucket, so that percentiles are those of all
+ * values and not averages. The follower goes on with the leader's phase. To be
+ * called when neither thread counts: on the follower's, while the leader's
+ * waits for it. Once the run is over only idle's second echoes are moved.
+ *
+ * The leader's `gather` calls it for each follower; load_stats_advance() calls
+ * that, before it ends an interval or a phase and after.
+ */
+void load_stats_gather(struct load_stats *leader, struct load_stats *follower);
 
 /* Ends the run early, on a signal; what was measured until now_ns counts. */
 void load_stats_interrupt(struct load_stats *stats, int64_t now_ns);
@@ -127,7 +151,8 @@ const char *load_error_name(enum load_error kind);
 
 /*
  * The share of one core the generator used for what is reported: while
- * measuring, or, in idle mode, while opening; -1 unknown.
+ * measuring, or, in idle mode, while opening; -1 unknown. Of several threads it
+ * is that of the busiest: the one that limits.
  */
 double load_stats_busy_share(const struct load_stats *stats);
 

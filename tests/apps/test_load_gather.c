@@ -1,0 +1,210 @@
+/*
+ * A load run of several threads reports what one thread would. Threads are not
+ * started: what each of them counts is moved while it waits.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "apps/load/load_stats.h"
+
+#define MS	  INT64_C(1000000)
+#define S	  OPTS_NS_PER_S
+#define T0	  (INT64_C(123456789) * MS)
+#define FOLLOWERS 3
+
+static struct load_opts opts;
+static struct load_stats leader, followers[FOLLOWERS], alone;
+
+static void gather_all(struct load_stats *stats)
+{
+	for (int i = 0; i < FOLLOWERS; i++)
+		load_stats_gather(stats, &followers[i]);
+}
+
+/* The same run twice: alone, and led with a part of the work at others. */
+static void start(enum load_mode mode)
+{
+	opts = (struct load_opts){
+		.target_text = "10.9.0.1:7777",
+		.mode = mode,
+		.conns = FOLLOWERS + 1,
+		.size = 100,
+		.duration_ns = 4 * S,
+		.warmup_ns = 1 * S,
+		.timeout_ns = 5 * S,
+	};
+	load_stats_start(&alone, &opts, "test-load", T0);
+	load_stats_start(&leader, &opts, "test-load", T0);
+	leader.gather = gather_all;
+	for (int i = 0; i < FOLLOWERS; i++)
+		load_stats_follow(&followers[i], &leader);
+}
+
+/* Thread i; 0 is the leader's. */
+static struct load_stats *of(int i)
+{
+	return i ? &followers[i - 1] : &leader;
+}
+
+static void open_all(void)
+{
+	for (int i = 0; i <= FOLLOWERS; i++) {
+		load_stats_opened(of(i), 10 + i);
+		load_stats_opened(&alone, 10 + i);
+	}
+}
+
+/* As different as can be: the first thread is the fastest and has the most. */
+static void work(int64_t now_ns)
+{
+	for (int i = 0; i <= FOLLOWERS; i++)
+		for (int k = 0; k < 1000 >> (3 * i); k++) {
+			int64_t took_ns = (MS << (2 * i)) + k * 1000;
+
+			load_stats_request(of(i), took_ns);
+			load_stats_request(&alone, took_ns);
+			load_stats_sent(of(i), now_ns, 0, now_ns + k);
+			load_stats_sent(&alone, now_ns, 0, now_ns + k);
+		}
+	load_stats_error(of(FOLLOWERS), LOAD_RESET);
+	load_stats_error(&alone, LOAD_RESET);
+}
+
+static bool tick(int64_t now_ns)
+{
+	bool goes_on = load_stats_tick(&alone, now_ns);
+
+	gather_all(&leader); /* as a leader does while connections open */
+	assert_int_equal(load_stats_tick(&leader, now_ns), goes_on);
+	for (int i = 0; i <= FOLLOWERS; i++)
+		assert_int_equal(of(i)->phase, alone.phase);
+	return goes_on;
+}
+
+static void assert_same_hist(const struct hist *a, const struct hist *b)
+{
+	assert_memory_equal(a, b, sizeof(*a));
+	for (int i = 0; i <= 1000; i++)
+		assert_int_equal(hist_percentile(a, i / 10.0),
+				 hist_percentile(b, i / 10.0));
+}
+
+static void test_several_threads_report_what_one_would(void **state)
+{
+	start(LOAD_ECHO);
+	assert_true(tick(T0));
+	work(T0); /* while opening: not in the result, but for the error */
+	open_all();
+	assert_true(tick(T0 + 1 * S));
+	assert_int_equal(leader.phase, LOAD_WARMUP);
+	work(T0 + 1 * S);
+	assert_true(tick(T0 + 2 * S));
+	assert_int_equal(leader.phase, LOAD_MEASURING);
+	for (int i = 0; i < 3; i++)
+		work(T0 + 3 * S);
+	load_stats_closed(of(2));
+	load_stats_closed(&alone);
+	assert_false(tick(T0 + 6 * S));
+	work(T0 + 6 * S); /* too late */
+	gather_all(&leader);
+
+	assert_same_hist(&leader.total, &alone.total);
+	assert_same_hist(&leader.late, &alone.late);
+	assert_int_equal(leader.total.count, 3 * (1000 + 125 + 15 + 1));
+	assert_int_equal(leader.total_bytes, alone.total_bytes);
+	assert_int_equal(leader.opened, FOLLOWERS + 1);
+	assert_int_equal(leader.open, FOLLOWERS);
+	assert_int_equal(leader.error_count, 5);
+	assert_memory_equal(leader.errors, alone.errors, sizeof(alone.errors));
+}
+
+/* The mean of the threads' medians is 21 ms, of their p99.99 as much. */
+static void test_percentiles_are_no_averages(void **state)
+{
+	start(LOAD_ECHO);
+	open_all();
+	tick(T0 + 1 * S);
+	tick(T0 + 2 * S);
+	work(T0 + 3 * S);
+	tick(T0 + 6 * S);
+	assert_in_range(hist_percentile(&leader.total, 50), 1 * MS, 2 * MS);
+	assert_in_range(hist_percentile(&leader.total, 99.99), 64 * MS,
+			65 * MS);
+}
+
+static void test_idle_reports_connects_and_second_echoes(void **state)
+{
+	start(LOAD_IDLE);
+	open_all();
+	for (int i = 0; i <= FOLLOWERS; i++)
+		of(i)->answered_before++;
+	tick(T0 + 1 * S);
+	tick(T0 + 2 * S);
+	assert_false(tick(T0 + 6 * S));
+	assert_same_hist(&leader.total, &alone.total);
+	assert_int_equal(leader.total.count, FOLLOWERS + 1);
+	for (int i = 0; i <= FOLLOWERS; i++)
+		of(i)->answered_after++; /* the run is over */
+	gather_all(&leader);
+	gather_all(&leader);
+	assert_int_equal(leader.answered_before, FOLLOWERS + 1);
+	assert_int_equal(leader.answered_after, FOLLOWERS + 1);
+}
+
+static void test_interrupted_run_is_interrupted_for_all(void **state)
+{
+	start(LOAD_ECHO);
+	open_all();
+	tick(T0 + 1 * S);
+	tick(T0 + 2 * S);
+	work(T0 + 3 * S);
+	load_stats_interrupt(&alone, T0 + 3 * S);
+	load_stats_interrupt(&leader, T0 + 3 * S);
+	assert_same_hist(&leader.total, &alone.total);
+	for (int i = 0; i <= FOLLOWERS; i++) {
+		assert_int_equal(of(i)->phase, LOAD_DONE);
+		assert_true(of(i)->interrupted);
+	}
+}
+
+static int64_t busy_of(void *arg)
+{
+	return *(int64_t *)arg;
+}
+
+static void test_busiest_thread_is_the_limit(void **state)
+{
+	int64_t times[FOLLOWERS + 1] = {0};
+
+	start(LOAD_ECHO);
+	for (int i = 0; i <= FOLLOWERS; i++)
+		load_stats_set_busy(of(i), busy_of, &times[i]);
+	open_all();
+	times[1] = 1 * S; /* opening is not what is reported */
+	tick(T0 + 1 * S);
+	times[1] += 1 * S; /* nor is warming up */
+	tick(T0 + 2 * S);
+	times[0] = 1 * S;
+	times[1] += 1 * S;
+	times[2] = 399 * S / 100;
+	assert_false(tick(T0 + 6 * S));
+	assert_in_range(load_stats_busy_share(&leader) * 1000, 997, 998);
+	assert_int_equal(load_stats_limit(&leader), LOAD_LIMIT_BUSY);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_several_threads_report_what_one_would),
+		cmocka_unit_test(test_percentiles_are_no_averages),
+		cmocka_unit_test(test_idle_reports_connects_and_second_echoes),
+		cmocka_unit_test(test_interrupted_run_is_interrupted_for_all),
+		cmocka_unit_test(test_busiest_thread_is_the_limit),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
