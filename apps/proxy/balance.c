@@ -3,6 +3,8 @@
 #include <errno.h>
 #include <string.h>
 
+#include "apps/common/counters.h"
+
 #define NOBODY 0xff
 
 uint64_t balance_hash(const void *bytes, size_t len)
@@ -24,6 +26,7 @@ void balance_init(struct balance *b, enum balance_kind kind, unsigned rise,
 	b->kind = kind;
 	b->rise = rise;
 	b->fall = fall;
+	b->first = b;
 	memset(b->slots, NOBODY, sizeof(b->slots));
 }
 
@@ -77,9 +80,31 @@ void balance_ready(struct balance *b)
 		fill_slots(b);
 }
 
+void balance_join(struct balance *b, struct balance *first)
+{
+	b->first = first;
+	b->joined = first->joined;
+	first->joined = b;
+}
+
+bool balance_is_up(const struct balance *b, unsigned index)
+{
+	return __atomic_load_n(&b->first->backends[index].up, __ATOMIC_RELAXED);
+}
+
+uint64_t balance_active(const struct balance *b, int index)
+{
+	uint64_t sum = 0;
+
+	for (const struct balance *each = b->first; each; each = each->joined)
+		sum += __atomic_load_n(&each->backends[index].active,
+				       __ATOMIC_RELAXED);
+	return sum;
+}
+
 static bool may(const struct balance *b, unsigned i, uint64_t tried)
 {
-	return b->backends[i].up && !(tried >> i & 1);
+	return balance_is_up(b, i) && !(tried >> i & 1);
 }
 
 static int choose_in_turn(struct balance *b, uint64_t tried)
@@ -96,15 +121,17 @@ static int choose_in_turn(struct balance *b, uint64_t tried)
 
 static int choose_least(struct balance *b, uint64_t tried)
 {
+	uint64_t fewest = UINT64_MAX;
 	int best = -ENOENT;
 
 	for (unsigned k = 0; k < b->n; k++) {
 		unsigned i = (b->next + k) % b->n;
+		uint64_t active = balance_active(b, (int)i);
 
-		if (may(b, i, tried) &&
-		    (best < 0 ||
-		     b->backends[i].active < b->backends[best].active))
+		if (may(b, i, tried) && active < fewest) {
+			fewest = active;
 			best = (int)i;
+		}
 	}
 	if (best >= 0)
 		b->next = ((unsigned)best + 1) % b->n;
@@ -141,23 +168,23 @@ int balance_choose(struct balance *b, uint64_t hash, uint64_t tried)
 
 void balance_begin(struct balance *b, int index)
 {
-	b->backends[index].active++;
-	b->backends[index].served++;
+	counters_add(&b->backends[index].active, 1);
+	counters_add(&b->backends[index].served, 1);
 }
 
 void balance_end(struct balance *b, int index)
 {
-	b->backends[index].active--;
+	counters_set(&b->backends[index].active, b->backends[index].active - 1);
 }
 
 void balance_failed(struct balance *b, int index)
 {
-	b->backends[index].failed++;
+	counters_add(&b->backends[index].failed, 1);
 }
 
 bool balance_report(struct balance *b, int index, bool well)
 {
-	struct balance_backend *backend = &b->backends[index];
+	struct balance_backend *backend = &b->first->backends[index];
 
 	if (well == backend->up) {
 		backend->streak = 0;
@@ -166,7 +193,7 @@ bool balance_report(struct balance *b, int index, bool well)
 	if (++backend->streak < (well ? b->rise : b->fall))
 		return false;
 	backend->streak = 0;
-	backend->up = well;
+	__atomic_store_n(&backend->up, well, __ATOMIC_RELAXED);
 	return true;
 }
 
@@ -175,6 +202,6 @@ unsigned balance_up(const struct balance *b)
 	unsigned n = 0;
 
 	for (unsigned i = 0; i < b->n; i++)
-		n += b->backends[i].up;
+		n += balance_is_up(b, i);
 	return n;
 }

@@ -1,0 +1,33 @@
+/*
+ * Counters that one thread writes and any other may read at any time.
+ *
+ * They lie in a struct that has nothing but uint64_t in it, one a shard. To add
+ * takes no locked instruction; a reader sees a value that each counter had, but
+ * not all at one moment.
+ */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* The writer's alone. */
+static inline void counters_add(uint64_t *counter, uint64_t n)
+{
+	__atomic_store_n(counter, *counter + n, __ATOMIC_RELAXED);
+}
+
+/* For a counter that tells how many there are now. */
+static inline void counters_set(uint64_t *counter, uint64_t value)
+{
+	__atomic_store_n(counter, value, __ATOMIC_RELAXED);
+}
+
+/* Adds each counter of a shard's struct of that size to the one in `sum`. */
+static inline void counters_sum(void *sum, const void *shard, size_t size)
+{
+	uint64_t *into = sum;
+	const uint64_t *from = shard;
+
+	for (size_t i = 0; i < size / sizeof(*from); i++)
+		into[i] += __atomic_load_n(&from[i], __ATOMIC_RELAXED);
+}
