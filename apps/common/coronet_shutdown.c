@@ -1,7 +1,9 @@
 #include "apps/common/coronet_shutdown.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <unistd.h>
 
@@ -9,75 +11,128 @@
 #define LINGER_NS    INT64_C(2000000000) /* for a FIN to be acknowledged */
 #define LOOK_NS	     5000000
 
-static const struct shutdown_plan *plan;
-static struct coro_sched *sched;
-static struct coro_wake wake;
-static struct coro *drainer; /* waits for a signal, then for the last */
-static volatile sig_atomic_t signalled;
-static bool begun;
+/*
+ * The program's. Shards are never taken off the list: a signal handler may be
+ * walking along it on any thread.
+ */
+static struct {
+	pthread_mutex_t lock; /* for what the signal handler does not need */
+	struct shutdown *_Atomic first;
+	_Atomic unsigned working; /* shards that have something left */
+	_Atomic bool announced;
+	atomic_int signalled, posted; /* the first signal; all shards know */
+} program = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-void shutdown_progress(void)
+void shutdown_progress(struct shutdown *s)
 {
-	if (begun && drainer)
-		coro_unpark(drainer);
+	if (s->begun && s->waiter)
+		coro_unpark(s->waiter);
 }
 
-bool shutdown_begun(void)
+static void on_wake(struct coro_wake *wake)
 {
-	return begun;
-}
+	struct shutdown *s =
+		(struct shutdown *)(void *)((char *)wake -
+					    offsetof(struct shutdown, wake));
 
-static void on_wake(struct coro_wake *unused)
-{
-	if (drainer)
-		coro_unpark(drainer);
+	if (s->waiter)
+		coro_unpark(s->waiter);
 }
 
 static void on_signal(int signo)
 {
-	if (signalled)
+	if (program.signalled)
 		_exit(1);
-	signalled = 1;
-	coro_wake_post(sched, &wake);
+	program.signalled = 1;
+	for (struct shutdown *s = program.first; s; s = s->next)
+		coro_wake_post(s->sched, &s->wake);
+	program.posted = 1;
 }
 
-static void *drain(void *arg)
+static void join(struct shutdown *s)
 {
 	struct sigaction action = {.sa_handler = on_signal};
-	int64_t until_ns;
 
-	drainer = coro_self();
-	sched = coro_sched_self();
-	coro_wake_init(&wake, on_wake);
+	s->waiter = coro_self();
+	s->sched = coro_sched_self();
+	coro_wake_init(&s->wake, on_wake);
+	pthread_mutex_lock(&program.lock);
+	program.working++;
+	s->next = program.first;
+	program.first = s;
+	pthread_mutex_unlock(&program.lock);
 	sigaction(SIGINT, &action, NULL);
 	sigaction(SIGTERM, &action, NULL);
-	while (!signalled)
+}
+
+/* The last shard that has nothing left wakes those which wait for it. */
+static void finish(struct shutdown *s)
+{
+	pthread_mutex_lock(&program.lock);
+	if (--program.working == 0)
+		for (struct shutdown *o = program.first; o; o = o->next)
+			if (o != s && !o->gone)
+				coro_wake_post(o->sched, &o->wake);
+	pthread_mutex_unlock(&program.lock);
+}
+
+/* From now on nobody posts to the shard, whose scheduler may be closed. */
+static void leave(struct shutdown *s)
+{
+	/* Bounded by what the signal handler still does on another thread. */
+	while (!program.posted)
+		coro_yield();
+	pthread_mutex_lock(&program.lock);
+	s->gone = true;
+	pthread_mutex_unlock(&program.lock);
+	s->waiter = NULL;
+}
+
+/*
+ * A shard with nothing left waits for the others: frames of their connections
+ * may arrive on its queues.
+ */
+static void *drain(void *arg)
+{
+	struct shutdown *s = arg;
+	const struct shutdown_plan *plan = s->plan;
+	int64_t until_ns;
+
+	join(s);
+	while (!program.signalled)
 		coro_park();
-	begun = true;
-	plan->begin();
-	net_log("%s: draining %u %s", plan->program, plan->left(), plan->what);
-	until_ns = net_now_ns(plan->stack) + plan->timeout_ns;
-	while (plan->left() && coro_park_until(until_ns) == 0)
+	s->begun = true;
+	plan->begin(s->shard);
+	if (!atomic_exchange(&program.announced, true))
+		net_log("%s: draining %u %s", plan->program, plan->total(),
+			plan->what);
+	until_ns = net_now_ns(s->stack) + plan->timeout_ns;
+	while (plan->left(s->shard) && coro_park_until(until_ns) == 0)
 		;
-	drainer = NULL;
-	net_stack_stop(plan->stack);
+	finish(s);
+	while (program.working && coro_park_until(until_ns) == 0)
+		;
+	leave(s);
+	net_stack_stop(s->stack);
 	return NULL;
 }
 
-int shutdown_start(const struct shutdown_plan *the_plan)
+int shutdown_start(struct shutdown *s, const struct shutdown_plan *plan,
+		   struct net_stack *stack, void *shard)
 {
-	plan = the_plan;
-	return net_spawn(plan->stack, "drain", drain, NULL);
+	*s = (struct shutdown){.plan = plan, .stack = stack, .shard = shard};
+	return net_spawn(stack, "drain", drain, s);
 }
 
 /*
  * A client whose handshake has begun may think that it is done, and have sent
  * its request: it is served like those who came before.
  */
-void shutdown_close_listeners(struct net_listener **listeners, unsigned n,
-			      bool (*takes)(void))
+void shutdown_close_listeners(struct shutdown *s,
+			      struct net_listener **listeners, unsigned n,
+			      bool (*takes)(void *shard))
 {
-	int64_t until_ns = net_now_ns(plan->stack) + HANDSHAKE_NS;
+	int64_t until_ns = net_now_ns(s->stack) + HANDSHAKE_NS;
 	int pending;
 
 	do {
@@ -85,7 +140,8 @@ void shutdown_close_listeners(struct net_listener **listeners, unsigned n,
 		for (unsigned i = 0; i < n; i++)
 			if (listeners[i])
 				pending += net_listener_drain(listeners[i]);
-	} while (pending && takes() && net_now_ns(plan->stack) < until_ns &&
+	} while (pending && takes(s->shard) &&
+		 net_now_ns(s->stack) < until_ns &&
 		 coro_sleep_ns(LOOK_NS) == 0);
 	for (unsigned i = 0; i < n; i++) {
 		net_listener_close(listeners[i]);
@@ -123,7 +179,7 @@ static void on_timer(struct coro_timer *timer)
 				    offsetof(struct shutdown_closing, timer));
 	uint32_t left = shutdown_unacked(closing->conn);
 	int64_t patience_ns = left ? closing->patience_ns : LINGER_NS;
-	int64_t now_ns = net_now_ns(plan->stack);
+	int64_t now_ns = net_now_ns(net_conn_stack(closing->conn));
 
 	if (patience_ns == 0)
 		patience_ns = CORO_FOREVER / 2;
@@ -140,7 +196,7 @@ static void on_timer(struct coro_timer *timer)
 void shutdown_close_conn(struct shutdown_closing *closing,
 			 struct net_conn *conn, int64_t patience_ns)
 {
-	int64_t now_ns = net_now_ns(plan->stack);
+	int64_t now_ns = net_now_ns(net_conn_stack(conn));
 
 	*closing = (struct shutdown_closing){.conn = conn,
 					     .patience_ns = patience_ns,

@@ -1,10 +1,13 @@
 /*
  * Graceful shutdown of an appliance on coronet.
  *
- * The first SIGTERM or SIGINT closes its listeners; sessions go on until they
- * are done or the time is up; only then the stack stops, which resets what is
- * left. The second signal ends the process at once, with status 1. All of it
- * runs on the stack's thread. The twins' is epoll_shutdown.h.
+ * The first SIGTERM or SIGINT closes every shard's listeners; sessions go on
+ * until all shards have none left or the time is up; only then the stacks stop,
+ * which resets what is left. The second signal ends the process at once, with
+ * status 1. The twins' is epoll_shutdown.h.
+ *
+ * What belongs to a shard runs on the shard's thread; what the shards tell each
+ * other is posted. Nothing here is on the way of data.
  */
 #pragma once
 
@@ -13,33 +16,52 @@
 
 #include <coronet/net.h>
 
+/* The program's, the same for all shards; constant. */
 struct shutdown_plan {
-	struct net_stack *stack;
 	const char *program, *what; /* "coronet-proxy", "sessions" */
 	int64_t timeout_ns;
-	void (*begin)(void);	/* closes the doors; in a coroutine */
-	unsigned (*left)(void); /* how much still runs */
+	void (*begin)(void *shard);    /* closes listeners; in a coroutine */
+	unsigned (*left)(void *shard); /* how much of the shard still runs */
+	unsigned (*total)(void);       /* the same of all shards, for the log */
+};
+
+/* A shard's part; in memory that stays until the process ends. Private. */
+struct shutdown {
+	const struct shutdown_plan *plan;
+	struct net_stack *stack;
+	void *shard;
+	struct coro_sched *sched;
+	struct coro_wake wake;
+	struct coro *waiter;
+	bool begun, gone;
+	struct shutdown *next;
 };
 
 /*
- * Starts the coroutine that waits for the signal: before net_stack_run(), whose
- * own handlers it replaces. plan is borrowed for good. 0 or -ENOMEM.
+ * Starts the shard's coroutine that waits for the signal: on the shard's thread
+ * before net_stack_run(), whose own handlers it replaces. `shard` is what the
+ * plan's calls get; all is borrowed for good. 0 or -ENOMEM.
  */
-int shutdown_start(const struct shutdown_plan *plan);
+int shutdown_start(struct shutdown *s, const struct shutdown_plan *plan,
+		   struct net_stack *stack, void *shard);
 
-/* Whether the first signal has come. */
-bool shutdown_begun(void);
+/* Whether the shard has begun to drain. */
+static inline bool shutdown_begun(const struct shutdown *s)
+{
+	return s->begun;
+}
 
-/* Something that left() counted has ended. */
-void shutdown_progress(void);
+/* Something of the shard that left() counted has ended. */
+void shutdown_progress(struct shutdown *s);
 
 /*
  * Takes no new clients at the listeners (NULL: none), waits up to a second for
  * those whose handshake has begun to be accepted, as long as `takes` says that
  * they are, and closes the listeners. In a coroutine.
  */
-void shutdown_close_listeners(struct net_listener **listeners, unsigned n,
-			      bool (*takes)(void));
+void shutdown_close_listeners(struct shutdown *s,
+			      struct net_listener **listeners, unsigned n,
+			      bool (*takes)(void *shard));
 
 /* A connection that is being closed; on the heap, as a timer is in it. */
 struct shutdown_closing {

@@ -9,6 +9,7 @@
 #include <argp.h>
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "apps/common/opts.h"
@@ -18,49 +19,71 @@
 
 struct httpd httpd;
 
+/* The counters of all shards; each is right, if not of the same moment. */
+static struct httpd_counters total(void)
+{
+	struct httpd_counters sum = {0};
+
+	for (unsigned i = 0; i < httpd.n_shards; i++)
+		counters_sum(&sum, &httpd.shards[i].counters, sizeof(sum));
+	return sum;
+}
+
 /* ---- the end ---- */
 
-static bool takes_clients(void)
+static bool takes_clients(void *shard)
 {
 	return true;
 }
 
-static void stop_listening(void)
+static void stop_listening(void *arg)
 {
-	httpd_hurry();
-	shutdown_close_listeners(&httpd.listener, 1, takes_clients);
+	struct httpd_shard *shard = arg;
+
+	httpd_hurry(shard);
+	shutdown_close_listeners(&shard->shutdown, &shard->listener, 1,
+				 takes_clients);
 }
 
-static unsigned visits_left(void)
+static unsigned visits_left(void *arg)
 {
-	return httpd.n_visits;
+	const struct httpd_shard *shard = arg;
+
+	return (unsigned)shard->counters.open;
+}
+
+static unsigned all_visits_left(void)
+{
+	return (unsigned)total().open;
 }
 
 /* ---- statistics ---- */
 
+/* The program's, from the first shard. */
 static void *say_stats(void *arg)
 {
+	struct httpd_shard *shard = arg;
 	double s = httpd.net.stats_s;
-	struct httpd_counters was = httpd.counters;
+	struct httpd_counters was = total();
 	struct net_stats stack;
 
 	while (coro_sleep_ns((int64_t)(s * 1e9)) == 0) {
-		const struct httpd_counters *now = &httpd.counters;
+		const struct httpd_counters now = total();
 
-		net_stack_stats(httpd.stack, &stack);
-		net_log("httpd: %u clients, +%llu, %u with half a request, "
+		net_stack_stats(shard->stack, &stack);
+		net_log("httpd: %llu clients, +%llu, %llu with half a request, "
 			"%.0f requests/s; in all %llu requests refused, %llu "
 			"displaced, %llu clients gave up on, %llu SYNs over "
 			"the limit",
-			httpd.n_visits,
-			(unsigned long long)(now->clients - was.clients),
-			httpd.half_open.n,
-			(double)(now->requests - was.requests) / s,
-			(unsigned long long)now->refused,
-			(unsigned long long)httpd.half_open.displaced,
-			(unsigned long long)now->gave_up,
+			(unsigned long long)now.open,
+			(unsigned long long)(now.clients - was.clients),
+			(unsigned long long)now.half_open,
+			(double)(now.requests - was.requests) / s,
+			(unsigned long long)now.refused,
+			(unsigned long long)now.displaced,
+			(unsigned long long)now.gave_up,
 			(unsigned long long)stack.clients_refused);
-		was = *now;
+		was = now;
 	}
 	return NULL;
 }
@@ -155,7 +178,8 @@ static error_t parse_key(int key, char *arg, struct argp_state *state)
 		httpd.send_ns = timeout(state, "--send-timeout", arg);
 		return 0;
 	case OPT_DRAIN:
-		httpd.drain_ns = timeout(state, "--drain-timeout", arg);
+		httpd.shutdown.timeout_ns =
+			timeout(state, "--drain-timeout", arg);
 		return 0;
 	case OPT_MAX_CLIENTS:
 		httpd.limits.clients = count(state, "--max-clients", arg);
@@ -179,15 +203,12 @@ static error_t parse_key(int key, char *arg, struct argp_state *state)
 	}
 }
 
-static int run(void)
+/* On the shard's thread: all that it does but run. */
+static int start_shard(struct httpd_shard *shard)
 {
-	static struct shutdown_plan plan = {.program = "coronet-httpd",
-					    .what = "connections",
-					    .begin = stop_listening,
-					    .left = visits_left};
 	const struct net_addr at = net_addr_any(httpd.port);
 	char text[NET_ADDR_TEXT_MAX];
-	int err = net_listen(httpd.stack, &at, 0, &httpd.listener);
+	int err = net_listen(shard->stack, &at, 0, &shard->listener);
 
 	if (err < 0) {
 		fprintf(stderr, "coronet-httpd: listening on %s: %s\n",
@@ -195,19 +216,43 @@ static int run(void)
 			strerror(-err));
 		return err;
 	}
-	net_listener_limit(httpd.listener, &httpd.limits);
-	net_listener_serve(httpd.listener, httpd_serve, NULL);
-	plan.stack = httpd.stack;
-	plan.timeout_ns = httpd.drain_ns;
-	err = shutdown_start(&plan);
+	pending_init(&shard->half_open,
+		     (httpd.max_half_open + httpd.n_shards - 1) /
+			     httpd.n_shards,
+		     httpd_displace);
+	net_listener_limit(shard->listener, &httpd.limits);
+	net_listener_serve(shard->listener, httpd_serve, shard);
+	return shutdown_start(&shard->shutdown, &httpd.shutdown, shard->stack,
+			      shard);
+}
+
+static int run(void)
+{
+	const struct net_addr at = net_addr_any(httpd.port);
+	struct httpd_shard *shard = &httpd.shards[0];
+	char text[NET_ADDR_TEXT_MAX];
+	int err = start_shard(shard);
+
 	if (err == 0 && httpd.net.stats_s > 0)
-		err = net_spawn(httpd.stack, "stats", say_stats, NULL);
+		err = net_spawn(shard->stack, "stats", say_stats, shard);
 	if (err < 0)
 		return err;
 	printf("listening on %s\n", net_addr_format(&at, text, sizeof(text)));
 	fflush(stdout);
-	net_stack_run(httpd.stack);
+	net_stack_run(shard->stack);
 	return 0;
+}
+
+/* One, for now. Their memory stays: the signal handler knows of it. */
+static int open_shards(void)
+{
+	httpd.n_shards = 1;
+	httpd.shards = aligned_alloc(_Alignof(struct httpd_shard),
+				     httpd.n_shards * sizeof(*httpd.shards));
+	if (!httpd.shards)
+		return -ENOMEM;
+	memset(httpd.shards, 0, httpd.n_shards * sizeof(*httpd.shards));
+	return net_stack_open(&httpd.net, &httpd.shards[0].stack);
 }
 
 int main(int argc, char **argv)
@@ -229,7 +274,12 @@ int main(int argc, char **argv)
 		.idle_ns = 60 * OPTS_NS_PER_S,
 		.header_ns = 10 * OPTS_NS_PER_S,
 		.send_ns = 30 * OPTS_NS_PER_S,
-		.drain_ns = 30 * OPTS_NS_PER_S,
+		.shutdown = {.program = "coronet-httpd",
+			     .what = "connections",
+			     .timeout_ns = 30 * OPTS_NS_PER_S,
+			     .begin = stop_listening,
+			     .left = visits_left,
+			     .total = all_visits_left},
 		.limits = {.clients = MAX_CLIENTS},
 		.max_half_open = MAX_HALF_OPEN,
 	};
@@ -247,12 +297,10 @@ int main(int argc, char **argv)
 			"out of --root and are not served\n",
 			httpd.files.n_outside, httpd.files.outside);
 	if (err == 0)
-		err = net_stack_open(&httpd.net, &httpd.stack);
+		err = open_shards();
 	if (err == 0) {
-		pending_init(&httpd.half_open, httpd.max_half_open,
-			     httpd_displace);
 		err = run();
-		net_stack_close(httpd.stack);
+		net_stack_close(httpd.shards[0].stack);
 	} else if (httpd.net.error[0]) {
 		fprintf(stderr, "coronet-httpd: %s\n", httpd.net.error);
 	}

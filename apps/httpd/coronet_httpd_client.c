@@ -32,6 +32,7 @@ struct pieces {
 
 /* What a connection's coroutine knows; on its own stack. */
 struct client {
+	struct httpd_shard *shard;
 	struct net_conn *conn;
 	struct pieces *pieces; /* of a request that is not whole, or NULL */
 	uint64_t skip;	       /* bytes of a body that are yet to come */
@@ -43,18 +44,18 @@ struct client {
 };
 
 /* RFC 9110 6.6.1; formatted once a second. */
-static const char *date(void)
+static const char *date(struct httpd_shard *shard)
 {
 	time_t now = time(NULL);
 	struct tm tm;
 
-	if (now != httpd.date_s) {
+	if (now != shard->date_s) {
 		gmtime_r(&now, &tm);
-		strftime(httpd.date, sizeof(httpd.date),
+		strftime(shard->date, sizeof(shard->date),
 			 "%a, %d %b %Y %H:%M:%S GMT", &tm);
-		httpd.date_s = now;
+		shard->date_s = now;
 	}
-	return httpd.date;
+	return shard->date;
 }
 
 static const char *reason(int status)
@@ -86,8 +87,10 @@ static const char *reason(int status)
 }
 
 /* All of it, however slowly, as long as some goes: 0 or a negative errno. */
-static int send_all(struct net_conn *conn, struct iovec *iov, unsigned n)
+static int send_all(struct client *c, struct iovec *iov, unsigned n)
 {
+	struct net_conn *conn = c->conn;
+
 	while (n) {
 		uint32_t unacked = shutdown_unacked(conn);
 		long taken;
@@ -97,8 +100,8 @@ static int send_all(struct net_conn *conn, struct iovec *iov, unsigned n)
 			n--;
 			continue;
 		}
-		net_set_write_deadline(conn,
-				       net_now_ns(httpd.stack) + httpd.send_ns);
+		net_set_write_deadline(conn, net_now_ns(c->shard->stack) +
+						     httpd.send_ns);
 		taken = net_sendv(conn, iov, n);
 		if (taken == -ETIMEDOUT && shutdown_unacked(conn) &&
 		    shutdown_unacked(conn) != unacked)
@@ -139,7 +142,7 @@ __attribute__((noinline)) static int answer(struct client *c, int status,
 		(size_t)snprintf(head, sizeof(head),
 				 "HTTP/1.1 %d %s\r\nDate: %s\r\n"
 				 "Server: coronet\r\n%s",
-				 status, reason(status), date(),
+				 status, reason(status), date(c->shard),
 				 status == 405 ? "Allow: GET, HEAD\r\n" : "");
 	if (!file)
 		head_len += (size_t)snprintf(
@@ -154,7 +157,7 @@ __attribute__((noinline)) static int answer(struct client *c, int status,
 				!body  ? 0
 				: file ? file->len
 				       : text_len};
-	err = send_all(c->conn, iov, 4);
+	err = send_all(c, iov, 4);
 	c->gave_up |= err < 0;
 	return err;
 }
@@ -199,11 +202,12 @@ static bool take_request(struct client *c, const struct http_request *request,
 		keep = false;
 	}
 	/* It may wait for a "100 Continue" that does not come, or not wait. */
-	keep = keep && !(request->expects && has_body) && !shutdown_begun();
+	keep = keep && !(request->expects && has_body) &&
+	       !shutdown_begun(&c->shard->shutdown);
 	c->skip = request->body_len;
 	c->in_chunks = request->chunked;
 	c->answered++;
-	httpd.counters.requests++;
+	counters_add(&c->shard->counters.requests, 1);
 	c->chunks = (struct http_chunks){0};
 	c->skipped = 0;
 	return answer(c, status, request->method != HTTP_HEAD, file,
@@ -214,7 +218,7 @@ static bool take_request(struct client *c, const struct http_request *request,
 /* Answers a request that is wrong or late, whose bytes begin at `head`. */
 static bool refuse(struct client *c, int status, const char *head, size_t len)
 {
-	httpd.counters.refused++;
+	counters_add(&c->shard->counters.refused, 1);
 	answer(c, status, !http_asks_for_head(head, len), NULL, NULL);
 	return false;
 }
@@ -383,13 +387,24 @@ static int64_t deadline_of(const struct visit *visit, bool begun)
 {
 	int64_t patience_ns = begun ? httpd.header_ns : httpd.idle_ns;
 
-	if (!begun && shutdown_begun()) {
+	if (!begun && shutdown_begun(&visit->shard->shutdown)) {
 		int64_t grace_ns = visit->fresh ? GRACE_NS : 0;
 
 		if (patience_ns > grace_ns)
 			patience_ns = grace_ns;
 	}
-	return net_now_ns(httpd.stack) + patience_ns;
+	return net_now_ns(visit->shard->stack) + patience_ns;
+}
+
+static void set_half_open(struct visit *visit, bool begun)
+{
+	struct httpd_shard *shard = visit->shard;
+
+	if (begun)
+		pending_enter(&shard->half_open, &visit->pending);
+	else
+		pending_leave(&shard->half_open, &visit->pending);
+	counters_set(&shard->counters.half_open, shard->half_open.n);
 }
 
 /* Receives and answers until the connection has come to its end. */
@@ -404,10 +419,7 @@ static void converse(struct client *c, struct visit *visit)
 	while (go_on && !visit->displaced) {
 		bool begun = has_begun(c);
 
-		if (begun)
-			pending_enter(&httpd.half_open, &visit->pending);
-		else
-			pending_leave(&httpd.half_open, &visit->pending);
+		set_half_open(visit, begun);
 		/* A byte more of the same request buys no time. */
 		if (!begun || !partial || c->answered != answered)
 			net_set_read_deadline(c->conn,
@@ -417,7 +429,8 @@ static void converse(struct client *c, struct visit *visit)
 		visit->idle = !begun;
 		n = net_recv_view(c->conn, &view);
 		visit->idle = false;
-		if (n == -ETIMEDOUT && !begun && !shutdown_begun() &&
+		if (n == -ETIMEDOUT && !begun &&
+		    !shutdown_begun(&visit->shard->shutdown) &&
 		    still_reads(c, &unacked))
 			continue;
 		if (n <= 0)
@@ -426,50 +439,55 @@ static void converse(struct client *c, struct visit *visit)
 		go_on = take_view(c, view.data, view.len);
 		net_view_release(c->conn, &view);
 	}
-	pending_leave(&httpd.half_open, &visit->pending);
+	set_half_open(visit, false);
 	if ((n == -ETIMEDOUT || visit->displaced) && c->pieces)
 		refuse(c, 408, c->pieces->bytes, c->pieces->len);
 }
 
-static struct visit *visit_begin(struct net_conn *conn)
+static struct visit *visit_begin(struct httpd_shard *shard,
+				 struct net_conn *conn)
 {
 	struct visit *visit = malloc(sizeof(*visit));
 
 	if (!visit)
 		return NULL;
-	*visit = (struct visit){.conn = conn,
+	*visit = (struct visit){.shard = shard,
+				.conn = conn,
 				.co = coro_self(),
 				.fresh = true,
-				.next = httpd.visits,
-				.pprev = &httpd.visits};
+				.next = shard->visits,
+				.pprev = &shard->visits};
 	if (visit->next)
 		visit->next->pprev = &visit->next;
-	httpd.visits = visit;
-	httpd.n_visits++;
-	httpd.counters.clients++;
+	shard->visits = visit;
+	counters_add(&shard->counters.open, 1);
+	counters_add(&shard->counters.clients, 1);
 	return visit;
 }
 
 static void visit_end(struct visit *visit)
 {
+	struct httpd_shard *shard = visit->shard;
+
 	*visit->pprev = visit->next;
 	if (visit->next)
 		visit->next->pprev = visit->pprev;
 	free(visit);
-	httpd.n_visits--;
-	shutdown_progress();
+	counters_set(&shard->counters.open, shard->counters.open - 1);
+	shutdown_progress(&shard->shutdown);
 }
 
 void httpd_serve(struct net_conn *conn, void *arg)
 {
-	struct client c = {.conn = conn};
-	struct visit *visit = visit_begin(conn);
+	struct httpd_shard *shard = arg;
+	struct client c = {.shard = shard, .conn = conn};
+	struct visit *visit = visit_begin(shard, conn);
 
 	if (!visit)
 		return;
 	converse(&c, visit);
 	free(c.pieces);
-	httpd.counters.gave_up += c.gave_up;
+	counters_add(&shard->counters.gave_up, c.gave_up);
 	if (c.gave_up)
 		net_abort(conn);
 	else
@@ -477,9 +495,9 @@ void httpd_serve(struct net_conn *conn, void *arg)
 	visit_end(visit);
 }
 
-void httpd_hurry(void)
+void httpd_hurry(struct httpd_shard *shard)
 {
-	for (struct visit *v = httpd.visits; v; v = v->next)
+	for (struct visit *v = shard->visits; v; v = v->next)
 		if (v->idle) {
 			net_set_read_deadline(v->conn, deadline_of(v, false));
 			coro_unpark(v->co);
@@ -493,6 +511,7 @@ void httpd_displace(struct pending *item)
 					 offsetof(struct visit, pending));
 
 	visit->displaced = true;
-	net_set_read_deadline(visit->conn, net_now_ns(httpd.stack));
+	counters_add(&visit->shard->counters.displaced, 1);
+	net_set_read_deadline(visit->conn, net_now_ns(visit->shard->stack));
 	coro_unpark(visit->co);
 }

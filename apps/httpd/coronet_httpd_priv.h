@@ -1,9 +1,11 @@
 /*
  * Private to coronet-httpd: what its two files share.
  *
- * coronet_httpd.c has the options, the listener, the statistics and the end;
- * coronet_httpd_client.c is one client's connection. All of it runs on the
- * stack's thread.
+ * coronet_httpd.c has the options, the listeners, the statistics and the end;
+ * coronet_httpd_client.c is one client's connection. What a shard changes lies
+ * in its struct httpd_shard and is touched by its thread alone, but for the
+ * counters, which others read. What lies in struct httpd is the program's: it
+ * is constant once the shards run.
  */
 #pragma once
 
@@ -14,6 +16,7 @@
 #include <coronet/net.h>
 
 #include "apps/common/coronet_shutdown.h"
+#include "apps/common/counters.h"
 #include "apps/common/pending.h"
 #include "apps/httpd/files.h"
 
@@ -21,6 +24,7 @@
 
 /* What others may know of a connection: on the heap, hence. */
 struct visit {
+	struct httpd_shard *shard;
 	struct net_conn *conn;
 	struct coro *co;
 	struct shutdown_closing closing;
@@ -32,36 +36,45 @@ struct visit {
 };
 
 struct httpd_counters {
+	uint64_t open;	    /* clients now */
+	uint64_t half_open; /* of those, in the middle of a request */
 	uint64_t clients, requests;
-	uint64_t refused; /* requests that were wrong or late */
-	uint64_t gave_up; /* clients that took nothing for too long */
+	uint64_t refused;   /* requests that were wrong or late */
+	uint64_t displaced; /* requests that had to make room */
+	uint64_t gave_up;   /* clients that took nothing for too long */
+};
+
+struct httpd_shard {
+	struct net_stack *stack;
+	struct net_listener *listener;
+	struct visit *visits;
+	struct pending_list half_open;
+	char date[HTTPD_DATE_LEN + 1]; /* of the second date_s */
+	time_t date_s;
+	struct shutdown shutdown;
+	_Alignas(64) struct httpd_counters counters;
 };
 
 struct httpd {
 	struct net_opts net;
 	uint16_t port;
 	const char *root;
-	int64_t idle_ns, header_ns, send_ns, drain_ns;
+	int64_t idle_ns, header_ns, send_ns;
 	struct net_limits limits;
 	unsigned max_half_open;
 	struct files files;
-	struct net_stack *stack;
-	struct net_listener *listener;
-	struct visit *visits;
-	unsigned n_visits;
-	struct pending_list half_open;
-	struct httpd_counters counters;
-	char date[HTTPD_DATE_LEN + 1]; /* of the second date_s */
-	time_t date_s;
+	struct shutdown_plan shutdown;
+	struct httpd_shard *shards;
+	unsigned n_shards;
 };
 
 extern struct httpd httpd;
 
-/* Serves a client: a net_handler. */
-void httpd_serve(struct net_conn *conn, void *arg);
+/* Serves a client: a net_handler whose argument is the shard. */
+void httpd_serve(struct net_conn *conn, void *shard);
 
 /* Draining has begun: who waits for a request waits no longer than it may. */
-void httpd_hurry(void);
+void httpd_hurry(struct httpd_shard *shard);
 
-/* Ends a visit's request: what httpd.half_open does beyond its bound. */
+/* Ends a visit's request: what half_open does beyond its bound. */
 void httpd_displace(struct pending *item);

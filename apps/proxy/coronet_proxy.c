@@ -7,106 +7,179 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-#include "apps/common/coronet_shutdown.h"
 #include "apps/proxy/proxy_proto.h"
 
 #define SAY_NS 10000000000 /* what may recur by the thousand: so often */
 
 struct proxy proxy;
 
-/* ---- doors ---- */
+/* ---- the limit of clients, of all shards ---- */
 
 static bool full(void)
 {
 	return proxy.sessions >= proxy.opts.max_clients;
 }
 
-/* Until a session ends: what comes meanwhile stays in the backlog. */
+/* One more client: false at the limit. */
+static bool take_place(void)
+{
+	unsigned n = proxy.sessions;
+
+	do {
+		if (n >= proxy.opts.max_clients)
+			return false;
+	} while (!atomic_compare_exchange_weak(&proxy.sessions, &n, n + 1));
+	return true;
+}
+
+static void wake_doors(struct proxy_shard *shard)
+{
+	for (unsigned i = 0; i < shard->n_doors; i++)
+		if (shard->doors[i].waiting)
+			coro_unpark(shard->doors[i].waiting);
+}
+
+static void on_room(struct coro_wake *wake)
+{
+	wake_doors((struct proxy_shard *)(void *)((char *)wake -
+						  offsetof(struct proxy_shard,
+							   room)));
+}
+
+/* A place is free: the doors of all shards may take it. */
+static void give_place_back(struct proxy_shard *shard)
+{
+	proxy.sessions--;
+	wake_doors(shard);
+	for (unsigned i = 0; i < proxy.n_shards; i++) {
+		struct proxy_shard *other = &proxy.shards[i];
+
+		if (other != shard && other->waits &&
+		    atomic_exchange(&other->waits, false))
+			coro_wake_post(other->sched, &other->room);
+	}
+}
+
+/*
+ * Until a session ends: what comes meanwhile stays in the backlog. `waits` is
+ * set before the limit is looked at, so that whoever ends a session after that
+ * look sees it.
+ */
 static int wait_for_room(struct proxy_door *door)
 {
 	int err = 0;
 
-	while (err == 0 && full() && door->listener) {
+	while (err == 0 && door->listener) {
 		door->waiting = coro_self();
+		door->shard->waits = true;
+		if (!full())
+			break;
 		err = coro_park();
-		door->waiting = NULL;
 	}
+	door->waiting = NULL;
 	return door->listener ? err : -ECANCELED;
 }
+
+/* ---- doors ---- */
 
 /* A coroutine a listening address: accepts until its listener is closed. */
 static void *accept_clients(void *arg)
 {
 	struct proxy_door *door = arg;
+	struct proxy_shard *shard = door->shard;
 	bool wait = proxy.opts.over_limit == PROXY_OVER_WAIT;
 	struct net_conn *conn;
 
+	shard->sched = coro_sched_self();
 	for (;;) {
+		int err = 0;
+
 		if (wait && full() && wait_for_room(door) < 0)
 			return NULL;
 		if (net_accept(door->listener, &conn) < 0)
 			return NULL;
-		if (full() && !wait) {
-			proxy.counters.over_limit++;
+		/* Another shard may have been faster. */
+		while (err == 0 && !take_place())
+			err = wait ? wait_for_room(door) : -EBUSY;
+		if (err < 0) {
+			counters_add(&shard->counters.over_limit, 1);
 			net_abort(conn);
 			continue;
 		}
-		proxy.counters.accepted++;
-		session_start(conn);
+		counters_add(&shard->counters.accepted, 1);
+		if (session_start(shard, conn) < 0)
+			give_place_back(shard);
 	}
 }
 
-void proxy_session_ended(void)
+void proxy_session_ended(struct proxy_shard *shard)
 {
-	for (unsigned i = 0; i < proxy.n_doors; i++)
-		if (proxy.doors[i].waiting)
-			coro_unpark(proxy.doors[i].waiting);
-	shutdown_progress();
+	counters_set(&shard->counters.sessions, shard->counters.sessions - 1);
+	give_place_back(shard);
+	shutdown_progress(&shard->shutdown);
 }
 
-static int open_door(const struct net_addr *addr)
+static int open_door(struct proxy_shard *shard, const struct net_addr *addr)
 {
-	struct proxy_door *door = &proxy.doors[proxy.n_doors];
+	struct proxy_door *door = &shard->doors[shard->n_doors];
 	char text[NET_ADDR_TEXT_MAX];
 	const struct net_limits limits = {.clients_per_source =
 						  proxy.opts.max_source};
-	int err = net_listen(proxy.stack, addr, 0, &door->listener);
+	int err = net_listen(shard->stack, addr, 0, &door->listener);
 
+	door->shard = shard;
 	if (err == 0)
 		err = net_listener_limit(door->listener, &limits);
 	if (err == 0)
-		err = net_spawn(proxy.stack, "accept", accept_clients, door);
+		err = net_spawn(shard->stack, "accept", accept_clients, door);
 	if (err < 0) {
 		fprintf(stderr, "coronet-proxy: listening on %s: %s\n",
 			net_addr_format(addr, text, sizeof(text)),
 			strerror(-err));
 		return err;
 	}
-	printf("%s %s", proxy.n_doors ? "," : "listening on",
-	       net_addr_format(addr, text, sizeof(text)));
-	proxy.n_doors++;
+	shard->n_doors++;
 	return 0;
 }
 
-static int open_doors(void)
+/* Address number i to listen on: false beyond the last. */
+static bool listen_addr(unsigned i, struct net_addr *out)
 {
+	if (proxy.opts.port && i-- == 0) {
+		*out = net_addr_any(proxy.opts.port);
+		return true;
+	}
+	if (i >= proxy.opts.n_listens)
+		return false;
+	net_addr_parse(proxy.opts.listen_texts[i], -1, out);
+	return true;
+}
+
+static int open_doors(struct proxy_shard *shard)
+{
+	struct net_addr addr;
 	int err = 0;
 
-	if (proxy.opts.port)
-		err = open_door(&net_addr_any(proxy.opts.port));
-	for (unsigned i = 0; i < proxy.opts.n_listens && err == 0; i++) {
-		struct net_addr addr;
-
-		net_addr_parse(proxy.opts.listen_texts[i], -1, &addr);
-		err = open_door(&addr);
-	}
-	if (err == 0)
-		printf("\n");
-	fflush(stdout);
+	for (unsigned i = 0; err == 0 && listen_addr(i, &addr); i++)
+		err = open_door(shard, &addr);
 	return err;
+}
+
+static void say_listening(void)
+{
+	char text[NET_ADDR_TEXT_MAX];
+	struct net_addr addr;
+
+	for (unsigned i = 0; listen_addr(i, &addr); i++)
+		printf("%s %s", i ? "," : "listening on",
+		       net_addr_format(&addr, text, sizeof(text)));
+	printf("\n");
+	fflush(stdout);
 }
 
 /* ---- health ---- */
@@ -124,7 +197,7 @@ static void say_goodbye(struct net_conn *conn)
 	net_close(conn);
 }
 
-static int check_backend(int i)
+static int check_backend(struct proxy_shard *shard, int i)
 {
 	int64_t timeout_ns = proxy.opts.connect_timeout_ns;
 	struct net_dial_opts dial = {0};
@@ -134,7 +207,7 @@ static int check_backend(int i)
 	if (timeout_ns > proxy.opts.health_interval_ns)
 		timeout_ns = proxy.opts.health_interval_ns;
 	dial.timeout_ms = (unsigned)(timeout_ns / 1000000);
-	err = net_dial(proxy.stack, &proxy.backends[i], &dial, &conn);
+	err = net_dial(shard->stack, &proxy.backends[i], &dial, &conn);
 	if (err == 0)
 		say_goodbye(conn);
 	return err;
@@ -146,128 +219,162 @@ static bool is_our_fault(int err)
 	return err == -EADDRNOTAVAIL || err == -ENOMEM;
 }
 
-void proxy_dial_failed(int i, int err)
+void proxy_dial_failed(struct proxy_shard *shard, int i, int err)
 {
-	struct balance_backend *backend = &proxy.balance.backends[i];
-	int64_t now_ns = net_now_ns(proxy.stack);
+	int64_t now_ns = net_now_ns(shard->stack), say_ns = proxy.say_ns;
 
-	balance_failed(&proxy.balance, i);
-	if (!is_our_fault(err) || now_ns < proxy.say_ns)
+	balance_failed(&shard->balance, i);
+	if (!is_our_fault(err) || now_ns < say_ns ||
+	    !atomic_compare_exchange_strong(&proxy.say_ns, &say_ns,
+					    now_ns + SAY_NS))
 		return;
-	proxy.say_ns = now_ns + SAY_NS;
-	net_log("coronet-proxy: %s to backend %s (%u connections)",
+	net_log("coronet-proxy: %s to backend %s (%llu connections)",
 		err == -ENOMEM ? "no memory, or --max-conns reached, for "
 				 "another connection"
 			       : "no local port left for another connection",
-		backend->name, backend->active);
+		shard->balance.backends[i].name,
+		(unsigned long long)balance_active(&shard->balance, i));
 }
 
 /* A coroutine a backend: connects at intervals, from the start on. */
 static void *watch_backend(void *arg)
 {
-	int i = (int)(intptr_t)arg;
-	struct balance_backend *backend = &proxy.balance.backends[i];
+	const struct proxy_check *check = arg;
+	struct proxy_shard *shard = check->shard;
+	int i = check->backend;
 
 	do {
-		int err = check_backend(i);
+		int err = check_backend(shard, i);
 
-		if (net_stack_stopping(proxy.stack))
+		if (net_stack_stopping(shard->stack))
 			break;
 		if (is_our_fault(err))
-			proxy_dial_failed(i, err);
-		else if (balance_report(&proxy.balance, i, err == 0))
+			proxy_dial_failed(shard, i, err);
+		else if (balance_report(&shard->balance, i, err == 0))
 			net_log("coronet-proxy: backend %s is %s",
-				backend->name, err ? "down" : "up");
+				shard->balance.backends[i].name,
+				err ? "down" : "up");
 	} while (coro_sleep_ns(proxy.opts.health_interval_ns) == 0);
 	return NULL;
 }
 
-static int start_checks(void)
+/* The checks that are this shard's: the backends are dealt out. */
+static int start_checks(struct proxy_shard *shard)
 {
+	unsigned first = (unsigned)(shard - proxy.shards);
 	int err = 0;
 
 	if (proxy.opts.health_interval_ns == 0)
 		return 0;
-	for (unsigned i = 0; i < proxy.balance.n && err == 0; i++)
-		err = net_spawn(proxy.stack, "health", watch_backend,
-				(void *)(intptr_t)i);
+	for (unsigned i = first; i < proxy.opts.n_backends && err == 0;
+	     i += proxy.n_shards) {
+		proxy.checks[i] = (struct proxy_check){shard, (int)i};
+		err = net_spawn(shard->stack, "health", watch_backend,
+				&proxy.checks[i]);
+	}
 	return err;
 }
 
 /* ---- statistics ---- */
 
+/* The counters of all shards; each is right, if not of the same moment. */
+static struct proxy_counters total(void)
+{
+	struct proxy_counters sum = {0};
+
+	for (unsigned i = 0; i < proxy.n_shards; i++)
+		counters_sum(&sum, &proxy.shards[i].counters, sizeof(sum));
+	return sum;
+}
+
+/* The program's, from the first shard. */
 static void *say_stats(void *arg)
 {
-	int64_t every_ns = (int64_t)(proxy.net.stats_s * 1e9);
-	struct proxy_counters was = proxy.counters;
+	struct proxy_shard *shard = arg;
+	double s = proxy.net.stats_s;
+	struct proxy_counters was = total();
 	struct net_stats stack;
 
-	while (coro_sleep_ns(every_ns) == 0) {
-		const struct proxy_counters *now = &proxy.counters;
-		double s = proxy.net.stats_s;
+	while (coro_sleep_ns((int64_t)(s * 1e9)) == 0) {
+		const struct proxy_counters now = total();
 
-		net_stack_stats(proxy.stack, &stack);
-		net_log("proxy: %u sessions, +%llu, to backends %.2f, from "
+		net_stack_stats(shard->stack, &stack);
+		net_log("proxy: %llu sessions, +%llu, to backends %.2f, from "
 			"them %.2f Gbit/s, %u of %u backends up; in all %llu "
 			"retries, %llu without backend, %llu broken, %llu "
 			"idle, %llu bad headers, %llu over the limit, %llu "
 			"displaced, %llu SYNs over a source's limit",
-			proxy.sessions,
-			(unsigned long long)(now->accepted - was.accepted),
-			(double)(now->bytes_to - was.bytes_to) * 8e-9 / s,
-			(double)(now->bytes_from - was.bytes_from) * 8e-9 / s,
-			balance_up(&proxy.balance), proxy.balance.n,
-			(unsigned long long)now->retries,
-			(unsigned long long)now->no_backend,
-			(unsigned long long)now->broken,
-			(unsigned long long)now->idle,
-			(unsigned long long)now->bad_header,
-			(unsigned long long)now->over_limit,
-			(unsigned long long)proxy.half_open.displaced,
+			(unsigned long long)now.sessions,
+			(unsigned long long)(now.accepted - was.accepted),
+			(double)(now.bytes_to - was.bytes_to) * 8e-9 / s,
+			(double)(now.bytes_from - was.bytes_from) * 8e-9 / s,
+			balance_up(&shard->balance), shard->balance.n,
+			(unsigned long long)now.retries,
+			(unsigned long long)now.no_backend,
+			(unsigned long long)now.broken,
+			(unsigned long long)now.idle,
+			(unsigned long long)now.bad_header,
+			(unsigned long long)now.over_limit,
+			(unsigned long long)now.displaced,
 			(unsigned long long)stack.clients_refused);
-		was = *now;
+		was = now;
 	}
 	return NULL;
 }
 
 /* ---- the end ---- */
 
-static bool takes_clients(void)
+static bool takes_clients(void *shard)
 {
 	return !full();
 }
 
-static unsigned sessions_left(void)
+static unsigned sessions_left(void *arg)
+{
+	const struct proxy_shard *shard = arg;
+
+	return (unsigned)shard->counters.sessions;
+}
+
+static unsigned all_sessions_left(void)
 {
 	return proxy.sessions;
 }
 
-static void close_doors(void)
+static void close_doors(void *arg)
 {
 	struct net_listener *listeners[PROXY_MAX_LISTENS + 1];
+	struct proxy_shard *shard = arg;
 
-	for (unsigned i = 0; i < proxy.n_doors; i++)
-		listeners[i] = proxy.doors[i].listener;
-	shutdown_close_listeners(listeners, proxy.n_doors, takes_clients);
-	for (unsigned i = 0; i < proxy.n_doors; i++) {
-		proxy.doors[i].listener = NULL;
-		if (proxy.doors[i].waiting)
-			coro_unpark(proxy.doors[i].waiting);
-	}
+	for (unsigned i = 0; i < shard->n_doors; i++)
+		listeners[i] = shard->doors[i].listener;
+	shutdown_close_listeners(&shard->shutdown, listeners, shard->n_doors,
+				 takes_clients);
+	for (unsigned i = 0; i < shard->n_doors; i++)
+		shard->doors[i].listener = NULL;
+	wake_doors(shard);
 }
 
 /* ---- starting ---- */
 
 static void take_backends(void)
 {
-	balance_init(&proxy.balance, proxy.opts.balance, proxy.opts.rise,
-		     proxy.opts.fall);
-	for (unsigned i = 0; i < proxy.opts.n_backends; i++) {
-		balance_add(&proxy.balance, proxy.opts.backend_texts[i]);
+	struct balance *first = &proxy.shards[0].balance;
+
+	for (unsigned i = 0; i < proxy.opts.n_backends; i++)
 		net_addr_parse(proxy.opts.backend_texts[i], -1,
 			       &proxy.backends[i]);
+	for (unsigned k = 0; k < proxy.n_shards; k++) {
+		struct balance *balance = &proxy.shards[k].balance;
+
+		balance_init(balance, proxy.opts.balance, proxy.opts.rise,
+			     proxy.opts.fall);
+		for (unsigned i = 0; i < proxy.opts.n_backends; i++)
+			balance_add(balance, proxy.opts.backend_texts[i]);
+		balance_ready(balance);
+		if (k)
+			balance_join(balance, first);
 	}
-	balance_ready(&proxy.balance);
 }
 
 /* Whether all bits of the host are ones, or zeros, in that network. */
@@ -321,29 +428,55 @@ static int refuse_own(void)
 	return 0;
 }
 
-static int run(void)
+/* On the shard's thread: all that it does but run. */
+static int start_shard(struct proxy_shard *shard)
 {
-	static struct shutdown_plan plan = {.program = "coronet-proxy",
-					    .what = "sessions",
-					    .begin = close_doors,
-					    .left = sessions_left};
+	unsigned share = (proxy.opts.max_half_open + proxy.n_shards - 1) /
+			 proxy.n_shards;
 	int err;
 
-	plan.stack = proxy.stack;
-	plan.timeout_ns = proxy.opts.drain_timeout_ns;
-	take_backends();
-	pending_init(&proxy.half_open, proxy.opts.max_half_open,
-		     session_displace);
-	err = shutdown_start(&plan);
+	coro_wake_init(&shard->room, on_room);
+	pending_init(&shard->half_open, share, session_displace);
+	err = shutdown_start(&shard->shutdown, &proxy.shutdown, shard->stack,
+			     shard);
 	if (err == 0)
-		err = start_checks();
+		err = start_checks(shard);
+	return err ? err : open_doors(shard);
+}
+
+static int run(void)
+{
+	struct proxy_shard *shard = &proxy.shards[0];
+	int err = start_shard(shard);
+
 	if (err == 0 && proxy.net.stats_s > 0)
-		err = net_spawn(proxy.stack, "stats", say_stats, NULL);
-	if (err == 0)
-		err = open_doors();
-	if (err == 0)
-		net_stack_run(proxy.stack);
-	return err;
+		err = net_spawn(shard->stack, "stats", say_stats, shard);
+	if (err < 0)
+		return err;
+	say_listening();
+	net_stack_run(shard->stack);
+	return 0;
+}
+
+/* One, for now. Their memory stays: the signal handler knows of it. */
+static int open_shards(void)
+{
+	proxy.n_shards = 1;
+	proxy.shards = aligned_alloc(_Alignof(struct proxy_shard),
+				     proxy.n_shards * sizeof(*proxy.shards));
+	if (!proxy.shards)
+		return -ENOMEM;
+	memset(proxy.shards, 0, proxy.n_shards * sizeof(*proxy.shards));
+	proxy.shutdown = (struct shutdown_plan){
+		.program = "coronet-proxy",
+		.what = "sessions",
+		.timeout_ns = proxy.opts.drain_timeout_ns,
+		.begin = close_doors,
+		.left = sessions_left,
+		.total = all_sessions_left,
+	};
+	take_backends();
+	return net_stack_open(&proxy.net, &proxy.shards[0].stack);
 }
 
 static error_t parse_key(int key, char *arg, struct argp_state *state)
@@ -386,14 +519,14 @@ int main(int argc, char **argv)
 	if (err == 0)
 		err = refuse_own();
 	if (err == 0)
-		err = net_stack_open(&proxy.net, &proxy.stack);
+		err = open_shards();
 	if (err < 0) {
 		if (proxy.net.error[0])
 			fprintf(stderr, "coronet-proxy: %s\n", proxy.net.error);
 		return net_exit_status(err);
 	}
 	err = run();
-	net_stack_close(proxy.stack);
-	session_fini();
+	net_stack_close(proxy.shards[0].stack);
+	session_fini(&proxy.shards[0]);
 	return net_exit_status(err);
 }

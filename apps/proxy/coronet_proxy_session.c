@@ -21,10 +21,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "apps/common/coronet_shutdown.h"
 #include "apps/proxy/proxy_proto.h"
 
 struct session {
+	struct proxy_shard *shard;
 	struct net_conn *client, *server;
 	struct session *next_free;
 	struct coro_timer timer;
@@ -57,6 +57,8 @@ static void session_fail(struct session *s)
 /* It counts as a session until its last bytes have been acknowledged. */
 static void session_end(struct session *s)
 {
+	struct proxy_shard *shard = s->shard;
+
 	coro_timer_cancel(coro_sched_self(), &s->timer);
 	if (s->client)
 		shutdown_close_conn(&s->closing, s->client,
@@ -65,11 +67,10 @@ static void session_end(struct session *s)
 		shutdown_close_conn(&s->closing, s->server,
 				    proxy.opts.idle_timeout_ns);
 	if (s->backend >= 0)
-		balance_end(&proxy.balance, s->backend);
-	s->next_free = proxy.free;
-	proxy.free = s;
-	proxy.sessions--;
-	proxy_session_ended();
+		balance_end(&shard->balance, s->backend);
+	s->next_free = shard->free;
+	shard->free = s;
+	proxy_session_ended(shard);
 }
 
 /*
@@ -101,7 +102,7 @@ static void on_timer(struct coro_timer *timer)
 	struct session *s =
 		(struct session *)(void *)((char *)timer -
 					   offsetof(struct session, timer));
-	int64_t now_ns = net_now_ns(proxy.stack);
+	int64_t now_ns = net_now_ns(s->shard->stack);
 
 	if (s->failed)
 		return;
@@ -112,14 +113,14 @@ static void on_timer(struct coro_timer *timer)
 		return;
 	}
 	if (s->server)
-		proxy.counters.idle++;
+		counters_add(&s->shard->counters.idle, 1);
 	session_fail(s);
 }
 
 static void watch(struct session *s, int64_t limit_ns)
 {
 	s->limit_ns = limit_ns;
-	s->active_ns = net_now_ns(proxy.stack);
+	s->active_ns = net_now_ns(s->shard->stack);
 	s->unacked = 0;
 	if (limit_ns)
 		arm(s, s->active_ns);
@@ -137,19 +138,19 @@ static void carry(struct session *s, struct net_conn *from, struct net_conn *to,
 	long n;
 
 	while ((n = net_recv_view(from, &view)) > 0) {
-		s->active_ns = net_now_ns(proxy.stack);
+		s->active_ns = net_now_ns(s->shard->stack);
 		n = net_send_view(to, &view);
 		if (n < 0)
 			break;
-		s->active_ns = net_now_ns(proxy.stack);
-		*bytes += (uint64_t)n;
+		s->active_ns = net_now_ns(s->shard->stack);
+		counters_add(bytes, (uint64_t)n);
 	}
 	if (s->failed)
 		return;
 	if (n == 0)
 		n = net_shutdown(to, NET_SHUT_WR);
 	if (n < 0) {
-		proxy.counters.broken++;
+		counters_add(&s->shard->counters.broken, 1);
 		session_fail(s);
 	}
 }
@@ -160,7 +161,7 @@ static void *carry_back(void *arg)
 
 	/* The other direction may have broken before this one began. */
 	if (!s->failed)
-		carry(s, s->server, s->client, &proxy.counters.bytes_from);
+		carry(s, s->server, s->client, &s->shard->counters.bytes_from);
 	if (--s->coroutines == 0)
 		session_end(s);
 	return NULL;
@@ -232,32 +233,33 @@ static int connect_backend(struct session *s)
 	const struct net_dial_opts dial = {
 		.timeout_ms =
 			(unsigned)(proxy.opts.connect_timeout_ns / 1000000)};
+	struct balance *balance = &s->shard->balance;
 	uint64_t tried = 0, hash = balance_hash(s->addrs.src, 16);
 	int err = -EHOSTUNREACH;
 
-	for (unsigned attempt = 0; attempt < proxy.balance.n; attempt++) {
-		int i = balance_choose(&proxy.balance, hash, tried);
+	for (unsigned attempt = 0; attempt < balance->n; attempt++) {
+		int i = balance_choose(balance, hash, tried);
 
 		if (i < 0)
 			break;
 		tried |= UINT64_C(1) << i;
-		proxy.counters.retries += attempt > 0;
+		counters_add(&s->shard->counters.retries, attempt > 0);
 		/* Counted before it is there: `least` must not pile up on a
 		 * backend that is slow to accept. */
-		balance_begin(&proxy.balance, i);
-		err = net_dial(proxy.stack, &proxy.backends[i], &dial,
+		balance_begin(balance, i);
+		err = net_dial(s->shard->stack, &proxy.backends[i], &dial,
 			       &s->server);
 		if (err == 0) {
 			s->backend = i;
 			return 0;
 		}
 		s->server = NULL;
-		balance_end(&proxy.balance, i);
+		balance_end(balance, i);
 		if (err == -ECANCELED)
 			return err;
-		proxy_dial_failed(i, err);
+		proxy_dial_failed(s->shard, i, err);
 	}
-	proxy.counters.no_backend++;
+	counters_add(&s->shard->counters.no_backend, 1);
 	return err;
 }
 
@@ -282,7 +284,7 @@ static int send_first(struct session *s)
 	if (n >= 0 && s->early_len) {
 		n = net_send_all(s->server, s->early, s->early_len);
 		if (n > 0)
-			proxy.counters.bytes_to += (uint64_t)n;
+			counters_add(&s->shard->counters.bytes_to, (uint64_t)n);
 	}
 	return n < 0 ? (int)n : 0;
 }
@@ -297,11 +299,11 @@ __attribute__((noinline)) static int begin(struct session *s)
 
 	if (proxy.opts.accept_proxy) {
 		watch(s, proxy.opts.proxy_timeout_ns);
-		pending_enter(&proxy.half_open, &s->pending);
+		pending_enter(&s->shard->half_open, &s->pending);
 		err = read_header(s);
-		pending_leave(&proxy.half_open, &s->pending);
+		pending_leave(&s->shard->half_open, &s->pending);
 		if (err < 0) {
-			proxy.counters.bad_header++;
+			counters_add(&s->shard->counters.bad_header, 1);
 			drop_early(s);
 			return err;
 		}
@@ -326,7 +328,7 @@ static void *serve(void *arg)
 	if (begin(s) == 0 && !s->failed &&
 	    coro_spawn(coro_sched_self(), &attr, carry_back, s, NULL) == 0) {
 		s->coroutines++;
-		carry(s, s->client, s->server, &proxy.counters.bytes_to);
+		carry(s, s->client, s->server, &s->shard->counters.bytes_to);
 	} else {
 		session_fail(s);
 	}
@@ -337,43 +339,47 @@ static void *serve(void *arg)
 
 void session_displace(struct pending *item)
 {
-	session_fail(
+	struct session *s =
 		(struct session *)(void *)((char *)item -
-					   offsetof(struct session, pending)));
+					   offsetof(struct session, pending));
+
+	counters_add(&s->shard->counters.displaced, 1);
+	session_fail(s);
 }
 
-int session_start(struct net_conn *conn)
+int session_start(struct proxy_shard *shard, struct net_conn *conn)
 {
 	const struct coro_attr attr = {.name = "from client"};
-	struct session *s = proxy.free;
+	struct session *s = shard->free;
 
 	if (s)
-		proxy.free = s->next_free;
+		shard->free = s->next_free;
 	else
 		s = malloc(sizeof(*s));
 	if (!s)
 		goto refuse;
-	*s = (struct session){.client = conn, .backend = -1, .coroutines = 1};
+	*s = (struct session){
+		.shard = shard, .client = conn, .backend = -1, .coroutines = 1};
 	coro_timer_init(&s->timer, on_timer);
 	if (coro_spawn(coro_sched_self(), &attr, serve, s, NULL) < 0)
 		goto give_back;
-	proxy.sessions++;
+	counters_add(&shard->counters.sessions, 1);
 	return 0;
 
 give_back:
-	s->next_free = proxy.free;
-	proxy.free = s;
+	s->next_free = shard->free;
+	shard->free = s;
 refuse:
 	net_abort(conn);
 	return -ENOMEM;
 }
 
-void session_fini(void)
+void session_fini(struct proxy_shard *shard)
 {
-	while (proxy.free) {
-		struct session *s = proxy.free;
+	while (shard->free) {
+		struct session *s = shard->free;
 
-		proxy.free = s->next_free;
+		shard->free = s->next_free;
 		free(s);
 	}
 }
