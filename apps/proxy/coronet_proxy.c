@@ -95,7 +95,6 @@ static void *accept_clients(void *arg)
 	bool wait = proxy.opts.over_limit == PROXY_OVER_WAIT;
 	struct net_conn *conn;
 
-	shard->sched = coro_sched_self();
 	for (;;) {
 		int err = 0;
 
@@ -435,6 +434,7 @@ static int start_shard(struct proxy_shard *shard)
 			 proxy.n_shards;
 	int err;
 
+	shard->sched = coro_sched_self();
 	coro_wake_init(&shard->room, on_room);
 	pending_init(&shard->half_open, share, session_displace);
 	err = shutdown_start(&shard->shutdown, &proxy.shutdown, shard->stack,

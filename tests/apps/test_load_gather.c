@@ -171,6 +171,29 @@ static void test_interrupted_run_is_interrupted_for_all(void **state)
 	}
 }
 
+/* A follower learns of the end a moment after the leader has ended the run. */
+static void gather_late(struct load_stats *stats)
+{
+	if (stats->phase == LOAD_DONE) {
+		load_stats_request(of(1), MS);
+		load_stats_error(of(1), LOAD_RESET);
+	}
+	gather_all(stats);
+}
+
+static void test_what_comes_after_the_end_is_not_counted(void **state)
+{
+	start(LOAD_ECHO);
+	leader.gather = gather_late;
+	open_all();
+	tick(T0 + 1 * S);
+	tick(T0 + 2 * S);
+	work(T0 + 3 * S);
+	tick(T0 + 6 * S);
+	assert_same_hist(&leader.total, &alone.total);
+	assert_int_equal(leader.error_count, 1);
+}
+
 static int64_t busy_of(void *arg)
 {
 	return *(int64_t *)arg;
@@ -203,6 +226,7 @@ int main(void)
 		cmocka_unit_test(test_percentiles_are_no_averages),
 		cmocka_unit_test(test_idle_reports_connects_and_second_echoes),
 		cmocka_unit_test(test_interrupted_run_is_interrupted_for_all),
+		cmocka_unit_test(test_what_comes_after_the_end_is_not_counted),
 		cmocka_unit_test(test_busiest_thread_is_the_limit),
 	};
 
