@@ -196,12 +196,24 @@ struct net_no_port {
 };
 #define NET_NO_PORT_SLOTS 16u
 
+/* The tables of a shard, which are too large for a thread's own variables. */
+struct net_tables {
+	struct netif netifs[NET_MAX_ADDRS + NET_MAX_LINKS];
+	struct net_neighbour neighbours[NET_NEIGHBOURS];
+	struct net_asked asked[NET_ASKED];
+	struct net_asked6 asked6[NET_ASKED6];
+	struct net_path paths[NET_PATHS];
+	struct net_no_port no_port[NET_NO_PORT_SLOTS];
+};
+
+/* One for each thread that has opened a stack. */
 struct net_stack {
+	struct net_tables *tables; /* owned; the pointers below are into it */
+	const struct net_arena *arena; /* mem/slab.c */
 	struct coro_sched *sched;
 	struct net_port ports[NET_MAX_LINKS];
 	unsigned n_ports;
-	struct netif netifs[NET_MAX_ADDRS + NET_MAX_LINKS];
-	uint8_t netif_port[NET_MAX_ADDRS + NET_MAX_LINKS];
+	struct netif *netifs;
 	unsigned n_netifs;
 	ip4_addr_t gateway4;
 	ip6_addr_t gateway6;
@@ -244,8 +256,9 @@ struct net_stack {
 	int64_t next_budget_ns;
 	struct net_conn *output_head, *output_tail;
 	struct net_listener *listeners;
+	struct net_listener **listeners_hashed; /* conn/listeners.c; owned */
 	struct net_poller *pollers; /* every net_poll() that waits */
-	struct net_no_port no_port[NET_NO_PORT_SLOTS];
+	struct net_no_port *no_port;
 	struct net_loans {
 		struct net_loan *out, *returned; /* the latter to be released */
 		struct net_loan *writing;	 /* tcp_write() is called for */
@@ -262,19 +275,25 @@ struct net_stack {
 
 	struct net_stats stats, stats_last;
 	uint64_t opened_kib; /* of memory, when the stack had opened */
-	struct net_neighbour neighbours[NET_NEIGHBOURS];
-	struct net_asked asked[NET_ASKED];
-	struct net_asked6 asked6[NET_ASKED6];
+	struct net_neighbour *neighbours;
+	struct net_asked *asked;
+	struct net_asked6 *asked6;
 	unsigned arp_known; /* entries, when last counted and since */
 	int64_t arp_counted_ns;
 	int64_t error_due_ns; /* when one more ICMP error may be sent */
-	struct net_path paths[NET_PATHS];
+	struct net_path *paths;
 	bool paths_used; /* there has been one */
 	bool pmtud_off;
 };
 
-/* The one stack of the process. */
-extern struct net_stack net_the;
+/* The shard of this thread; all zero while none is open. */
+extern _Thread_local struct net_stack net_tls
+	__attribute__((visibility("hidden")));
+
+static inline struct net_stack *net_here(void)
+{
+	return &net_tls;
+}
 
 static inline struct net_conn *net_conn_of(struct tcp_pcb *pcb)
 {
@@ -283,7 +302,7 @@ static inline struct net_conn *net_conn_of(struct tcp_pcb *pcb)
 
 static inline uint32_t net_now_ms(void)
 {
-	return (uint32_t)(net_the.now_ns / 1000000);
+	return (uint32_t)(net_here()->now_ns / 1000000);
 }
 
 #define NET_TICK_NS (TCP_SLOW_INTERVAL * INT64_C(1000000))

@@ -101,5 +101,5 @@ struct net_addr net_peer_addr(const struct net_conn *conn)
 
 struct net_stack *net_conn_stack(const struct net_conn *conn)
 {
-	return &net_the;
+	return net_here();
 }

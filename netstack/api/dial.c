@@ -47,13 +47,13 @@ static struct net_no_port *no_port_slot(const ip_addr_t *remote,
 				   : ip_2_ip4(remote)->addr;
 
 	h = (h ^ remote_port) * 2654435761u;
-	return &net_the.no_port[(h >> 16) % NET_NO_PORT_SLOTS];
+	return &net_here()->no_port[(h >> 16) % NET_NO_PORT_SLOTS];
 }
 
 static bool known_full(const struct net_no_port *slot, const ip_addr_t *local,
 		       const ip_addr_t *remote, u16_t remote_port)
 {
-	return net_the.now_ns < slot->until_ns &&
+	return net_here()->now_ns < slot->until_ns &&
 	       slot->remote_port == remote_port &&
 	       ip_addr_eq(&slot->local, local) &&
 	       ip_addr_eq(&slot->remote, remote);
@@ -79,7 +79,7 @@ static u16_t choose_port(const ip_addr_t *local, const ip_addr_t *remote,
 			return port;
 	}
 	*slot = (struct net_no_port){*local, *remote, remote_port,
-				     net_the.now_ns + NO_PORT_NS};
+				     net_here()->now_ns + NO_PORT_NS};
 	return 0;
 }
 
@@ -105,8 +105,8 @@ static int choose_source(const struct net_dial_opts *opts,
 		net_addr_to_lwip(&opts->source, local);
 		if (IP_GET_TYPE(local) != IP_GET_TYPE(remote))
 			return -EADDRNOTAVAIL;
-		for (unsigned i = 0; i < net_the.n_netifs; i++) {
-			netif = &net_the.netifs[i];
+		for (unsigned i = 0; i < net_here()->n_netifs; i++) {
+			netif = &net_here()->netifs[i];
 			if (IP_IS_V6(local)
 				    ? netif_get_ip6_addr_match(
 					      netif, ip_2_ip6(local)) >= 0
@@ -175,7 +175,8 @@ static int finish(struct net_conn *conn, const struct net_dial_opts *opts)
 	ip_addr_t remote;
 
 	if (opts && opts->timeout_ms)
-		deadline = net_the.now_ns + (int64_t)opts->timeout_ms * 1000000;
+		deadline = net_here()->now_ns +
+			   (int64_t)opts->timeout_ms * 1000000;
 	ip_addr_copy(remote, conn->pcb.remote_ip);
 	while (conn->connecting && !conn->err) {
 		int err = net_conn_wait(conn, &conn->writer, deadline);

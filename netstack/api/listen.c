@@ -18,8 +18,8 @@ static bool is_ours(const struct net_addr *addr)
 	if (addr->family == 0)
 		return true;
 	net_addr_to_lwip(addr, &ip);
-	for (unsigned i = 0; i < net_the.n_netifs; i++) {
-		struct netif *netif = &net_the.netifs[i];
+	for (unsigned i = 0; i < net_here()->n_netifs; i++) {
+		struct netif *netif = &net_here()->netifs[i];
 
 		if (addr->family == 4
 			    ? ip4_addr_eq(netif_ip4_addr(netif), ip_2_ip4(&ip))
@@ -171,10 +171,10 @@ static void *serve_conn(void *arg)
 static int serve(struct net_listener *listener, struct net_conn *conn)
 {
 	const struct coro_attr attr = {.name = "conn"};
-	int err = coro_spawn(net_the.sched, &attr, serve_conn, conn, NULL);
+	int err = coro_spawn(net_here()->sched, &attr, serve_conn, conn, NULL);
 
 	if (err < 0) {
-		net_the.stats.no_memory++;
+		net_here()->stats.no_memory++;
 		return err;
 	}
 	listener->refs++;
@@ -202,7 +202,7 @@ err_t net_listener_established(struct net_conn *conn)
 		goto refuse;
 	conn->owned = true;
 	conn->pcb.callback_arg = conn;
-	net_the.stats.accepted++;
+	net_here()->stats.accepted++;
 	net_client_established(conn);
 	if (listener->handler) {
 		if (serve(listener, conn) == 0)
@@ -245,7 +245,7 @@ static int wait_acceptable(struct net_listener *listener, struct coro *self)
 {
 	int err;
 
-	if (net_the.draining)
+	if (net_here()->draining)
 		return -ECANCELED;
 	listener->acceptor = self;
 	listener->refs++;
@@ -256,7 +256,7 @@ static int wait_acceptable(struct net_listener *listener, struct coro *self)
 		net_listener_put(listener);
 		return -EINVAL;
 	}
-	return net_the.draining ? -ECANCELED : err;
+	return net_here()->draining ? -ECANCELED : err;
 }
 
 int net_accept(struct net_listener *listener, struct net_conn **out)

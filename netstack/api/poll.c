@@ -161,14 +161,14 @@ static struct net_poller *poller_new(const struct net_poll_item *items,
 	if (!poller)
 		return NULL;
 	*poller = (struct net_poller){
-		.next = net_the.pollers,
-		.pprev = &net_the.pollers,
+		.next = net_here()->pollers,
+		.pprev = &net_here()->pollers,
 		.co = coro_self(),
 		.n = n,
 	};
 	if (poller->next)
 		poller->next->pprev = &poller->next;
-	net_the.pollers = poller;
+	net_here()->pollers = poller;
 	for (unsigned i = 0; i < n; i++)
 		link_node(&poller->nodes[i], poller, &items[i]);
 	return poller;
@@ -194,7 +194,7 @@ static int park(struct net_poller *poller, struct net_poll_item *items,
 	int err, ready;
 
 	do {
-		if (net_the.draining)
+		if (net_here()->draining)
 			return -ECANCELED;
 		poller->woken = false;
 		err = coro_park_at("net_poll", deadline_ns);
@@ -212,7 +212,7 @@ int net_poll(struct net_poll_item *items, unsigned n, int64_t deadline_ns)
 	if (err < 0)
 		return err;
 	ready = look(items, n);
-	if (ready || deadline_ns <= net_the.now_ns)
+	if (ready || deadline_ns <= net_here()->now_ns)
 		return ready;
 	if (!coro_self())
 		return -EPERM;
@@ -226,7 +226,7 @@ int net_poll(struct net_poll_item *items, unsigned n, int64_t deadline_ns)
 	}
 	ready = park(poller, items, deadline_ns);
 	coro_cleanup_pop(true);
-	if (ready == -ETIMEDOUT && deadline_ns <= net_the.now_ns)
+	if (ready == -ETIMEDOUT && deadline_ns <= net_here()->now_ns)
 		return 0;
 	return ready;
 }

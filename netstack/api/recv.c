@@ -323,7 +323,7 @@ static int wait_more(struct net_conn *conn)
 /* The peer has no room to send a segment in until something is read. */
 static bool window_full(const struct net_conn *conn)
 {
-	return conn->pcb_live && conn->pcb.rcv_wnd < net_the.mtu;
+	return conn->pcb_live && conn->pcb.rcv_wnd < net_here()->mtu;
 }
 
 long net_recv_until(struct net_conn *conn, void *buf, size_t len,

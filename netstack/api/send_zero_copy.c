@@ -37,9 +37,9 @@ static long queue_piece(struct net_conn *conn, struct net_loan *loan,
 		flags = TCP_WRITE_FLAG_COPY;
 		n = 1;
 	}
-	net_the.loans.writing = flags ? NULL : loan;
+	net_here()->loans.writing = flags ? NULL : loan;
 	err = tcp_write(pcb, data, (u16_t)n, flags);
-	net_the.loans.writing = NULL;
+	net_here()->loans.writing = NULL;
 	if (err == ERR_OK) {
 		net_conn_queue_output(conn);
 		return (long)n;

@@ -11,6 +11,7 @@
 #include "netstack/program/program.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define BUCKETS	      65536u
@@ -32,7 +33,7 @@ struct key {
 	uint8_t family;
 };
 
-static struct source *buckets[BUCKETS];
+static _Thread_local struct source **buckets; /* BUCKETS of them; owned */
 
 static struct key key_of(const ip_addr_t *ip, u16_t port)
 {
@@ -49,9 +50,9 @@ static struct key key_of(const ip_addr_t *ip, u16_t port)
 
 static struct source **bucket_of(const struct key *key)
 {
-	uint64_t a = key->prefix ^ net_the.hash_key[0];
-	uint64_t b =
-		((uint64_t)key->port << 8 | key->family) ^ net_the.hash_key[1];
+	uint64_t a = key->prefix ^ net_here()->hash_key[0];
+	uint64_t b = ((uint64_t)key->port << 8 | key->family) ^
+		     net_here()->hash_key[1];
 	unsigned __int128 m = (unsigned __int128)a * (b | 1);
 
 	return &buckets[((uint64_t)m ^ (uint64_t)(m >> 64)) >> 48];
@@ -133,7 +134,7 @@ void net_listener_limits(const struct net_listener *listener,
 	out->clients = or_default(given->clients, UINT32_MAX);
 	out->clients_per_source =
 		or_default(given->clients_per_source,
-			   LWIP_MAX(net_the.max_conns / 2, SOURCE_MIN));
+			   LWIP_MAX(net_here()->max_conns / 2, SOURCE_MIN));
 	out->half_open_per_source =
 		or_default(given->half_open_per_source,
 			   LWIP_MAX(listener->backlog / 2, HALF_OPEN_MIN));
@@ -222,7 +223,14 @@ unsigned net_listener_clients(const struct net_listener *listener)
 }
 
 /* The entries lie in slabs that go as a whole. */
+int net_clients_init(void)
+{
+	buckets = calloc(BUCKETS, sizeof(struct source *));
+	return buckets ? 0 : -ENOMEM;
+}
+
 void net_clients_fini(void)
 {
-	memset(buckets, 0, sizeof(buckets));
+	free(buckets);
+	buckets = NULL;
 }

@@ -32,7 +32,7 @@ void net_conn_put(struct net_conn *conn)
 	    conn->more->pollers || conn->served)
 		return;
 	net_rxq_clear(conn);
-	net_the.n_counted -= conn->more->counted;
+	net_here()->n_counted -= conn->more->counted;
 	if (conn->more != &net_conn_nothing)
 		net_mem_free(net_conn_more(conn));
 	net_mem_free(conn);
@@ -57,7 +57,7 @@ int net_conn_wait_begin(struct net_conn *conn, struct coro **slot)
 		return -EPERM;
 	if (*slot)
 		return -EBUSY;
-	if (net_the.draining)
+	if (net_here()->draining)
 		return -ECANCELED;
 	*slot = self;
 	conn->waiters++;
@@ -68,7 +68,7 @@ int net_conn_wait_end(struct net_conn *conn, struct coro **slot, int err)
 {
 	conn->waiters--;
 	*slot = NULL;
-	if (net_the.draining && err == 0)
+	if (net_here()->draining && err == 0)
 		return -ECANCELED;
 	if (conn->owned)
 		return err;
@@ -104,11 +104,11 @@ void net_conn_queue_output(struct net_conn *conn)
 		return;
 	conn->in_output = true;
 	conn->output_next = NULL;
-	if (net_the.output_tail)
-		net_the.output_tail->output_next = conn;
+	if (net_here()->output_tail)
+		net_here()->output_tail->output_next = conn;
 	else
-		net_the.output_head = conn;
-	net_the.output_tail = conn;
+		net_here()->output_head = conn;
+	net_here()->output_tail = conn;
 }
 
 /* ---- its timer ---- */
@@ -117,5 +117,5 @@ void net_timer_by(struct net_conn *conn, int64_t due_ns)
 {
 	if (due_ns != CORO_FOREVER && (!coro_timer_armed(&conn->timer) ||
 				       conn->timer.expires_ns > due_ns))
-		coro_timer_arm(net_the.sched, &conn->timer, due_ns);
+		coro_timer_arm(net_here()->sched, &conn->timer, due_ns);
 }

@@ -35,7 +35,7 @@ static inline void net_conn_tell(struct net_conn *conn)
 /* A half-open connection is no longer that. */
 static inline void net_half_open_ends(struct net_conn *conn)
 {
-	net_the.half_open -= conn->half_open;
+	net_here()->half_open -= conn->half_open;
 	conn->half_open = false;
 }
 
@@ -200,8 +200,12 @@ struct net_view_slot {
 };
 static_assert(sizeof(struct net_view_slot) == 32, "a power of two");
 
-extern struct net_view_slot *net_view_slots;
-extern uint32_t net_view_free; /* bytes from the first slot; 0: none */
+/* The shard's. */
+extern _Thread_local struct net_view_slot *net_view_slots
+	__attribute__((visibility("hidden")));
+/* Bytes from the first slot; 0: none. */
+extern _Thread_local uint32_t net_view_free
+	__attribute__((visibility("hidden")));
 
 bool net_view_new_slot(void); /* false: as many are out as may be */
 struct pbuf *net_view_misused(void);
@@ -272,7 +276,12 @@ void net_count_bytes(struct net_conn *conn, unsigned rx, unsigned acked);
 void net_count_rto(struct net_conn *conn);
 
 /* ---- listeners.c ---- */
+int net_listeners_init(void);
+void net_listeners_fini(void);
 struct net_listener *net_listener_find(const ip_addr_t *ip, u16_t port);
+/* Of any shard, from any thread that may see it. */
+struct net_listener *net_listener_find_in(const struct net_stack *stack,
+					  const ip_addr_t *ip, u16_t port);
 /* Of that very address, NULL: of every one. */
 struct net_listener *net_listener_find_exact(const ip_addr_t *ip, u16_t port);
 void net_listener_hash(struct net_listener *listener);
@@ -293,6 +302,7 @@ enum net_admission {
 	NET_ADMIT_NOT
 };
 
+int net_clients_init(void);
 /* The limits in force, defaults filled in. */
 void net_listener_limits(const struct net_listener *listener,
 			 struct net_limits *out);

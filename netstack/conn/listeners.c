@@ -4,6 +4,7 @@
 #include "netstack/conn/conn.h"
 
 #include <assert.h>
+#include <errno.h>
 #include <stdlib.h>
 
 /*
@@ -12,7 +13,18 @@
  */
 #define BUCKETS 16384u
 
-static struct net_listener *buckets[BUCKETS];
+int net_listeners_init(void)
+{
+	net_here()->listeners_hashed =
+		calloc(BUCKETS, sizeof(struct net_listener *));
+	return net_here()->listeners_hashed ? 0 : -ENOMEM;
+}
+
+void net_listeners_fini(void)
+{
+	free(net_here()->listeners_hashed);
+	net_here()->listeners_hashed = NULL;
+}
 
 static unsigned bucket_of(const ip_addr_t *ip, u16_t port)
 {
@@ -34,9 +46,10 @@ static const ip_addr_t *ip_of(const struct net_listener *listener)
 	return listener->addr.family ? &listener->ip : NULL;
 }
 
-struct net_listener *net_listener_find_exact(const ip_addr_t *ip, u16_t port)
+static struct net_listener *find_in(const struct net_stack *stack,
+				    const ip_addr_t *ip, u16_t port)
 {
-	struct net_listener *l = buckets[bucket_of(ip, port)];
+	struct net_listener *l = stack->listeners_hashed[bucket_of(ip, port)];
 
 	for (; l; l = l->hash_next) {
 		const ip_addr_t *own = ip_of(l);
@@ -48,26 +61,37 @@ struct net_listener *net_listener_find_exact(const ip_addr_t *ip, u16_t port)
 	return l;
 }
 
+struct net_listener *net_listener_find_exact(const ip_addr_t *ip, u16_t port)
+{
+	return find_in(net_here(), ip, port);
+}
+
 /* A listener of the very address goes before one of every address. */
+struct net_listener *net_listener_find_in(const struct net_stack *stack,
+					  const ip_addr_t *ip, u16_t port)
+{
+	struct net_listener *listener = find_in(stack, ip, port);
+
+	return listener ? listener : find_in(stack, NULL, port);
+}
+
 struct net_listener *net_listener_find(const ip_addr_t *ip, u16_t port)
 {
-	struct net_listener *listener = net_listener_find_exact(ip, port);
-
-	return listener ? listener : net_listener_find_exact(NULL, port);
+	return net_listener_find_in(net_here(), ip, port);
 }
 
 void net_listener_hash(struct net_listener *listener)
 {
 	unsigned b = bucket_of(ip_of(listener), listener->addr.port);
 
-	listener->hash_next = buckets[b];
-	buckets[b] = listener;
+	listener->hash_next = net_here()->listeners_hashed[b];
+	net_here()->listeners_hashed[b] = listener;
 }
 
 void net_listener_unhash(struct net_listener *listener)
 {
-	struct net_listener **at =
-		&buckets[bucket_of(ip_of(listener), listener->addr.port)];
+	struct net_listener **at = &net_here()->listeners_hashed[bucket_of(
+		ip_of(listener), listener->addr.port)];
 
 	while (*at != listener)
 		at = &(*at)->hash_next;

@@ -21,7 +21,7 @@ static void open_window(struct tcp_pcb *pcb, unsigned len)
 static unsigned window_step(const struct net_conn *conn, unsigned len)
 {
 	const struct tcp_pcb *pcb = &conn->pcb;
-	u32_t most = LWIP_MIN(net_the.rcv_most, TCP_WND_MAX(pcb));
+	u32_t most = LWIP_MIN(net_here()->rcv_most, TCP_WND_MAX(pcb));
 	u32_t room = most > pcb->rcv_wnd ? most - pcb->rcv_wnd : 0;
 
 	if (!conn->rx_tail && !pcb->refused_data)
@@ -42,9 +42,9 @@ __attribute__((noinline)) static void open_carefully(struct net_conn *conn,
 
 	open_window(pcb, window_step(conn, len));
 	edge = pcb->rcv_nxt + pcb->rcv_ann_wnd;
-	if (net_the.rcv_most < TCP_WND && pcb->state >= ESTABLISHED &&
+	if (net_here()->rcv_most < TCP_WND && pcb->state >= ESTABLISHED &&
 	    (s32_t)(edge - pcb->rcv_ann_right_edge) >=
-		    (s32_t)(net_the.rcv_most / 2))
+		    (s32_t)(net_here()->rcv_most / 2))
 		tcp_ack_now(pcb);
 }
 
@@ -53,7 +53,7 @@ __attribute__((noinline)) static void open_slowly(struct net_conn *conn,
 {
 	struct tcp_pcb *pcb = &conn->pcb;
 
-	if (net_the.rcv_most < TCP_WND ||
+	if (net_here()->rcv_most < TCP_WND ||
 	    (!conn->rx_tail && pcb->rcv_wnd + len < TCP_WND_MAX(pcb)))
 		open_carefully(conn, len);
 	else
@@ -74,7 +74,7 @@ long net_conn_recved(struct net_conn *conn, unsigned len)
 	u32_t step = pcb->rcv_nxt + wnd - pcb->rcv_ann_right_edge;
 
 	if (__builtin_expect(step < pcb->mss && wnd == TCP_WND_MAX(pcb) &&
-				     net_the.rcv_most >= TCP_WND &&
+				     net_here()->rcv_most >= TCP_WND &&
 				     !(pcb->flags & TF_ACK_NOW),
 			     1))
 		pcb->rcv_wnd = wnd;

@@ -2,13 +2,14 @@
  * Whose a coroutine is, for a person: the connection that it serves.
  */
 #include "netstack/conn/conn.h"
+#include "netstack/program/program.h"
 
 #include <stdio.h>
 
 const char *net_handler_name(const struct net_conn *conn)
 {
-	const struct net_listener *listener =
-		net_listener_find(&conn->pcb.local_ip, conn->client_port);
+	const struct net_listener *listener = net_listener_find_in(
+		net_observed(), &conn->pcb.local_ip, conn->client_port);
 
 	return listener && listener->handler ? listener->handler_name
 					     : "no handler";
@@ -25,7 +26,8 @@ net_conn_recognize(uintptr_t word, char *text, size_t len)
 	char peer[NET_ADDR_TEXT_MAX];
 	struct net_addr addr;
 
-	if (!net_mem_is_conn(conn) || !(conn->owned || conn->served))
+	if (!net_mem_is_conn(net_observed(), conn) ||
+	    !(conn->owned || conn->served))
 		return false;
 	addr = net_peer_addr(conn);
 	net_addr_format(&addr, peer, sizeof(peer));

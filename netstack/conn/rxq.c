@@ -30,7 +30,7 @@ __attribute__((noinline)) bool net_rxq_copy_segment(struct pbuf **p)
 	struct pbuf *copy = pbuf_alloc(PBUF_RAW, (*p)->tot_len, PBUF_RAM);
 
 	if (!copy) {
-		net_the.stats.rx_no_memory++;
+		net_here()->stats.rx_no_memory++;
 		return false;
 	}
 	pbuf_copy_partial(*p, copy->payload, (*p)->tot_len, 0);

@@ -15,9 +15,10 @@
 
 #define TABLE_BYTES (NET_VIEW_SLOTS * sizeof(struct net_view_slot))
 
-struct net_view_slot *net_view_slots; /* the first is never used */
-uint32_t net_view_free;
-static uint32_t touched; /* slots that were ever used, and the first */
+_Thread_local struct net_view_slot *net_view_slots; /* not the first */
+_Thread_local uint32_t net_view_free;
+static _Thread_local uint32_t
+	touched; /* slots that were ever used, and the first */
 
 int net_view_init(void)
 {
@@ -60,7 +61,7 @@ __attribute__((noinline)) bool net_view_new_slot(void)
 
 __attribute__((cold, noinline)) struct pbuf *net_view_misused(void)
 {
-	net_the.stats.view_misuses++;
+	net_here()->stats.view_misuses++;
 	net_log_seldom("coronet: coroutine '%s' gives back a view that is out "
 		       "no more: it was released, sent or reclaimed before",
 		       coro_self() ? coro_name(coro_self()) : "(none)");
@@ -74,7 +75,7 @@ __attribute__((cold, noinline)) void net_views_reclaim(struct net_conn *conn)
 	char peer[NET_ADDR_TEXT_MAX];
 	struct net_addr addr = net_peer_addr(conn);
 
-	net_the.stats.views_reclaimed += conn->n_views;
+	net_here()->stats.views_reclaimed += conn->n_views;
 	net_log_seldom(
 		"coronet: %u view(s) of %s were never released: handler %s, "
 		"coroutine '%s'",

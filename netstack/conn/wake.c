@@ -20,6 +20,6 @@ void net_poll_wake(struct net_poll_node *nodes, unsigned events)
 
 void net_poll_wake_all(void)
 {
-	for (struct net_poller *p = net_the.pollers; p; p = p->next)
+	for (struct net_poller *p = net_here()->pollers; p; p = p->next)
 		net_poller_wake(p);
 }

@@ -111,13 +111,13 @@ static inline bool input_tcp4(struct net_port *port, struct netif *netif,
 static bool may_send_error(void)
 {
 	const int64_t each_ns = 1000000000 / ERRORS_A_SECOND;
-	int64_t least = net_the.now_ns - 1000000000;
+	int64_t least = net_here()->now_ns - 1000000000;
 
-	if (net_the.error_due_ns < least)
-		net_the.error_due_ns = least;
-	if (net_the.error_due_ns > net_the.now_ns)
+	if (net_here()->error_due_ns < least)
+		net_here()->error_due_ns = least;
+	if (net_here()->error_due_ns > net_here()->now_ns)
 		return false;
-	net_the.error_due_ns += each_ns;
+	net_here()->error_due_ns += each_ns;
 	return true;
 }
 
@@ -167,7 +167,7 @@ static void input_rest(struct net_port *port, struct glue_frame *frame)
 	struct pbuf *p;
 
 	if (!admit(port, frame, &netif)) {
-		net_the.stats.rx_refused++;
+		net_here()->stats.rx_refused++;
 		glue_frame_free(frame);
 		return;
 	}
@@ -199,8 +199,8 @@ unsigned net_link_rx(void)
 	struct glue_frame *frames[GLUE_BURST];
 	unsigned total = 0;
 
-	for (unsigned i = 0; i < net_the.n_ports; i++) {
-		struct net_port *port = &net_the.ports[i];
+	for (unsigned i = 0; i < net_here()->n_ports; i++) {
+		struct net_port *port = &net_here()->ports[i];
 		unsigned n = glue_rx(port->glue, frames, GLUE_BURST);
 
 		net_demux_prefetch(frames, n);

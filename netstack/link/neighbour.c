@@ -39,8 +39,10 @@ static inline uint32_t mix(uint32_t ip)
 /* The two places an address may have. */
 static struct net_asked *asked_slots(uint32_t ip)
 {
-	return &net_the.asked[(mix(ip ^ (uint32_t)net_the.hash_key[0]) >> 26) *
-			      2];
+	return &net_here()
+			->asked[(mix(ip ^ (uint32_t)net_here()->hash_key[0]) >>
+				 26) *
+				2];
 }
 static_assert(NET_ASKED == 2 << 6, "asked_slots() keeps six bits");
 
@@ -64,8 +66,8 @@ static struct netif *netif_of(const struct net_port *port, uint32_t ip)
 
 static bool is_ours(uint32_t ip)
 {
-	for (unsigned i = 0; i < net_the.n_netifs; i++)
-		if (netif_ip4_addr(&net_the.netifs[i])->addr == ip)
+	for (unsigned i = 0; i < net_here()->n_netifs; i++)
+		if (netif_ip4_addr(&net_here()->netifs[i])->addr == ip)
 			return true;
 	return false;
 }
@@ -103,21 +105,21 @@ static void answer_arp(const struct net_port *port, const struct netif *netif,
  */
 static bool may_remember(void)
 {
-	if (net_the.now_ns >= net_the.arp_counted_ns) {
-		net_the.arp_counted_ns = net_the.now_ns + 100000000;
-		net_the.arp_known = 0;
+	if (net_here()->now_ns >= net_here()->arp_counted_ns) {
+		net_here()->arp_counted_ns = net_here()->now_ns + 100000000;
+		net_here()->arp_known = 0;
 		for (unsigned i = 0; i < ARP_TABLE_SIZE; i++) {
 			struct eth_addr *mac;
 			struct netif *netif;
 			ip4_addr_t *ip;
 
-			net_the.arp_known += (unsigned)etharp_get_entry(
+			net_here()->arp_known += (unsigned)etharp_get_entry(
 				i, &ip, &netif, &mac);
 		}
 	}
-	if (net_the.arp_known >= ARP_STRANGERS)
+	if (net_here()->arp_known >= ARP_STRANGERS)
 		return false;
-	net_the.arp_known++;
+	net_here()->arp_known++;
 	return true;
 }
 
@@ -160,7 +162,7 @@ bool net_neighbour_arp(const struct net_port *port, struct glue_frame *frame,
 
 static inline struct net_neighbour *slot_of(uint32_t ip)
 {
-	return &net_the.neighbours[mix(ip) >> 22];
+	return &net_here()->neighbours[mix(ip) >> 22];
 }
 static_assert(NET_NEIGHBOURS == 1 << 10, "slot_of() keeps ten bits");
 
@@ -176,12 +178,12 @@ static bool may_ask(uint32_t ip)
 		slot = &slots[1];
 	if (slots[0].ip == ip)
 		slot = &slots[0];
-	if (slot->ip != ip && slot->until_ns > net_the.now_ns) {
-		net_the.stats.neighbours_refused++;
+	if (slot->ip != ip && slot->until_ns > net_here()->now_ns) {
+		net_here()->stats.neighbours_refused++;
 		return false;
 	}
-	if (slot->ip != ip || slot->until_ns <= net_the.now_ns)
-		*slot = (struct net_asked){ip, net_the.now_ns + ASK_NS};
+	if (slot->ip != ip || slot->until_ns <= net_here()->now_ns)
+		*slot = (struct net_asked){ip, net_here()->now_ns + ASK_NS};
 	return true;
 }
 
@@ -201,7 +203,7 @@ static void learn(const struct netif *netif, uint32_t ip,
 
 	slot->ip = ip;
 	slot->netif_num = netif->num;
-	slot->expires_ns = net_the.now_ns + KNOWN_NS;
+	slot->expires_ns = net_here()->now_ns + KNOWN_NS;
 	memcpy(slot->mac, mac->addr, 6);
 }
 
@@ -239,7 +241,7 @@ err_t net_neighbour_output4(struct netif *netif, struct pbuf *p,
 		IPH_OFFSET_SET(ip, PP_HTONS(IP_DF));
 	if (__builtin_expect(slot->ip == dest->addr &&
 				     slot->netif_num == netif->num &&
-				     slot->expires_ns > net_the.now_ns,
+				     slot->expires_ns > net_here()->now_ns,
 			     1))
 		return net_link_send(netif, p, slot->mac);
 	return ask_arp(netif, p, dest);
@@ -365,8 +367,8 @@ static struct net_asked6 *slot_of6(const ip6_addr_t *ip)
 {
 	uint32_t h = ip->addr[0] ^ ip->addr[1] ^ ip->addr[2];
 
-	h = mix(h ^ (uint32_t)net_the.hash_key[0]) ^ ip->addr[3];
-	return &net_the.asked6[mix(h) >> 24];
+	h = mix(h ^ (uint32_t)net_here()->hash_key[0]) ^ ip->addr[3];
+	return &net_here()->asked6[mix(h) >> 24];
 }
 static_assert(NET_ASKED6 == 1 << 8, "slot_of6() keeps eight bits");
 
@@ -377,13 +379,13 @@ __attribute__((noinline)) static bool may_send6(const struct netif *netif,
 	const ip6_addr_t *hop = dest;
 
 	if (!on_link6(netif, dest)) {
-		if (!net_the.has_gateway6)
+		if (!net_here()->has_gateway6)
 			return true; /* lwIP says that there is no way */
-		hop = &net_the.gateway6;
+		hop = &net_here()->gateway6;
 	}
 	if (entry_of(hop) || count_entries(true) < ND_ASKED)
 		return true;
-	net_the.stats.neighbours_refused++;
+	net_here()->stats.neighbours_refused++;
 	return false;
 }
 
@@ -394,12 +396,12 @@ err_t net_neighbour_output6(struct netif *netif, struct pbuf *p,
 
 	if (ip6_addr_ismulticast(dest))
 		return ethip6_output(netif, p, dest);
-	if (slot->until_ns <= net_the.now_ns ||
+	if (slot->until_ns <= net_here()->now_ns ||
 	    !ip6_addr_zoneless_eq(&slot->ip, dest)) {
 		if (!may_send6(netif, dest))
 			return ERR_OK; /* lost, as on a wire */
 		slot->ip = *dest;
-		slot->until_ns = net_the.now_ns + KNOWN_NS;
+		slot->until_ns = net_here()->now_ns + KNOWN_NS;
 	}
 	return ethip6_output(netif, p, dest);
 }
@@ -424,11 +426,11 @@ void net_neighbour_probe(void)
 static bool reachable6(const ip6_addr_t *ip)
 {
 	const struct nd6_neighbor_cache_entry *entry;
-	bool direct = !net_the.has_gateway6;
+	bool direct = !net_here()->has_gateway6;
 
-	for (unsigned i = 0; i < net_the.n_netifs; i++)
-		direct |= on_link6(&net_the.netifs[i], ip);
-	entry = entry_of(direct ? ip : &net_the.gateway6);
+	for (unsigned i = 0; i < net_here()->n_netifs; i++)
+		direct |= on_link6(&net_here()->netifs[i], ip);
+	entry = entry_of(direct ? ip : &net_here()->gateway6);
 	return entry && entry->state >= ND6_REACHABLE;
 }
 
@@ -436,8 +438,8 @@ bool net_neighbour_reachable(const ip_addr_t *ip)
 {
 	if (IP_IS_V6(ip))
 		return reachable6(ip_2_ip6(ip));
-	for (unsigned i = 0; i < net_the.n_netifs; i++) {
-		struct netif *netif = &net_the.netifs[i];
+	for (unsigned i = 0; i < net_here()->n_netifs; i++) {
+		struct netif *netif = &net_here()->netifs[i];
 		ip4_addr_t hop = *ip_2_ip4(ip);
 		const ip4_addr_t *found;
 		struct eth_addr *mac;

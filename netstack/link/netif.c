@@ -24,7 +24,7 @@ static err_t init_netif(struct netif *netif)
 	netif->output = net_neighbour_output4;
 	netif->output_ip6 = net_neighbour_output6;
 	netif->linkoutput = net_link_output;
-	netif->mtu = (u16_t)net_the.mtu;
+	netif->mtu = (u16_t)net_here()->mtu;
 	netif->hwaddr_len = 6;
 	memcpy(netif->hwaddr, glue_port_mac(net_port_of(netif)->glue), 6);
 	netif->flags =
@@ -37,14 +37,14 @@ static err_t init_netif(struct netif *netif)
 static struct netif *add_netif(struct net_port *port,
 			       const struct net_addr *addr)
 {
-	struct netif *netif = &net_the.netifs[net_the.n_netifs];
+	struct netif *netif = &net_here()->netifs[net_here()->n_netifs];
 	ip4_addr_t ip = {0}, mask = {0}, gateway = {0};
 
 	if (addr) {
 		memcpy(&ip.addr, addr->ip, 4);
 		mask.addr = lwip_htonl(~UINT32_C(0) << (32 - addr->prefix_len));
-		if (ip4_addr_net_eq(&net_the.gateway4, &ip, &mask))
-			gateway = net_the.gateway4;
+		if (ip4_addr_net_eq(&net_here()->gateway4, &ip, &mask))
+			gateway = net_here()->gateway4;
 	}
 	if (!netif_add(netif, &ip, &mask, &gateway, port, init_netif,
 		       ethernet_input))
@@ -53,7 +53,7 @@ static struct netif *add_netif(struct net_port *port,
 	netif_set_link_up(netif);
 	if (!netif_default || !ip4_addr_isany_val(gateway))
 		netif_set_default(netif);
-	net_the.n_netifs++;
+	net_here()->n_netifs++;
 	port->n_netifs++;
 	return netif;
 }
@@ -78,7 +78,7 @@ static int add_ip6(struct net_port *port, const struct net_addr *addr)
  */
 static int add_addrs(struct net_port *port, struct net_opts *opts)
 {
-	size_t link = (size_t)(port - net_the.ports);
+	size_t link = (size_t)(port - net_here()->ports);
 
 	for (unsigned i = 0; i < opts->n_addrs; i++)
 		port->has_ip6 |= opts->addr_links[i] == link &&
@@ -117,23 +117,23 @@ int net_link_open(struct net_opts *opts)
 	int err;
 
 	lwip_init();
-	net_the.pmtud_off = opts->pmtud_off;
+	net_here()->pmtud_off = opts->pmtud_off;
 	if (opts->gateway4.family)
-		memcpy(&net_the.gateway4.addr, opts->gateway4.ip, 4);
+		memcpy(&net_here()->gateway4.addr, opts->gateway4.ip, 4);
 	if (opts->gateway6.family) {
-		memcpy(net_the.gateway6.addr, opts->gateway6.ip, 16);
-		net_the.has_gateway6 = true;
+		memcpy(net_here()->gateway6.addr, opts->gateway6.ip, 16);
+		net_here()->has_gateway6 = true;
 	}
 	for (unsigned i = 0; i < opts->n_links; i++) {
-		struct net_port *port = &net_the.ports[i];
+		struct net_port *port = &net_here()->ports[i];
 
 		err = glue_port_open(i, &conf, &port->glue, opts->error,
 				     sizeof(opts->error));
 		if (err < 0)
 			return err;
-		net_the.n_ports++;
+		net_here()->n_ports++;
 		port->frames_to_hold = glue_port_frames_spare(port->glue);
-		net_the.ooseq_most += port->frames_to_hold / 2;
+		net_here()->ooseq_most += port->frames_to_hold / 2;
 		err = add_addrs(port, opts);
 		if (err < 0)
 			return err;
@@ -143,20 +143,20 @@ int net_link_open(struct net_opts *opts)
 
 void net_link_close(void)
 {
-	while (net_the.n_netifs)
-		netif_remove(&net_the.netifs[--net_the.n_netifs]);
-	for (unsigned i = 0; i < net_the.n_ports; i++)
-		glue_tx_drop(net_the.ports[i].glue);
+	while (net_here()->n_netifs)
+		netif_remove(&net_here()->netifs[--net_here()->n_netifs]);
+	for (unsigned i = 0; i < net_here()->n_ports; i++)
+		glue_tx_drop(net_here()->ports[i].glue);
 	net_loans_end(); /* received frames go back to their pools */
 	net_views_end();
-	for (unsigned i = 0; i < net_the.n_ports; i++)
-		glue_port_close(net_the.ports[i].glue);
-	net_the.n_ports = 0;
+	for (unsigned i = 0; i < net_here()->n_ports; i++)
+		glue_port_close(net_here()->ports[i].glue);
+	net_here()->n_ports = 0;
 }
 
 void net_link_tick(void)
 {
-	struct net_stack *stack = &net_the;
+	struct net_stack *stack = net_here();
 
 	if (stack->now_ns < stack->next_100ms_ns)
 		return;

@@ -9,14 +9,14 @@
 
 void net_link_tx(void)
 {
-	for (unsigned i = 0; i < net_the.n_ports; i++)
-		glue_tx_flush(net_the.ports[i].glue);
+	for (unsigned i = 0; i < net_here()->n_ports; i++)
+		glue_tx_flush(net_here()->ports[i].glue);
 }
 
 bool net_link_lends(void)
 {
-	for (unsigned i = 0; i < net_the.n_ports; i++)
-		if (!glue_port_lends(net_the.ports[i].glue))
+	for (unsigned i = 0; i < net_here()->n_ports; i++)
+		if (!glue_port_lends(net_here()->ports[i].glue))
 			return false;
 	return true;
 }

@@ -12,10 +12,10 @@ static int error_of(const struct net_conn *conn, err_t err)
 {
 	switch (err) {
 	case ERR_RST:
-		net_the.stats.reset++;
+		net_here()->stats.reset++;
 		return conn->connecting ? -ECONNREFUSED : -ECONNRESET;
 	case ERR_ABRT:
-		net_the.stats.timed_out++;
+		net_here()->stats.timed_out++;
 		return -ETIMEDOUT;
 	case ERR_CLSD:
 		return -EPIPE;

@@ -43,17 +43,17 @@ err_t net_tcp_output(struct tcp_pcb *pcb)
 
 struct netif *net_route_src4(const ip4_addr_t *src, const ip4_addr_t *dest)
 {
-	if (net_the.n_netifs == 1 || !src || ip4_addr_isany(src))
+	if (net_here()->n_netifs == 1 || !src || ip4_addr_isany(src))
 		return NULL;
-	for (unsigned i = 0; i < net_the.n_netifs; i++)
-		if (ip4_addr_eq(netif_ip4_addr(&net_the.netifs[i]), src))
-			return &net_the.netifs[i];
+	for (unsigned i = 0; i < net_here()->n_netifs; i++)
+		if (ip4_addr_eq(netif_ip4_addr(&net_here()->netifs[i]), src))
+			return &net_here()->netifs[i];
 	return NULL;
 }
 
 const ip6_addr_t *net_gateway6(struct netif *netif, const ip6_addr_t *dest)
 {
-	return net_the.has_gateway6 ? &net_the.gateway6 : NULL;
+	return net_here()->has_gateway6 ? &net_here()->gateway6 : NULL;
 }
 
 _Noreturn void net_lwip_assert(const char *message, const char *file, int line)

@@ -66,9 +66,9 @@ static void *alloc_pbuf(void)
 void *memp_malloc(memp_t type)
 {
 	if (type == MEMP_TCP_PCB) {
-		if (net_the.n_conns >= net_the.max_conns &&
+		if (net_here()->n_conns >= net_here()->max_conns &&
 		    !net_time_wait_recycle() && !net_orphan_recycle()) {
-			net_the.stats.no_memory++;
+			net_here()->stats.no_memory++;
 			return NULL;
 		}
 		return net_conn_alloc();

@@ -16,7 +16,7 @@ static void begin_counting(struct net_conn *conn)
 	if (!more)
 		return;
 	more->counted = true;
-	net_the.n_counted++;
+	net_here()->n_counted++;
 }
 
 void *net_conn_alloc(void)
@@ -28,10 +28,10 @@ void *net_conn_alloc(void)
 	memset(conn, 0, sizeof(*conn));
 	conn->pcb_live = true;
 	conn->more = &net_conn_nothing;
-	if (net_the.n_counted < net_the.max_counted)
+	if (net_here()->n_counted < net_here()->max_counted)
 		begin_counting(conn);
 	net_timer_init(conn);
-	net_the.n_conns++;
+	net_here()->n_conns++;
 	return conn;
 }
 
@@ -54,9 +54,9 @@ static int untold_error(const struct net_conn *conn)
 void net_conn_pcb_freed(struct net_conn *conn)
 {
 	if (conn->hashed)
-		net_the.stats.closed++;
+		net_here()->stats.closed++;
 	net_demux_remove(conn);
-	coro_timer_cancel(net_the.sched, &conn->timer);
+	coro_timer_cancel(net_here()->sched, &conn->timer);
 	net_half_open_ends(conn);
 	net_rec_free(conn);
 	if (conn->pending)
@@ -65,7 +65,7 @@ void net_conn_pcb_freed(struct net_conn *conn)
 	net_orphan_leave(conn);
 	conn->pcb_live = false;
 	net_ooseq_count(conn);
-	net_the.n_conns--;
+	net_here()->n_conns--;
 	if (!conn->err)
 		conn->err = (int16_t)untold_error(conn);
 	net_conn_wake_all(conn);

@@ -10,18 +10,20 @@
 
 #define FLOOR_BYTES 8192u /* of a window or send buffer */
 
-static uint64_t max_bytes; /* for slabs and coroutines; 0: no bound */
+/* For slabs and coroutines; 0: no bound. */
+static _Thread_local uint64_t max_bytes;
 
 uint64_t net_budget_elsewhere(void)
 {
-	return net_the.sched ? coro_sched_memory(net_the.sched) : 0;
+	return net_here()->sched ? coro_sched_memory(net_here()->sched) : 0;
 }
 
 /* What coroutines have left behind serves coroutines again, and nobody else. */
 static uint64_t idle_elsewhere(void)
 {
-	uint64_t live =
-		net_the.sched ? coro_sched_memory_live(net_the.sched) : 0;
+	uint64_t live = net_here()->sched
+				? coro_sched_memory_live(net_here()->sched)
+				: 0;
 
 	return net_budget_elsewhere() - LWIP_MIN(live, net_budget_elsewhere());
 }
@@ -72,19 +74,19 @@ static void bound_coroutines(void)
 	uint64_t slabs = LWIP_MIN(net_mem_bytes(), max_bytes);
 	uint64_t most = max_bytes - max_bytes / 4;
 
-	if (!net_the.sched)
+	if (!net_here()->sched)
 		return;
-	coro_sched_limit_memory(net_the.sched,
+	coro_sched_limit_memory(net_here()->sched,
 				max_bytes ? LWIP_MIN(max_bytes - slabs, most)
 					  : SIZE_MAX);
 }
 
 void net_budget_changed(void)
 {
-	net_the.snd_most = share(TCP_SND_BUF);
-	net_the.rcv_most =
-		LWIP_MAX(share(TCP_WND), LWIP_MIN(2 * net_the.mtu, TCP_WND));
-	net_the.memory_full = is_full();
+	net_here()->snd_most = share(TCP_SND_BUF);
+	net_here()->rcv_most = LWIP_MAX(share(TCP_WND),
+					LWIP_MIN(2 * net_here()->mtu, TCP_WND));
+	net_here()->memory_full = is_full();
 	bound_coroutines();
 }
 

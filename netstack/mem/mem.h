@@ -31,8 +31,8 @@ bool net_mem_trim(void);
  */
 void net_mem_pool_init(unsigned type, uint32_t size, uint32_t limit);
 void *net_mem_pool_alloc(unsigned type);
-/* Is that the address of a connection's memory, in use or not? */
-bool net_mem_is_conn(const void *mem);
+/* Is that the address of a shard's connection, in use or not? Any thread. */
+bool net_mem_is_conn(const struct net_stack *stack, const void *mem);
 
 /* ---- budget.c ---- */
 /* What slabs and coroutines may take together; 0: no bound. */

@@ -10,6 +10,7 @@
  */
 #include "netstack/mem/mem.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -62,19 +63,31 @@ static const uint32_t classes[] = {64,	 128,  192,  256,  384,	  512,	1024,
 				   1664, 2304, 4608, 9344, 16384, 65536};
 #define N_CLASSES (sizeof(classes) / sizeof(classes[0]))
 
-static struct slab slabs[N_CLASSES];
-static struct slab pools[MEMP_MAX];	    /* of lwIP's memp */
-static uint8_t class_of_64[16384 / 64 + 1]; /* class by size in 64 bytes */
-static void *regions[MAX_REGIONS];
-static unsigned n_regions;
-static struct chunk nothing; /* current of a slab that has no chunk */
-static struct chunk *free_chunks;
-static unsigned n_free, n_used;
-/* Free chunks without pages; nothing may be written to them meanwhile. */
-static void *bare_chunks[MAX_REGIONS * (REGION_BYTES / CHUNK_BYTES)];
-static unsigned n_bare;
-static uint64_t bytes_max = UINT64_MAX; /* of chunks in use */
-static unsigned fail_in; /* allocations until one fails; 0: none */
+/* Class by size in 64 bytes. */
+static const uint8_t class_of_64[16384 / 64 + 1] = {
+	[0 ... 1] = 0,	 [2] = 1,	  [3] = 2,	     [4] = 3,
+	[5 ... 6] = 4,	 [7 ... 8] = 5,	  [9 ... 16] = 6,    [17 ... 26] = 7,
+	[27 ... 36] = 8, [37 ... 72] = 9, [73 ... 146] = 10, [147 ... 256] = 11,
+};
+
+/* Current of a slab that has no chunk: never written to. */
+static const struct chunk nothing;
+
+/* The shard's. */
+static _Thread_local struct slab slabs[N_CLASSES];
+static _Thread_local struct slab pools[MEMP_MAX]; /* of lwIP's memp */
+static _Thread_local struct net_arena {
+	const struct slab *conns; /* of `pools` */
+	void **regions;
+	struct chunk *free_chunks;
+	/* Free chunks without pages; nothing may be written to them. */
+	void **bare_chunks;
+	unsigned n_regions, n_free, n_used, n_bare;
+	uint64_t bytes_max; /* of chunks in use */
+	unsigned fail_in;   /* allocations until one fails; 0: none */
+} arena;
+
+#define MAX_CHUNKS (MAX_REGIONS * (REGION_BYTES / CHUNK_BYTES))
 
 /* ---- chunks ---- */
 
@@ -101,7 +114,7 @@ static int add_region(void)
 {
 	uint8_t *mem, *aligned;
 
-	if (n_regions == MAX_REGIONS)
+	if (arena.n_regions == MAX_REGIONS)
 		return -ENOMEM;
 	mem = mmap(NULL, 2 * REGION_BYTES, PROT_READ | PROT_WRITE,
 		   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -113,24 +126,24 @@ static int add_region(void)
 		munmap(mem, (size_t)(aligned - mem));
 	munmap(aligned + REGION_BYTES, (size_t)(mem + REGION_BYTES - aligned));
 	madvise(aligned, REGION_BYTES, MADV_HUGEPAGE);
-	regions[n_regions++] = aligned;
+	arena.regions[arena.n_regions++] = aligned;
 	for (unsigned at = REGION_BYTES; at; at -= CHUNK_BYTES)
-		bare_chunks[n_bare++] = aligned + at - CHUNK_BYTES;
+		arena.bare_chunks[arena.n_bare++] = aligned + at - CHUNK_BYTES;
 	return 0;
 }
 
 static struct chunk *take_free_chunk(void)
 {
-	struct chunk *chunk = free_chunks;
+	struct chunk *chunk = arena.free_chunks;
 
 	if (chunk) {
-		take_out(&free_chunks, chunk);
-		n_free--;
+		take_out(&arena.free_chunks, chunk);
+		arena.n_free--;
 		return chunk;
 	}
-	if (!n_bare && add_region() < 0)
+	if (!arena.n_bare && add_region() < 0)
 		return NULL;
-	return bare_chunks[--n_bare];
+	return arena.bare_chunks[--arena.n_bare];
 }
 
 /*
@@ -139,9 +152,9 @@ static struct chunk *take_free_chunk(void)
  */
 static bool within_budget(const struct slab *slab)
 {
-	uint64_t used =
-		((uint64_t)n_used + 1) * CHUNK_BYTES + net_budget_elsewhere();
-	uint64_t max = bytes_max;
+	uint64_t used = ((uint64_t)arena.n_used + 1) * CHUNK_BYTES +
+			net_budget_elsewhere();
+	uint64_t max = arena.bytes_max;
 
 	if (slab->size > SMALL_BYTES)
 		max -= max / 16;
@@ -153,13 +166,13 @@ static bool new_chunk(struct slab *slab)
 	struct chunk *chunk;
 
 	if (!within_budget(slab)) {
-		net_the.stats.memory_refused++;
+		net_here()->stats.memory_refused++;
 		return false;
 	}
 	chunk = take_free_chunk();
 	if (!chunk)
 		return false;
-	n_used++;
+	arena.n_used++;
 	*chunk = (struct chunk){.slab = slab, .carved = CHUNK_HEADER};
 	POISON((uint8_t *)chunk + CHUNK_HEADER, CHUNK_BYTES - CHUNK_HEADER);
 	slab->current = chunk;
@@ -171,9 +184,9 @@ static void release_chunk(struct chunk *chunk)
 {
 	UNPOISON((uint8_t *)chunk + CHUNK_HEADER, CHUNK_BYTES - CHUNK_HEADER);
 	chunk->slab = NULL;
-	push(&free_chunks, chunk);
-	n_free++;
-	n_used--;
+	push(&arena.free_chunks, chunk);
+	arena.n_free++;
+	arena.n_used--;
 	net_budget_changed();
 }
 
@@ -228,13 +241,13 @@ static void set_hot_limits(bool failing)
 
 void net_mem_fail_after(unsigned n)
 {
-	fail_in = n;
+	arena.fail_in = n;
 	set_hot_limits(n != 0);
 }
 
 static bool told_to_fail(void)
 {
-	if (!fail_in || --fail_in)
+	if (!arena.fail_in || --arena.fail_in)
 		return false;
 	set_hot_limits(false);
 	return true;
@@ -256,7 +269,7 @@ static inline void *take_object(struct slab *slab)
 __attribute__((noinline)) static void *alloc_slowly(struct slab *slab)
 {
 	if (told_to_fail() || slab->used >= slab->limit || !find_room(slab)) {
-		net_the.stats.no_memory++;
+		net_here()->stats.no_memory++;
 		return NULL;
 	}
 	return take_object(slab);
@@ -316,7 +329,7 @@ unsigned net_mem_size(const void *mem)
 
 uint64_t net_mem_bytes(void)
 {
-	return (uint64_t)n_used * CHUNK_BYTES;
+	return (uint64_t)arena.n_used * CHUNK_BYTES;
 }
 
 uint64_t net_mem_live_bytes(void)
@@ -332,19 +345,19 @@ uint64_t net_mem_live_bytes(void)
 
 void net_mem_set_max(uint64_t bytes)
 {
-	bytes_max = bytes;
+	arena.bytes_max = bytes;
 }
 
 bool net_mem_trim(void)
 {
-	struct chunk *chunk = free_chunks;
+	struct chunk *chunk = arena.free_chunks;
 
-	if (n_free <= KEEP_FREE)
+	if (arena.n_free <= KEEP_FREE)
 		return false;
-	take_out(&free_chunks, chunk);
-	n_free--;
+	take_out(&arena.free_chunks, chunk);
+	arena.n_free--;
 	madvise(chunk, CHUNK_BYTES, MADV_DONTNEED);
-	bare_chunks[n_bare++] = chunk;
+	arena.bare_chunks[arena.n_bare++] = chunk;
 	return true;
 }
 
@@ -354,7 +367,7 @@ void *net_mem_malloc(unsigned long size)
 		return slab_alloc(&slabs[class_of_64[(size + 63) / 64]]);
 	if (size <= 65536)
 		return slab_alloc(&slabs[N_CLASSES - 1]);
-	net_the.stats.no_memory++;
+	net_here()->stats.no_memory++;
 	return NULL;
 }
 
@@ -375,24 +388,28 @@ void net_mem_free(void *mem)
 }
 
 /* In a signal handler, of any word: nothing is read that may not be there. */
-__attribute__((no_sanitize("address"))) bool net_mem_is_conn(const void *mem)
+__attribute__((no_sanitize("address"))) bool
+net_mem_is_conn(const struct net_stack *stack, const void *mem)
 {
 	uintptr_t at = (uintptr_t)mem, offset = at & (CHUNK_BYTES - 1);
 	const struct chunk *chunk = (const struct chunk *)(at - offset);
-	const struct slab *slab = &pools[MEMP_TCP_PCB];
+	const struct net_arena *of = stack->arena;
 	void *region = (void *)(at & ~(uintptr_t)(REGION_BYTES - 1));
 	unsigned i = 0;
 
-	while (i < n_regions && regions[i] != region)
+	if (!of)
+		return false;
+	while (i < of->n_regions && of->regions[i] != region)
 		i++;
-	return i < n_regions && chunk->slab == slab && offset >= CHUNK_HEADER &&
-	       (offset - CHUNK_HEADER) % slab->size == 0 &&
-	       offset + slab->size <= chunk->carved;
+	return i < of->n_regions && chunk->slab == of->conns &&
+	       offset >= CHUNK_HEADER &&
+	       (offset - CHUNK_HEADER) % of->conns->size == 0 &&
+	       offset + of->conns->size <= chunk->carved;
 }
 
 static void init_slab(struct slab *slab, uint32_t size, uint32_t limit)
 {
-	*slab = (struct slab){.current = &nothing,
+	*slab = (struct slab){.current = (struct chunk *)(uintptr_t)&nothing,
 			      .size = size,
 			      .limit = limit,
 			      .hot_limit = limit};
@@ -408,6 +425,24 @@ void *net_mem_pool_alloc(unsigned type)
 	return slab_alloc(&pools[type]);
 }
 
+/* Room for what may never be used: pages come when they are written to. */
+static void *map(size_t bytes)
+{
+	void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+			MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	return at == MAP_FAILED ? NULL : at;
+}
+
+static void unmap_tables(void)
+{
+	if (arena.regions)
+		munmap(arena.regions, MAX_REGIONS * sizeof(void *));
+	if (arena.bare_chunks)
+		munmap(arena.bare_chunks, MAX_CHUNKS * sizeof(void *));
+	arena.regions = arena.bare_chunks = NULL;
+}
+
 int net_mem_init(void)
 {
 	unsigned class = 0;
@@ -417,21 +452,31 @@ int net_mem_init(void)
 	for (unsigned i = 0; i < sizeof(class_of_64); i++) {
 		if (i * 64 > classes[class])
 			class ++;
-		class_of_64[i] = (uint8_t) class;
+		assert(class_of_64[i] == class);
 	}
-	bytes_max = UINT64_MAX;
+	arena.regions = map(MAX_REGIONS * sizeof(void *));
+	arena.bare_chunks = map(MAX_CHUNKS * sizeof(void *));
+	arena.bytes_max = UINT64_MAX;
 	net_mem_fail_after(0);
-	return add_region();
+	arena.conns = &pools[MEMP_TCP_PCB];
+	if (arena.regions && arena.bare_chunks && add_region() == 0) {
+		net_here()->arena = &arena;
+		return 0;
+	}
+	unmap_tables();
+	return -ENOMEM;
 }
 
 void net_mem_fini(void)
 {
-	for (unsigned i = 0; i < n_regions; i++) {
-		UNPOISON(regions[i], REGION_BYTES);
-		munmap(regions[i], REGION_BYTES);
+	net_here()->arena = NULL;
+	for (unsigned i = 0; i < arena.n_regions; i++) {
+		UNPOISON(arena.regions[i], REGION_BYTES);
+		munmap(arena.regions[i], REGION_BYTES);
 	}
 	memset(slabs, 0, sizeof(slabs));
 	memset(pools, 0, sizeof(pools));
-	free_chunks = NULL;
-	n_regions = n_free = n_bare = n_used = 0;
+	arena.free_chunks = NULL;
+	arena.n_regions = arena.n_free = arena.n_bare = arena.n_used = 0;
+	unmap_tables();
 }

@@ -54,7 +54,7 @@ void net_loan_put(struct net_loan *loan)
 	if (--loan->refs)
 		return;
 	unhang(loan);
-	hang(&net_the.loans.returned, loan);
+	hang(&net_here()->loans.returned, loan);
 }
 
 /* No frame holds it any more. */
@@ -76,7 +76,7 @@ struct net_loan *net_loan_open(net_release release, void *arg)
 				  .release = release,
 				  .arg = arg,
 				  .refs = 1};
-	hang(&net_the.loans.out, loan);
+	hang(&net_here()->loans.out, loan);
 	return loan;
 }
 
@@ -89,15 +89,15 @@ static void loan_close(struct net_loan *loan)
 
 void net_loans_run(void)
 {
-	while (__builtin_expect(net_the.loans.returned != NULL, 0))
-		loan_close(net_the.loans.returned);
+	while (__builtin_expect(net_here()->loans.returned != NULL, 0))
+		loan_close(net_here()->loans.returned);
 }
 
 void net_loans_end(void)
 {
 	net_loans_run();
-	while (net_the.loans.out)
-		loan_close(net_the.loans.out);
+	while (net_here()->loans.out)
+		loan_close(net_here()->loans.out);
 }
 
 /* ---- memp's side ---- */
@@ -106,7 +106,7 @@ void net_loan_pbuf_made(void *mem)
 {
 	struct loan_pbuf *p = mem;
 
-	p->loan = net_the.loans.writing;
+	p->loan = net_here()->loans.writing;
 	if (p->loan)
 		p->loan->refs++;
 }

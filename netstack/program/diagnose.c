@@ -6,6 +6,7 @@
 #include "netstack/program/program.h"
 
 #include <dlfcn.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,11 +40,22 @@ const char *net_code_name(uintptr_t code, char *text, size_t len)
 
 /* ---- calls from other threads ---- */
 
-__thread bool net_here;
+static _Atomic unsigned stacks;
+static _Thread_local const struct net_stack *observed;
+
+const struct net_stack *net_observed(void)
+{
+	return observed ? observed : net_here();
+}
+
+void net_observe(const struct net_stack *stack)
+{
+	observed = stack;
+}
 
 __attribute__((cold, noinline)) void net_die_foreign(const char *call)
 {
-	if (!net_the.sched)
+	if (!net_stacks_open())
 		return; /* nothing is open: the call says so itself */
 	net_log("coronet: %s() was called from a thread that isn't the stack's "
 		"(coro_wake_post() may be called from anywhere: let what it "
@@ -63,12 +75,17 @@ __attribute__((cold, noinline)) void net_die_shared(const char *what)
 	abort();
 }
 
-void net_diagnose_open(void)
+void net_stacks_opened(void)
 {
-	net_here = true;
+	atomic_fetch_add(&stacks, 1);
 }
 
-void net_diagnose_close(void)
+void net_stacks_closed(void)
 {
-	net_here = false;
+	atomic_fetch_sub(&stacks, 1);
+}
+
+unsigned net_stacks_open(void)
+{
+	return atomic_load(&stacks);
 }

@@ -7,22 +7,24 @@
 #include "netstack/state.h"
 
 /* ---- diagnose.c ---- */
-void net_diagnose_open(void);
-void net_diagnose_close(void);
+/* A stack is open, or has been closed; how many are. */
+void net_stacks_opened(void);
+void net_stacks_closed(void);
+unsigned net_stacks_open(void);
 /* "serve+0x10 in coronet-httpd+0x1a2b": what there is a symbol for, and what
  * addr2line takes. Writes it to text and returns it. */
 const char *net_code_name(uintptr_t code, char *text, size_t len);
 
-/* Is this the stack's thread? */
-extern __thread bool net_here
-	__attribute__((visibility("hidden"), tls_model("initial-exec")));
+/* Whose coroutines this thread tells of: its own shard, or one it watches. */
+const struct net_stack *net_observed(void);
+void net_observe(const struct net_stack *stack);
 void net_die_foreign(const char *call);
 void net_die_shared(const char *what);
 
 /* Every public call that works on the stack begins with this. */
 #define NET_CHECK_THREAD()                                                     \
 	do {                                                                   \
-		if (__builtin_expect(!net_here, 0))                            \
+		if (__builtin_expect(!net_here()->sched, 0))                   \
 			net_die_foreign(__func__);                             \
 	} while (0)
 

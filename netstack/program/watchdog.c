@@ -215,6 +215,7 @@ static void *watch(void *arg)
 	int64_t pause_ns = dog.limit_ns / LOOKS_A_LIMIT;
 	struct turn turn = {0};
 
+	net_observe(dog.stack);
 	for (;;) {
 		int64_t until_ns = read_clock(CLOCK_MONOTONIC) + pause_ns;
 		struct timespec until = {until_ns / NS_PER_S,

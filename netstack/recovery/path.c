@@ -49,7 +49,7 @@ static unsigned floor_of(const ip_addr_t *ip)
 
 static struct net_path *set_of(const ip_addr_t *ip)
 {
-	uint64_t a, b = net_the.hash_key[1];
+	uint64_t a, b = net_here()->hash_key[1];
 	const u32_t *w;
 
 	if (IP_IS_V6(ip)) {
@@ -59,9 +59,9 @@ static struct net_path *set_of(const ip_addr_t *ip)
 	} else {
 		a = ip_2_ip4(ip)->addr;
 	}
-	a = (a ^ net_the.hash_key[0]) * UINT64_C(0x9e3779b97f4a7c15);
+	a = (a ^ net_here()->hash_key[0]) * UINT64_C(0x9e3779b97f4a7c15);
 	a = (a ^ a >> 29 ^ b) * UINT64_C(0xbf58476d1ce4e5b9);
-	return &net_the.paths[(a >> 40) % (NET_PATHS / WAYS) * WAYS];
+	return &net_here()->paths[(a >> 40) % (NET_PATHS / WAYS) * WAYS];
 }
 
 static struct net_path *find(const ip_addr_t *ip)
@@ -78,10 +78,10 @@ unsigned net_path_mtu(const ip_addr_t *ip)
 {
 	const struct net_path *path;
 
-	if (!net_the.paths_used)
+	if (!net_here()->paths_used)
 		return 0;
 	path = find(ip);
-	return path && path->until_ns > net_the.now_ns ? path->mtu : 0;
+	return path && path->until_ns > net_here()->now_ns ? path->mtu : 0;
 }
 
 /* The entry of a destination; a new one takes the place of the oldest. */
@@ -96,7 +96,7 @@ static struct net_path *entry_for(const ip_addr_t *ip)
 		if (set[i].until_ns < path->until_ns)
 			path = &set[i];
 	*path = (struct net_path){.ip = *ip};
-	net_the.paths_used = true;
+	net_here()->paths_used = true;
 	return path;
 }
 
@@ -109,7 +109,7 @@ static void remember(const ip_addr_t *ip, unsigned mtu, bool guessed)
 	struct net_path *path = entry_for(ip);
 	int64_t age_ns = AGE_NS;
 
-	if (path->until_ns <= net_the.now_ns)
+	if (path->until_ns <= net_here()->now_ns)
 		path->cuts = 0;
 	if (guessed) {
 		age_ns = GUESS_NS << LWIP_MIN(path->guesses, 4);
@@ -119,7 +119,7 @@ static void remember(const ip_addr_t *ip, unsigned mtu, bool guessed)
 	}
 	path->mtu = (uint16_t)mtu;
 	path->cuts += path->cuts < 255;
-	path->until_ns = net_the.now_ns + age_ns;
+	path->until_ns = net_here()->now_ns + age_ns;
 }
 
 /*
@@ -130,8 +130,8 @@ bool net_path_df(const ip4_addr_t *dest)
 {
 	ip_addr_t ip;
 
-	if (!net_the.paths_used)
-		return !net_the.pmtud_off;
+	if (!net_here()->paths_used)
+		return !net_here()->pmtud_off;
 	ip_addr_copy_from_ip4(ip, *dest);
 	return net_path_mtu(&ip) != FLOOR4;
 }
@@ -224,7 +224,7 @@ void net_path_too_big(struct net_conn *conn, unsigned mtu)
 	if (!known || mtu < known)
 		remember(remote, mtu, false);
 	if (lower(conn, mtu)) {
-		net_the.stats.path_mtu_lowered++;
+		net_here()->stats.path_mtu_lowered++;
 		conn->pcb.nrtx = 0;
 		net_rec_resume_cut(conn);
 	}
@@ -256,7 +256,7 @@ void net_path_timed_out(struct net_conn *conn)
 	unsigned mtu = net_path_mtu(remote);
 	unsigned head, least = pcb->mss + headers;
 
-	if (!pcb->unacked || net_the.pmtud_off)
+	if (!pcb->unacked || net_here()->pmtud_off)
 		return;
 	head = pcb->unacked->len + headers;
 	if (mtu && mtu < least)
@@ -270,6 +270,6 @@ void net_path_timed_out(struct net_conn *conn)
 		return;
 	if (lower(conn, mtu)) {
 		remember(remote, mtu, true);
-		net_the.stats.path_mtu_guessed++;
+		net_here()->stats.path_mtu_guessed++;
 	}
 }

@@ -349,8 +349,8 @@ static void take(struct net_conn *conn, struct net_ack *ack)
 	pcb->dupacks = 0;      /* three would be lwIP's turn */
 	pcb->cwnd = rec->state == NET_REC_OPEN ? rec->cwnd + rec->sacked_bytes
 					       : SHUT;
-	net_the.rx_keep_cwnd = true;
-	net_the.rx_cwnd = pcb->cwnd;
+	net_here()->rx_keep_cwnd = true;
+	net_here()->rx_cwnd = pcb->cwnd;
 }
 
 /* RFC 5681 2: nothing new either way, and something is under way. */
@@ -426,8 +426,8 @@ static inline void advance(struct net_conn *conn, uint32_t una)
 	if (resent) /* see net_sack_take_acked() */
 		newest = NULL;
 	/* RFC 7661's idea: what is not used does not grow. */
-	net_the.rx_cwnd = pcb->cwnd;
-	net_the.rx_keep_cwnd = 2 * 256u * head->span < pcb->cwnd;
+	net_here()->rx_cwnd = pcb->cwnd;
+	net_here()->rx_keep_cwnd = 2 * 256u * head->span < pcb->cwnd;
 	if (seg)
 		pass_on(head, seg);
 	if (newest) {
@@ -490,7 +490,7 @@ void net_rec_input(struct tcp_pcb *pcb, const struct tcp_hdr *hdr,
 	uint32_t acked = hdr->ackno - pcb->lastack;
 	bool new = acked - 1 < net_rec_span(pcb);
 
-	net_the.rx_keep_cwnd = false;
+	net_here()->rx_keep_cwnd = false;
 	if ((TCPH_FLAGS(hdr) & (TCP_ACK | TCP_RST)) != TCP_ACK ||
 	    pcb->state < SYN_SENT || pcb->state == TIME_WAIT)
 		return;
@@ -510,8 +510,8 @@ void net_rec_acked(struct net_conn *conn)
 	struct tcp_pcb *pcb = &conn->pcb;
 	uint32_t cwnd;
 
-	if (net_the.rx_keep_cwnd)
-		pcb->cwnd = net_the.rx_cwnd;
+	if (net_here()->rx_keep_cwnd)
+		pcb->cwnd = net_here()->rx_cwnd;
 	cwnd = conn->repairing ? conn->rec->cwnd : pcb->cwnd;
 	if (cwnd > TCP_SND_BUF / 2 && cwnd < UINT32_C(1) << 30)
 		net_cwnd_grow_buffer(pcb, cwnd);

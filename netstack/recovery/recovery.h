@@ -52,7 +52,7 @@ static inline struct net_seg *net_seg_of(struct tcp_seg *seg)
 /* TCP's own clock: it leaves out what the process did not run. */
 static inline uint32_t net_now_us(void)
 {
-	return net_the.now_us;
+	return net_here()->now_us;
 }
 
 static inline uint32_t net_seg_begin(const struct tcp_seg *seg)
@@ -77,7 +77,8 @@ static inline bool net_head_fits(const struct tcp_pcb *pcb)
 /* Such a time on the stack's clock, ns. */
 static inline int64_t net_us_to_ns(uint32_t us)
 {
-	return net_the.now_ns + (int64_t)(int32_t)(us - net_now_us()) * 1024;
+	return net_here()->now_ns +
+	       (int64_t)(int32_t)(us - net_now_us()) * 1024;
 }
 
 static inline bool net_us_after(uint32_t a, uint32_t b)

@@ -48,7 +48,7 @@
 #define VICTIM_CLASS 10u   /* stuck with anything, or moving 8 KiB */
 #define ACTIVE_STEPS 3u	   /* who makes progress counts as an eighth */
 
-static struct {
+static _Thread_local struct {
 	uint64_t asked;	   /* --memory, or its default */
 	uint64_t headroom; /* beside what was resident */
 	int64_t next_trim_ns, next_pool_ns;
@@ -133,7 +133,7 @@ static void reset(struct net_conn *conn, uint64_t bytes)
 	struct net_addr peer = net_peer_addr(conn);
 	struct net_watch *watch = conn->watched ? conn->watch : NULL;
 
-	net_the.stats.memory_resets++;
+	net_here()->stats.memory_resets++;
 	net_log_seldom("coronet: memory is short (%" PRIu64 " of %" PRIu64
 		       " MiB): reset %s, which held %" PRIu64 " KiB",
 		       net_budget_used() / MIB, net_budget_whole() / MIB,
@@ -194,8 +194,8 @@ static bool must_sweep(void)
 {
 	uint64_t refused = shortage.refused;
 
-	shortage.refused = net_the.stats.memory_refused;
-	return net_the.memory_full ||
+	shortage.refused = net_here()->stats.memory_refused;
+	return net_here()->memory_full ||
 	       (net_budget_is_short() && shortage.refused != refused);
 }
 
@@ -213,16 +213,17 @@ static void sweep(void)
 		memset(shortage.held, 0, sizeof(shortage.held));
 	}
 	end = LWIP_MIN(shortage.bucket + SWEEP_BUCKETS,
-		       net_the.bucket_mask + 1);
+		       net_here()->bucket_mask + 1);
 	while (shortage.bucket < end && conns < SWEEP_CONNS &&
 	       resets < SWEEP_RESETS)
-		conns += sweep_bucket(net_the.buckets[shortage.bucket++],
+		conns += sweep_bucket(net_here()->buckets[shortage.bucket++],
 				      &resets);
 	if (shortage.resetting && !shortage.excess)
 		shortage.sweeping = false;
-	else if (shortage.bucket > net_the.bucket_mask && shortage.resetting)
+	else if (shortage.bucket > net_here()->bucket_mask &&
+		 shortage.resetting)
 		shortage.sweeping = false;
-	else if (shortage.bucket > net_the.bucket_mask)
+	else if (shortage.bucket > net_here()->bucket_mask)
 		choose_victims();
 }
 
@@ -233,18 +234,18 @@ static void watch_pools(void)
 {
 	uint64_t no_frame = 0;
 
-	for (unsigned i = 0; i < net_the.n_ports; i++) {
-		struct glue_port *port = net_the.ports[i].glue;
+	for (unsigned i = 0; i < net_here()->n_ports; i++) {
+		struct glue_port *port = net_here()->ports[i].glue;
 		unsigned n = glue_port_frames_free(port);
 
 		no_frame += glue_port_no_frame(port);
 		if (n >= GLUE_BURST)
 			continue;
-		net_the.stats.pool_empty++;
+		net_here()->stats.pool_empty++;
 		net_log_seldom("coronet: link %u: %u of %u frames are free, "
 			       "%u are held by connections",
 			       i, n, glue_port_frames(port),
-			       net_the.ports[i].frames_in);
+			       net_here()->ports[i].frames_in);
 	}
 	if (no_frame != shortage.tx_no_frame)
 		net_log_seldom("coronet: %" PRIu64 " frames could not be sent: "
@@ -255,9 +256,9 @@ static void watch_pools(void)
 
 void net_budget_tick(void)
 {
-	int64_t now = net_the.now_ns;
+	int64_t now = net_here()->now_ns;
 
-	net_the.next_budget_ns = now + TICK_NS;
+	net_here()->next_budget_ns = now + TICK_NS;
 	net_budget_changed(); /* coroutines take memory without telling */
 	sweep();
 	if (now >= shortage.next_trim_ns) {
@@ -331,7 +332,7 @@ int net_budget_open(struct net_opts *opts)
 	uint64_t own, least;
 
 	shortage.headroom =
-		HEADROOM + (net_the.bucket_mask + 1) * sizeof(void *);
+		HEADROOM + (net_here()->bucket_mask + 1) * sizeof(void *);
 	own = resident() + shortage.headroom;
 	least = own + LEAST;
 	if (opts->memory_bytes && opts->memory_bytes < least) {

@@ -17,7 +17,10 @@
 #define NAP_NS	    20000 /* with the wake-up, below 50 us */
 #define DRAIN_NS    INT64_C(1000000000)
 
-struct net_stack net_the;
+_Thread_local struct net_stack net_tls;
+
+/* Whose loop signals end: written when it begins. */
+static struct net_stack *volatile signalled;
 
 int64_t net_clock_ns(void)
 {
@@ -89,14 +92,36 @@ static int check_opts(struct net_opts *opts)
 	return 0;
 }
 
+static int make_tables(struct net_stack *stack)
+{
+	struct net_tables *tables = calloc(1, sizeof(*tables));
+
+	if (!tables)
+		return -ENOMEM;
+	stack->tables = tables;
+	stack->netifs = tables->netifs;
+	stack->neighbours = tables->neighbours;
+	stack->asked = tables->asked;
+	stack->asked6 = tables->asked6;
+	stack->paths = tables->paths;
+	stack->no_port = tables->no_port;
+	return 0;
+}
+
+static void free_tables(struct net_stack *stack)
+{
+	free(stack->tables);
+	stack->tables = NULL;
+}
+
 int net_stack_open(struct net_opts *opts, struct net_stack **out)
 {
 	static const struct coro_sched_attr attr = {.clock_ns = sched_clock_ns};
-	struct net_stack *stack = &net_the;
+	struct net_stack *stack = net_here();
 	int err;
 
 	opts->error[0] = '\0';
-	if (stack->sched) {
+	if (net_stacks_open()) {
 		snprintf(opts->error, sizeof(opts->error),
 			 "a stack is open already: one a process");
 		return -EALREADY;
@@ -110,6 +135,9 @@ int net_stack_open(struct net_opts *opts, struct net_stack **out)
 	if (err < 0)
 		goto refuse;
 	err = start_dpdk(opts);
+	if (err < 0)
+		goto stop_dpdk;
+	err = make_tables(stack);
 	if (err < 0)
 		goto stop_dpdk;
 	stack->mtu = opts->mtu;
@@ -126,11 +154,14 @@ int net_stack_open(struct net_opts *opts, struct net_stack **out)
 	coro_sched_advance(stack->sched, stack->now_ns);
 	net_timers_set_clock();
 	err = net_random_init();
+	if (err == 0)
+		err = net_listeners_init();
+	if (err == 0)
+		err = net_clients_init();
+	if (err == 0)
+		err = net_demux_init(opts->max_conns);
 	if (err < 0)
-		goto close_sched;
-	err = net_demux_init(opts->max_conns);
-	if (err < 0)
-		goto close_sched;
+		goto fini_tables;
 	err = net_mem_init();
 	if (err < 0)
 		goto fini_demux;
@@ -143,27 +174,30 @@ int net_stack_open(struct net_opts *opts, struct net_stack **out)
 	if (err < 0)
 		goto fini_mem;
 	prctl(PR_SET_TIMERSLACK, 1UL);
-	net_diagnose_open();
 	coro_sched_recognize(stack->sched, net_conn_recognize);
 	err = net_watchdog_start(stack, opts->watchdog_ms);
 	if (err < 0)
 		goto fini_mem;
 	net_stats_start(stack);
+	net_stacks_opened();
 	*out = stack;
 	return 0;
 
 fini_mem:
-	net_diagnose_close();
 	net_link_close();
 	net_view_fini();
 	net_mem_fini();
 	net_budget_fini();
 fini_demux:
 	net_demux_fini();
-close_sched:
+fini_tables:
+	net_clients_fini();
+	net_listeners_fini();
+	net_random_fini();
 	coro_sched_close(stack->sched);
 	stack->sched = NULL;
 stop_dpdk:
+	free_tables(stack);
 	glue_eal_stop();
 	net_log_close();
 refuse:
@@ -221,11 +255,14 @@ void net_stack_close(struct net_stack *stack)
 	net_mem_fini();
 	net_budget_fini();
 	net_clients_fini();
+	net_listeners_fini();
 	net_demux_fini();
+	net_random_fini();
 	glue_eal_stop();
 	net_log_close();
-	net_diagnose_close();
+	free_tables(stack);
 	memset(stack, 0, sizeof(*stack));
+	net_stacks_closed();
 }
 
 int net_spawn(struct net_stack *stack, const char *name, coro_fn fn, void *arg)
@@ -258,9 +295,9 @@ int net_link_wait(struct net_stack *stack, unsigned timeout_ms)
 
 static void on_signal(int signo)
 {
-	if (net_the.stop)
+	if (signalled->stop)
 		_exit(1);
-	net_the.stop = 1;
+	signalled->stop = 1;
 }
 
 void net_stack_stop(struct net_stack *stack)
@@ -347,6 +384,7 @@ int net_stack_run(struct net_stack *stack)
 	struct sigaction old_int, old_term;
 
 	NET_CHECK_THREAD();
+	signalled = stack;
 	sigaction(SIGINT, &action, &old_int);
 	sigaction(SIGTERM, &action, &old_term);
 	net_budget_start();

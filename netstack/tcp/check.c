@@ -140,15 +140,15 @@ static void answer_after(struct net_conn *conn, uint32_t pause_ms)
 	uint32_t now_ms = net_now_ms();
 
 	/* Without memory to count by connection, all get one a millisecond. */
-	if (!more ? net_the.challenged_ms == now_ms
+	if (!more ? net_here()->challenged_ms == now_ms
 		  : conn->challenged && now_ms - more->challenged_ms < pause_ms)
 		return;
 	if (more) {
 		conn->challenged = true;
 		more->challenged_ms = now_ms;
 	}
-	net_the.challenged_ms = now_ms;
-	net_the.stats.challenge_acks++;
+	net_here()->challenged_ms = now_ms;
+	net_here()->stats.challenge_acks++;
 	tcp_send_empty_ack(&conn->pcb);
 	net_timer_check(conn); /* sends it when memory was short */
 }
@@ -328,10 +328,11 @@ check_conn(struct net_conn *conn, struct pbuf **p)
 	s.ack = lwip_ntohl(tcp->ackno);
 	s.flags = TCPH_FLAGS(tcp);
 	if (header > TCP_HLEN || pcb->state == SYN_SENT)
-		net_the.rx_has_mss = mend_options(*p, pcb->state == SYN_SENT);
+		net_here()->rx_has_mss =
+			mend_options(*p, pcb->state == SYN_SENT);
 	s.len = bytes + ((s.flags & (TCP_SYN | TCP_FIN)) != 0);
 	if (!is_ordinary(pcb, &s) && !check_slowly(conn, &s)) {
-		net_the.stats.rx_unacceptable++;
+		net_here()->stats.rx_unacceptable++;
 		return false;
 	}
 	if (bytes == 0)
@@ -374,10 +375,10 @@ bool net_check_stranger(struct pbuf *p)
 	    ip_addr_ismulticast(dest) ||
 	    ip_addr_isbroadcast(dest, ip_current_netif()) ||
 	    ip_addr_eq(src, dest)) {
-		net_the.stats.rx_unacceptable++;
+		net_here()->stats.rx_unacceptable++;
 		return false;
 	}
 	if (flags & TCP_SYN)
-		net_the.rx_has_mss = mend_options(p, true);
+		net_here()->rx_has_mss = mend_options(p, true);
 	return true;
 }

@@ -44,9 +44,10 @@ struct sealed {
 };
 #define MASK 0xffffu
 
-static uint8_t key[crypto_shorthash_KEYBYTES];
-static int64_t last_sent_ns;
-static bool ever_sent;
+/* The shard's: whoever is sent one answers to the same shard. */
+static _Thread_local uint8_t key[crypto_shorthash_KEYBYTES];
+static _Thread_local int64_t last_sent_ns;
+static _Thread_local bool ever_sent;
 
 void net_cookie_init(void)
 {
@@ -57,7 +58,7 @@ void net_cookie_init(void)
 /* Whether an ACK of nothing known may bear a cookie. */
 bool net_cookie_hot(void)
 {
-	return ever_sent && net_the.now_ns - last_sent_ns < 2 * EPOCH_NS;
+	return ever_sent && net_here()->now_ns - last_sent_ns < 2 * EPOCH_NS;
 }
 
 static u32_t seal(const struct tcp_hdr *tcp, u32_t isn, u32_t epoch,
@@ -82,7 +83,7 @@ static u32_t seal(const struct tcp_hdr *tcp, u32_t isn, u32_t epoch,
 
 static u32_t epoch_now(void)
 {
-	return (u32_t)(net_the.now_ns / EPOCH_NS);
+	return (u32_t)(net_here()->now_ns / EPOCH_NS);
 }
 
 static u8_t mask(const struct tcp_hdr *tcp, u32_t isn)
@@ -182,8 +183,8 @@ void net_cookie_send(const struct pbuf *p)
 		reply.options, tcp_eff_send_mss(TCP_MSS, reply.from, reply.to),
 		syn.wscale == NO_WSCALE ? -1 : TCP_RCV_SCALE, syn.sack);
 	net_reply_send(&reply);
-	net_the.stats.cookies_sent++;
-	last_sent_ns = net_the.now_ns;
+	net_here()->stats.cookies_sent++;
+	last_sent_ns = net_here()->now_ns;
 	ever_sent = true;
 }
 
@@ -281,24 +282,24 @@ enum net_cookie net_cookie_take(struct pbuf *p, struct netif *inp,
 	struct net_conn *conn;
 
 	if (!decode(tcp, &syn)) {
-		net_the.stats.cookies_refused++;
+		net_here()->stats.cookies_refused++;
 		return NET_COOKIE_NONE;
 	}
 	if (is_refused(tcp)) {
-		net_the.stats.clients_refused++;
+		net_here()->stats.clients_refused++;
 		return NET_COOKIE_NO_ROOM; /* it may send its data later */
 	}
 	made = make_syn(tcp, &syn);
 	if (!made)
 		return NET_COOKIE_NO_ROOM;
-	net_the.isn_fixed = true;
-	net_the.isn = lwip_ntohl(tcp->ackno) - 1;
+	net_here()->isn_fixed = true;
+	net_here()->isn = lwip_ntohl(tcp->ackno) - 1;
 	input_silently(made, inp);
-	net_the.isn_fixed = false;
+	net_here()->isn_fixed = false;
 	conn = collect();
 	if (!conn)
 		return NET_COOKIE_NO_ROOM;
-	net_the.stats.cookies_accepted++;
+	net_here()->stats.cookies_accepted++;
 	*out = conn;
 	return NET_COOKIE_TAKEN;
 }

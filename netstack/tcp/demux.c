@@ -21,23 +21,23 @@ int net_demux_init(unsigned max_conns)
 		   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (mem == MAP_FAILED)
 		return -ENOMEM;
-	net_the.buckets = mem;
-	net_the.bucket_mask = n - 1;
+	net_here()->buckets = mem;
+	net_here()->bucket_mask = n - 1;
 	return 0;
 }
 
 void net_demux_fini(void)
 {
-	munmap(net_the.buckets,
-	       (net_the.bucket_mask + 1) * sizeof(struct net_conn *));
-	net_the.buckets = NULL;
+	munmap(net_here()->buckets,
+	       (net_here()->bucket_mask + 1) * sizeof(struct net_conn *));
+	net_here()->buckets = NULL;
 }
 
 /* Two keyed multiplications folded: flooding one bucket needs the key. */
 static inline uint32_t mix(uint64_t a, uint64_t b)
 {
-	unsigned __int128 m = (unsigned __int128)(a ^ net_the.hash_key[0]) *
-			      (b ^ net_the.hash_key[1]);
+	unsigned __int128 m = (unsigned __int128)(a ^ net_here()->hash_key[0]) *
+			      (b ^ net_here()->hash_key[1]);
 	uint64_t folded = (uint64_t)m ^ (uint64_t)(m >> 64);
 
 	return (uint32_t)(folded ^ (folded >> 32));
@@ -85,7 +85,8 @@ static inline __attribute__((always_inline)) struct net_conn *
 find_hashed(uint32_t hash, const ip_addr_t *local, u16_t local_port,
 	    const ip_addr_t *remote, u16_t remote_port)
 {
-	struct net_conn *conn = net_the.buckets[hash & net_the.bucket_mask];
+	struct net_conn *conn =
+		net_here()->buckets[hash & net_here()->bucket_mask];
 
 	for (; conn; conn = conn->hash_next)
 		if (conn->hash == hash &&
@@ -118,7 +119,7 @@ void net_demux_insert(struct net_conn *conn)
 
 	conn->hash = hash_of(&conn->pcb.local_ip, conn->pcb.local_port,
 			     &conn->pcb.remote_ip, conn->pcb.remote_port);
-	bucket = &net_the.buckets[conn->hash & net_the.bucket_mask];
+	bucket = &net_here()->buckets[conn->hash & net_here()->bucket_mask];
 	conn->hash_next = *bucket;
 	*bucket = conn;
 	conn->hashed = true;
@@ -127,7 +128,7 @@ void net_demux_insert(struct net_conn *conn)
 void net_demux_remove(struct net_conn *conn)
 {
 	struct net_conn **at =
-		&net_the.buckets[conn->hash & net_the.bucket_mask];
+		&net_here()->buckets[conn->hash & net_here()->bucket_mask];
 
 	if (!conn->hashed)
 		return;
@@ -150,7 +151,7 @@ static inline struct net_conn **bucket_of(const struct glue_frame *frame)
 	memcpy(addrs, l3 + 12, 8);
 	hash = hash4(addrs[1], addrs[0], lwip_ntohs(tcp->dest),
 		     lwip_ntohs(tcp->src));
-	return &net_the.buckets[hash & net_the.bucket_mask];
+	return &net_here()->buckets[hash & net_here()->bucket_mask];
 }
 
 /* As many connections as stay in the cache by themselves. */
@@ -165,7 +166,7 @@ void net_demux_prefetch(struct glue_frame *const *frames, unsigned n)
 {
 	struct net_conn **buckets[GLUE_BURST];
 
-	if (net_the.n_conns <= CACHED_CONNS)
+	if (net_here()->n_conns <= CACHED_CONNS)
 		return;
 	for (unsigned i = 0; i < n; i++) {
 		buckets[i] = bucket_of(frames[i]);
@@ -183,8 +184,8 @@ void net_demux_prefetch(struct glue_frame *const *frames, unsigned n)
 
 void net_for_each_conn(void (*fn)(struct net_conn *conn))
 {
-	for (uint32_t i = 0; i <= net_the.bucket_mask; i++) {
-		struct net_conn *next, *conn = net_the.buckets[i];
+	for (uint32_t i = 0; i <= net_here()->bucket_mask; i++) {
+		struct net_conn *next, *conn = net_here()->buckets[i];
 
 		for (; conn; conn = next) {
 			next = conn->hash_next;

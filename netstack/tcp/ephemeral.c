@@ -18,8 +18,9 @@
 #define COUNTERS 256u
 #define STEP	 4u /* at most, beyond what a search moves on by itself */
 
-static uint8_t key[crypto_shorthash_KEYBYTES];
-static uint32_t counters[COUNTERS];
+static _Thread_local uint8_t key[crypto_shorthash_KEYBYTES];
+static _Thread_local uint32_t counters[COUNTERS];
+static _Thread_local uint32_t listen_counter;
 
 void net_ephemeral_init(void)
 {
@@ -53,9 +54,8 @@ static_assert(crypto_shorthash_BYTES == 8, "two words");
 
 struct net_ephemeral net_ephemeral_listen(void)
 {
-	static uint32_t counter;
-
-	return (struct net_ephemeral){net_random() % NET_PORT_COUNT, &counter};
+	return (struct net_ephemeral){net_random() % NET_PORT_COUNT,
+				      &listen_counter};
 }
 
 u16_t net_ephemeral_next(struct net_ephemeral *search)

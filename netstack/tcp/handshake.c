@@ -9,7 +9,7 @@
 /* RFC 9293 3.7.1: who names no MSS takes 1220 bytes over IPv6; lwIP: 536. */
 static void settle_mss(struct tcp_pcb *pcb)
 {
-	if (!net_the.rx_has_mss && IP_IS_V6_VAL(pcb->remote_ip) &&
+	if (!net_here()->rx_has_mss && IP_IS_V6_VAL(pcb->remote_ip) &&
 	    pcb->mss == 536)
 		pcb->mss = 1220;
 }
@@ -33,7 +33,7 @@ static void settle_window(struct tcp_pcb *pcb)
 static void lower_window(struct tcp_pcb *pcb)
 {
 	u32_t announced = pcb->rcv_ann_right_edge - pcb->rcv_nxt;
-	u32_t window = LWIP_MAX(net_the.rcv_most, TCPWND_MIN16(TCP_WND));
+	u32_t window = LWIP_MAX(net_here()->rcv_most, TCPWND_MIN16(TCP_WND));
 
 	if ((s32_t)announced > 0 && window < announced)
 		window = announced;
@@ -55,7 +55,7 @@ void net_handshake_settle(enum tcp_state before)
 		return;
 	net_half_open_ends(net_conn_of(pcb));
 	net_cwnd_begin(pcb);
-	if (__builtin_expect(net_the.rcv_most < pcb->rcv_wnd, 0))
+	if (__builtin_expect(net_here()->rcv_most < pcb->rcv_wnd, 0))
 		lower_window(pcb);
 }
 
@@ -83,8 +83,8 @@ static void reopen(struct net_conn *conn)
 
 	if ((s32_t)(isn - pcb->snd_nxt) <= 0)
 		isn = pcb->snd_nxt + 1 + (net_random() & 0xffff);
-	net_the.isn = isn;
-	net_the.isn_fixed = true;
+	net_here()->isn = isn;
+	net_here()->isn_fixed = true;
 	tcp_abort(&conn->pcb); /* of TIME_WAIT: sends nothing */
 }
 

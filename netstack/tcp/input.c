@@ -11,7 +11,7 @@
 static bool may_open(const struct net_listener *listener)
 {
 	return listener->pending < listener->backlog &&
-	       net_the.half_open < (net_the.max_conns + 1) / 2;
+	       net_here()->half_open < (net_here()->max_conns + 1) / 2;
 }
 
 /*
@@ -24,7 +24,7 @@ static bool show_listener(struct pbuf **p, struct netif *inp,
 			  struct net_conn **conn)
 {
 	const struct tcp_hdr *tcp = (*p)->payload;
-	u8_t flags = net_the.rx_flags & (TCP_SYN | TCP_ACK | TCP_RST);
+	u8_t flags = net_here()->rx_flags & (TCP_SYN | TCP_ACK | TCP_RST);
 	bool cookie = flags == TCP_ACK && net_cookie_hot();
 	struct net_listener *listener = net_listener_find(
 		ip_current_dest_addr(), lwip_ntohs(tcp->dest));
@@ -33,17 +33,17 @@ static bool show_listener(struct pbuf **p, struct netif *inp,
 		return true; /* a RST is the answer to it */
 	if ((flags == TCP_SYN || cookie) &&
 	    listener->queued >= listener->backlog) {
-		net_the.stats.backlog_drops++;
+		net_here()->stats.backlog_drops++;
 		return false;
 	}
-	if (flags == TCP_SYN && net_the.memory_full) {
-		net_the.stats.memory_refused++;
+	if (flags == TCP_SYN && net_here()->memory_full) {
+		net_here()->stats.memory_refused++;
 		return false;
 	}
 	if (flags == TCP_SYN) {
 		switch (net_clients_admit(listener, ip_current_src_addr())) {
 		case NET_ADMIT_NOT:
-			net_the.stats.clients_refused++;
+			net_here()->stats.clients_refused++;
 			return false;
 		case NET_ADMIT_COOKIE:
 			net_cookie_send(*p);
@@ -55,7 +55,7 @@ static bool show_listener(struct pbuf **p, struct netif *inp,
 			return false;
 		}
 	}
-	net_the.shown = listener;
+	net_here()->shown = listener;
 	net_pcb_show_listener(listener->pcb);
 	if (!cookie)
 		return true;
@@ -81,18 +81,18 @@ void net_tcp_input(struct pbuf *p, struct netif *inp)
 	uint32_t lastack = 0, cwnd = 0, wnd = 0;
 
 	if (!net_check_header(p)) {
-		net_the.stats.rx_bad_frame++;
+		net_here()->stats.rx_bad_frame++;
 		pbuf_free(p);
 		return;
 	}
-	net_the.rx_flags = TCPH_FLAGS(tcp);
+	net_here()->rx_flags = TCPH_FLAGS(tcp);
 	conn = net_demux_find_current(tcp);
 	if (conn && net_handshake_reopens(conn, tcp))
 		conn = NULL;
 	if (conn ? !net_check_conn(conn, &p)
 		 : !net_check_stranger(p) || !show_listener(&p, inp, &conn)) {
 		net_pcb_hide_listener();
-		net_the.isn_fixed = false;
+		net_here()->isn_fixed = false;
 		pbuf_free(p);
 		return;
 	}
@@ -112,7 +112,7 @@ void net_tcp_input(struct pbuf *p, struct netif *inp)
 	}
 	tcp_input(p, inp);
 	net_pcb_hide_listener();
-	net_the.isn_fixed = false;
+	net_here()->isn_fixed = false;
 	if (lingering) /* its FIN may be acknowledged; the waiter keeps it */
 		net_wake(conn->writer);
 	if (before < ESTABLISHED)

@@ -16,12 +16,12 @@
 
 static bool has_room(const struct net_conn *conn)
 {
-	unsigned budget = net_the.ooseq_most;
-	bool scarce =
-		net_the.ooseq_held >= budget / 2 || net_the.rcv_most < TCP_WND;
+	unsigned budget = net_here()->ooseq_most;
+	bool scarce = net_here()->ooseq_held >= budget / 2 ||
+		      net_here()->rcv_most < TCP_WND;
 	unsigned most = scarce ? CONN_SCARCE : CONN_MOST;
 
-	return net_the.ooseq_held < budget && conn->ooseq_held < most;
+	return net_here()->ooseq_held < budget && conn->ooseq_held < most;
 }
 
 static struct pbuf *copy_of(const struct pbuf *p)
@@ -38,7 +38,7 @@ bool net_ooseq_admit(struct net_conn *conn, struct pbuf **p, unsigned len)
 	struct pbuf *copy;
 
 	if (!has_room(conn)) {
-		net_the.stats.ooseq_drops++;
+		net_here()->stats.ooseq_drops++;
 		tcp_send_empty_ack(&conn->pcb);
 		net_timer_check(conn);
 		return false;
@@ -46,7 +46,7 @@ bool net_ooseq_admit(struct net_conn *conn, struct pbuf **p, unsigned len)
 	if (len < SMALL_BYTES && net_is_frame(*p)) {
 		copy = copy_of(*p);
 		if (!copy) {
-			net_the.stats.ooseq_drops++;
+			net_here()->stats.ooseq_drops++;
 			return false;
 		}
 		pbuf_free(*p);
@@ -62,6 +62,6 @@ void net_ooseq_count(struct net_conn *conn)
 	if (conn->pcb_live)
 		for (const struct tcp_seg *s = conn->pcb.ooseq; s; s = s->next)
 			held += pbuf_clen(s->p);
-	net_the.ooseq_held += held - conn->ooseq_held;
+	net_here()->ooseq_held += held - conn->ooseq_held;
 	conn->ooseq_held = (uint16_t)held;
 }

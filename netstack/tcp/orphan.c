@@ -9,12 +9,12 @@
 
 static unsigned most(void)
 {
-	return LWIP_MAX(net_the.max_conns / 4, 16u);
+	return LWIP_MAX(net_here()->max_conns / 4, 16u);
 }
 
 static void enter(struct net_conn *conn)
 {
-	struct net_orphans *list = &net_the.orphans;
+	struct net_orphans *list = &net_here()->orphans;
 
 	conn->orphaned = true;
 	conn->orphan_next = NULL;
@@ -29,7 +29,7 @@ static void enter(struct net_conn *conn)
 
 void net_orphan_leave(struct net_conn *conn)
 {
-	struct net_orphans *list = &net_the.orphans;
+	struct net_orphans *list = &net_here()->orphans;
 
 	if (!conn->orphaned)
 		return;
@@ -52,17 +52,17 @@ void net_orphan_enter(struct net_conn *conn)
 		return;
 	net_rxq_clear(conn); /* nobody reads it any more */
 	enter(conn);
-	if (net_the.orphans.n > most())
+	if (net_here()->orphans.n > most())
 		net_orphan_recycle();
 }
 
 bool net_orphan_recycle(void)
 {
-	struct net_conn *oldest = net_the.orphans.oldest;
+	struct net_conn *oldest = net_here()->orphans.oldest;
 
 	if (!oldest)
 		return false;
-	net_the.stats.orphans_recycled++;
+	net_here()->stats.orphans_recycled++;
 	tcp_abort(&oldest->pcb); /* sends RST; net_conn_pcb_freed() unlinks */
 	return true;
 }

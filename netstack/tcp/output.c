@@ -6,8 +6,8 @@
 /* Whether every port is so far behind that sending has to wait. */
 static bool ports_are_busy(void)
 {
-	for (unsigned i = 0; i < net_the.n_ports; i++)
-		if (!glue_tx_busy(net_the.ports[i].glue))
+	for (unsigned i = 0; i < net_here()->n_ports; i++)
+		if (!glue_tx_busy(net_here()->ports[i].glue))
 			return false;
 	return true;
 }
@@ -29,13 +29,13 @@ static void output(struct net_conn *conn)
  */
 void net_output_all(void)
 {
-	struct net_conn *last = net_the.output_tail, *conn = NULL;
+	struct net_conn *last = net_here()->output_tail, *conn = NULL;
 
 	while (conn != last && !ports_are_busy()) {
-		conn = net_the.output_head;
-		net_the.output_head = conn->output_next;
-		if (!net_the.output_head)
-			net_the.output_tail = NULL;
+		conn = net_here()->output_head;
+		net_here()->output_head = conn->output_next;
+		if (!net_here()->output_head)
+			net_here()->output_tail = NULL;
 		conn->in_output = false;
 		output(conn);
 	}

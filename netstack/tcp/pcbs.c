@@ -12,11 +12,11 @@ static void adopt(struct net_conn *conn)
 	if (conn->hashed)
 		return;
 	if (conn->pcb.state == SYN_RCVD) {
-		conn->listener = net_the.shown;
+		conn->listener = net_here()->shown;
 		conn->listener->pending++;
 		conn->pending = true;
 		conn->half_open = true;
-		net_the.half_open++;
+		net_here()->half_open++;
 		net_client_half_open(conn);
 		tcp_nagle_disable(&conn->pcb);
 	}

@@ -6,29 +6,42 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <sodium.h>
 
-static uint8_t isn_key[crypto_shorthash_KEYBYTES];
-static uint32_t pool[64];
-static unsigned pool_left;
-static u16_t ip_ids[1024];
-static uint64_t ip_id_key;
+#define IP_IDS 1024u
+
+/* The shard's: a connection, and a destination's counter, belong to one. */
+static _Thread_local uint8_t isn_key[crypto_shorthash_KEYBYTES];
+static _Thread_local uint32_t pool[64];
+static _Thread_local unsigned pool_left;
+static _Thread_local u16_t *ip_ids; /* IP_IDS of them; owned */
+static _Thread_local uint64_t ip_id_key;
 
 int net_random_init(void)
 {
 	if (sodium_init() < 0)
 		return -EIO;
+	ip_ids = calloc(IP_IDS, sizeof(*ip_ids));
+	if (!ip_ids)
+		return -ENOMEM;
 	randombytes_buf(isn_key, sizeof(isn_key));
-	randombytes_buf(net_the.hash_key, sizeof(net_the.hash_key));
-	net_the.hash_key[0] |= 1;
-	net_the.hash_key[1] |= 1;
+	randombytes_buf(net_here()->hash_key, sizeof(net_here()->hash_key));
+	net_here()->hash_key[0] |= 1;
+	net_here()->hash_key[1] |= 1;
 	net_ephemeral_init();
 	randombytes_buf(&ip_id_key, sizeof(ip_id_key));
 	ip_id_key |= 1;
 	net_cookie_init();
 	return 0;
+}
+
+void net_random_fini(void)
+{
+	free(ip_ids);
+	ip_ids = NULL;
 }
 
 uint32_t net_random(void)
@@ -54,8 +67,8 @@ u32_t net_isn(const ip_addr_t *local_ip, u16_t local_port,
 	} tuple;
 	uint32_t f;
 
-	if (net_the.isn_fixed)
-		return net_the.isn;
+	if (net_here()->isn_fixed)
+		return net_here()->isn;
 	memset(&tuple, 0, sizeof(tuple));
 	ip_addr_copy(tuple.local, *local_ip);
 	ip_addr_copy(tuple.remote, *remote_ip);
@@ -81,5 +94,4 @@ u16_t net_ip_id(const ip4_addr_t *dest)
 
 	return lwip_htons((u16_t)(*counter)++ + (u16_t)(mixed >> 32));
 }
-static_assert(sizeof(ip_ids) / sizeof(ip_ids[0]) == 1 << 10,
-	      "net_ip_id() keeps ten bits");
+static_assert(IP_IDS == 1 << 10, "net_ip_id() keeps ten bits");

@@ -82,7 +82,7 @@ void net_rst_reply(const struct tcp_pcb *pcb, u32_t seg_ack, u32_t seg_end,
 		   const ip_addr_t *local_ip, const ip_addr_t *remote_ip,
 		   u16_t local_port, u16_t remote_port)
 {
-	bool acked = net_the.rx_flags & TCP_ACK;
+	bool acked = net_here()->rx_flags & TCP_ACK;
 	const struct net_reply reply = {
 		.pcb = pcb,
 		.from = local_ip,

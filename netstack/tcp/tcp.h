@@ -156,4 +156,5 @@ void net_output_all(void);
 
 /* ---- random.c ---- */
 int net_random_init(void);
+void net_random_fini(void);
 u16_t net_ip_id(const ip4_addr_t *dest);

@@ -7,7 +7,7 @@
 
 void net_time_wait_enter(struct net_conn *conn)
 {
-	struct net_time_wait *list = &net_the.time_wait;
+	struct net_time_wait *list = &net_here()->time_wait;
 
 	if (conn->waiting)
 		return;
@@ -27,7 +27,7 @@ void net_time_wait_enter(struct net_conn *conn)
 
 void net_time_wait_leave(struct net_conn *conn)
 {
-	struct net_time_wait *list = &net_the.time_wait;
+	struct net_time_wait *list = &net_here()->time_wait;
 
 	if (!conn->waiting)
 		return;
@@ -46,11 +46,11 @@ void net_time_wait_leave(struct net_conn *conn)
 
 bool net_time_wait_recycle(void)
 {
-	struct net_conn *oldest = net_the.time_wait.oldest;
+	struct net_conn *oldest = net_here()->time_wait.oldest;
 
 	if (!oldest)
 		return false;
-	net_the.stats.time_wait_recycled++;
+	net_here()->stats.time_wait_recycled++;
 	tcp_abort(&oldest->pcb); /* of TIME_WAIT: sends nothing */
 	return true;
 }

@@ -19,12 +19,13 @@
  */
 static void set_us_clock(void)
 {
-	int64_t passed_ns = net_the.now_ns - net_the.clock_ns;
+	int64_t passed_ns = net_here()->now_ns - net_here()->clock_ns;
 
 	if (passed_ns > PAUSE_NS)
-		net_the.paused_ns += passed_ns - PAUSE_NS;
-	net_the.clock_ns = net_the.now_ns;
-	net_the.now_us = (uint32_t)((net_the.now_ns - net_the.paused_ns) >> 10);
+		net_here()->paused_ns += passed_ns - PAUSE_NS;
+	net_here()->clock_ns = net_here()->now_ns;
+	net_here()->now_us =
+		(uint32_t)((net_here()->now_ns - net_here()->paused_ns) >> 10);
 }
 
 /*
@@ -34,10 +35,10 @@ static void set_us_clock(void)
 void net_timers_set_clock(void)
 {
 	set_us_clock();
-	if (net_the.now_ns < net_the.next_tick_ns)
+	if (net_here()->now_ns < net_here()->next_tick_ns)
 		return;
-	tcp_ticks = (u32_t)(net_the.now_ns / NET_TICK_NS);
-	net_the.next_tick_ns = ((int64_t)tcp_ticks + 1) * NET_TICK_NS;
+	tcp_ticks = (u32_t)(net_here()->now_ns / NET_TICK_NS);
+	net_here()->next_tick_ns = ((int64_t)tcp_ticks + 1) * NET_TICK_NS;
 }
 
 static bool fast_pending(const struct tcp_pcb *pcb)
@@ -129,12 +130,13 @@ static int64_t state_due(const struct tcp_pcb *pcb)
  */
 static int64_t tick_due(struct net_conn *conn)
 {
-	int64_t now = net_the.now_ns >> TICK_BITS;
+	int64_t now = net_here()->now_ns >> TICK_BITS;
 
 	if (!conn->ticking) {
 		conn->ticking = true;
 		conn->pcb.last_timer =
-			(u8_t)(((net_the.now_ns + NET_TICK_NS) >> TICK_BITS) +
+			(u8_t)(((net_here()->now_ns + NET_TICK_NS) >>
+				TICK_BITS) +
 			       1);
 	}
 	return (now + (s8_t)(conn->pcb.last_timer - (u8_t)now)) << TICK_BITS;
@@ -153,7 +155,8 @@ static int64_t lwip_due(const struct tcp_pcb *pcb)
 static int64_t due_at(struct net_conn *conn)
 {
 	int64_t due = lwip_due(&conn->pcb), repair = net_rec_due_ns(conn);
-	bool overdue = due <= net_the.now_ns; /* could not be done just now */
+	bool overdue =
+		due <= net_here()->now_ns; /* could not be done just now */
 
 	if (overdue)
 		due = CORO_FOREVER;
@@ -174,7 +177,7 @@ void net_timer_check(struct net_conn *conn)
 {
 	if (!conn->pcb_live ||
 	    (coro_timer_armed(&conn->timer) &&
-	     conn->timer.expires_ns <= net_the.now_ns + NET_FINE_NS))
+	     conn->timer.expires_ns <= net_here()->now_ns + NET_FINE_NS))
 		return;
 	net_timer_by(conn, due_at(conn));
 }
@@ -203,10 +206,10 @@ static void settle_keepalive(struct tcp_pcb *pcb)
 static void settle_counts(struct tcp_pcb *pcb)
 {
 	if (pcb->state < ESTABLISHED) {
-		bool over =
-			pcb->state == SYN_RCVD &&
-			after_tmr(pcb, TCP_SYN_RCVD_TIMEOUT) <= net_the.now_ns;
-		bool again = !over && handshake_due(pcb) <= net_the.now_ns;
+		bool over = pcb->state == SYN_RCVD &&
+			    after_tmr(pcb, TCP_SYN_RCVD_TIMEOUT) <=
+				    net_here()->now_ns;
+		bool again = !over && handshake_due(pcb) <= net_here()->now_ns;
 
 		pcb->rtime = again ? pcb->rto : LWIP_MIN(pcb->rtime, 0);
 		return;
@@ -234,7 +237,7 @@ static void fast_tick(struct net_conn *conn)
 	}
 	if ((pcb->flags & TF_CLOSEPEND) || pcb->refused_data) {
 		tcp_clear_flags(pcb, TF_ACK_DELAY); /* not sent just now */
-		pcb->last_timer = net_the.timer_ctr++;
+		pcb->last_timer = net_here()->timer_ctr++;
 		tcp_fasttmr();
 	}
 }
@@ -247,7 +250,7 @@ static void slow_tick(struct tcp_pcb *pcb)
 
 	pcb->persist_backoff = 0;
 	tcp_ticks--; /* it counts up itself */
-	pcb->last_timer = net_the.timer_ctr++;
+	pcb->last_timer = net_here()->timer_ctr++;
 	tcp_slowtmr();
 	if (!tcp_active_pcbs || pcb->unacked || !pcb->unsent)
 		return;
@@ -263,7 +266,7 @@ static void tick(struct net_conn *conn)
 	u8_t nrtx;
 
 	conn->ticking = false;
-	net_the.lwip_ticks++;
+	net_here()->lwip_ticks++;
 	if (pcb->state != TIME_WAIT && fast_pending(pcb))
 		fast_tick(conn);
 	if (pcb->state != TIME_WAIT && held_back(conn))
@@ -279,8 +282,8 @@ static void tick(struct net_conn *conn)
 
 static bool tick_is_due(struct net_conn *conn)
 {
-	return lwip_due(&conn->pcb) <= net_the.now_ns ||
-	       (conn->ticking && tick_due(conn) <= net_the.now_ns);
+	return lwip_due(&conn->pcb) <= net_here()->now_ns ||
+	       (conn->ticking && tick_due(conn) <= net_here()->now_ns);
 }
 
 static void due(struct coro_timer *timer)

@@ -115,7 +115,7 @@ void net_too_big_input(const struct net_port *port,
 	struct quote quote;
 	unsigned mtu;
 
-	if (room < QUOTE_AT || net_the.pmtud_off)
+	if (room < QUOTE_AT || net_here()->pmtud_off)
 		return;
 	if (frame->flags & GLUE_FRAME_IP4) {
 		mtu = get16(icmp + 6);
@@ -130,7 +130,7 @@ void net_too_big_input(const struct net_port *port,
 			conn = conn_of(&quote);
 	}
 	if (!conn || mtu >= quote.len) { /* a packet that fits is not too big */
-		net_the.stats.path_mtu_refused++;
+		net_here()->stats.path_mtu_refused++;
 		return;
 	}
 	net_pcb_show(&conn->pcb); /* as for any event of a connection */

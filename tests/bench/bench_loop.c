@@ -182,7 +182,7 @@ static void answer_arp(const uint8_t *request)
 	memcpy(arp + 14, request + 38, 4);
 	memcpy(arp + 18, request + 22, 6);
 	memcpy(arp + 24, request + 28, 4);
-	net_the.netifs[0].input(p, &net_the.netifs[0]);
+	net_here()->netifs[0].input(p, &net_here()->netifs[0]);
 }
 
 static void finish_handshake(unsigned i)
@@ -192,7 +192,7 @@ static void finish_handshake(unsigned i)
 
 	memcpy(p->payload, frame->data, 54);
 	glue_frame_free(frame);
-	net_the.netifs[0].input(p, &net_the.netifs[0]);
+	net_here()->netifs[0].input(p, &net_here()->netifs[0]);
 }
 
 /* SYN-ACKs are kept until no lwIP function is on the stack. */

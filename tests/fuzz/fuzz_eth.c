@@ -270,7 +270,7 @@ static void neighbours(void)
 
 	memset(entry, 0, sizeof(*entry));
 	memcpy(entry->next_hop_address.addr, them6, 16);
-	entry->netif = &net_the.netifs[0];
+	entry->netif = &net_here()->netifs[0];
 	memcpy(entry->lladdr, fake_peer_mac, 6);
 	entry->state = ND6_REACHABLE;
 	entry->counter.reachable_time = 3600000;
@@ -411,19 +411,20 @@ static void clean_up(void)
 		net_for_each_conn(abort_pcb);
 		fake_now_ns += 500000000;
 		run();
-		if (net_the.n_conns == 0)
+		if (net_here()->n_conns == 0)
 			break;
 	}
-	assert(net_the.n_conns == 0);
+	assert(net_here()->n_conns == 0);
 	check_tables();
-	etharp_cleanup_netif(&net_the.netifs[0]);
-	nd6_cleanup_netif(&net_the.netifs[0]);
+	etharp_cleanup_netif(&net_here()->netifs[0]);
+	nd6_cleanup_netif(&net_here()->netifs[0]);
 	run();
 	assert(fake_frames_out == 0);
-	memset(net_the.paths, 0, sizeof(net_the.paths));
-	memset(net_the.neighbours, 0, sizeof(net_the.neighbours));
-	memset(net_the.asked, 0, sizeof(net_the.asked));
-	memset(net_the.asked6, 0, sizeof(net_the.asked6));
+	memset(net_here()->paths, 0, sizeof(net_here()->tables->paths));
+	memset(net_here()->neighbours, 0,
+	       sizeof(net_here()->tables->neighbours));
+	memset(net_here()->asked, 0, sizeof(net_here()->tables->asked));
+	memset(net_here()->asked6, 0, sizeof(net_here()->tables->asked6));
 	memset(peers, 0, sizeof(peers));
 }
 

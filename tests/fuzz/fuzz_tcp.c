@@ -168,8 +168,8 @@ static void run(void)
 		else if (frame[12] == 8 && frame[13] == 0 && frame[23] == 6)
 			check_sent(frame, len);
 	}
-	assert(net_the.n_conns <= 12);
-	assert(net_the.half_open <= 6);
+	assert(net_here()->n_conns <= 12);
+	assert(net_here()->half_open <= 6);
 }
 
 static void wait_ms(unsigned ms)
@@ -410,18 +410,18 @@ static void clean_up(void)
 		if (listeners[2]->head)
 			net_spawn(stack, "accept", accept_waiting, NULL);
 		wait_ms(20);
-		if (handlers == 0 && net_the.n_conns == 0 &&
+		if (handlers == 0 && net_here()->n_conns == 0 &&
 		    !listeners[2]->head && fake_frames_out == 0)
 			break;
 	}
 	for (unsigned i = 0; i < 4; i++)
 		assert(listeners[i]->pending == 0 && listeners[i]->queued == 0);
 	assert(handlers == 0);
-	assert(net_the.n_conns == 0);
-	assert(net_the.half_open == 0);
-	assert(net_the.ooseq_held == 0);
-	assert(net_the.ports[0].frames_in == 0);
-	assert(!net_the.time_wait.oldest && !net_the.time_wait.newest);
+	assert(net_here()->n_conns == 0);
+	assert(net_here()->half_open == 0);
+	assert(net_here()->ooseq_held == 0);
+	assert(net_here()->ports[0].frames_in == 0);
+	assert(!net_here()->time_wait.oldest && !net_here()->time_wait.newest);
 	assert(fake_frames_out == 0);
 }
 

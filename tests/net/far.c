@@ -73,7 +73,7 @@ static void fill_neighbour_cache(void)
 
 	memset(entry, 0, sizeof(*entry));
 	memcpy(entry->next_hop_address.addr, far_ip6, 16);
-	entry->netif = &net_the.netifs[0];
+	entry->netif = &net_here()->netifs[0];
 	memcpy(entry->lladdr, fake_peer_mac, 6);
 	entry->state = ND6_REACHABLE;
 	entry->counter.reachable_time = 2000000000;

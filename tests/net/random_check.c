@@ -447,15 +447,16 @@ static void back_to(const char *what, long now, long then)
 
 void check_life_end(void)
 {
-	back_to("connections", net_the.n_conns, 0);
-	back_to("half-open connections", net_the.half_open, 0);
-	back_to("pieces out of order", net_the.ooseq_held, 0);
-	back_to("frames received", net_the.ports[0].frames_in, 0);
+	back_to("connections", net_here()->n_conns, 0);
+	back_to("half-open connections", net_here()->half_open, 0);
+	back_to("pieces out of order", net_here()->ooseq_held, 0);
+	back_to("frames received", net_here()->ports[0].frames_in, 0);
 	back_to("frames", fake_frames_out, 0);
-	back_to("in TIME_WAIT", net_the.time_wait.oldest != NULL, 0);
-	back_to("in the output queue", net_the.output_head != NULL, 0);
+	back_to("in TIME_WAIT", net_here()->time_wait.oldest != NULL, 0);
+	back_to("in the output queue", net_here()->output_head != NULL, 0);
 	back_to("bytes of memory", (long)net_mem_live_bytes(),
 		(long)life.memory);
-	back_to("coroutines", coro_sched_live(net_the.sched), 0);
-	back_to("timers", coro_sched_next_ns(net_the.sched) != CORO_FOREVER, 0);
+	back_to("coroutines", coro_sched_live(net_here()->sched), 0);
+	back_to("timers", coro_sched_next_ns(net_here()->sched) != CORO_FOREVER,
+		0);
 }

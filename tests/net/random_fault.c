@@ -15,7 +15,7 @@ void fault_arm(unsigned from, unsigned count, unsigned rate)
 	left = from ? count : 0;
 	chance = rate;
 	rng.state = from;
-	refused = net_the.stats.no_memory;
+	refused = net_here()->stats.no_memory;
 	net_mem_fail_after(from);
 }
 
@@ -27,10 +27,10 @@ void fault_disarm(void)
 
 void fault_step(void)
 {
-	if (!left || net_the.stats.no_memory == refused)
+	if (!left || net_here()->stats.no_memory == refused)
 		return;
-	fault_given += (unsigned)(net_the.stats.no_memory - refused);
-	refused = net_the.stats.no_memory;
+	fault_given += (unsigned)(net_here()->stats.no_memory - refused);
+	refused = net_here()->stats.no_memory;
 	if (--left)
 		net_mem_fail_after(rng_between(&rng, 1, 2000 / chance));
 }

@@ -195,7 +195,7 @@ static int64_t next_event(void)
 	int64_t next = path_next();
 
 	if (coro_sched_ready(life.stack->sched) ||
-	    (net_the.output_head && fake_tx_budget != 0))
+	    (net_here()->output_head && fake_tx_budget != 0))
 		next = earlier(next, fake_now_ns + 5000);
 	next = earlier(next, coro_sched_next_ns(life.stack->sched));
 	next = earlier(next, earlier(life.next_starve, life.starve_end));
@@ -235,7 +235,7 @@ static void step(void)
 
 static bool over(void)
 {
-	if (net_the.n_conns || !path_empty())
+	if (net_here()->n_conns || !path_empty())
 		return false;
 	for (unsigned i = 0; i < life.draw.n_flows; i++)
 		if (!app_over(&life.flows[i]) || !peer_over(&life.flows[i]))

@@ -73,8 +73,8 @@ void repair_connect(bool sack, size_t bytes)
 	peer_send(&peer, PEER_ACK, NULL, 0);
 	/* Renumber between the handshake and the handler's first write. */
 	net_link_rx();
-	for (struct net_conn **b = net_the.buckets;
-	     b <= net_the.buckets + net_the.bucket_mask; b++)
+	for (struct net_conn **b = net_here()->buckets;
+	     b <= net_here()->buckets + net_here()->bucket_mask; b++)
 		if (*b)
 			renumber(*b, NEAR_WRAP);
 	run_rounds(2);

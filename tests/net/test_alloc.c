@@ -35,7 +35,7 @@ static void lead_a_life(struct net_conn *conn, void *arg)
 	struct net_view view;
 	char line[256];
 
-	net_set_read_deadline(conn, net_the.now_ns + INT64_C(20000000000));
+	net_set_read_deadline(conn, net_here()->now_ns + INT64_C(20000000000));
 	if (net_poll(&item, 1, CORO_FOREVER) < 0)
 		return;
 	if (net_recv_until(conn, line, sizeof(line), "\n", 1) <= 0)
@@ -48,7 +48,7 @@ static void lead_a_life(struct net_conn *conn, void *arg)
 	while (net_recv_view(conn, &view) > 0)
 		if (net_send_view(conn, &view) < 0)
 			return;
-	net_close_wait(conn, net_the.now_ns + INT64_C(5000000000));
+	net_close_wait(conn, net_here()->now_ns + INT64_C(5000000000));
 }
 
 static bool saw_reset;
@@ -150,12 +150,12 @@ static bool live_with_failure(unsigned n)
 
 static void expect_nothing_left(unsigned n, uint64_t live)
 {
-	if (net_the.n_conns || net_the.ports[0].frames_in ||
+	if (net_here()->n_conns || net_here()->ports[0].frames_in ||
 	    coro_sched_live(stack->sched) || net_mem_live_bytes() != live ||
 	    released != loans)
 		fail_msg("allocation %u: %u connections, %u frames, "
 			 "%u coroutines, %ld bytes, %u of %u loans are left",
-			 n, net_the.n_conns, net_the.ports[0].frames_in,
+			 n, net_here()->n_conns, net_here()->ports[0].frames_in,
 			 coro_sched_live(stack->sched),
 			 (long)(net_mem_live_bytes() - live), loans - released,
 			 loans);
@@ -183,7 +183,7 @@ static void test_any_allocation_may_fail(void **state)
 /* The same where every segment has to be copied. */
 static void test_any_allocation_may_fail_without_frames(void **state)
 {
-	net_the.ports[0].frames_to_hold = 0;
+	net_here()->ports[0].frames_to_hold = 0;
 	lead_lives();
 }
 

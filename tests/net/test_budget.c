@@ -71,7 +71,7 @@ static void fill_to(unsigned eighths)
 /* Takes more than the seven eighths. */
 static void fill_up(void)
 {
-	while (!net_the.memory_full)
+	while (!net_here()->memory_full)
 		take_ballast();
 }
 
@@ -193,36 +193,36 @@ static void test_peers_that_do_not_read_stay_within_the_budget(void **state)
 		forget_sent();
 	}
 	run_ms(20);
-	assert_int_equal(net_the.n_conns, 0);
+	assert_int_equal(net_here()->n_conns, 0);
 	assert_int_equal(ended, PEERS);
-	assert_int_equal(net_the.snd_most, TCP_SND_BUF);
+	assert_int_equal(net_here()->snd_most, TCP_SND_BUF);
 	assert_true(used() < max / 4);
 }
 
 static void test_a_send_buffer_has_its_part_of_what_is_left(void **state)
 {
-	uint32_t whole = net_the.snd_most;
+	uint32_t whole = net_here()->snd_most;
 
 	assert_int_equal(whole, TCP_SND_BUF);
 	net_budget_set(taken() + 32 * MIB);
 	fill_to(4);
 	run_ms(2);
-	assert_in_range(net_the.snd_most, whole / 2, whole);
+	assert_in_range(net_here()->snd_most, whole / 2, whole);
 	fill_to(6);
 	run_ms(2);
-	assert_in_range(net_the.snd_most, whole / 8, whole / 2);
+	assert_in_range(net_here()->snd_most, whole / 8, whole / 2);
 	fill_to(7);
 	run_ms(2);
-	assert_int_equal(net_the.snd_most, FLOOR);
+	assert_int_equal(net_here()->snd_most, FLOOR);
 	unload();
 	run_ms(2);
-	assert_int_equal(net_the.snd_most, whole);
+	assert_int_equal(net_here()->snd_most, whole);
 }
 
 /* A connection's pieces are bounded as its bytes are. */
 static void pour_bytes(struct net_conn *conn, void *arg)
 {
-	net_set_write_deadline(conn, net_the.now_ns + 50000000);
+	net_set_write_deadline(conn, net_here()->now_ns + 50000000);
 	conn->pcb.cwnd = 1 << 20; /* each byte leaves at once */
 	while (net_send(conn, "x", 1) == 1) {
 		got_len++;
@@ -435,7 +435,7 @@ static void test_the_greediest_is_reset_and_the_others_live(void **state)
 	assert_int_equal(result, -ENOBUFS);
 	assert_true(rst || (peer_next(&s) && (s.flags & PEER_RST)));
 	assert_int_equal(stack->stats.memory_resets, 1);
-	assert_int_equal(net_the.n_conns, 10);
+	assert_int_equal(net_here()->n_conns, 10);
 	unload();
 	run_ms(5);
 	peer_send(&modest[3], PEER_ACK, "again", 5);
@@ -468,7 +468,7 @@ static void test_unread_bytes_are_a_reason_too(void **state)
 	fill_up();
 	run_ms(50);
 	assert_int_equal(stack->stats.memory_resets, 1);
-	assert_int_equal(net_the.n_conns, 0);
+	assert_int_equal(net_here()->n_conns, 0);
 	go = true;
 	run_rounds(2);
 	assert_int_equal(result, -ENOBUFS);
@@ -489,7 +489,7 @@ static void test_nobody_is_reset_who_waits_for_nothing(void **state)
 	fill_up();
 	run_ms(100);
 	assert_int_equal(stack->stats.memory_resets, 0);
-	assert_int_equal(net_the.n_conns, 1);
+	assert_int_equal(net_here()->n_conns, 1);
 }
 
 /* Each holds a byte that its handler does not read. */
@@ -504,7 +504,7 @@ static void test_many_that_hold_little_make_room(void **state)
 		run_ms(1);
 		forget_sent();
 	}
-	assert_int_equal(net_the.n_conns, 500);
+	assert_int_equal(net_here()->n_conns, 500);
 	net_budget_set(taken() + 16 * MIB);
 	fill_up();
 	run_ms(50);
@@ -533,12 +533,12 @@ static void test_a_spike_of_coroutines_does_not_last(void **state)
 	go = true;
 	run_rounds(5);
 	run_ms(3);
-	assert_false(net_the.memory_full);
-	assert_int_equal(net_the.snd_most, TCP_SND_BUF);
+	assert_false(net_here()->memory_full);
+	assert_int_equal(net_here()->snd_most, TCP_SND_BUF);
 	serve(echo);
 	expect_echo(2000);
 	/* What they have taken is theirs: others share the rest. */
-	while (net_the.snd_most == TCP_SND_BUF)
+	while (net_here()->snd_most == TCP_SND_BUF)
 		take_ballast();
 	unload();
 }
@@ -567,7 +567,7 @@ static void test_holes_between_objects_are_room(void **state)
 
 	serve(echo);
 	net_budget_set(taken() + 16 * MIB);
-	while (!net_the.memory_full) {
+	while (!net_here()->memory_full) {
 		objects[n] = net_mem_malloc(2000);
 		assert_non_null(objects[n++]);
 	}
@@ -578,7 +578,7 @@ static void test_holes_between_objects_are_room(void **state)
 		}
 	run_ms(2);
 	assert_true(used() > eighths_of_all(7) - NET_MEM_CHUNK_BYTES);
-	assert_false(net_the.memory_full);
+	assert_false(net_here()->memory_full);
 	expect_echo(2000);
 	assert_int_equal(stack->stats.memory_resets, 0);
 	while (n--)

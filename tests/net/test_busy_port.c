@@ -206,7 +206,8 @@ static void test_syn_is_sent_later(void **state)
 
 	connect_to(close_it); /* so that its address is known */
 	port_is_busy(true);
-	assert_int_equal(coro_spawn(net_the.sched, NULL, dial, NULL, &co), 0);
+	assert_int_equal(coro_spawn(net_here()->sched, NULL, dial, NULL, &co),
+			 0);
 	run_ms(5);
 	port_is_busy(false);
 	assert_int_equal(peer_wait(SOON_MS).flags, PEER_SYN);

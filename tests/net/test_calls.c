@@ -84,7 +84,7 @@ static void test_listener_closed_under_a_handshake_refuses_it(void **state)
 	peer_send(&peer, PEER_ACK, NULL, 0);
 	assert_true(peer_next(&s));
 	assert_true(s.flags & PEER_RST);
-	assert_int_equal(net_the.n_conns, 0);
+	assert_int_equal(net_here()->n_conns, 0);
 }
 
 static void test_listening_errors_are_told_apart(void **state)
@@ -114,7 +114,7 @@ static void test_port_0_is_chosen_and_told(void **state)
 	second = net_listener_addr(two);
 	assert_int_not_equal(first.port, second.port);
 	peer_connect(&peer, 1000, second.port, 5);
-	assert_int_equal(net_the.n_conns, 1);
+	assert_int_equal(net_here()->n_conns, 1);
 	assert_int_equal(net_listener_addr(listener).port, 7);
 	assert_int_equal(net_listener_addr(NULL).port, 0);
 }
@@ -169,7 +169,7 @@ static void test_accept_obeys_deadline_and_cancel(void **state)
 	assert_int_equal(result, 12345);
 	run_ms(10);
 	assert_int_equal(result, -ETIMEDOUT);
-	coro_spawn(net_the.sched, NULL, accept_body, NULL, &co);
+	coro_spawn(net_here()->sched, NULL, accept_body, NULL, &co);
 	run_rounds(2);
 	coro_cancel(co);
 	run_rounds(2);
@@ -256,7 +256,7 @@ static void test_dial_refused_is_econnrefused(void **state)
 	peer_send(&peer, PEER_RST | PEER_ACK, NULL, 0);
 	run_rounds(3);
 	assert_int_equal(result, -ECONNREFUSED);
-	assert_int_equal(net_the.n_conns, 0);
+	assert_int_equal(net_here()->n_conns, 0);
 }
 
 static void test_dial_to_a_silent_port_is_etimedout(void **state)
@@ -327,12 +327,12 @@ static void test_dial_is_cancelled(void **state)
 	struct segment s;
 	struct coro *co;
 
-	coro_spawn(net_the.sched, NULL, dial_body, "10.0.0.2:80", &co);
+	coro_spawn(net_here()->sched, NULL, dial_body, "10.0.0.2:80", &co);
 	assert_true(peer_next(&s));
 	coro_cancel(co);
 	run_rounds(3);
 	assert_int_equal(result, -ECANCELED);
-	assert_int_equal(net_the.n_conns, 0);
+	assert_int_equal(net_here()->n_conns, 0);
 	coro_join(co, NULL);
 }
 
@@ -381,7 +381,7 @@ static void test_dial_obeys_the_coroutines_deadline(void **state)
 	assert_true(peer_next(&s));
 	run_ms(60);
 	assert_int_equal(result, -ETIMEDOUT);
-	assert_int_equal(net_the.n_conns, 0);
+	assert_int_equal(net_here()->n_conns, 0);
 }
 
 /* ---- deadlines, half-close, abuse ---- */
@@ -597,7 +597,7 @@ static void test_closing_with_unread_data_draws_rst(void **state)
 	assert_true(peer_next(&s));
 	while (!(s.flags & PEER_RST))
 		assert_true(peer_next(&s));
-	assert_int_equal(net_the.n_conns, 0);
+	assert_int_equal(net_here()->n_conns, 0);
 }
 
 static void test_calls_outside_a_coroutine_are_eperm(void **state)

@@ -110,7 +110,7 @@ static void test_exact_rst_resets(void **state)
 	forge(&peer, PEER_RST, peer.snd, 0, "");
 	run_rounds(3);
 	assert_int_equal(result, -ECONNRESET);
-	assert_int_equal(net_the.n_conns, 0);
+	assert_int_equal(net_here()->n_conns, 0);
 }
 
 static void test_rst_in_the_window_is_challenged(void **state)
@@ -125,7 +125,7 @@ static void test_rst_in_the_window_is_challenged(void **state)
 		run_ms(500);
 	}
 	expect_alive(&peer);
-	assert_int_equal(net_the.stats.challenge_acks, 3);
+	assert_int_equal(net_here()->stats.challenge_acks, 3);
 }
 
 static void test_rst_outside_the_window_is_dropped(void **state)
@@ -139,7 +139,7 @@ static void test_rst_outside_the_window_is_dropped(void **state)
 		forge(&peer, PEER_RST, peer.snd + ahead[i], 0, "");
 		peer_expect_nothing();
 	}
-	assert_int_equal(net_the.stats.rx_unacceptable, 5);
+	assert_int_equal(net_here()->stats.rx_unacceptable, 5);
 	expect_alive(&peer);
 }
 
@@ -195,7 +195,7 @@ static void test_half_open_answers_its_syn_and_challenges_another(void **state)
 	assert_int_equal(s.ack, peer.snd + 1);
 	forge(&peer, PEER_RST, s.ack, 0, "");
 	run_rounds(2);
-	assert_int_equal(net_the.n_conns, 0);
+	assert_int_equal(net_here()->n_conns, 0);
 }
 
 static void test_time_wait_never_resets(void **state)
@@ -210,13 +210,13 @@ static void test_time_wait_never_resets(void **state)
 	forge(&peer, PEER_RST, peer.snd, 0, "");
 	forge(&peer, PEER_RST | PEER_ACK, peer.snd, peer.rcv, "");
 	peer_expect_nothing();
-	assert_int_equal(net_the.n_conns, 1);
+	assert_int_equal(net_here()->n_conns, 1);
 	forge(&peer, PEER_SYN, peer.snd, 0, ""); /* not newer */
 	assert_true(peer_next(&s));
 	assert_int_equal(s.flags, PEER_ACK);
 	assert_int_equal(s.seq, peer.rcv);
 	assert_int_equal(s.ack, peer.snd);
-	assert_int_equal(net_the.n_conns, 1);
+	assert_int_equal(net_here()->n_conns, 1);
 }
 
 /* ---- section 5: data ---- */
@@ -276,7 +276,7 @@ static void test_what_came_before_is_acknowledged_each_time(void **state)
 		forge(&peer, PEER_ACK, peer.snd - 5, peer.rcv, "alive");
 		expect_challenge(&peer); /* its form; but no limit */
 	}
-	assert_int_equal(net_the.stats.challenge_acks, 0);
+	assert_int_equal(net_here()->stats.challenge_acks, 0);
 	assert_int_equal(got_len, 5);
 }
 
@@ -301,7 +301,7 @@ static void test_data_without_ack_is_dropped(void **state)
 		peer_expect_nothing();
 	}
 	assert_int_equal(got_len, 0);
-	assert_int_equal(net_the.stats.rx_unacceptable, 4);
+	assert_int_equal(net_here()->stats.rx_unacceptable, 4);
 	expect_alive(&peer);
 }
 
@@ -345,10 +345,11 @@ static void test_wrong_ack_half_open_draws_a_bare_rst(void **state)
 	assert_int_equal(s.seq, peer.rcv + 1);
 	assert_int_equal(s.ack, 0);
 	assert_int_equal(s.wnd, 0);
-	assert_int_equal(net_the.n_conns, 1); /* the right one still works */
+	assert_int_equal(net_here()->n_conns,
+			 1); /* the right one still works */
 	forge(&peer, PEER_ACK, peer.snd, peer.rcv, "");
 	run_rounds(2);
-	assert_int_equal(net_the.stats.accepted, 1);
+	assert_int_equal(net_here()->stats.accepted, 1);
 }
 
 static void test_closed_port_resets_as_the_standard_says(void **state)
@@ -389,7 +390,7 @@ static void test_listener_resets_an_ack_and_ignores_the_rest(void **state)
 	forge(&peer, PEER_FIN | PEER_PSH | 0x20, 5, 6, ""); /* Xmas */
 	forge(&peer, PEER_RST, 5, 6, "");
 	peer_expect_nothing();
-	assert_int_equal(net_the.n_conns, 0);
+	assert_int_equal(net_here()->n_conns, 0);
 }
 
 static void test_abort_sends_a_reset_that_closes_the_window(void **state)
@@ -573,11 +574,11 @@ static void test_what_comes_from_or_to_many_is_dropped(void **state)
 	s.to_all = true;
 	peer_send_raw(&s);
 	peer_expect_nothing();
-	assert_int_equal(net_the.n_conns, 0);
+	assert_int_equal(net_here()->n_conns, 0);
 	s.to_all = false;
 	peer_send_raw(&s);
 	run_rounds(2);
-	assert_int_equal(net_the.n_conns, 1);
+	assert_int_equal(net_here()->n_conns, 1);
 }
 
 #define T(name)                                                                \

@@ -98,7 +98,7 @@ static void test_a_source_has_a_limit_of_its_own(void **state)
 	assert_int_equal(stack->stats.clients_refused, 1);
 	peer_send_raw(&s);
 	run_rounds(2);
-	assert_int_equal(net_the.half_open, 1);
+	assert_int_equal(net_here()->half_open, 1);
 	assert_int_equal(stack->stats.clients_refused, 1);
 }
 
@@ -114,7 +114,7 @@ test_half_open_of_a_source_get_cookies_beyond_its_limit(void **state)
 		assert_true(peer_next(&s));
 		assert_int_equal(s.flags, PEER_SYN | PEER_ACK);
 	}
-	assert_int_equal(net_the.half_open, 2);
+	assert_int_equal(net_here()->half_open, 2);
 	assert_int_equal(stack->stats.cookies_sent, 1);
 	p = (struct peer){.port = 1003,
 			  .stack_port = 7,
@@ -188,7 +188,7 @@ static void test_a_handler_counts_until_it_returns(void **state)
 	peer_connect(&one, 1001, 7, 99);
 	peer_send(&one, PEER_ACK | PEER_RST, NULL, 0);
 	run_rounds(3);
-	assert_int_equal(net_the.n_conns, 0);
+	assert_int_equal(net_here()->n_conns, 0);
 	assert_int_equal(net_listener_clients(listener), 1);
 	go = true;
 	run_rounds(3);
@@ -202,12 +202,12 @@ static void test_half_open_that_dies_is_forgotten(void **state)
 	limit((struct net_limits){.clients = 1});
 	send_syn(1001);
 	assert_true(peer_next(&s));
-	for (unsigned i = 0; i < 200 && net_the.half_open; i++) {
+	for (unsigned i = 0; i < 200 && net_here()->half_open; i++) {
 		run_ms(1000);
 		while (peer_next(&s))
 			;
 	}
-	assert_int_equal(net_the.half_open, 0);
+	assert_int_equal(net_here()->half_open, 0);
 	send_syn(1002);
 	assert_true(peer_next(&s));
 	assert_int_equal(stack->stats.clients_refused, 0);

@@ -105,7 +105,7 @@ static void test_idle_connection_stays(void **state)
 	peer_send(&peer, PEER_ACK, "still here", 10);
 	run_ms(100);
 	assert_int_equal(ended, 0);
-	assert_int_equal(net_the.n_conns, 1);
+	assert_int_equal(net_here()->n_conns, 1);
 }
 
 /* The peer had no chance to answer: a probe now, not the verdict. */
@@ -193,7 +193,7 @@ static void test_time_wait_ends(void **state)
 	reach_time_wait(&other);
 	jump(HOUR);
 	assert_int_equal(sent_in(8), 0);
-	assert_int_equal(net_the.n_conns, 0);
+	assert_int_equal(net_here()->n_conns, 0);
 }
 
 /* A SYN that was never answered: its SYN-ACK comes again, once. */

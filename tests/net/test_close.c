@@ -76,7 +76,7 @@ static void test_linger_after_the_peers_fin_ends_in_last_ack(void **state)
 	run_rounds(3);
 	assert_int_equal(result, 0);
 	run_ms(1500); /* TIME_WAIT */
-	assert_int_equal(net_the.n_conns, 0);
+	assert_int_equal(net_here()->n_conns, 0);
 }
 
 static void read_then_linger(struct net_conn *conn, void *arg)
@@ -103,7 +103,7 @@ static void test_linger_in_close_wait_is_told_by_the_last_ack(void **state)
 	run_rounds(3);
 	assert_int_equal(ended, 1);
 	assert_int_equal(result, 0);
-	assert_int_equal(net_the.n_conns, 0);
+	assert_int_equal(net_here()->n_conns, 0);
 }
 
 static void test_linger_deadline_resets_and_is_etimedout(void **state)
@@ -120,7 +120,7 @@ static void test_linger_deadline_resets_and_is_etimedout(void **state)
 	while (peer_next(&s) && !(s.flags & PEER_RST))
 		;
 	assert_true(s.flags & PEER_RST);
-	assert_int_equal(net_the.n_conns, 0);
+	assert_int_equal(net_here()->n_conns, 0);
 }
 
 static void test_linger_tells_a_reset_by_the_peer(void **state)
@@ -132,7 +132,7 @@ static void test_linger_tells_a_reset_by_the_peer(void **state)
 	peer_send(&peer, PEER_RST, NULL, 0);
 	run_rounds(3);
 	assert_int_equal(result, -ECONNRESET);
-	assert_int_equal(net_the.n_conns, 0);
+	assert_int_equal(net_here()->n_conns, 0);
 }
 
 /* Once nobody lingers any more, nothing is to be touched after the reset. */
@@ -145,10 +145,10 @@ static void test_reset_after_linger_has_ended(void **state)
 	peer_send(&peer, PEER_ACK, NULL, 0);
 	run_rounds(3);
 	assert_int_equal(result, 0);
-	assert_int_equal(net_the.n_conns, 1); /* FIN_WAIT_2 */
+	assert_int_equal(net_here()->n_conns, 1); /* FIN_WAIT_2 */
 	peer_send(&peer, PEER_RST, NULL, 0);
 	run_rounds(3);
-	assert_int_equal(net_the.n_conns, 0);
+	assert_int_equal(net_here()->n_conns, 0);
 }
 
 static void test_linger_throws_away_what_comes(void **state)
@@ -185,13 +185,13 @@ static void test_linger_cancelled_still_delivers(void **state)
 	run_rounds(3);
 	assert_int_equal(other, 0);
 	assert_int_equal(result, -ECANCELED);
-	assert_int_equal(net_the.n_conns, 1);
+	assert_int_equal(net_here()->n_conns, 1);
 	peer_expect_nothing(); /* no RST */
 	peer_send(&peer, PEER_ACK, NULL, 0);
 	peer_send(&peer, PEER_ACK | PEER_FIN, NULL, 0);
 	run_rounds(3);
 	run_ms(1500);
-	assert_int_equal(net_the.n_conns, 0);
+	assert_int_equal(net_here()->n_conns, 0);
 }
 
 static void *abort_shared(void *arg)
@@ -209,7 +209,7 @@ static void test_linger_ended_by_abort_is_econnaborted(void **state)
 	net_spawn(stack, "aborter", abort_shared, NULL);
 	run_rounds(3);
 	assert_int_equal(result, -ECONNABORTED);
-	assert_int_equal(net_the.n_conns, 0);
+	assert_int_equal(net_here()->n_conns, 0);
 }
 
 /* ---- net_cancel ---- */
@@ -248,7 +248,7 @@ static void test_cancel_ends_a_blocked_reader(void **state)
 	/* What comes later does not undo it: its owner closes, with RST. */
 	peer_send(&peer, PEER_ACK | PEER_PSH, "late", 4);
 	run_ms(5);
-	assert_int_equal(net_the.n_conns, 0);
+	assert_int_equal(net_here()->n_conns, 0);
 }
 
 static void test_cancelled_connection_can_still_linger(void **state)
@@ -347,7 +347,7 @@ static void close_under_both(bool abort)
 	assert_int_equal(ended, 2);
 	assert_int_equal(result, -EBADF);
 	assert_int_equal(other, -EBADF);
-	assert_int_equal(net_the.n_conns, abort ? 0 : 1);
+	assert_int_equal(net_here()->n_conns, abort ? 0 : 1);
 }
 
 static void test_close_under_blocked_calls_is_ebadf(void **state)
@@ -467,7 +467,7 @@ static void test_closed_handle_is_ebadf_while_it_lasts(void **state)
 	assert_int_equal(net_close_wait(accepted, 0), -EBADF);
 	net_close(accepted);
 	net_abort(accepted);
-	assert_int_equal(net_the.n_conns, 1);
+	assert_int_equal(net_here()->n_conns, 1);
 }
 
 static void test_outside_a_coroutine_nothing_blocks(void **state)
@@ -493,7 +493,7 @@ static void test_handler_may_close_its_connection(void **state)
 	peer_send(&peer, PEER_RST | PEER_ACK, NULL, 0);
 	run_rounds(3);
 	assert_int_equal(ended, 1);
-	assert_int_equal(net_the.n_conns, 0);
+	assert_int_equal(net_here()->n_conns, 0);
 }
 
 static int setup(void **state)
@@ -524,7 +524,7 @@ static void test_one_reset_while_queued_leaves_the_backlog_once(void **state)
 	assert_int_equal(result, -ECONNRESET);
 	assert_int_equal(listener->pending, 0);
 	peer_connect(&next, 4001, 7, 1000);
-	assert_int_equal(net_the.stats.cookies_sent, 0);
+	assert_int_equal(net_here()->stats.cookies_sent, 0);
 }
 
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, peer_teardown)
@@ -576,7 +576,7 @@ static void test_close_behind_our_fin_resets_what_is_unread(void **state)
 	while (!(s.flags & PEER_RST))
 		assert_true(peer_next(&s));
 	assert_int_equal(s.seq, peer.rcv);
-	assert_int_equal(net_the.n_conns, 0);
+	assert_int_equal(net_here()->n_conns, 0);
 }
 
 static void test_draining_listener_ends_handshakes_and_begins_none(void **state)

@@ -63,14 +63,14 @@ static void flood(unsigned n)
 static void get_cookie(struct peer *peer, uint16_t port, const uint8_t *options,
 		       unsigned len)
 {
-	uint64_t sent = net_the.stats.cookies_sent;
+	uint64_t sent = net_here()->stats.cookies_sent;
 	struct segment s;
 
 	send_syn(port, options, len);
 	assert_true(peer_next(&s));
 	assert_int_equal(s.flags, PEER_SYN | PEER_ACK);
 	assert_int_equal(s.ack, 0);
-	assert_int_equal(net_the.stats.cookies_sent, sent + 1);
+	assert_int_equal(net_here()->stats.cookies_sent, sent + 1);
 	*peer = (struct peer){.port = port,
 			      .stack_port = 7,
 			      .snd = 0,
@@ -100,9 +100,9 @@ static void expect_refused(const struct peer *peer)
 static void test_flood_is_answered_and_keeps_nothing(void **state)
 {
 	flood(1000);
-	assert_int_equal(net_the.n_conns, BACKLOG);
-	assert_int_equal(net_the.stats.cookies_sent, 1000 - BACKLOG);
-	assert_int_equal(net_the.stats.backlog_drops, 0);
+	assert_int_equal(net_here()->n_conns, BACKLOG);
+	assert_int_equal(net_here()->stats.cookies_sent, 1000 - BACKLOG);
+	assert_int_equal(net_here()->stats.backlog_drops, 0);
 }
 
 static void test_cookie_brings_a_connection_that_works(void **state)
@@ -113,12 +113,12 @@ static void test_cookie_brings_a_connection_that_works(void **state)
 	serve(echo);
 	flood(BACKLOG);
 	get_cookie(&peer, 1000, (const uint8_t *)"", 0);
-	assert_int_equal(net_the.n_conns, BACKLOG);
+	assert_int_equal(net_here()->n_conns, BACKLOG);
 	peer_send(&peer, PEER_ACK, NULL, 0);
 	peer_expect_nothing(); /* lwIP's own SYN-ACK has not left */
-	assert_int_equal(net_the.n_conns, BACKLOG + 1);
-	assert_int_equal(net_the.stats.accepted, 1);
-	assert_int_equal(net_the.stats.cookies_accepted, 1);
+	assert_int_equal(net_here()->n_conns, BACKLOG + 1);
+	assert_int_equal(net_here()->stats.accepted, 1);
+	assert_int_equal(net_here()->stats.cookies_accepted, 1);
 	assert_int_equal(find(1000)->srtt_us, 0); /* nothing was measured */
 	peer_send(&peer, PEER_ACK | PEER_PSH, "hello", 5);
 	assert_true(peer_next(&s));
@@ -300,8 +300,8 @@ static void test_any_other_number_is_refused(void **state)
 	peer_send(&forged, PEER_ACK, NULL, 0);
 	expect_refused(&forged);
 	send_from_elsewhere(&peer);
-	assert_int_equal(net_the.stats.cookies_refused, 66);
-	assert_int_equal(net_the.n_conns, BACKLOG);
+	assert_int_equal(net_here()->stats.cookies_refused, 66);
+	assert_int_equal(net_here()->n_conns, BACKLOG);
 }
 
 static void test_cookie_lives_a_minute_or_two(void **state)
@@ -333,7 +333,7 @@ static void test_without_a_flood_no_cookie_counts(void **state)
 	fake_now_ns += 129 * INT64_C(1000000000);
 	peer_send(&peer, PEER_ACK, NULL, 0);
 	expect_refused(&peer);
-	assert_int_equal(net_the.stats.cookies_refused, 0);
+	assert_int_equal(net_here()->stats.cookies_refused, 0);
 }
 
 static void *accept_one(void *arg)
@@ -358,11 +358,11 @@ static void test_who_accepts_nothing_gets_nothing_more(void **state)
 		peer_send(&peer, PEER_ACK, NULL, 0);
 		run_rounds(1);
 	}
-	assert_int_equal(net_the.stats.accepted, BACKLOG);
+	assert_int_equal(net_here()->stats.accepted, BACKLOG);
 	send_syn(3000, (const uint8_t *)"", 0);
 	peer_send(&late, PEER_ACK, NULL, 0);
 	peer_expect_nothing(); /* dropped, not reset: there may be room later */
-	assert_int_equal(net_the.stats.backlog_drops, 2);
+	assert_int_equal(net_here()->stats.backlog_drops, 2);
 	net_spawn(stack, "accept", accept_one, NULL);
 	run_rounds(2);
 	assert_int_equal(ended, 1);
@@ -370,15 +370,15 @@ static void test_who_accepts_nothing_gets_nothing_more(void **state)
 	peer_send(&late, PEER_ACK, NULL, 0);
 	run_rounds(2);
 	assert_non_null(find(999));
-	assert_int_equal(net_the.stats.accepted, BACKLOG + 1);
+	assert_int_equal(net_here()->stats.accepted, BACKLOG + 1);
 }
 
 static void test_half_open_ends_after_a_while(void **state)
 {
 	flood(BACKLOG);
 	run_ms(TCP_SYN_RCVD_TIMEOUT + 1000);
-	assert_int_equal(net_the.n_conns, 0);
-	assert_int_equal(net_the.half_open, 0);
+	assert_int_equal(net_here()->n_conns, 0);
+	assert_int_equal(net_here()->half_open, 0);
 	assert_int_equal(listener->pending, 0);
 }
 
@@ -401,15 +401,15 @@ static void test_half_open_takes_at_most_half_of_all(void **state)
 		assert_int_equal(s.flags, PEER_SYN | PEER_ACK);
 		peer[i].rcv = s.seq + 1;
 	}
-	assert_int_equal(net_the.n_conns, 32); /* of 64 */
+	assert_int_equal(net_here()->n_conns, 32); /* of 64 */
 	for (unsigned i = 0; i < 70; i++) {
 		peer_send(&peer[i], PEER_ACK, NULL, 0);
 		run_rounds(1);
 	}
-	assert_int_equal(net_the.n_conns, 64);
-	assert_int_equal(net_the.stats.accepted, 64);
-	assert_int_equal(net_the.half_open, 0);
-	assert_true(net_the.stats.no_memory > 0);
+	assert_int_equal(net_here()->n_conns, 64);
+	assert_int_equal(net_here()->stats.accepted, 64);
+	assert_int_equal(net_here()->half_open, 0);
+	assert_true(net_here()->stats.no_memory > 0);
 	peer_expect_nothing(); /* who found no room may try again */
 }
 
@@ -435,7 +435,7 @@ static int listen6(void **state)
 	ended = 0;
 	memset(peer, 0, sizeof(*peer)); /* known, without asking */
 	memcpy(peer->next_hop_address.addr, peer_ip6, 16);
-	peer->netif = &net_the.netifs[0];
+	peer->netif = &net_here()->netifs[0];
 	memcpy(peer->lladdr, fake_peer_mac, 6);
 	peer->state = ND6_REACHABLE;
 	peer->counter.reachable_time = 3600000;
@@ -497,13 +497,13 @@ static void test_cookie_works_over_ipv6(void **state)
 		assert_int_equal(TCPH_FLAGS(tcp), PEER_SYN | PEER_ACK);
 	}
 	peer.port--;
-	assert_int_equal(net_the.stats.cookies_sent, 1);
+	assert_int_equal(net_here()->stats.cookies_sent, 1);
 	peer.snd++;
 	peer.rcv = lwip_ntohl(tcp->seqno) + 1;
 	send6(&peer, PEER_ACK, "over six");
 	tcp = next6();
 	assert_non_null(tcp);
-	assert_int_equal(net_the.stats.cookies_accepted, 1);
+	assert_int_equal(net_here()->stats.cookies_accepted, 1);
 	assert_int_equal(TCPH_FLAGS(tcp) & PEER_SYN, 0);
 	assert_int_equal(lwip_ntohl(tcp->seqno), peer.rcv);
 	assert_int_equal(lwip_ntohl(tcp->ackno), 8);

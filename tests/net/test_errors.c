@@ -196,7 +196,8 @@ static void *second_body(void *arg)
 static void another_is_blocked(void)
 {
 	assert_int_equal(
-		coro_spawn(net_the.sched, NULL, second_body, NULL, &second), 0);
+		coro_spawn(net_here()->sched, NULL, second_body, NULL, &second),
+		0);
 	run_rounds(2);
 }
 
@@ -290,7 +291,7 @@ static void make_call(const struct situation *s)
 		ended++;
 		return;
 	}
-	assert_int_equal(coro_spawn(net_the.sched, NULL, call_body,
+	assert_int_equal(coro_spawn(net_here()->sched, NULL, call_body,
 				    s->deadline ? stack : NULL, &caller),
 			 0);
 	run_rounds(2);
@@ -379,7 +380,7 @@ static void *dial_body(void *arg)
 
 static void test_dial_without_a_block_is_enomem(void **state)
 {
-	net_the.max_conns = 0;
+	net_here()->max_conns = 0;
 	net_spawn(stack, "dialer", dial_body, NULL);
 	run_rounds(2);
 	assert_int_equal(result, -ENOMEM);

@@ -42,7 +42,7 @@ static int listen_many(void **state)
 
 static unsigned frames_in(void)
 {
-	return net_the.ports[0].frames_in;
+	return net_here()->ports[0].frames_in;
 }
 
 static void forget_sent(void)
@@ -67,7 +67,7 @@ static void test_one_unread_byte_each_leaves_frames_to_receive(void **state)
 		forget_sent();
 	}
 	assert_in_range(frames_in(), SPARE, SPARE + GLUE_BURST);
-	assert_int_equal(net_the.n_conns, 3901);
+	assert_int_equal(net_here()->n_conns, 3901);
 	/* Whoever comes is served as ever, and nobody's byte is lost. */
 	peer_send(&first, PEER_ACK, "y", 1);
 	assert_true(peer_next(&s) || (run_ms(50), peer_next(&s)));
@@ -86,7 +86,7 @@ static void test_without_memory_for_a_copy_a_segment_is_dropped(void **state)
 
 	serve(read_late);
 	peer_connect(&peer, 1000, 7, 99);
-	net_the.ports[0].frames_to_hold = 0;
+	net_here()->ports[0].frames_to_hold = 0;
 	net_mem_fail_after(1);
 	peer_send(&peer, PEER_ACK, "abc", 3);
 	run_ms(60);

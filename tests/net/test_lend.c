@@ -129,7 +129,7 @@ static void test_who_waits_to_give_more_does_not_spin(void **state)
 	take_all(&peer, first);
 	run_rounds(2);
 	assert_int_equal(ended, 0);
-	assert_true(net_the.n_conns == 1);
+	assert_true(net_here()->n_conns == 1);
 	stack->empty_rounds = 0;
 	run_rounds(10);
 	assert_in_range(stack->empty_rounds, 9, 10);
@@ -424,10 +424,10 @@ static void test_a_view_is_sent_from_where_it_lies(void **state)
 	peer_send(&peer, PEER_ACK, bytes, 2 * MSS);
 	assert_int_equal(take_all(&peer, first), 2);
 	assert_memory_equal(arrived, bytes, 2 * MSS);
-	assert_int_equal(net_the.ports[0].frames_in, 1);
+	assert_int_equal(net_here()->ports[0].frames_in, 1);
 	assert_int_equal(fake_frames_out, 1);
 	ack(&peer, first + 2 * MSS);
-	assert_int_equal(net_the.ports[0].frames_in, 0);
+	assert_int_equal(net_here()->ports[0].frames_in, 0);
 	assert_int_equal(fake_frames_out, 0);
 }
 
@@ -436,7 +436,7 @@ static void test_views_hold_only_so_many_frames(void **state)
 	struct peer peer, silent; /* who acknowledges nothing */
 	uint32_t first;
 
-	net_the.ports[0].frames_to_hold = 4;
+	net_here()->ports[0].frames_to_hold = 4;
 	serve(echo);
 	peer_connect(&peer, 1000, 7, 5);
 	first = peer.rcv;
@@ -445,7 +445,7 @@ static void test_views_hold_only_so_many_frames(void **state)
 		peer_send(&silent, PEER_ACK, bytes + i * MSS * 2, MSS * 2);
 		take_all(&peer, first);
 	}
-	assert_int_equal(net_the.ports[0].frames_in, 2);
+	assert_int_equal(net_here()->ports[0].frames_in, 2);
 	assert_int_equal(fake_frames_out, 2);
 	assert_int_equal(peer.rcv, first + 10 * MSS);
 	assert_memory_equal(arrived, bytes, 10 * MSS);

@@ -136,7 +136,7 @@ static void test_a_syn_that_finds_no_memory_harms_nobody(void **state)
 	run_ms(30000); /* those that were answered give up */
 	fake_reset();
 	peer_connect(&peer, 2000, 7, 99);
-	assert_int_equal(coro_sched_live(net_the.sched), 1);
+	assert_int_equal(coro_sched_live(net_here()->sched), 1);
 	net_listener_close(listener);
 }
 

@@ -98,7 +98,8 @@ static const uint8_t *mac_of(uint32_t ip)
 	const ip4_addr_t *found;
 	struct eth_addr *mac;
 
-	return etharp_find_addr(&net_the.netifs[0], &addr, &mac, &found) >= 0
+	return etharp_find_addr(&net_here()->netifs[0], &addr, &mac, &found) >=
+			       0
 		       ? mac->addr
 		       : NULL;
 }
@@ -190,7 +191,7 @@ static void test_nobody_else_has_our_address(void **state)
 	run_rounds(1);
 	assert_null(mac_of(US));
 	assert_int_equal(count_sent(0x0806), 0);
-	assert_int_equal(net_the.stats.rx_refused, 3);
+	assert_int_equal(net_here()->stats.rx_refused, 3);
 }
 
 static void test_strangers_fill_a_quarter_of_the_table(void **state)
@@ -227,7 +228,7 @@ static void test_made_up_neighbours_leave_the_living(void **state)
 		asked += count_sent(0x0806);
 	}
 	assert_in_range(asked, 64, 256);
-	assert_true(net_the.stats.neighbours_refused > 2000);
+	assert_true(net_here()->stats.neighbours_refused > 2000);
 	fake_now_ns += 2 * SECOND_NS; /* past our own cache of a second */
 	for (unsigned i = 0; i < 20; i++) {
 		send_syn(FRIEND, (uint16_t)(2000 + i));
@@ -264,7 +265,7 @@ static void test_a_question_answered_makes_room(void **state)
 		send_syn(0x0a000200 + i, 1001); /* known by now */
 		count_sent(0);
 	}
-	assert_int_equal(net_the.stats.neighbours_refused, 0);
+	assert_int_equal(net_here()->stats.neighbours_refused, 0);
 	assert_in_range(arp_entries(), 140, ARP_TABLE_SIZE);
 }
 
@@ -422,7 +423,7 @@ static void test_made_up_neighbours6_leave_the_living(void **state)
 
 		send_syn6(ip, 1000);
 	}
-	assert_true(net_the.stats.neighbours_refused > 900);
+	assert_true(net_here()->stats.neighbours_refused > 900);
 	assert_non_null(entry_of(friend6));
 	fake_now_ns += 2 * SECOND_NS;
 	count_sent(0);
@@ -440,7 +441,7 @@ static void test_nobody_else_has_our_address6(void **state)
 	say_nd(135, us6, us6, us6, fake_peer_mac);
 	say_nd(136, friend6, us6, us6, fake_peer_mac);
 	assert_null(entry_of(us6));
-	assert_int_equal(net_the.stats.rx_refused, 2);
+	assert_int_equal(net_here()->stats.rx_refused, 2);
 }
 
 static void test_an_advertisement_nobody_asked_for_is_nothing(void **state)
@@ -464,8 +465,8 @@ static int setup_gateway(void **state)
 {
 	int err = setup(state);
 
-	memcpy(net_the.gateway6.addr, friend6, 16);
-	net_the.has_gateway6 = true;
+	memcpy(net_here()->gateway6.addr, friend6, 16);
+	net_here()->has_gateway6 = true;
 	return err;
 }
 
@@ -491,7 +492,7 @@ static void test_without_ip6_addresses_ip6_is_ignored(void **state)
 
 	for (unsigned i = 0; i < LWIP_IPV6_NUM_ADDRESSES; i++)
 		assert_false(ip6_addr_isvalid(
-			netif_ip6_addr_state(&net_the.netifs[0], i)));
+			netif_ip6_addr_state(&net_here()->netifs[0], i)));
 	memcpy(ll + 8, "\0\0\0\377\376\0\0\1", 8); /* of fake_mac, EUI-64 */
 	while (fake_sent(sent, sizeof(sent)))
 		assert_int_not_equal(get16(sent + 12), 0x86dd);
@@ -502,8 +503,8 @@ static void test_without_ip6_addresses_ip6_is_ignored(void **state)
 	while (fake_sent(sent, sizeof(sent)))
 		assert_int_not_equal(get16(sent + 12), 0x86dd);
 	assert_int_equal(nd_entries(), 0);
-	assert_int_equal(net_the.stats.rx_refused, 3);
-	assert_int_equal(net_the.n_conns, 0);
+	assert_int_equal(net_here()->stats.rx_refused, 3);
+	assert_int_equal(net_here()->n_conns, 0);
 }
 
 static void test_unwanted_datagrams_draw_few_errors(void **state)

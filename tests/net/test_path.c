@@ -26,7 +26,7 @@ static void lowers_at_once(bool v6, unsigned mtu)
 	assert_int_equal(far.largest, mtu);
 	assert_true(far.messages > 0);
 	assert_int_equal(far_conn->pcb.mss, mtu - far_ip_bytes() - 20);
-	assert_int_equal(net_the.stats.path_mtu_lowered, 1);
+	assert_int_equal(net_here()->stats.path_mtu_lowered, 1);
 	far_pass_ms();
 	/* Each pbuf of the pieces was counted. */
 	assert_int_equal(far_conn->pcb.snd_queuelen, 0);
@@ -61,7 +61,7 @@ static void test_what_is_impossible_is_raised_to_the_floor(void **state)
 	static const unsigned mtus[] = {40, 61, 68, 0xffffffff};
 
 	for (unsigned i = 0; i < 3; i++) {
-		memset(net_the.paths, 0, sizeof(net_the.paths));
+		memset(net_here()->paths, 0, sizeof(net_here()->tables->paths));
 		far.v6 = true;
 		far.mtu = 1280;
 		far.says = mtus[i];
@@ -94,7 +94,8 @@ static void test_what_quotes_nothing_under_way_is_refused(void **state)
 		far_pass_ms();
 		far_pass_ms();
 		assert_true(far.messages > 0);
-		assert_int_equal(net_the.stats.path_mtu_refused, far.messages);
+		assert_int_equal(net_here()->stats.path_mtu_refused,
+				 far.messages);
 		assert_int_equal(far_conn->pcb.mss, far_full_mss());
 		assert_int_equal(net_path_mtu(&far_conn->pcb.remote_ip), 0);
 		far.lies = far.deaf = false;
@@ -133,7 +134,7 @@ static void test_only_a_living_connection_is_meant(void **state)
 	packet[6] = 1; /* a later fragment: it carries no ports */
 	far_complain(packet, 1000);
 	run_ms(1);
-	assert_int_equal(net_the.stats.path_mtu_refused, 7);
+	assert_int_equal(net_here()->stats.path_mtu_refused, 7);
 	assert_int_equal(far_conn->pcb.mss, far_full_mss());
 	packet[6] = 0;
 	far_complain(packet, 1000);
@@ -231,7 +232,7 @@ static void test_many_destinations_do_not_grow_the_cache(void **state)
 	far_download(1000);
 	assert_int_equal(net_path_mtu(&ip), 1300);
 	for (unsigned i = 0; i < NET_PATHS; i++)
-		known += net_the.paths[i].mtu != 0;
+		known += net_here()->paths[i].mtu != 0;
 	assert_int_equal(known, 1);
 }
 
@@ -256,7 +257,7 @@ static void test_pmtud_off_believes_nobody_and_lets_routers_cut(void **state)
 		far_pass_ms();
 	assert_true(far.messages > 0);
 	assert_int_equal(far_conn->pcb.mss, far_full_mss());
-	assert_int_equal(net_the.stats.path_mtu_guessed, 0);
+	assert_int_equal(net_here()->stats.path_mtu_guessed, 0);
 }
 
 /* ---- routers that drop in silence ---- */
@@ -271,7 +272,7 @@ static void finds_black_hole(bool v6, unsigned mtu, unsigned guess,
 	far_connect(1000, far_full_mss());
 	assert_in_range(far_download(limit_ms), 500, limit_ms);
 	assert_int_equal(far.largest, guess);
-	assert_true(net_the.stats.path_mtu_guessed > 0);
+	assert_true(net_here()->stats.path_mtu_guessed > 0);
 	far.too_long = 0;
 	far_connect(1001, far_full_mss());
 	far_download(1000);
@@ -324,7 +325,7 @@ static void test_small_segments_are_not_cut(void **state)
 	for (unsigned i = 0; i < 5000; i++)
 		far_pass_ms();
 	assert_int_equal(far_conn->pcb.mss, far_full_mss());
-	assert_int_equal(net_the.stats.path_mtu_guessed, 0);
+	assert_int_equal(net_here()->stats.path_mtu_guessed, 0);
 	far.mtu = 0;
 	far_download(10000);
 }

@@ -199,7 +199,7 @@ static void test_small_writes_go_on_behind_pieces(void **state)
 static void test_short_memory_delays_and_loses_nothing(void **state)
 {
 	for (unsigned n = 1; n <= 24; n++) {
-		memset(net_the.paths, 0, sizeof(net_the.paths));
+		memset(net_here()->paths, 0, sizeof(net_here()->tables->paths));
 		memset(&far.mtu, 0, sizeof(far.mtu));
 		serve(far_feed);
 		far_connect((uint16_t)(1000 + n), far_full_mss());

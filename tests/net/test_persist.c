@@ -193,7 +193,7 @@ static void test_probes_back_off_and_tick_nothing(void **state)
 
 	connect_to(send_and_wait, 10000, 2000);
 	shut_window();
-	ticks = net_the.lwip_ticks;
+	ticks = net_here()->lwip_ticks;
 	for (unsigned i = 0; i < 60; i++) {
 		pass(10000);
 		while (peer_next(&s)) {
@@ -203,7 +203,7 @@ static void test_probes_back_off_and_tick_nothing(void **state)
 	}
 	/* 120 ms doubled until it is a minute, then one a minute */
 	assert_in_range(probes, 15, 20);
-	assert_int_equal(net_the.lwip_ticks, ticks);
+	assert_int_equal(net_here()->lwip_ticks, ticks);
 }
 
 static void test_peer_that_answers_probes_is_kept(void **state)
@@ -211,7 +211,7 @@ static void test_peer_that_answers_probes_is_kept(void **state)
 	connect_to(send_and_shut, 10000, 2000);
 	shut_window();
 	assert_int_equal(answer_for_long(), 2000 / MSS * MSS);
-	assert_int_equal(net_the.n_conns, 1);
+	assert_int_equal(net_here()->n_conns, 1);
 	peer.wnd = 65535;
 	peer_send(&peer, PEER_ACK, NULL, 0);
 	for (unsigned i = 0; i < 20; i++) {
@@ -230,7 +230,7 @@ static void test_silent_peer_is_given_up(void **state)
 	connect_to(send_and_wait, 65536, 2000);
 	to_send = 0;
 	shut_window();
-	while (net_the.n_conns && seconds < 3600) {
+	while (net_here()->n_conns && seconds < 3600) {
 		pass(1000);
 		seconds++;
 		while (peer_next(&s))
@@ -260,7 +260,7 @@ static void test_peer_that_shrinks_its_window_to_zero_is_kept(void **state)
 	connect_to(send_and_shut, 1072, 65535);
 	shrink_window(0);
 	assert_int_equal(answer_for_long(), 0);
-	assert_int_equal(net_the.n_conns, 1);
+	assert_int_equal(net_here()->n_conns, 1);
 	peer.wnd = 65535;
 	peer_send(&peer, PEER_ACK, NULL, 0);
 	for (unsigned i = 0; i < 50; i++) { /* not at the next timeout */
@@ -277,7 +277,7 @@ static void test_orphan_with_a_shrunk_window_is_given_up(void **state)
 	connect_to(send_and_close, 1072, 65535);
 	shrink_window(0);
 	assert_int_equal(answer_for(600), 0);
-	assert_int_equal(net_the.n_conns, 0);
+	assert_int_equal(net_here()->n_conns, 0);
 }
 
 /* A shut window is no sign of a path that swallows long segments. */
@@ -306,7 +306,7 @@ static void test_shrunk_window_does_not_lower_the_mss(void **state)
 	shrink_window(0);
 	assert_int_equal(answer_for(600), 0);
 	assert_int_equal(ours->pcb.mss, 1460);
-	assert_int_equal(net_the.stats.path_mtu_guessed, 0);
+	assert_int_equal(net_here()->stats.path_mtu_guessed, 0);
 	told = true;
 }
 
@@ -317,7 +317,7 @@ static void test_silent_peer_with_a_shrunk_window_is_given_up(void **state)
 
 	connect_to(send_and_close, 1072, 65535);
 	shrink_window(0);
-	while (net_the.n_conns && seconds < 3600) {
+	while (net_here()->n_conns && seconds < 3600) {
 		pass(1000);
 		seconds++;
 		while (peer_next(&s))
@@ -405,10 +405,10 @@ static void test_fin_waits_for_a_window(void **state)
 	shut_window();
 	told = true; /* nothing is left to send but the FIN */
 	pass(100);
-	ticks = net_the.lwip_ticks;
+	ticks = net_here()->lwip_ticks;
 	assert_int_equal(answer_for(180), 2 * MSS);
-	assert_int_equal(net_the.lwip_ticks, ticks);
-	assert_int_equal(net_the.n_conns, 1);
+	assert_int_equal(net_here()->lwip_ticks, ticks);
+	assert_int_equal(net_here()->n_conns, 1);
 	peer.wnd = 1;
 	peer_send(&peer, PEER_ACK, NULL, 0);
 	pass(500);
@@ -529,7 +529,7 @@ static void test_every_probe_of_our_window_is_answered(void **state)
 
 static void test_probe_is_answered_when_memory_is_short(void **state)
 {
-	net_the.max_counted = 0; /* nothing is kept beside the connection */
+	net_here()->max_counted = 0; /* nothing is kept beside the connection */
 	connect_to(send_and_wait, 0, 65535);
 	assert_ptr_equal(ours->more, &net_conn_nothing);
 	net_mem_fail_after(1);

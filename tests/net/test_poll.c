@@ -41,7 +41,8 @@ static void *poll_body(void *arg)
 static void poll_later(void)
 {
 	assert_int_equal(
-		coro_spawn(net_the.sched, NULL, poll_body, NULL, &poller), 0);
+		coro_spawn(net_here()->sched, NULL, poll_body, NULL, &poller),
+		0);
 	run_rounds(3);
 }
 
@@ -80,7 +81,7 @@ static void close_two(void)
 {
 	for (unsigned i = 0; i < 2; i++)
 		net_abort(conns[i]);
-	assert_null(net_the.pollers);
+	assert_null(net_here()->pollers);
 }
 
 static void test_poll_tells_which_connection_has_bytes(void **state)
@@ -202,7 +203,7 @@ static void test_poll_tells_a_closed_handle(void **state)
 	expect(1);
 	assert_int_equal(items[0].revents, NET_GONE);
 	net_abort(conns[1]);
-	assert_int_equal(net_the.n_conns, 0);
+	assert_int_equal(net_here()->n_conns, 0);
 }
 
 /* ---- writing ---- */
@@ -247,7 +248,7 @@ static void test_reading_poller_sleeps_through_acknowledgements(void **state)
 	peers[0].rcv = s.seq + s.len;
 	peer_send(&peers[0], PEER_ACK, NULL, 0);
 	assert_int_equal(net_link_rx(), 1);
-	assert_int_equal(coro_sched_round(net_the.sched), 0);
+	assert_int_equal(coro_sched_round(net_here()->sched), 0);
 	peer_send(&peers[0], PEER_ACK | PEER_PSH, "x", 1);
 	expect(1);
 	close_two();

@@ -152,7 +152,7 @@ static uint32_t isn_for(uint16_t port)
 	assert_int_equal(s.flags, PEER_SYN | PEER_ACK);
 	peer_send(&peer, PEER_RST, NULL, 0);
 	run_rounds(2);
-	assert_int_equal(net_the.n_conns, 0);
+	assert_int_equal(net_here()->n_conns, 0);
 	return s.seq;
 }
 
@@ -227,18 +227,18 @@ static void test_oldest_time_wait_makes_room(void **state)
 	serve(close_at_once);
 	for (uint16_t i = 0; i < 1000; i++)
 		churn((uint16_t)(1000 + i));
-	assert_int_equal(net_the.stats.accepted, 1000);
-	assert_int_equal(net_the.stats.no_memory, 0);
-	assert_int_equal(net_the.stats.cookies_sent, 0);
-	assert_int_equal(net_the.n_conns, 64);
-	assert_int_equal(net_the.stats.time_wait_recycled, 1000 - 64);
+	assert_int_equal(net_here()->stats.accepted, 1000);
+	assert_int_equal(net_here()->stats.no_memory, 0);
+	assert_int_equal(net_here()->stats.cookies_sent, 0);
+	assert_int_equal(net_here()->n_conns, 64);
+	assert_int_equal(net_here()->stats.time_wait_recycled, 1000 - 64);
 	assert_null(conn_of(1935));
 	for (uint16_t port = 1936; port < 2000; port++)
 		assert_int_equal(conn_of(port)->pcb.state, TIME_WAIT);
 	run_ms(2 * TCP_MSL + 200);
-	assert_int_equal(net_the.n_conns, 0);
-	assert_null(net_the.time_wait.oldest);
-	assert_null(net_the.time_wait.newest);
+	assert_int_equal(net_here()->n_conns, 0);
+	assert_null(net_here()->time_wait.oldest);
+	assert_null(net_here()->time_wait.newest);
 }
 
 static void test_time_wait_list_survives_its_middle(void **state)
@@ -251,8 +251,8 @@ static void test_time_wait_list_survives_its_middle(void **state)
 	tcp_abort(&conn_of(1000)->pcb);
 	for (uint16_t i = 0; i < 70; i++)
 		churn((uint16_t)(2000 + i));
-	assert_int_equal(net_the.stats.accepted, 134);
-	assert_int_equal(net_the.n_conns, 64);
+	assert_int_equal(net_here()->stats.accepted, 134);
+	assert_int_equal(net_here()->n_conns, 64);
 	for (uint16_t port = 2006; port < 2070; port++)
 		assert_non_null(conn_of(port));
 }
@@ -317,7 +317,7 @@ static void test_dial_finds_room_among_time_waits(void **state)
 	peer_send(&peer, PEER_SYN | PEER_ACK, NULL, 0);
 	run_rounds(3);
 	assert_int_equal(result, 0);
-	assert_int_equal(net_the.stats.time_wait_recycled, 1);
+	assert_int_equal(net_here()->stats.time_wait_recycled, 1);
 }
 
 /* ---- out of order ---- */
@@ -344,11 +344,11 @@ static void test_bytes_out_of_order_pin_no_frames(void **state)
 	serve(read_all);
 	peer_connect(&peer, 1000, 7, NEAR_WRAP);
 	send_islands(&peer, 200, 1);
-	assert_int_equal(net_the.ooseq_held, 200);
+	assert_int_equal(net_here()->ooseq_held, 200);
 	assert_int_equal(fake_frames_out, 0);
-	assert_int_equal(net_the.stats.ooseq_drops, 0);
+	assert_int_equal(net_here()->stats.ooseq_drops, 0);
 	tcp_abort(&only_conn()->pcb);
-	assert_int_equal(net_the.ooseq_held, 0);
+	assert_int_equal(net_here()->ooseq_held, 0);
 }
 
 static void test_out_of_order_data_has_a_budget_of_all(void **state)
@@ -365,9 +365,9 @@ static void test_out_of_order_data_has_a_budget_of_all(void **state)
 			hole = peer;
 		send_islands(&peer, 60, 600);
 	}
-	assert_int_equal(net_the.ooseq_held, budget);
+	assert_int_equal(net_here()->ooseq_held, budget);
 	assert_in_range(fake_frames_out, budget, budget + 8);
-	assert_in_range(net_the.stats.ooseq_drops, 1, 60 * 60 - budget);
+	assert_in_range(net_here()->stats.ooseq_drops, 1, 60 * 60 - budget);
 	/* Who behaves notices nothing, as long as nothing is lost. */
 	peer_send(&honest, PEER_ACK, "in order", 8);
 	run_rounds(2);
@@ -376,7 +376,7 @@ static void test_out_of_order_data_has_a_budget_of_all(void **state)
 	peer_send(&hole, PEER_ACK, "x", 1);
 	run_rounds(2);
 	assert_int_equal(got_len, 8 + 601);
-	assert_int_equal(net_the.ooseq_held, budget - 1);
+	assert_int_equal(net_here()->ooseq_held, budget - 1);
 	swallow();
 }
 
@@ -388,8 +388,8 @@ static void test_no_connection_takes_the_whole_budget(void **state)
 	serve(read_all);
 	peer_connect(&peer, 1000, 7, NEAR_WRAP);
 	send_islands(&peer, 300, 1);
-	assert_int_equal(net_the.ooseq_held, 256);
-	assert_int_equal(net_the.stats.ooseq_drops, 44);
+	assert_int_equal(net_here()->ooseq_held, 256);
+	assert_int_equal(net_here()->stats.ooseq_drops, 44);
 	island = peer;
 	island.snd += 1000;
 	peer_send(&island, PEER_ACK, "y", 1);
@@ -613,7 +613,7 @@ static void send_syn6(uint16_t port, const uint8_t *options, unsigned len)
 	ip[8] = 0xfe;
 	ip[9] = 0x80;
 	ip[23] = 2;
-	memcpy(ip + 24, netif_ip6_addr(&net_the.netifs[0], 0)->addr, 16);
+	memcpy(ip + 24, netif_ip6_addr(&net_here()->netifs[0], 0)->addr, 16);
 	tcp[0] = (uint8_t)(port >> 8);
 	tcp[1] = (uint8_t)port;
 	tcp[3] = 7;
@@ -646,7 +646,7 @@ static void test_absent_mss_over_ipv6_is_1220(void **state)
 	static const uint8_t mss[] = {2, 4, 2, 24}; /* 536, and meant */
 
 	send_syn6(1000, mss, 0);
-	assert_int_equal(net_the.n_conns, 1);
+	assert_int_equal(net_here()->n_conns, 1);
 	assert_int_equal(only_conn()->pcb.mss, 1220);
 	tcp_abort(&only_conn()->pcb);
 	send_syn6(1001, mss, 4);

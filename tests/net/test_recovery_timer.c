@@ -184,7 +184,7 @@ static void test_a_silent_peer_is_given_up(void **state)
 			;
 	}
 	assert_int_equal(ended, 1);
-	assert_int_equal(net_the.n_conns, 0);
+	assert_int_equal(net_here()->n_conns, 0);
 }
 
 static void test_timeout_resends_only_what_is_not_sacked(void **state)

@@ -55,7 +55,7 @@ static void test_each_of_many_listeners_is_found_until_closed(void **state)
 	for (unsigned i = 1; i < MANY; i += 2)
 		net_listener_close(many[i]);
 	assert_true(answers(7)); /* the first one, from the setup */
-	assert_int_equal(net_the.n_conns, 0);
+	assert_int_equal(net_here()->n_conns, 0);
 }
 
 static void test_listener_of_the_address_goes_before_that_of_all(void **state)
@@ -142,7 +142,7 @@ static void test_watched_connection_echoes_without_a_coroutine(void **state)
 	run_rounds(1);
 	assert_int_equal(seen.last, 0);
 	assert_null(seen.conn);
-	assert_int_equal(net_the.n_conns, 0);
+	assert_int_equal(net_here()->n_conns, 0);
 }
 
 static void test_watched_connection_learns_of_a_reset(void **state)

@@ -111,8 +111,8 @@ static void test_a_syn_ack_opens_it(void **state)
 
 static struct net_conn *only_conn(void)
 {
-	for (struct net_conn **b = net_the.buckets;
-	     b <= net_the.buckets + net_the.bucket_mask; b++)
+	for (struct net_conn **b = net_here()->buckets;
+	     b <= net_here()->buckets + net_here()->bucket_mask; b++)
 		if (*b)
 			return *b;
 	return NULL;
@@ -172,7 +172,7 @@ static void test_a_peer_that_goes_refuses(void **state)
 	run_rounds(3);
 	assert_int_equal(ended, 1);
 	assert_int_equal(result, -ECONNREFUSED);
-	assert_int_equal(net_the.n_conns, 0);
+	assert_int_equal(net_here()->n_conns, 0);
 }
 
 static void test_a_peer_that_is_silent_times_out(void **state)
@@ -184,7 +184,7 @@ static void test_a_peer_that_is_silent_times_out(void **state)
 	run_ms(TCP_SYN_RCVD_TIMEOUT + 1000);
 	assert_int_equal(ended, 1);
 	assert_int_equal(result, -ETIMEDOUT);
-	assert_int_equal(net_the.n_conns, 0);
+	assert_int_equal(net_here()->n_conns, 0);
 	while (peer_next(&s))
 		;
 }

@@ -231,7 +231,7 @@ static void test_connections_beyond_the_limit_are_not_counted(void **state)
 {
 	struct segment seg;
 
-	net_the.max_counted = 0;
+	net_here()->max_counted = 0;
 	connect_peer();
 	peer_send(&peer, PEER_ACK | PEER_PSH, "hello", 5);
 	run_rounds(2);
@@ -243,12 +243,12 @@ static void test_connections_beyond_the_limit_are_not_counted(void **state)
 	while (peer_next(&seg))
 		;
 	conn = NULL;
-	net_the.max_counted = 1;
+	net_here()->max_counted = 1;
 	connect_peer();
 	assert_true(stats().counted);
-	assert_int_equal(net_the.n_counted, 1);
+	assert_int_equal(net_here()->n_counted, 1);
 	net_abort(conn);
-	assert_int_equal(net_the.n_counted, 0);
+	assert_int_equal(net_here()->n_counted, 0);
 }
 
 static void test_sums_of_none_are_ebadf(void **state)

@@ -94,7 +94,7 @@ static void test_fin_ends_reading_and_close_answers_with_fin(void **state)
 	peer.rcv = s.seq + 1;
 	peer_send(&peer, PEER_ACK, NULL, 0);
 	run_rounds(2);
-	assert_int_equal(net_the.n_conns, 0);
+	assert_int_equal(net_here()->n_conns, 0);
 }
 
 static void test_data_with_fin_is_delivered_before_the_end(void **state)
@@ -121,7 +121,7 @@ static void test_rst_is_econnreset(void **state)
 	peer_send(&peer, PEER_RST | PEER_ACK, NULL, 0);
 	run_rounds(3);
 	assert_int_equal(result, -ECONNRESET);
-	assert_int_equal(net_the.n_conns, 0);
+	assert_int_equal(net_here()->n_conns, 0);
 	peer_expect_nothing();
 }
 
@@ -247,7 +247,7 @@ static void test_slow_reader_closes_the_window(void **state)
 	while (peer_next(&s))
 		edge = s.ack + s.wnd;
 	assert_int_equal(edge, 6 + 65535); /* the edge never moved */
-	assert_int_equal(net_the.n_conns, 1);
+	assert_int_equal(net_here()->n_conns, 1);
 }
 
 static void test_lost_answer_is_sent_again(void **state)
@@ -283,7 +283,7 @@ static void test_silent_peer_ends_in_etimedout(void **state)
 	}
 	assert_int_equal(ended, 1);
 	assert_int_equal(result, -ETIMEDOUT);
-	assert_int_equal(net_the.n_conns, 0);
+	assert_int_equal(net_here()->n_conns, 0);
 }
 
 static void read_all(struct net_conn *conn, void *arg)
@@ -351,10 +351,10 @@ static void test_time_wait_ends(void **state)
 	while (peer_next(&s))
 		if (s.flags & PEER_FIN)
 			peer.rcv = s.seq + 1;
-	assert_int_equal(net_the.n_conns, 1); /* LAST_ACK */
+	assert_int_equal(net_here()->n_conns, 1); /* LAST_ACK */
 	peer_send(&peer, PEER_ACK, NULL, 0);
 	run_rounds(2);
-	assert_int_equal(net_the.n_conns, 0);
+	assert_int_equal(net_here()->n_conns, 0);
 }
 
 static void close_at_once(struct net_conn *conn, void *arg)
@@ -375,9 +375,9 @@ static void test_active_close_passes_time_wait(void **state)
 	peer_send(&peer, PEER_ACK | PEER_FIN, NULL, 0);
 	assert_true(peer_next(&s));
 	assert_int_equal(s.ack, peer.snd);
-	assert_int_equal(net_the.n_conns, 1);
+	assert_int_equal(net_here()->n_conns, 1);
 	run_ms(2 * TCP_MSL + 200);
-	assert_int_equal(net_the.n_conns, 0);
+	assert_int_equal(net_here()->n_conns, 0);
 }
 
 static void test_overlap_in_segmented_frames_is_no_end(void **state)
@@ -414,7 +414,7 @@ static void test_newer_syn_reopens_time_wait_and_an_older_does_not(void **state)
 	while (peer_next(&s))
 		assert_false(s.flags & PEER_SYN);
 	peer_connect(&again, 1000, 7, peer.snd + 1000);
-	assert_int_equal(net_the.stats.accepted, 2);
+	assert_int_equal(net_here()->stats.accepted, 2);
 }
 
 static void test_backlog_bounds_what_is_half_open(void **state)
@@ -433,8 +433,8 @@ static void test_backlog_bounds_what_is_half_open(void **state)
 	while (peer_next(&s))
 		answered += s.flags == (PEER_SYN | PEER_ACK);
 	assert_int_equal(answered, 12);
-	assert_int_equal(net_the.stats.cookies_sent, 4);
-	assert_int_equal(net_the.n_conns, 8);
+	assert_int_equal(net_here()->stats.cookies_sent, 4);
+	assert_int_equal(net_here()->n_conns, 8);
 }
 
 /* ---- what the wire may not do ---- */
@@ -457,7 +457,7 @@ static void test_broken_options_never_reach_lwip(void **state)
 		peer_send_raw(&syn);
 		peer_expect_nothing();
 	}
-	assert_int_equal(net_the.stats.rx_bad_frame,
+	assert_int_equal(net_here()->stats.rx_bad_frame,
 			 sizeof(bad) / sizeof(bad[0]));
 	serve(echo);
 	peer_connect(&peer, 1000, 7, 5);
@@ -471,7 +471,7 @@ static void test_impossible_flags_are_dropped(void **state)
 	peer_expect_nothing();
 	peer_send(&peer, PEER_SYN | PEER_RST, NULL, 0);
 	peer_expect_nothing();
-	assert_int_equal(net_the.n_conns, 0);
+	assert_int_equal(net_here()->n_conns, 0);
 }
 
 static void test_exhausted_tx_pool_recovers(void **state)
@@ -527,7 +527,7 @@ static void test_slow_readers_do_not_take_every_frame(void **state)
 		}
 	}
 	assert_true(fake_frames_out <= FAKE_MAX_FRAMES / 2 + GLUE_BURST);
-	assert_int_equal(net_the.n_conns, 40);
+	assert_int_equal(net_here()->n_conns, 40);
 }
 
 static void test_initial_sequence_numbers_do_not_repeat(void **state)

@@ -34,10 +34,10 @@ static void drain(void)
 /* Runs for so long; how often lwIP's timers were called. */
 static unsigned ticks_in(unsigned ms)
 {
-	uint64_t before = net_the.lwip_ticks;
+	uint64_t before = net_here()->lwip_ticks;
 
 	run_ms(ms);
-	return (unsigned)(net_the.lwip_ticks - before);
+	return (unsigned)(net_here()->lwip_ticks - before);
 }
 
 /* The stack closes first; its FIN is acknowledged, and that is all. */
@@ -60,9 +60,9 @@ static void test_fin_wait_2_waits_without_ticks(void **state)
 	serve(close_at_once);
 	reach_fin_wait_2(1000);
 	assert_in_range(ticks_in(TCP_FIN_WAIT_TIMEOUT - 1000), 0, 1);
-	assert_int_equal(net_the.n_conns, 1);
+	assert_int_equal(net_here()->n_conns, 1);
 	assert_in_range(ticks_in(2000), 1, 2);
-	assert_int_equal(net_the.n_conns, 0);
+	assert_int_equal(net_here()->n_conns, 0);
 }
 
 static void test_half_open_ticks_to_send_again_only(void **state)
@@ -80,7 +80,7 @@ static void test_half_open_ticks_to_send_again_only(void **state)
 	}
 	assert_in_range(sent, 3, 5); /* after 1, 3, 7 and 15 s */
 	assert_int_equal(ticks, sent + 1);
-	assert_int_equal(net_the.n_conns, 0);
+	assert_int_equal(net_here()->n_conns, 0);
 }
 
 #define ANSWER 20000u /* more than the first flight */
@@ -117,7 +117,7 @@ static void stall_in_last_ack(uint16_t window)
 	peer.wnd = window;
 	peer_send(&peer, PEER_ACK, NULL, 0);
 	run_ms(5000);
-	assert_int_equal(net_the.n_conns, 1);
+	assert_int_equal(net_here()->n_conns, 1);
 	drain();
 	peer.wnd = 65535;
 	peer_send(&peer, PEER_ACK, NULL, 0);
@@ -132,7 +132,7 @@ static void stall_in_last_ack(uint16_t window)
 	}
 	assert_int_equal(peer.rcv, end + 1);
 	run_ms(10);
-	assert_int_equal(net_the.n_conns, 0);
+	assert_int_equal(net_here()->n_conns, 0);
 }
 
 static void test_a_peer_that_is_away_in_last_ack_gets_everything(void **state)
@@ -155,18 +155,18 @@ static void test_data_out_of_order_is_kept_for_seconds(void **state)
 	peer.snd += 10;
 	peer_send(&peer, PEER_ACK, "later", 5);
 	run_rounds(2);
-	for (struct net_conn **b = net_the.buckets;
-	     b <= net_the.buckets + net_the.bucket_mask; b++)
+	for (struct net_conn **b = net_here()->buckets;
+	     b <= net_here()->buckets + net_here()->bucket_mask; b++)
 		if (*b) { /* and a tick comes for something else */
 			(*b)->pcb.rto = 0;
 			(*b)->pcb.flags |= TF_ACK_DELAY;
 			net_timer_check(*b);
 		}
-	assert_int_equal(net_the.ooseq_held, 1);
+	assert_int_equal(net_here()->ooseq_held, 1);
 	assert_in_range(ticks_in(5000), 0, 2);
-	assert_int_equal(net_the.ooseq_held, 1);
+	assert_int_equal(net_here()->ooseq_held, 1);
 	run_ms(2000);
-	assert_int_equal(net_the.ooseq_held, 0);
+	assert_int_equal(net_here()->ooseq_held, 0);
 	drain();
 }
 
@@ -284,16 +284,16 @@ static void test_too_many_orphans_end_the_oldest(void **state)
 	for (unsigned i = 0; i < ORPHANS; i++)
 		reach_fin_wait_2((uint16_t)(1000 + i));
 	drain();
-	assert_int_equal(net_the.orphans.n, ORPHANS);
-	assert_int_equal(net_the.stats.orphans_recycled, 0);
+	assert_int_equal(net_here()->orphans.n, ORPHANS);
+	assert_int_equal(net_here()->stats.orphans_recycled, 0);
 	reach_fin_wait_2(2000);
-	assert_int_equal(net_the.orphans.n, ORPHANS);
-	assert_int_equal(net_the.stats.orphans_recycled, 1);
-	assert_int_equal(net_the.n_conns, ORPHANS);
+	assert_int_equal(net_here()->orphans.n, ORPHANS);
+	assert_int_equal(net_here()->stats.orphans_recycled, 1);
+	assert_int_equal(net_here()->n_conns, ORPHANS);
 	while (peer_next(&s))
 		;
 	reach_fin_wait_2(2001);
-	assert_int_equal(net_the.stats.orphans_recycled, 2);
+	assert_int_equal(net_here()->stats.orphans_recycled, 2);
 }
 
 static void test_an_orphan_gives_way_to_a_new_connection(void **state)
@@ -320,9 +320,9 @@ static void test_an_orphan_gives_way_to_a_new_connection(void **state)
 		run_rounds(2);
 	}
 	drain();
-	assert_int_equal(net_the.n_conns, MAX_CONNS);
-	assert_int_equal(net_the.orphans.n, 0);
-	assert_int_equal(net_the.stats.orphans_recycled, 8);
+	assert_int_equal(net_here()->n_conns, MAX_CONNS);
+	assert_int_equal(net_here()->orphans.n, 0);
+	assert_int_equal(net_here()->stats.orphans_recycled, 8);
 }
 
 /* The peer answers each probe, and takes nothing. */
@@ -345,15 +345,15 @@ static void test_an_orphan_is_not_probed_for_ever(void **state)
 			while (peer_next(&s))
 				peer_send(&peer, PEER_ACK, NULL, 0);
 		}
-		assert_int_equal(net_the.orphans.n, 1);
+		assert_int_equal(net_here()->orphans.n, 1);
 	}
 	for (unsigned ms = 0; ms < 90000; ms += 10) {
 		run_ms(10);
 		while (peer_next(&s))
 			peer_send(&peer, PEER_ACK, NULL, 0);
 	}
-	assert_int_equal(net_the.orphans.n, 0);
-	assert_int_equal(net_the.n_conns, 0);
+	assert_int_equal(net_here()->orphans.n, 0);
+	assert_int_equal(net_here()->n_conns, 0);
 }
 
 static void test_time_wait_is_no_orphan(void **state)
@@ -362,9 +362,9 @@ static void test_time_wait_is_no_orphan(void **state)
 
 	serve(close_at_once);
 	peer_connect(&peer, 1000, 7, 99);
-	assert_int_equal(net_the.orphans.n, 1);
+	assert_int_equal(net_here()->orphans.n, 1);
 	reach_time_wait(&peer);
-	assert_int_equal(net_the.orphans.n, 0);
+	assert_int_equal(net_here()->orphans.n, 0);
 	drain();
 }
 

@@ -1,0 +1,74 @@
+#!/usr/bin/env python3
+"""Writable variables that threads share are those that docs/internals.md lists.
+
+A shard is a thread, so what it writes to is thread-local. A variable that is
+found here and is not in the list becomes a field of struct net_stack or
+_Thread_local, or gets a row that says why threads may share it.
+Usage: check_globals.py PAGE ARCHIVE...
+"""
+
+import pathlib
+import re
+import subprocess
+import sys
+
+HEADING = "### Variables that threads share"
+ROW = re.compile(r"^\| `(?P<folder>\w+)/[\w/]+\.[cS]` \| (?P<names>[^|]+) \|",
+                 re.M)
+OBJECT = re.compile(r"(?P<folder>\w+)/lib[^/]+\.a\.p/")
+WRITABLE = (".data", ".bss", "*COM*")
+CONSTANT = ".data.rel.ro"  # addresses, written by the loader alone
+ADDED = ("__odr_asan", ".L", "__gcov", "__sancov", "DW.ref")  # by compilers
+
+
+def listed(page):
+    """Folder and name of each variable in the list."""
+    text = page.read_text().split(HEADING, 1)
+    if len(text) != 2:
+        sys.exit(f"{page}: no heading '{HEADING}'")
+    rows = re.split(r"^##", text[1], flags=re.M)[0]
+    return {(row["folder"], name)
+            for row in ROW.finditer(rows)
+            for name in re.findall(r"`(\w+)`", row["names"])}
+
+
+def found(archive):
+    """Folder, name and object of each writable variable in an archive. lwIP,
+    which is part of netstack's, has a test of its own."""
+    out = subprocess.run(["objdump", "-t", archive], capture_output=True,
+                         text=True, check=True).stdout
+    source = folder = ""
+    for line in out.splitlines():
+        if "file format" in line:
+            source = line.split(":")[0]
+            at = OBJECT.search(source)
+            folder = at["folder"] if at else pathlib.Path(archive).parent.name
+        fields, tab, rest = line.partition("\t")
+        words = fields.split()
+        if not tab or "liblwip" in source or {"d", "F", "df"} & set(words[1:-1]):
+            continue
+        section, name = words[-1], rest.split()[-1]
+        if (section.startswith(WRITABLE) and not section.startswith(CONSTANT)
+                and not name.startswith(ADDED)):
+            yield folder, re.sub(r"\.\d+$", "", name), source.rsplit("/", 1)[-1]
+
+
+def main():
+    """Returns the exit status."""
+    page, archives = pathlib.Path(sys.argv[1]), sys.argv[2:]
+    there = [variable for archive in archives for variable in found(archive)]
+    told, bad = listed(page), False
+    for folder, name, source in there:
+        if (folder, name) not in told:
+            print(f"{folder}: threads would share {name} of {source}: see {page}")
+            bad = True
+    for folder, name in sorted(told - {variable[:2] for variable in there}):
+        print(f"note: {page.name} lists {name} of {folder}, which is gone")
+    print(f"{len(there)} variables that threads share")
+    if not there:
+        sys.exit("none at all: are these our archives?")
+    return bad
+
+
+if __name__ == "__main__":
+    sys.exit(main())
