@@ -42,7 +42,7 @@ int balance_add(struct balance *b, const char *name)
 	if (b->n == BALANCE_MAX)
 		return -ENOSPC;
 	strcpy(backend->name, name);
-	backend->up = true;
+	b->health[b->n].up = true;
 	return (int)b->n++;
 }
 
@@ -89,7 +89,7 @@ void balance_join(struct balance *b, struct balance *first)
 
 bool balance_is_up(const struct balance *b, unsigned index)
 {
-	return __atomic_load_n(&b->first->backends[index].up, __ATOMIC_RELAXED);
+	return __atomic_load_n(&b->first->health[index].up, __ATOMIC_RELAXED);
 }
 
 uint64_t balance_active(const struct balance *b, int index)
@@ -184,16 +184,16 @@ void balance_failed(struct balance *b, int index)
 
 bool balance_report(struct balance *b, int index, bool well)
 {
-	struct balance_backend *backend = &b->first->backends[index];
+	struct balance_health *health = &b->first->health[index];
 
-	if (well == backend->up) {
-		backend->streak = 0;
+	if (well == health->up) {
+		health->streak = 0;
 		return false;
 	}
-	if (++backend->streak < (well ? b->rise : b->fall))
+	if (++health->streak < (well ? b->rise : b->fall))
 		return false;
-	backend->streak = 0;
-	__atomic_store_n(&backend->up, well, __ATOMIC_RELAXED);
+	health->streak = 0;
+	__atomic_store_n(&health->up, well, __ATOMIC_RELAXED);
 	return true;
 }
 

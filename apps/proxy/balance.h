@@ -25,10 +25,13 @@ enum balance_kind { BALANCE_RR, BALANCE_LEAST, BALANCE_HASH };
 
 struct balance_backend {
 	char name[BALANCE_NAME_MAX];
-	bool up;	 /* this and the next: in the first table, for all */
-	unsigned streak; /* checks in a row that speak against `up` */
-	uint64_t active; /* connections now; read by other threads */
+	uint64_t active;	 /* connections now; read by other threads */
 	uint64_t served, failed; /* connections made, and not made */
+};
+
+struct balance_health {
+	bool up;
+	unsigned streak; /* checks in a row that speak against `up` */
 };
 
 struct balance {
@@ -38,6 +41,8 @@ struct balance {
 	struct balance *first, *joined; /* the program's tables: a list */
 	struct balance_backend backends[BALANCE_MAX];
 	uint8_t slots[BALANCE_SLOTS];
+	/* The first table's is for all; apart from what connections write. */
+	struct balance_health health[BALANCE_MAX];
 };
 
 /* rise, fall: at least 1. Call balance_ready() after the last backend. */
