@@ -27,7 +27,8 @@ extern const char ctx_conflict_sse2[], ctx_conflict_avx2[],
 extern const void *ctx_conflict;
 extern char ctx_entry[];
 
-static enum ctx_isa chosen = CTX_ISA_SSE2;
+/* Threads that open at the same time choose the same. */
+static _Atomic enum ctx_isa chosen = CTX_ISA_SSE2;
 
 static const void *const loops[] = {
 	[CTX_ISA_SSE2] = ctx_conflict_sse2,
@@ -56,7 +57,7 @@ int ctx_isa_choose(enum ctx_isa isa)
 	if (!cpu_has(isa))
 		return -1;
 	chosen = isa;
-	ctx_conflict = loops[isa];
+	__atomic_store_n(&ctx_conflict, loops[isa], __ATOMIC_RELAXED);
 	return 0;
 }
 

@@ -1,5 +1,6 @@
 /*
- * coro_chan.c - channels and select.
+ * coro_chan.c - channels and select. Those of several threads go to
+ * coro_shared.c where they differ.
  *
  * A wait, be it for one channel or many, is one block of the scheduler's
  * memory: a node for each case, linked into its channel, and room for each
@@ -8,48 +9,15 @@
  * all channels, and makes the waiter ready; the waiter copies a received value
  * out of the block itself.
  */
-#include <coronet/coro_chan.h>
-#include <coronet/coro_sync.h>
-
-#include "coro_priv.h"
+#include "coro_chan_priv.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #define VALUE_MAX ((size_t)1 << 20)
 #define CASES_MAX 1024
 
-struct chan_node {
-	struct coro_link link; /* first */
-	struct coro_select *sel;
-	struct coro_chan *chan;
-	void *slot; /* the value, in the same block */
-	enum coro_op op;
-};
-
-struct coro_select {
-	struct coro *co;
-	uint32_t cap; /* bytes of this block */
-	unsigned n;
-	int done; /* index of the case done; -1: none */
-	int err;
-	struct chan_node nodes[];
-};
-
-struct coro_chan {
-	struct coro_link waiters[2]; /* by enum coro_op */
-	struct coro_chan_watch *watches;
-	size_t value_bytes;
-	size_t capacity;
-	size_t count;
-	size_t first;
-	const void *thread; /* whose it has become by its first use */
-	uint64_t served[2]; /* when a select last chose it, by enum coro_op */
-	bool closed;
-	char ring[];
-};
-
-int coro_chan_open(size_t value_bytes, size_t capacity, struct coro_chan **out)
+static int chan_open(size_t value_bytes, size_t capacity, bool shared,
+		     struct coro_chan **out)
 {
 	struct coro_chan *ch;
 	size_t bytes;
@@ -64,15 +32,34 @@ int coro_chan_open(size_t value_bytes, size_t capacity, struct coro_chan **out)
 	memset(ch, 0, sizeof(*ch));
 	ch->value_bytes = value_bytes;
 	ch->capacity = capacity;
+	ch->shared = shared;
+	atomic_init(&ch->refs, 1);
 	for (int i = 0; i < 2; i++)
 		ch->waiters[i].next = ch->waiters[i].prev = &ch->waiters[i];
 	*out = ch;
 	return 0;
 }
 
+int coro_chan_open(size_t value_bytes, size_t capacity, struct coro_chan **out)
+{
+	return chan_open(value_bytes, capacity, false, out);
+}
+
+int coro_chan_open_shared(size_t value_bytes, size_t capacity,
+			  struct coro_chan **out)
+{
+	return chan_open(value_bytes, capacity, true, out);
+}
+
+struct coro_chan *coro_chan_ref(struct coro_chan *ch)
+{
+	atomic_fetch_add_explicit(&ch->refs, 1, memory_order_relaxed);
+	return ch;
+}
+
 void coro_chan_free(struct coro_chan *ch)
 {
-	if (ch == NULL)
+	if (ch == NULL || atomic_fetch_sub(&ch->refs, 1) != 1)
 		return;
 	assert(ch->waiters[CORO_RECV].next == &ch->waiters[CORO_RECV]);
 	assert(ch->waiters[CORO_SEND].next == &ch->waiters[CORO_SEND]);
@@ -82,25 +69,33 @@ void coro_chan_free(struct coro_chan *ch)
 
 size_t coro_chan_count(const struct coro_chan *ch)
 {
+	if (ch->shared)
+		return coro_shared_count((struct coro_chan *)ch);
 	return ch->count;
 }
 
-/* A channel belongs to the thread that uses it first. */
-static inline void check_thread(struct coro_chan *ch, const char *call)
+/* A channel belongs to the thread that uses it first, unless it is shared. */
+static inline bool is_shared(struct coro_chan *ch, const char *call)
 {
 	const void *here = &coro_tls_sched;
 
 	if (likely(ch->thread == here))
-		return;
+		return false;
+	if (ch->shared)
+		return true;
 	if (ch->thread != NULL)
 		coro_die_thread(call);
 	ch->thread = here;
+	return false;
 }
 
 /* ---- watches ---- */
 
 void coro_chan_watch(struct coro_chan *ch, struct coro_chan_watch *w)
 {
+	if (ch->shared)
+		coro_die("coro_chan_watch: a shared channel is not watched",
+			 NULL);
 	coro_check_shared(coro_tls_sched, w, "coro_chan_watch: the watch");
 	w->next = ch->watches;
 	w->pprev = &ch->watches;
@@ -136,28 +131,62 @@ static inline void tell(struct coro_chan *ch)
 		tell_all(ch);
 }
 
-/* ---- the waiters ---- */
-
-static struct chan_node *first_waiter(const struct coro_chan *ch,
-				      enum coro_op op)
+/* To the watches of the channels where sel has begun to wait. */
+void coro_chan_tell_local(const struct coro_select *sel)
 {
-	const struct coro_link *q = &ch->waiters[op];
-
-	return q->next == q ? NULL : (struct chan_node *)q->next;
+	for (unsigned i = 0; i < sel->n; i++)
+		if (sel->nodes[i].chan != NULL)
+			tell(sel->nodes[i].chan); /* a shared one has none */
 }
 
-unsigned coro_chan_state(const struct coro_chan *ch)
+/* ---- the waiters ---- */
+
+struct chan_node *chan_live_waiter(const struct coro_chan *ch, enum coro_op op)
+{
+	struct chan_node *node = chan_first_waiter(ch, op);
+
+	while (node != NULL && node->sel->shared != NULL &&
+	       atomic_load(&node->sel->done) != SEL_WAITS) {
+		if (node->link.next == &ch->waiters[op])
+			return NULL;
+		node = (struct chan_node *)node->link.next;
+	}
+	return node;
+}
+
+unsigned chan_state(const struct coro_chan *ch)
 {
 	unsigned state = 0;
 
 	if (ch->closed)
 		state = CORO_CHAN_CLOSED | CORO_CHAN_CAN_RECV |
 			CORO_CHAN_CAN_SEND;
-	if (ch->count > 0 || first_waiter(ch, CORO_SEND) != NULL)
+	if (ch->count > 0 || chan_live_waiter(ch, CORO_SEND) != NULL)
 		state |= CORO_CHAN_CAN_RECV;
-	if (ch->count < ch->capacity || first_waiter(ch, CORO_RECV) != NULL)
+	if (ch->count < ch->capacity || chan_live_waiter(ch, CORO_RECV) != NULL)
 		state |= CORO_CHAN_CAN_SEND;
 	return state;
+}
+
+unsigned coro_chan_state(const struct coro_chan *ch)
+{
+	if (ch->shared)
+		return coro_shared_state((struct coro_chan *)ch);
+	return chan_state(ch);
+}
+
+/* The one that has waited longest, if its wait is ours to end: see node_done().
+ * Another thread may be ending it just now, if it waits for shared ones too. */
+static struct chan_node *take_waiter(const struct coro_chan *ch,
+				     enum coro_op op)
+{
+	struct chan_node *node;
+
+	do
+		node = chan_first_waiter(ch, op);
+	while (node != NULL && unlikely(node->sel->shared != NULL) &&
+	       !coro_shared_take(node));
+	return node;
 }
 
 static void unlink_all(struct coro_select *sel)
@@ -175,6 +204,10 @@ static void unlink_all(struct coro_select *sel)
 /* A waiting coroutine is woken for another reason, or destroyed. */
 void coro_select_abandon(struct coro_sched *s, struct coro_select *sel)
 {
+	if (unlikely(sel->shared != NULL)) {
+		coro_shared_abandon(sel);
+		return;
+	}
 	if (sel->done >= 0)
 		return;
 	unlink_all(sel);
@@ -183,8 +216,12 @@ void coro_select_abandon(struct coro_sched *s, struct coro_select *sel)
 
 void coro_select_free(struct coro_sched *s, struct coro *co)
 {
-	coro_buf_put(s, co->select, co->select->cap);
+	struct coro_select *sel = co->select;
+
 	co->ctx.flags2 &= ~CORO_F2_SELECT;
+	if (unlikely(sel->shared != NULL) && coro_shared_orphan(s, sel))
+		return;
+	coro_buf_put(s, sel, sel->cap);
 }
 
 /* This node's case is done: wake its coroutine. */
@@ -195,8 +232,10 @@ static void node_done(struct chan_node *node, int err)
 
 	if (unlikely(s != coro_tls_sched))
 		coro_die_foreign(sel->co);
-	unlink_all(sel);
-	sel->done = node - sel->nodes;
+	if (likely(sel->shared == NULL))
+		unlink_all(sel);
+	atomic_store_explicit(&sel->done, node - sel->nodes,
+			      memory_order_relaxed);
 	sel->err = err;
 	coro_ready_with(s, sel->co, 0);
 }
@@ -205,74 +244,60 @@ void coro_chan_close(struct coro_chan *ch)
 {
 	struct chan_node *node;
 
-	check_thread(ch, "coro_chan_close");
+	if (is_shared(ch, "coro_chan_close")) {
+		coro_shared_close(ch);
+		return;
+	}
 	ch->closed = true;
-	while ((node = first_waiter(ch, CORO_SEND)) != NULL)
+	while ((node = take_waiter(ch, CORO_SEND)) != NULL)
 		node_done(node, -EPIPE);
 	/* Receivers wait only when it holds nothing. */
-	while ((node = first_waiter(ch, CORO_RECV)) != NULL)
+	while ((node = take_waiter(ch, CORO_RECV)) != NULL)
 		node_done(node, -EPIPE);
 	tell(ch);
 }
 
 /* ---- without waiting ---- */
 
-static char *ring_at(struct coro_chan *ch, size_t i)
-{
-	size_t at = ch->first + i;
-
-	if (at >= ch->capacity)
-		at -= ch->capacity;
-	return ch->ring + at * ch->value_bytes;
-}
-
-static void copy_value(const struct coro_chan *ch, void *to, const void *from)
-{
-	if (to != NULL && ch->value_bytes != 0)
-		memcpy(to, from, ch->value_bytes);
-}
-
 int coro_chan_trysend(struct coro_chan *ch, const void *value)
 {
 	struct chan_node *receiver;
 
-	check_thread(ch, "coro_chan_send");
+	if (unlikely(is_shared(ch, "coro_chan_send")))
+		return coro_shared_trysend(ch, value);
 	if (unlikely(ch->closed))
 		return -EPIPE;
-	receiver = first_waiter(ch, CORO_RECV);
+	receiver = take_waiter(ch, CORO_RECV);
 	if (receiver != NULL) {
-		copy_value(ch, receiver->slot, value);
+		chan_copy(ch, receiver->slot, value);
 		node_done(receiver, 0);
 		return 0;
 	}
 	if (ch->count == ch->capacity)
 		return -EAGAIN;
-	copy_value(ch, ring_at(ch, ch->count), value);
-	ch->count++;
+	chan_ring_put(ch, value);
 	tell(ch);
 	return 0;
 }
 
 int coro_chan_tryrecv(struct coro_chan *ch, void *value)
 {
-	struct chan_node *sender = first_waiter(ch, CORO_SEND);
+	struct chan_node *sender;
 
-	check_thread(ch, "coro_chan_recv");
+	if (unlikely(is_shared(ch, "coro_chan_recv")))
+		return coro_shared_tryrecv(ch, value);
+	sender = take_waiter(ch, CORO_SEND);
 	if (ch->count > 0) {
-		copy_value(ch, value, ring_at(ch, 0));
-		if (++ch->first == ch->capacity)
-			ch->first = 0;
-		ch->count--;
+		chan_ring_get(ch, value);
 		if (sender != NULL) { /* there is room for its value now */
-			copy_value(ch, ring_at(ch, ch->count), sender->slot);
-			ch->count++;
+			chan_ring_put(ch, sender->slot);
 			node_done(sender, 0);
 		}
 		tell(ch);
 		return 0;
 	}
 	if (sender != NULL) {
-		copy_value(ch, value, sender->slot);
+		chan_copy(ch, value, sender->slot);
 		node_done(sender, 0);
 		return 0;
 	}
@@ -317,12 +342,17 @@ int coro_select_try(struct coro_case *cases, unsigned n)
 
 	if (n > CASES_MAX)
 		return -EINVAL;
-	c = case_choose(cases, n);
-	if (c == NULL)
-		return -EAGAIN;
-	c->chan->served[c->op] = ++turn;
-	c->err = c->op == CORO_SEND ? coro_chan_trysend(c->chan, c->value)
-				    : coro_chan_tryrecv(c->chan, c->value);
+	if (unlikely(coro_shared_any(cases, n)))
+		return coro_shared_select_try(cases, n);
+	do {
+		c = case_choose(cases, n);
+		if (c == NULL)
+			return -EAGAIN;
+		c->chan->served[c->op] = ++turn;
+		c->err = c->op == CORO_SEND
+				 ? coro_chan_trysend(c->chan, c->value)
+				 : coro_chan_tryrecv(c->chan, c->value);
+	} while (unlikely(c->err == -EAGAIN)); /* its waiter has just gone */
 	return (int)(c - cases);
 }
 
@@ -334,14 +364,18 @@ static size_t slot_bytes(const struct coro_case *c)
 }
 
 static struct coro_select *select_new(struct coro_sched *s,
-				      const struct coro_case *cases, unsigned n)
+				      const struct coro_case *cases, unsigned n,
+				      bool shared)
 {
 	size_t bytes =
 		sizeof(struct coro_select) + n * sizeof(struct chan_node);
+	size_t shared_at = bytes;
 	struct coro_select *sel;
 	uint32_t cap;
 	char *slot;
 
+	if (shared)
+		bytes += coro_shared_wait_bytes(n);
 	slot = (char *)((bytes + 15) & ~(size_t)15);
 	bytes = (size_t)slot;
 	for (unsigned i = 0; i < n; i++)
@@ -352,7 +386,8 @@ static struct coro_select *select_new(struct coro_sched *s,
 	if (sel == NULL)
 		return NULL;
 	slot += (uintptr_t)sel;
-	*sel = (struct coro_select){s->cur, cap, n, -1, 0};
+	*sel = (struct coro_select){
+		.co = s->cur, .cap = cap, .n = n, .done = SEL_WAITS};
 	for (unsigned i = 0; i < n; i++) {
 		struct chan_node *node = &sel->nodes[i];
 
@@ -360,7 +395,13 @@ static struct coro_select *select_new(struct coro_sched *s,
 					   .slot = slot,
 					   .chan = cases[i].chan,
 					   .op = cases[i].op};
+		if (shared && node->op == CORO_SEND && node->chan != NULL)
+			chan_copy(node->chan, slot, cases[i].value);
 		slot += slot_bytes(&cases[i]);
+	}
+	if (shared) {
+		sel->shared = (struct shared_wait *)((char *)sel + shared_at);
+		coro_shared_wait_init(sel->shared, sel, s);
 	}
 	return sel;
 }
@@ -369,17 +410,12 @@ static void select_link(struct coro_select *sel, const struct coro_case *cases)
 {
 	for (unsigned i = 0; i < sel->n; i++) {
 		struct chan_node *node = &sel->nodes[i];
-		struct coro_link *q;
 
 		if (node->chan == NULL)
 			continue;
 		if (node->op == CORO_SEND)
-			copy_value(node->chan, node->slot, cases[i].value);
-		q = &node->chan->waiters[node->op];
-		node->link.next = q;
-		node->link.prev = q->prev;
-		q->prev->next = &node->link;
-		q->prev = &node->link;
+			chan_copy(node->chan, node->slot, cases[i].value);
+		chan_link(node);
 		tell(node->chan);
 	}
 }
@@ -390,13 +426,16 @@ static int select_finish(struct coro_sched *s, struct coro *co,
 {
 	struct coro_select *sel = co->select;
 
-	if (err == 0) {
+	if (sel->done >= 0) {
 		struct chan_node *node = &sel->nodes[sel->done];
 
+		/* Another thread was faster: to be told at the next call. */
+		if (unlikely(err == -ECANCELED))
+			co->ctx.flags |= CORO_F_CANCEL;
 		err = sel->done;
 		cases[err].err = sel->err;
 		if (node->op == CORO_RECV && sel->err == 0)
-			copy_value(node->chan, cases[err].value, node->slot);
+			chan_copy(node->chan, cases[err].value, node->slot);
 	}
 	coro_select_free(s, co);
 	return err;
@@ -407,14 +446,24 @@ static int select_wait(struct coro_case *cases, unsigned n, int64_t deadline_ns,
 {
 	struct coro_sched *s = coro_tls_sched;
 	struct coro *co = coro_current();
+	bool shared = coro_shared_any(cases, n);
 	int err = coro_may_block(co);
 
 	if (err < 0)
 		return err;
-	co->select = select_new(s, cases, n);
+	co->select = select_new(s, cases, n, shared);
 	if (co->select == NULL)
 		return -ENOMEM;
-	select_link(co->select, cases);
+	if (likely(!shared)) {
+		select_link(co->select, cases);
+	} else {
+		err = coro_shared_link(co->select, cases);
+		if (err != -EAGAIN) {
+			coro_buf_put(s, co->select, co->select->cap);
+			return err;
+		}
+		s->outside++;
+	}
 	co->ctx.flags2 |= CORO_F2_SELECT;
 	err = coro_block(s, co, CORO_ST_WAITING, deadline_ns, where);
 	return select_finish(s, co, cases, err);

@@ -153,23 +153,28 @@ void coro_sched_dump(struct coro_sched *s, int fd)
 		    coro_name_high_water(s, s->names[i].name));
 }
 
-static struct coro_sched *volatile dump_sched;
+static _Atomic(struct coro_sched *) dump_sched;
+static atomic_uint dumping; /* threads in the handler */
 static int dump_signo;
 static struct sigaction dump_old;
 
 static void on_dump_signal(int signo)
 {
-	struct coro_sched *s = dump_sched;
+	struct coro_sched *s;
 	int saved = errno;
 
-	if (s == NULL)
-		return;
-	if (s->dump_asked) /* the loop doesn't come round: now, then */
-		coro_sched_dump(s, STDERR_FILENO);
-	s->dump_asked = true;
-	if (write(s->event_fd, &(uint64_t){1}, 8) < 0) {
-		/* full: then it is awake already */
+	/* On whatever thread the signal came: see coro_dump_forget(). */
+	atomic_fetch_add(&dumping, 1);
+	s = dump_sched;
+	if (s != NULL) {
+		if (s->dump_asked) /* the loop doesn't come round: now, then */
+			coro_sched_dump(s, STDERR_FILENO);
+		s->dump_asked = true;
+		if (write(s->event_fd, &(uint64_t){1}, 8) < 0) {
+			/* full: then it is awake already */
+		}
 	}
+	atomic_fetch_sub(&dumping, 1);
 	errno = saved;
 }
 
@@ -178,9 +183,10 @@ int coro_sched_dump_on_signal(struct coro_sched *s, int signo)
 	struct sigaction sa = {.sa_handler = on_dump_signal,
 			       .sa_flags = SA_RESTART | SA_ONSTACK};
 
-	if (dump_sched != NULL)
+	struct coro_sched *none = NULL;
+
+	if (!atomic_compare_exchange_strong(&dump_sched, &none, s))
 		return -EBUSY;
-	dump_sched = s;
 	if (sigaction(signo, &sa, &dump_old) < 0) {
 		dump_sched = NULL;
 		return -errno;
@@ -195,6 +201,8 @@ void coro_dump_forget(struct coro_sched *s)
 		return;
 	sigaction(dump_signo, &dump_old, NULL);
 	dump_sched = NULL;
+	for (unsigned n = 0; atomic_load(&dumping) != 0; n++)
+		coro_relax(n);
 }
 
 void coro_dump_asked(struct coro_sched *s)

@@ -16,7 +16,7 @@
 #define REGION_HEAD  64
 #define REFILL_BYTES ((size_t)4 << 10)
 
-unsigned coro_mem_fail_in;
+coro_tls unsigned coro_mem_fail_in;
 
 static bool told_to_fail(void)
 {

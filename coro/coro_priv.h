@@ -367,7 +367,8 @@ void coro_arena_fini(struct coro_arena *a);
 uint32_t coro_buf_round(uint32_t bytes);
 void *coro_buf_get(struct coro_sched *s, uint32_t bytes, uint32_t *cap);
 void coro_buf_put(struct coro_sched *s, void *buf, uint32_t cap);
-extern unsigned coro_mem_fail_in; /* for tests: the n-th refill fails */
+extern coro_tls unsigned
+	coro_mem_fail_in; /* for tests: the n-th refill fails */
 
 /* ---- coro_stack.c ---- */
 int coro_stacks_init(struct coro_sched *s, size_t size, unsigned count);

@@ -131,7 +131,7 @@ static void test_argument_on_a_shared_stack_is_refused(void **state)
 /* ---- several threads ---- */
 
 #define POSTERS 4
-#define EACH	MANY(25000)
+#define EACH	(RUNNING_ON_VALGRIND ? 500 : MANY(25000))
 
 struct poster {
 	struct coro_sched *s;

@@ -265,7 +265,7 @@ static void test_callback_may_cancel_those_due_with_it(void **state)
 	assert_int_equal(fired, 1);
 }
 
-extern unsigned coro_mem_fail_in; /* in coro_mem.c */
+extern __thread unsigned coro_mem_fail_in; /* in coro_mem.c */
 
 enum { CROWD = 1000 };
 static struct probe crowd[CROWD];

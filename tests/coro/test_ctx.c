@@ -66,7 +66,7 @@ static void test_checked_copies_every_length(void **state)
 
 /* ---- no memory for a save buffer ---- */
 
-extern unsigned coro_mem_fail_in; /* in coro_mem.c */
+extern __thread unsigned coro_mem_fail_in; /* in coro_mem.c */
 
 static int yielded[2];
 

@@ -38,6 +38,7 @@ int work_on(FILE *f);
 void close_file(void *f);
 void use(void *value);
 void on_news(void *arg);
+void on_share(void *arg);
 void do_piece(int i);
 void collect(int step);
 void poll_my_devices(void);

@@ -1,6 +1,7 @@
 /*
- * coro_chan.h - channels between the coroutines of one thread, and select. A
- * channel is the thread's that uses it first; another is refused by an abort.
+ * coro_chan.h - channels between coroutines, and select. A channel is the
+ * thread's that uses it first, and another thread is refused by an abort; one
+ * that coro_chan_open_shared() opened is for the coroutines of all threads.
  *
  * A channel carries values of one size, copied in and out; a value in flight
  * lies in the channel or in the scheduler's memory, never on a stack that may
@@ -29,11 +30,30 @@ struct coro_chan;
  */
 int coro_chan_open(size_t value_bytes, size_t capacity, struct coro_chan **out);
 
+/*
+ * The same, for any number of senders and receivers on any threads. Sending,
+ * receiving, closing and select do what they do on others, and a select may mix
+ * both kinds. A channel has a lock, held while a value is copied. Trysend,
+ * tryrecv, close, count and state may be called from threads without a
+ * scheduler as well, not from signal handlers; the scheduler of whoever waits
+ * is woken if it sleeps. A deadline or a coro_cancel() that comes when another
+ * thread has just done the exchange comes too late: the call returns 0. Of
+ * several cases that can be done, a select with shared channels takes a random
+ * one.
+ */
+int coro_chan_open_shared(size_t value_bytes, size_t capacity,
+			  struct coro_chan **out);
+
+/* One more owner: each calls coro_chan_free(), and the last one frees. To be
+ * called by an owner, for a thread that will be one. Returns ch. */
+struct coro_chan *coro_chan_ref(struct coro_chan *ch);
+
 /* No more sends. Waiting senders get -EPIPE at once, receivers when what it
  * holds has been received. Closing twice is harmless. */
 void coro_chan_close(struct coro_chan *ch);
 
-/* Nobody may wait on it any more. NULL is ignored. */
+/* Give up an owner's share; the last one frees it: nobody may wait on it then.
+ * Values that it holds are forgotten. NULL is ignored. */
 void coro_chan_free(struct coro_chan *ch);
 
 int coro_chan_send(struct coro_chan *ch, const void *value);
@@ -50,10 +70,10 @@ int coro_chan_tryrecv(struct coro_chan *ch, void *value);
 size_t coro_chan_count(const struct coro_chan *ch); /* values it holds */
 
 /*
- * Waiting for a channel among other things: what could be done now without
- * waiting, and a call when that may have changed. A waiting receiver makes a
- * channel of capacity 0 one that can be sent to, and a waiting sender one that
- * can be received from; a watch is neither.
+ * Waiting for a channel of the own thread among other things: what could be
+ * done now without waiting, and a call when that may have changed. A waiting
+ * receiver makes a channel of capacity 0 one that can be sent to, and a waiting
+ * sender one that can be received from; a watch is neither.
  */
 enum coro_chan_bits {
 	CORO_CHAN_CAN_RECV = 1, /* a value, or the end: -EPIPE */
@@ -75,6 +95,7 @@ struct coro_chan_watch {
 	void (*fn)(struct coro_chan_watch *w);
 };
 
+/* A shared channel is refused by an abort. */
 void coro_chan_watch(struct coro_chan *ch, struct coro_chan_watch *w);
 void coro_chan_unwatch(struct coro_chan_watch *w);
 

@@ -1,0 +1,136 @@
+/*
+ * coro_chan_priv.h - channels, as coro_chan.c (of one thread) and coro_shared.c
+ * (of all) see them.
+ */
+#pragma once
+
+#include <coronet/coro_chan.h>
+#include <coronet/coro_sync.h>
+
+#include "coro_priv.h"
+
+#include <string.h>
+
+struct chan_node {
+	struct coro_link link; /* first; in a shared wait .next is NULL when it
+				  is in no queue */
+	struct coro_select *sel;
+	struct coro_chan *chan;
+	void *slot; /* the value, in the same block */
+	enum coro_op op;
+};
+
+/* coro_select.done, beside the index of the case done */
+enum { SEL_WAITS = -1, SEL_LEFT = -2 };
+
+struct coro_select {
+	struct coro *co;
+	struct shared_wait *shared; /* NULL: all channels are the thread's */
+	uint32_t cap;		    /* bytes of this block */
+	unsigned n;
+	atomic_int done; /* index of the case done, or why there is none */
+	int err;
+	struct chan_node nodes[];
+};
+
+/* What a wait needs in which another thread may do a case: see coro_shared.c.
+ */
+struct shared_wait {
+	struct coro_wake wake; /* first */
+	struct coro_select *sel;
+	struct coro_sched *sched;
+	struct coro_select *next_woken;
+	bool remote; /* done by another thread, whose wake-up comes */
+	bool back;   /* and has come */
+	unsigned n;
+	struct coro_chan *chans[]; /* the n shared ones, by address */
+};
+
+struct coro_chan {
+	struct coro_link waiters[2]; /* by enum coro_op */
+	struct coro_chan_watch *watches;
+	size_t value_bytes;
+	size_t capacity;
+	size_t count;
+	size_t first;
+	const void *thread; /* whose it has become by its first use */
+	uint64_t served[2]; /* when a select last chose it, by enum coro_op */
+	bool closed;
+	bool shared;	 /* all threads'; the lock guards all but the sizes */
+	atomic_int lock; /* shared only */
+	atomic_uint refs;
+	char ring[];
+};
+
+static inline char *chan_ring_at(struct coro_chan *ch, size_t i)
+{
+	size_t at = ch->first + i;
+
+	if (at >= ch->capacity)
+		at -= ch->capacity;
+	return ch->ring + at * ch->value_bytes;
+}
+
+static inline void chan_copy(const struct coro_chan *ch, void *to,
+			     const void *from)
+{
+	if (to != NULL && ch->value_bytes != 0)
+		memcpy(to, from, ch->value_bytes);
+}
+
+/* Add a value to the ring, which has room for it. */
+static inline void chan_ring_put(struct coro_chan *ch, const void *value)
+{
+	chan_copy(ch, chan_ring_at(ch, ch->count), value);
+	ch->count++;
+}
+
+static inline void chan_ring_get(struct coro_chan *ch, void *value)
+{
+	chan_copy(ch, value, chan_ring_at(ch, 0));
+	if (++ch->first == ch->capacity)
+		ch->first = 0;
+	ch->count--;
+}
+
+static inline struct chan_node *chan_first_waiter(const struct coro_chan *ch,
+						  enum coro_op op)
+{
+	const struct coro_link *q = &ch->waiters[op];
+
+	return q->next == q ? NULL : (struct chan_node *)q->next;
+}
+
+/* The first whose wait nobody has ended yet. */
+struct chan_node *chan_live_waiter(const struct coro_chan *ch, enum coro_op op);
+unsigned chan_state(const struct coro_chan *ch);
+void coro_chan_tell_local(const struct coro_select *sel);
+
+static inline void chan_link(struct chan_node *node)
+{
+	struct coro_link *q = &node->chan->waiters[node->op];
+
+	node->link.next = q;
+	node->link.prev = q->prev;
+	q->prev->next = &node->link;
+	q->prev = &node->link;
+}
+
+/* ---- coro_shared.c ---- */
+bool coro_shared_any(const struct coro_case *cases, unsigned n);
+size_t coro_shared_wait_bytes(unsigned n);
+void coro_shared_wait_init(struct shared_wait *w, struct coro_select *sel,
+			   struct coro_sched *s);
+/* Do a case, or link all: the index, or -EAGAIN. */
+int coro_shared_link(struct coro_select *sel, struct coro_case *cases);
+/* Take a waiter out of a queue of this thread's, and end its wait. */
+bool coro_shared_take(struct chan_node *node);
+void coro_shared_abandon(struct coro_select *sel);
+/* True: the block is needed until its wake-up has come. */
+bool coro_shared_orphan(struct coro_sched *s, struct coro_select *sel);
+int coro_shared_trysend(struct coro_chan *ch, const void *value);
+int coro_shared_tryrecv(struct coro_chan *ch, void *value);
+int coro_shared_select_try(struct coro_case *cases, unsigned n);
+void coro_shared_close(struct coro_chan *ch);
+size_t coro_shared_count(struct coro_chan *ch);
+unsigned coro_shared_state(struct coro_chan *ch);

@@ -1,0 +1,371 @@
+/*
+ * coro_shared.c - channels that all threads may use, and waits that another
+ * thread may end.
+ *
+ * A shared channel has a spinlock, held for one exchange: a value's copy and a
+ * few pointers (and, at close, a step for each waiter). Nobody allocates,
+ * wakes, or takes another channel's lock meanwhile, but a select that goes to
+ * sleep: it locks its channels in the order of their addresses, looks once
+ * more, and links itself into all of them.
+ *
+ * A wait ends once: whoever moves coro_select.done away from SEL_WAITS does its
+ * case, or, being the waiter itself, leaves. Only a thread that holds the lock
+ * of a channel where the wait is linked, or the waiter's own thread, may try.
+ * The winner exchanges the value under that lock. If it is another thread, it
+ * then posts the wait's own wake-up; until this has come the block must stay,
+ * be its coroutine gone (coro_shared_orphan).
+ *
+ * The other nodes of a wait that has ended stay linked until the waiter's
+ * thread takes them out, or until somebody finds one and throws it out.
+ *
+ * A coroutine whose deadline, or coro_cancel(), comes after another thread has
+ * done its case returns with that, so no value is lost.
+ */
+#include "coro_chan_priv.h"
+
+/* ---- the lock ---- */
+
+static void lock(struct coro_chan *ch)
+{
+	for (unsigned n = 0;
+	     atomic_exchange_explicit(&ch->lock, 1, memory_order_acquire);)
+		while (atomic_load_explicit(&ch->lock, memory_order_relaxed))
+			coro_relax(n++);
+}
+
+/* The last that is done to the channel: it may be freed then. */
+static void unlock(struct coro_chan *ch)
+{
+	atomic_store_explicit(&ch->lock, 0, memory_order_release);
+}
+
+/* ---- waits ---- */
+
+bool coro_shared_any(const struct coro_case *cases, unsigned n)
+{
+	for (unsigned i = 0; i < n; i++)
+		if (cases[i].chan != NULL && unlikely(cases[i].chan->shared))
+			return true;
+	return false;
+}
+
+size_t coro_shared_wait_bytes(unsigned n)
+{
+	return sizeof(struct shared_wait) + n * sizeof(struct coro_chan *);
+}
+
+/* Another thread has ended the wait, and this is its wake-up. */
+static void wait_over(struct coro_wake *wake)
+{
+	struct shared_wait *w = (struct shared_wait *)wake;
+	struct coro *co = w->sel->co;
+
+	w->back = true;
+	if (co == NULL) {
+		w->sched->wakes_due--;
+		coro_buf_put(w->sched, w->sel, w->sel->cap);
+	} else if (co->ctx.state == CORO_ST_WAITING) {
+		coro_ready_with(w->sched, co, 0);
+	} /* else a deadline has made it ready meanwhile */
+}
+
+/* By address, each once. */
+static unsigned sort_channels(struct coro_chan **chans, unsigned n)
+{
+	unsigned distinct = 0;
+
+	for (unsigned gap = n / 2; gap > 0; gap /= 2)
+		for (unsigned i = gap; i < n; i++) {
+			struct coro_chan *ch = chans[i];
+			unsigned k = i;
+
+			for (; k >= gap && chans[k - gap] > ch; k -= gap)
+				chans[k] = chans[k - gap];
+			chans[k] = ch;
+		}
+	for (unsigned i = 0; i < n; i++)
+		if (distinct == 0 || chans[distinct - 1] != chans[i])
+			chans[distinct++] = chans[i];
+	return distinct;
+}
+
+void coro_shared_wait_init(struct shared_wait *w, struct coro_select *sel,
+			   struct coro_sched *s)
+{
+	unsigned n = 0;
+
+	*w = (struct shared_wait){.sel = sel, .sched = s};
+	coro_wake_init_own(&w->wake, wait_over);
+	for (unsigned i = 0; i < sel->n; i++)
+		if (sel->nodes[i].chan != NULL && sel->nodes[i].chan->shared)
+			w->chans[n++] = sel->nodes[i].chan;
+	w->n = sort_channels(w->chans, n);
+}
+
+static void node_unlink(struct chan_node *node)
+{
+	node->link.prev->next = node->link.next;
+	node->link.next->prev = node->link.prev;
+	node->link.next = NULL;
+}
+
+bool coro_shared_take(struct chan_node *node)
+{
+	struct coro_select *sel = node->sel;
+	int waits = SEL_WAITS;
+
+	node_unlink(node);
+	return atomic_compare_exchange_strong(&sel->done, &waits,
+					      (int)(node - sel->nodes));
+}
+
+/* The one that has waited longest; its wait is ours now. With the lock. */
+static struct chan_node *take_first(struct coro_chan *ch, enum coro_op op)
+{
+	struct chan_node *node;
+
+	do
+		node = chan_first_waiter(ch, op);
+	while (node != NULL && !coro_shared_take(node));
+	return node;
+}
+
+/* The end of a wait that we have taken, with the lock; wake() it without. */
+static struct coro_select *done(struct chan_node *node, int err)
+{
+	struct shared_wait *w = node->sel->shared;
+
+	node->sel->err = err;
+	w->remote = w->sched != coro_tls_sched;
+	w->next_woken = NULL;
+	return node->sel;
+}
+
+static void wake(struct coro_select *sel)
+{
+	struct shared_wait *w;
+
+	if (sel == NULL)
+		return;
+	w = sel->shared;
+	if (w->sched == coro_tls_sched)
+		coro_ready_with(w->sched, sel->co, 0);
+	else
+		coro_wake_post_own(w->sched, &w->wake);
+}
+
+/* Out of all queues; its lock makes sure that whoever did a case has done. */
+void coro_shared_abandon(struct coro_select *sel)
+{
+	struct shared_wait *w = sel->shared;
+	int waits = SEL_WAITS;
+
+	atomic_compare_exchange_strong(&sel->done, &waits, SEL_LEFT);
+	for (unsigned i = 0; i < w->n; i++)
+		lock(w->chans[i]);
+	for (unsigned i = 0; i < sel->n; i++)
+		if (sel->nodes[i].link.next != NULL)
+			node_unlink(&sel->nodes[i]);
+	for (unsigned i = 0; i < w->n; i++)
+		unlock(w->chans[i]);
+	w->n = 0; /* they may be freed from now on */
+}
+
+bool coro_shared_orphan(struct coro_sched *s, struct coro_select *sel)
+{
+	struct shared_wait *w = sel->shared;
+
+	s->outside--;
+	if (!w->remote || w->back)
+		return false;
+	sel->co = NULL;
+	s->wakes_due++;
+	return true;
+}
+
+/* ---- one exchange, with the lock ---- */
+
+static int send_locked(struct coro_chan *ch, const void *value,
+		       struct coro_select **woken)
+{
+	struct chan_node *receiver;
+
+	if (ch->closed)
+		return -EPIPE;
+	receiver = take_first(ch, CORO_RECV);
+	if (receiver != NULL) {
+		chan_copy(ch, receiver->slot, value);
+		*woken = done(receiver, 0);
+		return 0;
+	}
+	if (ch->count == ch->capacity)
+		return -EAGAIN;
+	chan_ring_put(ch, value);
+	return 0;
+}
+
+static int recv_locked(struct coro_chan *ch, void *value,
+		       struct coro_select **woken)
+{
+	struct chan_node *sender = take_first(ch, CORO_SEND);
+
+	if (ch->count > 0) {
+		chan_ring_get(ch, value);
+		if (sender != NULL)
+			chan_ring_put(ch, sender->slot);
+	} else if (sender != NULL) {
+		chan_copy(ch, value, sender->slot);
+	} else {
+		return ch->closed ? -EPIPE : -EAGAIN;
+	}
+	if (sender != NULL)
+		*woken = done(sender, 0);
+	return 0;
+}
+
+static int do_locked(struct coro_case *c, struct coro_select **woken)
+{
+	return c->op == CORO_SEND ? send_locked(c->chan, c->value, woken)
+				  : recv_locked(c->chan, c->value, woken);
+}
+
+/* ---- the calls ---- */
+
+int coro_shared_trysend(struct coro_chan *ch, const void *value)
+{
+	struct coro_select *woken = NULL;
+	int err;
+
+	lock(ch);
+	err = send_locked(ch, value, &woken);
+	unlock(ch);
+	wake(woken);
+	return err;
+}
+
+int coro_shared_tryrecv(struct coro_chan *ch, void *value)
+{
+	struct coro_select *woken = NULL;
+	int err;
+
+	lock(ch);
+	err = recv_locked(ch, value, &woken);
+	unlock(ch);
+	wake(woken);
+	return err;
+}
+
+static void close_waiters(struct coro_chan *ch, enum coro_op op,
+			  struct coro_select **list)
+{
+	struct chan_node *node;
+
+	while ((node = take_first(ch, op)) != NULL) {
+		struct coro_select *sel = done(node, -EPIPE);
+
+		sel->shared->next_woken = *list;
+		*list = sel;
+	}
+}
+
+void coro_shared_close(struct coro_chan *ch)
+{
+	struct coro_select *list = NULL;
+
+	lock(ch);
+	ch->closed = true;
+	close_waiters(ch, CORO_SEND, &list);
+	close_waiters(ch, CORO_RECV, &list); /* wait only when it is empty */
+	unlock(ch);
+	while (list != NULL) {
+		struct coro_select *sel = list;
+
+		list = sel->shared->next_woken;
+		wake(sel);
+	}
+}
+
+size_t coro_shared_count(struct coro_chan *ch)
+{
+	size_t count;
+
+	lock(ch);
+	count = ch->count;
+	unlock(ch);
+	return count;
+}
+
+unsigned coro_shared_state(struct coro_chan *ch)
+{
+	unsigned state;
+
+	lock(ch);
+	state = chan_state(ch);
+	unlock(ch);
+	return state;
+}
+
+/* ---- select ---- */
+
+/* Where a select begins to look: at random, so that none of its cases starves
+ * whatever the others are. */
+static unsigned first_case(unsigned n)
+{
+	static coro_tls uint32_t x = 2463534242u; /* Marsaglia's xorshift */
+
+	x ^= x << 13;
+	x ^= x >> 17;
+	x ^= x << 5;
+	return (unsigned)((uint64_t)x * n >> 32);
+}
+
+int coro_shared_select_try(struct coro_case *cases, unsigned n)
+{
+	unsigned first = first_case(n);
+
+	for (unsigned k = 0; k < n; k++) {
+		unsigned i = first + k < n ? first + k : first + k - n;
+		struct coro_case *c = &cases[i];
+		int err;
+
+		if (c->chan == NULL)
+			continue;
+		err = c->op == CORO_SEND ? coro_chan_trysend(c->chan, c->value)
+					 : coro_chan_tryrecv(c->chan, c->value);
+		if (err == -EAGAIN)
+			continue;
+		c->err = err;
+		return (int)i;
+	}
+	return -EAGAIN;
+}
+
+/*
+ * Go to sleep on all channels at once, unless a shared one has changed since
+ * they were tried. The others have not: only this thread changes them.
+ */
+int coro_shared_link(struct coro_select *sel, struct coro_case *cases)
+{
+	struct shared_wait *w = sel->shared;
+	struct coro_select *woken = NULL;
+	int chosen = -EAGAIN;
+
+	for (unsigned i = 0; i < w->n; i++)
+		lock(w->chans[i]);
+	for (unsigned i = 0; i < sel->n && chosen < 0; i++) {
+		if (cases[i].chan == NULL || !cases[i].chan->shared)
+			continue;
+		cases[i].err = do_locked(&cases[i], &woken);
+		if (cases[i].err != -EAGAIN)
+			chosen = (int)i;
+	}
+	for (unsigned i = 0; i < sel->n && chosen < 0; i++)
+		if (cases[i].chan != NULL)
+			chan_link(&sel->nodes[i]);
+	for (unsigned i = 0; i < w->n; i++)
+		unlock(w->chans[i]);
+	wake(woken);
+	if (chosen < 0)
+		coro_chan_tell_local(sel);
+	return chosen;
+}
