@@ -16,6 +16,7 @@ the others run anywhere.
 """
 
 import contextlib
+import fcntl
 import json
 import os
 import re
@@ -23,6 +24,7 @@ import resource
 import shutil
 import socket
 import statistics
+import struct
 import subprocess
 import sys
 import threading
@@ -40,7 +42,19 @@ SOURCES = 22        # addresses, of which a million connections need 21
 BUSY_LIMIT = 0.95   # of a load's time
 FILES_BESIDE = 100  # descriptors that are no connection
 TAP_QUEUE = 16384   # frames: 10,000 connections ask at once
+SIOCGIFADDR = 0x8915  # linux/sockios.h
 SAMPLE_S = 0.1      # between two looks at the server's CPU time
+
+
+def has_address(name, address):
+    """Whether an interface is there and has this IPv4 address."""
+    request = struct.pack("16s24x", name.encode())
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        try:
+            answer = fcntl.ioctl(sock, SIOCGIFADDR, request)
+        except OSError:
+            return False
+    return socket.inet_ntoa(answer[20:24]) == address
 
 
 def free_hugepages():
@@ -300,16 +314,30 @@ class Rig:
                 raise Failure(f"there is no interface {name} after "
                               f"{figures.READY_TIMEOUT} s")
             time.sleep(0.01)
-        while True:
-            try:
-                ip("addr", "replace", f"{address}/{figures.PREFIX}",
-                   "dev", name)
-                break
-            except Failure:  # it is made in two steps, and away in between
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(0.05)
-        ip("link", "set", name, "txqueuelen", str(TAP_QUEUE), "up")
+        while not self.try_address(name, address):
+            if time.monotonic() > deadline:
+                raise Failure(f"{name} does not take the address {address}")
+            time.sleep(0.05)
+        if child:
+            threading.Thread(target=self.keep_address, daemon=True,
+                             args=(name, address, child, deadline)).start()
+
+    @staticmethod
+    def try_address(name, address):
+        """DPDK makes a TAP in two steps; in between there is none."""
+        try:
+            ip("addr", "replace", f"{address}/{figures.PREFIX}", "dev", name)
+            ip("link", "set", name, "txqueuelen", str(TAP_QUEUE), "up")
+        except Failure:
+            return False
+        return True
+
+    def keep_address(self, name, address, child, deadline):
+        """The TAP of the first step may have got the address, and be gone."""
+        while time.monotonic() < deadline and child.process.poll() is None:
+            if not has_address(name, address):
+                self.try_address(name, address)
+            time.sleep(0.05)
 
     def macswap(self):
         program = shutil.which("dpdk-testpmd")
