@@ -1,5 +1,5 @@
 /*
- * Unmapping waits for the burst under way.
+ * Unmapping waits for the bursts under way.
  */
 #include "dpdk_glue/burst_sync.h"
 
@@ -10,6 +10,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "dpdk_glue/glue.h"
+
 #ifndef __has_feature
 #define __has_feature(x) 0
 #endif
@@ -17,7 +19,10 @@
 #define WAIT_US	  50
 #define WAITS_MAX 200000 /* 10 s: a thread that was stopped, not preempted */
 
-unsigned glue_burst_count;
+/* A line for each shard, so that they do not share one. */
+static struct {
+	unsigned count;
+} __attribute__((aligned(64))) bursts[GLUE_MAX_SHARDS];
 
 static bool started;
 static __thread bool polls;
@@ -25,6 +30,11 @@ static __thread bool polls;
 static int membarrier(int command)
 {
 	return (int)syscall(SYS_membarrier, command, 0, 0);
+}
+
+unsigned *glue_sync_count(unsigned shard)
+{
+	return &bursts[shard].count;
 }
 
 int glue_sync_start(void)
@@ -36,26 +46,39 @@ int glue_sync_start(void)
 	return 0;
 }
 
+void glue_sync_stop(void)
+{
+	polls = false;
+}
+
 bool glue_sync_works(void)
 {
 	return __atomic_load_n(&started, __ATOMIC_ACQUIRE);
 }
 
-void glue_sync_wait(void)
+/* The burst that was seen under way, or the next: then it has ended. */
+static void wait_for(unsigned shard, unsigned seen)
 {
 	static const struct timespec pause = {.tv_nsec = WAIT_US * 1000};
-	unsigned seen;
 
-	if (membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) < 0)
-		return;
-	seen = __atomic_load_n(&glue_burst_count, __ATOMIC_ACQUIRE);
-	if (seen % 2 == 0)
-		return;
 	for (unsigned i = 0; i < WAITS_MAX; i++) {
-		if (__atomic_load_n(&glue_burst_count, __ATOMIC_ACQUIRE) !=
+		if (__atomic_load_n(&bursts[shard].count, __ATOMIC_ACQUIRE) !=
 		    seen)
 			return;
 		nanosleep(&pause, NULL);
+	}
+}
+
+void glue_sync_wait(void)
+{
+	if (membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) < 0)
+		return;
+	for (unsigned i = 0; i < GLUE_MAX_SHARDS; i++) {
+		unsigned seen =
+			__atomic_load_n(&bursts[i].count, __ATOMIC_ACQUIRE);
+
+		if (seen % 2)
+			wait_for(i, seen);
 	}
 }
 

@@ -2,6 +2,7 @@
 #include "dpdk_glue/memif.h"
 #include "dpdk_glue/memif_relay.h"
 #include "dpdk_glue/burst_sync.h"
+#include "dpdk_glue/flow.h"
 #include "dpdk_glue/tap.h"
 
 #include <errno.h>
@@ -25,6 +26,7 @@
 #include <rte_eal.h>
 #include <rte_errno.h>
 #include <rte_ethdev.h>
+#include <rte_lcore.h>
 #include <rte_log.h>
 
 #define MAX_ARGS 96
@@ -36,6 +38,10 @@ static struct {
 	struct glue_link links[GLUE_MAX_LINKS];
 	char devices[GLUE_MAX_LINKS][32]; /* EAL's name of each link's device */
 	unsigned n_links;
+	unsigned n_shards;
+	int lcores[GLUE_MAX_SHARDS]; /* -1: not pinned */
+	unsigned queues[GLUE_MAX_LINKS];
+	cpu_set_t cpus; /* those the process may run on */
 	unsigned mtu;
 	int64_t tsc_start;
 	double ns_per_tick;
@@ -105,7 +111,7 @@ static void build_args(struct args *args, const struct glue_eal_conf *conf)
 	bool pci = false;
 
 	add(args, "coronet");
-	add_cpus(args, conf->lcore);
+	add_cpus(args, eal.lcores[0]);
 	add(args, "--no-telemetry");
 	for (unsigned i = 0; i < conf->n_links; i++)
 		if (conf->links[i].kind == GLUE_LINK_PCI) {
@@ -227,143 +233,6 @@ void glue_capture_end(struct glue_captured *log, char *reason,
 		first_telling_line(text, reason, reason_len);
 }
 
-/* A socket file nobody listens on any more is removed; a live one is not. */
-static int check_socket_path(const struct glue_link *link, char *err,
-			     size_t err_len)
-{
-	const char *kind = glue_link_kind_name(link->kind);
-	char dir[GLUE_PATH_MAX];
-	char *slash;
-	struct stat st;
-
-	strcpy(dir, link->name);
-	slash = strrchr(dir, '/');
-	if (slash == dir)
-		slash++;
-	if (slash)
-		*slash = '\0';
-	else
-		strcpy(dir, ".");
-	if (stat(dir, &st) < 0 || !S_ISDIR(st.st_mode))
-		return glue_fail(err, err_len, -ENOENT,
-				 "link %s:%s: there is no folder '%s'; make it "
-				 "or name another path",
-				 kind, link->name, dir);
-	if (!link->server) {
-		if (link->kind == GLUE_LINK_VHOST && stat(link->name, &st) < 0)
-			return glue_fail(err, err_len, -ENOENT,
-					 "link %s:%s: there is no such socket; "
-					 "start the other side first (for "
-					 "example dpdk-testpmd with net_vhost) "
-					 "or use role=server",
-					 kind, link->name);
-		return 0;
-	}
-	if (access(dir, W_OK | X_OK) < 0)
-		return glue_fail(err, err_len, -errno,
-				 "link %s:%s: no socket can be made in '%s': "
-				 "%s; name a path you may write",
-				 kind, link->name, dir, strerror(errno));
-	if (stat(link->name, &st) < 0)
-		return 0;
-	if (!S_ISSOCK(st.st_mode))
-		return glue_fail(err, err_len, -EEXIST,
-				 "link %s:%s: the path exists and is not a "
-				 "socket; remove it or name another",
-				 kind, link->name);
-	if (!glue_socket_is_dead(link->name))
-		return glue_fail(err, err_len, -EADDRINUSE,
-				 "link %s:%s: another process serves this "
-				 "socket; stop it or name another path",
-				 kind, link->name);
-	unlink(link->name);
-	return 0;
-}
-
-static int check_tap(const struct glue_link *link, char *err, size_t err_len)
-{
-	struct ifreq ifr = {.ifr_flags = IFF_TAP | IFF_NO_PI};
-	int fd = open("/dev/net/tun", O_RDWR | O_CLOEXEC);
-	int code;
-
-	if (fd < 0)
-		return glue_fail(err, err_len, -errno,
-				 "link tap:%s: /dev/net/tun: %s; %s",
-				 link->name, strerror(errno),
-				 errno == ENOENT
-					 ? "load the kernel's tun module "
-					   "(modprobe tun) or use memif:"
-					 : "run as root or with CAP_NET_ADMIN");
-	memcpy(ifr.ifr_name, link->name, strnlen(link->name, IFNAMSIZ - 1));
-	if (ioctl(fd, TUNSETIFF, &ifr) < 0) {
-		code = errno;
-		if (code == EINVAL && if_nametoindex(link->name))
-			code = EBUSY; /* it is there, of another kind */
-		close(fd);
-		return glue_fail(
-			err, err_len, -code, "link tap:%s: %s; %s", link->name,
-			strerror(code),
-			code == EPERM
-				? "run as root or with CAP_NET_ADMIN (setcap "
-				  "cap_net_admin+ep), or use memif:"
-			: code == EBUSY
-				? "the interface is in use, name another"
-				: "name an interface such as tap:coro0");
-	}
-	close(fd);
-	return 0;
-}
-
-static int check_iface(const struct glue_link *link, char *err, size_t err_len)
-{
-	int fd;
-
-	if (if_nametoindex(link->name) == 0)
-		return glue_fail(err, err_len, -ENODEV,
-				 "link %s:%s: there is no interface '%s'; "
-				 "'ip link' lists them",
-				 glue_link_kind_name(link->kind), link->name,
-				 link->name);
-	fd = socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC, 0);
-	if (fd < 0)
-		return glue_fail(err, err_len, -errno,
-				 "link %s:%s: %s; run as root or with "
-				 "CAP_NET_RAW and CAP_NET_ADMIN",
-				 glue_link_kind_name(link->kind), link->name,
-				 strerror(errno));
-	close(fd);
-	return 0;
-}
-
-static int check_file(const struct glue_link *link, char *err, size_t err_len)
-{
-	if (access(link->name, R_OK) < 0)
-		return glue_fail(err, err_len, -errno, "link pcap:%s: %s",
-				 link->name, strerror(errno));
-	return 0;
-}
-
-/* What can be told before DPDK tries, is told in our own words. */
-static int check_link(const struct glue_link *link, char *err, size_t err_len)
-{
-	switch (link->kind) {
-	case GLUE_LINK_MEMIF:
-	case GLUE_LINK_VHOST:
-		return check_socket_path(link, err, err_len);
-	case GLUE_LINK_TAP:
-		return check_tap(link, err, err_len);
-	case GLUE_LINK_AF_PACKET:
-	case GLUE_LINK_AF_XDP:
-		return check_iface(link, err, err_len);
-	case GLUE_LINK_PCAP:
-		return check_file(link, err, err_len);
-	case GLUE_LINK_PCI:
-	case GLUE_LINK_RING:
-		break;
-	}
-	return 0;
-}
-
 static unsigned log2_of(unsigned n)
 {
 	return (unsigned)__builtin_ctz(n);
@@ -409,18 +278,22 @@ static void describe_vdev(const struct glue_link *link, unsigned index,
 	case GLUE_LINK_VHOST:
 		snprintf(name, name_len, "net_virtio_user%u", index);
 		snprintf(args, args_len,
-			 "path=%s,queues=1,queue_size=%u,server=%d%s",
-			 link->name, queue, link->server, mac);
+			 "path=%s,queues=%u,queue_size=%u,server=%d%s",
+			 link->name, eal.queues[index], queue, link->server,
+			 mac);
 		break;
 	case GLUE_LINK_AF_PACKET:
 		snprintf(name, name_len, "net_af_packet%u", index);
 		snprintf(args, args_len,
-			 "iface=%s,qdisc_bypass=1,blocksz=65536,framecnt=2048",
-			 link->name);
+			 "iface=%s,qdisc_bypass=1,blocksz=65536,framecnt=2048,"
+			 "qpairs=%u",
+			 link->name, eal.queues[index]);
 		break;
 	case GLUE_LINK_AF_XDP:
 		snprintf(name, name_len, "net_af_xdp%u", index);
-		snprintf(args, args_len, "iface=%s", link->name);
+		snprintf(args, args_len,
+			 "iface=%s,start_queue=0,queue_count=%u", link->name,
+			 eal.queues[index]);
 		break;
 	case GLUE_LINK_RING:
 		snprintf(name, name_len, "net_ring%u", index);
@@ -438,6 +311,76 @@ static void describe_vdev(const struct glue_link *link, unsigned index,
 	}
 }
 
+/* Receive queues of a kernel interface; 1 where they cannot be counted. */
+static unsigned iface_queues(const char *name)
+{
+	char path[GLUE_PATH_MAX + 48];
+	unsigned n = 0;
+
+	while (n < GLUE_MAX_SHARDS) {
+		snprintf(path, sizeof(path), "/sys/class/net/%s/queues/rx-%u",
+			 name, n);
+		if (access(path, F_OK) != 0)
+			break;
+		n++;
+	}
+	return n ? n : 1;
+}
+
+/*
+ * Queue pairs for a link that names no number: a shard each where this side
+ * decides alone, and one where the other may have fewer and does not say.
+ */
+static unsigned default_queues(const struct glue_link *link)
+{
+	unsigned most = glue_link_max_queues(link);
+
+	if (eal.n_shards == 1)
+		return 1;
+	switch (link->kind) {
+	case GLUE_LINK_MEMIF:
+		if (!link->server)
+			most = glue_memif_ask(link->name);
+		break;
+	case GLUE_LINK_AF_XDP:
+		most = iface_queues(link->name);
+		break;
+	case GLUE_LINK_VHOST:
+		most = 1;
+		break;
+	case GLUE_LINK_TAP:
+	case GLUE_LINK_AF_PACKET:
+	case GLUE_LINK_PCI:
+	case GLUE_LINK_RING:
+	case GLUE_LINK_PCAP:
+		break;
+	}
+	most = most < eal.n_shards ? most : eal.n_shards;
+	return most ? most : 1;
+}
+
+/* What the user asks for, against what there is. */
+static int check_queues(const struct glue_link *link, char *err, size_t err_len)
+{
+	const char *kind = glue_link_kind_name(link->kind);
+
+	if (link->queues > eal.n_shards)
+		return glue_fail(err, err_len, -EINVAL,
+				 "link %s:%s: queues=%u, but %u shard%s: a "
+				 "queue without a shard would not be read; "
+				 "use queues=%u or more lcores",
+				 kind, link->name, link->queues, eal.n_shards,
+				 eal.n_shards == 1 ? "" : "s", eal.n_shards);
+	if (link->kind == GLUE_LINK_AF_XDP &&
+	    link->queues > iface_queues(link->name))
+		return glue_fail(err, err_len, -EINVAL,
+				 "link %s:%s: queues=%u, but the interface has "
+				 "%u",
+				 kind, link->name, link->queues,
+				 iface_queues(link->name));
+	return 0;
+}
+
 static int plug(unsigned index, char *err, size_t err_len)
 {
 	const struct glue_link *link = &eal.links[index];
@@ -446,6 +389,7 @@ static int plug(unsigned index, char *err, size_t err_len)
 	struct glue_captured log;
 	int rc;
 
+	eal.queues[index] = link->queues ? link->queues : default_queues(link);
 	if (serves && glue_relay_inner_path(link->name, inner) < 0)
 		return glue_fail(err, err_len, -ENAMETOOLONG,
 				 "link memif:%s: the folder's path is too "
@@ -467,7 +411,7 @@ static int plug(unsigned index, char *err, size_t err_len)
 				 reason);
 	if (!serves)
 		return 0;
-	rc = glue_memif_serve(link->name, inner);
+	rc = glue_memif_serve(index, link->name, inner, eal.queues[index]);
 	if (rc < 0)
 		return glue_fail(err, err_len, rc, "link memif:%s: %s",
 				 link->name, strerror(-rc));
@@ -509,9 +453,51 @@ static void start_clock(void)
 	eal.tsc_start = (int64_t)rte_rdtsc();
 }
 
+/* The CPUs that the user named, or -1, for each shard. */
+static int choose_lcores(const struct glue_eal_conf *conf, char *err,
+			 size_t err_len)
+{
+	const int *lcores = conf->lcores ? conf->lcores : &conf->lcore;
+	unsigned n = conf->lcores ? conf->n_lcores : 1;
+	unsigned n_shards = conf->n_shards ? conf->n_shards : n;
+	cpu_set_t used;
+
+	if (n_shards < 1 || n_shards > GLUE_MAX_SHARDS)
+		return glue_fail(err, err_len, -EINVAL,
+				 "%u shards asked for; expected 1 to %d",
+				 n_shards, GLUE_MAX_SHARDS);
+	if (n > n_shards)
+		return glue_fail(err, err_len, -EINVAL,
+				 "%u lcores for %u shards; expected one each",
+				 n, n_shards);
+	CPU_ZERO(&eal.cpus);
+	CPU_ZERO(&used);
+	sched_getaffinity(0, sizeof(eal.cpus), &eal.cpus);
+	for (unsigned i = 0; i < n_shards; i++) {
+		int cpu = i < n ? lcores[i] : -1;
+
+		eal.lcores[i] = cpu < 0 ? -1 : cpu;
+		if (cpu < 0)
+			continue;
+		if (cpu >= CPU_SETSIZE || !CPU_ISSET(cpu, &eal.cpus))
+			return glue_fail(err, err_len, -EINVAL,
+					 "--lcore %d: this process may not run "
+					 "on that CPU; 'taskset -p $$' shows "
+					 "those it may",
+					 cpu);
+		if (CPU_ISSET(cpu, &used))
+			return glue_fail(err, err_len, -EINVAL,
+					 "--lcores: CPU %d is named twice; a "
+					 "shard needs one of its own",
+					 cpu);
+		CPU_SET(cpu, &used);
+	}
+	eal.n_shards = n_shards;
+	return 0;
+}
+
 int glue_eal_start(const struct glue_eal_conf *conf, char *err, size_t err_len)
 {
-	cpu_set_t set;
 	int rc;
 
 	if (eal.started)
@@ -522,16 +508,13 @@ int glue_eal_start(const struct glue_eal_conf *conf, char *err, size_t err_len)
 		return glue_fail(err, err_len, -EINVAL,
 				 "%u links given; expected 1 to %d",
 				 conf->n_links, GLUE_MAX_LINKS);
-	CPU_ZERO(&set);
-	sched_getaffinity(0, sizeof(set), &set);
-	if (conf->lcore >= CPU_SETSIZE ||
-	    (conf->lcore >= 0 && !CPU_ISSET(conf->lcore, &set)))
-		return glue_fail(err, err_len, -EINVAL,
-				 "--lcore %d: this process may not run on that "
-				 "CPU; 'taskset -p $$' shows those it may",
-				 conf->lcore);
+	rc = choose_lcores(conf, err, err_len);
+	if (rc < 0)
+		return rc;
 	for (unsigned i = 0; i < conf->n_links; i++) {
-		rc = check_link(&conf->links[i], err, err_len);
+		rc = glue_link_check(&conf->links[i], err, err_len);
+		if (rc == 0)
+			rc = check_queues(&conf->links[i], err, err_len);
 		if (rc < 0)
 			return rc;
 	}
@@ -544,6 +527,7 @@ int glue_eal_start(const struct glue_eal_conf *conf, char *err, size_t err_len)
 		return rc;
 	eal.started = true;
 	start_clock();
+	glue_flow_start(eal.n_shards);
 	glue_sync_start(); /* without membarrier(2) as it was */
 	for (unsigned i = 0; i < eal.n_links; i++) {
 		rc = plug(i, err, err_len);
@@ -554,6 +538,37 @@ int glue_eal_start(const struct glue_eal_conf *conf, char *err, size_t err_len)
 	}
 	redirect_log(conf->log);
 	return 0;
+}
+
+int glue_thread_enter(unsigned shard, char *err, size_t err_len)
+{
+	cpu_set_t set = eal.cpus;
+
+	if (shard >= eal.n_shards)
+		return glue_fail(err, err_len, -EINVAL,
+				 "shard %u of %u: there is no such shard",
+				 shard, eal.n_shards);
+	if (shard == 0)
+		return 0;
+	if (eal.lcores[shard] >= 0) {
+		CPU_ZERO(&set);
+		CPU_SET(eal.lcores[shard], &set);
+	}
+	pthread_setaffinity_np(pthread_self(), sizeof(set), &set);
+	/* an lcore number, and with it a cache in every pool of frames */
+	if (rte_thread_register() < 0)
+		return glue_fail(err, err_len, -ENOMEM,
+				 "shard %u: DPDK has no place for another "
+				 "thread: %s",
+				 shard, rte_strerror(rte_errno));
+	glue_sync_start();
+	return 0;
+}
+
+void glue_thread_leave(void)
+{
+	glue_sync_stop();
+	rte_thread_unregister();
 }
 
 void glue_eal_stop(void)
@@ -582,6 +597,21 @@ bool glue_eal_huge(void)
 const struct glue_link *glue_eal_link(unsigned index)
 {
 	return index < eal.n_links ? &eal.links[index] : NULL;
+}
+
+unsigned glue_eal_shards(void)
+{
+	return eal.n_shards;
+}
+
+int glue_eal_lcore(unsigned shard)
+{
+	return eal.lcores[shard];
+}
+
+unsigned glue_eal_link_queues(unsigned index)
+{
+	return eal.queues[index];
 }
 
 bool glue_eal_port_id(unsigned index, uint16_t *port_id)

@@ -9,7 +9,10 @@
  * them from glue_rx() until glue_frame_free(); frames allocated for sending
  * are owned by the caller until glue_tx().
  *
- * Threads: EAL starts once a process; a port is used by one thread alone.
+ * Threads: EAL starts once a process, on the thread of shard 0. A shard is a
+ * thread with a port of its own on every link; a port is used by its shard's
+ * thread alone. glue_rx() gives a shard the frames of its own flows, whichever
+ * queue they came by.
  */
 #pragma once
 
@@ -17,11 +20,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define GLUE_BURST     32  /* frames in one RX or TX burst */
-#define GLUE_MAX_LINKS 8   /* links a process */
-#define GLUE_PATH_MAX  108 /* sun_path: the longest UNIX socket path */
-#define GLUE_MTU_MIN   576
-#define GLUE_MTU_MAX   9000
+#define GLUE_BURST	32  /* frames in one RX or TX burst */
+#define GLUE_MAX_LINKS	8   /* links a process */
+#define GLUE_MAX_SHARDS 64  /* and shards */
+#define GLUE_PATH_MAX	108 /* sun_path: the longest UNIX socket path */
+#define GLUE_MTU_MIN	576
+#define GLUE_MTU_MAX	9000
 
 enum glue_link_kind {
 	GLUE_LINK_MEMIF,
@@ -53,6 +57,7 @@ struct glue_link {
 	char name2[GLUE_PATH_MAX]; /* pcap: the file written */
 	bool server;		   /* memif and vhost: who makes the socket */
 	unsigned queue_size;	   /* descriptors a ring; 0: the default */
+	unsigned queues; /* queue pairs; 0: as many as shards and port allow */
 	enum glue_csum_mode csum;
 	enum glue_tso_mode tso;
 	uint8_t mac[6]; /* all zero: the port's own */
@@ -60,8 +65,9 @@ struct glue_link {
 
 /*
  * Reads "KIND:NAME[,key=value...]" into *out. Keys: role=server|client
- * (memif, vhost), queue=N (a power of two, 64 to 16384), csum=auto|hw|sw,
- * tso=auto|on|off, mac=xx:xx:xx:xx:xx:xx.
+ * (memif, vhost), queue=N (a power of two, 64 to 16384), queues=N (1 to what
+ * the kind of link has at most), csum=auto|hw|sw, tso=auto|on|off,
+ * mac=xx:xx:xx:xx:xx:xx.
  * Returns 0, or -EINVAL with one clear line in err (at most err_len bytes).
  */
 int glue_link_parse(const char *text, struct glue_link *out, char *err,
@@ -70,6 +76,10 @@ int glue_link_parse(const char *text, struct glue_link *out, char *err,
 /* MiB that the frames and rings of a link take, with what DPDK adds. */
 unsigned glue_link_mem_mib(const struct glue_link *link);
 
+/* The same with so many shards, each of which has a pool of frames. */
+unsigned glue_link_shards_mem_mib(const struct glue_link *link,
+				  unsigned n_shards);
+
 /* The kind's name as written on the command line. Static. */
 const char *glue_link_kind_name(enum glue_link_kind kind);
 
@@ -77,7 +87,13 @@ const char *glue_link_kind_name(enum glue_link_kind kind);
 struct glue_eal_conf {
 	const struct glue_link *links; /* borrowed during the call */
 	unsigned n_links;
-	int lcore;	    /* CPU to pin the caller to; -1: not pinned */
+	int lcore; /* CPU to pin the caller to; -1: not pinned */
+	/* The CPU of each shard, n_lcores of them, instead of lcore; or NULL */
+	const int *lcores; /* borrowed during the call */
+	unsigned n_lcores;
+	/* Shards, GLUE_MAX_SHARDS at most; 0: n_lcores, or 1. Those beyond
+	   n_lcores are not pinned. */
+	unsigned n_shards;
 	bool huge_off;	    /* never use hugepages */
 	unsigned mtu;	    /* of every link, bytes of IP packet */
 	unsigned mem_mib;   /* memory for mbufs and rings, without hugepages */
@@ -95,6 +111,18 @@ struct glue_eal_conf {
  * -EBUSY or -ENODEV (a link), -EALREADY (a second call), -ENOMEM.
  */
 int glue_eal_start(const struct glue_eal_conf *conf, char *err, size_t err_len);
+
+/*
+ * Makes the calling thread that of a shard, pinned to its lcore if it has one:
+ * before the shard opens its ports, once a thread, until glue_thread_leave().
+ * The thread that started EAL is shard 0's already. Returns 0 or -errno with
+ * one clear line in err: -EINVAL (no such shard), -ENOMEM (DPDK has no place
+ * for another thread).
+ */
+int glue_thread_enter(unsigned shard, char *err, size_t err_len);
+
+/* On a thread that has entered and closed its ports, before it ends. */
+void glue_thread_leave(void);
 
 /* Frees what EAL holds. Ports must be closed before. */
 void glue_eal_stop(void);
@@ -132,18 +160,27 @@ struct glue_port;
 
 struct glue_port_conf {
 	unsigned mtu;	   /* bytes of IP packet, GLUE_MTU_MIN..MAX */
-	unsigned n_frames; /* frames in the pool; 0: the default */
+	unsigned n_frames; /* frames in each shard's pool; 0: the default */
+	unsigned shard;	   /* whose port; 0 where there is but one */
 };
 
 /*
- * Opens and starts the port of links[index] as given to glue_eal_start().
- * *out is owned by the caller. Returns 0 or -errno with one clear line in err:
- * -ENODEV (no such port), -ENOMEM (pool), -EINVAL (MTU refused by the port).
+ * Opens a shard's port on links[index] as given to glue_eal_start(), on the
+ * shard's thread. The first call opens the device with the queues and pools of
+ * all shards and starts it; mtu and n_frames of later ones are not looked at.
+ * A shard without a queue of its own lives by what others hand over and sends
+ * by their queues. *out is owned by the caller. Returns 0 or -errno with one
+ * clear line in err: -ENODEV (no such port), -ENOMEM (pools), -EINVAL (MTU or
+ * number of queues refused by the port, no such shard).
  */
 int glue_port_open(unsigned index, const struct glue_port_conf *conf,
 		   struct glue_port **out, char *err, size_t err_len);
 
-/* Stops and closes; frames still owned by the caller must be freed before. */
+/*
+ * Closes one shard's port, in any order; the last one stops the device and
+ * frees its pools. Frames still owned by the caller must be freed before, those
+ * of other shards' pools too.
+ */
 void glue_port_close(struct glue_port *port);
 
 /* Six bytes, borrowed, valid until the port closes. */
@@ -155,8 +192,29 @@ bool glue_port_link_up(struct glue_port *port);
 /* Whether the port cuts TSO frames into segments itself. */
 bool glue_port_tso(const struct glue_port *port);
 
+/* Queue pairs of the device; shards beyond have none of their own. */
+unsigned glue_port_queues(const struct glue_port *port);
+
+/* Whether the device itself spreads flows by the rule of glue_flow_shard(). */
+bool glue_port_rss(const struct glue_port *port);
+
 /* Whether the port computes and checks TCP/IP checksums itself. */
 bool glue_port_hw_csum(const struct glue_port *port);
+
+/*
+ * The shard of a flow is RETA[Toeplitz hash of its 4-tuple], in both
+ * directions; ICMP errors belong to the flow that they quote, everything else
+ * to shard 0. Constant once EAL has started, on any thread.
+ *
+ * The hash depends on the exclusive or of all 16-bit words of the tuple:
+ * glue_flow_fold() is that of two addresses of addr_len (4 or 16) bytes in
+ * network order, and ports are in host order. So a port that an answer comes
+ * home to is found without hashing the addresses again. Of 128 consecutive
+ * ports, from a multiple of 128, each shard has 128 / shards or one more.
+ */
+uint16_t glue_flow_fold(const void *addr_a, const void *addr_b,
+			unsigned addr_len);
+unsigned glue_flow_shard(uint16_t fold, uint16_t port_a, uint16_t port_b);
 
 /*
  * Takes at most max (<= GLUE_BURST) frames. Frames that are too short, whose
@@ -168,8 +226,8 @@ unsigned glue_rx(struct glue_port *port, struct glue_frame **frames,
 		 unsigned max);
 
 /*
- * As glue_rx(), for who forwards frames without reading them: nothing is
- * checked or dropped, and no flag is set.
+ * Like glue_rx(), for forwarders: nothing is checked, dropped or handed over,
+ * and no flag is set.
  */
 unsigned glue_rx_raw(struct glue_port *port, struct glue_frame **frames,
 		     unsigned max);
@@ -254,12 +312,17 @@ struct glue_port_stats {
 	uint64_t rx_bad_frame; /* too short, or lengths that contradict */
 	uint64_t rx_bad_csum;
 	uint64_t rx_refused; /* protocols and options that are not taken */
-	uint64_t rx_missed;  /* refused by the port itself */
+	uint64_t rx_missed; /* refused by the port itself; in shard 0's alone */
+	uint64_t rx_handed_over;    /* of other shards, given to them */
+	uint64_t rx_hand_over_full; /* of those, dropped: they were behind */
+	uint64_t rx_taken_over;	    /* that others received for this shard */
 	uint64_t tx_frames, tx_bytes;
-	uint64_t tx_no_frame; /* pool empty */
-	uint64_t tx_busy;     /* refused, to be asked again: port behind */
-	uint64_t tx_tso;      /* frames for the port to cut into segments */
-	uint64_t tx_dropped;  /* queue full: the port takes no more */
+	uint64_t tx_no_frame;	 /* pool empty */
+	uint64_t tx_busy;	 /* refused, to be asked again: port behind */
+	uint64_t tx_tso;	 /* frames for the port to cut into segments */
+	uint64_t tx_dropped;	 /* queue full: the port takes no more */
+	uint64_t tx_handed_over; /* sent by another shard's queue */
+	uint64_t tx_carried;	 /* sent for other shards */
 };
 
 /* A copy of the counters so far. */

@@ -13,6 +13,22 @@ glue_fail(char *err, size_t err_len, int code, const char *format, ...);
 const struct glue_link *glue_eal_link(unsigned index);
 bool glue_eal_port_id(unsigned index, uint16_t *port_id);
 
+/* Shards of the program, the CPU of one, or -1: it is not pinned. */
+unsigned glue_eal_shards(void);
+int glue_eal_lcore(unsigned shard);
+
+/* Queue pairs that a link is to have: as asked for, or as many as it allows. */
+unsigned glue_eal_link_queues(unsigned index);
+
+/*
+ * What can be told of a link before DPDK tries it. Removes a socket file that
+ * nobody listens on. Returns 0 or -errno with one clear line in err.
+ */
+int glue_link_check(const struct glue_link *link, char *err, size_t err_len);
+
+/* The most queue pairs that a kind of link has. */
+unsigned glue_link_max_queues(const struct glue_link *link);
+
 /*
  * DPDK says why it failed only in its log, and EAL prints its whole usage on
  * stdout besides. Between start and end both go into a memory file, so that

@@ -14,20 +14,26 @@ static const struct kind {
 	const char *example;
 	bool has_role;
 	size_t name_max; /* bytes; interface names are IFNAMSIZ - 1 */
+	unsigned queues_max;
 } kinds[] = {
 	[GLUE_LINK_MEMIF] = {"memif", "memif:/tmp/e.sock,role=server", true,
-			     GLUE_PATH_MAX - 1},
-	[GLUE_LINK_TAP] = {"tap", "tap:coro0", false, 15},
+			     GLUE_PATH_MAX - 1, 64},
+	[GLUE_LINK_TAP] = {"tap", "tap:coro0", false, 15, 16},
 	[GLUE_LINK_VHOST] = {"vhost", "vhost:/tmp/vhost0.sock", true,
-			     GLUE_PATH_MAX - 1},
-	[GLUE_LINK_AF_PACKET] = {"af_packet", "af_packet:eth0", false, 15},
-	[GLUE_LINK_AF_XDP] = {"af_xdp", "af_xdp:eth0", false, 15},
-	[GLUE_LINK_PCI] = {"pci", "pci:0000:03:00.0", false, 31},
-	[GLUE_LINK_RING] = {"ring", "ring:r0", false, 15},
+			     GLUE_PATH_MAX - 1, 8},
+	[GLUE_LINK_AF_PACKET] = {"af_packet", "af_packet:eth0", false, 15, 16},
+	[GLUE_LINK_AF_XDP] = {"af_xdp", "af_xdp:eth0", false, 15, 64},
+	[GLUE_LINK_PCI] = {"pci", "pci:0000:03:00.0", false, 31, 64},
+	[GLUE_LINK_RING] = {"ring", "ring:r0", false, 15, 1},
 	[GLUE_LINK_PCAP] = {"pcap", "pcap:in.pcap,out.pcap", false,
-			    GLUE_PATH_MAX - 1},
+			    GLUE_PATH_MAX - 1, 1},
 };
 #define N_KINDS (sizeof(kinds) / sizeof(kinds[0]))
+
+unsigned glue_link_max_queues(const struct glue_link *link)
+{
+	return kinds[link->kind].queues_max;
+}
 
 const char *glue_link_kind_name(enum glue_link_kind kind)
 {
@@ -80,6 +86,18 @@ static int take_name(const char *text, const char *from, size_t len,
 				 text, len, kind->name_max);
 	memcpy(to, from, len);
 	to[len] = '\0';
+	return 0;
+}
+
+static int parse_queues(const char *value, unsigned *out)
+{
+	char *end;
+	unsigned long n = strtoul(value, &end, 10);
+
+	if (*value < '0' || *value > '9' || *end || n < 1 ||
+	    n > GLUE_MAX_SHARDS)
+		return -EINVAL;
+	*out = (unsigned)n;
 	return 0;
 }
 
@@ -136,6 +154,18 @@ static int parse_key(const char *text, const char *key, const char *value,
 		if (parse_queue(value, &link->queue_size) == 0)
 			return 0;
 		expected = "a power of two from 64 to 16384";
+	} else if (strcmp(key, "queues") == 0) {
+		if (parse_queues(value, &link->queues) != 0) {
+			expected = "a number from 1 to 64";
+		} else if (link->queues > kind->queues_max) {
+			return glue_fail(err, err_len, -EINVAL,
+					 "link '%s': queues=%u: %s has at "
+					 "most %u",
+					 text, link->queues, kind->name,
+					 kind->queues_max);
+		} else {
+			return 0;
+		}
 	} else if (strcmp(key, "csum") == 0) {
 		word = parse_word(value, csum_words);
 		link->csum = (enum glue_csum_mode)word;
@@ -155,8 +185,8 @@ static int parse_key(const char *text, const char *key, const char *value,
 	} else {
 		return glue_fail(err, err_len, -EINVAL,
 				 "link '%s': unknown key '%s'; %s takes %s"
-				 "queue=N, csum=auto|hw|sw, tso=auto|on|off "
-				 "and mac=ADDRESS",
+				 "queue=N, queues=N, csum=auto|hw|sw, "
+				 "tso=auto|on|off and mac=ADDRESS",
 				 text, key, kind->name,
 				 kind->has_role ? "role=server|client, " : "");
 	}

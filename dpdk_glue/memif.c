@@ -14,6 +14,7 @@
 
 #define RESTORE_MS 250	      /* a removed socket is back after that */
 #define WATCH_US   200000     /* between two looks at a client's link */
+#define ASK_MS	   1000	      /* what a server may take to greet */
 #define SHAKE_NS   2000000000 /* what a handshake may take */
 
 /* ---- server ---- */
@@ -22,7 +23,10 @@ struct service {
 	struct glue_relay relay;
 	pthread_t thread;
 	int wake_fd;
-	bool stop; /* atomic */
+	bool stop;	/* atomic */
+	unsigned index; /* of the link */
+	pthread_mutex_t lock;
+	struct glue_device *device; /* or NULL; under the lock */
 };
 
 static struct service *services[GLUE_MAX_LINKS];
@@ -38,7 +42,62 @@ static void *run_relay(void *arg)
 	return NULL;
 }
 
-int glue_memif_serve(const char *path, const char *inner_path)
+/*
+ * DPDK does not poll queues before it hears of the connection, and the threads
+ * that saw the old number have left their bursts when it does.
+ */
+static void on_connect(void *arg, unsigned n_rings)
+{
+	struct service *service = arg;
+	struct glue_device *device;
+	uint16_t old, now;
+
+	pthread_mutex_lock(&service->lock);
+	device = service->device;
+	if (device) {
+		old = __atomic_load_n(&device->n_active, __ATOMIC_RELAXED);
+		now = (uint16_t)RTE_MIN(n_rings, (unsigned)device->n_queues);
+		__atomic_store_n(&device->n_active, now, __ATOMIC_RELEASE);
+		if (now < old)
+			glue_sync_wait();
+	}
+	pthread_mutex_unlock(&service->lock);
+}
+
+static struct service *service_of(const struct glue_device *device)
+{
+	for (unsigned i = 0; i < n_services; i++)
+		if (services[i]->index == device->index)
+			return services[i];
+	return NULL;
+}
+
+static void set_device(struct service *service, struct glue_device *device)
+{
+	if (!service)
+		return;
+	pthread_mutex_lock(&service->lock);
+	service->device = device;
+	pthread_mutex_unlock(&service->lock);
+}
+
+void glue_memif_attach(struct glue_device *device)
+{
+	set_device(service_of(device), device);
+}
+
+void glue_memif_detach(struct glue_device *device)
+{
+	set_device(service_of(device), NULL);
+}
+
+unsigned glue_memif_ask(const char *path)
+{
+	return glue_relay_ask(path, ASK_MS);
+}
+
+int glue_memif_serve(unsigned index, const char *path, const char *inner_path,
+		     unsigned n_queues)
 {
 	struct service *service = calloc(1, sizeof(*service));
 	int err;
@@ -47,9 +106,14 @@ int glue_memif_serve(const char *path, const char *inner_path)
 		free(service);
 		return -ENOMEM;
 	}
+	service->index = index;
+	pthread_mutex_init(&service->lock, NULL);
 	err = glue_relay_open(&service->relay, path, inner_path);
 	if (err < 0)
 		goto free_service;
+	service->relay.n_queues = n_queues;
+	service->relay.on_connect = on_connect;
+	service->relay.arg = service;
 	service->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (service->wake_fd < 0) {
 		err = -errno;
@@ -91,44 +155,53 @@ void glue_memif_unserve(void)
  * On DPDK's interrupt thread, which handles memif's messages too: none of them
  * comes in between. A port that was not started again stays away.
  */
-static void restart(struct glue_port *port)
+static void restart(struct glue_device *device)
 {
-	__atomic_store_n(&port->away, true, __ATOMIC_RELAXED);
+	__atomic_store_n(&device->n_active, 0, __ATOMIC_RELAXED);
 	glue_sync_wait();
-	rte_eth_dev_stop(port->id);
-	if (rte_eth_dev_start(port->id) == 0)
-		__atomic_store_n(&port->away, false, __ATOMIC_RELEASE);
+	rte_eth_dev_stop(device->id);
+	if (rte_eth_dev_start(device->id) == 0)
+		__atomic_store_n(&device->n_active, device->n_queues,
+				 __ATOMIC_RELEASE);
+}
+
+static bool link_up(const struct glue_device *device)
+{
+	struct rte_eth_link link = {0};
+
+	return rte_eth_link_get_nowait(device->id, &link) == 0 &&
+	       link.link_status == RTE_ETH_LINK_UP;
 }
 
 static void watch(void *arg)
 {
-	struct glue_port *port = arg;
+	struct glue_device *device = arg;
 	int64_t now_ns = glue_now_ns();
 
 	/* Its own messages drive a handshake; cutting it off gains nothing. */
-	if (glue_port_link_up(port)) {
-		port->restarted_ns = 0;
-	} else if ((!port->restarted_ns ||
-		    now_ns - port->restarted_ns > SHAKE_NS) &&
-		   !glue_socket_is_dead(port->server_path)) {
-		restart(port);
-		port->restarted_ns = now_ns;
+	if (link_up(device)) {
+		device->restarted_ns = 0;
+	} else if ((!device->restarted_ns ||
+		    now_ns - device->restarted_ns > SHAKE_NS) &&
+		   !glue_socket_is_dead(device->server_path)) {
+		restart(device);
+		device->restarted_ns = now_ns;
 	}
-	rte_eal_alarm_set(WATCH_US, watch, port);
+	rte_eal_alarm_set(WATCH_US, watch, device);
 }
 
-void glue_memif_watch(struct glue_port *port, const char *path)
+void glue_memif_watch(struct glue_device *device, const char *path)
 {
 	if (!glue_sync_works())
 		return;
-	port->server_path = path;
-	port->restarted_ns = glue_now_ns(); /* its first handshake */
-	rte_eal_alarm_set(WATCH_US, watch, port);
+	device->server_path = path;
+	device->restarted_ns = glue_now_ns(); /* its first handshake */
+	rte_eal_alarm_set(WATCH_US, watch, device);
 }
 
 /* Waits for a look under way; one that set the alarm again is cancelled too. */
-void glue_memif_unwatch(struct glue_port *port)
+void glue_memif_unwatch(struct glue_device *device)
 {
-	if (port->server_path)
-		rte_eal_alarm_cancel(watch, port);
+	if (device->server_path)
+		rte_eal_alarm_cancel(watch, device);
 }

@@ -6,28 +6,46 @@
  *
  * As a client: DPDK connects once, when the port starts. While the link is
  * down, DPDK's interrupt thread looks five times a second whether a server
- * listens at the path, and then stops and starts the port. The polling thread
- * leaves the port alone meanwhile (port->away).
+ * listens at the path, and then stops and starts the port. The polling threads
+ * leave the port alone meanwhile (n_active is 0).
+ *
+ * Queues: DPDK's server refuses a client that has more rings than it, and reads
+ * a client's first rings twice where the client has fewer. So the relay counts
+ * the rings of each client, before DPDK hears that it is connected, and only so
+ * many queues are polled; and its greeting tells clients of this kind how many
+ * it has.
  */
 #pragma once
 
 #include "dpdk_glue/port_priv.h"
 
 /*
- * DPDK listens at inner_path; clients are to find it at path. Returns 0 or
+ * DPDK listens at inner_path; clients of links[index] are to find it at path,
+ * and be told of n_queues. Returns 0 or
  * -errno: of a socket call, -EAGAIN or -ENOMEM (no thread).
  */
-int glue_memif_serve(const char *path, const char *inner_path);
+int glue_memif_serve(unsigned index, const char *path, const char *inner_path,
+		     unsigned n_queues);
+
+/*
+ * A server's device, which is told how many queues each client has, until it is
+ * detached; detaching any other device does nothing.
+ */
+void glue_memif_attach(struct glue_device *device);
+void glue_memif_detach(struct glue_device *device);
+
+/* How many queues the server at a path has; 0 if it does not say so. */
+unsigned glue_memif_ask(const char *path);
 
 /* Ends every relay; the paths are removed. */
 void glue_memif_unserve(void);
 
 /*
- * Looks after a client's port, opened and started, until unwatched. The path
+ * Looks after a client's device, opened and started, until unwatched. The path
  * is borrowed for as long. Does nothing where membarrier(2) is missing: then
- * the port cannot be stopped under the polling thread.
+ * the port cannot be stopped under the polling threads.
  */
-void glue_memif_watch(struct glue_port *port, const char *path);
+void glue_memif_watch(struct glue_device *device, const char *path);
 
-/* Not while the port is being closed by another thread. */
-void glue_memif_unwatch(struct glue_port *port);
+/* Not while the device is being closed by another thread. */
+void glue_memif_unwatch(struct glue_device *device);

@@ -11,9 +11,17 @@
 #include <time.h>
 #include <unistd.h>
 
-#define INIT_MS	  5000 /* how long a client may take to send its INIT */
-#define FDS_MAX	  4    /* descriptors taken from one message; DPDK sends one */
-#define TYPE_INIT 3    /* the first two bytes of a message are its type */
+#define INIT_MS 5000 /* how long a client may take to send its INIT */
+#define FDS_MAX 4    /* descriptors taken from one message; DPDK sends one */
+
+/* The first two bytes of a message are its type. */
+enum { TYPE_HELLO = 2, TYPE_INIT = 3, TYPE_ADD_RING = 5, TYPE_CONNECT = 6 };
+
+/* Of a greeting, the server's name; of a ring, flags whose first bit says S2C.
+ */
+#define NAME_AT	 2
+#define NAME_LEN 32
+#define QUEUES	 "coronet queues="
 
 _Static_assert(sizeof(((struct sockaddr_un *)0)->sun_path) ==
 		       GLUE_RELAY_PATH_MAX,
@@ -301,6 +309,7 @@ static void accept_client(struct glue_relay *relay)
 		return;
 	}
 	client->state = GLUE_RELAY_GREETED;
+	client->rings[0] = client->rings[1] = 0;
 	client->outer = fd;
 	client->since_ms = now_ms();
 }
@@ -345,13 +354,69 @@ static void take_inner_greeting(struct glue_relay_client *client)
 		client->state = GLUE_RELAY_JOINED;
 }
 
-static void relay_message(struct glue_relay_client *client, int from, int to)
+unsigned glue_relay_ask(const char *path, int timeout_ms)
+{
+	struct sockaddr_un addr = {.sun_family = AF_UNIX};
+	struct pollfd greeted = {.events = POLLIN};
+	struct message msg = {.n_fds = 0};
+	unsigned n = 0;
+
+	greeted.fd = make_socket();
+	if (greeted.fd < 0)
+		return 0;
+	snprintf(addr.sun_path, sizeof(addr.sun_path), "%s", path);
+	if (connect(greeted.fd, (struct sockaddr *)&addr, sizeof(addr)) < 0 ||
+	    poll(&greeted, 1, timeout_ms) <= 0 || receive(greeted.fd, &msg) < 0)
+		goto close_socket;
+	close_fds(&msg);
+	msg.bytes[NAME_AT + NAME_LEN - 1] = '\0';
+	if (msg.bytes[0] != TYPE_HELLO ||
+	    sscanf((char *)msg.bytes + NAME_AT, QUEUES "%3u", &n) != 1)
+		n = 0;
+
+close_socket:
+	close(greeted.fd);
+	return n;
+}
+
+/* Of what a client tells DPDK: how many rings there will be. */
+static void count_rings(const struct glue_relay *relay,
+			struct glue_relay_client *client, const uint8_t *bytes)
+{
+	unsigned n;
+
+	if (bytes[1] != 0)
+		return;
+	if (bytes[0] == TYPE_ADD_RING)
+		client->rings[bytes[2] & 1]++;
+	if (bytes[0] != TYPE_CONNECT || !relay->on_connect)
+		return;
+	n = client->rings[0] < client->rings[1] ? client->rings[0]
+						: client->rings[1];
+	relay->on_connect(relay->arg, n);
+}
+
+static void relay_outer(const struct glue_relay *relay,
+			struct glue_relay_client *client)
 {
 	struct message msg;
-	int err = receive(from, &msg);
+	int err = receive(client->outer, &msg);
+
+	if (err == 0) {
+		count_rings(relay, client, msg.bytes);
+		err = pass_on(client->inner, &msg);
+	}
+	if (err < 0 && err != -EAGAIN)
+		drop(client);
+}
+
+static void relay_inner(struct glue_relay_client *client)
+{
+	struct message msg;
+	int err = receive(client->inner, &msg);
 
 	if (err == 0)
-		err = pass_on(to, &msg);
+		err = pass_on(client->outer, &msg);
 	if (err < 0 && err != -EAGAIN)
 		drop(client);
 }
@@ -373,7 +438,7 @@ static void serve_outer(struct glue_relay *relay,
 		}
 		break;
 	case GLUE_RELAY_JOINED:
-		relay_message(client, client->outer, client->inner);
+		relay_outer(relay, client);
 		break;
 	}
 }
@@ -389,7 +454,7 @@ static void serve_inner(struct glue_relay_client *client)
 		take_inner_greeting(client);
 		break;
 	case GLUE_RELAY_JOINED:
-		relay_message(client, client->inner, client->outer);
+		relay_inner(client);
 		break;
 	}
 }
@@ -404,6 +469,9 @@ static void take_probe(struct glue_relay *relay)
 	if (err == 0) {
 		close_fds(&msg);
 		memcpy(relay->greeting, msg.bytes, sizeof(relay->greeting));
+		if (relay->n_queues)
+			snprintf((char *)relay->greeting + NAME_AT, NAME_LEN,
+				 QUEUES "%u", relay->n_queues);
 		relay->greeting_known = true;
 	}
 	close_fd(&relay->probe);

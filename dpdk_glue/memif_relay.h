@@ -37,6 +37,7 @@ struct glue_relay_client {
 	int inner;	  /* socket to DPDK, or -1 */
 	int64_t since_ms; /* of its greeting, CLOCK_MONOTONIC */
 	uint8_t init[GLUE_RELAY_MESSAGE];
+	unsigned rings[2]; /* that it has announced, a direction */
 };
 
 struct glue_relay {
@@ -49,6 +50,11 @@ struct glue_relay {
 	ino_t ino;
 	uint8_t greeting[GLUE_RELAY_MESSAGE];
 	struct glue_relay_client clients[GLUE_RELAY_CLIENTS];
+	/* Set by the owner after glue_relay_open(), or left at 0: */
+	unsigned n_queues; /* that the greeting tells of */
+	/* Before DPDK hears that a client with so many ring pairs connects. */
+	void (*on_connect)(void *arg, unsigned n_rings);
+	void *arg;
 };
 
 /* Whether no process listens at the path. */
@@ -67,6 +73,13 @@ int glue_relay_inner_path(const char *path, char *out);
  */
 int glue_relay_open(struct glue_relay *relay, const char *path,
 		    const char *inner_path);
+
+/*
+ * What the relay at a path says of its queues: it is asked for its greeting,
+ * and nothing more. Returns 0 if nobody answers within timeout_ms, or without a
+ * number, as other servers do.
+ */
+unsigned glue_relay_ask(const char *path, int timeout_ms);
 
 /*
  * Waits at most timeout_ms for something to do, and does it; returns at once

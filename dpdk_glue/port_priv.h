@@ -1,41 +1,84 @@
 /*
- * Private to port*.c: a port, and frames as the mbufs they are.
+ * Private to device.c, port*.c, memif.c and tap.c: a device, which all shards
+ * share, a port, which is one shard's view of it, and frames as the mbufs they
+ * are.
+ *
+ * Threads: a device is written while it is opened and closed, under a lock, and
+ * by memif.c; what shards read of it in every burst is in its first cache line.
+ * A port is its shard's alone.
  */
 #pragma once
 
 #include <rte_ethdev.h>
 #include <rte_ether.h>
 #include <rte_mbuf.h>
+#include <rte_ring.h>
 
+#include "dpdk_glue/burst_sync.h"
+#include "dpdk_glue/flow.h"
 #include "dpdk_glue/glue_csum.h"
 #include "dpdk_glue/glue_priv.h"
-#include "dpdk_glue/burst_sync.h"
 #include "dpdk_glue/tso.h"
 
 #define DATA_ROOM  2048 /* bytes of one segment, headroom apart */
 #define TX_PENDING 512	/* frames a port may keep us waiting with */
+#define HAND_OVER  1024 /* frames that may wait for a shard to take them */
 
-struct glue_port {
+struct glue_device {
+	/*
+	 * Atomic: queue pairs that may be polled, those below this number; 0
+	 * while the port is stopped.
+	 */
+	uint16_t n_active;
 	uint16_t id;
-	uint16_t n_pending; /* frames in pending[] */
+	uint16_t n_queues;
+	uint16_t n_shards;
+	struct rte_ring **rx_rings; /* a shard each: frames others received */
+	struct rte_ring **tx_rings; /* and frames it sends for others */
+
+	unsigned index; /* of the link */
+	unsigned n_open;
+	const struct glue_link *link;
+	unsigned mtu;
 	bool hw_csum;
 	bool tso;	    /* the port cuts TSO frames up */
 	bool tso6;	    /* of IPv6, too */
 	uint16_t tso_mbufs; /* at most in one TSO frame */
 	bool lends;	    /* frames may refer to any memory */
-	bool away;	    /* atomic: stopped, not to be polled */
+	bool rss;	    /* spreads flows by our rule, read back */
 	uint8_t mac[RTE_ETHER_ADDR_LEN];
-	unsigned n_frames;
-	unsigned n_ring; /* frames that its rings may hold */
+	unsigned n_frames; /* in each pool */
+	unsigned n_ring;   /* frames that the rings of a queue may hold */
+	struct rte_mempool **pools; /* a shard */
+	const char *server_path;    /* a memif client's (memif.c), or NULL */
+	int tap_signal;		    /* a TAP's (tap.c), or 0 */
+	int64_t restarted_ns; /* of that client, since its link went down */
+};
+
+struct glue_port {
+	struct glue_device *device;
+	unsigned *bursts; /* of this thread: burst_sync.h */
+	uint16_t id;
+	uint16_t shard;	    /* and queue */
+	uint16_t n_pending; /* frames in pending[] */
+	bool many;	    /* shards: frames may belong to another */
+	bool hw_csum;
+	bool tso;
+	bool tso6;
+	uint16_t tso_mbufs;
 	struct rte_mempool *pool;
 	struct glue_port_stats stats;
 	struct glue_tso tso_frame; /* its last frame, while it grows */
 	struct rte_mbuf *tso_tail;
-	const char *server_path; /* a memif client's (memif.c), or NULL */
-	int tap_signal;		 /* a TAP's (tap.c), or 0 */
-	int64_t restarted_ns;	 /* of that client, since its link went down */
 	struct rte_mbuf *pending[TX_PENDING];
 };
+
+/* Whether this shard has a queue pair that may be polled now. */
+static inline bool glue_port_active(const struct glue_port *port)
+{
+	return port->shard <
+	       __atomic_load_n(&port->device->n_active, __ATOMIC_ACQUIRE);
+}
 
 /* The polling thread's bursts: none while the port is away. */
 static inline uint16_t glue_rx_burst(struct glue_port *port,
@@ -43,12 +86,12 @@ static inline uint16_t glue_rx_burst(struct glue_port *port,
 {
 	uint16_t n = 0;
 
-	glue_burst_begin();
-	if (likely(!__atomic_load_n(&port->away, __ATOMIC_ACQUIRE)))
+	glue_burst_begin(port->bursts);
+	if (likely(glue_port_active(port)))
 		n = rte_eth_rx_burst(
-			port->id, 0, bufs,
+			port->id, port->shard, bufs,
 			(uint16_t)RTE_MIN(max, (unsigned)GLUE_BURST));
-	glue_burst_end();
+	glue_burst_end(port->bursts);
 	return n;
 }
 
@@ -57,12 +100,15 @@ static inline uint16_t glue_tx_burst(struct glue_port *port,
 {
 	uint16_t n = 0;
 
-	glue_burst_begin();
-	if (likely(!__atomic_load_n(&port->away, __ATOMIC_ACQUIRE)))
-		n = rte_eth_tx_burst(port->id, 0, bufs, want);
-	glue_burst_end();
+	glue_burst_begin(port->bursts);
+	if (likely(glue_port_active(port)))
+		n = rte_eth_tx_burst(port->id, port->shard, bufs, want);
+	glue_burst_end(port->bursts);
 	return n;
 }
+
+/* Takes what shards without a queue have for this one's (port_tx.c). */
+void glue_tx_carry(struct glue_port *port);
 
 static inline struct glue_frame *frame_of(struct rte_mbuf *m)
 {
@@ -85,3 +131,15 @@ static inline uint64_t glue_mbuf_sum(const struct rte_mbuf *m, unsigned off,
 			0, rte_pktmbuf_mtod_offset(m, uint8_t *, off), len);
 	return glue_chain_sum(m, off, len);
 }
+
+/*
+ * The device of links[index], opened by whichever shard comes first, with the
+ * pools and rings of all. Each call that succeeds is undone by one of
+ * glue_device_put(); the last stops and closes it.
+ */
+int glue_device_get(unsigned index, const struct glue_port_conf *conf,
+		    struct glue_device **out, char *err, size_t err_len);
+void glue_device_put(struct glue_device *device);
+
+/* What rings, queues and caches may hold of a pool's frames. */
+unsigned glue_device_ring_frames(const struct glue_device *device);

@@ -315,11 +315,76 @@ void glue_tx(struct glue_port *port, struct glue_frame *f)
 		glue_tx_flush(port);
 }
 
+/* The first n of what is pending have gone. */
+static void remove_pending(struct glue_port *port, unsigned n)
+{
+	port->n_pending = (uint16_t)(port->n_pending - n);
+	memmove(port->pending, port->pending + n,
+		port->n_pending * sizeof(port->pending[0]));
+}
+
+/* ---- shards without a queue ---- */
+
+/*
+ * Lent memory is given back on the thread that lent it, so a frame that refers
+ * to some is copied before another thread sends it. False without memory.
+ */
+static bool own_memory(struct glue_port *port, struct rte_mbuf **m)
+{
+	struct rte_mbuf *copy;
+
+	if ((*m)->nb_segs == 1 && RTE_MBUF_DIRECT(*m))
+		return true;
+	copy = rte_pktmbuf_copy(*m, port->pool, 0, UINT32_MAX);
+	if (!copy)
+		return false;
+	rte_pktmbuf_free(*m);
+	*m = copy;
+	return true;
+}
+
+/* To one of the shards that have queues; none while the port is stopped. */
+__attribute__((noinline)) static unsigned send_by_others(struct glue_port *port)
+{
+	struct glue_device *device = port->device;
+	unsigned n_active =
+		__atomic_load_n(&device->n_active, __ATOMIC_ACQUIRE);
+	unsigned n = 0;
+
+	if (n_active == 0)
+		return 0;
+	while (n < port->n_pending && own_memory(port, &port->pending[n]))
+		n++;
+	n = rte_ring_enqueue_burst(device->tx_rings[port->shard % n_active],
+				   (void **)port->pending, n, NULL);
+	port->stats.tx_handed_over += n;
+	remove_pending(port, n);
+	return n;
+}
+
+void glue_tx_carry(struct glue_port *port)
+{
+	struct rte_ring *ring = port->device->tx_rings[port->shard];
+	unsigned n;
+
+	if (likely(rte_ring_empty(ring)))
+		return;
+	end_tso(port);
+	n = rte_ring_dequeue_burst(ring,
+				   (void **)(port->pending + port->n_pending),
+				   TX_PENDING - port->n_pending, NULL);
+	port->n_pending = (uint16_t)(port->n_pending + n);
+	port->stats.tx_carried += n;
+	glue_tx_flush(port);
+}
+
 unsigned glue_tx_flush(struct glue_port *port)
 {
 	unsigned sent = 0;
 
 	end_tso(port);
+	if (unlikely(port->many) && port->n_pending && !glue_port_active(port))
+		return send_by_others(port);
 	while (sent < port->n_pending) {
 		uint16_t want =
 			RTE_MIN(port->n_pending - sent, (unsigned)GLUE_BURST);
@@ -331,10 +396,8 @@ unsigned glue_tx_flush(struct glue_port *port)
 			break;
 	}
 	if (sent) {
-		port->n_pending -= sent;
 		port->stats.tx_frames += sent;
-		memmove(port->pending, port->pending + sent,
-			port->n_pending * sizeof(port->pending[0]));
+		remove_pending(port, sent);
 	}
 	return sent;
 }

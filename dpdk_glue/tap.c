@@ -45,22 +45,22 @@ static int signal_of_taps(void)
 /* kill() needs no room in the queue of signals. */
 static void kick(void *arg)
 {
-	struct glue_port *port = arg;
+	struct glue_device *device = arg;
 
-	kill(getpid(), port->tap_signal);
-	rte_eal_alarm_set(KICK_US, kick, port);
+	kill(getpid(), device->tap_signal);
+	rte_eal_alarm_set(KICK_US, kick, device);
 }
 
-void glue_tap_watch(struct glue_port *port)
+void glue_tap_watch(struct glue_device *device)
 {
-	port->tap_signal = signal_of_taps();
-	if (port->tap_signal == 0)
+	device->tap_signal = signal_of_taps();
+	if (device->tap_signal == 0)
 		return; /* without a signal net_tap reads each time */
-	rte_eal_alarm_set(KICK_US, kick, port);
+	rte_eal_alarm_set(KICK_US, kick, device);
 }
 
-void glue_tap_unwatch(struct glue_port *port)
+void glue_tap_unwatch(struct glue_device *device)
 {
-	if (port->tap_signal)
-		rte_eal_alarm_cancel(kick, port);
+	if (device->tap_signal)
+		rte_eal_alarm_cancel(kick, device);
 }

@@ -15,6 +15,6 @@
 /* Before a TAP is made. Leaves SIGIO alone if the program handles it. */
 void glue_tap_prepare(void);
 
-/* Looks after a TAP's port, opened and started, until unwatched. */
-void glue_tap_watch(struct glue_port *port);
-void glue_tap_unwatch(struct glue_port *port);
+/* Looks after a TAP's device, opened and started, until unwatched. */
+void glue_tap_watch(struct glue_device *device);
+void glue_tap_unwatch(struct glue_device *device);

@@ -51,6 +51,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	struct segment segments[MAX_SEGMENTS];
 	unsigned n = 1, step;
+	struct glue_l4 l4;
 
 	if (size < 2 || size > 4096)
 		return 0;
@@ -72,8 +73,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		segments[0].mbuf.ol_flags |= RTE_MBUF_F_RX_L4_CKSUM_GOOD;
 	if (data[1] & 2)
 		segments[0].mbuf.ol_flags |= RTE_MBUF_F_RX_IP_CKSUM_GOOD;
-	if (check_frame(&segments[0].mbuf, &segments[0].frame) == GLUE_KEEP)
+	if (check_frame(&segments[0].mbuf, &segments[0].frame, &l4) ==
+	    GLUE_KEEP) {
 		check_kept(&segments[0].frame);
+		assert(glue_flow_owner(&segments[0].frame, &l4) == 0);
+	}
 	for (unsigned i = 0; i < n; i++)
 		free(segments[i].mbuf.buf_addr);
 	return 0;

@@ -44,6 +44,8 @@ static void *unmap(void *p)
 	return (void *)(intptr_t)err;
 }
 
+static unsigned *bursts;
+
 static bool is_unmapped(void)
 {
 	return __atomic_load_n(&unmapped, __ATOMIC_SEQ_CST);
@@ -69,12 +71,12 @@ static void test_unmapping_waits_for_the_burst(void **state)
 	char *p = map();
 	pthread_t thread;
 
-	glue_burst_begin();
+	glue_burst_begin(bursts);
 	unmap_on_another_thread(p, &thread);
 	sleep_ms(50);
 	assert_false(is_unmapped());
 	p[0] = 1; /* it is still there */
-	glue_burst_end();
+	glue_burst_end(bursts);
 	expect_done(thread);
 }
 
@@ -82,8 +84,8 @@ static void test_unmapping_between_bursts_does_not_wait(void **state)
 {
 	pthread_t thread;
 
-	glue_burst_begin();
-	glue_burst_end();
+	glue_burst_begin(bursts);
+	glue_burst_end(bursts);
 	unmap_on_another_thread(map(), &thread);
 	expect_done(thread);
 }
@@ -93,23 +95,23 @@ static void test_next_burst_does_not_hold_it_up(void **state)
 {
 	pthread_t thread;
 
-	glue_burst_begin();
+	glue_burst_begin(bursts);
 	unmap_on_another_thread(map(), &thread);
 	for (unsigned i = 0; i < 2000 && !is_unmapped(); i++) {
 		sleep_ms(1);
-		glue_burst_end();
-		glue_burst_begin();
+		glue_burst_end(bursts);
+		glue_burst_begin(bursts);
 	}
 	assert_true(is_unmapped());
-	glue_burst_end();
+	glue_burst_end(bursts);
 	expect_done(thread);
 }
 
 static void test_polling_thread_never_waits_for_itself(void **state)
 {
-	glue_burst_begin();
+	glue_burst_begin(bursts);
 	assert_int_equal(munmap(map(), BYTES), 0);
-	glue_burst_end();
+	glue_burst_end(bursts);
 }
 
 static void test_libraries_get_ours(void **state)
@@ -128,6 +130,7 @@ int main(void)
 		cmocka_unit_test(test_libraries_get_ours),
 	};
 
+	bursts = glue_sync_count(0);
 	if (glue_sync_start() < 0)
 		return 1;
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -27,6 +27,7 @@ static struct segment segment;
 static enum glue_verdict judge(void)
 {
 	enum glue_verdict verdict;
+	struct glue_l4 l4;
 
 	memset(&segment, 0, sizeof(segment));
 	segment.mbuf.buf_addr = malloc(len);
@@ -34,7 +35,7 @@ static enum glue_verdict judge(void)
 	memcpy(segment.mbuf.buf_addr, bytes, len);
 	segment.mbuf.data_len = (uint16_t)len;
 	segment.mbuf.pkt_len = len;
-	verdict = check_frame(&segment.mbuf, &segment.frame);
+	verdict = check_frame(&segment.mbuf, &segment.frame, &l4);
 	free(segment.mbuf.buf_addr);
 	return verdict;
 }

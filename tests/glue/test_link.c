@@ -84,6 +84,12 @@ static void test_keys_are_read(void **state)
 	assert_int_equal(link.tso, GLUE_TSO_AUTO);
 	accepts("tap:t0,tso=on,csum=hw");
 	assert_int_equal(link.tso, GLUE_TSO_ON);
+	assert_int_equal(link.queues, 0);
+	accepts("tap:t0,queues=16");
+	assert_int_equal(link.queues, 16);
+	accepts("memif:/e,queues=64,queue=128");
+	assert_int_equal(link.queues, 64);
+	assert_int_equal(link.queue_size, 128);
 	accepts("tap:t0,tso=off");
 	assert_int_equal(link.tso, GLUE_TSO_OFF);
 }
@@ -105,6 +111,12 @@ static void test_wrong_links_are_refused_with_a_reason(void **state)
 	refuses("memif:/e,queue=32", "power of two");
 	refuses("memif:/e,queue=-64", "power of two");
 	refuses("memif:/e,queue=64x", "power of two");
+	refuses("memif:/e,queues=0", "a number from 1 to 64");
+	refuses("memif:/e,queues=65", "a number from 1 to 64");
+	refuses("memif:/e,queues=2x", "a number from 1 to 64");
+	refuses("memif:/e,queues=-1", "a number from 1 to 64");
+	refuses("tap:t0,queues=17", "queues=17: tap has at most 16");
+	refuses("pcap:in.pcap,out.pcap,queues=2", "pcap has at most 1");
 	refuses("memif:/e,mac=01:00:00:00:00:00", "unicast");
 	refuses("memif:/e,mac=02:00:00:00:00", "unicast");
 	refuses("memif:/e,csum=maybe", "auto, hw or sw");

@@ -1,0 +1,657 @@
+/*
+ * A device: a link's port of DPDK, opened once for all shards.
+ */
+#include "dpdk_glue/port_priv.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <rte_errno.h>
+#include <rte_log.h>
+#include <rte_malloc.h>
+#include <rte_mbuf_pool_ops.h>
+
+#include "dpdk_glue/memif.h"
+#include "dpdk_glue/tap.h"
+
+#define POOL_DEFAULT 12288 /* frames, of all shards together */
+#define POOL_CACHE   256   /* and those that each thread keeps */
+#define CACHE_MIN    64
+#define TSO_MBUFS    40u /* what one frame may be made of */
+/*
+ * RTS: a thread that is preempted in a ring does not stop the rest. It reads
+ * with 4 bytes what it wrote with 8, which ThreadSanitizer does not follow.
+ */
+#if defined(__SANITIZE_THREAD__)
+#define RING_KIND 0
+#else
+#define RING_KIND RING_F_MP_RTS_ENQ
+#endif
+#define NODES_MAX 64 /* NUMA nodes looked at */
+
+/* Written while ports are opened and closed; shards find theirs in the port. */
+static struct glue_device *devices[GLUE_MAX_LINKS];
+static pthread_mutex_t devices_lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* ---- sizes ---- */
+
+static uint16_t ring_size(const struct glue_link *link)
+{
+	return (uint16_t)(link->queue_size ? link->queue_size : 1024);
+}
+
+/* Any thread may free any shard's frames, and keeps some of each pool. */
+static unsigned cache_frames(unsigned n_shards)
+{
+	return RTE_MAX(POOL_CACHE / n_shards, (unsigned)CACHE_MIN);
+}
+
+/* Two rings, the queue before one, the caches, frames handed over. */
+static unsigned ring_frames(unsigned n_ring, unsigned n_shards)
+{
+	unsigned frames = 2 * n_ring + TX_PENDING +
+			  n_shards * cache_frames(n_shards) * 3 / 2;
+
+	return n_shards > 1 ? frames + HAND_OVER : frames;
+}
+
+unsigned glue_device_ring_frames(const struct glue_device *device)
+{
+	return ring_frames(device->n_ring, device->n_shards);
+}
+
+/* Of each shard. */
+static unsigned pool_frames(const struct glue_link *link, unsigned asked,
+			    unsigned n_shards)
+{
+	return RTE_MAX(asked ? asked : POOL_DEFAULT / n_shards,
+		       2 * ring_frames(ring_size(link), n_shards));
+}
+
+unsigned glue_link_shards_mem_mib(const struct glue_link *link,
+				  unsigned n_shards)
+{
+	unsigned kib = n_shards * pool_frames(link, 0, n_shards) * 5 / 2;
+
+	return RTE_MAX(64u, kib / 1024 + 34);
+}
+
+unsigned glue_link_mem_mib(const struct glue_link *link)
+{
+	return glue_link_shards_mem_mib(link, 1);
+}
+
+/* ---- what the port can ---- */
+
+/*
+ * Virtual devices either cannot checksum or leave it to the far side, which
+ * is of no use when that side forwards to a third: they get software unless
+ * the user says otherwise.
+ */
+static bool want_hw_csum(const struct glue_link *link,
+			 const struct rte_eth_dev_info *info)
+{
+	const uint64_t tx = RTE_ETH_TX_OFFLOAD_IPV4_CKSUM |
+			    RTE_ETH_TX_OFFLOAD_TCP_CKSUM |
+			    RTE_ETH_TX_OFFLOAD_UDP_CKSUM;
+	bool can = (info->tx_offload_capa & tx) == tx;
+
+	switch (link->csum) {
+	case GLUE_CSUM_HW:
+		return can;
+	case GLUE_CSUM_SW:
+		return false;
+	case GLUE_CSUM_AUTO:
+		break;
+	}
+	return can && link->kind == GLUE_LINK_PCI &&
+	       strcmp(info->driver_name, "net_virtio") != 0;
+}
+
+/*
+ * These copy a frame's segments with the CPU, from wherever they lie. The
+ * others hand addresses to a device or to another process, which see DPDK's
+ * own memory alone.
+ */
+static bool copies_frames(const struct glue_link *link)
+{
+	switch (link->kind) {
+	case GLUE_LINK_MEMIF:
+	case GLUE_LINK_TAP:
+	case GLUE_LINK_AF_PACKET:
+	case GLUE_LINK_RING: /* gives frames to ourselves */
+	case GLUE_LINK_PCAP:
+		return true;
+	case GLUE_LINK_VHOST:
+	case GLUE_LINK_AF_XDP:
+	case GLUE_LINK_PCI:
+		break;
+	}
+	return false;
+}
+
+/*
+ * The largest IP packet a port takes. Some name only the frame's limit; memif
+ * names one of 1518 bytes, and moves whatever its buffers hold.
+ */
+static unsigned max_mtu(const struct glue_link *link,
+			const struct rte_eth_dev_info *info)
+{
+	const unsigned overhead = RTE_ETHER_HDR_LEN + RTE_ETHER_CRC_LEN;
+	unsigned mtu = info->max_mtu;
+
+	if (link->kind == GLUE_LINK_MEMIF)
+		return GLUE_MTU_MAX;
+	if (info->max_rx_pktlen > overhead &&
+	    info->max_rx_pktlen - overhead < mtu)
+		mtu = info->max_rx_pktlen - overhead;
+	return mtu;
+}
+
+/*
+ * net_tap cuts up segments that, with their Ethernet header, are no longer
+ * than its MTU, and refuses the rest for ever: its MTU must be that much
+ * larger than ours.
+ */
+static unsigned port_mtu(const struct glue_link *link, unsigned mtu)
+{
+	return link->kind == GLUE_LINK_TAP && link->tso == GLUE_TSO_ON
+		       ? mtu + RTE_ETHER_HDR_LEN
+		       : mtu;
+}
+
+static bool can_tso(const struct glue_link *link,
+		    const struct rte_eth_dev_info *info, unsigned mtu)
+{
+	const uint64_t needed =
+		RTE_ETH_TX_OFFLOAD_TCP_TSO | RTE_ETH_TX_OFFLOAD_MULTI_SEGS |
+		RTE_ETH_TX_OFFLOAD_IPV4_CKSUM | RTE_ETH_TX_OFFLOAD_TCP_CKSUM;
+
+	return (info->tx_offload_capa & needed) == needed &&
+	       port_mtu(link, mtu) <= max_mtu(link, info);
+}
+
+/*
+ * Where no hardware does the cutting it costs what it saves (net_tap cuts with
+ * the CPU), or hands frames of 64 KiB to who may not take them (virtio).
+ */
+static int choose_tso(struct glue_device *device, const struct glue_link *link,
+		      const struct rte_eth_dev_info *info, unsigned mtu,
+		      char *err, size_t err_len)
+{
+	unsigned most = info->tx_desc_lim.nb_seg_max;
+
+	device->tso = can_tso(link, info, mtu);
+	if (link->tso == GLUE_TSO_ON && !device->tso)
+		return glue_fail(err, err_len, -EINVAL,
+				 "tso=on: the port does not cut up segments%s",
+				 link->kind == GLUE_LINK_TAP
+					 ? " of this size; use --mtu 1486"
+					 : "; leave it at auto");
+	if (link->tso == GLUE_TSO_AUTO)
+		device->tso &= device->hw_csum && link->kind == GLUE_LINK_PCI;
+	device->tso &= link->tso != GLUE_TSO_OFF;
+	device->hw_csum |= device->tso;
+	device->tso6 = device->tso && link->kind != GLUE_LINK_TAP;
+	device->tso_mbufs =
+		(uint16_t)(most ? RTE_MIN(most, TSO_MBUFS) : TSO_MBUFS);
+	return 0;
+}
+
+/*
+ * net_tap gives its port the kernel interface's own MAC; two stacks on one
+ * wire need two, or their link-local addresses collide.
+ */
+static void choose_mac(struct glue_device *device, const struct glue_link *link)
+{
+	struct rte_ether_addr addr = {0};
+
+	rte_eth_macaddr_get(device->id, &addr);
+	memcpy(device->mac, addr.addr_bytes, sizeof(device->mac));
+	if (link->kind == GLUE_LINK_TAP) {
+		device->mac[0] |= 2;
+		device->mac[5] ^= 1;
+	}
+	if (memcmp(link->mac, "\0\0\0\0\0\0", 6) != 0)
+		memcpy(device->mac, link->mac, sizeof(device->mac));
+}
+
+/* ---- memory ---- */
+
+/*
+ * As rte_pktmbuf_pool_create(), but without hugepages that one lays no frame
+ * across a page of 4 KiB, and so one frame in each. Where a device sees the
+ * addresses that we see, a frame may cross pages: 20 MiB less for 12288.
+ */
+static struct rte_mempool *make_pool(const char *name, unsigned n,
+				     unsigned n_shards, int socket)
+{
+	struct rte_pktmbuf_pool_private priv = {
+		.mbuf_data_room_size = RTE_PKTMBUF_HEADROOM + DATA_ROOM,
+		.mbuf_priv_size = sizeof(struct glue_frame),
+	};
+	unsigned flags = rte_eal_iova_mode() == RTE_IOVA_VA
+				 ? RTE_MEMPOOL_F_NO_IOVA_CONTIG
+				 : 0;
+	struct rte_mempool *pool = rte_mempool_create_empty(
+		name, n,
+		(unsigned)sizeof(struct rte_mbuf) + priv.mbuf_priv_size +
+			priv.mbuf_data_room_size,
+		cache_frames(n_shards), sizeof(priv), socket, flags);
+
+	if (!pool)
+		return NULL;
+	if (rte_mempool_set_ops_byname(
+		    pool,
+		    n_shards > 1 ? "ring_mt_rts" : rte_mbuf_best_mempool_ops(),
+		    NULL) != 0)
+		goto free_pool;
+	rte_pktmbuf_pool_init(pool, &priv);
+	if (rte_mempool_populate_default(pool) < 0)
+		goto free_pool;
+	rte_mempool_obj_iter(pool, rte_pktmbuf_init, NULL);
+	return pool;
+
+free_pool:
+	rte_mempool_free(pool);
+	return NULL;
+}
+
+/* ---- queues ---- */
+
+/* As many queue pairs as EAL's side chose, as far as the port has them. */
+static int choose_queues(struct glue_device *device,
+			 const struct rte_eth_dev_info *info, char *err,
+			 size_t err_len)
+{
+	unsigned most = RTE_MIN(info->max_rx_queues, info->max_tx_queues);
+	unsigned wanted = glue_eal_link_queues(device->index);
+
+	if (device->link->queues > most)
+		return glue_fail(err, err_len, -EINVAL,
+				 "queues=%u: the port has at most %u",
+				 device->link->queues, most);
+	device->n_queues = (uint16_t)RTE_MIN(wanted, RTE_MAX(most, 1u));
+	return 0;
+}
+
+#define RSS_TCP (RTE_ETH_RSS_NONFRAG_IPV4_TCP | RTE_ETH_RSS_NONFRAG_IPV6_TCP)
+#define RSS_UDP (RTE_ETH_RSS_NONFRAG_IPV4_UDP | RTE_ETH_RSS_NONFRAG_IPV6_UDP)
+
+/*
+ * Where the port spreads flows itself it is told our rule; frames that come
+ * wrong all the same are handed over like any other.
+ */
+static void ask_for_rss(const struct glue_device *device,
+			const struct rte_eth_dev_info *info,
+			struct rte_eth_conf *conf, uint8_t *key)
+{
+	uint64_t can = info->flow_type_rss_offloads & (RSS_TCP | RSS_UDP);
+
+	if (device->n_queues == 1 || !(can & RSS_TCP) || info->reta_size == 0)
+		return;
+	glue_flow_key(key, GLUE_RSS_KEY_MAX);
+	conf->rxmode.mq_mode = RTE_ETH_MQ_RX_RSS;
+	conf->rx_adv_conf.rss_conf = (struct rte_eth_rss_conf){
+		.rss_key = key,
+		.rss_key_len = info->hash_key_size ? info->hash_key_size : 40,
+		.rss_hf = can,
+	};
+}
+
+/*
+ * The port's RETA is ours, repeated or cut off as its size asks; what its
+ * entries say of shards without a queue goes to those that have one.
+ */
+static bool set_reta(const struct glue_device *device, unsigned size)
+{
+	struct rte_eth_rss_reta_entry64
+		reta[RTE_ETH_RSS_RETA_SIZE_512 / RTE_ETH_RETA_GROUP_SIZE] = {0};
+	struct rte_eth_rss_reta_entry64 got[RTE_DIM(reta)] = {0};
+
+	if (size > RTE_ETH_RSS_RETA_SIZE_512)
+		return false;
+	for (unsigned i = 0; i < size; i++) {
+		unsigned group = i / RTE_ETH_RETA_GROUP_SIZE;
+
+		reta[group].mask = got[group].mask = UINT64_MAX;
+		reta[group].reta[i % RTE_ETH_RETA_GROUP_SIZE] =
+			(uint16_t)(glue_flow_rule.reta[i % GLUE_RETA_SIZE] %
+				   device->n_queues);
+	}
+	return rte_eth_dev_rss_reta_update(device->id, reta, (uint16_t)size) ==
+		       0 &&
+	       rte_eth_dev_rss_reta_query(device->id, got, (uint16_t)size) ==
+		       0 &&
+	       memcmp(reta, got, sizeof(reta)) == 0;
+}
+
+/* Read back: a port may take a key and keep its own. */
+static bool has_key(const struct glue_device *device, const uint8_t *key,
+		    unsigned len)
+{
+	uint8_t got[GLUE_RSS_KEY_MAX] = {0};
+	struct rte_eth_rss_conf conf = {.rss_key = got,
+					.rss_key_len = (uint8_t)len};
+
+	return rte_eth_dev_rss_hash_conf_get(device->id, &conf) == 0 &&
+	       memcmp(got, key, len) == 0;
+}
+
+/* ---- opening ---- */
+
+static void offloads(const struct glue_device *device,
+		     const struct rte_eth_dev_info *info,
+		     struct rte_eth_conf *conf)
+{
+	bool long_frames = device->mtu + RTE_ETHER_HDR_LEN > DATA_ROOM;
+
+	if (device->tso)
+		conf->txmode.offloads |= RTE_ETH_TX_OFFLOAD_TCP_TSO;
+	if (device->hw_csum) {
+		conf->txmode.offloads |= RTE_ETH_TX_OFFLOAD_IPV4_CKSUM |
+					 RTE_ETH_TX_OFFLOAD_TCP_CKSUM |
+					 RTE_ETH_TX_OFFLOAD_UDP_CKSUM;
+		conf->rxmode.offloads =
+			info->rx_offload_capa & RTE_ETH_RX_OFFLOAD_CHECKSUM;
+	}
+	if (long_frames)
+		conf->rxmode.offloads |=
+			info->rx_offload_capa & RTE_ETH_RX_OFFLOAD_SCATTER;
+	conf->txmode.offloads |=
+		info->tx_offload_capa & (RTE_ETH_TX_OFFLOAD_MULTI_SEGS |
+					 RTE_ETH_TX_OFFLOAD_MBUF_FAST_FREE);
+	/* which wants a queue's frames to be of one pool, with one reference */
+	if (device->lends || device->tso || long_frames ||
+	    device->n_queues < device->n_shards)
+		conf->txmode.offloads &= ~RTE_ETH_TX_OFFLOAD_MBUF_FAST_FREE;
+}
+
+static int set_mtu(struct glue_device *device,
+		   const struct rte_eth_dev_info *info, char *err,
+		   size_t err_len)
+{
+	unsigned mtu = port_mtu(device->link, device->mtu);
+	int rc;
+
+	if (device->mtu > max_mtu(device->link, info))
+		return glue_fail(err, err_len, -EINVAL,
+				 "the port takes an MTU of at most %u, not %u; "
+				 "memif and most NICs take up to 9000",
+				 max_mtu(device->link, info), device->mtu);
+	if (mtu == RTE_ETHER_MTU)
+		return 0;
+	rc = rte_eth_dev_set_mtu(device->id, (uint16_t)mtu);
+	if (rc < 0 && rc != -ENOTSUP)
+		return glue_fail(err, err_len, -EINVAL,
+				 "the port refuses an MTU of %u: %s",
+				 device->mtu, rte_strerror(-rc));
+	return 0;
+}
+
+static int set_queues(struct glue_device *device, char *err, size_t err_len)
+{
+	uint16_t n_rx = ring_size(device->link), n_tx = n_rx;
+	int rc = 0;
+
+	rte_eth_dev_adjust_nb_rx_tx_desc(device->id, &n_rx, &n_tx);
+	for (uint16_t i = 0; i < device->n_queues && rc == 0; i++) {
+		rc = rte_eth_rx_queue_setup(device->id, i, n_rx, SOCKET_ID_ANY,
+					    NULL, device->pools[i]);
+		if (rc == 0)
+			rc = rte_eth_tx_queue_setup(device->id, i, n_tx,
+						    SOCKET_ID_ANY, NULL);
+	}
+	if (rc < 0)
+		return glue_fail(err, err_len, rc, "port queues: %s",
+				 rte_strerror(-rc));
+	return 0;
+}
+
+static int configure(struct glue_device *device, char *err, size_t err_len)
+{
+	struct rte_eth_conf conf = {0};
+	struct rte_eth_dev_info info;
+	uint8_t key[GLUE_RSS_KEY_MAX];
+	int rc = rte_eth_dev_info_get(device->id, &info);
+
+	if (rc < 0)
+		return glue_fail(err, err_len, rc, "port information: %s",
+				 rte_strerror(-rc));
+	rc = choose_queues(device, &info, err, err_len);
+	if (rc < 0)
+		return rc;
+	device->hw_csum = want_hw_csum(device->link, &info);
+	rc = choose_tso(device, device->link, &info, device->mtu, err, err_len);
+	if (rc < 0)
+		return rc;
+	device->lends = copies_frames(device->link);
+	offloads(device, &info, &conf);
+	ask_for_rss(device, &info, &conf, key);
+	rc = rte_eth_dev_configure(device->id, device->n_queues,
+				   device->n_queues, &conf);
+	if (rc < 0)
+		return glue_fail(err, err_len, rc, "port configuration: %s",
+				 rte_strerror(-rc));
+	rc = set_mtu(device, &info, err, err_len);
+	if (rc == 0)
+		rc = set_queues(device, err, err_len);
+	if (rc < 0)
+		return rc;
+	/* memif.c lowers it when a client has fewer */
+	device->n_active = device->n_queues;
+	rc = rte_eth_dev_start(device->id);
+	if (rc < 0)
+		return glue_fail(err, err_len, rc, "port start: %s",
+				 rte_strerror(-rc));
+	device->rss =
+		conf.rxmode.mq_mode == RTE_ETH_MQ_RX_RSS &&
+		set_reta(device, info.reta_size) &&
+		has_key(device, key, conf.rx_adv_conf.rss_conf.rss_key_len);
+	rte_eth_allmulticast_enable(device->id); /* not every port can */
+	return 0;
+}
+
+/* The NUMA node of a CPU; SOCKET_ID_ANY where it cannot be told. */
+static int node_of_cpu(int cpu)
+{
+	char path[64];
+
+	for (int node = 0; cpu >= 0 && node < NODES_MAX; node++) {
+		snprintf(path, sizeof(path),
+			 "/sys/devices/system/cpu/cpu%d/node%d", cpu, node);
+		if (access(path, F_OK) == 0)
+			return node;
+	}
+	return SOCKET_ID_ANY;
+}
+
+/* On the node of the shard's CPU, or, if that has no memory, on another. */
+static struct rte_mempool *shard_pool(const struct glue_device *device,
+				      unsigned shard)
+{
+	int node = node_of_cpu(glue_eal_lcore(shard));
+	struct rte_mempool *pool;
+	char name[32];
+
+	snprintf(name, sizeof(name), "frames%u.%u", device->index, shard);
+	pool = make_pool(name, device->n_frames, device->n_shards, node);
+	if (!pool && node != SOCKET_ID_ANY)
+		pool = make_pool(name, device->n_frames, device->n_shards,
+				 SOCKET_ID_ANY);
+	return pool;
+}
+
+static struct rte_ring *hand_over_ring(const struct glue_device *device,
+				       const char *what, unsigned shard)
+{
+	char name[32];
+
+	snprintf(name, sizeof(name), "%s%u.%u", what, device->index, shard);
+	return rte_ring_create(name, HAND_OVER,
+			       node_of_cpu(glue_eal_lcore(shard)),
+			       RING_KIND | RING_F_SC_DEQ);
+}
+
+static void free_ring(struct rte_ring *ring)
+{
+	void *m;
+
+	while (ring && rte_ring_sc_dequeue(ring, &m) == 0)
+		rte_pktmbuf_free(m);
+	rte_ring_free(ring);
+}
+
+static void free_memory(struct glue_device *device)
+{
+	for (unsigned i = 0; i < device->n_shards; i++) {
+		free_ring(device->rx_rings[i]);
+		free_ring(device->tx_rings[i]);
+	}
+	for (unsigned i = 0; i < device->n_shards; i++)
+		rte_mempool_free(device->pools[i]);
+	rte_free(device);
+}
+
+/* The device with room for what each shard has in it. */
+static struct glue_device *alloc_device(unsigned n_shards)
+{
+	size_t table = n_shards * sizeof(void *);
+	struct glue_device *device =
+		rte_zmalloc("glue_device", sizeof(*device) + 3 * table,
+			    RTE_CACHE_LINE_SIZE);
+
+	if (!device)
+		return NULL;
+	device->n_shards = (uint16_t)n_shards;
+	device->pools = (void *)(device + 1);
+	device->rx_rings = (void *)(device->pools + n_shards);
+	device->tx_rings = device->rx_rings + n_shards;
+	return device;
+}
+
+static int alloc_memory(struct glue_device *device, char *err, size_t err_len)
+{
+	for (unsigned i = 0; i < device->n_shards; i++) {
+		device->pools[i] = shard_pool(device, i);
+		if (!device->pools[i])
+			return glue_fail(
+				err, err_len, -ENOMEM,
+				"no memory for %u frames, pool %u of %u: %s",
+				device->n_frames, i + 1, device->n_shards,
+				rte_strerror(rte_errno));
+		if (device->n_shards == 1)
+			continue;
+		device->rx_rings[i] = hand_over_ring(device, "rx", i);
+		device->tx_rings[i] = hand_over_ring(device, "tx", i);
+		if (!device->rx_rings[i] || !device->tx_rings[i])
+			return glue_fail(err, err_len, -ENOMEM,
+					 "no memory for rings: %s",
+					 rte_strerror(rte_errno));
+	}
+	return 0;
+}
+
+static int open_device(struct glue_device *device, char *err, size_t err_len)
+{
+	struct glue_captured log;
+	int rc = alloc_memory(device, err, err_len);
+
+	if (rc < 0)
+		return rc;
+	if (device->link->kind == GLUE_LINK_MEMIF && device->link->server)
+		glue_memif_attach(device);
+	glue_capture_start(&log); /* net_tap complains of what does no harm */
+	rc = configure(device, err, err_len);
+	glue_capture_end(&log, NULL, 0);
+	if (rc < 0) {
+		glue_memif_detach(device);
+		return rc;
+	}
+	choose_mac(device, device->link);
+	if (device->link->kind == GLUE_LINK_MEMIF && !device->link->server)
+		glue_memif_watch(device, device->link->name);
+	if (device->link->kind == GLUE_LINK_TAP)
+		glue_tap_watch(device);
+	return 0;
+}
+
+static void close_device(struct glue_device *device)
+{
+	glue_memif_unwatch(device);
+	glue_tap_unwatch(device);
+	glue_memif_detach(device);
+	/* DPDK would complain that its memif socket has no name any more. */
+	rte_log_set_level_pattern("pmd.net.memif", RTE_LOG_EMERG);
+	rte_eth_dev_stop(device->id);
+	rte_eth_dev_close(device->id);
+	free_memory(device);
+}
+
+/* With the lock: the device of a link, opened if it is not yet. */
+static int get_locked(unsigned index, const struct glue_port_conf *conf,
+		      struct glue_device **out, char *err, size_t err_len)
+{
+	const struct glue_link *link = glue_eal_link(index);
+	struct glue_device *device;
+	char reason[160];
+	uint16_t id;
+	int rc;
+
+	if (!link || !glue_eal_port_id(index, &id))
+		return glue_fail(err, err_len, -ENODEV,
+				 "link %s:%s: DPDK found no such port%s",
+				 link ? glue_link_kind_name(link->kind) : "?",
+				 link ? link->name : "?",
+				 link && link->kind == GLUE_LINK_PCI
+					 ? "; is the NIC bound to vfio-pci "
+					   "(dpdk-devbind.py --status)?"
+					 : "");
+	*out = devices[index];
+	if (*out)
+		return 0;
+	device = alloc_device(glue_eal_shards());
+	if (!device)
+		return glue_fail(err, err_len, -ENOMEM, "no memory for a port");
+	device->id = id;
+	device->index = index;
+	device->link = link;
+	device->mtu = conf->mtu;
+	device->n_ring = ring_size(link);
+	device->n_frames = pool_frames(link, conf->n_frames, device->n_shards);
+	rc = open_device(device, reason, sizeof(reason));
+	if (rc < 0) {
+		free_memory(device);
+		return glue_fail(err, err_len, rc, "link %s:%s: %s",
+				 glue_link_kind_name(link->kind), link->name,
+				 reason);
+	}
+	*out = devices[index] = device;
+	return 0;
+}
+
+int glue_device_get(unsigned index, const struct glue_port_conf *conf,
+		    struct glue_device **out, char *err, size_t err_len)
+{
+	int rc;
+
+	pthread_mutex_lock(&devices_lock);
+	rc = get_locked(index, conf, out, err, err_len);
+	if (rc == 0)
+		(*out)->n_open++;
+	pthread_mutex_unlock(&devices_lock);
+	return rc;
+}
+
+void glue_device_put(struct glue_device *device)
+{
+	pthread_mutex_lock(&devices_lock);
+	if (--device->n_open == 0) {
+		devices[device->index] = NULL;
+		close_device(device);
+	}
+	pthread_mutex_unlock(&devices_lock);
+}

@@ -1,0 +1,588 @@
+/*
+ * Shards over real devices of DPDK, in one process and as any user: a memif
+ * server with several shards, and a client, or a ring that gives a shard's
+ * frames back. Frames arrive at the shard of their flow, whichever queue they
+ * came by, and go back to the pool that they are from.
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "dpdk_glue/glue.h"
+#include "tests/bytes.h"
+
+#define LEN	   60u
+#define FLOWS	   512u
+#define WAIT_S	   60 /* for what happens at once, on a machine that is busy */
+#define SHARDS_MAX 8u
+
+static char error[256];
+static struct glue_link links[2];
+static struct glue_port *ports[SHARDS_MAX];
+
+static bool out_of_time(time_t until)
+{
+	sched_yield();
+	return time(NULL) > until;
+}
+
+static time_t soon(void)
+{
+	return time(NULL) + WAIT_S;
+}
+
+/* Starts EAL for shards that are not pinned. */
+static void start(unsigned n_links, unsigned n_shards)
+{
+	struct glue_eal_conf conf = {
+		.links = links,
+		.n_links = n_links,
+		.lcore = -1,
+		.n_shards = n_shards,
+		.huge_off = true,
+		.mtu = 1500,
+	};
+
+	conf.mem_mib = 64;
+	for (unsigned i = 0; i < n_links; i++)
+		conf.mem_mib += glue_link_shards_mem_mib(&links[i], n_shards);
+	if (glue_eal_start(&conf, error, sizeof(error)) < 0) {
+		fprintf(stderr, "%s\n", error);
+		exit(2);
+	}
+}
+
+static struct glue_port *open_port(unsigned index, unsigned shard)
+{
+	struct glue_port_conf conf = {.mtu = 1500, .shard = shard};
+	struct glue_port *port = NULL;
+
+	if (glue_port_open(index, &conf, &port, error, sizeof(error)) < 0) {
+		fprintf(stderr, "%s\n", error);
+		exit(2);
+	}
+	return port;
+}
+
+#define CHECK(condition)                                                       \
+	do {                                                                   \
+		if (!(condition)) {                                            \
+			fprintf(stderr, "%s:%d: %s\n", __func__, __LINE__,     \
+				#condition);                                   \
+			exit(1);                                               \
+		}                                                              \
+	} while (0)
+
+/* DPDK's EAL starts once a process: each test has a process of its own. */
+static void in_child(void (*test)(void))
+{
+	pid_t pid = fork();
+	int status = -1;
+
+	assert_true(pid >= 0);
+	if (pid == 0) {
+		test();
+		glue_eal_stop();
+		exit(0);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+}
+
+/* ---- frames ---- */
+
+/* A segment of flow `flow`; its number is in the payload. */
+static struct glue_frame *make(struct glue_port *port, unsigned flow,
+			       uint32_t number)
+{
+	struct glue_frame *f = glue_tx_alloc(port, LEN);
+	uint8_t *ip;
+
+	if (!f)
+		return NULL;
+	memset(f->data, 0, LEN);
+	memcpy(f->data, "\2\0\0\0\0\1\2\0\0\0\0\2\10\0", 14);
+	ip = f->data + 14;
+	ip[0] = 0x45;
+	put16(ip + 2, LEN - 14);
+	ip[8] = 64;
+	ip[9] = 6;
+	memcpy(ip + 12, "\12\0\0\2\12\0\0\1", 8);
+	put16(ip + 20, 1000 + flow);
+	put16(ip + 22, 7);
+	ip[32] = 0x50;
+	put32(ip + 40, number);
+	f->flags = GLUE_FRAME_IP4 | GLUE_FRAME_TCP;
+	f->l3_off = 14;
+	f->l4_off = 34;
+	return f;
+}
+
+static unsigned flow_of(const struct glue_frame *f)
+{
+	return get16(f->data + 34) - 1000;
+}
+
+static unsigned shard_of(unsigned flow)
+{
+	uint16_t fold = glue_flow_fold("\12\0\0\2", "\12\0\0\1", 4);
+
+	return glue_flow_shard(fold, (uint16_t)(1000 + flow), 7);
+}
+
+static struct glue_port_stats stats_of(struct glue_port *port)
+{
+	struct glue_port_stats stats;
+
+	glue_port_stats(port, &stats);
+	return stats;
+}
+
+/* ---- one queue, several shards, one thread that plays them all ---- */
+
+static void open_ring(unsigned n_shards)
+{
+	CHECK(glue_link_parse("ring:r0", &links[0], error, sizeof(error)) == 0);
+	start(1, n_shards);
+	for (unsigned i = 0; i < n_shards; i++)
+		ports[i] = open_port(0, i);
+}
+
+/* Takes what each shard gets; returns the frames, counts those gone wrong. */
+static unsigned take_all(unsigned n_shards, unsigned *wrong)
+{
+	struct glue_frame *frames[GLUE_BURST];
+	unsigned total = 0;
+
+	for (unsigned s = 0; s < n_shards; s++) {
+		unsigned n = glue_rx(ports[s], frames, GLUE_BURST);
+
+		for (unsigned i = 0; i < n; i++) {
+			*wrong += shard_of(flow_of(frames[i])) != s;
+			glue_frame_free(frames[i]);
+		}
+		total += n;
+	}
+	return total;
+}
+
+/* Every frame is back, also those that another shard has freed. */
+static void pools_are_full(unsigned n_shards)
+{
+	for (unsigned s = 0; s < n_shards; s++)
+		CHECK(glue_port_frames_free(ports[s]) ==
+		      glue_port_frames(ports[s]));
+}
+
+/* Shard 0 alone has a queue: the rest live by hand-over, both ways. */
+static void fewer_queues_than_shards(void)
+{
+	const unsigned n_shards = 4;
+	unsigned sent = 0, got = 0, wrong = 0;
+	uint64_t handed = 0, taken = 0, carried = 0;
+	time_t until = soon();
+
+	open_ring(n_shards);
+	CHECK(glue_port_queues(ports[3]) == 1);
+	for (unsigned flow = 0; flow < FLOWS; flow++) {
+		struct glue_port *port = ports[flow % n_shards];
+		struct glue_frame *f = make(port, flow, flow);
+
+		CHECK(f);
+		glue_tx(port, f);
+		glue_tx_flush(port);
+		sent++;
+		got += take_all(n_shards, &wrong);
+	}
+	while (got < sent && !out_of_time(until))
+		got += take_all(n_shards, &wrong);
+	CHECK(got == sent && wrong == 0);
+	for (unsigned s = 0; s < n_shards; s++) {
+		struct glue_port_stats stats = stats_of(ports[s]);
+
+		handed += stats.rx_handed_over;
+		taken += stats.rx_taken_over;
+		carried += stats.tx_carried;
+		CHECK(stats.rx_hand_over_full == 0);
+		CHECK(s == 0 ? stats.tx_carried : stats.tx_handed_over);
+		CHECK(stats.rx_frames == FLOWS / n_shards);
+	}
+	CHECK(handed == taken && handed == sent * 3 / 4);
+	CHECK(carried == sent * 3 / 4);
+	pools_are_full(n_shards);
+	for (unsigned s = 0; s < n_shards; s++)
+		glue_port_close(ports[s]);
+}
+
+/* A shard that does not take its frames loses them, and no other does. */
+static void full_ring(void)
+{
+	struct glue_frame *frames[GLUE_BURST];
+	unsigned behind = 0, n = 0, flow_0 = 0, flow_1 = 0;
+	struct glue_port_stats stats;
+
+	open_ring(2);
+	while (shard_of(flow_0) != 0)
+		flow_0++;
+	while (shard_of(flow_1) != 1)
+		flow_1++;
+	for (unsigned i = 0; i < 3000; i++) {
+		glue_tx(ports[0], make(ports[0], flow_1, i));
+		glue_tx_flush(ports[0]);
+		CHECK(glue_rx(ports[0], frames, GLUE_BURST) == 0);
+	}
+	stats = stats_of(ports[0]);
+	CHECK(stats.rx_handed_over > 0 && stats.rx_hand_over_full > 0);
+	CHECK(stats.rx_handed_over + stats.rx_hand_over_full == 3000);
+	glue_tx(ports[0], make(ports[0], flow_0, 0));
+	glue_tx_flush(ports[0]);
+	CHECK(glue_rx(ports[0], frames, GLUE_BURST) == 1);
+	glue_frame_free(frames[0]);
+	while ((n = glue_rx(ports[1], frames, GLUE_BURST)) > 0) {
+		for (unsigned i = 0; i < n; i++) {
+			CHECK(get32(frames[i]->data + 54) == behind);
+			glue_frame_free(frames[i]);
+			behind++;
+		}
+	}
+	CHECK(behind == stats.rx_handed_over);
+	pools_are_full(2);
+	glue_port_close(ports[1]);
+	glue_port_close(ports[0]);
+}
+
+static void lent_done(struct glue_lender *lender)
+{
+	(void)lender;
+}
+
+/* The lender hears of its memory on its own thread, before others send. */
+static void lent_memory_is_copied_for_others(void)
+{
+	static uint8_t lent[700];
+	struct glue_lender lender = {.done = lent_done};
+	struct glue_frame *frames[GLUE_BURST], *f;
+	unsigned flow = 0;
+
+	open_ring(2);
+	CHECK(glue_port_lends(ports[1]));
+	while (shard_of(flow) != 0)
+		flow++;
+	memset(lent, 7, sizeof(lent));
+	f = make(ports[1], flow, 0);
+	put16(f->data + 16, LEN - 14 + sizeof(lent));
+	CHECK(glue_tx_lend(ports[1], f, lent, sizeof(lent), &lender));
+	glue_tx(ports[1], f);
+	glue_tx_flush(ports[1]);
+	CHECK(stats_of(ports[1]).tx_handed_over == 1);
+	memset(lent, 8, sizeof(lent)); /* nobody refers to it any more */
+	CHECK(glue_rx(ports[0], frames, GLUE_BURST) == 1);
+	CHECK(frames[0]->next == NULL);
+	CHECK(frames[0]->seg_len == LEN + sizeof(lent));
+	CHECK(frames[0]->data[LEN] == 7);
+	glue_frame_free(frames[0]);
+	pools_are_full(2);
+	glue_port_close(ports[0]);
+	glue_port_close(ports[1]);
+}
+
+static const unsigned (*closing_order)[3];
+
+static void closing(void)
+{
+	unsigned wrong = 0;
+
+	open_ring(3);
+	/* some stay in pending[], some in the device, some in the rings */
+	for (unsigned flow = 0; flow < 60; flow++) {
+		glue_tx(ports[flow % 3], make(ports[flow % 3], flow, flow));
+		if (flow % 20 == 10)
+			glue_tx_flush(ports[flow % 3]);
+		if (flow == 40)
+			take_all(3, &wrong);
+	}
+	for (unsigned k = 0; k < 3; k++)
+		glue_port_close(ports[(*closing_order)[k]]);
+}
+
+static void bad_input(void)
+{
+	struct glue_port_conf conf = {.mtu = 1500, .shard = 2};
+	struct glue_port *port;
+
+	open_ring(2);
+	CHECK(glue_port_open(0, &conf, &port, error, sizeof(error)) < 0);
+	CHECK(strstr(error, "shard 2 of 2"));
+	CHECK(glue_thread_enter(2, error, sizeof(error)) < 0);
+	CHECK(strstr(error, "shard 2 of 2"));
+	glue_port_close(ports[0]);
+	glue_port_close(ports[1]);
+}
+
+/* Refused before EAL starts, with the number and the reason. */
+static void refuse(struct glue_eal_conf conf, const char *reason)
+{
+	conf.links = links;
+	conf.n_links = 1;
+	conf.huge_off = true;
+	conf.mtu = 1500;
+	conf.mem_mib = 256;
+	CHECK(glue_eal_start(&conf, error, sizeof(error)) == -EINVAL);
+	if (!strstr(error, reason)) {
+		fprintf(stderr, "'%s' has no '%s'\n", error, reason);
+		exit(1);
+	}
+}
+
+static void bad_lcores(void)
+{
+	int lcores[GLUE_MAX_SHARDS + 1] = {0};
+	cpu_set_t set;
+
+	CPU_ZERO(&set);
+	CHECK(sched_getaffinity(0, sizeof(set), &set) == 0);
+	while (!CPU_ISSET(lcores[0], &set))
+		lcores[0]++;
+	lcores[1] = lcores[0];
+	CHECK(glue_link_parse("ring:r0", &links[0], error, sizeof(error)) == 0);
+	refuse((struct glue_eal_conf){.lcores = lcores, .n_lcores = 2},
+	       "is named twice");
+	lcores[1] = CPU_SETSIZE;
+	refuse((struct glue_eal_conf){.lcores = lcores, .n_lcores = 2},
+	       "--lcore 1024: this process may not run on that CPU");
+	refuse((struct glue_eal_conf){.lcores = lcores, .n_lcores = 65},
+	       "65 shards asked for; expected 1 to 64");
+	refuse((struct glue_eal_conf){.lcores = lcores,
+				      .n_lcores = 2,
+				      .n_shards = 1},
+	       "2 lcores for 1 shards");
+	CHECK(glue_link_parse("memif:/tmp/none.sock,queues=3", &links[0], error,
+			      sizeof(error)) == 0);
+	refuse((struct glue_eal_conf){.lcore = -1, .n_shards = 2},
+	       "queues=3, but 2 shards");
+	refuse((struct glue_eal_conf){.lcore = -1, .n_shards = 2}, "queues=3");
+}
+
+/* ---- memif: queues on both ends, a thread a shard ---- */
+
+struct world {
+	unsigned n_shards;
+	uint32_t per_shard; /* frames that each sends */
+	pthread_barrier_t barrier;
+	unsigned left;		  /* atomic: shards that have not got all */
+	uint32_t got[SHARDS_MAX]; /* atomic, with those the rings had no room
+				     for */
+	uint32_t wrong, disorder; /* atomic */
+	uint64_t stats[SHARDS_MAX][2];
+	unsigned queues[2];
+};
+static struct world world;
+
+struct view {
+	unsigned shard;
+	struct glue_port *server, *client;
+	uint32_t sent, got;
+	uint32_t last[FLOWS]; /* number of each flow's last frame */
+};
+
+/* Frames that the client's side sends, each shard those of all flows. */
+static void send_some(struct view *view)
+{
+	for (unsigned i = 0; i < 8 && view->sent < world.per_shard; i++) {
+		unsigned flow =
+			view->sent * world.n_shards % FLOWS + view->shard;
+		struct glue_frame *f =
+			make(view->client, flow % FLOWS, view->sent + 1);
+
+		if (!f)
+			break;
+		glue_tx(view->client, f);
+		view->sent++;
+	}
+	glue_tx_flush(view->client);
+}
+
+static void take_some(struct view *view)
+{
+	struct glue_frame *frames[GLUE_BURST];
+	unsigned n = glue_rx(view->server, frames, GLUE_BURST);
+
+	for (unsigned i = 0; i < n; i++) {
+		unsigned flow = flow_of(frames[i]);
+		uint32_t number = get32(frames[i]->data + 54);
+
+		if (shard_of(flow) != view->shard)
+			__atomic_add_fetch(&world.wrong, 1, __ATOMIC_RELAXED);
+		if (number <= view->last[flow])
+			__atomic_add_fetch(&world.disorder, 1,
+					   __ATOMIC_RELAXED);
+		view->last[flow] = number;
+		glue_frame_free(frames[i]);
+	}
+	view->got += n;
+	__atomic_store_n(
+		&world.got[view->shard],
+		view->got + (uint32_t)stats_of(view->server).rx_hand_over_full,
+		__ATOMIC_RELAXED);
+	glue_tx_flush(view->server);		       /* which carries */
+	n = glue_rx(view->client, frames, GLUE_BURST); /* and there */
+	CHECK(n == 0);
+}
+
+static uint32_t all_got(void)
+{
+	uint32_t sum = 0;
+
+	for (unsigned i = 0; i < world.n_shards; i++)
+		sum += __atomic_load_n(&world.got[i], __ATOMIC_RELAXED);
+	return sum;
+}
+
+static void *shard_main(void *arg)
+{
+	static _Thread_local struct view view;
+	unsigned shard = (unsigned)(uintptr_t)arg;
+	struct glue_port_stats stats;
+	time_t until = soon();
+
+	view.shard = shard;
+	CHECK(glue_thread_enter(shard, error, sizeof(error)) == 0);
+	view.server = open_port(0, shard);
+	view.client = open_port(1, shard);
+	pthread_barrier_wait(&world.barrier);
+	while (!glue_port_link_up(view.client) && !out_of_time(until))
+		;
+	while (!glue_port_link_up(view.server) && !out_of_time(until))
+		;
+	while (all_got() < world.n_shards * world.per_shard &&
+	       !out_of_time(until)) {
+		send_some(&view);
+		take_some(&view);
+	}
+	pthread_barrier_wait(&world.barrier);
+	CHECK(glue_port_frames_free(view.server) ==
+	      glue_port_frames(view.server));
+	CHECK(glue_port_frames_free(view.client) ==
+	      glue_port_frames(view.client));
+	stats = stats_of(view.server);
+	world.stats[shard][0] = stats.rx_handed_over;
+	world.stats[shard][1] = stats.rx_taken_over;
+	if (shard == 0) {
+		world.queues[0] = glue_port_queues(view.server);
+		world.queues[1] = glue_port_queues(view.client);
+	}
+	pthread_barrier_wait(&world.barrier);
+	glue_port_close(view.client);
+	glue_port_close(view.server);
+	if (shard)
+		glue_thread_leave();
+	return NULL;
+}
+
+/* keys: what is said of the server's link and of the client's. */
+static void memif_world(unsigned n_shards, const char *server_keys,
+			const char *client_keys, uint32_t per_shard)
+{
+	char dir[] = "/tmp/coronet-shards-XXXXXX", text[160];
+	pthread_t threads[SHARDS_MAX];
+	uint64_t handed = 0, taken = 0;
+
+	CHECK(mkdtemp(dir));
+	snprintf(text, sizeof(text), "memif:%s/m.sock,role=server%s", dir,
+		 server_keys);
+	CHECK(glue_link_parse(text, &links[0], error, sizeof(error)) == 0);
+	snprintf(text, sizeof(text), "memif:%s/m.sock,role=client%s", dir,
+		 client_keys);
+	CHECK(glue_link_parse(text, &links[1], error, sizeof(error)) == 0);
+	world.n_shards = n_shards;
+	world.per_shard = per_shard;
+	pthread_barrier_init(&world.barrier, NULL, n_shards);
+	start(2, n_shards);
+	for (unsigned i = 1; i < n_shards; i++)
+		CHECK(pthread_create(&threads[i], NULL, shard_main,
+				     (void *)(uintptr_t)i) == 0);
+	shard_main(NULL);
+	for (unsigned i = 1; i < n_shards; i++)
+		pthread_join(threads[i], NULL);
+	for (unsigned i = 0; i < n_shards; i++) {
+		handed += world.stats[i][0];
+		taken += world.stats[i][1];
+	}
+	CHECK(world.wrong == 0);
+	CHECK(world.disorder == 0);
+	CHECK(all_got() == n_shards * per_shard);
+	CHECK(handed == taken);
+	CHECK(n_shards == 1 || handed > 0);
+	rmdir(dir);
+}
+
+static void two_shards_two_queues(void)
+{
+	memif_world(2, "", "", 20000);
+	CHECK(world.queues[0] == 2 && world.queues[1] == 2);
+}
+
+static void client_with_one_queue(void)
+{
+	memif_world(2, "", ",queues=1", 20000);
+	CHECK(world.queues[0] == 2 && world.queues[1] == 1);
+}
+
+static void eight_shards_three_queues(void)
+{
+	memif_world(8, ",queues=3", "", 2000);
+	CHECK(world.queues[0] == 3 && world.queues[1] == 3);
+}
+
+#define IN_CHILD(name)                                                         \
+	static void test_##name(void **state)                                  \
+	{                                                                      \
+		in_child(name);                                                \
+	}
+IN_CHILD(fewer_queues_than_shards)
+IN_CHILD(full_ring)
+IN_CHILD(lent_memory_is_copied_for_others)
+IN_CHILD(bad_input)
+IN_CHILD(bad_lcores)
+IN_CHILD(two_shards_two_queues)
+IN_CHILD(client_with_one_queue)
+IN_CHILD(eight_shards_three_queues)
+
+static void test_ports_close_in_any_order(void **state)
+{
+	static const unsigned orders[][3] = {{0, 1, 2}, {2, 1, 0}, {1, 0, 2}};
+
+	for (unsigned i = 0; i < 3; i++) {
+		closing_order = &orders[i];
+		in_child(closing);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_fewer_queues_than_shards),
+		cmocka_unit_test(test_full_ring),
+		cmocka_unit_test(test_lent_memory_is_copied_for_others),
+		cmocka_unit_test(test_ports_close_in_any_order),
+		cmocka_unit_test(test_bad_input),
+		cmocka_unit_test(test_bad_lcores),
+		cmocka_unit_test(test_two_shards_two_queues),
+		cmocka_unit_test(test_client_with_one_queue),
+		cmocka_unit_test(test_eight_shards_three_queues),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
