@@ -22,11 +22,8 @@
 
 #include "dpdk_glue/glue.h"
 
-/*
- * What few connections need, or few enough may have: beside the others' struct,
- * allocated when asked.
- */
-struct net_conn_more {
+/* Optional state of a connection, allocated when it is first needed. */
+struct net_conn_ext {
 	int64_t read_deadline, write_deadline;
 	struct net_poll_node *pollers; /* that wait for it, too */
 	/* what net_conn_stats() tells and lwIP does not know */
@@ -37,10 +34,10 @@ struct net_conn_more {
 	uint16_t full_mss : 15;		       /* before its path took less */
 	uint16_t counted : 1;		       /* from its beginning */
 };
-static_assert(sizeof(struct net_conn_more) <= 64, "a cache line");
+static_assert(sizeof(struct net_conn_ext) <= 64, "a cache line");
 
-/* Of a connection that has asked for nothing: nothing. */
-extern const struct net_conn_more net_conn_nothing;
+/* That of a connection that has needed none. */
+extern const struct net_conn_ext net_conn_no_ext;
 
 struct net_conn {
 	struct tcp_pcb pcb; /* first: conn and pcb share their address */
@@ -79,7 +76,7 @@ struct net_conn {
 	bool challenged : 1;	 /* at challenged_ms, RFC 5961 */
 	bool waiting : 1;	 /* in the list of TIME_WAIT */
 	bool ticking : 1;	 /* lwIP's tick is due at last_timer */
-	bool repairing : 1;	 /* it has lost something: rec */
+	bool repairing : 1;	 /* it has lost something */
 	bool probed : 1;	 /* a probe for a lost tail is out */
 	uint8_t probe_shift : 3; /* the next one waits so longer */
 	uint16_t ooseq_held;	 /* pbufs, of the stack's count */
@@ -90,9 +87,9 @@ struct net_conn {
 	};
 	struct coro *reader, *writer;
 	union {
-		struct net_conn *link_next; /* accept queue */
-		struct net_conn *wait_next; /* in TIME_WAIT */
-		struct net_rec *rec;	    /* while repairing */
+		struct net_conn *link_next;    /* accept queue */
+		struct net_conn *wait_next;    /* in TIME_WAIT */
+		struct net_recovery *recovery; /* while repairing */
 	};
 	struct net_conn *output_next; /* the stack's output queue */
 
@@ -109,7 +106,7 @@ struct net_conn {
 			uint32_t rttvar_us;
 		};
 	};
-	const struct net_conn_more *more; /* never NULL */
+	const struct net_conn_ext *ext; /* never NULL */
 };
 /* Of gate: a call may go on, and may write, too. */
 #define NET_GATE_CALL	    0x07
@@ -259,14 +256,15 @@ struct net_stack {
 	struct net_listener **listeners_hashed; /* conn/listeners.c; owned */
 	struct net_poller *pollers; /* every net_poll() that waits */
 	struct net_no_port *no_port;
-	struct net_loans {
-		struct net_loan *out, *returned; /* the latter to be released */
-		struct net_loan *writing;	 /* tcp_write() is called for */
-	} loans;
+	struct net_extbufs {
+		struct net_extbuf *out,
+			*returned;	    /* the latter to be released */
+		struct net_extbuf *writing; /* tcp_write() is called for */
+	} extbufs;
 
 	uint32_t challenged_ms; /* tcp/check.c */
 	/* of the segment that is being received */
-	struct net_listener *shown; /* to lwIP, the last one */
+	struct net_listener *shown_listener; /* to lwIP, the last one */
 	uint8_t rx_flags;
 	bool rx_has_mss;   /* a handshake's: the option is there */
 	bool isn_fixed;	   /* net_isn() gives isn */

@@ -8,7 +8,8 @@ compiled here, with every warning an error, after what the page's fragments
 take for granted (tests/docs/PAGE.h), as the body of a function or, if it
 defines functions itself, as it is. Names of the interface in `backquotes`
 must be in one of our headers, and every function these declare must be on
-the page of its library.
+the page of its library. Any other function, `name()`, and any source file must
+exist.
 Usage: check_docs.py SOURCE_ROOT COMPILER [WORD...]
 """
 
@@ -22,6 +23,13 @@ BLOCK = re.compile(r"(?:<!-- (?P<file>[\w./-]+) -->\n)?```c\n(?P<code>.*?)```\n"
 DEFINES = re.compile(r"^\w[^;=]*\)\n\{$", re.M)
 QUOTED = re.compile(r"`([^`\n]+)`")
 NAME = re.compile(r"\b(?:coro|net)_\w*[a-z0-9]\b")
+CALL = re.compile(r"\b([a-z]\w*)\(\)")
+FILE = re.compile(r"[\w./-]*\w\.(?:[chS]|py|sh)")
+# Other projects'.
+ELSEWHERE = {"co_yield_ct", "co_get_epoll_ct", "taskyield", "nty_schedule_run",
+             "nty_coroutine_get_sched", "dpdk-devbind.py", "dpdk-telemetry.py"}
+SOURCES = ("apps", "asm", "coro", "dpdk_glue", "netstack", "subprojects", "tests",
+           "tools")
 FOLDERS = ("coro", "netstack", "dpdk_glue")
 HEADERS = ("coro/include/coronet", "netstack/include/coronet")
 PAGES = {"coro/include/coronet": "docs/coroutines.md",
@@ -79,6 +87,32 @@ def check_names(root, page):
             if name not in known and f"{name}_*" not in quoted]
 
 
+def project_words(root):
+    """What our sources and lwIP's call or define, and every source file."""
+    words, files = set(ELSEWHERE), set(ELSEWHERE)
+    for folder in SOURCES:
+        for path in (root / folder).rglob("*.*"):
+            if path.suffix in (".c", ".h", ".S", ".py", ".sh"):
+                files.add(str(path.relative_to(root)))
+                words |= set(re.findall(r"\b(\w+)\(",
+                                        path.read_text(errors="replace")))
+    return words, files
+
+
+def check_sources(page, words, files):
+    """The functions and source files in backquotes that do not exist. A file
+    may be named from its folder on."""
+    bad = []
+    for quoted in QUOTED.findall(page.read_text()):
+        bad += [f"{page}: there is no function `{name}()`"
+                for name in CALL.findall(quoted) if name not in words]
+        if FILE.fullmatch(quoted) and not quoted.startswith(("/", "./")):
+            if not any(file == quoted or file.endswith("/" + quoted)
+                       for file in files):
+                bad.append(f"{page}: there is no file `{quoted}`")
+    return bad
+
+
 def declared(header):
     """The functions a header declares for its users."""
     text = re.sub(r"/\*.*?\*/", "", header.read_text(), flags=re.S)
@@ -101,10 +135,13 @@ def check_complete(root):
 def main():
     """All pages; exit status 1 if any complains."""
     root, compiler = pathlib.Path(sys.argv[1]), sys.argv[2:]
-    pages = [root / "README.md", *sorted((root / "docs").glob("*.md"))]
+    pages = [root / "README.md", root / "CONTRIBUTING.md",
+             *sorted((root / "docs").glob("*.md"))]
     bad, blocks = check_complete(root), 0
+    words, files = project_words(root)
     for page in pages:
         bad += check_blocks(root, page, compiler) + check_names(root, page)
+        bad += check_sources(page, words, files)
         blocks += len(BLOCK.findall(page.read_text()))
     print("\n".join(bad) or f"docs: {len(pages)} pages, {blocks} blocks ok")
     return 1 if bad else 0

@@ -11,24 +11,24 @@
 /* Without memory for a deadline the connection is not left to hang. */
 void net_set_read_deadline(struct net_conn *conn, int64_t deadline_ns)
 {
-	struct net_conn_more *more;
+	struct net_conn_ext *ext;
 
 	NET_CHECK_THREAD();
-	more = conn ? net_conn_more(conn) : NULL;
-	if (more)
-		more->read_deadline = deadline_ns;
+	ext = conn ? net_conn_ext(conn) : NULL;
+	if (ext)
+		ext->read_deadline = deadline_ns;
 	else if (conn)
 		net_conn_kill(conn, -ENOMEM);
 }
 
 void net_set_write_deadline(struct net_conn *conn, int64_t deadline_ns)
 {
-	struct net_conn_more *more;
+	struct net_conn_ext *ext;
 
 	NET_CHECK_THREAD();
-	more = conn ? net_conn_more(conn) : NULL;
-	if (more)
-		more->write_deadline = deadline_ns;
+	ext = conn ? net_conn_ext(conn) : NULL;
+	if (ext)
+		ext->write_deadline = deadline_ns;
 	else if (conn)
 		net_conn_kill(conn, -ENOMEM);
 }

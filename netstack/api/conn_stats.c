@@ -40,17 +40,17 @@ static uint32_t not_sent(const struct tcp_pcb *pcb)
 int net_conn_stats(const struct net_conn *conn, struct net_conn_stats *out)
 {
 	const struct tcp_pcb *pcb;
-	const struct net_conn_more *counts;
-	struct net_rec_info info;
+	const struct net_conn_ext *counts;
+	struct net_recovery_info info;
 
 	NET_CHECK_THREAD();
 	if (!conn || !conn->owned)
 		return -EBADF;
-	net_rec_info(conn, &info);
+	net_recovery_info(conn, &info);
 	pcb = &conn->pcb;
-	counts = conn->more; /* zeros where there are none */
+	counts = conn->ext; /* zeros where there are none */
 	*out = (struct net_conn_stats){
-		.counted = conn->more->counted,
+		.counted = conn->ext->counted,
 		.state = (enum net_tcp_state)pcb->state,
 		.mss = pcb->mss,
 		.rtt_us = (uint32_t)(info.srtt_ns / 1000),

@@ -123,7 +123,7 @@ static void link_node(struct net_poll_node *node, struct net_poller *poller,
 				       .events = item->events | NET_FAILED |
 						 NET_GONE};
 	if (item->conn) {
-		hang(&net_conn_more(item->conn)->pollers, node);
+		hang(&net_conn_ext(item->conn)->pollers, node);
 	} else if (item->listener) {
 		item->listener->refs++;
 		hang(&item->listener->pollers, node);
@@ -155,7 +155,7 @@ static struct net_poller *poller_new(const struct net_poll_item *items,
 	struct net_poller *poller;
 
 	for (unsigned i = 0; i < n; i++)
-		if (items[i].conn && !net_conn_more(items[i].conn))
+		if (items[i].conn && !net_conn_ext(items[i].conn))
 			return NULL;
 	poller = net_mem_malloc(sizeof(*poller) + n * sizeof(poller->nodes[0]));
 	if (!poller)

@@ -32,9 +32,9 @@ __attribute__((noinline)) static int wait_for_bytes(struct net_conn *conn)
 
 	if (err < 0)
 		return err;
-	err = conn->more->read_deadline == CORO_FOREVER
+	err = conn->ext->read_deadline == CORO_FOREVER
 		      ? coro_park()
-		      : coro_park_until(conn->more->read_deadline);
+		      : coro_park_until(conn->ext->read_deadline);
 	return end_wait(conn, err);
 }
 
@@ -312,7 +312,7 @@ static int wait_more(struct net_conn *conn)
 		return conn->rx_tail ? -ENODATA : 0;
 	if (conn->err)
 		return conn->err;
-	err = net_conn_wait(conn, &conn->reader, conn->more->read_deadline);
+	err = net_conn_wait(conn, &conn->reader, conn->ext->read_deadline);
 	if (err == 0)
 		err = net_conn_enter(conn, NULL);
 	if (err == 0 && conn->rd_shut) /* what was seen has been discarded */

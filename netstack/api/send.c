@@ -68,7 +68,7 @@ int net_send_wait_room(struct net_conn *conn)
 
 	net_conn_queue_output(conn);
 	conn->wants_room = true;
-	err = net_conn_wait(conn, &conn->writer, conn->more->write_deadline);
+	err = net_conn_wait(conn, &conn->writer, conn->ext->write_deadline);
 	if (err == -EBADF)
 		return err; /* it is gone */
 	conn->wants_room = false;

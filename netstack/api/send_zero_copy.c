@@ -7,10 +7,10 @@
 
 /*
  * tcp_write() makes one reference longer where the next bytes follow it in
- * memory, which may be another loan's: that one would then be released early.
+ * memory, which may be another buffer's: that one would then be released early.
  */
 static bool follows_another(const struct tcp_pcb *pcb,
-			    const struct net_loan *loan, const void *data)
+			    const struct net_extbuf *ext, const void *data)
 {
 	const struct tcp_seg *seg = pcb->unsent;
 	const struct pbuf *p;
@@ -21,25 +21,25 @@ static bool follows_another(const struct tcp_pcb *pcb,
 		seg = seg->next;
 	for (p = seg->p; p->next; p = p->next)
 		;
-	return p->type_internal == (u8_t)PBUF_ROM && net_loan_of(p) != loan &&
+	return p->type_internal == (u8_t)PBUF_ROM && net_extbuf_of(p) != ext &&
 	       (const uint8_t *)p->payload + p->len == data;
 }
 
 /* Queues a piece, at most n bytes: how many, 0 or a negative errno. */
-static long queue_piece(struct net_conn *conn, struct net_loan *loan,
+static long queue_piece(struct net_conn *conn, struct net_extbuf *ext,
 			const void *data, size_t n)
 {
 	struct tcp_pcb *pcb = &conn->pcb;
 	u8_t flags = 0;
 	err_t err;
 
-	if (follows_another(pcb, loan, data)) {
+	if (follows_another(pcb, ext, data)) {
 		flags = TCP_WRITE_FLAG_COPY;
 		n = 1;
 	}
-	net_here()->loans.writing = flags ? NULL : loan;
+	net_here()->extbufs.writing = flags ? NULL : ext;
 	err = tcp_write(pcb, data, (u16_t)n, flags);
-	net_here()->loans.writing = NULL;
+	net_here()->extbufs.writing = NULL;
 	if (err == ERR_OK) {
 		net_conn_queue_output(conn);
 		return (long)n;
@@ -71,7 +71,7 @@ static int wait_segment(struct net_conn *conn)
 	return err;
 }
 
-static long queue_all(struct net_conn *conn, struct net_loan *loan,
+static long queue_all(struct net_conn *conn, struct net_extbuf *ext,
 		      const uint8_t *data, size_t len)
 {
 	size_t done = 0;
@@ -82,7 +82,7 @@ static long queue_all(struct net_conn *conn, struct net_loan *loan,
 		long queued = 0;
 
 		if (n)
-			queued = queue_piece(conn, loan, data + done, n);
+			queued = queue_piece(conn, ext, data + done, n);
 		if (queued < 0)
 			return queued;
 		done += (size_t)queued;
@@ -95,20 +95,20 @@ static long queue_all(struct net_conn *conn, struct net_loan *loan,
 long net_send_owned(struct net_conn *conn, const void *data, size_t len,
 		    net_release release, void *arg)
 {
-	struct net_loan *loan;
+	struct net_extbuf *ext;
 	long n;
 
 	NET_CHECK_THREAD();
 	if (!release || (!data && len))
 		return -EINVAL;
 	net_check_shared(data, "net_send_owned: the buffer");
-	loan = net_loan_open(release, arg);
-	if (!loan) {
+	ext = net_extbuf_open(release, arg);
+	if (!ext) {
 		release(arg);
 		return -ENOMEM;
 	}
-	n = queue_all(conn, loan, data, len);
-	net_loan_put(loan);
+	n = queue_all(conn, ext, data, len);
+	net_extbuf_put(ext);
 	return n;
 }
 
@@ -125,7 +125,7 @@ static bool may_lend(const struct pbuf *p)
 {
 	const struct net_port *port;
 
-	if (!net_link_lends())
+	if (!net_link_takes_extbufs())
 		return false;
 	if (!net_is_frame(p))
 		return true;
@@ -136,13 +136,13 @@ static bool may_lend(const struct pbuf *p)
 __attribute__((noinline)) static long
 send_large(struct net_conn *conn, const void *data, size_t len, struct pbuf *p)
 {
-	struct net_loan *loan =
-		may_lend(p) ? net_loan_open(release_view, p) : NULL;
+	struct net_extbuf *ext =
+		may_lend(p) ? net_extbuf_open(release_view, p) : NULL;
 	long n;
 
-	if (loan) {
-		n = queue_all(conn, loan, data, len);
-		net_loan_put(loan);
+	if (ext) {
+		n = queue_all(conn, ext, data, len);
+		net_extbuf_put(ext);
 	} else {
 		n = net_send_every(conn, data, len);
 		pbuf_free(p);
@@ -163,7 +163,7 @@ long net_send_view(struct net_conn *conn, struct net_view *view)
 		*view = (struct net_view){0};
 		if (!p)
 			return -EINVAL;
-		if (len >= NET_LEND_MIN)
+		if (len >= NET_EXTBUF_MIN)
 			return send_large(conn, data, len, p);
 	} else {
 		*view = (struct net_view){0};

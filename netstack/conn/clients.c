@@ -200,7 +200,7 @@ void net_client_established(struct net_conn *conn)
 	conn->counted_as = NET_COUNTED_CLIENT;
 }
 
-void net_client_ends(struct net_conn *conn)
+void net_client_forget(struct net_conn *conn)
 {
 	struct source *s = source_of(conn), *all = s->all;
 	bool client = conn->counted_as == NET_COUNTED_CLIENT;

@@ -7,21 +7,21 @@
 
 /* ---- life ---- */
 
-const struct net_conn_more net_conn_nothing = {.read_deadline = CORO_FOREVER,
-					       .write_deadline = CORO_FOREVER};
+const struct net_conn_ext net_conn_no_ext = {.read_deadline = CORO_FOREVER,
+					     .write_deadline = CORO_FOREVER};
 
-struct net_conn_more *net_conn_more(struct net_conn *conn)
+struct net_conn_ext *net_conn_ext(struct net_conn *conn)
 {
-	struct net_conn_more *more = (struct net_conn_more *)conn->more;
+	struct net_conn_ext *ext = (struct net_conn_ext *)conn->ext;
 
-	if (more != &net_conn_nothing)
-		return more;
-	more = net_mem_malloc(sizeof(*more));
-	if (!more)
+	if (ext != &net_conn_no_ext)
+		return ext;
+	ext = net_mem_malloc(sizeof(*ext));
+	if (!ext)
 		return NULL;
-	*more = net_conn_nothing;
-	conn->more = more;
-	return more;
+	*ext = net_conn_no_ext;
+	conn->ext = ext;
+	return ext;
 }
 
 /* Frees the memory once nobody is left: lwIP, an owner, a waiter. */
@@ -29,12 +29,12 @@ void net_conn_put(struct net_conn *conn)
 {
 	net_client_check(conn);
 	if (conn->pcb_live || conn->owned || conn->waiters || conn->in_output ||
-	    conn->more->pollers || conn->served)
+	    conn->ext->pollers || conn->served)
 		return;
 	net_rxq_clear(conn);
-	net_here()->n_counted -= conn->more->counted;
-	if (conn->more != &net_conn_nothing)
-		net_mem_free(net_conn_more(conn));
+	net_here()->n_counted -= conn->ext->counted;
+	if (conn->ext != &net_conn_no_ext)
+		net_mem_free(net_conn_ext(conn));
 	net_mem_free(conn);
 }
 

@@ -10,8 +10,8 @@
 #include "netstack/mem/mem.h"
 
 /* ---- conn.c ---- */
-/* Its own net_conn_more, made now if need be; NULL: no memory. */
-struct net_conn_more *net_conn_more(struct net_conn *conn);
+/* Its own net_conn_ext, made now if need be; NULL: no memory. */
+struct net_conn_ext *net_conn_ext(struct net_conn *conn);
 
 void net_conn_put(struct net_conn *conn);
 /* In this round's output phase, or the next that the port has room in. */
@@ -33,7 +33,7 @@ static inline void net_conn_tell(struct net_conn *conn)
 }
 
 /* A half-open connection is no longer that. */
-static inline void net_half_open_ends(struct net_conn *conn)
+static inline void net_half_open_leave(struct net_conn *conn)
 {
 	net_here()->half_open -= conn->half_open;
 	conn->half_open = false;
@@ -75,24 +75,24 @@ static inline void net_wake(struct coro *co)
 static inline void net_conn_wake_reader(struct net_conn *conn)
 {
 	net_wake(conn->reader);
-	if (__builtin_expect(conn->more->pollers != NULL, 0))
-		net_poll_wake(conn->more->pollers,
+	if (__builtin_expect(conn->ext->pollers != NULL, 0))
+		net_poll_wake(conn->ext->pollers,
 			      NET_READABLE | NET_PEER_CLOSED);
 }
 
 static inline void net_conn_wake_writer(struct net_conn *conn)
 {
 	net_wake(conn->writer);
-	if (__builtin_expect(conn->more->pollers != NULL, 0))
-		net_poll_wake(conn->more->pollers, NET_WRITABLE);
+	if (__builtin_expect(conn->ext->pollers != NULL, 0))
+		net_poll_wake(conn->ext->pollers, NET_WRITABLE);
 }
 
 static inline void net_conn_wake_all(struct net_conn *conn)
 {
 	net_wake(conn->reader);
 	net_wake(conn->writer);
-	if (__builtin_expect(conn->more->pollers != NULL, 0))
-		net_poll_wake(conn->more->pollers, ~0u);
+	if (__builtin_expect(conn->ext->pollers != NULL, 0))
+		net_poll_wake(conn->ext->pollers, ~0u);
 }
 
 /*
@@ -187,7 +187,7 @@ void net_send_went_out(struct net_conn *conn);
 
 int net_view_init(void);
 void net_view_fini(void);
-void net_views_end(void); /* frees what is out */
+void net_views_free(void); /* frees what is out */
 
 #define NET_VIEW_SLOTS (1u << 20) /* views of all connections */
 
@@ -260,11 +260,11 @@ void net_views_reclaim(struct net_conn *conn);
 
 /* ---- counts.c ---- */
 /* The sums of a connection, NULL: it has none. */
-static inline struct net_conn_more *net_counts(const struct net_conn *conn)
+static inline struct net_conn_ext *net_counts(const struct net_conn *conn)
 {
-	struct net_conn_more *more = (struct net_conn_more *)conn->more;
+	struct net_conn_ext *ext = (struct net_conn_ext *)conn->ext;
 
-	return more->counted ? more : NULL;
+	return ext->counted ? ext : NULL;
 }
 
 /* A segment for a connection, before lwIP takes it; in network byte order. */
@@ -311,7 +311,7 @@ enum net_admission net_clients_admit(const struct net_listener *listener,
 				     const ip_addr_t *ip);
 void net_client_half_open(struct net_conn *conn);
 void net_client_established(struct net_conn *conn);
-void net_client_ends(struct net_conn *conn); /* one that is counted */
+void net_client_forget(struct net_conn *conn); /* one that is counted */
 void net_clients_fini(void);
 
 /*
@@ -322,7 +322,7 @@ static inline void net_client_check(struct net_conn *conn)
 {
 	if (conn->counted_as && !conn->owned && !conn->served &&
 	    (!conn->pcb_live || conn->waiting))
-		net_client_ends(conn);
+		net_client_forget(conn);
 }
 
 /* ---- addr.c ---- */

@@ -13,7 +13,7 @@ static void count16(uint16_t *count)
 
 void net_count_bytes(struct net_conn *conn, unsigned rx, unsigned acked)
 {
-	struct net_conn_more *counts = net_counts(conn);
+	struct net_conn_ext *counts = net_counts(conn);
 
 	if (!counts)
 		return;
@@ -23,7 +23,7 @@ void net_count_bytes(struct net_conn *conn, unsigned rx, unsigned acked)
 
 void net_count_rto(struct net_conn *conn)
 {
-	struct net_conn_more *counts = net_counts(conn);
+	struct net_conn_ext *counts = net_counts(conn);
 
 	if (counts)
 		count16(&counts->rtos);
@@ -42,7 +42,7 @@ static bool is_dup_ack(const struct tcp_pcb *pcb, const struct tcp_hdr *tcp,
 
 void net_count_in(struct net_conn *conn, const struct pbuf *p)
 {
-	struct net_conn_more *counts = net_counts(conn);
+	struct net_conn_ext *counts = net_counts(conn);
 	const struct tcp_hdr *tcp = p->payload;
 	unsigned len = p->tot_len - TCPH_HDRLEN_BYTES(tcp);
 
@@ -58,7 +58,7 @@ void net_count_in(struct net_conn *conn, const struct pbuf *p)
 /* Of window probes only the first sends its byte; lwIP has begun to probe. */
 void net_count_out(struct net_conn *conn, const struct pbuf *p)
 {
-	struct net_conn_more *counts = net_counts(conn);
+	struct net_conn_ext *counts = net_counts(conn);
 	const struct tcp_hdr *tcp = p->payload;
 	unsigned len;
 

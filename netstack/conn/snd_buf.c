@@ -46,11 +46,11 @@ void net_send_went_out(struct net_conn *conn)
 {
 	size_t room;
 
-	if (!conn->wants_room && !conn->more->pollers)
+	if (!conn->wants_room && !conn->ext->pollers)
 		return;
 	room = net_send_room(conn);
 	if (room >= (conn->wants_segment ? conn->pcb.mss : 1u))
 		net_wake(conn->writer);
-	if (room && conn->more->pollers)
-		net_poll_wake(conn->more->pollers, NET_WRITABLE);
+	if (room && conn->ext->pollers)
+		net_poll_wake(conn->ext->pollers, NET_WRITABLE);
 }

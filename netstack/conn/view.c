@@ -40,7 +40,7 @@ void net_view_fini(void)
 	net_view_slots = NULL;
 }
 
-void net_views_end(void)
+void net_views_free(void)
 {
 	for (uint32_t i = 1; i < touched; i++)
 		if (net_view_slots[i].serial & 1) {

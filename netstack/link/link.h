@@ -17,7 +17,7 @@ unsigned net_link_rx(void);
 /* ---- output.c ---- */
 void net_link_tx(void);
 /* Whether every port takes memory that is lent. */
-bool net_link_lends(void);
+bool net_link_takes_extbufs(void);
 
 /* ---- neighbour.c ---- */
 /* Whether the neighbour for an address has answered. */

@@ -147,8 +147,8 @@ void net_link_close(void)
 		netif_remove(&net_here()->netifs[--net_here()->n_netifs]);
 	for (unsigned i = 0; i < net_here()->n_ports; i++)
 		glue_tx_drop(net_here()->ports[i].glue);
-	net_loans_end(); /* received frames go back to their pools */
-	net_views_end();
+	net_extbufs_close(); /* received frames go back to their pools */
+	net_views_free();
 	for (unsigned i = 0; i < net_here()->n_ports; i++)
 		glue_port_close(net_here()->ports[i].glue);
 	net_here()->n_ports = 0;

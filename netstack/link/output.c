@@ -13,7 +13,7 @@ void net_link_tx(void)
 		glue_tx_flush(net_here()->ports[i].glue);
 }
 
-bool net_link_lends(void)
+bool net_link_takes_extbufs(void)
 {
 	for (unsigned i = 0; i < net_here()->n_ports; i++)
 		if (!glue_port_lends(net_here()->ports[i].glue))
@@ -92,12 +92,12 @@ static struct glue_frame *make_frame(struct glue_port *glue,
 {
 	struct glue_frame *frame;
 
-	if (p->next && glue_port_lends(glue) && net_loan_is(p)) {
+	if (p->next && glue_port_lends(glue) && net_extbuf_only(p)) {
 		frame = glue_tx_alloc(glue, off + p->len);
 		if (!frame)
 			return NULL;
 		copy_chain(p, frame, off); /* its frames end where p does */
-		if (net_loan_attach(glue, frame, p))
+		if (net_extbuf_attach(glue, frame, p))
 			return frame;
 		glue_frame_free(frame);
 		return NULL;

@@ -68,7 +68,7 @@ err_t lwip_tcp_event(void *arg, struct tcp_pcb *pcb, enum lwip_event event,
 	case LWIP_EVENT_RECV:
 		return on_recv(conn, p);
 	case LWIP_EVENT_SENT:
-		net_rec_acked(net_conn_of(pcb));
+		net_recovery_acked(net_conn_of(pcb));
 		if (!conn)
 			break;
 		net_count_bytes(conn, 0, size);

@@ -11,7 +11,7 @@ err_t net_segment_in(struct tcp_pcb *pcb, const struct tcp_hdr *hdr,
 		     const struct pbuf *p)
 {
 	if (pcb->state != LISTEN)
-		net_rec_input(pcb, hdr, opt1len, p);
+		net_recovery_input(pcb, hdr, opt1len, p);
 	return ERR_OK;
 }
 
@@ -21,7 +21,7 @@ u32_t *net_segment_out(const struct tcp_pcb *pcb, const struct pbuf *p,
 {
 	if (pcb && pcb->state != LISTEN) {
 		net_count_out(net_conn_of((struct tcp_pcb *)(uintptr_t)pcb), p);
-		net_rec_segment_out(pcb, p);
+		net_recovery_segment_out(pcb, p);
 	}
 	return opts;
 }

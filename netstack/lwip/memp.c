@@ -31,7 +31,7 @@ void net_memp_init(void)
 	for (unsigned i = 0; i < MEMP_MAX; i++)
 		net_mem_pool_init(i, round_to(memp_types[i].size, 16),
 				  memp_types[i].limit);
-	net_mem_pool_init(MEMP_PBUF, NET_LOAN_PBUF_SIZE,
+	net_mem_pool_init(MEMP_PBUF, NET_EXTBUF_PBUF_SIZE,
 			  memp_types[MEMP_PBUF].limit);
 	net_mem_pool_init(MEMP_TCP_SEG, round_to(sizeof(struct net_seg), 64),
 			  memp_types[MEMP_TCP_SEG].limit);
@@ -59,7 +59,7 @@ static void *alloc_pbuf(void)
 	void *mem = net_mem_pool_alloc(MEMP_PBUF);
 
 	if (mem)
-		net_loan_pbuf_made(mem);
+		net_extbuf_pbuf_made(mem);
 	return mem;
 }
 
@@ -89,7 +89,7 @@ void memp_free(memp_t type, void *mem)
 		return;
 	}
 	if (type == MEMP_PBUF)
-		net_loan_pbuf_freed(mem);
+		net_extbuf_pbuf_freed(mem);
 	net_mem_free(mem);
 }
 

@@ -11,11 +11,11 @@
 /* Before anything has passed: without memory it is not counted. */
 static void begin_counting(struct net_conn *conn)
 {
-	struct net_conn_more *more = net_conn_more(conn);
+	struct net_conn_ext *ext = net_conn_ext(conn);
 
-	if (!more)
+	if (!ext)
 		return;
-	more->counted = true;
+	ext->counted = true;
 	net_here()->n_counted++;
 }
 
@@ -27,7 +27,7 @@ void *net_conn_alloc(void)
 		return NULL;
 	memset(conn, 0, sizeof(*conn));
 	conn->pcb_live = true;
-	conn->more = &net_conn_nothing;
+	conn->ext = &net_conn_no_ext;
 	if (net_here()->n_counted < net_here()->max_counted)
 		begin_counting(conn);
 	net_timer_init(conn);
@@ -57,8 +57,8 @@ void net_conn_pcb_freed(struct net_conn *conn)
 		net_here()->stats.closed++;
 	net_demux_remove(conn);
 	coro_timer_cancel(net_here()->sched, &conn->timer);
-	net_half_open_ends(conn);
-	net_rec_free(conn);
+	net_half_open_leave(conn);
+	net_recovery_free(conn);
 	if (conn->pending)
 		net_listener_forget(conn);
 	net_time_wait_leave(conn);

@@ -72,21 +72,21 @@ static inline void net_pbuf_free(struct pbuf *p)
 }
 
 /* ---- zero_copy.c ---- */
-#define NET_LEND_MIN	   512 /* bytes; below, a copy costs less */
-#define NET_LOAN_PBUF_SIZE 32  /* bytes of a MEMP_PBUF */
+#define NET_EXTBUF_MIN	     512 /* bytes; below, a copy costs less */
+#define NET_EXTBUF_PBUF_SIZE 32	 /* bytes of a MEMP_PBUF */
 /* Memory that is out until release(arg) is called; NULL: no memory. */
-struct net_loan *net_loan_open(net_release release, void *arg);
+struct net_extbuf *net_extbuf_open(net_release release, void *arg);
 /* Who queues it is done; it is released after the last pbuf and frame. */
-void net_loan_put(struct net_loan *loan);
+void net_extbuf_put(struct net_extbuf *ext);
 /* What a pbuf refers to; NULL: nothing lent. */
-struct net_loan *net_loan_of(const struct pbuf *p);
+struct net_extbuf *net_extbuf_of(const struct pbuf *p);
 /* memp has made, or is about to take back, a pbuf that refers to memory. */
-void net_loan_pbuf_made(void *mem);
-void net_loan_pbuf_freed(void *mem);
+void net_extbuf_pbuf_made(void *mem);
+void net_extbuf_pbuf_freed(void *mem);
 /* Whether what follows p's headers can go out without a copy; does so. */
-bool net_loan_is(const struct pbuf *p);
-bool net_loan_attach(struct glue_port *port, struct glue_frame *frame,
-		     const struct pbuf *p);
+bool net_extbuf_only(const struct pbuf *p);
+bool net_extbuf_attach(struct glue_port *port, struct glue_frame *frame,
+		       const struct pbuf *p);
 /* Releases what is back; at the end, everything. */
-void net_loans_run(void);
-void net_loans_end(void);
+void net_extbufs_release(void);
+void net_extbufs_close(void);

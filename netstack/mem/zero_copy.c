@@ -2,11 +2,11 @@
  * Sending without a copy: memory given away until the peer has it.
  *
  * lwIP's segments refer to such memory with a pbuf of their own each, and
- * frames on their way out refer to it too. struct net_loan counts both, and
- * whoever is still queueing; after the last the memory is released, at the end
- * of the round, so that release() never runs inside lwIP or a call. A segment
- * that is sent again builds new frames from the same memory; acknowledging,
- * resetting and aborting all end in lwIP freeing its pbufs.
+ * frames on their way out refer to it too. struct net_extbuf counts both, and
+ * whoever is still queueing it; after the last the memory is released, at the
+ * end of the round, so that release() never runs inside lwIP or a call. A
+ * segment that is sent again builds new frames from the same memory;
+ * acknowledging, resetting and aborting all end in lwIP freeing its pbufs.
  */
 #include "netstack/mem/mem.h"
 
@@ -16,115 +16,115 @@
 
 #include "lwip/memp.h"
 
-struct net_loan {
+struct net_extbuf {
 	struct glue_lender lender; /* first: frames hold it through this */
 	net_release release;
 	void *arg;
 	unsigned refs;	/* pbufs, all frames together, who queues it */
 	bool in_frames; /* at least one */
-	struct net_loan *next, **pprev; /* of all that are out, or returned */
+	struct net_extbuf *next, **pprev; /* of all that are out, or returned */
 };
 
 /* What memp hands out for MEMP_PBUF. */
-struct loan_pbuf {
+struct extbuf_pbuf {
 	struct pbuf pbuf; /* first */
-	struct net_loan *loan;
+	struct net_extbuf *ext;
 };
-static_assert(sizeof(struct loan_pbuf) <= NET_LOAN_PBUF_SIZE,
+static_assert(sizeof(struct extbuf_pbuf) <= NET_EXTBUF_PBUF_SIZE,
 	      "net_memp_init() makes them large enough");
 
-static void hang(struct net_loan **list, struct net_loan *loan)
+static void hang(struct net_extbuf **list, struct net_extbuf *ext)
 {
-	loan->next = *list;
-	loan->pprev = list;
+	ext->next = *list;
+	ext->pprev = list;
 	if (*list)
-		(*list)->pprev = &loan->next;
-	*list = loan;
+		(*list)->pprev = &ext->next;
+	*list = ext;
 }
 
-static void unhang(struct net_loan *loan)
+static void unhang(struct net_extbuf *ext)
 {
-	*loan->pprev = loan->next;
-	if (loan->next)
-		loan->next->pprev = loan->pprev;
+	*ext->pprev = ext->next;
+	if (ext->next)
+		ext->next->pprev = ext->pprev;
 }
 
-void net_loan_put(struct net_loan *loan)
+void net_extbuf_put(struct net_extbuf *ext)
 {
-	if (--loan->refs)
+	if (--ext->refs)
 		return;
-	unhang(loan);
-	hang(&net_here()->loans.returned, loan);
+	unhang(ext);
+	hang(&net_here()->extbufs.returned, ext);
 }
 
 /* No frame holds it any more. */
 static void frames_done(struct glue_lender *lender)
 {
-	struct net_loan *loan = (struct net_loan *)(void *)lender;
+	struct net_extbuf *ext = (struct net_extbuf *)(void *)lender;
 
-	loan->in_frames = false;
-	net_loan_put(loan);
+	ext->in_frames = false;
+	net_extbuf_put(ext);
 }
 
-struct net_loan *net_loan_open(net_release release, void *arg)
+struct net_extbuf *net_extbuf_open(net_release release, void *arg)
 {
-	struct net_loan *loan = net_mem_malloc(sizeof(*loan));
+	struct net_extbuf *ext = net_mem_malloc(sizeof(*ext));
 
-	if (!loan)
+	if (!ext)
 		return NULL;
-	*loan = (struct net_loan){.lender.done = frames_done,
-				  .release = release,
-				  .arg = arg,
-				  .refs = 1};
-	hang(&net_here()->loans.out, loan);
-	return loan;
+	*ext = (struct net_extbuf){.lender.done = frames_done,
+				   .release = release,
+				   .arg = arg,
+				   .refs = 1};
+	hang(&net_here()->extbufs.out, ext);
+	return ext;
 }
 
-static void loan_close(struct net_loan *loan)
+static void extbuf_close(struct net_extbuf *ext)
 {
-	unhang(loan);
-	loan->release(loan->arg);
-	net_mem_free(loan);
+	unhang(ext);
+	ext->release(ext->arg);
+	net_mem_free(ext);
 }
 
-void net_loans_run(void)
+void net_extbufs_release(void)
 {
-	while (__builtin_expect(net_here()->loans.returned != NULL, 0))
-		loan_close(net_here()->loans.returned);
+	while (__builtin_expect(net_here()->extbufs.returned != NULL, 0))
+		extbuf_close(net_here()->extbufs.returned);
 }
 
-void net_loans_end(void)
+void net_extbufs_close(void)
 {
-	net_loans_run();
-	while (net_here()->loans.out)
-		loan_close(net_here()->loans.out);
+	net_extbufs_release();
+	while (net_here()->extbufs.out)
+		extbuf_close(net_here()->extbufs.out);
 }
 
 /* ---- memp's side ---- */
 
-void net_loan_pbuf_made(void *mem)
+void net_extbuf_pbuf_made(void *mem)
 {
-	struct loan_pbuf *p = mem;
+	struct extbuf_pbuf *p = mem;
 
-	p->loan = net_here()->loans.writing;
-	if (p->loan)
-		p->loan->refs++;
+	p->ext = net_here()->extbufs.writing;
+	if (p->ext)
+		p->ext->refs++;
 }
 
-void net_loan_pbuf_freed(void *mem)
+void net_extbuf_pbuf_freed(void *mem)
 {
-	struct loan_pbuf *p = mem;
+	struct extbuf_pbuf *p = mem;
 
-	if (p->loan)
-		net_loan_put(p->loan);
+	if (p->ext)
+		net_extbuf_put(p->ext);
 }
 
 /* ---- frames ---- */
 
-struct net_loan *net_loan_of(const struct pbuf *p)
+struct net_extbuf *net_extbuf_of(const struct pbuf *p)
 {
 	return p->type_internal == (u8_t)PBUF_ROM
-		       ? ((const struct loan_pbuf *)(const void *)p)->loan
+		       ? ((const struct extbuf_pbuf *)(const void *)p)->ext
 		       : NULL;
 }
 
@@ -132,26 +132,26 @@ struct net_loan *net_loan_of(const struct pbuf *p)
  * Headers in one pbuf and all that follows lent, in pieces worth a buffer of
  * their own each: else a copy costs less.
  */
-bool net_loan_is(const struct pbuf *p)
+bool net_extbuf_only(const struct pbuf *p)
 {
 	for (p = p->next; p; p = p->next)
-		if (p->len < NET_LEND_MIN || !net_loan_of(p))
+		if (p->len < NET_EXTBUF_MIN || !net_extbuf_of(p))
 			return false;
 	return true;
 }
 
-bool net_loan_attach(struct glue_port *port, struct glue_frame *frame,
-		     const struct pbuf *p)
+bool net_extbuf_attach(struct glue_port *port, struct glue_frame *frame,
+		       const struct pbuf *p)
 {
 	for (p = p->next; p; p = p->next) {
-		struct net_loan *loan = net_loan_of(p);
+		struct net_extbuf *ext = net_extbuf_of(p);
 
 		if (!glue_tx_lend(port, frame, p->payload, p->len,
-				  &loan->lender))
+				  &ext->lender))
 			return false;
-		if (!loan->in_frames) {
-			loan->in_frames = true;
-			loan->refs++;
+		if (!ext->in_frames) {
+			ext->in_frames = true;
+			ext->refs++;
 		}
 	}
 	return true;

@@ -31,7 +31,7 @@ static float cube_root(float a)
 void net_cwnd_reduce(struct net_conn *conn)
 {
 	struct tcp_pcb *pcb = &conn->pcb;
-	struct net_rec *rec = net_rec_of(conn);
+	struct net_recovery *rec = net_recovery_of(conn);
 	float segs = (float)rec->cwnd / pcb->mss;
 	uint32_t least = 2u * pcb->mss;
 
@@ -47,7 +47,7 @@ void net_cwnd_reduce(struct net_conn *conn)
 		pcb->ssthresh = least;
 }
 
-void net_cwnd_prr_begin(struct net_rec *rec, uint32_t flight)
+void net_cwnd_prr_begin(struct net_recovery *rec, uint32_t flight)
 {
 	rec->flight = flight ? flight : 1;
 	rec->prr_delivered = rec->prr_out = 0;
@@ -55,8 +55,8 @@ void net_cwnd_prr_begin(struct net_rec *rec, uint32_t flight)
 
 void net_cwnd_prr(struct net_conn *conn, const struct net_ack *ack)
 {
-	struct net_rec *rec = net_rec_of(conn);
-	uint32_t pipe = net_rec_pipe(conn, ack->una);
+	struct net_recovery *rec = net_recovery_of(conn);
+	uint32_t pipe = net_recovery_pipe(conn, ack->una);
 	uint32_t ssthresh = conn->pcb.ssthresh, mss = conn->pcb.mss;
 	int64_t send;
 
@@ -81,7 +81,7 @@ void net_cwnd_prr(struct net_conn *conn, const struct net_ack *ack)
 }
 
 /* RFC 9438 4.2; where the curve begins. */
-static void begin_epoch(struct net_rec *rec, float segs)
+static void begin_epoch(struct net_recovery *rec, float segs)
 {
 	rec->in_epoch = true;
 	rec->epoch_us = net_now_us();
@@ -90,7 +90,7 @@ static void begin_epoch(struct net_rec *rec, float segs)
 	rec->k = cube_root((rec->origin - segs) / C);
 }
 
-static float curve(const struct net_rec *rec, float s)
+static float curve(const struct net_recovery *rec, float s)
 {
 	float t = s - rec->k;
 
@@ -99,7 +99,7 @@ static float curve(const struct net_rec *rec, float s)
 
 static void grow_cubic(struct net_conn *conn, uint32_t acked)
 {
-	struct net_rec *rec = net_rec_of(conn);
+	struct net_recovery *rec = net_recovery_of(conn);
 	float mss = conn->pcb.mss, segs = (float)rec->cwnd / mss;
 	float n = (float)acked / mss, now_s, target;
 
@@ -119,7 +119,7 @@ static void grow_cubic(struct net_conn *conn, uint32_t acked)
 
 void net_cwnd_grow(struct net_conn *conn, const struct net_ack *ack)
 {
-	struct net_rec *rec = net_rec_of(conn);
+	struct net_recovery *rec = net_recovery_of(conn);
 	uint32_t ssthresh = conn->pcb.ssthresh;
 
 	if (ack->acked == 0)
@@ -138,13 +138,13 @@ void net_cwnd_grow(struct net_conn *conn, const struct net_ack *ack)
 
 void net_cwnd_undo(struct net_conn *conn)
 {
-	struct net_rec *rec = net_rec_of(conn);
+	struct net_recovery *rec = net_recovery_of(conn);
 
 	if (rec->reorder_steps < 8)
 		rec->reorder_steps++; /* RFC 8985 6.2: more patience */
 	if (rec->undo_left == 0 || --rec->undo_left || !TAILQ_EMPTY(&rec->lost))
 		return;
-	rec->state = NET_REC_OPEN;
+	rec->state = NET_RECOVERY_OPEN;
 	if (rec->cwnd < rec->undo_cwnd)
 		rec->cwnd = rec->undo_cwnd;
 	conn->pcb.ssthresh = rec->undo_ssthresh;
@@ -153,15 +153,15 @@ void net_cwnd_undo(struct net_conn *conn)
 }
 
 /* RFC 5681 4.1: after an idle spell the window is the initial one again. */
-void net_rec_restart(struct net_conn *conn)
+void net_recovery_restart(struct net_conn *conn)
 {
 	uint32_t window = 10u * conn->pcb.mss;
 
 	if ((tcp_ticks - conn->pcb.tmr) * (uint64_t)(NET_TICK_NS >> 10) <
 	    net_rtt_rto_us(conn))
 		return;
-	if (conn->repairing && conn->rec->cwnd > window)
-		conn->rec->cwnd = window;
+	if (conn->repairing && conn->recovery->cwnd > window)
+		conn->recovery->cwnd = window;
 	if (conn->pcb.cwnd > window)
 		conn->pcb.cwnd = window;
 }

@@ -7,7 +7,7 @@ static inline void output_now(struct net_conn *conn)
 {
 	err_t err;
 
-	net_rec_before_output(conn);
+	net_recovery_before_output(conn);
 	if (__builtin_expect(conn->pcb.flags & NET_TF_PATH, 0))
 		net_path_review(conn);
 	err = tcp_output(&conn->pcb);

@@ -142,12 +142,12 @@ bool net_path_df(const ip4_addr_t *dest)
 static void set_mss(struct net_conn *conn, unsigned mss)
 {
 	struct tcp_pcb *pcb = &conn->pcb;
-	struct net_conn_more *more;
+	struct net_conn_ext *ext;
 
 	if (!(pcb->flags & NET_TF_PATH)) {
-		more = net_conn_more(conn);
-		if (more) {
-			more->full_mss = pcb->mss & 0x7fff;
+		ext = net_conn_ext(conn);
+		if (ext) {
+			ext->full_mss = pcb->mss & 0x7fff;
 			tcp_set_flags(pcb, NET_TF_PATH);
 		}
 	}
@@ -185,7 +185,7 @@ void net_path_review(struct net_conn *conn)
 {
 	struct tcp_pcb *pcb = &conn->pcb;
 	unsigned mtu = net_path_mtu(&pcb->remote_ip);
-	unsigned full = conn->more->full_mss;
+	unsigned full = conn->ext->full_mss;
 
 	if (mtu || full <= pcb->mss || pcb->state < ESTABLISHED)
 		return;
@@ -226,7 +226,7 @@ void net_path_too_big(struct net_conn *conn, unsigned mtu)
 	if (lower(conn, mtu)) {
 		net_here()->stats.path_mtu_lowered++;
 		conn->pcb.nrtx = 0;
-		net_rec_resume_cut(conn);
+		net_recovery_resume_cut(conn);
 	}
 }
 

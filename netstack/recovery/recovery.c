@@ -3,8 +3,8 @@
  * seen through two hooks; what is lost is sent again from lwIP's own queue.
  *
  * Before lwIP sees an ACK, net_segment_in() reads it and decides; after lwIP
- * has taken it, net_rec_after_input() sends: what is lost first, then what is
- * new. In between lwIP's congestion window is held shut while a repair runs.
+ * has taken it, net_recovery_after_input() sends: what is lost first, then what
+ * is new. In between lwIP's congestion window is held shut while a repair runs.
  * lwIP counts its window from the oldest byte not acknowledged, so whatever
  * has arrived or is lost beyond that byte is added to what may be under way.
  */
@@ -20,7 +20,7 @@
 /* ---- what leaves ---- */
 
 /* The head of `unsent` leaves, for lwIP takes it off after sending. */
-void net_rec_segment_out(const struct tcp_pcb *pcb, const struct pbuf *p)
+void net_recovery_segment_out(const struct tcp_pcb *pcb, const struct pbuf *p)
 {
 	struct net_seg *seg, *head;
 	uint32_t span;
@@ -34,7 +34,7 @@ void net_rec_segment_out(const struct tcp_pcb *pcb, const struct pbuf *p)
 	if (head == seg)
 		seg->base_us = seg->sent_us;
 	head->last_us = seg->sent_us;
-	span = (net_rec_span(pcb) + seg->seg.len) / 256 + 1;
+	span = (net_recovery_span(pcb) + seg->seg.len) / 256 + 1;
 	head->span = (uint16_t)LWIP_MIN(span, 0xffff);
 }
 
@@ -65,7 +65,7 @@ static bool send_again(struct net_conn *conn, struct net_seg *seg)
 
 static bool resend(struct net_conn *conn, struct net_seg *seg)
 {
-	struct net_rec *rec = net_rec_of(conn);
+	struct net_recovery *rec = net_recovery_of(conn);
 
 	if (!send_again(conn, seg))
 		return false;
@@ -79,7 +79,7 @@ static bool resend(struct net_conn *conn, struct net_seg *seg)
 /* What lwIP has sent by itself since we last looked. */
 static void account_new(struct net_conn *conn)
 {
-	struct net_rec *rec = net_rec_of(conn);
+	struct net_recovery *rec = net_recovery_of(conn);
 
 	rec->prr_out += conn->pcb.snd_nxt - rec->snd_seen;
 	rec->snd_seen = conn->pcb.snd_nxt;
@@ -88,14 +88,14 @@ static void account_new(struct net_conn *conn)
 /* lwIP's window for ours: shut while something lost waits to be sent. */
 static void set_window(struct net_conn *conn)
 {
-	struct net_rec *rec = net_rec_of(conn);
+	struct net_recovery *rec = net_recovery_of(conn);
 
 	conn->pcb.cwnd =
 		TAILQ_EMPTY(&rec->lost) ? rec->cwnd + rec->sacked_bytes : SHUT;
 }
 
 /* The port is full, or memory short: no ACK will come to remind us. */
-static void retry_soon(struct net_rec *rec)
+static void retry_soon(struct net_recovery *rec)
 {
 	rec->reorder_armed = true;
 	rec->reorder_due_us = net_now_us() + NET_PROBE_US;
@@ -109,17 +109,17 @@ static void retry_soon(struct net_rec *rec)
 static bool may_resend(const struct net_conn *conn, struct net_seg *seg)
 {
 	uint32_t lastack = conn->pcb.lastack;
-	uint32_t pipe = net_rec_pipe(conn, lastack);
+	uint32_t pipe = net_recovery_pipe(conn, lastack);
 
 	return pipe == 0 ||
-	       (pipe + seg->seg.len <= net_rec_of(conn)->cwnd &&
+	       (pipe + seg->seg.len <= net_recovery_of(conn)->cwnd &&
 		net_seg_end(&seg->seg) - lastack <= conn->pcb.snd_wnd);
 }
 
 /* What is lost, as far as the windows go; then what is new. */
 static void repair(struct net_conn *conn)
 {
-	struct net_rec *rec = net_rec_of(conn);
+	struct net_recovery *rec = net_recovery_of(conn);
 	struct net_seg *seg;
 
 	while ((seg = TAILQ_FIRST(&rec->lost)) && may_resend(conn, seg))
@@ -137,14 +137,14 @@ static void repair(struct net_conn *conn)
 /* Makes the block if there is none. False: no memory. */
 static bool make(struct net_conn *conn)
 {
-	struct net_rec *rec;
+	struct net_recovery *rec;
 
 	if (conn->repairing)
 		return true;
 	rec = net_mem_calloc(1, sizeof(*rec));
 	if (!rec)
 		return false;
-	conn->rec = rec;
+	conn->recovery = rec;
 	conn->repairing = true;
 	TAILQ_INIT(&rec->lost);
 	TAILQ_INIT(&rec->resent);
@@ -157,12 +157,12 @@ static bool make(struct net_conn *conn)
 	return true;
 }
 
-void net_rec_free(struct net_conn *conn)
+void net_recovery_free(struct net_conn *conn)
 {
 	if (!conn->repairing)
 		return;
-	net_mem_free(conn->rec);
-	conn->rec = NULL;
+	net_mem_free(conn->recovery);
+	conn->recovery = NULL;
 	conn->repairing = conn->probed = false;
 }
 
@@ -174,16 +174,16 @@ void net_rec_free(struct net_conn *conn)
  */
 static void forget_if_quiet(struct net_conn *conn)
 {
-	struct net_rec *rec = net_rec_of(conn);
+	struct net_recovery *rec = net_recovery_of(conn);
 	bool harmed = rec->w_max > 0 || rec->reordered;
 
-	if (rec->state != NET_REC_OPEN)
+	if (rec->state != NET_RECOVERY_OPEN)
 		return;
 	if ((harmed || rec->cwnd > 16u * conn->pcb.mss) &&
 	    (conn->probed || net_now_us() - rec->event_us < QUIET_US))
 		return;
 	conn->pcb.cwnd = rec->cwnd;
-	net_rec_free(conn);
+	net_recovery_free(conn);
 }
 
 /* ---- the probe for a lost tail ---- */
@@ -197,14 +197,14 @@ static bool ours(const struct tcp_pcb *pcb)
 
 static bool probe_wanted(const struct net_conn *conn)
 {
-	const struct net_rec *rec = net_rec_of(conn);
+	const struct net_recovery *rec = net_recovery_of(conn);
 
 	if (conn->srtt_us == 0 || conn->pcb.nrtx ||
-	    net_rec_span(&conn->pcb) > conn->pcb.snd_wnd)
+	    net_recovery_span(&conn->pcb) > conn->pcb.snd_wnd)
 		return false; /* the last: the tail is beyond the window */
 	if (!rec)
 		return true;
-	return rec->state == NET_REC_OPEN && rec->sacked_bytes == 0 &&
+	return rec->state == NET_RECOVERY_OPEN && rec->sacked_bytes == 0 &&
 	       (!conn->probed ||
 		TCP_SEQ_GEQ(conn->pcb.lastack, rec->probe_end));
 }
@@ -231,12 +231,12 @@ static bool probe_with_new(struct net_conn *conn)
 static void probe(struct net_conn *conn)
 {
 	struct tcp_seg *tail = conn->pcb.unacked;
-	struct net_rec *rec;
+	struct net_recovery *rec;
 
 	net_seg_of(tail)->last_us = net_now_us(); /* the next is due later */
 	if (!make(conn))
 		return;
-	rec = net_rec_of(conn);
+	rec = net_recovery_of(conn);
 	rec->probe_us = net_now_us();
 	rec->probe_resent = !probe_with_new(conn);
 	if (rec->probe_resent) {
@@ -256,7 +256,7 @@ static void probe(struct net_conn *conn)
  * above all when the peer delays its ACKs and our RTT is the longer for it. Not
  * so if an answer may still be on its way.
  */
-void net_rec_asked_again(struct net_conn *conn, uint32_t end, uint32_t ack)
+void net_recovery_asked_again(struct net_conn *conn, uint32_t end, uint32_t ack)
 {
 	const struct tcp_pcb *pcb = &conn->pcb;
 
@@ -268,9 +268,9 @@ void net_rec_asked_again(struct net_conn *conn, uint32_t end, uint32_t ack)
 
 /* ---- what comes in ---- */
 
-static void enter(struct net_conn *conn, enum net_rec_state state)
+static void enter(struct net_conn *conn, enum net_recovery_state state)
 {
-	struct net_rec *rec = net_rec_of(conn);
+	struct net_recovery *rec = net_recovery_of(conn);
 
 	net_cwnd_reduce(conn);
 	rec->state = state;
@@ -283,7 +283,7 @@ static void enter(struct net_conn *conn, enum net_rec_state state)
  */
 static void settle_probe(struct net_conn *conn, const struct net_ack *ack)
 {
-	struct net_rec *rec = net_rec_of(conn);
+	struct net_recovery *rec = net_recovery_of(conn);
 
 	if (!conn->probed || TCP_SEQ_LT(ack->una, rec->probe_end))
 		return;
@@ -293,7 +293,7 @@ static void settle_probe(struct net_conn *conn, const struct net_ack *ack)
 		conn->probed = false;
 	} else if (TCP_SEQ_GT(ack->una, rec->probe_end)) {
 		conn->probed = false;
-		if (rec->state == NET_REC_OPEN) {
+		if (rec->state == NET_RECOVERY_OPEN) {
 			net_cwnd_reduce(conn);
 			rec->cwnd = conn->pcb.ssthresh;
 		}
@@ -305,20 +305,21 @@ static void settle_probe(struct net_conn *conn, const struct net_ack *ack)
 /* What follows from what is now known to be lost. */
 static void move_on(struct net_conn *conn, const struct net_ack *ack)
 {
-	struct net_rec *rec = net_rec_of(conn);
+	struct net_recovery *rec = net_recovery_of(conn);
 
-	if (rec->state != NET_REC_OPEN && TCP_SEQ_GEQ(ack->una, rec->recover)) {
-		if (rec->state == NET_REC_RECOVERY)
+	if (rec->state != NET_RECOVERY_OPEN &&
+	    TCP_SEQ_GEQ(ack->una, rec->recover)) {
+		if (rec->state == NET_RECOVERY_RECOVERY)
 			rec->cwnd = conn->pcb.ssthresh;
-		rec->state = NET_REC_OPEN;
+		rec->state = NET_RECOVERY_OPEN;
 		if (!(conn->pcb.flags & TF_SACK))
 			rec->sacked_bytes = 0;
 	}
-	if (rec->state == NET_REC_OPEN && !TAILQ_EMPTY(&rec->lost)) {
-		enter(conn, NET_REC_RECOVERY);
+	if (rec->state == NET_RECOVERY_OPEN && !TAILQ_EMPTY(&rec->lost)) {
+		enter(conn, NET_RECOVERY_RECOVERY);
 		net_cwnd_prr_begin(rec, conn->pcb.snd_nxt - ack->una);
 	}
-	if (rec->state == NET_REC_RECOVERY)
+	if (rec->state == NET_RECOVERY_RECOVERY)
 		net_cwnd_prr(conn, ack);
 	else
 		net_cwnd_grow(conn, ack);
@@ -328,7 +329,7 @@ static void move_on(struct net_conn *conn, const struct net_ack *ack)
 static void take(struct net_conn *conn, struct net_ack *ack)
 {
 	struct tcp_pcb *pcb = &conn->pcb;
-	struct net_rec *rec = net_rec_of(conn);
+	struct net_recovery *rec = net_recovery_of(conn);
 
 	account_new(conn);
 	if (ack->dsack)
@@ -347,8 +348,9 @@ static void take(struct net_conn *conn, struct net_ack *ack)
 		rec->rack_known =
 			false; /* no time is kept over an idle spell */
 	pcb->dupacks = 0;      /* three would be lwIP's turn */
-	pcb->cwnd = rec->state == NET_REC_OPEN ? rec->cwnd + rec->sacked_bytes
-					       : SHUT;
+	pcb->cwnd = rec->state == NET_RECOVERY_OPEN
+			    ? rec->cwnd + rec->sacked_bytes
+			    : SHUT;
 	net_here()->rx_keep_cwnd = true;
 	net_here()->rx_cwnd = pcb->cwnd;
 }
@@ -369,7 +371,7 @@ __attribute__((noinline)) static void take_odd(struct net_conn *conn,
 					       struct net_ack *ack)
 {
 	struct tcp_pcb *pcb = &conn->pcb;
-	struct net_rec *rec;
+	struct net_recovery *rec;
 	uint32_t was;
 
 	if (pcb->flags & TF_SACK)
@@ -382,11 +384,11 @@ __attribute__((noinline)) static void take_odd(struct net_conn *conn,
 		if (!wanted || !make(conn))
 			return;
 	}
-	rec = net_rec_of(conn);
+	rec = net_recovery_of(conn);
 	ack->fack = rec->high_sacked;
-	was = net_rec_pipe(conn, pcb->lastack);
+	was = net_recovery_pipe(conn, pcb->lastack);
 	net_sack_take_acked(conn, ack);
-	if (rec->state == NET_REC_OPEN && was < ack->span)
+	if (rec->state == NET_RECOVERY_OPEN && was < ack->span)
 		was = ack->span;
 	ack->limited = rec->cwnd < pcb->ssthresh
 			       ? 2 * was >= rec->cwnd
@@ -483,12 +485,12 @@ __attribute__((noinline)) static void take_slowly(struct net_conn *conn,
  * old window, which RFC 9293 3.10.7.4 would keep, reaches beyond what the peer
  * promised.
  */
-void net_rec_input(struct tcp_pcb *pcb, const struct tcp_hdr *hdr,
-		   unsigned optlen, const struct pbuf *p)
+void net_recovery_input(struct tcp_pcb *pcb, const struct tcp_hdr *hdr,
+			unsigned optlen, const struct pbuf *p)
 {
 	struct net_conn *conn = net_conn_of(pcb);
 	uint32_t acked = hdr->ackno - pcb->lastack;
-	bool new = acked - 1 < net_rec_span(pcb);
+	bool new = acked - 1 < net_recovery_span(pcb);
 
 	net_here()->rx_keep_cwnd = false;
 	if ((TCPH_FLAGS(hdr) & (TCP_ACK | TCP_RST)) != TCP_ACK ||
@@ -505,28 +507,28 @@ void net_rec_input(struct tcp_pcb *pcb, const struct tcp_hdr *hdr,
 }
 
 /* lwIP has grown its window; it will send as soon as we return. */
-void net_rec_acked(struct net_conn *conn)
+void net_recovery_acked(struct net_conn *conn)
 {
 	struct tcp_pcb *pcb = &conn->pcb;
 	uint32_t cwnd;
 
 	if (net_here()->rx_keep_cwnd)
 		pcb->cwnd = net_here()->rx_cwnd;
-	cwnd = conn->repairing ? conn->rec->cwnd : pcb->cwnd;
+	cwnd = conn->repairing ? conn->recovery->cwnd : pcb->cwnd;
 	if (cwnd > TCP_SND_BUF / 2 && cwnd < UINT32_C(1) << 30)
 		net_cwnd_grow_buffer(pcb, cwnd);
 }
 
-void net_rec_after_input(struct net_conn *conn)
+void net_recovery_after_input(struct net_conn *conn)
 {
-	struct net_rec *rec = net_rec_of(conn);
+	struct net_recovery *rec = net_recovery_of(conn);
 
-	if (rec->state != NET_REC_OPEN)
+	if (rec->state != NET_RECOVERY_OPEN)
 		repair(conn);
 	else if (!conn->pcb.unacked)
 		forget_if_quiet(conn);
-	if (conn->repairing && conn->rec->reorder_armed)
-		net_timer_by(conn, net_rec_due_ns(conn));
+	if (conn->repairing && conn->recovery->reorder_armed)
+		net_timer_by(conn, net_recovery_due_ns(conn));
 }
 
 /* ---- what comes when nothing comes ---- */
@@ -539,8 +541,8 @@ static uint32_t rto_due_us(const struct net_conn *conn)
 
 	if (net_us_after(head->base_us, from_us))
 		from_us = head->base_us;
-	if (conn->probed && net_us_after(conn->rec->probe_us, from_us))
-		from_us = conn->rec->probe_us;
+	if (conn->probed && net_us_after(conn->recovery->probe_us, from_us))
+		from_us = conn->recovery->probe_us;
 	return from_us + net_rtt_rto_us(conn);
 }
 
@@ -558,12 +560,12 @@ static uint32_t probe_due_us(const struct net_conn *conn)
 static bool at_rest(const struct net_conn *conn)
 {
 	return conn->repairing && !conn->pcb.unacked &&
-	       conn->rec->state == NET_REC_OPEN;
+	       conn->recovery->state == NET_RECOVERY_OPEN;
 }
 
-int64_t net_rec_due_ns(const struct net_conn *conn)
+int64_t net_recovery_due_ns(const struct net_conn *conn)
 {
-	const struct net_rec *rec = net_rec_of(conn);
+	const struct net_recovery *rec = net_recovery_of(conn);
 	uint32_t due_us;
 
 	if (at_rest(conn)) /* its block goes, though it may never hear again */
@@ -604,7 +606,7 @@ static void time_out_without_memory(struct net_conn *conn)
 static void time_out(struct net_conn *conn)
 {
 	struct tcp_pcb *pcb = &conn->pcb;
-	struct net_rec *rec;
+	struct net_recovery *rec;
 
 	net_seg_of(pcb->unacked)->base_us = net_now_us();
 	conn->probed = false;
@@ -612,11 +614,11 @@ static void time_out(struct net_conn *conn)
 		time_out_without_memory(conn);
 		return;
 	}
-	rec = net_rec_of(conn);
+	rec = net_recovery_of(conn);
 	if (!net_window_shut(pcb)) /* then it is the peer, not the path */
 		net_path_timed_out(conn);
-	if (rec->state != NET_REC_LOSS || pcb->nrtx == 0)
-		enter(conn, NET_REC_LOSS);
+	if (rec->state != NET_RECOVERY_LOSS || pcb->nrtx == 0)
+		enter(conn, NET_RECOVERY_LOSS);
 	rec->recover = pcb->snd_nxt;
 	rec->cwnd = pcb->mss;
 	rec->dupacks = 0;
@@ -627,9 +629,9 @@ static void time_out(struct net_conn *conn)
 	repair(conn);
 }
 
-bool net_rec_timeout(struct net_conn *conn)
+bool net_recovery_timeout(struct net_conn *conn)
 {
-	struct net_rec *rec = net_rec_of(conn);
+	struct net_recovery *rec = net_recovery_of(conn);
 	uint32_t now_us = net_now_us();
 
 	if (at_rest(conn) && !net_us_after(rec->event_us + QUIET_US, now_us)) {
@@ -649,7 +651,7 @@ bool net_rec_timeout(struct net_conn *conn)
 
 		net_sack_detect(conn, &ack);
 		move_on(conn, &ack);
-		if (rec->state != NET_REC_OPEN)
+		if (rec->state != NET_RECOVERY_OPEN)
 			repair(conn);
 	} else if (probe_wanted(conn) &&
 		   !net_us_after(probe_due_us(conn), now_us)) {
@@ -660,23 +662,23 @@ bool net_rec_timeout(struct net_conn *conn)
 
 /* ---- what was too long for the path ---- */
 
-bool net_rec_begin(struct net_conn *conn)
+bool net_recovery_begin(struct net_conn *conn)
 {
 	return make(conn);
 }
 
-void net_rec_resume_cut(struct net_conn *conn)
+void net_recovery_resume_cut(struct net_conn *conn)
 {
-	struct net_rec *rec = net_rec_of(conn);
+	struct net_recovery *rec = net_recovery_of(conn);
 
 	if (!rec || TAILQ_EMPTY(&rec->lost))
 		return;
-	if (rec->state == NET_REC_OPEN) {
+	if (rec->state == NET_RECOVERY_OPEN) {
 		rec->undo_cwnd = rec->cwnd;
 		rec->undo_ssthresh = conn->pcb.ssthresh;
 		rec->undo_left = 0;
 		rec->event_us = net_now_us();
-		rec->state = NET_REC_LOSS;
+		rec->state = NET_RECOVERY_LOSS;
 		rec->recover = conn->pcb.snd_nxt;
 	}
 	repair(conn);

@@ -106,29 +106,31 @@ bool net_persist_timeout(struct net_conn *conn);
 
 /* ---- recovery.c ---- */
 /* A segment leaves: what net_segment_out() sees. */
-void net_rec_segment_out(const struct tcp_pcb *pcb, const struct pbuf *p);
+void net_recovery_segment_out(const struct tcp_pcb *pcb, const struct pbuf *p);
 /* A segment before lwIP processes it: what net_segment_in() sees. */
-void net_rec_input(struct tcp_pcb *pcb, const struct tcp_hdr *hdr,
-		   unsigned optlen, const struct pbuf *p);
+void net_recovery_input(struct tcp_pcb *pcb, const struct tcp_hdr *hdr,
+			unsigned optlen, const struct pbuf *p);
 /* lwIP has taken an ACK, and will send next. */
-void net_rec_acked(struct net_conn *conn);
+void net_recovery_acked(struct net_conn *conn);
 /* lwIP has done with a segment; only for a connection with a block. */
-void net_rec_after_input(struct net_conn *conn);
+void net_recovery_after_input(struct net_conn *conn);
 /* A segment up to `end` came that is old, with an ACK that is not newer. */
-void net_rec_asked_again(struct net_conn *conn, uint32_t end, uint32_t ack);
-void net_rec_free(struct net_conn *conn);
+void net_recovery_asked_again(struct net_conn *conn, uint32_t end,
+			      uint32_t ack);
+void net_recovery_free(struct net_conn *conn);
 /* When something has to be done without an ACK, ns; CORO_FOREVER: never. */
-int64_t net_rec_due_ns(const struct net_conn *conn);
+int64_t net_recovery_due_ns(const struct net_conn *conn);
 /* Does it if it is due. Returns whether the connection must be given up. */
-bool net_rec_timeout(struct net_conn *conn);
+bool net_recovery_timeout(struct net_conn *conn);
 
-struct net_rec_info {
+struct net_recovery_info {
 	uint64_t srtt_ns, rttvar_ns; /* 0: no sample yet */
 	uint64_t rto_ns;
 	uint32_t cwnd_bytes, ssthresh_bytes;
 	uint32_t retransmits; /* segments, over its life */
 };
-void net_rec_info(const struct net_conn *conn, struct net_rec_info *out);
+void net_recovery_info(const struct net_conn *conn,
+		       struct net_recovery_info *out);
 
 /* ---- path.c ---- */
 

@@ -12,10 +12,10 @@
 
 TAILQ_HEAD(net_seg_list, net_seg);
 
-enum net_rec_state {
-	NET_REC_OPEN,	  /* nothing is known to be lost */
-	NET_REC_RECOVERY, /* repairing what SACK or duplicate ACKs told */
-	NET_REC_LOSS,	  /* repairing after a timeout */
+enum net_recovery_state {
+	NET_RECOVERY_OPEN,     /* nothing is known to be lost */
+	NET_RECOVERY_RECOVERY, /* repairing what SACK or duplicate ACKs told */
+	NET_RECOVERY_LOSS,     /* repairing after a timeout */
 };
 
 /* A stretch of sequence numbers that the peer has said it holds. */
@@ -35,9 +35,9 @@ struct net_sack_seen {
 #define NET_SACK_STEPS 128u
 
 /* Only connections that have lost something have one. */
-struct net_rec {
+struct net_recovery {
 	struct net_seg_list lost, resent;
-	enum net_rec_state state;
+	enum net_recovery_state state;
 	uint32_t cwnd;	       /* of bytes under way, where lwIP's is a span */
 	uint32_t sacked_bytes; /* without SACK: one MSS a duplicate ACK */
 	uint32_t lost_bytes;   /* on `lost` */
@@ -93,9 +93,9 @@ struct net_ack {
 };
 
 /* NULL unless it is repairing. */
-static inline struct net_rec *net_rec_of(const struct net_conn *conn)
+static inline struct net_recovery *net_recovery_of(const struct net_conn *conn)
 {
-	return conn->repairing ? conn->rec : NULL;
+	return conn->repairing ? conn->recovery : NULL;
 }
 
 /* Whether the oldest segment under way ends beyond the peer's window. */
@@ -105,17 +105,18 @@ static inline bool net_window_shut(const struct tcp_pcb *pcb)
 }
 
 /* Bytes from the oldest not acknowledged to the newest sent. */
-static inline uint32_t net_rec_span(const struct tcp_pcb *pcb)
+static inline uint32_t net_recovery_span(const struct tcp_pcb *pcb)
 {
 	return pcb->snd_nxt - pcb->lastack;
 }
 
 /* Bytes under way, RFC 6675's pipe; una may be ahead of lwIP's lastack. */
-static inline uint32_t net_rec_pipe(const struct net_conn *conn, uint32_t una)
+static inline uint32_t net_recovery_pipe(const struct net_conn *conn,
+					 uint32_t una)
 {
 	uint32_t span = conn->pcb.snd_nxt - una;
-	uint32_t gone =
-		net_rec_of(conn)->sacked_bytes + net_rec_of(conn)->lost_bytes;
+	uint32_t gone = net_recovery_of(conn)->sacked_bytes +
+			net_recovery_of(conn)->lost_bytes;
 
 	return span > gone ? span - gone : 0;
 }
@@ -163,26 +164,26 @@ void net_sack_take_acked(struct net_conn *conn, struct net_ack *ack);
 /* Marks what ack->ranges cover. */
 void net_sack_mark(struct net_conn *conn, struct net_ack *ack);
 /* A segment is acknowledged and about to be freed by lwIP. */
-void net_sack_forget(struct net_rec *rec, struct net_seg *seg,
+void net_sack_forget(struct net_recovery *rec, struct net_seg *seg,
 		     struct net_ack *ack);
 /* Puts on `lost` what must be lost by now; arms reorder_due_us. */
 void net_sack_detect(struct net_conn *conn, const struct net_ack *ack);
-void net_sack_lose(struct net_rec *rec, struct net_seg *seg);
+void net_sack_lose(struct net_recovery *rec, struct net_seg *seg);
 /* After a timeout: all that is not sacked is lost. */
 void net_sack_lose_all(struct net_conn *conn);
 /* A segment goes, for its pieces: nothing refers to it any more. */
-void net_sack_replace(struct net_rec *rec, struct net_seg *seg);
+void net_sack_replace(struct net_recovery *rec, struct net_seg *seg);
 /* The same for a peer without SACK, which duplicate ACKs tell of. */
 void net_sack_count_duplicates(struct net_conn *conn, struct net_ack *ack);
 /* A segment of `unacked` was sent again just now. */
-void net_sack_resent(struct net_rec *rec, struct net_seg *seg);
+void net_sack_resent(struct net_recovery *rec, struct net_seg *seg);
 
 /* ---- cwnd.c: how much may be under way ---- */
 
 /* Loss is seen: the new ssthresh, and what CUBIC remembers. */
 void net_cwnd_reduce(struct net_conn *conn);
 /* Begins a repair of so many bytes in flight. */
-void net_cwnd_prr_begin(struct net_rec *rec, uint32_t flight);
+void net_cwnd_prr_begin(struct net_recovery *rec, uint32_t flight);
 void net_cwnd_prr(struct net_conn *conn, const struct net_ack *ack);
 /* An ACK while nothing is lost. */
 void net_cwnd_grow(struct net_conn *conn, const struct net_ack *ack);
@@ -192,22 +193,22 @@ void net_cwnd_grow_buffer(struct tcp_pcb *pcb, uint32_t cwnd);
 void net_cwnd_undo(struct net_conn *conn);
 
 /* Before what was written goes out: after an idle spell a small window. */
-void net_rec_restart(struct net_conn *conn);
-static inline void net_rec_before_output(struct net_conn *conn)
+void net_recovery_restart(struct net_conn *conn);
+static inline void net_recovery_before_output(struct net_conn *conn)
 {
 	if (!conn->pcb.unacked && tcp_ticks - conn->pcb.tmr > 5)
-		net_rec_restart(conn);
+		net_recovery_restart(conn);
 }
 
 /* ---- recovery.c ---- */
 
 /* Makes the block if there is none. False: no memory. */
-bool net_rec_begin(struct net_conn *conn);
+bool net_recovery_begin(struct net_conn *conn);
 /*
  * Sends again what is on `lost` since a router refused it. That tells of no
  * congestion: the window stays (RFC 8201 5.4).
  */
-void net_rec_resume_cut(struct net_conn *conn);
+void net_recovery_resume_cut(struct net_conn *conn);
 
 /* ---- path.c ---- */
 

@@ -122,7 +122,7 @@ bool net_recut_unsent(struct net_conn *conn, unsigned mss)
 void net_recut_unacked(struct net_conn *conn, unsigned mss)
 {
 	struct tcp_pcb *pcb = &conn->pcb;
-	bool marks = net_rec_begin(conn);
+	bool marks = net_recovery_begin(conn);
 
 	for (struct tcp_seg **link = &pcb->unacked; *link;
 	     link = &(*link)->next) {
@@ -135,11 +135,12 @@ void net_recut_unacked(struct net_conn *conn, unsigned mss)
 		if (!last)
 			return;
 		if (marks)
-			net_sack_replace(net_rec_of(conn), net_seg_of(old));
+			net_sack_replace(net_recovery_of(conn),
+					 net_seg_of(old));
 		tcp_seg_free(old);
 		for (;; link = &(*link)->next) {
 			if (marks)
-				net_sack_lose(net_rec_of(conn),
+				net_sack_lose(net_recovery_of(conn),
 					      net_seg_of(*link));
 			if (*link == last)
 				break;

@@ -70,13 +70,14 @@ uint32_t net_rtt_probe_us(const struct net_conn *conn)
 	return LWIP_MAX(us, NET_PROBE_US) << conn->probe_shift;
 }
 
-void net_rec_info(const struct net_conn *conn, struct net_rec_info *out)
+void net_recovery_info(const struct net_conn *conn,
+		       struct net_recovery_info *out)
 {
-	*out = (struct net_rec_info){
+	*out = (struct net_recovery_info){
 		.cwnd_bytes =
-			conn->repairing ? conn->rec->cwnd : conn->pcb.cwnd,
+			conn->repairing ? conn->recovery->cwnd : conn->pcb.cwnd,
 		.ssthresh_bytes = conn->pcb.ssthresh,
-		.retransmits = conn->more->retransmits,
+		.retransmits = conn->ext->retransmits,
 	};
 	if (conn->waiting)
 		return; /* in TIME_WAIT none is kept */

@@ -85,7 +85,7 @@ void net_sack_parse(const struct tcp_pcb *pcb, const struct tcp_hdr *hdr,
 /* ---- marking ---- */
 
 /* A segment has arrived: RACK's newest, the RTT, whether order was kept. */
-static void arrived(struct net_rec *rec, const struct net_seg *seg,
+static void arrived(struct net_recovery *rec, const struct net_seg *seg,
 		    struct net_ack *ack)
 {
 	uint32_t rtt_us = net_now_us() - seg->sent_us;
@@ -112,7 +112,7 @@ static void arrived(struct net_rec *rec, const struct net_seg *seg,
 }
 
 /* Off the list it is on, if any. */
-static void unlist(struct net_rec *rec, struct net_seg *seg)
+static void unlist(struct net_recovery *rec, struct net_seg *seg)
 {
 	if (seg->state & NET_SEG_LOST) {
 		TAILQ_REMOVE(&rec->lost, seg, link);
@@ -123,7 +123,8 @@ static void unlist(struct net_rec *rec, struct net_seg *seg)
 	seg->state &= (uint8_t) ~(NET_SEG_LOST | NET_SEG_RETRIED);
 }
 
-static void mark(struct net_rec *rec, struct net_seg *seg, struct net_ack *ack)
+static void mark(struct net_recovery *rec, struct net_seg *seg,
+		 struct net_ack *ack)
 {
 	arrived(rec, seg, ack);
 	unlist(rec, seg);
@@ -137,7 +138,7 @@ static void mark(struct net_rec *rec, struct net_seg *seg, struct net_ack *ack)
 }
 
 /* Where to begin walking: not before what is known to be marked. */
-static struct tcp_seg *walk_from(const struct net_rec *rec,
+static struct tcp_seg *walk_from(const struct net_recovery *rec,
 				 const struct net_ack *ack,
 				 const struct net_sack_range *range,
 				 struct net_sack_seen *now)
@@ -163,8 +164,9 @@ static struct tcp_seg *walk_from(const struct net_rec *rec,
  * an ACK, whatever its blocks claim. A walk that is cut short goes on from
  * there when the same block comes again.
  */
-static void mark_range(struct net_rec *rec, const struct net_sack_range *range,
-		       struct net_ack *ack, struct net_sack_seen *now)
+static void mark_range(struct net_recovery *rec,
+		       const struct net_sack_range *range, struct net_ack *ack,
+		       struct net_sack_seen *now)
 {
 	struct tcp_seg *seg = walk_from(rec, ack, range, now);
 
@@ -188,7 +190,7 @@ static void mark_range(struct net_rec *rec, const struct net_sack_range *range,
 void net_sack_mark(struct net_conn *conn, struct net_ack *ack)
 {
 	struct net_sack_seen now[NET_SACK_BLOCKS] = {0};
-	struct net_rec *rec = net_rec_of(conn);
+	struct net_recovery *rec = net_recovery_of(conn);
 
 	for (unsigned i = 0; i < NET_SACK_BLOCKS; i++)
 		if (rec->seen[i].last &&
@@ -201,7 +203,7 @@ void net_sack_mark(struct net_conn *conn, struct net_ack *ack)
 		memcpy(rec->seen, now, sizeof(now));
 }
 
-void net_sack_forget(struct net_rec *rec, struct net_seg *seg,
+void net_sack_forget(struct net_recovery *rec, struct net_seg *seg,
 		     struct net_ack *ack)
 {
 	if (seg->state & NET_SEG_SACKED) {
@@ -224,7 +226,7 @@ void net_sack_forget(struct net_rec *rec, struct net_seg *seg,
  */
 void net_sack_take_acked(struct net_conn *conn, struct net_ack *ack)
 {
-	struct net_rec *rec = net_rec_of(conn);
+	struct net_recovery *rec = net_recovery_of(conn);
 	struct tcp_seg *seg = conn->pcb.unacked;
 	bool resent = false;
 
@@ -249,7 +251,7 @@ void net_sack_take_acked(struct net_conn *conn, struct net_ack *ack)
 
 /* ---- judging ---- */
 
-void net_sack_lose(struct net_rec *rec, struct net_seg *seg)
+void net_sack_lose(struct net_recovery *rec, struct net_seg *seg)
 {
 	unlist(rec, seg);
 	seg->state |= NET_SEG_LOST;
@@ -263,17 +265,17 @@ void net_sack_lose(struct net_rec *rec, struct net_seg *seg)
  */
 static uint32_t reorder_us(const struct net_conn *conn)
 {
-	const struct net_rec *rec = net_rec_of(conn);
+	const struct net_recovery *rec = net_recovery_of(conn);
 	uint32_t us = rec->min_rtt_us / 4 * rec->reorder_steps;
 
 	if (!rec->reordered &&
-	    (rec->state != NET_REC_OPEN || rec->sacked_segs >= DUPTHRESH))
+	    (rec->state != NET_RECOVERY_OPEN || rec->sacked_segs >= DUPTHRESH))
 		return 0;
 	return LWIP_MIN(us, conn->srtt_us >> 3);
 }
 
 /* Whether it is lost; if that is a question of time, arms the timer. */
-static bool is_lost(struct net_rec *rec, const struct net_seg *seg,
+static bool is_lost(struct net_recovery *rec, const struct net_seg *seg,
 		    uint32_t late_us, bool *wait)
 {
 	uint32_t due_us = seg->sent_us + rec->rack_rtt_us + late_us;
@@ -294,7 +296,7 @@ static bool is_lost(struct net_rec *rec, const struct net_seg *seg,
 
 void net_sack_detect(struct net_conn *conn, const struct net_ack *ack)
 {
-	struct net_rec *rec = net_rec_of(conn);
+	struct net_recovery *rec = net_recovery_of(conn);
 	uint32_t late_us = reorder_us(conn);
 	struct net_seg *resent;
 	struct tcp_seg *seg;
@@ -326,7 +328,7 @@ void net_sack_detect(struct net_conn *conn, const struct net_ack *ack)
  */
 static void renege(struct net_conn *conn)
 {
-	struct net_rec *rec = net_rec_of(conn);
+	struct net_recovery *rec = net_recovery_of(conn);
 
 	for (struct tcp_seg *seg = conn->pcb.unacked; seg; seg = seg->next)
 		net_seg_of(seg)->state &= (uint8_t)~NET_SEG_SACKED;
@@ -337,7 +339,7 @@ static void renege(struct net_conn *conn)
 
 void net_sack_lose_all(struct net_conn *conn)
 {
-	struct net_rec *rec = net_rec_of(conn);
+	struct net_recovery *rec = net_recovery_of(conn);
 	struct tcp_seg *seg = conn->pcb.unacked;
 
 	if (!(conn->pcb.flags & TF_SACK) ||
@@ -356,7 +358,7 @@ void net_sack_lose_all(struct net_conn *conn)
 	rec->reorder_armed = false;
 }
 
-void net_sack_resent(struct net_rec *rec, struct net_seg *seg)
+void net_sack_resent(struct net_recovery *rec, struct net_seg *seg)
 {
 	unlist(rec, seg);
 	seg->state |= NET_SEG_RESENT | NET_SEG_RETRIED;
@@ -364,7 +366,7 @@ void net_sack_resent(struct net_rec *rec, struct net_seg *seg)
 	TAILQ_INSERT_TAIL(&rec->resent, seg, link);
 }
 
-void net_sack_replace(struct net_rec *rec, struct net_seg *seg)
+void net_sack_replace(struct net_recovery *rec, struct net_seg *seg)
 {
 	unlist(rec, seg);
 	if (rec->scan == seg)
@@ -382,16 +384,16 @@ void net_sack_replace(struct net_rec *rec, struct net_seg *seg)
  */
 void net_sack_count_duplicates(struct net_conn *conn, struct net_ack *ack)
 {
-	struct net_rec *rec = net_rec_of(conn);
+	struct net_recovery *rec = net_recovery_of(conn);
 	struct tcp_seg *head = ack->first;
 	uint32_t mss = conn->pcb.mss;
 
 	if (ack->acked) {
 		rec->sacked_bytes -= LWIP_MIN(rec->sacked_bytes, ack->acked);
-		if (!head || rec->state == NET_REC_OPEN)
+		if (!head || rec->state == NET_RECOVERY_OPEN)
 			rec->sacked_bytes = 0;
 		rec->dupacks = 0;
-		if (!head || rec->state != NET_REC_RECOVERY ||
+		if (!head || rec->state != NET_RECOVERY_RECOVERY ||
 		    TCP_SEQ_GEQ(ack->una, rec->recover))
 			return;
 	} else {
@@ -402,7 +404,7 @@ void net_sack_count_duplicates(struct net_conn *conn, struct net_ack *ack)
 			rec->sacked_bytes += mss;
 			ack->delivered += mss;
 		}
-		if (rec->dupacks != 3 || rec->state != NET_REC_OPEN)
+		if (rec->dupacks != 3 || rec->state != NET_RECOVERY_OPEN)
 			return;
 	}
 	if (!(net_seg_of(head)->state & (NET_SEG_LOST | NET_SEG_RETRIED)))

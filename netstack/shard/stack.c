@@ -374,7 +374,7 @@ void net_stack_round(struct net_stack *stack)
 	if (now_ns >= stack->next_budget_ns)
 		net_budget_tick();
 	net_link_tx();
-	net_loans_run();
+	net_extbufs_release();
 	idle(stack, work);
 }
 

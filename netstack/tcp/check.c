@@ -136,16 +136,16 @@ static bool mend_options(struct pbuf *p, bool handshake)
  */
 static void answer_after(struct net_conn *conn, uint32_t pause_ms)
 {
-	struct net_conn_more *more = net_conn_more(conn);
+	struct net_conn_ext *ext = net_conn_ext(conn);
 	uint32_t now_ms = net_now_ms();
 
 	/* Without memory to count by connection, all get one a millisecond. */
-	if (!more ? net_here()->challenged_ms == now_ms
-		  : conn->challenged && now_ms - more->challenged_ms < pause_ms)
+	if (!ext ? net_here()->challenged_ms == now_ms
+		 : conn->challenged && now_ms - ext->challenged_ms < pause_ms)
 		return;
-	if (more) {
+	if (ext) {
 		conn->challenged = true;
-		more->challenged_ms = now_ms;
+		ext->challenged_ms = now_ms;
 	}
 	net_here()->challenged_ms = now_ms;
 	net_here()->stats.challenge_acks++;
@@ -265,7 +265,7 @@ static bool check_synchronised(struct net_conn *conn, const struct segment *s)
 	if (!seq_ok(pcb, s)) {
 		if (s->len) { /* the ACK of what came before was lost */
 			tcp_send_empty_ack(pcb);
-			net_rec_asked_again(conn, s->seq + s->len, s->ack);
+			net_recovery_asked_again(conn, s->seq + s->len, s->ack);
 			net_timer_check(conn);
 		} else if (is_probe(pcb, s)) {
 			answer_after(conn, PROBE_MS);

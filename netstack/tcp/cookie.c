@@ -247,7 +247,7 @@ static void input_silently(struct pbuf *p, struct netif *inp)
 }
 
 /*
- * What lwIP made is in the window, half open: ours from here. Its round trip
+ * What lwIP made is on its list, half open: ours from here. Its round trip
  * is not measured, the SYN having come and gone in no time.
  */
 static struct net_conn *collect(void)

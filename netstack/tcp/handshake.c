@@ -53,7 +53,7 @@ void net_handshake_settle(enum tcp_state before)
 	net_path_settle(net_conn_of(pcb));
 	if (pcb->state < ESTABLISHED)
 		return;
-	net_half_open_ends(net_conn_of(pcb));
+	net_half_open_leave(net_conn_of(pcb));
 	net_cwnd_begin(pcb);
 	if (__builtin_expect(net_here()->rcv_most < pcb->rcv_wnd, 0))
 		lower_window(pcb);

@@ -55,7 +55,7 @@ static bool show_listener(struct pbuf **p, struct netif *inp,
 			return false;
 		}
 	}
-	net_here()->shown = listener;
+	net_here()->shown_listener = listener;
 	net_pcb_show_listener(listener->pcb);
 	if (!cookie)
 		return true;
@@ -121,7 +121,7 @@ void net_tcp_input(struct pbuf *p, struct netif *inp)
 		if (conn->pcb.nrtx && conn->pcb.snd_wnd > wnd)
 			net_persist_window_opened(&conn->pcb);
 		if (conn->repairing)
-			net_rec_after_input(conn);
+			net_recovery_after_input(conn);
 		else
 			net_cwnd_slow_start(&conn->pcb, lastack, cwnd);
 		net_pcbs_take_back_open(conn);

@@ -12,7 +12,7 @@ static void adopt(struct net_conn *conn)
 	if (conn->hashed)
 		return;
 	if (conn->pcb.state == SYN_RCVD) {
-		conn->listener = net_here()->shown;
+		conn->listener = net_here()->shown_listener;
 		conn->listener->pending++;
 		conn->pending = true;
 		conn->half_open = true;

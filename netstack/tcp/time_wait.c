@@ -11,7 +11,7 @@ void net_time_wait_enter(struct net_conn *conn)
 
 	if (conn->waiting)
 		return;
-	net_rec_free(conn); /* there is nothing left to repair */
+	net_recovery_free(conn); /* there is nothing left to repair */
 	net_orphan_leave(conn);
 	conn->waiting = true;
 	conn->wait_next = NULL;

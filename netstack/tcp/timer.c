@@ -2,8 +2,8 @@
  * TCP's timers, a wheel timer a connection: only a connection with something
  * pending has one armed, so idle connections cost nothing.
  *
- * When it is due, the window shows lwIP that one pcb and lwIP's own timer
- * functions do exactly its work.
+ * When it is due, lwIP is shown that one pcb and lwIP's own timer functions do
+ * exactly its work.
  */
 #include "netstack/tcp/tcp.h"
 
@@ -154,7 +154,7 @@ static int64_t lwip_due(const struct tcp_pcb *pcb)
 
 static int64_t due_at(struct net_conn *conn)
 {
-	int64_t due = lwip_due(&conn->pcb), repair = net_rec_due_ns(conn);
+	int64_t due = lwip_due(&conn->pcb), repair = net_recovery_due_ns(conn);
 	bool overdue =
 		due <= net_here()->now_ns; /* could not be done just now */
 
@@ -259,7 +259,7 @@ static void slow_tick(struct tcp_pcb *pcb)
 	pcb->persist_probe = probes;
 }
 
-/* lwIP's timers for the one pcb in the window. */
+/* lwIP's timers for the one pcb it is shown. */
 static void tick(struct net_conn *conn)
 {
 	struct tcp_pcb *pcb = &conn->pcb;
@@ -296,7 +296,7 @@ static void due(struct coro_timer *timer)
 	if (!conn->pcb_live)
 		return;
 	net_pcb_show(pcb);
-	if (net_rec_timeout(conn) || net_persist_timeout(conn) ||
+	if (net_recovery_timeout(conn) || net_persist_timeout(conn) ||
 	    tick_is_due(conn))
 		tick(conn);
 	net_pcbs_take_back(); /* arms again while there is a reason */

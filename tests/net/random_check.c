@@ -199,9 +199,9 @@ static struct net_conn *conn_of(const struct flow *flow)
 /* How long it may say nothing with something to say. */
 static int64_t patience(const struct net_conn *conn)
 {
-	struct net_rec_info info;
+	struct net_recovery_info info;
 
-	net_rec_info(conn, &info);
+	net_recovery_info(conn, &info);
 	if (!conn->pcb.unacked)
 		return PERSIST_MAX;
 	return (int64_t)info.rto_ns + RTO_SLACK;

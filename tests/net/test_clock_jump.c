@@ -64,13 +64,13 @@ static void test_bytes_in_flight_are_resent_in_time(void **state)
 static void test_pause_spoils_no_round_trip(void **state)
 {
 	unsigned sent[8];
-	struct net_rec_info info;
+	struct net_recovery_info info;
 
 	repair_connect(true, 3 * MSS);
 	assert_int_equal(take_sent(sent, 8), 3);
 	jump(30 * S);
 	ACK(3);
-	net_rec_info(ours, &info);
+	net_recovery_info(ours, &info);
 	assert_true(info.rto_ns < 5 * S);
 }
 

@@ -531,10 +531,10 @@ static void test_probe_is_answered_when_memory_is_short(void **state)
 {
 	net_here()->max_counted = 0; /* nothing is kept beside the connection */
 	connect_to(send_and_wait, 0, 65535);
-	assert_ptr_equal(ours->more, &net_conn_nothing);
+	assert_ptr_equal(ours->ext, &net_conn_no_ext);
 	net_mem_fail_after(1);
 	assert_int_equal(ask(1, 10), 1);
-	assert_ptr_equal(ours->more, &net_conn_nothing);
+	assert_ptr_equal(ours->ext, &net_conn_no_ext);
 	told = true;
 }
 

@@ -422,9 +422,9 @@ static void test_destroyed_poller_leaves_nothing_behind(void **state)
 {
 	connect_two();
 	poll_later();
-	assert_non_null(conns[0]->more->pollers);
+	assert_non_null(conns[0]->ext->pollers);
 	assert_int_equal(coro_destroy(poller), 0);
-	assert_null(conns[0]->more->pollers);
+	assert_null(conns[0]->ext->pollers);
 	peer_send(&peers[0], PEER_ACK | PEER_PSH, "x", 1);
 	run_rounds(2);
 	close_two();

@@ -25,11 +25,11 @@ static void begin(bool sack, size_t bytes)
 	run_ms(RTT_MS);
 }
 
-static struct net_rec_info info(void)
+static struct net_recovery_info info(void)
 {
-	struct net_rec_info out;
+	struct net_recovery_info out;
 
-	net_rec_info(ours, &out);
+	net_recovery_info(ours, &out);
 	return out;
 }
 

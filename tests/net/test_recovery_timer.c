@@ -16,11 +16,11 @@
 
 #define MS INT64_C(1000000)
 
-static struct net_rec_info info(void)
+static struct net_recovery_info info(void)
 {
-	struct net_rec_info out;
+	struct net_recovery_info out;
 
-	net_rec_info(ours, &out);
+	net_recovery_info(ours, &out);
 	return out;
 }
 
@@ -231,7 +231,7 @@ static void test_after_a_timeout_the_window_is_one_segment(void **state)
 
 static void test_resent_segments_measure_nothing(void **state)
 {
-	struct net_rec_info was;
+	struct net_recovery_info was;
 	unsigned sent[8];
 
 	repair_connect(true, 1);

@@ -79,7 +79,7 @@ static void test_blocks_that_mark_nothing_cost_little(void **state)
 		}
 		ack_raw(ours->pcb.lastack, 4, edges);
 		assert_true(ours->repairing);
-		assert_true(ours->rec->sack_steps <= NET_SACK_STEPS);
+		assert_true(ours->recovery->sack_steps <= NET_SACK_STEPS);
 		assert_int_equal(count_sacked(), 0);
 	}
 }
@@ -93,10 +93,10 @@ static void test_a_long_walk_goes_on_with_the_next_ack(void **state)
 	while (count_sacked() < 3) {
 		assert_true(acks++ < UNDER_WAY / NET_SACK_STEPS + 1);
 		ack_block(UNDER_WAY - 4, UNDER_WAY - 2);
-		assert_true(ours->rec->sack_steps <= NET_SACK_STEPS);
+		assert_true(ours->recovery->sack_steps <= NET_SACK_STEPS);
 	}
 	assert_true(acks > 1); /* it was cut short */
-	assert_int_equal(ours->rec->sacked_segs, 3);
+	assert_int_equal(ours->recovery->sacked_segs, 3);
 }
 
 /* A block that grows and shrinks in turn marks nothing the second time. */
@@ -105,7 +105,7 @@ static void test_blocks_that_flap_cost_little(void **state)
 	fill_the_window();
 	for (unsigned i = 0; i < 50; i++) {
 		ack_block(1, i % 2 ? 160 : 1);
-		assert_true(ours->rec->sack_steps <= NET_SACK_STEPS);
+		assert_true(ours->recovery->sack_steps <= NET_SACK_STEPS);
 	}
 	assert_int_equal(count_sacked(), 160);
 }
