@@ -91,22 +91,22 @@ static inline bool is_shared(struct coro_chan *ch, const char *call)
 
 /* ---- watches ---- */
 
-void coro_chan_watch(struct coro_chan *ch, struct coro_chan_watch *w)
+int coro_chan_watch(struct coro_chan *ch, struct coro_chan_watch *w)
 {
-	if (ch->shared)
-		coro_die("coro_chan_watch: a shared channel is not watched",
-			 NULL);
 	coro_check_shared(coro_tls_sched, w, "coro_chan_watch: the watch");
+	if (ch->shared)
+		return coro_shared_watch(ch, w);
 	w->next = ch->watches;
 	w->pprev = &ch->watches;
 	if (w->next != NULL)
 		w->next->pprev = &w->next;
 	ch->watches = w;
+	return 0;
 }
 
 void coro_chan_unwatch(struct coro_chan_watch *w)
 {
-	if (w->pprev == NULL)
+	if (w->pprev == NULL || unlikely(coro_shared_unwatch(w)))
 		return;
 	*w->pprev = w->next;
 	if (w->next != NULL)
@@ -124,7 +124,7 @@ cold static void tell_all(struct coro_chan *ch)
 	}
 }
 
-/* The channel has changed. */
+/* A channel of this thread has changed. */
 static inline void tell(struct coro_chan *ch)
 {
 	if (unlikely(ch->watches != NULL))
@@ -135,8 +135,8 @@ static inline void tell(struct coro_chan *ch)
 void coro_chan_tell_local(const struct coro_select *sel)
 {
 	for (unsigned i = 0; i < sel->n; i++)
-		if (sel->nodes[i].chan != NULL)
-			tell(sel->nodes[i].chan); /* a shared one has none */
+		if (sel->nodes[i].chan != NULL && !sel->nodes[i].chan->shared)
+			tell(sel->nodes[i].chan);
 }
 
 /* ---- the waiters ---- */

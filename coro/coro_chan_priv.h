@@ -48,7 +48,10 @@ struct shared_wait {
 
 struct coro_chan {
 	struct coro_link waiters[2]; /* by enum coro_op */
-	struct coro_chan_watch *watches;
+	union {
+		struct coro_chan_watch *watches;
+		struct shared_watch *shared_watches;
+	};
 	size_t value_bytes;
 	size_t capacity;
 	size_t count;
@@ -131,6 +134,9 @@ bool coro_shared_orphan(struct coro_sched *s, struct coro_select *sel);
 int coro_shared_trysend(struct coro_chan *ch, const void *value);
 int coro_shared_tryrecv(struct coro_chan *ch, void *value);
 int coro_shared_select_try(struct coro_case *cases, unsigned n);
+int coro_shared_watch(struct coro_chan *ch, struct coro_chan_watch *w);
+/* False: it watches no shared channel. */
+bool coro_shared_unwatch(struct coro_chan_watch *w);
 void coro_shared_close(struct coro_chan *ch);
 size_t coro_shared_count(struct coro_chan *ch);
 unsigned coro_shared_state(struct coro_chan *ch);

@@ -183,6 +183,91 @@ bool coro_shared_orphan(struct coro_sched *s, struct coro_select *sel)
 	return true;
 }
 
+/* ---- watches ---- */
+
+/* A watch's delegate: it tells the watch on its own thread. */
+struct shared_watch {
+	struct coro_wake wake; /* first */
+	struct coro_chan_watch
+		*w; /* NULL: taken off, this goes when it comes */
+	struct coro_sched *sched;
+	struct coro_chan *ch;
+	struct shared_watch *next;
+	struct shared_watch **pprev;
+	uint32_t cap;
+};
+
+/* In .pprev of a watch whose .next is its delegate. */
+static struct coro_chan_watch *const delegated;
+
+static void watch_told(struct coro_wake *wake)
+{
+	struct shared_watch *d = (struct shared_watch *)wake;
+
+	if (d->w != NULL) {
+		d->w->fn(d->w); /* may take it off, and d with it */
+		return;
+	}
+	d->sched->wakes_due--;
+	coro_buf_put(d->sched, d, d->cap);
+}
+
+/* The channel has changed. With the lock, under which a delegate stays. */
+static void tell(struct coro_chan *ch)
+{
+	struct shared_watch *d = ch->shared_watches;
+
+	for (; unlikely(d != NULL); d = d->next)
+		coro_wake_post_own(d->sched, &d->wake);
+}
+
+int coro_shared_watch(struct coro_chan *ch, struct coro_chan_watch *w)
+{
+	struct coro_sched *s = coro_tls_sched;
+	struct shared_watch *d;
+	uint32_t cap;
+
+	if (s == NULL)
+		return -EPERM;
+	d = coro_buf_get(s, sizeof(*d), &cap);
+	if (d == NULL)
+		return -ENOMEM;
+	*d = (struct shared_watch){.w = w, .sched = s, .ch = ch, .cap = cap};
+	coro_wake_init_own(&d->wake, watch_told);
+	w->next = (struct coro_chan_watch *)d;
+	w->pprev = (struct coro_chan_watch **)&delegated;
+	lock(ch);
+	d->next = ch->shared_watches;
+	d->pprev = &ch->shared_watches;
+	if (d->next != NULL)
+		d->next->pprev = &d->next;
+	ch->shared_watches = d;
+	unlock(ch);
+	return 0;
+}
+
+bool coro_shared_unwatch(struct coro_chan_watch *w)
+{
+	struct shared_watch *d = (struct shared_watch *)w->next;
+
+	if (w->pprev != (struct coro_chan_watch **)&delegated)
+		return false;
+	coro_check_thread(d->sched, "coro_chan_unwatch");
+	lock(d->ch);
+	*d->pprev = d->next;
+	if (d->next != NULL)
+		d->next->pprev = d->pprev;
+	unlock(d->ch);
+	w->pprev = NULL;
+	d->w = NULL;
+	/* Only its thread clears the mark, and nobody sets it any more. */
+	if (__atomic_load_n(&d->wake.posted, __ATOMIC_ACQUIRE))
+		d->sched->wakes_due++;
+	else
+		coro_buf_put(d->sched, d, d->cap);
+	return true;
+}
+
 /* ---- one exchange, with the lock ---- */
 
 static int send_locked(struct coro_chan *ch, const void *value,
@@ -201,6 +286,7 @@ static int send_locked(struct coro_chan *ch, const void *value,
 	if (ch->count == ch->capacity)
 		return -EAGAIN;
 	chan_ring_put(ch, value);
+	tell(ch);
 	return 0;
 }
 
@@ -220,6 +306,7 @@ static int recv_locked(struct coro_chan *ch, void *value,
 	}
 	if (sender != NULL)
 		*woken = done(sender, 0);
+	tell(ch);
 	return 0;
 }
 
@@ -276,6 +363,7 @@ void coro_shared_close(struct coro_chan *ch)
 	ch->closed = true;
 	close_waiters(ch, CORO_SEND, &list);
 	close_waiters(ch, CORO_RECV, &list); /* wait only when it is empty */
+	tell(ch);
 	unlock(ch);
 	while (list != NULL) {
 		struct coro_select *sel = list;
@@ -362,6 +450,8 @@ int coro_shared_link(struct coro_select *sel, struct coro_case *cases)
 	for (unsigned i = 0; i < sel->n && chosen < 0; i++)
 		if (cases[i].chan != NULL)
 			chan_link(&sel->nodes[i]);
+	for (unsigned i = 0; i < w->n && chosen < 0; i++)
+		tell(w->chans[i]);
 	for (unsigned i = 0; i < w->n; i++)
 		unlock(w->chans[i]);
 	wake(woken);

@@ -7,7 +7,6 @@
 
 #include <coronet/coro_chan.h>
 
-#include "child.h"
 #include "peer.h"
 
 static struct coro_chan *ch, *local;
@@ -224,19 +223,20 @@ static void test_waiting_outside_a_coroutine_is_refused(void **state)
 			 -EINVAL);
 }
 
-static void watches_shared(void)
+struct told {
+	struct coro_chan_watch watch; /* first */
+	int times;
+	bool once; /* takes itself off */
+};
+
+static void count_told(struct coro_chan_watch *w)
 {
-	static struct coro_chan_watch w;
+	struct told *t = (struct told *)w;
 
-	coro_chan_watch(ch, &w);
-}
-
-static void test_watching_a_shared_channel_is_refused(void **state)
-{
-	int status = in_child(watches_shared);
-
-	assert_true(WIFSIGNALED(status));
-	assert_non_null(strstr(said, "a shared channel is not watched"));
+	assert_null(coro_self());
+	t->times++;
+	if (t->once)
+		coro_chan_unwatch(w);
 }
 
 /* ---- another thread does it ---- */
@@ -348,6 +348,51 @@ static void test_scheduler_closes_with_a_wake_up_under_way(void **state)
 		assert_int_equal((long)elsewhere(trysends, (void *)1), -EAGAIN);
 		sched_setup(state);
 	}
+}
+
+static void test_watch_is_told_on_its_own_thread(void **state)
+{
+	static struct told a, b;
+	long v;
+
+	memset(&a, 0, sizeof(a));
+	b = a;
+	a.watch.fn = b.watch.fn = count_told;
+	b.once = true;
+	assert_int_equal(coro_chan_watch(ch, &a.watch), 0);
+	assert_int_equal(coro_chan_watch(ch, &b.watch), 0);
+	assert_null(elsewhere(trysends, (void *)1));
+	assert_null(elsewhere(trysends, (void *)1));
+	assert_int_equal(a.times, 0);
+	run_idle(*state);
+	assert_int_equal(a.times, 1);
+	assert_int_equal(b.times, 1);
+	assert_int_equal(coro_chan_tryrecv(ch, &v), 0);
+	run_idle(*state);
+	assert_int_equal(a.times, 2);
+	elsewhere(closes, NULL);
+	coro_chan_unwatch(&a.watch); /* its wake-up is under way */
+	coro_chan_unwatch(&a.watch);
+	run_idle(*state);
+	assert_int_equal(a.times, 2);
+	assert_int_equal(b.times, 1);
+}
+
+static void test_watch_is_told_of_a_waiter(void **state)
+{
+	static struct told a;
+
+	memset(&a, 0, sizeof(a));
+	a.watch.fn = count_told;
+	coro_chan_watch(ch, &a.watch);
+	start(*state, 0, receives, 0);
+	run_idle(*state);
+	assert_int_equal(a.times, 1);
+	assert_int_equal(coro_chan_state(ch), CORO_CHAN_CAN_SEND);
+	coro_chan_close(ch); /* and the scheduler closes with the wake-up */
+	coro_chan_unwatch(&a.watch);
+	coro_sched_close(*state);
+	sched_setup(state);
 }
 
 /* ---- select over both kinds ---- */
@@ -523,7 +568,6 @@ int main(void)
 		ON(buffered, test_closed_channel_gives_what_it_holds),
 		ON(buffered, test_last_owner_frees),
 		ON(rendezvous, test_waiting_outside_a_coroutine_is_refused),
-		ON(rendezvous, test_watching_a_shared_channel_is_refused),
 		ON(rendezvous, test_another_thread_sends),
 		ON(rendezvous, test_another_thread_receives),
 		ON(rendezvous, test_another_thread_closes),
@@ -531,6 +575,8 @@ int main(void)
 		ON(rendezvous, test_what_comes_too_late_loses_nothing),
 		ON(rendezvous, test_destroyed_waiter_is_forgotten),
 		ON(rendezvous, test_scheduler_closes_with_a_wake_up_under_way),
+		ON(buffered, test_watch_is_told_on_its_own_thread),
+		ON(rendezvous, test_watch_is_told_of_a_waiter),
 		ON(rendezvous, test_select_takes_the_local_one),
 		ON(rendezvous, test_select_takes_the_shared_one),
 		ON(rendezvous, test_dead_waiter_is_passed_over),

@@ -45,6 +45,7 @@ struct member {
 	unsigned id;
 	uint64_t number; /* of its next value */
 	struct holder held[CASES];
+	struct coro_chan_watch watch; /* of the first that is held */
 	/* What it has last got from each sender. */
 	struct {
 		uint32_t generation;
@@ -103,6 +104,7 @@ static void drop_all(void *arg)
 {
 	struct member *me = arg;
 
+	coro_chan_unwatch(&me->watch);
 	for (unsigned i = 0; i < CASES; i++) {
 		if (me->held[i].ch != me->world->own)
 			coro_chan_free(me->held[i].ch);
@@ -217,6 +219,26 @@ static void does_select(struct member *me)
 		value_got(me, &v[i]);
 }
 
+static void is_told(struct coro_chan_watch *w)
+{
+	struct member *me =
+		(struct member *)((char *)w - offsetof(struct member, watch));
+
+	if (coro_sched_self() != me->world->s)
+		abort();
+	if (draw(me->world, 2))
+		coro_chan_unwatch(w);
+	coro_unpark(me->co);
+}
+
+static void does_watch(struct member *me)
+{
+	me->watch.fn = is_told;
+	assert_int_equal(coro_chan_watch(me->held[0].ch, &me->watch), 0);
+	coro_park_until(coro_sched_clock(me->world->s) +
+			draw(me->world, 100000));
+}
+
 static void does_replace(struct member *me)
 {
 	struct slot *slot = &slots[draw(me->world, SLOTS)];
@@ -250,6 +272,8 @@ static void does_something(struct member *me)
 		coro_cancel(me->world->members[draw(me->world, COROS)].co);
 	else if (what < 95)
 		does_replace(me);
+	else if (what < 98)
+		does_watch(me);
 	else
 		coro_yield();
 	drop_all(me);

@@ -70,7 +70,7 @@ int coro_chan_tryrecv(struct coro_chan *ch, void *value);
 size_t coro_chan_count(const struct coro_chan *ch); /* values it holds */
 
 /*
- * Waiting for a channel of the own thread among other things: what could be
+ * Waiting for a channel among other things: what could be
  * done now without waiting, and a call when that may have changed. A waiting
  * receiver makes a channel of capacity 0 one that can be sent to, and a waiting
  * sender one that can be received from; a watch is neither.
@@ -86,8 +86,11 @@ unsigned coro_chan_state(const struct coro_chan *ch);
 /*
  * fn is called from the coroutine, timer or thread's own stack that changed the
  * channel, after the change: it may unpark and take its own watch off, no more.
- * The memory is the caller's, must not lie on a shared stack, and must stay
- * until coro_chan_unwatch(), which is harmless for one that watches nothing.
+ * For a shared channel it is called on the watching thread in its next round,
+ * outside coroutines, once for all changes by then. The memory is the caller's,
+ * must not lie on a shared stack, and must stay until coro_chan_unwatch(), on
+ * the same thread, which is harmless for one that watches nothing. Returns 0,
+ * and for shared channels also -ENOMEM, -EPERM (the thread has no scheduler).
  */
 struct coro_chan_watch {
 	struct coro_chan_watch *next;	/* private */
@@ -95,8 +98,7 @@ struct coro_chan_watch {
 	void (*fn)(struct coro_chan_watch *w);
 };
 
-/* A shared channel is refused by an abort. */
-void coro_chan_watch(struct coro_chan *ch, struct coro_chan_watch *w);
+int coro_chan_watch(struct coro_chan *ch, struct coro_chan_watch *w);
 void coro_chan_unwatch(struct coro_chan_watch *w);
 
 enum coro_op {
