@@ -7,7 +7,6 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,74 +17,12 @@
 
 struct proxy proxy;
 
-/* ---- the limit of clients, of all shards ---- */
+/* ---- doors ---- */
 
 static bool full(void)
 {
-	return proxy.sessions >= proxy.opts.max_clients;
+	return session_limit_full(&proxy.limit);
 }
-
-/* One more client: false at the limit. */
-static bool take_place(void)
-{
-	unsigned n = proxy.sessions;
-
-	do {
-		if (n >= proxy.opts.max_clients)
-			return false;
-	} while (!atomic_compare_exchange_weak(&proxy.sessions, &n, n + 1));
-	return true;
-}
-
-static void wake_doors(struct proxy_shard *shard)
-{
-	for (unsigned i = 0; i < shard->n_doors; i++)
-		if (shard->doors[i].waiting)
-			coro_unpark(shard->doors[i].waiting);
-}
-
-static void on_room(struct coro_wake *wake)
-{
-	wake_doors((struct proxy_shard *)(void *)((char *)wake -
-						  offsetof(struct proxy_shard,
-							   room)));
-}
-
-/* A place is free: the doors of all shards may take it. */
-static void give_place_back(struct proxy_shard *shard)
-{
-	proxy.sessions--;
-	wake_doors(shard);
-	for (unsigned i = 0; i < proxy.n_shards; i++) {
-		struct proxy_shard *other = &proxy.shards[i];
-
-		if (other != shard && other->waits &&
-		    atomic_exchange(&other->waits, false))
-			coro_wake_post(other->sched, &other->room);
-	}
-}
-
-/*
- * Until a session ends: what comes meanwhile stays in the backlog. `waits` is
- * set before the limit is looked at, so that whoever ends a session after that
- * look sees it.
- */
-static int wait_for_room(struct proxy_door *door)
-{
-	int err = 0;
-
-	while (err == 0 && door->listener) {
-		door->waiting = coro_self();
-		door->shard->waits = true;
-		if (!full())
-			break;
-		err = coro_park();
-	}
-	door->waiting = NULL;
-	return door->listener ? err : -ECANCELED;
-}
-
-/* ---- doors ---- */
 
 /* A coroutine a listening address: accepts until its listener is closed. */
 static void *accept_clients(void *arg)
@@ -98,13 +35,13 @@ static void *accept_clients(void *arg)
 	for (;;) {
 		int err = 0;
 
-		if (wait && full() && wait_for_room(door) < 0)
+		if (wait && full() && session_limit_wait(&door->waiter) < 0)
 			return NULL;
 		if (net_accept(door->listener, &conn) < 0)
 			return NULL;
 		/* Another shard may have been faster. */
-		while (err == 0 && !take_place())
-			err = wait ? wait_for_room(door) : -EBUSY;
+		while (err == 0 && !session_limit_take(&proxy.limit))
+			err = wait ? session_limit_wait(&door->waiter) : -EBUSY;
 		if (err < 0) {
 			counters_add(&shard->counters.over_limit, 1);
 			net_abort(conn);
@@ -112,14 +49,14 @@ static void *accept_clients(void *arg)
 		}
 		counters_add(&shard->counters.accepted, 1);
 		if (session_start(shard, conn) < 0)
-			give_place_back(shard);
+			session_limit_give(&shard->limit);
 	}
 }
 
 void proxy_session_ended(struct proxy_shard *shard)
 {
 	counters_set(&shard->counters.sessions, shard->counters.sessions - 1);
-	give_place_back(shard);
+	session_limit_give(&shard->limit);
 	shutdown_progress(&shard->shutdown);
 }
 
@@ -132,6 +69,7 @@ static int open_door(struct proxy_shard *shard, const struct net_addr *addr)
 	int err = net_listen(shard->stack, addr, 0, &door->listener);
 
 	door->shard = shard;
+	session_limit_add(&shard->limit, &door->waiter);
 	if (err == 0)
 		err = net_listener_limit(door->listener, &limits);
 	if (err == 0)
@@ -337,7 +275,7 @@ static unsigned sessions_left(void *arg)
 
 static unsigned all_sessions_left(void)
 {
-	return proxy.sessions;
+	return proxy.limit.sessions;
 }
 
 static void close_doors(void *arg)
@@ -349,9 +287,10 @@ static void close_doors(void *arg)
 		listeners[i] = shard->doors[i].listener;
 	shutdown_close_listeners(&shard->shutdown, listeners, shard->n_doors,
 				 takes_clients);
-	for (unsigned i = 0; i < shard->n_doors; i++)
+	for (unsigned i = 0; i < shard->n_doors; i++) {
 		shard->doors[i].listener = NULL;
-	wake_doors(shard);
+		session_limit_close(&shard->doors[i].waiter);
+	}
 }
 
 /* ---- starting ---- */
@@ -434,8 +373,7 @@ static int start_shard(struct proxy_shard *shard)
 			 proxy.n_shards;
 	int err;
 
-	shard->sched = coro_sched_self();
-	coro_wake_init(&shard->room, on_room);
+	session_limit_join(&proxy.limit, &shard->limit);
 	pending_init(&shard->half_open, share, session_displace);
 	err = shutdown_start(&shard->shutdown, &proxy.shutdown, shard->stack,
 			     shard);
@@ -475,6 +413,7 @@ static int open_shards(void)
 		.left = sessions_left,
 		.total = all_sessions_left,
 	};
+	session_limit_init(&proxy.limit, proxy.opts.max_clients);
 	take_backends();
 	return net_stack_open(&proxy.net, &proxy.shards[0].stack);
 }

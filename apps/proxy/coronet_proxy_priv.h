@@ -22,6 +22,7 @@
 #include "apps/common/pending.h"
 #include "apps/proxy/balance.h"
 #include "apps/proxy/proxy_opts.h"
+#include "apps/proxy/session_limit.h"
 
 struct session;
 struct proxy_shard;
@@ -30,7 +31,7 @@ struct proxy_shard;
 struct proxy_door {
 	struct proxy_shard *shard;
 	struct net_listener *listener;
-	struct coro *waiting; /* at the limit of clients; else NULL */
+	struct limit_waiter waiter; /* at the limit of clients */
 };
 
 /* Of a shard; others read them. */
@@ -48,15 +49,13 @@ struct proxy_counters {
 
 struct proxy_shard {
 	struct net_stack *stack;
-	struct coro_sched *sched;
 	struct balance balance; /* joined to the first shard's */
 	struct proxy_door doors[PROXY_MAX_LISTENS + 1];
 	unsigned n_doors;
 	struct session *free;	       /* kept for the next ones */
 	struct pending_list half_open; /* their PROXY headers are not whole */
 	struct shutdown shutdown;
-	struct coro_wake room; /* posted by any shard: a session has ended */
-	_Alignas(64) atomic_bool waits; /* read by any: post `room` */
+	struct limit_shard limit;
 	_Alignas(64) struct proxy_counters counters;
 };
 
@@ -74,7 +73,7 @@ struct proxy {
 	struct shutdown_plan shutdown;
 	struct proxy_shard *shards;
 	unsigned n_shards;
-	_Alignas(64) atomic_uint sessions; /* of all shards, for the limit */
+	struct session_limit limit; /* of all shards' sessions */
 	_Atomic int64_t say_ns; /* when to say again that something ran out */
 };
 

@@ -1,0 +1,68 @@
+/*
+ * How many sessions a program on coronet may have, over all of its shards.
+ *
+ * One atomic operation when a session begins and one when it ends; the limit is
+ * never exceeded. A coroutine may wait for room: whoever ends a session, on any
+ * shard, wakes those that wait.
+ */
+#pragma once
+
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#include <coronet/coro.h>
+
+struct session_limit;
+
+/* A coroutine that waits, of the shard it is in; zeroed. */
+struct limit_waiter {
+	struct limit_shard *shard;
+	struct coro *co; /* while it waits; else NULL */
+	bool closed;	 /* waits no more */
+	struct limit_waiter *next;
+};
+
+/* A shard's part; its thread's alone, but for `waits` and `wake`. Zeroed. */
+struct limit_shard {
+	struct session_limit *limit;
+	struct coro_sched *sched;
+	struct limit_waiter *waiters;
+	struct limit_shard *next;
+	struct coro_wake wake;
+	_Alignas(64) atomic_bool waits; /* read by any: post `wake` */
+};
+
+/* The program's. */
+struct session_limit {
+	unsigned max;
+	struct limit_shard *_Atomic shards; /* a list that only grows */
+	_Alignas(64) atomic_uint sessions;
+};
+
+void session_limit_init(struct session_limit *limit, unsigned max);
+
+/* On the shard's thread, whose scheduler is open. The memory stays. */
+void session_limit_join(struct session_limit *limit, struct limit_shard *shard);
+
+/* One that may wait from now on; the memory stays. */
+void session_limit_add(struct limit_shard *shard, struct limit_waiter *waiter);
+
+static inline bool session_limit_full(const struct session_limit *limit)
+{
+	return limit->sessions >= limit->max;
+}
+
+/* One session more: false at the limit. */
+bool session_limit_take(struct session_limit *limit);
+
+/* One less, of that shard. */
+void session_limit_give(struct limit_shard *shard);
+
+/*
+ * Blocks the coroutine while there is no room. Others may take it first. 0,
+ * -ECANCELED (closed, or the coroutine was cancelled) or what coro_park() says.
+ */
+int session_limit_wait(struct limit_waiter *waiter);
+
+/* Ends the wait, of now and of later. */
+void session_limit_close(struct limit_waiter *waiter);
