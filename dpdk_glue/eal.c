@@ -7,7 +7,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/if_tun.h>
+#include <linux/ethtool.h>
+#include <linux/sockios.h>
 #include <net/if.h>
 #include <pthread.h>
 #include <sched.h>
@@ -311,20 +312,24 @@ static void describe_vdev(const struct glue_link *link, unsigned index,
 	}
 }
 
-/* Receive queues of a kernel interface; 1 where they cannot be counted. */
+/*
+ * Queue pairs of a kernel interface, as DPDK counts them: where its driver
+ * knows no combined channels, or does not say, one.
+ */
 static unsigned iface_queues(const char *name)
 {
-	char path[GLUE_PATH_MAX + 48];
-	unsigned n = 0;
+	struct ethtool_channels channels = {.cmd = ETHTOOL_GCHANNELS};
+	struct ifreq ifr = {.ifr_data = (void *)&channels};
+	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	int rc;
 
-	while (n < GLUE_MAX_SHARDS) {
-		snprintf(path, sizeof(path), "/sys/class/net/%s/queues/rx-%u",
-			 name, n);
-		if (access(path, F_OK) != 0)
-			break;
-		n++;
-	}
-	return n ? n : 1;
+	if (fd < 0)
+		return 1;
+	memcpy(ifr.ifr_name, name, strnlen(name, IFNAMSIZ - 1));
+	rc = ioctl(fd, SIOCETHTOOL, &ifr);
+	close(fd);
+	return rc < 0 || channels.combined_count == 0 ? 1
+						      : channels.combined_count;
 }
 
 /*
@@ -363,6 +368,7 @@ static unsigned default_queues(const struct glue_link *link)
 static int check_queues(const struct glue_link *link, char *err, size_t err_len)
 {
 	const char *kind = glue_link_kind_name(link->kind);
+	unsigned have;
 
 	if (link->queues > eal.n_shards)
 		return glue_fail(err, err_len, -EINVAL,
@@ -371,13 +377,14 @@ static int check_queues(const struct glue_link *link, char *err, size_t err_len)
 				 "use queues=%u or more lcores",
 				 kind, link->name, link->queues, eal.n_shards,
 				 eal.n_shards == 1 ? "" : "s", eal.n_shards);
-	if (link->kind == GLUE_LINK_AF_XDP &&
-	    link->queues > iface_queues(link->name))
+	if (link->kind != GLUE_LINK_AF_XDP)
+		return 0;
+	have = iface_queues(link->name);
+	if (link->queues > have)
 		return glue_fail(err, err_len, -EINVAL,
 				 "link %s:%s: queues=%u, but the interface has "
-				 "%u",
-				 kind, link->name, link->queues,
-				 iface_queues(link->name));
+				 "%u ('ethtool -L' may change that)",
+				 kind, link->name, link->queues, have);
 	return 0;
 }
 
