@@ -120,7 +120,14 @@ static inline void chan_link(struct chan_node *node)
 }
 
 /* ---- coro_shared.c ---- */
-bool coro_shared_any(const struct coro_case *cases, unsigned n);
+static inline bool coro_shared_any(const struct coro_case *cases, unsigned n)
+{
+	for (unsigned i = 0; i < n; i++)
+		if (cases[i].chan != NULL && unlikely(cases[i].chan->shared))
+			return true;
+	return false;
+}
+
 size_t coro_shared_wait_bytes(unsigned n);
 void coro_shared_wait_init(struct shared_wait *w, struct coro_select *sel,
 			   struct coro_sched *s);

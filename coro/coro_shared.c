@@ -41,14 +41,6 @@ static void unlock(struct coro_chan *ch)
 
 /* ---- waits ---- */
 
-bool coro_shared_any(const struct coro_case *cases, unsigned n)
-{
-	for (unsigned i = 0; i < n; i++)
-		if (cases[i].chan != NULL && unlikely(cases[i].chan->shared))
-			return true;
-	return false;
-}
-
 size_t coro_shared_wait_bytes(unsigned n)
 {
 	return sizeof(struct shared_wait) + n * sizeof(struct coro_chan *);
