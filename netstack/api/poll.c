@@ -12,6 +12,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <string.h>
 
 #include <coronet/coro_chan.h>
 
@@ -114,8 +115,9 @@ static void hang(struct net_poll_node **list, struct net_poll_node *node)
 	*list = node;
 }
 
-static void link_node(struct net_poll_node *node, struct net_poller *poller,
-		      const struct net_poll_item *item)
+/* 0, or why a channel cannot be watched; a node that failed may be unlinked. */
+static int link_node(struct net_poll_node *node, struct net_poller *poller,
+		     const struct net_poll_item *item)
 {
 	*node = (struct net_poll_node){.poller = poller,
 				       .conn = item->conn,
@@ -129,8 +131,9 @@ static void link_node(struct net_poll_node *node, struct net_poller *poller,
 		hang(&item->listener->pollers, node);
 	} else if (item->chan) {
 		node->watch.fn = on_channel;
-		coro_chan_watch(item->chan, &node->watch);
+		return coro_chan_watch(item->chan, &node->watch);
 	}
+	return 0;
 }
 
 static void unlink_node(struct net_poll_node *node)
@@ -160,6 +163,7 @@ static struct net_poller *poller_new(const struct net_poll_item *items,
 	poller = net_mem_malloc(sizeof(*poller) + n * sizeof(poller->nodes[0]));
 	if (!poller)
 		return NULL;
+	memset(poller->nodes, 0, n * sizeof(poller->nodes[0]));
 	*poller = (struct net_poller){
 		.next = net_here()->pollers,
 		.pprev = &net_here()->pollers,
@@ -169,9 +173,17 @@ static struct net_poller *poller_new(const struct net_poll_item *items,
 	if (poller->next)
 		poller->next->pprev = &poller->next;
 	net_here()->pollers = poller;
-	for (unsigned i = 0; i < n; i++)
-		link_node(&poller->nodes[i], poller, &items[i]);
 	return poller;
+}
+
+static int link_nodes(struct net_poller *poller,
+		      const struct net_poll_item *items)
+{
+	int err = 0;
+
+	for (unsigned i = 0; err == 0 && i < poller->n; i++)
+		err = link_node(&poller->nodes[i], poller, &items[i]);
+	return err;
 }
 
 /* A cleanup of the coroutine, so that its end takes the nodes away, too. */
@@ -224,7 +236,9 @@ int net_poll(struct net_poll_item *items, unsigned n, int64_t deadline_ns)
 		poller_free(poller);
 		return err;
 	}
-	ready = park(poller, items, deadline_ns);
+	ready = link_nodes(poller, items);
+	if (ready == 0)
+		ready = park(poller, items, deadline_ns);
 	coro_cleanup_pop(true);
 	if (ready == -ETIMEDOUT && deadline_ns <= net_here()->now_ns)
 		return 0;
