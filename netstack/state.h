@@ -49,6 +49,7 @@ struct net_conn {
 	uint16_t client_port; /* ours; lwIP forgets its own at the end */
 	int16_t err;	      /* why it ended: negative errno, 0: it has not */
 	uint8_t waiters;      /* blocked in a call on it: reader, writer */
+	uint8_t shard;	      /* that it belongs to */
 	union {
 		struct {
 			bool owned : 1;	    /* somebody holds the handle */
@@ -217,7 +218,7 @@ struct net_stack {
 	bool has_gateway6;
 	bool adaptive;
 	bool listening_said;
-	volatile int stop; /* signals and requests to stop */
+	unsigned shard, n_shards;
 	bool draining;
 	int64_t drain_until_ns;
 	int64_t now_ns;
@@ -271,7 +272,7 @@ struct net_stack {
 	bool rx_keep_cwnd; /* lwIP's growth of it is undone: rx_cwnd */
 	uint32_t isn, rx_cwnd;
 
-	struct net_stats stats, stats_last;
+	struct net_stats stats;
 	uint64_t opened_kib; /* of memory, when the stack had opened */
 	struct net_neighbour *neighbours;
 	struct net_asked *asked;
@@ -279,6 +280,7 @@ struct net_stack {
 	unsigned arp_known; /* entries, when last counted and since */
 	int64_t arp_counted_ns;
 	int64_t error_due_ns; /* when one more ICMP error may be sent */
+	int64_t share_due_ns; /* when one more neighbour may be passed on */
 	struct net_path *paths;
 	bool paths_used; /* there has been one */
 	bool pmtud_off;

@@ -3,7 +3,6 @@
  */
 #include <argp.h>
 #include <stdio.h>
-#include <string.h>
 
 #include <coronet/net.h>
 
@@ -56,27 +55,6 @@ static error_t parse_key(int key, char *arg, struct argp_state *state)
 	}
 }
 
-/* net_serve() with limits. */
-static int serve(struct net_stack *stack, const struct echo_opts *opts)
-{
-	const struct net_addr at = net_addr_any(opts->port);
-	struct net_listener *listener;
-	int err = net_listen(stack, &at, 0, &listener);
-
-	if (err < 0) {
-		fprintf(stderr, "coronet-echo: listening on port %u: %s\n",
-			opts->port, strerror(-err));
-	} else {
-		net_listener_limit(listener, &opts->limits);
-		net_listener_serve(listener, echo, NULL);
-		printf("listening on *:%u\n", opts->port);
-		fflush(stdout);
-		net_stack_run(stack);
-	}
-	net_stack_close(stack);
-	return err;
-}
-
 int main(int argc, char **argv)
 {
 	static const struct argp_option options[] = {
@@ -108,6 +86,7 @@ int main(int argc, char **argv)
 	opts_set_version("coronet-echo");
 	opts_set_place(net_config_place);
 	net_opts_init(&opts.net);
+	opts.net.max_shards = NET_MAX_SHARDS;
 	err = net_parse_args(&argp, argc, argv, &opts.net, &opts);
 	if (err == 0)
 		err = net_stack_open(&opts.net, &stack);
@@ -116,5 +95,6 @@ int main(int argc, char **argv)
 			fprintf(stderr, "coronet-echo: %s\n", opts.net.error);
 		return net_exit_status(err);
 	}
-	return net_exit_status(serve(stack, &opts));
+	return net_exit_status(net_serve_limited(
+		stack, &net_addr_any(opts.port), &opts.limits, echo, NULL));
 }

@@ -12,7 +12,7 @@ static bool is_gone(const struct net_conn *conn)
 
 int net_shutdown(struct net_conn *conn, enum net_shut how)
 {
-	NET_CHECK_THREAD();
+	NET_CHECK_CONN(conn);
 	if (is_gone(conn))
 		return -EBADF;
 	if (how < NET_SHUT_RD || how > NET_SHUT_RDWR)
@@ -84,14 +84,14 @@ static void close_now(struct net_conn *conn)
 
 void net_close(struct net_conn *conn)
 {
-	NET_CHECK_THREAD();
+	NET_CHECK_CONN(conn);
 	if (!is_gone(conn))
 		close_now(conn);
 }
 
 void net_abort(struct net_conn *conn)
 {
-	NET_CHECK_THREAD();
+	NET_CHECK_CONN(conn);
 	if (!conn || !conn->owned)
 		return;
 	if (conn->pcb_live) {
@@ -131,7 +131,7 @@ int net_close_wait(struct net_conn *conn, int64_t deadline_ns)
 {
 	int err;
 
-	NET_CHECK_THREAD();
+	NET_CHECK_CONN(conn);
 	if (is_gone(conn))
 		return -EBADF;
 	if (!coro_self())
@@ -156,7 +156,7 @@ int net_close_wait(struct net_conn *conn, int64_t deadline_ns)
 
 int net_cancel(struct net_conn *conn)
 {
-	NET_CHECK_THREAD();
+	NET_CHECK_CONN(conn);
 	if (!conn || !conn->owned)
 		return -EBADF;
 	conn->cancelled = true;

@@ -13,7 +13,7 @@ void net_set_read_deadline(struct net_conn *conn, int64_t deadline_ns)
 {
 	struct net_conn_ext *ext;
 
-	NET_CHECK_THREAD();
+	NET_CHECK_CONN(conn);
 	ext = conn ? net_conn_ext(conn) : NULL;
 	if (ext)
 		ext->read_deadline = deadline_ns;
@@ -25,7 +25,7 @@ void net_set_write_deadline(struct net_conn *conn, int64_t deadline_ns)
 {
 	struct net_conn_ext *ext;
 
-	NET_CHECK_THREAD();
+	NET_CHECK_CONN(conn);
 	ext = conn ? net_conn_ext(conn) : NULL;
 	if (ext)
 		ext->write_deadline = deadline_ns;
@@ -35,7 +35,7 @@ void net_set_write_deadline(struct net_conn *conn, int64_t deadline_ns)
 
 void net_set_nodelay(struct net_conn *conn, bool on)
 {
-	NET_CHECK_THREAD();
+	NET_CHECK_CONN(conn);
 	if (!conn)
 		return;
 	if (on)
@@ -47,7 +47,7 @@ void net_set_nodelay(struct net_conn *conn, bool on)
 int net_set_keepalive(struct net_conn *conn, unsigned idle_s,
 		      unsigned interval_s, unsigned count)
 {
-	NET_CHECK_THREAD();
+	NET_CHECK_CONN(conn);
 	if (!conn || !conn->owned)
 		return -EBADF;
 	if (!conn->pcb_live)
@@ -70,7 +70,7 @@ int net_set_keepalive(struct net_conn *conn, unsigned idle_s,
 
 void net_set_watch(struct net_conn *conn, struct net_watch *watch)
 {
-	NET_CHECK_THREAD();
+	NET_CHECK_CONN(conn);
 	net_check_shared(watch, "net_set_watch: the watch");
 	if (!conn)
 		return;

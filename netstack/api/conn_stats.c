@@ -43,7 +43,7 @@ int net_conn_stats(const struct net_conn *conn, struct net_conn_stats *out)
 	const struct net_conn_ext *counts;
 	struct net_recovery_info info;
 
-	NET_CHECK_THREAD();
+	NET_CHECK_CONN(conn);
 	if (!conn || !conn->owned)
 		return -EBADF;
 	net_recovery_info(conn, &info);

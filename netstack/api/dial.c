@@ -63,19 +63,39 @@ static bool known_full(const struct net_no_port *slot, const ip_addr_t *local,
  * The next free port to this destination (tcp/ephemeral.c); the hash of
  * connections tells in constant time whether one is taken.
  */
+/* Whether the answers come to this shard. */
+static bool comes_home(uint16_t fold, u16_t port, u16_t remote_port)
+{
+	return net_here()->n_shards == 1 ||
+	       glue_flow_shard(fold, port, remote_port) == net_here()->shard;
+}
+
+static uint16_t fold_of(const ip_addr_t *local, const ip_addr_t *remote)
+{
+	if (net_here()->n_shards == 1)
+		return 0;
+	return IP_IS_V6(local) ? glue_flow_fold(ip_2_ip6(local)->addr,
+						ip_2_ip6(remote)->addr, 16)
+			       : glue_flow_fold(&ip_2_ip4(local)->addr,
+						&ip_2_ip4(remote)->addr, 4);
+}
+
 static u16_t choose_port(const ip_addr_t *local, const ip_addr_t *remote,
 			 u16_t remote_port)
 {
 	struct net_no_port *slot = no_port_slot(remote, remote_port);
 	struct net_ephemeral search;
+	uint16_t fold;
 
 	if (known_full(slot, local, remote, remote_port))
 		return 0;
 	search = net_ephemeral_dial(local, remote, remote_port);
+	fold = fold_of(local, remote);
 	for (unsigned i = 0; i < NET_PORT_COUNT; i++) {
 		u16_t port = net_ephemeral_next(&search);
 
-		if (is_free(local, port, remote, remote_port))
+		if (comes_home(fold, port, remote_port) &&
+		    is_free(local, port, remote, remote_port))
 			return port;
 	}
 	*slot = (struct net_no_port){*local, *remote, remote_port,
@@ -199,7 +219,7 @@ int net_dial(struct net_stack *stack, const struct net_addr *addr,
 	struct tcp_pcb *pcb;
 	int err;
 
-	NET_CHECK_THREAD();
+	NET_CHECK_STACK(stack);
 	if (!stack || !addr || !out)
 		return -EINVAL;
 	if (!coro_self())

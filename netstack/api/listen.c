@@ -85,7 +85,7 @@ int net_listen(struct net_stack *stack, const struct net_addr *addr,
 	ip_addr_t ip;
 	int err;
 
-	NET_CHECK_THREAD();
+	NET_CHECK_STACK(stack);
 	if (!stack || !addr || !out)
 		return -EINVAL;
 	if (stack->draining)

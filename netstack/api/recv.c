@@ -123,7 +123,7 @@ long net_recv_view(struct net_conn *conn, struct net_view *view)
 {
 	int ready;
 
-	NET_CHECK_THREAD();
+	NET_CHECK_CONN(conn);
 	ready = wait_readable(conn);
 	return ready <= 0 ? ready : take_view(conn, view);
 }
@@ -132,7 +132,7 @@ void net_view_release(struct net_conn *conn, struct net_view *view)
 {
 	struct pbuf *p;
 
-	NET_CHECK_THREAD();
+	NET_CHECK_CONN(conn);
 	p = view->owner ? net_view_back(view) : NULL;
 	if (p)
 		net_pbuf_free(p);
@@ -172,7 +172,7 @@ long net_recv(struct net_conn *conn, void *buf, size_t len)
 {
 	int ready;
 
-	NET_CHECK_THREAD();
+	NET_CHECK_CONN(conn);
 	if (len == 0)
 		return 0;
 	if (!buf)
@@ -189,7 +189,7 @@ long net_recvv(struct net_conn *conn, const struct iovec *iov, unsigned n)
 	size_t done = 0;
 	int ready;
 
-	NET_CHECK_THREAD();
+	NET_CHECK_CONN(conn);
 	if (total <= 0)
 		return total;
 	ready = wait_readable(conn);
@@ -204,7 +204,7 @@ long net_recv_full(struct net_conn *conn, void *buf, size_t len)
 {
 	size_t done = 0;
 
-	NET_CHECK_THREAD();
+	NET_CHECK_CONN(conn);
 	while (done < len) {
 		long n = net_recv(conn, (uint8_t *)buf + done, len - done);
 
@@ -333,7 +333,7 @@ long net_recv_until(struct net_conn *conn, void *buf, size_t len,
 	int ready = net_conn_enter(conn, conn ? conn->reader : NULL);
 	struct search s;
 
-	NET_CHECK_THREAD();
+	NET_CHECK_CONN(conn);
 	if (ready < 0)
 		return ready;
 	if (!buf || !delim || delim_len == 0 || delim_len > NET_DELIM_MAX ||

@@ -101,7 +101,7 @@ long net_writable(struct net_conn *conn)
 	int err = net_send_enter(conn);
 	size_t n;
 
-	NET_CHECK_THREAD();
+	NET_CHECK_CONN(conn);
 	if (err < 0)
 		return err;
 	while ((n = net_send_room(conn)) == 0) {
@@ -131,7 +131,7 @@ static inline long send_some(struct net_conn *conn, const void *buf, size_t len)
 
 long net_send(struct net_conn *conn, const void *buf, size_t len)
 {
-	NET_CHECK_THREAD();
+	NET_CHECK_CONN(conn);
 	return send_some(conn, buf, len);
 }
 
@@ -152,7 +152,7 @@ long net_send_every(struct net_conn *conn, const void *buf, size_t len)
 
 long net_send_all(struct net_conn *conn, const void *buf, size_t len)
 {
-	NET_CHECK_THREAD();
+	NET_CHECK_CONN(conn);
 	return net_send_every(conn, buf, len);
 }
 
@@ -201,7 +201,7 @@ long net_sendv(struct net_conn *conn, const struct iovec *iov, unsigned n)
 {
 	long total = net_iov_bytes(iov, n);
 
-	NET_CHECK_THREAD();
+	NET_CHECK_CONN(conn);
 	if (total < 0)
 		return total;
 	return total ? send_vectors(conn, iov, n, 0) : net_send_enter(conn);
@@ -211,7 +211,7 @@ long net_sendv_all(struct net_conn *conn, const struct iovec *iov, unsigned n)
 {
 	long total = net_iov_bytes(iov, n), done = 0;
 
-	NET_CHECK_THREAD();
+	NET_CHECK_CONN(conn);
 	if (total <= 0)
 		return total ? total : net_send_enter(conn);
 	while (done < total) {

@@ -98,7 +98,7 @@ long net_send_owned(struct net_conn *conn, const void *data, size_t len,
 	struct net_extbuf *ext;
 	long n;
 
-	NET_CHECK_THREAD();
+	NET_CHECK_CONN(conn);
 	if (!release || (!data && len))
 		return -EINVAL;
 	net_check_shared(data, "net_send_owned: the buffer");
@@ -157,7 +157,7 @@ long net_send_view(struct net_conn *conn, struct net_view *view)
 	struct pbuf *p = NULL;
 	long n;
 
-	NET_CHECK_THREAD();
+	NET_CHECK_CONN(conn);
 	if (view->owner) {
 		p = net_view_back(view);
 		*view = (struct net_view){0};

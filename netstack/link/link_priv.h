@@ -33,5 +33,10 @@ bool net_neighbour_arp(const struct net_port *port, struct glue_frame *frame,
 		       struct netif **out);
 bool net_neighbour_nd(const struct net_port *port,
 		      const struct glue_frame *frame);
+/* ---- share.c ---- */
+/* On shard 0: tells the others of a neighbour, before lwIP sees the frame. */
+void net_neighbour_share(const struct net_port *port,
+			 const struct glue_frame *frame);
+
 /* Before nd6_tmr(): no packet is to wait for a neighbour that has asked us. */
 void net_neighbour_probe(void);

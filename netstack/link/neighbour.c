@@ -145,11 +145,13 @@ bool net_neighbour_arp(const struct net_port *port, struct glue_frame *frame,
 	if (sender && is_ours(sender))
 		return false;
 	asked = netif && arp[ARP_OP + 1] == 1;
-	if (asked)
+	if (asked && net_here()->shard == 0)
 		answer_arp(port, netif, arp);
 	*out = netif ? netif : port->netif0;
 	if (sender == 0 || !on_link(*out, sender))
 		return false; /* a probe (RFC 5227) tells nothing either */
+	if (net_here()->shard == 0)
+		net_neighbour_share(port, frame);
 	ip.addr = sender;
 	known = etharp_find_addr(*out, &ip, &mac, &found) >= 0;
 	if (known || !netif || !(asked ? may_remember() : was_asked(sender)))
@@ -348,9 +350,13 @@ bool net_neighbour_nd(const struct net_port *port,
 	memcpy(src.addr, ip6 + 8, 16);
 	memcpy(target.addr, nd + 8, 16);
 	ours = is_ours6(port->netif0, &target);
-	if (nd[0] ==
-	    136) /* an advertisement updates an entry, if there is one */
+	if (nd[0] == 136) { /* an advertisement updates an entry */
+		if (!ours && net_here()->shard == 0)
+			net_neighbour_share(port, frame);
 		return !ours;
+	}
+	if (net_here()->shard != 0)
+		return false;
 	if (!ours || is_ours6(port->netif0, &src))
 		return false;
 	if (ip6_addr_isany(&src))

@@ -113,7 +113,8 @@ static int add_addrs(struct net_port *port, struct net_opts *opts)
 
 int net_link_open(struct net_opts *opts)
 {
-	struct glue_port_conf conf = {.mtu = opts->mtu};
+	struct glue_port_conf conf = {.mtu = opts->mtu,
+				      .shard = net_here()->shard};
 	int err;
 
 	lwip_init();

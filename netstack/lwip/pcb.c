@@ -27,6 +27,7 @@ void *net_conn_alloc(void)
 		return NULL;
 	memset(conn, 0, sizeof(*conn));
 	conn->pcb_live = true;
+	conn->shard = (uint8_t)net_here()->shard;
 	conn->ext = &net_conn_no_ext;
 	if (net_here()->n_counted < net_here()->max_counted)
 		begin_counting(conn);

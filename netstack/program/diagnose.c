@@ -57,9 +57,9 @@ __attribute__((cold, noinline)) void net_die_foreign(const char *call)
 {
 	if (!net_stacks_open())
 		return; /* nothing is open: the call says so itself */
-	net_log("coronet: %s() was called from a thread that isn't the stack's "
-		"(coro_wake_post() may be called from anywhere: let what it "
-		"wakes make the call)",
+	net_log("coronet: %s() was called from a thread that isn't its shard's "
+		"(net_post() may be called from anywhere: let what it runs "
+		"make the call)",
 		call);
 	net_log_flush();
 	abort();

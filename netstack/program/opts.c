@@ -11,10 +11,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define MAX_LCORE 1024u /* as many CPUs as Linux's masks of them have */
+
 void net_opts_init(struct net_opts *opts)
 {
 	*opts = (struct net_opts){.mtu = 1500,
-				  .lcore = -1,
+				  .max_shards = 1,
 				  .max_conns = 1 << 20,
 				  .counted_conns = 1 << 14,
 				  .watchdog_ms = 1000};
@@ -26,6 +28,8 @@ enum {
 	OPT_GATEWAY,
 	OPT_MTU,
 	OPT_LCORE,
+	OPT_LCORES,
+	OPT_SHARDS,
 	OPT_POLL,
 	OPT_STATS,
 	OPT_HUGE,
@@ -51,7 +55,13 @@ static const struct argp_option options[] = {
 	{"mtu", OPT_MTU, "BYTES", 0, "576 to 9000 (default 1500)", 1},
 	{"pmtud", OPT_PMTUD, "on|off", 0,
 	 "Learn what paths take and send IPv4 with DF (default on)", 1},
-	{"lcore", OPT_LCORE, "CPU", 0, "Pin the polling thread to a CPU", 1},
+	{"lcores", OPT_LCORES, "CPU[-CPU][,...]", 0,
+	 "A shard, which is a thread with a stack of its own, on each of these "
+	 "CPUs, as in 2-5,8",
+	 1},
+	{"lcore", OPT_LCORE, "CPU", 0, "The same for one CPU", 1},
+	{"shards", OPT_SHARDS, "N", 0,
+	 "So many shards (default: one for each CPU of --lcores, or one)", 1},
 	{"poll", OPT_POLL, "busy|adaptive", 0,
 	 "Never sleep, or back off when idle (default: adaptive on at most two "
 	 "CPUs, busy on more)",
@@ -226,6 +236,71 @@ static int take_memory(struct net_opts *opts, const char *text)
 	return 0;
 }
 
+static int refuse_lcores(struct net_opts *opts, const char *text,
+			 const char *reason)
+{
+	return refuse(opts,
+		      "--lcores '%s': %s: expected CPUs and ranges of them, as "
+		      "in 2-5,8",
+		      text, reason);
+}
+
+static int add_lcore(struct net_opts *opts, const char *text, unsigned long cpu)
+{
+	if (cpu >= MAX_LCORE)
+		return refuse(opts, "--lcores '%s': CPU %lu: the last is %u",
+			      text, cpu, MAX_LCORE - 1);
+	for (unsigned i = 0; i < opts->n_lcores; i++)
+		if (opts->lcores[i] == (int)cpu)
+			return refuse(opts,
+				      "--lcores '%s': CPU %lu stands there "
+				      "twice",
+				      text, cpu);
+	if (opts->n_lcores == NET_MAX_SHARDS)
+		return refuse(opts,
+			      "--lcores '%s': more than %d CPUs, the most that "
+			      "a program can have shards",
+			      text, NET_MAX_SHARDS);
+	opts->lcores[opts->n_lcores++] = (int)cpu;
+	return 0;
+}
+
+/* "2-5,8": the last of several options counts, whole. */
+static int take_lcores(struct net_opts *opts, const char *text)
+{
+	const char *at = text;
+
+	opts->n_lcores = 0;
+	do {
+		unsigned long first, last;
+		char *end;
+
+		if (*at < '0' || *at > '9')
+			return refuse_lcores(opts, text,
+					     "no CPU where one is "
+					     "due");
+		first = last = strtoul(at, &end, 10);
+		if (*end == '-' && end[1] >= '0' && end[1] <= '9')
+			last = strtoul(end + 1, &end, 10);
+		if (*end && *end != ',')
+			return refuse_lcores(opts, text,
+					     "neither '-' nor ',' "
+					     "after a CPU");
+		if (last < first)
+			return refuse_lcores(opts, text,
+					     "a range that ends "
+					     "before it begins");
+		for (unsigned long cpu = first; cpu <= last; cpu++) {
+			int err = add_lcore(opts, text, cpu);
+
+			if (err < 0)
+				return err;
+		}
+		at = *end ? end + 1 : NULL;
+	} while (at);
+	return 0;
+}
+
 static int take(struct net_opts *opts, int key, const char *text)
 {
 	long n;
@@ -245,9 +320,18 @@ static int take(struct net_opts *opts, int key, const char *text)
 			opts->mtu = (unsigned)n;
 		return err;
 	case OPT_LCORE:
-		err = take_number(opts, "lcore", text, 0, 1023, &n);
+		err = take_number(opts, "lcore", text, 0, MAX_LCORE - 1, &n);
+		if (err == 0) {
+			opts->lcores[0] = (int)n;
+			opts->n_lcores = 1;
+		}
+		return err;
+	case OPT_LCORES:
+		return take_lcores(opts, text);
+	case OPT_SHARDS:
+		err = take_number(opts, "shards", text, 1, NET_MAX_SHARDS, &n);
 		if (err == 0)
-			opts->lcore = (int)n;
+			opts->shards = (unsigned)n;
 		return err;
 	case OPT_MAX_CONNS:
 		err = take_number(opts, "max-conns", text, 1, 4000000, &n);

@@ -28,6 +28,27 @@ void net_die_shared(const char *what);
 			net_die_foreign(__func__);                             \
 	} while (0)
 
+/* The same for what belongs to one shard: it is called from that one's thread.
+ */
+#define NET_CHECK_STACK(stack)                                                 \
+	do {                                                                   \
+		if (__builtin_expect(                                          \
+			    !net_here()->sched ||                              \
+				    ((stack) && (stack) != net_here()),        \
+			    0))                                                \
+			net_die_foreign(__func__);                             \
+	} while (0)
+
+#define NET_CHECK_CONN(conn)                                                   \
+	do {                                                                   \
+		if (__builtin_expect(                                          \
+			    !net_here()->sched ||                              \
+				    ((conn) &&                                 \
+				     (conn)->shard != net_here()->shard),      \
+			    0))                                                \
+			net_die_foreign(__func__);                             \
+	} while (0)
+
 /* Nothing that the stack keeps a pointer to may lie on a shared stack. */
 static inline void net_check_shared(const void *p, const char *what)
 {
@@ -41,5 +62,5 @@ void net_watchdog_prepare(void);
 /* Names coroutines that hold the loop for so long; 0: none. Returns 0, -errno.
  */
 int net_watchdog_start(struct net_stack *stack, unsigned limit_ms);
-void net_watchdog_stop(void);
+void net_watchdog_stop(const struct net_stack *stack);
 unsigned net_watchdog_looks(void); /* for tests: how often it has looked */

@@ -1,13 +1,14 @@
 /*
- * The watchdog: names the coroutine that keeps all others waiting.
+ * The watchdog: names the coroutine that keeps all others of its shard waiting.
  *
- * A thread looks at the loop a few times within the limit. If one coroutine has
- * had the same turn at two looks a limit apart, it holds the loop: nothing
- * is received, sent or timed meanwhile. A coroutine that computes, by the
- * thread's CPU time, is interrupted once, by a signal to the loop's thread, to
- * tell where it is. One that blocks the thread in system calls is not, since
- * the call would return early. If the thread neither computes nor sleeps, the
- * machine is busy with others and no coroutine is to blame.
+ * One thread looks at the loop of each shard a few times within the limit. If
+ * one coroutine has had the same turn at two looks a limit apart, it holds the
+ * loop: nothing is received, sent or timed meanwhile. A coroutine that
+ * computes, by the thread's CPU time, is interrupted once, by a signal to the
+ * loop's thread, to tell where it is. One that blocks the thread in system
+ * calls is not, since the call would return early. If the thread neither
+ * computes nor sleeps, the machine is busy with others and no coroutine is to
+ * blame.
  *
  * The signal is SIGURG, which is ignored unless somebody handles it; a handler
  * that was there before still gets what is not ours. The line is written by the
@@ -44,21 +45,31 @@ struct turn {
 	int64_t report_ns; /* after how long to say it next */
 };
 
-static struct {
+/* A shard's loop, as its thread has registered it. */
+struct loop {
 	struct net_stack *stack;
-	cpu_set_t cpus; /* of the thread that opened the stack, unpinned */
-	bool has_cpus, runs;
-	int64_t limit_ns, next_line_ns;
-	pthread_t thread, loop;
-	pid_t loop_tid;
-	clockid_t loop_clock;
+	pthread_t thread;
+	pid_t tid;
+	clockid_t clock; /* of its CPU time */
+	struct turn turn;
+	int64_t next_line_ns;
+};
+
+static struct {
+	cpu_set_t cpus; /* of the thread that opened the program, unpinned */
+	bool has_cpus;
+	int64_t limit_ns;
+	pthread_mutex_t lock; /* of what follows */
+	struct loop loops[NET_MAX_SHARDS];
+	unsigned n;
+	pthread_t thread; /* runs while n is not 0 */
 	sem_t stop, captured;
 	struct sigaction old;
 	_Atomic unsigned looks;
 	_Atomic bool asked; /* the signal handler is to fill these */
 	uintptr_t pc;
 	char who[320];
-} dog;
+} dog = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 unsigned net_watchdog_looks(void)
 {
@@ -75,13 +86,13 @@ static int64_t read_clock(clockid_t clock)
 }
 
 /* Does the loop's thread sleep in the kernel? */
-static bool loop_sleeps(void)
+static bool loop_sleeps(const struct loop *loop)
 {
 	char path[64], text[256], *state;
 	ssize_t n = -1;
 	int fd;
 
-	snprintf(path, sizeof(path), "/proc/self/task/%d/stat", dog.loop_tid);
+	snprintf(path, sizeof(path), "/proc/self/task/%d/stat", loop->tid);
 	fd = open(path, O_RDONLY | O_CLOEXEC);
 	if (fd >= 0) {
 		n = read(fd, text, sizeof(text) - 1);
@@ -111,7 +122,7 @@ static void on_signal(int signo, siginfo_t *info, void *context)
 			dog.old.sa_handler(signo);
 		return;
 	}
-	co = coro_sched_running(dog.stack->sched);
+	co = coro_sched_running(net_here()->sched);
 	dog.pc = (uintptr_t)at->uc_mcontext.gregs[REG_RIP];
 	dog.who[0] = '\0';
 	if (co)
@@ -121,7 +132,7 @@ static void on_signal(int signo, siginfo_t *info, void *context)
 }
 
 /* Fills dog.who and dog.pc; false: the coroutine has let go meanwhile. */
-static bool capture(void)
+static bool capture(const struct loop *loop)
 {
 	struct timespec until;
 	int64_t until_ns = read_clock(CLOCK_MONOTONIC) + CAPTURE_WAIT_NS;
@@ -130,7 +141,7 @@ static bool capture(void)
 	until.tv_sec = until_ns / NS_PER_S;
 	until.tv_nsec = until_ns % NS_PER_S;
 	atomic_store(&dog.asked, true);
-	if (pthread_kill(dog.loop, SIGURG) != 0)
+	if (pthread_kill(loop->thread, SIGURG) != 0)
 		return false;
 	do {
 		err = sem_clockwait(&dog.captured, CLOCK_MONOTONIC, &until);
@@ -145,11 +156,11 @@ static bool capture(void)
 
 /* ---- looking ---- */
 
-static bool say_computing(int64_t held_ns)
+static bool say_computing(const struct loop *loop, int64_t held_ns)
 {
 	char place[200];
 
-	if (!capture())
+	if (!capture(loop))
 		return false;
 	net_log("coronet: watchdog: %s has kept all others waiting for %.3f s, "
 		"at %s; let it coro_yield(), or give the work to a thread",
@@ -171,31 +182,33 @@ static bool say_blocked(const struct coro *co, int64_t held_ns)
 	return true;
 }
 
-static void report(struct turn *turn, int64_t now_ns, int64_t cpu_ns)
+static void report(struct loop *loop, int64_t now_ns, int64_t cpu_ns)
 {
-	const struct coro *co = coro_sched_running(dog.stack->sched);
+	const struct coro *co = coro_sched_running(loop->stack->sched);
+	struct turn *turn = &loop->turn;
 	int64_t held_ns = now_ns - turn->since_ns;
 	bool said = false;
 
-	if (!co || now_ns < dog.next_line_ns)
+	if (!co || now_ns < loop->next_line_ns)
 		return;
 	if (2 * (cpu_ns - turn->cpu_ns) >= dog.limit_ns)
-		said = say_computing(held_ns);
+		said = say_computing(loop, held_ns);
 	else if (2 * turn->asleep >= turn->looks)
 		said = say_blocked(co, held_ns);
 	if (!said)
 		return;
 	turn->report_ns = 2 * held_ns;
-	dog.next_line_ns = now_ns + NS_PER_S;
+	loop->next_line_ns = now_ns + NS_PER_S;
 }
 
-static void look(struct turn *turn)
+static void look(struct loop *loop)
 {
-	const struct coro_sched *sched = dog.stack->sched;
+	const struct coro_sched *sched = loop->stack->sched;
+	struct turn *turn = &loop->turn;
 	unsigned number = coro_sched_turn(sched);
 	bool running = coro_sched_running(sched) != NULL;
 	int64_t now_ns = read_clock(CLOCK_MONOTONIC);
-	int64_t cpu_ns = running ? read_clock(dog.loop_clock) : 0;
+	int64_t cpu_ns = running ? read_clock(loop->clock) : 0;
 
 	if (!running || !turn->running || number != turn->number)
 		*turn = (struct turn){.number = number,
@@ -204,18 +217,26 @@ static void look(struct turn *turn)
 				      .cpu_ns = cpu_ns,
 				      .report_ns = dog.limit_ns};
 	turn->looks++;
-	turn->asleep += running && loop_sleeps();
+	turn->asleep += running && loop_sleeps(loop);
 	if (running && now_ns - turn->since_ns >= turn->report_ns)
-		report(turn, now_ns, cpu_ns);
+		report(loop, now_ns, cpu_ns);
 	atomic_fetch_add(&dog.looks, 1);
+}
+
+static void look_at_all(void)
+{
+	pthread_mutex_lock(&dog.lock);
+	for (unsigned i = 0; i < dog.n; i++) {
+		net_observe(dog.loops[i].stack);
+		look(&dog.loops[i]);
+	}
+	pthread_mutex_unlock(&dog.lock);
 }
 
 static void *watch(void *arg)
 {
 	int64_t pause_ns = dog.limit_ns / LOOKS_A_LIMIT;
-	struct turn turn = {0};
 
-	net_observe(dog.stack);
 	for (;;) {
 		int64_t until_ns = read_clock(CLOCK_MONOTONIC) + pause_ns;
 		struct timespec until = {until_ns / NS_PER_S,
@@ -224,7 +245,7 @@ static void *watch(void *arg)
 		if (sem_clockwait(&dog.stop, CLOCK_MONOTONIC, &until) == 0)
 			return NULL;
 		if (errno == ETIMEDOUT)
-			look(&turn);
+			look_at_all();
 	}
 }
 
@@ -252,24 +273,16 @@ static int start_thread(void)
 	return -err;
 }
 
-int net_watchdog_start(struct net_stack *stack, unsigned limit_ms)
+/* With the lock held, for the first shard. */
+static int start_watching(unsigned limit_ms)
 {
 	struct sigaction action = {.sa_sigaction = on_signal,
 				   .sa_flags = SA_SIGINFO | SA_RESTART |
 					       SA_ONSTACK};
 	int err;
 
-	if (limit_ms == 0)
-		return 0;
-	dog.stack = stack;
 	dog.limit_ns = (int64_t)limit_ms * 1000000;
-	dog.next_line_ns = 0;
-	dog.loop = pthread_self();
-	dog.loop_tid = (pid_t)syscall(SYS_gettid);
 	atomic_store(&dog.asked, false);
-	err = -pthread_getcpuclockid(dog.loop, &dog.loop_clock);
-	if (err < 0)
-		return err;
 	sem_init(&dog.stop, 0, 0);
 	sem_init(&dog.captured, 0, 0);
 	if (sigaction(SIGURG, &action, &dog.old) < 0)
@@ -277,15 +290,52 @@ int net_watchdog_start(struct net_stack *stack, unsigned limit_ms)
 	err = start_thread();
 	if (err < 0)
 		sigaction(SIGURG, &dog.old, NULL);
-	dog.runs = err == 0;
 	return err;
 }
 
-void net_watchdog_stop(void)
+int net_watchdog_start(struct net_stack *stack, unsigned limit_ms)
 {
-	if (!dog.runs)
+	struct loop loop = {.stack = stack,
+			    .thread = pthread_self(),
+			    .tid = (pid_t)syscall(SYS_gettid)};
+	int err;
+
+	if (limit_ms == 0)
+		return 0;
+	err = -pthread_getcpuclockid(loop.thread, &loop.clock);
+	if (err < 0)
+		return err;
+	pthread_mutex_lock(&dog.lock);
+	if (dog.n == 0)
+		err = start_watching(limit_ms);
+	if (err == 0)
+		dog.loops[dog.n++] = loop;
+	pthread_mutex_unlock(&dog.lock);
+	return err;
+}
+
+/* false: it was not watched. */
+static bool forget(const struct net_stack *stack)
+{
+	unsigned i = 0;
+
+	while (i < dog.n && dog.loops[i].stack != stack)
+		i++;
+	if (i == dog.n)
+		return false;
+	dog.loops[i] = dog.loops[--dog.n];
+	return true;
+}
+
+void net_watchdog_stop(const struct net_stack *stack)
+{
+	bool last;
+
+	pthread_mutex_lock(&dog.lock);
+	last = forget(stack) && dog.n == 0;
+	pthread_mutex_unlock(&dog.lock);
+	if (!last)
 		return;
-	dog.runs = false;
 	sem_post(&dog.stop);
 	pthread_join(dog.thread, NULL);
 	sigaction(SIGURG, &dog.old, NULL);

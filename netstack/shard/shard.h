@@ -6,13 +6,36 @@
 #include "netstack/api/api.h"
 
 /* ---- stack.c ---- */
+/* What the shards share: the log, DPDK. Returns 0, or -errno with opts->error.
+ */
+int net_program_open(struct net_opts *opts);
+void net_program_close(void);
+/*
+ * Opens the shard of this thread, one of opts->shards. Returns 0 or -errno,
+ * with opts->error set where there is more to say than errno does.
+ */
+int net_shard_open(struct net_opts *opts, unsigned shard);
+void net_shard_close(struct net_stack *stack);
+/* Until the program stops and this shard has drained. */
+void net_shard_run(struct net_stack *stack);
 /* One turn of the loop: rx, run, output, timers, tx, idle. */
 void net_stack_round(struct net_stack *stack);
+
+/* ---- shards.c ---- */
+/* On shard 0, when statistics are due: asks all shards, and says them. */
+void net_shards_say_stats(struct net_stack *stack);
 
 /* ---- stats.c ---- */
 void net_stats_start(struct net_stack *stack);
 uint64_t net_resident_kib(void); /* hugepages included; reads a file */
-void net_stats_say(struct net_stack *stack);
+/*
+ * A line for all shards, and one for each of several: what n shards counted by
+ * now, and had s seconds before.
+ */
+void net_stats_say(const struct net_stack *stack, const struct net_stats *now,
+		   const struct net_stats *was, unsigned n, double s);
+void net_stats_sum(struct net_stats *out, const struct net_stats *shards,
+		   unsigned n);
 
 /* ---- shortage.c ---- */
 /* When all that a stack needs is there; -ENOMEM: --memory is too little. */

@@ -5,7 +5,6 @@
 #include "netstack/shard/shard.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,9 +17,6 @@
 #define DRAIN_NS    INT64_C(1000000000)
 
 _Thread_local struct net_stack net_tls;
-
-/* Whose loop signals end: written when it begins. */
-static struct net_stack *volatile signalled;
 
 int64_t net_clock_ns(void)
 {
@@ -55,7 +51,10 @@ static int start_dpdk(struct net_opts *opts)
 	struct glue_eal_conf conf = {
 		.links = links,
 		.n_links = opts->n_links,
-		.lcore = opts->lcore,
+		.lcore = -1,
+		.lcores = opts->lcores,
+		.n_lcores = opts->n_lcores,
+		.n_shards = opts->shards,
 		.huge_off = opts->huge_off,
 		.mtu = opts->mtu,
 		.mem_mib = 32,
@@ -70,7 +69,8 @@ static int start_dpdk(struct net_opts *opts)
 				      sizeof(opts->error));
 		if (err < 0)
 			return err;
-		conf.mem_mib += glue_link_mem_mib(&links[i]);
+		conf.mem_mib +=
+			glue_link_shards_mem_mib(&links[i], opts->shards);
 	}
 	return glue_eal_start(&conf, opts->error, sizeof(opts->error));
 }
@@ -114,43 +114,61 @@ static void free_tables(struct net_stack *stack)
 	stack->tables = NULL;
 }
 
-int net_stack_open(struct net_opts *opts, struct net_stack **out)
+int net_program_open(struct net_opts *opts)
 {
-	static const struct coro_sched_attr attr = {.clock_ns = sched_clock_ns};
-	struct net_stack *stack = net_here();
-	int err;
+	int err = check_opts(opts);
 
-	opts->error[0] = '\0';
-	if (net_stacks_open()) {
-		snprintf(opts->error, sizeof(opts->error),
-			 "a stack is open already: one a process");
-		return -EALREADY;
-	}
-	err = check_opts(opts);
 	if (err < 0)
 		return err;
 	/* Before DPDK, which may pin the threads that are made after it. */
 	net_watchdog_prepare();
 	err = net_log_open();
+	if (err == 0)
+		err = start_dpdk(opts);
+	if (err < 0) {
+		net_program_close();
+		if (!opts->error[0])
+			snprintf(opts->error, sizeof(opts->error), "%s",
+				 strerror(-err));
+	}
+	return err;
+}
+
+void net_program_close(void)
+{
+	glue_eal_stop();
+	net_log_close();
+}
+
+/* This shard's part of what the program has; the first ones have the rest. */
+static unsigned part_of(unsigned all, const struct net_opts *opts,
+			unsigned shard)
+{
+	return all / opts->shards + (shard < all % opts->shards);
+}
+
+int net_shard_open(struct net_opts *opts, unsigned shard)
+{
+	static const struct coro_sched_attr attr = {.clock_ns = sched_clock_ns};
+	struct net_stack *stack = net_here();
+	int err = make_tables(stack);
+
 	if (err < 0)
-		goto refuse;
-	err = start_dpdk(opts);
-	if (err < 0)
-		goto stop_dpdk;
-	err = make_tables(stack);
-	if (err < 0)
-		goto stop_dpdk;
+		goto fail;
+	stack->shard = shard;
+	stack->n_shards = opts->shards;
 	stack->mtu = opts->mtu;
-	stack->max_conns = opts->max_conns;
-	stack->max_counted = opts->counted_conns;
+	stack->max_conns = LWIP_MAX(part_of(opts->max_conns, opts, shard), 1);
+	stack->max_counted = part_of(opts->counted_conns, opts, shard);
 	stack->now_ns = glue_now_ns();
 	stack->adaptive = opts->poll == NET_POLL_ADAPTIVE ||
 			  (opts->poll == NET_POLL_AUTO && few_cpus());
-	stack->stats_ns = (int64_t)(opts->stats_s * 1e9);
+	if (shard == 0)
+		stack->stats_ns = (int64_t)(opts->stats_s * 1e9);
 	stack->next_stats_ns = stack->now_ns + stack->stats_ns;
 	err = coro_sched_open(&attr, &stack->sched);
 	if (err < 0)
-		goto stop_dpdk;
+		goto fail;
 	coro_sched_advance(stack->sched, stack->now_ns);
 	net_timers_set_clock();
 	err = net_random_init();
@@ -159,7 +177,7 @@ int net_stack_open(struct net_opts *opts, struct net_stack **out)
 	if (err == 0)
 		err = net_clients_init();
 	if (err == 0)
-		err = net_demux_init(opts->max_conns);
+		err = net_demux_init(stack->max_conns);
 	if (err < 0)
 		goto fini_tables;
 	err = net_mem_init();
@@ -180,7 +198,6 @@ int net_stack_open(struct net_opts *opts, struct net_stack **out)
 		goto fini_mem;
 	net_stats_start(stack);
 	net_stacks_opened();
-	*out = stack;
 	return 0;
 
 fini_mem:
@@ -195,15 +212,9 @@ fini_tables:
 	net_listeners_fini();
 	net_random_fini();
 	coro_sched_close(stack->sched);
-	stack->sched = NULL;
-stop_dpdk:
+fail:
 	free_tables(stack);
-	glue_eal_stop();
-	net_log_close();
-refuse:
-	if (!opts->error[0])
-		snprintf(opts->error, sizeof(opts->error), "%s",
-			 strerror(-err));
+	memset(stack, 0, sizeof(*stack));
 	return err;
 }
 
@@ -214,6 +225,7 @@ int net_stack_open_args(int argc, char **argv, struct net_stack **out)
 
 	net_opts_init(&opts);
 	err = net_parse_args(NULL, argc, argv, &opts, NULL);
+	opts.max_shards = NET_MAX_SHARDS;
 	if (err == 0)
 		err = net_stack_open(&opts, out);
 	if (err < 0)
@@ -237,16 +249,16 @@ static void let_coroutines_end(struct net_stack *stack)
 		coro_sched_round(stack->sched);
 }
 
-void net_stack_close(struct net_stack *stack)
+void net_shard_close(struct net_stack *stack)
 {
-	NET_CHECK_THREAD();
+	coro_sched_shut(stack->sched); /* what was posted runs while it can */
 	stack->draining = true;
 	while (stack->listeners)
 		net_listener_close(stack->listeners);
 	net_for_each_conn(abort_conn);
 	net_poll_wake_all();
 	let_coroutines_end(stack);
-	net_watchdog_stop();
+	net_watchdog_stop(stack);
 	coro_sched_close(stack->sched);
 	stack->sched = NULL;
 	net_link_tx();
@@ -258,8 +270,6 @@ void net_stack_close(struct net_stack *stack)
 	net_listeners_fini();
 	net_demux_fini();
 	net_random_fini();
-	glue_eal_stop();
-	net_log_close();
 	free_tables(stack);
 	memset(stack, 0, sizeof(*stack));
 	net_stacks_closed();
@@ -276,14 +286,14 @@ int net_link_wait(struct net_stack *stack, unsigned timeout_ms)
 {
 	int64_t deadline = stack->now_ns + (int64_t)timeout_ms * 1000000;
 
-	NET_CHECK_THREAD();
+	NET_CHECK_STACK(stack);
 	for (unsigned i = 0; i < stack->n_ports; i++)
 		while (!glue_port_link_up(stack->ports[i].glue)) {
 			int err = coro_sleep_ns(5000000);
 
 			if (err < 0)
 				return err;
-			if (stack->stop)
+			if (net_stack_stopping(stack))
 				return -ECANCELED;
 			if (stack->now_ns > deadline)
 				return -ETIMEDOUT;
@@ -292,23 +302,6 @@ int net_link_wait(struct net_stack *stack, unsigned timeout_ms)
 }
 
 /* ---- the loop ---- */
-
-static void on_signal(int signo)
-{
-	if (signalled->stop)
-		_exit(1);
-	signalled->stop = 1;
-}
-
-void net_stack_stop(struct net_stack *stack)
-{
-	stack->stop = 1;
-}
-
-bool net_stack_stopping(const struct net_stack *stack)
-{
-	return stack->stop;
-}
 
 static void cancel_conn(struct net_conn *conn)
 {
@@ -378,51 +371,15 @@ void net_stack_round(struct net_stack *stack)
 	idle(stack, work);
 }
 
-int net_stack_run(struct net_stack *stack)
+void net_shard_run(struct net_stack *stack)
 {
-	struct sigaction action = {.sa_handler = on_signal};
-	struct sigaction old_int, old_term;
-
-	NET_CHECK_THREAD();
-	signalled = stack;
-	sigaction(SIGINT, &action, &old_int);
-	sigaction(SIGTERM, &action, &old_term);
 	net_budget_start();
-	while (!stack->stop) {
+	while (!net_stack_stopping(stack)) {
 		net_stack_round(stack);
 		if (stack->stats_ns && stack->now_ns >= stack->next_stats_ns)
-			net_stats_say(stack);
+			net_shards_say_stats(stack);
 	}
 	start_drain(stack);
 	while (!drained(stack))
 		net_stack_round(stack);
-	sigaction(SIGINT, &old_int, NULL);
-	sigaction(SIGTERM, &old_term, NULL);
-	return 0;
-}
-
-int net_serve(struct net_stack *stack, const struct net_addr *addr,
-	      net_handler handler, void *arg)
-{
-	struct net_listener *listener;
-	char text[NET_ADDR_TEXT_MAX];
-	struct net_addr bound;
-	int err = net_listen(stack, addr, 0, &listener);
-
-	if (err < 0) {
-		fprintf(stderr, "%s: listening on %s: %s\n",
-			program_invocation_short_name,
-			net_addr_format(addr, text, sizeof(text)),
-			strerror(-err));
-		net_stack_close(stack);
-		return err;
-	}
-	net_listener_serve(listener, handler, arg);
-	bound = net_listener_addr(listener);
-	printf("listening on %s\n",
-	       net_addr_format(&bound, text, sizeof(text)));
-	fflush(stdout);
-	net_stack_run(stack);
-	net_stack_close(stack);
-	return 0;
 }

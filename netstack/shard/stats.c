@@ -6,6 +6,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 void net_stack_stats(struct net_stack *stack, struct net_stats *out)
 {
@@ -24,6 +25,9 @@ void net_stack_stats(struct net_stack *stack, struct net_stats *out)
 		out->rx_refused += s.rx_refused;
 		out->rx_bad_csum += s.rx_bad_csum;
 		out->rx_missed += s.rx_missed;
+		out->handed_over += s.rx_handed_over;
+		out->hand_over_drops += s.rx_hand_over_full;
+		out->taken_over += s.rx_taken_over;
 		out->tx_frames += s.tx_frames;
 		out->tx_bytes += s.tx_bytes;
 		out->tx_dropped += s.tx_dropped + s.tx_no_frame;
@@ -86,24 +90,111 @@ void net_stats_start(struct net_stack *stack)
 	stack->opened_kib = net_resident_kib();
 }
 
-__attribute__((noinline)) void net_stats_say(struct net_stack *stack)
+/* ---- of all shards ---- */
+
+static void add(struct net_stats *to, const struct net_stats *from)
 {
-	double s = (double)stack->stats_ns / 1e9;
-	struct net_stats now, *was = &stack->stats_last;
+	to->rx_frames += from->rx_frames;
+	to->rx_bytes += from->rx_bytes;
+	to->rx_bad_frame += from->rx_bad_frame;
+	to->rx_bad_csum += from->rx_bad_csum;
+	to->rx_missed += from->rx_missed;
+	to->handed_over += from->handed_over;
+	to->hand_over_drops += from->hand_over_drops;
+	to->taken_over += from->taken_over;
+	to->tx_frames += from->tx_frames;
+	to->tx_bytes += from->tx_bytes;
+	to->tx_dropped += from->tx_dropped;
+	to->accepted += from->accepted;
+	to->dialed += from->dialed;
+	to->closed += from->closed;
+	to->reset += from->reset;
+	to->timed_out += from->timed_out;
+	to->no_memory += from->no_memory;
+	to->memory_refused += from->memory_refused;
+	to->memory_resets += from->memory_resets;
+	to->rx_no_memory += from->rx_no_memory;
+	to->views_reclaimed += from->views_reclaimed;
+	to->view_misuses += from->view_misuses;
+	to->backlog_drops += from->backlog_drops;
+	to->clients_refused += from->clients_refused;
+	to->time_wait_recycled += from->time_wait_recycled;
+	to->ooseq_drops += from->ooseq_drops;
+	to->cookies_sent += from->cookies_sent;
+	to->cookies_accepted += from->cookies_accepted;
+	to->cookies_refused += from->cookies_refused;
+	to->rx_unacceptable += from->rx_unacceptable;
+	to->challenge_acks += from->challenge_acks;
+	to->orphans_recycled += from->orphans_recycled;
+	to->rx_refused += from->rx_refused;
+	to->neighbours_refused += from->neighbours_refused;
+	to->path_mtu_lowered += from->path_mtu_lowered;
+	to->path_mtu_guessed += from->path_mtu_guessed;
+	to->path_mtu_refused += from->path_mtu_refused;
+	to->log_dropped += from->log_dropped;
+	to->busy_ns += from->busy_ns;
+	to->conns += from->conns;
+	to->frames_free += from->frames_free;
+	to->frames += from->frames;
+	to->memory_bytes += from->memory_bytes;
+	to->memory_max_bytes += from->memory_max_bytes;
+	to->pool_empty += from->pool_empty;
+}
+
+/* log_dropped is the program's, and each shard tells it. */
+void net_stats_sum(struct net_stats *out, const struct net_stats *shards,
+		   unsigned n)
+{
+	memset(out, 0, sizeof(*out));
+	for (unsigned i = 0; i < n; i++)
+		add(out, &shards[i]);
+	out->log_dropped = shards[0].log_dropped;
+}
+
+static void say_all(const struct net_stack *stack, const struct net_stats *now,
+		    const struct net_stats *was, double s)
+{
 	char memory[160];
 
-	net_stack_stats(stack, &now);
-	format_memory(stack, now.conns, memory, sizeof(memory));
+	format_memory(stack, now->conns, memory, sizeof(memory));
 	net_log("stats: rx %.0f/s tx %.0f/s frames, %.2f/%.2f Gbit/s, %u "
 		"connections, +%" PRIu64 " accepted, %" PRIu64
 		" dropped, %" PRIu64 " bad, %u of %u frames free%s",
-		(double)(now.rx_frames - was->rx_frames) / s,
-		(double)(now.tx_frames - was->tx_frames) / s,
-		(double)(now.rx_bytes - was->rx_bytes) * 8e-9 / s,
-		(double)(now.tx_bytes - was->tx_bytes) * 8e-9 / s, now.conns,
-		now.accepted - was->accepted, now.tx_dropped + now.rx_missed,
-		now.rx_bad_csum + now.rx_bad_frame, now.frames_free, now.frames,
-		memory);
-	*was = now;
-	stack->next_stats_ns = stack->now_ns + stack->stats_ns;
+		(double)(now->rx_frames - was->rx_frames) / s,
+		(double)(now->tx_frames - was->tx_frames) / s,
+		(double)(now->rx_bytes - was->rx_bytes) * 8e-9 / s,
+		(double)(now->tx_bytes - was->tx_bytes) * 8e-9 / s, now->conns,
+		now->accepted - was->accepted, now->tx_dropped + now->rx_missed,
+		now->rx_bad_csum + now->rx_bad_frame, now->frames_free,
+		now->frames, memory);
+}
+
+static void say_shard(unsigned shard, const struct net_stats *now,
+		      const struct net_stats *was, double s)
+{
+	net_log("stats: shard %u: busy %.0f %%, rx %.0f/s tx %.0f/s frames, %u "
+		"connections, +%" PRIu64
+		" accepted, handed over %.0f/s (%" PRIu64
+		" dropped), taken over %.0f/s",
+		shard, (double)(now->busy_ns - was->busy_ns) / 1e7 / s,
+		(double)(now->rx_frames - was->rx_frames) / s,
+		(double)(now->tx_frames - was->tx_frames) / s, now->conns,
+		now->accepted - was->accepted,
+		(double)(now->handed_over - was->handed_over) / s,
+		now->hand_over_drops,
+		(double)(now->taken_over - was->taken_over) / s);
+}
+
+__attribute__((noinline)) void net_stats_say(const struct net_stack *stack,
+					     const struct net_stats *now,
+					     const struct net_stats *was,
+					     unsigned n, double s)
+{
+	struct net_stats all_now, all_was;
+
+	net_stats_sum(&all_now, now, n);
+	net_stats_sum(&all_was, was, n);
+	say_all(stack, &all_now, &all_was, s);
+	for (unsigned i = 0; n > 1 && i < n; i++)
+		say_shard(i, &now[i], &was[i], s);
 }

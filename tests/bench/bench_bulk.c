@@ -157,7 +157,8 @@ static void open_stack(enum side side, int cpu)
 		net_addr_parse_prefix("10.9.1.9/16",
 				      &opts.addrs[opts.n_addrs++]);
 	opts.mtu = conf.mtu;
-	opts.lcore = cpu;
+	opts.lcores[0] = cpu;
+	opts.n_lcores = cpu >= 0;
 	opts.poll = NET_POLL_BUSY;
 	if (net_stack_open(&opts, &stack) < 0) {
 		fprintf(stderr, "bench-bulk: %s\n", opts.error);

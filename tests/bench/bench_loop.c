@@ -2,9 +2,12 @@
  * What one echo costs in the stack alone: netstack/ and coro/ over a port that
  * forges requests and swallows answers. No DPDK, no second process; CPU time,
  * so that a busy machine disturbs it little. Usage: bench-loop [-r REQUESTS]
- * [CONNS...]; without connections, opening with many listeners as well. Few
- * requests are for callgrind, which counts instructions.
+ * [-t SHARDS] [CONNS...]; shards are threads with clients of their own; without
+ * connections, opening with many listeners as well. Few requests are for
+ * callgrind, which counts instructions.
  */
+#include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,15 +37,18 @@ struct cell {
 	uint8_t data[ROOM];
 };
 
-static unsigned requests = 3000000;
-static struct cell cells[POOL];
-static struct glue_frame *free_frames[POOL];
-static unsigned n_free, n_conns, next_flow, n_up;
-static struct flow *flows;
-static uint64_t answers;
-static bool opening;
-static int64_t now_ns = 1000000000;
+static unsigned requests = 3000000, n_threads = 1;
 static uint8_t header[54];
+static pthread_barrier_t barrier;
+
+/* A shard's clients. */
+static _Thread_local struct cell *cells;
+static _Thread_local struct glue_frame *free_frames[POOL];
+static _Thread_local unsigned n_free, n_conns, next_flow, n_up;
+static _Thread_local struct flow *flows;
+static _Thread_local uint64_t answers;
+static _Thread_local bool opening;
+static _Thread_local int64_t now_ns;
 
 static struct glue_frame *take(unsigned len)
 {
@@ -104,6 +110,32 @@ int glue_eal_start(const struct glue_eal_conf *conf, char *err, size_t err_len)
 
 void glue_eal_stop(void)
 {
+}
+
+uint16_t glue_flow_fold(const void *addr_a, const void *addr_b,
+			unsigned addr_len)
+{
+	return 0;
+}
+
+unsigned glue_flow_shard(uint16_t fold, uint16_t port_a, uint16_t port_b)
+{
+	return 0;
+}
+
+int glue_thread_enter(unsigned shard, char *err, size_t err_len)
+{
+	return 0;
+}
+
+void glue_thread_leave(void)
+{
+}
+
+unsigned glue_link_shards_mem_mib(const struct glue_link *link,
+				  unsigned n_shards)
+{
+	return 64 * n_shards;
 }
 
 bool glue_eal_huge(void)
@@ -196,9 +228,9 @@ static void finish_handshake(unsigned i)
 }
 
 /* SYN-ACKs are kept until no lwIP function is on the stack. */
-static unsigned to_finish[1 << 16], n_finish;
-static uint8_t arp_waiting[64][42];
-static unsigned n_arp;
+static _Thread_local unsigned *to_finish, n_finish;
+static _Thread_local uint8_t arp_waiting[64][42];
+static _Thread_local unsigned n_arp;
 
 void glue_tx(struct glue_port *port, struct glue_frame *frame)
 {
@@ -314,12 +346,17 @@ static void round_and_replies(struct net_stack *stack)
 	now_ns += 3000;
 }
 
-static double cpu_s(void)
+static double seconds(clockid_t clock)
 {
 	struct timespec t;
 
-	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+	clock_gettime(clock, &t);
 	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static double cpu_s(void)
+{
+	return seconds(CLOCK_THREAD_CPUTIME_ID);
 }
 
 static void open_all(struct net_stack *stack)
@@ -341,42 +378,121 @@ static void listen_besides(struct net_stack *stack, unsigned n)
 			exit(1);
 }
 
-static void run(unsigned conns, unsigned listeners)
-{
-	struct net_listener *listener;
-	struct net_stack *stack;
-	struct net_opts opts;
-	double begun_s, opening_s;
-	uint64_t from;
+struct work {
+	unsigned shard, conns, listeners;
+	struct net_opts *opts;
+	/* what it took: each connection and each echo, in ns of CPU time */
+	double opened_ns, echo_ns;
+	double from_s, to_s; /* of the monotonic clock, echoes alone */
+};
 
+static void make_clients(unsigned conns)
+{
+	now_ns = 1000000000;
 	n_conns = conns;
 	flows = calloc(conns, sizeof(*flows));
+	cells = aligned_alloc(64, POOL * sizeof(*cells));
+	to_finish = calloc(1 << 16, sizeof(*to_finish));
+	if (!flows || !cells || !to_finish)
+		exit(1);
 	for (n_free = 0; n_free < POOL; n_free++)
 		free_frames[n_free] = &cells[n_free].frame;
+}
+
+/* One CPU a shard, as far as there are so many. */
+static void pin(unsigned shard)
+{
+	cpu_set_t set;
+
+	if (n_threads == 1)
+		return;
+	CPU_ZERO(&set);
+	CPU_SET(shard % (unsigned)sysconf(_SC_NPROCESSORS_ONLN), &set);
+	pthread_setaffinity_np(pthread_self(), sizeof(set), &set);
+}
+
+static void *run_shard(void *arg)
+{
+	struct work *work = arg;
+	struct net_listener *listener;
+	struct net_stack *stack = net_here();
+	double begun_s;
+	uint64_t from;
+
+	pin(work->shard);
+	make_clients(work->conns);
+	if (net_shard_open(work->opts, work->shard) < 0 ||
+	    net_listen(stack, &net_addr_any(7), 1 << 22, &listener) < 0)
+		exit(1);
+	net_listener_serve(listener, echo, NULL);
+	listen_besides(stack, work->listeners - 1);
+	begun_s = cpu_s();
+	open_all(stack);
+	work->opened_ns = (cpu_s() - begun_s) * 1e9 / work->conns;
+	for (from = answers; answers - from < requests / 4;)
+		round_and_replies(stack);
+	pthread_barrier_wait(&barrier);
+	work->from_s = seconds(CLOCK_MONOTONIC);
+	begun_s = cpu_s();
+	for (from = answers; answers - from < requests;)
+		round_and_replies(stack);
+	work->echo_ns = (cpu_s() - begun_s) * 1e9 / (double)(answers - from);
+	work->to_s = seconds(CLOCK_MONOTONIC);
+	net_shard_close(stack);
+	free(flows);
+	free(cells);
+	free(to_finish);
+	return NULL;
+}
+
+static void report(const struct work *work)
+{
+	double opened_ns = 0, echo_ns = 0, rate = 0;
+
+	for (unsigned i = 0; i < n_threads; i++) {
+		opened_ns += work[i].opened_ns / n_threads;
+		echo_ns += work[i].echo_ns / n_threads;
+		rate += requests / (work[i].to_s - work[i].from_s);
+	}
+	printf("%9u connections: %6.1f ns an echo; opened with %5u listeners "
+	       "in %6.1f ns each",
+	       work->conns, echo_ns, work->listeners, opened_ns);
+	if (n_threads > 1)
+		printf("; %u shards, %.0f echoes a second together", n_threads,
+		       rate);
+	printf("\n");
+	fflush(stdout);
+}
+
+static void run(unsigned conns, unsigned listeners)
+{
+	struct work work[NET_MAX_SHARDS];
+	pthread_t threads[NET_MAX_SHARDS];
+	struct net_opts opts;
+
 	net_opts_init(&opts);
 	opts.links[opts.n_links++] = "ring:bench";
 	net_addr_parse_prefix("10.0.0.1/8", &opts.addrs[opts.n_addrs++]);
 	opts.poll = NET_POLL_BUSY;
-	if (net_stack_open(&opts, &stack) < 0 ||
-	    net_listen(stack, &net_addr_any(7), 1 << 22, &listener) < 0)
+	opts.shards = n_threads;
+	opts.max_conns = 1 << 21;
+	pthread_barrier_init(&barrier, NULL, n_threads);
+	if (net_program_open(&opts) < 0)
 		exit(1);
-	net_listener_serve(listener, echo, NULL);
-	listen_besides(stack, listeners - 1);
-	begun_s = cpu_s();
-	open_all(stack);
-	opening_s = cpu_s() - begun_s;
-	for (from = answers; answers - from < requests / 4;)
-		round_and_replies(stack);
-	begun_s = cpu_s();
-	for (from = answers; answers - from < requests;)
-		round_and_replies(stack);
-	printf("%9u connections: %6.1f ns an echo; opened with %5u listeners "
-	       "in %6.1f ns each\n",
-	       conns, (cpu_s() - begun_s) * 1e9 / (double)(answers - from),
-	       listeners, opening_s * 1e9 / conns);
-	fflush(stdout);
-	net_stack_close(stack);
-	free(flows);
+	for (unsigned i = 0; i < n_threads; i++) {
+		work[i] = (struct work){.shard = i,
+					.conns = conns,
+					.listeners = listeners,
+					.opts = &opts};
+		if (i)
+			pthread_create(&threads[i], NULL, run_shard, &work[i]);
+	}
+	run_shard(&work[0]);
+	for (unsigned i = 1; i < n_threads; i++)
+		pthread_join(threads[i], NULL);
+	net_program_close();
+	pthread_barrier_destroy(&barrier);
+	report(work);
 }
 
 static unsigned number(const char *text)
@@ -398,10 +514,18 @@ int main(int argc, char **argv)
 {
 	int opt;
 
-	while ((opt = getopt(argc, argv, "r:")) == 'r')
-		requests = number(optarg);
+	while ((opt = getopt(argc, argv, "r:t:")) == 'r' || opt == 't')
+		if (opt == 'r')
+			requests = number(optarg);
+		else
+			n_threads = number(optarg);
 	if (opt != -1)
 		return 2;
+	if (n_threads > NET_MAX_SHARDS) {
+		fprintf(stderr, "bench-loop: -t %u: at most %d shards\n",
+			n_threads, NET_MAX_SHARDS);
+		return 2;
+	}
 	memcpy(header, "\2\0\0\0\0\1\2\0\0\0\0\2\10\0", 14);
 	header[14] = 0x45;
 	header[22] = 64;

@@ -113,6 +113,8 @@ WRONG_VALUES = [
     (LOAD, "--json", ["/nonexistent/result.json", "/"]),
 ]
 
+RING = ["--link", "ring:r0", "--addr", "10.9.0.1/16"]
+
 # Programs, the whole of a wrong command line, what the line must name.
 WRONG_LINES = [
     (CORONET + EPOLL, ["--nosuch"], "nosuch"),
@@ -133,6 +135,16 @@ WRONG_LINES = [
     (PROXY, ["--to", "10.9.7.7:81", "--to", "10.9.7.7:80", "--listen", "10.9.7.7:80"],
      "10.9.7.7:80"),
     (("epoll-proxy",), ["--to", "127.0.0.1:81", "--listen", "0.0.0.0:81"], "127.0.0.1:81"),
+    (CORONET, ["--lcores", "0,0"], "CPU 0 stands there twice"),
+    (CORONET, ["--lcores", "3-1"], "a range that ends before it begins"),
+    (CORONET, ["--lcores", "0-"], "neither '-' nor ','"),
+    (CORONET, ["--lcores", ""], "no CPU where one is due"),
+    (CORONET, ["--lcores", "5000"], "the last is 1023"),
+    (CORONET, ["--shards", "65"], "expected a number from 1 to 64"),
+    (("coronet-echo",), [*RING, "--lcores", "0", "--shards", "2"], "--lcores names 1 CPU"),
+    (("coronet-echo",), [*RING, "--lcores", "1023"], "1023"),
+    (("coronet-httpd",), [*RING, "--shards", "2"], "2 shards"),
+    (PROXY[:1], [*RING, "--to", "10.9.0.2:80", "--shards", "2"], "2 shards"),
     (PROXY, ["--accept-proxy=yes", "--to", "10.9.0.2:80"], "accept-proxy"),
 ]
 

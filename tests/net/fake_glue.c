@@ -1,6 +1,7 @@
 #include "tests/net/fake_glue.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,21 +12,22 @@
 
 const uint8_t fake_mac[6] = {2, 0, 0, 0, 0, 1};
 const uint8_t fake_peer_mac[6] = {2, 0, 0, 0, 0, 2};
-int64_t fake_now_ns = 1000000000;
-int64_t fake_clock_step_ns;
-unsigned fake_frames_out;
-int fake_tx_budget = -1;
-unsigned fake_segment_bytes;
-bool fake_lends;
-unsigned fake_tx_segment_bytes;
-unsigned fake_sent_pieces;
+_Thread_local int64_t fake_now_ns = 1000000000;
+_Thread_local int64_t fake_clock_step_ns;
+_Thread_local unsigned fake_frames_out;
+_Atomic unsigned fake_broken_shard;
+_Thread_local int fake_tx_budget = -1;
+_Thread_local unsigned fake_segment_bytes;
+_Thread_local bool fake_lends;
+_Thread_local unsigned fake_tx_segment_bytes;
+_Thread_local unsigned fake_sent_pieces;
 
 struct queue {
 	struct glue_frame *frames[FAKE_MAX_FRAMES];
 	unsigned head, tail;
 };
 
-static struct queue rx, tx;
+static _Thread_local struct queue rx, tx;
 
 static void push(struct queue *queue, struct glue_frame *frame)
 {
@@ -212,6 +214,32 @@ void glue_eal_stop(void)
 {
 }
 
+uint16_t glue_flow_fold(const void *addr_a, const void *addr_b,
+			unsigned addr_len)
+{
+	return 0;
+}
+
+unsigned glue_flow_shard(uint16_t fold, uint16_t port_a, uint16_t port_b)
+{
+	return 0;
+}
+
+int glue_thread_enter(unsigned shard, char *err, size_t err_len)
+{
+	return 0;
+}
+
+void glue_thread_leave(void)
+{
+}
+
+unsigned glue_link_shards_mem_mib(const struct glue_link *link,
+				  unsigned n_shards)
+{
+	return 64 * n_shards;
+}
+
 bool glue_eal_huge(void)
 {
 	return false;
@@ -222,6 +250,10 @@ int glue_port_open(unsigned index, const struct glue_port_conf *conf,
 {
 	static struct glue_port port;
 
+	if (conf->shard && conf->shard == fake_broken_shard) {
+		snprintf(err, err_len, "no port for shard %u", conf->shard);
+		return -ENODEV;
+	}
 	*out = &port;
 	return 0;
 }

@@ -1,6 +1,7 @@
 /*
  * dpdk_glue without DPDK: a port that is two arrays in memory and a clock that
- * stands still, so that netstack/ can be tested frame by frame.
+ * stands still, so that netstack/ can be tested frame by frame. Each thread has
+ * its own.
  */
 #pragma once
 
@@ -16,28 +17,28 @@ extern const uint8_t fake_mac[6];
 extern const uint8_t fake_peer_mac[6];
 
 /* The clock, in ns. */
-extern int64_t fake_now_ns;
+extern _Thread_local int64_t fake_now_ns;
 
 /* How far each reading moves the clock, in ns; 0: it stands still. */
-extern int64_t fake_clock_step_ns;
+extern _Thread_local int64_t fake_clock_step_ns;
 
 /* Frames allocated and not freed. */
-extern unsigned fake_frames_out;
+extern _Thread_local unsigned fake_frames_out;
 
 /* How many more frames glue_tx_alloc() gives out; -1: without end. */
-extern int fake_tx_budget;
+extern _Thread_local int fake_tx_budget;
 
 /* Frames are received in segments of so many bytes; 0: in one piece. */
-extern unsigned fake_segment_bytes;
+extern _Thread_local unsigned fake_segment_bytes;
 
 /* Frames to be sent have segments of so many bytes; 0: one piece. */
-extern unsigned fake_tx_segment_bytes;
+extern _Thread_local unsigned fake_tx_segment_bytes;
 
 /* Whether frames may refer to lent memory. */
-extern bool fake_lends;
+extern _Thread_local bool fake_lends;
 
 /* How many pieces the frame had that fake_sent() gave last. */
-extern unsigned fake_sent_pieces;
+extern _Thread_local unsigned fake_sent_pieces;
 
 /*
  * Puts a frame before the stack; flags as glue_rx() would set them, 0: as
@@ -54,6 +55,9 @@ bool fake_receive_wire(const void *data, unsigned len);
 
 /* Takes the oldest frame the stack sent: its length, 0 if there is none. */
 unsigned fake_sent(uint8_t *data, unsigned room);
+
+/* The shard whose ports cannot be opened; all but 0. */
+extern _Atomic unsigned fake_broken_shard;
 
 /* Forgets frames not taken. */
 void fake_reset(void);

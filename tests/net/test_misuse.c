@@ -248,7 +248,7 @@ static void test_calls_from_another_thread_are_named(void **state)
 	for (which = 0; which < sizeof(names) / sizeof(*names); which++) {
 		snprintf(text, sizeof(text),
 			 "coronet: %s() was called from a thread that isn't "
-			 "the stack's",
+			 "its shard's",
 			 names[which]);
 		aborts_saying(calls_elsewhere, text);
 	}

@@ -34,7 +34,7 @@ static void test_everything_has_a_default(void **state)
 
 	assert_int_equal(parse(1, argv), 0);
 	assert_int_equal(opts.mtu, 1500);
-	assert_int_equal(opts.lcore, -1);
+	assert_int_equal(opts.n_lcores, 0);
 	assert_int_equal(opts.n_links, 0);
 	assert_int_equal(opts.poll, NET_POLL_AUTO);
 }
@@ -72,7 +72,8 @@ static void test_options_are_taken(void **state)
 	assert_int_equal(opts.n_addrs, 2);
 	assert_int_equal(opts.addrs[1].family, 6);
 	assert_int_equal(opts.mtu, 9000);
-	assert_int_equal(opts.lcore, 1);
+	assert_int_equal(opts.n_lcores, 1);
+	assert_int_equal(opts.lcores[0], 1);
 	assert_int_equal(opts.poll, NET_POLL_BUSY);
 	assert_true(opts.stats_s == 0.5);
 	assert_true(opts.huge_off);
@@ -91,6 +92,60 @@ static void test_words_after_two_dashes_are_left_for_eal(void **state)
 	assert_int_equal(opts.watchdog_ms, 1000); /* by default */
 	assert_int_equal(opts.n_eal_args, 2);
 	assert_string_equal(opts.eal_args[0], "--log-level=8");
+}
+
+static void test_lcores_are_lists_of_ranges(void **state)
+{
+	char *argv[] = {"x", "--lcore=9", "--lcores=2-5,8", "--shards=3", NULL};
+	char *one[] = {"x", "--lcores=2-5,8", "--lcore=9", NULL};
+	static const int cpus[] = {2, 3, 4, 5, 8};
+
+	assert_int_equal(parse(4, argv), 0);
+	assert_int_equal(opts.shards, 3);
+	assert_int_equal(opts.n_lcores, 5);
+	for (unsigned i = 0; i < 5; i++)
+		assert_int_equal(opts.lcores[i], cpus[i]);
+	assert_int_equal(parse(3, one), 0);
+	assert_int_equal(opts.n_lcores, 1);
+	assert_int_equal(opts.lcores[0], 9);
+}
+
+static int parse_lcores(void *text)
+{
+	char option[128];
+	char *argv[] = {"x", option, NULL};
+
+	snprintf(option, sizeof(option), "--lcores=%s", (char *)text);
+	return parse(2, argv) == 0 ? 0 : 3;
+}
+
+static void test_wrong_lcores_are_named(void **state)
+{
+	static const char *const bad[][2] = {
+		{"", "no CPU where one is due"},
+		{"1,", "no CPU where one is due"},
+		{",1", "no CPU where one is due"},
+		{"1-", "neither '-' nor ','"},
+		{"-1", "no CPU where one is due"},
+		{"1 2", "neither '-' nor ','"},
+		{"1x", "neither '-' nor ','"},
+		{"1-2-3", "neither '-' nor ','"},
+		{"5-2", "a range that ends before it begins"},
+		{"1-3,2", "CPU 2 stands there twice"},
+		{"1024", "the last is 1023"},
+		{"0-99999999999999999999", "more than 64 CPUs"},
+		{"99999999999999999999", "the last is 1023"},
+		{"0-64", "more than 64 CPUs"},
+	};
+
+	for (unsigned i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		struct in_child child =
+			in_child_run(parse_lcores, (void *)bad[i][0]);
+
+		assert_int_equal(child.status, 2);
+		assert_non_null(strstr(child.err, bad[i][1]));
+		assert_non_null(strstr(child.err, bad[i][0]));
+	}
 }
 
 static int parse_memory(void *text)
@@ -148,7 +203,8 @@ static void test_configuration_file_is_read_in_place(void **state)
 	assert_int_equal(parse(5, argv), 0);
 	assert_string_equal(opts.links[0], "memif:/tmp/a,role=server");
 	assert_int_equal(opts.mtu, 2000);
-	assert_int_equal(opts.lcore, 0);
+	assert_int_equal(opts.n_lcores, 1);
+	assert_int_equal(opts.lcores[0], 0);
 }
 
 static void test_broken_configuration_names_file_and_line(void **state)
@@ -384,6 +440,8 @@ int main(void)
 		cmocka_unit_test(test_word_of_the_command_line_has_no_place),
 		cmocka_unit_test(test_too_many_options_are_an_error),
 		cmocka_unit_test(test_missing_configuration_is_an_error),
+		cmocka_unit_test(test_lcores_are_lists_of_ranges),
+		cmocka_unit_test(test_wrong_lcores_are_named),
 		cmocka_unit_test(test_stack_without_link_or_address_is_refused),
 	};
 	int fd = mkstemp(path), failed;

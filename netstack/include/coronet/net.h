@@ -84,8 +84,9 @@ char *net_addr_format(const struct net_addr *addr, char *buf, size_t len);
 
 /* ---- opening a stack ---- */
 
-#define NET_MAX_LINKS 8
-#define NET_MAX_ADDRS 64
+#define NET_MAX_LINKS  8
+#define NET_MAX_SHARDS 64
+#define NET_MAX_ADDRS  64
 
 enum net_poll_mode { NET_POLL_AUTO, NET_POLL_BUSY, NET_POLL_ADAPTIVE };
 
@@ -101,7 +102,16 @@ struct net_opts {
 	unsigned n_addrs;
 	struct net_addr gateway4, gateway6; /* family 0: none */
 	unsigned mtu;			    /* bytes, 576 to 9000 */
-	int lcore;			    /* CPU; -1: not pinned */
+	/* A shard is pinned to each of these CPUs; none: no shard is pinned. */
+	int lcores[NET_MAX_SHARDS];
+	unsigned n_lcores;
+	unsigned shards; /* 0: one a CPU of lcores, or one */
+	/*
+	 * What the program is written for; more shards are refused. 1 by
+	 * default, which suits a program that opens, listens and runs by
+	 * itself. net_run() and net_stack_open_args() set it to NET_MAX_SHARDS.
+	 */
+	unsigned max_shards;
 	enum net_poll_mode poll;
 	double stats_s; /* seconds between lines of statistics; 0: none */
 	bool huge_off;
@@ -177,6 +187,52 @@ void net_stack_close(struct net_stack *stack);
  */
 int net_stack_run(struct net_stack *stack);
 
+/* ---- shards ---- */
+
+/*
+ * A program has one shard or several (opts.lcores, opts.shards; --lcores): each
+ * is a thread with a struct net_stack of its own, and nothing of a connection's
+ * life is shared between them. A connection belongs to the shard that its
+ * addresses and ports hash to, and so do its coroutines. What belongs to a
+ * shard is used from its own thread alone; calls from another abort the program
+ * with a sentence. docs/cores.md tells how to write for several.
+ */
+
+/* 0 to net_stack_shards() - 1. */
+unsigned net_stack_shard(const struct net_stack *stack);
+unsigned net_stack_shards(const struct net_stack *stack);
+
+/* The stack of the calling thread, or NULL: it is not a shard's. */
+struct net_stack *net_stack_here(void);
+
+typedef int (*net_start)(struct net_stack *stack, void *arg);
+
+/*
+ * Opens the shards, runs start(stack, arg) on each in a coroutine, runs the
+ * program as net_stack_run() does, and closes it. arg is shared by all. A
+ * start that returns less than 0 stops the program. Not from a coroutine.
+ * Returns 0, or what the first start that failed returned, or what
+ * net_stack_open() returns, with opts->error set.
+ */
+int net_run(struct net_opts *opts, net_start start, void *arg);
+
+/*
+ * Has fn(arg) run on a shard's thread in its next round, outside any coroutine,
+ * where it must not block. Never blocks; what one thread posts to a shard runs
+ * in that order. From any thread, while the program is open. Returns 0,
+ * -EAGAIN (1,024 wait there already), -ESHUTDOWN (it closes) or -EINVAL (no
+ * such shard, or no fn).
+ */
+int net_post(unsigned shard, void (*fn)(void *arg), void *arg);
+
+/*
+ * Blocks the calling coroutine until fn(arg) has run on a shard's thread, its
+ * own included, outside any coroutine there. *result, which may be NULL, gets
+ * what fn returned. arg may not lie on a shared stack. Errors as coro_call()
+ * has them, and -EINVAL (no such shard, or no fn).
+ */
+int net_call(unsigned shard, coro_fn fn, void *arg, void **result);
+
 /* Asks net_stack_run() to return. From any coroutine or signal handler. */
 void net_stack_stop(struct net_stack *stack);
 
@@ -198,6 +254,11 @@ int net_exit_status(int err);
 
 struct net_stats {
 	uint64_t rx_frames, rx_bytes, rx_bad_frame, rx_bad_csum, rx_missed;
+	/*
+	 * Frames of other shards that came by this one's queue, those of them
+	 * dropped since their shard was behind, and its own by other queues.
+	 */
+	uint64_t handed_over, hand_over_drops, taken_over;
 	uint64_t tx_frames, tx_bytes, tx_dropped;
 	uint64_t accepted, dialed, closed, reset, timed_out;
 	uint64_t no_memory;	     /* allocations refused, any kind */
@@ -234,7 +295,15 @@ struct net_stats {
 	uint64_t pool_empty; /* times that a link had hardly a frame left */
 };
 
+/* What one shard has counted. */
 void net_stack_stats(struct net_stack *stack, struct net_stats *out);
+
+/*
+ * What all shards have counted, summed up. Blocks the calling coroutine until
+ * each has told, so not for the path of a packet. Returns 0 with *out filled
+ * in, -ENOMEM, or an error as net_call() has it.
+ */
+int net_program_stats(struct net_stats *out);
 
 /* ---- logging ---- */
 
@@ -362,12 +431,22 @@ int net_listener_serve(struct net_listener *listener, net_handler handler,
 		       void *arg);
 
 /*
- * The whole of a simple server: listens at addr, announces "listening on ..."
- * on stdout, serves, runs the stack until it is stopped, closes the listener
- * and the stack. Not from a coroutine.
+ * The whole of a simple server: listens at addr on every shard, announces
+ * "listening on ..." on stdout once, serves, runs the program until it is
+ * stopped, closes the listeners and the stack. handler runs on the shard that
+ * its connection belongs to; arg is shared by all shards. Not from a coroutine.
+ * Returns 0, or what net_listen() returned, said on stderr.
  */
 int net_serve(struct net_stack *stack, const struct net_addr *addr,
 	      net_handler handler, void *arg);
+
+/*
+ * net_serve() with limits (NULL: none but the defaults), as
+ * net_listener_limit() takes them: each shard has its own clients to count.
+ */
+int net_serve_limited(struct net_stack *stack, const struct net_addr *addr,
+		      const struct net_limits *limits, net_handler handler,
+		      void *arg);
 
 /* ---- connections ---- */
 

@@ -1,0 +1,102 @@
+/*
+ * Neighbours for every shard.
+ *
+ * Frames that are of no flow come to shard 0, which alone answers for the
+ * program's addresses. What a shard has asked is answered there, too, so
+ * shard 0 posts what tells of neighbours to the others: ARP, and advertisements
+ * of IPv6. Each admits it by its own rules, as if it had come by the wire, but
+ * answers nothing.
+ *
+ * A flood must not become one for every shard: a thousand a second are passed
+ * on, and what is more counts as a neighbour refused.
+ */
+#include "netstack/link/link_priv.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "lwip/ip6.h"
+#include "netif/ethernet.h"
+
+#define SHARED_MAX	256u /* bytes of a frame; ARP has 42, ND little more */
+#define SHARES_A_SECOND 1000
+
+struct shared {
+	unsigned link;
+	uint16_t len, flags, l3_off, l4_off;
+	uint8_t data[SHARED_MAX];
+};
+
+static bool may_share(void)
+{
+	const int64_t each_ns = 1000000000 / SHARES_A_SECOND;
+	struct net_stack *stack = net_here();
+	int64_t least = stack->now_ns - 1000000000;
+
+	if (stack->share_due_ns < least)
+		stack->share_due_ns = least;
+	if (stack->share_due_ns > stack->now_ns) {
+		stack->stats.neighbours_refused++;
+		return false;
+	}
+	stack->share_due_ns += each_ns;
+	return true;
+}
+
+/* On another shard: as input_rest() does with a frame. */
+static void take_shared(void *arg)
+{
+	struct shared *shared = arg;
+	struct net_port *port = &net_here()->ports[shared->link];
+	struct glue_frame frame = {.data = shared->data,
+				   .seg_len = shared->len,
+				   .flags = shared->flags,
+				   .l3_off = shared->l3_off,
+				   .l4_off = shared->l4_off};
+	bool arp = shared->flags & GLUE_FRAME_ARP;
+	struct netif *netif = port->netif0;
+	struct pbuf *p = NULL;
+
+	if (shared->link < net_here()->n_ports &&
+	    (arp ? net_neighbour_arp(port, &frame, &netif)
+		 : port->has_ip6 && net_neighbour_nd(port, &frame)))
+		p = pbuf_alloc(PBUF_RAW, shared->len, PBUF_RAM);
+	if (p) {
+		memcpy(p->payload, shared->data, shared->len);
+		ethernet_input(p, netif);
+	}
+	free(shared);
+}
+
+static void share_with(unsigned shard, const struct shared *what)
+{
+	struct shared *copy = malloc(sizeof(*copy));
+
+	if (!copy) {
+		net_here()->stats.neighbours_refused++;
+		return;
+	}
+	*copy = *what;
+	if (net_post(shard, take_shared, copy) < 0) {
+		net_here()->stats.neighbours_refused++;
+		free(copy);
+	}
+}
+
+void net_neighbour_share(const struct net_port *port,
+			 const struct glue_frame *frame)
+{
+	struct net_stack *stack = net_here();
+	struct shared shared = {.link = (unsigned)(port - stack->ports),
+				.flags = frame->flags,
+				.l3_off = frame->l3_off,
+				.l4_off = frame->l4_off,
+				.len = frame->seg_len};
+
+	if (stack->n_shards == 1 || frame->next || shared.len > SHARED_MAX ||
+	    !may_share())
+		return;
+	memcpy(shared.data, frame->data, shared.len);
+	for (unsigned i = 1; i < stack->n_shards; i++)
+		share_with(i, &shared);
+}

@@ -1,0 +1,523 @@
+/*
+ * The shards of a program: a thread each, with a stack of its own.
+ *
+ * The thread that opens the program is shard 0. It opens the others one after
+ * another, each on its own thread, and closes those that are open when one
+ * fails. Until net_stack_run() they do what is posted to them and nothing else.
+ * When the program stops each drains by itself, and goes on receiving for the
+ * others until all have drained. net_stack_close() has each close on its own
+ * thread.
+ *
+ * Shared by the shards: `program`, of which all but the atomics is written
+ * while no other shard runs.
+ */
+#include "netstack/program/log.h"
+#include "netstack/shard/shard.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <semaphore.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define WAIT_NAP_NS 200000 /* between two looks of a shard that waits */
+
+enum phase { PHASE_WAIT, PHASE_RUN, PHASE_CLOSE };
+
+static struct {
+	unsigned n; /* shards that are open */
+	struct member {
+		pthread_t thread;
+		struct net_stack *stack;
+		sem_t opened;
+		int err;
+	} shards[NET_MAX_SHARDS];
+	struct net_opts *opts; /* while they open */
+	_Atomic int phase;     /* enum phase */
+	_Atomic unsigned undrained;
+	_Atomic int stop;
+} program;
+
+/* ---- who is who ---- */
+
+unsigned net_stack_shard(const struct net_stack *stack)
+{
+	return stack->shard;
+}
+
+unsigned net_stack_shards(const struct net_stack *stack)
+{
+	return stack->n_shards;
+}
+
+struct net_stack *net_stack_here(void)
+{
+	return net_here()->sched ? net_here() : NULL;
+}
+
+static struct coro_sched *sched_of(unsigned shard)
+{
+	return shard < program.n ? program.shards[shard].stack->sched : NULL;
+}
+
+int net_post(unsigned shard, void (*fn)(void *arg), void *arg)
+{
+	struct coro_sched *sched = sched_of(shard);
+
+	if (!fn || !sched)
+		return -EINVAL;
+	return coro_post(sched, fn, arg);
+}
+
+int net_call(unsigned shard, coro_fn fn, void *arg, void **result)
+{
+	struct coro_sched *sched = sched_of(shard);
+
+	if (!fn || !sched)
+		return -EINVAL;
+	return coro_call(sched, fn, arg, result);
+}
+
+/* ---- a shard's thread ---- */
+
+static enum phase phase_now(void)
+{
+	return (enum phase)atomic_load_explicit(&program.phase,
+						memory_order_acquire);
+}
+
+/* What is posted runs; nothing is received, since nothing listens yet. */
+static void wait_while(struct net_stack *stack, enum phase phase)
+{
+	static const struct timespec nap = {.tv_nsec = WAIT_NAP_NS};
+
+	while (phase_now() == phase) {
+		stack->now_ns = glue_now_ns();
+		coro_sched_round(stack->sched);
+		coro_sched_advance(stack->sched, stack->now_ns);
+		clock_nanosleep(CLOCK_MONOTONIC, 0, &nap, NULL);
+	}
+}
+
+static void run(struct net_stack *stack)
+{
+	net_shard_run(stack);
+	atomic_fetch_sub(&program.undrained, 1);
+	while (atomic_load(&program.undrained))
+		net_stack_round(stack);
+}
+
+static int enter(const struct member *me, struct net_opts *opts)
+{
+	unsigned shard = (unsigned)(me - program.shards);
+	int err = glue_thread_enter(shard, opts->error, sizeof(opts->error));
+
+	if (err < 0)
+		return err;
+	err = net_shard_open(opts, shard);
+	if (err < 0)
+		glue_thread_leave();
+	return err;
+}
+
+static void *shard_main(void *arg)
+{
+	struct member *me = arg;
+	struct net_stack *stack = net_here();
+
+	me->err = enter(me, program.opts);
+	me->stack = stack;
+	if (me->err < 0) {
+		sem_post(&me->opened);
+		return NULL;
+	}
+	sem_post(&me->opened);
+	wait_while(stack, PHASE_WAIT);
+	if (phase_now() == PHASE_RUN)
+		run(stack);
+	wait_while(stack, PHASE_RUN);
+	net_shard_close(stack);
+	glue_thread_leave();
+	return NULL;
+}
+
+/* ---- statistics ---- */
+
+/* Shard 0 asks the others, which each fill in their own and answer. */
+static struct {
+	struct net_stats now[NET_MAX_SHARDS], was[NET_MAX_SHARDS];
+	unsigned unanswered;
+	int64_t asked_ns, was_ns;
+} counted;
+
+static void say(struct net_stack *stack)
+{
+	net_stats_say(stack, counted.now, counted.was, program.n,
+		      (double)(counted.asked_ns - counted.was_ns) / 1e9);
+	memcpy(counted.was, counted.now, sizeof(counted.was));
+	counted.was_ns = counted.asked_ns;
+}
+
+static void answered(void *arg)
+{
+	if (--counted.unanswered == 0 && phase_now() == PHASE_RUN)
+		say(net_here());
+}
+
+static void count_here(void *arg)
+{
+	struct net_stack *stack = net_here();
+
+	net_stack_stats(stack, &counted.now[stack->shard]);
+	net_post(0, answered, NULL);
+}
+
+void net_shards_say_stats(struct net_stack *stack)
+{
+	stack->next_stats_ns = stack->now_ns + stack->stats_ns;
+	if (counted.unanswered) /* a shard is stuck; the watchdog names it */
+		return;
+	counted.asked_ns = stack->now_ns;
+	net_stack_stats(stack, &counted.now[0]);
+	for (unsigned i = 1; i < program.n; i++)
+		counted.unanswered += net_post(i, count_here, NULL) == 0;
+	if (counted.unanswered == 0)
+		say(stack);
+}
+
+struct sum {
+	struct net_stats shards[NET_MAX_SHARDS];
+	unsigned n;
+};
+
+static void *count_into(void *arg)
+{
+	struct sum *sum = arg;
+
+	net_stack_stats(net_here(), &sum->shards[net_here()->shard]);
+	return NULL;
+}
+
+int net_program_stats(struct net_stats *out)
+{
+	struct sum *sum = calloc(1, sizeof(*sum));
+	int err = 0;
+
+	NET_CHECK_THREAD();
+	if (!sum)
+		return -ENOMEM;
+	for (unsigned i = 0; err == 0 && i < program.n; i++)
+		err = net_call(i, count_into, sum, NULL);
+	if (err == 0)
+		net_stats_sum(out, sum->shards, program.n);
+	free(sum);
+	return err;
+}
+
+/* ---- opening and closing ---- */
+
+/* Signals are for shard 0, whose calls they may interrupt. */
+static int start_thread(struct member *me)
+{
+	sigset_t all, before;
+	int err;
+
+	sem_init(&me->opened, 0, 0);
+	sigfillset(&all);
+	sigdelset(&all, SIGSEGV);
+	sigdelset(&all, SIGBUS);
+	sigdelset(&all, SIGFPE);
+	sigdelset(&all, SIGILL);
+	sigdelset(&all, SIGABRT);
+	sigdelset(&all, SIGTRAP);
+	sigdelset(&all, SIGURG); /* the watchdog's */
+	pthread_sigmask(SIG_BLOCK, &all, &before);
+	err = pthread_create(&me->thread, NULL, shard_main, me);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	if (err)
+		return -err;
+	while (sem_wait(&me->opened) < 0)
+		;
+	if (me->err < 0)
+		pthread_join(me->thread, NULL);
+	return me->err;
+}
+
+/* Those that have opened, but shard 0. */
+static void close_others(void)
+{
+	atomic_store(&program.phase, PHASE_CLOSE);
+	for (unsigned i = 1; i < program.n; i++)
+		pthread_join(program.shards[i].thread, NULL);
+	for (unsigned i = 1; i < program.n; i++)
+		sem_destroy(&program.shards[i].opened);
+	program.n = 1;
+}
+
+static unsigned wanted(const struct net_opts *opts)
+{
+	if (opts->shards)
+		return opts->shards;
+	return opts->n_lcores ? opts->n_lcores : 1;
+}
+
+static int check_shards(struct net_opts *opts)
+{
+	if (wanted(opts) > opts->max_shards) {
+		snprintf(opts->error, sizeof(opts->error),
+			 "%u shards (--lcores, --shards): this program runs on "
+			 "%u; start it with --lcore N",
+			 wanted(opts), opts->max_shards);
+		return -EINVAL;
+	}
+	if (opts->n_lcores && wanted(opts) > opts->n_lcores) {
+		snprintf(opts->error, sizeof(opts->error),
+			 "--shards %u: --lcores names %u CPU%s, and a shard "
+			 "has one of its own; name more, or none at all",
+			 opts->shards, opts->n_lcores,
+			 opts->n_lcores == 1 ? "" : "s");
+		return -EINVAL;
+	}
+	return 0;
+}
+
+int net_stack_open(struct net_opts *opts, struct net_stack **out)
+{
+	struct net_stack *stack = net_here();
+	unsigned n = wanted(opts);
+	int err;
+
+	opts->error[0] = '\0';
+	if (net_stacks_open()) {
+		snprintf(opts->error, sizeof(opts->error),
+			 "a stack is open already: one a process");
+		return -EALREADY;
+	}
+	err = check_shards(opts);
+	if (err < 0)
+		return err;
+	atomic_store(&program.phase, PHASE_WAIT);
+	atomic_store(&program.stop, 0);
+	program.opts = opts;
+	program.n = 0;
+	opts->shards = n;
+	err = net_program_open(opts);
+	if (err < 0)
+		return err;
+	err = net_shard_open(opts, 0);
+	if (err < 0)
+		goto close_program;
+	program.shards[0].stack = stack;
+	for (program.n = 1; program.n < n; program.n++) {
+		err = start_thread(&program.shards[program.n]);
+		if (err < 0)
+			goto close_shards;
+	}
+	atomic_store(&program.undrained, n);
+	program.opts = NULL;
+	memset(&counted, 0, sizeof(counted));
+	counted.was_ns = stack->now_ns;
+	*out = stack;
+	return 0;
+
+close_shards:
+	close_others();
+	net_shard_close(stack);
+close_program:
+	net_program_close();
+	if (!opts->error[0])
+		snprintf(opts->error, sizeof(opts->error), "%s",
+			 strerror(-err));
+	return err;
+}
+
+void net_stack_close(struct net_stack *stack)
+{
+	NET_CHECK_STACK(stack);
+	close_others();
+	net_shard_close(stack);
+	net_program_close();
+}
+
+/* ---- running ---- */
+
+static void on_signal(int signo)
+{
+	if (atomic_exchange(&program.stop, 1))
+		_exit(1);
+}
+
+void net_stack_stop(struct net_stack *stack)
+{
+	atomic_store(&program.stop, 1);
+}
+
+bool net_stack_stopping(const struct net_stack *stack)
+{
+	return atomic_load_explicit(&program.stop, memory_order_relaxed);
+}
+
+int net_stack_run(struct net_stack *stack)
+{
+	struct sigaction action = {.sa_handler = on_signal};
+	struct sigaction old_int, old_term;
+
+	NET_CHECK_STACK(stack);
+	sigaction(SIGINT, &action, &old_int);
+	sigaction(SIGTERM, &action, &old_term);
+	atomic_store(&program.phase, PHASE_RUN);
+	run(stack);
+	sigaction(SIGINT, &old_int, NULL);
+	sigaction(SIGTERM, &old_term, NULL);
+	return 0;
+}
+
+/* ---- one function for every shard ---- */
+
+struct start {
+	net_start fn;
+	void *arg;
+	_Atomic int err; /* the first that failed with */
+};
+
+static void *start_coro(void *arg)
+{
+	struct start *start = arg;
+	int err = start->fn(net_here(), start->arg), none = 0;
+
+	if (err < 0) {
+		atomic_compare_exchange_strong(&start->err, &none, err);
+		net_stack_stop(net_here());
+	}
+	return NULL;
+}
+
+static void start_here(void *arg)
+{
+	struct start *start = arg;
+	int err = net_spawn(net_here(), "start", start_coro, start), none = 0;
+
+	if (err == 0)
+		return;
+	atomic_compare_exchange_strong(&start->err, &none, err);
+	net_stack_stop(net_here());
+}
+
+int net_run(struct net_opts *opts, net_start fn, void *arg)
+{
+	struct start start = {.fn = fn, .arg = arg};
+	struct net_stack *stack;
+	int err;
+
+	if (!fn)
+		return -EINVAL;
+	opts->max_shards = NET_MAX_SHARDS;
+	err = net_stack_open(opts, &stack);
+	if (err < 0)
+		return err;
+	start_here(&start);
+	for (unsigned i = 1; err == 0 && i < program.n; i++)
+		err = net_post(i, start_here, &start);
+	if (err == 0)
+		net_stack_run(stack);
+	net_stack_close(stack);
+	if (err == 0)
+		err = atomic_load(&start.err);
+	if (err < 0 && !opts->error[0])
+		snprintf(opts->error, sizeof(opts->error), "%s",
+			 strerror(-err));
+	return err;
+}
+
+/* ---- net_serve() ---- */
+
+struct serving {
+	struct net_addr addr;
+	struct net_limits limits;
+	net_handler handler;
+	void *arg;
+	_Atomic unsigned left; /* shards that have not listened */
+	_Atomic int err;
+};
+
+static int serve_here(const struct serving *serving,
+		      struct net_listener **listener)
+{
+	int err = net_listen(net_here(), &serving->addr, 0, listener);
+
+	if (err < 0)
+		return err;
+	net_listener_limit(*listener, &serving->limits);
+	return net_listener_serve(*listener, serving->handler, serving->arg);
+}
+
+static void serve_posted(void *arg)
+{
+	struct serving *serving = arg;
+	struct net_listener *listener;
+	int err = serve_here(serving, &listener);
+
+	if (err < 0)
+		atomic_store(&serving->err, err);
+	atomic_fetch_sub(&serving->left, 1);
+}
+
+/* Not from a coroutine, and before the shards run: they look at posts only. */
+static int serve_elsewhere(struct serving *serving)
+{
+	static const struct timespec nap = {.tv_nsec = WAIT_NAP_NS};
+
+	atomic_store(&serving->left, program.n - 1);
+	for (unsigned i = 1; i < program.n; i++)
+		if (net_post(i, serve_posted, serving) < 0) {
+			atomic_store(&serving->err, -EAGAIN);
+			atomic_fetch_sub(&serving->left, 1);
+		}
+	while (atomic_load(&serving->left))
+		clock_nanosleep(CLOCK_MONOTONIC, 0, &nap, NULL);
+	return atomic_load(&serving->err);
+}
+
+int net_serve_limited(struct net_stack *stack, const struct net_addr *addr,
+		      const struct net_limits *limits, net_handler handler,
+		      void *arg)
+{
+	struct serving serving = {
+		.addr = *addr, .handler = handler, .arg = arg};
+	struct net_listener *listener;
+	char text[NET_ADDR_TEXT_MAX];
+	int err;
+
+	if (limits)
+		serving.limits = *limits;
+	err = serve_here(&serving, &listener);
+	if (err == 0) {
+		serving.addr = net_listener_addr(listener);
+		err = serve_elsewhere(&serving);
+	}
+	if (err < 0) {
+		fprintf(stderr, "%s: listening on %s: %s\n",
+			program_invocation_short_name,
+			net_addr_format(addr, text, sizeof(text)),
+			strerror(-err));
+		net_stack_close(stack);
+		return err;
+	}
+	printf("listening on %s\n",
+	       net_addr_format(&serving.addr, text, sizeof(text)));
+	fflush(stdout);
+	net_stack_run(stack);
+	net_stack_close(stack);
+	return 0;
+}
+
+int net_serve(struct net_stack *stack, const struct net_addr *addr,
+	      net_handler handler, void *arg)
+{
+	return net_serve_limited(stack, addr, NULL, handler, arg);
+}

@@ -1,0 +1,120 @@
+#!/usr/bin/env python3
+"""Programs of several shards over links, more shards than CPUs among them.
+
+Usage: test_shards.py BUILD_DIR
+"""
+
+import contextlib
+import functools
+import re
+import socket
+
+from harness import PATIENCE, check, command, eventually, main
+from test_links import ECHO_ADDRS, TARGETS, check_load, Pair
+
+CONNS = 128  # so that no shard of 8 is likely to go without
+
+
+class Shards(Pair):
+    """coronet-echo with several shards, and one that loads it."""
+
+    def __init__(self, env, shards, server_keys=""):
+        user = env.ordinary_user()
+        path = env.scratch_for(user) / "s.sock"
+        super().__init__(env, f"memif:{path},role=server{server_keys}",
+                         f"memif:{path},role=client", user)
+        self.shards = shards
+        self.echo += ["--shards", shards, "--stats", "0.2", "--memory", "1G"]
+
+
+def accepted_by(server):
+    """The connections that each shard has taken, by its statistics."""
+    taken = {}
+    for shard, count in re.findall(r"shard (\d+): .*\+(\d+) accepted", server.output("stderr")):
+        taken[int(shard)] = taken.get(int(shard), 0) + int(count)
+    return taken
+
+
+def check_all_serve(server, shards):
+    def all_have():
+        taken = accepted_by(server)
+        return sum(taken.values()) >= CONNS and all(taken.get(i) for i in range(shards))
+    if shards > 1:
+        eventually(all_have, PATIENCE, lambda: f"{accepted_by(server)} were taken by the shards "
+                   f"of {server.story()}")
+
+
+def memif_echo(env, family, shards, keys=""):
+    """Every shard serves its part, whichever queue its frames come by."""
+    pair = Shards(env, shards, keys)
+    with pair.serve() as server:
+        report = check_load(pair, "--target", TARGETS[family], "--conns", CONNS,
+                            enough=lambda report: report["requests"] >= CONNS)
+        check(report["open_at_end"] == CONNS, f"{report['open_at_end']} of {CONNS} stayed open")
+        check_all_serve(server, shards)
+        check(server.output("stdout").count("listening on") == 1, server.story())
+        server.terminate()
+
+
+def tap_echo(env, shards):
+    """The kernel's clients reach every shard, and each finds the way back."""
+    argv = [env.app("coronet-echo"), "--link", "tap:sh0", "--addr", "10.9.0.1/16", "--port", "7777",
+            "--shards", shards, "--stats", "0.2", "--poll", "adaptive", "--memory", "1G"]
+    with env.running(argv) as server, contextlib.ExitStack() as stack:
+        command("ip", "addr", "add", "10.9.2.4/16", "dev", "sh0")
+        command("ip", "link", "set", "sh0", "up")
+        socks = []
+        for _ in range(CONNS):
+            sock = stack.enter_context(socket.create_connection(("10.9.0.1", 7777), PATIENCE))
+            sock.settimeout(PATIENCE)
+            socks.append(sock)
+        for turn in range(3):
+            for sock in socks:
+                sock.sendall(bytes([turn]) * 3000)
+            for sock in socks:
+                got = b""
+                while len(got) < 3000:
+                    part = sock.recv(3000 - len(got))
+                    check(part, f"an echo ended early: {server.story()}")
+                    got += part
+                check(got == bytes([turn]) * 3000, "the echo differs")
+        check_all_serve(server, shards)
+        stack.close()
+        server.terminate()
+
+
+def opens_and_ends(env, shards):
+    """A link without a peer: nothing to do, and nothing left behind."""
+    argv = [env.app("coronet-echo"), "--link", "ring:r0", *ECHO_ADDRS, "--port", "7777",
+            "--shards", shards, "--memory", "1G"]
+    for _ in range(3):
+        with env.running(argv) as server:
+            server.terminate()
+
+
+def too_little_memory(env):
+    """The shards' pools do not fit: one line, before any of them serves."""
+    argv = [env.app("coronet-echo"), "--link", "ring:r0", *ECHO_ADDRS, "--shards", "8",
+            "--memory", "40M"]
+    program = env.start(argv)
+    status = program.wait(PATIENCE)
+    lines = program.output("stderr").strip().splitlines()
+    check(status == 1 and len(lines) == 1 and "--memory 40M" in lines[0],
+          f"status {status}: {program.story()}")
+
+
+def cases(env):
+    bind = functools.partial
+    for shards in (1, 2, 4, 8):
+        yield f"echo over memif, {shards} shards", bind(memif_echo, env, "IPv4", shards)
+    yield "echo over memif, IPv6, 3 shards", bind(memif_echo, env, "IPv6", 3)
+    yield "4 shards behind one queue", bind(memif_echo, env, "IPv4", 4, ",queues=1")
+    for shards in (2, 4):
+        yield f"echo over TAP, {shards} shards", bind(tap_echo, env, shards)
+    for shards in (2, 8):
+        yield f"a ring link, {shards} shards", bind(opens_and_ends, env, shards)
+    yield "too little memory", bind(too_little_memory, env)
+
+
+if __name__ == "__main__":
+    main(cases)

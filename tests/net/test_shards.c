@@ -1,0 +1,285 @@
+/*
+ * Several shards in one program: opening, posting, calling, stopping, and one
+ * that fails. Each thread has a fake port of its own, so no frame passes from
+ * one to another here; tests/integration/test_shards.py does that over links.
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include <coronet/net.h>
+
+#include "tests/apps/in_child.h"
+#include "tests/net/fake_glue.h"
+
+#define MOST 8u
+
+static struct net_opts opts;
+static unsigned n_shards;
+
+/* What the starts have seen, by shard. */
+static pthread_t threads[MOST];
+static struct net_stack *stacks[MOST];
+static _Atomic unsigned started, counted;
+
+static int reset(void **state)
+{
+	memset(threads, 0, sizeof(threads));
+	memset(stacks, 0, sizeof(stacks));
+	started = counted = 0;
+	fake_broken_shard = 0;
+	return 0;
+}
+
+static int run(unsigned shards, net_start start, void *arg)
+{
+	net_opts_init(&opts);
+	opts.links[opts.n_links++] = "ring:fake";
+	net_addr_parse_prefix("10.0.0.1/24", &opts.addrs[opts.n_addrs++]);
+	opts.poll = NET_POLL_ADAPTIVE;
+	opts.memory_bytes = UINT64_C(1) << 32;
+	opts.shards = n_shards = shards;
+	return net_run(&opts, start, arg);
+}
+
+static void wait_for_all(void)
+{
+	while (atomic_load(&started) < n_shards)
+		coro_yield();
+}
+
+/* ---- opening and closing ---- */
+
+static int note(struct net_stack *stack, void *arg)
+{
+	unsigned shard = net_stack_shard(stack);
+
+	assert_ptr_equal(stack, net_stack_here());
+	assert_int_equal(net_stack_shards(stack), n_shards);
+	threads[shard] = pthread_self();
+	stacks[shard] = stack;
+	atomic_fetch_add(&started, 1);
+	wait_for_all();
+	net_stack_stop(stack);
+	return 0;
+}
+
+static void test_each_shard_has_a_thread_and_a_stack(void **state)
+{
+	for (unsigned n = 1; n <= MOST; n *= 2) {
+		reset(NULL);
+		assert_int_equal(run(n, note, NULL), 0);
+		assert_int_equal(started, n);
+		assert_true(pthread_equal(threads[0], pthread_self()));
+		for (unsigned i = 0; i < n; i++)
+			for (unsigned k = 0; k < i; k++) {
+				assert_ptr_not_equal(stacks[i], stacks[k]);
+				assert_false(
+					pthread_equal(threads[i], threads[k]));
+			}
+		assert_null(net_stack_here());
+	}
+}
+
+static int fail_on_two(struct net_stack *stack, void *arg)
+{
+	return net_stack_shard(stack) == 2 ? -ENOTSUP : 0;
+}
+
+static void test_a_start_that_fails_stops_the_program(void **state)
+{
+	assert_int_equal(run(4, fail_on_two, NULL), -ENOTSUP);
+	assert_string_equal(opts.error, strerror(ENOTSUP));
+	assert_int_equal(run(2, note, NULL), 0);
+}
+
+static void test_a_shard_that_cannot_open_closes_the_others(void **state)
+{
+	fake_broken_shard = 2;
+	assert_int_equal(run(4, note, NULL), -ENODEV);
+	assert_string_equal(opts.error, "no port for shard 2");
+	assert_int_equal(started, 0);
+	assert_null(net_stack_here());
+	fake_broken_shard = 0;
+	assert_int_equal(run(4, note, NULL), 0);
+}
+
+static int accept_until_the_end(struct net_stack *stack, void *arg)
+{
+	struct net_listener *listener;
+	struct net_conn *conn;
+
+	assert_int_equal(net_listen(stack, &net_addr_any(7), 0, &listener), 0);
+	atomic_fetch_add(&started, 1);
+	wait_for_all();
+	if (net_stack_shard(stack) == 0)
+		raise(SIGTERM);
+	assert_true(net_accept(listener, &conn) < 0);
+	atomic_fetch_add(&counted, 1);
+	return 0;
+}
+
+static void test_a_signal_ends_every_shard(void **state)
+{
+	assert_int_equal(run(4, accept_until_the_end, NULL), 0);
+	assert_int_equal(counted, 4);
+}
+
+/* ---- posting ---- */
+
+static void count_post(void *arg)
+{
+	assert_int_equal(net_stack_shard(net_stack_here()), (uintptr_t)arg);
+	atomic_fetch_add(&counted, 1);
+}
+
+static int post_to_all(struct net_stack *stack, void *arg)
+{
+	for (uintptr_t i = 0; i < n_shards; i++)
+		for (unsigned k = 0; k < 100; k++)
+			while (net_post((unsigned)i, count_post, (void *)i) ==
+			       -EAGAIN)
+				coro_yield();
+	assert_int_equal(net_post(n_shards, count_post, NULL), -EINVAL);
+	assert_int_equal(net_post(0, NULL, NULL), -EINVAL);
+	atomic_fetch_add(&started, 1);
+	while (atomic_load(&counted) < n_shards * n_shards * 100)
+		coro_yield();
+	wait_for_all();
+	net_stack_stop(stack);
+	return 0;
+}
+
+static void test_posts_run_where_they_are_sent(void **state)
+{
+	assert_int_equal(run(4, post_to_all, NULL), 0);
+	assert_int_equal(counted, 4 * 4 * 100);
+}
+
+/* ---- calling ---- */
+
+static void *shard_here(void *arg)
+{
+	return (void *)(uintptr_t)(net_stack_shard(net_stack_here()) + 1);
+}
+
+static int call_all(struct net_stack *stack, void *arg)
+{
+	void *result;
+
+	for (unsigned k = 0; k < 50; k++)
+		for (unsigned i = 0; i < n_shards; i++) {
+			assert_int_equal(net_call(i, shard_here, NULL, &result),
+					 0);
+			assert_int_equal((uintptr_t)result, i + 1);
+		}
+	assert_int_equal(net_call(n_shards, shard_here, NULL, NULL), -EINVAL);
+	atomic_fetch_add(&started, 1);
+	wait_for_all();
+	net_stack_stop(stack);
+	return 0;
+}
+
+static void test_calls_give_what_their_function_returned(void **state)
+{
+	assert_int_equal(run(4, call_all, NULL), 0);
+}
+
+/* ---- statistics ---- */
+
+static int sum_up(struct net_stack *stack, void *arg)
+{
+	struct net_stats all;
+
+	atomic_fetch_add(&started, 1);
+	wait_for_all();
+	assert_int_equal(net_program_stats(&all), 0);
+	assert_true(all.memory_max_bytes > 0);
+	atomic_fetch_add(&counted, 1);
+	while (atomic_load(&counted) < n_shards)
+		coro_yield();
+	net_stack_stop(stack);
+	return 0;
+}
+
+static void test_statistics_are_summed_up(void **state)
+{
+	assert_int_equal(run(3, sum_up, NULL), 0);
+}
+
+/* ---- wrong use ---- */
+
+static int listen_on_another(struct net_stack *stack, void *arg)
+{
+	struct net_listener *listener;
+
+	stacks[net_stack_shard(stack)] = stack;
+	atomic_fetch_add(&started, 1);
+	wait_for_all();
+	if (net_stack_shard(stack) == 1)
+		net_listen(stacks[0], &net_addr_any(7), 0, &listener);
+	return 0;
+}
+
+static int run_two(void *start)
+{
+	return run(2, listen_on_another, NULL);
+}
+
+static void test_calls_on_another_shards_stack_are_named(void **state)
+{
+	struct in_child child = in_child_run(run_two, NULL);
+
+	assert_int_not_equal(child.status, 0);
+	assert_non_null(strstr(child.err,
+			       "net_listen() was called from a thread that "
+			       "isn't its shard's"));
+}
+
+static void test_more_shards_than_may_be_are_refused(void **state)
+{
+	struct net_stack *stack;
+
+	net_opts_init(&opts);
+	opts.links[opts.n_links++] = "ring:fake";
+	net_addr_parse_prefix("10.0.0.1/24", &opts.addrs[opts.n_addrs++]);
+	opts.n_lcores = 2;
+	opts.lcores[1] = 1;
+	assert_int_equal(net_stack_open(&opts, &stack), -EINVAL);
+	assert_non_null(strstr(opts.error, "2 shards"));
+	opts.shards = 3;
+	assert_int_equal(net_run(&opts, note, NULL), -EINVAL);
+	assert_non_null(strstr(opts.error, "--shards 3: --lcores names 2"));
+	assert_int_equal(net_run(&opts, NULL, NULL), -EINVAL);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup(test_each_shard_has_a_thread_and_a_stack,
+				       reset),
+		cmocka_unit_test_setup(
+			test_a_start_that_fails_stops_the_program, reset),
+		cmocka_unit_test_setup(
+			test_a_shard_that_cannot_open_closes_the_others, reset),
+		cmocka_unit_test_setup(test_a_signal_ends_every_shard, reset),
+		cmocka_unit_test_setup(test_posts_run_where_they_are_sent,
+				       reset),
+		cmocka_unit_test_setup(
+			test_calls_give_what_their_function_returned, reset),
+		cmocka_unit_test_setup(test_statistics_are_summed_up, reset),
+		cmocka_unit_test_setup(
+			test_calls_on_another_shards_stack_are_named, reset),
+		cmocka_unit_test_setup(test_more_shards_than_may_be_are_refused,
+				       reset),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
