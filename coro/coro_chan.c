@@ -369,15 +369,15 @@ static struct coro_select *select_new(struct coro_sched *s,
 {
 	size_t bytes =
 		sizeof(struct coro_select) + n * sizeof(struct chan_node);
-	size_t shared_at = bytes;
+	size_t shared_at = bytes, slots_at;
 	struct coro_select *sel;
 	uint32_t cap;
 	char *slot;
 
 	if (shared)
 		bytes += coro_shared_wait_bytes(n);
-	slot = (char *)((bytes + 15) & ~(size_t)15);
-	bytes = (size_t)slot;
+	slots_at = (bytes + 15) & ~(size_t)15;
+	bytes = slots_at;
 	for (unsigned i = 0; i < n; i++)
 		bytes += slot_bytes(&cases[i]);
 	if (bytes > CORO_BUF_MAX)
@@ -385,7 +385,7 @@ static struct coro_select *select_new(struct coro_sched *s,
 	sel = coro_buf_get(s, bytes, &cap);
 	if (sel == NULL)
 		return NULL;
-	slot += (uintptr_t)sel;
+	slot = (char *)sel + slots_at;
 	*sel = (struct coro_select){
 		.co = s->cur, .cap = cap, .n = n, .done = SEL_WAITS};
 	for (unsigned i = 0; i < n; i++) {
