@@ -455,12 +455,9 @@ static void report(const struct work *work)
 		rate += requests / (work[i].to_s - work[i].from_s);
 	}
 	printf("%9u connections: %6.1f ns an echo; opened with %5u listeners "
-	       "in %6.1f ns each",
-	       work->conns, echo_ns, work->listeners, opened_ns);
-	if (n_threads > 1)
-		printf("; %u shards, %.0f echoes a second together", n_threads,
-		       rate);
-	printf("\n");
+	       "in %6.1f ns each; shards: %u, %.0f echoes a second together\n",
+	       work->conns, echo_ns, work->listeners, opened_ns, n_threads,
+	       rate);
 	fflush(stdout);
 }
 

@@ -1,0 +1,112 @@
+#!/usr/bin/env python3
+"""What a second shard gives, and what it costs, as ratios within one run.
+
+    ./dev bench cores [--turns N] [--seconds S]
+
+Shards of bench-loop have their clients in their own thread, so that two of
+them on two cores show what they take from each other and nothing else. What
+a frame handed over costs is bench-hand-over's, on one core. The memif row runs
+coronet-echo with one shard and with two, each with a queue, under
+--poll adaptive; CPU time is that of the server's process.
+"""
+
+import argparse
+import json
+import os
+import re
+import statistics
+import sys
+
+from children import Children, Failure, main
+import figures
+
+TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+TICK = os.sysconf("SC_CLK_TCK")
+
+
+def built(*path):
+    program = os.path.join(TOP, "build", *path)
+    if not os.access(program, os.X_OK):
+        raise Failure(f"{program} is not there: run ./dev build")
+    return program
+
+
+def loop(children, shards):
+    """Echoes a second of so many shards together."""
+    argv = [built("tests", "bench", "bench-loop"), "-r", "4000000", "-t", str(shards), "64"]
+    text = children.run("bench-loop", argv, 300).output()
+    found = re.search(r"(\d+) echoes a second together", text)
+    if not found:
+        raise Failure(f"bench-loop said: {text}")
+    return int(found[1])
+
+
+def hand_over(children):
+    """ns of a frame that arrives right, and of one that is handed over."""
+    text = children.run("bench-hand-over", [built("tests", "bench", "bench-hand-over")],
+                        300).output()
+    found = [float(ns) for ns in re.findall(r"([\d.]+) ns", text)]
+    if len(found) < 2:
+        raise Failure(f"bench-hand-over said: {text}")
+    return found[0], found[1]
+
+
+def cpu_seconds(pid):
+    """What all threads of a process have used."""
+    with open(f"/proc/{pid}/stat", encoding="ascii") as file:
+        fields = file.read().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / TICK
+
+
+def memif(children, shards, seconds, count):
+    """CPU time of the server a request, in us."""
+    path = children.path(f"{count}.sock")
+    server = children.start("coronet-echo", [
+        built("apps", "coronet-echo"), "--link", f"memif:{path},role=server",
+        "--addr", f"{figures.SERVER_ADDR}/{figures.PREFIX}", "--port", str(figures.PORT),
+        "--shards", str(shards), "--poll", "adaptive", "--huge", "off"])
+    server.wait_for_line("listening on", figures.READY_TIMEOUT)
+    before = cpu_seconds(server.process.pid)
+    load = children.run("coronet-load", [
+        built("apps", "coronet-load"), "--link", f"memif:{path},role=client",
+        "--addr", f"{figures.CLIENT_ADDR}/{figures.PREFIX}",
+        "--target", f"{figures.SERVER_ADDR}:{figures.PORT}", "--mode", "echo", "--conns", "64",
+        "--shards", str(shards), "--seconds", str(seconds), "--poll", "adaptive",
+        "--huge", "off", "--interval", "0", "--report-limited", "--json"], 120, [server])
+    used = cpu_seconds(server.process.pid) - before
+    requests = json.loads(load.output())["requests"]
+    server.stop()
+    return used * 1e6 / requests
+
+
+def say(what, values, unit, goal, met):
+    middle = statistics.median(values)
+    print(f"{what:<52}{middle:>8.3g} {unit:<3} ({min(values):.3g} - {max(values):.3g})"
+          f"  {goal}  {'PASS' if met(middle) else 'MISS'}", flush=True)
+
+
+def run():
+    parser = argparse.ArgumentParser(prog="./dev bench cores", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--turns", type=int, default=7, help="of each point (default 7)")
+    parser.add_argument("--seconds", type=float, default=2, help="a load's (default 2)")
+    options = parser.parse_args()
+    if os.cpu_count() < 2:
+        raise Failure("two shards need two CPUs, and here is one")
+    with Children("bench-cores") as children:
+        turns = range(options.turns)
+        pairs = [(loop(children, 1), loop(children, 2)) for _ in turns]
+        say("two shards over one, echoes a second", [b / a for a, b in pairs], "x",
+            ">= 1.9", lambda x: x >= 1.9)
+        frames = [hand_over(children) for _ in turns]
+        say("a frame handed over, on top of one that arrives right", [b - a for a, b in frames],
+            "ns", "<= 40", lambda x: x <= 40)
+        pairs = [(memif(children, 1, options.seconds, 2 * i),
+                  memif(children, 2, options.seconds, 2 * i + 1)) for i in turns]
+        say("CPU time a request, two shards over one, memif", [b / a for a, b in pairs], "x",
+            "<= 1.1", lambda x: x <= 1.1)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(run))
