@@ -3,18 +3,22 @@
  * kernel's is epoll-load.
  *
  * This is what moves a run: opening, turns of the open loop, timeouts, phases.
+ * A coroutine on the first shard conducts it: it starts the shards that have
+ * slots, gathers what they have counted, and ends them.
  */
 #include <argp.h>
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "apps/load/coronet_load_priv.h"
 #include "apps/load/payload.h"
 #include "apps/load/report.h"
 
-#define OPENS_AT_ONCE 512   /* handshakes under way */
+#define OPENS_AT_ONCE 512   /* handshakes under way, of all shards */
 #define LINK_WAIT_MS  30000 /* for the link to come up */
 #define SCAN_NS	      (OPTS_NS_PER_S / 10)
 #define TIMER_LATE_NS 16384 /* at most, coro_timer_arm() says */
@@ -98,6 +102,13 @@ static void *watchdog(void *arg)
 	return NULL;
 }
 
+/* The shard's part of OPENS_AT_ONCE. */
+static uint32_t opens_at_once(void)
+{
+	_Static_assert(OPENS_AT_ONCE >= NET_MAX_SHARDS, "each shard opens");
+	return OPENS_AT_ONCE / load.n_shards;
+}
+
 /* The shard's part of what the ramp allows. */
 static uint32_t may_open(const struct load_shard *shard)
 {
@@ -115,7 +126,7 @@ static void *open_slots(void *arg)
 		uint32_t may = may_open(shard);
 		struct slot *slot = &shard->slots[shard->opened];
 
-		if (shard->opened >= may || shard->dialing >= OPENS_AT_ONCE) {
+		if (shard->opened >= may || shard->dialing >= opens_at_once()) {
 			if (shard->opened >= may)
 				coro_sleep_ns(OPTS_NS_PER_S / 1000);
 			else
@@ -246,11 +257,11 @@ static void ask_all_again(struct load_shard *shard)
 	int64_t until_ns = net_clock_ns() + load.opts.timeout_ns;
 	uint64_t seen = 0;
 
-	shard->stats.asked_after = true;
-	for (; shard->asking < OPENS_AT_ONCE; shard->asking++)
+	for (; shard->asking < opens_at_once(); shard->asking++)
 		if (net_spawn(shard->stack, "ask", ask_again, shard) < 0)
 			break;
-	while (shard->asking && net_clock_ns() < until_ns &&
+	while (shard->asking && !atomic_load(&load.signalled) &&
+	       net_clock_ns() < until_ns &&
 	       coro_sleep_ns(OPTS_NS_PER_S / 1000) == 0) {
 		if (shard->stats.answered_after == seen)
 			continue;
@@ -282,81 +293,156 @@ static void end_slots(struct load_shard *shard)
 	}
 }
 
-/* On the shard's thread; its stats have been started, or follow. */
-static void start_shard(struct load_shard *shard)
+/* ---- a shard's part, on its own thread ---- */
+
+static void spawn(struct load_shard *shard, const char *name, coro_fn body)
 {
-	load_stats_set_busy(&shard->stats, busy_ns, shard);
-	net_spawn(shard->stack, "open", open_slots, shard);
-	net_spawn(shard->stack, "watchdog", watchdog, shard);
-	if (load.opts.rate)
-		net_spawn(shard->stack, "pacer", pacer, shard);
+	if (net_spawn(shard->stack, name, body, shard) < 0)
+		load_stats_error(&shard->stats, LOAD_OTHER);
 }
 
-/* There too, once the run is over. */
-static void end_shard(struct load_shard *shard)
-{
-	if (load.opts.mode == LOAD_IDLE && !shard->stats.interrupted)
-		ask_all_again(shard);
-	end_slots(shard);
-}
-
-/* Moves the run on; the stack stops with it. */
-static void *conduct(void *arg)
+/* The run has begun. */
+static void *start_shard(void *arg)
 {
 	struct load_shard *shard = arg;
-	struct load_stats *stats = &shard->stats;
-	int err = net_link_wait(shard->stack, LINK_WAIT_MS);
 
-	if (err == -ETIMEDOUT)
-		net_log("coronet-load: the link is not up after %d s; is the "
-			"other side running?",
-			LINK_WAIT_MS / 1000);
-	if (err < 0) {
-		load.status = 1;
-		net_stack_stop(shard->stack);
-		return NULL;
-	}
-	load_stats_start(stats, &load.opts, "coronet-load", net_clock_ns());
-	stats->put = net_log_write;
-	start_shard(shard);
-	while (load_stats_tick(stats, net_clock_ns())) {
-		int64_t until = stats->wake_ns;
-		int64_t soon = net_clock_ns() + OPTS_NS_PER_S / 100;
-
-		coro_sleep_until(until < soon ? until : soon);
-		if (net_stack_stopping(shard->stack))
-			load_stats_interrupt(stats, net_clock_ns());
-	}
-	end_shard(shard);
-	net_stack_stop(shard->stack);
+	shard->stack = net_stack_here();
+	load_stats_follow(&shard->stats, &load.stats);
+	/* How busy the first shard is lies in the run's own statistics. */
+	if (shard != load.shards)
+		load_stats_set_busy(&shard->stats, busy_ns, shard);
+	spawn(shard, "open", open_slots);
+	spawn(shard, "watchdog", watchdog);
+	if (load.opts.rate)
+		spawn(shard, "pacer", pacer);
 	return NULL;
 }
 
-/* A signal must first end the run, then the stack. */
-static int run(void)
+static void *gather_shard(void *arg)
 {
-	struct load_shard *shard = &load.shards[0];
-	struct load_stats *stats = &shard->stats;
+	struct load_shard *shard = arg;
 
-	if (net_spawn(shard->stack, "conduct", conduct, shard) < 0)
-		return 1;
-	net_stack_run(shard->stack);
-	if (stats->phase != LOAD_DONE && load.status == 0) {
-		load_stats_interrupt(stats, net_clock_ns());
-		load_stats_tick(stats, stats->wake_ns);
-	}
-	return load.status ? load.status : load_report(stats);
+	load_stats_gather(&load.stats, &shard->stats);
+	return NULL;
 }
 
-/* Deals the slots out; there are at least as many as shards. */
+static void *end_slots_here(void *arg)
+{
+	struct load_shard *shard = arg;
+
+	if (load.opts.mode == LOAD_IDLE && !shard->stats.interrupted)
+		ask_all_again(shard);
+	end_slots(shard);
+	atomic_fetch_sub(&load.ending, 1);
+	return NULL;
+}
+
+/* The run is over. */
+static void *end_shard(void *arg)
+{
+	struct load_shard *shard = arg;
+
+	if (net_spawn(net_stack_here(), "end", end_slots_here, shard) < 0) {
+		end_slots(shard);
+		atomic_fetch_sub(&load.ending, 1);
+	}
+	return NULL;
+}
+
+/* ---- the conductor ---- */
+
+/*
+ * Has fn run on each shard's thread, one after the other. The conductor waits
+ * meanwhile, so that fn may use the run's statistics.
+ */
+static void on_each_shard(coro_fn fn)
+{
+	for (unsigned k = 0; k < load.n_shards; k++) {
+		int err = net_call(k, fn, &load.shards[k], NULL);
+
+		if (err == 0)
+			continue;
+		load.unheard = true;
+		net_log("coronet-load: cannot reach shard %u: %s", k,
+			strerror(-err));
+	}
+}
+
+static void gather(struct load_stats *stats)
+{
+	on_each_shard(gather_shard);
+}
+
+static void begin_run(void)
+{
+	struct load_stats *stats = &load.stats;
+
+	load_stats_start(stats, &load.opts, "coronet-load", net_clock_ns());
+	stats->put = net_log_write;
+	stats->gather = gather;
+	load.shards[0].stack = net_stack_here();
+	load_stats_set_busy(stats, busy_ns, &load.shards[0]);
+	on_each_shard(start_shard);
+}
+
+/* Moves the run on to its end. A shard that cannot be reached ends it, too. */
+static void lead_run(void)
+{
+	struct load_stats *stats = &load.stats;
+
+	while (load_stats_tick(stats, net_clock_ns())) {
+		int64_t soon = net_clock_ns() + OPTS_NS_PER_S / 100;
+
+		coro_sleep_until(stats->wake_ns < soon ? stats->wake_ns : soon);
+		if (atomic_load(&load.signalled) || load.unheard)
+			load_stats_interrupt(stats, net_clock_ns());
+		else if (stats->phase == LOAD_OPENING)
+			gather(stats); /* all may have been opened */
+	}
+}
+
+static void end_run(void)
+{
+	load.stats.asked_after =
+		load.opts.mode == LOAD_IDLE && !load.stats.interrupted;
+	atomic_store(&load.ending, load.n_shards);
+	on_each_shard(end_shard);
+	/* Bounded: each shard gives up what does not answer. */
+	while (atomic_load(&load.ending) && !load.unheard)
+		coro_sleep_ns(OPTS_NS_PER_S / 1000);
+	gather(&load.stats); /* the second echoes */
+}
+
+static void on_signal(int signo)
+{
+	if (atomic_exchange(&load.signalled, 1))
+		_exit(1);
+}
+
+/*
+ * A signal must first end the run, then the stacks: so from the time that the
+ * run can begin signals are ours. False: one has come.
+ */
+static bool take_signals(struct net_stack *stack)
+{
+	struct sigaction action = {.sa_handler = on_signal};
+
+	sigaction(SIGINT, &action, NULL);
+	sigaction(SIGTERM, &action, NULL);
+	return !net_stack_stopping(stack);
+}
+
+/* Deals the slots out, to as many shards as there are slots. */
 static int make_shards(unsigned n)
 {
-	load.n_shards = n;
+	if (n > load.opts.conns)
+		n = load.opts.conns;
 	load.slots = calloc(load.opts.conns, sizeof(*load.slots));
 	load.shards = aligned_alloc(_Alignof(struct load_shard),
 				    n * sizeof(*load.shards));
 	if (!load.slots || !load.shards)
 		return -ENOMEM;
+	load.n_shards = n;
 	memset(load.shards, 0, n * sizeof(*load.shards));
 	for (unsigned k = 0; k < n; k++) {
 		struct load_shard *shard = &load.shards[k];
@@ -368,6 +454,31 @@ static int make_shards(unsigned n)
 		shard->slots = load.slots + shard->first;
 		payload_fill(shard->payload, LOAD_CHUNK, 0, 0);
 	}
+	return 0;
+}
+
+/* On every shard; the first one's conducts the run, and stops the program. */
+static int start(struct net_stack *stack, void *arg)
+{
+	int err;
+
+	if (net_stack_shard(stack) > 0)
+		return 0;
+	err = make_shards(net_stack_shards(stack));
+	if (err < 0)
+		return err;
+	err = net_link_wait(stack, LINK_WAIT_MS);
+	if (err == -ETIMEDOUT)
+		net_log("coronet-load: the link is not up after %d s; is the "
+			"other side running?",
+			LINK_WAIT_MS / 1000);
+	if (err == 0 && take_signals(stack)) {
+		begin_run();
+		lead_run();
+		end_run();
+		load.done = !load.unheard;
+	}
+	net_stack_stop(stack);
 	return 0;
 }
 
@@ -401,20 +512,19 @@ int main(int argc, char **argv)
 	opts_set_place(net_config_place);
 	net_opts_init(&load.net);
 	err = net_parse_args(&argp, argc, argv, &load.net, NULL);
-	if (err == 0)
-		err = make_shards(1);
-	if (err == 0)
-		err = net_stack_open(&load.net, &load.shards[0].stack);
+	if (err == 0) {
+		net_addr_parse(load.opts.target_text, -1, &load.target);
+		load.verify = load.opts.verify || load.opts.mode == LOAD_IDLE;
+		err = net_run(&load.net, start, NULL);
+	}
 	if (err < 0) {
 		if (load.net.error[0])
 			fprintf(stderr, "coronet-load: %s\n", load.net.error);
-	} else {
-		net_addr_parse(load.opts.target_text, -1, &load.target);
-		load.verify = load.opts.verify || load.opts.mode == LOAD_IDLE;
-		status = run();
-		net_stack_close(load.shards[0].stack);
+		status = net_exit_status(err);
+	} else if (load.done) {
+		status = load_report(&load.stats);
 	}
 	free(load.shards);
 	free(load.slots);
-	return err < 0 ? net_exit_status(err) : status;
+	return status;
 }

@@ -7,9 +7,12 @@
  *
  * A shard has a range of the slots; what it changes is in its struct load_shard
  * and its slots, and is touched by its thread alone. What lies in struct load
- * is the run's and constant. The first shard leads the run (load_stats.h).
+ * is the run's: constant, atomic, or for the coroutine on the first shard that
+ * conducts the run, which gathers what the shards have counted (load_stats.h).
  */
 #pragma once
+
+#include <stdatomic.h>
 
 #include <coronet/net.h>
 
@@ -59,8 +62,12 @@ struct load {
 	bool verify;
 	struct slot *slots;
 	struct load_shard *shards;
-	unsigned n_shards;
-	int status; /* of the first shard: the run could not begin */
+	unsigned n_shards;	 /* with slots; further ones only hand over */
+	struct load_stats stats; /* the run's; only the conductor's */
+	bool unheard;		 /* a shard could not be reached; the same */
+	bool done;		 /* there is something to report; the same */
+	_Atomic unsigned ending; /* shards that have not ended */
+	atomic_int signalled;	 /* end the run now */
 };
 
 extern struct load load;

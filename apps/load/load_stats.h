@@ -19,7 +19,9 @@
  *
  * A run of several threads has a struct load_stats for each. One leads: it is
  * the run's, ticks and is reported. The others follow: each counts on its own
- * thread, and load_stats_gather() moves what it has counted to the leader's.
+ * thread, and load_stats_gather() moves what it has counted to the leader's. A
+ * leader that no thread counts in (each has a follower) need not stand still
+ * for that, but for who ticks it.
  */
 #pragma once
 
