@@ -586,8 +586,12 @@ static void close_device(struct glue_device *device)
 	glue_memif_detach(device);
 	/* DPDK would complain that its memif socket has no name any more. */
 	rte_log_set_level_pattern("pmd.net.memif", RTE_LOG_EMERG);
-	rte_eth_dev_stop(device->id);
-	rte_eth_dev_close(device->id);
+	if (device->link->kind == GLUE_LINK_MEMIF) {
+		glue_memif_close(device);
+	} else {
+		rte_eth_dev_stop(device->id);
+		rte_eth_dev_close(device->id);
+	}
 	free_memory(device);
 }
 

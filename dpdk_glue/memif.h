@@ -49,3 +49,9 @@ void glue_memif_watch(struct glue_device *device, const char *path);
 
 /* Not while the device is being closed by another thread. */
 void glue_memif_unwatch(struct glue_device *device);
+
+/*
+ * Stops and closes the device, on DPDK's interrupt thread: that one handles a
+ * peer's farewell, and both would free the control channel.
+ */
+void glue_memif_close(struct glue_device *device);
