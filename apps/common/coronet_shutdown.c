@@ -54,7 +54,7 @@ static void join(struct shutdown *s)
 	struct sigaction action = {.sa_handler = on_signal};
 
 	s->waiter = coro_self();
-	s->sched = coro_sched_self();
+	s->sched = coro_sched_ref(coro_sched_self());
 	coro_wake_init(&s->wake, on_wake);
 	pthread_mutex_lock(&program.lock);
 	program.working++;
@@ -76,7 +76,11 @@ static void finish(struct shutdown *s)
 	pthread_mutex_unlock(&program.lock);
 }
 
-/* From now on nobody posts to the shard, whose scheduler may be closed. */
+/*
+ * From now on nobody posts to the shard. One that closes without coming here,
+ * as another could not start or the time was up, leaves its reference: posting
+ * to it does nothing.
+ */
 static void leave(struct shutdown *s)
 {
 	/* Bounded by what the signal handler still does on another thread. */
@@ -84,6 +88,7 @@ static void leave(struct shutdown *s)
 		coro_yield();
 	pthread_mutex_lock(&program.lock);
 	s->gone = true;
+	coro_sched_unref(s->sched);
 	pthread_mutex_unlock(&program.lock);
 	s->waiter = NULL;
 }

@@ -37,7 +37,7 @@ struct shard {
 static struct shard shards[SHARDS];
 static struct shutdown_plan plan;
 static unsigned first_left; /* sessions of each shard, at the beginning */
-static bool sessions_end;
+static bool sessions_end, never_run;
 static atomic_uint ready, ended, stopped, early, foreign;
 
 /* ---- net.h ---- */
@@ -152,7 +152,8 @@ static void *run_shard(void *arg)
 		net_spawn(&shard->stack, "session", session, shard);
 	coro_sched_round(shard->stack.sched); /* it waits for the signal now */
 	ready++;
-	coro_sched_run(shard->stack.sched);
+	if (!never_run)
+		coro_sched_run(shard->stack.sched);
 	coro_sched_close(shard->stack.sched);
 	return NULL;
 }
@@ -242,6 +243,23 @@ static void test_second_signal_ends_at_once(void **state)
 	assert_int_equal(in_child_run(signal_twice, NULL).status, 1);
 }
 
+/* As when another shard could not start. */
+static int signal_after_the_end(void *arg)
+{
+	start_shards();
+	for (unsigned i = 0; i < SHARDS; i++)
+		pthread_join(shards[i].thread, NULL);
+	kill(getpid(), SIGTERM);
+	return 77;
+}
+
+static void test_signal_after_shards_have_closed(void **state)
+{
+	never_run = true;
+	assert_int_equal(in_child_run(signal_after_the_end, NULL).status, 77);
+	never_run = false;
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -250,6 +268,8 @@ int main(void)
 		cmocka_unit_test_setup(test_nothing_left_ends_at_once, set_up),
 		cmocka_unit_test_setup(test_time_is_up_for_all, set_up),
 		cmocka_unit_test_setup(test_second_signal_ends_at_once, set_up),
+		cmocka_unit_test_setup(test_signal_after_shards_have_closed,
+				       set_up),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
