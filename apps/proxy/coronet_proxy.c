@@ -1,5 +1,5 @@
 /*
- * coronet-proxy: a TCP proxy on coronet: the stack, its doors, the backends'
+ * coronet-proxy: a TCP proxy on coronet: its shards, their doors, the backends'
  * health, statistics and the end. What happens to one client is in
  * coronet_proxy_session.c.
  */
@@ -7,6 +7,7 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <semaphore.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -60,12 +61,18 @@ void proxy_session_ended(struct proxy_shard *shard)
 	shutdown_progress(&shard->shutdown);
 }
 
+/* A shard's part of a limit that each counts for itself. */
+static unsigned share(unsigned limit)
+{
+	return (limit + proxy.n_shards - 1) / proxy.n_shards;
+}
+
 static int open_door(struct proxy_shard *shard, const struct net_addr *addr)
 {
 	struct proxy_door *door = &shard->doors[shard->n_doors];
 	char text[NET_ADDR_TEXT_MAX];
 	const struct net_limits limits = {.clients_per_source =
-						  proxy.opts.max_source};
+						  share(proxy.opts.max_source)};
 	int err = net_listen(shard->stack, addr, 0, &door->listener);
 
 	door->shard = shard;
@@ -227,7 +234,7 @@ static struct proxy_counters total(void)
 /* The program's, from the first shard. */
 static void *say_stats(void *arg)
 {
-	struct proxy_shard *shard = arg;
+	const struct balance *balance = &proxy.shards[0].balance;
 	double s = proxy.net.stats_s;
 	struct proxy_counters was = total();
 	struct net_stats stack;
@@ -235,7 +242,8 @@ static void *say_stats(void *arg)
 	while (coro_sleep_ns((int64_t)(s * 1e9)) == 0) {
 		const struct proxy_counters now = total();
 
-		net_stack_stats(shard->stack, &stack);
+		if (net_program_stats(&stack) < 0)
+			continue;
 		net_log("proxy: %llu sessions, +%llu, to backends %.2f, from "
 			"them %.2f Gbit/s, %u of %u backends up; in all %llu "
 			"retries, %llu without backend, %llu broken, %llu "
@@ -245,7 +253,7 @@ static void *say_stats(void *arg)
 			(unsigned long long)(now.accepted - was.accepted),
 			(double)(now.bytes_to - was.bytes_to) * 8e-9 / s,
 			(double)(now.bytes_from - was.bytes_from) * 8e-9 / s,
-			balance_up(&shard->balance), shard->balance.n,
+			balance_up(balance), balance->n,
 			(unsigned long long)now.retries,
 			(unsigned long long)now.no_backend,
 			(unsigned long long)now.broken,
@@ -310,6 +318,8 @@ static void take_backends(void)
 		for (unsigned i = 0; i < proxy.opts.n_backends; i++)
 			balance_add(balance, proxy.opts.backend_texts[i]);
 		balance_ready(balance);
+		/* Else the first client of each shard went to the same one. */
+		balance->next = k % proxy.opts.n_backends;
 		if (k)
 			balance_join(balance, first);
 	}
@@ -369,12 +379,12 @@ static int refuse_own(void)
 /* On the shard's thread: all that it does but run. */
 static int start_shard(struct proxy_shard *shard)
 {
-	unsigned share = (proxy.opts.max_half_open + proxy.n_shards - 1) /
-			 proxy.n_shards;
 	int err;
 
+	shard->stack = net_stack_here();
 	session_limit_join(&proxy.limit, &shard->limit);
-	pending_init(&shard->half_open, share, session_displace);
+	pending_init(&shard->half_open, share(proxy.opts.max_half_open),
+		     session_displace);
 	err = shutdown_start(&shard->shutdown, &proxy.shutdown, shard->stack,
 			     shard);
 	if (err == 0)
@@ -382,29 +392,65 @@ static int start_shard(struct proxy_shard *shard)
 	return err ? err : open_doors(shard);
 }
 
-static int run(void)
+struct start {
+	struct proxy_shard *shard;
+	int err;
+	sem_t done;
+};
+
+static void start_posted(void *arg)
 {
-	struct proxy_shard *shard = &proxy.shards[0];
-	int err = start_shard(shard);
+	struct start *start = arg;
+
+	start->err = start_shard(start->shard);
+	sem_post(&start->done);
+}
+
+static int start_elsewhere(unsigned i)
+{
+	struct start start = {.shard = &proxy.shards[i]};
+	int err;
+
+	sem_init(&start.done, 0, 0);
+	err = net_post(i, start_posted, &start);
+	while (err == 0 && sem_wait(&start.done) < 0)
+		; /* a signal came */
+	sem_destroy(&start.done);
+	return err ? err : start.err;
+}
+
+/* One after another, so that one alone tells why it cannot. */
+static int start_shards(void)
+{
+	int err = start_shard(&proxy.shards[0]);
+
+	for (unsigned i = 1; i < proxy.n_shards && err == 0; i++)
+		err = start_elsewhere(i);
+	return err;
+}
+
+static int run(struct net_stack *stack)
+{
+	int err = start_shards();
 
 	if (err == 0 && proxy.net.stats_s > 0)
-		err = net_spawn(shard->stack, "stats", say_stats, shard);
+		err = net_spawn(stack, "stats", say_stats, NULL);
 	if (err < 0)
 		return err;
 	say_listening();
-	net_stack_run(shard->stack);
+	net_stack_run(stack);
 	return 0;
 }
 
-/* One, for now. Their memory stays: the signal handler knows of it. */
-static int open_shards(void)
+/* Their memory stays until the end: the signal handler knows of it. */
+static int make_shards(unsigned n)
 {
-	proxy.n_shards = 1;
+	proxy.n_shards = n;
 	proxy.shards = aligned_alloc(_Alignof(struct proxy_shard),
-				     proxy.n_shards * sizeof(*proxy.shards));
+				     n * sizeof(*proxy.shards));
 	if (!proxy.shards)
 		return -ENOMEM;
-	memset(proxy.shards, 0, proxy.n_shards * sizeof(*proxy.shards));
+	memset(proxy.shards, 0, n * sizeof(*proxy.shards));
 	proxy.shutdown = (struct shutdown_plan){
 		.program = "coronet-proxy",
 		.what = "sessions",
@@ -415,7 +461,7 @@ static int open_shards(void)
 	};
 	session_limit_init(&proxy.limit, proxy.opts.max_clients);
 	take_backends();
-	return net_stack_open(&proxy.net, &proxy.shards[0].stack);
+	return 0;
 }
 
 static error_t parse_key(int key, char *arg, struct argp_state *state)
@@ -448,6 +494,7 @@ int main(int argc, char **argv)
 		.doc = "TCP proxy on coronet: DPDK, lwIP, two coroutines a "
 		       "connection.\vWords after -- go to DPDK's EAL.",
 	};
+	struct net_stack *stack;
 	int err;
 
 	opts_set_version("coronet-proxy");
@@ -457,15 +504,19 @@ int main(int argc, char **argv)
 	err = net_parse_args(&argp, argc, argv, &proxy.net, &proxy);
 	if (err == 0)
 		err = refuse_own();
+	proxy.net.max_shards = NET_MAX_SHARDS;
 	if (err == 0)
-		err = open_shards();
+		err = net_stack_open(&proxy.net, &stack);
 	if (err < 0) {
 		if (proxy.net.error[0])
 			fprintf(stderr, "coronet-proxy: %s\n", proxy.net.error);
 		return net_exit_status(err);
 	}
-	err = run();
-	net_stack_close(proxy.shards[0].stack);
-	session_fini(&proxy.shards[0]);
+	err = make_shards(net_stack_shards(stack));
+	if (err == 0)
+		err = run(stack);
+	net_stack_close(stack);
+	for (unsigned i = 0; proxy.shards && i < proxy.n_shards; i++)
+		session_fini(&proxy.shards[i]);
 	return net_exit_status(err);
 }

@@ -18,6 +18,7 @@ import threading
 import time
 
 import harness
+import proxy_shards
 from harness import (PATIENCE, Failure, Spoiled, check, command, eventually,
                      in_a_quiet_moment, main)
 from proxies import (Epoll, GIB, MIB, PORT, Peer, Tap, V2_SIGNATURE, check_broken, check_echo,
@@ -574,6 +575,8 @@ def cases(env):
     if isinstance(kind, Tap):
         wanted += [(function.__name__, functools.partial(function, env, kind))
                    for function in (two_links, out_of_connections)]
+        wanted += [(f"{function.__name__}_{shards}", functools.partial(function, env, kind, shards))
+                   for function, shards in proxy_shards.CASES]
     else:
         wanted.append(("drain_serves_the_queue",
                        functools.partial(drain_serves_the_queue, env, kind)))

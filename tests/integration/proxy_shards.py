@@ -1,0 +1,175 @@
+"""Cases of test_proxy.py: coronet-proxy on several shards."""
+
+import contextlib
+import functools
+import re
+import signal
+import socket
+import threading
+
+from harness import PATIENCE, check, eventually
+from proxies import MIB, Peer, check_broken, dial, echo, name, read_exactly, read_to_end
+from proxy_limits import refused
+
+SESSIONS = 64  # so that no shard of 4 is likely to go without
+
+
+@contextlib.contextmanager
+def serve(env, kind, shards, *options):
+    with kind.serve(env, *options, "--shards", shards, "--stats", "0.2", "--memory", "1G") as proxy:
+        yield proxy
+        check(proxy.output("stdout").count("listening on") == 1, proxy.story())
+
+
+def accepted_by(proxy):
+    """The clients that each shard has taken, by its statistics."""
+    taken = {}
+    for shard, count in re.findall(r"shard (\d+): .*\+(\d+) accepted", proxy.output("stderr")):
+        taken[int(shard)] = taken.get(int(shard), 0) + int(count)
+    return taken
+
+
+def check_sessions(proxy, count):
+    """The line of all shards says that there are so many."""
+    def latest():
+        said = re.findall(r"proxy: (\d+) sessions", proxy.output("stderr"))
+        return said and int(said[-1]) == count
+    eventually(latest, PATIENCE, lambda: f"never {count} sessions: {proxy.story()}")
+
+
+def retries(proxy):
+    """How many the shards have counted by now."""
+    pattern = r"in all (\d+) retries"
+    before = len(re.findall(pattern, proxy.output("stderr")))
+    eventually(lambda: len(re.findall(pattern, proxy.output("stderr"))) > before + 1, PATIENCE,
+               proxy.story)
+    return int(re.findall(pattern, proxy.output("stderr"))[-1])
+
+
+def end(proxy):
+    proxy.signal(signal.SIGTERM)
+    check(proxy.wait(PATIENCE) == 0, f"draining: {proxy.story()}")
+
+
+def shards_carry(env, kind, shards):
+    """Every shard has sessions, and no byte of any is lost or in the wrong place."""
+    size = 2 * MIB // (8 if env.sanitized else 1)
+
+    def talk(number, sock):
+        data = bytes([number]) * size
+        sender = threading.Thread(target=sock.sendall, args=[data], daemon=True)
+        sender.start()
+        if read_exactly(sock, size) == data:
+            whole.append(number)
+        sender.join()
+
+    whole = []
+    with Peer(kind, echo) as peer, serve(env, kind, shards, "--to", peer.at,
+                                         "--balance", "least") as proxy:
+        with contextlib.ExitStack() as stack:
+            socks = [stack.enter_context(dial(kind)) for _ in range(SESSIONS)]
+            talkers = [threading.Thread(target=talk, args=pair, daemon=True)
+                       for pair in enumerate(socks)]
+            for talker in talkers:
+                talker.start()
+            for talker in talkers:
+                talker.join(PATIENCE)
+            check(sorted(whole) == list(range(SESSIONS)), f"{len(whole)} of {SESSIONS} came whole")
+            check_sessions(proxy, SESSIONS)
+            taken = accepted_by(proxy)
+            check(set(taken) == set(range(shards)) and all(taken.values()), f"clients: {taken}")
+        check_sessions(proxy, 0)
+        end(proxy)
+
+
+def shards_limit(env, kind, shards):
+    """--max-clients counts the sessions of all shards; who ends one makes room on any."""
+    most = 8
+    waiting = 16
+    with Peer(kind, echo) as peer, contextlib.ExitStack() as stack, \
+            serve(env, kind, shards, "--to", peer.at, "--max-clients", most,
+                  "--health-interval", "0") as proxy:
+        socks = [stack.enter_context(dial(kind)) for _ in range(most + waiting)]
+        for sock in socks:
+            sock.sendall(b"x")
+        served = []
+
+        def some_served():
+            for sock in [each for each in socks if each not in served]:
+                sock.settimeout(0.01)
+                with contextlib.suppress(TimeoutError):
+                    check(sock.recv(1) == b"x", "the echo differs")
+                    served.append(sock)
+            return len(served) >= most
+        eventually(some_served, PATIENCE, "fewer clients than the limit are served")
+        for ended in range(waiting):
+            some_served()
+            check(len(served) == most + ended, f"{len(served) - ended} served, {most} may be")
+            served[ended].close()
+            eventually(lambda n=most + ended: some_served() and len(served) > n, PATIENCE,
+                       lambda n=ended: f"no room after {n + 1} sessions: {proxy.story()}")
+        check_sessions(proxy, most)
+        said = [int(count) for count in re.findall(r"proxy: (\d+) sessions", proxy.output("stderr"))]
+        check(max(said) == most, f"{max(said)} sessions, {most} may be")
+        check(peer.seen == most + waiting, f"the backend saw {peer.seen} sessions")
+        stack.close()
+        end(proxy)
+
+
+def shards_health(env, kind, shards):
+    """A backend that died is down on every shard at once, and comes back on every one."""
+    def who():
+        with dial(kind) as sock:
+            return sock.recv(1)
+
+    def clients(count):
+        return {who() for _ in range(count)}
+
+    with Peer(kind, name(b"a")) as first, contextlib.ExitStack() as stack:
+        second = stack.enter_context(Peer(kind, name(b"b")))
+        with serve(env, kind, shards, "--to", first.at, "--to", second.at, "--rise", 1, "--fall", 1,
+                   "--health-interval", "0.2") as proxy:
+            check(clients(SESSIONS) == {b"a", b"b"}, "a backend gets no client")
+            stack.close()
+            down = f"backend {second.at} is down"
+            eventually(lambda: down in proxy.output("stderr"), PATIENCE, proxy.story)
+            before = retries(proxy)
+            check(clients(SESSIONS) == {b"a"}, "a client got no answer of the backend that is up")
+            again = retries(proxy)
+            check(before == again, f"{before}, then {again} attempts at more than one backend")
+            with Peer(kind, name(b"b"), port=second.port):
+                eventually(lambda: f"backend {second.at} is up" in proxy.output("stderr"), PATIENCE,
+                           proxy.story)
+                check(clients(SESSIONS) == {b"a", b"b"}, "a backend is back and gets no client")
+            check(proxy.output("stderr").count(down) == 1, f"not one check: {proxy.story()}")
+            end(proxy)
+
+
+def shards_drain(env, kind, shards):
+    """After SIGTERM every shard's sessions finish, and those that do not are reset in time."""
+    with Peer(kind, echo) as peer:
+        with contextlib.ExitStack() as stack, serve(env, kind, shards, "--to", peer.at) as proxy:
+            socks = [stack.enter_context(dial(kind)) for _ in range(SESSIONS)]
+            check_sessions(proxy, SESSIONS)
+            proxy.signal(signal.SIGTERM)
+            eventually(functools.partial(refused, kind), PATIENCE, "a new client is taken")
+            for sock in socks:
+                sock.sendall(b"y" * 50000)
+                check(read_exactly(sock, 50000) == b"y" * 50000, "cut off while draining")
+                check(proxy.alive(), "ended with connections left")
+                sock.shutdown(socket.SHUT_WR)
+                check(read_to_end(sock) == b"", "bytes beyond the end")
+            check(proxy.wait(PATIENCE) == 0, f"draining: {proxy.story()}")
+            check(proxy.output("stderr").count("draining") == 1, proxy.story())
+        with contextlib.ExitStack() as stack, \
+                serve(env, kind, shards, "--to", peer.at, "--drain-timeout", "1") as proxy:
+            socks = [stack.enter_context(dial(kind)) for _ in range(SESSIONS)]
+            check_sessions(proxy, SESSIONS)
+            proxy.signal(signal.SIGTERM)
+            for sock in socks:
+                check_broken(sock)
+            check(proxy.wait(PATIENCE) == 0, f"draining: {proxy.story()}")
+
+
+CASES = [(shards_carry, 2), (shards_carry, 4), (shards_limit, 4), (shards_health, 4),
+         (shards_drain, 4)]
