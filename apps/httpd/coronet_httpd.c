@@ -9,7 +9,6 @@
 #include <argp.h>
 #include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "apps/common/opts.h"
@@ -19,13 +18,16 @@
 
 struct httpd httpd;
 
+/* Static, as the signal handler walks along those that were started. */
+static struct httpd_shard shards[NET_MAX_SHARDS];
+
 /* The counters of all shards; each is right, if not of the same moment. */
 static struct httpd_counters total(void)
 {
 	struct httpd_counters sum = {0};
 
-	for (unsigned i = 0; i < httpd.n_shards; i++)
-		counters_sum(&sum, &httpd.shards[i].counters, sizeof(sum));
+	for (unsigned i = 0; i < net_stack_shards(net_stack_here()); i++)
+		counters_sum(&sum, &shards[i].counters, sizeof(sum));
 	return sum;
 }
 
@@ -63,14 +65,16 @@ static unsigned all_visits_left(void)
 static void *say_stats(void *arg)
 {
 	struct httpd_shard *shard = arg;
-	double s = httpd.net.stats_s;
+	int64_t was_ns = net_now_ns(shard->stack), now_ns;
 	struct httpd_counters was = total();
-	struct net_stats stack;
+	struct net_stats stacks = {0};
 
-	while (coro_sleep_ns((int64_t)(s * 1e9)) == 0) {
-		const struct httpd_counters now = total();
+	while (coro_sleep_ns((int64_t)(httpd.net.stats_s * 1e9)) == 0) {
+		struct httpd_counters now;
 
-		net_stack_stats(shard->stack, &stack);
+		net_program_stats(&stacks); /* or those of last time */
+		now = total();
+		now_ns = net_now_ns(shard->stack);
 		net_log("httpd: %llu clients, +%llu, %llu with half a request, "
 			"%.0f requests/s; in all %llu requests refused, %llu "
 			"displaced, %llu clients gave up on, %llu SYNs over "
@@ -78,12 +82,14 @@ static void *say_stats(void *arg)
 			(unsigned long long)now.open,
 			(unsigned long long)(now.clients - was.clients),
 			(unsigned long long)now.half_open,
-			(double)(now.requests - was.requests) / s,
+			(double)(now.requests - was.requests) * 1e9 /
+				(double)(now_ns - was_ns),
 			(unsigned long long)now.refused,
 			(unsigned long long)now.displaced,
 			(unsigned long long)now.gave_up,
-			(unsigned long long)stack.clients_refused);
+			(unsigned long long)stacks.clients_refused);
 		was = now;
+		was_ns = now_ns;
 	}
 	return NULL;
 }
@@ -122,7 +128,7 @@ static const struct argp_option options[] = {
 	 "How long answers may go on after SIGTERM (default 30)", 0},
 	{"max-clients", OPT_MAX_CLIENTS, "N", 0,
 	 "Clients at a time; SYNs beyond are dropped, to come again (default "
-	 "100000)",
+	 "100000). Each shard takes an equal part of this and of the next two",
 	 0},
 	{"max-clients-per-source", OPT_MAX_SOURCE, "N", 0,
 	 "The same for each IPv4 address or IPv6 /64 (default: half of "
@@ -203,56 +209,124 @@ static error_t parse_key(int key, char *arg, struct argp_state *state)
 	}
 }
 
-/* On the shard's thread: all that it does but run. */
-static int start_shard(struct httpd_shard *shard)
+/* The equal part of a limit that a shard has; the first ones have the rest. */
+static unsigned part_of(unsigned limit, const struct net_stack *stack)
 {
-	const struct net_addr at = net_addr_any(httpd.port);
-	char text[NET_ADDR_TEXT_MAX];
-	int err = net_listen(shard->stack, &at, 0, &shard->listener);
+	unsigned n = net_stack_shards(stack);
 
-	if (err < 0) {
-		fprintf(stderr, "coronet-httpd: listening on %s: %s\n",
-			net_addr_format(&at, text, sizeof(text)),
-			strerror(-err));
-		return err;
-	}
-	pending_init(&shard->half_open,
-		     (httpd.max_half_open + httpd.n_shards - 1) /
-			     httpd.n_shards,
-		     httpd_displace);
-	net_listener_limit(shard->listener, &httpd.limits);
-	net_listener_serve(shard->listener, httpd_serve, shard);
-	return shutdown_start(&shard->shutdown, &httpd.shutdown, shard->stack,
-			      shard);
+	return limit / n + (net_stack_shard(stack) < limit % n);
 }
 
-static int run(void)
+/* On each shard's thread, outside any coroutine. Returns 0 or -errno. */
+static void *listen_here(void *arg)
+{
+	struct net_stack *stack = net_stack_here();
+	struct httpd_shard *shard = &shards[net_stack_shard(stack)];
+	struct net_limits limits = {
+		.clients = part_of(httpd.limits.clients, stack),
+		.clients_per_source =
+			part_of(httpd.limits.clients_per_source, stack)};
+	int err;
+
+	shard->stack = stack;
+	pending_init(&shard->half_open, part_of(httpd.max_half_open, stack),
+		     httpd_displace);
+	err = net_listen(stack, &net_addr_any(httpd.port), 0, &shard->listener);
+	if (err < 0)
+		return (void *)(intptr_t)err;
+	net_listener_limit(shard->listener, &limits);
+	net_listener_serve(shard->listener, httpd_serve, shard);
+	return NULL;
+}
+
+/*
+ * The same, once all shards listen: a signal handler may wake any shard that
+ * has got so far, so none may close early because another one failed.
+ */
+static void *await_signal_here(void *arg)
+{
+	struct net_stack *stack = net_stack_here();
+	struct httpd_shard *shard = &shards[net_stack_shard(stack)];
+
+	return (void *)(intptr_t)shutdown_start(&shard->shutdown,
+						&httpd.shutdown, stack, shard);
+}
+
+/* fn on one shard after the other, until it fails on one. */
+static int on_each_shard(coro_fn fn)
+{
+	void *result = NULL;
+	int err = 0;
+
+	for (unsigned i = 0; i < net_stack_shards(net_stack_here()); i++) {
+		err = net_call(i, fn, NULL, &result);
+		if (err == 0)
+			err = (int)(intptr_t)result;
+		if (err < 0)
+			break;
+	}
+	return err;
+}
+
+/* A shard's part of a limit may not be 0, which would mean none. */
+static int check_limit(const char *option, unsigned limit, unsigned n_shards)
+{
+	if (limit >= n_shards)
+		return 0;
+	snprintf(httpd.net.error, sizeof(httpd.net.error),
+		 "%s %u: %u shards divide it; give each of them 1 at least",
+		 option, limit, n_shards);
+	return -EINVAL;
+}
+
+static int check_limits(unsigned n_shards)
+{
+	int err = check_limit("--max-clients", httpd.limits.clients, n_shards);
+
+	if (err == 0)
+		err = check_limit("--max-clients-per-source",
+				  httpd.limits.clients_per_source, n_shards);
+	if (err == 0)
+		err = check_limit("--max-half-open", httpd.max_half_open,
+				  n_shards);
+	return err;
+}
+
+static int start_shards(struct net_stack *stack)
 {
 	const struct net_addr at = net_addr_any(httpd.port);
-	struct httpd_shard *shard = &httpd.shards[0];
 	char text[NET_ADDR_TEXT_MAX];
-	int err = start_shard(shard);
+	int err = check_limits(net_stack_shards(stack));
 
-	if (err == 0 && httpd.net.stats_s > 0)
-		err = net_spawn(shard->stack, "stats", say_stats, shard);
 	if (err < 0)
 		return err;
-	printf("listening on %s\n", net_addr_format(&at, text, sizeof(text)));
+	net_addr_format(&at, text, sizeof(text));
+	err = on_each_shard(listen_here);
+	if (err < 0) {
+		snprintf(httpd.net.error, sizeof(httpd.net.error),
+			 "listening on %s: %s", text, strerror(-err));
+		return err;
+	}
+	err = on_each_shard(await_signal_here);
+	if (err == 0 && httpd.net.stats_s > 0)
+		err = net_spawn(stack, "stats", say_stats, &shards[0]);
+	if (err < 0)
+		return err;
+	printf("listening on %s\n", text);
 	fflush(stdout);
-	net_stack_run(shard->stack);
 	return 0;
 }
 
-/* One, for now. Their memory stays: the signal handler knows of it. */
-static int open_shards(void)
+/* A net_start: the first shard starts all of them. */
+static int start(struct net_stack *stack, void *arg)
 {
-	httpd.n_shards = 1;
-	httpd.shards = aligned_alloc(_Alignof(struct httpd_shard),
-				     httpd.n_shards * sizeof(*httpd.shards));
-	if (!httpd.shards)
-		return -ENOMEM;
-	memset(httpd.shards, 0, httpd.n_shards * sizeof(*httpd.shards));
-	return net_stack_open(&httpd.net, &httpd.shards[0].stack);
+	int err = 0;
+
+	if (net_stack_shard(stack) == 0)
+		err = start_shards(stack);
+	/* A signal that comes this early ends the program, and is no failure.
+	 */
+	return net_stack_stopping(stack) ? 0 : err;
 }
 
 int main(int argc, char **argv)
@@ -297,13 +371,9 @@ int main(int argc, char **argv)
 			"out of --root and are not served\n",
 			httpd.files.n_outside, httpd.files.outside);
 	if (err == 0)
-		err = open_shards();
-	if (err == 0) {
-		err = run();
-		net_stack_close(httpd.shards[0].stack);
-	} else if (httpd.net.error[0]) {
+		err = net_run(&httpd.net, start, NULL);
+	if (err < 0 && httpd.net.error[0])
 		fprintf(stderr, "coronet-httpd: %s\n", httpd.net.error);
-	}
 	files_free(&httpd.files);
 	return net_exit_status(err);
 }

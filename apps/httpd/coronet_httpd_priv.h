@@ -64,8 +64,6 @@ struct httpd {
 	unsigned max_half_open;
 	struct files files;
 	struct shutdown_plan shutdown;
-	struct httpd_shard *shards;
-	unsigned n_shards;
 };
 
 extern struct httpd httpd;

@@ -19,6 +19,7 @@ import threading
 import time
 
 from harness import PATIENCE, Failure, Spoiled, check, command, eventually, in_a_quiet_moment, main
+from test_shards import accepted_by
 from web import curl, curl_digests, need, random_file, wrk
 
 HOST, PORT = "10.9.0.1", 80
@@ -320,9 +321,9 @@ def ask_once():
         return "answered" if data.startswith(b"HTTP/1.1 200") else f"the answer {data!r}"
 
 
-def drain_answers_whom_it_let_in(env):
+def drain_answers_whom_it_let_in(env, *options):
     """While clients come and go: none whose handshake was done is left without an answer."""
-    with serve(env, "--poll", "adaptive") as server:
+    with serve(env, *options) as server:
         ends = []
 
         def come_and_go():
@@ -339,6 +340,108 @@ def drain_answers_whom_it_let_in(env):
         told = {end: ends.count(end) for end in set(ends)}
         check(set(told) == {"answered", "refused"}, f"{told}")
         check(server.wait(10) == 0, server.story())
+
+
+def on_all_shards(shards):
+    return "--shards", shards, "--memory", "1G", "--stats", "0.2"
+
+
+def check_all_take(server, shards, count):
+    """Every shard has its part of so many clients; one line announces all."""
+    def all_have():
+        taken = accepted_by(server)
+        return sum(taken.values()) >= count and all(taken.get(i) for i in range(shards))
+    eventually(all_have, PATIENCE, lambda: f"{accepted_by(server)} were taken by the shards of "
+               f"{server.story()}")
+    check(server.output("stdout").count("listening on") == 1, server.story())
+
+
+def said(server, pattern):
+    eventually(lambda: re.search(pattern, server.output("stderr")), PATIENCE,
+               lambda: f"no {pattern!r} in {server.story()}")
+
+
+def shards_drain(env, shards):
+    """Every shard serves, and after SIGTERM ends what it has under way; then all end."""
+    count = 64  # so that no shard is likely to go without
+    wanted = random_file(env.scratch / "shared", 2 * MIB)
+    with serve(env, "--root", env.scratch / "shared", "--send-timeout", PATIENCE,
+               "--drain-timeout", PATIENCE, *on_all_shards(shards)) as server, \
+            contextlib.ExitStack() as stack, dial() as idle:
+        busy = [stack.enter_context(dial(buffers=65536)) for _ in range(count)]
+        check(hashlib.sha256(whole_answer(idle)).hexdigest() == wanted, "the SHA-256 differs")
+        for sock in busy:
+            sock.sendall(GET + b"\r\n")
+        readers = [Answers(sock) for sock in busy]
+        for reader in readers:
+            reader.more()
+        check_all_take(server, shards, count + 1)
+        said(server, f"httpd: {count + 1} clients,")
+        server.signal(signal.SIGTERM)
+        check(idle.recv(1) == b"", "an idle connection goes on")
+        for _ in range(8):  # whichever shard it comes to
+            eventually(refused, PATIENCE, "a new client is taken while draining")
+        said(server, r"draining \d+ connections\n")
+        check(server.output("stderr").count("draining") == 1, server.story())
+        for reader in readers:
+            check(server.alive(), f"it ended with answers under way: {server.story()}")
+            check(hashlib.sha256(reader.next()[2]).hexdigest() == wanted, "the SHA-256 differs")
+            check(reader.sock.recv(1) == b"", "the connection goes on")
+        check(server.wait(PATIENCE) == 0, server.story())
+
+
+def whole_answer(sock):
+    sock.sendall(GET + b"\r\n")
+    return Answers(sock).next()[2]
+
+
+def shards_over_memif(env, shards):
+    """curl, by way of coronet-proxy, from a server that the shards share."""
+    need("curl")
+    wanted = random_file(env.scratch / "memif", MIB)
+    path = env.scratch / "h.sock"
+    with env.running([env.app("coronet-httpd"), "--link", f"memif:{path},role=server", "--addr",
+                      "10.8.0.1/16", "--root", env.scratch / "memif", "--poll", "adaptive",
+                      *on_all_shards(shards)]) as server, \
+            env.running([env.app("coronet-proxy"), "--link", f"memif:{path},role=client", "--addr",
+                         "10.8.0.2/16", "--link", "tap:cp0", "--addr", f"{HOST}/16", "--listen",
+                         f"{HOST}:{PORT}", "--to", "10.8.0.1:80", "--poll", "adaptive",
+                         "--memory", "1G"]) as proxy, contextlib.ExitStack() as stack:
+        command("ip", "addr", "add", "10.9.1.1/16", "dev", "cp0")
+        command("ip", "link", "set", "cp0", "up")
+        socks = [stack.enter_context(dial()) for _ in range(64)]
+        for sock in socks:
+            check(hashlib.sha256(whole_answer(sock)).hexdigest() == wanted, "the SHA-256 differs")
+        check_all_take(server, shards, len(socks))
+        digests, total = curl_digests(f"http://{HOST}/memif", 4)
+        check(digests == [wanted] * 4 and total == 4 * MIB, "the SHA-256 differs")
+        stack.close()
+        server.terminate()
+        proxy.terminate()
+
+
+def shards_divide_limits(env, shards):
+    """All shards together keep to a limit, and each has to have a part of it."""
+    with serve(env, "--max-clients", shards, *on_all_shards(shards)) as server, \
+            contextlib.ExitStack() as stack:
+        for _ in range(64):
+            sock = stack.enter_context(socket.socket())
+            sock.setblocking(False)
+            sock.connect_ex((HOST, PORT))
+        said(server, r" [1-9]\d* SYNs over the limit")
+        said(server, f"httpd: {shards} clients,")
+        served = max(map(int, re.findall(r"httpd: (\d+) clients", server.output("stderr"))))
+        check(served == shards, f"{served} clients at a time")
+        stack.close()
+        server.terminate()
+    for option in "--max-clients", "--max-clients-per-source", "--max-half-open":
+        program = env.start([env.app("coronet-httpd"), "--link", "ring:r0", "--addr", f"{HOST}/16",
+                             option, shards - 1, *on_all_shards(shards)])
+        status = program.wait(PATIENCE)
+        lines = program.output("stderr").strip().splitlines()
+        check(status == 2 and len(lines) == 1 and f"{option} {shards - 1}: " in lines[0],
+              f"status {status}: {program.story()}")
+        check("listening" not in program.output("stdout"), program.story())
 
 
 def nobody_reads_stderr(env):
@@ -482,13 +585,20 @@ def timeouts(env):
 
 def cases(env):
     need("curl")
+    bind = functools.partial
     only = env.args
     for function in (exchanges, trickle, pipelining, large_file, slow_reader, wrk_load, timeouts, limits,
                      nobody_reads_stderr, drain,
                      drain_answers_whom_it_let_in):
         if not only or function.__name__ in only:
-            yield (f"coronet-httpd: {function.__name__.replace('_', ' ')}",
-                   functools.partial(function, env))
+            yield f"coronet-httpd: {function.__name__.replace('_', ' ')}", bind(function, env)
+    for shards in (2, 4):
+        for function, *words in ((shards_drain, shards), (shards_over_memif, shards),
+                                 (shards_divide_limits, shards),
+                                 (drain_answers_whom_it_let_in, *on_all_shards(shards))):
+            if not only or "shards" in only or function.__name__ in only:
+                yield (f"coronet-httpd: {function.__name__.replace('_', ' ')}, {shards} shards",
+                       bind(function, env, *words))
 
 
 if __name__ == "__main__":
