@@ -82,9 +82,13 @@ void glue_sync_wait(void)
 	}
 }
 
-/* The sanitizers have a munmap() of their own, which must see every call. */
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) &&         \
-	!__has_feature(address_sanitizer) && !__has_feature(thread_sanitizer)
+#if defined(__SANITIZE_THREAD__) || __has_feature(thread_sanitizer)
+/* ThreadSanitizer's own, which must see every call. */
+int __interceptor_munmap(void *addr, size_t len);
+#define UNMAP(addr, len) __interceptor_munmap(addr, len)
+#else
+#define UNMAP(addr, len) (int)syscall(SYS_munmap, addr, len)
+#endif
 
 /* In place of libc's, for every library of the process. */
 __attribute__((visibility("default"))) int munmap(void *addr, size_t len)
@@ -94,6 +98,5 @@ __attribute__((visibility("default"))) int munmap(void *addr, size_t len)
 	if (!polls && glue_sync_works())
 		glue_sync_wait();
 	errno = saved;
-	return (int)syscall(SYS_munmap, addr, len);
+	return UNMAP(addr, len);
 }
-#endif
