@@ -1,3 +1,4 @@
+#define ALLOW_EXPERIMENTAL_API /* rte_intr_instance_alloc() and its kin */
 #include "dpdk_glue/glue_priv.h"
 #include "dpdk_glue/memif.h"
 #include "dpdk_glue/memif_relay.h"
@@ -16,10 +17,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <rte_dev.h>
@@ -27,6 +30,7 @@
 #include <rte_eal.h>
 #include <rte_errno.h>
 #include <rte_ethdev.h>
+#include <rte_interrupts.h>
 #include <rte_lcore.h>
 #include <rte_log.h>
 
@@ -578,6 +582,36 @@ void glue_thread_leave(void)
 	rte_thread_unregister();
 }
 
+static void park(void *arg)
+{
+	__atomic_store_n((bool *)arg, true, __ATOMIC_RELEASE);
+	for (;;)
+		pause();
+}
+
+/*
+ * DPDK's interrupt thread outlives rte_eal_cleanup(), which unmaps the memory
+ * that it looks at: it stays in a callback of ours from here to the end. (Not
+ * in an alarm, whose end the cleanup would wait for.)
+ */
+static void park_interrupt_thread(void)
+{
+	static const struct timespec nap = {.tv_nsec = 50000};
+	struct rte_intr_handle *handle =
+		rte_intr_instance_alloc(RTE_INTR_INSTANCE_F_PRIVATE);
+	int fd = eventfd(1, EFD_CLOEXEC);
+	bool parked = false;
+
+	int err = -ENOMEM;
+
+	if (handle && fd >= 0 && rte_intr_fd_set(handle, fd) == 0 &&
+	    rte_intr_type_set(handle, RTE_INTR_HANDLE_EXT) == 0)
+		err = rte_intr_callback_register(handle, park, &parked);
+	while (err == 0 && !__atomic_load_n(&parked, __ATOMIC_ACQUIRE))
+		nanosleep(&nap, NULL);
+	rte_intr_instance_free(handle); /* DPDK has a copy */
+}
+
 void glue_eal_stop(void)
 {
 	if (!eal.started)
@@ -593,6 +627,7 @@ void glue_eal_stop(void)
 		if (link->server && link->kind == GLUE_LINK_VHOST)
 			unlink(link->name);
 	}
+	park_interrupt_thread();
 	rte_eal_cleanup();
 }
 

@@ -143,8 +143,6 @@ WRONG_LINES = [
     (CORONET, ["--shards", "65"], "expected a number from 1 to 64"),
     (("coronet-echo",), [*RING, "--lcores", "0", "--shards", "2"], "--lcores names 1 CPU"),
     (("coronet-echo",), [*RING, "--lcores", "1023"], "1023"),
-    (("coronet-httpd",), [*RING, "--shards", "2"], "2 shards"),
-    (PROXY[:1], [*RING, "--to", "10.9.0.2:80", "--shards", "2"], "2 shards"),
     (PROXY, ["--accept-proxy=yes", "--to", "10.9.0.2:80"], "accept-proxy"),
 ]
 
