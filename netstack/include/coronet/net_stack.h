@@ -1,0 +1,334 @@
+/*
+ * coronet: the program around the connections: addresses, options, opening and
+ * running stacks, shards, statistics, the log. coronet/net.h includes it and
+ * says what holds for every call.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <coronet/coro.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#pragma GCC visibility push(default)
+
+struct argp;
+struct argp_state;
+
+/* ---- addresses ---- */
+
+#define NET_ADDR_TEXT_MAX 64 /* bytes, any address as text, NUL included */
+
+/* Plain data, copied freely. A zero family means "any address". */
+struct net_addr {
+	uint8_t family;	    /* 0, 4 or 6 */
+	uint8_t prefix_len; /* bits of network, where it matters */
+	uint16_t port;	    /* host byte order */
+	uint8_t ip[16];	    /* network byte order; IPv4 takes the first 4 */
+};
+
+/* Any local address at a port, as in net_listen(stack, &net_addr_any(80)). */
+#ifndef __cplusplus
+#define net_addr_any(port_) ((const struct net_addr){.port = (port_)})
+#else
+/* C++ has no compound literals, and takes no temporary's address but so: the
+ * pointer is good until the end of the statement. */
+struct net_addr_any : net_addr {
+	explicit net_addr_any(uint16_t port_) : net_addr()
+	{
+		port = port_;
+	}
+	const struct net_addr *operator&() const
+	{
+		return this;
+	}
+};
+#endif
+
+/*
+ * Reads "10.9.0.1:80" or "[fd00::1]:80"; without default_port >= 0 the port
+ * must be there. Returns 0 or -EINVAL.
+ */
+int net_addr_parse(const char *text, int default_port, struct net_addr *out);
+
+/* Reads "10.9.0.1/16" or "fd00::1/64". Returns 0 or -EINVAL. */
+int net_addr_parse_prefix(const char *text, struct net_addr *out);
+
+/* Writes "10.9.0.1:80" or "[fd00::1]:80"; returns buf. */
+char *net_addr_format(const struct net_addr *addr, char *buf, size_t len);
+
+/* ---- opening a stack ---- */
+
+#define NET_MAX_LINKS  8
+#define NET_MAX_SHARDS 64
+#define NET_MAX_ADDRS  64
+
+enum net_poll_mode { NET_POLL_AUTO, NET_POLL_BUSY, NET_POLL_ADAPTIVE };
+
+/*
+ * Everything the common options say. Start from net_opts_init(). Strings are
+ * borrowed until net_stack_open() returns.
+ */
+struct net_opts {
+	const char *links[NET_MAX_LINKS]; /* "KIND:NAME[,key=value...]" */
+	unsigned n_links;
+	struct net_addr addrs[NET_MAX_ADDRS]; /* with prefix_len */
+	uint8_t addr_links[NET_MAX_ADDRS];    /* index of the link it is on */
+	unsigned n_addrs;
+	struct net_addr gateway4, gateway6; /* family 0: none */
+	unsigned mtu;			    /* bytes, 576 to 9000 */
+	/* A shard is pinned to each of these CPUs; none: no shard is pinned. */
+	int lcores[NET_MAX_SHARDS];
+	unsigned n_lcores;
+	unsigned shards; /* 0: one a CPU of lcores, or one */
+	/*
+	 * What the program is written for; more shards are refused. 1 by
+	 * default, which suits a program that opens, listens and runs by
+	 * itself. net_run() and net_stack_open_args() set it to NET_MAX_SHARDS.
+	 */
+	unsigned max_shards;
+	enum net_poll_mode poll;
+	double stats_s; /* seconds between lines of statistics; 0: none */
+	bool huge_off;
+	bool pmtud_off;	    /* no path MTU discovery (RFC 1191, 8201), no DF */
+	unsigned max_conns; /* connections, 1 to 4,000,000 */
+	unsigned counted_conns; /* of those that count for net_conn_stats() */
+	/* resident memory of the process, hugepages included, 0: a quarter of
+	   the machine's, or of what its control group may use */
+	uint64_t memory_bytes;
+	/* A coroutine that keeps all others waiting for so long is named in the
+	 * log, at most once a second; 0: none is. Default 1000. */
+	unsigned watchdog_ms;
+	char *const *eal_args; /* what stood after "--" */
+	unsigned n_eal_args;
+	char error[512]; /* one clear line when a call failed */
+};
+
+void net_opts_init(struct net_opts *opts);
+
+/*
+ * The common options as an argp parser whose input is a struct net_opts: put
+ * it among your own parser's children and hand it its input in
+ * ARGP_KEY_INIT. Wrong values end the program with one clear line, status 2.
+ */
+extern const struct argp net_argp;
+
+/*
+ * Parses a command line: words after "--" are kept for EAL, "--config FILE"
+ * is replaced by the options in FILE, then argp (NULL: the common options
+ * alone) is run with input. opts is filled by net_argp; it must be the input of
+ * that child. Returns 0, or -errno with opts->error set.
+ *
+ * A line of FILE is "name = value", where name is any option of argp or its
+ * children but config. An option that takes no value stands alone or has yes or
+ * no. A # at the start of a line or after a blank begins a comment, unless it
+ * stands in a value between double quotes.
+ */
+int net_parse_args(const struct argp *argp, int argc, char **argv,
+		   struct net_opts *opts, void *input);
+
+/*
+ * Where the option that is being parsed comes from, to begin a message with:
+ * "--config 'FILE', line N: ", or "" for the command line. name is the option's
+ * without dashes. For an argp parser under net_parse_args() whose key is that
+ * option's. The text is good until the next call.
+ */
+const char *net_config_place(const struct argp_state *state, const char *name);
+
+struct net_stack;
+
+/*
+ * Starts DPDK, opens the links and brings the addresses up. The calling
+ * thread becomes the stack's; a coroutine scheduler is opened on it.
+ * Returns 0 or -errno with opts->error set: -EINVAL (an option is wrong),
+ * -EACCES or -EPERM, -ENODEV, -ENOMEM (memory_bytes is less than the stack
+ * itself needs, for one), -EALREADY (one is open)...
+ */
+int net_stack_open(struct net_opts *opts, struct net_stack **out);
+
+/* net_parse_args() and net_stack_open() in one; prints its error itself. */
+int net_stack_open_args(int argc, char **argv, struct net_stack **out);
+
+/*
+ * Aborts what is left, closes links, stops DPDK. Not from a coroutine.
+ */
+void net_stack_close(struct net_stack *stack);
+
+/*
+ * Runs the stack until net_stack_stop() or SIGINT/SIGTERM, then drains: stops
+ * accepting, makes blocked calls return -ECANCELED, waits at most a second
+ * for connections to close. A second signal ends the process at once.
+ * Returns 0.
+ */
+int net_stack_run(struct net_stack *stack);
+
+/* ---- shards ---- */
+
+/*
+ * A program has one shard or several (opts.lcores, opts.shards; --lcores): each
+ * is a thread with a struct net_stack of its own, and nothing of a connection's
+ * life is shared between them. A connection belongs to the shard that its
+ * addresses and ports hash to, and so do its coroutines. What belongs to a
+ * shard is used from its own thread alone; calls from another abort the program
+ * with a sentence. docs/cores.md tells how to write for several.
+ */
+
+/* 0 to net_stack_shards() - 1. */
+unsigned net_stack_shard(const struct net_stack *stack);
+unsigned net_stack_shards(const struct net_stack *stack);
+
+/* The stack of the calling thread, or NULL: it is not a shard's. */
+struct net_stack *net_stack_here(void);
+
+typedef int (*net_start)(struct net_stack *stack, void *arg);
+
+/*
+ * Opens the shards, runs start(stack, arg) on each in a coroutine, runs the
+ * program as net_stack_run() does, and closes it. arg is shared by all. A
+ * start that returns less than 0 stops the program. Not from a coroutine.
+ * Returns 0, or what the first start that failed returned, or what
+ * net_stack_open() returns, with opts->error set.
+ */
+int net_run(struct net_opts *opts, net_start start, void *arg);
+
+/*
+ * Has fn(arg) run on a shard's thread in its next round, outside any coroutine,
+ * where it must not block. Never blocks; what one thread posts to a shard runs
+ * in that order. From any thread, while the program is open. Returns 0,
+ * -EAGAIN (1,024 wait there already), -ESHUTDOWN (it closes) or -EINVAL (no
+ * such shard, or no fn).
+ */
+int net_post(unsigned shard, void (*fn)(void *arg), void *arg);
+
+/*
+ * Blocks the calling coroutine until fn(arg) has run on a shard's thread, its
+ * own included, outside any coroutine there. *result, which may be NULL, gets
+ * what fn returned. arg may not lie on a shared stack. Errors as coro_call()
+ * has them, and -EINVAL (no such shard, or no fn).
+ */
+int net_call(unsigned shard, coro_fn fn, void *arg, void **result);
+
+/* Asks net_stack_run() to return. From any coroutine or signal handler. */
+void net_stack_stop(struct net_stack *stack);
+
+/* Whether the stack is stopping. */
+bool net_stack_stopping(const struct net_stack *stack);
+
+/* Starts a coroutine on the stack: coro_spawn() on its scheduler. */
+int net_spawn(struct net_stack *stack, const char *name, coro_fn fn, void *arg);
+
+/* Blocks until every link is up. -ETIMEDOUT after timeout_ms. */
+int net_link_wait(struct net_stack *stack, unsigned timeout_ms);
+
+/* The stack's monotonic clock in ns: that of the coroutines' deadlines. */
+int64_t net_now_ns(const struct net_stack *stack); /* as of this round */
+int64_t net_clock_ns(void);			   /* read now */
+
+/* The exit status for an error: 0, 2 for -EINVAL, 1 for the rest. */
+int net_exit_status(int err);
+
+struct net_stats {
+	uint64_t rx_frames, rx_bytes, rx_bad_frame, rx_bad_csum, rx_missed;
+	/*
+	 * Frames of other shards that came by this one's queue, those of them
+	 * dropped since their shard was behind, and its own by other queues.
+	 */
+	uint64_t handed_over, hand_over_drops, taken_over;
+	uint64_t tx_frames, tx_bytes, tx_dropped;
+	uint64_t accepted, dialed, closed, reset, timed_out;
+	uint64_t no_memory;	     /* allocations refused, any kind */
+	uint64_t memory_refused;     /* growth, SYNs: beyond the budget */
+	uint64_t memory_resets;	     /* the greediest, when it was used up */
+	uint64_t rx_no_memory;	     /* segments dropped: no frame to spare */
+	uint64_t views_reclaimed;    /* never released by their handlers */
+	uint64_t view_misuses;	     /* views given back that were not out */
+	uint64_t backlog_drops;	     /* SYNs dropped: backlog full */
+	uint64_t clients_refused;    /* SYNs dropped: net_listener_limit() */
+	uint64_t time_wait_recycled; /* ended early: blocks ran short */
+	uint64_t ooseq_drops;	     /* out of order, beyond the budget */
+	/* SYNs answered without keeping anything, and the ACKs of such */
+	uint64_t cookies_sent, cookies_accepted, cookies_refused;
+	/* segments dropped as RFC 9293 and RFC 5961 want it, and answers */
+	uint64_t rx_unacceptable, challenge_acks;
+	/* Closed but not done, and reset since there were too many of them. */
+	uint64_t orphans_recycled;
+	/* frames of protocols or options not taken, or with nothing to tell */
+	uint64_t rx_refused;
+	/* packets lost as too many neighbours were being asked for */
+	uint64_t neighbours_refused;
+	/*
+	 * MSS lowered since a router said so, or since full segments vanished;
+	 * "too big" of what was not under way, not believed (RFC 5927)
+	 */
+	uint64_t path_mtu_lowered, path_mtu_guessed, path_mtu_refused;
+	uint64_t log_dropped; /* lines that stderr did not take */
+	int64_t busy_ns;      /* time spent in rounds that found work */
+	unsigned conns;	      /* TCP control blocks now */
+	unsigned frames_free, frames;
+	/* of connections and coroutines, and what --memory leaves for them */
+	uint64_t memory_bytes, memory_max_bytes;
+	uint64_t pool_empty; /* times that a link had hardly a frame left */
+};
+
+/* What one shard has counted. */
+void net_stack_stats(struct net_stack *stack, struct net_stats *out);
+
+/*
+ * What all shards have counted, summed up. Blocks the calling coroutine until
+ * each has told, so not for the path of a packet. Returns 0 with *out filled
+ * in, -ENOMEM, or an error as net_call() has it.
+ */
+int net_program_stats(struct net_stats *out);
+
+/* ---- logging ---- */
+
+/*
+ * Logs a line on stderr without ever blocking the caller, as printf(3) on
+ * stderr would when nobody reads the pipe behind it: the polling thread and
+ * every connection with it would stand still. While a stack is open a thread of
+ * its own writes; up to 256 lines wait for it. More are dropped and counted
+ * (net_stats.log_dropped), and the next line that can be written says how many.
+ * A closed stderr loses lines, too, and no more: while a stack is open SIGPIPE
+ * does not end the process, unless the program has set its own action.
+ *
+ * The newline is added; control characters become '?'; a line is cut at 511
+ * bytes. Any thread. Not for the path of a packet: it formats, and may wake
+ * the thread that writes.
+ */
+__attribute__((format(printf, 1, 2))) void net_log(const char *format, ...);
+
+/* The same for bytes as they are: no newline is added. At most 512 are taken.
+ */
+void net_log_write(const char *text, size_t len);
+
+/* What may recur by the thousand; static, zero at first. */
+struct net_log_limit {
+	int64_t next_ns;
+	uint32_t suppressed;
+};
+
+/*
+ * Logs at most one line a second for each limit. A line tells how many before
+ * it were suppressed. Any thread; the stack has to be open, as time stands
+ * still without one.
+ */
+__attribute__((format(printf, 2, 3))) void
+net_log_limited(struct net_log_limit *limit, const char *format, ...);
+
+/* net_log_limited() with a limit for this place in the source. */
+#define net_log_seldom(...)                                                    \
+	do {                                                                   \
+		static struct net_log_limit net_log_limit_;                    \
+		net_log_limited(&net_log_limit_, __VA_ARGS__);                 \
+	} while (0)
+
+#pragma GCC visibility pop
+
+#ifdef __cplusplus
+}
+#endif
