@@ -7,7 +7,6 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
-#include <semaphore.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -392,40 +391,24 @@ static int start_shard(struct proxy_shard *shard)
 	return err ? err : open_doors(shard);
 }
 
-struct start {
-	struct proxy_shard *shard;
-	int err;
-	sem_t done;
-};
-
-static void start_posted(void *arg)
+/* Gives an error as a pointer, for net_call(). */
+static void *start_called(void *shard)
 {
-	struct start *start = arg;
-
-	start->err = start_shard(start->shard);
-	sem_post(&start->done);
-}
-
-static int start_elsewhere(unsigned i)
-{
-	struct start start = {.shard = &proxy.shards[i]};
-	int err;
-
-	sem_init(&start.done, 0, 0);
-	err = net_post(i, start_posted, &start);
-	while (err == 0 && sem_wait(&start.done) < 0)
-		; /* a signal came */
-	sem_destroy(&start.done);
-	return err ? err : start.err;
+	return (void *)(intptr_t)start_shard(shard);
 }
 
 /* One after another, so that one alone tells why it cannot. */
 static int start_shards(void)
 {
-	int err = start_shard(&proxy.shards[0]);
+	int err = 0;
 
-	for (unsigned i = 1; i < proxy.n_shards && err == 0; i++)
-		err = start_elsewhere(i);
+	for (unsigned i = 0; err == 0 && i < proxy.n_shards; i++) {
+		void *result = NULL;
+
+		err = net_call(i, start_called, &proxy.shards[i], &result);
+		if (err == 0)
+			err = (int)(intptr_t)result;
+	}
 	return err;
 }
 

@@ -74,22 +74,59 @@ int net_post(unsigned shard, void (*fn)(void *arg), void *arg)
 	return coro_post(sched, fn, arg);
 }
 
+static enum phase phase_now(void)
+{
+	return (enum phase)atomic_load_explicit(&program.phase,
+						memory_order_acquire);
+}
+
+/* ---- calling another shard ---- */
+
+/* Before the shards run there is no coroutine to block: the thread waits. */
+struct early_call {
+	coro_fn fn;
+	void *arg, *result;
+	sem_t done;
+};
+
+static void run_early(void *arg)
+{
+	struct early_call *call = arg;
+
+	call->result = call->fn(call->arg);
+	sem_post(&call->done);
+}
+
+static int call_early(unsigned shard, coro_fn fn, void *arg, void **result)
+{
+	struct early_call call = {.fn = fn, .arg = arg};
+	int err = 0;
+
+	sem_init(&call.done, 0, 0);
+	if (shard == net_here()->shard)
+		run_early(&call);
+	else
+		err = net_post(shard, run_early, &call);
+	while (err == 0 && sem_wait(&call.done) < 0)
+		; /* a signal came */
+	sem_destroy(&call.done);
+	if (err == 0 && result)
+		*result = call.result;
+	return err;
+}
+
 int net_call(unsigned shard, coro_fn fn, void *arg, void **result)
 {
 	struct coro_sched *sched = sched_of(shard);
 
 	if (!fn || !sched)
 		return -EINVAL;
+	if (!coro_self() && net_here()->sched && phase_now() == PHASE_WAIT)
+		return call_early(shard, fn, arg, result);
 	return coro_call(sched, fn, arg, result);
 }
 
 /* ---- a shard's thread ---- */
-
-static enum phase phase_now(void)
-{
-	return (enum phase)atomic_load_explicit(&program.phase,
-						memory_order_acquire);
-}
 
 /* What is posted runs; nothing is received, since nothing listens yet. */
 static void wait_while(struct net_stack *stack, enum phase phase)
@@ -385,27 +422,30 @@ struct start {
 	_Atomic int err; /* the first that failed with */
 };
 
+static void start_failed(struct start *start, int err)
+{
+	int none = 0;
+
+	atomic_compare_exchange_strong(&start->err, &none, err);
+	net_stack_stop(net_here());
+}
+
 static void *start_coro(void *arg)
 {
 	struct start *start = arg;
-	int err = start->fn(net_here(), start->arg), none = 0;
+	int err = start->fn(net_here(), start->arg);
 
-	if (err < 0) {
-		atomic_compare_exchange_strong(&start->err, &none, err);
-		net_stack_stop(net_here());
-	}
+	if (err < 0)
+		start_failed(start, err);
 	return NULL;
 }
 
 static void start_here(void *arg)
 {
-	struct start *start = arg;
-	int err = net_spawn(net_here(), "start", start_coro, start), none = 0;
+	int err = net_spawn(net_here(), "start", start_coro, arg);
 
-	if (err == 0)
-		return;
-	atomic_compare_exchange_strong(&start->err, &none, err);
-	net_stack_stop(net_here());
+	if (err < 0)
+		start_failed(arg, err);
 }
 
 int net_run(struct net_opts *opts, net_start fn, void *arg)
@@ -441,46 +481,35 @@ struct serving {
 	struct net_limits limits;
 	net_handler handler;
 	void *arg;
-	_Atomic unsigned left; /* shards that have not listened */
-	_Atomic int err;
 };
 
-static int serve_here(const struct serving *serving,
-		      struct net_listener **listener)
-{
-	int err = net_listen(net_here(), &serving->addr, 0, listener);
-
-	if (err < 0)
-		return err;
-	net_listener_limit(*listener, &serving->limits);
-	return net_listener_serve(*listener, serving->handler, serving->arg);
-}
-
-static void serve_posted(void *arg)
+/* Gives an error as a pointer, for net_call(). The port may be chosen here. */
+static void *serve_here(void *arg)
 {
 	struct serving *serving = arg;
 	struct net_listener *listener;
-	int err = serve_here(serving, &listener);
+	int err = net_listen(net_here(), &serving->addr, 0, &listener);
 
 	if (err < 0)
-		atomic_store(&serving->err, err);
-	atomic_fetch_sub(&serving->left, 1);
+		return (void *)(intptr_t)err;
+	serving->addr = net_listener_addr(listener);
+	net_listener_limit(listener, &serving->limits);
+	err = net_listener_serve(listener, serving->handler, serving->arg);
+	return (void *)(intptr_t)err;
 }
 
-/* Not from a coroutine, and before the shards run: they look at posts only. */
-static int serve_elsewhere(struct serving *serving)
+static int serve_everywhere(struct serving *serving)
 {
-	static const struct timespec nap = {.tv_nsec = WAIT_NAP_NS};
+	int err = 0;
 
-	atomic_store(&serving->left, program.n - 1);
-	for (unsigned i = 1; i < program.n; i++)
-		if (net_post(i, serve_posted, serving) < 0) {
-			atomic_store(&serving->err, -EAGAIN);
-			atomic_fetch_sub(&serving->left, 1);
-		}
-	while (atomic_load(&serving->left))
-		clock_nanosleep(CLOCK_MONOTONIC, 0, &nap, NULL);
-	return atomic_load(&serving->err);
+	for (unsigned i = 0; err == 0 && i < program.n; i++) {
+		void *result = NULL;
+
+		err = net_call(i, serve_here, serving, &result);
+		if (err == 0)
+			err = (int)(intptr_t)result;
+	}
+	return err;
 }
 
 int net_serve_limited(struct net_stack *stack, const struct net_addr *addr,
@@ -489,17 +518,12 @@ int net_serve_limited(struct net_stack *stack, const struct net_addr *addr,
 {
 	struct serving serving = {
 		.addr = *addr, .handler = handler, .arg = arg};
-	struct net_listener *listener;
 	char text[NET_ADDR_TEXT_MAX];
 	int err;
 
 	if (limits)
 		serving.limits = *limits;
-	err = serve_here(&serving, &listener);
-	if (err == 0) {
-		serving.addr = net_listener_addr(listener);
-		err = serve_elsewhere(&serving);
-	}
+	err = serve_everywhere(&serving);
 	if (err < 0) {
 		fprintf(stderr, "%s: listening on %s: %s\n",
 			program_invocation_short_name,

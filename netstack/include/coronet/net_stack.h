@@ -209,7 +209,9 @@ int net_post(unsigned shard, void (*fn)(void *arg), void *arg);
  * Blocks the calling coroutine until fn(arg) has run on a shard's thread, its
  * own included, outside any coroutine there. *result, which may be NULL, gets
  * what fn returned. arg may not lie on a shared stack. Errors as coro_call()
- * has them, and -EINVAL (no such shard, or no fn).
+ * has them, and -EINVAL (no such shard, or no fn). Before net_stack_run() the
+ * thread that opened the program may call it, too, outside a coroutine, and
+ * blocks; then -EAGAIN means what it means for net_post().
  */
 int net_call(unsigned shard, coro_fn fn, void *arg, void **result);
 
