@@ -196,6 +196,14 @@ def command(*argv):
     return done.stdout
 
 
+def accepted_by(program):
+    """The connections that each shard has taken, by the program's statistics."""
+    taken = {}
+    for shard, count in re.findall(r"shard (\d+): .*\+(\d+) accepted", program.output("stderr")):
+        taken[int(shard)] = taken.get(int(shard), 0) + int(count)
+    return taken
+
+
 def eventually(condition, seconds, message):
     """Poll until the condition holds; a message may be a call that makes it."""
     deadline = time.monotonic() + seconds

@@ -7,7 +7,7 @@ import signal
 import socket
 import threading
 
-from harness import PATIENCE, check, eventually
+from harness import PATIENCE, accepted_by, check, eventually
 from proxies import MIB, Peer, check_broken, dial, echo, name, read_exactly, read_to_end
 from proxy_limits import refused
 
@@ -19,14 +19,6 @@ def serve(env, kind, shards, *options):
     with kind.serve(env, *options, "--shards", shards, "--stats", "0.2", "--memory", "1G") as proxy:
         yield proxy
         check(proxy.output("stdout").count("listening on") == 1, proxy.story())
-
-
-def accepted_by(proxy):
-    """The clients that each shard has taken, by its statistics."""
-    taken = {}
-    for shard, count in re.findall(r"shard (\d+): .*\+(\d+) accepted", proxy.output("stderr")):
-        taken[int(shard)] = taken.get(int(shard), 0) + int(count)
-    return taken
 
 
 def check_sessions(proxy, count):

@@ -18,8 +18,8 @@ import termios
 import threading
 import time
 
-from harness import PATIENCE, Failure, Spoiled, check, command, eventually, in_a_quiet_moment, main
-from test_shards import accepted_by
+from harness import (PATIENCE, Failure, Spoiled, accepted_by, check, command, eventually,
+                     in_a_quiet_moment, main)
 from web import curl, curl_digests, need, random_file, wrk
 
 HOST, PORT = "10.9.0.1", 80

@@ -6,10 +6,9 @@ Usage: test_shards.py BUILD_DIR
 
 import contextlib
 import functools
-import re
 import socket
 
-from harness import PATIENCE, check, command, eventually, main
+from harness import PATIENCE, accepted_by, check, command, eventually, main
 from test_links import ECHO_ADDRS, TARGETS, check_load, Pair
 
 CONNS = 128  # so that no shard of 8 is likely to go without
@@ -25,14 +24,6 @@ class Shards(Pair):
                          f"memif:{path},role=client", user)
         self.shards = shards
         self.echo += ["--shards", shards, "--stats", "0.2", "--memory", "1G"]
-
-
-def accepted_by(server):
-    """The connections that each shard has taken, by its statistics."""
-    taken = {}
-    for shard, count in re.findall(r"shard (\d+): .*\+(\d+) accepted", server.output("stderr")):
-        taken[int(shard)] = taken.get(int(shard), 0) + int(count)
-    return taken
 
 
 def check_all_serve(server, shards):
