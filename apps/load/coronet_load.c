@@ -22,6 +22,7 @@
 #define LINK_WAIT_MS  30000 /* for the link to come up */
 #define SCAN_NS	      (OPTS_NS_PER_S / 10)
 #define TIMER_LATE_NS 16384 /* at most, coro_timer_arm() says */
+#define LINE	      64u   /* bytes of a cache line */
 
 struct load load;
 
@@ -432,17 +433,30 @@ static bool take_signals(struct net_stack *stack)
 	return !net_stack_stopping(stack);
 }
 
-/* Deals the slots out, to as many shards as there are slots. */
+static struct slot *from_next_line(void *p)
+{
+	return (struct slot *)(((uintptr_t)p + LINE - 1) &
+			       ~(uintptr_t)(LINE - 1));
+}
+
+/*
+ * Deals the slots out, to as many shards as there are slots. No two shards'
+ * slots have a cache line in common.
+ */
 static int make_shards(unsigned n)
 {
+	struct slot *next;
+
 	if (n > load.opts.conns)
 		n = load.opts.conns;
-	load.slots = calloc(load.opts.conns, sizeof(*load.slots));
+	load.slots =
+		calloc(1, load.opts.conns * sizeof(*load.slots) + n * LINE);
 	load.shards = aligned_alloc(_Alignof(struct load_shard),
 				    n * sizeof(*load.shards));
 	if (!load.slots || !load.shards)
 		return -ENOMEM;
 	load.n_shards = n;
+	next = load.slots;
 	memset(load.shards, 0, n * sizeof(*load.shards));
 	for (unsigned k = 0; k < n; k++) {
 		struct load_shard *shard = &load.shards[k];
@@ -451,7 +465,8 @@ static int make_shards(unsigned n)
 		shard->count =
 			(uint32_t)((uint64_t)load.opts.conns * (k + 1) / n) -
 			shard->first;
-		shard->slots = load.slots + shard->first;
+		shard->slots = from_next_line(next);
+		next = shard->slots + shard->count;
 		payload_fill(shard->payload, LOAD_CHUNK, 0, 0);
 	}
 	return 0;
