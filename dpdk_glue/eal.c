@@ -8,9 +8,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/ethtool.h>
-#include <linux/sockios.h>
-#include <net/if.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -18,9 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
-#include <sys/ioctl.h>
 #include <sys/mman.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -316,82 +311,6 @@ static void describe_vdev(const struct glue_link *link, unsigned index,
 	}
 }
 
-/*
- * Queue pairs of a kernel interface, as DPDK counts them: where its driver
- * knows no combined channels, or does not say, one.
- */
-static unsigned iface_queues(const char *name)
-{
-	struct ethtool_channels channels = {.cmd = ETHTOOL_GCHANNELS};
-	struct ifreq ifr = {.ifr_data = (void *)&channels};
-	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-	int rc;
-
-	if (fd < 0)
-		return 1;
-	memcpy(ifr.ifr_name, name, strnlen(name, IFNAMSIZ - 1));
-	rc = ioctl(fd, SIOCETHTOOL, &ifr);
-	close(fd);
-	return rc < 0 || channels.combined_count == 0 ? 1
-						      : channels.combined_count;
-}
-
-/*
- * Queue pairs for a link that names no number: a shard each where this side
- * decides alone, and one where the other may have fewer and does not say.
- */
-static unsigned default_queues(const struct glue_link *link)
-{
-	unsigned most = glue_link_max_queues(link);
-
-	if (eal.n_shards == 1)
-		return 1;
-	switch (link->kind) {
-	case GLUE_LINK_MEMIF:
-		if (!link->server)
-			most = glue_memif_ask(link->name);
-		break;
-	case GLUE_LINK_AF_XDP:
-		most = iface_queues(link->name);
-		break;
-	case GLUE_LINK_VHOST:
-		most = 1;
-		break;
-	case GLUE_LINK_TAP:
-	case GLUE_LINK_AF_PACKET:
-	case GLUE_LINK_PCI:
-	case GLUE_LINK_RING:
-	case GLUE_LINK_PCAP:
-		break;
-	}
-	most = most < eal.n_shards ? most : eal.n_shards;
-	return most ? most : 1;
-}
-
-/* What the user asks for, against what there is. */
-static int check_queues(const struct glue_link *link, char *err, size_t err_len)
-{
-	const char *kind = glue_link_kind_name(link->kind);
-	unsigned have;
-
-	if (link->queues > eal.n_shards)
-		return glue_fail(err, err_len, -EINVAL,
-				 "link %s:%s: queues=%u, but %u shard%s: a "
-				 "queue without a shard would not be read; "
-				 "use queues=%u or more lcores",
-				 kind, link->name, link->queues, eal.n_shards,
-				 eal.n_shards == 1 ? "" : "s", eal.n_shards);
-	if (link->kind != GLUE_LINK_AF_XDP)
-		return 0;
-	have = iface_queues(link->name);
-	if (link->queues > have)
-		return glue_fail(err, err_len, -EINVAL,
-				 "link %s:%s: queues=%u, but the interface has "
-				 "%u ('ethtool -L' may change that)",
-				 kind, link->name, link->queues, have);
-	return 0;
-}
-
 static int plug(unsigned index, char *err, size_t err_len)
 {
 	const struct glue_link *link = &eal.links[index];
@@ -400,7 +319,7 @@ static int plug(unsigned index, char *err, size_t err_len)
 	struct glue_captured log;
 	int rc;
 
-	eal.queues[index] = link->queues ? link->queues : default_queues(link);
+	eal.queues[index] = glue_queues_wanted(link);
 	if (serves && glue_relay_inner_path(link->name, inner) < 0)
 		return glue_fail(err, err_len, -ENAMETOOLONG,
 				 "link memif:%s: the folder's path is too "
@@ -525,7 +444,7 @@ int glue_eal_start(const struct glue_eal_conf *conf, char *err, size_t err_len)
 	for (unsigned i = 0; i < conf->n_links; i++) {
 		rc = glue_link_check(&conf->links[i], err, err_len);
 		if (rc == 0)
-			rc = check_queues(&conf->links[i], err, err_len);
+			rc = glue_queues_check(&conf->links[i], err, err_len);
 		if (rc < 0)
 			return rc;
 	}

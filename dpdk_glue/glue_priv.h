@@ -26,6 +26,15 @@ unsigned glue_eal_link_queues(unsigned index);
  */
 int glue_link_check(const struct glue_link *link, char *err, size_t err_len);
 
+/*
+ * Whether the queues that a link names, or would have, suit the shards and the
+ * interface: 0 or -EINVAL with one clear line in err (queues.c).
+ */
+int glue_queues_check(const struct glue_link *link, char *err, size_t err_len);
+
+/* Queue pairs to ask DPDK for: those that the link names, or a shard each. */
+unsigned glue_queues_wanted(const struct glue_link *link);
+
 /* The most queue pairs that a kind of link has. */
 unsigned glue_link_max_queues(const struct glue_link *link);
 

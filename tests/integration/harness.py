@@ -204,6 +204,20 @@ def accepted_by(program):
     return taken
 
 
+def received_by(program):
+    """What each shard received by its own queue, and what others handed over to it.
+
+    By the program's statistics: sums of rates, so only 0 and more than that mean anything.
+    """
+    own, handed = {}, {}
+    for shard, received, taken in re.findall(
+            r"shard (\d+): .* rx (\d+)/s .*taken over (\d+)/s", program.output("stderr")):
+        shard, received, taken = int(shard), int(received), int(taken)
+        own[shard] = own.get(shard, 0) + received - taken
+        handed[shard] = handed.get(shard, 0) + taken
+    return own, handed
+
+
 def eventually(condition, seconds, message):
     """Poll until the condition holds; a message may be a call that makes it."""
     deadline = time.monotonic() + seconds

@@ -193,18 +193,18 @@ def memif_socket_is_removed(env):
 
 
 @contextlib.contextmanager
-def testpmd(env, paths, mode):
+def testpmd(env, paths, mode, queues=1):
     """dpdk-testpmd, forwarding between two vhost-user ports it serves."""
     program = shutil.which("dpdk-testpmd")
     if not program:
         raise Skip("dpdk-testpmd is not installed")
-    vdevs = [f"--vdev=net_vhost{i},iface={path}" for i, path in enumerate(paths)]
+    vdevs = [f"--vdev=net_vhost{i},iface={path},queues={queues}" for i, path in enumerate(paths)]
     cpus = sorted(os.sched_getaffinity(0))
     lcores = f"0@{cpus[0]},1@{cpus[-1]}"
     forwarder = env.start(
         [program, "--no-huge", "-m", "512", "--no-shconf", "--no-pci", "--no-telemetry",
          "--lcores", lcores, *vdevs, "--", f"--forward-mode={mode}", "--auto-start",
-         "--total-num-mbufs=16384", "--no-lsc-interrupt", "--disable-link-check"],
+         f"--rxq={queues}", f"--txq={queues}", "--total-num-mbufs=16384", "--no-lsc-interrupt", "--disable-link-check"],
         stdin=subprocess.PIPE)
     try:
         eventually(lambda: all(map(os.path.exists, paths)), PATIENCE, "testpmd made no sockets")
