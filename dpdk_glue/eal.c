@@ -29,8 +29,9 @@
 #include <rte_lcore.h>
 #include <rte_log.h>
 
-#define MAX_ARGS 96
-#define ARG_LEN	 512
+#define MAX_ARGS  96
+#define ARG_LEN	  512
+#define CPUS_TEXT 96 /* of a list of CPUs in an error */
 
 static struct {
 	bool started;
@@ -86,11 +87,22 @@ static unsigned long free_huge_mib(void)
 	return pages * 2;
 }
 
+/* "0,1,5" */
+static void format_cpus(const cpu_set_t *set, char *list, size_t room)
+{
+	size_t used = 0;
+
+	list[0] = '\0';
+	for (int cpu = 0; cpu < CPU_SETSIZE && used < room - 8; cpu++)
+		if (CPU_ISSET(cpu, set))
+			used += (size_t)snprintf(list + used, room - used,
+						 "%s%d", used ? "," : "", cpu);
+}
+
 static void add_cpus(struct args *args, int lcore)
 {
-	char list[ARG_LEN / 2] = "";
+	char list[ARG_LEN / 2];
 	cpu_set_t set;
-	size_t used = 0;
 
 	if (lcore >= 0) {
 		add(args, "--lcores=0@%d", lcore);
@@ -98,11 +110,7 @@ static void add_cpus(struct args *args, int lcore)
 	}
 	CPU_ZERO(&set);
 	sched_getaffinity(0, sizeof(set), &set);
-	for (int cpu = 0; cpu < CPU_SETSIZE && used < sizeof(list) - 8; cpu++)
-		if (CPU_ISSET(cpu, &set))
-			used += (size_t)snprintf(list + used,
-						 sizeof(list) - used, "%s%d",
-						 used ? "," : "", cpu);
+	format_cpus(&set, list, sizeof(list));
 	add(args, "--lcores=0@(%s)", list);
 }
 
@@ -390,6 +398,7 @@ static int choose_lcores(const struct glue_eal_conf *conf, char *err,
 	const int *lcores = conf->lcores ? conf->lcores : &conf->lcore;
 	unsigned n = conf->lcores ? conf->n_lcores : 1;
 	unsigned n_shards = conf->n_shards ? conf->n_shards : n;
+	char list[CPUS_TEXT];
 	cpu_set_t used;
 
 	if (n_shards < 1 || n_shards > GLUE_MAX_SHARDS)
@@ -409,12 +418,13 @@ static int choose_lcores(const struct glue_eal_conf *conf, char *err,
 		eal.lcores[i] = cpu < 0 ? -1 : cpu;
 		if (cpu < 0)
 			continue;
-		if (cpu >= CPU_SETSIZE || !CPU_ISSET(cpu, &eal.cpus))
+		if (cpu >= CPU_SETSIZE || !CPU_ISSET(cpu, &eal.cpus)) {
+			format_cpus(&eal.cpus, list, sizeof(list));
 			return glue_fail(err, err_len, -EINVAL,
 					 "--lcore %d: this process may not run "
-					 "on that CPU; 'taskset -p $$' shows "
-					 "those it may",
-					 cpu);
+					 "on that CPU; it may run on %s",
+					 cpu, list);
+		}
 		if (CPU_ISSET(cpu, &used))
 			return glue_fail(err, err_len, -EINVAL,
 					 "--lcores: CPU %d is named twice; a "

@@ -10,6 +10,8 @@
  */
 int net_program_open(struct net_opts *opts);
 void net_program_close(void);
+/* Fills in opts->error where nothing has said more of an error. */
+void net_explain(struct net_opts *opts, int err);
 /*
  * Opens the shard of this thread, one of opts->shards. Returns 0 or -errno,
  * with opts->error set where there is more to say than errno does.

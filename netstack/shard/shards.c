@@ -276,8 +276,13 @@ static int start_thread(struct member *me)
 	pthread_sigmask(SIG_BLOCK, &all, &before);
 	err = pthread_create(&me->thread, NULL, shard_main, me);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	if (err)
+	if (err) {
+		snprintf(program.opts->error, sizeof(program.opts->error),
+			 "shard %u of %u: no thread can be made (ulimit -u, "
+			 "pids.max): %s",
+			 program.n, program.opts->shards, strerror(err));
 		return -err;
+	}
 	while (sem_wait(&me->opened) < 0)
 		;
 	if (me->err < 0)
@@ -367,9 +372,7 @@ close_shards:
 	net_shard_close(stack);
 close_program:
 	net_program_close();
-	if (!opts->error[0])
-		snprintf(opts->error, sizeof(opts->error), "%s",
-			 strerror(-err));
+	net_explain(opts, err);
 	return err;
 }
 
@@ -468,9 +471,8 @@ int net_run(struct net_opts *opts, net_start fn, void *arg)
 	net_stack_close(stack);
 	if (err == 0)
 		err = atomic_load(&start.err);
-	if (err < 0 && !opts->error[0])
-		snprintf(opts->error, sizeof(opts->error), "%s",
-			 strerror(-err));
+	if (err < 0)
+		net_explain(opts, err);
 	return err;
 }
 

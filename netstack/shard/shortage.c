@@ -28,8 +28,9 @@
 #include <unistd.h>
 
 #define MIB	      (UINT64_C(1) << 20)
-#define LEAST	      (16 * MIB) /* for connections; the stack opens with it */
+#define LEAST	      (16 * MIB) /* for a shard's connections, to open */
 #define DEFAULT_LEAST (64 * MIB)
+#define SHARD_OWN     (3 * MIB) /* of a shard that opens, frames apart */
 /* Chunks kept free, parts of huge pages, the stacks that coroutines share. */
 #define HEADROOM (14 * MIB)
 #define TICK_NS	 INT64_C(1000000)
@@ -327,41 +328,59 @@ void net_budget_fini(void)
 	memset(&shortage, 0, sizeof(shortage));
 }
 
+/* What the program takes for n shards without a connection. */
+static uint64_t taken_by(unsigned n)
+{
+	return resident() + n * shortage.headroom;
+}
+
+/*
+ * Each shard has an equal part of what is left. The first refuses for all of
+ * them, before any other runs; what they will take is not resident yet.
+ */
 int net_budget_open(struct net_opts *opts)
 {
+	unsigned n = net_here()->n_shards, later = n - 1 - net_here()->shard;
 	uint64_t own, least;
 
 	shortage.headroom =
 		HEADROOM + (net_here()->bucket_mask + 1) * sizeof(void *);
-	own = resident() + shortage.headroom;
-	least = own + LEAST;
-	if (opts->memory_bytes && opts->memory_bytes < least) {
+	own = taken_by(n) + later * SHARD_OWN;
+	least = own + n * LEAST;
+	if (opts->memory_bytes && opts->memory_bytes < least &&
+	    net_here()->shard == 0) {
 		snprintf(opts->error, sizeof(opts->error),
 			 "--memory %" PRIu64 "M: too little: the stack itself "
-			 "takes %" PRIu64 " MiB; give %" PRIu64 "M or more",
-			 opts->memory_bytes / MIB, own / MIB, least / MIB + 1);
+			 "takes %" PRIu64 " MiB%s; give %" PRIu64 "M or more",
+			 opts->memory_bytes / MIB, own / MIB,
+			 n > 1 ? " with so many shards" : "", least / MIB + 1);
 		return -ENOMEM;
 	}
 	shortage.asked = opts->memory_bytes ? opts->memory_bytes
 					    : LWIP_MAX(quarter_of_ram(),
-						       own + DEFAULT_LEAST);
-	net_budget_set(shortage.asked - own);
+						       own + n * DEFAULT_LEAST);
+	net_budget_set((shortage.asked - LWIP_MIN(own, shortage.asked)) / n);
 	return 0;
 }
 
 void net_budget_start(void)
 {
-	uint64_t own = resident() + shortage.headroom, now = net_budget_used();
+	unsigned n = net_here()->n_shards;
+	uint64_t own = taken_by(n), now = net_budget_used();
 
 	if (!shortage.asked)
 		return;
 	own -= LWIP_MIN(now, own);
-	if (own + LEAST > shortage.asked) {
-		net_log("coronet: --memory %" PRIu64 "M is too little: the "
-			"program itself takes %" PRIu64 " MiB; connections "
-			"have %" PRIu64 " MiB all the same",
-			shortage.asked / MIB, own / MIB, LEAST / MIB);
-		own = shortage.asked - LWIP_MIN(LEAST, shortage.asked);
+	if (own + n * LEAST > shortage.asked) {
+		if (net_here()->shard == 0)
+			net_log("coronet: --memory %" PRIu64
+				"M is too little: the program itself takes "
+				"%" PRIu64 " MiB; connections have %" PRIu64
+				" MiB all the same",
+				shortage.asked / MIB, own / MIB,
+				n * LEAST / MIB);
+		net_budget_set(LEAST);
+		return;
 	}
-	net_budget_set(shortage.asked - own);
+	net_budget_set((shortage.asked - own) / n);
 }

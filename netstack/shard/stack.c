@@ -114,6 +114,17 @@ static void free_tables(struct net_stack *stack)
 	stack->tables = NULL;
 }
 
+void net_explain(struct net_opts *opts, int err)
+{
+	if (opts->error[0])
+		return;
+	snprintf(opts->error, sizeof(opts->error), "%s%s",
+		 err == -EAGAIN ? "no thread can be made (ulimit -u, "
+				  "pids.max): "
+				: "",
+		 strerror(-err));
+}
+
 int net_program_open(struct net_opts *opts)
 {
 	int err = check_opts(opts);
@@ -127,9 +138,7 @@ int net_program_open(struct net_opts *opts)
 		err = start_dpdk(opts);
 	if (err < 0) {
 		net_program_close();
-		if (!opts->error[0])
-			snprintf(opts->error, sizeof(opts->error), "%s",
-				 strerror(-err));
+		net_explain(opts, err);
 	}
 	return err;
 }

@@ -196,6 +196,12 @@ def command(*argv):
     return done.stdout
 
 
+def preload_of(library):
+    """LD_PRELOAD for a library: a sanitizer's runtimes have to come before it."""
+    needed = re.findall(r"=> (\S*/lib(?:a|ub)san\S*)", command("ldd", str(library)))
+    return ":".join([*sorted(needed, key=lambda path: "libasan" not in path), str(library)])
+
+
 def accepted_by(program):
     """The connections that each shard has taken, by the program's statistics."""
     taken = {}

@@ -7,12 +7,13 @@ value, prints nothing on stdout, and exits with 2 (usage) or 1 (runtime).
 """
 
 import functools
+import os
 import re
 import shlex
 import socket
 import subprocess
 
-from harness import Failure, Skip, check, main
+from harness import Failure, Skip, check, main, preload_of
 
 USAGE, RUNTIME = 2, 1
 SECONDS = 60  # until a program must have given up: a bound for hangs
@@ -142,7 +143,16 @@ WRONG_LINES = [
     (CORONET, ["--lcores", "5000"], "the last is 1023"),
     (CORONET, ["--shards", "65"], "expected a number from 1 to 64"),
     (("coronet-echo",), [*RING, "--lcores", "0", "--shards", "2"], "--lcores names 1 CPU"),
+    (CORONET, ["--lcores", "0-1,1"], "CPU 1 stands there twice"),
+    (("coronet-echo",), [*RING, "--lcores", "0-1,0"], "CPU 0 stands there twice"),
     (("coronet-echo",), [*RING, "--lcores", "1023"], "1023"),
+    (("coronet-echo",), [*RING, "--lcores", "0-1", "--shards", "3"], "--lcores names 2 CPUs"),
+    (("coronet-echo",), ["--link", "tap:ct0,queues=3", "--addr", "10.9.0.1/16", "--shards", "2"],
+     "queues=3, but 2 shards"),
+    (("coronet-echo",), ["--link", "tap:ct0,queues=2", "--addr", "10.9.0.1/16"],
+     "queues=2, but 1 shard"),
+    (("coronet-echo",), ["--link", "tap:ct0,queues=17", "--addr", "10.9.0.1/16", "--shards", "20"],
+     "tap has at most 16"),
     (PROXY, ["--accept-proxy=yes", "--to", "10.9.0.2:80"], "accept-proxy"),
 ]
 
@@ -373,6 +383,49 @@ def no_permission(env):
             for link in ("tap:ct9", "af_packet:lo")])
 
 
+def cpu_outside_the_allowed_set(env):
+    """One line names the CPU and those there are, whichever of the shards it is."""
+    cpus = sorted(os.sched_getaffinity(0))
+    if len(cpus) < 2:
+        raise Skip("there is one CPU")
+    first, last = cpus[0], cpus[-1]
+    all_of([functools.partial(
+        fails, ["taskset", "-c", first, *coronet(env, "ring:r0", option, value)],
+        Expected(USAGE, [f"--lcore {last}: ", f"may run on {first}"]))
+        for option, value in (("--lcore", last), ("--lcores", last),
+                              ("--lcores", f"{first},{last}"))])
+
+
+def memory_for_all_shards(env):
+    """What is asked for has to suffice for every shard's frames and connections."""
+    needed = {}
+    for shards in (1, 2, 8):
+        argv = coronet(env, "ring:r0", "--shards", shards, "--memory")
+        done = subprocess.run([*map(str, argv), "20M"], check=False, text=True, timeout=SECONDS,
+                              stdin=subprocess.DEVNULL, capture_output=True)
+        Expected(RUNTIME, ["--memory 20M: too little"]).compare([*argv, "20M"], done)
+        needed[shards] = int(re.search(r"give (\d+)M or more", done.stderr)[1])
+        fails([*argv, f"{needed[shards] - 8}M"], Expected(RUNTIME, ["too little"]))
+        with env.running([*argv, f"{needed[shards] + 8}M"]) as server:
+            server.terminate()
+            check("too little" not in server.output("stderr"), server.story())
+    check(needed[8] > needed[2] + 6 * 16, f"eight shards need as little as two: {needed}")
+
+
+def a_thread_that_cannot_be_made(env):
+    """Whichever it is, a shard's or another: one line, the exit status, and no hang."""
+    argv = coronet(env, "ring:r0", "--shards", "3")
+    library = env.build / "tests/integration/libfailing-thread.so"
+    environment = {**os.environ, "LD_PRELOAD": preload_of(library)}
+    with env.running(argv, env=environment) as server:
+        threads = len(os.listdir(f"/proc/{server.process.pid}/task")) - 1
+        server.terminate()
+    check(threads >= 2, f"{threads} threads beside the first")
+    all_of([functools.partial(fails, argv, Expected(RUNTIME, ["thread"]),
+                              env={**environment, "FAILING_THREAD": str(n)})
+            for n in range(1, threads + 1)])
+
+
 def help_and_version(env, app):
     """Neither is an error; the help tells of every option tested here."""
     options = [option for apps, option, _ in WRONG_VALUES if app in apps]
@@ -406,7 +459,9 @@ def cases(env):
     for function in (wrong_config_file, switch_in_a_file, option_given_twice_takes_the_last, eal_refuses,
                      socket_path_cannot_be_made, socket_folder_not_writable, socket_in_use,
                      stale_socket_is_replaced, tap_in_use, port_in_use, address_of_another,
-                     nothing_there, tun_device_missing, no_permission):
+                     nothing_there, tun_device_missing, no_permission,
+                     cpu_outside_the_allowed_set, memory_for_all_shards,
+                     a_thread_that_cannot_be_made):
         yield function.__name__.replace("_", " "), bind(function, env)
 
 

@@ -13,7 +13,6 @@ import json
 import os
 import pathlib
 import random
-import re
 import resource
 import signal
 import socket
@@ -22,7 +21,7 @@ import threading
 import time
 
 import proxies
-from harness import check, command, eventually, main
+from harness import check, command, eventually, main, preload_of
 
 HOST, NEAR = "10.9.0.1", "10.9.1.1"
 PORT = 7777
@@ -374,16 +373,10 @@ def stopped_for_a_while(env):
         server.terminate(40)
 
 
-def sanitizer_runtimes(library):
-    """The runtimes that have to be loaded before anything else, if it needs any."""
-    needed = re.findall(r"=> (\S*/lib(?:a|ub)san\S*)", command("ldd", str(library)))
-    return sorted(needed, key=lambda path: "libasan" not in path)
-
-
 def wall_clock_jumps(env):
     """The wall clock may say what it likes: nothing but a Date depends on it."""
     jumping = env.build / "tests/integration/libjumping-clock.so"
-    preload = ":".join([*sanitizer_runtimes(jumping), str(jumping)])
+    preload = preload_of(jumping)
     year = command("env", f"LD_PRELOAD={preload}", "ASAN_OPTIONS=detect_leaks=0",
                    "date", "+%Y").strip()
     check(year == "2023", f"the clock does not jump: it is {year}")

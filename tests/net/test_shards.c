@@ -28,6 +28,7 @@ static unsigned n_shards;
 static pthread_t threads[MOST];
 static struct net_stack *stacks[MOST];
 static _Atomic unsigned started, counted;
+static uint64_t opts_memory;
 
 static int reset(void **state)
 {
@@ -35,6 +36,7 @@ static int reset(void **state)
 	memset(stacks, 0, sizeof(stacks));
 	started = counted = 0;
 	fake_broken_shard = 0;
+	opts_memory = UINT64_C(1) << 32;
 	return 0;
 }
 
@@ -44,7 +46,7 @@ static int run(unsigned shards, net_start start, void *arg)
 	opts.links[opts.n_links++] = "ring:fake";
 	net_addr_parse_prefix("10.0.0.1/24", &opts.addrs[opts.n_addrs++]);
 	opts.poll = NET_POLL_ADAPTIVE;
-	opts.memory_bytes = UINT64_C(1) << 32;
+	opts.memory_bytes = opts_memory;
 	opts.shards = n_shards = shards;
 	return net_run(&opts, start, arg);
 }
@@ -202,6 +204,7 @@ static int sum_up(struct net_stack *stack, void *arg)
 	wait_for_all();
 	assert_int_equal(net_program_stats(&all), 0);
 	assert_true(all.memory_max_bytes > 0);
+	assert_true(all.memory_max_bytes < opts.memory_bytes); /* of all */
 	atomic_fetch_add(&counted, 1);
 	while (atomic_load(&counted) < n_shards)
 		coro_yield();
@@ -212,6 +215,14 @@ static int sum_up(struct net_stack *stack, void *arg)
 static void test_statistics_are_summed_up(void **state)
 {
 	assert_int_equal(run(3, sum_up, NULL), 0);
+}
+
+static void test_memory_has_to_suffice_for_every_shard(void **state)
+{
+	opts_memory = UINT64_C(20) << 20;
+	assert_int_equal(run(8, note, NULL), -ENOMEM);
+	assert_non_null(strstr(opts.error, "--memory 20M: too little"));
+	assert_int_equal(started, 0);
 }
 
 /* ---- wrong use ---- */
@@ -275,6 +286,8 @@ int main(void)
 		cmocka_unit_test_setup(
 			test_calls_give_what_their_function_returned, reset),
 		cmocka_unit_test_setup(test_statistics_are_summed_up, reset),
+		cmocka_unit_test_setup(
+			test_memory_has_to_suffice_for_every_shard, reset),
 		cmocka_unit_test_setup(
 			test_calls_on_another_shards_stack_are_named, reset),
 		cmocka_unit_test_setup(test_more_shards_than_may_be_are_refused,
