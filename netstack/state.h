@@ -194,6 +194,13 @@ struct net_no_port {
 };
 #define NET_NO_PORT_SLOTS 16u
 
+/* Clients of one source at one port (conn/clients.c). */
+struct net_source_key {
+	uint64_t prefix; /* an IPv4 address, or the first half of an IPv6 one */
+	uint16_t port;
+	uint8_t family; /* 4 or 6; 0: none */
+};
+
 /* The tables of a shard, which are too large for a thread's own variables. */
 struct net_tables {
 	struct netif netifs[NET_MAX_ADDRS + NET_MAX_LINKS];
@@ -284,6 +291,9 @@ struct net_stack {
 	struct net_path *paths;
 	bool paths_used; /* there has been one */
 	bool pmtud_off;
+	unsigned n_sources; /* its entries in the table of clients */
+	/* counted for the segment that is being received; no connection yet */
+	struct net_source_key admitted;
 };
 
 /* The shard of this thread; all zero while none is open. */

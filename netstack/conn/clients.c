@@ -1,43 +1,62 @@
 /*
- * How many clients a listener has, in all and from one source.
+ * How many clients a port has, in all and from one source, over all shards.
  *
  * A source is an IPv4 address, or an IPv6 /64: a host can choose any address of
- * its /64. Each source that has connections to a port has an entry, and each
- * port has one for all sources; an entry goes with the last connection it
- * counts. A connection is found again by its addresses, so it keeps no pointer
- * to its entry.
+ * its /64. Each shard that has connections from a source to a port has an entry
+ * for it, in its own memory and changed by its thread alone, which goes with
+ * the last connection that it counts. The entries of all shards hang in one
+ * table, those of one source in a row, so that their sum is the program's; a
+ * port has its sums in an array. A connection is found again by its addresses,
+ * so it keeps no pointer to its entry.
+ *
+ * Locks and atomics are touched when a connection opens, is established and
+ * ends, and not at all while there is one shard. A place is taken before the
+ * connection is there, so two shards never admit two clients to the last one.
  */
 #include "netstack/conn/conn.h"
+#include "netstack/conn/spin_priv.h"
 #include "netstack/program/program.h"
 
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include <sodium.h>
+
 #define BUCKETS	      65536u
+#define LOCKS	      1024u /* each for every so many buckets */
+#define PORTS	      65536u
 #define SOURCE_MIN    1024u /* default: at least so many a source */
 #define HALF_OPEN_MIN 64u
 
+/* What one shard has of a source; behind the lock of its bucket. */
 struct source {
 	struct source *next;
-	struct source *all; /* the port's entry; NULL: this is one */
-	uint64_t prefix;
-	uint16_t port;
-	uint8_t family; /* 4 or 6; 0: every source */
+	struct net_source_key key;
+	uint8_t shard;
 	uint32_t clients, half_open;
 };
 
-struct key {
-	uint64_t prefix;
-	uint16_t port;
-	uint8_t family;
+struct port {
+	_Atomic uint32_t places; /* taken: clients and half open */
+	_Atomic uint32_t clients;
 };
 
-static _Thread_local struct source **buckets; /* BUCKETS of them; owned */
+/* The program's: written before the shards open and after they have closed. */
+static struct {
+	struct source **buckets; /* BUCKETS of them; owned */
+	struct port *ports;	 /* PORTS of them; owned */
+	struct net_spin *locks;	 /* LOCKS of them; owned; NULL: one shard */
+	unsigned n_shards, max_conns;
+	uint64_t hash_key[2];
+} table;
 
-static struct key key_of(const ip_addr_t *ip, u16_t port)
+/* ---- the table ---- */
+
+static struct net_source_key key_of(const ip_addr_t *ip, u16_t port)
 {
-	struct key key = {.port = port, .family = 4};
+	struct net_source_key key = {.port = port, .family = 4};
 
 	if (IP_IS_V6(ip)) {
 		key.family = 6;
@@ -48,63 +67,91 @@ static struct key key_of(const ip_addr_t *ip, u16_t port)
 	return key;
 }
 
-static struct source **bucket_of(const struct key *key)
+static unsigned bucket_of(const struct net_source_key *key)
 {
-	uint64_t a = key->prefix ^ net_here()->hash_key[0];
-	uint64_t b = ((uint64_t)key->port << 8 | key->family) ^
-		     net_here()->hash_key[1];
+	uint64_t a = key->prefix ^ table.hash_key[0];
+	uint64_t b =
+		((uint64_t)key->port << 8 | key->family) ^ table.hash_key[1];
 	unsigned __int128 m = (unsigned __int128)a * (b | 1);
 
-	return &buckets[((uint64_t)m ^ (uint64_t)(m >> 64)) >> 48];
+	return (unsigned)(((uint64_t)m ^ (uint64_t)(m >> 64)) >> 48);
 }
 static_assert(BUCKETS == 1u << 16, "bucket_of() keeps sixteen bits");
 
-static struct source *find(const struct key *key)
+static void lock(unsigned bucket)
 {
-	struct source *s = *bucket_of(key);
-
-	while (s && (s->prefix != key->prefix || s->port != key->port ||
-		     s->family != key->family))
-		s = s->next;
-	return s;
+	if (table.locks)
+		net_spin_lock(&table.locks[bucket % LOCKS]);
 }
 
-static struct source *find_or_make(const struct key *key)
+static void unlock(unsigned bucket)
 {
-	struct source *s = find(key), **bucket;
-
-	if (s)
-		return s;
-	s = net_mem_malloc(sizeof(*s));
-	if (!s)
-		return NULL;
-	bucket = bucket_of(key);
-	*s = (struct source){.next = *bucket,
-			     .prefix = key->prefix,
-			     .port = key->port,
-			     .family = key->family};
-	*bucket = s;
-	return s;
+	if (table.locks)
+		net_spin_unlock(&table.locks[bucket % LOCKS]);
 }
 
-static void free_unused(struct source *s)
+static bool has_key(const struct source *s, const struct net_source_key *key)
 {
-	struct key key = {s->prefix, s->port, s->family};
-	struct source **at = bucket_of(&key);
+	return s->key.prefix == key->prefix && s->key.port == key->port &&
+	       s->key.family == key->family;
+}
 
-	if (s->clients || s->half_open)
-		return;
-	while (*at != s)
+/* Where the row of a source begins, or the end of its chain. Locked. */
+static struct source **row_of(unsigned bucket, const struct net_source_key *key)
+{
+	struct source **at = &table.buckets[bucket];
+
+	while (*at && !has_key(*at, key))
 		at = &(*at)->next;
-	*at = s->next;
-	net_mem_free(s);
+	return at;
 }
 
-static struct source *source_of(const struct net_conn *conn)
+/* This shard's entry of the row, which is there. Locked. */
+static struct source **own_of(unsigned bucket, const struct net_source_key *key)
 {
-	struct key key = key_of(&conn->pcb.remote_ip, conn->client_port);
+	struct source **at = row_of(bucket, key);
 
-	return find(&key);
+	while ((*at)->shard != net_here()->shard)
+		at = &(*at)->next;
+	return at;
+}
+
+/* ---- a port's sums ---- */
+
+static void add(_Atomic uint32_t *sum, uint32_t n)
+{
+	if (table.locks)
+		atomic_fetch_add_explicit(sum, n, memory_order_relaxed);
+	else
+		atomic_store_explicit(
+			sum,
+			atomic_load_explicit(sum, memory_order_relaxed) + n,
+			memory_order_relaxed);
+}
+
+static bool is_full(const struct port *port, unsigned most)
+{
+	return atomic_load_explicit(&port->places, memory_order_relaxed) >=
+	       most;
+}
+
+/* False if there are `most` already. The others bound the loop. */
+static bool take_place(struct port *port, unsigned most)
+{
+	uint32_t n = atomic_load_explicit(&port->places, memory_order_relaxed);
+
+	if (!table.locks) {
+		if (n < most)
+			add(&port->places, 1);
+		return n < most;
+	}
+	do {
+		if (n >= most)
+			return false;
+	} while (!atomic_compare_exchange_weak_explicit(
+		&port->places, &n, n + 1, memory_order_relaxed,
+		memory_order_relaxed));
+	return true;
 }
 
 /* ---- limits ---- */
@@ -130,107 +177,277 @@ void net_listener_limits(const struct net_listener *listener,
 			 struct net_limits *out)
 {
 	const struct net_limits *given = &listener->limits;
+	uint64_t backlogs = (uint64_t)listener->backlog * table.n_shards;
 
 	out->clients = or_default(given->clients, UINT32_MAX);
 	out->clients_per_source =
 		or_default(given->clients_per_source,
-			   LWIP_MAX(net_here()->max_conns / 2, SOURCE_MIN));
-	out->half_open_per_source =
-		or_default(given->half_open_per_source,
-			   LWIP_MAX(listener->backlog / 2, HALF_OPEN_MIN));
-}
-
-enum net_admission net_clients_admit(const struct net_listener *listener,
-				     const ip_addr_t *ip)
-{
-	struct key key = key_of(ip, listener->addr.port);
-	const struct source *s = find(&key);
-	struct net_limits most;
-	const struct source *all;
-
-	net_listener_limits(listener, &most);
-	if (!s) {
-		key = (struct key){.port = listener->addr.port};
-		all = find(&key);
-	} else {
-		all = s->all;
-		if (s->clients + s->half_open >= most.clients_per_source)
-			return NET_ADMIT_NOT;
-	}
-	if (all && all->clients + all->half_open >= most.clients)
-		return NET_ADMIT_NOT;
-	return s && s->half_open >= most.half_open_per_source ? NET_ADMIT_COOKIE
-							      : NET_ADMIT;
+			   LWIP_MAX(table.max_conns / 2, SOURCE_MIN));
+	out->half_open_per_source = or_default(
+		given->half_open_per_source,
+		(unsigned)LWIP_MIN(LWIP_MAX(backlogs / 2, HALF_OPEN_MIN),
+				   UINT32_MAX));
 }
 
 /* ---- counting ---- */
 
-/* Without memory for an entry the connection is not counted. */
+/* One connection less, half open or established. */
+static void uncount(const struct net_source_key *key, bool client)
+{
+	unsigned bucket = bucket_of(key);
+	struct source **at, *s;
+
+	lock(bucket);
+	at = own_of(bucket, key);
+	s = *at;
+	s->clients -= client;
+	s->half_open -= !client;
+	if (s->clients || s->half_open)
+		s = NULL;
+	else
+		*at = s->next;
+	unlock(bucket);
+	if (!s)
+		return;
+	net_here()->n_sources--;
+	net_mem_free(s);
+}
+
+/* May this source have one more? Locked. */
+static enum net_admission judge(struct source *const *row,
+				const struct net_source_key *key,
+				const struct net_limits *most,
+				enum net_asks asks, struct source **own)
+{
+	uint64_t clients = 0, half_open = 0;
+
+	*own = NULL;
+	for (struct source *s = *row; s && has_key(s, key); s = s->next) {
+		clients += s->clients;
+		half_open += s->half_open;
+		if (s->shard == net_here()->shard)
+			*own = s;
+	}
+	if (clients + half_open >= most->clients_per_source)
+		return NET_ADMIT_NOT;
+	if (asks != NET_ASKS_WITH_COOKIE &&
+	    half_open >= most->half_open_per_source)
+		return NET_ADMIT_COOKIE;
+	return NET_ADMIT;
+}
+
+/*
+ * Counts one more half-open connection of the source if it may have one;
+ * `spare` becomes this shard's entry if there is none yet. *counted: it has
+ * been; else an entry is missing, or it must not be.
+ */
+static enum net_admission count(const struct net_source_key *key,
+				const struct net_limits *most,
+				enum net_asks asks, struct source *spare,
+				bool *counted)
+{
+	unsigned bucket = bucket_of(key);
+	struct source **row, *own;
+	enum net_admission admission;
+
+	lock(bucket);
+	row = row_of(bucket, key);
+	admission = judge(row, key, most, asks, &own);
+	if (admission == NET_ADMIT && !own && spare) {
+		*spare = (struct source){.next = *row,
+					 .key = *key,
+					 .shard = (uint8_t)net_here()->shard};
+		*row = own = spare;
+	}
+	*counted = admission == NET_ADMIT && own;
+	if (*counted)
+		own->half_open++;
+	unlock(bucket);
+	return admission;
+}
+static_assert(NET_MAX_SHARDS <= 256, "a shard's number is a byte");
+
+/* The same, with memory where it is needed. */
+static enum net_admission count_source(const struct net_source_key *key,
+				       const struct net_limits *most,
+				       enum net_asks asks, bool *counted)
+{
+	enum net_admission admission = count(key, most, asks, NULL, counted);
+	struct source *spare;
+
+	if (admission != NET_ADMIT || *counted)
+		return admission;
+	spare = net_mem_malloc(sizeof(*spare));
+	if (!spare)
+		return NET_ADMIT;
+	admission = count(key, most, asks, spare, counted);
+	if (*counted)
+		net_here()->n_sources++;
+	else
+		net_mem_free(spare);
+	return admission;
+}
+
+/* As count_source() would say, but counts nothing. */
+static enum net_admission look(const struct net_source_key *key,
+			       const struct net_limits *most)
+{
+	unsigned bucket = bucket_of(key);
+	enum net_admission admission;
+	struct source *own;
+
+	lock(bucket);
+	admission =
+		judge(row_of(bucket, key), key, most, NET_ASKS_COOKIE, &own);
+	unlock(bucket);
+	return admission;
+}
+
+/*
+ * The source's limit goes first: what a source beyond its own tries must not
+ * take a place of the port's, not even for a moment.
+ */
+enum net_admission net_clients_admit(const struct net_listener *listener,
+				     const ip_addr_t *ip, enum net_asks asks)
+{
+	struct net_source_key key = key_of(ip, listener->addr.port);
+	struct port *port = &table.ports[key.port];
+	enum net_admission admission;
+	struct net_limits most;
+	bool counted;
+
+	net_listener_limits(listener, &most);
+	if (is_full(port, most.clients))
+		return NET_ADMIT_NOT;
+	if (asks == NET_ASKS_COOKIE)
+		return look(&key, &most);
+	admission = count_source(&key, &most, asks, &counted);
+	if (!counted)
+		return admission;
+	if (!take_place(port, most.clients)) {
+		uncount(&key, false);
+		return NET_ADMIT_NOT;
+	}
+	net_here()->admitted = key;
+	return NET_ADMIT;
+}
+
+void net_clients_unadmit(void)
+{
+	struct net_source_key key = net_here()->admitted;
+
+	if (!key.family)
+		return;
+	net_here()->admitted.family = 0;
+	uncount(&key, false);
+	add(&table.ports[key.port].places, -1u);
+}
+
 void net_client_half_open(struct net_conn *conn)
 {
-	struct key key = key_of(&conn->pcb.remote_ip, conn->pcb.local_port);
-	struct key every = {.port = conn->pcb.local_port};
-	struct source *all = find_or_make(&every), *s;
-
-	if (!all)
+	if (!net_here()->admitted.family)
 		return;
-	s = find_or_make(&key);
-	if (!s) {
-		free_unused(all);
-		return;
-	}
-	s->all = all;
-	s->half_open++;
-	all->half_open++;
+	conn->client_port = net_here()->admitted.port;
 	conn->counted_as = NET_COUNTED_HALF_OPEN;
-	conn->client_port = conn->pcb.local_port;
+	net_here()->admitted.family = 0;
 }
 
 void net_client_established(struct net_conn *conn)
 {
+	struct net_source_key key;
+	unsigned bucket;
 	struct source *s;
 
 	if (conn->counted_as != NET_COUNTED_HALF_OPEN)
 		return;
-	s = source_of(conn);
+	key = key_of(&conn->pcb.remote_ip, conn->client_port);
+	bucket = bucket_of(&key);
+	lock(bucket);
+	s = *own_of(bucket, &key);
 	s->half_open--;
-	s->all->half_open--;
 	s->clients++;
-	s->all->clients++;
+	unlock(bucket);
+	add(&table.ports[key.port].clients, 1);
 	conn->counted_as = NET_COUNTED_CLIENT;
 }
 
 void net_client_forget(struct net_conn *conn)
 {
-	struct source *s = source_of(conn), *all = s->all;
+	struct net_source_key key =
+		key_of(&conn->pcb.remote_ip, conn->client_port);
 	bool client = conn->counted_as == NET_COUNTED_CLIENT;
 
-	s->clients -= client;
-	s->half_open -= !client;
-	all->clients -= client;
-	all->half_open -= !client;
+	uncount(&key, client);
+	if (client)
+		add(&table.ports[key.port].clients, -1u);
+	add(&table.ports[key.port].places, -1u);
 	conn->counted_as = NET_COUNTED_NOT;
-	free_unused(s);
-	free_unused(all);
 }
 
 unsigned net_listener_clients(const struct net_listener *listener)
 {
-	struct key key = {.port = listener ? listener->addr.port : 0};
-	const struct source *all = find(&key);
-
-	return all ? all->clients : 0;
+	return listener ? atomic_load_explicit(
+				  &table.ports[listener->addr.port].clients,
+				  memory_order_relaxed)
+			: 0;
 }
 
-/* The entries lie in slabs that go as a whole. */
-int net_clients_init(void)
+/* ---- the program, and a shard, begin and end ---- */
+
+int net_clients_open(unsigned n_shards, unsigned max_conns)
 {
-	buckets = calloc(BUCKETS, sizeof(struct source *));
-	return buckets ? 0 : -ENOMEM;
+	if (sodium_init() < 0)
+		return -EIO;
+	randombytes_buf(table.hash_key, sizeof(table.hash_key));
+	table.n_shards = n_shards;
+	table.max_conns = max_conns;
+	table.buckets = calloc(BUCKETS, sizeof(*table.buckets));
+	table.ports = calloc(PORTS, sizeof(*table.ports));
+	if (n_shards > 1)
+		table.locks = aligned_alloc(_Alignof(struct net_spin),
+					    LOCKS * sizeof(*table.locks));
+	if (table.locks)
+		memset(table.locks, 0, LOCKS * sizeof(*table.locks));
+	if (table.buckets && table.ports && (n_shards == 1 || table.locks))
+		return 0;
+	net_clients_close();
+	return -ENOMEM;
 }
 
-void net_clients_fini(void)
+void net_clients_close(void)
 {
-	free(buckets);
-	buckets = NULL;
+	free(table.buckets);
+	free(table.ports);
+	free(table.locks);
+	table.buckets = NULL;
+	table.ports = NULL;
+	table.locks = NULL;
+}
+
+/* What this shard has in a bucket leaves it. Locked. */
+static void leave(struct source **at)
+{
+	while (*at) {
+		const struct source *s = *at;
+		struct port *port = &table.ports[s->key.port];
+
+		if (s->shard != net_here()->shard) {
+			at = &(*at)->next;
+			continue;
+		}
+		add(&port->places, -(s->clients + s->half_open));
+		add(&port->clients, -s->clients);
+		*at = s->next;
+		net_here()->n_sources--;
+	}
+}
+
+/* The entries lie in slabs, which go as a whole. */
+void net_clients_leave(void)
+{
+	for (unsigned i = 0; i < BUCKETS && net_here()->n_sources; i++) {
+		lock(i);
+		leave(&table.buckets[i]);
+		unlock(i);
+	}
 }

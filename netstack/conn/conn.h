@@ -302,17 +302,36 @@ enum net_admission {
 	NET_ADMIT_NOT
 };
 
-int net_clients_init(void);
+/* What a segment that may open a connection asks for. */
+enum net_asks {
+	NET_ASKS,	      /* a SYN: a half-open connection */
+	NET_ASKS_COOKIE,      /* a SYN there is no room for: a cookie at best */
+	NET_ASKS_WITH_COOKIE, /* an ACK that brings one back */
+};
+
+/*
+ * The program's table, before its first shard opens and after its last has
+ * closed: connections at most, of all shards. Returns 0, -ENOMEM, -EIO.
+ */
+int net_clients_open(unsigned n_shards, unsigned max_conns);
+void net_clients_close(void);
+/* This shard closes: gives back what it has counted. */
+void net_clients_leave(void);
 /* The limits in force, defaults filled in. */
 void net_listener_limits(const struct net_listener *listener,
 			 struct net_limits *out);
-/* Whether a SYN from ip may open a connection to the listener. */
+/*
+ * Whether a segment from ip may open a connection to the listener. If it may,
+ * that one is counted already: net_client_half_open() makes it the
+ * connection's, and net_clients_unadmit() takes it back if none has come of it.
+ * Without memory for an entry the connection is not counted.
+ */
 enum net_admission net_clients_admit(const struct net_listener *listener,
-				     const ip_addr_t *ip);
+				     const ip_addr_t *ip, enum net_asks asks);
+void net_clients_unadmit(void);
 void net_client_half_open(struct net_conn *conn);
 void net_client_established(struct net_conn *conn);
 void net_client_forget(struct net_conn *conn); /* one that is counted */
-void net_clients_fini(void);
 
 /*
  * A client counts for as long as somebody holds it here, or lwIP does to say

@@ -135,6 +135,8 @@ int net_program_open(struct net_opts *opts)
 	net_watchdog_prepare();
 	err = net_log_open();
 	if (err == 0)
+		err = net_clients_open(opts->shards, opts->max_conns);
+	if (err == 0)
 		err = start_dpdk(opts);
 	if (err < 0) {
 		net_program_close();
@@ -146,6 +148,7 @@ int net_program_open(struct net_opts *opts)
 void net_program_close(void)
 {
 	glue_eal_stop();
+	net_clients_close();
 	net_log_close();
 }
 
@@ -184,8 +187,6 @@ int net_shard_open(struct net_opts *opts, unsigned shard)
 	if (err == 0)
 		err = net_listeners_init();
 	if (err == 0)
-		err = net_clients_init();
-	if (err == 0)
 		err = net_demux_init(stack->max_conns);
 	if (err < 0)
 		goto fini_tables;
@@ -217,7 +218,6 @@ fini_mem:
 fini_demux:
 	net_demux_fini();
 fini_tables:
-	net_clients_fini();
 	net_listeners_fini();
 	net_random_fini();
 	coro_sched_close(stack->sched);
@@ -272,10 +272,10 @@ void net_shard_close(struct net_stack *stack)
 	stack->sched = NULL;
 	net_link_tx();
 	net_link_close();
+	net_clients_leave();
 	net_view_fini();
 	net_mem_fini();
 	net_budget_fini();
-	net_clients_fini();
 	net_listeners_fini();
 	net_demux_fini();
 	net_random_fini();

@@ -269,8 +269,8 @@ static bool is_refused(const struct tcp_hdr *tcp)
 	const struct net_listener *listener = net_listener_find(
 		ip_current_dest_addr(), lwip_ntohs(tcp->dest));
 
-	return net_clients_admit(listener, ip_current_src_addr()) ==
-	       NET_ADMIT_NOT;
+	return net_clients_admit(listener, ip_current_src_addr(),
+				 NET_ASKS_WITH_COOKIE) == NET_ADMIT_NOT;
 }
 
 enum net_cookie net_cookie_take(struct pbuf *p, struct netif *inp,
@@ -290,13 +290,16 @@ enum net_cookie net_cookie_take(struct pbuf *p, struct netif *inp,
 		return NET_COOKIE_NO_ROOM; /* it may send its data later */
 	}
 	made = make_syn(tcp, &syn);
-	if (!made)
+	if (!made) {
+		net_clients_unadmit();
 		return NET_COOKIE_NO_ROOM;
+	}
 	net_here()->isn_fixed = true;
 	net_here()->isn = lwip_ntohl(tcp->ackno) - 1;
 	input_silently(made, inp);
 	net_here()->isn_fixed = false;
 	conn = collect();
+	net_clients_unadmit(); /* lwIP had no memory */
 	if (!conn)
 		return NET_COOKIE_NO_ROOM;
 	net_here()->stats.cookies_accepted++;

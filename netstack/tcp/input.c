@@ -41,7 +41,11 @@ static bool show_listener(struct pbuf **p, struct netif *inp,
 		return false;
 	}
 	if (flags == TCP_SYN) {
-		switch (net_clients_admit(listener, ip_current_src_addr())) {
+		enum net_asks asks =
+			may_open(listener) ? NET_ASKS : NET_ASKS_COOKIE;
+
+		switch (net_clients_admit(listener, ip_current_src_addr(),
+					  asks)) {
 		case NET_ADMIT_NOT:
 			net_here()->stats.clients_refused++;
 			return false;
@@ -49,7 +53,7 @@ static bool show_listener(struct pbuf **p, struct netif *inp,
 			net_cookie_send(*p);
 			return false;
 		case NET_ADMIT:
-			if (may_open(listener))
+			if (asks == NET_ASKS)
 				break;
 			net_cookie_send(*p);
 			return false;
@@ -115,9 +119,11 @@ void net_tcp_input(struct pbuf *p, struct netif *inp)
 	net_here()->isn_fixed = false;
 	if (lingering) /* its FIN may be acknowledged; the waiter keeps it */
 		net_wake(conn->writer);
-	if (before < ESTABLISHED)
+	if (before < ESTABLISHED) {
 		net_handshake_settle(before);
-	else if (conn && tcp_active_pcbs == &conn->pcb) { /* alive */
+		net_pcbs_take_back();
+		net_clients_unadmit(); /* lwIP had no memory */
+	} else if (conn && tcp_active_pcbs == &conn->pcb) { /* alive */
 		if (conn->pcb.nrtx && conn->pcb.snd_wnd > wnd)
 			net_persist_window_opened(&conn->pcb);
 		if (conn->repairing)

@@ -15,8 +15,8 @@
 static const uint8_t stack_ip[4] = {10, 0, 0, 1};
 static const uint8_t peer_ip[4] = {10, 0, 0, 2};
 
-struct net_stack *stack;
-struct net_listener *listener;
+_Thread_local struct net_stack *stack;
+_Thread_local struct net_listener *listener;
 long result;
 unsigned ended;
 uint8_t got[65536];
@@ -161,7 +161,7 @@ static void parse(uint8_t *frame, struct segment *out)
 /* A TCP segment already sent, ARP answered on the way. */
 static bool take(struct segment *out)
 {
-	static uint8_t frame[9216];
+	static _Thread_local uint8_t frame[9216];
 
 	while (fake_sent(frame, sizeof(frame))) {
 		unsigned type = get16(frame + 12);

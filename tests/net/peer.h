@@ -39,11 +39,11 @@ struct peer {
 	uint16_t wnd;
 };
 
-extern struct net_stack *stack;
+extern _Thread_local struct net_stack *stack; /* this thread's */
 
 /* What handlers leave for the test: the call's result, bytes, how many ended.
  */
-extern struct net_listener *listener; /* at port 7, backlog 8 */
+extern _Thread_local struct net_listener *listener; /* at port 7, backlog 8 */
 extern long result;
 extern unsigned ended;
 extern uint8_t got[65536];

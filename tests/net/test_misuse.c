@@ -107,7 +107,10 @@ static void test_memory_on_a_shared_stack_is_refused(void **state)
 
 /* ---- calls from another thread ---- */
 
+/* What the shard's thread shows to another. */
 static struct net_conn *the_conn;
+static struct net_stack *the_stack;
+static struct net_listener *the_listener;
 static unsigned which;
 
 static void release(void *arg)
@@ -125,6 +128,8 @@ static void *calls(void *arg)
 	struct net_listener *l;
 	struct net_conn *c;
 
+	stack = the_stack;
+	listener = the_listener;
 	switch (which) {
 	case 0:
 		return net_recv(the_conn, buf, 1), NULL;
@@ -237,6 +242,8 @@ static void calls_elsewhere(struct net_conn *conn, void *arg)
 	pthread_t thread;
 
 	the_conn = conn;
+	the_stack = stack;
+	the_listener = listener;
 	pthread_create(&thread, NULL, calls, NULL);
 	pthread_join(thread, NULL);
 }
@@ -257,7 +264,7 @@ static void test_calls_from_another_thread_are_named(void **state)
 static void *logs(void *arg)
 {
 	net_log("from elsewhere");
-	net_stack_stop(stack);
+	net_stack_stop(arg);
 	return NULL;
 }
 
@@ -265,7 +272,7 @@ static void does_what_it_may(struct net_conn *conn, void *arg)
 {
 	pthread_t thread;
 
-	pthread_create(&thread, NULL, logs, NULL);
+	pthread_create(&thread, NULL, logs, stack);
 	pthread_join(thread, NULL);
 	_exit(net_stack_stopping(stack) ? 3 : 4);
 }

@@ -69,16 +69,21 @@ struct net_addr net_listener_addr(const struct net_listener *listener);
 
 /*
  * Limits of a listener, each 0 for its default. Listeners of one port count
- * their clients together. A client counts from the end of its handshake until
- * its handler has returned (or its owner has let go of it) and TCP has
- * delivered what was queued; TIME_WAIT does not count. A source is an IPv4
- * address or an IPv6 /64.
+ * their clients together, those of other shards too: the limits are the
+ * program's, and hold exactly whichever shards the clients belong to. Give the
+ * listeners of all shards the same. A client counts from the end of its
+ * handshake until its handler has returned (or its owner has let go of it) and
+ * TCP has delivered what was queued; TIME_WAIT does not count. A source is an
+ * IPv4 address or an IPv6 /64.
  */
 struct net_limits {
 	unsigned clients; /* in all; default: --max-conns alone */
 	/* default: half of --max-conns, 1024 at least */
 	unsigned clients_per_source;
-	/* beyond it SYN cookies; default: half the backlog, 64 at least */
+	/*
+	 * beyond it SYN cookies; default: half the backlog, times the shards,
+	 * 64 at least
+	 */
 	unsigned half_open_per_source;
 };
 
@@ -91,7 +96,7 @@ struct net_limits {
 int net_listener_limit(struct net_listener *listener,
 		       const struct net_limits *limits);
 
-/* How many clients the listener's port has now. */
+/* How many clients the listener's port has now, on all shards. */
 unsigned net_listener_clients(const struct net_listener *listener);
 
 /*
@@ -136,7 +141,7 @@ int net_serve(struct net_stack *stack, const struct net_addr *addr,
 
 /*
  * net_serve() with limits (NULL: none but the defaults), as
- * net_listener_limit() takes them: each shard has its own clients to count.
+ * net_listener_limit() takes them: of all shards together.
  */
 int net_serve_limited(struct net_stack *stack, const struct net_addr *addr,
 		      const struct net_limits *limits, net_handler handler,

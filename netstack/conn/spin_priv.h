@@ -1,0 +1,37 @@
+/*
+ * A lock for what shards share and hold for a few dozen instructions. Nobody
+ * allocates, logs or blocks while holding one. It has a cache line of its own.
+ */
+#pragma once
+
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#define NET_SPIN_LOOKS 1024u
+
+struct net_spin {
+	_Alignas(64) atomic_bool held;
+};
+
+/*
+ * Shards without CPUs of their own may find that the holder does not run: after
+ * some looks they give way to it. Bounded by what the others hold it for.
+ */
+static inline void net_spin_lock(struct net_spin *lock)
+{
+	unsigned looks = 0;
+
+	while (atomic_exchange_explicit(&lock->held, true,
+					memory_order_acquire))
+		while (atomic_load_explicit(&lock->held, memory_order_relaxed))
+			if (++looks % NET_SPIN_LOOKS == 0)
+				sched_yield();
+			else
+				__builtin_ia32_pause();
+}
+
+static inline void net_spin_unlock(struct net_spin *lock)
+{
+	atomic_store_explicit(&lock->held, false, memory_order_release);
+}
