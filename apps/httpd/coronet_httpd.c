@@ -128,15 +128,15 @@ static const struct argp_option options[] = {
 	 "How long answers may go on after SIGTERM (default 30)", 0},
 	{"max-clients", OPT_MAX_CLIENTS, "N", 0,
 	 "Clients at a time; SYNs beyond are dropped, to come again (default "
-	 "100000). Each shard takes an equal part of this and of the next two",
+	 "100000)",
 	 0},
 	{"max-clients-per-source", OPT_MAX_SOURCE, "N", 0,
 	 "The same for each IPv4 address or IPv6 /64 (default: half of "
 	 "--max-clients, 1024 at least)",
 	 0},
 	{"max-half-open", OPT_MAX_HALF_OPEN, "N", 0,
-	 "Requests that have begun and not ended; beyond, the oldest is "
-	 "answered 408 (default 4096)",
+	 "Requests that have begun and not ended, an equal part of them on "
+	 "each shard; beyond, its oldest is answered 408 (default 4096)",
 	 0},
 	{0},
 };
@@ -209,12 +209,13 @@ static error_t parse_key(int key, char *arg, struct argp_state *state)
 	}
 }
 
-/* The equal part of a limit that a shard has; the first ones have the rest. */
-static unsigned part_of(unsigned limit, const struct net_stack *stack)
+/* A shard's part of --max-half-open; the first ones have the rest. */
+static unsigned half_open_of(const struct net_stack *stack)
 {
 	unsigned n = net_stack_shards(stack);
 
-	return limit / n + (net_stack_shard(stack) < limit % n);
+	return httpd.max_half_open / n +
+	       (net_stack_shard(stack) < httpd.max_half_open % n);
 }
 
 /* On each shard's thread, outside any coroutine. Returns 0 or -errno. */
@@ -222,19 +223,14 @@ static void *listen_here(void *arg)
 {
 	struct net_stack *stack = net_stack_here();
 	struct httpd_shard *shard = &shards[net_stack_shard(stack)];
-	struct net_limits limits = {
-		.clients = part_of(httpd.limits.clients, stack),
-		.clients_per_source =
-			part_of(httpd.limits.clients_per_source, stack)};
 	int err;
 
 	shard->stack = stack;
-	pending_init(&shard->half_open, part_of(httpd.max_half_open, stack),
-		     httpd_displace);
+	pending_init(&shard->half_open, half_open_of(stack), httpd_displace);
 	err = net_listen(stack, &net_addr_any(httpd.port), 0, &shard->listener);
 	if (err < 0)
 		return (void *)(intptr_t)err;
-	net_listener_limit(shard->listener, &limits);
+	net_listener_limit(shard->listener, &httpd.limits);
 	net_listener_serve(shard->listener, httpd_serve, shard);
 	return NULL;
 }
@@ -268,35 +264,23 @@ static int on_each_shard(coro_fn fn)
 	return err;
 }
 
-/* A shard's part of a limit may not be 0, which would mean none. */
-static int check_limit(const char *option, unsigned limit, unsigned n_shards)
+/* Each shard displaces its own oldest request, so it needs room for one. */
+static int check_half_open(unsigned n_shards)
 {
-	if (limit >= n_shards)
+	if (httpd.max_half_open >= n_shards)
 		return 0;
 	snprintf(httpd.net.error, sizeof(httpd.net.error),
-		 "%s %u: %u shards divide it; give each of them 1 at least",
-		 option, limit, n_shards);
+		 "--max-half-open %u: %u shards divide it; give each of them "
+		 "1 at least",
+		 httpd.max_half_open, n_shards);
 	return -EINVAL;
-}
-
-static int check_limits(unsigned n_shards)
-{
-	int err = check_limit("--max-clients", httpd.limits.clients, n_shards);
-
-	if (err == 0)
-		err = check_limit("--max-clients-per-source",
-				  httpd.limits.clients_per_source, n_shards);
-	if (err == 0)
-		err = check_limit("--max-half-open", httpd.max_half_open,
-				  n_shards);
-	return err;
 }
 
 static int start_shards(struct net_stack *stack)
 {
 	const struct net_addr at = net_addr_any(httpd.port);
 	char text[NET_ADDR_TEXT_MAX];
-	int err = check_limits(net_stack_shards(stack));
+	int err = check_half_open(net_stack_shards(stack));
 
 	if (err < 0)
 		return err;

@@ -71,7 +71,7 @@ static int open_door(struct proxy_shard *shard, const struct net_addr *addr)
 	struct proxy_door *door = &shard->doors[shard->n_doors];
 	char text[NET_ADDR_TEXT_MAX];
 	const struct net_limits limits = {.clients_per_source =
-						  share(proxy.opts.max_source)};
+						  proxy.opts.max_source};
 	int err = net_listen(shard->stack, addr, 0, &door->listener);
 
 	door->shard = shard;

@@ -55,9 +55,8 @@ static const struct argp_option options[] = {
 	{"max-clients", OPT_MAX_CLIENTS, "N", 0,
 	 "Connections served at a time (default 100000)", 0},
 	{"max-clients-per-source", OPT_MAX_SOURCE, "N", 0,
-	 "The same for each IPv4 address or IPv6 /64, an equal part of it on "
-	 "each shard or thread; those beyond do not get in (default: half of "
-	 "--max-clients, 1024 at least)",
+	 "The same for each IPv4 address or IPv6 /64; those beyond do not get "
+	 "in (default: half of --max-clients, 1024 at least)",
 	 0},
 	{"max-half-open", OPT_MAX_HALF_OPEN, "N", 0,
 	 "Clients whose PROXY header is not whole, an equal part of them on "

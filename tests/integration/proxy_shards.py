@@ -8,7 +8,7 @@ import socket
 import threading
 
 from harness import PATIENCE, accepted_by, check, eventually
-from proxies import MIB, Peer, check_broken, dial, echo, name, read_exactly, read_to_end
+from proxies import MIB, PORT, Peer, check_broken, dial, echo, name, read_exactly, read_to_end
 from proxy_limits import refused
 
 SESSIONS = 64  # so that no shard of 4 is likely to go without
@@ -108,6 +108,43 @@ def shards_limit(env, kind, shards):
         end(proxy)
 
 
+def shards_source_limit(env, kind, shards):
+    """--max-clients-per-source counts a source's sessions on all shards."""
+    most = 3
+    with Peer(kind, echo) as peer, contextlib.ExitStack() as stack, \
+            serve(env, kind, shards, "--to", peer.at, "--max-clients-per-source", most,
+                  "--health-interval", "0") as proxy:
+        socks = [stack.enter_context(socket.socket()) for _ in range(32)]
+        for sock in socks:
+            sock.setblocking(False)
+            sock.connect_ex((kind.host, PORT))
+        inside = []
+
+        def some_inside():
+            for sock in [each for each in socks if each not in inside]:
+                with contextlib.suppress(BlockingIOError):  # it has still to be let in
+                    sock.send(b"x")
+                    inside.append(sock)
+            return len(inside) >= most
+        for turn in range(3):
+            eventually(some_inside, PATIENCE, lambda n=turn: f"turn {n}: {proxy.story()}")
+            eventually(lambda: re.search(r" [1-9]\d* SYNs over a source's limit",
+                                         proxy.output("stderr")), PATIENCE, proxy.story)
+            check_sessions(proxy, most)
+            some_inside()
+            check(len(inside) == most, f"{len(inside)} were let in, {most} may be")
+            for sock in inside if turn < 2 else []:
+                sock.settimeout(PATIENCE)
+                check(sock.recv(1) == b"x", "the echo differs")
+                sock.close()  # others get in when they try again
+                socks.remove(sock)
+            inside.clear()
+        said = [int(count) for count in re.findall(r"proxy: (\d+) sessions", proxy.output("stderr"))]
+        check(max(said) == most, f"{max(said)} sessions, {most} may be")
+        stack.close()
+        end(proxy)
+
+
 def shards_health(env, kind, shards):
     """A backend that died is down on every shard at once, and comes back on every one."""
     def who():
@@ -163,5 +200,5 @@ def shards_drain(env, kind, shards):
             check(proxy.wait(PATIENCE) == 0, f"draining: {proxy.story()}")
 
 
-CASES = [(shards_carry, 2), (shards_carry, 4), (shards_limit, 4), (shards_health, 4),
-         (shards_drain, 4)]
+CASES = [(shards_carry, 2), (shards_carry, 4), (shards_limit, 4), (shards_source_limit, 2),
+         (shards_source_limit, 4), (shards_health, 4), (shards_drain, 4)]

@@ -420,28 +420,54 @@ def shards_over_memif(env, shards):
         proxy.terminate()
 
 
-def shards_divide_limits(env, shards):
-    """All shards together keep to a limit, and each has to have a part of it."""
-    with serve(env, "--max-clients", shards, *on_all_shards(shards)) as server, \
-            contextlib.ExitStack() as stack:
-        for _ in range(64):
-            sock = stack.enter_context(socket.socket())
-            sock.setblocking(False)
-            sock.connect_ex((HOST, PORT))
-        said(server, r" [1-9]\d* SYNs over the limit")
-        said(server, f"httpd: {shards} clients,")
-        served = max(map(int, re.findall(r"httpd: (\d+) clients", server.output("stderr"))))
-        check(served == shards, f"{served} clients at a time")
-        stack.close()
-        server.terminate()
-    for option in "--max-clients", "--max-clients-per-source", "--max-half-open":
-        program = env.start([env.app("coronet-httpd"), "--link", "ring:r0", "--addr", f"{HOST}/16",
-                             option, shards - 1, *on_all_shards(shards)])
-        status = program.wait(PATIENCE)
-        lines = program.output("stderr").strip().splitlines()
-        check(status == 2 and len(lines) == 1 and f"{option} {shards - 1}: " in lines[0],
-              f"status {status}: {program.story()}")
-        check("listening" not in program.output("stdout"), program.story())
+def shards_share_limits(env, shards):
+    """A limit of clients is that of all shards, whichever they come to; a place is used again."""
+    most = 3
+    for option in "--max-clients", "--max-clients-per-source":
+        with serve(env, option, most, "--header-timeout", PATIENCE, "--idle-timeout", 2 * PATIENCE,
+                   *on_all_shards(shards)) as server, contextlib.ExitStack() as stack:
+            socks = [stack.enter_context(socket.socket()) for _ in range(32)]
+            for sock in socks:
+                sock.setblocking(False)
+                sock.connect_ex((HOST, PORT))
+            for turn in range(1, 4):
+                eventually(functools.partial(clients_taken, server, turn * most), PATIENCE,
+                           lambda n=turn: f"turn {n}: {accepted_by(server)} were taken by the "
+                           f"shards of {server.story()}")
+                said(server, r" [1-9]\d* SYNs over the limit")
+                inside = [sock for sock in socks if is_connected(sock)]
+                check(len(inside) == most, f"{len(inside)} are connected, {most} may be")
+                for sock in inside if turn < 3 else []:
+                    sock.close()  # others get in when they try again
+                    socks.remove(sock)
+            served = max(map(int, re.findall(r"httpd: (\d+) clients", server.output("stderr"))))
+            check(served == most, f"{served} clients at a time, with {option} {most}")
+            stack.close()
+            server.terminate()
+
+
+def clients_taken(server, count):
+    """Whether so many connections have been taken by now; never more."""
+    taken = sum(accepted_by(server).values())
+    check(taken <= count, f"{taken} clients were taken, {count} may be: {server.story()}")
+    return taken == count
+
+
+def is_connected(sock):
+    with contextlib.suppress(OSError):
+        return bool(sock.getpeername())
+    return False
+
+
+def shards_need_a_request_each(env, shards):
+    """Each shard displaces its own oldest request, so each has to have room for one."""
+    program = env.start([env.app("coronet-httpd"), "--link", "ring:r0", "--addr", f"{HOST}/16",
+                         "--max-half-open", shards - 1, *on_all_shards(shards)])
+    status = program.wait(PATIENCE)
+    lines = program.output("stderr").strip().splitlines()
+    check(status == 2 and len(lines) == 1 and f"--max-half-open {shards - 1}: " in lines[0],
+          f"status {status}: {program.story()}")
+    check("listening" not in program.output("stdout"), program.story())
 
 
 def nobody_reads_stderr(env):
@@ -594,7 +620,8 @@ def cases(env):
             yield f"coronet-httpd: {function.__name__.replace('_', ' ')}", bind(function, env)
     for shards in (2, 4):
         for function, *words in ((shards_drain, shards), (shards_over_memif, shards),
-                                 (shards_divide_limits, shards),
+                                 (shards_share_limits, shards),
+                                 (shards_need_a_request_each, shards),
                                  (drain_answers_whom_it_let_in, *on_all_shards(shards))):
             if not only or "shards" in only or function.__name__ in only:
                 yield (f"coronet-httpd: {function.__name__.replace('_', ' ')}, {shards} shards",
