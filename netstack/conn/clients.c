@@ -109,9 +109,10 @@ static struct source **row_of(unsigned bucket, const struct net_source_key *key)
 /* This shard's entry of the row, which is there. Locked. */
 static struct source **own_of(unsigned bucket, const struct net_source_key *key)
 {
-	struct source **at = row_of(bucket, key);
+	struct source **at = &table.buckets[bucket];
+	unsigned shard = net_here()->shard;
 
-	while ((*at)->shard != net_here()->shard)
+	while (!has_key(*at, key) || (*at)->shard != shard)
 		at = &(*at)->next;
 	return at;
 }
@@ -236,10 +237,16 @@ static enum net_admission judge(struct source *const *row,
 	return NET_ADMIT;
 }
 
+static struct source *new_entry(void)
+{
+	return net_mem_malloc(sizeof(struct source));
+}
+
 /*
  * Counts one more half-open connection of the source if it may have one;
- * `spare` becomes this shard's entry if there is none yet. *counted: it has
- * been; else an entry is missing, or it must not be.
+ * `spare` becomes this shard's entry if there is none yet, and is made now if
+ * there is no lock. *counted: it has been; else an entry is missing, or it must
+ * not be.
  */
 static enum net_admission count(const struct net_source_key *key,
 				const struct net_limits *most,
@@ -253,11 +260,16 @@ static enum net_admission count(const struct net_source_key *key,
 	lock(bucket);
 	row = row_of(bucket, key);
 	admission = judge(row, key, most, asks, &own);
-	if (admission == NET_ADMIT && !own && spare) {
-		*spare = (struct source){.next = *row,
-					 .key = *key,
-					 .shard = (uint8_t)net_here()->shard};
-		*row = own = spare;
+	if (admission == NET_ADMIT && !own) {
+		own = table.locks ? spare : new_entry();
+		if (own) {
+			*own = (struct source){
+				.next = *row,
+				.key = *key,
+				.shard = (uint8_t)net_here()->shard};
+			*row = own;
+			net_here()->n_sources++;
+		}
 	}
 	*counted = admission == NET_ADMIT && own;
 	if (*counted)
@@ -275,15 +287,13 @@ static enum net_admission count_source(const struct net_source_key *key,
 	enum net_admission admission = count(key, most, asks, NULL, counted);
 	struct source *spare;
 
-	if (admission != NET_ADMIT || *counted)
+	if (admission != NET_ADMIT || *counted || !table.locks)
 		return admission;
-	spare = net_mem_malloc(sizeof(*spare));
+	spare = new_entry();
 	if (!spare)
 		return NET_ADMIT;
 	admission = count(key, most, asks, spare, counted);
-	if (*counted)
-		net_here()->n_sources++;
-	else
+	if (!*counted)
 		net_mem_free(spare);
 	return admission;
 }

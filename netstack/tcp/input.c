@@ -119,11 +119,9 @@ void net_tcp_input(struct pbuf *p, struct netif *inp)
 	net_here()->isn_fixed = false;
 	if (lingering) /* its FIN may be acknowledged; the waiter keeps it */
 		net_wake(conn->writer);
-	if (before < ESTABLISHED) {
+	if (before < ESTABLISHED)
 		net_handshake_settle(before);
-		net_pcbs_take_back();
-		net_clients_unadmit(); /* lwIP had no memory */
-	} else if (conn && tcp_active_pcbs == &conn->pcb) { /* alive */
+	else if (conn && tcp_active_pcbs == &conn->pcb) { /* alive */
 		if (conn->pcb.nrtx && conn->pcb.snd_wnd > wnd)
 			net_persist_window_opened(&conn->pcb);
 		if (conn->repairing)
@@ -133,6 +131,8 @@ void net_tcp_input(struct pbuf *p, struct netif *inp)
 		net_pcbs_take_back_open(conn);
 	}
 	net_pcbs_take_back();
+	if (before < ESTABLISHED)
+		net_clients_unadmit(); /* lwIP had no memory */
 	if (watched)
 		net_conn_tell(conn); /* it has an owner, so it is there */
 }
