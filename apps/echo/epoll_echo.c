@@ -24,6 +24,7 @@
 #include <unistd.h>
 
 #include "apps/common/epoll_shutdown.h"
+#include "apps/common/epoll_threads.h"
 #include "apps/common/opts.h"
 #include "apps/common/sys.h"
 
@@ -32,7 +33,6 @@
 #define ROUNDS	     8 /* bufferfuls of one event, for fairness */
 #define ACCEPT_BATCH 64
 #define BACKLOG	     65535 /* the kernel lowers it to somaxconn */
-#define MAX_THREADS  256
 #define DRAIN_MS     5000
 #define NO_FILES_MS  100 /* until accept is tried again */
 #define INTEREST     (EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET)
@@ -66,9 +66,8 @@ static struct {
 	struct opts_endpoint listen;
 	const char *addr_text;
 	uint16_t port;
-	int cpu; /* -1: anywhere */
-	uint32_t threads;
-} config = {.addr_text = "0.0.0.0", .port = 7777, .cpu = -1, .threads = 1};
+	struct epoll_threads threads;
+} config = {.addr_text = "0.0.0.0", .port = 7777};
 
 static int drain_event = -1; /* readable from the first signal on */
 static int done_event = -1;  /* counts the workers that have ended */
@@ -349,8 +348,7 @@ static void *worker_main(void *arg)
 	struct worker *worker = arg;
 	uint64_t one = 1;
 
-	if (config.cpu >= 0)
-		sys_pin_cpu((unsigned int)(config.cpu + worker->index));
+	epoll_threads_pin(&config.threads, (uint32_t)worker->index);
 	serve(worker);
 	if (write(done_event, &one, sizeof(one)) != sizeof(one))
 		abort();
@@ -455,7 +453,7 @@ static int run(struct worker *workers, int signals)
 	uint64_t one = 1;
 	int err = 0;
 
-	for (started = 0; started < config.threads && err == 0; started++) {
+	for (started = 0; started < config.threads.n && err == 0; started++) {
 		err = -pthread_create(&workers[started].thread, NULL,
 				      worker_main, &workers[started]);
 		if (err)
@@ -473,7 +471,7 @@ static int run(struct worker *workers, int signals)
 
 static int serve_all(void)
 {
-	struct worker *workers = calloc(config.threads, sizeof(*workers));
+	struct worker *workers = calloc(config.threads.n, sizeof(*workers));
 	uint32_t i, ready = 0;
 	int signals, err = 0;
 
@@ -484,7 +482,7 @@ static int serve_all(void)
 		err = -errno;
 		goto close_events;
 	}
-	while (ready < config.threads && err == 0) {
+	while (ready < config.threads.n && err == 0) {
 		err = worker_init(&workers[ready], (int)ready);
 		ready++;
 	}
@@ -500,42 +498,23 @@ close_events:
 	return err;
 }
 
-enum { OPT_ADDR = 0x100, OPT_PORT, OPT_CPU, OPT_THREADS };
+enum { OPT_ADDR = 0x100, OPT_PORT };
 
 static const struct argp_option options[] = {
 	{"addr", OPT_ADDR, "ADDRESS", 0,
 	 "Listen on this address (default 0.0.0.0; :: for IPv6 as well)", 0},
 	{"port", OPT_PORT, "PORT", 0,
 	 "Listen on this port (default 7777; 0 for any free one)", 0},
-	{"threads", OPT_THREADS, "N", 0, "Serve with N threads (default 1)", 0},
-	{"cpu", OPT_CPU, "N", 0,
-	 "Run on this CPU, and further threads on those that follow it "
-	 "(default: any)",
-	 0},
-	{"lcore", 0, 0, OPTION_ALIAS, 0, 0},
 	{0},
 };
 
 /* What only shows when all options are known. */
 static void check(const struct argp_state *state)
 {
-	uint32_t i;
-	char cpu[16];
-
 	if (opts_parse_address(config.addr_text, config.port, &config.listen))
 		opts_refuse(state, "--addr", config.addr_text,
 			    "an IPv4 or IPv6 address of this machine",
 			    "--addr 0.0.0.0 or --addr ::");
-	/* The main thread does little: it may stay where the last try put it.
-	 */
-	for (i = 0; config.cpu >= 0 && i < config.threads; i++) {
-		snprintf(cpu, sizeof(cpu), "%u", (uint32_t)config.cpu + i);
-		if (sys_pin_cpu((uint32_t)config.cpu + i))
-			opts_refuse(state, "--cpu", cpu,
-				    "a CPU this process may run on, one a "
-				    "thread",
-				    "--cpu 0");
-	}
 }
 
 static error_t parse(int key, char *arg, struct argp_state *state)
@@ -543,6 +522,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	switch (key) {
 	case ARGP_KEY_INIT:
 		opts_begin(state);
+		state->child_inputs[0] = &config.threads;
 		return 0;
 	case OPT_ADDR:
 		config.addr_text = arg;
@@ -550,14 +530,6 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	case OPT_PORT:
 		config.port = (uint16_t)opts_number(state, "--port", arg, 0,
 						    UINT16_MAX, "--port 7777");
-		return 0;
-	case OPT_CPU:
-		config.cpu = (int)opts_number(state, "--cpu", arg, 0, 1023,
-					      "--cpu 0");
-		return 0;
-	case OPT_THREADS:
-		config.threads = (uint32_t)opts_number(
-			state, "--threads", arg, 1, MAX_THREADS, "--threads 2");
 		return 0;
 	case ARGP_KEY_ARG:
 		opts_refuse_argument(state, arg);
@@ -571,9 +543,14 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 
 int main(int argc, char **argv)
 {
+	static const struct argp_child children[] = {
+		{&epoll_threads_argp, 0, NULL, 0},
+		{0},
+	};
 	static const struct argp argp = {
 		.options = options,
 		.parser = parse,
+		.children = children,
 		.doc = "Echoes what it receives, through the kernel's sockets "
 		       "and epoll.",
 	};

@@ -30,7 +30,7 @@
 #define BACKLOG	     65535 /* the kernel lowers it to somaxconn */
 #define NO_FILES_NS  100000000
 
-struct config config = {.cpu = -1, .threads = 1};
+struct config config;
 
 static int drain_event = -1; /* readable from the first signal on */
 static int done_event = -1;  /* counts the workers that have ended */
@@ -235,7 +235,7 @@ static void sum_stats(void)
 	struct proxy_counters now = {0};
 	unsigned sessions = 0;
 
-	for (uint32_t i = 0; i < config.threads; i++) {
+	for (uint32_t i = 0; i < config.threads.n; i++) {
 		uint64_t *to = (uint64_t *)&now;
 		const uint64_t *from = (const uint64_t *)&workers[i].counters;
 
@@ -286,8 +286,7 @@ static void *worker_main(void *arg)
 	struct worker *w = arg;
 	uint64_t one = 1;
 
-	if (config.cpu >= 0)
-		sys_pin_cpu((unsigned int)(config.cpu + w->index));
+	epoll_threads_pin(&config.threads, (uint32_t)w->index);
 	serve(w);
 	if (write(done_event, &one, sizeof(one)) != sizeof(one))
 		abort();
@@ -375,7 +374,7 @@ static int open_listeners(struct worker *w)
 /* A worker's part of a limit. */
 static unsigned share(unsigned limit)
 {
-	return (limit + config.threads - 1) / config.threads;
+	return (limit + config.threads.n - 1) / config.threads.n;
 }
 
 /* 0 or -errno, which has been said; worker_fini() in any case. */
@@ -439,7 +438,7 @@ static int run(int signals)
 	uint64_t one = 1;
 	int err = 0;
 
-	for (; started < config.threads && err == 0; started++) {
+	for (; started < config.threads.n && err == 0; started++) {
 		err = -pthread_create(&workers[started].thread, NULL,
 				      worker_main, &workers[started]);
 		if (err)
@@ -460,7 +459,7 @@ static int serve_all(void)
 	uint32_t ready = 0;
 	int signals, err = 0;
 
-	workers = calloc(config.threads, sizeof(*workers));
+	workers = calloc(config.threads.n, sizeof(*workers));
 	signals = shutdown_signals();
 	drain_event = eventfd(0, EFD_CLOEXEC);
 	done_event = eventfd(0, EFD_CLOEXEC);
@@ -469,7 +468,7 @@ static int serve_all(void)
 		fprintf(stderr, "epoll-proxy: %s\n", strerror(-err));
 		goto close_events;
 	}
-	while (ready < config.threads && err == 0) {
+	while (ready < config.threads.n && err == 0) {
 		err = worker_init(&workers[ready], (int)ready);
 		ready++;
 	}
@@ -487,32 +486,12 @@ close_events:
 
 /* ---- options ---- */
 
-enum { OPT_CPU = 0x100, OPT_THREADS, OPT_STATS };
+enum { OPT_STATS = 0x100 };
 
 static const struct argp_option options[] = {
-	{"threads", OPT_THREADS, "N", 0, "Serve with N threads (default 1)", 1},
-	{"cpu", OPT_CPU, "N", 0,
-	 "Run on this CPU, and further threads on those that follow it "
-	 "(default: any)",
-	 1},
-	{"lcore", 0, 0, OPTION_ALIAS, 0, 1},
 	{"stats", OPT_STATS, "SECONDS", 0, "A line of statistics so often", 1},
 	{0},
 };
-
-static void check_cpus(const struct argp_state *state)
-{
-	char cpu[16];
-
-	for (uint32_t i = 0; config.cpu >= 0 && i < config.threads; i++) {
-		snprintf(cpu, sizeof(cpu), "%u", (uint32_t)config.cpu + i);
-		if (sys_pin_cpu((uint32_t)config.cpu + i))
-			opts_refuse(state, "--cpu", cpu,
-				    "a CPU this process may run on, one a "
-				    "thread",
-				    "--cpu 0");
-	}
-}
 
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
@@ -520,14 +499,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	case ARGP_KEY_INIT:
 		opts_begin(state);
 		state->child_inputs[0] = &config.opts;
-		return 0;
-	case OPT_CPU:
-		config.cpu = (int)opts_number(state, "--cpu", arg, 0, 1023,
-					      "--cpu 0");
-		return 0;
-	case OPT_THREADS:
-		config.threads = (uint32_t)opts_number(
-			state, "--threads", arg, 1, MAX_THREADS, "--threads 2");
+		state->child_inputs[1] = &config.threads;
 		return 0;
 	case OPT_STATS:
 		config.stats_ns =
@@ -536,9 +508,6 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		return 0;
 	case ARGP_KEY_ARG:
 		opts_refuse_argument(state, arg);
-	case ARGP_KEY_END:
-		check_cpus(state);
-		return 0;
 	default:
 		return ARGP_ERR_UNKNOWN;
 	}
@@ -585,8 +554,8 @@ static bool dials_itself(void)
  */
 static void limit_clients(uint64_t files)
 {
-	uint64_t own = 16 + config.threads * (8ull + config.opts.n_backends +
-					      config.opts.n_listens);
+	uint64_t own = 16 + config.threads.n * (8ull + config.opts.n_backends +
+						config.opts.n_listens);
 	uint64_t room = files > own + 2 ? (files - own) / 2 : 1;
 
 	if (config.opts.max_clients > room)
@@ -596,7 +565,10 @@ static void limit_clients(uint64_t files)
 int main(int argc, char **argv)
 {
 	static const struct argp_child children[] = {
-		{&proxy_opts_argp, 0, NULL, 0}, {0}};
+		{&proxy_opts_argp, 0, NULL, 0},
+		{&epoll_threads_argp, 0, NULL, 0},
+		{0},
+	};
 	static const struct argp argp = {
 		.options = options,
 		.parser = parse,

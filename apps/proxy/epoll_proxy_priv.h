@@ -14,13 +14,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "apps/common/epoll_threads.h"
 #include "apps/proxy/balance.h"
 #include "apps/proxy/proxy_opts.h"
 #include "apps/proxy/proxy_proto.h"
 #include "apps/proxy/sources.h"
 
 #define BUF_SIZE    (128u << 10)
-#define MAX_THREADS 256
 
 enum source_kind {
 	SOURCE_DRAIN,
@@ -110,8 +110,7 @@ struct worker {
 
 struct config {
 	struct proxy_opts opts;
-	int cpu; /* -1: anywhere */
-	uint32_t threads;
+	struct epoll_threads threads;
 	int64_t stats_ns;
 };
 
