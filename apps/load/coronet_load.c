@@ -110,21 +110,13 @@ static uint32_t opens_at_once(void)
 	return OPENS_AT_ONCE / load.n_shards;
 }
 
-/* The shard's part of what the ramp allows. */
-static uint32_t may_open(const struct load_shard *shard)
-{
-	uint64_t all = load_stats_may_open(&shard->stats, net_clock_ns());
-
-	return (uint32_t)((all * shard->count + load.opts.conns - 1) /
-			  load.opts.conns);
-}
-
 static void *open_slots(void *arg)
 {
 	struct load_shard *shard = arg;
 
-	while (load_running(shard) && shard->opened < shard->count) {
-		uint32_t may = may_open(shard);
+	while (load_running(shard) && shard->opened < shard->part.count) {
+		uint32_t may = load_part_may_open(&shard->part, &shard->stats,
+						  net_clock_ns());
 		struct slot *slot = &shard->slots[shard->opened];
 
 		if (shard->opened >= may || shard->dialing >= opens_at_once()) {
@@ -135,7 +127,7 @@ static void *open_slots(void *arg)
 			continue;
 		}
 		slot->shard = shard;
-		slot->index = shard->first + shard->opened++;
+		slot->index = shard->part.first + shard->opened++;
 		spawn_slot(slot);
 		if (shard->opened % 64 == 0)
 			coro_yield();
@@ -145,31 +137,9 @@ static void *open_slots(void *arg)
 
 /* ---- the open loop ---- */
 
-/* The number in the run's stream of request `turn` of the shard's own. */
-static uint64_t turn_of_run(const struct load_shard *shard, uint64_t turn)
-{
-	return turn / shard->count * load.opts.conns + shard->first +
-	       turn % shard->count;
-}
-
 static int64_t turn_due(const struct load_shard *shard)
 {
-	return load_turn_due(&shard->stats, turn_of_run(shard, shard->turn));
-}
-
-/* The shard's first request that is not due before now_ns, or nearly. */
-static uint64_t turn_at(const struct load_shard *shard, int64_t now_ns)
-{
-	uint64_t turn = load_turn_at(&shard->stats, now_ns);
-	uint64_t round = turn / load.opts.conns, at = turn % load.opts.conns;
-
-	if (at < shard->first)
-		at = 0;
-	else if (at - shard->first < shard->count)
-		at -= shard->first;
-	else
-		at = shard->count;
-	return round * shard->count + at;
+	return load_part_due(&shard->part, &shard->stats, shard->turn);
 }
 
 static void visit(struct slot *slot, int64_t now_ns)
@@ -189,11 +159,12 @@ static void take_turns(struct load_shard *shard, int64_t now_ns)
 	uint32_t visits = 0;
 
 	for (; turn_due(shard) <= now_ns; shard->turn++) {
-		uint32_t at = (uint32_t)(shard->turn % shard->count);
+		uint32_t at = (uint32_t)(shard->turn % shard->part.count);
 
 		/* Once round is enough, however late it is. */
-		if (visits++ == shard->count) {
-			shard->turn = turn_at(shard, now_ns);
+		if (visits++ == shard->part.count) {
+			shard->turn = load_part_turn_at(&shard->part,
+							&shard->stats, now_ns);
 			break;
 		}
 		if (at < shard->opened)
@@ -239,7 +210,7 @@ static void *ask_again(void *arg)
 {
 	struct load_shard *shard = arg;
 
-	while (shard->next_ask < shard->count) {
+	while (shard->next_ask < shard->part.count) {
 		struct slot *slot = &shard->slots[shard->next_ask++];
 
 		if (!slot->conn)
@@ -323,7 +294,7 @@ static void *gather_shard(void *arg)
 {
 	struct load_shard *shard = arg;
 
-	load_stats_gather(&load.stats, &shard->stats);
+	load_stats_gather(&load.stats, &shard->stats, net_clock_ns());
 	return NULL;
 }
 
@@ -447,8 +418,7 @@ static int make_shards(unsigned n)
 {
 	struct slot *next;
 
-	if (n > load.opts.conns)
-		n = load.opts.conns;
+	n = load_parts(&load.opts, n);
 	load.slots =
 		calloc(1, load.opts.conns * sizeof(*load.slots) + n * LINE);
 	load.shards = aligned_alloc(_Alignof(struct load_shard),
@@ -461,12 +431,9 @@ static int make_shards(unsigned n)
 	for (unsigned k = 0; k < n; k++) {
 		struct load_shard *shard = &load.shards[k];
 
-		shard->first = (uint32_t)((uint64_t)load.opts.conns * k / n);
-		shard->count =
-			(uint32_t)((uint64_t)load.opts.conns * (k + 1) / n) -
-			shard->first;
+		shard->part = load_part_of(&load.opts, k, n);
 		shard->slots = from_next_line(next);
-		next = shard->slots + shard->count;
+		next = shard->slots + shard->part.count;
 		payload_fill(shard->payload, LOAD_CHUNK, 0, 0);
 	}
 	return 0;

@@ -17,6 +17,7 @@
 #include <coronet/net.h>
 
 #include "apps/load/load_opts.h"
+#include "apps/load/load_part.h"
 #include "apps/load/load_stats.h"
 
 #define LOAD_RETRY_NS (OPTS_NS_PER_S / 10) /* before a failed slot reopens */
@@ -43,8 +44,8 @@ struct slot {
 
 struct load_shard {
 	struct net_stack *stack;
-	struct slot *slots; /* number `first` of the run and the next */
-	uint32_t first, count;
+	struct slot *slots; /* of its part of the run's */
+	struct load_part part;
 	uint32_t opened; /* slots that were opened for the first time */
 	uint32_t dialing;
 	uint32_t asking, next_ask; /* idle: the second echo */

@@ -23,9 +23,9 @@ static void slot_close(struct slot *slot)
 	/* Closing takes the socket out of the epoll set. */
 	close(slot->fd);
 	if (slot->state == SLOT_CONNECTING)
-		load.connecting--;
+		slot->worker->connecting--;
 	else
-		load_stats_closed(&load.stats);
+		load_stats_closed(&slot->worker->stats);
 	slot->fd = -1;
 	slot->state = SLOT_CLOSED;
 }
@@ -33,7 +33,7 @@ static void slot_close(struct slot *slot)
 /* A failed slot comes back after a while, but for an idle one: it is missed. */
 void slot_fail(struct slot *slot, enum load_error kind, int64_t now_ns)
 {
-	load_stats_error(&load.stats, kind);
+	load_stats_error(&slot->worker->stats, kind);
 	if (slot->fd >= 0)
 		slot_close(slot);
 	slot->reopen_ns = load.opts.mode == LOAD_IDLE ? INT64_MAX
@@ -44,8 +44,9 @@ void slot_fail(struct slot *slot, enum load_error kind, int64_t now_ns)
 static const char *slot_payload(const struct slot *slot, size_t len)
 {
 	if (load.opts.verify)
-		payload_fill(load.to_send, len, slot->seed, slot->sent_at);
-	return load.to_send;
+		payload_fill(slot->worker->to_send, len, slot->seed,
+			     slot->sent_at);
+	return slot->worker->to_send;
 }
 
 static size_t at_most(size_t len, size_t limit)
@@ -69,13 +70,13 @@ static ssize_t slot_send(struct slot *slot, size_t len)
 /* Receives and checks what is there: a count, 0 at the end, or -errno. */
 static ssize_t slot_receive(struct slot *slot)
 {
-	ssize_t n = recv(slot->fd, load.received, LOAD_BUF_SIZE, 0);
+	char *received = slot->worker->received;
+	ssize_t n = recv(slot->fd, received, LOAD_BUF_SIZE, 0);
 
 	if (n < 0)
 		return -errno;
-	if (load.opts.verify &&
-	    payload_check(load.received, (size_t)n, slot->seed,
-			  slot->arrived_at) != (size_t)n)
+	if (load.opts.verify && payload_check(received, (size_t)n, slot->seed,
+					      slot->arrived_at) != (size_t)n)
 		return -EBADMSG;
 	slot->arrived_at += (uint64_t)n;
 	return n;
@@ -122,7 +123,8 @@ static void slot_answered(struct slot *slot)
 
 	slot->state = SLOT_READY;
 	if (load.opts.mode != LOAD_IDLE)
-		load_stats_request(&load.stats, now_ns - slot->begun_ns);
+		load_stats_request(&slot->worker->stats,
+				   now_ns - slot->begun_ns);
 	if (load.opts.mode == LOAD_CPS)
 		slot_close(slot);
 	slot_is_free(slot, now_ns);
@@ -158,10 +160,12 @@ static void slot_pull(struct slot *slot, uint32_t events, int64_t now_ns)
 
 static void bulk_again(struct slot *slot)
 {
+	struct worker *worker = slot->worker;
+
 	if (slot->again)
 		return;
 	slot->again = true;
-	load.again[load.again_count++] = slot;
+	worker->again[worker->again_count++] = slot;
 }
 
 void slot_stream(struct slot *slot, int64_t now_ns)
@@ -177,7 +181,8 @@ void slot_stream(struct slot *slot, int64_t now_ns)
 			if (n <= 0 && n != -EAGAIN)
 				goto fail;
 			if (n > 0) {
-				load_stats_bytes(&load.stats, (uint64_t)n);
+				load_stats_bytes(&slot->worker->stats,
+						 (uint64_t)n);
 				slot->since_ns = now_ns;
 			}
 		}
@@ -199,13 +204,15 @@ fail:
 /* The handshake is done. */
 static void slot_opened(struct slot *slot, int64_t now_ns)
 {
-	load.connecting--;
+	struct worker *worker = slot->worker;
+
+	worker->connecting--;
 	slot->state = SLOT_READY;
 	slot->arrived_at = slot->sent_at;
-	load_stats_opened(&load.stats, now_ns - slot->since_ns);
+	load_stats_opened(&worker->stats, now_ns - slot->since_ns);
 	if (is_open_loop() && !slot->was_open && load.opts.mode != LOAD_CPS)
-		load_pace_start(&slot->pace, &load.stats,
-				(uint32_t)(slot - load.slots), now_ns);
+		load_pace_start(&slot->pace, &worker->stats, slot_index(slot),
+				now_ns);
 	if (load.opts.mode == LOAD_CPS)
 		slot_ask(slot, slot->begun_ns, now_ns);
 	else if (load.opts.mode == LOAD_IDLE && load.opts.verify)
@@ -220,7 +227,7 @@ static void slot_opened(struct slot *slot, int64_t now_ns)
  * while: connecting again and again, the kernel soon spends its time looking
  * for a free one. The loopback network has addresses enough to take turns.
  */
-static void choose_source(int fd)
+static void choose_source(struct worker *worker, int fd)
 {
 	const struct sockaddr_in *to =
 		(const struct sockaddr_in *)&load.opts.target.addr;
@@ -230,15 +237,15 @@ static void choose_source(int fd)
 	if (to->sin_family != AF_INET ||
 	    ntohl(to->sin_addr.s_addr) >> 24 != IN_LOOPBACKNET)
 		return;
-	load.source = (load.source + 1) % SOURCES;
-	from.sin_addr.s_addr = htonl(INADDR_LOOPBACK + load.source);
+	worker->source = (worker->source + 1) % SOURCES;
+	from.sin_addr.s_addr = htonl(INADDR_LOOPBACK + worker->source);
 	setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &on, sizeof(on));
 	/* Where this fails, the kernel chooses as ever. */
 	bind(fd, (const struct sockaddr *)&from, sizeof(from));
 }
 
 /* A socket on its way to the target: its number or -errno. */
-static int start_connect(void)
+static int start_connect(struct worker *worker)
 {
 	int type = SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC;
 	const struct opts_endpoint *to = &load.opts.target;
@@ -250,7 +257,7 @@ static int start_connect(void)
 		return -errno;
 	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
 	if (load.opts.mode == LOAD_CPS)
-		choose_source(fd);
+		choose_source(worker, fd);
 	if (connect(fd, addr, to->addr_len) && errno != EINPROGRESS) {
 		err = -errno;
 		close(fd);
@@ -262,17 +269,18 @@ static int start_connect(void)
 void slot_open(struct slot *slot, int64_t begun_ns, int64_t now_ns)
 {
 	struct epoll_event event = {.events = INTEREST, .data.ptr = slot};
+	struct worker *worker = slot->worker;
 
 	slot->begun_ns = begun_ns;
 	slot->since_ns = now_ns;
-	slot->fd = start_connect();
+	slot->fd = start_connect(worker);
 	if (slot->fd < 0) {
 		slot_fail(slot, error_of(slot->fd), now_ns);
 		return;
 	}
 	slot->state = SLOT_CONNECTING;
-	load.connecting++;
-	if (epoll_ctl(load.epoll, EPOLL_CTL_ADD, slot->fd, &event))
+	worker->connecting++;
+	if (epoll_ctl(worker->epoll, EPOLL_CTL_ADD, slot->fd, &event))
 		slot_fail(slot, load_error_of(-errno), now_ns);
 }
 
@@ -294,7 +302,8 @@ void slot_go_on(struct slot *slot, int64_t now_ns)
 		if (begun_ns > now_ns)
 			return;
 		load_pace_sent(&slot->pace);
-		load_stats_sent(&load.stats, begun_ns, slot->free_ns, now_ns);
+		load_stats_sent(&slot->worker->stats, begun_ns, slot->free_ns,
+				now_ns);
 	}
 	if (load.opts.mode == LOAD_CPS)
 		slot_open(slot, begun_ns, now_ns);

@@ -173,8 +173,11 @@ static void follow_phase(struct load_stats *leader, struct load_stats *follower)
 	leader->busiest_follower = fmax(leader->busiest_follower, share);
 }
 
-void load_stats_gather(struct load_stats *leader, struct load_stats *follower)
+void load_stats_gather(struct load_stats *leader, struct load_stats *follower,
+		       int64_t now_ns)
 {
+	leader->gathered_ns += now_ns - leader->start_ns;
+	leader->gathered++;
 	if (leader->phase != LOAD_DONE)
 		gather_counts(leader, follower);
 	move(&leader->answered_before, &follower->answered_before);
@@ -186,10 +189,23 @@ void load_stats_gather(struct load_stats *leader, struct load_stats *follower)
 		leader->wake_ns = 0;
 }
 
-static void gather(struct load_stats *stats)
+/*
+ * When what is gathered was counted: now, or, where followers were asked, the
+ * mean of their times. A thread may have to wait for a core before it answers.
+ */
+static int64_t gather(struct load_stats *stats, int64_t now_ns)
 {
-	if (stats->gather)
-		stats->gather(stats);
+	int64_t mean_ns;
+
+	if (!stats->gather)
+		return now_ns;
+	stats->gathered_ns = 0;
+	stats->gathered = 0;
+	stats->gather(stats);
+	if (stats->gathered == 0)
+		return now_ns;
+	mean_ns = stats->start_ns + stats->gathered_ns / stats->gathered;
+	return mean_ns > now_ns ? mean_ns : now_ns;
 }
 
 static void enter_warmup(struct load_stats *stats, int64_t now_ns)
@@ -274,7 +290,7 @@ bool load_stats_advance(struct load_stats *stats, int64_t now_ns)
 	int64_t interval_ns = stats->opts->interval_ns;
 
 	if (stats->phase != LOAD_DONE)
-		gather(stats);
+		now_ns = gather(stats, now_ns);
 	/* Printed first, so that a phase's last interval is seen. */
 	if (stats->phase != LOAD_DONE && interval_ns > 0 &&
 	    now_ns - stats->interval_start_ns >= interval_ns) {
@@ -283,7 +299,7 @@ bool load_stats_advance(struct load_stats *stats, int64_t now_ns)
 	}
 	while (next_phase(stats, now_ns))
 		; /* bounded: phases only go on */
-	gather(stats);
+	gather(stats, now_ns);
 	set_wake(stats);
 	return stats->phase != LOAD_DONE;
 }
@@ -293,9 +309,9 @@ void load_stats_interrupt(struct load_stats *stats, int64_t now_ns)
 	if (stats->phase == LOAD_DONE)
 		return;
 	stats->interrupted = true;
-	gather(stats);
+	now_ns = gather(stats, now_ns);
 	enter_done(stats, now_ns);
-	gather(stats);
+	gather(stats, now_ns);
 	set_wake(stats);
 }
 

@@ -92,6 +92,8 @@ struct load_stats {
 	int64_t busy_to_ns;
 	double busiest_follower; /* its share while measuring; 0: none */
 	uint64_t open_gathered;	 /* a follower's: of `open`, what is known */
+	int64_t gathered_ns; /* the leader's: since start_ns, all together */
+	int64_t gathered;    /* followers, in that sum */
 	/* The leader's: has every follower gathered, on its own thread. */
 	void (*gather)(struct load_stats *leader);
 };
@@ -120,9 +122,11 @@ void load_stats_follow(struct load_stats *follower,
  * waits for it. Once the run is over only idle's second echoes are moved.
  *
  * The leader's `gather` calls it for each follower; load_stats_advance() calls
- * that, before it ends an interval or a phase and after.
+ * that, before it ends an interval or a phase and after. The interval or phase
+ * ends at the mean of what the followers say is now, if that is later.
  */
-void load_stats_gather(struct load_stats *leader, struct load_stats *follower);
+void load_stats_gather(struct load_stats *leader, struct load_stats *follower,
+		       int64_t now_ns);
 
 /* Ends the run early, on a signal; what was measured until now_ns counts. */
 void load_stats_interrupt(struct load_stats *stats, int64_t now_ns);

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 import time
+import unittest
 
 ECHO, LOAD = sys.argv[1:3]
 TIMEOUT = 120  # seconds until what has to come is missed: a bound for hangs
@@ -193,3 +194,28 @@ def load_until(enough, port, *options):
             process.send_signal(signal.SIGINT)
         out, _ = process.communicate(timeout=TIMEOUT)
     return process.returncode, json.loads(out)
+
+
+def main(*cases):
+    """Runs the cases' tests, or those named, and prints TAP; the exit status."""
+    loader = unittest.defaultTestLoader
+    tests = [test for case in cases
+             for test in loader.loadTestsFromTestCase(case)]
+    names = sys.argv[3:]
+    if names:
+        tests = [t for t in tests if any(n in t.id() for n in names)]
+    print(f"1..{len(tests)}", flush=True)
+    failed = 0
+    for number, test in enumerate(tests, 1):
+        result = unittest.TestResult()
+        begun = time.monotonic()
+        test.run(result)
+        good = result.wasSuccessful()
+        failed += not good
+        name = test.id().split(".", 1)[1]
+        print(f"{'' if good else 'not '}ok {number} - {name}", flush=True)
+        for _, trace in result.failures + result.errors:
+            for line in trace.splitlines():
+                print("#", line, flush=True)
+        print(f"# {time.monotonic() - begun:.1f} s", flush=True)
+    return 1 if failed else 0

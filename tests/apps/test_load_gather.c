@@ -6,6 +6,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -19,10 +20,13 @@
 static struct load_opts opts;
 static struct load_stats leader, followers[FOLLOWERS], alone;
 
+static int64_t clock_ns;	   /* when the leader ticks */
+static int64_t late_ns[FOLLOWERS]; /* that a follower answers */
+
 static void gather_all(struct load_stats *stats)
 {
 	for (int i = 0; i < FOLLOWERS; i++)
-		load_stats_gather(stats, &followers[i]);
+		load_stats_gather(stats, &followers[i], clock_ns + late_ns[i]);
 }
 
 /* The same run twice: alone, and led with a part of the work at others. */
@@ -37,6 +41,8 @@ static void start(enum load_mode mode)
 		.warmup_ns = 1 * S,
 		.timeout_ns = 5 * S,
 	};
+	clock_ns = T0;
+	memset(late_ns, 0, sizeof(late_ns));
 	load_stats_start(&alone, &opts, "test-load", T0);
 	load_stats_start(&leader, &opts, "test-load", T0);
 	leader.gather = gather_all;
@@ -78,6 +84,7 @@ static bool tick(int64_t now_ns)
 {
 	bool goes_on = load_stats_tick(&alone, now_ns);
 
+	clock_ns = now_ns;
 	gather_all(&leader); /* as a leader does while connections open */
 	assert_int_equal(load_stats_tick(&leader, now_ns), goes_on);
 	for (int i = 0; i <= FOLLOWERS; i++)
@@ -163,7 +170,8 @@ static void test_interrupted_run_is_interrupted_for_all(void **state)
 	tick(T0 + 2 * S);
 	work(T0 + 3 * S);
 	load_stats_interrupt(&alone, T0 + 3 * S);
-	load_stats_interrupt(&leader, T0 + 3 * S);
+	clock_ns = T0 + 3 * S;
+	load_stats_interrupt(&leader, clock_ns);
 	assert_same_hist(&leader.total, &alone.total);
 	for (int i = 0; i <= FOLLOWERS; i++) {
 		assert_int_equal(of(i)->phase, LOAD_DONE);
@@ -192,6 +200,25 @@ static void test_what_comes_after_the_end_is_not_counted(void **state)
 	tick(T0 + 6 * S);
 	assert_same_hist(&leader.total, &alone.total);
 	assert_int_equal(leader.error_count, 1);
+}
+
+/* What a thread counts until it answers belongs to the time measured. */
+static void test_time_ends_when_the_threads_answer(void **state)
+{
+	start(LOAD_ECHO);
+	open_all();
+	tick(T0 + 1 * S);
+	for (int i = 0; i < FOLLOWERS; i++)
+		late_ns[i] = (i + 1) * 10 * MS;
+	clock_ns = T0 + 2 * S;
+	assert_true(load_stats_tick(&leader, clock_ns));
+	assert_int_equal(leader.phase, LOAD_MEASURING);
+	assert_int_equal(leader.measured_from_ns, T0 + 2 * S + 20 * MS);
+	for (int i = 0; i < FOLLOWERS; i++)
+		late_ns[i] = (i + 1) * 100 * MS;
+	clock_ns = T0 + 7 * S;
+	assert_false(load_stats_tick(&leader, clock_ns));
+	assert_int_equal(leader.measured_to_ns, T0 + 7 * S + 200 * MS);
 }
 
 static int64_t busy_of(void *arg)
@@ -227,6 +254,7 @@ int main(void)
 		cmocka_unit_test(test_idle_reports_connects_and_second_echoes),
 		cmocka_unit_test(test_interrupted_run_is_interrupted_for_all),
 		cmocka_unit_test(test_what_comes_after_the_end_is_not_counted),
+		cmocka_unit_test(test_time_ends_when_the_threads_answer),
 		cmocka_unit_test(test_busiest_thread_is_the_limit),
 	};
 

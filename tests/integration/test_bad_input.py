@@ -64,6 +64,8 @@ WRONG_VALUES = [
     (CORONET, "--config", ["", "/nonexistent/coronet.conf", "/"]),
     (ECHO, "--port", [*NUMBERS, "65536"]),  # 0 is any free port with epoll-echo
     (("coronet-echo",), "--port", ["0"]),
+    (EPOLL, "--threads", [*NUMBERS, "0", "257"]),
+    (EPOLL, "--cpu", [*NUMBERS, "1024"]),
     (("epoll-echo",), "--addr", ["", "banana", "127.0.0.1/8", "127.0.0", "::x"]),
     (LOAD, "--target", [
         "", "banana", "10.9.0.1", "10.9.0.1:", ":7777", "10.9.0.1:0", "10.9.0.1:65536",
@@ -128,7 +130,6 @@ WRONG_LINES = [
     (("epoll-load",), [], "target"),
     (("coronet-proxy",), ["--link", "ring:r0", "--addr", "10.9.1.9/16"], "to"),
     (("epoll-proxy",), [], "to"),
-    (("epoll-proxy",), ["--to", "10.9.0.2:80", "--threads=0"], "threads"),
     (("epoll-proxy",), ["--to", "10.9.0.2:80", "--cpu=1023"], "1023"),
     (PROXY, ["--to", "10.9.0.2:80", "--to", "10.9.0.2:80"], "10.9.0.2:80"),
     (PROXY, ["--to", "10.9.0.2:80", "--listen", "10.9.0.1:1", "--listen", "10.9.0.1:1"],
