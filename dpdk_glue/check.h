@@ -11,9 +11,10 @@
 
 enum glue_verdict {
 	GLUE_KEEP,
-	GLUE_BAD_FRAME, /* too short, or lengths that contradict each other */
-	GLUE_BAD_CSUM,	/* never from glue_check() itself */
-	GLUE_REFUSED,	/* well formed, but not taken by this stack */
+	GLUE_BAD_FRAME,	 /* too short, or lengths that contradict each other */
+	GLUE_BAD_CSUM,	 /* never from glue_check() itself */
+	GLUE_REFUSED,	 /* well formed, but not taken by this stack */
+	GLUE_OTHER_VLAN, /* has a VLAN tag, or not the link's (vlan.h) */
 };
 
 /* The transport header and its payload, for whoever sums them. */
@@ -23,6 +24,9 @@ struct glue_l4 {
 	uint8_t proto;
 	uint16_t len; /* bytes from l4_off */
 };
+
+#define GLUE_ETHERTYPE_CTAG 0x8100 /* 802.1Q */
+#define GLUE_ETHERTYPE_STAG 0x88a8 /* 802.1ad */
 
 #define GLUE_ETH_BYTES 14u
 #define GLUE_IP4_BYTES 20u
@@ -104,11 +108,14 @@ glue_check_ip6(struct glue_frame *f, unsigned total, struct glue_l4 *l4)
 /*
  * Judges a frame of `total` bytes, data and seg_len of its first segment given;
  * sets flags, l3_off and l4_off, and *l4. Headers must lie in the first
- * segment. No byte beyond it is read.
+ * segment. No byte beyond it is read. A tag that the link takes has been
+ * removed before.
  */
 static inline enum glue_verdict glue_check(struct glue_frame *f, unsigned total,
 					   struct glue_l4 *l4)
 {
+	unsigned type;
+
 	f->flags = 0;
 	f->l3_off = GLUE_ETH_BYTES;
 	f->l4_off = 0;
@@ -117,13 +124,17 @@ static inline enum glue_verdict glue_check(struct glue_frame *f, unsigned total,
 		return GLUE_BAD_FRAME;
 	if (f->data[0] & 1)
 		f->flags |= GLUE_FRAME_MCAST;
-	switch (glue_get16(f->data + 12)) {
-	case 0x0800:
+	type = glue_get16(f->data + 12);
+	if (__builtin_expect(type == 0x0800, 1))
 		return glue_check_ip4(f, total, l4);
+	switch (type) {
 	case 0x86dd:
 		return glue_check_ip6(f, total, l4);
 	case 0x0806:
 		return glue_check_arp(f);
+	case GLUE_ETHERTYPE_CTAG:
+	case GLUE_ETHERTYPE_STAG:
+		return GLUE_OTHER_VLAN;
 	default:
 		return GLUE_REFUSED;
 	}

@@ -152,15 +152,17 @@ static unsigned max_mtu(const struct glue_link *link,
 }
 
 /*
- * net_tap cuts up segments that, with their Ethernet header, are no longer
- * than its MTU, and refuses the rest for ever: its MTU must be that much
- * larger than ours.
+ * The MTU that the port is told. net_tap cuts up segments that, with their
+ * Ethernet header, are no longer than its MTU, and refuses the rest for ever:
+ * its MTU must be that much larger than ours. Some NICs need room for a tag.
  */
-static unsigned port_mtu(const struct glue_link *link, unsigned mtu)
+static unsigned port_mtu(const struct glue_link *link,
+			 const struct rte_eth_dev_info *info, unsigned mtu)
 {
-	return link->kind == GLUE_LINK_TAP && link->tso == GLUE_TSO_ON
-		       ? mtu + RTE_ETHER_HDR_LEN
-		       : mtu;
+	if (link->kind == GLUE_LINK_TAP && link->tso == GLUE_TSO_ON)
+		return mtu + RTE_ETHER_HDR_LEN +
+		       (link->vlan ? GLUE_TAG_BYTES : 0);
+	return mtu + glue_vlan_mtu(link, info);
 }
 
 static bool can_tso(const struct glue_link *link,
@@ -171,7 +173,7 @@ static bool can_tso(const struct glue_link *link,
 		RTE_ETH_TX_OFFLOAD_IPV4_CKSUM | RTE_ETH_TX_OFFLOAD_TCP_CKSUM;
 
 	return (info->tx_offload_capa & needed) == needed &&
-	       port_mtu(link, mtu) <= max_mtu(link, info);
+	       port_mtu(link, info, mtu) <= max_mtu(link, info);
 }
 
 /*
@@ -347,7 +349,8 @@ static void offloads(const struct glue_device *device,
 		     const struct rte_eth_dev_info *info,
 		     struct rte_eth_conf *conf)
 {
-	bool long_frames = device->mtu + RTE_ETHER_HDR_LEN > DATA_ROOM;
+	bool long_frames =
+		device->mtu + RTE_ETHER_HDR_LEN + GLUE_TAG_BYTES > DATA_ROOM;
 
 	if (device->tso)
 		conf->txmode.offloads |= RTE_ETH_TX_OFFLOAD_TCP_TSO;
@@ -361,6 +364,7 @@ static void offloads(const struct glue_device *device,
 	if (long_frames)
 		conf->rxmode.offloads |=
 			info->rx_offload_capa & RTE_ETH_RX_OFFLOAD_SCATTER;
+	conf->rxmode.offloads |= glue_vlan_offloads(device->link, info);
 	conf->txmode.offloads |=
 		info->tx_offload_capa & (RTE_ETH_TX_OFFLOAD_MULTI_SEGS |
 					 RTE_ETH_TX_OFFLOAD_MBUF_FAST_FREE);
@@ -374,7 +378,7 @@ static int set_mtu(struct glue_device *device,
 		   const struct rte_eth_dev_info *info, char *err,
 		   size_t err_len)
 {
-	unsigned mtu = port_mtu(device->link, device->mtu);
+	unsigned mtu = port_mtu(device->link, info, device->mtu);
 	int rc;
 
 	if (device->mtu > max_mtu(device->link, info))
@@ -385,6 +389,8 @@ static int set_mtu(struct glue_device *device,
 	if (mtu == RTE_ETHER_MTU)
 		return 0;
 	rc = rte_eth_dev_set_mtu(device->id, (uint16_t)mtu);
+	if (rc < 0 && glue_vlan_mtu(device->link, info)) /* it may do without */
+		rc = rte_eth_dev_set_mtu(device->id, (uint16_t)device->mtu);
 	if (rc < 0 && rc != -ENOTSUP)
 		return glue_fail(err, err_len, -EINVAL,
 				 "the port refuses an MTU of %u: %s",
@@ -447,6 +453,12 @@ static int configure(struct glue_device *device, char *err, size_t err_len)
 	if (rc < 0)
 		return glue_fail(err, err_len, rc, "port start: %s",
 				 rte_strerror(-rc));
+	rc = glue_vlan_join(device->id, device->link, conf.rxmode.offloads);
+	if (rc < 0) {
+		rte_eth_dev_stop(device->id);
+		return glue_fail(err, err_len, rc, "vlan=%u: %s",
+				 device->link->vlan, rte_strerror(-rc));
+	}
 	device->rss =
 		conf.rxmode.mq_mode == RTE_ETH_MQ_RX_RSS &&
 		set_reta(device, info.reta_size) &&

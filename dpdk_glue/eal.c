@@ -5,6 +5,7 @@
 #include "dpdk_glue/burst_sync.h"
 #include "dpdk_glue/flow.h"
 #include "dpdk_glue/tap.h"
+#include "dpdk_glue/vlan.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -252,7 +253,10 @@ static unsigned log2_of(unsigned n)
  */
 static unsigned memif_buffer(void)
 {
-	return eal.mtu <= 2048 - 14 ? 2048 : (eal.mtu + 14 + 63) / 64 * 64;
+	const unsigned headers = GLUE_ETH_BYTES + GLUE_TAG_BYTES;
+
+	return eal.mtu + headers <= 2048 ? 2048
+					 : (eal.mtu + headers + 63) / 64 * 64;
 }
 
 /*

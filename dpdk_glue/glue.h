@@ -26,6 +26,7 @@
 #define GLUE_PATH_MAX	108 /* sun_path: the longest UNIX socket path */
 #define GLUE_MTU_MIN	576
 #define GLUE_MTU_MAX	9000
+#define GLUE_VLAN_MAX	4094 /* 4095 is reserved (802.1Q 9.6) */
 
 enum glue_link_kind {
 	GLUE_LINK_MEMIF,
@@ -60,14 +61,21 @@ struct glue_link {
 	unsigned queues; /* queue pairs; 0: as many as shards and port allow */
 	enum glue_csum_mode csum;
 	enum glue_tso_mode tso;
+	uint16_t vlan;	/* VID of all its frames, 1 to 4094; 0: untagged */
 	uint8_t mac[6]; /* all zero: the port's own */
 };
 
 /*
  * Reads "KIND:NAME[,key=value...]" into *out. Keys: role=server|client
  * (memif, vhost), queue=N (a power of two, 64 to 16384), queues=N (1 to what
- * the kind of link has at most), csum=auto|hw|sw, tso=auto|on|off,
- * mac=xx:xx:xx:xx:xx:xx.
+ * the kind of link has at most), vlan=N (1 to 4094), csum=auto|hw|sw,
+ * tso=auto|on|off, mac=xx:xx:xx:xx:xx:xx.
+ *
+ * A link with vlan=N takes only frames with that 802.1Q tag, whatever their
+ * priority, and puts it on all that it sends, with priority 0; the stack above
+ * sees neither. Any other link takes frames without a tag, and those whose tag
+ * names a priority alone (VID 0). The rest is dropped and counted
+ * (rx_other_vlan).
  * Returns 0, or -EINVAL with one clear line in err (at most err_len bytes).
  */
 int glue_link_parse(const char *text, struct glue_link *out, char *err,
@@ -219,15 +227,15 @@ unsigned glue_flow_shard(uint16_t fold, uint16_t port_a, uint16_t port_b);
 /*
  * Takes at most max (<= GLUE_BURST) frames. Frames that are too short, whose
  * headers are broken or whose checksum is wrong are dropped and counted, as is
- * what the stack has no use for (check.c).
+ * what the stack has no use for (check.c) and what belongs to another VLAN.
  * Returns how many frames[] were filled; each is owned by the caller.
  */
 unsigned glue_rx(struct glue_port *port, struct glue_frame **frames,
 		 unsigned max);
 
 /*
- * Like glue_rx(), for forwarders: nothing is checked, dropped or handed over,
- * and no flag is set.
+ * Like glue_rx(), for forwarders: nothing is checked, handed over or, but for
+ * frames of other VLANs than the link's, dropped, and no flag is set.
  */
 unsigned glue_rx_raw(struct glue_port *port, struct glue_frame **frames,
 		     unsigned max);
@@ -308,10 +316,11 @@ uint64_t glue_port_no_frame(const struct glue_port *port);
 unsigned glue_port_frames_spare(const struct glue_port *port);
 
 struct glue_port_stats {
-	uint64_t rx_frames, rx_bytes;
+	uint64_t rx_frames, rx_bytes; /* with the tag of the link's VLAN */
 	uint64_t rx_bad_frame; /* too short, or lengths that contradict */
 	uint64_t rx_bad_csum;
-	uint64_t rx_refused; /* protocols and options that are not taken */
+	uint64_t rx_refused;	/* protocols and options that are not taken */
+	uint64_t rx_other_vlan; /* not the link's; any, on a link without */
 	uint64_t rx_missed; /* refused by the port itself; in shard 0's alone */
 	uint64_t rx_handed_over;    /* of other shards, given to them */
 	uint64_t rx_hand_over_full; /* of those, dropped: they were behind */

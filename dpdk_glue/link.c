@@ -113,6 +113,17 @@ static int parse_queue(const char *value, unsigned *out)
 	return 0;
 }
 
+static int parse_vlan(const char *value, uint16_t *out)
+{
+	char *end;
+	unsigned long n = strtoul(value, &end, 10);
+
+	if (*value < '0' || *value > '9' || *end || n < 1 || n > GLUE_VLAN_MAX)
+		return -EINVAL;
+	*out = (uint16_t)n;
+	return 0;
+}
+
 static int parse_mac(const char *value, uint8_t *mac)
 {
 	unsigned b[6];
@@ -166,6 +177,10 @@ static int parse_key(const char *text, const char *key, const char *value,
 		} else {
 			return 0;
 		}
+	} else if (strcmp(key, "vlan") == 0) {
+		if (parse_vlan(value, &link->vlan) == 0)
+			return 0;
+		expected = "a VLAN ID from 1 to 4094";
 	} else if (strcmp(key, "csum") == 0) {
 		word = parse_word(value, csum_words);
 		link->csum = (enum glue_csum_mode)word;
@@ -185,8 +200,9 @@ static int parse_key(const char *text, const char *key, const char *value,
 	} else {
 		return glue_fail(err, err_len, -EINVAL,
 				 "link '%s': unknown key '%s'; %s takes %s"
-				 "queue=N, queues=N, csum=auto|hw|sw, "
-				 "tso=auto|on|off and mac=ADDRESS",
+				 "queue=N, queues=N, vlan=N, "
+				 "csum=auto|hw|sw, tso=auto|on|off and "
+				 "mac=ADDRESS",
 				 text, key, kind->name,
 				 kind->has_role ? "role=server|client, " : "");
 	}

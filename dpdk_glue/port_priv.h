@@ -19,6 +19,7 @@
 #include "dpdk_glue/glue_csum.h"
 #include "dpdk_glue/glue_priv.h"
 #include "dpdk_glue/tso.h"
+#include "dpdk_glue/vlan.h"
 
 #define DATA_ROOM  2048 /* bytes of one segment, headroom apart */
 #define TX_PENDING 512	/* frames a port may keep us waiting with */
@@ -62,10 +63,12 @@ struct glue_port {
 	uint16_t shard;	    /* and queue */
 	uint16_t n_pending; /* frames in pending[] */
 	bool many;	    /* shards: frames may belong to another */
+	bool sorts;	    /* many, or has a VLAN */
 	bool hw_csum;
 	bool tso;
 	bool tso6;
 	uint16_t tso_mbufs;
+	uint16_t vlan; /* of the link; 0: none */
 	struct rte_mempool *pool;
 	struct glue_port_stats stats;
 	struct glue_tso tso_frame; /* its last frame, while it grows */
@@ -118,6 +121,13 @@ static inline struct glue_frame *frame_of(struct rte_mbuf *m)
 static inline struct rte_mbuf *mbuf_of(struct glue_frame *frame)
 {
 	return (struct rte_mbuf *)frame - 1;
+}
+
+/* Bytes of a received frame on the wire, where a tag was before it. */
+static inline unsigned wire_len(const struct glue_port *port,
+				const struct rte_mbuf *m)
+{
+	return m->pkt_len + (port->vlan ? GLUE_TAG_BYTES : 0);
 }
 
 /* The sum over a frame from an offset, however many mbufs it is. */

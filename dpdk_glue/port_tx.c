@@ -288,11 +288,25 @@ static bool begin_tso(struct glue_port *port, struct rte_mbuf *m,
 	return true;
 }
 
+/* False: the frame has no room for the tag, and is gone. */
+__attribute__((noinline)) static bool
+add_tag(struct glue_port *port, struct rte_mbuf *m, struct glue_frame *f)
+{
+	if (likely(glue_vlan_add(m, f, port->vlan)))
+		return true;
+	rte_pktmbuf_free(m);
+	port->stats.tx_dropped++;
+	return false;
+}
+
 void glue_tx(struct glue_port *port, struct glue_frame *f)
 {
 	struct rte_mbuf *m = mbuf_of(f);
 	bool summed = !(f->flags & (GLUE_FRAME_IP4 | GLUE_FRAME_IP6));
 
+	/* first, so that sums and TSO find the headers where they are sent */
+	if (unlikely(port->vlan) && !add_tag(port, m, f))
+		return;
 	if (port->tso) {
 		if (join_tso(port, m, f))
 			return;

@@ -23,6 +23,7 @@ void net_stack_stats(struct net_stack *stack, struct net_stats *out)
 		out->rx_bytes += s.rx_bytes;
 		out->rx_bad_frame += s.rx_bad_frame;
 		out->rx_refused += s.rx_refused;
+		out->rx_other_vlan += s.rx_other_vlan;
 		out->rx_bad_csum += s.rx_bad_csum;
 		out->rx_missed += s.rx_missed;
 		out->handed_over += s.rx_handed_over;
@@ -127,6 +128,7 @@ static void add(struct net_stats *to, const struct net_stats *from)
 	to->challenge_acks += from->challenge_acks;
 	to->orphans_recycled += from->orphans_recycled;
 	to->rx_refused += from->rx_refused;
+	to->rx_other_vlan += from->rx_other_vlan;
 	to->neighbours_refused += from->neighbours_refused;
 	to->path_mtu_lowered += from->path_mtu_lowered;
 	to->path_mtu_guessed += from->path_mtu_guessed;
@@ -154,18 +156,21 @@ void net_stats_sum(struct net_stats *out, const struct net_stats *shards,
 static void say_all(const struct net_stack *stack, const struct net_stats *now,
 		    const struct net_stats *was, double s)
 {
-	char memory[160];
+	char memory[160], vlan[48] = "";
 
 	format_memory(stack, now->conns, memory, sizeof(memory));
+	if (now->rx_other_vlan)
+		snprintf(vlan, sizeof(vlan), ", %" PRIu64 " of other VLANs",
+			 now->rx_other_vlan);
 	net_log("stats: rx %.0f/s tx %.0f/s frames, %.2f/%.2f Gbit/s, %u "
 		"connections, +%" PRIu64 " accepted, %" PRIu64
-		" dropped, %" PRIu64 " bad, %u of %u frames free%s",
+		" dropped, %" PRIu64 " bad%s, %u of %u frames free%s",
 		(double)(now->rx_frames - was->rx_frames) / s,
 		(double)(now->tx_frames - was->tx_frames) / s,
 		(double)(now->rx_bytes - was->rx_bytes) * 8e-9 / s,
 		(double)(now->tx_bytes - was->tx_bytes) * 8e-9 / s, now->conns,
 		now->accepted - was->accepted, now->tx_dropped + now->rx_missed,
-		now->rx_bad_csum + now->rx_bad_frame, now->frames_free,
+		now->rx_bad_csum + now->rx_bad_frame, vlan, now->frames_free,
 		now->frames, memory);
 }
 

@@ -3,15 +3,21 @@
  * frame goes through reads no byte beyond them, and what it lets pass is as
  * long as its headers say.
  *
- * The first two bytes of the input say where to cut, and which checksums the
- * port has already checked; the rest is the frame. Includes the source, as the
- * check is private to it and has no need of DPDK's EAL.
+ * The first two bytes of the input say where to cut, which checksums the port
+ * has already checked, whether the link has a VLAN and the port has taken the
+ * tag off; the rest is the frame. Includes the source, as the check is private
+ * to it and has no need of DPDK's EAL.
  */
 #include <assert.h>
 
 #include "dpdk_glue/port.c"
 
 #define MAX_SEGMENTS 4
+#define VLAN	     7
+
+/* Bits of the second byte; above them: what its tag says, eight to choose. */
+enum { L4_GOOD = 1, IP_GOOD = 2, HAS_VLAN = 4, STRIPPED = 8, QINQ = 16 };
+#define TCI_SHIFT 5
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -36,6 +42,10 @@ static void fill(struct segment *s, const uint8_t *data, uint16_t len)
 /* What the stack above relies on. */
 static void check_kept(const struct glue_frame *f)
 {
+	unsigned type = glue_get16(f->data + 12);
+
+	assert(f->l3_off == GLUE_ETH_BYTES);
+	assert(type == 0x0800 || type == 0x86dd || type == 0x0806);
 	assert(f->seg_len >= f->l3_off);
 	if (f->flags & GLUE_FRAME_IP4)
 		assert(f->seg_len >= f->l3_off + 20);
@@ -47,9 +57,41 @@ static void check_kept(const struct glue_frame *f)
 		assert(f->l4_off && f->seg_len >= f->l4_off + 8);
 }
 
+/* What a port may say of a frame. */
+static void describe_offloads(struct rte_mbuf *m, unsigned said)
+{
+	static const uint16_t tcis[] = {
+		0, VLAN, 0xf000 | VLAN, VLAN + 256, 0x1000, 4095, 1, 0xe000};
+
+	if (said & L4_GOOD)
+		m->ol_flags |= RTE_MBUF_F_RX_L4_CKSUM_GOOD;
+	if (said & IP_GOOD)
+		m->ol_flags |= RTE_MBUF_F_RX_IP_CKSUM_GOOD;
+	if (said & STRIPPED)
+		m->ol_flags |= RTE_MBUF_F_RX_VLAN | RTE_MBUF_F_RX_VLAN_STRIPPED;
+	if (said & QINQ)
+		m->ol_flags |= RTE_MBUF_F_RX_QINQ | RTE_MBUF_F_RX_QINQ_STRIPPED;
+	m->vlan_tci = tcis[said >> TCI_SHIFT];
+}
+
+/* The VID of the frame's only tag, wherever it is; -1: it has none. */
+static int vid_of(const struct rte_mbuf *m)
+{
+	const uint8_t *eth = rte_pktmbuf_mtod(m, const uint8_t *);
+
+	if (m->ol_flags & RTE_MBUF_F_RX_VLAN_STRIPPED)
+		return m->vlan_tci & 0xfff;
+	if (m->data_len < 18 || glue_get16(eth + 12) != 0x8100)
+		return -1;
+	return (int)glue_get16(eth + 14) & 0xfff;
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	struct segment segments[MAX_SEGMENTS];
+	struct rte_mbuf *m = &segments[0].mbuf;
+	uint16_t vlan;
+	int vid;
 	unsigned n = 1, step;
 	struct glue_l4 l4;
 
@@ -68,14 +110,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		if (at == size)
 			break;
 	}
-	segments[0].mbuf.pkt_len = (uint32_t)size - 2;
-	if (data[1] & 1)
-		segments[0].mbuf.ol_flags |= RTE_MBUF_F_RX_L4_CKSUM_GOOD;
-	if (data[1] & 2)
-		segments[0].mbuf.ol_flags |= RTE_MBUF_F_RX_IP_CKSUM_GOOD;
-	if (check_frame(&segments[0].mbuf, &segments[0].frame, &l4) ==
-	    GLUE_KEEP) {
+	m->pkt_len = (uint32_t)size - 2;
+	describe_offloads(m, data[1]);
+	vlan = data[1] & HAS_VLAN ? VLAN : 0;
+	vid = vid_of(m);
+	if (check_received(m, &segments[0].frame, &l4, vlan) == GLUE_KEEP) {
 		check_kept(&segments[0].frame);
+		assert(vlan ? vid == vlan : vid <= 0 || data[1] & STRIPPED);
+		assert(m->pkt_len == size - 2 ||
+		       (m->pkt_len == size - 6 && !(data[1] & STRIPPED)));
 		assert(glue_flow_owner(&segments[0].frame, &l4) == 0);
 	}
 	for (unsigned i = 0; i < n; i++)

@@ -151,6 +151,16 @@ static void test_unknown_ethertypes_are_refused(void **state)
 		assert_int_equal(judge(), GLUE_BAD_FRAME);
 }
 
+/* Tags are taken off before (test_frame.c): here they are another VLAN's. */
+static void test_tags_are_of_another_vlan(void **state)
+{
+	ethernet(0x8100);
+	len = 60;
+	assert_int_equal(judge(), GLUE_OTHER_VLAN);
+	ethernet(0x88a8);
+	assert_int_equal(judge(), GLUE_OTHER_VLAN);
+}
+
 /* ---- IPv4 ---- */
 
 static void test_tcp4_lengths_agree(void **state)
@@ -471,6 +481,7 @@ int main(void)
 		cmocka_unit_test(test_arp_is_whole_or_dropped),
 		cmocka_unit_test(test_arp_of_another_kind_is_refused),
 		cmocka_unit_test(test_unknown_ethertypes_are_refused),
+		cmocka_unit_test(test_tags_are_of_another_vlan),
 		cmocka_unit_test(test_tcp4_lengths_agree),
 		cmocka_unit_test(test_options4_are_bounded),
 		cmocka_unit_test(test_source_routes_are_refused),

@@ -1,7 +1,8 @@
 /*
- * Checksums of received frames: what glue_check() has found is summed, behind
- * extension headers too. Includes the source, as the check is private to it
- * and has no need of DPDK's EAL.
+ * Received frames, in memory of exactly their length: what glue_check() has
+ * found is summed, behind extension headers too, and VLAN tags are looked at
+ * and taken off. Includes the source, as the check is private to it and has no
+ * need of DPDK's EAL.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -23,21 +24,42 @@ struct segment {
 static uint8_t bytes[256];
 static unsigned len;
 static struct segment segment;
+static struct glue_l4 l4;
+/* What the port says of the frame. */
+static uint64_t ol_flags;
+static uint16_t tci;
+/* What was kept, as the stack sees it, and its shard. */
+static uint8_t kept[256];
+static unsigned kept_len, owner;
+
+/* On a link of that VLAN, or of none: 0. */
+static enum glue_verdict judge_in(uint16_t vlan)
+{
+	struct rte_mbuf *m = &segment.mbuf;
+	enum glue_verdict verdict;
+
+	memset(&segment, 0, sizeof(segment));
+	m->buf_addr = malloc(len ? len : 1);
+	assert_non_null(m->buf_addr);
+	memcpy(m->buf_addr, bytes, len);
+	m->data_len = (uint16_t)len;
+	m->pkt_len = len;
+	m->ol_flags = ol_flags;
+	m->vlan_tci = tci;
+	verdict = check_received(m, &segment.frame, &l4, vlan);
+	if (verdict == GLUE_KEEP) {
+		kept_len = m->pkt_len;
+		assert_int_equal(segment.frame.seg_len, kept_len);
+		memcpy(kept, segment.frame.data, kept_len);
+		owner = glue_flow_owner(&segment.frame, &l4);
+	}
+	free(m->buf_addr);
+	return verdict;
+}
 
 static enum glue_verdict judge(void)
 {
-	enum glue_verdict verdict;
-	struct glue_l4 l4;
-
-	memset(&segment, 0, sizeof(segment));
-	segment.mbuf.buf_addr = malloc(len);
-	assert_non_null(segment.mbuf.buf_addr);
-	memcpy(segment.mbuf.buf_addr, bytes, len);
-	segment.mbuf.data_len = (uint16_t)len;
-	segment.mbuf.pkt_len = len;
-	verdict = check_frame(&segment.mbuf, &segment.frame, &l4);
-	free(segment.mbuf.buf_addr);
-	return verdict;
+	return judge_in(0);
 }
 
 static void fill_sum(unsigned at, unsigned proto, unsigned off)
@@ -142,6 +164,310 @@ static void test_ip4_header_is_summed(void **state)
 	assert_int_equal(judge(), GLUE_BAD_CSUM);
 }
 
+/* ---- VLANs ---- */
+
+/* A whole segment, over IPv4 or IPv6. */
+static void segment_of(bool v6)
+{
+	ol_flags = 0;
+	tci = 0;
+	if (v6)
+		ip6(IPPROTO_TCP, 28);
+	else
+		ip4(IPPROTO_TCP, 28);
+	bytes[len - 28 + 1] = 99; /* a port */
+	fill_sum(len - 28 + 16, IPPROTO_TCP, len - 28);
+}
+
+/* Puts a tag before what is there. */
+static void tag(unsigned type, unsigned value)
+{
+	memmove(bytes + 16, bytes + 12, len - 12);
+	bytes[12] = (uint8_t)(type >> 8);
+	bytes[13] = (uint8_t)type;
+	bytes[14] = (uint8_t)(value >> 8);
+	bytes[15] = (uint8_t)value;
+	len += 4;
+}
+
+static void test_tag_of_the_link_is_taken_off(void **state)
+{
+	uint8_t plain[256];
+	unsigned plain_len, plain_owner;
+
+	glue_flow_start(16);
+	for (unsigned v6 = 0; v6 < 2; v6++) {
+		segment_of(v6);
+		assert_int_equal(judge(), GLUE_KEEP);
+		memcpy(plain, kept, plain_len = kept_len);
+		plain_owner = owner;
+		for (unsigned high = 0; high < 16; high++) { /* PCP and DEI */
+			segment_of(v6);
+			tag(0x8100, high << 12 | 7);
+			assert_int_equal(judge_in(7), GLUE_KEEP);
+			assert_int_equal(kept_len, plain_len);
+			assert_memory_equal(kept, plain, plain_len);
+			assert_int_equal(owner, plain_owner);
+			assert_int_equal(segment.frame.l3_off, L3);
+		}
+	}
+	segment_of(false);
+	tag(0x8100, 4094);
+	assert_int_equal(judge_in(4094), GLUE_KEEP);
+}
+
+/* The tag does not hide a wrong sum, and ARP is found behind it. */
+static void test_what_is_behind_a_tag_is_checked(void **state)
+{
+	segment_of(false);
+	bytes[len - 1] ^= 1;
+	tag(0x8100, 7);
+	assert_int_equal(judge_in(7), GLUE_BAD_CSUM);
+	segment_of(false);
+	bytes[12] = 0x88;
+	bytes[13] = 0xcc;
+	tag(0x8100, 7);
+	assert_int_equal(judge_in(7), GLUE_REFUSED);
+	memset(bytes, 0, sizeof(bytes));
+	memcpy(bytes, "\2\0\0\0\0\1\2\0\0\0\0\2\10\6\0\1\10\0\6\4\0\1\2", 23);
+	len = L3 + 28;
+	tag(0x8100, 7);
+	assert_int_equal(judge_in(7), GLUE_KEEP);
+	assert_true(segment.frame.flags & GLUE_FRAME_ARP);
+}
+
+static void test_other_vlans_are_dropped(void **state)
+{
+	static const unsigned others[] = {0, 6, 8, 4095, 0x7000};
+
+	segment_of(false);
+	assert_int_equal(judge_in(7), GLUE_OTHER_VLAN); /* untagged */
+	for (unsigned i = 0; i < 5; i++) {
+		segment_of(false);
+		tag(0x8100, others[i]);
+		assert_int_equal(judge_in(7), GLUE_OTHER_VLAN);
+	}
+	for (unsigned type = 0x88a8; type; type = type == 0x88a8 ? 0x9100 : 0) {
+		segment_of(false);
+		tag(type, 7);
+		assert_int_equal(judge_in(7), GLUE_OTHER_VLAN);
+	}
+}
+
+static void test_double_tags_are_dropped(void **state)
+{
+	static const uint16_t links[] = {0, 7};
+
+	for (unsigned i = 0; i < 8; i++) {
+		unsigned vid = links[i & 1];
+
+		segment_of(false);
+		tag(i & 2 ? 0x88a8 : 0x8100, vid);
+		tag(i & 4 ? 0x88a8 : 0x8100, vid);
+		assert_int_equal(judge_in((uint16_t)vid), GLUE_OTHER_VLAN);
+	}
+}
+
+/* 802.1Q: VID 0 names a priority, and no VLAN. */
+static void test_priority_tags_are_none_where_there_is_no_vlan(void **state)
+{
+	segment_of(true);
+	tag(0x8100, 0xe000);
+	assert_int_equal(judge(), GLUE_KEEP);
+	assert_int_equal(kept_len, len - 4);
+	assert_int_equal(kept[12] << 8 | kept[13], 0x86dd);
+	for (unsigned vid = 1; vid < 4096; vid++) {
+		segment_of(true);
+		tag(0x8100, vid);
+		assert_int_equal(judge(), GLUE_OTHER_VLAN);
+	}
+	segment_of(true);
+	tag(0x88a8, 0);
+	assert_int_equal(judge(), GLUE_OTHER_VLAN);
+}
+
+static void test_frames_cut_within_the_tag_are_bad(void **state)
+{
+	unsigned whole;
+
+	for (unsigned vlan = 0; vlan < 8; vlan += 7) {
+		segment_of(false);
+		tag(0x8100, vlan);
+		whole = len;
+		for (len = 0; len < whole; len++) {
+			enum glue_verdict verdict = judge_in((uint16_t)vlan);
+
+			assert_int_equal(verdict, GLUE_BAD_FRAME);
+		}
+		assert_int_equal(judge_in((uint16_t)vlan), GLUE_KEEP);
+	}
+}
+
+/* Where the port has taken the tag off, it is in the mbuf. */
+static void test_tag_taken_off_by_the_port_counts(void **state)
+{
+	segment_of(false);
+	ol_flags = RTE_MBUF_F_RX_VLAN | RTE_MBUF_F_RX_VLAN_STRIPPED;
+	tci = 0xa000 | 7;
+	assert_int_equal(judge_in(7), GLUE_KEEP);
+	assert_int_equal(kept_len, len);
+	assert_int_equal(judge_in(8), GLUE_OTHER_VLAN);
+	tci = 0;
+	assert_int_equal(judge_in(7), GLUE_OTHER_VLAN);
+	tci = 7;
+	ol_flags |= RTE_MBUF_F_RX_QINQ | RTE_MBUF_F_RX_QINQ_STRIPPED;
+	assert_int_equal(judge_in(7), GLUE_OTHER_VLAN);
+	/* and a second one behind it, in the bytes */
+	ol_flags = RTE_MBUF_F_RX_VLAN | RTE_MBUF_F_RX_VLAN_STRIPPED;
+	tag(0x8100, 7);
+	assert_int_equal(judge_in(7), GLUE_OTHER_VLAN);
+	/* seen by the port, but left where it is */
+	ol_flags = RTE_MBUF_F_RX_VLAN;
+	assert_int_equal(judge_in(7), GLUE_KEEP);
+	ol_flags = 0;
+}
+
+/* ---- sending ---- */
+
+static uint8_t room[RTE_PKTMBUF_HEADROOM + 256];
+
+/* The frame that is in `bytes`, as the stack gives it. */
+static struct rte_mbuf *to_send(unsigned headroom)
+{
+	struct rte_mbuf *m = &segment.mbuf;
+
+	memset(&segment, 0, sizeof(segment));
+	m->buf_addr = room;
+	m->buf_len = sizeof(room);
+	m->data_off = (uint16_t)headroom;
+	m->data_len = (uint16_t)len;
+	m->pkt_len = len;
+	m->nb_segs = 1;
+	rte_mbuf_refcnt_set(m, 1);
+	memcpy(room + headroom, bytes, len);
+	segment.frame = (struct glue_frame){
+		.data = room + headroom,
+		.seg_len = (uint16_t)len,
+		.flags = GLUE_FRAME_IP4 | GLUE_FRAME_TCP,
+		.l3_off = L3,
+		.l4_off = L3 + 20,
+	};
+	return m;
+}
+
+static void test_tag_is_added_as_it_is_taken_off(void **state)
+{
+	static const uint16_t vids[] = {1, 7, 256, 4094};
+
+	for (unsigned i = 0; i < 4; i++) {
+		struct glue_frame *f = &segment.frame;
+		struct rte_mbuf *m;
+		uint8_t plain[256];
+		unsigned plain_len;
+
+		segment_of(false);
+		plain_len = len;
+		memcpy(plain, bytes, len);
+		m = to_send(RTE_PKTMBUF_HEADROOM);
+		assert_true(glue_vlan_add(m, f, vids[i]));
+		assert_ptr_equal(f->data, rte_pktmbuf_mtod(m, uint8_t *));
+		assert_int_equal(f->seg_len, len + 4);
+		assert_int_equal(m->data_len, len + 4);
+		assert_int_equal(m->pkt_len, len + 4);
+		assert_int_equal(f->l3_off, L3 + 4);
+		assert_int_equal(f->l4_off, L3 + 24);
+		tag(0x8100, vids[i]);
+		assert_memory_equal(f->data, bytes, len);
+		assert_int_equal(judge_in(vids[i]), GLUE_KEEP);
+		assert_int_equal(kept_len, plain_len);
+		assert_memory_equal(kept, plain, plain_len);
+	}
+}
+
+/* Of a frame with lent memory behind it, the header's mbuf alone changes. */
+static void test_tag_is_added_to_the_first_segment_alone(void **state)
+{
+	static uint8_t lent[100];
+	struct rte_mbuf rest = {.buf_addr = lent,
+				.data_len = 100,
+				.ol_flags = RTE_MBUF_F_EXTERNAL},
+			before = rest;
+	struct rte_mbuf *m;
+
+	segment_of(false);
+	m = to_send(RTE_PKTMBUF_HEADROOM);
+	m->next = &rest;
+	m->nb_segs = 2;
+	m->pkt_len += 100;
+	assert_true(glue_vlan_add(m, &segment.frame, 7));
+	assert_int_equal(m->data_len, len + 4);
+	assert_int_equal(m->pkt_len, len + 104);
+	assert_ptr_equal(m->next, &rest);
+	assert_memory_equal(&rest, &before, sizeof(rest));
+}
+
+static void test_tag_without_room_is_refused(void **state)
+{
+	struct rte_mbuf *m;
+
+	segment_of(false);
+	m = to_send(3);
+	assert_false(glue_vlan_add(m, &segment.frame, 7));
+	m = to_send(4);
+	assert_true(glue_vlan_add(m, &segment.frame, 7));
+	m = to_send(RTE_PKTMBUF_HEADROOM);
+	rte_mbuf_refcnt_set(m, 2); /* somebody else's, too */
+	assert_false(glue_vlan_add(m, &segment.frame, 7));
+	m = to_send(RTE_PKTMBUF_HEADROOM);
+	m->ol_flags = RTE_MBUF_F_INDIRECT;
+	assert_false(glue_vlan_add(m, &segment.frame, 7));
+	len = 13;
+	m = to_send(RTE_PKTMBUF_HEADROOM);
+	assert_false(glue_vlan_add(m, &segment.frame, 7));
+	assert_int_equal(segment.frame.seg_len, 13);
+	assert_int_equal(m->data_len, 13);
+}
+
+/* ---- what is asked of ports ---- */
+
+static void test_nics_get_room_for_the_tag(void **state)
+{
+	struct glue_link link = {.kind = GLUE_LINK_PCI, .vlan = 7};
+	struct rte_eth_dev_info info = {.max_mtu = 9600, .max_rx_pktlen = 9618};
+
+	assert_int_equal(glue_vlan_mtu(&link, &info), 4);
+	info.max_rx_pktlen = 9622;
+	assert_int_equal(glue_vlan_mtu(&link, &info), 0);
+	info.max_mtu = UINT16_MAX; /* it does not say */
+	assert_int_equal(glue_vlan_mtu(&link, &info), 4);
+	link.vlan = 0;
+	assert_int_equal(glue_vlan_mtu(&link, &info), 0);
+	link = (struct glue_link){.kind = GLUE_LINK_TAP, .vlan = 7};
+	assert_int_equal(glue_vlan_mtu(&link, &info), 0);
+}
+
+static void test_offloads_are_asked_for_with_a_vlan(void **state)
+{
+	const uint64_t strip = RTE_ETH_RX_OFFLOAD_VLAN_STRIP;
+	const uint64_t filter = RTE_ETH_RX_OFFLOAD_VLAN_FILTER;
+	struct glue_link link = {.kind = GLUE_LINK_PCI, .vlan = 7};
+	struct rte_eth_dev_info info = {.driver_name = "net_ice",
+					.rx_offload_capa = strip | filter};
+
+	assert_int_equal(glue_vlan_offloads(&link, &info), strip | filter);
+	info.driver_name = "net_virtio";
+	assert_int_equal(glue_vlan_offloads(&link, &info), filter);
+	info.rx_offload_capa = strip;
+	assert_int_equal(glue_vlan_offloads(&link, &info), 0);
+	assert_int_equal(glue_vlan_join(0, &link, 0), 0); /* nothing to join */
+	link.kind = GLUE_LINK_AF_PACKET;
+	assert_int_equal(glue_vlan_offloads(&link, &info), strip);
+	link.vlan = 0;
+	assert_int_equal(glue_vlan_offloads(&link, &info), 0);
+	link = (struct glue_link){.kind = GLUE_LINK_VHOST, .vlan = 7};
+	assert_int_equal(glue_vlan_offloads(&link, &info), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -150,6 +476,19 @@ int main(void)
 		cmocka_unit_test(test_icmp_is_summed),
 		cmocka_unit_test(test_udp4_may_have_no_sum),
 		cmocka_unit_test(test_ip4_header_is_summed),
+		cmocka_unit_test(test_tag_of_the_link_is_taken_off),
+		cmocka_unit_test(test_what_is_behind_a_tag_is_checked),
+		cmocka_unit_test(test_other_vlans_are_dropped),
+		cmocka_unit_test(test_double_tags_are_dropped),
+		cmocka_unit_test(
+			test_priority_tags_are_none_where_there_is_no_vlan),
+		cmocka_unit_test(test_frames_cut_within_the_tag_are_bad),
+		cmocka_unit_test(test_tag_taken_off_by_the_port_counts),
+		cmocka_unit_test(test_tag_is_added_as_it_is_taken_off),
+		cmocka_unit_test(test_tag_is_added_to_the_first_segment_alone),
+		cmocka_unit_test(test_tag_without_room_is_refused),
+		cmocka_unit_test(test_nics_get_room_for_the_tag),
+		cmocka_unit_test(test_offloads_are_asked_for_with_a_vlan),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -5,6 +5,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -94,6 +95,54 @@ static void test_keys_are_read(void **state)
 	assert_int_equal(link.tso, GLUE_TSO_OFF);
 }
 
+/* For every kind of link; a link without the key has none. */
+static void test_vlan_is_read(void **state)
+{
+	accepts("memif:/e,vlan=1");
+	assert_int_equal(link.vlan, 1);
+	accepts("tap:t0,vlan=4094,queues=2");
+	assert_int_equal(link.vlan, 4094);
+	accepts("vhost:/v,vlan=7");
+	assert_int_equal(link.vlan, 7);
+	accepts("af_packet:eth0,vlan=100");
+	assert_int_equal(link.vlan, 100);
+	accepts("af_xdp:eth0,vlan=7");
+	assert_int_equal(link.vlan, 7);
+	accepts("pci:0000:03:00.0,vlan=7");
+	assert_int_equal(link.vlan, 7);
+	accepts("ring:r0,vlan=7");
+	assert_int_equal(link.vlan, 7);
+	accepts("pcap:in.pcap,out.pcap,vlan=7");
+	assert_int_equal(link.vlan, 7);
+	accepts("tap:t0");
+	assert_int_equal(link.vlan, 0);
+}
+
+static void test_wrong_vlans_are_named_with_their_range(void **state)
+{
+	static const char *const values[] = {"0",
+					     "4095",
+					     "4096",
+					     "-1",
+					     "",
+					     "7x",
+					     "0x7",
+					     " 7",
+					     "+7",
+					     "65543",
+					     "18446744073709551623"};
+
+	for (unsigned i = 0; i < sizeof(values) / sizeof(values[0]); i++) {
+		char text[64], says[96];
+
+		snprintf(text, sizeof(text), "tap:t0,vlan=%s", values[i]);
+		snprintf(says, sizeof(says),
+			 "vlan is '%s'; expected a VLAN ID from 1 to 4094",
+			 values[i]);
+		refuses(text, says);
+	}
+}
+
 static void test_wrong_links_are_refused_with_a_reason(void **state)
 {
 	refuses("", "unknown kind");
@@ -145,6 +194,8 @@ int main(void)
 		cmocka_unit_test(test_each_kind_is_read),
 		cmocka_unit_test(test_pci_address_keeps_its_colons),
 		cmocka_unit_test(test_keys_are_read),
+		cmocka_unit_test(test_vlan_is_read),
+		cmocka_unit_test(test_wrong_vlans_are_named_with_their_range),
 		cmocka_unit_test(test_wrong_links_are_refused_with_a_reason),
 		cmocka_unit_test(
 			test_longest_socket_path_fits_and_one_more_does_not),

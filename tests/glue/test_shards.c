@@ -152,12 +152,17 @@ static struct glue_port_stats stats_of(struct glue_port *port)
 
 /* ---- one queue, several shards, one thread that plays them all ---- */
 
-static void open_ring(unsigned n_shards)
+static void open_ring_as(const char *link, unsigned n_shards)
 {
-	CHECK(glue_link_parse("ring:r0", &links[0], error, sizeof(error)) == 0);
+	CHECK(glue_link_parse(link, &links[0], error, sizeof(error)) == 0);
 	start(1, n_shards);
 	for (unsigned i = 0; i < n_shards; i++)
 		ports[i] = open_port(0, i);
+}
+
+static void open_ring(unsigned n_shards)
+{
+	open_ring_as("ring:r0", n_shards);
 }
 
 /* Takes what each shard gets; returns the frames, counts those gone wrong. */
@@ -187,14 +192,14 @@ static void pools_are_full(unsigned n_shards)
 }
 
 /* Shard 0 alone has a queue: the rest live by hand-over, both ways. */
-static void fewer_queues_than_shards(void)
+static void hand_over_on(const char *link, unsigned tag_bytes)
 {
 	const unsigned n_shards = 4;
 	unsigned sent = 0, got = 0, wrong = 0;
 	uint64_t handed = 0, taken = 0, carried = 0;
 	time_t until = soon();
 
-	open_ring(n_shards);
+	open_ring_as(link, n_shards);
 	CHECK(glue_port_queues(ports[3]) == 1);
 	for (unsigned flow = 0; flow < FLOWS; flow++) {
 		struct glue_port *port = ports[flow % n_shards];
@@ -218,12 +223,53 @@ static void fewer_queues_than_shards(void)
 		CHECK(stats.rx_hand_over_full == 0);
 		CHECK(s == 0 ? stats.tx_carried : stats.tx_handed_over);
 		CHECK(stats.rx_frames == FLOWS / n_shards);
+		CHECK(stats.rx_bytes == stats.rx_frames * (LEN + tag_bytes));
+		CHECK(stats.tx_bytes == FLOWS / n_shards * (LEN + tag_bytes));
+		CHECK(stats.rx_other_vlan == 0 && stats.tx_dropped == 0);
 	}
 	CHECK(handed == taken && handed == sent * 3 / 4);
 	CHECK(carried == sent * 3 / 4);
 	pools_are_full(n_shards);
 	for (unsigned s = 0; s < n_shards; s++)
 		glue_port_close(ports[s]);
+}
+
+static void fewer_queues_than_shards(void)
+{
+	hand_over_on("ring:r0", 0);
+}
+
+/* The tag is put on and taken off, and changes nobody's shard. */
+static void fewer_queues_with_a_vlan(void)
+{
+	hand_over_on("ring:r0,vlan=7", 4);
+}
+
+/* A frame that has a tag besides the port's: not taken, and counted. */
+static void double_tags(void)
+{
+	struct glue_frame *frames[GLUE_BURST], *f;
+
+	open_ring_as("ring:r0,vlan=7", 1);
+	for (unsigned raw = 0; raw < 2; raw++) {
+		f = make(ports[0], 0, 0);
+		memcpy(f->data + 12, "\201\0\0\7", 4);
+		f->flags = 0;
+		glue_tx(ports[0], f);
+		glue_tx_flush(ports[0]);
+		if (raw) { /* forwarders see it without the port's tag */
+			CHECK(glue_rx_raw(ports[0], frames, GLUE_BURST) == 1);
+			CHECK(frames[0]->seg_len == LEN);
+			CHECK(get16(frames[0]->data + 12) == 0x8100);
+			glue_frame_free(frames[0]);
+		} else {
+			CHECK(glue_rx(ports[0], frames, GLUE_BURST) == 0);
+		}
+	}
+	CHECK(stats_of(ports[0]).rx_other_vlan == 1);
+	CHECK(stats_of(ports[0]).rx_refused == 0);
+	pools_are_full(1);
+	glue_port_close(ports[0]);
 }
 
 /* A shard that does not take its frames loses them, and no other does. */
@@ -552,6 +598,8 @@ static void eight_shards_three_queues(void)
 		in_child(name);                                                \
 	}
 IN_CHILD(fewer_queues_than_shards)
+IN_CHILD(fewer_queues_with_a_vlan)
+IN_CHILD(double_tags)
 IN_CHILD(full_ring)
 IN_CHILD(lent_memory_is_copied_for_others)
 IN_CHILD(bad_input)
@@ -574,6 +622,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_fewer_queues_than_shards),
+		cmocka_unit_test(test_fewer_queues_with_a_vlan),
+		cmocka_unit_test(test_double_tags),
 		cmocka_unit_test(test_full_ring),
 		cmocka_unit_test(test_lent_memory_is_copied_for_others),
 		cmocka_unit_test(test_ports_close_in_any_order),

@@ -261,6 +261,8 @@ struct net_stats {
 	uint64_t orphans_recycled;
 	/* frames of protocols or options not taken, or with nothing to tell */
 	uint64_t rx_refused;
+	/* frames of other VLANs than the link's (any, if it has none) */
+	uint64_t rx_other_vlan;
 	/* packets lost as too many neighbours were being asked for */
 	uint64_t neighbours_refused;
 	/*
