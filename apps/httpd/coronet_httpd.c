@@ -135,8 +135,8 @@ static const struct argp_option options[] = {
 	 "--max-clients, 1024 at least)",
 	 0},
 	{"max-half-open", OPT_MAX_HALF_OPEN, "N", 0,
-	 "Requests that have begun and not ended, an equal part of them on "
-	 "each shard; beyond, its oldest is answered 408 (default 4096)",
+	 "Requests that have begun and not ended; beyond, the oldest is "
+	 "answered 408 (default 4096)",
 	 0},
 	{0},
 };
@@ -195,7 +195,7 @@ static error_t parse_key(int key, char *arg, struct argp_state *state)
 			count(state, "--max-clients-per-source", arg);
 		return 0;
 	case OPT_MAX_HALF_OPEN:
-		httpd.max_half_open = count(state, "--max-half-open", arg);
+		httpd.half_open.max = count(state, "--max-half-open", arg);
 		return 0;
 	case ARGP_KEY_ARG:
 		opts_refuse_argument(state, arg);
@@ -209,15 +209,6 @@ static error_t parse_key(int key, char *arg, struct argp_state *state)
 	}
 }
 
-/* A shard's part of --max-half-open; the first ones have the rest. */
-static unsigned half_open_of(const struct net_stack *stack)
-{
-	unsigned n = net_stack_shards(stack);
-
-	return httpd.max_half_open / n +
-	       (net_stack_shard(stack) < httpd.max_half_open % n);
-}
-
 /* On each shard's thread, outside any coroutine. Returns 0 or -errno. */
 static void *listen_here(void *arg)
 {
@@ -226,7 +217,7 @@ static void *listen_here(void *arg)
 	int err;
 
 	shard->stack = stack;
-	pending_init(&shard->half_open, half_open_of(stack), httpd_displace);
+	pending_init(&shard->half_open, &httpd.half_open, httpd_displace);
 	err = net_listen(stack, &net_addr_any(httpd.port), 0, &shard->listener);
 	if (err < 0)
 		return (void *)(intptr_t)err;
@@ -264,26 +255,12 @@ static int on_each_shard(coro_fn fn)
 	return err;
 }
 
-/* Each shard displaces its own oldest request, so it needs room for one. */
-static int check_half_open(unsigned n_shards)
-{
-	if (httpd.max_half_open >= n_shards)
-		return 0;
-	snprintf(httpd.net.error, sizeof(httpd.net.error),
-		 "--max-half-open %u: %u shards divide it; give each of them "
-		 "1 at least",
-		 httpd.max_half_open, n_shards);
-	return -EINVAL;
-}
-
 static int start_shards(struct net_stack *stack)
 {
 	const struct net_addr at = net_addr_any(httpd.port);
 	char text[NET_ADDR_TEXT_MAX];
-	int err = check_half_open(net_stack_shards(stack));
+	int err;
 
-	if (err < 0)
-		return err;
 	net_addr_format(&at, text, sizeof(text));
 	err = on_each_shard(listen_here);
 	if (err < 0) {
@@ -339,7 +316,7 @@ int main(int argc, char **argv)
 			     .left = visits_left,
 			     .total = all_visits_left},
 		.limits = {.clients = MAX_CLIENTS},
-		.max_half_open = MAX_HALF_OPEN,
+		.half_open = {.max = MAX_HALF_OPEN},
 	};
 	opts_set_version("coronet-httpd");
 	opts_set_place(net_config_place);
@@ -358,6 +335,8 @@ int main(int argc, char **argv)
 		err = net_run(&httpd.net, start, NULL);
 	if (err < 0 && httpd.net.error[0])
 		fprintf(stderr, "coronet-httpd: %s\n", httpd.net.error);
+	for (unsigned i = 0; i < NET_MAX_SHARDS; i++)
+		pending_fini(&shards[i].half_open);
 	files_free(&httpd.files);
 	return net_exit_status(err);
 }

@@ -61,7 +61,7 @@ struct httpd {
 	const char *root;
 	int64_t idle_ns, header_ns, send_ns;
 	struct net_limits limits;
-	unsigned max_half_open;
+	struct pending_limit half_open; /* of all shards */
 	struct files files;
 	struct shutdown_plan shutdown;
 };

@@ -60,12 +60,6 @@ void proxy_session_ended(struct proxy_shard *shard)
 	shutdown_progress(&shard->shutdown);
 }
 
-/* A shard's part of a limit that each counts for itself. */
-static unsigned share(unsigned limit)
-{
-	return (limit + proxy.n_shards - 1) / proxy.n_shards;
-}
-
 static int open_door(struct proxy_shard *shard, const struct net_addr *addr)
 {
 	struct proxy_door *door = &shard->doors[shard->n_doors];
@@ -382,8 +376,7 @@ static int start_shard(struct proxy_shard *shard)
 
 	shard->stack = net_stack_here();
 	session_limit_join(&proxy.limit, &shard->limit);
-	pending_init(&shard->half_open, share(proxy.opts.max_half_open),
-		     session_displace);
+	pending_init(&shard->half_open, &proxy.half_open, session_displace);
 	err = shutdown_start(&shard->shutdown, &proxy.shutdown, shard->stack,
 			     shard);
 	if (err == 0)
@@ -443,6 +436,7 @@ static int make_shards(unsigned n)
 		.total = all_sessions_left,
 	};
 	session_limit_init(&proxy.limit, proxy.opts.max_clients);
+	proxy.half_open.max = proxy.opts.max_half_open;
 	take_backends();
 	return 0;
 }
@@ -499,7 +493,9 @@ int main(int argc, char **argv)
 	if (err == 0)
 		err = run(stack);
 	net_stack_close(stack);
-	for (unsigned i = 0; proxy.shards && i < proxy.n_shards; i++)
+	for (unsigned i = 0; proxy.shards && i < proxy.n_shards; i++) {
 		session_fini(&proxy.shards[i]);
+		pending_fini(&proxy.shards[i].half_open);
+	}
 	return net_exit_status(err);
 }

@@ -73,7 +73,8 @@ struct proxy {
 	struct shutdown_plan shutdown;
 	struct proxy_shard *shards;
 	unsigned n_shards;
-	struct session_limit limit; /* of all shards' sessions */
+	struct session_limit limit;	/* of all shards' sessions */
+	struct pending_limit half_open; /* and of their PROXY headers */
 	_Atomic int64_t say_ns; /* when to say again that something ran out */
 };
 

@@ -59,8 +59,8 @@ static const struct argp_option options[] = {
 	 "in (default: half of --max-clients, 1024 at least)",
 	 0},
 	{"max-half-open", OPT_MAX_HALF_OPEN, "N", 0,
-	 "Clients whose PROXY header is not whole, an equal part of them on "
-	 "each shard or thread; beyond, its oldest is reset (default 4096)",
+	 "Clients whose PROXY header is not whole; beyond, the oldest is reset "
+	 "(default 4096)",
 	 0},
 	{"over-limit", OPT_OVER_LIMIT, "wait|reset", 0,
 	 "Leave more of them in the backlog until one ends (default), or reset "

@@ -145,6 +145,30 @@ def shards_source_limit(env, kind, shards):
         end(proxy)
 
 
+def shards_headers(env, kind, shards):
+    """--max-half-open counts the PROXY headers of all shards; the oldest makes room on any."""
+    most, count = 8, 12
+    with Peer(kind, echo) as peer, contextlib.ExitStack() as stack, \
+            serve(env, kind, shards, "--to", peer.at, "--accept-proxy", "--max-half-open", most,
+                  "--proxy-timeout", PATIENCE, "--health-interval", "0") as proxy:
+        def displaced(count):
+            said = re.findall(r" (\d+) displaced", proxy.output("stderr"))
+            return said and int(said[-1]) == count
+        socks = []
+        for number in range(1, count + 1):
+            socks.append(stack.enter_context(dial(kind)))
+            socks[-1].sendall(b"PROXY ")
+            eventually(functools.partial(displaced, max(number - most, 0)), PATIENCE, proxy.story)
+            check_sessions(proxy, min(number, most))
+        for sock in socks[:count - most]:
+            check_broken(sock)
+        for sock in socks[count - most:]:
+            sock.sendall(b"UNKNOWN\r\nx")
+            check(sock.recv(1) == b"x", "displaced, but not the oldest")
+        stack.close()
+        end(proxy)
+
+
 def shards_health(env, kind, shards):
     """A backend that died is down on every shard at once, and comes back on every one."""
     def who():
@@ -201,4 +225,4 @@ def shards_drain(env, kind, shards):
 
 
 CASES = [(shards_carry, 2), (shards_carry, 4), (shards_limit, 4), (shards_source_limit, 2),
-         (shards_source_limit, 4), (shards_health, 4), (shards_drain, 4)]
+         (shards_source_limit, 4), (shards_headers, 4), (shards_health, 4), (shards_drain, 4)]
