@@ -251,6 +251,11 @@ static void double_tags(void)
 	struct glue_frame *frames[GLUE_BURST], *f;
 
 	open_ring_as("ring:r0,vlan=7", 1);
+	glue_tx(ports[0], make(ports[0], 0, 0));
+	glue_tx_flush(ports[0]);
+	CHECK(glue_rx(ports[0], frames, GLUE_BURST) == 1);
+	CHECK(frames[0]->seg_len == LEN && flow_of(frames[0]) == 0);
+	glue_frame_free(frames[0]);
 	for (unsigned raw = 0; raw < 2; raw++) {
 		f = make(ports[0], 0, 0);
 		memcpy(f->data + 12, "\201\0\0\7", 4);
