@@ -662,6 +662,16 @@ int glue_device_get(unsigned index, const struct glue_port_conf *conf,
 	return rc;
 }
 
+bool glue_device_is_last(struct glue_device *device)
+{
+	bool last;
+
+	pthread_mutex_lock(&devices_lock);
+	last = device->n_open == 1;
+	pthread_mutex_unlock(&devices_lock);
+	return last;
+}
+
 void glue_device_put(struct glue_device *device)
 {
 	pthread_mutex_lock(&devices_lock);

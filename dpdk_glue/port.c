@@ -107,6 +107,8 @@ void glue_port_close(struct glue_port *port)
 {
 	struct glue_device *device = port->device;
 
+	if (port->many && glue_port_active(port) && glue_device_is_last(device))
+		glue_tx_carry_rest(port);
 	glue_tx_drop(port);
 	rte_free(port);
 	glue_device_put(device);

@@ -113,6 +113,12 @@ static inline uint16_t glue_tx_burst(struct glue_port *port,
 /* Takes what shards without a queue have for this one's (port_tx.c). */
 void glue_tx_carry(struct glue_port *port);
 
+/*
+ * The same of all shards, those with queues that have closed included: what
+ * they sent as they closed, RSTs mostly. Only when no other port is open.
+ */
+void glue_tx_carry_rest(struct glue_port *port);
+
 static inline struct glue_frame *frame_of(struct rte_mbuf *m)
 {
 	return (struct glue_frame *)(m + 1);
@@ -150,6 +156,9 @@ static inline uint64_t glue_mbuf_sum(const struct rte_mbuf *m, unsigned off,
 int glue_device_get(unsigned index, const struct glue_port_conf *conf,
 		    struct glue_device **out, char *err, size_t err_len);
 void glue_device_put(struct glue_device *device);
+
+/* Whether one port of the device is left. */
+bool glue_device_is_last(struct glue_device *device);
 
 /* What rings, queues and caches may hold of a pool's frames. */
 unsigned glue_device_ring_frames(const struct glue_device *device);

@@ -376,20 +376,36 @@ __attribute__((noinline)) static unsigned send_by_others(struct glue_port *port)
 	return n;
 }
 
-void glue_tx_carry(struct glue_port *port)
+/* Frames that were sent: of the ring, or of those that waited before. */
+static unsigned carry(struct glue_port *port, struct rte_ring *ring)
 {
-	struct rte_ring *ring = port->device->tx_rings[port->shard];
 	unsigned n;
 
-	if (likely(rte_ring_empty(ring)))
-		return;
 	end_tso(port);
 	n = rte_ring_dequeue_burst(ring,
 				   (void **)(port->pending + port->n_pending),
 				   TX_PENDING - port->n_pending, NULL);
 	port->n_pending = (uint16_t)(port->n_pending + n);
 	port->stats.tx_carried += n;
-	glue_tx_flush(port);
+	return glue_tx_flush(port);
+}
+
+void glue_tx_carry(struct glue_port *port)
+{
+	struct rte_ring *ring = port->device->tx_rings[port->shard];
+
+	if (unlikely(!rte_ring_empty(ring)))
+		carry(port, ring);
+}
+
+void glue_tx_carry_rest(struct glue_port *port)
+{
+	for (unsigned i = 0; i < port->device->n_shards; i++) {
+		struct rte_ring *ring = port->device->tx_rings[i];
+
+		while (!rte_ring_empty(ring) && carry(port, ring) > 0)
+			; /* bounded by what is in the ring */
+	}
 }
 
 unsigned glue_tx_flush(struct glue_port *port)

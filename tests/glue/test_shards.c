@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -368,6 +369,37 @@ static void closing(void)
 		glue_port_close(ports[(*closing_order)[k]]);
 }
 
+/* A shard without a queue resets its connections as it closes. */
+static void last_frames(void)
+{
+	static const char header[24] = "\xd4\xc3\xb2\xa1\2\0\4\0\0\0\0\0"
+				       "\0\0\0\0\xff\xff\0\0\1\0\0";
+	char dir[] = "/tmp/glue-shards.XXXXXX", in[64], out[64], link[160];
+	struct stat written;
+	FILE *file;
+
+	CHECK(mkdtemp(dir));
+	snprintf(in, sizeof(in), "%s/in", dir);
+	snprintf(out, sizeof(out), "%s/out", dir);
+	snprintf(link, sizeof(link), "pcap:%s,%s", in, out);
+	file = fopen(in, "w");
+	CHECK(file && fwrite(header, sizeof(header), 1, file) == 1);
+	fclose(file);
+	open_ring_as(link, 3);
+	for (unsigned shard = 2; shard > 0; shard--) {
+		glue_tx(ports[shard], make(ports[shard], shard, 1));
+		CHECK(glue_tx_flush(ports[shard]) == 1);
+		CHECK(stats_of(ports[shard]).tx_handed_over == 1);
+		glue_port_close(ports[shard]);
+	}
+	glue_port_close(ports[0]);
+	CHECK(stat(out, &written) == 0);
+	CHECK(written.st_size == (long)(sizeof(header) + 2 * (16 + LEN)));
+	unlink(in);
+	unlink(out);
+	rmdir(dir);
+}
+
 static void bad_input(void)
 {
 	struct glue_port_conf conf = {.mtu = 1500, .shard = 2};
@@ -607,6 +639,7 @@ IN_CHILD(fewer_queues_with_a_vlan)
 IN_CHILD(double_tags)
 IN_CHILD(full_ring)
 IN_CHILD(lent_memory_is_copied_for_others)
+IN_CHILD(last_frames)
 IN_CHILD(bad_input)
 IN_CHILD(bad_lcores)
 IN_CHILD(two_shards_two_queues)
@@ -632,6 +665,7 @@ int main(void)
 		cmocka_unit_test(test_full_ring),
 		cmocka_unit_test(test_lent_memory_is_copied_for_others),
 		cmocka_unit_test(test_ports_close_in_any_order),
+		cmocka_unit_test(test_last_frames),
 		cmocka_unit_test(test_bad_input),
 		cmocka_unit_test(test_bad_lcores),
 		cmocka_unit_test(test_two_shards_two_queues),

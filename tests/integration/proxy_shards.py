@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import random
 import re
 import signal
 import socket
@@ -48,7 +49,7 @@ def shards_carry(env, kind, shards):
     size = 2 * MIB // (8 if env.sanitized else 1)
 
     def talk(number, sock):
-        data = bytes([number]) * size
+        data = random.Random(number).randbytes(size)
         sender = threading.Thread(target=sock.sendall, args=[data], daemon=True)
         sender.start()
         if read_exactly(sock, size) == data:
