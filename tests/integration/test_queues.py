@@ -6,13 +6,17 @@ memif, TAP and ring links are in test_shards.py.
 """
 
 import contextlib
+import ctypes
+import fcntl
 import functools
 import os
 import re
+import socket
+import struct
 
 from harness import PATIENCE, check, command, eventually, main, received_by
-from test_links import (ECHO_ADDRS, LOAD_ADDRS, TARGETS, Pair, check_load, checksums_in_software,
-                        forwarded, testpmd)
+from test_links import (ECHO_ADDRS, LOAD_ADDRS, SIOCETHTOOL, TARGETS, Pair, check_load,
+                        checksums_in_software, forwarded, testpmd)
 from test_shards import CONNS, check_all_serve, echo_from_kernel
 
 SHARDS = ["--shards", "2", "--stats", "0.2", "--memory", "512M"]
@@ -73,6 +77,20 @@ def veth(*options):
         yield
     finally:
         command("ip", "link", "del", "veth0")
+
+
+ETHTOOL_GET_CHANNELS, ETHTOOL_SET_CHANNELS = 0x3C, 0x3D
+
+
+def receive_by(interface, queues):
+    """ethtool -L INTERFACE rx QUEUES"""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        buffer = ctypes.create_string_buffer(struct.pack("9I", ETHTOOL_GET_CHANNELS, *[0] * 8))
+        request = struct.pack("16sP16x", interface.encode(), ctypes.addressof(buffer))
+        fcntl.ioctl(sock, SIOCETHTOOL, request)
+        struct.pack_into("I", buffer, 0, ETHTOOL_SET_CHANNELS)
+        struct.pack_into("I", buffer, 5 * 4, queues)  # rx_count
+        fcntl.ioctl(sock, SIOCETHTOOL, request)
 
 
 def echo(env, link):
@@ -136,7 +154,7 @@ def af_xdp_two_queues(env, keys):
 def af_xdp_fewer_on_purpose(env):
     """With queues=1 the user takes care of the interface's other queue."""
     with veth("numrxqueues", "2"):
-        command("ethtool", "-L", "veth0", "rx", "2")
+        receive_by("veth0", 2)
         with env.running(echo(env, "af_xdp:veth0,queues=1"), **xdp_options(env)) as server:
             server.terminate()
 
@@ -153,12 +171,12 @@ def refused(env, argv, *words):
 def af_xdp_queues_that_would_not_be_read(env):
     """Their frames would be lost: one line says so, and what helps does help."""
     with veth("numrxqueues", "2"):
-        command("ethtool", "-L", "veth0", "rx", "2")
+        receive_by("veth0", 2)
         refused(env, echo(env, "af_xdp:veth0"), "receives by 2 queues and 1 would be read",
                 "no combined channels", "'ethtool -L veth0 rx 1'", "queues=1")
         refused(env, echo(env, "af_xdp:veth0,queues=2"), "queues=2, but DPDK reads 1",
                 "no combined channels")
-        command("ethtool", "-L", "veth0", "rx", "1")
+        receive_by("veth0", 1)
         kernel_peer(env, "af_xdp:veth0", 1, xdp_options(env))
     with env.running(echo(env, "tap:xq1")) as server:
         one = [*echo(env, "af_xdp:xq1"), "--shards", "1"]
