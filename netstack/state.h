@@ -290,6 +290,7 @@ struct net_stack {
 	int64_t share_due_ns; /* when one more neighbour may be passed on */
 	struct net_path *paths;
 	bool paths_used; /* there has been one */
+	bool predicts;	 /* tcp/predict.c */
 	bool pmtud_off;
 	unsigned n_sources; /* its entries in the table of clients */
 	/* counted for the segment that is being received; no connection yet */

@@ -25,7 +25,7 @@ class Soak:
     """What the cores share."""
 
     def __init__(self, builds, seconds, seed):
-        self.turns = [(build, mode) for mode in ([], ["--sender"])
+        self.turns = [(build, mode) for mode in ([], ["--sender"], ["--differ"], ["--differ", "--sender"])
                       for build in builds]
         self.until = time.monotonic() + seconds
         self.seed = seed

@@ -86,7 +86,9 @@ static long queue_now(struct net_conn *conn, const void *buf, size_t len)
 		n -= n % mss; /* the rest would be a small segment */
 	if (n == 0)
 		return 0;
-	err = tcp_write(&conn->pcb, buf, (u16_t)n, TCP_WRITE_FLAG_COPY);
+	err = net_predict_write(conn, buf, (u16_t)n);
+	if (err == ERR_INPROGRESS)
+		err = tcp_write(&conn->pcb, buf, (u16_t)n, TCP_WRITE_FLAG_COPY);
 	if (err == ERR_OK) {
 		net_conn_queue_output(conn);
 		return (long)n;

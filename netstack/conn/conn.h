@@ -116,18 +116,24 @@ static inline int net_conn_enter(const struct net_conn *conn,
 bool net_rxq_copy_segment(struct pbuf **p);
 void net_rxq_append_slowly(struct net_conn *conn, struct pbuf *p);
 
+/* Whether a segment with data may be kept in the frame it came in. */
+static inline bool net_rxq_has_room(const struct pbuf *p)
+{
+	const struct net_port *port;
+
+	if (!net_is_frame(p))
+		return true;
+	port = net_frame_port(p);
+	return port->frames_in <= port->frames_to_hold;
+}
+
 /*
  * Before lwIP sees a segment with data: whether it may be kept; *p may be a
  * copy then.
  */
 static inline bool net_rxq_admit(struct pbuf **p)
 {
-	const struct net_port *port;
-
-	if (!net_is_frame(*p))
-		return true;
-	port = net_frame_port(*p);
-	return __builtin_expect(port->frames_in <= port->frames_to_hold, 1) ||
+	return __builtin_expect(net_rxq_has_room(*p), 1) ||
 	       net_rxq_copy_segment(p);
 }
 

@@ -19,6 +19,8 @@ err_t net_link_output(struct netif *netif, struct pbuf *p);
 err_t net_link_send(struct netif *netif, struct pbuf *p, const uint8_t *mac);
 
 /* ---- neighbour.c ---- */
+/* Its place in the cache; NULL: it is to be asked for. */
+const struct net_neighbour *net_neighbour_known(const ip4_addr_t *dest);
 /* lwIP's output functions of every interface. */
 err_t net_neighbour_output4(struct netif *netif, struct pbuf *p,
 			    const ip4_addr_t *dest);

@@ -232,6 +232,15 @@ ask_arp(struct netif *netif, struct pbuf *p, const ip4_addr_t *dest)
 	return etharp_output(netif, p, dest); /* asks again when it is time */
 }
 
+const struct net_neighbour *net_neighbour_known(const ip4_addr_t *dest)
+{
+	const struct net_neighbour *slot = slot_of(dest->addr);
+
+	return slot->ip == dest->addr && slot->expires_ns > net_here()->now_ns
+		       ? slot
+		       : NULL;
+}
+
 err_t net_neighbour_output4(struct netif *netif, struct pbuf *p,
 			    const ip4_addr_t *dest)
 {

@@ -121,22 +121,86 @@ err_t net_link_output(struct netif *netif, struct pbuf *p)
 	return ERR_OK;
 }
 
+static inline void put_ethernet(uint8_t *eth, const struct netif *netif,
+				const uint8_t *mac)
+{
+	memcpy(eth, mac, 6);
+	memcpy(eth + 6, netif->hwaddr, 6);
+	eth[12] = 0x08;
+	eth[13] = 0x00;
+}
+
 /* The short way of IPv4: the neighbour is known, p begins with the IP header.
  */
 err_t net_link_send(struct netif *netif, struct pbuf *p, const uint8_t *mac)
 {
 	struct glue_port *glue = net_port_of(netif)->glue;
 	struct glue_frame *frame = make_frame(glue, p, NET_ETH_HEADER);
-	uint8_t *eth;
 
 	if (!frame)
 		return ERR_MEM;
-	eth = frame->data;
-	memcpy(eth, mac, 6);
-	memcpy(eth + 6, netif->hwaddr, 6);
-	eth[12] = 0x08;
-	eth[13] = 0x00;
+	put_ethernet(frame->data, netif, mac);
 	describe_ip4(frame, p->payload);
 	glue_tx(glue, frame);
 	return ERR_OK;
+}
+
+/* The interface of a connection whose neighbour is in the slot. */
+static inline struct netif *netif_of(const struct tcp_pcb *pcb,
+				     const struct net_neighbour *slot)
+{
+	for (unsigned i = 0; i < net_here()->n_netifs; i++) {
+		struct netif *netif = &net_here()->netifs[i];
+
+		if (netif->num == slot->netif_num)
+			return netif_is_up(netif) && netif_is_link_up(netif) &&
+					       netif_ip4_addr(netif)->addr ==
+						       ip_2_ip4(&pcb->local_ip)
+							       ->addr
+				       ? netif
+				       : NULL;
+	}
+	return NULL;
+}
+
+/* IPv4's header as ip4.c and net_neighbour_output4() write it. */
+static inline void put_ip4(struct ip_hdr *ip, const struct tcp_pcb *pcb,
+			   unsigned len)
+{
+	const ip4_addr_t *dest = ip_2_ip4(&pcb->remote_ip);
+
+	IPH_VHL_SET(ip, 4, IP_HLEN / 4);
+	IPH_TOS_SET(ip, pcb->tos);
+	IPH_LEN_SET(ip, lwip_htons((u16_t)(IP_HLEN + len)));
+	IPH_ID_SET(ip, net_ip_id(dest));
+	IPH_OFFSET_SET(ip, net_path_df(dest) ? PP_HTONS(IP_DF) : 0);
+	IPH_TTL_SET(ip, pcb->ttl);
+	IPH_PROTO_SET(ip, IP_PROTO_TCP);
+	IPH_CHKSUM_SET(ip, 0);
+	ip4_addr_copy(ip->src, *ip_2_ip4(&pcb->local_ip));
+	ip4_addr_copy(ip->dest, *dest);
+}
+
+bool net_link_send_tcp4(const struct tcp_pcb *pcb, const struct pbuf *p)
+{
+	const struct net_neighbour *slot =
+		net_neighbour_known(ip_2_ip4(&pcb->remote_ip));
+	struct netif *netif = slot ? netif_of(pcb, slot) : NULL;
+	struct glue_frame *frame;
+	struct glue_port *glue;
+
+	if (!netif)
+		return false;
+	glue = net_port_of(netif)->glue;
+	frame = glue_tx_alloc(glue, NET_ETH_HEADER + IP_HLEN + p->len);
+	if (!frame)
+		return false;
+	put_ethernet(frame->data, netif, slot->mac);
+	put_ip4((void *)(frame->data + NET_ETH_HEADER), pcb, p->len);
+	copy_chain(p, frame, NET_ETH_HEADER + IP_HLEN);
+	frame->l3_off = NET_ETH_HEADER;
+	frame->l4_off = NET_ETH_HEADER + IP_HLEN;
+	frame->flags = GLUE_FRAME_IP4 | GLUE_FRAME_TCP;
+	glue_tx(glue, frame);
+	return true;
 }

@@ -9,6 +9,7 @@
  */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "lwip/opt.h"
@@ -55,6 +56,20 @@ static inline struct tcp_pcb *net_pcb_take(void)
 	}
 	return pcb;
 }
+
+struct net_conn;
+
+/* ---- predict.c ---- */
+/*
+ * Queues len bytes, not 0, as tcp_write() would with a copy; ERR_MEM as it
+ * would; ERR_INPROGRESS: it must be asked.
+ */
+err_t net_predict_write(struct net_conn *conn, const void *data, u16_t len);
+/*
+ * Sends what is ordinary from the head of `unsent`. False: there may be more
+ * for tcp_output() to do.
+ */
+bool net_predict_output(struct net_conn *conn);
 
 /* What lwIP calls where receiving a segment makes it want to send. */
 err_t net_tcp_output(struct tcp_pcb *pcb);

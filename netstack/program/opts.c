@@ -38,6 +38,7 @@ enum {
 	OPT_COUNTED_CONNS,
 	OPT_MEMORY,
 	OPT_WATCHDOG,
+	OPT_PREDICT,
 	OPT_CONFIG
 };
 
@@ -55,6 +56,8 @@ static const struct argp_option options[] = {
 	{"mtu", OPT_MTU, "BYTES", 0, "576 to 9000 (default 1500)", 1},
 	{"pmtud", OPT_PMTUD, "on|off", 0,
 	 "Learn what paths take and send IPv4 with DF (default on)", 1},
+	{"predict", OPT_PREDICT, "on|off", 0,
+	 "Let the segment that was expected take a short way (default on)", 1},
 	{"lcores", OPT_LCORES, "CPU[-CPU][,...]", 0,
 	 "A shard, which is a thread with a stack of its own, on each of these "
 	 "CPUs, as in 2-5,8",
@@ -201,11 +204,13 @@ static int take_stats(struct net_opts *opts, const char *text)
 	return 0;
 }
 
-static int take_pmtud(struct net_opts *opts, const char *text)
+static int take_switch(struct net_opts *opts, const char *name,
+		       const char *text, bool *off)
 {
 	if (strcmp(text, "on") != 0 && strcmp(text, "off") != 0)
-		return refuse(opts, "--pmtud '%s': expected on or off", text);
-	opts->pmtud_off = strcmp(text, "off") == 0;
+		return refuse(opts, "--%s '%s': expected on or off", name,
+			      text);
+	*off = strcmp(text, "off") == 0;
 	return 0;
 }
 
@@ -357,7 +362,9 @@ static int take(struct net_opts *opts, int key, const char *text)
 	case OPT_HUGE:
 		return take_huge(opts, text);
 	case OPT_PMTUD:
-		return take_pmtud(opts, text);
+		return take_switch(opts, "pmtud", text, &opts->pmtud_off);
+	case OPT_PREDICT:
+		return take_switch(opts, "predict", text, &opts->predict_off);
 	default:
 		return refuse(opts, "--config must be given as --config FILE");
 	}

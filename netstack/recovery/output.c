@@ -10,6 +10,10 @@ static inline void output_now(struct net_conn *conn)
 	net_recovery_before_output(conn);
 	if (__builtin_expect(conn->pcb.flags & NET_TF_PATH, 0))
 		net_path_review(conn);
+	if (net_here()->predicts && net_predict_output(conn)) {
+		net_send_went_out(conn);
+		return;
+	}
 	err = tcp_output(&conn->pcb);
 	/* Nagle's algorithm holds the segment that the ACK would go with. */
 	if (err == ERR_OK && (conn->pcb.flags & TF_ACK_NOW))

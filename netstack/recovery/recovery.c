@@ -439,6 +439,11 @@ static inline void advance(struct net_conn *conn, uint32_t una)
 	}
 }
 
+void net_recovery_advance(struct net_conn *conn, uint32_t una)
+{
+	advance(conn, una);
+}
+
 /* Cold: every ACK of a connection under repair, or that may begin one. */
 __attribute__((noinline)) static void take_slowly(struct net_conn *conn,
 						  const struct tcp_hdr *hdr,

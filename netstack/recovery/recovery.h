@@ -110,6 +110,8 @@ void net_recovery_segment_out(const struct tcp_pcb *pcb, const struct pbuf *p);
 /* A segment before lwIP processes it: what net_segment_in() sees. */
 void net_recovery_input(struct tcp_pcb *pcb, const struct tcp_hdr *hdr,
 			unsigned optlen, const struct pbuf *p);
+/* The ACK `una`, of something new; of a connection that has no block. */
+void net_recovery_advance(struct net_conn *conn, uint32_t una);
 /* lwIP has taken an ACK, and will send next. */
 void net_recovery_acked(struct net_conn *conn);
 /* lwIP has done with a segment; only for a connection with a block. */

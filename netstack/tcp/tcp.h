@@ -10,11 +10,22 @@
 /* A TCP segment, ip_data set; owns p, which begins with its header. */
 void net_tcp_input(struct pbuf *p, struct netif *inp);
 
+/* ---- predict.c ---- */
+/*
+ * Whether a segment, as net_tcp_input() takes it, is the one expected: it is
+ * dealt with then, and p is gone. ip_data is not needed.
+ */
+bool net_predict_input(struct net_conn *conn, struct pbuf *p);
+
 /* ---- demux.c ---- */
 int net_demux_init(unsigned max_conns);
 void net_demux_fini(void);
 struct net_conn *net_demux_find(const ip_addr_t *local, u16_t local_port,
 				const ip_addr_t *remote, u16_t remote_port);
+/* The same for IPv4; ports in network byte order, as they came. */
+struct net_conn *net_demux_find4(const ip4_addr_t *local,
+				 const ip4_addr_t *remote,
+				 const struct tcp_hdr *tcp);
 /* The same for the segment at hand. */
 struct net_conn *net_demux_find_current(const struct tcp_hdr *tcp);
 void net_demux_insert(struct net_conn *conn);

@@ -12,6 +12,7 @@
  * random_check.c  what must hold, at every frame, round and end
  * random_fault.c  allocations counted, and refused
  * random_work.c   the code that runs in a round, counted
+ * random_differ.c the same life with header prediction and without
  * random_life.c   one life from beginning to end
  * random_main.c   the command line, processes, the report
  *
@@ -347,6 +348,19 @@ void fault_step(void); /* after each round */
 void work_start(void);
 void work_begin(void); /* before a round */
 void work_end(unsigned frames);
+
+/* ---- random_differ.c ---- */
+bool differ_init(void);
+/*
+ * The life that follows in this process: 0 with prediction, 1 without. A round
+ * is one whose values are to be printed, 0: its digests are kept.
+ */
+void differ_begin(int which, uint64_t round);
+bool differ_predicts(void);
+void differ_frame(const uint8_t *frame, unsigned len); /* leaves the stack */
+void differ_round(void);
+uint64_t differ_first(void); /* round in which two lives differ; 0: in none */
+void differ_forget(void);
 
 /* ---- random_life.c ---- */
 void life_run(uint64_t seed, bool sender);

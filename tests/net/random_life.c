@@ -83,6 +83,7 @@ static void open_stack(void)
 	net_addr_parse_prefix("10.0.0.1/24", &opts.addrs[opts.n_addrs++]);
 	opts.mtu = life.draw.mtu;
 	opts.max_conns = 64;
+	opts.predict_off = !differ_predicts();
 	opts.poll = NET_POLL_BUSY;
 	fake_lends = life.draw.lends;
 	fake_segment_bytes = life.draw.frame_segments;
@@ -231,6 +232,7 @@ static void step(void)
 		life.rounds++;
 	}
 	check_round();
+	differ_round();
 }
 
 static bool over(void)

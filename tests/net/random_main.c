@@ -25,7 +25,7 @@ bool verbose;
 static struct {
 	uint64_t from, count;
 	double seconds;
-	bool sender, one, keep_going;
+	bool sender, one, keep_going, differ;
 } args = {.from = 1, .count = 300};
 
 /* What the parent sees of its child. */
@@ -44,6 +44,9 @@ static const struct argp_option options[] = {
 	{"count", 'n', "N", 0, "how many (default 300)", 0},
 	{"seconds", 't', "S", 0, "as many as that time allows", 0},
 	{"sender", 'r', NULL, 0, "the weight on what the stack receives", 0},
+	{"differ", 'd', NULL, 0,
+	 "each twice, with header prediction and without: nothing may differ",
+	 0},
 	{"keep-going", 'k', NULL, 0, "go on after a failure", 0},
 	{0},
 };
@@ -70,6 +73,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		break;
 	case 'r':
 		args.sender = true;
+		break;
+	case 'd':
+		args.differ = true;
 		break;
 	case 'k':
 		args.keep_going = true;
@@ -98,8 +104,8 @@ static void live(uint64_t seed)
 	shared->frames += life.frames;
 }
 
-/* Whether the life went well. */
-static bool run(uint64_t seed)
+/* Whether the life went well; side and round: see differ_begin(). */
+static bool run(uint64_t seed, int side, uint64_t round)
 {
 	int status;
 	pid_t child;
@@ -111,6 +117,7 @@ static bool run(uint64_t seed)
 		exit(1);
 	}
 	if (child == 0) {
+		differ_begin(side, round);
 		live(seed);
 		fflush(stdout);
 		_exit(0);
@@ -125,10 +132,28 @@ static bool run(uint64_t seed)
 	return WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
+/* Both lives go well, and in the same way. */
+static bool run_both(uint64_t seed)
+{
+	bool well = run(seed, 0, 0) && run(seed, 1, 0);
+	uint64_t round = well ? differ_first() : 0;
+
+	differ_forget();
+	if (!round)
+		return well;
+	printf("seed %llu: round %llu is another without prediction\n",
+	       (unsigned long long)seed, (unsigned long long)round);
+	run(seed, 0, round);
+	run(seed, 1, round);
+	return false;
+}
+
 static void say_how(const char *program, uint64_t seed)
 {
-	printf("replay: %s%s --seed %llu -v\n", program,
-	       args.sender ? " --sender" : "", (unsigned long long)seed);
+	printf("replay: %s%s %s %llu%s\n", program,
+	       args.sender ? " --sender" : "",
+	       args.differ ? "--differ --count 1 --from" : "--seed",
+	       (unsigned long long)seed, args.differ ? "" : " -v");
 	fflush(stdout);
 }
 
@@ -148,7 +173,7 @@ int main(int argc, char **argv)
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE,
 		      MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	if (shared == MAP_FAILED)
+	if (shared == MAP_FAILED || !differ_init())
 		return 1;
 	if (args.one) {
 		life_run(args.from, args.sender);
@@ -159,7 +184,7 @@ int main(int argc, char **argv)
 	seed = args.from + (base ? strtoull(base, NULL, 0) : 0);
 	for (; done < args.count && (until <= 0 || now_s() < until);
 	     done++, seed++) {
-		if (run(seed))
+		if (args.differ ? run_both(seed) : run(seed, -1, 0))
 			continue;
 		say_how(argv[0], seed);
 		failed++;

@@ -241,6 +241,7 @@ void path_collect(void)
 		struct segment s;
 		struct flow *flow;
 
+		differ_frame(frame, len);
 		if (get16(frame + 12) == 0x0806)
 			answer_arp(frame);
 		if (get16(frame + 12) != 0x0800 || frame[14 + 9] != 6)

@@ -268,6 +268,44 @@ static void test_keepalive_goes_on_after_our_fin(void **state)
 	assert_int_equal(probes, 3);
 }
 
+static void read_with_keepalive(struct net_conn *conn, void *arg)
+{
+	char byte;
+
+	net_set_keepalive(conn, 1, 1, 3);
+	while ((result = net_recv(conn, &byte, 1)) > 0)
+		;
+	ended = true;
+}
+
+/* Probes that the peer has not answered, until the connection ends or ms. */
+static unsigned probes_in(struct peer *peer, unsigned ms)
+{
+	struct segment s;
+	unsigned probes = 0;
+
+	for (; ms && !ended; ms -= 10) {
+		run_ms(10);
+		while (peer_next(&s))
+			probes +=
+				s.seq == peer->rcv - 1 && !(s.flags & PEER_RST);
+	}
+	return probes;
+}
+
+/* Data answers as well as an ACK does, and the count begins anew. */
+static void test_keepalive_counts_anew_after_data(void **state)
+{
+	struct peer peer;
+
+	serve(read_with_keepalive);
+	peer_connect(&peer, 1000, 7, 0xfffffff0u);
+	assert_int_equal(probes_in(&peer, 2500), 2);
+	peer_send(&peer, PEER_ACK | PEER_PSH, "x", 1);
+	assert_int_equal(probes_in(&peer, 10000), 3);
+	assert_int_equal(result, -ETIMEDOUT);
+}
+
 static void wait_for_more(struct net_conn *conn, void *arg)
 {
 	struct net_view view;
@@ -382,6 +420,7 @@ int main(int argc, char **argv)
 		T(test_a_delayed_ack_is_never_late),
 		T(test_nagle_holds_back_data_and_no_ack),
 		T(test_keepalive_goes_on_after_our_fin),
+		T(test_keepalive_counts_anew_after_data),
 		T(test_too_many_orphans_end_the_oldest),
 		T(test_an_orphan_gives_way_to_a_new_connection),
 		T(test_an_orphan_is_not_probed_for_ever),

@@ -1,0 +1,173 @@
+/*
+ * Header prediction (Van Jacobson): the segment that was expected goes past
+ * lwIP. Of a connection to which nothing unusual has happened it is the next
+ * data, the next ACK, or both; its state is then what lwIP would have left.
+ */
+#include "netstack/tcp/tcp.h"
+
+#include "lwip/prot/tcp.h"
+
+/* A header of 20 bytes with ACK; PSH does not matter. */
+#define EXPECTED_BITS PP_HTONS(0x5010)
+#define EXPECTED_MASK PP_HTONS((u16_t)~TCP_PSH)
+
+/* The connection is closing, or lwIP is about to do something else. */
+#define UNUSUAL_FLAGS (TF_INFR | TF_CLOSEPEND | TF_RXCLOSED | TF_FIN | TF_RTO)
+
+struct expected {
+	u32_t seq, ack, acked; /* host order; acked: of it new */
+	u16_t len, wnd;	       /* wnd: as it came, host order */
+	bool push;
+};
+
+static inline bool is_usual(const struct net_conn *conn)
+{
+	const struct tcp_pcb *pcb = &conn->pcb;
+
+	return pcb->state == ESTABLISHED && !(pcb->flags & UNUSUAL_FLAGS) &&
+	       !conn->repairing && !conn->lingering && !conn->rd_shut &&
+	       !pcb->ooseq && !conn->ooseq_held && !pcb->refused_data &&
+	       !pcb->nrtx && !LWIP_TCP_SACK_VALID(pcb, 0) && pcb->callback_arg;
+}
+
+/* Whether nothing of it has to be judged. A shut window is answered by lwIP. */
+static inline bool is_expected(const struct net_conn *conn,
+			       const struct expected *s)
+{
+	const struct tcp_pcb *pcb = &conn->pcb;
+
+	return s->seq == pcb->rcv_nxt && s->len <= pcb->rcv_wnd &&
+	       pcb->rcv_wnd && s->acked <= pcb->snd_nxt - pcb->lastack &&
+	       (s->acked || s->len) &&
+	       (!pcb->unsent ||
+		TCP_SEQ_LEQ(s->ack, net_seg_begin(pcb->unsent)));
+}
+
+static inline void add(tcpwnd_size_t *to, tcpwnd_size_t n)
+{
+	if (__builtin_add_overflow(*to, n, to))
+		*to = (tcpwnd_size_t)-1;
+}
+
+/* RFC 9293 3.10.7.4, fifth check, where the ACK is no older than ours. */
+static inline void take_window(struct tcp_pcb *pcb, const struct expected *s)
+{
+	if (!s->acked && !TCP_SEQ_LT(pcb->snd_wl1, s->seq) &&
+	    !(pcb->snd_wl1 == s->seq && TCP_SEQ_LEQ(pcb->snd_wl2, s->ack)))
+		return;
+	pcb->snd_wnd = SND_WND_SCALE(pcb, s->wnd);
+	if (pcb->snd_wnd_max < pcb->snd_wnd)
+		pcb->snd_wnd_max = pcb->snd_wnd;
+	pcb->snd_wl1 = s->seq;
+	pcb->snd_wl2 = s->ack;
+}
+
+/* RFC 3465 2.1 and 2.2, as lwIP counts. */
+static inline void grow_window(struct tcp_pcb *pcb, u32_t acked)
+{
+	if (pcb->cwnd < pcb->ssthresh) {
+		add(&pcb->cwnd, LWIP_MIN(acked, 2u * pcb->mss));
+		return;
+	}
+	add(&pcb->bytes_acked, acked);
+	if (pcb->bytes_acked >= pcb->cwnd) {
+		pcb->bytes_acked -= pcb->cwnd;
+		add(&pcb->cwnd, pcb->mss);
+	}
+}
+
+/* Segments that are acknowledged whole go; how many bytes those were. */
+static inline u32_t retire(struct tcp_pcb *pcb, u32_t ack)
+{
+	struct tcp_seg *seg = pcb->unacked;
+	u32_t bytes = 0;
+
+	while (seg && TCP_SEQ_LEQ(net_seg_end(seg), ack)) {
+		struct tcp_seg *next = seg->next;
+
+		pcb->snd_queuelen =
+			(u16_t)(pcb->snd_queuelen - pbuf_clen(seg->p));
+		bytes += seg->len;
+		tcp_seg_free(seg);
+		seg = next;
+	}
+	pcb->unacked = seg;
+	return bytes;
+}
+
+static inline void take_ack(struct net_conn *conn, const struct expected *s)
+{
+	struct tcp_pcb *pcb = &conn->pcb;
+	u32_t bytes;
+
+	net_recovery_advance(conn, s->ack);
+	pcb->rto = (s16_t)((pcb->sa >> 3) + pcb->sv);
+	pcb->dupacks = 0;
+	pcb->lastack = s->ack;
+	grow_window(pcb, s->acked);
+	bytes = retire(pcb, s->ack);
+	pcb->rtime = pcb->unacked ? 0 : -1;
+	pcb->polltmr = 0;
+	pcb->snd_buf += bytes;
+	if (!bytes)
+		return;
+	net_recovery_acked(conn);
+	net_count_bytes(conn, 0, bytes);
+	net_conn_wake_writer(conn);
+}
+
+static inline void take_data(struct net_conn *conn, struct pbuf *p,
+			     const struct expected *s)
+{
+	struct tcp_pcb *pcb = &conn->pcb;
+
+	pcb->rcv_nxt += s->len;
+	pcb->rcv_wnd -= s->len;
+	tcp_update_rcv_ann_wnd(pcb);
+	tcp_ack(pcb);
+	p->payload = (u8_t *)p->payload + TCP_HLEN;
+	p->len = p->tot_len = s->len;
+	if (s->push)
+		p->flags |= PBUF_FLAG_PUSH;
+	net_count_bytes(conn, s->len, 0);
+	net_rxq_append(conn, p);
+	net_conn_wake_reader(conn);
+}
+
+bool net_predict_input(struct net_conn *conn, struct pbuf *p)
+{
+	const struct tcp_hdr *tcp = p->payload;
+	struct tcp_pcb *pcb = &conn->pcb;
+	u32_t lastack = pcb->lastack, cwnd = pcb->cwnd;
+	struct expected s;
+
+	if ((tcp->_hdrlen_rsvd_flags & EXPECTED_MASK) != EXPECTED_BITS ||
+	    !is_usual(conn))
+		return false;
+	s.seq = lwip_ntohl(tcp->seqno);
+	s.ack = lwip_ntohl(tcp->ackno);
+	s.acked = s.ack - lastack;
+	s.len = (u16_t)(p->tot_len - TCP_HLEN);
+	s.wnd = lwip_ntohs(tcp->wnd);
+	s.push = TCPH_FLAGS(tcp) & TCP_PSH;
+	if (!is_expected(conn, &s) || (s.len && !net_rxq_has_room(p)))
+		return false;
+	net_count_in(conn, p);
+	net_here()->rx_keep_cwnd = false;
+	pcb->tmr = tcp_ticks;
+	pcb->keep_cnt_sent = 0;
+	pcb->persist_probe = 0;
+	take_window(pcb, &s);
+	if (s.acked)
+		take_ack(conn, &s);
+	if (s.len)
+		take_data(conn, p, &s);
+	else
+		pbuf_free(p);
+	if (pcb->unsent || (pcb->flags & TF_ACK_NOW))
+		net_conn_queue_output(conn);
+	net_cwnd_slow_start(pcb, lastack, cwnd);
+	net_timer_check(conn);
+	net_conn_tell(conn);
+	return true;
+}
