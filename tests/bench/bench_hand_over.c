@@ -1,9 +1,14 @@
 /*
  * What it costs to hand a frame over: a burst that arrives at the shard of its
- * flows, beside one that arrives at another. One thread plays both shards over
- * a ring, so this is the work alone; between two cores there are cache misses
- * as well.
+ * flows, beside one that arrives at another. First one thread plays both shards
+ * over a ring: this is the work alone. Then the other shard has a thread on
+ * another CPU, and the lines of frames and rings move between the two. What
+ * counts is the time that both threads spend in the calls that move frames.
  */
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,6 +22,10 @@
 #define TURNS  9u
 
 static struct glue_port *ports[2];
+static atomic_uint taken;     /* frames, by the other thread */
+static atomic_llong taker_ns; /* in which it did */
+static atomic_bool stop;
+static atomic_int ready; /* of the other thread: 1, or -1 */
 
 static struct glue_frame *make(uint16_t src_port)
 {
@@ -37,6 +46,74 @@ static struct glue_frame *make(uint16_t src_port)
 	f->l3_off = 14;
 	f->l4_off = 34;
 	return f;
+}
+
+static void pin(unsigned cpu)
+{
+	cpu_set_t set;
+
+	CPU_ZERO(&set);
+	CPU_SET(cpu, &set);
+	pthread_setaffinity_np(pthread_self(), sizeof(set), &set);
+}
+
+static int open_port(unsigned shard, char *error, size_t len)
+{
+	struct glue_port_conf conf = {.mtu = 1500, .shard = shard};
+
+	return glue_port_open(0, &conf, &ports[shard], error, len);
+}
+
+/* The other shard's thread. */
+static void *take(void *arg)
+{
+	struct glue_frame *frames[GLUE_BURST];
+	char *error = arg;
+
+	pin(1);
+	if (glue_thread_enter(1, error, 256) < 0 ||
+	    open_port(1, error, 256) < 0) {
+		ready = -1;
+		return NULL;
+	}
+	ready = 1;
+	while (!stop) {
+		int64_t start = glue_now_ns();
+		unsigned n = glue_rx(ports[1], frames, GLUE_BURST);
+
+		if (n == 0)
+			continue;
+		for (unsigned i = 0; i < n; i++)
+			glue_frame_free(frames[i]);
+		taker_ns += glue_now_ns() - start;
+		taken += n;
+	}
+	glue_port_close(ports[1]);
+	glue_thread_leave();
+	return NULL;
+}
+
+/* ns a frame, of both threads. */
+static double measure_apart(uint16_t src_port)
+{
+	struct glue_frame *frames[GLUE_BURST];
+	int64_t ns = 0, start, before = taker_ns;
+
+	for (unsigned round = 0; round < ROUNDS; round++) {
+		unsigned was = taken;
+
+		for (unsigned i = 0; i < GLUE_BURST; i++)
+			glue_tx(ports[0], make(src_port));
+		glue_tx_flush(ports[0]);
+		start = glue_now_ns();
+		if (glue_rx(ports[0], frames, GLUE_BURST))
+			abort();
+		ns += glue_now_ns() - start;
+		while (taken - was < GLUE_BURST)
+			;
+	}
+	ns += taker_ns - before;
+	return (double)ns / ROUNDS / GLUE_BURST;
 }
 
 /* ns a frame: to receive it, to hand it to its owner, and to free it there. */
@@ -71,29 +148,30 @@ static int ascending(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-int main(void)
+static double median(double *values)
 {
-	struct glue_link link;
-	char error[256];
-	struct glue_eal_conf conf = {.links = &link,
-				     .n_links = 1,
-				     .lcore = -1,
-				     .n_shards = 2,
-				     .huge_off = true,
-				     .mtu = 1500,
-				     .mem_mib = 256};
+	qsort(values, TURNS, sizeof(double), ascending);
+	return values[TURNS / 2];
+}
+
+static void say(const char *where, double home, double over)
+{
+	printf("%s: arrives right %.1f ns, handed over %.1f ns, on top %.1f ns "
+	       "a frame\n",
+	       where, home, over, over - home);
+}
+
+static int run(char *error, size_t len)
+{
 	uint16_t fold = glue_flow_fold("\12\0\0\2", "\12\0\0\1", 4);
 	uint16_t src_ports[2] = {1000, 1000};
 	double home[TURNS], over[TURNS];
+	pthread_t taker;
 
-	if (glue_link_parse("ring:r0", &link, error, sizeof(error)) < 0 ||
-	    glue_eal_start(&conf, error, sizeof(error)) < 0)
-		goto failed;
+	pin(0);
 	for (unsigned i = 0; i < 2; i++) {
-		struct glue_port_conf port = {.mtu = 1500, .shard = i};
-
-		if (glue_port_open(0, &port, &ports[i], error, sizeof(error)))
-			goto failed;
+		if (open_port(i, error, len) < 0)
+			return 1;
 		while (glue_flow_shard(fold, src_ports[i], 7) != i)
 			src_ports[i]++;
 	}
@@ -101,19 +179,44 @@ int main(void)
 		home[turn] = measure(src_ports[0], 0);
 		over[turn] = measure(src_ports[1], 1);
 	}
-	qsort(home, TURNS, sizeof(double), ascending);
-	qsort(over, TURNS, sizeof(double), ascending);
-	printf("frame that arrives right  %6.1f ns\n"
-	       "frame handed over         %6.1f ns\n"
-	       "on top                    %6.1f ns (medians of %u turns)\n",
-	       home[TURNS / 2], over[TURNS / 2],
-	       over[TURNS / 2] - home[TURNS / 2], TURNS);
-	glue_port_close(ports[0]);
+	say("one thread", median(home), median(over));
 	glue_port_close(ports[1]);
-	glue_eal_stop();
+	if (pthread_create(&taker, NULL, take, error))
+		return 1;
+	while (ready == 0)
+		;
+	for (unsigned turn = 0; turn < TURNS && ready > 0; turn++) {
+		home[turn] = measure(src_ports[0], 0);
+		over[turn] = measure_apart(src_ports[1]);
+	}
+	stop = true;
+	pthread_join(taker, NULL);
+	glue_port_close(ports[0]);
+	if (ready < 0)
+		return 1;
+	say("two threads", median(home), median(over));
 	return 0;
+}
 
-failed:
-	fprintf(stderr, "%s\n", error);
-	return 1;
+int main(void)
+{
+	struct glue_link link;
+	char error[256] = "";
+	struct glue_eal_conf conf = {.links = &link,
+				     .n_links = 1,
+				     .lcore = -1,
+				     .n_shards = 2,
+				     .huge_off = true,
+				     .mtu = 1500,
+				     .mem_mib = 256};
+	int status = 1;
+
+	if (glue_link_parse("ring:r0", &link, error, sizeof(error)) == 0 &&
+	    glue_eal_start(&conf, error, sizeof(error)) == 0) {
+		status = run(error, sizeof(error));
+		glue_eal_stop();
+	}
+	if (status)
+		fprintf(stderr, "%s\n", error);
+	return status;
 }
