@@ -2,7 +2,6 @@
  * Preloaded: the Nth thread that a program starts, with FAILING_THREAD=N,
  * cannot be made.
  */
-#define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
