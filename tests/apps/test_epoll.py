@@ -590,8 +590,9 @@ class Load(unittest.TestCase):
                     echoed.append(data)
 
         with Peer(once) as peer:
-            status, figures = load_until(lambda: len(echoed) > 20, peer.port,
-                                         "--conns", "2", "--verify")
+            status, figures = load_until(
+                lambda: len(served) == 4 and len(echoed) > 20, peer.port,
+                "--conns", "2", "--verify")
         self.assertEqual(status, 1)
         self.assertEqual(figures["errors"]["total"], 2)
         self.assertEqual(figures["open_at_end"], 2)
