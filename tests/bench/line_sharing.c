@@ -9,7 +9,6 @@
  * program counters of the last accesses. DPDK's library and the C library are
  * not built so: what they touch is not seen.
  */
-#define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdbool.h>
 #include <stdint.h>
