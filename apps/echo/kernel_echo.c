@@ -1,0 +1,249 @@
+/*
+ * Options, listeners, threads and signals of the echo servers on the kernel.
+ */
+#include "apps/echo/kernel_echo.h"
+
+#include <argp.h>
+#include <errno.h>
+#include <netinet/tcp.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "apps/common/epoll_shutdown.h"
+#include "apps/common/epoll_threads.h"
+#include "apps/common/opts.h"
+#include "apps/common/sys.h"
+
+#define BACKLOG 65535 /* the kernel lowers it to somaxconn */
+
+struct thread {
+	pthread_t thread;
+	uint32_t index;
+	void *worker;
+};
+
+static struct {
+	const struct kernel_echo *server;
+	struct opts_endpoint listen;
+	const char *addr_text;
+	uint16_t port;
+	struct epoll_threads threads;
+} config = {.addr_text = "0.0.0.0", .port = 7777};
+
+static int done_event = -1; /* counts the threads that have ended */
+
+static void *thread_main(void *arg)
+{
+	struct thread *thread = arg;
+	uint64_t one = 1;
+
+	epoll_threads_pin(&config.threads, thread->index);
+	config.server->serve(thread->worker);
+	if (write(done_event, &one, sizeof(one)) != sizeof(one))
+		abort();
+	return NULL;
+}
+
+static int set_flag(int fd, int level, int flag)
+{
+	int on = 1;
+
+	return setsockopt(fd, level, flag, &on, sizeof(on)) ? -errno : 0;
+}
+
+/*
+ * A listening socket, the first or one more on the same port: its number or
+ * -errno. With SO_REUSEPORT a second server would share the port unnoticed, so
+ * the first listener is bound without it, and takes it once the port is ours.
+ */
+static int open_listener(bool first)
+{
+	const struct opts_endpoint *at = &config.listen;
+	const struct sockaddr *addr = (const struct sockaddr *)&at->addr;
+	int type = SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC;
+	int fd = socket(addr->sa_family, type, 0);
+	int err;
+
+	if (fd < 0)
+		return -errno;
+	err = set_flag(fd, SOL_SOCKET, first ? SO_REUSEADDR : SO_REUSEPORT);
+	if (err == 0 && bind(fd, addr, at->addr_len))
+		err = -errno;
+	if (err == 0 && first)
+		err = set_flag(fd, SOL_SOCKET, SO_REUSEPORT);
+	if (err == 0) /* every connection inherits it */
+		err = set_flag(fd, IPPROTO_TCP, TCP_NODELAY);
+	if (err == 0 && listen(fd, BACKLOG))
+		err = -errno;
+	if (err == 0)
+		return fd;
+	close(fd);
+	return err;
+}
+
+/* Port 0 has become a number: the other listeners want the same. */
+static void learn_port(int listener)
+{
+	struct sockaddr_storage *addr = &config.listen.addr;
+	struct sockaddr_in *in = (struct sockaddr_in *)addr;
+	struct sockaddr_in6 *in6 = (struct sockaddr_in6 *)addr;
+	socklen_t len = sizeof(*addr);
+
+	getsockname(listener, (struct sockaddr *)addr, &len);
+	config.listen.port = ntohs(addr->ss_family == AF_INET6 ? in6->sin6_port
+							       : in->sin_port);
+}
+
+static void announce(void)
+{
+	bool v6 = config.listen.addr.ss_family == AF_INET6;
+
+	printf("listening on %s%s%s:%u\n", v6 ? "[" : "", config.listen.host,
+	       v6 ? "]" : "", config.listen.port);
+	fflush(stdout);
+}
+
+/* Opens a thread's listener and worker: 0 or -errno. */
+static int thread_init(struct thread *thread, uint32_t index, int drain_event)
+{
+	int listener = open_listener(index == 0), err;
+
+	if (listener < 0)
+		return listener;
+	if (index == 0)
+		learn_port(listener);
+	thread->index = index;
+	err = config.server->open(listener, drain_event, &thread->worker);
+	if (err)
+		close(listener);
+	return err;
+}
+
+/* Starts the threads and waits for them: 0 or -errno. */
+static int run(struct thread *threads, int signals, int drain_event)
+{
+	uint32_t i, started;
+	uint64_t one = 1;
+	int err = 0;
+
+	for (started = 0; started < config.threads.n; started++) {
+		err = -pthread_create(&threads[started].thread, NULL,
+				      thread_main, &threads[started]);
+		if (err)
+			break;
+	}
+	if (err == 0)
+		announce();
+	else if (write(drain_event, &one, sizeof(one)) < 0)
+		_exit(1);
+	shutdown_wait(signals, drain_event, done_event, started);
+	for (i = 0; i < started; i++)
+		pthread_join(threads[i].thread, NULL);
+	return err;
+}
+
+static int serve_all(void)
+{
+	struct thread *threads = calloc(config.threads.n, sizeof(*threads));
+	int signals = shutdown_signals();
+	int drain_event = eventfd(0, EFD_CLOEXEC);
+	uint32_t ready = 0;
+	int err = 0;
+
+	done_event = eventfd(0, EFD_CLOEXEC);
+	if (!threads || signals < 0 || drain_event < 0 || done_event < 0) {
+		err = -errno;
+		goto close_events;
+	}
+	while (ready < config.threads.n && err == 0) {
+		err = thread_init(&threads[ready], ready, drain_event);
+		ready += err == 0;
+	}
+	if (err == 0)
+		err = run(threads, signals, drain_event);
+	while (ready > 0)
+		config.server->close(threads[--ready].worker);
+close_events:
+	close(done_event);
+	close(drain_event);
+	close(signals);
+	free(threads);
+	return err;
+}
+
+enum { OPT_ADDR = 0x100, OPT_PORT };
+
+static const struct argp_option options[] = {
+	{"addr", OPT_ADDR, "ADDRESS", 0,
+	 "Listen on this address (default 0.0.0.0; :: for IPv6 as well)", 0},
+	{"port", OPT_PORT, "PORT", 0,
+	 "Listen on this port (default 7777; 0 for any free one)", 0},
+	{0},
+};
+
+/* What only shows when all options are known. */
+static void check(const struct argp_state *state)
+{
+	if (opts_parse_address(config.addr_text, config.port, &config.listen))
+		opts_refuse(state, "--addr", config.addr_text,
+			    "an IPv4 or IPv6 address of this machine",
+			    "--addr 0.0.0.0 or --addr ::");
+}
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+	switch (key) {
+	case ARGP_KEY_INIT:
+		opts_begin(state);
+		state->child_inputs[0] = &config.threads;
+		return 0;
+	case OPT_ADDR:
+		config.addr_text = arg;
+		return 0;
+	case OPT_PORT:
+		config.port = (uint16_t)opts_number(state, "--port", arg, 0,
+						    UINT16_MAX, "--port 7777");
+		return 0;
+	case ARGP_KEY_ARG:
+		opts_refuse_argument(state, arg);
+	case ARGP_KEY_END:
+		check(state);
+		return 0;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+}
+
+int kernel_echo_main(const struct kernel_echo *server, int argc, char **argv)
+{
+	static const struct argp_child children[] = {
+		{&epoll_threads_argp, 0, NULL, 0},
+		{0},
+	};
+	const struct argp argp = {
+		.options = options,
+		.parser = parse,
+		.children = children,
+		.doc = server->doc,
+	};
+	int err;
+
+	config.server = server;
+	opts_set_version(server->name);
+	if (argp_parse(&argp, argc, argv, 0, NULL, NULL))
+		return OPTS_EXIT_USAGE;
+	sys_raise_files();
+	if (server->check && server->check())
+		return 1;
+	err = serve_all();
+	if (err == 0)
+		return 0;
+	fprintf(stderr, "%s: cannot listen on %s port %u: %s\n", server->name,
+		config.addr_text, config.port, strerror(-err));
+	return 1;
+}
