@@ -18,7 +18,7 @@ import statistics
 import sys
 import time
 
-from rig import HUGE_NEEDED, TOP, Rig, figures
+from rig import HUGE_NEEDED, TOP, Rig, Unmeasured, figures
 from children import Children, Failure, main
 
 MILLION = 1000000
@@ -43,6 +43,10 @@ class Bench(Rig):
     def point_epoll(self):
         return self.loopback("--conns", "64", "--seconds",
                              f"{self.options.seconds:g}")
+
+    def point_uring(self):
+        return self.loopback("--conns", "64", "--seconds",
+                             f"{self.options.seconds:g}", name="uring-echo")
 
     def point_echo(self):
         return self.echo(64)
@@ -123,11 +127,15 @@ ROWS = [
         of("macswap"), "/s", None),
     Row("epoll", "epoll on loopback, 64 connections", ["epoll"],
         of("epoll"), "/s", None),
+    Row("uring", "io_uring on loopback, 64 connections", ["uring"],
+        of("uring"), "/s", None),
     Row("echo", "echo, 64 connections", ["echo"], of("echo"), "/s", None),
     Row("echo", "  over macswap", ["echo", "macswap"],
         over("echo", "macswap"), "x", 0.33),
     Row("echo", "  over epoll on loopback", ["echo", "epoll"],
         over("echo", "epoll"), "x", 40),
+    Row("echo", "  over io_uring on loopback", ["echo", "uring"],
+        over("echo", "uring"), "x", 20),
     Row("echo", "  p99 over epoll's", ["echo", "epoll"],
         lambda r: [a["latency_us"]["p99"] / b["latency_us"]["p99"]
                    for a, b in zip(r["echo"], r["epoll"])], "x", 0.05, False),
@@ -243,7 +251,11 @@ def run():
                 if point == "idle" and turn > 0:
                     continue  # memory does not vary
                 begun = time.monotonic()
-                found = getattr(bench, "point_" + point)()
+                try:
+                    found = getattr(bench, "point_" + point)()
+                except Unmeasured as why:
+                    print(f"  {point}: not measured: {why}", flush=True)
+                    continue
                 bench.results.setdefault(point, []).append(found)
                 print(f"  {turn + 1}/{options.repeat} {point:<10}"
                       f"{short(found['requests_per_s']):>9}/s"

@@ -3,6 +3,7 @@
 import argparse
 import json
 import os
+import subprocess
 
 from children import Failure
 
@@ -76,6 +77,21 @@ def check_programs(options, names):
         program(options, name)
 
 
+def no_uring(options):
+    """Why uring-echo cannot run here; None if it can."""
+    path = os.path.join(options.build, "apps", "uring-echo")
+    if not os.access(path, os.X_OK):
+        return "uring-echo is not built (./dev setup installs liburing-dev)"
+    # An address of another machine: it ends at once either way.
+    done = subprocess.run([path, "--addr", "192.0.2.1", "--port", "0"],
+                          check=False, timeout=READY_TIMEOUT, text=True,
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    refused = "the kernel refuses io_uring"
+    if refused not in done.stderr:
+        return None
+    return done.stderr[done.stderr.index(refused):].strip()
+
+
 def two_cores():
     """A core for each of two busy programs; the same one if there is but one."""
     cores = sorted(os.sched_getaffinity(0))
@@ -117,11 +133,11 @@ def coronet_pair(children, options, kind, cores, watch=()):
     return figures
 
 
-def epoll_pair(children, options, cores):
-    """epoll-echo loaded by epoll-load on the loopback interface."""
+def kernel_pair(children, options, cores, name):
+    """epoll-echo or uring-echo loaded by epoll-load on the loopback interface."""
     server_core, load_core = cores
-    server = children.start("epoll-echo", [
-        program(options, "epoll-echo"), "--addr", "127.0.0.1", "--port", "0",
+    server = children.start(name, [
+        program(options, name), "--addr", "127.0.0.1", "--port", "0",
         "--cpu", str(server_core)])
     port = server.wait_for_line("listening on", READY_TIMEOUT).split(":")[-1]
     figures = load(children, "epoll-load", options, [
@@ -161,17 +177,17 @@ def ratios(ours, theirs):
     return [a / b if b else 0 for a, b in pairs]
 
 
-def print_table(rows, ratio=None):
-    """rows: (label, figures); ratio: the label of the first over the last."""
+def print_table(rows, over=()):
+    """rows: (label, figures); over: (label, figures) that the first row is
+    divided by."""
     print(row("", ["requests/s"] + [name for name, _ in LATENCIES]))
     for label, figures in rows:
         print(row(label, [f"{figures['requests_per_s']:,.0f}"] +
                   [as_time(figures["latency_us"][key])
                    for _, key in LATENCIES]))
-    if ratio:
-        cells = [as_ratio(value)
-                 for value in ratios(rows[0][1], rows[-1][1])]
-        print(row(ratio, cells))
+    for label, theirs in over:
+        print(row(label, [as_ratio(value)
+                          for value in ratios(rows[0][1], theirs)]))
     for label, figures in rows:
         if figures.get("generator_limited"):
             print(f"({label}: {figures['tool']} had no time to spare, the "

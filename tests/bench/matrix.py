@@ -43,6 +43,9 @@ CORO_QUICK = ("switch", "switch-fp", "switch-slow", "shared-64", "shared-448",
 NO_NETWORK = ("a TAP needs a network namespace: neither root, user namespaces "
               "nor sudo -n here")
 PROXIES = bench_proxy.PROXIES
+# The kernel's server on a path that has one.
+SERVERS = {"loopback": "epoll-echo", "kerneltap": "epoll-echo",
+           "uring": "uring-echo", "uringtap": "uring-echo"}
 
 
 class Point:
@@ -118,11 +121,12 @@ class Matrix:
             needs_files(self.rig, conns)
             return self.rig.tap_load(*common, *self.seconds())
         needs_files(self.rig, conns)
-        if path == "loopback":
+        if path in ("loopback", "uring"):
             needs_ports(conns)
-            return self.rig.loopback(*common, *self.seconds())
+            return self.rig.loopback(*common, *self.seconds(),
+                                     name=SERVERS[path])
         needs_memory(conns, KIB_KERNEL)
-        return self.rig.kerneltap_flood(*common)
+        return self.rig.kerneltap_flood(*common, server=SERVERS[path])
 
     def plain(self, path, conns):
         found = self.echo(path, conns)
@@ -158,13 +162,13 @@ class Matrix:
         common = ["--mode", "cps", "--conns", str(conns)]
         if path == "memif":
             return self.rig.memif_flood(*common)
-        if path == "kerneltap":
-            return self.rig.kerneltap_flood(*common)
+        if path in ("kerneltap", "uringtap"):
+            return self.rig.kerneltap_flood(*common, server=SERVERS[path])
         # A client of the kernel's keeps each port for a minute.
         few = [*common, "--seconds", f"{min(self.options.seconds, 1):g}"]
         if path == "tap":
             return self.rig.tap_load(*few)
-        return self.rig.loopback(*few)
+        return self.rig.loopback(*few, name=SERVERS[path])
 
     def bulk(self, path, conns):
         self.needs_network(path)
@@ -187,17 +191,18 @@ class Matrix:
     def all_points(self):
         """In the order they are measured in."""
         paths = ("memif", "loopback", "tap", "kerneltap")
+        servers = ("memif", "loopback", "uring", "tap", "kerneltap", "uringtap")
         points = [Point("macswap", "macswap", 0,
                         lambda _path, _conns: self.rig.macswap(), True)]
         for conns in (1, 8, 64, 1000, 10000, 100000, 1000000):
-            for path in paths:
+            for path in servers:
                 quick = conns in (1, 64) or (path == "memif" and conns == 10000)
                 points.append(Point("echo", path, conns, self.plain, quick))
         points.append(Point("nohuge", "memif", 64, self.nohuge, True))
         for path in paths:
             points.append(Point("open", path, 64, self.opened, True))
         points.append(Point("half", "memif", 64, self.half))
-        for path in paths:
+        for path in servers:
             points.append(Point("cps", path, 64, self.cps, True))
         for conns in (1, 64):
             for path in paths:

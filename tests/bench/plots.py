@@ -12,9 +12,11 @@ SIZES = (("svg", 'svg size 900,520 dynamic enhanced font "sans-serif,14" '
                  'background "#ffffff"'),
          ("png", 'pngcairo size 1350,780 enhanced font "sans-serif,16"'))
 COLOURS = {"memif": "#0072b2", "loopback": "#d55e00", "tap": "#56b4e9",
-           "kerneltap": "#e69f00", "half": "#009e73"}
+           "kerneltap": "#e69f00", "uring": "#cc79a7", "uringtap": "#882255",
+           "half": "#009e73"}
 NAMES = {"memif": "coronet over memif", "loopback": "epoll on loopback",
-         "tap": "coronet over TAP", "kerneltap": "epoll over TAP"}
+         "uring": "io_uring on loopback", "tap": "coronet over TAP",
+         "kerneltap": "epoll over TAP", "uringtap": "io_uring over TAP"}
 PERCENT = (("p50", 2), ("p90", 10), ("p99", 100), ("p999", 1000),
            ("p9999", 10000))  # one in so many is slower
 COMMON = """

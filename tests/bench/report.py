@@ -18,9 +18,11 @@ PATHS = {
     "tap": "coronet over TAP",
     "loopback": "epoll on loopback",
     "kerneltap": "epoll over TAP",
+    "uring": "io_uring on loopback",
+    "uringtap": "io_uring over TAP",
     "macswap": "testpmd macswap over memif",
 }
-ORDER = ("memif", "loopback", "tap", "kerneltap")
+ORDER = ("memif", "loopback", "uring", "tap", "kerneltap", "uringtap")
 PERCENTILES = (("p50", "p50"), ("p90", "p90"), ("p99", "p99"),
                ("p99.9", "p999"), ("p99.99", "p9999"))
 SATURATED = 0.97  # of its core: then it was the server that was the limit
@@ -104,7 +106,7 @@ def limited(path, run):
     if not run.get("limited"):
         return False
     # A poller's core is always busy: only the kernel's server tells.
-    return not (path in ("loopback", "kerneltap")
+    return not (path in ("loopback", "uring", "kerneltap", "uringtap")
                 and (run.get("server_cpu") or 0) >= SATURATED)
 
 
@@ -292,6 +294,8 @@ def headline_rows(figures):
          ("echo", "memif", 64), ("echo", "loopback", 64), rate),
         ("the same, p99", ("echo", "memif", 64), ("echo", "loopback", 64),
          lambda run: run["latency_us"]["p99"]),
+        ("echo, 64 connections: coronet over memif / io_uring on loopback",
+         ("echo", "memif", 64), ("echo", "uring", 64), rate),
         ("echo, 10,000 connections: coronet over memif / epoll on loopback",
          ("echo", "memif", 10000), ("echo", "loopback", 10000), rate),
         ("echo, 64 connections: coronet over TAP / epoll over TAP",
@@ -306,6 +310,8 @@ def headline_rows(figures):
          ("nohuge", "memif", 64), ("echo", "memif", 64), rate),
         ("connect + echo + close: coronet over memif / epoll on loopback",
          ("cps", "memif", 64), ("cps", "loopback", 64), rate),
+        ("connect + echo + close: coronet over memif / io_uring on loopback",
+         ("cps", "memif", 64), ("cps", "uring", 64), rate),
         ("one bulk stream: coronet over memif / epoll on loopback",
          ("bulk", "memif", 1), ("bulk", "loopback", 1), gbit),
     ]
@@ -452,14 +458,14 @@ def server_notes(figures):
                    "to spare in one of the turns, and not the server's, or "
                    "one cannot know: the server may be faster.")
     shares = []
-    for path in ("loopback", "kerneltap"):
+    for path in ("loopback", "uring", "kerneltap", "uringtap"):
         values = [run["server_cpu"] for run in figures.runs("echo", path, 64)
                   if run.get("server_cpu")]
         if values:
             shares.append(f"{PATHS[path]} "
                           f"{statistics.median(values) * 100:.0f} %")
     if shares:
-        out.append("CPU time of epoll-echo at 64 connections, in its busiest "
+        out.append("CPU time of the kernel's server at 64 connections, in its busiest "
                    "half second: " + ", ".join(shares) + " of a core.")
     return [("text", " ".join(out))] if out else []
 

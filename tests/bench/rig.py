@@ -7,8 +7,10 @@ and sockets are new ones each time. Paths, by the names the reports use:
     memif     coronet-echo; flood, which is no TCP stack, on the other end
     tap       coronet-echo on a TAP; epoll-load on the kernel's side of it
     loopback  epoll-echo and epoll-load, both the kernel's
+    uring     the same with uring-echo
     kerneltap epoll-echo on the kernel's side of a TAP; flood on the other,
               coronet-load for what flood does not know
+    uringtap  the same with uring-echo
     macswap   dpdk-testpmd swapping MAC addresses; flood's frames over memif
 
 The TAPs want a network namespace that the caller made (enter_namespaces());
@@ -211,10 +213,14 @@ class Rig:
         server.wait_for_line("listening on", figures.READY_TIMEOUT)
         return server
 
-    def epoll(self):
-        """The kernel's, ready."""
-        server = self.children.start("epoll-echo", [
-            self.built("apps", "epoll-echo"), "--port", str(figures.PORT),
+    def kernel(self, name="epoll-echo"):
+        """One on the kernel's sockets, ready."""
+        if name == "uring-echo":
+            refusal = figures.no_uring(self.options)
+            if refusal:
+                raise Unmeasured(refusal)
+        server = self.children.start(name, [
+            self.built("apps", name), "--port", str(figures.PORT),
             "--cpu", str(self.cores[0])])
         server.wait_for_line("listening on", figures.READY_TIMEOUT)
         return server
@@ -276,17 +282,17 @@ class Rig:
         end(server)
         return found
 
-    def loopback(self, *extra):
-        server = self.epoll()
+    def loopback(self, *extra, name="epoll-echo"):
+        server = self.kernel(name)
         found = self.load("epoll-load", server, *extra, target="127.0.0.1")
         end(server)
         return found
 
-    def kerneltap_flood(self, *extra, timeout=120):
+    def kerneltap_flood(self, *extra, timeout=120, server="epoll-echo"):
         return self._kerneltap(
             lambda link, server, address, started: self.flood(
                 link, server, *extra, target=address, timeout=timeout,
-                started=started))
+                started=started), server)
 
     def kerneltap_load(self, *extra):
         return self._kerneltap(
@@ -295,9 +301,9 @@ class Rig:
                 f"{figures.CLIENT_ADDR}/{figures.PREFIX}", *extra,
                 target=address, started=started))
 
-    def _kerneltap(self, load):
+    def _kerneltap(self, load, program="epoll-echo"):
         name, address = self.tap()
-        server = self.epoll()
+        server = self.kernel(program)
         found = load(f"tap:{name}", server, address,
                      lambda child: self.tap_up(name, address, child))
         end(server)
@@ -394,7 +400,7 @@ class Rig:
         """The same connections to the kernel over a TAP: what its slabs, its
         other memory and epoll-echo hold."""
         name, address = self.tap()
-        server = self.epoll()
+        server = self.kernel()
         before, seen = [], []
         stop = threading.Event()
 

@@ -93,17 +93,51 @@ class Scripts(unittest.TestCase):
         # A machine that is slow or busy gets more time.
         for seconds in ("0.5", "2", "8", "32"):
             out, figures = self.figures(seconds)
-            few = min(figures[side]["requests"] for side in ("coronet", "epoll"))
+            sides = [side for side in ("coronet", "epoll", "io_uring") if figures[side]]
+            few = min(figures[side]["requests"] for side in sides)
             if few > 100:
                 break
         self.assertGreater(few, 100)
-        for side in ("coronet", "epoll"):
+        self.assertIn("epoll", sides)
+        for side in sides:
             self.assertEqual(figures[side]["errors"]["total"], 0)
             self.assertEqual(figures[side]["conns"], 5)
         self.assertRegex(out, r"(?m)^ +requests/s +p50 +p99 +p99.9$")
-        for row in ("coronet over memif", "epoll on loopback",
-                    "coronet / epoll"):
+        rows = ["coronet over memif", "epoll on loopback", "coronet / epoll"]
+        if "io_uring" in sides:
+            self.assertIsNone(figures["io_uring_reason"])
+            rows += ["io_uring on loopback", "coronet / io_uring"]
+        else:
+            self.assertIn("(io_uring on loopback: not measured: "
+                          + figures["io_uring_reason"], out)
+        for row in rows:
             self.assertRegex(out, rf"(?m)^{row}( +[\d,.]+( x| us| ms)?)+$")
+
+    def test_without_io_uring_the_demo_says_so(self):
+        """uring-echo not built, or refused by the kernel: the rest goes on."""
+        refusal = "the kernel refuses io_uring: Operation not permitted; ask for it"
+        with tempfile.TemporaryDirectory() as build:
+            apps = os.path.join(build, "apps")
+            os.mkdir(apps)
+            for name in ("coronet-echo", "coronet-load", "epoll-echo", "epoll-load"):
+                os.symlink(os.path.join(BUILD, "apps", name), os.path.join(apps, name))
+            for reason in ("uring-echo is not built", refusal):
+                with self.subTest(reason), \
+                        Script("demo", "--conns", "5", build=build) as script:
+                    out, err = script.finish()
+                    self.assertEqual(script.process.returncode, 0, err)
+                    self.assert_nothing_left(script)
+                    self.assertIn("(io_uring on loopback: not measured: " + reason, out)
+                    self.assertNotIn("coronet / io_uring", out)
+                    self.assertIn("coronet / epoll", out)
+                self.script(os.path.join(apps, "uring-echo"),
+                            f"echo 'uring-echo: {refusal}' >&2; exit 1")
+
+    @staticmethod
+    def script(path, commands):
+        with open(path, "w", encoding="ascii") as file:
+            file.write(f"#!/bin/sh\n{commands}\n")
+        os.chmod(path, 0o755)
 
     def test_ratios_of_any_size_are_plain_numbers(self):
         sys.path.insert(0, os.path.join(SOURCE, "tests/bench"))
@@ -168,10 +202,8 @@ class Scripts(unittest.TestCase):
             os.mkdir(os.path.join(build, "apps"))
             for name in ("coronet-echo", "coronet-load", "epoll-echo",
                          "epoll-load"):
-                path = os.path.join(build, "apps", name)
-                with open(path, "w", encoding="ascii") as file:
-                    file.write("#!/bin/sh\necho no luck today >&2\nexit 7\n")
-                os.chmod(path, 0o755)
+                self.script(os.path.join(build, "apps", name),
+                            "echo no luck today >&2; exit 7")
             with Script("demo", build=build) as script:
                 _, err = script.finish()
                 self.assertEqual(script.process.returncode, 1)

@@ -13,6 +13,7 @@ import contextlib
 import functools
 import re
 import socket
+import subprocess
 import threading
 import time
 
@@ -72,14 +73,26 @@ def run_echo(address, script):
     return ["could not connect"]
 
 
+def uring_echo(env):
+    """Its name, if it was built and the kernel lets it run."""
+    path = env.build / "apps" / "uring-echo"
+    # An address of another machine: it ends at once either way.
+    if path.exists() and "refuses io_uring" not in subprocess.run(
+            [path, "--addr", "192.0.2.1", "--port", "0"], check=False, text=True,
+            capture_output=True, timeout=60).stderr:
+        return ["uring-echo"]
+    return []
+
+
 def echo(env):
     """The client's bytes come back; its server's half is left to the echo."""
     scripts = [Script(seed) for seed in seeds(env, 120)]
     for script in scripts:  # it reads what it sends
         bound_time(script.client, script.client)
-    with env.running([env.app("epoll-echo"), "--port", "7777"]):
-        check_none(run_all(scripts, functools.partial(run_echo, ("127.0.0.1", 7777))),
-                   len(scripts), "epoll-echo")
+    for app in ("epoll-echo", *uring_echo(env)):
+        with env.running([env.app(app), "--port", "7777"]):
+            check_none(run_all(scripts, functools.partial(run_echo, ("127.0.0.1", 7777))),
+                       len(scripts), app)
     with over_tap(env, "coronet-echo", "--port", "7777") as server:
         check_none(run_all(scripts, functools.partial(run_echo, (HOST, 7777))),
                    len(scripts), "coronet-echo")
