@@ -13,8 +13,10 @@
  * all buffers that wait. A send from the pool does not wait for the peer
  * (MSG_DONTWAIT), so that slow peers cannot keep the pool from the others: what
  * a socket does not take is copied, and the connection is not received from
- * until that has gone. So a peer that never reads costs what its receive
- * brought before it was stopped, and nothing more.
+ * until that has gone. Nor is one received from that has many buffers waiting,
+ * which would leave none to the others. So a peer that never reads costs the
+ * QUEUE and what its receive brought before it was stopped (some 32 buffers on
+ * recent kernels, the pool at worst), and nothing more.
  *
  * There is no zero-copy send. The kernel copies such data after all where it
  * stays on the machine, on loopback and a TAP alike, and pins pages and posts a
@@ -39,7 +41,8 @@
 #include "apps/echo/uring_ring.h"
 
 #define BATCH	256 /* completions between two submissions */
-#define IOVECS	16  /* buffers of one send */
+#define IOVECS	32  /* buffers of one send */
+#define QUEUE	64  /* of a connection; more stop its receive */
 #define GATHERS 256 /* sends of several buffers in one submission */
 
 /* What a completion's user_data says, beside the connection it points to. */
@@ -181,7 +184,7 @@ static void conn_receive(struct worker *worker, struct conn *conn)
 	conn->stop = false;
 }
 
-/* Until what is kept has gone nothing more is received. */
+/* Until what waits to be sent has gone nothing more is received. */
 static void conn_stop(struct worker *worker, struct conn *conn)
 {
 	struct io_uring_sqe *sqe = new_entry(worker);
@@ -247,7 +250,8 @@ static void conn_send(struct worker *worker, struct conn *conn)
 /* Decides what a connection does next; frees it when it is over. */
 static void conn_go_on(struct worker *worker, struct conn *conn)
 {
-	if (!conn->broken && conn->queue.kept && conn->receiving && !conn->stop)
+	if (!conn->broken && conn->receiving && !conn->stop &&
+	    (conn->queue.kept || conn->queue.n_bufs > QUEUE))
 		conn_stop(worker, conn);
 	if (conn->broken) {
 		conn_drop(worker, conn);

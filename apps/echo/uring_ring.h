@@ -14,8 +14,8 @@
 #ifndef URING_SQ_ENTRIES
 #define URING_SQ_ENTRIES 1024
 #define URING_CQ_ENTRIES 8192
-#define URING_BUFS	 2048 /* a power of two */
-#define URING_BUF_SIZE	 8192
+#define URING_BUFS	 1024 /* a power of two */
+#define URING_BUF_SIZE	 16384
 #endif
 #ifndef URING_FIRST_SETUP
 #define URING_FIRST_SETUP 0
