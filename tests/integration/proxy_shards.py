@@ -182,7 +182,7 @@ def shards_health(env, kind, shards):
     with Peer(kind, name(b"a")) as first, contextlib.ExitStack() as stack:
         second = stack.enter_context(Peer(kind, name(b"b")))
         with serve(env, kind, shards, "--to", first.at, "--to", second.at, "--rise", 1, "--fall", 1,
-                   "--health-interval", "0.2") as proxy:
+                   "--health-interval", "3") as proxy:  # as long may a backend take to answer
             check(clients(SESSIONS) == {b"a", b"b"}, "a backend gets no client")
             stack.close()
             down = f"backend {second.at} is down"
