@@ -248,28 +248,31 @@ def refused(env, one):
 
 
 def short_run(env, folder):
-    """The report of a run long enough for this machine to measure anything."""
-    for seconds, status in (("0.1", None), ("1", None), ("4", 0)):
-        matrix(env, "quick", "--seconds", seconds, "--repeat", "1",
-               "--only", "echo", "--only", "cps", "--only", "bulk", "--only",
-               "idle", "--folder", str(folder), status=status)
+    """The report of a run long enough for this machine to measure anything,
+    and whether it left points out so as to end in time."""
+    for seconds, status in (("0.1", None), ("0.3", None), ("1", 0)):
+        said = matrix(env, "quick", "--seconds", seconds, "--repeat", "1", "--only", "echo",
+                      "--only", "cps", "--only", "bulk", "--only", "idle", "--folder",
+                      str(folder), status=status)
         with open(folder / "report.json", encoding="utf-8") as file:
             found = json.load(file)
         if all(one["runs"] and one["runs"][0].get("requests_per_s", 1) > 0
                for one in found["points"] if not refused(env, one)):
             break
-    return found
+    return found, "the rest is left out" in said
 
 
 def case_run(env):
     """Every path for real; what is in the report was measured."""
     folder = env.scratch / "run"
-    found = short_run(env, folder)
+    found, hurried = short_run(env, folder)
     for one in found["points"]:
         name = f"{one['table']} {one['path']} {one['conns']}"
         why = refused(env, one)
         if why:
             check(not one["runs"] and one["reason"] == why, f"{name}: {one}")
+            continue
+        if hurried and not one["runs"] and not one["reason"]:
             continue
         check(len(one["runs"]) == 1 and not one["reason"],
               f"{name}: {one['reason']}")
