@@ -487,7 +487,12 @@ static void feed_starved(struct worker *worker)
 	}
 }
 
-/* Submits, and waits for a completion or for a time to come. */
+/*
+ * Submits, and waits for a completion or for a time to come. It does not wait
+ * while there are both buffers and receives without one: those armed last may
+ * have nothing to receive, and so bring no completion, after which the next
+ * would be armed.
+ */
 static void submit_and_wait(struct worker *worker)
 {
 	struct io_uring *uring = &worker->ring.uring;
@@ -497,6 +502,10 @@ static void submit_and_wait(struct worker *worker)
 		worker->draining ? worker->drain_end_ns : worker->retry_ns;
 	int64_t left_ns;
 
+	if (!TAILQ_EMPTY(&worker->starved) && worker->ring.lent < URING_BUFS) {
+		after_submit(worker, io_uring_submit(uring));
+		return;
+	}
 	if (until_ns == 0) {
 		after_submit(worker, io_uring_submit_and_wait(uring, 1));
 		return;
