@@ -9,6 +9,7 @@ import contextlib
 import ctypes
 import errno
 import random
+import signal
 import socket
 import struct
 import subprocess
@@ -58,6 +59,29 @@ class Uring(unittest.TestCase):
                     f"uring-echo: the kernel refuses io_uring: {text}; "), done.stderr)
                 self.assertRegex(done.stderr, way_out)
                 self.assertEqual(done.stderr.count("\n"), 1)
+
+    def test_idle_peers_without_a_buffer_hold_up_nobody(self):
+        """They find the small pool empty, and then have nothing to say."""
+        with Server() as server, contextlib.ExitStack() as stack:
+            server.signal(signal.SIGSTOP)  # so that all come at once
+
+            def client():
+                return stack.enter_context(server.connect())
+
+            first = [client() for _ in range(4)]
+            for sock in first:
+                sock.sendall(b"early")
+            for _ in range(8):
+                client()
+            last = client()
+            last.sendall(b"late")
+            server.signal(signal.SIGCONT)
+            last.settimeout(TIMEOUT / 4)
+            self.assertEqual(receive(last, 4), b"late")
+            for sock in first:
+                self.assertEqual(receive(sock, 5), b"early")
+            for sock in (last, *first):
+                sock.close()
 
     def test_peers_that_never_read_leave_buffers_to_the_others(self):
         """More of them than the small pool has buffers."""
