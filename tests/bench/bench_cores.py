@@ -32,9 +32,10 @@ def built(*path):
     return program
 
 
-def loop(children, shards):
-    """Echoes a second of so many shards together."""
-    argv = [built("tests", "bench", "bench-loop"), "-r", "4000000", "-t", str(shards), "64"]
+def loop(children, cpus):
+    """Echoes a second of shards on these CPUs together."""
+    argv = ["taskset", "-c", ",".join(map(str, cpus)), built("tests", "bench", "bench-loop"),
+            "-r", "4000000", "-t", str(len(cpus)), "64"]
     text = children.run("bench-loop", argv, 300).output()
     found = re.search(r"(\d+) echoes a second together", text)
     if not found:
@@ -96,9 +97,11 @@ def run():
         raise Failure("two shards need two CPUs, and here is one")
     with Children("bench-cores") as children:
         turns = range(options.turns)
-        pairs = [(loop(children, 1), loop(children, 2)) for _ in turns]
-        say("two shards over one, echoes a second", [b / a for a, b in pairs], "x",
-            ">= 1.9", lambda x: x >= 1.9)
+        # One shard's rate is that of either CPU alone: they need not be alike.
+        sets = [(loop(children, [0]), loop(children, [1]), loop(children, [0, 1]))
+                for _ in turns]
+        say("two shards over one, echoes a second", [2 * c / (a + b) for a, b, c in sets],
+            "x", ">= 1.9", lambda x: x >= 1.9)
         frames = [hand_over(children) for _ in turns]
         for where, on_top in zip(("one thread", "two threads"), zip(*frames)):
             say(f"a frame handed over, on top, {where}", on_top, "ns", "<= 40",
