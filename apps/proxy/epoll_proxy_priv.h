@@ -20,7 +20,7 @@
 #include "apps/proxy/proxy_proto.h"
 #include "apps/proxy/sources.h"
 
-#define BUF_SIZE    (128u << 10)
+#define BUF_SIZE (128u << 10)
 
 enum source_kind {
 	SOURCE_DRAIN,
