@@ -127,7 +127,7 @@ static inline void move_on(struct tcp_pcb *pcb, struct tcp_seg ***tail)
 	pcb->unsent = seg->next;
 	if (!pcb->unsent)
 		pcb->unsent_oversize = 0;
-	tcp_clear_flags(pcb, TF_ACK_DELAY | TF_ACK_NOW | TF_NAGLEMEMERR);
+	tcp_clear_flags(pcb, TF_ACK_DELAY | TF_ACK_NOW);
 	seg->next = NULL;
 	**tail = seg;
 	*tail = &seg->next;
@@ -163,5 +163,8 @@ bool net_predict_output(struct net_conn *conn)
 		net_recovery_segment_out(pcb, p);
 		move_on(pcb, &tail);
 	} while (may_leave(pcb, wnd));
-	return !pcb->unsent;
+	if (pcb->unsent)
+		return false;
+	tcp_clear_flags(pcb, TF_NAGLEMEMERR); /* as lwIP does, last of all */
+	return true;
 }
