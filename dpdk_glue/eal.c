@@ -534,7 +534,6 @@ static void park_interrupt_thread(void)
 		rte_intr_instance_alloc(RTE_INTR_INSTANCE_F_PRIVATE);
 	int fd = eventfd(1, EFD_CLOEXEC);
 	bool parked = false;
-
 	int err = -ENOMEM;
 
 	if (handle && fd >= 0 && rte_intr_fd_set(handle, fd) == 0 &&

@@ -77,14 +77,16 @@ wrap_chain(struct net_port *port, struct glue_frame *frame)
 /* The shortest way: past lwIP altogether. */
 static inline bool input_predicted(const struct ip_hdr *ip, struct pbuf *p)
 {
-	ip4_addr_t local, remote;
+	const struct tcp_hdr *tcp = p->payload;
+	ip_addr_t local, remote;
 	struct net_conn *conn;
 
 	if (p->len < TCP_HLEN)
 		return false;
-	ip4_addr_copy(local, ip->dest);
-	ip4_addr_copy(remote, ip->src);
-	conn = net_demux_find4(&local, &remote, p->payload);
+	ip_addr_copy_from_ip4(local, ip->dest);
+	ip_addr_copy_from_ip4(remote, ip->src);
+	conn = net_demux_find(&local, lwip_ntohs(tcp->dest), &remote,
+			      lwip_ntohs(tcp->src));
 	return conn && net_predict_input(conn, p);
 }
 

@@ -244,16 +244,13 @@ const struct net_neighbour *net_neighbour_known(const ip4_addr_t *dest)
 err_t net_neighbour_output4(struct netif *netif, struct pbuf *p,
 			    const ip4_addr_t *dest)
 {
-	const struct net_neighbour *slot = slot_of(dest->addr);
+	const struct net_neighbour *slot = net_neighbour_known(dest);
 	struct ip_hdr *ip = p->payload;
 
 	IPH_ID_SET(ip, net_ip_id(dest));
 	if (IPH_PROTO(ip) == IP_PROTO_TCP && net_path_df(dest))
 		IPH_OFFSET_SET(ip, PP_HTONS(IP_DF));
-	if (__builtin_expect(slot->ip == dest->addr &&
-				     slot->netif_num == netif->num &&
-				     slot->expires_ns > net_here()->now_ns,
-			     1))
+	if (__builtin_expect(slot && slot->netif_num == netif->num, 1))
 		return net_link_send(netif, p, slot->mac);
 	return ask_arp(netif, p, dest);
 }

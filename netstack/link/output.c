@@ -188,6 +188,7 @@ bool net_link_send_tcp4(const struct tcp_pcb *pcb, const struct pbuf *p)
 	struct netif *netif = slot ? netif_of(pcb, slot) : NULL;
 	struct glue_frame *frame;
 	struct glue_port *glue;
+	struct ip_hdr *ip;
 
 	if (!netif)
 		return false;
@@ -196,11 +197,10 @@ bool net_link_send_tcp4(const struct tcp_pcb *pcb, const struct pbuf *p)
 	if (!frame)
 		return false;
 	put_ethernet(frame->data, netif, slot->mac);
-	put_ip4((void *)(frame->data + NET_ETH_HEADER), pcb, p->len);
+	ip = (void *)(frame->data + NET_ETH_HEADER);
+	put_ip4(ip, pcb, p->len);
 	copy_chain(p, frame, NET_ETH_HEADER + IP_HLEN);
-	frame->l3_off = NET_ETH_HEADER;
-	frame->l4_off = NET_ETH_HEADER + IP_HLEN;
-	frame->flags = GLUE_FRAME_IP4 | GLUE_FRAME_TCP;
+	describe_ip4(frame, ip);
 	glue_tx(glue, frame);
 	return true;
 }

@@ -407,7 +407,7 @@ static inline void pass_on(const struct net_seg *from, struct tcp_seg *seg)
 }
 
 /* The ordinary ACK: something new of a connection that has lost nothing. */
-static inline void advance(struct net_conn *conn, uint32_t una)
+void net_recovery_advance(struct net_conn *conn, uint32_t una)
 {
 	const struct net_seg *newest = NULL, *head;
 	struct tcp_pcb *pcb = &conn->pcb;
@@ -439,11 +439,6 @@ static inline void advance(struct net_conn *conn, uint32_t una)
 	}
 }
 
-void net_recovery_advance(struct net_conn *conn, uint32_t una)
-{
-	advance(conn, una);
-}
-
 /* Cold: every ACK of a connection under repair, or that may begin one. */
 __attribute__((noinline)) static void take_slowly(struct net_conn *conn,
 						  const struct tcp_hdr *hdr,
@@ -468,7 +463,7 @@ __attribute__((noinline)) static void take_slowly(struct net_conn *conn,
 	take_odd(conn, hdr, optlen, &ack);
 	if (!conn->repairing) {
 		if (ack.acked)
-			advance(conn, ack.una);
+			net_recovery_advance(conn, ack.una);
 		return;
 	}
 	if (ack.acked && ack.first)
@@ -508,7 +503,7 @@ void net_recovery_input(struct tcp_pcb *pcb, const struct tcp_hdr *hdr,
 	     (optlen >= 10 || (acked == 0 && p->tot_len == 0))))
 		take_slowly(conn, hdr, optlen, p);
 	else if (new)
-		advance(conn, hdr->ackno);
+		net_recovery_advance(conn, hdr->ackno);
 }
 
 /* lwIP has grown its window; it will send as soon as we return. */

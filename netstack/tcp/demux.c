@@ -113,28 +113,6 @@ struct net_conn *net_demux_find_current(const struct tcp_hdr *tcp)
 			   local, local_port, remote, remote_port);
 }
 
-struct net_conn *net_demux_find4(const ip4_addr_t *local,
-				 const ip4_addr_t *remote,
-				 const struct tcp_hdr *tcp)
-{
-	u16_t local_port = lwip_ntohs(tcp->dest);
-	u16_t remote_port = lwip_ntohs(tcp->src);
-	uint32_t hash =
-		hash4(local->addr, remote->addr, local_port, remote_port);
-	struct net_conn *conn =
-		net_here()->buckets[hash & net_here()->bucket_mask];
-
-	for (; conn; conn = conn->hash_next)
-		if (conn->hash == hash &&
-		    conn->pcb.remote_port == remote_port &&
-		    conn->pcb.local_port == local_port &&
-		    !IP_IS_V6_VAL(conn->pcb.remote_ip) &&
-		    ip_2_ip4(&conn->pcb.remote_ip)->addr == remote->addr &&
-		    ip_2_ip4(&conn->pcb.local_ip)->addr == local->addr)
-			break;
-	return conn;
-}
-
 void net_demux_insert(struct net_conn *conn)
 {
 	struct net_conn **bucket;

@@ -22,10 +22,6 @@ int net_demux_init(unsigned max_conns);
 void net_demux_fini(void);
 struct net_conn *net_demux_find(const ip_addr_t *local, u16_t local_port,
 				const ip_addr_t *remote, u16_t remote_port);
-/* The same for IPv4; ports in network byte order, as they came. */
-struct net_conn *net_demux_find4(const ip4_addr_t *local,
-				 const ip4_addr_t *remote,
-				 const struct tcp_hdr *tcp);
 /* The same for the segment at hand. */
 struct net_conn *net_demux_find_current(const struct tcp_hdr *tcp);
 void net_demux_insert(struct net_conn *conn);

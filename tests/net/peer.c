@@ -115,6 +115,19 @@ void peer_send(struct peer *peer, uint8_t flags, const void *data, unsigned len)
 		len + ((flags & PEER_SYN) != 0) + ((flags & PEER_FIN) != 0);
 }
 
+void peer_send_syn_of(const uint8_t from[4], uint16_t src_port)
+{
+	peer_send_raw(&(struct segment){.src = src_port,
+					.dst = 7,
+					.seq = 99,
+					.flags = PEER_SYN,
+					.wnd = 65535,
+					.options = (const uint8_t *)"",
+					.data = (const uint8_t *)"",
+					.from = from});
+	run_rounds(2);
+}
+
 static void answer_arp(const uint8_t *request)
 {
 	uint8_t frame[42] = {0}, *arp = frame + 14;

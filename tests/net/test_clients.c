@@ -81,14 +81,6 @@ static void test_half_open_count_towards_the_clients(void **state)
 static void test_a_source_has_a_limit_of_its_own(void **state)
 {
 	static const uint8_t other[4] = {10, 0, 0, 3};
-	struct segment s = {.src = 1009,
-			    .dst = 7,
-			    .seq = 99,
-			    .flags = PEER_SYN,
-			    .wnd = 65535,
-			    .options = (const uint8_t *)"",
-			    .data = (const uint8_t *)"",
-			    .from = other};
 	struct peer one;
 
 	limit((struct net_limits){.clients_per_source = 1});
@@ -96,8 +88,7 @@ static void test_a_source_has_a_limit_of_its_own(void **state)
 	send_syn(1002);
 	peer_expect_nothing();
 	assert_int_equal(stack->stats.clients_refused, 1);
-	peer_send_raw(&s);
-	run_rounds(2);
+	peer_send_syn_of(other, 1009);
 	assert_int_equal(net_here()->half_open, 1);
 	assert_int_equal(stack->stats.clients_refused, 1);
 }

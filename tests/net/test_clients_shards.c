@@ -171,17 +171,8 @@ static void send_ack(struct shard *shard, unsigned arg)
 static void send_syn_of(struct shard *shard, unsigned host)
 {
 	const uint8_t from[4] = {10, 0, 0, (uint8_t)host};
-	struct segment s = {.src = shard->port++,
-			    .dst = 7,
-			    .seq = 99,
-			    .flags = PEER_SYN,
-			    .wnd = 65535,
-			    .options = (const uint8_t *)"",
-			    .data = (const uint8_t *)"",
-			    .from = from};
 
-	peer_send_raw(&s);
-	run_rounds(2);
+	peer_send_syn_of(from, shard->port++);
 	while (fake_sent((uint8_t[9216]){0}, 9216))
 		;
 }

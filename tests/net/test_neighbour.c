@@ -121,19 +121,10 @@ static unsigned arp_entries(void)
 static void send_syn(uint32_t from, uint16_t port)
 {
 	uint8_t ip[4];
-	struct segment s = {.src = port,
-			    .dst = 7,
-			    .seq = 99,
-			    .flags = PEER_SYN,
-			    .wnd = 65535,
-			    .options = (const uint8_t *)"",
-			    .data = (const uint8_t *)"",
-			    .from = ip};
 
 	put16(ip, from >> 16);
 	put16(ip + 2, from & 0xffff);
-	peer_send_raw(&s);
-	run_rounds(2);
+	peer_send_syn_of(ip, port);
 }
 
 static void test_a_request_is_answered_and_learned(void **state)
