@@ -164,6 +164,9 @@ def booted(env, source):
         yield systemd
     finally:
         systemd.close()
+        for name in ("dev/pts", "dev", "tmp", "run", "."):  # what is deleted then is quickly done
+            command("umount", root / name)
+        command("umount", env.scratch / "layers")
 
 
 def status_of(systemd, service):
