@@ -235,6 +235,7 @@ struct net_stack {
 	uint32_t now_us;      /* of this round, in units of 1,024 ns; wraps */
 	int64_t next_100ms_ns, next_1s_ns, next_stats_ns, stats_ns;
 	unsigned empty_rounds;
+	int64_t next_yield_ns;
 	uint64_t lwip_ticks; /* calls of lwIP's timers for a connection */
 	uint8_t timer_ctr;   /* lwIP counts its timer calls, and marks pcbs */
 	unsigned mtu;

@@ -5,6 +5,7 @@
 #include "netstack/shard/shard.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,9 +13,12 @@
 #include <time.h>
 #include <unistd.h>
 
-#define SPIN_ROUNDS 256	  /* empty rounds before adaptive polling sleeps */
-#define NAP_NS	    20000 /* with the wake-up, below 50 us */
-#define DRAIN_NS    INT64_C(1000000000)
+#define SPIN_ROUNDS  256   /* empty rounds before adaptive polling sleeps */
+#define NAP_NS	     20000 /* with the wake-up, below 50 us */
+#define YIELD_ROUNDS 16	   /* empty rounds from one yield to the next */
+#define ALONE_NS     3000  /* nobody else ran if a yield took less than this */
+#define HOG_NS	     1000000
+#define DRAIN_NS     INT64_C(1000000000)
 
 _Thread_local struct net_stack net_tls;
 
@@ -337,9 +341,37 @@ static bool drained(struct net_stack *stack)
 	return stack->n_conns == stack->time_wait.n;
 }
 
+/* Whether adaptive polling may leave the core to others for a moment. */
+static bool may_rest(const struct net_stack *stack)
+{
+	return stack->adaptive && !coro_sched_ready(stack->sched) &&
+	       coro_sched_next_ns(stack->sched) > stack->now_ns + NAP_NS;
+}
+
 /*
- * Adaptive polling: after a spell of empty rounds, naps so short that the
- * first packet after one waits less than 50 us.
+ * The peer may be waiting for this very core, and then spinning only keeps it
+ * from sending what we wait for. How long a yield takes tells who wants the
+ * core: while nobody does, one is tried every 100 us; after somebody has kept
+ * the core for long, for ten times as long none is.
+ */
+static void yield_core(struct net_stack *stack)
+{
+	int64_t began_ns = glue_now_ns(), took_ns;
+
+	if (began_ns < stack->next_yield_ns)
+		return;
+	sched_yield();
+	took_ns = glue_now_ns() - began_ns;
+	if (took_ns < ALONE_NS)
+		stack->next_yield_ns = began_ns + 100000;
+	else if (took_ns > HOG_NS)
+		stack->next_yield_ns = began_ns + 11 * took_ns;
+}
+
+/*
+ * Adaptive polling: a spell of empty rounds yields the core to who else wants
+ * it; after a long one come naps, so short that the first packet after one
+ * waits less than 50 us.
  */
 static void idle(struct net_stack *stack, unsigned work)
 {
@@ -347,16 +379,15 @@ static void idle(struct net_stack *stack, unsigned work)
 
 	if (work) {
 		stack->empty_rounds = 0;
-		return;
-	}
-	if (stack->empty_rounds < SPIN_ROUNDS) {
+	} else if (stack->empty_rounds < SPIN_ROUNDS) {
 		stack->empty_rounds++;
+		if (stack->empty_rounds % YIELD_ROUNDS == YIELD_ROUNDS / 2 &&
+		    may_rest(stack))
+			yield_core(stack);
 		__builtin_ia32_pause();
-		return;
-	}
-	if (stack->adaptive && !coro_sched_ready(stack->sched) &&
-	    coro_sched_next_ns(stack->sched) > stack->now_ns + NAP_NS)
+	} else if (may_rest(stack)) {
 		clock_nanosleep(CLOCK_MONOTONIC, 0, &nap, NULL);
+	}
 }
 
 void net_stack_round(struct net_stack *stack)

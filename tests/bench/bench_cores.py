@@ -8,7 +8,8 @@ them on two cores show what they take from each other and nothing else. What
 a frame handed over costs is bench-hand-over's, in one thread (the work alone)
 and between two, where cache lines move from core to core. The memif row runs
 coronet-echo with one shard and with two, each with a queue, under
---poll adaptive; CPU time is that of the server's process.
+--poll adaptive, and as many of coronet-load's: one on the other core, or two
+on the same two. CPU time is that of the server's process.
 """
 
 import argparse
@@ -66,14 +67,15 @@ def memif(children, shards, seconds, count):
     server = children.start("coronet-echo", [
         built("apps", "coronet-echo"), "--link", f"memif:{path},role=server",
         "--addr", f"{figures.SERVER_ADDR}/{figures.PREFIX}", "--port", str(figures.PORT),
-        "--shards", str(shards), "--poll", "adaptive", "--huge", "off"])
+        "--lcores", "0,1" if shards == 2 else "0", "--poll", "adaptive", "--huge", "off"])
     server.wait_for_line("listening on", figures.READY_TIMEOUT)
     before = cpu_seconds(server.process.pid)
     load = children.run("coronet-load", [
         built("apps", "coronet-load"), "--link", f"memif:{path},role=client",
         "--addr", f"{figures.CLIENT_ADDR}/{figures.PREFIX}",
         "--target", f"{figures.SERVER_ADDR}:{figures.PORT}", "--mode", "echo", "--conns", "64",
-        "--shards", str(shards), "--seconds", str(seconds), "--poll", "adaptive",
+        "--lcores", "0,1" if shards == 2 else "1", "--seconds", str(seconds),
+        "--poll", "adaptive",
         "--huge", "off", "--interval", "0", "--report-limited", "--json"], 120, [server])
     used = cpu_seconds(server.process.pid) - before
     requests = json.loads(load.output())["requests"]

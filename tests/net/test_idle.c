@@ -1,0 +1,174 @@
+/*
+ * Adaptive polling: with nothing to do it naps, before that it yields the core
+ * to whoever wants it, and stays off that where it only costs time.
+ */
+#include <sched.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+#include "netstack/shard/shard.h"
+#include "tests/net/fake_glue.h"
+#include "tests/net/peer.h"
+
+#define SPELL 256 /* rounds until it naps */
+#define EVERY 16  /* rounds from one yield to the next */
+#define US    INT64_C(1000)
+#define MS    (1000 * US)
+
+static unsigned naps, yields;
+static int64_t others_ns; /* for how long others keep a core that is yielded */
+
+/* Instead of the C library's: nobody has to wait. */
+int clock_nanosleep(clockid_t clock, int flags, const struct timespec *time,
+		    struct timespec *left)
+{
+	naps++;
+	return 0;
+}
+
+int sched_yield(void)
+{
+	yields++;
+	fake_now_ns += others_ns;
+	return 0;
+}
+
+/* Any segment is work; this one has no answer. */
+static void work(void)
+{
+	peer_send_raw(&(struct segment){.src = 9,
+					.dst = 9,
+					.flags = PEER_RST,
+					.options = (const uint8_t *)"",
+					.data = (const uint8_t *)""});
+	net_stack_round(stack);
+	assert_int_equal(stack->empty_rounds, 0);
+	naps = yields = 0;
+}
+
+static int adaptive_setup(void **state)
+{
+	int err = peer_setup(state);
+
+	if (err < 0)
+		return err;
+	stack->adaptive = true;
+	others_ns = 0;
+	work();
+	return 0;
+}
+
+static void empty_rounds(unsigned n)
+{
+	while (n--)
+		net_stack_round(stack);
+}
+
+static void test_naps_after_a_spell_of_empty_rounds(void **state)
+{
+	empty_rounds(SPELL);
+	assert_int_equal(naps, 0);
+	empty_rounds(3);
+	assert_int_equal(naps, 3);
+	work();
+	empty_rounds(SPELL);
+	assert_int_equal(naps, 0);
+}
+
+static void test_yields_to_who_wants_the_core(void **state)
+{
+	others_ns = 20 * US;
+	for (unsigned i = 0; i < 100; i++) {
+		work();
+		empty_rounds(EVERY);
+		assert_int_equal(yields, 1);
+	}
+	work();
+	empty_rounds(SPELL);
+	assert_int_equal(yields, SPELL / EVERY);
+}
+
+/* A yield nobody takes costs little, but not nothing. */
+static void test_alone_it_yields_seldom(void **state)
+{
+	others_ns = US;
+	empty_rounds(SPELL);
+	assert_int_equal(yields, 1);
+	fake_now_ns += 99 * US;
+	empty_rounds(SPELL);
+	assert_int_equal(yields, 1);
+	work();
+	fake_now_ns += US;
+	empty_rounds(SPELL);
+	assert_int_equal(yields, 1);
+}
+
+/* A tenth of the time is what a program that never rests gets of ours. */
+static void test_does_not_yield_to_who_keeps_the_core(void **state)
+{
+	int64_t began_ns = fake_now_ns;
+	unsigned taken = 0;
+
+	others_ns = 3 * MS;
+	while (fake_now_ns < began_ns + 1000 * MS) {
+		work();
+		empty_rounds(SPELL);
+		taken += yields;
+		fake_now_ns += 100 * US;
+	}
+	assert_in_range(taken, 1000 / 33 - 2, 1000 / 33 + 2);
+}
+
+static void *sleeper(void *arg)
+{
+	coro_sleep_ns(100 * MS);
+	return NULL;
+}
+
+/* A timer that is due by the end of a nap comes first. */
+static void test_neither_before_a_timer(void **state)
+{
+	others_ns = 20 * US;
+	assert_int_equal(coro_spawn(stack->sched, NULL, sleeper, NULL, NULL),
+			 0);
+	work();
+	empty_rounds(1);
+	fake_now_ns = coro_sched_next_ns(stack->sched) - 10 * US;
+	empty_rounds(2 * SPELL);
+	assert_int_equal(yields, 0);
+	assert_int_equal(naps, 0);
+	fake_now_ns += 100 * MS;
+	empty_rounds(2); /* it ends */
+	work();
+	empty_rounds(SPELL + 1);
+	assert_int_equal(yields, SPELL / EVERY);
+	assert_int_equal(naps, 1);
+}
+
+static void test_busy_polling_does_neither(void **state)
+{
+	stack->adaptive = false;
+	empty_rounds(10 * SPELL);
+	assert_int_equal(yields, 0);
+	assert_int_equal(naps, 0);
+}
+
+int main(void)
+{
+#define T(f) cmocka_unit_test_setup_teardown(f, adaptive_setup, peer_teardown)
+	static const struct CMUnitTest tests[] = {
+		T(test_naps_after_a_spell_of_empty_rounds),
+		T(test_yields_to_who_wants_the_core),
+		T(test_alone_it_yields_seldom),
+		T(test_does_not_yield_to_who_keeps_the_core),
+		T(test_neither_before_a_timer),
+		T(test_busy_polling_does_neither),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
