@@ -9,21 +9,23 @@ a frame handed over costs is bench-hand-over's, in one thread (the work alone)
 and between two, where cache lines move from core to core. The memif row runs
 coronet-echo with one shard and with two, each with a queue, under
 --poll adaptive, and as many of coronet-load's: one on the other core, or two
-on the same two. CPU time is that of the server's process.
+on the same two. Each shard has as many connections. CPU time is that of the
+server's threads while requests come.
 """
 
 import argparse
-import json
 import os
 import re
 import statistics
 import sys
+import time
 
 from children import Children, Failure, main
 import figures
 
 TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-TICK = os.sysconf("SC_CLK_TCK")
+
+CONNS = 128  # a shard, over memif
 
 
 def built(*path):
@@ -55,30 +57,47 @@ def hand_over(children):
 
 
 def cpu_seconds(pid):
-    """What all threads of a process have used."""
-    with open(f"/proc/{pid}/stat", encoding="ascii") as file:
-        fields = file.read().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / TICK
+    """What all threads of a process have used, by the scheduler's clock of each."""
+    used = 0
+    for thread in os.listdir(f"/proc/{pid}/task"):
+        with open(f"/proc/{pid}/task/{thread}/schedstat", encoding="ascii") as file:
+            used += int(file.read().split()[0])
+    return used / 1e9
+
+
+def rates_after(load, seconds):
+    """Requests a second, of each second so far, once there are so many."""
+    end = time.monotonic() + figures.READY_TIMEOUT + seconds
+    while True:
+        found = re.findall(r"^ *\d+ s +([\d,]+) req/s", load.messages(), re.MULTILINE)
+        if len(found) >= seconds:
+            return [int(rate.replace(",", "")) for rate in found]
+        load.check_alive()
+        if time.monotonic() > end:
+            raise Failure(f"coronet-load does not report: {load.messages()}")
+        time.sleep(0.005)
 
 
 def memif(children, shards, seconds, count):
-    """CPU time of the server a request, in us."""
+    """CPU time of the server a request, in us, from the end of the first second on."""
     path = children.path(f"{count}.sock")
     server = children.start("coronet-echo", [
         built("apps", "coronet-echo"), "--link", f"memif:{path},role=server",
         "--addr", f"{figures.SERVER_ADDR}/{figures.PREFIX}", "--port", str(figures.PORT),
         "--lcores", "0,1" if shards == 2 else "0", "--poll", "adaptive", "--huge", "off"])
     server.wait_for_line("listening on", figures.READY_TIMEOUT)
-    before = cpu_seconds(server.process.pid)
-    load = children.run("coronet-load", [
+    load = children.start("coronet-load", [
         built("apps", "coronet-load"), "--link", f"memif:{path},role=client",
         "--addr", f"{figures.CLIENT_ADDR}/{figures.PREFIX}",
-        "--target", f"{figures.SERVER_ADDR}:{figures.PORT}", "--mode", "echo", "--conns", "64",
-        "--lcores", "0,1" if shards == 2 else "1", "--seconds", str(seconds),
-        "--poll", "adaptive",
-        "--huge", "off", "--interval", "0", "--report-limited", "--json"], 120, [server])
+        "--target", f"{figures.SERVER_ADDR}:{figures.PORT}", "--mode", "echo",
+        "--conns", str(CONNS * shards),
+        "--lcores", "0,1" if shards == 2 else "1", "--seconds", str(seconds + 2),
+        "--poll", "adaptive", "--huge", "off", "--interval", "1", "--report-limited"])
+    rates_after(load, 1)
+    before = cpu_seconds(server.process.pid)
+    requests = sum(rates_after(load, 1 + seconds)[1:])
     used = cpu_seconds(server.process.pid) - before
-    requests = json.loads(load.output())["requests"]
+    load.process.wait(figures.READY_TIMEOUT)
     server.stop()
     return used * 1e6 / requests
 
@@ -93,7 +112,7 @@ def run():
     parser = argparse.ArgumentParser(prog="./dev bench cores", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--turns", type=int, default=7, help="of each point (default 7)")
-    parser.add_argument("--seconds", type=float, default=2, help="a load's (default 2)")
+    parser.add_argument("--seconds", type=int, default=2, help="a load's (default 2)")
     options = parser.parse_args()
     if os.cpu_count() < 2:
         raise Failure("two shards need two CPUs, and here is one")
