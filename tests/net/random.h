@@ -250,6 +250,7 @@ struct life {
 
 extern struct life life;
 extern bool verbose;
+extern bool over_ip6; /* else IPv4 */
 
 static inline bool seq_after(uint32_t a, uint32_t b)
 {
@@ -275,6 +276,11 @@ const uint8_t *stream_at(const struct flow *flow, enum direction to,
 			 uint32_t offset);
 
 /* ---- random_path.c ---- */
+#define STACK_ADDR (over_ip6 ? "fd00::1" : "10.0.0.1")
+#define PEER_ADDR  (over_ip6 ? "fd00::2" : "10.0.0.2")
+unsigned path_header(void); /* bytes of an IP header */
+/* The flow's addresses, as the stack has them. */
+void path_addresses(ip_addr_t *local, ip_addr_t *remote);
 void path_reset(void);
 /* The peer sends; header fields in `s`, addresses filled in. */
 void path_send(struct flow *flow, const struct segment *s);

@@ -426,8 +426,7 @@ static void *dial(void *arg)
 	struct net_addr addr;
 	int err;
 
-	net_addr_parse("10.0.0.2:1", -1, &addr);
-	addr.port = flow->peer_port;
+	net_addr_parse(PEER_ADDR, flow->peer_port, &addr);
 	flow->app.started = true;
 	err = net_dial(life.stack, &addr, &opts, &flow->app.conn);
 	if (err < 0) {

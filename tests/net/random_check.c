@@ -57,10 +57,11 @@ static bool caused(const struct flow *flow, unsigned by)
 
 static unsigned mss_most(const struct flow *flow)
 {
-	unsigned mss = flow->d->mss ? flow->d->mss : 536;
+	unsigned unsaid = over_ip6 ? 1220 : 536; /* RFC 9293 3.7.1 */
+	unsigned mss = flow->d->mss ? flow->d->mss : unsaid;
 
-	if (mss > life.draw.mtu - 40)
-		mss = life.draw.mtu - 40;
+	if (mss > life.draw.mtu - path_header() - 20)
+		mss = life.draw.mtu - path_header() - 20;
 	return mss < LEAST_MSS ? LEAST_MSS : mss;
 }
 
@@ -190,8 +191,7 @@ static struct net_conn *conn_of(const struct flow *flow)
 {
 	ip_addr_t local, remote;
 
-	IP_ADDR4(&local, 10, 0, 0, 1);
-	IP_ADDR4(&remote, 10, 0, 0, 2);
+	path_addresses(&local, &remote);
 	return net_demux_find(&local, flow->stack_port, &remote,
 			      flow->peer_port);
 }

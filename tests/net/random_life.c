@@ -80,7 +80,8 @@ static void open_stack(void)
 	fake_now_ns = SECOND;
 	net_opts_init(&opts);
 	opts.links[opts.n_links++] = "ring:test";
-	net_addr_parse_prefix("10.0.0.1/24", &opts.addrs[opts.n_addrs++]);
+	net_addr_parse_prefix(over_ip6 ? "fd00::1/64" : "10.0.0.1/24",
+			      &opts.addrs[opts.n_addrs++]);
 	opts.mtu = life.draw.mtu;
 	opts.max_conns = 64;
 	opts.predict_off = !differ_predicts();
@@ -99,8 +100,7 @@ static void wait_for_isn(const struct flow *flow, uint32_t before_wrap)
 	ip_addr_t local, remote;
 	uint32_t isn;
 
-	IP_ADDR4(&local, 10, 0, 0, 1);
-	IP_ADDR4(&remote, 10, 0, 0, 2);
+	path_addresses(&local, &remote);
 	isn = net_isn(&local, flow->stack_port, &remote, flow->peer_port);
 	fake_now_ns += (int64_t)(0 - before_wrap - isn) * 4000;
 }
@@ -126,6 +126,8 @@ static void begin(uint64_t seed, bool sender)
 {
 	memset(&life, 0, sizeof(life));
 	draw_life(seed, sender, &life.draw);
+	if (over_ip6 && life.draw.mtu < 1280) /* RFC 8200 5 */
+		life.draw.mtu = 1280;
 	life.rng.state = seed ^ UINT64_C(0x9a7400000);
 	if (verbose)
 		draw_print(&life.draw);
@@ -257,6 +259,7 @@ static void end(void)
 		net_stack_round(life.stack);
 		path_collect();
 	}
+	net_stack_round(life.stack); /* a neighbour's answer to the last */
 	for (unsigned i = 0; i < life.draw.n_flows; i++)
 		check_flow_end(&life.flows[i]);
 	check_life_end();

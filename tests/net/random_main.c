@@ -21,6 +21,7 @@
 #define CPU_SECONDS 60 /* of one life: it hangs */
 
 bool verbose;
+bool over_ip6;
 
 static struct {
 	uint64_t from, count;
@@ -47,6 +48,7 @@ static const struct argp_option options[] = {
 	{"differ", 'd', NULL, 0,
 	 "each twice, with header prediction and without: nothing may differ",
 	 0},
+	{"ip6", '6', NULL, 0, "over IPv6 instead of IPv4", 0},
 	{"keep-going", 'k', NULL, 0, "go on after a failure", 0},
 	{0},
 };
@@ -76,6 +78,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		break;
 	case 'd':
 		args.differ = true;
+		break;
+	case '6':
+		over_ip6 = true;
 		break;
 	case 'k':
 		args.keep_going = true;
@@ -150,8 +155,8 @@ static bool run_both(uint64_t seed)
 
 static void say_how(const char *program, uint64_t seed)
 {
-	printf("replay: %s%s %s %llu%s\n", program,
-	       args.sender ? " --sender" : "",
+	printf("replay: %s%s%s %s %llu%s\n", program,
+	       args.sender ? " --sender" : "", over_ip6 ? " --ip6" : "",
 	       args.differ ? "--differ --count 1 --from" : "--seed",
 	       (unsigned long long)seed, args.differ ? "" : " -v");
 	fflush(stdout);

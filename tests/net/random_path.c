@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "dpdk_glue/glue_csum.h"
 #include "tests/bytes.h"
 
 #define MOST_PACKETS 8192u
@@ -27,6 +28,8 @@ static uint64_t n_sent;
 
 static const uint8_t stack_ip[4] = {10, 0, 0, 1};
 static const uint8_t peer_ip[4] = {10, 0, 0, 2};
+static const uint8_t stack_ip6[16] = {0xfd, [15] = 1};
+static const uint8_t peer_ip6[16] = {0xfd, [15] = 2};
 
 /* ---- a heap by time ---- */
 
@@ -125,20 +128,53 @@ static void ethernet(uint8_t *frame, unsigned type)
 	put16(frame + 12, type);
 }
 
-static unsigned build(const struct segment *s, uint8_t *frame)
+unsigned path_header(void)
 {
-	uint8_t *ip = frame + 14, *tcp = ip + 20;
-	unsigned header = 20 + s->options_len;
-	unsigned total = 20 + header + s->len;
+	return over_ip6 ? 40 : 20;
+}
 
-	memset(frame, 0, 54);
+void path_addresses(ip_addr_t *local, ip_addr_t *remote)
+{
+	ipaddr_aton(STACK_ADDR, local);
+	ipaddr_aton(PEER_ADDR, remote);
+}
+
+static void build_ip4(uint8_t *frame, unsigned payload)
+{
+	uint8_t *ip = frame + 14;
+
 	ethernet(frame, 0x0800);
 	ip[0] = 0x45;
-	put16(ip + 2, total);
+	put16(ip + 2, 20 + payload);
 	ip[8] = 64;
 	ip[9] = 6;
 	memcpy(ip + 12, peer_ip, 4);
 	memcpy(ip + 16, stack_ip, 4);
+}
+
+static void build_ip6(uint8_t *frame, unsigned payload, unsigned next)
+{
+	uint8_t *ip = frame + 14;
+
+	ethernet(frame, 0x86dd);
+	ip[0] = 0x60;
+	put16(ip + 4, payload);
+	ip[6] = (uint8_t)next;
+	ip[7] = 255;
+	memcpy(ip + 8, peer_ip6, 16);
+	memcpy(ip + 24, stack_ip6, 16);
+}
+
+static unsigned build(const struct segment *s, uint8_t *frame)
+{
+	uint8_t *tcp = frame + 14 + path_header();
+	unsigned header = 20 + s->options_len;
+
+	memset(frame, 0, 14 + 40 + 20);
+	if (over_ip6)
+		build_ip6(frame, header + s->len, 6);
+	else
+		build_ip4(frame, header + s->len);
 	put16(tcp, s->src);
 	put16(tcp + 2, s->dst);
 	put32(tcp + 4, s->seq);
@@ -150,13 +186,14 @@ static unsigned build(const struct segment *s, uint8_t *frame)
 		memcpy(tcp + 20, s->options, s->options_len);
 	if (s->len)
 		memcpy(tcp + header, s->data, s->len);
-	return 14 + total;
+	return 14 + path_header() + header + s->len;
 }
 
 static void parse(const uint8_t *frame, struct segment *out)
 {
-	const uint8_t *ip = frame + 14, *tcp = ip + 20;
+	const uint8_t *ip = frame + 14, *tcp = ip + path_header();
 	unsigned header = (tcp[12] >> 4) * 4u;
+	unsigned payload = over_ip6 ? get16(ip + 4) : get16(ip + 2) - 20;
 
 	*out = (struct segment){
 		.src = (uint16_t)get16(tcp),
@@ -168,7 +205,7 @@ static void parse(const uint8_t *frame, struct segment *out)
 		.options = tcp + 20,
 		.options_len = header - 20,
 		.data = tcp + header,
-		.len = get16(ip + 2) - 20 - header,
+		.len = payload - header,
 	};
 }
 
@@ -190,6 +227,42 @@ static void answer_arp(const uint8_t *request)
 	memcpy(arp + 18, fake_mac, 6);
 	memcpy(arp + 24, stack_ip, 4);
 	fake_receive(frame, sizeof(frame), 0, 0);
+}
+
+/* RFC 4861: a solicitation, which asks for the peer. */
+static void answer_nd(const uint8_t *asked)
+{
+	uint8_t frame[86] = {0}, *nd = frame + 54;
+	uint16_t sum;
+
+	if (asked[20] != 58 || asked[54] != 135 ||
+	    memcmp(asked + 54 + 8, peer_ip6, 16) != 0)
+		return;
+	build_ip6(frame, 32, 58);
+	nd[0] = 136;
+	nd[4] = 0x60; /* solicited, override */
+	memcpy(nd + 8, peer_ip6, 16);
+	nd[24] = 2;
+	nd[25] = 1;
+	memcpy(nd + 26, fake_peer_mac, 6);
+	sum = (uint16_t)~glue_sum_fold(
+		glue_sum_add(glue_sum_pseudo(frame + 22, 16, 58, 32), nd, 32));
+	memcpy(nd + 2, &sum, 2);
+	if (!fake_receive_wire(frame, sizeof(frame)))
+		violated(NULL, "an advertisement is dropped");
+}
+
+/* Whether the frame is a segment; neighbours that are asked for are told. */
+static bool is_segment(const uint8_t *frame)
+{
+	unsigned type = get16(frame + 12);
+
+	if (type == 0x0806)
+		answer_arp(frame);
+	if (type == 0x86dd)
+		answer_nd(frame);
+	return over_ip6 ? type == 0x86dd && frame[14 + 6] == 6
+			: type == 0x0800 && frame[14 + 9] == 6;
 }
 
 static struct flow *flow_of(const struct segment *s, bool from_stack)
@@ -242,9 +315,7 @@ void path_collect(void)
 		struct flow *flow;
 
 		differ_frame(frame, len);
-		if (get16(frame + 12) == 0x0806)
-			answer_arp(frame);
-		if (get16(frame + 12) != 0x0800 || frame[14 + 9] != 6)
+		if (!is_segment(frame))
 			continue;
 		parse(frame, &s);
 		flow = flow_of(&s, true);
@@ -267,10 +338,11 @@ void path_deliver(void)
 		if (packet->to == TO_STACK) {
 			check_delivered(packet->flow, &s);
 			path_trace(packet->flow, &s, TO_STACK, "arrives");
-			fake_receive(packet->frame, packet->len,
-				     GLUE_FRAME_IP4 | GLUE_FRAME_TCP |
-					     GLUE_FRAME_CSUM_OK,
-				     34);
+			fake_receive(
+				packet->frame, packet->len,
+				(over_ip6 ? GLUE_FRAME_IP6 : GLUE_FRAME_IP4) |
+					GLUE_FRAME_TCP | GLUE_FRAME_CSUM_OK,
+				(uint16_t)(14 + path_header()));
 			life.frames++;
 		} else if (packet->flow->state != PEER_VANISHED) {
 			path_trace(packet->flow, &s, TO_PEER, "arrives");
