@@ -169,6 +169,10 @@ struct net_asked {
 struct net_asked6 {
 	ip6_addr_t ip;
 	int64_t until_ns;
+	/* whose MAC its packets go to; NULL: lwIP has to be asked each time */
+	struct nd6_neighbor_cache_entry *entry;
+	uint8_t mac[6]; /* the entry's then; another has taken it if it differs
+			 */
 };
 #define NET_ASKED6 256u
 

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Random lives for so many minutes, on every core: ./dev soak MINUTES [SEED].
 
-Each core takes turns of half a minute: random peer and random sender, in the
-release build and under sanitizers; one core also runs scripts of whole programs
-against the kernel's TCP (test_twins.py), where that can be done. The first
-failure ends it, with the seed and the command that replays it.
+Each core takes turns of half a minute: random peer and random sender, over
+IPv4 and IPv6, in the release build and under sanitizers; one core also runs
+scripts of whole programs against the kernel's TCP (test_twins.py), where that
+can be done. The first failure ends it, with the seed and the command that
+replays it.
 """
 import concurrent.futures
 import os
@@ -25,7 +26,8 @@ class Soak:
     """What the cores share."""
 
     def __init__(self, builds, seconds, seed):
-        self.turns = [(build, mode) for mode in ([], ["--sender"], ["--differ"], ["--differ", "--sender"])
+        self.turns = [(build, mode + weight + ip) for mode in ([], ["--differ"])
+                      for weight in ([], ["--sender"]) for ip in ([], ["--ip6"])
                       for build in builds]
         self.until = time.monotonic() + seconds
         self.seed = seed

@@ -74,20 +74,42 @@ wrap_chain(struct net_port *port, struct glue_frame *frame)
 	return head;
 }
 
-/* The shortest way: past lwIP altogether. */
-static inline bool input_predicted(const struct ip_hdr *ip, struct pbuf *p)
+/* The shortest way: past lwIP altogether. p begins with TCP's header. */
+static inline bool input_predicted(const ip_addr_t *local,
+				   const ip_addr_t *remote, struct pbuf *p)
 {
 	const struct tcp_hdr *tcp = p->payload;
-	ip_addr_t local, remote;
 	struct net_conn *conn;
 
 	if (p->len < TCP_HLEN)
 		return false;
-	ip_addr_copy_from_ip4(local, ip->dest);
-	ip_addr_copy_from_ip4(remote, ip->src);
-	conn = net_demux_find(&local, lwip_ntohs(tcp->dest), &remote,
+	conn = net_demux_find(local, lwip_ntohs(tcp->dest), remote,
 			      lwip_ntohs(tcp->src));
 	return conn && net_predict_input(conn, p);
+}
+
+static inline bool input_predicted4(const struct ip_hdr *ip, struct pbuf *p)
+{
+	ip_addr_t local, remote;
+
+	ip_addr_copy_from_ip4(local, ip->dest);
+	ip_addr_copy_from_ip4(remote, ip->src);
+	return input_predicted(&local, &remote, p);
+}
+
+static inline bool input_predicted6(const struct netif *netif,
+				    const struct ip6_hdr *ip, struct pbuf *p)
+{
+	ip_addr_t local, remote;
+
+	ip_addr_copy_from_ip6_packed(local, ip->dest);
+	ip_addr_copy_from_ip6_packed(remote, ip->src);
+	ip6_addr_assign_zone(ip_2_ip6(&local), IP6_UNKNOWN, netif);
+	ip6_addr_assign_zone(ip_2_ip6(&remote), IP6_UNKNOWN, netif);
+	if (!input_predicted(&local, &remote, p))
+		return false;
+	net_neighbour_confirm6(ip_2_ip6(&remote));
+	return true;
 }
 
 /*
@@ -109,7 +131,7 @@ static inline bool input_tcp4(struct net_port *port, struct netif *netif,
 	p = wrap_one(port, frame, (u16_t)(lwip_ntohs(IPH_LEN(ip)) - header));
 	p->payload = frame->data + frame->l4_off;
 	p->len = p->tot_len;
-	if (net_here()->predicts && input_predicted(ip, p))
+	if (net_here()->predicts && input_predicted4(ip, p))
 		return true;
 	ip_data.current_netif = netif;
 	ip_data.current_input_netif = netif;
@@ -122,6 +144,27 @@ static inline bool input_tcp4(struct net_port *port, struct netif *netif,
 	ip_data.current_input_netif = NULL;
 	ip_data.current_ip4_header = NULL;
 	ip_data.current_ip_header_tot_len = 0;
+	return true;
+}
+
+/* The same over IPv6, where TCP's header comes right after IP's. */
+static inline bool input_tcp6(struct net_port *port, struct netif *netif,
+			      struct glue_frame *frame)
+{
+	const struct ip6_hdr *ip = (const void *)(frame->data + NET_ETH_HEADER);
+	struct pbuf *p;
+
+	if (frame->next || frame->l4_off != NET_ETH_HEADER + IP6_HLEN ||
+	    !net_here()->predicts || !port->has_ip6 || !netif_is_up(netif))
+		return false;
+	p = wrap_one(port, frame, IP6H_PLEN(ip));
+	p->payload = frame->data + frame->l4_off;
+	p->len = p->tot_len;
+	if (input_predicted6(netif, ip, p))
+		return true;
+	p->payload = frame->data + NET_ETH_HEADER;
+	p->len = p->tot_len = (u16_t)(frame->seg_len - NET_ETH_HEADER);
+	ip6_input(p, netif);
 	return true;
 }
 
@@ -206,9 +249,14 @@ static void input_rest(struct net_port *port, struct glue_frame *frame)
 
 static inline void input_frame(struct net_port *port, struct glue_frame *frame)
 {
-	if (frame->flags !=
-		    (GLUE_FRAME_IP4 | GLUE_FRAME_TCP | GLUE_FRAME_CSUM_OK) ||
-	    !input_tcp4(port, port->netif0, frame))
+	const uint16_t tcp = GLUE_FRAME_TCP | GLUE_FRAME_CSUM_OK;
+	bool done = false;
+
+	if (frame->flags == (GLUE_FRAME_IP4 | tcp))
+		done = input_tcp4(port, port->netif0, frame);
+	else if (frame->flags == (GLUE_FRAME_IP6 | tcp))
+		done = input_tcp6(port, port->netif0, frame);
+	if (!done)
 		input_rest(port, frame);
 }
 

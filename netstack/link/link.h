@@ -17,10 +17,10 @@ unsigned net_link_rx(void);
 /* ---- output.c ---- */
 void net_link_tx(void);
 /*
- * Sends a segment, p on its own, in IPv4; false: its neighbour is not known, or
- * the port is out of frames.
+ * Sends a segment, p on its own; false: its neighbour is not known, or the port
+ * is out of frames.
  */
-bool net_link_send_tcp4(const struct tcp_pcb *pcb, const struct pbuf *p);
+bool net_link_send_tcp(const struct tcp_pcb *pcb, const struct pbuf *p);
 /* Whether every port takes memory that is lent. */
 bool net_link_takes_extbufs(void);
 

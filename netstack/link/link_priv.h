@@ -5,6 +5,8 @@
 
 #include "netstack/link/link.h"
 
+struct nd6_neighbor_cache_entry;
+
 #define NET_ETH_HEADER 14u /* bytes */
 
 static inline struct net_port *net_port_of(const struct netif *netif)
@@ -21,6 +23,10 @@ err_t net_link_send(struct netif *netif, struct pbuf *p, const uint8_t *mac);
 /* ---- neighbour.c ---- */
 /* Its place in the cache; NULL: it is to be asked for. */
 const struct net_neighbour *net_neighbour_known(const ip4_addr_t *dest);
+/* The same for IPv6, while lwIP believes that it can be reached. */
+struct nd6_neighbor_cache_entry *net_neighbour_known6(const ip6_addr_t *dest);
+/* RFC 4861 7.3.1: it has answered what was sent there. */
+void net_neighbour_confirm6(const ip6_addr_t *dest);
 /* lwIP's output functions of every interface. */
 err_t net_neighbour_output4(struct netif *netif, struct pbuf *p,
 			    const ip4_addr_t *dest);

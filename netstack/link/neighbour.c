@@ -386,19 +386,44 @@ static_assert(NET_ASKED6 == 1 << 8, "slot_of6() keeps eight bits");
 
 /* Cold: nothing was sent there for a second. */
 __attribute__((noinline)) static bool may_send6(const struct netif *netif,
-						const ip6_addr_t *dest)
+						const ip6_addr_t *dest,
+						struct net_asked6 *slot)
 {
-	const ip6_addr_t *hop = dest;
+	bool direct = on_link6(netif, dest);
+	bool found = direct || net_here()->has_gateway6;
+	struct nd6_neighbor_cache_entry *entry =
+		found ? entry_of(direct ? dest : &net_here()->gateway6) : NULL;
 
-	if (!on_link6(netif, dest)) {
-		if (!net_here()->has_gateway6)
-			return true; /* lwIP says that there is no way */
-		hop = &net_here()->gateway6;
-	}
-	if (entry_of(hop) || count_entries(true) < ND_ASKED)
-		return true;
+	slot->entry = entry && entry->netif == netif ? entry : NULL;
+	if (slot->entry)
+		memcpy(slot->mac, entry->lladdr, 6);
+	if (!found || entry || count_entries(true) < ND_ASKED)
+		return true; /* lwIP says if there is no way */
 	net_here()->stats.neighbours_refused++;
 	return false;
+}
+
+struct nd6_neighbor_cache_entry *net_neighbour_known6(const ip6_addr_t *dest)
+{
+	const struct net_asked6 *slot = slot_of6(dest);
+	struct nd6_neighbor_cache_entry *entry = slot->entry;
+
+	return entry && slot->until_ns > net_here()->now_ns &&
+			       ip6_addr_zoneless_eq(&slot->ip, dest) &&
+			       entry->state == ND6_REACHABLE &&
+			       memcmp(entry->lladdr, slot->mac, 6) == 0
+		       ? entry
+		       : NULL;
+}
+
+void net_neighbour_confirm6(const ip6_addr_t *dest)
+{
+	struct nd6_neighbor_cache_entry *entry = net_neighbour_known6(dest);
+
+	if (entry)
+		entry->counter.reachable_time = LWIP_ND6_REACHABLE_TIME;
+	else
+		nd6_reachability_hint(dest);
 }
 
 err_t net_neighbour_output6(struct netif *netif, struct pbuf *p,
@@ -410,7 +435,7 @@ err_t net_neighbour_output6(struct netif *netif, struct pbuf *p,
 		return ethip6_output(netif, p, dest);
 	if (slot->until_ns <= net_here()->now_ns ||
 	    !ip6_addr_zoneless_eq(&slot->ip, dest)) {
-		if (!may_send6(netif, dest))
+		if (!may_send6(netif, dest, slot))
 			return ERR_OK; /* lost, as on a wire */
 		slot->ip = *dest;
 		slot->until_ns = net_here()->now_ns + KNOWN_NS;

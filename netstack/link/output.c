@@ -6,6 +6,8 @@
 #include <string.h>
 
 #include "lwip/ip.h"
+#include "lwip/priv/nd6_priv.h"
+#include "lwip/prot/ieee.h"
 
 void net_link_tx(void)
 {
@@ -39,6 +41,15 @@ static inline void describe_ip4(struct glue_frame *frame,
 	describe_l4(frame, IPH_PROTO(ip));
 }
 
+static inline void describe_ip6(struct glue_frame *frame,
+				const struct ip6_hdr *ip)
+{
+	frame->l3_off = NET_ETH_HEADER;
+	frame->l4_off = NET_ETH_HEADER + IP6_HLEN;
+	frame->flags = GLUE_FRAME_IP6;
+	describe_l4(frame, IP6H_NEXTH(ip));
+}
+
 static inline void describe(struct glue_frame *frame)
 {
 	const uint8_t *eth = frame->data;
@@ -46,10 +57,7 @@ static inline void describe(struct glue_frame *frame)
 	if (eth[12] == 0x08 && eth[13] == 0x00) {
 		describe_ip4(frame, (const void *)(eth + NET_ETH_HEADER));
 	} else if (eth[12] == 0x86 && eth[13] == 0xdd) {
-		frame->l3_off = NET_ETH_HEADER;
-		frame->l4_off = NET_ETH_HEADER + 40;
-		frame->flags = GLUE_FRAME_IP6;
-		describe_l4(frame, eth[NET_ETH_HEADER + 6]);
+		describe_ip6(frame, (const void *)(eth + NET_ETH_HEADER));
 	}
 }
 
@@ -122,12 +130,12 @@ err_t net_link_output(struct netif *netif, struct pbuf *p)
 }
 
 static inline void put_ethernet(uint8_t *eth, const struct netif *netif,
-				const uint8_t *mac)
+				const uint8_t *mac, uint16_t type)
 {
 	memcpy(eth, mac, 6);
 	memcpy(eth + 6, netif->hwaddr, 6);
-	eth[12] = 0x08;
-	eth[13] = 0x00;
+	eth[12] = (uint8_t)(type >> 8);
+	eth[13] = (uint8_t)type;
 }
 
 /* The short way of IPv4: the neighbour is known, p begins with the IP header.
@@ -139,7 +147,7 @@ err_t net_link_send(struct netif *netif, struct pbuf *p, const uint8_t *mac)
 
 	if (!frame)
 		return ERR_MEM;
-	put_ethernet(frame->data, netif, mac);
+	put_ethernet(frame->data, netif, mac, ETHTYPE_IP);
 	describe_ip4(frame, p->payload);
 	glue_tx(glue, frame);
 	return ERR_OK;
@@ -181,7 +189,7 @@ static inline void put_ip4(struct ip_hdr *ip, const struct tcp_pcb *pcb,
 	ip4_addr_copy(ip->dest, *dest);
 }
 
-bool net_link_send_tcp4(const struct tcp_pcb *pcb, const struct pbuf *p)
+static inline bool send_tcp4(const struct tcp_pcb *pcb, const struct pbuf *p)
 {
 	const struct net_neighbour *slot =
 		net_neighbour_known(ip_2_ip4(&pcb->remote_ip));
@@ -196,11 +204,64 @@ bool net_link_send_tcp4(const struct tcp_pcb *pcb, const struct pbuf *p)
 	frame = glue_tx_alloc(glue, NET_ETH_HEADER + IP_HLEN + p->len);
 	if (!frame)
 		return false;
-	put_ethernet(frame->data, netif, slot->mac);
+	put_ethernet(frame->data, netif, slot->mac, ETHTYPE_IP);
 	ip = (void *)(frame->data + NET_ETH_HEADER);
 	put_ip4(ip, pcb, p->len);
 	copy_chain(p, frame, NET_ETH_HEADER + IP_HLEN);
 	describe_ip4(frame, ip);
 	glue_tx(glue, frame);
 	return true;
+}
+
+/* IPv6's header as ip6.c writes it. */
+static inline void put_ip6(struct ip6_hdr *ip, const struct tcp_pcb *pcb,
+			   unsigned len)
+{
+	IP6H_VTCFL_SET(ip, 6, pcb->tos, 0);
+	IP6H_PLEN_SET(ip, len);
+	IP6H_NEXTH_SET(ip, IP6_NEXTH_TCP);
+	IP6H_HOPLIM_SET(ip, pcb->ttl);
+	ip6_addr_copy_to_packed(ip->src, *ip_2_ip6(&pcb->local_ip));
+	ip6_addr_copy_to_packed(ip->dest, *ip_2_ip6(&pcb->remote_ip));
+}
+
+/* Its zone included: two links may have the same link-local address. */
+static inline bool has_address(const struct netif *netif, const ip6_addr_t *ip)
+{
+	for (unsigned i = 0; i < LWIP_IPV6_NUM_ADDRESSES; i++)
+		if (ip6_addr_isvalid(netif_ip6_addr_state(netif, i)) &&
+		    ip6_addr_eq(netif_ip6_addr(netif, i), ip))
+			return true;
+	return false;
+}
+
+static inline bool send_tcp6(const struct tcp_pcb *pcb, const struct pbuf *p)
+{
+	const struct nd6_neighbor_cache_entry *entry =
+		net_neighbour_known6(ip_2_ip6(&pcb->remote_ip));
+	struct glue_frame *frame;
+	struct glue_port *glue;
+	struct ip6_hdr *ip;
+
+	if (!entry || !netif_is_up(entry->netif) ||
+	    !netif_is_link_up(entry->netif) ||
+	    !has_address(entry->netif, ip_2_ip6(&pcb->local_ip)))
+		return false;
+	glue = net_port_of(entry->netif)->glue;
+	frame = glue_tx_alloc(glue, NET_ETH_HEADER + IP6_HLEN + p->len);
+	if (!frame)
+		return false;
+	put_ethernet(frame->data, entry->netif, entry->lladdr, ETHTYPE_IPV6);
+	ip = (void *)(frame->data + NET_ETH_HEADER);
+	put_ip6(ip, pcb, p->len);
+	copy_chain(p, frame, NET_ETH_HEADER + IP6_HLEN);
+	describe_ip6(frame, ip);
+	glue_tx(glue, frame);
+	return true;
+}
+
+bool net_link_send_tcp(const struct tcp_pcb *pcb, const struct pbuf *p)
+{
+	return IP_IS_V6_VAL(pcb->remote_ip) ? send_tcp6(pcb, p)
+					    : send_tcp4(pcb, p);
 }

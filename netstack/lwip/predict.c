@@ -149,7 +149,7 @@ bool net_predict_output(struct net_conn *conn)
 	struct tcp_seg **tail = &pcb->unacked;
 
 	if (pcb->state != ESTABLISHED || conn->repairing ||
-	    IP_IS_V6_VAL(pcb->remote_ip) || !may_leave(pcb, wnd))
+	    !may_leave(pcb, wnd))
 		return false;
 	while (*tail)
 		tail = &(*tail)->next;
@@ -157,7 +157,7 @@ bool net_predict_output(struct net_conn *conn)
 		const struct pbuf *p = pcb->unsent->p;
 
 		fill_header(pcb, pcb->unsent->tcphdr);
-		if (!net_link_send_tcp4(pcb, p))
+		if (!net_link_send_tcp(pcb, p))
 			return false;
 		net_count_out(conn, p);
 		net_recovery_segment_out(pcb, p);

@@ -11,7 +11,7 @@
 #include <cmocka.h>
 
 #include "dpdk_glue/glue_csum.h"
-#include "netstack/state.h"
+#include "netstack/link/link_priv.h"
 #include "tests/bytes.h"
 #include "tests/net/fake_glue.h"
 #include "tests/net/peer.h"
@@ -427,6 +427,42 @@ static void test_made_up_neighbours6_leave_the_living(void **state)
 	assert_int_equal(answered, 20);
 }
 
+/* What header prediction may send to without asking lwIP. */
+static void test_a_neighbour6_is_known_while_it_is_reachable(void **state)
+{
+	static const uint8_t mac[6] = {2, 0, 0, 0, 0, 9};
+	struct nd6_neighbor_cache_entry *entry;
+	ip6_addr_t ip = {0};
+
+	memcpy(ip.addr, friend6, 16);
+	say_nd(135, friend6, us6, us6, fake_peer_mac);
+	entry = entry_of(friend6);
+	send_syn6(friend6, 1000); /* answered, and not yet known to be there */
+	assert_null(net_neighbour_known6(&ip));
+	net_neighbour_confirm6(&ip);
+	assert_int_equal(entry->state, ND6_REACHABLE);
+	assert_ptr_equal(net_neighbour_known6(&ip), entry);
+
+	entry->counter.reachable_time = 1;
+	net_neighbour_confirm6(&ip);
+	assert_int_equal(entry->counter.reachable_time,
+			 LWIP_ND6_REACHABLE_TIME);
+	entry->state = ND6_STALE;
+	assert_null(net_neighbour_known6(&ip));
+	entry->state = ND6_REACHABLE;
+	memcpy(entry->lladdr, mac, 6);
+	assert_null(net_neighbour_known6(&ip));
+	memcpy(entry->lladdr, fake_peer_mac, 6);
+	assert_non_null(net_neighbour_known6(&ip));
+	for (uint32_t i = 3; i < 3000; i++) { /* some share its place */
+		ip.addr[3] = lwip_htonl(i);
+		assert_null(net_neighbour_known6(&ip));
+	}
+	memcpy(ip.addr, friend6, 16);
+	net_here()->now_ns += SECOND_NS;
+	assert_null(net_neighbour_known6(&ip));
+}
+
 static void test_nobody_else_has_our_address6(void **state)
 {
 	say_nd(135, us6, us6, us6, fake_peer_mac);
@@ -548,6 +584,7 @@ int main(void)
 		T(test_an_old_mac_is_not_believed_for_ever),
 		T(test_strangers_fill_half_of_the_nd_table),
 		T(test_made_up_neighbours6_leave_the_living),
+		T(test_a_neighbour6_is_known_while_it_is_reachable),
 		T(test_nobody_else_has_our_address6),
 		T(test_an_advertisement_nobody_asked_for_is_nothing),
 		cmocka_unit_test_setup_teardown(
