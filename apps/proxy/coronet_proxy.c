@@ -107,7 +107,8 @@ static int open_doors(struct proxy_shard *shard)
 	return err;
 }
 
-static void say_listening(void)
+/* After the coroutine that catches signals has begun: it may end us at once. */
+static void *say_listening(void *arg)
 {
 	char text[NET_ADDR_TEXT_MAX];
 	struct net_addr addr;
@@ -117,6 +118,7 @@ static void say_listening(void)
 		       net_addr_format(&addr, text, sizeof(text)));
 	printf("\n");
 	fflush(stdout);
+	return NULL;
 }
 
 /* ---- health ---- */
@@ -411,9 +413,10 @@ static int run(struct net_stack *stack)
 
 	if (err == 0 && proxy.net.stats_s > 0)
 		err = net_spawn(stack, "stats", say_stats, NULL);
+	if (err == 0)
+		err = net_spawn(stack, "listening", say_listening, NULL);
 	if (err < 0)
 		return err;
-	say_listening();
 	net_stack_run(stack);
 	return 0;
 }

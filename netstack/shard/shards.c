@@ -402,18 +402,33 @@ bool net_stack_stopping(const struct net_stack *stack)
 	return atomic_load_explicit(&program.stop, memory_order_relaxed);
 }
 
-int net_stack_run(struct net_stack *stack)
+struct signals {
+	struct sigaction was_int, was_term;
+};
+
+static void catch_signals(struct signals *signals)
 {
 	struct sigaction action = {.sa_handler = on_signal};
-	struct sigaction old_int, old_term;
+
+	sigaction(SIGINT, &action, &signals->was_int);
+	sigaction(SIGTERM, &action, &signals->was_term);
+}
+
+static void restore_signals(const struct signals *signals)
+{
+	sigaction(SIGINT, &signals->was_int, NULL);
+	sigaction(SIGTERM, &signals->was_term, NULL);
+}
+
+int net_stack_run(struct net_stack *stack)
+{
+	struct signals signals;
 
 	NET_CHECK_STACK(stack);
-	sigaction(SIGINT, &action, &old_int);
-	sigaction(SIGTERM, &action, &old_term);
+	catch_signals(&signals);
 	atomic_store(&program.phase, PHASE_RUN);
 	run(stack);
-	sigaction(SIGINT, &old_int, NULL);
-	sigaction(SIGTERM, &old_term, NULL);
+	restore_signals(&signals);
 	return 0;
 }
 
@@ -521,6 +536,7 @@ int net_serve_limited(struct net_stack *stack, const struct net_addr *addr,
 	struct serving serving = {
 		.addr = *addr, .handler = handler, .arg = arg};
 	char text[NET_ADDR_TEXT_MAX];
+	struct signals signals;
 	int err;
 
 	if (limits)
@@ -534,10 +550,12 @@ int net_serve_limited(struct net_stack *stack, const struct net_addr *addr,
 		net_stack_close(stack);
 		return err;
 	}
+	catch_signals(&signals); /* who reads the line may stop us at once */
 	printf("listening on %s\n",
 	       net_addr_format(&serving.addr, text, sizeof(text)));
 	fflush(stdout);
 	net_stack_run(stack);
+	restore_signals(&signals);
 	net_stack_close(stack);
 	return 0;
 }

@@ -21,7 +21,7 @@ import threading
 import time
 
 import proxies
-from harness import check, command, eventually, main, preload_of
+from harness import PATIENCE, check, command, eventually, main, preload_of
 
 HOST, NEAR = "10.9.0.1", "10.9.1.1"
 PORT = 7777
@@ -394,6 +394,30 @@ def wall_clock_jumps(env):
         check_control_path(server)
 
 
+def stopped_when_it_listens(env, app, *argv):
+    """A supervisor may stop it as soon as it has said that it is ready."""
+    library = env.build / "tests/integration/libstopped-when-listening.so"
+    program = env.start([env.app(app), *argv],
+                        env={**os.environ, "LD_PRELOAD": preload_of(library)})
+    status = program.wait(PATIENCE)
+    check(status == 0, f"exit status {status}: {program.story()}")
+    check("listening on" in program.output("stdout"), program.story())
+
+
+def stops_when_listening(env):
+    """Each program, the name of the case and its function."""
+    stack = ["--link", "ring:r0", "--addr", "10.9.0.1/16", "--poll", "adaptive", "--port", "7777"]
+    kernel = ["--listen", "127.0.0.1:7777"]
+    to = ["--to", "10.9.0.9:1", "--health-interval", "0"]
+    for app, argv in (("coronet-echo", stack), ("coronet-echo", [*stack, "--shards", "4"]),
+                      ("coronet-httpd", stack), ("coronet-proxy", [*stack, *to]),
+                      ("coronet-proxy", [*stack, *to, "--shards", "4"]),
+                      ("epoll-echo", ["--port", "7777"]), ("epoll-proxy", [*kernel, *to])):
+        shards = ", 4 shards" if "--shards" in argv else ""
+        yield (f"{app} stopped as soon as it listens{shards}",
+               functools.partial(stopped_when_it_listens, env, app, *argv))
+
+
 def cases(env):
     bind = functools.partial
     for function in (link_down_and_up, interface_deleted, no_signals_left, memif_server_comes_and_goes,
@@ -402,6 +426,7 @@ def cases(env):
         yield function.__name__.replace("_", " "), bind(function, env)
     for app in ("coronet-echo", "coronet-httpd", "coronet-proxy"):
         yield f"{app} killed and started again", bind(killed_and_started_again, env, app)
+    yield from stops_when_listening(env)
 
 
 if __name__ == "__main__":
