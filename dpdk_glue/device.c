@@ -447,8 +447,10 @@ static int configure(struct glue_device *device, char *err, size_t err_len)
 		rc = set_queues(device, err, err_len);
 	if (rc < 0)
 		return rc;
-	/* memif.c lowers it when a client has fewer */
+	/* memif.c lowers it when a client, which may come now, has fewer */
 	device->n_active = device->n_queues;
+	if (device->link->kind == GLUE_LINK_MEMIF && device->link->server)
+		glue_memif_attach(device);
 	rc = rte_eth_dev_start(device->id);
 	if (rc < 0)
 		return glue_fail(err, err_len, rc, "port start: %s",
@@ -574,8 +576,6 @@ static int open_device(struct glue_device *device, char *err, size_t err_len)
 
 	if (rc < 0)
 		return rc;
-	if (device->link->kind == GLUE_LINK_MEMIF && device->link->server)
-		glue_memif_attach(device);
 	glue_capture_start(&log); /* net_tap complains of what does no harm */
 	rc = configure(device, err, err_len);
 	glue_capture_end(&log, NULL, 0);
