@@ -369,9 +369,9 @@ static void yield_core(struct net_stack *stack)
 }
 
 /*
- * Adaptive polling: a spell of empty rounds yields the core to who else wants
- * it; after a long one come naps, so short that the first packet after one
- * waits less than 50 us.
+ * Adaptive polling: a spell of empty rounds yields the core to whoever else
+ * wants it; after a long one come naps, so short that the first packet after
+ * one waits less than 50 us.
  */
 static void idle(struct net_stack *stack, unsigned work)
 {

@@ -70,8 +70,7 @@ void peer_send_raw(const struct segment *segment);
 void peer_send(struct peer *peer, uint8_t flags, const void *data,
 	       unsigned len);
 
-/* A SYN to port 7 from a host of this IPv4 address; whoever is to answer it
- * may have to ask for the host first. */
+/* A SYN to port 7 from a host of this IPv4 address; two rounds. */
 void peer_send_syn_of(const uint8_t from[4], uint16_t src_port);
 
 /* Runs the stack until it has sent a TCP segment; false if it sends none. */
