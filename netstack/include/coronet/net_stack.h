@@ -164,6 +164,8 @@ void net_stack_close(struct net_stack *stack);
  * Runs the stack until net_stack_stop() or SIGINT/SIGTERM, then drains: stops
  * accepting, makes blocked calls return -ECANCELED, waits at most a second
  * for connections to close. A second signal ends the process at once.
+ * Signals that come before it runs do what they did: say that the program is
+ * ready in a coroutine (net_spawn()), and a signal in answer to that drains it.
  * Returns 0.
  */
 int net_stack_run(struct net_stack *stack);
