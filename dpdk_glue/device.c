@@ -607,6 +607,15 @@ static void close_device(struct glue_device *device)
 	free_memory(device);
 }
 
+/* With the lock: whether every link's device is. */
+static bool all_open(void)
+{
+	for (unsigned i = 0; glue_eal_link(i); i++)
+		if (!devices[i])
+			return false;
+	return true;
+}
+
 /* With the lock: the device of a link, opened if it is not yet. */
 static int get_locked(unsigned index, const struct glue_port_conf *conf,
 		      struct glue_device **out, char *err, size_t err_len)
@@ -646,6 +655,8 @@ static int get_locked(unsigned index, const struct glue_port_conf *conf,
 				 reason);
 	}
 	*out = devices[index] = device;
+	if (all_open())
+		glue_eal_settle();
 	return 0;
 }
 

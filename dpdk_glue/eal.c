@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -30,9 +31,10 @@
 #include <rte_lcore.h>
 #include <rte_log.h>
 
-#define MAX_ARGS  96
-#define ARG_LEN	  512
-#define CPUS_TEXT 96 /* of a list of CPUs in an error */
+#define MAX_ARGS   96
+#define ARG_LEN	   512
+#define CPUS_TEXT  96  /* of a list of CPUs in an error */
+#define HUGE_TRIES 500 /* 10 ms apart */
 
 static struct {
 	bool started;
@@ -49,7 +51,8 @@ static struct {
 	double ns_per_tick;
 	void (*log)(const char *text, size_t len);
 	FILE *log_file; /* what DPDK prints to, once it runs; or NULL */
-} eal;
+	int huge_lock;	/* take_huge()'s while it is held, or -1 */
+} eal = {.huge_lock = -1};
 
 /* The arguments under construction; storage is kept for EAL's lifetime. */
 struct args {
@@ -86,6 +89,35 @@ static unsigned long free_huge_mib(void)
 		pages = 0;
 	fclose(f);
 	return pages * 2;
+}
+
+/*
+ * Whether there are enough free. Programs that start together would all count
+ * on the same ones: each looks, and takes what it has seen, under a lock that
+ * they share, until glue_eal_settle(). One that has to wait for longer than a
+ * start takes does without.
+ */
+static bool take_huge(unsigned long mib)
+{
+	static const struct timespec nap = {.tv_nsec = 10000000};
+
+	if (free_huge_mib() < mib)
+		return false;
+	eal.huge_lock = open("/sys/kernel/mm/hugepages",
+			     O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	for (unsigned i = 0; i < HUGE_TRIES; i++) {
+		if (flock(eal.huge_lock, LOCK_EX | LOCK_NB) == 0)
+			return free_huge_mib() >= mib;
+		nanosleep(&nap, NULL);
+	}
+	return false;
+}
+
+void glue_eal_settle(void)
+{
+	if (eal.huge_lock >= 0)
+		close(eal.huge_lock);
+	eal.huge_lock = -1;
 }
 
 /* "0,1,5" */
@@ -465,7 +497,9 @@ int glue_eal_start(const struct glue_eal_conf *conf, char *err, size_t err_len)
 	memcpy(eal.links, conf->links, conf->n_links * sizeof(*conf->links));
 	eal.n_links = conf->n_links;
 	eal.mtu = conf->mtu;
-	eal.huge = !conf->huge_off && free_huge_mib() >= conf->mem_mib;
+	eal.huge = !conf->huge_off && take_huge(conf->mem_mib);
+	if (!eal.huge)
+		glue_eal_settle();
 	rc = start_eal(conf, err, err_len);
 	if (rc < 0)
 		return rc;
@@ -546,6 +580,7 @@ static void park_interrupt_thread(void)
 
 void glue_eal_stop(void)
 {
+	glue_eal_settle();
 	if (!eal.started)
 		return;
 	glue_memif_unserve();

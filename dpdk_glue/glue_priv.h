@@ -12,6 +12,8 @@ glue_fail(char *err, size_t err_len, int code, const char *format, ...);
 /* The link behind index, and its DPDK port; false when there is none. */
 const struct glue_link *glue_eal_link(unsigned index);
 bool glue_eal_port_id(unsigned index, uint16_t *port_id);
+/* Every link has its memory: others may look for hugepages. */
+void glue_eal_settle(void);
 
 /* Shards of the program, the CPU of one, or -1: it is not pinned. */
 unsigned glue_eal_shards(void);

@@ -8,6 +8,7 @@ are answered, a line of statistics comes, SIGTERM ends the program cleanly.
 """
 
 import contextlib
+import fcntl
 import functools
 import json
 import os
@@ -21,8 +22,9 @@ import threading
 import time
 
 import proxies
-from harness import PATIENCE, check, command, eventually, main, preload_of
+from harness import PATIENCE, Skip, check, command, eventually, main, preload_of
 
+HUGEPAGES = "/sys/kernel/mm/hugepages"
 HOST, NEAR = "10.9.0.1", "10.9.1.1"
 PORT = 7777
 PATIENCE = 60  # a kernel that backs off takes its time
@@ -404,6 +406,21 @@ def stopped_when_it_listens(env, app, *argv):
     check("listening on" in program.output("stdout"), program.story())
 
 
+def hugepages_of_another(env):
+    """What is free is another's that has begun to take it: this one does without."""
+    if not pathlib.Path(HUGEPAGES).exists():
+        raise Skip("a kernel without hugepages")
+    library = env.build / "tests/integration/libplenty-of-hugepages.so"
+    other = os.open(HUGEPAGES, os.O_RDONLY)
+    try:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        with env.running([env.app("coronet-echo"), "--link", "ring:r0", "--addr", "10.9.0.1/16"],
+                         env={**os.environ, "LD_PRELOAD": preload_of(library)}) as server:
+            server.terminate()
+    finally:
+        os.close(other)
+
+
 def stops_when_listening(env):
     """Each program, the name of the case and its function."""
     stack = ["--link", "ring:r0", "--addr", "10.9.0.1/16", "--poll", "adaptive", "--port", "7777"]
@@ -422,7 +439,8 @@ def cases(env):
     bind = functools.partial
     for function in (link_down_and_up, interface_deleted, no_signals_left, memif_server_comes_and_goes,
                      memif_socket_removed, memif_strangers, memif_backend_restarts,
-                     memif_killed_and_started_again, stopped_for_a_while, wall_clock_jumps):
+                     memif_killed_and_started_again, stopped_for_a_while, wall_clock_jumps,
+                     hugepages_of_another):
         yield function.__name__.replace("_", " "), bind(function, env)
     for app in ("coronet-echo", "coronet-httpd", "coronet-proxy"):
         yield f"{app} killed and started again", bind(killed_and_started_again, env, app)
