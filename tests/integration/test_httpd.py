@@ -306,11 +306,12 @@ def drain(env):
 def ask_once():
     """One connection and one request: how it went."""
     with socket.socket() as sock:
-        sock.settimeout(PATIENCE)
+        sock.settimeout(5)  # to a link that has gone nothing is refused
         try:
             sock.connect((HOST, PORT))
         except OSError:
             return "refused"
+        sock.settimeout(PATIENCE)
         try:
             sock.sendall(GET + b"Connection: close\r\n\r\n")
             data = b""
