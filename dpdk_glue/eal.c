@@ -100,17 +100,19 @@ static unsigned long free_huge_mib(void)
 static bool take_huge(unsigned long mib)
 {
 	static const struct timespec nap = {.tv_nsec = 10000000};
+	unsigned tries = 0;
 
 	if (free_huge_mib() < mib)
 		return false;
 	eal.huge_lock = open("/sys/kernel/mm/hugepages",
 			     O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	for (unsigned i = 0; i < HUGE_TRIES; i++) {
-		if (flock(eal.huge_lock, LOCK_EX | LOCK_NB) == 0)
-			return free_huge_mib() >= mib;
+	while (flock(eal.huge_lock, LOCK_EX | LOCK_NB) < 0 &&
+	       errno == EWOULDBLOCK) {
+		if (++tries == HUGE_TRIES)
+			return false;
 		nanosleep(&nap, NULL);
 	}
-	return false;
+	return free_huge_mib() >= mib;
 }
 
 void glue_eal_settle(void)

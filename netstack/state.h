@@ -171,8 +171,7 @@ struct net_asked6 {
 	int64_t until_ns;
 	/* whose MAC its packets go to; NULL: lwIP has to be asked each time */
 	struct nd6_neighbor_cache_entry *entry;
-	uint8_t mac[6]; /* the entry's then; another has taken it if it differs
-			 */
+	uint8_t mac[6]; /* the entry's; with another it is somebody else's */
 };
 #define NET_ASKED6 256u
 

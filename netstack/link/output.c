@@ -225,16 +225,6 @@ static inline void put_ip6(struct ip6_hdr *ip, const struct tcp_pcb *pcb,
 	ip6_addr_copy_to_packed(ip->dest, *ip_2_ip6(&pcb->remote_ip));
 }
 
-/* Its zone included: two links may have the same link-local address. */
-static inline bool has_address(const struct netif *netif, const ip6_addr_t *ip)
-{
-	for (unsigned i = 0; i < LWIP_IPV6_NUM_ADDRESSES; i++)
-		if (ip6_addr_isvalid(netif_ip6_addr_state(netif, i)) &&
-		    ip6_addr_eq(netif_ip6_addr(netif, i), ip))
-			return true;
-	return false;
-}
-
 static inline bool send_tcp6(const struct tcp_pcb *pcb, const struct pbuf *p)
 {
 	const struct nd6_neighbor_cache_entry *entry =
@@ -245,7 +235,8 @@ static inline bool send_tcp6(const struct tcp_pcb *pcb, const struct pbuf *p)
 
 	if (!entry || !netif_is_up(entry->netif) ||
 	    !netif_is_link_up(entry->netif) ||
-	    !has_address(entry->netif, ip_2_ip6(&pcb->local_ip)))
+	    netif_get_ip6_addr_match(entry->netif, ip_2_ip6(&pcb->local_ip)) <
+		    0)
 		return false;
 	glue = net_port_of(entry->netif)->glue;
 	frame = glue_tx_alloc(glue, NET_ETH_HEADER + IP6_HLEN + p->len);

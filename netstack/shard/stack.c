@@ -17,7 +17,7 @@
 #define NAP_NS	     20000 /* with the wake-up, below 50 us */
 #define YIELD_ROUNDS 16	   /* empty rounds from one yield to the next */
 #define ALONE_NS     3000  /* nobody else ran if a yield took less than this */
-#define HOG_NS	     1000000
+#define HOG_NS	     1000000 /* a yield that took more was to no peer */
 #define DRAIN_NS     INT64_C(1000000000)
 
 _Thread_local struct net_stack net_tls;

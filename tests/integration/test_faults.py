@@ -22,7 +22,7 @@ import threading
 import time
 
 import proxies
-from harness import PATIENCE, Skip, check, command, eventually, main, preload_of
+from harness import Skip, check, command, eventually, main, preload_of
 
 HUGEPAGES = "/sys/kernel/mm/hugepages"
 HOST, NEAR = "10.9.0.1", "10.9.1.1"
@@ -424,12 +424,11 @@ def hugepages_of_another(env):
 def stops_when_listening(env):
     """Each program, the name of the case and its function."""
     stack = ["--link", "ring:r0", "--addr", "10.9.0.1/16", "--poll", "adaptive", "--port", "7777"]
-    kernel = ["--listen", "127.0.0.1:7777"]
     to = ["--to", "10.9.0.9:1", "--health-interval", "0"]
     for app, argv in (("coronet-echo", stack), ("coronet-echo", [*stack, "--shards", "4"]),
                       ("coronet-httpd", stack), ("coronet-proxy", [*stack, *to]),
                       ("coronet-proxy", [*stack, *to, "--shards", "4"]),
-                      ("epoll-echo", ["--port", "7777"]), ("epoll-proxy", [*kernel, *to])):
+                      ("epoll-echo", ["--port", "7777"]), ("epoll-proxy", ["--listen", "127.0.0.1:7777", *to])):
         shards = ", 4 shards" if "--shards" in argv else ""
         yield (f"{app} stopped as soon as it listens{shards}",
                functools.partial(stopped_when_it_listens, env, app, *argv))

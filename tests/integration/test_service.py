@@ -164,8 +164,8 @@ def booted(env, source):
         yield systemd
     finally:
         systemd.close()
-        for name in ("dev/pts", "dev", "tmp", "run", "."):  # what is deleted then is quickly done
-            command("umount", root / name)
+        # Or else the whole root would be deleted file by file.
+        command("umount", "--recursive", root)
         command("umount", env.scratch / "layers")
 
 

@@ -276,7 +276,7 @@ const uint8_t *stream_at(const struct flow *flow, enum direction to,
 			 uint32_t offset);
 
 /* ---- random_path.c ---- */
-#define STACK_ADDR (over_ip6 ? "fd00::1" : "10.0.0.1")
+#define STACK_ADDR (over_ip6 ? "fd00::1/64" : "10.0.0.1/24")
 #define PEER_ADDR  (over_ip6 ? "fd00::2" : "10.0.0.2")
 unsigned path_header(void); /* bytes of an IP header */
 /* The flow's addresses, as the stack has them. */

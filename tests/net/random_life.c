@@ -80,8 +80,7 @@ static void open_stack(void)
 	fake_now_ns = SECOND;
 	net_opts_init(&opts);
 	opts.links[opts.n_links++] = "ring:test";
-	net_addr_parse_prefix(over_ip6 ? "fd00::1/64" : "10.0.0.1/24",
-			      &opts.addrs[opts.n_addrs++]);
+	net_addr_parse_prefix(STACK_ADDR, &opts.addrs[opts.n_addrs++]);
 	opts.mtu = life.draw.mtu;
 	opts.max_conns = 64;
 	opts.predict_off = !differ_predicts();

@@ -135,8 +135,13 @@ unsigned path_header(void)
 
 void path_addresses(ip_addr_t *local, ip_addr_t *remote)
 {
-	ipaddr_aton(STACK_ADDR, local);
-	ipaddr_aton(PEER_ADDR, remote);
+	if (over_ip6) {
+		IP_ADDR6(local, PP_HTONL(0xfd000000), 0, 0, PP_HTONL(1));
+		IP_ADDR6(remote, PP_HTONL(0xfd000000), 0, 0, PP_HTONL(2));
+	} else {
+		IP_ADDR4(local, 10, 0, 0, 1);
+		IP_ADDR4(remote, 10, 0, 0, 2);
+	}
 }
 
 static void build_ip4(uint8_t *frame, unsigned payload)
