@@ -2,7 +2,8 @@
  * A random peer: lives of connections drawn from a seed, driven through the
  * real stack over the fake port and the virtual clock, and judged all the way.
  *
- * random_draw.c   the generator of numbers, and what a seed draws for a life
+ * random_rng.c    numbers from a seed, the stack's own randomness too
+ * random_draw.c   what a seed draws for a life
  * random_path.c   frames, and an imperfect path in each direction
  * random_recv.c   the peer's receiver: windows, acknowledgements, SACK
  * random_peer.c   the peer's connection: handshake, timers, its end
@@ -37,7 +38,7 @@
 #define MAX_FLOWS 3
 #define PORT	  7 /* the listener's */
 
-/* ---- random_draw.c ---- */
+/* ---- random_rng.c ---- */
 
 struct rng {
 	uint64_t state;
@@ -48,6 +49,10 @@ uint32_t rng_below(struct rng *rng, uint32_t n); /* less than n, n > 0 */
 uint32_t rng_between(struct rng *rng, uint32_t lo, uint32_t hi);
 uint32_t rng_log(struct rng *rng, uint32_t lo, uint32_t hi); /* by magnitude */
 bool rng_chance(struct rng *rng, unsigned per_mille);
+/* What the stack takes for the system's randomness comes from the seed. */
+void seed_entropy(uint64_t seed);
+
+/* ---- random_draw.c ---- */
 
 enum direction { TO_STACK, TO_PEER };
 

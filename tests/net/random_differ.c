@@ -202,6 +202,8 @@ void differ_begin(int which, uint64_t round)
 {
 	side = which;
 	print_at = round;
+	n_rounds = 0;
+	frames_sum = 0;
 }
 
 bool differ_init(void)

@@ -1,49 +1,11 @@
 /*
- * The numbers, and what a seed draws for a life. Every third draw or so of a
+ * What a seed draws for a life. Every third draw or so of a
  * kind is the plain case, so that what is odd meets both the plain and the odd.
  */
 #include "tests/net/random.h"
 
 #include <stdio.h>
 #include <string.h>
-
-/* ---- numbers: splitmix64 ---- */
-
-uint64_t rng_next(struct rng *rng)
-{
-	uint64_t z = rng->state += UINT64_C(0x9e3779b97f4a7c15);
-
-	z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-	z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
-	return z ^ z >> 31;
-}
-
-uint32_t rng_below(struct rng *rng, uint32_t n)
-{
-	return (uint32_t)((rng_next(rng) >> 32) * n >> 32);
-}
-
-uint32_t rng_between(struct rng *rng, uint32_t lo, uint32_t hi)
-{
-	return hi > lo ? lo + rng_below(rng, hi - lo + 1) : lo;
-}
-
-uint32_t rng_log(struct rng *rng, uint32_t lo, uint32_t hi)
-{
-	unsigned low = 31u - (unsigned)__builtin_clz(lo | 1);
-	unsigned high = 31u - (unsigned)__builtin_clz(hi | 1);
-	uint32_t bit = UINT32_C(1) << rng_between(rng, low, high);
-	uint32_t n = bit + rng_below(rng, bit);
-
-	return n < lo ? lo : n > hi ? hi : n;
-}
-
-bool rng_chance(struct rng *rng, unsigned per_mille)
-{
-	return rng_below(rng, 1000) < per_mille;
-}
-
-/* ---- draws ---- */
 
 static int64_t log_us(struct rng *rng, uint32_t lo, uint32_t hi)
 {

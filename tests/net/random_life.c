@@ -10,56 +10,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <sodium.h>
-
 #define LONGEST	   (4 * 3600 * SECOND)
 #define MOST_ROUND 20000000u
 
 struct life life;
-
-/* ---- randomness that a seed decides ---- */
-
-static struct rng entropy;
-static unsigned refills;
-
-static const char *entropy_name(void)
-{
-	return "seeded";
-}
-
-static uint32_t entropy_random(void)
-{
-	return (uint32_t)rng_next(&entropy);
-}
-
-static void entropy_buf(void *buf, size_t len)
-{
-	uint8_t *at = buf;
-
-	refills++;
-	for (size_t i = 0; i < len; i++)
-		at[i] = (uint8_t)rng_next(&entropy);
-}
-
-static struct randombytes_implementation seeded = {
-	.implementation_name = entropy_name,
-	.random = entropy_random,
-	.buf = entropy_buf,
-};
-
-/* Numbers the stack has kept from an earlier life are used up. */
-static void seed_entropy(uint64_t seed)
-{
-	unsigned before, since = 0;
-
-	randombytes_set_implementation(&seeded);
-	before = refills;
-	while (refills == before)
-		net_random();
-	while (++since < 64) /* the stack draws 64 at a time */
-		net_random();
-	entropy.state = seed ^ UINT64_C(0x5eed);
-}
 
 /* ---- beginning ---- */
 

@@ -1,0 +1,90 @@
+#!/usr/bin/env python3
+"""Writes the first inputs of fuzz-predict: predict_corpus.py tests/fuzz/corpus/predict
+
+What header prediction takes, and what only just is not for it. The steps are
+those of tcp_steps.c.
+"""
+import os
+import struct
+import sys
+
+ECHO, HANG_UP, WAITS, TALK = range(4)  # who listens
+ACK, PUSH, FIN = 0, 1, 3
+ACCEPT, NO_MEMORY, DIAL = b"\4", b"\5", b"\3"
+SECOND, A_WHILE = b"\x80", b"\1"
+OLD_ACK = 0x10
+
+
+def handshake(where):
+    return bytes([6, where])
+
+
+def room(frames):
+    return bytes([5 | frames << 4])
+
+
+def seg(where, flags=PUSH, fives=0, wnd=None, how=None, seq=0, ack=0, also=0, last=True):
+    """A segment of so many times five bytes; the stack runs after the last of a burst."""
+    what = flags | (fives and 8) | (wnd is not None and 0x20)
+    how = 0 if how is None and (seq or ack or also) else how
+    if how is not None:
+        what |= 0x40
+    out = bytes([8 if last else 0x88, what, where])
+    if fives:
+        out += bytes([fives])
+    if wnd is not None:
+        out += bytes([wnd])
+    if how is not None:
+        out += bytes([how]) + struct.pack("!HbB", seq & 0xffff, ack, also)
+    return out
+
+
+def talk(*steps):
+    """Bytes go out, and come to be acknowledged by the steps."""
+    return handshake(TALK) + b"".join(steps)
+
+
+AHEAD = seg(ECHO, fives=20, seq=100)
+BETWEEN = seg(ECHO, fives=20)
+INPUTS = {
+    "in-order": handshake(ECHO) + seg(ECHO, fives=13) * 8,
+    "burst": handshake(ECHO) + seg(ECHO, fives=13, last=False) * 6 + seg(ECHO, ACK),
+    "one-way": handshake(WAITS) + seg(WAITS, fives=200) * 4 + ACCEPT,
+    "fills-window": handshake(WAITS) + seg(WAITS, fives=255) * 53,
+    "hole": handshake(ECHO) + AHEAD + BETWEEN + seg(ECHO, fives=13) * 3,
+    "hole-then-in-order": handshake(ECHO) + AHEAD + seg(ECHO, fives=5) * 4 + BETWEEN,
+    "twice": handshake(ECHO) + seg(ECHO, fives=9) + seg(ECHO, fives=9, seq=-45) * 2,
+    "partial-ack": talk(*[seg(TALK, ACK, how=OLD_ACK, ack=n) for n in (1, 100, 127, 127)]),
+    "whole-ack": talk(*[seg(TALK, ACK)] * 12),
+    "ack-beyond": talk(seg(TALK, ACK, ack=1), seg(TALK, ACK)),
+    "same-ack": talk(*[seg(TALK, ACK, how=OLD_ACK)] * 5, seg(TALK, ACK)),
+    "ack-with-data": talk(*[seg(TALK, fives=20)] * 6),
+    "window-shuts": talk(seg(TALK, ACK, wnd=0), SECOND, seg(TALK, ACK, wnd=1), seg(TALK, ACK)),
+    "window-shrinks": talk(*[seg(TALK, ACK, wnd=n) for n in (200, 20, 2, 0, 255)]),
+    "older-window": talk(seg(TALK, ACK, wnd=40), seg(TALK, ACK, how=OLD_ACK, wnd=200)),
+    "lost": talk(seg(TALK, ACK), SECOND, seg(TALK, ACK, how=OLD_ACK, ack=100), seg(TALK, ACK)),
+    "after-repair": talk(SECOND, *[seg(TALK, ACK)] * 6, seg(TALK, fives=13)),
+    "late": handshake(ECHO) + (seg(ECHO, fives=13) + A_WHILE + A_WHILE) * 4,
+    "fin-after": handshake(ECHO) + seg(ECHO, fives=13) + seg(ECHO, FIN) + seg(ECHO, ACK),
+    "fin-with-data": handshake(ECHO) + seg(ECHO, FIN, fives=13) + seg(ECHO, fives=13),
+    "half-closed": handshake(HANG_UP) + seg(HANG_UP, fives=13) * 3 + seg(HANG_UP, FIN),
+    "port-busy": handshake(ECHO) + room(0) + seg(ECHO, fives=13) * 2 + room(15) + A_WHILE,
+    "port-narrow": talk(room(1), *[seg(TALK, ACK)] * 4, room(15), A_WHILE),
+    "dialed": DIAL + seg(0x80, 6) + seg(0x80, ACK) + seg(0x80, fives=13) * 4,
+    "two": handshake(ECHO) + handshake(0x10) + (seg(ECHO, fives=7) + seg(0x10, fives=9)) * 4,
+    "urgent": handshake(ECHO) + seg(ECHO, fives=13, also=0x20) + seg(ECHO, fives=13),
+    "no-ack-flag": handshake(ECHO) + seg(ECHO, fives=13, also=0x10) + seg(ECHO, fives=13),
+}
+
+
+def main():
+    folder = sys.argv[1]
+    os.makedirs(folder, exist_ok=True)
+    for name, data in INPUTS.items():
+        with open(os.path.join(folder, name), "wb") as out:
+            out.write(data)
+    print(f"{len(INPUTS)} inputs, {sum(map(len, INPUTS.values()))} bytes")
+
+
+if __name__ == "__main__":
+    main()
