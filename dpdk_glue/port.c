@@ -290,8 +290,12 @@ take_over(struct glue_port *port, struct glue_frame **frames, unsigned max)
 	n = rte_ring_dequeue_burst(port->device->rx_rings[port->shard],
 				   (void **)bufs,
 				   RTE_MIN(max, (unsigned)GLUE_BURST), NULL);
-	for (unsigned i = 0; i < n; i++)
+	/* Every line of each is in another core's cache: all are asked for. */
+	for (unsigned i = 0; i < n; i++) {
+		rte_prefetch0(bufs[i]);
+		rte_prefetch0((char *)bufs[i] + RTE_CACHE_LINE_SIZE);
 		rte_prefetch0(frame_of(bufs[i]));
+	}
 	for (unsigned i = 0; i < n; i++) {
 		frames[i] = frame_of(bufs[i]);
 		rte_prefetch0(frames[i]->data);
