@@ -10,6 +10,12 @@
 int net_mem_init(void);
 void net_mem_fini(void);
 /*
+ * Zeroed memory beside the slabs, on huge pages where the system has them: its
+ * address is a multiple of `align` (a power of two, a page at least) and
+ * `bytes` of whole pages. NULL: there is none. munmap() gives it back.
+ */
+void *net_mem_map(size_t bytes, size_t align);
+/*
  * For tests: the n-th allocation from now fails, 1 being the next; 0: none.
  * Every object netstack/ and lwIP allocate counts, frames and what coro/ keeps
  * apart.

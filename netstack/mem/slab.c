@@ -110,25 +110,34 @@ static void take_out(struct chunk **list, struct chunk *chunk)
 		chunk->next->prev = chunk->prev;
 }
 
-static int add_region(void)
+void *net_mem_map(size_t bytes, size_t align)
 {
 	uint8_t *mem, *aligned;
 
-	if (arena.n_regions == MAX_REGIONS)
-		return -ENOMEM;
-	mem = mmap(NULL, 2 * REGION_BYTES, PROT_READ | PROT_WRITE,
+	mem = mmap(NULL, bytes + align, PROT_READ | PROT_WRITE,
 		   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (mem == MAP_FAILED)
-		return -ENOMEM;
-	aligned = (uint8_t *)(((uintptr_t)mem + REGION_BYTES - 1) &
-			      ~(uintptr_t)(REGION_BYTES - 1));
+		return NULL;
+	aligned = (uint8_t *)(((uintptr_t)mem + align - 1) & ~(align - 1));
 	if (aligned > mem)
 		munmap(mem, (size_t)(aligned - mem));
-	munmap(aligned + REGION_BYTES, (size_t)(mem + REGION_BYTES - aligned));
-	madvise(aligned, REGION_BYTES, MADV_HUGEPAGE);
-	arena.regions[arena.n_regions++] = aligned;
+	munmap(aligned + bytes, (size_t)(mem + align - aligned));
+	madvise(aligned, bytes, MADV_HUGEPAGE);
+	return aligned;
+}
+
+static int add_region(void)
+{
+	uint8_t *region;
+
+	if (arena.n_regions == MAX_REGIONS)
+		return -ENOMEM;
+	region = net_mem_map(REGION_BYTES, REGION_BYTES);
+	if (!region)
+		return -ENOMEM;
+	arena.regions[arena.n_regions++] = region;
 	for (unsigned at = REGION_BYTES; at; at -= CHUNK_BYTES)
-		arena.bare_chunks[arena.n_bare++] = aligned + at - CHUNK_BYTES;
+		arena.bare_chunks[arena.n_bare++] = region + at - CHUNK_BYTES;
 	return 0;
 }
 

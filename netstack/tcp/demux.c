@@ -10,6 +10,8 @@
 #include "lwip/ip.h"
 #include "lwip/prot/tcp.h"
 
+#define HUGE_PAGE (2u << 20)
+
 int net_demux_init(unsigned max_conns)
 {
 	uint32_t n = 1024;
@@ -17,9 +19,8 @@ int net_demux_init(unsigned max_conns)
 
 	while (n < max_conns)
 		n *= 2;
-	mem = mmap(NULL, n * sizeof(struct net_conn *), PROT_READ | PROT_WRITE,
-		   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	if (mem == MAP_FAILED)
+	mem = net_mem_map(n * sizeof(struct net_conn *), HUGE_PAGE);
+	if (!mem)
 		return -ENOMEM;
 	net_here()->buckets = mem;
 	net_here()->bucket_mask = n - 1;
@@ -138,19 +139,25 @@ void net_demux_remove(struct net_conn *conn)
 	conn->hashed = false;
 }
 
-/* Where a frame's connection hangs; NULL: of none that IPv4 and TCP know. */
+/* Where a frame's connection hangs; NULL: it is of none. */
 static inline struct net_conn **bucket_of(const struct glue_frame *frame)
 {
 	const uint8_t *l3 = frame->data + frame->l3_off;
 	const struct tcp_hdr *tcp = (const void *)(frame->data + frame->l4_off);
-	uint32_t addrs[2], hash;
+	u32_t addrs[8]; /* source, destination */
+	uint32_t hash;
 
-	if ((frame->flags & (GLUE_FRAME_IP4 | GLUE_FRAME_TCP)) !=
-	    (GLUE_FRAME_IP4 | GLUE_FRAME_TCP))
+	if (!(frame->flags & GLUE_FRAME_TCP))
 		return NULL;
-	memcpy(addrs, l3 + 12, 8);
-	hash = hash4(addrs[1], addrs[0], lwip_ntohs(tcp->dest),
-		     lwip_ntohs(tcp->src));
+	if (frame->flags & GLUE_FRAME_IP4) {
+		memcpy(addrs, l3 + 12, 8);
+		hash = hash4(addrs[1], addrs[0], lwip_ntohs(tcp->dest),
+			     lwip_ntohs(tcp->src));
+	} else {
+		memcpy(addrs, l3 + 8, 32);
+		hash = hash6(addrs + 4, addrs, lwip_ntohs(tcp->dest),
+			     lwip_ntohs(tcp->src));
+	}
 	return &net_here()->buckets[hash & net_here()->bucket_mask];
 }
 
@@ -159,8 +166,10 @@ static inline struct net_conn **bucket_of(const struct glue_frame *frame)
 
 /*
  * A burst's buckets are fetched first; when the first of them has come, so
- * have most, and every connection's lines are fetched. A miss is then paid once
- * a burst and not once a frame. What coroutines need, coro fetches itself.
+ * have most, and every connection's lines are fetched; then what these lead to:
+ * the coroutine that will be woken, and the segment that is acknowledged. A
+ * miss is then paid once a burst and not once a frame. What a coroutine needs
+ * to run, coro fetches itself.
  */
 void net_demux_prefetch(struct glue_frame *const *frames, unsigned n)
 {
@@ -179,6 +188,14 @@ void net_demux_prefetch(struct glue_frame *const *frames, unsigned n)
 		for (unsigned at = 0; conn && at < sizeof(struct net_conn);
 		     at += 64)
 			__builtin_prefetch(conn + at);
+	}
+	for (unsigned i = 0; i < n; i++) {
+		const struct net_conn *conn = buckets[i] ? *buckets[i] : NULL;
+
+		if (!conn)
+			continue;
+		__builtin_prefetch(conn->reader);
+		__builtin_prefetch(conn->pcb.unacked);
 	}
 }
 
