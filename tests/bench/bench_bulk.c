@@ -1,13 +1,11 @@
 /*
- * Bulk transfer, of bytes handed over in each of the ways there are.
- *
- * Between two coronet processes over memif, one on each of two CPUs: Gbit/s.
- * One way, the server discards; both ways, it echoes. And within one process
- * over a ring that gives back what it gets: CPU time of both ends together,
- * which a busy machine disturbs little.
+ * Bulk transfer between two coronet processes over memif, one on each of two
+ * CPUs, of bytes handed over in each of the ways there are: Gbit/s. One way,
+ * the server discards; both ways, it echoes. What it costs in the stack alone
+ * is bench-bulk-loop's.
  *
  * Usage: bench-bulk [--mtu N] [--seconds N] [--size BYTES] [--runs N]
- *                   [--only loop|memif] [--streams N]
+ *                   [--streams N]
  */
 #include <errno.h>
 #include <getopt.h>
@@ -35,7 +33,7 @@ static const char *const how_names[HOWS] = {"copied", "given"};
 struct shared {
 	volatile uint64_t received; /* bytes at the end of the path */
 	uint64_t from;
-	double gbit_s, ns_per_kib;
+	double gbit_s;
 };
 
 static struct {
@@ -109,53 +107,36 @@ static void *send_on(void *arg)
 	return NULL;
 }
 
-static double cpu_s(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
 static void *conduct(void *arg)
 {
 	int64_t begun_ns;
-	double begun_s;
 
 	net_link_wait(stack, 5000);
 	for (unsigned i = 0; i < conf.streams; i++)
 		net_spawn(stack, "send", send_on, NULL);
 	coro_sleep_ns(WARM_NS);
 	begun_ns = net_clock_ns();
-	begun_s = cpu_s();
 	shared->from = shared->received;
 	coro_sleep_ns((int64_t)(conf.seconds * 1e9));
 	shared->gbit_s = (double)(shared->received - shared->from) * 8 /
 			 (double)(net_clock_ns() - begun_ns);
-	shared->ns_per_kib = (cpu_s() - begun_s) * 1e9 * 1024 /
-			     (double)(shared->received - shared->from);
 	net_stack_stop(stack);
 	return NULL;
 }
 
-enum side { SERVER = 1, CLIENT = 2, BOTH = 3 };
+enum side { SERVER, CLIENT };
 
 static void open_stack(enum side side, int cpu)
 {
 	struct net_opts opts;
-	static char link[128] = "ring:bulk";
+	static char link[128];
 
 	net_opts_init(&opts);
-	if (side != BOTH)
-		snprintf(link, sizeof(link), "memif:%s,role=%s", conf.path,
-			 side == SERVER ? "server" : "client");
+	snprintf(link, sizeof(link), "memif:%s,role=%s", conf.path,
+		 side == SERVER ? "server" : "client");
 	opts.links[opts.n_links++] = link;
-	if (side & SERVER)
-		net_addr_parse_prefix("10.9.0.1/16",
-				      &opts.addrs[opts.n_addrs++]);
-	if (side & CLIENT)
-		net_addr_parse_prefix("10.9.1.9/16",
-				      &opts.addrs[opts.n_addrs++]);
+	net_addr_parse_prefix(side == SERVER ? "10.9.0.1/16" : "10.9.1.9/16",
+			      &opts.addrs[opts.n_addrs++]);
 	opts.mtu = conf.mtu;
 	opts.lcores[0] = cpu;
 	opts.n_lcores = cpu >= 0;
@@ -198,20 +179,6 @@ static void two_cpus(int *a, int *b)
 		--*b;
 }
 
-static void loop(int cpu)
-{
-	struct net_listener *listener;
-
-	open_stack(BOTH, cpu);
-	if (net_listen(stack, &net_addr_any(PORT), 0, &listener) < 0)
-		_exit(1);
-	net_listener_serve(listener, sink, NULL);
-	net_spawn(stack, "conduct", conduct, NULL);
-	net_stack_run(stack);
-	net_stack_close(stack);
-	_exit(0);
-}
-
 static void run_pair(void)
 {
 	pid_t server, client;
@@ -230,18 +197,6 @@ static void run_pair(void)
 	unlink(conf.path);
 }
 
-static void run_loop(void)
-{
-	pid_t child;
-	int a, b;
-
-	two_cpus(&a, &b);
-	child = fork();
-	if (child == 0)
-		loop(b);
-	waitpid(child, NULL, 0);
-}
-
 static int by_value(const void *a, const void *b)
 {
 	double x = *(const double *)a, y = *(const double *)b;
@@ -249,7 +204,7 @@ static int by_value(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-static void measure(unsigned streams, bool echo, enum how how, bool in_loop)
+static void measure(unsigned streams, bool echo, enum how how)
 {
 	double *each = calloc(conf.runs, sizeof(*each));
 
@@ -258,32 +213,24 @@ static void measure(unsigned streams, bool echo, enum how how, bool in_loop)
 	conf.how = how;
 	for (unsigned i = 0; i < conf.runs; i++) {
 		memset(shared, 0, sizeof(*shared));
-		if (in_loop)
-			run_loop();
-		else
-			run_pair();
-		each[i] = in_loop ? shared->ns_per_kib : shared->gbit_s;
+		run_pair();
+		each[i] = shared->gbit_s;
 	}
 	qsort(each, conf.runs, sizeof(*each), by_value);
-	printf("%3u streams, %s, MTU %u, %s, %s: %7.2f (%.2f - %.2f) %s\n",
+	printf("%3u streams, %s, MTU %u, %s: %7.2f (%.2f - %.2f) Gbit/s\n",
 	       streams, echo ? "both ways" : "one way  ", conf.mtu,
-	       how_names[how], in_loop ? "loop" : "memif", each[conf.runs / 2],
-	       each[0], each[conf.runs - 1],
-	       in_loop ? "ns of CPU a KiB" : "Gbit/s");
+	       how_names[how], each[conf.runs / 2], each[0],
+	       each[conf.runs - 1]);
 	fflush(stdout);
 	free(each);
 }
 
-static bool parse(int argc, char **argv, const char **only)
+static bool parse(int argc, char **argv)
 {
 	static const struct option options[] = {
-		{"mtu", 1, NULL, 'm'},
-		{"seconds", 1, NULL, 's'},
-		{"size", 1, NULL, 'z'},
-		{"runs", 1, NULL, 'r'},
-		{"only", 1, NULL, 'o'},
-		{"streams", 1, NULL, 'n'},
-		{0},
+		{"mtu", 1, NULL, 'm'},	   {"seconds", 1, NULL, 's'},
+		{"size", 1, NULL, 'z'},	   {"runs", 1, NULL, 'r'},
+		{"streams", 1, NULL, 'n'}, {0},
 	};
 	int c;
 
@@ -301,9 +248,6 @@ static bool parse(int argc, char **argv, const char **only)
 		case 'r':
 			conf.runs = (unsigned)atoi(optarg);
 			break;
-		case 'o':
-			*only = optarg;
-			break;
 		case 'n':
 			conf.streams = (unsigned)atoi(optarg);
 			break;
@@ -313,22 +257,20 @@ static bool parse(int argc, char **argv, const char **only)
 	return conf.size && conf.size <= MAX_SIZE && conf.runs;
 }
 
-static void measure_link(bool in_loop, unsigned only_streams)
+static void measure_all(unsigned only_streams)
 {
 	for (int echo = 0; echo < 2; echo++)
 		for (int how = 0; how < HOWS; how++)
 			for (unsigned streams = 1; streams <= 64; streams *= 64)
 				if (!only_streams || only_streams == streams)
-					measure(streams, echo, (enum how)how,
-						in_loop);
+					measure(streams, echo, (enum how)how);
 }
 
 int main(int argc, char **argv)
 {
-	const char *only = "";
 	unsigned streams;
 
-	if (!parse(argc, argv, &only))
+	if (!parse(argc, argv))
 		return 2;
 	streams = conf.streams;
 	snprintf(conf.path, sizeof(conf.path), "/tmp/bench-bulk.%d", getpid());
@@ -336,9 +278,6 @@ int main(int argc, char **argv)
 	memset(block, 'x', MAX_SIZE);
 	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE,
 		      MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	if (strcmp(only, "memif") != 0)
-		measure_link(true, streams);
-	if (strcmp(only, "loop") != 0)
-		measure_link(false, streams);
+	measure_all(streams);
 	return 0;
 }

@@ -16,13 +16,12 @@
 
 #include <coronet/net.h>
 
-#include "dpdk_glue/glue.h"
 #include "netstack/shard/shard.h"
+#include "tests/bench/array_port.h"
 #include "tests/bytes.h"
 
 #define PAYLOAD 64u
 #define FRAME	(54u + PAYLOAD)
-#define POOL	4096u
 #define ROOM	256u /* bytes of a frame's data */
 
 enum { FIN = 1, SYN = 2, PSH = 8, ACK = 16 };
@@ -32,39 +31,15 @@ struct flow {
 	bool asked, up;
 };
 
-struct cell {
-	struct glue_frame frame;
-	uint8_t data[ROOM];
-};
-
 static unsigned requests = 3000000, n_threads = 1;
 static uint8_t header[54];
 static pthread_barrier_t barrier;
 
 /* A shard's clients. */
-static _Thread_local struct cell *cells;
-static _Thread_local struct glue_frame *free_frames[POOL];
-static _Thread_local unsigned n_free, n_conns, next_flow, n_up;
+static _Thread_local unsigned n_conns, next_flow, n_up;
 static _Thread_local struct flow *flows;
 static _Thread_local uint64_t answers;
 static _Thread_local bool opening;
-static _Thread_local int64_t now_ns;
-
-static struct glue_frame *take(unsigned len)
-{
-	struct glue_frame *frame;
-
-	if (n_free == 0)
-		return NULL;
-	frame = free_frames[--n_free];
-	frame->data = ((struct cell *)frame)->data;
-	frame->seg_len = (uint16_t)len;
-	frame->next = NULL;
-	frame->l3_off = 14;
-	frame->l4_off = 34;
-	frame->flags = GLUE_FRAME_IP4 | GLUE_FRAME_TCP | GLUE_FRAME_CSUM_OK;
-	return frame;
-}
 
 /* Flow i comes from 10.1.x.y, 16,384 ports an address. */
 static void address(uint8_t *frame, unsigned i)
@@ -82,7 +57,7 @@ static unsigned flow_of(const uint8_t *frame)
 
 static struct glue_frame *forge(unsigned i, uint8_t flags, unsigned len)
 {
-	struct glue_frame *frame = take(54 + len);
+	struct glue_frame *frame = array_take(54 + len);
 
 	if (!frame)
 		return NULL;
@@ -97,51 +72,6 @@ static struct glue_frame *forge(unsigned i, uint8_t flags, unsigned len)
 }
 
 /* ---- glue.h ---- */
-
-int64_t glue_now_ns(void)
-{
-	return now_ns;
-}
-
-int glue_eal_start(const struct glue_eal_conf *conf, char *err, size_t err_len)
-{
-	return 0;
-}
-
-void glue_eal_stop(void)
-{
-}
-
-bool glue_eal_huge(void)
-{
-	return false;
-}
-
-int glue_port_open(unsigned index, const struct glue_port_conf *conf,
-		   struct glue_port **out, char *err, size_t err_len)
-{
-	*out = (struct glue_port *)cells;
-	return 0;
-}
-
-void glue_port_close(struct glue_port *port)
-{
-}
-
-const uint8_t *glue_port_mac(const struct glue_port *port)
-{
-	return (const uint8_t *)"\2\0\0\0\0\1";
-}
-
-bool glue_port_link_up(struct glue_port *port)
-{
-	return true;
-}
-
-bool glue_port_hw_csum(const struct glue_port *port)
-{
-	return true;
-}
 
 unsigned glue_rx(struct glue_port *port, struct glue_frame **frames,
 		 unsigned max)
@@ -165,11 +95,6 @@ unsigned glue_rx(struct glue_port *port, struct glue_frame **frames,
 		n++;
 	}
 	return n;
-}
-
-struct glue_frame *glue_tx_alloc(struct glue_port *port, unsigned len)
-{
-	return len <= ROOM ? take(len) : NULL;
 }
 
 static void answer_arp(const uint8_t *request)
@@ -229,70 +154,6 @@ void glue_tx(struct glue_port *port, struct glue_frame *frame)
 	glue_frame_free(frame);
 }
 
-bool glue_port_lends(const struct glue_port *port)
-{
-	return false;
-}
-
-bool glue_tx_lend(struct glue_port *port, struct glue_frame *frame,
-		  const void *data, unsigned len, struct glue_lender *lender)
-{
-	return false;
-}
-
-bool glue_tx_busy(struct glue_port *port)
-{
-	return false;
-}
-
-void glue_tx_drop(struct glue_port *port)
-{
-}
-
-unsigned glue_tx_flush(struct glue_port *port)
-{
-	return 0;
-}
-
-void glue_frame_free(struct glue_frame *frame)
-{
-	free_frames[n_free++] = frame;
-}
-
-void glue_frame_split(struct glue_frame *frame)
-{
-}
-
-unsigned glue_port_frames_free(const struct glue_port *port)
-{
-	return n_free;
-}
-
-unsigned glue_link_mem_mib(const struct glue_link *link)
-{
-	return 64;
-}
-
-unsigned glue_port_frames(const struct glue_port *port)
-{
-	return POOL;
-}
-
-uint64_t glue_port_no_frame(const struct glue_port *port)
-{
-	return 0;
-}
-
-unsigned glue_port_frames_spare(const struct glue_port *port)
-{
-	return glue_port_frames(port) / 2;
-}
-
-void glue_port_stats(struct glue_port *port, struct glue_port_stats *out)
-{
-	memset(out, 0, sizeof(*out));
-}
-
 /* ---- the run ---- */
 
 static void echo(struct net_conn *conn, void *arg)
@@ -317,7 +178,7 @@ static void round_and_replies(struct net_stack *stack)
 		flows[i].up = true;
 		finish_handshake(i);
 	}
-	now_ns += 3000;
+	array_now_ns += 3000;
 }
 
 static double seconds(clockid_t clock)
@@ -362,15 +223,12 @@ struct work {
 
 static void make_clients(unsigned conns)
 {
-	now_ns = 1000000000;
 	n_conns = conns;
 	flows = calloc(conns, sizeof(*flows));
-	cells = aligned_alloc(64, POOL * sizeof(*cells));
 	to_finish = calloc(1 << 16, sizeof(*to_finish));
-	if (!flows || !cells || !to_finish)
+	if (!flows || !to_finish)
 		exit(1);
-	for (n_free = 0; n_free < POOL; n_free++)
-		free_frames[n_free] = &cells[n_free].frame;
+	array_port_make(ROOM);
 }
 
 /* One CPU a shard, as far as there are so many. */
@@ -414,7 +272,7 @@ static void *run_shard(void *arg)
 	work->to_s = seconds(CLOCK_MONOTONIC);
 	net_shard_close(stack);
 	free(flows);
-	free(cells);
+	array_port_free();
 	free(to_finish);
 	return NULL;
 }

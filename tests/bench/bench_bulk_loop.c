@@ -1,0 +1,242 @@
+/*
+ * What bulk transfer costs in the stack alone: both ends of each stream are on
+ * one stack, over a port that turns every frame around. CPU time of both ends
+ * together, which a busy machine disturbs little; no checksums, no second
+ * process. Usage: bench-bulk-loop [-m MIB] [-s BYTES] [STREAMS...]; BYTES are
+ * handed over at once. A few MiB are for callgrind, which counts instructions.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <coronet/net.h>
+
+#include "netstack/shard/shard.h"
+#include "tests/bench/array_port.h"
+
+#define PORT	 7777
+#define ROOM	 1600u
+#define ROUND_NS 3000
+#define MAX_SIZE (1u << 20)
+
+enum how { COPIED, GIVEN, ECHOED, HOWS };
+
+static const char *const how_names[HOWS] = {"copied", "given", "echoed"};
+
+static struct net_stack *stack;
+static uint8_t block[MAX_SIZE];
+static size_t size = 65536;
+static unsigned mib = 512;
+static enum how how;
+static uint64_t received; /* bytes at the end of their path */
+
+/* ---- the port ---- */
+
+/* Frames that have been sent, in order; as many as there are at most. */
+static struct glue_frame *sent[4096];
+static unsigned head, tail;
+
+unsigned glue_rx(struct glue_port *port, struct glue_frame **frames,
+		 unsigned max)
+{
+	unsigned n = 0;
+
+	for (; n < max && head != tail; n++)
+		frames[n] = sent[head++ % 4096];
+	return n;
+}
+
+static void swap(uint8_t *a, uint8_t *b, unsigned n)
+{
+	uint8_t kept[6];
+
+	memcpy(kept, a, n);
+	memcpy(a, b, n);
+	memcpy(b, kept, n);
+}
+
+/* It comes from whom it was sent to. */
+static void turn(struct glue_frame *frame)
+{
+	uint8_t *data = frame->data;
+
+	memcpy(data, "\2\0\0\0\0\1", 6);
+	memcpy(data + 6, "\2\0\0\0\0\2", 6);
+	swap(data + 26, data + 30, 4);
+	frame->flags |= GLUE_FRAME_CSUM_OK;
+}
+
+/* A question for a neighbour becomes its answer. */
+static void answer_arp(struct glue_frame *frame)
+{
+	uint8_t *arp = frame->data + 14;
+
+	memcpy(frame->data, "\2\0\0\0\0\1\2\0\0\0\0\2", 12);
+	arp[7] = 2;
+	memcpy(arp + 18, arp + 8, 6);
+	memcpy(arp + 8, "\2\0\0\0\0\2", 6);
+	swap(arp + 14, arp + 24, 4);
+	frame->flags = GLUE_FRAME_ARP;
+}
+
+void glue_tx(struct glue_port *port, struct glue_frame *frame)
+{
+	const uint8_t *data = frame->data;
+	bool asks = data[12] == 8 && data[13] == 6 && data[21] == 1 &&
+		    data[41] == 2;
+
+	if (asks) {
+		answer_arp(frame);
+	} else if (frame->flags & GLUE_FRAME_TCP) {
+		turn(frame);
+	} else {
+		glue_frame_free(frame);
+		return;
+	}
+	sent[tail++ % 4096] = frame;
+}
+
+/* ---- both ends ---- */
+
+static void sink(struct net_conn *conn, void *arg)
+{
+	struct net_view view;
+	long n;
+
+	while ((n = net_recv_view(conn, &view)) > 0) {
+		if (how == ECHOED) {
+			if (net_send_view(conn, &view) < 0)
+				break;
+			continue;
+		}
+		received += (uint64_t)n;
+		net_view_release(conn, &view);
+	}
+}
+
+static void *read_back(void *arg)
+{
+	struct net_conn *conn = arg;
+	struct net_view view;
+	long n;
+
+	while ((n = net_recv_view(conn, &view)) > 0) {
+		received += (uint64_t)n;
+		net_view_release(conn, &view);
+	}
+	return NULL;
+}
+
+/* The block is everybody's: nothing to do. */
+static void keep(void *arg)
+{
+}
+
+static void *send_on(void *arg)
+{
+	struct net_addr to;
+	struct net_conn *conn;
+	int err;
+
+	net_addr_parse("10.9.0.2", PORT, &to);
+	err = net_dial(stack, &to, NULL, &conn);
+	if (err < 0) {
+		fprintf(stderr, "bench-bulk-loop: %s\n", strerror(-err));
+		exit(1);
+	}
+	net_spawn(stack, "back", read_back, conn);
+	if (how == GIVEN)
+		while (net_send_owned(conn, block, size, keep, NULL) > 0)
+			;
+	else
+		while (net_send_all(conn, block, size) > 0)
+			;
+	return NULL;
+}
+
+static double cpu_s(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+/* Until so many bytes more have arrived. */
+static void transfer(uint64_t bytes)
+{
+	uint64_t until = received + bytes;
+
+	while (received < until) {
+		net_stack_round(stack);
+		array_now_ns += ROUND_NS;
+	}
+}
+
+static void run(unsigned streams)
+{
+	struct net_listener *listener;
+	struct net_opts opts;
+	double begun_s, ns;
+
+	array_port_make(ROOM);
+	head = tail = 0;
+	net_opts_init(&opts);
+	opts.links[opts.n_links++] = "ring:bulk";
+	net_addr_parse_prefix("10.9.0.1/16", &opts.addrs[opts.n_addrs++]);
+	opts.poll = NET_POLL_BUSY;
+	if (net_stack_open(&opts, &stack) < 0 ||
+	    net_listen(stack, &net_addr_any(PORT), 0, &listener) < 0)
+		exit(1);
+	net_listener_serve(listener, sink, NULL);
+	for (unsigned i = 0; i < streams; i++)
+		net_spawn(stack, "send", send_on, NULL);
+	transfer((uint64_t)mib << 18);
+	begun_s = cpu_s();
+	transfer((uint64_t)mib << 20);
+	ns = (cpu_s() - begun_s) * 1e9 / mib / 1024;
+	printf("%4u streams, %s: %6.1f ns of CPU a KiB\n", streams,
+	       how_names[how], ns);
+	fflush(stdout);
+	net_stack_close(stack);
+	array_port_free();
+}
+
+static unsigned number(const char *text, unsigned most)
+{
+	char *end;
+	unsigned long n = strtoul(text, &end, 10);
+
+	if (*end || end == text || n == 0 || n > most) {
+		fprintf(stderr,
+			"bench-bulk-loop: '%s' is no number from 1 to %u, as "
+			"in: bench-bulk-loop -m 512 -s 65536 1 64\n",
+			text, most);
+		exit(2);
+	}
+	return (unsigned)n;
+}
+
+int main(int argc, char **argv)
+{
+	int opt;
+
+	while ((opt = getopt(argc, argv, "m:s:")) == 'm' || opt == 's')
+		if (opt == 'm')
+			mib = number(optarg, 1u << 16);
+		else
+			size = number(optarg, MAX_SIZE);
+	if (opt != -1)
+		return 2;
+	for (how = COPIED; how < HOWS; how++) {
+		if (optind == argc) {
+			run(1);
+			run(64);
+		}
+		for (int i = optind; i < argc; i++)
+			run(number(argv[i], 1000));
+	}
+	return 0;
+}
