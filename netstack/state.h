@@ -82,6 +82,7 @@ struct net_conn {
 	uint8_t probe_shift : 3; /* the next one waits so longer */
 	uint16_t ooseq_held;	 /* pbufs, of the stack's count */
 	uint16_t n_views;	 /* in a handler's hands: conn/view.c */
+	int32_t unacked_last;	 /* lwip/ends.c; so is pcb.unsent_near */
 	union {
 		struct pbuf *rx_tail; /* last unread; its next is the first */
 		struct net_conn *orphan_prev; /* nothing is received then */

@@ -80,6 +80,7 @@ err_t net_predict_write(struct net_conn *conn, const void *data, u16_t len)
 	begin_header(pcb, seg->tcphdr);
 	memcpy((u8_t *)p->payload + TCP_HLEN, data, len);
 	pcb->unsent = seg;
+	pcb->unsent_near = 0;
 	pcb->unsent_oversize = 0;
 	pcb->snd_lbb += len;
 	pcb->snd_buf -= len;
@@ -114,23 +115,27 @@ static inline void fill_header(struct tcp_pcb *pcb, struct tcp_hdr *tcp)
 	tcp->chksum = 0;
 }
 
-/* The head of `unsent` has left; *tail is behind the last of `unacked`. */
-static inline void move_on(struct tcp_pcb *pcb, struct tcp_seg ***tail)
+/* The head of `unsent` has left, and goes behind the last of `unacked`. */
+static inline void move_on(struct tcp_pcb *pcb)
 {
-	struct tcp_seg *seg = pcb->unsent;
+	struct tcp_seg *seg = pcb->unsent, *last;
 
 	pcb->rcv_ann_right_edge = pcb->rcv_nxt + pcb->rcv_ann_wnd;
 	if (pcb->rtime < 0)
 		pcb->rtime = 0;
 	pcb->persist_backoff = 0;
 	pcb->snd_nxt += seg->len;
-	pcb->unsent = seg->next;
+	pcb->unsent = net_unsent_leave(pcb, seg);
 	if (!pcb->unsent)
 		pcb->unsent_oversize = 0;
 	tcp_clear_flags(pcb, TF_ACK_DELAY | TF_ACK_NOW);
 	seg->next = NULL;
-	**tail = seg;
-	*tail = &seg->next;
+	if (pcb->unacked) {
+		last = net_unacked_last(pcb);
+		last->next = net_unacked_append(pcb, seg);
+	} else {
+		pcb->unacked = net_unacked_begin(pcb, seg);
+	}
 }
 
 static inline bool may_leave(const struct tcp_pcb *pcb, u32_t wnd)
@@ -146,13 +151,10 @@ bool net_predict_output(struct net_conn *conn)
 {
 	struct tcp_pcb *pcb = &conn->pcb;
 	u32_t wnd = LWIP_MIN(pcb->snd_wnd, pcb->cwnd);
-	struct tcp_seg **tail = &pcb->unacked;
 
 	if (pcb->state != ESTABLISHED || conn->repairing ||
 	    !may_leave(pcb, wnd))
 		return false;
-	while (*tail)
-		tail = &(*tail)->next;
 	do {
 		const struct pbuf *p = pcb->unsent->p;
 
@@ -161,7 +163,7 @@ bool net_predict_output(struct net_conn *conn)
 			return false;
 		net_count_out(conn, p);
 		net_recovery_segment_out(pcb, p);
-		move_on(pcb, &tail);
+		move_on(pcb);
 	} while (may_leave(pcb, wnd));
 	if (pcb->unsent)
 		return false;

@@ -230,20 +230,17 @@ static bool probe_with_new(struct net_conn *conn)
 /* RFC 8985 7.3: one more segment makes the peer say what is missing. */
 static void probe(struct net_conn *conn)
 {
-	struct tcp_seg *tail = conn->pcb.unacked;
 	struct net_recovery *rec;
 
-	net_seg_of(tail)->last_us = net_now_us(); /* the next is due later */
+	/* the next is due later */
+	net_seg_of(conn->pcb.unacked)->last_us = net_now_us();
 	if (!make(conn))
 		return;
 	rec = net_recovery_of(conn);
 	rec->probe_us = net_now_us();
 	rec->probe_resent = !probe_with_new(conn);
-	if (rec->probe_resent) {
-		while (tail->next)
-			tail = tail->next;
-		resend(conn, net_seg_of(tail));
-	}
+	if (rec->probe_resent)
+		resend(conn, net_seg_of(net_unacked_last(&conn->pcb)));
 	account_new(conn);
 	net_send_went_out(conn);
 	conn->probed = true;

@@ -109,6 +109,7 @@ bool net_recut_unsent(struct net_conn *conn, unsigned mss)
 			return false;
 		if (!last->next)
 			pcb->unsent_oversize = 0; /* it has no room to fill */
+		pcb->unsent_near = 0;
 		tcp_seg_free(old);
 		while (*link != last)
 			link = &(*link)->next;
@@ -124,6 +125,7 @@ void net_recut_unacked(struct net_conn *conn, unsigned mss)
 	struct tcp_pcb *pcb = &conn->pcb;
 	bool marks = net_recovery_begin(conn);
 
+	conn->unacked_last = 0;
 	for (struct tcp_seg **link = &pcb->unacked; *link;
 	     link = &(*link)->next) {
 		struct tcp_seg *old = *link, *last;

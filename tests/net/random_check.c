@@ -303,6 +303,25 @@ static void check_room(struct flow *flow, const struct net_conn *conn)
 			 conn->pcb.unsent_oversize);
 }
 
+/* What lwip/ends.c remembers of its queues is there, and is what it says. */
+static void check_ends(struct flow *flow, const struct net_conn *conn)
+{
+	const struct tcp_pcb *pcb = &conn->pcb;
+	const char *base = (const char *)conn;
+	const char *last = base + conn->unacked_last * INT64_C(64);
+	const char *near = base + pcb->unsent_near * INT64_C(64);
+	const struct tcp_seg *seg = pcb->unacked;
+
+	while (seg && seg->next)
+		seg = seg->next;
+	if (seg && conn->unacked_last && (const char *)seg != last)
+		violated(flow, "another segment is the last under way");
+	for (seg = pcb->unsent; seg && (const char *)seg != near;)
+		seg = seg->next;
+	if (pcb->unsent_near && !seg)
+		violated(flow, "the end of what waits is not in its queue");
+}
+
 static void be_patient(struct watch *w)
 {
 	w->busy = false;
@@ -325,6 +344,7 @@ static void check_flow(struct flow *flow)
 		return;
 	}
 	check_room(flow, conn);
+	check_ends(flow, conn);
 	check_progress(flow, conn);
 	check_owed(flow, conn);
 	check_window(flow, conn);

@@ -156,6 +156,32 @@ static void test_bytes_that_cannot_go_yet_are_few(void **state)
 	assert_int_equal(taken[0], to_send);
 }
 
+/* Who appends to lwIP's queues does not walk them: lwip/ends.c. */
+static void test_where_queues_end_is_remembered(void **state)
+{
+	struct segment s;
+	struct peer peer;
+	struct tcp_pcb *pcb;
+	unsigned n = 1;
+
+	to_send = 200000;
+	serve(send_when_asked);
+	peer_connect(&peer, 1000, 7, 5);
+	ask(&peer);
+	run_rounds(50);
+	while (peer_next(&s))
+		;
+	net_for_each_conn(remember);
+	pcb = &the_conn->pcb;
+	assert_true(the_conn->unacked_last != 0);
+	assert_true(pcb->unsent_near != 0);
+	for (struct tcp_seg *seg = pcb->unacked; seg->next; seg = seg->next)
+		n++;
+	assert_int_equal(n, 10);
+	assert_int_equal(net_seg_end(net_unacked_last(pcb)), pcb->snd_nxt);
+	assert_int_equal(net_seg_end(net_unsent_last(pcb)), pcb->snd_lbb);
+}
+
 static void test_a_closed_window_leaves_the_whole_buffer(void **state)
 {
 	struct segment s;
@@ -215,6 +241,7 @@ int main(void)
 		listening(test_a_full_port_loses_nothing),
 		listening(test_a_full_port_is_shared),
 		listening(test_bytes_that_cannot_go_yet_are_few),
+		listening(test_where_queues_end_is_remembered),
 		listening(test_a_closed_window_leaves_the_whole_buffer),
 		listening(test_slow_start_counts_what_one_ack_covers),
 	};

@@ -78,6 +78,28 @@ LOCALS = [
     ("src/core/ipv6/nd6.c", "nd6_select_router", "last_router"),
 ]
 
+# lwIP walks to the end of its queues of segments in every call that appends,
+# which of many connections is a cache miss a segment.
+ENDS = "netstack/lwip/ends.c remembers where the queue ends."
+QUEUE_ENDS = [
+    ("src/include/lwip/tcp.h", None,
+     r"(?<=tcpwnd_size_t bytes_acked;)", " s32_t unsent_near;"),
+    ("src/core/tcp_out.c", "tcp_output",
+     r"\bfor \(; useg\b[^)]*\)", "useg = net_unacked_last(pcb)"),
+    ("src/core/tcp_out.c", "tcp_output",
+     r"(?<=pcb->unacked = )seg\b", "net_unacked_begin(pcb, seg)"),
+    ("src/core/tcp_out.c", "tcp_output",
+     r"(?<=useg->next = )seg\b", "net_unacked_append(pcb, seg)"),
+    ("src/core/tcp_out.c", "tcp_output",
+     r"(?<=pcb->unsent = )seg->next\b", "net_unsent_leave(pcb, seg)"),
+    ("src/core/tcp_out.c", "tcp_write",
+     r"\bfor \(last_unsent = [^)]*\)",
+     "last_unsent = net_unsent_last(pcb)"),
+    ("src/core/tcp_in.c", "tcp_receive",
+     r"(?<=pcb->unsent = )(tcp_free_acked_segments\([^)]*\))",
+     r"net_unsent_acked(pcb, \1)"),
+]
+
 # A table of addresses that differ from thread to thread: made where it is used.
 PCB_LISTS = (
     "#define tcp_pcb_lists ((struct tcp_pcb **[]){&tcp_listen_pcbs.pcbs, "
@@ -120,6 +142,10 @@ EDITS = [
             "retransmission timeout ended the connection although the peer "
             "answered.",
     ),
+] + [
+    Edit(file, within, find, replace, 1, ENDS)
+    for file, within, find, replace in QUEUE_ENDS
+] + [
     Edit(
         file="src/core/tcp_out.c",
         within="tcp_output_segment",

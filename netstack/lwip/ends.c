@@ -1,0 +1,93 @@
+/*
+ * Where lwIP's queues of segments end. It appends to both, and walked over them
+ * from the front each time: of many connections each step is a cache miss, and
+ * a window of 180 segments cost more than sending what an ACK had made room
+ * for.
+ *
+ * A connection therefore remembers a segment of each queue: as the distance
+ * from itself, in cache lines, for which it has room; 0: none.
+ *
+ * Of `unacked` it is the last one. Segments leave at the front, so that one is
+ * there for as long as any is; what begins the queue anew, appends to it or
+ * cuts it up says so.
+ *
+ * Of `unsent` it is one that was the last when somebody asked, and is near the
+ * end: a walk goes on from there. It is forgotten when it leaves.
+ */
+#include "netstack/recovery/recovery.h"
+
+#define LINE 64
+
+static inline struct tcp_seg *at(const struct tcp_pcb *pcb, int32_t lines)
+{
+	return (struct tcp_seg *)((intptr_t)pcb + (intptr_t)lines * LINE);
+}
+
+/* 0 where it is too far away. */
+static inline int32_t lines_to(const struct tcp_pcb *pcb,
+			       const struct tcp_seg *seg)
+{
+	int32_t lines = (int32_t)(((intptr_t)seg - (intptr_t)pcb) / LINE);
+
+	return __builtin_expect(at(pcb, lines) == seg, 1) ? lines : 0;
+}
+
+static struct tcp_seg *last_from(struct tcp_seg *seg)
+{
+	while (seg->next)
+		seg = seg->next;
+	return seg;
+}
+
+/* ---- unacked ---- */
+
+struct tcp_seg *net_unacked_last(struct tcp_pcb *pcb)
+{
+	struct net_conn *conn = net_conn_of(pcb);
+	struct tcp_seg *last;
+
+	if (!pcb->unacked->next)
+		return pcb->unacked;
+	if (conn->unacked_last)
+		return at(pcb, conn->unacked_last);
+	last = last_from(pcb->unacked);
+	conn->unacked_last = lines_to(pcb, last);
+	return last;
+}
+
+struct tcp_seg *net_unacked_begin(struct tcp_pcb *pcb, struct tcp_seg *seg)
+{
+	net_conn_of(pcb)->unacked_last = 0;
+	return seg;
+}
+
+struct tcp_seg *net_unacked_append(struct tcp_pcb *pcb, struct tcp_seg *seg)
+{
+	net_conn_of(pcb)->unacked_last = lines_to(pcb, seg);
+	return seg;
+}
+
+/* ---- unsent ---- */
+
+struct tcp_seg *net_unsent_last(struct tcp_pcb *pcb)
+{
+	struct tcp_seg *last = last_from(
+		pcb->unsent_near ? at(pcb, pcb->unsent_near) : pcb->unsent);
+
+	pcb->unsent_near = lines_to(pcb, last);
+	return last;
+}
+
+struct tcp_seg *net_unsent_leave(struct tcp_pcb *pcb, struct tcp_seg *seg)
+{
+	if (pcb->unsent_near && at(pcb, pcb->unsent_near) == seg)
+		pcb->unsent_near = 0;
+	return seg->next;
+}
+
+struct tcp_seg *net_unsent_acked(struct tcp_pcb *pcb, struct tcp_seg *rest)
+{
+	if (rest != pcb->unsent)
+		pcb->unsent_near = 0;
+	return rest;
+}

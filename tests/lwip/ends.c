@@ -1,0 +1,43 @@
+/*
+ * What netstack/lwip/ends.c offers to lwIP, without a memory.
+ */
+#include "tests/lwip/ends.h"
+
+#include "lwip/priv/tcp_priv.h"
+
+static struct tcp_seg *last_of(struct tcp_seg *seg)
+{
+	while (seg->next)
+		seg = seg->next;
+	return seg;
+}
+
+struct tcp_seg *net_unacked_last(struct tcp_pcb *pcb)
+{
+	return last_of(pcb->unacked);
+}
+
+struct tcp_seg *net_unsent_last(struct tcp_pcb *pcb)
+{
+	return last_of(pcb->unsent);
+}
+
+struct tcp_seg *net_unacked_begin(struct tcp_pcb *pcb, struct tcp_seg *seg)
+{
+	return seg;
+}
+
+struct tcp_seg *net_unacked_append(struct tcp_pcb *pcb, struct tcp_seg *seg)
+{
+	return seg;
+}
+
+struct tcp_seg *net_unsent_leave(struct tcp_pcb *pcb, struct tcp_seg *seg)
+{
+	return seg->next;
+}
+
+struct tcp_seg *net_unsent_acked(struct tcp_pcb *pcb, struct tcp_seg *rest)
+{
+	return rest;
+}
