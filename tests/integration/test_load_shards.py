@@ -88,7 +88,9 @@ def each_shard_has_its_part(env, shards, conns, mode, signo):
     with pair.serve() as server:
         load = pair.start_load("--mode", mode, "--conns", conns, "--seconds", "3600",
                                "--timeout", PATIENCE, "--verify")
-        eventually(lambda: connections_of(load, shards) == expected or not load.alive(), PATIENCE,
+        # The statistics count those that are still being opened, too.
+        eventually(lambda: connections_of(load, shards) == expected and accepted(server) >= conns
+                   or not load.alive(), PATIENCE,
                    lambda: f"{connections_of(load, shards)}, not {expected}: {load.story()}")
         check(load.alive(), f"it ended by itself: {load.story()}")
         load.signal(signo)
