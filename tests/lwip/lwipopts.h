@@ -54,7 +54,7 @@
 #undef LWIP_TIMERS
 #define LWIP_TIMERS 1
 
-/* Nothing of netstack/ is there to be called but what edits call: main.c. */
+/* Nothing of netstack/ is there to be called but what edits call: ends.c. */
 #undef LWIP_HOOK_IP4_ROUTE_SRC
 #undef LWIP_HOOK_FILENAME
 #define LWIP_HOOK_FILENAME "tests/lwip/ends.h"
