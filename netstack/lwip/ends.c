@@ -7,9 +7,9 @@
  * A connection therefore remembers a segment of each queue: as the distance
  * from itself, in cache lines, for which it has room; 0: none.
  *
- * Of `unacked` it is the last one. Segments leave at the front, so that one is
- * there for as long as any is; what begins the queue anew, appends to it or
- * cuts it up says so.
+ * Of `unacked` it is the last of several. Segments leave at the front, so that
+ * one is there for as long as there are several; what appends to the queue or
+ * cuts it up says so. A single one needs no memory.
  *
  * Of `unsent` it is one that was the last when somebody asked, and is near the
  * end: a walk goes on from there. It is forgotten when it leaves.
@@ -53,12 +53,6 @@ struct tcp_seg *net_unacked_last(struct tcp_pcb *pcb)
 	last = last_from(pcb->unacked);
 	conn->unacked_last = lines_to(pcb, last);
 	return last;
-}
-
-struct tcp_seg *net_unacked_begin(struct tcp_pcb *pcb, struct tcp_seg *seg)
-{
-	net_conn_of(pcb)->unacked_last = 0;
-	return seg;
 }
 
 struct tcp_seg *net_unacked_append(struct tcp_pcb *pcb, struct tcp_seg *seg)

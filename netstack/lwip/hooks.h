@@ -6,11 +6,12 @@
 #include "lwip/err.h"
 #include "lwip/ip_addr.h"
 
+#include "netstack/lwip/ends.h"
+
 struct netif;
 struct pbuf;
 struct tcp_hdr;
 struct tcp_pcb;
-struct tcp_seg;
 
 /* Initial sequence number, RFC 6528 (tcp/random.c). */
 u32_t net_isn(const ip_addr_t *local_ip, u16_t local_port,
@@ -40,16 +41,3 @@ u32_t *net_segment_out(const struct tcp_pcb *pcb, const struct pbuf *p,
 		       u32_t *opts);
 #define LWIP_HOOK_TCP_OUT_ADD_TCPOPTS(p, hdr, pcb, opts)                       \
 	net_segment_out(pcb, p, opts)
-
-/* Where queues of segments end, for edits of lwIP (ends.c). */
-
-/* The last of `unacked`, or of `unsent`; there is one. */
-struct tcp_seg *net_unacked_last(struct tcp_pcb *pcb);
-struct tcp_seg *net_unsent_last(struct tcp_pcb *pcb);
-/* seg is about to be the first of `unacked`, or the last after others. */
-struct tcp_seg *net_unacked_begin(struct tcp_pcb *pcb, struct tcp_seg *seg);
-struct tcp_seg *net_unacked_append(struct tcp_pcb *pcb, struct tcp_seg *seg);
-/* The first of `unsent` leaves it; returns the next. */
-struct tcp_seg *net_unsent_leave(struct tcp_pcb *pcb, struct tcp_seg *seg);
-/* An ACK has left `rest` of it; returns that. */
-struct tcp_seg *net_unsent_acked(struct tcp_pcb *pcb, struct tcp_seg *rest);

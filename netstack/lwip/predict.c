@@ -134,7 +134,7 @@ static inline void move_on(struct tcp_pcb *pcb)
 		last = net_unacked_last(pcb);
 		last->next = net_unacked_append(pcb, seg);
 	} else {
-		pcb->unacked = net_unacked_begin(pcb, seg);
+		pcb->unacked = seg;
 	}
 }
 

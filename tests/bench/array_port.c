@@ -1,7 +1,6 @@
 #include "tests/bench/array_port.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #define POOL 4096u
 
@@ -53,20 +52,6 @@ int64_t glue_now_ns(void)
 	return array_now_ns;
 }
 
-int glue_eal_start(const struct glue_eal_conf *conf, char *err, size_t err_len)
-{
-	return 0;
-}
-
-void glue_eal_stop(void)
-{
-}
-
-bool glue_eal_huge(void)
-{
-	return false;
-}
-
 int glue_port_open(unsigned index, const struct glue_port_conf *conf,
 		   struct glue_port **out, char *err, size_t err_len)
 {
@@ -81,16 +66,6 @@ void glue_port_close(struct glue_port *port)
 const uint8_t *glue_port_mac(const struct glue_port *port)
 {
 	return (const uint8_t *)"\2\0\0\0\0\1";
-}
-
-bool glue_port_link_up(struct glue_port *port)
-{
-	return true;
-}
-
-bool glue_port_hw_csum(const struct glue_port *port)
-{
-	return true;
 }
 
 struct glue_frame *glue_tx_alloc(struct glue_port *port, unsigned len)
@@ -118,11 +93,6 @@ void glue_tx_drop(struct glue_port *port)
 {
 }
 
-unsigned glue_tx_flush(struct glue_port *port)
-{
-	return 0;
-}
-
 void glue_frame_free(struct glue_frame *frame)
 {
 	free_frames[n_free++] = frame;
@@ -137,27 +107,7 @@ unsigned glue_port_frames_free(const struct glue_port *port)
 	return n_free;
 }
 
-unsigned glue_link_mem_mib(const struct glue_link *link)
-{
-	return 64;
-}
-
 unsigned glue_port_frames(const struct glue_port *port)
 {
 	return POOL;
-}
-
-uint64_t glue_port_no_frame(const struct glue_port *port)
-{
-	return 0;
-}
-
-unsigned glue_port_frames_spare(const struct glue_port *port)
-{
-	return glue_port_frames(port) / 2;
-}
-
-void glue_port_stats(struct glue_port *port, struct glue_port_stats *out)
-{
-	memset(out, 0, sizeof(*out));
 }

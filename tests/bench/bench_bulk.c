@@ -19,11 +19,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include <coronet/net.h>
+#include "tests/bench/bulk.h"
 
-#define PORT	 7777
-#define WARM_NS	 INT64_C(500000000)
-#define MAX_SIZE (1u << 20)
+#define WARM_NS INT64_C(500000000)
 
 enum how { COPIED, OWNED, HOWS };
 
@@ -38,89 +36,26 @@ struct shared {
 
 static struct {
 	unsigned mtu, streams, runs;
-	size_t size;
 	double seconds;
-	bool echo;
-	enum how how;
 	char path[64];
-} conf = {.mtu = 1500, .runs = 1, .size = 65536, .seconds = 2};
+} conf = {.mtu = 1500, .runs = 1, .seconds = 2};
 
 static struct shared *shared;
-static struct net_stack *stack;
-static uint8_t *block;
-
-static void sink(struct net_conn *conn, void *arg)
-{
-	struct net_view view;
-	long n;
-
-	while ((n = net_recv_view(conn, &view)) > 0) {
-		if (conf.echo) {
-			if (net_send_view(conn, &view) < 0)
-				break;
-			continue;
-		}
-		shared->received += (uint64_t)n;
-		net_view_release(conn, &view);
-	}
-}
-
-static void *read_back(void *arg)
-{
-	struct net_conn *conn = arg;
-	struct net_view view;
-	long n;
-
-	while ((n = net_recv_view(conn, &view)) > 0) {
-		shared->received += (uint64_t)n;
-		net_view_release(conn, &view);
-	}
-	return NULL;
-}
-
-/* The block is everybody's: nothing to do. */
-static void keep(void *arg)
-{
-}
-
-static void *send_on(void *arg)
-{
-	struct net_dial_opts dial = {0};
-	struct net_addr to;
-	struct net_conn *conn;
-	int err;
-
-	net_addr_parse("10.9.0.1", PORT, &to);
-	net_addr_parse("10.9.1.9", 0, &dial.source);
-	err = net_dial(stack, &to, &dial, &conn);
-	if (err < 0) {
-		fprintf(stderr, "bench-bulk: %s\n", strerror(-err));
-		return NULL;
-	}
-	net_spawn(stack, "back", read_back, conn);
-	if (conf.how == COPIED)
-		while (net_send_all(conn, block, conf.size) > 0)
-			;
-	else
-		while (net_send_owned(conn, block, conf.size, keep, NULL) > 0)
-			;
-	return NULL;
-}
 
 static void *conduct(void *arg)
 {
 	int64_t begun_ns;
 
-	net_link_wait(stack, 5000);
+	net_link_wait(bulk.stack, 5000);
 	for (unsigned i = 0; i < conf.streams; i++)
-		net_spawn(stack, "send", send_on, NULL);
+		net_spawn(bulk.stack, "send", bulk_send, NULL);
 	coro_sleep_ns(WARM_NS);
 	begun_ns = net_clock_ns();
 	shared->from = shared->received;
 	coro_sleep_ns((int64_t)(conf.seconds * 1e9));
 	shared->gbit_s = (double)(shared->received - shared->from) * 8 /
 			 (double)(net_clock_ns() - begun_ns);
-	net_stack_stop(stack);
+	net_stack_stop(bulk.stack);
 	return NULL;
 }
 
@@ -141,7 +76,7 @@ static void open_stack(enum side side, int cpu)
 	opts.lcores[0] = cpu;
 	opts.n_lcores = cpu >= 0;
 	opts.poll = NET_POLL_BUSY;
-	if (net_stack_open(&opts, &stack) < 0) {
+	if (net_stack_open(&opts, &bulk.stack) < 0) {
 		fprintf(stderr, "bench-bulk: %s\n", opts.error);
 		_exit(1);
 	}
@@ -151,7 +86,7 @@ static void serve(int cpu)
 {
 	freopen("/dev/null", "w", stdout);
 	open_stack(SERVER, cpu);
-	net_serve(stack, &net_addr_any(PORT), sink, NULL);
+	net_serve(bulk.stack, &net_addr_any(BULK_PORT), bulk_serve, NULL);
 	_exit(0);
 }
 
@@ -161,9 +96,9 @@ static void load(int cpu)
 		usleep(10000);
 	usleep(100000);
 	open_stack(CLIENT, cpu);
-	net_spawn(stack, "conduct", conduct, NULL);
-	net_stack_run(stack);
-	net_stack_close(stack);
+	net_spawn(bulk.stack, "conduct", conduct, NULL);
+	net_stack_run(bulk.stack);
+	net_stack_close(bulk.stack);
 	_exit(0);
 }
 
@@ -209,8 +144,8 @@ static void measure(unsigned streams, bool echo, enum how how)
 	double *each = calloc(conf.runs, sizeof(*each));
 
 	conf.streams = streams;
-	conf.echo = echo;
-	conf.how = how;
+	bulk.echo = echo;
+	bulk.given = how == OWNED;
 	for (unsigned i = 0; i < conf.runs; i++) {
 		memset(shared, 0, sizeof(*shared));
 		run_pair();
@@ -243,7 +178,7 @@ static bool parse(int argc, char **argv)
 			conf.seconds = atof(optarg);
 			break;
 		case 'z':
-			conf.size = (size_t)atol(optarg);
+			bulk.size = (size_t)atol(optarg);
 			break;
 		case 'r':
 			conf.runs = (unsigned)atoi(optarg);
@@ -254,7 +189,7 @@ static bool parse(int argc, char **argv)
 		default:
 			return false;
 		}
-	return conf.size && conf.size <= MAX_SIZE && conf.runs;
+	return bulk.size && bulk.size <= BULK_MOST && conf.runs;
 }
 
 static void measure_all(unsigned only_streams)
@@ -266,18 +201,23 @@ static void measure_all(unsigned only_streams)
 					measure(streams, echo, (enum how)how);
 }
 
+static uint8_t block[BULK_MOST];
+
 int main(int argc, char **argv)
 {
 	unsigned streams;
 
+	bulk = (struct bulk){.to = "10.9.0.1",
+			     .from = "10.9.1.9",
+			     .block = block,
+			     .size = 65536};
 	if (!parse(argc, argv))
 		return 2;
 	streams = conf.streams;
 	snprintf(conf.path, sizeof(conf.path), "/tmp/bench-bulk.%d", getpid());
-	block = malloc(MAX_SIZE);
-	memset(block, 'x', MAX_SIZE);
 	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE,
 		      MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	bulk.received = &shared->received;
 	measure_all(streams);
 	return 0;
 }

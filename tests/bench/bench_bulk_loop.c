@@ -11,26 +11,20 @@
 #include <time.h>
 #include <unistd.h>
 
-#include <coronet/net.h>
-
 #include "netstack/shard/shard.h"
 #include "tests/bench/array_port.h"
+#include "tests/bench/bulk.h"
 
-#define PORT	 7777
 #define ROOM	 1600u
 #define ROUND_NS 3000
-#define MAX_SIZE (1u << 20)
 
 enum how { COPIED, GIVEN, ECHOED, HOWS };
 
 static const char *const how_names[HOWS] = {"copied", "given", "echoed"};
 
-static struct net_stack *stack;
-static uint8_t block[MAX_SIZE];
-static size_t size = 65536;
+static uint8_t block[BULK_MOST];
 static unsigned mib = 512;
-static enum how how;
-static uint64_t received; /* bytes at the end of their path */
+static uint64_t received;
 
 /* ---- the port ---- */
 
@@ -98,63 +92,7 @@ void glue_tx(struct glue_port *port, struct glue_frame *frame)
 	sent[tail++ % 4096] = frame;
 }
 
-/* ---- both ends ---- */
-
-static void sink(struct net_conn *conn, void *arg)
-{
-	struct net_view view;
-	long n;
-
-	while ((n = net_recv_view(conn, &view)) > 0) {
-		if (how == ECHOED) {
-			if (net_send_view(conn, &view) < 0)
-				break;
-			continue;
-		}
-		received += (uint64_t)n;
-		net_view_release(conn, &view);
-	}
-}
-
-static void *read_back(void *arg)
-{
-	struct net_conn *conn = arg;
-	struct net_view view;
-	long n;
-
-	while ((n = net_recv_view(conn, &view)) > 0) {
-		received += (uint64_t)n;
-		net_view_release(conn, &view);
-	}
-	return NULL;
-}
-
-/* The block is everybody's: nothing to do. */
-static void keep(void *arg)
-{
-}
-
-static void *send_on(void *arg)
-{
-	struct net_addr to;
-	struct net_conn *conn;
-	int err;
-
-	net_addr_parse("10.9.0.2", PORT, &to);
-	err = net_dial(stack, &to, NULL, &conn);
-	if (err < 0) {
-		fprintf(stderr, "bench-bulk-loop: %s\n", strerror(-err));
-		exit(1);
-	}
-	net_spawn(stack, "back", read_back, conn);
-	if (how == GIVEN)
-		while (net_send_owned(conn, block, size, keep, NULL) > 0)
-			;
-	else
-		while (net_send_all(conn, block, size) > 0)
-			;
-	return NULL;
-}
+/* ---- the run ---- */
 
 static double cpu_s(void)
 {
@@ -170,12 +108,12 @@ static void transfer(uint64_t bytes)
 	uint64_t until = received + bytes;
 
 	while (received < until) {
-		net_stack_round(stack);
+		net_stack_round(bulk.stack);
 		array_now_ns += ROUND_NS;
 	}
 }
 
-static void run(unsigned streams)
+static void run(enum how how, unsigned streams)
 {
 	struct net_listener *listener;
 	struct net_opts opts;
@@ -187,12 +125,14 @@ static void run(unsigned streams)
 	opts.links[opts.n_links++] = "ring:bulk";
 	net_addr_parse_prefix("10.9.0.1/16", &opts.addrs[opts.n_addrs++]);
 	opts.poll = NET_POLL_BUSY;
-	if (net_stack_open(&opts, &stack) < 0 ||
-	    net_listen(stack, &net_addr_any(PORT), 0, &listener) < 0)
+	if (net_stack_open(&opts, &bulk.stack) < 0 ||
+	    net_listen(bulk.stack, &net_addr_any(BULK_PORT), 0, &listener) < 0)
 		exit(1);
-	net_listener_serve(listener, sink, NULL);
+	bulk.given = how == GIVEN;
+	bulk.echo = how == ECHOED;
+	net_listener_serve(listener, bulk_serve, NULL);
 	for (unsigned i = 0; i < streams; i++)
-		net_spawn(stack, "send", send_on, NULL);
+		net_spawn(bulk.stack, "send", bulk_send, NULL);
 	transfer((uint64_t)mib << 18);
 	begun_s = cpu_s();
 	transfer((uint64_t)mib << 20);
@@ -200,7 +140,7 @@ static void run(unsigned streams)
 	printf("%4u streams, %s: %6.1f ns of CPU a KiB\n", streams,
 	       how_names[how], ns);
 	fflush(stdout);
-	net_stack_close(stack);
+	net_stack_close(bulk.stack);
 	array_port_free();
 }
 
@@ -223,20 +163,24 @@ int main(int argc, char **argv)
 {
 	int opt;
 
+	bulk = (struct bulk){.to = "10.9.0.2",
+			     .block = block,
+			     .size = 65536,
+			     .received = &received};
 	while ((opt = getopt(argc, argv, "m:s:")) == 'm' || opt == 's')
 		if (opt == 'm')
 			mib = number(optarg, 1u << 16);
 		else
-			size = number(optarg, MAX_SIZE);
+			bulk.size = number(optarg, BULK_MOST);
 	if (opt != -1)
 		return 2;
-	for (how = COPIED; how < HOWS; how++) {
+	for (enum how how = COPIED; how < HOWS; how++) {
 		if (optind == argc) {
-			run(1);
-			run(64);
+			run(how, 1);
+			run(how, 64);
 		}
 		for (int i = optind; i < argc; i++)
-			run(number(argv[i], 1000));
+			run(how, number(argv[i], 1000));
 	}
 	return 0;
 }

@@ -4,9 +4,10 @@
 One small file a kind of frame. What the fuzzer finds besides is added by hand.
 """
 import ipaddress
-import os
 import struct
 import sys
+
+import corpus_files
 
 ARP, IP4, IP6, RAW, WAIT, CONNECT, TOO_BIG, ACK = range(8)
 FIX, GROUP, V6, CHAIN = 8, 16, 32, 64
@@ -122,14 +123,5 @@ for v6 in (0, V6):
         bytes([WAIT, 255, ACK | v6, 0])
 
 
-def main():
-    folder = sys.argv[1]
-    os.makedirs(folder, exist_ok=True)
-    for name, data in INPUTS.items():
-        with open(os.path.join(folder, name), "wb") as out:
-            out.write(data)
-    print(f"{len(INPUTS)} inputs, {sum(map(len, INPUTS.values()))} bytes")
-
-
 if __name__ == "__main__":
-    main()
+    corpus_files.write(sys.argv[1], INPUTS)

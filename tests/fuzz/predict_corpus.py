@@ -4,13 +4,14 @@
 What header prediction takes, and what only just is not for it. The steps are
 those of tcp_steps.c.
 """
-import os
 import struct
 import sys
 
+import corpus_files
+
 ECHO, HANG_UP, WAITS, TALK = range(4)  # who listens
 ACK, PUSH, FIN = 0, 1, 3
-ACCEPT, NO_MEMORY, DIAL = b"\4", b"\5", b"\3"
+ACCEPT, DIAL = b"\4", b"\3"
 SECOND, A_WHILE = b"\x80", b"\1"
 OLD_ACK = 0x10
 
@@ -77,14 +78,5 @@ INPUTS = {
 }
 
 
-def main():
-    folder = sys.argv[1]
-    os.makedirs(folder, exist_ok=True)
-    for name, data in INPUTS.items():
-        with open(os.path.join(folder, name), "wb") as out:
-            out.write(data)
-    print(f"{len(INPUTS)} inputs, {sum(map(len, INPUTS.values()))} bytes")
-
-
 if __name__ == "__main__":
-    main()
+    corpus_files.write(sys.argv[1], INPUTS)

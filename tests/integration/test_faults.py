@@ -428,7 +428,8 @@ def stops_when_listening(env):
     for app, argv in (("coronet-echo", stack), ("coronet-echo", [*stack, "--shards", "4"]),
                       ("coronet-httpd", stack), ("coronet-proxy", [*stack, *to]),
                       ("coronet-proxy", [*stack, *to, "--shards", "4"]),
-                      ("epoll-echo", ["--port", "7777"]), ("epoll-proxy", ["--listen", "127.0.0.1:7777", *to])):
+                      ("epoll-echo", ["--port", "7777"]),
+                      ("epoll-proxy", ["--listen", "127.0.0.1:7777", *to])):
         shards = ", 4 shards" if "--shards" in argv else ""
         yield (f"{app} stopped as soon as it listens{shards}",
                functools.partial(stopped_when_it_listens, env, app, *argv))

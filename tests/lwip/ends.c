@@ -1,7 +1,7 @@
 /*
  * What netstack/lwip/ends.c offers to lwIP, without a memory.
  */
-#include "tests/lwip/ends.h"
+#include "netstack/lwip/ends.h"
 
 #include "lwip/priv/tcp_priv.h"
 
@@ -20,11 +20,6 @@ struct tcp_seg *net_unacked_last(struct tcp_pcb *pcb)
 struct tcp_seg *net_unsent_last(struct tcp_pcb *pcb)
 {
 	return last_of(pcb->unsent);
-}
-
-struct tcp_seg *net_unacked_begin(struct tcp_pcb *pcb, struct tcp_seg *seg)
-{
-	return seg;
 }
 
 struct tcp_seg *net_unacked_append(struct tcp_pcb *pcb, struct tcp_seg *seg)

@@ -57,4 +57,4 @@
 /* Nothing of netstack/ is there to be called but what edits call: ends.c. */
 #undef LWIP_HOOK_IP4_ROUTE_SRC
 #undef LWIP_HOOK_FILENAME
-#define LWIP_HOOK_FILENAME "tests/lwip/ends.h"
+#define LWIP_HOOK_FILENAME "netstack/lwip/ends.h"

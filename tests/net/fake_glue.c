@@ -205,20 +205,6 @@ int64_t glue_now_ns(void)
 	return fake_now_ns;
 }
 
-int glue_eal_start(const struct glue_eal_conf *conf, char *err, size_t err_len)
-{
-	return 0;
-}
-
-void glue_eal_stop(void)
-{
-}
-
-bool glue_eal_huge(void)
-{
-	return false;
-}
-
 int glue_port_open(unsigned index, const struct glue_port_conf *conf,
 		   struct glue_port **out, char *err, size_t err_len)
 {
@@ -240,16 +226,6 @@ void glue_port_close(struct glue_port *port)
 const uint8_t *glue_port_mac(const struct glue_port *port)
 {
 	return fake_mac;
-}
-
-bool glue_port_link_up(struct glue_port *port)
-{
-	return true;
-}
-
-bool glue_port_hw_csum(const struct glue_port *port)
-{
-	return true;
 }
 
 unsigned glue_rx(struct glue_port *port, struct glue_frame **frames,
@@ -323,11 +299,6 @@ void glue_tx_drop(struct glue_port *port)
 		glue_frame_free(f);
 }
 
-unsigned glue_tx_flush(struct glue_port *port)
-{
-	return 0;
-}
-
 void glue_frame_split(struct glue_frame *frame)
 {
 	for (; frame; frame = frame->next)
@@ -339,27 +310,7 @@ unsigned glue_port_frames_free(const struct glue_port *port)
 	return FAKE_MAX_FRAMES - fake_frames_out;
 }
 
-unsigned glue_link_mem_mib(const struct glue_link *link)
-{
-	return 64;
-}
-
 unsigned glue_port_frames(const struct glue_port *port)
 {
 	return FAKE_MAX_FRAMES;
-}
-
-uint64_t glue_port_no_frame(const struct glue_port *port)
-{
-	return 0;
-}
-
-unsigned glue_port_frames_spare(const struct glue_port *port)
-{
-	return glue_port_frames(port) / 2;
-}
-
-void glue_port_stats(struct glue_port *port, struct glue_port_stats *out)
-{
-	memset(out, 0, sizeof(*out));
 }

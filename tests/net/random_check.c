@@ -314,7 +314,8 @@ static void check_ends(struct flow *flow, const struct net_conn *conn)
 
 	while (seg && seg->next)
 		seg = seg->next;
-	if (seg && conn->unacked_last && (const char *)seg != last)
+	if (seg != pcb->unacked && conn->unacked_last &&
+	    (const char *)seg != last)
 		violated(flow, "another segment is the last under way");
 	for (seg = pcb->unsent; seg && (const char *)seg != near;)
 		seg = seg->next;

@@ -87,8 +87,6 @@ QUEUE_ENDS = [
     ("src/core/tcp_out.c", "tcp_output",
      r"\bfor \(; useg\b[^)]*\)", "useg = net_unacked_last(pcb)"),
     ("src/core/tcp_out.c", "tcp_output",
-     r"(?<=pcb->unacked = )seg\b", "net_unacked_begin(pcb, seg)"),
-    ("src/core/tcp_out.c", "tcp_output",
      r"(?<=useg->next = )seg\b", "net_unacked_append(pcb, seg)"),
     ("src/core/tcp_out.c", "tcp_output",
      r"(?<=pcb->unsent = )seg->next\b", "net_unsent_leave(pcb, seg)"),
