@@ -75,7 +75,7 @@ struct net_conn {
 	bool wants_segment : 1;	 /* and for room for a whole segment */
 	bool half_open : 1;	 /* counted in the stack's */
 	bool challenged : 1;	 /* at challenged_ms, RFC 5961 */
-	bool waiting : 1;	 /* in the list of TIME_WAIT */
+	bool over : 1;		 /* in TIME_WAIT */
 	bool ticking : 1;	 /* lwIP's tick is due at last_timer */
 	bool repairing : 1;	 /* it has lost something */
 	bool probed : 1;	 /* a probe for a lost tail is out */
@@ -90,7 +90,6 @@ struct net_conn {
 	struct coro *reader, *writer;
 	union {
 		struct net_conn *link_next;    /* accept queue */
-		struct net_conn *wait_next;    /* in TIME_WAIT */
 		struct net_recovery *recovery; /* while repairing */
 	};
 	struct net_conn *output_next; /* the stack's output queue */
@@ -101,13 +100,9 @@ struct net_conn {
 		struct net_watch *watch;       /* borrowed, while watched */
 		struct net_conn *orphan_next;
 	};
-	union {
-		struct net_conn *wait_prev; /* in TIME_WAIT, with wait_next */
-		struct { /* before: 8 and 4 times what it is, 1,024 ns */
-			uint32_t srtt_us; /* 0: no sample yet */
-			uint32_t rttvar_us;
-		};
-	};
+	/* 8 and 4 times what it is, 1,024 ns */
+	uint32_t srtt_us; /* 0: no sample yet */
+	uint32_t rttvar_us;
 	const struct net_conn_ext *ext; /* never NULL */
 };
 /* Of gate: a call may go on, and may write, too. */
@@ -250,9 +245,12 @@ struct net_stack {
 	unsigned n_conns, max_conns;
 	unsigned n_counted, max_counted; /* connections with statistics */
 	unsigned ooseq_held;		 /* pbufs of data out of order */
-	struct net_time_wait {
-		struct net_conn *oldest, *newest;
-		unsigned n;
+	struct net_time_wait {		 /* tcp/time_wait.c */
+		struct net_wait **buckets;
+		uint32_t bucket_mask;
+		unsigned n; /* at most max_conns */
+		struct net_wait_block *oldest, *newest;
+		struct coro_timer timer;
 	} time_wait;
 	struct net_orphans {
 		struct net_conn *oldest, *newest;

@@ -46,7 +46,8 @@ static void disown(struct net_conn *conn)
 	if (conn->n_views && !conn->served)
 		net_views_reclaim(conn);
 	net_conn_wake_all(conn);
-	net_conn_put(conn);
+	if (!conn->over || !conn->pcb_live || !net_time_wait_check(conn))
+		net_conn_put(conn);
 }
 
 /*

@@ -346,7 +346,7 @@ void net_client_forget(struct net_conn *conn); /* one that is counted */
 static inline void net_client_check(struct net_conn *conn)
 {
 	if (conn->counted_as && !conn->owned && !conn->served &&
-	    (!conn->pcb_live || conn->waiting))
+	    (!conn->pcb_live || conn->over))
 		net_client_forget(conn);
 }
 

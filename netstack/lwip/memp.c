@@ -67,7 +67,7 @@ void *memp_malloc(memp_t type)
 {
 	if (type == MEMP_TCP_PCB) {
 		if (net_here()->n_conns >= net_here()->max_conns &&
-		    !net_time_wait_recycle() && !net_orphan_recycle()) {
+		    !net_orphan_recycle()) {
 			net_here()->stats.no_memory++;
 			return NULL;
 		}

@@ -62,7 +62,6 @@ void net_conn_pcb_freed(struct net_conn *conn)
 	net_recovery_free(conn);
 	if (conn->pending)
 		net_listener_forget(conn);
-	net_time_wait_leave(conn);
 	net_orphan_leave(conn);
 	conn->pcb_live = false;
 	net_ooseq_count(conn);

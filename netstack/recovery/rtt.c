@@ -79,8 +79,6 @@ void net_recovery_info(const struct net_conn *conn,
 		.ssthresh_bytes = conn->pcb.ssthresh,
 		.retransmits = conn->ext->retransmits,
 	};
-	if (conn->waiting)
-		return; /* in TIME_WAIT none is kept */
 	out->srtt_ns = (uint64_t)(conn->srtt_us >> 3) << 10;
 	out->rttvar_ns = (uint64_t)(conn->rttvar_us >> 2) << 10;
 	out->rto_ns = (uint64_t)net_rtt_rto_us(conn) << 10;

@@ -198,7 +198,9 @@ int net_shard_open(struct net_opts *opts, unsigned shard)
 	if (err < 0)
 		goto fini_demux;
 	net_memp_init();
-	err = net_view_init();
+	err = net_time_wait_init();
+	if (err == 0)
+		err = net_view_init();
 	if (err == 0)
 		err = net_link_open(opts);
 	if (err == 0)
@@ -215,6 +217,7 @@ int net_shard_open(struct net_opts *opts, unsigned shard)
 	return 0;
 
 fini_mem:
+	net_time_wait_fini();
 	net_link_close();
 	net_view_fini();
 	net_mem_fini();
@@ -272,6 +275,7 @@ void net_shard_close(struct net_stack *stack)
 	net_poll_wake_all();
 	let_coroutines_end(stack);
 	net_watchdog_stop(stack);
+	net_time_wait_fini();
 	coro_sched_close(stack->sched);
 	stack->sched = NULL;
 	net_link_tx();
@@ -337,8 +341,7 @@ static bool drained(struct net_stack *stack)
 		return true;
 	if (coro_sched_ready(stack->sched))
 		return false;
-	/* What waits for nothing but its own timer holds no drain up. */
-	return stack->n_conns == stack->time_wait.n;
+	return stack->n_conns == 0;
 }
 
 /* Whether adaptive polling may leave the core to others for a moment. */

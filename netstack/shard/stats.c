@@ -13,6 +13,7 @@ void net_stack_stats(struct net_stack *stack, struct net_stats *out)
 	*out = stack->stats;
 	out->log_dropped = net_log_dropped();
 	out->conns = stack->n_conns;
+	out->time_wait = stack->time_wait.n;
 	out->memory_bytes = net_budget_used();
 	out->memory_max_bytes = net_budget_whole();
 	for (unsigned i = 0; i < stack->n_ports; i++) {
@@ -136,6 +137,7 @@ static void add(struct net_stats *to, const struct net_stats *from)
 	to->log_dropped += from->log_dropped;
 	to->busy_ns += from->busy_ns;
 	to->conns += from->conns;
+	to->time_wait += from->time_wait;
 	to->frames_free += from->frames_free;
 	to->frames += from->frames;
 	to->memory_bytes += from->memory_bytes;

@@ -96,6 +96,12 @@ find_hashed(uint32_t hash, const ip_addr_t *local, u16_t local_port,
 	return conn;
 }
 
+uint32_t net_demux_hash(const ip_addr_t *local, u16_t local_port,
+			const ip_addr_t *remote, u16_t remote_port)
+{
+	return hash_of(local, local_port, remote, remote_port);
+}
+
 struct net_conn *net_demux_find(const ip_addr_t *local, u16_t local_port,
 				const ip_addr_t *remote, u16_t remote_port)
 {

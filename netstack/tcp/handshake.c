@@ -71,28 +71,31 @@ static bool reopens(const struct net_conn *conn, const struct tcp_hdr *tcp)
 }
 
 /*
- * The old connection goes. The new one's numbers lie beyond all of its own,
- * also when it sent faster than the clock of RFC 6528 runs (RFC 9293
- * 3.10.7.4).
+ * RFC 9293 3.10.7.4: also when the old connection sent faster than the clock of
+ * RFC 6528 runs.
  */
-static void reopen(struct net_conn *conn)
+void net_handshake_number_beyond(u32_t snd_nxt, const ip_addr_t *local,
+				 u16_t local_port, const ip_addr_t *remote,
+				 u16_t remote_port)
 {
-	const struct tcp_pcb *pcb = &conn->pcb;
-	u32_t isn = net_isn(&pcb->local_ip, pcb->local_port, &pcb->remote_ip,
-			    pcb->remote_port);
+	u32_t isn = net_isn(local, local_port, remote, remote_port);
 
-	if ((s32_t)(isn - pcb->snd_nxt) <= 0)
-		isn = pcb->snd_nxt + 1 + (net_random() & 0xffff);
+	if ((s32_t)(isn - snd_nxt) <= 0)
+		isn = snd_nxt + 1 + (net_random() & 0xffff);
 	net_here()->isn = isn;
 	net_here()->isn_fixed = true;
-	tcp_abort(&conn->pcb); /* of TIME_WAIT: sends nothing */
 }
 
 bool net_handshake_reopens(struct net_conn *conn, const struct tcp_hdr *tcp)
 {
+	const struct tcp_pcb *pcb = &conn->pcb;
+
 	if (!reopens(conn, tcp))
 		return false;
-	reopen(conn);
+	net_handshake_number_beyond(pcb->snd_nxt, &pcb->local_ip,
+				    pcb->local_port, &pcb->remote_ip,
+				    pcb->remote_port);
+	tcp_abort(&conn->pcb); /* of TIME_WAIT: sends nothing */
 	return true;
 }
 

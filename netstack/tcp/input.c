@@ -94,7 +94,8 @@ void net_tcp_input(struct pbuf *p, struct netif *inp)
 	if (conn && net_handshake_reopens(conn, tcp))
 		conn = NULL;
 	if (conn ? !net_check_conn(conn, &p)
-		 : !net_check_stranger(p) || !show_listener(&p, inp, &conn)) {
+		 : net_time_wait_input(p) || !net_check_stranger(p) ||
+			    !show_listener(&p, inp, &conn)) {
 		net_pcb_hide_listener();
 		net_here()->isn_fixed = false;
 		pbuf_free(p);

@@ -3,7 +3,7 @@
  * to say: data to deliver, a FIN to be acknowledged or waited for. A peer that
  * never answers could make each last for minutes, so there may be a quarter as
  * many as connections; one more ends the oldest. So does a new connection
- * that finds no control block and nothing in TIME_WAIT.
+ * that finds no control block.
  */
 #include "netstack/tcp/tcp.h"
 
@@ -48,7 +48,7 @@ void net_orphan_leave(struct net_conn *conn)
 
 void net_orphan_enter(struct net_conn *conn)
 {
-	if (conn->orphaned || conn->waiting)
+	if (conn->orphaned || conn->over)
 		return;
 	net_rxq_clear(conn); /* nobody reads it any more */
 	enter(conn);

@@ -32,9 +32,8 @@ static void take_back(struct tcp_pcb *pcb)
 	adopt(conn);
 	if (pcb->ooseq || conn->ooseq_held)
 		net_ooseq_count(conn);
-	if (pcb->state == TIME_WAIT)
-		net_time_wait_enter(conn);
-	net_timer_check(conn);
+	if (pcb->state != TIME_WAIT || !net_time_wait_check(conn))
+		net_timer_check(conn);
 }
 
 void net_pcbs_take_back(void)

@@ -35,8 +35,8 @@ void net_reply_send(const struct net_reply *reply)
 	tcp->urgp = 0;
 	memcpy(tcp + 1, reply->options, reply->options_len);
 	ip_output_if(p, reply->from, reply->to,
-		     reply->pcb ? reply->pcb->ttl : TCP_TTL,
-		     reply->pcb ? reply->pcb->tos : 0, IP_PROTO_TCP, netif);
+		     reply->ttl ? reply->ttl : TCP_TTL, reply->tos,
+		     IP_PROTO_TCP, netif);
 	pbuf_free(p);
 }
 
@@ -61,7 +61,8 @@ void net_rst_abort(const struct tcp_pcb *pcb, u32_t seq, u32_t ack,
 		   u16_t local_port, u16_t remote_port)
 {
 	const struct net_reply reply = {
-		.pcb = pcb,
+		.ttl = pcb ? pcb->ttl : 0,
+		.tos = pcb ? pcb->tos : 0,
 		.from = local_ip,
 		.to = remote_ip,
 		.from_port = local_port,
@@ -84,7 +85,8 @@ void net_rst_reply(const struct tcp_pcb *pcb, u32_t seg_ack, u32_t seg_end,
 {
 	bool acked = net_here()->rx_flags & TCP_ACK;
 	const struct net_reply reply = {
-		.pcb = pcb,
+		.ttl = pcb ? pcb->ttl : 0,
+		.tos = pcb ? pcb->tos : 0,
 		.from = local_ip,
 		.to = remote_ip,
 		.from_port = local_port,

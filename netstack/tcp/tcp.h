@@ -20,6 +20,8 @@ bool net_predict_input(struct net_conn *conn, struct pbuf *p);
 /* ---- demux.c ---- */
 int net_demux_init(unsigned max_conns);
 void net_demux_fini(void);
+uint32_t net_demux_hash(const ip_addr_t *local, u16_t local_port,
+			const ip_addr_t *remote, u16_t remote_port);
 struct net_conn *net_demux_find(const ip_addr_t *local, u16_t local_port,
 				const ip_addr_t *remote, u16_t remote_port);
 /* The same for the segment at hand. */
@@ -48,6 +50,10 @@ void net_handshake_settle(enum tcp_state before);
  * connection is gone then.
  */
 bool net_handshake_reopens(struct net_conn *conn, const struct tcp_hdr *tcp);
+/* The connection that the segment at hand opens numbers beyond snd_nxt. */
+void net_handshake_number_beyond(u32_t snd_nxt, const ip_addr_t *local,
+				 u16_t local_port, const ip_addr_t *remote,
+				 u16_t remote_port);
 /*
  * Simultaneous open. Of a connection in SYN_SENT: whether the segment, with its
  * options checked, is the SYN of a peer that dials us at the same time; answers
@@ -76,9 +82,22 @@ bool net_check_stranger(struct pbuf *p); /* of no connection */
 const uint8_t *net_tcp_option(const struct tcp_hdr *tcp, uint8_t kind);
 
 /* ---- time_wait.c ---- */
-void net_time_wait_enter(struct net_conn *conn);
-void net_time_wait_leave(struct net_conn *conn);
-bool net_time_wait_recycle(void); /* false: there is none */
+int net_time_wait_init(void);
+void net_time_wait_fini(void);
+/*
+ * Of a living connection in TIME_WAIT: whether it has become a record, and its
+ * control block is gone.
+ */
+bool net_time_wait_check(struct net_conn *conn);
+/*
+ * Whether the segment at hand, of no connection, is for a record: it has been
+ * answered then. A SYN that opens one anew is not: the record is gone, and the
+ * new connection's first number is set.
+ */
+bool net_time_wait_input(const struct pbuf *p);
+/* Whether no record is in the way of dialing; one that can gives way. */
+bool net_time_wait_yields(const ip_addr_t *local, u16_t local_port,
+			  const ip_addr_t *remote, u16_t remote_port);
 
 /* ---- orphan.c ---- */
 /* Its owner has let go of a living connection, not in TIME_WAIT. */
@@ -125,7 +144,7 @@ u16_t net_ephemeral_next(struct net_ephemeral *search);
 
 /* ---- reply.c ---- */
 struct net_reply {
-	const struct tcp_pcb *pcb; /* whose TTL it gets; NULL: nobody's */
+	u8_t ttl, tos; /* 0: TCP_TTL */
 	const ip_addr_t *from, *to;
 	u16_t from_port, to_port;
 	u32_t seq, ack;

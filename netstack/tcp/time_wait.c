@@ -1,56 +1,456 @@
 /*
- * Connections in TIME_WAIT, oldest first. When control blocks run short the
- * oldest gives its own up: a server that closes first never runs out of them.
- * lwIP's tcp_kill_timewait() would search its list, which is empty.
+ * Connections in TIME_WAIT. What nobody holds here needs to say one thing only,
+ * its last ACK, and that for a second: it becomes a record of 48 bytes, and its
+ * connection is free for the next one.
+ *
+ * Records lie in blocks in the order in which they came, which is nearly that
+ * in which they end. What ends early, as a newer SYN takes its place, stays
+ * where it is until its turn; what began anew, as the peer's FIN came again, is
+ * moved to the end at its turn.
  */
 #include "netstack/tcp/tcp.h"
 
-void net_time_wait_enter(struct net_conn *conn)
-{
-	struct net_time_wait *list = &net_here()->time_wait;
+#include <assert.h>
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
 
-	if (conn->waiting)
+#include "lwip/ip.h"
+#include "lwip/prot/tcp.h"
+
+#define HUGE_PAGE  (2u << 20)
+#define WAIT_TICKS (2 * TCP_MSL / TCP_SLOW_INTERVAL)
+#define AT_ONCE	   256u /* records that end in one round */
+
+/* Of the time a challenge was sent, in 64 ms; it wraps after 16 s. */
+#define CHALLENGE_SHIFT 6
+#define CHALLENGE_PAUSE 8u /* 512 ms */
+
+/* `local`: the address of ours, as place in the table of interfaces. */
+#define ADDR_BITS 3
+#define V6	  (1u << 13)
+#define AGAIN	  (1u << 14) /* its time began anew: it is moved at its turn */
+#define LIVE	  (1u << 15) /* it has not ended early */
+static_assert(LWIP_IPV6_NUM_ADDRESSES <= 1 << ADDR_BITS, "`local` holds it");
+static_assert((NET_MAX_ADDRS + NET_MAX_LINKS) << ADDR_BITS <= V6,
+	      "`local` holds an interface's number");
+
+struct net_wait {
+	struct net_wait *hash_next;
+	u32_t remote[4]; /* network byte order; of IPv4 the first alone */
+	u16_t remote_port, local_port;
+	u32_t snd_nxt, rcv_nxt;
+	u32_t until; /* of tcp_ticks */
+	u16_t local;
+	u16_t wnd; /* as the header has it, host order */
+	u8_t ttl, tos, zone;
+	u8_t challenged;
+};
+static_assert(sizeof(struct net_wait) <= 48, "a million of them are 46 MiB");
+
+#define BLOCK_BYTES 4608u /* a class of mem/slab.c */
+#define BLOCK_WAITS ((BLOCK_BYTES - 16) / sizeof(struct net_wait))
+
+struct net_wait_block {
+	struct net_wait_block *next;
+	uint16_t first, end; /* of waits: those between are in it */
+	struct net_wait waits[BLOCK_WAITS];
+};
+static_assert(sizeof(struct net_wait_block) <= BLOCK_BYTES, "no byte more");
+
+/* ---- addresses ---- */
+
+/* False: it is none of ours. */
+static bool place_of(const ip_addr_t *local, u16_t *out)
+{
+	for (unsigned i = 0; i < net_here()->n_netifs; i++) {
+		struct netif *netif = &net_here()->netifs[i];
+		s8_t at = 0;
+
+		if (IP_IS_V6(local))
+			at = netif_get_ip6_addr_match(netif, ip_2_ip6(local));
+		else if (!ip4_addr_eq(netif_ip4_addr(netif), ip_2_ip4(local)))
+			at = -1;
+		if (at < 0)
+			continue;
+		*out = (u16_t)(i << ADDR_BITS | (unsigned)at |
+			       (IP_IS_V6(local) ? V6 : 0));
+		return true;
+	}
+	return false;
+}
+
+static const ip_addr_t *local_of(const struct net_wait *wait)
+{
+	const struct netif *netif =
+		&net_here()->netifs[(wait->local & (V6 - 1)) >> ADDR_BITS];
+
+	return wait->local & V6
+		       ? &netif->ip6_addr[wait->local & ((1 << ADDR_BITS) - 1)]
+		       : &netif->ip_addr;
+}
+
+static void set_remote(struct net_wait *wait, const ip_addr_t *ip)
+{
+	if (IP_IS_V6(ip)) {
+		memcpy(wait->remote, ip_2_ip6(ip)->addr, 16);
+		wait->zone = ip6_addr_zone(ip_2_ip6(ip));
+	} else {
+		wait->remote[0] = ip_2_ip4(ip)->addr;
+	}
+}
+
+static ip_addr_t remote_of(const struct net_wait *wait)
+{
+	ip_addr_t ip;
+
+	if (wait->local & V6) {
+		memset(&ip, 0, sizeof(ip));
+		memcpy(ip_2_ip6(&ip)->addr, wait->remote, 16);
+		ip6_addr_set_zone(ip_2_ip6(&ip), wait->zone);
+		IP_SET_TYPE_VAL(ip, IPADDR_TYPE_V6);
+	} else {
+		ip_addr_set_ip4_u32_val(ip, wait->remote[0]);
+	}
+	return ip;
+}
+
+/* ---- the table ---- */
+
+static struct net_wait **bucket_of(const ip_addr_t *local, u16_t local_port,
+				   const ip_addr_t *remote, u16_t remote_port)
+{
+	const struct net_time_wait *all = &net_here()->time_wait;
+
+	return &all->buckets[net_demux_hash(local, local_port, remote,
+					    remote_port) &
+			     all->bucket_mask];
+}
+
+static struct net_wait **bucket_of_wait(const struct net_wait *wait)
+{
+	ip_addr_t remote = remote_of(wait);
+
+	return bucket_of(local_of(wait), wait->local_port, &remote,
+			 wait->remote_port);
+}
+
+static struct net_wait *find(const ip_addr_t *local, u16_t local_port,
+			     const ip_addr_t *remote, u16_t remote_port)
+{
+	struct net_wait *wait;
+
+	if (!net_here()->time_wait.n)
+		return NULL;
+	wait = *bucket_of(local, local_port, remote, remote_port);
+	for (; wait; wait = wait->hash_next) {
+		ip_addr_t its = remote_of(wait);
+
+		if (wait->remote_port == remote_port &&
+		    wait->local_port == local_port &&
+		    ip_addr_eq(&its, remote) &&
+		    ip_addr_eq(local_of(wait), local))
+			break;
+	}
+	return wait;
+}
+
+/* It has ended; its place is given back at its turn. */
+static void end(struct net_wait *wait)
+{
+	struct net_wait **at = bucket_of_wait(wait);
+
+	while (*at != wait)
+		at = &(*at)->hash_next;
+	*at = wait->hash_next;
+	wait->local &= (u16_t)~LIVE;
+	net_here()->time_wait.n--;
+}
+
+/* ---- the order ---- */
+
+static struct net_wait *first(void)
+{
+	struct net_wait_block *block = net_here()->time_wait.oldest;
+
+	return block ? &block->waits[block->first] : NULL;
+}
+
+/* The first has ended: the next one's turn. */
+static void pass(void)
+{
+	struct net_time_wait *all = &net_here()->time_wait;
+	struct net_wait_block *block = all->oldest;
+
+	if (++block->first < block->end)
 		return;
+	all->oldest = block->next;
+	if (!all->oldest)
+		all->newest = NULL;
+	net_mem_free(block);
+}
+
+/* The oldest ends early. */
+static void recycle(void)
+{
+	if (first()->local & LIVE) {
+		net_here()->stats.time_wait_recycled++;
+		end(first());
+	}
+	pass();
+}
+
+static struct net_wait_block *make_block(void)
+{
+	struct net_wait_block *oldest = net_here()->time_wait.oldest;
+	struct net_wait_block *block = net_mem_malloc(sizeof(*block));
+
+	if (block || !oldest)
+		return block;
+	for (unsigned n = oldest->end - oldest->first; n; n--)
+		recycle();
+	return net_mem_malloc(sizeof(*block));
+}
+
+/* The place behind the newest; NULL: no memory. */
+static struct net_wait *take_place(void)
+{
+	struct net_time_wait *all = &net_here()->time_wait;
+	struct net_wait_block *block = all->newest;
+
+	if (block && block->end < BLOCK_WAITS)
+		return &block->waits[block->end++];
+	block = make_block();
+	if (!block)
+		return NULL;
+	block->next = NULL;
+	block->first = 0;
+	block->end = 1;
+	if (all->newest)
+		all->newest->next = block;
+	else
+		all->oldest = block;
+	all->newest = block;
+	return &block->waits[0];
+}
+
+/* False: no memory; it has ended then. */
+static bool append(const struct net_wait *what)
+{
+	struct net_wait *wait = take_place(), **bucket;
+
+	if (!wait) {
+		net_here()->stats.time_wait_recycled++;
+		return false;
+	}
+	*wait = *what;
+	bucket = bucket_of_wait(wait);
+	wait->hash_next = *bucket;
+	*bucket = wait;
+	net_here()->time_wait.n++;
+	return true;
+}
+
+/* ---- time ---- */
+
+static void arm(void)
+{
+	struct net_time_wait *all = &net_here()->time_wait;
+	s32_t ticks;
+
+	if (!all->oldest || coro_timer_armed(&all->timer))
+		return;
+	ticks = (s32_t)(first()->until + 1 - tcp_ticks);
+	coro_timer_arm(net_here()->sched, &all->timer,
+		       net_here()->now_ns + LWIP_MAX(ticks, 0) * NET_TICK_NS);
+}
+
+static bool is_over(const struct net_wait *wait)
+{
+	return (s32_t)(tcp_ticks - wait->until) > 0;
+}
+
+/* Those whose turn it is, of which a round has so many at most. */
+static void due(struct coro_timer *timer)
+{
+	for (unsigned n = 0; n < AT_ONCE && first(); n++) {
+		struct net_wait *wait = first(), again = *wait;
+
+		if ((wait->local & (LIVE | AGAIN)) == LIVE && !is_over(wait))
+			break;
+		if (wait->local & LIVE)
+			end(wait);
+		pass();
+		if ((again.local & LIVE) && !is_over(&again)) {
+			again.local &= (u16_t)~AGAIN;
+			append(&again);
+		}
+	}
+	arm();
+}
+
+int net_time_wait_init(void)
+{
+	struct net_time_wait *all = &net_here()->time_wait;
+	uint32_t n = 1024;
+
+	while (n < net_here()->max_conns / 4)
+		n *= 2;
+	all->buckets = net_mem_map(n * sizeof(*all->buckets), HUGE_PAGE);
+	if (!all->buckets)
+		return -ENOMEM;
+	all->bucket_mask = n - 1;
+	coro_timer_init(&all->timer, due);
+	return 0;
+}
+
+/* The blocks lie in slabs, which go as a whole. */
+void net_time_wait_fini(void)
+{
+	struct net_time_wait *all = &net_here()->time_wait;
+
+	if (!all->buckets)
+		return;
+	coro_timer_cancel(net_here()->sched, &all->timer);
+	munmap(all->buckets, (all->bucket_mask + 1) * sizeof(*all->buckets));
+	memset(all, 0, sizeof(*all));
+}
+
+/* ---- entering ---- */
+
+static uint8_t challenge_clock(void)
+{
+	return (uint8_t)(net_now_ms() >> CHALLENGE_SHIFT);
+}
+
+static bool record(const struct tcp_pcb *pcb)
+{
+	struct net_wait wait = {
+		.remote_port = pcb->remote_port,
+		.local_port = pcb->local_port,
+		.snd_nxt = pcb->snd_nxt,
+		.rcv_nxt = pcb->rcv_nxt,
+		.until = pcb->tmr + WAIT_TICKS,
+		.wnd = TCPWND_MIN16(RCV_WND_SCALE(pcb, pcb->rcv_ann_wnd)),
+		.ttl = pcb->ttl,
+		.tos = pcb->tos,
+		.challenged = (uint8_t)(challenge_clock() - CHALLENGE_PAUSE),
+	};
+
+	if (!place_of(&pcb->local_ip, &wait.local))
+		return false;
+	wait.local |= LIVE;
+	set_remote(&wait, &pcb->remote_ip);
+	return append(&wait);
+}
+
+/* Nobody holds it, and its ACK has left. */
+static bool is_silent(const struct net_conn *conn)
+{
+	return !conn->owned && !conn->pcb.unsent &&
+	       !(conn->pcb.flags & (TF_ACK_NOW | TF_ACK_DELAY));
+}
+
+bool net_time_wait_check(struct net_conn *conn)
+{
+	struct net_time_wait *all = &net_here()->time_wait;
+
+	conn->over = true;
 	net_recovery_free(conn); /* there is nothing left to repair */
 	net_orphan_leave(conn);
-	conn->waiting = true;
-	conn->wait_next = NULL;
-	conn->wait_prev = list->newest;
-	if (list->newest)
-		list->newest->wait_next = conn;
-	else
-		list->oldest = conn;
-	list->newest = conn;
-	list->n++;
 	net_client_check(conn);
-}
-
-void net_time_wait_leave(struct net_conn *conn)
-{
-	struct net_time_wait *list = &net_here()->time_wait;
-
-	if (!conn->waiting)
-		return;
-	conn->waiting = false;
-	list->n--;
-	if (conn->wait_prev)
-		conn->wait_prev->wait_next = conn->wait_next;
-	else
-		list->oldest = conn->wait_next;
-	if (conn->wait_next)
-		conn->wait_next->wait_prev = conn->wait_prev;
-	else
-		list->newest = conn->wait_prev;
-	conn->wait_next = conn->wait_prev = NULL;
-}
-
-bool net_time_wait_recycle(void)
-{
-	struct net_conn *oldest = net_here()->time_wait.oldest;
-
-	if (!oldest)
+	if (!is_silent(conn))
 		return false;
-	net_here()->stats.time_wait_recycled++;
-	tcp_abort(&oldest->pcb); /* of TIME_WAIT: sends nothing */
+	while (all->n >= net_here()->max_conns)
+		recycle();
+	record(&conn->pcb);
+	tcp_abort(&conn->pcb); /* of TIME_WAIT: sends nothing */
+	arm();
+	return true;
+}
+
+/* ---- what still comes ---- */
+
+static void answer(const struct net_wait *wait)
+{
+	ip_addr_t remote = remote_of(wait);
+	const struct net_reply reply = {
+		.ttl = wait->ttl,
+		.tos = wait->tos,
+		.from = local_of(wait),
+		.to = &remote,
+		.from_port = wait->local_port,
+		.to_port = wait->remote_port,
+		.seq = wait->snd_nxt,
+		.ack = wait->rcv_nxt,
+		.flags = TCP_ACK,
+		.wnd = wait->wnd,
+	};
+
+	net_reply_send(&reply);
+}
+
+/* RFC 5961 section 7. */
+static void challenge(struct net_wait *wait)
+{
+	uint8_t now = challenge_clock();
+
+	if ((uint8_t)(now - wait->challenged) < CHALLENGE_PAUSE)
+		return;
+	wait->challenged = now;
+	net_here()->stats.challenge_acks++;
+	answer(wait);
+}
+
+/*
+ * RFC 9293 3.10.7.4, TIME-WAIT: the peer's FIN, come again, is acknowledged
+ * and begins the time anew; RFC 1337: a reset ends nothing. A SYN beyond
+ * everything received opens the connection anew, with numbers beyond all of the
+ * old one's.
+ */
+bool net_time_wait_input(const struct pbuf *p)
+{
+	const struct tcp_hdr *tcp = p->payload;
+	u8_t flags = TCPH_FLAGS(tcp) & (TCP_SYN | TCP_ACK | TCP_RST | TCP_FIN);
+	struct net_wait *wait =
+		find(ip_current_dest_addr(), lwip_ntohs(tcp->dest),
+		     ip_current_src_addr(), lwip_ntohs(tcp->src));
+
+	if (!wait)
+		return false;
+	if ((flags & (TCP_SYN | TCP_ACK | TCP_RST)) == TCP_SYN &&
+	    (s32_t)(lwip_ntohl(tcp->seqno) - wait->rcv_nxt) > 0) {
+		net_handshake_number_beyond(
+			wait->snd_nxt, local_of(wait), wait->local_port,
+			ip_current_src_addr(), wait->remote_port);
+		end(wait);
+		return false;
+	}
+	if ((flags & (TCP_SYN | TCP_ACK | TCP_RST)) != TCP_ACK) {
+		net_here()->stats.rx_unacceptable++;
+		if ((flags & (TCP_SYN | TCP_RST)) == TCP_SYN)
+			challenge(wait);
+		return true;
+	}
+	if (flags & TCP_FIN) {
+		wait->until = tcp_ticks + WAIT_TICKS;
+		wait->local |= AGAIN;
+	}
+	if ((flags & TCP_FIN) || p->tot_len > TCPH_HDRLEN_BYTES(tcp))
+		answer(wait);
+	return true;
+}
+
+bool net_time_wait_yields(const ip_addr_t *local, u16_t local_port,
+			  const ip_addr_t *remote, u16_t remote_port)
+{
+	struct net_wait *wait = find(local, local_port, remote, remote_port);
+
+	if (!wait)
+		return true;
+	if ((s32_t)(net_isn(local, local_port, remote, remote_port) -
+		    wait->snd_nxt) <= 0)
+		return false;
+	end(wait);
 	return true;
 }

@@ -154,10 +154,8 @@ static void one(struct net_conn *conn)
 	FIELD(conn, rx_off);
 	if (!conn->orphaned)
 		field("unread", conn->rx_tail ? net_rxq_bytes(conn) : 0);
-	if (!conn->waiting) {
-		FIELD(conn, srtt_us);
-		FIELD(conn, rttvar_us);
-	}
+	FIELD(conn, srtt_us);
+	FIELD(conn, rttvar_us);
 	field("timer", coro_timer_armed(&conn->timer)
 			       ? (uint64_t)conn->timer.expires_ns
 			       : 0);
@@ -182,6 +180,7 @@ void differ_round(void)
 		       (unsigned long long)n_rounds, side ? "off" : "on");
 	field("now", (uint64_t)fake_now_ns);
 	field("connections", net_here()->n_conns);
+	field("in TIME_WAIT", net_here()->time_wait.n);
 	field("memory", net_mem_live_bytes());
 	net_for_each_conn(one);
 	if (print_at == 0) {

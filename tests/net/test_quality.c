@@ -1,7 +1,6 @@
 /*
- * What makes a TCP a good neighbour: numbers nobody can guess, TIME_WAIT that
- * does not exhaust, bounded memory for what comes out of order, timers, first
- * windows.
+ * What makes a TCP a good neighbour: numbers nobody can guess, bounded memory
+ * for what comes out of order, timers, first windows.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -34,11 +33,6 @@ static void echo(struct net_conn *conn, void *arg)
 	while (net_recv_view(conn, &view) > 0)
 		if (net_send_view(conn, &view) < 0)
 			break;
-	ended++;
-}
-
-static void close_at_once(struct net_conn *conn, void *arg)
-{
 	ended++;
 }
 
@@ -173,151 +167,6 @@ static void test_isn_of_other_ports_is_not_near(void **state)
 	for (uint16_t port = 4001; port < 4033; port++)
 		near += isn_for(port) - base + 0x100000 < 0x200000;
 	assert_in_range(near, 0, 2); /* each by chance one in 2048 */
-}
-
-/* ---- TIME_WAIT ---- */
-
-/* The stack closes first; nothing is left to do but wait. */
-static void churn(uint16_t port)
-{
-	struct segment s;
-	struct peer peer;
-
-	peer_connect(&peer, port, 7, NEAR_WRAP);
-	do
-		assert_true(peer_next(&s));
-	while (!(s.flags & PEER_FIN));
-	peer.rcv = s.seq + 1;
-	peer_send(&peer, PEER_ACK | PEER_FIN, NULL, 0);
-	assert_true(peer_next(&s));
-	assert_int_equal(s.ack, peer.snd);
-}
-
-static void test_reopened_connection_numbers_beyond_the_old(void **state)
-{
-	struct segment s;
-	struct peer peer;
-	uint32_t last;
-
-	serve(close_at_once);
-	churn(1000);
-	last = only_conn()->pcb.snd_nxt + 0x40000000; /* it has sent much */
-	only_conn()->pcb.snd_nxt = last;
-	peer = (struct peer){.port = 1000, .stack_port = 7, .snd = 1000};
-	peer_send(&peer, PEER_SYN, NULL, 0);
-	assert_true(peer_next(&s));
-	assert_int_equal(s.flags, PEER_SYN | PEER_ACK);
-	assert_in_range(s.seq - last, 1, 0x10000);
-	peer_send(&peer, PEER_RST, NULL, 0);
-	run_rounds(2);
-	assert_in_range(isn_for(1000) - last, 0x80000000, 0xffffffff);
-}
-
-static struct net_conn *conn_of(uint16_t port)
-{
-	ip_addr_t local, remote;
-
-	IP_ADDR4(&local, 10, 0, 0, 1);
-	IP_ADDR4(&remote, 10, 0, 0, 2);
-	return net_demux_find(&local, 7, &remote, port);
-}
-
-static void test_oldest_time_wait_makes_room(void **state)
-{
-	serve(close_at_once);
-	for (uint16_t i = 0; i < 1000; i++)
-		churn((uint16_t)(1000 + i));
-	assert_int_equal(net_here()->stats.accepted, 1000);
-	assert_int_equal(net_here()->stats.no_memory, 0);
-	assert_int_equal(net_here()->stats.cookies_sent, 0);
-	assert_int_equal(net_here()->n_conns, 64);
-	assert_int_equal(net_here()->stats.time_wait_recycled, 1000 - 64);
-	assert_null(conn_of(1935));
-	for (uint16_t port = 1936; port < 2000; port++)
-		assert_int_equal(conn_of(port)->pcb.state, TIME_WAIT);
-	run_ms(2 * TCP_MSL + 200);
-	assert_int_equal(net_here()->n_conns, 0);
-	assert_null(net_here()->time_wait.oldest);
-	assert_null(net_here()->time_wait.newest);
-}
-
-static void test_time_wait_list_survives_its_middle(void **state)
-{
-	serve(close_at_once);
-	for (uint16_t i = 0; i < 64; i++)
-		churn((uint16_t)(1000 + i));
-	tcp_abort(&conn_of(1030)->pcb);
-	tcp_abort(&conn_of(1063)->pcb);
-	tcp_abort(&conn_of(1000)->pcb);
-	for (uint16_t i = 0; i < 70; i++)
-		churn((uint16_t)(2000 + i));
-	assert_int_equal(net_here()->stats.accepted, 134);
-	assert_int_equal(net_here()->n_conns, 64);
-	for (uint16_t port = 2006; port < 2070; port++)
-		assert_non_null(conn_of(port));
-}
-
-static void shut_and_read(struct net_conn *conn, void *arg)
-{
-	net_shutdown(conn, NET_SHUT_WR);
-	coro_sleep_ns(1000000);
-	result = net_recv(conn, got, sizeof(got));
-	if (result > 0)
-		ended = net_recv(conn, got, sizeof(got)) == 0;
-}
-
-static void test_recycled_connection_can_still_be_read(void **state)
-{
-	struct segment s;
-	struct peer peer;
-
-	serve(shut_and_read);
-	peer_connect(&peer, 900, 7, 5);
-	assert_true(peer_next(&s));
-	peer.rcv = s.seq + 1;
-	peer_send(&peer, PEER_ACK | PEER_FIN, "unread", 6);
-	run_rounds(2);
-	assert_int_equal(only_conn()->pcb.state, TIME_WAIT);
-	swallow();
-	serve(close_at_once);
-	for (uint16_t i = 0; i < 64; i++)
-		churn((uint16_t)(1000 + i));
-	assert_null(conn_of(900));
-	ended = 0;
-	run_ms(3);
-	assert_int_equal(result, 6);
-	assert_int_equal(ended, 1);
-}
-
-static void *dial_body(void *arg)
-{
-	struct net_addr addr;
-	struct net_conn *conn = NULL;
-
-	net_addr_parse("10.0.0.2:80", -1, &addr);
-	result = net_dial(stack, &addr, NULL, &conn);
-	if (result == 0)
-		net_abort(conn);
-	return NULL;
-}
-
-static void test_dial_finds_room_among_time_waits(void **state)
-{
-	struct segment s;
-	struct peer peer;
-
-	serve(close_at_once);
-	for (uint16_t i = 0; i < 64; i++)
-		churn((uint16_t)(1000 + i));
-	net_spawn(stack, "dial", dial_body, NULL);
-	assert_true(peer_next(&s));
-	assert_int_equal(s.flags, PEER_SYN);
-	peer = (struct peer){
-		.port = 80, .stack_port = s.src, .rcv = s.seq + 1, .wnd = 1000};
-	peer_send(&peer, PEER_SYN | PEER_ACK, NULL, 0);
-	run_rounds(3);
-	assert_int_equal(result, 0);
-	assert_int_equal(net_here()->stats.time_wait_recycled, 1);
 }
 
 /* ---- out of order ---- */
@@ -664,11 +513,6 @@ int main(void)
 		T(test_numbers_begin_at_random),
 		T(test_isn_grows_with_the_clock),
 		T(test_isn_of_other_ports_is_not_near),
-		T(test_reopened_connection_numbers_beyond_the_old),
-		T(test_oldest_time_wait_makes_room),
-		T(test_time_wait_list_survives_its_middle),
-		T(test_recycled_connection_can_still_be_read),
-		T(test_dial_finds_room_among_time_waits),
 		T(test_bytes_out_of_order_pin_no_frames),
 		T(test_out_of_order_data_has_a_budget_of_all),
 		T(test_no_connection_takes_the_whole_budget),

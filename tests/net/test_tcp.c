@@ -375,9 +375,10 @@ static void test_active_close_passes_time_wait(void **state)
 	peer_send(&peer, PEER_ACK | PEER_FIN, NULL, 0);
 	assert_true(peer_next(&s));
 	assert_int_equal(s.ack, peer.snd);
-	assert_int_equal(net_here()->n_conns, 1);
-	run_ms(2 * TCP_MSL + 200);
 	assert_int_equal(net_here()->n_conns, 0);
+	assert_int_equal(net_here()->time_wait.n, 1);
+	run_ms(2 * TCP_MSL + 200);
+	assert_int_equal(net_here()->time_wait.n, 0);
 }
 
 static void test_overlap_in_segmented_frames_is_no_end(void **state)

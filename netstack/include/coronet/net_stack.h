@@ -254,7 +254,7 @@ struct net_stats {
 	uint64_t view_misuses;	     /* views given back that were not out */
 	uint64_t backlog_drops;	     /* SYNs dropped: backlog full */
 	uint64_t clients_refused;    /* SYNs dropped: net_listener_limit() */
-	uint64_t time_wait_recycled; /* ended early: blocks ran short */
+	uint64_t time_wait_recycled; /* ended early: too many */
 	uint64_t ooseq_drops;	     /* out of order, beyond the budget */
 	/* SYNs answered without keeping anything, and the ACKs of such */
 	uint64_t cookies_sent, cookies_accepted, cookies_refused;
@@ -276,6 +276,7 @@ struct net_stats {
 	uint64_t log_dropped; /* lines that stderr did not take */
 	int64_t busy_ns;      /* time spent in rounds that found work */
 	unsigned conns;	      /* TCP control blocks now */
+	unsigned time_wait;   /* closed, in TIME_WAIT: no control block */
 	unsigned frames_free, frames;
 	/* of connections and coroutines, and what --memory leaves for them */
 	uint64_t memory_bytes, memory_max_bytes;

@@ -1,0 +1,411 @@
+/*
+ * TIME_WAIT: what a record of 48 bytes still has to say, how long, and that
+ * neither many nor long ones stand in anybody's way.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "netstack/tcp/tcp.h"
+#include "tests/net/fake_glue.h"
+#include "tests/net/peer.h"
+
+#define NEAR_WRAP 0xfffffff0u
+#define LASTS_MS  (2 * TCP_MSL)
+#define MUCH	  65536u
+
+static void close_at_once(struct net_conn *conn, void *arg)
+{
+	ended++;
+}
+
+static void send_much(struct net_conn *conn, void *arg)
+{
+	static const uint8_t block[MUCH];
+
+	net_send_all(conn, block, sizeof(block));
+}
+
+/* The stack closes first; nothing is left to do but wait. */
+static struct peer churn(uint16_t port)
+{
+	struct segment s;
+	struct peer peer;
+
+	peer_connect(&peer, port, 7, NEAR_WRAP);
+	do {
+		assert_true(peer_next(&s));
+		peer.rcv = s.seq + s.len;
+		if (s.len)
+			peer_send(&peer, PEER_ACK, NULL, 0);
+	} while (!(s.flags & PEER_FIN));
+	peer.rcv++;
+	peer_send(&peer, PEER_ACK | PEER_FIN, NULL, 0);
+	assert_true(peer_next(&s));
+	assert_int_equal(s.ack, peer.snd);
+	return peer;
+}
+
+/* The peer says something at `seq`, as if nothing had been answered. */
+static void say(const struct peer *peer, uint8_t flags, uint32_t seq,
+		unsigned len)
+{
+	static const uint8_t data[100];
+	struct peer again = *peer;
+
+	again.snd = seq;
+	peer_send(&again, flags, data, len);
+}
+
+static void say_fin(const struct peer *peer)
+{
+	say(peer, PEER_ACK | PEER_FIN, peer->snd - 1, 0);
+}
+
+static void expect_last_ack(const struct peer *peer)
+{
+	struct segment s;
+
+	assert_true(peer_next(&s));
+	assert_int_equal(s.flags, PEER_ACK);
+	assert_int_equal(s.src, peer->stack_port);
+	assert_int_equal(s.dst, peer->port);
+	assert_int_equal(s.seq, peer->rcv);
+	assert_int_equal(s.ack, peer->snd);
+	assert_int_equal(s.len, 0);
+}
+
+static void expect_reset(void)
+{
+	struct segment s;
+
+	assert_true(peer_next(&s));
+	assert_true(s.flags & PEER_RST);
+}
+
+/* ---- what it says ---- */
+
+static void test_fin_and_data_that_come_again_are_acknowledged(void **state)
+{
+	struct peer peer;
+
+	serve(close_at_once);
+	peer = churn(1000);
+	assert_int_equal(net_here()->n_conns, 0);
+	assert_int_equal(net_here()->time_wait.n, 1);
+	say_fin(&peer);
+	expect_last_ack(&peer);
+	say(&peer, PEER_ACK, peer.snd - 51, 50);
+	expect_last_ack(&peer);
+	say(&peer, PEER_ACK, peer.snd, 0);
+	peer_expect_nothing();
+}
+
+static void test_its_window_is_the_one_last_announced(void **state)
+{
+	struct segment before, s;
+	struct peer peer;
+
+	serve(close_at_once);
+	peer_connect(&peer, 1000, 7, NEAR_WRAP);
+	assert_true(peer_next(&before));
+	peer.rcv = before.seq + 1;
+	peer_send(&peer, PEER_ACK | PEER_FIN, NULL, 0);
+	assert_true(peer_next(&before));
+	say_fin(&peer);
+	assert_true(peer_next(&s));
+	assert_int_equal(s.wnd, before.wnd);
+}
+
+/* RFC 1337, and RFC 5961 section 7. */
+static void test_resets_and_old_syns_end_nothing(void **state)
+{
+	struct peer peer;
+
+	serve(close_at_once);
+	peer = churn(1000);
+	say(&peer, PEER_RST, peer.snd, 0);
+	say(&peer, PEER_RST | PEER_ACK, peer.snd, 0);
+	say(&peer, PEER_SYN | PEER_ACK, peer.snd, 0);
+	say(&peer, 0, peer.snd, 0);
+	expect_last_ack(&peer); /* of the SYN alone */
+	peer_expect_nothing();
+	say(&peer, PEER_SYN, peer.snd, 0); /* not newer */
+	peer_expect_nothing();
+	run_ms(600);
+	say(&peer, PEER_SYN, peer.snd, 0);
+	expect_last_ack(&peer);
+	assert_int_equal(net_here()->stats.challenge_acks, 2);
+	assert_int_equal(net_here()->stats.rx_unacceptable, 6);
+	assert_int_equal(net_here()->time_wait.n, 1);
+}
+
+static void test_no_other_connection_is_answered(void **state)
+{
+	struct peer peer, other;
+
+	serve(close_at_once);
+	peer = churn(1000);
+	other = peer;
+	other.port++;
+	say_fin(&other);
+	expect_reset();
+	say_fin(&peer);
+	expect_last_ack(&peer);
+}
+
+/* What it answers may not leave: the connection waits until it has. */
+static void test_record_comes_after_the_last_ack(void **state)
+{
+	struct segment s;
+	struct peer peer;
+
+	serve(close_at_once);
+	peer_connect(&peer, 1000, 7, 5);
+	assert_true(peer_next(&s));
+	peer.rcv = s.seq + 1;
+	fake_tx_budget = 0;
+	peer_send(&peer, PEER_ACK | PEER_FIN, NULL, 0);
+	run_rounds(3);
+	assert_int_equal(net_here()->n_conns, 1);
+	assert_int_equal(net_here()->time_wait.n, 0);
+	fake_tx_budget = -1;
+	expect_last_ack(&peer);
+	assert_int_equal(net_here()->n_conns, 0);
+	assert_int_equal(net_here()->time_wait.n, 1);
+}
+
+/* ---- giving way ---- */
+
+static void test_reopened_connection_numbers_beyond_the_old(void **state)
+{
+	struct peer peer, again;
+	struct segment s;
+
+	serve(send_much); /* faster than the clock of sequence numbers */
+	peer = churn(1000);
+	again = (struct peer){.port = 1000, .stack_port = 7, .snd = peer.snd};
+	again.snd += 1000;
+	peer_send(&again, PEER_SYN, NULL, 0);
+	assert_true(peer_next(&s));
+	assert_int_equal(s.flags, PEER_SYN | PEER_ACK);
+	assert_in_range(s.seq - peer.rcv, 1, 0x10000);
+	assert_int_equal(net_here()->time_wait.n, 0);
+	/* The next one's come from the clock again. */
+	again.port = 1001;
+	peer_send(&again, PEER_SYN, NULL, 0);
+	assert_true(peer_next(&s));
+	assert_false(s.seq - peer.rcv <= 0x10000);
+}
+
+static bool yields(const struct peer *peer)
+{
+	ip_addr_t local, remote;
+
+	IP_ADDR4(&local, 10, 0, 0, 1);
+	IP_ADDR4(&remote, 10, 0, 0, 2);
+	return net_time_wait_yields(&local, 7, &remote, peer->port);
+}
+
+static void test_dialing_waits_for_higher_numbers(void **state)
+{
+	struct peer peer;
+
+	serve(send_much);
+	peer = churn(1000);
+	assert_false(yields(&peer));
+	assert_int_equal(net_here()->time_wait.n, 1);
+	run_ms(MUCH / 250 + 1); /* 250 numbers a ms */
+	assert_true(yields(&peer));
+	assert_int_equal(net_here()->time_wait.n, 0);
+	say_fin(&peer);
+	expect_reset();
+}
+
+/* ---- how long ---- */
+
+static void test_it_lasts_two_msl(void **state)
+{
+	struct peer peer;
+
+	serve(close_at_once);
+	peer = churn(1000);
+	run_ms(LASTS_MS - 50);
+	assert_int_equal(net_here()->time_wait.n, 1);
+	run_ms(100);
+	assert_int_equal(net_here()->time_wait.n, 0);
+	assert_null(net_here()->time_wait.oldest);
+	assert_int_equal(coro_sched_next_ns(net_here()->sched), CORO_FOREVER);
+	say_fin(&peer);
+	expect_reset();
+}
+
+/* A peer that goes on asking keeps its own record, and nobody else's. */
+static void test_fins_prolong_only_their_own(void **state)
+{
+	struct peer stubborn, other;
+
+	serve(close_at_once);
+	stubborn = churn(1000);
+	other = churn(1001);
+	for (unsigned i = 0; i < 5; i++) {
+		run_ms(LASTS_MS / 4);
+		say_fin(&stubborn);
+		expect_last_ack(&stubborn);
+	}
+	assert_int_equal(net_here()->time_wait.n, 1);
+	say_fin(&other);
+	expect_reset();
+	run_ms(LASTS_MS - 50);
+	assert_int_equal(net_here()->time_wait.n, 1);
+	run_ms(LASTS_MS);
+	assert_int_equal(net_here()->time_wait.n, 0);
+}
+
+static void test_many_end_a_few_in_a_round(void **state)
+{
+	serve(close_at_once);
+	for (uint16_t i = 0; i < 1000; i++)
+		churn((uint16_t)(1000 + i));
+	fake_now_ns += 2 * LASTS_MS * INT64_C(1000000);
+	for (unsigned i = 0; i < 10; i++) {
+		unsigned before = net_here()->time_wait.n;
+
+		fake_now_ns += 20000; /* a step of the timer wheel */
+		run_rounds(1);
+		assert_in_range(before - net_here()->time_wait.n, 0, 256);
+	}
+	assert_int_equal(net_here()->time_wait.n, 0);
+	assert_null(net_here()->time_wait.oldest);
+}
+
+/* ---- how many ---- */
+
+static void test_oldest_make_room(void **state)
+{
+	struct peer peers[200];
+
+	serve(close_at_once);
+	for (uint16_t i = 0; i < 200; i++)
+		peers[i] = churn((uint16_t)(1000 + i));
+	assert_int_equal(net_here()->stats.accepted, 200);
+	assert_int_equal(net_here()->stats.no_memory, 0);
+	assert_int_equal(net_here()->stats.cookies_sent, 0);
+	assert_int_equal(net_here()->n_conns, 0);
+	assert_int_equal(net_here()->time_wait.n, 64);
+	assert_int_equal(net_here()->stats.time_wait_recycled, 200 - 64);
+	say_fin(&peers[135]);
+	expect_reset();
+	for (unsigned i = 136; i < 200; i++) {
+		say_fin(&peers[i]);
+		expect_last_ack(&peers[i]);
+	}
+}
+
+static void test_order_survives_its_middle(void **state)
+{
+	serve(close_at_once);
+	for (uint16_t i = 0; i < 64; i++)
+		churn((uint16_t)(1000 + i));
+	run_ms(1);
+	for (unsigned port = 1000; port < 1064; port += 7)
+		assert_true(yields(&(struct peer){.port = (uint16_t)port}));
+	assert_int_equal(net_here()->time_wait.n, 54);
+	for (uint16_t i = 0; i < 64; i++)
+		churn((uint16_t)(2000 + i));
+	assert_int_equal(net_here()->time_wait.n, 64);
+	assert_int_equal(net_here()->stats.time_wait_recycled, 54);
+	run_ms(LASTS_MS + 100);
+	assert_int_equal(net_here()->time_wait.n, 0);
+	assert_null(net_here()->time_wait.oldest);
+}
+
+/* Without memory for more, the oldest make room as well. */
+static void test_without_memory_the_oldest_make_room(void **state)
+{
+	struct peer last = {0};
+
+	serve(close_at_once);
+	churn(1000);
+	net_mem_set_max(net_mem_bytes());
+	for (uint16_t i = 0; i < 7000; i++)
+		last = churn((uint16_t)(1001 + i));
+	net_mem_set_max(UINT64_MAX);
+	assert_int_equal(net_here()->stats.accepted, 7001);
+	assert_in_range(net_here()->time_wait.n, 1000, 6000);
+	assert_int_equal(net_here()->stats.time_wait_recycled,
+			 7001 - net_here()->time_wait.n);
+	say_fin(&last);
+	expect_last_ack(&last);
+}
+
+/* ---- held by somebody ---- */
+
+static struct net_conn *held;
+
+static void hold(struct net_conn *conn, void *arg)
+{
+	held = conn;
+	net_shutdown(conn, NET_SHUT_WR);
+	coro_sleep_ns(1000000);
+	result = net_recv(conn, got, sizeof(got));
+	if (result > 0)
+		ended = net_recv(conn, got, sizeof(got)) == 0;
+}
+
+static void test_what_is_held_can_be_read_and_is_recorded_then(void **state)
+{
+	struct segment s;
+	struct peer peer;
+
+	serve(hold);
+	peer_connect(&peer, 900, 7, 5);
+	assert_true(peer_next(&s));
+	peer.rcv = s.seq + 1;
+	peer_send(&peer, PEER_ACK | PEER_FIN, "unread", 6);
+	run_rounds(2);
+	assert_int_equal(held->pcb.state, TIME_WAIT);
+	while (peer_next(&s))
+		;
+	serve(close_at_once);
+	for (uint16_t i = 0; i < 100; i++)
+		churn((uint16_t)(1000 + i));
+	ended = 0;
+	assert_int_equal(net_here()->n_conns, 1);
+	run_ms(3);
+	assert_int_equal(result, 6);
+	assert_int_equal(ended, 1);
+	assert_int_equal(net_here()->n_conns, 0);
+	say_fin(&peer);
+	expect_last_ack(&peer);
+}
+
+#define T(name)                                                                \
+	cmocka_unit_test_setup_teardown(name, peer_listen, peer_teardown)
+#define MANY(name)                                                             \
+	cmocka_unit_test_setup_teardown(name, peer_listen_many, peer_teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		T(test_fin_and_data_that_come_again_are_acknowledged),
+		T(test_its_window_is_the_one_last_announced),
+		T(test_resets_and_old_syns_end_nothing),
+		T(test_no_other_connection_is_answered),
+		T(test_record_comes_after_the_last_ack),
+		T(test_reopened_connection_numbers_beyond_the_old),
+		T(test_dialing_waits_for_higher_numbers),
+		T(test_it_lasts_two_msl),
+		T(test_fins_prolong_only_their_own),
+		MANY(test_many_end_a_few_in_a_round),
+		T(test_oldest_make_room),
+		T(test_order_survives_its_middle),
+		MANY(test_without_memory_the_oldest_make_room),
+		T(test_what_is_held_can_be_read_and_is_recorded_then),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
