@@ -144,13 +144,17 @@ struct net_port {
 	bool has_ip6;	      /* an address of it was given */
 };
 
-/* An answer of ARP, kept for a second so that output does not search. */
+/*
+ * An answer of ARP, kept for a second so that output does not search: with the
+ * headers of what a connection of the interface's address sends there.
+ */
 struct net_neighbour {
 	int64_t expires_ns;
-	uint32_t ip; /* network byte order; 0: empty */
-	uint8_t netif_num;
-	uint8_t mac[6];
+	struct netif *netif;
+	uint32_t ip;	    /* network byte order; 0: empty */
+	uint8_t header[34]; /* Ethernet's and IPv4's */
 };
+static_assert(sizeof(struct net_neighbour) <= 64, "a cache line");
 
 #define NET_NEIGHBOURS 1024
 

@@ -277,6 +277,32 @@ static inline struct net_conn_ext *net_counts(const struct net_conn *conn)
 void net_count_in(struct net_conn *conn, const struct pbuf *p);
 /* One that leaves: what net_segment_out() sees. */
 void net_count_out(struct net_conn *conn, const struct pbuf *p);
+
+/*
+ * The same where there is nothing to look for: a segment in order that is no
+ * duplicate ACK, with its bytes and those it retires; one that is no
+ * retransmission.
+ */
+static inline void net_count_expected(struct net_conn *conn, unsigned rx,
+				      unsigned acked)
+{
+	struct net_conn_ext *counts = net_counts(conn);
+
+	if (!counts)
+		return;
+	counts->rx_segs++;
+	counts->rx_bytes += rx;
+	counts->tx_acked += acked;
+}
+
+static inline void net_count_sent(struct net_conn *conn)
+{
+	struct net_conn_ext *counts = net_counts(conn);
+
+	if (counts)
+		counts->tx_segs++;
+}
+
 /* Bytes that came in order, bytes acknowledged; a timeout of lwIP's. */
 void net_count_bytes(struct net_conn *conn, unsigned rx, unsigned acked);
 void net_count_rto(struct net_conn *conn);

@@ -75,38 +75,34 @@ wrap_chain(struct net_port *port, struct glue_frame *frame)
 }
 
 /* The shortest way: past lwIP altogether. p begins with TCP's header. */
-static inline bool input_predicted(const ip_addr_t *local,
-				   const ip_addr_t *remote, struct pbuf *p)
+static inline bool input_predicted4(const struct ip_hdr *ip, struct pbuf *p)
 {
 	const struct tcp_hdr *tcp = p->payload;
 	struct net_conn *conn;
 
 	if (p->len < TCP_HLEN)
 		return false;
-	conn = net_demux_find(local, lwip_ntohs(tcp->dest), remote,
-			      lwip_ntohs(tcp->src));
+	conn = net_demux_find4(ip->dest.addr, lwip_ntohs(tcp->dest),
+			       ip->src.addr, lwip_ntohs(tcp->src));
 	return conn && net_predict_input(conn, p);
-}
-
-static inline bool input_predicted4(const struct ip_hdr *ip, struct pbuf *p)
-{
-	ip_addr_t local, remote;
-
-	ip_addr_copy_from_ip4(local, ip->dest);
-	ip_addr_copy_from_ip4(remote, ip->src);
-	return input_predicted(&local, &remote, p);
 }
 
 static inline bool input_predicted6(const struct netif *netif,
 				    const struct ip6_hdr *ip, struct pbuf *p)
 {
+	const struct tcp_hdr *tcp = p->payload;
+	struct net_conn *conn;
 	ip_addr_t local, remote;
 
+	if (p->len < TCP_HLEN)
+		return false;
 	ip_addr_copy_from_ip6_packed(local, ip->dest);
 	ip_addr_copy_from_ip6_packed(remote, ip->src);
 	ip6_addr_assign_zone(ip_2_ip6(&local), IP6_UNKNOWN, netif);
 	ip6_addr_assign_zone(ip_2_ip6(&remote), IP6_UNKNOWN, netif);
-	if (!input_predicted(&local, &remote, p))
+	conn = net_demux_find(&local, lwip_ntohs(tcp->dest), &remote,
+			      lwip_ntohs(tcp->src));
+	if (!conn || !net_predict_input(conn, p))
 		return false;
 	net_neighbour_confirm6(ip_2_ip6(&remote));
 	return true;

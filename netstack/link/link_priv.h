@@ -20,6 +20,10 @@ err_t net_link_output(struct netif *netif, struct pbuf *p);
 /* Sends a packet of IPv4 to a neighbour. */
 err_t net_link_send(struct netif *netif, struct pbuf *p, const uint8_t *mac);
 
+/* Of what goes to a neighbour the two headers, as far as they are the same. */
+void net_link_header4(uint8_t *header, const struct netif *netif, uint32_t dest,
+		      const uint8_t *mac);
+
 /* ---- neighbour.c ---- */
 /* Its place in the cache; NULL: it is to be asked for. */
 const struct net_neighbour *net_neighbour_known(const ip4_addr_t *dest);

@@ -198,15 +198,14 @@ static void answered(uint32_t ip)
 			slots[i].until_ns = 0;
 }
 
-static void learn(const struct netif *netif, uint32_t ip,
-		  const struct eth_addr *mac)
+static void learn(struct netif *netif, uint32_t ip, const struct eth_addr *mac)
 {
 	struct net_neighbour *slot = slot_of(ip);
 
 	slot->ip = ip;
-	slot->netif_num = netif->num;
+	slot->netif = netif;
 	slot->expires_ns = net_here()->now_ns + KNOWN_NS;
-	memcpy(slot->mac, mac->addr, 6);
+	net_link_header4(slot->header, netif, ip, mac->addr);
 }
 
 /* Cold: nothing was sent there for a second. */
@@ -250,8 +249,8 @@ err_t net_neighbour_output4(struct netif *netif, struct pbuf *p,
 	IPH_ID_SET(ip, net_ip_id(dest));
 	if (IPH_PROTO(ip) == IP_PROTO_TCP && net_path_df(dest))
 		IPH_OFFSET_SET(ip, PP_HTONS(IP_DF));
-	if (__builtin_expect(slot && slot->netif_num == netif->num, 1))
-		return net_link_send(netif, p, slot->mac);
+	if (__builtin_expect(slot && slot->netif == netif, 1))
+		return net_link_send(netif, p, slot->header);
 	return ask_arp(netif, p, dest);
 }
 

@@ -153,65 +153,60 @@ err_t net_link_send(struct netif *netif, struct pbuf *p, const uint8_t *mac)
 	return ERR_OK;
 }
 
-/* The interface of a connection whose neighbour is in the slot. */
-static inline struct netif *netif_of(const struct tcp_pcb *pcb,
-				     const struct net_neighbour *slot)
+/* What of the headers is the same for all, as ip4.c and put_ethernet() have it.
+ */
+void net_link_header4(uint8_t *header, const struct netif *netif, uint32_t dest,
+		      const uint8_t *mac)
 {
-	for (unsigned i = 0; i < net_here()->n_netifs; i++) {
-		struct netif *netif = &net_here()->netifs[i];
+	struct ip_hdr *ip = (void *)(header + NET_ETH_HEADER);
 
-		if (netif->num == slot->netif_num)
-			return netif_is_up(netif) && netif_is_link_up(netif) &&
-					       netif_ip4_addr(netif)->addr ==
-						       ip_2_ip4(&pcb->local_ip)
-							       ->addr
-				       ? netif
-				       : NULL;
-	}
-	return NULL;
+	put_ethernet(header, netif, mac, ETHTYPE_IP);
+	memset(ip, 0, IP_HLEN);
+	IPH_VHL_SET(ip, 4, IP_HLEN / 4);
+	IPH_PROTO_SET(ip, IP_PROTO_TCP);
+	ip->src.addr = netif_ip4_addr(netif)->addr;
+	ip->dest.addr = dest;
 }
 
-/* IPv4's header as ip4.c and net_neighbour_output4() write it. */
-static inline void put_ip4(struct ip_hdr *ip, const struct tcp_pcb *pcb,
-			   unsigned len)
+/* The rest of IPv4's header, as ip4.c and net_neighbour_output4() write it. */
+static inline void finish_ip4(struct ip_hdr *ip, const struct tcp_pcb *pcb,
+			      unsigned len)
 {
 	const ip4_addr_t *dest = ip_2_ip4(&pcb->remote_ip);
 
-	IPH_VHL_SET(ip, 4, IP_HLEN / 4);
 	IPH_TOS_SET(ip, pcb->tos);
 	IPH_LEN_SET(ip, lwip_htons((u16_t)(IP_HLEN + len)));
 	IPH_ID_SET(ip, net_ip_id(dest));
 	IPH_OFFSET_SET(ip, net_path_df(dest) ? PP_HTONS(IP_DF) : 0);
 	IPH_TTL_SET(ip, pcb->ttl);
-	IPH_PROTO_SET(ip, IP_PROTO_TCP);
-	IPH_CHKSUM_SET(ip, 0);
-	ip4_addr_copy(ip->src, *ip_2_ip4(&pcb->local_ip));
-	ip4_addr_copy(ip->dest, *dest);
 }
 
 static inline bool send_tcp4(const struct tcp_pcb *pcb, const struct pbuf *p)
 {
 	const struct net_neighbour *slot =
 		net_neighbour_known(ip_2_ip4(&pcb->remote_ip));
-	struct netif *netif = slot ? netif_of(pcb, slot) : NULL;
 	struct glue_frame *frame;
 	struct glue_port *glue;
-	struct ip_hdr *ip;
 
-	if (!netif)
+	if (!slot ||
+	    netif_ip4_addr(slot->netif)->addr != ip_2_ip4(&pcb->local_ip)->addr)
 		return false;
-	glue = net_port_of(netif)->glue;
+	glue = net_port_of(slot->netif)->glue;
 	frame = glue_tx_alloc(glue, NET_ETH_HEADER + IP_HLEN + p->len);
 	if (!frame)
 		return false;
-	put_ethernet(frame->data, netif, slot->mac, ETHTYPE_IP);
-	ip = (void *)(frame->data + NET_ETH_HEADER);
-	put_ip4(ip, pcb, p->len);
+	memcpy(frame->data, slot->header, sizeof(slot->header));
+	finish_ip4((void *)(frame->data + NET_ETH_HEADER), pcb, p->len);
 	copy_chain(p, frame, NET_ETH_HEADER + IP_HLEN);
-	describe_ip4(frame, ip);
+	frame->l3_off = NET_ETH_HEADER;
+	frame->l4_off = NET_ETH_HEADER + IP_HLEN;
+	frame->flags = GLUE_FRAME_IP4 | GLUE_FRAME_TCP;
 	glue_tx(glue, frame);
 	return true;
 }
+static_assert(sizeof(((struct net_neighbour *)0)->header) ==
+		      NET_ETH_HEADER + IP_HLEN,
+	      "TCP's header follows");
 
 /* IPv6's header as ip6.c writes it. */
 static inline void put_ip6(struct ip6_hdr *ip, const struct tcp_pcb *pcb,

@@ -161,7 +161,7 @@ bool net_predict_output(struct net_conn *conn)
 		fill_header(pcb, pcb->unsent->tcphdr);
 		if (!net_link_send_tcp(pcb, p))
 			return false;
-		net_count_out(conn, p);
+		net_count_sent(conn);
 		net_recovery_segment_out(pcb, p);
 		move_on(pcb);
 	} while (may_leave(pcb, wnd));

@@ -109,6 +109,26 @@ struct net_conn *net_demux_find(const ip_addr_t *local, u16_t local_port,
 			   local, local_port, remote, remote_port);
 }
 
+struct net_conn *net_demux_find4(u32_t local, u16_t local_port, u32_t remote,
+				 u16_t remote_port)
+{
+	uint32_t hash = hash4(local, remote, local_port, remote_port);
+	struct net_conn *conn =
+		net_here()->buckets[hash & net_here()->bucket_mask];
+
+	for (; conn; conn = conn->hash_next) {
+		const struct tcp_pcb *pcb = &conn->pcb;
+
+		if (conn->hash == hash && pcb->remote_port == remote_port &&
+		    pcb->local_port == local_port &&
+		    ip_2_ip4(&pcb->remote_ip)->addr == remote &&
+		    ip_2_ip4(&pcb->local_ip)->addr == local &&
+		    !IP_IS_V6_VAL(pcb->remote_ip))
+			break;
+	}
+	return conn;
+}
+
 struct net_conn *net_demux_find_current(const struct tcp_hdr *tcp)
 {
 	const ip_addr_t *local = ip_current_dest_addr();

@@ -76,6 +76,20 @@ static inline void grow_window(struct tcp_pcb *pcb, u32_t acked)
 	}
 }
 
+/* tcp_seg_free() of one whose pbuf is mostly one piece, held by nobody else. */
+static inline void free_segment(struct tcp_seg *seg)
+{
+	struct pbuf *p = seg->p;
+
+	if (__builtin_expect(p->ref == 1 && !p->next &&
+				     p->type_internal == (u8_t)PBUF_RAM,
+			     1))
+		net_mem_free(p);
+	else
+		pbuf_free(p);
+	net_mem_free(seg);
+}
+
 /* Segments that are acknowledged whole go; how many bytes those were. */
 static inline u32_t retire(struct tcp_pcb *pcb, u32_t ack)
 {
@@ -84,18 +98,19 @@ static inline u32_t retire(struct tcp_pcb *pcb, u32_t ack)
 
 	while (seg && TCP_SEQ_LEQ(net_seg_end(seg), ack)) {
 		struct tcp_seg *next = seg->next;
+		u16_t pieces = seg->p->next ? pbuf_clen(seg->p) : 1;
 
-		pcb->snd_queuelen =
-			(u16_t)(pcb->snd_queuelen - pbuf_clen(seg->p));
+		pcb->snd_queuelen = (u16_t)(pcb->snd_queuelen - pieces);
 		bytes += seg->len;
-		tcp_seg_free(seg);
+		free_segment(seg);
 		seg = next;
 	}
 	pcb->unacked = seg;
 	return bytes;
 }
 
-static inline void take_ack(struct net_conn *conn, const struct expected *s)
+/* Returns how many bytes it has retired. */
+static inline u32_t take_ack(struct net_conn *conn, const struct expected *s)
 {
 	struct tcp_pcb *pcb = &conn->pcb;
 	u32_t bytes;
@@ -110,10 +125,10 @@ static inline void take_ack(struct net_conn *conn, const struct expected *s)
 	pcb->polltmr = 0;
 	pcb->snd_buf += bytes;
 	if (!bytes)
-		return;
+		return 0;
 	net_recovery_acked(conn);
-	net_count_bytes(conn, 0, bytes);
 	net_conn_wake_writer(conn);
+	return bytes;
 }
 
 static inline void take_data(struct net_conn *conn, struct pbuf *p,
@@ -129,7 +144,6 @@ static inline void take_data(struct net_conn *conn, struct pbuf *p,
 	p->len = p->tot_len = s->len;
 	if (s->push)
 		p->flags |= PBUF_FLAG_PUSH;
-	net_count_bytes(conn, s->len, 0);
 	net_rxq_append(conn, p);
 	net_conn_wake_reader(conn);
 }
@@ -138,7 +152,7 @@ bool net_predict_input(struct net_conn *conn, struct pbuf *p)
 {
 	const struct tcp_hdr *tcp = p->payload;
 	struct tcp_pcb *pcb = &conn->pcb;
-	u32_t lastack = pcb->lastack, cwnd = pcb->cwnd;
+	u32_t lastack = pcb->lastack, cwnd = pcb->cwnd, retired = 0;
 	struct expected s;
 
 	if ((tcp->_hdrlen_rsvd_flags & EXPECTED_MASK) != EXPECTED_BITS ||
@@ -152,18 +166,18 @@ bool net_predict_input(struct net_conn *conn, struct pbuf *p)
 	s.push = TCPH_FLAGS(tcp) & TCP_PSH;
 	if (!is_expected(conn, &s) || (s.len && !net_rxq_has_room(p)))
 		return false;
-	net_count_in(conn, p);
 	net_here()->rx_keep_cwnd = false;
 	pcb->tmr = tcp_ticks;
 	pcb->keep_cnt_sent = 0;
 	pcb->persist_probe = 0;
 	take_window(pcb, &s);
 	if (s.acked)
-		take_ack(conn, &s);
+		retired = take_ack(conn, &s);
 	if (s.len)
 		take_data(conn, p, &s);
 	else
 		pbuf_free(p);
+	net_count_expected(conn, s.len, retired);
 	if (pcb->unsent || (pcb->flags & TF_ACK_NOW))
 		net_conn_queue_output(conn);
 	net_cwnd_slow_start(pcb, lastack, cwnd);

@@ -24,6 +24,9 @@ uint32_t net_demux_hash(const ip_addr_t *local, u16_t local_port,
 			const ip_addr_t *remote, u16_t remote_port);
 struct net_conn *net_demux_find(const ip_addr_t *local, u16_t local_port,
 				const ip_addr_t *remote, u16_t remote_port);
+/* The same by IPv4 addresses in network byte order. */
+struct net_conn *net_demux_find4(u32_t local, u16_t local_port, u32_t remote,
+				 u16_t remote_port);
 /* The same for the segment at hand. */
 struct net_conn *net_demux_find_current(const struct tcp_hdr *tcp);
 void net_demux_insert(struct net_conn *conn);
