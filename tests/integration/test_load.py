@@ -250,9 +250,9 @@ def open_loop_keeps_its_rate(env):
         check_clean(status, figures)
         check_pace(times, begun, rate)
         reached = figures["requests_per_s"]
-        check(reached <= rate * 1.05, f"{reached} requests/s instead of {rate}")
-        if reached < rate * 0.95:
-            raise Spoiled(f"only {reached} requests/s instead of {rate}")
+        # More, where what a pause of the machine held up before the window is made up for in it.
+        if abs(reached - rate) > rate * 0.05:
+            raise Spoiled(f"{reached} requests/s instead of {rate}")
 
     for options in (["--conns", "20"], ["--conns", "1"], ["--conns", "7", "--mode", "cps"],
                     ["--conns", "20", "--shards", "2"], ["--conns", "2", "--shards", "3"],
