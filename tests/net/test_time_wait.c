@@ -120,6 +120,26 @@ static void test_its_window_is_the_one_last_announced(void **state)
 	assert_int_equal(s.wnd, before.wnd);
 }
 
+static void mark(struct net_conn *conn, void *arg)
+{
+	conn->pcb.ttl = 99;
+	conn->pcb.tos = 8;
+}
+
+static void test_its_packets_are_marked_as_the_connections_were(void **state)
+{
+	uint8_t frame[128];
+	struct peer peer;
+
+	serve(mark);
+	peer = churn(1000);
+	say_fin(&peer);
+	run_rounds(2);
+	assert_true(fake_sent(frame, sizeof(frame)));
+	assert_int_equal(frame[14 + 1], 8);
+	assert_int_equal(frame[14 + 8], 99);
+}
+
 /* RFC 1337, and RFC 5961 section 7. */
 static void test_resets_and_old_syns_end_nothing(void **state)
 {
@@ -383,6 +403,74 @@ static void test_what_is_held_can_be_read_and_is_recorded_then(void **state)
 	expect_last_ack(&peer);
 }
 
+/* ---- over IPv6 ---- */
+
+static int listen6(void **state)
+{
+	struct net_opts opts;
+	int err;
+
+	net_opts_init(&opts);
+	opts.links[opts.n_links++] = "ring:test";
+	net_addr_parse_prefix("fd00::1/64", &opts.addrs[opts.n_addrs++]);
+	net_addr_parse_prefix("fd01::1/64", &opts.addrs[opts.n_addrs++]);
+	opts.max_conns = 64;
+	opts.poll = NET_POLL_BUSY;
+	err = net_stack_open(&opts, &stack);
+	return err ? err : net_listen(stack, &net_addr_any(7), 8, &listener);
+}
+
+static ip_addr_t addr6(const char *text, uint8_t zone)
+{
+	ip_addr_t ip;
+
+	assert_true(ipaddr_aton(text, &ip));
+	ip6_addr_set_zone(ip_2_ip6(&ip), zone);
+	return ip;
+}
+
+/* One that has sent so much that dialing does not pass it. */
+static void enter6(const ip_addr_t *local, const ip_addr_t *remote)
+{
+	struct tcp_pcb *pcb = tcp_new_ip_type(IPADDR_TYPE_V6);
+
+	assert_non_null(pcb);
+	pcb->local_ip = *local;
+	pcb->remote_ip = *remote;
+	pcb->local_port = 7;
+	pcb->remote_port = 1000;
+	pcb->state = TIME_WAIT;
+	pcb->tmr = tcp_ticks;
+	pcb->snd_nxt = net_isn(local, 7, remote, 1000) + (1u << 30);
+	assert_true(net_time_wait_check(net_conn_of(pcb)));
+}
+
+static void test_over_ipv6_every_part_of_an_address_counts(void **state)
+{
+	const ip_addr_t global = addr6("fd00::1", 0),
+			other = addr6("fd01::1", 0);
+	const ip_addr_t remote = addr6("fd00::2:0:3", 0);
+	const ip_addr_t link_local = *netif_ip_addr6(net_here()->netifs, 0);
+	ip_addr_t near = addr6("fe80::2", 1);
+
+	enter6(&global, &remote);
+	enter6(&link_local, &near);
+	assert_int_equal(net_here()->time_wait.n, 2);
+	assert_false(net_time_wait_yields(&global, 7, &remote, 1000));
+	assert_true(net_time_wait_yields(&other, 7, &remote, 1000));
+	for (unsigned i = 0; i < 16; i++) {
+		ip_addr_t else_where = remote;
+
+		((uint8_t *)ip_2_ip6(&else_where)->addr)[i] ^= 1;
+		assert_true(
+			net_time_wait_yields(&global, 7, &else_where, 1000));
+	}
+	assert_false(net_time_wait_yields(&link_local, 7, &near, 1000));
+	ip6_addr_set_zone(ip_2_ip6(&near), 2);
+	assert_true(net_time_wait_yields(&link_local, 7, &near, 1000));
+	assert_int_equal(net_here()->time_wait.n, 2);
+}
+
 #define T(name)                                                                \
 	cmocka_unit_test_setup_teardown(name, peer_listen, peer_teardown)
 #define MANY(name)                                                             \
@@ -393,6 +481,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		T(test_fin_and_data_that_come_again_are_acknowledged),
 		T(test_its_window_is_the_one_last_announced),
+		T(test_its_packets_are_marked_as_the_connections_were),
 		T(test_resets_and_old_syns_end_nothing),
 		T(test_no_other_connection_is_answered),
 		T(test_record_comes_after_the_last_ack),
@@ -405,6 +494,9 @@ int main(void)
 		T(test_order_survives_its_middle),
 		MANY(test_without_memory_the_oldest_make_room),
 		T(test_what_is_held_can_be_read_and_is_recorded_then),
+		cmocka_unit_test_setup_teardown(
+			test_over_ipv6_every_part_of_an_address_counts, listen6,
+			peer_teardown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
