@@ -78,6 +78,8 @@ static void turn(struct flood *fl)
 		ask_due(fl);
 	flood_send_late(fl);
 	flood_resend(fl);
+	if (fl->with_syns && fl->measuring)
+		flood_syns(fl);
 	glue_tx_flush(fl->port);
 	if (n)
 		fl->busy_ns += glue_now_ns() - fl->now_ns;
@@ -225,15 +227,17 @@ static int report(const struct flood *fl)
 		"%.3f, "
 		"\"p999\": %.3f, \"p9999\": %.3f, \"max\": %.3f},\n"
 		" \"opened_per_s\": %.0f, \"generator_busy\": %.3f,\n"
-		" \"resent\": %" PRIu64 ", \"wrong\": %" PRIu64
-		", \"resets\": %" PRIu64 ", \"unexpected\": %" PRIu64 "}\n",
+		" \"syns_per_s\": %.0f, \"resent\": %" PRIu64
+		", \"wrong\": %" PRIu64 ", \"resets\": %" PRIu64
+		", \"unexpected\": %" PRIu64 "}\n",
 		fl->conns, fl->size, fl->rate, s, fl->answers,
 		s > 0 ? (double)fl->answers / s : 0, us(fl, 50), us(fl, 90),
 		us(fl, 99), us(fl, 99.9), us(fl, 99.99),
 		(double)fl->latency.max / 1e3,
 		fl->open_ns ? (double)fl->conns * 1e9 / (double)fl->open_ns : 0,
-		s > 0 ? (double)fl->busy_ns / 1e9 / s : 0, fl->resent,
-		fl->wrong, fl->resets, fl->unexpected);
+		s > 0 ? (double)fl->busy_ns / 1e9 / s : 0,
+		s > 0 ? (double)fl->syns / s : 0, fl->resent, fl->wrong,
+		fl->resets, fl->unexpected);
 	if (fl->json && fclose(out) != 0)
 		die(fl->json, "cannot be written");
 	return stopped || fl->wrong || fl->resets || fl->answers == 0;
@@ -254,6 +258,7 @@ static const struct option options[] = {
 	{"lcore", required_argument, NULL, 'n'},
 	{"huge", required_argument, NULL, 'h'},
 	{"json", required_argument, NULL, 'j'},
+	{"syns", no_argument, NULL, 'y'},
 	{0},
 };
 
@@ -313,6 +318,9 @@ static void take_option(struct flood *fl, int key, const char *arg)
 	case 'j':
 		fl->json = arg;
 		break;
+	case 'y':
+		fl->with_syns = true;
+		break;
 	default:
 		exit(2);
 	}
@@ -366,7 +374,7 @@ int main(int argc, char **argv)
 		    "--link L --addr A --target A:P [--mode echo|cps|bounce] "
 		    "[--conns N] [--size BYTES, 1400 at most] "
 		    "[--seconds S] [--warmup S] [--rate N] "
-		    "[--lcore N] [--huge off] [--json FILE]");
+		    "[--lcore N] [--huge off] [--syns] [--json FILE]");
 	sigaction(SIGINT, &action, NULL);
 	sigaction(SIGTERM, &action, NULL);
 	start(fl);

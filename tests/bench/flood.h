@@ -65,6 +65,7 @@ struct flood {
 	double seconds, warmup_s, rate;
 	int lcore;
 	bool huge_off;
+	bool with_syns; /* and a flood of SYNs beside, while measuring */
 	uint32_t server_ip, client_ip; /* host byte order; the first of ours */
 	uint16_t server_port;
 	const char *json;
@@ -90,7 +91,7 @@ struct flood {
 
 	/* what came of it */
 	struct hist latency;
-	uint64_t answers, resent, wrong, resets, unexpected;
+	uint64_t answers, resent, wrong, resets, unexpected, syns;
 	int64_t open_ns, busy_ns, measured_ns, last_ns;
 };
 
@@ -114,6 +115,8 @@ void flood_send_late(struct flood *fl);
 void flood_resend(struct flood *fl);
 /* Sends frames that only a forwarder would send back. */
 void flood_bounce(struct flood *fl, unsigned frames);
+/* Sends SYNs that nobody will go on with, as many as the port takes. */
+void flood_syns(struct flood *fl);
 /* Asks for the server's MAC. */
 void flood_arp(struct flood *fl);
 /* Resets a connection, so that the server can forget it. */

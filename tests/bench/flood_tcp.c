@@ -7,6 +7,10 @@
 #define RESEND_MS  300 /* far above any latency that is measured */
 #define SCAN_FLOWS 16  /* looked at a call */
 
+/* A flood of SYNs comes from 198.18.0.0/15 (RFC 2544), a few a call. */
+#define SYNS_A_TURN 32
+#define SYN_SOURCES UINT32_C(0xc6120000)
+
 enum { FIN = 1, SYN = 2, RST = 4, PSH = 8, ACK = 16 };
 enum { ETH = 14, IP = 20, TCP = 20, HEAD = ETH + IP + TCP };
 
@@ -62,13 +66,13 @@ static uint32_t address_of(const struct flood *fl, uint32_t index)
 	return fl->client_ip + (index >> FLOOD_PORTS_BITS);
 }
 
-/* A segment of a flow, all but its payload; NULL when frames are short. */
-static struct glue_frame *segment(struct flood *fl, uint32_t index,
-				  uint8_t flags, unsigned options, unsigned len)
+/* A segment to the server, all but its payload; NULL when frames are short. */
+static struct glue_frame *forge(struct flood *fl, uint32_t from,
+				const struct flow *flow, uint8_t flags,
+				unsigned options, unsigned len)
 {
 	struct glue_frame *frame =
 		glue_tx_alloc(fl->port, HEAD + options + len);
-	struct flow *flow = &fl->flows[index];
 	uint8_t *eth, *ip, *tcp;
 
 	if (!frame)
@@ -81,7 +85,7 @@ static struct glue_frame *segment(struct flood *fl, uint32_t index,
 	put16(eth + 12, 0x0800);
 	memcpy(ip, "\x45\0\0\0\0\0\x40\0\x40\6\0\0", 12);
 	put16(ip + 2, IP + TCP + options + len);
-	put32(ip + 12, address_of(fl, index));
+	put32(ip + 12, from);
 	put32(ip + 16, fl->server_ip);
 	put16(tcp, flow->port);
 	put16(tcp + 2, fl->server_port);
@@ -94,6 +98,18 @@ static struct glue_frame *segment(struct flood *fl, uint32_t index,
 	frame->l3_off = ETH;
 	frame->l4_off = ETH + IP;
 	frame->flags = GLUE_FRAME_IP4 | GLUE_FRAME_TCP;
+	return frame;
+}
+
+static struct glue_frame *segment(struct flood *fl, uint32_t index,
+				  uint8_t flags, unsigned options, unsigned len)
+{
+	struct flow *flow = &fl->flows[index];
+	struct glue_frame *frame =
+		forge(fl, address_of(fl, index), flow, flags, options, len);
+
+	if (!frame)
+		return NULL;
 	flow->sent_ms = fl->now_ms;
 	flow->unacked &= !(flags & ACK);
 	return frame;
@@ -108,14 +124,34 @@ static void send_bare(struct flood *fl, uint32_t index, uint8_t flags)
 		glue_tx(fl->port, frame);
 }
 
+static void finish_syn(struct flood *fl, struct glue_frame *frame)
+{
+	memcpy(frame->data + HEAD, "\2\4\x05\xb4", 4); /* MSS 1460 */
+	glue_tx(fl->port, frame);
+}
+
 static void send_syn(struct flood *fl, uint32_t index)
 {
 	struct glue_frame *frame = segment(fl, index, SYN, 4, 0);
 
-	if (!frame)
-		return;
-	memcpy(frame->data + HEAD, "\2\4\x05\xb4", 4); /* MSS 1460 */
-	glue_tx(fl->port, frame);
+	if (frame)
+		finish_syn(fl, frame);
+}
+
+void flood_syns(struct flood *fl)
+{
+	for (unsigned i = 0; i < SYNS_A_TURN && !glue_tx_busy(fl->port); i++) {
+		uint64_t w = word((uint32_t)fl->syns, 0);
+		const struct flow flow = {.port = (uint16_t)(w >> 17 | 1024),
+					  .snd = (uint32_t)(w >> 32)};
+		struct glue_frame *frame = forge(
+			fl, SYN_SOURCES | (w & 0x1ffff), &flow, SYN, 4, 0);
+
+		if (!frame)
+			return;
+		finish_syn(fl, frame);
+		fl->syns++;
+	}
 }
 
 static void send_request(struct flood *fl, uint32_t index)

@@ -376,6 +376,54 @@ class Rig:
                 shutil.rmtree(os.path.join("/var/run/dpdk", prefix),
                               ignore_errors=True)
 
+    # ---- proxies: alone on the first core ----
+
+    def memif_proxy(self, conns):
+        """coronet-proxy between two memifs, coronet-echo behind it."""
+        front, load_side = self.memif()
+        back, echo_side = self.memif()
+        proxy = self.children.start("coronet-proxy", [
+            self.built("apps", "coronet-proxy"), "--lcore", str(self.cores[0]),
+            "--link", front, "--addr", f"{figures.SERVER_ADDR}/{figures.PREFIX}",
+            "--link", back, "--addr", "10.8.0.1/16", "--poll", "adaptive",
+            *self.memory(), "--listen", f"{figures.SERVER_ADDR}:{figures.PORT}",
+            "--to", f"10.8.0.2:{figures.PORT}", "--health-interval", "0"])
+        proxy.wait_for_line("listening on", figures.READY_TIMEOUT)
+        echo = self.children.start("coronet-echo", [
+            self.built("apps", "coronet-echo"), "--lcore", str(self.cores[1]),
+            "--link", echo_side, "--addr", "10.8.0.2/16", "--poll", "adaptive",
+            *self.memory(), "--port", str(figures.PORT)])
+        echo.wait_for_line("listening on", figures.READY_TIMEOUT)
+        found = self.load(
+            "coronet-load", proxy, "--link", load_side, "--addr",
+            f"{figures.CLIENT_ADDR}/{figures.PREFIX}", "--poll", "adaptive",
+            *self.memory(), *self.proxied(conns))
+        end(echo)
+        end(proxy)
+        return found
+
+    def loopback_proxy(self, conns):
+        """epoll-proxy and epoll-echo on the kernel's loopback."""
+        port = figures.PORT + 1
+        proxy = self.children.start("epoll-proxy", [
+            self.built("apps", "epoll-proxy"), "--lcore", str(self.cores[0]),
+            "--listen", f"127.0.0.1:{figures.PORT}", "--to",
+            f"127.0.0.1:{port}", "--health-interval", "0"])
+        proxy.wait_for_line("listening on", figures.READY_TIMEOUT)
+        echo = self.children.start("epoll-echo", [
+            self.built("apps", "epoll-echo"), "--cpu", str(self.cores[1]),
+            "--addr", "127.0.0.1", "--port", str(port)])
+        echo.wait_for_line("listening on", figures.READY_TIMEOUT)
+        found = self.load("epoll-load", proxy, *self.proxied(conns),
+                          target="127.0.0.1")
+        end(echo)
+        end(proxy)
+        return found
+
+    def proxied(self, conns):
+        return ["--conns", str(conns), "--seconds",
+                f"{self.options.seconds:g}", "--warmup", "0.3"]
+
     # ---- idle connections ----
 
     def idle_coronet(self, conns, hold=3):
