@@ -2,9 +2,10 @@
  * What one echo costs in the stack alone: netstack/ and coro/ over a port that
  * forges requests and swallows answers. No DPDK, no second process; CPU time,
  * so that a busy machine disturbs it little. Usage: bench-loop [-r REQUESTS]
- * [-t SHARDS] [CONNS...]; shards are threads with clients of their own; without
- * connections, opening with many listeners as well. Few requests are for
- * callgrind, which counts instructions.
+ * [-t SHARDS] [-c] [CONNS...]; shards are threads with clients of their own;
+ * without connections, opening with many listeners as well. With -c each
+ * request has a connection of its own. Few requests are for callgrind, which
+ * counts instructions.
  */
 #include <pthread.h>
 #include <sched.h>
@@ -26,12 +27,17 @@
 
 enum { FIN = 1, SYN = 2, PSH = 8, ACK = 16 };
 
+/* What a client of a single request does next. */
+enum step { WAITS, OPENS, ASKS, CLOSES, ENDS };
+
 struct flow {
 	uint32_t snd, rcv;
 	bool asked, up;
+	uint8_t step; /* enum step, with -c */
 };
 
 static unsigned requests = 3000000, n_threads = 1;
+static bool once; /* a request a connection */
 static uint8_t header[54];
 static pthread_barrier_t barrier;
 
@@ -71,12 +77,66 @@ static struct glue_frame *forge(unsigned i, uint8_t flags, unsigned len)
 	return frame;
 }
 
+/* ---- a connection for each request ---- */
+
+static struct glue_frame *go_on(unsigned i)
+{
+	static const struct {
+		uint8_t flags, len, counts;
+	} what[] = {[OPENS] = {SYN, 0, 1},
+		    [ASKS] = {PSH | ACK, PAYLOAD, PAYLOAD},
+		    [CLOSES] = {FIN | ACK, 0, 1},
+		    [ENDS] = {ACK, 0, 0}};
+	struct flow *flow = &flows[i];
+	uint8_t step = flow->step;
+	struct glue_frame *frame;
+
+	if (step == WAITS)
+		return NULL;
+	frame = forge(i, what[step].flags, what[step].len);
+	if (!frame)
+		return NULL;
+	flow->snd += what[step].counts;
+	flow->step = step == ENDS ? OPENS : WAITS;
+	answers += step == ENDS;
+	return frame;
+}
+
+static void take_answer(struct flow *flow, uint32_t seq, unsigned len,
+			uint8_t flags)
+{
+	if (flags & SYN) {
+		flow->rcv = seq + 1;
+		flow->step = ASKS;
+	} else if (seq == flow->rcv) {
+		if (len)
+			flow->step = CLOSES;
+		if (flags & FIN)
+			flow->step = ENDS;
+		flow->rcv += len + (flags & FIN);
+	}
+}
+
 /* ---- glue.h ---- */
+
+static unsigned receive_once(struct glue_frame **frames, unsigned max)
+{
+	unsigned n = 0;
+
+	for (unsigned seen = 0; n < max && seen < n_conns; seen++) {
+		frames[n] = go_on(next_flow++ % n_conns);
+		n += frames[n] != NULL;
+	}
+	return n;
+}
 
 unsigned glue_rx(struct glue_port *port, struct glue_frame **frames,
 		 unsigned max)
 {
 	unsigned n = 0, seen = 0;
+
+	if (once)
+		return receive_once(frames, max);
 
 	while (n < max && seen++ < n_conns) {
 		/* a prime: far from the last one's memory */
@@ -142,7 +202,9 @@ void glue_tx(struct glue_port *port, struct glue_frame *frame)
 		unsigned len =
 			(data[16] << 8 | data[17]) - 20u - (data[46] >> 4) * 4u;
 
-		if (data[47] & SYN) {
+		if (once) {
+			take_answer(&flows[i], get32(data + 38), len, data[47]);
+		} else if (data[47] & SYN) {
 			flows[i].rcv = get32(data + 38) + 1;
 			to_finish[n_finish++] = i;
 		} else if (len && get32(data + 38) == flows[i].rcv) {
@@ -228,6 +290,8 @@ static void make_clients(unsigned conns)
 	to_finish = calloc(1 << 16, sizeof(*to_finish));
 	if (!flows || !to_finish)
 		exit(1);
+	for (unsigned i = 0; i < conns; i++)
+		flows[i].step = OPENS;
 	array_port_make(ROOM);
 }
 
@@ -259,7 +323,8 @@ static void *run_shard(void *arg)
 	net_listener_serve(listener, echo, NULL);
 	listen_besides(stack, work->listeners - 1);
 	begun_s = cpu_s();
-	open_all(stack);
+	if (!once)
+		open_all(stack);
 	work->opened_ns = (cpu_s() - begun_s) * 1e9 / work->conns;
 	for (from = answers; answers - from < requests / 4;)
 		round_and_replies(stack);
@@ -285,6 +350,12 @@ static void report(const struct work *work)
 		opened_ns += work[i].opened_ns / n_threads;
 		echo_ns += work[i].echo_ns / n_threads;
 		rate += requests / (work[i].to_s - work[i].from_s);
+	}
+	if (once) {
+		printf("%9u connections at a time: %6.1f ns to connect, ask "
+		       "once and close; shards: %u, %.0f a second together\n",
+		       work->conns, echo_ns, n_threads, rate);
+		return;
 	}
 	printf("%9u connections: %6.1f ns an echo; opened with %5u listeners "
 	       "in %6.1f ns each; shards: %u, %.0f echoes a second together\n",
@@ -343,11 +414,13 @@ int main(int argc, char **argv)
 {
 	int opt;
 
-	while ((opt = getopt(argc, argv, "r:t:")) == 'r' || opt == 't')
+	while ((opt = getopt(argc, argv, "r:t:c")) != -1 && opt != '?')
 		if (opt == 'r')
 			requests = number(optarg);
-		else
+		else if (opt == 't')
 			n_threads = number(optarg);
+		else
+			once = true;
 	if (opt != -1)
 		return 2;
 	if (n_threads > NET_MAX_SHARDS) {
