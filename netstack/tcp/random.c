@@ -60,21 +60,19 @@ uint32_t net_random(void)
 u32_t net_isn(const ip_addr_t *local_ip, u16_t local_port,
 	      const ip_addr_t *remote_ip, u16_t remote_port)
 {
+	/* As short as it may be: the hash takes eight bytes at a time. */
+	unsigned len = IP_IS_V6(local_ip) ? 16 : 4;
 	uint8_t hash[crypto_shorthash_BYTES];
-	struct {
-		ip_addr_t local, remote;
-		u16_t local_port, remote_port;
-	} tuple;
+	uint8_t tuple[2 * 16 + 2 * sizeof(u16_t)];
 	uint32_t f;
 
 	if (net_here()->isn_fixed)
 		return net_here()->isn;
-	memset(&tuple, 0, sizeof(tuple));
-	ip_addr_copy(tuple.local, *local_ip);
-	ip_addr_copy(tuple.remote, *remote_ip);
-	tuple.local_port = local_port;
-	tuple.remote_port = remote_port;
-	crypto_shorthash(hash, (const void *)&tuple, sizeof(tuple), isn_key);
+	memcpy(tuple, ip_2_ip6(local_ip)->addr, len);
+	memcpy(tuple + len, ip_2_ip6(remote_ip)->addr, len);
+	memcpy(tuple + 2 * len, &local_port, sizeof(u16_t));
+	memcpy(tuple + 2 * len + sizeof(u16_t), &remote_port, sizeof(u16_t));
+	crypto_shorthash(hash, tuple, 2 * len + 2 * sizeof(u16_t), isn_key);
 	memcpy(&f, hash, sizeof(f));
 	return (u32_t)(net_clock_ns() / 4000) + f;
 }
