@@ -3,9 +3,13 @@
 import argparse
 import json
 import os
-import subprocess
+import sys
 
-from children import Failure
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(
+    os.path.abspath(__file__))), "integration"))
+
+import uring  # noqa: E402
+from children import Failure  # noqa: E402
 
 SERVER_ADDR = "10.9.0.1"
 CLIENT_ADDR = "10.9.1.9"
@@ -79,17 +83,7 @@ def check_programs(options, names):
 
 def no_uring(options):
     """Why uring-echo cannot run here; None if it can."""
-    path = os.path.join(options.build, "apps", "uring-echo")
-    if not os.access(path, os.X_OK):
-        return "uring-echo is not built (./dev setup installs liburing-dev)"
-    # An address of another machine: it ends at once either way.
-    done = subprocess.run([path, "--addr", "192.0.2.1", "--port", "0"],
-                          check=False, timeout=READY_TIMEOUT, text=True,
-                          stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    refused = "the kernel refuses io_uring"
-    if refused not in done.stderr:
-        return None
-    return done.stderr[done.stderr.index(refused):].strip()
+    return uring.no_uring(options.build)
 
 
 def two_cores():

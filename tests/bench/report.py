@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 import statistics
+import textwrap
 
 import plots
 
@@ -620,6 +621,19 @@ def readme_block(found):
     return "\n".join(out)
 
 
+def filled(text):
+    """Markdown with its paragraphs in lines of 100 columns, as in docs/."""
+    lines = []
+    for line in text.split("\n"):
+        if line.startswith(("|", "<", "#", "!")):
+            lines.append(line)
+        else:
+            lines += textwrap.wrap(
+                line, 100, break_long_words=False, break_on_hyphens=False,
+                subsequent_indent="  " if line.startswith("- ") else "") or [""]
+    return "\n".join(lines)
+
+
 def publish(found, folder, top):
     """README's block, docs/benchmarks.md and its plots; returns their paths.
 
@@ -640,6 +654,6 @@ def publish(found, folder, top):
             old = file.read()
         begin, end = old.index(BEGIN), old.index(END) + len(END)
         with open(path, "w", encoding="utf-8") as file:
-            file.write(old[:begin] + text + old[end:])
+            file.write(old[:begin] + filled(text) + old[end:])
         made.append(path)
     return made

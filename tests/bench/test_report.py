@@ -213,6 +213,9 @@ def case_published(env):
         text = (top / name).read_text(encoding="utf-8")
         check(text.startswith("before\n") and text.endswith("after\n"), text)
         check("OUTDATED" not in text and "2026-01-02" in text, text)
+        long = [line for line in text.split("\n")
+                if len(line) > 100 and not line.startswith(("|", "<", "#", "!"))]
+        check(not long, f"more than 100 columns: {long}")
     check("(plots/echo.svg)" in text, text)
     check((top / "docs/plots/echo.svg").exists(), "no plot")
 

@@ -11,15 +11,16 @@ scenarios of slow readers in which bytes were lost once.
 import concurrent.futures
 import contextlib
 import functools
+import pathlib
 import re
 import socket
-import subprocess
 import threading
 import time
 
 import proxies
 from harness import check, command, eventually, main
 from twin_scripts import PATIENCE, Run, Script, bound_time, connect, faults, payload
+from uring import no_uring
 
 HOST, NEAR = "10.9.0.1", "10.9.1.1"
 AT_ONCE = 48  # scripts that run beside each other
@@ -73,23 +74,12 @@ def run_echo(address, script):
     return ["could not connect"]
 
 
-def uring_echo(env):
-    """Its name, if it was built and the kernel lets it run."""
-    path = env.build / "apps" / "uring-echo"
-    # An address of another machine: it ends at once either way.
-    if path.exists() and "refuses io_uring" not in subprocess.run(
-            [path, "--addr", "192.0.2.1", "--port", "0"], check=False, text=True,
-            capture_output=True, timeout=60).stderr:
-        return ["uring-echo"]
-    return []
-
-
 def echo(env):
     """The client's bytes come back; its server's half is left to the echo."""
     scripts = [Script(seed) for seed in seeds(env, 120)]
     for script in scripts:  # it reads what it sends
         bound_time(script.client, script.client)
-    for app in ("epoll-echo", *uring_echo(env)):
+    for app in ("epoll-echo", *([] if no_uring(env.build) else ["uring-echo"])):
         with env.running([env.app(app), "--port", "7777"]):
             check_none(run_all(scripts, functools.partial(run_echo, ("127.0.0.1", 7777))),
                        len(scripts), app)
@@ -97,6 +87,17 @@ def echo(env):
         check_none(run_all(scripts, functools.partial(run_echo, (HOST, 7777))),
                    len(scripts), "coronet-echo")
         server.terminate()
+
+
+def io_uring_is_found_where_any_address_can_be_bound(env):
+    """As the benchmark of proxies leaves it: whoever asks must not wait for a refusal."""
+    setting = pathlib.Path("/proc/sys/net/ipv4/ip_nonlocal_bind")
+    before = no_uring(env.build)
+    setting.write_text("1", "ascii")
+    try:
+        check(no_uring(env.build) == before, f"it was '{before}'")
+    finally:
+        setting.write_text("0", "ascii")
 
 
 # ---- proxy ----
@@ -372,6 +373,8 @@ def cases(env):
         yield f"twins: {function.__name__}", bind(function, env)
     if "--seeds" in env.args:
         return
+    yield ("io_uring is found where any address can be bound",
+           bind(io_uring_is_found_where_any_address_can_be_bound, env))
     yield "downloads after a pause", bind(downloads_after_a_pause, env)
     for kind in (proxies.Tap, proxies.Epoll):
         for function in (answer_while_nobody_reads, upload_while_client_does_not_read,

@@ -1,0 +1,22 @@
+"""Whether uring-echo runs here: the kernel may refuse io_uring."""
+import os
+import subprocess
+import threading
+
+PATIENCE = 60  # seconds
+
+
+def no_uring(build):
+    """Why not; None if it does."""
+    path = os.path.join(build, "apps", "uring-echo")
+    if not os.access(path, os.X_OK):
+        return "uring-echo is not built (./dev setup installs liburing-dev)"
+    refused = "the kernel refuses io_uring"
+    with subprocess.Popen([path, "--addr", "127.0.0.1", "--port", "0"], text=True,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as server:
+        patience = threading.Timer(PATIENCE, server.kill)
+        patience.start()
+        line = server.stdout.readline()  # that it listens, or why not
+        patience.cancel()
+        server.kill()
+    return line[line.index(refused):].strip() if refused in line else None
