@@ -33,9 +33,8 @@ static bool is_free(const ip_addr_t *local, u16_t port, const ip_addr_t *remote,
 {
 	struct net_conn *old = net_demux_find(local, port, remote, remote_port);
 
-	return (!old || take_over(old)) &&
-	       net_time_wait_yields(local, port, remote, remote_port) &&
-	       !net_listener_find(local, port);
+	return !net_listener_find(local, port) && (!old || take_over(old)) &&
+	       net_time_wait_yields(local, port, remote, remote_port);
 }
 
 /*

@@ -16,6 +16,12 @@ void net_mem_fini(void);
  */
 void *net_mem_map(size_t bytes, size_t align);
 /*
+ * A table of `least` pointers or more, all NULL; of its length, a power of two,
+ * *mask is one less. NULL: there is no memory.
+ */
+void *net_mem_map_table(unsigned least, uint32_t *mask);
+void net_mem_unmap_table(void *table, uint32_t mask);
+/*
  * For tests: the n-th allocation from now fails, 1 being the next; 0: none.
  * Every object netstack/ and lwIP allocate counts, frames and what coro/ keeps
  * apart.

@@ -110,6 +110,8 @@ static void take_out(struct chunk **list, struct chunk *chunk)
 		chunk->next->prev = chunk->prev;
 }
 
+#define HUGE_PAGE (2u << 20)
+
 void *net_mem_map(size_t bytes, size_t align)
 {
 	uint8_t *mem, *aligned;
@@ -124,6 +126,21 @@ void *net_mem_map(size_t bytes, size_t align)
 	munmap(aligned + bytes, (size_t)(mem + align - aligned));
 	madvise(aligned, bytes, MADV_HUGEPAGE);
 	return aligned;
+}
+
+void *net_mem_map_table(unsigned least, uint32_t *mask)
+{
+	uint32_t n = 1024;
+
+	while (n < least)
+		n *= 2;
+	*mask = n - 1;
+	return net_mem_map(n * sizeof(void *), HUGE_PAGE);
+}
+
+void net_mem_unmap_table(void *table, uint32_t mask)
+{
+	munmap(table, (mask + 1ul) * sizeof(void *));
 }
 
 static int add_region(void)

@@ -5,32 +5,20 @@
 
 #include <errno.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "lwip/ip.h"
 #include "lwip/prot/tcp.h"
 
-#define HUGE_PAGE (2u << 20)
-
 int net_demux_init(unsigned max_conns)
 {
-	uint32_t n = 1024;
-	void *mem;
-
-	while (n < max_conns)
-		n *= 2;
-	mem = net_mem_map(n * sizeof(struct net_conn *), HUGE_PAGE);
-	if (!mem)
-		return -ENOMEM;
-	net_here()->buckets = mem;
-	net_here()->bucket_mask = n - 1;
-	return 0;
+	net_here()->buckets =
+		net_mem_map_table(max_conns, &net_here()->bucket_mask);
+	return net_here()->buckets ? 0 : -ENOMEM;
 }
 
 void net_demux_fini(void)
 {
-	munmap(net_here()->buckets,
-	       (net_here()->bucket_mask + 1) * sizeof(struct net_conn *));
+	net_mem_unmap_table(net_here()->buckets, net_here()->bucket_mask);
 	net_here()->buckets = NULL;
 }
 

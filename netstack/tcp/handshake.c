@@ -4,6 +4,7 @@
  */
 #include "netstack/tcp/tcp.h"
 
+#include "lwip/ip.h"
 #include "lwip/prot/tcp.h"
 
 /* RFC 9293 3.7.1: who names no MSS takes 1220 bytes over IPv6; lwIP: 536. */
@@ -61,41 +62,35 @@ void net_handshake_settle(enum tcp_state before)
 
 /*
  * RFC 9293 3.10.7.4: a SYN beyond everything received opens anew what is in
- * TIME_WAIT; it is then any other SYN.
+ * TIME_WAIT; it is then any other SYN. The new connection's numbers lie beyond
+ * all of the old one's, also when that sent faster than the clock of RFC 6528
+ * runs.
  */
-static bool reopens(const struct net_conn *conn, const struct tcp_hdr *tcp)
+bool net_handshake_renews(const struct tcp_hdr *tcp, u32_t rcv_nxt,
+			  u32_t snd_nxt)
 {
-	return conn->pcb.state == TIME_WAIT &&
-	       (TCPH_FLAGS(tcp) & (TCP_SYN | TCP_ACK)) == TCP_SYN &&
-	       (s32_t)(lwip_ntohl(tcp->seqno) - conn->pcb.rcv_nxt) > 0;
-}
+	u32_t isn;
 
-/*
- * RFC 9293 3.10.7.4: also when the old connection sent faster than the clock of
- * RFC 6528 runs.
- */
-void net_handshake_number_beyond(u32_t snd_nxt, const ip_addr_t *local,
-				 u16_t local_port, const ip_addr_t *remote,
-				 u16_t remote_port)
-{
-	u32_t isn = net_isn(local, local_port, remote, remote_port);
-
+	if ((TCPH_FLAGS(tcp) & (TCP_SYN | TCP_ACK)) != TCP_SYN ||
+	    (s32_t)(lwip_ntohl(tcp->seqno) - rcv_nxt) <= 0)
+		return false;
+	isn = net_isn(ip_current_dest_addr(), lwip_ntohs(tcp->dest),
+		      ip_current_src_addr(), lwip_ntohs(tcp->src));
 	if ((s32_t)(isn - snd_nxt) <= 0)
 		isn = snd_nxt + 1 + (net_random() & 0xffff);
 	net_here()->isn = isn;
 	net_here()->isn_fixed = true;
+	return true;
 }
 
 bool net_handshake_reopens(struct net_conn *conn, const struct tcp_hdr *tcp)
 {
-	const struct tcp_pcb *pcb = &conn->pcb;
+	struct tcp_pcb *pcb = &conn->pcb;
 
-	if (!reopens(conn, tcp))
+	if (pcb->state != TIME_WAIT ||
+	    !net_handshake_renews(tcp, pcb->rcv_nxt, pcb->snd_nxt))
 		return false;
-	net_handshake_number_beyond(pcb->snd_nxt, &pcb->local_ip,
-				    pcb->local_port, &pcb->remote_ip,
-				    pcb->remote_port);
-	tcp_abort(&conn->pcb); /* of TIME_WAIT: sends nothing */
+	tcp_abort(pcb); /* of TIME_WAIT: sends nothing */
 	return true;
 }
 

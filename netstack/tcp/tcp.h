@@ -53,10 +53,12 @@ void net_handshake_settle(enum tcp_state before);
  * connection is gone then.
  */
 bool net_handshake_reopens(struct net_conn *conn, const struct tcp_hdr *tcp);
-/* The connection that the segment at hand opens numbers beyond snd_nxt. */
-void net_handshake_number_beyond(u32_t snd_nxt, const ip_addr_t *local,
-				 u16_t local_port, const ip_addr_t *remote,
-				 u16_t remote_port);
+/*
+ * The same of what has received up to rcv_nxt and sent up to snd_nxt, for the
+ * segment at hand; if so, the new connection's first number is set.
+ */
+bool net_handshake_renews(const struct tcp_hdr *tcp, u32_t rcv_nxt,
+			  u32_t snd_nxt);
 /*
  * Simultaneous open. Of a connection in SYN_SENT: whether the segment, with its
  * options checked, is the SYN of a peer that dials us at the same time; answers

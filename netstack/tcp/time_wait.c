@@ -13,12 +13,10 @@
 #include <assert.h>
 #include <errno.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "lwip/ip.h"
 #include "lwip/prot/tcp.h"
 
-#define HUGE_PAGE  (2u << 20)
 #define WAIT_TICKS (2 * TCP_MSL / TCP_SLOW_INTERVAL)
 #define AT_ONCE	   256u /* records that end in one round */
 
@@ -234,21 +232,20 @@ static struct net_wait *take_place(void)
 	return &block->waits[0];
 }
 
-/* False: no memory; it has ended then. */
-static bool append(const struct net_wait *what)
+/* Without memory it has ended. */
+static void append(const struct net_wait *what)
 {
 	struct net_wait *wait = take_place(), **bucket;
 
 	if (!wait) {
 		net_here()->stats.time_wait_recycled++;
-		return false;
+		return;
 	}
 	*wait = *what;
 	bucket = bucket_of_wait(wait);
 	wait->hash_next = *bucket;
 	*bucket = wait;
 	net_here()->time_wait.n++;
-	return true;
 }
 
 /* ---- time ---- */
@@ -292,14 +289,11 @@ static void due(struct coro_timer *timer)
 int net_time_wait_init(void)
 {
 	struct net_time_wait *all = &net_here()->time_wait;
-	uint32_t n = 1024;
 
-	while (n < net_here()->max_conns / 4)
-		n *= 2;
-	all->buckets = net_mem_map(n * sizeof(*all->buckets), HUGE_PAGE);
+	all->buckets =
+		net_mem_map_table(net_here()->max_conns / 4, &all->bucket_mask);
 	if (!all->buckets)
 		return -ENOMEM;
-	all->bucket_mask = n - 1;
 	coro_timer_init(&all->timer, due);
 	return 0;
 }
@@ -312,7 +306,7 @@ void net_time_wait_fini(void)
 	if (!all->buckets)
 		return;
 	coro_timer_cancel(net_here()->sched, &all->timer);
-	munmap(all->buckets, (all->bucket_mask + 1) * sizeof(*all->buckets));
+	net_mem_unmap_table(all->buckets, all->bucket_mask);
 	memset(all, 0, sizeof(*all));
 }
 
@@ -323,7 +317,7 @@ static uint8_t challenge_clock(void)
 	return (uint8_t)(net_now_ms() >> CHALLENGE_SHIFT);
 }
 
-static bool record(const struct tcp_pcb *pcb)
+static void record(const struct tcp_pcb *pcb)
 {
 	struct net_wait wait = {
 		.remote_port = pcb->remote_port,
@@ -338,10 +332,10 @@ static bool record(const struct tcp_pcb *pcb)
 	};
 
 	if (!place_of(&pcb->local_ip, &wait.local))
-		return false;
+		return;
 	wait.local |= LIVE;
 	set_remote(&wait, &pcb->remote_ip);
-	return append(&wait);
+	append(&wait);
 }
 
 /* Nobody holds it, and its ACK has left. */
@@ -418,11 +412,7 @@ bool net_time_wait_input(const struct pbuf *p)
 
 	if (!wait)
 		return false;
-	if ((flags & (TCP_SYN | TCP_ACK | TCP_RST)) == TCP_SYN &&
-	    (s32_t)(lwip_ntohl(tcp->seqno) - wait->rcv_nxt) > 0) {
-		net_handshake_number_beyond(
-			wait->snd_nxt, local_of(wait), wait->local_port,
-			ip_current_src_addr(), wait->remote_port);
+	if (net_handshake_renews(tcp, wait->rcv_nxt, wait->snd_nxt)) {
 		end(wait);
 		return false;
 	}

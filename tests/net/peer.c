@@ -261,6 +261,21 @@ int peer_listen_many(void **state)
 	return listen_for(8192, 8000);
 }
 
+int peer_listen6(void **state)
+{
+	struct net_opts opts;
+	int err;
+
+	net_opts_init(&opts);
+	opts.links[opts.n_links++] = "ring:test";
+	net_addr_parse_prefix("fd00::1/64", &opts.addrs[opts.n_addrs++]);
+	net_addr_parse_prefix("fd01::1/64", &opts.addrs[opts.n_addrs++]);
+	opts.max_conns = 64;
+	opts.poll = NET_POLL_BUSY;
+	err = net_stack_open(&opts, &stack);
+	return err ? err : net_listen(stack, &net_addr_any(7), 8, &listener);
+}
+
 void serve(net_handler handler)
 {
 	net_listener_serve(listener, handler, NULL);

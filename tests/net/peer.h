@@ -55,6 +55,9 @@ int peer_listen(void **state);
 /* The same with 8,192 connections at most and a backlog of 8,000. */
 int peer_listen_many(void **state);
 
+/* The same at fd00::1 and fd01::1, with 64 connections at most. */
+int peer_listen6(void **state);
+
 /* Gives the listener's connections a handler. */
 void serve(net_handler handler);
 

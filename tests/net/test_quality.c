@@ -476,20 +476,6 @@ static void send_syn6(uint16_t port, const uint8_t *options, unsigned len)
 	run_rounds(2);
 }
 
-static int listen6(void **state)
-{
-	struct net_opts opts;
-	int err;
-
-	net_opts_init(&opts);
-	opts.links[opts.n_links++] = "ring:test";
-	net_addr_parse_prefix("fd00::1/64", &opts.addrs[opts.n_addrs++]);
-	opts.max_conns = 64;
-	opts.poll = NET_POLL_BUSY;
-	err = net_stack_open(&opts, &stack);
-	return err ? err : net_listen(stack, &net_addr_any(7), 8, &listener);
-}
-
 static void test_absent_mss_over_ipv6_is_1220(void **state)
 {
 	static const uint8_t mss[] = {2, 4, 2, 24}; /* 536, and meant */
@@ -526,7 +512,7 @@ int main(void)
 		T(test_without_window_scaling_windows_are_as_they_say),
 		T(test_window_that_opens_a_little_breaks_no_segment),
 		cmocka_unit_test_setup_teardown(
-			test_absent_mss_over_ipv6_is_1220, listen6,
+			test_absent_mss_over_ipv6_is_1220, peer_listen6,
 			peer_teardown),
 	};
 

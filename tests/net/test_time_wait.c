@@ -405,21 +405,6 @@ static void test_what_is_held_can_be_read_and_is_recorded_then(void **state)
 
 /* ---- over IPv6 ---- */
 
-static int listen6(void **state)
-{
-	struct net_opts opts;
-	int err;
-
-	net_opts_init(&opts);
-	opts.links[opts.n_links++] = "ring:test";
-	net_addr_parse_prefix("fd00::1/64", &opts.addrs[opts.n_addrs++]);
-	net_addr_parse_prefix("fd01::1/64", &opts.addrs[opts.n_addrs++]);
-	opts.max_conns = 64;
-	opts.poll = NET_POLL_BUSY;
-	err = net_stack_open(&opts, &stack);
-	return err ? err : net_listen(stack, &net_addr_any(7), 8, &listener);
-}
-
 static ip_addr_t addr6(const char *text, uint8_t zone)
 {
 	ip_addr_t ip;
@@ -495,8 +480,8 @@ int main(void)
 		MANY(test_without_memory_the_oldest_make_room),
 		T(test_what_is_held_can_be_read_and_is_recorded_then),
 		cmocka_unit_test_setup_teardown(
-			test_over_ipv6_every_part_of_an_address_counts, listen6,
-			peer_teardown),
+			test_over_ipv6_every_part_of_an_address_counts,
+			peer_listen6, peer_teardown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
