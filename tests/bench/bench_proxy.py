@@ -191,9 +191,11 @@ class Bench:
                           "--addr", f"{BEHIND}/16", "--port", "7777"]):
             self.links_up(links[1], (BACK,))
             # The first link is the load's, and new with each: the proxy listens before.
-            pathlib.Path("/proc/sys/net/ipv4/ip_nonlocal_bind").write_text("1", "ascii")
+            any_address = pathlib.Path("/proc/sys/net/ipv4/ip_nonlocal_bind")
+            any_address.write_text("1", "ascii")
             program = self.proxy(proxy, to=f"{BEHIND}:7777")
             eventually(is_listening, 10, f"{proxy}: {program.story()}")
+            any_address.write_text("0", "ascii")
             for count in connections:
                 load = self.load_later(
                     [env.app("coronet-load"), "--link", f"tap:{links[0]}",
