@@ -24,8 +24,8 @@ def demo():
     cores = figures.two_cores()
     figures.check_programs(options, ["coronet-echo", "coronet-load",
                                      "epoll-echo", "epoll-load"])
-    refusal = figures.no_uring(options)
     with Children("demo") as children:
+        refusal = figures.no_uring(options, children)
         path = children.path("memif.sock")
         roles = ("server", "client")
 

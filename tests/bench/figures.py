@@ -81,9 +81,19 @@ def check_programs(options, names):
         program(options, name)
 
 
-def no_uring(options):
+def no_uring(options, children):
     """Why uring-echo cannot run here; None if it can."""
-    return uring.no_uring(options.build)
+    path = os.path.join(options.build, "apps", "uring-echo")
+    if not os.access(path, os.X_OK):
+        return uring.NOT_BUILT
+    server = children.start("uring-echo", [path, "--addr", "127.0.0.1",
+                                           "--port", "0"])
+    try:
+        server.wait_for_line("listening on", READY_TIMEOUT)
+        server.stop()
+    except Failure:
+        return uring.refusal(server.messages())
+    return None
 
 
 def two_cores():

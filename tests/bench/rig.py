@@ -216,7 +216,7 @@ class Rig:
     def kernel(self, name="epoll-echo"):
         """One on the kernel's sockets, ready."""
         if name == "uring-echo":
-            refusal = figures.no_uring(self.options)
+            refusal = figures.no_uring(self.options, self.children)
             if refusal:
                 raise Unmeasured(refusal)
         server = self.children.start(name, [

@@ -6,6 +6,7 @@ temporary folder of its own, so that what it leaves behind is seen, and so is
 any process that still carries that folder's name.
 """
 
+import contextlib
 import json
 import os
 import random
@@ -116,11 +117,7 @@ class Scripts(unittest.TestCase):
     def test_without_io_uring_the_demo_says_so(self):
         """uring-echo not built, or refused by the kernel: the rest goes on."""
         refusal = "the kernel refuses io_uring: Operation not permitted; ask for it"
-        with tempfile.TemporaryDirectory() as build:
-            apps = os.path.join(build, "apps")
-            os.mkdir(apps)
-            for name in ("coronet-echo", "coronet-load", "epoll-echo", "epoll-load"):
-                os.symlink(os.path.join(BUILD, "apps", name), os.path.join(apps, name))
+        with self.build_without_uring() as build:
             for reason in ("uring-echo is not built", refusal):
                 with self.subTest(reason), \
                         Script("demo", "--conns", "5", build=build) as script:
@@ -130,11 +127,34 @@ class Scripts(unittest.TestCase):
                     self.assertIn("(io_uring on loopback: not measured: " + reason, out)
                     self.assertNotIn("coronet / io_uring", out)
                     self.assertIn("coronet / epoll", out)
-                self.script(os.path.join(apps, "uring-echo"),
-                            f"echo 'uring-echo: {refusal}' >&2; exit 1")
+                self.uring_echo(build, f"echo 'uring-echo: {refusal}' >&2; exit 1")
+
+    def test_stopped_while_it_asks_for_io_uring(self):
+        """Even while that has no answer."""
+        with self.build_without_uring() as build:
+            self.uring_echo(build, "sleep 600\ntrue")
+            with Script("demo", build=build) as script:
+                self.assertTrue(becomes_true(script.processes))
+                script.process.send_signal(signal.SIGTERM)
+                _, err = script.finish()
+                self.assertEqual(script.process.returncode, 128 + signal.SIGTERM, err)
+                self.assert_nothing_left(script)
 
     @staticmethod
-    def script(path, commands):
+    @contextlib.contextmanager
+    def build_without_uring():
+        """A build folder with the demo's programs, but for uring-echo."""
+        with tempfile.TemporaryDirectory() as build:
+            os.mkdir(os.path.join(build, "apps"))
+            for name in ("coronet-echo", "coronet-load", "epoll-echo", "epoll-load"):
+                os.symlink(os.path.join(BUILD, "apps", name),
+                           os.path.join(build, "apps", name))
+            yield build
+
+    @staticmethod
+    def uring_echo(build, commands):
+        """Puts a shell script in uring-echo's place."""
+        path = os.path.join(build, "apps", "uring-echo")
         with open(path, "w", encoding="ascii") as file:
             file.write(f"#!/bin/sh\n{commands}\n")
         os.chmod(path, 0o755)

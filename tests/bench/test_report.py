@@ -4,7 +4,6 @@
 Usage: test_report.py BUILD_DIR (TAP)
 """
 
-import argparse
 import copy
 import html.parser
 import json
@@ -15,9 +14,9 @@ import sys
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.join(os.path.dirname(HERE), "integration")]
 
-import figures  # noqa: E402
 import plots  # noqa: E402
 import report  # noqa: E402
+import uring  # noqa: E402
 from matrix import merged  # noqa: E402
 from harness import check, main  # noqa: E402
 
@@ -247,7 +246,7 @@ def matrix(env, *words, status=0):
 def refused(env, one):
     """Whether a point cannot be measured here: why."""
     return (one["path"] in ("uring", "uringtap")
-            and figures.no_uring(argparse.Namespace(build=str(env.build))))
+            and uring.no_uring(str(env.build)))
 
 
 def short_run(env, folder):

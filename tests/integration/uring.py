@@ -4,14 +4,20 @@ import subprocess
 import threading
 
 PATIENCE = 60  # seconds
+NOT_BUILT = "uring-echo is not built (./dev setup installs liburing-dev)"
+
+
+def refusal(words):
+    """Why the kernel refuses, in what uring-echo said; None if it does not."""
+    refused = "the kernel refuses io_uring"
+    return words[words.index(refused):].strip() if refused in words else None
 
 
 def no_uring(build):
     """Why not; None if it does."""
     path = os.path.join(build, "apps", "uring-echo")
     if not os.access(path, os.X_OK):
-        return "uring-echo is not built (./dev setup installs liburing-dev)"
-    refused = "the kernel refuses io_uring"
+        return NOT_BUILT
     with subprocess.Popen([path, "--addr", "127.0.0.1", "--port", "0"], text=True,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as server:
         patience = threading.Timer(PATIENCE, server.kill)
@@ -19,4 +25,4 @@ def no_uring(build):
         line = server.stdout.readline()  # that it listens, or why not
         patience.cancel()
         server.kill()
-    return line[line.index(refused):].strip() if refused in line else None
+    return refusal(line)
