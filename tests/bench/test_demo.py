@@ -127,12 +127,13 @@ class Scripts(unittest.TestCase):
                     self.assertIn("(io_uring on loopback: not measured: " + reason, out)
                     self.assertNotIn("coronet / io_uring", out)
                     self.assertIn("coronet / epoll", out)
-                self.uring_echo(build, f"echo 'uring-echo: {refusal}' >&2; exit 1")
+                self.script(build, "uring-echo",
+                            f"echo 'uring-echo: {refusal}' >&2; exit 1")
 
     def test_stopped_while_it_asks_for_io_uring(self):
         """Even while that has no answer."""
         with self.build_without_uring() as build:
-            self.uring_echo(build, "sleep 600\ntrue")
+            self.script(build, "uring-echo", "sleep 600\ntrue")
             with Script("demo", build=build) as script:
                 self.assertTrue(becomes_true(script.processes))
                 script.process.send_signal(signal.SIGTERM)
@@ -152,9 +153,9 @@ class Scripts(unittest.TestCase):
             yield build
 
     @staticmethod
-    def uring_echo(build, commands):
-        """Puts a shell script in uring-echo's place."""
-        path = os.path.join(build, "apps", "uring-echo")
+    def script(build, name, commands):
+        """Puts a shell script in a program's place."""
+        path = os.path.join(build, "apps", name)
         with open(path, "w", encoding="ascii") as file:
             file.write(f"#!/bin/sh\n{commands}\n")
         os.chmod(path, 0o755)
@@ -224,8 +225,7 @@ class Scripts(unittest.TestCase):
             os.mkdir(os.path.join(build, "apps"))
             for name in ("coronet-echo", "coronet-load", "epoll-echo",
                          "epoll-load"):
-                self.script(os.path.join(build, "apps", name),
-                            "echo no luck today >&2; exit 7")
+                self.script(build, name, "echo no luck today >&2; exit 7")
             with Script("demo", build=build) as script:
                 _, err = script.finish()
                 self.assertEqual(script.process.returncode, 1)
