@@ -10,11 +10,15 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
+
+#include <sodium.h>
 
 #include "apps/common/opts.h"
 
 #define MAX_CLIENTS   100000
 #define MAX_HALF_OPEN 4096
+#define DEFAULT_TYPES "/etc/mime.types"
 
 struct httpd httpd;
 
@@ -99,6 +103,7 @@ static void *say_stats(void *arg)
 enum {
 	OPT_PORT = 0x2000,
 	OPT_ROOT,
+	OPT_TYPES,
 	OPT_IDLE,
 	OPT_HEADER,
 	OPT_SEND,
@@ -111,8 +116,12 @@ enum {
 static const struct argp_option options[] = {
 	{"port", OPT_PORT, "PORT", 0, "Listen on this port (default 80)", 0},
 	{"root", OPT_ROOT, "PATH", 0,
-	 "Serve this file at /, or the files of this folder, read into memory "
-	 "once (default: a page of its own)",
+	 "Serve this file at /, or the files of this folder and its folders, "
+	 "read into memory once (default: a page of its own)",
+	 0},
+	{"mime-types", OPT_TYPES, "FILE", 0,
+	 "Media types by the end of a name, beside those it knows (default "
+	 "/etc/mime.types, if it is there)",
 	 0},
 	{"idle-timeout", OPT_IDLE, "SECONDS", 0,
 	 "Close a connection without requests after so long (default 60)", 0},
@@ -173,6 +182,9 @@ static error_t parse_key(int key, char *arg, struct argp_state *state)
 		return 0;
 	case OPT_ROOT:
 		httpd.root = arg;
+		return 0;
+	case OPT_TYPES:
+		httpd.types = arg;
 		return 0;
 	case OPT_IDLE:
 		httpd.idle_ns = timeout(state, "--idle-timeout", arg);
@@ -290,6 +302,35 @@ static int start(struct net_stack *stack, void *arg)
 	return net_stack_stopping(stack) ? 0 : err;
 }
 
+/* Those of --root, and what is to be known of them: false if it is wrong. */
+static bool load_files(void)
+{
+	uint8_t random[(sizeof(httpd.boundary) - 1) / 2];
+	const char *types = httpd.types;
+
+	if (!types && access(DEFAULT_TYPES, R_OK) == 0)
+		types = DEFAULT_TYPES;
+	if (files_load(&httpd.files, httpd.root, types) < 0) {
+		fprintf(stderr, "coronet-httpd: %s\n", httpd.files.error);
+		return false;
+	}
+	if (httpd.files.n_outside)
+		fprintf(stderr,
+			"coronet-httpd: %u symbolic links, '%s' for one, lead "
+			"out of --root and are not served\n",
+			httpd.files.n_outside, httpd.files.outside);
+	if (httpd.files.n_stale)
+		fprintf(stderr,
+			"coronet-httpd: %u compressed files, '%s' for one, "
+			"are older than what they stand for and not sent "
+			"instead of it: compress anew\n",
+			httpd.files.n_stale, httpd.files.stale);
+	randombytes_buf(random, sizeof(random));
+	sodium_bin2hex(httpd.boundary, sizeof(httpd.boundary), random,
+		       sizeof(random));
+	return true;
+}
+
 int main(int argc, char **argv)
 {
 	static const struct argp_child children[] = {
@@ -322,15 +363,8 @@ int main(int argc, char **argv)
 	opts_set_place(net_config_place);
 	net_opts_init(&httpd.net);
 	err = net_parse_args(&argp, argc, argv, &httpd.net, &httpd);
-	if (err == 0 && files_load(&httpd.files, httpd.root) < 0) {
-		fprintf(stderr, "coronet-httpd: %s\n", httpd.files.error);
+	if (err == 0 && !load_files())
 		return OPTS_EXIT_USAGE;
-	}
-	if (err == 0 && httpd.files.n_outside)
-		fprintf(stderr,
-			"coronet-httpd: %u symbolic links, '%s' for one, lead "
-			"out of --root and are not served\n",
-			httpd.files.n_outside, httpd.files.outside);
 	if (err == 0)
 		err = net_run(&httpd.net, start, NULL);
 	if (err < 0 && httpd.net.error[0])

@@ -18,9 +18,8 @@
 #include "apps/common/coronet_shutdown.h"
 #include "apps/common/counters.h"
 #include "apps/common/pending.h"
+#include "apps/httpd/conditions.h"
 #include "apps/httpd/files.h"
-
-#define HTTPD_DATE_LEN 29
 
 /* What others may know of a connection: on the heap, hence. */
 struct visit {
@@ -49,7 +48,7 @@ struct httpd_shard {
 	struct net_listener *listener;
 	struct visit *visits;
 	struct pending_list half_open;
-	char date[HTTPD_DATE_LEN + 1]; /* of the second date_s */
+	char date[HTTP_DATE_BYTES]; /* of the second date_s */
 	time_t date_s;
 	struct shutdown shutdown;
 	_Alignas(64) struct httpd_counters counters;
@@ -62,7 +61,9 @@ struct httpd {
 	int64_t idle_ns, header_ns, send_ns;
 	struct net_limits limits;
 	struct pending_limit half_open; /* of all shards */
+	const char *types;		/* --mime-types; NULL: none are read */
 	struct files files;
+	char boundary[25]; /* between the parts of an answer in ranges */
 	struct shutdown_plan shutdown;
 };
 

@@ -1,5 +1,6 @@
 #include "apps/httpd/http.h"
 
+#include <assert.h>
 #include <string.h>
 #include <strings.h>
 
@@ -205,7 +206,36 @@ static int parse_connection(struct piece value, struct http_head *head)
 	return 0;
 }
 
-static int take_field(struct piece name, struct piece value,
+/* One of those that are kept, or nothing. */
+static void keep_field(struct piece name, struct piece value, const char *data,
+		       struct http_head *head)
+{
+	static const char *const names[HTTP_FIELDS] = {
+		[HTTP_IF_MATCH] = "if-match",
+		[HTTP_IF_NONE_MATCH] = "if-none-match",
+		[HTTP_ACCEPT_ENCODING] = "accept-encoding",
+		[HTTP_IF_MODIFIED_SINCE] = "if-modified-since",
+		[HTTP_IF_UNMODIFIED_SINCE] = "if-unmodified-since",
+		[HTTP_IF_RANGE] = "if-range",
+		[HTTP_RANGE] = "range"};
+
+	for (unsigned i = 0; i < HTTP_FIELDS; i++) {
+		struct http_text *text = &head->request.fields[i];
+
+		if (!is(name, names[i]))
+			continue;
+		if (head->kept >> i & 1)
+			*text = (struct http_text){i > HTTP_ACCEPT_ENCODING, 0};
+		else
+			*text = (struct http_text){(uint16_t)(value.at - data),
+						   (uint16_t)value.len};
+		head->kept |= (uint8_t)(1u << i);
+		return;
+	}
+}
+static_assert(HTTP_FIELDS <= 8, "a bit of `kept` each");
+
+static int take_field(struct piece name, struct piece value, const char *data,
 		      struct http_head *head)
 {
 	if (is(name, "host")) {
@@ -226,10 +256,12 @@ static int take_field(struct piece name, struct piece value,
 		head->expectations++;
 		return is(value, "100-continue") ? 0 : -417;
 	}
+	keep_field(name, value, data, head);
 	return 0;
 }
 
-static int parse_field(struct piece line, struct http_head *head)
+static int parse_field(struct piece line, const char *data,
+		       struct http_head *head)
 {
 	const char *colon = memchr(line.at, ':', line.len);
 	struct piece name, value;
@@ -244,7 +276,7 @@ static int parse_field(struct piece line, struct http_head *head)
 	for (size_t i = 0; i < value.len; i++)
 		if (!is_value_char((unsigned char)value.at[i]))
 			return -400;
-	return take_field(name, value, head);
+	return take_field(name, value, data, head);
 }
 
 /* What single fields could not tell. */
@@ -333,7 +365,7 @@ static int take_line(struct http_head *head, const char *data,
 	if (head->fields == HTTP_FIELDS_MAX)
 		return -431;
 	head->fields++;
-	return parse_field(line, head);
+	return parse_field(line, data, head);
 }
 
 long http_read_head(struct http_head *head, const char *data, size_t len,

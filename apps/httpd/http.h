@@ -22,6 +22,23 @@
 
 enum http_method { HTTP_GET, HTTP_HEAD, HTTP_KNOWN, HTTP_UNKNOWN };
 
+/* Fields that are kept for who answers; the first of them are lists. */
+enum http_field {
+	HTTP_IF_MATCH,
+	HTTP_IF_NONE_MATCH,
+	HTTP_ACCEPT_ENCODING,
+	HTTP_IF_MODIFIED_SINCE,
+	HTTP_IF_UNMODIFIED_SINCE,
+	HTTP_IF_RANGE,
+	HTTP_RANGE,
+	HTTP_FIELDS
+};
+
+/* A field's value, of the head's bytes; at 0: it is not there. */
+struct http_text {
+	uint16_t at, len;
+};
+
 struct http_request {
 	enum http_method method; /* KNOWN: one of RFC 9110 that is not ours */
 	uint8_t minor;		 /* of version 1: 0, or 1 for all above */
@@ -30,6 +47,11 @@ struct http_request {
 	bool expects;		 /* Expect: 100-continue */
 	uint16_t path, path_len; /* absolute path without query; len 0: "*" */
 	uint64_t body_len;	 /* of a body that is not chunked */
+	/*
+	 * What came twice is no value: a list is not there then, the others are
+	 * empty.
+	 */
+	struct http_text fields[HTTP_FIELDS];
 };
 
 /*
@@ -43,6 +65,7 @@ struct http_head {
 	uint16_t scanned; /* up to here, no line ends behind `at` */
 	uint8_t stage, fields;
 	uint8_t hosts, lengths, encodings, expectations; /* fields seen */
+	uint8_t kept; /* bits of enum http_field */
 	bool close, keep_alive;
 	uint32_t looked; /* bytes looked at so far, each as often as it was */
 };

@@ -2,6 +2,7 @@
  * Files that are served: what of a folder is loaded, and what stays outside.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -64,15 +66,15 @@ static void expect(const char *at, const char *text)
 		return;
 	}
 	assert_non_null(file);
-	assert_int_equal(file->len, strlen(text));
-	assert_memory_equal(file->data, text, file->len);
+	assert_int_equal(file->own.len, strlen(text));
+	assert_memory_equal(file->own.data, text, file->own.len);
 }
 
 static void test_files_of_a_folder_are_loaded(void **state)
 {
 	assert_int_equal(mkdir(in_folder("site/more"), 0755), 0);
 	assert_int_equal(mkfifo(in_folder("site/fifo"), 0644), 0);
-	assert_int_equal(files_load(&files, in_folder("site")), 0);
+	assert_int_equal(files_load(&files, in_folder("site"), NULL), 0);
 	assert_int_equal(files.n, 3);
 	assert_int_equal(files.n_outside, 0);
 	expect("/", "index");
@@ -98,7 +100,7 @@ static void test_link_does_not_lead_out_of_the_folder(void **state)
 	link_to("..", "site/up");
 	snprintf(absolute, sizeof(absolute), "%s/site/note.txt", folder);
 	link_to(absolute, "site/absolute.txt");
-	assert_int_equal(files_load(&files, in_folder("site")), 0);
+	assert_int_equal(files_load(&files, in_folder("site"), NULL), 0);
 	assert_int_equal(files.n, 3);
 	assert_int_equal(files.n_outside, 5);
 	assert_true(files.outside[0] != '\0');
@@ -110,7 +112,7 @@ static void test_link_does_not_lead_out_of_the_folder(void **state)
 static void test_link_within_the_folder_is_followed(void **state)
 {
 	link_to("note.txt", "site/same.txt");
-	assert_int_equal(files_load(&files, in_folder("site")), 0);
+	assert_int_equal(files_load(&files, in_folder("site"), NULL), 0);
 	assert_int_equal(files.n_outside, 0);
 	expect("/same.txt", "note");
 }
@@ -118,7 +120,7 @@ static void test_link_within_the_folder_is_followed(void **state)
 static void test_link_to_nothing_is_an_error(void **state)
 {
 	link_to("nothing", "site/broken.txt");
-	assert_int_equal(files_load(&files, in_folder("site")), -ENOENT);
+	assert_int_equal(files_load(&files, in_folder("site"), NULL), -ENOENT);
 	assert_non_null(strstr(files.error, "broken.txt"));
 }
 
@@ -126,12 +128,274 @@ static void test_root_itself_may_be_a_link(void **state)
 {
 	link_to("site", "root");
 	link_to("secret", "one");
-	assert_int_equal(files_load(&files, in_folder("root")), 0);
+	assert_int_equal(files_load(&files, in_folder("root"), NULL), 0);
 	expect("/note.txt", "note");
 	files_free(&files);
-	assert_int_equal(files_load(&files, in_folder("one")), 0);
+	assert_int_equal(files_load(&files, in_folder("one"), NULL), 0);
 	expect("/", "secret");
 	expect("/one", "secret");
+}
+
+/* ---- folders ---- */
+
+static void make_folders(void)
+{
+	mkdir(in_folder("site/a"), 0755);
+	mkdir(in_folder("site/a/b"), 0755);
+	write_file("site/a/index.html", "index of a");
+	write_file("site/a/b/deep.txt", "deep");
+	write_file("site/a/b/.hidden", "hidden");
+}
+
+static void test_folders_within_the_folder(void **state)
+{
+	make_folders();
+	assert_int_equal(files_load(&files, in_folder("site"), NULL), 0);
+	assert_int_equal(files.n, 6);
+	expect("/a/", "index of a");
+	expect("/a/index.html", "index of a");
+	expect("/a/b/deep.txt", "deep");
+	expect("/a", NULL);
+	expect("/a/b/", NULL);
+	expect("/a/b/.hidden", NULL);
+	assert_true(files_is_folder(&files, "/a", 2));
+	assert_true(files_is_folder(&files, "", 0)); /* "/" is there */
+	assert_false(files_is_folder(&files, "/a/", 3));
+	assert_false(files_is_folder(&files, "/a/b", 4));
+	assert_false(files_is_folder(&files, "/note.txt", 9));
+}
+
+static void test_paths_are_found_by_their_length(void **state)
+{
+	char nul[] = "/note.txt\0", longest[2 * FILES_PATH_MAX];
+
+	assert_int_equal(files_load(&files, in_folder("site"), NULL), 0);
+	assert_non_null(files_find(&files, "/note.txtX", 9));
+	assert_null(files_find(&files, "/note.txt", 8));
+	assert_null(files_find(&files, nul, 10));
+	assert_null(files_find(&files, "", 0));
+	memset(longest, 'a', sizeof(longest));
+	assert_null(files_find(&files, longest, sizeof(longest)));
+	assert_false(files_is_folder(&files, longest, sizeof(longest)));
+	assert_false(files_is_folder(&files, longest, FILES_PATH_MAX - 1));
+}
+
+static void test_links_between_folders(void **state)
+{
+	make_folders();
+	link_to("a/b", "site/short");
+	link_to("../note.txt", "site/a/up.txt");
+	link_to("../../secret", "site/a/out.txt");
+	link_to("../..", "site/a/outside");
+	assert_int_equal(files_load(&files, in_folder("site"), NULL), 0);
+	expect("/short/deep.txt", "deep");
+	expect("/a/up.txt", "note");
+	expect("/a/out.txt", NULL);
+	assert_int_equal(files.n_outside, 2);
+	assert_non_null(strstr(files.outside, "a/out"));
+}
+
+static void test_link_to_a_folder_it_lies_in_ends(void **state)
+{
+	make_folders();
+	link_to(".", "site/same");
+	link_to("../..", "site/a/b/up");
+	link_to("..", "site/a/b/over");
+	assert_int_equal(files_load(&files, in_folder("site"), NULL), 0);
+	assert_int_equal(files.n, 6);
+}
+
+static void test_folders_are_not_endlessly_deep(void **state)
+{
+	char name[256] = "site";
+
+	for (unsigned i = 0; i < FILES_DEPTH_MAX; i++) {
+		strcat(name, "/d");
+		assert_int_equal(mkdir(in_folder(name), 0755), 0);
+	}
+	assert_int_equal(files_load(&files, in_folder("site"), NULL), 0);
+	files_free(&files);
+	strcat(name, "/d");
+	assert_int_equal(mkdir(in_folder(name), 0755), 0);
+	assert_int_equal(files_load(&files, in_folder("site"), NULL), -ELOOP);
+	assert_non_null(strstr(files.error, "too many folders"));
+}
+
+static void test_longest_path(void **state)
+{
+	char name[310] = "site/";
+
+	memset(name + 5, 'x', 200);
+	assert_int_equal(mkdir(in_folder(name), 0755), 0);
+	strcat(name, "/");
+	memset(name + 206, 'y', 93);
+	name[299] = '\0';
+	assert_int_equal(chdir(folder), 0);
+	fclose(fopen(name, "w"));
+	assert_int_equal(files_load(&files, "site", NULL), 0);
+	assert_non_null(files_find(&files, name + 4, 295));
+	files_free(&files);
+	name[298] = '\0';
+	strcat(name, "zzzzzzz");
+	fclose(fopen(name, "w"));
+	assert_int_equal(files_load(&files, "site", NULL), -ENAMETOOLONG);
+	assert_int_equal(chdir("/"), 0);
+}
+
+static void test_folder_named_as_an_index_is_a_folder(void **state)
+{
+	assert_int_equal(mkdir(in_folder("site/x"), 0755), 0);
+	assert_int_equal(mkdir(in_folder("site/x/index.html"), 0755), 0);
+	write_file("site/x/index.html/one", "one");
+	assert_int_equal(files_load(&files, in_folder("site"), NULL), 0);
+	expect("/x/", NULL);
+	expect("/x/index.html/one", "one");
+}
+
+/* ---- what is said of a file ---- */
+
+static const struct file *find(const char *at)
+{
+	const struct file *file = files_find(&files, at, strlen(at));
+
+	assert_non_null(file);
+	return file;
+}
+
+static void set_time(const char *name, time_t time)
+{
+	const struct timespec times[2] = {{.tv_sec = time}, {.tv_sec = time}};
+
+	assert_int_equal(utimensat(AT_FDCWD, in_folder(name), times, 0), 0);
+}
+
+static void test_fields(void **state)
+{
+	const struct file *file;
+
+	write_file("site/copy.txt", "note");
+	set_time("site/note.txt", 784111777);
+	set_time("site/copy.txt", time(NULL) + 86400);
+	assert_int_equal(files_load(&files, in_folder("site"), NULL), 0);
+	file = find("/note.txt");
+	assert_int_equal(file->own.fields_len, strlen(file->own.fields));
+	assert_non_null(strstr(file->own.fields,
+			       "Content-Type: text/plain; charset=utf-8\r\n"
+			       "Content-Length: 4\r\nETag: \""));
+	assert_non_null(strstr(file->own.fields,
+			       "\"\r\nLast-Modified: Sun, 06 Nov 1994 "
+			       "08:49:37 GMT\r\nAccept-Ranges: bytes\r\n"));
+	assert_null(strstr(file->own.fields, "Vary"));
+	/* The same bytes, the same tag; and no time that is yet to come. */
+	assert_string_equal(file->own.etag, find("/copy.txt")->own.etag);
+	assert_string_not_equal(file->own.etag, find("/")->own.etag);
+	assert_true(find("/copy.txt")->modified <= time(NULL));
+	assert_string_equal(find("/")->type, "text/html; charset=utf-8");
+}
+
+static void test_compressed_forms(void **state)
+{
+	const struct file *file;
+
+	write_file("site/note.txt.gz", "gzip");
+	write_file("site/note.txt.br", "brotli");
+	write_file("site/index.html.br", "index, brotli");
+	write_file("site/alone.gz", "alone");
+	assert_int_equal(files_load(&files, in_folder("site"), NULL), 0);
+	assert_int_equal(files.n_stale, 0);
+	file = find("/note.txt");
+	assert_non_null(strstr(file->own.fields, "Vary: Accept-Encoding\r\n"));
+	assert_null(strstr(file->own.fields, "Content-Encoding"));
+	assert_memory_equal(file->gzip->data, "gzip", 4);
+	assert_non_null(strstr(file->gzip->fields,
+			       "Content-Type: text/plain; charset=utf-8\r\n"
+			       "Content-Length: 4\r\n"));
+	assert_non_null(strstr(file->gzip->fields,
+			       "Vary: Accept-Encoding\r\n"
+			       "Content-Encoding: gzip\r\n"));
+	assert_non_null(
+		strstr(file->brotli->fields, "Content-Encoding: br\r\n"));
+	assert_string_not_equal(file->gzip->etag, file->own.etag);
+	assert_null(find("/")->gzip);
+	assert_memory_equal(find("/")->brotli->data, "index, brotli", 13);
+	assert_non_null(find("/index.html")->brotli);
+	assert_string_equal(find("/alone.gz")->type, "application/gzip");
+	assert_null(find("/note.txt.gz")->gzip);
+}
+
+static void test_compressed_form_that_is_older(void **state)
+{
+	write_file("site/note.txt.gz", "gzip");
+	write_file("site/index.html.gz", "gzip");
+	set_time("site/note.txt.gz", time(NULL) - 100);
+	set_time("site/index.html.gz", time(NULL) - 100);
+	assert_int_equal(files_load(&files, in_folder("site"), NULL), 0);
+	assert_int_equal(files.n_stale, 2); /* the one of "/" is no third */
+	assert_non_null(strstr(files.stale, ".gz"));
+	assert_null(find("/note.txt")->gzip);
+	assert_null(find("/")->gzip);
+	assert_null(strstr(find("/note.txt")->own.fields, "Vary"));
+}
+
+/* ---- types ---- */
+
+static void test_types_of_a_file(void **state)
+{
+	char types[128];
+
+	write_file("types", "# comment\n"
+			    "application/x-one one 1\n"
+			    "\n"
+			    "text/x-two\t\ttwo # second\n"
+			    "text/x-crlf crlf\r\n"
+			    "no-slash bad\n"
+			    "a/b/c bad\n"
+			    "/b bad\n"
+			    "a/ bad\n"
+			    "text/p;a=b bad\n"
+			    "text/none\n"
+			    "text/html-not html\n"
+			    "text/last last");
+	write_file("site/a.ONE", "");
+	write_file("site/a.b.1", "");
+	write_file("site/a.two", "");
+	write_file("site/a.second", "");
+	write_file("site/a.crlf", "");
+	write_file("site/a.bad", "");
+	write_file("site/a.last", "");
+	write_file("site/one", "");
+	write_file("site/end.", "");
+	snprintf(types, sizeof(types), "%s/types", folder);
+	assert_int_equal(files_load(&files, in_folder("site"), types), 0);
+	assert_string_equal(find("/a.ONE")->type, "application/x-one");
+	assert_string_equal(find("/a.b.1")->type, "application/x-one");
+	assert_string_equal(find("/a.two")->type, "text/x-two");
+	assert_string_equal(find("/a.crlf")->type, "text/x-crlf");
+	assert_string_equal(find("/a.last")->type, "text/last");
+	assert_string_equal(find("/index.html")->type,
+			    "text/html; charset=utf-8");
+#define UNKNOWN "application/octet-stream"
+	assert_string_equal(find("/a.second")->type, UNKNOWN);
+	assert_string_equal(find("/a.bad")->type, UNKNOWN);
+	assert_string_equal(find("/one")->type, UNKNOWN);
+	assert_string_equal(find("/end.")->type, UNKNOWN);
+}
+
+static void test_types_that_cannot_be_read(void **state)
+{
+	assert_int_equal(files_load(&files, in_folder("site"), "/nowhere"),
+			 -ENOENT);
+	assert_non_null(strstr(files.error, "--mime-types '/nowhere'"));
+	assert_int_equal(files_load(&files, in_folder("site"), "/dev/zero"),
+			 -EFBIG);
+}
+
+static void test_own_page(void **state)
+{
+	assert_int_equal(files_load(&files, NULL, NULL), 0);
+	assert_int_equal(files.n, 1);
+	assert_string_equal(find("/")->type, "text/html; charset=utf-8");
+	assert_non_null(strstr(find("/")->own.fields, "Last-Modified: "));
 }
 
 int main(void)
@@ -144,6 +408,19 @@ int main(void)
 		T(test_link_within_the_folder_is_followed),
 		T(test_link_to_nothing_is_an_error),
 		T(test_root_itself_may_be_a_link),
+		T(test_folders_within_the_folder),
+		T(test_paths_are_found_by_their_length),
+		T(test_links_between_folders),
+		T(test_link_to_a_folder_it_lies_in_ends),
+		T(test_folders_are_not_endlessly_deep),
+		T(test_longest_path),
+		T(test_folder_named_as_an_index_is_a_folder),
+		T(test_fields),
+		T(test_compressed_forms),
+		T(test_compressed_form_that_is_older),
+		T(test_types_of_a_file),
+		T(test_types_that_cannot_be_read),
+		T(test_own_page),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

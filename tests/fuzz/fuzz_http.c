@@ -1,13 +1,14 @@
 /*
  * Any bytes as HTTP requests and as chunked bodies: no byte beyond them is
  * read, what is decided does not depend on how they were cut, and a request
- * that was taken is as long, and its path where, it says.
+ * that was taken is as long, and its path where, it says. Ranges that it asks
+ * for lie within the file, and are no more than that together.
  */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "apps/httpd/http.h"
+#include "apps/httpd/conditions.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -45,6 +46,38 @@ static long parse_pieces(const uint8_t *data, size_t size, size_t cut,
 	return n;
 }
 
+/* What a request asks of a file of 1,000 bytes. The head is all there is. */
+static void check_conditions(const uint8_t *data, size_t size,
+			     const struct http_request *request)
+{
+	const struct http_validators file = {"\"abc\"", 784111777};
+	struct http_range ranges[HTTP_RANGES_MAX];
+	char *head = malloc(size);
+	uint64_t bytes = 0;
+	unsigned n = 0;
+	int status;
+
+	assert(head);
+	memcpy(head, data, size);
+	for (unsigned i = 0; i < HTTP_FIELDS; i++)
+		assert(request->fields[i].at + request->fields[i].len <= size);
+	status = http_check_conditions(head, request, &file);
+	assert(status == 200 || status == 304 || status == 412);
+	status = http_read_ranges(head, request, &file, 1000, ranges, &n);
+	assert((status == 206) == (n > 0) && n <= HTTP_RANGES_MAX);
+	assert(status == 200 || status == 206 || status == 416);
+	for (unsigned i = 0; i < n; i++) {
+		assert(ranges[i].first <= ranges[i].last);
+		assert(ranges[i].last < 1000);
+		bytes += ranges[i].last - ranges[i].first + 1;
+	}
+	assert(bytes <= 1000);
+	status = http_read_ranges(head, request, &file, 0, ranges, &n);
+	assert(status == 200 || status == 416);
+	assert(http_choose_coding(head, request, HTTP_GZIP) <= HTTP_GZIP);
+	free(head);
+}
+
 static void check_request(const uint8_t *data, size_t size, size_t cut)
 {
 	struct http_request whole = {0}, part = {0};
@@ -65,6 +98,7 @@ static void check_request(const uint8_t *data, size_t size, size_t cut)
 	assert(whole.path + whole.path_len <= n);
 	assert(whole.path_len == 0 || data[whole.path] == '/');
 	assert(!(whole.chunked && whole.body_len));
+	check_conditions(data, (size_t)n, &whole);
 	m = http_decode((const char *)data + whole.path, whole.path_len,
 			decoded, sizeof(decoded));
 	assert(m == -400 || (m >= 0 && m <= whole.path_len));

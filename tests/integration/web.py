@@ -38,6 +38,7 @@ http {{
 		listen {address}:{port} {listen} backlog=16384;
 		root {root};
 		add_header X-Backend {port} always;
+		{gzip_static}
 		dav_methods PUT;
 		client_max_body_size 0;
 		location = /who {{
@@ -72,7 +73,8 @@ def listening(address, port):
 class Nginx:
     """A real nginx: start, kill at once, start again."""
 
-    def __init__(self, env, address, port, root=None, proxy_protocol=False, main=""):
+    def __init__(self, env, address, port, root=None, proxy_protocol=False, main="",
+                 gzip_static=False):
         need("nginx")
         self.env = env
         self.address, self.port = address, port
@@ -86,6 +88,7 @@ class Nginx:
         (self.folder / "conf").write_text(CONFIG.format(
             folder=self.folder, address=address, port=port, root=root or self.folder,
             listen="proxy_protocol" if proxy_protocol else "", who=who, small=SMALL, main=main,
+            gzip_static="gzip_static on;" if gzip_static else "",
             user="user root;" if os.getuid() == 0 else ""))
         self.start()
 

@@ -1,0 +1,55 @@
+/*
+ * What a request asks of a file that is there: that it has changed, or has not
+ * (RFC 9110 13), some ranges of its bytes (14), or a compressed form (12.5.3).
+ *
+ * A head's bytes are those that http_read_head() was given; a field that cannot
+ * be understood counts as if it were not there. Nothing is copied or allocated.
+ * Any thread.
+ */
+#pragma once
+
+#include <time.h>
+
+#include "apps/httpd/http.h"
+
+#define HTTP_DATE_BYTES 30 /* of a date and its NUL */
+#define HTTP_RANGES_MAX 16 /* beyond, the whole file is the answer */
+
+/* What tells one state of a file from another. */
+struct http_validators {
+	const char *etag; /* strong, its quotes included */
+	time_t modified;
+};
+
+/* Bytes of a file, both ends included. */
+struct http_range {
+	uint64_t first, last;
+};
+
+/* Each is a bit. */
+enum http_coding { HTTP_IDENTITY = 0, HTTP_GZIP = 1, HTTP_BROTLI = 2 };
+
+/* The status in the order of RFC 9110 13.2.2, ranges left out: 200, 304, 412.
+ */
+int http_check_conditions(const char *head, const struct http_request *request,
+			  const struct http_validators *file);
+
+/*
+ * Which bytes of a file of so many are asked for: 206 and *n ranges in the
+ * order of the request, of which each lies within the file; 200: the whole
+ * file, as no range is asked for, or so many that they are no saving; 416: only
+ * ranges beyond its end. *n is 0 but with 206.
+ */
+int http_read_ranges(const char *head, const struct http_request *request,
+		     const struct http_validators *file, uint64_t size,
+		     struct http_range ranges[HTTP_RANGES_MAX], unsigned *n);
+
+/* Of those that are there (bits) the one that the client likes best. */
+enum http_coding http_choose_coding(const char *head,
+				    const struct http_request *request,
+				    unsigned there);
+
+/* Any of the three forms of RFC 9110 5.6.7. */
+bool http_read_date(const char *text, size_t len, time_t *out);
+/* "Sun, 06 Nov 1994 08:49:37 GMT". */
+void http_write_date(time_t time, char out[HTTP_DATE_BYTES]);
