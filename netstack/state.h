@@ -129,6 +129,8 @@ struct net_listener {
 	void *handler_arg;
 	char handler_name[120];
 	struct net_limits limits; /* as given: 0 is a default */
+	int64_t cookie_due_ns;	  /* tcp/syn_limit.c: when one may be sent */
+	int64_t shed_until_ns;	  /* and none before is looked at */
 	bool stopped;		  /* takes no more connections */
 	bool draining;		  /* but those whose handshake has begun */
 	bool closed;		  /* its owner has let go */
@@ -286,6 +288,7 @@ struct net_stack {
 	bool rx_keep_cwnd; /* lwIP's growth of it is undone: rx_cwnd */
 	uint32_t isn, rx_cwnd;
 
+	int64_t shed_until_ns; /* the latest of any listener */
 	struct net_stats stats;
 	uint64_t opened_kib; /* of memory, when the stack had opened */
 	struct net_neighbour *neighbours;
@@ -324,3 +327,18 @@ static inline uint32_t net_now_ms(void)
 }
 
 #define NET_TICK_NS (TCP_SLOW_INTERVAL * INT64_C(1000000))
+
+/*
+ * Whether one more of something may be done now: one each each_ns, and after a
+ * pause burst_ns' worth of them. *due_ns, 0 at first, belongs to that thing.
+ */
+static inline bool net_rate_take(int64_t *due_ns, int64_t now_ns,
+				 int64_t each_ns, int64_t burst_ns)
+{
+	if (*due_ns < now_ns - burst_ns)
+		*due_ns = now_ns - burst_ns;
+	if (*due_ns > now_ns)
+		return false;
+	*due_ns += each_ns;
+	return true;
+}

@@ -167,15 +167,8 @@ static inline bool input_tcp6(struct net_port *port, struct netif *netif,
 /* Whether a datagram that nobody listens for may be answered. */
 static bool may_send_error(void)
 {
-	const int64_t each_ns = 1000000000 / ERRORS_A_SECOND;
-	int64_t least = net_here()->now_ns - 1000000000;
-
-	if (net_here()->error_due_ns < least)
-		net_here()->error_due_ns = least;
-	if (net_here()->error_due_ns > net_here()->now_ns)
-		return false;
-	net_here()->error_due_ns += each_ns;
-	return true;
+	return net_rate_take(&net_here()->error_due_ns, net_here()->now_ns,
+			     1000000000 / ERRORS_A_SECOND, 1000000000);
 }
 
 /*
@@ -265,10 +258,13 @@ unsigned net_link_rx(void)
 		struct net_port *port = &net_here()->ports[i];
 		unsigned n = glue_rx(port->glue, frames, GLUE_BURST);
 
+		total += n;
+		if (__builtin_expect(
+			    net_here()->shed_until_ns > net_here()->now_ns, 0))
+			n = net_syn_limit_shed(port, frames, n);
 		net_demux_prefetch(frames, n);
 		for (unsigned k = 0; k < n; k++)
 			input_frame(port, frames[k]);
-		total += n;
 	}
 	return total;
 }

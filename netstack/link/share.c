@@ -29,18 +29,13 @@ struct shared {
 
 static bool may_share(void)
 {
-	const int64_t each_ns = 1000000000 / SHARES_A_SECOND;
 	struct net_stack *stack = net_here();
-	int64_t least = stack->now_ns - 1000000000;
 
-	if (stack->share_due_ns < least)
-		stack->share_due_ns = least;
-	if (stack->share_due_ns > stack->now_ns) {
-		stack->stats.neighbours_refused++;
-		return false;
-	}
-	stack->share_due_ns += each_ns;
-	return true;
+	if (net_rate_take(&stack->share_due_ns, stack->now_ns,
+			  1000000000 / SHARES_A_SECOND, 1000000000))
+		return true;
+	stack->stats.neighbours_refused++;
+	return false;
 }
 
 /* On another shard: as input_rest() does with a frame. */

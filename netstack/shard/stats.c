@@ -125,6 +125,7 @@ static void add(struct net_stats *to, const struct net_stats *from)
 	to->cookies_sent += from->cookies_sent;
 	to->cookies_accepted += from->cookies_accepted;
 	to->cookies_refused += from->cookies_refused;
+	to->syns_shed += from->syns_shed;
 	to->rx_unacceptable += from->rx_unacceptable;
 	to->challenge_acks += from->challenge_acks;
 	to->orphans_recycled += from->orphans_recycled;

@@ -14,6 +14,32 @@ static bool may_open(const struct net_listener *listener)
 	       net_here()->half_open < (net_here()->max_conns + 1) / 2;
 }
 
+/* Whether a SYN may become a connection now; if not, it is dealt with. */
+static bool admit_syn(struct net_listener *listener, const struct pbuf *p)
+{
+	bool full = !may_open(listener);
+
+	if (net_here()->memory_full) {
+		net_here()->stats.memory_refused++;
+		return false;
+	}
+	switch (net_clients_admit(listener, ip_current_src_addr(),
+				  full ? NET_ASKS_COOKIE : NET_ASKS)) {
+	case NET_ADMIT_NOT:
+		net_here()->stats.clients_refused++;
+		return false;
+	case NET_ADMIT:
+		if (!full)
+			return true;
+		break;
+	case NET_ADMIT_COOKIE:
+		break;
+	}
+	if (net_syn_limit_cookie(listener, full))
+		net_cookie_send(p);
+	return false;
+}
+
 /*
  * A segment of no connection: lwIP is shown the listener of its address and
  * port, if there is one. A SYN beyond what that one may have half open is
@@ -36,29 +62,8 @@ static bool show_listener(struct pbuf **p, struct netif *inp,
 		net_here()->stats.backlog_drops++;
 		return false;
 	}
-	if (flags == TCP_SYN && net_here()->memory_full) {
-		net_here()->stats.memory_refused++;
+	if (flags == TCP_SYN && !admit_syn(listener, *p))
 		return false;
-	}
-	if (flags == TCP_SYN) {
-		enum net_asks asks =
-			may_open(listener) ? NET_ASKS : NET_ASKS_COOKIE;
-
-		switch (net_clients_admit(listener, ip_current_src_addr(),
-					  asks)) {
-		case NET_ADMIT_NOT:
-			net_here()->stats.clients_refused++;
-			return false;
-		case NET_ADMIT_COOKIE:
-			net_cookie_send(*p);
-			return false;
-		case NET_ADMIT:
-			if (asks == NET_ASKS)
-				break;
-			net_cookie_send(*p);
-			return false;
-		}
-	}
 	net_here()->shown_listener = listener;
 	net_pcb_show_listener(listener->pcb);
 	if (!cookie)

@@ -118,6 +118,16 @@ bool net_orphan_recycle(void); /* ends the oldest; false: there is none */
 bool net_ooseq_admit(struct net_conn *conn, struct pbuf **p, unsigned len);
 void net_ooseq_count(struct net_conn *conn); /* after the queue has changed */
 
+/* ---- syn_limit.c ---- */
+/*
+ * Whether a listener may answer one more SYN with a cookie. If not and it is
+ * full, SYNs to it are shed for a while.
+ */
+bool net_syn_limit_cookie(struct net_listener *listener, bool full);
+/* Frees what is to be shed of a burst; how many frames are left, in order. */
+unsigned net_syn_limit_shed(const struct net_port *port,
+			    struct glue_frame **frames, unsigned n);
+
 /* ---- cookie.c ---- */
 enum net_cookie { NET_COOKIE_NONE, NET_COOKIE_NO_ROOM, NET_COOKIE_TAKEN };
 

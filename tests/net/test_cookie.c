@@ -512,6 +512,27 @@ static void test_cookie_works_over_ipv6(void **state)
 		;
 }
 
+static void test_a_flood_over_ipv6_has_an_end_as_well(void **state)
+{
+	struct peer peer = {.port = 1000, .snd = NEAR_WRAP, .wnd = 999};
+	struct net_listener *own;
+	struct net_addr addr;
+
+	serve(echo);
+	do
+		send6(&peer, PEER_SYN, "");
+	while (next6() && ++peer.port < 40000);
+	assert_int_equal(peer.port, 1000 + BACKLOG + 16385);
+	send6(&peer, PEER_SYN, "");
+	assert_null(next6());
+	assert_int_equal(net_here()->stats.syns_shed, 2);
+	assert_int_equal(net_addr_parse("[fd00::1]:7", -1, &addr), 0);
+	assert_int_equal(net_listen(stack, &addr, BACKLOG, &own), 0);
+	send6(&peer, PEER_SYN, "");
+	assert_non_null(next6());
+	net_listener_close(own);
+}
+
 #define T(name)                                                                \
 	cmocka_unit_test_setup_teardown(name, peer_listen, peer_teardown)
 
@@ -531,6 +552,9 @@ int main(void)
 		T(test_half_open_ends_after_a_while),
 		cmocka_unit_test_setup_teardown(test_cookie_works_over_ipv6,
 						listen6, peer_teardown),
+		cmocka_unit_test_setup_teardown(
+			test_a_flood_over_ipv6_has_an_end_as_well, listen6,
+			peer_teardown),
 		T(test_half_open_takes_at_most_half_of_all),
 	};
 

@@ -258,6 +258,7 @@ struct net_stats {
 	uint64_t ooseq_drops;	     /* out of order, beyond the budget */
 	/* SYNs answered without keeping anything, and the ACKs of such */
 	uint64_t cookies_sent, cookies_accepted, cookies_refused;
+	uint64_t syns_shed; /* SYNs dropped: more than there are cookies for */
 	/* segments dropped as RFC 9293 and RFC 5961 want it, and answers */
 	uint64_t rx_unacceptable, challenge_acks;
 	/* Closed but not done, and reset since there were too many of them. */

@@ -1,0 +1,82 @@
+/*
+ * What SYNs may cost. Once a listener has as many connections half open as it
+ * may, each SYN is answered with a cookie, and a cookie costs more than an
+ * echo: a flood of SYNs would leave no time for the connections that are there.
+ * So a listener sends COOKIES_A_SECOND of them, and after a pause
+ * COOKIES_AT_ONCE. When these are used up, SYNs to it are dropped as they come
+ * out of the link, before anything is made of them, for SHED_NS. Where but one
+ * source is beyond what it may have half open, only its own go unanswered.
+ *
+ * A client whose SYN is dropped sends it again after a second (RFC 6298), with
+ * the same chance as any other SYN then.
+ */
+#include "netstack/tcp/tcp.h"
+
+#include "lwip/prot/ip4.h"
+#include "lwip/prot/ip6.h"
+#include "lwip/prot/tcp.h"
+
+#define COOKIES_A_SECOND 125000
+#define COOKIES_AT_ONCE	 16384
+#define SHED_NS		 1000000
+
+bool net_syn_limit_cookie(struct net_listener *listener, bool full)
+{
+	const int64_t each_ns = 1000000000 / COOKIES_A_SECOND;
+	int64_t now_ns = net_here()->now_ns;
+
+	if (net_rate_take(&listener->cookie_due_ns, now_ns, each_ns,
+			  COOKIES_AT_ONCE * each_ns))
+		return true;
+	net_here()->stats.syns_shed++;
+	if (full) {
+		listener->shed_until_ns = now_ns + SHED_NS;
+		net_here()->shed_until_ns = listener->shed_until_ns;
+	}
+	return false;
+}
+
+/* Where a frame with TCP goes, as input_tcp4() and input_tcp6() would say. */
+static void read_dest(const struct net_port *port,
+		      const struct glue_frame *frame, ip_addr_t *out)
+{
+	const void *ip = frame->data + frame->l3_off;
+
+	if (frame->flags & GLUE_FRAME_IP4) {
+		ip_addr_copy_from_ip4(*out, ((const struct ip_hdr *)ip)->dest);
+		return;
+	}
+	ip_addr_copy_from_ip6_packed(*out, ((const struct ip6_hdr *)ip)->dest);
+	ip6_addr_assign_zone(ip_2_ip6(out), IP6_UNKNOWN, port->netif0);
+}
+
+static bool is_shed(const struct net_port *port, const struct glue_frame *frame)
+{
+	const struct tcp_hdr *tcp = (const void *)(frame->data + frame->l4_off);
+	const struct net_listener *listener;
+	ip_addr_t dest;
+
+	if (!(frame->flags & GLUE_FRAME_TCP) ||
+	    (TCPH_FLAGS(tcp) & (TCP_SYN | TCP_ACK | TCP_RST | TCP_FIN)) !=
+		    TCP_SYN)
+		return false;
+	read_dest(port, frame, &dest);
+	listener = net_listener_find(&dest, lwip_ntohs(tcp->dest));
+	return listener && listener->shed_until_ns > net_here()->now_ns;
+}
+
+unsigned net_syn_limit_shed(const struct net_port *port,
+			    struct glue_frame **frames, unsigned n)
+{
+	unsigned kept = 0;
+
+	for (unsigned i = 0; i < n; i++) {
+		if (!is_shed(port, frames[i])) {
+			frames[kept++] = frames[i];
+			continue;
+		}
+		net_here()->stats.syns_shed++;
+		glue_frame_free(frames[i]);
+	}
+	return kept;
+}
