@@ -110,6 +110,7 @@ WRONG_VALUES = [
     (HTTPD, "--max-half-open", [*NUMBERS, "0"]),
     (HTTPD, "--port", [*NUMBERS, "0", "65536"]),
     (HTTPD, "--root", ["", "/nonexistent/index.html", "/dev/null", "/dev/fd"]),
+    (HTTPD, "--mime-types", ["/nonexistent/mime.types", "/dev/zero"]),
     (HTTPD, "--idle-timeout", [*SECONDS_VALUES, "0"]),
     (HTTPD, "--header-timeout", [*SECONDS_VALUES, "0"]),
     (HTTPD, "--send-timeout", [*SECONDS_VALUES, "0"]),
@@ -254,7 +255,7 @@ def every_option_can_be_in_a_file(env, app):
     options -= {"config", "help", "usage", "version"}
     tested = {option[2:] for apps, option, _ in WRONG_VALUES if app in apps} - {"config"}
     check(tested <= options, f"--help does not tell of {tested - options}")
-    late = {"root", "json"}  # whose value is refused later, when it is used
+    late = {"root", "mime-types", "json"}  # whose value is refused later, when it is used
     checks = []
     for option in sorted(options):
         path = env.scratch / f"every-{app}-{option}.conf"
