@@ -2,7 +2,7 @@
  * coronet-httpd: a small HTTP/1.1 server on coronet: GET and HEAD of files in
  * memory, keep-alive and pipelining, one coroutine a connection. Here are its
  * options, listener, statistics and end; coronet_httpd_client.c is a client's
- * connection.
+ * connection, coronet_httpd_answer.c what is said on it.
  */
 #include "apps/httpd/coronet_httpd_priv.h"
 

@@ -1,5 +1,6 @@
 /*
- * One client of coronet-httpd: reading requests, answering, closing.
+ * One client of coronet-httpd: reading requests and their end. What is answered
+ * to them is coronet_httpd_answer.c's.
  *
  * Requests are parsed where the NIC put them. Only one that came in pieces is
  * gathered, in memory that an idle connection does not hold.
@@ -7,7 +8,6 @@
 #include "apps/httpd/coronet_httpd_priv.h"
 
 #include <errno.h>
-#include <inttypes.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -44,327 +44,14 @@ struct client {
 	struct http_chunks chunks;
 };
 
-/* RFC 9110 6.6.1; formatted once a second. */
-static const char *date(struct httpd_shard *shard)
+/* Says it; keep: as for httpd_answer(). Returns whether all of it was taken. */
+static bool answer(struct client *c, const struct httpd_reply *reply,
+		   const struct http_request *keep)
 {
-	time_t now = time(NULL);
+	int err = httpd_answer(c->shard, c->conn, reply, keep);
 
-	if (now != shard->date_s) {
-		http_write_date(now, shard->date);
-		shard->date_s = now;
-	}
-	return shard->date;
-}
-
-static const char *reason(int status)
-{
-	switch (status) {
-	case 200:
-		return "OK";
-	case 206:
-		return "Partial Content";
-	case 301:
-		return "Moved Permanently";
-	case 304:
-		return "Not Modified";
-	case 400:
-		return "Bad Request";
-	case 404:
-		return "Not Found";
-	case 405:
-		return "Method Not Allowed";
-	case 408:
-		return "Request Timeout";
-	case 412:
-		return "Precondition Failed";
-	case 413:
-		return "Content Too Large";
-	case 414:
-		return "URI Too Long";
-	case 416:
-		return "Range Not Satisfiable";
-	case 417:
-		return "Expectation Failed";
-	case 431:
-		return "Request Header Fields Too Large";
-	case 501:
-		return "Not Implemented";
-	default:
-		return "HTTP Version Not Supported";
-	}
-}
-
-/* All of it, however slowly, as long as some goes: 0 or a negative errno. */
-static int send_all(struct client *c, struct iovec *iov, unsigned n)
-{
-	struct net_conn *conn = c->conn;
-
-	while (n) {
-		uint32_t unacked = shutdown_unacked(conn);
-		long taken;
-
-		if (iov->iov_len == 0) {
-			iov++;
-			n--;
-			continue;
-		}
-		net_set_write_deadline(conn, net_now_ns(c->shard->stack) +
-						     httpd.send_ns);
-		taken = net_sendv(conn, iov, n);
-		if (taken == -ETIMEDOUT && shutdown_unacked(conn) &&
-		    shutdown_unacked(conn) != unacked)
-			continue; /* too little for there to be room */
-		if (taken < 0)
-			return (int)taken;
-		for (; n && (size_t)taken >= iov->iov_len; iov++, n--)
-			taken -= (long)iov->iov_len;
-		if (n) {
-			iov->iov_base = (char *)iov->iov_base + taken;
-			iov->iov_len -= (size_t)taken;
-		}
-	}
-	return 0;
-}
-
-/* What is to be said to a request. */
-struct reply {
-	int status;
-	bool body;		    /* false: its fields alone */
-	const struct file *file;    /* NULL: the status in words */
-	const struct file_body *as; /* the form of it that is sent */
-	const char *path;	    /* 301: as it came */
-	size_t path_len;
-	unsigned n; /* ranges; 0: all of it */
-	struct http_range ranges[HTTP_RANGES_MAX];
-};
-
-/* Fields that tell a form of a file from others (RFC 9110 15.3.7, 15.4.5). */
-static int write_validators(const struct reply *reply, char *out, size_t room)
-{
-	const struct file *file = reply->file;
-	const char *coding = reply->as == file->gzip	 ? "gzip"
-			     : reply->as == file->brotli ? "br"
-							 : NULL;
-	char modified[HTTP_DATE_BYTES];
-
-	http_write_date(file->modified, modified);
-	return snprintf(
-		out, room, "ETag: %s\r\nLast-Modified: %s\r\n%s%s%s%s",
-		reply->as->etag, modified,
-		file->gzip || file->brotli ? "Vary: Accept-Encoding\r\n" : "",
-		coding && reply->status == 206 ? "Content-Encoding: " : "",
-		coding && reply->status == 206 ? coding : "",
-		coding && reply->status == 206 ? "\r\n" : "");
-}
-
-static int write_range(const struct reply *reply, unsigned i, char *out,
-		       size_t room)
-{
-	return snprintf(out, room,
-			"Content-Type: %s\r\nContent-Range: bytes "
-			"%" PRIu64 "-%" PRIu64 "/%zu\r\n",
-			reply->file->type, reply->ranges[i].first,
-			reply->ranges[i].last, reply->as->len);
-}
-
-static uint64_t range_len(const struct reply *reply, unsigned i)
-{
-	return reply->ranges[i].last - reply->ranges[i].first + 1;
-}
-
-/* What stands before a part of an answer in several (RFC 9110 14.6). */
-static int write_part(const struct reply *reply, unsigned i, char *out,
-		      size_t room)
-{
-	int n = snprintf(out, room, "\r\n--%s\r\n", httpd.boundary);
-
-	n += write_range(reply, i, out + n, room - (size_t)n);
-	return n + snprintf(out + n, room - (size_t)n, "\r\n");
-}
-
-#define PART_ROOM 384 /* bytes, of one part's fields or of the last line */
-
-static int write_last_part(char *out)
-{
-	return snprintf(out, PART_ROOM, "\r\n--%s--\r\n", httpd.boundary);
-}
-
-/* The fields of a status that do not stand in a file's. */
-static int write_ranges(const struct reply *reply, char *out, size_t room)
-{
-	char part[PART_ROOM];
-	uint64_t bytes = 0;
-	int n;
-
-	for (unsigned i = 0; i < reply->n; i++)
-		bytes += range_len(reply, i);
-	if (reply->n == 1) {
-		n = write_range(reply, 0, out, room);
-	} else {
-		for (unsigned i = 0; i < reply->n; i++)
-			bytes += (uint64_t)write_part(reply, i, part,
-						      sizeof(part));
-		bytes += (uint64_t)write_last_part(part);
-		n = snprintf(out, room,
-			     "Content-Type: multipart/byteranges; "
-			     "boundary=%s\r\n",
-			     httpd.boundary);
-	}
-	return n + snprintf(out + n, room - (size_t)n,
-			    "Content-Length: %" PRIu64 "\r\n", bytes);
-}
-
-/* Each part on its own: there may be many, and none is short. */
-static int send_parts(struct client *c, const struct reply *reply)
-{
-	char text[PART_ROOM];
-	int err = 0;
-
-	for (unsigned i = 0; err == 0 && i < reply->n; i++) {
-		int n = write_part(reply, i, text, sizeof(text));
-		struct iovec iov[2] = {
-			{text, (size_t)n},
-			{(char *)reply->as->data + reply->ranges[i].first,
-			 (size_t)range_len(reply, i)}};
-
-		err = send_all(c, iov, 2);
-	}
-	if (err == 0) {
-		struct iovec last = {text, (size_t)write_last_part(text)};
-
-		err = send_all(c, &last, 1);
-	}
-	return err;
-}
-
-#define HEAD_ROOM 640 /* bytes of what is written for one answer */
-
-/* The status line and all fields but those that a file keeps ready. */
-static size_t write_head(struct client *c, const struct reply *reply,
-			 size_t text_len, char *out)
-{
-	int n = snprintf(out, HEAD_ROOM,
-			 "HTTP/1.1 %d %s\r\nDate: %s\r\n"
-			 "Server: coronet\r\n%s",
-			 reply->status, reason(reply->status), date(c->shard),
-			 reply->status == 405 ? "Allow: GET, HEAD\r\n" : "");
-
-	if (reply->status == 200)
-		return (size_t)n;
-	if (reply->status == 206 || reply->status == 304)
-		n += write_validators(reply, out + n, HEAD_ROOM - (size_t)n);
-	if (reply->status == 206)
-		n += write_ranges(reply, out + n, HEAD_ROOM - (size_t)n);
-	if (reply->status == 416)
-		n += snprintf(out + n, HEAD_ROOM - (size_t)n,
-			      "Content-Range: bytes */%zu\r\n", reply->as->len);
-	if (reply->status != 206 && reply->status != 304)
-		n += snprintf(out + n, HEAD_ROOM - (size_t)n,
-			      "Content-Type: text/plain\r\n"
-			      "Content-Length: %zu\r\n%s",
-			      text_len,
-			      reply->status == 301 ? "Location: " : "");
-	return (size_t)n;
-}
-
-/* The body, if it is in one piece. */
-static struct iovec body_of(const struct reply *reply, char *text,
-			    size_t text_len)
-{
-	if (!reply->body || reply->status == 304 || reply->n > 1)
-		return (struct iovec){0};
-	if (reply->status == 200)
-		return (struct iovec){(char *)reply->as->data, reply->as->len};
-	if (reply->status == 206)
-		return (struct iovec){(char *)reply->as->data +
-					      reply->ranges[0].first,
-				      (size_t)range_len(reply, 0)};
-	return (struct iovec){text, text_len};
-}
-
-/*
- * Sends an answer; keep: the request after which the connection stays open, or
- * NULL. Returns 0 or a negative errno. Out of line, so that its buffer is not
- * part of what an idle connection has on its stack.
- */
-__attribute__((noinline)) static int answer(struct client *c,
-					    const struct reply *reply,
-					    const struct http_request *keep)
-{
-	static const char *const ends[] = {"Connection: close\r\n\r\n", "\r\n",
-					   "Connection: keep-alive\r\n\r\n"};
-	const char *end = ends[!keep ? 0 : keep->minor ? 1 : 2];
-	char head[HEAD_ROOM], text[64];
-	struct iovec iov[6];
-	size_t text_len;
-	unsigned n = 0;
-	int err;
-
-	text_len = (size_t)snprintf(text, sizeof(text), "%d %s\n",
-				    reply->status, reason(reply->status));
-	iov[n++] = (struct iovec){head, write_head(c, reply, text_len, head)};
-	if (reply->status == 200)
-		iov[n++] = (struct iovec){(char *)reply->as->fields,
-					  reply->as->fields_len};
-	if (reply->status == 301) {
-		iov[n++] = (struct iovec){(char *)reply->path, reply->path_len};
-		iov[n++] = (struct iovec){"/\r\n", 3};
-	}
-	iov[n++] = (struct iovec){(char *)end, strlen(end)};
-	iov[n++] = body_of(reply, text, text_len);
-	err = send_all(c, iov, n);
-	if (err == 0 && reply->body && reply->n > 1)
-		err = send_parts(c, reply);
 	c->gave_up |= err < 0;
-	return err;
-}
-
-/* The status and the file of a request that was understood. */
-static int look_up(const struct http_request *request, const char *path,
-		   const struct file **file)
-{
-	char decoded[FILES_PATH_MAX];
-	long n;
-
-	if (request->method == HTTP_KNOWN)
-		return 405;
-	if (request->method == HTTP_UNKNOWN)
-		return 501;
-	if (request->path_len == 0) { /* "http://host" */
-		*file = files_find(&httpd.files, "/", 1);
-		return *file ? 200 : 404;
-	}
-	n = http_decode(path, request->path_len, decoded, sizeof(decoded));
-	if (n == -400)
-		return 400;
-	if (n < 0)
-		return 404;
-	*file = files_find(&httpd.files, decoded, (size_t)n);
-	if (*file)
-		return 200;
-	return files_is_folder(&httpd.files, decoded, (size_t)n) ? 301 : 404;
-}
-
-/* Which form of a file that is there, which part, or that it is not needed. */
-static void choose(struct reply *reply, const char *head,
-		   const struct http_request *request)
-{
-	const struct file *file = reply->file;
-	enum http_coding coding =
-		http_choose_coding(head, request,
-				   (file->gzip ? HTTP_GZIP : 0u) |
-					   (file->brotli ? HTTP_BROTLI : 0u));
-	struct http_validators validators = {.modified = file->modified};
-
-	reply->as = coding == HTTP_GZIP	    ? file->gzip
-		    : coding == HTTP_BROTLI ? file->brotli
-					    : &file->own;
-	validators.etag = reply->as->etag;
-	reply->status = http_check_conditions(head, request, &validators);
-	if (reply->status == 200)
-		reply->status = http_read_ranges(head, request, &validators,
-						 reply->as->len, reply->ranges,
-						 &reply->n);
+	return err == 0;
 }
 
 /* Whether what follows on the connection can still be told apart, and is due.
@@ -376,24 +63,21 @@ static bool may_go_on(int status)
 
 /*
  * Answers one request, whose head is given. Returns whether the connection goes
- * on. Its body, if it has one, is left to be skipped. Out of line, as answer().
+ * on. Its body, if it has one, is left to be skipped. Out of line, so that the
+ * reply is not part of what an idle connection has on its stack.
  */
 __attribute__((noinline)) static bool
 take_request(struct client *c, const struct http_request *request,
 	     const char *head)
 {
-	const char *path = head + request->path;
-	struct reply reply = {.body = request->method != HTTP_HEAD,
-			      .path = path,
-			      .path_len = request->path_len};
+	struct httpd_reply reply = {.body = request->method != HTTP_HEAD};
 	bool has_body = request->chunked || request->body_len;
 	bool keep;
 
-	reply.status = look_up(request, path, &reply.file);
 	if (request->body_len > BODY_MAX)
 		reply.status = 413;
-	if (reply.status == 200)
-		choose(&reply, head, request);
+	else
+		httpd_choose(&reply, head, request);
 	/* It may wait for a "100 Continue" that does not come, or not wait. */
 	keep = request->keep_alive && may_go_on(reply.status) &&
 	       !(request->expects && has_body) &&
@@ -404,7 +88,7 @@ take_request(struct client *c, const struct http_request *request,
 	counters_add(&c->shard->counters.requests, 1);
 	c->chunks = (struct http_chunks){0};
 	c->skipped = 0;
-	return answer(c, &reply, keep ? request : NULL) == 0 && keep;
+	return answer(c, &reply, keep ? request : NULL) && keep;
 }
 
 /* Answers a request that is wrong or late, whose bytes begin at `head`. */
@@ -412,8 +96,8 @@ static bool refuse(struct client *c, int status, const char *head, size_t len)
 {
 	counters_add(&c->shard->counters.refused, 1);
 	answer(c,
-	       &(struct reply){.status = status,
-			       .body = !http_asks_for_head(head, len)},
+	       &(struct httpd_reply){.status = status,
+				     .body = !http_asks_for_head(head, len)},
 	       NULL);
 	return false;
 }

@@ -1,8 +1,9 @@
 /*
- * Private to coronet-httpd: what its two files share.
+ * Private to coronet-httpd: what its files share.
  *
  * coronet_httpd.c has the options, the listeners, the statistics and the end;
- * coronet_httpd_client.c is one client's connection. What a shard changes lies
+ * coronet_httpd_client.c is one client's connection, coronet_httpd_answer.c
+ * what is said on it. What a shard changes lies
  * in its struct httpd_shard and is touched by its thread alone, but for the
  * counters, which others read. What lies in struct httpd is the program's: it
  * is constant once the shards run.
@@ -68,6 +69,30 @@ struct httpd {
 };
 
 extern struct httpd httpd;
+
+/* What is to be said to a request. */
+struct httpd_reply {
+	int status;
+	bool body;		    /* false: its fields alone */
+	const struct file *file;    /* NULL: the status in words */
+	const struct file_body *as; /* the form of it that is sent */
+	const char *path;	    /* 301: as it came */
+	size_t path_len;
+	unsigned n; /* ranges; 0: all of it */
+	struct http_range ranges[HTTP_RANGES_MAX];
+};
+
+/* Decides it, all but reply->body; head: of the request, where it begins. */
+void httpd_choose(struct httpd_reply *reply, const char *head,
+		  const struct http_request *request);
+/*
+ * Says it; keep: the request after which the connection stays open, or NULL.
+ * Returns 0 or a negative errno. Out of line, so that its buffer is not part of
+ * what an idle connection has on its stack.
+ */
+int httpd_answer(struct httpd_shard *shard, struct net_conn *conn,
+		 const struct httpd_reply *reply,
+		 const struct http_request *keep);
 
 /* Serves a client: a net_handler whose argument is the shard. */
 void httpd_serve(struct net_conn *conn, void *shard);

@@ -270,9 +270,9 @@ static int load_folder(struct files *files, int fd, const struct stat *st,
 
 /* ---- what is known when all are there ---- */
 
-static void format_fields(struct file *file, struct file_body *body,
-			  const char *coding)
+static void format_fields(const struct file *file, struct file_body *body)
 {
+	const char *coding = body->coding;
 	bool varies = file->gzip || file->brotli;
 	char modified[HTTP_DATE_BYTES];
 
@@ -290,7 +290,7 @@ static void format_fields(struct file *file, struct file_body *body,
 /* The compressed form of a file, if it is there: owned by the caller. */
 static int find_coded(struct files *files, const char *path,
 		      const struct file *file, const char *end,
-		      struct file_body **out)
+		      const char *coding, struct file_body **out)
 {
 	char name[FILES_PATH_MAX + 16];
 	const struct file *coded;
@@ -309,6 +309,7 @@ static int find_coded(struct files *files, const char *path,
 	if (!*out)
 		return -ENOMEM;
 	**out = coded->own;
+	(*out)->coding = coding;
 	return 0;
 }
 
@@ -319,16 +320,16 @@ static int finish(struct files *files, struct file *file)
 
 	snprintf(path, sizeof(path), "%s%s", file->path,
 		 file->is_index ? "index.html" : "");
-	err = find_coded(files, path, file, ".gz", &file->gzip);
+	err = find_coded(files, path, file, ".gz", "gzip", &file->gzip);
 	if (err == 0)
-		err = find_coded(files, path, file, ".br", &file->brotli);
+		err = find_coded(files, path, file, ".br", "br", &file->brotli);
 	if (err < 0)
 		return err;
-	format_fields(file, &file->own, NULL);
+	format_fields(file, &file->own);
 	if (file->gzip)
-		format_fields(file, file->gzip, "gzip");
+		format_fields(file, file->gzip);
 	if (file->brotli)
-		format_fields(file, file->brotli, "br");
+		format_fields(file, file->brotli);
 	return 0;
 }
 

@@ -21,8 +21,9 @@
 struct file_body {
 	const char *data;
 	size_t len;
-	char etag[20];	  /* of these bytes, its quotes included */
-	char fields[352]; /* of an answer with all of them */
+	const char *coding; /* "gzip", "br"; NULL: as it is */
+	char etag[20];	    /* of these bytes, its quotes included */
+	char fields[352];   /* of an answer with all of them */
 	size_t fields_len;
 };
 

@@ -210,7 +210,7 @@ static int parse_connection(struct piece value, struct http_head *head)
 static void keep_field(struct piece name, struct piece value, const char *data,
 		       struct http_head *head)
 {
-	static const char *const names[HTTP_FIELDS] = {
+	static const char *const names[HTTP_KEPT_FIELDS] = {
 		[HTTP_IF_MATCH] = "if-match",
 		[HTTP_IF_NONE_MATCH] = "if-none-match",
 		[HTTP_ACCEPT_ENCODING] = "accept-encoding",
@@ -219,7 +219,7 @@ static void keep_field(struct piece name, struct piece value, const char *data,
 		[HTTP_IF_RANGE] = "if-range",
 		[HTTP_RANGE] = "range"};
 
-	for (unsigned i = 0; i < HTTP_FIELDS; i++) {
+	for (unsigned i = 0; i < HTTP_KEPT_FIELDS; i++) {
 		struct http_text *text = &head->request.fields[i];
 
 		if (!is(name, names[i]))
@@ -233,7 +233,7 @@ static void keep_field(struct piece name, struct piece value, const char *data,
 		return;
 	}
 }
-static_assert(HTTP_FIELDS <= 8, "a bit of `kept` each");
+static_assert(HTTP_KEPT_FIELDS <= 8, "a bit of `kept` each");
 
 static int take_field(struct piece name, struct piece value, const char *data,
 		      struct http_head *head)

@@ -31,7 +31,7 @@ enum http_field {
 	HTTP_IF_UNMODIFIED_SINCE,
 	HTTP_IF_RANGE,
 	HTTP_RANGE,
-	HTTP_FIELDS
+	HTTP_KEPT_FIELDS
 };
 
 /* A field's value, of the head's bytes; at 0: it is not there. */
@@ -51,7 +51,7 @@ struct http_request {
 	 * What came twice is no value: a list is not there then, the others are
 	 * empty.
 	 */
-	struct http_text fields[HTTP_FIELDS];
+	struct http_text fields[HTTP_KEPT_FIELDS];
 };
 
 /*

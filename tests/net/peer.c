@@ -276,6 +276,18 @@ int peer_listen6(void **state)
 	return err ? err : net_listen(stack, &net_addr_any(7), 8, &listener);
 }
 
+void echo_views(struct net_conn *conn, void *arg)
+{
+	struct net_view view;
+	long n;
+
+	while ((n = net_recv_view(conn, &view)) > 0)
+		if ((n = net_send_view(conn, &view)) < 0)
+			break;
+	result = n;
+	ended++;
+}
+
 void serve(net_handler handler)
 {
 	net_listener_serve(listener, handler, NULL);

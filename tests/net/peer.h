@@ -58,6 +58,10 @@ int peer_listen_many(void **state);
 /* The same at fd00::1 and fd01::1, with 64 connections at most. */
 int peer_listen6(void **state);
 
+/* Sends back what comes, until the end: a handler that leaves result and ended.
+ */
+void echo_views(struct net_conn *conn, void *arg);
+
 /* Gives the listener's connections a handler. */
 void serve(net_handler handler);
 

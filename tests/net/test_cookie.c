@@ -21,18 +21,6 @@
 #define BACKLOG	  8
 #define NEAR_WRAP 0xffffffffu /* the SYN is the last number */
 
-static void echo(struct net_conn *conn, void *arg)
-{
-	struct net_view view;
-	long n;
-
-	while ((n = net_recv_view(conn, &view)) > 0)
-		if ((n = net_send_view(conn, &view)) < 0)
-			break;
-	result = n;
-	ended++;
-}
-
 static void send_syn(uint16_t port, const uint8_t *options, unsigned len)
 {
 	const struct segment syn = {.src = port,
@@ -110,7 +98,7 @@ static void test_cookie_brings_a_connection_that_works(void **state)
 	struct segment s;
 	struct peer peer;
 
-	serve(echo);
+	serve(echo_views);
 	flood(BACKLOG);
 	get_cookie(&peer, 1000, (const uint8_t *)"", 0);
 	assert_int_equal(net_here()->n_conns, BACKLOG);
@@ -138,7 +126,7 @@ static void test_lost_ack_is_made_up_for_by_data(void **state)
 	struct segment s;
 	struct peer peer;
 
-	serve(echo);
+	serve(echo_views);
 	flood(BACKLOG);
 	get_cookie(&peer, 1000, (const uint8_t *)"", 0);
 	peer_send(&peer, PEER_ACK | PEER_PSH, "at once", 7);
@@ -156,7 +144,7 @@ static void test_cookie_remembers_the_options(void **state)
 	static const uint8_t scales[] = {0, 7, 14, 15, 255};
 	uint16_t port = 20000;
 
-	serve(echo);
+	serve(echo_views);
 	flood(BACKLOG);
 	for (unsigned i = 0; i < 8; i++) {
 		for (unsigned k = 0; k < 5; k++) {
@@ -223,7 +211,7 @@ static void test_options_of_the_ack_do_not_count(void **state)
 	static const uint8_t syn_options[] = {2, 4, 5, 180};
 	static const uint16_t named[] = {1, 8960};
 
-	serve(echo);
+	serve(echo_views);
 	flood(BACKLOG);
 	for (unsigned i = 0; i < 2; i++) {
 		const uint8_t options[] = {2,
@@ -282,7 +270,7 @@ static void test_any_other_number_is_refused(void **state)
 {
 	struct peer peer, forged;
 
-	serve(echo);
+	serve(echo_views);
 	flood(BACKLOG);
 	get_cookie(&peer, 1000, (const uint8_t *)"", 0);
 	for (unsigned bit = 0; bit < 32; bit++) {
@@ -308,7 +296,7 @@ static void test_cookie_lives_a_minute_or_two(void **state)
 {
 	struct peer young, old;
 
-	serve(echo);
+	serve(echo_views);
 	flood(BACKLOG);
 	get_cookie(&young, 1000, (const uint8_t *)"", 0);
 	get_cookie(&old, 1001, (const uint8_t *)"", 0);
@@ -327,7 +315,7 @@ static void test_without_a_flood_no_cookie_counts(void **state)
 {
 	struct peer peer;
 
-	serve(echo);
+	serve(echo_views);
 	flood(BACKLOG);
 	get_cookie(&peer, 1000, (const uint8_t *)"", 0);
 	fake_now_ns += 129 * INT64_C(1000000000);
@@ -390,7 +378,7 @@ static void test_half_open_takes_at_most_half_of_all(void **state)
 	net_listener_close(listener);
 	assert_int_equal(net_listen(stack, &net_addr_any(7), 1000, &listener),
 			 0);
-	serve(echo);
+	serve(echo_views);
 	for (uint16_t i = 0; i < 70; i++) {
 		peer[i] = (struct peer){.port = (uint16_t)(2000 + i),
 					.stack_port = 7,
@@ -489,7 +477,7 @@ static void test_cookie_works_over_ipv6(void **state)
 	struct peer peer = {.port = 1000, .snd = NEAR_WRAP, .wnd = 999};
 	const struct tcp_hdr *tcp = NULL;
 
-	serve(echo);
+	serve(echo_views);
 	for (; peer.port <= 1000 + BACKLOG; peer.port++) {
 		send6(&peer, PEER_SYN, "");
 		tcp = next6();
@@ -518,7 +506,7 @@ static void test_a_flood_over_ipv6_has_an_end_as_well(void **state)
 	struct net_listener *own;
 	struct net_addr addr;
 
-	serve(echo);
+	serve(echo_views);
 	do
 		send6(&peer, PEER_SYN, "");
 	while (next6() && ++peer.port < 40000);

@@ -18,16 +18,6 @@
 #define IN_A_MS	   125
 #define PATIENCE_S 200
 
-static void echo(struct net_conn *conn, void *arg)
-{
-	struct net_view view;
-	long n;
-
-	while ((n = net_recv_view(conn, &view)) > 0)
-		if ((n = net_send_view(conn, &view)) < 0)
-			break;
-}
-
 /* Whether a SYN is answered. */
 static bool is_answered(uint16_t port, uint16_t stack_port, uint32_t seq)
 {
@@ -71,7 +61,7 @@ static void test_answers_end_and_connections_go_on(void **state)
 	struct net_stats stats;
 	struct peer old;
 
-	serve(echo);
+	serve(echo_views);
 	peer_connect(&old, 1000, 7, 99);
 	assert_int_equal(flood(20000), BACKLOG + AT_ONCE);
 	for (unsigned i = 0; i < 100; i++)
@@ -84,7 +74,7 @@ static void test_answers_end_and_connections_go_on(void **state)
 
 static void test_a_millisecond_brings_its_answers(void **state)
 {
-	serve(echo);
+	serve(echo_views);
 	flood(20000);
 	for (unsigned ms = 1; ms <= 5; ms++) {
 		run_ms(1);
@@ -102,7 +92,7 @@ static void test_nothing_is_made_of_what_is_shed(void **state)
 				    .options_len = 4,
 				    .data = (const uint8_t *)""};
 
-	serve(echo);
+	serve(echo_views);
 	peer_send_raw(&bad);
 	run_rounds(2);
 	assert_int_equal(net_here()->stats.rx_bad_frame, 1);
@@ -119,7 +109,7 @@ static void test_a_cookie_still_opens(void **state)
 		.port = 1000, .stack_port = 7, .snd = 99, .wnd = 65535};
 	struct segment s;
 
-	serve(echo);
+	serve(echo_views);
 	for (uint16_t port = 1; port <= BACKLOG; port++)
 		assert_true(is_answered(port, 7, 99));
 	peer_send(&p, PEER_SYN, NULL, 0);
@@ -137,7 +127,7 @@ static void test_other_listeners_answer(void **state)
 	struct net_listener *other, *own;
 	struct net_addr addr;
 
-	serve(echo);
+	serve(echo_views);
 	assert_int_equal(net_listen(stack, &net_addr_any(8), 8, &other), 0);
 	flood(20000);
 	assert_true(is_answered(1001, 8, 99));
@@ -170,7 +160,7 @@ static void test_only_syns_are_shed(void **state)
 	struct peer p = {.port = 1000, .stack_port = 7, .snd = 99, .rcv = 77};
 	struct segment s;
 
-	serve(echo);
+	serve(echo_views);
 	flood(20000);
 	peer_send(&p, PEER_SYN | PEER_ACK, NULL, 0);
 	assert_true(peer_next(&s));
@@ -187,7 +177,7 @@ static void test_one_source_uses_up_its_own(void **state)
 	static const uint8_t other[4] = {10, 0, 0, 3};
 	const struct net_limits limits = {.half_open_per_source = 2};
 
-	serve(echo);
+	serve(echo_views);
 	assert_int_equal(net_listener_limit(listener, &limits), 0);
 	assert_int_equal(flood(20000), 2 + AT_ONCE);
 	assert_int_equal(net_here()->half_open, 2);
@@ -200,7 +190,7 @@ static void test_room_again_is_used(void **state)
 	struct segment s;
 	struct peer p;
 
-	serve(echo);
+	serve(echo_views);
 	flood(20000);
 	for (unsigned i = 0; net_here()->half_open && i < PATIENCE_S; i++)
 		run_ms(1000); /* those half open end after a while */

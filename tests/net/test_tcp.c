@@ -16,24 +16,12 @@
 
 #define NEAR_WRAP 0xfffffff0u /* sequence numbers wrap within the test */
 
-static void echo(struct net_conn *conn, void *arg)
-{
-	struct net_view view;
-	long n;
-
-	while ((n = net_recv_view(conn, &view)) > 0)
-		if ((n = net_send_view(conn, &view)) < 0)
-			break;
-	result = n;
-	ended++;
-}
-
 static void test_data_comes_back_and_is_acknowledged(void **state)
 {
 	struct segment s;
 	struct peer peer;
 
-	serve(echo);
+	serve(echo_views);
 	peer_connect(&peer, 1000, 7, NEAR_WRAP);
 	peer_send(&peer, PEER_ACK | PEER_PSH, "hello, coronet", 14);
 	assert_true(peer_next(&s));
@@ -81,7 +69,7 @@ static void test_fin_ends_reading_and_close_answers_with_fin(void **state)
 	struct segment s;
 	struct peer peer;
 
-	serve(echo);
+	serve(echo_views);
 	peer_connect(&peer, 1000, 7, 5);
 	peer_send(&peer, PEER_ACK | PEER_FIN, NULL, 0);
 	assert_true(peer_next(&s));
@@ -102,7 +90,7 @@ static void test_data_with_fin_is_delivered_before_the_end(void **state)
 	struct segment s;
 	struct peer peer;
 
-	serve(echo);
+	serve(echo_views);
 	peer_connect(&peer, 1000, 7, 5);
 	peer_send(&peer, PEER_ACK | PEER_PSH | PEER_FIN, "last words", 10);
 	assert_true(peer_next(&s));
@@ -116,7 +104,7 @@ static void test_rst_is_econnreset(void **state)
 {
 	struct peer peer;
 
-	serve(echo);
+	serve(echo_views);
 	peer_connect(&peer, 1000, 7, 5);
 	peer_send(&peer, PEER_RST | PEER_ACK, NULL, 0);
 	run_rounds(3);
@@ -255,7 +243,7 @@ static void test_lost_answer_is_sent_again(void **state)
 	struct segment first, again;
 	struct peer peer;
 
-	serve(echo);
+	serve(echo_views);
 	peer_connect(&peer, 1000, 7, 5);
 	peer_send(&peer, PEER_ACK | PEER_PSH, "x", 1);
 	assert_true(peer_next(&first));
@@ -272,7 +260,7 @@ static void test_silent_peer_ends_in_etimedout(void **state)
 	struct segment s;
 	struct peer peer;
 
-	serve(echo);
+	serve(echo_views);
 	peer_connect(&peer, 1000, 7, 5);
 	peer_send(&peer, PEER_ACK | PEER_PSH, "x", 1);
 	run_rounds(4);
@@ -388,7 +376,7 @@ static void test_overlap_in_segmented_frames_is_no_end(void **state)
 	struct segment s;
 	struct peer peer;
 
-	serve(echo);
+	serve(echo_views);
 	peer_connect(&peer, 1000, 7, NEAR_WRAP);
 	fake_segment_bytes = 54 + 60; /* 60 bytes of data in the first */
 	peer_send(&peer, PEER_ACK, data, 100);
@@ -460,7 +448,7 @@ static void test_broken_options_never_reach_lwip(void **state)
 	}
 	assert_int_equal(net_here()->stats.rx_bad_frame,
 			 sizeof(bad) / sizeof(bad[0]));
-	serve(echo);
+	serve(echo_views);
 	peer_connect(&peer, 1000, 7, 5);
 }
 
@@ -480,7 +468,7 @@ static void test_exhausted_tx_pool_recovers(void **state)
 	struct segment s;
 	struct peer peer;
 
-	serve(echo);
+	serve(echo_views);
 	peer_connect(&peer, 1000, 7, 5);
 	fake_tx_budget = 0;
 	peer_send(&peer, PEER_ACK | PEER_PSH, "later", 5);
