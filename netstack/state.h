@@ -80,7 +80,6 @@ struct net_conn {
 	bool repairing : 1;	 /* it has lost something */
 	bool probed : 1;	 /* a probe for a lost tail is out */
 	uint8_t probe_shift : 3; /* the next one waits so longer */
-	uint16_t ooseq_held;	 /* pbufs, of the stack's count */
 	uint16_t n_views;	 /* in a handler's hands: conn/view.c */
 	int32_t unacked_last;	 /* lwip/ends.c; so is pcb.unsent_near */
 	union {
@@ -251,6 +250,7 @@ struct net_stack {
 	unsigned n_conns, max_conns;
 	unsigned n_counted, max_counted; /* connections with statistics */
 	unsigned ooseq_held;		 /* pbufs of data out of order */
+	unsigned ooseq_frames;		 /* those of them that are frames */
 	struct net_time_wait {		 /* tcp/time_wait.c */
 		struct net_wait **buckets;
 		uint32_t bucket_mask;
@@ -263,7 +263,7 @@ struct net_stack {
 		unsigned n;
 	} orphans;
 	unsigned half_open;  /* of n_conns, and not ours by net_dial() */
-	unsigned ooseq_most; /* pieces out of order, of all connections */
+	unsigned ooseq_most; /* frames; while memory is short, pieces */
 	/* of the budget: what each connection may have now, in bytes */
 	uint32_t snd_most, rcv_most;
 	bool memory_full; /* no more connections */

@@ -114,6 +114,11 @@ static inline int net_conn_enter(const struct net_conn *conn,
 
 /* ---- rxq.c ---- */
 bool net_rxq_copy_segment(struct pbuf **p);
+/*
+ * Copies a small piece behind what is in tail. Returns what is to be linked
+ * behind tail, NULL: nothing. Owns p.
+ */
+struct pbuf *net_rxq_pack(struct pbuf *tail, struct pbuf *p);
 void net_rxq_append_slowly(struct net_conn *conn, struct pbuf *p);
 
 /* Whether a segment with data may be kept in the frame it came in. */

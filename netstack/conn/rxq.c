@@ -89,23 +89,21 @@ static struct pbuf *new_block(const struct pbuf *tail, unsigned len)
 }
 
 /* Cold: a small piece behind others. Without memory it stays where it is. */
-__attribute__((noinline)) static void append_small(struct net_conn *conn,
-						   struct pbuf *p)
+__attribute__((noinline)) struct pbuf *net_rxq_pack(struct pbuf *tail,
+						    struct pbuf *p)
 {
-	struct pbuf *tail = conn->rx_tail, *block;
 	unsigned part = LWIP_MIN(room_in(tail), p->len);
+	struct pbuf *block = NULL;
 
 	if (part < p->len) {
 		block = new_block(tail, p->len - part);
-		if (!block) {
-			link_last(conn, p);
-			return;
-		}
+		if (!block)
+			return p;
 		copy_behind(block, p, part, p->len - part);
-		link_last(conn, block);
 	}
 	copy_behind(tail, p, 0, part);
 	pbuf_free(p);
+	return block;
 }
 
 /*
@@ -120,11 +118,13 @@ void net_rxq_append_slowly(struct net_conn *conn, struct pbuf *p)
 		next = p->next;
 		p->next = NULL;
 		p->tot_len = p->len;
-		if (p->len == 0)
+		if (p->len == 0) {
 			pbuf_free(p);
-		else if (conn->rx_tail && p->len <= SMALL_BYTES)
-			append_small(conn, p);
-		else
+			continue;
+		}
+		if (conn->rx_tail && p->len <= SMALL_BYTES)
+			p = net_rxq_pack(conn->rx_tail, p);
+		if (p)
 			link_last(conn, p);
 	}
 }

@@ -75,8 +75,10 @@ void net_mem_free(void *mem);
 #define TCP_WND_UPDATE_THRESHOLD (TCP_WND_MAX(pcb) / 4) /* scaled or not */
 #define TCP_OVERSIZE		 TCP_MSS
 #define LWIP_TCP_SACK_OUT	 1
-#define LWIP_TCP_MAX_SACK_NUM	 2 /* eight bytes each, of every pcb */
-#define TCP_QUEUE_OOSEQ		 1 /* bounded by tcp/ooseq.c */
+#define LWIP_TCP_MAX_SACK_NUM	 4
+#define LWIP_RCV_SACKS		 *rcv_sacks /* tcp/ooseq.c; NULL: none */
+#define LWIP_OWN_SACKS		 0
+#define TCP_QUEUE_OOSEQ		 1 /* needed for SACK; lwIP is given none */
 #define LWIP_TCP_KEEPALIVE	 1
 #define TCP_LISTEN_BACKLOG	 0 /* counted by netstack, without its limit */
 #define LWIP_CALLBACK_API	 0

@@ -64,7 +64,7 @@ void net_conn_pcb_freed(struct net_conn *conn)
 		net_listener_forget(conn);
 	net_orphan_leave(conn);
 	conn->pcb_live = false;
-	net_ooseq_count(conn);
+	net_ooseq_clear(conn);
 	net_here()->n_conns--;
 	if (!conn->err)
 		conn->err = (int16_t)untold_error(conn);

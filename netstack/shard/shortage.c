@@ -98,7 +98,7 @@ static uint64_t held_by(const struct net_conn *conn)
 	bytes += (uint64_t)pcb->snd_queuelen * 256;
 	if (pcb->state >= ESTABLISHED && !lends(pcb))
 		bytes += pcb->snd_lbb - pcb->lastack;
-	bytes += (uint64_t)conn->ooseq_held * 1024;
+	bytes += net_ooseq_bytes(conn);
 	if (conn->orphaned)
 		return bytes;
 	bytes += (uint64_t)conn->n_views * 1024;

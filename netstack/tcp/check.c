@@ -252,6 +252,17 @@ static bool check_syn(struct net_conn *conn, const struct segment *s)
 	return false;
 }
 
+/* To what lies behind or beyond the window. */
+static void answer_again(struct net_conn *conn, const struct segment *s)
+{
+	u32_t end = s->seq + s->len;
+
+	if (TCP_SEQ_LEQ(end, conn->pcb.rcv_nxt))
+		net_ooseq_say_twice(conn, s->seq, end);
+	else
+		tcp_send_empty_ack(&conn->pcb);
+}
+
 static bool check_synchronised(struct net_conn *conn, const struct segment *s)
 {
 	struct tcp_pcb *pcb = &conn->pcb;
@@ -264,7 +275,7 @@ static bool check_synchronised(struct net_conn *conn, const struct segment *s)
 		return false;
 	if (!seq_ok(pcb, s)) {
 		if (s->len) { /* the ACK of what came before was lost */
-			tcp_send_empty_ack(pcb);
+			answer_again(conn, s);
 			net_recovery_asked_again(conn, s->seq + s->len, s->ack);
 			net_timer_check(conn);
 		} else if (is_probe(pcb, s)) {
@@ -335,14 +346,7 @@ check_conn(struct net_conn *conn, struct pbuf **p)
 		net_here()->stats.rx_unacceptable++;
 		return false;
 	}
-	if (bytes == 0)
-		return true;
-	if (!net_rxq_admit(p))
-		return false;
-	if (s.seq == pcb->rcv_nxt || pcb->state < SYN_RCVD ||
-	    (s32_t)(s.seq - pcb->rcv_nxt) < 0)
-		return true;
-	return net_ooseq_admit(conn, p, bytes);
+	return bytes == 0 || net_rxq_admit(p);
 }
 
 bool net_check_conn(struct net_conn *conn, struct pbuf **p)

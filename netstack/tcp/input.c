@@ -79,6 +79,32 @@ static bool show_listener(struct pbuf **p, struct netif *inp,
 	return net_check_cookie(*conn, p);
 }
 
+/* Whether a segment has data or a FIN that cannot be delivered yet. */
+static bool is_ahead(const struct net_conn *conn, const struct pbuf *p)
+{
+	const struct tcp_hdr *tcp = p->payload;
+
+	return conn->pcb.state >= SYN_RCVD &&
+	       TCP_SEQ_GT(lwip_ntohl(tcp->seqno), conn->pcb.rcv_nxt) &&
+	       (p->tot_len > TCPH_HDRLEN_BYTES(tcp) ||
+		(TCPH_FLAGS(tcp) & TCP_FIN));
+}
+
+/* Of a connection that was shown to lwIP: it is not gone, nor in TIME_WAIT. */
+static bool is_alive(const struct net_conn *conn)
+{
+	return conn && tcp_active_pcbs == &conn->pcb;
+}
+
+/* lwIP has taken data in order: what had come before it is next. */
+static void deliver_ahead(struct net_conn *conn, struct netif *inp)
+{
+	struct pbuf *fin = net_ooseq_deliver(conn);
+
+	if (fin)
+		tcp_input(fin, inp);
+}
+
 /* What ip4.c and ip6.c call for each TCP segment; owns p. */
 void net_tcp_input(struct pbuf *p, struct netif *inp)
 {
@@ -87,7 +113,7 @@ void net_tcp_input(struct pbuf *p, struct netif *inp)
 	enum tcp_state before = CLOSED;
 	bool watched = false;
 	bool lingering = false;
-	uint32_t lastack = 0, cwnd = 0, wnd = 0;
+	uint32_t lastack = 0, cwnd = 0, wnd = 0, rcv_nxt = 0;
 
 	if (!net_check_header(p)) {
 		net_here()->stats.rx_bad_frame++;
@@ -117,17 +143,26 @@ void net_tcp_input(struct pbuf *p, struct netif *inp)
 			pbuf_free(p);
 			return;
 		}
+		if (is_ahead(conn, p)) {
+			p = net_ooseq_take(conn, p);
+			if (!p)
+				return;
+		}
 		wnd = conn->pcb.snd_wnd;
+		rcv_nxt = conn->pcb.rcv_nxt;
 		net_pcb_show(&conn->pcb);
 	}
 	tcp_input(p, inp);
 	net_pcb_hide_listener();
 	net_here()->isn_fixed = false;
+	if (is_alive(conn) && conn->pcb.rcv_sacks &&
+	    conn->pcb.rcv_nxt != rcv_nxt)
+		deliver_ahead(conn, inp);
 	if (lingering) /* its FIN may be acknowledged; the waiter keeps it */
 		net_wake(conn->writer);
 	if (before < ESTABLISHED)
 		net_handshake_settle(before);
-	else if (conn && tcp_active_pcbs == &conn->pcb) { /* alive */
+	else if (is_alive(conn)) {
 		if (conn->pcb.nrtx && conn->pcb.snd_wnd > wnd)
 			net_persist_window_opened(&conn->pcb);
 		if (conn->repairing)

@@ -1,67 +1,560 @@
 /*
- * Out-of-order data, within a budget of all connections together.
+ * Data that came before its turn, kept until the hole before it is filled
+ * (RFC 9293 3.10.7.4, segment text), and told to the sender (RFC 2018, RFC
+ * 2883).
  *
- * Each piece holds a frame until the hole before it is filled: a sender of
- * single bytes with holes between could pin every frame there is. Small
- * pieces are copied into memory of their own size; all of them count, and
- * what exceeds the budget is dropped as if the wire had lost it.
+ * lwIP keeps such segments in a list, which it walks for each one: of a window
+ * of megabytes that is thousands of steps a segment. It never gets any here.
+ * What is held of a connection are ranges in an array, by their numbers, each
+ * with its bytes as a list of pbufs; a range that meets the next becomes one
+ * with it. lwIP is shown what else the segment says, its ACK and window, and
+ * gets a FIN once all before it is there.
+ *
+ * A sender of single bytes with holes between could pin every frame there is.
+ * Small pieces are therefore copied into memory of their own size, small ones
+ * one behind another, and so are all once the frames that may be held here are.
+ * A connection's ranges are bounded, and while memory is short its pieces, and
+ * all of them: what exceeds that is dropped as if the wire had lost it.
  */
 #include "netstack/tcp/tcp.h"
+
+#include <assert.h>
+#include <string.h>
 
 #include "lwip/prot/tcp.h"
 
 #define SMALL_BYTES 512u /* of data; less is copied */
-#define CONN_MOST   256u /* pieces of one connection */
-#define CONN_SCARCE 16u	 /* once half of all, or memory, is used */
+#define SCARCE	    16u	 /* pieces of a connection while memory is short */
+#define RANGES_MOST 256u
+#define RANGES_MIN  4u
+#define N_SACKS	    LWIP_TCP_MAX_SACK_NUM
 
-static bool has_room(const struct net_conn *conn)
+struct range {
+	u32_t begin, end;
+	struct pbuf *first, *last;
+};
+
+/* What pcb.rcv_sacks points to: lwIP reads `sacks`, the newest first. */
+struct net_ooseq {
+	struct tcp_sack_range sacks[N_SACKS];
+	uint32_t pieces;
+	uint16_t n, room; /* ranges that there are, and that there can be */
+	bool has_fin;
+	u32_t fin; /* its number */
+	struct range ranges[];
+};
+
+static struct net_ooseq *queue_of(const struct net_conn *conn)
 {
-	unsigned budget = net_here()->ooseq_most;
-	bool scarce = net_here()->ooseq_held >= budget / 2 ||
-		      net_here()->rcv_most < TCP_WND;
-	unsigned most = scarce ? CONN_SCARCE : CONN_MOST;
-
-	return net_here()->ooseq_held < budget && conn->ooseq_held < most;
+	return (struct net_ooseq *)(void *)conn->pcb.rcv_sacks;
 }
 
-static struct pbuf *copy_of(const struct pbuf *p)
-{
-	struct pbuf *copy = pbuf_alloc(PBUF_RAW, p->tot_len, PBUF_RAM);
+/* ---- pieces ---- */
 
-	if (copy)
-		pbuf_copy_partial(p, copy->payload, p->tot_len, 0);
-	return copy;
+static void count_in(struct net_ooseq *q, const struct pbuf *p)
+{
+	q->pieces++;
+	net_here()->ooseq_held++;
+	net_here()->ooseq_frames += net_is_frame(p);
 }
 
-bool net_ooseq_admit(struct net_conn *conn, struct pbuf **p, unsigned len)
+static void count_out(struct net_ooseq *q, const struct pbuf *p)
 {
-	struct pbuf *copy;
+	q->pieces--;
+	net_here()->ooseq_held--;
+	net_here()->ooseq_frames -= net_is_frame(p);
+}
 
-	if (!has_room(conn)) {
-		net_here()->stats.ooseq_drops++;
-		tcp_send_empty_ack(&conn->pcb);
-		net_timer_check(conn);
-		return false;
+static void free_pieces(struct net_ooseq *q, struct pbuf *p)
+{
+	struct pbuf *next;
+
+	for (; p; p = next) {
+		next = p->next;
+		p->next = NULL;
+		count_out(q, p);
+		net_pbuf_free(p);
 	}
-	if (len < SMALL_BYTES && net_is_frame(*p)) {
-		copy = copy_of(*p);
-		if (!copy) {
-			net_here()->stats.ooseq_drops++;
-			return false;
+}
+
+/* Takes the first bytes off a range that has more. */
+static void cut(struct net_ooseq *q, struct range *range, u32_t bytes)
+{
+	range->begin += bytes;
+	while (bytes >= range->first->len) {
+		struct pbuf *p = range->first;
+
+		bytes -= p->len;
+		range->first = p->next;
+		p->next = NULL;
+		count_out(q, p);
+		net_pbuf_free(p);
+	}
+	range->first->payload = (uint8_t *)range->first->payload + bytes;
+	range->first->len = (u16_t)(range->first->len - bytes);
+}
+
+/* ---- the queue ---- */
+
+static bool has_room(const struct net_ooseq *q)
+{
+	if (net_here()->rcv_most >= TCP_WND)
+		return true;
+	return net_here()->ooseq_held < net_here()->ooseq_most &&
+	       (!q || q->pieces < SCARCE);
+}
+
+/* The queue, with room for one more range; NULL: it may have none. */
+static struct net_ooseq *make_room(struct net_conn *conn)
+{
+	struct net_ooseq *q = queue_of(conn), *larger;
+	unsigned room = q ? 4u * q->room : RANGES_MIN;
+
+	if (q && q->n < q->room)
+		return q;
+	if (room > RANGES_MOST)
+		return NULL;
+	larger = net_mem_malloc(sizeof(*q) + room * sizeof(struct range));
+	if (!larger)
+		return NULL;
+	memset(larger, 0, sizeof(*larger));
+	if (q) {
+		memcpy(larger, q, sizeof(*q) + q->n * sizeof(struct range));
+		net_mem_free(q);
+	}
+	larger->room = (uint16_t)room;
+	conn->pcb.rcv_sacks = larger->sacks;
+	return larger;
+}
+static_assert(RANGES_MOST == RANGES_MIN * 4 * 4 * 4, "room grows to it");
+
+void net_ooseq_clear(struct net_conn *conn)
+{
+	struct net_ooseq *q = queue_of(conn);
+
+	if (!q)
+		return;
+	for (unsigned i = 0; i < q->n; i++)
+		free_pieces(q, q->ranges[i].first);
+	conn->pcb.rcv_sacks = NULL;
+	net_mem_free(q);
+}
+
+uint64_t net_ooseq_bytes(const struct net_conn *conn)
+{
+	const struct net_ooseq *q = queue_of(conn);
+
+	return q ? net_mem_size(q) + (uint64_t)q->pieces * 1024 : 0;
+}
+
+/* The first range that ends at a number or behind it. */
+static unsigned search(const struct net_ooseq *q, u32_t seq)
+{
+	unsigned low = 0, high = q->n;
+
+	if (q->n && TCP_SEQ_LT(q->ranges[q->n - 1].end, seq))
+		return q->n; /* mostly what comes is the newest */
+	while (low < high) {
+		unsigned middle = (low + high) / 2;
+
+		if (TCP_SEQ_LT(q->ranges[middle].end, seq))
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low;
+}
+
+static void take_out(struct net_ooseq *q, unsigned at, unsigned n)
+{
+	q->n = (uint16_t)(q->n - n);
+	memmove(&q->ranges[at], &q->ranges[at + n],
+		(q->n - at) * sizeof(struct range));
+}
+
+/* ---- what the peer is told ---- */
+
+/* The range that has just grown goes first; what is now part of it, goes. */
+static void tell_first(struct net_ooseq *q, const struct range *range)
+{
+	struct tcp_sack_range told[N_SACKS] = {{range->begin, range->end}};
+	unsigned n = 1;
+
+	for (unsigned i = 0; i < N_SACKS && n < N_SACKS; i++)
+		if (q->sacks[i].left != q->sacks[i].right &&
+		    q->sacks[i].left - range->begin >=
+			    range->end - range->begin)
+			told[n++] = q->sacks[i];
+	memcpy(q->sacks, told, sizeof(told));
+}
+
+/* What has been delivered is not told any more. */
+static void tell_no_more(struct net_ooseq *q, u32_t rcv_nxt)
+{
+	struct tcp_sack_range told[N_SACKS] = {{0, 0}};
+	unsigned n = 0;
+
+	for (unsigned i = 0; i < N_SACKS; i++)
+		if (q->sacks[i].left != q->sacks[i].right &&
+		    TCP_SEQ_GT(q->sacks[i].left, rcv_nxt))
+			told[n++] = q->sacks[i];
+	memcpy(q->sacks, told, sizeof(told));
+}
+
+static void acknowledge(struct net_conn *conn)
+{
+	tcp_send_empty_ack(&conn->pcb);
+	net_timer_check(conn); /* sends it when the port had no room */
+}
+
+/*
+ * RFC 2883 4: what came twice goes first, and before the others the range it
+ * is in. Of a connection without SACK it is an ACK as any other.
+ */
+void net_ooseq_say_twice(struct net_conn *conn, u32_t left, u32_t right)
+{
+	struct tcp_sack_range *held = conn->pcb.rcv_sacks;
+	struct tcp_sack_range told[N_SACKS] = {{left, right}};
+	const struct net_ooseq *q = queue_of(conn);
+	unsigned n = 1, at;
+
+	if (q) {
+		at = search(q, right);
+		if (at < q->n && TCP_SEQ_LEQ(q->ranges[at].begin, left))
+			told[n++] = (struct tcp_sack_range){q->ranges[at].begin,
+							    q->ranges[at].end};
+		for (unsigned i = 0; i < N_SACKS && n < N_SACKS; i++)
+			if (n == 1 || held[i].left != told[1].left)
+				told[n++] = held[i];
+	}
+	conn->pcb.rcv_sacks = told;
+	acknowledge(conn);
+	conn->pcb.rcv_sacks = held;
+}
+
+/* ---- keeping ---- */
+
+/* A segment's data and FIN, in host order. */
+struct piece {
+	u32_t begin, end;
+	struct pbuf *p;
+	bool fin; /* behind end */
+};
+
+/* Behind a range's last pbuf. Owns p, a chain. */
+static void link_behind(struct net_ooseq *q, struct range *range,
+			struct pbuf *p)
+{
+	if (range->last && p->len < SMALL_BYTES && !p->next) {
+		p = net_rxq_pack(range->last, p);
+		if (!p)
+			return;
+	}
+	if (range->last)
+		range->last->next = p;
+	else
+		range->first = p;
+	for (; p; p = p->next) {
+		count_in(q, p);
+		range->last = p;
+	}
+}
+
+/* Takes bytes off the front of a chain that has more. */
+static struct pbuf *trim_front(struct pbuf *p, u32_t bytes)
+{
+	while (bytes >= p->len) {
+		struct pbuf *next = p->next;
+
+		bytes -= p->len;
+		p->next = NULL;
+		net_pbuf_free(p);
+		p = next;
+	}
+	p->payload = (uint8_t *)p->payload + bytes;
+	p->len = (u16_t)(p->len - bytes);
+	return p;
+}
+
+/* Those from `at` on that what is now in `range` reaches become part of it. */
+static void join(struct net_ooseq *q, struct range *range, unsigned at)
+{
+	unsigned n = 0;
+
+	for (; at + n < q->n; n++) {
+		struct range *next = &q->ranges[at + n];
+
+		if (TCP_SEQ_GT(next->begin, range->end))
+			break;
+		if (TCP_SEQ_LEQ(next->end, range->end)) {
+			free_pieces(q, next->first);
+			continue;
 		}
-		pbuf_free(*p);
-		*p = copy;
+		if (next->begin != range->end)
+			cut(q, next, range->end - next->begin);
+		range->last->next = next->first;
+		range->last = next->last;
+		range->end = next->end;
 	}
+	if (n)
+		take_out(q, at, n);
+}
+
+static void insert(struct net_ooseq *q, unsigned at, u32_t begin)
+{
+	memmove(&q->ranges[at + 1], &q->ranges[at],
+		(q->n - at) * sizeof(struct range));
+	q->ranges[at] = (struct range){.begin = begin, .end = begin};
+	q->n++;
+}
+
+/*
+ * Puts data where it belongs; what is there already stays. False: there is no
+ * room for one more range. Owns the pbufs if true.
+ */
+static bool put(struct net_conn *conn, struct piece *s)
+{
+	struct net_ooseq *q = queue_of(conn);
+	unsigned at = q ? search(q, s->begin) : 0;
+	struct range *range;
+
+	if (!q || at == q->n || TCP_SEQ_GT(q->ranges[at].begin, s->begin)) {
+		q = make_room(conn);
+		if (!q)
+			return false;
+		insert(q, at, s->begin);
+	}
+	range = &q->ranges[at];
+	if (range->end != s->begin)
+		s->p = trim_front(s->p, range->end - s->begin);
+	link_behind(q, range, s->p);
+	range->end = s->end;
+	join(q, range, at + 1);
+	tell_first(q, range);
 	return true;
 }
 
-void net_ooseq_count(struct net_conn *conn)
+/* Whether all of it is there already. */
+static bool is_known(const struct net_ooseq *q, const struct piece *s)
 {
-	unsigned held = 0;
+	unsigned at;
 
-	if (conn->pcb_live)
-		for (const struct tcp_seg *s = conn->pcb.ooseq; s; s = s->next)
-			held += pbuf_clen(s->p);
-	net_here()->ooseq_held += held - conn->ooseq_held;
-	conn->ooseq_held = (uint16_t)held;
+	if (!q || s->begin == s->end)
+		return false;
+	at = search(q, s->end);
+	return at < q->n && TCP_SEQ_LEQ(q->ranges[at].begin, s->begin);
+}
+
+/* The FIN's place; a second one elsewhere is a lie. */
+static void put_fin(struct net_conn *conn, u32_t fin)
+{
+	struct net_ooseq *q = queue_of(conn);
+
+	if (!q)
+		q = make_room(conn);
+	if (!q || q->has_fin)
+		return;
+	q->has_fin = true;
+	q->fin = fin;
+}
+
+static struct pbuf *copy_of(struct pbuf *p, unsigned len)
+{
+	struct pbuf *copy = pbuf_alloc(PBUF_RAW, (u16_t)len, PBUF_RAM);
+
+	if (copy)
+		pbuf_copy_partial(p, copy->payload, (u16_t)len, 0);
+	pbuf_free(p);
+	return copy;
+}
+
+/* Bytes behind the window's edge are dropped, and a FIN there. */
+static void keep_in_window(const struct tcp_pcb *pcb, struct piece *s)
+{
+	u32_t edge = pcb->rcv_nxt + pcb->rcv_wnd;
+	u32_t room = TCP_SEQ_GT(edge, s->begin) ? edge - s->begin : 0;
+
+	if (s->end - s->begin + s->fin <= room)
+		return;
+	s->fin = false;
+	if (s->end - s->begin <= room)
+		return;
+	s->end = s->begin + room;
+	pbuf_realloc(s->p, (u16_t)room);
+}
+
+/* Keeps what it can; the hole is told in any case. */
+static void keep(struct net_conn *conn, struct piece *s)
+{
+	struct net_ooseq *q = queue_of(conn);
+	unsigned len = s->end - s->begin;
+	bool kept = true;
+
+	if (is_known(q, s)) {
+		net_ooseq_say_twice(conn, s->begin, s->end);
+		pbuf_free(s->p);
+		return;
+	}
+	if (len) {
+		kept = has_room(q);
+		if (kept && net_is_frame(s->p) &&
+		    (len < SMALL_BYTES ||
+		     net_here()->ooseq_frames >= net_here()->ooseq_most)) {
+			s->p = copy_of(s->p, len);
+			kept = s->p != NULL;
+		}
+		kept = kept && put(conn, s);
+	}
+	if (!kept)
+		net_here()->stats.ooseq_drops++;
+	else if (s->fin)
+		put_fin(conn, s->end);
+	if ((!kept || !len) && s->p)
+		pbuf_free(s->p);
+	acknowledge(conn);
+}
+
+/* ---- what lwIP is shown ---- */
+
+/* Whether the segment tells more than its data. */
+static bool is_news(const struct tcp_pcb *pcb, const struct tcp_hdr *tcp)
+{
+	u32_t wnd = lwip_ntohs(tcp->wnd);
+
+	return lwip_ntohl(tcp->ackno) != pcb->lastack ||
+	       SND_WND_SCALE(pcb, wnd) != pcb->snd_wnd ||
+	       ((pcb->flags & TF_SACK) && TCPH_HDRLEN(tcp) > 5);
+}
+
+/* The segment without data and FIN; NULL: no memory. */
+static struct pbuf *without_data(const struct pbuf *p)
+{
+	unsigned len = TCPH_HDRLEN_BYTES((const struct tcp_hdr *)p->payload);
+	struct pbuf *bare = pbuf_alloc(PBUF_RAW, (u16_t)len, PBUF_RAM);
+	struct tcp_hdr *tcp;
+
+	if (!bare)
+		return NULL;
+	tcp = bare->payload;
+	pbuf_copy_partial(p, tcp, (u16_t)len, 0);
+	TCPH_FLAGS_SET(tcp, TCPH_FLAGS(tcp) & ~(TCP_FIN | TCP_PSH));
+	return bare;
+}
+
+struct pbuf *net_ooseq_take(struct net_conn *conn, struct pbuf *p)
+{
+	const struct tcp_hdr *tcp = p->payload;
+	struct tcp_pcb *pcb = &conn->pcb;
+	struct pbuf *bare = is_news(pcb, tcp) ? without_data(p) : NULL;
+	struct piece s = {
+		.begin = lwip_ntohl(tcp->seqno),
+		.fin = TCPH_FLAGS(tcp) & TCP_FIN,
+	};
+
+	s.p = pbuf_free_header(p, TCPH_HDRLEN_BYTES(tcp));
+	s.end = s.begin + (s.p ? s.p->tot_len : 0);
+	if (!bare) { /* as lwIP does for any segment */
+		pcb->tmr = tcp_ticks;
+		pcb->keep_cnt_sent = 0;
+		pcb->persist_probe = 0;
+	}
+	/* Data in order ends the one, and the other has come to its end. */
+	if ((pcb->flags & TF_RXCLOSED) || pcb->state >= CLOSE_WAIT) {
+		if (s.p)
+			pbuf_free(s.p);
+		acknowledge(conn);
+		return bare;
+	}
+	keep_in_window(pcb, &s);
+	keep(conn, &s);
+	return bare;
+}
+
+/* ---- delivering ---- */
+
+/* Bytes whose turn has come, to the reader or, if nobody reads, nowhere. */
+static void hand_over(struct net_conn *conn, struct net_ooseq *q,
+		      struct range *range)
+{
+	struct tcp_pcb *pcb = &conn->pcb;
+	u32_t len = range->end - range->begin;
+	struct pbuf *p, *next;
+	bool read = pcb->callback_arg && !conn->rd_shut;
+
+	pcb->rcv_nxt += len;
+	pcb->rcv_wnd -= LWIP_MIN(len, pcb->rcv_wnd);
+	tcp_update_rcv_ann_wnd(pcb);
+	if (!read) {
+		free_pieces(q, range->first);
+		if (pcb->callback_arg)
+			net_conn_recved(conn, len);
+		return;
+	}
+	net_count_bytes(conn, len, 0);
+	for (p = range->first; p; p = next) {
+		next = p->next;
+		p->next = NULL;
+		count_out(q, p);
+		net_rxq_append(conn, p);
+	}
+	net_conn_wake_reader(conn);
+}
+
+/* A FIN by itself, as the peer would have sent it last; NULL: no memory. */
+static struct pbuf *make_fin(const struct tcp_pcb *pcb)
+{
+	struct pbuf *p = pbuf_alloc(PBUF_RAW, TCP_HLEN, PBUF_RAM);
+	struct tcp_hdr *tcp;
+
+	if (!p)
+		return NULL;
+	tcp = p->payload;
+	memset(tcp, 0, TCP_HLEN);
+	tcp->src = lwip_htons(pcb->remote_port);
+	tcp->dest = lwip_htons(pcb->local_port);
+	tcp->seqno = lwip_htonl(pcb->rcv_nxt);
+	tcp->ackno = lwip_htonl(pcb->lastack);
+	TCPH_HDRLEN_FLAGS_SET(tcp, TCP_HLEN / 4, TCP_FIN | TCP_ACK);
+	tcp->wnd = lwip_htons((u16_t)(pcb->snd_wnd >> pcb->snd_scale));
+	return p;
+}
+
+struct pbuf *net_ooseq_deliver(struct net_conn *conn)
+{
+	struct net_ooseq *q = queue_of(conn);
+	struct tcp_pcb *pcb = &conn->pcb;
+	struct pbuf *fin = NULL;
+	unsigned n = 0;
+
+	if (pcb->state >= CLOSE_WAIT) { /* the peer's FIN came before */
+		net_ooseq_clear(conn);
+		return NULL;
+	}
+	for (; n < q->n && TCP_SEQ_LEQ(q->ranges[n].begin, pcb->rcv_nxt); n++) {
+		struct range *range = &q->ranges[n];
+
+		if (TCP_SEQ_LEQ(range->end, pcb->rcv_nxt)) {
+			free_pieces(q, range->first);
+			continue;
+		}
+		if (range->begin != pcb->rcv_nxt)
+			cut(q, range, pcb->rcv_nxt - range->begin);
+		hand_over(conn, q, range);
+	}
+	if (n)
+		take_out(q, 0, n);
+	if (q->has_fin && TCP_SEQ_LEQ(q->fin, pcb->rcv_nxt)) {
+		if (q->fin == pcb->rcv_nxt)
+			fin = make_fin(pcb);
+		net_ooseq_clear(conn);
+		return fin;
+	}
+	tell_no_more(q, pcb->rcv_nxt);
+	if (q->n) /* RFC 5681 4.2; an ACK with data has no room for SACK */
+		acknowledge(conn);
+	else
+		tcp_ack_now(pcb);
+	if (q->n == 0 && !q->has_fin)
+		net_ooseq_clear(conn);
+	return NULL;
 }

@@ -30,8 +30,8 @@ static void take_back(struct tcp_pcb *pcb)
 	struct net_conn *conn = net_conn_of(pcb);
 
 	adopt(conn);
-	if (pcb->ooseq || conn->ooseq_held)
-		net_ooseq_count(conn);
+	if (pcb->state == TIME_WAIT)
+		net_ooseq_clear(conn);
 	if (pcb->state != TIME_WAIT || !net_time_wait_check(conn))
 		net_timer_check(conn);
 }
@@ -49,8 +49,7 @@ void net_pcbs_take_back_open(struct net_conn *conn)
 	const struct tcp_pcb *pcb = &conn->pcb;
 
 	if (__builtin_expect(tcp_active_pcbs != pcb || pcb->next ||
-				     tcp_tw_pcbs || pcb->ooseq ||
-				     conn->ooseq_held,
+				     tcp_tw_pcbs,
 			     0)) {
 		net_pcbs_take_back();
 		return;

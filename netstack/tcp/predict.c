@@ -26,8 +26,8 @@ static inline bool is_usual(const struct net_conn *conn)
 
 	return pcb->state == ESTABLISHED && !(pcb->flags & UNUSUAL_FLAGS) &&
 	       !conn->repairing && !conn->lingering && !conn->rd_shut &&
-	       !pcb->ooseq && !conn->ooseq_held && !pcb->refused_data &&
-	       !pcb->nrtx && !LWIP_TCP_SACK_VALID(pcb, 0) && pcb->callback_arg;
+	       !pcb->rcv_sacks && !pcb->refused_data && !pcb->nrtx &&
+	       pcb->callback_arg;
 }
 
 /* Whether nothing of it has to be judged. A shut window is answered by lwIP. */

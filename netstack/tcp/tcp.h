@@ -110,13 +110,21 @@ void net_orphan_enter(struct net_conn *conn);
 void net_orphan_leave(struct net_conn *conn);
 bool net_orphan_recycle(void); /* ends the oldest; false: there is none */
 
-/* ---- ooseq.c ---- */
+/* ---- ooseq.c: what came before its turn; held if pcb.rcv_sacks ---- */
 /*
- * Whether a segment with len bytes ahead of its time may be kept; *p may be
- * another one then. If not, it has been answered and is to be dropped.
+ * Of a segment with data or a FIN that lies ahead, both are kept and answered.
+ * Returns what lwIP is to see of it, NULL: nothing. Owns p.
  */
-bool net_ooseq_admit(struct net_conn *conn, struct pbuf **p, unsigned len);
-void net_ooseq_count(struct net_conn *conn); /* after the queue has changed */
+struct pbuf *net_ooseq_take(struct net_conn *conn, struct pbuf *p);
+/*
+ * After data has come in order, of a living connection: what follows it goes to
+ * the reader. Returns a FIN whose turn it is, for lwIP; NULL: there is none.
+ */
+struct pbuf *net_ooseq_deliver(struct net_conn *conn);
+void net_ooseq_clear(struct net_conn *conn);
+/* Acknowledges, and says which numbers have come more than once. */
+void net_ooseq_say_twice(struct net_conn *conn, u32_t left, u32_t right);
+uint64_t net_ooseq_bytes(const struct net_conn *conn); /* of memory, about */
 
 /* ---- syn_limit.c ---- */
 /*

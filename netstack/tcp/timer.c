@@ -9,6 +9,7 @@
 
 #define TICK_BITS 22	/* 4 ms: pcb->last_timer counts so, and wraps */
 #define OOSEQ_MS  6000u /* without a segment, until data out of order goes */
+#define RTO_TICKS 25	/* more than lwIP counts: data's timeout is not its */
 
 #define PAUSE_NS INT64_C(1000000000) /* a longer round was a pause */
 
@@ -142,19 +143,15 @@ static int64_t tick_due(struct net_conn *conn)
 	return (now + (s8_t)(conn->pcb.last_timer - (u8_t)now)) << TICK_BITS;
 }
 
-/* When lwIP has something to do for it, but for ticks, in ns. */
-static int64_t lwip_due(const struct tcp_pcb *pcb)
+/* When what came before its turn has waited long enough, in ns. */
+static int64_t ooseq_due(const struct tcp_pcb *pcb)
 {
-	int64_t due = state_due(pcb);
-
-	if (pcb->ooseq)
-		due = LWIP_MIN(due, after_tmr(pcb, OOSEQ_MS));
-	return due;
+	return pcb->rcv_sacks ? after_tmr(pcb, OOSEQ_MS) : CORO_FOREVER;
 }
 
 static int64_t due_at(struct net_conn *conn)
 {
-	int64_t due = lwip_due(&conn->pcb), repair = net_recovery_due_ns(conn);
+	int64_t due = state_due(&conn->pcb), repair = net_recovery_due_ns(conn);
 	bool overdue =
 		due <= net_here()->now_ns; /* could not be done just now */
 
@@ -165,6 +162,7 @@ static int64_t due_at(struct net_conn *conn)
 	else
 		conn->ticking = false; /* last_timer wraps: it begins anew */
 	due = LWIP_MIN(due, net_persist_due_ns(conn));
+	due = LWIP_MIN(due, ooseq_due(&conn->pcb));
 	return LWIP_MIN(repair, due);
 }
 
@@ -216,7 +214,7 @@ static void settle_counts(struct tcp_pcb *pcb)
 	}
 	if (pcb->rtime > 0)
 		pcb->rtime = 0;
-	pcb->rto = OOSEQ_MS / TCP_SLOW_INTERVAL / TCP_OOSEQ_TIMEOUT;
+	pcb->rto = RTO_TICKS;
 	if (pcb->state == LAST_ACK)
 		pcb->tmr = tcp_ticks;
 	else
@@ -282,7 +280,7 @@ static void tick(struct net_conn *conn)
 
 static bool tick_is_due(struct net_conn *conn)
 {
-	return lwip_due(&conn->pcb) <= net_here()->now_ns ||
+	return state_due(&conn->pcb) <= net_here()->now_ns ||
 	       (conn->ticking && tick_due(conn) <= net_here()->now_ns);
 }
 
@@ -295,6 +293,8 @@ static void due(struct coro_timer *timer)
 
 	if (!conn->pcb_live)
 		return;
+	if (ooseq_due(pcb) <= net_here()->now_ns)
+		net_ooseq_clear(conn);
 	net_pcb_show(pcb);
 	if (net_recovery_timeout(conn) || net_persist_timeout(conn) ||
 	    tick_is_due(conn))

@@ -46,6 +46,12 @@
 #define TCP_SND_BUF	 (12 * TCP_MSS)
 #define TCP_SND_QUEUELEN 40
 
+/* They look at what lwIP keeps of segments out of order itself. */
+#undef LWIP_RCV_SACKS
+#undef LWIP_OWN_SACKS
+#define LWIP_RCV_SACKS rcv_sacks[LWIP_TCP_MAX_SACK_NUM]
+#define LWIP_OWN_SACKS 1
+
 /* They wait six slow ticks for the first retransmission, whatever a tick is. */
 #undef LWIP_TCP_RTO_TIME
 #define LWIP_TCP_RTO_TIME (6 * TCP_SLOW_INTERVAL)

@@ -67,8 +67,6 @@ static void segments(const char *queue, const struct tcp_seg *seg)
 		FIELD(seg, tcphdr->seqno);
 		FIELD(seg, tcphdr->_hdrlen_rsvd_flags);
 		field("pbufs", pbuf_clen(seg->p));
-		if (strcmp(queue, "ooseq") == 0)
-			continue;
 		FIELD(own, state);
 		if (!(own->state & NET_SEG_SENT))
 			continue; /* the rest is not set */
@@ -81,6 +79,14 @@ static void segments(const char *queue, const struct tcp_seg *seg)
 			FIELD(own, span);
 			queue = "next";
 		}
+	}
+}
+
+static void sacks(const struct tcp_sack_range *told)
+{
+	for (unsigned i = 0; told && i < LWIP_TCP_MAX_SACK_NUM; i++) {
+		FIELD(&told[i], left);
+		FIELD(&told[i], right);
 	}
 }
 
@@ -98,8 +104,6 @@ static void tcp(const struct tcp_pcb *pcb)
 	FIELD(pcb, rcv_wnd);
 	FIELD(pcb, rcv_ann_wnd);
 	FIELD(pcb, rcv_ann_right_edge);
-	FIELD(pcb, rcv_sacks[0].left);
-	FIELD(pcb, rcv_sacks[0].right);
 	FIELD(pcb, rtime);
 	FIELD(pcb, mss);
 	FIELD(pcb, rttest);
@@ -130,7 +134,6 @@ static void tcp(const struct tcp_pcb *pcb)
 	field("refused", pcb->refused_data != NULL);
 	segments("unacked", pcb->unacked);
 	segments("unsent", pcb->unsent);
-	segments("ooseq", pcb->ooseq);
 }
 
 static void one(struct net_conn *conn)
@@ -149,7 +152,8 @@ static void one(struct net_conn *conn)
 	FIELD(conn, repairing);
 	FIELD(conn, probed);
 	FIELD(conn, probe_shift);
-	FIELD(conn, ooseq_held);
+	field("ahead", net_ooseq_bytes(conn));
+	sacks(conn->pcb.rcv_sacks);
 	FIELD(conn, n_views);
 	FIELD(conn, rx_off);
 	if (!conn->orphaned)

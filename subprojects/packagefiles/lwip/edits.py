@@ -98,6 +98,10 @@ QUEUE_ENDS = [
      r"net_unsent_acked(pcb, \1)"),
 ]
 
+# What came before its turn is told by tcp/ooseq.c.
+SACKS = ("Ranges and their bytes are tcp/ooseq.c's, of connections that have "
+         "any: lwIP only writes into its ACKs what that one points to.")
+
 # A table of addresses that differ from thread to thread: made where it is used.
 PCB_LISTS = (
     "#define tcp_pcb_lists ((struct tcp_pcb **[]){&tcp_listen_pcbs.pcbs, "
@@ -190,6 +194,30 @@ EDITS = [
         times=1,
         why="Keepalive ends where we have shut our side: a program that still "
             "reads never learns that its peer has vanished.",
+    ),
+    Edit(
+        file="src/include/lwip/tcp.h",
+        within=None,
+        find=r"\brcv_sacks\[LWIP_TCP_MAX_SACK_NUM\](?=;)",
+        replace="LWIP_RCV_SACKS",
+        times=1,
+        why=SACKS,
+    ),
+    Edit(
+        file="src/include/lwip/tcp.h",
+        within=None,
+        find=r"(?<=LWIP_TCP_SACK_VALID\(pcb, idx\) \()",
+        replace="(pcb)->rcv_sacks && ",
+        times=1,
+        why=SACKS,
+    ),
+    Edit(
+        file="src/core/tcp_in.c",
+        within="tcp_receive",
+        find=r"\bLWIP_TCP_SACK_VALID\(pcb, 0\)",
+        replace="LWIP_OWN_SACKS && LWIP_TCP_SACK_VALID(pcb, 0)",
+        times=2,
+        why=SACKS,
     ),
 ] + [
     thread_local(file, name) for file in GLOBALS for name in GLOBALS[file]
