@@ -266,6 +266,8 @@ struct net_stack {
 	unsigned ooseq_most; /* frames; while memory is short, pieces */
 	/* of the budget: what each connection may have now, in bytes */
 	uint32_t snd_most, rcv_most;
+	uint32_t rmem_max; /* a receive window at most: conn/rcv_wnd.c */
+	uint8_t rcv_scale;
 	bool memory_full; /* no more connections */
 	int64_t next_budget_ns;
 	struct net_conn *output_head, *output_tail;

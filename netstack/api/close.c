@@ -69,8 +69,8 @@ static void close_now(struct net_conn *conn)
 	}
 	if (conn->pcb_live) {
 		conn->pcb.callback_arg = NULL;
-		if (!conn->rx_tail) /* for lwIP: all has been read */
-			conn->pcb.rcv_wnd = TCP_WND_MAX(&conn->pcb);
+		/* For lwIP: whether all has been read. */
+		conn->pcb.rcv_wnd = TCP_WND_MAX(&conn->pcb) - !!conn->rx_tail;
 		tcp_close(&conn->pcb); /* if memory is short: TF_CLOSEPEND */
 		net_pcbs_take_back();
 	}

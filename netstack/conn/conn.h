@@ -184,6 +184,16 @@ static inline struct pbuf *net_rxq_take(struct net_conn *conn)
 }
 
 /* ---- rcv_wnd.c ---- */
+#define NET_RMEM_MAX (UINT64_C(6) << 20) /* default of --rmem-max */
+/* How far windows may grow, in bytes; so the shift they are announced with. */
+void net_rcv_wnd_init(uint64_t rmem_max);
+
+/* A connection's window when nothing is unread. */
+static inline uint32_t net_rcv_max(const struct tcp_pcb *pcb)
+{
+	return pcb->rcv_max ? pcb->rcv_max : TCP_WND_MAX(pcb);
+}
+
 /* The window opens by what has been read. Returns len. */
 long net_conn_recved(struct net_conn *conn, unsigned len);
 

@@ -1,16 +1,63 @@
 /*
- * The receive window: it opens by what has been read.
+ * The receive window: it opens by what has been read, and grows with the path.
+ *
+ * It begins at TCP_WND. A sender that fills it in less than a round trip waits
+ * for us, so it has room for twice what is read within one, and is told of more
+ * before it needs that (dynamic right-sizing: Fisk and Feng, 2001): the window
+ * is doubled when more than ENOUGH of it was read in a round trip, up to
+ * --rmem-max and while memory is not short. A sender that doubles its rate each
+ * round trip finds it doubled in time. What is not read makes nothing grow.
  */
 #include "netstack/conn/conn.h"
+#include "netstack/recovery/recovery.h"
 
-static void open_window(struct tcp_pcb *pcb, unsigned len)
+/* What took longer was no round trip: in units of net_now_us(), two seconds. */
+#define TRIP_MOST_US (2000000u / 1024 * 1000)
+
+#define ENOUGH(max) ((max) / 8 * 3)
+
+#define SCALE_MIN 3u
+#define SCALE_MAX 14u /* RFC 7323 2.3 */
+
+void net_rcv_wnd_init(uint64_t rmem_max)
 {
-	while (len) {
-		u16_t part = (u16_t)LWIP_MIN(len, 0xffff);
+	uint8_t scale = SCALE_MIN;
 
-		tcp_recved(pcb, part);
-		len -= part;
-	}
+	while (scale < SCALE_MAX && UINT64_C(65535) << scale < rmem_max)
+		scale++;
+	net_here()->rcv_scale = scale;
+	net_here()->rmem_max =
+		(uint32_t)LWIP_MIN(rmem_max, UINT64_C(65535) << scale);
+}
+
+u8_t net_rcv_scale(void)
+{
+	return net_here()->rcv_scale;
+}
+
+/* What of the window may be open now: less while memory is short. */
+static uint32_t most(const struct tcp_pcb *pcb)
+{
+	uint32_t max = net_rcv_max(pcb);
+
+	if (net_here()->rcv_most >= TCP_WND)
+		return max;
+	return LWIP_MIN(net_here()->rcv_most, max);
+}
+
+/* ---- opening ---- */
+
+/*
+ * By len bytes more. The peer is told when the edge has moved far; otherwise
+ * the next ACK does.
+ */
+static void open_window(struct net_conn *conn, uint32_t len)
+{
+	struct tcp_pcb *pcb = &conn->pcb;
+
+	pcb->rcv_wnd = LWIP_MIN(pcb->rcv_wnd + len, net_rcv_max(pcb));
+	if (tcp_update_rcv_ann_wnd(pcb) >= TCP_WND_UPDATE_THRESHOLD)
+		tcp_ack_now(pcb);
 }
 
 /*
@@ -18,11 +65,10 @@ static void open_window(struct tcp_pcb *pcb, unsigned len)
  * is short that is less: what has been announced stays announced, and the rest
  * is made up for when the queue is empty and memory is there again.
  */
-static unsigned window_step(const struct net_conn *conn, unsigned len)
+static uint32_t window_step(const struct net_conn *conn, uint32_t len)
 {
 	const struct tcp_pcb *pcb = &conn->pcb;
-	u32_t most = LWIP_MIN(net_here()->rcv_most, TCP_WND_MAX(pcb));
-	u32_t room = most > pcb->rcv_wnd ? most - pcb->rcv_wnd : 0;
+	uint32_t room = most(pcb) > pcb->rcv_wnd ? most(pcb) - pcb->rcv_wnd : 0;
 
 	if (!conn->rx_tail && !pcb->refused_data)
 		return room;
@@ -30,17 +76,17 @@ static unsigned window_step(const struct net_conn *conn, unsigned len)
 }
 
 /*
- * Cold: memory is short, or was. lwIP tells the peer when the window has opened
- * by a quarter of the largest one, which a small one never does: RFC 1122
- * 4.2.3.3 has half of it.
+ * Cold: memory is short, or was. The peer is told when the window has opened by
+ * a quarter of the first one, which a small one never does: RFC 1122 4.2.3.3
+ * has half of it.
  */
 __attribute__((noinline)) static void open_carefully(struct net_conn *conn,
-						     unsigned len)
+						     uint32_t len)
 {
 	struct tcp_pcb *pcb = &conn->pcb;
 	u32_t edge;
 
-	open_window(pcb, window_step(conn, len));
+	open_window(conn, window_step(conn, len));
 	edge = pcb->rcv_nxt + pcb->rcv_ann_wnd;
 	if (net_here()->rcv_most < TCP_WND && pcb->state >= ESTABLISHED &&
 	    (s32_t)(edge - pcb->rcv_ann_right_edge) >=
@@ -48,17 +94,71 @@ __attribute__((noinline)) static void open_carefully(struct net_conn *conn,
 		tcp_ack_now(pcb);
 }
 
+/* ---- growing ---- */
+
+/* At once, whether or not more is unread: the peer may be waiting. */
+static void grow(struct net_conn *conn)
+{
+	struct tcp_pcb *pcb = &conn->pcb;
+	uint32_t max = net_rcv_max(pcb);
+
+	pcb->rcv_max =
+		(uint32_t)LWIP_MIN(2 * (uint64_t)max, net_here()->rmem_max);
+	open_window(conn, pcb->rcv_max - max);
+}
+
+/*
+ * Whether a round trip has passed since the mark, or nearly: what comes at its
+ * end belongs to the next. Without one known, a window's worth of bytes takes
+ * no less.
+ */
+static bool is_over(const struct net_conn *conn, uint32_t bytes,
+		    uint32_t passed_us)
+{
+	if (conn->srtt_us)
+		return passed_us >= conn->srtt_us / 8 - conn->srtt_us / 64;
+	return bytes >= net_rcv_max(&conn->pcb);
+}
+
+/*
+ * Bytes have been read. From the mark on, a number up to which all has been
+ * read and a time, they are counted for a round trip.
+ */
+static void measure(struct net_conn *conn)
+{
+	struct tcp_pcb *pcb = &conn->pcb;
+	uint32_t max = net_rcv_max(pcb), now_us = net_now_us();
+	uint32_t read = pcb->rcv_nxt - (max - pcb->rcv_wnd);
+	uint32_t bytes = read - pcb->rcv_mark;
+	uint32_t passed_us = now_us - pcb->rcv_mark_us;
+
+	if (pcb->rcv_mark_us && !is_over(conn, bytes, passed_us))
+		return;
+	if (pcb->rcv_mark_us && passed_us <= TRIP_MOST_US &&
+	    (int32_t)bytes > (int32_t)ENOUGH(max))
+		grow(conn);
+	pcb->rcv_mark = read;
+	pcb->rcv_mark_us = now_us ? now_us : 1; /* 0: there is no mark */
+}
+
+/* ---- reading ---- */
+
 __attribute__((noinline)) static void open_slowly(struct net_conn *conn,
-						  unsigned len)
+						  uint32_t len)
 {
 	struct tcp_pcb *pcb = &conn->pcb;
 
 	if (net_here()->rcv_most < TCP_WND ||
-	    (!conn->rx_tail && pcb->rcv_wnd + len < TCP_WND_MAX(pcb)))
+	    (!conn->rx_tail && pcb->rcv_wnd + len < net_rcv_max(pcb))) {
 		open_carefully(conn, len);
-	else
-		open_window(pcb, len);
-	if (pcb->flags & TF_ACK_NOW) /* the port had no room for it */
+		pcb->rcv_mark_us = 0; /* what is unread cannot be told now */
+	} else {
+		open_window(conn, len);
+		if (net_rcv_max(pcb) < net_here()->rmem_max &&
+		    (pcb->flags & TF_WND_SCALE))
+			measure(conn);
+	}
+	if (pcb->flags & TF_ACK_NOW)
 		net_conn_queue_output(conn);
 }
 
@@ -73,7 +173,7 @@ long net_conn_recved(struct net_conn *conn, unsigned len)
 	u32_t wnd = pcb->rcv_wnd + len;
 	u32_t step = pcb->rcv_nxt + wnd - pcb->rcv_ann_right_edge;
 
-	if (__builtin_expect(step < pcb->mss && wnd == TCP_WND_MAX(pcb) &&
+	if (__builtin_expect(step < pcb->mss && wnd == net_rcv_max(pcb) &&
 				     net_here()->rcv_most >= TCP_WND &&
 				     !(pcb->flags & TF_ACK_NOW),
 			     1))

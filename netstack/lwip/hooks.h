@@ -19,6 +19,9 @@ u32_t net_isn(const ip_addr_t *local_ip, u16_t local_port,
 #define LWIP_HOOK_TCP_ISN(local_ip, local_port, remote_ip, remote_port)        \
 	net_isn(local_ip, local_port, remote_ip, remote_port)
 
+/* The shift of the windows that we announce (conn/rcv_wnd.c). */
+u8_t net_rcv_scale(void);
+
 /* The interface that owns a source address, the gateway of one (hooks.c). */
 struct netif *net_route_src4(const ip4_addr_t *src, const ip4_addr_t *dest);
 

@@ -67,8 +67,9 @@ void net_mem_free(void *mem);
 #define LWIP_TCP_RTO_TIME	 1000 /* RFC 6298 2.1 */
 #define TCP_MSS			 8960 /* the port's MTU lowers it */
 #define LWIP_WND_SCALE		 1
-#define TCP_RCV_SCALE		 3
-#define TCP_WND			 (256 * 1024)
+#define TCP_RCV_SCALE		 3 /* at least: conn/rcv_wnd.c says */
+#define LWIP_RCV_SCALE		 net_rcv_scale()
+#define TCP_WND			 (256 * 1024) /* at first */
 #define TCP_SND_BUF		 (256 * 1024)
 #define TCP_SND_QUEUELEN	 8192
 #define TCP_SNDLOWAT		 16384 /* unused by the raw API */

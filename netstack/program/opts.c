@@ -37,6 +37,7 @@ enum {
 	OPT_MAX_CONNS,
 	OPT_COUNTED_CONNS,
 	OPT_MEMORY,
+	OPT_RMEM_MAX,
 	OPT_WATCHDOG,
 	OPT_PREDICT,
 	OPT_CONFIG
@@ -78,6 +79,10 @@ static const struct argp_option options[] = {
 	{"memory", OPT_MEMORY, "SIZE", 0,
 	 "Memory of the process at most, hugepages included, as in 256M or 2G "
 	 "(default: a quarter of the machine's)",
+	 1},
+	{"rmem-max", OPT_RMEM_MAX, "SIZE", 0,
+	 "A connection's receive window at most, to which it grows where a "
+	 "round trip needs it, from 256K to 1G (default 6M)",
 	 1},
 	{"watchdog", OPT_WATCHDOG, "MS", 0,
 	 "Name the coroutine that keeps all others waiting for so long, 0: "
@@ -222,16 +227,35 @@ static int take_huge(struct net_opts *opts, const char *text)
 	return 0;
 }
 
-/* "256M", "2G": a number and K, M or G; at least a MiB. */
-static int take_memory(struct net_opts *opts, const char *text)
+/* "256M", "2G": a number and K, M or G, in bytes; 0: it is none. */
+static uint64_t size_of(const char *text)
 {
 	static const char units[] = "KMG";
 	size_t digits = strspn(text, "0123456789");
 	const char *unit = text[digits] ? strchr(units, text[digits]) : NULL;
-	uint64_t n = 0;
 
-	if (digits && digits <= 12 && unit && !text[digits + 1])
-		n = strtoull(text, NULL, 10) << (10 * (unit - units + 1));
+	if (!digits || digits > 10 || !unit || text[digits + 1])
+		return 0;
+	return strtoull(text, NULL, 10) << (10 * (unit - units + 1));
+}
+
+static int take_rmem_max(struct net_opts *opts, const char *text)
+{
+	uint64_t n = size_of(text);
+
+	if (n < (UINT64_C(256) << 10) || n > (UINT64_C(1) << 30))
+		return refuse(opts,
+			      "--rmem-max '%s': expected a size from 256K to "
+			      "1G, as in 6M",
+			      text);
+	opts->rmem_max = n;
+	return 0;
+}
+
+static int take_memory(struct net_opts *opts, const char *text)
+{
+	uint64_t n = size_of(text);
+
 	if (n < (UINT64_C(1) << 20) || n > (UINT64_C(1) << 46))
 		return refuse(opts,
 			      "--memory '%s': expected a size from 1M on, as "
@@ -350,6 +374,8 @@ static int take(struct net_opts *opts, int key, const char *text)
 		return err;
 	case OPT_MEMORY:
 		return take_memory(opts, text);
+	case OPT_RMEM_MAX:
+		return take_rmem_max(opts, text);
 	case OPT_WATCHDOG:
 		err = take_number(opts, "watchdog", text, 0, 3600000, &n);
 		if (err == 0)

@@ -78,14 +78,14 @@ static bool lends(const struct tcp_pcb *pcb)
 static uint64_t unread_by(const struct net_conn *conn)
 {
 	const struct pbuf *p = net_rxq_head(conn);
+	uint32_t max = net_rcv_max(&conn->pcb);
 	uint64_t bytes = 0;
 
 	for (unsigned i = 0; p && i < LOOK_AT_PIECES; i++) {
 		bytes += net_is_frame(p) ? p->len : net_mem_size(p);
 		p = net_rxq_next(conn, p);
 	}
-	return p ? LWIP_MAX(bytes, TCP_WND - LWIP_MIN(conn->pcb.rcv_wnd,
-						      (u32_t)TCP_WND))
+	return p ? LWIP_MAX(bytes, max - LWIP_MIN(conn->pcb.rcv_wnd, max))
 		 : bytes;
 }
 

@@ -181,7 +181,7 @@ void net_cookie_send(const struct pbuf *p)
 	reply.seq = encode(tcp, &syn);
 	reply.options_len = write_options(
 		reply.options, tcp_eff_send_mss(TCP_MSS, reply.from, reply.to),
-		syn.wscale == NO_WSCALE ? -1 : TCP_RCV_SCALE, syn.sack);
+		syn.wscale == NO_WSCALE ? -1 : net_rcv_scale(), syn.sack);
 	net_reply_send(&reply);
 	net_here()->stats.cookies_sent++;
 	last_sent_ns = net_here()->now_ns;

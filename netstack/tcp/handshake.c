@@ -108,7 +108,7 @@ static void read_options(struct tcp_pcb *pcb, const struct tcp_hdr *tcp)
 				    &pcb->remote_ip);
 	if (wscale) {
 		pcb->snd_scale = LWIP_MIN(wscale[2], 14);
-		pcb->rcv_scale = TCP_RCV_SCALE;
+		pcb->rcv_scale = net_rcv_scale();
 		tcp_set_flags(pcb, TF_WND_SCALE);
 		pcb->rcv_wnd = pcb->rcv_ann_wnd = TCP_WND;
 	}

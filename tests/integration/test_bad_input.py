@@ -60,6 +60,7 @@ WRONG_VALUES = [
     (CORONET, "--poll", ["", "sideways", "BUSY"]),
     (CORONET, "--stats", SECONDS_VALUES),
     (CORONET, "--huge", ["", "maybe", "on"]),
+    (CORONET, "--rmem-max", ["", "6", "255K", "1025M", "6MB", "-1M", "6m"]),
     (CORONET, "--pmtud", ["", "maybe", "1"]),
     (CORONET, "--config", ["", "/nonexistent/coronet.conf", "/"]),
     (ECHO, "--port", [*NUMBERS, "65536"]),  # 0 is any free port with epoll-echo

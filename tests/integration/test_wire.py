@@ -12,6 +12,7 @@ import random
 import re
 import struct
 import subprocess
+import sys
 import time
 
 from harness import PATIENCE, Spoiled, check, command, eventually, in_a_quiet_moment, main
@@ -338,6 +339,42 @@ def coronet_through_trouble(env, keys, options, load_options):
     check(not missing, f"nothing was {missing}: {counters}")
 
 
+# ---- between the kernel and ours ----
+
+SOURCE = """
+import socket, sys
+conn = socket.create_connection((sys.argv[1], int(sys.argv[2])))
+while True:
+    conn.sendall(bytes(65536))
+"""
+
+
+def window_told(inside):
+    """Bytes that the peer of the only connection there takes, as the kernel knows it."""
+    found = re.search(r"\bsnd_wnd:(\d+)", command(*inside, "ss", "-tin", "state", "established"))
+    return int(found.group(1)) if found else 0
+
+
+def window_grows_on_a_long_path(env):
+    """A kernel that sends to us over 200 ms gets more than the window we begin with."""
+    socket, interface = env.scratch_for({}) / "a.sock", "wg0"
+    wire = Wire(env, f"memif:{socket},role=server", f"tap:{interface}", "--delay", "100")
+    sink = [env.build / "tests/wire/flow", "sink", "7777", "--link", f"memif:{socket},role=client",
+            "--addr", f"{HOSTS[0]}/24", "--poll", "adaptive"]
+    with wire.running(), env.running(sink):
+        network = Network(env, wire, [interface])
+        try:
+            inside = network.join().inside(0)
+            command(*inside, "ip", "addr", "flush", "dev", interface)
+            command(*inside, "ip", "addr", "add", f"{HOSTS[1]}/24", "dev", interface)
+            source = env.start([*inside, sys.executable, "-c", SOURCE, HOSTS[0], "7777"])
+            eventually(lambda: window_told(inside) > 3 * MIB // 4, PATIENCE,
+                       lambda: f"the window is {window_told(inside)}: {source.story()}")
+            source.kill()
+        finally:
+            network.part()
+
+
 # ---- what cannot be ----
 
 def missing_link(env):
@@ -353,7 +390,8 @@ def cases(env):
     for function in (frames_pass_unchanged, seed_decides, corruption_flips_one_bit,
                      held_frames_are_counted, ping_takes_the_delay, link_goes_down_and_up,
                      kernel_tcp_through_loss, kernel_tcp_through_everything, rate_is_kept,
-                     coronet_through_a_clean_wire, missing_link):
+                     coronet_through_a_clean_wire, window_grows_on_a_long_path,
+                     missing_link):
         yield function.__name__.replace("_", " "), functools.partial(function, env)
     trouble = ["--loss", "1", "--duplicate", "2", "--reorder", "2"]
     keys = ("lost", "duplicated", "reordered")

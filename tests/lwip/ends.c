@@ -1,5 +1,6 @@
 /*
- * What netstack/lwip/ends.c offers to lwIP, without a memory.
+ * What netstack/lwip/ends.c offers to lwIP, without a memory; and the shift of
+ * windows, which does not change.
  */
 #include "netstack/lwip/ends.h"
 
@@ -35,4 +36,11 @@ struct tcp_seg *net_unsent_leave(struct tcp_pcb *pcb, struct tcp_seg *seg)
 struct tcp_seg *net_unsent_acked(struct tcp_pcb *pcb, struct tcp_seg *rest)
 {
 	return rest;
+}
+
+u8_t net_rcv_scale(void);
+
+u8_t net_rcv_scale(void)
+{
+	return TCP_RCV_SCALE;
 }

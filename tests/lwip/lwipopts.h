@@ -38,11 +38,13 @@
 #undef TCP_MSS
 #undef TCP_WND
 #undef TCP_RCV_SCALE
+#undef LWIP_RCV_SCALE
 #undef TCP_SND_BUF
 #undef TCP_SND_QUEUELEN
 #define TCP_MSS		 1460
 #define TCP_WND		 (10 * TCP_MSS)
 #define TCP_RCV_SCALE	 0
+#define LWIP_RCV_SCALE	 0
 #define TCP_SND_BUF	 (12 * TCP_MSS)
 #define TCP_SND_QUEUELEN 40
 

@@ -195,7 +195,7 @@ static void test_answer_offers_only_what_was_offered(void **state)
 	assert_int_equal(s.options[0], 2);
 	assert_int_equal(s.options[2] << 8 | s.options[3], 1460);
 	assert_int_equal(s.options[5], 3);
-	assert_int_equal(s.options[7], TCP_RCV_SCALE);
+	assert_int_equal(s.options[7], net_here()->rcv_scale);
 	assert_int_equal(s.options[10], 4);
 	send_syn(1001, all, 4);
 	assert_true(peer_next(&s));

@@ -63,9 +63,9 @@ static void test_options_are_taken(void **state)
 			"--huge",      "off",	      "--gateway=10.9.0.254",
 			"--max-conns", "1000",	      "--counted-conns=7",
 			"--memory",    "256M",	      "--watchdog=250",
-			NULL};
+			"--rmem-max",  "16M",	      NULL};
 
-	assert_int_equal(parse(21, argv), 0);
+	assert_int_equal(parse(23, argv), 0);
 	assert_int_equal(opts.watchdog_ms, 250);
 	assert_int_equal(opts.n_links, 1);
 	assert_string_equal(opts.links[0], "tap:t0");
@@ -81,6 +81,7 @@ static void test_options_are_taken(void **state)
 	assert_int_equal(opts.max_conns, 1000);
 	assert_int_equal(opts.counted_conns, 7);
 	assert_int_equal(opts.memory_bytes, 256 << 20);
+	assert_int_equal(opts.rmem_max, 16 << 20);
 }
 
 static void test_words_after_two_dashes_are_left_for_eal(void **state)

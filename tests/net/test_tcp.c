@@ -55,7 +55,7 @@ static void test_syn_ack_offers_mss_wscale_and_sack(void **state)
 		const uint8_t *opt = s.options + i;
 
 		mss |= opt[0] == 2 && opt[2] == 5 && opt[3] == 180;
-		wscale |= opt[0] == 3 && opt[2] == TCP_RCV_SCALE;
+		wscale |= opt[0] == 3 && opt[2] == net_here()->rcv_scale;
 		sack |= opt[0] == 4;
 		i += opt[0] < 2 ? 1 : opt[1];
 	}

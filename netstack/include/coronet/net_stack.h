@@ -102,6 +102,10 @@ struct net_opts {
 	/* resident memory of the process, hugepages included, 0: a quarter of
 	   the machine's, or of what its control group may use */
 	uint64_t memory_bytes;
+	/* A connection's receive window in bytes, 256 KiB to 1 GiB, 0: 6 MiB.
+	 * It begins with 256 KiB and is doubled when more than three eighths of
+	 * it were read within a round trip, unless memory is short. */
+	uint64_t rmem_max;
 	/* A coroutine that keeps all others waiting for so long is named in the
 	 * log, at most once a second; 0: none is. Default 1000. */
 	unsigned watchdog_ms;

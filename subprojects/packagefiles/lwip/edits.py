@@ -83,7 +83,7 @@ LOCALS = [
 ENDS = "netstack/lwip/ends.c remembers where the queue ends."
 QUEUE_ENDS = [
     ("src/include/lwip/tcp.h", None,
-     r"(?<=tcpwnd_size_t bytes_acked;)", " s32_t unsent_near;"),
+     r"(?<=tcpwnd_size_t bytes_acked;)", " s32_t unsent_near; u32_t rcv_max;"),
     ("src/core/tcp_out.c", "tcp_output",
      r"\bfor \(; useg\b[^)]*\)", "useg = net_unacked_last(pcb)"),
     ("src/core/tcp_out.c", "tcp_output",
@@ -97,6 +97,9 @@ QUEUE_ENDS = [
      r"(?<=pcb->unsent = )(tcp_free_acked_segments\([^)]*\))",
      r"net_unsent_acked(pcb, \1)"),
 ]
+
+# The window grows with the path, up to what the user says.
+GROWS = "conn/rcv_wnd.c sizes the receive window."
 
 # What came before its turn is told by tcp/ooseq.c.
 SACKS = ("Ranges and their bytes are tcp/ooseq.c's, of connections that have "
@@ -210,6 +213,38 @@ EDITS = [
         replace="(pcb)->rcv_sacks && ",
         times=1,
         why=SACKS,
+    ),
+    Edit(
+        file="src/include/lwip/tcp.h",
+        within=None,
+        find=r"(?<=u32_t rcv_ann_right_edge;)",
+        replace=" u32_t rcv_mark;",
+        times=1,
+        why=GROWS,
+    ),
+    Edit(
+        file="src/include/lwip/tcp.h",
+        within=None,
+        find=r"(?<=u8_t rcv_scale;)",
+        replace=" u32_t rcv_mark_us;",
+        times=1,
+        why=GROWS,
+    ),
+    Edit(
+        file="src/core/tcp_in.c",
+        within="tcp_parseopt",
+        find=r"\bTCP_RCV_SCALE\b",
+        replace="LWIP_RCV_SCALE",
+        times=1,
+        why=GROWS,
+    ),
+    Edit(
+        file="src/core/tcp_out.c",
+        within="tcp_build_wnd_scale_option",
+        find=r"\bPP_HTONL\(([^()]*)\bTCP_RCV_SCALE\b",
+        replace=r"lwip_htonl(\1LWIP_RCV_SCALE",
+        times=1,
+        why=GROWS,
     ),
     Edit(
         file="src/core/tcp_in.c",

@@ -1,0 +1,339 @@
+/*
+ * The receive window follows the path: a sender that fills it within a round
+ * trip gets more of it, up to --rmem-max.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "netstack/mem/mem.h"
+#include "netstack/tcp/tcp.h"
+#include "tests/net/fake_glue.h"
+#include "tests/net/peer.h"
+
+#define FIRST_WND (256u << 10)
+#define RTT_MS	  20u
+#define SEG	  1400u
+
+static struct peer peer;
+static struct net_conn *conn;
+static unsigned scale;
+static uint32_t edge; /* of the window, as the peer knows it */
+static bool reads;    /* the handler does, or waits until it does */
+static uint64_t had;  /* bytes read */
+
+static void read_all(struct net_conn *c, void *arg)
+{
+	static uint8_t room[1 << 20];
+	long n;
+
+	conn = c;
+	while (!reads)
+		coro_sleep_ns(5000000);
+	while ((n = net_recv(c, room, sizeof(room))) > 0) {
+		had += (uint64_t)n;
+		while (!reads)
+			coro_sleep_ns(5000000);
+	}
+	ended++;
+}
+
+/* Never reads the last byte that is there. */
+static void read_all_but_one(struct net_conn *c, void *arg)
+{
+	static uint8_t room[1 << 20];
+	unsigned there = 0;
+
+	conn = c;
+	while (!c->eof && c->pcb_live) {
+		coro_sleep_ns(100000);
+		there = c->rx_tail ? net_rxq_bytes(c) : 0;
+		if (there > 1)
+			had += (uint64_t)net_recv(
+				c, room, LWIP_MIN(there - 1, sizeof(room)));
+	}
+	ended++;
+}
+
+static void take_acks(void)
+{
+	struct segment s;
+
+	while (peer_next(&s))
+		if (s.flags & PEER_ACK)
+			edge = s.ack + ((uint32_t)s.wnd << scale);
+}
+
+/* A handshake of RTT_MS by a client that offers to scale windows, or not. */
+static void connect_to(net_handler handler, bool scaling)
+{
+	static const uint8_t options[] = {2, 4, 5, 120, 3, 3, 7, 1};
+	struct segment syn = {.src = 1000,
+			      .dst = 7,
+			      .seq = 99,
+			      .flags = PEER_SYN,
+			      .wnd = 65535,
+			      .options = options,
+			      .options_len = scaling ? 8 : 4,
+			      .data = (const uint8_t *)""};
+	struct segment s;
+
+	conn = NULL;
+	had = 0;
+	reads = true;
+	serve(handler);
+	peer_send_raw(&syn);
+	assert_true(peer_next(&s));
+	assert_int_equal(s.options_len, scaling ? 8 : 4);
+	scale = scaling ? s.options[7] : 0;
+	peer = (struct peer){.port = 1000,
+			     .stack_port = 7,
+			     .snd = 100,
+			     .rcv = s.seq + 1,
+			     .wnd = 65535};
+	edge = 100 + s.wnd;
+	run_ms(RTT_MS);
+	peer_send(&peer, PEER_ACK, NULL, 0);
+	run_rounds(2);
+	assert_non_null(conn);
+}
+
+static void connect_with(bool scaling)
+{
+	connect_to(read_all, scaling);
+}
+
+/* A round trip in which the peer sends `most` bytes, as the window allows. */
+static void send_for_a_trip(uint32_t most)
+{
+	static const uint8_t data[SEG];
+	uint32_t now = edge, sent = 0;
+
+	while (sent < most && (int32_t)(now - peer.snd) > 0) {
+		uint32_t len =
+			LWIP_MIN(LWIP_MIN(SEG, most - sent), now - peer.snd);
+
+		peer_send(&peer, PEER_ACK, data, len);
+		sent += len;
+		if (sent % (20 * SEG) == 0)
+			run_rounds(1);
+		take_acks();
+	}
+	run_ms(RTT_MS);
+	take_acks();
+}
+
+static uint32_t window(void)
+{
+	return net_rcv_max(&conn->pcb);
+}
+
+static void test_a_sender_that_fills_the_window_gets_more(void **state)
+{
+	unsigned trips = 0;
+
+	connect_with(true);
+	assert_int_equal(scale, 7);
+	assert_int_equal(window(), FIRST_WND);
+	while (window() < 6u << 20 && trips++ < 30)
+		send_for_a_trip(UINT32_MAX);
+	assert_in_range(trips, 5, 8);
+	assert_int_equal(window(), 6u << 20); /* and no further */
+	for (unsigned i = 0; i < 3; i++)
+		send_for_a_trip(UINT32_MAX);
+	assert_int_equal(window(), 6u << 20);
+	assert_in_range(edge - peer.snd, (6u << 20) - 128, 6u << 20);
+	assert_int_equal(had, peer.snd - 100);
+}
+
+static void
+test_a_reader_that_is_always_behind_does_not_hold_it_up(void **state)
+{
+	struct segment s;
+
+	connect_to(read_all_but_one, true);
+	for (unsigned i = 0; i < 12; i++)
+		send_for_a_trip(UINT32_MAX);
+	assert_int_equal(window(), 6u << 20);
+	assert_in_range(edge - peer.snd, 5u << 20, 6u << 20);
+	peer_send(&peer, PEER_RST | PEER_ACK, NULL, 0);
+	run_ms(5);
+	while (peer_next(&s))
+		;
+}
+
+/* As one that was made from a cookie. */
+static void test_without_a_round_trip_a_window_is_the_measure(void **state)
+{
+	connect_with(true);
+	for (unsigned i = 0; i < 4; i++) {
+		conn->srtt_us = 0;
+		send_for_a_trip(UINT32_MAX);
+	}
+	assert_in_range(window(), 2 * FIRST_WND, 6u << 20);
+}
+
+static void test_without_a_round_trip_a_slow_sender_gets_no_more(void **state)
+{
+	connect_with(true);
+	for (unsigned i = 0; i < 60; i++) {
+		conn->srtt_us = 0;
+		send_for_a_trip(20000);
+		run_ms(280); /* a window's worth takes four seconds */
+	}
+	assert_int_equal(window(), FIRST_WND);
+}
+
+static void test_one_that_sends_less_does_not(void **state)
+{
+	connect_with(true);
+	for (unsigned i = 0; i < 40; i++)
+		send_for_a_trip(FIRST_WND / 8 * 3 - 2 * SEG);
+	assert_int_equal(window(), FIRST_WND);
+	for (unsigned i = 0; i < 40; i++)
+		send_for_a_trip(FIRST_WND / 8 * 3 + 4 * SEG);
+	assert_int_equal(window(), 2 * FIRST_WND);
+}
+
+static void test_what_nobody_reads_makes_nothing_grow(void **state)
+{
+	connect_with(true);
+	reads = false;
+	send_for_a_trip(1); /* whoever waits for it reads no more then */
+	for (unsigned i = 0; i < 20; i++)
+		send_for_a_trip(UINT32_MAX);
+	assert_int_equal(window(), FIRST_WND);
+	assert_in_range(peer.snd - 100, FIRST_WND - 128, FIRST_WND + 1);
+	/* All at once is no proof of a fast reader either: it took long. */
+	run_ms(3000);
+	reads = true;
+	run_ms(20);
+	take_acks();
+	assert_int_equal(had, peer.snd - 100);
+	assert_int_equal(window(), FIRST_WND);
+}
+
+static void test_an_idle_spell_counts_for_nothing(void **state)
+{
+	connect_with(true);
+	for (unsigned i = 0; i < 20; i++) {
+		send_for_a_trip(150000);
+		run_ms(3000);
+	}
+	assert_int_equal(window(), FIRST_WND);
+}
+
+static void test_without_scaling_it_stays(void **state)
+{
+	connect_with(false);
+	for (unsigned i = 0; i < 20; i++)
+		send_for_a_trip(UINT32_MAX);
+	assert_int_equal(window(), 65535);
+	assert_in_range(edge - peer.snd, 65000, 65535);
+}
+
+static void test_while_memory_is_short_it_stays(void **state)
+{
+	connect_with(true);
+	for (unsigned i = 0; i < 20; i++) {
+		net_here()->rcv_most = FIRST_WND / 2;
+		send_for_a_trip(UINT32_MAX);
+	}
+	assert_int_equal(window(), FIRST_WND);
+	assert_in_range(edge - peer.snd, 1, FIRST_WND / 2);
+	net_here()->rcv_most = FIRST_WND;
+	for (unsigned i = 0; i < 5; i++)
+		send_for_a_trip(UINT32_MAX);
+	assert_in_range(window(), 2 * FIRST_WND, 6u << 20);
+}
+
+/* A window that opens as memory comes back is nothing that was read. */
+static void test_after_memory_was_short_it_stays(void **state)
+{
+	connect_with(true);
+	for (unsigned i = 0; i < 3; i++)
+		send_for_a_trip(10 * SEG);
+	for (unsigned i = 0; i < 10; i++) {
+		net_here()->rcv_most = FIRST_WND / 4;
+		send_for_a_trip(10 * SEG);
+	}
+	net_here()->rcv_most = FIRST_WND;
+	for (unsigned i = 0; i < 10; i++)
+		send_for_a_trip(10 * SEG);
+	assert_int_equal(window(), FIRST_WND);
+	assert_int_equal(conn->pcb.rcv_wnd, FIRST_WND);
+}
+
+/* One that has grown is closed as any other: with a FIN, and a RST if bytes
+ * were not read. */
+static void close_it(struct net_conn *c, void *arg)
+{
+	read_all(c, arg);
+}
+
+static void test_a_grown_one_closes_with_a_fin(void **state)
+{
+	struct segment s;
+
+	connect_with(true);
+	serve(close_it);
+	for (unsigned i = 0; i < 8; i++)
+		send_for_a_trip(UINT32_MAX);
+	assert_true(window() > FIRST_WND);
+	peer_send(&peer, PEER_FIN | PEER_ACK, NULL, 0);
+	assert_true(peer_next(&s));
+	while (!(s.flags & (PEER_FIN | PEER_RST)))
+		assert_true(peer_next(&s));
+	assert_int_equal(s.flags & (PEER_FIN | PEER_RST), PEER_FIN);
+	assert_int_equal(ended, 1);
+}
+
+static void test_a_grown_one_with_unread_bytes_resets(void **state)
+{
+	struct segment s;
+
+	connect_with(true);
+	for (unsigned i = 0; i < 8; i++)
+		send_for_a_trip(UINT32_MAX);
+	assert_true(window() > FIRST_WND);
+	reads = false;
+	run_ms(10);
+	/* As much as makes its window look like one that never grew. */
+	send_for_a_trip(window() - FIRST_WND);
+	send_for_a_trip(window() - FIRST_WND -
+			(peer.snd - 100 - (uint32_t)had));
+	net_close(conn);
+	s = peer_wait(10);
+	while (!(s.flags & (PEER_FIN | PEER_RST)))
+		s = peer_wait(10);
+	assert_true(s.flags & PEER_RST);
+	reads = true;
+	run_ms(20);
+	while (peer_next(&s))
+		;
+}
+
+int main(void)
+{
+#define T(name)                                                                \
+	cmocka_unit_test_setup_teardown(name, peer_listen, peer_teardown)
+	const struct CMUnitTest tests[] = {
+		T(test_a_sender_that_fills_the_window_gets_more),
+		T(test_a_reader_that_is_always_behind_does_not_hold_it_up),
+		T(test_without_a_round_trip_a_window_is_the_measure),
+		T(test_without_a_round_trip_a_slow_sender_gets_no_more),
+		T(test_one_that_sends_less_does_not),
+		T(test_what_nobody_reads_makes_nothing_grow),
+		T(test_an_idle_spell_counts_for_nothing),
+		T(test_without_scaling_it_stays),
+		T(test_while_memory_is_short_it_stays),
+		T(test_after_memory_was_short_it_stays),
+		T(test_a_grown_one_closes_with_a_fin),
+		T(test_a_grown_one_with_unread_bytes_resets),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
