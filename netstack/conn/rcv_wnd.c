@@ -9,9 +9,8 @@
  * round trip finds it doubled in time. What is not read makes nothing grow.
  */
 #include "netstack/conn/conn.h"
-#include "netstack/recovery/recovery.h"
 
-/* What took longer was no round trip: in units of net_now_us(), two seconds. */
+/* What took longer was no round trip: in units of now_us, two seconds. */
 #define TRIP_MOST_US (2000000u / 1024 * 1000)
 
 #define ENOUGH(max) ((max) / 8 * 3)
@@ -127,7 +126,7 @@ static bool is_over(const struct net_conn *conn, uint32_t bytes,
 static void measure(struct net_conn *conn)
 {
 	struct tcp_pcb *pcb = &conn->pcb;
-	uint32_t max = net_rcv_max(pcb), now_us = net_now_us();
+	uint32_t max = net_rcv_max(pcb), now_us = net_here()->now_us;
 	uint32_t read = pcb->rcv_nxt - (max - pcb->rcv_wnd);
 	uint32_t bytes = read - pcb->rcv_mark;
 	uint32_t passed_us = now_us - pcb->rcv_mark_us;
