@@ -21,7 +21,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "integration"))
 
 import harness  # noqa: E402
 from harness import check, command  # noqa: E402
-from test_wire import HOSTS, Network, Wire, kernels  # noqa: E402
+from test_wire import HOSTS, SOURCE, Network, Wire, kernels  # noqa: E402
 
 PORT = 7000
 CONNS, RATE = 512, 2000  # a request each 256 ms and connection
@@ -36,12 +36,6 @@ while n := conn.recv_into(room):
     if (now := time.monotonic() - begun) >= told:
         print(f"{now:.6f} {taken}", flush=True)
         told += 0.5
-"""
-SOURCE = """
-import socket, sys
-conn = socket.create_connection((sys.argv[1], %d))
-while True:
-    conn.sendall(bytes(65536))
 """
 
 
@@ -140,8 +134,8 @@ class Kernel:
     def bulk(self, wire_options, seconds):
         with self.ends(wire_options) as network, \
                 self.env.running([*network.inside(1), sys.executable, "-c", SINK % PORT]) as sink, \
-                going(self.env, [*network.inside(0), sys.executable, "-c", SOURCE % PORT,
-                                 HOSTS[1]]) as source:
+                going(self.env, [*network.inside(0), sys.executable, "-c", SOURCE, HOSTS[1],
+                                 PORT]) as source:
             pause(source, seconds + 1.5)
             return rate_of(sink)
 
@@ -186,7 +180,7 @@ class Mixed(Coronet):
             source = [self.flow, "source", f"{HOSTS[1]}:{PORT}", *ours]
         else:
             sink = [self.flow, "sink", PORT, *ours]
-            source = [*inside, sys.executable, "-c", SOURCE % PORT, HOSTS[0]]
+            source = [*inside, sys.executable, "-c", SOURCE, HOSTS[0], PORT]
         with self.env.running(sink) as receiver, \
                 going(self.env, source) as sender:
             pause(sender, seconds + 1.5)

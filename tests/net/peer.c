@@ -115,6 +115,29 @@ void peer_send(struct peer *peer, uint8_t flags, const void *data, unsigned len)
 		len + ((flags & PEER_SYN) != 0) + ((flags & PEER_FIN) != 0);
 }
 
+struct segment peer_open(struct peer *peer, uint32_t iss,
+			 const uint8_t *options, unsigned options_len)
+{
+	struct segment syn = {.src = 1000,
+			      .dst = 7,
+			      .seq = iss,
+			      .flags = PEER_SYN,
+			      .wnd = 65535,
+			      .options = options,
+			      .options_len = options_len,
+			      .data = (const uint8_t *)""};
+	struct segment s;
+
+	peer_send_raw(&syn);
+	assert_true(peer_next(&s));
+	*peer = (struct peer){.port = 1000,
+			      .stack_port = 7,
+			      .snd = iss + 1,
+			      .rcv = s.seq + 1,
+			      .wnd = 65535};
+	return s;
+}
+
 void peer_send_syn_of(const uint8_t from[4], uint16_t src_port)
 {
 	peer_send_raw(&(struct segment){.src = src_port,

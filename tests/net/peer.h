@@ -77,6 +77,13 @@ void peer_send_raw(const struct segment *segment);
 void peer_send(struct peer *peer, uint8_t flags, const void *data,
 	       unsigned len);
 
+/*
+ * From port 1000 to port 7: the SYN of a connection with these options, and the
+ * answer, which `peer` has taken then; the handshake's last ACK is left.
+ */
+struct segment peer_open(struct peer *peer, uint32_t iss,
+			 const uint8_t *options, unsigned options_len);
+
 /* A SYN to port 7 from a host of this IPv4 address; two rounds. */
 void peer_send_syn_of(const uint8_t from[4], uint16_t src_port);
 

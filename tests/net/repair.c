@@ -48,25 +48,10 @@ void repair_connect(bool sack, size_t bytes)
 {
 	static const uint8_t options[] = {2, 4, MSS >> 8, MSS & 255, 3, 3,
 					  4, 1, 4,	  2,	     1, 1};
-	struct segment syn = {.src = 1000,
-			      .dst = 7,
-			      .seq = 99,
-			      .flags = PEER_SYN,
-			      .wnd = 65535,
-			      .options = options,
-			      .options_len = sack ? 12 : 8,
-			      .data = (const uint8_t *)""};
-	struct segment s;
 
 	to_send = 0;
 	serve(send_stream);
-	peer_send_raw(&syn);
-	assert_true(peer_next(&s));
-	peer = (struct peer){.port = 1000,
-			     .stack_port = 7,
-			     .snd = 100,
-			     .rcv = s.seq + 1,
-			     .wnd = 65535};
+	peer_open(&peer, 99, options, sack ? 12 : 8);
 	run_ms(RTT_MS);
 	to_send = bytes;
 	ours = NULL;

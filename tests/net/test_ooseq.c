@@ -47,25 +47,10 @@ static void read_nothing(struct net_conn *c, void *arg)
 static void connect_with(net_handler handler, bool sack)
 {
 	static const uint8_t options[] = {2, 4, 5, 180, 3, 3, 4, 1, 4, 2, 1, 1};
-	struct segment syn = {.src = 1000,
-			      .dst = 7,
-			      .seq = NEAR_WRAP,
-			      .flags = PEER_SYN,
-			      .wnd = 65535,
-			      .options = options,
-			      .options_len = sack ? 12 : 8,
-			      .data = (const uint8_t *)""};
-	struct segment s;
 
 	serve(handler);
 	conn = NULL;
-	peer_send_raw(&syn);
-	assert_true(peer_next(&s));
-	peer = (struct peer){.port = 1000,
-			     .stack_port = 7,
-			     .snd = FIRST,
-			     .rcv = s.seq + 1,
-			     .wnd = 65535};
+	peer_open(&peer, NEAR_WRAP, options, sack ? 12 : 8);
 	peer_send(&peer, PEER_ACK, NULL, 0);
 	run_rounds(2);
 	assert_non_null(conn);

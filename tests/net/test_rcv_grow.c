@@ -71,29 +71,15 @@ static void take_acks(void)
 static void connect_to(net_handler handler, bool scaling)
 {
 	static const uint8_t options[] = {2, 4, 5, 120, 3, 3, 7, 1};
-	struct segment syn = {.src = 1000,
-			      .dst = 7,
-			      .seq = 99,
-			      .flags = PEER_SYN,
-			      .wnd = 65535,
-			      .options = options,
-			      .options_len = scaling ? 8 : 4,
-			      .data = (const uint8_t *)""};
 	struct segment s;
 
 	conn = NULL;
 	had = 0;
 	reads = true;
 	serve(handler);
-	peer_send_raw(&syn);
-	assert_true(peer_next(&s));
+	s = peer_open(&peer, 99, options, scaling ? 8 : 4);
 	assert_int_equal(s.options_len, scaling ? 8 : 4);
 	scale = scaling ? s.options[7] : 0;
-	peer = (struct peer){.port = 1000,
-			     .stack_port = 7,
-			     .snd = 100,
-			     .rcv = s.seq + 1,
-			     .wnd = 65535};
 	edge = 100 + s.wnd;
 	run_ms(RTT_MS);
 	peer_send(&peer, PEER_ACK, NULL, 0);
