@@ -48,8 +48,7 @@ void net_pcbs_take_back_open(struct net_conn *conn)
 {
 	const struct tcp_pcb *pcb = &conn->pcb;
 
-	if (__builtin_expect(tcp_active_pcbs != pcb || pcb->next ||
-				     tcp_tw_pcbs,
+	if (__builtin_expect(tcp_active_pcbs != pcb || pcb->next || tcp_tw_pcbs,
 			     0)) {
 		net_pcbs_take_back();
 		return;
