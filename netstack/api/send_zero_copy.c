@@ -38,7 +38,9 @@ static long queue_piece(struct net_conn *conn, struct net_extbuf *ext,
 		n = 1;
 	}
 	net_here()->extbufs.writing = flags ? NULL : ext;
-	err = tcp_write(pcb, data, (u16_t)n, flags);
+	err = flags ? ERR_INPROGRESS : net_predict_refer(conn, data, (u16_t)n);
+	if (err == ERR_INPROGRESS)
+		err = tcp_write(pcb, data, (u16_t)n, flags);
 	net_here()->extbufs.writing = NULL;
 	if (err == ERR_OK) {
 		net_conn_queue_output(conn);
@@ -112,6 +114,12 @@ long net_send_owned(struct net_conn *conn, const void *data, size_t len,
 	return n;
 }
 
+/*
+ * A view below this many bytes is copied: its frame is then free at once, and
+ * warm when the next one comes.
+ */
+#define VIEW_LENT_MIN 2048
+
 static void release_view(void *owner)
 {
 	pbuf_free(owner);
@@ -163,7 +171,7 @@ long net_send_view(struct net_conn *conn, struct net_view *view)
 		*view = (struct net_view){0};
 		if (!p)
 			return -EINVAL;
-		if (len >= NET_EXTBUF_MIN)
+		if (len >= VIEW_LENT_MIN)
 			return send_large(conn, data, len, p);
 	} else {
 		*view = (struct net_view){0};

@@ -95,8 +95,8 @@ static void copy_chain(const struct pbuf *p, struct glue_frame *frame,
  * in: a copy, or headers before memory that is only referred to. NULL when the
  * port is out of frames.
  */
-static struct glue_frame *make_frame(struct glue_port *glue,
-				     const struct pbuf *p, unsigned off)
+static inline struct glue_frame *make_frame(struct glue_port *glue,
+					    const struct pbuf *p, unsigned off)
 {
 	struct glue_frame *frame;
 
@@ -111,7 +111,11 @@ static struct glue_frame *make_frame(struct glue_port *glue,
 		return NULL;
 	}
 	frame = glue_tx_alloc(glue, off + p->tot_len);
-	if (frame)
+	if (!frame)
+		return NULL;
+	if (__builtin_expect(!p->next && !frame->next, 1))
+		memcpy(frame->data + off, p->payload, p->len);
+	else
 		copy_chain(p, frame, off);
 	return frame;
 }
@@ -192,12 +196,11 @@ static inline bool send_tcp4(const struct tcp_pcb *pcb, const struct pbuf *p)
 	    netif_ip4_addr(slot->netif)->addr != ip_2_ip4(&pcb->local_ip)->addr)
 		return false;
 	glue = net_port_of(slot->netif)->glue;
-	frame = glue_tx_alloc(glue, NET_ETH_HEADER + IP_HLEN + p->len);
+	frame = make_frame(glue, p, NET_ETH_HEADER + IP_HLEN);
 	if (!frame)
 		return false;
 	memcpy(frame->data, slot->header, sizeof(slot->header));
-	finish_ip4((void *)(frame->data + NET_ETH_HEADER), pcb, p->len);
-	copy_chain(p, frame, NET_ETH_HEADER + IP_HLEN);
+	finish_ip4((void *)(frame->data + NET_ETH_HEADER), pcb, p->tot_len);
 	frame->l3_off = NET_ETH_HEADER;
 	frame->l4_off = NET_ETH_HEADER + IP_HLEN;
 	frame->flags = GLUE_FRAME_IP4 | GLUE_FRAME_TCP;
@@ -234,13 +237,12 @@ static inline bool send_tcp6(const struct tcp_pcb *pcb, const struct pbuf *p)
 		    0)
 		return false;
 	glue = net_port_of(entry->netif)->glue;
-	frame = glue_tx_alloc(glue, NET_ETH_HEADER + IP6_HLEN + p->len);
+	frame = make_frame(glue, p, NET_ETH_HEADER + IP6_HLEN);
 	if (!frame)
 		return false;
 	put_ethernet(frame->data, entry->netif, entry->lladdr, ETHTYPE_IPV6);
 	ip = (void *)(frame->data + NET_ETH_HEADER);
-	put_ip6(ip, pcb, p->len);
-	copy_chain(p, frame, NET_ETH_HEADER + IP6_HLEN);
+	put_ip6(ip, pcb, p->tot_len);
 	describe_ip6(frame, ip);
 	glue_tx(glue, frame);
 	return true;

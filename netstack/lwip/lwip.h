@@ -59,15 +59,27 @@ static inline struct tcp_pcb *net_pcb_take(void)
 
 struct net_conn;
 
+/* ---- seg.c ---- */
+/*
+ * A segment with a header's room in front, as tcp_write() makes them: its pbuf
+ * is 20 bytes of header and `copied` bytes of data. NULL: no memory.
+ */
+struct tcp_seg *net_seg_new(unsigned copied);
+/* lwIP has freed a segment; its pbuf may still be held. */
+void net_seg_freed(struct tcp_seg *seg);
+/* tcp_seg_free() */
+void net_seg_free(struct tcp_seg *seg);
+
 /* ---- predict.c ---- */
 /*
- * Queues len bytes, not 0, as tcp_write() would with a copy; ERR_MEM as it
- * would; ERR_INPROGRESS: it must be asked.
+ * Queues len bytes, not 0, as tcp_write() would, by a copy or a reference;
+ * ERR_MEM as it would; ERR_INPROGRESS: it must be asked.
  */
 err_t net_predict_write(struct net_conn *conn, const void *data, u16_t len);
+err_t net_predict_refer(struct net_conn *conn, const void *data, u16_t len);
 /*
- * Sends what is ordinary from the head of `unsent`. False: there may be more
- * for tcp_output() to do.
+ * Sends what is ordinary from the head of `unsent`, or the ACK that is due.
+ * False: there may be more for tcp_output() to do.
  */
 bool net_predict_output(struct net_conn *conn);
 

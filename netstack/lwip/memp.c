@@ -88,6 +88,10 @@ void memp_free(memp_t type, void *mem)
 		net_conn_pcb_freed(mem);
 		return;
 	}
+	if (type == MEMP_TCP_SEG) {
+		net_seg_freed(mem);
+		return;
+	}
 	if (type == MEMP_PBUF)
 		net_extbuf_pbuf_freed(mem);
 	net_mem_free(mem);

@@ -14,37 +14,7 @@
 #define PLAIN_BITS PP_HTONS(0x5000)
 #define PLAIN_MASK PP_HTONS((u16_t) ~(TCP_ACK | TCP_PSH))
 
-/* Before the bytes of a pbuf for a segment: its headers, and IPv6's. */
-#define HEADROOM LWIP_MEM_ALIGN_SIZE(PBUF_TRANSPORT)
-
 /* ---- writing ---- */
-
-/* What pbuf_alloc() makes of PBUF_TRANSPORT and PBUF_RAM; NULL: no memory. */
-static inline struct pbuf *make_pbuf(unsigned len)
-{
-	unsigned head = LWIP_MEM_ALIGN_SIZE(sizeof(struct pbuf)) + HEADROOM;
-	struct pbuf *p = net_mem_malloc(head + LWIP_MEM_ALIGN_SIZE(len));
-
-	if (!p)
-		return NULL;
-	p->next = NULL;
-	p->payload = (u8_t *)p + head - TCP_HLEN;
-	p->len = p->tot_len = (u16_t)(TCP_HLEN + len);
-	p->type_internal = (u8_t)PBUF_RAM;
-	p->flags = 0;
-	p->ref = 1;
-	p->if_idx = NETIF_NO_INDEX;
-	return p;
-}
-
-static inline void begin_header(const struct tcp_pcb *pcb, struct tcp_hdr *tcp)
-{
-	tcp->src = lwip_htons(pcb->local_port);
-	tcp->dest = lwip_htons(pcb->remote_port);
-	tcp->seqno = lwip_htonl(pcb->snd_lbb);
-	tcp->_hdrlen_rsvd_flags = PP_HTONS(0x5000 | TCP_PSH);
-	tcp->urgp = 0;
-}
 
 static err_t no_memory(struct tcp_pcb *pcb)
 {
@@ -52,40 +22,147 @@ static err_t no_memory(struct tcp_pcb *pcb)
 	return ERR_MEM;
 }
 
+/* A segment of len bytes, `off` behind what is queued. NULL: no memory. */
+static inline struct tcp_seg *make_seg(const struct tcp_pcb *pcb,
+				       const void *data, unsigned off,
+				       unsigned len)
+{
+	struct tcp_seg *seg = net_seg_new(len);
+	struct tcp_hdr *tcp;
+
+	if (!seg)
+		return NULL;
+	tcp = seg->tcphdr;
+	seg->next = NULL;
+	seg->len = (u16_t)len;
+	seg->flags = 0;
+	tcp->src = lwip_htons(pcb->local_port);
+	tcp->dest = lwip_htons(pcb->remote_port);
+	tcp->seqno = lwip_htonl(pcb->snd_lbb + off);
+	tcp->_hdrlen_rsvd_flags = PP_HTONS(0x5000);
+	tcp->urgp = 0;
+	memcpy(tcp + 1, data, len);
+	return seg;
+}
+
+static inline void push(struct tcp_seg *seg)
+{
+	seg->tcphdr->_hdrlen_rsvd_flags |= PP_HTONS(TCP_PSH);
+}
+
+static inline void queued(struct tcp_pcb *pcb, unsigned len, unsigned pbufs)
+{
+	pcb->snd_lbb += len;
+	pcb->snd_buf -= len;
+	pcb->snd_queuelen = (u16_t)(pcb->snd_queuelen + pbufs);
+}
+
+/*
+ * Whether lwIP would begin a segment with these bytes and leave the last one
+ * no longer than they fill it; how long one may be.
+ */
+static inline bool may_write(const struct tcp_pcb *pcb, u16_t len, u32_t *most)
+{
+	u32_t half = TCPWND_MIN16(pcb->snd_wnd_max / 2);
+
+	*most = LWIP_MIN(pcb->mss, half);
+	return net_here()->predicts && pcb->state == ESTABLISHED &&
+	       len <= pcb->snd_buf &&
+	       ((pcb->flags & TF_NODELAY) ||
+		(len <= *most && !pcb->unacked && !pcb->unsent));
+}
+
+static void free_all(struct tcp_seg *seg)
+{
+	while (seg) {
+		struct tcp_seg *next = seg->next;
+
+		net_seg_free(seg);
+		seg = next;
+	}
+}
+
+/* The same, which refers to its bytes. */
+static struct tcp_seg *make_reference(const struct tcp_pcb *pcb,
+				      const void *data, unsigned off,
+				      unsigned len)
+{
+	struct pbuf *ref = pbuf_alloc_reference((void *)(uintptr_t)data,
+						(u16_t)len, PBUF_ROM);
+	struct tcp_seg *seg = ref ? make_seg(pcb, "", off, 0) : NULL;
+
+	if (!seg) {
+		if (ref)
+			pbuf_free(ref);
+		return NULL;
+	}
+	pbuf_cat(seg->p, ref);
+	seg->len = (u16_t)len;
+	return seg;
+}
+
+/* Segments behind those that wait to leave, of which the last is full. */
+static err_t write_behind(struct tcp_pcb *pcb, const uint8_t *data, u16_t len,
+			  u32_t most, bool refers)
+{
+	struct tcp_seg *first = NULL, **link = &first, *seg = NULL, *last;
+	unsigned n = (len + most - 1) / most, pbufs = refers ? 2 * n : n;
+
+	last = pcb->unsent ? net_unsent_last(pcb) : NULL;
+	if ((last && last->len < most) ||
+	    pcb->snd_queuelen + pbufs > TCP_SND_QUEUELEN)
+		return ERR_INPROGRESS;
+	for (unsigned off = 0; off < len; off += seg->len) {
+		unsigned part = LWIP_MIN(len - off, most);
+
+		seg = refers ? make_reference(pcb, data + off, off, part)
+			     : make_seg(pcb, data + off, off, part);
+		if (!seg) {
+			free_all(first);
+			return no_memory(pcb);
+		}
+		*link = seg;
+		link = &seg->next;
+	}
+	push(seg);
+	if (last)
+		last->next = first;
+	else
+		pcb->unsent = first;
+	queued(pcb, len, pbufs);
+	return ERR_OK;
+}
+
 err_t net_predict_write(struct net_conn *conn, const void *data, u16_t len)
 {
 	struct tcp_pcb *pcb = &conn->pcb;
-	u32_t most = LWIP_MIN(pcb->mss, TCPWND_MIN16(pcb->snd_wnd_max / 2));
 	struct tcp_seg *seg;
-	struct pbuf *p;
+	u32_t most;
 
-	if (!net_here()->predicts || pcb->state != ESTABLISHED || pcb->unsent ||
-	    len > most || len > pcb->snd_buf ||
-	    pcb->snd_queuelen >= TCP_SND_QUEUELEN ||
-	    (!(pcb->flags & TF_NODELAY) && pcb->unacked))
+	if (!may_write(pcb, len, &most))
 		return ERR_INPROGRESS;
-	p = make_pbuf(len);
-	if (!p)
+	if (pcb->unsent || len > most)
+		return write_behind(pcb, data, len, most, false);
+	if (pcb->snd_queuelen >= TCP_SND_QUEUELEN)
+		return ERR_INPROGRESS;
+	seg = make_seg(pcb, data, 0, len);
+	if (!seg)
 		return no_memory(pcb);
-	seg = memp_malloc(MEMP_TCP_SEG);
-	if (!seg) {
-		pbuf_free(p);
-		return no_memory(pcb);
-	}
-	seg->next = NULL;
-	seg->p = p;
-	seg->len = len;
-	seg->flags = 0;
-	seg->tcphdr = p->payload;
-	begin_header(pcb, seg->tcphdr);
-	memcpy((u8_t *)p->payload + TCP_HLEN, data, len);
+	push(seg);
 	pcb->unsent = seg;
 	pcb->unsent_near = 0;
-	pcb->unsent_oversize = 0;
-	pcb->snd_lbb += len;
-	pcb->snd_buf -= len;
-	pcb->snd_queuelen++;
+	queued(pcb, len, 1);
 	return ERR_OK;
+}
+
+err_t net_predict_refer(struct net_conn *conn, const void *data, u16_t len)
+{
+	struct tcp_pcb *pcb = &conn->pcb;
+	u32_t most;
+
+	if (!may_write(pcb, len, &most))
+		return ERR_INPROGRESS;
+	return write_behind(pcb, data, len, most, true);
 }
 
 /* ---- sending ---- */
@@ -101,7 +178,7 @@ static inline bool is_plain(const struct tcp_pcb *pcb,
 {
 	const struct pbuf *p = seg->p;
 
-	return !p->next && p->ref == 1 && !seg->flags && seg->len &&
+	return p->ref == 1 && !seg->flags && seg->len &&
 	       (seg->tcphdr->_hdrlen_rsvd_flags & PLAIN_MASK) == PLAIN_BITS &&
 	       p->payload == seg->tcphdr && net_seg_begin(seg) == pcb->snd_nxt;
 }
@@ -147,13 +224,40 @@ static inline bool may_leave(const struct tcp_pcb *pcb, u32_t wnd)
 	       is_plain(pcb, pcb->unsent);
 }
 
+/* tcp_send_empty_ack() where there is nothing to say in options. */
+static bool send_ack(struct net_conn *conn)
+{
+	struct tcp_pcb *pcb = &conn->pcb;
+	struct tcp_hdr tcp = {
+		.src = lwip_htons(pcb->local_port),
+		.dest = lwip_htons(pcb->remote_port),
+		.seqno = lwip_htonl(pcb->snd_nxt),
+		._hdrlen_rsvd_flags = PP_HTONS(0x5000),
+	};
+	struct pbuf p = {.payload = &tcp, .len = TCP_HLEN, .tot_len = TCP_HLEN};
+
+	if (!(pcb->flags & TF_ACK_NOW) || pcb->rcv_sacks ||
+	    pcb->snd_nxt - pcb->lastack > pcb->snd_wnd)
+		return false; /* also if the peer may not take this number */
+	fill_header(pcb, &tcp);
+	if (!net_link_send_tcp(pcb, &p))
+		return false;
+	net_count_sent(conn);
+	pcb->rcv_ann_right_edge = pcb->rcv_nxt + pcb->rcv_ann_wnd;
+	tcp_clear_flags(pcb, TF_ACK_DELAY | TF_ACK_NOW);
+	return true;
+}
+
 bool net_predict_output(struct net_conn *conn)
 {
 	struct tcp_pcb *pcb = &conn->pcb;
 	u32_t wnd = LWIP_MIN(pcb->snd_wnd, pcb->cwnd);
 
-	if (pcb->state != ESTABLISHED || conn->repairing ||
-	    !may_leave(pcb, wnd))
+	if (pcb->state != ESTABLISHED || conn->repairing)
+		return false;
+	if (!pcb->unsent)
+		return send_ack(conn);
+	if (!may_leave(pcb, wnd))
 		return false;
 	do {
 		const struct pbuf *p = pcb->unsent->p;

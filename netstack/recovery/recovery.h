@@ -30,6 +30,8 @@ enum net_seg_state {
 	NET_SEG_SACKED = 4,
 	NET_SEG_LOST = 8,     /* on `lost`, to be sent again */
 	NET_SEG_RETRIED = 16, /* on `resent`, under way again */
+	NET_SEG_WHOLE = 32,   /* its pbuf is in the same object, and in use */
+	NET_SEG_GONE = 64,    /* freed, but its pbuf is not */
 };
 
 /* lwIP's segment, as mem/slab.c hands it out: one cache line. */
@@ -48,6 +50,19 @@ static inline struct net_seg *net_seg_of(struct tcp_seg *seg)
 {
 	return (struct net_seg *)(void *)seg;
 }
+
+/*
+ * A segment that we make is one object of memory: the segment, its first pbuf,
+ * room for headers and what it copies (lwip/seg.c).
+ */
+struct net_whole_seg {
+	struct net_seg seg;
+	struct pbuf_custom pbuf;
+	uint8_t room[LWIP_MEM_ALIGN_SIZE(PBUF_TRANSPORT)];
+	uint8_t data[];
+};
+_Static_assert(offsetof(struct net_whole_seg, room) % MEM_ALIGNMENT == 0,
+	       "the TCP header is aligned");
 
 /* TCP's own clock: it leaves out what the process did not run. */
 static inline uint32_t net_now_us(void)

@@ -76,20 +76,6 @@ static inline void grow_window(struct tcp_pcb *pcb, u32_t acked)
 	}
 }
 
-/* tcp_seg_free() of one whose pbuf is mostly one piece, held by nobody else. */
-static inline void free_segment(struct tcp_seg *seg)
-{
-	struct pbuf *p = seg->p;
-
-	if (__builtin_expect(p->ref == 1 && !p->next &&
-				     p->type_internal == (u8_t)PBUF_RAM,
-			     1))
-		net_mem_free(p);
-	else
-		pbuf_free(p);
-	net_mem_free(seg);
-}
-
 /* Segments that are acknowledged whole go; how many bytes those were. */
 static inline u32_t retire(struct tcp_pcb *pcb, u32_t ack)
 {
@@ -102,7 +88,7 @@ static inline u32_t retire(struct tcp_pcb *pcb, u32_t ack)
 
 		pcb->snd_queuelen = (u16_t)(pcb->snd_queuelen - pieces);
 		bytes += seg->len;
-		free_segment(seg);
+		net_seg_free(seg);
 		seg = next;
 	}
 	pcb->unacked = seg;

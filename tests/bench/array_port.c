@@ -86,7 +86,7 @@ bool glue_tx_lend(struct glue_port *port, struct glue_frame *frame,
 
 bool glue_tx_busy(struct glue_port *port)
 {
-	return false;
+	return n_free < POOL / 8;
 }
 
 void glue_tx_drop(struct glue_port *port)

@@ -70,7 +70,7 @@ static void ethernet(uint8_t *frame, unsigned type)
 
 void peer_send_raw(const struct segment *s)
 {
-	uint8_t frame[2048] = {0}, *ip = frame + 14, *tcp = ip + 20;
+	uint8_t frame[4096] = {0}, *ip = frame + 14, *tcp = ip + 20;
 	unsigned header = 20 + s->options_len;
 	unsigned total = 20 + header + s->len;
 	uint16_t flags = GLUE_FRAME_IP4 | GLUE_FRAME_TCP | GLUE_FRAME_CSUM_OK;

@@ -367,6 +367,7 @@ bool differ_init(void);
  * is one whose values are to be printed, 0: its digests are kept.
  */
 void differ_begin(int which, uint64_t round);
+bool differ_lives(void); /* whether this one is compared */
 bool differ_predicts(void);
 void differ_frame(const uint8_t *frame, unsigned len); /* leaves the stack */
 void differ_round(void);
