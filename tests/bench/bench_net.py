@@ -121,9 +121,7 @@ class Bench(Rig):
         return self.loop(MILLION)
 
     def bulk(self, streams):
-        return self.memif_load("--mode", "bulk", "--conns", str(streams),
-                               "--seconds", f"{self.options.seconds:g}",
-                               "--warmup", "0.5")
+        return self.memif_flood("--mode", "bulk", "--conns", str(streams))
 
     def point_bulk1(self):
         return self.bulk(1)

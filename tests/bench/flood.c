@@ -14,6 +14,7 @@
 #define OPEN_S	      120 /* given up after */
 #define LINK_S	      20
 #define MS	      INT64_C(1000000)
+#define BULK_REQUEST  16384 /* bytes; what coronet-load calls one */
 
 static struct flood flood = {
 	.conns = 64, .size = 64, .seconds = 3, .warmup_s = 0.5, .lcore = -1};
@@ -76,8 +77,12 @@ static void turn(struct flood *fl)
 	}
 	if (fl->step_ns != 0 && !fl->closing)
 		ask_due(fl);
-	flood_send_late(fl);
-	flood_resend(fl);
+	if (fl->mode == FLOOD_BULK && fl->open == fl->conns) {
+		flood_bulk_turn(fl);
+	} else {
+		flood_send_late(fl);
+		flood_resend(fl);
+	}
 	if (fl->with_syns && fl->measuring)
 		flood_syns(fl);
 	glue_tx_flush(fl->port);
@@ -160,13 +165,17 @@ static void open_all(struct flood *fl)
 
 static void start_load(struct flood *fl)
 {
-	uint32_t first = fl->conns > FLOOD_WINDOW ? FLOOD_TURNS : fl->conns;
+	uint32_t first = fl->conns > FLOOD_WINDOW && fl->mode != FLOOD_BULK
+				 ? FLOOD_TURNS
+				 : fl->conns;
 
 	fl->first_ns = fl->now_ns;
 	if (fl->rate > 0)
 		fl->step_ns = 1e9 / fl->rate;
 	for (uint32_t i = 0; i < first; i++) {
-		if (fl->mode == FLOOD_CPS) {
+		if (fl->mode == FLOOD_BULK) {
+			flood_bulk_start(fl, i);
+		} else if (fl->mode == FLOOD_CPS) {
 			fl->flows[i].due_ns = fl->now_ns;
 			flood_connect(fl, i);
 		} else if (fl->rate == 0 && fl->conns > FLOOD_WINDOW) {
@@ -191,6 +200,8 @@ static void measure(struct flood *fl)
 	fl->measured_ns = fl->now_ns - begun_ns;
 	fl->measuring = false;
 	fl->closing = true;
+	if (fl->mode == FLOOD_BULK)
+		fl->answers = fl->bytes / BULK_REQUEST;
 }
 
 /* The server forgets the connections: it may serve the next run. */
@@ -223,6 +234,7 @@ static int report(const struct flood *fl)
 		"{\"tool\": \"flood\", \"conns\": %" PRIu32
 		", \"size\": %" PRIu32 ", \"rate\": %.0f, \"seconds\": %.3f,\n"
 		" \"requests\": %" PRIu64 ", \"requests_per_s\": %.1f,\n"
+		" \"bytes\": %" PRIu64 ", \"bytes_per_s\": %.0f,\n"
 		" \"latency_us\": {\"p50\": %.3f, \"p90\": %.3f, \"p99\": "
 		"%.3f, "
 		"\"p999\": %.3f, \"p9999\": %.3f, \"max\": %.3f},\n"
@@ -231,7 +243,8 @@ static int report(const struct flood *fl)
 		", \"wrong\": %" PRIu64 ", \"resets\": %" PRIu64
 		", \"unexpected\": %" PRIu64 "}\n",
 		fl->conns, fl->size, fl->rate, s, fl->answers,
-		s > 0 ? (double)fl->answers / s : 0, us(fl, 50), us(fl, 90),
+		s > 0 ? (double)fl->answers / s : 0, fl->bytes,
+		s > 0 ? (double)fl->bytes / s : 0, us(fl, 50), us(fl, 90),
 		us(fl, 99), us(fl, 99.9), us(fl, 99.99),
 		(double)fl->latency.max / 1e3,
 		fl->open_ns ? (double)fl->conns * 1e9 / (double)fl->open_ns : 0,
@@ -291,6 +304,7 @@ static void take_option(struct flood *fl, int key, const char *arg)
 		break;
 	case 'm':
 		fl->mode = strcmp(arg, "cps") == 0	? FLOOD_CPS
+			   : strcmp(arg, "bulk") == 0	? FLOOD_BULK
 			   : strcmp(arg, "bounce") == 0 ? FLOOD_BOUNCE
 							: FLOOD_ECHO;
 		break;
@@ -354,6 +368,8 @@ static void start(struct flood *fl)
 		fl->flows[i].port =
 			(uint16_t)(FLOOD_PORT_FIRST +
 				   (i & ((1u << FLOOD_PORTS_BITS) - 1)));
+	if (fl->mode == FLOOD_BULK && !flood_bulk_init(fl))
+		die("bulk", "no memory");
 	hist_reset(&fl->latency);
 	fl->now_ns = glue_now_ns();
 }
@@ -370,18 +386,18 @@ int main(int argc, char **argv)
 	    (fl->mode != FLOOD_BOUNCE && (!fl->client_ip || !fl->server_ip)) ||
 	    fl->conns == 0 || fl->size == 0 || fl->size > 1400 ||
 	    (fl->mode == FLOOD_CPS && fl->conns > FLOOD_WINDOW))
-		die("usage",
-		    "--link L --addr A --target A:P [--mode echo|cps|bounce] "
-		    "[--conns N] [--size BYTES, 1400 at most] "
-		    "[--seconds S] [--warmup S] [--rate N] "
-		    "[--lcore N] [--huge off] [--syns] [--json FILE]");
+		die("usage", "--link L --addr A --target A:P [--mode "
+			     "echo|cps|bulk|bounce] "
+			     "[--conns N] [--size BYTES, 1400 at most] "
+			     "[--seconds S] [--warmup S] [--rate N] "
+			     "[--lcore N] [--huge off] [--syns] [--json FILE]");
 	sigaction(SIGINT, &action, NULL);
 	sigaction(SIGTERM, &action, NULL);
 	start(fl);
 	wait_link(fl);
 	if (fl->mode != FLOOD_BOUNCE)
 		find_server(fl);
-	if (fl->mode == FLOOD_ECHO)
+	if (fl->mode == FLOOD_ECHO || fl->mode == FLOOD_BULK)
 		open_all(fl);
 	if (fl->mode != FLOOD_BOUNCE)
 		start_load(fl);

@@ -17,6 +17,7 @@
 enum flood_mode {
 	FLOOD_ECHO,
 	FLOOD_CPS,
+	FLOOD_BULK,   /* streams, which the server sends back */
 	FLOOD_BOUNCE, /* frames that the other side sends back as they are */
 };
 
@@ -30,13 +31,22 @@ enum flow_state {
 
 struct flow {
 	uint32_t snd, rcv; /* next to send, next expected */
-	int64_t due_ns;	   /* the request's time: latency counts from here */
-	uint32_t sent_ms;  /* when something was sent last */
-	uint32_t backlog;  /* requests due behind this one (open loop) */
-	uint16_t got;	   /* bytes of the answer so far */
-	uint16_t port;	   /* ours */
-	uint8_t state;	   /* enum flow_state */
-	bool unacked;	   /* its answer, in the queue of delayed ACKs */
+	union {
+		int64_t due_ns; /* the request's: latency counts from here */
+		struct {
+			uint32_t una; /* the oldest not acknowledged */
+			uint32_t wnd; /* bytes the server takes */
+		} bulk;
+	};
+	uint32_t sent_ms; /* when something was sent last, or acknowledged */
+	union {
+		uint32_t backlog; /* requests due behind this one (open loop) */
+		uint32_t apart;	  /* bulk: from a byte's number back to here */
+	};
+	uint16_t got;  /* bytes of the answer so far; bulk: a shift */
+	uint16_t port; /* ours */
+	uint8_t state; /* enum flow_state */
+	bool unacked;  /* in the queue of delayed ACKs; bulk: in `dirty` */
 };
 _Static_assert(sizeof(struct flow) == 32, "two flows a cache line");
 
@@ -87,11 +97,13 @@ struct flood {
 	uint32_t n_unsent;
 	struct flood_ack *acks; /* a ring of FLOOD_ACKS */
 	uint32_t ack_head, ack_tail;
+	uint32_t *dirty; /* flows that have an ACK to send, in bulk */
+	uint32_t n_dirty, bulk_window;
 	uint32_t scan; /* where the search for lost segments goes on */
 
 	/* what came of it */
 	struct hist latency;
-	uint64_t answers, resent, wrong, resets, unexpected, syns;
+	uint64_t answers, bytes, resent, wrong, resets, unexpected, syns;
 	int64_t open_ns, busy_ns, measured_ns, last_ns;
 };
 
@@ -99,7 +111,30 @@ struct flood {
 #define FLOOD_PORTS_BITS 15
 #define FLOOD_PORT_FIRST 16384u
 
+enum { FIN = 1, SYN = 2, RST = 4, PSH = 8, ACK = 16 };
+enum { ETH = 14, IP = 20, TCP = 20, HEAD = ETH + IP + TCP };
+
+/* ---- flood_bulk.c ---- */
+
+/* False: no memory. */
+bool flood_bulk_init(struct flood *fl);
+void flood_bulk_start(struct flood *fl, uint32_t index);
+/* A segment of an open flow: its TCP header and data. */
+void flood_bulk_take(struct flood *fl, uint32_t index, const uint8_t *tcp,
+		     const uint8_t *data, unsigned len);
+/* After a burst: sends what there is room for, and ACKs. */
+void flood_bulk_turn(struct flood *fl);
+
 /* ---- flood_tcp.c ---- */
+
+/* A segment, all but its options and payload; NULL when frames are short. */
+struct glue_frame *flood_segment(struct flood *fl, uint32_t index,
+				 uint8_t flags, unsigned options, unsigned len);
+/*
+ * One without a payload. Nothing is remembered when frames are short: the
+ * resend sees to it.
+ */
+void flood_send_bare(struct flood *fl, uint32_t index, uint8_t flags);
 
 /* Begins a connection; the flow is closed. */
 void flood_connect(struct flood *fl, uint32_t index);

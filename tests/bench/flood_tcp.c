@@ -11,9 +11,6 @@
 #define SYNS_A_TURN 32
 #define SYN_SOURCES UINT32_C(0xc6120000)
 
-enum { FIN = 1, SYN = 2, RST = 4, PSH = 8, ACK = 16 };
-enum { ETH = 14, IP = 20, TCP = 20, HEAD = ETH + IP + TCP };
-
 /* ---- what a request's bytes are ---- */
 
 /* Eight bytes of a stream; every bit of place and flow reaches them. */
@@ -101,8 +98,8 @@ static struct glue_frame *forge(struct flood *fl, uint32_t from,
 	return frame;
 }
 
-static struct glue_frame *segment(struct flood *fl, uint32_t index,
-				  uint8_t flags, unsigned options, unsigned len)
+struct glue_frame *flood_segment(struct flood *fl, uint32_t index,
+				 uint8_t flags, unsigned options, unsigned len)
 {
 	struct flow *flow = &fl->flows[index];
 	struct glue_frame *frame =
@@ -115,10 +112,9 @@ static struct glue_frame *segment(struct flood *fl, uint32_t index,
 	return frame;
 }
 
-/* Nothing sent is remembered when frames are short: the resend sees to it. */
-static void send_bare(struct flood *fl, uint32_t index, uint8_t flags)
+void flood_send_bare(struct flood *fl, uint32_t index, uint8_t flags)
 {
-	struct glue_frame *frame = segment(fl, index, flags, 0, 0);
+	struct glue_frame *frame = flood_segment(fl, index, flags, 0, 0);
 
 	if (frame)
 		glue_tx(fl->port, frame);
@@ -127,12 +123,20 @@ static void send_bare(struct flood *fl, uint32_t index, uint8_t flags)
 static void finish_syn(struct flood *fl, struct glue_frame *frame)
 {
 	memcpy(frame->data + HEAD, "\2\4\x05\xb4", 4); /* MSS 1460 */
+	if (fl->mode == FLOOD_BULK)
+		memcpy(frame->data + HEAD + 4, "\1\3\3\3", 4);
 	glue_tx(fl->port, frame);
+}
+
+static unsigned syn_options(const struct flood *fl)
+{
+	return fl->mode == FLOOD_BULK ? 8 : 4;
 }
 
 static void send_syn(struct flood *fl, uint32_t index)
 {
-	struct glue_frame *frame = segment(fl, index, SYN, 4, 0);
+	struct glue_frame *frame =
+		flood_segment(fl, index, SYN, syn_options(fl), 0);
 
 	if (frame)
 		finish_syn(fl, frame);
@@ -144,8 +148,9 @@ void flood_syns(struct flood *fl)
 		uint64_t w = word((uint32_t)fl->syns, 0);
 		const struct flow flow = {.port = (uint16_t)(w >> 17 | 1024),
 					  .snd = (uint32_t)(w >> 32)};
-		struct glue_frame *frame = forge(
-			fl, SYN_SOURCES | (w & 0x1ffff), &flow, SYN, 4, 0);
+		struct glue_frame *frame =
+			forge(fl, SYN_SOURCES | (w & 0x1ffff), &flow, SYN,
+			      syn_options(fl), 0);
 
 		if (!frame)
 			return;
@@ -156,7 +161,8 @@ void flood_syns(struct flood *fl)
 
 static void send_request(struct flood *fl, uint32_t index)
 {
-	struct glue_frame *frame = segment(fl, index, PSH | ACK, 0, fl->size);
+	struct glue_frame *frame =
+		flood_segment(fl, index, PSH | ACK, 0, fl->size);
 
 	if (!frame && fl->n_unsent < FLOOD_WINDOW)
 		fl->unsent[fl->n_unsent++] = index;
@@ -211,7 +217,7 @@ void flood_reset(struct flood *fl, uint32_t index)
 	if (flow->state == FLOW_ASKED)
 		flow->snd += fl->size;
 	if (flow->state > FLOW_SYN)
-		send_bare(fl, index, RST | ACK);
+		flood_send_bare(fl, index, RST | ACK);
 	flow->state = FLOW_CLOSED;
 }
 
@@ -264,7 +270,7 @@ void flood_resend(struct flood *fl)
 		else if (flow->state == FLOW_ASKED)
 			send_request(fl, index);
 		else
-			send_bare(fl, index, FIN | ACK);
+			flood_send_bare(fl, index, FIN | ACK);
 	}
 }
 
@@ -319,7 +325,7 @@ static void established(struct flood *fl, uint32_t index)
 	}
 	fl->flows[index].state = FLOW_READY;
 	fl->open++;
-	send_bare(fl, index, ACK);
+	flood_send_bare(fl, index, ACK);
 }
 
 /* Full: the oldest goes at once. */
@@ -350,7 +356,7 @@ void flood_send_late(struct flood *fl)
 		if ((int32_t)(fl->now_ms - ack->due_ms) < 0)
 			return;
 		if (fl->flows[ack->index].unacked) {
-			send_bare(fl, ack->index, ACK);
+			flood_send_bare(fl, ack->index, ACK);
 			if (fl->flows[ack->index].unacked)
 				return; /* no frame now */
 		}
@@ -365,7 +371,7 @@ static void answered(struct flood *fl, uint32_t index)
 
 	if (fl->mode == FLOOD_CPS) {
 		flow->state = FLOW_FIN;
-		send_bare(fl, index, FIN | ACK);
+		flood_send_bare(fl, index, FIN | ACK);
 		flow->snd++;
 		return;
 	}
@@ -416,7 +422,7 @@ static void finished(struct flood *fl, uint32_t index)
 	struct flow *flow = &fl->flows[index];
 
 	flow->rcv++;
-	send_bare(fl, index, ACK);
+	flood_send_bare(fl, index, ACK);
 	if (fl->measuring) {
 		fl->answers++;
 		hist_record(&fl->latency, fl->now_ns - flow->due_ns);
@@ -424,6 +430,18 @@ static void finished(struct flood *fl, uint32_t index)
 	flow->state = FLOW_CLOSED;
 	if (!fl->closing)
 		reopen(fl, index);
+}
+
+/* The server's SYN tells its window's scale: NOP, the option's three bytes. */
+static void begin_bulk(struct flow *flow, const uint8_t *tcp, unsigned header)
+{
+	flow->got = 0;
+	for (unsigned at = TCP; at + 3 < header; at++)
+		if (tcp[at] == 1 && tcp[at + 1] == 3 && tcp[at + 2] == 3)
+			flow->got = tcp[at + 3] & 15;
+	flow->bulk.una = flow->snd;
+	flow->bulk.wnd = get16(tcp + 14);
+	flow->apart = flow->snd - flow->rcv;
 }
 
 static void take_segment(struct flood *fl, uint32_t index, const uint8_t *ip)
@@ -444,12 +462,18 @@ static void take_segment(struct flood *fl, uint32_t index, const uint8_t *ip)
 			return;
 		flow->snd++;
 		flow->rcv = get32(tcp + 4) + 1;
+		if (fl->mode == FLOOD_BULK)
+			begin_bulk(flow, tcp, header);
 		established(fl, index);
+		return;
+	}
+	if (fl->mode == FLOOD_BULK) {
+		flood_bulk_take(fl, index, tcp, tcp + header, len);
 		return;
 	}
 	if (get32(tcp + 4) != flow->rcv) {
 		if (len) /* again: our ACK was lost */
-			send_bare(fl, index, ACK);
+			flood_send_bare(fl, index, ACK);
 		return;
 	}
 	if (len)

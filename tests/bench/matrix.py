@@ -174,7 +174,7 @@ class Matrix:
         self.needs_network(path)
         common = ["--mode", "bulk", "--conns", str(conns), "--warmup", "0.3",
                   *self.seconds()]
-        return {"memif": self.rig.memif_load, "tap": self.rig.tap_load,
+        return {"memif": self.rig.memif_flood, "tap": self.rig.tap_load,
                 "loopback": self.rig.loopback,
                 "kerneltap": self.rig.kerneltap_load}[path](*common)
 
