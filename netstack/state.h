@@ -80,6 +80,7 @@ struct net_conn {
 	bool repairing : 1;	 /* it has lost something */
 	bool probed : 1;	 /* a probe for a lost tail is out */
 	uint8_t probe_shift : 3; /* the next one waits so longer */
+	bool caught_up : 1;	 /* its reader has, since pcb.rcv_mark */
 	uint16_t n_views;	 /* in a handler's hands: conn/view.c */
 	int32_t unacked_last;	 /* lwip/ends.c; so is pcb.unsent_near */
 	union {

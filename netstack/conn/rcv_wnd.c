@@ -6,9 +6,13 @@
  * before it needs that (dynamic right-sizing: Fisk and Feng, 2001): the window
  * is doubled when more than ENOUGH of it was read in a round trip, up to
  * --rmem-max and while memory is not short. A sender that doubles its rate each
- * round trip finds it doubled in time. What is not read makes nothing grow.
+ * round trip finds it doubled in time. What is not read makes nothing grow:
+ * where a quarter of the window was unread all the time, it is the reader that
+ * the sender waits for, and a larger one would only hold more, cold in the
+ * cache.
  */
 #include "netstack/conn/conn.h"
+#include "netstack/lwip/hooks.h"
 
 /* What took longer was no round trip: in units of now_us, two seconds. */
 #define TRIP_MOST_US (2000000u / 1024 * 1000)
@@ -127,15 +131,17 @@ static void measure(struct net_conn *conn)
 {
 	struct tcp_pcb *pcb = &conn->pcb;
 	uint32_t max = net_rcv_max(pcb), now_us = net_here()->now_us;
-	uint32_t read = pcb->rcv_nxt - (max - pcb->rcv_wnd);
+	uint32_t unread = max - pcb->rcv_wnd, read = pcb->rcv_nxt - unread;
 	uint32_t bytes = read - pcb->rcv_mark;
 	uint32_t passed_us = now_us - pcb->rcv_mark_us;
 
+	conn->caught_up |= unread <= max / 4;
 	if (pcb->rcv_mark_us && !is_over(conn, bytes, passed_us))
 		return;
 	if (pcb->rcv_mark_us && passed_us <= TRIP_MOST_US &&
-	    (int32_t)bytes > (int32_t)ENOUGH(max))
+	    (int32_t)bytes > (int32_t)ENOUGH(max) && conn->caught_up)
 		grow(conn);
+	conn->caught_up = false;
 	pcb->rcv_mark = read;
 	pcb->rcv_mark_us = now_us ? now_us : 1; /* 0: there is no mark */
 }

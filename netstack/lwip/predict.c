@@ -253,7 +253,7 @@ bool net_predict_output(struct net_conn *conn)
 	struct tcp_pcb *pcb = &conn->pcb;
 	u32_t wnd = LWIP_MIN(pcb->snd_wnd, pcb->cwnd);
 
-	if (pcb->state != ESTABLISHED || conn->repairing)
+	if (pcb->state != ESTABLISHED)
 		return false;
 	if (!pcb->unsent)
 		return send_ack(conn);

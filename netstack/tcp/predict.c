@@ -25,9 +25,8 @@ static inline bool is_usual(const struct net_conn *conn)
 	const struct tcp_pcb *pcb = &conn->pcb;
 
 	return pcb->state == ESTABLISHED && !(pcb->flags & UNUSUAL_FLAGS) &&
-	       !conn->repairing && !conn->lingering && !conn->rd_shut &&
-	       !pcb->rcv_sacks && !pcb->refused_data && !pcb->nrtx &&
-	       pcb->callback_arg;
+	       !conn->lingering && !conn->rd_shut && !pcb->rcv_sacks &&
+	       !pcb->refused_data && !pcb->nrtx && pcb->callback_arg;
 }
 
 /* Whether nothing of it has to be judged. A shut window is answered by lwIP. */
@@ -95,13 +94,30 @@ static inline u32_t retire(struct tcp_pcb *pcb, u32_t ack)
 	return bytes;
 }
 
+/*
+ * Of a connection that has a block: what lwIP would show net_segment_in().
+ */
+__attribute__((noinline)) static void
+tell_recovery(struct net_conn *conn, struct pbuf *p, const struct expected *s)
+{
+	struct tcp_hdr hdr = *(const struct tcp_hdr *)p->payload;
+
+	hdr.seqno = s->seq;
+	hdr.ackno = s->ack;
+	hdr.wnd = s->wnd;
+	p->tot_len = s->len;
+	net_recovery_input(&conn->pcb, &hdr, 0, p);
+	p->tot_len = (u16_t)(s->len + TCP_HLEN);
+}
+
 /* Returns how many bytes it has retired. */
 static inline u32_t take_ack(struct net_conn *conn, const struct expected *s)
 {
 	struct tcp_pcb *pcb = &conn->pcb;
 	u32_t bytes;
 
-	net_recovery_advance(conn, s->ack);
+	if (__builtin_expect(!conn->repairing, 1))
+		net_recovery_advance(conn, s->ack);
 	pcb->rto = (s16_t)((pcb->sa >> 3) + pcb->sv);
 	pcb->dupacks = 0;
 	pcb->lastack = s->ack;
@@ -153,6 +169,8 @@ bool net_predict_input(struct net_conn *conn, struct pbuf *p)
 	if (!is_expected(conn, &s) || (s.len && !net_rxq_has_room(p)))
 		return false;
 	net_here()->rx_keep_cwnd = false;
+	if (__builtin_expect(conn->repairing, 0))
+		tell_recovery(conn, p, &s);
 	pcb->tmr = tcp_ticks;
 	pcb->keep_cnt_sent = 0;
 	pcb->persist_probe = 0;
@@ -166,7 +184,10 @@ bool net_predict_input(struct net_conn *conn, struct pbuf *p)
 	net_count_expected(conn, s.len, retired);
 	if (pcb->unsent || (pcb->flags & TF_ACK_NOW))
 		net_conn_queue_output(conn);
-	net_cwnd_slow_start(pcb, lastack, cwnd);
+	if (__builtin_expect(conn->repairing, 0))
+		net_recovery_after_input(conn);
+	else
+		net_cwnd_slow_start(pcb, lastack, cwnd);
 	net_timer_check(conn);
 	net_conn_tell(conn);
 	return true;

@@ -151,6 +151,56 @@ test_a_reader_that_is_always_behind_does_not_hold_it_up(void **state)
 		;
 }
 
+/* Reads as fast as the bytes come, but leaves that much unread. */
+static uint32_t lag;
+
+static void read_late(struct net_conn *c, void *arg)
+{
+	static uint8_t room[1 << 20];
+	unsigned there = 0;
+
+	conn = c;
+	while (!c->eof && c->pcb_live) {
+		coro_sleep_ns(100000);
+		there = c->rx_tail ? net_rxq_bytes(c) : 0;
+		if (there > lag)
+			had += (uint64_t)net_recv(
+				c, room, LWIP_MIN(there - lag, sizeof(room)));
+	}
+	ended++;
+}
+
+static uint32_t window_of_a_late_reader(uint32_t unread)
+{
+	struct segment s;
+	uint32_t found;
+
+	lag = 0;
+	connect_to(read_late, true);
+	send_for_a_trip(2 * SEG); /* has kept up so far */
+	lag = unread;
+	for (unsigned i = 0; i < 20; i++)
+		send_for_a_trip(UINT32_MAX);
+	assert_true(had > 10 * FIRST_WND);
+	found = window();
+	peer_send(&peer, PEER_RST | PEER_ACK, NULL, 0);
+	run_ms(5);
+	while (peer_next(&s))
+		;
+	return found;
+}
+
+/* A larger window would only make its queue longer. */
+static void test_a_reader_that_is_the_bottleneck_gets_no_more(void **state)
+{
+	assert_int_equal(window_of_a_late_reader(FIRST_WND / 3), FIRST_WND);
+}
+
+static void test_a_reader_a_little_late_is_no_bottleneck(void **state)
+{
+	assert_int_equal(window_of_a_late_reader(FIRST_WND / 16), 6u << 20);
+}
+
 /* As one that was made from a cookie. */
 static void test_without_a_round_trip_a_window_is_the_measure(void **state)
 {
@@ -309,6 +359,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		T(test_a_sender_that_fills_the_window_gets_more),
 		T(test_a_reader_that_is_always_behind_does_not_hold_it_up),
+		T(test_a_reader_that_is_the_bottleneck_gets_no_more),
+		T(test_a_reader_a_little_late_is_no_bottleneck),
 		T(test_without_a_round_trip_a_window_is_the_measure),
 		T(test_without_a_round_trip_a_slow_sender_gets_no_more),
 		T(test_one_that_sends_less_does_not),
