@@ -42,6 +42,10 @@ extern const struct net_conn_ext net_conn_no_ext;
 struct net_conn {
 	struct tcp_pcb pcb; /* first: conn and pcb share their address */
 
+	/* RFC 7323, if pcb.flags has NET_TF_TS */
+	uint32_t ts_recent; /* TS.Recent, which is as old as pcb.tmr */
+	uint32_t ts_offset; /* of our timestamps from the clock */
+
 	/* the hot line behind the pcb */
 	struct net_conn *hash_next;
 	uint32_t hash;
@@ -305,6 +309,7 @@ struct net_stack {
 	bool paths_used; /* there has been one */
 	bool predicts;	 /* tcp/predict.c */
 	bool pmtud_off;
+	bool timestamps_off;
 	unsigned n_sources; /* its entries in the table of clients */
 	/* counted for the segment that is being received; no connection yet */
 	struct net_source_key admitted;

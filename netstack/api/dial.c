@@ -174,6 +174,7 @@ static int start(struct net_conn *conn, const struct net_addr *addr,
 	conn->connecting = true;
 	tcp_arg(pcb, conn);
 	tcp_nagle_disable(pcb);
+	net_ts_offer(conn, &remote, addr->port);
 	rc = tcp_connect(pcb, &remote, addr->port, NULL);
 	net_pcbs_take_back();
 	switch (rc) {

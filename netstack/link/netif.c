@@ -120,6 +120,7 @@ int net_link_open(struct net_opts *opts)
 	lwip_init();
 	net_here()->pmtud_off = opts->pmtud_off;
 	net_here()->predicts = !opts->predict_off;
+	net_here()->timestamps_off = opts->timestamps_off;
 	net_rcv_wnd_init(opts->rmem_max ? opts->rmem_max : NET_RMEM_MAX);
 	if (opts->gateway4.family)
 		memcpy(&net_here()->gateway4.addr, opts->gateway4.ip, 4);

@@ -19,11 +19,12 @@ err_t net_segment_in(struct tcp_pcb *pcb, const struct tcp_hdr *hdr,
 u32_t *net_segment_out(const struct tcp_pcb *pcb, const struct pbuf *p,
 		       u32_t *opts)
 {
-	if (pcb && pcb->state != LISTEN) {
-		net_count_out(net_conn_of((struct tcp_pcb *)(uintptr_t)pcb), p);
-		net_recovery_segment_out(pcb, p);
-	}
-	return opts;
+	if (!pcb || pcb->state == LISTEN)
+		return opts;
+	net_count_out(net_conn_of((struct tcp_pcb *)(uintptr_t)pcb), p);
+	net_recovery_segment_out(pcb, p);
+	net_ts_refresh(pcb, opts);
+	return opts + net_ts_bytes(pcb) / sizeof(*opts);
 }
 
 /*

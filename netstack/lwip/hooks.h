@@ -39,7 +39,21 @@ err_t net_segment_in(struct tcp_pcb *pcb, const struct tcp_hdr *hdr,
 #define LWIP_HOOK_TCP_INPACKET_PCB(pcb, hdr, optlen, opt1len, opt2, p)         \
 	net_segment_in(pcb, hdr, optlen, opt1len, opt2, p)
 
-/* A segment about to leave; adds no option (hooks.c). */
+/*
+ * RFC 7323. In pcb->flags, in place of lwIP's TF_TIMESTAMP: timestamps have
+ * been agreed upon; in SYN_SENT, offered. Every segment has NET_TS_BYTES more
+ * of options then, two NOPs before the option.
+ */
+#define NET_TF_TS    0x0400u
+#define NET_TS_BYTES 12u
+#define LWIP_HOOK_TCP_OUT_TCPOPT_LENGTH(pcb, len)                              \
+	((u8_t)((len) +                                                        \
+		((pcb) && ((pcb)->flags & NET_TF_TS) ? NET_TS_BYTES : 0)))
+
+/* A pcb has been made for a SYN (tcp/timestamps.c). */
+void net_ts_accept(struct tcp_pcb *pcb, const struct tcp_hdr *syn);
+
+/* A segment about to leave: puts a timestamp behind its options (hooks.c). */
 u32_t *net_segment_out(const struct tcp_pcb *pcb, const struct pbuf *p,
 		       u32_t *opts);
 #define LWIP_HOOK_TCP_OUT_ADD_TCPOPTS(p, hdr, pcb, opts)                       \

@@ -79,7 +79,7 @@ void net_mem_free(void *mem);
 #define LWIP_TCP_MAX_SACK_NUM	 4
 #define LWIP_RCV_SACKS		 *rcv_sacks /* tcp/ooseq.c; NULL: none */
 #define LWIP_OWN_SACKS		 0
-#define TCP_QUEUE_OOSEQ		 1 /* needed for SACK; lwIP is given none */
+#define TCP_QUEUE_OOSEQ		 0 /* lwIP is given none */
 #define LWIP_TCP_KEEPALIVE	 1
 #define TCP_LISTEN_BACKLOG	 0 /* counted by netstack, without its limit */
 #define LWIP_CALLBACK_API	 0

@@ -10,9 +10,15 @@
 
 #include "netstack/link/link.h"
 
-/* A header of 20 bytes with nothing but ACK and PSH, if any. */
-#define PLAIN_BITS PP_HTONS(0x5000)
-#define PLAIN_MASK PP_HTONS((u16_t) ~(TCP_ACK | TCP_PSH))
+/* A header of 20 bytes, or 32, with nothing but ACK and PSH, if any. */
+#define PLAIN_BITS   PP_HTONS(0x5000)
+#define STAMPED_BITS PP_HTONS(0x8000)
+#define PLAIN_MASK   PP_HTONS((u16_t) ~(TCP_ACK | TCP_PSH))
+
+static inline u16_t header_bits(const struct tcp_pcb *pcb)
+{
+	return pcb->flags & NET_TF_TS ? STAMPED_BITS : PLAIN_BITS;
+}
 
 /* ---- writing ---- */
 
@@ -27,7 +33,8 @@ static inline struct tcp_seg *make_seg(const struct tcp_pcb *pcb,
 				       const void *data, unsigned off,
 				       unsigned len)
 {
-	struct tcp_seg *seg = net_seg_new(len);
+	unsigned options = net_ts_bytes(pcb);
+	struct tcp_seg *seg = net_seg_new(options + len);
 	struct tcp_hdr *tcp;
 
 	if (!seg)
@@ -39,9 +46,9 @@ static inline struct tcp_seg *make_seg(const struct tcp_pcb *pcb,
 	tcp->src = lwip_htons(pcb->local_port);
 	tcp->dest = lwip_htons(pcb->remote_port);
 	tcp->seqno = lwip_htonl(pcb->snd_lbb + off);
-	tcp->_hdrlen_rsvd_flags = PP_HTONS(0x5000);
+	tcp->_hdrlen_rsvd_flags = header_bits(pcb);
 	tcp->urgp = 0;
-	memcpy(tcp + 1, data, len);
+	memcpy((u8_t *)(tcp + 1) + options, data, len);
 	return seg;
 }
 
@@ -179,7 +186,8 @@ static inline bool is_plain(const struct tcp_pcb *pcb,
 	const struct pbuf *p = seg->p;
 
 	return p->ref == 1 && !seg->flags && seg->len &&
-	       (seg->tcphdr->_hdrlen_rsvd_flags & PLAIN_MASK) == PLAIN_BITS &&
+	       (seg->tcphdr->_hdrlen_rsvd_flags & PLAIN_MASK) ==
+		       header_bits(pcb) &&
 	       p->payload == seg->tcphdr && net_seg_begin(seg) == pcb->snd_nxt;
 }
 
@@ -190,6 +198,7 @@ static inline void fill_header(struct tcp_pcb *pcb, struct tcp_hdr *tcp)
 	tcp->wnd =
 		lwip_htons(TCPWND_MIN16(RCV_WND_SCALE(pcb, pcb->rcv_ann_wnd)));
 	tcp->chksum = 0;
+	net_ts_refresh(pcb, tcp + 1);
 }
 
 /* The head of `unsent` has left, and goes behind the last of `unacked`. */
@@ -224,22 +233,27 @@ static inline bool may_leave(const struct tcp_pcb *pcb, u32_t wnd)
 	       is_plain(pcb, pcb->unsent);
 }
 
-/* tcp_send_empty_ack() where there is nothing to say in options. */
+/* tcp_send_empty_ack() where there is nothing to say of data out of order. */
 static bool send_ack(struct net_conn *conn)
 {
 	struct tcp_pcb *pcb = &conn->pcb;
-	struct tcp_hdr tcp = {
-		.src = lwip_htons(pcb->local_port),
-		.dest = lwip_htons(pcb->remote_port),
-		.seqno = lwip_htonl(pcb->snd_nxt),
-		._hdrlen_rsvd_flags = PP_HTONS(0x5000),
+	unsigned len = TCP_HLEN + net_ts_bytes(pcb);
+	struct {
+		struct tcp_hdr tcp;
+		uint8_t options[NET_TS_BYTES];
+	} header = {
+		.tcp.src = lwip_htons(pcb->local_port),
+		.tcp.dest = lwip_htons(pcb->remote_port),
+		.tcp.seqno = lwip_htonl(pcb->snd_nxt),
+		.tcp._hdrlen_rsvd_flags = header_bits(pcb),
 	};
-	struct pbuf p = {.payload = &tcp, .len = TCP_HLEN, .tot_len = TCP_HLEN};
+	struct pbuf p = {
+		.payload = &header, .len = (u16_t)len, .tot_len = (u16_t)len};
 
 	if (!(pcb->flags & TF_ACK_NOW) || pcb->rcv_sacks ||
 	    pcb->snd_nxt - pcb->lastack > pcb->snd_wnd)
 		return false; /* also if the peer may not take this number */
-	fill_header(pcb, &tcp);
+	fill_header(pcb, &header.tcp);
 	if (!net_link_send_tcp(pcb, &p))
 		return false;
 	net_count_sent(conn);

@@ -40,6 +40,7 @@ enum {
 	OPT_RMEM_MAX,
 	OPT_WATCHDOG,
 	OPT_PREDICT,
+	OPT_TIMESTAMPS,
 	OPT_CONFIG
 };
 
@@ -57,6 +58,8 @@ static const struct argp_option options[] = {
 	{"mtu", OPT_MTU, "BYTES", 0, "576 to 9000 (default 1500)", 1},
 	{"pmtud", OPT_PMTUD, "on|off", 0,
 	 "Learn what paths take and send IPv4 with DF (default on)", 1},
+	{"timestamps", OPT_TIMESTAMPS, "on|off", 0,
+	 "Use TCP timestamps with peers that do (RFC 7323, default on)", 1},
 	{"predict", OPT_PREDICT, "on|off", 0,
 	 "Let the segment that was expected take a short way (default on)", 1},
 	{"lcores", OPT_LCORES, "CPU[-CPU][,...]", 0,
@@ -391,6 +394,9 @@ static int take(struct net_opts *opts, int key, const char *text)
 		return take_switch(opts, "pmtud", text, &opts->pmtud_off);
 	case OPT_PREDICT:
 		return take_switch(opts, "predict", text, &opts->predict_off);
+	case OPT_TIMESTAMPS:
+		return take_switch(opts, "timestamps", text,
+				   &opts->timestamps_off);
 	default:
 		return refuse(opts, "--config must be given as --config FILE");
 	}

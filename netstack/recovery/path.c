@@ -35,9 +35,11 @@ static const uint16_t guesses[] = {4352, 1500, 1280, 576};
 
 #define COUNT(table) (sizeof(table) / sizeof((table)[0]))
 
-static unsigned headers_of(const ip_addr_t *ip)
+/* Of a segment with data. */
+static unsigned headers_of(const struct tcp_pcb *pcb)
 {
-	return IP_IS_V6(ip) ? HEADERS6 : HEADERS4;
+	return (IP_IS_V6_VAL(pcb->remote_ip) ? HEADERS6 : HEADERS4) +
+	       net_ts_bytes(pcb);
 }
 
 static unsigned floor_of(const ip_addr_t *ip)
@@ -162,7 +164,7 @@ static void set_mss(struct net_conn *conn, unsigned mss)
 
 static unsigned mss_for(const struct tcp_pcb *pcb, unsigned mtu)
 {
-	unsigned mss = mtu - headers_of(&pcb->remote_ip);
+	unsigned mss = mtu - headers_of(pcb);
 
 	return LWIP_MAX(mss, NET_MSS_FLOOR);
 }
@@ -170,12 +172,14 @@ static unsigned mss_for(const struct tcp_pcb *pcb, unsigned mtu)
 void net_path_settle(struct net_conn *conn)
 {
 	struct tcp_pcb *pcb = &conn->pcb;
-	unsigned mtu = 0;
+	unsigned mtu;
 
 	if (pcb->mss < NET_MSS_FLOOR)
 		pcb->mss = NET_MSS_FLOOR;
-	if (pcb->state >= ESTABLISHED)
-		mtu = net_path_mtu(&pcb->remote_ip);
+	if (pcb->state < ESTABLISHED)
+		return;
+	pcb->mss = (u16_t)(pcb->mss - net_ts_bytes(pcb)); /* RFC 6691 */
+	mtu = net_path_mtu(&pcb->remote_ip);
 	if (mtu && mss_for(pcb, mtu) < pcb->mss)
 		set_mss(conn, mss_for(pcb, mtu));
 }
@@ -252,7 +256,7 @@ void net_path_timed_out(struct net_conn *conn)
 {
 	struct tcp_pcb *pcb = &conn->pcb;
 	const ip_addr_t *remote = &pcb->remote_ip;
-	unsigned headers = headers_of(remote);
+	unsigned headers = headers_of(pcb);
 	unsigned mtu = net_path_mtu(remote);
 	unsigned head, least = pcb->mss + headers;
 

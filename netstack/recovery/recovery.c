@@ -56,6 +56,7 @@ static bool send_again(struct net_conn *conn, struct net_seg *seg)
 	hdr->wnd =
 		lwip_htons(TCPWND_MIN16(RCV_WND_SCALE(pcb, pcb->rcv_ann_wnd)));
 	hdr->chksum = 0;
+	net_ts_refresh(pcb, hdr + 1);
 	pcb->rcv_ann_right_edge = pcb->rcv_nxt + pcb->rcv_ann_wnd;
 	pcb->rttest = 0; /* Karn */
 	net_count_out(conn, p);
@@ -473,6 +474,12 @@ __attribute__((noinline)) static void take_slowly(struct net_conn *conn,
 	}
 }
 
+/* Whether there is room for SACK: ten bytes at least, as a timestamp has. */
+static inline bool may_sack(const struct tcp_pcb *pcb, unsigned optlen)
+{
+	return optlen >= (pcb->flags & NET_TF_TS ? 20 : 10);
+}
+
 /*
  * lwIP is about to process a segment of this pcb; the header's numbers are in
  * host order, p begins with the data.
@@ -497,7 +504,7 @@ void net_recovery_input(struct tcp_pcb *pcb, const struct tcp_hdr *hdr,
 		pcb->snd_wl1 = hdr->seqno - 1;
 	if (conn->repairing ||
 	    (pcb->unacked && pcb->state >= ESTABLISHED &&
-	     (optlen >= 10 || (acked == 0 && p->tot_len == 0))))
+	     (may_sack(pcb, optlen) || (acked == 0 && p->tot_len == 0))))
 		take_slowly(conn, hdr, optlen, p);
 	else if (new)
 		net_recovery_advance(conn, hdr->ackno);

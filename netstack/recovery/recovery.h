@@ -7,6 +7,7 @@
  */
 #pragma once
 
+#include <string.h>
 #include <sys/queue.h>
 
 #include "netstack/conn/conn.h"
@@ -101,6 +102,40 @@ static inline bool net_us_after(uint32_t a, uint32_t b)
 	return (int32_t)(a - b) > 0;
 }
 
+/* ---- timestamps, RFC 7323: what leaves ---- */
+
+/* Our clock of them, of 2^20 ns a tick: RFC 7323 5.4 wants 1 ms to 1 s. */
+static inline uint32_t net_ts_now(void)
+{
+	return (uint32_t)(net_here()->now_ns >> 20);
+}
+
+/* What they take of each segment, beside its MSS. */
+static inline unsigned net_ts_bytes(const struct tcp_pcb *pcb)
+{
+	return pcb->flags & NET_TF_TS ? NET_TS_BYTES : 0;
+}
+
+/* NET_TS_BYTES of options, at any address. */
+static inline void net_ts_write(void *opts, uint32_t value, uint32_t echo)
+{
+	uint32_t words[] = {PP_HTONL(0x0101080a), lwip_htonl(value),
+			    lwip_htonl(echo)};
+
+	memcpy(opts, words, sizeof(words));
+}
+_Static_assert(NET_TS_BYTES == 3 * sizeof(uint32_t), "two NOPs, the option");
+
+/* Of a segment that leaves now, maybe again: its option is written anew. */
+static inline void net_ts_refresh(const struct tcp_pcb *pcb, void *opts)
+{
+	const struct net_conn *conn = (const void *)pcb;
+
+	if (pcb->flags & NET_TF_TS)
+		net_ts_write(opts, net_ts_now() + conn->ts_offset,
+			     conn->ts_recent);
+}
+
 /* ---- output.c ---- */
 /* At once, and again in the next output phase if the port has no room. */
 void net_conn_output_now(struct net_conn *conn);
@@ -159,7 +194,9 @@ bool net_path_df(const ip4_addr_t *dest);
 
 /*
  * Decides the MSS: after each segment of a handshake, whichever side began it.
- * Never below NET_MSS_FLOOR, and no more than the path is known to take.
+ * Never below NET_MSS_FLOOR, and no more than the path is known to take. Once
+ * the connection is established, options take their part of it: what is left
+ * in pcb->mss are bytes of data.
  */
 void net_path_settle(struct net_conn *conn);
 

@@ -26,7 +26,10 @@ static void free_pieces(struct tcp_seg *seg)
 static struct tcp_seg *make_piece(struct tcp_seg *old, unsigned data_at,
 				  unsigned off, unsigned len)
 {
-	struct pbuf *p = pbuf_alloc(PBUF_TRANSPORT, (u16_t)len, PBUF_RAM);
+	unsigned header = TCPH_HDRLEN_BYTES(old->tcphdr);
+	unsigned options = header - TCP_HLEN; /* written when it leaves */
+	struct pbuf *p =
+		pbuf_alloc(PBUF_TRANSPORT, (u16_t)(options + len), PBUF_RAM);
 	struct tcp_seg *seg = p ? memp_malloc(MEMP_TCP_SEG) : NULL;
 	u8_t flags = TCPH_FLAGS(old->tcphdr);
 
@@ -35,7 +38,7 @@ static struct tcp_seg *make_piece(struct tcp_seg *old, unsigned data_at,
 			pbuf_free(p);
 		return NULL;
 	}
-	pbuf_copy_partial(old->p, p->payload, (u16_t)len,
+	pbuf_copy_partial(old->p, (u8_t *)p->payload + options, (u16_t)len,
 			  (u16_t)(data_at + off));
 	pbuf_add_header(p, TCP_HLEN);	     /* PBUF_TRANSPORT has left room */
 	*net_seg_of(seg) = *net_seg_of(old); /* its times, too */
@@ -50,7 +53,7 @@ static struct tcp_seg *make_piece(struct tcp_seg *old, unsigned data_at,
 	seg->tcphdr->chksum = 0;
 	if (off + len < old->len) /* only the last one pushes and ends */
 		flags &= (u8_t) ~(TCP_FIN | TCP_PSH);
-	TCPH_HDRLEN_FLAGS_SET(seg->tcphdr, TCP_HLEN / 4, flags);
+	TCPH_HDRLEN_FLAGS_SET(seg->tcphdr, header / 4, flags);
 	return seg;
 }
 

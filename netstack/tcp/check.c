@@ -18,6 +18,7 @@
 #define MSS_LEN	     4
 #define WSCALE_LEN   3
 #define SACK_OK_LEN  2
+#define TS_LEN	     10
 #define CHALLENGE_MS 500u /* between two challenges on a connection */
 #define PROBE_MS     20u  /* between two answers to probes */
 
@@ -39,6 +40,8 @@ static bool option_ok(const uint8_t *opt, unsigned room)
 		return opt[1] == WSCALE_LEN;
 	case NET_OPT_SACK_OK:
 		return opt[1] == SACK_OK_LEN;
+	case NET_OPT_TS:
+		return opt[1] == TS_LEN;
 	default:
 		return true;
 	}
@@ -291,6 +294,29 @@ static bool check_synchronised(struct net_conn *conn, const struct segment *s)
 	return false;
 }
 
+/*
+ * RFC 7323 3.2 and 5.3 R1, of a connection that has agreed on timestamps: what
+ * has none is dropped in silence, what is old is acknowledged. A reset needs
+ * none, and a SYN is challenged whatever it says (RFC 5961 4).
+ */
+static bool check_timestamp(struct net_conn *conn, const struct tcp_hdr *tcp,
+			    const struct segment *s, struct net_ts *ts)
+{
+	if (s->flags & (TCP_RST | TCP_SYN))
+		return true;
+	if (!net_ts_read(tcp, ts))
+		return false;
+	if (!net_ts_is_old(conn, ts->value))
+		return true;
+	if (s->len) {
+		answer_again(conn, s);
+		net_timer_check(conn);
+	} else {
+		challenge(conn);
+	}
+	return false;
+}
+
 static bool check_slowly(struct net_conn *conn, const struct segment *s)
 {
 	switch (conn->pcb.state) {
@@ -331,7 +357,9 @@ check_conn(struct net_conn *conn, struct pbuf **p)
 	struct tcp_pcb *pcb = &conn->pcb;
 	unsigned header = TCPH_HDRLEN_BYTES(tcp);
 	unsigned bytes = (*p)->tot_len - header;
+	bool stamped = (pcb->flags & NET_TF_TS) && pcb->state > SYN_SENT;
 	struct segment s;
+	struct net_ts ts;
 
 	if (pcb->state == SYN_RCVD)
 		strip_crossed_syn(conn, tcp);
@@ -342,10 +370,13 @@ check_conn(struct net_conn *conn, struct pbuf **p)
 		net_here()->rx_has_mss =
 			mend_options(*p, pcb->state == SYN_SENT);
 	s.len = bytes + ((s.flags & (TCP_SYN | TCP_FIN)) != 0);
-	if (!is_ordinary(pcb, &s) && !check_slowly(conn, &s)) {
+	if ((stamped && !check_timestamp(conn, tcp, &s, &ts)) ||
+	    (!is_ordinary(pcb, &s) && !check_slowly(conn, &s))) {
 		net_here()->stats.rx_unacceptable++;
 		return false;
 	}
+	if (stamped && !(s.flags & (TCP_RST | TCP_SYN)))
+		net_ts_note(conn, s.seq, ts.value);
 	return bytes == 0 || net_rxq_admit(p);
 }
 

@@ -22,7 +22,7 @@
 
 #define EPOCH_NS  INT64_C(64000000000) /* a cookie lives one to two of these */
 #define NO_WSCALE 15u
-#define SYN_BYTES (TCP_HLEN + 12)
+#define SYN_BYTES (TCP_HLEN + 12 + NET_TS_BYTES)
 
 /* What a peer may name; the largest that is not larger is kept. */
 static const u16_t mss_steps[8] = {216,	 536,  1220, 1360,
@@ -33,6 +33,8 @@ struct syn {
 	u8_t mss_step;
 	u8_t wscale; /* NO_WSCALE: not offered */
 	bool sack;
+	bool has_ts; /* not in the cookie: see net_ts_returned() */
+	u32_t ts;    /* the peer's */
 };
 
 struct sealed {
@@ -102,6 +104,7 @@ static u32_t encode(const struct tcp_hdr *tcp, const struct syn *syn)
 
 static bool decode(const struct tcp_hdr *tcp, struct syn *out)
 {
+	struct net_ts ts;
 	u32_t cookie = lwip_ntohl(tcp->ackno) - 1;
 	u32_t isn = lwip_ntohl(tcp->seqno) - 1;
 	u8_t options = (u8_t)(cookie >> 24) ^ mask(tcp, isn);
@@ -115,6 +118,9 @@ static bool decode(const struct tcp_hdr *tcp, struct syn *out)
 			    .mss_step = options >> 5,
 			    .wscale = options & 15,
 			    .sack = options >> 4 & 1};
+	out->has_ts = net_ts_returned(tcp, 2 * EPOCH_NS, &ts);
+	if (out->has_ts)
+		out->ts = ts.value;
 	return true;
 }
 
@@ -125,6 +131,7 @@ static void read_syn(const struct tcp_hdr *tcp, struct syn *out)
 	const uint8_t *mss = net_tcp_option(tcp, NET_OPT_MSS);
 	const uint8_t *wscale = net_tcp_option(tcp, NET_OPT_WSCALE);
 	unsigned named = ip_current_is_v6() ? 1220 : 536;
+	struct net_ts ts = {0};
 	u8_t step = 7;
 
 	if (mss)
@@ -137,6 +144,8 @@ static void read_syn(const struct tcp_hdr *tcp, struct syn *out)
 	if (wscale)
 		out->wscale = wscale[2] > 14 ? 14 : wscale[2];
 	out->sack = net_tcp_option(tcp, NET_OPT_SACK_OK) != NULL;
+	out->has_ts = net_ts_offered(tcp, &ts);
+	out->ts = ts.value;
 }
 
 /* MSS, window scale, SACK permitted, padded to words; returns the bytes. */
@@ -163,6 +172,19 @@ static u8_t write_options(uint8_t *opt, unsigned mss, int wscale, bool sack)
 	return (u8_t)(opt - begin);
 }
 
+/* Our timestamp of a connection that is not there; returns the bytes. */
+static u8_t write_timestamp(uint8_t *opt, const struct net_reply *reply,
+			    const struct syn *syn)
+{
+	if (!syn->has_ts)
+		return 0;
+	net_ts_write(opt,
+		     net_ts_now() + net_ts_offset(reply->from, reply->from_port,
+						  reply->to, reply->to_port),
+		     syn->ts);
+	return NET_TS_BYTES;
+}
+
 void net_cookie_send(const struct pbuf *p)
 {
 	const struct tcp_hdr *tcp = p->payload;
@@ -182,6 +204,8 @@ void net_cookie_send(const struct pbuf *p)
 	reply.options_len = write_options(
 		reply.options, tcp_eff_send_mss(TCP_MSS, reply.from, reply.to),
 		syn.wscale == NO_WSCALE ? -1 : net_rcv_scale(), syn.sack);
+	reply.options_len += write_timestamp(reply.options + reply.options_len,
+					     &reply, &syn);
 	net_reply_send(&reply);
 	net_here()->stats.cookies_sent++;
 	last_sent_ns = net_here()->now_ns;
@@ -196,10 +220,14 @@ static struct pbuf *make_syn(const struct tcp_hdr *ack, const struct syn *syn)
 	u8_t len = write_options(options, mss_steps[syn->mss_step],
 				 syn->wscale == NO_WSCALE ? -1 : syn->wscale,
 				 syn->sack);
-	struct pbuf *p =
-		pbuf_alloc(PBUF_RAW, (u16_t)(TCP_HLEN + len), PBUF_RAM);
 	struct tcp_hdr *tcp;
+	struct pbuf *p;
 
+	if (syn->has_ts) {
+		net_ts_write(options + len, syn->ts, 0);
+		len += NET_TS_BYTES;
+	}
+	p = pbuf_alloc(PBUF_RAW, (u16_t)(TCP_HLEN + len), PBUF_RAM);
 	if (!p)
 		return NULL;
 	tcp = p->payload;

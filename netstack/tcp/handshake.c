@@ -61,23 +61,38 @@ void net_handshake_settle(enum tcp_state before)
 }
 
 /*
- * RFC 9293 3.10.7.4: a SYN beyond everything received opens anew what is in
- * TIME_WAIT; it is then any other SYN. The new connection's numbers lie beyond
- * all of the old one's, also when that sent faster than the clock of RFC 6528
- * runs.
+ * RFC 6191 2: a SYN with a later timestamp than any before opens anew what is
+ * in TIME_WAIT, and one with the first timestamp of all; without timestamps,
+ * one beyond everything received (RFC 9293 3.10.7.4).
  */
-bool net_handshake_renews(const struct tcp_hdr *tcp, u32_t rcv_nxt,
-			  u32_t snd_nxt)
+static bool is_newer(const struct tcp_hdr *syn, const struct net_past *past)
+{
+	bool beyond = (s32_t)(lwip_ntohl(syn->seqno) - past->rcv_nxt) > 0;
+	struct net_ts ts;
+
+	if (!net_ts_offered(syn, &ts))
+		return beyond;
+	if (!past->has_ts || (s32_t)(ts.value - past->ts_recent) > 0)
+		return true;
+	return ts.value == past->ts_recent && beyond;
+}
+
+/*
+ * Such a SYN is then any other. The new connection's numbers lie beyond all of
+ * the old one's, also when that sent faster than the clock of RFC 6528 runs.
+ */
+bool net_handshake_renews(const struct tcp_hdr *tcp,
+			  const struct net_past *past)
 {
 	u32_t isn;
 
 	if ((TCPH_FLAGS(tcp) & (TCP_SYN | TCP_ACK)) != TCP_SYN ||
-	    (s32_t)(lwip_ntohl(tcp->seqno) - rcv_nxt) <= 0)
+	    !is_newer(tcp, past))
 		return false;
 	isn = net_isn(ip_current_dest_addr(), lwip_ntohs(tcp->dest),
 		      ip_current_src_addr(), lwip_ntohs(tcp->src));
-	if ((s32_t)(isn - snd_nxt) <= 0)
-		isn = snd_nxt + 1 + (net_random() & 0xffff);
+	if ((s32_t)(isn - past->snd_nxt) <= 0)
+		isn = past->snd_nxt + 1 + (net_random() & 0xffff);
 	net_here()->isn = isn;
 	net_here()->isn_fixed = true;
 	return true;
@@ -86,9 +101,14 @@ bool net_handshake_renews(const struct tcp_hdr *tcp, u32_t rcv_nxt,
 bool net_handshake_reopens(struct net_conn *conn, const struct tcp_hdr *tcp)
 {
 	struct tcp_pcb *pcb = &conn->pcb;
+	const struct net_past past = {
+		.rcv_nxt = pcb->rcv_nxt,
+		.snd_nxt = pcb->snd_nxt,
+		.ts_recent = conn->ts_recent,
+		.has_ts = pcb->flags & NET_TF_TS,
+	};
 
-	if (pcb->state != TIME_WAIT ||
-	    !net_handshake_renews(tcp, pcb->rcv_nxt, pcb->snd_nxt))
+	if (pcb->state != TIME_WAIT || !net_handshake_renews(tcp, &past))
 		return false;
 	tcp_abort(pcb); /* of TIME_WAIT: sends nothing */
 	return true;

@@ -139,6 +139,8 @@ void net_tcp_input(struct pbuf *p, struct netif *inp)
 		lingering = conn->lingering;
 		lastack = conn->pcb.lastack;
 		cwnd = conn->pcb.cwnd;
+		if (before == SYN_SENT)
+			net_ts_answered(conn, tcp);
 		if (before == SYN_SENT && net_handshake_crossed(conn, tcp)) {
 			pbuf_free(p);
 			return;

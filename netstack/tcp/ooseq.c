@@ -423,7 +423,8 @@ static bool is_news(const struct tcp_pcb *pcb, const struct tcp_hdr *tcp)
 
 	return lwip_ntohl(tcp->ackno) != pcb->lastack ||
 	       SND_WND_SCALE(pcb, wnd) != pcb->snd_wnd ||
-	       ((pcb->flags & TF_SACK) && TCPH_HDRLEN(tcp) > 5);
+	       ((pcb->flags & TF_SACK) &&
+		TCPH_HDRLEN_BYTES(tcp) > TCP_HLEN + net_ts_bytes(pcb));
 }
 
 /* The segment without data and FIN; NULL: no memory. */

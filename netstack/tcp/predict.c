@@ -7,18 +7,46 @@
 
 #include "lwip/prot/tcp.h"
 
-/* A header of 20 bytes with ACK; PSH does not matter. */
+/* A header of 20 bytes with ACK, or 32 of a timestamp; PSH does not matter. */
 #define EXPECTED_BITS PP_HTONS(0x5010)
+#define STAMPED_BITS  PP_HTONS(0x8010)
 #define EXPECTED_MASK PP_HTONS((u16_t)~TCP_PSH)
+#define STAMPED_HLEN  (TCP_HLEN + NET_TS_BYTES)
 
 /* The connection is closing, or lwIP is about to do something else. */
 #define UNUSUAL_FLAGS (TF_INFR | TF_CLOSEPEND | TF_RXCLOSED | TF_FIN | TF_RTO)
 
 struct expected {
 	u32_t seq, ack, acked; /* host order; acked: of it new */
+	u32_t ts;	       /* if it is to have one */
 	u16_t len, wnd;	       /* wnd: as it came, host order */
 	bool push;
 };
+
+/* The options of most segments that have one: two NOPs and a timestamp. */
+static inline bool has_stamp(const struct net_conn *conn, const struct pbuf *p,
+			     u32_t *ts)
+{
+	const u32_t *opts =
+		(const void *)((const uint8_t *)p->payload + TCP_HLEN);
+
+	if (p->len < STAMPED_HLEN || opts[0] != PP_HTONL(0x0101080a))
+		return false;
+	*ts = lwip_ntohl(opts[1]);
+	return !net_ts_is_old(conn, *ts);
+}
+
+/* Whether its header is as long as the connection's are, with ACK. */
+static inline bool has_header(const struct net_conn *conn, const struct pbuf *p,
+			      u32_t *ts)
+{
+	const struct tcp_hdr *tcp = p->payload;
+	u16_t bits = tcp->_hdrlen_rsvd_flags & EXPECTED_MASK;
+
+	if (__builtin_expect(conn->pcb.flags & NET_TF_TS, 0))
+		return bits == STAMPED_BITS && has_stamp(conn, p, ts);
+	return bits == EXPECTED_BITS;
+}
 
 static inline bool is_usual(const struct net_conn *conn)
 {
@@ -101,13 +129,14 @@ __attribute__((noinline)) static void
 tell_recovery(struct net_conn *conn, struct pbuf *p, const struct expected *s)
 {
 	struct tcp_hdr hdr = *(const struct tcp_hdr *)p->payload;
+	u16_t tot_len = p->tot_len;
 
 	hdr.seqno = s->seq;
 	hdr.ackno = s->ack;
 	hdr.wnd = s->wnd;
 	p->tot_len = s->len;
 	net_recovery_input(&conn->pcb, &hdr, 0, p);
-	p->tot_len = (u16_t)(s->len + TCP_HLEN);
+	p->tot_len = tot_len;
 }
 
 /* Returns how many bytes it has retired. */
@@ -137,12 +166,13 @@ static inline void take_data(struct net_conn *conn, struct pbuf *p,
 			     const struct expected *s)
 {
 	struct tcp_pcb *pcb = &conn->pcb;
+	unsigned header = TCP_HLEN + net_ts_bytes(pcb);
 
 	pcb->rcv_nxt += s->len;
 	pcb->rcv_wnd -= s->len;
 	tcp_update_rcv_ann_wnd(pcb);
 	tcp_ack(pcb);
-	p->payload = (u8_t *)p->payload + TCP_HLEN;
+	p->payload = (u8_t *)p->payload + header;
 	p->len = p->tot_len = s->len;
 	if (s->push)
 		p->flags |= PBUF_FLAG_PUSH;
@@ -157,17 +187,18 @@ bool net_predict_input(struct net_conn *conn, struct pbuf *p)
 	u32_t lastack = pcb->lastack, cwnd = pcb->cwnd, retired = 0;
 	struct expected s;
 
-	if ((tcp->_hdrlen_rsvd_flags & EXPECTED_MASK) != EXPECTED_BITS ||
-	    !is_usual(conn))
+	if (!has_header(conn, p, &s.ts) || !is_usual(conn))
 		return false;
 	s.seq = lwip_ntohl(tcp->seqno);
 	s.ack = lwip_ntohl(tcp->ackno);
 	s.acked = s.ack - lastack;
-	s.len = (u16_t)(p->tot_len - TCP_HLEN);
+	s.len = (u16_t)(p->tot_len - TCP_HLEN - net_ts_bytes(pcb));
 	s.wnd = lwip_ntohs(tcp->wnd);
 	s.push = TCPH_FLAGS(tcp) & TCP_PSH;
 	if (!is_expected(conn, &s) || (s.len && !net_rxq_has_room(p)))
 		return false;
+	if (pcb->flags & NET_TF_TS)
+		net_ts_note(conn, s.seq, s.ts);
 	net_here()->rx_keep_cwnd = false;
 	if (__builtin_expect(conn->repairing, 0))
 		tell_recovery(conn, p, &s);

@@ -14,7 +14,7 @@
 #define IP_IDS 1024u
 
 /* The shard's: a connection, and a destination's counter, belong to one. */
-static _Thread_local uint8_t isn_key[crypto_shorthash_KEYBYTES];
+static _Thread_local uint8_t tuple_key[crypto_shorthash_KEYBYTES];
 static _Thread_local uint32_t pool[64];
 static _Thread_local unsigned pool_left;
 static _Thread_local u16_t *ip_ids; /* IP_IDS of them; owned */
@@ -27,7 +27,7 @@ int net_random_init(void)
 	ip_ids = calloc(IP_IDS, sizeof(*ip_ids));
 	if (!ip_ids)
 		return -ENOMEM;
-	randombytes_buf(isn_key, sizeof(isn_key));
+	randombytes_buf(tuple_key, sizeof(tuple_key));
 	randombytes_buf(net_here()->hash_key, sizeof(net_here()->hash_key));
 	net_here()->hash_key[0] |= 1;
 	net_here()->hash_key[1] |= 1;
@@ -53,28 +53,37 @@ uint32_t net_random(void)
 	return pool[--pool_left];
 }
 
+/* SipHash-2-4: its halves tell nothing of each other. */
+uint64_t net_tuple_hash(const ip_addr_t *local, u16_t local_port,
+			const ip_addr_t *remote, u16_t remote_port)
+{
+	/* As short as it may be: the hash takes eight bytes at a time. */
+	unsigned len = IP_IS_V6(local) ? 16 : 4;
+	uint8_t tuple[2 * 16 + 2 * sizeof(u16_t)];
+	uint64_t hash;
+
+	memcpy(tuple, ip_2_ip6(local)->addr, len);
+	memcpy(tuple + len, ip_2_ip6(remote)->addr, len);
+	memcpy(tuple + 2 * len, &local_port, sizeof(u16_t));
+	memcpy(tuple + 2 * len + sizeof(u16_t), &remote_port, sizeof(u16_t));
+	crypto_shorthash((void *)&hash, tuple, 2 * len + 2 * sizeof(u16_t),
+			 tuple_key);
+	return hash;
+}
+static_assert(crypto_shorthash_BYTES == sizeof(uint64_t), "it is the hash");
+
 /*
  * RFC 6528 section 3: ISN = M + F(4-tuple, secret). M ticks every 4 us; F is
- * SipHash-2-4, which nobody without the key can predict.
+ * half of a hash that nobody without the key can predict.
  */
 u32_t net_isn(const ip_addr_t *local_ip, u16_t local_port,
 	      const ip_addr_t *remote_ip, u16_t remote_port)
 {
-	/* As short as it may be: the hash takes eight bytes at a time. */
-	unsigned len = IP_IS_V6(local_ip) ? 16 : 4;
-	uint8_t hash[crypto_shorthash_BYTES];
-	uint8_t tuple[2 * 16 + 2 * sizeof(u16_t)];
-	uint32_t f;
-
 	if (net_here()->isn_fixed)
 		return net_here()->isn;
-	memcpy(tuple, ip_2_ip6(local_ip)->addr, len);
-	memcpy(tuple + len, ip_2_ip6(remote_ip)->addr, len);
-	memcpy(tuple + 2 * len, &local_port, sizeof(u16_t));
-	memcpy(tuple + 2 * len + sizeof(u16_t), &remote_port, sizeof(u16_t));
-	crypto_shorthash(hash, tuple, 2 * len + 2 * sizeof(u16_t), isn_key);
-	memcpy(&f, hash, sizeof(f));
-	return (u32_t)(net_clock_ns() / 4000) + f;
+	return (u32_t)(net_clock_ns() / 4000) +
+	       (u32_t)net_tuple_hash(local_ip, local_port, remote_ip,
+				     remote_port);
 }
 
 /*

@@ -55,12 +55,21 @@ static u32_t acceptable_seq(const struct tcp_pcb *pcb)
 	return beyond >> pcb->snd_scale > 0 ? edge : pcb->snd_nxt;
 }
 
+/* RFC 7323 3.2: a reset should bear it, too, once it has been agreed upon. */
+static void stamp(struct net_reply *reply, const struct tcp_pcb *pcb)
+{
+	if (!pcb || pcb->state <= SYN_SENT) /* a listener's, even */
+		return;
+	net_ts_refresh(pcb, reply->options);
+	reply->options_len = (u8_t)net_ts_bytes(pcb);
+}
+
 /* RFC 9293 3.5.1: nothing more is taken, so the window is closed. */
 void net_rst_abort(const struct tcp_pcb *pcb, u32_t seq, u32_t ack,
 		   const ip_addr_t *local_ip, const ip_addr_t *remote_ip,
 		   u16_t local_port, u16_t remote_port)
 {
-	const struct net_reply reply = {
+	struct net_reply reply = {
 		.ttl = pcb ? pcb->ttl : 0,
 		.tos = pcb ? pcb->tos : 0,
 		.from = local_ip,
@@ -72,6 +81,7 @@ void net_rst_abort(const struct tcp_pcb *pcb, u32_t seq, u32_t ack,
 		.flags = TCP_RST | TCP_ACK,
 	};
 
+	stamp(&reply, pcb);
 	net_reply_send(&reply);
 }
 
@@ -84,7 +94,7 @@ void net_rst_reply(const struct tcp_pcb *pcb, u32_t seg_ack, u32_t seg_end,
 		   u16_t local_port, u16_t remote_port)
 {
 	bool acked = net_here()->rx_flags & TCP_ACK;
-	const struct net_reply reply = {
+	struct net_reply reply = {
 		.ttl = pcb ? pcb->ttl : 0,
 		.tos = pcb ? pcb->tos : 0,
 		.from = local_ip,
@@ -96,6 +106,7 @@ void net_rst_reply(const struct tcp_pcb *pcb, u32_t seg_ack, u32_t seg_end,
 		.flags = acked ? TCP_RST : TCP_RST | TCP_ACK,
 	};
 
+	stamp(&reply, pcb);
 	net_reply_send(&reply);
 }
 

@@ -53,12 +53,19 @@ void net_handshake_settle(enum tcp_state before);
  * connection is gone then.
  */
 bool net_handshake_reopens(struct net_conn *conn, const struct tcp_hdr *tcp);
+/* Of a connection in TIME_WAIT: the end of what it has received and sent. */
+struct net_past {
+	u32_t rcv_nxt, snd_nxt;
+	u32_t ts_recent; /* if has_ts: timestamps had been agreed upon */
+	bool has_ts;
+};
+
 /*
- * The same of what has received up to rcv_nxt and sent up to snd_nxt, for the
- * segment at hand; if so, the new connection's first number is set.
+ * The same of what is kept of one, for the segment at hand; if so, the new
+ * connection's first number is set.
  */
-bool net_handshake_renews(const struct tcp_hdr *tcp, u32_t rcv_nxt,
-			  u32_t snd_nxt);
+bool net_handshake_renews(const struct tcp_hdr *tcp,
+			  const struct net_past *past);
 /*
  * Simultaneous open. Of a connection in SYN_SENT: whether the segment, with its
  * options checked, is the SYN of a peer that dials us at the same time; answers
@@ -82,9 +89,51 @@ bool net_check_stranger(struct pbuf *p); /* of no connection */
 #define NET_OPT_MSS	2
 #define NET_OPT_WSCALE	3
 #define NET_OPT_SACK_OK 4
+#define NET_OPT_TS	8
 
 /* An option of a header that has been checked; NULL: it has none of the kind */
 const uint8_t *net_tcp_option(const struct tcp_hdr *tcp, uint8_t kind);
+
+/* ---- timestamps.c: RFC 7323; what leaves is in recovery/recovery.h ---- */
+struct net_ts {
+	u32_t value, echo; /* TSval, TSecr */
+};
+
+/* The option of a header that has been checked. False: it has none. */
+bool net_ts_read(const struct tcp_hdr *tcp, struct net_ts *out);
+/* What a connection adds to the clock for its timestamps. */
+u32_t net_ts_offset(const ip_addr_t *local, u16_t local_port,
+		    const ip_addr_t *remote, u16_t remote_port);
+/* Before lwIP dials, local address and port set: the SYN offers them. */
+void net_ts_offer(struct net_conn *conn, const ip_addr_t *remote, u16_t port);
+/* Whether a SYN, or what stands for one, offers what we may accept. */
+bool net_ts_offered(const struct tcp_hdr *syn, struct net_ts *out);
+/* Of a connection in SYN_SENT, before lwIP sees a segment for it. */
+void net_ts_answered(struct net_conn *conn, const struct tcp_hdr *tcp);
+/*
+ * Of the ACK that is being received, which has no connection: whether its
+ * option echoes what we have sent to its source within age_ns, which nobody
+ * else knows. So both sides have agreed on timestamps in a handshake of which
+ * nothing was kept.
+ */
+bool net_ts_returned(const struct tcp_hdr *ack, int64_t age_ns,
+		     struct net_ts *out);
+/* PAWS, RFC 7323 5.3 R1: whether a segment is from an earlier turn. */
+bool net_ts_is_old(const struct net_conn *conn, u32_t value);
+
+/*
+ * RFC 7323 4.3: what a segment that is acceptable says is echoed from now on if
+ * it reaches back to Last.ACK.sent, which is RCV.NXT unless an ACK is owed. So
+ * of several that are acknowledged together the earliest counts.
+ */
+static inline void net_ts_note(struct net_conn *conn, u32_t seq, u32_t value)
+{
+	const struct tcp_pcb *pcb = &conn->pcb;
+
+	if (TCP_SEQ_LEQ(seq, pcb->rcv_nxt) &&
+	    !(pcb->flags & (TF_ACK_DELAY | TF_ACK_NOW)))
+		conn->ts_recent = value;
+}
 
 /* ---- time_wait.c ---- */
 int net_time_wait_init(void);
@@ -173,7 +222,7 @@ struct net_reply {
 	u32_t seq, ack;
 	u8_t flags;
 	u16_t wnd;
-	uint8_t options[16];
+	uint8_t options[12 + NET_TS_BYTES];
 	u8_t options_len; /* a multiple of 4 */
 };
 
@@ -206,4 +255,7 @@ void net_output_all(void);
 /* ---- random.c ---- */
 int net_random_init(void);
 void net_random_fini(void);
+/* Of a connection's addresses and ports, unpredictable without our key. */
+uint64_t net_tuple_hash(const ip_addr_t *local, u16_t local_port,
+			const ip_addr_t *remote, u16_t remote_port);
 u16_t net_ip_id(const ip4_addr_t *dest);

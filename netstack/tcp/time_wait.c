@@ -26,11 +26,12 @@
 
 /* `local`: the address of ours, as place in the table of interfaces. */
 #define ADDR_BITS 3
+#define STAMPED	  (1u << 12) /* timestamps have been agreed upon */
 #define V6	  (1u << 13)
 #define AGAIN	  (1u << 14) /* its time began anew: it is moved at its turn */
 #define LIVE	  (1u << 15) /* it has not ended early */
 static_assert(LWIP_IPV6_NUM_ADDRESSES <= 1 << ADDR_BITS, "`local` holds it");
-static_assert((NET_MAX_ADDRS + NET_MAX_LINKS) << ADDR_BITS <= V6,
+static_assert((NET_MAX_ADDRS + NET_MAX_LINKS) << ADDR_BITS <= STAMPED,
 	      "`local` holds an interface's number");
 
 struct net_wait {
@@ -38,10 +39,11 @@ struct net_wait {
 	u32_t remote[4]; /* network byte order; of IPv4 the first alone */
 	u16_t remote_port, local_port;
 	u32_t snd_nxt, rcv_nxt;
-	u32_t until; /* of tcp_ticks */
+	u32_t ts_recent; /* RFC 7323, if STAMPED */
+	u16_t until;	 /* of tcp_ticks, WAIT_TICKS ahead at most */
 	u16_t local;
 	u16_t wnd; /* as the header has it, host order */
-	u8_t ttl, tos, zone;
+	u8_t zone;
 	u8_t challenged;
 };
 static_assert(sizeof(struct net_wait) <= 48, "a million of them are 46 MiB");
@@ -81,7 +83,7 @@ static bool place_of(const ip_addr_t *local, u16_t *out)
 static const ip_addr_t *local_of(const struct net_wait *wait)
 {
 	const struct netif *netif =
-		&net_here()->netifs[(wait->local & (V6 - 1)) >> ADDR_BITS];
+		&net_here()->netifs[(wait->local & (STAMPED - 1)) >> ADDR_BITS];
 
 	return wait->local & V6
 		       ? &netif->ip6_addr[wait->local & ((1 << ADDR_BITS) - 1)]
@@ -250,21 +252,26 @@ static void append(const struct net_wait *what)
 
 /* ---- time ---- */
 
-static void arm(void)
+static unsigned ticks_left(const struct net_wait *wait)
 {
-	struct net_time_wait *all = &net_here()->time_wait;
-	s32_t ticks;
-
-	if (!all->oldest || coro_timer_armed(&all->timer))
-		return;
-	ticks = (s32_t)(first()->until + 1 - tcp_ticks);
-	coro_timer_arm(net_here()->sched, &all->timer,
-		       net_here()->now_ns + LWIP_MAX(ticks, 0) * NET_TICK_NS);
+	return (u16_t)(wait->until - tcp_ticks);
 }
 
 static bool is_over(const struct net_wait *wait)
 {
-	return (s32_t)(tcp_ticks - wait->until) > 0;
+	return ticks_left(wait) > WAIT_TICKS;
+}
+
+static void arm(void)
+{
+	struct net_time_wait *all = &net_here()->time_wait;
+	unsigned ticks;
+
+	if (!all->oldest || coro_timer_armed(&all->timer))
+		return;
+	ticks = is_over(first()) ? 0 : ticks_left(first()) + 1;
+	coro_timer_arm(net_here()->sched, &all->timer,
+		       net_here()->now_ns + ticks * NET_TICK_NS);
 }
 
 /* Those whose turn it is, of which a round has so many at most. */
@@ -317,23 +324,23 @@ static uint8_t challenge_clock(void)
 	return (uint8_t)(net_now_ms() >> CHALLENGE_SHIFT);
 }
 
-static void record(const struct tcp_pcb *pcb)
+static void record(const struct net_conn *conn)
 {
+	const struct tcp_pcb *pcb = &conn->pcb;
 	struct net_wait wait = {
 		.remote_port = pcb->remote_port,
 		.local_port = pcb->local_port,
 		.snd_nxt = pcb->snd_nxt,
 		.rcv_nxt = pcb->rcv_nxt,
-		.until = pcb->tmr + WAIT_TICKS,
+		.ts_recent = conn->ts_recent,
+		.until = (u16_t)(pcb->tmr + WAIT_TICKS),
 		.wnd = TCPWND_MIN16(RCV_WND_SCALE(pcb, pcb->rcv_ann_wnd)),
-		.ttl = pcb->ttl,
-		.tos = pcb->tos,
 		.challenged = (uint8_t)(challenge_clock() - CHALLENGE_PAUSE),
 	};
 
 	if (!place_of(&pcb->local_ip, &wait.local))
 		return;
-	wait.local |= LIVE;
+	wait.local |= LIVE | (pcb->flags & NET_TF_TS ? STAMPED : 0);
 	set_remote(&wait, &pcb->remote_ip);
 	append(&wait);
 }
@@ -357,7 +364,7 @@ bool net_time_wait_check(struct net_conn *conn)
 		return false;
 	while (all->n >= net_here()->max_conns)
 		recycle();
-	record(&conn->pcb);
+	record(conn);
 	tcp_abort(&conn->pcb); /* of TIME_WAIT: sends nothing */
 	arm();
 	return true;
@@ -365,12 +372,22 @@ bool net_time_wait_check(struct net_conn *conn)
 
 /* ---- what still comes ---- */
 
+static bool renews(const struct net_wait *wait, const struct tcp_hdr *tcp)
+{
+	const struct net_past past = {
+		.rcv_nxt = wait->rcv_nxt,
+		.snd_nxt = wait->snd_nxt,
+		.ts_recent = wait->ts_recent,
+		.has_ts = wait->local & STAMPED,
+	};
+
+	return net_handshake_renews(tcp, &past);
+}
+
 static void answer(const struct net_wait *wait)
 {
 	ip_addr_t remote = remote_of(wait);
-	const struct net_reply reply = {
-		.ttl = wait->ttl,
-		.tos = wait->tos,
+	struct net_reply reply = {
 		.from = local_of(wait),
 		.to = &remote,
 		.from_port = wait->local_port,
@@ -381,6 +398,14 @@ static void answer(const struct net_wait *wait)
 		.wnd = wait->wnd,
 	};
 
+	if (wait->local & STAMPED) {
+		net_ts_write(reply.options,
+			     net_ts_now() +
+				     net_ts_offset(reply.from, reply.from_port,
+						   reply.to, reply.to_port),
+			     wait->ts_recent);
+		reply.options_len = NET_TS_BYTES;
+	}
 	net_reply_send(&reply);
 }
 
@@ -397,6 +422,30 @@ static void challenge(struct net_wait *wait)
 }
 
 /*
+ * RFC 7323 3.2 and 5.3, as tcp/check.c has it. False: it has been answered
+ * where it must be.
+ */
+static bool check_timestamp(struct net_wait *wait, const struct tcp_hdr *tcp,
+			    bool longer)
+{
+	struct net_ts ts;
+
+	if (!(wait->local & STAMPED))
+		return true;
+	if (!net_ts_read(tcp, &ts))
+		return false;
+	if ((s32_t)(ts.value - wait->ts_recent) >= 0) {
+		wait->ts_recent = ts.value;
+		return true;
+	}
+	if (longer)
+		answer(wait);
+	else
+		challenge(wait);
+	return false;
+}
+
+/*
  * RFC 9293 3.10.7.4, TIME-WAIT: the peer's FIN, come again, is acknowledged
  * and begins the time anew; RFC 1337: a reset ends nothing. A SYN beyond
  * everything received opens the connection anew, with numbers beyond all of the
@@ -410,9 +459,11 @@ bool net_time_wait_input(const struct pbuf *p)
 		find(ip_current_dest_addr(), lwip_ntohs(tcp->dest),
 		     ip_current_src_addr(), lwip_ntohs(tcp->src));
 
+	bool longer = (flags & TCP_FIN) || p->tot_len > TCPH_HDRLEN_BYTES(tcp);
+
 	if (!wait)
 		return false;
-	if (net_handshake_renews(tcp, wait->rcv_nxt, wait->snd_nxt)) {
+	if (renews(wait, tcp)) {
 		end(wait);
 		return false;
 	}
@@ -422,11 +473,15 @@ bool net_time_wait_input(const struct pbuf *p)
 			challenge(wait);
 		return true;
 	}
+	if (!check_timestamp(wait, tcp, longer)) {
+		net_here()->stats.rx_unacceptable++;
+		return true;
+	}
 	if (flags & TCP_FIN) {
-		wait->until = tcp_ticks + WAIT_TICKS;
+		wait->until = (u16_t)(tcp_ticks + WAIT_TICKS);
 		wait->local |= AGAIN;
 	}
-	if ((flags & TCP_FIN) || p->tot_len > TCPH_HDRLEN_BYTES(tcp))
+	if (longer)
 		answer(wait);
 	return true;
 }

@@ -1,6 +1,6 @@
 /*
- * What netstack/lwip/ends.c offers to lwIP, without a memory; and the shift of
- * windows, which does not change.
+ * What netstack/lwip/ends.c offers to lwIP, without a memory; the shift of
+ * windows, which does not change; and no timestamps.
  */
 #include "netstack/lwip/ends.h"
 
@@ -43,4 +43,10 @@ u8_t net_rcv_scale(void);
 u8_t net_rcv_scale(void)
 {
 	return TCP_RCV_SCALE;
+}
+
+void net_ts_accept(struct tcp_pcb *pcb, const struct tcp_hdr *syn);
+
+void net_ts_accept(struct tcp_pcb *pcb, const struct tcp_hdr *syn)
+{
 }

@@ -51,8 +51,10 @@
 /* They look at what lwIP keeps of segments out of order itself. */
 #undef LWIP_RCV_SACKS
 #undef LWIP_OWN_SACKS
+#undef TCP_QUEUE_OOSEQ
 #define LWIP_RCV_SACKS rcv_sacks[LWIP_TCP_MAX_SACK_NUM]
-#define LWIP_OWN_SACKS 1
+#define LWIP_OWN_SACKS	1
+#define TCP_QUEUE_OOSEQ 1
 
 /* They wait six slow ticks for the first retransmission, whatever a tick is. */
 #undef LWIP_TCP_RTO_TIME

@@ -105,6 +105,11 @@ GROWS = "conn/rcv_wnd.c sizes the receive window."
 SACKS = ("Ranges and their bytes are tcp/ooseq.c's, of connections that have "
          "any: lwIP only writes into its ACKs what that one points to.")
 
+# RFC 7323 is tcp/timestamps.c's: its option comes by the hooks for more options,
+# and pcb->mss counts bytes of data alone.
+STAMPS = ("netstack's timestamps take 12 bytes of options beside those that "
+          "lwIP knows.")
+
 # A table of addresses that differ from thread to thread: made where it is used.
 PCB_LISTS = (
     "#define tcp_pcb_lists ((struct tcp_pcb **[]){&tcp_listen_pcbs.pcbs, "
@@ -253,6 +258,38 @@ EDITS = [
         replace="LWIP_OWN_SACKS && LWIP_TCP_SACK_VALID(pcb, 0)",
         times=2,
         why=SACKS,
+    ),
+    Edit(
+        file="src/core/init.c",
+        within=None,
+        find=r"\bLWIP_TCP_SACK_OUT && !TCP_QUEUE_OOSEQ\b",
+        replace="LWIP_OWN_SACKS && !TCP_QUEUE_OOSEQ",
+        times=1,
+        why=SACKS,
+    ),
+    Edit(
+        file="src/core/tcp_in.c",
+        within="tcp_listen_input",
+        find=r"\btcp_parseopt\(npcb\);",
+        replace=r"\g<0> net_ts_accept(npcb, tcphdr);",
+        times=1,
+        why="What is agreed upon decides how long the answer's header is.",
+    ),
+    Edit(
+        file="src/core/tcp_out.c",
+        within="tcp_write",
+        find=r"\boptlen = LWIP_TCP_OPT_LENGTH_SEGMENT\(0, pcb\);",
+        replace=r"\g<0> mss_local = (u16_t)(mss_local + optlen);",
+        times=1,
+        why=STAMPS,
+    ),
+    Edit(
+        file="src/core/tcp_out.c",
+        within="tcp_split_unsent_seg",
+        find=r"\bLWIP_TCP_OPT_LENGTH\(optflags\)",
+        replace="LWIP_TCP_OPT_LENGTH_SEGMENT(optflags, pcb)",
+        times=1,
+        why=STAMPS,
     ),
 ] + [
     thread_local(file, name) for file in GLOBALS for name in GLOBALS[file]

@@ -1,0 +1,129 @@
+/*
+ * RFC 7323: timestamps, which both sides have agreed upon in their SYNs, and
+ * PAWS, which drops what an earlier turn of the sequence numbers has left on
+ * the way.
+ *
+ * lwIP's own are never compiled in: it would offer none when it dials, and it
+ * knows no PAWS. What leaves gets its option from hooks (net_ts_refresh()), so
+ * that a segment bears the time at which it is sent, also when it is sent
+ * again.
+ *
+ * A connection keeps TS.Recent and the offset of its own timestamps, eight
+ * bytes that lwIP had for a queue nobody uses. The rest follows from what is
+ * there: TS.Recent is as old as the last segment (pcb->tmr), and Last.ACK.sent
+ * is RCV.NXT unless an ACK is owed. The offset is a keyed hash of the addresses
+ * and ports, as the initial sequence number is (RFC 6528): it tells nobody how
+ * long we run, a later connection of the same ports goes on where the last one
+ * was (RFC 6191), and a SYN cookie needs no room for it.
+ */
+#include "netstack/tcp/tcp.h"
+
+#include "lwip/ip.h"
+#include "lwip/prot/tcp.h"
+
+/* RFC 7323 5.5: then TS.Recent says nothing, as the peer's may have wrapped. */
+#define OLD_TICKS (INT64_C(24 * 24 * 3600) * 1000 / TCP_SLOW_INTERVAL)
+
+static u32_t get32(const uint8_t *at)
+{
+	return (u32_t)at[0] << 24 | (u32_t)at[1] << 16 | (u32_t)at[2] << 8 |
+	       at[3];
+}
+
+bool net_ts_read(const struct tcp_hdr *tcp, struct net_ts *out)
+{
+	const uint8_t *opt = net_tcp_option(tcp, NET_OPT_TS);
+
+	if (!opt)
+		return false;
+	*out = (struct net_ts){.value = get32(opt + 2), .echo = get32(opt + 6)};
+	return true;
+}
+
+u32_t net_ts_offset(const ip_addr_t *local, u16_t local_port,
+		    const ip_addr_t *remote, u16_t remote_port)
+{
+	return (u32_t)(net_tuple_hash(local, local_port, remote, remote_port) >>
+		       32);
+}
+
+/* ---- agreeing ---- */
+
+void net_ts_offer(struct net_conn *conn, const ip_addr_t *remote, u16_t port)
+{
+	struct tcp_pcb *pcb = &conn->pcb;
+
+	if (net_here()->timestamps_off)
+		return;
+	tcp_set_flags(pcb, NET_TF_TS);
+	conn->ts_offset =
+		net_ts_offset(&pcb->local_ip, pcb->local_port, remote, port);
+}
+
+bool net_ts_offered(const struct tcp_hdr *syn, struct net_ts *out)
+{
+	return !net_here()->timestamps_off && net_ts_read(syn, out);
+}
+
+void net_ts_accept(struct tcp_pcb *pcb, const struct tcp_hdr *syn)
+{
+	struct net_conn *conn = net_conn_of(pcb);
+	struct net_ts ts;
+
+	if (!net_ts_offered(syn, &ts))
+		return;
+	tcp_set_flags(pcb, NET_TF_TS);
+	conn->ts_recent = ts.value;
+	conn->ts_offset = net_ts_offset(&pcb->local_ip, pcb->local_port,
+					&pcb->remote_ip, pcb->remote_port);
+}
+
+/*
+ * Our SYN may have to be sent again with an ACK, to a peer whose own has no
+ * timestamp: nor has ours from now on.
+ */
+static void withdraw(struct tcp_pcb *pcb)
+{
+	struct tcp_seg *syn = pcb->unacked ? pcb->unacked : pcb->unsent;
+	uint8_t *end;
+
+	tcp_clear_flags(pcb, NET_TF_TS);
+	if (!syn)
+		return;
+	end = (uint8_t *)syn->tcphdr + TCPH_HDRLEN_BYTES(syn->tcphdr);
+	memset(end - NET_TS_BYTES, NET_OPT_NOP, NET_TS_BYTES);
+}
+
+void net_ts_answered(struct net_conn *conn, const struct tcp_hdr *tcp)
+{
+	struct tcp_pcb *pcb = &conn->pcb;
+	u8_t flags = TCPH_FLAGS(tcp);
+	struct net_ts ts;
+
+	if (!(pcb->flags & NET_TF_TS) || !(flags & TCP_SYN) ||
+	    ((flags & TCP_ACK) && lwip_ntohl(tcp->ackno) != pcb->lastack + 1))
+		return; /* no answer: lwIP resets it, or gives up */
+	if (net_ts_read(tcp, &ts))
+		conn->ts_recent = ts.value;
+	else
+		withdraw(pcb);
+}
+
+bool net_ts_returned(const struct tcp_hdr *ack, int64_t age_ns,
+		     struct net_ts *out)
+{
+	u32_t sent = net_ts_now() + net_ts_offset(ip_current_dest_addr(),
+						  lwip_ntohs(ack->dest),
+						  ip_current_src_addr(),
+						  lwip_ntohs(ack->src));
+
+	return net_ts_offered(ack, out) && sent - out->echo <= age_ns >> 20;
+}
+
+/* ---- PAWS ---- */
+
+bool net_ts_is_old(const struct net_conn *conn, u32_t value)
+{
+	return (s32_t)(value - conn->ts_recent) < 0 &&
+	       tcp_ticks - conn->pcb.tmr <= OLD_TICKS;
+}
