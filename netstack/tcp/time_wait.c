@@ -20,18 +20,18 @@
 #define WAIT_TICKS (2 * TCP_MSL / TCP_SLOW_INTERVAL)
 #define AT_ONCE	   256u /* records that end in one round */
 
-/* Of the time a challenge was sent, in 64 ms; it wraps after 16 s. */
-#define CHALLENGE_SHIFT 6
-#define CHALLENGE_PAUSE 8u /* 512 ms */
+#define CHALLENGE_SHIFT 9 /* one in so many ms, 2^9 */
 
 /* `local`: the address of ours, as place in the table of interfaces. */
 #define ADDR_BITS 3
+#define NUMBER	  (1u << 10) /* of the interface and address: less */
+#define SLOT	  10	     /* two bits: when a challenge was last sent */
 #define STAMPED	  (1u << 12) /* timestamps have been agreed upon */
 #define V6	  (1u << 13)
 #define AGAIN	  (1u << 14) /* its time began anew: it is moved at its turn */
 #define LIVE	  (1u << 15) /* it has not ended early */
 static_assert(LWIP_IPV6_NUM_ADDRESSES <= 1 << ADDR_BITS, "`local` holds it");
-static_assert((NET_MAX_ADDRS + NET_MAX_LINKS) << ADDR_BITS <= STAMPED,
+static_assert((NET_MAX_ADDRS + NET_MAX_LINKS) << ADDR_BITS <= NUMBER,
 	      "`local` holds an interface's number");
 
 struct net_wait {
@@ -40,11 +40,10 @@ struct net_wait {
 	u16_t remote_port, local_port;
 	u32_t snd_nxt, rcv_nxt;
 	u32_t ts_recent; /* RFC 7323, if STAMPED */
-	u16_t until;	 /* of tcp_ticks, WAIT_TICKS ahead at most */
 	u16_t local;
 	u16_t wnd; /* as the header has it, host order */
-	u8_t zone;
-	u8_t challenged;
+	u8_t ttl, tos, zone;
+	u8_t until; /* of tcp_ticks, WAIT_TICKS ahead at most */
 };
 static_assert(sizeof(struct net_wait) <= 48, "a million of them are 46 MiB");
 
@@ -83,7 +82,7 @@ static bool place_of(const ip_addr_t *local, u16_t *out)
 static const ip_addr_t *local_of(const struct net_wait *wait)
 {
 	const struct netif *netif =
-		&net_here()->netifs[(wait->local & (STAMPED - 1)) >> ADDR_BITS];
+		&net_here()->netifs[(wait->local & (NUMBER - 1)) >> ADDR_BITS];
 
 	return wait->local & V6
 		       ? &netif->ip6_addr[wait->local & ((1 << ADDR_BITS) - 1)]
@@ -254,7 +253,7 @@ static void append(const struct net_wait *what)
 
 static unsigned ticks_left(const struct net_wait *wait)
 {
-	return (u16_t)(wait->until - tcp_ticks);
+	return (u8_t)(wait->until - tcp_ticks);
 }
 
 static bool is_over(const struct net_wait *wait)
@@ -319,9 +318,15 @@ void net_time_wait_fini(void)
 
 /* ---- entering ---- */
 
-static uint8_t challenge_clock(void)
+static unsigned challenge_slot(void)
 {
-	return (uint8_t)(net_now_ms() >> CHALLENGE_SHIFT);
+	return net_now_ms() >> CHALLENGE_SHIFT & 3;
+}
+
+static void set_slot(struct net_wait *wait, unsigned slot)
+{
+	wait->local &= (u16_t) ~(3u << SLOT);
+	wait->local |= (u16_t)((slot & 3) << SLOT);
 }
 
 static void record(const struct net_conn *conn)
@@ -333,14 +338,16 @@ static void record(const struct net_conn *conn)
 		.snd_nxt = pcb->snd_nxt,
 		.rcv_nxt = pcb->rcv_nxt,
 		.ts_recent = conn->ts_recent,
-		.until = (u16_t)(pcb->tmr + WAIT_TICKS),
+		.until = (u8_t)(pcb->tmr + WAIT_TICKS),
 		.wnd = TCPWND_MIN16(RCV_WND_SCALE(pcb, pcb->rcv_ann_wnd)),
-		.challenged = (uint8_t)(challenge_clock() - CHALLENGE_PAUSE),
+		.ttl = pcb->ttl,
+		.tos = pcb->tos,
 	};
 
 	if (!place_of(&pcb->local_ip, &wait.local))
 		return;
 	wait.local |= LIVE | (pcb->flags & NET_TF_TS ? STAMPED : 0);
+	set_slot(&wait, challenge_slot() - 1);
 	set_remote(&wait, &pcb->remote_ip);
 	append(&wait);
 }
@@ -388,6 +395,8 @@ static void answer(const struct net_wait *wait)
 {
 	ip_addr_t remote = remote_of(wait);
 	struct net_reply reply = {
+		.ttl = wait->ttl,
+		.tos = wait->tos,
 		.from = local_of(wait),
 		.to = &remote,
 		.from_port = wait->local_port,
@@ -412,11 +421,11 @@ static void answer(const struct net_wait *wait)
 /* RFC 5961 section 7. */
 static void challenge(struct net_wait *wait)
 {
-	uint8_t now = challenge_clock();
+	unsigned slot = challenge_slot();
 
-	if ((uint8_t)(now - wait->challenged) < CHALLENGE_PAUSE)
+	if ((wait->local >> SLOT & 3) == slot)
 		return;
-	wait->challenged = now;
+	set_slot(wait, slot);
 	net_here()->stats.challenge_acks++;
 	answer(wait);
 }
@@ -478,7 +487,7 @@ bool net_time_wait_input(const struct pbuf *p)
 		return true;
 	}
 	if (flags & TCP_FIN) {
-		wait->until = (u16_t)(tcp_ticks + WAIT_TICKS);
+		wait->until = (u8_t)(tcp_ticks + WAIT_TICKS);
 		wait->local |= AGAIN;
 	}
 	if (longer)
