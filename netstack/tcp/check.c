@@ -375,7 +375,8 @@ check_conn(struct net_conn *conn, struct pbuf **p)
 		net_here()->stats.rx_unacceptable++;
 		return false;
 	}
-	if (stamped && !(s.flags & (TCP_RST | TCP_SYN)))
+	if (stamped && pcb->state != TIME_WAIT &&
+	    !(s.flags & (TCP_RST | TCP_SYN)))
 		net_ts_note(conn, s.seq, ts.value);
 	return bytes == 0 || net_rxq_admit(p);
 }

@@ -27,12 +27,14 @@ struct expected {
 static inline bool has_stamp(const struct net_conn *conn, const struct pbuf *p,
 			     u32_t *ts)
 {
-	const u32_t *opts =
-		(const void *)((const uint8_t *)p->payload + TCP_HLEN);
+	u32_t words[2];
 
-	if (p->len < STAMPED_HLEN || opts[0] != PP_HTONL(0x0101080a))
+	if (p->len < STAMPED_HLEN)
 		return false;
-	*ts = lwip_ntohl(opts[1]);
+	memcpy(words, (const uint8_t *)p->payload + TCP_HLEN, sizeof(words));
+	if (words[0] != PP_HTONL(0x0101080a))
+		return false;
+	*ts = lwip_ntohl(words[1]);
 	return !net_ts_is_old(conn, *ts);
 }
 

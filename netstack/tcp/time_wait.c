@@ -443,10 +443,8 @@ static bool check_timestamp(struct net_wait *wait, const struct tcp_hdr *tcp,
 		return true;
 	if (!net_ts_read(tcp, &ts))
 		return false;
-	if ((s32_t)(ts.value - wait->ts_recent) >= 0) {
-		wait->ts_recent = ts.value;
+	if ((s32_t)(ts.value - wait->ts_recent) >= 0)
 		return true;
-	}
 	if (longer)
 		answer(wait);
 	else

@@ -8,6 +8,7 @@
  * random_recv.c   the peer's receiver: windows, acknowledgements, SACK
  * random_peer.c   the peer's connection: handshake, timers, its end
  * random_send.c   the peer's sender: data, retransmission, mischief
+ * random_stamp.c  timestamps: the peer's, and what must hold of the stack's
  * random_app.c    the application on the stack's side
  * random_watch.c  the same, without coroutines
  * random_check.c  what must hold, at every frame, round and end
@@ -80,6 +81,8 @@ struct draw {
 	unsigned mss; /* 0: nothing */
 	int wscale;   /* -1: nothing */
 	bool sack, cookie, near_wrap;
+	int64_t ts_tick; /* of its timestamps, ns; 0: it has none */
+	uint32_t ts_begin;
 
 	/* the peer's receiver */
 	uint32_t room;	    /* bytes of its buffer */
@@ -123,6 +126,7 @@ struct life_draw {
 	uint64_t seed;
 	unsigned n_flows;
 	unsigned mtu;
+	bool ts_off;		 /* --timestamps off */
 	bool lends;		 /* the port takes memory by reference */
 	unsigned frame_segments; /* bytes; received frames in pieces */
 	int64_t starve_every, starve_for; /* the port takes nothing */
@@ -220,6 +224,21 @@ struct watch {
 	bool synack_heard;
 };
 
+enum stamp { STAMP_NOW, STAMP_STALE, STAMP_NONE };
+
+/* RFC 7323, both sides. */
+struct stamps {
+	struct rng rng;
+	bool agreed;	 /* as the peer sees it */
+	uint32_t recent; /* the peer's TS.Recent */
+	uint32_t echoed; /* by the stack: it has had this one */
+	enum stamp next; /* what the next segment bears */
+	bool told, heard, has_echo, has_echoed;
+	uint32_t offset; /* of the stack's, from the clock */
+	uint32_t echo;	 /* by the stack, the last */
+	uint32_t newest; /* that the stack may echo */
+};
+
 struct flow {
 	const struct draw *d;
 	unsigned index;
@@ -236,6 +255,7 @@ struct flow {
 	int64_t syn_due;
 	struct peer_rx rx;
 	struct peer_tx tx;
+	struct stamps ts;
 	struct app app;
 	struct watch watch;
 };
@@ -323,6 +343,15 @@ void tx_ack(struct flow *flow, const struct segment *s);
 void tx_run(struct flow *flow);
 int64_t tx_due(const struct flow *flow);
 bool tx_done(const struct flow *flow); /* its FIN is acknowledged */
+
+/* ---- random_stamp.c ---- */
+/* Puts a timestamp to what the peer sends, into 40 bytes of options. */
+void stamp_fill(struct flow *flow, struct segment *s, uint8_t *options);
+unsigned stamp_room(const struct flow *flow); /* bytes of other options */
+void stamp_take(struct flow *flow, const struct segment *s); /* by the peer */
+void stamp_check_sent(struct flow *flow, const struct segment *s);
+void stamp_check_delivered(struct flow *flow, const struct segment *s,
+			   uint32_t offset);
 
 /* ---- random_app.c ---- */
 void app_serve(struct net_conn *conn, void *arg);

@@ -72,9 +72,9 @@ static void check_stream(struct flow *flow, const struct segment *s,
 	uint32_t end = offset + s->len;
 	bool fin = s->flags & PEER_FIN;
 
-	if (s->len > mss_most(flow))
-		violated(flow, "a segment of %u bytes, MSS %u", s->len,
-			 mss_most(flow));
+	if (s->len + s->options_len > mss_most(flow)) /* RFC 6691 */
+		violated(flow, "a segment of %u bytes and %u, MSS %u", s->len,
+			 s->options_len, mss_most(flow));
 	if (seq_after(end, app->sent_most))
 		violated(flow, "sends up to %u, %u are written", end,
 			 app->sent_most);
@@ -134,6 +134,7 @@ void check_sent(struct flow *flow, const struct segment *s)
 {
 	uint32_t offset = s->seq - flow->stack_isn - 1;
 
+	stamp_check_sent(flow, s);
 	if (s->flags & PEER_RST) {
 		check_reset(flow, s);
 		return;
@@ -169,6 +170,7 @@ void check_delivered(struct flow *flow, const struct segment *s)
 	uint32_t ack = s->ack - flow->stack_isn - 1;
 
 	w->heard = fake_now_ns;
+	stamp_check_delivered(flow, s, offset);
 	if (s->flags & PEER_SYN) {
 		w->edge = seq_max(w->edge, s->wnd);
 		w->synack_heard |= s->flags & PEER_ACK;

@@ -152,6 +152,7 @@ static void one(struct net_conn *conn)
 	const struct net_conn_ext *ext = conn->ext;
 
 	tcp(&conn->pcb);
+	FIELD(conn, ts_recent);
 	FIELD(conn, err);
 	FIELD(conn, waiters);
 	FIELD(conn, gate);

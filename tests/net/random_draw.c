@@ -207,6 +207,18 @@ static void draw_flow(struct rng *rng, bool sender, struct draw *d)
 	settle(rng, d);
 }
 
+static void draw_stamps(struct rng *rng, struct draw *d)
+{
+	static const int64_t ticks[] = {MS, MS, 4 * MS, 10 * MS, SECOND};
+
+	if (rng_chance(rng, 350))
+		return;
+	d->ts_tick = ticks[rng_below(rng, 5)];
+	d->ts_begin = (uint32_t)rng_next(rng);
+	if (rng_chance(rng, 600)) /* it wraps soon */
+		d->ts_begin = 0 - rng_log(rng, 1, 10000);
+}
+
 void draw_life(uint64_t seed, bool sender, struct life_draw *out)
 {
 	struct rng rng = {seed * 2 + sender};
@@ -241,6 +253,9 @@ void draw_life(uint64_t seed, bool sender, struct life_draw *out)
 	for (unsigned i = 0; cookies && i < out->n_flows; i++)
 		if (!out->flow[i].deadline && !out->flow[i].keepalive)
 			out->flow[i].deadline = 300 * SECOND;
+	for (unsigned i = 0; i < out->n_flows; i++)
+		draw_stamps(&rng, &out->flow[i]);
+	out->ts_off = rng_chance(&rng, 100);
 }
 
 /* ---- telling ---- */
@@ -271,8 +286,9 @@ static void print_flow(const struct draw *d, unsigned index)
 	       d->near_wrap ? ", numbers near the wrap" : "");
 	print_path("to the stack", &d->path[TO_STACK]);
 	print_path("to the peer", &d->path[TO_PEER]);
-	printf("  handshake: mss %u, wscale %d, sack %d\n", d->mss, d->wscale,
-	       d->sack);
+	printf("  handshake: mss %u, wscale %d, sack %d, timestamps each %.0f "
+	       "ms from %u\n",
+	       d->mss, d->wscale, d->sack, ms(d->ts_tick), d->ts_begin);
 	printf("  receiver: room %u, ack every %u or %.0f ms, partial %u, "
 	       "renege %u, shrink %u, dsack %d, mute %d\n",
 	       d->room, d->ack_every, ms(d->ack_delay), d->partial, d->renege,
@@ -302,12 +318,13 @@ static void print_flow(const struct draw *d, unsigned index)
 
 void draw_print(const struct life_draw *draw)
 {
-	printf("seed %llu: %u flows, mtu %u, lends %d, frame segments %u, "
+	printf("seed %llu: %u flows, mtu %u, timestamps %d, lends %d, frame "
+	       "segments %u, "
 	       "starves %.3f ms each %.3f ms, faults from %u, %u at %u\n",
 	       (unsigned long long)draw->seed, draw->n_flows, draw->mtu,
-	       draw->lends, draw->frame_segments, ms(draw->starve_for),
-	       ms(draw->starve_every), draw->fault_from, draw->fault_count,
-	       draw->fault_rate);
+	       !draw->ts_off, draw->lends, draw->frame_segments,
+	       ms(draw->starve_for), ms(draw->starve_every), draw->fault_from,
+	       draw->fault_count, draw->fault_rate);
 	for (unsigned i = 0; i < draw->n_flows; i++)
 		print_flow(&draw->flow[i], i);
 }

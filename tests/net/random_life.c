@@ -37,6 +37,7 @@ static void open_stack(void)
 	net_addr_parse_prefix(STACK_ADDR, &opts.addrs[opts.n_addrs++]);
 	opts.mtu = life.draw.mtu;
 	opts.max_conns = 64;
+	opts.timestamps_off = life.draw.ts_off;
 	opts.predict_off = !differ_predicts();
 	opts.poll = NET_POLL_BUSY;
 	fake_lends = life.draw.lends;
@@ -68,6 +69,7 @@ static void init_flow(struct flow *flow, unsigned index)
 	flow->index = index;
 	flow->rng.state = seed ^ UINT64_C(0x9ee7000000);
 	flow->app_rng.state = seed ^ UINT64_C(0xa99000000);
+	flow->ts.rng.state = seed ^ UINT64_C(0x57a3b00000);
 	flow->peer_port = (uint16_t)(1000 + index);
 	flow->stack_port = d->dialed ? (uint16_t)(2000 + index) : PORT;
 	flow->isn = (uint32_t)rng_next(&flow->rng);

@@ -305,9 +305,12 @@ void path_trace(const struct flow *flow, const struct segment *s,
 void path_send(struct flow *flow, const struct segment *s)
 {
 	static uint8_t frame[FRAME_ROOM];
+	struct segment stamped = *s;
+	uint8_t options[40];
 
-	path_trace(flow, s, TO_STACK, "");
-	travel(flow, TO_STACK, frame, build(s, frame));
+	stamp_fill(flow, &stamped, options);
+	path_trace(flow, &stamped, TO_STACK, "");
+	travel(flow, TO_STACK, frame, build(&stamped, frame));
 }
 
 void path_collect(void)

@@ -107,6 +107,7 @@ static void read_options(struct flow *flow, const struct segment *s)
 {
 	const uint8_t *at = s->options, *end = at + s->options_len;
 
+	stamp_take(flow, s);
 	flow->stack_mss = 536;
 	while (at < end && *at) {
 		if (*at == OPT_MSS)
@@ -214,6 +215,8 @@ static void input_open(struct flow *flow, const struct segment *s)
 	uint32_t offset = s->seq - flow->stack_isn - 1;
 	uint32_t len = s->len + ((s->flags & PEER_FIN) != 0);
 
+	if (!(s->flags & PEER_SYN))
+		stamp_take(flow, s);
 	if (s->flags & PEER_SYN || !rx_acceptable(flow, offset, len)) {
 		if (!(s->flags & PEER_RST))
 			rx_ack_now(flow);

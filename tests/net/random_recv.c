@@ -70,7 +70,7 @@ static unsigned fill_sack(struct flow *flow, uint8_t *options)
 		return 0;
 	if (twice)
 		n += put_block(flow, options + n, &rx->twice);
-	for (unsigned i = 0; i < rx->n_held && n <= 4 + 8 * 3; i++)
+	for (unsigned i = 0; i < rx->n_held && n + 8 <= stamp_room(flow); i++)
 		n += put_block(flow, options + n, &rx->held[i]);
 	rx->twice.from = rx->twice.to = 0;
 	options[0] = options[1] = 1;

@@ -73,7 +73,9 @@ static uint32_t segment_most(struct flow *flow)
 		most = flow->stack_mss;
 	if (rng_chance(&flow->rng, flow->d->mischief))
 		most = rng_between(&flow->rng, 1, most);
-	return most - (most > 40 && flow->rx.n_held ? 36 : 0);
+	if (most > 40 && flow->rx.n_held)
+		most -= 36;
+	return most - (most > 40 && flow->ts.agreed ? 12 : 0);
 }
 
 /* One segment at tx.next; whether there was something to send. */
@@ -167,6 +169,7 @@ static void ahead_of_turn(struct flow *flow)
 static void nonsense_sacks(struct flow *flow)
 {
 	uint32_t first = flow->rx.acked, span = flow->watch.sent - first;
+	unsigned blocks = (stamp_room(flow) - 4) / 8;
 
 	if (!flow->sack || span < 1000 || span > UINT32_C(1) << 30)
 		return;
@@ -175,17 +178,28 @@ static void nonsense_sacks(struct flow *flow)
 		uint8_t options[40];
 
 		rx_fill(flow, &s, options);
-		memcpy(options, (const uint8_t[]){1, 1, 5, 34}, 4);
-		for (unsigned i = 0; i < 4; i++) {
+		memcpy(options, (const uint8_t[]){1, 1, 5, 2}, 4);
+		options[3] = (uint8_t)(2 + 8 * blocks);
+		for (unsigned i = 0; i < blocks; i++) {
 			uint32_t at = flow->stack_isn + 1 + first +
 				      rng_below(&flow->rng, span);
 
 			put32(options + 4 + 8 * i, at);
 			put32(options + 8 + 8 * i, at + 1);
 		}
-		s.options_len = 36;
+		s.options_len = 4 + 8 * blocks;
 		path_send(flow, &s);
 	}
+}
+
+/* What is new by its number, but of an earlier turn, or of somebody else. */
+static void bad_stamp(struct flow *flow)
+{
+	if (!flow->ts.has_echoed || !flow->ts.agreed)
+		return;
+	flow->ts.next =
+		rng_chance(&flow->ts.rng, 700) ? STAMP_STALE : STAMP_NONE;
+	garbage(flow, flow->tx.next + rng_below(&flow->ts.rng, 3) * 100);
 }
 
 static void blind_reset(struct flow *flow)
@@ -199,7 +213,7 @@ static void blind_reset(struct flow *flow)
 
 static void do_mischief(struct flow *flow)
 {
-	switch (rng_below(&flow->rng, 8)) {
+	switch (rng_below(&flow->rng, 9)) {
 	case 0:
 	case 1:
 		old_duplicate(flow);
@@ -224,6 +238,9 @@ static void do_mischief(struct flow *flow)
 	case 7:
 		if (rng_chance(&flow->rng, 100))
 			blind_reset(flow);
+		break;
+	case 8:
+		bad_stamp(flow);
 		break;
 	}
 }

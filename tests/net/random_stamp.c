@@ -1,0 +1,160 @@
+/*
+ * The peer's timestamps (RFC 7323), and what must hold of the stack's: all
+ * segments bear one or none does, it is that of our clock, and what it echoes
+ * is never newer than what RFC 7323 4.3 has recorded, nor older than what was
+ * echoed before.
+ */
+#include "tests/net/random.h"
+
+#include <string.h>
+
+#include "tests/bytes.h"
+
+#define OPT_TS 8
+#define TS_LEN 10
+#define FIELD  12u   /* with two NOPs */
+#define WAITED 3000u /* of the stack's ticks at most */
+
+static const uint8_t *find(const struct segment *s)
+{
+	const uint8_t *at = s->options, *end = at + s->options_len;
+
+	for (; at < end && *at; at += *at == 1 ? 1 : at[1])
+		if (*at == OPT_TS)
+			return at;
+	return NULL;
+}
+
+/* ---- what the peer says ---- */
+
+static uint32_t now(const struct flow *flow)
+{
+	int64_t passed = fake_now_ns - life.start;
+
+	return flow->d->ts_begin + (uint32_t)(passed / flow->d->ts_tick);
+}
+
+/* Of an earlier turn: the stack has told that it has had later ones. */
+static uint32_t stale(struct flow *flow)
+{
+	return flow->ts.echoed - rng_log(&flow->ts.rng, 1, 1u << 30);
+}
+
+static bool is_stamped(struct flow *flow, const struct segment *s)
+{
+	if (s->flags & PEER_SYN)
+		return s->flags & PEER_ACK ? flow->ts.agreed
+					   : flow->d->ts_tick != 0;
+	return flow->ts.agreed && flow->ts.next != STAMP_NONE &&
+	       (!(s->flags & PEER_RST) || rng_chance(&flow->ts.rng, 500));
+}
+
+void stamp_fill(struct flow *flow, struct segment *s, uint8_t *options)
+{
+	bool before = rng_chance(&flow->ts.rng, 950);
+	uint8_t *at = options + (before ? 0 : s->options_len);
+
+	if (is_stamped(flow, s)) {
+		uint32_t value = now(flow);
+
+		if (s->options_len)
+			memcpy(options + (before ? FIELD : 0), s->options,
+			       s->options_len);
+		memset(at, 1, FIELD);
+		at += before ? 2 : 0; /* NOPs may come behind it */
+		at[0] = OPT_TS;
+		at[1] = TS_LEN;
+		if (flow->ts.next == STAMP_STALE ||
+		    (s->flags & PEER_RST && rng_chance(&flow->ts.rng, 500)))
+			value = stale(flow);
+		put32(at + 2, value);
+		put32(at + 6, s->flags & PEER_ACK ? flow->ts.recent : 0);
+		s->options = options;
+		s->options_len += FIELD;
+	}
+	flow->ts.next = STAMP_NOW;
+}
+
+/* What is left of 40 bytes of options. */
+unsigned stamp_room(const struct flow *flow)
+{
+	return 40 - (flow->ts.agreed ? FIELD : 0);
+}
+
+void stamp_take(struct flow *flow, const struct segment *s)
+{
+	const uint8_t *at = find(s);
+
+	if (s->flags & PEER_SYN)
+		flow->ts.agreed = at && flow->d->ts_tick;
+	if (!at || !flow->ts.agreed || s->flags & PEER_RST)
+		return;
+	if (s->flags & PEER_SYN || seq_after(get32(at + 2), flow->ts.recent))
+		flow->ts.recent = get32(at + 2);
+	if (s->flags & PEER_ACK) {
+		flow->ts.echoed = get32(at + 6);
+		flow->ts.has_echoed = true;
+	}
+}
+
+/* ---- what the stack says ---- */
+
+static bool is_wanted(const struct flow *flow, const struct segment *s)
+{
+	bool both = flow->d->ts_tick && !life.draw.ts_off;
+
+	return s->flags & PEER_SYN && !(s->flags & PEER_ACK) ? !life.draw.ts_off
+							     : both;
+}
+
+void stamp_check_sent(struct flow *flow, const struct segment *s)
+{
+	const uint8_t *at = find(s);
+	uint32_t offset, echo;
+
+	if (s->flags & PEER_RST && !at)
+		return;
+	if ((at != NULL) != is_wanted(flow, s))
+		violated(flow, "a segment with%s a timestamp", at ? "" : "out");
+	if (!at)
+		return;
+	offset = get32(at + 2) - (uint32_t)(fake_now_ns >> 20);
+	echo = get32(at + 6);
+	/* It may have waited for the neighbour's MAC. */
+	if (flow->ts.told && offset - flow->ts.offset + WAITED > 2 * WAITED)
+		violated(flow, "the clock of timestamps jumps by %d",
+			 (int)(offset - flow->ts.offset));
+	flow->ts.offset = offset;
+	flow->ts.told = true;
+	if (!(s->flags & PEER_ACK))
+		return;
+	if (seq_after(echo, flow->ts.newest))
+		violated(flow, "echoes timestamp %u, %u is the latest", echo,
+			 flow->ts.newest);
+	if (!(s->flags & PEER_SYN) && flow->ts.has_echo &&
+	    seq_after(flow->ts.echo, echo))
+		violated(flow, "echoes timestamp %u after %u", echo,
+			 flow->ts.echo);
+	flow->ts.echo = echo;
+	flow->ts.has_echo = !(s->flags & PEER_SYN);
+}
+
+/*
+ * RFC 7323 4.3, as if everything that comes were acceptable; of a round's
+ * segments each may have been acknowledged before the next one came.
+ */
+void stamp_check_delivered(struct flow *flow, const struct segment *s,
+			   uint32_t offset)
+{
+	const uint8_t *at = find(s);
+	uint32_t value;
+
+	if (!at || s->flags & PEER_RST)
+		return;
+	value = get32(at + 2);
+	if (!(s->flags & PEER_SYN) && seq_after(offset, flow->watch.delivered))
+		return; /* out of order, for sure */
+	if (!flow->ts.heard || seq_after(value, flow->ts.newest))
+		flow->ts.newest = value;
+	flow->ts.heard = true;
+}
