@@ -15,10 +15,14 @@
 #define STAMPED_BITS PP_HTONS(0x8000)
 #define PLAIN_MASK   PP_HTONS((u16_t) ~(TCP_ACK | TCP_PSH))
 
-static inline u16_t header_bits(const struct tcp_pcb *pcb)
+/* Of a segment with so many bytes of options: none, or a timestamp. */
+static inline u16_t header_bits(unsigned options)
 {
-	return pcb->flags & NET_TF_TS ? STAMPED_BITS : PLAIN_BITS;
+	return options ? STAMPED_BITS : PLAIN_BITS;
 }
+
+/* What the common case needs is compiled twice: for either number of bytes. */
+#define TWICE static inline __attribute__((always_inline))
 
 /* ---- writing ---- */
 
@@ -29,11 +33,9 @@ static err_t no_memory(struct tcp_pcb *pcb)
 }
 
 /* A segment of len bytes, `off` behind what is queued. NULL: no memory. */
-static inline struct tcp_seg *make_seg(const struct tcp_pcb *pcb,
-				       const void *data, unsigned off,
-				       unsigned len)
+TWICE struct tcp_seg *make_seg(const struct tcp_pcb *pcb, const void *data,
+			       unsigned off, unsigned len, unsigned options)
 {
-	unsigned options = net_ts_bytes(pcb);
 	struct tcp_seg *seg = net_seg_new(options + len);
 	struct tcp_hdr *tcp;
 
@@ -46,7 +48,7 @@ static inline struct tcp_seg *make_seg(const struct tcp_pcb *pcb,
 	tcp->src = lwip_htons(pcb->local_port);
 	tcp->dest = lwip_htons(pcb->remote_port);
 	tcp->seqno = lwip_htonl(pcb->snd_lbb + off);
-	tcp->_hdrlen_rsvd_flags = header_bits(pcb);
+	tcp->_hdrlen_rsvd_flags = header_bits(options);
 	tcp->urgp = 0;
 	memcpy((u8_t *)(tcp + 1) + options, data, len);
 	return seg;
@@ -96,7 +98,8 @@ static struct tcp_seg *make_reference(const struct tcp_pcb *pcb,
 {
 	struct pbuf *ref = pbuf_alloc_reference((void *)(uintptr_t)data,
 						(u16_t)len, PBUF_ROM);
-	struct tcp_seg *seg = ref ? make_seg(pcb, "", off, 0) : NULL;
+	struct tcp_seg *seg =
+		ref ? make_seg(pcb, "", off, 0, net_ts_bytes(pcb)) : NULL;
 
 	if (!seg) {
 		if (ref)
@@ -123,7 +126,8 @@ static err_t write_behind(struct tcp_pcb *pcb, const uint8_t *data, u16_t len,
 		unsigned part = LWIP_MIN(len - off, most);
 
 		seg = refers ? make_reference(pcb, data + off, off, part)
-			     : make_seg(pcb, data + off, off, part);
+			     : make_seg(pcb, data + off, off, part,
+					net_ts_bytes(pcb));
 		if (!seg) {
 			free_all(first);
 			return no_memory(pcb);
@@ -140,7 +144,8 @@ static err_t write_behind(struct tcp_pcb *pcb, const uint8_t *data, u16_t len,
 	return ERR_OK;
 }
 
-err_t net_predict_write(struct net_conn *conn, const void *data, u16_t len)
+TWICE err_t write_some(struct net_conn *conn, const void *data, u16_t len,
+		       unsigned options)
 {
 	struct tcp_pcb *pcb = &conn->pcb;
 	struct tcp_seg *seg;
@@ -152,7 +157,7 @@ err_t net_predict_write(struct net_conn *conn, const void *data, u16_t len)
 		return write_behind(pcb, data, len, most, false);
 	if (pcb->snd_queuelen >= TCP_SND_QUEUELEN)
 		return ERR_INPROGRESS;
-	seg = make_seg(pcb, data, 0, len);
+	seg = make_seg(pcb, data, 0, len, options);
 	if (!seg)
 		return no_memory(pcb);
 	push(seg);
@@ -160,6 +165,19 @@ err_t net_predict_write(struct net_conn *conn, const void *data, u16_t len)
 	pcb->unsent_near = 0;
 	queued(pcb, len, 1);
 	return ERR_OK;
+}
+
+__attribute__((noinline)) static err_t
+write_stamped(struct net_conn *conn, const void *data, u16_t len)
+{
+	return write_some(conn, data, len, NET_TS_BYTES);
+}
+
+err_t net_predict_write(struct net_conn *conn, const void *data, u16_t len)
+{
+	if (conn->pcb.flags & NET_TF_TS)
+		return write_stamped(conn, data, len);
+	return write_some(conn, data, len, 0);
 }
 
 err_t net_predict_refer(struct net_conn *conn, const void *data, u16_t len)
@@ -181,24 +199,26 @@ static inline bool nagle_lets_go(const struct tcp_pcb *pcb)
 }
 
 static inline bool is_plain(const struct tcp_pcb *pcb,
-			    const struct tcp_seg *seg)
+			    const struct tcp_seg *seg, unsigned options)
 {
 	const struct pbuf *p = seg->p;
 
 	return p->ref == 1 && !seg->flags && seg->len &&
 	       (seg->tcphdr->_hdrlen_rsvd_flags & PLAIN_MASK) ==
-		       header_bits(pcb) &&
+		       header_bits(options) &&
 	       p->payload == seg->tcphdr && net_seg_begin(seg) == pcb->snd_nxt;
 }
 
-static inline void fill_header(struct tcp_pcb *pcb, struct tcp_hdr *tcp)
+static inline void fill_header(struct tcp_pcb *pcb, struct tcp_hdr *tcp,
+			       unsigned options)
 {
 	tcp->_hdrlen_rsvd_flags |= PP_HTONS(TCP_ACK);
 	tcp->ackno = lwip_htonl(pcb->rcv_nxt);
 	tcp->wnd =
 		lwip_htons(TCPWND_MIN16(RCV_WND_SCALE(pcb, pcb->rcv_ann_wnd)));
 	tcp->chksum = 0;
-	net_ts_refresh(pcb, tcp + 1);
+	if (options)
+		net_ts_refresh(pcb, tcp + 1);
 }
 
 /* The head of `unsent` has left, and goes behind the last of `unacked`. */
@@ -224,20 +244,21 @@ static inline void move_on(struct tcp_pcb *pcb)
 	}
 }
 
-static inline bool may_leave(const struct tcp_pcb *pcb, u32_t wnd)
+static inline bool may_leave(const struct tcp_pcb *pcb, u32_t wnd,
+			     unsigned options)
 {
 	u32_t under_way = pcb->snd_nxt - pcb->lastack;
 
 	return pcb->unsent && under_way <= wnd &&
 	       pcb->unsent->len <= wnd - under_way && nagle_lets_go(pcb) &&
-	       is_plain(pcb, pcb->unsent);
+	       is_plain(pcb, pcb->unsent, options);
 }
 
 /* tcp_send_empty_ack() where there is nothing to say of data out of order. */
 static bool send_ack(struct net_conn *conn)
 {
 	struct tcp_pcb *pcb = &conn->pcb;
-	unsigned len = TCP_HLEN + net_ts_bytes(pcb);
+	unsigned options = net_ts_bytes(pcb), len = TCP_HLEN + options;
 	struct {
 		struct tcp_hdr tcp;
 		uint8_t options[NET_TS_BYTES];
@@ -245,7 +266,7 @@ static bool send_ack(struct net_conn *conn)
 		.tcp.src = lwip_htons(pcb->local_port),
 		.tcp.dest = lwip_htons(pcb->remote_port),
 		.tcp.seqno = lwip_htonl(pcb->snd_nxt),
-		.tcp._hdrlen_rsvd_flags = header_bits(pcb),
+		.tcp._hdrlen_rsvd_flags = header_bits(options),
 	};
 	struct pbuf p = {
 		.payload = &header, .len = (u16_t)len, .tot_len = (u16_t)len};
@@ -253,7 +274,7 @@ static bool send_ack(struct net_conn *conn)
 	if (!(pcb->flags & TF_ACK_NOW) || pcb->rcv_sacks ||
 	    pcb->snd_nxt - pcb->lastack > pcb->snd_wnd)
 		return false; /* also if the peer may not take this number */
-	fill_header(pcb, &header.tcp);
+	fill_header(pcb, &header.tcp, options);
 	if (!net_link_send_tcp(pcb, &p))
 		return false;
 	net_count_sent(conn);
@@ -262,7 +283,7 @@ static bool send_ack(struct net_conn *conn)
 	return true;
 }
 
-bool net_predict_output(struct net_conn *conn)
+TWICE bool output(struct net_conn *conn, unsigned options)
 {
 	struct tcp_pcb *pcb = &conn->pcb;
 	u32_t wnd = LWIP_MIN(pcb->snd_wnd, pcb->cwnd);
@@ -271,20 +292,32 @@ bool net_predict_output(struct net_conn *conn)
 		return false;
 	if (!pcb->unsent)
 		return send_ack(conn);
-	if (!may_leave(pcb, wnd))
+	if (!may_leave(pcb, wnd, options))
 		return false;
 	do {
 		const struct pbuf *p = pcb->unsent->p;
 
-		fill_header(pcb, pcb->unsent->tcphdr);
+		fill_header(pcb, pcb->unsent->tcphdr, options);
 		if (!net_link_send_tcp(pcb, p))
 			return false;
 		net_count_sent(conn);
 		net_recovery_segment_out(pcb, p);
 		move_on(pcb);
-	} while (may_leave(pcb, wnd));
+	} while (may_leave(pcb, wnd, options));
 	if (pcb->unsent)
 		return false;
 	tcp_clear_flags(pcb, TF_NAGLEMEMERR); /* as lwIP does, last of all */
 	return true;
+}
+
+__attribute__((noinline)) static bool output_stamped(struct net_conn *conn)
+{
+	return output(conn, NET_TS_BYTES);
+}
+
+bool net_predict_output(struct net_conn *conn)
+{
+	if (conn->pcb.flags & NET_TF_TS)
+		return output_stamped(conn);
+	return output(conn, 0);
 }

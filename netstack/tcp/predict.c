@@ -38,16 +38,15 @@ static inline bool has_stamp(const struct net_conn *conn, const struct pbuf *p,
 	return !net_ts_is_old(conn, *ts);
 }
 
-/* Whether its header is as long as the connection's are, with ACK. */
+/* Whether its header has so many bytes of options, and ACK. */
 static inline bool has_header(const struct net_conn *conn, const struct pbuf *p,
-			      u32_t *ts)
+			      unsigned options, u32_t *ts)
 {
 	const struct tcp_hdr *tcp = p->payload;
 	u16_t bits = tcp->_hdrlen_rsvd_flags & EXPECTED_MASK;
 
-	if (__builtin_expect(conn->pcb.flags & NET_TF_TS, 0))
-		return bits == STAMPED_BITS && has_stamp(conn, p, ts);
-	return bits == EXPECTED_BITS;
+	return options ? bits == STAMPED_BITS && has_stamp(conn, p, ts)
+		       : bits == EXPECTED_BITS;
 }
 
 static inline bool is_usual(const struct net_conn *conn)
@@ -165,10 +164,9 @@ static inline u32_t take_ack(struct net_conn *conn, const struct expected *s)
 }
 
 static inline void take_data(struct net_conn *conn, struct pbuf *p,
-			     const struct expected *s)
+			     const struct expected *s, unsigned header)
 {
 	struct tcp_pcb *pcb = &conn->pcb;
-	unsigned header = TCP_HLEN + net_ts_bytes(pcb);
 
 	pcb->rcv_nxt += s->len;
 	pcb->rcv_wnd -= s->len;
@@ -182,24 +180,26 @@ static inline void take_data(struct net_conn *conn, struct pbuf *p,
 	net_conn_wake_reader(conn);
 }
 
-bool net_predict_input(struct net_conn *conn, struct pbuf *p)
+/* Compiled twice: without options, and with a timestamp. */
+static inline __attribute__((always_inline)) bool
+input(struct net_conn *conn, struct pbuf *p, unsigned options)
 {
 	const struct tcp_hdr *tcp = p->payload;
 	struct tcp_pcb *pcb = &conn->pcb;
 	u32_t lastack = pcb->lastack, cwnd = pcb->cwnd, retired = 0;
 	struct expected s;
 
-	if (!has_header(conn, p, &s.ts) || !is_usual(conn))
+	if (!has_header(conn, p, options, &s.ts) || !is_usual(conn))
 		return false;
 	s.seq = lwip_ntohl(tcp->seqno);
 	s.ack = lwip_ntohl(tcp->ackno);
 	s.acked = s.ack - lastack;
-	s.len = (u16_t)(p->tot_len - TCP_HLEN - net_ts_bytes(pcb));
+	s.len = (u16_t)(p->tot_len - TCP_HLEN - options);
 	s.wnd = lwip_ntohs(tcp->wnd);
 	s.push = TCPH_FLAGS(tcp) & TCP_PSH;
 	if (!is_expected(conn, &s) || (s.len && !net_rxq_has_room(p)))
 		return false;
-	if (pcb->flags & NET_TF_TS)
+	if (options)
 		net_ts_note(conn, s.seq, s.ts);
 	net_here()->rx_keep_cwnd = false;
 	if (__builtin_expect(conn->repairing, 0))
@@ -211,7 +211,7 @@ bool net_predict_input(struct net_conn *conn, struct pbuf *p)
 	if (s.acked)
 		retired = take_ack(conn, &s);
 	if (s.len)
-		take_data(conn, p, &s);
+		take_data(conn, p, &s, TCP_HLEN + options);
 	else
 		pbuf_free(p);
 	net_count_expected(conn, s.len, retired);
@@ -224,4 +224,17 @@ bool net_predict_input(struct net_conn *conn, struct pbuf *p)
 	net_timer_check(conn);
 	net_conn_tell(conn);
 	return true;
+}
+
+__attribute__((noinline)) static bool input_stamped(struct net_conn *conn,
+						    struct pbuf *p)
+{
+	return input(conn, p, NET_TS_BYTES);
+}
+
+bool net_predict_input(struct net_conn *conn, struct pbuf *p)
+{
+	if (conn->pcb.flags & NET_TF_TS)
+		return input_stamped(conn, p);
+	return input(conn, p, 0);
 }

@@ -118,8 +118,18 @@ void net_ts_answered(struct net_conn *conn, const struct tcp_hdr *tcp);
  */
 bool net_ts_returned(const struct tcp_hdr *ack, int64_t age_ns,
 		     struct net_ts *out);
-/* PAWS, RFC 7323 5.3 R1: whether a segment is from an earlier turn. */
-bool net_ts_is_old(const struct net_conn *conn, u32_t value);
+/* Of tcp_ticks, 24 days: then the peer's clock may have wrapped. */
+#define NET_TS_AGE (UINT32_C(24 * 24 * 3600) * 1000 / TCP_SLOW_INTERVAL)
+
+/*
+ * PAWS, RFC 7323 5.3 R1 and 5.5: whether a segment is from an earlier turn.
+ * TS.Recent is about as old as the last segment.
+ */
+static inline bool net_ts_is_old(const struct net_conn *conn, u32_t value)
+{
+	return (s32_t)(value - conn->ts_recent) < 0 &&
+	       tcp_ticks - conn->pcb.tmr <= NET_TS_AGE;
+}
 
 /*
  * RFC 7323 4.3: what a segment that is acceptable says is echoed from now on if

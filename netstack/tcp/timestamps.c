@@ -21,9 +21,6 @@
 #include "lwip/ip.h"
 #include "lwip/prot/tcp.h"
 
-/* RFC 7323 5.5: then TS.Recent says nothing, as the peer's may have wrapped. */
-#define OLD_TICKS (INT64_C(24 * 24 * 3600) * 1000 / TCP_SLOW_INTERVAL)
-
 static u32_t get32(const uint8_t *at)
 {
 	return (u32_t)at[0] << 24 | (u32_t)at[1] << 16 | (u32_t)at[2] << 8 |
@@ -118,12 +115,4 @@ bool net_ts_returned(const struct tcp_hdr *ack, int64_t age_ns,
 						  lwip_ntohs(ack->src));
 
 	return net_ts_offered(ack, out) && sent - out->echo <= age_ns >> 20;
-}
-
-/* ---- PAWS ---- */
-
-bool net_ts_is_old(const struct net_conn *conn, u32_t value)
-{
-	return (s32_t)(value - conn->ts_recent) < 0 &&
-	       tcp_ticks - conn->pcb.tmr <= OLD_TICKS;
 }

@@ -2,9 +2,10 @@
  * What one echo costs in the stack alone: netstack/ and coro/ over a port that
  * forges requests and swallows answers. No DPDK, no second process; CPU time,
  * so that a busy machine disturbs it little. Usage: bench-loop [-r REQUESTS]
- * [-t SHARDS] [-c] [CONNS...]; shards are threads with clients of their own;
- * without connections, opening with many listeners as well. With -c each
- * request has a connection of its own. Few requests are for callgrind, which
+ * [-t SHARDS] [-c] [-s] [CONNS...]; shards are threads with clients of their
+ * own; without connections, opening with many listeners as well. With -c each
+ * request has a connection of its own, with -s clients offer timestamps. Few
+ * requests are for callgrind, which
  * counts instructions.
  */
 #include <pthread.h>
@@ -37,8 +38,9 @@ struct flow {
 };
 
 static unsigned requests = 3000000, n_threads = 1;
-static bool once; /* a request a connection */
-static uint8_t header[54];
+static bool once;	 /* a request a connection */
+static unsigned options; /* bytes of a segment: 0, or a timestamp's */
+static uint8_t header[54 + 12];
 static pthread_barrier_t barrier;
 
 /* A shard's clients. */
@@ -63,17 +65,20 @@ static unsigned flow_of(const uint8_t *frame)
 
 static struct glue_frame *forge(unsigned i, uint8_t flags, unsigned len)
 {
-	struct glue_frame *frame = array_take(54 + len);
+	unsigned headers = 54 + options;
+	struct glue_frame *frame = array_take(headers + len);
 
 	if (!frame)
 		return NULL;
-	memcpy(frame->data, header, 54);
+	memcpy(frame->data, header, sizeof(header));
 	address(frame->data, i);
-	put16(frame->data + 16, 40 + len);
+	put16(frame->data + 16, headers - 14 + len);
 	put32(frame->data + 38, flows[i].snd);
 	put32(frame->data + 42, flows[i].rcv);
 	frame->data[47] = flags;
-	memset(frame->data + 54, 'x', len);
+	if (options)
+		put32(frame->data + 58, (uint32_t)(array_now_ns >> 20));
+	memset(frame->data + headers, 'x', len);
 	return frame;
 }
 
@@ -179,9 +184,10 @@ static void answer_arp(const uint8_t *request)
 static void finish_handshake(unsigned i)
 {
 	struct glue_frame *frame = forge(i, ACK, 0);
-	struct pbuf *p = pbuf_alloc(PBUF_RAW, 54, PBUF_RAM);
+	unsigned len = 54 + options;
+	struct pbuf *p = pbuf_alloc(PBUF_RAW, (u16_t)len, PBUF_RAM);
 
-	memcpy(p->payload, frame->data, 54);
+	memcpy(p->payload, frame->data, len);
 	glue_frame_free(frame);
 	net_here()->netifs[0].input(p, &net_here()->netifs[0]);
 }
@@ -414,13 +420,15 @@ int main(int argc, char **argv)
 {
 	int opt;
 
-	while ((opt = getopt(argc, argv, "r:t:c")) != -1 && opt != '?')
+	while ((opt = getopt(argc, argv, "r:t:cs")) != -1 && opt != '?')
 		if (opt == 'r')
 			requests = number(optarg);
 		else if (opt == 't')
 			n_threads = number(optarg);
-		else
+		else if (opt == 'c')
 			once = true;
+		else
+			options = 12;
 	if (opt != -1)
 		return 2;
 	if (n_threads > NET_MAX_SHARDS) {
@@ -434,7 +442,8 @@ int main(int argc, char **argv)
 	header[23] = 6;
 	put32(header + 30, 0x0a000001);
 	put16(header + 36, 7);
-	header[46] = 0x50;
+	header[46] = (uint8_t)((20 + options) / 4 << 4);
+	memcpy(header + 54, "\1\1\10\12", 4);
 	put16(header + 48, 65535);
 	if (optind == argc) {
 		run(64, 1);
