@@ -58,7 +58,7 @@ static u32_t acceptable_seq(const struct tcp_pcb *pcb)
 /* RFC 7323 3.2: a reset should bear it, too, once it has been agreed upon. */
 static void stamp(struct net_reply *reply, const struct tcp_pcb *pcb)
 {
-	if (!pcb || pcb->state <= SYN_SENT) /* a listener's, even */
+	if (!pcb || pcb->state == LISTEN || pcb->state == SYN_SENT)
 		return;
 	net_ts_refresh(pcb, reply->options);
 	reply->options_len = (u8_t)net_ts_bytes(pcb);

@@ -1,0 +1,571 @@
+/*
+ * What timestamps are for, RFC 7323 4.3 and 5: which of the peer's is echoed,
+ * what is from an earlier turn of the sequence numbers, and what TIME_WAIT
+ * makes of a new SYN (RFC 6191).
+ */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "netstack/tcp/tcp.h"
+#include "tests/bytes.h"
+#include "tests/net/fake_glue.h"
+#include "tests/net/stamped.h"
+
+#define DAY_NS (INT64_C(24 * 3600) * 1000000000)
+
+static struct net_conn *ours;
+
+static int set_up_long(void **state)
+{
+	int err = peer_listen(state);
+
+	stamp = 1000;
+	ours = NULL;
+	net_here()->predicts = false;
+	return err;
+}
+
+static int set_up(void **state)
+{
+	int err = set_up_long(state);
+
+	net_here()->predicts = true;
+	return err;
+}
+
+/* Reads until the end, all into `got`. */
+static void read_all(struct net_conn *conn, void *arg)
+{
+	long n;
+
+	ours = conn;
+	while ((n = net_recv(conn, got + got_len, sizeof(got) - got_len)) > 0)
+		got_len += (size_t)n;
+	result = n;
+	ended++;
+}
+
+static void connect_reading(void)
+{
+	serve(read_all);
+	stamped_connect();
+}
+
+static void expect_got(const char *data)
+{
+	run_rounds(3);
+	assert_int_equal(got_len, strlen(data));
+	assert_memory_equal(got, data, got_len);
+}
+
+/* After the delayed ACK. */
+static void expect_ack(uint32_t echo)
+{
+	struct segment s = peer_wait(200);
+
+	assert_int_equal(s.flags, PEER_ACK);
+	assert_int_equal(s.ack, stamped.snd);
+	assert_int_equal(echo_of(&s), echo);
+}
+
+/* ---- header prediction ---- */
+
+/* Whether what happens goes past net_tcp_input(), which notes the flags. */
+static bool is_predicted(uint8_t flags, const char *data)
+{
+	net_here()->rx_flags = 0xff;
+	stamped_send(flags, data);
+	run_rounds(1);
+	return net_here()->rx_flags == 0xff;
+}
+
+static void test_segments_with_a_timestamp_are_predicted(void **state)
+{
+	connect_reading();
+	assert_true(is_predicted(PEER_ACK, "data"));
+	stamp += 5;
+	assert_true(is_predicted(PEER_ACK | PEER_PSH, "more"));
+	expect_got("datamore");
+}
+
+static void test_what_must_be_judged_is_not_predicted(void **state)
+{
+	uint8_t options[] = {8, 10, 0, 0, 4, 0, 0, 0, 0, 0, 1, 1};
+	struct segment s = {.src = 1000,
+			    .dst = 7,
+			    .flags = PEER_ACK,
+			    .wnd = 65535,
+			    .options = options,
+			    .options_len = sizeof(options),
+			    .data = (const uint8_t *)"x",
+			    .len = 1};
+
+	connect_reading();
+	stamp--;
+	assert_false(is_predicted(PEER_ACK, "old"));
+	stamped.snd -= 3;
+	s.seq = stamped.snd;
+	s.ack = stamped.rcv;
+	net_here()->rx_flags = 0xff;
+	peer_send_raw(&s); /* NOPs behind the option: taken, the long way */
+	run_rounds(1);
+	assert_int_equal(net_here()->rx_flags, PEER_ACK);
+	expect_got("x");
+	stamped.snd++;
+	net_here()->rx_flags = 0xff;
+	bare_send_at(stamped.snd, PEER_ACK, "bare");
+	run_rounds(1);
+	assert_int_equal(net_here()->rx_flags, PEER_ACK);
+	expect_got("x");
+}
+
+/* ---- what is echoed ---- */
+
+static void test_the_newest_is_echoed(void **state)
+{
+	connect_reading();
+	stamp += 10;
+	stamped_send(PEER_ACK, "a");
+	expect_ack(stamp);
+	stamp += 10;
+	stamped_send(PEER_ACK, "b");
+	expect_ack(stamp);
+}
+
+/* RFC 7323 4.3: of those that one ACK is for, the earliest. */
+static void test_a_delayed_ack_echoes_the_earliest(void **state)
+{
+	uint32_t first;
+
+	connect_reading();
+	first = stamp += 10;
+	stamped_send(PEER_ACK, "a");
+	run_rounds(1);
+	stamp += 10;
+	stamped_send(PEER_ACK, "b");
+	expect_ack(first);
+	stamped_send(PEER_ACK, "c");
+	expect_ack(stamp);
+}
+
+static void test_what_is_out_of_order_is_not_echoed(void **state)
+{
+	struct segment s;
+
+	connect_reading();
+	stamped_send_at(stamped.snd + 1, PEER_ACK, "b", stamp + 50);
+	s = expect_stamped(PEER_ACK, stamp);
+	assert_int_equal(s.ack, stamped.snd);
+	stamped_send_at(stamped.snd, PEER_ACK, "a", stamp + 60);
+	stamped.snd += 2;
+	expect_ack(stamp + 60); /* it fills the hole */
+	expect_got("ab");
+}
+
+/* What came before, and comes again with a newer one, is outside the window. */
+static void test_a_duplicate_is_not_echoed(void **state)
+{
+	connect_reading();
+	stamped_send(PEER_ACK, "a");
+	expect_ack(stamp);
+	stamped_send_at(stamped.snd - 1, PEER_ACK, "a", stamp + 50);
+	expect_ack(stamp);
+	stamped_send_at(stamped.snd - 1, PEER_ACK, "", stamp + 50); /* asks */
+	expect_ack(stamp);
+}
+
+static void test_a_reset_changes_nothing(void **state)
+{
+	connect_reading();
+	stamped_send_at(stamped.snd + 5, PEER_RST, "", stamp + 50);
+	expect_ack(stamp); /* a challenge */
+	assert_int_equal(ours->ts_recent, stamp);
+}
+
+/* ---- PAWS ---- */
+
+static void test_old_data_is_dropped_and_answered(void **state)
+{
+	connect_reading();
+	stamped_send_at(stamped.snd, PEER_ACK, "old", stamp - 1);
+	expect_ack(stamp);
+	expect_got("");
+	assert_int_equal(net_here()->stats.rx_unacceptable, 1);
+	stamped_send(PEER_ACK, "new");
+	expect_got("new");
+}
+
+static void test_old_acks_say_nothing(void **state)
+{
+	uint16_t wnd;
+
+	connect_reading();
+	wnd = (uint16_t)ours->pcb.snd_wnd;
+	stamped.wnd = 1;
+	stamped_send_at(stamped.snd, PEER_ACK, "", stamp - 1);
+	expect_ack(stamp);
+	stamped_send_at(stamped.snd, PEER_ACK, "", stamp - 1);
+	peer_expect_nothing(); /* one challenge at a time */
+	assert_int_equal(ours->pcb.snd_wnd, wnd);
+}
+
+static void test_an_old_fin_ends_nothing(void **state)
+{
+	connect_reading();
+	stamped_send_at(stamped.snd, PEER_ACK | PEER_FIN, "", stamp - 1);
+	expect_ack(stamp);
+	assert_int_equal(ended, 0);
+}
+
+/* Half the numbers are older than one. */
+static void test_timestamps_wrap(void **state)
+{
+	stamp = 0xfffffffe;
+	connect_reading();
+	stamped_send(PEER_ACK, "a");
+	expect_ack(0xfffffffe);
+	stamp = 3;
+	stamped_send(PEER_ACK, "b");
+	expect_ack(3);
+	stamped_send_at(stamped.snd, PEER_ACK, "old", 0xffffffff);
+	expect_ack(3);
+	stamped_send_at(stamped.snd, PEER_ACK, "old", 0x80000004);
+	expect_ack(3);
+	stamp = 0x80000002;
+	stamped_send(PEER_ACK, "c");
+	expect_ack(stamp);
+	expect_got("abc");
+}
+
+/* RFC 7323 5.5 */
+static void test_after_24_days_any_timestamp_is_taken(void **state)
+{
+	connect_reading();
+	fake_now_ns += 23 * DAY_NS;
+	run_rounds(2);
+	stamped_send_at(stamped.snd, PEER_ACK, "old", stamp - 1);
+	expect_ack(stamp);
+	expect_got("");
+	fake_now_ns += 2 * DAY_NS;
+	run_rounds(2);
+	stamp -= 100;
+	stamped_send(PEER_ACK, "late");
+	expect_ack(stamp); /* from here on it counts again */
+	expect_got("late");
+	stamped_send_at(stamped.snd, PEER_ACK, "old", stamp - 1);
+	expect_ack(stamp);
+	expect_got("late");
+}
+
+static void test_a_reset_needs_no_timestamp(void **state)
+{
+	connect_reading();
+	bare_send_at(stamped.snd, PEER_RST, "");
+	run_rounds(3);
+	assert_int_equal(result, -ECONNRESET);
+}
+
+static void test_a_reset_may_have_an_old_one(void **state)
+{
+	connect_reading();
+	stamped_send_at(stamped.snd, PEER_RST, "", stamp - 1);
+	run_rounds(3);
+	assert_int_equal(result, -ECONNRESET);
+}
+
+/* RFC 7323 3.2: in silence. */
+static void test_a_segment_without_is_dropped(void **state)
+{
+	connect_reading();
+	bare_send_at(stamped.snd, PEER_ACK, "bare");
+	bare_send_at(stamped.snd, PEER_ACK, "");
+	run_ms(100);
+	peer_expect_nothing();
+	expect_got("");
+	assert_int_equal(net_here()->stats.rx_unacceptable, 2);
+	stamped_send(PEER_ACK, "on");
+	expect_got("on");
+}
+
+/* RFC 5961 4: the peer may have been restarted, and offer nothing. */
+static void test_a_syn_without_is_challenged(void **state)
+{
+	connect_reading();
+	bare_send_at(stamped.snd + 5000, PEER_SYN, "");
+	expect_stamped(PEER_ACK, stamp);
+	run_ms(1000);
+	stamped_send_at(stamped.snd + 5000, PEER_SYN, "", stamp - 1);
+	expect_stamped(PEER_ACK, stamp);
+	assert_int_equal(ended, 0);
+}
+
+static void test_half_open_connections_judge_too(void **state)
+{
+	struct segment s;
+
+	serve(read_all);
+	stamped = (struct peer){1000, 7, 500, 0, 65535};
+	stamped_syn(PEER_SYN, true);
+	s = expect_stamped(PEER_SYN | PEER_ACK, stamp);
+	stamped.rcv = s.seq + 1;
+	bare_send_at(stamped.snd, PEER_ACK, "");
+	run_rounds(2);
+	assert_null(ours);
+	stamped_send_at(stamped.snd, PEER_ACK, "", stamp - 1);
+	run_rounds(2);
+	assert_null(ours);
+	stamped_send(PEER_ACK, "");
+	run_rounds(2);
+	assert_non_null(ours);
+}
+
+/* A segment is refused whole, as with other options of a wrong length. */
+static void test_options_of_a_wrong_length_are_refused(void **state)
+{
+	static const uint8_t lengths[] = {0, 1, 2, 9, 11, 12, 13, 255};
+	uint8_t options[12] = {8};
+	struct segment s = {.src = 1000,
+			    .dst = 7,
+			    .flags = PEER_ACK,
+			    .wnd = 65535,
+			    .options = options,
+			    .options_len = sizeof(options),
+			    .data = (const uint8_t *)"x",
+			    .len = 1};
+
+	connect_reading();
+	s.seq = stamped.snd;
+	s.ack = stamped.rcv;
+	put32(options + 2, stamp);
+	for (unsigned i = 0; i < sizeof(lengths); i++) {
+		options[1] = lengths[i];
+		peer_send_raw(&s);
+		run_rounds(1);
+	}
+	memset(options, 1, sizeof(options));
+	options[10] = 8; /* and cut off */
+	options[11] = 10;
+	peer_send_raw(&s);
+	run_rounds(2);
+	assert_int_equal(net_here()->stats.rx_bad_frame, sizeof(lengths) + 1);
+	expect_got("");
+}
+
+/* ---- TIME_WAIT ---- */
+
+static void close_at_once(struct net_conn *conn, void *arg)
+{
+}
+
+/* The stack has closed first; what is left of it is a record. */
+static void reach_record(void)
+{
+	struct segment s;
+
+	serve(close_at_once);
+	stamped_connect();
+	s = expect_stamped(PEER_ACK | PEER_FIN, stamp);
+	stamped.rcv = s.seq + 1;
+	stamped_send(PEER_ACK | PEER_FIN, "");
+	expect_ack(stamp);
+	run_rounds(2);
+	assert_int_equal(net_here()->time_wait.n, 1);
+	assert_int_equal(net_here()->n_conns, 0);
+}
+
+static void test_a_record_answers_with_a_timestamp(void **state)
+{
+	reach_record();
+	fake_now_ns += 100 << 20;
+	stamped_send_at(stamped.snd - 1, PEER_ACK | PEER_FIN, "", stamp + 9);
+	expect_ack(stamp);
+}
+
+static void test_a_records_clock_goes_on(void **state)
+{
+	struct segment s;
+	uint32_t before;
+
+	reach_record();
+	stamped_send_at(stamped.snd - 1, PEER_ACK | PEER_FIN, "", stamp);
+	s = expect_stamped(PEER_ACK, stamp);
+	before = stamp_of(&s);
+	fake_now_ns += 100 << 20;
+	stamped_send_at(stamped.snd - 1, PEER_ACK | PEER_FIN, "", stamp);
+	s = expect_stamped(PEER_ACK, stamp);
+	assert_int_equal(stamp_of(&s), before + 100);
+}
+
+/* Its time does not begin anew by what is old, or has none. */
+static void test_a_record_judges_too(void **state)
+{
+	reach_record();
+	run_ms(600);
+	stamped_send_at(stamped.snd - 1, PEER_ACK | PEER_FIN, "", stamp - 1);
+	expect_ack(stamp);
+	bare_send_at(stamped.snd - 1, PEER_ACK | PEER_FIN, "");
+	peer_expect_nothing();
+	stamped_send_at(stamped.snd, PEER_ACK, "", stamp - 1);
+	expect_ack(stamp); /* a challenge */
+	run_ms(600);
+	assert_int_equal(net_here()->time_wait.n, 0);
+}
+
+static void test_a_record_without_gives_none(void **state)
+{
+	struct segment s;
+	struct peer peer;
+
+	serve(close_at_once);
+	peer_connect(&peer, 1000, 7, 1);
+	reach_time_wait(&peer);
+	run_rounds(2);
+	stamped = peer;
+	stamped_send_at(peer.snd - 1, PEER_ACK | PEER_FIN, "", 5);
+	assert_true(peer_next(&s));
+	assert_int_equal(s.options_len, 0);
+}
+
+/* What a SYN finds that comes with this number and timestamp; true: it opens */
+static bool opens(uint32_t seq, bool has, uint32_t value)
+{
+	uint64_t accepted = net_here()->n_conns;
+	uint32_t was = stamp;
+	struct segment s;
+
+	run_ms(600); /* there may be another challenge */
+	stamped.snd = seq + 1;
+	stamp = value;
+	stamped_syn(PEER_SYN, has);
+	stamp = was;
+	assert_true(peer_next(&s));
+	if (s.flags == (PEER_SYN | PEER_ACK))
+		return true;
+	assert_int_equal(s.flags, PEER_ACK);
+	assert_int_equal(net_here()->n_conns, accepted);
+	return false;
+}
+
+/* RFC 6191 2, where the old connection had timestamps. */
+static void test_a_later_timestamp_opens_anew(void **state)
+{
+	reach_record();
+	assert_true(opens(stamped.snd - 1000, true, stamp + 1));
+}
+
+static void test_an_older_timestamp_does_not(void **state)
+{
+	reach_record();
+	assert_false(opens(stamped.snd + 1000, true, stamp - 1));
+}
+
+static void test_the_same_timestamp_needs_a_later_number(void **state)
+{
+	uint32_t end;
+
+	reach_record();
+	end = stamped.snd;
+	assert_false(opens(end - 1000, true, stamp));
+	run_ms(1500);
+	reach_record();
+	end = stamped.snd;
+	assert_true(opens(end + 1000, true, stamp));
+}
+
+static void test_without_a_timestamp_the_number_counts(void **state)
+{
+	uint32_t end;
+
+	reach_record();
+	end = stamped.snd;
+	assert_false(opens(end - 1000, false, 0));
+	run_ms(1500);
+	reach_record();
+	end = stamped.snd;
+	assert_true(opens(end + 1000, false, 0));
+}
+
+/* And where it had none, one that has cannot be taken for old. */
+static void test_the_first_timestamp_opens_anew(void **state)
+{
+	struct peer peer;
+
+	serve(close_at_once);
+	peer_connect(&peer, 1000, 7, 5000);
+	reach_time_wait(&peer);
+	run_rounds(2);
+	stamped = peer;
+	assert_true(opens(peer.snd - 1000, true, 1));
+}
+
+static void keep(struct net_conn *conn, void *arg)
+{
+	ours = conn;
+	net_shutdown(conn, NET_SHUT_WR);
+	coro_sleep_ns(INT64_C(3600000000000));
+}
+
+/* The same of what is still a connection, as somebody holds it. */
+static void test_a_held_connection_in_time_wait_is_opened_anew(void **state)
+{
+	struct segment s;
+
+	serve(keep);
+	stamped_connect();
+	s = expect_stamped(PEER_ACK | PEER_FIN, stamp);
+	stamped.rcv = s.seq + 1;
+	stamped_send(PEER_ACK | PEER_FIN, "");
+	expect_ack(stamp);
+	assert_int_equal(ours->pcb.state, TIME_WAIT);
+	stamped_send_at(stamped.snd - 1, PEER_ACK | PEER_FIN, "", stamp - 1);
+	expect_ack(stamp);
+	assert_false(opens(stamped.snd + 1000, true, stamp - 1));
+	assert_true(opens(stamped.snd - 3000, true, stamp + 1));
+}
+
+int main(void)
+{
+#define T(name) cmocka_unit_test_setup_teardown(name, set_up, peer_teardown)
+#define LONG(name)                                                             \
+	{                                                                      \
+#name " the long way", name, set_up_long, peer_teardown, 0     \
+	}
+#define BOTH(name) T(name), LONG(name)
+	const struct CMUnitTest tests[] = {
+		T(test_segments_with_a_timestamp_are_predicted),
+		T(test_what_must_be_judged_is_not_predicted),
+		BOTH(test_the_newest_is_echoed),
+		BOTH(test_a_delayed_ack_echoes_the_earliest),
+		BOTH(test_what_is_out_of_order_is_not_echoed),
+		BOTH(test_a_duplicate_is_not_echoed),
+		T(test_a_reset_changes_nothing),
+		BOTH(test_old_data_is_dropped_and_answered),
+		T(test_old_acks_say_nothing),
+		T(test_an_old_fin_ends_nothing),
+		BOTH(test_timestamps_wrap),
+		BOTH(test_after_24_days_any_timestamp_is_taken),
+		T(test_a_reset_needs_no_timestamp),
+		T(test_a_reset_may_have_an_old_one),
+		BOTH(test_a_segment_without_is_dropped),
+		T(test_a_syn_without_is_challenged),
+		T(test_half_open_connections_judge_too),
+		T(test_options_of_a_wrong_length_are_refused),
+		T(test_a_record_answers_with_a_timestamp),
+		T(test_a_records_clock_goes_on),
+		T(test_a_record_judges_too),
+		T(test_a_record_without_gives_none),
+		T(test_a_later_timestamp_opens_anew),
+		T(test_an_older_timestamp_does_not),
+		T(test_the_same_timestamp_needs_a_later_number),
+		T(test_without_a_timestamp_the_number_counts),
+		T(test_the_first_timestamp_opens_anew),
+		T(test_a_held_connection_in_time_wait_is_opened_anew),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

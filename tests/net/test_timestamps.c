@@ -1,0 +1,618 @@
+/*
+ * Timestamps, RFC 7323: how they are agreed upon, and that all that leaves
+ * bears one. What they are for is test_paws.c's.
+ */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "netstack/tcp/tcp.h"
+#include "tests/bytes.h"
+#include "tests/net/fake_glue.h"
+#include "tests/net/stamped.h"
+
+#define BACKLOG 8
+
+static struct net_conn *ours; /* of the handler */
+static size_t to_send;
+
+static int set_up(void **state)
+{
+	stamp = 1000;
+	ours = NULL;
+	return peer_listen(state);
+}
+
+static int set_up_off(void **state)
+{
+	int err = set_up(state);
+
+	net_here()->timestamps_off = true;
+	return err;
+}
+
+/* Sends to_send bytes, then stays. */
+static void feed(struct net_conn *conn, void *arg)
+{
+	static uint8_t data[20000];
+
+	ours = conn;
+	for (size_t i = 0; i < sizeof(data); i++)
+		data[i] = (uint8_t)(i * 7);
+	if (to_send)
+		net_send_all(conn, data, to_send);
+	coro_sleep_ns(INT64_C(3600000000000));
+}
+
+static void *dial(void *arg)
+{
+	struct net_conn *conn = NULL;
+	struct net_addr addr;
+
+	net_addr_parse("10.0.0.2:80", -1, &addr);
+	result = net_dial(stack, &addr, NULL, &conn);
+	if (result == 0)
+		feed(conn, NULL);
+	return NULL;
+}
+
+static void connect_feeding(size_t bytes)
+{
+	to_send = bytes;
+	serve(feed);
+	stamped_connect();
+}
+
+/* ---- agreeing ---- */
+
+static void test_a_syn_that_offers_is_answered_with_one(void **state)
+{
+	struct segment s;
+
+	connect_feeding(5);
+	s = expect_stamped(PEER_ACK | PEER_PSH, stamp);
+	assert_int_equal(s.len, 5);
+	assert_int_equal(s.options_len, STAMP_BYTES);
+	assert_memory_equal(s.options, "\1\1\10\12", 4);
+}
+
+static void test_who_does_not_offer_gets_none(void **state)
+{
+	struct segment s;
+	struct peer peer;
+
+	to_send = 5;
+	serve(feed);
+	s = peer_open(&peer, 1, (const uint8_t *)"\2\4\5\264", 4);
+	assert_false(has_stamp(&s));
+	peer_send(&peer, PEER_ACK, NULL, 0);
+	assert_true(peer_next(&s));
+	assert_int_equal(s.len, 5);
+	assert_int_equal(s.options_len, 0);
+}
+
+static void test_off_answers_none(void **state)
+{
+	struct segment s;
+
+	to_send = 5;
+	serve(feed);
+	stamped = (struct peer){1000, 7, 1, 0, 65535};
+	stamped_syn(PEER_SYN, true);
+	assert_true(peer_next(&s));
+	assert_int_equal(s.flags, PEER_SYN | PEER_ACK);
+	assert_false(has_stamp(&s));
+	stamped.rcv = s.seq + 1;
+	stamped_send(PEER_ACK, ""); /* RFC 7323 3.2: it is ignored */
+	assert_true(peer_next(&s));
+	assert_int_equal(s.len, 5);
+	assert_false(has_stamp(&s));
+}
+
+/* The stack dials port 80; the peer may answer. */
+static struct segment expect_dialed(void)
+{
+	struct segment s;
+
+	net_spawn(stack, "dial", dial, NULL);
+	assert_true(peer_next(&s));
+	assert_int_equal(s.flags, PEER_SYN);
+	stamped = (struct peer){80, s.src, 500, s.seq + 1, 65535};
+	return s;
+}
+
+static void test_dialing_offers_them(void **state)
+{
+	struct segment s = expect_dialed();
+
+	assert_int_equal(echo_of(&s), 0);
+	to_send = 5;
+	stamped_syn(PEER_SYN | PEER_ACK, true);
+	s = expect_stamped(PEER_ACK | PEER_PSH, stamp);
+	assert_int_equal(s.len, 5);
+	assert_int_equal(net_here()->stats.dialed, 1);
+}
+
+static void test_an_answer_without_ends_the_offer(void **state)
+{
+	struct segment s = expect_dialed();
+
+	assert_true(has_stamp(&s));
+	to_send = 5;
+	stamped_syn(PEER_SYN | PEER_ACK, false);
+	assert_true(peer_next(&s));
+	assert_int_equal(s.len, 5);
+	assert_int_equal(s.options_len, 0);
+	assert_int_equal(ours->pcb.mss, 1460);
+}
+
+static void test_off_dials_without(void **state)
+{
+	struct segment s = expect_dialed();
+
+	assert_false(has_stamp(&s));
+	to_send = 5;
+	stamped_syn(PEER_SYN | PEER_ACK, true); /* it must not have */
+	assert_true(peer_next(&s));
+	assert_false(has_stamp(&s));
+}
+
+/* An ACK of what was never sent comes from an old connection. */
+static void test_a_wrong_answer_agrees_on_nothing(void **state)
+{
+	struct segment s = expect_dialed();
+
+	stamped.rcv += 9;
+	stamped_syn(PEER_SYN | PEER_ACK, false);
+	assert_true(peer_next(&s));
+	assert_int_equal(s.flags, PEER_RST);
+	assert_false(has_stamp(&s));
+	stamped.rcv -= 9;
+	stamped_syn(PEER_SYN | PEER_ACK, true);
+	do
+		assert_true(peer_next(&s));
+	while (s.flags & PEER_SYN);
+	assert_int_equal(echo_of(&s), stamp);
+}
+
+static void test_crossing_syns_agree(void **state)
+{
+	struct segment s = expect_dialed();
+
+	to_send = 5;
+	stamped_syn(PEER_SYN, true);
+	expect_stamped(PEER_SYN | PEER_ACK, stamp);
+	stamp++;
+	stamped_syn(PEER_SYN | PEER_ACK, true);
+	s = expect_stamped(PEER_ACK | PEER_PSH, stamp);
+	assert_int_equal(s.len, 5);
+}
+
+static void test_a_crossing_syn_without_ends_the_offer(void **state)
+{
+	struct segment s = expect_dialed();
+
+	to_send = 5;
+	stamped_syn(PEER_SYN, false);
+	assert_true(peer_next(&s));
+	assert_int_equal(s.flags, PEER_SYN | PEER_ACK);
+	assert_false(has_stamp(&s));
+	stamped_syn(PEER_SYN | PEER_ACK, false);
+	do
+		assert_true(peer_next(&s));
+	while (s.len == 0);
+	assert_int_equal(s.options_len, 0);
+}
+
+static struct net_conn *dialed(void)
+{
+	for (struct net_conn **b = net_here()->buckets;
+	     b <= net_here()->buckets + net_here()->bucket_mask; b++)
+		for (struct net_conn *conn = *b; conn; conn = conn->hash_next)
+			if (conn->connecting)
+				return conn;
+	return NULL;
+}
+
+/* What it leaves out has never been written, and must not be sent so. */
+static void test_a_syn_that_never_left_withdraws_its_offer(void **state)
+{
+	struct segment s;
+
+	connect_feeding(0); /* the neighbour is known */
+	fake_tx_budget = 0;
+	net_spawn(stack, "dial", dial, NULL);
+	run_rounds(2);
+	assert_non_null(dialed());
+	stamped = (struct peer){80, dialed()->pcb.local_port, 500, 0, 65535};
+	fake_tx_budget = -1;
+	stamped_syn(PEER_SYN, false);
+	do
+		assert_true(peer_next(&s));
+	while (!(s.flags & PEER_ACK));
+	assert_false(has_stamp(&s));
+	assert_int_equal(s.options_len, 24);
+	assert_memory_equal(s.options + 12, "\1\1\1\1\1\1\1\1\1\1\1\1", 12);
+}
+
+/* ---- cookies ---- */
+
+static void flood(void)
+{
+	struct segment s;
+
+	for (unsigned i = 0; i < BACKLOG; i++) {
+		peer_send_syn_of((const uint8_t[]){10, 0, 0, 2},
+				 (uint16_t)(20000 + i));
+		assert_true(peer_next(&s));
+	}
+}
+
+static void get_cookie(bool has)
+{
+	struct segment s;
+
+	stamped = (struct peer){1000, 7, 500, 0, 65535};
+	stamped_syn(PEER_SYN, has);
+	assert_true(peer_next(&s));
+	assert_int_equal(net_here()->stats.cookies_sent, 1);
+	assert_int_equal(has_stamp(&s), has);
+	stamped.rcv = s.seq + 1;
+	if (has) { /* to be echoed */
+		assert_int_equal(echo_of(&s), stamp);
+		stamped_syn(PEER_SYN, true);
+		expect_stamped(PEER_SYN | PEER_ACK, stamp);
+	}
+}
+
+static void test_a_cookie_agrees_on_them(void **state)
+{
+	struct segment s;
+
+	to_send = 5;
+	serve(feed);
+	flood();
+	get_cookie(true);
+	run_ms(50);
+	stamp += 50;
+	stamped_send(PEER_ACK, "");
+	s = expect_stamped(PEER_ACK | PEER_PSH, stamp);
+	assert_int_equal(s.len, 5);
+	assert_int_equal(net_here()->stats.cookies_accepted, 1);
+	assert_int_equal(ours->pcb.mss, 1460 - STAMP_BYTES);
+}
+
+static void test_a_cookie_without_agrees_on_none(void **state)
+{
+	struct segment s;
+
+	to_send = 5;
+	serve(feed);
+	flood();
+	get_cookie(false);
+	stamped_send(PEER_ACK, ""); /* it has heard none it could echo */
+	assert_true(peer_next(&s));
+	assert_int_equal(s.len, 5);
+	assert_int_equal(s.options_len, 0);
+	assert_int_equal(ours->pcb.mss, 1460);
+}
+
+/* Our clock goes on where the cookie's was. */
+static void test_a_cookies_clock_is_the_connections(void **state)
+{
+	struct segment s;
+	uint32_t before;
+
+	to_send = 5;
+	serve(feed);
+	flood();
+	stamped = (struct peer){1000, 7, 500, 0, 65535};
+	stamped_syn(PEER_SYN, true);
+	s = expect_stamped(PEER_SYN | PEER_ACK, stamp);
+	before = stamp_of(&s);
+	stamped.rcv = s.seq + 1;
+	fake_now_ns += 10 << 20;
+	stamped_send(PEER_ACK, "");
+	s = expect_stamped(PEER_ACK | PEER_PSH, stamp);
+	assert_int_equal(stamp_of(&s), before + 10);
+}
+
+/* ---- the clock ---- */
+
+static void test_the_clock_ticks_each_millisecond_or_so(void **state)
+{
+	struct segment s;
+	uint32_t before;
+
+	connect_feeding(5);
+	s = expect_stamped(PEER_ACK | PEER_PSH, stamp);
+	before = stamp_of(&s);
+	stamped.rcv += 5;
+	stamped_send(PEER_ACK, "");
+	fake_now_ns += INT64_C(100) << 20;
+	stamped_send(PEER_ACK, "x");
+	s = peer_wait(100);
+	assert_in_range(stamp_of(&s) - before, 100, 150);
+}
+
+/* RFC 7323 7.1: nor do they tell how long we run. */
+static void test_connections_have_clocks_of_their_own(void **state)
+{
+	struct segment s;
+	uint32_t first;
+
+	stamped = (struct peer){1000, 7, 500, 0, 65535};
+	stamped_syn(PEER_SYN, true);
+	assert_true(peer_next(&s));
+	first = stamp_of(&s);
+	assert_int_not_equal(first, (uint32_t)(fake_now_ns >> 20));
+	stamped.port = 1001;
+	stamped_syn(PEER_SYN, true);
+	assert_true(peer_next(&s));
+	assert_int_not_equal(stamp_of(&s), first);
+}
+
+/* ---- what leaves ---- */
+
+static void test_segments_are_shorter_by_the_option(void **state)
+{
+	struct segment s;
+
+	connect_feeding(5000);
+	assert_int_equal(ours->pcb.mss, 1460 - STAMP_BYTES);
+	for (unsigned at = 0; at < 5000; at += s.len) {
+		assert_true(peer_next(&s));
+		assert_int_equal(s.options_len, STAMP_BYTES);
+		assert_int_equal(s.seq, stamped.rcv + at);
+		assert_int_equal(s.len, 5000 - at > 1448 ? 1448 : 5000 - at);
+		for (unsigned i = 0; i < s.len; i++)
+			assert_int_equal(s.data[i], (uint8_t)((at + i) * 7));
+	}
+}
+
+/* A peer's smallest MSS counts the option, too. */
+static void test_the_smallest_segments_are_shorter_still(void **state)
+{
+	static const uint8_t options[] = {2, 4, 0, 216, 1, 1, 8, 10,
+					  0, 0, 0, 1,	0, 0, 0, 0};
+	struct segment s;
+	struct peer peer;
+
+	to_send = 1000;
+	serve(feed);
+	peer_open(&peer, 1, options, sizeof(options));
+	stamped = peer;
+	stamped_send(PEER_ACK, "");
+	assert_true(peer_next(&s));
+	assert_int_equal(s.len, 216 - STAMP_BYTES);
+}
+
+/* Twice, from unsent and from unacked, by what is lent and what is copied. */
+static void test_what_is_sent_again_bears_the_time_it_is_sent(void **state)
+{
+	struct segment first, s;
+	uint32_t before;
+
+	connect_feeding(5);
+	first = expect_stamped(PEER_ACK | PEER_PSH, stamp);
+	before = stamp_of(&first);
+	stamp += 7;
+	stamped_send(PEER_ACK, ""); /* nothing new but its time */
+	for (unsigned i = 0; i < 3; i++) {
+		s = peer_wait(5000);
+		assert_int_equal(s.len, 5);
+		assert_int_equal(s.seq, first.seq);
+		assert_int_equal(echo_of(&s), stamp);
+		assert_true(stamp_of(&s) - before - 1 < 10000);
+		before = stamp_of(&s);
+	}
+}
+
+static void test_a_fin_and_the_ack_of_one_bear_it(void **state)
+{
+	struct segment s;
+
+	serve(echo_views);
+	stamped_connect();
+	stamped_send(PEER_ACK | PEER_FIN, "");
+	s = expect_stamped(PEER_ACK | PEER_FIN, stamp);
+	assert_int_equal(s.options_len, STAMP_BYTES);
+}
+
+static void test_a_reset_bears_it(void **state)
+{
+	struct segment s;
+
+	connect_feeding(0);
+	net_abort(ours);
+	s = expect_stamped(PEER_RST | PEER_ACK, stamp);
+	assert_int_equal(s.seq, stamped.rcv);
+	ours = NULL;
+}
+
+static void test_a_keepalive_bears_it(void **state)
+{
+	struct segment s;
+
+	connect_feeding(0);
+	net_set_keepalive(ours, 1, 1, 5);
+	stamp += 3;
+	stamped_send(PEER_ACK, "");
+	s = peer_wait(3000);
+	assert_int_equal(s.seq, stamped.rcv - 1);
+	assert_int_equal(echo_of(&s), stamp);
+}
+
+static void test_a_persist_probe_bears_it(void **state)
+{
+	struct segment s;
+
+	to_send = 100;
+	serve(feed);
+	stamped_connect();
+	s = expect_stamped(PEER_ACK | PEER_PSH, stamp);
+	stamped.rcv += 100;
+	stamped.wnd = 0;
+	stamped_send(PEER_ACK, "");
+	run_rounds(2);
+	net_here()->now_ns = fake_now_ns;
+	assert_int_equal(tcp_write(&ours->pcb, "more", 4, TCP_WRITE_FLAG_COPY),
+			 ERR_OK);
+	net_conn_queue_output(ours);
+	s = peer_wait(5000);
+	assert_int_equal(s.len, 0);
+	assert_int_equal(s.seq, stamped.rcv - 1);
+	assert_int_equal(echo_of(&s), stamp);
+}
+
+/* tcp_split_unsent_seg(): the probe cuts what the window takes. */
+static void test_a_segment_cut_for_a_small_window_bears_it(void **state)
+{
+	uint8_t all[100];
+	unsigned got_bytes = 0;
+	struct segment s;
+
+	to_send = 100;
+	serve(feed);
+	stamped = (struct peer){1000, 7, 500, 0, 30};
+	stamped_syn(PEER_SYN, true);
+	s = expect_stamped(PEER_SYN | PEER_ACK, stamp);
+	stamped.rcv = s.seq + 1;
+	stamped_send(PEER_ACK, "");
+	while (got_bytes < sizeof(all)) {
+		s = peer_wait(5000);
+		assert_int_equal(echo_of(&s), stamp);
+		if (s.len == 0)
+			continue;
+		assert_int_equal(s.seq, stamped.rcv);
+		assert_in_range(s.len, 1, 30);
+		memcpy(all + got_bytes, s.data, s.len);
+		got_bytes += s.len;
+		stamped.rcv += s.len;
+		stamped_send(PEER_ACK, "");
+	}
+	for (unsigned i = 0; i < sizeof(all); i++)
+		assert_int_equal(all[i], (uint8_t)(i * 7));
+}
+
+static void test_a_challenge_bears_it(void **state)
+{
+	connect_feeding(0);
+	stamped_send_at(stamped.snd + 9, PEER_RST, "", stamp);
+	expect_stamped(PEER_ACK, stamp);
+}
+
+/* 12 bytes and 28 are 40: all there is. */
+static void test_sack_leaves_room_for_it(void **state)
+{
+	struct segment s;
+
+	connect_feeding(0);
+	for (unsigned i = 1; i <= 5; i++) {
+		stamped_send_at(stamped.snd + 100 * i, PEER_ACK, "ahead",
+				stamp);
+		s = expect_stamped(PEER_ACK, stamp);
+		assert_int_equal(s.options_len,
+				 STAMP_BYTES + 4 + 8 * (i < 3 ? i : 3));
+		assert_int_equal(s.options[2], 5);
+		assert_int_equal(get32(s.options + 4), stamped.snd + 100 * i);
+	}
+}
+
+/* The peer's SACK is found behind its timestamp. */
+static void test_a_peers_sack_is_heard(void **state)
+{
+	uint8_t options[24];
+	struct segment s, sack;
+
+	connect_feeding(5000);
+	for (unsigned i = 0; i < 4; i++)
+		assert_true(peer_next(&s));
+	memcpy(options, "\1\1\10\12", 4);
+	put32(options + 4, stamp);
+	put32(options + 8, stamp_of(&s));
+	memcpy(options + 12, "\1\1\5\12", 4);
+	put32(options + 16, stamped.rcv + 1448);
+	put32(options + 20, stamped.rcv + 5000);
+	sack = (struct segment){.src = 1000,
+				.dst = 7,
+				.seq = stamped.snd,
+				.ack = stamped.rcv,
+				.flags = PEER_ACK,
+				.wnd = 65535,
+				.options = options,
+				.options_len = sizeof(options),
+				.data = (const uint8_t *)""};
+	peer_send_raw(&sack);
+	assert_true(peer_next(&s)); /* three beyond it have arrived */
+	assert_int_equal(s.seq, stamped.rcv);
+	assert_int_equal(s.len, 1448);
+}
+
+/* What a router finds too long is cut; the option counts. */
+static void test_what_is_cut_for_the_path_fits_with_it(void **state)
+{
+	unsigned got_bytes = 0;
+	struct segment s;
+
+	connect_feeding(5000);
+	for (unsigned i = 0; i < 4; i++)
+		assert_true(peer_next(&s));
+	net_pcb_show(&ours->pcb);
+	net_path_too_big(ours, 1000);
+	net_pcbs_take_back();
+	while (got_bytes < 5000) {
+		s = peer_wait(1000);
+		assert_in_range(s.len, 1, 1000 - 40 - STAMP_BYTES);
+		assert_int_equal(echo_of(&s), stamp);
+		assert_int_equal(s.seq, stamped.rcv);
+		for (unsigned i = 0; i < s.len; i++)
+			assert_int_equal(s.data[i],
+					 (uint8_t)((got_bytes + i) * 7));
+		got_bytes += s.len;
+		stamped.rcv += s.len;
+		stamped_send(PEER_ACK, "");
+	}
+}
+
+int main(void)
+{
+#define T(name) cmocka_unit_test_setup_teardown(name, set_up, peer_teardown)
+#define OFF(name)                                                              \
+	cmocka_unit_test_setup_teardown(name, set_up_off, peer_teardown)
+	const struct CMUnitTest tests[] = {
+		T(test_a_syn_that_offers_is_answered_with_one),
+		T(test_who_does_not_offer_gets_none),
+		OFF(test_off_answers_none),
+		T(test_dialing_offers_them),
+		T(test_an_answer_without_ends_the_offer),
+		OFF(test_off_dials_without),
+		T(test_a_wrong_answer_agrees_on_nothing),
+		T(test_crossing_syns_agree),
+		T(test_a_crossing_syn_without_ends_the_offer),
+		T(test_a_syn_that_never_left_withdraws_its_offer),
+		T(test_a_cookie_agrees_on_them),
+		T(test_a_cookie_without_agrees_on_none),
+		T(test_a_cookies_clock_is_the_connections),
+		T(test_the_clock_ticks_each_millisecond_or_so),
+		T(test_connections_have_clocks_of_their_own),
+		T(test_segments_are_shorter_by_the_option),
+		T(test_the_smallest_segments_are_shorter_still),
+		T(test_what_is_sent_again_bears_the_time_it_is_sent),
+		T(test_a_fin_and_the_ack_of_one_bear_it),
+		T(test_a_reset_bears_it),
+		T(test_a_keepalive_bears_it),
+		T(test_a_persist_probe_bears_it),
+		T(test_a_segment_cut_for_a_small_window_bears_it),
+		T(test_a_challenge_bears_it),
+		T(test_sack_leaves_room_for_it),
+		T(test_a_peers_sack_is_heard),
+		T(test_what_is_cut_for_the_path_fits_with_it),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
