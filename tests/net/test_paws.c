@@ -324,6 +324,55 @@ static void test_half_open_connections_judge_too(void **state)
 	assert_non_null(ours);
 }
 
+/* The SYN again asks for its answer, and says nothing else. */
+static void test_a_syn_sent_again_changes_nothing(void **state)
+{
+	struct segment s;
+
+	serve(read_all);
+	stamped = (struct peer){1000, 7, 500, 0, 65535};
+	stamped_syn(PEER_SYN, true);
+	s = expect_stamped(PEER_SYN | PEER_ACK, stamp);
+	stamped.rcv = s.seq + 1;
+	stamp += 1000;
+	stamped_syn(PEER_SYN, true);
+	expect_stamped(PEER_SYN | PEER_ACK, stamp - 1000);
+	stamped_send_at(stamped.snd, PEER_ACK, "", stamp - 999);
+	run_rounds(2);
+	assert_non_null(ours);
+	assert_int_equal(ours->ts_recent, stamp - 999);
+}
+
+/* Its header says 32 bytes, and there are 24: the rest is another frame's. */
+static void test_a_header_that_is_cut_off_is_refused(void **state)
+{
+	uint8_t frame[14 + 20 + 32] = {0}, *ip = frame + 14, *tcp = ip + 20;
+
+	connect_reading();
+	memcpy(frame, fake_mac, 6);
+	memcpy(frame + 6, fake_peer_mac, 6);
+	put16(frame + 12, 0x0800);
+	ip[0] = 0x45;
+	put16(ip + 2, 20 + 24);
+	ip[8] = 64;
+	ip[9] = 6;
+	memcpy(ip + 12, (const uint8_t[]){10, 0, 0, 2, 10, 0, 0, 1}, 8);
+	put16(tcp, 1000);
+	put16(tcp + 2, 7);
+	put32(tcp + 4, stamped.snd);
+	put32(tcp + 8, stamped.rcv);
+	tcp[12] = 0x80;
+	tcp[13] = PEER_ACK;
+	put16(tcp + 14, 65535);
+	memcpy(tcp + 20, "\1\1\10\12", 4);
+	put32(tcp + 24, stamp);
+	fake_receive(frame, sizeof(frame),
+		     GLUE_FRAME_IP4 | GLUE_FRAME_TCP | GLUE_FRAME_CSUM_OK, 34);
+	run_rounds(2);
+	assert_int_equal(net_here()->stats.rx_bad_frame, 1);
+	expect_got("");
+}
+
 /* A segment is refused whole, as with other options of a wrong length. */
 static void test_options_of_a_wrong_length_are_refused(void **state)
 {
@@ -416,6 +465,17 @@ static void test_a_record_judges_too(void **state)
 	assert_int_equal(net_here()->time_wait.n, 0);
 }
 
+/* Whatever the time is when it becomes one. */
+static void test_a_records_first_challenge_is_not_late(void **state)
+{
+	for (unsigned i = 0; i < 4; i++) {
+		reach_record();
+		stamped_send_at(stamped.snd, PEER_ACK, "", stamp - 1);
+		expect_ack(stamp);
+		run_ms(3 * 512);
+	}
+}
+
 static void test_a_record_without_gives_none(void **state)
 {
 	struct segment s;
@@ -500,7 +560,7 @@ static void test_the_first_timestamp_opens_anew(void **state)
 	reach_time_wait(&peer);
 	run_rounds(2);
 	stamped = peer;
-	assert_true(opens(peer.snd - 1000, true, 1));
+	assert_true(opens(peer.snd - 1000, true, 0x90000000));
 }
 
 static void keep(struct net_conn *conn, void *arg)
@@ -524,6 +584,8 @@ static void test_a_held_connection_in_time_wait_is_opened_anew(void **state)
 	assert_int_equal(ours->pcb.state, TIME_WAIT);
 	stamped_send_at(stamped.snd - 1, PEER_ACK | PEER_FIN, "", stamp - 1);
 	expect_ack(stamp);
+	stamped_send_at(stamped.snd - 1, PEER_ACK | PEER_FIN, "", stamp + 50);
+	expect_ack(stamp); /* it lies before the window */
 	assert_false(opens(stamped.snd + 1000, true, stamp - 1));
 	assert_true(opens(stamped.snd - 3000, true, stamp + 1));
 }
@@ -554,10 +616,13 @@ int main(void)
 		BOTH(test_a_segment_without_is_dropped),
 		T(test_a_syn_without_is_challenged),
 		T(test_half_open_connections_judge_too),
+		T(test_a_syn_sent_again_changes_nothing),
+		T(test_a_header_that_is_cut_off_is_refused),
 		T(test_options_of_a_wrong_length_are_refused),
 		T(test_a_record_answers_with_a_timestamp),
 		T(test_a_records_clock_goes_on),
 		T(test_a_record_judges_too),
+		T(test_a_records_first_challenge_is_not_late),
 		T(test_a_record_without_gives_none),
 		T(test_a_later_timestamp_opens_anew),
 		T(test_an_older_timestamp_does_not),

@@ -130,6 +130,7 @@ static void test_dialing_offers_them(void **state)
 	struct segment s = expect_dialed();
 
 	assert_int_equal(echo_of(&s), 0);
+	assert_int_not_equal(stamp_of(&s), (uint32_t)(fake_now_ns >> 20));
 	to_send = 5;
 	stamped_syn(PEER_SYN | PEER_ACK, true);
 	s = expect_stamped(PEER_ACK | PEER_PSH, stamp);
@@ -374,6 +375,22 @@ static void test_segments_are_shorter_by_the_option(void **state)
 	}
 }
 
+static void test_what_is_written_and_sent_is_predicted(void **state)
+{
+	struct segment s;
+
+	connect_feeding(5); /* the neighbour is known from then on */
+	expect_stamped(PEER_ACK | PEER_PSH, stamp);
+	stamped.rcv += 5;
+	stamped_send(PEER_ACK, "");
+	run_rounds(2);
+	assert_int_equal(net_predict_write(ours, "data", 4), ERR_OK);
+	assert_true(net_predict_output(ours));
+	s = expect_stamped(PEER_ACK | PEER_PSH, stamp);
+	assert_int_equal(s.len, 4);
+	assert_memory_equal(s.data, "data", 4);
+}
+
 /* A peer's smallest MSS counts the option, too. */
 static void test_the_smallest_segments_are_shorter_still(void **state)
 {
@@ -523,25 +540,25 @@ static void test_sack_leaves_room_for_it(void **state)
 	}
 }
 
-/* The peer's SACK is found behind its timestamp. */
+/* The peer's SACK is found behind its timestamp; both without padding. */
 static void test_a_peers_sack_is_heard(void **state)
 {
-	uint8_t options[24];
+	uint8_t options[20] = {8, 10};
 	struct segment s, sack;
 
-	connect_feeding(5000);
-	for (unsigned i = 0; i < 4; i++)
+	connect_feeding(8000);
+	for (unsigned i = 0; i < 6; i++)
 		assert_true(peer_next(&s));
-	memcpy(options, "\1\1\10\12", 4);
-	put32(options + 4, stamp);
-	put32(options + 8, stamp_of(&s));
-	memcpy(options + 12, "\1\1\5\12", 4);
-	put32(options + 16, stamped.rcv + 1448);
-	put32(options + 20, stamped.rcv + 5000);
+	put32(options + 2, stamp);
+	put32(options + 6, stamp_of(&s));
+	options[10] = 5;
+	options[11] = 10;
+	put32(options + 12, stamped.rcv + 2896);
+	put32(options + 16, stamped.rcv + 8000);
 	sack = (struct segment){.src = 1000,
 				.dst = 7,
 				.seq = stamped.snd,
-				.ack = stamped.rcv,
+				.ack = stamped.rcv + 1448,
 				.flags = PEER_ACK,
 				.wnd = 65535,
 				.options = options,
@@ -549,7 +566,7 @@ static void test_a_peers_sack_is_heard(void **state)
 				.data = (const uint8_t *)""};
 	peer_send_raw(&sack);
 	assert_true(peer_next(&s)); /* three beyond it have arrived */
-	assert_int_equal(s.seq, stamped.rcv);
+	assert_int_equal(s.seq, stamped.rcv + 1448);
 	assert_int_equal(s.len, 1448);
 }
 
@@ -601,6 +618,7 @@ int main(void)
 		T(test_the_clock_ticks_each_millisecond_or_so),
 		T(test_connections_have_clocks_of_their_own),
 		T(test_segments_are_shorter_by_the_option),
+		T(test_what_is_written_and_sent_is_predicted),
 		T(test_the_smallest_segments_are_shorter_still),
 		T(test_what_is_sent_again_bears_the_time_it_is_sent),
 		T(test_a_fin_and_the_ack_of_one_bear_it),
