@@ -349,30 +349,73 @@ while True:
 """
 
 
+ASKER = """
+import os, socket, sys, time
+conn = socket.create_connection((sys.argv[1], int(sys.argv[2])))
+end = time.monotonic() + 3
+while time.monotonic() < end:
+    asked, answer = os.urandom(5000), b""
+    conn.sendall(asked)
+    while len(answer) < len(asked):
+        answer += conn.recv(65536)
+    assert asked == answer
+"""
+
+
 def window_told(inside):
     """Bytes that the peer of the only connection there takes, as the kernel knows it."""
     found = re.search(r"\bsnd_wnd:(\d+)", command(*inside, "ss", "-tin", "state", "established"))
     return int(found.group(1)) if found else 0
 
 
-def window_grows_on_a_long_path(env):
-    """A kernel that sends to us over 200 ms gets more than the window we begin with."""
+@contextlib.contextmanager
+def beside_a_kernel(env, *options):
+    """A wire between our HOSTS[0] and a kernel's HOSTS[1]: our link, a command in the other."""
     socket, interface = env.scratch_for({}) / "a.sock", "wg0"
-    wire = Wire(env, f"memif:{socket},role=server", f"tap:{interface}", "--delay", "100")
-    sink = [env.build / "tests/wire/flow", "sink", "7777", "--link", f"memif:{socket},role=client",
-            "--addr", f"{HOSTS[0]}/24", "--poll", "adaptive"]
-    with wire.running(), env.running(sink):
+    wire = Wire(env, f"memif:{socket},role=server", f"tap:{interface}", *options)
+    with wire.running():
         network = Network(env, wire, [interface])
         try:
             inside = network.join().inside(0)
             command(*inside, "ip", "addr", "flush", "dev", interface)
             command(*inside, "ip", "addr", "add", f"{HOSTS[1]}/24", "dev", interface)
+            yield ["--link", f"memif:{socket},role=client", "--addr", f"{HOSTS[0]}/24",
+                   "--poll", "adaptive"], inside
+        finally:
+            network.part()
+
+
+def window_grows_on_a_long_path(env):
+    """A kernel that sends to us over 200 ms gets more than the window we begin with."""
+    with beside_a_kernel(env, "--delay", "100") as (link, inside):
+        with env.running([env.build / "tests/wire/flow", "sink", "7777", *link]):
             source = env.start([*inside, sys.executable, "-c", SOURCE, HOSTS[0], "7777"])
             eventually(lambda: window_told(inside) > 3 * MIB // 4, PATIENCE,
                        lambda: f"the window is {window_told(inside)}: {source.story()}")
             source.kill()
-        finally:
-            network.part()
+
+
+def kernel_has_timestamps(inside, wanted):
+    """Whether each connection there that has moved bytes both ways has them, or none."""
+    found = re.findall(r"^\s.*\bbytes_received:.*$",
+                       command(*inside, "ss", "-tino", "state", "established"), re.MULTILINE)
+    return found and all((" ts " in f" {line} ") == wanted for line in found)
+
+
+def kernel_agrees_on_timestamps(env, wanted):
+    """RFC 7323 as the kernel has it, whoever dials: `ss` shows ts, and every byte arrives."""
+    option = ["--timestamps", "on" if wanted else "off"]
+    with beside_a_kernel(env) as (link, inside):
+        with env.running([env.app("coronet-echo"), "--port", "7777", *link, *option]):
+            client = env.start([*inside, sys.executable, "-c", ASKER, HOSTS[0], "7777"])
+            eventually(lambda: kernel_has_timestamps(inside, wanted), PATIENCE, client.story)
+            check(client.wait(PATIENCE) == 0, client.story())
+        with env.running([*inside, env.app("epoll-echo"), "--addr", HOSTS[1], "--port", "7778"]):
+            load = env.start([env.app("coronet-load"), "--target", f"{HOSTS[1]}:7778", *link,
+                              *option, "--conns", "4", "--size", "5000", "--seconds", "3",
+                              "--verify", "--report-limited", "--json"])
+            eventually(lambda: kernel_has_timestamps(inside, wanted), PATIENCE, load.story)
+            check(load.wait(PATIENCE) == 0, load.story())
 
 
 # ---- what cannot be ----
@@ -393,6 +436,9 @@ def cases(env):
                      coronet_through_a_clean_wire, window_grows_on_a_long_path,
                      missing_link):
         yield function.__name__.replace("_", " "), functools.partial(function, env)
+    for wanted in (True, False):
+        yield (f"a kernel agrees on {'' if wanted else 'no '}timestamps",
+               functools.partial(kernel_agrees_on_timestamps, env, wanted))
     trouble = ["--loss", "1", "--duplicate", "2", "--reorder", "2"]
     keys = ("lost", "duplicated", "reordered")
     for name, load in {"small requests": ["--conns", "32"],
