@@ -14,10 +14,16 @@ ACK, PUSH, FIN = 0, 1, 3
 ACCEPT, DIAL = b"\4", b"\3"
 SECOND, A_WHILE = b"\x80", b"\1"
 OLD_ACK = 0x10
+STALE, BARE = 0x20, 0x40  # its timestamp is old, or it has none
 
 
 def handshake(where):
     return bytes([6, where])
+
+
+def stamped(where):
+    """The same with timestamps, which the connection's segments then have."""
+    return bytes([0x16, where])
 
 
 def room(frames):
@@ -74,6 +80,13 @@ INPUTS = {
     "dialed": DIAL + seg(0x80, 6) + seg(0x80, ACK) + seg(0x80, fives=13) * 4,
     "two": handshake(ECHO) + handshake(0x10) + (seg(ECHO, fives=7) + seg(0x10, fives=9)) * 4,
     "urgent": handshake(ECHO) + seg(ECHO, fives=13, also=0x20) + seg(ECHO, fives=13),
+    "stamped": stamped(ECHO) + (seg(ECHO, fives=13) + A_WHILE) * 4,
+    "stamped-burst": stamped(ECHO) + seg(ECHO, fives=13, last=False) * 6 + seg(ECHO, ACK),
+    "stamped-talk": stamped(TALK) + seg(TALK, ACK) * 6 + SECOND + seg(TALK, fives=13) * 3,
+    "stamped-hole": stamped(ECHO) + AHEAD + BETWEEN + seg(ECHO, fives=13) * 3,
+    "stale": stamped(ECHO) + (seg(ECHO, fives=13) + seg(ECHO, fives=9, how=STALE)) * 3,
+    "bare": stamped(ECHO) + (seg(ECHO, fives=13) + seg(ECHO, fives=9, how=BARE)) * 3,
+    "stamped-end": stamped(HANG_UP) + seg(HANG_UP, fives=13) + seg(HANG_UP, FIN) * 2,
     "no-ack-flag": handshake(ECHO) + seg(ECHO, fives=13, also=0x10) + seg(ECHO, fives=13),
 }
 

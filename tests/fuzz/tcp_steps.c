@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "netstack/shard/shard.h"
+#include "netstack/tcp/tcp.h"
 #include "tests/net/fake_glue.h"
 
 #include "lwip/prot/ip4.h"
@@ -21,7 +22,8 @@ struct input {
 static struct net_stack *stack;
 static struct net_listener *listeners[4];
 static unsigned handlers, epochs;
-static u32_t last_seq[PORTS]; /* of the stack's last segment to the port */
+static u32_t last_seq[PORTS];	/* of the stack's last segment to the port */
+static u32_t last_stamp[PORTS]; /* its timestamp */
 static const struct steps_watch *watch;
 
 static unsigned byte(struct input *in)
@@ -106,6 +108,7 @@ void steps_open(const struct steps_watch *who, bool predict_off)
 	opts.predict_off = predict_off;
 	watch = who;
 	memset(last_seq, 0, sizeof(last_seq));
+	memset(last_stamp, 0, sizeof(last_stamp));
 	err = net_stack_open(&opts, &stack);
 	assert(err == 0);
 	for (uint16_t i = 0; i < 4; i++) {
@@ -140,6 +143,7 @@ static void check_sent(const uint8_t *frame, unsigned len)
 	const struct tcp_hdr *tcp = (const void *)(frame + ETH + 20);
 	u8_t flags = TCPH_FLAGS(tcp);
 	unsigned port = lwip_ntohs(tcp->dest) - 1000u;
+	struct net_ts ts;
 
 	assert(len >= ETH + 40 && len <= ETH + 1500);
 	assert(lwip_ntohs(IPH_LEN(ip)) == len - ETH);
@@ -147,8 +151,11 @@ static void check_sent(const uint8_t *frame, unsigned len)
 	assert(flags & (TCP_ACK | TCP_SYN | TCP_RST));
 	if (flags & TCP_RST)
 		assert(tcp->wnd == 0 && ((flags & TCP_ACK) || tcp->ackno == 0));
-	if (port < PORTS)
-		last_seq[port] = lwip_ntohl(tcp->seqno);
+	if (port >= PORTS)
+		return;
+	last_seq[port] = lwip_ntohl(tcp->seqno);
+	if (net_ts_read(tcp, &ts))
+		last_stamp[port] = ts.value;
 }
 
 static void run(void)
@@ -244,8 +251,22 @@ struct forged {
 	unsigned how, len, options_len;
 	u8_t flags, wnd;
 	bool segmented, from_self;
+	bool offers, stale, bare; /* timestamps: the peer's SYN and after */
 	uint8_t options[40];
 };
+
+/* What the connection, or its SYN, asks for before other options: bytes. */
+static unsigned put_stamp(const struct forged *f, const struct tcp_pcb *pcb,
+			  uint8_t *options)
+{
+	bool agreed = pcb && (pcb->flags & NET_TF_TS);
+	u32_t now = (u32_t)(fake_now_ns / 1000000) - 2000; /* it wraps */
+
+	if (f->bare || f->options_len > 28 || (!f->offers && !agreed))
+		return 0;
+	net_ts_write(options, f->stale ? now - 5000 : now, last_stamp[f->port]);
+	return NET_TS_BYTES;
+}
 
 static void send_forged(const struct forged *f)
 {
@@ -253,7 +274,9 @@ static void send_forged(const struct forged *f)
 	struct ip_hdr *ip = (void *)(frame + ETH);
 	struct tcp_hdr *tcp = (void *)(frame + ETH + 20);
 	struct tcp_pcb *pcb = pcb_of(f->local, 1000 + f->port);
-	unsigned len = 40 + f->options_len + f->len;
+	unsigned stamp = put_stamp(f, pcb, (void *)(tcp + 1));
+	unsigned options = stamp + f->options_len;
+	unsigned len = 40 + options + f->len;
 
 	memcpy(frame, fake_mac, 6);
 	memcpy(frame + 6, fake_peer_mac, 6);
@@ -269,10 +292,10 @@ static void send_forged(const struct forged *f)
 	tcp->seqno = lwip_htonl(choose_seq(pcb, f->how) + f->seq_delta);
 	tcp->ackno = lwip_htonl(choose_ack(pcb, f->port, f->how >> 3) +
 				f->ack_delta);
-	TCPH_HDRLEN_FLAGS_SET(tcp, 5 + f->options_len / 4, f->flags);
+	TCPH_HDRLEN_FLAGS_SET(tcp, 5 + options / 4, f->flags);
 	tcp->wnd = lwip_htons((u16_t)(f->wnd * 257));
-	memcpy(tcp + 1, f->options, f->options_len);
-	fake_segment_bytes = f->segmented ? ETH + 40 + f->options_len + 7 : 0;
+	memcpy((uint8_t *)(tcp + 1) + stamp, f->options, f->options_len);
+	fake_segment_bytes = f->segmented ? ETH + 40 + options + 7 : 0;
 	fake_receive(frame, ETH + len,
 		     GLUE_FRAME_IP4 | GLUE_FRAME_TCP | GLUE_FRAME_CSUM_OK,
 		     ETH + 20);
@@ -313,13 +336,16 @@ static void receive(struct input *in)
 		f.ack_delta = (u32_t)(int8_t)byte(in);
 		f.flags ^= byte(in) & 0x3f;
 		f.from_self = f.how & 0x80;
+		f.stale = f.how & 0x20;
+		f.bare = f.how & 0x40;
 	}
 	send_forged(&f);
 }
 
-static void handshake(struct input *in)
+static void handshake(struct input *in, bool offers)
 {
-	struct forged f = {.flags = TCP_SYN, .how = 7, .wnd = 255};
+	struct forged f = {
+		.flags = TCP_SYN, .how = 7, .wnd = 255, .offers = offers};
 
 	read_ports(in, &f);
 	send_forged(&f);
@@ -383,7 +409,7 @@ static void step(struct input *in)
 		fake_tx_budget = (int)(what >> 4);
 		break;
 	case 6:
-		handshake(in);
+		handshake(in, what & 0x10);
 		break;
 	case 7:
 		flood(in);
