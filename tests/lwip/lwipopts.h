@@ -52,7 +52,7 @@
 #undef LWIP_RCV_SACKS
 #undef LWIP_OWN_SACKS
 #undef TCP_QUEUE_OOSEQ
-#define LWIP_RCV_SACKS rcv_sacks[LWIP_TCP_MAX_SACK_NUM]
+#define LWIP_RCV_SACKS	rcv_sacks[LWIP_TCP_MAX_SACK_NUM]
 #define LWIP_OWN_SACKS	1
 #define TCP_QUEUE_OOSEQ 1
 

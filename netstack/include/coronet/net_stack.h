@@ -95,7 +95,7 @@ struct net_opts {
 	enum net_poll_mode poll;
 	double stats_s; /* seconds between lines of statistics; 0: none */
 	bool huge_off;
-	bool pmtud_off;	    /* no path MTU discovery (RFC 1191, 8201), no DF */
+	bool pmtud_off;	     /* no path MTU discovery (RFC 1191, 8201), no DF */
 	bool timestamps_off; /* RFC 7323's are neither offered nor accepted */
 	bool predict_off;   /* every segment goes through lwIP, for diagnosis */
 	unsigned max_conns; /* connections, 1 to 4,000,000 */
