@@ -80,6 +80,20 @@ const struct wire_stats *wire_path_stats(const struct wire_path *path)
 	return &path->stats;
 }
 
+const struct wire_conf *wire_path_conf(const struct wire_path *path)
+{
+	return &path->conf;
+}
+
+void wire_path_change(struct wire_path *path, const struct wire_conf *conf)
+{
+	if (conf->delay_ns != path->conf.delay_ns)
+		path->last_ns = INT64_MIN;
+	if (conf->rate_bps != path->conf.rate_bps)
+		path->rest = 0; /* of another unit */
+	path->conf = *conf;
+}
+
 static bool is_down(const struct wire_path *path, int64_t at_ns)
 {
 	return at_ns >= path->conf.down_ns && at_ns < path->conf.up_ns;
@@ -202,6 +216,10 @@ unsigned wire_path_offer(struct wire_path *path, int64_t now_ns, unsigned bytes,
 	path->stats.in_bytes += bytes;
 	if (is_down(path, now_ns)) {
 		path->stats.down++;
+		return 0;
+	}
+	if (path->conf.mtu && bytes > path->conf.mtu + WIRE_ETH_BYTES) {
+		path->stats.too_big++;
 		return 0;
 	}
 	if (happens(path, LOSS, path->conf.loss)) {

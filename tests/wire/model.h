@@ -7,8 +7,9 @@
  * meet the same fate. Each impairment draws from a sequence of its own, so
  * that another delay, say, does not lose other frames.
  *
- * A frame passes, in this order: link down, loss, duplication; then each copy
- * by itself: the queue and the rate, delay and jitter, reordering, corruption.
+ * A frame passes, in this order: link down, path MTU, loss, duplication; then
+ * each copy by itself: the queue and the rate, delay and jitter, reordering,
+ * corruption.
  * Times are ns since an origin that the caller chooses and never decrease.
  */
 #pragma once
@@ -20,7 +21,7 @@
 #define WIRE_NEVER     INT64_MAX
 #define WIRE_INTACT    UINT32_MAX /* no bit is flipped */
 #define WIRE_COPIES    2	  /* of one frame, at most */
-#define WIRE_ETH_BYTES 14	  /* spared by corruption */
+#define WIRE_ETH_BYTES 14	  /* no part of a packet; never corrupted */
 
 struct wire_conf {
 	uint64_t loss, duplicate, corrupt, reorder; /* chances of WIRE_SURE */
@@ -31,6 +32,8 @@ struct wire_conf {
 	uint64_t queue_pkts;	/* waiting for the rate; 0: no limit */
 	uint64_t queue_bytes;	/* the same in bytes; 0: no limit */
 	int64_t down_ns, up_ns; /* no link from the one to the other */
+	unsigned mtu;		/* bytes of IP packet that pass; 0: no limit */
+	bool tell;		/* the sender of what does not pass */
 };
 
 struct wire_fate {
@@ -40,13 +43,14 @@ struct wire_fate {
 };
 
 /*
- * in_frames + duplicated = the copies that leave + lost + down +
+ * in_frames + duplicated = the copies that leave + too_big + lost + down +
  * queue_dropped.
  */
 struct wire_stats {
 	uint64_t in_frames, in_bytes;
 	uint64_t lost;
 	uint64_t down; /* arrived, or would have left, without a link */
+	uint64_t too_big;
 	uint64_t duplicated;
 	uint64_t queue_dropped;
 	uint64_t reordered; /* of those that leave, as is the next */
@@ -74,5 +78,14 @@ void wire_path_close(struct wire_path *path);
 unsigned wire_path_offer(struct wire_path *path, int64_t now_ns, unsigned bytes,
 			 struct wire_fate *fates);
 
-/* Borrowed, valid until the path closes. */
+/* Borrowed, valid until the path closes, as is the next. */
+const struct wire_conf *wire_path_conf(const struct wire_path *path);
+
+/*
+ * From now on frames are treated so. Those that were taken before leave when
+ * they were to leave: a queue drains at the rate it was filled at, and what
+ * comes by a shorter delay overtakes what is under way, as on a new route.
+ */
+void wire_path_change(struct wire_path *path, const struct wire_conf *conf);
+
 const struct wire_stats *wire_path_stats(const struct wire_path *path);

@@ -9,12 +9,16 @@
 
 #include "dpdk_glue/glue.h"
 #include "tests/wire/model.h"
+#include "tests/wire/settings.h"
+
+#define WIRE_LINKS GLUE_MAX_LINKS
 
 enum wire_end { WIRE_A, WIRE_B, WIRE_ENDS };
 
 struct wire_opts {
-	const char *link_texts[WIRE_ENDS]; /* borrowed from argv */
-	struct glue_link links[WIRE_ENDS];
+	const char *link_texts[WIRE_ENDS]; /* A's and B's, borrowed from argv */
+	struct glue_link links[WIRE_LINKS];
+	enum wire_end end_of[WIRE_LINKS]; /* of each of the links */
 	unsigned n_links;
 	struct wire_conf conf[WIRE_ENDS]; /* of what comes in at that end */
 	uint64_t seed;
@@ -25,6 +29,7 @@ struct wire_opts {
 	int lcore;	/* -1: not pinned */
 	bool adaptive;
 	bool huge_off;
+	bool control; /* by lines on stdin */
 };
 
 /*

@@ -14,6 +14,8 @@ static const struct counter {
 	{"in_bytes", offsetof(struct wire_counts, model.in_bytes)},
 	{"out_frames", offsetof(struct wire_counts, out_frames)},
 	{"out_bytes", offsetof(struct wire_counts, out_bytes)},
+	{"too_big", offsetof(struct wire_counts, model.too_big)},
+	{"told", offsetof(struct wire_counts, told)},
 	{"lost", offsetof(struct wire_counts, model.lost)},
 	{"duplicated", offsetof(struct wire_counts, model.duplicated)},
 	{"reordered", offsetof(struct wire_counts, model.reordered)},
@@ -23,6 +25,8 @@ static const struct counter {
 	{"overflowed", offsetof(struct wire_counts, overflowed)},
 	{"no_frame", offsetof(struct wire_counts, no_frame)},
 	{"under_way", offsetof(struct wire_counts, under_way)},
+	{"late", offsetof(struct wire_counts, late)},
+	{"late_most", offsetof(struct wire_counts, late_most)},
 	{"missed", offsetof(struct wire_counts, missed)},
 	{"refused", offsetof(struct wire_counts, refused)},
 };
@@ -57,40 +61,63 @@ static cJSON *direction_json(const struct wire_counts *counts)
 	return object;
 }
 
-static int write_json(const struct wire_opts *opts, int64_t ran_ns,
-		      const struct wire_counts counts[WIRE_ENDS])
+static cJSON *whole_json(const struct wire_opts *opts,
+			 const struct wire_times *times,
+			 const struct wire_counts counts[WIRE_ENDS])
 {
 	cJSON *root = cJSON_CreateObject();
-	char *text;
-	int err = -ENOMEM;
 
 	cJSON_AddStringToObject(root, "a", opts->link_texts[WIRE_A]);
 	cJSON_AddStringToObject(root, "b", opts->link_texts[WIRE_B]);
 	cJSON_AddNumberToObject(root, "seed", (double)opts->seed);
-	cJSON_AddNumberToObject(root, "seconds", (double)ran_ns / 1e9);
+	cJSON_AddNumberToObject(root, "seconds", (double)times->ran_ns / 1e9);
+	cJSON_AddNumberToObject(root, "busy_seconds",
+				(double)times->busy_ns / 1e9);
 	cJSON_AddItemToObject(root, "a_to_b", direction_json(&counts[WIRE_A]));
 	cJSON_AddItemToObject(root, "b_to_a", direction_json(&counts[WIRE_B]));
-	text = cJSON_Print(root);
+	return root;
+}
+
+static int write_json(FILE *file, char *text)
+{
+	int err = -ENOMEM;
+
 	if (text) {
 		errno = EIO;
-		err = fprintf(opts->json, "%s\n", text) < 0 ||
-				      fflush(opts->json) == EOF
+		err = fprintf(file, "%s\n", text) < 0 || fflush(file) == EOF
 			      ? -errno
 			      : 0;
 	}
 	free(text);
-	cJSON_Delete(root);
 	return err;
 }
 
-int wire_report(const struct wire_opts *opts, int64_t ran_ns,
+int wire_report(const struct wire_opts *opts, const struct wire_times *times,
 		const struct wire_counts counts[WIRE_ENDS])
 {
 	const char *a = opts->link_texts[WIRE_A];
 	const char *b = opts->link_texts[WIRE_B];
+	cJSON *root;
+	int err;
 
 	print_direction(a, b, &counts[WIRE_A]);
 	print_direction(b, a, &counts[WIRE_B]);
 	fflush(stdout);
-	return opts->json ? write_json(opts, ran_ns, counts) : 0;
+	if (!opts->json)
+		return 0;
+	root = whole_json(opts, times, counts);
+	err = write_json(opts->json, cJSON_Print(root));
+	cJSON_Delete(root);
+	return err;
+}
+
+int wire_report_now(const struct wire_opts *opts,
+		    const struct wire_times *times,
+		    const struct wire_counts counts[WIRE_ENDS])
+{
+	cJSON *root = whole_json(opts, times, counts);
+	int err = write_json(stdout, cJSON_PrintUnformatted(root));
+
+	cJSON_Delete(root);
+	return err;
 }

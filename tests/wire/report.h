@@ -1,5 +1,5 @@
 /*
- * What wire tells at its end.
+ * What wire tells at its end, and when it is asked.
  */
 #pragma once
 
@@ -8,20 +8,35 @@
 
 #include "tests/wire/opts.h"
 
+#define WIRE_LATE_NS 1000000
+
 /*
- * One direction. in_frames + duplicated = out_frames + lost + down +
+ * One direction. in_frames + duplicated = out_frames + too_big + lost + down +
  * queue_dropped + overflowed + no_frame + under_way.
  */
 struct wire_counts {
 	struct wire_stats model;
-	uint64_t out_frames, out_bytes; /* handed to the port */
+	uint64_t out_frames, out_bytes; /* handed to a port, or several */
+	uint64_t told;			/* of too_big: the sender knows */
 	uint64_t overflowed;		/* --hold was too little */
 	uint64_t no_frame;		/* a port had no frame left */
-	uint64_t under_way;		/* held when the wire ended */
-	uint64_t missed;  /* lost by the port before the wire saw them */
-	uint64_t refused; /* of out_frames: the port took no more */
+	uint64_t under_way;		/* held now, or when the wire ended */
+	uint64_t late;	    /* of out_frames: by more than WIRE_LATE_NS */
+	uint64_t late_most; /* ns */
+	uint64_t missed;    /* lost by the port before the wire saw them */
+	uint64_t refused;   /* of out_frames: the port took no more */
+};
+
+/* How long it ran, and for how much of that there was something to forward. */
+struct wire_times {
+	int64_t ran_ns, busy_ns;
 };
 
 /* As text to stdout, and as JSON to opts->json: 0 or -errno. */
-int wire_report(const struct wire_opts *opts, int64_t ran_ns,
+int wire_report(const struct wire_opts *opts, const struct wire_times *times,
 		const struct wire_counts counts[WIRE_ENDS]);
+
+/* The JSON on one line of stdout, while the wire runs: 0 or -ENOMEM. */
+int wire_report_now(const struct wire_opts *opts,
+		    const struct wire_times *times,
+		    const struct wire_counts counts[WIRE_ENDS]);

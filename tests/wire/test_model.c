@@ -409,6 +409,105 @@ static void test_link_may_stay_down(void **state)
 	assert_int_equal(wire_path_offer(path, 1000000 * MS, 60, fates), 0);
 }
 
+static void test_long_packets_do_not_pass(void **state)
+{
+	conf.mtu = 1000;
+	open_path(SEED, 0);
+	assert_int_equal(wire_path_offer(path, 0, 1015, fates), 0);
+	assert_int_equal(wire_path_offer(path, 0, 1014, fates), 1);
+	assert_int_equal(stats()->too_big, 1);
+	assert_int_equal(stats()->in_frames, 2);
+}
+
+static void test_long_packets_take_no_chance_away(void **state)
+{
+	static bool lost[1000];
+
+	conf.loss = 20 * PERCENT;
+	open_path(SEED, 0);
+	for (unsigned i = 0; i < 1000; i++)
+		lost[i] = !wire_path_offer(path, i, 60, fates);
+	conf.mtu = 1000;
+	open_path(SEED, 0);
+	for (unsigned i = 0; i < 1000; i++) {
+		wire_path_offer(path, i, FRAME, fates);
+		assert_int_equal(!wire_path_offer(path, i, 60, fates), lost[i]);
+	}
+}
+
+static void test_path_changes_while_it_runs(void **state)
+{
+	open_path(SEED, 0);
+	assert_int_equal(wire_path_offer(path, 0, FRAME, fates), 1);
+	conf.mtu = 576;
+	wire_path_change(path, &conf);
+	assert_int_equal(wire_path_offer(path, 1, FRAME, fates), 0);
+	assert_int_equal(wire_path_conf(path)->mtu, 576);
+	conf.mtu = 0;
+	conf.loss = WIRE_SURE;
+	wire_path_change(path, &conf);
+	assert_int_equal(wire_path_offer(path, 2, FRAME, fates), 0);
+	assert_int_equal(stats()->too_big, 1);
+	assert_int_equal(stats()->lost, 1);
+	assert_int_equal(stats()->in_frames, 3);
+}
+
+static void test_a_shorter_route_overtakes(void **state)
+{
+	conf.delay_ns = 50 * MS;
+	open_path(SEED, 0);
+	wire_path_offer(path, 0, FRAME, fates);
+	assert_int_equal(fates[0].leaves_ns, 50 * MS);
+	conf.delay_ns = 5 * MS;
+	wire_path_change(path, &conf);
+	wire_path_offer(path, MS, FRAME, fates);
+	assert_int_equal(fates[0].leaves_ns, 6 * MS);
+	/* Any other change leaves the order alone. */
+	conf.jitter_ns = 1;
+	wire_path_change(path, &conf);
+	conf.delay_ns = 5 * MS;
+	conf.jitter_ns = 0;
+	wire_path_change(path, &conf);
+	wire_path_offer(path, MS, FRAME, fates);
+	assert_int_equal(fates[0].leaves_ns, 6 * MS);
+}
+
+static void test_order_survives_what_changes_no_delay(void **state)
+{
+	conf.rate_bps = 1000000;
+	conf.queue_pkts = 10;
+	open_path(SEED, 0);
+	for (unsigned i = 0; i < 5; i++)
+		wire_path_offer(path, 0, 125, fates); /* 1 ms each */
+	assert_int_equal(fates[0].leaves_ns, 5 * MS);
+	conf.rate_bps = 0;
+	wire_path_change(path, &conf);
+	wire_path_offer(path, 0, 125, fates);
+	assert_int_equal(fates[0].leaves_ns, 5 * MS);
+}
+
+/* What waits leaves as it was to; what comes then is behind it. */
+static void test_another_rate_counts_from_the_next_frame_on(void **state)
+{
+	conf.rate_bps = 7000000;
+	conf.queue_pkts = 10;
+	open_path(SEED, 0);
+	for (unsigned i = 0; i < 7; i++)
+		wire_path_offer(path, 0, 125, fates);
+	assert_int_equal(fates[0].leaves_ns, MS);
+	conf.rate_bps = 100000;
+	wire_path_change(path, &conf);
+	for (unsigned i = 1; i <= 3; i++) {
+		wire_path_offer(path, 0, 125, fates);
+		assert_int_equal(fates[0].leaves_ns, MS + i * 10 * MS);
+	}
+	assert_int_equal(wire_path_offer(path, 0, 125, fates), 0);
+	assert_int_equal(stats()->queue_dropped, 1);
+	/* Room once the first seven have left, and not before. */
+	assert_int_equal(wire_path_offer(path, MS, 125, fates), 1);
+	assert_int_equal(fates[0].leaves_ns, MS + 40 * MS);
+}
+
 static void test_every_frame_is_accounted_for(void **state)
 {
 	const struct wire_stats *s;
@@ -420,7 +519,8 @@ static void test_every_frame_is_accounted_for(void **state)
 	s = stats();
 	assert_int_equal(s->in_frames, 100000);
 	assert_int_equal(s->in_frames + s->duplicated,
-			 left + s->lost + s->down + s->queue_dropped);
+			 left + s->lost + s->down + s->queue_dropped +
+				 s->too_big);
 	assert_true(s->lost && s->down && s->queue_dropped && s->duplicated &&
 		    s->reordered && s->corrupted);
 }
@@ -450,6 +550,12 @@ int main(void)
 		TEST(test_other_settings_lose_the_same_frames),
 		TEST(test_link_down_takes_what_arrives_and_what_would_leave),
 		TEST(test_link_may_stay_down),
+		TEST(test_long_packets_do_not_pass),
+		TEST(test_long_packets_take_no_chance_away),
+		TEST(test_path_changes_while_it_runs),
+		TEST(test_a_shorter_route_overtakes),
+		TEST(test_order_survives_what_changes_no_delay),
+		TEST(test_another_rate_counts_from_the_next_frame_on),
 		TEST(test_every_frame_is_accounted_for),
 	};
 

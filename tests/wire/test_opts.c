@@ -11,7 +11,7 @@
 #include "tests/apps/in_child.h"
 #include "tests/wire/opts.h"
 
-#define MAX_ARGS 40
+#define MAX_ARGS 48
 #define LINKS	 "--link tap:wa --link tap:wb "
 #define MS	 1000000
 
@@ -65,12 +65,15 @@ static void test_defaults_impair_nothing(void **state)
 		assert_int_equal(conf->delay_ns, 0);
 		assert_int_equal(conf->jitter_ns, 0);
 		assert_int_equal(conf->rate_bps, 0);
+		assert_int_equal(conf->mtu, 0);
+		assert_false(conf->tell);
 		assert_true(conf->down_ns == WIRE_NEVER);
 	}
 	assert_int_equal(opts.seed, 1);
 	assert_int_equal(opts.run_ns, 0);
 	assert_int_equal(opts.lcore, -1);
 	assert_null(opts.json);
+	assert_false(opts.control);
 	assert_string_equal(opts.links[WIRE_A].name, "wa");
 	assert_string_equal(opts.links[WIRE_B].name, "wb");
 }
@@ -79,7 +82,8 @@ static void test_impairments_go_both_ways(void **state)
 {
 	parse_words(LINKS "--loss 1 --delay 10 --jitter 0.5 --reorder 100 "
 			  "--reorder-by 2.5 --duplicate 0 --corrupt 0.001 "
-			  "--rate 0.5 --queue 64 --down-at 1.5 --up-at 2");
+			  "--rate 0.5 --queue 64 --down-at 1.5 --up-at 2 "
+			  "--path-mtu 1000 --too-big tell");
 	for (int end = 0; end < WIRE_ENDS; end++) {
 		const struct wire_conf *conf = &opts.conf[end];
 
@@ -95,6 +99,8 @@ static void test_impairments_go_both_ways(void **state)
 		assert_int_equal(conf->queue_bytes, 0);
 		assert_int_equal(conf->down_ns, 1500 * MS);
 		assert_int_equal(conf->up_ns, 2000 * MS);
+		assert_int_equal(conf->mtu, 1000);
+		assert_true(conf->tell);
 	}
 }
 
@@ -125,8 +131,9 @@ static void test_last_queue_limit_counts(void **state)
 
 static void test_the_rest_is_understood(void **state)
 {
-	parse_words(LINKS "--seed 18446744073709551615 --hold 100 --mtu 9000 "
-			  "--seconds 2.5 --lcore 1 --poll busy --huge off");
+	parse_words(LINKS
+		    "--seed 18446744073709551615 --hold 100 --mtu 9000 "
+		    "--seconds 2.5 --lcore 1 --poll busy --huge off --control");
 	assert_true(opts.seed == UINT64_MAX);
 	assert_int_equal(opts.hold_pkts, 100);
 	assert_int_equal(opts.mtu, 9000);
@@ -134,6 +141,7 @@ static void test_the_rest_is_understood(void **state)
 	assert_int_equal(opts.lcore, 1);
 	assert_false(opts.adaptive);
 	assert_true(opts.huge_off);
+	assert_true(opts.control);
 	parse_words(LINKS "--poll adaptive --huge auto");
 	assert_true(opts.adaptive);
 	assert_false(opts.huge_off);
@@ -146,7 +154,29 @@ static void test_links_are_two_and_different(void **state)
 	refuses(LINKS "--link tap:wc", "'tap:wc'");
 	refuses("--link tap:wa --link tap:wa", "'tap:wa'");
 	refuses("--link tap:wa --link nosuch:x", "'nosuch:x'");
+	refuses("--beside-b tap:wc --link tap:wa", "a second --link is");
+	refuses(LINKS "--beside-a tap:wb", "--beside-a 'tap:wb'");
+	refuses(LINKS "--beside-b nosuch:x", "'nosuch:x'");
 	refuses("--link memif:/e,role=boss --link tap:wa", "role is 'boss'");
+}
+
+static void test_links_may_share_an_end(void **state)
+{
+	static const enum wire_end ends[] = {WIRE_A, WIRE_A, WIRE_B,
+					     WIRE_B, WIRE_B, WIRE_A};
+
+	parse_words("--beside-a tap:w0 --link tap:w1 --beside-b tap:w2 "
+		    "--link tap:w3 --beside-b tap:w4 --beside-a tap:w5");
+	assert_int_equal(opts.n_links, 6);
+	for (unsigned i = 0; i < 6; i++)
+		assert_int_equal(opts.end_of[i], ends[i]);
+	assert_string_equal(opts.link_texts[WIRE_A], "tap:w1");
+	assert_string_equal(opts.link_texts[WIRE_B], "tap:w3");
+	assert_string_equal(opts.links[4].name, "w4");
+	refuses(LINKS "--beside-a tap:w1 --beside-a tap:w2 --beside-a tap:w3 "
+		      "--beside-a tap:w4 --beside-a tap:w5 --beside-a tap:w6 "
+		      "--beside-a tap:w7",
+		"--beside-a 'tap:w7': expected 8 links");
 }
 
 static void test_every_wrong_value_is_refused_in_one_line(void **state)
@@ -175,6 +205,10 @@ static void test_every_wrong_value_is_refused_in_one_line(void **state)
 		{"--queue", "1000001"},
 		{"--queue", "99999999999999999999B"},
 		{"--queue", "999999999999999999999999999999B"},
+		{"--path-mtu", "67"},
+		{"--path-mtu", "9001"},
+		{"--path-mtu", "1500B"},
+		{"--too-big", "ignore"},
 		{"--down-at", "soon"},
 		{"--up-at", "-1"},
 		{"--seed", "-1"},
@@ -239,6 +273,7 @@ int main(void)
 		cmocka_unit_test(test_last_queue_limit_counts),
 		cmocka_unit_test(test_the_rest_is_understood),
 		cmocka_unit_test(test_links_are_two_and_different),
+		cmocka_unit_test(test_links_may_share_an_end),
 		cmocka_unit_test(test_every_wrong_value_is_refused_in_one_line),
 		cmocka_unit_test(test_wrong_overrides_are_refused_in_one_line),
 		cmocka_unit_test(test_link_comes_up_after_it_went_down),

@@ -1,11 +1,14 @@
 /*
  * wire: forwards frames between two links, with the loss, delay, jitter,
- * reordering, duplication, corruption, rate and outage asked for.
+ * reordering, duplication, corruption, rate, path MTU and outage asked for,
+ * which lines on stdin may change meanwhile. Several links at one end share
+ * what lies between.
  *
  * A frame stays in the mbuf it arrived in while it is under way, and is
  * copied into one of the other port's when it leaves: each pool then holds
  * all of its frames again when its port closes.
  */
+#include <assert.h>
 #include <errno.h>
 #include <signal.h>
 #include <string.h>
@@ -15,20 +18,30 @@
 
 #include "apps/common/opts.h"
 #include "dpdk_glue/glue.h"
+#include "tests/wire/control.h"
+#include "tests/wire/hosts.h"
 #include "tests/wire/line.h"
 #include "tests/wire/model.h"
 #include "tests/wire/opts.h"
 #include "tests/wire/report.h"
+#include "tests/wire/too_big.h"
 
 #define SPIN_ROUNDS 256	  /* empty rounds before adaptive polling sleeps */
 #define NAP_NS	    20000 /* with the wake-up, below 50 us */
 #define PORT_FRAMES 4096  /* in a port's rings and caches */
 #define FRAME_BYTES 2560  /* of memory a frame, all included */
 #define MEM_MIB	    96 /* what DPDK takes besides frames, and loses to gaps */
+#define CONTROL_NS  1000000 /* between two looks at stdin */
+
+/* The links at one end. */
+struct end {
+	struct glue_port *ports[WIRE_LINKS];
+	struct wire_hosts hosts;
+};
 
 /* What comes in at one end. */
 struct direction {
-	struct glue_port *from, *to;
+	struct end *from, *to;
 	struct wire_path *path;
 	struct wire_line *line;
 	struct wire_counts counts;
@@ -36,10 +49,15 @@ struct direction {
 
 static struct wire {
 	struct wire_opts opts;
-	struct glue_port *ports[WIRE_ENDS];
+	struct end ends[WIRE_ENDS];
 	struct direction directions[WIRE_ENDS];
+	struct wire_control control;
+	int64_t control_ns; /* when stdin is looked at next */
+	struct wire_times times;
 	unsigned empty_rounds;
 } wire;
+
+static_assert(WIRE_HOSTS >= WIRE_LINKS, "a host on each link");
 
 static volatile sig_atomic_t stop;
 
@@ -124,56 +142,187 @@ static void hold(struct direction *dir, struct glue_frame *frame,
 	}
 }
 
-/* The frame itself is the first copy to leave, if any does. */
-static void enter(struct direction *dir, struct glue_frame *frame,
-		  int64_t now_ns)
+static void enter(struct direction *dir, struct glue_port *port,
+		  struct glue_frame *frame, int64_t now_ns);
+
+/* The answer goes the other way like any frame there. Borrows the frame. */
+static void tell(struct direction *dir, struct glue_port *port,
+		 const struct glue_frame *frame, int64_t now_ns)
 {
+	struct direction *back =
+		&wire.directions[WIRE_B - (dir->from - wire.ends)];
+	unsigned mtu = wire_path_conf(dir->path)->mtu;
+	uint8_t bytes[WIRE_TOO_BIG_MAX];
+	unsigned len = wire_too_big(frame->data, frame->seg_len, mtu, bytes);
+	struct glue_frame *answer = len ? glue_tx_alloc(port, len) : NULL;
+
+	if (!answer)
+		return;
+	copy_bytes(answer, &(struct glue_frame){.data = bytes,
+						.seg_len = (uint16_t)len});
+	dir->counts.told++;
+	enter(back, port, answer, now_ns);
+}
+
+/*
+ * The frame itself is the first copy to leave, if any does. The others are the
+ * port's as well.
+ */
+static void enter(struct direction *dir, struct glue_port *port,
+		  struct glue_frame *frame, int64_t now_ns)
+{
+	const uint64_t too_big = wire_path_stats(dir->path)->too_big;
 	struct wire_fate fates[WIRE_COPIES];
 	unsigned n =
 		wire_path_offer(dir->path, now_ns, frame_len(frame), fates);
 	struct glue_frame *copies[WIRE_COPIES] = {frame};
 
 	if (n == 0) {
+		if (wire_path_stats(dir->path)->too_big != too_big &&
+		    wire_path_conf(dir->path)->tell)
+			tell(dir, port, frame, now_ns);
 		glue_frame_free(frame);
 		return;
 	}
 	/* Copied before any bit is flipped. */
 	for (unsigned i = 1; i < n; i++)
-		copies[i] = copy_frame(dir->from, frame);
+		copies[i] = copy_frame(port, frame);
 	for (unsigned i = 0; i < n; i++)
 		hold(dir, copies[i], &fates[i]);
 }
 
 static void leave(struct direction *dir, struct glue_frame *frame)
 {
-	struct glue_frame *copy = copy_frame(dir->to, frame);
+	const struct end *to = dir->to;
+	unsigned reach =
+		wire_hosts_reach(&to->hosts, frame->data, frame->seg_len);
+	bool left = false;
 
-	if (copy) {
+	for (unsigned i = 0; i < to->hosts.n; i++) {
+		struct glue_frame *copy =
+			reach & 1u << i ? copy_frame(to->ports[i], frame)
+					: NULL;
+
+		if (copy)
+			glue_tx(to->ports[i], copy);
+		left |= copy != NULL;
+	}
+	if (left) {
 		dir->counts.out_frames++;
 		dir->counts.out_bytes += frame_len(frame);
-		glue_tx(dir->to, copy);
 	} else {
 		dir->counts.no_frame++;
 	}
 	glue_frame_free(frame);
 }
 
-/* One burst in, at most twice as many out: a duplicate of each. */
+static unsigned take_in(struct direction *dir, unsigned link, int64_t now_ns)
+{
+	struct glue_port *port = dir->from->ports[link];
+	struct glue_frame *frames[GLUE_BURST];
+	unsigned n = glue_rx_raw(port, frames, GLUE_BURST);
+
+	for (unsigned i = 0; i < n; i++) {
+		wire_hosts_learn(&dir->from->hosts, link, frames[i]->data,
+				 frames[i]->seg_len);
+		enter(dir, port, frames[i], now_ns);
+	}
+	return n;
+}
+
+static void count_late(struct wire_counts *counts, int64_t late_ns)
+{
+	counts->late += late_ns > WIRE_LATE_NS;
+	if ((uint64_t)late_ns > counts->late_most)
+		counts->late_most = (uint64_t)late_ns;
+}
+
+/* A burst in from each link, at most twice as many out: a duplicate of each. */
 static unsigned forward(struct direction *dir, int64_t now_ns)
 {
-	struct glue_frame *frames[GLUE_BURST], *frame;
-	unsigned n = glue_rx_raw(dir->from, frames, GLUE_BURST);
-	unsigned left = 0;
+	const unsigned links = dir->from->hosts.n;
+	struct glue_frame *frame;
+	unsigned n = 0, left = 0;
 
-	for (unsigned i = 0; i < n; i++)
-		enter(dir, frames[i], now_ns);
-	while (left < WIRE_COPIES * GLUE_BURST &&
-	       (frame = wire_line_pop(dir->line, now_ns))) {
+	for (unsigned i = 0; i < links; i++)
+		n += take_in(dir, i, now_ns);
+	while (left < links * WIRE_COPIES * GLUE_BURST) {
+		int64_t leaves_ns = wire_line_next_ns(dir->line);
+
+		frame = wire_line_pop(dir->line, now_ns);
+		if (!frame)
+			break;
+		count_late(&dir->counts, now_ns - leaves_ns);
 		leave(dir, frame);
 		left++;
 	}
-	glue_tx_flush(dir->to);
+	for (unsigned i = 0; i < dir->to->hosts.n; i++)
+		glue_tx_flush(dir->to->ports[i]);
 	return n + left;
+}
+
+/* ---- changes while it runs ---- */
+
+static const struct wire_counts *
+sum_counts(struct wire_counts counts[WIRE_ENDS])
+{
+	for (int end = 0; end < WIRE_ENDS; end++) {
+		struct direction *dir = &wire.directions[end];
+		struct wire_counts *sum = &counts[end];
+
+		*sum = dir->counts;
+		sum->under_way += wire_line_count(dir->line);
+		sum->model = *wire_path_stats(dir->path);
+		for (unsigned i = 0; i < dir->from->hosts.n; i++) {
+			struct glue_port_stats stats;
+
+			glue_port_stats(dir->from->ports[i], &stats);
+			sum->missed += stats.rx_missed;
+		}
+		for (unsigned i = 0; i < dir->to->hosts.n; i++) {
+			struct glue_port_stats stats;
+
+			glue_port_stats(dir->to->ports[i], &stats);
+			sum->refused += stats.tx_dropped;
+		}
+	}
+	return counts;
+}
+
+static void obey(char *line)
+{
+	struct wire_counts counts[WIRE_ENDS];
+	struct wire_conf conf[WIRE_ENDS];
+	struct wire_request asked;
+	char err[WIRE_CONTROL_LINE + 256], said[WIRE_CONTROL_LINE];
+
+	for (int end = 0; end < WIRE_ENDS; end++)
+		conf[end] = *wire_path_conf(wire.directions[end].path);
+	memcpy(said, line, sizeof(said));
+	if (wire_control_parse(line, conf, &asked, err, sizeof(err)) < 0) {
+		fprintf(stderr, "wire: %s\n", err);
+		return;
+	}
+	if (asked.counters) {
+		wire_report_now(&wire.opts, &wire.times, sum_counts(counts));
+		return;
+	}
+	for (int end = 0; end < WIRE_ENDS; end++)
+		if (asked.changes[end])
+			wire_path_change(wire.directions[end].path, &conf[end]);
+	printf("changed: %s\n", said);
+	fflush(stdout);
+}
+
+static void look_at_control(int64_t now_ns)
+{
+	char line[WIRE_CONTROL_LINE];
+
+	if (now_ns < wire.control_ns)
+		return;
+	wire.control_ns = now_ns + CONTROL_NS;
+	while (wire_control_next(&wire.control, line))
+		obey(line);
 }
 
 /* ---- the loop ---- */
@@ -203,26 +352,41 @@ static void idle(unsigned work, int64_t now_ns)
 		clock_nanosleep(CLOCK_MONOTONIC, 0, &nap, NULL);
 }
 
-/* Returns how long it ran. */
-static int64_t run(void)
+static void run(void)
 {
 	const int64_t start_ns = glue_now_ns();
-	int64_t now_ns = 0;
+	unsigned work = 0;
 
 	while (!stop) {
-		unsigned work = 0;
+		int64_t now_ns = glue_now_ns() - start_ns;
 
-		now_ns = glue_now_ns() - start_ns;
+		if (work)
+			wire.times.busy_ns += now_ns - wire.times.ran_ns;
+		wire.times.ran_ns = now_ns;
 		if (wire.opts.run_ns && now_ns >= wire.opts.run_ns)
 			break;
+		if (wire.opts.control)
+			look_at_control(now_ns);
+		work = 0;
 		for (int end = 0; end < WIRE_ENDS; end++)
 			work += forward(&wire.directions[end], now_ns);
 		idle(work, now_ns);
 	}
-	return now_ns;
 }
 
 /* ---- opening and closing ---- */
+
+static int open_port(unsigned link, const struct glue_port_conf *conf,
+		     char *err, size_t err_len)
+{
+	struct end *end = &wire.ends[wire.opts.end_of[link]];
+	int rc = glue_port_open(link, conf, &end->ports[end->hosts.n], err,
+				err_len);
+
+	if (rc == 0)
+		end->hosts.n++;
+	return rc;
+}
 
 static int open_ports(char *err, size_t err_len)
 {
@@ -235,15 +399,15 @@ static int open_ports(char *err, size_t err_len)
 		.huge_off = opts->huge_off,
 		.mem_mib =
 			MEM_MIB + (unsigned)((uint64_t)n_frames * FRAME_BYTES *
-						     WIRE_ENDS >>
+						     opts->n_links >>
 					     20),
 	};
 	const struct glue_port_conf port = {.mtu = opts->mtu,
 					    .n_frames = n_frames};
 	int rc = glue_eal_start(&eal, err, err_len);
 
-	for (unsigned end = 0; rc == 0 && end < WIRE_ENDS; end++)
-		rc = glue_port_open(end, &port, &wire.ports[end], err, err_len);
+	for (unsigned i = 0; rc == 0 && i < opts->n_links; i++)
+		rc = open_port(i, &port, err, err_len);
 	return rc;
 }
 
@@ -252,8 +416,8 @@ static int open_direction(enum wire_end from)
 	struct direction *dir = &wire.directions[from];
 	int rc;
 
-	dir->from = wire.ports[from];
-	dir->to = wire.ports[WIRE_B - from];
+	dir->from = &wire.ends[from];
+	dir->to = &wire.ends[WIRE_B - from];
 	rc = wire_path_open(&wire.opts.conf[from], wire.opts.seed, from,
 			    wire.opts.hold_pkts, &dir->path);
 	if (rc == 0)
@@ -298,33 +462,15 @@ static void close_all(void)
 			wire_path_close(dir->path);
 	}
 	for (int end = 0; end < WIRE_ENDS; end++)
-		if (wire.ports[end])
-			glue_port_close(wire.ports[end]);
+		for (unsigned i = 0; i < wire.ends[end].hosts.n; i++)
+			glue_port_close(wire.ends[end].ports[i]);
 	glue_eal_stop();
-}
-
-static const struct wire_counts *finish_counts(struct wire_counts *counts)
-{
-	for (int end = 0; end < WIRE_ENDS; end++) {
-		struct direction *dir = &wire.directions[end];
-		struct glue_port_stats from, to;
-
-		drop_held(dir);
-		glue_port_stats(dir->from, &from);
-		glue_port_stats(dir->to, &to);
-		dir->counts.model = *wire_path_stats(dir->path);
-		dir->counts.missed = from.rx_missed;
-		dir->counts.refused = to.tx_dropped;
-		counts[end] = dir->counts;
-	}
-	return counts;
 }
 
 static int serve(void)
 {
 	struct sigaction action = {.sa_handler = on_signal};
 	struct wire_counts counts[WIRE_ENDS];
-	int64_t ran_ns;
 	int rc;
 
 	sigaction(SIGINT, &action, NULL);
@@ -333,8 +479,11 @@ static int serve(void)
 	printf("forwarding %s <-> %s\n", wire.opts.link_texts[WIRE_A],
 	       wire.opts.link_texts[WIRE_B]);
 	fflush(stdout);
-	ran_ns = run();
-	rc = wire_report(&wire.opts, ran_ns, finish_counts(counts));
+	wire_control_init(&wire.control, STDIN_FILENO);
+	run();
+	for (int end = 0; end < WIRE_ENDS; end++)
+		drop_held(&wire.directions[end]);
+	rc = wire_report(&wire.opts, &wire.times, sum_counts(counts));
 	if (rc < 0)
 		fprintf(stderr, "wire: --json: %s\n", strerror(-rc));
 	return rc;

@@ -1,0 +1,201 @@
+/*
+ * What a router tells the sender of a packet that is too long for its next
+ * link.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "tests/wire/too_big.h"
+
+#define LEN 1514
+#define MTU 1000
+#define IP  14 /* where the packet begins in a frame */
+
+static uint8_t frame[LEN], answer[WIRE_TOO_BIG_MAX];
+
+/* A TCP segment from 10.9.0.1 to 10.9.0.2, DF. */
+static int setup(void **state)
+{
+	static const uint8_t eth[] = {2, 0, 0, 0, 0, 2,	   2,
+				      0, 0, 0, 0, 1, 0x08, 0x00};
+	static const uint8_t ip[] = {0x45, 0, 0x05, 0xdc, 0, 7, 0x40, 0, 64, 6,
+				     0,	   0, 10,   9,	  0, 1, 10,   9, 0,  2};
+
+	for (unsigned i = 0; i < LEN; i++)
+		frame[i] = (uint8_t)(i * 7);
+	memcpy(frame, eth, sizeof(eth));
+	memcpy(frame + IP, ip, sizeof(ip));
+	memset(answer, 0xee, sizeof(answer));
+	return 0;
+}
+
+/* The same over IPv6. */
+static int setup6(void **state)
+{
+	setup(state);
+	frame[12] = 0x86;
+	frame[13] = 0xdd;
+	memset(frame + IP, 0, 40);
+	frame[IP] = 0x60;
+	frame[IP + 6] = 6;
+	frame[IP + 8] = frame[IP + 24] = 0xfd;
+	frame[IP + 23] = 1;
+	frame[IP + 39] = 2;
+	return 0;
+}
+
+static unsigned ask(unsigned len)
+{
+	/* Of its own size: nothing behind it may be read. */
+	uint8_t *copy = malloc(len ? len : 1);
+	unsigned n;
+
+	memcpy(copy, frame, len);
+	n = wire_too_big(copy, len, MTU, answer);
+	free(copy);
+	return n;
+}
+
+static unsigned get16(const uint8_t *at)
+{
+	return (unsigned)at[0] << 8 | at[1];
+}
+
+/* RFC 1071: over what has its checksum in it the sum is all ones. */
+static unsigned sum(unsigned begun, const uint8_t *at, unsigned len)
+{
+	uint32_t total = begun;
+
+	for (unsigned i = 0; i < len; i++)
+		total += i % 2 ? at[i] : (unsigned)at[i] << 8;
+	while (total >> 16)
+		total = (total & 0xffff) + (total >> 16);
+	return total;
+}
+
+static void test_ipv4_sender_is_told_the_mtu(void **state)
+{
+	unsigned len = ask(LEN);
+	const uint8_t *ip = answer + IP, *icmp = ip + 20;
+
+	assert_int_equal(len, 14 + 576 - 20); /* RFC 1812 4.3.2.3 at most */
+	assert_memory_equal(answer, frame + 6, 6);
+	assert_memory_equal(answer + 6, frame, 6);
+	assert_int_equal(get16(answer + 12), 0x0800);
+	assert_int_equal(get16(ip + 2), len - 14);
+	assert_int_equal(ip[9], 1);
+	assert_memory_equal(ip + 12, frame + IP + 16, 4);
+	assert_memory_equal(ip + 16, frame + IP + 12, 4);
+	assert_int_equal(sum(0, ip, 20), 0xffff);
+	assert_int_equal(icmp[0], 3);
+	assert_int_equal(icmp[1], 4);
+	assert_int_equal(get16(icmp + 4), 0);
+	assert_int_equal(get16(icmp + 6), MTU);
+	assert_int_equal(sum(0, icmp, len - 34), 0xffff);
+	assert_memory_equal(icmp + 8, frame + IP, len - 42);
+}
+
+static void test_ipv6_sender_is_told_the_mtu(void **state)
+{
+	unsigned len = ask(LEN);
+	const uint8_t *ip = answer + IP, *icmp = ip + 40;
+
+	assert_int_equal(len, WIRE_TOO_BIG_MAX);
+	assert_int_equal(get16(ip + 4), len - 54);
+	assert_int_equal(ip[0], 0x60);
+	assert_int_equal(ip[6], 58);
+	assert_memory_equal(ip + 8, frame + IP + 24, 16);
+	assert_memory_equal(ip + 24, frame + IP + 8, 16);
+	assert_int_equal(icmp[0], 2);
+	assert_int_equal(icmp[1], 0);
+	assert_int_equal(get16(icmp + 4), 0);
+	assert_int_equal(get16(icmp + 6), MTU);
+	assert_int_equal(sum(sum(len - 54 + 58, ip + 8, 32), icmp, len - 54),
+			 0xffff);
+	assert_memory_equal(icmp + 8, frame + IP, len - 62);
+}
+
+static void test_an_odd_number_of_bytes_may_be_quoted(void **state)
+{
+	unsigned len = ask(14 + 20 + 9);
+
+	assert_int_equal(len, 14 + 20 + 8 + 29);
+	assert_int_equal(sum(0, answer + IP + 20, len - 34), 0xffff);
+}
+
+static void test_what_may_be_cut_is_not_told(void **state)
+{
+	frame[IP + 6] = 0;
+	assert_int_equal(ask(LEN), 0);
+}
+
+static void test_later_fragments_are_not_told(void **state)
+{
+	frame[IP + 7] = 1;
+	assert_int_equal(ask(LEN), 0);
+}
+
+static void test_groups_are_not_told(void **state)
+{
+	frame[IP + 16] = 224;
+	assert_int_equal(ask(LEN), 0);
+	setup6(state);
+	frame[IP + 24] = 0xff;
+	assert_int_equal(ask(LEN), 0);
+}
+
+static void test_errors_are_not_told_but_pings_are(void **state)
+{
+	frame[IP + 9] = 1;
+	frame[IP + 20] = 8; /* echo */
+	assert_true(ask(LEN) > 0);
+	assert_int_equal(ask(14 + 20), 0); /* unknown */
+	frame[IP + 20] = 3;
+	assert_int_equal(ask(LEN), 0);
+	setup6(state);
+	frame[IP + 6] = 58;
+	frame[IP + 40] = 128; /* echo */
+	assert_true(ask(LEN) > 0);
+	assert_int_equal(ask(14 + 40), 0); /* unknown */
+	frame[IP + 40] = 2;
+	assert_int_equal(ask(LEN), 0);
+}
+
+static void test_broken_packets_are_not_told(void **state)
+{
+	for (unsigned len = 0; len < 34; len++)
+		assert_int_equal(ask(len), 0);
+	assert_true(ask(34) > 0);
+	frame[IP] = 0x44;
+	assert_int_equal(ask(LEN), 0);
+	frame[IP] = 0x4f;
+	assert_int_equal(ask(14 + 59), 0);
+	frame[13] = 6;
+	assert_int_equal(ask(LEN), 0);
+	setup6(state);
+	assert_int_equal(ask(53), 0);
+	assert_true(ask(54) > 0);
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup(name, setup)
+	const struct CMUnitTest tests[] = {
+		TEST(test_ipv4_sender_is_told_the_mtu),
+		cmocka_unit_test_setup(test_ipv6_sender_is_told_the_mtu,
+				       setup6),
+		TEST(test_an_odd_number_of_bytes_may_be_quoted),
+		TEST(test_what_may_be_cut_is_not_told),
+		TEST(test_later_fragments_are_not_told),
+		TEST(test_groups_are_not_told),
+		TEST(test_errors_are_not_told_but_pings_are),
+		TEST(test_broken_packets_are_not_told),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
