@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""tests/wire between files, between two kernels' TCP, between two of ours.
+"""tests/wire between files, between two kernels' TCP, between two of ours; and
+routes that change under a flow.
 
 Usage: test_wire.py BUILD_DIR
 """
@@ -25,6 +26,7 @@ class Wire:
     """The program under test and where its counters go."""
 
     def __init__(self, env, link_a, link_b, *options):
+        """With --control among the options, say() and now() work."""
         self.env = env
         self.json = env.scratch_for({}) / "wire.json"
         self.links = [link_a, link_b]
@@ -35,8 +37,31 @@ class Wire:
     @contextlib.contextmanager
     def running(self):
         ready = re.escape(f"forwarding {self.links[0]} <-> {self.links[1]}")
-        with self.env.running(self.argv, ready=ready) as self.program:
+        with self.env.running(self.argv, ready=ready, stdin=subprocess.PIPE) as self.program:
             yield self
+
+    def ask(self, line, answer):
+        """The first line on stdout that matches and was not there before."""
+        before = len(self.program.output("stdout"))
+        self.program.process.stdin.write(line.encode() + b"\n")
+        self.program.process.stdin.flush()
+        found = []
+
+        def answered():
+            found[:] = re.findall(f"^{answer}$", self.program.output("stdout")[before:], re.M)
+            return found or not self.program.alive()
+
+        eventually(answered, PATIENCE, lambda: f"no answer to '{line}': {self.program.story()}")
+        check(found, f"'{line}' ended it: {self.program.story()}")
+        return found[0]
+
+    def say(self, line):
+        """Changes the wire; it has done so on return."""
+        self.ask(line, re.escape(f"changed: {line}"))
+
+    def now(self):
+        """The counters so far: a dictionary with a_to_b and b_to_a."""
+        return json.loads(self.ask("counters", r"\{.*\}"))
 
     def run_to_end(self, seconds=PATIENCE):
         """For a wire told to end by itself: its counters."""
@@ -56,8 +81,8 @@ class Wire:
         text = self.program.output("stdout")
         both = [report["a_to_b"], report["b_to_a"]]
         for (here, there), way in zip((self.links, self.links[::-1]), both):
-            gone = sum(way[key] for key in ("out_frames", "lost", "down", "queue_dropped",
-                                            "overflowed", "no_frame", "under_way"))
+            gone = sum(way[key] for key in ("out_frames", "too_big", "lost", "down",
+                                            "queue_dropped", "overflowed", "no_frame", "under_way"))
             check(way["in_frames"] + way["duplicated"] == gone, f"frames went missing: {way}")
             check(f"{here} -> {there}: in_frames {way['in_frames']} " in text,
                   f"the text lacks the counters: {text}")
@@ -144,6 +169,84 @@ def held_frames_are_counted(env):
     frames = some_frames(300)
     _, counts = through_files(env, frames, "--delay", "60000", "--hold", "100")
     check(counts["under_way"] == 100 and counts["overflowed"] == 202, f"counters: {counts}")
+
+
+def addressed(to, source, payload):
+    """An Ethernet frame between two hosts by the last byte of their addresses."""
+    return bytes([2, 0, 0, 0, 0, to, 2, 0, 0, 0, 0, source, 0x88, 0xb5]) + payload
+
+
+def links_share_an_end(env):
+    """Hosts 1 and 2 at A, 3 and 4 at B: everybody gets what is his, or everybody's."""
+    everybody, nobody = 255, 9
+    folder = env.scratch_for({})
+    hosts = {"a": 1, "c": 2, "b": 3, "d": 4}
+    beyond = {"a": (3, 4, nobody), "c": (4, everybody), "b": (1, 2, nobody), "d": (2, everybody)}
+
+    def frame(name, to):
+        data = addressed(to, hosts[name], bytes([hosts[name], to]) * 30)
+        return b"\xff" * 6 + data[6:] if to == everybody else data
+
+    for name, tos in beyond.items():
+        write_pcap(folder / f"{name}-in", [frame(name, to) for to in tos])
+    link = {name: f"pcap:{folder}/{name}-in,{folder}/{name}-out" for name in hosts}
+    # When a frame leaves, all have come in: who is where is known.
+    wire = Wire(env, link["a"], link["b"], "--beside-a", link["c"], "--beside-b", link["d"],
+                "--seconds", 3, "--delay", 1000)
+    for way in wire.run_to_end():
+        check(way["in_frames"] == way["out_frames"] == 5, f"counters: {way}")
+    for name, host in hosts.items():
+        others = ("b", "d") if name in ("a", "c") else ("a", "c")
+        expected = [frame(other, to) for other in others for to in beyond[other]
+                    if to in (host, everybody, nobody)]
+        arrived = read_pcap(folder / f"{name}-out")
+        check(sorted(arrived) == sorted(expected), f"{name} got {[one.hex() for one in arrived]}")
+
+
+def narrow_path_between_files(env):
+    """Packets up to the path's MTU pass; senders of longer ones with DF are told, if so asked."""
+    def packet(size, flags):
+        header = struct.pack(">BBHHHBBH4s4s", 0x45, 0, size, 1, flags, 64, 17, 0,
+                             bytes([10, 9, 0, 1]), bytes([10, 9, 0, 2]))
+        return addressed(2, 1, header + bytes(size - 20))[:12] + b"\x08\x00" + header + \
+            bytes(size - 20)
+
+    small, long, may_cut = packet(1000, 0x4000), packet(1001, 0x4000), packet(1400, 0)
+    for how, told in (("drop", 0), ("tell", 2)):
+        folder = env.scratch_for({})
+        write_pcap(folder / "a-in", [small, long, may_cut, long, small])
+        write_pcap(folder / "b-in", [])
+        wire = Wire(env, f"pcap:{folder}/a-in,{folder}/a-out",
+                    f"pcap:{folder}/b-in,{folder}/b-out", "--seconds", 2,
+                    "--a-to-b", f"path-mtu=1000,too-big={how}", "--b-to-a", "delay=1")
+        a_to_b, b_to_a = wire.run_to_end()
+        check(a_to_b["too_big"] == 3 and a_to_b["told"] == told, f"{how}: {a_to_b}")
+        check(read_pcap(folder / "b-out") == [small, small], f"{how}: the wrong frames passed")
+        answers = read_pcap(folder / "a-out")
+        check(len(answers) == told == b_to_a["out_frames"], f"{how}: {len(answers)} answers")
+        for answer in answers:
+            check(answer[:6] == long[6:12] and answer[34:36] == b"\x03\x04"
+                  and answer[40:42] == struct.pack(">H", 1000), f"no ICMP: {answer.hex()}")
+
+
+def wrong_lines_change_nothing(env):
+    """One line on stderr for each; the wire goes on, after the end of its input too."""
+    folder = env.scratch_for({})
+    for name in ("a-in", "b-in"):
+        write_pcap(folder / name, [])
+    wire = Wire(env, f"pcap:{folder}/a-in,{folder}/a-out", f"pcap:{folder}/b-in,{folder}/b-out",
+                "--control")
+    with wire.running():
+        pipe = wire.program.process.stdin
+        pipe.write(b"both loss=101\nfaster\n")
+        wire.say("a-to-b loss=1,rate=10")
+        complaints = wire.program.output("stderr").strip().split("\n")
+        check(len(complaints) == 2 and "'loss=101'" in complaints[0] and "'faster'" in complaints[1],
+              wire.program.story())
+        check(wire.now()["a_to_b"]["in_frames"] == 0, wire.program.story())
+        pipe.close()
+        wire.program.process.stdin = None
+        wire.end()
 
 
 # ---- between two kernels ----
@@ -418,6 +521,92 @@ def kernel_agrees_on_timestamps(env, wanted):
             check(load.wait(PATIENCE) == 0, load.story())
 
 
+# ---- a route that changes under a flow ----
+
+ECHO_CLIENT = """
+import hashlib, random, socket, sys, threading
+data = random.Random(int(sys.argv[3])).randbytes(int(sys.argv[3]))
+conn = socket.create_connection((sys.argv[1], int(sys.argv[2])))
+sender = threading.Thread(target=conn.sendall, args=(data,))
+sender.start()
+back, got = hashlib.sha256(), 0
+while got < len(data) and (piece := conn.recv(1 << 16)):
+    back.update(piece)
+    got += len(piece)
+sender.join()
+print(got, "intact" if back.digest() == hashlib.sha256(data).digest() else "broken")
+"""
+
+
+def echo_through_a_change(env, number, wire_options, change, holds, size=8 * MIB):
+    """A kernel's bytes to coronet-echo and back, while the route changes under them.
+
+    holds() gets the counters of both directions at the end.
+    """
+    socket, interface = env.scratch_for({}) / "b.sock", f"wr{number}"
+    wire = Wire(env, f"tap:{interface}", f"memif:{socket},role=server", "--control",
+                *wire_options)
+    echo = [env.app("coronet-echo"), "--link", f"memif:{socket},role=client",
+            "--addr", f"{HOSTS[1]}/24", "--port", "7777", "--poll", "adaptive"]
+    with wire.running(), env.running(echo) as server:
+        network = Network(env, wire, [interface])
+        try:
+            inside = network.join().inside(0)
+            client = env.start([*inside, sys.executable, "-c", ECHO_CLIENT, HOSTS[1], "7777",
+                                size])
+            for number, line in enumerate(change, 1):
+                eventually(lambda: wire.now()["b_to_a"]["out_bytes"] > number * size // 8,
+                           PATIENCE,
+                           lambda: f"nothing comes back: {client.story()}\n{server.story()}")
+                wire.say(line)
+            changed = wire.now()
+            status = client.wait(PATIENCE)
+            check(server.alive(), f"the server ended: {server.story()}")
+            check(status == 0 and client.output("stdout") == f"{size} intact\n", client.story())
+            after = wire.now()
+        finally:
+            network.part()
+        server.terminate()
+        wire.end()
+    check(changed["b_to_a"]["out_bytes"] < size, f"it was over before the change: {changed}")
+    holds(after["a_to_b"], after["b_to_a"])
+
+
+def routes_that_change():
+    """name: options of the wire, lines that change it, what must be seen then."""
+    fast = ["--rate", "200", "--delay", "2", "--queue", "200"]
+
+    def told(*ways):
+        for way in ways:
+            check(0 < way["told"] == way["too_big"], f"not told: {way}")
+
+    def silent(_, back):
+        check(back["too_big"] > 0 == back["told"], f"not silent: {back}")
+
+    def anything(*_):
+        pass
+    return {
+        "the MTU shrinks, and routers say so":
+            (fast, ["both path-mtu=1000,too-big=tell"], told),
+        # Linux does not look for such a path by itself, so it is ours alone.
+        "the MTU shrinks, and nobody says so":
+            (fast, ["b-to-a path-mtu=1000,too-big=drop"], silent),
+        "the MTU shrinks twice, then grows":
+            (fast, ["both path-mtu=1400,too-big=tell", "both path-mtu=800", "both path-mtu=0"],
+             told),
+        "the round trip grows from 10 to 100 ms":
+            (["--rate", "200", "--delay", "5"], ["both delay=50"], anything),
+        "the round trip shrinks from 100 to 10 ms":
+            (["--rate", "200", "--delay", "50"], ["both delay=5"], anything),
+        "the rate falls from 100 to 10 Mbit/s":
+            (["--rate", "100", "--delay", "5", "--queue", "100"], ["both rate=10"], anything),
+        "the rate grows from 10 to 100 Mbit/s":
+            (["--rate", "10", "--delay", "5", "--queue", "100"], ["both rate=100"], anything),
+        "everything changes at once":
+            (fast, ["both rate=50,delay=20,path-mtu=1200,too-big=tell,loss=0.1"], anything),
+    }
+
+
 # ---- what cannot be ----
 
 def missing_link(env):
@@ -431,7 +620,8 @@ def missing_link(env):
 
 def cases(env):
     for function in (frames_pass_unchanged, seed_decides, corruption_flips_one_bit,
-                     held_frames_are_counted, ping_takes_the_delay, link_goes_down_and_up,
+                     held_frames_are_counted, links_share_an_end, narrow_path_between_files,
+                     wrong_lines_change_nothing, ping_takes_the_delay, link_goes_down_and_up,
                      kernel_tcp_through_loss, kernel_tcp_through_everything, rate_is_kept,
                      coronet_through_a_clean_wire, window_grows_on_a_long_path,
                      missing_link):
@@ -439,6 +629,8 @@ def cases(env):
     for wanted in (True, False):
         yield (f"a kernel agrees on {'' if wanted else 'no '}timestamps",
                functools.partial(kernel_agrees_on_timestamps, env, wanted))
+    for number, (name, words) in enumerate(routes_that_change().items()):
+        yield name, functools.partial(echo_through_a_change, env, number, *words)
     trouble = ["--loss", "1", "--duplicate", "2", "--reorder", "2"]
     keys = ("lost", "duplicated", "reordered")
     for name, load in {"small requests": ["--conns", "32"],

@@ -1,6 +1,6 @@
 /*
  * flow: one stream of bytes one way between two of our stacks, or to and from
- * a kernel's. `flow sink PORT` counts what comes and prints it twice a second;
+ * a kernel's. `flow sink PORT` counts what comes and prints it ten times a second;
  * `flow source ADDRESS:PORT` sends until it is told to stop. The options of
  * any appliance follow. Each line of the sink: seconds since the first byte,
  * bytes.
@@ -11,7 +11,7 @@
 
 #include <coronet/net.h>
 
-#define PRINT_NS 500000000
+#define PRINT_NS 100000000
 
 static uint8_t data[65536];
 static uint64_t taken;
