@@ -1,247 +1,421 @@
 #!/usr/bin/env python3
-"""What loss costs coronet and the kernel, through the same wire.
+"""What loss, delay and narrow links cost coronet and the kernel.
 
-Usage: bench_loss.py BUILD_DIR [--seconds N] [--only WORD] [--stack NAME]...
-                     [--loss PERCENT]... [--delay MS]...
+    ./dev bench loss                      every row: hours, which it says first
+    ./dev bench loss quick                one row of each kind, in three minutes
+    ./dev bench loss goodput --rtt 50     these rows
+    ./dev bench loss render               the tables once more, from loss.json
+    ./dev bench loss publish              tables and plots into docs/
 
-For each loss and delay (of each direction): one stream one way, in Mbit/s,
-and echoes of 64 B at a fixed rate over many connections, with their latency.
-A stack is coronet, cubic, bbr, or PATH: coronet's programs of another build.
+Both stacks go through the same wire (tests/wire), which has one core; all
+stacks share the others. A row's points are measured by turns; told are medians
+of what the turns said, with the lowest and highest, and PASS or MISS against a
+goal. FULL: the wire or its links were the limit, which says nothing of a stack.
+A run writes build/bench/loss.json, which has every figure.
 """
 
 import argparse
 import contextlib
+import datetime
 import json
+import os
 import pathlib
 import signal
-import statistics
 import sys
+import time
 
-sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "integration"))
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [HERE, os.path.join(os.path.dirname(HERE), "integration")]
 
+import figures  # noqa: E402
 import harness  # noqa: E402
-from harness import check, command  # noqa: E402
-from test_wire import HOSTS, SOURCE, Network, Wire, kernels  # noqa: E402
+import loss_report  # noqa: E402
+import loss_rows as rows_of  # noqa: E402
+import machine  # noqa: E402
+from harness import Failure, check, command  # noqa: E402
+from loss_ends import Bottleneck, Idle, going, samples_of, wait_for  # noqa: E402
+from loss_rows import BURST_LOSS, BURST_S, GROUPS, PLOT_CELL  # noqa: E402
 
-PORT = 7000
-CONNS, RATE = 512, 2000  # a request each 256 ms and connection
-SINK = """
-import socket, sys, time
-listener = socket.create_server(("", %d))
-print("listening on", flush=True)
-conn = listener.accept()[0]
-room, taken, begun, told = bytearray(1 << 20), 0, time.monotonic(), 0.5
-while n := conn.recv_into(room):
-    taken += n
-    if (now := time.monotonic() - begun) >= told:
-        print(f"{now:.6f} {taken}", flush=True)
-        told += 0.5
-"""
+TOP = os.path.dirname(os.path.dirname(HERE))
+VERBS = ("quick", "render", "publish")
+CONNS, RATE = 512, 2000  # echoes a second: one each 256 ms and connection
+QUICK_S = 150            # no measurement of a quick run begins later
+WARMUP_S = 2             # of a load: its connections, and all asked once
 
 
-def rate_of(sink):
-    """Mbit/s from the first second on, of the lines a sink has printed."""
-    lines = [line.split() for line in sink.output("stdout").splitlines() if line[:1].isdigit()]
-    points = [(float(t), int(n)) for t, n in lines if float(t) >= 1]
-    check(len(points) > 1, f"too few lines: {sink.story()}")
-    (t0, n0), (t1, n1) = points[0], points[-1]
-    return (n1 - n0) * 8e-6 / (t1 - t0)
+class Unmeasured(Exception):
+    """This cannot be measured here; the message says why."""
 
 
-def percentiles(program, seconds):
-    status = program.wait(seconds + 60)
-    check(status == 0, f"exit status {status}: {program.story()}")
-    report = json.loads(program.output("stdout"))
-    check(report["errors"]["total"] == 0, f"errors: {program.story()}")
-    return {key: report["latency_us"][key] / 1000 for key in ("p50", "p99", "p999")}
+# ---- one measurement each ----
+
+def stacks_of(point):
+    """At A and at B."""
+    return {"coronet": ("coronet", "coronet"), "kernel": ("kernel", "kernel"),
+            "to-kernel": ("coronet", "kernel"),
+            "from-kernel": ("kernel", "coronet")}[point.stack]
 
 
-@contextlib.contextmanager
-def going(env, argv):
-    """A program that says nothing, killed after the block."""
-    program = env.start(argv)
+class Measure:
+    """Runs a point; returns its figures."""
+
+    def __init__(self, env, seconds):
+        self.env, self.seconds = env, seconds
+        self.options = command(env.app("coronet-echo"), "--help")
+
+    def run(self, point, turn):
+        if point.needs_option() and "--cc=" not in self.options:
+            raise Unmeasured("these programs have no --cc")
+        seconds = rows_of.measured_seconds(point, self.seconds)
+        pairs = [(*stacks_of(point), point.control)]
+        if point.group == "fairness":
+            pairs.append(("kernel", "kernel", point.control))
+        if point.background:
+            pairs.append(("kernel", "kernel", "cubic"))
+        bottleneck = Bottleneck(self.env, self.options, pairs,
+                                point.cell.wire_options(turn + 1))
+        with bottleneck.running():
+            found = {"goodput": self.goodput, "mixed": self.goodput,
+                     "fairness": self.fairness, "echo": self.echo}[
+                         point.group](bottleneck, point, seconds)
+        found["limited"] = rows_of.limits_of(bottleneck.counters,
+                                             bottleneck.tap_dropped)
+        found["wire"] = bottleneck.counters
+        return found
+
+    def goodput(self, bottleneck, point, seconds):
+        skip = rows_of.skip_seconds(point.cell)
+        with bottleneck.streams() as (sink,):
+            wait_for(sink, skip)
+            idle = Idle()
+            wait_for(sink, skip + seconds)
+            spare = idle.share()
+            samples = samples_of(sink)
+        rate = rows_of.goodput(samples, skip, skip + seconds)
+        check(rate is not None, f"too few lines: {sink.story()}")
+        return {"mbit": rate, "idle": spare}
+
+    def fairness(self, bottleneck, _point, seconds):
+        """The second half of what both have sent at the same time."""
+        idle = Idle()
+        with bottleneck.streams() as sinks:
+            for sink in sinks:
+                wait_for(sink, seconds)
+            rates = [rows_of.goodput(samples_of(sink), seconds / 2, seconds)
+                     for sink in sinks]
+        check(None not in rates and sum(rates), f"too few lines: {rates}")
+        return {"share": rates[0] / sum(rates), "mbit": rates[0],
+                "other_mbit": rates[1], "idle": idle.share()}
+
+    def echo(self, bottleneck, point, seconds):
+        words = ["--conns", CONNS, "--rate", RATE, "--ramp", "1", "--warmup",
+                 WARMUP_S, "--seconds", f"{seconds:g}", "--timeout", "60",
+                 "--interval", "0", "--report-limited", "--json"]
+        client, server = bottleneck.pairs[0]
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(self.env.running(server.echo(6999)))
+            if point.background:
+                sink = stack.enter_context(
+                    bottleneck.stream(bottleneck.pairs[1]))
+                wait_for(sink, 1)
+            idle = Idle()
+            load = self.env.start(client.load(server.address, 6999, words))
+            status = load.wait(seconds + 120)
+            check(status == 0, f"exit status {status}: {load.story()}")
+        report = json.loads(load.output("stdout"))
+        check(report["errors"]["total"] == 0, f"errors: {load.story()}")
+        return {**{key: report["latency_us"][key] / 1000
+                   for key in ("p50", "p99", "p999")},
+                "requests_per_s": report["requests_per_s"],
+                "idle": idle.share()}
+
+    def trace(self, trace):
+        """The curve of each flow, in its own words: begins, (s, Mbit/s)."""
+        pairs = [(stack, stack, control) for stack, control, _ in trace.flows]
+        if any(stack == "coronet" and control != "cubic"
+               for stack, control, _ in trace.flows) and \
+                "--cc=" not in self.options:
+            raise Unmeasured("these programs have no --cc")
+        bottleneck = Bottleneck(self.env, self.options, pairs,
+                                PLOT_CELL.wire_options(1))
+        with bottleneck.running(), contextlib.ExitStack() as stack:
+            first = stack.enter_context(bottleneck.stream(bottleneck.pairs[0]))
+            sinks, begins = [first], [0]
+            if trace.burst_at:
+                self.burst(bottleneck.wire, first, trace.burst_at)
+            for pair, (_, _, at) in zip(bottleneck.pairs[1:], trace.flows[1:]):
+                wait_for(first, at)
+                sinks.append(stack.enter_context(bottleneck.stream(pair)))
+                wait_for(sinks[-1], 0)
+                begins.append(samples_of(first)[-1][0]
+                              - samples_of(sinks[-1])[-1][0])
+            wait_for(first, trace.seconds)
+            curves = [rows_of.curve(samples_of(sink), begin)
+                      for sink, begin in zip(sinks, begins)]
+        return [{"stack": flow[0], "control": flow[1],
+                 "curve": [point for point in curve
+                           if point[0] <= trace.seconds]}
+                for flow, curve in zip(trace.flows, curves)]
+
+    @staticmethod
+    def burst(wire, sink, at):
+        wait_for(sink, at)
+        wire.say(f"both loss={BURST_LOSS}")
+        time.sleep(BURST_S)
+        wire.say("both loss=0")
+
+
+# ---- the run ----
+
+class Run:
+    """All rows by turns, and what the report is made of."""
+
+    def __init__(self, options, env):
+        self.options, self.env = options, env
+        self.measure = Measure(env, options.seconds)
+        self.rows = chosen_rows(options)
+        self.points = list(dict.fromkeys(
+            point for row in self.rows for point in row.points()))
+        self.traces = chosen_traces(options)
+        self.results = {point: {} for point in self.points}
+        self.reasons = {}
+        self.drawn = []
+        self.begun = time.monotonic()
+        self.failed = 0
+
+    def spent(self):
+        return time.monotonic() - self.begun
+
+    def late(self):
+        return self.spent() > 60 * self.options.minutes
+
+    def say(self, text):
+        print(f"{self.spent():6.0f} s  {text}", flush=True)
+
+    def guarded(self, name, run, keep):
+        """One that fails leaves the others their report."""
+        if self.late():
+            keep(None, "there was no time left")
+            return
+        try:
+            keep(run(), None)
+        except Unmeasured as why:
+            keep(None, str(why))
+        except (Failure, OSError) as why:
+            self.failed += 1
+            self.say(f"{name}: failed: {why}")
+            keep(None, "a measurement failed")
+        finally:
+            for program in self.env.programs:
+                program.kill()
+            self.env.programs.clear()
+
+    def point(self, turn, point):
+        if self.reasons.get(point) and not self.results[point] and turn:
+            return  # nor will it be possible later
+
+        def keep(found, reason):
+            if reason:
+                self.reasons.setdefault(point, reason)
+                return
+            self.results[point][turn] = found
+            self.say(f"{turn + 1}/{self.options.repeat} {point.name()}: "
+                     + loss_report.brief(point.group, found))
+
+        self.guarded(point.name(), lambda: self.measure.run(point, turn), keep)
+
+    def trace(self, trace):
+        def keep(found, reason):
+            self.drawn += [{"plot": trace.plot, "seconds": trace.seconds,
+                            "burst_at": trace.burst_at, "reason": reason,
+                            "flows": found or []}]
+            if found:
+                self.say(f"{trace.plot}: "
+                         + ", ".join(f"{flow['stack']} {flow['control']}"
+                                     for flow in found))
+
+        self.guarded(trace.plot, lambda: self.measure.trace(trace), keep)
+
+    def all(self):
+        turn, traces = rows_of.expected_seconds(self.points, self.traces,
+                                                self.options.seconds)
+        minutes = (turn * self.options.repeat + traces) / 60
+        print(f"{len(self.rows)} rows, {self.options.repeat} turns: about "
+              f"{minutes:.{0 if minutes > 5 else 1}f} min; nothing begins "
+              f"after {self.options.minutes:g} min", flush=True)
+        try:
+            for trace in self.traces:
+                self.trace(trace)
+            for number in range(self.options.repeat):
+                for point in self.points:
+                    self.point(number, point)
+                self.write()
+        finally:
+            self.write()
+
+    def found(self):
+        return {
+            "schema": 1,
+            "date": datetime.datetime.now(datetime.timezone.utc).strftime(
+                "%Y-%m-%d %H:%M UTC"),
+            "quick": self.options.verb == "quick",
+            "seconds": self.options.seconds, "repeat": self.options.repeat,
+            "took_s": round(self.spent()),
+            "machine": {**machine.describe(TOP, self.options.build),
+                        **machine.after()},
+            "points": [{**point.as_json(),
+                        "runs": {str(turn): found for turn, found
+                                 in self.results[point].items()},
+                        "reason": self.reasons.get(point)}
+                       for point in self.points],
+            "traces": self.drawn,
+        }
+
+    def write(self):
+        path = self.options.json
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path + ".new", "w", encoding="utf-8") as file:
+            json.dump(self.found(), file, indent=1)
+            file.write("\n")
+        os.replace(path + ".new", path)
+
+
+# ---- options ----
+
+def chosen(options, cell):
+    return all(not asked or value in asked for asked, value in (
+        (options.rate, cell.rate), (options.rtt, cell.rtt),
+        (options.loss, cell.loss), (options.buffer, cell.buffer)))
+
+
+def chosen_rows(options):
+    rows = (rows_of.quick_rows() if options.verb == "quick"
+            else rows_of.all_rows())
+    return [row for row in rows
+            if (not options.groups or row.ours.group in options.groups)
+            and (not options.cc or row.ours.control in options.cc)
+            and chosen(options, row.ours.cell)]
+
+
+def chosen_traces(options):
+    if options.groups:
+        return rows_of.all_traces() if "plots" in options.groups else []
+    narrowed = (options.verb == "quick" or options.cc or options.rate
+                or options.rtt or options.loss or options.buffer)
+    return [] if narrowed else rows_of.all_traces()
+
+
+def one_of(values):
+    """An argparse type: one of some numbers."""
+    def parse(text):
+        for value in values:
+            if text == f"{value:g}":
+                return value
+        raise argparse.ArgumentTypeError(
+            f"'{text}': expected " + ", ".join(f"{v:g}" for v in values))
+    return parse
+
+
+def parse():
+    parser = figures.OneLineParser(
+        prog="bench loss", allow_abbrev=False,
+        description="Measures coronet beside the kernel through loss, delay "
+                    "and narrow links.")
+    parser.add_argument("words", nargs="*", metavar="WORD",
+                        help="quick, render or publish; rows, of: "
+                        + " ".join(GROUPS))
+    parser.add_argument("--seconds", type=figures.seconds, metavar="N",
+                        help="of each measurement, more where the round trip "
+                        "is long (default 4, quick 2)")
+    parser.add_argument("--repeat", type=figures.whole(1, 100), metavar="N",
+                        help="turns (default 3, quick 2)")
+    parser.add_argument("--minutes", type=float, metavar="N",
+                        help="no measurement begins later (default 300, "
+                        "quick 2.5)")
+    for name, values, unit in (("rate", rows_of.RATES, "MBIT"),
+                               ("rtt", rows_of.RTTS, "MS"),
+                               ("loss", rows_of.LOSSES, "PERCENT"),
+                               ("buffer", rows_of.BUFFERS, "BDP")):
+        parser.add_argument(f"--{name}", type=one_of(values), action="append",
+                            metavar=unit, help="these rows alone, of: "
+                            + " ".join(f"{v:g}" for v in values).replace(
+                                "%", "%%"))
+    parser.add_argument("--cc", action="append",
+                        choices=tuple(rows_of.GOODPUT_GOALS),
+                        help="these rows alone")
+    parser.add_argument("--json", metavar="FILE",
+                        help="every figure (default: bench/loss.json in the "
+                        "build folder)")
+    parser.add_argument("--build", default=os.path.join(TOP, "build"),
+                        metavar="FOLDER", help="where the programs were built")
+    parser.add_argument(harness.INSIDE, action="store_true",
+                        help=argparse.SUPPRESS)
+    return checked(parser, parser.parse_args())
+
+
+def checked(parser, options):
+    """The words told apart, and what depends on them."""
+    options.verb = next((w for w in options.words if w in VERBS), "all")
+    options.groups = [word for word in options.words if word not in VERBS]
+    for word in options.groups:
+        if word not in GROUPS:
+            parser.error(f"no row '{word}'; there are: {' '.join(GROUPS)}")
+    if len(options.words) - len(options.groups) > 1:
+        parser.error(f"one of {', '.join(VERBS)} at a time")
+    quick = options.verb == "quick"
+    options.build = os.path.abspath(options.build)
+    options.json = os.path.abspath(
+        options.json or os.path.join(options.build, "bench", "loss.json"))
+    if options.seconds is None:
+        options.seconds = 2 if quick else 4
+    if options.repeat is None:
+        options.repeat = 2 if quick else 3
+    if options.minutes is None:
+        options.minutes = QUICK_S / 60 if quick else 300
+    if not chosen_rows(options) and not chosen_traces(options):
+        parser.error("there are no such rows")
+    return options
+
+
+def measure(options):
+    if not {"tests", "apps"} <= set(os.listdir(options.build)):
+        raise Failure(f"{options.build} has no programs: run ./dev build first")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    env = harness.Env(pathlib.Path(options.build), [])
     try:
-        yield program
+        command("ip", "link", "set", "lo", "up")
+        run = Run(options, env)
+        run.all()
     finally:
-        program.kill()
-
-
-def load_options(seconds):
-    return ["--conns", CONNS, "--rate", RATE, "--ramp", "1", "--warmup", "2", "--seconds", seconds,
-            "--timeout", "30", "--interval", "0", "--report-limited", "--json"]
-
-
-def pause(program, seconds):
-    """Let a program run for so long; it must not end by itself."""
-    with contextlib.suppress(Exception):
-        program.process.wait(seconds)
-    check(program.alive(), f"it ended: {program.story()}")
-
-
-class Coronet:
-    """coronet at both ends, over memif."""
-
-    def __init__(self, env, programs):
-        self.env = env
-        self.flow = programs / "tests/wire/flow"
-        self.apps = programs / "apps"
-
-    @contextlib.contextmanager
-    def ends(self, wire_options):
-        folder = self.env.scratch_for({})
-        sockets = [folder / "a.sock", folder / "b.sock"]
-        wire = Wire(self.env, *[f"memif:{path},role=server" for path in sockets], *wire_options)
-        with wire.running():
-            yield [["--link", f"memif:{path},role=client", "--addr", f"10.9.0.{n}/16",
-                    "--poll", "adaptive"] for n, path in enumerate(sockets, 1)]
-
-    def bulk(self, wire_options, seconds):
-        with self.ends(wire_options) as (a, b), \
-                self.env.running([self.flow, "sink", PORT, *b]) as sink, \
-                going(self.env, [self.flow, "source", f"10.9.0.2:{PORT}", *a]) as source:
-            pause(source, seconds + 1.5)
-            return rate_of(sink)
-
-    def echo(self, wire_options, seconds):
-        with self.ends(wire_options) as (a, b), \
-                self.env.running([self.apps / "coronet-echo", "--port", PORT, *b]):
-            load = self.env.start([self.apps / "coronet-load", "--target", f"10.9.0.2:{PORT}",
-                                   *a, *load_options(seconds)])
-            return percentiles(load, seconds)
-
-
-def set_control(inside, interface, control):
-    """By route: a namespace may not choose any control as its default."""
-    command(*inside, "ip", "route", "replace", "10.7.0.0/24", "dev", interface,
-            "congctl", control)
-    command(*inside, "sysctl", "-qw", "net.ipv4.tcp_no_metrics_save=1")
-
-
-class Kernel:
-    """The kernel's TCP at both ends, over TAPs."""
-
-    def __init__(self, env, control):
-        self.env = env
-        self.control = control
-
-    @contextlib.contextmanager
-    def ends(self, wire_options):
-        with kernels(self.env, *wire_options) as network:
-            for end, interface in enumerate(network.interfaces):
-                set_control(network.inside(end), interface, self.control)
-            yield network
-
-    def bulk(self, wire_options, seconds):
-        with self.ends(wire_options) as network, \
-                self.env.running([*network.inside(1), sys.executable, "-c", SINK % PORT]) as sink, \
-                going(self.env, [*network.inside(0), sys.executable, "-c", SOURCE, HOSTS[1],
-                                 PORT]) as source:
-            pause(source, seconds + 1.5)
-            return rate_of(sink)
-
-    def echo(self, wire_options, seconds):
-        with self.ends(wire_options) as network, \
-                self.env.running([*network.inside(1), self.env.app("epoll-echo"),
-                                  "--port", PORT]):
-            load = self.env.start([*network.inside(0), self.env.app("epoll-load"),
-                                   "--target", f"{HOSTS[1]}:{PORT}", *load_options(seconds)])
-            return percentiles(load, seconds)
-
-
-class Mixed(Coronet):
-    """One end coronet over memif, the other the kernel over a TAP."""
-
-    def __init__(self, env, programs, sends):
-        super().__init__(env, programs)
-        self.sends = sends
-
-    def bulk(self, wire_options, seconds):
-        folder = self.env.scratch_for({})
-        number = sum(1 for _ in self.env.scratch.iterdir())
-        socket, tap = folder / "a.sock", f"wm{number}"
-        wire = Wire(self.env, f"memif:{socket},role=server", f"tap:{tap}", *wire_options)
-        ours = ["--link", f"memif:{socket},role=client", "--addr", f"{HOSTS[0]}/24",
-                "--poll", "adaptive"]
-        with wire.running():
-            network = Network(self.env, wire, [tap])
-            try:
-                network.join()
-                inside = network.inside(0)
-                command(*inside, "ip", "addr", "del", f"{HOSTS[0]}/24", "dev", tap)
-                command(*inside, "ip", "addr", "add", f"{HOSTS[1]}/24", "dev", tap)
-                set_control(inside, tap, "cubic")
-                return self.through(inside, ours, seconds)
-            finally:
-                network.part()
-
-    def through(self, inside, ours, seconds):
-        if self.sends:
-            sink = [*inside, sys.executable, "-c", SINK % PORT]
-            source = [self.flow, "source", f"{HOSTS[1]}:{PORT}", *ours]
-        else:
-            sink = [self.flow, "sink", PORT, *ours]
-            source = [*inside, sys.executable, "-c", SOURCE, HOSTS[0], PORT]
-        with self.env.running(sink) as receiver, \
-                going(self.env, source) as sender:
-            pause(sender, seconds + 1.5)
-            return rate_of(receiver)
-
-    def echo(self, wire_options, seconds):
-        return {}
-
-
-def stack_of(env, name):
-    if name in ("cubic", "bbr"):
-        return Kernel(env, name)
-    if name in ("to-kernel", "from-kernel"):
-        return Mixed(env, env.build, name == "to-kernel")
-    return Coronet(env, env.build if name == "coronet" else pathlib.Path(name))
-
-
-def options():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
-    parser.add_argument("build", type=pathlib.Path)
-    parser.add_argument("--seconds", type=float, default=8)
-    parser.add_argument("--repeat", type=int, default=1, help="the median is shown")
-    parser.add_argument("--only", choices=["bulk", "echo"])
-    parser.add_argument("--stack", action="append")
-    parser.add_argument("--loss", action="append", type=float)
-    parser.add_argument("--delay", action="append", type=float)
-    return parser.parse_args()
-
-
-def measure(env, opts, name, loss, delay):
-    stack = stack_of(env, name)
-    text = f"{loss:6g} % {delay:4g} ms  {pathlib.Path(name).name:12}"
-    runs = [["--loss", loss, "--delay", delay, "--seed", seed + 1] for seed in range(opts.repeat)]
-    if opts.only != "echo":
-        rates = [stack.bulk(wire, opts.seconds) for wire in runs]
-        text += f" {statistics.median(rates):9.2f} Mbit/s ({min(rates):.1f} - {max(rates):.1f})"
-    if opts.only != "bulk":
-        found = [stack.echo(wire, opts.seconds) for wire in runs]
-        for key in found[0]:
-            text += f"  {key} {statistics.median(one[key] for one in found):8.2f} ms"
-    print(text, flush=True)
+        env.close()
+    return run.failed
 
 
 def main():
-    if harness.INSIDE not in sys.argv:
-        harness.reenter()
-    sys.argv.remove(harness.INSIDE)
-    opts = options()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    env = harness.Env(opts.build.resolve(), [])
-    try:
-        command("ip", "link", "set", "lo", "up")
-        for loss in opts.loss or [0.1, 1]:
-            for delay in opts.delay or [1, 10, 50]:
-                for name in opts.stack or ["coronet", "cubic", "bbr"]:
-                    measure(env, opts, name, loss, delay)
-    except harness.Failure as failure:
-        sys.exit(f"bench_loss.py: {failure}")
-    finally:
-        env.close()
+    options = parse()
+    failed = 0
+    if options.verb not in ("render", "publish"):
+        if harness.INSIDE not in sys.argv:
+            harness.reenter()
+        failed = measure(options)
+    if not os.path.exists(options.json):
+        raise Failure(f"{options.json} is not there: run ./dev bench loss first")
+    with open(options.json, encoding="utf-8") as file:
+        found = json.load(file)
+    print(loss_report.text(found))
+    folder = os.path.dirname(options.json)
+    made = loss_report.draw(found, folder)
+    if options.verb == "publish":
+        made += loss_report.publish(found, folder, TOP)
+    for path in made:
+        print(os.path.relpath(path))
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        sys.exit(main())
+    except (Failure, OSError) as failure:
+        sys.exit(f"bench loss: {failure}")
+    except KeyboardInterrupt:
+        sys.exit(130)

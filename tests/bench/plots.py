@@ -189,17 +189,17 @@ def drawn(found):
     return [name for name, make in KINDS.items() if make(found).curves]
 
 
-def draw(found, folder):
-    """Writes them all; the paths. Without gnuplot none, said once."""
+def draw_all(wanted, folder, sizes=SIZES):
+    """Writes plots by name; the paths. Without gnuplot none, said once."""
     made = []
-    for name in drawn(found):
-        for suffix, terminal in SIZES:
+    for name, plot in wanted.items():
+        for suffix, terminal in sizes:
             path = os.path.join(folder, f"{name}.{suffix}")
-            text = KINDS[name](found).text(terminal, path)
             try:
-                done = subprocess.run(["gnuplot"], input=text, check=False,
-                                      capture_output=True, text=True,
-                                      timeout=60)
+                done = subprocess.run(["gnuplot"],
+                                      input=plot.text(terminal, path),
+                                      check=False, capture_output=True,
+                                      text=True, timeout=60)
             except FileNotFoundError:
                 print("gnuplot is not there, so there are no plots "
                       "(apt-get install gnuplot-nox)")
@@ -208,3 +208,9 @@ def draw(found, folder):
                 raise RuntimeError(f"gnuplot, {name}: {done.stderr}")
             made.append(path)
     return made
+
+
+def draw(found, folder):
+    """Writes all of a report's; the paths."""
+    return draw_all({name: KINDS[name](found) for name in drawn(found)},
+                    folder)

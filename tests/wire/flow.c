@@ -1,9 +1,9 @@
 /*
  * flow: one stream of bytes one way between two of our stacks, or to and from
- * a kernel's. `flow sink PORT` counts what comes and prints it ten times a second;
- * `flow source ADDRESS:PORT` sends until it is told to stop. The options of
- * any appliance follow. Each line of the sink: seconds since the first byte,
- * bytes.
+ * a kernel's. `flow sink PORT` counts what comes and prints it ten times a
+ * second; `flow source ADDRESS:PORT` sends until it is told to stop. The
+ * options of any appliance follow. Each line of the sink: seconds since the
+ * first byte, bytes.
  */
 #include <stdio.h>
 #include <stdlib.h>
