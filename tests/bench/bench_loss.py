@@ -40,6 +40,7 @@ TOP = os.path.dirname(os.path.dirname(HERE))
 VERBS = ("quick", "render", "publish")
 CONNS, RATE = 512, 2000  # echoes a second: one each 256 ms and connection
 QUICK_S = 150            # no measurement of a quick run begins later
+POINTS = 64              # of a curve, or fewer
 WARMUP_S = 2             # of a load: its connections, and all asked once
 
 
@@ -150,7 +151,8 @@ class Measure:
                 begins.append(samples_of(first)[-1][0]
                               - samples_of(sinks[-1])[-1][0])
             wait_for(first, trace.seconds)
-            curves = [rows_of.curve(samples_of(sink), begin)
+            curves = [rows_of.curve(samples_of(sink), begin,
+                                    trace.seconds / POINTS)
                       for sink, begin in zip(sinks, begins)]
         return [{"stack": flow[0], "control": flow[1],
                  "curve": [point for point in curve
@@ -179,6 +181,7 @@ class Run:
         self.traces = chosen_traces(options)
         self.results = {point: {} for point in self.points}
         self.reasons = {}
+        self.impossible = set()
         self.drawn = []
         self.begun = time.monotonic()
         self.failed = 0
@@ -192,7 +195,7 @@ class Run:
     def say(self, text):
         print(f"{self.spent():6.0f} s  {text}", flush=True)
 
-    def guarded(self, name, run, keep):
+    def guarded(self, name, run, keep, impossible=lambda: None):
         """One that fails leaves the others their report."""
         if self.late():
             keep(None, "there was no time left")
@@ -200,6 +203,7 @@ class Run:
         try:
             keep(run(), None)
         except Unmeasured as why:
+            impossible()
             keep(None, str(why))
         except (Failure, OSError) as why:
             self.failed += 1
@@ -211,8 +215,8 @@ class Run:
             self.env.programs.clear()
 
     def point(self, turn, point):
-        if self.reasons.get(point) and not self.results[point] and turn:
-            return  # nor will it be possible later
+        if point in self.impossible:
+            return
 
         def keep(found, reason):
             if reason:
@@ -222,7 +226,8 @@ class Run:
             self.say(f"{turn + 1}/{self.options.repeat} {point.name()}: "
                      + loss_report.brief(point.group, found))
 
-        self.guarded(point.name(), lambda: self.measure.run(point, turn), keep)
+        self.guarded(point.name(), lambda: self.measure.run(point, turn), keep,
+                     lambda: self.impossible.add(point))
 
     def trace(self, trace):
         def keep(found, reason):

@@ -71,7 +71,7 @@ def judged(found):
 KEYS = {"goodput": "mbit", "mixed": "mbit", "fairness": "share", "echo": "p99"}
 
 
-def figure(one, results, point):
+def figure(results, point):
     """What a point said in the turns; "-" for none."""
     values = [run[KEYS[point.group]] for run in results[point].values()]
     return span(values) if values else "-"
@@ -101,8 +101,8 @@ def text(found):
             value = span(one.values) if one.values else "-"
             lines.append(
                 f"{one.row.text():<46}"
-                f"{figure(one, results, one.row.ours):>22}"
-                f"{figure(one, results, one.row.theirs):>22}"
+                f"{figure(results, one.row.ours):>22}"
+                f"{figure(results, one.row.theirs):>22}"
                 f"{value:>22}  {one.row.goal():<9}  {len(one.values)}  "
                 + ": ".join(filter(None, (one.result, one.note))))
     return "\n".join([*lines, "", count(rows)])
@@ -143,8 +143,8 @@ def markdown_table(rows, group):
         stack = one.row.ours.stack
         columns = cell_columns(one.row, True)
         columns[4] = {"coronet": columns[4]}.get(stack, stack) + extra
-        lines.append([*columns, figure(one, results, one.row.ours),
-                      figure(one, results, one.row.theirs),
+        lines.append([*columns, figure(results, one.row.ours),
+                      figure(results, one.row.theirs),
                       span(one.values) if one.values else "-",
                       str(len(one.values)), result_text(one, notes)])
     return [*table_lines(header, lines), "",
@@ -184,7 +184,8 @@ def markdown(found, images=""):
     drawn_here = drawn(found)
     if drawn_here:
         out += ["### Throughput over time", "",
-                f"One run each, {PLOT_CELL.name()}.", ""]
+                f"One run each, {PLOT_CELL.name()}: what an application reads, so "
+                "that a hole which is filled makes a peak.", ""]
     for name in drawn_here:
         out += [f"![{PLOTS[name]}]({images}{name}.svg)", ""]
     return "\n".join(out).rstrip() + "\n"
@@ -221,6 +222,8 @@ def plot_of(found, name):
                       "set yrange [0:*]",
                       "set key outside right top vertical",
                       f'set title "{PLOTS[name]}; {PLOT_CELL.name()}"')
+    if traces:
+        plot.settings.append(f"set xrange [0:{traces[0]['seconds']:g}]")
     for trace in traces:
         if trace["burst_at"] is not None:
             plot.settings.append(

@@ -256,18 +256,29 @@ def expected_seconds(points, traces, seconds):
 # ---- what a run says ----
 
 def goodput(samples, begin, end):
-    """Mbit/s of (seconds, bytes) between two times; None without two lines."""
-    inside = [one for one in samples if begin <= one[0] <= end]
-    if len(inside) < 2:
+    """Mbit/s of (seconds, bytes) from the last line before one time to the
+    first one after another; None without two lines."""
+    if not samples:
         return None
-    (t0, n0), (t1, n1) = inside[0], inside[-1]
-    return (n1 - n0) * 8e-6 / (t1 - t0)
+    t0, n0 = max((one for one in samples if one[0] <= begin),
+                 default=samples[0])
+    t1, n1 = min((one for one in samples if one[0] >= end),
+                 default=samples[-1])
+    return (n1 - n0) * 8e-6 / (t1 - t0) if t1 > t0 else None
 
 
-def curve(samples, begins):
-    """(middle of the interval, Mbit/s) from one line to the next."""
-    return [((a[0] + b[0]) / 2 + begins, (b[1] - a[1]) * 8e-6 / (b[0] - a[0]))
-            for a, b in zip(samples, samples[1:]) if b[0] > a[0]]
+def curve(samples, begins, step=0):
+    """(middle of the interval, Mbit/s) from one line to another that comes
+    at least so many seconds later."""
+    found, last = [], None
+    for time, taken in samples:
+        if last is None:
+            last = (time, taken)
+        elif time - last[0] >= step and time > last[0]:
+            found.append(((last[0] + time) / 2 + begins,
+                          (taken - last[1]) * 8e-6 / (time - last[0])))
+            last = (time, taken)
+    return found
 
 
 def limits_of(wire, tap_dropped=0):
@@ -322,19 +333,19 @@ def judge(row, results, reasons):
     if not values:
         why = [reasons[point] for point in row.points() if point in reasons]
         return Judged(row, [], "not measured", "; ".join(dict.fromkeys(why)))
-    notes, full = [], False
-    for point, runs in zip(row.points(), (ours, theirs)):
-        runs = [runs[turn] for turn in turns]
-        if often(runs, lambda run: run["limited"]):
-            full = True
-            notes.append(f"{point.stack}: "
-                         + next(run["limited"][0] for run in runs
-                                if run["limited"]))
-        elif often(runs, lambda run: run["idle"] < IDLE_SHARE):
-            notes.append(f"{point.stack}: the stacks' cores were full")
-    result = "PASS" if reached(row, statistics.median(values)) else "MISS"
+    measured = [(point.stack, [runs[turn] for turn in turns])
+                for point, runs in zip(row.points(), (ours, theirs))]
+    full = [f"{stack}: " + next(run["limited"][0] for run in runs
+                                if run["limited"])
+            for stack, runs in measured
+            if often(runs, lambda run: run["limited"])]
     if not row.goal():
-        result = ""
-    elif full:
-        result = "FULL"
-    return Judged(row, values, result, "; ".join(notes))
+        return Judged(row, values, "", "; ".join(full))
+    if full:
+        return Judged(row, values, "FULL", "; ".join(full))
+    if reached(row, statistics.median(values)):
+        return Judged(row, values, "PASS")
+    # A stack that polls may leave nothing idle and yet have time to spare.
+    busy = [f"{stack}: its cores were full" for stack, runs in measured
+            if often(runs, lambda run: run["idle"] < IDLE_SHARE)]
+    return Judged(row, values, "MISS", "; ".join(busy))
