@@ -11,6 +11,7 @@ import hashlib
 import json
 import random
 import re
+import signal
 import struct
 import subprocess
 import sys
@@ -247,6 +248,33 @@ def wrong_lines_change_nothing(env):
         pipe.close()
         wire.program.process.stdin = None
         wire.end()
+
+
+def late_frames_are_counted(env):
+    """A wire that does not run when frames should leave says so."""
+    frames = some_frames(98)
+
+    def attempt():
+        folder = env.scratch_for({})
+        write_pcap(folder / "a-in", frames)
+        write_pcap(folder / "b-in", [])
+        wire = Wire(env, f"pcap:{folder}/a-in,{folder}/a-out",
+                    f"pcap:{folder}/b-in,{folder}/b-out", "--control", "--delay", 2000)
+        with wire.running():
+            eventually(lambda: wire.now()["a_to_b"]["in_frames"] == 100, PATIENCE, "no frames")
+            wire.program.signal(signal.SIGSTOP)
+            time.sleep(2.1)
+            wire.program.signal(signal.SIGCONT)
+            eventually(lambda: wire.now()["a_to_b"]["out_frames"] == 100, PATIENCE, "none left")
+            found = wire.now()
+            wire.end()
+        check(0 < found["busy_seconds"] < found["seconds"], f"busy: {found}")
+        late = found["a_to_b"]["late"]
+        if late < 100:
+            raise Spoiled(f"of 100 frames {late} were late: {found}")
+        check(late == 100 and found["a_to_b"]["late_most"] > 1e6, f"late: {found}")
+
+    in_a_quiet_moment(attempt)
 
 
 # ---- between two kernels ----
@@ -621,7 +649,7 @@ def missing_link(env):
 def cases(env):
     for function in (frames_pass_unchanged, seed_decides, corruption_flips_one_bit,
                      held_frames_are_counted, links_share_an_end, narrow_path_between_files,
-                     wrong_lines_change_nothing, ping_takes_the_delay, link_goes_down_and_up,
+                     wrong_lines_change_nothing, late_frames_are_counted, ping_takes_the_delay, link_goes_down_and_up,
                      kernel_tcp_through_loss, kernel_tcp_through_everything, rate_is_kept,
                      coronet_through_a_clean_wire, window_grows_on_a_long_path,
                      missing_link):

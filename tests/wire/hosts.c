@@ -14,8 +14,7 @@ void wire_hosts_learn(struct wire_hosts *hosts, unsigned link,
 {
 	struct wire_host *host = &hosts->host[link];
 
-	if (hosts->n == 1 || len < SRC_AT + WIRE_MAC_BYTES ||
-	    is_group(frame + SRC_AT))
+	if (len < SRC_AT + WIRE_MAC_BYTES || is_group(frame + SRC_AT))
 		return;
 	memcpy(host->mac, frame + SRC_AT, WIRE_MAC_BYTES);
 	host->known = true;
@@ -26,7 +25,7 @@ unsigned wire_hosts_reach(const struct wire_hosts *hosts, const uint8_t *frame,
 {
 	const unsigned all = (1u << hosts->n) - 1;
 
-	if (hosts->n == 1 || len < WIRE_MAC_BYTES || is_group(frame))
+	if (len < WIRE_MAC_BYTES)
 		return all;
 	for (unsigned i = 0; i < hosts->n; i++)
 		if (hosts->host[i].known &&

@@ -76,6 +76,8 @@ static void test_one_direction_or_both_change(void **state)
 	assert_int_equal(conf[WIRE_B].mtu, 900);
 	assert_true(conf[WIRE_B].tell);
 	assert_int_equal(conf[WIRE_A].mtu, 0);
+	assert_int_equal(obey("b-to-a too-big=drop"), 0);
+	assert_false(conf[WIRE_B].tell);
 	assert_int_equal(obey("both loss=1"), 0);
 	assert_true(asked.changes[WIRE_A] && asked.changes[WIRE_B]);
 	assert_true(conf[WIRE_A].loss && conf[WIRE_B].loss);

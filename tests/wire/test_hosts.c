@@ -38,6 +38,13 @@ static void test_unknown_hosts_are_looked_for_everywhere(void **state)
 	assert_int_equal(wire_hosts_reach(&hosts, frame(1, 9), FRAME), 7);
 }
 
+static void test_nobody_has_the_address_of_nobody(void **state)
+{
+	static const uint8_t zeroes[FRAME];
+
+	assert_int_equal(wire_hosts_reach(&hosts, zeroes, FRAME), 7);
+}
+
 static void test_known_hosts_are_reached_by_their_link(void **state)
 {
 	for (uint8_t i = 0; i < 3; i++)
@@ -93,6 +100,7 @@ int main(void)
 #define TEST(name) cmocka_unit_test_setup(name, setup)
 	const struct CMUnitTest tests[] = {
 		TEST(test_unknown_hosts_are_looked_for_everywhere),
+		TEST(test_nobody_has_the_address_of_nobody),
 		TEST(test_known_hosts_are_reached_by_their_link),
 		TEST(test_groups_are_everywhere),
 		TEST(test_a_host_that_changes_is_learnt_again),

@@ -508,6 +508,19 @@ static void test_another_rate_counts_from_the_next_frame_on(void **state)
 	assert_int_equal(fates[0].leaves_ns, MS + 40 * MS);
 }
 
+/* 1/7 of a ns, kept in 1/7000000, is not 1000 in 1/1000. */
+static void test_another_rate_begins_without_a_fraction(void **state)
+{
+	conf.rate_bps = 7000000;
+	open_path(SEED, 0);
+	wire_path_offer(path, 0, 125, fates);
+	assert_int_equal(fates[0].leaves_ns, 142857);
+	conf.rate_bps = 1000;
+	wire_path_change(path, &conf);
+	wire_path_offer(path, 0, 125, fates);
+	assert_int_equal(fates[0].leaves_ns, 142857 + 1000 * MS);
+}
+
 static void test_every_frame_is_accounted_for(void **state)
 {
 	const struct wire_stats *s;
@@ -556,6 +569,7 @@ int main(void)
 		TEST(test_a_shorter_route_overtakes),
 		TEST(test_order_survives_what_changes_no_delay),
 		TEST(test_another_rate_counts_from_the_next_frame_on),
+		TEST(test_another_rate_begins_without_a_fraction),
 		TEST(test_every_frame_is_accounted_for),
 	};
 
