@@ -33,7 +33,7 @@ import loss_report  # noqa: E402
 import loss_rows as rows_of  # noqa: E402
 import machine  # noqa: E402
 from harness import Failure, check, command  # noqa: E402
-from loss_ends import Bottleneck, Idle, going, samples_of, wait_for  # noqa: E402
+from loss_ends import Bottleneck, Idle, confine, samples_of, wait_for  # noqa: E402
 from loss_rows import BURST_LOSS, BURST_S, GROUPS, PLOT_CELL  # noqa: E402
 
 TOP = os.path.dirname(os.path.dirname(HERE))
@@ -387,6 +387,7 @@ def measure(options):
         raise Failure(f"{options.build} has no programs: run ./dev build first")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     env = harness.Env(pathlib.Path(options.build), [])
+    confine()
     try:
         command("ip", "link", "set", "lo", "up")
         run = Run(options, env)

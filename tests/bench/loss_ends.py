@@ -38,14 +38,13 @@ while n := conn.recv_into(room):
 """
 
 
-def cores():
-    """The stacks', and the wire's."""
-    allowed = sorted(os.sched_getaffinity(0))
-    return allowed[:-1] or allowed, allowed[-1]
+CORES = sorted(os.sched_getaffinity(0))
+STACKS, WIRE = CORES[:-1] or CORES, CORES[-1]
 
 
-def pinned():
-    return ["taskset", "-c", ",".join(map(str, cores()[0]))]
+def confine():
+    """Leaves the wire's core to the wire; all that is started inherits it."""
+    os.sched_setaffinity(0, STACKS)
 
 
 class Idle:
@@ -59,7 +58,7 @@ class Idle:
         """(idle, all) so far."""
         idle = total = 0
         text = pathlib.Path("/proc/stat").read_text(encoding="ascii")
-        for core in cores()[0]:
+        for core in STACKS:
             words = re.search(rf"^cpu{core} (.*)$", text, re.M)[1].split()
             idle += int(words[3]) + int(words[4])
             total += sum(map(int, words[:8]))
@@ -115,8 +114,7 @@ class Ours:
         return 0
 
     def flow(self, *words):
-        return [*pinned(), self.env.build / "tests/wire/flow", *words,
-                *self.options]
+        return [self.env.build / "tests/wire/flow", *words, *self.options]
 
     def sink(self, port):
         return self.flow("sink", port)
@@ -125,11 +123,10 @@ class Ours:
         return self.flow("source", f"{address}:{port}")
 
     def echo(self, port):
-        return [*pinned(), self.env.app("coronet-echo"), "--port", port,
-                *self.options]
+        return [self.env.app("coronet-echo"), "--port", port, *self.options]
 
     def load(self, address, port, words):
-        return [*pinned(), self.env.app("coronet-load"), "--target",
+        return [self.env.app("coronet-load"), "--target",
                 f"{address}:{port}", *self.options, *words]
 
 
@@ -181,18 +178,16 @@ class Kernels:
         return found[0]["stats64"]["tx"]["dropped"]
 
     def sink(self, port):
-        return self.inside(*pinned(), sys.executable, "-c", SINK, port)
+        return self.inside(sys.executable, "-c", SINK, port)
 
     def source(self, address, port):
-        return self.inside(*pinned(), sys.executable, "-c", SOURCE, address,
-                           port)
+        return self.inside(sys.executable, "-c", SOURCE, address, port)
 
     def echo(self, port):
-        return self.inside(*pinned(), self.env.app("epoll-echo"), "--port",
-                           port)
+        return self.inside(self.env.app("epoll-echo"), "--port", port)
 
     def load(self, address, port, words):
-        return self.inside(*pinned(), self.env.app("epoll-load"), "--target",
+        return self.inside(self.env.app("epoll-load"), "--target",
                            f"{address}:{port}", *words)
 
 
@@ -214,7 +209,8 @@ class Bottleneck:
                   for word in (option, host.link())]
         self.wire = Wire(env, *[host.link() for host in self.pairs[0]],
                          *beside, "--control", "--poll", "busy", "--lcore",
-                         cores()[1], *wire_options)
+                         WIRE, *wire_options)
+        self.wire.argv[:0] = ["taskset", "-c", WIRE]
         self.counters = self.tap_dropped = None
 
     def hosts(self):

@@ -5,7 +5,7 @@ import shutil
 import statistics
 
 import plots
-from loss_rows import (BURST_LOSS, BURST_S, PLOT_CELL, Row, all_rows, judge,
+from loss_rows import (BURST_LOSS, BURST_S, PLOT_CELL, all_rows, judge,
                        percent, point_of, quick_rows)
 from report import filled, table_lines
 
