@@ -81,11 +81,13 @@ struct net_conn {
 	bool challenged : 1;	 /* at challenged_ms, RFC 5961 */
 	bool over : 1;		 /* in TIME_WAIT */
 	bool ticking : 1;	 /* lwIP's tick is due at last_timer */
-	bool repairing : 1;	 /* it has lost something */
+	bool repairing : 1;	 /* it has a block: recovery/ */
 	bool probed : 1;	 /* a probe for a lost tail is out */
 	uint8_t probe_shift : 3; /* the next one waits so longer */
 	bool caught_up : 1;	 /* its reader has, since pcb.rcv_mark */
+	uint8_t cc : 2;		 /* its controller: recovery/cc.c */
 	uint16_t n_views;	 /* in a handler's hands: conn/view.c */
+	uint16_t rate_cap;	 /* recovery/pacing.c; 0: none */
 	int32_t unacked_last;	 /* lwip/ends.c; so is pcb.unsent_near */
 	union {
 		struct pbuf *rx_tail; /* last unread; its next is the first */
@@ -135,6 +137,7 @@ struct net_listener {
 	struct net_limits limits; /* as given: 0 is a default */
 	int64_t cookie_due_ns;	  /* tcp/syn_limit.c: when one may be sent */
 	int64_t shed_until_ns;	  /* and none before is looked at */
+	uint8_t cc;		  /* its connections' controller */
 	bool stopped;		  /* takes no more connections */
 	bool draining;		  /* but those whose handshake has begun */
 	bool closed;		  /* its owner has let go */
@@ -310,6 +313,7 @@ struct net_stack {
 	bool predicts;	 /* tcp/predict.c */
 	bool pmtud_off;
 	bool timestamps_off;
+	uint8_t cc;	    /* of new connections: recovery/cc.c */
 	unsigned n_sources; /* its entries in the table of clients */
 	/* counted for the segment that is being received; no connection yet */
 	struct net_source_key admitted;

@@ -68,6 +68,34 @@ int net_set_keepalive(struct net_conn *conn, unsigned idle_s,
 	return 0;
 }
 
+int net_set_cc(struct net_conn *conn, const char *name)
+{
+	int number = name ? net_cc_number(name) : -1;
+
+	NET_CHECK_CONN(conn);
+	if (!conn || !conn->owned)
+		return -EBADF;
+	if (number < 0)
+		return -EINVAL;
+	if (!conn->pcb_live)
+		return -ENOTCONN;
+	net_cc_choose(conn, (unsigned)number);
+	return 0;
+}
+
+int net_set_pacing_rate(struct net_conn *conn, uint64_t bytes_per_s)
+{
+	NET_CHECK_CONN(conn);
+	if (!conn || !conn->owned)
+		return -EBADF;
+	if (!conn->pcb_live)
+		return -ENOTCONN;
+	net_pacing_set_cap(conn, bytes_per_s);
+	if (conn->pcb.unsent)
+		net_conn_queue_output(conn);
+	return 0;
+}
+
 void net_set_watch(struct net_conn *conn, struct net_watch *watch)
 {
 	NET_CHECK_CONN(conn);

@@ -61,6 +61,8 @@ int net_conn_stats(const struct net_conn *conn, struct net_conn_stats *out)
 		.snd_wnd = pcb->snd_wnd,
 		.rcv_wnd = pcb->rcv_wnd,
 		.unread = conn->rx_tail ? net_rxq_bytes(conn) : 0,
+		.cc = net_cc_name(conn),
+		.pacing_rate = info.pacing_rate,
 		.rx_bytes = counts->rx_bytes,
 		.rx_segs = counts->rx_segs,
 		.tx_segs = counts->tx_segs,

@@ -106,6 +106,7 @@ int net_listen(struct net_stack *stack, const struct net_addr *addr,
 	listener->addr.port = port;
 	listener->ip = ip;
 	listener->backlog = backlog ? backlog : BACKLOG_DEFAULT;
+	listener->cc = stack->cc;
 	err = make_pcb(listener, &listener->pcb);
 	if (err < 0) {
 		free(listener);
@@ -124,6 +125,19 @@ int net_listen(struct net_stack *stack, const struct net_addr *addr,
 struct net_addr net_listener_addr(const struct net_listener *listener)
 {
 	return listener ? listener->addr : (struct net_addr){0};
+}
+
+int net_listener_set_cc(struct net_listener *listener, const char *name)
+{
+	int number = name ? net_cc_number(name) : -1;
+
+	NET_CHECK_THREAD();
+	if (!listener)
+		return -EBADF;
+	if (number < 0)
+		return -EINVAL;
+	listener->cc = (uint8_t)number;
+	return 0;
 }
 
 struct task {

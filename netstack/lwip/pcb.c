@@ -28,6 +28,7 @@ void *net_conn_alloc(void)
 	memset(conn, 0, sizeof(*conn));
 	conn->pcb_live = true;
 	conn->shard = (uint8_t)net_here()->shard;
+	conn->cc = net_here()->cc & 3;
 	conn->ext = &net_conn_no_ext;
 	if (net_here()->n_counted < net_here()->max_counted)
 		begin_counting(conn);

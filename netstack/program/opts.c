@@ -41,6 +41,7 @@ enum {
 	OPT_WATCHDOG,
 	OPT_PREDICT,
 	OPT_TIMESTAMPS,
+	OPT_CC,
 	OPT_CONFIG
 };
 
@@ -87,6 +88,8 @@ static const struct argp_option options[] = {
 	 "A connection's receive window at most, to which it grows where a "
 	 "round trip needs it, from 256K to 1G (default 6M)",
 	 1},
+	{"cc", OPT_CC, "cubic|reno|bbr", 0,
+	 "Congestion control of connections (default cubic)", 1},
 	{"watchdog", OPT_WATCHDOG, "MS", 0,
 	 "Name the coroutine that keeps all others waiting for so long, 0: "
 	 "none "
@@ -219,6 +222,16 @@ static int take_switch(struct net_opts *opts, const char *name,
 		return refuse(opts, "--%s '%s': expected on or off", name,
 			      text);
 	*off = strcmp(text, "off") == 0;
+	return 0;
+}
+
+static int take_cc(struct net_opts *opts, const char *text)
+{
+	if (strcmp(text, "cubic") != 0 && strcmp(text, "reno") != 0 &&
+	    strcmp(text, "bbr") != 0)
+		return refuse(opts,
+			      "--cc '%s': expected cubic, reno or bbr", text);
+	opts->cc = text;
 	return 0;
 }
 
@@ -392,6 +405,8 @@ static int take(struct net_opts *opts, int key, const char *text)
 		return take_huge(opts, text);
 	case OPT_PMTUD:
 		return take_switch(opts, "pmtud", text, &opts->pmtud_off);
+	case OPT_CC:
+		return take_cc(opts, text);
 	case OPT_PREDICT:
 		return take_switch(opts, "predict", text, &opts->predict_off);
 	case OPT_TIMESTAMPS:

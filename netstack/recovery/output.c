@@ -10,6 +10,11 @@ static inline void output_now(struct net_conn *conn)
 	net_recovery_before_output(conn);
 	if (__builtin_expect(conn->pcb.flags & NET_TF_PATH, 0))
 		net_path_review(conn);
+	if (__builtin_expect(conn->repairing, 0)) {
+		net_send_new(conn);
+		net_send_went_out(conn);
+		return;
+	}
 	if (net_here()->predicts && net_predict_output(conn)) {
 		net_send_went_out(conn);
 		return;

@@ -44,7 +44,8 @@ static void arm(struct tcp_pcb *pcb, unsigned doublings)
 static bool wanted(const struct tcp_pcb *pcb)
 {
 	return pcb->unsent && !pcb->unacked && pcb->state >= ESTABLISHED &&
-	       pcb->state < TIME_WAIT;
+	       pcb->state < TIME_WAIT &&
+	       !net_pacing_holds(net_conn_of((struct tcp_pcb *)(uintptr_t)pcb));
 }
 
 int64_t net_persist_due_ns(struct net_conn *conn)

@@ -10,12 +10,7 @@
  */
 #include "netstack/recovery/recovery_priv.h"
 
-#include <string.h>
-
-#include "lwip/ip.h"
-
 #define QUIET_US NET_MS(1000) /* then a connection at rest forgets */
-#define SHUT	 1u	      /* a congestion window nothing fits into */
 
 /* ---- what leaves ---- */
 
@@ -36,101 +31,6 @@ void net_recovery_segment_out(const struct tcp_pcb *pcb, const struct pbuf *p)
 	head->last_us = seg->sent_us;
 	span = (net_recovery_span(pcb) + seg->seg.len) / 256 + 1;
 	head->span = (uint16_t)LWIP_MIN(span, 0xffff);
-}
-
-/*
- * Sends a segment of `unacked` again, as it lies there. False: not now, since
- * a driver still holds it or there was no memory.
- */
-static bool send_again(struct net_conn *conn, struct net_seg *seg)
-{
-	struct tcp_pcb *pcb = &conn->pcb;
-	struct tcp_hdr *hdr = seg->seg.tcphdr;
-	struct pbuf *p = seg->seg.p;
-
-	if (p->ref != 1)
-		return false;
-	/* What lower layers put in front the last time. */
-	pbuf_remove_header(p, (size_t)((u8_t *)hdr - (u8_t *)p->payload));
-	hdr->ackno = lwip_htonl(pcb->rcv_nxt);
-	hdr->wnd =
-		lwip_htons(TCPWND_MIN16(RCV_WND_SCALE(pcb, pcb->rcv_ann_wnd)));
-	hdr->chksum = 0;
-	net_ts_refresh(pcb, hdr + 1);
-	pcb->rcv_ann_right_edge = pcb->rcv_nxt + pcb->rcv_ann_wnd;
-	pcb->rttest = 0; /* Karn */
-	net_count_out(conn, p);
-	return ip_output(p, &pcb->local_ip, &pcb->remote_ip, pcb->ttl, pcb->tos,
-			 IP_PROTO_TCP) == ERR_OK;
-}
-
-static bool resend(struct net_conn *conn, struct net_seg *seg)
-{
-	struct net_recovery *rec = net_recovery_of(conn);
-
-	if (!send_again(conn, seg))
-		return false;
-	net_sack_resent(rec, seg);
-	rec->prr_out += TCP_TCPLEN(&seg->seg);
-	rec->undo_left++;
-
-	return true;
-}
-
-/* What lwIP has sent by itself since we last looked. */
-static void account_new(struct net_conn *conn)
-{
-	struct net_recovery *rec = net_recovery_of(conn);
-
-	rec->prr_out += conn->pcb.snd_nxt - rec->snd_seen;
-	rec->snd_seen = conn->pcb.snd_nxt;
-}
-
-/* lwIP's window for ours: shut while something lost waits to be sent. */
-static void set_window(struct net_conn *conn)
-{
-	struct net_recovery *rec = net_recovery_of(conn);
-
-	conn->pcb.cwnd =
-		TAILQ_EMPTY(&rec->lost) ? rec->cwnd + rec->sacked_bytes : SHUT;
-}
-
-/* The port is full, or memory short: no ACK will come to remind us. */
-static void retry_soon(struct net_recovery *rec)
-{
-	rec->reorder_armed = true;
-	rec->reorder_due_us = net_now_us() + NET_PROBE_US;
-}
-
-/*
- * While nothing is under way one segment may be, however long it is and
- * whatever the windows are (RFC 6298 5.4, RFC 9293 3.8.6). Windows count
- * bytes, the peer's FIN as well.
- */
-static bool may_resend(const struct net_conn *conn, struct net_seg *seg)
-{
-	uint32_t lastack = conn->pcb.lastack;
-	uint32_t pipe = net_recovery_pipe(conn, lastack);
-
-	return pipe == 0 ||
-	       (pipe + seg->seg.len <= net_recovery_of(conn)->cwnd &&
-		net_seg_end(&seg->seg) - lastack <= conn->pcb.snd_wnd);
-}
-
-/* What is lost, as far as the windows go; then what is new. */
-static void repair(struct net_conn *conn)
-{
-	struct net_recovery *rec = net_recovery_of(conn);
-	struct net_seg *seg;
-
-	while ((seg = TAILQ_FIRST(&rec->lost)) && may_resend(conn, seg))
-		if (!resend(conn, seg)) {
-			retry_soon(rec);
-			break;
-		}
-	set_window(conn);
-	net_conn_output_now(conn);
-	account_new(conn);
 }
 
 /* ---- the block ---- */
@@ -155,6 +55,8 @@ static bool make(struct net_conn *conn)
 	rec->min_rtt_us = conn->srtt_us >> 3;
 	rec->reorder_steps = 1;
 	rec->event_us = net_now_us();
+	net_pacing_begin(conn);
+	net_cc_begin(conn);
 	return true;
 }
 
@@ -162,6 +64,7 @@ void net_recovery_free(struct net_conn *conn)
 {
 	if (!conn->repairing)
 		return;
+	net_cc_end(conn);
 	net_mem_free(conn->recovery);
 	conn->recovery = NULL;
 	conn->repairing = conn->probed = false;
@@ -176,13 +79,16 @@ void net_recovery_free(struct net_conn *conn)
 static void forget_if_quiet(struct net_conn *conn)
 {
 	struct net_recovery *rec = net_recovery_of(conn);
-	bool harmed = rec->w_max > 0 || rec->reordered;
+	bool matters = rec->harmed || rec->reordered || rec->cc->models ||
+		       rec->cwnd > NET_CC_BULK * conn->pcb.mss;
 
-	if (rec->state != NET_RECOVERY_OPEN)
+	if (rec->state != NET_RECOVERY_OPEN || rec->pacing.held)
 		return;
-	if ((harmed || rec->cwnd > 16u * conn->pcb.mss) &&
+	if (matters &&
 	    (conn->probed || net_now_us() - rec->event_us < QUIET_US))
 		return;
+	if (conn->rate_cap && net_pacing_rested_ns(conn) > net_here()->now_ns)
+		return; /* it would begin anew with a burst */
 	conn->pcb.cwnd = rec->cwnd;
 	net_recovery_free(conn);
 }
@@ -241,8 +147,8 @@ static void probe(struct net_conn *conn)
 	rec->probe_us = net_now_us();
 	rec->probe_resent = !probe_with_new(conn);
 	if (rec->probe_resent)
-		resend(conn, net_seg_of(net_unacked_last(&conn->pcb)));
-	account_new(conn);
+		net_send_resend(conn, net_seg_of(net_unacked_last(&conn->pcb)));
+	net_send_account(conn);
 	net_send_went_out(conn);
 	conn->probed = true;
 	rec->probe_end = conn->pcb.snd_nxt;
@@ -266,11 +172,24 @@ void net_recovery_asked_again(struct net_conn *conn, uint32_t end, uint32_t ack)
 
 /* ---- what comes in ---- */
 
+/* Something is lost: the window has to pay. */
+static void lose(struct net_conn *conn)
+{
+	struct net_recovery *rec = net_recovery_of(conn);
+
+	rec->undo_cwnd = rec->cwnd;
+	rec->undo_ssthresh = conn->pcb.ssthresh;
+	rec->undo_left = 0;
+	rec->event_us = net_now_us();
+	rec->harmed = true;
+	rec->cc->on_loss(conn);
+}
+
 static void enter(struct net_conn *conn, enum net_recovery_state state)
 {
 	struct net_recovery *rec = net_recovery_of(conn);
 
-	net_cwnd_reduce(conn);
+	lose(conn);
 	rec->state = state;
 	rec->recover = conn->pcb.snd_nxt;
 }
@@ -292,8 +211,8 @@ static void settle_probe(struct net_conn *conn, const struct net_ack *ack)
 	} else if (TCP_SEQ_GT(ack->una, rec->probe_end)) {
 		conn->probed = false;
 		if (rec->state == NET_RECOVERY_OPEN) {
-			net_cwnd_reduce(conn);
-			rec->cwnd = conn->pcb.ssthresh;
+			lose(conn);
+			rec->cc->on_recovered(conn);
 		}
 	} else if (ack->acked == 0 && ack->n_ranges == 0 && ack->duplicate) {
 		conn->probed = false;
@@ -307,20 +226,16 @@ static void move_on(struct net_conn *conn, const struct net_ack *ack)
 
 	if (rec->state != NET_RECOVERY_OPEN &&
 	    TCP_SEQ_GEQ(ack->una, rec->recover)) {
-		if (rec->state == NET_RECOVERY_RECOVERY)
-			rec->cwnd = conn->pcb.ssthresh;
+		rec->cc->on_recovered(conn);
 		rec->state = NET_RECOVERY_OPEN;
 		if (!(conn->pcb.flags & TF_SACK))
 			rec->sacked_bytes = 0;
 	}
 	if (rec->state == NET_RECOVERY_OPEN && !TAILQ_EMPTY(&rec->lost)) {
 		enter(conn, NET_RECOVERY_RECOVERY);
-		net_cwnd_prr_begin(rec, conn->pcb.snd_nxt - ack->una);
+		net_prr_begin(rec, conn->pcb.snd_nxt - ack->una);
 	}
-	if (rec->state == NET_RECOVERY_RECOVERY)
-		net_cwnd_prr(conn, ack);
-	else
-		net_cwnd_grow(conn, ack);
+	rec->cc->on_ack(conn, ack);
 }
 
 /* Every ACK of a connection that has a block. */
@@ -329,7 +244,7 @@ static void take(struct net_conn *conn, struct net_ack *ack)
 	struct tcp_pcb *pcb = &conn->pcb;
 	struct net_recovery *rec = net_recovery_of(conn);
 
-	account_new(conn);
+	net_send_account(conn);
 	if (ack->dsack)
 		net_cwnd_undo(conn);
 	if (pcb->flags & TF_SACK) {
@@ -348,7 +263,7 @@ static void take(struct net_conn *conn, struct net_ack *ack)
 	pcb->dupacks = 0;      /* three would be lwIP's turn */
 	pcb->cwnd = rec->state == NET_RECOVERY_OPEN
 			    ? rec->cwnd + rec->sacked_bytes
-			    : SHUT;
+			    : NET_CWND_SHUT;
 	net_here()->rx_keep_cwnd = true;
 	net_here()->rx_cwnd = pcb->cwnd;
 }
@@ -527,10 +442,13 @@ void net_recovery_after_input(struct net_conn *conn)
 {
 	struct net_recovery *rec = net_recovery_of(conn);
 
-	if (rec->state != NET_RECOVERY_OPEN)
-		repair(conn);
-	else if (!conn->pcb.unacked)
+	if (rec->state != NET_RECOVERY_OPEN) {
+		net_send_repair(conn);
+	} else if (!conn->pcb.unacked) {
+		if (rec->cc->models && !conn->pcb.unsent)
+			rec->event_us = net_now_us();
 		forget_if_quiet(conn);
+	}
 	if (conn->repairing && conn->recovery->reorder_armed)
 		net_timer_by(conn, net_recovery_due_ns(conn));
 }
@@ -560,29 +478,44 @@ static uint32_t probe_due_us(const struct net_conn *conn)
 	return from_us + net_rtt_probe_us(conn);
 }
 
-/* Nothing is under way, and what was to be repaired is. */
+/* Nothing is under way or held back, and what was to be repaired is. */
 static bool at_rest(const struct net_conn *conn)
 {
 	return conn->repairing && !conn->pcb.unacked &&
-	       conn->recovery->state == NET_RECOVERY_OPEN;
+	       conn->recovery->state == NET_RECOVERY_OPEN &&
+	       !conn->recovery->pacing.held;
+}
+
+/* When it has been at rest for long enough to forget, ns. */
+static int64_t forget_due_ns(const struct net_conn *conn)
+{
+	int64_t due_ns = net_us_to_ns(conn->recovery->event_us + QUIET_US);
+
+	if (conn->rate_cap && due_ns < net_pacing_rested_ns(conn))
+		due_ns = net_pacing_rested_ns(conn);
+	return due_ns;
 }
 
 int64_t net_recovery_due_ns(const struct net_conn *conn)
 {
 	const struct net_recovery *rec = net_recovery_of(conn);
+	int64_t held_ns = CORO_FOREVER, due_ns;
 	uint32_t due_us;
 
 	if (at_rest(conn)) /* its block goes, though it may never hear again */
-		return net_us_to_ns(rec->event_us + QUIET_US);
+		return forget_due_ns(conn);
+	if (rec && rec->pacing.held)
+		held_ns = rec->pacing.due_ns;
 	if (!ours(&conn->pcb))
-		return CORO_FOREVER;
+		return held_ns;
 	due_us = rto_due_us(conn);
 	if (probe_wanted(conn) && net_us_after(due_us, probe_due_us(conn)))
 		due_us = probe_due_us(conn);
 	if (rec && rec->reorder_armed &&
 	    net_us_after(due_us, rec->reorder_due_us))
 		due_us = rec->reorder_due_us;
-	return net_us_to_ns(due_us);
+	due_ns = net_us_to_ns(due_us);
+	return LWIP_MIN(due_ns, held_ns);
 }
 
 /*
@@ -600,7 +533,7 @@ static void time_out_without_memory(struct net_conn *conn)
 	if (pcb->nrtx < 255)
 		pcb->nrtx++;
 	net_count_rto(conn);
-	if (send_again(conn, head)) {
+	if (net_send_again(conn, head)) {
 		head->state |= NET_SEG_RESENT;
 		head->sent_us = net_now_us();
 	}
@@ -627,10 +560,12 @@ static void time_out(struct net_conn *conn)
 	rec->cwnd = pcb->mss;
 	rec->dupacks = 0;
 	net_sack_lose_all(conn);
+	if (rec->cc->on_rto)
+		rec->cc->on_rto(conn);
 	if (pcb->nrtx < 255)
 		pcb->nrtx++;
 	net_count_rto(conn);
-	repair(conn);
+	net_send_repair(conn);
 }
 
 bool net_recovery_timeout(struct net_conn *conn)
@@ -638,9 +573,17 @@ bool net_recovery_timeout(struct net_conn *conn)
 	struct net_recovery *rec = net_recovery_of(conn);
 	uint32_t now_us = net_now_us();
 
-	if (at_rest(conn) && !net_us_after(rec->event_us + QUIET_US, now_us)) {
+	if (at_rest(conn) && forget_due_ns(conn) <= net_here()->now_ns) {
 		conn->probed = false; /* no answer comes any more */
 		forget_if_quiet(conn);
+		rec = net_recovery_of(conn);
+	}
+	if (rec && rec->pacing.held &&
+	    rec->pacing.due_ns <= net_here()->now_ns) {
+		if (rec->state != NET_RECOVERY_OPEN)
+			net_send_repair(conn);
+		else
+			net_conn_output_now(conn);
 	}
 	if (!ours(&conn->pcb))
 		return false;
@@ -656,7 +599,7 @@ bool net_recovery_timeout(struct net_conn *conn)
 		net_sack_detect(conn, &ack);
 		move_on(conn, &ack);
 		if (rec->state != NET_RECOVERY_OPEN)
-			repair(conn);
+			net_send_repair(conn);
 	} else if (probe_wanted(conn) &&
 		   !net_us_after(probe_due_us(conn), now_us)) {
 		probe(conn);
@@ -685,5 +628,5 @@ void net_recovery_resume_cut(struct net_conn *conn)
 		rec->state = NET_RECOVERY_LOSS;
 		rec->recover = conn->pcb.snd_nxt;
 	}
-	repair(conn);
+	net_send_repair(conn);
 }

@@ -146,6 +146,19 @@ void net_cwnd_begin(struct tcp_pcb *pcb);
 /* lwIP has taken an ACK of a connection that has lost nothing; before it. */
 void net_cwnd_slow_start(struct tcp_pcb *pcb, uint32_t lastack, uint32_t cwnd);
 
+/* ---- cc.c ---- */
+/* A controller's number by its name; -1: there is none. */
+int net_cc_number(const char *name);
+const char *net_cc_name(const struct net_conn *conn);
+/* From now on it is this one's. */
+void net_cc_choose(struct net_conn *conn, unsigned number);
+
+/* ---- pacing.c ---- */
+/* At most so many bytes a second, to one in a thousand; 0: any. */
+void net_pacing_set_cap(struct net_conn *conn, uint64_t bytes_per_s);
+/* Whether what could leave by the windows waits for its time. */
+bool net_pacing_holds(const struct net_conn *conn);
+
 /* ---- persist.c ---- */
 /* A segment has opened the window after a timeout. */
 void net_persist_window_opened(struct tcp_pcb *pcb);
@@ -180,6 +193,7 @@ struct net_recovery_info {
 	uint64_t rto_ns;
 	uint32_t cwnd_bytes, ssthresh_bytes;
 	uint32_t retransmits; /* segments, over its life */
+	uint64_t pacing_rate; /* bytes a second; 0: it is not paced */
 };
 void net_recovery_info(const struct net_conn *conn,
 		       struct net_recovery_info *out);

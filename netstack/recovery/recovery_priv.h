@@ -8,6 +8,7 @@
  */
 #pragma once
 
+#include "netstack/recovery/cc.h"
 #include "netstack/recovery/recovery.h"
 
 TAILQ_HEAD(net_seg_list, net_seg);
@@ -34,11 +35,22 @@ struct net_sack_seen {
 /* Over segments that an ACK's blocks do not mark anew. */
 #define NET_SACK_STEPS 128u
 
-/* Only connections that have lost something have one. */
+/* What CUBIC keeps, RFC 9438, in segments and seconds. */
+struct net_cubic {
+	float w_max, w_est, k, origin;
+	uint32_t epoch_us;
+	bool in_epoch;
+};
+
+/*
+ * The block: only connections that have lost something, fill a long path or are
+ * paced have one.
+ */
 struct net_recovery {
 	struct net_seg_list lost, resent;
 	enum net_recovery_state state;
 	uint32_t cwnd;	       /* of bytes under way, where lwIP's is a span */
+	const struct net_cc *cc;
 	uint32_t sacked_bytes; /* without SACK: one MSS a duplicate ACK */
 	uint32_t lost_bytes;   /* on `lost` */
 	uint32_t sacked_segs;
@@ -65,13 +77,18 @@ struct net_recovery {
 	/* PRR, RFC 6937 */
 	uint32_t flight, prr_delivered, prr_out;
 
-	/* CUBIC, RFC 9438, in segments and seconds */
-	float w_max, w_est, k, origin;
-	uint32_t epoch_us;
-	bool in_epoch;
+	struct net_hystart hystart;
+	struct net_pacing pacing;
+	union { /* what the controller keeps */
+		struct net_cubic cubic;
+		uint32_t reno_acked; /* bytes, since the window last grew */
+		struct net_bbr *bbr;
+	};
 
+	bool harmed; /* it has lost something */
 	/* What to go back to when it turns out that nothing was lost. */
 	uint32_t undo_cwnd, undo_ssthresh, undo_left;
+	bool cwnd_limited; /* since the controller last asked */
 };
 
 /* What one ACK has told, and what it was told in. */
@@ -83,6 +100,8 @@ struct net_ack {
 	uint32_t fack;	       /* high_sacked before */
 	uint32_t rtt_us;       /* of what was sent last, if has_rtt */
 	bool has_rtt;
+	uint32_t newest_us; /* when the newest that arrived was sent, if any */
+	bool has_newest;
 	uint32_t since_us; /* the last progress before */
 	uint32_t span;	   /* bytes under way when the newest left */
 	bool limited;	   /* the congestion window was in use */
@@ -92,7 +111,7 @@ struct net_ack {
 	struct net_sack_range ranges[NET_SACK_BLOCKS];
 };
 
-/* NULL unless it is repairing. */
+/* NULL unless it has a block. */
 static inline struct net_recovery *net_recovery_of(const struct net_conn *conn)
 {
 	return conn->repairing ? conn->recovery : NULL;
@@ -169,6 +188,8 @@ void net_sack_forget(struct net_recovery *rec, struct net_seg *seg,
 /* Puts on `lost` what must be lost by now; arms reorder_due_us. */
 void net_sack_detect(struct net_conn *conn, const struct net_ack *ack);
 void net_sack_lose(struct net_recovery *rec, struct net_seg *seg);
+/* The same, and it tells of congestion. */
+void net_sack_lose_congested(struct net_recovery *rec, struct net_seg *seg);
 /* After a timeout: all that is not sacked is lost. */
 void net_sack_lose_all(struct net_conn *conn);
 /* A segment goes, for its pieces: nothing refers to it any more. */
@@ -180,25 +201,50 @@ void net_sack_resent(struct net_recovery *rec, struct net_seg *seg);
 
 /* ---- cwnd.c: how much may be under way ---- */
 
-/* Loss is seen: the new ssthresh, and what CUBIC remembers. */
-void net_cwnd_reduce(struct net_conn *conn);
-/* Begins a repair of so many bytes in flight. */
-void net_cwnd_prr_begin(struct net_recovery *rec, uint32_t flight);
-void net_cwnd_prr(struct net_conn *conn, const struct net_ack *ack);
-/* An ACK while nothing is lost. */
-void net_cwnd_grow(struct net_conn *conn, const struct net_ack *ack);
 /* Room to write for a window of so many bytes. */
 void net_cwnd_grow_buffer(struct tcp_pcb *pcb, uint32_t cwnd);
 /* The peer tells of a duplicate: maybe nothing had been lost. */
 void net_cwnd_undo(struct net_conn *conn);
 
-/* Before what was written goes out: after an idle spell a small window. */
+/* Before what was written goes out: after an idle spell a smaller window. */
 void net_recovery_restart(struct net_conn *conn);
+
+/* ---- cc.c ---- */
+
+#define NET_CC_BULK 16u /* segments: a larger window fills its path */
+
+/* Before something leaves a connection without a block: it may need one. */
+void net_cc_engage(struct net_conn *conn);
+
 static inline void net_recovery_before_output(struct net_conn *conn)
 {
-	if (!conn->pcb.unacked && tcp_ticks - conn->pcb.tmr > 5)
+	if (!conn->pcb.unacked && conn->pcb.unsent &&
+	    tcp_ticks - conn->pcb.tmr > 5)
 		net_recovery_restart(conn);
+	if (__builtin_expect(conn->pcb.cwnd > NET_CC_BULK * conn->pcb.mss ||
+				     conn->rate_cap,
+			     0) &&
+	    !conn->repairing)
+		net_cc_engage(conn);
 }
+
+/* ---- send.c: of connections with a block but the first ---- */
+
+#define NET_CWND_SHUT 1u /* a congestion window nothing fits into */
+
+/*
+ * Sends a segment of `unacked` again, as it lies there. False: not now, since
+ * a driver still holds it or there was no memory.
+ */
+bool net_send_again(struct net_conn *conn, struct net_seg *seg);
+/* The same, and notes that it was. */
+bool net_send_resend(struct net_conn *conn, struct net_seg *seg);
+/* What lwIP has sent by itself since we last looked. */
+void net_send_account(struct net_conn *conn);
+/* What is lost, as far as the windows and its pace go; then what is new. */
+void net_send_repair(struct net_conn *conn);
+/* What is new. */
+void net_send_new(struct net_conn *conn);
 
 /* ---- recovery.c ---- */
 

@@ -82,4 +82,6 @@ void net_recovery_info(const struct net_conn *conn,
 	out->srtt_ns = (uint64_t)(conn->srtt_us >> 3) << 10;
 	out->rttvar_ns = (uint64_t)(conn->rttvar_us >> 2) << 10;
 	out->rto_ns = (uint64_t)net_rtt_rto_us(conn) << 10;
+	if (conn->repairing)
+		out->pacing_rate = (uint64_t)net_pacing_rate(conn);
 }

@@ -101,6 +101,9 @@ static void arrived(struct net_recovery *rec, const struct net_seg *seg,
 		return; /* so soon: the first copy it was, sent who knows when
 			 */
 	}
+	if (!ack->has_newest || net_us_after(seg->sent_us, ack->newest_us))
+		ack->newest_us = seg->sent_us;
+	ack->has_newest = true;
 	if (!rec->rack_known || net_us_after(seg->sent_us, rec->rack_sent_us) ||
 	    (seg->sent_us == rec->rack_sent_us &&
 	     TCP_SEQ_GT(end, rec->rack_end))) {
@@ -259,6 +262,13 @@ void net_sack_lose(struct net_recovery *rec, struct net_seg *seg)
 	TAILQ_INSERT_TAIL(&rec->lost, seg, link);
 }
 
+void net_sack_lose_congested(struct net_recovery *rec, struct net_seg *seg)
+{
+	net_sack_lose(rec, seg);
+	if (rec->cc->on_lost)
+		rec->cc->on_lost(rec, seg);
+}
+
 /*
  * How long a segment may be late against those sent after it, RFC 8985 6.2
  * step 4: not at all once three have overtaken it on a path that keeps order.
@@ -313,13 +323,13 @@ void net_sack_detect(struct net_conn *conn, const struct net_ack *ack)
 		      (NET_SEG_SACKED | NET_SEG_LOST | NET_SEG_RETRIED))) {
 			if (!is_lost(rec, own, late_us, &wait))
 				break;
-			net_sack_lose(rec, own);
+			net_sack_lose_congested(rec, own);
 		}
 		rec->scan = own;
 	}
 	while ((resent = TAILQ_FIRST(&rec->resent)) &&
 	       is_lost(rec, resent, late_us, &wait))
-		net_sack_lose(rec, resent);
+		net_sack_lose_congested(rec, resent);
 }
 
 /*
@@ -348,7 +358,7 @@ void net_sack_lose_all(struct net_conn *conn)
 	rec->sacked_bytes = rec->sacked_segs = 0;
 	for (; seg; seg = seg->next) {
 		if (!(net_seg_of(seg)->state & NET_SEG_SACKED)) {
-			net_sack_lose(rec, net_seg_of(seg));
+			net_sack_lose_congested(rec, net_seg_of(seg));
 		} else {
 			rec->sacked_bytes += TCP_TCPLEN(seg);
 			rec->sacked_segs++;
@@ -408,5 +418,5 @@ void net_sack_count_duplicates(struct net_conn *conn, struct net_ack *ack)
 			return;
 	}
 	if (!(net_seg_of(head)->state & (NET_SEG_LOST | NET_SEG_RETRIED)))
-		net_sack_lose(rec, net_seg_of(head));
+		net_sack_lose_congested(rec, net_seg_of(head));
 }

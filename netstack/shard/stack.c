@@ -93,6 +93,11 @@ static int check_opts(struct net_opts *opts)
 			 "10.9.0.1/16");
 		return -EINVAL;
 	}
+	if (opts->cc && net_cc_number(opts->cc) < 0) {
+		snprintf(opts->error, sizeof(opts->error),
+			 "no congestion control '%s'", opts->cc);
+		return -EINVAL;
+	}
 	return 0;
 }
 
@@ -174,6 +179,7 @@ int net_shard_open(struct net_opts *opts, unsigned shard)
 	stack->shard = shard;
 	stack->n_shards = opts->shards;
 	stack->mtu = opts->mtu;
+	stack->cc = (uint8_t)(opts->cc ? net_cc_number(opts->cc) : 0);
 	stack->max_conns = LWIP_MAX(part_of(opts->max_conns, opts, shard), 1);
 	stack->max_counted = part_of(opts->counted_conns, opts, shard);
 	stack->now_ns = glue_now_ns();

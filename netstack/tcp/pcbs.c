@@ -15,6 +15,7 @@ static void adopt(struct net_conn *conn)
 		conn->listener = net_here()->shown_listener;
 		conn->listener->pending++;
 		conn->pending = true;
+		conn->cc = conn->listener->cc & 3;
 		conn->half_open = true;
 		net_here()->half_open++;
 		net_client_half_open(conn);

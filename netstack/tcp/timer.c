@@ -50,14 +50,16 @@ static bool fast_pending(const struct tcp_pcb *pcb)
 
 /*
  * What could be sent and was not, since the port was behind or memory short;
- * what waits for a window is asked for by an ACK, a timeout or a probe.
+ * what waits for a window is asked for by an ACK, a timeout or a probe, and
+ * what waits for its time by recovery/pacing.c.
  */
 static bool held_back(const struct net_conn *conn)
 {
 	const struct tcp_pcb *pcb = &conn->pcb;
 
 	return pcb->unsent && !conn->in_output &&
-	       (pcb->state < ESTABLISHED || net_head_fits(pcb));
+	       (pcb->state < ESTABLISHED || net_head_fits(pcb)) &&
+	       !net_pacing_holds(conn);
 }
 
 /* Work for lwIP's timers that it counts in ticks. */

@@ -63,6 +63,7 @@ WRONG_VALUES = [
     (CORONET, "--rmem-max", ["", "6", "255K", "1025M", "6MB", "-1M", "6m"]),
     (CORONET, "--pmtud", ["", "maybe", "1"]),
     (CORONET, "--timestamps", ["", "maybe", "1", "ON"]),
+    (CORONET, "--cc", ["", "vegas", "BBR", "cubic,bbr"]),
     (CORONET, "--config", ["", "/nonexistent/coronet.conf", "/"]),
     (ECHO, "--port", [*NUMBERS, "65536"]),  # 0 is any free port with epoll-echo
     (("coronet-echo",), "--port", ["0"]),

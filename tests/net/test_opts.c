@@ -63,9 +63,11 @@ static void test_options_are_taken(void **state)
 			"--huge",      "off",	      "--gateway=10.9.0.254",
 			"--max-conns", "1000",	      "--counted-conns=7",
 			"--memory",    "256M",	      "--watchdog=250",
-			"--rmem-max",  "16M",	      NULL};
+			"--rmem-max",  "16M",	      "--cc=bbr",
+			NULL};
 
-	assert_int_equal(parse(23, argv), 0);
+	assert_int_equal(parse(24, argv), 0);
+	assert_string_equal(opts.cc, "bbr");
 	assert_int_equal(opts.watchdog_ms, 250);
 	assert_int_equal(opts.n_links, 1);
 	assert_string_equal(opts.links[0], "tap:t0");

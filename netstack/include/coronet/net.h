@@ -96,6 +96,13 @@ struct net_limits {
 int net_listener_limit(struct net_listener *listener,
 		       const struct net_limits *limits);
 
+/*
+ * The congestion control of the listener's connections from now on, in place of
+ * net_opts.cc: net_set_cc() names them. Returns 0, -EBADF (NULL), -EINVAL
+ * (NULL, or there is none of that name).
+ */
+int net_listener_set_cc(struct net_listener *listener, const char *name);
+
 /* How many clients the listener's port has now, on all shards. */
 unsigned net_listener_clients(const struct net_listener *listener);
 
@@ -391,6 +398,26 @@ void net_set_write_deadline(struct net_conn *conn, int64_t deadline_ns);
 void net_set_nodelay(struct net_conn *conn, bool on);
 
 /*
+ * The congestion control of a connection, at any time in its life:
+ *   "cubic"  RFC 9438, with HyStart++ (RFC 9406)
+ *   "reno"   RFC 5681, with HyStart++
+ *   "bbr"    BBR version 3, draft-ietf-ccwg-bbr-06
+ * Returns 0, -EBADF, -EINVAL (NULL, or there is none of that name), -ENOTCONN
+ * (it is over).
+ */
+int net_set_cc(struct net_conn *conn, const char *name);
+
+/*
+ * Lets a connection send no more than so many bytes a second, TCP's payload,
+ * what is sent again included; UINT64_MAX or 0: as many as its congestion
+ * control lets it, which is how it begins. Kept to one part in a thousand,
+ * rounded down. At once leave what a millisecond allows, or two segments; a
+ * probe for a lost tail may come on top. Returns 0, -EBADF, -ENOTCONN (it is
+ * over).
+ */
+int net_set_pacing_rate(struct net_conn *conn, uint64_t bytes_per_s);
+
+/*
  * Keepalive probes: idle and interval in seconds, 1 to 1,000,000, count 1 to
  * 255, and all of it, idle + count * interval, at most 4,294,967 s (49 days);
  * idle 0 turns them off. 0, -EINVAL, -ENOTCONN (it is over), -EBADF.
@@ -447,6 +474,8 @@ struct net_conn_stats {
 	uint32_t snd_wnd, rcv_wnd;  /* what the peer takes, what we take */
 	uint32_t unread;	    /* bytes received, not read */
 	uint32_t unsent, unacked;   /* bytes queued, bytes in flight */
+	const char *cc;		    /* its congestion control; static */
+	uint64_t pacing_rate;	    /* bytes a second now; 0: not paced */
 	/* ---- */
 	bool counted;		     /* it counts */
 	uint64_t rx_bytes, tx_bytes; /* in order; sent, each byte once */

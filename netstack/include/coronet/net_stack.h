@@ -107,6 +107,9 @@ struct net_opts {
 	 * It begins with 256 KiB and is doubled when more than three eighths of
 	 * it were read within a round trip, unless memory is short. */
 	uint64_t rmem_max;
+	/* Congestion control of connections whose listener, or owner, chooses
+	 * none: net_set_cc() has the names; NULL: "cubic". */
+	const char *cc;
 	/* A coroutine that keeps all others waiting for so long is named in the
 	 * log, at most once a second; 0: none is. Default 1000. */
 	unsigned watchdog_ms;

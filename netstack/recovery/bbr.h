@@ -1,0 +1,176 @@
+/*
+ * BBR's state: delivery rate samples, the model of the path, the state machine.
+ * Terms are those of draft-ietf-ccwg-bbr-06, which the comments cite; bytes, and
+ * bytes a second.
+ *
+ * Allocated with the block of a connection that has this controller, and so
+ * only while it moves data.
+ */
+#pragma once
+
+#include "netstack/recovery/recovery_priv.h"
+
+/* ---- rate.c: delivery rate samples, section 4.1 ---- */
+
+/*
+ * What was known when something was sent, of all that was sent between this
+ * time and the next mark's: a segment's mark is found by its own time, so that
+ * segments have nothing to remember. They last for four round trips.
+ */
+struct net_rate_mark {
+	uint64_t delivered, lost;
+	uint32_t sent_us;
+	uint32_t delivered_us, first_us;
+	uint32_t in_flight : 31; /* after the last that was sent */
+	uint32_t app_limited : 1;
+};
+
+#define NET_RATE_MARKS 128u
+#define NET_RATE_FINE  32u /* marks a round trip at most */
+
+struct net_rate {
+	uint64_t delivered, lost; /* bytes, of this block's life */
+	uint64_t app_limited_to;  /* delivered, when the limit has passed; 0 */
+	uint32_t delivered_us;	  /* when the newest delivered was delivered */
+	uint32_t first_us;	  /* when that was sent */
+	unsigned first, n;	  /* of marks, a ring */
+	struct net_rate_mark marks[NET_RATE_MARKS];
+};
+
+/* Of an ACK, section 4.1.2.1: RS in the draft. */
+struct net_rate_sample {
+	double rate;		  /* bytes a second; 0: no sample */
+	uint64_t delivered;	  /* during the interval it was taken over */
+	uint64_t prior_delivered; /* before it */
+	uint64_t acked, newly_lost;
+	uint64_t lost; /* since the newest was sent */
+	uint32_t in_flight;
+	bool app_limited;
+	bool has_mark; /* prior_delivered and what follows it are known */
+};
+
+/* Of a block with such samples, else NULL. */
+struct net_rate *net_rate_of(const struct net_conn *conn);
+void net_rate_begin(struct net_rate *rate);
+/* Bytes have left; they are part of the pipe already. */
+void net_rate_sent(struct net_conn *conn, uint32_t bytes);
+/* All has left that there is. */
+void net_rate_app_limited(struct net_conn *conn);
+void net_rate_sample(struct net_conn *conn, const struct net_ack *ack,
+		     struct net_rate_sample *out);
+/* The mark of what was sent then; NULL: it is forgotten. */
+const struct net_rate_mark *net_rate_mark_at(const struct net_rate *rate,
+					     uint32_t sent_us);
+
+/* ---- bbr_model.c, bbr.c ---- */
+
+enum net_bbr_state {
+	BBR_STARTUP,
+	BBR_DRAIN,
+	BBR_DOWN, /* these four are ProbeBW's */
+	BBR_CRUISE,
+	BBR_REFILL,
+	BBR_UP,
+	BBR_PROBE_RTT,
+};
+
+enum net_bbr_acks {
+	BBR_ACKS_INIT,
+	BBR_ACKS_REFILLING,
+	BBR_ACKS_STARTING, /* of data sent before the probe, yet */
+	BBR_ACKS_FEEDBACK,
+	BBR_ACKS_STOPPING,
+};
+
+#define BBR_INFINITE   1e18
+#define BBR_BETA       0.7
+#define BBR_THRESH     0.02 /* of what was in flight may be lost */
+#define BBR_MIN_SEGS   4u
+#define BBR_RTT_ROUNDS 10u
+
+struct net_bbr {
+	struct net_rate rate;
+	struct net_rate_sample rs; /* of the ACK at hand */
+	enum net_bbr_state state;
+	enum net_bbr_acks acks;
+	unsigned mss;
+	double pipe; /* C.inflight, after the ACK at hand */
+	double pacing_rate, pacing_gain, cwnd_gain;
+
+	/* rounds, 5.5.1 */
+	uint64_t next_round_delivered, round_count;
+	unsigned rounds_since_probe;
+	bool round_start, cwnd_limited; /* the latter: in this round */
+
+	/* bandwidth, 5.5.2: the most of this cycle and of the last one */
+	double bw_cycle[2], max_bw, bw;
+	/* a plateau, 5.3.1.2 */
+	double full_bw;
+	unsigned full_bw_count;
+	bool full_bw_now, full_bw_reached;
+
+	/* round trips, 5.5.7, 5.3.4 */
+	uint32_t min_rtt_us, min_rtt_stamp_us; /* 0: none yet */
+	uint32_t probe_rtt_us, probe_rtt_stamp_us;
+	uint32_t probe_rtt_done_us;
+	bool probe_rtt_expired, probe_rtt_timed, probe_rtt_round_done;
+	bool idle_restart;
+
+	/* aggregation of ACKs, 5.5.9: the most of two spells of rounds */
+	uint32_t extra_start_us;
+	double extra_delivered, extra_acked[2];
+	uint64_t extra_round;
+
+	/* loss, 5.5.10 */
+	double bw_latest, inflight_latest;
+	double bw_short, inflight_short, inflight_long;
+	uint64_t loss_round_delivered;
+	bool loss_round_start, loss_in_round;
+	unsigned lost_ranges; /* in this round */
+	uint32_t lost_end;
+	uint64_t lost_before; /* rate.lost at the last ACK */
+
+	/* probing, 5.3.3 */
+	uint32_t cycle_us, probe_wait_us;
+	uint64_t drain_round;
+	unsigned up_rounds;
+	double up_acked, up_acked_per_inc;
+	bool probe_sample, prev_too_high, prev_precautionary;
+
+	double prior_cwnd;
+	/* to go back to, 5.5.11 */
+	enum net_bbr_state undo_state;
+	double undo_bw_short, undo_inflight_short, undo_inflight_long;
+};
+_Static_assert(sizeof(struct net_bbr) <= 4608, "a class of mem/slab.c");
+
+static inline struct net_bbr *net_bbr_of(const struct net_conn *conn)
+{
+	return net_recovery_of(conn)->bbr;
+}
+
+static inline bool net_bbr_probes_bw(const struct net_bbr *bbr)
+{
+	return bbr->state >= BBR_DOWN && bbr->state <= BBR_UP;
+}
+
+/* ---- bbr_model.c: what the path is like ---- */
+
+void net_bbr_model_begin(struct net_bbr *bbr, uint32_t srtt_us);
+void net_bbr_reset_full_bw(struct net_bbr *bbr);
+void net_bbr_reset_congestion(struct net_bbr *bbr);
+void net_bbr_reset_short_term(struct net_bbr *bbr);
+void net_bbr_start_round(struct net_bbr *bbr);
+/* UpdateLatestDeliverySignals() to CheckFullBWReached(), 5.2.3 */
+void net_bbr_model_before(struct net_bbr *bbr, double cwnd);
+void net_bbr_update_min_rtt(struct net_bbr *bbr, const struct net_ack *ack);
+/* AdvanceLatestDeliverySignals(), BoundBWForModel() */
+void net_bbr_model_after(struct net_bbr *bbr);
+void net_bbr_advance_max_bw(struct net_bbr *bbr);
+/* The bandwidth-delay product, so often; the same at a bandwidth, and no less
+ * than the path needs: Inflight(). */
+double net_bbr_bdp(const struct net_bbr *bbr, double gain);
+double net_bbr_inflight(const struct net_bbr *bbr, double bw);
+double net_bbr_max_inflight(const struct net_bbr *bbr);
+double net_bbr_with_headroom(const struct net_bbr *bbr);
+bool net_bbr_too_high(const struct net_conn *conn);

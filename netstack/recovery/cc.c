@@ -1,0 +1,86 @@
+/*
+ * The controllers, and which of them a connection has.
+ */
+#include "netstack/recovery/recovery_priv.h"
+
+#include <string.h>
+
+/* By net_conn.cc, which is two bits. */
+static const struct net_cc *const controllers[] = {
+	&net_cc_cubic,
+	&net_cc_reno,
+	&net_cc_bbr,
+};
+
+#define COUNT (sizeof(controllers) / sizeof(controllers[0]))
+
+int net_cc_number(const char *name)
+{
+	for (unsigned i = 0; i < COUNT; i++)
+		if (strcmp(controllers[i]->name, name) == 0)
+			return (int)i;
+	return -1;
+}
+
+const char *net_cc_name(const struct net_conn *conn)
+{
+	return controllers[conn->cc]->name;
+}
+
+const struct net_cc *net_cc_of(const struct net_conn *conn)
+{
+	return controllers[conn->cc];
+}
+
+void net_cc_begin(struct net_conn *conn)
+{
+	struct net_recovery *rec = net_recovery_of(conn);
+
+	rec->cc = net_cc_of(conn);
+	if (rec->cc->begin(conn))
+		return;
+	rec->cc = &net_cc_cubic;
+	rec->cc->begin(conn);
+}
+
+void net_cc_end(struct net_conn *conn)
+{
+	const struct net_cc *cc = net_recovery_of(conn)->cc;
+
+	if (cc->end)
+		cc->end(conn);
+}
+
+void net_cc_choose(struct net_conn *conn, unsigned number)
+{
+	if (conn->cc == number)
+		return;
+	conn->cc = number & 3;
+	if (!conn->repairing)
+		return;
+	net_cc_end(conn);
+	net_cc_begin(conn);
+}
+
+/*
+ * A connection that fills a path needs a block: for the end of slow start, for
+ * pacing, for a model of the path. Where the round trip is short neither of the
+ * first two does anything, and segments may go on to be predicted.
+ */
+#define LONG_US NET_MS(1)
+
+static bool fills_its_path(const struct net_conn *conn)
+{
+	const struct tcp_pcb *pcb = &conn->pcb;
+
+	return pcb->cwnd > NET_CC_BULK * pcb->mss &&
+	       pcb->snd_lbb - pcb->lastack > NET_CC_BULK * pcb->mss &&
+	       (pcb->rto_end >= LONG_US || net_cc_of(conn)->models);
+}
+
+void net_cc_engage(struct net_conn *conn)
+{
+	if (conn->pcb.state >= ESTABLISHED && conn->srtt_us &&
+	    (conn->rate_cap || fills_its_path(conn)))
+		net_recovery_begin(conn);
+}

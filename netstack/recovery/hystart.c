@@ -1,0 +1,78 @@
+/*
+ * HyStart++ (RFC 9406): slow start ends when round trips grow longer, before a
+ * full queue has lost a window's worth. What may only be jitter is waited for:
+ * five rounds of conservative slow start, and back if the round trip falls.
+ *
+ * The connection is paced, so that the window grows by all that is
+ * acknowledged (4.2: L is infinite).
+ */
+#include "netstack/recovery/recovery_priv.h"
+
+#define THRESH_MIN_US NET_MS(4)
+#define THRESH_MAX_US NET_MS(16)
+#define RTT_DIVISOR   8u
+#define RTT_SAMPLES   8u
+#define CSS_DIVISOR   4u
+#define CSS_ROUNDS    5u
+
+static void begin_round(struct net_hystart *hs, const struct tcp_pcb *pcb)
+{
+	hs->end = pcb->snd_nxt;
+	hs->last_us = hs->least_us;
+	hs->least_us = 0;
+	hs->samples = 0;
+	hs->begun = true;
+}
+
+static void sample(struct net_hystart *hs, uint32_t rtt_us)
+{
+	if (rtt_us == 0)
+		rtt_us = 1;
+	if (hs->least_us == 0 || rtt_us < hs->least_us)
+		hs->least_us = rtt_us;
+	hs->samples += hs->samples < RTT_SAMPLES;
+}
+
+/* How much longer than the last round's a round trip has to be. */
+static uint32_t threshold_us(const struct net_hystart *hs)
+{
+	uint32_t us = hs->last_us / RTT_DIVISOR;
+
+	return LWIP_MIN(LWIP_MAX(us, THRESH_MIN_US), THRESH_MAX_US);
+}
+
+static void judge(struct net_hystart *hs)
+{
+	if (hs->samples < RTT_SAMPLES || hs->last_us == 0)
+		return;
+	if (hs->conservative) {
+		hs->conservative = hs->least_us >= hs->base_us;
+	} else if (hs->least_us >= hs->last_us + threshold_us(hs)) {
+		hs->conservative = true;
+		hs->base_us = hs->least_us;
+		hs->rounds = 0;
+	}
+}
+
+uint32_t net_hystart_on_ack(struct net_conn *conn, const struct net_ack *ack)
+{
+	struct net_recovery *rec = net_recovery_of(conn);
+	struct net_hystart *hs = &rec->hystart;
+	struct tcp_pcb *pcb = &conn->pcb;
+	uint32_t grows;
+
+	if (pcb->ssthresh < UINT32_C(1) << 30)
+		return ack->acked; /* 4.2: the first slow start alone */
+	if (!hs->begun)
+		begin_round(hs, pcb);
+	if (ack->has_rtt)
+		sample(hs, ack->rtt_us);
+	judge(hs);
+	grows = hs->conservative ? ack->acked / CSS_DIVISOR : ack->acked;
+	if (TCP_SEQ_LT(ack->una, hs->end))
+		return grows;
+	if (hs->conservative && ++hs->rounds >= CSS_ROUNDS)
+		pcb->ssthresh = rec->cwnd;
+	begin_round(hs, pcb);
+	return grows;
+}

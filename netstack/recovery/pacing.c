@@ -1,0 +1,141 @@
+/*
+ * Pacing: a connection with a block sends no faster than its controller says,
+ * or net_set_pacing_rate().
+ *
+ * It is a leaky bucket: at_ns runs ahead by the time each byte takes at the
+ * rate, and what has not been used lies behind by no more than a burst. So over
+ * any interval no more leaves than the rate's and a burst, and only what was
+ * not used before may leave at once. What waits is woken by the connection's
+ * timer on the wheel, half a quantum at a time: a wake-up that comes late loses
+ * nothing.
+ *
+ * Where the round trip is shorter than a quantum's time the window is used up
+ * first, and nothing ever waits.
+ */
+#include "netstack/recovery/recovery_priv.h"
+
+#define QUANTUM_NS  INT64_C(1000000) /* of the rate may leave at once */
+#define QUANTUM_MIN 2u		     /* segments, if that is more */
+#define WAKE_MAX    32768.0	     /* bytes that a wake-up waits for */
+
+/* A rate in 16 bits: eleven of it, and how often they are doubled. */
+#define CAP_BITS 11u
+
+void net_pacing_set_cap(struct net_conn *conn, uint64_t bytes_per_s)
+{
+	unsigned shift = 0;
+
+	if (bytes_per_s == 0 || bytes_per_s >= UINT64_C(1) << 42) {
+		conn->rate_cap = 0;
+		return;
+	}
+	while (bytes_per_s >> shift >= 1u << CAP_BITS)
+		shift++;
+	conn->rate_cap =
+		(uint16_t)(shift << CAP_BITS | (bytes_per_s >> shift));
+}
+
+static double cap_of(const struct net_conn *conn)
+{
+	unsigned low = conn->rate_cap & ((1u << CAP_BITS) - 1);
+
+	return (double)((uint64_t)low << (conn->rate_cap >> CAP_BITS));
+}
+
+double net_pacing_rate(const struct net_conn *conn)
+{
+	const struct net_recovery *rec = net_recovery_of(conn);
+	double rate = rec ? rec->cc->pacing_rate(conn) : 0;
+
+	if (conn->rate_cap && (rate == 0 || cap_of(conn) < rate))
+		rate = cap_of(conn);
+	return rate;
+}
+
+/* Bytes that may leave at once after a pause. */
+static double burst(const struct net_conn *conn, double rate)
+{
+	double least = QUANTUM_MIN * conn->pcb.mss;
+	double bytes = rate * QUANTUM_NS / 1e9;
+
+	if (!conn->rate_cap)
+		least = net_recovery_of(conn)->cc->burst * conn->pcb.mss;
+	return bytes > least ? bytes : least;
+}
+
+/* Never too short. */
+static int64_t time_of(double bytes, double rate)
+{
+	return (int64_t)(bytes * 1e9 / rate) + 1;
+}
+
+void net_pacing_begin(struct net_conn *conn)
+{
+	net_recovery_of(conn)->pacing = (struct net_pacing){0};
+}
+
+int64_t net_pacing_rested_ns(const struct net_conn *conn)
+{
+	double rate = net_pacing_rate(conn);
+
+	if (rate == 0)
+		return 0;
+	return net_recovery_of(conn)->pacing.at_ns +
+	       time_of(burst(conn, rate), rate);
+}
+
+uint32_t net_pacing_room(struct net_conn *conn)
+{
+	struct net_pacing *pacing = &net_recovery_of(conn)->pacing;
+	int64_t now_ns = net_here()->now_ns, least_ns;
+	double rate = net_pacing_rate(conn), room;
+
+	if (rate == 0)
+		return UINT32_MAX;
+	least_ns = now_ns - time_of(burst(conn, rate), rate);
+	if (pacing->at_ns < least_ns)
+		pacing->at_ns = least_ns;
+	if (pacing->at_ns >= now_ns)
+		return 0;
+	room = (double)(now_ns - pacing->at_ns) * rate / 1e9;
+	return room < 1e9 ? (uint32_t)(room + 1e-3) : 1000000000u;
+}
+
+void net_pacing_sent(struct net_conn *conn, uint32_t bytes)
+{
+	double rate = net_pacing_rate(conn);
+
+	if (rate > 0)
+		net_recovery_of(conn)->pacing.at_ns += time_of(bytes, rate);
+}
+
+void net_pacing_hold(struct net_conn *conn, uint32_t first, uint32_t bytes)
+{
+	struct net_pacing *pacing = &net_recovery_of(conn)->pacing;
+	double rate = net_pacing_rate(conn), wait;
+
+	if (rate == 0)
+		return;
+	wait = burst(conn, rate) / 2;
+	if (wait > rate * QUANTUM_NS / 2e9)
+		wait = rate * QUANTUM_NS / 2e9;
+	if (wait > WAKE_MAX)
+		wait = WAKE_MAX;
+	if (wait > bytes)
+		wait = bytes;
+	if (wait < first)
+		wait = first;
+	pacing->held = true;
+	pacing->due_ns = pacing->at_ns + time_of(wait, rate);
+	net_timer_by(conn, pacing->due_ns);
+}
+
+void net_pacing_release(struct net_conn *conn)
+{
+	net_recovery_of(conn)->pacing.held = false;
+}
+
+bool net_pacing_holds(const struct net_conn *conn)
+{
+	return conn->repairing && conn->recovery->pacing.held;
+}

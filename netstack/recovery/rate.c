@@ -1,0 +1,152 @@
+/*
+ * Delivery rate samples (draft-ietf-ccwg-bbr-06 4.1, as
+ * draft-cheng-iccrg-delivery-rate-estimation has them): what was delivered
+ * from the sending of a segment until its ACK, by the longer of the times that
+ * sending and acknowledging it took.
+ *
+ * A segment is found by the time it was sent at. What is sent within a
+ * thirty-second of a round trip has one mark: an interval is longer by no more
+ * than that, and so is what was delivered in it.
+ */
+#include "netstack/recovery/bbr.h"
+
+struct net_rate *net_rate_of(const struct net_conn *conn)
+{
+	const struct net_recovery *rec = net_recovery_of(conn);
+
+	return rec && rec->cc == &net_cc_bbr ? &rec->bbr->rate : NULL;
+}
+
+void net_rate_begin(struct net_rate *rate)
+{
+	rate->delivered = rate->lost = rate->app_limited_to = 0;
+	rate->delivered_us = rate->first_us = net_now_us();
+	rate->first = rate->n = 0;
+}
+
+static struct net_rate_mark *nth(const struct net_rate *rate, unsigned i)
+{
+	return (struct net_rate_mark *)&rate
+		->marks[(rate->first + i) % NET_RATE_MARKS];
+}
+
+/* ---- sending ---- */
+
+static bool is_fresh(const struct net_conn *conn,
+		     const struct net_rate_mark *mark)
+{
+	return net_now_us() - mark->sent_us <=
+	       (conn->srtt_us >> 3) / NET_RATE_FINE;
+}
+
+static struct net_rate_mark *add_mark(struct net_rate *rate)
+{
+	if (rate->n == NET_RATE_MARKS) {
+		rate->first = (rate->first + 1) % NET_RATE_MARKS;
+		rate->n--;
+	}
+	rate->n++;
+	return nth(rate, rate->n - 1);
+}
+
+void net_rate_sent(struct net_conn *conn, uint32_t bytes)
+{
+	struct net_rate *rate = net_rate_of(conn);
+	uint32_t pipe = net_recovery_pipe(conn, conn->pcb.lastack);
+	bool first = pipe <= bytes;
+	struct net_rate_mark *mark;
+
+	if (first) /* nothing was under way */
+		rate->first_us = rate->delivered_us = net_now_us();
+	mark = rate->n ? nth(rate, rate->n - 1) : NULL;
+	if (mark && !first && is_fresh(conn, mark)) {
+		mark->in_flight = pipe & INT32_MAX;
+		return;
+	}
+	mark = add_mark(rate);
+	*mark = (struct net_rate_mark){
+		.delivered = rate->delivered,
+		.lost = rate->lost,
+		.sent_us = net_now_us(),
+		.delivered_us = rate->delivered_us,
+		.first_us = rate->first_us,
+		.in_flight = pipe & INT32_MAX,
+		.app_limited = rate->app_limited_to != 0,
+	};
+}
+
+/* 4.1.2.4: what is delivered until all of it has arrived is its doing. */
+void net_rate_app_limited(struct net_conn *conn)
+{
+	struct net_rate *rate = net_rate_of(conn);
+	uint32_t pipe = net_recovery_pipe(conn, conn->pcb.lastack);
+
+	if (pipe >= net_recovery_of(conn)->cwnd)
+		return;
+	rate->app_limited_to = rate->delivered + pipe;
+	if (rate->app_limited_to == 0)
+		rate->app_limited_to = 1;
+}
+
+/* ---- an ACK ---- */
+
+const struct net_rate_mark *net_rate_mark_at(const struct net_rate *rate,
+					     uint32_t sent_us)
+{
+	unsigned low = 0, high = rate->n; /* the last not after sent_us */
+
+	while (low < high) {
+		unsigned mid = (low + high) / 2;
+
+		if (net_us_after(nth(rate, mid)->sent_us, sent_us))
+			high = mid;
+		else
+			low = mid + 1;
+	}
+	return low ? nth(rate, low - 1) : NULL;
+}
+
+static void measure(const struct net_conn *conn, const struct net_rate *rate,
+		    const struct net_rate_mark *mark, uint32_t newest_us,
+		    struct net_rate_sample *out)
+{
+	uint32_t send_us = newest_us - mark->first_us;
+	uint32_t ack_us = net_now_us() - mark->delivered_us;
+	uint32_t interval_us = LWIP_MAX(send_us, ack_us);
+
+	out->has_mark = true;
+	out->prior_delivered = mark->delivered;
+	out->delivered = rate->delivered - mark->delivered;
+	out->lost = rate->lost - mark->lost;
+	out->in_flight = mark->in_flight;
+	out->app_limited = mark->app_limited;
+	/* Sooner than a round trip: it was not this copy that arrived. */
+	if (interval_us == 0 || interval_us < conn->pcb.rto_end)
+		return;
+	out->rate = (double)out->delivered * 1e9 / 1024 / interval_us;
+}
+
+void net_rate_sample(struct net_conn *conn, const struct net_ack *ack,
+		     struct net_rate_sample *out)
+{
+	struct net_rate *rate = net_rate_of(conn);
+	const struct net_rate_mark *mark;
+
+	*out = (struct net_rate_sample){0};
+	/* Duplicate ACKs without SACK count what later is acknowledged. */
+	out->acked =
+		conn->pcb.flags & TF_SACK ? ack->delivered : ack->acked;
+	if (out->acked) {
+		rate->delivered += out->acked;
+		rate->delivered_us = net_now_us();
+	}
+	if (rate->app_limited_to && rate->delivered > rate->app_limited_to)
+		rate->app_limited_to = 0;
+	if (!ack->has_newest)
+		return;
+	mark = net_rate_mark_at(rate, ack->newest_us);
+	if (!mark)
+		return;
+	measure(conn, rate, mark, ack->newest_us, out);
+	rate->first_us = ack->newest_us;
+}

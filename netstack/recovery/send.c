@@ -1,0 +1,170 @@
+/*
+ * What leaves of a connection with a block: what is lost, then what is new, as
+ * far as the windows and its pace go.
+ */
+#include "netstack/recovery/bbr.h"
+
+#include "lwip/ip.h"
+
+/*
+ * Sends a segment of `unacked` again, as it lies there. False: not now, since
+ * a driver still holds it or there was no memory.
+ */
+bool net_send_again(struct net_conn *conn, struct net_seg *seg)
+{
+	struct tcp_pcb *pcb = &conn->pcb;
+	struct tcp_hdr *hdr = seg->seg.tcphdr;
+	struct pbuf *p = seg->seg.p;
+
+	if (p->ref != 1)
+		return false;
+	/* What lower layers put in front the last time. */
+	pbuf_remove_header(p, (size_t)((u8_t *)hdr - (u8_t *)p->payload));
+	hdr->ackno = lwip_htonl(pcb->rcv_nxt);
+	hdr->wnd =
+		lwip_htons(TCPWND_MIN16(RCV_WND_SCALE(pcb, pcb->rcv_ann_wnd)));
+	hdr->chksum = 0;
+	net_ts_refresh(pcb, hdr + 1);
+	pcb->rcv_ann_right_edge = pcb->rcv_nxt + pcb->rcv_ann_wnd;
+	pcb->rttest = 0; /* Karn */
+	net_count_out(conn, p);
+	return ip_output(p, &pcb->local_ip, &pcb->remote_ip, pcb->ttl, pcb->tos,
+			 IP_PROTO_TCP) == ERR_OK;
+}
+
+/* Bytes have left, new or again. */
+static void sent(struct net_conn *conn, uint32_t bytes)
+{
+	net_pacing_sent(conn, bytes);
+	if (net_rate_of(conn))
+		net_rate_sent(conn, bytes);
+}
+
+bool net_send_resend(struct net_conn *conn, struct net_seg *seg)
+{
+	struct net_recovery *rec = net_recovery_of(conn);
+
+	if (!net_send_again(conn, seg))
+		return false;
+	net_sack_resent(rec, seg);
+	rec->prr_out += TCP_TCPLEN(&seg->seg);
+	rec->undo_left++;
+	sent(conn, TCP_TCPLEN(&seg->seg));
+	return true;
+}
+
+/* What lwIP has sent by itself since we last looked. */
+void net_send_account(struct net_conn *conn)
+{
+	struct net_recovery *rec = net_recovery_of(conn);
+	uint32_t bytes = conn->pcb.snd_nxt - rec->snd_seen;
+
+	if (bytes == 0)
+		return;
+	rec->prr_out += bytes;
+	rec->snd_seen = conn->pcb.snd_nxt;
+	sent(conn, bytes);
+}
+
+/* lwIP's window for ours: shut while something lost waits to be sent. */
+static void set_window(struct net_conn *conn)
+{
+	struct net_recovery *rec = net_recovery_of(conn);
+
+	conn->pcb.cwnd =
+		TAILQ_EMPTY(&rec->lost) ? rec->cwnd + rec->sacked_bytes : NET_CWND_SHUT;
+}
+
+/* The port is full, or memory short: no ACK will come to remind us. */
+static void retry_soon(struct net_recovery *rec)
+{
+	rec->reorder_armed = true;
+	rec->reorder_due_us = net_now_us() + NET_PROBE_US;
+}
+
+/*
+ * While nothing is under way one segment may be, however long it is and
+ * whatever the windows are (RFC 6298 5.4, RFC 9293 3.8.6). Windows count
+ * bytes, the peer's FIN as well.
+ */
+static bool may_resend(const struct net_conn *conn, struct net_seg *seg)
+{
+	uint32_t lastack = conn->pcb.lastack;
+	uint32_t pipe = net_recovery_pipe(conn, lastack);
+
+	return pipe == 0 ||
+	       (pipe + seg->seg.len <= net_recovery_of(conn)->cwnd &&
+		net_seg_end(&seg->seg) - lastack <= conn->pcb.snd_wnd);
+}
+
+/* What is lost, as far as the windows and its pace go; then what is new. */
+void net_send_repair(struct net_conn *conn)
+{
+	struct net_recovery *rec = net_recovery_of(conn);
+	struct net_seg *seg;
+
+	net_pacing_release(conn);
+	while ((seg = TAILQ_FIRST(&rec->lost)) && may_resend(conn, seg)) {
+		if (net_pacing_room(conn) < seg->seg.len) {
+			net_pacing_hold(conn, seg->seg.len, rec->lost_bytes);
+			break;
+		}
+		if (!net_send_resend(conn, seg)) {
+			retry_soon(rec);
+			break;
+		}
+	}
+	set_window(conn);
+	net_conn_output_now(conn);
+}
+
+/* ---- what is new, of a connection with a block ---- */
+
+/* Whether the congestion window is what keeps the head of `unsent`. */
+static bool cwnd_limits(const struct tcp_pcb *pcb)
+{
+	return pcb->unsent && !net_head_fits(pcb) &&
+	       net_seg_end(pcb->unsent) - pcb->lastack <= pcb->snd_wnd;
+}
+
+/* After all has left that may: what keeps the rest, if there is any. */
+static void settle_output(struct net_conn *conn)
+{
+	struct net_recovery *rec = net_recovery_of(conn);
+	struct tcp_pcb *pcb = &conn->pcb;
+
+	if (!TAILQ_EMPTY(&rec->lost))
+		return;
+	net_pacing_release(conn);
+	if (pcb->unsent && !conn->in_output && net_head_fits(pcb) &&
+	    net_pacing_room(conn) < pcb->unsent->len)
+		net_pacing_hold(conn, pcb->unsent->len,
+				pcb->snd_lbb - pcb->snd_nxt);
+	rec->cwnd_limited |= cwnd_limits(pcb);
+	if (net_rate_of(conn) && !pcb->unsent && !conn->wants_room)
+		net_rate_app_limited(conn);
+}
+
+void net_send_new(struct net_conn *conn)
+{
+	struct net_recovery *rec = net_recovery_of(conn);
+	struct tcp_pcb *pcb = &conn->pcb;
+	uint32_t window = pcb->cwnd, span = net_recovery_span(pcb), room;
+	err_t err;
+
+	net_send_account(conn);
+	if (pcb->unsent && span == 0 && rec->cc->on_restart)
+		rec->cc->on_restart(conn);
+	room = net_pacing_room(conn);
+	if (window > span && window - span > room)
+		pcb->cwnd = LWIP_MAX(span + room, NET_CWND_SHUT);
+	err = tcp_output(pcb);
+	pcb->cwnd = window;
+	/* Nagle's algorithm holds the segment that the ACK would go with. */
+	if (err == ERR_OK && (pcb->flags & TF_ACK_NOW))
+		err = tcp_send_empty_ack(pcb);
+	if (err == ERR_MEM || err == ERR_BUF)
+		net_conn_queue_output(conn); /* the port, or memory, is short */
+	net_send_account(conn);
+	settle_output(conn);
+}
