@@ -33,8 +33,8 @@ size_t net_send_room(const struct net_conn *conn)
 	u32_t unsent = pcb->snd_lbb - pcb->snd_nxt;
 	u32_t room = pcb->snd_buf;
 
-	if (pcb->snd_queuelen >= TCP_SND_BUF / PIECE_BYTES)
-		return 0;
+	if (pcb->snd_queuelen >= (room + queued) / PIECE_BYTES)
+		return 0; /* the buffer may have grown */
 	if (__builtin_expect(net_here()->snd_most < TCP_SND_BUF, 0))
 		room = buffer_left(pcb);
 	if (queued >= pcb->snd_wnd)

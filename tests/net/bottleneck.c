@@ -126,10 +126,25 @@ static void block_of(uint32_t number, uint32_t *edges)
 	edges[1] = base + to * MSS;
 }
 
+/* The newest first, each once: twice would be a D-SACK. */
+static unsigned fill_blocks(uint32_t *edges)
+{
+	unsigned blocks = 0, k;
+
+	for (unsigned i = 0; i < RANGES; i++) {
+		if (newest[i] <= next)
+			continue;
+		block_of(newest[i], edges + 2 * blocks);
+		for (k = 0; edges[2 * k] != edges[2 * blocks]; k++)
+			;
+		blocks += k == blocks;
+	}
+	return blocks;
+}
+
 static void arrive(struct bottleneck *path, uint32_t number)
 {
 	uint32_t edges[2 * RANGES];
-	unsigned blocks = 0;
 
 	if (number >= next && !has[number % SEGMENTS]) {
 		has[number % SEGMENTS] = true;
@@ -139,10 +154,7 @@ static void arrive(struct bottleneck *path, uint32_t number)
 	}
 	while (has[next % SEGMENTS])
 		has[next++ % SEGMENTS] = false;
-	for (unsigned i = 0; i < RANGES; i++)
-		if (newest[i] > next)
-			block_of(newest[i], edges + 2 * blocks++);
-	ack_raw(base + next * MSS, blocks, edges);
+	ack_raw(base + next * MSS, fill_blocks(edges), edges);
 }
 
 void bottleneck_run(struct bottleneck *path, unsigned ms)
