@@ -55,6 +55,7 @@ static bool make(struct net_conn *conn)
 	rec->min_rtt_us = conn->srtt_us >> 3;
 	rec->reorder_steps = 1;
 	rec->event_us = net_now_us();
+	rec->new_us = net_now_us() - 1;
 	net_pacing_begin(conn);
 	net_cc_begin(conn);
 	return true;

@@ -33,6 +33,7 @@ enum net_seg_state {
 	NET_SEG_RETRIED = 16, /* on `resent`, under way again */
 	NET_SEG_WHOLE = 32,   /* its pbuf is in the same object, and in use */
 	NET_SEG_GONE = 64,    /* freed, but its pbuf is not */
+	NET_SEG_BEHIND = 128, /* and sent after what was new at that time */
 };
 
 /* lwIP's segment, as mem/slab.c hands it out: one cache line. */

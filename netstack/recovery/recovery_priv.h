@@ -67,6 +67,8 @@ struct net_recovery {
 	uint32_t rack_sent_us, rack_end, rack_rtt_us, min_rtt_us;
 	uint32_t reorder_due_us;
 	bool rack_known, reorder_armed, reordered;
+	bool rack_resent; /* it was sent more than once */
+	uint32_t new_us;  /* when what was new was last sent */
 	uint8_t reorder_steps; /* of a quarter of the least RTT */
 	uint8_t dupacks;       /* without SACK */
 

@@ -111,6 +111,7 @@ static void arrived(struct net_recovery *rec, const struct net_seg *seg,
 		rec->rack_sent_us = seg->sent_us;
 		rec->rack_end = end;
 		rec->rack_rtt_us = rtt_us;
+		rec->rack_resent = seg->state & NET_SEG_RESENT;
 	}
 }
 
@@ -284,6 +285,21 @@ static uint32_t reorder_us(const struct net_conn *conn)
 	return LWIP_MIN(us, conn->srtt_us >> 3);
 }
 
+/*
+ * Whether what has arrived was sent after it. Of what was sent at one time that
+ * is told by the numbers (RFC 8985 6.2), but for a segment sent again after new
+ * ones, as happens in a burst of ACKs: those would condemn it at once.
+ */
+static bool was_overtaken(const struct net_recovery *rec,
+			  const struct net_seg *seg)
+{
+	if (seg->sent_us != rec->rack_sent_us)
+		return net_us_after(rec->rack_sent_us, seg->sent_us);
+	if ((seg->state & NET_SEG_BEHIND) && !rec->rack_resent)
+		return false;
+	return TCP_SEQ_LT(net_seg_end(&seg->seg), rec->rack_end);
+}
+
 /* Whether it is lost; if that is a question of time, arms the timer. */
 static bool is_lost(struct net_recovery *rec, const struct net_seg *seg,
 		    uint32_t late_us, bool *wait)
@@ -291,9 +307,7 @@ static bool is_lost(struct net_recovery *rec, const struct net_seg *seg,
 	uint32_t due_us = seg->sent_us + rec->rack_rtt_us + late_us;
 
 	*wait = false;
-	if (net_us_after(seg->sent_us, rec->rack_sent_us) ||
-	    (seg->sent_us == rec->rack_sent_us &&
-	     TCP_SEQ_GEQ(net_seg_end(&seg->seg), rec->rack_end)))
+	if (!was_overtaken(rec, seg))
 		return false;
 	if (!net_us_after(due_us, net_now_us()))
 		return true;
@@ -373,6 +387,10 @@ void net_sack_resent(struct net_recovery *rec, struct net_seg *seg)
 	unlist(rec, seg);
 	seg->state |= NET_SEG_RESENT | NET_SEG_RETRIED;
 	seg->sent_us = net_now_us();
+	if (seg->sent_us == rec->new_us)
+		seg->state |= NET_SEG_BEHIND;
+	else
+		seg->state &= (uint8_t)~NET_SEG_BEHIND;
 	TAILQ_INSERT_TAIL(&rec->resent, seg, link);
 }
 

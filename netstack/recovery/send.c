@@ -63,6 +63,7 @@ void net_send_account(struct net_conn *conn)
 		return;
 	rec->prr_out += bytes;
 	rec->snd_seen = conn->pcb.snd_nxt;
+	rec->new_us = net_now_us();
 	sent(conn, bytes);
 }
 

@@ -12,19 +12,24 @@
 
 #define STEP_NS	 INT64_C(250000)
 #define MOST	 8192u /* segments on their way */
-#define SEGMENTS 65536u
-#define RANGES	 3u
+#define RANGES	 512u /* that the peer holds out of order */
+#define BLOCKS	 3u
 
 void (*bottleneck_sees)(int64_t now_ns, unsigned bytes);
 
+struct range {
+	uint32_t from, to; /* bytes of the stream */
+};
+
 static struct {
 	int64_t due_ns; /* when its ACK comes */
-	uint32_t number;
+	struct range bytes;
 } way[MOST];
 static unsigned first, n;
-static bool has[SEGMENTS]; /* of the stream; by number, modulo */
-static uint32_t next;	   /* the first that it has not */
-static uint32_t newest[RANGES];
+static uint32_t next; /* the first byte that the peer has not */
+/* What it has beyond, the newest first: so they are told. */
+static struct range held[RANGES];
+static unsigned n_held;
 static int64_t busy_ns;
 static uint64_t random_state;
 
@@ -60,11 +65,9 @@ void bottleneck_connect(struct bottleneck *path, size_t bytes)
 					  7, 1, 4,	  2,	     1, 1};
 	struct segment s;
 
-	first = n = next = 0;
+	first = n = next = n_held = 0;
 	busy_ns = 0;
 	random_state = 1;
-	memset(has, 0, sizeof(has));
-	memset(newest, 0, sizeof(newest));
 	ours = NULL;
 	to_send = bytes;
 	serve(serve_much);
@@ -109,52 +112,52 @@ static void take_in(struct bottleneck *path, const struct segment *s)
 	busy_ns += (int64_t)(s->len * 1e9 / path->rate);
 	assert_true(n < MOST);
 	way[(first + n) % MOST].due_ns = busy_ns + path->delay_ns;
-	way[(first + n) % MOST].number = (s->seq - base) / MSS;
+	way[(first + n) % MOST].bytes =
+		(struct range){s->seq - base, s->seq - base + s->len};
 	n++;
 }
 
-/* The block around a segment, as the peer has it. */
-static void block_of(uint32_t number, uint32_t *edges)
+static void drop_range(unsigned i)
 {
-	uint32_t from = number, to = number + 1;
-
-	while (from > next && has[(from - 1) % SEGMENTS])
-		from--;
-	while (has[to % SEGMENTS])
-		to++;
-	edges[0] = base + from * MSS;
-	edges[1] = base + to * MSS;
+	n_held--;
+	memmove(held + i, held + i + 1, (n_held - i) * sizeof(held[0]));
 }
 
-/* The newest first, each once: twice would be a D-SACK. */
-static unsigned fill_blocks(uint32_t *edges)
+/* A segment comes; what it touches becomes one range with it, the newest. */
+static void hold(struct range r)
 {
-	unsigned blocks = 0, k;
-
-	for (unsigned i = 0; i < RANGES; i++) {
-		if (newest[i] <= next)
+	for (unsigned i = 0; i < n_held;) {
+		if (held[i].to < r.from || held[i].from > r.to) {
+			i++;
 			continue;
-		block_of(newest[i], edges + 2 * blocks);
-		for (k = 0; edges[2 * k] != edges[2 * blocks]; k++)
-			;
-		blocks += k == blocks;
+		}
+		r.from = held[i].from < r.from ? held[i].from : r.from;
+		r.to = held[i].to > r.to ? held[i].to : r.to;
+		drop_range(i);
 	}
-	return blocks;
+	assert_true(n_held < RANGES);
+	memmove(held + 1, held, n_held * sizeof(held[0]));
+	held[0] = r;
+	n_held++;
 }
 
-static void arrive(struct bottleneck *path, uint32_t number)
+static void arrive(struct bottleneck *path, struct range r)
 {
-	uint32_t edges[2 * RANGES];
+	uint32_t edges[2 * BLOCKS];
+	unsigned blocks = 0;
 
-	if (number >= next && !has[number % SEGMENTS]) {
-		has[number % SEGMENTS] = true;
-		path->delivered += MSS;
-		memmove(newest + 1, newest, sizeof(newest) - sizeof(*newest));
-		newest[0] = number;
+	if (r.from >= next)
+		hold(r);
+	if (n_held && held[0].from <= next) {
+		path->delivered += held[0].to - next;
+		next = held[0].to;
+		drop_range(0);
 	}
-	while (has[next % SEGMENTS])
-		has[next++ % SEGMENTS] = false;
-	ack_raw(base + next * MSS, fill_blocks(edges), edges);
+	for (; blocks < BLOCKS && blocks < n_held; blocks++) {
+		edges[2 * blocks] = base + held[blocks].from;
+		edges[2 * blocks + 1] = base + held[blocks].to;
+	}
+	ack_raw(base + next, blocks, edges);
 }
 
 void bottleneck_run(struct bottleneck *path, unsigned ms)
@@ -166,11 +169,11 @@ void bottleneck_run(struct bottleneck *path, unsigned ms)
 		fake_now_ns += STEP_NS;
 		net_stack_round(stack);
 		while (n && way[first].due_ns <= fake_now_ns) {
-			uint32_t number = way[first].number;
+			struct range r = way[first].bytes;
 
 			first = (first + 1) % MOST;
 			n--;
-			arrive(path, number);
+			arrive(path, r);
 		}
 		while (peer_next(&s))
 			take_in(path, &s);

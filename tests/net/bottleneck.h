@@ -13,7 +13,8 @@ struct bottleneck {
 	double queue;	   /* bytes; what comes beyond is dropped */
 	unsigned per_mille; /* lost at random */
 	/* what has happened */
-	uint64_t sent, delivered, dropped; /* bytes; resent ones count */
+	uint64_t sent, dropped; /* bytes; resent ones count */
+	uint64_t delivered;	/* in order */
 	double longest;			   /* bytes that were queued at most */
 };
 

@@ -1,0 +1,284 @@
+/*
+ * Pacing: no more leaves in any interval than the rate allows and a burst, and
+ * as much as it allows does leave. Who is not paced.
+ */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "netstack/link/link.h"
+#include "netstack/recovery/recovery_priv.h"
+#include "tests/net/bottleneck.h"
+#include "tests/net/fake_glue.h"
+
+#define NS_MS	INT64_C(1000000)
+#define FOREVER ((size_t)1 << 40)
+#define MOST	40000u
+
+static struct {
+	int64_t at_ns;
+	unsigned bytes;
+} log_of[MOST];
+static unsigned logged;
+
+static void note(int64_t at_ns, unsigned bytes)
+{
+	if (logged && log_of[logged - 1].at_ns == at_ns) {
+		log_of[logged - 1].bytes += bytes;
+		return;
+	}
+	assert_true(logged < MOST);
+	log_of[logged].at_ns = at_ns;
+	log_of[logged++].bytes = bytes;
+}
+
+/* Of all intervals between two sendings: rate and burst were kept. */
+static void expect_rate(double rate, double burst)
+{
+	for (unsigned i = 0; i < logged; i++) {
+		double sum = 0;
+
+		for (unsigned k = i; k < logged; k++) {
+			double s = (double)(log_of[k].at_ns - log_of[i].at_ns);
+
+			sum += log_of[k].bytes;
+			if (sum > rate * s / 1e9 + burst + 1)
+				fail_msg("%.0f bytes in %.3f ms", sum, s / 1e6);
+		}
+	}
+}
+
+static unsigned most_at_once(void)
+{
+	unsigned most = 0;
+
+	for (unsigned i = 0; i < logged; i++)
+		if (log_of[i].bytes > most)
+			most = log_of[i].bytes;
+	return most;
+}
+
+static struct net_conn_stats stats(void)
+{
+	struct net_conn_stats out;
+
+	assert_int_equal(net_conn_stats(ours, &out), 0);
+	return out;
+}
+
+static int begin(void **state)
+{
+	logged = 0;
+	bottleneck_sees = note;
+	return peer_listen(state);
+}
+
+static int end(void **state)
+{
+	bottleneck_sees = NULL;
+	return peer_teardown(state);
+}
+
+static void let_go(void)
+{
+	net_abort(ours);
+	run_rounds(2);
+	while (peer_next(&(struct segment){0}))
+		;
+}
+
+static void cap_is_kept_and_used(double cap, unsigned per_mille)
+{
+	struct bottleneck path = {.rate = 1e8,
+				  .delay_ns = 10 * NS_MS,
+				  .queue = 1e6,
+				  .per_mille = per_mille};
+	double quantum = cap / 1000 > 2.0 * MSS ? cap / 1000 : 2.0 * MSS;
+
+	bottleneck_connect(&path, 0);
+	assert_int_equal(net_set_pacing_rate(ours, (uint64_t)cap), 0);
+	let_go();
+	logged = 0;
+	bottleneck_connect(&path, FOREVER);
+	bottleneck_run(&path, 1);
+	assert_int_equal(net_set_pacing_rate(ours, (uint64_t)cap), 0);
+	bottleneck_run(&path, 500); /* the window grows meanwhile */
+	logged = 0;
+	path.sent = 0;
+	bottleneck_run(&path, 2000);
+	expect_rate(cap, quantum);
+	assert_true((double)path.sent > 0.97 * 2 * cap);
+	assert_true(stats().pacing_rate <= (uint64_t)cap);
+	assert_true((double)stats().pacing_rate >= 0.999 * cap);
+	let_go();
+}
+
+static void test_a_cap_is_kept_and_used(void **state)
+{
+	cap_is_kept_and_used(1000000, 0);
+}
+
+static void test_a_small_cap_is_kept_and_used(void **state)
+{
+	cap_is_kept_and_used(20000, 0); /* a segment each 50 ms */
+}
+
+static void test_a_cap_is_kept_while_repairing(void **state)
+{
+	struct bottleneck path = {.rate = 1e8,
+				  .delay_ns = 10 * NS_MS,
+				  .queue = 1e6,
+				  .per_mille = 20};
+
+	bottleneck_connect(&path, FOREVER);
+	assert_int_equal(net_set_pacing_rate(ours, 500000), 0);
+	bottleneck_run(&path, 100);
+	logged = 0;
+	bottleneck_run(&path, 3000);
+	assert_true(path.dropped > 10000);
+	/* A probe for a lost tail may come on top. */
+	expect_rate(500000, 4.0 * MSS);
+	let_go();
+}
+
+static void test_a_cap_holds_for_small_writes_too(void **state)
+{
+	struct bottleneck path = {
+		.rate = 1e8, .delay_ns = 2 * NS_MS, .queue = 1e6};
+	static uint8_t data[500];
+
+	bottleneck_connect(&path, 0);
+	net_set_pacing_rate(ours, 10000);
+	for (unsigned i = 0; i < 400; i++) { /* twice what it may send */
+		net_send(ours, data, 100);
+		bottleneck_run(&path, 5);
+	}
+	expect_rate(10000, 2.0 * MSS);
+	assert_true(path.sent > 19000);
+	let_go();
+}
+
+static void test_what_a_cap_held_back_leaves_when_it_goes(void **state)
+{
+	struct bottleneck path = {
+		.rate = 1e8, .delay_ns = 10 * NS_MS, .queue = 1e6};
+
+	bottleneck_connect(&path, 9 * MSS);
+	bottleneck_run(&path, 100);
+	net_set_pacing_rate(ours, 1000);
+	for (unsigned i = 0; i < 8; i++)
+		net_send(ours, (uint8_t[MSS]){0}, MSS);
+	bottleneck_run(&path, 100);
+	assert_int_equal(path.delivered, 11 * MSS);
+	net_set_pacing_rate(ours, UINT64_MAX);
+	bottleneck_run(&path, 30);
+	assert_int_equal(path.delivered, 17 * MSS);
+	let_go();
+}
+
+/* Its block goes when what it had left over is used up, not before. */
+static void test_a_capped_connection_at_rest_has_no_block(void **state)
+{
+	struct bottleneck path = {
+		.rate = 1e8, .delay_ns = 10 * NS_MS, .queue = 1e6};
+
+	bottleneck_connect(&path, 0);
+	net_set_pacing_rate(ours, 1000);
+	net_send(ours, (uint8_t[MSS]){0}, MSS);
+	net_send(ours, (uint8_t[MSS]){0}, MSS);
+	bottleneck_run(&path, 1500);
+	assert_int_equal(path.delivered, 2 * MSS);
+	assert_true(ours->repairing); /* two seconds' worth has left */
+	bottleneck_run(&path, 1000);
+	assert_false(ours->repairing);
+	assert_false(coro_timer_armed(&ours->timer));
+	let_go();
+}
+
+static void test_slow_start_is_paced_at_twice_the_window(void **state)
+{
+	struct bottleneck path = {
+		.rate = 1e8, .delay_ns = 40 * NS_MS, .queue = 4e6};
+
+	bottleneck_connect(&path, FOREVER);
+	bottleneck_run(&path, 250);
+	assert_true(ours->repairing);
+	assert_true(stats().cwnd > 300 * MSS);
+	assert_int_equal((int)(stats().pacing_rate * 40 / 1000 * 10 /
+			       stats().cwnd),
+			 19); /* the RTT is a little more than 40 ms */
+	/* A quarter of a millisecond's worth each step, not a window. */
+	assert_true(most_at_once() < stats().pacing_rate / 1000);
+	let_go();
+}
+
+static void test_short_round_trips_are_not_paced(void **state)
+{
+	struct bottleneck path = {
+		.rate = 1e9, .delay_ns = NS_MS / 2, .queue = 4e6};
+
+	bottleneck_connect(&path, FOREVER);
+	bottleneck_run(&path, 20);
+	assert_true(stats().cwnd > 64 * MSS);
+	assert_false(ours->repairing);
+	assert_int_equal(stats().pacing_rate, 0);
+	let_go();
+}
+
+static void test_small_exchanges_are_not_paced(void **state)
+{
+	struct bottleneck path = {
+		.rate = 1e8, .delay_ns = 10 * NS_MS, .queue = 4e6};
+
+	bottleneck_connect(&path, 0);
+	for (unsigned i = 0; i < 50; i++) {
+		net_send(ours, (uint8_t[64]){0}, 64);
+		bottleneck_run(&path, 11);
+		assert_false(ours->repairing);
+	}
+	let_go();
+}
+
+static void test_calls_refuse_what_is_not_there(void **state)
+{
+	assert_int_equal(net_set_pacing_rate(NULL, 1), -EBADF);
+	assert_int_equal(net_set_cc(NULL, "cubic"), -EBADF);
+	assert_int_equal(net_listener_set_cc(NULL, "cubic"), -EBADF);
+	assert_int_equal(net_listener_set_cc(listener, NULL), -EINVAL);
+	assert_int_equal(net_listener_set_cc(listener, "vegas"), -EINVAL);
+	repair_connect(true, 0);
+	assert_int_equal(net_set_cc(ours, "vegas"), -EINVAL);
+	assert_int_equal(net_set_cc(ours, NULL), -EINVAL);
+	assert_int_equal(net_set_cc(ours, "reno"), 0);
+	assert_string_equal(stats().cc, "reno");
+	peer_send(&peer, PEER_RST, NULL, 0);
+	net_link_rx();
+	assert_int_equal(net_set_cc(ours, "reno"), -ENOTCONN);
+	assert_int_equal(net_set_pacing_rate(ours, 1), -ENOTCONN);
+	run_rounds(2);
+}
+
+#define T(test) cmocka_unit_test_setup_teardown(test, begin, end)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		T(test_a_cap_is_kept_and_used),
+		T(test_a_small_cap_is_kept_and_used),
+		T(test_a_cap_is_kept_while_repairing),
+		T(test_a_cap_holds_for_small_writes_too),
+		T(test_what_a_cap_held_back_leaves_when_it_goes),
+		T(test_a_capped_connection_at_rest_has_no_block),
+		T(test_slow_start_is_paced_at_twice_the_window),
+		T(test_short_round_trips_are_not_paced),
+		T(test_small_exchanges_are_not_paced),
+		T(test_calls_refuse_what_is_not_there),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
