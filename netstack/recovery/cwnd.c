@@ -20,7 +20,7 @@ void net_cwnd_on_ack(struct net_conn *conn, const struct net_ack *ack,
 		     void (*avoid)(struct net_conn *conn, uint32_t acked))
 {
 	struct net_recovery *rec = net_recovery_of(conn);
-	uint32_t ssthresh = conn->pcb.ssthresh;
+	uint32_t ssthresh = conn->pcb.ssthresh, more;
 
 	if (rec->state == NET_RECOVERY_RECOVERY) {
 		net_prr_on_ack(conn, ack);
@@ -29,8 +29,8 @@ void net_cwnd_on_ack(struct net_conn *conn, const struct net_ack *ack,
 	if (ack->acked == 0 || !ack->limited)
 		return;
 	if (rec->cwnd < ssthresh) {
-		rec->cwnd += LWIP_MIN(net_hystart_on_ack(conn, ack),
-				      ssthresh - rec->cwnd);
+		more = net_hystart_on_ack(conn, ack);
+		rec->cwnd += LWIP_MIN(more, ssthresh - rec->cwnd);
 		return;
 	}
 	if (rec->cwnd < CWND_MAX)

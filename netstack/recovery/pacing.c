@@ -71,7 +71,8 @@ static int64_t time_of(double bytes, double rate)
 
 void net_pacing_begin(struct net_conn *conn)
 {
-	net_recovery_of(conn)->pacing = (struct net_pacing){0};
+	net_recovery_of(conn)->pacing =
+		(struct net_pacing){.at_ns = INT64_MIN / 2};
 }
 
 int64_t net_pacing_rested_ns(const struct net_conn *conn)
