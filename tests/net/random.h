@@ -119,7 +119,9 @@ struct draw {
 	enum ending ending;
 	int64_t linger, deadline, cancel_at;
 	bool keepalive, nagle;
-	bool watched; /* no coroutine, but callbacks */
+	bool watched;	/* no coroutine, but callbacks */
+	const char *cc; /* its congestion control */
+	uint32_t pace;	/* bytes a second at most; 0: any */
 };
 
 struct life_draw {

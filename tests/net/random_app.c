@@ -366,6 +366,9 @@ static void set_options(struct flow *flow)
 	int64_t now = net_now_ns(life.stack);
 
 	net_set_nodelay(conn, !d->nagle);
+	net_set_cc(conn, d->cc);
+	if (d->pace)
+		net_set_pacing_rate(conn, d->pace);
 	if (d->keepalive)
 		net_set_keepalive(conn, 1 + d->out_bytes % 30, 1, 20);
 	if (!d->deadline)

@@ -219,9 +219,19 @@ static void draw_stamps(struct rng *rng, struct draw *d)
 		d->ts_begin = 0 - rng_log(rng, 1, 10000);
 }
 
+/* From numbers of its own: what else a seed draws does not depend on it. */
+static void draw_control(struct rng *rng, struct draw *d)
+{
+	static const char *const controls[] = {"cubic", "reno", "bbr"};
+
+	d->cc = controls[rng_below(rng, 3)];
+	if (rng_chance(rng, 200))
+		d->pace = rng_log(rng, 20000 + d->out_bytes / 20, 4000000);
+}
+
 void draw_life(uint64_t seed, bool sender, struct life_draw *out)
 {
-	struct rng rng = {seed * 2 + sender};
+	struct rng rng = {seed * 2 + sender}, control = {~seed * 2 + sender};
 	bool cookies = false;
 
 	for (unsigned i = 0; i < 4; i++)
@@ -247,6 +257,8 @@ void draw_life(uint64_t seed, bool sender, struct life_draw *out)
 	}
 	for (unsigned i = 0; i < out->n_flows; i++)
 		draw_flow(&rng, sender, &out->flow[i]);
+	for (unsigned i = 0; i < out->n_flows; i++)
+		draw_control(&control, &out->flow[i]);
 	for (unsigned i = 0; i < out->n_flows; i++)
 		cookies |= out->flow[i].cookie;
 	/* The reset of what came before the cookie may end the peer alone. */
@@ -308,6 +320,8 @@ static void print_flow(const struct draw *d, unsigned index)
 	       d->echo ? "echo" : "both ways", d->out_bytes, d->write_most,
 	       d->writes, ms(d->write_pause), d->read_most, d->reads,
 	       ms(d->app_read_pause), d->read_until, d->hold);
+	printf("  congestion control: %s, at most %u bytes/s\n", d->cc,
+	       d->pace);
 	printf("  its end: %s%s%s, linger %.0f ms, deadline %.0f ms, cancel "
 	       "%.0f ms, keepalive %d, nagle %d\n",
 	       d->watched ? "watched" : endings[d->ending],

@@ -98,6 +98,9 @@ void app_watch(struct flow *flow)
 	struct net_watch *watch = &watches[flow->index];
 
 	watch->fn = watched;
+	net_set_cc(flow->app.conn, flow->d->cc);
+	if (flow->d->pace)
+		net_set_pacing_rate(flow->app.conn, flow->d->pace);
 	net_set_keepalive(flow->app.conn, 5, 1, 20);
 	net_set_watch(flow->app.conn, watch);
 	watched(flow->app.conn, watch); /* what has come before */
