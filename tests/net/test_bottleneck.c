@@ -145,6 +145,72 @@ static void test_bbr_lets_a_shallow_queue_overflow_little(void **state)
 	end();
 }
 
+/*
+ * A tenth of the rate, written each 10 ms: the estimate neither follows it
+ * down nor, when ACKs bunch, goes up.
+ */
+static void test_an_application_that_limits_itself_changes_no_estimate(
+	void **state)
+{
+	static uint8_t data[1250];
+	struct bottleneck path = usual(4);
+	double before;
+
+	connect_with(&path, "bbr", 2000000);
+	bottleneck_run(&path, 2500);
+	assert_int_equal(path.delivered, 2000000);
+	before = ours->recovery->bbr->max_bw;
+	assert_true(before > 0.9 * RATE && before < 1.1 * RATE);
+	for (unsigned i = 0; i < 400; i++) {
+		net_send(ours, data, sizeof(data));
+		bottleneck_run(&path, 10);
+		assert_true(ours->recovery->bbr->max_bw < 1.1 * RATE);
+	}
+	assert_true(ours->recovery->bbr->max_bw > 0.7 * before);
+	end();
+}
+
+/* At rest for a second: neither block nor timer; then it begins anew. */
+static void test_the_model_goes_after_a_second_of_rest(void **state)
+{
+	struct bottleneck path = usual(4);
+	uint64_t memory;
+
+	connect_with(&path, "bbr", 500000);
+	memory = net_mem_live_bytes();
+	bottleneck_run(&path, 1000);
+	assert_int_equal(path.delivered, 500000);
+	assert_true(ours->repairing);
+	bottleneck_run(&path, 1500);
+	assert_false(ours->repairing);
+	assert_false(coro_timer_armed(&ours->timer));
+	assert_true(net_mem_live_bytes() <= memory);
+	net_send_all(ours, (uint8_t[MSS]){0}, MSS);
+	bottleneck_run(&path, 100);
+	assert_int_equal(path.delivered, 501000);
+	end();
+}
+
+/* Within that second it goes on at the rate that it knows. */
+static void test_after_a_short_pause_the_rate_is_known(void **state)
+{
+	struct bottleneck path = usual(4);
+	static uint8_t data[30000];
+
+	connect_with(&path, "bbr", 500000);
+	bottleneck_run(&path, 1100);
+	assert_int_equal(path.delivered, 500000);
+	bottleneck_run(&path, 300);
+	assert_true(ours->repairing);
+	path.longest = 0;
+	for (unsigned i = 0; i < 30000; i += MSS)
+		net_send(ours, data, MSS);
+	bottleneck_run(&path, 100);
+	assert_int_equal(path.delivered, 530000);
+	assert_true(path.longest < 6 * MSS); /* it is paced from the start */
+	end();
+}
+
 static void test_cubic_fills_the_path(void **state)
 {
 	struct bottleneck path = usual(1);
@@ -202,6 +268,9 @@ int main(void)
 		T(test_bbr_cycles),
 		T(test_bbr_bears_random_loss_and_cubic_does_not),
 		T(test_bbr_lets_a_shallow_queue_overflow_little),
+		T(test_an_application_that_limits_itself_changes_no_estimate),
+		T(test_the_model_goes_after_a_second_of_rest),
+		T(test_after_a_short_pause_the_rate_is_known),
 		T(test_cubic_fills_the_path),
 		T(test_reno_fills_the_path),
 		T(test_slow_start_ends_before_the_queue_is_full),

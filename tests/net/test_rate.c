@@ -1,0 +1,231 @@
+/*
+ * Delivery rate samples against traces worked out by hand: a block that is told
+ * what left and what arrived, and a clock that stands where the test sets it.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "netstack/recovery/bbr.h"
+#include "tests/net/fake_glue.h"
+#include "tests/net/repair.h"
+
+static struct net_rate *rate;
+static struct net_rate_sample rs;
+
+/* Of 20 ms of round trip, nothing under way, at 1 s. */
+static void begin(void)
+{
+	repair_connect(true, 0);
+	ours->cc = (unsigned)net_cc_number("bbr") & 3;
+	net_here()->now_us = NET_MS(1000);
+	assert_true(net_recovery_begin(ours));
+	rate = net_rate_of(ours);
+	assert_non_null(rate);
+	ours->pcb.rto_end = NET_MS(20);
+	ours->srtt_us = NET_MS(20) << 3;
+}
+
+static void end(void)
+{
+	ours->pcb.snd_nxt = ours->pcb.lastack;
+	net_recovery_free(ours);
+}
+
+static void at_ms(uint32_t ms)
+{
+	net_here()->now_us = NET_MS(ms);
+}
+
+static void sent(unsigned segs)
+{
+	ours->pcb.snd_nxt += segs * MSS;
+	net_rate_sent(ours, segs * MSS);
+}
+
+/* Segments sent then have arrived, in order. */
+static void arrived(unsigned segs, uint32_t sent_ms)
+{
+	struct net_ack ack = {.acked = segs * MSS,
+			      .delivered = segs * MSS,
+			      .has_newest = true,
+			      .newest_us = NET_MS(sent_ms)};
+
+	ours->pcb.lastack += segs * MSS;
+	ack.una = ours->pcb.lastack;
+	net_rate_sample(ours, &ack, &rs);
+}
+
+#define IN_RATE(low, high)                                                     \
+	assert_in_range((uint64_t)rs.rate, (uint64_t)(low), (uint64_t)(high))
+
+/* Ten segments leave at once and arrive after 20 ms: 500 kB/s. */
+static void test_a_flight_of_ten_in_twenty_ms(void **state)
+{
+	begin();
+	sent(10);
+	at_ms(1020);
+	arrived(10, 1000);
+	IN_RATE(499000, 501000);
+	assert_int_equal(rs.delivered, 10 * MSS);
+	assert_int_equal(rs.prior_delivered, 0);
+	assert_int_equal(rs.in_flight, 10 * MSS);
+	assert_false(rs.app_limited);
+	end();
+}
+
+/*
+ * Five at 1000 ms, five at 1010. The first five arrive at 1020: 250 kB/s. The
+ * others at 1030: since they left nothing had arrived before, so that all ten
+ * count, over 30 ms.
+ */
+static void test_an_interval_begins_at_the_last_delivery_before(void **state)
+{
+	begin();
+	sent(5);
+	at_ms(1010);
+	sent(5);
+	at_ms(1020);
+	arrived(5, 1000);
+	IN_RATE(249500, 250500);
+	at_ms(1030);
+	arrived(5, 1010);
+	IN_RATE(332000, 334500);
+	end();
+}
+
+/* Sent over 40 ms and acknowledged all at once: the sending took longer. */
+static void test_compressed_acks_are_no_rate(void **state)
+{
+	begin();
+	for (unsigned i = 0; i < 5; i++) {
+		at_ms(1000 + 10 * i);
+		sent(1);
+	}
+	at_ms(1050);
+	arrived(1, 1000);
+	arrived(3, 1030);
+	/* 3 in the 30 ms that sending took, though in no time acknowledged */
+	at_ms(1051);
+	arrived(1, 1040);
+	assert_true(rs.rate < 110000);
+	end();
+}
+
+static void test_less_than_a_round_trip_is_no_sample(void **state)
+{
+	begin();
+	sent(10);
+	at_ms(1012);
+	arrived(10, 1000);
+	assert_true(rs.rate == 0);
+	assert_true(rs.has_mark);
+	assert_int_equal(rate->delivered, 10 * MSS);
+	end();
+}
+
+/* What the application limits is marked until all of it has arrived. */
+static void test_what_the_application_limits_is_marked(void **state)
+{
+	begin();
+	sent(4);
+	net_rate_app_limited(ours); /* 4 of a window of 10 */
+	at_ms(1010);
+	sent(2);
+	at_ms(1020);
+	arrived(4, 1000);
+	assert_false(rs.app_limited); /* those left before */
+	at_ms(1030);
+	arrived(2, 1010);
+	assert_true(rs.app_limited);
+	assert_int_equal(rate->app_limited_to, 0); /* four have arrived */
+	sent(10);
+	at_ms(1050);
+	arrived(10, 1030);
+	assert_false(rs.app_limited);
+	end();
+}
+
+static void test_a_full_window_is_not_the_applications_limit(void **state)
+{
+	begin();
+	sent(10);
+	net_rate_app_limited(ours);
+	assert_int_equal(rate->app_limited_to, 0);
+	end();
+}
+
+/* The silence before is no part of what it delivers. */
+static void test_a_pause_does_not_count(void **state)
+{
+	begin();
+	sent(10);
+	at_ms(1020);
+	arrived(10, 1000);
+	at_ms(3000);
+	sent(10);
+	at_ms(3020);
+	arrived(10, 3000);
+	IN_RATE(499000, 501000);
+	end();
+}
+
+static void test_losses_since_it_was_sent_are_told(void **state)
+{
+	begin();
+	sent(10);
+	rate->lost += 3 * MSS;
+	at_ms(1010);
+	sent(5);
+	at_ms(1020);
+	arrived(1, 1000);
+	assert_int_equal(rs.lost, 3 * MSS);
+	at_ms(1030);
+	arrived(1, 1010);
+	assert_int_equal(rs.lost, 0);
+	assert_int_equal(rs.in_flight, 15 * MSS);
+	end();
+}
+
+/* Thirty-two marks a round trip, for four of them: older ones are forgotten. */
+static void test_marks_are_few(void **state)
+{
+	begin();
+	for (unsigned us = 0; us < NET_MS(200); us += 20) {
+		net_here()->now_us = NET_MS(1000) + us;
+		sent(1);
+	}
+	assert_int_equal(rate->n, NET_RATE_MARKS);
+	assert_null(net_rate_mark_at(rate, NET_MS(1000)));
+	assert_non_null(net_rate_mark_at(rate, NET_MS(1121)));
+	for (unsigned ms = 1121; ms < 1200; ms++) {
+		const struct net_rate_mark *mark =
+			net_rate_mark_at(rate, NET_MS(ms));
+
+		assert_true(NET_MS(ms) - mark->sent_us <= NET_MS(20) / 32 + 40);
+	}
+	end();
+}
+
+#define T(test)                                                                \
+	cmocka_unit_test_setup_teardown(test, peer_listen, peer_teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		T(test_a_flight_of_ten_in_twenty_ms),
+		T(test_an_interval_begins_at_the_last_delivery_before),
+		T(test_compressed_acks_are_no_rate),
+		T(test_less_than_a_round_trip_is_no_sample),
+		T(test_what_the_application_limits_is_marked),
+		T(test_a_full_window_is_not_the_applications_limit),
+		T(test_a_pause_does_not_count),
+		T(test_losses_since_it_was_sent_are_told),
+		T(test_marks_are_few),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
