@@ -229,8 +229,8 @@ static int take_cc(struct net_opts *opts, const char *text)
 {
 	if (strcmp(text, "cubic") != 0 && strcmp(text, "reno") != 0 &&
 	    strcmp(text, "bbr") != 0)
-		return refuse(opts,
-			      "--cc '%s': expected cubic, reno or bbr", text);
+		return refuse(opts, "--cc '%s': expected cubic, reno or bbr",
+			      text);
 	opts->cc = text;
 	return 0;
 }

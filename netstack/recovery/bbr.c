@@ -400,8 +400,7 @@ static bool begin(struct net_conn *conn)
 	set_state(bbr, BBR_STARTUP);
 	if (srtt_us <= 0)
 		srtt_us = NET_MS(1);
-	bbr->pacing_rate =
-		STARTUP_PACING * rec->cwnd * 1e9 / 1024 / srtt_us;
+	bbr->pacing_rate = STARTUP_PACING * rec->cwnd * 1e9 / 1024 / srtt_us;
 	return true;
 }
 
@@ -454,8 +453,7 @@ static double inflight_at_loss(const struct net_rate_sample *rs, double size)
 	double in_flight = rs->in_flight - size;
 	double lost = (double)rs->lost - size;
 
-	return in_flight +
-	       (BBR_THRESH * in_flight - lost) / (1.0 - BBR_THRESH);
+	return in_flight + (BBR_THRESH * in_flight - lost) / (1.0 - BBR_THRESH);
 }
 
 static void inflight_too_high(struct net_recovery *rec, double size)

@@ -1,7 +1,7 @@
 /*
  * BBR's state: delivery rate samples, the model of the path, the state machine.
- * Terms are those of draft-ietf-ccwg-bbr-06, which the comments cite; bytes, and
- * bytes a second.
+ * Terms are those of draft-ietf-ccwg-bbr-06, which the comments cite; bytes,
+ * and bytes a second.
  *
  * Allocated with the block of a connection that has this controller, and so
  * only while it moves data.

@@ -103,8 +103,8 @@ bool net_bbr_too_high(const struct net_conn *conn)
 /* 5.5.1 */
 static void update_round(struct net_bbr *bbr)
 {
-	bbr->round_start = bbr->rs.has_mark && bbr->rs.prior_delivered >=
-						       bbr->next_round_delivered;
+	bbr->round_start = bbr->rs.has_mark &&
+			   bbr->rs.prior_delivered >= bbr->next_round_delivered;
 	if (!bbr->round_start)
 		return;
 	net_bbr_start_round(bbr);
@@ -242,9 +242,9 @@ void net_bbr_update_min_rtt(struct net_bbr *bbr, const struct net_ack *ack)
 
 	bbr->probe_rtt_expired =
 		now_us - bbr->probe_rtt_stamp_us > PROBE_RTT_US;
-	if (ack->has_rtt && (bbr->probe_rtt_us == 0 ||
-			     rtt_us < bbr->probe_rtt_us ||
-			     bbr->probe_rtt_expired)) {
+	if (ack->has_rtt &&
+	    (bbr->probe_rtt_us == 0 || rtt_us < bbr->probe_rtt_us ||
+	     bbr->probe_rtt_expired)) {
 		bbr->probe_rtt_us = rtt_us;
 		bbr->probe_rtt_stamp_us = now_us;
 	}

@@ -40,8 +40,7 @@ static void on_loss(struct net_conn *conn)
 	float segs = (float)rec->cwnd / conn->pcb.mss;
 
 	/* RFC 9438 4.7, fast convergence. */
-	cubic->w_max =
-		segs < cubic->w_max ? segs * (1.0f + BETA) / 2.0f : segs;
+	cubic->w_max = segs < cubic->w_max ? segs * (1.0f + BETA) / 2.0f : segs;
 	cubic->in_epoch = false;
 	net_cwnd_cut(conn, (uint32_t)((float)rec->cwnd * BETA));
 }
@@ -73,8 +72,7 @@ static void avoid(struct net_conn *conn, uint32_t acked)
 	if (!cubic->in_epoch)
 		begin_epoch(cubic, segs);
 	now_s = (float)(net_now_us() - cubic->epoch_us) * UNIT;
-	cubic->w_est +=
-		(cubic->w_est < cubic->w_max ? ALPHA : 1.0f) * n / segs;
+	cubic->w_est += (cubic->w_est < cubic->w_max ? ALPHA : 1.0f) * n / segs;
 	target = curve(cubic, now_s + (float)(conn->srtt_us >> 3) * UNIT);
 	if (target > 1.5f * segs)
 		target = 1.5f * segs;

@@ -104,8 +104,8 @@ void net_cwnd_on_idle(struct net_conn *conn, uint32_t timeouts)
 
 void net_recovery_restart(struct net_conn *conn)
 {
-	uint64_t idle_us = (tcp_ticks - conn->pcb.tmr) *
-			   (uint64_t)(NET_TICK_NS >> 10);
+	uint64_t idle_us =
+		(tcp_ticks - conn->pcb.tmr) * (uint64_t)(NET_TICK_NS >> 10);
 	uint64_t timeouts = idle_us / net_rtt_rto_us(conn);
 	uint32_t n = (uint32_t)LWIP_MIN(timeouts, UINT32_MAX);
 

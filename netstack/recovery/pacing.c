@@ -31,8 +31,7 @@ void net_pacing_set_cap(struct net_conn *conn, uint64_t bytes_per_s)
 	}
 	while (bytes_per_s >> shift >= 1u << CAP_BITS)
 		shift++;
-	conn->rate_cap =
-		(uint16_t)(shift << CAP_BITS | (bytes_per_s >> shift));
+	conn->rate_cap = (uint16_t)(shift << CAP_BITS | (bytes_per_s >> shift));
 }
 
 static double cap_of(const struct net_conn *conn)

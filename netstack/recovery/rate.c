@@ -134,8 +134,7 @@ void net_rate_sample(struct net_conn *conn, const struct net_ack *ack,
 
 	*out = (struct net_rate_sample){0};
 	/* Duplicate ACKs without SACK count what later is acknowledged. */
-	out->acked =
-		conn->pcb.flags & TF_SACK ? ack->delivered : ack->acked;
+	out->acked = conn->pcb.flags & TF_SACK ? ack->delivered : ack->acked;
 	if (out->acked) {
 		rate->delivered += out->acked;
 		rate->delivered_us = net_now_us();

@@ -49,7 +49,7 @@ struct net_cubic {
 struct net_recovery {
 	struct net_seg_list lost, resent;
 	enum net_recovery_state state;
-	uint32_t cwnd;	       /* of bytes under way, where lwIP's is a span */
+	uint32_t cwnd; /* of bytes under way, where lwIP's is a span */
 	const struct net_cc *cc;
 	uint32_t sacked_bytes; /* without SACK: one MSS a duplicate ACK */
 	uint32_t lost_bytes;   /* on `lost` */
@@ -67,8 +67,8 @@ struct net_recovery {
 	uint32_t rack_sent_us, rack_end, rack_rtt_us, min_rtt_us;
 	uint32_t reorder_due_us;
 	bool rack_known, reorder_armed, reordered;
-	bool rack_resent; /* it was sent more than once */
-	uint32_t new_us;  /* when what was new was last sent */
+	bool rack_resent;      /* it was sent more than once */
+	uint32_t new_us;       /* when what was new was last sent */
 	uint8_t reorder_steps; /* of a quarter of the least RTT */
 	uint8_t dupacks;       /* without SACK */
 

@@ -72,8 +72,8 @@ static void set_window(struct net_conn *conn)
 {
 	struct net_recovery *rec = net_recovery_of(conn);
 
-	conn->pcb.cwnd =
-		TAILQ_EMPTY(&rec->lost) ? rec->cwnd + rec->sacked_bytes : NET_CWND_SHUT;
+	conn->pcb.cwnd = TAILQ_EMPTY(&rec->lost) ? rec->cwnd + rec->sacked_bytes
+						 : NET_CWND_SHUT;
 }
 
 /* The port is full, or memory short: no ACK will come to remind us. */

@@ -10,10 +10,10 @@
 #include "netstack/shard/shard.h"
 #include "tests/net/fake_glue.h"
 
-#define STEP_NS	 INT64_C(250000)
-#define MOST	 8192u /* segments on their way */
-#define RANGES	 512u /* that the peer holds out of order */
-#define BLOCKS	 3u
+#define STEP_NS INT64_C(250000)
+#define MOST	8192u /* segments on their way */
+#define RANGES	512u  /* that the peer holds out of order */
+#define BLOCKS	3u
 
 void (*bottleneck_sees)(int64_t now_ns, unsigned bytes);
 
@@ -91,10 +91,9 @@ static bool lose(const struct bottleneck *path)
 
 static void take_in(struct bottleneck *path, const struct segment *s)
 {
-	double waits = busy_ns > fake_now_ns
-			       ? (double)(busy_ns - fake_now_ns) * path->rate /
-					 1e9
-			       : 0;
+	double waits = busy_ns > fake_now_ns ? (double)(busy_ns - fake_now_ns) *
+						       path->rate / 1e9
+					     : 0;
 
 	if (s->len == 0)
 		return;

@@ -8,14 +8,14 @@
 #include "tests/net/repair.h"
 
 struct bottleneck {
-	double rate;	   /* bytes a second */
-	int64_t delay_ns;  /* of both directions together */
-	double queue;	   /* bytes; what comes beyond is dropped */
+	double rate;	    /* bytes a second */
+	int64_t delay_ns;   /* of both directions together */
+	double queue;	    /* bytes; what comes beyond is dropped */
 	unsigned per_mille; /* lost at random */
 	/* what has happened */
 	uint64_t sent, dropped; /* bytes; resent ones count */
 	uint64_t delivered;	/* in order */
-	double longest;			   /* bytes that were queued at most */
+	double longest;		/* bytes that were queued at most */
 };
 
 /* A handler that sends for as long as `to_send` bytes have not gone. */

@@ -149,8 +149,8 @@ static void test_bbr_lets_a_shallow_queue_overflow_little(void **state)
  * A tenth of the rate, written each 10 ms: the estimate neither follows it
  * down nor, when ACKs bunch, goes up.
  */
-static void test_an_application_that_limits_itself_changes_no_estimate(
-	void **state)
+static void
+test_an_application_that_limits_itself_changes_no_estimate(void **state)
 {
 	static uint8_t data[1250];
 	struct bottleneck path = usual(4);

@@ -209,9 +209,9 @@ static void test_slow_start_is_paced_at_twice_the_window(void **state)
 	bottleneck_run(&path, 250);
 	assert_true(ours->repairing);
 	assert_true(stats().cwnd > 300 * MSS);
-	assert_int_equal((int)(stats().pacing_rate * 40 / 1000 * 10 /
-			       stats().cwnd),
-			 19); /* the RTT is a little more than 40 ms */
+	assert_int_equal(
+		(int)(stats().pacing_rate * 40 / 1000 * 10 / stats().cwnd),
+		19); /* the RTT is a little more than 40 ms */
 	/* A quarter of a millisecond's worth each step, not a window. */
 	assert_true(most_at_once() < stats().pacing_rate / 1000);
 	let_go();

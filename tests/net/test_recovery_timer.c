@@ -370,7 +370,8 @@ static void lose_every_second_head(bool sack)
 	unsigned sent[64], n, next = 0;
 
 	repair_connect(sack, 200 * MSS);
-	peer.wnd = 10 * MSS >> 4; /* each flight leaves at once: none is paced */
+	peer.wnd =
+		10 * MSS >> 4; /* each flight leaves at once: none is paced */
 	for (unsigned flight = 0; flight < 16; flight++) {
 		n = take_sent(sent, 64);
 		for (unsigned k = 0; k < n; k++)
