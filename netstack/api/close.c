@@ -28,7 +28,11 @@ int net_shutdown(struct net_conn *conn, enum net_shut how)
 		net_conn_wake_reader(conn);
 	}
 	if ((how & NET_SHUT_WR) && !conn->wr_shut) {
-		if (tcp_shutdown(&conn->pcb, 0, 1) != ERR_OK)
+		uint32_t window = net_cwnd_shut(conn);
+		err_t err = tcp_shutdown(&conn->pcb, 0, 1);
+
+		net_cwnd_open(conn, window);
+		if (err != ERR_OK)
 			return -ENOTCONN;
 		conn->wr_shut = true;
 		net_conn_wake_writer(conn);
@@ -63,6 +67,8 @@ static bool unread_behind_fin(const struct net_conn *conn)
 
 static void close_now(struct net_conn *conn)
 {
+	uint32_t window;
+
 	if (conn->pcb_live && unread_behind_fin(conn)) {
 		net_abort(conn);
 		return;
@@ -71,7 +77,9 @@ static void close_now(struct net_conn *conn)
 		conn->pcb.callback_arg = NULL;
 		/* For lwIP: whether all has been read. */
 		conn->pcb.rcv_wnd = TCP_WND_MAX(&conn->pcb) - !!conn->rx_tail;
+		window = net_cwnd_shut(conn);
 		tcp_close(&conn->pcb); /* if memory is short: TF_CLOSEPEND */
+		net_cwnd_open(conn, window);
 		net_pcbs_take_back();
 	}
 	if (conn->pcb_live) {

@@ -103,10 +103,16 @@ uint32_t net_pacing_room(struct net_conn *conn)
 
 void net_pacing_sent(struct net_conn *conn, uint32_t bytes)
 {
+	struct net_pacing *pacing = &net_recovery_of(conn)->pacing;
 	double rate = net_pacing_rate(conn);
+	int64_t most_ns;
 
-	if (rate > 0)
-		net_recovery_of(conn)->pacing.at_ns += time_of(bytes, rate);
+	if (rate == 0)
+		return;
+	/* What left unasked, as a probe does, is paid for, if that is soon. */
+	most_ns = net_here()->now_ns + time_of(burst(conn, rate), rate);
+	pacing->at_ns += time_of(bytes, rate);
+	pacing->at_ns = LWIP_MIN(pacing->at_ns, most_ns);
 }
 
 void net_pacing_hold(struct net_conn *conn, uint32_t first, uint32_t bytes)

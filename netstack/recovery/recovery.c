@@ -110,6 +110,8 @@ static bool probe_wanted(const struct net_conn *conn)
 	if (conn->srtt_us == 0 || conn->pcb.nrtx ||
 	    net_recovery_span(&conn->pcb) > conn->pcb.snd_wnd)
 		return false; /* the last: the tail is beyond the window */
+	if (net_pacing_holds(conn))
+		return false; /* what leaves next asks the same */
 	if (!rec)
 		return true;
 	return rec->state == NET_RECOVERY_OPEN && rec->sacked_bytes == 0 &&
@@ -128,8 +130,7 @@ static bool probe_with_new(struct net_conn *conn)
 	need = net_seg_begin(pcb->unsent) - pcb->lastack + pcb->unsent->len;
 	if (need > pcb->snd_wnd)
 		return false;
-	if (need > pcb->cwnd)
-		pcb->cwnd = need;
+	pcb->cwnd = need; /* of what pacing holds back, no more */
 	tcp_output(pcb);
 	pcb->cwnd = cwnd;
 	return pcb->snd_nxt != was;

@@ -154,6 +154,15 @@ const char *net_cc_name(const struct net_conn *conn);
 /* From now on it is this one's. */
 void net_cc_choose(struct net_conn *conn, unsigned number);
 
+/* ---- send.c ---- */
+/*
+ * Around calls in which lwIP sends by itself: what a connection with a block
+ * has to send waits for the output phase, which paces it. Gives the window for
+ * the second; the connection may have ended in between.
+ */
+uint32_t net_cwnd_shut(struct net_conn *conn);
+void net_cwnd_open(struct net_conn *conn, uint32_t window);
+
 /* ---- pacing.c ---- */
 /* At most so many bytes a second, to one in a thousand; 0: any. */
 void net_pacing_set_cap(struct net_conn *conn, uint64_t bytes_per_s);

@@ -169,3 +169,18 @@ void net_send_new(struct net_conn *conn)
 	net_send_account(conn);
 	settle_output(conn);
 }
+
+uint32_t net_cwnd_shut(struct net_conn *conn)
+{
+	uint32_t window = conn->pcb.cwnd;
+
+	if (conn->repairing)
+		conn->pcb.cwnd = NET_CWND_SHUT;
+	return window;
+}
+
+void net_cwnd_open(struct net_conn *conn, uint32_t window)
+{
+	if (conn->pcb_live && conn->repairing)
+		conn->pcb.cwnd = window;
+}

@@ -146,6 +146,53 @@ static void test_a_cap_is_kept_while_repairing(void **state)
 	let_go();
 }
 
+/*
+ * The probe for a lost tail is one segment, however wide the window is; while
+ * something waits for its time there is none.
+ */
+static void test_a_probe_does_not_break_the_dam(void **state)
+{
+	struct bottleneck path = {
+		.rate = 1e8, .delay_ns = 5 * NS_MS, .queue = 1e6};
+
+	bottleneck_connect(&path, FOREVER);
+	bottleneck_run(&path, 200);
+	assert_true(stats().cwnd > 100 * MSS);
+	net_set_pacing_rate(ours, 20000);
+	bottleneck_run(&path, 500);
+	logged = 0;
+	path.per_mille = 1000; /* no ACK comes any more */
+	bottleneck_run(&path, 300);
+	expect_rate(20000, 4.0 * MSS);
+	let_go();
+}
+
+/* lwIP sends by itself when it is told to close. */
+static void test_closing_does_not_break_the_dam(void **state)
+{
+	struct bottleneck path = {
+		.rate = 1e8, .delay_ns = 5 * NS_MS, .queue = 1e6};
+	static uint8_t data[30 * MSS];
+
+	bottleneck_connect(&path, 300 * MSS);
+	bottleneck_run(&path, 200);
+	assert_int_equal(path.delivered, 300 * MSS);
+	net_set_pacing_rate(ours, 20000);
+	logged = 0;
+	for (unsigned i = 0; i < sizeof(data); i += MSS)
+		net_send(ours, data, MSS);
+	bottleneck_run(&path, 1);
+	net_shutdown(ours, NET_SHUT_WR);
+	bottleneck_run(&path, 300);
+	net_close(ours);
+	bottleneck_run(&path, 1500);
+	assert_int_equal(path.delivered, 330 * MSS);
+	/* Nobody acknowledges the FIN: it is probed for once. */
+	expect_rate(20000, 3.0 * MSS);
+	peer_send(&peer, PEER_RST, NULL, 0);
+	run_rounds(2);
+}
+
 static void test_a_cap_holds_for_small_writes_too(void **state)
 {
 	struct bottleneck path = {
@@ -271,6 +318,8 @@ int main(void)
 		T(test_a_cap_is_kept_and_used),
 		T(test_a_small_cap_is_kept_and_used),
 		T(test_a_cap_is_kept_while_repairing),
+		T(test_a_probe_does_not_break_the_dam),
+		T(test_closing_does_not_break_the_dam),
 		T(test_a_cap_holds_for_small_writes_too),
 		T(test_what_a_cap_held_back_leaves_when_it_goes),
 		T(test_a_capped_connection_at_rest_has_no_block),
