@@ -130,7 +130,8 @@ static bool probe_with_new(struct net_conn *conn)
 	need = net_seg_begin(pcb->unsent) - pcb->lastack + pcb->unsent->len;
 	if (need > pcb->snd_wnd)
 		return false;
-	pcb->cwnd = need; /* of what pacing holds back, no more */
+	if (need > pcb->cwnd)
+		pcb->cwnd = need;
 	tcp_output(pcb);
 	pcb->cwnd = cwnd;
 	return pcb->snd_nxt != was;

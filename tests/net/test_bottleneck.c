@@ -129,6 +129,26 @@ static void test_bbr_bears_random_loss_and_cubic_does_not(void **state)
 	assert_true(cubic < 0.6);
 }
 
+/*
+ * In bursts of ACKs new segments and those sent again leave at one time, in
+ * either order: none is lost but those that are.
+ */
+static void test_what_arrives_is_not_taken_for_lost(void **state)
+{
+	struct bottleneck path = {.rate = 20 * RATE,
+				  .delay_ns = 20 * MS,
+				  .queue = 20 * BDP,
+				  .per_mille = 10};
+
+	connect_with(&path, "bbr", FOREVER);
+	for (unsigned i = 0; i < 20; i++) {
+		bottleneck_run(&path, 50);
+		assert_true(ours->recovery->bbr->rate.lost <= path.dropped);
+	}
+	assert_true(path.dropped > 100000);
+	end();
+}
+
 static void test_bbr_lets_a_shallow_queue_overflow_little(void **state)
 {
 	struct bottleneck path = usual(0.3);
@@ -267,6 +287,7 @@ int main(void)
 		T(test_bbr_fills_the_path_and_keeps_the_queue_short),
 		T(test_bbr_cycles),
 		T(test_bbr_bears_random_loss_and_cubic_does_not),
+		T(test_what_arrives_is_not_taken_for_lost),
 		T(test_bbr_lets_a_shallow_queue_overflow_little),
 		T(test_an_application_that_limits_itself_changes_no_estimate),
 		T(test_the_model_goes_after_a_second_of_rest),

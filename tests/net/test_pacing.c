@@ -220,8 +220,9 @@ static void test_what_a_cap_held_back_leaves_when_it_goes(void **state)
 	net_set_pacing_rate(ours, 1000);
 	for (unsigned i = 0; i < 8; i++)
 		net_send(ours, (uint8_t[MSS]){0}, MSS);
-	bottleneck_run(&path, 100);
+	bottleneck_run(&path, 900);
 	assert_int_equal(path.delivered, 11 * MSS);
+	assert_int_equal(ours->pcb.persist_cnt, 0); /* no shut window */
 	net_set_pacing_rate(ours, UINT64_MAX);
 	bottleneck_run(&path, 30);
 	assert_int_equal(path.delivered, 17 * MSS);
