@@ -3,32 +3,33 @@
  */
 #include "netstack/recovery/recovery_priv.h"
 
-static inline void output_now(struct net_conn *conn)
+static inline void send_what_fits(struct net_conn *conn)
 {
 	err_t err;
 
-	net_recovery_before_output(conn);
-	if (__builtin_expect(conn->pcb.flags & NET_TF_PATH, 0))
-		net_path_review(conn);
-	if (__builtin_expect(conn->repairing, 0)) {
-		net_send_new(conn);
-		net_send_went_out(conn);
+	if (net_here()->predicts && net_predict_output(conn))
 		return;
-	}
-	if (net_here()->predicts && net_predict_output(conn)) {
-		net_send_went_out(conn);
-		return;
-	}
 	err = tcp_output(&conn->pcb);
 	/* Nagle's algorithm holds the segment that the ACK would go with. */
 	if (err == ERR_OK && (conn->pcb.flags & TF_ACK_NOW))
 		err = tcp_send_empty_ack(&conn->pcb);
 	if (err == ERR_MEM || err == ERR_BUF)
 		net_conn_queue_output(conn); /* the port, or memory, is short */
-	net_send_went_out(conn);
+}
+
+void net_send_what_fits(struct net_conn *conn)
+{
+	send_what_fits(conn);
 }
 
 void net_conn_output_now(struct net_conn *conn)
 {
-	output_now(conn);
+	net_recovery_before_output(conn);
+	if (__builtin_expect(conn->pcb.flags & NET_TF_PATH, 0))
+		net_path_review(conn);
+	if (__builtin_expect(conn->repairing, 0))
+		net_send_new(conn);
+	else
+		send_what_fits(conn);
+	net_send_went_out(conn);
 }

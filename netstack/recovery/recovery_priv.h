@@ -230,6 +230,10 @@ static inline void net_recovery_before_output(struct net_conn *conn)
 		net_cc_engage(conn);
 }
 
+/* ---- output.c ---- */
+/* By the windows, whatever lies in `unsent`, or the ACK that is due. */
+void net_send_what_fits(struct net_conn *conn);
+
 /* ---- send.c: of connections with a block but the first ---- */
 
 #define NET_CWND_SHUT 1u /* a congestion window nothing fits into */

@@ -151,7 +151,6 @@ void net_send_new(struct net_conn *conn)
 	struct net_recovery *rec = net_recovery_of(conn);
 	struct tcp_pcb *pcb = &conn->pcb;
 	uint32_t window = pcb->cwnd, span = net_recovery_span(pcb), room;
-	err_t err;
 
 	net_send_account(conn);
 	if (pcb->unsent && span == 0 && rec->cc->on_restart)
@@ -159,13 +158,8 @@ void net_send_new(struct net_conn *conn)
 	room = net_pacing_room(conn);
 	if (window > span && window - span > room)
 		pcb->cwnd = LWIP_MAX(span + room, NET_CWND_SHUT);
-	err = tcp_output(pcb);
+	net_send_what_fits(conn);
 	pcb->cwnd = window;
-	/* Nagle's algorithm holds the segment that the ACK would go with. */
-	if (err == ERR_OK && (pcb->flags & TF_ACK_NOW))
-		err = tcp_send_empty_ack(pcb);
-	if (err == ERR_MEM || err == ERR_BUF)
-		net_conn_queue_output(conn); /* the port, or memory, is short */
 	net_send_account(conn);
 	settle_output(conn);
 }
