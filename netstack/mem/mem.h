@@ -30,6 +30,12 @@ void net_mem_fail_after(unsigned n);
 
 #define NET_MEM_CHUNK_BYTES (256u << 10)
 unsigned net_mem_size(const void *mem); /* bytes that are the object's */
+/*
+ * A reference of four bytes to an object of net_mem_malloc(), never 0; and the
+ * object of one, which must still be allocated.
+ */
+uint32_t net_mem_ref(const void *mem);
+void *net_mem_at(uint32_t ref);
 /* Bytes of chunks that hold objects, and of those objects. The second walks. */
 uint64_t net_mem_bytes(void);
 uint64_t net_mem_live_bytes(void);

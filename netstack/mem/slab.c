@@ -46,6 +46,7 @@ struct chunk {
 	struct object *free;
 	uint32_t used;		   /* objects */
 	uint32_t carved;	   /* bytes that are objects, or the header */
+	uint32_t number;	   /* counted over all regions */
 	struct chunk *next, *prev; /* with room, of its slab; or free */
 };
 static_assert(sizeof(struct chunk) <= CHUNK_HEADER, "objects follow it");
@@ -80,14 +81,23 @@ static _Thread_local struct net_arena {
 	const struct slab *conns; /* of `pools` */
 	void **regions;
 	struct chunk *free_chunks;
-	/* Free chunks without pages; nothing may be written to them. */
-	void **bare_chunks;
+	/* Numbers of free chunks without pages, which have no header. */
+	uint32_t *bare_chunks;
 	unsigned n_regions, n_free, n_used, n_bare;
 	uint64_t bytes_max; /* of chunks in use */
 	unsigned fail_in;   /* allocations until one fails; 0: none */
 } arena;
 
-#define MAX_CHUNKS (MAX_REGIONS * (REGION_BYTES / CHUNK_BYTES))
+#define REGION_CHUNKS (REGION_BYTES / CHUNK_BYTES)
+#define MAX_CHUNKS    (MAX_REGIONS * REGION_CHUNKS)
+
+/* A reference: a chunk's number, and the line in it where an object begins. */
+#define LINE_BYTES 64u
+#define LINE_BITS  12
+static_assert(CHUNK_BYTES / LINE_BYTES == 1u << LINE_BITS,
+	      "every line has one");
+static_assert((uint64_t)MAX_CHUNKS << LINE_BITS <= UINT64_C(1) << 32,
+	      "32 bits hold every reference");
 
 /* ---- chunks ---- */
 
@@ -153,14 +163,23 @@ static int add_region(void)
 	if (!region)
 		return -ENOMEM;
 	arena.regions[arena.n_regions++] = region;
-	for (unsigned at = REGION_BYTES; at; at -= CHUNK_BYTES)
-		arena.bare_chunks[arena.n_bare++] = region + at - CHUNK_BYTES;
+	for (unsigned i = 1; i <= REGION_CHUNKS; i++)
+		arena.bare_chunks[arena.n_bare++] =
+			arena.n_regions * REGION_CHUNKS - i;
 	return 0;
+}
+
+static struct chunk *chunk_at(uint32_t number)
+{
+	uint8_t *region = arena.regions[number / REGION_CHUNKS];
+
+	return (void *)(region + number % REGION_CHUNKS * CHUNK_BYTES);
 }
 
 static struct chunk *take_free_chunk(void)
 {
 	struct chunk *chunk = arena.free_chunks;
+	uint32_t number;
 
 	if (chunk) {
 		take_out(&arena.free_chunks, chunk);
@@ -169,7 +188,10 @@ static struct chunk *take_free_chunk(void)
 	}
 	if (!arena.n_bare && add_region() < 0)
 		return NULL;
-	return arena.bare_chunks[--arena.n_bare];
+	number = arena.bare_chunks[--arena.n_bare];
+	chunk = chunk_at(number);
+	chunk->number = number;
+	return chunk;
 }
 
 /*
@@ -199,7 +221,8 @@ static bool new_chunk(struct slab *slab)
 	if (!chunk)
 		return false;
 	arena.n_used++;
-	*chunk = (struct chunk){.slab = slab, .carved = CHUNK_HEADER};
+	*chunk = (struct chunk){
+		.slab = slab, .carved = CHUNK_HEADER, .number = chunk->number};
 	POISON((uint8_t *)chunk + CHUNK_HEADER, CHUNK_BYTES - CHUNK_HEADER);
 	slab->current = chunk;
 	net_budget_changed();
@@ -342,6 +365,22 @@ static inline void slab_free(void *mem)
 		settle_chunk(slab, chunk, !was);
 }
 
+/* ---- references ---- */
+
+uint32_t net_mem_ref(const void *mem)
+{
+	uintptr_t offset = (uintptr_t)mem & (CHUNK_BYTES - 1);
+	const struct chunk *chunk = (const void *)((uintptr_t)mem - offset);
+
+	return chunk->number << LINE_BITS | (uint32_t)(offset / LINE_BYTES);
+}
+
+void *net_mem_at(uint32_t ref)
+{
+	return (uint8_t *)chunk_at(ref >> LINE_BITS) +
+	       (ref & ((1u << LINE_BITS) - 1)) * LINE_BYTES;
+}
+
 /* ---- how much there is ---- */
 
 unsigned net_mem_size(const void *mem)
@@ -382,8 +421,8 @@ bool net_mem_trim(void)
 		return false;
 	take_out(&arena.free_chunks, chunk);
 	arena.n_free--;
+	arena.bare_chunks[arena.n_bare++] = chunk->number;
 	madvise(chunk, CHUNK_BYTES, MADV_DONTNEED);
-	arena.bare_chunks[arena.n_bare++] = chunk;
 	return true;
 }
 
@@ -465,8 +504,9 @@ static void unmap_tables(void)
 	if (arena.regions)
 		munmap(arena.regions, MAX_REGIONS * sizeof(void *));
 	if (arena.bare_chunks)
-		munmap(arena.bare_chunks, MAX_CHUNKS * sizeof(void *));
-	arena.regions = arena.bare_chunks = NULL;
+		munmap(arena.bare_chunks, MAX_CHUNKS * sizeof(uint32_t));
+	arena.regions = NULL;
+	arena.bare_chunks = NULL;
 }
 
 int net_mem_init(void)
@@ -481,7 +521,7 @@ int net_mem_init(void)
 		assert(class_of_64[i] == class);
 	}
 	arena.regions = map(MAX_REGIONS * sizeof(void *));
-	arena.bare_chunks = map(MAX_CHUNKS * sizeof(void *));
+	arena.bare_chunks = map(MAX_CHUNKS * sizeof(uint32_t));
 	arena.bytes_max = UINT64_MAX;
 	net_mem_fail_after(0);
 	arena.conns = &pools[MEMP_TCP_PCB];
