@@ -35,6 +35,16 @@ void net_demux_remove(struct net_conn *conn);
 void net_demux_prefetch(struct glue_frame *const *frames, unsigned n);
 void net_for_each_conn(void (*fn)(struct net_conn *conn));
 
+/* ---- place.c: addresses in a record ---- */
+#define NET_PLACE_BITS 11 /* the owner may use the others */
+
+/* That of an address of ours in the table of interfaces; false: it is none. */
+bool net_place_of(const ip_addr_t *local, u16_t *out);
+const ip_addr_t *net_place_ip(u16_t place);
+/* A peer's, in network byte order; `place` is that of ours beside it. */
+void net_remote_pack(const ip_addr_t *ip, u32_t words[4], u8_t *zone);
+ip_addr_t net_remote_unpack(const u32_t words[4], u16_t place, u8_t zone);
+
 /* ---- pcbs.c ---- */
 /* Takes back what lwIP has put on its lists, and hashes what is new there. */
 void net_pcbs_take_back(void);

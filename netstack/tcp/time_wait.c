@@ -22,25 +22,21 @@
 
 #define CHALLENGE_SHIFT 9 /* one in so many ms, 2^9 */
 
-/* `local`: the address of ours, as place in the table of interfaces. */
-#define ADDR_BITS 3
-#define NUMBER	  (1u << 10) /* of the interface and address: less */
-#define SLOT	  10	     /* two bits: when a challenge was last sent */
-#define STAMPED	  (1u << 12) /* timestamps have been agreed upon */
-#define V6	  (1u << 13)
-#define AGAIN	  (1u << 14) /* its time began anew: it is moved at its turn */
-#define LIVE	  (1u << 15) /* it has not ended early */
-static_assert(LWIP_IPV6_NUM_ADDRESSES <= 1 << ADDR_BITS, "`local` holds it");
-static_assert((NET_MAX_ADDRS + NET_MAX_LINKS) << ADDR_BITS <= NUMBER,
-	      "`local` holds an interface's number");
+/* In `place`, beside it. */
+#define SLOT	NET_PLACE_BITS /* two bits: when a challenge was last sent */
+#define STAMPED (1u << (NET_PLACE_BITS + 2)) /* with timestamps */
+#define AGAIN                                                                  \
+	(1u << (NET_PLACE_BITS + 3))	  /* its time began anew: moved later */
+#define LIVE (1u << (NET_PLACE_BITS + 4)) /* it has not ended early */
+static_assert(LIVE <= 1u << 15, "`place` holds it");
 
 struct net_wait {
 	struct net_wait *hash_next;
-	u32_t remote[4]; /* network byte order; of IPv4 the first alone */
+	u32_t remote[4];
 	u16_t remote_port, local_port;
 	u32_t snd_nxt, rcv_nxt;
 	u32_t ts_recent; /* RFC 7323, if STAMPED */
-	u16_t local;
+	u16_t place;
 	u16_t wnd; /* as the header has it, host order */
 	u8_t ttl, tos, zone;
 	u8_t until; /* of tcp_ticks, WAIT_TICKS ahead at most */
@@ -57,61 +53,14 @@ struct net_wait_block {
 };
 static_assert(sizeof(struct net_wait_block) <= BLOCK_BYTES, "no byte more");
 
-/* ---- addresses ---- */
-
-/* False: it is none of ours. */
-static bool place_of(const ip_addr_t *local, u16_t *out)
-{
-	for (unsigned i = 0; i < net_here()->n_netifs; i++) {
-		struct netif *netif = &net_here()->netifs[i];
-		s8_t at = 0;
-
-		if (IP_IS_V6(local))
-			at = netif_get_ip6_addr_match(netif, ip_2_ip6(local));
-		else if (!ip4_addr_eq(netif_ip4_addr(netif), ip_2_ip4(local)))
-			at = -1;
-		if (at < 0)
-			continue;
-		*out = (u16_t)(i << ADDR_BITS | (unsigned)at |
-			       (IP_IS_V6(local) ? V6 : 0));
-		return true;
-	}
-	return false;
-}
-
 static const ip_addr_t *local_of(const struct net_wait *wait)
 {
-	const struct netif *netif =
-		&net_here()->netifs[(wait->local & (NUMBER - 1)) >> ADDR_BITS];
-
-	return wait->local & V6
-		       ? &netif->ip6_addr[wait->local & ((1 << ADDR_BITS) - 1)]
-		       : &netif->ip_addr;
-}
-
-static void set_remote(struct net_wait *wait, const ip_addr_t *ip)
-{
-	if (IP_IS_V6(ip)) {
-		memcpy(wait->remote, ip_2_ip6(ip)->addr, 16);
-		wait->zone = ip6_addr_zone(ip_2_ip6(ip));
-	} else {
-		wait->remote[0] = ip_2_ip4(ip)->addr;
-	}
+	return net_place_ip(wait->place);
 }
 
 static ip_addr_t remote_of(const struct net_wait *wait)
 {
-	ip_addr_t ip;
-
-	if (wait->local & V6) {
-		memset(&ip, 0, sizeof(ip));
-		memcpy(ip_2_ip6(&ip)->addr, wait->remote, 16);
-		ip6_addr_set_zone(ip_2_ip6(&ip), wait->zone);
-		IP_SET_TYPE_VAL(ip, IPADDR_TYPE_V6);
-	} else {
-		ip_addr_set_ip4_u32_val(ip, wait->remote[0]);
-	}
-	return ip;
+	return net_remote_unpack(wait->remote, wait->place, wait->zone);
 }
 
 /* ---- the table ---- */
@@ -162,7 +111,7 @@ static void end(struct net_wait *wait)
 	while (*at != wait)
 		at = &(*at)->hash_next;
 	*at = wait->hash_next;
-	wait->local &= (u16_t)~LIVE;
+	wait->place &= (u16_t)~LIVE;
 	net_here()->time_wait.n--;
 }
 
@@ -192,7 +141,7 @@ static void pass(void)
 /* The oldest ends early. */
 static void recycle(void)
 {
-	if (first()->local & LIVE) {
+	if (first()->place & LIVE) {
 		net_here()->stats.time_wait_recycled++;
 		end(first());
 	}
@@ -279,13 +228,13 @@ static void due(struct coro_timer *timer)
 	for (unsigned n = 0; n < AT_ONCE && first(); n++) {
 		struct net_wait *wait = first(), again = *wait;
 
-		if ((wait->local & (LIVE | AGAIN)) == LIVE && !is_over(wait))
+		if ((wait->place & (LIVE | AGAIN)) == LIVE && !is_over(wait))
 			break;
-		if (wait->local & LIVE)
+		if (wait->place & LIVE)
 			end(wait);
 		pass();
-		if ((again.local & LIVE) && !is_over(&again)) {
-			again.local &= (u16_t)~AGAIN;
+		if ((again.place & LIVE) && !is_over(&again)) {
+			again.place &= (u16_t)~AGAIN;
 			append(&again);
 		}
 	}
@@ -325,8 +274,8 @@ static unsigned challenge_slot(void)
 
 static void set_slot(struct net_wait *wait, unsigned slot)
 {
-	wait->local &= (u16_t) ~(3u << SLOT);
-	wait->local |= (u16_t)((slot & 3) << SLOT);
+	wait->place &= (u16_t) ~(3u << SLOT);
+	wait->place |= (u16_t)((slot & 3) << SLOT);
 }
 
 static void record(const struct net_conn *conn)
@@ -344,11 +293,11 @@ static void record(const struct net_conn *conn)
 		.tos = pcb->tos,
 	};
 
-	if (!place_of(&pcb->local_ip, &wait.local))
+	if (!net_place_of(&pcb->local_ip, &wait.place))
 		return;
-	wait.local |= LIVE | (pcb->flags & NET_TF_TS ? STAMPED : 0);
+	wait.place |= LIVE | (pcb->flags & NET_TF_TS ? STAMPED : 0);
 	set_slot(&wait, challenge_slot() - 1);
-	set_remote(&wait, &pcb->remote_ip);
+	net_remote_pack(&pcb->remote_ip, wait.remote, &wait.zone);
 	append(&wait);
 }
 
@@ -385,7 +334,7 @@ static bool renews(const struct net_wait *wait, const struct tcp_hdr *tcp)
 		.rcv_nxt = wait->rcv_nxt,
 		.snd_nxt = wait->snd_nxt,
 		.ts_recent = wait->ts_recent,
-		.has_ts = wait->local & STAMPED,
+		.has_ts = wait->place & STAMPED,
 	};
 
 	return net_handshake_renews(tcp, &past);
@@ -407,7 +356,7 @@ static void answer(const struct net_wait *wait)
 		.wnd = wait->wnd,
 	};
 
-	if (wait->local & STAMPED) {
+	if (wait->place & STAMPED) {
 		net_ts_write(reply.options,
 			     net_ts_now() +
 				     net_ts_offset(reply.from, reply.from_port,
@@ -423,7 +372,7 @@ static void challenge(struct net_wait *wait)
 {
 	unsigned slot = challenge_slot();
 
-	if ((wait->local >> SLOT & 3) == slot)
+	if ((wait->place >> SLOT & 3) == slot)
 		return;
 	set_slot(wait, slot);
 	net_here()->stats.challenge_acks++;
@@ -439,7 +388,7 @@ static bool check_timestamp(struct net_wait *wait, const struct tcp_hdr *tcp,
 {
 	struct net_ts ts;
 
-	if (!(wait->local & STAMPED))
+	if (!(wait->place & STAMPED))
 		return true;
 	if (!net_ts_read(tcp, &ts))
 		return false;
@@ -486,7 +435,7 @@ bool net_time_wait_input(const struct pbuf *p)
 	}
 	if (flags & TCP_FIN) {
 		wait->until = (u8_t)(tcp_ticks + WAIT_TICKS);
-		wait->local |= AGAIN;
+		wait->place |= AGAIN;
 	}
 	if (longer)
 		answer(wait);

@@ -1,0 +1,69 @@
+/*
+ * The addresses of a record, which has less room than a connection: ours as its
+ * place in the table of interfaces, the peer's without its type.
+ */
+#include "netstack/tcp/tcp.h"
+
+#include <assert.h>
+#include <string.h>
+
+#define ADDR_BITS 3
+#define V6	  (1u << (NET_PLACE_BITS - 1))
+static_assert(LWIP_IPV6_NUM_ADDRESSES <= 1 << ADDR_BITS, "a place holds it");
+static_assert((NET_MAX_ADDRS + NET_MAX_LINKS) << ADDR_BITS <= V6,
+	      "a place holds an interface's number");
+
+bool net_place_of(const ip_addr_t *local, u16_t *out)
+{
+	for (unsigned i = 0; i < net_here()->n_netifs; i++) {
+		struct netif *netif = &net_here()->netifs[i];
+		s8_t at = 0;
+
+		if (IP_IS_V6(local))
+			at = netif_get_ip6_addr_match(netif, ip_2_ip6(local));
+		else if (!ip4_addr_eq(netif_ip4_addr(netif), ip_2_ip4(local)))
+			at = -1;
+		if (at < 0)
+			continue;
+		*out = (u16_t)(i << ADDR_BITS | (unsigned)at |
+			       (IP_IS_V6(local) ? V6 : 0));
+		return true;
+	}
+	return false;
+}
+
+const ip_addr_t *net_place_ip(u16_t place)
+{
+	const struct netif *netif =
+		&net_here()->netifs[(place & (V6 - 1)) >> ADDR_BITS];
+
+	return place & V6 ? &netif->ip6_addr[place & ((1 << ADDR_BITS) - 1)]
+			  : &netif->ip_addr;
+}
+
+void net_remote_pack(const ip_addr_t *ip, u32_t words[4], u8_t *zone)
+{
+	if (IP_IS_V6(ip)) {
+		memcpy(words, ip_2_ip6(ip)->addr, 16);
+		*zone = ip6_addr_zone(ip_2_ip6(ip));
+	} else {
+		words[0] = ip_2_ip4(ip)->addr;
+		words[1] = words[2] = words[3] = 0;
+		*zone = 0;
+	}
+}
+
+ip_addr_t net_remote_unpack(const u32_t words[4], u16_t place, u8_t zone)
+{
+	ip_addr_t ip;
+
+	if (place & V6) {
+		memset(&ip, 0, sizeof(ip));
+		memcpy(ip_2_ip6(&ip)->addr, words, 16);
+		ip6_addr_set_zone(ip_2_ip6(&ip), zone);
+		IP_SET_TYPE_VAL(ip, IPADDR_TYPE_V6);
+	} else {
+		ip_addr_set_ip4_u32_val(ip, words[0]);
+	}
+	return ip;
+}
