@@ -77,7 +77,6 @@ struct net_conn {
 	bool served : 1;	 /* its handler has not returned */
 	bool wants_room : 1;	 /* its writer waits to send */
 	bool wants_segment : 1;	 /* and for room for a whole segment */
-	bool half_open : 1;	 /* counted in the stack's */
 	bool challenged : 1;	 /* at challenged_ms, RFC 5961 */
 	bool over : 1;		 /* in TIME_WAIT */
 	bool ticking : 1;	 /* lwIP's tick is due at last_timer */
@@ -122,8 +121,7 @@ static_assert(sizeof(struct net_conn) <= 384, "six cache lines");
 
 struct net_listener {
 	struct net_addr addr;
-	struct tcp_pcb *pcb; /* lwIP's listening pcb */
-	ip_addr_t ip;	     /* the same, for the hash */
+	ip_addr_t ip; /* the same, for the hash */
 	struct net_listener *next, **pprev;
 	struct net_listener *hash_next; /* while not stopped */
 	unsigned backlog, pending;
@@ -223,6 +221,10 @@ struct net_tables {
 	struct net_no_port no_port[NET_NO_PORT_SLOTS];
 };
 
+/* By timeouts so far; the last for answers that the port had no room for. */
+#define NET_HALF_OPEN_UNSENT 5
+#define NET_HALF_OPEN_QUEUES 6
+
 /* One for each thread that has opened a stack. */
 struct net_stack {
 	struct net_tables *tables; /* owned; the pointers below are into it */
@@ -270,7 +272,15 @@ struct net_stack {
 		struct net_conn *oldest, *newest;
 		unsigned n;
 	} orphans;
-	unsigned half_open;  /* of n_conns, and not ours by net_dial() */
+	unsigned half_open;	/* beside n_conns: both are max_conns at most */
+	struct net_half_opens { /* tcp/half_open.c */
+		uint32_t *buckets;
+		uint32_t bucket_mask;
+		struct net_half_open_queue {
+			uint32_t oldest, newest;
+		} queues[NET_HALF_OPEN_QUEUES];
+		struct coro_timer timer;
+	} half_opens;
 	unsigned ooseq_most; /* frames; while memory is short, pieces */
 	/* of the budget: what each connection may have now, in bytes */
 	uint32_t snd_most, rcv_most;
@@ -291,7 +301,6 @@ struct net_stack {
 
 	uint32_t challenged_ms; /* tcp/check.c */
 	/* of the segment that is being received */
-	struct net_listener *shown_listener; /* to lwIP, the last one */
 	uint8_t rx_flags;
 	bool rx_has_mss;   /* a handshake's: the option is there */
 	bool isn_fixed;	   /* net_isn() gives isn */
@@ -315,7 +324,7 @@ struct net_stack {
 	bool timestamps_off;
 	uint8_t cc;	    /* of new connections: recovery/cc.c */
 	unsigned n_sources; /* its entries in the table of clients */
-	/* counted for the segment that is being received; no connection yet */
+	/* counted for the segment that is being received; not held yet */
 	struct net_source_key admitted;
 };
 

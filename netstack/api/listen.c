@@ -30,31 +30,6 @@ static bool is_ours(const struct net_addr *addr)
 	return false;
 }
 
-/*
- * lwIP's listening pcb. tcp_bind() would walk all others to see whether the
- * port is free, which the hash has told; and tcp_input() would walk them for
- * every SYN, so the new one leaves lwIP's list at once (net_tcp_input() shows
- * the one that is meant). It has no argument: lwIP would hand that to a
- * connection's error event when there is no memory to answer a SYN.
- */
-static int make_pcb(struct net_listener *listener, struct tcp_pcb **out)
-{
-	struct tcp_pcb *pcb = tcp_new_ip_type(IPADDR_TYPE_ANY), *lpcb;
-
-	if (!pcb)
-		return -ENOMEM;
-	ip_addr_copy(pcb->local_ip, listener->ip);
-	pcb->local_port = listener->addr.port;
-	lpcb = tcp_listen(pcb);
-	if (!lpcb) {
-		tcp_abort(pcb);
-		return -ENOMEM;
-	}
-	tcp_listen_pcbs.pcbs = NULL;
-	*out = lpcb;
-	return 0;
-}
-
 static void read_ip(const struct net_addr *addr, ip_addr_t *ip)
 {
 	net_addr_to_lwip(addr, ip);
@@ -83,7 +58,6 @@ int net_listen(struct net_stack *stack, const struct net_addr *addr,
 	struct net_listener *listener;
 	uint16_t port;
 	ip_addr_t ip;
-	int err;
 
 	NET_CHECK_STACK(stack);
 	if (!stack || !addr || !out)
@@ -107,11 +81,6 @@ int net_listen(struct net_stack *stack, const struct net_addr *addr,
 	listener->ip = ip;
 	listener->backlog = backlog ? backlog : BACKLOG_DEFAULT;
 	listener->cc = stack->cc;
-	err = make_pcb(listener, &listener->pcb);
-	if (err < 0) {
-		free(listener);
-		return err;
-	}
 	listener->next = stack->listeners;
 	listener->pprev = &stack->listeners;
 	if (listener->next)
@@ -205,8 +174,8 @@ static void wake_acceptors(struct net_listener *listener)
 }
 
 /*
- * lwIP says the handshake is done. Runs inside tcp_input(); an error makes
- * lwIP reset the connection and free it, which nobody must then be told.
+ * The handshake is done. An error resets the connection and frees it, which
+ * nobody must then be told.
  */
 err_t net_listener_established(struct net_conn *conn)
 {
@@ -330,7 +299,6 @@ void net_listener_stop(struct net_listener *listener)
 		return;
 	listener->stopped = true;
 	net_listener_unhash(listener);
-	tcp_close(listener->pcb);
 	while ((conn = pop(listener)))
 		net_abort(conn);
 	wake_acceptors(listener);

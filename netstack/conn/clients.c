@@ -353,6 +353,19 @@ void net_clients_unadmit(void)
 	add(&table.ports[key.port].places, -1u);
 }
 
+bool net_clients_hold(void)
+{
+	bool counted = net_here()->admitted.family;
+
+	net_here()->admitted.family = 0;
+	return counted;
+}
+
+void net_clients_resume(const ip_addr_t *ip, u16_t port)
+{
+	net_here()->admitted = key_of(ip, port);
+}
+
 void net_client_half_open(struct net_conn *conn)
 {
 	if (!net_here()->admitted.family)

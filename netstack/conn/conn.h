@@ -32,13 +32,6 @@ static inline void net_conn_tell(struct net_conn *conn)
 		conn->watch->fn(conn, conn->watch);
 }
 
-/* A half-open connection is no longer that. */
-static inline void net_half_open_leave(struct net_conn *conn)
-{
-	net_here()->half_open -= conn->half_open;
-	conn->half_open = false;
-}
-
 /* ---- wake.c ---- */
 /* One thing that a net_poll() waits for. */
 struct net_poll_node {
@@ -369,13 +362,17 @@ void net_listener_limits(const struct net_listener *listener,
 			 struct net_limits *out);
 /*
  * Whether a segment from ip may open a connection to the listener. If it may,
- * that one is counted already: net_client_half_open() makes it the
- * connection's, and net_clients_unadmit() takes it back if none has come of it.
- * Without memory for an entry the connection is not counted.
+ * that one is counted already: net_clients_hold() makes it the half-open
+ * connection's, and says whether there is one; net_client_half_open() makes it
+ * the connection's; and net_clients_unadmit() takes it back if none has come of
+ * it. Without memory for an entry the connection is not counted.
  */
 enum net_admission net_clients_admit(const struct net_listener *listener,
 				     const ip_addr_t *ip, enum net_asks asks);
 void net_clients_unadmit(void);
+bool net_clients_hold(void);
+/* What is held is the segment's again: of a client from ip to our port. */
+void net_clients_resume(const ip_addr_t *ip, u16_t port);
 void net_client_half_open(struct net_conn *conn);
 void net_client_established(struct net_conn *conn);
 void net_client_forget(struct net_conn *conn); /* one that is counted */

@@ -59,8 +59,6 @@ err_t lwip_tcp_event(void *arg, struct tcp_pcb *pcb, enum lwip_event event,
 
 	switch (event) {
 	case LWIP_EVENT_ACCEPT:
-		if (!pcb)
-			return ERR_OK;
 		if (!net_conn_of(pcb)->connecting)
 			return net_listener_established(net_conn_of(pcb));
 		dialed(conn); /* and dialed by the peer */

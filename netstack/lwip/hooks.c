@@ -10,16 +10,15 @@ err_t net_segment_in(struct tcp_pcb *pcb, const struct tcp_hdr *hdr,
 		     u16_t optlen, u16_t opt1len, const u8_t *opt2,
 		     const struct pbuf *p)
 {
-	if (pcb->state != LISTEN)
-		net_recovery_input(pcb, hdr, opt1len, p);
+	net_recovery_input(pcb, hdr, opt1len, p);
 	return ERR_OK;
 }
 
-/* pcb is NULL, or still a listener's, for a RST to nobody. */
+/* pcb is NULL for a RST to nobody. */
 u32_t *net_segment_out(const struct tcp_pcb *pcb, const struct pbuf *p,
 		       u32_t *opts)
 {
-	if (!pcb || pcb->state == LISTEN)
+	if (!pcb)
 		return opts;
 	net_count_out(net_conn_of((struct tcp_pcb *)(uintptr_t)pcb), p);
 	net_recovery_segment_out(pcb, p);

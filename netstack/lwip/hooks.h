@@ -50,9 +50,6 @@ err_t net_segment_in(struct tcp_pcb *pcb, const struct tcp_hdr *hdr,
 	((u8_t)((len) +                                                        \
 		((pcb) && ((pcb)->flags & NET_TF_TS) ? NET_TS_BYTES : 0)))
 
-/* A pcb has been made for a SYN (tcp/timestamps.c). */
-void net_ts_accept(struct tcp_pcb *pcb, const struct tcp_hdr *syn);
-
 /* A segment about to leave: puts a timestamp behind its options (hooks.c). */
 u32_t *net_segment_out(const struct tcp_pcb *pcb, const struct pbuf *p,
 		       u32_t *opts);

@@ -30,19 +30,6 @@ static inline void net_pcb_show(struct tcp_pcb *pcb)
 		tcp_active_pcbs = pcb;
 }
 
-static inline void net_pcb_show_listener(struct tcp_pcb *lpcb)
-{
-	struct tcp_pcb_listen *pcb = (struct tcp_pcb_listen *)(void *)lpcb;
-
-	pcb->next = NULL;
-	tcp_listen_pcbs.listen_pcbs = pcb;
-}
-
-static inline void net_pcb_hide_listener(void)
-{
-	tcp_listen_pcbs.pcbs = NULL;
-}
-
 /* Takes one off lwIP's lists; NULL: they are empty. */
 static inline struct tcp_pcb *net_pcb_take(void)
 {

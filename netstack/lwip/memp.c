@@ -66,8 +66,7 @@ static void *alloc_pbuf(void)
 void *memp_malloc(memp_t type)
 {
 	if (type == MEMP_TCP_PCB) {
-		if (net_here()->n_conns >= net_here()->max_conns &&
-		    !net_orphan_recycle()) {
+		if (!net_orphan_make_room()) {
 			net_here()->stats.no_memory++;
 			return NULL;
 		}

@@ -59,7 +59,6 @@ void net_conn_pcb_freed(struct net_conn *conn)
 		net_here()->stats.closed++;
 	net_demux_remove(conn);
 	coro_timer_cancel(net_here()->sched, &conn->timer);
-	net_half_open_leave(conn);
 	net_recovery_free(conn);
 	if (conn->pending)
 		net_listener_forget(conn);

@@ -141,6 +141,9 @@ static inline void net_ts_refresh(const struct tcp_pcb *pcb, void *opts)
 /* At once, and again in the next output phase if the port has no room. */
 void net_conn_output_now(struct net_conn *conn);
 
+/* ---- rtt.c ---- */
+void net_rtt_sample(struct net_conn *conn, uint32_t rtt_us);
+
 /* ---- slow_start.c ---- */
 /* A connection is established. */
 void net_cwnd_begin(struct tcp_pcb *pcb);

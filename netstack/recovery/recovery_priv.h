@@ -147,7 +147,6 @@ static inline uint32_t net_recovery_pipe(const struct net_conn *conn,
 #define NET_MS(n)    ((uint32_t)((n)*INT64_C(1000000) >> 10))
 #define NET_PROBE_US (NET_FINE_NS >> 10) /* no probe comes sooner */
 
-void net_rtt_sample(struct net_conn *conn, uint32_t rtt_us);
 /*
  * Far below every timer's floor an eighth of the samples is plenty: RFC 6298 3
  * asks for one a round trip, and these feed statistics alone.

@@ -206,6 +206,8 @@ int net_shard_open(struct net_opts *opts, unsigned shard)
 	net_memp_init();
 	err = net_time_wait_init();
 	if (err == 0)
+		err = net_half_open_init();
+	if (err == 0)
 		err = net_view_init();
 	if (err == 0)
 		err = net_link_open(opts);
@@ -223,6 +225,7 @@ int net_shard_open(struct net_opts *opts, unsigned shard)
 	return 0;
 
 fini_mem:
+	net_half_open_fini();
 	net_time_wait_fini();
 	net_link_close();
 	net_view_fini();
@@ -277,10 +280,12 @@ void net_shard_close(struct net_stack *stack)
 	stack->draining = true;
 	while (stack->listeners)
 		net_listener_close(stack->listeners);
+	net_half_open_reset_all();
 	net_for_each_conn(abort_conn);
 	net_poll_wake_all();
 	let_coroutines_end(stack);
 	net_watchdog_stop(stack);
+	net_half_open_fini();
 	net_time_wait_fini();
 	coro_sched_close(stack->sched);
 	stack->sched = NULL;

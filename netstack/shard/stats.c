@@ -13,6 +13,7 @@ void net_stack_stats(struct net_stack *stack, struct net_stats *out)
 	*out = stack->stats;
 	out->log_dropped = net_log_dropped();
 	out->conns = stack->n_conns;
+	out->half_open = stack->half_open;
 	out->time_wait = stack->time_wait.n;
 	out->memory_bytes = net_budget_used();
 	out->memory_max_bytes = net_budget_whole();
@@ -138,6 +139,7 @@ static void add(struct net_stats *to, const struct net_stats *from)
 	to->log_dropped += from->log_dropped;
 	to->busy_ns += from->busy_ns;
 	to->conns += from->conns;
+	to->half_open += from->half_open;
 	to->time_wait += from->time_wait;
 	to->frames_free += from->frames_free;
 	to->frames += from->frames;

@@ -387,7 +387,7 @@ bool net_check_conn(struct net_conn *conn, struct pbuf **p)
 }
 
 /* Apart, so that the one above has one caller, into which it is inlined. */
-__attribute__((cold)) bool net_check_cookie(struct net_conn *conn,
+__attribute__((cold)) bool net_check_opened(struct net_conn *conn,
 					    struct pbuf **p)
 {
 	return check_conn(conn, p);

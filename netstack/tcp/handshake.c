@@ -1,11 +1,92 @@
 /*
- * Handshakes: what lwIP sees otherwise than we, and the two that it does not
- * know: a SYN that opens anew what is in TIME_WAIT, and simultaneous open.
+ * Handshakes: the connection that a listener gets at their end, what lwIP sees
+ * otherwise than we where it dials, and the two that it does not know: a SYN
+ * that opens anew what is in TIME_WAIT, and simultaneous open.
  */
 #include "netstack/tcp/tcp.h"
 
+#include <errno.h>
+
 #include "lwip/ip.h"
+#include "lwip/nd6.h"
 #include "lwip/prot/tcp.h"
+
+/* ---- a SYN's options ---- */
+
+void net_syn_read(const struct tcp_hdr *syn, struct net_syn_options *out)
+{
+	const uint8_t *mss = net_tcp_option(syn, NET_OPT_MSS);
+	const uint8_t *wscale = net_tcp_option(syn, NET_OPT_WSCALE);
+	unsigned named = ip_current_is_v6() ? 1220 : 536; /* RFC 9293 3.7.1 */
+	struct net_ts ts = {0};
+
+	if (mss)
+		named = (unsigned)mss[2] << 8 | mss[3];
+	out->mss = (u16_t)LWIP_MIN(named, TCP_MSS);
+	out->wscale = NET_NO_WSCALE;
+	if (wscale)
+		out->wscale = LWIP_MIN(wscale[2], 14) & 15;
+	out->sack = net_tcp_option(syn, NET_OPT_SACK_OK) != NULL;
+	out->has_ts = net_ts_offered(syn, &ts);
+	out->ts = ts.value;
+}
+
+void net_ts_answer(const struct net_syn_options *options,
+		   struct net_reply *reply)
+{
+	if (!options->has_ts)
+		return;
+	net_ts_write(reply->options + reply->options_len,
+		     net_ts_now() + net_ts_offset(reply->from, reply->from_port,
+						  reply->to, reply->to_port),
+		     options->ts);
+	reply->options_len += NET_TS_BYTES;
+}
+
+void net_syn_answer(const struct net_syn_options *options,
+		    struct net_reply *reply)
+{
+	unsigned mss = tcp_eff_send_mss(TCP_MSS, reply->from, reply->to);
+	uint8_t *opt = reply->options;
+
+	reply->wnd = TCPWND_MIN16(TCP_WND);
+	*opt++ = NET_OPT_MSS;
+	*opt++ = 4;
+	*opt++ = (uint8_t)(mss >> 8);
+	*opt++ = (uint8_t)mss;
+	if (options->wscale != NET_NO_WSCALE) {
+		*opt++ = NET_OPT_NOP;
+		*opt++ = NET_OPT_WSCALE;
+		*opt++ = 3;
+		*opt++ = net_rcv_scale();
+	}
+	if (options->sack) {
+		*opt++ = NET_OPT_NOP;
+		*opt++ = NET_OPT_NOP;
+		*opt++ = NET_OPT_SACK_OK;
+		*opt++ = 2;
+	}
+	reply->options_len = (u8_t)(opt - reply->options);
+	net_ts_answer(options, reply);
+}
+
+/* Of a connection whose peer has offered them. */
+static void apply_options(struct tcp_pcb *pcb,
+			  const struct net_syn_options *options)
+{
+	pcb->mss =
+		tcp_eff_send_mss(options->mss, &pcb->local_ip, &pcb->remote_ip);
+	if (options->wscale != NET_NO_WSCALE) {
+		pcb->snd_scale = options->wscale;
+		pcb->rcv_scale = net_rcv_scale();
+		tcp_set_flags(pcb, TF_WND_SCALE);
+		pcb->rcv_wnd = pcb->rcv_ann_wnd = TCP_WND;
+	}
+	if (options->sack)
+		tcp_set_flags(pcb, TF_SACK);
+}
+
+/* ---- where lwIP dials ---- */
 
 /* RFC 9293 3.7.1: who names no MSS takes 1220 bytes over IPv6; lwIP: 536. */
 static void settle_mss(struct tcp_pcb *pcb)
@@ -28,18 +109,17 @@ static void settle_window(struct tcp_pcb *pcb)
 }
 
 /*
- * While memory is short a connection begins with a small window: all but what
- * the SYN has announced.
+ * While memory is short a connection begins with a small window: no larger than
+ * the SYN, which is not scaled, has announced. lwIP takes more for announced.
  */
 static void lower_window(struct tcp_pcb *pcb)
 {
-	u32_t announced = pcb->rcv_ann_right_edge - pcb->rcv_nxt;
 	u32_t window = LWIP_MAX(net_here()->rcv_most, TCPWND_MIN16(TCP_WND));
 
-	if ((s32_t)announced > 0 && window < announced)
-		window = announced;
-	if (window < pcb->rcv_wnd)
-		pcb->rcv_wnd = pcb->rcv_ann_wnd = window;
+	if (window >= pcb->rcv_wnd)
+		return;
+	pcb->rcv_wnd = pcb->rcv_ann_wnd = window;
+	pcb->rcv_ann_right_edge = pcb->rcv_nxt + window;
 }
 
 void net_handshake_settle(enum tcp_state before)
@@ -54,11 +134,103 @@ void net_handshake_settle(enum tcp_state before)
 	net_path_settle(net_conn_of(pcb));
 	if (pcb->state < ESTABLISHED)
 		return;
-	net_half_open_leave(net_conn_of(pcb));
 	net_cwnd_begin(pcb);
 	if (__builtin_expect(net_here()->rcv_most < pcb->rcv_wnd, 0))
 		lower_window(pcb);
 }
+
+/* ---- where a listener answers ---- */
+
+/* As after our SYN-ACK, and the ACK that has come for it. */
+static void set_numbers(struct tcp_pcb *pcb, const struct net_opening *opening)
+{
+	pcb->rcv_nxt = opening->irs + 1;
+	pcb->lastack = pcb->snd_nxt = pcb->snd_lbb = opening->iss + 1;
+}
+
+/* A window of the SYN is not scaled (RFC 7323 2.2), that of the ACK is. */
+static void set_windows(struct tcp_pcb *pcb, const struct net_opening *opening,
+			const struct tcp_hdr *tcp)
+{
+	pcb->snd_wnd = SND_WND_SCALE(pcb, (u32_t)lwip_ntohs(tcp->wnd));
+	pcb->snd_wnd_max = LWIP_MAX(pcb->snd_wnd, opening->wnd);
+	pcb->snd_wl1 = lwip_ntohl(tcp->seqno);
+	pcb->snd_wl2 = pcb->lastack;
+	settle_window(pcb);
+	pcb->rcv_ann_right_edge = pcb->rcv_nxt + pcb->rcv_wnd;
+	if (__builtin_expect(net_here()->rcv_most < pcb->rcv_wnd, 0))
+		lower_window(pcb);
+}
+
+/* A timeout of the SYN-ACK ends slow start early, as one of data does. */
+static void set_path(struct net_conn *conn, const struct net_opening *opening)
+{
+	struct tcp_pcb *pcb = &conn->pcb;
+
+	if (opening->timeouts)
+		pcb->ssthresh = 2u * pcb->mss;
+	net_path_settle(conn);
+	net_cwnd_begin(pcb);
+	if (opening->rtt_us)
+		net_rtt_sample(conn, opening->rtt_us);
+	if (ip_current_is_v6()) /* RFC 4861 7.3.1: its ACK has come */
+		nd6_reachability_hint(ip6_current_src_addr());
+}
+
+static void count_answers(struct net_conn *conn,
+			  const struct net_opening *opening)
+{
+	struct net_conn_ext *counts = net_counts(conn);
+
+	if (!counts)
+		return;
+	counts->tx_segs = 1 + opening->resent;
+	counts->retransmits = opening->resent;
+	counts->rtos = (uint16_t)opening->timeouts;
+}
+
+static void join(struct net_conn *conn, struct net_listener *listener)
+{
+	conn->listener = listener;
+	listener->pending++;
+	conn->pending = true;
+	net_client_half_open(conn);
+	net_demux_insert(conn);
+}
+
+int net_handshake_open(const struct net_opening *opening,
+		       const struct tcp_hdr *tcp, struct net_conn **out)
+{
+	struct tcp_pcb *pcb = tcp_alloc(TCP_PRIO_NORMAL);
+	struct net_conn *conn = net_conn_of(pcb);
+	err_t err;
+
+	if (!pcb)
+		return -ENOMEM;
+	ip_addr_copy(pcb->local_ip, *ip_current_dest_addr());
+	ip_addr_copy(pcb->remote_ip, *ip_current_src_addr());
+	pcb->local_port = opening->listener->addr.port;
+	pcb->remote_port = lwip_ntohs(tcp->src);
+	pcb->state = ESTABLISHED;
+	tcp_nagle_disable(pcb);
+	apply_options(pcb, &opening->options);
+	if (opening->options.has_ts)
+		net_ts_accept(conn, opening->options.ts);
+	set_numbers(pcb, opening);
+	set_windows(pcb, opening, tcp);
+	set_path(conn, opening);
+	count_answers(conn, opening);
+	join(conn, opening->listener);
+	TCP_EVENT_ACCEPT(NULL, pcb, NULL, ERR_OK, err);
+	if (err != ERR_OK) {
+		tcp_abort(pcb);
+		return -ECONNABORTED;
+	}
+	*out = conn;
+	return 0;
+}
+
+/* ---- what lwIP does not know ---- */
 
 /*
  * RFC 6191 2: a SYN with a later timestamp than any before opens anew what is
@@ -114,28 +286,6 @@ bool net_handshake_reopens(struct net_conn *conn, const struct tcp_hdr *tcp)
 	return true;
 }
 
-/* What lwIP reads of a SYN's options, from a peer that dials us. */
-static void read_options(struct tcp_pcb *pcb, const struct tcp_hdr *tcp)
-{
-	const uint8_t *mss = net_tcp_option(tcp, NET_OPT_MSS);
-	const uint8_t *wscale = net_tcp_option(tcp, NET_OPT_WSCALE);
-
-	if (mss)
-		pcb->mss = (u16_t)(mss[2] << 8 | mss[3]);
-	else if (IP_IS_V6_VAL(pcb->remote_ip))
-		pcb->mss = 1220; /* RFC 9293 3.7.1 */
-	pcb->mss = tcp_eff_send_mss(LWIP_MIN(pcb->mss, TCP_MSS), &pcb->local_ip,
-				    &pcb->remote_ip);
-	if (wscale) {
-		pcb->snd_scale = LWIP_MIN(wscale[2], 14);
-		pcb->rcv_scale = net_rcv_scale();
-		tcp_set_flags(pcb, TF_WND_SCALE);
-		pcb->rcv_wnd = pcb->rcv_ann_wnd = TCP_WND;
-	}
-	if (net_tcp_option(tcp, NET_OPT_SACK_OK))
-		tcp_set_flags(pcb, TF_SACK);
-}
-
 /*
  * Simultaneous open, RFC 9293 3.5 and MUST-10, which lwIP does not know: our
  * SYN is sent again with an ACK of theirs. The rest is lwIP's SYN_RCVD.
@@ -143,10 +293,12 @@ static void read_options(struct tcp_pcb *pcb, const struct tcp_hdr *tcp)
 bool net_handshake_crossed(struct net_conn *conn, const struct tcp_hdr *tcp)
 {
 	struct tcp_pcb *pcb = &conn->pcb;
+	struct net_syn_options options;
 
 	if ((TCPH_FLAGS(tcp) & (TCP_SYN | TCP_ACK)) != TCP_SYN)
 		return false;
-	read_options(pcb, tcp);
+	net_syn_read(tcp, &options);
+	apply_options(pcb, &options);
 	pcb->rcv_nxt = lwip_ntohl(tcp->seqno) + 1;
 	pcb->rcv_ann_right_edge = pcb->rcv_nxt;
 	pcb->snd_wl1 = lwip_ntohl(tcp->seqno) - 1;

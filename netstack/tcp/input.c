@@ -7,47 +7,51 @@
 #include "lwip/ip.h"
 #include "lwip/prot/tcp.h"
 
-/* Half-open connections stay within the backlog and half of all. */
-static bool may_open(const struct net_listener *listener)
+/* A SYN that a listener may answer; without memory it is a cookie's. */
+static bool begin(struct net_listener *listener, const struct pbuf *p)
 {
-	return listener->pending < listener->backlog &&
-	       net_here()->half_open < (net_here()->max_conns + 1) / 2;
+	if (!net_orphan_make_room()) {
+		net_here()->stats.no_memory++;
+		return true; /* it will come again */
+	}
+	return net_half_open_begin(listener, p->payload);
 }
 
-/* Whether a SYN may become a connection now; if not, it is dealt with. */
-static bool admit_syn(struct net_listener *listener, const struct pbuf *p)
+/*
+ * A SYN makes a half-open connection; beyond what the listener may have of
+ * those it is answered with a cookie.
+ */
+static void take_syn(struct net_listener *listener, const struct pbuf *p)
 {
-	bool full = !may_open(listener);
+	bool full = !net_half_open_may(listener);
 
 	if (net_here()->memory_full) {
 		net_here()->stats.memory_refused++;
-		return false;
+		return;
 	}
 	switch (net_clients_admit(listener, ip_current_src_addr(),
 				  full ? NET_ASKS_COOKIE : NET_ASKS)) {
 	case NET_ADMIT_NOT:
 		net_here()->stats.clients_refused++;
-		return false;
+		return;
 	case NET_ADMIT:
-		if (!full)
-			return true;
+		if (!full && begin(listener, p))
+			return;
 		break;
 	case NET_ADMIT_COOKIE:
 		break;
 	}
 	if (net_syn_limit_cookie(listener, full))
 		net_cookie_send(p);
-	return false;
 }
 
 /*
- * A segment of no connection: lwIP is shown the listener of its address and
- * port, if there is one. A SYN beyond what that one may have half open is
- * answered with a cookie; where nobody accepts, it is dropped, to come again.
- * False if it is dealt with. An ACK with a cookie gives a connection.
+ * A segment that only a listener can take. Where nobody accepts, what opens a
+ * connection is dropped, to come again. False if it is dealt with; an ACK with
+ * a cookie gives a connection. lwIP resets what it is left with, which of a
+ * listener's is an ACK alone (RFC 9293 3.10.7.2).
  */
-static bool show_listener(struct pbuf **p, struct netif *inp,
-			  struct net_conn **conn)
+static bool take_opening(struct pbuf **p, struct net_conn **conn)
 {
 	const struct tcp_hdr *tcp = (*p)->payload;
 	u8_t flags = net_here()->rx_flags & (TCP_SYN | TCP_ACK | TCP_RST);
@@ -56,19 +60,17 @@ static bool show_listener(struct pbuf **p, struct netif *inp,
 		ip_current_dest_addr(), lwip_ntohs(tcp->dest));
 
 	if (!listener || listener->draining)
-		return true; /* a RST is the answer to it */
+		return true;
 	if ((flags == TCP_SYN || cookie) &&
 	    listener->queued >= listener->backlog) {
 		net_here()->stats.backlog_drops++;
 		return false;
 	}
-	if (flags == TCP_SYN && !admit_syn(listener, *p))
-		return false;
-	net_here()->shown_listener = listener;
-	net_pcb_show_listener(listener->pcb);
+	if (flags == TCP_SYN)
+		take_syn(listener, *p);
 	if (!cookie)
-		return true;
-	switch (net_cookie_take(*p, inp, conn)) {
+		return flags & TCP_ACK;
+	switch (net_cookie_take(*p, listener, conn)) {
 	case NET_COOKIE_NONE:
 		return true;
 	case NET_COOKIE_NO_ROOM:
@@ -76,7 +78,33 @@ static bool show_listener(struct pbuf **p, struct netif *inp,
 	case NET_COOKIE_TAKEN:
 		break;
 	}
-	return net_check_cookie(*conn, p);
+	return net_check_opened(*conn, p);
+}
+
+/* A segment of no connection, of which it may make one; as take_opening(). */
+static bool take_stranger(struct pbuf **p, struct net_conn **conn)
+{
+	if (net_time_wait_input(*p))
+		return false;
+	switch (net_half_open_input(*p, conn)) {
+	case NET_HALF_OPEN_NONE:
+		break;
+	case NET_HALF_OPEN_TAKEN:
+		return false;
+	case NET_HALF_OPEN_OPENED:
+		return net_check_opened(*conn, p);
+	}
+	return net_check_stranger(*p) && take_opening(p, conn);
+}
+
+/* What was counted or set for the segment alone ends with it. */
+static bool meet_stranger(struct pbuf **p, struct net_conn **conn)
+{
+	bool left = take_stranger(p, conn);
+
+	net_clients_unadmit();
+	net_here()->isn_fixed = false;
+	return left;
 }
 
 /* Whether a segment has data or a FIN that cannot be delivered yet. */
@@ -124,11 +152,7 @@ void net_tcp_input(struct pbuf *p, struct netif *inp)
 	conn = net_demux_find_current(tcp);
 	if (conn && net_handshake_reopens(conn, tcp))
 		conn = NULL;
-	if (conn ? !net_check_conn(conn, &p)
-		 : net_time_wait_input(p) || !net_check_stranger(p) ||
-			    !show_listener(&p, inp, &conn)) {
-		net_pcb_hide_listener();
-		net_here()->isn_fixed = false;
+	if (!(conn ? net_check_conn(conn, &p) : meet_stranger(&p, &conn))) {
 		pbuf_free(p);
 		return;
 	}
@@ -155,8 +179,6 @@ void net_tcp_input(struct pbuf *p, struct netif *inp)
 		net_pcb_show(&conn->pcb);
 	}
 	tcp_input(p, inp);
-	net_pcb_hide_listener();
-	net_here()->isn_fixed = false;
 	if (is_alive(conn) && conn->pcb.rcv_sacks &&
 	    conn->pcb.rcv_nxt != rcv_nxt)
 		deliver_ahead(conn, inp);
@@ -174,8 +196,6 @@ void net_tcp_input(struct pbuf *p, struct netif *inp)
 		net_pcbs_take_back_open(conn);
 	}
 	net_pcbs_take_back();
-	if (before < ESTABLISHED)
-		net_clients_unadmit(); /* lwIP had no memory */
 	if (watched)
 		net_conn_tell(conn); /* it has an owner, so it is there */
 }

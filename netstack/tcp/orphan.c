@@ -66,3 +66,11 @@ bool net_orphan_recycle(void)
 	tcp_abort(&oldest->pcb); /* sends RST; net_conn_pcb_freed() unlinks */
 	return true;
 }
+
+/* A half-open connection will need a control block, so it counts as one. */
+bool net_orphan_make_room(void)
+{
+	unsigned n = net_here()->n_conns + net_here()->half_open;
+
+	return n < net_here()->max_conns || net_orphan_recycle();
+}

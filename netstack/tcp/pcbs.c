@@ -3,24 +3,11 @@
  */
 #include "netstack/tcp/tcp.h"
 
-/*
- * A pcb lwIP has put on a list and we have not seen: a connection that came in
- * for the listener that is shown, or one that net_dial() made.
- */
+/* A pcb lwIP has put on a list and we have not seen: net_dial() made it. */
 static void adopt(struct net_conn *conn)
 {
 	if (conn->hashed)
 		return;
-	if (conn->pcb.state == SYN_RCVD) {
-		conn->listener = net_here()->shown_listener;
-		conn->listener->pending++;
-		conn->pending = true;
-		conn->cc = conn->listener->cc & 3;
-		conn->half_open = true;
-		net_here()->half_open++;
-		net_client_half_open(conn);
-		tcp_nagle_disable(&conn->pcb);
-	}
 	net_demux_insert(conn);
 	if (conn->pcb.unsent) /* its first segment: the port had no room */
 		net_conn_queue_output(conn);

@@ -12,18 +12,19 @@
 #include "lwip/ip.h"
 #include "lwip/prot/tcp.h"
 
-void net_reply_send(const struct net_reply *reply)
+bool net_reply_send(const struct net_reply *reply)
 {
 	struct netif *netif = ip_route(reply->from, reply->to);
 	u16_t header = (u16_t)(TCP_HLEN + reply->options_len);
 	struct pbuf *p;
 	struct tcp_hdr *tcp;
+	err_t err;
 
 	if (!netif)
-		return;
+		return true; /* nor will there be a way later */
 	p = pbuf_alloc(PBUF_IP, header, PBUF_RAM);
 	if (!p)
-		return;
+		return false;
 	tcp = p->payload;
 	tcp->src = lwip_htons(reply->from_port);
 	tcp->dest = lwip_htons(reply->to_port);
@@ -34,10 +35,11 @@ void net_reply_send(const struct net_reply *reply)
 	tcp->chksum = 0; /* dpdk_glue's */
 	tcp->urgp = 0;
 	memcpy(tcp + 1, reply->options, reply->options_len);
-	ip_output_if(p, reply->from, reply->to,
-		     reply->ttl ? reply->ttl : TCP_TTL, reply->tos,
-		     IP_PROTO_TCP, netif);
+	err = ip_output_if(p, reply->from, reply->to,
+			   reply->ttl ? reply->ttl : TCP_TTL, reply->tos,
+			   IP_PROTO_TCP, netif);
 	pbuf_free(p);
+	return err != ERR_MEM && err != ERR_BUF;
 }
 
 /*
@@ -50,8 +52,6 @@ static u32_t acceptable_seq(const struct tcp_pcb *pcb)
 	u32_t edge = pcb->lastack + pcb->snd_wnd;
 	s32_t beyond = (s32_t)(pcb->snd_nxt - edge);
 
-	if (net_conn_of((struct tcp_pcb *)pcb)->half_open)
-		return pcb->snd_nxt; /* it has named no window for data */
 	return beyond >> pcb->snd_scale > 0 ? edge : pcb->snd_nxt;
 }
 

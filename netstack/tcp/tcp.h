@@ -52,6 +52,45 @@ void net_pcbs_take_back(void);
 void net_pcbs_take_back_open(struct net_conn *conn);
 
 /* ---- handshake.c ---- */
+/* What a SYN offers beside its number. */
+struct net_syn_options {
+	u32_t ts;	 /* if has_ts: RFC 7323 */
+	u16_t mss;	 /* what the peer takes, also where it has named none */
+	u8_t wscale : 4; /* NET_NO_WSCALE: none */
+	u8_t sack : 1;
+	u8_t has_ts : 1;
+};
+#define NET_NO_WSCALE 15u
+
+struct net_reply;
+
+/* Of the SYN at hand, its options checked. */
+void net_syn_read(const struct tcp_hdr *syn, struct net_syn_options *out);
+/* A timestamp behind the options of a reply, if they were agreed upon. */
+void net_ts_answer(const struct net_syn_options *options,
+		   struct net_reply *reply);
+/* The window and the options of a SYN-ACK, whose addresses are set. */
+void net_syn_answer(const struct net_syn_options *options,
+		    struct net_reply *reply);
+
+/* What is known of a handshake when its last segment comes. */
+struct net_opening {
+	struct net_listener *listener;
+	struct net_syn_options options;
+	u32_t iss, irs;		   /* our first number, and the peer's */
+	u16_t wnd;		   /* of the SYN */
+	uint32_t rtt_us;	   /* 0: not measured */
+	unsigned timeouts, resent; /* of the SYN-ACK */
+};
+
+/*
+ * The segment at hand acknowledges our SYN: makes the connection as it is once
+ * the ACK and its window are taken, and gives it to its listener, as a client
+ * if it has been admitted. What else the segment bears is left. Returns 0 with
+ * *out, -ENOMEM, or -ECONNABORTED: the listener takes it not, it was reset.
+ */
+int net_handshake_open(const struct net_opening *opening,
+		       const struct tcp_hdr *tcp, struct net_conn **out);
 /*
  * After a segment of a handshake, of a connection that was in state `before`:
  * sets what lwIP sees otherwise than we. The connection is on lwIP's list, if
@@ -90,8 +129,8 @@ bool net_check_header(const struct pbuf *p);
  * answered where it must be.
  */
 bool net_check_conn(struct net_conn *conn, struct pbuf **p);
-/* The same for the segment that brought a cookie back. */
-bool net_check_cookie(struct net_conn *conn, struct pbuf **p);
+/* The same for the segment that has made the connection. */
+bool net_check_opened(struct net_conn *conn, struct pbuf **p);
 bool net_check_stranger(struct pbuf *p); /* of no connection */
 
 #define NET_OPT_END	0
@@ -114,6 +153,8 @@ bool net_ts_read(const struct tcp_hdr *tcp, struct net_ts *out);
 /* What a connection adds to the clock for its timestamps. */
 u32_t net_ts_offset(const ip_addr_t *local, u16_t local_port,
 		    const ip_addr_t *remote, u16_t remote_port);
+/* Agreed upon with the peer of a new connection, whose SYN had this one. */
+void net_ts_accept(struct net_conn *conn, u32_t value);
 /* Before lwIP dials, local address and port set: the SYN offers them. */
 void net_ts_offer(struct net_conn *conn, const ip_addr_t *remote, u16_t port);
 /* Whether a SYN, or what stands for one, offers what we may accept. */
@@ -173,11 +214,35 @@ bool net_time_wait_input(const struct pbuf *p);
 bool net_time_wait_yields(const ip_addr_t *local, u16_t local_port,
 			  const ip_addr_t *remote, u16_t remote_port);
 
+/* ---- half_open.c ---- */
+enum net_half_open_input {
+	NET_HALF_OPEN_NONE,   /* the segment is of no record */
+	NET_HALF_OPEN_TAKEN,  /* it has been dealt with */
+	NET_HALF_OPEN_OPENED, /* it has made a connection */
+};
+
+int net_half_open_init(void);
+void net_half_open_fini(void);
+/* Whether a listener's SYN may become a record, or is one too many. */
+bool net_half_open_may(const struct net_listener *listener);
+/*
+ * Answers the SYN at hand, checked and admitted, and keeps a record of it.
+ * False: there is no memory for that.
+ */
+bool net_half_open_begin(struct net_listener *listener,
+			 const struct tcp_hdr *syn);
+/* Of the segment at hand, of no connection. */
+enum net_half_open_input net_half_open_input(const struct pbuf *p,
+					     struct net_conn **out);
+void net_half_open_reset_all(void);
+
 /* ---- orphan.c ---- */
 /* Its owner has let go of a living connection, not in TIME_WAIT. */
 void net_orphan_enter(struct net_conn *conn);
 void net_orphan_leave(struct net_conn *conn);
 bool net_orphan_recycle(void); /* ends the oldest; false: there is none */
+/* Whether --max-conns allows one more, for which the oldest orphan may end. */
+bool net_orphan_make_room(void);
 
 /* ---- ooseq.c: what came before its turn; held if pcb.rcv_sacks ---- */
 /*
@@ -213,10 +278,11 @@ bool net_cookie_hot(void);
 /* Answers the SYN that is being received. */
 void net_cookie_send(const struct pbuf *p);
 /*
- * Of the ACK that is being received, its listener shown to lwIP: whether it
- * bears a cookie, and the half-open connection it is for.
+ * Of the ACK that is being received: whether it bears a cookie of the
+ * listener's, and the connection that was made of it.
  */
-enum net_cookie net_cookie_take(struct pbuf *p, struct netif *inp,
+enum net_cookie net_cookie_take(const struct pbuf *p,
+				struct net_listener *listener,
 				struct net_conn **out);
 
 /* ---- ephemeral.c: a search for a free port ---- */
@@ -246,7 +312,8 @@ struct net_reply {
 	u8_t options_len; /* a multiple of 4 */
 };
 
-void net_reply_send(const struct net_reply *reply);
+/* False: the port has no room, or memory is short. */
+bool net_reply_send(const struct net_reply *reply);
 
 /* What tcp.c and tcp_in.c call for tcp_rst() and tcp_rst_netif(). */
 void net_rst_abort(const struct tcp_pcb *pcb, u32_t seq, u32_t ack,

@@ -62,15 +62,12 @@ bool net_ts_offered(const struct tcp_hdr *syn, struct net_ts *out)
 	return !net_here()->timestamps_off && net_ts_read(syn, out);
 }
 
-void net_ts_accept(struct tcp_pcb *pcb, const struct tcp_hdr *syn)
+void net_ts_accept(struct net_conn *conn, u32_t value)
 {
-	struct net_conn *conn = net_conn_of(pcb);
-	struct net_ts ts;
+	struct tcp_pcb *pcb = &conn->pcb;
 
-	if (!net_ts_offered(syn, &ts))
-		return;
 	tcp_set_flags(pcb, NET_TF_TS);
-	conn->ts_recent = ts.value;
+	conn->ts_recent = value;
 	conn->ts_offset = net_ts_offset(&pcb->local_ip, pcb->local_port,
 					&pcb->remote_ip, pcb->remote_port);
 }

@@ -409,12 +409,14 @@ static void clean_up(void)
 {
 	for (unsigned i = 0; i < 50; i++) {
 		net_for_each_conn(abort_pcb);
+		net_half_open_reset_all();
 		fake_now_ns += 500000000;
 		run();
 		if (net_here()->n_conns == 0)
 			break;
 	}
 	assert(net_here()->n_conns == 0);
+	assert(net_here()->half_open == 0);
 	check_tables();
 	etharp_cleanup_netif(&net_here()->netifs[0]);
 	nd6_cleanup_netif(&net_here()->netifs[0]);

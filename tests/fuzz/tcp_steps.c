@@ -433,6 +433,7 @@ static void clean_up(void)
 	fake_tx_budget = -1;
 	for (unsigned i = 0; i < 100; i++) {
 		net_for_each_conn(abort_pcb);
+		net_half_open_reset_all();
 		if (listeners[2]->head)
 			net_spawn(stack, "accept", accept_waiting, NULL);
 		wait_ms(20);

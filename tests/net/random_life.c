@@ -194,7 +194,7 @@ static void step(void)
 
 static bool over(void)
 {
-	if (net_here()->n_conns || !path_empty())
+	if (net_here()->n_conns || net_here()->half_open || !path_empty())
 		return false;
 	for (unsigned i = 0; i < life.draw.n_flows; i++)
 		if (!app_over(&life.flows[i]) || !peer_over(&life.flows[i]))

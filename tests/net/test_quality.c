@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include "netstack/tcp/tcp.h"
+#include "tests/bytes.h"
 #include "tests/net/fake_glue.h"
 #include "tests/net/peer.h"
 
@@ -465,7 +466,8 @@ static void test_window_that_opens_a_little_breaks_no_segment(void **state)
 
 /* ---- IPv6 ---- */
 
-static void send_syn6(uint16_t port, const uint8_t *options, unsigned len)
+static void send6(uint16_t port, uint8_t flags, uint32_t seq, uint32_t ack,
+		  const uint8_t *options, unsigned len)
 {
 	uint8_t frame[14 + 40 + 20 + 40] = {0}, *ip = frame + 14;
 	uint8_t *tcp = ip + 40;
@@ -485,25 +487,42 @@ static void send_syn6(uint16_t port, const uint8_t *options, unsigned len)
 	tcp[0] = (uint8_t)(port >> 8);
 	tcp[1] = (uint8_t)port;
 	tcp[3] = 7;
-	tcp[7] = 5;
+	put32(tcp + 4, seq);
+	put32(tcp + 8, ack);
 	tcp[12] = (uint8_t)((20 + len) / 4 << 4);
-	tcp[13] = PEER_SYN;
+	tcp[13] = flags;
 	tcp[14] = 0xff;
-	memcpy(tcp + 20, options, len);
+	if (len)
+		memcpy(tcp + 20, options, len);
 	fake_receive(frame, 14 + 40 + 20 + len,
 		     GLUE_FRAME_IP6 | GLUE_FRAME_TCP | GLUE_FRAME_CSUM_OK, 54);
 	run_rounds(2);
+}
+
+/* Its address is not known yet, so that the answer does not leave. */
+static void open6(uint16_t port, const uint8_t *options, unsigned len)
+{
+	ip_addr_t local, remote;
+
+	ip_addr_copy_from_ip6(local,
+			      *netif_ip6_addr(&net_here()->netifs[0], 0));
+	IP_ADDR6_HOST(&remote, 0xfe800000, 0, 0, 2);
+	send6(port, PEER_SYN, 5, 0, options, len);
+	send6(port, PEER_ACK, 6, net_isn(&local, 7, &remote, port) + 1, NULL,
+	      0);
+	assert_int_equal(net_here()->n_conns, 1);
 }
 
 static void test_absent_mss_over_ipv6_is_1220(void **state)
 {
 	static const uint8_t mss[] = {2, 4, 2, 24}; /* 536, and meant */
 
-	send_syn6(1000, mss, 0);
-	assert_int_equal(net_here()->n_conns, 1);
+	serve(echo_views);
+	open6(1000, NULL, 0);
 	assert_int_equal(only_conn()->pcb.mss, 1220);
 	tcp_abort(&only_conn()->pcb);
-	send_syn6(1001, mss, 4);
+	run_rounds(2);
+	open6(1001, mss, 4);
 	assert_int_equal(only_conn()->pcb.mss, 536);
 }
 

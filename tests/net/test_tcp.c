@@ -423,7 +423,7 @@ static void test_backlog_bounds_what_is_half_open(void **state)
 		answered += s.flags == (PEER_SYN | PEER_ACK);
 	assert_int_equal(answered, 12);
 	assert_int_equal(net_here()->stats.cookies_sent, 4);
-	assert_int_equal(net_here()->n_conns, 8);
+	assert_int_equal(net_here()->half_open, 8);
 }
 
 /* ---- what the wire may not do ---- */

@@ -285,6 +285,7 @@ struct net_stats {
 	uint64_t log_dropped; /* lines that stderr did not take */
 	int64_t busy_ns;      /* time spent in rounds that found work */
 	unsigned conns;	      /* TCP control blocks now */
+	unsigned half_open;   /* answered a SYN and no more: nor these */
 	unsigned time_wait;   /* closed, in TIME_WAIT: no control block */
 	unsigned frames_free, frames;
 	/* of connections and coroutines, and what --memory leaves for them */

@@ -268,14 +268,6 @@ EDITS = [
         why=SACKS,
     ),
     Edit(
-        file="src/core/tcp_in.c",
-        within="tcp_listen_input",
-        find=r"\btcp_parseopt\(npcb\);",
-        replace=r"\g<0> net_ts_accept(npcb, tcphdr);",
-        times=1,
-        why="What is agreed upon decides how long the answer's header is.",
-    ),
-    Edit(
         file="src/core/tcp_out.c",
         within="tcp_write",
         find=r"\boptlen = LWIP_TCP_OPT_LENGTH_SEGMENT\(0, pcb\);",

@@ -1,0 +1,494 @@
+/*
+ * Half-open connections: a SYN has come and been answered, and nothing more. It
+ * takes a record of 64 bytes to know the rest of the handshake by; the ACK that
+ * ends it makes the connection (tcp/handshake.c). So a flood of SYNs costs
+ * little memory and no control block.
+ *
+ * Records wait in queues by how often they have been answered: those of one
+ * queue wait equally long, so that the oldest is due first and one timer serves
+ * them all. They refer to each other by four bytes (mem/slab.c).
+ */
+#include "netstack/tcp/tcp.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "lwip/ip.h"
+#include "lwip/prot/tcp.h"
+
+#define AT_ONCE	     256u /* records that are due in one round */
+#define MEMORY_SHARE 16u  /* of the budget, what they may take */
+
+/*
+ * RFC 6298: a second, and twice as long each time. After the last answer a
+ * record is kept until its SYN is twenty seconds old.
+ */
+#define TIMEOUTS NET_HALF_OPEN_UNSENT
+static const int64_t wait_ns[NET_HALF_OPEN_QUEUES] = {
+	INT64_C(1000000000),
+	INT64_C(2000000000),
+	INT64_C(4000000000),
+	INT64_C(8000000000),
+	INT64_C(5000000000),
+	NET_FINE_NS, /* the port had no room, or memory was short */
+};
+static_assert(TIMEOUTS == 5, "the last one waits for the end");
+
+struct net_half_open {
+	struct net_listener *listener; /* counts it in `pending` */
+	uint32_t hash_next;	       /* references; 0: none */
+	uint32_t older, newer;	       /* in its queue */
+	uint32_t sent_us;	       /* our answer, the last time */
+	u32_t iss, irs;		       /* our first number, and the peer's */
+	u32_t remote[4];
+	struct net_syn_options options;
+	u16_t remote_port;
+	u16_t wnd; /* of the SYN */
+	u16_t place : NET_PLACE_BITS;
+	u16_t unsent : 1;  /* its answer has yet to leave */
+	u16_t counted : 1; /* among its source's */
+	u8_t zone;
+	u8_t timeouts : 3;
+	u8_t resent : 4; /* answers beyond the first; stops at 15 */
+	u8_t challenged : 1;
+};
+static_assert(sizeof(struct net_half_open) <= 64, "a cache line each");
+
+static struct net_half_opens *here(void)
+{
+	return &net_here()->half_opens;
+}
+
+static inline struct net_half_open *at(uint32_t ref)
+{
+	return ref ? net_mem_at(ref) : NULL;
+}
+
+static inline const ip_addr_t *local_of(const struct net_half_open *half)
+{
+	return net_place_ip(half->place);
+}
+
+static inline ip_addr_t remote_of(const struct net_half_open *half)
+{
+	return net_remote_unpack(half->remote, half->place, half->zone);
+}
+
+/* What is announced of the window, and what is taken. */
+static inline u32_t rcv_wnd_of(const struct net_half_open *half)
+{
+	return half->options.wscale == NET_NO_WSCALE ? TCPWND_MIN16(TCP_WND)
+						     : TCP_WND;
+}
+
+/* ---- the table ---- */
+
+static uint32_t *bucket_of(const ip_addr_t *local, u16_t local_port,
+			   const ip_addr_t *remote, u16_t remote_port)
+{
+	return &here()->buckets[net_demux_hash(local, local_port, remote,
+					       remote_port) &
+				here()->bucket_mask];
+}
+
+/* Of the segment at hand. */
+static struct net_half_open *find(const struct tcp_hdr *tcp)
+{
+	const ip_addr_t *local = ip_current_dest_addr();
+	const ip_addr_t *remote = ip_current_src_addr();
+	u16_t local_port = lwip_ntohs(tcp->dest);
+	u16_t remote_port = lwip_ntohs(tcp->src);
+	struct net_half_open *half;
+	u32_t words[4];
+	u16_t place;
+	u8_t zone;
+
+	if (!net_here()->half_open || !net_place_of(local, &place))
+		return NULL;
+	net_remote_pack(remote, words, &zone);
+	half = at(*bucket_of(local, local_port, remote, remote_port));
+	for (; half; half = at(half->hash_next))
+		if (half->remote_port == remote_port && half->place == place &&
+		    memcmp(half->remote, words, sizeof(words)) == 0 &&
+		    half->zone == zone &&
+		    half->listener->addr.port == local_port)
+			break;
+	return half;
+}
+
+static void hash(struct net_half_open *half, const struct tcp_hdr *tcp)
+{
+	uint32_t *bucket =
+		bucket_of(ip_current_dest_addr(), lwip_ntohs(tcp->dest),
+			  ip_current_src_addr(), half->remote_port);
+
+	half->hash_next = *bucket;
+	*bucket = net_mem_ref(half);
+}
+
+static void unhash(const struct net_half_open *half)
+{
+	ip_addr_t remote = remote_of(half);
+	uint32_t *ref = bucket_of(local_of(half), half->listener->addr.port,
+				  &remote, half->remote_port);
+
+	while (at(*ref) != half)
+		ref = &at(*ref)->hash_next;
+	*ref = half->hash_next;
+}
+
+/* ---- queues ---- */
+
+static unsigned queue_of(const struct net_half_open *half)
+{
+	return half->unsent ? NET_HALF_OPEN_UNSENT : half->timeouts;
+}
+
+static int64_t due_ns(const struct net_half_open *half)
+{
+	return net_us_to_ns(half->sent_us) + wait_ns[queue_of(half)];
+}
+
+static void arm(int64_t when_ns)
+{
+	if (!coro_timer_armed(&here()->timer) ||
+	    here()->timer.expires_ns > when_ns)
+		coro_timer_arm(net_here()->sched, &here()->timer, when_ns);
+}
+
+static void enter(struct net_half_open *half)
+{
+	struct net_half_open_queue *queue = &here()->queues[queue_of(half)];
+	uint32_t ref = net_mem_ref(half);
+
+	half->newer = 0;
+	half->older = queue->newest;
+	if (queue->newest)
+		at(queue->newest)->newer = ref;
+	else
+		queue->oldest = ref;
+	queue->newest = ref;
+	arm(due_ns(half));
+}
+
+static void leave(const struct net_half_open *half)
+{
+	struct net_half_open_queue *queue = &here()->queues[queue_of(half)];
+
+	if (half->older)
+		at(half->older)->newer = half->newer;
+	else
+		queue->oldest = half->newer;
+	if (half->newer)
+		at(half->newer)->older = half->older;
+	else
+		queue->newest = half->older;
+}
+
+/* ---- what is said ---- */
+
+/* Fills in whom it is for; false: it has not left. */
+static bool say(const struct net_half_open *half, struct net_reply *reply)
+{
+	ip_addr_t remote = remote_of(half);
+
+	reply->from = local_of(half);
+	reply->to = &remote;
+	reply->from_port = half->listener->addr.port;
+	reply->to_port = half->remote_port;
+	reply->ack = half->irs + 1;
+	if (reply->flags & TCP_SYN)
+		net_syn_answer(&half->options, reply);
+	else if (!(reply->flags & TCP_RST))
+		net_ts_answer(&half->options, reply);
+	return net_reply_send(reply);
+}
+
+static bool say_syn(const struct net_half_open *half)
+{
+	struct net_reply reply = {.seq = half->iss, .flags = TCP_SYN | TCP_ACK};
+
+	return say(half, &reply);
+}
+
+/* Answers its SYN, once more or at last. */
+static void answer(struct net_half_open *half, bool timed_out)
+{
+	leave(half);
+	if (!half->unsent) {
+		half->timeouts += timed_out;
+		half->resent += half->resent < 15;
+	}
+	half->challenged = false;
+	half->unsent = !say_syn(half);
+	half->sent_us = net_now_us();
+	enter(half);
+}
+
+/* RFC 5961 section 7: one for each time that its SYN is answered. */
+static void challenge(struct net_half_open *half)
+{
+	struct net_reply reply = {
+		.seq = half->iss + 1,
+		.flags = TCP_ACK,
+		.wnd = TCPWND_MIN16(TCP_WND),
+	};
+
+	if (half->challenged)
+		return;
+	half->challenged = true;
+	net_here()->stats.challenge_acks++;
+	say(half, &reply);
+}
+
+static void reset(const struct net_half_open *half)
+{
+	struct net_reply reply = {.seq = half->iss + 1,
+				  .flags = TCP_RST | TCP_ACK};
+
+	say(half, &reply);
+}
+
+/* ---- beginning and end ---- */
+
+/* Within the backlog, half of all connections, and a share of the memory. */
+bool net_half_open_may(const struct net_listener *listener)
+{
+	uint64_t bytes = net_here()->half_open * sizeof(struct net_half_open);
+	uint64_t whole = net_budget_whole(); /* 0: it has no bound */
+
+	return listener->pending < listener->backlog &&
+	       net_here()->half_open < (net_here()->max_conns + 1) / 2 &&
+	       (!whole || bytes < whole / MEMORY_SHARE);
+}
+
+bool net_half_open_begin(struct net_listener *listener,
+			 const struct tcp_hdr *syn)
+{
+	struct net_half_open *half;
+	u16_t place;
+
+	if (!net_place_of(ip_current_dest_addr(), &place))
+		return false;
+	half = net_mem_malloc(sizeof(*half));
+	if (!half)
+		return false;
+	*half = (struct net_half_open){
+		.listener = listener,
+		.sent_us = net_now_us(),
+		.iss = net_isn(ip_current_dest_addr(), listener->addr.port,
+			       ip_current_src_addr(), lwip_ntohs(syn->src)),
+		.irs = lwip_ntohl(syn->seqno),
+		.remote_port = lwip_ntohs(syn->src),
+		.wnd = lwip_ntohs(syn->wnd),
+		.place = place & ((1u << NET_PLACE_BITS) - 1),
+		.counted = net_clients_hold(),
+	};
+	net_remote_pack(ip_current_src_addr(), half->remote, &half->zone);
+	net_syn_read(syn, &half->options);
+	listener->pending++;
+	net_here()->half_open++;
+	hash(half, syn);
+	half->unsent = !say_syn(half);
+	enter(half);
+	return true;
+}
+
+static void forget(struct net_half_open *half)
+{
+	struct net_listener *listener = half->listener;
+	ip_addr_t remote = remote_of(half);
+
+	unhash(half);
+	leave(half);
+	if (half->counted) {
+		net_clients_resume(&remote, listener->addr.port);
+		net_clients_unadmit();
+	}
+	net_here()->half_open--;
+	listener->pending--;
+	net_listener_put(listener);
+	net_mem_free(half);
+}
+
+/* ---- time ---- */
+
+/* Whoever has stopped listening refuses what still comes. */
+static void time_out(struct net_half_open *half)
+{
+	bool last = !half->unsent && half->timeouts + 1u == TIMEOUTS;
+
+	if (last || half->listener->stopped)
+		forget(half);
+	else
+		answer(half, true);
+}
+
+/* One is due; a round has so many of them at most. */
+static void due(struct coro_timer *timer)
+{
+	unsigned n = 0;
+
+	for (unsigned i = 0; i < NET_HALF_OPEN_QUEUES; i++) {
+		struct net_half_open *half;
+
+		while ((half = at(here()->queues[i].oldest)) &&
+		       due_ns(half) <= net_here()->now_ns && n++ < AT_ONCE)
+			time_out(half);
+	}
+	for (unsigned i = 0; i < NET_HALF_OPEN_QUEUES; i++)
+		if (here()->queues[i].oldest)
+			arm(due_ns(at(here()->queues[i].oldest)));
+}
+
+/* ---- what comes ---- */
+
+static bool seq_ok(const struct net_half_open *half, u32_t seq, u32_t len)
+{
+	u32_t ahead = seq - (half->irs + 1);
+
+	return ahead <= rcv_wnd_of(half) ||
+	       ((s32_t)ahead < 0 && (s32_t)(ahead + len) > 0);
+}
+
+/* RFC 7323 3.2 and 5.3, of what is no SYN and no reset. */
+static bool stamp_ok(const struct net_half_open *half,
+		     const struct tcp_hdr *tcp)
+{
+	struct net_ts ts;
+
+	return !half->options.has_ts ||
+	       (net_ts_read(tcp, &ts) &&
+		(s32_t)(ts.value - half->options.ts) >= 0);
+}
+
+/* Karn: what has been answered twice measures nothing. */
+static uint32_t rtt_of(const struct net_half_open *half)
+{
+	return half->resent ? 0 : LWIP_MAX(net_now_us() - half->sent_us, 1u);
+}
+
+/*
+ * The ACK of our SYN: the connection takes the record's place in every count.
+ * Without memory for it the record stays, and the segment will come again.
+ */
+static enum net_half_open_input open(struct net_half_open *half,
+				     const struct tcp_hdr *tcp,
+				     struct net_conn **out)
+{
+	const struct net_opening opening = {
+		.listener = half->listener,
+		.options = half->options,
+		.iss = half->iss,
+		.irs = half->irs,
+		.wnd = half->wnd,
+		.rtt_us = rtt_of(half),
+		.timeouts = half->timeouts,
+		.resent = half->resent,
+	};
+	int err;
+
+	if (half->counted)
+		net_clients_resume(ip_current_src_addr(),
+				   half->listener->addr.port);
+	net_here()->half_open--;
+	err = net_handshake_open(&opening, tcp, out);
+	net_here()->half_open++;
+	if (err == -ENOMEM) {
+		net_clients_hold();
+		return NET_HALF_OPEN_TAKEN;
+	}
+	half->counted = false;
+	forget(half);
+	return err < 0 ? NET_HALF_OPEN_TAKEN : NET_HALF_OPEN_OPENED;
+}
+
+static void refuse(struct net_half_open *half)
+{
+	net_here()->stats.rx_unacceptable++;
+	challenge(half);
+}
+
+static void take_rst(struct net_half_open *half, u32_t seq)
+{
+	u32_t ahead = seq - (half->irs + 1);
+
+	if (ahead == 0)
+		forget(half);
+	else if (ahead < rcv_wnd_of(half))
+		refuse(half);
+	else
+		net_here()->stats.rx_unacceptable++;
+}
+
+/*
+ * RFC 9293 3.10.7.4, SYN-RECEIVED, with RFC 5961: the same SYN is answered
+ * again, and a RST with exactly the next number ends it.
+ */
+enum net_half_open_input net_half_open_input(const struct pbuf *p,
+					     struct net_conn **out)
+{
+	const struct tcp_hdr *tcp = p->payload;
+	u32_t seq = lwip_ntohl(tcp->seqno), ack = lwip_ntohl(tcp->ackno);
+	u8_t flags = TCPH_FLAGS(tcp);
+	u32_t len = p->tot_len - TCPH_HDRLEN_BYTES(tcp) + !!(flags & TCP_FIN);
+	struct net_half_open *half = find(tcp);
+
+	if (!half)
+		return NET_HALF_OPEN_NONE;
+	if (flags & TCP_RST)
+		take_rst(half, seq);
+	else if ((flags & (TCP_SYN | TCP_ACK)) == TCP_SYN && seq == half->irs)
+		answer(half, false);
+	else if ((flags & TCP_SYN) || !seq_ok(half, seq, len))
+		refuse(half);
+	else if (!stamp_ok(half, tcp) || !(flags & TCP_ACK))
+		net_here()->stats.rx_unacceptable++;
+	else if (ack != half->iss + 1)
+		net_rst_reply(NULL, ack, seq + len, ip_current_dest_addr(),
+			      ip_current_src_addr(), lwip_ntohs(tcp->dest),
+			      lwip_ntohs(tcp->src));
+	else
+		return open(half, tcp, out);
+	return NET_HALF_OPEN_TAKEN;
+}
+
+/* ---- the shard opens and closes ---- */
+
+int net_half_open_init(void)
+{
+	uint32_t n = 1024;
+
+	while (n < net_here()->max_conns / 8)
+		n *= 2;
+	here()->buckets = net_mem_map(n * sizeof(uint32_t), 4096);
+	if (!here()->buckets)
+		return -ENOMEM;
+	here()->bucket_mask = n - 1;
+	coro_timer_init(&here()->timer, due);
+	return 0;
+}
+
+void net_half_open_reset_all(void)
+{
+	for (unsigned i = 0; i < NET_HALF_OPEN_QUEUES; i++) {
+		struct net_half_open *half;
+
+		while ((half = at(here()->queues[i].oldest))) {
+			reset(half);
+			forget(half);
+		}
+	}
+}
+
+/* What is left lies in slabs, which go as a whole. */
+void net_half_open_fini(void)
+{
+	if (!here()->buckets)
+		return;
+	coro_timer_cancel(net_here()->sched, &here()->timer);
+	munmap(here()->buckets, (here()->bucket_mask + 1ul) * sizeof(uint32_t));
+	memset(here(), 0, sizeof(*here()));
+}
