@@ -286,7 +286,8 @@ struct net_stack {
 	uint32_t snd_most, rcv_most;
 	uint32_t rmem_max; /* a receive window at most: conn/rcv_wnd.c */
 	uint8_t rcv_scale;
-	bool memory_full; /* no more connections */
+	uint64_t half_open_bytes; /* of half-open connections at most */
+	bool memory_full;	  /* no more connections */
 	int64_t next_budget_ns;
 	struct net_conn *output_head, *output_tail;
 	struct net_listener *listeners;
@@ -301,6 +302,7 @@ struct net_stack {
 
 	uint32_t challenged_ms; /* tcp/check.c */
 	/* of the segment that is being received */
+	uint32_t rx_hash; /* net_demux_hash() of it */
 	uint8_t rx_flags;
 	bool rx_has_mss;   /* a handshake's: the option is there */
 	bool isn_fixed;	   /* net_isn() gives isn */

@@ -10,6 +10,9 @@
 
 #define FLOOR_BYTES 8192u /* of a window or send buffer */
 
+/* Of the whole, what half-open connections may take: SYNs ask nobody. */
+#define HALF_OPEN_SHARE 16u
+
 /* For slabs and coroutines; 0: no bound. */
 static _Thread_local uint64_t max_bytes;
 
@@ -86,6 +89,8 @@ void net_budget_changed(void)
 	net_here()->snd_most = share(TCP_SND_BUF);
 	net_here()->rcv_most = LWIP_MAX(share(TCP_WND),
 					LWIP_MIN(2 * net_here()->mtu, TCP_WND));
+	net_here()->half_open_bytes =
+		max_bytes ? net_budget_whole() / HALF_OPEN_SHARE : UINT64_MAX;
 	net_here()->memory_full = is_full();
 	bound_coroutines();
 }

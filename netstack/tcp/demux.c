@@ -123,9 +123,10 @@ struct net_conn *net_demux_find_current(const struct tcp_hdr *tcp)
 	const ip_addr_t *remote = ip_current_src_addr();
 	u16_t local_port = lwip_ntohs(tcp->dest);
 	u16_t remote_port = lwip_ntohs(tcp->src);
+	uint32_t hash = hash_of(local, local_port, remote, remote_port);
 
-	return find_hashed(hash_of(local, local_port, remote, remote_port),
-			   local, local_port, remote, remote_port);
+	net_here()->rx_hash = hash;
+	return find_hashed(hash, local, local_port, remote, remote_port);
 }
 
 void net_demux_insert(struct net_conn *conn)

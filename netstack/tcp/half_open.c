@@ -18,8 +18,7 @@
 #include "lwip/ip.h"
 #include "lwip/prot/tcp.h"
 
-#define AT_ONCE	     256u /* records that are due in one round */
-#define MEMORY_SHARE 16u  /* of the budget, what they may take */
+#define AT_ONCE 256u /* records that are due in one round */
 
 /*
  * RFC 6298: a second, and twice as long each time. After the last answer a
@@ -85,58 +84,48 @@ static inline u32_t rcv_wnd_of(const struct net_half_open *half)
 
 /* ---- the table ---- */
 
-static uint32_t *bucket_of(const ip_addr_t *local, u16_t local_port,
-			   const ip_addr_t *remote, u16_t remote_port)
+static uint32_t *bucket_of(uint32_t hash)
 {
-	return &here()->buckets[net_demux_hash(local, local_port, remote,
-					       remote_port) &
-				here()->bucket_mask];
+	return &here()->buckets[hash & here()->bucket_mask];
 }
 
-/* Of the segment at hand. */
-static struct net_half_open *find(const struct tcp_hdr *tcp)
+static bool is_of(const struct net_half_open *half, const u32_t remote[4],
+		  u8_t zone, const struct tcp_hdr *tcp)
 {
-	const ip_addr_t *local = ip_current_dest_addr();
-	const ip_addr_t *remote = ip_current_src_addr();
-	u16_t local_port = lwip_ntohs(tcp->dest);
-	u16_t remote_port = lwip_ntohs(tcp->src);
-	struct net_half_open *half;
-	u32_t words[4];
-	u16_t place;
+	return half->remote_port == lwip_ntohs(tcp->src) &&
+	       memcmp(half->remote, remote, sizeof(half->remote)) == 0 &&
+	       half->zone == zone &&
+	       half->listener->addr.port == lwip_ntohs(tcp->dest) &&
+	       ip_addr_eq(local_of(half), ip_current_dest_addr());
+}
+
+/* Where the table refers to that of the segment at hand; NULL: nowhere. */
+static uint32_t *find(const struct tcp_hdr *tcp)
+{
+	uint32_t *ref = bucket_of(net_here()->rx_hash);
+	u32_t remote[4];
 	u8_t zone;
 
-	if (!net_here()->half_open || !net_place_of(local, &place))
+	if (!*ref)
 		return NULL;
-	net_remote_pack(remote, words, &zone);
-	half = at(*bucket_of(local, local_port, remote, remote_port));
-	for (; half; half = at(half->hash_next))
-		if (half->remote_port == remote_port && half->place == place &&
-		    memcmp(half->remote, words, sizeof(words)) == 0 &&
-		    half->zone == zone &&
-		    half->listener->addr.port == local_port)
-			break;
-	return half;
+	net_remote_pack(ip_current_src_addr(), remote, &zone);
+	while (*ref && !is_of(at(*ref), remote, zone, tcp))
+		ref = &at(*ref)->hash_next;
+	return *ref ? ref : NULL;
 }
 
-static void hash(struct net_half_open *half, const struct tcp_hdr *tcp)
-{
-	uint32_t *bucket =
-		bucket_of(ip_current_dest_addr(), lwip_ntohs(tcp->dest),
-			  ip_current_src_addr(), half->remote_port);
-
-	half->hash_next = *bucket;
-	*bucket = net_mem_ref(half);
-}
-
-static void unhash(const struct net_half_open *half)
+/* Where it refers to one that is there. */
+static uint32_t *ref_to(const struct net_half_open *half)
 {
 	ip_addr_t remote = remote_of(half);
-	uint32_t *ref = bucket_of(local_of(half), half->listener->addr.port,
-				  &remote, half->remote_port);
+	uint32_t hash =
+		net_demux_hash(local_of(half), half->listener->addr.port,
+			       &remote, half->remote_port);
+	uint32_t *ref = bucket_of(hash);
 
 	while (at(*ref) != half)
 		ref = &at(*ref)->hash_next;
-	*ref = half->hash_next;
+	return ref;
 }
 
 /* ---- queues ---- */
@@ -257,11 +246,10 @@ static void reset(const struct net_half_open *half)
 bool net_half_open_may(const struct net_listener *listener)
 {
 	uint64_t bytes = net_here()->half_open * sizeof(struct net_half_open);
-	uint64_t whole = net_budget_whole(); /* 0: it has no bound */
 
 	return listener->pending < listener->backlog &&
 	       net_here()->half_open < (net_here()->max_conns + 1) / 2 &&
-	       (!whole || bytes < whole / MEMORY_SHARE);
+	       bytes < net_here()->half_open_bytes;
 }
 
 bool net_half_open_begin(struct net_listener *listener,
@@ -290,23 +278,31 @@ bool net_half_open_begin(struct net_listener *listener,
 	net_syn_read(syn, &half->options);
 	listener->pending++;
 	net_here()->half_open++;
-	hash(half, syn);
+	half->hash_next = *bucket_of(net_here()->rx_hash);
+	*bucket_of(net_here()->rx_hash) = net_mem_ref(half);
 	half->unsent = !say_syn(half);
 	enter(half);
 	return true;
 }
 
-static void forget(struct net_half_open *half)
+static void uncount(const struct net_half_open *half)
 {
-	struct net_listener *listener = half->listener;
 	ip_addr_t remote = remote_of(half);
 
-	unhash(half);
+	net_clients_resume(&remote, half->listener->addr.port);
+	net_clients_unadmit();
+}
+
+/* The one that the table refers to here. */
+static void forget(uint32_t *ref)
+{
+	struct net_half_open *half = at(*ref);
+	struct net_listener *listener = half->listener;
+
+	*ref = half->hash_next;
 	leave(half);
-	if (half->counted) {
-		net_clients_resume(&remote, listener->addr.port);
-		net_clients_unadmit();
-	}
+	if (half->counted)
+		uncount(half);
 	net_here()->half_open--;
 	listener->pending--;
 	net_listener_put(listener);
@@ -321,7 +317,7 @@ static void time_out(struct net_half_open *half)
 	bool last = !half->unsent && half->timeouts + 1u == TIMEOUTS;
 
 	if (last || half->listener->stopped)
-		forget(half);
+		forget(ref_to(half));
 	else
 		answer(half, true);
 }
@@ -374,10 +370,10 @@ static uint32_t rtt_of(const struct net_half_open *half)
  * The ACK of our SYN: the connection takes the record's place in every count.
  * Without memory for it the record stays, and the segment will come again.
  */
-static enum net_half_open_input open(struct net_half_open *half,
-				     const struct tcp_hdr *tcp,
+static enum net_half_open_input open(uint32_t *ref, const struct tcp_hdr *tcp,
 				     struct net_conn **out)
 {
+	struct net_half_open *half = at(*ref);
 	const struct net_opening opening = {
 		.listener = half->listener,
 		.options = half->options,
@@ -401,7 +397,7 @@ static enum net_half_open_input open(struct net_half_open *half,
 		return NET_HALF_OPEN_TAKEN;
 	}
 	half->counted = false;
-	forget(half);
+	forget(ref);
 	return err < 0 ? NET_HALF_OPEN_TAKEN : NET_HALF_OPEN_OPENED;
 }
 
@@ -411,12 +407,13 @@ static void refuse(struct net_half_open *half)
 	challenge(half);
 }
 
-static void take_rst(struct net_half_open *half, u32_t seq)
+static void take_rst(uint32_t *ref, u32_t seq)
 {
+	struct net_half_open *half = at(*ref);
 	u32_t ahead = seq - (half->irs + 1);
 
 	if (ahead == 0)
-		forget(half);
+		forget(ref);
 	else if (ahead < rcv_wnd_of(half))
 		refuse(half);
 	else
@@ -434,12 +431,14 @@ enum net_half_open_input net_half_open_input(const struct pbuf *p,
 	u32_t seq = lwip_ntohl(tcp->seqno), ack = lwip_ntohl(tcp->ackno);
 	u8_t flags = TCPH_FLAGS(tcp);
 	u32_t len = p->tot_len - TCPH_HDRLEN_BYTES(tcp) + !!(flags & TCP_FIN);
-	struct net_half_open *half = find(tcp);
+	struct net_half_open *half;
+	uint32_t *ref = find(tcp);
 
-	if (!half)
+	if (!ref)
 		return NET_HALF_OPEN_NONE;
+	half = at(*ref);
 	if (flags & TCP_RST)
-		take_rst(half, seq);
+		take_rst(ref, seq);
 	else if ((flags & (TCP_SYN | TCP_ACK)) == TCP_SYN && seq == half->irs)
 		answer(half, false);
 	else if ((flags & TCP_SYN) || !seq_ok(half, seq, len))
@@ -451,7 +450,7 @@ enum net_half_open_input net_half_open_input(const struct pbuf *p,
 			      ip_current_src_addr(), lwip_ntohs(tcp->dest),
 			      lwip_ntohs(tcp->src));
 	else
-		return open(half, tcp, out);
+		return open(ref, tcp, out);
 	return NET_HALF_OPEN_TAKEN;
 }
 
@@ -478,7 +477,7 @@ void net_half_open_reset_all(void)
 
 		while ((half = at(here()->queues[i].oldest))) {
 			reset(half);
-			forget(half);
+			forget(ref_to(half));
 		}
 	}
 }

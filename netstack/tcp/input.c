@@ -46,6 +46,27 @@ static void take_syn(struct net_listener *listener, const struct pbuf *p)
 }
 
 /*
+ * What a segment bears beside the ACK that has made its connection: nothing, or
+ * what is expected next, whereupon *p is NULL; or something to look at.
+ */
+static bool take_rest(struct net_conn *conn, struct pbuf **p)
+{
+	const struct tcp_hdr *tcp = (*p)->payload;
+
+	if ((*p)->tot_len == TCPH_HDRLEN_BYTES(tcp) &&
+	    !(TCPH_FLAGS(tcp) & TCP_FIN)) {
+		net_count_in(conn, *p);
+		return false;
+	}
+	if (net_here()->predicts && !(*p)->next &&
+	    net_predict_input(conn, *p)) {
+		*p = NULL;
+		return false;
+	}
+	return net_check_opened(conn, p);
+}
+
+/*
  * A segment that only a listener can take. Where nobody accepts, what opens a
  * connection is dropped, to come again. False if it is dealt with; an ACK with
  * a cookie gives a connection. lwIP resets what it is left with, which of a
@@ -78,7 +99,7 @@ static bool take_opening(struct pbuf **p, struct net_conn **conn)
 	case NET_COOKIE_TAKEN:
 		break;
 	}
-	return net_check_opened(*conn, p);
+	return take_rest(*conn, p);
 }
 
 /* A segment of no connection, of which it may make one; as take_opening(). */
@@ -92,7 +113,7 @@ static bool take_stranger(struct pbuf **p, struct net_conn **conn)
 	case NET_HALF_OPEN_TAKEN:
 		return false;
 	case NET_HALF_OPEN_OPENED:
-		return net_check_opened(*conn, p);
+		return take_rest(*conn, p);
 	}
 	return net_check_stranger(*p) && take_opening(p, conn);
 }
@@ -153,7 +174,8 @@ void net_tcp_input(struct pbuf *p, struct netif *inp)
 	if (conn && net_handshake_reopens(conn, tcp))
 		conn = NULL;
 	if (!(conn ? net_check_conn(conn, &p) : meet_stranger(&p, &conn))) {
-		pbuf_free(p);
+		if (p)
+			pbuf_free(p);
 		return;
 	}
 	if (conn) {

@@ -12,8 +12,8 @@ void net_tcp_input(struct pbuf *p, struct netif *inp);
 
 /* ---- predict.c ---- */
 /*
- * Whether a segment, as net_tcp_input() takes it, is the one expected: it is
- * dealt with then, and p is gone. ip_data is not needed.
+ * Whether a segment, as net_tcp_input() takes it but of one piece, is the one
+ * expected: it is dealt with then, and p is gone. ip_data is not needed.
  */
 bool net_predict_input(struct net_conn *conn, struct pbuf *p);
 
@@ -27,7 +27,7 @@ struct net_conn *net_demux_find(const ip_addr_t *local, u16_t local_port,
 /* The same by IPv4 addresses in network byte order. */
 struct net_conn *net_demux_find4(u32_t local, u16_t local_port, u32_t remote,
 				 u16_t remote_port);
-/* The same for the segment at hand. */
+/* The same for the segment at hand, whose hash is then known. */
 struct net_conn *net_demux_find_current(const struct tcp_hdr *tcp);
 void net_demux_insert(struct net_conn *conn);
 void net_demux_remove(struct net_conn *conn);

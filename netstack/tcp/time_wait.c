@@ -65,33 +65,30 @@ static ip_addr_t remote_of(const struct net_wait *wait)
 
 /* ---- the table ---- */
 
-static struct net_wait **bucket_of(const ip_addr_t *local, u16_t local_port,
-				   const ip_addr_t *remote, u16_t remote_port)
+static struct net_wait **bucket_of(uint32_t hash)
 {
 	const struct net_time_wait *all = &net_here()->time_wait;
 
-	return &all->buckets[net_demux_hash(local, local_port, remote,
-					    remote_port) &
-			     all->bucket_mask];
+	return &all->buckets[hash & all->bucket_mask];
 }
 
 static struct net_wait **bucket_of_wait(const struct net_wait *wait)
 {
 	ip_addr_t remote = remote_of(wait);
 
-	return bucket_of(local_of(wait), wait->local_port, &remote,
-			 wait->remote_port);
+	return bucket_of(net_demux_hash(local_of(wait), wait->local_port,
+					&remote, wait->remote_port));
 }
 
-static struct net_wait *find(const ip_addr_t *local, u16_t local_port,
-			     const ip_addr_t *remote, u16_t remote_port)
+static struct net_wait *find(uint32_t hash, const ip_addr_t *local,
+			     u16_t local_port, const ip_addr_t *remote,
+			     u16_t remote_port)
 {
 	struct net_wait *wait;
 
 	if (!net_here()->time_wait.n)
 		return NULL;
-	wait = *bucket_of(local, local_port, remote, remote_port);
-	for (; wait; wait = wait->hash_next) {
+	for (wait = *bucket_of(hash); wait; wait = wait->hash_next) {
 		ip_addr_t its = remote_of(wait);
 
 		if (wait->remote_port == remote_port &&
@@ -412,8 +409,9 @@ bool net_time_wait_input(const struct pbuf *p)
 	const struct tcp_hdr *tcp = p->payload;
 	u8_t flags = TCPH_FLAGS(tcp) & (TCP_SYN | TCP_ACK | TCP_RST | TCP_FIN);
 	struct net_wait *wait =
-		find(ip_current_dest_addr(), lwip_ntohs(tcp->dest),
-		     ip_current_src_addr(), lwip_ntohs(tcp->src));
+		find(net_here()->rx_hash, ip_current_dest_addr(),
+		     lwip_ntohs(tcp->dest), ip_current_src_addr(),
+		     lwip_ntohs(tcp->src));
 
 	bool longer = (flags & TCP_FIN) || p->tot_len > TCPH_HDRLEN_BYTES(tcp);
 
@@ -445,7 +443,9 @@ bool net_time_wait_input(const struct pbuf *p)
 bool net_time_wait_yields(const ip_addr_t *local, u16_t local_port,
 			  const ip_addr_t *remote, u16_t remote_port)
 {
-	struct net_wait *wait = find(local, local_port, remote, remote_port);
+	uint32_t hash = net_demux_hash(local, local_port, remote, remote_port);
+	struct net_wait *wait =
+		find(hash, local, local_port, remote, remote_port);
 
 	if (!wait)
 		return true;
