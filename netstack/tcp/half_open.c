@@ -75,7 +75,7 @@ static inline ip_addr_t remote_of(const struct net_half_open *half)
 	return net_remote_unpack(half->remote, half->place, half->zone);
 }
 
-/* What is announced of the window, and what is taken. */
+/* What is taken; what is announced is less. */
 static inline u32_t rcv_wnd_of(const struct net_half_open *half)
 {
 	return half->options.wscale == NET_NO_WSCALE ? TCPWND_MIN16(TCP_WND)
@@ -216,13 +216,21 @@ static void answer(struct net_half_open *half, bool timed_out)
 	enter(half);
 }
 
+/* As our SYN has announced it, which is not scaled (RFC 7323 2.2). */
+static u16_t announced_by(const struct net_half_open *half)
+{
+	bool scaled = half->options.wscale != NET_NO_WSCALE;
+
+	return (u16_t)(TCPWND_MIN16(TCP_WND) >> (scaled ? net_rcv_scale() : 0));
+}
+
 /* RFC 5961 section 7: one for each time that its SYN is answered. */
 static void challenge(struct net_half_open *half)
 {
 	struct net_reply reply = {
 		.seq = half->iss + 1,
 		.flags = TCP_ACK,
-		.wnd = TCPWND_MIN16(TCP_WND),
+		.wnd = announced_by(half),
 	};
 
 	if (half->challenged)
