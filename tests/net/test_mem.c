@@ -111,6 +111,25 @@ static void test_the_nth_allocation_fails(void **state)
 	assert_int_equal(stack->stats.no_memory, 1);
 }
 
+/* Over several regions, and after chunks have lost their pages. */
+static void test_a_reference_leads_back(void **state)
+{
+	static uint32_t refs[MANY];
+
+	for (unsigned turn = 0; turn < 2; turn++) {
+		assert_int_equal(take(MANY, 1000), MANY);
+		for (unsigned i = 0; i < MANY; i++) {
+			refs[i] = net_mem_ref(objects[i]);
+			assert_int_not_equal(refs[i], 0);
+		}
+		for (unsigned i = 0; i < MANY; i++)
+			assert_ptr_equal(net_mem_at(refs[i]), objects[i]);
+		give_back(MANY);
+		while (net_mem_trim())
+			;
+	}
+}
+
 #define T(test) cmocka_unit_test_setup_teardown(test, peer_setup, peer_teardown)
 
 static void hold(struct net_conn *conn, void *arg)
@@ -147,6 +166,7 @@ int main(void)
 		T(test_objects_freed_in_any_order_are_all_used_again),
 		T(test_growth_stops_at_the_bound),
 		T(test_pages_of_free_chunks_go_back),
+		T(test_a_reference_leads_back),
 		T(test_the_nth_allocation_fails),
 		T(test_a_syn_that_finds_no_memory_harms_nobody),
 	};

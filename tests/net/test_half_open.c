@@ -1,0 +1,900 @@
+/*
+ * Half-open connections: what a SYN leaves behind, and all that may become of
+ * it. The listener at port 7 has a backlog of 8.
+ */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "lwip/nd6.h"
+#include "lwip/priv/nd6_priv.h"
+#include "lwip/prot/tcp.h"
+
+#include "netstack/tcp/tcp.h"
+#include "tests/bytes.h"
+#include "tests/net/fake_glue.h"
+#include "tests/net/peer.h"
+
+#define NEAR_WRAP 0xffffffffu /* the SYN is the last number */
+#define SECOND_NS INT64_C(1000000000)
+#define MIB	  (UINT64_C(1) << 20)
+
+static const uint8_t options[] = {2, 4, 5, 180, 1, 3, 3, 7, 4, 2, 1, 1};
+static struct peer peer;
+
+/* A SYN with all options is answered; `peer` goes on from there. */
+static struct segment begin(void)
+{
+	return peer_open(&peer, NEAR_WRAP, options, sizeof(options));
+}
+
+static void say(uint8_t flags, uint32_t seq, uint32_t ack, const char *data)
+{
+	peer_send_raw(&(struct segment){.src = peer.port,
+					.dst = 7,
+					.seq = seq,
+					.ack = ack,
+					.flags = flags,
+					.wnd = 500,
+					.options = (const uint8_t *)"",
+					.data = (const uint8_t *)data,
+					.len = (unsigned)strlen(data)});
+}
+
+static struct net_conn *find(uint16_t port)
+{
+	ip_addr_t local, remote;
+
+	IP_ADDR4(&local, 10, 0, 0, 1);
+	IP_ADDR4(&remote, 10, 0, 0, 2);
+	return net_demux_find(&local, 7, &remote, port);
+}
+
+static void drain(void)
+{
+	static uint8_t frame[9216];
+
+	run_rounds(2);
+	while (fake_sent(frame, sizeof(frame)))
+		;
+}
+
+static void expect_gone(void)
+{
+	struct net_stats stats;
+
+	net_stack_stats(stack, &stats);
+	assert_int_equal(stats.half_open, 0);
+	assert_int_equal(net_here()->n_conns, 0);
+	assert_int_equal(listener->pending, 0);
+	assert_int_equal(net_here()->n_sources, 0);
+}
+
+static void expect_half_open(void)
+{
+	struct net_stats stats;
+
+	net_stack_stats(stack, &stats);
+	assert_int_equal(stats.half_open, 1);
+	assert_int_equal(stats.conns, 0);
+	assert_int_equal(listener->pending, 1);
+	assert_int_equal(net_here()->n_sources, 1);
+}
+
+/* ---- what it takes ---- */
+
+static int listen_for_many(void **state)
+{
+	struct net_opts opts;
+
+	fake_now_ns = SECOND_NS;
+	net_opts_init(&opts);
+	opts.links[opts.n_links++] = "ring:test";
+	net_addr_parse_prefix("10.0.0.1/8", &opts.addrs[opts.n_addrs++]);
+	opts.max_conns = 2200000;
+	opts.poll = NET_POLL_BUSY;
+	ended = 0;
+	if (net_stack_open(&opts, &stack) < 0 ||
+	    net_listen(stack, &net_addr_any(7), 1100000, &listener) < 0)
+		return -1;
+	return net_listener_limit(
+		listener, &(struct net_limits){.half_open_per_source = 1u << 20,
+					       .clients_per_source = 1u << 20});
+}
+
+/* From 16 addresses; nobody is there to answer. */
+static void flood(unsigned n)
+{
+	uint8_t from[4] = {10, 1, 0, 0};
+
+	for (unsigned i = 0; i < n; i++) {
+		from[3] = (uint8_t)(i % 16);
+		peer_send_raw(&(struct segment){.src = (uint16_t)(1 + i / 16),
+						.dst = 7,
+						.seq = 99,
+						.flags = PEER_SYN,
+						.wnd = 65535,
+						.options = (const uint8_t *)"",
+						.data = (const uint8_t *)"",
+						.from = from});
+		if (i % 32 == 31)
+			run_rounds(1);
+		if (i % 1024 == 1023)
+			drain();
+	}
+	drain();
+}
+
+static void test_a_million_take_a_cache_line_each(void **state)
+{
+	uint64_t before = net_mem_bytes(), bytes;
+
+	flood(1000000);
+	assert_int_equal(net_here()->half_open, 1000000);
+	assert_int_equal(net_here()->n_conns, 0);
+	assert_int_equal(net_here()->stats.cookies_sent, 0);
+	bytes = net_mem_bytes() - before;
+	assert_in_range(bytes, 64000000, 64000000 + 4 * MIB);
+	net_half_open_reset_all();
+	drain();
+	assert_int_equal(net_here()->half_open, 0);
+	assert_in_range(net_mem_bytes(), before, before + MIB);
+}
+
+static void test_a_sixteenth_of_the_memory_is_for_them(void **state)
+{
+	uint64_t budget = net_mem_bytes() + net_budget_elsewhere() + 16 * MIB;
+
+	net_budget_set(budget);
+	flood(40000);
+	assert_in_range(net_here()->half_open, MIB / 64, budget / 16 / 64 + 1);
+	assert_true(net_here()->stats.cookies_sent > 0);
+	assert_int_equal(net_here()->stats.memory_refused, 0);
+	assert_false(net_here()->memory_full);
+	net_half_open_reset_all();
+}
+
+static void test_one_that_finds_no_memory_gets_a_cookie(void **state)
+{
+	net_mem_fail_after(2); /* the first is its source's */
+	begin();
+	assert_int_equal(net_here()->half_open, 0);
+	assert_int_equal(net_here()->stats.cookies_sent, 1);
+	assert_int_equal(net_here()->n_sources, 0);
+	serve(echo_views);
+	peer_send(&peer, PEER_ACK, NULL, 0);
+	run_rounds(2);
+	assert_int_equal(net_here()->stats.cookies_accepted, 1);
+}
+
+/* The buckets are fewer, so that chains are long; the order is another. */
+static void test_many_find_their_own(void **state)
+{
+	static uint32_t rcv[4000];
+	struct segment s;
+
+	net_listener_limit(listener,
+			   &(struct net_limits){.half_open_per_source = 5000});
+	serve(echo_views);
+	for (unsigned i = 0; i < 4000; i++) {
+		peer = (struct peer){.port = (uint16_t)(1000 + i),
+				     .stack_port = 7,
+				     .snd = i,
+				     .wnd = 65535};
+		peer_send(&peer, PEER_SYN, NULL, 0);
+		assert_true(peer_next(&s));
+		rcv[i] = s.seq + 1;
+	}
+	assert_int_equal(net_here()->half_open, 4000);
+	for (unsigned k = 0; k < 4000; k++) {
+		unsigned i = k * 1237 % 4000;
+
+		peer = (struct peer){.port = (uint16_t)(1000 + i),
+				     .stack_port = 7,
+				     .snd = i + 1,
+				     .rcv = rcv[i],
+				     .wnd = 65535};
+		peer_send(&peer, PEER_ACK, "x", 1);
+		assert_true(peer_next(&s));
+		assert_int_equal(s.dst, peer.port);
+		assert_int_equal(s.seq, rcv[i]);
+		assert_int_equal(s.len, 1);
+	}
+	assert_int_equal(net_here()->half_open, 0);
+	assert_int_equal(net_here()->n_conns, 4000);
+	assert_int_equal(listener->pending, 0);
+}
+
+/* What is answered will need a control block; who dials takes none of those. */
+static void *dial(void *arg)
+{
+	struct net_addr to;
+	struct net_conn *conn;
+
+	assert_int_equal(net_addr_parse("10.0.0.2:80", 0, &to), 0);
+	result = net_dial(stack, &to, NULL, &conn);
+	return NULL;
+}
+
+static void test_each_has_a_place_among_the_connections(void **state)
+{
+	struct segment s;
+
+	net_here()->max_conns = 3;
+	serve(echo_views);
+	peer_connect(&peer, 1000, 7, 5);
+	peer_connect(&peer, 1001, 7, 5);
+	peer.port = 1002;
+	say(PEER_SYN, 5, 0, "");
+	assert_true(peer_next(&s));
+	net_spawn(stack, "dial", dial, NULL);
+	run_rounds(2);
+	assert_int_equal(result, -ENOMEM);
+	peer.port = 1003;
+	say(PEER_SYN, 5, 0, "");
+	peer_expect_nothing();
+	assert_int_equal(net_here()->half_open, 1);
+	peer.port = 1002;
+	say(PEER_ACK, 6, s.seq + 1, "");
+	run_rounds(2);
+	assert_int_equal(net_here()->n_conns, 3);
+}
+
+/* ---- time ---- */
+
+static void test_its_answer_comes_four_times_more(void **state)
+{
+	static const unsigned after_ms[] = {1000, 3000, 7000, 15000};
+	struct segment first = begin(), s;
+	unsigned sent = 0;
+
+	for (unsigned ms = 1; ms < 19990; ms++) {
+		run_ms(1);
+		while (peer_next(&s)) {
+			assert_in_range(ms, after_ms[sent],
+					after_ms[sent] + 10);
+			assert_int_equal(s.flags, PEER_SYN | PEER_ACK);
+			assert_int_equal(s.seq, first.seq);
+			assert_int_equal(s.ack, 0);
+			assert_int_equal(s.wnd, 65535);
+			assert_int_equal(s.options_len, 12);
+			sent++;
+		}
+	}
+	assert_int_equal(sent, 4);
+	expect_half_open();
+	run_ms(40);
+	expect_gone();
+	peer_expect_nothing();
+	serve(echo_views);
+	peer_send(&peer, PEER_ACK, NULL, 0); /* too late */
+	assert_true(peer_next(&s));
+	assert_int_equal(s.flags, PEER_RST);
+}
+
+static void test_the_same_syn_is_answered_and_begins_the_wait_anew(void **state)
+{
+	struct segment first = begin(), s;
+
+	run_ms(900);
+	say(PEER_SYN, NEAR_WRAP, 0, "");
+	assert_true(peer_next(&s));
+	assert_int_equal(s.seq, first.seq);
+	assert_int_equal(s.ack, 0);
+	run_ms(900);
+	peer_expect_nothing();
+	run_ms(150);
+	assert_true(peer_next(&s));
+	assert_int_equal(s.seq, first.seq);
+	expect_half_open();
+}
+
+static void test_a_round_answers_a_bounded_number_again(void **state)
+{
+	unsigned n, sent = 0;
+
+	net_listener_limit(listener,
+			   &(struct net_limits){.half_open_per_source = 5000});
+	serve(echo_views);
+	peer_connect(&peer, 999, 7, 5); /* so that its address is known */
+	for (uint16_t i = 0; i < 1000; i++) {
+		peer.port = (uint16_t)(1000 + i);
+		say(PEER_SYN, 5, 0, "");
+		run_rounds(1);
+		drain();
+	}
+	run_ms(998);
+	drain();
+	fake_now_ns += SECOND_NS;
+	for (unsigned rounds = 0; rounds < 10; rounds++) {
+		run_rounds(1);
+		for (n = 0; fake_sent(got, sizeof(got)); n++)
+			;
+		assert_in_range(n, 0, 256);
+		sent += n;
+	}
+	assert_int_equal(sent, 1000);
+}
+
+/* An answer that could not leave is not one more of four. */
+static void test_a_busy_port_costs_no_answer(void **state)
+{
+	struct segment s;
+	unsigned sent = 0;
+
+	serve(echo_views);
+	peer_connect(&peer, 999, 7, 5); /* so that its address is known */
+	peer.port = 1000;
+	fake_tx_budget = 0;
+	say(PEER_SYN, NEAR_WRAP, 0, "");
+	run_ms(3000);
+	fake_tx_budget = -1;
+	s = peer_wait(10);
+	peer.snd = 0;
+	peer.rcv = s.seq + 1;
+	run_ms(14000);
+	while (peer_next(&s))
+		sent++;
+	assert_int_equal(sent, 3);
+	peer_send(&peer, PEER_ACK, NULL, 0);
+	run_rounds(2);
+	assert_non_null(find(1000));
+}
+
+/* ---- what does not end the handshake ---- */
+
+static void test_a_reset_must_have_the_next_number(void **state)
+{
+	static const uint32_t outside[] = {-1u, 262144, 0x80000000u};
+	struct segment first = begin(), s;
+
+	for (unsigned i = 0; i < 3; i++)
+		say(PEER_RST, peer.snd + outside[i], 0, "");
+	peer_expect_nothing();
+	assert_int_equal(net_here()->stats.rx_unacceptable, 3);
+	say(PEER_RST, peer.snd + 1, 0, "");
+	assert_true(peer_next(&s));
+	assert_int_equal(s.flags, PEER_ACK);
+	assert_int_equal(s.seq, first.seq + 1);
+	assert_int_equal(s.ack, peer.snd);
+	assert_int_equal(s.wnd, 65535 >> net_here()->rcv_scale);
+	say(PEER_RST, peer.snd + 262143, 0, "");
+	say(PEER_SYN, peer.snd + 5, 0, "");
+	peer_expect_nothing(); /* one challenge until it is answered again */
+	assert_int_equal(net_here()->stats.challenge_acks, 1);
+	run_ms(1010);
+	assert_true(peer_next(&s));
+	say(PEER_SYN | PEER_ACK, peer.snd - 1, peer.rcv, "");
+	assert_true(peer_next(&s));
+	assert_int_equal(s.flags, PEER_ACK);
+	expect_half_open();
+	say(PEER_RST | PEER_ACK, peer.snd, peer.rcv, "");
+	run_rounds(2);
+	expect_gone();
+}
+
+static void test_a_window_that_is_not_scaled_is_smaller(void **state)
+{
+	struct segment s;
+
+	peer_open(&peer, NEAR_WRAP, options, 4);
+	say(PEER_ACK, peer.snd + 65536, peer.rcv, "");
+	assert_true(peer_next(&s));
+	assert_int_equal(s.flags, PEER_ACK);
+	assert_int_equal(s.wnd, 65535);
+	say(PEER_RST, peer.snd + 65535, 0, "");
+	peer_expect_nothing();
+	serve(echo_views);
+	say(PEER_ACK, peer.snd + 65535, peer.rcv, "");
+	run_rounds(2);
+	assert_non_null(find(1000));
+}
+
+static void test_a_wrong_ack_is_reset_and_changes_nothing(void **state)
+{
+	static const uint32_t wrong[] = {-1u, 1, 0x80000000u};
+	struct segment s;
+
+	begin();
+	for (unsigned i = 0; i < 3; i++) {
+		say(PEER_ACK, peer.snd, peer.rcv + wrong[i], "data");
+		assert_true(peer_next(&s));
+		assert_int_equal(s.flags, PEER_RST);
+		assert_int_equal(s.seq, peer.rcv + wrong[i]);
+	}
+	say(PEER_ACK, peer.snd - 2, peer.rcv, "x"); /* old: asked back */
+	assert_true(peer_next(&s));
+	assert_int_equal(s.flags, PEER_ACK);
+	say(0, peer.snd, 0, "data");
+	say(PEER_FIN, peer.snd, 0, "");
+	peer_expect_nothing();
+	assert_int_equal(net_here()->stats.rx_unacceptable, 3);
+	expect_half_open();
+}
+
+/* ---- what does ---- */
+
+/* The ISN that comes next is this one: its clock is the stack's. */
+static void set_isn(uint32_t isn)
+{
+	ip_addr_t local, remote;
+
+	IP_ADDR4(&local, 10, 0, 0, 1);
+	IP_ADDR4(&remote, 10, 0, 0, 2);
+	run_rounds(1);
+	fake_now_ns +=
+		(int64_t)(isn - net_isn(&local, 7, &remote, 1000)) * 4000;
+	assert_int_equal(net_isn(&local, 7, &remote, 1000), isn);
+}
+
+static void test_numbers_of_both_sides_wrap(void **state)
+{
+	struct segment s;
+
+	set_isn(NEAR_WRAP);
+	s = begin();
+	assert_int_equal(s.seq, NEAR_WRAP);
+	assert_int_equal(s.ack, 0);
+	serve(echo_views);
+	peer_send(&peer, PEER_ACK, "hello", 5);
+	assert_true(peer_next(&s));
+	assert_int_equal(s.seq, 0);
+	assert_int_equal(s.ack, 5);
+	assert_int_equal(s.len, 5);
+	assert_memory_equal(s.data, "hello", 5);
+}
+
+static void test_its_ack_makes_the_connection_alone(void **state)
+{
+	const struct net_conn *conn;
+
+	begin();
+	run_ms(30);
+	peer.wnd = 100;
+	serve(echo_views);
+	peer_send(&peer, PEER_ACK, NULL, 0);
+	run_rounds(2);
+	peer_expect_nothing();
+	conn = find(1000);
+	assert_non_null(conn);
+	assert_int_equal(net_here()->half_open, 0);
+	assert_int_equal(net_here()->stats.accepted, 1);
+	assert_int_equal(net_listener_clients(listener), 1);
+	assert_int_equal(listener->pending, 0);
+	assert_int_equal(conn->pcb.mss, 1460);
+	assert_int_equal(conn->pcb.cwnd, 14600);
+	assert_int_equal(conn->pcb.snd_wnd, 100 << 7);
+	assert_int_equal(conn->pcb.snd_wnd_max, 65535); /* the SYN's */
+	assert_int_equal(conn->pcb.rcv_scale, net_here()->rcv_scale);
+	assert_int_equal(conn->pcb.rcv_wnd, TCP_WND);
+	assert_true(conn->pcb.flags & TF_SACK);
+	assert_in_range(conn->srtt_us >> 3, 29000, 31000);
+	assert_int_equal(conn->ext->tx_segs, 1);
+	assert_int_equal(conn->ext->rx_segs, 1);
+	assert_false(coro_timer_armed(&conn->timer));
+}
+
+static void test_a_tiny_window_is_reckoned_larger(void **state)
+{
+	peer_send_raw(&(struct segment){.src = 1000,
+					.dst = 7,
+					.seq = 4,
+					.flags = PEER_SYN,
+					.wnd = 1,
+					.options = (const uint8_t *)"",
+					.data = (const uint8_t *)""});
+	peer.rcv = peer_wait(1).seq + 1;
+	peer.port = 1000;
+	serve(echo_views);
+	peer_send_raw(&(struct segment){.src = 1000,
+					.dst = 7,
+					.seq = 5,
+					.ack = peer.rcv,
+					.flags = PEER_ACK,
+					.wnd = 3,
+					.options = (const uint8_t *)"",
+					.data = (const uint8_t *)""});
+	run_rounds(2);
+	assert_int_equal(find(1000)->pcb.snd_wnd, 3);
+	assert_int_equal(find(1000)->pcb.snd_wnd_max, 2 * NET_MSS_FLOOR);
+}
+
+static void expect_echo(const char *data, uint32_t ack)
+{
+	struct segment s;
+
+	assert_true(peer_next(&s));
+	assert_int_equal(s.len, strlen(data));
+	assert_memory_equal(s.data, data, s.len);
+	assert_int_equal(s.seq, peer.rcv);
+	assert_int_equal(s.ack, ack);
+}
+
+static void third_segment_with_data(bool predicts)
+{
+	begin();
+	net_here()->predicts = predicts;
+	serve(echo_views);
+	peer_send(&peer, PEER_ACK | PEER_PSH, "at once", 7);
+	expect_echo("at once", 7);
+	assert_int_equal(find(1000)->ext->rx_segs, 1);
+	assert_int_equal(find(1000)->ext->rx_bytes, 7);
+}
+
+static void test_data_comes_with_the_third_segment(void **state)
+{
+	third_segment_with_data(true);
+}
+
+static void test_data_comes_without_prediction(void **state)
+{
+	third_segment_with_data(false);
+}
+
+static void test_data_comes_in_pieces(void **state)
+{
+	begin();
+	serve(echo_views);
+	fake_segment_bytes = 60;
+	peer_send(&peer, PEER_ACK | PEER_PSH, "at once", 7);
+	expect_echo("at once", 7);
+	fake_segment_bytes = 0;
+}
+
+static void test_the_end_comes_with_the_third_segment(void **state)
+{
+	struct segment s;
+
+	begin();
+	serve(echo_views);
+	peer_send(&peer, PEER_ACK | PEER_FIN, NULL, 0);
+	assert_true(peer_next(&s));
+	assert_int_equal(s.ack, peer.snd);
+	assert_int_equal(ended, 1);
+	assert_int_equal(result, 0);
+}
+
+static void test_data_and_the_end_come_with_the_third_segment(void **state)
+{
+	begin();
+	serve(echo_views);
+	peer_send(&peer, PEER_ACK | PEER_FIN, "all", 3);
+	expect_echo("all", 4);
+	run_rounds(2);
+	assert_int_equal(ended, 1);
+}
+
+static void test_the_second_piece_comes_first(void **state)
+{
+	struct segment s;
+
+	begin();
+	serve(echo_views);
+	say(PEER_ACK, peer.snd + 2, peer.rcv, "llo");
+	assert_true(peer_next(&s));
+	assert_int_equal(s.ack, peer.snd);
+	assert_int_equal(s.len, 0);
+	assert_int_equal(net_here()->ooseq_held, 1);
+	say(PEER_ACK, peer.snd, peer.rcv, "he");
+	expect_echo("hello", 5);
+}
+
+/* Karn; and slow start ends early, as after any timeout. */
+static void test_an_answer_sent_twice_measures_nothing(void **state)
+{
+	const struct net_conn *conn;
+	struct segment s;
+
+	begin();
+	run_ms(3100);
+	while (peer_next(&s))
+		;
+	serve(echo_views);
+	peer_send(&peer, PEER_ACK, NULL, 0);
+	run_rounds(2);
+	conn = find(1000);
+	assert_int_equal(conn->srtt_us, 0);
+	assert_int_equal(conn->pcb.ssthresh, 2 * 1460);
+	assert_int_equal(conn->ext->tx_segs, 3);
+	assert_int_equal(conn->ext->retransmits, 2);
+	assert_int_equal(conn->ext->rtos, 2);
+	peer_connect(&peer, 1001, 7, 5);
+	assert_int_not_equal(find(1001)->srtt_us, 0);
+	assert_true(find(1001)->pcb.ssthresh > 1u << 29);
+}
+
+static void test_a_syn_sent_twice_measures_nothing(void **state)
+{
+	begin();
+	say(PEER_SYN, NEAR_WRAP, 0, "");
+	drain();
+	serve(echo_views);
+	peer_send(&peer, PEER_ACK, NULL, 0);
+	run_rounds(2);
+	assert_int_equal(find(1000)->srtt_us, 0);
+	assert_int_equal(find(1000)->ext->retransmits, 1);
+	assert_int_equal(find(1000)->ext->rtos, 0);
+}
+
+static void test_without_memory_it_stays_half_open(void **state)
+{
+	begin();
+	serve(echo_views);
+	net_here()->max_conns = 0;
+	say(PEER_ACK, peer.snd, peer.rcv, "hello");
+	peer_expect_nothing();
+	expect_half_open();
+	assert_true(net_here()->stats.no_memory > 0);
+	net_here()->max_conns = 64;
+	say(PEER_ACK, peer.snd, peer.rcv, "hello");
+	expect_echo("hello", 5);
+	assert_int_equal(net_here()->half_open, 0);
+	assert_int_equal(net_listener_clients(listener), 1);
+}
+
+static void test_while_memory_is_short_its_window_is_the_syns(void **state)
+{
+	struct segment s;
+
+	serve(echo_views);
+	peer_connect(&peer, 999, 7, 5); /* slabs take what they need */
+	begin();
+	net_here()->next_budget_ns = INT64_MAX;
+	net_here()->rcv_most = 8192;
+	peer_send(&peer, PEER_ACK, NULL, 0);
+	run_rounds(2);
+	assert_int_equal(find(1000)->pcb.rcv_wnd, 65535);
+	peer_send(&peer, PEER_ACK, "x", 1);
+	assert_true(peer_next(&s));
+	assert_in_range(s.wnd << net_here()->rcv_scale, 65535 - 255, 65535);
+	net_here()->next_budget_ns = 0;
+}
+
+/* ---- its listener ---- */
+
+static void test_a_listener_that_closes_refuses_it(void **state)
+{
+	struct segment s;
+	uint64_t live = net_mem_live_bytes();
+
+	begin();
+	net_listener_close(listener);
+	assert_int_equal(net_here()->half_open, 1);
+	peer_send(&peer, PEER_ACK, "data", 4);
+	assert_true(peer_next(&s));
+	assert_int_equal(s.flags, PEER_RST | PEER_ACK);
+	assert_int_equal(s.seq, peer.rcv);
+	peer_expect_nothing();
+	assert_int_equal(net_here()->half_open, 0);
+	assert_int_equal(net_here()->n_conns, 0);
+	assert_int_equal(net_here()->n_sources, 0);
+	assert_int_equal(net_mem_live_bytes(), live);
+}
+
+static void test_a_listener_that_closes_answers_no_more(void **state)
+{
+	begin();
+	net_listener_close(listener);
+	run_ms(1100);
+	peer_expect_nothing();
+	assert_int_equal(net_here()->half_open, 0);
+	assert_int_equal(net_here()->n_sources, 0);
+}
+
+static void test_a_listener_that_drains_takes_what_has_begun(void **state)
+{
+	struct segment s;
+
+	begin();
+	assert_int_equal(net_listener_drain(listener), 1);
+	serve(echo_views);
+	peer_send(&peer, PEER_ACK, NULL, 0);
+	run_rounds(2);
+	assert_non_null(find(1000));
+	assert_int_equal(net_listener_drain(listener), 0);
+	peer.port = 1001;
+	say(PEER_SYN, 5, 0, "");
+	assert_true(peer_next(&s));
+	assert_int_equal(s.flags, PEER_RST | PEER_ACK);
+}
+
+static void test_a_stack_that_closes_resets_it(void **state)
+{
+	struct segment s;
+
+	begin();
+	net_half_open_reset_all();
+	assert_true(peer_next(&s));
+	assert_int_equal(s.flags, PEER_RST | PEER_ACK);
+	assert_int_equal(s.seq, peer.rcv);
+	assert_int_equal(s.ack, peer.snd);
+	expect_gone();
+}
+
+static void test_one_that_dies_is_no_client(void **state)
+{
+	struct segment s;
+
+	net_listener_limit(listener, &(struct net_limits){.clients = 1});
+	begin();
+	peer.port = 1001;
+	say(PEER_SYN, 5, 0, "");
+	peer_expect_nothing();
+	assert_int_equal(net_here()->stats.clients_refused, 1);
+	peer.port = 1000;
+	say(PEER_RST, peer.snd, 0, "");
+	run_rounds(2);
+	expect_gone();
+	peer.port = 1001;
+	say(PEER_SYN, 5, 0, "");
+	assert_true(peer_next(&s));
+	serve(echo_views);
+	say(PEER_ACK, 6, s.seq + 1, "");
+	run_rounds(2);
+	assert_int_equal(net_listener_clients(listener), 1);
+	say(PEER_RST, 6, 0, "");
+	run_rounds(2);
+	assert_int_equal(net_listener_clients(listener), 0);
+	expect_gone();
+}
+
+/* ---- IPv6 ---- */
+
+/* fd00::2 and fd01::2 are known, without asking. */
+static int listen6(void **state)
+{
+	int err = peer_listen6(state);
+
+	for (unsigned i = 0; i < 2 && err == 0; i++) {
+		struct nd6_neighbor_cache_entry *entry = &neighbor_cache[i];
+		uint8_t ip[16] = {0xfd, (uint8_t)i, [15] = 2};
+
+		memset(entry, 0, sizeof(*entry));
+		memcpy(entry->next_hop_address.addr, ip, 16);
+		entry->netif = &net_here()->netifs[0];
+		memcpy(entry->lladdr, fake_peer_mac, 6);
+		entry->state = ND6_REACHABLE;
+		entry->counter.reachable_time = 3600000;
+	}
+	return err;
+}
+
+static void send6(uint8_t net, uint8_t flags, uint32_t seq, uint32_t ack,
+		  const char *data)
+{
+	uint8_t frame[14 + 40 + 32 + 64] = {0}, *ip = frame + 14;
+	unsigned header = flags & PEER_SYN ? 32 : 20;
+	size_t len = strlen(data);
+	uint8_t *tcp = ip + 40;
+
+	memcpy(frame, fake_mac, 6);
+	memcpy(frame + 6, fake_peer_mac, 6);
+	put16(frame + 12, 0x86dd);
+	ip[0] = 0x60;
+	ip[5] = (uint8_t)(header + len);
+	ip[6] = 6;
+	ip[7] = 64;
+	ip[8] = ip[24] = 0xfd;
+	ip[9] = ip[25] = net;
+	ip[23] = 2;
+	ip[39] = 1;
+	put16(tcp, 1000);
+	put16(tcp + 2, 7);
+	put32(tcp + 4, seq);
+	put32(tcp + 8, ack);
+	tcp[12] = (uint8_t)(header / 4 << 4);
+	tcp[13] = flags;
+	put16(tcp + 14, 500);
+	memcpy(tcp + 20, options, header - 20);
+	memcpy(tcp + header, data, len);
+	fake_receive(frame, 54 + header + (unsigned)len,
+		     GLUE_FRAME_IP6 | GLUE_FRAME_TCP | GLUE_FRAME_CSUM_OK, 54);
+}
+
+/* The IPv6 packet of the next segment that was sent; NULL: there is none. */
+static const uint8_t *next6(void)
+{
+	static uint8_t frame[9216];
+
+	run_rounds(2);
+	while (fake_sent(frame, sizeof(frame)))
+		if (frame[12] == 0x86 && frame[14 + 6] == 6)
+			return frame + 14;
+	return NULL;
+}
+
+static void expect6(uint8_t net, uint8_t flags, uint32_t seq, uint32_t ack)
+{
+	const uint8_t *ip = next6();
+
+	assert_non_null(ip);
+	assert_int_equal(ip[9], net);
+	assert_int_equal(ip[25], net);
+	assert_int_equal(ip[40 + 13], flags);
+	assert_int_equal(get32(ip + 40 + 4), seq);
+	assert_int_equal(get32(ip + 40 + 8), ack);
+}
+
+/* The same ports, to two addresses of ours. */
+static void test_ipv6_has_records_as_small(void **state)
+{
+	uint32_t rcv[2];
+
+	serve(echo_views);
+	for (uint8_t net = 0; net < 2; net++) {
+		const uint8_t *ip;
+
+		send6(net, PEER_SYN, NEAR_WRAP, 0, "");
+		ip = next6();
+		assert_non_null(ip);
+		assert_int_equal(ip[9], net);
+		assert_int_equal(ip[40 + 13], PEER_SYN | PEER_ACK);
+		assert_int_equal(get32(ip + 48), 0);
+		assert_int_equal(get16(ip + 40 + 22), 1440);
+		rcv[net] = get32(ip + 44) + 1;
+	}
+	assert_int_equal(net_here()->half_open, 2);
+	send6(0, PEER_RST, 1, 0, "");
+	expect6(0, PEER_ACK, rcv[0], 0);
+	run_ms(1010);
+	for (uint8_t net = 0; net < 2; net++)
+		expect6(net, PEER_SYN | PEER_ACK, rcv[net] - 1, 0);
+	send6(1, PEER_ACK, 0, rcv[1], "six");
+	expect6(1, PEER_ACK | PEER_PSH, rcv[1], 3);
+	send6(0, PEER_RST, 0, 0, "");
+	run_rounds(2);
+	assert_int_equal(net_here()->half_open, 0);
+	assert_int_equal(net_here()->n_conns, 1);
+	assert_int_equal(net_here()->n_sources, 1);
+	assert_null(next6());
+}
+
+#define T(name)                                                                \
+	cmocka_unit_test_setup_teardown(name, peer_listen, peer_teardown)
+#define MANY(name, setup)                                                      \
+	cmocka_unit_test_setup_teardown(name, setup, peer_teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		MANY(test_a_million_take_a_cache_line_each, listen_for_many),
+		MANY(test_a_sixteenth_of_the_memory_is_for_them,
+		     listen_for_many),
+		T(test_one_that_finds_no_memory_gets_a_cookie),
+		MANY(test_many_find_their_own, peer_listen_many),
+		T(test_each_has_a_place_among_the_connections),
+		T(test_its_answer_comes_four_times_more),
+		T(test_the_same_syn_is_answered_and_begins_the_wait_anew),
+		MANY(test_a_round_answers_a_bounded_number_again,
+		     peer_listen_many),
+		T(test_a_busy_port_costs_no_answer),
+		T(test_a_reset_must_have_the_next_number),
+		T(test_a_window_that_is_not_scaled_is_smaller),
+		T(test_a_wrong_ack_is_reset_and_changes_nothing),
+		T(test_numbers_of_both_sides_wrap),
+		T(test_its_ack_makes_the_connection_alone),
+		T(test_a_tiny_window_is_reckoned_larger),
+		T(test_data_comes_with_the_third_segment),
+		T(test_data_comes_without_prediction),
+		T(test_data_comes_in_pieces),
+		T(test_the_end_comes_with_the_third_segment),
+		T(test_data_and_the_end_come_with_the_third_segment),
+		T(test_the_second_piece_comes_first),
+		T(test_an_answer_sent_twice_measures_nothing),
+		T(test_a_syn_sent_twice_measures_nothing),
+		T(test_without_memory_it_stays_half_open),
+		T(test_while_memory_is_short_its_window_is_the_syns),
+		T(test_a_listener_that_closes_refuses_it),
+		T(test_a_listener_that_closes_answers_no_more),
+		T(test_a_listener_that_drains_takes_what_has_begun),
+		T(test_a_stack_that_closes_resets_it),
+		T(test_one_that_dies_is_no_client),
+		MANY(test_ipv6_has_records_as_small, listen6),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
