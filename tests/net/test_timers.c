@@ -65,7 +65,7 @@ static void test_fin_wait_2_waits_without_ticks(void **state)
 	assert_int_equal(net_here()->n_conns, 0);
 }
 
-static void test_half_open_ticks_to_send_again_only(void **state)
+static void test_half_open_asks_lwip_for_no_tick(void **state)
 {
 	struct peer peer = {.port = 1000, .stack_port = 7, .wnd = 65535};
 	struct segment s;
@@ -413,7 +413,7 @@ int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		T(test_fin_wait_2_waits_without_ticks),
-		T(test_half_open_ticks_to_send_again_only),
+		T(test_half_open_asks_lwip_for_no_tick),
 		T(test_a_peer_that_is_away_in_last_ack_gets_everything),
 		T(test_a_peer_with_no_room_in_last_ack_gets_everything),
 		T(test_data_out_of_order_is_kept_for_seconds),
