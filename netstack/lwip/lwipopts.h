@@ -15,19 +15,18 @@
 void *net_mem_malloc(unsigned long size);
 void *net_mem_calloc(unsigned long count, unsigned long size);
 void net_mem_free(void *mem);
-#define MEM_CUSTOM_ALLOCATOR	1
-#define MEM_LIBC_MALLOC		0
-#define MEM_CUSTOM_MALLOC	net_mem_malloc
-#define MEM_CUSTOM_CALLOC	net_mem_calloc
-#define MEM_CUSTOM_FREE		net_mem_free
-#define MEM_ALIGNMENT		8
-#define MEMP_NUM_TCP_PCB	(1 << 20)
-#define MEMP_NUM_TCP_PCB_LISTEN (1 << 16)
-#define MEMP_NUM_TCP_SEG	(1 << 22)
-#define MEMP_NUM_PBUF		(1 << 22)
-#define PBUF_POOL_SIZE		256
-#define MEMP_NUM_ARP_QUEUE	4096
-#define MEMP_NUM_ND6_QUEUE	1024
+#define MEM_CUSTOM_ALLOCATOR 1
+#define MEM_LIBC_MALLOC	     0
+#define MEM_CUSTOM_MALLOC    net_mem_malloc
+#define MEM_CUSTOM_CALLOC    net_mem_calloc
+#define MEM_CUSTOM_FREE	     net_mem_free
+#define MEM_ALIGNMENT	     8
+#define MEMP_NUM_TCP_PCB     (1 << 20)
+#define MEMP_NUM_TCP_SEG     (1 << 22)
+#define MEMP_NUM_PBUF	     (1 << 22)
+#define PBUF_POOL_SIZE	     256
+#define MEMP_NUM_ARP_QUEUE   4096
+#define MEMP_NUM_ND6_QUEUE   1024
 
 /* Layers. */
 #define LWIP_ARP		      1
