@@ -129,16 +129,16 @@ static void flood(unsigned n)
 	drain();
 }
 
-static void test_a_million_take_a_cache_line_each(void **state)
+static void test_many_take_a_cache_line_each(void **state)
 {
 	uint64_t before = net_mem_bytes(), bytes;
 
-	flood(1000000);
-	assert_int_equal(net_here()->half_open, 1000000);
+	flood(200000);
+	assert_int_equal(net_here()->half_open, 200000);
 	assert_int_equal(net_here()->n_conns, 0);
 	assert_int_equal(net_here()->stats.cookies_sent, 0);
 	bytes = net_mem_bytes() - before;
-	assert_in_range(bytes, 64000000, 64000000 + 4 * MIB);
+	assert_in_range(bytes, 200000 * 64, 200000 * 64 + MIB);
 	net_half_open_reset_all();
 	drain();
 	assert_int_equal(net_here()->half_open, 0);
@@ -207,6 +207,37 @@ static void test_many_find_their_own(void **state)
 	assert_int_equal(net_here()->half_open, 0);
 	assert_int_equal(net_here()->n_conns, 4000);
 	assert_int_equal(listener->pending, 0);
+}
+
+/* To two listeners from the same port, whatever bucket they fall into. */
+static void test_a_bucket_tells_its_own_apart(void **state)
+{
+	uint32_t mask = net_here()->half_opens.bucket_mask, rcv[2];
+	struct peer to[2] = {{1000, 7, 5, 0, 65535}, {1000, 8, 500, 0, 65535}};
+	struct net_listener *other;
+	struct segment s;
+
+	net_here()->half_opens.bucket_mask = 0;
+	assert_int_equal(net_listen(stack, &net_addr_any(8), 8, &other), 0);
+	net_listener_serve(other, echo_views, NULL);
+	serve(echo_views);
+	for (unsigned i = 0; i < 2; i++) {
+		peer_send(&to[i], PEER_SYN, NULL, 0);
+		assert_true(peer_next(&s));
+		assert_int_equal(s.src, to[i].stack_port);
+		assert_int_equal(s.flags, PEER_SYN | PEER_ACK);
+		rcv[i] = s.seq + 1;
+	}
+	for (unsigned i = 0; i < 2; i++) {
+		to[i].rcv = rcv[i];
+		peer_send(&to[i], PEER_ACK, "x", 1);
+		assert_true(peer_next(&s));
+		assert_int_equal(s.src, to[i].stack_port);
+		assert_int_equal(s.seq, rcv[i]);
+		assert_int_equal(s.len, 1);
+	}
+	net_listener_close(other);
+	net_here()->half_opens.bucket_mask = mask;
 }
 
 /* What is answered will need a control block; who dials takes none of those. */
@@ -291,6 +322,35 @@ static void test_the_same_syn_is_answered_and_begins_the_wait_anew(void **state)
 	assert_true(peer_next(&s));
 	assert_int_equal(s.seq, first.seq);
 	expect_half_open();
+}
+
+/* The first, the last and one between leave; whoever is left is answered. */
+static void test_one_that_leaves_takes_no_other_with_it(void **state)
+{
+	static const uint16_t leaves[] = {1000, 1002, 1005};
+	struct segment s;
+	unsigned sum = 0;
+
+	for (peer.port = 1000; peer.port < 1006; peer.port++) {
+		say(PEER_SYN, 5, 0, "");
+		assert_true(peer_next(&s));
+	}
+	for (unsigned i = 0; i < 3; i++) {
+		peer.port = leaves[i];
+		say(PEER_RST, 6, 0, "");
+		run_rounds(1);
+	}
+	peer.port = 1006;
+	say(PEER_SYN, 5, 0, "");
+	assert_true(peer_next(&s));
+	assert_int_equal(net_here()->half_open, 4);
+	run_ms(1010);
+	while (peer_next(&s))
+		sum += s.dst;
+	assert_int_equal(sum, 1001 + 1003 + 1004 + 1006);
+	run_ms(20000);
+	drain();
+	expect_gone();
 }
 
 static void test_a_round_answers_a_bounded_number_again(void **state)
@@ -861,14 +921,16 @@ static void test_ipv6_has_records_as_small(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		MANY(test_a_million_take_a_cache_line_each, listen_for_many),
+		MANY(test_many_take_a_cache_line_each, listen_for_many),
 		MANY(test_a_sixteenth_of_the_memory_is_for_them,
 		     listen_for_many),
 		T(test_one_that_finds_no_memory_gets_a_cookie),
 		MANY(test_many_find_their_own, peer_listen_many),
+		T(test_a_bucket_tells_its_own_apart),
 		T(test_each_has_a_place_among_the_connections),
 		T(test_its_answer_comes_four_times_more),
 		T(test_the_same_syn_is_answered_and_begins_the_wait_anew),
+		T(test_one_that_leaves_takes_no_other_with_it),
 		MANY(test_a_round_answers_a_bounded_number_again,
 		     peer_listen_many),
 		T(test_a_busy_port_costs_no_answer),
