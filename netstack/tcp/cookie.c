@@ -141,7 +141,6 @@ void net_cookie_send(const struct pbuf *p)
 	ever_sent = true;
 }
 
-/* The window of the ACK stands in for the SYN's, which was not kept. */
 enum net_cookie net_cookie_take(const struct pbuf *p,
 				struct net_listener *listener,
 				struct net_conn **out)
@@ -151,7 +150,6 @@ enum net_cookie net_cookie_take(const struct pbuf *p,
 		.listener = listener,
 		.iss = lwip_ntohl(tcp->ackno) - 1,
 		.irs = lwip_ntohl(tcp->seqno) - 1,
-		.wnd = lwip_ntohs(tcp->wnd),
 	};
 
 	if (!decode(tcp, &opening.options)) {

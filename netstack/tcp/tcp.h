@@ -78,7 +78,7 @@ struct net_opening {
 	struct net_listener *listener;
 	struct net_syn_options options;
 	u32_t iss, irs;		   /* our first number, and the peer's */
-	u16_t wnd;		   /* of the SYN */
+	u16_t wnd;		   /* of the SYN; 0: it is not known */
 	uint32_t rtt_us;	   /* 0: not measured */
 	unsigned timeouts, resent; /* of the SYN-ACK */
 };

@@ -405,6 +405,20 @@ static void test_a_busy_port_costs_no_answer(void **state)
 	assert_non_null(find(1000));
 }
 
+static void test_an_answer_without_memory_comes_soon(void **state)
+{
+	serve(echo_views);
+	peer_connect(&peer, 999, 7, 5); /* so that its address is known */
+	net_mem_fail_after(2);		/* the first is the record */
+	peer.port = 1000;
+	say(PEER_SYN, NEAR_WRAP, 0, "");
+	run_rounds(1);
+	net_mem_fail_after(0);
+	peer_expect_nothing();
+	assert_int_equal(net_here()->half_open, 1);
+	assert_int_equal(peer_wait(10).flags, PEER_SYN | PEER_ACK);
+}
+
 /* ---- what does not end the handshake ---- */
 
 static void test_a_reset_must_have_the_next_number(void **state)
@@ -428,7 +442,7 @@ static void test_a_reset_must_have_the_next_number(void **state)
 	assert_int_equal(net_here()->stats.challenge_acks, 1);
 	run_ms(1010);
 	assert_true(peer_next(&s));
-	say(PEER_SYN | PEER_ACK, peer.snd - 1, peer.rcv, "");
+	say(PEER_SYN | PEER_ACK, peer.snd, peer.rcv, "");
 	assert_true(peer_next(&s));
 	assert_int_equal(s.flags, PEER_ACK);
 	expect_half_open();
@@ -531,7 +545,9 @@ static void test_its_ack_makes_the_connection_alone(void **state)
 	assert_int_equal(conn->pcb.snd_wnd_max, 65535); /* the SYN's */
 	assert_int_equal(conn->pcb.rcv_scale, net_here()->rcv_scale);
 	assert_int_equal(conn->pcb.rcv_wnd, TCP_WND);
+	assert_int_equal(conn->pcb.rcv_ann_right_edge, TCP_WND);
 	assert_true(conn->pcb.flags & TF_SACK);
+	assert_true(conn->pcb.flags & TF_NODELAY);
 	assert_in_range(conn->srtt_us >> 3, 29000, 31000);
 	assert_int_equal(conn->ext->tx_segs, 1);
 	assert_int_equal(conn->ext->rx_segs, 1);
@@ -641,6 +657,56 @@ static void test_the_second_piece_comes_first(void **state)
 	assert_int_equal(net_here()->ooseq_held, 1);
 	say(PEER_ACK, peer.snd, peer.rcv, "he");
 	expect_echo("hello", 5);
+}
+
+static void test_what_overlaps_the_syn_is_taken(void **state)
+{
+	begin();
+	serve(echo_views);
+	say(PEER_ACK, peer.snd - 2, peer.rcv, "-hello");
+	expect_echo("ello", 4);
+}
+
+/* Its numbers, seen from zero, lie in the past. */
+static void test_a_window_that_opens_later_is_seen(void **state)
+{
+	set_isn(0x90000000u);
+	peer_open(&peer, 0x8fffffffu, options, 4);
+	serve(echo_views);
+	say(PEER_ACK, peer.snd, peer.rcv, "");
+	run_rounds(2);
+	assert_int_equal(find(1000)->pcb.snd_wnd, 500);
+	peer.wnd = 700;
+	peer_send(&peer, PEER_ACK, NULL, 0);
+	run_rounds(2);
+	assert_int_equal(find(1000)->pcb.snd_wnd, 700);
+}
+
+static void test_a_mss_beyond_ours_is_cut(void **state)
+{
+	struct {
+		struct tcp_hdr tcp;
+		uint8_t mss[4];
+	} syn = {.mss = {2, 4, 0xff, 0xff}};
+	struct net_syn_options read;
+
+	TCPH_HDRLEN_FLAGS_SET(&syn.tcp, 6, PEER_SYN);
+	net_syn_read(&syn.tcp, &read);
+	assert_int_equal(read.mss, TCP_MSS);
+}
+
+/* A number that is meant for one connection alone. */
+static void test_a_fixed_number_is_used_once(void **state)
+{
+	struct segment s;
+
+	net_here()->isn_fixed = true;
+	net_here()->isn = 77;
+	assert_int_equal(begin().seq, 77);
+	peer.port = 1001;
+	say(PEER_SYN, 5, 0, "");
+	assert_true(peer_next(&s));
+	assert_int_not_equal(s.seq, 77);
 }
 
 /* Karn; and slow start ends early, as after any timeout. */
@@ -934,6 +1000,7 @@ int main(void)
 		MANY(test_a_round_answers_a_bounded_number_again,
 		     peer_listen_many),
 		T(test_a_busy_port_costs_no_answer),
+		T(test_an_answer_without_memory_comes_soon),
 		T(test_a_reset_must_have_the_next_number),
 		T(test_a_window_that_is_not_scaled_is_smaller),
 		T(test_a_wrong_ack_is_reset_and_changes_nothing),
@@ -946,6 +1013,10 @@ int main(void)
 		T(test_the_end_comes_with_the_third_segment),
 		T(test_data_and_the_end_come_with_the_third_segment),
 		T(test_the_second_piece_comes_first),
+		T(test_what_overlaps_the_syn_is_taken),
+		T(test_a_window_that_opens_later_is_seen),
+		T(test_a_mss_beyond_ours_is_cut),
+		T(test_a_fixed_number_is_used_once),
 		T(test_an_answer_sent_twice_measures_nothing),
 		T(test_a_syn_sent_twice_measures_nothing),
 		T(test_without_memory_it_stays_half_open),
