@@ -1,0 +1,490 @@
+/*
+ * How a handshake ends: the connection that its last segment makes, whatever
+ * comes with it; a listener that goes first. It is at port 7, its backlog is 8.
+ */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "lwip/prot/tcp.h"
+
+#include "netstack/tcp/tcp.h"
+#include "tests/net/fake_glue.h"
+#include "tests/net/peer.h"
+
+#define NEAR_WRAP 0xffffffffu /* the SYN is the last number */
+
+static const uint8_t options[] = {2, 4, 5, 180, 1, 3, 3, 7, 4, 2, 1, 1};
+static struct peer peer;
+
+/* A SYN with all options is answered; `peer` goes on from there. */
+static struct segment begin(void)
+{
+	return peer_open(&peer, NEAR_WRAP, options, sizeof(options));
+}
+
+static void say(uint8_t flags, uint32_t seq, uint32_t ack, const char *data)
+{
+	peer_send_raw(&(struct segment){.src = peer.port,
+					.dst = 7,
+					.seq = seq,
+					.ack = ack,
+					.flags = flags,
+					.wnd = 500,
+					.options = (const uint8_t *)"",
+					.data = (const uint8_t *)data,
+					.len = (unsigned)strlen(data)});
+}
+
+static struct net_conn *find(uint16_t port)
+{
+	ip_addr_t local, remote;
+
+	IP_ADDR4(&local, 10, 0, 0, 1);
+	IP_ADDR4(&remote, 10, 0, 0, 2);
+	return net_demux_find(&local, 7, &remote, port);
+}
+
+static void drain(void)
+{
+	static uint8_t frame[9216];
+
+	run_rounds(2);
+	while (fake_sent(frame, sizeof(frame)))
+		;
+}
+
+static void expect_gone(void)
+{
+	struct net_stats stats;
+
+	net_stack_stats(stack, &stats);
+	assert_int_equal(stats.half_open, 0);
+	assert_int_equal(net_here()->n_conns, 0);
+	assert_int_equal(listener->pending, 0);
+	assert_int_equal(net_here()->n_sources, 0);
+}
+
+static void expect_half_open(void)
+{
+	struct net_stats stats;
+
+	net_stack_stats(stack, &stats);
+	assert_int_equal(stats.half_open, 1);
+	assert_int_equal(stats.conns, 0);
+	assert_int_equal(listener->pending, 1);
+	assert_int_equal(net_here()->n_sources, 1);
+}
+
+/* The ISN that comes next is this one: its clock is the stack's. */
+static void set_isn(uint32_t isn)
+{
+	ip_addr_t local, remote;
+
+	IP_ADDR4(&local, 10, 0, 0, 1);
+	IP_ADDR4(&remote, 10, 0, 0, 2);
+	run_rounds(1);
+	fake_now_ns +=
+		(int64_t)(isn - net_isn(&local, 7, &remote, 1000)) * 4000;
+	assert_int_equal(net_isn(&local, 7, &remote, 1000), isn);
+}
+
+static void test_numbers_of_both_sides_wrap(void **state)
+{
+	struct segment s;
+
+	set_isn(NEAR_WRAP);
+	s = begin();
+	assert_int_equal(s.seq, NEAR_WRAP);
+	assert_int_equal(s.ack, 0);
+	serve(echo_views);
+	peer_send(&peer, PEER_ACK, "hello", 5);
+	assert_true(peer_next(&s));
+	assert_int_equal(s.seq, 0);
+	assert_int_equal(s.ack, 5);
+	assert_int_equal(s.len, 5);
+	assert_memory_equal(s.data, "hello", 5);
+}
+
+static void test_its_ack_makes_the_connection_alone(void **state)
+{
+	const struct net_conn *conn;
+
+	begin();
+	run_ms(30);
+	peer.wnd = 100;
+	serve(echo_views);
+	peer_send(&peer, PEER_ACK, NULL, 0);
+	run_rounds(2);
+	peer_expect_nothing();
+	conn = find(1000);
+	assert_non_null(conn);
+	assert_int_equal(net_here()->half_open, 0);
+	assert_int_equal(net_here()->stats.accepted, 1);
+	assert_int_equal(net_listener_clients(listener), 1);
+	assert_int_equal(listener->pending, 0);
+	assert_int_equal(conn->pcb.mss, 1460);
+	assert_int_equal(conn->pcb.cwnd, 14600);
+	assert_int_equal(conn->pcb.snd_wnd, 100 << 7);
+	assert_int_equal(conn->pcb.snd_wnd_max, 65535); /* the SYN's */
+	assert_int_equal(conn->pcb.rcv_scale, net_here()->rcv_scale);
+	assert_int_equal(conn->pcb.rcv_wnd, TCP_WND);
+	assert_int_equal(conn->pcb.rcv_ann_right_edge, TCP_WND);
+	assert_true(conn->pcb.flags & TF_SACK);
+	assert_true(conn->pcb.flags & TF_NODELAY);
+	assert_in_range(conn->srtt_us >> 3, 29000, 31000);
+	assert_int_equal(conn->ext->tx_segs, 1);
+	assert_int_equal(conn->ext->rx_segs, 1);
+	assert_false(coro_timer_armed(&conn->timer));
+}
+
+static void test_a_tiny_window_is_reckoned_larger(void **state)
+{
+	peer_send_raw(&(struct segment){.src = 1000,
+					.dst = 7,
+					.seq = 4,
+					.flags = PEER_SYN,
+					.wnd = 1,
+					.options = (const uint8_t *)"",
+					.data = (const uint8_t *)""});
+	peer.rcv = peer_wait(1).seq + 1;
+	peer.port = 1000;
+	serve(echo_views);
+	peer_send_raw(&(struct segment){.src = 1000,
+					.dst = 7,
+					.seq = 5,
+					.ack = peer.rcv,
+					.flags = PEER_ACK,
+					.wnd = 3,
+					.options = (const uint8_t *)"",
+					.data = (const uint8_t *)""});
+	run_rounds(2);
+	assert_int_equal(find(1000)->pcb.snd_wnd, 3);
+	assert_int_equal(find(1000)->pcb.snd_wnd_max, 2 * NET_MSS_FLOOR);
+}
+
+static void expect_echo(const char *data, uint32_t ack)
+{
+	struct segment s;
+
+	assert_true(peer_next(&s));
+	assert_int_equal(s.len, strlen(data));
+	assert_memory_equal(s.data, data, s.len);
+	assert_int_equal(s.seq, peer.rcv);
+	assert_int_equal(s.ack, ack);
+}
+
+static void third_segment_with_data(bool predicts)
+{
+	begin();
+	net_here()->predicts = predicts;
+	serve(echo_views);
+	peer_send(&peer, PEER_ACK | PEER_PSH, "at once", 7);
+	expect_echo("at once", 7);
+	assert_int_equal(find(1000)->ext->rx_segs, 1);
+	assert_int_equal(find(1000)->ext->rx_bytes, 7);
+}
+
+static void test_data_comes_with_the_third_segment(void **state)
+{
+	third_segment_with_data(true);
+}
+
+static void test_data_comes_without_prediction(void **state)
+{
+	third_segment_with_data(false);
+}
+
+static void test_data_comes_in_pieces(void **state)
+{
+	begin();
+	serve(echo_views);
+	fake_segment_bytes = 60;
+	peer_send(&peer, PEER_ACK | PEER_PSH, "at once", 7);
+	expect_echo("at once", 7);
+	fake_segment_bytes = 0;
+}
+
+static void test_the_end_comes_with_the_third_segment(void **state)
+{
+	struct segment s;
+
+	begin();
+	serve(echo_views);
+	peer_send(&peer, PEER_ACK | PEER_FIN, NULL, 0);
+	assert_true(peer_next(&s));
+	assert_int_equal(s.ack, peer.snd);
+	assert_int_equal(ended, 1);
+	assert_int_equal(result, 0);
+}
+
+static void test_data_and_the_end_come_with_the_third_segment(void **state)
+{
+	begin();
+	serve(echo_views);
+	peer_send(&peer, PEER_ACK | PEER_FIN, "all", 3);
+	expect_echo("all", 4);
+	run_rounds(2);
+	assert_int_equal(ended, 1);
+}
+
+static void test_the_second_piece_comes_first(void **state)
+{
+	struct segment s;
+
+	begin();
+	serve(echo_views);
+	say(PEER_ACK, peer.snd + 2, peer.rcv, "llo");
+	assert_true(peer_next(&s));
+	assert_int_equal(s.ack, peer.snd);
+	assert_int_equal(s.len, 0);
+	assert_int_equal(net_here()->ooseq_held, 1);
+	say(PEER_ACK, peer.snd, peer.rcv, "he");
+	expect_echo("hello", 5);
+}
+
+static void test_what_overlaps_the_syn_is_taken(void **state)
+{
+	begin();
+	serve(echo_views);
+	say(PEER_ACK, peer.snd - 2, peer.rcv, "-hello");
+	expect_echo("ello", 4);
+}
+
+/* Its numbers, seen from zero, lie in the past. */
+static void test_a_window_that_opens_later_is_seen(void **state)
+{
+	set_isn(0x90000000u);
+	peer_open(&peer, 0x8fffffffu, options, 4);
+	serve(echo_views);
+	say(PEER_ACK, peer.snd, peer.rcv, "");
+	run_rounds(2);
+	assert_int_equal(find(1000)->pcb.snd_wnd, 500);
+	peer.wnd = 700;
+	peer_send(&peer, PEER_ACK, NULL, 0);
+	run_rounds(2);
+	assert_int_equal(find(1000)->pcb.snd_wnd, 700);
+}
+
+static void test_a_mss_beyond_ours_is_cut(void **state)
+{
+	struct {
+		struct tcp_hdr tcp;
+		uint8_t mss[4];
+	} syn = {.mss = {2, 4, 0xff, 0xff}};
+	struct net_syn_options read;
+
+	TCPH_HDRLEN_FLAGS_SET(&syn.tcp, 6, PEER_SYN);
+	net_syn_read(&syn.tcp, &read);
+	assert_int_equal(read.mss, TCP_MSS);
+}
+
+/* A number that is meant for one connection alone. */
+static void test_a_fixed_number_is_used_once(void **state)
+{
+	struct segment s;
+
+	net_here()->isn_fixed = true;
+	net_here()->isn = 77;
+	assert_int_equal(begin().seq, 77);
+	peer.port = 1001;
+	say(PEER_SYN, 5, 0, "");
+	assert_true(peer_next(&s));
+	assert_int_not_equal(s.seq, 77);
+}
+
+/* Karn; and slow start ends early, as after any timeout. */
+static void test_an_answer_sent_twice_measures_nothing(void **state)
+{
+	const struct net_conn *conn;
+	struct segment s;
+
+	begin();
+	run_ms(3100);
+	while (peer_next(&s))
+		;
+	serve(echo_views);
+	peer_send(&peer, PEER_ACK, NULL, 0);
+	run_rounds(2);
+	conn = find(1000);
+	assert_int_equal(conn->srtt_us, 0);
+	assert_int_equal(conn->pcb.ssthresh, 2 * 1460);
+	assert_int_equal(conn->ext->tx_segs, 3);
+	assert_int_equal(conn->ext->retransmits, 2);
+	assert_int_equal(conn->ext->rtos, 2);
+	peer_connect(&peer, 1001, 7, 5);
+	assert_int_not_equal(find(1001)->srtt_us, 0);
+	assert_true(find(1001)->pcb.ssthresh > 1u << 29);
+}
+
+static void test_a_syn_sent_twice_measures_nothing(void **state)
+{
+	begin();
+	say(PEER_SYN, NEAR_WRAP, 0, "");
+	drain();
+	serve(echo_views);
+	peer_send(&peer, PEER_ACK, NULL, 0);
+	run_rounds(2);
+	assert_int_equal(find(1000)->srtt_us, 0);
+	assert_int_equal(find(1000)->ext->retransmits, 1);
+	assert_int_equal(find(1000)->ext->rtos, 0);
+}
+
+static void test_without_memory_it_stays_half_open(void **state)
+{
+	begin();
+	serve(echo_views);
+	net_here()->max_conns = 0;
+	say(PEER_ACK, peer.snd, peer.rcv, "hello");
+	peer_expect_nothing();
+	expect_half_open();
+	assert_true(net_here()->stats.no_memory > 0);
+	net_here()->max_conns = 64;
+	say(PEER_ACK, peer.snd, peer.rcv, "hello");
+	expect_echo("hello", 5);
+	assert_int_equal(net_here()->half_open, 0);
+	assert_int_equal(net_listener_clients(listener), 1);
+}
+
+static void test_while_memory_is_short_its_window_is_the_syns(void **state)
+{
+	struct segment s;
+
+	serve(echo_views);
+	peer_connect(&peer, 999, 7, 5); /* slabs take what they need */
+	begin();
+	net_here()->next_budget_ns = INT64_MAX;
+	net_here()->rcv_most = 8192;
+	peer_send(&peer, PEER_ACK, NULL, 0);
+	run_rounds(2);
+	assert_int_equal(find(1000)->pcb.rcv_wnd, 65535);
+	peer_send(&peer, PEER_ACK, "x", 1);
+	assert_true(peer_next(&s));
+	assert_in_range(s.wnd << net_here()->rcv_scale, 65535 - 255, 65535);
+	net_here()->next_budget_ns = 0;
+}
+
+/* ---- its listener ---- */
+
+static void test_a_listener_that_closes_refuses_it(void **state)
+{
+	struct segment s;
+	uint64_t live = net_mem_live_bytes();
+
+	begin();
+	net_listener_close(listener);
+	assert_int_equal(net_here()->half_open, 1);
+	peer_send(&peer, PEER_ACK, "data", 4);
+	assert_true(peer_next(&s));
+	assert_int_equal(s.flags, PEER_RST | PEER_ACK);
+	assert_int_equal(s.seq, peer.rcv);
+	peer_expect_nothing();
+	assert_int_equal(net_here()->half_open, 0);
+	assert_int_equal(net_here()->n_conns, 0);
+	assert_int_equal(net_here()->n_sources, 0);
+	assert_int_equal(net_mem_live_bytes(), live);
+}
+
+static void test_a_listener_that_closes_answers_no_more(void **state)
+{
+	begin();
+	net_listener_close(listener);
+	run_ms(1100);
+	peer_expect_nothing();
+	assert_int_equal(net_here()->half_open, 0);
+	assert_int_equal(net_here()->n_sources, 0);
+}
+
+static void test_a_listener_that_drains_takes_what_has_begun(void **state)
+{
+	struct segment s;
+
+	begin();
+	assert_int_equal(net_listener_drain(listener), 1);
+	serve(echo_views);
+	peer_send(&peer, PEER_ACK, NULL, 0);
+	run_rounds(2);
+	assert_non_null(find(1000));
+	assert_int_equal(net_listener_drain(listener), 0);
+	peer.port = 1001;
+	say(PEER_SYN, 5, 0, "");
+	assert_true(peer_next(&s));
+	assert_int_equal(s.flags, PEER_RST | PEER_ACK);
+}
+
+static void test_a_stack_that_closes_resets_it(void **state)
+{
+	struct segment s;
+
+	begin();
+	net_half_open_reset_all();
+	assert_true(peer_next(&s));
+	assert_int_equal(s.flags, PEER_RST | PEER_ACK);
+	assert_int_equal(s.seq, peer.rcv);
+	assert_int_equal(s.ack, peer.snd);
+	expect_gone();
+}
+
+static void test_one_that_dies_is_no_client(void **state)
+{
+	struct segment s;
+
+	net_listener_limit(listener, &(struct net_limits){.clients = 1});
+	begin();
+	peer.port = 1001;
+	say(PEER_SYN, 5, 0, "");
+	peer_expect_nothing();
+	assert_int_equal(net_here()->stats.clients_refused, 1);
+	peer.port = 1000;
+	say(PEER_RST, peer.snd, 0, "");
+	run_rounds(2);
+	expect_gone();
+	peer.port = 1001;
+	say(PEER_SYN, 5, 0, "");
+	assert_true(peer_next(&s));
+	serve(echo_views);
+	say(PEER_ACK, 6, s.seq + 1, "");
+	run_rounds(2);
+	assert_int_equal(net_listener_clients(listener), 1);
+	say(PEER_RST, 6, 0, "");
+	run_rounds(2);
+	assert_int_equal(net_listener_clients(listener), 0);
+	expect_gone();
+}
+
+#define T(name)                                                                \
+	cmocka_unit_test_setup_teardown(name, peer_listen, peer_teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		T(test_numbers_of_both_sides_wrap),
+		T(test_its_ack_makes_the_connection_alone),
+		T(test_a_tiny_window_is_reckoned_larger),
+		T(test_data_comes_with_the_third_segment),
+		T(test_data_comes_without_prediction),
+		T(test_data_comes_in_pieces),
+		T(test_the_end_comes_with_the_third_segment),
+		T(test_data_and_the_end_come_with_the_third_segment),
+		T(test_the_second_piece_comes_first),
+		T(test_what_overlaps_the_syn_is_taken),
+		T(test_a_window_that_opens_later_is_seen),
+		T(test_a_mss_beyond_ours_is_cut),
+		T(test_a_fixed_number_is_used_once),
+		T(test_an_answer_sent_twice_measures_nothing),
+		T(test_a_syn_sent_twice_measures_nothing),
+		T(test_without_memory_it_stays_half_open),
+		T(test_while_memory_is_short_its_window_is_the_syns),
+		T(test_a_listener_that_closes_refuses_it),
+		T(test_a_listener_that_closes_answers_no_more),
+		T(test_a_listener_that_drains_takes_what_has_begun),
+		T(test_a_stack_that_closes_resets_it),
+		T(test_one_that_dies_is_no_client),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
