@@ -192,6 +192,7 @@ static void count_answers(struct net_conn *conn,
 static void join(struct net_conn *conn, struct net_listener *listener)
 {
 	conn->listener = listener;
+	conn->cc = listener->cc & 3;
 	listener->pending++;
 	conn->pending = true;
 	net_client_half_open(conn);

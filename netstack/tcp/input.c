@@ -52,10 +52,13 @@ static void take_syn(struct net_listener *listener, const struct pbuf *p)
 static bool take_rest(struct net_conn *conn, struct pbuf **p)
 {
 	const struct tcp_hdr *tcp = (*p)->payload;
+	struct net_ts ts;
 
 	if ((*p)->tot_len == TCPH_HDRLEN_BYTES(tcp) &&
 	    !(TCPH_FLAGS(tcp) & TCP_FIN)) {
 		net_count_in(conn, *p);
+		if (net_ts_bytes(&conn->pcb) && net_ts_read(tcp, &ts))
+			net_ts_note(conn, lwip_ntohl(tcp->seqno), ts.value);
 		return false;
 	}
 	if (net_here()->predicts && !(*p)->next &&
