@@ -119,6 +119,13 @@ static bool decode(const struct tcp_hdr *tcp, struct net_syn_options *out)
 	return true;
 }
 
+bool net_cookie_is_in(const struct tcp_hdr *ack)
+{
+	struct net_syn_options options;
+
+	return net_cookie_hot() && decode(ack, &options);
+}
+
 void net_cookie_send(const struct pbuf *p)
 {
 	const struct tcp_hdr *tcp = p->payload;

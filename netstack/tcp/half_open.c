@@ -429,6 +429,16 @@ static void take_rst(uint32_t *ref, u32_t seq)
 }
 
 /*
+ * Its SYN had been answered with a cookie before, there being no room, and that
+ * answer is the one that has arrived first.
+ */
+static enum net_half_open_input give_way(uint32_t *ref)
+{
+	forget(ref);
+	return NET_HALF_OPEN_NONE;
+}
+
+/*
  * RFC 9293 3.10.7.4, SYN-RECEIVED, with RFC 5961: the same SYN is answered
  * again, and a RST with exactly the next number ends it.
  */
@@ -453,6 +463,8 @@ enum net_half_open_input net_half_open_input(const struct pbuf *p,
 		refuse(half);
 	else if (!stamp_ok(half, tcp) || !(flags & TCP_ACK))
 		net_here()->stats.rx_unacceptable++;
+	else if (ack != half->iss + 1 && net_cookie_is_in(tcp))
+		return give_way(ref);
 	else if (ack != half->iss + 1)
 		net_rst_reply(NULL, ack, seq + len, ip_current_dest_addr(),
 			      ip_current_src_addr(), lwip_ntohs(tcp->dest),

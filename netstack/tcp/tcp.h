@@ -275,6 +275,8 @@ enum net_cookie { NET_COOKIE_NONE, NET_COOKIE_NO_ROOM, NET_COOKIE_TAKEN };
 
 void net_cookie_init(void);
 bool net_cookie_hot(void);
+/* Whether the ACK that is being received bears one. */
+bool net_cookie_is_in(const struct tcp_hdr *ack);
 /* Answers the SYN that is being received. */
 void net_cookie_send(const struct pbuf *p);
 /*

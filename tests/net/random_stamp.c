@@ -13,7 +13,7 @@
 #define OPT_TS 8
 #define TS_LEN 10
 #define FIELD  12u   /* with two NOPs */
-#define WAITED 3000u /* of the stack's ticks at most */
+#define WAITED 5500u /* ms: what waits for a MAC does so for five seconds */
 
 static const uint8_t *find(const struct segment *s)
 {

@@ -172,6 +172,31 @@ static void test_one_that_finds_no_memory_gets_a_cookie(void **state)
 }
 
 /* The buckets are fewer, so that chains are long; the order is another. */
+/* The cookie's answer is late; its SYN has come again, and found room. */
+static void test_a_cookie_sent_before_is_taken_all_the_same(void **state)
+{
+	struct peer first;
+	struct segment s;
+
+	serve(echo_views);
+	net_mem_fail_after(2);
+	begin();
+	assert_int_equal(net_here()->stats.cookies_sent, 1);
+	first = peer;
+	begin();
+	assert_int_equal(net_here()->half_open, 1);
+	assert_true(peer.rcv != first.rcv);
+	peer = first;
+	peer_send(&peer, PEER_ACK, "x", 1);
+	assert_true(peer_next(&s));
+	assert_int_equal(s.seq, first.rcv);
+	assert_int_equal(s.len, 1);
+	assert_int_equal(net_here()->stats.cookies_accepted, 1);
+	assert_int_equal(net_here()->half_open, 0);
+	assert_int_equal(net_here()->n_conns, 1);
+	assert_int_equal(listener->pending, 0);
+}
+
 static void test_many_find_their_own(void **state)
 {
 	static uint32_t rcv[4000];
@@ -613,6 +638,7 @@ int main(void)
 		MANY(test_a_sixteenth_of_the_memory_is_for_them,
 		     listen_for_many),
 		T(test_one_that_finds_no_memory_gets_a_cookie),
+		T(test_a_cookie_sent_before_is_taken_all_the_same),
 		MANY(test_many_find_their_own, peer_listen_many),
 		T(test_a_bucket_tells_its_own_apart),
 		T(test_each_has_a_place_among_the_connections),

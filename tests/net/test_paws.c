@@ -319,6 +319,9 @@ static void test_half_open_connections_judge_too(void **state)
 	stamped_send_at(stamped.snd, PEER_ACK, "", stamp - 1);
 	run_rounds(2);
 	assert_null(ours);
+	stamped_send_at(stamped.snd - 100, PEER_ACK, "", stamp);
+	expect_stamped(PEER_ACK, stamp); /* RFC 5961: that number is not it */
+	assert_null(ours);
 	stamped_send(PEER_ACK, "");
 	run_rounds(2);
 	assert_non_null(ours);
