@@ -161,20 +161,23 @@ void net_stats_sum(struct net_stats *out, const struct net_stats *shards,
 static void say_all(const struct net_stack *stack, const struct net_stats *now,
 		    const struct net_stats *was, double s)
 {
-	char memory[160], vlan[48] = "";
+	char memory[160], vlan[48] = "", half[32] = "";
 
 	format_memory(stack, now->conns, memory, sizeof(memory));
+	if (now->half_open)
+		snprintf(half, sizeof(half), ", %u half open", now->half_open);
 	if (now->rx_other_vlan)
 		snprintf(vlan, sizeof(vlan), ", %" PRIu64 " of other VLANs",
 			 now->rx_other_vlan);
 	net_log("stats: rx %.0f/s tx %.0f/s frames, %.2f/%.2f Gbit/s, %u "
-		"connections, +%" PRIu64 " accepted, %" PRIu64
+		"connections%s, +%" PRIu64 " accepted, %" PRIu64
 		" dropped, %" PRIu64 " bad%s, %u of %u frames free%s",
 		(double)(now->rx_frames - was->rx_frames) / s,
 		(double)(now->tx_frames - was->tx_frames) / s,
 		(double)(now->rx_bytes - was->rx_bytes) * 8e-9 / s,
 		(double)(now->tx_bytes - was->tx_bytes) * 8e-9 / s, now->conns,
-		now->accepted - was->accepted, now->tx_dropped + now->rx_missed,
+		half, now->accepted - was->accepted,
+		now->tx_dropped + now->rx_missed,
 		now->rx_bad_csum + now->rx_bad_frame, vlan, now->frames_free,
 		now->frames, memory);
 }

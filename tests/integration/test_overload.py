@@ -27,9 +27,9 @@ PAGE = b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
 
 
 def connections(server):
-    """The connections in its last line of statistics."""
-    found = re.findall(r" (\d+) connections", server.output("stderr"))
-    return int(found[-1]) if found else None
+    """The connections in its last line of statistics, half open or not."""
+    found = re.findall(r" (\d+) connections(?:, (\d+) half open)?", server.output("stderr"))
+    return sum(int(n or 0) for n in found[-1]) if found else None
 
 
 def check_recovers(server, seconds=60):

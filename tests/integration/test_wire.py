@@ -602,7 +602,8 @@ def echo_through_a_change(env, number, wire_options, change, holds, size=8 * MIB
 
 def routes_that_change():
     """name: options of the wire, lines that change it, what must be seen then."""
-    fast = ["--rate", "200", "--delay", "2", "--queue", "200"]
+    # Long enough for every change to come while bytes are on their way.
+    fast = ["--rate", "40", "--delay", "2", "--queue", "200"]
 
     def told(*ways):
         for way in ways:
