@@ -3,8 +3,9 @@
  */
 #include "netstack/conn/conn.h"
 
-#define UNSENT_MAX  32768u /* bytes taken before they can be sent */
-#define PIECE_BYTES 256u   /* of a buffer, that there may be a pbuf for each */
+#define ROOM_MAX    0xffffu /* bytes that lwIP takes at once */
+#define UNSENT_MAX  32768u  /* bytes taken before they can be sent, or more */
+#define PIECE_BYTES 256u    /* of a buffer, that there may be a pbuf for each */
 
 /*
  * While memory is short a connection has no more than its part of what is left,
@@ -23,23 +24,26 @@ __attribute__((noinline)) static u32_t buffer_left(const struct tcp_pcb *pcb)
 /*
  * Room in the send buffer, in bytes and in pbufs. While the peer would take
  * more than there is, what waits for the port or for cwnd is kept short: it
- * would only grow cold in the cache. Behind a peer that does not read the
- * whole buffer may fill.
+ * would only grow cold in the cache. It is no less than a round receives, which
+ * would otherwise pile up before whoever sends it on. Behind a peer that does
+ * not read the whole buffer may fill.
  */
 size_t net_send_room(const struct net_conn *conn)
 {
 	const struct tcp_pcb *pcb = &conn->pcb;
 	u32_t queued = pcb->snd_lbb - pcb->lastack;
 	u32_t unsent = pcb->snd_lbb - pcb->snd_nxt;
-	u32_t room = pcb->snd_buf;
+	u32_t room = pcb->snd_buf, most;
 
 	if (pcb->snd_queuelen >= (room + queued) / PIECE_BYTES)
 		return 0; /* the buffer may have grown */
 	if (__builtin_expect(net_here()->snd_most < TCP_SND_BUF, 0))
 		room = buffer_left(pcb);
-	if (queued >= pcb->snd_wnd)
-		return LWIP_MIN(room, 0xffffu);
-	return unsent < UNSENT_MAX ? LWIP_MIN(room, UNSENT_MAX - unsent) : 0;
+	if (queued < pcb->snd_wnd) {
+		most = LWIP_MAX(UNSENT_MAX, GLUE_BURST * (u32_t)pcb->mss);
+		room = unsent < most ? LWIP_MIN(room, most - unsent) : 0;
+	}
+	return LWIP_MIN(room, ROOM_MAX);
 }
 
 void net_send_went_out(struct net_conn *conn)

@@ -187,6 +187,15 @@ static void test_a_write_without_memory_leaves_no_segment(void **state)
 	assert_int_equal(conn->pcb.snd_queuelen, 6);
 }
 
+/* What a burst of full segments brings can be written in the same round. */
+static void test_a_round_may_write_what_it_has_received(void **state)
+{
+	struct peer peer;
+
+	connect_to(&peer, wait_for_more);
+	assert_int_equal(net_send_room(conn), GLUE_BURST * MSS);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -198,6 +207,7 @@ int main(void)
 		stack_test(test_writes_behind_whole_segments_begin_their_own),
 		stack_test(test_writes_behind_a_part_of_a_segment_fill_it),
 		stack_test(test_a_write_without_memory_leaves_no_segment),
+		stack_test(test_a_round_may_write_what_it_has_received),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
