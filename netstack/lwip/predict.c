@@ -1,8 +1,9 @@
 /*
  * Header prediction on the way out: what tcp_write() and tcp_output() do with
- * one piece and one ordinary segment, without the cases that do not apply. The
- * pcb and its queues are then as lwIP would have left them, so that whatever
- * comes next (a loss, a timeout, the end) goes on from there.
+ * bytes that begin segments of their own, with ordinary segments and with an
+ * ACK alone, without the cases that do not apply. The pcb and its queues are
+ * then as lwIP would have left them, so that whatever comes next (a loss, a
+ * timeout, the end) goes on from there.
  */
 #include <string.h>
 
