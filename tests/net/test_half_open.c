@@ -17,73 +17,10 @@
 #include "netstack/tcp/tcp.h"
 #include "tests/bytes.h"
 #include "tests/net/fake_glue.h"
-#include "tests/net/peer.h"
+#include "tests/net/opening.h"
 
-#define NEAR_WRAP 0xffffffffu /* the SYN is the last number */
 #define SECOND_NS INT64_C(1000000000)
 #define MIB	  (UINT64_C(1) << 20)
-
-static const uint8_t options[] = {2, 4, 5, 180, 1, 3, 3, 7, 4, 2, 1, 1};
-static struct peer peer;
-
-/* A SYN with all options is answered; `peer` goes on from there. */
-static struct segment begin(void)
-{
-	return peer_open(&peer, NEAR_WRAP, options, sizeof(options));
-}
-
-static void say(uint8_t flags, uint32_t seq, uint32_t ack, const char *data)
-{
-	peer_send_raw(&(struct segment){.src = peer.port,
-					.dst = 7,
-					.seq = seq,
-					.ack = ack,
-					.flags = flags,
-					.wnd = 500,
-					.options = (const uint8_t *)"",
-					.data = (const uint8_t *)data,
-					.len = (unsigned)strlen(data)});
-}
-
-static struct net_conn *find(uint16_t port)
-{
-	ip_addr_t local, remote;
-
-	IP_ADDR4(&local, 10, 0, 0, 1);
-	IP_ADDR4(&remote, 10, 0, 0, 2);
-	return net_demux_find(&local, 7, &remote, port);
-}
-
-static void drain(void)
-{
-	static uint8_t frame[9216];
-
-	run_rounds(2);
-	while (fake_sent(frame, sizeof(frame)))
-		;
-}
-
-static void expect_gone(void)
-{
-	struct net_stats stats;
-
-	net_stack_stats(stack, &stats);
-	assert_int_equal(stats.half_open, 0);
-	assert_int_equal(net_here()->n_conns, 0);
-	assert_int_equal(listener->pending, 0);
-	assert_int_equal(net_here()->n_sources, 0);
-}
-
-static void expect_half_open(void)
-{
-	struct net_stats stats;
-
-	net_stack_stats(stack, &stats);
-	assert_int_equal(stats.half_open, 1);
-	assert_int_equal(stats.conns, 0);
-	assert_int_equal(listener->pending, 1);
-	assert_int_equal(net_here()->n_sources, 1);
-}
 
 /* ---- what it takes ---- */
 
@@ -480,7 +417,7 @@ static void test_a_window_that_is_not_scaled_is_smaller(void **state)
 {
 	struct segment s;
 
-	peer_open(&peer, NEAR_WRAP, options, 4);
+	peer_open(&peer, NEAR_WRAP, all_options, 4);
 	say(PEER_ACK, peer.snd + 65536, peer.rcv, "");
 	assert_true(peer_next(&s));
 	assert_int_equal(s.flags, PEER_ACK);
@@ -562,7 +499,7 @@ static void send6(uint8_t net, uint8_t flags, uint32_t seq, uint32_t ack,
 	tcp[12] = (uint8_t)(header / 4 << 4);
 	tcp[13] = flags;
 	put16(tcp + 14, 500);
-	memcpy(tcp + 20, options, header - 20);
+	memcpy(tcp + 20, all_options, header - 20);
 	memcpy(tcp + header, data, len);
 	fake_receive(frame, 54 + header + (unsigned)len,
 		     GLUE_FRAME_IP6 | GLUE_FRAME_TCP | GLUE_FRAME_CSUM_OK, 54);

@@ -14,71 +14,7 @@
 
 #include "netstack/tcp/tcp.h"
 #include "tests/net/fake_glue.h"
-#include "tests/net/peer.h"
-
-#define NEAR_WRAP 0xffffffffu /* the SYN is the last number */
-
-static const uint8_t options[] = {2, 4, 5, 180, 1, 3, 3, 7, 4, 2, 1, 1};
-static struct peer peer;
-
-/* A SYN with all options is answered; `peer` goes on from there. */
-static struct segment begin(void)
-{
-	return peer_open(&peer, NEAR_WRAP, options, sizeof(options));
-}
-
-static void say(uint8_t flags, uint32_t seq, uint32_t ack, const char *data)
-{
-	peer_send_raw(&(struct segment){.src = peer.port,
-					.dst = 7,
-					.seq = seq,
-					.ack = ack,
-					.flags = flags,
-					.wnd = 500,
-					.options = (const uint8_t *)"",
-					.data = (const uint8_t *)data,
-					.len = (unsigned)strlen(data)});
-}
-
-static struct net_conn *find(uint16_t port)
-{
-	ip_addr_t local, remote;
-
-	IP_ADDR4(&local, 10, 0, 0, 1);
-	IP_ADDR4(&remote, 10, 0, 0, 2);
-	return net_demux_find(&local, 7, &remote, port);
-}
-
-static void drain(void)
-{
-	static uint8_t frame[9216];
-
-	run_rounds(2);
-	while (fake_sent(frame, sizeof(frame)))
-		;
-}
-
-static void expect_gone(void)
-{
-	struct net_stats stats;
-
-	net_stack_stats(stack, &stats);
-	assert_int_equal(stats.half_open, 0);
-	assert_int_equal(net_here()->n_conns, 0);
-	assert_int_equal(listener->pending, 0);
-	assert_int_equal(net_here()->n_sources, 0);
-}
-
-static void expect_half_open(void)
-{
-	struct net_stats stats;
-
-	net_stack_stats(stack, &stats);
-	assert_int_equal(stats.half_open, 1);
-	assert_int_equal(stats.conns, 0);
-	assert_int_equal(listener->pending, 1);
-	assert_int_equal(net_here()->n_sources, 1);
-}
+#include "tests/net/opening.h"
 
 /* The ISN that comes next is this one: its clock is the stack's. */
 static void set_isn(uint32_t isn)
@@ -259,7 +195,7 @@ static void test_what_overlaps_the_syn_is_taken(void **state)
 static void test_a_window_that_opens_later_is_seen(void **state)
 {
 	set_isn(0x90000000u);
-	peer_open(&peer, 0x8fffffffu, options, 4);
+	peer_open(&peer, 0x8fffffffu, all_options, 4);
 	serve(echo_views);
 	say(PEER_ACK, peer.snd, peer.rcv, "");
 	run_rounds(2);
