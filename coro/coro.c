@@ -31,6 +31,7 @@ static_assert(offsetof(struct coro, ctx.flags2) == CORO_FLAGS2, "layout");
 static_assert(offsetof(struct coro, value) == CORO_VALUE, "layout");
 static_assert(offsetof(struct coro, fn) == CORO_FN, "layout");
 static_assert(offsetof(struct coro, ext) == CORO_EXT, "layout");
+static_assert(offsetof(struct coro, last) == CORO_LAST, "layout");
 /* save_cap and hwm_lines are tested with one load, the name shifted out. */
 static_assert(offsetof(struct ctx, save_cap) == CTX_SAVE_CAP &&
 		      offsetof(struct ctx, hwm_lines) == CTX_SAVE_CAP + 4 &&
@@ -267,6 +268,8 @@ static void stop_for_good(struct coro_sched *s, struct coro *co)
 		coro_select_free(s, co);
 	if (co->ctx.flags3 & CORO_F3_CALL)
 		coro_call_kill(s, co);
+	if (co->ctx.flags3 & CORO_F3_FD)
+		coro_fd_kill(s, co);
 }
 
 static int end_with_cleanups(struct coro_sched *s, struct coro *co)

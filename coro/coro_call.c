@@ -1,9 +1,10 @@
 /*
- * coro_call.c - a coroutine has a function run on another scheduler's thread
- * and waits for its result.
+ * coro_call.c - a coroutine has a function run on another thread, a scheduler's
+ * or one of coro_offload.c's, and waits for its result.
  *
  * The call is a wake-up that goes to the other scheduler's inbox, which always
- * has room, and comes back to the caller's. Its state decides who owns it:
+ * has room, or to the queue of the offload threads, and comes back to the
+ * caller's. Its state decides who owns it:
  *
  *   WAITING  either side may take it: the other to run it, the caller to leave
  *   LEFT     the caller has left: the other sends it back, unrun
@@ -155,7 +156,7 @@ cold static bool call_await(struct coro_sched *s, struct coro *co,
 {
 	while (!call->back) {
 		co->ctx.flags2 |= CORO_F2_HELD;
-		if (coro_block_held(s, co, "coro_call") < 0) {
+		if (coro_block_held(s, co, co->where) < 0) {
 			co->ctx.flags2 &= ~CORO_F2_HELD;
 			call_spin(s, call);
 			return false;
@@ -188,8 +189,9 @@ static int call_finish(struct coro_sched *s, struct coro *co, void **result,
 	return 0;
 }
 
-int coro_call_until(struct coro_sched *to, coro_fn fn, void *arg, void **result,
-		    int64_t deadline_ns)
+int coro_call_with(coro_call_send send, struct coro_sched *to, coro_fn fn,
+		   void *arg, void **result, int64_t deadline_ns,
+		   const char *where)
 {
 	struct coro_sched *s = coro_tls_sched;
 	struct coro *co = coro_current();
@@ -198,7 +200,9 @@ int coro_call_until(struct coro_sched *to, coro_fn fn, void *arg, void **result,
 
 	if (err < 0)
 		return err;
-	coro_check_shared(s, arg, "coro_call: the argument");
+	coro_check_shared(s, arg,
+			  "the argument of a function for another "
+			  "thread");
 	if (s->calls_left >= LEFT_MAX)
 		return -EAGAIN;
 	call = call_get(s);
@@ -207,7 +211,7 @@ int coro_call_until(struct coro_sched *to, coro_fn fn, void *arg, void **result,
 	*call = (struct coro_call){
 		.from = s, .to = to, .co = co, .fn = fn, .arg = arg};
 	coro_wake_init_own(&call->wake, call_run);
-	err = coro_wake_post_open(to, &call->wake);
+	err = send(to, &call->wake);
 	if (err < 0) {
 		call_put(s, call);
 		return err;
@@ -215,8 +219,15 @@ int coro_call_until(struct coro_sched *to, coro_fn fn, void *arg, void **result,
 	co->call = call;
 	co->ctx.flags3 |= CORO_F3_CALL;
 	s->outside++;
-	err = coro_block(s, co, CORO_ST_WAITING, deadline_ns, "coro_call");
+	err = coro_block(s, co, CORO_ST_WAITING, deadline_ns, where);
 	return call_finish(s, co, result, err);
+}
+
+int coro_call_until(struct coro_sched *to, coro_fn fn, void *arg, void **result,
+		    int64_t deadline_ns)
+{
+	return coro_call_with(coro_wake_post_open, to, fn, arg, result,
+			      deadline_ns, "coro_call");
 }
 
 int coro_call(struct coro_sched *to, coro_fn fn, void *arg, void **result)

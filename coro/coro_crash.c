@@ -82,6 +82,9 @@ recognize(const struct coro *co, const ucontext_t *at, char *text, size_t len)
 		return false;
 	if (co->ctx.state == CORO_ST_RUNNING)
 		sp = at ? (const char *)at->uc_mcontext.gregs[REG_RSP] : NULL;
+	if (co->last != NULL && co->ctx.state != CORO_ST_DEAD &&
+	    fn((uintptr_t)co->last, text, len))
+		return true;
 	end = first_words(co, sp, &n);
 	/* From the top: the first frame's words come first. */
 	for (unsigned i = 1; i <= n; i++)

@@ -153,6 +153,64 @@ void coro_sched_dump(struct coro_sched *s, int fd)
 		    coro_name_high_water(s, s->names[i].name));
 }
 
+/* ---- the walk ---- */
+
+/* The chunk the walk is in, NULL: it has been left for an older one. */
+static const struct coro_chunk *walk_begin(const struct coro_sched *s,
+					   struct coro_walk *walk)
+{
+	if (!walk->begun) {
+		walk->begun = true;
+		walk->left = s->chunks ? (s->chunks->number + 1ull) *
+						 CORO_CHUNK_COROS
+				       : 0;
+	}
+	if (walk->chunk == NULL)
+		walk->chunk = s->chunks;
+	return walk->chunk;
+}
+
+static void tell(const struct coro *co, struct coro_info *out)
+{
+	bool blocked = co->ctx.state == CORO_ST_PARKED ||
+		       co->ctx.state == CORO_ST_WAITING;
+
+	*out = (struct coro_info){
+		.co = co,
+		.name = coro_name(co),
+		.state = state_name(co),
+		.where = blocked ? co->where : NULL,
+		.stack_bytes = coro_stack_high_water(co),
+		.wakes_ns = co->ctx.flags2 & CORO_F2_TIMED
+				    ? co->timer.expires_ns
+				    : CORO_FOREVER,
+		.cancelled = co->ctx.flags2 & CORO_F2_CANCELLED,
+	};
+}
+
+unsigned coro_sched_walk(const struct coro_sched *s, struct coro_walk *walk,
+			 struct coro_info *out, unsigned max, unsigned looks)
+{
+	const struct coro_chunk *c = walk_begin(s, walk);
+	unsigned n = 0;
+
+	coro_check_thread(s, "coro_sched_walk");
+	while (n < max && looks-- && walk->left && c != NULL) {
+		const struct coro *co;
+
+		if (c->number > (walk->left - 1) / CORO_CHUNK_COROS) {
+			c = c->next;
+			continue;
+		}
+		co = &c->coros[--walk->left % CORO_CHUNK_COROS];
+		if (co->ctx.state != CORO_ST_DEAD)
+			tell(co, &out[n++]);
+	}
+	walk->chunk = c;
+	walk->done = walk->left == 0 || c == NULL;
+	return n;
+}
+
 static _Atomic(struct coro_sched *) dump_sched;
 static atomic_uint dumping; /* threads in the handler */
 static int dump_signo;

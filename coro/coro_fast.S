@@ -194,6 +194,7 @@ coro_enter:
 	mov	r8, [rdi + CTX_STACK]
 	shl	rdx, 16
 	or	rdx, [rdi + CORO_EXT]
+	or	rdx, [rdi + CORO_LAST]
 	jnz	1f
 	movzx	ecx, byte ptr [rdi + CORO_FLAGS]
 	mov	r10, [rsi + CTX_STACK]

@@ -11,7 +11,8 @@
 #define CORO_RESUMER 40
 #define CORO_VALUE   48
 #define CORO_FN	     96
-#define CORO_EXT     120
+#define CORO_EXT     112
+#define CORO_LAST    120
 
 /* struct coro_sched */
 #define CORO_SCHED_CUR	   0

@@ -77,6 +77,7 @@ static cold struct coro *block_refill(struct coro_sched *s)
 	if (c == NULL)
 		return NULL;
 	c->next = s->chunks;
+	c->number = c->next ? c->next->number + 1 : 0;
 	s->chunks = c;
 	s->chunk_cur = c->coros + 1;
 	s->chunk_end = c->coros + CORO_CHUNK_COROS;
@@ -120,6 +121,9 @@ long coro_resize(struct ctx *ctx, uint32_t len, struct ctx *from,
 				to->stack->top);
 		return 0;
 	}
+	/* Not begun: its bytes are the first frame, which it has as well. */
+	if (!(co->ctx.flags2 & CORO_F2_STARTED))
+		return 0;
 	/* Buffers of up to 1 KiB fit exactly, so this sees every new depth;
 	 * beyond, within the quarter a class may be too large. */
 	if (co->ctx.hwm_lines < len / 64)
@@ -285,7 +289,31 @@ struct ctx_start coro_begin(void *arg)
 
 void coro_end(void *result)
 {
-	coro_exit_now(coro_tls_sched, coro_tls_sched->cur, result);
+	struct coro_sched *s = coro_tls_sched;
+	struct coro *co = s->cur;
+	void *last = co->last;
+
+	if (last != NULL) {
+		co->last = NULL;
+		s->last(last);
+	}
+	coro_exit_now(s, co, result);
+}
+
+void coro_sched_last(struct coro_sched *s, void (*fn)(void *arg))
+{
+	s->last = fn;
+}
+
+void coro_set_last(void *arg)
+{
+	struct coro_sched *s = coro_tls_sched;
+
+	if (unlikely(s == NULL || s->cur == &s->main || s->last == NULL))
+		coro_die("coro_set_last outside a coroutine, or before "
+			 "coro_sched_last",
+			 NULL);
+	s->cur->last = arg;
 }
 
 /* Put co before its beginning. */
@@ -305,6 +333,7 @@ static inline void rewind_co(struct coro_sched *s, struct coro *co, coro_fn fn,
 	co->timer.entry = NULL;
 	co->fn = fn;
 	co->ext = NULL;
+	co->last = NULL;
 	s->live++;
 #if CORO_TSAN
 	coro_fiber_end(co); /* of the one before: it couldn't end its own */
@@ -409,6 +438,22 @@ int coro_create(struct coro_sched *s, const struct coro_attr *attr, coro_fn fn,
 	return new_co(s, attr, fn, NULL, CORO_F_HANDLE, out);
 }
 
+/*
+ * Put co on its stack right away if that is nobody's: its first switch finds it
+ * in place. Whoever needs the stack before then has nothing to save.
+ */
+static inline void settle(struct coro_sched *s, struct coro *co)
+{
+	struct coro_stack *st = coro_stack_of(co);
+
+	/* The first switch is what clears the stack for AddressSanitizer. */
+	if (CORO_ASAN || st->ctx.occupant != NULL || !st->fresh ||
+	    unlikely(s->measure))
+		return;
+	memcpy(co->ctx.sp, s->first_frame, sizeof(s->first_frame));
+	st->ctx.occupant = &co->ctx;
+}
+
 int coro_spawn(struct coro_sched *s, const struct coro_attr *attr, coro_fn fn,
 	       void *arg, struct coro **out)
 {
@@ -420,6 +465,7 @@ int coro_spawn(struct coro_sched *s, const struct coro_attr *attr, coro_fn fn,
 	err = new_co(s, attr, fn, arg, 0, &co);
 	if (unlikely(err < 0))
 		return err;
+	settle(s, co);
 	co->ctx.state = CORO_ST_QUEUED;
 	ring_push(s, co);
 	if (out != NULL) {

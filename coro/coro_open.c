@@ -109,7 +109,7 @@ int coro_sched_open(const struct coro_sched_attr *attr, struct coro_sched **out)
 		ctx_isa_choose_best();
 	s->clock_ns = a->clock_ns ? a->clock_ns : clock_monotonic;
 	s->clock_ctx = a->clock_ctx;
-	s->measure = a->measure_stacks;
+	s->measure = a->measure_stacks || getenv("CORO_MEASURE_STACKS");
 	s->errno_p = &errno;
 	s->eh = eh_of_thread(s);
 	s->max_bytes = SIZE_MAX;
@@ -172,6 +172,7 @@ void coro_sched_close(struct coro_sched *s)
 	coro_dump_forget(s);
 	if (s->crash_report)
 		coro_crash_unwatch(s);
+	coro_fds_fini(s);
 	close(s->event_fd);
 	coro_stacks_fini(s);
 	coro_arena_fini(&s->arena);

@@ -17,6 +17,7 @@
 #include <stdint.h>
 
 #include <coronet/coro.h>
+#include <coronet/coro_io.h>
 #include <coronet/coro_sync.h>
 
 #include "asm/ctx.h"
@@ -97,6 +98,7 @@ enum {
 		1,	   /* LINKED into a rwlock's queue; .value says which */
 	CORO_F3_AGAIN = 2, /* its coro_resume() returns -EAGAIN */
 	CORO_F3_CALL = 4,  /* .call is its own */
+	CORO_F3_FD = 8,	   /* waits for a file; .value says for what */
 };
 
 struct coro_cleanup {
@@ -114,14 +116,16 @@ struct coro_ext {
 };
 
 struct coro {
-	struct ctx ctx;	      /* .state, .flags2, .err (errno) used here */
+	/* .state, .flags2, .err (errno) used here */
+	_Alignas(64) struct ctx ctx;
 	struct coro *resumer; /* where coro_suspend and a nested end go */
 	long value;	      /* what its next resume returns: a wake-up code;
 				 the argument before the start, the result
 				 after the end; while it waits, the wait's */
-	int64_t deadline;     /* inherited by every blocking call */
+	const char *where;    /* name of the call it waits in */
 	/* second line */
 	struct coro_timer timer;
+	int64_t deadline; /* inherited by every blocking call */
 	union {
 		struct coro_link link;
 		struct coro_select *select;
@@ -130,20 +134,22 @@ struct coro {
 		struct coro *next_free;
 		coro_fn fn; /* until it starts */
 	};
-	const char *where;    /* name of the call it waits in */
 	struct coro_ext *ext; /* rarely used things, or NULL */
+	void *last;	      /* coro_set_last(), or NULL */
 #if CORO_ASAN
 	void *fake_stack;
-	char pad_asan[56];
 #endif
 #if CORO_TSAN
 	void *fiber;
-	char pad_tsan[56];
 #endif
 };
 
-static_assert(offsetof(struct coro, timer) == 64, "a switch needs one line");
+static_assert(offsetof(struct coro, timer) == 64,
+	      "to park and to wake touches one line");
 static_assert(sizeof(struct coro) % 64 == 0, "whole cache lines");
+#if !CORO_ASAN && !CORO_TSAN
+static_assert(sizeof(struct coro) == 128, "two lines");
+#endif
 
 /* How many run-queue entries ahead are fetched: first the control block, then,
  * when that has come, the bytes to restore. */
@@ -218,11 +224,12 @@ struct coro_arena { /* what is never given back before close */
 
 #define CORO_WHEEL_DUE	   (CORO_WHEEL_LEVELS * CORO_WHEEL_SLOTS)
 #define CORO_BLOCK_BYTES   1024
-#define CORO_BLOCK_ENTRIES 126
+#define CORO_BLOCK_ENTRIES 125
 
 struct coro_timer_block {
 	_Alignas(CORO_BLOCK_BYTES) struct coro_timer_block *next;
 	struct coro_timer_block *prev;
+	size_t slot;			     /* whose block it is */
 	uintptr_t entry[CORO_BLOCK_ENTRIES]; /* timers; 0: cancelled */
 };
 
@@ -241,7 +248,8 @@ struct coro_wheel {
 	uint64_t map[CORO_WHEEL_LEVELS]; /* which slots are occupied */
 	unsigned due; /* of the two last slots, the one for times past */
 	int turning;  /* the slot being emptied, or -1 */
-	struct coro_timer *spilled; /* there was no memory for an entry */
+	/* There was no memory for an entry; those that are being taken back. */
+	struct coro_timer *spilled, *respilled;
 	struct coro_timer_block *free_blocks;
 	struct coro_slot slot[CORO_WHEEL_DUE + 2];
 };
@@ -282,6 +290,7 @@ struct coro_sched {
 	bool measure;
 	bool crash_report;
 	volatile bool dump_asked;
+	unsigned fd_waiting; /* coroutines that wait for a file */
 
 	struct coro_stack *stacks;
 	unsigned nstacks;
@@ -296,8 +305,10 @@ struct coro_sched {
 	unsigned wakes_due;  /* from other threads, for coroutines destroyed */
 	unsigned calls_left; /* given up, and not back yet */
 	struct coro_call *free_calls;
+	struct coro_fds *fds; /* NULL: none was waited for yet */
 	void *altstack;
 	coro_recognize_fn recognize; /* or NULL */
+	void (*last)(void *arg);     /* coro_sched_last(), or NULL */
 	struct coro_chunk *chunks;
 	struct coro *chunk_cur;
 	struct coro *chunk_end;
@@ -344,7 +355,8 @@ enum coro_phase {
 };
 
 struct coro_chunk {
-	struct coro_chunk *next;
+	struct coro_chunk *next; /* the one made before it */
+	uint32_t number;	 /* how many were made before it */
 	_Alignas(64) struct coro coros[CORO_CHUNK_COROS];
 };
 
@@ -459,6 +471,23 @@ void coro_post_close(struct coro_sched *s);
 /* A coroutine that waits in coro_call() is destroyed. */
 cold void coro_call_kill(struct coro_sched *s, struct coro *co);
 void coro_calls_fini(struct coro_sched *s);
+/* Puts a call on its way; 0, or -errno, and then it will not run. */
+typedef int (*coro_call_send)(struct coro_sched *to, struct coro_wake *w);
+/* coro_call_until() by that way; where: the call's name. */
+int coro_call_with(coro_call_send send, struct coro_sched *to, coro_fn fn,
+		   void *arg, void **result, int64_t deadline_ns,
+		   const char *where);
+
+/* ---- coro_fd.c ---- */
+/* Make ready whose file is. Called while s->fd_waiting is not 0. */
+cold void coro_fds_look(struct coro_sched *s);
+/* The thread has slept and may have been woken by a file. */
+void coro_fds_look_soon(struct coro_sched *s);
+/* What the thread's sleep watches, -1: nothing. */
+int coro_fds_epoll(const struct coro_sched *s);
+/* A coroutine that waits for a file is destroyed. */
+cold void coro_fd_kill(struct coro_sched *s, struct coro *co);
+void coro_fds_fini(struct coro_sched *s);
 
 /* ---- coro_debug.c ---- */
 void coro_dump_forget(struct coro_sched *s);

@@ -9,7 +9,8 @@
 
 int coro_sched_wait(struct coro_sched *s, int64_t until_ns)
 {
-	struct pollfd pfd = {.fd = s->event_fd, .events = POLLIN};
+	struct pollfd pfd[2] = {{.fd = s->event_fd, .events = POLLIN},
+				{.fd = coro_fds_epoll(s), .events = POLLIN}};
 	int64_t left =
 		until_ns == CORO_FOREVER ? 0 : until_ns - coro_sched_clock(s);
 	struct timespec ts = {left / 1000000000, left % 1000000000};
@@ -18,9 +19,10 @@ int coro_sched_wait(struct coro_sched *s, int64_t until_ns)
 
 	if (coro_sched_ready(s) || (until_ns != CORO_FOREVER && left <= 0))
 		return 0;
+	coro_fds_look_soon(s);
 	atomic_store(&s->asleep, true);
 	if (atomic_load(&s->inbox) == NULL && !s->dump_asked &&
-	    ppoll(&pfd, 1, until_ns == CORO_FOREVER ? NULL : &ts, NULL) < 0 &&
+	    ppoll(pfd, 2, until_ns == CORO_FOREVER ? NULL : &ts, NULL) < 0 &&
 	    errno != EINTR)
 		err = -errno;
 	atomic_store(&s->asleep, false);
@@ -79,7 +81,8 @@ int coro_sched_run(struct coro_sched *s)
 		coro_sched_round(s);
 		if (s->stop || coro_sched_ready(s))
 			continue;
-		if (s->wheel.armed == 0 && s->holds <= 0 && s->outside == 0)
+		if (s->wheel.armed == 0 && s->holds <= 0 && s->outside == 0 &&
+		    s->fd_waiting == 0)
 			return report_deadlock(s);
 		err = coro_sched_wait(s, coro_sched_next_ns(s));
 	}

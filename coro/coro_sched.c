@@ -146,6 +146,8 @@ unsigned coro_sched_round(struct coro_sched *s)
 		coro_inbox_drain(s);
 	if (unlikely(s->dump_asked))
 		coro_dump_asked(s);
+	if (unlikely(s->fd_waiting != 0))
+		coro_fds_look(s);
 	start = s->head;
 	s->round_end = s->tail;
 	while (s->head != s->round_end) {

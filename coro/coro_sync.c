@@ -1,37 +1,14 @@
 /*
  * coro_sync.c - what coroutines wait for each other with.
  *
- * The node of a waiting coroutine is in its control block, since its stack may
- * be somebody else's. What is released is handed over by the releaser, so a
- * woken coroutine has nothing left to do: lock is a tail call into the switch.
+ * What is released is handed over by the releaser, so a woken coroutine has
+ * nothing left to do: lock is a tail call into the switch.
  */
 #include <coronet/coro_sync.h>
 
-#include "coro_priv.h"
+#include "coro_queue.h"
 
 #include <limits.h>
-
-/* A queue of all zeros is empty. */
-static inline bool queue_empty(const struct coro_link *q)
-{
-	return q->next == NULL || q->next == q;
-}
-
-static inline struct coro *queue_first(const struct coro_link *q)
-{
-	return (struct coro *)((char *)q->next - offsetof(struct coro, link));
-}
-
-static void queue_add(struct coro_link *q, struct coro *co)
-{
-	if (q->next == NULL)
-		q->next = q->prev = q;
-	co->link.next = q;
-	co->link.prev = q->prev;
-	q->prev->next = &co->link;
-	q->prev = &co->link;
-	co->ctx.flags2 |= CORO_F2_LINKED;
-}
 
 static void wake(struct coro *co)
 {

@@ -25,8 +25,11 @@
 
 #define SLOT_MASK (CORO_WHEEL_SLOTS - 1)
 
-/* In coro_timer.entry: the timer is in the spill list. */
+/* In coro_timer.entry: it is the next timer of the spill list. */
 #define TAG ((uintptr_t)1)
+
+/* In coro_wheel.turning: no slot, but the spill list. */
+#define SPILL INT32_MAX
 
 static int64_t tick_up(int64_t ns)
 {
@@ -84,6 +87,7 @@ static cold uintptr_t *slot_grow(struct coro_sched *s, unsigned i)
 		return NULL;
 	b->next = NULL;
 	b->prev = NULL;
+	b->slot = i;
 	if (slot->first == NULL) {
 		slot->first = b;
 		map_set(&s->wheel, i);
@@ -129,21 +133,38 @@ static void slot_reset(struct coro_wheel *w, unsigned i)
 /* No memory for a block: a list that every advance walks. */
 static cold void spill(struct coro_wheel *w, struct coro_timer *t)
 {
-	t->next = w->spilled;
-	t->entry = (uintptr_t *)((uintptr_t)&w->spilled | TAG);
-	if (t->next != NULL)
-		t->next->entry = (uintptr_t *)((uintptr_t)&t->next | TAG);
+	t->entry = (uintptr_t *)((uintptr_t)w->spilled | TAG);
 	w->spilled = t;
 }
 
-static cold void unspill(struct coro_timer *t)
+static struct coro_timer *spilled_next(const struct coro_timer *t)
 {
-	struct coro_timer **pprev =
-		(struct coro_timer **)((uintptr_t)t->entry & ~TAG);
+	return (struct coro_timer *)((uintptr_t)t->entry & ~TAG);
+}
 
-	*pprev = t->next;
-	if (t->next != NULL)
-		t->next->entry = t->entry;
+/* Whether t was in that list. */
+static bool unspill_from(struct coro_timer **list, const struct coro_timer *t)
+{
+	struct coro_timer *prev = NULL, *at = *list;
+
+	while (at != NULL && at != t) {
+		prev = at;
+		at = spilled_next(at);
+	}
+	if (at == NULL)
+		return false;
+	if (prev != NULL)
+		prev->entry = t->entry;
+	else
+		*list = spilled_next(t);
+	return true;
+}
+
+/* Walks, as every advance does while there are any. */
+static cold void unspill(struct coro_wheel *w, const struct coro_timer *t)
+{
+	if (!unspill_from(&w->spilled, t))
+		unspill_from(&w->respilled, t);
 }
 
 static inline void slot_put(struct coro_sched *s, unsigned i,
@@ -163,7 +184,6 @@ static inline void slot_put(struct coro_sched *s, unsigned i,
 	}
 	*entry = (uintptr_t)t;
 	t->entry = entry;
-	t->slot = i;
 }
 
 /* tick: that of t, above the wheel's. */
@@ -183,21 +203,23 @@ static inline void timer_take(struct coro_wheel *w, struct coro_timer *t)
 {
 	struct coro_timer *last;
 	struct coro_slot *slot;
+	unsigned i;
 
 	if (unlikely((uintptr_t)t->entry & TAG)) {
-		unspill(t);
+		unspill(w, t);
 		return;
 	}
-	if (unlikely((int)t->slot == w->turning)) {
+	i = block_of(t->entry)->slot;
+	if (unlikely((int)i == w->turning)) {
 		*t->entry = 0;
 		return;
 	}
-	slot = &w->slot[t->slot];
+	slot = &w->slot[i];
 	last = (struct coro_timer *)*--slot->cur;
 	*t->entry = (uintptr_t)last;
 	last->entry = t->entry;
 	if (unlikely(block_begins(slot->cur)))
-		slot_shrink(w, t->slot);
+		slot_shrink(w, i);
 }
 
 /* ---- the calls ---- */
@@ -319,15 +341,16 @@ static bool wheel_next(const struct coro_wheel *w, unsigned *slot,
 static cold void spill_turn(struct coro_sched *s, int64_t by)
 {
 	struct coro_wheel *w = &s->wheel;
-	struct coro_timer *t, *list = w->spilled;
+	struct coro_timer *t;
 
+	w->turning = SPILL;
+	w->respilled = w->spilled;
 	w->spilled = NULL;
-	if (list != NULL)
-		list->entry = (uintptr_t *)((uintptr_t)&list | TAG);
-	while ((t = list) != NULL) {
-		unspill(t);
+	while ((t = w->respilled) != NULL) {
+		w->respilled = spilled_next(t);
 		fire(s, t, by);
 	}
+	w->turning = -1;
 }
 
 void coro_sched_advance(struct coro_sched *s, int64_t now_ns)

@@ -293,3 +293,40 @@ enum glue_verdict glue_check_rare6(struct glue_frame *f, struct glue_l4 *l4)
 	}
 	return GLUE_REFUSED;
 }
+
+/* ---- what is refused, and another stack may take ---- */
+
+/* Whether the first fragment of a segment begins at l4_off, with its ports. */
+static bool begins_segment4(const struct glue_frame *f)
+{
+	const uint8_t *ip = f->data + f->l3_off;
+
+	return ip[9] == GLUE_PROTO_TCP && f->seg_len >= f->l4_off + 4u &&
+	       (glue_get16(ip + 6) & 0x1fff) == 0;
+}
+
+/* Only where the fragment header comes first, as hosts put it. */
+static bool begins_segment6(struct glue_frame *f)
+{
+	const uint8_t *ip = f->data + f->l3_off;
+	unsigned at = f->l3_off + GLUE_IP6_BYTES;
+	const uint8_t *fragment = f->data + at;
+
+	if (ip[6] != NEXT_FRAGMENT || f->seg_len < at + 8 + 4 ||
+	    fragment[0] != GLUE_PROTO_TCP ||
+	    (glue_get16(fragment + 2) & 0xfff8) != 0)
+		return false;
+	f->l4_off = (uint16_t)(at + 8);
+	return true;
+}
+
+void glue_check_other(struct glue_frame *f, struct glue_l4 *l4)
+{
+	uint16_t is_ip = f->flags & (GLUE_FRAME_IP4 | GLUE_FRAME_IP6);
+
+	f->flags = (uint16_t)((f->flags & GLUE_FRAME_MCAST) | is_ip |
+			      GLUE_FRAME_OTHER);
+	if (is_ip & GLUE_FRAME_IP4 ? begins_segment4(f)
+				   : is_ip && begins_segment6(f))
+		f->flags |= GLUE_FRAME_TCP;
+}

@@ -45,6 +45,13 @@ enum glue_verdict glue_check_arp(struct glue_frame *f);
 enum glue_verdict glue_check_rare4(struct glue_frame *f, struct glue_l4 *l4);
 enum glue_verdict glue_check_rare6(struct glue_frame *f, struct glue_l4 *l4);
 
+/*
+ * Of a frame that was refused: its flags for whoever passes it on
+ * (GLUE_FRAME_OTHER), and *l4 so that glue_flow_owner() finds the flow of a
+ * TCP segment's first fragment.
+ */
+void glue_check_other(struct glue_frame *f, struct glue_l4 *l4);
+
 static inline unsigned glue_get16(const uint8_t *at)
 {
 	return (unsigned)at[0] << 8 | at[1];

@@ -103,6 +103,7 @@ static bool want_hw_csum(const struct glue_link *link,
 	case GLUE_CSUM_HW:
 		return can;
 	case GLUE_CSUM_SW:
+	case GLUE_CSUM_TRUST:
 		return false;
 	case GLUE_CSUM_AUTO:
 		break;
@@ -593,6 +594,8 @@ static int open_device(struct glue_device *device, char *err, size_t err_len)
 
 static void close_device(struct glue_device *device)
 {
+	struct glue_captured log;
+
 	glue_memif_unwatch(device);
 	glue_tap_unwatch(device);
 	glue_memif_detach(device);
@@ -601,8 +604,10 @@ static void close_device(struct glue_device *device)
 	if (device->link->kind == GLUE_LINK_MEMIF) {
 		glue_memif_close(device);
 	} else {
+		glue_capture_start(&log); /* libxdp looks for a bpffs aloud */
 		rte_eth_dev_stop(device->id);
 		rte_eth_dev_close(device->id);
+		glue_capture_end(&log, NULL, 0);
 	}
 	free_memory(device);
 }

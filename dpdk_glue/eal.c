@@ -19,6 +19,8 @@
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
+#include <linux/magic.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -49,7 +51,7 @@ static struct {
 	unsigned mtu;
 	int64_t tsc_start;
 	double ns_per_tick;
-	void (*log)(const char *text, size_t len);
+	void (*log)(unsigned level, const char *text, size_t len);
 	FILE *log_file; /* what DPDK prints to, once it runs; or NULL */
 	int huge_lock;	/* take_huge()'s while it is held, or -1 */
 } eal = {.huge_lock = -1};
@@ -182,7 +184,9 @@ static void build_args(struct args *args, const struct glue_eal_conf *conf)
 
 static ssize_t write_log(void *unused, const char *text, size_t len)
 {
-	eal.log(text, len);
+	int level = rte_log_cur_msg_loglevel();
+
+	eal.log(level < 1 ? GLUE_LOG_WARNING : (unsigned)level, text, len);
 	return (ssize_t)len;
 }
 
@@ -190,7 +194,8 @@ static ssize_t write_log(void *unused, const char *text, size_t len)
  * DPDK logs from its own threads and from within bursts, by stdio: a full pipe
  * would stop either, and a lock on stderr both.
  */
-static void redirect_log(void (*log)(const char *text, size_t len))
+static void redirect_log(void (*log)(unsigned level, const char *text,
+				     size_t len))
 {
 	eal.log = log;
 	if (log)
@@ -357,6 +362,20 @@ static void describe_vdev(const struct glue_link *link, unsigned index,
 	}
 }
 
+/*
+ * libxdp puts a dispatcher before a program of its own, so that several share
+ * an interface, and keeps it in a bpffs. Where none is mounted, or may be used,
+ * it does without; nobody else has a program on an interface that is ours.
+ */
+static void prepare_xdp(void)
+{
+	struct statfs fs;
+
+	if (statfs("/sys/fs/bpf", &fs) < 0 || fs.f_type != BPF_FS_MAGIC ||
+	    access("/sys/fs/bpf", W_OK) < 0)
+		setenv("LIBXDP_SKIP_DISPATCHER", "1", 0);
+}
+
 static int plug(unsigned index, char *err, size_t err_len)
 {
 	const struct glue_link *link = &eal.links[index];
@@ -378,6 +397,8 @@ static int plug(unsigned index, char *err, size_t err_len)
 		return 0;
 	if (link->kind == GLUE_LINK_TAP)
 		glue_tap_prepare();
+	if (link->kind == GLUE_LINK_AF_XDP)
+		prepare_xdp();
 	glue_capture_start(&log);
 	rc = rte_eal_hotplug_add("vdev", eal.devices[index], args);
 	glue_capture_end(&log, reason, sizeof(reason));
@@ -506,6 +527,7 @@ int glue_eal_start(const struct glue_eal_conf *conf, char *err, size_t err_len)
 	if (rc < 0)
 		return rc;
 	eal.started = true;
+	glue_log_settle();
 	start_clock();
 	glue_flow_start(eal.n_shards);
 	glue_sync_start(); /* without membarrier(2) as it was */
@@ -618,6 +640,16 @@ unsigned glue_eal_shards(void)
 int glue_eal_lcore(unsigned shard)
 {
 	return eal.lcores[shard];
+}
+
+unsigned glue_eal_mtu(void)
+{
+	return eal.mtu;
+}
+
+const cpu_set_t *glue_eal_cpus(void)
+{
+	return &eal.cpus;
 }
 
 unsigned glue_eal_link_queues(unsigned index)

@@ -43,6 +43,11 @@ enum glue_csum_mode {
 	GLUE_CSUM_AUTO, /* hardware on real NICs, software elsewhere */
 	GLUE_CSUM_HW,
 	GLUE_CSUM_SW,
+	/*
+	 * Software, and a peer is believed that leaves TCP's and UDP's to its
+	 * NIC (af_packet, af_xdp): its frames have the pseudo header's sum.
+	 */
+	GLUE_CSUM_TRUST,
 };
 
 enum glue_tso_mode {
@@ -68,7 +73,7 @@ struct glue_link {
 /*
  * Reads "KIND:NAME[,key=value...]" into *out. Keys: role=server|client
  * (memif, vhost), queue=N (a power of two, 64 to 16384), queues=N (1 to what
- * the kind of link has at most), vlan=N (1 to 4094), csum=auto|hw|sw,
+ * the kind of link has at most), vlan=N (1 to 4094), csum=auto|hw|sw|trust,
  * tso=auto|on|off, mac=xx:xx:xx:xx:xx:xx.
  *
  * A link with vlan=N takes only frames with that 802.1Q tag, whatever their
@@ -108,7 +113,7 @@ struct glue_eal_conf {
 	char *const *extra; /* EAL arguments after "--", borrowed */
 	unsigned n_extra;
 	/* DPDK's own lines once it runs, from any thread; NULL: stderr */
-	void (*log)(const char *text, size_t len);
+	void (*log)(unsigned level, const char *text, size_t len);
 };
 
 /*
@@ -147,6 +152,13 @@ enum glue_frame_flags {
 	GLUE_FRAME_CSUM_OK = 32, /* every checksum there was has been checked */
 	GLUE_FRAME_ICMP = 64,	 /* l4_off is a message of ICMP or ICMPv6 */
 	GLUE_FRAME_ARP = 128,	 /* l3_off is a whole ARP packet */
+	/*
+	 * Refused by glue_check(), and kept for the kernel: no other flag says
+	 * more than what the headers claim, and checksums were not looked at.
+	 * With GLUE_FRAME_TCP the first fragment of a segment, whose ports are
+	 * at l4_off.
+	 */
+	GLUE_FRAME_OTHER = 256,
 };
 
 /*
@@ -167,9 +179,10 @@ _Static_assert(sizeof(struct glue_frame) == 64, "one cache line a frame");
 struct glue_port;
 
 struct glue_port_conf {
-	unsigned mtu;	   /* bytes of IP packet, GLUE_MTU_MIN..MAX */
-	unsigned n_frames; /* frames in each shard's pool; 0: the default */
-	unsigned shard;	   /* whose port; 0 where there is but one */
+	unsigned mtu;	    /* bytes of IP packet, GLUE_MTU_MIN..MAX */
+	unsigned n_frames;  /* frames in each shard's pool; 0: the default */
+	unsigned shard;	    /* whose port; 0 where there is but one */
+	bool keeps_refused; /* glue_rx() gives what is refused, too */
 };
 
 /*
@@ -197,6 +210,13 @@ const uint8_t *glue_port_mac(const struct glue_port *port);
 /* Whether the link is up. Not for the hot path. */
 bool glue_port_link_up(struct glue_port *port);
 
+/*
+ * Descriptors that can be read when a frame comes, at most max of them into
+ * fds; the port's own. Returns how many; 0: the driver has none.
+ */
+unsigned glue_port_wake_fds(const struct glue_port *port, int *fds,
+			    unsigned max);
+
 /* Whether the port cuts TSO frames into segments itself. */
 bool glue_port_tso(const struct glue_port *port);
 
@@ -205,6 +225,11 @@ unsigned glue_port_queues(const struct glue_port *port);
 
 /* Whether the device itself spreads flows by the rule of glue_flow_shard(). */
 bool glue_port_rss(const struct glue_port *port);
+
+/*
+ * Frames dropped since a virtual peer has left their sums to its NIC, so far.
+ */
+uint64_t glue_port_untrusted(const struct glue_port *port);
 
 /* Whether the port computes and checks TCP/IP checksums itself. */
 bool glue_port_hw_csum(const struct glue_port *port);
@@ -290,6 +315,9 @@ void glue_tx(struct glue_port *port, struct glue_frame *frame);
  */
 unsigned glue_tx_flush(struct glue_port *port);
 
+/* Whether frames are queued that the port has not taken yet. */
+bool glue_tx_pending(const struct glue_port *port);
+
 /* Frees what is queued, unsent. */
 void glue_tx_drop(struct glue_port *port);
 
@@ -319,8 +347,9 @@ struct glue_port_stats {
 	uint64_t rx_frames, rx_bytes; /* with the tag of the link's VLAN */
 	uint64_t rx_bad_frame; /* too short, or lengths that contradict */
 	uint64_t rx_bad_csum;
-	uint64_t rx_refused;	/* protocols and options that are not taken */
-	uint64_t rx_other_vlan; /* not the link's; any, on a link without */
+	uint64_t rx_partial_csum; /* of those, or taken: GLUE_CSUM_TRUST */
+	uint64_t rx_refused;	  /* protocols and options that are not taken */
+	uint64_t rx_other_vlan;	  /* not the link's; any, on a link without */
 	uint64_t rx_missed; /* refused by the port itself; in shard 0's alone */
 	uint64_t rx_handed_over;    /* of other shards, given to them */
 	uint64_t rx_hand_over_full; /* of those, dropped: they were behind */
@@ -336,6 +365,52 @@ struct glue_port_stats {
 
 /* A copy of the counters so far. */
 void glue_port_stats(struct glue_port *port, struct glue_port_stats *out);
+
+/* What is known of a port's device. */
+struct glue_port_info {
+	char link[48];	 /* as in "memif:/tmp/e.sock", cut */
+	char driver[32]; /* DPDK's, as in net_memif */
+	uint8_t mac[6];
+	unsigned mtu, queues;
+	uint32_t speed_mbps; /* 0: not known */
+	bool up, rss, hw_csum, tso;
+};
+struct glue_xstat {
+	char name[64];
+	uint64_t value;
+};
+
+/*
+ * On any thread while the port is open: DPDK reads counters that its driver
+ * goes on to write. Both may take long where a NIC has to be asked.
+ */
+void glue_port_info(struct glue_port *port, struct glue_port_info *out);
+/* The driver's own counters: how many were filled in, max at most. */
+unsigned glue_port_xstats(struct glue_port *port, struct glue_xstat *out,
+			  unsigned max);
+
+/* Levels of DPDK's log types, and the part of their names that ours begin with.
+ */
+#define GLUE_LOG_WARNING 5u
+#define GLUE_LOG_DEBUG	 8u
+#define GLUE_LOG_OURS	 "coronet."
+
+/*
+ * Makes a log type with a level, or gives the one of that name a new level.
+ * Returns its number or -ENOMEM. From one thread at a time.
+ */
+int glue_log_register(const char *type, unsigned level);
+/* Of what glue_log_register() has returned. Any thread. */
+unsigned glue_log_level_of(int id);
+/*
+ * Sets the level, 1 (emergency) to 8 (debug), of all types that a shell pattern
+ * matches, as in "pmd.net.*". Returns how many, -EINVAL (the level), -ENOENT
+ * (there is no such type). Any thread.
+ */
+int glue_log_level(const char *pattern, unsigned level);
+/* Tells fn each type and its level. */
+void glue_log_types(void (*fn)(const char *type, unsigned level, void *arg),
+		    void *arg);
 
 /* Monotonic time in ns from the TSC; cheap, no system call after start. */
 int64_t glue_now_ns(void);

@@ -3,6 +3,8 @@
  */
 #pragma once
 
+#include <sched.h>
+
 #include "dpdk_glue/glue.h"
 
 /* Formats one line into err and returns code. */
@@ -18,6 +20,10 @@ void glue_eal_settle(void);
 /* Shards of the program, the CPU of one, or -1: it is not pinned. */
 unsigned glue_eal_shards(void);
 int glue_eal_lcore(unsigned shard);
+/* Bytes of IP packet of every link. */
+unsigned glue_eal_mtu(void);
+/* The CPUs that the process may run on: a cpu_set_t. */
+const cpu_set_t *glue_eal_cpus(void);
 
 /* Queue pairs that a link is to have: as asked for, or as many as it allows. */
 unsigned glue_eal_link_queues(unsigned index);
@@ -39,6 +45,9 @@ unsigned glue_queues_wanted(const struct glue_link *link);
 
 /* The most queue pairs that a kind of link has. */
 unsigned glue_link_max_queues(const struct glue_link *link);
+
+/* Levels of DPDK's types once EAL runs (log_level.c). */
+void glue_log_settle(void);
 
 /*
  * DPDK says why it failed only in its log, and EAL prints its whole usage on

@@ -138,10 +138,10 @@ static int parse_mac(const char *value, uint8_t *mac)
 	return 0;
 }
 
-/* One of three words, as an enum in their order; -EINVAL. */
-static int parse_word(const char *value, const char *const words[3])
+/* One of several words, as an enum in their order; -EINVAL. */
+static int parse_word(const char *value, const char *const *words)
 {
-	for (int i = 0; i < 3; i++)
+	for (int i = 0; words[i]; i++)
 		if (strcmp(value, words[i]) == 0)
 			return i;
 	return -EINVAL;
@@ -150,8 +150,9 @@ static int parse_word(const char *value, const char *const words[3])
 static int parse_key(const char *text, const char *key, const char *value,
 		     struct glue_link *link, char *err, size_t err_len)
 {
-	static const char *const csum_words[] = {"auto", "hw", "sw"};
-	static const char *const tso_words[] = {"auto", "on", "off"};
+	static const char *const csum_words[] = {"auto", "hw", "sw", "trust",
+						 NULL};
+	static const char *const tso_words[] = {"auto", "on", "off", NULL};
 	const struct kind *kind = &kinds[link->kind];
 	const char *expected;
 	int word;
@@ -184,9 +185,16 @@ static int parse_key(const char *text, const char *key, const char *value,
 	} else if (strcmp(key, "csum") == 0) {
 		word = parse_word(value, csum_words);
 		link->csum = (enum glue_csum_mode)word;
+		if (word == GLUE_CSUM_TRUST &&
+		    link->kind != GLUE_LINK_AF_PACKET &&
+		    link->kind != GLUE_LINK_AF_XDP)
+			return glue_fail(err, err_len, -EINVAL,
+					 "link '%s': csum=trust is for "
+					 "af_packet and af_xdp alone",
+					 text);
 		if (word >= 0)
 			return 0;
-		expected = "auto, hw or sw";
+		expected = "auto, hw, sw or trust";
 	} else if (strcmp(key, "tso") == 0) {
 		word = parse_word(value, tso_words);
 		link->tso = (enum glue_tso_mode)word;
@@ -201,7 +209,7 @@ static int parse_key(const char *text, const char *key, const char *value,
 		return glue_fail(err, err_len, -EINVAL,
 				 "link '%s': unknown key '%s'; %s takes %s"
 				 "queue=N, queues=N, vlan=N, "
-				 "csum=auto|hw|sw, tso=auto|on|off and "
+				 "csum=auto|hw|sw|trust, tso=auto|on|off and "
 				 "mac=ADDRESS",
 				 text, key, kind->name,
 				 kind->has_role ? "role=server|client, " : "");

@@ -17,6 +17,11 @@ bool glue_port_hw_csum(const struct glue_port *port)
 	return port->hw_csum;
 }
 
+uint64_t glue_port_untrusted(const struct glue_port *port)
+{
+	return port->trusts ? 0 : port->stats.rx_partial_csum;
+}
+
 bool glue_port_tso(const struct glue_port *port)
 {
 	return port->tso;
@@ -93,6 +98,8 @@ int glue_port_open(unsigned index, const struct glue_port_conf *conf,
 	port->shard = (uint16_t)conf->shard;
 	port->many = device->n_shards > 1;
 	port->sorts = port->many || device->link->vlan;
+	port->trusts = device->link->csum == GLUE_CSUM_TRUST;
+	port->keeps_refused = conf->keeps_refused;
 	port->hw_csum = device->hw_csum;
 	port->tso = device->tso;
 	port->tso6 = device->tso6;
@@ -237,6 +244,55 @@ static void drop(struct glue_port *port, struct rte_mbuf *m,
 	rte_pktmbuf_free(m);
 }
 
+/*
+ * A peer whose interface has "tx checksum offload" leaves TCP's and UDP's sums
+ * to a NIC that a virtual link has not: what it has put there is the pseudo
+ * header's, as Linux's CHECKSUM_PARTIAL has it.
+ */
+static bool has_partial_sum(const struct glue_frame *f,
+			    const struct glue_l4 *l4)
+{
+	unsigned at = f->flags & GLUE_FRAME_TCP	  ? 16
+		      : f->flags & GLUE_FRAME_UDP ? 6
+						  : 0;
+	unsigned header = (unsigned)(f->l4_off - f->l3_off);
+	uint16_t sum;
+
+	if (!at || (l4->addr_len == 4 &&
+		    glue_sum_fold(glue_sum_add(0, f->data + f->l3_off,
+					       header)) != 0xffff))
+		return false;
+	memcpy(&sum, f->data + f->l4_off + at, sizeof(sum));
+	return sum == glue_sum_fold(glue_sum_pseudo(l4->addrs, l4->addr_len,
+						    l4->proto, l4->len));
+}
+
+/* Whether a frame is kept all the same, and what it is then. */
+__attribute__((cold, noinline)) static bool
+keep_after_all(struct glue_port *port, struct glue_frame *f, struct glue_l4 *l4,
+	       enum glue_verdict verdict)
+{
+	switch (verdict) {
+	case GLUE_REFUSED: /* the kernel's to judge */
+		if (!port->keeps_refused)
+			return false;
+		glue_check_other(f, l4);
+		return true;
+	case GLUE_BAD_CSUM:
+		if (!has_partial_sum(f, l4))
+			return false;
+		port->stats.rx_partial_csum++;
+		if (port->trusts)
+			f->flags |= GLUE_FRAME_CSUM_OK;
+		return port->trusts;
+	case GLUE_KEEP:
+	case GLUE_BAD_FRAME:
+	case GLUE_OTHER_VLAN:
+		break;
+	}
+	return false;
+}
+
 /* ---- frames of other shards ---- */
 
 /* Of one burst, those that belong elsewhere, in the order they came. */
@@ -330,7 +386,8 @@ receive(struct glue_port *port, struct glue_frame **frames, unsigned max,
 			check_received(bufs[i], f, &l4, sorts ? port->vlan : 0);
 		unsigned owner;
 
-		if (unlikely(verdict != GLUE_KEEP)) {
+		if (unlikely(verdict != GLUE_KEEP) &&
+		    !keep_after_all(port, f, &l4, verdict)) {
 			drop(port, bufs[i], verdict);
 			continue;
 		}

@@ -18,6 +18,7 @@
 #include "dpdk_glue/flow.h"
 #include "dpdk_glue/glue_csum.h"
 #include "dpdk_glue/glue_priv.h"
+#include "dpdk_glue/pcap_priv.h"
 #include "dpdk_glue/tso.h"
 #include "dpdk_glue/vlan.h"
 
@@ -64,6 +65,8 @@ struct glue_port {
 	uint16_t n_pending; /* frames in pending[] */
 	bool many;	    /* shards: frames may belong to another */
 	bool sorts;	    /* many, or has a VLAN */
+	bool trusts;	    /* GLUE_CSUM_TRUST */
+	bool keeps_refused; /* for the kernel: GLUE_FRAME_OTHER */
 	bool hw_csum;
 	bool tso;
 	bool tso6;
@@ -87,6 +90,7 @@ static inline bool glue_port_active(const struct glue_port *port)
 static inline uint16_t glue_rx_burst(struct glue_port *port,
 				     struct rte_mbuf **bufs, unsigned max)
 {
+	struct glue_pcap *pcap;
 	uint16_t n = 0;
 
 	glue_burst_begin(port->bursts);
@@ -94,6 +98,9 @@ static inline uint16_t glue_rx_burst(struct glue_port *port,
 		n = rte_eth_rx_burst(
 			port->id, port->shard, bufs,
 			(uint16_t)RTE_MIN(max, (unsigned)GLUE_BURST));
+	pcap = glue_pcap_running();
+	if (unlikely(pcap != NULL))
+		glue_pcap_rx(pcap, port->id, port->shard, bufs, n);
 	glue_burst_end(port->bursts);
 	return n;
 }
@@ -101,11 +108,17 @@ static inline uint16_t glue_rx_burst(struct glue_port *port,
 static inline uint16_t glue_tx_burst(struct glue_port *port,
 				     struct rte_mbuf **bufs, uint16_t want)
 {
+	struct glue_pcap *pcap;
 	uint16_t n = 0;
 
 	glue_burst_begin(port->bursts);
-	if (likely(glue_port_active(port)))
+	pcap = glue_pcap_running();
+	if (unlikely(!glue_port_active(port)))
+		n = 0;
+	else if (likely(pcap == NULL))
 		n = rte_eth_tx_burst(port->id, port->shard, bufs, want);
+	else
+		n = glue_pcap_tx(pcap, port->id, port->shard, bufs, want);
 	glue_burst_end(port->bursts);
 	return n;
 }

@@ -31,10 +31,31 @@ struct net_conn_ext {
 	uint32_t rx_segs, tx_segs, retransmits;
 	uint32_t challenged_ms;
 	uint16_t rtos, dup_acks, out_of_order; /* these stop at 65,535 */
-	uint16_t full_mss : 15;		       /* before its path took less */
+	uint16_t full_mss : 14;		       /* before its path took less */
 	uint16_t counted : 1;		       /* from its beginning */
+	uint16_t patient : 1;		       /* it is a net_conn_patience */
 };
 static_assert(sizeof(struct net_conn_ext) <= 64, "a cache line");
+
+/* That of a connection that counts: from its beginning to its end. */
+struct net_counted {
+	struct net_conn_ext ext; /* first */
+	uint64_t bytes_retrans;
+	int64_t sent_ns, recv_ns;		  /* the last data */
+	uint32_t data_out, data_in, data_retrans; /* segments */
+	uint32_t dsacks, reordered, out_of_order;
+	uint16_t rcv_mss;
+	uint32_t began; /* in units of 2^24 ns */
+};
+static_assert(sizeof(struct net_counted) <= 128, "two cache lines");
+
+/* That of a connection with a user timeout: conn/patience.c. */
+struct net_conn_patience {
+	struct net_counted all; /* first; the rest of it, if it counts */
+	uint32_t timeout_ms;	/* 0: none any more */
+	uint32_t since_ms;	/* when what waits began to, if it does */
+};
+static_assert(sizeof(struct net_conn_patience) <= 128, "two cache lines");
 
 /* That of a connection that has needed none. */
 extern const struct net_conn_ext net_conn_no_ext;
@@ -42,18 +63,24 @@ extern const struct net_conn_ext net_conn_no_ext;
 struct net_conn {
 	struct tcp_pcb pcb; /* first: conn and pcb share their address */
 
-	/* RFC 7323, if pcb.flags has NET_TF_TS */
-	uint32_t ts_recent; /* TS.Recent, which is as old as pcb.tmr */
-	uint32_t ts_offset; /* of our timestamps from the clock */
+	union {
+		struct net_conn *link_next;    /* accept queue */
+		struct net_recovery *recovery; /* while repairing */
+	};
+	union {
+		struct net_listener *listener; /* until it is accepted */
+		struct net_watch *watch;       /* borrowed, while watched */
+		struct net_conn *orphan_next;
+	};
+	/* expires_ns is CORO_FOREVER while it is not armed: a line less. */
+	struct coro_timer timer;
 
-	/* the hot line behind the pcb */
-	struct net_conn *hash_next;
-	uint32_t hash;
-	uint16_t rx_off;      /* bytes of the first unread already copied out */
-	uint16_t client_port; /* ours; lwIP forgets its own at the end */
-	int16_t err;	      /* why it ended: negative errno, 0: it has not */
-	uint8_t waiters;      /* blocked in a call on it: reader, writer */
-	uint8_t shard;	      /* that it belongs to */
+	/* the hot line behind the pcb's, from timer.expires_ns on */
+	uint16_t rx_off;  /* bytes of the first unread already copied out */
+	int16_t err;	  /* why it ended: negative errno, 0: it has not */
+	uint8_t waiters;  /* blocked in a call on it: reader, writer */
+	uint8_t shard;	  /* that it belongs to, and NET_SHARD_TRACED */
+	uint16_t n_views; /* in a handler's hands: conn/view.c */
 	union {
 		struct {
 			bool owned : 1;	    /* somebody holds the handle */
@@ -82,29 +109,18 @@ struct net_conn {
 	bool ticking : 1;	 /* lwIP's tick is due at last_timer */
 	bool repairing : 1;	 /* it has a block: recovery/ */
 	bool probed : 1;	 /* a probe for a lost tail is out */
+	bool attached : 1;	 /* lwIP's events are for its owner */
 	uint8_t probe_shift : 3; /* the next one waits so longer */
 	bool caught_up : 1;	 /* its reader has, since pcb.rcv_mark */
-	uint8_t cc : 2;		 /* its controller: recovery/cc.c */
-	uint16_t n_views;	 /* in a handler's hands: conn/view.c */
-	uint16_t rate_cap;	 /* recovery/pacing.c; 0: none */
-	int32_t unacked_last;	 /* lwip/ends.c; so is pcb.unsent_near */
+	bool told : 1;	/* it has a name (conn/names.c), or its ID was told */
+	uint8_t cc : 2; /* its controller: recovery/cc.c */
+	bool paced : 1; /* pcb.rate_cap is set */
+	int32_t unacked_last; /* lwip/ends.c; so is pcb.unsent_near */
 	union {
 		struct pbuf *rx_tail; /* last unread; its next is the first */
 		struct net_conn *orphan_prev; /* nothing is received then */
 	};
 	struct coro *reader, *writer;
-	union {
-		struct net_conn *link_next;    /* accept queue */
-		struct net_recovery *recovery; /* while repairing */
-	};
-	struct net_conn *output_next; /* the stack's output queue */
-
-	struct coro_timer timer;
-	union {
-		struct net_listener *listener; /* until it is accepted */
-		struct net_watch *watch;       /* borrowed, while watched */
-		struct net_conn *orphan_next;
-	};
 	/* 8 and 4 times what it is, 1,024 ns */
 	uint32_t srtt_us; /* 0: no sample yet */
 	uint32_t rttvar_us;
@@ -117,7 +133,35 @@ struct net_conn {
 #define NET_GATE_WRITE_OPEN 0x09 /* and pcb_live */
 
 /* A million of them: what one does not always need goes elsewhere. */
-static_assert(sizeof(struct net_conn) <= 384, "six cache lines");
+#define NET_CONN_LINES 5u
+static_assert(sizeof(struct net_conn) == NET_CONN_LINES * 64, "each counts");
+
+/*
+ * In net_conn.shard, so that what every call checks first finds it: the
+ * connection has a ring of the sock trace (conn/trace.h).
+ */
+#define NET_SHARD_TRACED 0x80u
+static_assert(NET_MAX_SHARDS <= NET_SHARD_TRACED, "the bit is no shard's");
+
+/*
+ * Of these the fourth is cold: an echo touches the others. A field that is
+ * added or moved must not push another one over a line's end.
+ */
+#define NET_CONN_COLD_LINE 3u
+#define NET_CONN_AT(field, offset)                                             \
+	static_assert(offsetof(struct net_conn, field) == (offset), "its "     \
+								    "line")
+NET_CONN_AT(pcb.remote_port, 54); /* demux.c compares both ports at once */
+NET_CONN_AT(pcb.hash_next, 56);
+NET_CONN_AT(pcb.nrtx, 65);
+NET_CONN_AT(pcb.flags, 66);
+NET_CONN_AT(pcb.cwnd, 124);
+NET_CONN_AT(pcb.ssthresh, 128);
+NET_CONN_AT(pcb.ts_offset, 188);
+NET_CONN_AT(pcb.next, 192);
+NET_CONN_AT(timer.entry, 248);
+NET_CONN_AT(timer.expires_ns, 256);
+NET_CONN_AT(ext, 312);
 
 struct net_listener {
 	struct net_addr addr;
@@ -132,6 +176,7 @@ struct net_listener {
 	net_handler handler;
 	void *handler_arg;
 	char handler_name[120];
+	bool named;		  /* net_listener_set_name() */
 	struct net_limits limits; /* as given: 0 is a default */
 	int64_t cookie_due_ns;	  /* tcp/syn_limit.c: when one may be sent */
 	int64_t shed_until_ns;	  /* and none before is looked at */
@@ -149,6 +194,7 @@ struct net_port {
 	unsigned n_netifs;
 	struct netif *netif0; /* IPv6 lives here, and ARP for strangers */
 	bool has_ip6;	      /* an address of it was given */
+	struct net_exception *exception; /* link/exception.c; or NULL */
 };
 
 /*
@@ -195,6 +241,8 @@ struct net_path {
 /* Ports chosen by the stack. */
 #define NET_PORT_FIRST 16384u
 #define NET_PORT_COUNT (65536u - NET_PORT_FIRST)
+/* Beside a kernel of the same address, whose own begin there (ip(7)). */
+#define NET_PORT_KERNEL 32768u
 
 /* Where net_dial() found no port left, and until when it believes that. */
 struct net_no_port {
@@ -211,6 +259,12 @@ struct net_source_key {
 	uint8_t family; /* 4 or 6; 0: none */
 };
 
+/*
+ * Ends of connections that somebody was told the ID of, by their hash: which of
+ * several of the same addresses and ports an ID means (control/id.c).
+ */
+#define NET_TURNS 1024u
+
 /* The tables of a shard, which are too large for a thread's own variables. */
 struct net_tables {
 	struct netif netifs[NET_MAX_ADDRS + NET_MAX_LINKS];
@@ -219,6 +273,7 @@ struct net_tables {
 	struct net_asked6 asked6[NET_ASKED6];
 	struct net_path paths[NET_PATHS];
 	struct net_no_port no_port[NET_NO_PORT_SLOTS];
+	uint32_t turns[NET_TURNS];
 };
 
 /* By timeouts so far; the last for answers that the port had no room for. */
@@ -238,6 +293,8 @@ struct net_stack {
 	ip6_addr_t gateway6;
 	bool has_gateway6;
 	bool adaptive;
+	bool woken;	  /* the kernel wakes a sleep for frames */
+	bool woken_early; /* and has done so just now */
 	bool listening_said;
 	unsigned shard, n_shards;
 	bool draining;
@@ -285,14 +342,21 @@ struct net_stack {
 	/* of the budget: what each connection may have now, in bytes */
 	uint32_t snd_most, rcv_most;
 	uint32_t rmem_max; /* a receive window at most: conn/rcv_wnd.c */
+	uint32_t wmem_max; /* a send buffer: recovery/cwnd.c */
 	uint8_t rcv_scale;
 	uint64_t half_open_bytes; /* of half-open connections at most */
 	bool memory_full;	  /* no more connections */
 	int64_t next_budget_ns;
-	struct net_conn *output_head, *output_tail;
+	struct net_output { /* tcp/output.c: what has something to send */
+		struct net_conn **ring;
+		uint32_t mask, head, tail;
+	} output;
 	struct net_listener *listeners;
 	struct net_listener **listeners_hashed; /* conn/listeners.c; owned */
-	struct net_poller *pollers; /* every net_poll() that waits */
+	struct net_poller *pollers;   /* every net_poll() that waits */
+	struct net_conn_name **names; /* conn/names.c; NULL: none yet */
+	uint32_t names_mask;
+	struct net_traces *traces; /* conn/trace.c; NULL: nobody is traced */
 	struct net_no_port *no_port;
 	struct net_extbufs {
 		struct net_extbuf *out,
@@ -301,6 +365,7 @@ struct net_stack {
 	} extbufs;
 
 	uint32_t challenged_ms; /* tcp/check.c */
+	uint8_t ending;		/* enum net_end: why lwIP is to free a pcb */
 	/* of the segment that is being received */
 	uint32_t rx_hash; /* net_demux_hash() of it */
 	uint8_t rx_flags;
@@ -324,6 +389,13 @@ struct net_stack {
 	bool predicts;	 /* tcp/predict.c */
 	bool pmtud_off;
 	bool timestamps_off;
+	uint8_t ecn;	   /* enum net_ecn */
+	bool shares_ports; /* with a kernel of the same addresses */
+	/*
+	 * Whether the kernel gets a segment that is no connection's; borrowed.
+	 * NULL: there is no exception path.
+	 */
+	bool (*kernel_takes)(struct pbuf *p);
 	uint8_t cc;	    /* of new connections: recovery/cc.c */
 	unsigned n_sources; /* its entries in the table of clients */
 	/* counted for the segment that is being received; not held yet */
@@ -344,9 +416,26 @@ static inline struct net_conn *net_conn_of(struct tcp_pcb *pcb)
 	return (struct net_conn *)(void *)pcb;
 }
 
+/* Counts a time in a histogram; the unit of TCP's clock is its first bucket. */
+static inline void net_hist_add(struct net_hist *hist, uint64_t ns)
+{
+	unsigned at = 64 - (unsigned)__builtin_clzll(ns >> 10 | 1);
+
+	at = ns >> 10 ? at : 0;
+	hist->buckets[LWIP_MIN(at, NET_HIST_BUCKETS - 1)]++;
+	hist->sum_ns += ns;
+}
+
 static inline uint32_t net_now_ms(void)
 {
 	return (uint32_t)(net_here()->now_ns / 1000000);
+}
+
+/* How many ports there are for the stack to choose from. */
+static inline unsigned net_port_count(void)
+{
+	return net_here()->shares_ports ? NET_PORT_KERNEL - NET_PORT_FIRST
+					: NET_PORT_COUNT;
 }
 
 #define NET_TICK_NS (TCP_SLOW_INTERVAL * INT64_C(1000000))

@@ -5,6 +5,8 @@ The headers are the only list: they are preprocessed, and the functions and
 variables that they declare are compared with the symbols of the library. That
 goes for the shared library and for the archive, which is one object in which
 hidden symbols are local. Neither asks for an executable stack.
+A file NAME.txt among the headers lists names that a library puts in the C
+library's place.
 Usage: check_exports.py HEADER... -- LIBRARY... -- COMPILER [WORD...]
 """
 
@@ -48,8 +50,8 @@ def declared(text):
     text = re.sub(r"__attribute__\s*\(\((?:[^()]|\([^()]*\))*\)\)", " ", text)
     while "{" in text:  # bounded: each turn takes the innermost bodies away
         text = re.sub(r"\{[^{}]*\}", BODY, text)
-    # A static function ends with its body, a type goes on to its semicolon.
-    text = re.sub(rf"\bstatic\b[^;{BODY}]*{BODY}", " ", text).replace(BODY, " ")
+    # A function ends with its body, a type goes on to its semicolon.
+    text = re.sub(rf"\b(?:static|inline)\b[^;{BODY}]*{BODY}", " ", text).replace(BODY, " ")
     names = set()
     for statement in text.split(";"):
         words = statement.split()
@@ -89,7 +91,10 @@ def main():
     headers, libraries, compiler = (part.split() for part in words)
     wanted = set()
     for header in headers:
-        wanted |= declared(own_text(pathlib.Path(header), compiler))
+        if header.endswith(".txt"):
+            wanted |= set(pathlib.Path(header).read_text().split())
+        else:
+            wanted |= declared(own_text(pathlib.Path(header), compiler))
     bad = [line for library in libraries
            for line in complaints(pathlib.Path(library), wanted)]
     if not wanted:

@@ -59,7 +59,7 @@ can_link_dpdk() {
 	echo 'int main(void) { return 0; }' >"$root/empty.c"
 	# shellcheck disable=SC2046 # words
 	"$1" "$root/empty.c" -o "$root/empty" \
-		$(pkg-config --static --libs libdpdk libsodium) >"$root/log" 2>&1
+		$(pkg-config --static --libs libdpdk libsodium libcjson) >"$root/log" 2>&1
 }
 
 # shellcheck disable=SC2046 # words
@@ -68,10 +68,14 @@ for compiler in gcc clang; do
 	build "$compiler, shared" "$compiler" c apps/examples/echo.c \
 		$(pkg-config --cflags --libs coronet) "-Wl,-rpath,$libdir"
 	ldd "$root/program" | grep -q libcoronet.so || fail "not shared"
+	build "$compiler, sockets" "$compiler" c apps/examples/echo.c \
+		$(pkg-config --cflags --libs coronet-sockets) "-Wl,-rpath,$libdir"
+	ldd "$root/program" | grep -q libcoronet-sockets.so || fail "no sockets"
 	# Ours static, DPDK's shared.
 	build "$compiler, our archives" "$compiler" c apps/examples/echo.c \
 		$(pkg-config --cflags coronet) "-L$libdir" -l:libcoronet.a \
-		-l:libcoronet-coro.a $(pkg-config --libs libdpdk libsodium) -pthread
+		-l:libcoronet-coro.a -pthread \
+		$(pkg-config --libs libdpdk libpcap libsodium libcjson)
 	if can_link_dpdk "$compiler"; then
 		build "$compiler, static" "$compiler" c apps/examples/echo.c \
 			$(pkg-config --static --cflags --libs coronet)

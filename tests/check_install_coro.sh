@@ -26,7 +26,7 @@ quietly() {
 
 mkdir -p "$root/source/apps" "$root/pc"
 cp -r "$source/meson.build" "$source/meson_options.txt" "$source/asm" \
-	"$source/coro" "$source/tests" "$root/source"
+	"$source/coro" "$source/docs" "$source/tests" "$root/source"
 cp -r "$source/apps/examples" "$root/source/apps"
 # All that pkg-config knows is the test framework.
 cp "$(pkg-config --variable=pcfiledir cmocka)/cmocka.pc" "$root/pc"

@@ -34,13 +34,14 @@ refuse 'netstack/|dpdk_glue/|apps/|coronet/net' 'coro/ knows nothing of networki
 refuse 'coro/|coronet/|netstack/|apps/' 'dpdk_glue/ knows nothing above it' dpdk_glue
 refuse 'asm/|apps/' 'netstack/ stands on coro/ and dpdk_glue/' netstack
 refuse 'asm/|coro/|dpdk_glue/|netstack/' 'apps/ use the public headers alone' apps
-refuse 'apps/(load|proxy|httpd|echo)/' 'apps/common/ knows no appliance' apps/common
-refuse 'apps/(load|proxy|httpd)/' 'an appliance knows no other' apps/echo
-refuse 'apps/(proxy|httpd|echo)/' 'an appliance knows no other' apps/load
-refuse 'apps/(load|httpd|echo)/' 'an appliance knows no other' apps/proxy
-refuse 'apps/(load|proxy|echo)/' 'an appliance knows no other' apps/httpd
+refuse 'apps/(load|proxy|httpd|echo|ctl)/' 'apps/common/ knows no appliance' apps/common
+refuse 'apps/(load|proxy|httpd|ctl)/' 'an appliance knows no other' apps/echo
+refuse 'apps/(proxy|httpd|echo|ctl)/' 'an appliance knows no other' apps/load
+refuse 'apps/(load|httpd|echo|ctl)/' 'an appliance knows no other' apps/proxy
+refuse 'apps/(load|proxy|echo|ctl)/' 'an appliance knows no other' apps/httpd
+refuse 'apps/(load|proxy|echo|httpd)/' 'it needs none of them' apps/ctl
 
-order='program mem conn recovery tcp link api shard'
+order='program mem conn recovery tcp link api control shard sockets'
 above=$order
 for folder in $order; do
 	above=${above#"$folder"}
@@ -58,6 +59,8 @@ for folder in netstack/*/; do
 done
 any=$(echo "$order" | tr ' ' '|')
 refuse "netstack/($any|state)" 'lwip/ headers stand below all' netstack/lwip/*.h
+refuse 'lwip/|netstack/(program|mem|conn|recovery|tcp|link|api|control|shard|lwip|state)' \
+	'netstack/sockets/ uses public calls alone' netstack/sockets
 refuse 'netstack/shard/' 'lwIP does not call the loop' netstack/lwip
 refuse "netstack/($any|lwip)/" 'every folder may include it' netstack/state.h
 refuse 'netstack/' 'the public header stands alone' netstack/include

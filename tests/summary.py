@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 """Say why each failed test failed, and end with one line: N passed, N failed.
 
-Reads the logs that `meson test` left in each build folder. A TAP test counts as
-many as its subtests; one that died without a failed subtest counts as one
-failure more. Exit status 1 if anything failed or nothing passed.
-Usage: summary.py BUILD_DIR...
+Reads the logs that `meson test` left in each build folder: testlog, and those of
+further runs beside it, testlog-NAME. A TAP test counts as many as its subtests;
+one that died without a failed subtest counts as one failure more. A part is
+something else that was run, and its exit status; it counts as one. Exit status 1
+if anything failed or nothing passed.
+Usage: summary.py BUILD_DIR... [PART=STATUS...]
 """
 
 import json
@@ -34,15 +36,14 @@ def subtests(junit):
     return found
 
 
-def tests_of(logs):
-    """What meson logged of each test; nothing if it ran none here."""
-    path = logs / "testlog.json"
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+def tests_of(log):
+    """What meson logged of each test."""
+    return [json.loads(line) for line in log.read_text().splitlines()]
 
 
-def outcomes_of(logs, project, tests):
-    """One outcome for each test or subtest in a folder of meson logs."""
-    junit = logs / "testlog.junit.xml"
+def outcomes_of(log, project, tests):
+    """One outcome for each test or subtest of a run."""
+    junit = log.with_suffix(".junit.xml")
     by_test = subtests(ElementTree.parse(junit)) if junit.exists() else {}
     for test in tests:
         whole = OUTCOMES.get(test["result"], FAILED)
@@ -92,13 +93,18 @@ def print_reasons(build, tests):
 
 def main():
     count = {PASSED: 0, FAILED: 0, SKIPPED: 0}
-    for build in map(pathlib.Path, sys.argv[1:]):
-        info = json.loads((build / "meson-info/intro-projectinfo.json").read_text())
-        logs = build / "meson-logs"
-        tests = tests_of(logs)
-        for outcome in outcomes_of(logs, info["descriptive_name"], tests):
-            count[outcome] += 1
-        print_reasons(build, tests)
+    for build in (pathlib.Path(word) for word in sys.argv[1:] if "=" not in word):
+        info = build / "meson-info/intro-projectinfo.json"
+        project = json.loads(info.read_text())["descriptive_name"] if info.exists() else ""
+        for log in sorted(build.glob("meson-logs/testlog*.json")):
+            tests = tests_of(log)
+            for outcome in outcomes_of(log, project, tests):
+                count[outcome] += 1
+            print_reasons(build, tests)
+    for part, status in (word.split("=") for word in sys.argv[1:] if "=" in word):
+        count[PASSED if status == "0" else FAILED] += 1
+        if status != "0":
+            print(f"\nFAILED {part}: see its output above")
     skipped = f", {count[SKIPPED]} skipped" if count[SKIPPED] else ""
     print(f"\n{count[PASSED]} passed, {count[FAILED]} failed{skipped}")
     return 1 if count[FAILED] or not count[PASSED] else 0

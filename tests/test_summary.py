@@ -51,6 +51,23 @@ def test_last_line_counts_subtests():
     assert status == 1
 
 
+def test_further_runs_and_parts_count():
+    with tempfile.TemporaryDirectory() as folder:
+        logs = pathlib.Path(folder) / "meson-logs"
+        logs.mkdir()
+        for name in "testlog", "testlog-more":
+            (logs / f"{name}.json").write_text(json.dumps(logged(name, "OK")) + "\n")
+        def run(*words):
+            done = subprocess.run([sys.executable, "-B", os.path.join(HERE, "summary.py"), folder,
+                                   *words], check=False, capture_output=True, text=True)
+            return done.stdout.splitlines(), done.returncode
+        out, status = run("lint=0", "fuzz-20=0")
+        assert (out[-1], status) == ("4 passed, 0 failed", 0), out
+        out, status = run("lint=1", folder + "/none")
+        assert (out[-1], status) == ("2 passed, 1 failed", 1), out
+        assert "FAILED lint: see its output above" in out, out
+
+
 def test_failed_case_says_why():
     out, _ = summary(logged("net-tcp", "FAIL", TAP, status=1))
     assert "FAILED BUILD: net-tcp: bad\n    3 != 4\n    peer.c:12: error\n" in out, out

@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <ctype.h>
 #include <errno.h>
+#include <setjmp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,6 +39,66 @@ void opts_begin(struct argp_state *state)
 	state->err_stream = NULL;
 }
 
+/* Where a refusal goes in place of the program's end: opts_try(). */
+static _Thread_local struct {
+	bool set;
+	jmp_buf env;
+	const char *place;
+	char *error;
+	size_t len;
+} catcher;
+
+/* The one line without a newline, in place of the program's end. */
+__attribute__((noreturn)) static void throw_refusal(const char *option,
+						    const char *value,
+						    const char *expected,
+						    const char *example)
+{
+	char *error = catcher.error;
+
+	snprintf(error, catcher.len,
+		 value ? "%s%s '%s': expected %s, for example %s"
+		       : "%s%s%s is missing: expected %s, for example %s",
+		 value ? catcher.place : "", option, value ? value : "",
+		 expected, example);
+	for (char *c = error; *c; c++)
+		if (iscntrl((unsigned char)*c))
+			*c = '?';
+	longjmp(catcher.env, 1);
+}
+
+/* setjmp(3) has a function of its own, which changes nothing after it. */
+static int parse_caught(argp_parser_t parser, int key, char *value,
+			struct argp_state *state)
+{
+	if (setjmp(catcher.env))
+		return -EINVAL;
+	parser(key, value, state);
+	return 0;
+}
+
+int opts_try(const struct argp *argp, const char *name, char *value,
+	     const char *where, void *input, char *error, size_t len)
+{
+	const struct argp_option *option = argp->options;
+	struct argp_state state = {
+		.root_argp = argp, .input = input, .name = (char *)""};
+	int err;
+
+	while (name && option->name && strcmp(option->name, name) != 0)
+		option++;
+	if (name && !option->name)
+		return -ENOENT;
+	catcher.set = true;
+	catcher.place = where;
+	catcher.error = error;
+	catcher.len = len;
+	err = parse_caught(argp->parser, name ? option->key : ARGP_KEY_END,
+			   value, &state);
+	catcher.set = false;
+	return err;
+}
+
 /* Prints a value so that it stays on the line it is printed on. */
 static void print_quoted(const char *value)
 {
@@ -50,6 +111,8 @@ static void print_quoted(const char *value)
 void opts_refuse(const struct argp_state *state, const char *option,
 		 const char *value, const char *expected, const char *example)
 {
+	if (catcher.set)
+		throw_refusal(option, value, expected, example);
 	fprintf(stderr, "%s: %s%s", state->name,
 		place && value ? place(state, option + 2) : "", option);
 	if (value) {

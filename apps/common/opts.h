@@ -10,6 +10,7 @@
 #include <argp.h>
 #include <netinet/in.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <sys/socket.h>
 
@@ -58,6 +59,16 @@ opts_refuse(const struct argp_state *state, const char *option,
 /* As opts_refuse(), for an argument that is no option: call on ARGP_KEY_ARG. */
 __attribute__((noreturn)) void
 opts_refuse_argument(const struct argp_state *state, const char *argument);
+
+/*
+ * Tells one parser of one option, by its name without dashes; name NULL: of the
+ * end (ARGP_KEY_END). A refusal does not end the program: it returns -EINVAL
+ * with the line in error, which begins with `place` ("" or "--config ...: ").
+ * -ENOENT: the parser has no such option. For a file that is read again while
+ * the program runs, in any thread; value has to stay, as if it were of argv.
+ */
+int opts_try(const struct argp *argp, const char *name, char *value,
+	     const char *place, void *input, char *error, size_t len);
 
 /*
  * A whole decimal number from min to max and nothing else: no sign, space, unit

@@ -83,6 +83,7 @@ int main(int argc, char **argv)
 	struct net_stack *stack;
 	int err;
 
+	net_log_name("coronet.echo");
 	opts_set_version("coronet-echo");
 	opts_set_place(net_config_place);
 	net_opts_init(&opts.net);

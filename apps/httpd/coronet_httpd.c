@@ -7,7 +7,9 @@
 #include "apps/httpd/coronet_httpd_priv.h"
 
 #include <argp.h>
+#include <assert.h>
 #include <errno.h>
+#include <malloc.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -19,6 +21,11 @@
 #define MAX_CLIENTS   100000
 #define MAX_HALF_OPEN 4096
 #define DEFAULT_TYPES "/etc/mime.types"
+/* A file's bytes from this size on go back to the system once it has changed.
+ */
+#define MMAP_FROM (256 << 10)
+
+static_assert(SITE_SHARDS_MAX >= NET_MAX_SHARDS, "each has its answers");
 
 struct httpd httpd;
 
@@ -104,6 +111,7 @@ enum {
 	OPT_PORT = 0x2000,
 	OPT_ROOT,
 	OPT_TYPES,
+	OPT_RESCAN,
 	OPT_IDLE,
 	OPT_HEADER,
 	OPT_SEND,
@@ -117,11 +125,14 @@ static const struct argp_option options[] = {
 	{"port", OPT_PORT, "PORT", 0, "Listen on this port (default 80)", 0},
 	{"root", OPT_ROOT, "PATH", 0,
 	 "Serve this file at /, or the files of this folder and its folders, "
-	 "read into memory once (default: a page of its own)",
+	 "read into memory (default: a page of its own)",
 	 0},
 	{"mime-types", OPT_TYPES, "FILE", 0,
 	 "Media types by the end of a name, beside those it knows (default "
 	 "/etc/mime.types, if it is there)",
+	 0},
+	{"rescan", OPT_RESCAN, "SECONDS", 0,
+	 "Look so often whether the files have changed; 0: never (default 1)",
 	 0},
 	{"idle-timeout", OPT_IDLE, "SECONDS", 0,
 	 "Close a connection without requests after so long (default 60)", 0},
@@ -169,6 +180,15 @@ static int64_t timeout(const struct argp_state *state, const char *option,
 			    86400 * OPTS_NS_PER_S, example);
 }
 
+/* 0 is never, and less than 10 ms a mistake. */
+static int64_t rescan(const struct argp_state *state, const char *arg)
+{
+	int64_t ns = opts_seconds(state, "--rescan", arg, 0,
+				  86400 * OPTS_NS_PER_S, "--rescan 1");
+
+	return ns ? timeout(state, "--rescan", arg) : 0;
+}
+
 static error_t parse_key(int key, char *arg, struct argp_state *state)
 {
 	switch (key) {
@@ -185,6 +205,9 @@ static error_t parse_key(int key, char *arg, struct argp_state *state)
 		return 0;
 	case OPT_TYPES:
 		httpd.types = arg;
+		return 0;
+	case OPT_RESCAN:
+		httpd.rescan_ns = rescan(state, arg);
 		return 0;
 	case OPT_IDLE:
 		httpd.idle_ns = timeout(state, "--idle-timeout", arg);
@@ -229,6 +252,8 @@ static void *listen_here(void *arg)
 	int err;
 
 	shard->stack = stack;
+	shard->site.shard = net_stack_shard(stack);
+	site_use(&shard->site, httpd.loader.newest);
 	pending_init(&shard->half_open, &httpd.half_open, httpd_displace);
 	err = net_listen(stack, &net_addr_any(httpd.port), 0, &shard->listener);
 	if (err < 0)
@@ -267,6 +292,43 @@ static int on_each_shard(coro_fn fn)
 	return err;
 }
 
+/* ---- files that change ---- */
+
+static void log_line(const char *line)
+{
+	net_log_seldom("httpd: %s", line);
+}
+
+/* On each shard's thread, outside any coroutine. */
+static void use_site(void *site)
+{
+	site_use(&shards[net_stack_shard(net_stack_here())].site, site);
+}
+
+/*
+ * Has the loader look at the files every so often, and gives what it has made
+ * to all shards. The first shard's: no other thread may post to a stack that is
+ * being closed.
+ */
+static void *follow_files(void *arg)
+{
+	struct net_stack *stack = arg;
+
+	while (coro_sleep_ns(httpd.rescan_ns) == 0) {
+		struct site *next = site_take_next(&httpd.loader);
+		unsigned i = 0;
+
+		while (next && i < net_stack_shards(stack)) {
+			if (net_post(i, use_site, next) == 0)
+				i++;
+			else if (coro_sleep_ns(OPTS_NS_PER_S / 100) < 0)
+				return NULL;
+		}
+		site_ask(&httpd.loader);
+	}
+	return NULL;
+}
+
 static int start_shards(struct net_stack *stack)
 {
 	const struct net_addr at = net_addr_any(httpd.port);
@@ -274,6 +336,7 @@ static int start_shards(struct net_stack *stack)
 	int err;
 
 	net_addr_format(&at, text, sizeof(text));
+	site_set_shards(&httpd.loader, net_stack_shards(stack));
 	err = on_each_shard(listen_here);
 	if (err < 0) {
 		snprintf(httpd.net.error, sizeof(httpd.net.error),
@@ -281,8 +344,12 @@ static int start_shards(struct net_stack *stack)
 		return err;
 	}
 	err = on_each_shard(await_signal_here);
+	if (err == 0)
+		err = httpd_metrics_add(shards);
 	if (err == 0 && httpd.net.stats_s > 0)
 		err = net_spawn(stack, "stats", say_stats, &shards[0]);
+	if (err == 0 && httpd.loader.runs)
+		err = net_spawn(stack, "files", follow_files, stack);
 	if (err < 0)
 		return err;
 	printf("listening on %s\n", text);
@@ -302,33 +369,48 @@ static int start(struct net_stack *stack, void *arg)
 	return net_stack_stopping(stack) ? 0 : err;
 }
 
-/* Those of --root, and what is to be known of them: false if it is wrong. */
-static bool load_files(void)
+/*
+ * The site of --root, and what is to be known of its files. The loader starts
+ * before there is a polling thread whose CPU it would inherit. An exit status.
+ */
+static int open_site(void)
 {
 	uint8_t random[(sizeof(httpd.boundary) - 1) / 2];
 	const char *types = httpd.types;
+	const struct files *files;
+	int err;
 
+	mallopt(M_MMAP_THRESHOLD, MMAP_FROM); /* or it grows to 32 MiB */
 	if (!types && access(DEFAULT_TYPES, R_OK) == 0)
 		types = DEFAULT_TYPES;
-	if (files_load(&httpd.files, httpd.root, types) < 0) {
-		fprintf(stderr, "coronet-httpd: %s\n", httpd.files.error);
-		return false;
+	if (site_open(&httpd.loader, httpd.root, types, log_line) < 0) {
+		fprintf(stderr, "coronet-httpd: %s\n", httpd.loader.error);
+		return OPTS_EXIT_USAGE;
 	}
-	if (httpd.files.n_outside)
+	files = &httpd.loader.newest->files;
+	if (files->n_outside)
 		fprintf(stderr,
 			"coronet-httpd: %u symbolic links, '%s' for one, lead "
 			"out of --root and are not served\n",
-			httpd.files.n_outside, httpd.files.outside);
-	if (httpd.files.n_stale)
+			files->n_outside, files->outside);
+	if (files->n_stale)
 		fprintf(stderr,
 			"coronet-httpd: %u compressed files, '%s' for one, "
 			"are older than what they stand for and not sent "
 			"instead of it: compress anew\n",
-			httpd.files.n_stale, httpd.files.stale);
+			files->n_stale, files->stale);
 	randombytes_buf(random, sizeof(random));
 	sodium_bin2hex(httpd.boundary, sizeof(httpd.boundary), random,
 		       sizeof(random));
-	return true;
+	if (!httpd.root || !httpd.rescan_ns)
+		return 0;
+	err = site_start(&httpd.loader);
+	if (err < 0)
+		fprintf(stderr,
+			"coronet-httpd: no thread to follow changes of files: "
+			"%s; raise the limit of threads, or --rescan 0\n",
+			strerror(-err));
+	return err < 0;
 }
 
 int main(int argc, char **argv)
@@ -343,13 +425,15 @@ int main(int argc, char **argv)
 		       "lwIP, one coroutine a connection.\vWords after -- go "
 		       "to DPDK's EAL.",
 	};
-	int err;
+	int err, status = 0;
 
+	net_log_name("coronet.httpd");
 	httpd = (struct httpd){
 		.port = 80,
 		.idle_ns = 60 * OPTS_NS_PER_S,
 		.header_ns = 10 * OPTS_NS_PER_S,
 		.send_ns = 30 * OPTS_NS_PER_S,
+		.rescan_ns = OPTS_NS_PER_S,
 		.shutdown = {.program = "coronet-httpd",
 			     .what = "connections",
 			     .timeout_ns = 30 * OPTS_NS_PER_S,
@@ -363,14 +447,14 @@ int main(int argc, char **argv)
 	opts_set_place(net_config_place);
 	net_opts_init(&httpd.net);
 	err = net_parse_args(&argp, argc, argv, &httpd.net, &httpd);
-	if (err == 0 && !load_files())
-		return OPTS_EXIT_USAGE;
 	if (err == 0)
+		status = open_site();
+	if (err == 0 && status == 0)
 		err = net_run(&httpd.net, start, NULL);
 	if (err < 0 && httpd.net.error[0])
 		fprintf(stderr, "coronet-httpd: %s\n", httpd.net.error);
 	for (unsigned i = 0; i < NET_MAX_SHARDS; i++)
 		pending_fini(&shards[i].half_open);
-	files_free(&httpd.files);
-	return net_exit_status(err);
+	site_close(&httpd.loader);
+	return status ? status : net_exit_status(err);
 }

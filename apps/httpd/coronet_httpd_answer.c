@@ -4,6 +4,7 @@
  */
 #include "apps/httpd/coronet_httpd_priv.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -21,42 +22,46 @@ static const char *date(struct httpd_shard *shard)
 	return shard->date;
 }
 
+/* The most frequent ones first; the last stands for all others. */
+static const struct {
+	int status;
+	const char *reason;
+} statuses[] = {{200, "OK"},
+		{206, "Partial Content"},
+		{301, "Moved Permanently"},
+		{304, "Not Modified"},
+		{400, "Bad Request"},
+		{404, "Not Found"},
+		{405, "Method Not Allowed"},
+		{408, "Request Timeout"},
+		{412, "Precondition Failed"},
+		{413, "Content Too Large"},
+		{414, "URI Too Long"},
+		{416, "Range Not Satisfiable"},
+		{417, "Expectation Failed"},
+		{431, "Request Header Fields Too Large"},
+		{501, "Not Implemented"},
+		{505, "HTTP Version Not Supported"}};
+static_assert(sizeof(statuses) / sizeof(statuses[0]) == HTTPD_STATUSES,
+	      "a counter each");
+
+static unsigned index_of(int status)
+{
+	unsigned i = 0;
+
+	while (i < HTTPD_STATUSES - 1 && statuses[i].status != status)
+		i++;
+	return i;
+}
+
 static const char *reason(int status)
 {
-	switch (status) {
-	case 200:
-		return "OK";
-	case 206:
-		return "Partial Content";
-	case 301:
-		return "Moved Permanently";
-	case 304:
-		return "Not Modified";
-	case 400:
-		return "Bad Request";
-	case 404:
-		return "Not Found";
-	case 405:
-		return "Method Not Allowed";
-	case 408:
-		return "Request Timeout";
-	case 412:
-		return "Precondition Failed";
-	case 413:
-		return "Content Too Large";
-	case 414:
-		return "URI Too Long";
-	case 416:
-		return "Range Not Satisfiable";
-	case 417:
-		return "Expectation Failed";
-	case 431:
-		return "Request Header Fields Too Large";
-	case 501:
-		return "Not Implemented";
-	default:
-		return "HTTP Version Not Supported";
-	}
+	return statuses[index_of(status)].reason;
+}
+
+int httpd_status(unsigned i)
+{
+	return statuses[i].status;
 }
 
 /* All of it, however slowly, as long as some goes: 0 or a negative errno. */
@@ -89,21 +94,17 @@ static int send_all(struct net_conn *conn, struct iovec *iov, unsigned n)
 	return 0;
 }
 
-/* Fields that tell a form of a file from others (RFC 9110 15.3.7, 15.4.5). */
-static int write_validators(const struct httpd_reply *reply, char *out,
-			    size_t room)
+/*
+ * Fields that tell a form of a file from others (RFC 9110 15.3.7), and how a
+ * part of it is coded: what a file keeps ready.
+ */
+static struct iovec validators(const struct httpd_reply *reply)
 {
-	const struct file *file = reply->file;
-	const char *coding = reply->status == 206 ? reply->as->coding : NULL;
-	char modified[HTTP_DATE_BYTES];
+	const struct file_body *as = reply->as;
+	uint16_t end = reply->status == 304 ? as->coding_field : as->fields_len;
 
-	http_write_date(file->modified, modified);
-	return snprintf(out, room, "ETag: %s\r\nLast-Modified: %s\r\n%s%s%s%s",
-			reply->as->etag, modified,
-			file->gzip || file->brotli ? "Vary: Accept-Encoding\r\n"
-						   : "",
-			coding ? "Content-Encoding: " : "",
-			coding ? coding : "", coding ? "\r\n" : "");
+	return (struct iovec){(char *)as->fields + as->validators,
+			      (size_t)(end - as->validators)};
 }
 
 static int write_range(const struct httpd_reply *reply, unsigned i, char *out,
@@ -201,8 +202,6 @@ static size_t write_head(struct httpd_shard *shard,
 
 	if (reply->status == 200)
 		return (size_t)n;
-	if (reply->status == 206 || reply->status == 304)
-		n += write_validators(reply, out + n, HEAD_ROOM - (size_t)n);
 	if (reply->status == 206)
 		n += write_ranges(reply, out + n, HEAD_ROOM - (size_t)n);
 	if (reply->status == 416)
@@ -246,6 +245,7 @@ __attribute__((noinline)) int httpd_answer(struct httpd_shard *shard,
 	unsigned n = 0;
 	int err;
 
+	counters_add(&shard->counters.answers[index_of(reply->status)], 1);
 	text_len = (size_t)snprintf(text, sizeof(text), "%d %s\n",
 				    reply->status, reason(reply->status));
 	iov[n++] =
@@ -253,9 +253,12 @@ __attribute__((noinline)) int httpd_answer(struct httpd_shard *shard,
 	if (reply->status == 200)
 		iov[n++] = (struct iovec){(char *)reply->as->fields,
 					  reply->as->fields_len};
+	if (reply->status == 206 || reply->status == 304)
+		iov[n++] = validators(reply);
 	if (reply->status == 301) {
-		iov[n++] = (struct iovec){(char *)reply->path, reply->path_len};
-		iov[n++] = (struct iovec){"/\r\n", 3};
+		iov[n++] = (struct iovec){reply->file->location,
+					  strlen(reply->file->location)};
+		iov[n++] = (struct iovec){"\r\n", 2};
 	}
 	iov[n++] = (struct iovec){(char *)end, strlen(end)};
 	iov[n++] = body_of(reply, text, text_len);
@@ -266,7 +269,8 @@ __attribute__((noinline)) int httpd_answer(struct httpd_shard *shard,
 }
 
 /* The status and the file of a request that was understood. */
-static int look_up(const struct http_request *request, const char *path,
+static int look_up(const struct files *files,
+		   const struct http_request *request, const char *path,
 		   const struct file **file)
 {
 	char decoded[FILES_PATH_MAX];
@@ -277,7 +281,7 @@ static int look_up(const struct http_request *request, const char *path,
 	if (request->method == HTTP_UNKNOWN)
 		return 501;
 	if (request->path_len == 0) { /* "http://host" */
-		*file = files_find(&httpd.files, "/", 1);
+		*file = files_find(files, "/", 1);
 		return *file ? 200 : 404;
 	}
 	n = http_decode(path, request->path_len, decoded, sizeof(decoded));
@@ -285,10 +289,14 @@ static int look_up(const struct http_request *request, const char *path,
 		return 400;
 	if (n < 0)
 		return 404;
-	*file = files_find(&httpd.files, decoded, (size_t)n);
+	n = http_normalize(decoded, (size_t)n);
+	if (n < 0)
+		return 400;
+	*file = files_find(files, decoded, (size_t)n);
 	if (*file)
 		return 200;
-	return files_is_folder(&httpd.files, decoded, (size_t)n) ? 301 : 404;
+	*file = files_find_folder(files, decoded, (size_t)n);
+	return *file ? 301 : 404;
 }
 
 /* Which form of a file that is there, which part, or that it is not needed. */
@@ -313,12 +321,11 @@ static void choose_form(struct httpd_reply *reply, const char *head,
 						 &reply->n);
 }
 
-void httpd_choose(struct httpd_reply *reply, const char *head,
-		  const struct http_request *request)
+void httpd_choose(struct httpd_reply *reply, const struct files *files,
+		  const char *head, const struct http_request *request)
 {
-	reply->path = head + request->path;
-	reply->path_len = request->path_len;
-	reply->status = look_up(request, reply->path, &reply->file);
+	reply->status =
+		look_up(files, request, head + request->path, &reply->file);
 	if (reply->status == 200)
 		choose_form(reply, head, request);
 }

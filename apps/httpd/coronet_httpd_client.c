@@ -72,12 +72,14 @@ take_request(struct client *c, const struct http_request *request,
 {
 	struct httpd_reply reply = {.body = request->method != HTTP_HEAD};
 	bool has_body = request->chunked || request->body_len;
-	bool keep;
+	struct site_here *here = &c->shard->site;
+	struct site *site = site_get(here);
+	bool keep, taken;
 
 	if (request->body_len > BODY_MAX)
 		reply.status = 413;
 	else
-		httpd_choose(&reply, head, request);
+		httpd_choose(&reply, &site->files, head, request);
 	/* It may wait for a "100 Continue" that does not come, or not wait. */
 	keep = request->keep_alive && may_go_on(reply.status) &&
 	       !(request->expects && has_body) &&
@@ -88,7 +90,9 @@ take_request(struct client *c, const struct http_request *request,
 	counters_add(&c->shard->counters.requests, 1);
 	c->chunks = (struct http_chunks){0};
 	c->skipped = 0;
-	return answer(c, &reply, keep ? request : NULL) && keep;
+	taken = answer(c, &reply, keep ? request : NULL);
+	site_put(here, site);
+	return taken && keep;
 }
 
 /* Answers a request that is wrong or late, whose bytes begin at `head`. */

@@ -3,10 +3,11 @@
  *
  * coronet_httpd.c has the options, the listeners, the statistics and the end;
  * coronet_httpd_client.c is one client's connection, coronet_httpd_answer.c
- * what is said on it. What a shard changes lies
- * in its struct httpd_shard and is touched by its thread alone, but for the
- * counters, which others read. What lies in struct httpd is the program's: it
- * is constant once the shards run.
+ * what is said on it, coronet_httpd_metrics.c what Prometheus is told. What a
+ * shard changes lies in its struct httpd_shard and is touched by its thread
+ * alone, but for the counters, which others read. What lies in struct httpd is
+ * the program's: it is constant once the shards run, but for the loader
+ * (site.h).
  */
 #pragma once
 
@@ -21,6 +22,7 @@
 #include "apps/common/pending.h"
 #include "apps/httpd/conditions.h"
 #include "apps/httpd/files.h"
+#include "apps/httpd/site.h"
 
 /* What others may know of a connection: on the heap, hence. */
 struct visit {
@@ -35,6 +37,8 @@ struct visit {
 	struct visit *next, **pprev;
 };
 
+#define HTTPD_STATUSES 16 /* that are ever answered */
+
 struct httpd_counters {
 	uint64_t open;	    /* clients now */
 	uint64_t half_open; /* of those, in the middle of a request */
@@ -42,6 +46,7 @@ struct httpd_counters {
 	uint64_t refused;   /* requests that were wrong or late */
 	uint64_t displaced; /* requests that had to make room */
 	uint64_t gave_up;   /* clients that took nothing for too long */
+	uint64_t answers[HTTPD_STATUSES]; /* by httpd_status() */
 };
 
 struct httpd_shard {
@@ -49,6 +54,7 @@ struct httpd_shard {
 	struct net_listener *listener;
 	struct visit *visits;
 	struct pending_list half_open;
+	struct site_here site;
 	char date[HTTP_DATE_BYTES]; /* of the second date_s */
 	time_t date_s;
 	struct shutdown shutdown;
@@ -63,28 +69,29 @@ struct httpd {
 	struct net_limits limits;
 	struct pending_limit half_open; /* of all shards */
 	const char *types;		/* --mime-types; NULL: none are read */
-	struct files files;
+	int64_t rescan_ns;		/* 0: files are read once */
+	struct site_loader loader;
 	char boundary[25]; /* between the parts of an answer in ranges */
 	struct shutdown_plan shutdown;
 };
 
 extern struct httpd httpd;
 
-/* What is to be said to a request. */
+/* What is to be said to a request; points into the site that it comes from. */
 struct httpd_reply {
 	int status;
 	bool body;		    /* false: its fields alone */
 	const struct file *file;    /* NULL: the status in words */
 	const struct file_body *as; /* the form of it that is sent */
-	const char *path;	    /* 301: as it came */
-	size_t path_len;
-	unsigned n; /* ranges; 0: all of it */
+	unsigned n;		    /* ranges; 0: all of it */
 	struct http_range ranges[HTTP_RANGES_MAX];
 };
 
-/* Decides it, all but reply->body; head: of the request, where it begins. */
-void httpd_choose(struct httpd_reply *reply, const char *head,
-		  const struct http_request *request);
+/*
+ * Decides it, all but reply->body; head: of the request, where it begins.
+ */
+void httpd_choose(struct httpd_reply *reply, const struct files *files,
+		  const char *head, const struct http_request *request);
 /*
  * Says it; keep: the request after which the connection stays open, or NULL.
  * Returns 0 or a negative errno. Out of line, so that its buffer is not part of
@@ -93,6 +100,12 @@ void httpd_choose(struct httpd_reply *reply, const char *head,
 int httpd_answer(struct httpd_shard *shard, struct net_conn *conn,
 		 const struct httpd_reply *reply,
 		 const struct http_request *keep);
+
+/* The status that is counted at that index. */
+int httpd_status(unsigned i);
+
+/* Adds metrics of NET_MAX_SHARDS shards, those in use and idle ones. */
+int httpd_metrics_add(const struct httpd_shard *shards);
 
 /* Serves a client: a net_handler whose argument is the shard. */
 void httpd_serve(struct net_conn *conn, void *shard);

@@ -1,6 +1,5 @@
 #include "apps/httpd/files.h"
 
-#include <assert.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -12,9 +11,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <sodium.h>
-
 #include "apps/httpd/conditions.h"
+#include "apps/httpd/content.h"
 
 static const char own_page[] =
 	"<!DOCTYPE html>\n"
@@ -38,41 +36,73 @@ static int refuse(struct files *files, const char *name, int err)
 	return err;
 }
 
-/* An entity tag that is the same wherever the same bytes are served. */
-static void make_etag(struct file_body *body)
+/* The file that was at a path before, or NULL. */
+static const struct file *file_before(const struct files *files,
+				      const char *path)
 {
-	static const unsigned char key[crypto_shorthash_KEYBYTES];
-	unsigned char hash[crypto_shorthash_BYTES];
-	char *out = body->etag;
-
-	crypto_shorthash(hash, (const unsigned char *)body->data, body->len,
-			 key);
-	*out++ = '"';
-	for (unsigned i = 0; i < sizeof(hash); i++)
-		out += sprintf(out, "%02x", hash[i]);
-	strcpy(out, "\"");
+	return files->before ? files_find(files->before, path, strlen(path))
+			     : NULL;
 }
-static_assert(sizeof(((struct file_body *)0)->etag) >=
-		      2 * crypto_shorthash_BYTES + 3,
-	      "its digits, two quotes and a NUL");
 
-/* data: owned by the list from here on, but for our own page and an index. */
-static int add(struct files *files, const char *path, const char *type,
-	       time_t modified, const char *data, size_t len)
+#define LIST_FIRST 64u /* of a list that doubles */
+
+static int list_open(struct files *files)
 {
-	struct file *file = &files->list[files->n];
+	files->list = malloc(LIST_FIRST * sizeof(struct file));
+	files->room = LIST_FIRST;
+	return files->list ? 0 : -ENOMEM;
+}
+
+/* One more of the list, all zero; NULL: no memory. */
+static struct file *list_next(struct files *files)
+{
+	struct file *list = files->list;
+
+	if (files->n == files->room) {
+		list = realloc(list, 2 * files->room * sizeof(*list));
+		if (!list)
+			return NULL;
+		files->list = list;
+		files->room *= 2;
+	}
+	return memset(&list[files->n], 0, sizeof(*list));
+}
+
+/* content: its share passes to the list; NULL: our own page. */
+static int add(struct files *files, const char *path, const char *type,
+	       struct content *content)
+{
+	const struct file *before = file_before(files, path);
+	static char own_etag[CONTENT_ETAG_BYTES];
+	struct file *file;
 	time_t now = time(NULL);
 
 	if (files->n == FILES_MAX)
 		return -EFBIG;
 	if (strlen(path) >= sizeof(file->path))
 		return -ENAMETOOLONG;
+	file = list_next(files);
+	if (!file)
+		return -ENOMEM;
 	strcpy(file->path, path);
 	file->type = type;
-	file->modified = modified < now ? modified : now; /* RFC 9110 8.8.2.1 */
-	file->own.data = data;
-	file->own.len = len;
-	make_etag(&file->own);
+	file->content = content;
+	if (content) {
+		file->own.data = content->data;
+		file->own.len = content->len;
+		file->own.etag = content->etag;
+		file->modified = content->modified.tv_sec;
+	} else {
+		file->own.data = own_page;
+		file->own.len = sizeof(own_page) - 1;
+		content_tag(own_etag, own_page, sizeof(own_page) - 1);
+		file->own.etag = own_etag;
+		file->modified = now;
+	}
+	if (before && before->content == content)
+		file->modified = before->modified;
+	else if (file->modified > now)
+		file->modified = now; /* RFC 9110 8.8.2.1 */
 	files->n++;
 	return 0;
 }
@@ -81,34 +111,14 @@ static int add(struct files *files, const char *path, const char *type,
 static int add_index(struct files *files, const char *path)
 {
 	const struct file *file = &files->list[files->n - 1];
-	int err = add(files, path, file->type, file->modified, file->own.data,
-		      file->own.len);
+	struct content *content = file->content;
+	int err = add(files, path, file->type, content);
 
-	if (err == 0)
+	if (err == 0) {
+		content->refs++;
 		files->list[files->n - 1].is_index = true;
-	return err;
-}
-
-/* The whole of an open file: malloc'ed, to *data. */
-static int read_all(int fd, size_t len, char **data)
-{
-	size_t done = 0;
-
-	*data = malloc(len + 1);
-	if (!*data)
-		return -ENOMEM;
-	while (done < len) {
-		ssize_t n = read(fd, *data + done, len - done);
-
-		if (n <= 0) {
-			int err = n < 0 ? -errno : -EIO; /* it has shrunk */
-
-			free(*data);
-			return err;
-		}
-		done += (size_t)n;
 	}
-	return 0;
+	return err;
 }
 
 /* Not to wait for somebody who writes to a FIFO. */
@@ -136,25 +146,31 @@ static int open_beneath(int dir, const char *name)
 static int load_file(struct files *files, int fd, const struct stat *st,
 		     const char *path)
 {
-	char at[FILES_PATH_MAX], *data = NULL;
+	struct content *content = NULL;
+	const struct file *before;
+	char at[FILES_PATH_MAX];
 	int err = 0;
 
-	if ((size_t)st->st_size > FILES_BYTES_MAX - files->bytes)
-		err = -EFBIG;
-	else if (strlen(path) >= sizeof(at) - 1)
+	if ((size_t)snprintf(at, sizeof(at), "/%s", path) >= sizeof(at))
 		err = -ENAMETOOLONG;
-	else
-		err = read_all(fd, (size_t)st->st_size, &data);
+	else if ((size_t)st->st_size > FILES_BYTES_MAX - files->bytes)
+		err = -EFBIG;
+	if (err == 0) {
+		before = file_before(files, at);
+		err = content_get(fd, st, before ? before->content : NULL,
+				  &content);
+	}
 	close(fd);
-	if (err < 0)
+	if (err == 0 && content->len > FILES_BYTES_MAX - files->bytes)
+		err = -EFBIG; /* it has grown */
+	if (err == 0)
+		err = add(files, at, types_find(&files->types, path), content);
+	if (err < 0) {
+		content_drop(content);
 		return err;
-	files->bytes += (size_t)st->st_size;
-	snprintf(at, sizeof(at), "/%s", path);
-	err = add(files, at, types_find(&files->types, path), st->st_mtime,
-		  data, (size_t)st->st_size);
-	if (err < 0)
-		free(data);
-	return err;
+	}
+	files->bytes += content->len;
+	return 0;
 }
 
 static void note(unsigned *n, char *first, size_t room, const char *name)
@@ -273,18 +289,25 @@ static int load_folder(struct files *files, int fd, const struct stat *st,
 static void format_fields(const struct file *file, struct file_body *body)
 {
 	const char *coding = body->coding;
-	bool varies = file->gzip || file->brotli;
+	const size_t room = sizeof(body->fields);
 	char modified[HTTP_DATE_BYTES];
+	int n;
 
 	http_write_date(file->modified, modified);
-	body->fields_len = (size_t)snprintf(
-		body->fields, sizeof(body->fields),
-		"Content-Type: %s\r\nContent-Length: %zu\r\nETag: %s\r\n"
-		"Last-Modified: %s\r\nAccept-Ranges: bytes\r\n%s%s%s%s",
-		file->type, body->len, body->etag, modified,
-		varies ? "Vary: Accept-Encoding\r\n" : "",
-		coding ? "Content-Encoding: " : "", coding ? coding : "",
-		coding ? "\r\n" : "");
+	n = snprintf(body->fields, room,
+		     "Accept-Ranges: bytes\r\nContent-Type: %s\r\n"
+		     "Content-Length: %zu\r\n",
+		     file->type, body->len);
+	body->validators = (uint16_t)n;
+	n += snprintf(
+		body->fields + n, room - (size_t)n,
+		"ETag: %s\r\nLast-Modified: %s\r\n%s", body->etag, modified,
+		file->gzip || file->brotli ? "Vary: Accept-Encoding\r\n" : "");
+	body->coding_field = (uint16_t)n;
+	if (coding)
+		n += snprintf(body->fields + n, room - (size_t)n,
+			      "Content-Encoding: %s\r\n", coding);
+	body->fields_len = (uint16_t)n;
 }
 
 /* The compressed form of a file, if it is there: owned by the caller. */
@@ -292,7 +315,7 @@ static int find_coded(struct files *files, const char *path,
 		      const struct file *file, const char *end,
 		      const char *coding, struct file_body **out)
 {
-	char name[FILES_PATH_MAX + 16];
+	char name[FILES_PATH_MAX + 20];
 	const struct file *coded;
 
 	snprintf(name, sizeof(name), "%s%s", path, end);
@@ -313,6 +336,29 @@ static int find_coded(struct files *files, const char *path,
 	return 0;
 }
 
+/*
+ * A folder's path as a Location has it, whatever its name is: it is not what
+ * the client wrote, which might begin with "//" and lead to another server.
+ */
+static int make_location(struct file *file)
+{
+	static const char plain[] = "abcdefghijklmnopqrstuvwxyz"
+				    "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+				    "-._~!$&'()*+,;=:@/";
+	char *out = malloc(3 * strlen(file->path) + 1);
+
+	file->location = out;
+	if (!out)
+		return -ENOMEM;
+	for (const char *at = file->path; *at; at++)
+		if (strchr(plain, *at))
+			*out++ = *at;
+		else
+			out += sprintf(out, "%%%02X", (unsigned char)*at);
+	*out = '\0';
+	return 0;
+}
+
 static int finish(struct files *files, struct file *file)
 {
 	char path[FILES_PATH_MAX + 16];
@@ -323,6 +369,8 @@ static int finish(struct files *files, struct file *file)
 	err = find_coded(files, path, file, ".gz", "gzip", &file->gzip);
 	if (err == 0)
 		err = find_coded(files, path, file, ".br", "br", &file->brotli);
+	if (err == 0 && file->is_index && file->path[1])
+		err = make_location(file);
 	if (err < 0)
 		return err;
 	format_fields(file, &file->own);
@@ -375,8 +423,7 @@ static int load(struct files *files, const char *root)
 	if (root)
 		err = load_root(files, root);
 	else
-		err = add(files, "/", "text/html; charset=utf-8", time(NULL),
-			  own_page, sizeof(own_page) - 1);
+		err = add(files, "/", "text/html; charset=utf-8", NULL);
 	if (err == 0 && files->n == 0)
 		err = -ENOENT;
 	qsort(files->list, files->n, sizeof(struct file), compare);
@@ -389,8 +436,8 @@ int files_load(struct files *files, const char *root, const char *types)
 {
 	int err;
 
-	*files = (struct files){.list = calloc(FILES_MAX, sizeof(struct file))};
-	if (!files->list)
+	*files = (struct files){0};
+	if (list_open(files) < 0)
 		return refuse(files, root ? root : "", -ENOMEM);
 	err = types_load(&files->types, types);
 	if (err < 0) {
@@ -409,15 +456,45 @@ int files_load(struct files *files, const char *root, const char *types)
 	return 0;
 }
 
+/* The same files at the same paths. */
+static bool are_same(const struct files *a, const struct files *b)
+{
+	for (unsigned i = 0; i < a->n && i < b->n; i++)
+		if (a->list[i].content != b->list[i].content ||
+		    a->list[i].modified != b->list[i].modified ||
+		    strcmp(a->list[i].path, b->list[i].path) != 0)
+			return false;
+	return a->n == b->n;
+}
+
+int files_reload(struct files *files, struct files *before, const char *root)
+{
+	int err;
+
+	*files = (struct files){.types = before->types, .before = before};
+	if (list_open(files) < 0)
+		return refuse(files, root, -ENOMEM);
+	err = load(files, root);
+	files->before = NULL;
+	if (err < 0 || are_same(files, before)) {
+		files->types = (struct types){0};
+		files_free(files);
+		return err == 0 || files->error[0] ? err
+						   : refuse(files, root, err);
+	}
+	before->types = (struct types){0};
+	return 1;
+}
+
 void files_free(struct files *files)
 {
 	for (unsigned i = 0; i < files->n; i++) {
 		struct file *file = &files->list[i];
 
-		if (file->own.data != own_page && !file->is_index)
-			free((char *)file->own.data);
+		content_drop(file->content);
 		free(file->gzip);
 		free(file->brotli);
+		free(file->location);
 	}
 	types_free(&files->types);
 	free(files->list);
@@ -451,13 +528,14 @@ const struct file *files_find(const struct files *files, const char *path,
 		       compare_key);
 }
 
-bool files_is_folder(const struct files *files, const char *path, size_t len)
+const struct file *files_find_folder(const struct files *files,
+				     const char *path, size_t len)
 {
 	char folder[FILES_PATH_MAX];
 
 	if (len + 1 >= sizeof(folder))
-		return false;
+		return NULL;
 	memcpy(folder, path, len);
 	folder[len] = '/';
-	return files_find(files, folder, len + 1) != NULL;
+	return files_find(files, folder, len + 1);
 }

@@ -2,12 +2,17 @@
  * Files in memory, to be served by path: one file, or those of a folder and of
  * the folders in it.
  *
- * Loaded once, before anything is served; read-only from then on.
+ * What has been loaded is read-only: who sends from it sends what its length
+ * said, whatever happens on the disk meanwhile. Loading again makes another
+ * struct files, which shares with the one before the bytes of the files that
+ * have not changed. Loading and freeing are one thread's; finding is any
+ * thread's.
  */
 #pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <time.h>
 
 #include "apps/httpd/types.h"
@@ -17,15 +22,21 @@
 #define FILES_PATH_MAX	300
 #define FILES_DEPTH_MAX 16 /* folders within folders */
 
-/* One form of a file: as it is, or compressed. */
+/*
+ * One form of a file: as it is, or compressed. Its fields are those of an
+ * answer with all of its bytes. The last of them, from `validators` on, tell
+ * this form from others, and from `coding_field` on how it is coded.
+ */
 struct file_body {
 	const char *data;
 	size_t len;
 	const char *coding; /* "gzip", "br"; NULL: as it is */
-	char etag[20];	    /* of these bytes, its quotes included */
-	char fields[352];   /* of an answer with all of them */
-	size_t fields_len;
+	const char *etag;   /* of these bytes, its quotes included */
+	char fields[352];
+	uint16_t validators, coding_field, fields_len;
 };
+
+struct content;
 
 struct file {
 	char path[FILES_PATH_MAX]; /* "/", "/name", "/folder/" */
@@ -34,20 +45,23 @@ struct file {
 	struct file_body own;
 	/* from a file of its name and ".gz" or ".br"; owned; NULL: none */
 	struct file_body *gzip, *brotli;
-	bool is_index; /* its bytes are those of the index.html in there */
+	struct content *content; /* a share of it; NULL: our own page */
+	char *location; /* of a folder within another: its path, encoded */
+	bool is_index;	/* its bytes are those of the index.html in there */
 };
 
 struct files {
 	struct file *list; /* sorted by path */
-	unsigned n;
+	unsigned n, room;
 	size_t bytes; /* of all of them */
 	struct types types;
+	const struct files *before; /* while loading again */
 	/* Symbolic links that lead out of the folder, which are left out */
 	unsigned n_outside;
 	char outside[FILES_PATH_MAX]; /* the first of them */
 	/* Compressed files that are older than what they stand for */
 	unsigned n_stale;
-	char stale[FILES_PATH_MAX + 16];
+	char stale[FILES_PATH_MAX + 20];
 	char error[640]; /* one clear line when loading failed */
 };
 
@@ -62,10 +76,22 @@ struct files {
  * within folders), -ENAMETOOLONG, -ENOMEM, or what opening and reading gave.
  */
 int files_load(struct files *files, const char *root, const char *types);
+
+/*
+ * The same files once more, as they are now. Those that have not changed since
+ * `before` was loaded, by their inode, size and times, are not read again. One
+ * that is being written to stays as it was until that has ended. The media
+ * types pass from `before` to files, which has to be freed after it. Returns 1
+ * (something has changed), 0 (nothing: files is empty), or -errno as
+ * files_load(), when all stays with `before`.
+ */
+int files_reload(struct files *files, struct files *before, const char *root);
 void files_free(struct files *files);
 
 /* The file at a path, or NULL. */
 const struct file *files_find(const struct files *files, const char *path,
 			      size_t len);
-/* Whether a path without a "/" at its end names a folder that has an index. */
-bool files_is_folder(const struct files *files, const char *path, size_t len);
+/* The index of the folder that a path without a "/" at its end names, or NULL.
+ */
+const struct file *files_find_folder(const struct files *files,
+				     const char *path, size_t len);

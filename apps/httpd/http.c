@@ -547,3 +547,34 @@ long http_decode(const char *path, size_t len, char *out, size_t room)
 	}
 	return (long)n;
 }
+
+long http_normalize(char *path, size_t len)
+{
+	size_t n = 0; /* without the "/" at its end, but for the last one */
+	bool open = true;
+
+	for (size_t at = 0; at < len;) {
+		const char *segment = path + at + 1;
+		const char *slash = memchr(segment, '/', len - at - 1);
+		size_t size = slash ? (size_t)(slash - segment) : len - at - 1;
+
+		at += 1 + size;
+		open = true; /* a "/" is to follow */
+		if (size == 0 || (size == 1 && segment[0] == '.'))
+			continue;
+		if (size == 2 && memcmp(segment, "..", 2) == 0) {
+			if (n == 0)
+				return -400;
+			while (path[--n] != '/')
+				;
+			continue;
+		}
+		memmove(path + n + 1, segment, size);
+		path[n] = '/';
+		n += 1 + size;
+		open = false;
+	}
+	if (open)
+		path[n++] = '/';
+	return (long)n;
+}

@@ -119,3 +119,10 @@ long http_skip_chunks(struct http_chunks *chunks, const char *data, size_t len);
  * digits, or NUL), -414 (out is too small).
  */
 long http_decode(const char *path, size_t len, char *out, size_t room);
+
+/*
+ * Removes the dot segments of a decoded path that begins with "/", and empty
+ * segments but the last, in place (RFC 3986 5.2.4; "/a/./b//c/.." is "/a/b/").
+ * Returns the length, or -400 for a path that leads above its beginning.
+ */
+long http_normalize(char *path, size_t len);

@@ -490,6 +490,7 @@ int main(int argc, char **argv)
 	};
 	int err, status = 1;
 
+	net_log_name("coronet.load");
 	opts_set_version("coronet-load");
 	opts_set_place(net_config_place);
 	net_opts_init(&load.net);

@@ -3,8 +3,6 @@
 #include <errno.h>
 #include <string.h>
 
-#include "apps/common/counters.h"
-
 #define NOBODY 0xff
 
 uint64_t balance_hash(const void *bytes, size_t len)
@@ -26,7 +24,6 @@ void balance_init(struct balance *b, enum balance_kind kind, unsigned rise,
 	b->kind = kind;
 	b->rise = rise;
 	b->fall = fall;
-	b->first = b;
 	memset(b->slots, NOBODY, sizeof(b->slots));
 }
 
@@ -48,27 +45,34 @@ int balance_add(struct balance *b, const char *name)
 
 /*
  * Maglev: each backend has a permutation of all slots, made from two halves of
- * a hash of its name; they take their next free slot in turn. Bounded: a
- * permutation of a prime number of slots visits each once.
+ * a hash of its name; they take their next free slot in turn, the heaviest one
+ * in each round. Bounded: a permutation of a prime number of slots visits each
+ * once, and some backend takes one in each round.
  */
-static void fill_slots(struct balance *b)
+void balance_fill(uint8_t *slots, const char *const *names,
+		  const unsigned *weights, unsigned n)
 {
 	uint32_t at[BALANCE_MAX], step[BALANCE_MAX];
-	unsigned filled = 0;
+	unsigned filled = 0, heaviest = 1, gained[BALANCE_MAX] = {0};
 
-	memset(b->slots, NOBODY, sizeof(b->slots));
-	for (unsigned i = 0; i < b->n; i++) {
-		const char *name = b->backends[i].name;
-		uint64_t h = balance_hash(name, strlen(name));
+	memset(slots, NOBODY, BALANCE_SLOTS);
+	for (unsigned i = 0; i < n; i++) {
+		uint64_t h = balance_hash(names[i], strlen(names[i]));
 
 		at[i] = (uint32_t)((h >> 32) % BALANCE_SLOTS);
 		step[i] = (uint32_t)(h & 0xffffffff) % (BALANCE_SLOTS - 1) + 1;
+		if (weights[i] > heaviest)
+			heaviest = weights[i];
 	}
-	while (filled < BALANCE_SLOTS && b->n) {
-		for (unsigned i = 0; i < b->n && filled < BALANCE_SLOTS; i++) {
-			while (b->slots[at[i]] != NOBODY)
+	while (filled < BALANCE_SLOTS && n) {
+		for (unsigned i = 0; i < n && filled < BALANCE_SLOTS; i++) {
+			gained[i] += weights[i];
+			if (gained[i] < heaviest)
+				continue;
+			gained[i] -= heaviest;
+			while (slots[at[i]] != NOBODY)
 				at[i] = (at[i] + step[i]) % BALANCE_SLOTS;
-			b->slots[at[i]] = (uint8_t)i;
+			slots[at[i]] = (uint8_t)i;
 			filled++;
 		}
 	}
@@ -76,30 +80,20 @@ static void fill_slots(struct balance *b)
 
 void balance_ready(struct balance *b)
 {
-	if (b->kind == BALANCE_HASH)
-		fill_slots(b);
-}
+	const char *names[BALANCE_MAX];
+	unsigned weights[BALANCE_MAX];
 
-void balance_join(struct balance *b, struct balance *first)
-{
-	b->first = first;
-	b->joined = first->joined;
-	first->joined = b;
+	for (unsigned i = 0; i < b->n; i++) {
+		names[i] = b->backends[i].name;
+		weights[i] = 1;
+	}
+	if (b->kind == BALANCE_HASH)
+		balance_fill(b->slots, names, weights, b->n);
 }
 
 bool balance_is_up(const struct balance *b, unsigned index)
 {
-	return __atomic_load_n(&b->first->health[index].up, __ATOMIC_RELAXED);
-}
-
-uint64_t balance_active(const struct balance *b, int index)
-{
-	uint64_t sum = 0;
-
-	for (const struct balance *each = b->first; each; each = each->joined)
-		sum += __atomic_load_n(&each->backends[index].active,
-				       __ATOMIC_RELAXED);
-	return sum;
+	return b->health[index].up;
 }
 
 static bool may(const struct balance *b, unsigned i, uint64_t tried)
@@ -126,7 +120,7 @@ static int choose_least(struct balance *b, uint64_t tried)
 
 	for (unsigned k = 0; k < b->n; k++) {
 		unsigned i = (b->next + k) % b->n;
-		uint64_t active = balance_active(b, (int)i);
+		uint64_t active = b->backends[i].active;
 
 		if (may(b, i, tried) && active < fewest) {
 			fewest = active;
@@ -168,23 +162,23 @@ int balance_choose(struct balance *b, uint64_t hash, uint64_t tried)
 
 void balance_begin(struct balance *b, int index)
 {
-	counters_add(&b->backends[index].active, 1);
-	counters_add(&b->backends[index].served, 1);
+	b->backends[index].active++;
+	b->backends[index].served++;
 }
 
 void balance_end(struct balance *b, int index)
 {
-	counters_set(&b->backends[index].active, b->backends[index].active - 1);
+	b->backends[index].active--;
 }
 
 void balance_failed(struct balance *b, int index)
 {
-	counters_add(&b->backends[index].failed, 1);
+	b->backends[index].failed++;
 }
 
 bool balance_report(struct balance *b, int index, bool well)
 {
-	struct balance_health *health = &b->first->health[index];
+	struct balance_health *health = &b->health[index];
 
 	if (well == health->up) {
 		health->streak = 0;
@@ -193,7 +187,7 @@ bool balance_report(struct balance *b, int index, bool well)
 	if (++health->streak < (well ? b->rise : b->fall))
 		return false;
 	health->streak = 0;
-	__atomic_store_n(&health->up, well, __ATOMIC_RELAXED);
+	health->up = well;
 	return true;
 }
 

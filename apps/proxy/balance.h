@@ -1,15 +1,16 @@
 /*
- * Which backend the next connection goes to, and which backends are up.
+ * Which backend the next connection of epoll-proxy goes to, and which backends
+ * are up; and the table of hashes that it shares with coronet-proxy (pool.h).
  *
- * Plain bookkeeping without sockets, shared by coronet-proxy and epoll-proxy.
- * One thread a table. The tables of one program may be joined: a backend that
- * one finds down is down in all at once, and each counts the connections of
- * all. Three ways to choose: round robin        each in turn least connections
- * the fewest now; among equals, in turn hash               by the client's
- * address: Maglev's lookup table (Eisenbud et al., NSDI 2016, 3.4): every
- * backend gets its share to within a few per cent. The clients of one that is
- * down go to the backends of the next slots, and nobody else's move. The table
- * depends on the names and on nothing else: proxies with the same list agree.
+ * Plain bookkeeping without sockets, one thread a table. Three ways to choose:
+ *   round robin        each in turn
+ *   least connections  the fewest now; among equals, in turn
+ *   hash               by the client's address: Maglev's lookup table (Eisenbud
+ *                      et al., NSDI 2016, 3.4): every backend gets its share to
+ *                      within a few per cent. The clients of one that is down
+ *                      go to the backends of the next slots, and nobody else's
+ *                      move. The table depends on the names and the weights and
+ *                      on nothing else: proxies with the same list agree.
  */
 #pragma once
 
@@ -25,7 +26,7 @@ enum balance_kind { BALANCE_RR, BALANCE_LEAST, BALANCE_HASH };
 
 struct balance_backend {
 	char name[BALANCE_NAME_MAX];
-	uint64_t active;	 /* connections now; read by other threads */
+	uint64_t active;	 /* connections now */
 	uint64_t served, failed; /* connections made, and not made */
 };
 
@@ -38,10 +39,8 @@ struct balance {
 	enum balance_kind kind;
 	unsigned rise, fall; /* checks in a row that change a backend's state */
 	unsigned n, next;
-	struct balance *first, *joined; /* the program's tables: a list */
 	struct balance_backend backends[BALANCE_MAX];
 	uint8_t slots[BALANCE_SLOTS];
-	/* The first table's is for all; apart from what connections write. */
 	struct balance_health health[BALANCE_MAX];
 };
 
@@ -57,12 +56,6 @@ int balance_add(struct balance *b, const char *name);
 void balance_ready(struct balance *b);
 
 /*
- * Joins a table to the first one of the program, of the same backends: before
- * any other thread uses either. Both have to stay.
- */
-void balance_join(struct balance *b, struct balance *first);
-
-/*
  * The index of a backend that is up and not among those tried (a bit each), or
  * -ENOENT. hash: balance_hash() of the client, used by BALANCE_HASH alone.
  */
@@ -73,17 +66,18 @@ void balance_begin(struct balance *b, int index);
 void balance_end(struct balance *b, int index);
 void balance_failed(struct balance *b, int index);
 
-/* How many connections a backend has, those of joined tables too. */
-uint64_t balance_active(const struct balance *b, int index);
-
-/*
- * What a health check found. Returns whether the backend changed its state. The
- * checks of one backend are one thread's.
- */
+/* What a health check found. Returns whether the backend changed its state. */
 bool balance_report(struct balance *b, int index, bool well);
 
 bool balance_is_up(const struct balance *b, unsigned index);
 unsigned balance_up(const struct balance *b);
+
+/*
+ * Fills a table of BALANCE_SLOTS with the indices of n backends, or 0xff if
+ * there are none: each gets slots in proportion to its weight (1 or more).
+ */
+void balance_fill(uint8_t *slots, const char *const *names,
+		  const unsigned *weights, unsigned n);
 
 /* FNV-1a with a finish that spreads its low bits' weakness over all. */
 uint64_t balance_hash(const void *bytes, size_t len);

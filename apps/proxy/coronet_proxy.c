@@ -1,17 +1,14 @@
 /*
- * coronet-proxy: a TCP proxy on coronet: its shards, their doors, the backends'
- * health, statistics and the end. What happens to one client is in
- * coronet_proxy_session.c.
+ * coronet-proxy: a TCP proxy on coronet: its shards, their doors, statistics
+ * and the end. coronet_proxy_priv.h says what else there is.
  */
 #include "apps/proxy/coronet_proxy_priv.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "apps/proxy/proxy_proto.h"
+#include <sys/random.h>
 
 #define SAY_NS 10000000000 /* what may recur by the thousand: so often */
 
@@ -24,12 +21,45 @@ static bool full(void)
 	return session_limit_full(&proxy.limit);
 }
 
+/* A line of a client that was turned away. Out of line, as it is large. */
+__attribute__((noinline)) static void
+log_refused(struct proxy_shard *shard, const struct proxy_addrs *addrs,
+	    enum access_end end)
+{
+	struct access_record record = {.addrs = *addrs,
+				       .begin_ns = net_now_ns(shard->stack),
+				       .end_ns = net_now_ns(shard->stack),
+				       .connect_ns = -1,
+				       .end = end};
+
+	access_log_add(proxy.log, shard->index, &record);
+}
+
+/*
+ * Whether the client may come in; else it is reset. Of one that has to begin
+ * with a PROXY header, the address in that is looked at.
+ */
+static bool lets_in(struct proxy_shard *shard, struct net_conn *conn)
+{
+	struct proxy_addrs addrs;
+	enum access_end end;
+
+	proxy_addrs_of(conn, &addrs);
+	if (proxy_expects_header(shard, &addrs) ||
+	    proxy_admits(shard, &addrs, &end))
+		return true;
+	if (proxy.log)
+		log_refused(shard, &addrs, end);
+	net_abort(conn);
+	return false;
+}
+
 /* A coroutine a listening address: accepts until its listener is closed. */
 static void *accept_clients(void *arg)
 {
 	struct proxy_door *door = arg;
 	struct proxy_shard *shard = door->shard;
-	bool wait = proxy.opts.over_limit == PROXY_OVER_WAIT;
+	bool wait = proxy.first->opts.over_limit == PROXY_OVER_WAIT;
 	struct net_conn *conn;
 
 	for (;;) {
@@ -39,6 +69,8 @@ static void *accept_clients(void *arg)
 			return NULL;
 		if (net_accept(door->listener, &conn) < 0)
 			return NULL;
+		if (!lets_in(shard, conn))
+			continue;
 		/* Another shard may have been faster. */
 		while (err == 0 && !session_limit_take(&proxy.limit))
 			err = wait ? session_limit_wait(&door->waiter) : -EBUSY;
@@ -65,7 +97,7 @@ static int open_door(struct proxy_shard *shard, const struct net_addr *addr)
 	struct proxy_door *door = &shard->doors[shard->n_doors];
 	char text[NET_ADDR_TEXT_MAX];
 	const struct net_limits limits = {.clients_per_source =
-						  proxy.opts.max_source};
+						  proxy.first->opts.max_source};
 	int err = net_listen(shard->stack, addr, 0, &door->listener);
 
 	door->shard = shard;
@@ -87,13 +119,15 @@ static int open_door(struct proxy_shard *shard, const struct net_addr *addr)
 /* Address number i to listen on: false beyond the last. */
 static bool listen_addr(unsigned i, struct net_addr *out)
 {
-	if (proxy.opts.port && i-- == 0) {
-		*out = net_addr_any(proxy.opts.port);
+	const struct proxy_opts *opts = &proxy.first->opts;
+
+	if (opts->port && i-- == 0) {
+		*out = net_addr_any(opts->port);
 		return true;
 	}
-	if (i >= proxy.opts.n_listens)
+	if (i >= opts->n_listens)
 		return false;
-	net_addr_parse(proxy.opts.listen_texts[i], -1, out);
+	net_addr_parse(opts->listen_texts[i], -1, out);
 	return true;
 }
 
@@ -121,36 +155,7 @@ static void *say_listening(void *arg)
 	return NULL;
 }
 
-/* ---- health ---- */
-
-/* A backend that wants PROXY headers gets one that says "only me". */
-static void say_goodbye(struct net_conn *conn)
-{
-	static const struct proxy_addrs nobody;
-	char header[PROXY_WRITE_MAX];
-
-	if (proxy.opts.send_proxy)
-		net_send_all(
-			conn, header,
-			proxy_write(proxy.opts.send_proxy, &nobody, header));
-	net_close(conn);
-}
-
-static int check_backend(struct proxy_shard *shard, int i)
-{
-	int64_t timeout_ns = proxy.opts.connect_timeout_ns;
-	struct net_dial_opts dial = {0};
-	struct net_conn *conn;
-	int err;
-
-	if (timeout_ns > proxy.opts.health_interval_ns)
-		timeout_ns = proxy.opts.health_interval_ns;
-	dial.timeout_ms = (unsigned)(timeout_ns / 1000000);
-	err = net_dial(shard->stack, &proxy.backends[i], &dial, &conn);
-	if (err == 0)
-		say_goodbye(conn);
-	return err;
-}
+/* ---- backends ---- */
 
 /* No port or memory of our own is left: that says nothing of the backend. */
 static bool is_our_fault(int err)
@@ -158,66 +163,27 @@ static bool is_our_fault(int err)
 	return err == -EADDRNOTAVAIL || err == -ENOMEM;
 }
 
-void proxy_dial_failed(struct proxy_shard *shard, int i, int err)
+bool proxy_dial_failed(struct proxy_shard *shard, const struct backend *backend,
+		       int err)
 {
 	int64_t now_ns = net_now_ns(shard->stack), say_ns = proxy.say_ns;
 
-	balance_failed(&shard->balance, i);
-	if (!is_our_fault(err) || now_ns < say_ns ||
-	    !atomic_compare_exchange_strong(&proxy.say_ns, &say_ns,
-					    now_ns + SAY_NS))
-		return;
-	net_log("coronet-proxy: %s to backend %s (%llu connections)",
+	if (!is_our_fault(err))
+		return false;
+	if (now_ns < say_ns || !atomic_compare_exchange_strong(
+				       &proxy.say_ns, &say_ns, now_ns + SAY_NS))
+		return true;
+	net_log("coronet-proxy: %s to backend %s (%u connections)",
 		err == -ENOMEM ? "no memory, or --max-conns reached, for "
 				 "another connection"
 			       : "no local port left for another connection",
-		shard->balance.backends[i].name,
-		(unsigned long long)balance_active(&shard->balance, i));
-}
-
-/* A coroutine a backend: connects at intervals, from the start on. */
-static void *watch_backend(void *arg)
-{
-	const struct proxy_check *check = arg;
-	struct proxy_shard *shard = check->shard;
-	int i = check->backend;
-
-	do {
-		int err = check_backend(shard, i);
-
-		if (net_stack_stopping(shard->stack))
-			break;
-		if (is_our_fault(err))
-			proxy_dial_failed(shard, i, err);
-		else if (balance_report(&shard->balance, i, err == 0))
-			net_log("coronet-proxy: backend %s is %s",
-				shard->balance.backends[i].name,
-				err ? "down" : "up");
-	} while (coro_sleep_ns(proxy.opts.health_interval_ns) == 0);
-	return NULL;
-}
-
-/* The checks that are this shard's: the backends are dealt out. */
-static int start_checks(struct proxy_shard *shard)
-{
-	unsigned first = (unsigned)(shard - proxy.shards);
-	int err = 0;
-
-	if (proxy.opts.health_interval_ns == 0)
-		return 0;
-	for (unsigned i = first; i < proxy.opts.n_backends && err == 0;
-	     i += proxy.n_shards) {
-		proxy.checks[i] = (struct proxy_check){shard, (int)i};
-		err = net_spawn(shard->stack, "health", watch_backend,
-				&proxy.checks[i]);
-	}
-	return err;
+		backend->name, backend->active);
+	return true;
 }
 
 /* ---- statistics ---- */
 
-/* The counters of all shards; each is right, if not of the same moment. */
-static struct proxy_counters total(void)
+struct proxy_counters proxy_total(void)
 {
 	struct proxy_counters sum = {0};
 
@@ -226,16 +192,37 @@ static struct proxy_counters total(void)
 	return sum;
 }
 
+/* What steers; nothing while none of it has happened. */
+static void say_steering(const struct proxy_counters *now)
+{
+	uint64_t lost = proxy.log ? access_log_lost(proxy.log) : 0;
+
+	if (!now->queued && !now->queue_full && !now->no_retry &&
+	    !now->denied && !now->over_rate && !now->bad_hello && !lost)
+		return;
+	net_log("proxy: %u wait for a backend; in all %llu queued, %llu queue "
+		"timeouts, %llu queue full, %llu retries refused, %llu denied, "
+		"%llu over a source's rate, %llu bad hellos, %llu lines of the "
+		"access log lost",
+		proxy.queue.n, (unsigned long long)now->queued,
+		(unsigned long long)now->queue_timeout,
+		(unsigned long long)now->queue_full,
+		(unsigned long long)now->no_retry,
+		(unsigned long long)now->denied,
+		(unsigned long long)now->over_rate,
+		(unsigned long long)now->bad_hello, (unsigned long long)lost);
+}
+
 /* The program's, from the first shard. */
 static void *say_stats(void *arg)
 {
-	const struct balance *balance = &proxy.shards[0].balance;
+	const struct proxy_shard *shard = &proxy.shards[0];
 	double s = proxy.net.stats_s;
-	struct proxy_counters was = total();
+	struct proxy_counters was = proxy_total();
 	struct net_stats stack;
 
 	while (coro_sleep_ns((int64_t)(s * 1e9)) == 0) {
-		const struct proxy_counters now = total();
+		const struct proxy_counters now = proxy_total();
 
 		if (net_program_stats(&stack) < 0)
 			continue;
@@ -248,8 +235,8 @@ static void *say_stats(void *arg)
 			(unsigned long long)(now.accepted - was.accepted),
 			(double)(now.bytes_to - was.bytes_to) * 8e-9 / s,
 			(double)(now.bytes_from - was.bytes_from) * 8e-9 / s,
-			balance_up(balance), balance->n,
-			(unsigned long long)now.retries,
+			pool_usable(shard->pool, net_now_ns(shard->stack)),
+			shard->pool->n, (unsigned long long)now.retries,
 			(unsigned long long)now.no_backend,
 			(unsigned long long)now.broken,
 			(unsigned long long)now.idle,
@@ -257,6 +244,7 @@ static void *say_stats(void *arg)
 			(unsigned long long)now.over_limit,
 			(unsigned long long)now.displaced,
 			(unsigned long long)stack.clients_refused);
+		say_steering(&now);
 		was = now;
 	}
 	return NULL;
@@ -298,91 +286,21 @@ static void close_doors(void *arg)
 
 /* ---- starting ---- */
 
-static void take_backends(void)
-{
-	struct balance *first = &proxy.shards[0].balance;
-
-	for (unsigned i = 0; i < proxy.opts.n_backends; i++)
-		net_addr_parse(proxy.opts.backend_texts[i], -1,
-			       &proxy.backends[i]);
-	for (unsigned k = 0; k < proxy.n_shards; k++) {
-		struct balance *balance = &proxy.shards[k].balance;
-
-		balance_init(balance, proxy.opts.balance, proxy.opts.rise,
-			     proxy.opts.fall);
-		for (unsigned i = 0; i < proxy.opts.n_backends; i++)
-			balance_add(balance, proxy.opts.backend_texts[i]);
-		balance_ready(balance);
-		/* Else the first client of each shard went to the same one. */
-		balance->next = k % proxy.opts.n_backends;
-		if (k)
-			balance_join(balance, first);
-	}
-}
-
-/* Whether all bits of the host are ones, or zeros, in that network. */
-static bool is_broadcast(const struct net_addr *addr,
-			 const struct net_addr *own)
-{
-	uint32_t mask, a, b;
-
-	memcpy(&a, addr->ip, 4);
-	memcpy(&b, own->ip, 4);
-	mask = own->prefix_len ? ~0u << (32 - own->prefix_len) : 0;
-	mask = htonl(mask);
-	return own->prefix_len < 31 && ((a ^ b) & mask) == 0 &&
-	       ((a & ~mask) == ~mask || (a & ~mask) == 0);
-}
-
-/*
- * Whether a backend has an address of the stack, which does not talk to itself,
- * or is everybody in one of its networks.
- */
-static bool is_own(const struct net_addr *backend)
-{
-	for (unsigned i = 0; i < proxy.net.n_addrs; i++) {
-		const struct net_addr *own = &proxy.net.addrs[i];
-		unsigned len = own->family == 4 ? 4 : 16;
-
-		if (own->family == backend->family &&
-		    memcmp(own->ip, backend->ip, len) == 0)
-			return true;
-		if (backend->family == 4 && own->family == 4 &&
-		    is_broadcast(backend, own))
-			return true;
-	}
-	return false;
-}
-
-static int refuse_own(void)
-{
-	for (unsigned i = 0; i < proxy.opts.n_backends; i++) {
-		struct net_addr addr;
-
-		net_addr_parse(proxy.opts.backend_texts[i], -1, &addr);
-		if (is_own(&addr)) {
-			fprintf(stderr,
-				"coronet-proxy: --to '%s': expected another "
-				"host, for example --to 10.9.0.2:80\n",
-				proxy.opts.backend_texts[i]);
-			return -EINVAL;
-		}
-	}
-	return 0;
-}
-
 /* On the shard's thread: all that it does but run. */
 static int start_shard(struct proxy_shard *shard)
 {
 	int err;
 
 	shard->stack = net_stack_here();
+	shard->index = (unsigned)(shard - proxy.shards);
 	session_limit_join(&proxy.limit, &shard->limit);
+	queue_join(&proxy.queue, &shard->queue);
+	retry_budget_init(&shard->budget);
 	pending_init(&shard->half_open, &proxy.half_open, session_displace);
 	err = shutdown_start(&shard->shutdown, &proxy.shutdown, shard->stack,
 			     shard);
 	if (err == 0)
-		err = start_checks(shard);
+		err = config_join(shard);
 	return err ? err : open_doors(shard);
 }
 
@@ -411,13 +329,19 @@ static int run(struct net_stack *stack)
 {
 	int err = start_shards();
 
+	if (err == 0)
+		err = proxy_control_add();
+	if (err == 0)
+		err = proxy_metrics_add();
 	if (err == 0 && proxy.net.stats_s > 0)
 		err = net_spawn(stack, "stats", say_stats, NULL);
 	if (err == 0)
 		err = net_spawn(stack, "listening", say_listening, NULL);
 	if (err < 0)
 		return err;
+	config_run();
 	net_stack_run(stack);
+	config_stop();
 	return 0;
 }
 
@@ -433,26 +357,72 @@ static int make_shards(unsigned n)
 	proxy.shutdown = (struct shutdown_plan){
 		.program = "coronet-proxy",
 		.what = "sessions",
-		.timeout_ns = proxy.opts.drain_timeout_ns,
+		.timeout_ns = proxy.first->opts.drain_timeout_ns,
 		.begin = close_doors,
 		.left = sessions_left,
 		.total = all_sessions_left,
 	};
-	session_limit_init(&proxy.limit, proxy.opts.max_clients);
-	proxy.half_open.max = proxy.opts.max_half_open;
-	take_backends();
+	session_limit_init(&proxy.limit, proxy.first->opts.max_clients);
+	proxy.half_open.max = proxy.first->opts.max_half_open;
 	return 0;
+}
+
+/* ---- the access log ---- */
+
+static void reopen_log(void *log)
+{
+	access_log_reopen(log);
+}
+
+/* Its file is opened anew with that of --log-to. */
+static int open_log(void)
+{
+	const char *where = proxy.first->steer.access_log;
+	int err = 0;
+
+	if (where)
+		err = access_log_open(where, NET_MAX_SHARDS, net_clock_ns,
+				      &proxy.log);
+	if (err < 0) {
+		fprintf(stderr,
+			"coronet-proxy: --access-log '%s': %s: expected a file "
+			"that can be written, or udp:ADDRESS:PORT\n",
+			where, strerror(-err));
+		return -EINVAL;
+	}
+	return where ? net_log_join(reopen_log, proxy.log) : 0;
+}
+
+/* ---- the command line ---- */
+
+/* The options that may change are read once more: config_open(). */
+struct inputs {
+	struct proxy_opts opts;
+	struct steer_opts steer;
+	struct net_opts *net;
+};
+
+/* Its secret is in nothing that is ever sent. */
+static int make_rate(void)
+{
+	uint64_t secret;
+
+	if (getrandom(&secret, sizeof(secret), 0) < 0)
+		return -errno;
+	proxy.rate = source_rate_new(secret);
+	return proxy.rate ? 0 : -ENOMEM;
 }
 
 static error_t parse_key(int key, char *arg, struct argp_state *state)
 {
-	struct proxy *p = state->input;
+	struct inputs *inputs = state->input;
 
 	switch (key) {
 	case ARGP_KEY_INIT:
 		opts_begin(state);
-		state->child_inputs[0] = &p->opts;
-		state->child_inputs[1] = &p->net;
+		state->child_inputs[0] = &inputs->opts;
+		state->child_inputs[1] = &inputs->steer;
+		state->child_inputs[2] = inputs->net;
 		return 0;
 	case ARGP_KEY_ARG:
 		opts_refuse_argument(state, arg);
@@ -461,44 +431,82 @@ static error_t parse_key(int key, char *arg, struct argp_state *state)
 	}
 }
 
-int main(int argc, char **argv)
+static const struct argp_child children[] = {
+	{&proxy_opts_argp, 0, NULL, 0},
+	{&steer_opts_argp, 0, "Steering:", 1},
+	{&net_argp, 0, "Common options:", 2},
+	{0},
+};
+
+static const struct argp the_argp = {
+	.parser = parse_key,
+	.children = children,
+	.doc = "TCP proxy on coronet: DPDK, lwIP, two coroutines a "
+	       "connection.\vSIGHUP: the files of --config are read again, and "
+	       "backends and what steers them are as they say. SIGUSR1: the "
+	       "files of --access-log and --log-to are opened anew. Words "
+	       "after -- go to DPDK's EAL.",
+};
+
+static int parse_args(int argc, char **argv)
 {
-	static const struct argp_child children[] = {
-		{&proxy_opts_argp, 0, NULL, 0},
-		{&net_argp, 0, "Common options:", 1},
-		{0},
-	};
-	static const struct argp argp = {
-		.parser = parse_key,
-		.children = children,
-		.doc = "TCP proxy on coronet: DPDK, lwIP, two coroutines a "
-		       "connection.\vWords after -- go to DPDK's EAL.",
-	};
-	struct net_stack *stack;
+	static struct inputs inputs;
 	int err;
 
 	opts_set_version("coronet-proxy");
 	opts_set_place(net_config_place);
-	proxy_opts_init(&proxy.opts);
+	proxy_opts_init(&inputs.opts);
+	steer_opts_init(&inputs.steer);
 	net_opts_init(&proxy.net);
-	err = net_parse_args(&argp, argc, argv, &proxy.net, &proxy);
+	inputs.net = &proxy.net;
+	err = net_parse_args(&the_argp, argc, argv, &proxy.net, &inputs);
+	steer_opts_fini(&inputs.steer);
 	if (err == 0)
-		err = refuse_own();
+		err = config_open(&the_argp, argc, argv);
+	if (err == 0)
+		err = open_log();
+	return err;
+}
+
+static void close_all(void)
+{
+	for (unsigned i = 0; proxy.shards && i < proxy.n_shards; i++) {
+		struct proxy_shard *shard = &proxy.shards[i];
+
+		session_fini(shard);
+		health_fini(shard);
+		pending_fini(&shard->half_open);
+		queue_fini(&shard->queue);
+	}
+	if (proxy.log)
+		net_log_leave(reopen_log, proxy.log);
+	access_log_close(proxy.log);
+	config_fini();
+}
+
+int main(int argc, char **argv)
+{
+	struct net_stack *stack = NULL;
+	int err = getrandom(&proxy.instance, sizeof(proxy.instance), 0) < 0
+			  ? -errno
+			  : parse_args(argc, argv);
+
 	proxy.net.max_shards = NET_MAX_SHARDS;
+	net_log_name("coronet.proxy");
 	if (err == 0)
 		err = net_stack_open(&proxy.net, &stack);
 	if (err < 0) {
 		if (proxy.net.error[0])
 			fprintf(stderr, "coronet-proxy: %s\n", proxy.net.error);
+		close_all();
 		return net_exit_status(err);
 	}
-	err = make_shards(net_stack_shards(stack));
+	err = make_rate();
+	if (err == 0)
+		err = make_shards(net_stack_shards(stack));
 	if (err == 0)
 		err = run(stack);
 	net_stack_close(stack);
-	for (unsigned i = 0; proxy.shards && i < proxy.n_shards; i++) {
-		session_fini(&proxy.shards[i]);
-		pending_fini(&proxy.shards[i].half_open);
-	}
+	close_all();
 	return net_exit_status(err);
 }

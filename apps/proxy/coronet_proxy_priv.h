@@ -1,13 +1,22 @@
 /*
- * Private to coronet-proxy: what its two files share.
+ * Private to coronet-proxy: what its files share.
  *
- * coronet_proxy.c opens the stack, listens, watches the backends, says the
- * statistics and drains; coronet_proxy_session.c is one client's connection
- * from its first byte to the last. Both sides of a session are one shard's.
+ *   coronet_proxy.c         the stack, doors, statistics, the end
+ *   coronet_proxy_config.c  what may change while it runs: reloads, names
+ *   coronet_proxy_health.c  the backends' checks
+ *   coronet_proxy_control.c what coronet-ctl asks of it
+ *   coronet_proxy_metrics.c what Prometheus does
+ *   coronet_proxy_begin.c   a session up to where bytes flow both ways
+ *   coronet_proxy_session.c from there to its last byte
  *
- * What a shard changes lies in its struct proxy_shard and is touched by its
- * thread alone, but for what is named there. What lies in struct proxy is the
- * program's, constant once the shards run but for what is atomic.
+ * Both sides of a session are one shard's. What a shard changes lies in its
+ * struct proxy_shard and is touched by its thread alone, but for what is named
+ * there. What lies in struct proxy is the program's, constant once the shards
+ * run but for what is atomic.
+ *
+ * Options that may change are in a struct proxy_config, which never changes: a
+ * reload makes another and posts it to each shard. A coroutine that blocks
+ * finds another one afterwards, so it keeps no pointer into one meanwhile.
  */
 #pragma once
 
@@ -20,11 +29,14 @@
 #include "apps/common/coronet_shutdown.h"
 #include "apps/common/counters.h"
 #include "apps/common/pending.h"
-#include "apps/proxy/balance.h"
+#include "apps/proxy/access_log.h"
+#include "apps/proxy/backend_queue.h"
+#include "apps/proxy/pool.h"
 #include "apps/proxy/proxy_opts.h"
 #include "apps/proxy/session_limit.h"
+#include "apps/proxy/source_rate.h"
+#include "apps/proxy/steer_opts.h"
 
-struct session;
 struct proxy_shard;
 
 /* A listening address and the coroutine that accepts there. */
@@ -40,45 +52,91 @@ struct proxy_counters {
 	uint64_t accepted, over_limit; /* clients; reset at the limit */
 	uint64_t no_backend; /* sessions for which no backend was there */
 	uint64_t retries;    /* attempts to connect beyond a session's first */
-	uint64_t bad_header; /* PROXY headers wrong, late or too long */
-	uint64_t idle;	     /* sessions that moved no byte for too long */
-	uint64_t broken;     /* sessions that ended by a reset of one side */
-	uint64_t displaced;  /* clients whose PROXY header made room */
+	uint64_t no_retry;   /* that the budget did not allow */
+	uint64_t queued;     /* sessions that waited for a backend */
+	uint64_t queue_full, queue_timeout;
+	uint64_t denied, over_rate; /* clients */
+	uint64_t bad_header;	    /* PROXY headers wrong, late or too long */
+	uint64_t bad_hello;	    /* ClientHellos late, or for no backend */
+	uint64_t idle;	    /* sessions that moved no byte for too long */
+	uint64_t broken;    /* sessions that ended by a reset of one side */
+	uint64_t displaced; /* clients whose beginning made room */
 	uint64_t bytes_to, bytes_from; /* backends */
+};
+
+/* What options say; constant, with as many owners as refer to it. */
+struct proxy_config {
+	_Atomic unsigned refs;
+	struct proxy_opts opts;
+	struct steer_opts steer;
+	struct config_text *texts; /* what the options point into */
 };
 
 struct proxy_shard {
 	struct net_stack *stack;
-	struct balance balance; /* joined to the first shard's */
+	unsigned index;
+	struct proxy_config *config; /* a reference */
+	struct pool *pool;	     /* the same */
+	struct pool_cursor cursor;
+	struct retry_budget budget;
+	struct queue_shard queue;
 	struct proxy_door doors[PROXY_MAX_LISTENS + 1];
 	unsigned n_doors;
+	uint64_t ids;		       /* sessions that got one */
+	struct check *checks;	       /* of backends' health */
 	struct session *free;	       /* kept for the next ones */
-	struct pending_list half_open; /* their PROXY headers are not whole */
+	struct pending_list half_open; /* their beginnings are not whole */
 	struct shutdown shutdown;
 	struct limit_shard limit;
 	_Alignas(64) struct proxy_counters counters;
 };
 
-/* A backend's health check: one shard's, for all. */
-struct proxy_check {
-	struct proxy_shard *shard;
-	int backend;
-};
-
 struct proxy {
 	struct net_opts net;
-	struct proxy_opts opts;
-	struct net_addr backends[BALANCE_MAX];
-	struct proxy_check checks[BALANCE_MAX];
+	struct proxy_config *first; /* the options it was started with */
 	struct shutdown_plan shutdown;
 	struct proxy_shard *shards;
 	unsigned n_shards;
 	struct session_limit limit;	/* of all shards' sessions */
-	struct pending_limit half_open; /* and of their PROXY headers */
+	struct pending_limit half_open; /* and of their beginnings */
+	struct backend_queue queue;
+	struct source_rate *rate;
+	struct access_log *log; /* NULL: none */
+	uint64_t instance;	/* random: of the unique IDs */
 	_Atomic int64_t say_ns; /* when to say again that something ran out */
 };
 
 extern struct proxy proxy;
+
+struct session {
+	struct proxy_shard *shard;
+	struct net_conn *client, *server;
+	struct session *next_free;
+	struct coro_timer timer;
+	struct shutdown_closing closing;
+	int64_t client_ns, server_ns; /* when a byte of theirs moved last */
+	int64_t limit_ns;	      /* that may pass without either */
+	enum access_end limit_end;    /* what it is then */
+	uint32_t client_unacked, server_unacked; /* when last looked at */
+	struct proxy_addrs addrs; /* what the client's header said */
+	struct pending pending;	  /* while its beginning is not whole */
+	struct queue_waiter waiter;
+	char *early; /* bytes of its beginning for the backend; or NULL */
+	size_t early_len, early_room;
+	uint8_t *tlvs; /* of its header; or NULL */
+	size_t tlvs_len;
+	char *server_name;	 /* of TLS; or NULL */
+	struct backend *backend; /* counted there; a reference; or NULL */
+	int64_t begin_ns, queue_ns, connect_ns;
+	int64_t connected_ns; /* when its backend was */
+	uint64_t bytes_to, bytes_from, id;
+	unsigned retries;
+	enum access_end end;
+	uint8_t coroutines;
+	bool carries, half_closed, failed;
+};
+
+/* ---- coronet_proxy_session.c ---- */
 
 /*
  * Serves a client in coroutines of its own. Owns conn from here on, whatever
@@ -87,14 +145,114 @@ extern struct proxy proxy;
  */
 int session_start(struct proxy_shard *shard, struct net_conn *conn);
 
+/* Resets what is left of the session; its coroutines notice. */
+void session_fail(struct session *s, enum access_end end);
+
+/*
+ * From now on a session that moves no byte for so long fails and ends so; 0:
+ * none does.
+ */
+void session_watch(struct session *s, int64_t limit_ns, enum access_end end);
+
 /* Resets a client that has to make room: for half_open. */
 void session_displace(struct pending *item);
 
 /* Frees what the shard kept of sessions that are over. */
 void session_fini(struct proxy_shard *shard);
 
-/* In coronet_proxy.c: a session of the shard has ended. */
+/* ---- coronet_proxy_begin.c ---- */
+
+/*
+ * Reads what a client has to begin with, connects to a backend and sends it
+ * what comes first. 0, or a negative errno with s->end set. In the session's
+ * first coroutine.
+ */
+int session_begin(struct session *s);
+
+/* Whether that client may come in; or how its session ends at once. */
+bool proxy_admits(struct proxy_shard *shard, const struct proxy_addrs *addrs,
+		  enum access_end *end);
+
+/* Whether that client has to begin with a PROXY header. */
+bool proxy_expects_header(const struct proxy_shard *shard,
+			  const struct proxy_addrs *addrs);
+
+void proxy_addrs_of(const struct net_conn *conn, struct proxy_addrs *out);
+
+/* ---- coronet_proxy.c ---- */
+
+/* A session of the shard has ended. */
 void proxy_session_ended(struct proxy_shard *shard);
 
-/* There: connecting to a backend failed; says so if we are why. */
-void proxy_dial_failed(struct proxy_shard *shard, int backend, int err);
+/* What all shards count; each is right, if not of the same moment. */
+struct proxy_counters proxy_total(void);
+
+/* Connecting to a backend failed; says so if we are why: true. */
+bool proxy_dial_failed(struct proxy_shard *shard, const struct backend *backend,
+		       int err);
+
+/* ---- coronet_proxy_health.c ---- */
+
+/* Starts the shard's checks of backends that are not checked yet. */
+int health_start(struct proxy_shard *shard);
+
+/* When the stack has closed: ends those that were cut off. */
+void health_fini(struct proxy_shard *shard);
+
+/* ---- coronet_proxy_control.c, coronet_proxy_metrics.c ---- */
+
+/* Adds commands and metrics. 0 or a negative errno. While the stack is open. */
+int proxy_control_add(void);
+int proxy_metrics_add(void);
+
+/*
+ * A reading of the configuration begins, and has ended; in between what came of
+ * it, which is logged and told to those who ask. The reloading thread's.
+ */
+void reload_begins(void);
+__attribute__((format(printf, 2, 3))) void reload_says(bool ok,
+						       const char *format, ...);
+void reload_ends(void);
+
+/* ---- coronet_proxy_config.c ---- */
+
+/*
+ * Reads the command line, and what files it names, and starts the threads that
+ * read them again and resolve names. argv stays. 0, or -errno with a line in
+ * proxy.net.error.
+ */
+int config_open(const struct argp *argp, int argc, char **argv);
+
+/* The shard takes what is there now, on its thread, before it runs. */
+int config_join(struct proxy_shard *shard);
+
+/* All shards have joined: from now on changes reach them. */
+void config_run(void);
+
+/* Before the stack closes: nothing reaches the shards any more. */
+void config_stop(void);
+
+/* After it has closed. */
+void config_fini(void);
+
+/*
+ * Has the configuration read again, as SIGHUP does; what comes of it is logged.
+ * From any thread or signal handler, once the program runs.
+ */
+void proxy_reload(void);
+
+/*
+ * The pool of now, to tell of its backends: a reference, for pool_unref(). From
+ * any thread; NULL while the program does not run.
+ */
+struct pool *proxy_pool_ref(void);
+
+/*
+ * Sets what an operator wants of a backend: BACKEND_DRAIN and BACKEND_DOWN give
+ * it no new sessions, and those it has go on; BACKEND_READY takes it up again,
+ * with a slow start. Holds until the next such call or a reload that changes
+ * its state= in the configuration. From any thread of the process once the
+ * program runs; does not block but for a lock that is held for a few
+ * instructions. 0 or -ENOENT: there is no backend of that name.
+ */
+int proxy_backend_set_state(const char *name, enum backend_state state);

@@ -1,13 +1,13 @@
 /*
  * One client's session: two coroutines, one a direction.
  *
- * The first reads the PROXY header if there has to be one, chooses a backend
- * and connects, then carries bytes from the client; the second carries those
- * of the backend. A piece is received as a view and given away as one, and the
- * next is not received before the other side had room for it: that is all the
- * back-pressure there is to it. The end of one direction is passed on and the
- * other goes on; when both are over, both connections are closed. Whatever
- * breaks resets both at once, so that neither side takes half for all.
+ * The first begins the session (coronet_proxy_begin.c), then carries bytes from
+ * the client; the second carries those of the backend. A piece is received as a
+ * view and given away as one, and the next is not received before the other
+ * side had room for it: that is all the back-pressure there is to it. The end
+ * of one direction is passed on and the other goes on; when both are over, both
+ * connections are closed. Whatever breaks resets both at once, so that neither
+ * side takes half for all.
  *
  * A session lies on the heap, as its coroutines and its timer share it. Both
  * connections are its own; NULL once gone. A coroutine that was blocked in a
@@ -18,34 +18,16 @@
 
 #include <errno.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "apps/proxy/proxy_proto.h"
-
-struct session {
-	struct proxy_shard *shard;
-	struct net_conn *client, *server;
-	struct session *next_free;
-	struct coro_timer timer;
-	struct shutdown_closing closing;
-	int64_t active_ns;	  /* when a byte moved last */
-	int64_t limit_ns;	  /* that may pass without one */
-	uint64_t unacked;	  /* by both peers, when last looked at */
-	struct proxy_addrs addrs; /* what the client's header said */
-	struct pending pending;	  /* while its PROXY header is not whole */
-	char *early; /* bytes that came with the PROXY header; or NULL */
-	size_t early_len;
-	int backend; /* -1: not counted at any */
-	uint8_t coroutines;
-	bool failed;
-};
-
 /* ---- life ---- */
 
-/* Resets what is left of the session; its coroutines notice. */
-static void session_fail(struct session *s)
+void session_fail(struct session *s, enum access_end end)
 {
+	if (!s->failed)
+		s->end = end;
 	s->failed = true;
 	if (s->client)
 		net_abort(s->client);
@@ -54,24 +36,68 @@ static void session_fail(struct session *s)
 	s->client = s->server = NULL;
 }
 
+/* Out of line: its record must not be part of what carrying keeps on the stack.
+ */
+__attribute__((noinline)) static void log_session(const struct session *s)
+{
+	struct access_record record = {
+		.begin_ns = s->begin_ns,
+		.end_ns = net_now_ns(s->shard->stack),
+		.queue_ns = s->queue_ns,
+		.connect_ns = s->connect_ns,
+		.bytes_to = s->bytes_to,
+		.bytes_from = s->bytes_from,
+		.addrs = s->addrs,
+		.end = s->end,
+		.retries = s->retries,
+	};
+
+	if (s->backend)
+		strcpy(record.backend, s->backend->name);
+	if (s->server_name)
+		snprintf(record.server_name, sizeof(record.server_name), "%s",
+			 s->server_name);
+	if (s->id)
+		snprintf(record.id, sizeof(record.id), "%016llx-%x-%llx",
+			 (unsigned long long)proxy.instance, s->shard->index,
+			 (unsigned long long)s->id);
+	access_log_add(proxy.log, s->shard->index, &record);
+}
+
+static void leave_backend(struct session *s)
+{
+	backend_carried(&s->backend->bytes_to, s->bytes_to, s->bytes_to, true);
+	backend_carried(&s->backend->bytes_from, s->bytes_from, s->bytes_from,
+			true);
+	backend_release(s->backend);
+	queue_kick(&proxy.queue);
+	backend_unref(s->backend);
+	s->backend = NULL;
+}
+
 /* It counts as a session until its last bytes have been acknowledged. */
 static void session_end(struct session *s)
 {
 	struct proxy_shard *shard = s->shard;
+	int64_t patience_ns = shard->config->opts.idle_timeout_ns;
 
 	coro_timer_cancel(coro_sched_self(), &s->timer);
-	if (s->client)
-		shutdown_close_conn(&s->closing, s->client,
-				    proxy.opts.idle_timeout_ns);
+	if (proxy.log)
+		log_session(s);
+	/* First the backend's, for which others may wait. */
 	if (s->server)
-		shutdown_close_conn(&s->closing, s->server,
-				    proxy.opts.idle_timeout_ns);
-	if (s->backend >= 0)
-		balance_end(&shard->balance, s->backend);
+		shutdown_close_conn(&s->closing, s->server, patience_ns);
+	if (s->backend)
+		leave_backend(s);
+	if (s->client)
+		shutdown_close_conn(&s->closing, s->client, patience_ns);
+	free(s->server_name);
 	s->next_free = shard->free;
 	shard->free = s;
 	proxy_session_ended(shard);
 }
+
+/* ---- time ---- */
 
 /*
  * Bytes that were taken from one side move on as the other acknowledges them,
@@ -79,80 +105,187 @@ static void session_end(struct session *s)
  */
 static void look_for_progress(struct session *s, int64_t now_ns)
 {
-	uint64_t unacked = (uint64_t)shutdown_unacked(s->client) +
-			   shutdown_unacked(s->server);
+	uint32_t client = shutdown_unacked(s->client);
+	uint32_t server = shutdown_unacked(s->server);
 
-	if (unacked != s->unacked)
-		s->active_ns = now_ns;
-	s->unacked = unacked;
+	if (client != s->client_unacked)
+		s->client_ns = now_ns;
+	if (server != s->server_unacked)
+		s->server_ns = now_ns;
+	s->client_unacked = client;
+	s->server_unacked = server;
 }
 
-static void arm(struct session *s, int64_t now_ns)
+/* A limit that has begun at since_ns: the earlier of it and what is due. */
+static void consider(int64_t since_ns, int64_t limit_ns, enum access_end which,
+		     int64_t now_ns, int64_t *due_ns, enum access_end *end)
 {
-	int64_t due_ns = s->active_ns + s->limit_ns;
+	int64_t at_ns = since_ns + limit_ns, look_ns = now_ns + limit_ns / 4;
 
-	if (due_ns > now_ns + s->limit_ns / 4)
-		due_ns = now_ns + s->limit_ns / 4;
-	coro_timer_arm(coro_sched_self(), &s->timer, due_ns);
+	if (limit_ns == 0)
+		return;
+	if (at_ns <= now_ns)
+		*end = which;
+	if (at_ns > look_ns)
+		at_ns = look_ns;
+	if (at_ns < *due_ns)
+		*due_ns = at_ns;
+}
+
+/* When to look again, or CORO_FOREVER; *end changes if a limit has passed. */
+static int64_t next_look(const struct session *s, int64_t now_ns,
+			 enum access_end *end)
+{
+	const struct steer_opts *steer = &s->shard->config->steer;
+	int64_t moved_ns =
+		s->client_ns > s->server_ns ? s->client_ns : s->server_ns;
+	int64_t due_ns = CORO_FOREVER;
+
+	consider(moved_ns, s->limit_ns, s->limit_end, now_ns, &due_ns, end);
+	if (!s->carries)
+		return due_ns;
+	consider(s->client_ns, steer->client_timeout_ns, ACCESS_CLIENT_TIMEOUT,
+		 now_ns, &due_ns, end);
+	consider(s->server_ns, steer->server_timeout_ns, ACCESS_SERVER_TIMEOUT,
+		 now_ns, &due_ns, end);
+	if (s->half_closed)
+		consider(moved_ns, steer->half_closed_timeout_ns,
+			 ACCESS_HALF_CLOSED_TIMEOUT, now_ns, &due_ns, end);
+	return due_ns;
 }
 
 /* Armed a few times in the limit, not at every byte. */
+static void arm(struct session *s, int64_t now_ns)
+{
+	enum access_end end = ACCESS_ENDS;
+	int64_t due_ns = next_look(s, now_ns, &end);
+
+	if (end != ACCESS_ENDS)
+		due_ns = now_ns;
+	if (due_ns == CORO_FOREVER)
+		coro_timer_cancel(coro_sched_self(), &s->timer);
+	else
+		coro_timer_arm(coro_sched_self(), &s->timer, due_ns);
+}
+
 static void on_timer(struct coro_timer *timer)
 {
 	struct session *s =
 		(struct session *)(void *)((char *)timer -
 					   offsetof(struct session, timer));
 	int64_t now_ns = net_now_ns(s->shard->stack);
+	enum access_end end = ACCESS_ENDS;
 
 	if (s->failed)
 		return;
-	if (s->server)
+	if (s->carries)
 		look_for_progress(s, now_ns);
-	if (now_ns - s->active_ns < s->limit_ns) {
+	next_look(s, now_ns, &end);
+	if (end == ACCESS_ENDS) {
 		arm(s, now_ns);
 		return;
 	}
-	if (s->server)
+	if (s->carries)
 		counters_add(&s->shard->counters.idle, 1);
-	session_fail(s);
+	session_fail(s, end);
 }
 
-static void watch(struct session *s, int64_t limit_ns)
+void session_watch(struct session *s, int64_t limit_ns, enum access_end end)
 {
+	int64_t now_ns = net_now_ns(s->shard->stack);
+
 	s->limit_ns = limit_ns;
-	s->active_ns = net_now_ns(s->shard->stack);
-	s->unacked = 0;
-	if (limit_ns)
-		arm(s, s->active_ns);
-	else
-		coro_timer_cancel(coro_sched_self(), &s->timer);
+	s->limit_end = end;
+	s->client_ns = s->server_ns = now_ns;
+	s->client_unacked = s->server_unacked = 0;
+	arm(s, now_ns);
 }
 
 /* ---- carrying ---- */
 
-/* Carries bytes one way until that way ends, and passes the end on. */
-static void carry(struct session *s, struct net_conn *from, struct net_conn *to,
-		  uint64_t *bytes)
+/* Of one direction of a session. */
+struct way {
+	struct net_conn *from, *to;
+	int64_t *from_ns, *to_ns; /* when they moved last */
+	uint64_t *bytes, *counter;
+	_Atomic uint64_t *told;		/* of the backend */
+	struct backend_times *response; /* of its first byte; or NULL */
+	enum access_end from_reset, to_reset;
+};
+
+static void break_way(struct session *s, long err, enum access_end end)
+{
+	counters_add(&s->shard->counters.broken, 1);
+	session_fail(s, err == -ECANCELED ? ACCESS_STOPPED : end);
+}
+
+/*
+ * Carries bytes one way until that way ends, and passes the end on. In line, so
+ * that each direction keeps the session on its stack and nothing else.
+ */
+static inline __attribute__((always_inline)) void carry(struct session *s,
+							const struct way *way)
 {
 	struct net_view view;
-	long n;
+	long n, sent = 0;
 
-	while ((n = net_recv_view(from, &view)) > 0) {
-		s->active_ns = net_now_ns(s->shard->stack);
-		n = net_send_view(to, &view);
-		if (n < 0)
+	while ((n = net_recv_view(way->from, &view)) > 0) {
+		*way->from_ns = net_now_ns(s->shard->stack);
+		sent = net_send_view(way->to, &view);
+		if (sent < 0)
 			break;
-		s->active_ns = net_now_ns(s->shard->stack);
-		counters_add(bytes, (uint64_t)n);
+		*way->to_ns = net_now_ns(s->shard->stack);
+		if (way->response && *way->bytes == 0)
+			backend_count_time(way->response,
+					   *way->from_ns - s->connected_ns);
+		backend_carried(way->told, *way->bytes,
+				*way->bytes + (uint64_t)sent, false);
+		*way->bytes += (uint64_t)sent;
+		counters_add(way->counter, (uint64_t)sent);
 	}
 	if (s->failed)
 		return;
 	if (n == 0)
-		n = net_shutdown(to, NET_SHUT_WR);
-	if (n < 0) {
-		counters_add(&s->shard->counters.broken, 1);
-		session_fail(s);
+		sent = net_shutdown(way->to, NET_SHUT_WR);
+	if (n < 0 || sent < 0) {
+		break_way(s, n < 0 ? n : sent,
+			  n < 0 ? way->from_reset : way->to_reset);
+		return;
 	}
+	s->half_closed = true;
+	arm(s, net_now_ns(s->shard->stack));
+}
+
+static void carry_to(struct session *s)
+{
+	const struct way way = {s->client,
+				s->server,
+				&s->client_ns,
+				&s->server_ns,
+				&s->bytes_to,
+				&s->shard->counters.bytes_to,
+				&s->backend->bytes_to,
+				NULL,
+				ACCESS_CLIENT_RESET,
+				ACCESS_SERVER_RESET};
+
+	carry(s, &way);
+}
+
+static void carry_from(struct session *s)
+{
+	const struct way way = {s->server,
+				s->client,
+				&s->server_ns,
+				&s->client_ns,
+				&s->bytes_from,
+				&s->shard->counters.bytes_from,
+				&s->backend->bytes_from,
+				&s->backend->response,
+				ACCESS_SERVER_RESET,
+				ACCESS_CLIENT_RESET};
+
+	carry(s, &way);
 }
 
 static void *carry_back(void *arg)
@@ -161,177 +294,35 @@ static void *carry_back(void *arg)
 
 	/* The other direction may have broken before this one began. */
 	if (!s->failed)
-		carry(s, s->server, s->client, &s->shard->counters.bytes_from);
+		carry_from(s);
 	if (--s->coroutines == 0)
 		session_end(s);
 	return NULL;
 }
 
-/* ---- beginning ---- */
-
-/*
- * Keeps what came with the PROXY header. Copied: the view may be a frame of the
- * NIC's, and connecting to a backend that does not answer takes seconds.
- */
-static int keep_early(struct session *s, const struct net_view *view,
-		      size_t used)
+/* Out of line: its buffers must not be part of what carrying keeps. */
+__attribute__((noinline)) static bool begin(struct session *s)
 {
-	s->early_len = view->len - used;
-	if (s->early_len == 0)
-		return 0;
-	s->early = malloc(s->early_len);
-	if (!s->early)
-		return -ENOMEM;
-	memcpy(s->early, (const char *)view->data + used, s->early_len);
-	return 0;
-}
+	const struct coro_attr attr = {.name = "from backend"};
 
-/*
- * Reads the PROXY header the client has to begin with, and keeps bytes that
- * came with it. 0 or a negative errno. The buffer is the coroutine's own: a
- * header nearly always comes whole, in one piece.
- */
-static int read_header(struct session *s)
-{
-	uint8_t buf[PROXY_V2_MAX];
-	struct net_view view;
-	size_t len = 0;
-	long n;
-
-	while ((n = net_recv_view(s->client, &view)) > 0) {
-		size_t part = sizeof(buf) - len;
-		int err = -EPROTO;
-
-		if (part > view.len)
-			part = view.len;
-		memcpy(buf + len, view.data, part);
-		n = proxy_parse(buf, len + part, &s->addrs);
-		if (n > 0)
-			err = keep_early(s, &view, (size_t)n - len);
-		net_view_release(s->client, &view);
-		len += part;
-		if (n != 0 || len == sizeof(buf))
-			return err;
+	if (session_begin(s) < 0 || s->failed)
+		return false;
+	if (coro_spawn(coro_sched_self(), &attr, carry_back, s, NULL) < 0) {
+		s->end = ACCESS_NO_MEMORY;
+		return false;
 	}
-	return n < 0 ? (int)n : -EPROTO;
-}
-
-static void addrs_of(const struct net_conn *conn, struct proxy_addrs *out)
-{
-	struct net_addr src = net_peer_addr(conn), dst = net_local_addr(conn);
-
-	out->family = src.family;
-	out->src_port = src.port;
-	out->dst_port = dst.port;
-	memcpy(out->src, src.ip, sizeof(out->src));
-	memcpy(out->dst, dst.ip, sizeof(out->dst));
-}
-
-/* Tries backend after backend, each once: 0 or a negative errno. */
-static int connect_backend(struct session *s)
-{
-	const struct net_dial_opts dial = {
-		.timeout_ms =
-			(unsigned)(proxy.opts.connect_timeout_ns / 1000000)};
-	struct balance *balance = &s->shard->balance;
-	uint64_t tried = 0, hash = balance_hash(s->addrs.src, 16);
-	int err = -EHOSTUNREACH;
-
-	for (unsigned attempt = 0; attempt < balance->n; attempt++) {
-		int i = balance_choose(balance, hash, tried);
-
-		if (i < 0)
-			break;
-		tried |= UINT64_C(1) << i;
-		counters_add(&s->shard->counters.retries, attempt > 0);
-		/* Counted before it is there: `least` must not pile up on a
-		 * backend that is slow to accept. */
-		balance_begin(balance, i);
-		err = net_dial(s->shard->stack, &proxy.backends[i], &dial,
-			       &s->server);
-		if (err == 0) {
-			s->backend = i;
-			return 0;
-		}
-		s->server = NULL;
-		balance_end(balance, i);
-		if (err == -ECANCELED)
-			return err;
-		proxy_dial_failed(s->shard, i, err);
-	}
-	counters_add(&s->shard->counters.no_backend, 1);
-	return err;
-}
-
-static void drop_early(struct session *s)
-{
-	free(s->early);
-	s->early = NULL;
-	s->early_len = 0;
-}
-
-/* What the backend gets before the client's own bytes, and the first of them.
- */
-static int send_first(struct session *s)
-{
-	char header[PROXY_WRITE_MAX];
-	long n = 0;
-
-	if (proxy.opts.send_proxy)
-		n = net_send_all(
-			s->server, header,
-			proxy_write(proxy.opts.send_proxy, &s->addrs, header));
-	if (n >= 0 && s->early_len) {
-		n = net_send_all(s->server, s->early, s->early_len);
-		if (n > 0)
-			counters_add(&s->shard->counters.bytes_to, (uint64_t)n);
-	}
-	return n < 0 ? (int)n : 0;
-}
-
-/*
- * Up to the point where bytes flow both ways: 0 or a negative errno. Out of
- * line: its buffers must not be part of what carrying keeps on the stack.
- */
-__attribute__((noinline)) static int begin(struct session *s)
-{
-	int err = 0;
-
-	if (proxy.opts.accept_proxy) {
-		watch(s, proxy.opts.proxy_timeout_ns);
-		pending_enter(&s->shard->half_open, &s->pending);
-		err = read_header(s);
-		pending_leave(&s->shard->half_open, &s->pending);
-		if (err < 0) {
-			counters_add(&s->shard->counters.bad_header, 1);
-			drop_early(s);
-			return err;
-		}
-		watch(s, 0);
-	}
-	if (s->addrs.family == 0)
-		addrs_of(s->client, &s->addrs);
-	err = connect_backend(s);
-	if (err == 0) {
-		watch(s, proxy.opts.idle_timeout_ns);
-		err = send_first(s);
-	}
-	drop_early(s);
-	return err;
+	s->coroutines++;
+	return true;
 }
 
 static void *serve(void *arg)
 {
 	struct session *s = arg;
-	const struct coro_attr attr = {.name = "from backend"};
 
-	if (begin(s) == 0 && !s->failed &&
-	    coro_spawn(coro_sched_self(), &attr, carry_back, s, NULL) == 0) {
-		s->coroutines++;
-		carry(s, s->client, s->server, &s->shard->counters.bytes_to);
-	} else {
-		session_fail(s);
-	}
+	if (begin(s))
+		carry_to(s);
+	else
+		session_fail(s, s->end);
 	if (--s->coroutines == 0)
 		session_end(s);
 	return NULL;
@@ -344,7 +335,7 @@ void session_displace(struct pending *item)
 					   offsetof(struct session, pending));
 
 	counters_add(&s->shard->counters.displaced, 1);
-	session_fail(s);
+	session_fail(s, ACCESS_DISPLACED);
 }
 
 int session_start(struct proxy_shard *shard, struct net_conn *conn)
@@ -358,8 +349,12 @@ int session_start(struct proxy_shard *shard, struct net_conn *conn)
 		s = malloc(sizeof(*s));
 	if (!s)
 		goto refuse;
-	*s = (struct session){
-		.shard = shard, .client = conn, .backend = -1, .coroutines = 1};
+	*s = (struct session){.shard = shard,
+			      .client = conn,
+			      .begin_ns = net_now_ns(shard->stack),
+			      .connect_ns = -1,
+			      .coroutines = 1};
+	proxy_addrs_of(conn, &s->addrs);
 	coro_timer_init(&s->timer, on_timer);
 	if (coro_spawn(coro_sched_self(), &attr, serve, s, NULL) < 0)
 		goto give_back;

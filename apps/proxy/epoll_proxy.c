@@ -579,6 +579,7 @@ int main(int argc, char **argv)
 
 	opts_set_version("epoll-proxy");
 	proxy_opts_init(&config.opts);
+	config.opts.plain = true;
 	if (argp_parse(&argp, argc, argv, 0, NULL, NULL))
 		return OPTS_EXIT_USAGE;
 	if (dials_itself())

@@ -31,7 +31,11 @@ static const struct argp_option options[] = {
 	 "Accept clients at this port of every address (default 8080 if "
 	 "there is no --listen)",
 	 0},
-	{"to", OPT_TO, "ADDRESS:PORT", 0, "A backend (repeatable)", 0},
+	{"to", OPT_TO, "[NAME=]ADDRESS:PORT[,KEY=VALUE...]", 0,
+	 "A backend (repeatable); NAME=, the name of a host in place of its "
+	 "address, and keys are coronet-proxy's: weight=, maxconn=, backup, "
+	 "state=, check=, send=, sni=",
+	 0},
 	{"balance", OPT_BALANCE, "rr|least|hash", 0,
 	 "Each backend in turn (default), the one with the fewest connections, "
 	 "or by a consistent hash of the client's address",
@@ -118,24 +122,41 @@ static void add_listen(struct proxy_opts *opts, const struct argp_state *state,
 	opts->listen_texts[opts->n_listens++] = text;
 }
 
+/* An address may be a backend's twice, under two names. */
+static bool is_same(const struct proxy_opts *opts, unsigned i,
+		    const struct backend_spec *spec)
+{
+	bool own_name = strchr(spec->name, ':') == NULL;
+
+	if (strcmp(opts->specs[i].name, spec->name) == 0)
+		return true;
+	return !own_name && !spec->by_name && !opts->specs[i].by_name &&
+	       strchr(opts->specs[i].name, ':') &&
+	       memcmp(&opts->backends[i].addr, &spec->end.addr,
+		      sizeof(spec->end.addr)) == 0;
+}
+
 static void add_backend(struct proxy_opts *opts, const struct argp_state *state,
 			const char *text)
 {
-	const char *example = "--to 10.9.0.2:80";
-	struct opts_endpoint end;
+	const char *example = "--to 10.9.0.2:80", *expected;
+	struct backend_spec spec;
 
-	if (opts_parse_endpoint(text, &end) < 0 || !opts_is_host(&end))
-		opts_refuse(state, "--to", text,
-			    "the address of one host and a port", example);
+	expected = backend_spec_parse(text, &spec);
+	if (!expected && opts->plain &&
+	    (spec.by_name || strcmp(spec.name, text) != 0))
+		expected = "the address of one host and a port";
+	if (expected)
+		opts_refuse(state, "--to", text, expected, example);
 	for (unsigned i = 0; i < opts->n_backends; i++)
-		if (memcmp(&opts->backends[i].addr, &end.addr,
-			   sizeof(end.addr)) == 0)
+		if (is_same(opts, i, &spec))
 			opts_refuse(state, "--to", text, "each backend once",
 				    example);
 	if (opts->n_backends == BALANCE_MAX)
 		opts_refuse(state, "--to", text, "at most 64 backends",
 			    example);
-	opts->backends[opts->n_backends] = end;
+	opts->specs[opts->n_backends] = spec;
+	opts->backends[opts->n_backends] = spec.end;
 	opts->backend_texts[opts->n_backends++] = text;
 }
 
@@ -150,7 +171,8 @@ static void check(struct proxy_opts *opts, const struct argp_state *state)
 		opts->max_source = opts_source_limit(opts->max_clients);
 	for (unsigned i = 0; i < opts->n_backends; i++)
 		for (unsigned j = 0; j < opts->n_listens; j++)
-			if (memcmp(&opts->backends[i].addr,
+			if (!opts->specs[i].by_name &&
+			    memcmp(&opts->backends[i].addr,
 				   &opts->listens[j].addr,
 				   sizeof(opts->listens[j].addr)) == 0)
 				opts_refuse(state, "--to",

@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "apps/common/opts.h"
+#include "apps/proxy/backend_spec.h"
 #include "apps/proxy/balance.h"
 
 #define PROXY_MAX_LISTENS 16
@@ -22,9 +23,11 @@ struct proxy_opts {
 	const char *listen_texts[PROXY_MAX_LISTENS];
 	unsigned n_listens;
 	uint16_t port; /* of every address; 0: --listen alone */
-	struct opts_endpoint backends[BALANCE_MAX];
+	struct opts_endpoint backends[BALANCE_MAX]; /* unless by name */
 	const char *backend_texts[BALANCE_MAX];
+	struct backend_spec specs[BALANCE_MAX];
 	unsigned n_backends;
+	bool plain; /* backends are addresses: no names, no keys */
 	enum balance_kind balance;
 	int64_t connect_timeout_ns;
 	int64_t health_interval_ns; /* 0: no checks */

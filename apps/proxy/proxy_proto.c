@@ -8,6 +8,8 @@
 
 #define V2_HEADER      16
 #define V2_TYPE_CRC32C 0x03
+#define V2_TYPE_NOOP   0x04
+#define V2_TYPE_ID     0x05
 
 static const char v1_start[] = "PROXY ";
 static const uint8_t v2_start[12] = {0x0d, 0x0a, 0x0d, 0x0a, 0x00, 0x0d,
@@ -271,4 +273,62 @@ static size_t write_v2(const struct proxy_addrs *addrs, uint8_t *buf)
 size_t proxy_write(int version, const struct proxy_addrs *addrs, void *buf)
 {
 	return version == 1 ? write_v1(addrs, buf) : write_v2(addrs, buf);
+}
+
+/* ---- TLVs ---- */
+
+const uint8_t *proxy_tlvs(const void *header, size_t len, size_t *n)
+{
+	const uint8_t *data = header;
+	size_t at = 0;
+
+	*n = 0;
+	if (len < V2_HEADER || !begins(data, len, v2_start, sizeof(v2_start)) ||
+	    (data[12] & 15) != 1)
+		return NULL;
+	if (data[13] == 0x11)
+		at = V2_HEADER + 12;
+	else if (data[13] == 0x21)
+		at = V2_HEADER + 36;
+	if (at == 0 || at >= len)
+		return NULL;
+	*n = len - at;
+	return data + at;
+}
+
+static uint8_t *put_tlv(uint8_t *at, uint8_t type, const void *value,
+			size_t len)
+{
+	at[0] = type;
+	at[1] = (uint8_t)(len >> 8);
+	at[2] = (uint8_t)len;
+	memcpy(at + 3, value, len);
+	return at + 3 + len;
+}
+
+size_t proxy_write_tlvs(const struct proxy_addrs *addrs, const uint8_t *tlvs,
+			size_t tlvs_len, const char *id, size_t id_len,
+			void *buf)
+{
+	uint8_t *header = buf, *at = header + write_v2(addrs, buf);
+	bool has_id = false;
+	size_t rest;
+
+	while (tlvs_len >= 3) {
+		size_t value = get16(tlvs + 1);
+
+		if (value > tlvs_len - 3)
+			break;
+		if (tlvs[0] != V2_TYPE_CRC32C && tlvs[0] != V2_TYPE_NOOP)
+			at = put_tlv(at, tlvs[0], tlvs + 3, value);
+		has_id |= tlvs[0] == V2_TYPE_ID;
+		tlvs += 3 + value;
+		tlvs_len -= 3 + value;
+	}
+	if (id_len && !has_id)
+		at = put_tlv(at, V2_TYPE_ID, id, id_len);
+	rest = (size_t)(at - header) - V2_HEADER;
+	header[14] = (uint8_t)(rest >> 8);
+	header[15] = (uint8_t)rest;
+	return (size_t)(at - header);
 }

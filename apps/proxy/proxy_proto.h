@@ -39,3 +39,22 @@ long proxy_parse(const void *data, size_t len, struct proxy_addrs *out);
  * becomes UNKNOWN, or LOCAL. Returns its length.
  */
 size_t proxy_write(int version, const struct proxy_addrs *addrs, void *buf);
+
+#define PROXY_ID_MAX 128 /* bytes of a unique ID: section 2.2.5 */
+
+/*
+ * The TLVs of a header of version 2 that proxy_parse() took: where they begin.
+ * *n: their bytes; 0 if there are none, or addresses of an unknown kind before
+ * them.
+ */
+const uint8_t *proxy_tlvs(const void *header, size_t len, size_t *n);
+
+/*
+ * Writes a header of version 2 with TLVs: those given, but for a checksum and
+ * fillings, then a unique ID of id_len bytes (0: none) unless one was given.
+ * Family is 4 or 6. buf has room for PROXY_V2_MAX + PROXY_ID_MAX + 3 bytes;
+ * what is given is at most PROXY_V2_MAX. Returns its length.
+ */
+size_t proxy_write_tlvs(const struct proxy_addrs *addrs, const uint8_t *tlvs,
+			size_t tlvs_len, const char *id, size_t id_len,
+			void *buf);

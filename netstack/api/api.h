@@ -6,6 +6,22 @@
 #include "netstack/link/link.h"
 #include "netstack/program/program.h"
 
+/*
+ * The body of a call of a connection that NET_CONN_IS_ODD() has found: another
+ * thread's, where it ends the program, or traced, where the sock trace is told
+ * of the call and of its result.
+ */
+#define NET_CALL_TRACED(conn, name, bytes, call)                               \
+	do {                                                                   \
+		struct net_trace_call traced_;                                 \
+		NET_CHECK_CONN_IN(conn, name);                                 \
+		net_trace_call(conn, name, bytes, &traced_);                   \
+		return net_trace_call_end(&traced_, call);                     \
+	} while (0)
+#define NET_COLD __attribute__((cold, noinline)) static
+/* The call itself, which the function of that name is but for the check. */
+#define NET_HOT static inline __attribute__((always_inline))
+
 /* ---- recv.c, send.c ---- */
 /* Bytes of all vectors; -EINVAL: too many, none where there are bytes. */
 long net_iov_bytes(const struct iovec *iov, unsigned n);
@@ -17,6 +33,18 @@ int net_send_enter(const struct net_conn *conn);
 long net_send_every(struct net_conn *conn, const void *buf, size_t len);
 /* Blocks once: 0 when there may be room now. */
 int net_send_wait_room(struct net_conn *conn);
+
+/* ---- close.c ---- */
+/*
+ * Resets a connection for somebody who is not its owner: the handle stays, and
+ * calls on it fail with -ECONNABORTED.
+ */
+void net_conn_drop(struct net_conn *conn);
+
+/* ---- conn_stats.c ---- */
+/* net_conn_stats() of any connection, at a bounded cost. */
+void net_conn_tell_stats(const struct net_conn *conn,
+			 struct net_conn_stats *out);
 
 /* ---- listen.c ---- */
 err_t net_listener_established(struct net_conn *conn);

@@ -2,6 +2,7 @@
  * How a connection ends: one direction, both, kindly, at once.
  */
 #include "netstack/api/api.h"
+#include "netstack/program/events.h"
 
 #include <errno.h>
 
@@ -10,9 +11,8 @@ static bool is_gone(const struct net_conn *conn)
 	return !conn || !conn->owned || conn->lingering;
 }
 
-int net_shutdown(struct net_conn *conn, enum net_shut how)
+static int shut(struct net_conn *conn, enum net_shut how)
 {
-	NET_CHECK_CONN(conn);
 	if (is_gone(conn))
 		return -EBADF;
 	if (how < NET_SHUT_RD || how > NET_SHUT_RDWR)
@@ -42,6 +42,18 @@ int net_shutdown(struct net_conn *conn, enum net_shut how)
 	return 0;
 }
 
+NET_COLD long shut_traced(struct net_conn *conn, enum net_shut how)
+{
+	NET_CALL_TRACED(conn, "net_shutdown", 0, shut(conn, how));
+}
+
+int net_shutdown(struct net_conn *conn, enum net_shut how)
+{
+	if (NET_CONN_IS_ODD(conn))
+		return (int)shut_traced(conn, how);
+	return shut(conn, how);
+}
+
 /* The owner lets go; the pcb may live on to say goodbye. */
 static void disown(struct net_conn *conn)
 {
@@ -65,20 +77,35 @@ static bool unread_behind_fin(const struct net_conn *conn)
 	       (conn->pcb.state == FIN_WAIT_1 || conn->pcb.state == FIN_WAIT_2);
 }
 
+/* At once; its peer hears a RST. */
+static void abort_for(struct net_conn *conn, enum net_end why)
+{
+	if (conn->pcb_live) {
+		conn->attached = false;
+		net_here()->ending = why;
+		tcp_abort(&conn->pcb);
+	}
+	disown(conn);
+}
+
 static void close_now(struct net_conn *conn)
 {
 	uint32_t window;
 
+	if (net_traced(conn) && conn->rx_tail)
+		net_trace_end_why(conn, "reset: closed with bytes unread");
 	if (conn->pcb_live && unread_behind_fin(conn)) {
-		net_abort(conn);
+		abort_for(conn, NET_END_UNREAD);
 		return;
 	}
 	if (conn->pcb_live) {
-		conn->pcb.callback_arg = NULL;
+		conn->attached = false;
 		/* For lwIP: whether all has been read. */
 		conn->pcb.rcv_wnd = TCP_WND_MAX(&conn->pcb) - !!conn->rx_tail;
 		window = net_cwnd_shut(conn);
+		net_here()->ending = conn->rx_tail ? NET_END_UNREAD : 0;
 		tcp_close(&conn->pcb); /* if memory is short: TF_CLOSEPEND */
+		net_here()->ending = NET_END_NONE;
 		net_cwnd_open(conn, window);
 		net_pcbs_take_back();
 	}
@@ -91,23 +118,64 @@ static void close_now(struct net_conn *conn)
 	disown(conn);
 }
 
-void net_close(struct net_conn *conn)
+static long close_if_open(struct net_conn *conn)
 {
-	NET_CHECK_CONN(conn);
 	if (!is_gone(conn))
 		close_now(conn);
+	return 0;
+}
+
+NET_COLD long close_traced(struct net_conn *conn)
+{
+	NET_CALL_TRACED(conn, "net_close", 0, close_if_open(conn));
+}
+
+void net_close(struct net_conn *conn)
+{
+	if (NET_CONN_IS_ODD(conn))
+		close_traced(conn);
+	else
+		close_if_open(conn);
+}
+
+static long abort_if_open(struct net_conn *conn)
+{
+	if (conn && conn->owned)
+		abort_for(conn, NET_END_ABORT);
+	return 0;
+}
+
+NET_COLD long abort_traced(struct net_conn *conn)
+{
+	if (net_here()->sched && conn)
+		net_trace_end_why(conn, "reset: by the application");
+	NET_CALL_TRACED(conn, "net_abort", 0, abort_if_open(conn));
 }
 
 void net_abort(struct net_conn *conn)
 {
-	NET_CHECK_CONN(conn);
-	if (!conn || !conn->owned)
+	if (NET_CONN_IS_ODD(conn))
+		abort_traced(conn);
+	else
+		abort_if_open(conn);
+}
+
+void net_conn_drop(struct net_conn *conn)
+{
+	struct net_watch *watch = conn->watched ? conn->watch : NULL;
+
+	if (!conn->pcb_live)
 		return;
-	if (conn->pcb_live) {
-		conn->pcb.callback_arg = NULL;
-		tcp_abort(&conn->pcb);
-	}
-	disown(conn);
+	conn->attached = false;
+	if (!conn->err)
+		conn->err = -ECONNABORTED;
+	if (net_traced(conn))
+		net_trace_end_why(conn, "reset: dropped by the operator");
+	net_rxq_clear(conn);
+	net_here()->ending = NET_END_DROP;
+	tcp_abort(&conn->pcb); /* whoever waits is woken, and may be gone */
+	if (watch)
+		watch->fn(conn, watch);
 }
 
 /*
@@ -136,18 +204,17 @@ static int wait_delivered(struct net_conn *conn, int64_t deadline_ns)
 	return 0;
 }
 
-int net_close_wait(struct net_conn *conn, int64_t deadline_ns)
+static int close_and_wait(struct net_conn *conn, int64_t deadline_ns)
 {
 	int err;
 
-	NET_CHECK_CONN(conn);
 	if (is_gone(conn))
 		return -EBADF;
 	if (!coro_self())
 		return -EPERM;
 	if (conn->writer)
 		return -EBUSY;
-	net_shutdown(conn, NET_SHUT_RDWR);
+	shut(conn, NET_SHUT_RDWR);
 	conn->cancelled = false;
 	conn->lingering = true;
 	conn->watched = false;
@@ -159,8 +226,21 @@ int net_close_wait(struct net_conn *conn, int64_t deadline_ns)
 	if (err == 0 || err == -ECANCELED)
 		close_now(conn);
 	else
-		net_abort(conn);
+		abort_for(conn, NET_END_ABORT);
 	return err;
+}
+
+NET_COLD long close_wait_traced(struct net_conn *conn, int64_t deadline_ns)
+{
+	NET_CALL_TRACED(conn, "net_close_wait", 0,
+			close_and_wait(conn, deadline_ns));
+}
+
+int net_close_wait(struct net_conn *conn, int64_t deadline_ns)
+{
+	if (NET_CONN_IS_ODD(conn))
+		return (int)close_wait_traced(conn, deadline_ns);
+	return close_and_wait(conn, deadline_ns);
 }
 
 int net_cancel(struct net_conn *conn)

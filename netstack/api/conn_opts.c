@@ -7,6 +7,10 @@
 
 /* lwIP adds a keepalive's times up in milliseconds, in 32 bits. */
 #define KEEPALIVE_MAX_S (UINT32_MAX / 1000)
+#define KEEPALIVE_MASK	0xfffffu /* of the pcb's fields: seconds */
+static_assert(KEEPALIVE_MASK >= 1000000, "the longest there may be");
+
+#define USER_TIMEOUT_MAX_MS 2000000000u
 
 /* Without memory for a deadline the connection is not left to hang. */
 void net_set_read_deadline(struct net_conn *conn, int64_t deadline_ns)
@@ -60,12 +64,29 @@ int net_set_keepalive(struct net_conn *conn, unsigned idle_s,
 	    count == 0 || count > 255 ||
 	    idle_s + (uint64_t)count * interval_s > KEEPALIVE_MAX_S)
 		return -EINVAL;
-	conn->pcb.keep_idle = idle_s * 1000;
-	conn->pcb.keep_intvl = interval_s * 1000;
-	conn->pcb.keep_cnt = count;
+	conn->pcb.keep_idle_s = idle_s & KEEPALIVE_MASK;
+	conn->pcb.keep_intvl_s = interval_s & KEEPALIVE_MASK;
+	conn->pcb.keep_probes = (uint8_t)count;
 	ip_set_option(&conn->pcb, SOF_KEEPALIVE);
 	net_timer_check(conn);
 	return 0;
+}
+
+int net_set_user_timeout(struct net_conn *conn, unsigned ms)
+{
+	int err;
+
+	NET_CHECK_CONN(conn);
+	if (!conn || !conn->owned)
+		return -EBADF;
+	if (ms > USER_TIMEOUT_MAX_MS)
+		return -EINVAL;
+	if (!conn->pcb_live)
+		return -ENOTCONN;
+	err = net_conn_set_patience(conn, ms);
+	if (err == 0)
+		net_timer_by(conn, net_here()->now_ns); /* looks anew */
+	return err;
 }
 
 int net_set_cc(struct net_conn *conn, const char *name)

@@ -37,18 +37,120 @@ static uint32_t not_sent(const struct tcp_pcb *pcb)
 	return (int32_t)numbers < 0 ? 0 : numbers;
 }
 
-int net_conn_stats(const struct net_conn *conn, struct net_conn_stats *out)
+/* In the order of lwIP's states, from CLOSED on. */
+static const uint8_t linux_states[] = {7, 10, 2, 3, 1, 4, 5, 8, 11, 9, 6};
+static_assert(sizeof(linux_states) == TIME_WAIT + 1 && SYN_SENT == 2 &&
+		      FIN_WAIT_1 == 5 && CLOSE_WAIT == 7 && CLOSING == 8,
+	      "a number for each of lwIP's states");
+
+#define OPT_TIMESTAMPS 1u
+#define OPT_SACK       2u
+#define OPT_WSCALE     4u
+
+static void tell_options(const struct net_conn *conn, struct net_tcp_info *out)
 {
-	const struct tcp_pcb *pcb;
-	const struct net_conn_ext *counts;
+	const struct tcp_pcb *pcb = &conn->pcb;
+
+	if (pcb->flags & NET_TF_TS)
+		out->options |= OPT_TIMESTAMPS;
+	if (pcb->flags & TF_SACK)
+		out->options |= OPT_SACK;
+	if (pcb->flags & TF_WND_SCALE) {
+		out->options |= OPT_WSCALE;
+		out->snd_wscale = pcb->snd_scale;
+		out->rcv_wscale = pcb->rcv_scale;
+	}
+}
+
+static uint32_t ms_since(int64_t then_ns)
+{
+	return (uint32_t)((net_here()->now_ns - then_ns) / 1000000);
+}
+
+/* unacked: bytes; waiting: segments that the peer is not known to hold. */
+static void tell_counts(const struct net_conn *conn, uint32_t unacked,
+			unsigned waiting, struct net_tcp_info *out)
+{
+	struct net_conn_ext *counts = net_counts(conn);
+	const struct net_counted *more;
+
+	if (!counts) {
+		out->absent |= NET_INFO_NO_COUNTS;
+		return;
+	}
+	more = net_counted_of(counts);
+	out->total_retrans = counts->retransmits;
+	out->total_rto = counts->rtos;
+	out->bytes_acked = counts->tx_acked;
+	out->bytes_received = counts->rx_bytes;
+	out->bytes_retrans = more->bytes_retrans;
+	out->bytes_sent = counts->tx_acked + unacked + more->bytes_retrans;
+	/* Each once; what came twice Linux counts twice. */
+	out->delivered =
+		more->data_out - more->data_retrans - waiting + more->dsacks;
+	out->segs_out = counts->tx_segs;
+	out->segs_in = counts->rx_segs;
+	out->data_segs_out = more->data_out;
+	out->data_segs_in = more->data_in;
+	out->dsack_dups = more->dsacks;
+	out->reord_seen = more->reordered;
+	out->rcv_ooopack = more->out_of_order;
+	out->rcv_mss = more->rcv_mss;
+	out->last_data_sent = ms_since(more->sent_ns);
+	out->last_data_recv = ms_since(more->recv_ns);
+}
+
+static void tell_info(const struct net_conn *conn, struct net_conn_stats *stats)
+{
+	const struct tcp_pcb *pcb = &conn->pcb;
+	struct net_tcp_info *out = &stats->info;
+	unsigned waiting;
+
+	out->absent = NET_INFO_NO_LIMITS | NET_INFO_NO_RCV | NET_INFO_NO_ECN;
+	out->state = linux_states[pcb->state];
+	out->ato = NET_TICK_NS / 1000;
+	out->snd_mss = pcb->mss;
+	out->rcv_ssthresh = net_rcv_max(pcb);
+	out->snd_wnd = pcb->snd_wnd;
+	out->rcv_wnd = pcb->rcv_ann_right_edge - pcb->rcv_nxt;
+	out->notsent_bytes = stats->unsent;
+	out->last_ack_recv = (tcp_ticks - pcb->tmr) * TCP_SLOW_INTERVAL;
+	tell_options(conn, out);
+	waiting = net_recovery_tell(conn, out);
+	tell_counts(conn, stats->unacked, waiting, out);
+}
+
+#define FEW_PIECES 32u /* unread, that are counted one by one */
+
+/*
+ * Bytes that nobody has read. Of many pieces the window tells: it is shut by as
+ * much, or more while memory is short.
+ */
+static uint32_t unread(const struct net_conn *conn)
+{
+	/* An orphan's place in their list lies where the queue is. */
+	const struct pbuf *p = conn->orphaned ? NULL : net_rxq_head(conn);
+	uint32_t bytes = 0, max;
+
+	for (unsigned n = 0; p; p = net_rxq_next(conn, p), n++) {
+		if (n == FEW_PIECES && conn->pcb_live) {
+			max = net_rcv_max(&conn->pcb);
+			return LWIP_MAX(bytes,
+					max - LWIP_MIN(conn->pcb.rcv_wnd, max));
+		}
+		bytes += p->len;
+	}
+	return bytes - LWIP_MIN(conn->rx_off, bytes);
+}
+
+void net_conn_tell_stats(const struct net_conn *conn,
+			 struct net_conn_stats *out)
+{
+	const struct tcp_pcb *pcb = &conn->pcb;
+	const struct net_conn_ext *counts = conn->ext; /* zeros: none */
 	struct net_recovery_info info;
 
-	NET_CHECK_CONN(conn);
-	if (!conn || !conn->owned)
-		return -EBADF;
 	net_recovery_info(conn, &info);
-	pcb = &conn->pcb;
-	counts = conn->ext; /* zeros where there are none */
 	*out = (struct net_conn_stats){
 		.counted = conn->ext->counted,
 		.state = (enum net_tcp_state)pcb->state,
@@ -60,9 +162,10 @@ int net_conn_stats(const struct net_conn *conn, struct net_conn_stats *out)
 		.ssthresh = pcb->ssthresh,
 		.snd_wnd = pcb->snd_wnd,
 		.rcv_wnd = pcb->rcv_wnd,
-		.unread = conn->rx_tail ? net_rxq_bytes(conn) : 0,
+		.unread = unread(conn),
 		.cc = net_cc_name(conn),
 		.pacing_rate = info.pacing_rate,
+		.ecn = (pcb->flags & NET_TF_ECN) && pcb->state > SYN_SENT,
 		.rx_bytes = counts->rx_bytes,
 		.rx_segs = counts->rx_segs,
 		.tx_segs = counts->tx_segs,
@@ -77,5 +180,16 @@ int net_conn_stats(const struct net_conn *conn, struct net_conn_stats *out)
 		out->unsent = not_sent(pcb);
 	}
 	out->tx_bytes = counts->tx_acked + out->unacked;
+	tell_info(conn, out);
+}
+
+int net_conn_stats(const struct net_conn *conn, struct net_conn_stats *out)
+{
+	NET_CHECK_CONN(conn);
+	if (!conn || !conn->owned)
+		return -EBADF;
+	net_conn_tell_stats(conn, out);
+	if (conn->rx_tail)
+		out->unread = net_rxq_bytes(conn);
 	return 0;
 }

@@ -2,6 +2,7 @@
  * Connecting.
  */
 #include "netstack/api/api.h"
+#include "netstack/program/events.h"
 
 #include <errno.h>
 
@@ -92,7 +93,7 @@ static u16_t choose_port(const ip_addr_t *local, const ip_addr_t *remote,
 		return 0;
 	search = net_ephemeral_dial(local, remote, remote_port);
 	fold = fold_of(local, remote);
-	for (unsigned i = 0; i < NET_PORT_COUNT; i++) {
+	for (unsigned i = 0; i < net_port_count(); i++) {
 		u16_t port = net_ephemeral_next(&search);
 
 		if (comes_home(fold, port, remote_port) &&
@@ -149,6 +150,30 @@ static int choose_source(const struct net_dial_opts *opts,
 	return 0;
 }
 
+/* Before its SYN leaves; lwIP sets the same. */
+static void trace(struct net_conn *conn, const ip_addr_t *remote, u16_t port)
+{
+	ip_addr_copy(conn->pcb.remote_ip, *remote);
+	conn->pcb.remote_port = port;
+	net_trace_begins(conn, "dialed");
+}
+
+int net_route(struct net_stack *stack, const struct net_addr *addr,
+	      struct net_addr *source)
+{
+	ip_addr_t local, remote;
+	int err;
+
+	NET_CHECK_STACK(stack);
+	if (!stack || !addr || addr->family == 0)
+		return -EINVAL;
+	net_addr_to_lwip(addr, &remote);
+	err = choose_source(NULL, &remote, &local);
+	if (err == 0 && source)
+		net_addr_from_lwip(&local, 0, source);
+	return err;
+}
+
 static int start(struct net_conn *conn, const struct net_addr *addr,
 		 const struct net_dial_opts *opts)
 {
@@ -172,10 +197,15 @@ static int start(struct net_conn *conn, const struct net_addr *addr,
 	ip_addr_copy(pcb->local_ip, local);
 	pcb->local_port = port;
 	conn->connecting = true;
-	tcp_arg(pcb, conn);
+	conn->attached = true;
 	tcp_nagle_disable(pcb);
 	net_ts_offer(conn, &remote, addr->port);
+	net_ecn_offer(&conn->pcb);
+	if (__builtin_expect(net_here()->traces != NULL, 0))
+		trace(conn, &remote, addr->port);
 	rc = tcp_connect(pcb, &remote, addr->port, NULL);
+	if (rc == ERR_OK && net_traced(conn))
+		net_trace_settle(conn);
 	net_pcbs_take_back();
 	switch (rc) {
 	case ERR_OK:
@@ -214,6 +244,12 @@ static int finish(struct net_conn *conn, const struct net_dial_opts *opts)
 	return conn->err;
 }
 
+NET_COLD long finish_traced(struct net_conn *conn,
+			    const struct net_dial_opts *opts)
+{
+	NET_CALL_TRACED(conn, "net_dial", 0, finish(conn, opts));
+}
+
 int net_dial(struct net_stack *stack, const struct net_addr *addr,
 	     const struct net_dial_opts *opts, struct net_conn **out)
 {
@@ -232,14 +268,20 @@ int net_dial(struct net_stack *stack, const struct net_addr *addr,
 		return -ECANCELED;
 	pcb = tcp_new_ip_type(addr->family == 6 ? IPADDR_TYPE_V6
 						: IPADDR_TYPE_V4);
-	if (!pcb)
+	if (!pcb) {
+		net_event_dial(addr, -ENOMEM);
 		return -ENOMEM;
+	}
 	conn = net_conn_of(pcb);
 	conn->owned = true;
 	err = start(conn, addr, opts);
 	if (err == 0)
-		err = finish(conn, opts);
+		err = net_traced(conn) ? (int)finish_traced(conn, opts)
+				       : finish(conn, opts);
 	if (err < 0) {
+		net_event_dial(addr, err);
+		if (err != -EBADF && net_traced(conn))
+			net_trace_end_why(conn, "given up by net_dial()");
 		if (err != -EBADF)
 			net_abort(conn);
 		return err;

@@ -2,6 +2,7 @@
  * Listening, accepting, serving.
  */
 #include "netstack/api/api.h"
+#include "netstack/program/events.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -30,6 +31,12 @@ static bool is_ours(const struct net_addr *addr)
 	return false;
 }
 
+bool net_is_local(struct net_stack *stack, const struct net_addr *addr)
+{
+	NET_CHECK_STACK(stack);
+	return stack && addr && addr->family && is_ours(addr);
+}
+
 static void read_ip(const struct net_addr *addr, ip_addr_t *ip)
 {
 	net_addr_to_lwip(addr, ip);
@@ -42,7 +49,7 @@ static uint16_t choose_port(const ip_addr_t *ip)
 {
 	struct net_ephemeral search = net_ephemeral_listen();
 
-	for (unsigned i = 0; i < NET_PORT_COUNT; i++) {
+	for (unsigned i = 0; i < net_port_count(); i++) {
 		u16_t port = net_ephemeral_next(&search);
 
 		if (!net_listener_find_exact(ip, port) &&
@@ -87,6 +94,7 @@ int net_listen(struct net_stack *stack, const struct net_addr *addr,
 		listener->next->pprev = &listener->next;
 	stack->listeners = listener;
 	net_listener_hash(listener);
+	net_event_listener(listener, "listening");
 	*out = listener;
 	return 0;
 }
@@ -109,6 +117,18 @@ int net_listener_set_cc(struct net_listener *listener, const char *name)
 	return 0;
 }
 
+int net_listener_set_name(struct net_listener *listener, const char *name)
+{
+	NET_CHECK_THREAD();
+	if (!listener)
+		return -EBADF;
+	if (!name)
+		return -EINVAL;
+	snprintf(listener->handler_name, NET_NAME_MAX, "%s", name);
+	listener->named = true;
+	return 0;
+}
+
 struct task {
 	net_handler handler;
 	void *arg;
@@ -126,8 +146,11 @@ begin_serving(struct net_conn *conn)
 	return task;
 }
 
-__attribute__((noinline)) static void *end_serving(struct net_conn *conn)
+/* The handler has returned. */
+static void end_serving(void *arg)
 {
+	struct net_conn *conn = arg;
+
 	if (conn->n_views)
 		net_views_reclaim(conn);
 	conn->served = false;
@@ -135,26 +158,27 @@ __attribute__((noinline)) static void *end_serving(struct net_conn *conn)
 		net_close(conn);
 	else
 		net_conn_put(conn); /* the handler has closed it */
-	return NULL;
 }
 
 /*
- * The body of a served connection's coroutine. Its frame stays for as long as
- * the handler runs: what comes before and after has frames of its own.
+ * The body of a served connection's coroutine. Its last call is the handler, so
+ * that no frame of it stays while that waits; end_serving() comes after it.
  */
-static void *serve_conn(void *arg)
+static void serve_conn(void *arg)
 {
 	struct net_conn *conn = arg;
 	struct task task = begin_serving(conn);
 
+	coro_set_last(conn);
 	task.handler(conn, task.arg);
-	return end_serving(conn);
 }
 
 static int serve(struct net_listener *listener, struct net_conn *conn)
 {
 	const struct coro_attr attr = {.name = "conn"};
-	int err = coro_spawn(net_here()->sched, &attr, serve_conn, conn, NULL);
+	/* Nobody looks at what it returns. */
+	coro_fn body = (coro_fn)(void (*)(void))serve_conn;
+	int err = coro_spawn(net_here()->sched, &attr, body, conn, NULL);
 
 	if (err < 0) {
 		net_here()->stats.no_memory++;
@@ -184,12 +208,14 @@ err_t net_listener_established(struct net_conn *conn)
 	if (listener->stopped)
 		goto refuse;
 	conn->owned = true;
-	conn->pcb.callback_arg = conn;
+	conn->attached = true;
 	net_here()->stats.accepted++;
 	net_client_established(conn);
 	if (listener->handler) {
-		if (serve(listener, conn) == 0)
+		if (serve(listener, conn) == 0) {
+			net_event_opened(conn, false);
 			return ERR_OK;
+		}
 		conn->owned = false;
 		goto refuse;
 	}
@@ -200,11 +226,12 @@ err_t net_listener_established(struct net_conn *conn)
 		listener->head = conn;
 	listener->tail = conn;
 	listener->queued++;
+	net_event_opened(conn, false);
 	wake_acceptors(listener);
 	return ERR_OK;
 
 refuse:
-	conn->pcb.callback_arg = NULL;
+	conn->attached = false;
 	return ERR_MEM;
 }
 
@@ -276,10 +303,12 @@ int net_listener_serve(struct net_listener *listener, net_handler handler,
 		return -EBADF;
 	if (!handler)
 		return -EINVAL;
+	coro_sched_last(net_here()->sched, end_serving);
 	listener->handler = handler;
 	listener->handler_arg = arg;
-	net_code_name((uintptr_t)handler, listener->handler_name,
-		      sizeof(listener->handler_name));
+	if (!listener->named)
+		net_code_name((uintptr_t)handler, listener->handler_name,
+			      sizeof(listener->handler_name));
 	while ((conn = listener->head)) {
 		listener->head = conn->link_next;
 		listener->queued--;
@@ -298,6 +327,7 @@ void net_listener_stop(struct net_listener *listener)
 	if (listener->stopped)
 		return;
 	listener->stopped = true;
+	net_event_listener(listener, "stopped");
 	net_listener_unhash(listener);
 	while ((conn = pop(listener)))
 		net_abort(conn);

@@ -33,7 +33,8 @@ static void on_channel(struct coro_chan_watch *watch)
 
 /* ---- what is ready ---- */
 
-static unsigned conn_events(const struct net_conn *conn)
+/* Those that are wanted, and others as it is cheaper. */
+static unsigned conn_events(const struct net_conn *conn, unsigned wanted)
 {
 	unsigned events = 0;
 
@@ -47,9 +48,17 @@ static unsigned conn_events(const struct net_conn *conn)
 		events |= NET_PEER_CLOSED;
 	if (net_conn_readable(conn))
 		events |= NET_READABLE;
-	if (net_conn_writable(conn))
+	if ((wanted & NET_WRITABLE) && net_conn_writable(conn))
 		events |= NET_WRITABLE;
 	return events;
+}
+
+unsigned net_ready(const struct net_conn *conn, unsigned events)
+{
+	NET_CHECK_CONN(conn);
+	if (!conn)
+		return NET_GONE;
+	return conn_events(conn, events) & (events | NET_FAILED | NET_GONE);
 }
 
 static unsigned listener_events(const struct net_listener *listener)
@@ -82,7 +91,7 @@ static int look(struct net_poll_item *items, unsigned n)
 		unsigned events = 0;
 
 		if (item->conn)
-			events = conn_events(item->conn);
+			events = conn_events(item->conn, item->events);
 		else if (item->listener)
 			events = listener_events(item->listener);
 		else if (item->chan)
@@ -215,6 +224,15 @@ static int park(struct net_poller *poller, struct net_poll_item *items,
 	return ready ? ready : err;
 }
 
+/* Of each connection that is traced, where it has to wait. */
+static void trace(const struct net_poll_item *items, unsigned n,
+		  enum net_trace_kind kind, int result)
+{
+	for (unsigned i = 0; i < n; i++)
+		if (items[i].conn && net_traced(items[i].conn))
+			net_trace_poll(items[i].conn, kind, result);
+}
+
 int net_poll(struct net_poll_item *items, unsigned n, int64_t deadline_ns)
 {
 	struct net_poller *poller;
@@ -236,9 +254,11 @@ int net_poll(struct net_poll_item *items, unsigned n, int64_t deadline_ns)
 		poller_free(poller);
 		return err;
 	}
+	trace(items, n, NET_TRACE_CALL, 0);
 	ready = link_nodes(poller, items);
 	if (ready == 0)
 		ready = park(poller, items, deadline_ns);
+	trace(items, n, NET_TRACE_DONE, ready);
 	coro_cleanup_pop(true);
 	if (ready == -ETIMEDOUT && deadline_ns <= net_here()->now_ns)
 		return 0;

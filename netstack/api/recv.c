@@ -11,31 +11,10 @@ bool net_conn_readable(const struct net_conn *conn)
 	return conn->rx_tail || conn->rd_shut || conn->eof || conn->err;
 }
 
-__attribute__((noinline)) static int begin_wait(struct net_conn *conn)
+/* Waits as conn's reader. */
+static int wait_for_bytes(struct net_conn *conn)
 {
-	return net_conn_wait_begin(conn, &conn->reader);
-}
-
-__attribute__((noinline)) static int end_wait(struct net_conn *conn, int err)
-{
-	return net_conn_wait_end(conn, &conn->reader, err);
-}
-
-/*
- * Idle connections are parked in here, a million of them, and each keeps what
- * lies on its stack between here and its beginning: nothing but the connection
- * is in a register, so the frame is 16 bytes.
- */
-__attribute__((noinline)) static int wait_for_bytes(struct net_conn *conn)
-{
-	int err = begin_wait(conn);
-
-	if (err < 0)
-		return err;
-	err = conn->ext->read_deadline == CORO_FOREVER
-		      ? coro_park()
-		      : coro_park_until(conn->ext->read_deadline);
-	return end_wait(conn, err);
+	return net_conn_wait(conn, &conn->reader, conn->ext->read_deadline);
 }
 
 /* Blocks until there is something to take: 1, 0 at the end, or an error. */
@@ -106,12 +85,9 @@ __attribute__((noinline)) static long take_carefully(struct net_conn *conn,
 	return err < 0 ? err : take_first(conn, view);
 }
 
-/*
- * Not inlined, so that the frame of net_recv_view(), which every idle
- * connection keeps, stays small.
- */
-__attribute__((noinline)) static long take_view(struct net_conn *conn,
-						struct net_view *view)
+/* Not inlined: what is before it is a test and a jump, without a frame. */
+__attribute__((noinline)) static long take_received(struct net_conn *conn,
+						    struct net_view *view)
 {
 	if (__builtin_expect(
 		    conn->n_views >= NET_VIEWS_FRAMES || !net_view_free, 0))
@@ -119,13 +95,105 @@ __attribute__((noinline)) static long take_view(struct net_conn *conn,
 	return take_first(conn, view);
 }
 
+/* A view; or why there is none; or NET_VIEW_WAIT. */
+static inline long take_view(struct net_conn *conn, struct net_view *view)
+{
+	if (conn->rx_tail)
+		return take_received(conn, view);
+	if (conn->rd_shut)
+		return -ENOTCONN;
+	if (conn->eof)
+		return 0;
+	return conn->err ? conn->err : NET_VIEW_WAIT;
+}
+
+/* Waits in here, with a frame of its own. */
+NET_COLD long view_traced(struct net_conn *conn, struct net_view *view)
+{
+	long n = take_view(conn, view);
+
+	while (n == NET_VIEW_WAIT)
+		n = net_view_woken(conn, view, net_view_wait(conn));
+	return n;
+}
+
+NET_COLD long refuse_view(struct net_conn *conn, struct net_view *view)
+{
+	int err = net_conn_enter(conn, conn ? conn->reader : NULL);
+
+	if (net_here()->sched && conn && (conn->shard & NET_SHARD_TRACED))
+		NET_CALL_TRACED(conn, "net_recv_view", 0,
+				err < 0 ? err : view_traced(conn, view));
+	NET_CHECK_CONN_IN(conn, "net_recv_view");
+	return net_conn_refusal(conn);
+}
+
+__attribute__((noinline)) long net_view_take(struct net_conn *conn,
+					     struct net_view *view)
+{
+	if (__builtin_expect(
+		    !conn || !net_here()->sched ||
+			    conn->shard != net_here()->shard || conn->reader ||
+			    (conn->gate & NET_GATE_CALL) != NET_GATE_CALL_OPEN,
+		    0))
+		return refuse_view(conn, view);
+	return take_view(conn, view);
+}
+
+__attribute__((noinline)) static int begin_wait(struct net_conn *conn)
+{
+	return net_conn_wait_begin(conn, &conn->reader);
+}
+
+/*
+ * Idle connections are parked in here, a million of them, and each keeps what
+ * lies on its stack between here and its beginning: both calls are the last
+ * thing it does, so it has no frame then. An error of the wait's beginning is
+ * told from one of its end by NET_VIEW_WAIT, which is added to it.
+ */
+__attribute__((noinline)) int net_view_wait(struct net_conn *conn)
+{
+	int err = begin_wait(conn);
+
+	if (__builtin_expect(err < 0, 0))
+		return err + NET_VIEW_WAIT;
+	return conn->ext->read_deadline == CORO_FOREVER
+		       ? coro_park()
+		       : coro_park_until(conn->ext->read_deadline);
+}
+
+__attribute__((cold, noinline)) static long
+woken_otherwise(struct net_conn *conn, struct net_view *view, int err)
+{
+	if (err < NET_VIEW_WAIT) /* it did not wait */
+		return err - NET_VIEW_WAIT;
+	err = net_conn_wait_end(conn, &conn->reader, err);
+	if (err == 0)
+		err = net_conn_enter(conn, NULL);
+	return err < 0 ? err : take_view(conn, view);
+}
+
+__attribute__((noinline)) long net_view_woken(struct net_conn *conn,
+					      struct net_view *view, int err)
+{
+	if (__builtin_expect(err != 0 || net_here()->draining ||
+				     (conn->gate & NET_GATE_CALL) !=
+					     NET_GATE_CALL_OPEN,
+			     0))
+		return woken_otherwise(conn, view, err);
+	conn->waiters--;
+	conn->reader = NULL;
+	return take_view(conn, view);
+}
+
+/* For those that do not inline it. */
 long net_recv_view(struct net_conn *conn, struct net_view *view)
 {
-	int ready;
+	long n = net_view_take(conn, view);
 
-	NET_CHECK_CONN(conn);
-	ready = wait_readable(conn);
-	return ready <= 0 ? ready : take_view(conn, view);
+	while (n == NET_VIEW_WAIT)
+		n = net_view_woken(conn, view, net_view_wait(conn));
+	return n;
 }
 
 void net_view_release(struct net_conn *conn, struct net_view *view)
@@ -168,11 +236,10 @@ static long taken(struct net_conn *conn, size_t len)
 	return (long)len;
 }
 
-long net_recv(struct net_conn *conn, void *buf, size_t len)
+NET_HOT long receive(struct net_conn *conn, void *buf, size_t len)
 {
 	int ready;
 
-	NET_CHECK_CONN(conn);
 	if (len == 0)
 		return 0;
 	if (!buf)
@@ -183,13 +250,49 @@ long net_recv(struct net_conn *conn, void *buf, size_t len)
 	return taken(conn, take(conn, buf, len));
 }
 
-long net_recvv(struct net_conn *conn, const struct iovec *iov, unsigned n)
+NET_COLD long receive_traced(struct net_conn *conn, void *buf, size_t len)
 {
-	long total = net_iov_bytes(iov, n);
-	size_t done = 0;
+	NET_CALL_TRACED(conn, "net_recv", len, receive(conn, buf, len));
+}
+
+long net_recv(struct net_conn *conn, void *buf, size_t len)
+{
+	if (NET_CONN_IS_ODD(conn))
+		return receive_traced(conn, buf, len);
+	return receive(conn, buf, len);
+}
+
+long net_peek(struct net_conn *conn, void *buf, size_t len)
+{
+	size_t done = 0, off;
 	int ready;
 
 	NET_CHECK_CONN(conn);
+	if (len == 0)
+		return 0;
+	if (!buf)
+		return -EINVAL;
+	ready = wait_readable(conn);
+	if (ready <= 0)
+		return ready;
+	off = conn->rx_off;
+	for (const struct pbuf *p = net_rxq_head(conn); p && done < len;
+	     p = net_rxq_next(conn, p), off = 0) {
+		size_t part = LWIP_MIN(p->len - off, len - done);
+
+		memcpy((uint8_t *)buf + done, (const uint8_t *)p->payload + off,
+		       part);
+		done += part;
+	}
+	return (long)done;
+}
+
+static long receive_vectors(struct net_conn *conn, const struct iovec *iov,
+			    unsigned n, long total)
+{
+	size_t done = 0;
+	int ready;
+
 	if (total <= 0)
 		return total;
 	ready = wait_readable(conn);
@@ -200,13 +303,29 @@ long net_recvv(struct net_conn *conn, const struct iovec *iov, unsigned n)
 	return taken(conn, done);
 }
 
-long net_recv_full(struct net_conn *conn, void *buf, size_t len)
+NET_COLD long receive_vectors_traced(struct net_conn *conn,
+				     const struct iovec *iov, unsigned n,
+				     long total)
+{
+	NET_CALL_TRACED(conn, "net_recvv", total < 0 ? 0 : (size_t)total,
+			receive_vectors(conn, iov, n, total));
+}
+
+long net_recvv(struct net_conn *conn, const struct iovec *iov, unsigned n)
+{
+	long total = net_iov_bytes(iov, n);
+
+	if (NET_CONN_IS_ODD(conn))
+		return receive_vectors_traced(conn, iov, n, total);
+	return receive_vectors(conn, iov, n, total);
+}
+
+static long receive_full(struct net_conn *conn, void *buf, size_t len)
 {
 	size_t done = 0;
 
-	NET_CHECK_CONN(conn);
 	while (done < len) {
-		long n = net_recv(conn, (uint8_t *)buf + done, len - done);
+		long n = receive(conn, (uint8_t *)buf + done, len - done);
 
 		if (n < 0)
 			return n;
@@ -215,6 +334,19 @@ long net_recv_full(struct net_conn *conn, void *buf, size_t len)
 		done += (size_t)n;
 	}
 	return (long)done;
+}
+
+NET_COLD long receive_full_traced(struct net_conn *conn, void *buf, size_t len)
+{
+	NET_CALL_TRACED(conn, "net_recv_full", len,
+			receive_full(conn, buf, len));
+}
+
+long net_recv_full(struct net_conn *conn, void *buf, size_t len)
+{
+	if (NET_CONN_IS_ODD(conn))
+		return receive_full_traced(conn, buf, len);
+	return receive_full(conn, buf, len);
 }
 
 /* ---- up to a delimiter ---- */
@@ -326,14 +458,13 @@ static bool window_full(const struct net_conn *conn)
 	return conn->pcb_live && conn->pcb.rcv_wnd < net_here()->mtu;
 }
 
-long net_recv_until(struct net_conn *conn, void *buf, size_t len,
-		    const void *delim, size_t delim_len)
+static long receive_until(struct net_conn *conn, void *buf, size_t len,
+			  const void *delim, size_t delim_len)
 {
 	size_t limit = LWIP_MIN(len, NET_RECV_UNTIL_MAX);
 	int ready = net_conn_enter(conn, conn ? conn->reader : NULL);
 	struct search s;
 
-	NET_CHECK_CONN(conn);
 	if (ready < 0)
 		return ready;
 	if (!buf || !delim || delim_len == 0 || delim_len > NET_DELIM_MAX ||
@@ -348,4 +479,19 @@ long net_recv_until(struct net_conn *conn, void *buf, size_t len,
 			return ready;
 	}
 	return taken(conn, take(conn, buf, s.seen));
+}
+
+NET_COLD long receive_until_traced(struct net_conn *conn, void *buf, size_t len,
+				   const void *delim, size_t delim_len)
+{
+	NET_CALL_TRACED(conn, "net_recv_until", len,
+			receive_until(conn, buf, len, delim, delim_len));
+}
+
+long net_recv_until(struct net_conn *conn, void *buf, size_t len,
+		    const void *delim, size_t delim_len)
+{
+	if (NET_CONN_IS_ODD(conn))
+		return receive_until_traced(conn, buf, len, delim, delim_len);
+	return receive_until(conn, buf, len, delim, delim_len);
 }

@@ -98,12 +98,11 @@ static long queue_now(struct net_conn *conn, const void *buf, size_t len)
 	return stuck(&conn->pcb) ? -ENOMEM : 0;
 }
 
-long net_writable(struct net_conn *conn)
+static long writable(struct net_conn *conn)
 {
 	int err = net_send_enter(conn);
 	size_t n;
 
-	NET_CHECK_CONN(conn);
 	if (err < 0)
 		return err;
 	while ((n = net_send_room(conn)) == 0) {
@@ -112,6 +111,18 @@ long net_writable(struct net_conn *conn)
 			return err;
 	}
 	return (long)n;
+}
+
+NET_COLD long writable_traced(struct net_conn *conn)
+{
+	NET_CALL_TRACED(conn, "net_writable", 0, writable(conn));
+}
+
+long net_writable(struct net_conn *conn)
+{
+	if (NET_CONN_IS_ODD(conn))
+		return writable_traced(conn);
+	return writable(conn);
 }
 
 static inline long send_some(struct net_conn *conn, const void *buf, size_t len)
@@ -131,9 +142,15 @@ static inline long send_some(struct net_conn *conn, const void *buf, size_t len)
 	return n;
 }
 
+NET_COLD long send_traced(struct net_conn *conn, const void *buf, size_t len)
+{
+	NET_CALL_TRACED(conn, "net_send", len, send_some(conn, buf, len));
+}
+
 long net_send(struct net_conn *conn, const void *buf, size_t len)
 {
-	NET_CHECK_CONN(conn);
+	if (NET_CONN_IS_ODD(conn))
+		return send_traced(conn, buf, len);
 	return send_some(conn, buf, len);
 }
 
@@ -152,9 +169,17 @@ long net_send_every(struct net_conn *conn, const void *buf, size_t len)
 	return (long)done;
 }
 
+NET_COLD long send_all_traced(struct net_conn *conn, const void *buf,
+			      size_t len)
+{
+	NET_CALL_TRACED(conn, "net_send_all", len,
+			net_send_every(conn, buf, len));
+}
+
 long net_send_all(struct net_conn *conn, const void *buf, size_t len)
 {
-	NET_CHECK_CONN(conn);
+	if (NET_CONN_IS_ODD(conn))
+		return send_all_traced(conn, buf, len);
 	return net_send_every(conn, buf, len);
 }
 
@@ -199,21 +224,35 @@ static long send_vectors(struct net_conn *conn, const struct iovec *iov,
 	return done;
 }
 
-long net_sendv(struct net_conn *conn, const struct iovec *iov, unsigned n)
+static long sendv(struct net_conn *conn, const struct iovec *iov, unsigned n,
+		  long total)
 {
-	long total = net_iov_bytes(iov, n);
-
-	NET_CHECK_CONN(conn);
 	if (total < 0)
 		return total;
 	return total ? send_vectors(conn, iov, n, 0) : net_send_enter(conn);
 }
 
-long net_sendv_all(struct net_conn *conn, const struct iovec *iov, unsigned n)
+NET_COLD long sendv_traced(struct net_conn *conn, const struct iovec *iov,
+			   unsigned n, long total)
 {
-	long total = net_iov_bytes(iov, n), done = 0;
+	NET_CALL_TRACED(conn, "net_sendv", total < 0 ? 0 : (size_t)total,
+			sendv(conn, iov, n, total));
+}
 
-	NET_CHECK_CONN(conn);
+long net_sendv(struct net_conn *conn, const struct iovec *iov, unsigned n)
+{
+	long total = net_iov_bytes(iov, n);
+
+	if (NET_CONN_IS_ODD(conn))
+		return sendv_traced(conn, iov, n, total);
+	return sendv(conn, iov, n, total);
+}
+
+static long sendv_all(struct net_conn *conn, const struct iovec *iov,
+		      unsigned n, long total)
+{
+	long done = 0;
+
 	if (total <= 0)
 		return total ? total : net_send_enter(conn);
 	while (done < total) {
@@ -224,4 +263,20 @@ long net_sendv_all(struct net_conn *conn, const struct iovec *iov, unsigned n)
 		done += part;
 	}
 	return done;
+}
+
+NET_COLD long sendv_all_traced(struct net_conn *conn, const struct iovec *iov,
+			       unsigned n, long total)
+{
+	NET_CALL_TRACED(conn, "net_sendv_all", total < 0 ? 0 : (size_t)total,
+			sendv_all(conn, iov, n, total));
+}
+
+long net_sendv_all(struct net_conn *conn, const struct iovec *iov, unsigned n)
+{
+	long total = net_iov_bytes(iov, n);
+
+	if (NET_CONN_IS_ODD(conn))
+		return sendv_all_traced(conn, iov, n, total);
+	return sendv_all(conn, iov, n, total);
 }

@@ -94,13 +94,12 @@ static long queue_all(struct net_conn *conn, struct net_extbuf *ext,
 	return err < 0 ? err : (long)len;
 }
 
-long net_send_owned(struct net_conn *conn, const void *data, size_t len,
-		    net_release release, void *arg)
+static long send_owned(struct net_conn *conn, const void *data, size_t len,
+		       net_release release, void *arg)
 {
 	struct net_extbuf *ext;
 	long n;
 
-	NET_CHECK_CONN(conn);
 	if (!release || (!data && len))
 		return -EINVAL;
 	net_check_shared(data, "net_send_owned: the buffer");
@@ -112,6 +111,21 @@ long net_send_owned(struct net_conn *conn, const void *data, size_t len,
 	n = queue_all(conn, ext, data, len);
 	net_extbuf_put(ext);
 	return n;
+}
+
+NET_COLD long owned_traced(struct net_conn *conn, const void *data, size_t len,
+			   net_release release, void *arg)
+{
+	NET_CALL_TRACED(conn, "net_send_owned", len,
+			send_owned(conn, data, len, release, arg));
+}
+
+long net_send_owned(struct net_conn *conn, const void *data, size_t len,
+		    net_release release, void *arg)
+{
+	if (NET_CONN_IS_ODD(conn))
+		return owned_traced(conn, data, len, release, arg);
+	return send_owned(conn, data, len, release, arg);
 }
 
 /*
@@ -158,14 +172,13 @@ send_large(struct net_conn *conn, const void *data, size_t len, struct pbuf *p)
 	return n;
 }
 
-long net_send_view(struct net_conn *conn, struct net_view *view)
+NET_HOT long send_view(struct net_conn *conn, struct net_view *view)
 {
 	const void *data = view->data;
 	size_t len = view->len;
 	struct pbuf *p = NULL;
 	long n;
 
-	NET_CHECK_CONN(conn);
 	if (view->owner) {
 		p = net_view_back(view);
 		*view = (struct net_view){0};
@@ -180,4 +193,22 @@ long net_send_view(struct net_conn *conn, struct net_view *view)
 	if (p)
 		net_pbuf_free(p);
 	return n;
+}
+
+NET_COLD long view_traced(struct net_conn *conn, struct net_view *view)
+{
+	NET_CALL_TRACED(conn, "net_send_view", view->len,
+			send_view(conn, view));
+}
+
+/*
+ * Not inlined, which link-time optimization would do into a program's handler:
+ * that keeps what its own frame then has while it waits, idle.
+ */
+__attribute__((noinline)) long net_send_view(struct net_conn *conn,
+					     struct net_view *view)
+{
+	if (NET_CONN_IS_ODD(conn))
+		return view_traced(conn, view);
+	return send_view(conn, view);
 }

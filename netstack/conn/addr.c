@@ -112,6 +112,14 @@ char *net_addr_format(const struct net_addr *addr, char *buf, size_t len)
 	return buf;
 }
 
+char *net_ip_format(const struct net_addr *addr, char *buf)
+{
+	if (!addr->family || !inet_ntop(addr->family == 4 ? AF_INET : AF_INET6,
+					addr->ip, buf, NET_ADDR_TEXT_MAX))
+		strcpy(buf, "*");
+	return buf;
+}
+
 void net_addr_to_lwip(const struct net_addr *addr, ip_addr_t *out)
 {
 	if (addr->family == 6) {

@@ -370,7 +370,7 @@ void net_client_half_open(struct net_conn *conn)
 {
 	if (!net_here()->admitted.family)
 		return;
-	conn->client_port = net_here()->admitted.port;
+	conn->pcb.own_port = net_here()->admitted.port;
 	conn->counted_as = NET_COUNTED_HALF_OPEN;
 	net_here()->admitted.family = 0;
 }
@@ -383,7 +383,7 @@ void net_client_established(struct net_conn *conn)
 
 	if (conn->counted_as != NET_COUNTED_HALF_OPEN)
 		return;
-	key = key_of(&conn->pcb.remote_ip, conn->client_port);
+	key = key_of(&conn->pcb.remote_ip, conn->pcb.own_port);
 	bucket = bucket_of(&key);
 	lock(bucket);
 	s = *own_of(bucket, &key);
@@ -397,7 +397,7 @@ void net_client_established(struct net_conn *conn)
 void net_client_forget(struct net_conn *conn)
 {
 	struct net_source_key key =
-		key_of(&conn->pcb.remote_ip, conn->client_port);
+		key_of(&conn->pcb.remote_ip, conn->pcb.own_port);
 	bool client = conn->counted_as == NET_COUNTED_CLIENT;
 
 	uncount(&key, client);

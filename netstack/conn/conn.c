@@ -35,6 +35,11 @@ void net_conn_put(struct net_conn *conn)
 	net_here()->n_counted -= conn->ext->counted;
 	if (conn->ext != &net_conn_no_ext)
 		net_mem_free(net_conn_ext(conn));
+	if (conn->told) {
+		net_name_forget(conn);
+		if (net_traced(conn))
+			net_trace_gone(conn);
+	}
 	net_mem_free(conn);
 }
 
@@ -100,22 +105,18 @@ void net_conn_kill(struct net_conn *conn, int err)
 
 void net_conn_queue_output(struct net_conn *conn)
 {
+	struct net_output *queue = &net_here()->output;
+
 	if (conn->in_output)
 		return;
 	conn->in_output = true;
-	conn->output_next = NULL;
-	if (net_here()->output_tail)
-		net_here()->output_tail->output_next = conn;
-	else
-		net_here()->output_head = conn;
-	net_here()->output_tail = conn;
+	queue->ring[queue->tail++ & queue->mask] = conn;
 }
 
 /* ---- its timer ---- */
 
 void net_timer_by(struct net_conn *conn, int64_t due_ns)
 {
-	if (due_ns != CORO_FOREVER && (!coro_timer_armed(&conn->timer) ||
-				       conn->timer.expires_ns > due_ns))
+	if (due_ns < conn->timer.expires_ns)
 		coro_timer_arm(net_here()->sched, &conn->timer, due_ns);
 }

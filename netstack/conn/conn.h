@@ -7,12 +7,27 @@
 
 #include <coronet/coro_chan.h>
 
+#include "netstack/conn/trace.h"
 #include "netstack/mem/mem.h"
 
 /* ---- conn.c ---- */
 /* Its own net_conn_ext, made now if need be; NULL: no memory. */
 struct net_conn_ext *net_conn_ext(struct net_conn *conn);
 
+/* What bounds its wait for the peer, NULL: nothing does. */
+static inline struct net_conn_patience *
+net_conn_patience(const struct net_conn *conn)
+{
+	const struct net_conn_ext *ext = conn->ext;
+
+	return ext->patient ? (struct net_conn_patience *)(uintptr_t)ext : NULL;
+}
+
+/* ---- patience.c ---- */
+/* 0: without end. 0 or -ENOMEM. */
+int net_conn_set_patience(struct net_conn *conn, uint32_t timeout_ms);
+
+/* ---- conn.c ---- */
 void net_conn_put(struct net_conn *conn);
 /* In this round's output phase, or the next that the port has room in. */
 void net_conn_queue_output(struct net_conn *conn);
@@ -31,6 +46,19 @@ static inline void net_conn_tell(struct net_conn *conn)
 	if (conn->watched)
 		conn->watch->fn(conn, conn->watch);
 }
+
+static inline uint32_t *net_turn_of(uint32_t hash)
+{
+	return &net_here()->tables->turns[hash >> 22];
+}
+static_assert(NET_TURNS == 1u << 10, "net_turn_of() keeps ten bits");
+
+/* ---- names.c ---- */
+void net_names_fini(void);
+void net_name_forget(struct net_conn *conn); /* of one that may have a name */
+/* NULL: none. Of any shard; safe in a signal handler. */
+const char *net_name_in(const struct net_stack *stack,
+			const struct net_conn *conn);
 
 /* ---- wake.c ---- */
 /* One thing that a net_poll() waits for. */
@@ -178,6 +206,7 @@ static inline struct pbuf *net_rxq_take(struct net_conn *conn)
 
 /* ---- rcv_wnd.c ---- */
 #define NET_RMEM_MAX (UINT64_C(6) << 20) /* default of --rmem-max */
+#define NET_WMEM_MAX (UINT32_C(4) << 20) /* default of --wmem-max */
 /* How far windows may grow, in bytes; so the shift they are announced with. */
 void net_rcv_wnd_init(uint64_t rmem_max);
 
@@ -281,6 +310,27 @@ static inline struct net_conn_ext *net_counts(const struct net_conn *conn)
 	return ext->counted ? ext : NULL;
 }
 
+/* What else such a connection counts. */
+static inline struct net_counted *net_counted_of(struct net_conn_ext *counts)
+{
+	return (struct net_counted *)(void *)counts;
+}
+
+/* Data has come, in a segment of so many bytes, or has left. */
+static inline void net_count_data_in(struct net_counted *counted, unsigned len)
+{
+	counted->data_in++;
+	counted->recv_ns = net_here()->now_ns;
+	if (len > counted->rcv_mss)
+		counted->rcv_mss = (uint16_t)len;
+}
+
+static inline void net_count_data_out(struct net_counted *counted)
+{
+	counted->data_out++;
+	counted->sent_ns = net_here()->now_ns;
+}
+
 /* A segment for a connection, before lwIP takes it; in network byte order. */
 void net_count_in(struct net_conn *conn, const struct pbuf *p);
 /* One that leaves: what net_segment_out() sees. */
@@ -301,19 +351,26 @@ static inline void net_count_expected(struct net_conn *conn, unsigned rx,
 	counts->rx_segs++;
 	counts->rx_bytes += rx;
 	counts->tx_acked += acked;
+	if (rx)
+		net_count_data_in(net_counted_of(counts), rx);
 }
 
-static inline void net_count_sent(struct net_conn *conn)
+static inline void net_count_sent(struct net_conn *conn, unsigned len)
 {
 	struct net_conn_ext *counts = net_counts(conn);
 
-	if (counts)
-		counts->tx_segs++;
+	if (!counts)
+		return;
+	counts->tx_segs++;
+	if (len)
+		net_count_data_out(net_counted_of(counts));
 }
 
 /* Bytes that came in order, bytes acknowledged; a timeout of lwIP's. */
 void net_count_bytes(struct net_conn *conn, unsigned rx, unsigned acked);
 void net_count_rto(struct net_conn *conn);
+/* An ACK told that something came twice, or in another order. */
+void net_count_odd_ack(struct net_conn *conn, bool dsack, bool reordered);
 
 /* ---- listeners.c ---- */
 int net_listeners_init(void);
@@ -389,6 +446,8 @@ static inline void net_client_check(struct net_conn *conn)
 }
 
 /* ---- addr.c ---- */
+/* The address without its port; returns buf of NET_ADDR_TEXT_MAX bytes. */
+char *net_ip_format(const struct net_addr *addr, char *buf);
 void net_addr_to_lwip(const struct net_addr *addr, ip_addr_t *out);
 void net_addr_from_lwip(const ip_addr_t *ip, u16_t port, struct net_addr *out);
 
@@ -398,3 +457,7 @@ const char *net_handler_name(const struct net_conn *conn);
 /* Whether a word of a coroutine's stack is the connection it serves: coro's
  * recogniser, which says so in text. */
 bool net_conn_recognize(uintptr_t word, char *text, size_t len);
+/* The connection that it recognised last on this thread; the caller's to set.
+ */
+extern _Thread_local const struct net_conn *net_recognized
+	__attribute__((visibility("hidden")));

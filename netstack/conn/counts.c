@@ -3,6 +3,7 @@
  * enough.
  */
 #include "netstack/conn/conn.h"
+#include "netstack/program/events.h"
 
 #include "lwip/prot/tcp.h"
 
@@ -25,8 +26,20 @@ void net_count_rto(struct net_conn *conn)
 {
 	struct net_conn_ext *counts = net_counts(conn);
 
+	net_here()->stats.rtos++;
 	if (counts)
 		count16(&counts->rtos);
+	net_event_rto(conn);
+}
+
+void net_count_odd_ack(struct net_conn *conn, bool dsack, bool reordered)
+{
+	struct net_conn_ext *counts = net_counts(conn);
+
+	if (!counts)
+		return;
+	net_counted_of(counts)->dsacks += dsack;
+	net_counted_of(counts)->reordered += reordered;
 }
 
 /* RFC 5681 2: what makes an ACK a duplicate. */
@@ -49,10 +62,14 @@ void net_count_in(struct net_conn *conn, const struct pbuf *p)
 	if (!counts)
 		return;
 	counts->rx_segs++;
-	if (len && (s32_t)(lwip_ntohl(tcp->seqno) - conn->pcb.rcv_nxt) > 0)
+	if (len)
+		net_count_data_in(net_counted_of(counts), len);
+	if (len && (s32_t)(lwip_ntohl(tcp->seqno) - conn->pcb.rcv_nxt) > 0) {
 		count16(&counts->out_of_order);
-	else if (is_dup_ack(&conn->pcb, tcp, len))
+		net_counted_of(counts)->out_of_order++;
+	} else if (is_dup_ack(&conn->pcb, tcp, len)) {
 		count16(&counts->dup_acks);
+	}
 }
 
 /* Of window probes only the first sends its byte; lwIP has begun to probe. */
@@ -60,14 +77,19 @@ void net_count_out(struct net_conn *conn, const struct pbuf *p)
 {
 	struct net_conn_ext *counts = net_counts(conn);
 	const struct tcp_hdr *tcp = p->payload;
-	unsigned len;
+	unsigned data, len;
 
 	if (!counts)
 		return;
-	len = p->tot_len - TCPH_HDRLEN_BYTES(tcp) +
-	      ((TCPH_FLAGS(tcp) & (TCP_SYN | TCP_FIN)) != 0);
+	data = p->tot_len - TCPH_HDRLEN_BYTES(tcp);
+	len = data + ((TCPH_FLAGS(tcp) & (TCP_SYN | TCP_FIN)) != 0);
 	counts->tx_segs++;
+	if (data)
+		net_count_data_out(net_counted_of(counts));
 	if (len && !conn->pcb.persist_backoff &&
-	    (s32_t)(lwip_ntohl(tcp->seqno) - conn->pcb.snd_nxt) < 0)
+	    (s32_t)(lwip_ntohl(tcp->seqno) - conn->pcb.snd_nxt) < 0) {
 		counts->retransmits++;
+		net_counted_of(counts)->bytes_retrans += data;
+		net_counted_of(counts)->data_retrans += data != 0;
+	}
 }

@@ -10,6 +10,10 @@
  * where a quarter of the window was unread all the time, it is the reader that
  * the sender waits for, and a larger one would only hold more, cold in the
  * cache.
+ *
+ * The round trip is the least one known, never a smoothed one: what a window
+ * has beyond the path's need waits in a queue, the queue makes round trips
+ * longer, and they would ask for a larger window.
  */
 #include "netstack/conn/conn.h"
 #include "netstack/lwip/hooks.h"
@@ -73,7 +77,7 @@ static uint32_t window_step(const struct net_conn *conn, uint32_t len)
 	const struct tcp_pcb *pcb = &conn->pcb;
 	uint32_t room = most(pcb) > pcb->rcv_wnd ? most(pcb) - pcb->rcv_wnd : 0;
 
-	if (!conn->rx_tail && !pcb->refused_data)
+	if (!conn->rx_tail)
 		return room;
 	return LWIP_MIN(len, room);
 }
@@ -111,6 +115,19 @@ static void grow(struct net_conn *conn)
 }
 
 /*
+ * What was more than a window since the mark had to be asked for after it: the
+ * round trip is no longer than that has taken. A handshake may have taken more,
+ * while an address was looked up or a process woke, and a connection that only
+ * receives measures no other.
+ */
+static void note_trip(struct net_conn *conn, uint32_t bytes, uint32_t passed_us)
+{
+	if ((int32_t)(bytes - net_rcv_max(&conn->pcb)) > 0 &&
+	    passed_us < conn->pcb.rto_end)
+		conn->pcb.rto_end = LWIP_MAX(passed_us, 1);
+}
+
+/*
  * Whether a round trip has passed since the mark, or nearly: what comes at its
  * end belongs to the next. Without one known, a window's worth of bytes takes
  * no less.
@@ -118,8 +135,10 @@ static void grow(struct net_conn *conn)
 static bool is_over(const struct net_conn *conn, uint32_t bytes,
 		    uint32_t passed_us)
 {
+	uint32_t least_us = conn->pcb.rto_end; /* recovery/rtt.c */
+
 	if (conn->srtt_us)
-		return passed_us >= conn->srtt_us / 8 - conn->srtt_us / 64;
+		return passed_us >= least_us - least_us / 8;
 	return bytes >= net_rcv_max(&conn->pcb);
 }
 
@@ -136,6 +155,8 @@ static void measure(struct net_conn *conn)
 	uint32_t passed_us = now_us - pcb->rcv_mark_us;
 
 	conn->caught_up |= unread <= max / 4;
+	if (pcb->rcv_mark_us && conn->srtt_us)
+		note_trip(conn, bytes, passed_us);
 	if (pcb->rcv_mark_us && !is_over(conn, bytes, passed_us))
 		return;
 	if (pcb->rcv_mark_us && passed_us <= TRIP_MOST_US &&

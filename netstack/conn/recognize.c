@@ -5,14 +5,27 @@
 #include "netstack/program/program.h"
 
 #include <stdio.h>
+#include <string.h>
+
+_Thread_local const struct net_conn *net_recognized;
 
 const char *net_handler_name(const struct net_conn *conn)
 {
 	const struct net_listener *listener = net_listener_find_in(
-		net_observed(), &conn->pcb.local_ip, conn->client_port);
+		net_observed(), &conn->pcb.local_ip, conn->pcb.own_port);
 
 	return listener && listener->handler ? listener->handler_name
 					     : "no handler";
+}
+
+/* Its own, where the application gave it one. */
+static void add_name(const struct net_conn *conn, char *text, size_t len)
+{
+	const char *name = net_name_in(net_observed(), conn);
+	size_t used = strlen(text);
+
+	if (name)
+		snprintf(text + used, len - used, ", named %s", name);
 }
 
 /*
@@ -29,6 +42,7 @@ net_conn_recognize(uintptr_t word, char *text, size_t len)
 	if (!net_mem_is_conn(net_observed(), conn) ||
 	    !(conn->owned || conn->served))
 		return false;
+	net_recognized = conn;
 	addr = net_peer_addr(conn);
 	net_addr_format(&addr, peer, sizeof(peer));
 	if (conn->served)
@@ -36,5 +50,6 @@ net_conn_recognize(uintptr_t word, char *text, size_t len)
 			 net_handler_name(conn), peer);
 	else
 		snprintf(text, len, "peer %s", peer);
+	add_name(conn, text, len);
 	return true;
 }

@@ -62,9 +62,11 @@ __attribute__((noinline)) bool net_view_new_slot(void)
 __attribute__((cold, noinline)) struct pbuf *net_view_misused(void)
 {
 	net_here()->stats.view_misuses++;
-	net_log_seldom("coronet: coroutine '%s' gives back a view that is out "
-		       "no more: it was released, sent or reclaimed before",
-		       coro_self() ? coro_name(coro_self()) : "(none)");
+	net_log_seldom_of(
+		NET_COMPONENT_API,
+		"coronet: coroutine '%s' gives back a view that is out "
+		"no more: it was released, sent or reclaimed before",
+		coro_self() ? coro_name(coro_self()) : "(none)");
 	return NULL;
 }
 
@@ -76,7 +78,8 @@ __attribute__((cold, noinline)) void net_views_reclaim(struct net_conn *conn)
 	struct net_addr addr = net_peer_addr(conn);
 
 	net_here()->stats.views_reclaimed += conn->n_views;
-	net_log_seldom(
+	net_log_seldom_of(
+		NET_COMPONENT_API,
 		"coronet: %u view(s) of %s were never released: handler %s, "
 		"coroutine '%s'",
 		conn->n_views, net_addr_format(&addr, peer, sizeof(peer)),

@@ -16,6 +16,9 @@
  */
 #define ERRORS_A_SECOND 100
 
+/* A segment's flags beside the version of IP. */
+#define PLAIN_TCP (GLUE_FRAME_TCP | GLUE_FRAME_CSUM_OK)
+
 /* A received segment of a frame as lwIP sees it; in the frame's user words. */
 #define PORT_WORD 4 /* of them is the port's: net_frame_port() */
 static_assert(sizeof(struct pbuf_custom) <=
@@ -74,34 +77,49 @@ wrap_chain(struct net_port *port, struct glue_frame *frame)
 	return head;
 }
 
+/* Whether a router has marked a packet: that is told by the long way. */
+static inline bool is_marked(unsigned tos)
+{
+	return (tos & NET_ECN_FIELD) == NET_ECN_CE;
+}
+
 /* The shortest way: past lwIP altogether. p begins with TCP's header. */
 static inline bool input_predicted4(const struct ip_hdr *ip, struct pbuf *p)
 {
 	const struct tcp_hdr *tcp = p->payload;
 	struct net_conn *conn;
 
-	if (p->len < TCP_HLEN)
+	if (p->len < TCP_HLEN || is_marked(IPH_TOS(ip)))
 		return false;
 	conn = net_demux_find4(ip->dest.addr, lwip_ntohs(tcp->dest),
 			       ip->src.addr, lwip_ntohs(tcp->src));
 	return conn && net_predict_input(conn, p);
 }
 
+static inline struct net_conn *find6(const struct netif *netif,
+				     const struct ip6_hdr *ip,
+				     const struct tcp_hdr *tcp,
+				     ip_addr_t *remote)
+{
+	ip_addr_t local;
+
+	ip_addr_copy_from_ip6_packed(local, ip->dest);
+	ip_addr_copy_from_ip6_packed(*remote, ip->src);
+	ip6_addr_assign_zone(ip_2_ip6(&local), IP6_UNKNOWN, netif);
+	ip6_addr_assign_zone(ip_2_ip6(remote), IP6_UNKNOWN, netif);
+	return net_demux_find(&local, lwip_ntohs(tcp->dest), remote,
+			      lwip_ntohs(tcp->src));
+}
+
 static inline bool input_predicted6(const struct netif *netif,
 				    const struct ip6_hdr *ip, struct pbuf *p)
 {
-	const struct tcp_hdr *tcp = p->payload;
 	struct net_conn *conn;
-	ip_addr_t local, remote;
+	ip_addr_t remote;
 
-	if (p->len < TCP_HLEN)
+	if (p->len < TCP_HLEN || is_marked(IP6H_TC(ip)))
 		return false;
-	ip_addr_copy_from_ip6_packed(local, ip->dest);
-	ip_addr_copy_from_ip6_packed(remote, ip->src);
-	ip6_addr_assign_zone(ip_2_ip6(&local), IP6_UNKNOWN, netif);
-	ip6_addr_assign_zone(ip_2_ip6(&remote), IP6_UNKNOWN, netif);
-	conn = net_demux_find(&local, lwip_ntohs(tcp->dest), &remote,
-			      lwip_ntohs(tcp->src));
+	conn = find6(netif, ip, p->payload, &remote);
 	if (!conn || !net_predict_input(conn, p))
 		return false;
 	net_neighbour_confirm6(ip_2_ip6(&remote));
@@ -216,6 +234,11 @@ static void input_rest(struct net_port *port, struct glue_frame *frame)
 	uint16_t flags = frame->flags;
 	struct pbuf *p;
 
+	if (__builtin_expect(port->exception != NULL, 0) &&
+	    net_exception_input(port, frame)) {
+		glue_frame_free(frame);
+		return;
+	}
 	if (!admit(port, frame, &netif)) {
 		net_here()->stats.rx_refused++;
 		glue_frame_free(frame);
@@ -238,15 +261,164 @@ static void input_rest(struct net_port *port, struct glue_frame *frame)
 
 static inline void input_frame(struct net_port *port, struct glue_frame *frame)
 {
-	const uint16_t tcp = GLUE_FRAME_TCP | GLUE_FRAME_CSUM_OK;
 	bool done = false;
 
-	if (frame->flags == (GLUE_FRAME_IP4 | tcp))
+	if (frame->flags == (GLUE_FRAME_IP4 | PLAIN_TCP))
 		done = input_tcp4(port, port->netif0, frame);
-	else if (frame->flags == (GLUE_FRAME_IP6 | tcp))
+	else if (frame->flags == (GLUE_FRAME_IP6 | PLAIN_TCP))
 		done = input_tcp6(port, port->netif0, frame);
 	if (!done)
 		input_rest(port, frame);
+}
+
+/* ---- runs: segments of one connection, one right behind the other ---- */
+
+/* Smaller ones are seldom many, and a small request pays for each test. */
+#define RUN_BYTES 512u
+
+/* Cheap, and asked of any frames: most begin no run. */
+static inline bool may_run(const struct glue_frame *first,
+			   const struct glue_frame *second)
+{
+	uint32_t a, b; /* both ports */
+
+	memcpy(&a, first->data + first->l4_off, sizeof(a));
+	memcpy(&b, second->data + second->l4_off, sizeof(b));
+	return a == b;
+}
+
+/* A segment as input_tcp4() or input_tcp6() takes it, which both wrap it. */
+static bool is_plain(const struct net_port *port,
+		     const struct glue_frame *frame)
+{
+	const struct ip_hdr *ip = (const void *)(frame->data + NET_ETH_HEADER);
+
+	if (frame->next || !net_here()->predicts || !netif_is_up(port->netif0))
+		return false;
+	if (frame->flags == (GLUE_FRAME_IP4 | PLAIN_TCP))
+		return ip->dest.addr == netif_ip4_addr(port->netif0)->addr &&
+		       !is_marked(IPH_TOS(ip));
+	return frame->flags == (GLUE_FRAME_IP6 | PLAIN_TCP) &&
+	       !is_marked(IP6H_TC((const struct ip6_hdr *)(const void *)ip)) &&
+	       frame->l4_off == NET_ETH_HEADER + IP6_HLEN && port->has_ip6;
+}
+
+/* TCP's part of a plain segment; NULL: there is no room for a header. */
+static struct pbuf *wrap_segment(struct net_port *port,
+				 struct glue_frame *frame)
+{
+	const void *ip = frame->data + NET_ETH_HEADER;
+	unsigned header = frame->l4_off - NET_ETH_HEADER;
+	unsigned len =
+		frame->flags & GLUE_FRAME_IP4
+			? lwip_ntohs(IPH_LEN((const struct ip_hdr *)ip)) -
+				  header
+			: IP6H_PLEN((const struct ip6_hdr *)ip);
+	struct pbuf *p;
+
+	if (len < TCP_HLEN)
+		return NULL;
+	p = wrap_one(port, frame, (u16_t)len);
+	p->payload = frame->data + frame->l4_off;
+	p->len = p->tot_len;
+	return p;
+}
+
+static struct net_conn *find(const struct net_port *port,
+			     const struct glue_frame *frame)
+{
+	const void *ip = frame->data + NET_ETH_HEADER;
+	const struct tcp_hdr *tcp = (const void *)(frame->data + frame->l4_off);
+	const struct ip_hdr *ip4 = ip;
+	ip_addr_t remote;
+
+	if (frame->flags & GLUE_FRAME_IP6)
+		return find6(port->netif0, ip, tcp, &remote);
+	return net_demux_find4(ip4->dest.addr, lwip_ntohs(tcp->dest),
+			       ip4->src.addr, lwip_ntohs(tcp->src));
+}
+
+static bool is_of(const struct tcp_pcb *pcb, const struct glue_frame *frame)
+{
+	const void *ip = frame->data + NET_ETH_HEADER;
+	const struct tcp_hdr *tcp = (const void *)(frame->data + frame->l4_off);
+	const struct ip_hdr *ip4 = ip;
+	const struct ip6_hdr *ip6 = ip;
+
+	if (tcp->src != lwip_htons(pcb->remote_port) ||
+	    tcp->dest != lwip_htons(pcb->local_port))
+		return false;
+	if (frame->flags & GLUE_FRAME_IP6)
+		return IP_IS_V6_VAL(pcb->remote_ip) &&
+		       !memcmp(&ip6->src, ip_2_ip6(&pcb->remote_ip),
+			       sizeof(ip6->src)) &&
+		       !memcmp(&ip6->dest, ip_2_ip6(&pcb->local_ip),
+			       sizeof(ip6->dest));
+	return IP_IS_V4_VAL(pcb->remote_ip) &&
+	       ip4->src.addr == ip_2_ip4(&pcb->remote_ip)->addr &&
+	       ip4->dest.addr == ip_2_ip4(&pcb->local_ip)->addr;
+}
+
+/*
+ * Whether header prediction takes the segment: the first of a run, or the next
+ * one. If not the frame is as it was.
+ */
+static inline bool take(struct net_conn *conn, struct net_port *port,
+			struct glue_frame *frame,
+			bool (*predict)(struct net_conn *, struct pbuf *))
+{
+	struct pbuf *p = wrap_segment(port, frame);
+
+	if (p && predict(conn, p))
+		return true;
+	if (p)
+		port->frames_in--;
+	return false;
+}
+
+/*
+ * Takes the segments of a connection that come first together, as GRO does;
+ * how many there were, of two frames or more. Nothing happens between them: no
+ * other frame, no lwIP, no coroutine, so the connection that was found is the
+ * connection of all.
+ */
+__attribute__((noinline)) static unsigned
+input_run(struct net_port *port, struct glue_frame **frames, unsigned n)
+{
+	struct net_conn *conn = NULL;
+	unsigned k = 1;
+
+	if (may_run(frames[0], frames[1]) && is_plain(port, frames[0]))
+		conn = find(port, frames[0]);
+	if (!conn || !net_predict_runs(conn) ||
+	    !take(conn, port, frames[0], net_predict_input)) {
+		input_frame(port, frames[0]);
+		return 1;
+	}
+	if (IP_IS_V6_VAL(conn->pcb.remote_ip)) /* the frame may be gone */
+		net_neighbour_confirm6(ip_2_ip6(&conn->pcb.remote_ip));
+	while (k < n && is_plain(port, frames[k]) &&
+	       is_of(&conn->pcb, frames[k]) &&
+	       take(conn, port, frames[k], net_predict_next))
+		k++;
+	if (k > 1)
+		net_predict_settle(conn);
+	return k;
+}
+
+static inline void input_burst(struct net_port *port,
+			       struct glue_frame **frames, unsigned n)
+{
+	struct glue_frame **end = frames + n;
+
+	while (frames < end - 1)
+		if (__builtin_expect(frames[1]->seg_len < RUN_BYTES, 1))
+			input_frame(port, *frames++);
+		else
+			frames += input_run(port, frames,
+					    (unsigned)(end - frames));
+	if (frames < end)
+		input_frame(port, *frames);
 }
 
 unsigned net_link_rx(void)
@@ -263,8 +435,7 @@ unsigned net_link_rx(void)
 			    net_here()->shed_until_ns > net_here()->now_ns, 0))
 			n = net_syn_limit_shed(port, frames, n);
 		net_demux_prefetch(frames, n);
-		for (unsigned k = 0; k < n; k++)
-			input_frame(port, frames[k]);
+		input_burst(port, frames, n);
 	}
 	return total;
 }

@@ -14,6 +14,12 @@ void net_link_tick(void);
 /* ---- input.c ---- */
 unsigned net_link_rx(void);
 
+/* ---- exception.c ---- */
+/* Sends what the kernel has for the links; frames taken. */
+unsigned net_exception_poll(void);
+/* What tells that the kernel has something for a link; -1: nothing does. */
+int net_exception_fd(const struct net_port *port);
+
 /* ---- output.c ---- */
 void net_link_tx(void);
 /*

@@ -9,6 +9,7 @@
  * claims an address of ours or one beyond the link.
  */
 #include "netstack/link/link_priv.h"
+#include "netstack/program/events.h"
 
 #include <string.h>
 
@@ -182,6 +183,7 @@ static bool may_ask(uint32_t ip)
 		slot = &slots[0];
 	if (slot->ip != ip && slot->until_ns > net_here()->now_ns) {
 		net_here()->stats.neighbours_refused++;
+		net_event_unasked4(ip);
 		return false;
 	}
 	if (slot->ip != ip || slot->until_ns <= net_here()->now_ns)
@@ -399,6 +401,7 @@ __attribute__((noinline)) static bool may_send6(const struct netif *netif,
 	if (!found || entry || count_entries(true) < ND_ASKED)
 		return true; /* lwIP says if there is no way */
 	net_here()->stats.neighbours_refused++;
+	net_event_unasked6(dest);
 	return false;
 }
 

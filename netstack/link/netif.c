@@ -5,6 +5,7 @@
  * its own; IPv6 addresses live on a link's first netif.
  */
 #include "netstack/link/link_priv.h"
+#include "netstack/program/log.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -121,7 +122,10 @@ int net_link_open(struct net_opts *opts)
 	net_here()->pmtud_off = opts->pmtud_off;
 	net_here()->predicts = !opts->predict_off;
 	net_here()->timestamps_off = opts->timestamps_off;
+	net_here()->ecn = (uint8_t)opts->ecn;
 	net_rcv_wnd_init(opts->rmem_max ? opts->rmem_max : NET_RMEM_MAX);
+	net_here()->wmem_max =
+		opts->wmem_max ? (uint32_t)opts->wmem_max : NET_WMEM_MAX;
 	if (opts->gateway4.family)
 		memcpy(&net_here()->gateway4.addr, opts->gateway4.ip, 4);
 	if (opts->gateway6.family) {
@@ -131,6 +135,7 @@ int net_link_open(struct net_opts *opts)
 	for (unsigned i = 0; i < opts->n_links; i++) {
 		struct net_port *port = &net_here()->ports[i];
 
+		conf.keeps_refused = opts->exceptions[i] != NULL;
 		err = glue_port_open(i, &conf, &port->glue, opts->error,
 				     sizeof(opts->error));
 		if (err < 0)
@@ -139,6 +144,8 @@ int net_link_open(struct net_opts *opts)
 		port->frames_to_hold = glue_port_frames_spare(port->glue);
 		net_here()->ooseq_most += port->frames_to_hold / 2;
 		err = add_addrs(port, opts);
+		if (err == 0)
+			err = net_exception_open(i, opts);
 		if (err < 0)
 			return err;
 	}
@@ -156,6 +163,28 @@ void net_link_close(void)
 	for (unsigned i = 0; i < net_here()->n_ports; i++)
 		glue_port_close(net_here()->ports[i].glue);
 	net_here()->n_ports = 0;
+	net_exception_close();
+}
+
+/* Once, since nothing else tells why no connection comes about. */
+static void say_untrusted(void)
+{
+	static _Thread_local bool said;
+
+	for (unsigned i = 0; !said && i < net_here()->n_ports; i++) {
+		uint64_t n = glue_port_untrusted(net_here()->ports[i].glue);
+
+		if (!n)
+			continue;
+		said = true;
+		net_log_of(
+			NET_COMPONENT_LINK, NET_LOG_WARNING,
+			"coronet: link %u: the peer leaves checksums of TCP "
+			"and UDP to its NIC, which a virtual link has not: "
+			"frames are dropped. 'ethtool -K IFACE tx off' on its "
+			"interface helps, or csum=trust with this --link",
+			i + 1);
+	}
 }
 
 void net_link_tick(void)
@@ -169,6 +198,7 @@ void net_link_tick(void)
 	if (stack->now_ns < stack->next_1s_ns)
 		return;
 	stack->next_1s_ns = stack->now_ns + INT64_C(1000000000);
+	say_untrusted();
 	etharp_tmr();
 	net_neighbour_probe();
 	nd6_tmr();

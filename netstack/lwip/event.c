@@ -5,6 +5,7 @@
  * everything else runs in the coroutine that asked for it.
  */
 #include "netstack/api/api.h"
+#include "netstack/program/events.h"
 
 #include <errno.h>
 
@@ -48,7 +49,13 @@ static err_t on_recv(struct net_conn *conn, struct pbuf *p)
 static void dialed(struct net_conn *conn)
 {
 	conn->connecting = false;
+	net_event_opened(conn, true);
 	net_wake(conn->writer);
+}
+
+void *net_pcb_arg(struct tcp_pcb *pcb)
+{
+	return net_conn_of(pcb)->attached ? pcb : NULL;
 }
 
 /* lwIP's events. arg is the connection, NULL once its owner has closed it. */
@@ -77,6 +84,8 @@ err_t lwip_tcp_event(void *arg, struct tcp_pcb *pcb, enum lwip_event event,
 			dialed(conn);
 		break;
 	case LWIP_EVENT_ERR:
+		if (err == ERR_RST) /* before the pcb is freed */
+			net_here()->ending = NET_END_PEER_RESET;
 		if (conn) {
 			conn->err = (int16_t)error_of(conn, err);
 			net_conn_wake_all(conn);

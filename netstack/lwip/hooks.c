@@ -14,15 +14,43 @@ err_t net_segment_in(struct tcp_pcb *pcb, const struct tcp_hdr *hdr,
 	return ERR_OK;
 }
 
+/* Of data lwIP sends nothing again by itself, of handshakes it does. */
+static const char *resent_by_lwip(const struct tcp_pcb *pcb,
+				  const struct pbuf *p)
+{
+	struct tcp_seg *head = pcb->unsent;
+
+	if (!head || head->p != p || !(net_seg_of(head)->state & NET_SEG_SENT))
+		return NULL;
+	return "RTO";
+}
+
+/* Bytes of data: an ACK, a reset or a probe has none. */
+static unsigned data_of(const struct tcp_pcb *pcb, const struct pbuf *p)
+{
+	return pcb->unsent && pcb->unsent->p == p ? pcb->unsent->len : 0;
+}
+
 /* pcb is NULL for a RST to nobody. */
 u32_t *net_segment_out(const struct tcp_pcb *pcb, const struct pbuf *p,
-		       u32_t *opts)
+		       struct tcp_hdr *hdr, u32_t *opts)
 {
+	struct net_conn *conn = (void *)(uintptr_t)pcb;
+	bool traced;
+	const char *resent = NULL;
+
 	if (!pcb)
 		return opts;
-	net_count_out(net_conn_of((struct tcp_pcb *)(uintptr_t)pcb), p);
+	traced = net_traced(conn);
+	if (traced)
+		resent = resent_by_lwip(pcb, p);
+	net_count_out(conn, p);
+	if (pcb->flags & NET_TF_ECN)
+		net_ecn_segment_out(conn, p, hdr);
 	net_recovery_segment_out(pcb, p);
 	net_ts_refresh(pcb, opts);
+	if (traced)
+		net_trace_out(conn, hdr, data_of(pcb, p), resent);
 	return opts + net_ts_bytes(pcb) / sizeof(*opts);
 }
 
@@ -58,7 +86,8 @@ const ip6_addr_t *net_gateway6(struct netif *netif, const ip6_addr_t *dest)
 
 _Noreturn void net_lwip_assert(const char *message, const char *file, int line)
 {
-	net_log("coronet: lwIP: %s (%s:%d)", message, file, line);
+	net_log_line(NET_LOG_CRITICAL, "coronet: lwIP: %s (%s:%d)", message,
+		     file, line);
 	net_log_flush();
 	abort();
 }

@@ -19,6 +19,12 @@ u32_t net_isn(const ip_addr_t *local_ip, u16_t local_port,
 #define LWIP_HOOK_TCP_ISN(local_ip, local_port, remote_ip, remote_port)        \
 	net_isn(local_ip, local_port, remote_ip, remote_port)
 
+/* What lwIP's events of a pcb are for: it, or NULL (lwip/event.c). */
+void *net_pcb_arg(struct tcp_pcb *pcb);
+
+/* How many keepalive probes end it (tcp/timer.c). */
+u32_t net_pcb_keep_cnt(const struct tcp_pcb *pcb);
+
 /* The shift of the windows that we announce (conn/rcv_wnd.c). */
 u8_t net_rcv_scale(void);
 
@@ -50,8 +56,27 @@ err_t net_segment_in(struct tcp_pcb *pcb, const struct tcp_hdr *hdr,
 	((u8_t)((len) +                                                        \
 		((pcb) && ((pcb)->flags & NET_TF_TS) ? NET_TS_BYTES : 0)))
 
-/* A segment about to leave: puts a timestamp behind its options (hooks.c). */
+/*
+ * RFC 3168 (recovery/ecn.c), also in pcb->flags, where lwIP has none: ECN has
+ * been agreed upon, or in SYN_SENT offered; the peer is owed ECE; and the next
+ * new data says CWR.
+ */
+#define NET_TF_ECN 0x2000u
+#define NET_TF_ECE 0x4000u
+#define NET_TF_CWR 0x0200u
+
+/*
+ * The connection has a ring of the sock trace (conn/trace.h). lwIP's TF_INFR
+ * has this bit, for a fast retransmission that recovery/ leaves nothing to:
+ * edits.py takes it out of lwIP.
+ */
+#define NET_TF_TRACED 0x0004u
+
+/*
+ * A segment about to leave: puts a timestamp behind its options, and sets what
+ * it says of ECN (hooks.c).
+ */
 u32_t *net_segment_out(const struct tcp_pcb *pcb, const struct pbuf *p,
-		       u32_t *opts);
+		       struct tcp_hdr *hdr, u32_t *opts);
 #define LWIP_HOOK_TCP_OUT_ADD_TCPOPTS(p, hdr, pcb, opts)                       \
-	net_segment_out(pcb, p, opts)
+	net_segment_out(pcb, p, hdr, opts)

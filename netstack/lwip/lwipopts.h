@@ -4,6 +4,8 @@
  */
 #pragma once
 
+#include "netstack/lwip/pcb_layout.h"
+
 /* One thread, no operating system underneath. */
 #define NO_SYS		     1
 #define SYS_LIGHTWEIGHT_PROT 0
@@ -70,7 +72,7 @@ void net_mem_free(void *mem);
 #define LWIP_RCV_SCALE		 net_rcv_scale()
 #define TCP_WND			 (256 * 1024) /* at first */
 #define TCP_SND_BUF		 (256 * 1024)
-#define TCP_SND_QUEUELEN	 8192
+#define TCP_SND_QUEUELEN	 65000 /* 64 MiB of full segments */
 #define TCP_SNDLOWAT		 16384 /* unused by the raw API */
 #define TCP_WND_UPDATE_THRESHOLD (TCP_WND_MAX(pcb) / 4) /* scaled or not */
 #define TCP_OVERSIZE		 TCP_MSS
@@ -84,6 +86,7 @@ void net_mem_free(void *mem);
 #define LWIP_CALLBACK_API	 0
 #define LWIP_EVENT_API		 1 /* one event function: a smaller pcb */
 #define SO_REUSE		 0
+#define LWIP_TF_INFR		 0 /* the bit is NET_TF_TRACED */
 
 /* dpdk_glue checks and fills IP, TCP and UDP checksums. */
 #define CHECKSUM_GEN_IP	     0

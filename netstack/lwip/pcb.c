@@ -6,23 +6,31 @@
 #include <errno.h>
 #include <string.h>
 
+#include "netstack/program/events.h"
 #include "netstack/tcp/tcp.h"
 
 /* Before anything has passed: without memory it is not counted. */
 static void begin_counting(struct net_conn *conn)
 {
-	struct net_conn_ext *ext = net_conn_ext(conn);
+	struct net_counted *counted = net_mem_calloc(1, sizeof(*counted));
 
-	if (!ext)
+	if (!counted)
 		return;
-	ext->counted = true;
+	counted->ext = net_conn_no_ext;
+	counted->ext.counted = true;
+	conn->ext = &counted->ext;
+	counted->sent_ns = counted->recv_ns = net_here()->now_ns;
+	counted->began = (uint32_t)(net_here()->now_ns >> 24);
 	net_here()->n_counted++;
 }
 
 void *net_conn_alloc(void)
 {
-	struct net_conn *conn = net_mem_pool_alloc(MEMP_TCP_PCB);
+	struct net_conn *conn;
 
+	if (!net_output_has_room())
+		return NULL;
+	conn = net_mem_pool_alloc(MEMP_TCP_PCB);
 	if (!conn)
 		return NULL;
 	memset(conn, 0, sizeof(*conn));
@@ -55,8 +63,11 @@ static int untold_error(const struct net_conn *conn)
 /* lwIP has freed the pcb, on whatever path. */
 void net_conn_pcb_freed(struct net_conn *conn)
 {
-	if (conn->hashed)
+	if (conn->hashed) {
 		net_here()->stats.closed++;
+		net_event_closed(conn);
+	}
+	net_here()->ending = NET_END_NONE;
 	net_demux_remove(conn);
 	coro_timer_cancel(net_here()->sched, &conn->timer);
 	net_recovery_free(conn);
@@ -68,6 +79,8 @@ void net_conn_pcb_freed(struct net_conn *conn)
 	net_here()->n_conns--;
 	if (!conn->err)
 		conn->err = (int16_t)untold_error(conn);
+	if (net_traced(conn))
+		net_trace_ended(conn);
 	net_conn_wake_all(conn);
 	net_conn_put(conn);
 }

@@ -278,7 +278,7 @@ static bool send_ack(struct net_conn *conn)
 	fill_header(pcb, &header.tcp, options);
 	if (!net_link_send_tcp(pcb, &p))
 		return false;
-	net_count_sent(conn);
+	net_count_sent(conn, 0);
 	pcb->rcv_ann_right_edge = pcb->rcv_nxt + pcb->rcv_ann_wnd;
 	tcp_clear_flags(pcb, TF_ACK_DELAY | TF_ACK_NOW);
 	return true;
@@ -301,7 +301,7 @@ TWICE bool output(struct net_conn *conn, unsigned options)
 		fill_header(pcb, pcb->unsent->tcphdr, options);
 		if (!net_link_send_tcp(pcb, p))
 			return false;
-		net_count_sent(conn);
+		net_count_sent(conn, pcb->unsent->len);
 		net_recovery_segment_out(pcb, p);
 		move_on(pcb);
 	} while (may_leave(pcb, wnd, options));
@@ -311,14 +311,29 @@ TWICE bool output(struct net_conn *conn, unsigned options)
 	return true;
 }
 
-__attribute__((noinline)) static bool output_stamped(struct net_conn *conn)
+/*
+ * What a traced connection sends goes by net_segment_out(), where that is seen.
+ * With ECN new data leaves as ECN-capable and an ACK does not (RFC 3168 6.1.4);
+ * what ECE or CWR has to say is lwIP's to send, by net_segment_out().
+ */
+__attribute__((noinline)) static bool output_agreed(struct net_conn *conn)
 {
-	return output(conn, NET_TS_BYTES);
+	struct tcp_pcb *pcb = &conn->pcb;
+
+	if (pcb->flags & (NET_TF_ECN | NET_TF_TRACED)) {
+		if (pcb->flags & NET_TF_TRACED)
+			return false;
+		if (!net_ecn_is_quiet(pcb))
+			return false;
+		net_ecn_set_ect(pcb, pcb->unsent);
+	}
+	return pcb->flags & NET_TF_TS ? output(conn, NET_TS_BYTES)
+				      : output(conn, 0);
 }
 
 bool net_predict_output(struct net_conn *conn)
 {
-	if (conn->pcb.flags & NET_TF_TS)
-		return output_stamped(conn);
+	if (conn->pcb.flags & (NET_TF_TS | NET_TF_ECN | NET_TF_TRACED))
+		return output_agreed(conn);
 	return output(conn, 0);
 }

@@ -24,7 +24,7 @@ struct place {
 	unsigned line;
 };
 
-static struct words {
+struct words {
 	char *list[MAX_WORDS + 1];
 	int n, n_made;
 	/* Those that read_config() made. getopt(3) reorders the list. */
@@ -32,12 +32,15 @@ static struct words {
 		char *word; /* malloc'ed */
 		struct place place;
 	} made[MAX_WORDS];
-} words;
+};
+
+static struct words the_words; /* of net_parse_args() */
 
 /* A configuration file while it is read. */
 struct config {
 	struct net_opts *opts; /* its error is set when something is wrong */
 	const struct argp *argp;
+	struct words *words;
 	struct place place;
 };
 
@@ -68,52 +71,70 @@ __attribute__((format(printf, 2, 3))) static int refuse(struct net_opts *opts,
 	return err;
 }
 
-static const char *format_place(const struct place *place)
-{
-	static char text[320];
+#define PLACE_MAX 320
 
-	snprintf(text, sizeof(text),
-		 "--config '%.255s', line %u: ", place->path, place->line);
+static const char *format_place(const struct place *place, char *text)
+{
+	snprintf(text, PLACE_MAX, "--config '%.255s', line %u: ", place->path,
+		 place->line);
 	return text;
 }
 
 __attribute__((format(printf, 2, 3))) static int
 refuse_line(const struct config *config, const char *format, ...)
 {
+	char place[PLACE_MAX];
 	va_list ap;
 	int err;
 
 	va_start(ap, format);
-	err = vrefuse(config->opts, format_place(&config->place), format, ap);
+	err = vrefuse(config->opts, format_place(&config->place, place), format,
+		      ap);
 	va_end(ap);
 	return err;
 }
 
 /* ---- words ---- */
 
-static int push(char *word)
+static int push(struct words *words, char *word)
 {
-	if (words.n == MAX_WORDS)
+	if (words->n == MAX_WORDS)
 		return -E2BIG;
-	words.list[words.n++] = word;
-	words.list[words.n] = NULL;
+	words->list[words->n++] = word;
+	words->list[words->n] = NULL;
 	return 0;
+}
+
+static void drop_words(struct words *words)
+{
+	words->n = 0;
+	while (words->n_made)
+		free(words->made[--words->n_made].word);
+}
+
+/* Where that word, of an option of that name, comes from; or NULL. */
+static const struct place *find_place(const struct words *words,
+				      const char *word, const char *name)
+{
+	size_t len = strlen(name);
+
+	for (int i = 0; i < words->n_made; i++)
+		if (words->made[i].word == word &&
+		    strncmp(word + 2, name, len) == 0 &&
+		    (word[2 + len] == '=' || word[2 + len] == '\0'))
+			return &words->made[i].place;
+	return NULL;
 }
 
 const char *net_config_place(const struct argp_state *state, const char *name)
 {
-	size_t len = strlen(name);
-	const char *word;
+	static char text[PLACE_MAX];
+	const struct place *place;
 
-	if (state->argv != words.list || state->next < 1)
+	if (state->argv != the_words.list || state->next < 1)
 		return "";
-	word = words.list[state->next - 1];
-	for (int i = 0; i < words.n_made; i++)
-		if (words.made[i].word == word &&
-		    strncmp(word + 2, name, len) == 0 &&
-		    (word[2 + len] == '=' || word[2 + len] == '\0'))
-			return format_place(&words.made[i].place);
-	return "";
+	place = find_place(&the_words, the_words.list[state->next - 1], name);
+	return place ? format_place(place, text) : "";
 }
 
 /* ---- configuration files ---- */
@@ -212,12 +233,13 @@ static int add_option(const struct config *config,
 	if (option->arg ? asprintf(&word, "--%s=%s", option->name, value) < 0
 			: asprintf(&word, "--%s", option->name) < 0)
 		return refuse_line(config, "%s", strerror(ENOMEM));
-	err = push(word);
+	err = push(config->words, word);
 	if (err < 0) {
 		free(word);
 		return refuse_line(config, "more than %d options", MAX_WORDS);
 	}
-	words.made[words.n_made++] = (struct made){word, config->place};
+	config->words->made[config->words->n_made++] =
+		(struct made){word, config->place};
 	return 0;
 }
 
@@ -258,10 +280,10 @@ static int read_line(const struct config *config, char *line)
 	return add_option(config, option, value);
 }
 
-static int read_config(struct net_opts *opts, const struct argp *argp,
-		       const char *path)
+static int read_config(struct words *words, struct net_opts *opts,
+		       const struct argp *argp, const char *path)
 {
-	struct config config = {opts, argp, {path, 0}};
+	struct config config = {opts, argp, words, {path, 0}};
 	FILE *file = fopen(path, "re");
 	char *line = NULL;
 	size_t room = 0;
@@ -310,14 +332,12 @@ static const struct argp common = {.parser = parse_common,
 				   .children = common_child};
 
 /* Fills the list of words: 0 or -EINVAL. */
-static int gather_words(const struct argp *argp, int argc, char **argv,
-			struct net_opts *opts)
+static int gather_words(struct words *words, const struct argp *argp, int argc,
+			char **argv, struct net_opts *opts)
 {
 	int err = 0;
 
-	words.n = 0;
-	while (words.n_made)
-		free(words.made[--words.n_made].word);
+	drop_words(words);
 	for (int i = 0; i < argc && err == 0; i++) {
 		const char *path;
 
@@ -328,8 +348,8 @@ static int gather_words(const struct argp *argp, int argc, char **argv,
 		}
 		path = i ? config_path(argc, argv, &i) : NULL;
 		if (path)
-			err = read_config(opts, argp, path);
-		else if (push(argv[i]) < 0)
+			err = read_config(words, opts, argp, path);
+		else if (push(words, argv[i]) < 0)
 			err = refuse(opts,
 				     "more than %d words on the command line",
 				     MAX_WORDS);
@@ -346,9 +366,79 @@ int net_parse_args(const struct argp *argp, int argc, char **argv,
 		argp = &common;
 		input = opts;
 	}
-	err = gather_words(argp, argc, argv, opts);
+	err = gather_words(&the_words, argp, argc, argv, opts);
 	if (err < 0)
 		return err;
 	argp_err_exit_status = 2;
-	return -argp_parse(argp, words.n, words.list, 0, NULL, input);
+	return -argp_parse(argp, the_words.n, the_words.list, 0, NULL, input);
+}
+
+/* ---- once more ---- */
+
+/* The first option that begins so; getopt(3) has refused ambiguous ones. */
+static const struct argp_option *find_begun(const struct argp *argp,
+					    const char *name, unsigned depth)
+{
+	const struct argp_option *option = argp->options;
+	const struct argp_child *child = argp->children;
+
+	for (; option &&
+	       (option->name || option->key || option->doc || option->group);
+	     option++)
+		if (option->name &&
+		    strncmp(option->name, name, strlen(name)) == 0)
+			return option;
+	for (; child && child->argp && depth < MAX_DEPTH; child++) {
+		option = find_begun(child->argp, name, depth + 1);
+		if (option)
+			return option;
+	}
+	return NULL;
+}
+
+/* Tells of the option at *i, which is moved on if its value follows. */
+static int tell_option(const struct words *words, const struct argp *argp,
+		       int *i, net_option_fn fn, void *arg)
+{
+	char name[64], text[PLACE_MAX];
+	const char *word = words->list[*i], *value = strchr(word, '=');
+	size_t len = value ? (size_t)(value - word) : strlen(word);
+	const struct argp_option *option;
+	const struct place *place;
+
+	if (strncmp(word, "--", 2) != 0 || len - 2 >= sizeof(name))
+		return 0;
+	snprintf(name, sizeof(name), "%.*s", (int)(len - 2), word + 2);
+	option = find_option(argp, name, 0);
+	if (!option)
+		option = find_begun(argp, name, 0);
+	if (!option)
+		return 0;
+	place = find_place(words, word, option->name);
+	if (value)
+		value++;
+	else if (option->arg && *i + 1 < words->n)
+		value = words->list[++*i];
+	return fn(arg, option->name, value,
+		  place ? format_place(place, text) : "");
+}
+
+int net_reread_args(const struct argp *argp, int argc, char **argv,
+		    net_option_fn fn, void *arg, char *error, size_t len)
+{
+	struct words *words = calloc(1, sizeof(*words));
+	struct net_opts opts = {.error = ""};
+	int err = -ENOMEM;
+
+	if (words)
+		err = gather_words(words, argp, argc, argv, &opts);
+	if (err < 0)
+		snprintf(error, len, "%s",
+			 opts.error[0] ? opts.error : strerror(-err));
+	for (int i = 1; err == 0 && i < words->n; i++)
+		err = tell_option(words, argp, &i, fn, arg);
+	if (words)
+		drop_words(words);
+	free(words);
+	return err;
 }

@@ -57,7 +57,9 @@ __attribute__((cold, noinline)) void net_die_foreign(const char *call)
 {
 	if (!net_stacks_open())
 		return; /* nothing is open: the call says so itself */
-	net_log("coronet: %s() was called from a thread that isn't its shard's "
+	net_log_line(
+		NET_LOG_CRITICAL,
+		"coronet: %s() was called from a thread that isn't its shard's "
 		"(net_post() may be called from anywhere: let what it runs "
 		"make the call)",
 		call);
@@ -65,9 +67,19 @@ __attribute__((cold, noinline)) void net_die_foreign(const char *call)
 	abort();
 }
 
+__attribute__((cold, noinline)) void
+net_die_unless_traced(const struct net_conn *conn, const char *call)
+{
+	if (!net_here()->sched || !conn ||
+	    (conn->shard & ~NET_SHARD_TRACED) != net_here()->shard)
+		net_die_foreign(call);
+}
+
 __attribute__((cold, noinline)) void net_die_shared(const char *what)
 {
-	net_log("coronet: %s lies on a shared stack, where it dangles while "
+	net_log_line(
+		NET_LOG_CRITICAL,
+		"coronet: %s lies on a shared stack, where it dangles while "
 		"its coroutine is switched out; use the heap, static storage "
 		"or a private stack",
 		what);

@@ -1,5 +1,5 @@
 /*
- * The log: lines for stderr which never stop the thread that says them.
+ * The log: lines which never stop the thread that says them.
  *
  * A line is formatted into a slot of a bounded ring, and a thread of its own
  * writes it. stderr is often a pipe that other processes share, so that
@@ -15,23 +15,17 @@
  * Before net_log_open(), and in the child of a fork(2), there is no writer: the
  * caller writes by itself and may block.
  */
-#include "netstack/program/log.h"
+#include "netstack/program/log_priv.h"
 
 #include <errno.h>
-#include <poll.h>
 #include <pthread.h>
 #include <semaphore.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
-
-#include <coronet/net.h>
 
 #include "dpdk_glue/glue.h"
 
@@ -40,8 +34,10 @@
 #define NS_PER_S    INT64_C(1000000000)
 
 struct line {
+	int64_t wall_ns;  /* since 1970, where lines have a time */
 	uint32_t dropped; /* lines lost just before this one */
 	uint16_t len;
+	uint8_t level;
 	char text[NET_LOG_BYTES];
 };
 
@@ -53,53 +49,42 @@ struct slot {
 static struct {
 	struct slot slots[NET_LOG_SLOTS];
 	_Atomic uint64_t head, tail;
-	_Atomic uint64_t dropped; /* in all */
-	_Atomic uint32_t untold;  /* of those, not yet said on stderr */
+	_Atomic uint64_t dropped;    /* in all */
+	_Atomic uint64_t suppressed; /* by limits */
+	_Atomic uint32_t untold; /* of those dropped, not yet said in the log */
 	_Atomic bool has_writer;
-	_Atomic int fd;
 	sem_t wake;
-	struct sigaction old_pipe;
-	bool holds_pipe; /* SIGPIPE has our handler, and old_pipe is set */
-} the_log = {.fd = STDERR_FILENO};
+	struct sigaction old_pipe, old_usr1;
+	bool holds_pipe, holds_usr1; /* ours is set, the old one kept */
+} the_log;
 
 uint64_t net_log_dropped(void)
 {
 	return atomic_load(&the_log.dropped);
 }
 
-void net_log_set_fd(int fd)
+uint64_t net_log_suppressed(void)
 {
-	atomic_store(&the_log.fd, fd);
+	return atomic_load(&the_log.suppressed);
+}
+
+void net_log_wake(void)
+{
+	if (atomic_load(&the_log.has_writer))
+		sem_post(&the_log.wake);
+}
+
+static int64_t wall_now_ns(void)
+{
+	struct timespec now;
+
+	if (!net_log_sink_is_stamped())
+		return 0;
+	clock_gettime(CLOCK_REALTIME, &now);
+	return now.tv_sec * NS_PER_S + now.tv_nsec;
 }
 
 /* ---- writing ---- */
-
-/*
- * The whole of a text, however long the reader takes. Not when the descriptor
- * is closed or broken: false. EAGAIN is another process's O_NONBLOCK.
- */
-static bool write_all(const char *text, size_t len)
-{
-	static const struct timespec pause = {.tv_nsec = 1000000};
-	int fd = atomic_load(&the_log.fd);
-
-	while (len) {
-		ssize_t n = write(fd, text, len);
-
-		if (n < 0 && errno == EAGAIN) {
-			struct pollfd item = {.fd = fd, .events = POLLOUT};
-
-			poll(&item, 1, -1);
-			nanosleep(&pause, NULL);
-		} else if (n > 0) {
-			text += n;
-			len -= (size_t)n;
-		} else if (n == 0 || errno != EINTR) {
-			return false;
-		}
-	}
-	return true;
-}
 
 static void count_dropped(uint32_t n)
 {
@@ -116,17 +101,19 @@ static void tell_dropped(uint32_t n)
 	if (n == 0)
 		return;
 	len = snprintf(text, sizeof(text),
-		       "coronet: %u lines of the log were dropped here: stderr "
+		       "coronet: %u lines of the log were dropped here: it "
 		       "took no more\n",
 		       n);
-	if (!write_all(text, (size_t)len))
+	if (!net_log_sink_write(NET_LOG_WARNING, wall_now_ns(), text,
+				(size_t)len))
 		atomic_fetch_add(&the_log.untold, n);
 }
 
 static void write_line(const struct line *line)
 {
 	tell_dropped(line->dropped);
-	if (!write_all(line->text, line->len))
+	if (!net_log_sink_write((enum net_log_level)line->level, line->wall_ns,
+				line->text, line->len))
 		count_dropped(1);
 }
 
@@ -141,8 +128,11 @@ static void write_ring(void)
 
 		if (atomic_load(&slot->turn) != 2 * lap + 1)
 			return;
+		net_log_sink_settle();
+		line.wall_ns = slot->line.wall_ns;
 		line.dropped = slot->line.dropped;
 		line.len = slot->line.len;
+		line.level = slot->line.level;
 		memcpy(line.text, slot->line.text, line.len);
 		atomic_store(&slot->turn, 2 * (lap + 1));
 		write_line(&line);
@@ -155,6 +145,7 @@ static void *writer(void *arg)
 	for (;;) {
 		while (sem_wait(&the_log.wake))
 			;
+		net_log_sink_settle();
 		write_ring();
 		tell_dropped(atomic_exchange(&the_log.untold, 0));
 	}
@@ -162,7 +153,8 @@ static void *writer(void *arg)
 }
 
 /* By the caller, who may block: before there is a writer. */
-static void write_directly(const char *text, size_t len)
+static void write_directly(enum net_log_level level, const char *text,
+			   size_t len)
 {
 	static const struct timespec at_once;
 	sigset_t pipe_set, old, pending;
@@ -171,7 +163,8 @@ static void write_directly(const char *text, size_t len)
 	sigaddset(&pipe_set, SIGPIPE);
 	sigpending(&pending);
 	pthread_sigmask(SIG_BLOCK, &pipe_set, &old);
-	if (!write_all(text, len))
+	net_log_sink_settle();
+	if (!net_log_sink_write(level, wall_now_ns(), text, len))
 		count_dropped(1);
 	if (!sigismember(&pending, SIGPIPE))
 		while (sigtimedwait(&pipe_set, NULL, &at_once) > 0)
@@ -200,7 +193,7 @@ static struct slot *claim(uint64_t *at)
 	return NULL;
 }
 
-void net_log_write(const char *text, size_t len)
+static void log_at(enum net_log_level level, const char *text, size_t len)
 {
 	struct slot *slot;
 	uint64_t at;
@@ -208,19 +201,31 @@ void net_log_write(const char *text, size_t len)
 	if (len > NET_LOG_BYTES)
 		len = NET_LOG_BYTES;
 	if (!atomic_load(&the_log.has_writer)) {
-		write_directly(text, len);
+		write_directly(level, text, len);
 		return;
 	}
 	slot = claim(&at);
 	if (slot) {
 		slot->line.dropped = atomic_exchange(&the_log.untold, 0);
 		slot->line.len = (uint16_t)len;
+		slot->line.level = (uint8_t)level;
+		slot->line.wall_ns = wall_now_ns();
 		memcpy(slot->line.text, text, len);
 		atomic_store(&slot->turn, 2 * (at / NET_LOG_SLOTS) + 1);
 	} else {
 		count_dropped(1);
 	}
 	sem_post(&the_log.wake);
+}
+
+void net_log_write(const char *text, size_t len)
+{
+	log_at(NET_LOG_NOTICE, text, len);
+}
+
+void net_log_dpdk(unsigned level, const char *text, size_t len)
+{
+	log_at((enum net_log_level)level, text, len);
 }
 
 /*
@@ -242,40 +247,138 @@ static size_t end_line(char *line, size_t room, int len)
 	return n + 1;
 }
 
-void net_log(const char *format, ...)
+static void log_line(enum net_log_level level, const char *format, va_list ap)
 {
 	char line[NET_LOG_BYTES + 1];
+	int len = vsnprintf(line, sizeof(line), format, ap);
+
+	log_at(level, line, end_line(line, sizeof(line), len));
+}
+
+void net_log(const char *format, ...)
+{
 	va_list ap;
-	int len;
+
+	if (!net_log_on(NET_COMPONENT_PROGRAM, NET_LOG_NOTICE))
+		return;
+	va_start(ap, format);
+	log_line(NET_LOG_NOTICE, format, ap);
+	va_end(ap);
+}
+
+void net_log_at(enum net_log_level level, const char *format, ...)
+{
+	va_list ap;
+
+	if (level < NET_LOG_EMERGENCY || level > NET_LOG_DEBUG ||
+	    !net_log_on(NET_COMPONENT_PROGRAM, level))
+		return;
+	va_start(ap, format);
+	log_line(level, format, ap);
+	va_end(ap);
+}
+
+void net_log_of(enum net_component component, enum net_log_level level,
+		const char *format, ...)
+{
+	va_list ap;
+
+	if (!net_log_on(component, level))
+		return;
+	va_start(ap, format);
+	log_line(level, format, ap);
+	va_end(ap);
+}
+
+void net_log_line(enum net_log_level level, const char *format, ...)
+{
+	va_list ap;
 
 	va_start(ap, format);
-	len = vsnprintf(line, sizeof(line), format, ap);
+	log_line(level, format, ap);
 	va_end(ap);
-	net_log_write(line, end_line(line, sizeof(line), len));
 }
+
+/* ---- limits ---- */
+
+/*
+ * Whether one more may be logged now, and if so how many were not since the
+ * last one. One is due at next_ns; a second's worth may come at once. Two
+ * threads that ask at the same time may both be let through.
+ */
+static bool pass(struct net_log_limit *limit, uint32_t *suppressed)
+{
+	int64_t each_ns =
+		NS_PER_S / (limit->per_second ? limit->per_second : 1);
+	int64_t now_ns = glue_now_ns();
+	int64_t next_ns = __atomic_load_n(&limit->next_ns, __ATOMIC_RELAXED);
+
+	if (next_ns > now_ns + 2 * NS_PER_S)
+		next_ns = 0; /* the clock has begun anew */
+	if (next_ns > now_ns + NS_PER_S - each_ns) {
+		__atomic_fetch_add(&limit->suppressed, 1, __ATOMIC_RELAXED);
+		atomic_fetch_add_explicit(&the_log.suppressed, 1,
+					  memory_order_relaxed);
+		return false;
+	}
+	if (next_ns < now_ns)
+		next_ns = now_ns;
+	__atomic_store_n(&limit->next_ns, next_ns + each_ns, __ATOMIC_RELAXED);
+	*suppressed =
+		__atomic_exchange_n(&limit->suppressed, 0, __ATOMIC_RELAXED);
+	return true;
+}
+
+/* `more` says how many are missing: it takes a number. */
+static void log_limited(enum net_log_level level, struct net_log_limit *limit,
+			const char *more, const char *format, va_list ap)
+{
+	char line[NET_LOG_BYTES + 1];
+	uint32_t suppressed;
+	int len;
+
+	if (!pass(limit, &suppressed))
+		return;
+	len = vsnprintf(line, sizeof(line), format, ap);
+	if (suppressed && len >= 0 && (size_t)len < sizeof(line))
+		len += snprintf(line + len, sizeof(line) - (size_t)len, more,
+				suppressed);
+	log_at(level, line, end_line(line, sizeof(line), len));
+}
+
+#define MORE_LIKE_IT " (and %u more like it)"
 
 void net_log_limited(struct net_log_limit *limit, const char *format, ...)
 {
-	char line[NET_LOG_BYTES + 1];
-	int64_t now_ns = glue_now_ns();
-	uint32_t suppressed;
 	va_list ap;
-	int len;
 
-	if (now_ns < __atomic_load_n(&limit->next_ns, __ATOMIC_RELAXED)) {
-		__atomic_fetch_add(&limit->suppressed, 1, __ATOMIC_RELAXED);
+	if (!net_log_on(NET_COMPONENT_PROGRAM, NET_LOG_WARNING))
 		return;
-	}
-	__atomic_store_n(&limit->next_ns, now_ns + NS_PER_S, __ATOMIC_RELAXED);
-	suppressed =
-		__atomic_exchange_n(&limit->suppressed, 0, __ATOMIC_RELAXED);
 	va_start(ap, format);
-	len = vsnprintf(line, sizeof(line), format, ap);
+	log_limited(NET_LOG_WARNING, limit, MORE_LIKE_IT, format, ap);
 	va_end(ap);
-	if (suppressed && len >= 0 && (size_t)len < sizeof(line))
-		len += snprintf(line + len, sizeof(line) - (size_t)len,
-				" (and %u more like it)", suppressed);
-	net_log_write(line, end_line(line, sizeof(line), len));
+}
+
+void net_log_limited_of(enum net_component component,
+			struct net_log_limit *limit, const char *format, ...)
+{
+	va_list ap;
+
+	if (!net_log_on(component, NET_LOG_WARNING))
+		return;
+	va_start(ap, format);
+	log_limited(NET_LOG_WARNING, limit, MORE_LIKE_IT, format, ap);
+	va_end(ap);
+}
+
+void net_log_event(enum net_log_level level, struct net_log_limit *limit,
+		   const char *format, ...)
+{
+	va_list ap;
+
+	va_start(ap, format);
+	log_limited(level, limit, " held=%u", format, ap);
+	va_end(ap);
 }
 
 /* ---- life ---- */
@@ -324,43 +427,70 @@ static void on_pipe(int signo)
 {
 }
 
-static void hold_pipe(void)
+static void on_usr1(int signo)
 {
-	struct sigaction action = {.sa_handler = on_pipe,
-				   .sa_flags = SA_RESTART};
+	int saved = errno;
 
-	sigaction(SIGPIPE, NULL, &the_log.old_pipe);
-	the_log.holds_pipe = !(the_log.old_pipe.sa_flags & SA_SIGINFO) &&
-			     the_log.old_pipe.sa_handler == SIG_DFL;
-	if (the_log.holds_pipe)
-		sigaction(SIGPIPE, &action, NULL);
+	net_log_reopen();
+	errno = saved;
+}
+
+/* Whether a signal had its default action and has this one now. */
+static bool hold(int signo, void (*fn)(int signo), struct sigaction *old)
+{
+	struct sigaction action = {.sa_handler = fn, .sa_flags = SA_RESTART};
+
+	sigaction(signo, NULL, old);
+	if (old->sa_flags & SA_SIGINFO || old->sa_handler != SIG_DFL)
+		return false;
+	return sigaction(signo, &action, NULL) == 0;
+}
+
+static void give_back(int signo, const struct sigaction *old, bool *holds)
+{
+	if (*holds)
+		sigaction(signo, old, NULL);
+	*holds = false;
 }
 
 int net_log_open(void)
 {
-	int err = start_writer();
+	int err = net_log_levels_open();
 
+	if (err == 0)
+		err = start_writer();
 	if (err < 0)
 		return err;
+	net_log_sink_open();
 	register_once();
-	hold_pipe();
+	if (!the_log.holds_pipe)
+		the_log.holds_pipe = hold(SIGPIPE, on_pipe, &the_log.old_pipe);
+	if (!the_log.holds_usr1)
+		the_log.holds_usr1 = hold(SIGUSR1, on_usr1, &the_log.old_usr1);
 	return 0;
 }
 
 void net_log_close(void)
 {
 	net_log_flush();
-	if (the_log.holds_pipe)
-		sigaction(SIGPIPE, &the_log.old_pipe, NULL);
-	the_log.holds_pipe = false;
+	give_back(SIGPIPE, &the_log.old_pipe, &the_log.holds_pipe);
+	give_back(SIGUSR1, &the_log.old_usr1, &the_log.holds_usr1);
+	net_log_sink_close();
+}
+
+unsigned net_log_waiting(void)
+{
+	uint64_t tail = atomic_load(&the_log.tail);
+
+	if (!atomic_load(&the_log.has_writer))
+		return 0;
+	return (unsigned)(atomic_load(&the_log.head) - tail);
 }
 
 void net_log_flush(void)
 {
 	static const struct timespec pause = {.tv_nsec = 1000000};
 
-	for (int i = 0; i < FLUSH_MS && atomic_load(&the_log.has_writer) &&
-			atomic_load(&the_log.tail) < atomic_load(&the_log.head);
-	     i++)
+	for (int i = 0; i < FLUSH_MS && net_log_waiting(); i++)
 		nanosleep(&pause, NULL);
 }

@@ -2,6 +2,9 @@
  * The options every appliance has in common. Command lines as a whole and
  * configuration files are read in program/config.c.
  */
+#include "netstack/program/capture.h"
+#include "netstack/program/exception_rule.h"
+#include "netstack/program/log.h"
 #include "netstack/program/program.h"
 
 #include <argp.h>
@@ -11,20 +14,23 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_LCORE 1024u /* as many CPUs as Linux's masks of them have */
+/* A socket's path, with a NUL (unix(7)). */
+#define NET_CONTROL_PATH_MAX 107u
+#define MAX_LCORE	     1024u /* as many CPUs as Linux's masks of them have */
 
 void net_opts_init(struct net_opts *opts)
 {
 	*opts = (struct net_opts){.mtu = 1500,
 				  .max_shards = 1,
 				  .max_conns = 1 << 20,
-				  .counted_conns = 1 << 14,
+				  .counted_conns = 1 << 13,
 				  .watchdog_ms = 1000};
 }
 
 enum {
 	OPT_LINK = 0x1000,
 	OPT_ADDR,
+	OPT_EXCEPTION,
 	OPT_GATEWAY,
 	OPT_MTU,
 	OPT_LCORE,
@@ -36,12 +42,20 @@ enum {
 	OPT_PMTUD,
 	OPT_MAX_CONNS,
 	OPT_COUNTED_CONNS,
+	OPT_TRACE_CONNS,
 	OPT_MEMORY,
 	OPT_RMEM_MAX,
+	OPT_WMEM_MAX,
 	OPT_WATCHDOG,
+	OPT_CAPTURE,
+	OPT_LOG_LEVEL,
+	OPT_LOG_TO,
 	OPT_PREDICT,
 	OPT_TIMESTAMPS,
+	OPT_ECN,
 	OPT_CC,
+	OPT_CONTROL,
+	OPT_METRICS,
 	OPT_CONFIG
 };
 
@@ -55,12 +69,21 @@ static const struct argp_option options[] = {
 	 "An address of the stack, as in 10.9.0.1/16 or fd00::1/64, on the "
 	 "--link before it (repeatable)",
 	 1},
+	{"exception", OPT_EXCEPTION, "tap:NAME[,KEY=VALUE...]", 0,
+	 "Give what is not the stack's to the kernel by this interface, which "
+	 "gets the MAC and addresses of the --link before it; keys tcp=, udp=, "
+	 "echo=, other=, addr=, rate=",
+	 1},
 	{"gateway", OPT_GATEWAY, "ADDRESS", 0, "The way to other networks", 1},
 	{"mtu", OPT_MTU, "BYTES", 0, "576 to 9000 (default 1500)", 1},
 	{"pmtud", OPT_PMTUD, "on|off", 0,
 	 "Learn what paths take and send IPv4 with DF (default on)", 1},
 	{"timestamps", OPT_TIMESTAMPS, "on|off", 0,
 	 "Use TCP timestamps with peers that do (RFC 7323, default on)", 1},
+	{"ecn", OPT_ECN, "off|accept|on", 0,
+	 "Explicit congestion notification (RFC 3168): never, with peers that "
+	 "ask for it (default), or ask for it where it dials, too",
+	 1},
 	{"predict", OPT_PREDICT, "on|off", 0,
 	 "Let the segment that was expected take a short way (default on)", 1},
 	{"lcores", OPT_LCORES, "CPU[-CPU][,...]", 0,
@@ -79,7 +102,12 @@ static const struct argp_option options[] = {
 	{"max-conns", OPT_MAX_CONNS, "N", 0,
 	 "Connections at most (default 1048576)", 1},
 	{"counted-conns", OPT_COUNTED_CONNS, "N", 0,
-	 "Connections with statistics of their own at most (default 16384)", 1},
+	 "Connections with statistics of their own at most (default 8192)", 1},
+	{"trace-conns", OPT_TRACE_CONNS, "N", 0,
+	 "Connections whose last 64 events are kept for coronet-ctl trace, 0 "
+	 "to "
+	 "100000 (default 0: those it watches)",
+	 1},
 	{"memory", OPT_MEMORY, "SIZE", 0,
 	 "Memory of the process at most, hugepages included, as in 256M or 2G "
 	 "(default: a quarter of the machine's)",
@@ -88,12 +116,39 @@ static const struct argp_option options[] = {
 	 "A connection's receive window at most, to which it grows where a "
 	 "round trip needs it, from 256K to 1G (default 6M)",
 	 1},
+	{"wmem-max", OPT_WMEM_MAX, "SIZE", 0,
+	 "A connection's send buffer at most, to which it grows with the "
+	 "congestion window, from 256K to 64M (default 4M)",
+	 1},
 	{"cc", OPT_CC, "cubic|reno|bbr", 0,
 	 "Congestion control of connections (default cubic)", 1},
 	{"watchdog", OPT_WATCHDOG, "MS", 0,
 	 "Name the coroutine that keeps all others waiting for so long, 0: "
 	 "none "
 	 "(default 1000)",
+	 1},
+	{"control", OPT_CONTROL, "PATH|off", 0,
+	 "The socket that coronet-ctl and dpdk-telemetry.py ask (default: "
+	 "below "
+	 "$RUNTIME_DIRECTORY, if that is set)",
+	 1},
+	{"metrics", OPT_METRICS, "ADDRESS:PORT", 0,
+	 "Serve metrics for Prometheus there over HTTP, at /metrics, on the "
+	 "kernel's network, as in 127.0.0.1:9464",
+	 1},
+	{"capture", OPT_CAPTURE, "FILE[,KEY=VALUE...]", 0,
+	 "Write the packets of all links to FILE, as pcapng; keys bytes=, "
+	 "packets=, snap= and, last, filter=EXPRESSION as tcpdump takes it",
+	 1},
+	{"log-level", OPT_LOG_LEVEL, "[COMPONENT=]LEVEL[,...]", 0,
+	 "Log up to LEVEL: emergency, alert, critical, error, warning, notice "
+	 "(default), info or debug; COMPONENT as coronet-ctl log.level lists "
+	 "them, or a pattern, as in coronet.conn=info or pmd.*=debug (default "
+	 "coronet.*)",
+	 1},
+	{"log-to", OPT_LOG_TO, "stderr|journal|FILE", 0,
+	 "Log on stderr (default), there with priorities as journald reads "
+	 "them, or to FILE, which is opened anew on SIGUSR1",
 	 1},
 	{"config", OPT_CONFIG, "FILE", 0,
 	 "Read options from FILE, one \"name = value\" a line", 1},
@@ -162,6 +217,61 @@ static int take_addr(struct net_opts *opts, const char *text)
 	opts->addr_links[opts->n_addrs] =
 		opts->n_links ? (uint8_t)(opts->n_links - 1) : 0;
 	opts->addrs[opts->n_addrs++] = addr;
+	return 0;
+}
+
+static int take_exception(struct net_opts *opts, const char *text)
+{
+	unsigned link = opts->n_links ? opts->n_links - 1 : 0;
+	struct net_exception_rule rule;
+
+	if (opts->exceptions[link])
+		return refuse(opts,
+			      "--exception '%s': the link has one already",
+			      text);
+	if (net_exception_parse(text, &rule, opts->error, sizeof(opts->error)) <
+	    0)
+		return -EINVAL;
+	opts->exceptions[link] = text;
+	return 0;
+}
+
+static int take_capture(struct net_opts *opts, const char *text)
+{
+	struct net_capture capture;
+	char *copy = strdup(text), reason[256];
+	int err;
+
+	if (!copy)
+		return refuse(opts, "--capture: no memory");
+	err = net_capture_parse(copy, &capture, reason, sizeof(reason));
+	free(copy);
+	if (err < 0)
+		return refuse(opts, "--capture '%s': %s", text, reason);
+	opts->capture = text;
+	return 0;
+}
+
+static int take_log_level(struct net_opts *opts, const char *text)
+{
+	char reason[300];
+
+	if (net_log_check_levels(text, reason, sizeof(reason)) < 0)
+		return refuse(opts, "--log-level '%.150s': %s", text, reason);
+	opts->log_level = text;
+	return 0;
+}
+
+static int take_log_to(struct net_opts *opts, const char *text)
+{
+	int err = net_log_check_to(text);
+
+	if (err < 0)
+		return refuse(opts,
+			      "--log-to '%.200s': %s: expected stderr, journal "
+			      "or a file that can be written",
+			      text, strerror(-err));
+	opts->log_to = text;
 	return 0;
 }
 
@@ -235,6 +345,42 @@ static int take_cc(struct net_opts *opts, const char *text)
 	return 0;
 }
 
+static int take_ecn(struct net_opts *opts, const char *text)
+{
+	static const char *const names[] = {[NET_ECN_ACCEPT] = "accept",
+					    [NET_ECN_ON] = "on",
+					    [NET_ECN_OFF] = "off"};
+
+	for (unsigned i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+		if (strcmp(text, names[i]) == 0) {
+			opts->ecn = (enum net_ecn)i;
+			return 0;
+		}
+	}
+	return refuse(opts, "--ecn '%s': expected off, accept or on", text);
+}
+
+static int take_control(struct net_opts *opts, const char *text)
+{
+	if (!*text || strlen(text) > NET_CONTROL_PATH_MAX)
+		return refuse(opts,
+			      "--control '%s': expected the path of a socket, "
+			      "of %u bytes at most, or off",
+			      text, NET_CONTROL_PATH_MAX);
+	opts->control = text;
+	return 0;
+}
+
+static int take_metrics(struct net_opts *opts, const char *text)
+{
+	if (net_addr_parse(text, -1, &opts->metrics) < 0)
+		return refuse(opts,
+			      "--metrics '%s': expected an address of the "
+			      "kernel's and a port, as in 127.0.0.1:9464",
+			      text);
+	return 0;
+}
+
 static int take_huge(struct net_opts *opts, const char *text)
 {
 	opts->huge_off = strcmp(text, "off") == 0;
@@ -265,6 +411,19 @@ static int take_rmem_max(struct net_opts *opts, const char *text)
 			      "1G, as in 6M",
 			      text);
 	opts->rmem_max = n;
+	return 0;
+}
+
+static int take_wmem_max(struct net_opts *opts, const char *text)
+{
+	uint64_t n = size_of(text);
+
+	if (n < (UINT64_C(256) << 10) || n > (UINT64_C(64) << 20))
+		return refuse(opts,
+			      "--wmem-max '%s': expected a size from 256K to "
+			      "64M, as in 4M",
+			      text);
+	opts->wmem_max = n;
 	return 0;
 }
 
@@ -356,6 +515,8 @@ static int take(struct net_opts *opts, int key, const char *text)
 		return take_link(opts, text);
 	case OPT_ADDR:
 		return take_addr(opts, text);
+	case OPT_EXCEPTION:
+		return take_exception(opts, text);
 	case OPT_GATEWAY:
 		return take_gateway(opts, text);
 	case OPT_MTU:
@@ -388,10 +549,23 @@ static int take(struct net_opts *opts, int key, const char *text)
 		if (err == 0)
 			opts->counted_conns = (unsigned)n;
 		return err;
+	case OPT_TRACE_CONNS:
+		err = take_number(opts, "trace-conns", text, 0, 100000, &n);
+		if (err == 0)
+			opts->trace_conns = (unsigned)n;
+		return err;
 	case OPT_MEMORY:
 		return take_memory(opts, text);
 	case OPT_RMEM_MAX:
 		return take_rmem_max(opts, text);
+	case OPT_WMEM_MAX:
+		return take_wmem_max(opts, text);
+	case OPT_CAPTURE:
+		return take_capture(opts, text);
+	case OPT_LOG_LEVEL:
+		return take_log_level(opts, text);
+	case OPT_LOG_TO:
+		return take_log_to(opts, text);
 	case OPT_WATCHDOG:
 		err = take_number(opts, "watchdog", text, 0, 3600000, &n);
 		if (err == 0)
@@ -405,8 +579,14 @@ static int take(struct net_opts *opts, int key, const char *text)
 		return take_huge(opts, text);
 	case OPT_PMTUD:
 		return take_switch(opts, "pmtud", text, &opts->pmtud_off);
+	case OPT_ECN:
+		return take_ecn(opts, text);
 	case OPT_CC:
 		return take_cc(opts, text);
+	case OPT_CONTROL:
+		return take_control(opts, text);
+	case OPT_METRICS:
+		return take_metrics(opts, text);
 	case OPT_PREDICT:
 		return take_switch(opts, "predict", text, &opts->predict_off);
 	case OPT_TIMESTAMPS:

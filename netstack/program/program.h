@@ -19,6 +19,8 @@ const char *net_code_name(uintptr_t code, char *text, size_t len);
 const struct net_stack *net_observed(void);
 void net_observe(const struct net_stack *stack);
 void net_die_foreign(const char *call);
+/* The same unless the connection is merely traced. */
+void net_die_unless_traced(const struct net_conn *conn, const char *call);
 void net_die_shared(const char *what);
 
 /* Every public call that works on the stack begins with this. */
@@ -39,15 +41,19 @@ void net_die_shared(const char *what);
 			net_die_foreign(__func__);                             \
 	} while (0)
 
-#define NET_CHECK_CONN(conn)                                                   \
+/* Whether it is another thread's, or traced. */
+#define NET_CONN_IS_ODD(conn)                                                  \
+	__builtin_expect(                                                      \
+		!net_here()->sched ||                                          \
+			((conn) && (conn)->shard != net_here()->shard),        \
+		0)
+
+#define NET_CHECK_CONN_IN(conn, call)                                          \
 	do {                                                                   \
-		if (__builtin_expect(                                          \
-			    !net_here()->sched ||                              \
-				    ((conn) &&                                 \
-				     (conn)->shard != net_here()->shard),      \
-			    0))                                                \
-			net_die_foreign(__func__);                             \
+		if (NET_CONN_IS_ODD(conn))                                     \
+			net_die_unless_traced(conn, call);                     \
 	} while (0)
+#define NET_CHECK_CONN(conn) NET_CHECK_CONN_IN(conn, __func__)
 
 /* Nothing that the stack keeps a pointer to may lie on a shared stack. */
 static inline void net_check_shared(const void *p, const char *what)

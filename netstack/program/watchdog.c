@@ -162,7 +162,9 @@ static bool say_computing(const struct loop *loop, int64_t held_ns)
 
 	if (!capture(loop))
 		return false;
-	net_log("coronet: watchdog: %s has kept all others waiting for %.3f s, "
+	net_log_of(
+		NET_COMPONENT_WATCHDOG, NET_LOG_WARNING,
+		"coronet: watchdog: %s has kept all others waiting for %.3f s, "
 		"at %s; let it coro_yield(), or give the work to a thread",
 		dog.who, (double)held_ns / 1e9,
 		net_code_name(dog.pc, place, sizeof(place)));
@@ -175,7 +177,9 @@ static bool say_blocked(const struct coro *co, int64_t held_ns)
 	char who[320];
 
 	coro_describe(co, NULL, who, sizeof(who));
-	net_log("coronet: watchdog: %s has kept all others waiting for %.3f s, "
+	net_log_of(
+		NET_COMPONENT_WATCHDOG, NET_LOG_WARNING,
+		"coronet: watchdog: %s has kept all others waiting for %.3f s, "
 		"in a system call that blocks the thread; give such calls to "
 		"another thread",
 		who, (double)held_ns / 1e9);

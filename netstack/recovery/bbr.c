@@ -2,9 +2,14 @@
  * BBR, version 3 (draft-ietf-ccwg-bbr-06): sends at the rate that the path
  * delivers at and keeps about as much under way as fits into it, by probing for
  * more (5.3.3) and for a shorter round trip (5.3.4) from time to time. Loss is
- * a sign of congestion where more than 2 % of what was under way is lost.
+ * a sign of congestion where more than 2 % of what was under way is lost, and
+ * three segments at least; the draft has that for probes alone, and without the
+ * three (bbr_model.c says why).
  *
- * ECN is left out. A repair sends what the model allows: PRR has no part in it.
+ * The draft says nothing of ECN. A round with an echo of a mark (RFC 3168) is a
+ * round with a loss here, and in a probe for more, or for two rounds of
+ * Startup, one with too many. A repair sends what the model allows: PRR has no
+ * part in it.
  */
 #include "netstack/recovery/bbr.h"
 
@@ -201,7 +206,7 @@ static bool adapt_long_term(struct net_conn *conn)
 			return true;
 		}
 	}
-	if (net_bbr_too_high(conn) || bbr->inflight_long >= BBR_INFINITE)
+	if (net_bbr_too_high(bbr) || bbr->inflight_long >= BBR_INFINITE)
 		return false;
 	if (bbr->rs.in_flight > bbr->inflight_long)
 		bbr->inflight_long = bbr->rs.in_flight;
@@ -251,14 +256,13 @@ static void check_startup_loss(struct net_conn *conn)
 {
 	struct net_recovery *rec = net_recovery_of(conn);
 	struct net_bbr *bbr = rec->bbr;
-	bool sack = conn->pcb.flags & TF_SACK;
 	double bdp = net_bbr_bdp(bbr, 1.0);
 
 	if (!bbr->loss_round_start)
 		return;
 	if (!bbr->full_bw_reached && rec->state == NET_RECOVERY_RECOVERY &&
-	    bbr->lost_ranges >= (sack ? STARTUP_RANGES : 1) &&
-	    net_bbr_too_high(conn)) {
+	    bbr->lost_ranges >= (bbr->sack ? STARTUP_RANGES : 1) &&
+	    net_bbr_too_high(bbr)) {
 		bbr->undo_state = BBR_STARTUP;
 		bbr->full_bw_reached = true;
 		bbr->inflight_long = LWIP_MAX(bdp, bbr->inflight_latest);
@@ -394,6 +398,7 @@ static bool begin(struct net_conn *conn)
 		return false;
 	rec->bbr = bbr;
 	bbr->mss = conn->pcb.mss;
+	bbr->sack = conn->pcb.flags & TF_SACK;
 	net_rate_begin(&bbr->rate);
 	net_bbr_model_begin(bbr, conn->srtt_us >> 3);
 	bbr->undo_state = BBR_PROBE_RTT; /* none */
@@ -416,6 +421,7 @@ static void on_ack(struct net_conn *conn, const struct net_ack *ack)
 	struct net_bbr *bbr = rec->bbr;
 
 	bbr->mss = conn->pcb.mss;
+	bbr->sack = conn->pcb.flags & TF_SACK;
 	bbr->pipe = net_recovery_pipe(conn, ack->una);
 	net_rate_sample(conn, ack, &bbr->rs);
 	if (bbr->rs.acked == 0)
@@ -456,20 +462,45 @@ static double inflight_at_loss(const struct net_rate_sample *rs, double size)
 	return in_flight + (BBR_THRESH * in_flight - lost) / (1.0 - BBR_THRESH);
 }
 
-static void inflight_too_high(struct net_recovery *rec, double size)
+/* So much was under way when it was too much. */
+static void inflight_too_high(struct net_recovery *rec, double in_flight)
 {
 	struct net_bbr *bbr = rec->bbr;
-	double at_loss = inflight_at_loss(&bbr->rs, size);
 	double least = target_inflight(rec) * BBR_BETA;
 
 	bbr->prev_too_high = true;
 	bbr->probe_sample = false;
 	if (!bbr->rs.app_limited)
-		bbr->inflight_long = LWIP_MAX(at_loss, least);
+		bbr->inflight_long = LWIP_MAX(in_flight, least);
 	if (bbr->state == BBR_UP) {
 		start_down(bbr);
 		bbr->undo_state = BBR_UP;
 	}
+}
+
+/*
+ * A mark in the last window, told once. How much of that window was marked is
+ * not known: what was under way when the newest was sent is too much for a
+ * probe, and the second round of Startup that has one in a row ends it, as
+ * Linux's BBR version 3 has it.
+ */
+static void on_ecn(struct net_conn *conn)
+{
+	struct net_recovery *rec = net_recovery_of(conn);
+	struct net_bbr *bbr = rec->bbr;
+	double bdp = net_bbr_bdp(bbr, 1.0);
+
+	if (!bbr->loss_in_round)
+		bbr->loss_round_delivered = bbr->rate.delivered;
+	bbr->loss_in_round = true;
+	if (bbr->state == BBR_STARTUP && !bbr->full_bw_reached &&
+	    bbr->ecn_round + 2 >= bbr->round_count && bbr->ecn_round) {
+		bbr->full_bw_reached = true;
+		bbr->inflight_long = LWIP_MAX(bdp, bbr->inflight_latest);
+	}
+	bbr->ecn_round = bbr->round_count;
+	if (bbr->probe_sample && bbr->rs.has_mark)
+		inflight_too_high(rec, bbr->rs.in_flight);
 }
 
 /* HandleLostPacket() */
@@ -493,8 +524,8 @@ static void on_lost(struct net_recovery *rec, const struct net_seg *seg)
 	bbr->rs.in_flight = mark->in_flight;
 	bbr->rs.lost = bbr->rate.lost - mark->lost;
 	bbr->rs.app_limited = mark->app_limited;
-	if ((double)bbr->rs.lost > bbr->rs.in_flight * BBR_THRESH)
-		inflight_too_high(rec, size);
+	if (net_bbr_too_high(bbr))
+		inflight_too_high(rec, inflight_at_loss(&bbr->rs, size));
 }
 
 /* OnEnterFastRecovery() and OnEnterRTO(), 5.6.4.4 */
@@ -563,11 +594,13 @@ static double pacing_rate(const struct net_conn *conn)
 const struct net_cc net_cc_bbr = {
 	.name = "bbr",
 	.burst = 2,
+	.buffer = 3, /* it goes on sending while it repairs */
 	.models = true,
 	.begin = begin,
 	.end = end,
 	.on_loss = on_loss,
 	.on_lost = on_lost,
+	.on_ecn = on_ecn,
 	.on_ack = on_ack,
 	.on_recovered = on_recovered,
 	.on_undo = on_undo,

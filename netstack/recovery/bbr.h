@@ -85,6 +85,8 @@ enum net_bbr_acks {
 #define BBR_INFINITE   1e18
 #define BBR_BETA       0.7
 #define BBR_THRESH     0.02 /* of what was in flight may be lost */
+#define BBR_LEAST_LOST 3u   /* segments: fewer are chance */
+#define BBR_LOSS_SEGS  300u /* 2 % of no fewer, of one round or more */
 #define BBR_MIN_SEGS   4u
 #define BBR_RTT_ROUNDS 10u
 
@@ -94,6 +96,7 @@ struct net_bbr {
 	enum net_bbr_state state;
 	enum net_bbr_acks acks;
 	unsigned mss;
+	bool sack;   /* without, a peer tells of one loss a round */
 	double pipe; /* C.inflight, after the ACK at hand */
 	double pacing_rate, pacing_gain, cwnd_gain;
 
@@ -126,7 +129,9 @@ struct net_bbr {
 	double bw_short, inflight_short, inflight_long;
 	uint64_t loss_round_delivered;
 	bool loss_round_start, loss_in_round;
-	unsigned lost_ranges; /* in this round */
+	uint64_t ecn_round; /* the last with a mark; 0: none */
+	uint64_t judged_delivered, judged_lost; /* of `rate`, up to there */
+	unsigned lost_ranges;			/* in this round */
 	uint32_t lost_end;
 	uint64_t lost_before; /* rate.lost at the last ACK */
 
@@ -173,4 +178,9 @@ double net_bbr_bdp(const struct net_bbr *bbr, double gain);
 double net_bbr_inflight(const struct net_bbr *bbr, double bw);
 double net_bbr_max_inflight(const struct net_bbr *bbr);
 double net_bbr_with_headroom(const struct net_bbr *bbr);
-bool net_bbr_too_high(const struct net_conn *conn);
+/*
+ * Whether so many bytes lost, of so many, tell of congestion: more than 2 %,
+ * and no single losses that might be chance.
+ */
+bool net_bbr_is_too_much(const struct net_bbr *bbr, double lost, double of);
+bool net_bbr_too_high(const struct net_bbr *bbr);

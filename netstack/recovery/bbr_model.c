@@ -88,14 +88,21 @@ double net_bbr_with_headroom(const struct net_bbr *bbr)
 	return LWIP_MAX(left, BBR_MIN_SEGS * mss);
 }
 
-/* 5.5.10.2 */
-bool net_bbr_too_high(const struct net_conn *conn)
+/*
+ * 5.5.10.2 has 2 % alone: of fewer than 50 segments a single one is more, so
+ * that losses by chance would end every probe of a short path.
+ */
+bool net_bbr_is_too_much(const struct net_bbr *bbr, double lost, double of)
 {
-	const struct net_rate_sample *rs = &net_bbr_of(conn)->rs;
+	if (!bbr->sack)
+		return lost > 0;
+	return lost > of * BBR_THRESH && lost > (BBR_LEAST_LOST - 1) * bbr->mss;
+}
 
-	if (rs->lost && !(conn->pcb.flags & TF_SACK))
-		return true;
-	return (double)rs->lost > rs->in_flight * BBR_THRESH;
+bool net_bbr_too_high(const struct net_bbr *bbr)
+{
+	return net_bbr_is_too_much(bbr, (double)bbr->rs.lost,
+				   bbr->rs.in_flight);
 }
 
 /* ---- bandwidth ---- */
@@ -193,14 +200,43 @@ static void latest_signals(struct net_bbr *bbr)
 	bbr->loss_round_start = true;
 }
 
-/* A round that has lost something without probing: towards what arrives. */
+static void begin_judging(struct net_bbr *bbr)
+{
+	bbr->judged_delivered = bbr->rate.delivered;
+	bbr->judged_lost = bbr->rate.lost;
+}
+
+/* Whether too much was lost in this round, or in some if they are small. */
+static bool lost_too_much(struct net_bbr *bbr)
+{
+	double lost = (double)(bbr->rate.lost - bbr->judged_lost);
+	double of =
+		lost + (double)(bbr->rate.delivered - bbr->judged_delivered);
+	double least = BBR_LOSS_SEGS * bbr->mss;
+	bool too_much = net_bbr_is_too_much(bbr, lost, LWIP_MAX(of, least));
+
+	if (too_much || of >= least)
+		begin_judging(bbr);
+	return too_much;
+}
+
+/*
+ * A round that has lost too much without probing: towards what arrives. The
+ * draft takes any loss for too much. What arrives of a paced rate is less than
+ * that by what is lost, so that a path that loses 1 % by chance would take
+ * 1 or 2 % of the rate each round, for the sixty rounds until the next probe.
+ */
 static void adapt_lower_bounds(struct net_bbr *bbr, double cwnd)
 {
 	bool probing = bbr->state == BBR_STARTUP || bbr->state == BBR_REFILL ||
 		       bbr->state == BBR_UP;
 	double bw, inflight;
 
-	if (probing || !bbr->loss_in_round)
+	if (probing) {
+		begin_judging(bbr);
+		return;
+	}
+	if (!lost_too_much(bbr) || !bbr->loss_in_round)
 		return;
 	bw = bbr->bw_short >= BBR_INFINITE ? bbr->max_bw : bbr->bw_short;
 	inflight = bbr->inflight_short >= BBR_INFINITE ? cwnd

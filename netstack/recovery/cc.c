@@ -27,6 +27,11 @@ const char *net_cc_name(const struct net_conn *conn)
 	return controllers[conn->cc]->name;
 }
 
+const char *net_cc_title(unsigned number)
+{
+	return number < COUNT ? controllers[number]->name : "?";
+}
+
 const struct net_cc *net_cc_of(const struct net_conn *conn)
 {
 	return controllers[conn->cc];
@@ -81,6 +86,6 @@ static bool fills_its_path(const struct net_conn *conn)
 void net_cc_engage(struct net_conn *conn)
 {
 	if (conn->pcb.state >= ESTABLISHED && conn->srtt_us &&
-	    (conn->rate_cap || fills_its_path(conn)))
+	    (conn->paced || fills_its_path(conn)))
 		net_recovery_begin(conn);
 }

@@ -16,8 +16,9 @@ struct net_recovery;
 /* Every function but those marked is there; each is for a block. */
 struct net_cc {
 	const char *name;
-	uint8_t burst; /* segments that may leave at once after a pause */
-	bool models;   /* it remembers a path for a second of rest */
+	uint8_t burst;	/* segments that may leave at once after a pause */
+	uint8_t buffer; /* windows that the send buffer holds */
+	bool models;	/* it remembers a path for a second of rest */
 	/* The block is made, or the controller is changed. False: no memory. */
 	bool (*begin)(struct net_conn *conn);
 	void (*end)(struct net_conn *conn); /* optional */
@@ -25,6 +26,8 @@ struct net_cc {
 	void (*on_loss)(struct net_conn *conn);
 	/* The same for each segment, before; optional. */
 	void (*on_lost)(struct net_recovery *rec, const struct net_seg *seg);
+	/* ECN-Echo, once a window, while nothing is lost. */
+	void (*on_ecn)(struct net_conn *conn);
 	/* A timeout, after on_loss(); rec->cwnd is one segment. Optional. */
 	void (*on_rto)(struct net_conn *conn);
 	/* Each ACK, and each time segments are found lost without one. */
@@ -58,6 +61,8 @@ void net_cwnd_cut(struct net_conn *conn, uint32_t ssthresh);
 /* Slow start; `avoid` is called beyond ssthresh for bytes acknowledged. */
 void net_cwnd_on_ack(struct net_conn *conn, const struct net_ack *ack,
 		     void (*avoid)(struct net_conn *conn, uint32_t acked));
+/* As for a loss that needs no repair (RFC 3168 6.1.2, RFC 9438 4.6). */
+void net_cwnd_on_ecn(struct net_conn *conn);
 void net_cwnd_on_recovered(struct net_conn *conn);
 void net_cwnd_on_undo(struct net_conn *conn);
 void net_cwnd_on_idle(struct net_conn *conn, uint32_t timeouts);
@@ -69,15 +74,16 @@ double net_cwnd_pacing_rate(const struct net_conn *conn);
 void net_prr_begin(struct net_recovery *rec, uint32_t flight);
 void net_prr_on_ack(struct net_conn *conn, const struct net_ack *ack);
 
-/* ---- hystart.c: the end of slow start, RFC 9406 ---- */
+/* ---- hystart.c: the end of slow start, RFC 9406 and trains of ACKs ---- */
 
 struct net_hystart {
 	uint32_t end; /* the round lasts until this is acknowledged */
 	/* round trips, the least of a round; 0: none yet */
 	uint32_t last_us, least_us, base_us;
+	uint32_t begun_us, acked_us; /* the round, its last ACK of the train */
 	uint8_t samples;
 	uint8_t rounds; /* of conservative slow start */
-	bool begun, conservative;
+	bool begun, conservative, train;
 };
 
 /*
@@ -96,6 +102,8 @@ struct net_pacing {
 
 /* All that may be sent after a pause may be sent. */
 void net_pacing_begin(struct net_conn *conn);
+/* What net_set_pacing_rate() allows, as it is kept; 0: no limit. */
+double net_pacing_cap(const struct net_conn *conn);
 /* Bytes a second; 0: it is not paced. */
 double net_pacing_rate(const struct net_conn *conn);
 /* Bytes that may leave now; UINT32_MAX: as many as you like. */

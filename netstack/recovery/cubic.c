@@ -1,26 +1,27 @@
 /*
  * CUBIC (RFC 9438): beyond slow start the window follows a cubic curve of the
  * time since the last loss, around the window at which that came. In segments
- * and seconds.
+ * and seconds; an ACK may add less than a byte, or a millionth of the window,
+ * which must not be lost.
  */
 #include "netstack/recovery/recovery_priv.h"
 
-#define BETA  0.7f
-#define C     0.4f
-#define ALPHA (3.0f * (1.0f - BETA) / (1.0f + BETA)) /* RFC 9438 4.3 */
-#define UNIT  1.024e-6f				     /* seconds */
+#define BETA  0.7
+#define C     0.4
+#define ALPHA (3.0 * (1.0 - BETA) / (1.0 + BETA)) /* RFC 9438 4.3 */
+#define UNIT  1.024e-6				  /* seconds */
 
-/* Newton's method: from above it only falls, and ends within 2^-20 or so. */
-static float cube_root(float a)
+/* Newton's method: from above it only falls, to within a millionth. */
+static double cube_root(double a)
 {
-	float x = a > 1.0f ? a : 1.0f;
+	double x = a > 1.0 ? a : 1.0;
 
-	if (a <= 0.0f)
-		return 0.0f;
+	if (a <= 0.0)
+		return 0.0;
 	for (unsigned i = 0; i < 40; i++) {
-		float next = (2.0f * x + a / (x * x)) / 3.0f;
+		double next = (2.0 * x + a / (x * x)) / 3.0;
 
-		if (x - next < x * 1e-6f)
+		if (x - next < x * 1e-6)
 			break;
 		x = next;
 	}
@@ -37,16 +38,16 @@ static void on_loss(struct net_conn *conn)
 {
 	struct net_recovery *rec = net_recovery_of(conn);
 	struct net_cubic *cubic = &rec->cubic;
-	float segs = (float)rec->cwnd / conn->pcb.mss;
+	double segs = (double)rec->cwnd / conn->pcb.mss;
 
 	/* RFC 9438 4.7, fast convergence. */
-	cubic->w_max = segs < cubic->w_max ? segs * (1.0f + BETA) / 2.0f : segs;
+	cubic->w_max = segs < cubic->w_max ? segs * (1.0 + BETA) / 2.0 : segs;
 	cubic->in_epoch = false;
-	net_cwnd_cut(conn, (uint32_t)((float)rec->cwnd * BETA));
+	net_cwnd_cut(conn, (uint32_t)((double)rec->cwnd * BETA));
 }
 
 /* RFC 9438 4.2; where the curve begins. */
-static void begin_epoch(struct net_cubic *cubic, float segs)
+static void begin_epoch(struct net_cubic *cubic, double segs)
 {
 	cubic->in_epoch = true;
 	cubic->epoch_us = net_now_us();
@@ -55,9 +56,9 @@ static void begin_epoch(struct net_cubic *cubic, float segs)
 	cubic->k = cube_root((cubic->origin - segs) / C);
 }
 
-static float curve(const struct net_cubic *cubic, float s)
+static double curve(const struct net_cubic *cubic, double s)
 {
-	float t = s - cubic->k;
+	double t = s - cubic->k;
 
 	return C * t * t * t + cubic->origin;
 }
@@ -66,21 +67,24 @@ static void avoid(struct net_conn *conn, uint32_t acked)
 {
 	struct net_recovery *rec = net_recovery_of(conn);
 	struct net_cubic *cubic = &rec->cubic;
-	float mss = conn->pcb.mss, segs = (float)rec->cwnd / mss;
-	float n = (float)acked / mss, now_s, target;
+	double mss = conn->pcb.mss, bytes;
+	double segs = ((double)rec->cwnd + cubic->part) / mss;
+	double n = (double)acked / mss, now_s, target;
 
 	if (!cubic->in_epoch)
 		begin_epoch(cubic, segs);
-	now_s = (float)(net_now_us() - cubic->epoch_us) * UNIT;
-	cubic->w_est += (cubic->w_est < cubic->w_max ? ALPHA : 1.0f) * n / segs;
-	target = curve(cubic, now_s + (float)(conn->srtt_us >> 3) * UNIT);
-	if (target > 1.5f * segs)
-		target = 1.5f * segs;
+	now_s = (double)(net_now_us() - cubic->epoch_us) * UNIT;
+	cubic->w_est += (cubic->w_est < cubic->w_max ? ALPHA : 1.0) * n / segs;
+	target = curve(cubic, now_s + (double)(conn->srtt_us >> 3) * UNIT);
+	if (target > 1.5 * segs)
+		target = 1.5 * segs;
 	if (curve(cubic, now_s) < cubic->w_est)
 		segs = segs < cubic->w_est ? cubic->w_est : segs; /* 4.3 */
 	else if (target > segs)
 		segs += (target - segs) / segs * n;
-	rec->cwnd = (uint32_t)(segs * mss);
+	bytes = segs * mss;
+	rec->cwnd = (uint32_t)bytes;
+	cubic->part = bytes - rec->cwnd;
 }
 
 static void on_ack(struct net_conn *conn, const struct net_ack *ack)
@@ -97,15 +101,17 @@ static void on_undo(struct net_conn *conn)
 	struct net_recovery *rec = net_recovery_of(conn);
 
 	net_cwnd_on_undo(conn);
-	rec->cubic.w_max = (float)rec->cwnd / conn->pcb.mss;
+	rec->cubic.w_max = (double)rec->cwnd / conn->pcb.mss;
 	rec->cubic.in_epoch = false;
 }
 
 const struct net_cc net_cc_cubic = {
 	.name = "cubic",
 	.burst = 10,
+	.buffer = 2,
 	.begin = begin,
 	.on_loss = on_loss,
+	.on_ecn = net_cwnd_on_ecn,
 	.on_ack = on_ack,
 	.on_recovered = net_cwnd_on_recovered,
 	.on_undo = on_undo,

@@ -4,8 +4,7 @@
  */
 #include "netstack/recovery/recovery_priv.h"
 
-#define SND_BUF_MAX (4u << 20)
-#define CWND_MAX    (UINT32_C(1) << 30)
+#define CWND_MAX (UINT32_C(1) << 30)
 
 /* Of the window, within a round trip: as Linux paces. */
 #define SLOW_START_GAIN 2.0
@@ -26,7 +25,7 @@ void net_cwnd_on_ack(struct net_conn *conn, const struct net_ack *ack,
 		net_prr_on_ack(conn, ack);
 		return;
 	}
-	if (ack->acked == 0 || !ack->limited)
+	if (ack->acked == 0 || !ack->limited || ack->ece)
 		return;
 	if (rec->cwnd < ssthresh) {
 		more = net_hystart_on_ack(conn, ack);
@@ -35,6 +34,14 @@ void net_cwnd_on_ack(struct net_conn *conn, const struct net_ack *ack,
 	}
 	if (rec->cwnd < CWND_MAX)
 		avoid(conn, ack->acked);
+}
+
+void net_cwnd_on_ecn(struct net_conn *conn)
+{
+	struct net_recovery *rec = net_recovery_of(conn);
+
+	rec->cc->on_loss(conn);
+	rec->cwnd = LWIP_MIN(rec->cwnd, conn->pcb.ssthresh);
 }
 
 void net_cwnd_on_recovered(struct net_conn *conn)
@@ -63,19 +70,6 @@ double net_cwnd_pacing_rate(const struct net_conn *conn)
 	if (conn->srtt_us >> 3 == 0)
 		return 0;
 	return gain * rec->cwnd * 8e9 / 1024 / conn->srtt_us;
-}
-
-/* The peer tells of a duplicate: maybe nothing had been lost. */
-void net_cwnd_undo(struct net_conn *conn)
-{
-	struct net_recovery *rec = net_recovery_of(conn);
-
-	if (rec->reorder_steps < 8)
-		rec->reorder_steps++; /* RFC 8985 6.2: more patience */
-	if (rec->undo_left == 0 || --rec->undo_left || !TAILQ_EMPTY(&rec->lost))
-		return;
-	rec->state = NET_RECOVERY_OPEN;
-	rec->cc->on_undo(conn);
 }
 
 /* ---- after an idle spell ---- */
@@ -111,6 +105,8 @@ void net_recovery_restart(struct net_conn *conn)
 
 	if (n == 0)
 		return;
+	if (net_traced(conn))
+		net_trace_cwnd_why(conn, "idle");
 	if (!conn->repairing) {
 		conn->pcb.cwnd = decayed(&conn->pcb, conn->pcb.cwnd, n);
 		return;
@@ -121,14 +117,19 @@ void net_recovery_restart(struct net_conn *conn)
 
 /*
  * The send buffer follows the congestion window, as a kernel's does: two of
- * them, so that one can be written while the other is under way. What lwIP
- * counts down is the room that is left.
+ * them, so that one can be written while the other is under way. BBR has three,
+ * since its window counts what is under way alone: of what was sent after a
+ * segment that is lost twice, up to two windows wait for that one here. What
+ * lwIP counts down is the room that is left.
  */
-void net_cwnd_grow_buffer(struct tcp_pcb *pcb, uint32_t cwnd)
+void net_cwnd_grow_buffer(struct net_conn *conn, uint32_t cwnd)
 {
-	uint32_t want = LWIP_MIN(2 * cwnd, SND_BUF_MAX);
+	struct tcp_pcb *pcb = &conn->pcb;
+	unsigned windows = conn->repairing ? conn->recovery->cc->buffer : 2;
+	uint64_t want = LWIP_MIN((uint64_t)windows * cwnd,
+				 (uint64_t)net_here()->wmem_max);
 	uint32_t has = pcb->snd_buf + (pcb->snd_lbb - pcb->lastack);
 
 	if (has < want)
-		pcb->snd_buf += want - has;
+		pcb->snd_buf += (uint32_t)want - has;
 }

@@ -5,6 +5,14 @@
  *
  * The connection is paced, so that the window grows by all that is
  * acknowledged (4.2: L is infinite).
+ *
+ * A round trip tells of a queue a round after that began, and then the window
+ * has grown fourfold since the path was full: queues of two bandwidth-delay
+ * products overflow. So slow start also ends by the train of ACKs (Ha and Rhee,
+ * "Taming the elephants", 2011), as Linux's does: what is sent at twice the
+ * window a round trip comes back within half of one, unless a bottleneck
+ * spreads it. When ACKs have come without a pause for as long as a round trip
+ * takes, the path is full.
  */
 #include "netstack/recovery/recovery_priv.h"
 
@@ -14,6 +22,8 @@
 #define RTT_SAMPLES   8u
 #define CSS_DIVISOR   4u
 #define CSS_ROUNDS    5u
+#define PAUSE_MAX_US  NET_MS(4) /* within a train; Linux: 2 ms */
+#define PAUSE_DIVISOR 4u	/* of the round trip, if that is less */
 
 static void begin_round(struct net_hystart *hs, const struct tcp_pcb *pcb)
 {
@@ -21,7 +31,8 @@ static void begin_round(struct net_hystart *hs, const struct tcp_pcb *pcb)
 	hs->last_us = hs->least_us;
 	hs->least_us = 0;
 	hs->samples = 0;
-	hs->begun = true;
+	hs->begun_us = hs->acked_us = net_now_us();
+	hs->begun = hs->train = true;
 }
 
 static void sample(struct net_hystart *hs, uint32_t rtt_us)
@@ -54,6 +65,17 @@ static void judge(struct net_hystart *hs)
 	}
 }
 
+/* Whether ACKs of this round have come for a round trip, without a pause. */
+static bool fills_path(struct net_hystart *hs, uint32_t min_rtt_us)
+{
+	uint32_t now_us = net_now_us(), pause_us = now_us - hs->acked_us;
+
+	hs->acked_us = now_us;
+	if (pause_us > LWIP_MIN(min_rtt_us / PAUSE_DIVISOR, PAUSE_MAX_US))
+		hs->train = false;
+	return hs->train && now_us - hs->begun_us >= min_rtt_us;
+}
+
 uint32_t net_hystart_on_ack(struct net_conn *conn, const struct net_ack *ack)
 {
 	struct net_recovery *rec = net_recovery_of(conn);
@@ -69,8 +91,11 @@ uint32_t net_hystart_on_ack(struct net_conn *conn, const struct net_ack *ack)
 		sample(hs, ack->rtt_us);
 	judge(hs);
 	grows = hs->conservative ? ack->acked / CSS_DIVISOR : ack->acked;
-	if (TCP_SEQ_LT(ack->una, hs->end))
+	if (TCP_SEQ_LT(ack->una, hs->end)) {
+		if (fills_path(hs, rec->min_rtt_us))
+			pcb->ssthresh = rec->cwnd;
 		return grows;
+	}
 	if (hs->conservative && ++hs->rounds >= CSS_ROUNDS)
 		pcb->ssthresh = rec->cwnd;
 	begin_round(hs, pcb);

@@ -22,11 +22,21 @@ void net_send_what_fits(struct net_conn *conn)
 	send_what_fits(conn);
 }
 
+/* Cold: its path takes less than agreed, or it is traced. */
+__attribute__((noinline)) static void look_over(struct net_conn *conn)
+{
+	if (conn->pcb.flags & NET_TF_PATH)
+		net_path_review(conn);
+	if (net_traced(conn))
+		net_trace_settle(conn);
+}
+
 void net_conn_output_now(struct net_conn *conn)
 {
 	net_recovery_before_output(conn);
-	if (__builtin_expect(conn->pcb.flags & NET_TF_PATH, 0))
-		net_path_review(conn);
+	if (__builtin_expect(conn->pcb.flags & (NET_TF_PATH | NET_TF_TRACED),
+			     0))
+		look_over(conn);
 	if (__builtin_expect(conn->repairing, 0))
 		net_send_new(conn);
 	else

@@ -26,19 +26,22 @@ void net_pacing_set_cap(struct net_conn *conn, uint64_t bytes_per_s)
 	unsigned shift = 0;
 
 	if (bytes_per_s == 0 || bytes_per_s >= UINT64_C(1) << 42) {
-		conn->rate_cap = 0;
+		conn->pcb.rate_cap = 0;
+		conn->paced = false;
 		return;
 	}
 	while (bytes_per_s >> shift >= 1u << CAP_BITS)
 		shift++;
-	conn->rate_cap = (uint16_t)(shift << CAP_BITS | (bytes_per_s >> shift));
+	conn->pcb.rate_cap =
+		(uint16_t)(shift << CAP_BITS | (bytes_per_s >> shift));
+	conn->paced = true;
 }
 
-static double cap_of(const struct net_conn *conn)
+double net_pacing_cap(const struct net_conn *conn)
 {
-	unsigned low = conn->rate_cap & ((1u << CAP_BITS) - 1);
+	unsigned low = conn->pcb.rate_cap & ((1u << CAP_BITS) - 1);
 
-	return (double)((uint64_t)low << (conn->rate_cap >> CAP_BITS));
+	return (double)((uint64_t)low << (conn->pcb.rate_cap >> CAP_BITS));
 }
 
 double net_pacing_rate(const struct net_conn *conn)
@@ -46,8 +49,8 @@ double net_pacing_rate(const struct net_conn *conn)
 	const struct net_recovery *rec = net_recovery_of(conn);
 	double rate = rec ? rec->cc->pacing_rate(conn) : 0;
 
-	if (conn->rate_cap && (rate == 0 || cap_of(conn) < rate))
-		rate = cap_of(conn);
+	if (conn->paced && (rate == 0 || net_pacing_cap(conn) < rate))
+		rate = net_pacing_cap(conn);
 	return rate;
 }
 
@@ -57,7 +60,7 @@ static double burst(const struct net_conn *conn, double rate)
 	double least = QUANTUM_MIN * conn->pcb.mss;
 	double bytes = rate * QUANTUM_NS / 1e9;
 
-	if (!conn->rate_cap)
+	if (!conn->paced)
 		least = net_recovery_of(conn)->cc->burst * conn->pcb.mss;
 	return bytes > least ? bytes : least;
 }

@@ -149,7 +149,7 @@ static void set_mss(struct net_conn *conn, unsigned mss)
 	if (!(pcb->flags & NET_TF_PATH)) {
 		ext = net_conn_ext(conn);
 		if (ext) {
-			ext->full_mss = pcb->mss & 0x7fff;
+			ext->full_mss = pcb->mss & 0x3fff;
 			tcp_set_flags(pcb, NET_TF_PATH);
 		}
 	}

@@ -58,8 +58,10 @@ int64_t net_persist_due_ns(struct net_conn *conn)
 	}
 	if (conn->in_output) /* tried before it comes to that */
 		return CORO_FOREVER;
-	if (pcb->persist_cnt == 0)
+	if (pcb->persist_cnt == 0) {
 		arm(pcb, 0);
+		net_user_timeout_begin(conn);
+	}
 	return net_us_to_ns(pcb->rtseq);
 }
 
@@ -143,8 +145,13 @@ bool net_persist_timeout(struct net_conn *conn)
 	if (pcb->persist_probe >= TCP_MAXRTX ||
 	    (conn->orphaned && pcb->persist_cnt > ORPHAN_MAX)) {
 		pcb->nrtx = TCP_MAXRTX; /* lwIP's reason to give up */
+		if (net_traced(conn))
+			net_trace_end_why(conn, "gave up: the peer's window "
+						"stayed shut");
 		return true;
 	}
+	if (net_traced(conn))
+		net_trace_timer(conn, "persist", pcb->persist_probe + 1u);
 	if (room(pcb) ? send_what_fits(conn, room(pcb))
 		      : tcp_keepalive(pcb) == ERR_OK) {
 		pcb->persist_probe++;

@@ -88,7 +88,7 @@ static void forget_if_quiet(struct net_conn *conn)
 	if (matters &&
 	    (conn->probed || net_now_us() - rec->event_us < QUIET_US))
 		return;
-	if (conn->rate_cap && net_pacing_rested_ns(conn) > net_here()->now_ns)
+	if (conn->paced && net_pacing_rested_ns(conn) > net_here()->now_ns)
 		return; /* it would begin anew with a burst */
 	conn->pcb.cwnd = rec->cwnd;
 	net_recovery_free(conn);
@@ -144,6 +144,10 @@ static void probe(struct net_conn *conn)
 
 	/* the next is due later */
 	net_seg_of(conn->pcb.unacked)->last_us = net_now_us();
+	if (net_traced(conn)) {
+		net_trace_timer(conn, "TLP", 1);
+		net_trace_resent_why(conn, "TLP");
+	}
 	if (!make(conn))
 		return;
 	rec = net_recovery_of(conn);
@@ -151,6 +155,9 @@ static void probe(struct net_conn *conn)
 	rec->probe_resent = !probe_with_new(conn);
 	if (rec->probe_resent)
 		net_send_resend(conn, net_seg_of(net_unacked_last(&conn->pcb)));
+	net_here()->stats.resent_tlp++;
+	if (net_traced(conn))
+		net_trace_resent_why(conn, NULL);
 	net_send_account(conn);
 	net_send_went_out(conn);
 	conn->probed = true;
@@ -180,12 +187,13 @@ static void lose(struct net_conn *conn)
 {
 	struct net_recovery *rec = net_recovery_of(conn);
 
-	rec->undo_cwnd = rec->cwnd;
-	rec->undo_ssthresh = conn->pcb.ssthresh;
-	rec->undo_left = 0;
+	net_undo_begin(conn);
 	rec->event_us = net_now_us();
 	rec->harmed = true;
 	rec->cc->on_loss(conn);
+	net_ecn_cut(conn);
+	if (net_traced(conn))
+		net_trace_cwnd_why(conn, "loss");
 }
 
 static void enter(struct net_conn *conn, enum net_recovery_state state)
@@ -230,6 +238,8 @@ static void move_on(struct net_conn *conn, const struct net_ack *ack)
 	if (rec->state != NET_RECOVERY_OPEN &&
 	    TCP_SEQ_GEQ(ack->una, rec->recover)) {
 		rec->cc->on_recovered(conn);
+		if (net_traced(conn))
+			net_trace_cwnd_why(conn, "repaired");
 		rec->state = NET_RECOVERY_OPEN;
 		if (!(conn->pcb.flags & TF_SACK))
 			rec->sacked_bytes = 0;
@@ -249,15 +259,19 @@ static void take(struct net_conn *conn, struct net_ack *ack)
 
 	net_send_account(conn);
 	if (ack->dsack)
-		net_cwnd_undo(conn);
+		net_undo_duplicate(conn);
 	if (pcb->flags & TF_SACK) {
 		net_sack_mark(conn, ack);
 		net_sack_detect(conn, ack);
 	} else {
 		net_sack_count_duplicates(conn, ack);
 	}
+	if (ack->dsack || ack->reordered)
+		net_count_odd_ack(conn, ack->dsack, ack->reordered);
 	settle_probe(conn, ack);
+	net_undo_ack(conn, ack);
 	move_on(conn, ack);
+	net_ecn_ack(conn, ack);
 	if (TCP_SEQ_LT(rec->high_sacked, ack->una))
 		rec->high_sacked = ack->una;
 	if (ack->una == pcb->snd_nxt)
@@ -293,14 +307,20 @@ __attribute__((noinline)) static void take_odd(struct net_conn *conn,
 	if (pcb->flags & TF_SACK)
 		net_sack_parse(pcb, hdr, optlen, ack);
 	if (!conn->repairing) {
-		bool wanted = ack->n_ranges ||
+		bool wanted = ack->n_ranges || ack->ece ||
 			      (ack->duplicate && !(pcb->flags & TF_SACK));
 
 		pcb->dupacks = 0;
-		if (!wanted || !make(conn))
+		if (!wanted)
 			return;
+		if (!make(conn)) {
+			if (ack->ece)
+				net_ecn_ack_without_memory(conn);
+			return;
+		}
 	}
 	rec = net_recovery_of(conn);
+	net_sack_parse_echo(pcb, hdr, optlen, ack);
 	ack->fack = rec->high_sacked;
 	was = net_recovery_pipe(conn, pcb->lastack);
 	net_sack_take_acked(conn, ack);
@@ -363,7 +383,8 @@ __attribute__((noinline)) static void take_slowly(struct net_conn *conn,
 {
 	struct tcp_pcb *pcb = &conn->pcb;
 	struct net_seg *head = net_seg_of(pcb->unacked);
-	struct net_ack ack = {.una = pcb->lastack};
+	struct net_ack ack = {.una = pcb->lastack,
+			      .ece = net_ecn_is_echo(pcb, hdr)};
 	bool probed = conn->probed;
 
 	if (TCP_SEQ_BETWEEN(hdr->ackno, pcb->lastack + 1, pcb->snd_nxt)) {
@@ -422,7 +443,8 @@ void net_recovery_input(struct tcp_pcb *pcb, const struct tcp_hdr *hdr,
 		pcb->snd_wl1 = hdr->seqno - 1;
 	if (conn->repairing ||
 	    (pcb->unacked && pcb->state >= ESTABLISHED &&
-	     (may_sack(pcb, optlen) || (acked == 0 && p->tot_len == 0))))
+	     (may_sack(pcb, optlen) || (acked == 0 && p->tot_len == 0) ||
+	      net_ecn_is_echo(pcb, hdr))))
 		take_slowly(conn, hdr, optlen, p);
 	else if (new)
 		net_recovery_advance(conn, hdr->ackno);
@@ -438,7 +460,7 @@ void net_recovery_acked(struct net_conn *conn)
 		pcb->cwnd = net_here()->rx_cwnd;
 	cwnd = conn->repairing ? conn->recovery->cwnd : pcb->cwnd;
 	if (cwnd > TCP_SND_BUF / 2 && cwnd < UINT32_C(1) << 30)
-		net_cwnd_grow_buffer(pcb, cwnd);
+		net_cwnd_grow_buffer(conn, cwnd);
 }
 
 void net_recovery_after_input(struct net_conn *conn)
@@ -494,7 +516,7 @@ static int64_t forget_due_ns(const struct net_conn *conn)
 {
 	int64_t due_ns = net_us_to_ns(conn->recovery->event_us + QUIET_US);
 
-	if (conn->rate_cap && due_ns < net_pacing_rested_ns(conn))
+	if (conn->paced && due_ns < net_pacing_rested_ns(conn))
 		due_ns = net_pacing_rested_ns(conn);
 	return due_ns;
 }
@@ -537,6 +559,7 @@ static void time_out_without_memory(struct net_conn *conn)
 		pcb->nrtx++;
 	net_count_rto(conn);
 	if (net_send_again(conn, head)) {
+		net_here()->stats.resent_rto++;
 		head->state |= NET_SEG_RESENT;
 		head->sent_us = net_now_us();
 	}
@@ -548,8 +571,12 @@ static void time_out(struct net_conn *conn)
 	struct tcp_pcb *pcb = &conn->pcb;
 	struct net_recovery *rec;
 
+	if (pcb->nrtx == 0)
+		net_user_timeout_begin(conn);
 	net_seg_of(pcb->unacked)->base_us = net_now_us();
 	conn->probed = false;
+	if (net_traced(conn))
+		net_trace_timer(conn, "RTO", pcb->nrtx + 1u);
 	if (!make(conn)) {
 		time_out_without_memory(conn);
 		return;
@@ -565,9 +592,12 @@ static void time_out(struct net_conn *conn)
 	net_sack_lose_all(conn);
 	if (rec->cc->on_rto)
 		rec->cc->on_rto(conn);
+	net_frto_begin(conn);
 	if (pcb->nrtx < 255)
 		pcb->nrtx++;
 	net_count_rto(conn);
+	if (net_traced(conn))
+		net_trace_cwnd_why(conn, "RTO");
 	net_send_repair(conn);
 }
 
@@ -591,14 +621,19 @@ bool net_recovery_timeout(struct net_conn *conn)
 	if (!ours(&conn->pcb))
 		return false;
 	if (!net_us_after(rto_due_us(conn), now_us)) {
-		if (net_persist_gives_up(&conn->pcb))
+		if (net_persist_gives_up(&conn->pcb)) {
+			if (net_traced(conn))
+				net_trace_end_why(conn, "gave up: no answer");
 			return true;
+		}
 		time_out(conn);
 	} else if (rec && rec->reorder_armed &&
 		   !net_us_after(rec->reorder_due_us, now_us)) {
 		const struct net_ack ack = {.una = conn->pcb.lastack,
 					    .first = conn->pcb.unacked};
 
+		if (net_traced(conn))
+			net_trace_timer(conn, "RACK", 1);
 		net_sack_detect(conn, &ack);
 		move_on(conn, &ack);
 		if (rec->state != NET_RECOVERY_OPEN)
@@ -624,12 +659,15 @@ void net_recovery_resume_cut(struct net_conn *conn)
 	if (!rec || TAILQ_EMPTY(&rec->lost))
 		return;
 	if (rec->state == NET_RECOVERY_OPEN) {
-		rec->undo_cwnd = rec->cwnd;
-		rec->undo_ssthresh = conn->pcb.ssthresh;
-		rec->undo_left = 0;
+		net_undo_begin(conn);
+		net_undo_never(conn);
 		rec->event_us = net_now_us();
 		rec->state = NET_RECOVERY_LOSS;
 		rec->recover = conn->pcb.snd_nxt;
 	}
+	if (net_traced(conn))
+		net_trace_resent_why(conn, "MTU");
 	net_send_repair(conn);
+	if (net_traced(conn))
+		net_trace_resent_why(conn, NULL);
 }

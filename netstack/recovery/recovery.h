@@ -133,9 +133,48 @@ static inline void net_ts_refresh(const struct tcp_pcb *pcb, void *opts)
 	const struct net_conn *conn = (const void *)pcb;
 
 	if (pcb->flags & NET_TF_TS)
-		net_ts_write(opts, net_ts_now() + conn->ts_offset,
-			     conn->ts_recent);
+		net_ts_write(opts, net_ts_now() + conn->pcb.ts_offset,
+			     conn->pcb.ts_recent);
 }
+
+/* ---- ecn.c: explicit congestion notification, RFC 3168 ---- */
+
+#define NET_ECN_FIELD 3u /* of IPv4's TOS, of IPv6's traffic class */
+#define NET_ECN_ECT0  2u
+#define NET_ECN_CE    3u
+
+/* Of the segment that leaves next: whether it is ECN-capable, as new data is */
+static inline void net_ecn_set_ect(struct tcp_pcb *pcb, bool ect)
+{
+	pcb->tos =
+		(u8_t)((pcb->tos & ~NET_ECN_FIELD) | (ect ? NET_ECN_ECT0 : 0));
+}
+
+/* Whether what leaves says nothing of ECN but, if it is new data, ECT(0). */
+static inline bool net_ecn_is_quiet(const struct tcp_pcb *pcb)
+{
+	return !(pcb->flags & (NET_TF_ECE | NET_TF_CWR));
+}
+
+/* Before lwIP dials: the SYN offers it, if we are to ask. */
+void net_ecn_offer(struct tcp_pcb *pcb);
+/* Whether a SYN offers what we may accept. */
+bool net_ecn_offered(const struct tcp_hdr *syn);
+/* Of a new connection whose SYN we have answered so. */
+void net_ecn_accept(struct tcp_pcb *pcb);
+/* Of a connection in SYN_SENT, before lwIP sees a segment for it. */
+void net_ecn_answered(struct tcp_pcb *pcb, const struct tcp_hdr *hdr);
+/* Of a connection that has agreed on it: a segment leaves; hdr is its own. */
+void net_ecn_segment_out(struct net_conn *conn, const struct pbuf *p,
+			 struct tcp_hdr *hdr);
+/* The same for a segment that leaves again. */
+void net_ecn_resend(struct tcp_pcb *pcb, struct tcp_hdr *hdr);
+/*
+ * A segment has been found acceptable; data: it has some; ce: a router has
+ * marked it.
+ */
+void net_ecn_input(struct net_conn *conn, const struct tcp_hdr *hdr, bool data,
+		   bool ce);
 
 /* ---- output.c ---- */
 /* At once, and again in the next output phase if the port has no room. */
@@ -154,6 +193,7 @@ void net_cwnd_slow_start(struct tcp_pcb *pcb, uint32_t lastack, uint32_t cwnd);
 /* A controller's number by its name; -1: there is none. */
 int net_cc_number(const char *name);
 const char *net_cc_name(const struct net_conn *conn);
+const char *net_cc_title(unsigned number); /* static */
 /* From now on it is this one's. */
 void net_cc_choose(struct net_conn *conn, unsigned number);
 
@@ -171,6 +211,14 @@ void net_cwnd_open(struct net_conn *conn, uint32_t window);
 void net_pacing_set_cap(struct net_conn *conn, uint64_t bytes_per_s);
 /* Whether what could leave by the windows waits for its time. */
 bool net_pacing_holds(const struct net_conn *conn);
+
+/* ---- user_timeout.c ---- */
+/* What waits for the peer, and makes no progress, begins to now. */
+void net_user_timeout_begin(struct net_conn *conn);
+/* When it is given up, ns; CORO_FOREVER: nothing waits, or without end. */
+int64_t net_user_timeout_due_ns(const struct net_conn *conn);
+/* Whether that is now; lwIP's tick ends it then. */
+bool net_user_timeout_gives_up(struct net_conn *conn);
 
 /* ---- persist.c ---- */
 /* A segment has opened the window after a timeout. */
@@ -211,6 +259,14 @@ struct net_recovery_info {
 void net_recovery_info(const struct net_conn *conn,
 		       struct net_recovery_info *out);
 
+/* ---- info.c ---- */
+/*
+ * The part of *out, zeros so far, that is about what leaves. Returns the
+ * segments of data under way that the peer is not known to hold.
+ */
+unsigned net_recovery_tell(const struct net_conn *conn,
+			   struct net_tcp_info *out);
+
 /* ---- path.c ---- */
 
 /* Bytes of IP packet that a destination takes; 0: nothing is known. */
@@ -236,3 +292,9 @@ void net_path_review(struct net_conn *conn);
  * again.
  */
 void net_path_too_big(struct net_conn *conn, unsigned mtu);
+
+/* ---- trace.c: what the sock trace tells of windows and states ---- */
+/* Looks at a traced connection, and writes down what has changed. */
+void net_trace_settle(struct net_conn *conn);
+/* The same at the end of a call of the application's. Returns the result. */
+long net_trace_call_end(const struct net_trace_call *call, long result);

@@ -11,6 +11,8 @@
 #include "netstack/recovery/cc.h"
 #include "netstack/recovery/recovery.h"
 
+#include "lwip/prot/tcp.h"
+
 TAILQ_HEAD(net_seg_list, net_seg);
 
 enum net_recovery_state {
@@ -35,9 +37,17 @@ struct net_sack_seen {
 /* Over segments that an ACK's blocks do not mark anew. */
 #define NET_SACK_STEPS 128u
 
+/* F-RTO, RFC 5682: what a timeout waits for. */
+enum net_frto {
+	NET_FRTO_OFF,
+	NET_FRTO_FIRST,	 /* an ACK of what was sent again, or of more */
+	NET_FRTO_SECOND, /* and another, while what is new leaves */
+};
+
 /* What CUBIC keeps, RFC 9438, in segments and seconds. */
 struct net_cubic {
-	float w_max, w_est, k, origin;
+	double w_max, w_est, k, origin;
+	double part; /* of a byte of window, grown by and not counted yet */
 	uint32_t epoch_us;
 	bool in_epoch;
 };
@@ -87,9 +97,16 @@ struct net_recovery {
 		struct net_bbr *bbr;
 	};
 
-	bool harmed; /* it has lost something */
+	/* ECN: what is told up to here is of the last cut; if ecn_waits */
+	uint32_t ecn_end;
+	bool ecn_waits;
+
+	bool harmed; /* it has lost something, or congestion was signalled */
 	/* What to go back to when it turns out that nothing was lost. */
 	uint32_t undo_cwnd, undo_ssthresh, undo_left;
+	uint32_t undo_ts; /* our timestamp of the first sent again, if has */
+	bool undo_has_ts;
+	uint8_t frto;	   /* enum net_frto */
 	bool cwnd_limited; /* since the controller last asked */
 };
 
@@ -108,6 +125,11 @@ struct net_ack {
 	uint32_t span;	   /* bytes under way when the newest left */
 	bool limited;	   /* the congestion window was in use */
 	bool dsack;	   /* something has arrived twice */
+	bool reordered;	   /* or later than what was sent after it */
+	uint32_t echo;	   /* TSecr, if has_echo */
+	bool has_echo;
+	bool first_copy; /* of what was under way at a timeout, one arrived */
+	bool ece;	 /* ECN-Echo, of a connection that has ECN */
 	bool duplicate;
 	unsigned n_ranges;
 	struct net_sack_range ranges[NET_SACK_BLOCKS];
@@ -169,6 +191,9 @@ static inline uint32_t net_rtt_rto_us(const struct net_conn *conn)
 /* Only while something is under way. */
 uint32_t net_rtt_probe_us(const struct net_conn *conn);
 
+/* Of an ACK that tells no round trip otherwise. */
+void net_rtt_by_echo(const struct net_conn *conn, struct net_ack *ack);
+
 /* ---- persist.c ---- */
 
 /* Whether a retransmission timeout is one too many; counts it if not. */
@@ -176,6 +201,9 @@ bool net_persist_gives_up(struct tcp_pcb *pcb);
 
 /* ---- sack.c: the scoreboard ---- */
 
+/* Reads the timestamp that a header echoes, of a connection that has them. */
+void net_sack_parse_echo(const struct tcp_pcb *pcb, const struct tcp_hdr *hdr,
+			 unsigned optlen, struct net_ack *ack);
 /* Reads the SACK option of a header whose ACK is ack->una. */
 void net_sack_parse(const struct tcp_pcb *pcb, const struct tcp_hdr *hdr,
 		    unsigned optlen, struct net_ack *ack);
@@ -197,15 +225,49 @@ void net_sack_lose_all(struct net_conn *conn);
 void net_sack_replace(struct net_recovery *rec, struct net_seg *seg);
 /* The same for a peer without SACK, which duplicate ACKs tell of. */
 void net_sack_count_duplicates(struct net_conn *conn, struct net_ack *ack);
+/* What is lost and has not left again is under way after all. */
+void net_sack_find_all(struct net_recovery *rec);
 /* A segment of `unacked` was sent again just now. */
 void net_sack_resent(struct net_recovery *rec, struct net_seg *seg);
+
+/* ---- ecn.c ---- */
+
+/* Whether a segment from the peer tells of congestion. */
+static inline bool net_ecn_is_echo(const struct tcp_pcb *pcb,
+				   const struct tcp_hdr *hdr)
+{
+	return (hdr->_hdrlen_rsvd_flags & PP_HTONS(TCP_ECE)) &&
+	       (pcb->flags & NET_TF_ECN);
+}
+
+/* An ACK of a connection with a block, after its controller has seen it. */
+void net_ecn_ack(struct net_conn *conn, const struct net_ack *ack);
+/* The same of one for which there was no memory. */
+void net_ecn_ack_without_memory(struct net_conn *conn);
+/* The window was cut, for whatever reason. */
+void net_ecn_cut(struct net_conn *conn);
+/* Nothing had been lost, so it was not. */
+void net_ecn_uncut(struct net_conn *conn);
+
+/* ---- spurious.c: repairs of what had not been lost ---- */
+
+/* Before the window is cut. */
+void net_undo_begin(struct net_conn *conn);
+/* What is repaired was lost for sure. */
+void net_undo_never(struct net_conn *conn);
+/* A segment has left again. */
+void net_undo_resent(struct net_conn *conn);
+/* The peer tells of a duplicate. */
+void net_undo_duplicate(struct net_conn *conn);
+/* An ACK of a connection with a block, when what it covers is marked. */
+void net_undo_ack(struct net_conn *conn, const struct net_ack *ack);
+/* A timeout; what is lost is marked. */
+void net_frto_begin(struct net_conn *conn);
 
 /* ---- cwnd.c: how much may be under way ---- */
 
 /* Room to write for a window of so many bytes. */
-void net_cwnd_grow_buffer(struct tcp_pcb *pcb, uint32_t cwnd);
-/* The peer tells of a duplicate: maybe nothing had been lost. */
-void net_cwnd_undo(struct net_conn *conn);
+void net_cwnd_grow_buffer(struct net_conn *conn, uint32_t cwnd);
 
 /* Before what was written goes out: after an idle spell a smaller window. */
 void net_recovery_restart(struct net_conn *conn);
@@ -223,7 +285,7 @@ static inline void net_recovery_before_output(struct net_conn *conn)
 	    tcp_ticks - conn->pcb.tmr > 5)
 		net_recovery_restart(conn);
 	if (__builtin_expect(conn->pcb.cwnd > NET_CC_BULK * conn->pcb.mss ||
-				     conn->rate_cap,
+				     conn->paced,
 			     0) &&
 	    !conn->repairing)
 		net_cc_engage(conn);

@@ -37,8 +37,10 @@ static void on_ack(struct net_conn *conn, const struct net_ack *ack)
 const struct net_cc net_cc_reno = {
 	.name = "reno",
 	.burst = 10,
+	.buffer = 2,
 	.begin = begin,
 	.on_loss = on_loss,
+	.on_ecn = net_cwnd_on_ecn,
 	.on_ack = on_ack,
 	.on_recovered = net_cwnd_on_recovered,
 	.on_undo = net_cwnd_on_undo,

@@ -6,6 +6,7 @@
 #define RTO_FIRST_US NET_MS(1000)  /* RFC 6298 2.1 */
 #define RTO_VAR_US   NET_MS(120)   /* RTO >= SRTT + this */
 #define RTO_MAX_US   NET_MS(60000) /* RFC 6298 2.5 */
+#define ACK_DELAY_US NET_MS(200)   /* RFC 8985 7.2, the longest */
 
 /*
  * RFC 5681 3.1: slow start goes on until something is lost. lwIP ends it at
@@ -30,6 +31,7 @@ void net_rtt_sample(struct net_conn *conn, uint32_t rtt_us)
 		rtt_us = 1; /* 0 is: no sample yet */
 	if (rtt_us > UINT32_C(1) << 26)
 		return;
+	net_hist_add(&net_here()->stats.rtt, (uint64_t)rtt_us << 10);
 	if (conn->srtt_us == 0) {
 		conn->srtt_us = rtt_us << 3;
 		conn->rttvar_us = rtt_us << 1;
@@ -43,6 +45,21 @@ void net_rtt_sample(struct net_conn *conn, uint32_t rtt_us)
 	if (error < 0)
 		error = -error;
 	conn->rttvar_us += (uint32_t)(error - (int32_t)(conn->rttvar_us >> 2));
+}
+
+/*
+ * RFC 7323 4: the timestamp that an ACK echoes measures also what was sent
+ * again. Our clock of them is coarse: never less than it was, so that the least
+ * RTT stays true.
+ */
+void net_rtt_by_echo(const struct net_conn *conn, struct net_ack *ack)
+{
+	uint32_t ticks = net_ts_now() + conn->pcb.ts_offset - ack->echo;
+
+	if (!ack->has_echo || ack->acked == 0 || ticks >= UINT32_C(1) << 16)
+		return;
+	ack->rtt_us = (ticks + 1) << 10;
+	ack->has_rtt = true;
 }
 
 /* RFC 6298 2.3 to 2.5 and 5.5, with a floor of its own. */
@@ -60,14 +77,17 @@ uint32_t net_rtt_backed_off_us(const struct net_conn *conn, unsigned doublings)
 /*
  * RFC 8985 7.2 has 2 SRTT and, where the peer may delay its ACK, the longest
  * such delay. Here the delay is learnt: a segment that was probed for measures
- * nothing (Karn), so the next probe waits twice as long until one does.
+ * nothing (Karn), so the next probe waits twice as long until one does. It
+ * waits no longer than the RFC's: round trips that vary much, as on a machine
+ * that is short of time, would have made it wait for nearly the timeout.
  */
 uint32_t net_rtt_probe_us(const struct net_conn *conn)
 {
 	uint32_t srtt_us = conn->srtt_us >> 3;
 	uint32_t us = srtt_us + LWIP_MAX(srtt_us, conn->rttvar_us / 2);
 
-	return LWIP_MAX(us, NET_PROBE_US) << conn->probe_shift;
+	us = LWIP_MAX(us, NET_PROBE_US) << conn->probe_shift;
+	return LWIP_MIN(us, 2 * srtt_us + ACK_DELAY_US);
 }
 
 void net_recovery_info(const struct net_conn *conn,

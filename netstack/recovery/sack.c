@@ -11,6 +11,8 @@
 #include <string.h>
 
 #define OPT_SACK  5
+#define OPT_TS	  8
+#define TS_LEN	  10
 #define DUPTHRESH 3u
 
 /* ---- reading ---- */
@@ -21,10 +23,12 @@ static uint32_t get32(const uint8_t *at)
 	       (uint32_t)at[2] << 8 | at[3];
 }
 
-/* The SACK option, its length in *len; NULL without one. */
-static const uint8_t *find_sack(const uint8_t *opt, unsigned left,
-				unsigned *len)
+/* An option of a kind, its length in *len; NULL without one. */
+static const uint8_t *find_option(const struct tcp_hdr *hdr, unsigned left,
+				  uint8_t kind, unsigned *len)
 {
+	const uint8_t *opt = (const uint8_t *)hdr + TCP_HLEN;
+
 	while (left >= 2 && *opt != 0) {
 		if (*opt == 1) {
 			opt++;
@@ -33,7 +37,7 @@ static const uint8_t *find_sack(const uint8_t *opt, unsigned left,
 		}
 		if (opt[1] < 2 || opt[1] > left)
 			break;
-		if (*opt == OPT_SACK) {
+		if (*opt == kind) {
 			*len = opt[1];
 			return opt;
 		}
@@ -59,6 +63,21 @@ static bool is_dsack(const uint8_t *blocks, unsigned n, uint32_t una)
 	       TCP_SEQ_LEQ(right, get32(blocks + 12));
 }
 
+void net_sack_parse_echo(const struct tcp_pcb *pcb, const struct tcp_hdr *hdr,
+			 unsigned optlen, struct net_ack *ack)
+{
+	const uint8_t *opt;
+	unsigned len;
+
+	if (!(pcb->flags & NET_TF_TS))
+		return;
+	opt = find_option(hdr, optlen, OPT_TS, &len);
+	if (!opt || len != TS_LEN)
+		return;
+	ack->echo = get32(opt + 6);
+	ack->has_echo = true;
+}
+
 /* Blocks that lie, or lie outside what is under way, are left out. */
 void net_sack_parse(const struct tcp_pcb *pcb, const struct tcp_hdr *hdr,
 		    unsigned optlen, struct net_ack *ack)
@@ -66,7 +85,7 @@ void net_sack_parse(const struct tcp_pcb *pcb, const struct tcp_hdr *hdr,
 	const uint8_t *opt;
 	unsigned len, n;
 
-	opt = find_sack((const uint8_t *)hdr + TCP_HLEN, optlen, &len);
+	opt = find_option(hdr, optlen, OPT_SACK, &len);
 	if (!opt)
 		return;
 	n = (len - 2) / 8;
@@ -96,7 +115,8 @@ static void arrived(struct net_recovery *rec, const struct net_seg *seg,
 		if (rtt_us < rec->min_rtt_us || rec->min_rtt_us == 0)
 			rec->min_rtt_us = rtt_us ? rtt_us : 1;
 		if (TCP_SEQ_LT(end, ack->fack))
-			rec->reordered = true;
+			rec->reordered = ack->reordered = true;
+		ack->first_copy |= TCP_SEQ_LEQ(end, rec->recover);
 	} else if (rtt_us < rec->min_rtt_us) {
 		return; /* so soon: the first copy it was, sent who knows when
 			 */
@@ -225,8 +245,9 @@ void net_sack_forget(struct net_recovery *rec, struct net_seg *seg,
 
 /*
  * The segments that an ACK covers; lwIP frees them right after. An ACK that
- * covers one sent twice measures nothing (Karn): the others may have waited at
- * the peer until that one filled the hole before them.
+ * covers one sent twice measures nothing (Karn), but for the timestamp that it
+ * echoes: the others may have waited at the peer until that one filled the hole
+ * before them.
  */
 void net_sack_take_acked(struct net_conn *conn, struct net_ack *ack)
 {
@@ -250,6 +271,8 @@ void net_sack_take_acked(struct net_conn *conn, struct net_ack *ack)
 	}
 	if (resent)
 		ack->has_rtt = false;
+	if (!ack->has_rtt)
+		net_rtt_by_echo(conn, ack);
 	ack->first = seg;
 }
 
@@ -380,6 +403,16 @@ void net_sack_lose_all(struct net_conn *conn)
 	}
 	rec->scan = NULL;
 	rec->reorder_armed = false;
+}
+
+void net_sack_find_all(struct net_recovery *rec)
+{
+	struct net_seg *seg;
+
+	while ((seg = TAILQ_FIRST(&rec->lost)))
+		unlist(rec, seg);
+	rec->scan = NULL;
+	rec->rack_known = rec->reorder_armed = false;
 }
 
 void net_sack_resent(struct net_recovery *rec, struct net_seg *seg)

@@ -6,6 +6,26 @@
 
 #include "lwip/ip.h"
 
+/* What has found a segment lost that is about to be sent again. */
+enum cause { RTO, RACK, FAST };
+
+static enum cause cause(const struct net_conn *conn)
+{
+	if (!conn->repairing || conn->recovery->state == NET_RECOVERY_LOSS)
+		return RTO;
+	return conn->pcb.flags & TF_SACK ? RACK : FAST;
+}
+
+/* Cold: of one that is traced. */
+__attribute__((noinline)) static const char *cause_of(struct net_conn *conn)
+{
+	static const char *const names[] = {
+		[RTO] = "RTO", [RACK] = "RACK", [FAST] = "fast"};
+	const char *why = net_trace_resent(conn);
+
+	return why ? why : names[cause(conn)];
+}
+
 /*
  * Sends a segment of `unacked` again, as it lies there. False: not now, since
  * a driver still holds it or there was no memory.
@@ -25,11 +45,16 @@ bool net_send_again(struct net_conn *conn, struct net_seg *seg)
 		lwip_htons(TCPWND_MIN16(RCV_WND_SCALE(pcb, pcb->rcv_ann_wnd)));
 	hdr->chksum = 0;
 	net_ts_refresh(pcb, hdr + 1);
+	if (pcb->flags & NET_TF_ECN)
+		net_ecn_resend(pcb, hdr);
 	pcb->rcv_ann_right_edge = pcb->rcv_nxt + pcb->rcv_ann_wnd;
-	pcb->rttest = 0; /* Karn */
 	net_count_out(conn, p);
-	return ip_output(p, &pcb->local_ip, &pcb->remote_ip, pcb->ttl, pcb->tos,
-			 IP_PROTO_TCP) == ERR_OK;
+	if (ip_output(p, &pcb->local_ip, &pcb->remote_ip, pcb->ttl, pcb->tos,
+		      IP_PROTO_TCP) != ERR_OK)
+		return false;
+	if (net_traced(conn))
+		net_trace_out(conn, hdr, seg->seg.len, cause_of(conn));
+	return true;
 }
 
 /* Bytes have left, new or again. */
@@ -48,7 +73,7 @@ bool net_send_resend(struct net_conn *conn, struct net_seg *seg)
 		return false;
 	net_sack_resent(rec, seg);
 	rec->prr_out += TCP_TCPLEN(&seg->seg);
-	rec->undo_left++;
+	net_undo_resent(conn);
 	sent(conn, TCP_TCPLEN(&seg->seg));
 	return true;
 }
@@ -98,6 +123,35 @@ static bool may_resend(const struct net_conn *conn, struct net_seg *seg)
 		net_seg_end(&seg->seg) - lastack <= conn->pcb.snd_wnd);
 }
 
+/* RFC 5682 2.1: two segments that are new in place of what seems lost. */
+static void send_two_new(struct net_conn *conn)
+{
+	struct tcp_pcb *pcb = &conn->pcb;
+
+	pcb->cwnd =
+		net_recovery_of(conn)->recover - pcb->lastack + 2u * pcb->mss;
+	net_conn_output_now(conn);
+	pcb->cwnd = NET_CWND_SHUT;
+}
+
+/* A segment has been sent again: what had found it lost. */
+static void count_cause(const struct net_conn *conn)
+{
+	struct net_stats *stats = &net_here()->stats;
+
+	switch (cause(conn)) {
+	case RTO:
+		stats->resent_rto++;
+		break;
+	case RACK:
+		stats->resent_rack++;
+		break;
+	case FAST:
+		stats->resent_fast++;
+		break;
+	}
+}
+
 /* What is lost, as far as the windows and its pace go; then what is new. */
 void net_send_repair(struct net_conn *conn)
 {
@@ -105,6 +159,10 @@ void net_send_repair(struct net_conn *conn)
 	struct net_seg *seg;
 
 	net_pacing_release(conn);
+	if (rec->frto == NET_FRTO_SECOND) {
+		send_two_new(conn);
+		return;
+	}
 	while ((seg = TAILQ_FIRST(&rec->lost)) && may_resend(conn, seg)) {
 		if (net_pacing_room(conn) < seg->seg.len) {
 			net_pacing_hold(conn, seg->seg.len, rec->lost_bytes);
@@ -114,6 +172,7 @@ void net_send_repair(struct net_conn *conn)
 			retry_soon(rec);
 			break;
 		}
+		count_cause(conn);
 	}
 	set_window(conn);
 	net_conn_output_now(conn);

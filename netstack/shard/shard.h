@@ -3,7 +3,7 @@
  */
 #pragma once
 
-#include "netstack/api/api.h"
+#include "netstack/control/control.h"
 
 /* ---- stack.c ---- */
 /* What the shards share: the log, DPDK. Returns 0, or -errno with opts->error.
@@ -22,6 +22,12 @@ void net_shard_close(struct net_stack *stack);
 void net_shard_run(struct net_stack *stack);
 /* One turn of the loop: rx, run, output, timers, tx, idle. */
 void net_stack_round(struct net_stack *stack);
+
+/* ---- idle.c ---- */
+/* Once the links are open. */
+void net_idle_start(struct net_stack *stack);
+/* The end of a round that did so much work. */
+void net_idle(struct net_stack *stack, unsigned work);
 
 /* ---- shards.c ---- */
 /* On shard 0, when statistics are due: asks all shards, and says them. */

@@ -11,6 +11,7 @@
  * Shared by the shards: `program`, of which all but the atomics is written
  * while no other shard runs.
  */
+#include "netstack/program/capture.h"
 #include "netstack/program/log.h"
 #include "netstack/shard/shard.h"
 
@@ -328,6 +329,27 @@ static int check_shards(struct net_opts *opts)
 	return 0;
 }
 
+/* Before anything is received that it should have. */
+static int start_capture(struct net_opts *opts)
+{
+	struct net_capture capture;
+	char *copy;
+	int err;
+
+	if (!opts->capture)
+		return 0;
+	copy = strdup(opts->capture);
+	if (!copy)
+		return -ENOMEM;
+	err = net_capture_parse(copy, &capture, opts->error,
+				sizeof(opts->error));
+	if (err == 0)
+		err = net_capture_start(&capture, opts->error,
+					sizeof(opts->error));
+	free(copy);
+	return err;
+}
+
 int net_stack_open(struct net_opts *opts, struct net_stack **out)
 {
 	struct net_stack *stack = net_here();
@@ -360,10 +382,14 @@ int net_stack_open(struct net_opts *opts, struct net_stack **out)
 		if (err < 0)
 			goto close_shards;
 	}
+	err = start_capture(opts);
+	if (err < 0)
+		goto close_shards;
 	atomic_store(&program.undrained, n);
 	program.opts = NULL;
 	memset(&counted, 0, sizeof(counted));
 	counted.was_ns = stack->now_ns;
+	net_control_ready(program.n);
 	*out = stack;
 	return 0;
 
@@ -379,6 +405,7 @@ close_program:
 void net_stack_close(struct net_stack *stack)
 {
 	NET_CHECK_STACK(stack);
+	net_control_close(); /* while the shards are there to be asked */
 	close_others();
 	net_shard_close(stack);
 	net_program_close();

@@ -19,7 +19,7 @@
  */
 #include "netstack/shard/shard.h"
 
-#include "netstack/program/log.h"
+#include "netstack/program/events.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -135,13 +135,18 @@ static void reset(struct net_conn *conn, uint64_t bytes)
 	struct net_watch *watch = conn->watched ? conn->watch : NULL;
 
 	net_here()->stats.memory_resets++;
-	net_log_seldom("coronet: memory is short (%" PRIu64 " of %" PRIu64
-		       " MiB): reset %s, which held %" PRIu64 " KiB",
-		       net_budget_used() / MIB, net_budget_whole() / MIB,
-		       net_addr_format(&peer, text, sizeof(text)), bytes >> 10);
-	conn->pcb.callback_arg = NULL;
+	net_log_seldom_of(NET_COMPONENT_MEMORY,
+			  "coronet: memory is short (%" PRIu64 " of %" PRIu64
+			  " MiB): reset %s, which held %" PRIu64 " KiB",
+			  net_budget_used() / MIB, net_budget_whole() / MIB,
+			  net_addr_format(&peer, text, sizeof(text)),
+			  bytes >> 10);
+	conn->attached = false;
 	conn->err = -ENOBUFS;
+	if (net_traced(conn))
+		net_trace_end_why(conn, "reset: memory is short");
 	net_rxq_clear(conn);
+	net_here()->ending = NET_END_MEMORY;
 	tcp_abort(&conn->pcb); /* whoever waits is woken, and may be gone */
 	if (watch)
 		watch->fn(conn, watch);
@@ -155,7 +160,7 @@ static unsigned sweep_bucket(struct net_conn *conn, unsigned *resets)
 {
 	unsigned n = 0;
 
-	for (; conn; conn = conn->hash_next, n++) {
+	for (; conn; conn = conn->pcb.hash_next, n++) {
 		uint64_t bytes = held_by(conn);
 		unsigned class = class_of(conn, bytes);
 
@@ -243,15 +248,18 @@ static void watch_pools(void)
 		if (n >= GLUE_BURST)
 			continue;
 		net_here()->stats.pool_empty++;
-		net_log_seldom("coronet: link %u: %u of %u frames are free, "
-			       "%u are held by connections",
-			       i, n, glue_port_frames(port),
-			       net_here()->ports[i].frames_in);
+		net_log_seldom_of(NET_COMPONENT_MEMORY,
+				  "coronet: link %u: %u of %u frames are free, "
+				  "%u are held by connections",
+				  i, n, glue_port_frames(port),
+				  net_here()->ports[i].frames_in);
 	}
 	if (no_frame != shortage.tx_no_frame)
-		net_log_seldom("coronet: %" PRIu64 " frames could not be sent: "
-			       "the pool was empty",
-			       no_frame - shortage.tx_no_frame);
+		net_log_seldom_of(NET_COMPONENT_MEMORY,
+				  "coronet: %" PRIu64
+				  " frames could not be sent: "
+				  "the pool was empty",
+				  no_frame - shortage.tx_no_frame);
 	shortage.tx_no_frame = no_frame;
 }
 
@@ -373,12 +381,13 @@ void net_budget_start(void)
 	own -= LWIP_MIN(now, own);
 	if (own + n * LEAST > shortage.asked) {
 		if (net_here()->shard == 0)
-			net_log("coronet: --memory %" PRIu64
-				"M is too little: the program itself takes "
-				"%" PRIu64 " MiB; connections have %" PRIu64
-				" MiB all the same",
-				shortage.asked / MIB, own / MIB,
-				n * LEAST / MIB);
+			net_log_of(NET_COMPONENT_MEMORY, NET_LOG_WARNING,
+				   "coronet: --memory %" PRIu64
+				   "M is too little: the program itself takes "
+				   "%" PRIu64 " MiB; connections have %" PRIu64
+				   " MiB all the same",
+				   shortage.asked / MIB, own / MIB,
+				   n * LEAST / MIB);
 		net_budget_set(LEAST);
 		return;
 	}

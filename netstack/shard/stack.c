@@ -1,24 +1,21 @@
 /*
  * The stack: opening, the loop, closing.
  */
-#include "netstack/program/log.h"
+#include "netstack/program/events.h"
 #include "netstack/shard/shard.h"
 
+#include "dpdk_glue/pcap.h"
+
 #include <errno.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <time.h>
 #include <unistd.h>
 
-#define SPIN_ROUNDS  256   /* empty rounds before adaptive polling sleeps */
-#define NAP_NS	     20000 /* with the wake-up, below 50 us */
-#define YIELD_ROUNDS 16	   /* empty rounds from one yield to the next */
-#define ALONE_NS     3000  /* nobody else ran if a yield took less than this */
-#define HOG_NS	     1000000 /* a yield that took more was to no peer */
-#define DRAIN_NS     INT64_C(1000000000)
+#include <coronet/coro_io.h>
+
+#define DRAIN_NS INT64_C(1000000000)
 
 _Thread_local struct net_stack net_tls;
 
@@ -64,7 +61,7 @@ static int start_dpdk(struct net_opts *opts)
 		.mem_mib = 32,
 		.extra = opts->eal_args,
 		.n_extra = opts->n_eal_args,
-		.log = net_log_write,
+		.log = net_log_dpdk,
 	};
 	int err;
 
@@ -134,6 +131,38 @@ void net_explain(struct net_opts *opts, int err)
 		 strerror(-err));
 }
 
+static int set_levels(struct net_opts *opts, bool all_known)
+{
+	char reason[256];
+	int err;
+
+	if (!opts->log_level)
+		return 0;
+	err = net_log_set_levels(opts->log_level, all_known, reason,
+				 sizeof(reason));
+	if (err < 0)
+		snprintf(opts->error, sizeof(opts->error),
+			 "--log-level '%.150s': %s", opts->log_level, reason);
+	return err < 0 ? -EINVAL : 0;
+}
+
+/* DPDK's own components are there once it runs. */
+static int open_log(struct net_opts *opts)
+{
+	int err = net_log_to(opts->log_to);
+
+	if (err < 0)
+		snprintf(opts->error, sizeof(opts->error),
+			 "--log-to '%.300s': %s: expected stderr, journal or "
+			 "a file that can be written%s",
+			 opts->log_to, strerror(-err),
+			 err == -ENXIO ? ", if a FIFO one with a reader" : "");
+	if (err < 0)
+		return err == -ENOMEM ? err : -EINVAL;
+	err = net_log_open();
+	return err == 0 ? set_levels(opts, false) : err;
+}
+
 int net_program_open(struct net_opts *opts)
 {
 	int err = check_opts(opts);
@@ -142,11 +171,15 @@ int net_program_open(struct net_opts *opts)
 		return err;
 	/* Before DPDK, which may pin the threads that are made after it. */
 	net_watchdog_prepare();
-	err = net_log_open();
+	err = open_log(opts);
+	if (err == 0)
+		err = net_control_open(opts);
 	if (err == 0)
 		err = net_clients_open(opts->shards, opts->max_conns);
 	if (err == 0)
 		err = start_dpdk(opts);
+	if (err == 0)
+		err = set_levels(opts, true);
 	if (err < 0) {
 		net_program_close();
 		net_explain(opts, err);
@@ -156,6 +189,8 @@ int net_program_open(struct net_opts *opts)
 
 void net_program_close(void)
 {
+	net_control_close();
+	glue_pcap_close();
 	glue_eal_stop();
 	net_clients_close();
 	net_log_close();
@@ -200,15 +235,20 @@ int net_shard_open(struct net_opts *opts, unsigned shard)
 		err = net_demux_init(stack->max_conns);
 	if (err < 0)
 		goto fini_tables;
-	err = net_mem_init();
+	err = net_output_init(stack->max_conns);
 	if (err < 0)
 		goto fini_demux;
+	err = net_mem_init();
+	if (err < 0)
+		goto fini_output;
 	net_memp_init();
 	err = net_time_wait_init();
 	if (err == 0)
 		err = net_half_open_init();
 	if (err == 0)
 		err = net_view_init();
+	if (err == 0)
+		err = net_traces_open(part_of(opts->trace_conns, opts, shard));
 	if (err == 0)
 		err = net_link_open(opts);
 	if (err == 0)
@@ -220,6 +260,7 @@ int net_shard_open(struct net_opts *opts, unsigned shard)
 	err = net_watchdog_start(stack, opts->watchdog_ms);
 	if (err < 0)
 		goto fini_mem;
+	net_idle_start(stack);
 	net_stats_start(stack);
 	net_stacks_opened();
 	return 0;
@@ -229,8 +270,11 @@ fini_mem:
 	net_time_wait_fini();
 	net_link_close();
 	net_view_fini();
+	net_traces_close();
 	net_mem_fini();
 	net_budget_fini();
+fini_output:
+	net_output_fini();
 fini_demux:
 	net_demux_fini();
 fini_tables:
@@ -261,8 +305,11 @@ int net_stack_open_args(int argc, char **argv, struct net_stack **out)
 
 static void abort_conn(struct net_conn *conn)
 {
-	conn->pcb.callback_arg = NULL;
+	conn->attached = false;
+	if (net_traced(conn))
+		net_trace_end_why(conn, "reset: the program ends");
 	net_rxq_clear(conn);
+	net_here()->ending = NET_END_STOPPED;
 	tcp_abort(&conn->pcb);
 }
 
@@ -283,6 +330,7 @@ void net_shard_close(struct net_stack *stack)
 	net_half_open_reset_all();
 	net_for_each_conn(abort_conn);
 	net_poll_wake_all();
+	coro_fd_cancel_all(stack->sched);
 	let_coroutines_end(stack);
 	net_watchdog_stop(stack);
 	net_half_open_fini();
@@ -293,9 +341,12 @@ void net_shard_close(struct net_stack *stack)
 	net_link_close();
 	net_clients_leave();
 	net_view_fini();
+	net_names_fini();
+	net_traces_close();
 	net_mem_fini();
 	net_budget_fini();
 	net_listeners_fini();
+	net_output_fini();
 	net_demux_fini();
 	net_random_fini();
 	free_tables(stack);
@@ -344,6 +395,7 @@ static void start_drain(struct net_stack *stack)
 		net_listener_stop(l);
 	net_for_each_conn(cancel_conn);
 	net_poll_wake_all();
+	coro_fd_cancel_all(stack->sched);
 }
 
 static bool drained(struct net_stack *stack)
@@ -355,74 +407,33 @@ static bool drained(struct net_stack *stack)
 	return stack->n_conns == 0;
 }
 
-/* Whether adaptive polling may leave the core to others for a moment. */
-static bool may_rest(const struct net_stack *stack)
-{
-	return stack->adaptive && !coro_sched_ready(stack->sched) &&
-	       coro_sched_next_ns(stack->sched) > stack->now_ns + NAP_NS;
-}
-
-/*
- * The peer may be waiting for this very core, and then spinning only keeps it
- * from sending what we wait for. How long a yield takes tells who wants the
- * core: while nobody does, one is tried every 100 us; after somebody has kept
- * the core for long, for ten times as long none is.
- */
-static void yield_core(struct net_stack *stack)
-{
-	int64_t began_ns = glue_now_ns(), took_ns;
-
-	if (began_ns < stack->next_yield_ns)
-		return;
-	sched_yield();
-	took_ns = glue_now_ns() - began_ns;
-	if (took_ns < ALONE_NS)
-		stack->next_yield_ns = began_ns + 100000;
-	else if (took_ns > HOG_NS)
-		stack->next_yield_ns = began_ns + 11 * took_ns;
-}
-
-/*
- * Adaptive polling: a spell of empty rounds yields the core to whoever else
- * wants it; after a long one come naps, so short that the first packet after
- * one waits less than 50 us.
- */
-static void idle(struct net_stack *stack, unsigned work)
-{
-	static const struct timespec nap = {.tv_nsec = NAP_NS};
-
-	if (work) {
-		stack->empty_rounds = 0;
-	} else if (stack->empty_rounds < SPIN_ROUNDS) {
-		stack->empty_rounds++;
-		if (stack->empty_rounds % YIELD_ROUNDS == YIELD_ROUNDS / 2 &&
-		    may_rest(stack))
-			yield_core(stack);
-		__builtin_ia32_pause();
-	} else if (may_rest(stack)) {
-		clock_nanosleep(CLOCK_MONOTONIC, 0, &nap, NULL);
-	}
-}
-
 void net_stack_round(struct net_stack *stack)
 {
 	int64_t now_ns = glue_now_ns();
 	unsigned work;
 
-	if (stack->empty_rounds == 0)
+	stack->stats.rounds++;
+	if (stack->empty_rounds == 0) {
 		stack->stats.busy_ns += now_ns - stack->now_ns;
+		net_hist_add(&stack->stats.round,
+			     (uint64_t)(now_ns - stack->now_ns));
+	}
 	stack->now_ns = now_ns;
 	net_timers_set_clock();
 	work = net_link_rx();
+	if (__builtin_expect(stack->shares_ports, 0))
+		work += net_exception_poll();
 	work += coro_sched_round(stack->sched);
 	net_output_all();
+	if (work)
+		net_link_tx(); /* an answer does not wait for the timers */
 	coro_sched_advance(stack->sched, now_ns);
 	net_link_tick();
 	if (now_ns >= stack->next_budget_ns)
 		net_budget_tick();
 	net_link_tx();
 	net_extbufs_release();
-	idle(stack, work);
+	net_idle(stack, work);
 }
 
 void net_shard_run(struct net_stack *stack)

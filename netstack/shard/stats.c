@@ -15,6 +15,7 @@ void net_stack_stats(struct net_stack *stack, struct net_stats *out)
 	out->conns = stack->n_conns;
 	out->half_open = stack->half_open;
 	out->time_wait = stack->time_wait.n;
+	out->closing = stack->orphans.n;
 	out->memory_bytes = net_budget_used();
 	out->memory_max_bytes = net_budget_whole();
 	for (unsigned i = 0; i < stack->n_ports; i++) {
@@ -95,6 +96,13 @@ void net_stats_start(struct net_stack *stack)
 
 /* ---- of all shards ---- */
 
+static void add_hist(struct net_hist *to, const struct net_hist *from)
+{
+	for (unsigned i = 0; i < NET_HIST_BUCKETS; i++)
+		to->buckets[i] += from->buckets[i];
+	to->sum_ns += from->sum_ns;
+}
+
 static void add(struct net_stats *to, const struct net_stats *from)
 {
 	to->rx_frames += from->rx_frames;
@@ -136,11 +144,30 @@ static void add(struct net_stats *to, const struct net_stats *from)
 	to->path_mtu_lowered += from->path_mtu_lowered;
 	to->path_mtu_guessed += from->path_mtu_guessed;
 	to->path_mtu_refused += from->path_mtu_refused;
+	to->ecn_conns += from->ecn_conns;
+	to->rx_ce += from->rx_ce;
+	to->ecn_cuts += from->ecn_cuts;
+	to->cuts_undone += from->cuts_undone;
+	to->resent_rto += from->resent_rto;
+	to->resent_rack += from->resent_rack;
+	to->resent_fast += from->resent_fast;
+	to->resent_tlp += from->resent_tlp;
+	to->rtos += from->rtos;
+	to->out_of_order += from->out_of_order;
+	to->rounds += from->rounds;
+	add_hist(&to->rtt, &from->rtt);
+	add_hist(&to->round, &from->round);
+	to->to_kernel += from->to_kernel;
+	to->from_kernel += from->from_kernel;
+	to->kernel_limited += from->kernel_limited;
+	to->kernel_dropped += from->kernel_dropped;
+	to->kernel_held += from->kernel_held;
 	to->log_dropped += from->log_dropped;
 	to->busy_ns += from->busy_ns;
 	to->conns += from->conns;
 	to->half_open += from->half_open;
 	to->time_wait += from->time_wait;
+	to->closing += from->closing;
 	to->frames_free += from->frames_free;
 	to->frames += from->frames;
 	to->memory_bytes += from->memory_bytes;
@@ -161,7 +188,7 @@ void net_stats_sum(struct net_stats *out, const struct net_stats *shards,
 static void say_all(const struct net_stack *stack, const struct net_stats *now,
 		    const struct net_stats *was, double s)
 {
-	char memory[160], vlan[48] = "", half[32] = "";
+	char memory[160], vlan[48] = "", half[32] = "", kernel[128] = "";
 
 	format_memory(stack, now->conns, memory, sizeof(memory));
 	if (now->half_open)
@@ -169,23 +196,33 @@ static void say_all(const struct net_stack *stack, const struct net_stats *now,
 	if (now->rx_other_vlan)
 		snprintf(vlan, sizeof(vlan), ", %" PRIu64 " of other VLANs",
 			 now->rx_other_vlan);
-	net_log("stats: rx %.0f/s tx %.0f/s frames, %.2f/%.2f Gbit/s, %u "
-		"connections%s, +%" PRIu64 " accepted, %" PRIu64
-		" dropped, %" PRIu64 " bad%s, %u of %u frames free%s",
-		(double)(now->rx_frames - was->rx_frames) / s,
-		(double)(now->tx_frames - was->tx_frames) / s,
-		(double)(now->rx_bytes - was->rx_bytes) * 8e-9 / s,
-		(double)(now->tx_bytes - was->tx_bytes) * 8e-9 / s, now->conns,
-		half, now->accepted - was->accepted,
-		now->tx_dropped + now->rx_missed,
-		now->rx_bad_csum + now->rx_bad_frame, vlan, now->frames_free,
-		now->frames, memory);
+	if (stack->shares_ports)
+		snprintf(kernel, sizeof(kernel),
+			 ", to kernel %.0f/s from %.0f/s (%" PRIu64
+			 " over the rate, %" PRIu64 " dropped)",
+			 (double)(now->to_kernel - was->to_kernel) / s,
+			 (double)(now->from_kernel - was->from_kernel) / s,
+			 now->kernel_limited, now->kernel_dropped);
+	net_log_of(NET_COMPONENT_STATS, NET_LOG_NOTICE,
+		   "stats: rx %.0f/s tx %.0f/s frames, %.2f/%.2f Gbit/s, %u "
+		   "connections%s, +%" PRIu64 " accepted, %" PRIu64
+		   " dropped, %" PRIu64 " bad%s%s, %u of %u frames free%s",
+		   (double)(now->rx_frames - was->rx_frames) / s,
+		   (double)(now->tx_frames - was->tx_frames) / s,
+		   (double)(now->rx_bytes - was->rx_bytes) * 8e-9 / s,
+		   (double)(now->tx_bytes - was->tx_bytes) * 8e-9 / s,
+		   now->conns, half, now->accepted - was->accepted,
+		   now->tx_dropped + now->rx_missed,
+		   now->rx_bad_csum + now->rx_bad_frame, vlan, kernel,
+		   now->frames_free, now->frames, memory);
 }
 
 static void say_shard(unsigned shard, const struct net_stats *now,
 		      const struct net_stats *was, double s)
 {
-	net_log("stats: shard %u: busy %.0f %%, rx %.0f/s tx %.0f/s frames, %u "
+	net_log_of(
+		NET_COMPONENT_STATS, NET_LOG_NOTICE,
+		"stats: shard %u: busy %.0f %%, rx %.0f/s tx %.0f/s frames, %u "
 		"connections, +%" PRIu64
 		" accepted, handed over %.0f/s (%" PRIu64
 		" dropped), taken over %.0f/s",

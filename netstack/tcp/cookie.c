@@ -7,6 +7,7 @@
  * The number: 8 bits of options, masked, and 24 bits of SipHash-2-4 over the
  * connection's addresses, the peer's number, the options and the minute.
  */
+#include "netstack/program/events.h"
 #include "netstack/tcp/tcp.h"
 
 #include <assert.h>
@@ -114,8 +115,10 @@ static bool decode(const struct tcp_hdr *tcp, struct net_syn_options *out)
 					.wscale = packed & 15,
 					.sack = packed >> 4 & 1};
 	out->has_ts = net_ts_returned(tcp, 2 * EPOCH_NS, &ts);
-	if (out->has_ts)
+	if (out->has_ts) {
 		out->ts = ts.value;
+		out->ecn = (ts.echo & 1) && net_here()->ecn != NET_ECN_OFF;
+	}
 	return true;
 }
 
@@ -124,6 +127,24 @@ bool net_cookie_is_in(const struct tcp_hdr *ack)
 	struct net_syn_options options;
 
 	return net_cookie_hot() && decode(ack, &options);
+}
+
+/*
+ * The cookie has no room for ECN. The last bit of the timestamp that goes with
+ * it tells, and comes back with the ACK: without timestamps there is no ECN
+ * after a cookie. The timestamp is no later than our clock for it (RFC 7323 5).
+ */
+static void put_ecn(const struct net_syn_options *options,
+		    struct net_reply *reply)
+{
+	u32_t value;
+
+	if (!options->has_ts)
+		return;
+	value = net_ts_now() + net_ts_offset(reply->from, reply->from_port,
+					     reply->to, reply->to_port);
+	net_ts_write(reply->options + reply->options_len - NET_TS_BYTES,
+		     ((value - 1) & ~1u) | options->ecn, options->ts);
 }
 
 void net_cookie_send(const struct pbuf *p)
@@ -140,8 +161,10 @@ void net_cookie_send(const struct pbuf *p)
 	struct net_syn_options options;
 
 	net_syn_read(tcp, &options);
+	options.ecn &= options.has_ts;
 	reply.seq = encode(tcp, &options);
 	net_syn_answer(&options, &reply);
+	put_ecn(&options, &reply);
 	net_reply_send(&reply);
 	net_here()->stats.cookies_sent++;
 	last_sent_ns = net_here()->now_ns;
@@ -166,6 +189,7 @@ enum net_cookie net_cookie_take(const struct pbuf *p,
 	if (net_clients_admit(listener, ip_current_src_addr(),
 			      NET_ASKS_WITH_COOKIE) == NET_ADMIT_NOT) {
 		net_here()->stats.clients_refused++;
+		net_event_refused(tcp, "clients");
 		return NET_COOKIE_NO_ROOM; /* it may send its data later */
 	}
 	if (net_handshake_open(&opening, tcp, out) < 0)

@@ -60,12 +60,21 @@ static inline uint32_t hash_of(const ip_addr_t *local, u16_t local_port,
 		     remote_port);
 }
 
+/* Both ports lie side by side: one word tells most strangers. */
+static inline bool has_ports(const struct net_conn *conn, u16_t local_port,
+			     u16_t remote_port)
+{
+	u32_t both;
+
+	memcpy(&both, &conn->pcb.local_port, sizeof(both));
+	return both == ((u32_t)remote_port << 16 | local_port);
+}
+
 static inline bool matches(const struct net_conn *conn, const ip_addr_t *local,
 			   u16_t local_port, const ip_addr_t *remote,
 			   u16_t remote_port)
 {
-	return conn->pcb.remote_port == remote_port &&
-	       conn->pcb.local_port == local_port &&
+	return has_ports(conn, local_port, remote_port) &&
 	       ip_addr_eq(&conn->pcb.remote_ip, remote) &&
 	       ip_addr_eq(&conn->pcb.local_ip, local);
 }
@@ -77,9 +86,8 @@ find_hashed(uint32_t hash, const ip_addr_t *local, u16_t local_port,
 	struct net_conn *conn =
 		net_here()->buckets[hash & net_here()->bucket_mask];
 
-	for (; conn; conn = conn->hash_next)
-		if (conn->hash == hash &&
-		    matches(conn, local, local_port, remote, remote_port))
+	for (; conn; conn = conn->pcb.hash_next)
+		if (matches(conn, local, local_port, remote, remote_port))
 			break;
 	return conn;
 }
@@ -104,11 +112,10 @@ struct net_conn *net_demux_find4(u32_t local, u16_t local_port, u32_t remote,
 	struct net_conn *conn =
 		net_here()->buckets[hash & net_here()->bucket_mask];
 
-	for (; conn; conn = conn->hash_next) {
+	for (; conn; conn = conn->pcb.hash_next) {
 		const struct tcp_pcb *pcb = &conn->pcb;
 
-		if (conn->hash == hash && pcb->remote_port == remote_port &&
-		    pcb->local_port == local_port &&
+		if (has_ports(conn, local_port, remote_port) &&
 		    ip_2_ip4(&pcb->remote_ip)->addr == remote &&
 		    ip_2_ip4(&pcb->local_ip)->addr == local &&
 		    !IP_IS_V6_VAL(pcb->remote_ip))
@@ -129,29 +136,41 @@ struct net_conn *net_demux_find_current(const struct tcp_hdr *tcp)
 	return find_hashed(hash, local, local_port, remote, remote_port);
 }
 
+uint32_t net_demux_hash_of(const struct net_conn *conn)
+{
+	return hash_of(&conn->pcb.local_ip, conn->pcb.own_port,
+		       &conn->pcb.remote_ip, conn->pcb.remote_port);
+}
+
+static struct net_conn **bucket_at(const struct net_conn *conn)
+{
+	return &net_here()->buckets[net_demux_hash_of(conn) &
+				    net_here()->bucket_mask];
+}
+
 void net_demux_insert(struct net_conn *conn)
 {
 	struct net_conn **bucket;
 
-	conn->hash = hash_of(&conn->pcb.local_ip, conn->pcb.local_port,
-			     &conn->pcb.remote_ip, conn->pcb.remote_port);
-	bucket = &net_here()->buckets[conn->hash & net_here()->bucket_mask];
-	conn->hash_next = *bucket;
+	conn->pcb.own_port = conn->pcb.local_port;
+	bucket = bucket_at(conn);
+	conn->pcb.hash_next = *bucket;
 	*bucket = conn;
 	conn->hashed = true;
 }
 
 void net_demux_remove(struct net_conn *conn)
 {
-	struct net_conn **at =
-		&net_here()->buckets[conn->hash & net_here()->bucket_mask];
+	struct net_conn **at;
 
 	if (!conn->hashed)
 		return;
-	while (*at != conn)
-		at = &(*at)->hash_next;
-	*at = conn->hash_next;
+	for (at = bucket_at(conn); *at != conn;)
+		at = &(*at)->pcb.hash_next;
+	*at = conn->pcb.hash_next;
 	conn->hashed = false;
+	if (__builtin_expect(conn->told, 0))
+		++*net_turn_of(net_demux_hash_of(conn));
 }
 
 /* Where a frame's connection hangs; NULL: it is of none. */
@@ -178,13 +197,16 @@ static inline struct net_conn **bucket_of(const struct glue_frame *frame)
 
 /* As many connections as stay in the cache by themselves. */
 #define CACHED_CONNS 2048u
+/* Of a segment that is acknowledged: itself, its pbuf, its TCP header. */
+#define SEG_LINES 3u
 
 /*
  * A burst's buckets are fetched first; when the first of them has come, so
- * have most, and every connection's lines are fetched; then what these lead to:
- * the coroutine that will be woken, and the segment that is acknowledged. A
- * miss is then paid once a burst and not once a frame. What a coroutine needs
- * to run, coro fetches itself.
+ * have most, and every connection's hot lines are fetched; then what these lead
+ * to: the line of the coroutine that will be woken, the segment that is
+ * acknowledged, and the counters of a connection that has some. A miss is then
+ * paid once a burst and not once a frame. The bytes that a coroutine needs to
+ * run, coro fetches itself.
  */
 void net_demux_prefetch(struct glue_frame *const *frames, unsigned n)
 {
@@ -200,9 +222,9 @@ void net_demux_prefetch(struct glue_frame *const *frames, unsigned n)
 	for (unsigned i = 0; i < n; i++) {
 		const char *conn = buckets[i] ? (void *)*buckets[i] : NULL;
 
-		for (unsigned at = 0; conn && at < sizeof(struct net_conn);
-		     at += 64)
-			__builtin_prefetch(conn + at);
+		for (unsigned line = 0; conn && line < NET_CONN_LINES; line++)
+			if (line != NET_CONN_COLD_LINE)
+				__builtin_prefetch(conn + 64 * line);
 	}
 	for (unsigned i = 0; i < n; i++) {
 		const struct net_conn *conn = buckets[i] ? *buckets[i] : NULL;
@@ -210,7 +232,10 @@ void net_demux_prefetch(struct glue_frame *const *frames, unsigned n)
 		if (!conn)
 			continue;
 		__builtin_prefetch(conn->reader);
-		__builtin_prefetch(conn->pcb.unacked);
+		for (unsigned line = 0; line < SEG_LINES; line++)
+			__builtin_prefetch((const char *)conn->pcb.unacked +
+					   64 * line);
+		__builtin_prefetch(conn->ext);
 	}
 }
 
@@ -220,7 +245,7 @@ void net_for_each_conn(void (*fn)(struct net_conn *conn))
 		struct net_conn *next, *conn = net_here()->buckets[i];
 
 		for (; conn; conn = next) {
-			next = conn->hash_next;
+			next = conn->pcb.hash_next;
 			fn(conn);
 		}
 	}

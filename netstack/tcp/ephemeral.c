@@ -45,7 +45,7 @@ struct net_ephemeral net_ephemeral_dial(const ip_addr_t *local,
 	what.remote_port = remote_port;
 	crypto_shorthash((uint8_t *)words, (const void *)&what, sizeof(what),
 			 key);
-	search.offset = words[0] % NET_PORT_COUNT;
+	search.offset = words[0] % net_port_count();
 	search.counter = &counters[words[1] % COUNTERS];
 	*search.counter += net_random() % STEP;
 	return search;
@@ -54,13 +54,13 @@ static_assert(crypto_shorthash_BYTES == 8, "two words");
 
 struct net_ephemeral net_ephemeral_listen(void)
 {
-	return (struct net_ephemeral){net_random() % NET_PORT_COUNT,
+	return (struct net_ephemeral){net_random() % net_port_count(),
 				      &listen_counter};
 }
 
 u16_t net_ephemeral_next(struct net_ephemeral *search)
 {
-	*search->counter = (*search->counter + 1) % NET_PORT_COUNT;
+	*search->counter = (*search->counter + 1) % net_port_count();
 	return (u16_t)(NET_PORT_FIRST +
-		       (search->offset + *search->counter) % NET_PORT_COUNT);
+		       (search->offset + *search->counter) % net_port_count());
 }

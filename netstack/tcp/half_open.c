@@ -216,6 +216,14 @@ static void answer(struct net_half_open *half, bool timed_out)
 	enter(half);
 }
 
+/* RFC 3168 6.1.1.1: its peer may have given ECN up, as no answer came. */
+static void answer_again(struct net_half_open *half, const struct tcp_hdr *syn)
+{
+	if (!net_ecn_offered(syn))
+		half->options.ecn = 0;
+	answer(half, false);
+}
+
 /* As our SYN has announced it, which is not scaled (RFC 7323 2.2). */
 static u16_t announced_by(const struct net_half_open *half)
 {
@@ -458,7 +466,7 @@ enum net_half_open_input net_half_open_input(const struct pbuf *p,
 	if (flags & TCP_RST)
 		take_rst(ref, seq);
 	else if ((flags & (TCP_SYN | TCP_ACK)) == TCP_SYN && seq == half->irs)
-		answer(half, false);
+		answer_again(half, tcp);
 	else if ((flags & TCP_SYN) || !seq_ok(half, seq, len))
 		refuse(half);
 	else if (!stamp_ok(half, tcp) || !(flags & TCP_ACK))

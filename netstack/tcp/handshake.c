@@ -3,6 +3,7 @@
  * otherwise than we where it dials, and the two that it does not know: a SYN
  * that opens anew what is in TIME_WAIT, and simultaneous open.
  */
+#include "netstack/program/events.h"
 #include "netstack/tcp/tcp.h"
 
 #include <errno.h>
@@ -29,6 +30,7 @@ void net_syn_read(const struct tcp_hdr *syn, struct net_syn_options *out)
 	out->sack = net_tcp_option(syn, NET_OPT_SACK_OK) != NULL;
 	out->has_ts = net_ts_offered(syn, &ts);
 	out->ts = ts.value;
+	out->ecn = net_ecn_offered(syn);
 }
 
 void net_ts_answer(const struct net_syn_options *options,
@@ -50,6 +52,8 @@ void net_syn_answer(const struct net_syn_options *options,
 	uint8_t *opt = reply->options;
 
 	reply->wnd = TCPWND_MIN16(TCP_WND);
+	if (options->ecn)
+		reply->flags |= TCP_ECE;
 	*opt++ = NET_OPT_MSS;
 	*opt++ = 4;
 	*opt++ = (uint8_t)(mss >> 8);
@@ -217,13 +221,20 @@ int net_handshake_open(const struct net_opening *opening,
 	apply_options(pcb, &opening->options);
 	if (opening->options.has_ts)
 		net_ts_accept(conn, opening->options.ts);
+	if (opening->options.ecn)
+		net_ecn_accept(pcb);
 	set_numbers(pcb, opening);
 	set_windows(pcb, opening, tcp);
 	set_path(conn, opening);
 	count_answers(conn, opening);
 	join(conn, opening->listener);
+	net_trace_begins(conn, "accepted");
 	TCP_EVENT_ACCEPT(NULL, pcb, NULL, ERR_OK, err);
 	if (err != ERR_OK) {
+		net_event_refused(tcp, opening->listener->stopped
+					       ? "stopped"
+					       : "no-coroutine");
+		net_here()->ending = NET_END_UNTOLD;
 		tcp_abort(pcb);
 		return -ECONNABORTED;
 	}
@@ -277,7 +288,7 @@ bool net_handshake_reopens(struct net_conn *conn, const struct tcp_hdr *tcp)
 	const struct net_past past = {
 		.rcv_nxt = pcb->rcv_nxt,
 		.snd_nxt = pcb->snd_nxt,
-		.ts_recent = conn->ts_recent,
+		.ts_recent = conn->pcb.ts_recent,
 		.has_ts = pcb->flags & NET_TF_TS,
 	};
 

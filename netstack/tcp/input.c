@@ -2,16 +2,32 @@
  * A TCP segment comes in: checked, given to its connection or listener, shown
  * to lwIP.
  */
+#include "netstack/program/events.h"
 #include "netstack/tcp/tcp.h"
 
 #include "lwip/ip.h"
 #include "lwip/prot/tcp.h"
+
+/* Whether a router has marked the packet at hand, RFC 3168 5. */
+static bool is_marked(void)
+{
+	u8_t tos = ip_current_is_v6() ? (u8_t)IP6H_TC(ip6_current_header())
+				      : IPH_TOS(ip4_current_header());
+
+	return (tos & NET_ECN_FIELD) == NET_ECN_CE;
+}
+
+static bool has_data(const struct pbuf *p)
+{
+	return p->tot_len > TCPH_HDRLEN_BYTES((struct tcp_hdr *)p->payload);
+}
 
 /* A SYN that a listener may answer; without memory it is a cookie's. */
 static bool begin(struct net_listener *listener, const struct pbuf *p)
 {
 	if (!net_orphan_make_room()) {
 		net_here()->stats.no_memory++;
+		net_event_refused(p->payload, "conns");
 		return true; /* it will come again */
 	}
 	return net_half_open_begin(listener, p->payload);
@@ -27,12 +43,14 @@ static void take_syn(struct net_listener *listener, const struct pbuf *p)
 
 	if (net_here()->memory_full) {
 		net_here()->stats.memory_refused++;
+		net_event_refused(p->payload, "memory");
 		return;
 	}
 	switch (net_clients_admit(listener, ip_current_src_addr(),
 				  full ? NET_ASKS_COOKIE : NET_ASKS)) {
 	case NET_ADMIT_NOT:
 		net_here()->stats.clients_refused++;
+		net_event_refused(p->payload, "clients");
 		return;
 	case NET_ADMIT:
 		if (!full && begin(listener, p))
@@ -54,6 +72,8 @@ static bool take_rest(struct net_conn *conn, struct pbuf **p)
 	const struct tcp_hdr *tcp = (*p)->payload;
 	struct net_ts ts;
 
+	if (net_traced(conn))
+		net_trace_in(conn, *p);
 	if ((*p)->tot_len == TCPH_HDRLEN_BYTES(tcp) &&
 	    !(TCPH_FLAGS(tcp) & TCP_FIN)) {
 		net_count_in(conn, *p);
@@ -61,7 +81,7 @@ static bool take_rest(struct net_conn *conn, struct pbuf **p)
 			net_ts_note(conn, lwip_ntohl(tcp->seqno), ts.value);
 		return false;
 	}
-	if (net_here()->predicts && !(*p)->next &&
+	if (net_here()->predicts && !(*p)->next && !is_marked() &&
 	    net_predict_input(conn, *p)) {
 		*p = NULL;
 		return false;
@@ -88,6 +108,7 @@ static bool take_opening(struct pbuf **p, struct net_conn **conn)
 	if ((flags == TCP_SYN || cookie) &&
 	    listener->queued >= listener->backlog) {
 		net_here()->stats.backlog_drops++;
+		net_event_refused(tcp, "backlog");
 		return false;
 	}
 	if (flags == TCP_SYN)
@@ -118,6 +139,8 @@ static bool take_stranger(struct pbuf **p, struct net_conn **conn)
 	case NET_HALF_OPEN_OPENED:
 		return take_rest(*conn, p);
 	}
+	if (net_here()->kernel_takes && net_here()->kernel_takes(*p))
+		return false;
 	return net_check_stranger(*p) && take_opening(p, conn);
 }
 
@@ -163,7 +186,7 @@ void net_tcp_input(struct pbuf *p, struct netif *inp)
 	const struct tcp_hdr *tcp = p->payload;
 	struct net_conn *conn;
 	enum tcp_state before = CLOSED;
-	bool watched = false;
+	bool watched = false, known;
 	bool lingering = false;
 	uint32_t lastack = 0, cwnd = 0, wnd = 0, rcv_nxt = 0;
 
@@ -176,7 +199,12 @@ void net_tcp_input(struct pbuf *p, struct netif *inp)
 	conn = net_demux_find_current(tcp);
 	if (conn && net_handshake_reopens(conn, tcp))
 		conn = NULL;
+	known = conn != NULL;
+	if (known && net_traced(conn))
+		net_trace_in(conn, p);
 	if (!(conn ? net_check_conn(conn, &p) : meet_stranger(&p, &conn))) {
+		if (known && net_traced(conn))
+			net_trace_in_was(conn, "refused");
 		if (p)
 			pbuf_free(p);
 		return;
@@ -188,13 +216,20 @@ void net_tcp_input(struct pbuf *p, struct netif *inp)
 		lingering = conn->lingering;
 		lastack = conn->pcb.lastack;
 		cwnd = conn->pcb.cwnd;
-		if (before == SYN_SENT)
+		if (before == SYN_SENT) {
 			net_ts_answered(conn, tcp);
+			net_ecn_answered(&conn->pcb, tcp);
+		}
 		if (before == SYN_SENT && net_handshake_crossed(conn, tcp)) {
 			pbuf_free(p);
 			return;
 		}
+		if (conn->pcb.flags & NET_TF_ECN)
+			net_ecn_input(conn, tcp, has_data(p), is_marked());
 		if (is_ahead(conn, p)) {
+			net_here()->stats.out_of_order++;
+			if (net_traced(conn))
+				net_trace_in_was(conn, "out of order");
 			p = net_ooseq_take(conn, p);
 			if (!p)
 				return;
@@ -209,16 +244,22 @@ void net_tcp_input(struct pbuf *p, struct netif *inp)
 		deliver_ahead(conn, inp);
 	if (lingering) /* its FIN may be acknowledged; the waiter keeps it */
 		net_wake(conn->writer);
-	if (before < ESTABLISHED)
+	if (before < ESTABLISHED) {
 		net_handshake_settle(before);
-	else if (is_alive(conn)) {
+		if (is_alive(conn) && net_traced(conn))
+			net_trace_settle(conn);
+	} else if (is_alive(conn)) {
 		if (conn->pcb.nrtx && conn->pcb.snd_wnd > wnd)
 			net_persist_window_opened(&conn->pcb);
 		if (conn->repairing)
 			net_recovery_after_input(conn);
 		else
 			net_cwnd_slow_start(&conn->pcb, lastack, cwnd);
+		if (net_traced(conn))
+			net_trace_settle(conn);
 		net_pcbs_take_back_open(conn);
+	} else if (conn && tcp_tw_pcbs == &conn->pcb && net_traced(conn)) {
+		net_trace_settle(conn);
 	}
 	net_pcbs_take_back();
 	if (watched)

@@ -14,7 +14,11 @@
  * Small pieces are therefore copied into memory of their own size, small ones
  * one behind another, and so are all once the frames that may be held here are.
  * A connection's ranges are bounded, and while memory is short its pieces, and
- * all of them: what exceeds that is dropped as if the wire had lost it.
+ * all of them: what exceeds that is dropped as if the wire had lost it. Where a
+ * queue overflows each second segment may be lost of all that is under way: a
+ * window has room for so many ranges of full segments. The array is a ring, of
+ * which an insertion moves the shorter side: mostly holes are made at one end
+ * and filled at the other.
  */
 #include "netstack/tcp/tcp.h"
 
@@ -25,8 +29,10 @@
 
 #define SMALL_BYTES 512u /* of data; less is copied */
 #define SCARCE	    16u	 /* pieces of a connection while memory is short */
-#define RANGES_MOST 256u
+#define RANGES_FEW  256u /* that any connection may have */
+#define RANGES_MOST 16384u
 #define RANGES_MIN  4u
+#define BLOCK	    2048u /* ranges in one object of memory, if there are more */
 #define N_SACKS	    LWIP_TCP_MAX_SACK_NUM
 
 struct range {
@@ -39,14 +45,24 @@ struct net_ooseq {
 	struct tcp_sack_range sacks[N_SACKS];
 	uint32_t pieces;
 	uint16_t n, room; /* ranges that there are, and that there can be */
+	uint16_t head;	  /* where the first one is */
 	bool has_fin;
 	u32_t fin; /* its number */
+	/* Where they are: in `ranges`, or in objects of BLOCK each. */
+	struct range *blocks[RANGES_MOST / BLOCK];
 	struct range ranges[];
 };
 
 static struct net_ooseq *queue_of(const struct net_conn *conn)
 {
 	return (struct net_ooseq *)(void *)conn->pcb.rcv_sacks;
+}
+
+/* room is a power of two. */
+static struct range *range_at(struct net_ooseq *q, unsigned i)
+{
+	i = (q->head + i) & (q->room - 1u);
+	return &q->blocks[i / BLOCK][i % BLOCK];
 }
 
 /* ---- pieces ---- */
@@ -104,29 +120,75 @@ static bool has_room(const struct net_ooseq *q)
 	       (!q || q->pieces < SCARCE);
 }
 
+/*
+ * A sender of full segments has no more holes in its window, and a client that
+ * has its own idea of full has to make the window grow first.
+ */
+static unsigned ranges_most(const struct tcp_pcb *pcb)
+{
+	uint32_t full = LWIP_MAX(pcb->mss, SMALL_BYTES);
+	uint32_t most = net_rcv_max(pcb) / (2 * full);
+
+	return LWIP_MIN(LWIP_MAX(most, RANGES_FEW), RANGES_MOST);
+}
+
+static void release(struct net_ooseq *q)
+{
+	for (unsigned i = 0; q->room > BLOCK && i < q->room / BLOCK; i++)
+		if (q->blocks[i])
+			net_mem_free(q->blocks[i]);
+	net_mem_free(q);
+}
+
+/* An empty queue; NULL: no memory. */
+static struct net_ooseq *allocate(unsigned room)
+{
+	unsigned within = room > BLOCK ? 0 : room;
+	struct net_ooseq *q =
+		net_mem_malloc(sizeof(*q) + within * sizeof(struct range));
+
+	if (!q)
+		return NULL;
+	memset(q, 0, sizeof(*q));
+	q->room = (uint16_t)room;
+	if (within)
+		q->blocks[0] = q->ranges;
+	for (unsigned i = 0; !within && i < room / BLOCK; i++) {
+		q->blocks[i] = net_mem_malloc(BLOCK * sizeof(struct range));
+		if (!q->blocks[i]) {
+			release(q);
+			return NULL;
+		}
+	}
+	return q;
+}
+
 /* The queue, with room for one more range; NULL: it may have none. */
 static struct net_ooseq *make_room(struct net_conn *conn)
 {
 	struct net_ooseq *q = queue_of(conn), *larger;
-	unsigned room = q ? 4u * q->room : RANGES_MIN;
 
+	if (q && q->n >= ranges_most(&conn->pcb))
+		return NULL;
 	if (q && q->n < q->room)
 		return q;
-	if (room > RANGES_MOST)
-		return NULL;
-	larger = net_mem_malloc(sizeof(*q) + room * sizeof(struct range));
+	larger = allocate(q ? 4u * q->room : RANGES_MIN);
 	if (!larger)
 		return NULL;
-	memset(larger, 0, sizeof(*larger));
 	if (q) {
-		memcpy(larger, q, sizeof(*q) + q->n * sizeof(struct range));
-		net_mem_free(q);
+		memcpy(larger->sacks, q->sacks, sizeof(q->sacks));
+		larger->pieces = q->pieces;
+		larger->n = q->n;
+		larger->has_fin = q->has_fin;
+		larger->fin = q->fin;
+		for (unsigned i = 0; i < q->n; i++)
+			*range_at(larger, i) = *range_at(q, i);
+		release(q);
 	}
-	larger->room = (uint16_t)room;
 	conn->pcb.rcv_sacks = larger->sacks;
 	return larger;
 }
-static_assert(RANGES_MOST == RANGES_MIN * 4 * 4 * 4, "room grows to it");
+static_assert(RANGES_MOST == RANGES_MIN * 4096, "room grows to it");
 
 void net_ooseq_clear(struct net_conn *conn)
 {
@@ -135,29 +197,32 @@ void net_ooseq_clear(struct net_conn *conn)
 	if (!q)
 		return;
 	for (unsigned i = 0; i < q->n; i++)
-		free_pieces(q, q->ranges[i].first);
+		free_pieces(q, range_at(q, i)->first);
 	conn->pcb.rcv_sacks = NULL;
-	net_mem_free(q);
+	release(q);
 }
 
 uint64_t net_ooseq_bytes(const struct net_conn *conn)
 {
 	const struct net_ooseq *q = queue_of(conn);
 
-	return q ? net_mem_size(q) + (uint64_t)q->pieces * 1024 : 0;
+	if (!q)
+		return 0;
+	return net_mem_size(q) + (uint64_t)q->pieces * 1024 +
+	       (q->room > BLOCK ? q->room * sizeof(struct range) : 0);
 }
 
 /* The first range that ends at a number or behind it. */
-static unsigned search(const struct net_ooseq *q, u32_t seq)
+static unsigned search(struct net_ooseq *q, u32_t seq)
 {
 	unsigned low = 0, high = q->n;
 
-	if (q->n && TCP_SEQ_LT(q->ranges[q->n - 1].end, seq))
+	if (q->n && TCP_SEQ_LT(range_at(q, q->n - 1u)->end, seq))
 		return q->n; /* mostly what comes is the newest */
 	while (low < high) {
 		unsigned middle = (low + high) / 2;
 
-		if (TCP_SEQ_LT(q->ranges[middle].end, seq))
+		if (TCP_SEQ_LT(range_at(q, middle)->end, seq))
 			low = middle + 1;
 		else
 			high = middle;
@@ -168,8 +233,14 @@ static unsigned search(const struct net_ooseq *q, u32_t seq)
 static void take_out(struct net_ooseq *q, unsigned at, unsigned n)
 {
 	q->n = (uint16_t)(q->n - n);
-	memmove(&q->ranges[at], &q->ranges[at + n],
-		(q->n - at) * sizeof(struct range));
+	if (at <= q->n - at) {
+		for (unsigned i = at; i > 0; i--)
+			*range_at(q, i - 1 + n) = *range_at(q, i - 1);
+		q->head = (uint16_t)((q->head + n) & (q->room - 1u));
+	} else {
+		for (unsigned i = at; i < q->n; i++)
+			*range_at(q, i) = *range_at(q, i + n);
+	}
 }
 
 /* ---- what the peer is told ---- */
@@ -215,14 +286,16 @@ void net_ooseq_say_twice(struct net_conn *conn, u32_t left, u32_t right)
 {
 	struct tcp_sack_range *held = conn->pcb.rcv_sacks;
 	struct tcp_sack_range told[N_SACKS] = {{left, right}};
-	const struct net_ooseq *q = queue_of(conn);
+	struct net_ooseq *q = queue_of(conn);
 	unsigned n = 1, at;
 
 	if (q) {
+		const struct range *in;
+
 		at = search(q, right);
-		if (at < q->n && TCP_SEQ_LEQ(q->ranges[at].begin, left))
-			told[n++] = (struct tcp_sack_range){q->ranges[at].begin,
-							    q->ranges[at].end};
+		in = range_at(q, at);
+		if (at < q->n && TCP_SEQ_LEQ(in->begin, left))
+			told[n++] = (struct tcp_sack_range){in->begin, in->end};
 		for (unsigned i = 0; i < N_SACKS && n < N_SACKS; i++)
 			if (n == 1 || held[i].left != told[1].left)
 				told[n++] = held[i];
@@ -282,7 +355,7 @@ static void join(struct net_ooseq *q, struct range *range, unsigned at)
 	unsigned n = 0;
 
 	for (; at + n < q->n; n++) {
-		struct range *next = &q->ranges[at + n];
+		struct range *next = range_at(q, at + n);
 
 		if (TCP_SEQ_GT(next->begin, range->end))
 			break;
@@ -302,9 +375,15 @@ static void join(struct net_ooseq *q, struct range *range, unsigned at)
 
 static void insert(struct net_ooseq *q, unsigned at, u32_t begin)
 {
-	memmove(&q->ranges[at + 1], &q->ranges[at],
-		(q->n - at) * sizeof(struct range));
-	q->ranges[at] = (struct range){.begin = begin, .end = begin};
+	if (at < q->n - at) {
+		q->head = (uint16_t)((q->head - 1u) & (q->room - 1u));
+		for (unsigned i = 0; i < at; i++)
+			*range_at(q, i) = *range_at(q, i + 1);
+	} else {
+		for (unsigned i = q->n; i > at; i--)
+			*range_at(q, i) = *range_at(q, i - 1);
+	}
+	*range_at(q, at) = (struct range){.begin = begin, .end = begin};
 	q->n++;
 }
 
@@ -318,31 +397,31 @@ static bool put(struct net_conn *conn, struct piece *s)
 	unsigned at = q ? search(q, s->begin) : 0;
 	struct range *range;
 
-	if (!q || at == q->n || TCP_SEQ_GT(q->ranges[at].begin, s->begin)) {
+	if (!q || at == q->n || TCP_SEQ_GT(range_at(q, at)->begin, s->begin)) {
 		q = make_room(conn);
 		if (!q)
 			return false;
 		insert(q, at, s->begin);
 	}
-	range = &q->ranges[at];
+	range = range_at(q, at);
 	if (range->end != s->begin)
 		s->p = trim_front(s->p, range->end - s->begin);
 	link_behind(q, range, s->p);
 	range->end = s->end;
 	join(q, range, at + 1);
-	tell_first(q, range);
+	tell_first(q, range_at(q, at)); /* it may have moved */
 	return true;
 }
 
 /* Whether all of it is there already. */
-static bool is_known(const struct net_ooseq *q, const struct piece *s)
+static bool is_known(struct net_ooseq *q, const struct piece *s)
 {
 	unsigned at;
 
 	if (!q || s->begin == s->end)
 		return false;
 	at = search(q, s->end);
-	return at < q->n && TCP_SEQ_LEQ(q->ranges[at].begin, s->begin);
+	return at < q->n && TCP_SEQ_LEQ(range_at(q, at)->begin, s->begin);
 }
 
 /* The FIN's place; a second one elsewhere is a lie. */
@@ -480,14 +559,14 @@ static void hand_over(struct net_conn *conn, struct net_ooseq *q,
 	struct tcp_pcb *pcb = &conn->pcb;
 	u32_t len = range->end - range->begin;
 	struct pbuf *p, *next;
-	bool read = pcb->callback_arg && !conn->rd_shut;
+	bool read = conn->attached && !conn->rd_shut;
 
 	pcb->rcv_nxt += len;
 	pcb->rcv_wnd -= LWIP_MIN(len, pcb->rcv_wnd);
 	tcp_update_rcv_ann_wnd(pcb);
 	if (!read) {
 		free_pieces(q, range->first);
-		if (pcb->callback_arg)
+		if (conn->attached)
 			net_conn_recved(conn, len);
 		return;
 	}
@@ -531,9 +610,11 @@ struct pbuf *net_ooseq_deliver(struct net_conn *conn)
 		net_ooseq_clear(conn);
 		return NULL;
 	}
-	for (; n < q->n && TCP_SEQ_LEQ(q->ranges[n].begin, pcb->rcv_nxt); n++) {
-		struct range *range = &q->ranges[n];
+	for (; n < q->n; n++) {
+		struct range *range = range_at(q, n);
 
+		if (TCP_SEQ_GT(range->begin, pcb->rcv_nxt))
+			break;
 		if (TCP_SEQ_LEQ(range->end, pcb->rcv_nxt)) {
 			free_pieces(q, range->first);
 			continue;

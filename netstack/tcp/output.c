@@ -1,7 +1,42 @@
 /*
  * The output phase: every connection that has something to send, in order.
+ *
+ * The queue is an array, which begins anew whenever it is empty: its first
+ * lines stay in the cache, and a connection needs no link. It has room for
+ * every connection that lives, and for those that ended while they were queued:
+ * net_output_has_room() is asked before there is one more.
  */
 #include "netstack/tcp/tcp.h"
+
+#include <errno.h>
+
+int net_output_init(unsigned max_conns)
+{
+	struct net_output *queue = &net_here()->output;
+
+	queue->ring =
+		(void *)net_mem_map_table(2 * max_conns + 1, &queue->mask);
+	return queue->ring ? 0 : -ENOMEM;
+}
+
+void net_output_fini(void)
+{
+	net_mem_unmap_table(net_here()->output.ring, net_here()->output.mask);
+	net_here()->output.ring = NULL;
+}
+
+/*
+ * Those that live, those that are queued, and one more find a place each. Only
+ * a new connection makes the sum of the living and of the dead that are queued
+ * grow.
+ */
+bool net_output_has_room(void)
+{
+	const struct net_output *queue = &net_here()->output;
+
+	return (uint64_t)net_here()->n_conns + (queue->tail - queue->head) <=
+	       queue->mask;
+}
 
 /* Whether every port is so far behind that sending has to wait. */
 static bool ports_are_busy(void)
@@ -30,14 +65,16 @@ static void output(struct net_conn *conn)
  */
 void net_output_all(void)
 {
-	struct net_conn *last = net_here()->output_tail, *conn = NULL;
+	struct net_output *queue = &net_here()->output;
+	uint32_t last = queue->tail;
 
-	while (conn != last && !ports_are_busy()) {
-		conn = net_here()->output_head;
-		net_here()->output_head = conn->output_next;
-		if (!net_here()->output_head)
-			net_here()->output_tail = NULL;
+	while (queue->head != last && !ports_are_busy()) {
+		struct net_conn *conn =
+			queue->ring[queue->head++ & queue->mask];
+
 		conn->in_output = false;
 		output(conn);
 	}
+	if (queue->head == queue->tail)
+		queue->head = queue->tail = 0;
 }

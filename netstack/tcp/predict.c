@@ -13,8 +13,11 @@
 #define EXPECTED_MASK PP_HTONS((u16_t)~TCP_PSH)
 #define STAMPED_HLEN  (TCP_HLEN + NET_TS_BYTES)
 
-/* The connection is closing, or lwIP is about to do something else. */
-#define UNUSUAL_FLAGS (TF_INFR | TF_CLOSEPEND | TF_RXCLOSED | TF_FIN | TF_RTO)
+/*
+ * The connection is traced or closing, or lwIP is about to do something else.
+ */
+#define UNUSUAL_FLAGS                                                          \
+	(NET_TF_TRACED | TF_CLOSEPEND | TF_RXCLOSED | TF_FIN | TF_RTO)
 
 struct expected {
 	u32_t seq, ack, acked; /* host order; acked: of it new */
@@ -55,7 +58,7 @@ static inline bool is_usual(const struct net_conn *conn)
 
 	return pcb->state == ESTABLISHED && !(pcb->flags & UNUSUAL_FLAGS) &&
 	       !conn->lingering && !conn->rd_shut && !pcb->rcv_sacks &&
-	       !pcb->refused_data && !pcb->nrtx && pcb->callback_arg;
+	       !pcb->nrtx && conn->attached;
 }
 
 /* Whether nothing of it has to be judged. A shut window is answered by lwIP. */
@@ -126,17 +129,23 @@ static inline u32_t retire(struct tcp_pcb *pcb, u32_t ack)
 /*
  * Of a connection that has a block: what lwIP would show net_segment_in().
  */
-__attribute__((noinline)) static void
-tell_recovery(struct net_conn *conn, struct pbuf *p, const struct expected *s)
+__attribute__((noinline)) static void tell_recovery(struct net_conn *conn,
+						    struct pbuf *p,
+						    const struct expected *s,
+						    unsigned options)
 {
-	struct tcp_hdr hdr = *(const struct tcp_hdr *)p->payload;
+	struct {
+		struct tcp_hdr tcp;
+		uint8_t options[NET_TS_BYTES];
+	} hdr;
 	u16_t tot_len = p->tot_len;
 
-	hdr.seqno = s->seq;
-	hdr.ackno = s->ack;
-	hdr.wnd = s->wnd;
+	memcpy(&hdr, p->payload, TCP_HLEN + options);
+	hdr.tcp.seqno = s->seq;
+	hdr.tcp.ackno = s->ack;
+	hdr.tcp.wnd = s->wnd;
 	p->tot_len = s->len;
-	net_recovery_input(&conn->pcb, &hdr, 0, p);
+	net_recovery_input(&conn->pcb, &hdr.tcp, options, p);
 	p->tot_len = tot_len;
 }
 
@@ -148,13 +157,12 @@ static inline u32_t take_ack(struct net_conn *conn, const struct expected *s)
 
 	if (__builtin_expect(!conn->repairing, 1))
 		net_recovery_advance(conn, s->ack);
-	pcb->rto = (s16_t)((pcb->sa >> 3) + pcb->sv);
+	pcb->rto = LWIP_TCP_RTO_TIME / TCP_SLOW_INTERVAL;
 	pcb->dupacks = 0;
 	pcb->lastack = s->ack;
 	grow_window(pcb, s->acked);
 	bytes = retire(pcb, s->ack);
 	pcb->rtime = pcb->unacked ? 0 : -1;
-	pcb->polltmr = 0;
 	pcb->snd_buf += bytes;
 	if (!bytes)
 		return 0;
@@ -163,20 +171,27 @@ static inline u32_t take_ack(struct net_conn *conn, const struct expected *s)
 	return bytes;
 }
 
-static inline void take_data(struct net_conn *conn, struct pbuf *p,
-			     const struct expected *s, unsigned header)
+/* What the window that is announced becomes of it, the caller says. */
+static inline void queue_data(struct net_conn *conn, struct pbuf *p,
+			      const struct expected *s, unsigned header)
 {
 	struct tcp_pcb *pcb = &conn->pcb;
 
 	pcb->rcv_nxt += s->len;
 	pcb->rcv_wnd -= s->len;
-	tcp_update_rcv_ann_wnd(pcb);
 	tcp_ack(pcb);
 	p->payload = (u8_t *)p->payload + header;
 	p->len = p->tot_len = s->len;
 	if (s->push)
 		p->flags |= PBUF_FLAG_PUSH;
 	net_rxq_append(conn, p);
+}
+
+static inline void take_data(struct net_conn *conn, struct pbuf *p,
+			     const struct expected *s, unsigned header)
+{
+	queue_data(conn, p, s, header);
+	tcp_update_rcv_ann_wnd(&conn->pcb);
 	net_conn_wake_reader(conn);
 }
 
@@ -203,7 +218,7 @@ input(struct net_conn *conn, struct pbuf *p, unsigned options)
 		net_ts_note(conn, s.seq, s.ts);
 	net_here()->rx_keep_cwnd = false;
 	if (__builtin_expect(conn->repairing, 0))
-		tell_recovery(conn, p, &s);
+		tell_recovery(conn, p, &s, options);
 	pcb->tmr = tcp_ticks;
 	pcb->keep_cnt_sent = 0;
 	pcb->persist_probe = 0;
@@ -237,4 +252,61 @@ bool net_predict_input(struct net_conn *conn, struct pbuf *p)
 	if (conn->pcb.flags & NET_TF_TS)
 		return input_stamped(conn, p);
 	return input(conn, p, 0);
+}
+
+/* ---- what follows in a burst ---- */
+
+/*
+ * The segment before it was predicted, so the connection is a usual one, and
+ * its timers and keepalive have heard of the peer. Data that acknowledges
+ * nothing new is all that is left to look for.
+ */
+static inline __attribute__((always_inline)) bool
+next(struct net_conn *conn, struct pbuf *p, unsigned options)
+{
+	const struct tcp_hdr *tcp = p->payload;
+	struct tcp_pcb *pcb = &conn->pcb;
+	struct expected s;
+
+	if (!has_header(conn, p, options, &s.ts))
+		return false;
+	s.seq = lwip_ntohl(tcp->seqno);
+	s.ack = lwip_ntohl(tcp->ackno);
+	s.acked = 0;
+	s.len = (u16_t)(p->tot_len - TCP_HLEN - options);
+	s.wnd = lwip_ntohs(tcp->wnd);
+	s.push = TCPH_FLAGS(tcp) & TCP_PSH;
+	if (s.seq != pcb->rcv_nxt || s.ack != pcb->lastack || !s.len ||
+	    s.len > pcb->rcv_wnd || !net_rxq_has_room(p))
+		return false;
+	if (options)
+		net_ts_note(conn, s.seq, s.ts);
+	take_window(pcb, &s);
+	queue_data(conn, p, &s, TCP_HLEN + options);
+	net_count_expected(conn, s.len, 0);
+	return true;
+}
+
+__attribute__((noinline)) static bool next_stamped(struct net_conn *conn,
+						   struct pbuf *p)
+{
+	return next(conn, p, NET_TS_BYTES);
+}
+
+bool net_predict_next(struct net_conn *conn, struct pbuf *p)
+{
+	if (conn->pcb.flags & NET_TF_TS)
+		return next_stamped(conn, p);
+	return next(conn, p, 0);
+}
+
+void net_predict_settle(struct net_conn *conn)
+{
+	struct tcp_pcb *pcb = &conn->pcb;
+
+	tcp_update_rcv_ann_wnd(pcb);
+	net_conn_wake_reader(conn);
+	if (pcb->unsent || (pcb->flags & TF_ACK_NOW))
+		net_conn_queue_output(conn);
+	net_timer_check(conn);
 }

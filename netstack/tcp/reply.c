@@ -64,6 +64,19 @@ static void stamp(struct net_reply *reply, const struct tcp_pcb *pcb)
 	reply->options_len = (u8_t)net_ts_bytes(pcb);
 }
 
+static void trace(const struct tcp_pcb *pcb, const struct net_reply *reply)
+{
+	struct net_conn *conn = net_conn_of((struct tcp_pcb *)(uintptr_t)pcb);
+	struct tcp_hdr hdr = {.seqno = lwip_htonl(reply->seq),
+			      .ackno = lwip_htonl(reply->ack),
+			      .wnd = lwip_htons(reply->wnd)};
+
+	if (!net_traced(conn))
+		return;
+	TCPH_HDRLEN_FLAGS_SET(&hdr, TCP_HLEN / 4, reply->flags);
+	net_trace_out(conn, &hdr, 0, NULL);
+}
+
 /* RFC 9293 3.5.1: nothing more is taken, so the window is closed. */
 void net_rst_abort(const struct tcp_pcb *pcb, u32_t seq, u32_t ack,
 		   const ip_addr_t *local_ip, const ip_addr_t *remote_ip,
@@ -71,7 +84,7 @@ void net_rst_abort(const struct tcp_pcb *pcb, u32_t seq, u32_t ack,
 {
 	struct net_reply reply = {
 		.ttl = pcb ? pcb->ttl : 0,
-		.tos = pcb ? pcb->tos : 0,
+		.tos = pcb ? pcb->tos & ~NET_ECN_FIELD : 0,
 		.from = local_ip,
 		.to = remote_ip,
 		.from_port = local_port,
@@ -83,6 +96,8 @@ void net_rst_abort(const struct tcp_pcb *pcb, u32_t seq, u32_t ack,
 
 	stamp(&reply, pcb);
 	net_reply_send(&reply);
+	if (pcb)
+		trace(pcb, &reply);
 }
 
 /*
@@ -96,7 +111,7 @@ void net_rst_reply(const struct tcp_pcb *pcb, u32_t seg_ack, u32_t seg_end,
 	bool acked = net_here()->rx_flags & TCP_ACK;
 	struct net_reply reply = {
 		.ttl = pcb ? pcb->ttl : 0,
-		.tos = pcb ? pcb->tos : 0,
+		.tos = pcb ? pcb->tos & ~NET_ECN_FIELD : 0,
 		.from = local_ip,
 		.to = remote_ip,
 		.from_port = local_port,
@@ -108,6 +123,8 @@ void net_rst_reply(const struct tcp_pcb *pcb, u32_t seg_ack, u32_t seg_end,
 
 	stamp(&reply, pcb);
 	net_reply_send(&reply);
+	if (pcb)
+		trace(pcb, &reply);
 }
 
 void net_rst_netif(struct netif *netif, u32_t seg_ack, u32_t seg_end,

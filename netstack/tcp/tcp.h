@@ -16,6 +16,23 @@ void net_tcp_input(struct pbuf *p, struct netif *inp);
  * expected: it is dealt with then, and p is gone. ip_data is not needed.
  */
 bool net_predict_input(struct net_conn *conn, struct pbuf *p);
+/*
+ * Segments of a connection that come one right after the other are taken
+ * together, as GRO does. Whether those behind a segment that
+ * net_predict_input() has taken may be.
+ */
+static inline bool net_predict_runs(const struct net_conn *conn)
+{
+	return !conn->watched && !conn->repairing;
+}
+/*
+ * Whether p, right behind such a segment, is the next data of the same
+ * connection: it is queued then, and p is gone. net_predict_settle() does what
+ * is done once for all that were taken, before anything else happens: it wakes
+ * the reader, settles the window and asks for the ACK and the timer.
+ */
+bool net_predict_next(struct net_conn *conn, struct pbuf *p);
+void net_predict_settle(struct net_conn *conn);
 
 /* ---- demux.c ---- */
 int net_demux_init(unsigned max_conns);
@@ -31,6 +48,14 @@ struct net_conn *net_demux_find4(u32_t local, u16_t local_port, u32_t remote,
 struct net_conn *net_demux_find_current(const struct tcp_hdr *tcp);
 void net_demux_insert(struct net_conn *conn);
 void net_demux_remove(struct net_conn *conn);
+/* Of its addresses and ports. */
+uint32_t net_demux_hash_of(const struct net_conn *conn);
+/* It is about to begin, by its addresses: it may be one that is traced. */
+static inline void net_trace_begins(struct net_conn *conn, const char *how)
+{
+	if (__builtin_expect(net_here()->traces != NULL, 0))
+		net_trace_born(conn, net_demux_hash_of(conn), how);
+}
 /* Pulls what the frames of a burst, GLUE_BURST at most, belong to. */
 void net_demux_prefetch(struct glue_frame *const *frames, unsigned n);
 void net_for_each_conn(void (*fn)(struct net_conn *conn));
@@ -59,6 +84,7 @@ struct net_syn_options {
 	u8_t wscale : 4; /* NET_NO_WSCALE: none */
 	u8_t sack : 1;
 	u8_t has_ts : 1;
+	u8_t ecn : 1; /* RFC 3168 */
 };
 #define NET_NO_WSCALE 15u
 
@@ -178,7 +204,7 @@ bool net_ts_returned(const struct tcp_hdr *ack, int64_t age_ns,
  */
 static inline bool net_ts_is_old(const struct net_conn *conn, u32_t value)
 {
-	return (s32_t)(value - conn->ts_recent) < 0 &&
+	return (s32_t)(value - conn->pcb.ts_recent) < 0 &&
 	       tcp_ticks - conn->pcb.tmr <= NET_TS_AGE;
 }
 
@@ -193,7 +219,7 @@ static inline void net_ts_note(struct net_conn *conn, u32_t seq, u32_t value)
 
 	if (TCP_SEQ_LEQ(seq, pcb->rcv_nxt) &&
 	    !(pcb->flags & (TF_ACK_DELAY | TF_ACK_NOW)))
-		conn->ts_recent = value;
+		conn->pcb.ts_recent = value;
 }
 
 /* ---- time_wait.c ---- */
@@ -299,7 +325,7 @@ struct net_ephemeral net_ephemeral_dial(const ip_addr_t *local,
 					const ip_addr_t *remote,
 					u16_t remote_port);
 struct net_ephemeral net_ephemeral_listen(void);
-/* The next to try; NET_PORT_COUNT calls give each port once. */
+/* The next to try; net_port_count() calls give each port once. */
 u16_t net_ephemeral_next(struct net_ephemeral *search);
 
 /* ---- reply.c ---- */
@@ -339,6 +365,9 @@ void net_timer_check(struct net_conn *conn); /* arm if there is a reason */
 void net_timers_set_clock(void);
 
 /* ---- output.c ---- */
+int net_output_init(unsigned max_conns);
+void net_output_fini(void);
+bool net_output_has_room(void); /* for one more connection in its queue */
 void net_output_all(void);
 
 /* ---- random.c ---- */

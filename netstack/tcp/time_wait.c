@@ -283,11 +283,11 @@ static void record(const struct net_conn *conn)
 		.local_port = pcb->local_port,
 		.snd_nxt = pcb->snd_nxt,
 		.rcv_nxt = pcb->rcv_nxt,
-		.ts_recent = conn->ts_recent,
+		.ts_recent = conn->pcb.ts_recent,
 		.until = (u8_t)(pcb->tmr + WAIT_TICKS),
 		.wnd = TCPWND_MIN16(RCV_WND_SCALE(pcb, pcb->rcv_ann_wnd)),
 		.ttl = pcb->ttl,
-		.tos = pcb->tos,
+		.tos = pcb->tos & ~NET_ECN_FIELD,
 	};
 
 	if (!net_place_of(&pcb->local_ip, &wait.place))

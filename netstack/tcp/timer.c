@@ -5,6 +5,7 @@
  * When it is due, lwIP is shown that one pcb and lwIP's own timer functions do
  * exactly its work.
  */
+#include "netstack/program/events.h"
 #include "netstack/tcp/tcp.h"
 
 #define TICK_BITS 22	/* 4 ms: pcb->last_timer counts so, and wraps */
@@ -44,8 +45,7 @@ void net_timers_set_clock(void)
 
 static bool fast_pending(const struct tcp_pcb *pcb)
 {
-	return (pcb->flags & (TF_ACK_DELAY | TF_ACK_NOW | TF_CLOSEPEND)) ||
-	       pcb->refused_data;
+	return pcb->flags & (TF_ACK_DELAY | TF_ACK_NOW | TF_CLOSEPEND);
 }
 
 /*
@@ -83,6 +83,13 @@ static int64_t handshake_due(const struct tcp_pcb *pcb)
 	       pcb->rto * NET_TICK_NS;
 }
 
+/* Without a segment, until keepalive does what comes next. */
+static u32_t keepalive_ms(const struct tcp_pcb *pcb)
+{
+	return 1000u * (pcb->keep_idle_s +
+			pcb->keep_cnt_sent * (u32_t)pcb->keep_intvl_s);
+}
+
 /* When keepalive next has something to do, in ns; CORO_FOREVER: never. */
 static int64_t keepalive_due(const struct tcp_pcb *pcb)
 {
@@ -90,8 +97,7 @@ static int64_t keepalive_due(const struct tcp_pcb *pcb)
 
 	if (!ip_get_option(pcb, SOF_KEEPALIVE))
 		return CORO_FOREVER;
-	ms = (int64_t)pcb->keep_idle +
-	     (int64_t)pcb->keep_cnt_sent * pcb->keep_intvl;
+	ms = keepalive_ms(pcb);
 	return ((int64_t)pcb->tmr + 2) * NET_TICK_NS + ms * 1000000;
 }
 
@@ -151,6 +157,68 @@ static int64_t ooseq_due(const struct tcp_pcb *pcb)
 	return pcb->rcv_sacks ? after_tmr(pcb, OOSEQ_MS) : CORO_FOREVER;
 }
 
+/* ---- the user timeout ---- */
+
+/*
+ * Of a connection with keepalive that has asked and heard nothing: its number
+ * of probes does not count then, as in Linux.
+ */
+static int64_t silence_due(const struct net_conn *conn)
+{
+	const struct net_conn_patience *patience = net_conn_patience(conn);
+	const struct tcp_pcb *pcb = &conn->pcb;
+
+	if (!patience->timeout_ms || !pcb->keep_cnt_sent ||
+	    keepalive_due(pcb) == CORO_FOREVER)
+		return CORO_FOREVER;
+	if (pcb->keep_cnt_sent == UINT8_MAX) /* lwIP counts no further */
+		return net_here()->now_ns;
+	return (int64_t)pcb->tmr * NET_TICK_NS +
+	       patience->timeout_ms * INT64_C(1000000);
+}
+
+static int64_t patience_due(const struct net_conn *conn)
+{
+	int64_t due = net_user_timeout_due_ns(conn);
+
+	return LWIP_MIN(due, silence_due(conn));
+}
+
+static bool is_too_long(struct net_conn *conn)
+{
+	if (net_user_timeout_gives_up(conn))
+		return true;
+	if (silence_due(conn) > net_here()->now_ns)
+		return false;
+	conn->pcb.nrtx = TCP_MAXRTX; /* lwIP's reason to give up */
+	return true;
+}
+
+static bool patience_ends(struct net_conn *conn)
+{
+	bool ends = is_too_long(conn);
+
+	if (ends && net_traced(conn))
+		net_trace_end_why(conn, "gave up: the user timeout has passed");
+	return ends;
+}
+
+static bool counts_no_probes(const struct net_conn *conn)
+{
+	const struct net_conn_patience *patience = net_conn_patience(conn);
+
+	return patience && patience->timeout_ms;
+}
+
+/* As many as lwIP can add up, where it is not to count them. */
+u32_t net_pcb_keep_cnt(const struct tcp_pcb *pcb)
+{
+	if (!counts_no_probes((const struct net_conn *)pcb))
+		return pcb->keep_probes;
+	return (UINT32_MAX / 1000u - pcb->keep_idle_s) /
+	       LWIP_MAX(pcb->keep_intvl_s, 1u);
+}
+
 static int64_t due_at(struct net_conn *conn)
 {
 	int64_t due = state_due(&conn->pcb), repair = net_recovery_due_ns(conn);
@@ -165,6 +233,8 @@ static int64_t due_at(struct net_conn *conn)
 		conn->ticking = false; /* last_timer wraps: it begins anew */
 	due = LWIP_MIN(due, net_persist_due_ns(conn));
 	due = LWIP_MIN(due, ooseq_due(&conn->pcb));
+	if (__builtin_expect(conn->ext->patient, 0))
+		due = LWIP_MIN(due, patience_due(conn));
 	return LWIP_MIN(repair, due);
 }
 
@@ -176,8 +246,7 @@ static int64_t due_at(struct net_conn *conn)
 void net_timer_check(struct net_conn *conn)
 {
 	if (!conn->pcb_live ||
-	    (coro_timer_armed(&conn->timer) &&
-	     conn->timer.expires_ns <= net_here()->now_ns + NET_FINE_NS))
+	    conn->timer.expires_ns <= net_here()->now_ns + NET_FINE_NS)
 		return;
 	net_timer_by(conn, due_at(conn));
 }
@@ -190,11 +259,12 @@ void net_timer_check(struct net_conn *conn)
  */
 static void settle_keepalive(struct tcp_pcb *pcb)
 {
-	u32_t ms = pcb->keep_idle + pcb->keep_cnt_sent * pcb->keep_intvl;
+	u32_t ms = keepalive_ms(pcb);
 	u32_t ticks = ms / TCP_SLOW_INTERVAL + 1;
 
 	if (ip_get_option(pcb, SOF_KEEPALIVE) &&
-	    pcb->keep_cnt_sent < pcb->keep_cnt && tcp_ticks - pcb->tmr > ticks)
+	    pcb->keep_cnt_sent < pcb->keep_probes &&
+	    !counts_no_probes(net_conn_of(pcb)) && tcp_ticks - pcb->tmr > ticks)
 		pcb->tmr = tcp_ticks - ticks;
 }
 
@@ -231,11 +301,13 @@ static void fast_tick(struct net_conn *conn)
 	struct tcp_pcb *pcb = &conn->pcb;
 
 	if (pcb->flags & (TF_ACK_DELAY | TF_ACK_NOW)) {
+		if (net_traced(conn))
+			net_trace_timer(conn, "delayed ACK", 1);
 		tcp_clear_flags(pcb, TF_ACK_DELAY);
 		tcp_ack_now(pcb);
 		net_conn_output_now(conn);
 	}
-	if ((pcb->flags & TF_CLOSEPEND) || pcb->refused_data) {
+	if (pcb->flags & TF_CLOSEPEND) {
 		tcp_clear_flags(pcb, TF_ACK_DELAY); /* not sent just now */
 		pcb->last_timer = net_here()->timer_ctr++;
 		tcp_fasttmr();
@@ -259,11 +331,70 @@ static void slow_tick(struct tcp_pcb *pcb)
 	pcb->persist_probe = probes;
 }
 
+/* Why lwIP ends it now, if it does. */
+static uint8_t end_of(const struct net_conn *conn)
+{
+	const struct tcp_pcb *pcb = &conn->pcb;
+
+	if (pcb->state == TIME_WAIT)
+		return NET_END_DONE;
+	if (pcb->nrtx >= TCP_MAXRTX)
+		return counts_no_probes(conn) ? NET_END_USER_TIMEOUT
+					      : NET_END_TIMEOUT;
+	if (pcb->state == FIN_WAIT_2 && pcb->flags & TF_RXCLOSED)
+		return NET_END_FIN_TIMEOUT;
+	return pcb->state >= ESTABLISHED ? NET_END_KEEPALIVE : NET_END_TIMEOUT;
+}
+
+/* What the sock trace says if lwIP's timers give it up now. */
+static const char *told_end_of(enum tcp_state state)
+{
+	switch (state) {
+	case SYN_SENT:
+	case SYN_RCVD:
+		return "gave up: no answer to the handshake";
+	case ESTABLISHED:
+	case CLOSE_WAIT:
+		return "gave up: no answer to keepalives";
+	case FIN_WAIT_2:
+		return "gave up: the peer did not close";
+	case CLOSED:
+	case LISTEN:
+	case FIN_WAIT_1:
+	case CLOSING:
+	case LAST_ACK:
+	case TIME_WAIT:
+		break;
+	}
+	return NULL;
+}
+
+/* What lwIP is about to do, of a connection that may not live on. */
+__attribute__((cold, noinline)) static void trace_tick(struct net_conn *conn)
+{
+	const struct tcp_pcb *pcb = &conn->pcb;
+
+	net_trace_end_why(conn, told_end_of(pcb->state));
+	if (pcb->state < ESTABLISHED && pcb->unacked && pcb->rtime >= pcb->rto)
+		net_trace_timer(conn, "handshake", pcb->nrtx + 1u);
+}
+
+/* Of one that lives on. */
+__attribute__((cold, noinline)) static void trace_ticked(struct net_conn *conn,
+							 u8_t keepalives)
+{
+	const struct tcp_pcb *pcb = &conn->pcb;
+
+	net_trace_end_why(conn, NULL);
+	if (pcb->keep_cnt_sent > keepalives)
+		net_trace_timer(conn, "keepalive", pcb->keep_cnt_sent);
+}
+
 /* lwIP's timers for the one pcb it is shown. */
 static void tick(struct net_conn *conn)
 {
 	struct tcp_pcb *pcb = &conn->pcb;
-	u8_t nrtx;
+	u8_t nrtx, keepalives;
 
 	conn->ticking = false;
 	net_here()->lwip_ticks++;
@@ -274,7 +405,14 @@ static void tick(struct net_conn *conn)
 	if (tcp_tw_pcbs || tcp_active_pcbs) {
 		settle_counts(pcb);
 		nrtx = pcb->nrtx;
+		net_here()->ending = end_of(conn);
+		keepalives = pcb->keep_cnt_sent;
+		if (net_traced(conn))
+			trace_tick(conn);
 		slow_tick(pcb);
+		net_here()->ending = NET_END_NONE;
+		if (tcp_active_pcbs && net_traced(conn))
+			trace_ticked(conn, keepalives);
 		if (tcp_active_pcbs && pcb->nrtx > nrtx)
 			net_count_rto(conn); /* of a handshake */
 	}
@@ -293,14 +431,18 @@ static void due(struct coro_timer *timer)
 	struct tcp_pcb *pcb = &conn->pcb;
 	bool watched = conn->watched;
 
+	timer->expires_ns = CORO_FOREVER;
 	if (!conn->pcb_live)
 		return;
 	if (ooseq_due(pcb) <= net_here()->now_ns)
 		net_ooseq_clear(conn);
 	net_pcb_show(pcb);
-	if (net_recovery_timeout(conn) || net_persist_timeout(conn) ||
+	if ((conn->ext->patient && patience_ends(conn)) ||
+	    net_recovery_timeout(conn) || net_persist_timeout(conn) ||
 	    tick_is_due(conn))
 		tick(conn);
+	if ((tcp_active_pcbs == pcb || tcp_tw_pcbs == pcb) && net_traced(conn))
+		net_trace_settle(conn);
 	net_pcbs_take_back(); /* arms again while there is a reason */
 	if (watched)
 		net_conn_tell(conn);
@@ -309,4 +451,5 @@ static void due(struct coro_timer *timer)
 void net_timer_init(struct net_conn *conn)
 {
 	coro_timer_init(&conn->timer, due);
+	conn->timer.expires_ns = CORO_FOREVER;
 }

@@ -53,7 +53,7 @@ void net_ts_offer(struct net_conn *conn, const ip_addr_t *remote, u16_t port)
 	if (net_here()->timestamps_off)
 		return;
 	tcp_set_flags(pcb, NET_TF_TS);
-	conn->ts_offset =
+	conn->pcb.ts_offset =
 		net_ts_offset(&pcb->local_ip, pcb->local_port, remote, port);
 }
 
@@ -67,9 +67,9 @@ void net_ts_accept(struct net_conn *conn, u32_t value)
 	struct tcp_pcb *pcb = &conn->pcb;
 
 	tcp_set_flags(pcb, NET_TF_TS);
-	conn->ts_recent = value;
-	conn->ts_offset = net_ts_offset(&pcb->local_ip, pcb->local_port,
-					&pcb->remote_ip, pcb->remote_port);
+	conn->pcb.ts_recent = value;
+	conn->pcb.ts_offset = net_ts_offset(&pcb->local_ip, pcb->local_port,
+					    &pcb->remote_ip, pcb->remote_port);
 }
 
 /*
@@ -98,7 +98,7 @@ void net_ts_answered(struct net_conn *conn, const struct tcp_hdr *tcp)
 	    ((flags & TCP_ACK) && lwip_ntohl(tcp->ackno) != pcb->lastack + 1))
 		return; /* no answer: lwIP resets it, or gives up */
 	if (net_ts_read(tcp, &ts))
-		conn->ts_recent = ts.value;
+		conn->pcb.ts_recent = ts.value;
 	else
 		withdraw(pcb);
 }

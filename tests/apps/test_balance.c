@@ -150,32 +150,6 @@ static void test_hash_gives_another_when_the_first_was_tried(void **state)
 	}
 }
 
-static void test_joined_tables_share_health_and_count_all(void **state)
-{
-	static struct balance other;
-
-	make(BALANCE_LEAST, 3);
-	other = b;
-	balance_join(&other, &b);
-	for (int i = 0; i < 2; i++)
-		balance_begin(&b, 0);
-	balance_begin(&other, 1);
-	assert_int_equal(balance_choose(&other, 0, 0), 2);
-	balance_begin(&other, 2);
-	assert_int_equal(balance_active(&b, 2), 1);
-	assert_int_equal(balance_choose(&other, 0, 0), 1);
-	balance_end(&other, 1);
-	assert_int_equal(balance_choose(&b, 0, 0), 1);
-	/* The checks are the other's: two and one, and it is down for both. */
-	assert_false(balance_report(&other, 1, false));
-	assert_false(balance_report(&b, 1, false));
-	assert_true(balance_report(&other, 1, false));
-	assert_int_equal(balance_up(&b), 2);
-	assert_int_equal(balance_up(&other), 2);
-	assert_int_equal(balance_choose(&b, 0, 0), 2);
-	assert_int_equal(balance_choose(&other, 0, 0), 2);
-}
-
 static void test_rise_and_fall_count_checks_in_a_row(void **state)
 {
 	make(BALANCE_RR, 2);
@@ -205,7 +179,6 @@ int main(void)
 			test_hash_moves_only_the_clients_of_the_backend_that_goes),
 		cmocka_unit_test(
 			test_hash_gives_another_when_the_first_was_tried),
-		cmocka_unit_test(test_joined_tables_share_health_and_count_all),
 		cmocka_unit_test(test_rise_and_fall_count_checks_in_a_row),
 	};
 

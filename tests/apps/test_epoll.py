@@ -293,9 +293,11 @@ class Load(unittest.TestCase):
         order = [latency[key] for key in
                  ("min", "p50", "p90", "p99", "p999", "p9999", "max")]
         self.assertEqual(order, sorted(order))
-        # 64 wait at a time: what Little's law says.
+        # Little's law: at most 64 wait at a time, fewer if the load generator
+        # itself is kept waiting by a busy machine.
         waiting = figures["requests_per_s"] * latency["mean"] / 1e6
-        self.assertAlmostEqual(waiting, 64, delta=10)
+        self.assertLess(waiting, 64 * 1.1)
+        self.assertGreater(waiting, 64 / 10)
 
     def test_echo_of_a_thousand_connections_over_ipv6(self):
         with Server(addr="::1") as server:

@@ -158,11 +158,12 @@ static void test_folders_within_the_folder(void **state)
 	expect("/a", NULL);
 	expect("/a/b/", NULL);
 	expect("/a/b/.hidden", NULL);
-	assert_true(files_is_folder(&files, "/a", 2));
-	assert_true(files_is_folder(&files, "", 0)); /* "/" is there */
-	assert_false(files_is_folder(&files, "/a/", 3));
-	assert_false(files_is_folder(&files, "/a/b", 4));
-	assert_false(files_is_folder(&files, "/note.txt", 9));
+	assert_string_equal(files_find_folder(&files, "/a", 2)->location,
+			    "/a/");
+	assert_non_null(files_find_folder(&files, "", 0)); /* "/" is there */
+	assert_null(files_find_folder(&files, "/a/", 3));
+	assert_null(files_find_folder(&files, "/a/b", 4));
+	assert_null(files_find_folder(&files, "/note.txt", 9));
 }
 
 static void test_paths_are_found_by_their_length(void **state)
@@ -176,8 +177,8 @@ static void test_paths_are_found_by_their_length(void **state)
 	assert_null(files_find(&files, "", 0));
 	memset(longest, 'a', sizeof(longest));
 	assert_null(files_find(&files, longest, sizeof(longest)));
-	assert_false(files_is_folder(&files, longest, sizeof(longest)));
-	assert_false(files_is_folder(&files, longest, FILES_PATH_MAX - 1));
+	assert_null(files_find_folder(&files, longest, sizeof(longest)));
+	assert_null(files_find_folder(&files, longest, FILES_PATH_MAX - 1));
 }
 
 static void test_links_between_folders(void **state)
@@ -242,6 +243,16 @@ static void test_longest_path(void **state)
 	assert_int_equal(chdir("/"), 0);
 }
 
+static void test_location_of_a_folder_is_encoded(void **state)
+{
+	mkdir(in_folder("site/a b%\xc3\xa4"), 0755);
+	write_file("site/a b%\xc3\xa4/index.html", "odd");
+	assert_int_equal(files_load(&files, in_folder("site"), NULL), 0);
+	assert_string_equal(
+		files_find_folder(&files, "/a b%\xc3\xa4", 7)->location,
+		"/a%20b%25%C3%A4/");
+}
+
 static void test_folder_named_as_an_index_is_a_folder(void **state)
 {
 	assert_int_equal(mkdir(in_folder("site/x"), 0755), 0);
@@ -280,11 +291,15 @@ static void test_fields(void **state)
 	file = find("/note.txt");
 	assert_int_equal(file->own.fields_len, strlen(file->own.fields));
 	assert_non_null(strstr(file->own.fields,
+			       "Accept-Ranges: bytes\r\n"
 			       "Content-Type: text/plain; charset=utf-8\r\n"
 			       "Content-Length: 4\r\nETag: \""));
+	assert_memory_equal(file->own.fields + file->own.validators, "ETag: \"",
+			    7);
+	assert_int_equal(file->own.coding_field, file->own.fields_len);
 	assert_non_null(strstr(file->own.fields,
 			       "\"\r\nLast-Modified: Sun, 06 Nov 1994 "
-			       "08:49:37 GMT\r\nAccept-Ranges: bytes\r\n"));
+			       "08:49:37 GMT\r\n"));
 	assert_null(strstr(file->own.fields, "Vary"));
 	/* The same bytes, the same tag; and no time that is yet to come. */
 	assert_string_equal(file->own.etag, find("/copy.txt")->own.etag);
@@ -313,8 +328,8 @@ static void test_compressed_forms(void **state)
 	assert_non_null(strstr(file->gzip->fields,
 			       "Vary: Accept-Encoding\r\n"
 			       "Content-Encoding: gzip\r\n"));
-	assert_non_null(
-		strstr(file->brotli->fields, "Content-Encoding: br\r\n"));
+	assert_string_equal(file->brotli->fields + file->brotli->coding_field,
+			    "Content-Encoding: br\r\n");
 	assert_string_not_equal(file->gzip->etag, file->own.etag);
 	assert_null(find("/")->gzip);
 	assert_memory_equal(find("/")->brotli->data, "index, brotli", 13);
@@ -414,6 +429,7 @@ int main(void)
 		T(test_link_to_a_folder_it_lies_in_ends),
 		T(test_folders_are_not_endlessly_deep),
 		T(test_longest_path),
+		T(test_location_of_a_folder_is_encoded),
 		T(test_folder_named_as_an_index_is_a_folder),
 		T(test_fields),
 		T(test_compressed_forms),

@@ -497,6 +497,58 @@ static void test_paths_are_decoded_once(void **state)
 	assert_int_equal(http_decode("abc", 3, out, 2), -414);
 }
 
+static void test_dot_segments(void **state)
+{
+	static const struct {
+		const char *path, *normal; /* NULL: it leads out */
+	} cases[] = {
+		{"/", "/"},
+		{"/a", "/a"},
+		{"/a/", "/a/"},
+		{"/a/b", "/a/b"},
+		{"/.", "/"},
+		{"/./", "/"},
+		{"/./a", "/a"},
+		{"/a/.", "/a/"},
+		{"/a/./b/", "/a/b/"},
+		{"/a/..", "/"},
+		{"/a/../", "/"},
+		{"/a/../b", "/b"},
+		{"/a/b/..", "/a/"},
+		{"/a/b/../../c", "/c"},
+		{"/a/b/c/../d/./../e", "/a/b/e"},
+		{"//", "/"},
+		{"//a///b//", "/a/b/"},
+		{"//x/../a", "/a"},
+		{"/...", "/..."},
+		{"/..a/.b", "/..a/.b"},
+		{"/a/..b", "/a/..b"},
+		{"/..", NULL},
+		{"/../", NULL},
+		{"/a/../..", NULL},
+		{"/a/../../a", NULL},
+		{"//../a", NULL},
+		{"/./../a", NULL},
+	};
+
+	for (unsigned i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		size_t len = strlen(cases[i].path);
+		char *path = malloc(len); /* no byte beyond, says ASan */
+		long n;
+
+		assert_non_null(path);
+		memcpy(path, cases[i].path, len);
+		n = http_normalize(path, len);
+		if (!cases[i].normal) {
+			assert_int_equal(n, -400);
+		} else {
+			assert_int_equal(n, strlen(cases[i].normal));
+			assert_memory_equal(path, cases[i].normal, n);
+		}
+		free(path);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -522,6 +574,7 @@ int main(void)
 		cmocka_unit_test(
 			test_chunk_extensions_and_trailers_are_bounded),
 		cmocka_unit_test(test_paths_are_decoded_once),
+		cmocka_unit_test(test_dot_segments),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -368,9 +368,55 @@ static void test_what_is_written_is_understood(void **state)
 		}
 }
 
+static size_t make_tlv(uint8_t *at, uint8_t type, const void *value, size_t len)
+{
+	at[0] = type;
+	at[1] = (uint8_t)(len >> 8);
+	at[2] = (uint8_t)len;
+	memcpy(at + 3, value, len);
+	return 3 + len;
+}
+
+/* What comes with TLVs goes with them: fillings are left out, an ID is added.
+ */
+static void test_tlvs_are_passed_on_with_an_id(void **state)
+{
+	const struct proxy_addrs addrs = {.family = 4, .src_port = 1};
+	static uint8_t in[PROXY_V2_MAX], wanted[PROXY_V2_MAX],
+		out[PROXY_V2_MAX + PROXY_ID_MAX + 3];
+	struct proxy_addrs again;
+	const uint8_t *tlvs;
+	size_t len = 0, n, expected;
+
+	len += make_tlv(in, 0x02, "www.example.com", 15);
+	len += make_tlv(in + len, 0x04, "\0\0\0", 3);
+	len += make_tlv(in + len, 0x20, "", 0);
+	expected = make_tlv(wanted, 0x02, "www.example.com", 15);
+	expected += make_tlv(wanted + expected, 0x20, "", 0);
+	expected += make_tlv(wanted + expected, 0x05, "id-1", 4);
+	n = proxy_write_tlvs(&addrs, in, len, "id-1", 4, out);
+	assert_int_equal(parse(out, n, &again), n);
+	tlvs = proxy_tlvs(out, n, &len);
+	assert_int_equal(len, expected);
+	assert_memory_equal(tlvs, wanted, expected);
+	/* An ID that came stays the only one. */
+	memcpy(in, tlvs, len);
+	n = proxy_write_tlvs(&addrs, in, len, "id-2", 4, out);
+	tlvs = proxy_tlvs(out, n, &len);
+	assert_int_equal(len, expected);
+	assert_memory_equal(tlvs, wanted, expected);
+	/* None: no more than the addresses. */
+	n = proxy_write_tlvs(&addrs, NULL, 0, NULL, 0, out);
+	assert_int_equal(n, 28);
+	assert_null(proxy_tlvs(out, n, &len));
+	assert_int_equal(len, 0);
+	assert_null(proxy_tlvs("PROXY UNKNOWN\r\n", 15, &len));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_tlvs_are_passed_on_with_an_id),
 		cmocka_unit_test(test_v1_says_who_talks_to_whom),
 		cmocka_unit_test(test_v1_unknown_has_any_rest),
 		cmocka_unit_test(test_v1_is_refused_when_anything_is_off),

@@ -102,22 +102,28 @@ static double cpu_s(void)
 	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-/* Until so many bytes more have arrived. */
-static void transfer(uint64_t bytes)
+/*
+ * Until so many bytes more have arrived. Returns how many frames waited on the
+ * port at the end of a round, the mean: a queue that windows have made.
+ */
+static double transfer(uint64_t bytes)
 {
-	uint64_t until = received + bytes;
+	uint64_t until = received + bytes, waiting = 0, rounds = 0;
 
 	while (received < until) {
 		net_stack_round(bulk.stack);
 		array_now_ns += ROUND_NS;
+		waiting += tail - head;
+		rounds++;
 	}
+	return (double)waiting / (double)rounds;
 }
 
 static void run(enum how how, unsigned streams)
 {
 	struct net_listener *listener;
 	struct net_opts opts;
-	double begun_s, ns;
+	double begun_s, ns, waiting;
 
 	array_port_make(ROOM);
 	head = tail = 0;
@@ -135,10 +141,10 @@ static void run(enum how how, unsigned streams)
 		net_spawn(bulk.stack, "send", bulk_send, NULL);
 	transfer((uint64_t)mib << 18);
 	begun_s = cpu_s();
-	transfer((uint64_t)mib << 20);
+	waiting = transfer((uint64_t)mib << 20);
 	ns = (cpu_s() - begun_s) * 1e9 / mib / 1024;
-	printf("%4u streams, %s: %6.1f ns of CPU a KiB\n", streams,
-	       how_names[how], ns);
+	printf("%4u streams, %s: %6.1f ns of CPU a KiB, %.0f frames wait\n",
+	       streams, how_names[how], ns, waiting);
 	fflush(stdout);
 	net_stack_close(bulk.stack);
 	array_port_free();

@@ -2,17 +2,21 @@
  * What one echo costs in the stack alone: netstack/ and coro/ over a port that
  * forges requests and swallows answers. No DPDK, no second process; CPU time,
  * so that a busy machine disturbs it little. Usage: bench-loop [-r REQUESTS]
- * [-t SHARDS] [-c] [-s] [CONNS...]; shards are threads with clients of their
- * own; without connections, opening with many listeners as well. With -c each
- * request has a connection of its own, with -s clients offer timestamps. Few
- * requests are for callgrind, which
- * counts instructions.
+ * [-t SHARDS] [-c] [-s] [-e copies|posix] [CONNS...]; shards are threads with
+ * clients of their own; without connections, opening with many listeners as
+ * well. With -c each request has a connection of its own, with -s clients offer
+ * timestamps. With -e the echo is not by views but by net_recv() and
+ * net_send(), or by read() and write() of libcoronet-sockets
+ * (bench-loop-sockets has those). Few requests are for callgrind, which counts
+ * instructions.
  */
+#include <netinet/in.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -38,6 +42,7 @@ struct flow {
 };
 
 static unsigned requests = 3000000, n_threads = 1;
+static enum { VIEWS, COPIES, POSIX } how;
 static bool once;	 /* a request a connection */
 static unsigned options; /* bytes of a segment: 0, or a timestamp's */
 static uint8_t header[54 + 12];
@@ -233,6 +238,67 @@ static void echo(struct net_conn *conn, void *arg)
 			break;
 }
 
+/* The same with copies. */
+static void echo_copied(struct net_conn *conn, void *arg)
+{
+	char buf[PAYLOAD];
+	long n;
+
+	while ((n = net_recv(conn, buf, sizeof(buf))) > 0)
+		if (net_send(conn, buf, (size_t)n) != n)
+			break;
+}
+
+#ifdef WITH_SOCKETS
+/* And by the POSIX calls, as a program has it that knows nothing of us. */
+static void *echo_posix(void *arg)
+{
+	int fd = (int)(intptr_t)arg;
+	char buf[PAYLOAD];
+	ssize_t n;
+
+	while ((n = read(fd, buf, sizeof(buf))) > 0)
+		if (write(fd, buf, (size_t)n) != n)
+			break;
+	close(fd);
+	return NULL;
+}
+
+static void *accept_posix(void *arg)
+{
+	struct sockaddr_in any = {.sin_family = AF_INET, .sin_port = htons(7)};
+	int fd, listener = socket(AF_INET, SOCK_STREAM, 0);
+
+	if (bind(listener, (struct sockaddr *)&any, sizeof(any)) < 0 ||
+	    listen(listener, 4096) < 0)
+		exit(1);
+	while ((fd = accept(listener, NULL, NULL)) >= 0)
+		net_spawn(net_here(), "echo", echo_posix, (void *)(intptr_t)fd);
+	close(listener);
+	return NULL;
+}
+#endif
+
+static void serve(struct net_stack *stack)
+{
+	struct net_listener *listener;
+
+#ifdef WITH_SOCKETS
+	if (how == POSIX) {
+		unsigned conns = n_conns;
+
+		net_spawn(stack, "accept", accept_posix, NULL);
+		n_conns = 0; /* nobody asks before it listens */
+		net_stack_round(stack);
+		n_conns = conns;
+		return;
+	}
+#endif
+	if (net_listen(stack, &net_addr_any(7), 1 << 22, &listener) < 0)
+		exit(1);
+	net_listener_serve(listener, how == COPIES ? echo_copied : echo, NULL);
+}
+
 static void round_and_replies(struct net_stack *stack)
 {
 	net_stack_round(stack);
@@ -316,17 +382,15 @@ static void pin(unsigned shard)
 static void *run_shard(void *arg)
 {
 	struct work *work = arg;
-	struct net_listener *listener;
 	struct net_stack *stack = net_here();
 	double begun_s;
 	uint64_t from;
 
 	pin(work->shard);
 	make_clients(work->conns);
-	if (net_shard_open(work->opts, work->shard) < 0 ||
-	    net_listen(stack, &net_addr_any(7), 1 << 22, &listener) < 0)
+	if (net_shard_open(work->opts, work->shard) < 0)
 		exit(1);
-	net_listener_serve(listener, echo, NULL);
+	serve(stack);
 	listen_besides(stack, work->listeners - 1);
 	begun_s = cpu_s();
 	if (!once)
@@ -416,12 +480,32 @@ static unsigned number(const char *text)
 	return (unsigned)n;
 }
 
+static int handler(const char *text)
+{
+	if (strcmp(text, "copies") == 0)
+		return COPIES;
+#ifdef WITH_SOCKETS
+	if (strcmp(text, "posix") == 0)
+		return POSIX;
+#endif
+	fprintf(stderr, "bench-loop: -e '%s': expected copies%s\n", text,
+#ifdef WITH_SOCKETS
+		" or posix"
+#else
+		" (bench-loop-sockets knows posix, too)"
+#endif
+	);
+	exit(2);
+}
+
 int main(int argc, char **argv)
 {
 	int opt;
 
-	while ((opt = getopt(argc, argv, "r:t:cs")) != -1 && opt != '?')
-		if (opt == 'r')
+	while ((opt = getopt(argc, argv, "r:t:cse:")) != -1 && opt != '?')
+		if (opt == 'e')
+			how = handler(optarg);
+		else if (opt == 'r')
 			requests = number(optarg);
 		else if (opt == 't')
 			n_threads = number(optarg);

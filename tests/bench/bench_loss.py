@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 """What loss, delay and narrow links cost coronet and the kernel.
 
-    ./dev bench loss                      every row: hours, which it says first
+    ./dev bench loss                      every row, three turns of 45 minutes
     ./dev bench loss quick                one row of each kind, in three minutes
+    ./dev bench loss --turns 1            every row once
+    ./dev bench loss --resume             go on with the run that was stopped
     ./dev bench loss goodput --rtt 50     these rows
     ./dev bench loss render               the tables once more, from loss.json
     ./dev bench loss publish              tables and plots into docs/
@@ -11,12 +13,14 @@ Both stacks go through the same wire (tests/wire), which has one core; all
 stacks share the others. A row's points are measured by turns; told are medians
 of what the turns said, with the lowest and highest, and PASS or MISS against a
 goal. FULL: the wire or its links were the limit, which says nothing of a stack.
-A run writes build/bench/loss.json, which has every figure.
+A run writes build/bench/loss.json, which has every figure, after each
+measurement; --resume keeps those of the same programs.
 """
 
 import argparse
 import contextlib
 import datetime
+import hashlib
 import json
 import os
 import pathlib
@@ -42,6 +46,8 @@ CONNS, RATE = 512, 2000  # echoes a second: one each 256 ms and connection
 QUICK_S = 150            # no measurement of a quick run begins later
 POINTS = 64              # of a curve, or fewer
 WARMUP_S = 2             # of a load: its connections, and all asked once
+PROGRAMS = ("apps/coronet-echo", "apps/coronet-load", "apps/epoll-echo",
+            "apps/epoll-load", "tests/wire/flow", "tests/wire/wire")
 
 
 class Unmeasured(Exception):
@@ -167,14 +173,55 @@ class Measure:
         wire.say("both loss=0")
 
 
+# ---- what an earlier run has left ----
+
+def digest_of(build):
+    """Of the programs that are measured: others have other figures."""
+    found = hashlib.sha256()
+    for name in PROGRAMS:
+        found.update(pathlib.Path(build, name).read_bytes())
+    return found.hexdigest()
+
+
+def kept(path, stamp, seconds):
+    """What --resume goes on with, None: nothing is there.
+
+    stamp: commit and programs, which have to be the same, as has the length
+    of a measurement.
+    """
+    try:
+        with open(path, encoding="utf-8") as file:
+            found = json.load(file)
+        absent = {"points", "traces", "took_s", "turns", "quick"} - set(found)
+        if absent:
+            raise KeyError(min(absent))
+        theirs = {"commit": found["machine"]["coronet"],
+                  "programs": found["programs"], "seconds": found["seconds"]}
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError) as why:
+        raise Failure(f"{path} cannot be resumed: {why!r}; "
+                      "run without --resume") from why
+    for name, value in {**stamp, "seconds": seconds}.items():
+        if theirs[name] != value:
+            raise Failure(f"{path} cannot be resumed: its {name}: "
+                          f"{str(theirs[name])[:40]}, now {str(value)[:40]}; "
+                          "run without --resume")
+    return found
+
+
 # ---- the run ----
 
 class Run:
-    """All rows by turns, and what the report is made of."""
+    """All rows by turns, and what the report is made of.
 
-    def __init__(self, options, env):
-        self.options, self.env = options, env
-        self.measure = Measure(env, options.seconds)
+    before: what --resume goes on with, or None.
+    """
+
+    def __init__(self, options, env, measure, stamp, before=None):
+        self.options, self.env, self.stamp = options, env, stamp
+        self.measure = measure
+        self.quick = options.verb == "quick"
         self.rows = chosen_rows(options)
         self.points = list(dict.fromkeys(
             point for row in self.rows for point in row.points()))
@@ -183,8 +230,39 @@ class Run:
         self.reasons = {}
         self.impossible = set()
         self.drawn = []
+        self.turns, self.spent_before = options.turns, 0
+        if before:
+            self.take_up(before)
+        self.machine = machine.describe(TOP, options.build)
         self.begun = time.monotonic()
         self.failed = 0
+
+    def take_up(self, before):
+        """Rows that are not asked for now are kept as well."""
+        for one in before["points"]:
+            runs = {int(turn): run for turn, run in one["runs"].items()}
+            self.results[rows_of.point_of(one)] = runs
+            if not runs and one["reason"]:
+                self.reasons[rows_of.point_of(one)] = one["reason"]
+        for point in self.points:
+            self.reasons.pop(point, None)
+        self.drawn = [trace for trace in before["traces"] if trace["flows"]]
+        self.turns = max(self.turns, before["turns"])
+        self.quick = self.quick and before["quick"]
+        self.spent_before = before["took_s"]
+
+    def missing(self):
+        """(turn, point) that have no figures yet, in the order of measuring:
+        a whole turn, then the next."""
+        return [(turn, point) for turn in range(self.options.turns)
+                for point in self.points if turn not in self.results[point]]
+
+    def is_drawn(self, trace):
+        flows = [[stack, control] for stack, control, _ in trace.flows]
+        return any(one["plot"] == trace.plot
+                   and [[flow["stack"], flow["control"]]
+                        for flow in one["flows"]] == flows
+                   for one in self.drawn)
 
     def spent(self):
         return time.monotonic() - self.begun
@@ -223,7 +301,8 @@ class Run:
                 self.reasons.setdefault(point, reason)
                 return
             self.results[point][turn] = found
-            self.say(f"{turn + 1}/{self.options.repeat} {point.name()}: "
+            self.write()
+            self.say(f"{turn + 1}/{self.options.turns} {point.name()}: "
                      + loss_report.brief(point.group, found))
 
         self.guarded(point.name(), lambda: self.measure.run(point, turn), keep,
@@ -242,37 +321,41 @@ class Run:
         self.guarded(trace.plot, lambda: self.measure.trace(trace), keep)
 
     def all(self):
-        turn, traces = rows_of.expected_seconds(self.points, self.traces,
-                                                self.options.seconds)
-        minutes = (turn * self.options.repeat + traces) / 60
-        print(f"{len(self.rows)} rows, {self.options.repeat} turns: about "
-              f"{minutes:.{0 if minutes > 5 else 1}f} min; nothing begins "
-              f"after {self.options.minutes:g} min", flush=True)
+        missing = self.missing()
+        traces = [one for one in self.traces if not self.is_drawn(one)]
+        points, drawing = rows_of.expected_seconds(
+            [point for _, point in missing], traces, self.options.seconds)
+        minutes = (points + drawing) / 60
+        had = sum(map(len, self.results.values()))
+        print(f"{len(self.rows)} rows, {self.options.turns} turns: about "
+              f"{minutes:.{0 if minutes > 5 else 1}f} min"
+              + (f" more, {had} measurements kept" if had else "")
+              + f"; nothing begins after {self.options.minutes:g} min",
+              flush=True)
         try:
-            for trace in self.traces:
+            for trace in traces:
                 self.trace(trace)
-            for number in range(self.options.repeat):
-                for point in self.points:
-                    self.point(number, point)
-                self.write()
+            for turn, point in missing:
+                self.point(turn, point)
         finally:
             self.write()
 
     def found(self):
         return {
-            "schema": 1,
+            "schema": 2,
             "date": datetime.datetime.now(datetime.timezone.utc).strftime(
                 "%Y-%m-%d %H:%M UTC"),
-            "quick": self.options.verb == "quick",
-            "seconds": self.options.seconds, "repeat": self.options.repeat,
-            "took_s": round(self.spent()),
-            "machine": {**machine.describe(TOP, self.options.build),
+            "quick": self.quick,
+            "seconds": self.options.seconds, "turns": self.turns,
+            "took_s": round(self.spent_before + self.spent()),
+            "programs": self.stamp["programs"],
+            "machine": {**self.machine, "coronet": self.stamp["commit"],
                         **machine.after()},
             "points": [{**point.as_json(),
                         "runs": {str(turn): found for turn, found
                                  in self.results[point].items()},
                         "reason": self.reasons.get(point)}
-                       for point in self.points],
+                       for point in self.results],
             "traces": self.drawn,
         }
 
@@ -321,7 +404,19 @@ def one_of(values):
     return parse
 
 
-def parse():
+def minutes(text):
+    """An argparse type: more than none, and no NaN."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0
+    if 0 < value < 1e6:
+        return value
+    raise argparse.ArgumentTypeError(
+        f"'{text}': expected minutes, such as 45 or 2.5")
+
+
+def parse(argv=None):
     parser = figures.OneLineParser(
         prog="bench loss", allow_abbrev=False,
         description="Measures coronet beside the kernel through loss, delay "
@@ -331,12 +426,16 @@ def parse():
                         + " ".join(GROUPS))
     parser.add_argument("--seconds", type=figures.seconds, metavar="N",
                         help="of each measurement, more where the round trip "
-                        "is long (default 4, quick 2)")
-    parser.add_argument("--repeat", type=figures.whole(1, 100), metavar="N",
-                        help="turns (default 3, quick 2)")
-    parser.add_argument("--minutes", type=float, metavar="N",
-                        help="no measurement begins later (default 300, "
-                        "quick 2.5)")
+                        "is long and for echoes and shares (default 2, quick 1.5)")
+    parser.add_argument("--turns", type=figures.whole(1, 100), metavar="N",
+                        help="how often each row is measured (default 3, "
+                        "quick 2)")
+    parser.add_argument("--minutes", type=minutes, metavar="N",
+                        help="no measurement begins later; the report says "
+                        "what was left out (default 300, quick 2.5)")
+    parser.add_argument("--resume", action="store_true",
+                        help="keep what an earlier run of the same commit, "
+                        "programs and --seconds has measured")
     for name, values, unit in (("rate", rows_of.RATES, "MBIT"),
                                ("rtt", rows_of.RTTS, "MS"),
                                ("loss", rows_of.LOSSES, "PERCENT"),
@@ -355,7 +454,7 @@ def parse():
                         metavar="FOLDER", help="where the programs were built")
     parser.add_argument(harness.INSIDE, action="store_true",
                         help=argparse.SUPPRESS)
-    return checked(parser, parser.parse_args())
+    return checked(parser, parser.parse_args(argv))
 
 
 def checked(parser, options):
@@ -372,11 +471,13 @@ def checked(parser, options):
     options.json = os.path.abspath(
         options.json or os.path.join(options.build, "bench", "loss.json"))
     if options.seconds is None:
-        options.seconds = 2 if quick else 4
-    if options.repeat is None:
-        options.repeat = 2 if quick else 3
+        options.seconds = 1.5 if quick else 2
+    if options.turns is None:
+        options.turns = 2 if quick else 3
     if options.minutes is None:
         options.minutes = QUICK_S / 60 if quick else 300
+    if options.resume and options.verb in ("render", "publish"):
+        parser.error(f"--resume: {options.verb} measures nothing")
     if not chosen_rows(options) and not chosen_traces(options):
         parser.error("there are no such rows")
     return options
@@ -385,12 +486,16 @@ def checked(parser, options):
 def measure(options):
     if not {"tests", "apps"} <= set(os.listdir(options.build)):
         raise Failure(f"{options.build} has no programs: run ./dev build first")
+    stamp = {"commit": machine.commit(TOP),
+             "programs": digest_of(options.build)}
+    before = (kept(options.json, stamp, options.seconds) if options.resume
+              else None)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     env = harness.Env(pathlib.Path(options.build), [])
     confine()
     try:
         command("ip", "link", "set", "lo", "up")
-        run = Run(options, env)
+        run = Run(options, env, Measure(env, options.seconds), stamp, before)
         run.all()
     finally:
         env.close()

@@ -9,6 +9,9 @@ that grows slower does so for all of them; the table gives medians with the
 lowest and highest. The server has core 0, its load core 1. The load is flood
 (flood.c), which costs a fraction of the server; where a load was itself
 the limit the row says so.
+
+The veth rows have a network namespace for each end, so that all of it runs in
+one of its own where the system lets it; AF_XDP wants root besides.
 """
 
 import argparse
@@ -20,7 +23,8 @@ import subprocess
 import sys
 import time
 
-from rig import HUGE_NEEDED, TOP, Rig, Unmeasured, end, figures
+from rig import (HUGE_NEEDED, TOP, Rig, Unmeasured, end, figures, harness,
+                 prepare_network)
 from children import Children, Failure, main
 
 MILLION = 1000000
@@ -145,6 +149,31 @@ class Bench(Rig):
     def point_epollproxy1(self):
         return self.loopback_proxy(1)
 
+    def on_veth(self, kind, conns):
+        return self.veth_load(kind, "--conns", str(conns), "--warmup", "0.3",
+                              "--seconds", f"{self.options.seconds:g}")
+
+    def point_xdp(self):
+        return self.on_veth("af_xdp", 64)
+
+    def point_packet(self):
+        return self.on_veth("af_packet", 64)
+
+    def point_epollveth(self):
+        return self.on_veth("epoll", 64)
+
+    def point_xdp1(self):
+        return self.on_veth("af_xdp", 1)
+
+    def point_epollveth1(self):
+        return self.on_veth("epoll", 1)
+
+    def point_xdpflood(self):
+        return self.veth_flood("af_xdp", "--conns", "64")
+
+    def point_epollvethflood(self):
+        return self.veth_flood("epoll", "--conns", "64")
+
     def point_idle(self):
         return self.idle_coronet(MILLION)
 
@@ -231,6 +260,20 @@ ROWS = [
         ["proxy", "epollproxy"], over("proxy", "epollproxy"), "x", 8),
     Row("proxy", "  one connection", ["proxy1", "epollproxy1"],
         over("proxy1", "epollproxy1"), "x", 2),
+    # Half of each is the load's kernel, whose TCP is the same for both.
+    Row("veth", "af_xdp on a veth, 64 connections", ["xdp"], of("xdp"), "/s",
+        None),
+    Row("veth", "  over epoll on a veth", ["xdp", "epollveth"],
+        over("xdp", "epollveth"), "x", 1.1),
+    Row("veth", "  one connection", ["xdp1", "epollveth1"],
+        over("xdp1", "epollveth1"), "x", 1.3),
+    Row("veth", "  af_packet instead", ["packet", "epollveth"],
+        over("packet", "epollveth"), "x", None),
+    Row("veth", "  a load that is by af_xdp, too", ["xdpflood"],
+        of("xdpflood"), "/s", None),
+    Row("veth", "  the same, over epoll with that load",
+        ["xdpflood", "epollvethflood"], over("xdpflood", "epollvethflood"),
+        "x", 1.5),
     Row("idle", "a million idle: server resident", ["idle"],
         of("idle", lambda f: f["server_kib"] / 1024), "MiB", 640, False),
     Row("idle", "  a connection", ["idle"],
@@ -295,6 +338,8 @@ def parse():
                         help="write every figure there as well")
     parser.add_argument("--build", default=os.path.join(TOP, "build"),
                         metavar="FOLDER", help="where the programs were built")
+    parser.add_argument(harness.INSIDE, action="store_true",
+                        help=argparse.SUPPRESS)
     options = parser.parse_args()
     for name in options.rows:
         if name not in names:
@@ -308,6 +353,8 @@ def run():
             row.name in options.rows]
     points = list(dict.fromkeys(p for row in rows for p in row.points))
     before = set(glob.glob("/dev/hugepages/*"))
+    if harness.INSIDE in sys.argv:
+        prepare_network()
     with Children("bench") as children:
         bench = Bench(options, children)
         print(f"server on core {bench.cores[0]}, load on core "
@@ -341,4 +388,8 @@ def run():
 
 
 if __name__ == "__main__":
+    if harness.INSIDE not in sys.argv and not {"-h", "--help"} & set(sys.argv):
+        parse()  # a wrong option is told at once
+        if harness.namespace_command():
+            harness.reenter()
     main(run)

@@ -105,7 +105,7 @@ def text(found):
                 f"{figure(results, one.row.theirs):>22}"
                 f"{value:>22}  {one.row.goal():<9}  {len(one.values)}  "
                 + ": ".join(filter(None, (one.result, one.note))))
-    return "\n".join([*lines, "", count(rows)])
+    return "\n".join([*lines, *undrawn(found), "", count(rows)])
 
 
 def units(group):
@@ -152,7 +152,7 @@ def markdown_table(rows, group):
 
 
 EXPLAINED = {
-    "goodput": "Mbit/s from the second second on, or from ten round trips on. "
+    "goodput": "Mbit/s after half a second, or ten round trips. "
                "Goals: >= 0.95 of the kernel's CUBIC, >= 0.9 of its BBR.",
     "fairness": "Both begin at the same time; a stream's share of what both "
                 "carried in the second half. Column coronet: ours beside a "
@@ -174,7 +174,7 @@ def markdown(found, images=""):
            f"{took // 60} min, on {stamp.get('processor', 'a machine')}, "
            f"{stamp.get('cores', '?')} cores, kernel "
            f"{stamp.get('kernel', '?')}, coronet {stamp.get('coronet', '?')}; "
-           f"{found['repeat']} turns of {found['seconds']:g} s or more. "
+           f"{found['turns']} turns of {found['seconds']:g} s or more. "
            f"{count(rows)}.", ""]
     for group, title in TITLES.items():
         mine = [one for one in rows if one[0].row.ours.group == group]
@@ -188,7 +188,19 @@ def markdown(found, images=""):
                 "that a hole which is filled makes a peak.", ""]
     for name in drawn_here:
         out += [f"![{PLOTS[name]}]({images}{name}.svg)", ""]
+    for line in undrawn(found):
+        out += [line, ""]
     return "\n".join(out).rstrip() + "\n"
+
+
+def undrawn(found):
+    """A line for each plot that some of its runs are missing of."""
+    for name, title in PLOTS.items():
+        reasons = [trace["reason"] for trace in found["traces"]
+                   if trace["plot"] == name and not trace["flows"]]
+        if reasons:
+            yield (f"{title}: {len(reasons)} curve{'s' * (len(reasons) > 1)} "
+                   f"not drawn, {'; '.join(dict.fromkeys(reasons))}.")
 
 
 def publish(found, folder, top):

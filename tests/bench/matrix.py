@@ -14,7 +14,6 @@ plots. The paths are rig.py's.
 """
 
 import argparse
-import contextlib
 import datetime
 import json
 import os
@@ -28,7 +27,8 @@ sys.path.insert(0, HERE)
 
 import machine  # noqa: E402
 import report  # noqa: E402
-from rig import FILES_BESIDE, TOP, Rig, Unmeasured, figures  # noqa: E402
+from rig import (FILES_BESIDE, TOP, Rig, Unmeasured, figures,  # noqa: E402
+                 prepare_network)
 from children import Children, Failure  # noqa: E402
 import children as processes  # noqa: E402
 import bench_proxy  # noqa: E402
@@ -92,13 +92,12 @@ class Matrix:
     def __init__(self, options, children):
         self.options = options
         self.rig = Rig(options, children)
-        self.alone = harness.INSIDE in sys.argv
         self.rates = {}      # of the first turn's echoes, by path
         self.open_rate = None
         self.points = self.all_points()
 
     def needs_network(self, path):
-        if "tap" in path and not self.alone:
+        if "tap" in path and not self.rig.alone:
             raise Unmeasured(NO_NETWORK)
 
     def seconds(self):
@@ -302,7 +301,7 @@ class Run:
 
     def proxies(self, turn, bench):
         """A round of every proxy on every path."""
-        if not self.matrix.alone:
+        if not self.matrix.rig.alone:
             self.out["proxy_reason"] = NO_NETWORK
             return
         connections = (64,) if self.options.quick else (1, 64)
@@ -417,18 +416,6 @@ def parse():
     if options.repeat is None:
         options.repeat = 3
     return options
-
-
-def prepare_network():
-    """Of a namespace that is ours alone."""
-    harness.command("ip", "link", "set", "lo", "up")
-    # Clients of the kernel's: every port, and those of TIME_WAIT again.
-    for name, value in (("ip_local_port_range", "1024 65535"),
-                        ("tcp_tw_reuse", "1")):
-        with contextlib.suppress(OSError), \
-                open(f"/proc/sys/net/ipv4/{name}", "w",
-                     encoding="ascii") as file:
-            file.write(value)
 
 
 def measure(options):

@@ -4,13 +4,14 @@ Data goes in as here-documents, one block a curve, so that a plot is one text
 for one gnuplot. Colours are of a palette that the colour-blind can tell apart.
 """
 
+import math
 import os
 import statistics
 import subprocess
 
-SIZES = (("svg", 'svg size 900,520 dynamic enhanced font "sans-serif,14" '
+SIZES = (("svg", 'svg size 900,520 dynamic noenhanced font "sans-serif,14" '
                  'background "#ffffff"'),
-         ("png", 'pngcairo size 1350,780 enhanced font "sans-serif,16"'))
+         ("png", 'pngcairo size 1350,780 noenhanced font "sans-serif,16"'))
 COLOURS = {"memif": "#0072b2", "loopback": "#d55e00", "tap": "#56b4e9",
            "kerneltap": "#e69f00", "uring": "#cc79a7", "uringtap": "#882255",
            "half": "#009e73"}
@@ -134,15 +135,27 @@ def memory(found):
     return plot
 
 
-def bars(rows, *settings):
-    """Rows of (label, value, lowest, highest, colour), one bar each."""
+def bars(rows, *settings, slope=35, size=14):
+    """Rows of (label, value, lowest, highest, colour), one bar each.
+
+    Labels lean by so many degrees; below and to the right of the bars there is
+    room for the longest, which gnuplot itself leaves only below. Margins count
+    in characters of the terminal's size, which are twice as high as wide.
+    """
+    reach = max(len(label) for label, *_ in rows) * size / 14
     plot = Plot("set style fill solid 0.85", "set boxwidth 0.7",
-                "set xtics rotate by -35 noenhanced", "unset key", *settings)
+                f"set xtics rotate by -{slope} font ',{size}'", "unset key",
+                f"set rmargin {reach * math.cos(math.radians(slope)):.0f}",
+                "set bmargin "
+                f"{2 + reach * math.sin(math.radians(slope)) / 2:.0f}",
+                *settings)
     lines = [f'{i} {value:g} {low:g} {high:g} {colour} "{label}"'
              for i, (label, value, low, high, colour) in enumerate(rows)]
     plot.add(lines, "using 1:2:5:xtic(6) with boxes lc rgb variable")
     if any(low != high for _, _, low, high, _ in rows):
-        plot.add(lines, 'using 1:2:3:4 with yerrorbars lc "#333333" pt 0')
+        # Not yerrorbars: those have a point, and a clearing around it.
+        plot.add(lines, 'using 1:3:(0):($4-$3) with vectors heads '
+                        'size screen 0.006,90 lc "#333333"')
     return plot
 
 
@@ -176,8 +189,7 @@ def coro(found):
             rows.append((f"{row['name']}: {name}", value, value, value,
                          number(colour)))
     return bars(rows, "set logscale y", 'set ylabel "ns an operation"',
-                "set yrange [1:*]",
-                "set xtics rotate by -60 font ',10'") if rows else Plot()
+                "set yrange [1:*]", slope=60, size=10) if rows else Plot()
 
 
 KINDS = {"echo": echo, "latency": latency, "memory": memory, "proxy": proxy,

@@ -11,10 +11,13 @@ and sockets are new ones each time. Paths, by the names the reports use:
     kerneltap epoll-echo on the kernel's side of a TAP; flood on the other,
               coronet-load for what flood does not know
     uringtap  the same with uring-echo
+    veth      one end the server's: epoll-echo, or coronet-echo by AF_XDP or
+              AF_PACKET; on the other, in a namespace of its own, epoll-load,
+              or flood by AF_XDP
     macswap   dpdk-testpmd swapping MAC addresses; flood's frames over memif
 
-The TAPs want a network namespace that the caller made (enter_namespaces());
-the others run anywhere.
+The TAPs and veths want a network namespace that the caller made
+(harness.reenter()), AF_XDP real root; the others run anywhere.
 """
 
 import contextlib
@@ -37,7 +40,9 @@ TOP = os.path.dirname(os.path.dirname(HERE))
 sys.path.insert(0, os.path.join(TOP, "tests", "integration"))
 
 import figures  # noqa: E402
+import harness  # noqa: E402
 from children import Failure  # noqa: E402
+from veth import Veth, real_root  # noqa: E402
 
 HUGE_NEEDED = 160   # free 2 MiB pages for two processes at a time
 SOURCES = 22        # addresses, of which a million connections need 21
@@ -113,12 +118,28 @@ class Watch:
         return max(shares, default=None)
 
 
-def ip(*words):
-    """Runs the system's ip; it has to succeed."""
-    done = subprocess.run(["ip", *words], check=False, text=True,
+def command(*words):
+    """Runs a program of the system's; it has to succeed."""
+    done = subprocess.run(words, check=False, text=True,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     if done.returncode:
-        raise Failure(f"ip {' '.join(words)}: {done.stdout.strip()}")
+        raise Failure(f"{' '.join(words)}: {done.stdout.strip()}")
+
+
+def ip(*words):
+    command("ip", *words)
+
+
+def prepare_network():
+    """Of a namespace that is ours alone."""
+    ip("link", "set", "lo", "up")
+    # Clients of the kernel's: every port, and those of TIME_WAIT again.
+    for name, value in (("ip_local_port_range", "1024 65535"),
+                        ("tcp_tw_reuse", "1")):
+        with contextlib.suppress(OSError), \
+                open(f"/proc/sys/net/ipv4/{name}", "w",
+                     encoding="ascii") as file:
+            file.write(value)
 
 
 def end(server):
@@ -136,6 +157,7 @@ class Rig:
         self.huge = free_hugepages() >= HUGE_NEEDED
         self.cores = figures.two_cores()
         self.files = file_limit()
+        self.alone = harness.INSIDE in sys.argv  # a network of our own
         self.count = 0
         if len(set(self.cores)) < 2:
             raise Failure("two cores are needed, one for the server and one "
@@ -228,8 +250,8 @@ class Rig:
     # ---- loads ----
 
     def flood(self, link, server, *extra, huge=True, timeout=60,
-              target=figures.SERVER_ADDR, started=None):
-        argv = [self.built("tests", "bench", "flood"), "--link", link,
+              target=figures.SERVER_ADDR, started=None, inside=()):
+        argv = [*inside, self.built("tests", "bench", "flood"), "--link", link,
                 "--addr", figures.CLIENT_ADDR,
                 "--target", f"{target}:{figures.PORT}",
                 "--lcore", str(self.cores[1]),
@@ -240,10 +262,10 @@ class Rig:
         return found
 
     def load(self, name, server, *extra, target=figures.SERVER_ADDR,
-             timeout=180, started=None):
+             timeout=180, started=None, inside=()):
         """coronet-load or epoll-load, figures in any case: who compares says
         which were the load's limit and not the server's."""
-        argv = [self.built("apps", name),
+        argv = [*inside, self.built("apps", name),
                 "--target", f"{target}:{figures.PORT}",
                 "--lcore", str(self.cores[1]), "--interval", "0",
                 "--report-limited", *extra]
@@ -344,6 +366,40 @@ class Rig:
             if not has_address(name, address):
                 self.try_address(name, address)
             time.sleep(0.05)
+
+    def veth_load(self, kind, *extra):
+        """epoll-load, the kernel's, at the far end."""
+        with self.veth(kind, f"{figures.CLIENT_ADDR}/{figures.PREFIX}") as veth:
+            server = self.veth_server(kind, veth.near)
+            found = self.load("epoll-load", server, *extra, inside=veth.inside)
+            end(server)
+        return found
+
+    def veth_flood(self, kind, *extra):
+        """flood at the far end, which then has none of the kernel's TCP."""
+        with self.veth("af_xdp", None) as veth:
+            server = self.veth_server(kind, veth.near)
+            found = self.flood(f"af_xdp:{veth.far},csum=trust", server, *extra,
+                               inside=veth.inside)
+            end(server)
+        return found
+
+    def veth(self, kind, address):
+        if not self.alone:
+            raise Unmeasured("a veth needs a network namespace: neither root, "
+                             "user namespaces nor sudo -n here")
+        if kind == "af_xdp" and not real_root():
+            raise Unmeasured("AF_XDP needs root, and not a user namespace's")
+        self.count += 1
+        return Veth(self.children, self.count, command, address)
+
+    def veth_server(self, kind, name):
+        """kind: epoll, or a kind of link."""
+        if kind != "epoll":
+            return self.coronet(f"{kind}:{name},csum=trust")
+        ip("addr", "add", f"{figures.SERVER_ADDR}/{figures.PREFIX}", "dev",
+           name)
+        return self.kernel()
 
     def macswap(self):
         program = shutil.which("dpdk-testpmd")

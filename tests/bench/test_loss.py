@@ -4,6 +4,8 @@
 Usage: test_loss.py BUILD_DIR (TAP)
 """
 
+import contextlib
+import io
 import json
 import os
 import subprocess
@@ -12,10 +14,11 @@ import sys
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.join(os.path.dirname(HERE), "integration")]
 
+import bench_loss  # noqa: E402
 import loss_report  # noqa: E402
 import loss_rows  # noqa: E402
 from loss_rows import Cell, Point, judge  # noqa: E402
-from harness import check, main  # noqa: E402
+from harness import Failure, check, main  # noqa: E402
 
 CELL = Cell(100, 50, 0.1, 2)
 
@@ -197,8 +200,28 @@ def case_matrix():
 
 def case_quick_is_quick():
     points = {p for row in loss_rows.quick_rows() for p in row.points()}
-    turn, _ = loss_rows.expected_seconds(points, [], 2)
-    check(2 * turn < 150, f"{2 * turn} s")
+    options = bench_loss.parse(["quick"])
+    turn, _ = loss_rows.expected_seconds(points, [], options.seconds)
+    check(options.turns * turn < 150, f"{options.turns * turn} s")
+
+
+def case_a_turn_takes_45_minutes():
+    """By default, with its plots; and no time is saved where it decides."""
+    points = {p for row in loss_rows.all_rows() for p in row.points()}
+    seconds = bench_loss.parse([]).seconds
+    turn, traces = loss_rows.expected_seconds(points, loss_rows.all_traces(),
+                                              seconds)
+    check(turn + traces <= 45 * 60, f"{turn + traces} s")
+    for point in points:
+        took = loss_rows.measured_seconds(point, seconds)
+        check(point.group == "echo" or took >= 25 * point.cell.rtt / 1000,
+              point.name())
+        if point.group == "fairness":
+            check(took >= max(10, point.cell.rtt / 10), point.name())
+    equal([loss_rows.measured_seconds(loss_rows.goodput_row(
+        Cell(100, rtt, loss, 2), "cubic").ours, 2)
+        for rtt, loss in ((10, 0.1), (50, 0), (50, 0.1), (50, 1), (200, 0.1))],
+          [2, 2, 4, 2, 10])
 
 
 def case_cell():
@@ -249,7 +272,7 @@ def known():
     flow = {"stack": "coronet", "control": "cubic",
             "curve": [[0.5, 10], [1.5, 90]]}
     return {"schema": 1, "date": "2026-01-02 03:04 UTC", "quick": False,
-            "seconds": 4, "repeat": 3, "took_s": 600,
+            "seconds": 4, "turns": 3, "took_s": 600,
             "machine": {"processor": "a fast one", "cores": "2"},
             "points": points,
             "traces": [{"plot": "loss-burst", "seconds": 2, "burst_at": 1,
@@ -290,6 +313,7 @@ def case_markdown():
     line_with(text, "FULL [1]")
     line_with(text, "![A burst", "(plots/loss-burst.svg)")
     check("loss-start" not in text, "a plot of nothing")
+    line_with(text, "Start-up of a stream: 1 curve not drawn, failed.")
     check("600" not in text and "10 min" in text, text)
 
 
@@ -313,6 +337,140 @@ def case_published(env):
     check((docs / "plots" / "loss-burst.svg").stat().st_size > 1000, "no plot")
 
 
+# ---- a run that was stopped ----
+
+STAMP = {"commit": "abc", "programs": "123"}
+NARROW = ["goodput", "--rate", "100", "--rtt", "10", "--buffer", "2", "--cc",
+          "cubic"]
+
+
+class Pretence:
+    """Measures nothing: each has a figure of its own, until `most` have."""
+
+    def __init__(self, most=1000):
+        self.most, self.asked = most, []
+
+    def run(self, point, turn):
+        if len(self.asked) == self.most:
+            raise KeyboardInterrupt
+        self.asked.append((turn, point))
+        return run_of("mbit", len(self.asked))
+
+    def trace(self, trace):
+        self.asked.append(trace.plot)
+        return [{"stack": stack, "control": control, "curve": [[0, 1]]}
+                for stack, control, _ in trace.flows]
+
+
+class Nobody:
+    programs = []
+
+
+def go(path, words, measure, resume=True, stamp=None):
+    """Whether it came to its end; what the file has then."""
+    stamp = stamp or STAMP
+    options = bench_loss.parse([*words, "--json", path])
+    before = (bench_loss.kept(path, stamp, options.seconds) if resume
+              else None)
+    run = bench_loss.Run(options, Nobody(), measure, stamp, before)
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):
+            run.all()
+        whole = True
+    except KeyboardInterrupt:
+        whole = False
+    with open(path, encoding="utf-8") as file:
+        return whole, json.load(file)
+
+
+def runs_of(found):
+    return {(int(turn), loss_rows.point_of(one)): run["mbit"]
+            for one in found["points"] for turn, run in one["runs"].items()}
+
+
+def case_resumed(env):
+    """Three losses and two stacks are six a turn; stopped in the second."""
+    path = str(env.scratch / "resumed" / "loss.json")
+    first, second, third = Pretence(8), Pretence(), Pretence()
+    whole, found = go(path, NARROW, first)  # nothing is there yet
+    equal((whole, len(runs_of(found))), (False, 8))
+    before = runs_of(found)
+    whole, found = go(path, NARROW, second)
+    equal((whole, len(second.asked)), (True, 18 - 8))
+    check(not set(first.asked) & set(second.asked), "measured again")
+    equal({key: runs_of(found)[key] for key in before}, before)
+    equal(go(path, NARROW, third)[1]["points"], found["points"])
+    equal(third.asked, [])
+    # Anew without it; and one turn more.
+    equal(len(runs_of(go(path, [*NARROW, "--turns", "1"], Pretence(),
+                         resume=False)[1])), 6)
+    more = Pretence()
+    equal(len(runs_of(go(path, [*NARROW, "--turns", "2"], more)[1])), 12)
+    equal({turn for turn, _ in more.asked}, {1})
+
+
+def case_resumed_rows_are_added(env):
+    """What another choice of rows has measured stays, plots as well."""
+    path = str(env.scratch / "added" / "loss.json")
+    go(path, NARROW, Pretence())
+    drawing, again = Pretence(), Pretence()
+    _, found = go(path, ["plots"], drawing)
+    equal((len(runs_of(found)), len(found["traces"]), len(drawing.asked)),
+          (18, 10, 10))
+    _, found = go(path, ["plots", "goodput", "--rtt", "50", "--turns", "1"],
+                  again)
+    check(not [one for one in again.asked if isinstance(one, str)], "redrawn")
+    equal((found["turns"], len(found["traces"])), (3, 10))
+    equal(len(runs_of(found)), 18 + len(again.asked))
+    check("3 turns" in loss_report.markdown(found), "the most turns are told")
+
+
+def case_resumed_from_others(env):
+    """Figures of other programs are not mixed with ours."""
+    path = str(env.scratch / "others" / "loss.json")
+    go(path, NARROW, Pretence())
+    for words, stamp, name in ((NARROW, {**STAMP, "commit": "def"}, "commit"),
+                               (NARROW, {**STAMP, "programs": "4"},
+                                "programs"),
+                               ([*NARROW, "--seconds", "3"], STAMP,
+                                "seconds")):
+        try:
+            go(path, words, Pretence(), stamp=stamp)
+        except Failure as why:
+            check(f"its {name}: " in str(why) and "without --resume" in
+                  str(why), str(why))
+        else:
+            check(False, f"{name} made no difference")
+    for text in ("", "[]", '{"schema": 1}'):
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+        try:
+            go(path, NARROW, Pretence())
+        except Failure as why:
+            check("cannot be resumed" in str(why), str(why))
+        else:
+            check(False, f"{text!r} was resumed")
+
+
+def case_no_time_left(env):
+    """A bound ends a run in order, and what was left out is said."""
+    path = str(env.scratch / "late" / "loss.json")
+    measure = Pretence()
+    options = bench_loss.parse([*NARROW, "--minutes", "1", "--json", path])
+    run = bench_loss.Run(options, Nobody(), measure, STAMP)
+    # A third of a minute each: nothing begins after the fourth.
+    run.spent = lambda: 20.0 * len(measure.asked) + 0.1
+    with contextlib.redirect_stdout(io.StringIO()):
+        run.all()
+    equal((len(measure.asked), run.failed), (3, 0))
+    with open(path, encoding="utf-8") as file:
+        found = json.load(file)
+    text = loss_report.text(found)
+    check(text.endswith("2 not measured"), text)
+    equal(text.count("not measured: there was no time left"), 2)
+    check("there was no time left" in loss_report.markdown(found), "unsaid")
+
+
 def bench(env, *words, status=0):
     done = subprocess.run(
         [sys.executable, "-B", os.path.join(HERE, "bench_loss.py"), "--build",
@@ -324,7 +482,8 @@ def bench(env, *words, status=0):
 
 def case_bad_input(env):
     for words in (["sometimes"], ["quick", "publish"], ["--rtt", "11"],
-                  ["--loss", "x"], ["--repeat", "0"],
+                  ["--loss", "x"], ["--turns", "0"],
+                  ["--minutes", "nan"], ["publish", "--resume"],
                   ["fairness", "--loss", "1"], ["--nosuch"]):
         out = bench(env, *words, status=2)
         equal(out.count("\n"), 1)
@@ -339,7 +498,7 @@ def case_run(env):
     path = env.scratch / "run" / "loss.json"
     out = bench(env, "goodput", "fairness", "echo", "mixed", "--rate", "100",
                 "--rtt", "10", "--loss", "0", "--buffer", "2", "--cc", "cubic",
-                "--seconds", "1", "--repeat", "1", "--json", str(path))
+                "--seconds", "1", "--turns", "1", "--json", str(path))
     found = json.loads(path.read_text(encoding="utf-8"))
     equal(len(found["points"]), 11)
     for point in found["points"]:
@@ -367,12 +526,18 @@ def cases(env):
     yield "a curve of a sink's lines", case_curve
     yield "the matrix has every cell", case_matrix
     yield "quick takes less than three minutes", case_quick_is_quick
+    yield "a turn of everything takes 45 minutes", case_a_turn_takes_45_minutes
     yield "a cell's numbers", case_cell
     yield "points go into JSON and back", case_json
     yield "which points need --cc", case_needs_option
     yield "the table", case_text
     yield "markdown", case_markdown
     yield "docs between their marks", lambda: case_published(env)
+    yield "a run goes on where it stopped", lambda: case_resumed(env)
+    yield "other rows are added to it", lambda: case_resumed_rows_are_added(env)
+    yield "other programs' figures stay out", \
+        lambda: case_resumed_from_others(env)
+    yield "a run without time left", lambda: case_no_time_left(env)
     yield "wrong options", lambda: case_bad_input(env)
     if not env.sanitized:
         yield "a short run of every group", lambda: case_run(env)

@@ -359,6 +359,62 @@ static void test_end_into_a_resumer_put_aside(void **state)
 	assert_string_equal(test_log, "1 ");
 }
 
+extern __thread unsigned coro_mem_fail_in; /* in coro_mem.c */
+
+static void *logs_and_yields(void *arg)
+{
+	volatile unsigned char mark[700];
+
+	memset((void *)mark, (int)(long)arg, sizeof(mark));
+	log_int((long)arg);
+	coro_yield();
+	for (size_t i = 0; i < sizeof(mark); i++)
+		assert_int_equal(mark[i], (int)(long)arg);
+	log_int((long)arg + 10);
+	return NULL;
+}
+
+/*
+ * Spawned ones are on their stack before they begin: who needs it meanwhile has
+ * nothing of theirs to keep, and they begin all the same.
+ */
+static void test_one_that_has_not_begun_gives_way(void **state)
+{
+	struct coro *a = make(&on_first, holds);
+
+	for (long i = 1; i <= 3; i++)
+		assert_int_equal(coro_spawn(the_sched, &on_first,
+					    logs_and_yields, (void *)i, NULL),
+				 0);
+	coro_mem_fail_in = 1; /* none is asked for */
+	assert_ptr_equal(resume(a, (void *)1), (void *)1);
+	assert_int_equal(coro_mem_fail_in, 1);
+	coro_mem_fail_in = 0;
+	run_idle(the_sched);
+	assert_string_equal(test_log, "1 2 3 11 12 13 ");
+	for (int i = 0; i < 2; i++)
+		resume(a, (void *)1);
+	assert_ptr_equal(resume(a, (void *)1), (void *)101);
+	coro_destroy(a);
+}
+
+static void test_one_destroyed_before_it_begins_frees_its_stack(void **state)
+{
+	struct coro *never, *a = make(&on_first, holds);
+
+	for (int i = 0; i < 3; i++) {
+		assert_int_equal(coro_spawn(the_sched, &on_first,
+					    logs_and_yields, (void *)1, &never),
+				 0);
+		coro_destroy(never);
+		assert_ptr_equal(resume(a, (void *)1), (void *)1);
+	}
+	run_idle(the_sched);
+	assert_string_equal(test_log, "");
+	assert_ptr_equal(resume(a, (void *)1), (void *)101);
+	coro_destroy(a);
+}
+
 static void *tells_where(void *arg)
 {
 	*(const char **)arg = __builtin_frame_address(0);
@@ -606,6 +662,8 @@ int main(void)
 		EACH(test_end_of_one_put_aside),
 		EACH(test_resumer_put_aside_comes_back),
 		T(test_end_into_a_resumer_put_aside, setup),
+		EACH(test_one_that_has_not_begun_gives_way),
+		EACH(test_one_destroyed_before_it_begins_frees_its_stack),
 		EACH(test_private_stacks_are_given_back),
 		EACH(test_end_runs_cleanups_and_destructors),
 		EACH(test_end_wakes_the_joiner),

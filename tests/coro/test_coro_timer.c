@@ -363,6 +363,122 @@ static void test_timers_need_no_memory_to_fire(void **state)
 	assert_true(coro_sched_next_ns(the_sched) == CORO_FOREVER);
 }
 
+/* ---- the spill list, while it is turned ---- */
+
+enum { SPILLED = 9 };
+static struct probe spilled[SPILLED];
+
+/* Each is armed as memory runs out, so that the list is turned from the last.
+ */
+static void arm_spilled(int i, void (*fn)(struct coro_timer *t),
+			int64_t expires_ns)
+{
+	spilled[i] = (struct probe){0};
+	coro_timer_init(&spilled[i].timer, fn);
+	coro_mem_fail_in = 1;
+	coro_timer_arm(the_sched, &spilled[i].timer, expires_ns);
+	assert_int_equal(coro_mem_fail_in, 0);
+}
+
+/* Its neighbour is next in the list, 2 is its middle, 0 its end; 8, which has
+ * been moved back to the list, is that list's. */
+static void cancels_spilled(struct coro_timer *t)
+{
+	static const int victims_of[] = {6, 2, 0, 8};
+
+	on_fire(t);
+	for (unsigned i = 0; i < 4; i++) {
+		struct coro_timer *victim = &spilled[victims_of[i]].timer;
+
+		assert_true(coro_timer_cancel(the_sched, victim));
+		assert_false(coro_timer_armed(victim));
+		assert_false(coro_timer_cancel(the_sched, victim));
+	}
+}
+
+static void test_callback_may_cancel_those_spilled_with_it(void **state)
+{
+	static const unsigned fires[SPILLED] = {0, 1, 0, 1, 1, 1, 0, 1, 0};
+
+	for (int i = 0; i < SPILLED; i++)
+		arm_spilled(i, i == 7 ? cancels_spilled : on_fire,
+			    fake_now + (i == 8 ? 60 * SEC : MS));
+	coro_mem_fail_in = 1; /* 8, which is first, spills again */
+	advance(MS + TICK);
+	assert_int_equal(coro_mem_fail_in, 0);
+	for (int i = 0; i < SPILLED; i++)
+		assert_int_equal(spilled[i].fired, fires[i]);
+	assert_true(coro_sched_next_ns(the_sched) == CORO_FOREVER);
+	advance(120 * SEC);
+	for (int i = 0; i < SPILLED; i++)
+		assert_int_equal(spilled[i].fired, fires[i]);
+}
+
+/* Arms another one, for which there is no memory, and advances from within. */
+static void advances(struct coro_timer *t)
+{
+	on_fire(t);
+	arm_spilled(8, on_fire, fake_now + SEC);
+	coro_sched_advance(the_sched, fake_now);
+}
+
+static void test_spilled_callback_may_advance(void **state)
+{
+	for (int i = 0; i < SPILLED - 1; i++)
+		arm_spilled(i, i == 7 ? advances : on_fire, fake_now + MS);
+	advance(MS + TICK);
+	for (int i = 0; i < SPILLED - 1; i++)
+		assert_int_equal(spilled[i].fired, 1);
+	assert_int_equal(spilled[8].fired, 0);
+	advance(SEC + TICK);
+	assert_int_equal(spilled[8].fired, 1);
+	assert_true(coro_sched_next_ns(the_sched) == CORO_FOREVER);
+}
+
+/* Against what a plain list of them would do. */
+static void test_random_timers_without_memory(void **state)
+{
+	static bool armed[CROWD];
+
+	arm_crowd(CORO_FOREVER);
+	for (int i = 0; i < CROWD; i++)
+		coro_timer_cancel(the_sched, &crowd[i].timer);
+	memset(armed, 0, sizeof(armed));
+	for (int n = 0; n < 20 * CROWD; n++) {
+		unsigned i = rnd() % 64;
+		struct probe *p = &crowd[i];
+
+		if (rnd() % 2)
+			coro_mem_fail_in = 1 + rnd() % 2;
+		if (rnd() % 3 == 0) {
+			assert_int_equal(
+				coro_timer_cancel(the_sched, &p->timer),
+				armed[i]);
+			armed[i] = false;
+		} else {
+			p->fired = 0;
+			coro_timer_arm(the_sched, &p->timer,
+				       fake_now + rnd() % (10 * SEC));
+			armed[i] = true;
+		}
+		if (rnd() % 4 == 0)
+			advance(rnd() % SEC);
+		for (i = 0; i < 64; i++) {
+			p = &crowd[i];
+			if (armed[i] && p->fired) {
+				assert_true(p->fired_at >= p->timer.expires_ns);
+				armed[i] = false;
+			}
+			assert_int_equal(coro_timer_armed(&p->timer), armed[i]);
+		}
+	}
+	coro_mem_fail_in = 0;
+	advance(20 * SEC);
+	for (int i = 0; i < 64; i++)
+		assert_false(coro_timer_armed(&crowd[i].timer));
+	assert_true(coro_sched_next_ns(the_sched) == CORO_FOREVER);
+}
+
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, sched_teardown)
 
 int main(void)
@@ -384,6 +500,9 @@ int main(void)
 		T(test_slot_whose_timers_are_cancelled_is_empty),
 		T(test_timers_of_one_tick_fire_as_they_were_armed),
 		T(test_timers_need_no_memory_to_fire),
+		T(test_callback_may_cancel_those_spilled_with_it),
+		T(test_spilled_callback_may_advance),
+		T(test_random_timers_without_memory),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

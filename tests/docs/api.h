@@ -6,13 +6,17 @@
 
 #include <argp.h>
 #include <errno.h>
+#include <poll.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <coronet/coro_chan.h>
 #include <coronet/net.h>
+#include <coronet/net_control.h>
 
 struct header {
 	uint32_t len;
@@ -26,7 +30,10 @@ extern struct net_view view;
 extern struct header header;
 extern char buf[4096], line[1024], body[4096];
 extern size_t len, body_len;
-extern int err, argc;
+extern int err, argc, pipe_fd;
+extern int64_t deadline;
+extern void *arg;
+void *read_config(void *arg);
 extern char **argv;
 extern long n;
 

@@ -5,6 +5,8 @@
 #pragma once
 
 #include <errno.h>
+#include <netdb.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -13,6 +15,7 @@
 
 #include <coronet/coro.h>
 #include <coronet/coro_chan.h>
+#include <coronet/coro_io.h>
 #include <coronet/coro_sync.h>
 
 struct job {
@@ -21,6 +24,12 @@ struct job {
 
 struct counter {
 	int calls;
+};
+
+struct lookup {
+	const char *name;
+	struct addrinfo *found;
+	int err;
 };
 
 struct session;

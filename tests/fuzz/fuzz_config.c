@@ -36,12 +36,26 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	return 0;
 }
 
+/* The second reading tells of the same options in the same order. */
+static int take_again(void *arg, const char *name, const char *value,
+		      const char *place)
+{
+	unsigned *again = arg;
+
+	assert(strcmp(name, "loud") == 0 ? !value : value != NULL);
+	assert(strncmp(place, "--config '", 10) == 0);
+	++*again;
+	return 0;
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	static const struct argp argp = {.options = options, .parser = parse};
 	char path[64], *argv[] = {"x", "--config", path, NULL};
 	struct net_opts opts;
 	int fd = memfd_create("config", MFD_CLOEXEC), err;
+	char error[sizeof(opts.error)];
+	unsigned again = 0;
 	size_t lines = 1;
 
 	if (fd < 0 || size > 65536)
@@ -51,6 +65,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	net_opts_init(&opts);
 	taken = 0;
 	err = net_parse_args(&argp, 3, argv, &opts, NULL);
+	assert(err == net_reread_args(&argp, 3, argv, take_again, &again, error,
+				      sizeof(error)));
+	assert(err ? strcmp(error, opts.error) == 0 : again == taken);
 	close(fd);
 	for (size_t i = 0; i < size; i++)
 		lines += data[i] == '\n';

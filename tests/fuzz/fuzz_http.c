@@ -78,6 +78,20 @@ static void check_conditions(const uint8_t *data, size_t size,
 	free(head);
 }
 
+/* A path is no longer for being normal, stays so, and names no other folder. */
+static void check_normal(char *path, long len)
+{
+	long n = http_normalize(path, (size_t)len);
+
+	if (n < 0)
+		return;
+	assert(n > 0 && n <= len && path[0] == '/');
+	assert(!memmem(path, (size_t)n, "//", 2));
+	assert(!memmem(path, (size_t)n, "/./", 3));
+	assert(!memmem(path, (size_t)n, "/../", 4));
+	assert(http_normalize(path, (size_t)n) == n);
+}
+
 static void check_request(const uint8_t *data, size_t size, size_t cut)
 {
 	struct http_request whole = {0}, part = {0};
@@ -103,6 +117,8 @@ static void check_request(const uint8_t *data, size_t size, size_t cut)
 			decoded, sizeof(decoded));
 	assert(m == -400 || (m >= 0 && m <= whole.path_len));
 	assert(m < 0 || !memchr(decoded, 0, (size_t)m));
+	if (m > 0)
+		check_normal(decoded, m);
 }
 
 static void check_chunks(const uint8_t *data, size_t size, size_t cut)

@@ -23,6 +23,27 @@ static long parse(const void *data, size_t size, struct proxy_addrs *out)
 	return n;
 }
 
+/* What was taken with its TLVs is written so that it is taken again. */
+static void pass_tlvs(const uint8_t *header, size_t len,
+		      const struct proxy_addrs *addrs)
+{
+	static uint8_t out[PROXY_V2_MAX + PROXY_ID_MAX + 3];
+	struct proxy_addrs again = {0};
+	const uint8_t *tlvs;
+	size_t n, written;
+
+	tlvs = proxy_tlvs(header, len, &n);
+	assert(!tlvs == !n && n <= len);
+	if (addrs->family == 0)
+		return;
+	written = proxy_write_tlvs(addrs, tlvs, n, NULL, 0, out);
+	assert(written <= PROXY_V2_MAX);
+	assert(proxy_parse(out, written, &again) == (long)written);
+	assert(memcmp(addrs, &again, sizeof(again)) == 0);
+	written = proxy_write_tlvs(addrs, tlvs, n, "0123456789", 10, out);
+	assert(written <= sizeof(out));
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	struct proxy_addrs addrs = {0}, again = {0};
@@ -40,6 +61,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	assert(m == 0 || m == n);
 	if (n <= 0)
 		return 0;
+	pass_tlvs(data + 2, (size_t)n, &addrs);
 	for (int version = 1; version <= 2; version++) {
 		memset(&again, 0, sizeof(again));
 		len = proxy_write(version, &addrs, buf);

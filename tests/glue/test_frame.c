@@ -468,10 +468,67 @@ static void test_offloads_are_asked_for_with_a_vlan(void **state)
 	assert_int_equal(glue_vlan_offloads(&link, &info), 0);
 }
 
+/* What a kernel leaves to a NIC: the sum of the pseudo header. */
+static void fill_partial(unsigned at, unsigned proto, unsigned off)
+{
+	bool v4 = bytes[12] == 8;
+	uint16_t sum = glue_sum_fold(
+		glue_sum_pseudo(bytes + L3 + (v4 ? 12 : 8), v4 ? 4 : 16,
+				(uint8_t)proto, len - off));
+
+	fill_sum(at, proto, off);
+	memcpy(bytes + at, &sum, sizeof(sum));
+}
+
+static bool kept_after_all(struct glue_port *port)
+{
+	enum glue_verdict verdict;
+
+	memset(&segment, 0, sizeof(segment));
+	segment.mbuf.buf_addr = bytes;
+	segment.mbuf.data_len = (uint16_t)len;
+	segment.mbuf.pkt_len = len;
+	verdict = check_received(&segment.mbuf, &segment.frame, &l4, 0);
+	return keep_after_all(port, &segment.frame, &l4, verdict);
+}
+
+static void test_sums_left_to_a_nic_are_known(void **state)
+{
+	struct glue_port trusting = {.trusts = true}, other = {0};
+
+	for (unsigned v6 = 0; v6 < 2; v6++) {
+		unsigned off = L3 + (v6 ? 40 : 20);
+
+		for (unsigned tcp = 0; tcp < 2; tcp++) {
+			unsigned at = off + (tcp ? 16 : 6);
+			unsigned proto = tcp ? IPPROTO_TCP : IPPROTO_UDP;
+
+			(v6 ? ip6 : ip4)(proto, 40);
+			bytes[off + (tcp ? 12 : 5)] = tcp ? 0x50 : 40;
+			memset(bytes + off + 20, 'x', 20);
+			fill_partial(at, proto, off);
+			assert_true(kept_after_all(&trusting));
+			assert_true(segment.frame.flags & GLUE_FRAME_CSUM_OK);
+			assert_false(kept_after_all(&other));
+			bytes[at] ^= 1; /* wrong in any other way */
+			assert_false(kept_after_all(&trusting));
+		}
+	}
+	assert_int_equal(trusting.stats.rx_partial_csum, 4);
+	assert_int_equal(glue_port_untrusted(&trusting), 0);
+	assert_int_equal(glue_port_untrusted(&other), 4);
+	ip4(IPPROTO_TCP, 40);
+	bytes[L3 + 20 + 12] = 0x50;
+	fill_partial(L3 + 20 + 16, IPPROTO_TCP, L3 + 20);
+	bytes[L3 + 10] ^= 1; /* IP's own is nobody else's to fill in */
+	assert_false(kept_after_all(&trusting));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_plain_tcp_is_summed),
+		cmocka_unit_test(test_sums_left_to_a_nic_are_known),
 		cmocka_unit_test(test_tcp_behind_options_is_summed),
 		cmocka_unit_test(test_icmp_is_summed),
 		cmocka_unit_test(test_udp4_may_have_no_sum),

@@ -58,6 +58,9 @@ static void test_each_kind_is_read(void **state)
 	assert_int_equal(link.kind, GLUE_LINK_AF_XDP);
 	accepts("ring:r0");
 	assert_int_equal(link.kind, GLUE_LINK_RING);
+	accepts("af_xdp:veth0,csum=trust");
+	assert_int_equal(link.csum, GLUE_CSUM_TRUST);
+	accepts("af_packet:veth0,csum=trust");
 	accepts("pcap:in.pcap,out.pcap,csum=sw");
 	assert_int_equal(link.kind, GLUE_LINK_PCAP);
 	assert_string_equal(link.name, "in.pcap");
@@ -168,7 +171,9 @@ static void test_wrong_links_are_refused_with_a_reason(void **state)
 	refuses("pcap:in.pcap,out.pcap,queues=2", "pcap has at most 1");
 	refuses("memif:/e,mac=01:00:00:00:00:00", "unicast");
 	refuses("memif:/e,mac=02:00:00:00:00", "unicast");
-	refuses("memif:/e,csum=maybe", "auto, hw or sw");
+	refuses("memif:/e,csum=maybe", "auto, hw, sw or trust");
+	refuses("memif:/e,csum=trust", "af_packet and af_xdp alone");
+	refuses("tap:t0,csum=trust", "af_packet and af_xdp alone");
 	refuses("memif:/e,tso=hw", "auto, on or off");
 	refuses("pcap:in.pcap", "is missing");
 	refuses("pci:nonsense", "PCI address");

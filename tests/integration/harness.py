@@ -123,8 +123,9 @@ class Env:
         self.scratch.chmod(0o755)
         self.programs = []
         options = json.loads((build / "meson-info/intro-buildoptions.json").read_text())
-        sanitize = next(o["value"] for o in options if o["name"] == "b_sanitize")
-        self.sanitized = sanitize != "none"
+        options = {option["name"]: option["value"] for option in options}
+        self.sanitized = options["b_sanitize"] != "none"
+        self.released = not self.sanitized and options["optimization"] in ("2", "3")
 
     def app(self, name):
         """The path of a built app."""

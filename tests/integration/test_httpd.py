@@ -15,6 +15,7 @@ import select
 import signal
 import socket
 import struct
+import subprocess
 import termios
 import threading
 import time
@@ -40,7 +41,9 @@ EXCHANGES = [
     (b"GET /nothing HTTP/1.1\r\nHost: x\r\n\r\n" + GET + b"\r\n", [404, 200], False),
     (b"GET /%69ndex.html?x HTTP/1.1\r\nHost: x\r\n\r\n", [200], False),
     (b"GET /%00 HTTP/1.1\r\nHost: x\r\n\r\n", [400], True),
-    (b"GET /../../etc/passwd HTTP/1.1\r\nHost: x\r\n\r\n", [404], False),
+    (b"GET /../../etc/passwd HTTP/1.1\r\nHost: x\r\n\r\n", [400], True),
+    (b"GET /%2e%2E/etc/passwd HTTP/1.1\r\nHost: x\r\n\r\n", [400], True),
+    (b"GET /folder/..%2findex.html HTTP/1.1\r\nHost: x\r\n\r\n", [200], False),
     (b"GET http://x/ HTTP/1.1\r\nHost: x\r\n\r\n", [200], False),
     (b"GET http://x?a=/none HTTP/1.1\r\nHost: x\r\n\r\n", [200], False),
     (b"GET http://user@x/ HTTP/1.1\r\nHost: x\r\n\r\n", [400], True),
@@ -282,6 +285,10 @@ def conditions(env):
 LIKE_NGINX = [
     ("/", ()), ("/none", ()), ("/note.bin", ()), ("/empty.txt", ()), ("/sub", ()), ("/sub/", ()),
     ("/sub/deep/leaf.txt", ()), ("/a%20b.txt", ()), ("/a%20b.txt?c=d", ()),
+    ("/./note.bin", ()), ("/sub/../note.bin", ()), ("/sub/%2e%2e/note.bin", ()),
+    ("/sub/..%2Fnote.bin", ()), ("//sub//deep/./leaf.txt", ()), ("/sub/deep/..", ()),
+    ("/../note.bin", ()), ("/sub/../../note.bin", ()), ("/%2e%2e/%2e%2e/etc/passwd", ()),
+    ("/note.bin/", ()), ("/sub/index.html", ()),
     ("/style.css", ("Accept-Encoding: gzip",)), ("/style.css", ("Accept-Encoding: gzip;q=0",)),
     *(("/note.bin", (f"Range: bytes={value}",)) for value in (
         "0-0", "0-", "-1", "-5000", "-999999", "5-10,20-30", "0-0,-1", "9999-20000", "10240-",
@@ -325,6 +332,76 @@ def like_nginx(env):
             if any(field.startswith("Range") for field in fields):
                 del theirs[1], ours[1]
             check(ours == theirs, f"{path} {fields}: {str(ours)[:300]}, nginx {str(theirs)[:300]}")
+
+
+def like_nginx_by_curl(env):
+    """The same command lines of curl on both: the same exit status, code and bytes."""
+    need("curl")
+    root = make_site(env)
+    with Nginx(env, "127.0.0.1", 8080, root=root, gzip_static=True), serve(env, "--root", root):
+        for words in (["/note.bin"], ["-r", "0-99", "/note.bin"], ["-r", "0-0,-1", "/note.bin"],
+                      ["--compressed", "/style.css"], ["-L", "/sub"],
+                      ["--path-as-is", "/sub/../note.bin"], ["--path-as-is", "/../../etc/passwd"],
+                      ["-I", "/note.bin"], ["-z", MODIFIED_TEXT, "/note.bin"],
+                      ["-z", f"-{MODIFIED_TEXT}", "/note.bin"], ["-C", "5000", "/note.bin"],
+                      ["-f", "/none"], ["/note.bin", "/sub/", "/empty.txt"]):
+            told = []
+            for place in ("http://127.0.0.1:8080", f"http://{HOST}"):
+                done = subprocess.run(
+                    ["curl", "-s", "-o", "-", "-w", "%{http_code} %{num_redirects};", "--max-time",
+                     str(PATIENCE), *(place + word if word.startswith("/") else word
+                                      for word in words)],
+                    check=False, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+                told.append((done.returncode, done.stdout))
+            if "-I" in words or b"400 " in told[0][1] or b"0-0,-1" in " ".join(words).encode():
+                # Fields, error pages and boundaries are each server's own.
+                told = [(status, output.rpartition(b"\n")[2][-6:]) for status, output in told]
+            check(told[0] == told[1], f"{words}: nginx {told[0]!r:.300}, ours {told[1]!r:.300}")
+
+
+def files_that_change(env):
+    """An answer is of one state of a file, to its last byte; the next one is of the newest."""
+    root = env.scratch / "changing"
+    root.mkdir()
+    wanted = random_file(root / "large", 16 * MIB)
+    (root / "note.txt").write_bytes(b"before")
+    with serve(env, "--root", root, "--rescan", "0.05", "--send-timeout", PATIENCE) as server, \
+            dial(buffers=65536) as slow, dial() as quick:
+        def shows(path, status, body):
+            quick.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+            found = answers.next()
+            return (found[0], body if body is None else found[2]) == (status, body)
+        answers = Answers(quick)
+        slow.sendall(b"GET /large HTTP/1.1\r\nHost: x\r\n\r\n" * 2)
+        reader = Answers(slow)
+        reader.more()
+        check(shows("/note.txt", 200, b"before"), "no note")
+        etag = ask(HOST, PORT, "/note.txt")[1]["etag"]
+        with (root / "large").open("r+b") as file:  # in place, and shorter
+            file.write(b"x" * MIB)
+            file.truncate(MIB)
+        (root / "new").write_bytes(b"after")
+        os.rename(root / "new", root / "note.txt")
+        for path, status, body in (("/note.txt", 200, b"after"), ("/large", 200, b"x" * MIB)):
+            eventually(lambda p=path, s=status, b=body: shows(p, s, b), PATIENCE,
+                       lambda p=path: f"{p} stays: {server.story()}")
+        check(ask(HOST, PORT, "/note.txt", f"If-None-Match: {etag}")[0] == 200, "an old tag")
+        check(ask(HOST, PORT, "/note.txt", f"If-Range: {etag}", "Range: bytes=0-0")[0] == 200,
+              "a part of something else")
+        os.remove(root / "note.txt")
+        (root / "folder").mkdir()
+        (root / "folder" / "index.html").write_bytes(b"folder")
+        eventually(lambda: shows("/note.txt", 404, None), PATIENCE, "it is there still")
+        eventually(lambda: shows("/folder/", 200, b"folder"), PATIENCE, "no new folder")
+        os.symlink("/etc/passwd", root / "passwd")
+        (root / "mark").write_bytes(b"mark")
+        eventually(lambda: shows("/mark", 200, b"mark"), PATIENCE, "no new file")
+        check(shows("/passwd", 404, None), "a link leads out")
+        check(hashlib.sha256(reader.next()[2]).hexdigest() == wanted, "a torn body")
+        # The second of the pipeline is answered when the first has been read.
+        check(reader.next()[2] == b"x" * MIB, "neither the old nor the new file")
+        check("files below --root have changed" in server.output("stderr"), server.story())
+        check(server.alive(), f"it died: {server.story()}")
 
 
 def unacknowledged(sock):
@@ -774,12 +851,38 @@ def timeouts(env):
             check(poll.poll(PATIENCE * 1000), "a client that does not read is kept for ever")
 
 
+def answers_are_counted(env):
+    """By status, for Prometheus, of all shards together."""
+    need("promtool")
+    root = env.scratch_for({})
+    (root / "note.txt").write_bytes(b"note\n")
+    where = f"http://{HOST}/note.txt"
+    with serve(env, "--root", root, "--metrics", "127.0.0.1:9466", "--shards",
+               "2", "--memory", "1G"):
+        etag = re.search(r"(?i)^etag: (.*)\r$", curl("-I", where), re.MULTILINE)[1]
+        for _ in range(8):
+            curl(where)
+        for _ in range(3):
+            curl("-H", f"If-None-Match: {etag}", where)
+            curl("-r", "1-2", where)
+        curl(f"http://{HOST}/none")
+        curl("-X", "DELETE", where)
+        page = curl("http://127.0.0.1:9466/metrics")
+        found = {int(status): int(count) for status, count in re.findall(
+            r'^coronet_httpd_answers_total\{status="(\d+)"\} (\d+)$', page, re.MULTILINE)}
+        check({status: count for status, count in found.items() if count} ==
+              {200: 9, 206: 3, 304: 3, 404: 1, 405: 1}, f"{found}")
+        check(len(found) == 16 and "\ncoronet_httpd_accepts_total 17\n" in page, f"{found}")
+
+
 def cases(env):
     need("curl")
     bind = functools.partial
     only = env.args
-    for function in (exchanges, conditions, like_nginx, trickle, pipelining, large_file,
-                     slow_reader, wrk_load, timeouts, limits, nobody_reads_stderr, drain,
+    for function in (exchanges, conditions, like_nginx, like_nginx_by_curl, files_that_change,
+                     trickle, pipelining, large_file,
+                     slow_reader, wrk_load, timeouts, limits, nobody_reads_stderr,
+                     answers_are_counted, drain,
                      drain_answers_whom_it_let_in):
         if not only or function.__name__ in only:
             yield f"coronet-httpd: {function.__name__.replace('_', ' ')}", bind(function, env)

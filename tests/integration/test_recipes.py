@@ -4,8 +4,8 @@
 Usage: test_recipes.py BUILD_DIR SOURCE_ROOT
 
 A recipe is a block of shell below a line <!-- recipe: NAME -->; its name says
-"(root)" where it changes users, which a user namespace cannot. It runs as it
-stands, in an empty folder, with the build's programs in PATH.
+"(root)" where it changes users or uses AF_XDP, which a user namespace cannot. It
+runs as it stands, in an empty folder, with the build's programs in PATH.
 """
 
 import functools
@@ -17,9 +17,10 @@ import shutil
 import signal
 
 from harness import PATIENCE, Skip, check, command, main
+from test_queues import xdp_options
 
 RECIPE = re.compile(r"^<!-- recipe: (?P<name>[^\n]+) -->\n```sh\n(?P<code>.*?)^```\n", re.M | re.S)
-RECIPES = 6  # at least
+RECIPES = 7  # at least
 PROGRAMS = ("coronet-echo", "coronet-httpd", "coronet-proxy")
 LINKS = {None: "memif:{folder}/m.sock,role=server", "tap.conf": "tap:unit0",
          "af_packet.conf": "af_packet:veth0"}
@@ -61,13 +62,14 @@ def run_recipe(env, name, code):
     """One recipe; whatever it leaves behind is a failure."""
     user = nobody()
     if "(root)" in name and not is_root():
-        raise Skip("changing users takes root")
+        raise Skip("changing users and AF_XDP take root")
     needs(*(word for word in ("dpdk-testpmd", "curl", "setpriv") if word in code))
     if "--lcores 0@0,1@1" in code and not {0, 1} <= os.sched_getaffinity(0):
         raise Skip("the recipe names cores 0 and 1")
     path = f"{env.readable_build(user)}/apps:{os.environ['PATH']}"
     recipe = env.start(["sh", "-eu", "-c", code], cwd=env.scratch_for(user),
-                       env={**os.environ, "PATH": path}, start_new_session=True)
+                       env={**xdp_options(env).get("env", os.environ), "PATH": path},
+                       start_new_session=True)
     try:
         status = recipe.wait(240)
         check(status == 0, f"exit status {status}: {recipe.story()}")

@@ -189,6 +189,10 @@ def services(env, source):
         command("ip", "link", "set", "web0", "up")
         check("It answers." in curl("--retry", 5, "--retry-connrefused", "http://10.8.0.1/"), "curl")
 
+        systemd.ctl("reload", "coronet-proxy@edge")
+        eventually(lambda: "reloaded: 2 backends, 0 of them new, 0 gone" in
+                   systemd.journal("coronet-proxy@edge"), PATIENCE,
+                   f"no reload: {systemd.journal('coronet-proxy@edge')}")
         systemd.ctl("kill", "--signal=KILL", "coronet-echo@mem")
         eventually(lambda: systemd.show("coronet-echo@mem")["NRestarts"] == "1", PATIENCE,
                    "it does not come back")

@@ -2,7 +2,10 @@
 """tests/wire between files, between two kernels' TCP, between two of ours; and
 routes that change under a flow.
 
-Usage: test_wire.py BUILD_DIR
+Usage: test_wire.py BUILD_DIR [predict-off]
+
+With predict-off, those cases alone that show our TCP at work, without header
+prediction.
 """
 
 import contextlib
@@ -21,6 +24,11 @@ from harness import PATIENCE, Spoiled, check, command, eventually, in_a_quiet_mo
 
 MIB = 1 << 20
 HOSTS = ("10.7.0.1", "10.7.0.2")
+
+
+def prediction(env):
+    """The option that our programs get."""
+    return ["--predict", "off"] if "predict-off" in env.args else []
 
 
 class Wire:
@@ -434,11 +442,11 @@ def coronet_through(env, wire_options, *load_options, seconds=3):
     sockets = [folder / "a.sock", folder / "b.sock"]
     wire = Wire(env, *[f"memif:{path},role=server" for path in sockets], *wire_options)
     echo = [env.app("coronet-echo"), "--link", f"memif:{sockets[1]},role=client",
-            "--addr", "10.9.0.1/16", "--port", "7777", "--poll", "adaptive"]
+            "--addr", "10.9.0.1/16", "--port", "7777", "--poll", "adaptive", *prediction(env)]
     load = [env.app("coronet-load"), "--link", f"memif:{sockets[0]},role=client",
             "--addr", "10.9.1.9/16", "--target", "10.9.0.1:7777", "--poll", "adaptive",
             "--interval", "0", "--timeout", PATIENCE, "--seconds", seconds, "--verify",
-            "--report-limited", "--json",
+            "--report-limited", "--json", *prediction(env),
             *load_options]
     with wire.running(), env.running(echo) as server:
         program = env.start(load)
@@ -511,7 +519,7 @@ def beside_a_kernel(env, *options):
             command(*inside, "ip", "addr", "flush", "dev", interface)
             command(*inside, "ip", "addr", "add", f"{HOSTS[1]}/24", "dev", interface)
             yield ["--link", f"memif:{socket},role=client", "--addr", f"{HOSTS[0]}/24",
-                   "--poll", "adaptive"], inside
+                   "--poll", "adaptive", *prediction(env)], inside
         finally:
             network.part()
 
@@ -575,7 +583,8 @@ def echo_through_a_change(env, number, wire_options, change, holds, size=8 * MIB
     wire = Wire(env, f"tap:{interface}", f"memif:{socket},role=server", "--control",
                 *wire_options)
     echo = [env.app("coronet-echo"), "--link", f"memif:{socket},role=client",
-            "--addr", f"{HOSTS[1]}/24", "--port", "7777", "--poll", "adaptive"]
+            "--addr", f"{HOSTS[1]}/24", "--port", "7777", "--poll", "adaptive",
+            *prediction(env)]
     with wire.running(), env.running(echo) as server:
         network = Network(env, wire, [interface])
         try:
@@ -647,7 +656,24 @@ def missing_link(env):
     check(program.output("stdout") == "", "something on stdout")
 
 
+UNPREDICTED = ["coronet through a clean wire", "window grows on a long path",
+               "a kernel agrees on timestamps", "the MTU shrinks, and routers say so",
+               "the round trip grows from 10 to 100 ms", "everything changes at once",
+               "coronet through loss, duplication and reordering: small requests",
+               "coronet through loss, duplication and reordering: bulk",
+               "coronet through loss, delay and jitter"]
+
+
 def cases(env):
+    if "predict-off" not in env.args:
+        yield from all_cases(env)
+        return
+    chosen = [(name, case) for name, case in all_cases(env) if name in UNPREDICTED]
+    check(len(chosen) == len(UNPREDICTED), f"of {UNPREDICTED} there is {chosen}")
+    yield from chosen
+
+
+def all_cases(env):
     for function in (frames_pass_unchanged, seed_decides, corruption_flips_one_bit,
                      held_frames_are_counted, links_share_an_end, narrow_path_between_files,
                      wrong_lines_change_nothing, late_frames_are_counted, ping_takes_the_delay,

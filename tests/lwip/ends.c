@@ -50,3 +50,19 @@ void net_ts_accept(struct tcp_pcb *pcb, const struct tcp_hdr *syn);
 void net_ts_accept(struct tcp_pcb *pcb, const struct tcp_hdr *syn)
 {
 }
+
+#if LWIP_EVENT_API
+void *net_pcb_arg(struct tcp_pcb *pcb);
+
+void *net_pcb_arg(struct tcp_pcb *pcb)
+{
+	return pcb;
+}
+
+u32_t net_pcb_keep_cnt(const struct tcp_pcb *pcb);
+
+u32_t net_pcb_keep_cnt(const struct tcp_pcb *pcb)
+{
+	return 9;
+}
+#endif

@@ -56,6 +56,10 @@
 #define LWIP_OWN_SACKS	1
 #define TCP_QUEUE_OOSEQ 1
 
+/* They look at lwIP's own fast retransmission. */
+#undef LWIP_TF_INFR
+#define LWIP_TF_INFR TF_INFR
+
 /* They wait six slow ticks for the first retransmission, whatever a tick is. */
 #undef LWIP_TCP_RTO_TIME
 #define LWIP_TCP_RTO_TIME (6 * TCP_SLOW_INTERVAL)
@@ -68,3 +72,13 @@
 #undef LWIP_HOOK_IP4_ROUTE_SRC
 #undef LWIP_HOOK_FILENAME
 #define LWIP_HOOK_FILENAME "netstack/lwip/ends.h"
+
+/* They have a pcb of their own making: lwIP's. */
+#undef LWIP_STOCK_PCB
+#undef LWIP_STOCK_LISTEN
+#undef LWIP_TCP_PCB
+#undef LWIP_PCB
+#define LWIP_STOCK_PCB	  tcp_pcb
+#define LWIP_STOCK_LISTEN tcp_pcb_listen
+#define LWIP_TCP_PCB
+#define LWIP_PCB(pcb, field) ((pcb)->field)

@@ -118,7 +118,7 @@ err_t net_segment_in(struct tcp_pcb *pcb, const struct tcp_hdr *hdr,
 }
 
 u32_t *net_segment_out(const struct tcp_pcb *pcb, const struct pbuf *p,
-		       u32_t *opts)
+		       struct tcp_hdr *hdr, u32_t *opts)
 {
 	return opts;
 }

@@ -11,8 +11,8 @@
 #include "tests/net/fake_glue.h"
 
 #define STEP_NS INT64_C(250000)
-#define MOST	8192u /* segments on their way */
-#define RANGES	512u  /* that the peer holds out of order */
+#define MOST	65536u /* segments on their way */
+#define RANGES	8192u  /* that the peer holds out of order */
 #define BLOCKS	3u
 
 void (*bottleneck_sees)(int64_t now_ns, unsigned bytes);
@@ -61,8 +61,11 @@ static void serve_much(struct net_conn *conn, void *arg)
 
 void bottleneck_connect(struct bottleneck *path, size_t bytes)
 {
-	static const uint8_t options[] = {2, 4, MSS >> 8, MSS & 255, 3, 3,
-					  7, 1, 4,	  2,	     1, 1};
+	unsigned mss = path->mss ? path->mss : MSS;
+	uint8_t scale = (uint8_t)(path->scale ? path->scale : 7);
+	const uint8_t options[] = {
+		2, 4, (uint8_t)(mss >> 8), (uint8_t)mss, 3, 3, scale, 1, 4, 2,
+		1, 1};
 	struct segment s;
 
 	first = n = next = n_held = 0;
@@ -82,11 +85,16 @@ void bottleneck_connect(struct bottleneck *path, size_t bytes)
 	assert_non_null(ours);
 }
 
-static bool lose(const struct bottleneck *path)
+static unsigned draw(unsigned below)
 {
 	random_state = random_state * UINT64_C(6364136223846793005) +
 		       UINT64_C(1442695040888963407);
-	return (random_state >> 33) % 1000 < path->per_mille;
+	return (unsigned)((random_state >> 33) % below);
+}
+
+static bool lose(const struct bottleneck *path)
+{
+	return draw(1000) < path->per_mille;
 }
 
 static void take_in(struct bottleneck *path, const struct segment *s)
@@ -166,6 +174,9 @@ void bottleneck_run(struct bottleneck *path, unsigned ms)
 
 	while (fake_now_ns < end_ns) {
 		fake_now_ns += STEP_NS;
+		if (path->late_ms && draw(120) == 0)
+			fake_now_ns +=
+				draw(path->late_ms * 1000) * INT64_C(1000);
 		net_stack_round(stack);
 		while (n && way[first].due_ns <= fake_now_ns) {
 			struct range r = way[first].bytes;

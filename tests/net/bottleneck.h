@@ -12,6 +12,9 @@ struct bottleneck {
 	int64_t delay_ns;   /* of both directions together */
 	double queue;	    /* bytes; what comes beyond is dropped */
 	unsigned per_mille; /* lost at random */
+	unsigned scale;	    /* of the peer's window of 65535; 0: seven */
+	unsigned mss;	    /* that the peer takes; 0: MSS */
+	unsigned late_ms;   /* each 30 ms or so the stack is not run so long */
 	/* what has happened */
 	uint64_t sent, dropped; /* bytes; resent ones count */
 	uint64_t delivered;	/* in order */

@@ -2,9 +2,12 @@
  * What is the same in every stand-in for dpdk_glue: an EAL that is always
  * there, a port that is always up, and flows that are all shard 0's.
  */
+#include <stdio.h>
 #include <string.h>
 
 #include "dpdk_glue/glue.h"
+#include "tests/net/fake_glue.h"
+#include "dpdk_glue/pcap.h"
 
 uint16_t glue_flow_fold(const void *addr_a, const void *addr_b,
 			unsigned addr_len)
@@ -51,13 +54,40 @@ bool glue_port_link_up(struct glue_port *port)
 	return true;
 }
 
+unsigned glue_port_wake_fds(const struct glue_port *port, int *fds,
+			    unsigned max)
+{
+	return 0;
+}
+
+bool glue_tx_pending(const struct glue_port *port)
+{
+	return false;
+}
+
 bool glue_port_hw_csum(const struct glue_port *port)
 {
 	return true;
 }
 
+_Thread_local void (*fake_on_flush)(void);
+void glue_port_info(struct glue_port *port, struct glue_port_info *out)
+{
+	*out = (struct glue_port_info){
+		.link = "ring:fake", .driver = "fake", .mtu = 1500, .up = true};
+}
+
+unsigned glue_port_xstats(struct glue_port *port, struct glue_xstat *out,
+			  unsigned max)
+{
+	out[0] = (struct glue_xstat){"rx_good_packets", 7};
+	return 1;
+}
+
 unsigned glue_tx_flush(struct glue_port *port)
 {
+	if (fake_on_flush)
+		fake_on_flush();
 	return 0;
 }
 
@@ -71,6 +101,11 @@ uint64_t glue_port_no_frame(const struct glue_port *port)
 	return 0;
 }
 
+uint64_t glue_port_untrusted(const struct glue_port *port)
+{
+	return 0;
+}
+
 unsigned glue_port_frames_spare(const struct glue_port *port)
 {
 	return glue_port_frames(port) / 2;
@@ -79,4 +114,32 @@ unsigned glue_port_frames_spare(const struct glue_port *port)
 void glue_port_stats(struct glue_port *port, struct glue_port_stats *out)
 {
 	memset(out, 0, sizeof(*out));
+}
+
+/* ---- pcap.h: what was asked for last, and never ends by itself ---- */
+
+static struct glue_pcap_status pcap;
+
+int glue_pcap_start(const struct glue_pcap_conf *conf, char *err,
+		    size_t err_len)
+{
+	pcap = (struct glue_pcap_status){.end = GLUE_PCAP_RUNS};
+	snprintf(pcap.path, sizeof(pcap.path), "%s", conf->path);
+	return 0;
+}
+
+void glue_pcap_stop(void)
+{
+	if (pcap.end == GLUE_PCAP_RUNS)
+		pcap.end = GLUE_PCAP_STOPPED;
+}
+
+void glue_pcap_status(struct glue_pcap_status *out)
+{
+	*out = pcap;
+}
+
+void glue_pcap_close(void)
+{
+	glue_pcap_stop();
 }

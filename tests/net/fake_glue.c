@@ -28,6 +28,7 @@ struct queue {
 };
 
 static _Thread_local struct queue rx, tx;
+static _Thread_local bool keeps_refused;
 
 static void push(struct queue *queue, struct glue_frame *frame)
 {
@@ -149,7 +150,23 @@ bool fake_receive_wire(const void *data, unsigned len)
 	struct glue_l4 l4;
 
 	memcpy(frame->data, data, len);
-	if (glue_check(frame, len, &l4) != GLUE_KEEP || !sums_ok(frame, &l4)) {
+	switch (glue_check(frame, len, &l4)) {
+	case GLUE_KEEP:
+		if (sums_ok(frame, &l4))
+			break;
+		glue_frame_free(frame);
+		return false;
+	case GLUE_REFUSED:
+		if (keeps_refused) {
+			glue_check_other(frame, &l4);
+			push(&rx, frame);
+			return true;
+		}
+		glue_frame_free(frame);
+		return false;
+	case GLUE_BAD_FRAME:
+	case GLUE_BAD_CSUM:
+	case GLUE_OTHER_VLAN:
 		glue_frame_free(frame);
 		return false;
 	}
@@ -214,6 +231,7 @@ int glue_port_open(unsigned index, const struct glue_port_conf *conf,
 		snprintf(err, err_len, "no port for shard %u", conf->shard);
 		return -ENODEV;
 	}
+	keeps_refused = conf->keeps_refused;
 	*out = &port;
 	return 0;
 }

@@ -16,6 +16,9 @@
 extern const uint8_t fake_mac[6];
 extern const uint8_t fake_peer_mac[6];
 
+/* Called each time the stack flushes its port; NULL: nothing is. */
+extern _Thread_local void (*fake_on_flush)(void);
+
 /* The clock, in ns. */
 extern _Thread_local int64_t fake_now_ns;
 

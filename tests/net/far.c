@@ -53,7 +53,7 @@ static int open_stack(bool pmtud_off)
 	int err;
 
 	fake_now_ns = 1000000000;
-	net_opts_init(&opts);
+	peer_opts_init(&opts);
 	opts.links[opts.n_links++] = "ring:test";
 	net_addr_parse_prefix("10.0.0.1/24", &opts.addrs[opts.n_addrs++]);
 	net_addr_parse_prefix("fd00::1/64", &opts.addrs[opts.n_addrs++]);
@@ -130,7 +130,8 @@ static uint8_t *ip_header(uint8_t *frame, unsigned proto, unsigned payload)
 	memcpy(frame + 6, fake_peer_mac, 6);
 	if (far.v6) {
 		put16(frame + 12, 0x86dd);
-		ip[0] = 0x60;
+		ip[0] = (uint8_t)(0x60 | far.tos >> 4);
+		ip[1] = (uint8_t)(far.tos << 4);
 		put16(ip + 4, payload);
 		ip[6] = (uint8_t)proto;
 		ip[7] = 64;
@@ -139,6 +140,7 @@ static uint8_t *ip_header(uint8_t *frame, unsigned proto, unsigned payload)
 	} else {
 		put16(frame + 12, 0x0800);
 		ip[0] = 0x45;
+		ip[1] = far.tos;
 		put16(ip + 2, 20 + payload);
 		ip[8] = 64;
 		ip[9] = (uint8_t)proto;
@@ -168,11 +170,11 @@ static void deliver(uint8_t *frame, unsigned proto, unsigned sum_at,
 	assert_true(fake_receive_wire(frame, 14 + far_ip_bytes() + payload));
 }
 
-void far_say(uint8_t flags, unsigned mss)
+static void say(uint8_t flags, unsigned mss, const char *text)
 {
 	uint8_t frame[128];
-	unsigned options = mss ? 8 : 0;
-	uint8_t *tcp = ip_header(frame, 6, 20 + options);
+	unsigned options = mss ? 8 : 0, len = (unsigned)strlen(text);
+	uint8_t *tcp = ip_header(frame, 6, 20 + options + len);
 
 	memset(tcp, 0, 28);
 	put16(tcp, far.port);
@@ -187,7 +189,19 @@ void far_say(uint8_t flags, unsigned mss)
 		       far.sack ? "\2\4\0\0\1\1\4\2" : "\2\4\0\0\1\3\3\0", 8);
 		put16(tcp + 22, mss);
 	}
-	deliver(frame, 6, 16, 20 + options);
+	memcpy(tcp + 20 + options, text, len);
+	deliver(frame, 6, 16, 20 + options + len);
+	far.snd += len;
+}
+
+void far_say(uint8_t flags, unsigned mss)
+{
+	say(flags, mss, "");
+}
+
+void far_say_data(const char *text)
+{
+	say(PEER_ACK, 0, text);
 }
 
 void far_say_sack(uint32_t left, uint32_t right)
@@ -279,6 +293,8 @@ static bool forward(const uint8_t *frame)
 	    ip[far.v6 ? 6 : 9] != 6 || get16(tcp + 2) != far.port)
 		return false;
 	far.df = !far.v6 && ip[6] & 0x40;
+	far.got_tos = far.v6 ? (uint8_t)(ip[0] << 4 | ip[1] >> 4) : ip[1];
+	far.got_flags = tcp[13];
 	if (far.mtu && len > far.mtu) {
 		far.too_long++;
 		if (!far.silent)
@@ -335,7 +351,7 @@ void far_connect(uint16_t port, unsigned mss)
 	far.base = far.largest = 0;
 	far.fin = false;
 	memset(far.map, 0, FAR_STREAM);
-	far_say(PEER_SYN, mss);
+	far_say(PEER_SYN | far.asks, mss);
 	for (unsigned i = 0; i < 10 && !far.base; i++) {
 		uint8_t frame[2048];
 

@@ -26,6 +26,8 @@ struct far {
 	unsigned mtu;  /* of the router's link; 0: any length passes */
 	unsigned says; /* the MTU in messages; 0: the true one */
 	uint16_t wnd;  /* the window each segment offers; first 65535 */
+	uint8_t asks;  /* more flags of the SYN */
+	uint8_t tos;   /* of what the far end sends, the traffic class */
 
 	/* Kept by the far end. */
 	uint16_t port;
@@ -39,6 +41,7 @@ struct far {
 	unsigned segments; /* that arrived with data */
 	bool fin, df;	   /* a FIN has arrived; the last packet had DF set */
 	unsigned fin_at;   /* the FIN's offset in the stream */
+	uint8_t got_tos, got_flags; /* of the last packet */
 };
 
 extern struct far far;
@@ -61,6 +64,9 @@ void far_connect(uint16_t port, unsigned mss);
 
 /* Sends a segment without data; mss 0: without options. */
 void far_say(uint8_t flags, unsigned mss);
+
+/* The same with a few bytes, and no options. */
+void far_say_data(const char *text);
 
 /* Acknowledges nothing new, and reports [left, right) as held. */
 void far_say_sack(uint32_t left, uint32_t right);

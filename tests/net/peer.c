@@ -4,6 +4,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -22,12 +23,22 @@ unsigned ended;
 uint8_t got[65536];
 size_t got_len;
 
+void peer_opts_init(struct net_opts *opts)
+{
+	const char *predict = getenv("CORONET_PREDICT");
+	const char *trace = getenv("CORONET_TRACE");
+
+	net_opts_init(opts);
+	opts->predict_off = predict && strcmp(predict, "off") == 0;
+	opts->trace_conns = trace ? (unsigned)atoi(trace) : 0;
+}
+
 static int open_stack(unsigned max_conns)
 {
 	struct net_opts opts;
 
 	fake_now_ns = 1000000000;
-	net_opts_init(&opts);
+	peer_opts_init(&opts);
 	opts.links[opts.n_links++] = "ring:test";
 	net_addr_parse_prefix("10.0.0.1/24", &opts.addrs[opts.n_addrs++]);
 	opts.max_conns = max_conns;
@@ -77,6 +88,7 @@ void peer_send_raw(const struct segment *s)
 
 	ethernet(frame, 0x0800);
 	ip[0] = 0x45;
+	ip[1] = s->tos;
 	put16(ip + 2, total);
 	ip[8] = 64;
 	ip[9] = 6;
@@ -191,6 +203,7 @@ static void parse(uint8_t *frame, struct segment *out)
 		.data = tcp + header,
 		.len = get16(ip + 2) - 20 - header,
 		.ip_id = (uint16_t)get16(ip + 4),
+		.tos = ip[1],
 	};
 }
 
@@ -289,7 +302,7 @@ int peer_listen6(void **state)
 	struct net_opts opts;
 	int err;
 
-	net_opts_init(&opts);
+	peer_opts_init(&opts);
 	opts.links[opts.n_links++] = "ring:test";
 	net_addr_parse_prefix("fd00::1/64", &opts.addrs[opts.n_addrs++]);
 	net_addr_parse_prefix("fd01::1/64", &opts.addrs[opts.n_addrs++]);

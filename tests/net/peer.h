@@ -16,6 +16,8 @@
 #define PEER_RST 0x04
 #define PEER_PSH 0x08
 #define PEER_ACK 0x10
+#define PEER_ECE 0x40
+#define PEER_CWR 0x80
 
 struct segment {
 	uint16_t src, dst;
@@ -29,6 +31,7 @@ struct segment {
 	const uint8_t *from, *to; /* IPv4; NULL: the peer's, the stack's */
 	bool to_all;		  /* an Ethernet broadcast */
 	uint16_t ip_id;		  /* as received */
+	uint8_t tos;		  /* ECN's field with it */
 };
 
 /* One connection as the peer sees it. */
@@ -64,6 +67,10 @@ void echo_views(struct net_conn *conn, void *arg);
 
 /* Gives the listener's connections a handler. */
 void serve(net_handler handler);
+
+/* net_opts_init(), and no header prediction if CORONET_PREDICT is "off"; as
+ * many connections as CORONET_TRACE says are traced. */
+void peer_opts_init(struct net_opts *opts);
 
 /* cmocka's setup and teardown: a stack; every frame back in its pool. */
 int peer_setup(void **state);

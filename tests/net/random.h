@@ -9,6 +9,7 @@
  * random_peer.c   the peer's connection: handshake, timers, its end
  * random_send.c   the peer's sender: data, retransmission, mischief
  * random_stamp.c  timestamps: the peer's, and what must hold of the stack's
+ * random_ecn.c    ECN: the peer's, a path that marks, and the same
  * random_app.c    the application on the stack's side
  * random_watch.c  the same, without coroutines
  * random_check.c  what must hold, at every frame, round and end
@@ -119,9 +120,14 @@ struct draw {
 	enum ending ending;
 	int64_t linger, deadline, cancel_at;
 	bool keepalive, nagle;
-	bool watched;	/* no coroutine, but callbacks */
-	const char *cc; /* its congestion control */
-	uint32_t pace;	/* bytes a second at most; 0: any */
+	bool watched;	      /* no coroutine, but callbacks */
+	const char *cc;	      /* its congestion control */
+	uint32_t pace;	      /* bytes a second at most; 0: any */
+	unsigned patience_ms; /* its user timeout; 0: none */
+
+	bool ecn;	   /* the peer asks for it, and agrees to it */
+	unsigned marks[2]; /* per mille of what is ECN-capable */
+	unsigned ecn_lies; /* per mille of what the peer says of it */
 };
 
 struct life_draw {
@@ -129,6 +135,7 @@ struct life_draw {
 	unsigned n_flows;
 	unsigned mtu;
 	bool ts_off;		 /* --timestamps off */
+	enum net_ecn ecn;	 /* --ecn */
 	bool lends;		 /* the port takes memory by reference */
 	unsigned frame_segments; /* bytes; received frames in pieces */
 	int64_t starve_every, starve_for; /* the port takes nothing */
@@ -241,6 +248,21 @@ struct stamps {
 	uint32_t newest; /* that the stack may echo */
 };
 
+/* RFC 3168, both sides. */
+struct ecn {
+	struct rng rng;
+	bool asked;	  /* by the stack's SYN, as the peer sees it */
+	bool agreed;	  /* the same */
+	bool quiet;	  /* a SYN of the peer did not ask */
+	bool echoes_bits; /* the peer sends back what it gets, 6.1.1 */
+	bool owes_ece, owes_cwr;
+	bool has_asked, syn_left; /* the stack's SYN */
+	bool heard_ask;		  /* by the stack: a SYN that asks */
+	bool may;		  /* the stack may use it */
+	bool has_ce;		  /* it has had a mark, */
+	bool comes, must;	  /* has one now, and must echo it */
+};
+
 struct flow {
 	const struct draw *d;
 	unsigned index;
@@ -258,6 +280,7 @@ struct flow {
 	struct peer_rx rx;
 	struct peer_tx tx;
 	struct stamps ts;
+	struct ecn ecn;
 	struct app app;
 	struct watch watch;
 };
@@ -277,7 +300,8 @@ struct life {
 
 extern struct life life;
 extern bool verbose;
-extern bool over_ip6; /* else IPv4 */
+extern bool over_ip6;	/* else IPv4 */
+extern bool bulk_lives; /* long streams in full segments and bursts */
 
 static inline bool seq_after(uint32_t a, uint32_t b)
 {
@@ -354,6 +378,18 @@ void stamp_take(struct flow *flow, const struct segment *s); /* by the peer */
 void stamp_check_sent(struct flow *flow, const struct segment *s);
 void stamp_check_delivered(struct flow *flow, const struct segment *s,
 			   uint32_t offset);
+
+/* ---- random_ecn.c ---- */
+uint8_t ecn_tos(const uint8_t *ip); /* TOS or traffic class */
+void ecn_put_tos(uint8_t *ip, uint8_t tos);
+void ecn_travel(struct flow *flow, enum direction to, uint8_t *frame);
+void ecn_fill(struct flow *flow, struct segment *s); /* the peer sends */
+void ecn_take_syn(struct flow *flow, const struct segment *s);
+void ecn_take(struct flow *flow, const struct segment *s); /* by the peer */
+void ecn_check_sent(struct flow *flow, const struct segment *s);
+void ecn_check_delivered(struct flow *flow, const struct segment *s,
+			 uint32_t offset);
+void ecn_check_round(struct flow *flow, bool alive);
 
 /* ---- random_app.c ---- */
 void app_serve(struct net_conn *conn, void *arg);

@@ -371,6 +371,10 @@ static void set_options(struct flow *flow)
 		net_set_pacing_rate(conn, d->pace);
 	if (d->keepalive)
 		net_set_keepalive(conn, 1 + d->out_bytes % 30, 1, 20);
+	if (d->patience_ms) {
+		net_set_user_timeout(conn, d->patience_ms);
+		flow->watch.causes |= BY_DEADLINE;
+	}
 	if (!d->deadline)
 		return;
 	flow->watch.causes |= BY_DEADLINE;

@@ -135,6 +135,7 @@ void check_sent(struct flow *flow, const struct segment *s)
 	uint32_t offset = s->seq - flow->stack_isn - 1;
 
 	stamp_check_sent(flow, s);
+	ecn_check_sent(flow, s);
 	if (s->flags & PEER_RST) {
 		check_reset(flow, s);
 		return;
@@ -171,6 +172,7 @@ void check_delivered(struct flow *flow, const struct segment *s)
 
 	w->heard = fake_now_ns;
 	stamp_check_delivered(flow, s, offset);
+	ecn_check_delivered(flow, s, offset);
 	if (s->flags & PEER_SYN) {
 		w->edge = seq_max(w->edge, s->wnd);
 		w->synack_heard |= s->flags & PEER_ACK;
@@ -335,6 +337,8 @@ static void check_flow(struct flow *flow)
 {
 	const struct net_conn *conn = conn_of(flow);
 
+	ecn_check_round(flow, conn && conn->pcb.state >= ESTABLISHED &&
+				      conn->pcb.state < TIME_WAIT);
 	if (!conn) {
 		be_patient(&flow->watch);
 		if (flow->app.started && caused(flow, BY_SILENCE))
@@ -477,7 +481,8 @@ void check_life_end(void)
 	back_to("frames", fake_frames_out, 0);
 	back_to("in TIME_WAIT", net_here()->time_wait.n, 0);
 	back_to("blocks of TIME_WAIT", net_here()->time_wait.oldest != NULL, 0);
-	back_to("in the output queue", net_here()->output_head != NULL, 0);
+	back_to("in the output queue",
+		(long)(net_here()->output.tail - net_here()->output.head), 0);
 	back_to("bytes of memory", (long)net_mem_live_bytes(),
 		(long)life.memory);
 	back_to("coroutines", coro_sched_live(net_here()->sched), 0);

@@ -97,7 +97,6 @@ static void tcp(const struct tcp_pcb *pcb)
 	FIELD(pcb, local_port);
 	FIELD(pcb, remote_port);
 	FIELD(pcb, flags);
-	FIELD(pcb, polltmr);
 	FIELD(pcb, last_timer);
 	FIELD(pcb, tmr);
 	FIELD(pcb, rcv_nxt);
@@ -106,10 +105,7 @@ static void tcp(const struct tcp_pcb *pcb)
 	FIELD(pcb, rcv_ann_right_edge);
 	FIELD(pcb, rtime);
 	FIELD(pcb, mss);
-	FIELD(pcb, rttest);
 	FIELD(pcb, rtseq);
-	FIELD(pcb, sa);
-	FIELD(pcb, sv);
 	FIELD(pcb, rto);
 	FIELD(pcb, nrtx);
 	FIELD(pcb, dupacks);
@@ -131,7 +127,6 @@ static void tcp(const struct tcp_pcb *pcb)
 	FIELD(pcb, persist_backoff);
 	FIELD(pcb, persist_probe);
 	FIELD(pcb, keep_cnt_sent);
-	field("refused", pcb->refused_data != NULL);
 	segments("unacked", pcb->unacked);
 	segments("unsent", pcb->unsent);
 }
@@ -152,7 +147,7 @@ static void one(struct net_conn *conn)
 	const struct net_conn_ext *ext = conn->ext;
 
 	tcp(&conn->pcb);
-	FIELD(conn, ts_recent);
+	FIELD(&conn->pcb, ts_recent);
 	FIELD(conn, err);
 	FIELD(conn, waiters);
 	FIELD(conn, gate);

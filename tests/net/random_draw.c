@@ -191,6 +191,29 @@ static void draw_long_and_fat(struct rng *rng, struct draw *d)
 	d->mischief = 300;
 }
 
+/* Runs of full segments over a path that seldom loses one, both ways or one. */
+static void draw_bulk(struct rng *rng, struct draw *d)
+{
+	for (unsigned i = 0; i < 2; i++)
+		d->path[i] = (struct path_draw){
+			.delay = log_us(rng, 5, 50000),
+			.loss = rng_chance(rng, 200) ? 1 : 0};
+	d->mss = d->in_seg = 1460;
+	d->wscale = (int)rng_between(rng, 5, 9);
+	d->cookie = d->watched = false;
+	d->room = 1 << 20;
+	d->reading = READ_EAGER;
+	d->shrink = d->partial = d->mischief = 0;
+	d->in_bytes = rng_between(rng, 200000, 1000000);
+	d->in_flight = rng_log(rng, 20000, 300000);
+	d->in_burst = d->in_bytes;
+	d->in_pause = 0;
+	d->read_until = UINT32_MAX;
+	d->read_most = LWIP_MAX(d->read_most, 2000); /* or it takes hours */
+	d->shut_rd = false;
+	d->rst_at = d->vanish_at = d->deadline = d->cancel_at = 0;
+}
+
 static void draw_flow(struct rng *rng, bool sender, struct draw *d)
 {
 	memset(d, 0, sizeof(*d));
@@ -204,6 +227,8 @@ static void draw_flow(struct rng *rng, bool sender, struct draw *d)
 	draw_app(rng, d, sender);
 	if (rng_chance(rng, 30))
 		draw_long_and_fat(rng, d);
+	if (bulk_lives)
+		draw_bulk(rng, d);
 	settle(rng, d);
 }
 
@@ -227,6 +252,23 @@ static void draw_control(struct rng *rng, struct draw *d)
 	d->cc = controls[rng_below(rng, 3)];
 	if (rng_chance(rng, 200))
 		d->pace = rng_log(rng, 20000 + d->out_bytes / 20, 4000000);
+}
+
+/* As with a deadline, whatever is then given up has a cause. */
+static void draw_patience(struct rng *rng, struct draw *d)
+{
+	if (rng_chance(rng, 100))
+		d->patience_ms = rng_log(rng, 1, 100000);
+}
+
+static void draw_ecn(struct rng *rng, struct draw *d)
+{
+	d->ecn = rng_chance(rng, 600);
+	for (unsigned to = 0; to < 2; to++)
+		if (rng_chance(rng, 600))
+			d->marks[to] = rng_log(rng, 1, 400);
+	if (rng_chance(rng, 200))
+		d->ecn_lies = rng_log(rng, 1, 300);
 }
 
 void draw_life(uint64_t seed, bool sender, struct life_draw *out)
@@ -260,6 +302,13 @@ void draw_life(uint64_t seed, bool sender, struct life_draw *out)
 	for (unsigned i = 0; i < out->n_flows; i++)
 		draw_control(&control, &out->flow[i]);
 	for (unsigned i = 0; i < out->n_flows; i++)
+		draw_ecn(&control, &out->flow[i]);
+	for (unsigned i = 0; i < out->n_flows; i++)
+		draw_patience(&control, &out->flow[i]);
+	out->ecn = (enum net_ecn)rng_below(&control, 3);
+	if (rng_chance(&control, 600))
+		out->ecn = NET_ECN_ON;
+	for (unsigned i = 0; i < out->n_flows; i++)
 		cookies |= out->flow[i].cookie;
 	/* The reset of what came before the cookie may end the peer alone. */
 	for (unsigned i = 0; cookies && i < out->n_flows; i++)
@@ -268,6 +317,8 @@ void draw_life(uint64_t seed, bool sender, struct life_draw *out)
 	for (unsigned i = 0; i < out->n_flows; i++)
 		draw_stamps(&rng, &out->flow[i]);
 	out->ts_off = rng_chance(&rng, 100);
+	if (bulk_lives)
+		out->mtu = 1500;
 }
 
 /* ---- telling ---- */
@@ -320,8 +371,11 @@ static void print_flow(const struct draw *d, unsigned index)
 	       d->echo ? "echo" : "both ways", d->out_bytes, d->write_most,
 	       d->writes, ms(d->write_pause), d->read_most, d->reads,
 	       ms(d->app_read_pause), d->read_until, d->hold);
-	printf("  congestion control: %s, at most %u bytes/s\n", d->cc,
-	       d->pace);
+	printf("  user timeout %u ms\n", d->patience_ms);
+	printf("  congestion control: %s, at most %u bytes/s; ecn %d, marks "
+	       "%u to the stack and %u to the peer, lies %u\n",
+	       d->cc, d->pace, d->ecn, d->marks[TO_STACK], d->marks[TO_PEER],
+	       d->ecn_lies);
 	printf("  its end: %s%s%s, linger %.0f ms, deadline %.0f ms, cancel "
 	       "%.0f ms, keepalive %d, nagle %d\n",
 	       d->watched ? "watched" : endings[d->ending],
@@ -332,11 +386,12 @@ static void print_flow(const struct draw *d, unsigned index)
 
 void draw_print(const struct life_draw *draw)
 {
-	printf("seed %llu: %u flows, mtu %u, timestamps %d, lends %d, frame "
+	printf("seed %llu: %u flows, mtu %u, timestamps %d, ecn %d, lends %d, "
+	       "frame "
 	       "segments %u, "
 	       "starves %.3f ms each %.3f ms, faults from %u, %u at %u\n",
 	       (unsigned long long)draw->seed, draw->n_flows, draw->mtu,
-	       !draw->ts_off, draw->lends, draw->frame_segments,
+	       !draw->ts_off, (int)draw->ecn, draw->lends, draw->frame_segments,
 	       ms(draw->starve_for), ms(draw->starve_every), draw->fault_from,
 	       draw->fault_count, draw->fault_rate);
 	for (unsigned i = 0; i < draw->n_flows; i++)

@@ -38,6 +38,7 @@ static void open_stack(void)
 	opts.mtu = life.draw.mtu;
 	opts.max_conns = 64;
 	opts.timestamps_off = life.draw.ts_off;
+	opts.ecn = life.draw.ecn;
 	opts.predict_off = !differ_predicts();
 	opts.poll = NET_POLL_BUSY;
 	fake_lends = life.draw.lends;
@@ -70,6 +71,8 @@ static void init_flow(struct flow *flow, unsigned index)
 	flow->rng.state = seed ^ UINT64_C(0x9ee7000000);
 	flow->app_rng.state = seed ^ UINT64_C(0xa99000000);
 	flow->ts.rng.state = seed ^ UINT64_C(0x57a3b00000);
+	flow->ecn.rng.state = seed ^ UINT64_C(0xec30000000);
+	flow->ecn.echoes_bits = rng_chance(&flow->ecn.rng, 50);
 	flow->peer_port = (uint16_t)(1000 + index);
 	flow->stack_port = d->dialed ? (uint16_t)(2000 + index) : PORT;
 	flow->isn = (uint32_t)rng_next(&flow->rng);
@@ -153,7 +156,8 @@ static int64_t next_event(void)
 	int64_t next = path_next();
 
 	if (coro_sched_ready(life.stack->sched) ||
-	    (net_here()->output_head && fake_tx_budget != 0))
+	    (net_here()->output.head != net_here()->output.tail &&
+	     fake_tx_budget != 0))
 		next = earlier(next, fake_now_ns + 5000);
 	next = earlier(next, coro_sched_next_ns(life.stack->sched));
 	next = earlier(next, earlier(life.next_starve, life.starve_end));

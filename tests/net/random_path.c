@@ -115,6 +115,7 @@ static void travel(struct flow *flow, enum direction to, const uint8_t *frame,
 		packet->to = to;
 		packet->len = len;
 		memcpy(packet->frame, frame, len);
+		ecn_travel(flow, to, packet->frame);
 		push(packet);
 	}
 }
@@ -180,6 +181,7 @@ static unsigned build(const struct segment *s, uint8_t *frame)
 		build_ip6(frame, header + s->len, 6);
 	else
 		build_ip4(frame, header + s->len);
+	ecn_put_tos(frame + 14, s->tos);
 	put16(tcp, s->src);
 	put16(tcp + 2, s->dst);
 	put32(tcp + 4, s->seq);
@@ -211,6 +213,7 @@ static void parse(const uint8_t *frame, struct segment *out)
 		.options_len = header - 20,
 		.data = tcp + header,
 		.len = payload - header,
+		.tos = ecn_tos(ip),
 	};
 }
 
@@ -290,14 +293,16 @@ void path_trace(const struct flow *flow, const struct segment *s,
 
 	if (!verbose)
 		return;
-	printf("%12.6f %u %s %c%c%c%c%c seq %d len %u ack %d wnd %u opt %u "
+	printf("%12.6f %u %s %c%c%c%c%c%c%c ecn %u seq %d len %u ack %d wnd %u "
+	       "opt %u "
 	       "%s\n",
 	       (double)(fake_now_ns - life.start) / 1e9, flow->index,
 	       to == TO_PEER ? "<-" : "->", s->flags & PEER_SYN ? 'S' : '.',
 	       s->flags & PEER_FIN ? 'F' : '.', s->flags & PEER_RST ? 'R' : '.',
 	       s->flags & PEER_ACK ? 'A' : '.', s->flags & PEER_PSH ? 'P' : '.',
-	       (int)(s->seq - base - 1), s->len, (int)(s->ack - ack - 1),
-	       s->wnd, s->options_len, what);
+	       s->flags & PEER_ECE ? 'E' : '.', s->flags & PEER_CWR ? 'C' : '.',
+	       s->tos & 3, (int)(s->seq - base - 1), s->len,
+	       (int)(s->ack - ack - 1), s->wnd, s->options_len, what);
 }
 
 /* ---- both ends ---- */
@@ -308,6 +313,7 @@ void path_send(struct flow *flow, const struct segment *s)
 	struct segment stamped = *s;
 	uint8_t options[40];
 
+	ecn_fill(flow, &stamped);
 	stamp_fill(flow, &stamped, options);
 	path_trace(flow, &stamped, TO_STACK, "");
 	travel(flow, TO_STACK, frame, build(&stamped, frame));

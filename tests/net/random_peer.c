@@ -108,6 +108,7 @@ static void read_options(struct flow *flow, const struct segment *s)
 	const uint8_t *at = s->options, *end = at + s->options_len;
 
 	stamp_take(flow, s);
+	ecn_take_syn(flow, s);
 	flow->stack_mss = 536;
 	while (at < end && *at) {
 		if (*at == OPT_MSS)
@@ -233,6 +234,7 @@ static void input_open(struct flow *flow, const struct segment *s)
 	}
 	if (!(s->flags & PEER_ACK))
 		return;
+	ecn_take(flow, s);
 	tx_ack(flow, s);
 	if (len)
 		rx_data(flow, s, offset);

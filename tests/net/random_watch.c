@@ -99,6 +99,10 @@ void app_watch(struct flow *flow)
 
 	watch->fn = watched;
 	net_set_cc(flow->app.conn, flow->d->cc);
+	if (flow->d->patience_ms) {
+		net_set_user_timeout(flow->app.conn, flow->d->patience_ms);
+		flow->watch.causes |= BY_DEADLINE;
+	}
 	if (flow->d->pace)
 		net_set_pacing_rate(flow->app.conn, flow->d->pace);
 	net_set_keepalive(flow->app.conn, 5, 1, 20);

@@ -201,6 +201,22 @@ static void dial(const char *addr)
 	net_spawn(stack, "dialer", dial_body, (void *)(uintptr_t)addr);
 }
 
+static void test_route_and_own_addresses(void **state)
+{
+	struct net_addr addr, source = {0};
+
+	net_addr_parse("10.0.0.2:80", -1, &addr);
+	assert_int_equal(net_route(stack, &addr, &source), 0);
+	assert_int_equal(source.port, 0);
+	assert_memory_equal(source.ip, "\12\0\0\1", 4);
+	assert_false(net_is_local(stack, &addr));
+	assert_true(net_is_local(stack, &source));
+	assert_false(net_is_local(stack, &(struct net_addr){0}));
+	net_addr_parse("10.9.0.2:80", -1, &addr);
+	assert_int_equal(net_route(stack, &addr, &source), -EHOSTUNREACH);
+	assert_int_equal(net_route(stack, NULL, NULL), -EINVAL);
+}
+
 static void test_dial_connects(void **state)
 {
 	struct segment s;
@@ -625,6 +641,7 @@ int main(void)
 		T(test_chosen_port_is_the_one_that_is_left),
 		T(test_second_acceptor_is_ebusy),
 		T(test_accept_obeys_deadline_and_cancel),
+		T(test_route_and_own_addresses),
 		T(test_dial_connects),
 		T(test_dial_takes_a_port_in_time_wait_over),
 		T(test_dial_refused_is_econnrefused),

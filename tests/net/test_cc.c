@@ -147,6 +147,30 @@ static void test_cubic_is_back_after_k_seconds(void **state)
 	end();
 }
 
+/*
+ * Of 30,000 segments, each acknowledged by itself: what an ACK adds is less
+ * than a byte, and less than a float of so many segments can tell. A window a
+ * second follows the curve by W' = 0.4 t^3 - W, which is 1.125 segments after
+ * two: 0.4 (t^3 - 3 t^2 + 6 t - 6 + 6 e^-t).
+ */
+static void test_cubic_grows_a_large_window(void **state)
+{
+	uint32_t before = 0;
+
+	begin("cubic", 30000);
+	ours->pcb.ssthresh = 30000 * MSS;
+	ours->srtt_us = 0;
+	for (unsigned i = 0; i <= 60000; i++) {
+		at_ms(1000 + i / 30);
+		rec->cubic.w_est = 0;
+		acked(1, 0);
+		if (i == 0)
+			before = rec->cwnd;
+	}
+	assert_in_range(rec->cwnd - before, 1115, 1130);
+	end();
+}
+
 /* 4.3: 0.529 segments a window, where that is more than the curve gives. */
 static void test_cubic_is_no_slower_than_reno(void **state)
 {
@@ -400,6 +424,7 @@ int main(void)
 		T(test_no_window_is_cut_below_two_segments),
 		T(test_an_undone_cut_leaves_the_window_as_it_was),
 		T(test_cubic_is_back_after_k_seconds),
+		T(test_cubic_grows_a_large_window),
 		T(test_cubic_is_no_slower_than_reno),
 		T(test_cubic_converges_fast),
 		T(test_cubic_waits_while_its_window_is_not_used),

@@ -418,7 +418,7 @@ static int listen6(void **state)
 	struct nd6_neighbor_cache_entry *peer = &neighbor_cache[0];
 
 	fake_now_ns = 1000000000;
-	net_opts_init(&opts);
+	peer_opts_init(&opts);
 	opts.links[opts.n_links++] = "ring:test";
 	net_addr_parse_prefix("fd00::1/64", &opts.addrs[opts.n_addrs++]);
 	opts.max_conns = 64;

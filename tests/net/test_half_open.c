@@ -29,7 +29,7 @@ static int listen_for_many(void **state)
 	struct net_opts opts;
 
 	fake_now_ns = SECOND_NS;
-	net_opts_init(&opts);
+	peer_opts_init(&opts);
 	opts.links[opts.n_links++] = "ring:test";
 	net_addr_parse_prefix("10.0.0.1/8", &opts.addrs[opts.n_addrs++]);
 	opts.max_conns = 2200000;

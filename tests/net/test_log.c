@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -342,6 +343,31 @@ static void say_storm(unsigned n)
 		net_log_seldom("storm of %s", "7.7.7.7");
 }
 
+/* A line's priority comes first where journald reads, and nowhere else. */
+static void test_lines_for_the_journal_have_a_priority(void **state)
+{
+	static struct net_log_limit limit;
+	struct stat st;
+	char stream[64];
+
+	assert_int_equal(fstat(pipe_in, &st), 0);
+	snprintf(stream, sizeof(stream), "%llu:%llu",
+		 (unsigned long long)st.st_dev, (unsigned long long)st.st_ino);
+	setenv("JOURNAL_STREAM", stream, 1);
+	assert_int_equal(net_log_open(), 0);
+	net_log("one");
+	net_log_limited(&limit, "two");
+	read_until("two\n");
+	assert_string_equal(text, "<5>one\n<4>two\n");
+	/* stderr has been given to another file since */
+	setenv("JOURNAL_STREAM", "1:1", 1);
+	assert_int_equal(net_log_open(), 0);
+	net_log("three");
+	read_until("three\n");
+	assert_string_equal(text, "<5>one\n<4>two\nthree\n");
+	unsetenv("JOURNAL_STREAM");
+}
+
 static void test_storm_is_a_line_a_second(void **state)
 {
 	fake_now_ns = 5 * NS_PER_S;
@@ -381,6 +407,7 @@ int main(void)
 		CASE(test_sigpipe_ends_no_process),
 		CASE(test_sigpipe_of_the_program_is_kept),
 		CASE(test_child_of_a_fork_writes_by_itself),
+		CASE(test_lines_for_the_journal_have_a_priority),
 		CASE(test_storm_is_a_line_a_second),
 	};
 

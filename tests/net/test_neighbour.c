@@ -7,11 +7,13 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
 #include "dpdk_glue/glue_csum.h"
 #include "netstack/link/link_priv.h"
+#include "netstack/program/log.h"
 #include "tests/bytes.h"
 #include "tests/net/fake_glue.h"
 #include "tests/net/peer.h"
@@ -228,6 +230,32 @@ static void test_made_up_neighbours_leave_the_living(void **state)
 	}
 	assert_int_equal(answered, 20);
 	assert_memory_equal(mac_of(FRIEND), fake_peer_mac, 6);
+}
+
+/* What is not asked for is told where somebody wants to know, within a limit.
+ */
+static void test_neighbours_that_are_not_asked_for_are_told(void **state)
+{
+	uint64_t held = net_log_suppressed();
+	char line[128] = "", err[300];
+	int ends[2];
+
+	assert_int_equal(pipe(ends), 0);
+	net_log_set_fd(ends[1]);
+	net_log_set_levels("coronet.neigh=info", true, err, sizeof(err));
+	for (unsigned i = 0; i < 3000; i++)
+		send_syn(0x0a000200 + i, 1000);
+	count_sent(0);
+	net_log_set_levels("notice", true, err, sizeof(err));
+	assert_true(read(ends[0], line, sizeof(line) - 1) > 0);
+	assert_memory_equal(line, "coronet.neigh: event=unasked neighbour=10.",
+			    42);
+	assert_true(net_log_suppressed() - held > 1000);
+	while (net_log_waiting())
+		usleep(1000);
+	net_log_set_fd(STDERR_FILENO);
+	close(ends[0]);
+	close(ends[1]);
 }
 
 /* A real neighbour that is new gets through a flood: it asks for us first. */
@@ -578,6 +606,7 @@ int main(void)
 		T(test_nobody_else_has_our_address),
 		T(test_strangers_fill_a_quarter_of_the_table),
 		T(test_made_up_neighbours_leave_the_living),
+		T(test_neighbours_that_are_not_asked_for_are_told),
 		T(test_a_new_neighbour_gets_through_a_flood),
 		T(test_a_question_answered_makes_room),
 		T(test_a_late_answer_is_taken),

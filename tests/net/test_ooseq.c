@@ -177,6 +177,109 @@ static void echo(struct net_conn *c, void *arg)
 	echo_views(c, arg);
 }
 
+static void discard(struct net_conn *c, void *arg)
+{
+	struct net_view view;
+	long n;
+
+	conn = c;
+	while ((n = net_recv_view(c, &view)) > 0) {
+		got_len += (size_t)n;
+		net_view_release(c, &view);
+	}
+	result = n;
+	ended++;
+}
+
+static void drain(void)
+{
+	struct segment s;
+
+	while (peer_next(&s))
+		;
+}
+
+/*
+ * A queue that overflows loses each second segment: a window has room for so
+ * many ranges. Segments of the least length that counts as full, 512 bytes.
+ */
+static void test_each_second_segment_of_a_window_may_be_missing(void **state)
+{
+	const uint32_t wnd = 3u << 20, ranges = wnd / 1024;
+	unsigned failed = 0;
+
+	connect_with(discard, true);
+	conn->pcb.mss = 512;
+	conn->pcb.rcv_max = conn->pcb.rcv_wnd = wnd;
+	for (uint32_t i = 0; i < ranges; i++) {
+		/* Room for more is in several pieces: each fails in turn. */
+		while (i == 1024 && failed < 3) {
+			net_mem_fail_after(++failed);
+			put(i * 1024 + 512, i * 1024 + 1024, 0);
+			run_rounds(1);
+			net_mem_fail_after(0);
+			assert_int_equal(net_here()->ooseq_held, i);
+			drain();
+		}
+		put(i * 1024 + 512, i * 1024 + 1024, 0);
+		drain();
+	}
+	assert_int_equal(net_here()->ooseq_held, ranges);
+	assert_int_equal(net_here()->stats.ooseq_drops, failed);
+	for (uint32_t i = 0; i < ranges; i++) {
+		put(i * 1024, i * 1024 + 512, 0);
+		drain();
+	}
+	run_rounds(2);
+	assert_int_equal(got_len, wnd);
+	expect_held(0);
+}
+
+/* Single bytes are another matter: they are as many as full segments. */
+static void test_a_window_of_single_bytes_makes_no_more_ranges(void **state)
+{
+	connect_with(discard, true);
+	for (uint32_t i = 0; i < 300; i++) {
+		put(2 * i + 1, 2 * i + 2, 0);
+		drain();
+	}
+	assert_int_equal(net_here()->ooseq_held, 256);
+	assert_int_equal(net_here()->stats.ooseq_drops, 44);
+}
+
+/* In any order, with overlaps: the ring's two sides move as one array's. */
+static void test_pieces_in_any_order_make_the_stream(void **state)
+{
+	uint32_t random = 1, pieces = 400;
+	uint16_t order[400];
+
+	connect_with(read_all, true);
+	for (unsigned turn = 0; turn < 8; turn++) {
+		for (unsigned i = 0; i < pieces; i++)
+			order[i] = (uint16_t)i;
+		for (unsigned i = pieces - 1; i > 0; i--) {
+			unsigned k;
+			uint16_t was = order[i];
+
+			random = random * 1103515245u + 12345;
+			k = (random >> 8) % (i + 1);
+			order[i] = order[k];
+			order[k] = was;
+		}
+		for (unsigned i = 0; i < pieces; i++) {
+			uint32_t at = turn * pieces * 20 + order[i] * 20u;
+
+			put(at, at + 20 + (order[i] + 1u < pieces) * (i % 3),
+			    0);
+			drain();
+		}
+		run_rounds(2);
+		expect_read((turn + 1) * pieces * 20);
+		expect_held(0);
+	}
+	assert_int_equal(net_here()->stats.ooseq_drops, 0);
+}
+
 /* An ACK that goes out with data has no room for them. */
 static void test_blocks_are_told_beside_data(void **state)
 {
@@ -190,6 +293,64 @@ static void test_blocks_are_told_beside_data(void **state)
 	assert_true(peer_next(&s));
 	assert_int_equal(s.len, 500);
 	assert_int_equal(s.options_len, 0);
+}
+
+static void stream_out(struct net_conn *c, void *arg)
+{
+	static const uint8_t data[60000];
+
+	conn = c;
+	while (net_send_all(c, data, sizeof(data)) >= 0)
+		;
+	ended++;
+}
+
+/* Takes what is sent now: whether data is, and an ACK that tells a range. */
+static void take_both(uint32_t left, uint32_t right, unsigned *data,
+		      unsigned *told)
+{
+	struct segment s;
+
+	while (peer_next(&s)) {
+		uint32_t said[2];
+
+		if (s.len) {
+			peer.rcv = s.seq + s.len;
+			++*data;
+			continue;
+		}
+		assert_true(s.options_len >= 12);
+		memcpy(said, s.options + 4, 8);
+		*told += lwip_ntohl(said[0]) - FIRST == left &&
+			 lwip_ntohl(said[1]) - FIRST == right;
+	}
+}
+
+/*
+ * Both ends send: each segment out of order acknowledges what has come, so that
+ * data leaves at once, and is told by an ACK of its own in the same round all
+ * the same. So is what fills a part of the hole.
+ */
+static void test_a_stream_the_other_way_does_not_delay_blocks(void **state)
+{
+	unsigned data = 0, told = 0;
+
+	connect_with(stream_out, true);
+	take_both(0, 0, &data, &told);
+	assert_true(data > 5);
+	for (uint32_t i = 0; i < 40; i++) {
+		data = told = 0;
+		put(i * 200 + 100, i * 200 + 200, 0);
+		take_both(i * 200 + 100, i * 200 + 200, &data, &told);
+		assert_true(data > 0);
+		assert_int_equal(told, 1);
+	}
+	data = told = 0;
+	put(0, 100, 0); /* the newest of those that remain is told first */
+	take_both(39 * 200 + 100, 39 * 200 + 200, &data, &told);
+	assert_true(data > 0 && told == 1);
+	peer_send(&peer, PEER_RST | PEER_ACK, NULL, 0);
+	run_rounds(2);
 }
 
 static void test_what_comes_twice_is_told(void **state)
@@ -605,7 +766,11 @@ int main(void)
 		T(test_newest_block_goes_first_and_four_are_told),
 		T(test_without_sack_a_hole_draws_plain_acks),
 		T(test_blocks_go_as_holes_are_filled),
+		T(test_each_second_segment_of_a_window_may_be_missing),
+		T(test_a_window_of_single_bytes_makes_no_more_ranges),
+		T(test_pieces_in_any_order_make_the_stream),
 		T(test_blocks_are_told_beside_data),
+		T(test_a_stream_the_other_way_does_not_delay_blocks),
 		T(test_what_comes_twice_is_told),
 		T(test_what_comes_twice_is_told_when_nothing_is_held),
 		T(test_overlaps_are_kept_once),

@@ -17,6 +17,7 @@
 
 #include <coronet/net.h>
 
+#include "netstack/program/capture.h"
 #include "tests/apps/in_child.h"
 
 static struct net_opts opts;
@@ -56,17 +57,45 @@ static void test_an_address_is_on_the_link_before_it(void **state)
 
 static void test_options_are_taken(void **state)
 {
-	char *argv[] = {"x",	       "--link",      "tap:t0",
-			"--addr",      "10.9.0.1/16", "--addr=fd00::1/64",
-			"--mtu",       "9000",	      "--lcore=1",
-			"--poll",      "busy",	      "--stats=0.5",
-			"--huge",      "off",	      "--gateway=10.9.0.254",
-			"--max-conns", "1000",	      "--counted-conns=7",
-			"--memory",    "256M",	      "--watchdog=250",
-			"--rmem-max",  "16M",	      "--cc=bbr",
+	char *argv[] = {"x",
+			"--link",
+			"tap:t0",
+			"--addr",
+			"10.9.0.1/16",
+			"--addr=fd00::1/64",
+			"--mtu",
+			"9000",
+			"--lcore=1",
+			"--poll",
+			"busy",
+			"--stats=0.5",
+			"--huge",
+			"off",
+			"--gateway=10.9.0.254",
+			"--max-conns",
+			"1000",
+			"--counted-conns=7",
+			"--trace-conns=5",
+			"--memory",
+			"256M",
+			"--watchdog=250",
+			"--rmem-max",
+			"16M",
+			"--cc=bbr",
+			"--wmem-max",
+			"8M",
+			"--control=/run/c",
+			"--metrics=[::1]:9464",
+			"--log-level=coronet.conn=info,error",
+			"--log-to=journal",
 			NULL};
 
-	assert_int_equal(parse(24, argv), 0);
+	assert_int_equal(parse(31, argv), 0);
+	assert_string_equal(opts.control, "/run/c");
+	assert_int_equal(opts.metrics.family, 6);
+	assert_int_equal(opts.metrics.port, 9464);
+	assert_string_equal(opts.log_level, "coronet.conn=info,error");
+	assert_string_equal(opts.log_to, "journal");
 	assert_string_equal(opts.cc, "bbr");
 	assert_int_equal(opts.watchdog_ms, 250);
 	assert_int_equal(opts.n_links, 1);
@@ -82,8 +111,60 @@ static void test_options_are_taken(void **state)
 	assert_int_equal(opts.gateway4.family, 4);
 	assert_int_equal(opts.max_conns, 1000);
 	assert_int_equal(opts.counted_conns, 7);
+	assert_int_equal(opts.trace_conns, 5);
 	assert_int_equal(opts.memory_bytes, 256 << 20);
 	assert_int_equal(opts.rmem_max, 16 << 20);
+	assert_int_equal(opts.wmem_max, 8 << 20);
+}
+
+static int capture_of(const char *text, struct net_capture *out)
+{
+	static char copy[128], error[256];
+	int err;
+
+	strcpy(copy, text);
+	err = net_capture_parse(copy, out, error, sizeof(error));
+	assert_true(err == 0 || error[0]);
+	error[0] = '\0';
+	return err;
+}
+
+static void test_captures_are_read(void **state)
+{
+	static const char *const wrong[] = {
+		"",	      ",packets=1",  "a,packets=0",
+		"a,packets=", "a,packets",   "a,packets=1x",
+		"a,bytes=1",  "a,bytes=1T",  "a,bytes=1KK",
+		"a,snap=0",   "a,snap=9217", "a,b=1",
+		"a,",
+	};
+	struct net_capture capture;
+
+	assert_int_equal(capture_of("/tmp/a", &capture), 0);
+	assert_string_equal(capture.path, "/tmp/a");
+	assert_null(capture.filter);
+	assert_int_equal(capture.max_bytes, 0);
+	assert_int_equal(capture_of("a,packets=7,bytes=3M,snap=64,"
+				    "filter=port 1,bytes=2",
+				    &capture),
+			 0);
+	assert_string_equal(capture.path, "a");
+	assert_string_equal(capture.filter, "port 1,bytes=2");
+	assert_int_equal(capture.max_packets, 7);
+	assert_int_equal(capture.max_bytes, 3 << 20);
+	assert_int_equal(capture.snap_bytes, 64);
+	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
+		assert_int_equal(capture_of(wrong[i], &capture), -EINVAL);
+}
+
+static void test_an_exception_is_of_the_link_before_it(void **state)
+{
+	char *argv[] = {"x",	       "--link=tap:t0", "--link=tap:t1",
+			"--exception", "tap:k1,tcp=22", NULL};
+
+	assert_int_equal(parse(5, argv), 0);
+	assert_null(opts.exceptions[0]);
+	assert_string_equal(opts.exceptions[1], "tap:k1,tcp=22");
 }
 
 static void test_words_after_two_dashes_are_left_for_eal(void **state)
@@ -430,6 +511,8 @@ int main(void)
 		cmocka_unit_test(test_everything_has_a_default),
 		cmocka_unit_test(test_an_address_is_on_the_link_before_it),
 		cmocka_unit_test(test_options_are_taken),
+		cmocka_unit_test(test_captures_are_read),
+		cmocka_unit_test(test_an_exception_is_of_the_link_before_it),
 		cmocka_unit_test(test_a_size_needs_a_unit_and_sense),
 		cmocka_unit_test(test_words_after_two_dashes_are_left_for_eal),
 		cmocka_unit_test(test_configuration_file_is_read_in_place),

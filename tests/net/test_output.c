@@ -52,6 +52,48 @@ static void test_a_burst_is_acknowledged_once(void **state)
 	assert_int_equal(got_len, 20000);
 }
 
+/* ---- flushes within a round ---- */
+
+/* Frames to each peer at a round's first flush and at its second. */
+static unsigned at_flush[2][2], n_flushes;
+
+static void note_flush(void)
+{
+	uint8_t frame[2048];
+
+	assert_in_range(n_flushes, 0, 1);
+	while (fake_sent(frame, sizeof(frame)))
+		at_flush[n_flushes][frame[37] == (uint8_t)1001]++;
+	n_flushes++;
+}
+
+/* What a round's coroutines send leaves before its timers run, and theirs. */
+static void test_an_answer_does_not_wait_for_timers(void **state)
+{
+	struct peer late, asks;
+	struct segment s;
+
+	serve(echo_views);
+	peer_connect(&late, 1000, 7, NEAR_WRAP);
+	peer_connect(&asks, 1001, 7, NEAR_WRAP);
+	peer_send(&late, PEER_ACK, "never acknowledged", 18);
+	assert_true(peer_next(&s));
+	assert_int_equal(s.len, 18);
+	memset(at_flush, 0, sizeof(at_flush));
+	fake_on_flush = note_flush;
+	for (unsigned i = 0; i < 2000 && !at_flush[1][0]; i++) {
+		peer_send(&asks, PEER_ACK, "hello", 5);
+		asks.rcv += 5;
+		n_flushes = 0;
+		run_ms(1);
+	}
+	fake_on_flush = NULL;
+	assert_int_equal(at_flush[0][0], 0);
+	assert_int_equal(at_flush[1][0], 1);
+	assert_true(at_flush[0][1] > 0);
+	assert_int_equal(at_flush[1][1], 0);
+}
+
 static size_t to_send;
 static long taken[2]; /* by connections from ports 1000 and 1001 */
 
@@ -231,6 +273,77 @@ static void test_slow_start_counts_what_one_ack_covers(void **state)
 	assert_int_equal(the_conn->pcb.cwnd, before + 7 * MSS);
 }
 
+/* ---- the output queue ---- */
+
+#define LIVING 8u
+
+/* A connection that has something to send; NULL: there is no more room. */
+static struct net_conn *begin_queued(void)
+{
+	struct tcp_pcb *pcb = tcp_new();
+
+	if (!pcb)
+		return NULL;
+	net_conn_queue_output(net_conn_of(pcb));
+	return net_conn_of(pcb);
+}
+
+static uint32_t queued(void)
+{
+	return net_here()->output.tail - net_here()->output.head;
+}
+
+/*
+ * While no port takes frames, connections that end keep their places in the
+ * queue: new ones are refused before those that live could find none.
+ */
+static void test_ended_connections_do_not_overflow_the_queue(void **state)
+{
+	uint32_t places = net_here()->output.mask + 1, ended_queued = 0;
+	struct net_conn *living[LIVING], *conn;
+
+	fake_tx_budget = 0;
+	for (unsigned turn = 0; turn < 3; turn++) {
+		uint64_t bytes = net_mem_bytes();
+
+		for (unsigned i = 0; i < LIVING; i++)
+			living[i] = net_conn_of(tcp_new());
+		for (ended_queued = 0; ended_queued < 2 * places;
+		     ended_queued++) {
+			conn = begin_queued();
+			if (!conn)
+				break;
+			assert_int_equal(queued(), ended_queued + 1);
+			tcp_abort(&conn->pcb);
+			assert_int_equal(net_here()->n_conns, LIVING);
+		}
+		assert_int_equal(ended_queued, places - LIVING);
+		for (unsigned i = 0; i < LIVING; i++)
+			net_conn_queue_output(living[i]);
+		assert_int_equal(queued(), places);
+		/* Nobody has taken another one's place. */
+		for (unsigned i = 0; i < LIVING; i++)
+			assert_ptr_equal(
+				net_here()->output.ring[ended_queued + i],
+				living[i]);
+		net_output_all();
+		assert_int_equal(queued(), places);
+		fake_tx_budget = -1;
+		net_output_all();
+		fake_tx_budget = 0;
+		assert_int_equal(queued(), 0);
+		for (unsigned i = 0; i < LIVING; i++) {
+			assert_false(living[i]->in_output);
+			tcp_abort(&living[i]->pcb);
+		}
+		assert_int_equal(net_here()->n_conns, 0);
+		/* Those that had ended are freed, once each. */
+		if (turn > 0)
+			assert_int_equal(net_mem_bytes(), bytes);
+	}
+	fake_tx_budget = -1;
+}
+
 #define listening(test)                                                        \
 	cmocka_unit_test_setup_teardown(test, peer_listen, peer_teardown)
 
@@ -238,12 +351,14 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		listening(test_a_burst_is_acknowledged_once),
+		listening(test_an_answer_does_not_wait_for_timers),
 		listening(test_a_full_port_loses_nothing),
 		listening(test_a_full_port_is_shared),
 		listening(test_bytes_that_cannot_go_yet_are_few),
 		listening(test_where_queues_end_is_remembered),
 		listening(test_a_closed_window_leaves_the_whole_buffer),
 		listening(test_slow_start_counts_what_one_ack_covers),
+		listening(test_ended_connections_do_not_overflow_the_queue),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

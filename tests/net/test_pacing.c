@@ -63,6 +63,31 @@ static unsigned most_at_once(void)
 	return most;
 }
 
+/*
+ * The same without a log: a bucket that leaks at the rate never holds more than
+ * a burst if and only if no interval has more than its rate's and a burst.
+ */
+static struct {
+	double rate, burst, level, most;
+	int64_t at_ns;
+} bucket;
+
+static void fill_bucket(int64_t at_ns, unsigned bytes)
+{
+	double s = (double)(at_ns - bucket.at_ns) / 1e9;
+
+	bucket.level -= bucket.rate * s;
+	if (bucket.level < 0)
+		bucket.level = 0;
+	bucket.level += bytes;
+	bucket.at_ns = at_ns;
+	if (bucket.level > bucket.most)
+		bucket.most = bucket.level;
+	if (bucket.level > bucket.burst + 1)
+		fail_msg("%.0f bytes more than %.0f a second, of %.0f",
+			 bucket.level, bucket.rate, bucket.burst);
+}
+
 static struct net_conn_stats stats(void)
 {
 	struct net_conn_stats out;
@@ -144,6 +169,60 @@ static void test_a_cap_is_kept_while_repairing(void **state)
 	/* A probe for a lost tail may come on top. */
 	expect_rate(500000, 4.0 * MSS);
 	let_go();
+}
+
+static uint64_t random_state = 1;
+
+static unsigned draw(unsigned from, unsigned to)
+{
+	random_state = random_state * UINT64_C(6364136223846793005) +
+		       UINT64_C(1442695040888963407);
+	return from + (unsigned)((random_state >> 33) % (to - from + 1));
+}
+
+/*
+ * Any rate, segment, round trip, queue and controller, a stack that is late by
+ * up to 30 ms; and losses, of which a probe may come on top.
+ */
+static void test_no_interval_has_more_than_its_rate_and_a_burst(void **state)
+{
+	static const char *const controllers[] = {"cubic", "reno", "bbr"};
+
+	for (unsigned life = 0; life < 48; life++) {
+		double cap = draw(5, 1000), quantum;
+		struct bottleneck path = {
+			.rate = 1e8,
+			.delay_ns = draw(1, 100) * NS_MS,
+			.queue = draw(20, 4000) * 1000,
+			.per_mille = life % 2 ? draw(1, 30) : 0,
+			.mss = draw(536, 1460),
+			.late_ms = life % 4 < 2 ? draw(1, 30) : 0};
+
+		for (unsigned i = draw(0, 2); i > 0; i--)
+			cap *= 10; /* 5 KB to 100 MB a second */
+		cap *= 1000;
+		bottleneck_sees = NULL;
+		net_listener_set_cc(listener, controllers[draw(0, 2)]);
+		bottleneck_connect(&path, 0);
+		assert_int_equal(net_set_pacing_rate(ours, (uint64_t)cap), 0);
+		quantum = cap / 1000 > 2.0 * path.mss ? cap / 1000
+						      : 2.0 * path.mss;
+		bucket.rate = cap;
+		bucket.burst = quantum + (path.per_mille ? 2.0 * path.mss : 0);
+		bucket.level = bucket.most = 0;
+		bucket.at_ns = fake_now_ns;
+		bottleneck_sees = fill_bucket;
+		for (unsigned ms = 0; ms < 1500; ms += 5) {
+			static uint8_t data[65535];
+
+			if (draw(0, 9)) /* it pauses at times */
+				net_send(ours, data, draw(1, 65535));
+			bottleneck_run(&path, 5);
+		}
+		assert_true(path.sent > 0);
+		assert_true(bucket.most >= path.mss); /* bursts are used */
+		let_go();
+	}
 }
 
 /*
@@ -319,6 +398,7 @@ int main(void)
 		T(test_a_cap_is_kept_and_used),
 		T(test_a_small_cap_is_kept_and_used),
 		T(test_a_cap_is_kept_while_repairing),
+		T(test_no_interval_has_more_than_its_rate_and_a_burst),
 		T(test_a_probe_does_not_break_the_dam),
 		T(test_closing_does_not_break_the_dam),
 		T(test_a_cap_holds_for_small_writes_too),

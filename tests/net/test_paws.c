@@ -184,7 +184,7 @@ static void test_a_reset_changes_nothing(void **state)
 	connect_reading();
 	stamped_send_at(stamped.snd + 5, PEER_RST, "", stamp + 50);
 	expect_ack(stamp); /* a challenge */
-	assert_int_equal(ours->ts_recent, stamp);
+	assert_int_equal(ours->pcb.ts_recent, stamp);
 }
 
 /* ---- PAWS ---- */
@@ -240,6 +240,36 @@ static void test_timestamps_wrap(void **state)
 	stamped_send(PEER_ACK, "c");
 	expect_ack(stamp);
 	expect_got("abc");
+}
+
+/*
+ * 5.3 R1 from any place: what is older, by less than half of all numbers, is
+ * dropped, and nothing else is. The peer's clock goes round several times.
+ */
+static void test_only_what_is_older_is_dropped(void **state)
+{
+	uint32_t recent = 0xfffffff0, random = 1, delta, value;
+	unsigned taken = 0, wraps = 0;
+
+	stamp = recent;
+	connect_reading();
+	for (unsigned i = 0; i < 400; i++) {
+		random = random * 1664525 + 1013904223;
+		delta = random >> (random >> 5 & 31);
+		value = random & 16 ? recent - delta : recent + delta;
+		stamped_send_at(stamped.snd, PEER_ACK, "x", value);
+		run_ms(50); /* its ACK has left, so the next one counts */
+		while (peer_next(&(struct segment){0}))
+			;
+		if ((int32_t)(value - recent) >= 0) {
+			wraps += value < recent;
+			recent = value;
+			stamped.snd++;
+			taken++;
+		}
+		assert_int_equal(got_len, taken);
+	}
+	assert_true(wraps > 3 && taken > 100 && taken < 300);
 }
 
 /* RFC 7323 5.5 */
@@ -343,7 +373,7 @@ static void test_a_syn_sent_again_changes_nothing(void **state)
 	stamped_send_at(stamped.snd, PEER_ACK, "", stamp - 999);
 	run_rounds(2);
 	assert_non_null(ours);
-	assert_int_equal(ours->ts_recent, stamp - 999);
+	assert_int_equal(ours->pcb.ts_recent, stamp - 999);
 }
 
 /* Its header says 32 bytes, and there are 24: the rest is another frame's. */
@@ -613,6 +643,7 @@ int main(void)
 		T(test_old_acks_say_nothing),
 		T(test_an_old_fin_ends_nothing),
 		BOTH(test_timestamps_wrap),
+		BOTH(test_only_what_is_older_is_dropped),
 		BOTH(test_after_24_days_any_timestamp_is_taken),
 		T(test_a_reset_needs_no_timestamp),
 		T(test_a_reset_may_have_an_old_one),

@@ -382,7 +382,7 @@ static int jumbo_listen(void **state)
 	struct net_opts opts;
 
 	fake_now_ns = 1000000000;
-	net_opts_init(&opts);
+	peer_opts_init(&opts);
 	opts.links[opts.n_links++] = "ring:test";
 	net_addr_parse_prefix("10.0.0.1/24", &opts.addrs[opts.n_addrs++]);
 	opts.max_conns = 64;

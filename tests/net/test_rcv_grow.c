@@ -20,6 +20,7 @@
 
 static struct peer peer;
 static struct net_conn *conn;
+static unsigned rtt_ms; /* of the handshake, and of trips behind it */
 static unsigned scale;
 static uint32_t edge; /* of the window, as the peer knows it */
 static bool reads;    /* the handler does, or waits until it does */
@@ -67,7 +68,7 @@ static void take_acks(void)
 			edge = s.ack + ((uint32_t)s.wnd << scale);
 }
 
-/* A handshake of RTT_MS by a client that offers to scale windows, or not. */
+/* A handshake of rtt_ms by a client that offers to scale windows, or not. */
 static void connect_to(net_handler handler, bool scaling)
 {
 	static const uint8_t options[] = {2, 4, 5, 120, 3, 3, 7, 1};
@@ -81,7 +82,7 @@ static void connect_to(net_handler handler, bool scaling)
 	assert_int_equal(s.options_len, scaling ? 8 : 4);
 	scale = scaling ? s.options[7] : 0;
 	edge = 100 + s.wnd;
-	run_ms(RTT_MS);
+	run_ms(rtt_ms);
 	peer_send(&peer, PEER_ACK, NULL, 0);
 	run_rounds(2);
 	assert_non_null(conn);
@@ -108,7 +109,7 @@ static void send_for_a_trip(uint32_t most)
 			run_rounds(1);
 		take_acks();
 	}
-	run_ms(RTT_MS);
+	run_ms(rtt_ms);
 	take_acks();
 }
 
@@ -352,10 +353,111 @@ static void test_a_grown_one_with_unread_bytes_resets(void **state)
 		;
 }
 
+/* ---- the least round trip ---- */
+
+#define MS_US(ms) ((ms)*1000000u >> 10) /* in units of srtt_us / 8 */
+
+/* As a satellite's or an ocean's: all of --rmem-max is needed. */
+static void test_a_long_path_gets_all_of_it(void **state)
+{
+	unsigned trips = 0;
+
+	rtt_ms = 100;
+	connect_with(true);
+	while (window() < 6u << 20 && trips++ < 30)
+		send_for_a_trip(UINT32_MAX);
+	assert_in_range(trips, 5, 8);
+}
+
+/*
+ * A sender in slow start, paced over half of each round trip, finds the window
+ * doubled before it needs it, until that is as large as it may become. What it
+ * knows of the window when its segment comes here left us a round trip ago.
+ */
+static void test_slow_start_over_a_long_path_is_not_held_up(void **state)
+{
+	static const uint8_t data[SEG];
+	uint32_t known[100];
+
+	rtt_ms = 100;
+	connect_with(true);
+	for (unsigned ms = 0; ms < rtt_ms; ms++)
+		known[ms] = edge;
+	for (uint32_t cwnd = 10 * SEG; cwnd < 6u << 20; cwnd *= 2) {
+		uint32_t sent = 0;
+
+		for (unsigned ms = 0; ms < rtt_ms; ms++) {
+			while (sent < cwnd && sent < cwnd / 50 * (ms + 1)) {
+				assert_in_range(known[ms] - peer.snd, SEG,
+						6u << 20);
+				peer_send(&peer, PEER_ACK, data, SEG);
+				sent += SEG;
+			}
+			run_ms(1);
+			take_acks();
+			known[ms] = edge;
+		}
+		assert_true(sent >= cwnd);
+	}
+}
+
+/*
+ * A bottleneck of FIRST_WND in 20 ms on a path of 1 ms: what of the window the
+ * path does not need waits before it, and each round trip is measured with
+ * that. A larger window would only make the queue longer.
+ */
+static void test_a_queue_of_its_own_makes_nothing_grow(void **state)
+{
+	rtt_ms = 1;
+	connect_with(true);
+	for (unsigned i = 0; i < 1000; i++) {
+		net_rtt_sample(conn, MS_US(20) * (window() / FIRST_WND));
+		send_for_a_trip(FIRST_WND / 20);
+	}
+	assert_in_range(conn->srtt_us >> 3, MS_US(15), MS_US(21));
+	assert_int_equal(window(), FIRST_WND);
+}
+
+/*
+ * The handshake took 200 ms, as one does for which addresses have to be looked
+ * up; the path takes 5 ms. Windows that arrive faster tell.
+ */
+static void test_a_slow_handshake_is_no_long_path(void **state)
+{
+	rtt_ms = 200;
+	connect_with(true);
+	assert_in_range(conn->pcb.rto_end, MS_US(200), MS_US(210));
+	rtt_ms = 5;
+	for (unsigned i = 0; i < 200; i++)
+		send_for_a_trip(FIRST_WND);
+	assert_in_range(conn->pcb.rto_end, MS_US(5), MS_US(12));
+	assert_in_range(window(), FIRST_WND, 4 * FIRST_WND);
+}
+
+/* What took no longer than a trip can be is none, however much it was. */
+static void test_a_window_at_most_is_no_round_trip(void **state)
+{
+	rtt_ms = 50;
+	connect_with(true);
+	for (unsigned i = 0; i < 10; i++) {
+		send_for_a_trip(20 * SEG);
+		assert_in_range(conn->pcb.rto_end, MS_US(49), MS_US(52));
+	}
+	while (window() < 6u << 20) {
+		send_for_a_trip(UINT32_MAX);
+		assert_in_range(conn->pcb.rto_end, MS_US(49), MS_US(52));
+	}
+}
+
+static int open_usual(void **state)
+{
+	rtt_ms = RTT_MS;
+	return peer_listen(state);
+}
+
 int main(void)
 {
-#define T(name)                                                                \
-	cmocka_unit_test_setup_teardown(name, peer_listen, peer_teardown)
+#define T(name) cmocka_unit_test_setup_teardown(name, open_usual, peer_teardown)
 	const struct CMUnitTest tests[] = {
 		T(test_a_sender_that_fills_the_window_gets_more),
 		T(test_a_reader_that_is_always_behind_does_not_hold_it_up),
@@ -371,6 +473,11 @@ int main(void)
 		T(test_after_memory_was_short_it_stays),
 		T(test_a_grown_one_closes_with_a_fin),
 		T(test_a_grown_one_with_unread_bytes_resets),
+		T(test_a_long_path_gets_all_of_it),
+		T(test_slow_start_over_a_long_path_is_not_held_up),
+		T(test_a_queue_of_its_own_makes_nothing_grow),
+		T(test_a_slow_handshake_is_no_long_path),
+		T(test_a_window_at_most_is_no_round_trip),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

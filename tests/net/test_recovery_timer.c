@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "netstack/recovery/recovery_priv.h"
 #include "netstack/shard/shard.h"
 #include "tests/net/fake_glue.h"
 #include "tests/net/repair.h"
@@ -72,6 +73,44 @@ static void test_a_lost_tail_is_probed_after_two_rtt(void **state)
 	peer_expect_nothing();
 	run_ms(4);
 	EXPECT_SENT(2);
+}
+
+/* The tail was late: nothing has been cut, so nothing is given back. */
+static void test_a_needless_probe_ends_no_slow_start(void **state)
+{
+	repair_connect(true, 3 * MSS);
+	EXPECT_SENT(0, 1, 2);
+	run_ms(2 * RTT_MS + 2);
+	EXPECT_SENT(2);
+	ACK_SACK(3, 2, 3); /* both have come */
+	assert_true(info().ssthresh_bytes > 4 << 20);
+	assert_int_equal(info().cwnd_bytes, 10 * MSS);
+	assert_int_equal(net_here()->stats.cuts_undone, 0);
+}
+
+/*
+ * By hand, ms: SRTT 20 and RTTVAR 10, then two samples of 520 make that 82.5
+ * and 132.5, and 137.2 and 208.75. Their sum, with RTTVAR twice, is 555; RFC
+ * 8985 waits 2 * 137.2 + 200 = 474, whatever the peer's ACKs took before.
+ */
+static void test_a_probe_waits_no_longer_than_the_rfcs(void **state)
+{
+	unsigned sent[1];
+
+	for (unsigned shift = 0; shift <= 6; shift += 6) {
+		repair_connect(true, 0);
+		net_rtt_sample(ours, NET_MS(520));
+		net_rtt_sample(ours, NET_MS(520));
+		ours->probe_shift = shift & 7;
+		assert_int_equal(net_send(ours, "", 1), 1);
+		run_rounds(2);
+		EXPECT_SENT(0);
+		assert_in_range(ms_until_sent(sent, 1000), 473, 480);
+		net_abort(ours);
+		run_rounds(2);
+		while (peer_next(&(struct segment){0}))
+			;
+	}
 }
 
 static void test_probe_finds_the_loss_of_several(void **state)
@@ -445,6 +484,8 @@ int main(void)
 		T(test_handshake_gives_the_first_rtt),
 		T(test_rtt_follows_the_path),
 		T(test_a_lost_tail_is_probed_after_two_rtt),
+		T(test_a_needless_probe_ends_no_slow_start),
+		T(test_a_probe_waits_no_longer_than_the_rfcs),
 		T(test_probe_finds_the_loss_of_several),
 		T(test_probe_is_new_data_if_there_is_any),
 		T(test_a_question_asked_again_is_answered_at_once),

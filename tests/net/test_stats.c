@@ -113,6 +113,8 @@ static void test_fin_is_no_byte(void **state)
 	peer_send(&peer, PEER_ACK | PEER_FIN, NULL, 0);
 	run_rounds(2);
 	assert_int_equal(stats().state, NET_TCP_TIME_WAIT);
+	assert_int_equal(stats().info.state, 6); /* Linux's number */
+	assert_int_equal(stats().info.delivered, 1);
 	assert_int_equal(stats().rx_bytes, 0);
 	net_close(conn);
 }
@@ -224,6 +226,10 @@ static void test_end_leaves_the_sums(void **state)
 	assert_int_equal(stats().state, NET_TCP_CLOSED);
 	assert_int_equal(stats().rx_bytes, 5);
 	assert_int_equal(stats().unsent + stats().unacked, 0);
+	assert_int_equal(stats().info.state, 7); /* Linux's number */
+	assert_true(stats().info.bytes_received == 5);
+	assert_true(stats().info.absent & NET_INFO_NO_PATH);
+	assert_int_equal(stats().info.unacked + stats().info.pmtu, 0);
 	net_close(conn);
 }
 

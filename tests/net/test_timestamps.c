@@ -213,7 +213,8 @@ static struct net_conn *dialed(void)
 {
 	for (struct net_conn **b = net_here()->buckets;
 	     b <= net_here()->buckets + net_here()->bucket_mask; b++)
-		for (struct net_conn *conn = *b; conn; conn = conn->hash_next)
+		for (struct net_conn *conn = *b; conn;
+		     conn = conn->pcb.hash_next)
 			if (conn->connecting)
 				return conn;
 	return NULL;
@@ -302,7 +303,10 @@ static void test_a_cookie_without_agrees_on_none(void **state)
 	assert_int_equal(ours->pcb.mss, 1460);
 }
 
-/* Our clock goes on where the cookie's was. */
+/*
+ * Our clock goes on where the cookie's was; that one's last bit told of ECN,
+ * for which it went back by one or two.
+ */
 static void test_a_cookies_clock_is_the_connections(void **state)
 {
 	struct segment s;
@@ -319,7 +323,7 @@ static void test_a_cookies_clock_is_the_connections(void **state)
 	fake_now_ns += 10 << 20;
 	stamped_send(PEER_ACK, "");
 	s = expect_stamped(PEER_ACK | PEER_PSH, stamp);
-	assert_int_equal(stamp_of(&s), before + 10);
+	assert_in_range(stamp_of(&s), before + 10, before + 12);
 }
 
 /* ---- the clock ---- */
@@ -384,6 +388,7 @@ static void test_what_is_written_and_sent_is_predicted(void **state)
 	stamped.rcv += 5;
 	stamped_send(PEER_ACK, "");
 	run_rounds(2);
+	net_here()->predicts = true; /* or CORONET_PREDICT has turned it off */
 	assert_int_equal(net_predict_write(ours, "data", 4), ERR_OK);
 	assert_true(net_predict_output(ours));
 	s = expect_stamped(PEER_ACK | PEER_PSH, stamp);

@@ -125,20 +125,32 @@ static bool has_room(const struct wire_path *path, unsigned bytes)
 	       path->waiting_bytes + bytes <= path->conf.queue_bytes;
 }
 
+/* Whether the queue that a frame is about to join marks it. */
+static bool is_long(const struct wire_path *path)
+{
+	const struct wire_conf *conf = &path->conf;
+
+	return (conf->mark_pkts &&
+		path->tail - path->head >= conf->mark_pkts) ||
+	       (conf->mark_bytes && path->waiting_bytes >= conf->mark_bytes);
+}
+
 /*
  * A bucket that holds no more than the frame being sent: frames leave one
  * after the other, each taking its bits at the rate. What a frame takes is
  * kept to the fraction of a ns, so that the rate is exact in the long run.
  */
 static bool pass_rate(struct wire_path *path, int64_t now_ns, unsigned bytes,
-		      int64_t *done_ns)
+		      struct wire_fate *fate)
 {
-	*done_ns = now_ns;
+	fate->leaves_ns = now_ns;
+	fate->mark = false;
 	if (!path->conf.rate_bps)
 		return true;
 	retire_sent(path, now_ns);
 	if (!has_room(path, bytes))
 		return false;
+	fate->mark = is_long(path);
 	if (path->free_ns < now_ns) {
 		path->free_ns = now_ns;
 		path->rest = 0;
@@ -149,7 +161,7 @@ static bool pass_rate(struct wire_path *path, int64_t now_ns, unsigned bytes,
 	path->waiting[path->tail++ % path->max_pkts] =
 		(struct waiting){.done_ns = path->free_ns, .bytes = bytes};
 	path->waiting_bytes += bytes;
-	*done_ns = path->free_ns;
+	fate->leaves_ns = path->free_ns;
 	return true;
 }
 
@@ -184,7 +196,7 @@ static bool pass(struct wire_path *path, int64_t now_ns, unsigned bytes,
 {
 	bool held_back;
 
-	if (!pass_rate(path, now_ns, bytes, &fate->leaves_ns)) {
+	if (!pass_rate(path, now_ns, bytes, fate)) {
 		path->stats.queue_dropped++;
 		return false;
 	}

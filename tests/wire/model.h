@@ -31,6 +31,8 @@ struct wire_conf {
 	uint64_t rate_bps;	/* bits a second; 0: no limit */
 	uint64_t queue_pkts;	/* waiting for the rate; 0: no limit */
 	uint64_t queue_bytes;	/* the same in bytes; 0: no limit */
+	uint64_t mark_pkts;	/* so many waiting mark what comes; 0: never */
+	uint64_t mark_bytes;	/* the same in bytes; 0: never */
 	int64_t down_ns, up_ns; /* no link from the one to the other */
 	unsigned mtu;		/* bytes of IP packet that pass; 0: no limit */
 	bool tell;		/* the sender of what does not pass */
@@ -40,6 +42,7 @@ struct wire_fate {
 	int64_t leaves_ns;
 	uint32_t
 		flip; /* the bit, counted from the frame's first; WIRE_INTACT */
+	bool mark; /* the queue is long: it is marked, if it is ECN-capable */
 };
 
 /*

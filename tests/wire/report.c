@@ -20,6 +20,7 @@ static const struct counter {
 	{"duplicated", offsetof(struct wire_counts, model.duplicated)},
 	{"reordered", offsetof(struct wire_counts, model.reordered)},
 	{"corrupted", offsetof(struct wire_counts, model.corrupted)},
+	{"marked", offsetof(struct wire_counts, marked)},
 	{"queue_dropped", offsetof(struct wire_counts, model.queue_dropped)},
 	{"down", offsetof(struct wire_counts, model.down)},
 	{"overflowed", offsetof(struct wire_counts, overflowed)},

@@ -18,6 +18,7 @@ struct wire_counts {
 	struct wire_stats model;
 	uint64_t out_frames, out_bytes; /* handed to a port, or several */
 	uint64_t told;			/* of too_big: the sender knows */
+	uint64_t marked;		/* CE, RFC 3168 */
 	uint64_t overflowed;		/* --hold was too little */
 	uint64_t no_frame;		/* a port had no frame left */
 	uint64_t under_way;		/* held now, or when the wire ended */

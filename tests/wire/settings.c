@@ -14,9 +14,9 @@
 #define MIN_MTU	  68 /* RFC 791: what every link carries */
 #define MAX_MTU	  9000
 
-enum kind { PERCENT, MS, SECONDS, MBIT, QUEUE, MTU, TOO_BIG };
+enum kind { PERCENT, MS, SECONDS, MBIT, QUEUE, MARK, MTU, TOO_BIG };
 
-/* QUEUE sets two members. */
+/* QUEUE and MARK set two members each. */
 const struct wire_setting wire_settings[WIRE_SETTINGS] = {
 	{"loss", PERCENT, offsetof(struct wire_conf, loss), "PERCENT", "1",
 	 "Frames that vanish"},
@@ -37,6 +37,10 @@ const struct wire_setting wire_settings[WIRE_SETTINGS] = {
 	{"queue", QUEUE, 0, "FRAMES|BYTES", "100 or 64000B",
 	 "Waiting for the rate, the frame being sent included; what finds it "
 	 "full is dropped (default 1000)"},
+	{"mark", MARK, 0, "FRAMES|BYTES", "20 or 30000B",
+	 "What finds so many waiting is marked, if it is ECN-capable (RFC "
+	 "3168, "
+	 "default: nothing is)"},
 	{"path-mtu", MTU, offsetof(struct wire_conf, mtu), "BYTES", "1000",
 	 "Longer IP packets do not pass; 0: no limit"},
 	{"too-big", TOO_BIG, offsetof(struct wire_conf, tell), "drop|tell",
@@ -55,11 +59,13 @@ static const char *const expected_of[] = {
 	[SECONDS] = "seconds from 0 to 86400 after the start",
 	[MBIT] = "Mbit/s from 0.001 to 400000, or 0",
 	[QUEUE] = "frames from 1 to 1000000, or bytes with a B behind them",
+	[MARK] = "frames from 1 to 1000000, or bytes with a B behind them",
 	[MTU] = "bytes from 68 to 9000, or 0",
 	[TOO_BIG] = "drop or tell",
 };
 
-static int parse_queue(const char *text, struct wire_conf *conf)
+/* Frames or bytes; the other is 0. */
+static int parse_queue(const char *text, uint64_t *pkts, uint64_t *bytes)
 {
 	size_t len = strlen(text);
 	char digits[24];
@@ -69,8 +75,8 @@ static int parse_queue(const char *text, struct wire_conf *conf)
 	if (len == 0 || text[len - 1] != 'B') {
 		err = opts_parse_number(text, 1, 1000000, &n);
 		if (err == 0) {
-			conf->queue_pkts = n;
-			conf->queue_bytes = 0;
+			*pkts = n;
+			*bytes = 0;
 		}
 		return err;
 	}
@@ -80,8 +86,8 @@ static int parse_queue(const char *text, struct wire_conf *conf)
 	digits[len - 1] = '\0';
 	err = opts_parse_number(digits, 1, MAX_BYTES, &n);
 	if (err == 0) {
-		conf->queue_pkts = 0;
-		conf->queue_bytes = n;
+		*pkts = 0;
+		*bytes = n;
 	}
 	return err;
 }
@@ -139,7 +145,9 @@ int wire_setting_parse(const struct wire_setting *setting, const char *text,
 			*(uint64_t *)member = (uint64_t)value / 1000;
 		return err;
 	case QUEUE:
-		return parse_queue(text, conf);
+		return parse_queue(text, &conf->queue_pkts, &conf->queue_bytes);
+	case MARK:
+		return parse_queue(text, &conf->mark_pkts, &conf->mark_bytes);
 	case MTU:
 		return parse_mtu(text, member);
 	case TOO_BIG:

@@ -17,13 +17,13 @@ struct wire_setting {
 	const char *doc;
 };
 
-#define WIRE_SETTINGS 13
+#define WIRE_SETTINGS 14
 extern const struct wire_setting wire_settings[WIRE_SETTINGS];
 
 /* The keys, for a message: "loss, delay, ... or up-at". */
 #define WIRE_SETTING_KEYS                                                      \
 	"loss, delay, jitter, reorder, reorder-by, duplicate, corrupt, rate, " \
-	"queue, path-mtu, too-big, down-at or up-at"
+	"queue, mark, path-mtu, too-big, down-at or up-at"
 
 /* Returns 0, -EINVAL or -ERANGE; conf changes on success only. */
 int wire_setting_parse(const struct wire_setting *setting, const char *text,

@@ -355,6 +355,34 @@ static uint64_t fingerprint(uint64_t seed, unsigned number)
 	return hash;
 }
 
+/* 1,514 bytes at 12.112 Mbit/s take a ms; a burst of ten comes at once. */
+static void test_a_long_queue_marks(void **state)
+{
+	conf.rate_bps = 12112000;
+	conf.mark_pkts = 4;
+	open_path(SEED, 0);
+	for (unsigned i = 0; i < 10; i++) {
+		assert_int_equal(wire_path_offer(path, 0, FRAME, fates), 1);
+		assert_int_equal(fates[0].mark, i >= 4);
+	}
+	/* Seven have left: three are before it. */
+	assert_int_equal(wire_path_offer(path, 7 * MS, FRAME, fates), 1);
+	assert_false(fates[0].mark);
+	assert_int_equal(wire_path_offer(path, 7 * MS, FRAME, fates), 1);
+	assert_true(fates[0].mark);
+}
+
+static void test_a_queue_of_many_bytes_marks(void **state)
+{
+	conf.rate_bps = 12112000;
+	conf.mark_bytes = 2 * FRAME;
+	open_path(SEED, 0);
+	for (unsigned i = 0; i < 4; i++) {
+		wire_path_offer(path, 0, FRAME, fates);
+		assert_int_equal(fates[0].mark, i >= 2);
+	}
+}
+
 static void test_same_seed_gives_the_same_result(void **state)
 {
 	uint64_t first;
@@ -559,6 +587,8 @@ int main(void)
 		TEST(test_full_queue_drops_what_comes_last),
 		TEST(test_queue_may_be_counted_in_bytes),
 		TEST(test_queue_without_limit_is_bounded_all_the_same),
+		TEST(test_a_long_queue_marks),
+		TEST(test_a_queue_of_many_bytes_marks),
 		TEST(test_same_seed_gives_the_same_result),
 		TEST(test_other_settings_lose_the_same_frames),
 		TEST(test_link_down_takes_what_arrives_and_what_would_leave),

@@ -83,7 +83,7 @@ static void test_impairments_go_both_ways(void **state)
 	parse_words(LINKS "--loss 1 --delay 10 --jitter 0.5 --reorder 100 "
 			  "--reorder-by 2.5 --duplicate 0 --corrupt 0.001 "
 			  "--rate 0.5 --queue 64 --down-at 1.5 --up-at 2 "
-			  "--path-mtu 1000 --too-big tell");
+			  "--path-mtu 1000 --too-big tell --mark 30000B");
 	for (int end = 0; end < WIRE_ENDS; end++) {
 		const struct wire_conf *conf = &opts.conf[end];
 
@@ -99,6 +99,8 @@ static void test_impairments_go_both_ways(void **state)
 		assert_int_equal(conf->queue_bytes, 0);
 		assert_int_equal(conf->down_ns, 1500 * MS);
 		assert_int_equal(conf->up_ns, 2000 * MS);
+		assert_int_equal(conf->mark_pkts, 0);
+		assert_int_equal(conf->mark_bytes, 30000);
 		assert_int_equal(conf->mtu, 1000);
 		assert_true(conf->tell);
 	}

@@ -21,6 +21,7 @@
 #include "tests/wire/control.h"
 #include "tests/wire/hosts.h"
 #include "tests/wire/line.h"
+#include "tests/wire/mark.h"
 #include "tests/wire/model.h"
 #include "tests/wire/opts.h"
 #include "tests/wire/report.h"
@@ -134,6 +135,8 @@ static void hold(struct direction *dir, struct glue_frame *frame,
 		dir->counts.no_frame++;
 		return;
 	}
+	if (fate->mark)
+		dir->counts.marked += wire_mark(frame->data, frame->seg_len);
 	if (fate->flip != WIRE_INTACT)
 		flip_bit(frame, fate->flip);
 	if (wire_line_push(dir->line, fate->leaves_ns, frame) < 0) {

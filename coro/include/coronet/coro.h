@@ -71,7 +71,8 @@ struct coro_sched_attr {
 	bool no_crash_report; /* don't handle SIGSEGV, SIGBUS, SIGFPE, SIGILL
 				 and SIGABRT to say which coroutine crashed, or
 				 overflowed its stack, before it does */
-	bool measure_stacks;  /* exact high-water marks; slow, for sizing */
+	bool measure_stacks;  /* exact high-water marks; slow, for sizing; also
+				 by CORO_MEASURE_STACKS in the environment */
 	unsigned post_capacity; /* of the queue of coro_post(); 0: 1024; rounded
 				   up to a power of two; at most 1,048,576 */
 };
@@ -415,6 +416,35 @@ void coro_wake_post(struct coro_sched *s, struct coro_wake *w);
 /* Every coroutine, its state and where it waits, and the names' sums, to fd. */
 void coro_sched_dump(struct coro_sched *s, int fd);
 
+/* What is known of a coroutine. The texts are good while it lives. */
+struct coro_info {
+	const struct coro *co;
+	const char *name, *state;
+	const char *where;  /* the call it waits in, NULL: it does not wait */
+	size_t stack_bytes; /* coro_stack_high_water() */
+	int64_t wakes_ns;   /* CORO_FOREVER: no timer of its own will */
+	bool cancelled;
+};
+
+/*
+ * A walk over a scheduler's coroutines in pieces, between which they may come
+ * and go: one that lives from the beginning to the end is told once. Zeroed at
+ * first; with `begun` and `left` as an earlier walk had them it goes on there.
+ */
+struct coro_walk {
+	uint64_t left;
+	const void *chunk; /* private; NULL when it goes on */
+	bool begun, done;
+};
+
+/*
+ * The next piece: at most max coroutines, and at most `looks` places looked at,
+ * which bounds what a call costs. Returns how many out[] were filled; fewer
+ * than max is not the end, walk->done is. On the scheduler's thread.
+ */
+unsigned coro_sched_walk(const struct coro_sched *s, struct coro_walk *walk,
+			 struct coro_info *out, unsigned max, unsigned looks);
+
 /* Dump to stderr when the signal comes (SIGQUIT, say): at the next round; at
  * once, if it comes a second time before that. 0, -EINVAL, -EBUSY (another
  * scheduler of the process has it). */
@@ -430,6 +460,17 @@ int coro_sched_dump_on_signal(struct coro_sched *s, int signo);
  */
 typedef bool (*coro_recognize_fn)(uintptr_t word, char *text, size_t len);
 void coro_sched_recognize(struct coro_sched *s, coro_recognize_fn fn);
+
+/*
+ * What comes after a body, for a scheduler whose coroutines share it: fn is
+ * called with the argument that the running coroutine gave to coro_set_last(),
+ * when its body returns, on its stack; it may block. So a body can be the tail
+ * call of what prepared it, and nothing below its frame is kept while it waits.
+ * Not for a coroutine that coro_exit() or coro_destroy() ends. arg is borrowed;
+ * with NULL, as at the beginning, nothing is called. fn is set first.
+ */
+void coro_sched_last(struct coro_sched *s, void (*fn)(void *arg));
+void coro_set_last(void *arg);
 
 /* Write "coroutine 'NAME'", and in parentheses what is known of it. ucontext:
  * what a signal handler on the scheduler's thread was given, or NULL. */
@@ -486,13 +527,9 @@ bool coro_on_shared_stack(const void *p);
  * coroutines, not block.
  */
 struct coro_timer {
-	uintptr_t *entry; /* private; NULL when not armed */
-	union {
-		size_t slot;		 /* private */
-		struct coro_timer *next; /* private */
-	};
-	int64_t expires_ns;
 	void (*fn)(struct coro_timer *t);
+	uintptr_t *entry; /* private; NULL when not armed */
+	int64_t expires_ns;
 };
 
 void coro_timer_init(struct coro_timer *t, void (*fn)(struct coro_timer *t));

@@ -136,6 +136,15 @@ void net_listener_close(struct net_listener *listener);
 int net_listener_serve(struct net_listener *listener, net_handler handler,
 		       void *arg);
 
+#define NET_NAME_MAX 48 /* bytes of a name, NUL included */
+
+/*
+ * What its handler is called wherever a connection or a coroutine of it is
+ * shown, in place of the function's own name; cut at NET_NAME_MAX. Returns 0,
+ * -EBADF or -EINVAL for NULL.
+ */
+int net_listener_set_name(struct net_listener *listener, const char *name);
+
 /*
  * The whole of a simple server: listens at addr on every shard, announces
  * "listening on ..." on stdout once, serves, runs the program until it is
@@ -172,6 +181,17 @@ struct net_dial_opts {
 int net_dial(struct net_stack *stack, const struct net_addr *addr,
 	     const struct net_dial_opts *opts, struct net_conn **out);
 
+/*
+ * Where a connection to addr would come from, without port, as net_dial()
+ * chooses it; source may be NULL. Returns 0, -EHOSTUNREACH (no interface and no
+ * gateway leads there), -EINVAL (NULL, or no address).
+ */
+int net_route(struct net_stack *stack, const struct net_addr *addr,
+	      struct net_addr *source);
+
+/* Whether an address is one of the stack's own; NULL or none: it is not. */
+bool net_is_local(struct net_stack *stack, const struct net_addr *addr);
+
 /* Views a connection may have out; net_recv_view() says -ENOBUFS beyond. */
 #define NET_VIEWS_MAX 256
 
@@ -197,6 +217,26 @@ struct net_view {
 long net_recv_view(struct net_conn *conn, struct net_view *view);
 
 /*
+ * What net_recv_view() is made of, not to be called by itself. It is inlined
+ * where it is called: an idle connection waits in it, and keeps what lies on
+ * its stack. So nothing of ours does but the handler's own frame.
+ */
+#define NET_VIEW_WAIT (-1000000)
+long net_view_take(struct net_conn *conn, struct net_view *view);
+int net_view_wait(struct net_conn *conn);
+long net_view_woken(struct net_conn *conn, struct net_view *view, int err);
+
+extern inline __attribute__((gnu_inline)) long
+net_recv_view(struct net_conn *conn, struct net_view *view)
+{
+	long n = net_view_take(conn, view);
+
+	while (__builtin_expect(n == NET_VIEW_WAIT, 0))
+		n = net_view_woken(conn, view, net_view_wait(conn));
+	return n;
+}
+
+/*
  * Gives the bytes back and empties *view; an empty one is ignored. A copy of a
  * view that has been released, sent or reclaimed is recognised, logged and
  * counted (net_stats.view_misuses), and harms nobody.
@@ -205,6 +245,12 @@ void net_view_release(struct net_conn *conn, struct net_view *view);
 
 /* Copies at most len bytes. Blocks until there is one. As net_recv_view(). */
 long net_recv(struct net_conn *conn, void *buf, size_t len);
+
+/*
+ * As net_recv(), but the bytes stay to be received, and the window is not
+ * opened by them.
+ */
+long net_peek(struct net_conn *conn, void *buf, size_t len);
 
 /* Blocks until len bytes or the end: returns less than len only at the end. */
 long net_recv_full(struct net_conn *conn, void *buf, size_t len);
@@ -385,6 +431,30 @@ struct net_poll_item {
  */
 int net_poll(struct net_poll_item *items, unsigned n, int64_t deadline_ns);
 
+/* Which of these events a connection has now, as net_poll() tells them;
+ * NET_FAILED and NET_GONE (NULL: the latter) whether asked for or not. */
+unsigned net_ready(const struct net_conn *conn, unsigned events);
+
+/* ---- waiting for the kernel ---- */
+
+/*
+ * Block the calling coroutine, and not its thread, until a descriptor of the
+ * kernel's is ready: a pipe, an eventfd, a Unix socket, inotify. Arguments,
+ * result and errors are those of coro_fd_wait() (coronet/coro_io.h), with
+ * deadline_ns by net_now_ns(), or CORO_FOREVER; -ECANCELED once the stack
+ * stops, too.
+ */
+int net_fd_wait(int fd, int events, int64_t deadline_ns);
+
+/*
+ * Block the calling coroutine, and not its thread, while fn(arg) runs on one of
+ * a few threads for such functions: reading files, fsync(2), getaddrinfo(3), a
+ * database in a library. fn may call nothing of this header but what any thread
+ * may. Result, limits and errors are those of coro_offload_until()
+ * (coronet/coro_io.h); a stack that stops waits for what has begun.
+ */
+int net_offload(coro_fn fn, void *arg, void **result, int64_t deadline_ns);
+
 /*
  * Absolute times (net_now_ns) after which reads, or writes, return
  * -ETIMEDOUT; CORO_FOREVER takes them away. A call that is blocked already
@@ -426,6 +496,20 @@ int net_set_keepalive(struct net_conn *conn, unsigned idle_s,
 		      unsigned interval_s, unsigned count);
 
 /*
+ * How many ms something may wait for the peer before the connection is given
+ * up: the user timeout of RFC 5482 for this side alone, with the meaning of
+ * Linux's TCP_USER_TIMEOUT. That is data, or FIN, from the first time that it
+ * had to be sent again; what a shut window holds back, from when that was found
+ * and though the peer answers; and with keepalive a peer that has been asked
+ * and has said nothing for so long, however often. Calls return -ETIMEDOUT
+ * then. A connection that its owner has closed keeps it. 0, which is how it
+ * begins: TCP's own bounds. To a timer's grain, 20 ms or so.
+ * The first for a connection takes 128 bytes. Returns 0, -EBADF, -EINVAL (more
+ * than 2,000,000,000), -ENOTCONN (it is over), -ENOMEM.
+ */
+int net_set_user_timeout(struct net_conn *conn, unsigned ms);
+
+/*
  * A connection without a coroutine, for programs that are all small steps, such
  * as load generators. fn is called from the loop after each segment and each
  * timer that concerned the connection, whatever they changed, outside any
@@ -460,10 +544,78 @@ enum net_tcp_state {
 	NET_TCP_TIME_WAIT,
 };
 
+/* Bits of net_tcp_info.absent: what a connection cannot tell, and is 0. */
+enum net_info_absent {
+	NET_INFO_NO_COUNTS = 1, /* it does not count, see net_conn_stats */
+	NET_INFO_NO_RTT = 2,	/* nothing has been measured yet */
+	NET_INFO_NO_RATE = 4,	/* only BBR takes samples, while data moves */
+	NET_INFO_NO_LIMITS = 8, /* busy_time, rwnd_limited, sndbuf_limited */
+	NET_INFO_NO_RCV = 16,	/* rcv_rtt, rcv_space: nothing measures them */
+	NET_INFO_NO_ECN = 32,	/* delivered_ce */
+	NET_INFO_NO_PATH = 64,	/* over, or without a route: pmtu, advmss */
+};
+
 /*
- * After the end: as it was then. What must be counted (below the line) costs 64
- * bytes a connection: those count that began while fewer than
- * net_opts.counted_conns did; for the others it is 0.
+ * What getsockopt(TCP_INFO) tells on Linux: its names less "tcpi_", its
+ * meanings and units (segments, bytes, microseconds; ms for last_*). Where
+ * Linux differs from what its name says, so does this; where we differ:
+ *
+ * - Counts (marked *) begin with the connection, for those that count. Linux
+ *   counts a SYN in bytes_acked and delivered, and a FIN in bytes_acked and
+ *   bytes_received, which this does not; its segs_in and segs_out have the
+ *   handshake.
+ * - sacked, lost, retrans and ca_state are of segments under way now, and
+ * exact. CWR is no state of ours: without ECN nothing cuts the window but loss.
+ * - snd_mss, rcv_mss and advmss are bytes of data: what timestamps take of a
+ *   segment is left out, as on Linux.
+ * - reordering is always 3: later segments are told by time (RFC 8985).
+ * - delivered assumes that no segment under way was cut for a smaller MTU.
+ * - last_ack_recv is when anything was received, to 40 ms. last_ack_sent is 0,
+ *   as on Linux, which does not know it either; so is fackets.
+ */
+struct net_tcp_info {
+	unsigned absent; /* bits of enum net_info_absent */
+	/* 1 ESTABLISHED, SYN_SENT, SYN_RECV, FIN_WAIT1, FIN_WAIT2, TIME_WAIT,
+	 * CLOSE, CLOSE_WAIT, LAST_ACK, LISTEN, 11 CLOSING: Linux's numbers */
+	uint8_t state;
+	uint8_t ca_state;    /* 0 open, 1 disorder, 3 recovery, 4 loss */
+	uint8_t retransmits; /* timeouts since the last progress */
+	uint8_t probes;	     /* of a window or keepalive, not answered */
+	uint8_t backoff;     /* doublings of the timer that runs */
+	uint8_t options;     /* 1 timestamps, 2 SACK, 4 window scale */
+	uint8_t snd_wscale, rcv_wscale;
+	bool delivery_rate_app_limited;
+	uint32_t rto, ato;	   /* us, the latter of delayed ACKs */
+	uint32_t snd_mss, rcv_mss; /* the latter: longest received * */
+	uint32_t unacked, sacked, lost, retrans, fackets; /* segments */
+	uint32_t last_data_sent, last_ack_sent;		  /* ms ago * */
+	uint32_t last_data_recv, last_ack_recv;
+	uint32_t pmtu, rcv_ssthresh;   /* bytes; the latter: as grown so far */
+	uint32_t rtt, rttvar, min_rtt; /* us; the last: of all samples */
+	uint32_t snd_ssthresh;	       /* segments; 0x7fffffff: none yet */
+	uint32_t snd_cwnd;	       /* segments, rounded down */
+	uint32_t advmss, reordering, rcv_rtt, rcv_space;
+	uint32_t total_retrans, total_rto;     /* segments, timeouts * */
+	uint64_t pacing_rate, max_pacing_rate; /* B/s; UINT64_MAX: no limit */
+	uint64_t bytes_acked, bytes_received;  /* * */
+	uint64_t bytes_sent, bytes_retrans;    /* * data, resent or not */
+	uint32_t segs_out, segs_in;	       /* * ACKs and all */
+	uint32_t data_segs_out, data_segs_in;  /* * with data alone */
+	uint32_t notsent_bytes;		       /* queued behind snd_nxt */
+	uint64_t delivery_rate;		       /* B/s, of the last sample */
+	uint64_t busy_time, rwnd_limited, sndbuf_limited; /* us; absent */
+	uint32_t delivered, delivered_ce;		  /* segments * */
+	/* * ACKs that told of what came twice, while something was under way */
+	uint32_t dsack_dups;
+	uint32_t reord_seen;	   /* * ACKs that told of another order */
+	uint32_t rcv_ooopack;	   /* * segments that came before their turn */
+	uint32_t snd_wnd, rcv_wnd; /* bytes: the peer's, what it was told */
+};
+
+/*
+ * After the end: as it was then. What must be counted (below the line, and
+ * marked in net_tcp_info) costs 128 bytes a connection: those count that began
+ * while fewer than net_opts.counted_conns did; for the others it is 0.
  */
 struct net_conn_stats {
 	enum net_tcp_state state;
@@ -476,6 +628,7 @@ struct net_conn_stats {
 	uint32_t unsent, unacked;   /* bytes queued, bytes in flight */
 	const char *cc;		    /* its congestion control; static */
 	uint64_t pacing_rate;	    /* bytes a second now; 0: not paced */
+	bool ecn;		    /* both sides use it, RFC 3168 */
 	/* ---- */
 	bool counted;		     /* it counts */
 	uint64_t rx_bytes, tx_bytes; /* in order; sent, each byte once */
@@ -484,10 +637,25 @@ struct net_conn_stats {
 	uint16_t rtos;		     /* timeouts; this and those below stop */
 	uint16_t dup_acks;	     /* counting at 65,535 */
 	uint16_t out_of_order;	     /* segments that came before their turn */
+	struct net_tcp_info info;    /* the same and more, in Linux's words */
 };
 
-/* Fills *out from what is there, which costs next to nothing. 0, -EBADF. */
+/*
+ * Fills *out from what is there. That walks the segments under way: it takes
+ * less than a microsecond for a hundred of them. 0, -EBADF.
+ */
 int net_conn_stats(const struct net_conn *conn, struct net_conn_stats *out);
+
+/*
+ * Names a connection for whoever looks at it: coronet-ctl, the coroutines'
+ * dump, the watchdog. Copied, and cut at NET_NAME_MAX; control characters
+ * become '?'. NULL takes the name away. Connections without one are called by
+ * their handler. One with a name costs 64 bytes more. 0, -EBADF, -ENOMEM.
+ */
+int net_conn_set_name(struct net_conn *conn, const char *name);
+
+/* What it was named, NULL: nothing. Valid until it is renamed or closed. */
+const char *net_conn_name(const struct net_conn *conn);
 
 /* Also of one that is over; family 0 for NULL. */
 struct net_addr net_local_addr(const struct net_conn *conn);

@@ -70,6 +70,13 @@ char *net_addr_format(const struct net_addr *addr, char *buf, size_t len);
 
 enum net_poll_mode { NET_POLL_AUTO, NET_POLL_BUSY, NET_POLL_ADAPTIVE };
 
+/* RFC 3168, as the kernel's tcp_ecn has it (2, 1, 0). */
+enum net_ecn {
+	NET_ECN_ACCEPT, /* with peers that ask for it */
+	NET_ECN_ON,	/* and ask for it where we dial */
+	NET_ECN_OFF,
+};
+
 /*
  * Everything the common options say. Start from net_opts_init(). Strings are
  * borrowed until net_stack_open() returns.
@@ -77,6 +84,9 @@ enum net_poll_mode { NET_POLL_AUTO, NET_POLL_BUSY, NET_POLL_ADAPTIVE };
 struct net_opts {
 	const char *links[NET_MAX_LINKS]; /* "KIND:NAME[,key=value...]" */
 	unsigned n_links;
+	/* Of each link: "tap:NAME[,key=value...]", the kernel's interface that
+	   gets what the stack has no use for; or NULL. */
+	const char *exceptions[NET_MAX_LINKS];
 	struct net_addr addrs[NET_MAX_ADDRS]; /* with prefix_len */
 	uint8_t addr_links[NET_MAX_ADDRS];    /* index of the link it is on */
 	unsigned n_addrs;
@@ -97,9 +107,14 @@ struct net_opts {
 	bool huge_off;
 	bool pmtud_off;	     /* no path MTU discovery (RFC 1191, 8201), no DF */
 	bool timestamps_off; /* RFC 7323's are neither offered nor accepted */
+	enum net_ecn ecn;    /* explicit congestion notification */
 	bool predict_off;   /* every segment goes through lwIP, for diagnosis */
 	unsigned max_conns; /* connections, 1 to 4,000,000 */
 	unsigned counted_conns; /* of those that count for net_conn_stats() */
+	/* Of the connections that are open at a time, the first so many have a
+	 * ring of their last 64 events, of 4.5 KiB of --memory each
+	 * (docs/operate.md); 0 to 100,000, 0: only those that are watched. */
+	unsigned trace_conns;
 	/* resident memory of the process, hugepages included, 0: a quarter of
 	   the machine's, or of what its control group may use */
 	uint64_t memory_bytes;
@@ -107,12 +122,26 @@ struct net_opts {
 	 * It begins with 256 KiB and is doubled when more than three eighths of
 	 * it were read within a round trip, unless memory is short. */
 	uint64_t rmem_max;
+	/* A connection's send buffer in bytes, 256 KiB to 64 MiB, 0: 4 MiB. It
+	 * begins with 256 KiB and has room for two congestion windows, or BBR's
+	 * three, unless memory is short. */
+	uint64_t wmem_max;
 	/* Congestion control of connections whose listener, or owner, chooses
 	 * none: net_set_cc() has the names; NULL: "cubic". */
 	const char *cc;
 	/* A coroutine that keeps all others waiting for so long is named in the
 	 * log, at most once a second; 0: none is. Default 1000. */
 	unsigned watchdog_ms;
+	/* Where the control socket is made (docs/operate.md); NULL: below
+	 * $RUNTIME_DIRECTORY if that is set; "off": nowhere. */
+	const char *control;
+	struct net_addr
+		metrics; /* of the kernel's, for Prometheus; port 0: no */
+	/* A capture from the beginning: "FILE[,key=value...]"; or NULL. */
+	const char *capture;
+	/* "[COMPONENT=]LEVEL[,...]": what is logged, and where to: "stderr",
+	 * "journal" or a file (docs/operate.md); NULL: notice, stderr. */
+	const char *log_level, *log_to;
 	char *const *eal_args; /* what stood after "--" */
 	unsigned n_eal_args;
 	char error[512]; /* one clear line when a call failed */
@@ -148,6 +177,26 @@ int net_parse_args(const struct argp *argp, int argc, char **argv,
  * option's. The text is good until the next call.
  */
 const char *net_config_place(const struct argp_state *state, const char *name);
+
+/*
+ * Told of an option: its whole name without dashes, its value (NULL: it has
+ * none), where it stands, as net_config_place() says it. All is good until it
+ * returns. What it returns, if not 0, ends the walk.
+ */
+typedef int (*net_option_fn)(void *arg, const char *name, const char *value,
+			     const char *place);
+
+/*
+ * Reads the files of a command line that net_parse_args() took before once
+ * more and tells fn of every option in its order, those of the command line
+ * itself too; no value is checked. For programs that take a changed file while
+ * they run. It reads files, so it blocks the thread: call it on one of the
+ * program's own. Returns 0, what fn returned, -EINVAL or -ENOMEM: a file
+ * cannot be read, or has a line that is no option; then error (len bytes) says
+ * what.
+ */
+int net_reread_args(const struct argp *argp, int argc, char **argv,
+		    net_option_fn fn, void *arg, char *error, size_t len);
 
 struct net_stack;
 
@@ -245,6 +294,16 @@ int64_t net_clock_ns(void);			   /* read now */
 /* The exit status for an error: 0, 2 for -EINVAL, 1 for the rest. */
 int net_exit_status(int err);
 
+/*
+ * A histogram of times: buckets[0] counts those below 1,024 ns, buckets[i]
+ * those below 2^(10 + i) ns that are in none before, the last all others.
+ */
+#define NET_HIST_BUCKETS 28
+struct net_hist {
+	uint64_t buckets[NET_HIST_BUCKETS];
+	uint64_t sum_ns;
+};
+
 struct net_stats {
 	uint64_t rx_frames, rx_bytes, rx_bad_frame, rx_bad_csum, rx_missed;
 	/*
@@ -282,11 +341,37 @@ struct net_stats {
 	 * "too big" of what was not under way, not believed (RFC 5927)
 	 */
 	uint64_t path_mtu_lowered, path_mtu_guessed, path_mtu_refused;
-	uint64_t log_dropped; /* lines that stderr did not take */
-	int64_t busy_ns;      /* time spent in rounds that found work */
-	unsigned conns;	      /* TCP control blocks now */
-	unsigned half_open;   /* answered a SYN and no more: nor these */
-	unsigned time_wait;   /* closed, in TIME_WAIT: no control block */
+	/*
+	 * ECN (RFC 3168): connections that have agreed on it, segments that
+	 * came with a router's mark, and windows cut since the peer told of one
+	 */
+	uint64_t ecn_conns, rx_ce, ecn_cuts;
+	/* windows that were cut, and given back: nothing had been lost */
+	uint64_t cuts_undone;
+	/*
+	 * Frames given to the kernel (--exception) and sent for it; dropped on
+	 * the way there as they were beyond the rate, or since it or the port
+	 * did not take them; rounds in which the kernel's had to wait.
+	 */
+	uint64_t to_kernel, from_kernel;
+	uint64_t kernel_limited, kernel_dropped, kernel_held;
+	/*
+	 * Segments sent again, by what found them lost: a timeout (RFC 6298),
+	 * SACK and time (RACK, RFC 8985), duplicate ACKs of a peer without SACK
+	 * (RFC 6582); and segments sent to probe for a lost tail (TLP).
+	 */
+	uint64_t resent_rto, resent_rack, resent_fast, resent_tlp;
+	uint64_t rtos;	       /* retransmission timeouts */
+	uint64_t out_of_order; /* segments that came before their turn */
+	uint64_t rounds;       /* turns of the loop */
+	struct net_hist rtt;   /* round trips as they were measured */
+	struct net_hist round; /* rounds that found work */
+	uint64_t log_dropped;  /* lines that stderr did not take */
+	int64_t busy_ns;       /* time spent in rounds that found work */
+	unsigned conns;	       /* TCP control blocks now */
+	unsigned half_open;    /* answered a SYN and no more: nor these */
+	unsigned time_wait;    /* closed, in TIME_WAIT: no control block */
+	unsigned closing;      /* of conns: closed here, not yet delivered */
 	unsigned frames_free, frames;
 	/* of connections and coroutines, and what --memory leaves for them */
 	uint64_t memory_bytes, memory_max_bytes;
@@ -303,16 +388,81 @@ void net_stack_stats(struct net_stack *stack, struct net_stats *out);
  */
 int net_program_stats(struct net_stats *out);
 
-/* ---- logging ---- */
+/* ---- packets ---- */
 
 /*
- * Logs a line on stderr without ever blocking the caller, as printf(3) on
- * stderr would when nobody reads the pipe behind it: the polling thread and
+ * A capture of both directions of every link, as they cross it, into a pcapng
+ * file. Zeros are defaults, but for path.
+ */
+struct net_capture {
+	const char *path;     /* made with mode 0600, or overwritten */
+	const char *filter;   /* as tcpdump's; NULL or "": all frames */
+	uint64_t max_bytes;   /* of the file; 0: 100 MiB */
+	uint64_t max_packets; /* 0: as many as that allows */
+	unsigned snap_bytes;  /* of each frame, 1 to 9216; 0: all of them */
+};
+
+/*
+ * Starts one, of which there is one a program at a time. The polling threads
+ * copy what the filter takes, a thread of its own writes; what it cannot keep
+ * up with is counted and left out. It ends at a limit, by net_capture_stop(),
+ * with the program, or when the file cannot be written, and the log says so.
+ * From any thread or coroutine while a stack is open; it opens a file, so not
+ * for the path of a packet. Strings are borrowed during the call. Returns 0, or
+ * -errno with one clear line in err: -EBUSY (one runs), -EINVAL (the filter, a
+ * limit, a path that is no plain file), -ENOMEM, or what open(2) said.
+ */
+int net_capture_start(const struct net_capture *what, char *err,
+		      size_t err_len);
+
+/*
+ * Asks it to end, and returns at once: what has been seen by now will be in the
+ * file. Nothing happens if none runs. From any thread.
+ */
+void net_capture_stop(void);
+
+enum net_capture_state {
+	NET_CAPTURE_NONE,    /* there has been none */
+	NET_CAPTURE_RUNS,    /* or its file is being finished */
+	NET_CAPTURE_STOPPED, /* as asked */
+	NET_CAPTURE_FULL,    /* a limit was reached */
+	NET_CAPTURE_FAILED,  /* its file could not be written */
+};
+
+struct net_capture_status {
+	enum net_capture_state state;
+	uint64_t packets, bytes; /* in the file, whose headers count, too */
+	uint64_t dropped;	 /* the filter took them; not in the file */
+	int err;		 /* NET_CAPTURE_FAILED: a negative errno */
+	char path[256];
+};
+
+/* How the present one stands, or the last one ended. From any thread. */
+void net_capture_status(struct net_capture_status *out);
+
+/* ---- logging ---- */
+
+/* Levels of lines, as rte_log has them. */
+enum net_log_level {
+	NET_LOG_EMERGENCY = 1,
+	NET_LOG_ALERT,
+	NET_LOG_CRITICAL,
+	NET_LOG_ERROR,
+	NET_LOG_WARNING,
+	NET_LOG_NOTICE, /* components log up to this, unless told otherwise */
+	NET_LOG_INFO,
+	NET_LOG_DEBUG
+};
+
+/*
+ * Logs a line at NET_LOG_NOTICE without ever blocking the caller, as printf(3)
+ * on stderr would when nobody reads the pipe behind it: the polling thread and
  * every connection with it would stand still. While a stack is open a thread of
  * its own writes; up to 256 lines wait for it. More are dropped and counted
  * (net_stats.log_dropped), and the next line that can be written says how many.
  * A closed stderr loses lines, too, and no more: while a stack is open SIGPIPE
- * does not end the process, unless the program has set its own action.
+ * does not end the process, unless the program has set its own action. --log-to
+ * says where lines go, --log-level and coronet-ctl which do.
  *
  * The newline is added; control characters become '?'; a line is cut at 511
  * bytes. Any thread. Not for the path of a packet: it formats, and may wake
@@ -320,20 +470,51 @@ int net_program_stats(struct net_stats *out);
  */
 __attribute__((format(printf, 1, 2))) void net_log(const char *format, ...);
 
+/* The same at another level; a wrong one logs nothing. */
+__attribute__((format(printf, 2, 3))) void net_log_at(enum net_log_level level,
+						      const char *format, ...);
+
 /* The same for bytes as they are: no newline is added. At most 512 are taken.
  */
 void net_log_write(const char *text, size_t len);
 
-/* What may recur by the thousand; static, zero at first. */
+/*
+ * Names the component that the program's own lines are of, those of all calls
+ * here but net_log_write(): "coronet.NAME", static ("coronet.program" before).
+ * --log-level and coronet-ctl set its level by that name. To be called before a
+ * stack is open. 0, -EINVAL (no such name, or more than 63 bytes), -ENOMEM.
+ */
+int net_log_name(const char *component);
+
+/*
+ * Has the file of --log-to opened anew, soon, as after it was renamed; a file
+ * that cannot be opened changes nothing, and the old one's next line says why.
+ * While a stack is open SIGUSR1 does this unless the program has set its own
+ * action, and so does coronet-ctl. From any thread or signal handler.
+ */
+void net_log_reopen(void);
+
+/*
+ * The program's own log files join in: reopen(arg) is called then, on the log's
+ * thread, and must not block for long nor call these two. Until
+ * net_log_leave(), after which it is not running either. Any thread. Returns 0,
+ * -EINVAL (no function), -ENOSPC (there are eight).
+ */
+int net_log_join(void (*reopen)(void *arg), void *arg);
+void net_log_leave(void (*reopen)(void *arg), void *arg);
+
+/* What may recur by the thousand; static, zero at first but for per_second. */
 struct net_log_limit {
 	int64_t next_ns;
 	uint32_t suppressed;
+	uint32_t per_second; /* lines, which may come at once; 0: one */
 };
 
 /*
- * Logs at most one line a second for each limit. A line tells how many before
- * it were suppressed. Any thread; the stack has to be open, as time stands
- * still without one.
+ * Logs at NET_LOG_WARNING, and no more lines than the limit lets pass; each
+ * kind of line has a limit of its own. A line tells how many before it were
+ * suppressed. Any thread; the stack has to be open, as time stands still
+ * without one.
  */
 __attribute__((format(printf, 2, 3))) void
 net_log_limited(struct net_log_limit *limit, const char *format, ...);

@@ -1,0 +1,584 @@
+/*
+ * coronet-ctl: looks into a running program by its control socket, and steers
+ * it. Every command is a line of the table below.
+ */
+#include <argp.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "apps/ctl/coronet_ctl_priv.h"
+#include "apps/ctl/ctl_print.h"
+
+enum {
+	OPT_CONTROL = 0x100,
+	OPT_JSON,
+	OPT_PEER,
+	OPT_PORT,
+	OPT_STATE,
+	OPT_OF,
+	OPT_BYTES,
+	OPT_PACKETS,
+	OPT_SNAP,
+	OPT_COUNT,
+	OPT_SECONDS
+};
+
+/* ---- what is listed ---- */
+
+static const struct ctl_column conn_columns[] = {
+	{"STATE", "state", CTL_TEXT, -12},
+	{"UNREAD", "unread", CTL_NUMBER, 7},
+	{"UNSENT", "unsent", CTL_NUMBER, 7},
+	{"LOCAL", "local", CTL_TEXT, -21},
+	{"PEER", "peer", CTL_TEXT, -21},
+	{"AGE", "age_ms", CTL_MS, 7},
+	{"ID", "id", CTL_TEXT, -20},
+	{"HANDLER", "handler", CTL_TEXT, -16},
+	{"NAME", "name", CTL_TEXT, -10},
+	{"WAITS", "waits", CTL_WAITS, -16},
+	{0}};
+static const struct ctl_column listener_columns[] = {
+	{"SHARD", "shard", CTL_NUMBER, 5},
+	{"LOCAL", "local", CTL_TEXT, -21},
+	{"STATE", "state", CTL_TEXT, -9},
+	{"CLIENTS", "clients", CTL_NUMBER, 7},
+	{"PENDING", "pending", CTL_NUMBER, 7},
+	{"QUEUED", "queued", CTL_NUMBER, 6},
+	{"BACKLOG", "backlog", CTL_NUMBER, 7},
+	{"CC", "cc", CTL_TEXT, -6},
+	{"HANDLER", "handler", CTL_TEXT, -16},
+	{0}};
+static const struct ctl_column shard_columns[] = {
+	{"SHARD", "shard", CTL_NUMBER, 5},
+	{"CONNS", "conns", CTL_NUMBER, 8},
+	{"HALF-OPEN", "half_open", CTL_NUMBER, 9},
+	{"TIME-WAIT", "time_wait", CTL_NUMBER, 9},
+	{"COROS", "coroutines", CTL_NUMBER, 8},
+	{"READY", "ready", CTL_NUMBER, 6},
+	{"ROUNDS", "rounds", CTL_NUMBER, 12},
+	{"RX-FRAMES", "rx_frames", CTL_NUMBER, 12},
+	{"TX-FRAMES", "tx_frames", CTL_NUMBER, 12},
+	{"ACCEPTED", "accepted", CTL_NUMBER, 9},
+	{"RESET", "reset", CTL_NUMBER, 7},
+	{"TIMED-OUT", "timed_out", CTL_NUMBER, 9},
+	{0}};
+static const struct ctl_column coro_columns[] = {
+	{"COROUTINE", "name", CTL_TEXT, -16},
+	{"STATE", "state", CTL_TEXT, -9},
+	{"IN", "in", CTL_TEXT, -18},
+	{"STACK", "stack_bytes", CTL_NUMBER, 7},
+	{"OF", "of", CTL_TEXT, -40},
+	{0}};
+static const struct ctl_column mem_columns[] = {
+	{"SHARD", "shard", CTL_NUMBER, 5},
+	{"USED", "used_bytes", CTL_BYTES, 8},
+	{"BUDGET", "budget_bytes", CTL_BYTES, 8},
+	{"SLABS", "slab_bytes", CTL_BYTES, 8},
+	{"CONNS", "conn_bytes", CTL_BYTES, 8},
+	{"COROS", "coroutine_bytes", CTL_BYTES, 8},
+	{"LIVE", "coroutine_live_bytes", CTL_BYTES, 8},
+	{"OUT-OF-ORDER", "out_of_order_pieces", CTL_NUMBER, 12},
+	{"FRAMES", "frames", CTL_NUMBER, 7},
+	{"FREE", "frames_free", CTL_NUMBER, 7},
+	{"HELD", "frames_received_and_held", CTL_NUMBER, 7},
+	{"SNDBUF", "send_buffer_max_bytes", CTL_BYTES, 8},
+	{"RCVWND", "receive_window_max_bytes", CTL_BYTES, 8},
+	{"FULL", "full", CTL_BOOL, -4},
+	{0}};
+static const struct ctl_column neigh_columns[] = {
+	{"ADDRESS", "address", CTL_TEXT, -39},
+	{"MAC", "mac", CTL_TEXT, -17},
+	{"LINK", "link", CTL_NUMBER, 4},
+	{"STATE", "state", CTL_TEXT, -10},
+	{0}};
+static const struct ctl_column route_columns[] = {
+	{"TO", "to", CTL_TEXT, -43},
+	{"VIA", "via", CTL_TEXT, -39},
+	{"LINK", "link", CTL_NUMBER, 4},
+	{"FROM", "from", CTL_TEXT, -39},
+	{0}};
+
+/* ---- running ---- */
+
+int ctl_fail(const struct ctl *ctl)
+{
+	fprintf(stderr, "coronet-ctl: %s\n", ctl->client.error);
+	return 1;
+}
+
+void ctl_print_json(const cJSON *value)
+{
+	char *text = cJSON_Print(value);
+
+	if (text)
+		puts(text);
+	free(text);
+}
+
+/* One row of a list. */
+static void print_row(const struct ctl *ctl, const struct command *command,
+		      const cJSON *row, bool first)
+{
+	char *text;
+
+	if (!ctl->json) {
+		ctl_print_row(stdout, command->columns, row);
+		if (command->columns == conn_columns)
+			ctl_print_conn_more(stdout, row);
+		return;
+	}
+	text = cJSON_PrintUnformatted(row);
+	printf("%s\n%s", first ? "" : ",", text ? text : "null");
+	free(text);
+}
+
+/* Where the page after this one begins; false: this is the last. */
+static bool next_page(const struct ctl *ctl, const cJSON *page, char *params,
+		      size_t len)
+{
+	const cJSON *next = cJSON_GetObjectItem(page, "next");
+
+	if (!cJSON_IsString(next))
+		return false;
+	snprintf(params, len, "%s%scursor=%s", ctl->filter,
+		 *ctl->filter ? "," : "", next->valuestring);
+	return true;
+}
+
+/* Pages are printed as they come: of a million rows none is kept. */
+static int run_list(struct ctl *ctl, const struct command *command)
+{
+	char params[600];
+	bool first = true, more = true;
+
+	snprintf(params, sizeof(params), "%s", ctl->filter);
+	while (more) {
+		cJSON *page = ctl_ask(&ctl->client, command->request, params);
+		const cJSON *row;
+
+		if (!page)
+			return ctl_fail(ctl);
+		if (first && ctl->json)
+			putchar('[');
+		else if (first)
+			ctl_print_head(stdout, command->columns);
+		cJSON_ArrayForEach(row, cJSON_GetObjectItem(page, command->key))
+		{
+			print_row(ctl, command, row, first);
+			first = false;
+		}
+		if (first && !ctl->json)
+			first = false; /* the head is there */
+		more = next_page(ctl, page, params, sizeof(params));
+		cJSON_Delete(page);
+	}
+	if (ctl->json)
+		puts("\n]");
+	return 0;
+}
+
+static int print_answer(struct ctl *ctl, const char *request,
+			const char *params, const char *key)
+{
+	cJSON *answer = ctl_ask(&ctl->client, request, params);
+	const cJSON *shown = key ? cJSON_GetObjectItem(answer, key) : answer;
+
+	if (!answer)
+		return ctl_fail(ctl);
+	if (ctl->json)
+		ctl_print_json(shown);
+	else
+		ctl_print_object(stdout, "", shown);
+	cJSON_Delete(answer);
+	return 0;
+}
+
+static int run_object(struct ctl *ctl, const struct command *command)
+{
+	return print_answer(ctl, command->request,
+			    ctl->n_words > 1 ? ctl->words[ctl->n_words - 1]
+					     : "",
+			    command->key);
+}
+
+static int run_drop(struct ctl *ctl, const struct command *command)
+{
+	cJSON *row = ctl_ask(&ctl->client, command->request, ctl->words[1]);
+	const char *peer;
+
+	if (!row)
+		return ctl_fail(ctl);
+	peer = cJSON_GetStringValue(cJSON_GetObjectItem(row, "peer"));
+	if (ctl->json)
+		ctl_print_json(row);
+	else
+		printf("reset %s, peer %s\n", ctl->words[1], peer ? peer : "?");
+	cJSON_Delete(row);
+	return 0;
+}
+
+/* Any command of the program, its own ones too: "/name,params". */
+static int run_ask(struct ctl *ctl, const struct command *command)
+{
+	char name[512], *comma;
+	cJSON *answer;
+
+	snprintf(name, sizeof(name), "%s", ctl->words[1]);
+	comma = strchr(name, ',');
+	if (comma)
+		*comma++ = '\0';
+	answer = ctl_ask(&ctl->client, name, comma ? comma : "");
+	if (!answer)
+		return ctl_fail(ctl);
+	ctl_print_json(answer);
+	cJSON_Delete(answer);
+	return 0;
+}
+
+#define LIST(name_, key_, columns_, help_)                                     \
+	{                                                                      \
+		.name = name_, .arguments = "", .help = help_,                 \
+		.run = run_list, .request = "/coronet/" name_, .key = key_,    \
+		.columns = columns_                                            \
+	}
+
+static const struct command commands[] = {
+	{.name = "conns",
+	 .arguments = "[FILTERS]",
+	 .help = "connections, as ss -ti has them",
+	 .run = run_list,
+	 .request = "/coronet/conns",
+	 .key = "conns",
+	 .columns = conn_columns,
+	 .takes = CTL_FILTERS},
+	{.name = "conn",
+	 .arguments = "ID",
+	 .least = 1,
+	 .most = 1,
+	 .help = "all that is known of one connection",
+	 .run = run_object,
+	 .request = "/coronet/conn"},
+	{.name = "drop",
+	 .arguments = "ID",
+	 .least = 1,
+	 .most = 1,
+	 .help = "reset a connection",
+	 .run = run_drop,
+	 .request = "/coronet/drop"},
+	LIST("listeners", "listeners", listener_columns, "who listens where"),
+	LIST("shards", "shards", shard_columns, "shards and what they count"),
+	LIST("coros", "coros", coro_columns, "coroutines, and where they wait"),
+	LIST("mem", "mem", mem_columns, "budgets of memory, who holds it"),
+	LIST("neigh", "neigh", neigh_columns, "neighbours, ARP and IPv6"),
+	LIST("routes", "routes", route_columns, "networks and gateways"),
+	{.name = "links",
+	 .arguments = "",
+	 .help = "ports, queues, drivers' counters",
+	 .run = run_object,
+	 .request = "/coronet/links",
+	 .key = "links"},
+	{.name = "log.level",
+	 .arguments = "",
+	 .help = "components of the log, their levels",
+	 .run = run_object,
+	 .request = "/coronet/log.level"},
+	{.name = "set log.level",
+	 .arguments = "[COMPONENT=]LEVEL",
+	 .least = 1,
+	 .most = 1,
+	 .help = "set levels, as in coronet.conn=info",
+	 .run = run_object,
+	 .request = "/coronet/log.level"},
+	{.name = "set log.reopen",
+	 .arguments = "",
+	 .help = "open the log's file anew, once it was moved",
+	 .run = run_object,
+	 .request = "/coronet/log.reopen"},
+	{.name = "capture",
+	 .arguments = "FILE [FILTER]",
+	 .least = 1,
+	 .most = CTL_MAX_WORDS,
+	 .help = "write packets to FILE; FILTER as tcpdump's",
+	 .run = ctl_run_capture,
+	 .takes = CTL_LIMITS},
+	{.name = "capture status",
+	 .arguments = "",
+	 .help = "how it stands, or the last one ended",
+	 .run = run_object,
+	 .request = "/coronet/capture"},
+	{.name = "capture stop",
+	 .arguments = "",
+	 .help = "end it, once its file is complete",
+	 .run = ctl_run_capture_stop},
+	{.name = "trace",
+	 .arguments = "[PEER] [FILTERS]",
+	 .most = 1,
+	 .help = "what happens to PEER's connections, live",
+	 .run = ctl_run_trace,
+	 .takes = CTL_TRACE},
+	{.name = "backends",
+	 .arguments = "",
+	 .help = "coronet-proxy's, and the queue for them",
+	 .run = ctl_run_backends},
+	{.name = "backend",
+	 .arguments = "NAME [drain|ready|down]",
+	 .least = 1,
+	 .most = 2,
+	 .help = "one of them, or what is wanted of it",
+	 .run = ctl_run_backend},
+	{.name = "reload",
+	 .arguments = "",
+	 .help = "have coronet-proxy read its files again",
+	 .run = ctl_run_reload},
+	{.name = "ask",
+	 .arguments = "/COMMAND[,PARAMETERS]",
+	 .least = 1,
+	 .most = 1,
+	 .help = "any command; / lists them",
+	 .run = run_ask},
+};
+#define N_COMMANDS (sizeof(commands) / sizeof(commands[0]))
+
+/* ---- the command line ---- */
+
+static const struct command *find(const char *name)
+{
+	for (unsigned i = 0; i < N_COMMANDS; i++)
+		if (strcmp(commands[i].name, name) == 0)
+			return &commands[i];
+	return NULL;
+}
+
+/* "set log.level X": a command of two words is made one. */
+static void join_words(struct ctl *ctl)
+{
+	static char name[64];
+
+	if (ctl->n_words < 2)
+		return;
+	snprintf(name, sizeof(name), "%s %s", ctl->words[0], ctl->words[1]);
+	if (!find(name))
+		return;
+	ctl->words[0] = name;
+	memmove(&ctl->words[1], &ctl->words[2],
+		(--ctl->n_words - 1) * sizeof(ctl->words[0]));
+}
+
+/* The command, if it was given what it takes; else it does not return. */
+static const struct command *choose(struct argp_state *state,
+				    const struct ctl *ctl)
+{
+	const struct command *c = find(ctl->words[0]);
+	unsigned given = ctl->n_words - 1;
+
+	if (!c) {
+		argp_failure(state, 2, 0,
+			     "'%s' is no command; coronet-ctl --help lists "
+			     "them",
+			     ctl->words[0]);
+		return NULL;
+	}
+	if (given < c->least || given > c->most)
+		argp_failure(state, 2, 0, "%s: expected coronet-ctl %s%s%s",
+			     c->name, c->name, *c->arguments ? " " : "",
+			     c->arguments);
+	if (*ctl->filter && c->takes != CTL_FILTERS && c->takes != CTL_TRACE)
+		argp_failure(state, 2, 0,
+			     "%s takes no --peer, --port, --state or --handler",
+			     c->name);
+	if (*ctl->limits && c->takes != CTL_LIMITS)
+		argp_failure(state, 2, 0,
+			     "%s takes no --bytes, --packets or --snap",
+			     c->name);
+	if ((ctl->count || ctl->seconds) && c->takes != CTL_TRACE)
+		argp_failure(state, 2, 0, "%s takes no --count or --seconds",
+			     c->name);
+	return c;
+}
+
+/* "key=value" more, a comma between two. */
+static void add_pair(struct argp_state *state, char *pairs, size_t len,
+		     const char *key, const char *value)
+{
+	size_t used = strlen(pairs);
+
+	if (!*value || strchr(value, ','))
+		argp_failure(state, 2, 0, "--%s '%s': expected one value", key,
+			     value);
+	if (used + strlen(key) + strlen(value) + 3 > len)
+		argp_failure(state, 2, 0, "--%s '%s': too long", key, value);
+	snprintf(pairs + used, len - used, "%s%s=%s", used ? "," : "", key,
+		 value);
+}
+
+static void add_filter(struct argp_state *state, struct ctl *ctl,
+		       const char *key, const char *value)
+{
+	add_pair(state, ctl->filter, sizeof(ctl->filter), key, value);
+}
+
+static void add_limit(struct argp_state *state, struct ctl *ctl,
+		      const char *key, const char *value)
+{
+	add_pair(state, ctl->limits, sizeof(ctl->limits), key, value);
+}
+
+static error_t parse_key(int key, char *arg, struct argp_state *state)
+{
+	struct ctl *ctl = state->input;
+
+	switch (key) {
+	case OPT_CONTROL:
+		ctl->path = arg;
+		return 0;
+	case OPT_JSON:
+		ctl->json = true;
+		return 0;
+	case OPT_PEER:
+		add_filter(state, ctl, "peer", arg);
+		return 0;
+	case OPT_PORT:
+		add_filter(state, ctl, "port", arg);
+		return 0;
+	case OPT_STATE:
+		add_filter(state, ctl, "state", arg);
+		return 0;
+	case OPT_OF:
+		add_filter(state, ctl, "handler", arg);
+		return 0;
+	case OPT_BYTES:
+		add_limit(state, ctl, "bytes", arg);
+		return 0;
+	case OPT_PACKETS:
+		add_limit(state, ctl, "packets", arg);
+		return 0;
+	case OPT_SNAP:
+		add_limit(state, ctl, "snap", arg);
+		return 0;
+	case OPT_COUNT:
+		ctl->count = arg;
+		return 0;
+	case OPT_SECONDS:
+		ctl->seconds = arg;
+		return 0;
+	case ARGP_KEY_ARG:
+		if (ctl->n_words == CTL_MAX_WORDS)
+			argp_failure(state, 2, 0, "'%s': too many words", arg);
+		ctl->words[ctl->n_words++] = arg;
+		return 0;
+	case ARGP_KEY_END:
+		if (ctl->n_words == 0)
+			argp_failure(state, 2, 0,
+				     "no command; coronet-ctl --help lists "
+				     "them");
+		return 0;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+}
+
+/*
+ * The commands, behind the options of --help: two blanks before what one does,
+ * which the manual page and the completion are made from, and no line that is
+ * so long that argp would break it.
+ */
+static char *help_filter(int key, const char *text, void *input)
+{
+	char *out = NULL;
+	size_t len = 0;
+	FILE *stream;
+
+	if (key != ARGP_KEY_HELP_POST_DOC)
+		return (char *)text;
+	stream = open_memstream(&out, &len);
+	if (!stream)
+		return (char *)text;
+	fputs("Commands:\n", stream);
+	for (unsigned i = 0; i < N_COMMANDS; i++) {
+		char head[80];
+
+		snprintf(head, sizeof(head), "%s %s", commands[i].name,
+			 commands[i].arguments);
+		fprintf(stream, "  %-31s  %s\n", head, commands[i].help);
+	}
+	fclose(stream);
+	return out;
+}
+
+static const char *default_path(void)
+{
+	static char path[512];
+	const char *folder = getenv("RUNTIME_DIRECTORY");
+
+	if (!folder || !*folder)
+		return NULL;
+	snprintf(path, sizeof(path), "%.*s/dpdk/rte/dpdk_telemetry.v2",
+		 (int)strcspn(folder, ":"), folder);
+	return path;
+}
+
+int main(int argc, char **argv)
+{
+	static const struct argp_option options[] = {
+		{"control", OPT_CONTROL, "PATH", 0,
+		 "The program's control socket (default: the one below "
+		 "$RUNTIME_DIRECTORY)",
+		 0},
+		{"json", OPT_JSON, NULL, 0, "Print JSON, lists as one array",
+		 0},
+		{"peer", OPT_PEER, "ADDRESS[/BITS]", 0,
+		 "Connections of these peers", 0},
+		{"port", OPT_PORT, "N", 0, "Of this port, ours or the peer's",
+		 0},
+		{"state", OPT_STATE, "NAME", 0, "In this state of TCP", 0},
+		{"handler", OPT_OF, "NAME", 0, "Whose handler's name begins so",
+		 0},
+		{"bytes", OPT_BYTES, "SIZE", 0,
+		 "Of a capture's file at most, as in 10M (default 100M)", 0},
+		{"packets", OPT_PACKETS, "N", 0,
+		 "Packets of a capture (default: what its file holds)", 0},
+		{"snap", OPT_SNAP, "N", 0,
+		 "Bytes of each packet that a capture keeps (default: all)", 0},
+		{"count", OPT_COUNT, "N", 0, "Events of a trace, then it ends",
+		 0},
+		{"seconds", OPT_SECONDS, "N", 0, "Of a trace, then it ends", 0},
+		{0},
+	};
+	static const struct argp argp = {
+		.options = options,
+		.parser = parse_key,
+		.args_doc = "COMMAND [ARGUMENT...]",
+		.doc = "Looks into a running coronet program, and steers it.\v",
+		.help_filter = help_filter,
+	};
+	struct ctl ctl = {.path = default_path()};
+	const struct command *command;
+	int status;
+
+	argp_err_exit_status = 2;
+	argp_program_version = "coronet-ctl (coronet) " CORONET_VERSION;
+	argp_parse(&argp, argc, argv, 0, NULL, &ctl);
+	join_words(&ctl);
+	{
+		struct argp_state state = {.name = "coronet-ctl",
+					   .err_stream = stderr,
+					   .root_argp = &argp};
+
+		command = choose(&state, &ctl);
+	}
+	if (!ctl.path) {
+		fprintf(stderr, "coronet-ctl: which program? name its socket "
+				"with --control PATH, or set RUNTIME_DIRECTORY "
+				"as its unit does\n");
+		return 2;
+	}
+	if (ctl_open(&ctl.client, ctl.path) < 0)
+		return ctl_fail(&ctl);
+	status = command->run(&ctl, command);
+	ctl_close(&ctl.client);
+	if (fflush(stdout) != 0 && status == 0)
+		status = 1;
+	return status;
+}

@@ -1,0 +1,57 @@
+/*
+ * Private to coronet-ctl: what its commands share. Its table of commands is in
+ * coronet_ctl.c; those that do more than print an answer have files of their
+ * own.
+ */
+#pragma once
+
+#include <stdbool.h>
+
+#include "apps/ctl/ctl_client.h"
+
+#define CTL_MAX_WORDS 64
+
+struct ctl {
+	struct ctl_client client;
+	const char *path;
+	bool json;
+	char filter[512]; /* "peer=...,port=...": what was asked for */
+	const char *count, *seconds; /* of a trace; NULL: without end */
+	char limits[128];	     /* "bytes=...,packets=...": of a capture */
+	const char *words[CTL_MAX_WORDS]; /* the command and its arguments */
+	unsigned n_words;
+};
+
+/* Options that are some commands' alone. */
+enum ctl_takes { CTL_NONE, CTL_FILTERS, CTL_LIMITS, CTL_TRACE };
+
+struct ctl_column;
+
+struct command {
+	const char *name;      /* one or two words */
+	const char *arguments; /* of which `least` must be there */
+	unsigned least, most;
+	const char *help;
+	/* Returns an exit status, and has printed what there is to say. */
+	int (*run)(struct ctl *ctl, const struct command *command);
+	const char *request; /* of the program */
+	const char *key;     /* where its list is in the answer */
+	const struct ctl_column *columns;
+	enum ctl_takes takes;
+};
+
+/* Prints why the program's answer is none: 1, the exit status. */
+int ctl_fail(const struct ctl *ctl);
+void ctl_print_json(const cJSON *value);
+
+/* ---- ctl_capture.c ---- */
+int ctl_run_capture(struct ctl *ctl, const struct command *command);
+int ctl_run_capture_stop(struct ctl *ctl, const struct command *command);
+
+/* ---- ctl_trace.c ---- */
+int ctl_run_trace(struct ctl *ctl, const struct command *command);
+
+/* ---- ctl_proxy.c ---- */
+int ctl_run_backends(struct ctl *ctl, const struct command *command);
+int ctl_run_backend(struct ctl *ctl, const struct command *command);
+int ctl_run_reload(struct ctl *ctl, const struct command *command);

@@ -1,0 +1,289 @@
+/*
+ * coronet-ctl trace: what happens to connections, line by line as it happens.
+ *
+ * The program tells what its rings have when it is asked; here it is asked
+ * fifty times a second, and at once where it has more to tell. When this
+ * process goes, however it does, the program stops watching.
+ */
+#include <errno.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "apps/ctl/coronet_ctl_priv.h"
+
+#define LOOK_NS 20000000L
+
+static volatile sig_atomic_t interrupted;
+
+static void interrupt(int signo)
+{
+	interrupted = 1;
+}
+
+/* The call that is interrupted is a sleep, or fails: it is not begun anew. */
+static void end_by_signals(void)
+{
+	struct sigaction action = {.sa_handler = interrupt};
+
+	sigaction(SIGINT, &action, NULL);
+	sigaction(SIGTERM, &action, NULL);
+}
+
+static int64_t now_ms(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return ts.tv_sec * 1000 + ts.tv_nsec / 1000000;
+}
+
+static const char *text(const cJSON *event, const char *key)
+{
+	const char *value =
+		cJSON_GetStringValue(cJSON_GetObjectItem(event, key));
+
+	return value ? value : "";
+}
+
+static double number(const cJSON *event, const char *key)
+{
+	const cJSON *value = cJSON_GetObjectItem(event, key);
+
+	return cJSON_IsNumber(value) ? value->valuedouble : 0;
+}
+
+/* ---- one line ---- */
+
+/* The time of day, as tcpdump and tshark -t ad show it. */
+static void print_time(double us)
+{
+	time_t seconds = (time_t)(us / 1e6);
+	struct tm tm;
+	char clock[16];
+
+	localtime_r(&seconds, &tm);
+	strftime(clock, sizeof(clock), "%H:%M:%S", &tm);
+	printf("%s.%06.0f", clock, us - (double)seconds * 1e6);
+}
+
+/* "seq 1:65 ack 1 wnd 64256 len 64", as tcpdump has it. */
+static void print_segment(const cJSON *event, bool in)
+{
+	double seq = number(event, "seq"), len = number(event, "len");
+
+	printf("[%s] seq %.0f", text(event, "flags"), seq);
+	if (len > 0)
+		printf(":%.0f", seq + len);
+	if (cJSON_GetObjectItem(event, "ack"))
+		printf(" ack %.0f", number(event, "ack"));
+	printf(" wnd %.0f len %.0f", number(event, "wnd"), len);
+	if (number(event, "sacks") > 0)
+		printf(" sacks %.0f", number(event, "sacks"));
+	if (!in)
+		printf(" cwnd %.0f", number(event, "cwnd"));
+	if (*text(event, "resent"))
+		printf(" (sent again: %s)", text(event, "resent"));
+	if (*text(event, "note"))
+		printf(" (%s)", text(event, "note"));
+}
+
+static void print_call(const cJSON *event)
+{
+	printf("%s", text(event, "call"));
+	if (number(event, "bytes") > 0)
+		printf(" %.0f bytes", number(event, "bytes"));
+	if (*text(event, "coroutine"))
+		printf(" (%s)", text(event, "coroutine"));
+}
+
+static void print_done(const cJSON *event)
+{
+	printf("%s = ", text(event, "call"));
+	if (*text(event, "error"))
+		printf("%s", text(event, "error"));
+	else
+		printf("%.0f", number(event, "result"));
+	printf(" after %.3f ms", number(event, "waited_us") / 1000);
+	if (*text(event, "coroutine"))
+		printf(" (%s)", text(event, "coroutine"));
+}
+
+static void print_what(const cJSON *event, const char *kind)
+{
+	if (strcmp(kind, "in") == 0 || strcmp(kind, "out") == 0)
+		print_segment(event, kind[0] == 'i');
+	else if (strcmp(kind, "call") == 0)
+		print_call(event);
+	else if (strcmp(kind, "done") == 0)
+		print_done(event);
+	else if (strcmp(kind, "cwnd") == 0)
+		printf("%.0f, was %.0f, ssthresh %.0f: %s",
+		       number(event, "cwnd"), number(event, "was"),
+		       number(event, "ssthresh"), text(event, "why"));
+	else if (strcmp(kind, "timer") == 0)
+		printf("%s, %.0f in a row", text(event, "timer"),
+		       number(event, "times"));
+	else if (strcmp(kind, "state") == 0)
+		printf("%s, was %s", text(event, "state"), text(event, "was"));
+	else if (strcmp(kind, "missed") == 0)
+		printf("%.0f events", number(event, "events"));
+	else if (strcmp(kind, "begin") == 0)
+		printf("%s, %s, ID %s", text(event, "how"),
+		       text(event, "local"), text(event, "id"));
+	else if (strcmp(kind, "end") == 0)
+		printf("%s", text(event, "why"));
+	else
+		printf("%s, %.0f bytes", text(event, "what"),
+		       number(event, "bytes"));
+}
+
+static void print_event(const struct ctl *ctl, const cJSON *event)
+{
+	const char *kind = text(event, "kind");
+	char *json;
+
+	if (ctl->json) {
+		json = cJSON_PrintUnformatted(event);
+		puts(json ? json : "null");
+		free(json);
+		return;
+	}
+	print_time(number(event, "time_us"));
+	printf(" %s %-11s ", text(event, "peer"), kind);
+	print_what(event, kind);
+	putchar('\n');
+}
+
+/* ---- following ---- */
+
+struct follow {
+	uint64_t left;	/* events to print */
+	bool found;	/* one has been */
+	bool ended;	/* the connection that was asked for by its ID */
+	bool told_none; /* that there is none yet */
+};
+
+/* Whether it goes on. */
+static bool print_all(const struct ctl *ctl, const cJSON *page,
+		      struct follow *f)
+{
+	const cJSON *event;
+
+	cJSON_ArrayForEach(event, cJSON_GetObjectItem(page, "events"))
+	{
+		if (f->left == 0)
+			break;
+		print_event(ctl, event);
+		f->found = true;
+		f->ended |= strcmp(text(event, "kind"), "end") == 0 &&
+			    ctl->n_words > 1 &&
+			    strcmp(text(event, "id"), ctl->words[1]) == 0;
+		f->left--;
+	}
+	return fflush(stdout) == 0 && f->left > 0;
+}
+
+/* What is no event, for a person. */
+static void print_rest(const cJSON *page, struct follow *f)
+{
+	if (number(page, "missed") > 0)
+		fprintf(stderr,
+			"coronet-ctl: %.0f events missed: their connections "
+			"ended, and others needed the room\n",
+			number(page, "missed"));
+	if (number(page, "without") > 0)
+		fprintf(stderr,
+			"coronet-ctl: %.0f connections more match than can be "
+			"followed at a time; name one, or start the program "
+			"with --trace-conns\n",
+			number(page, "without"));
+	if (f->found || f->told_none ||
+	    cJSON_IsTrue(cJSON_GetObjectItem(page, "more")))
+		return;
+	fprintf(stderr, "coronet-ctl: no such connection yet; it waits\n");
+	f->told_none = true;
+}
+
+/* Sends PEER first, then the filters. */
+static int begin(struct ctl *ctl)
+{
+	char params[640];
+	cJSON *answer;
+
+	snprintf(params, sizeof(params), "%s%s%s",
+		 ctl->n_words > 1 ? ctl->words[1] : "",
+		 ctl->n_words > 1 && *ctl->filter ? "," : "", ctl->filter);
+	answer = ctl_ask(&ctl->client, "/coronet/trace.start", params);
+	cJSON_Delete(answer);
+	return answer ? 0 : ctl_fail(ctl);
+}
+
+static int read_limit(const struct ctl *ctl, const char *name,
+		      const char *value, uint64_t *out)
+{
+	char *end;
+	unsigned long long n = value ? strtoull(value, &end, 10) : 1;
+
+	if (!value)
+		return 0;
+	if (*value < '0' || *value > '9' || *end || n < 1 || n > 1000000000) {
+		fprintf(stderr,
+			"coronet-ctl: --%s '%s': expected a number from 1 to "
+			"1000000000\n",
+			name, value);
+		return 2;
+	}
+	*out = n;
+	return 0;
+}
+
+static int follow(struct ctl *ctl, struct follow *f, int64_t until_ms)
+{
+	static const struct timespec pause = {.tv_nsec = LOOK_NS};
+
+	while (!interrupted && !f->ended) {
+		cJSON *page = ctl_ask(&ctl->client, "/coronet/trace", "");
+		bool more = cJSON_IsTrue(cJSON_GetObjectItem(page, "more"));
+		bool goes_on;
+
+		if (!page)
+			return interrupted ? 0 : ctl_fail(ctl);
+		goes_on = print_all(ctl, page, f);
+		print_rest(page, f);
+		cJSON_Delete(page);
+		if (!goes_on || now_ms() >= until_ms)
+			break;
+		if (!more)
+			nanosleep(&pause, NULL);
+	}
+	return 0;
+}
+
+int ctl_run_trace(struct ctl *ctl, const struct command *command)
+{
+	struct follow f = {.left = UINT64_MAX};
+	uint64_t seconds = 0;
+	int status = read_limit(ctl, "count", ctl->count, &f.left);
+
+	if (status == 0)
+		status = read_limit(ctl, "seconds", ctl->seconds, &seconds);
+	if (status)
+		return status;
+	if (ctl->n_words < 2 ? !*ctl->filter
+			     : !*ctl->words[1] || strchr(ctl->words[1], ',')) {
+		fprintf(stderr, "coronet-ctl: trace: expected a PEER, as in "
+				"10.9.0.2, 10.9.0.2:4711 or the ID of a "
+				"connection, or --port and the like\n");
+		return 2;
+	}
+	end_by_signals();
+	status = begin(ctl);
+	if (status)
+		return status;
+	return follow(ctl, &f,
+		      seconds ? now_ms() + (int64_t)seconds * 1000 : INT64_MAX);
+}

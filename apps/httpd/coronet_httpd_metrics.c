@@ -1,0 +1,60 @@
+/*
+ * What coronet-httpd counts for Prometheus, of all shards together. On the
+ * control thread, which reads nothing but counters.
+ */
+#include "apps/httpd/coronet_httpd_priv.h"
+
+#include <stdio.h>
+
+#include <coronet/net_control.h>
+
+static void write_one(struct net_metrics *page, const char *name,
+		      enum net_metric_type type, const char *help,
+		      uint64_t value)
+{
+	net_metric(page, name, type, help);
+	net_metric_value(page, "", (double)value);
+}
+
+static void write_answers(struct net_metrics *page, const uint64_t *answers)
+{
+	char labels[32];
+
+	net_metric(page, "coronet_httpd_answers_total", NET_COUNTER,
+		   "Answers, by status.");
+	for (unsigned i = 0; i < HTTPD_STATUSES; i++) {
+		snprintf(labels, sizeof(labels), "status=\"%d\"",
+			 httpd_status(i));
+		net_metric_value(page, labels, (double)answers[i]);
+	}
+}
+
+static void write_metrics(struct net_metrics *page, void *arg)
+{
+	const struct httpd_shard *shards = arg;
+	struct httpd_counters sum = {0};
+
+	for (unsigned i = 0; i < NET_MAX_SHARDS; i++)
+		counters_sum(&sum, &shards[i].counters, sizeof(sum));
+	write_answers(page, sum.answers);
+	write_one(page, "coronet_httpd_clients", NET_GAUGE, "Clients now.",
+		  sum.open);
+	write_one(page, "coronet_httpd_half_requests", NET_GAUGE,
+		  "Clients in the middle of a request.", sum.half_open);
+	write_one(page, "coronet_httpd_accepts_total", NET_COUNTER,
+		  "Clients that have come.", sum.clients);
+	write_one(page, "coronet_httpd_requests_total", NET_COUNTER,
+		  "Requests that were whole.", sum.requests);
+	write_one(page, "coronet_httpd_refused_requests_total", NET_COUNTER,
+		  "Requests that were wrong or late.", sum.refused);
+	write_one(page, "coronet_httpd_displaced_requests_total", NET_COUNTER,
+		  "Requests that had to make room for others.", sum.displaced);
+	write_one(page, "coronet_httpd_stalled_clients_total", NET_COUNTER,
+		  "Clients given up, as they took nothing for too long.",
+		  sum.gave_up);
+}
+
+int httpd_metrics_add(const struct httpd_shard *shards)
+{
+	return net_metrics_add(write_metrics, (void *)shards);
+}

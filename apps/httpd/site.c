@@ -1,0 +1,200 @@
+#include "apps/httpd/site.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static struct site *make_site(void)
+{
+	struct site *site = aligned_alloc(64, sizeof(struct site));
+
+	if (site)
+		memset(site, 0, sizeof(*site));
+	return site;
+}
+
+static void free_site(struct site *site)
+{
+	files_free(&site->files);
+	free(site);
+}
+
+/* Frees the sites that came before the newest and that nobody has any more. */
+static void free_unused(struct site_loader *loader)
+{
+	struct site **at = &loader->newest->older;
+
+	while (*at) {
+		struct site *site = *at;
+
+		if (atomic_load_explicit(&site->holders,
+					 memory_order_acquire)) {
+			at = &site->older;
+			continue;
+		}
+		*at = site->older;
+		free_site(site);
+		atomic_fetch_sub(&loader->sites, 1);
+	}
+}
+
+/* An error that has been told is not told again until another one comes. */
+static void tell_error(struct site_loader *loader, const char *error)
+{
+	char line[sizeof(loader->error) + 64];
+
+	if (strcmp(loader->error, error) == 0)
+		return;
+	snprintf(loader->error, sizeof(loader->error), "%s", error);
+	snprintf(line, sizeof(line), "%s; what was there before is served",
+		 error);
+	loader->say(line);
+}
+
+/* Makes the next site, if something has changed and the last one was taken. */
+static void look(struct site_loader *loader)
+{
+	struct site *site;
+	char line[96];
+	int changed;
+
+	free_unused(loader);
+	if (atomic_load_explicit(&loader->next, memory_order_acquire))
+		return;
+	site = make_site();
+	if (!site)
+		return;
+	changed = files_reload(&site->files, &loader->newest->files,
+			       loader->root);
+	if (changed < 0)
+		tell_error(loader, site->files.error);
+	else
+		loader->error[0] = '\0';
+	if (changed <= 0) {
+		free(site);
+		return;
+	}
+	snprintf(line, sizeof(line),
+		 "files below --root have changed: %u paths, %zu bytes",
+		 site->files.n, site->files.bytes);
+	site->older = loader->newest;
+	loader->newest = site;
+	atomic_fetch_add(&loader->sites, 1);
+	atomic_init(&site->holders, loader->shards);
+	loader->say(line);
+	atomic_store_explicit(&loader->next, site, memory_order_release);
+}
+
+static void *run(void *arg)
+{
+	struct site_loader *loader = arg;
+
+	for (;;) {
+		while (sem_wait(&loader->asked) && errno == EINTR)
+			;
+		if (atomic_load(&loader->stop))
+			return NULL;
+		look(loader);
+	}
+}
+
+int site_open(struct site_loader *loader, const char *root, const char *types,
+	      void (*say)(const char *line))
+{
+	struct site *site = make_site();
+	int err;
+
+	*loader = (struct site_loader){.root = root, .say = say};
+	if (!site) {
+		snprintf(loader->error, sizeof(loader->error), "%s",
+			 strerror(ENOMEM));
+		return -ENOMEM;
+	}
+	err = files_load(&site->files, root, types);
+	if (err < 0) {
+		snprintf(loader->error, sizeof(loader->error), "%s",
+			 site->files.error);
+		free(site);
+		return err;
+	}
+	loader->newest = site;
+	atomic_init(&loader->sites, 1);
+	sem_init(&loader->asked, 0, 0);
+	return 0;
+}
+
+/* Signals are for the threads of the program that wait for them. */
+int site_start(struct site_loader *loader)
+{
+	sigset_t all, before;
+	int err;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	err = pthread_create(&loader->thread, NULL, run, loader);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	loader->runs = err == 0;
+	return -err;
+}
+
+void site_close(struct site_loader *loader)
+{
+	struct site *older;
+
+	if (!loader->newest)
+		return;
+	if (loader->runs) {
+		atomic_store(&loader->stop, true);
+		sem_post(&loader->asked);
+		pthread_join(loader->thread, NULL);
+	}
+	for (struct site *site = loader->newest; site; site = older) {
+		older = site->older;
+		free_site(site);
+	}
+	sem_destroy(&loader->asked);
+	loader->newest = NULL;
+}
+
+void site_set_shards(struct site_loader *loader, unsigned shards)
+{
+	loader->shards = shards;
+	atomic_init(&loader->newest->holders, shards);
+}
+
+void site_ask(struct site_loader *loader)
+{
+	int waiting = 0;
+
+	sem_getvalue(&loader->asked, &waiting);
+	if (waiting == 0)
+		sem_post(&loader->asked);
+}
+
+struct site *site_take_next(struct site_loader *loader)
+{
+	return atomic_exchange_explicit(&loader->next, NULL,
+					memory_order_acq_rel);
+}
+
+static void let_go(struct site *site)
+{
+	atomic_fetch_sub_explicit(&site->holders, 1, memory_order_acq_rel);
+}
+
+void site_use(struct site_here *here, struct site *site)
+{
+	struct site *before = here->site;
+
+	here->site = site;
+	if (before && before->on[here->shard].answers == 0)
+		let_go(before);
+}
+
+void site_put(struct site_here *here, struct site *site)
+{
+	if (--site->on[here->shard].answers == 0 && site != here->site)
+		let_go(site);
+}

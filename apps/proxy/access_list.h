@@ -1,0 +1,43 @@
+/*
+ * Which addresses may do something: networks that are allowed, and denied.
+ *
+ * The longest prefix that an address lies in decides. An address in none of
+ * them is denied if some network is allowed, and allowed otherwise. Built by
+ * one thread, then constant: any number of threads may ask. A question costs a
+ * binary search for each length of prefix there is.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define ACCESS_LIST_MAX 16384 /* networks */
+
+struct access_net {
+	uint8_t family; /* 4 or 6 */
+	uint8_t bits;	/* of the prefix */
+	bool allow;	/* or deny */
+	uint8_t ip[16]; /* network byte order, zeros behind the prefix */
+};
+
+struct access_list {
+	struct access_net *nets; /* owned; sorted by access_list_ready() */
+	unsigned n, room;
+	bool allows; /* some network is allowed */
+};
+
+/*
+ * Adds networks from text: "10.0.0.0/8", "2001:db8::/32", a single address, or
+ * several with commas between. Returns 0, -EINVAL (another text, or bits behind
+ * the prefix), -E2BIG or -ENOMEM. Zeroed memory is an empty list.
+ */
+int access_list_add(struct access_list *list, const char *text, bool allow);
+
+/* After the last: sorts. Of one network twice, that which denies counts. */
+void access_list_ready(struct access_list *list);
+void access_list_fini(struct access_list *list);
+
+/* Whether an address may; ip: 4 or 16 bytes. An empty list allows everybody. */
+bool access_list_allows(const struct access_list *list, uint8_t family,
+			const void *ip);

@@ -1,0 +1,416 @@
+#include "apps/proxy/access_log.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <semaphore.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "apps/common/opts.h"
+
+#define LOOK_NS	   20000000 /* between two looks at the rings */
+#define NS_PER_S   INT64_C(1000000000)
+#define CLOSE_S	   1	 /* for what is left at the end */
+#define BATCH_MAX  65536 /* bytes of one write */
+#define PREFIX_MAX 160	 /* bytes of syslog's header */
+
+/* One shard writes, the thread reads. */
+struct ring {
+	_Alignas(64) _Atomic uint64_t head; /* the shard's */
+	_Alignas(64) _Atomic uint64_t tail; /* the thread's */
+	_Atomic uint64_t lost;
+	struct access_record records[ACCESS_LOG_RING];
+};
+
+struct access_log {
+	int64_t (*clock_ns)(void);
+	char *path; /* NULL: UDP */
+	int fd;
+	pthread_t thread;
+	sem_t wake;
+	atomic_bool reopen, stop;
+	_Atomic uint64_t unwritten; /* lines that could not be written */
+	uint64_t told;		    /* lost lines that have been said */
+	char host[64];
+	size_t len; /* bytes of the batch */
+	unsigned lines;
+	char batch[BATCH_MAX];
+	unsigned n_rings;
+	struct ring rings[];
+};
+
+static const char *const end_names[ACCESS_ENDS] = {
+	[ACCESS_DONE] = "done",
+	[ACCESS_CLIENT_RESET] = "client-reset",
+	[ACCESS_SERVER_RESET] = "server-reset",
+	[ACCESS_IDLE_TIMEOUT] = "idle-timeout",
+	[ACCESS_CLIENT_TIMEOUT] = "client-timeout",
+	[ACCESS_SERVER_TIMEOUT] = "server-timeout",
+	[ACCESS_HALF_CLOSED_TIMEOUT] = "half-closed-timeout",
+	[ACCESS_CONNECT_FAILED] = "connect-failed",
+	[ACCESS_NO_BACKEND] = "no-backend",
+	[ACCESS_NO_RETRY] = "no-retry",
+	[ACCESS_QUEUE_FULL] = "queue-full",
+	[ACCESS_QUEUE_TIMEOUT] = "queue-timeout",
+	[ACCESS_DENIED] = "denied",
+	[ACCESS_RATE] = "rate",
+	[ACCESS_BAD_HEADER] = "bad-header",
+	[ACCESS_HEADER_TIMEOUT] = "header-timeout",
+	[ACCESS_BAD_HELLO] = "bad-hello",
+	[ACCESS_HELLO_TIMEOUT] = "hello-timeout",
+	[ACCESS_DISPLACED] = "displaced",
+	[ACCESS_STOPPED] = "stopped",
+	[ACCESS_NO_MEMORY] = "no-memory",
+};
+
+const char *access_end_name(enum access_end end)
+{
+	return end_names[end];
+}
+
+/* ---- lines ---- */
+
+static size_t format_time(int64_t wall_ns, char *out, size_t len)
+{
+	time_t seconds = (time_t)(wall_ns / NS_PER_S);
+	char text[32];
+	struct tm tm;
+
+	gmtime_r(&seconds, &tm);
+	strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%S", &tm);
+	return (size_t)snprintf(out, len, "%s.%03dZ", text,
+				(int)(wall_ns % NS_PER_S / 1000000));
+}
+
+static const char *format_addr(uint8_t family, const uint8_t *ip, uint16_t port,
+			       char *out, size_t len)
+{
+	char text[INET6_ADDRSTRLEN];
+
+	if (family != 4 && family != 6)
+		return "-";
+	inet_ntop(family == 4 ? AF_INET : AF_INET6, ip, text, sizeof(text));
+	snprintf(out, len, family == 4 ? "%s:%u" : "[%s]:%u", text, port);
+	return out;
+}
+
+static const char *or_none(const char *text)
+{
+	return *text ? text : "-";
+}
+
+size_t access_log_format(const struct access_record *r, int64_t wall_ns,
+			 char *line)
+{
+	char time[64], client[64], door[64], connect[32] = "-";
+	int n;
+
+	format_time(wall_ns, time, sizeof(time));
+	if (r->connect_ns >= 0)
+		snprintf(connect, sizeof(connect), "%.3f",
+			 (double)r->connect_ns / 1e6);
+	n = snprintf(line, ACCESS_LOG_LINE_MAX,
+		     "%s client=%s door=%s backend=%s connect_ms=%s "
+		     "queue_ms=%.3f to=%llu from=%llu duration_ms=%.3f "
+		     "retries=%u sni=%s id=%s end=%s\n",
+		     time,
+		     format_addr(r->addrs.family, r->addrs.src,
+				 r->addrs.src_port, client, sizeof(client)),
+		     format_addr(r->addrs.family, r->addrs.dst,
+				 r->addrs.dst_port, door, sizeof(door)),
+		     or_none(r->backend), connect, (double)r->queue_ns / 1e6,
+		     (unsigned long long)r->bytes_to,
+		     (unsigned long long)r->bytes_from,
+		     (double)(r->end_ns - r->begin_ns) / 1e6, r->retries,
+		     or_none(r->server_name), or_none(r->id),
+		     end_names[r->end]);
+	return (size_t)n;
+}
+
+/* ---- writing, on the thread ---- */
+
+static bool write_all(int fd, const char *data, size_t len)
+{
+	while (len) {
+		ssize_t n = write(fd, data, len);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			return false;
+		data += n;
+		len -= (size_t)n;
+	}
+	return true;
+}
+
+static void flush(struct access_log *log)
+{
+	if (log->len && !write_all(log->fd, log->batch, log->len))
+		atomic_fetch_add(&log->unwritten, log->lines);
+	log->len = 0;
+	log->lines = 0;
+}
+
+static void put_line(struct access_log *log, const char *line, size_t len,
+		     const char *time)
+{
+	if (log->path) {
+		if (log->len + len > sizeof(log->batch))
+			flush(log);
+		memcpy(log->batch + log->len, line, len);
+		log->len += len;
+	} else {
+		/* A datagram a line, whose end says where it ends. */
+		log->len = (size_t)snprintf(log->batch, PREFIX_MAX,
+					    "<134>1 %s %s coronet-proxy %d "
+					    "access - ",
+					    time, log->host, (int)getpid());
+		memcpy(log->batch + log->len, line, len - 1);
+		log->len += len - 1;
+	}
+	log->lines++;
+	if (!log->path)
+		flush(log);
+}
+
+static int64_t wall_now_ns(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_REALTIME, &now);
+	return now.tv_sec * NS_PER_S + now.tv_nsec;
+}
+
+static void tell_lost(struct access_log *log)
+{
+	uint64_t lost = access_log_lost(log);
+	char line[128], time[64];
+	int n;
+
+	if (lost == log->told)
+		return;
+	format_time(wall_now_ns(), time, sizeof(time));
+	n = snprintf(line, sizeof(line), "%s lost=%llu\n", time,
+		     (unsigned long long)(lost - log->told));
+	log->told = lost;
+	put_line(log, line, (size_t)n, time);
+}
+
+/* Writes what is in a ring now. */
+static void write_ring(struct access_log *log, struct ring *ring)
+{
+	int64_t offset_ns = wall_now_ns() - log->clock_ns();
+	uint64_t tail = ring->tail, head = ring->head;
+
+	for (; tail < head; tail++) {
+		const struct access_record *record =
+			&ring->records[tail % ACCESS_LOG_RING];
+		char line[ACCESS_LOG_LINE_MAX], time[64];
+		size_t n = access_log_format(record, record->end_ns + offset_ns,
+					     line);
+
+		format_time(record->end_ns + offset_ns, time, sizeof(time));
+		put_line(log, line, n, time);
+		ring->tail = tail + 1;
+	}
+}
+
+static int open_file(const char *path)
+{
+	int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0640);
+
+	return fd < 0 ? -errno : fd;
+}
+
+/* If it cannot be opened, the old one serves on: its lines are not lost. */
+static void reopen(struct access_log *log)
+{
+	int fd = open_file(log->path);
+
+	if (fd < 0) {
+		fprintf(stderr,
+			"coronet-proxy: --access-log '%s': %s; the old file is "
+			"kept\n",
+			log->path, strerror(-fd));
+		return;
+	}
+	close(log->fd);
+	log->fd = fd;
+}
+
+static void look(struct access_log *log)
+{
+	for (unsigned i = 0; i < log->n_rings; i++)
+		write_ring(log, &log->rings[i]);
+	tell_lost(log);
+	flush(log);
+}
+
+static void *run(void *arg)
+{
+	struct access_log *log = arg;
+	struct timespec until;
+
+	while (!log->stop) {
+		clock_gettime(CLOCK_REALTIME, &until);
+		until.tv_nsec += LOOK_NS;
+		until.tv_sec += until.tv_nsec / NS_PER_S;
+		until.tv_nsec %= NS_PER_S;
+		sem_timedwait(&log->wake, &until);
+		look(log);
+		if (log->path && atomic_exchange(&log->reopen, false))
+			reopen(log);
+	}
+	look(log);
+	return NULL;
+}
+
+/* ---- life ---- */
+
+static int open_udp(const char *at)
+{
+	struct opts_endpoint end;
+	int fd;
+
+	if (opts_parse_endpoint(at, &end) < 0)
+		return -EINVAL;
+	fd = socket(end.addr.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		return -errno;
+	if (connect(fd, (const struct sockaddr *)&end.addr, end.addr_len) < 0) {
+		int err = -errno;
+
+		close(fd);
+		return err;
+	}
+	return fd;
+}
+
+/* Its thread takes none of the program's signals. */
+static int start_thread(struct access_log *log)
+{
+	sigset_t all, old;
+	int err;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	err = pthread_create(&log->thread, NULL, run, log);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	return -err;
+}
+
+int access_log_check(const char *where)
+{
+	struct opts_endpoint end;
+	int fd;
+
+	if (strncmp(where, "udp:", 4) == 0)
+		return opts_parse_endpoint(where + 4, &end);
+	/* A pipe that nobody reads is no place for it, and would block. */
+	fd = open(where, O_WRONLY | O_CREAT | O_NONBLOCK | O_CLOEXEC, 0640);
+	if (fd < 0)
+		return -errno;
+	close(fd);
+	return 0;
+}
+
+int access_log_open(const char *where, unsigned shards,
+		    int64_t (*clock_ns)(void), struct access_log **out)
+{
+	bool udp = strncmp(where, "udp:", 4) == 0;
+	size_t size = sizeof(struct access_log) + shards * sizeof(struct ring);
+	struct access_log *log = aligned_alloc(64, (size + 63) / 64 * 64);
+	int err;
+
+	if (!log)
+		return -ENOMEM;
+	/* The records' pages come when they are written to. */
+	memset(log, 0, sizeof(*log));
+	for (unsigned i = 0; i < shards; i++) {
+		log->rings[i].head = log->rings[i].tail = 0;
+		log->rings[i].lost = 0;
+	}
+	log->n_rings = shards;
+	log->clock_ns = clock_ns;
+	log->path = udp ? NULL : strdup(where);
+	if (gethostname(log->host, sizeof(log->host)) < 0)
+		strcpy(log->host, "-");
+	log->host[sizeof(log->host) - 1] = '\0';
+	sem_init(&log->wake, 0, 0);
+	err = log->fd = udp	    ? open_udp(where + 4)
+			: log->path ? open_file(log->path)
+				    : -ENOMEM;
+	if (err >= 0)
+		err = start_thread(log);
+	if (err == 0) {
+		*out = log;
+		return 0;
+	}
+	if (log->fd >= 0)
+		close(log->fd);
+	free(log->path);
+	free(log);
+	return err;
+}
+
+void access_log_add(struct access_log *log, unsigned shard,
+		    const struct access_record *record)
+{
+	struct ring *ring;
+	uint64_t head;
+
+	if (!log)
+		return;
+	ring = &log->rings[shard];
+	head = atomic_load_explicit(&ring->head, memory_order_relaxed);
+	if (head - atomic_load_explicit(&ring->tail, memory_order_acquire) ==
+	    ACCESS_LOG_RING) {
+		atomic_fetch_add_explicit(&ring->lost, 1, memory_order_relaxed);
+		return;
+	}
+	ring->records[head % ACCESS_LOG_RING] = *record;
+	atomic_store_explicit(&ring->head, head + 1, memory_order_release);
+}
+
+void access_log_reopen(struct access_log *log)
+{
+	log->reopen = true;
+	sem_post(&log->wake);
+}
+
+uint64_t access_log_lost(const struct access_log *log)
+{
+	uint64_t sum = log->unwritten;
+
+	for (unsigned i = 0; i < log->n_rings; i++)
+		sum += log->rings[i].lost;
+	return sum;
+}
+
+void access_log_close(struct access_log *log)
+{
+	struct timespec until;
+
+	if (!log)
+		return;
+	log->stop = true;
+	sem_post(&log->wake);
+	clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_sec += CLOSE_S;
+	/* One that waits for a file for ever ends with the process. */
+	if (pthread_timedjoin_np(log->thread, NULL, &until))
+		return;
+	close(log->fd);
+	sem_destroy(&log->wake);
+	free(log->path);
+	free(log);
+}

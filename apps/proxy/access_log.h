@@ -1,0 +1,99 @@
+/*
+ * A line a session, in a file or sent to a syslog server, without ever keeping
+ * a shard waiting.
+ *
+ * A shard copies a record into a ring of its own, which costs no system call; a
+ * thread looks fifty times a second, makes lines of records and writes them. A
+ * ring that is full, or a file that takes no more, loses lines: they are
+ * counted, and the next line that is written is preceded by one that says how
+ * many.
+ */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "apps/proxy/proxy_proto.h"
+
+#define ACCESS_LOG_RING	    8192 /* records of a shard */
+#define ACCESS_LOG_NAME_MAX 64
+#define ACCESS_LOG_ID_MAX   40
+#define ACCESS_LOG_LINE_MAX 1024
+
+/* How a session ended. */
+enum access_end {
+	ACCESS_DONE,
+	ACCESS_CLIENT_RESET,
+	ACCESS_SERVER_RESET,
+	ACCESS_IDLE_TIMEOUT,
+	ACCESS_CLIENT_TIMEOUT,
+	ACCESS_SERVER_TIMEOUT,
+	ACCESS_HALF_CLOSED_TIMEOUT,
+	ACCESS_CONNECT_FAILED,
+	ACCESS_NO_BACKEND,
+	ACCESS_NO_RETRY, /* the budget of retries was spent */
+	ACCESS_QUEUE_FULL,
+	ACCESS_QUEUE_TIMEOUT,
+	ACCESS_DENIED,
+	ACCESS_RATE,
+	ACCESS_BAD_HEADER, /* PROXY */
+	ACCESS_HEADER_TIMEOUT,
+	ACCESS_BAD_HELLO, /* TLS */
+	ACCESS_HELLO_TIMEOUT,
+	ACCESS_DISPLACED,
+	ACCESS_STOPPED, /* the program ended */
+	ACCESS_NO_MEMORY,
+	ACCESS_ENDS
+};
+
+struct access_record {
+	int64_t begin_ns, end_ns;      /* of the clock given to the log */
+	int64_t queue_ns, connect_ns;  /* spent on them; connect -1: never */
+	uint64_t bytes_to, bytes_from; /* the backend */
+	struct proxy_addrs addrs;      /* the client, and where it came to */
+	enum access_end end;
+	unsigned retries;
+	char backend[ACCESS_LOG_NAME_MAX];     /* empty: none */
+	char server_name[ACCESS_LOG_NAME_MAX]; /* of TLS; cut; empty: none */
+	char id[ACCESS_LOG_ID_MAX];	       /* empty: none */
+};
+
+struct access_log;
+
+/* "done", "client-reset"... */
+const char *access_end_name(enum access_end end);
+
+/*
+ * Writes a record as a line with its newline, at most ACCESS_LOG_LINE_MAX
+ * bytes. wall_ns: when it ended, since 1970. Returns its length.
+ */
+size_t access_log_format(const struct access_record *record, int64_t wall_ns,
+			 char *line);
+
+/* Whether access_log_open() could open that now: 0 or as it. Makes the file. */
+int access_log_check(const char *where);
+
+/*
+ * Opens a file for appending, made with mode 0640; or, for "udp:ADDRESS:PORT",
+ * sends each line as a datagram (RFC 5424, local0.info). clock_ns: of the
+ * records' times. Starts the thread. Returns 0, -EINVAL (no such address),
+ * -ENOMEM, or what open(2), socket(2) or the thread says.
+ */
+int access_log_open(const char *where, unsigned shards,
+		    int64_t (*clock_ns)(void), struct access_log **out);
+
+/* On the shard's thread; the record is copied. NULL log: ignored. */
+void access_log_add(struct access_log *log, unsigned shard,
+		    const struct access_record *record);
+
+/* Opens the file anew, soon. From any thread or signal handler. */
+void access_log_reopen(struct access_log *log);
+
+/* Lines lost so far. Any thread. */
+uint64_t access_log_lost(const struct access_log *log);
+
+/*
+ * When no shard adds any more: writes what is left, for a second at most, if
+ * the file takes it. NULL is ignored.
+ */
+void access_log_close(struct access_log *log);

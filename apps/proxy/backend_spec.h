@@ -1,0 +1,60 @@
+/*
+ * What --to says of a backend: its name and address, and how it is to be used.
+ *
+ * [NAME=]HOST:PORT[,KEY=VALUE...], as in web1=10.9.0.2:80,weight=3,backup.
+ * Plain data without pointers, copied freely.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "apps/common/opts.h"
+
+#define BACKEND_NAME_MAX 64  /* bytes, NUL included */
+#define BACKEND_HOST_MAX 254 /* RFC 1035 2.3.4, NUL included */
+#define BACKEND_SNI_MAX	 512 /* all server names of a backend */
+#define BACKEND_TEXT_MAX 128 /* what a health check says and expects */
+#define BACKEND_WEIGHT	 256 /* the largest */
+
+/* What an operator wants: new clients; none, those there stay; out of use. */
+enum backend_state { BACKEND_READY, BACKEND_DRAIN, BACKEND_DOWN };
+
+enum backend_check {
+	BACKEND_CHECK_TCP,    /* the connection is made */
+	BACKEND_CHECK_HTTP,   /* GET `send` is answered 2xx or 3xx */
+	BACKEND_CHECK_EXPECT, /* `expect` comes within the first KiB */
+	BACKEND_CHECK_NONE    /* always up */
+};
+
+struct backend_spec {
+	char name[BACKEND_NAME_MAX];
+	char host[BACKEND_HOST_MAX]; /* an address without brackets, a name */
+	bool by_name;		     /* `host` is a name to be resolved */
+	struct opts_endpoint end;    /* unless by_name */
+	uint16_t port;
+	unsigned weight;  /* 1 to BACKEND_WEIGHT */
+	unsigned maxconn; /* sessions at a time; 0: no bound */
+	bool backup;	  /* used while no other is there */
+	enum backend_state state;
+	enum backend_check check;
+	char send[BACKEND_TEXT_MAX];   /* a path; or bytes, before `expect` */
+	char expect[BACKEND_TEXT_MAX]; /* bytes without NUL */
+	char sni[BACKEND_SNI_MAX];     /* server names, a '|' between two */
+};
+
+/*
+ * Reads one. Returns NULL, or what was expected in its place, for
+ * opts_refuse(); *out is whole only with NULL.
+ */
+const char *backend_spec_parse(const char *text, struct backend_spec *out);
+
+/* "ready", "drain" or "down"; the parser returns -EINVAL for another word. */
+const char *backend_state_name(enum backend_state state);
+int backend_state_parse(const char *text, enum backend_state *out);
+
+/*
+ * How well a server name, in lower case, is one of the spec's: 0: not; else the
+ * more the better: all of it, or the "*." of the longest end.
+ */
+unsigned backend_spec_serves(const struct backend_spec *spec, const char *name);

@@ -1,0 +1,561 @@
+/*
+ * The beginning of a session: the PROXY header and the ClientHello it may have
+ * to begin with, the choice of a backend, the connection to it, and what that
+ * gets before the client's own bytes.
+ *
+ * Nothing of the NIC is held while a backend is waited for: bytes that came
+ * with the beginning are copied.
+ */
+#include "apps/proxy/coronet_proxy_priv.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "apps/proxy/client_hello.h"
+
+#define LOOK_NS INT64_C(200000000) /* between two looks of one that waits */
+
+/* Why it ends, unless it has been ended already. */
+static void ends(struct session *s, enum access_end end)
+{
+	if (!s->failed)
+		s->end = end;
+}
+
+/* ---- who may come in ---- */
+
+void proxy_addrs_of(const struct net_conn *conn, struct proxy_addrs *out)
+{
+	struct net_addr src = net_peer_addr(conn), dst = net_local_addr(conn);
+
+	out->family = src.family;
+	out->src_port = src.port;
+	out->dst_port = dst.port;
+	memcpy(out->src, src.ip, sizeof(out->src));
+	memcpy(out->dst, dst.ip, sizeof(out->dst));
+}
+
+bool proxy_expects_header(const struct proxy_shard *shard,
+			  const struct proxy_addrs *addrs)
+{
+	const struct proxy_config *config = shard->config;
+
+	return config->opts.accept_proxy &&
+	       access_list_allows(&config->steer.proxy_from, addrs->family,
+				  addrs->src);
+}
+
+bool proxy_admits(struct proxy_shard *shard, const struct proxy_addrs *addrs,
+		  enum access_end *end)
+{
+	const struct steer_opts *steer = &shard->config->steer;
+
+	if (!access_list_allows(&steer->clients, addrs->family, addrs->src)) {
+		counters_add(&shard->counters.denied, 1);
+		*end = ACCESS_DENIED;
+		return false;
+	}
+	if (steer->source_rate &&
+	    !source_rate_take(proxy.rate, addrs->family, addrs->src,
+			      steer->source_rate, net_now_ns(shard->stack))) {
+		counters_add(&shard->counters.over_rate, 1);
+		*end = ACCESS_RATE;
+		return false;
+	}
+	return true;
+}
+
+/* ---- the PROXY header ---- */
+
+/* Adds bytes to what the backend gets first. */
+static int keep_early(struct session *s, const void *data, size_t len)
+{
+	size_t room = s->early_room ? s->early_room : 512;
+	char *early;
+
+	while (room < s->early_len + len)
+		room *= 2;
+	if (len && room > s->early_room) {
+		early = realloc(s->early, room);
+		if (!early)
+			return -ENOMEM;
+		s->early = early;
+		s->early_room = room;
+	}
+	if (len)
+		memcpy(s->early + s->early_len, data, len);
+	s->early_len += len;
+	return 0;
+}
+
+static void drop_early(struct session *s)
+{
+	free(s->early);
+	free(s->tlvs);
+	s->early = NULL;
+	s->tlvs = NULL;
+	s->early_len = s->early_room = s->tlvs_len = 0;
+}
+
+/* Keeps a header's TLVs, if a backend is to get them. */
+static int keep_tlvs(struct session *s, const void *header, size_t len)
+{
+	const uint8_t *tlvs = proxy_tlvs(header, len, &s->tlvs_len);
+
+	if (s->shard->config->opts.send_proxy != 2)
+		s->tlvs_len = 0;
+	if (s->tlvs_len == 0)
+		return 0;
+	s->tlvs = malloc(s->tlvs_len);
+	if (!s->tlvs) {
+		s->tlvs_len = 0;
+		return -ENOMEM;
+	}
+	memcpy(s->tlvs, tlvs, s->tlvs_len);
+	return 0;
+}
+
+/*
+ * Reads the PROXY header the client has to begin with, and keeps bytes that
+ * came with it. 0 or a negative errno. The buffer is the coroutine's own: a
+ * header nearly always comes whole, in one piece.
+ */
+static int read_header(struct session *s)
+{
+	uint8_t buf[PROXY_V2_MAX];
+	struct net_view view;
+	size_t len = 0;
+	long n;
+
+	while ((n = net_recv_view(s->client, &view)) > 0) {
+		size_t part = sizeof(buf) - len;
+		int err = -EPROTO;
+
+		if (part > view.len)
+			part = view.len;
+		memcpy(buf + len, view.data, part);
+		n = proxy_parse(buf, len + part, &s->addrs);
+		if (n > 0) {
+			size_t used = (size_t)n - len;
+
+			err = keep_tlvs(s, buf, (size_t)n);
+			if (err == 0)
+				err = keep_early(s,
+						 (const char *)view.data + used,
+						 view.len - used);
+		}
+		net_view_release(s->client, &view);
+		len += part;
+		if (n != 0 || len == sizeof(buf))
+			return err;
+	}
+	return n < 0 ? (int)n : -EPROTO;
+}
+
+/* Waits for a beginning, in its place among those that are not whole. */
+static int begin_part(struct session *s, int (*read)(struct session *s),
+		      int64_t limit_ns, enum access_end late)
+{
+	int err;
+
+	session_watch(s, limit_ns, late);
+	pending_enter(&s->shard->half_open, &s->pending);
+	err = read(s);
+	pending_leave(&s->shard->half_open, &s->pending);
+	if (err == 0)
+		session_watch(s, 0, late);
+	return err;
+}
+
+static int take_header(struct session *s)
+{
+	struct proxy_addrs own = s->addrs;
+	int err;
+
+	s->addrs = (struct proxy_addrs){0};
+	err = begin_part(s, read_header,
+			 s->shard->config->opts.proxy_timeout_ns,
+			 ACCESS_HEADER_TIMEOUT);
+	if (s->addrs.family == 0)
+		s->addrs = own;
+	if (err < 0) {
+		counters_add(&s->shard->counters.bad_header, 1);
+		ends(s, ACCESS_BAD_HEADER);
+		return err;
+	}
+	return proxy_admits(s->shard, &s->addrs, &s->end) ? 0 : -EACCES;
+}
+
+/* ---- the ClientHello ---- */
+
+static int read_on(struct session *s, struct client_hello *hello)
+{
+	enum client_hello_result result =
+		client_hello_feed(hello, s->early, s->early_len);
+	struct net_view view;
+	long n;
+
+	while (result == CLIENT_HELLO_MORE) {
+		int err;
+
+		n = net_recv_view(s->client, &view);
+		if (n <= 0)
+			return n < 0 ? (int)n : -EPROTO;
+		result = client_hello_feed(hello, view.data, view.len);
+		err = keep_early(s, view.data, view.len);
+		net_view_release(s->client, &view);
+		if (err < 0)
+			return err;
+	}
+	if (result != CLIENT_HELLO_NAME)
+		return 0;
+	s->server_name = strdup(hello->name);
+	return s->server_name ? 0 : -ENOMEM;
+}
+
+/* Up to where the server's name is known, or that there is none. */
+static int read_hello(struct session *s)
+{
+	/* Not on the stack, which is copied while others run. */
+	struct client_hello *hello = malloc(sizeof(*hello));
+	int err;
+
+	if (!hello)
+		return -ENOMEM;
+	client_hello_init(hello);
+	err = read_on(s, hello);
+	free(hello);
+	return err;
+}
+
+static int take_hello(struct session *s)
+{
+	int err = begin_part(s, read_hello,
+			     s->shard->config->steer.hello_timeout_ns,
+			     ACCESS_HELLO_TIMEOUT);
+
+	if (err < 0) {
+		counters_add(&s->shard->counters.bad_hello, 1);
+		ends(s, ACCESS_BAD_HELLO);
+	}
+	return err;
+}
+
+/* ---- a backend ---- */
+
+/* What has been tried for a session, of one pool. */
+struct attempt {
+	struct pool *pool; /* a reference */
+	uint64_t tried;
+	int index; /* the backend that was chosen */
+	bool any;  /* one has been tried */
+};
+
+/* The pool of now: after a reload all may be tried again. */
+static void take_pool(struct session *s, struct attempt *a)
+{
+	if (a->pool == s->shard->pool)
+		return;
+	pool_unref(a->pool);
+	a->pool = pool_ref(s->shard->pool);
+	a->tried = 0;
+}
+
+static int try_take(struct session *s, struct attempt *a)
+{
+	struct pool_wish wish = {
+		.hash = balance_hash(s->addrs.src, 16),
+		.now_ns = net_now_ns(s->shard->stack),
+	};
+
+	take_pool(s, a);
+	wish.tried = a->tried;
+	wish.allowed = pool_for_name(a->pool, s->server_name);
+	s->waiter.allowed = wish.allowed;
+	return pool_take(a->pool, &s->shard->cursor, &wish);
+}
+
+/* A client that gave up with a RST; one that has said its end may still wait.
+ */
+static bool is_gone(const struct net_conn *client)
+{
+	struct net_conn_stats now;
+
+	return net_conn_stats(client, &now) < 0 || now.state == NET_TCP_CLOSED;
+}
+
+/*
+ * Blocks until it may be the session's turn: 0, -ETIMEDOUT, -ECONNRESET or
+ * -ECANCELED. Looks now and then whether the client is gone or the program
+ * ends, which nobody tells a queue.
+ */
+static int wait_turn(struct session *s, int64_t until_ns)
+{
+	struct net_stack *stack = s->shard->stack;
+	int64_t look_ns = net_now_ns(stack) + LOOK_NS;
+	int err = queue_wait(look_ns < until_ns ? look_ns : until_ns);
+
+	if (net_stack_stopping(stack) || s->failed)
+		return -ECANCELED;
+	if (is_gone(s->client)) {
+		ends(s, ACCESS_CLIENT_RESET);
+		return -ECONNRESET;
+	}
+	return err == -ETIMEDOUT && net_now_ns(stack) < until_ns ? 0 : err;
+}
+
+/* Whether another one of the shard's is to go first. */
+static bool has_to_wait(const struct session *s)
+{
+	const struct queue_shard *queue = &s->shard->queue;
+
+	return queue->first != &s->waiter &&
+	       queue_is_before(queue, s->waiter.allowed);
+}
+
+/* Waits its turn for a backend with room: its index, or a negative errno. */
+static int wait_in_queue(struct session *s, struct attempt *a)
+{
+	struct proxy_shard *shard = s->shard;
+	const struct steer_opts *steer = &shard->config->steer;
+	int64_t begin_ns = net_now_ns(shard->stack);
+	int64_t until_ns = begin_ns + steer->queue_timeout_ns;
+	int i = -EAGAIN, err;
+
+	if (!queue_enter(&shard->queue, &s->waiter, steer->queue)) {
+		counters_add(&shard->counters.queue_full, 1);
+		ends(s, ACCESS_QUEUE_FULL);
+		return -EBUSY;
+	}
+	counters_add(&shard->counters.queued, 1);
+	do {
+		if (!has_to_wait(s)) {
+			queue_look(&shard->queue);
+			i = try_take(s, a);
+			if (i != -EAGAIN)
+				break;
+			queue_pass(&s->waiter);
+		}
+		err = wait_turn(s, until_ns);
+	} while (err == 0);
+	queue_leave(&shard->queue, &s->waiter);
+	s->queue_ns += net_now_ns(shard->stack) - begin_ns;
+	if (i != -EAGAIN)
+		return i;
+	if (err == -ETIMEDOUT) {
+		counters_add(&shard->counters.queue_timeout, 1);
+		ends(s, ACCESS_QUEUE_TIMEOUT);
+	}
+	return err;
+}
+
+/* Chooses a backend, counted there from now on: 0 or a negative errno. */
+static int choose_backend(struct session *s, struct attempt *a)
+{
+	int i = -EAGAIN;
+
+	take_pool(s, a);
+	s->waiter.allowed = pool_for_name(a->pool, s->server_name);
+	if (!queue_is_before(&s->shard->queue, s->waiter.allowed))
+		i = try_take(s, a);
+	if (i == -EAGAIN)
+		i = wait_in_queue(s, a);
+	if (i == -ENOENT)
+		ends(s, a->any ? ACCESS_CONNECT_FAILED : ACCESS_NO_BACKEND);
+	if (i < 0)
+		return i;
+	a->index = i;
+	a->any = true;
+	a->tried |= UINT64_C(1) << i;
+	s->backend = backend_ref(a->pool->entries[i].backend);
+	return 0;
+}
+
+/* Connects to the backend that was chosen, or gives it back. */
+static int dial_backend(struct session *s, struct attempt *a)
+{
+	struct proxy_shard *shard = s->shard;
+	const struct net_dial_opts dial = {
+		.timeout_ms =
+			(unsigned)(shard->config->opts.connect_timeout_ns /
+				   1000000)};
+	/* The pool is ours: its entry stays while this blocks. */
+	int64_t begin_ns = net_clock_ns();
+	int err = net_dial(shard->stack, &a->pool->entries[a->index].addr,
+			   &dial, &s->server);
+
+	if (err == 0) {
+		s->connected_ns = net_clock_ns();
+		s->connect_ns = s->connected_ns - begin_ns;
+		backend_count_time(&s->backend->connect, s->connect_ns);
+		pool_connected(a->pool, (unsigned)a->index);
+		return 0;
+	}
+	s->server = NULL;
+	backend_release(s->backend);
+	queue_kick(&proxy.queue);
+	if (err != -ECANCELED)
+		backend_count_failure(s->backend, err);
+	if (err != -ECANCELED && !proxy_dial_failed(shard, s->backend, err) &&
+	    pool_failed(a->pool, (unsigned)a->index, net_now_ns(shard->stack)))
+		net_log("coronet-proxy: backend %s failed %u connects in a "
+			"row: ejected for %g s",
+			s->backend->name, a->pool->rules.eject_after,
+			(double)a->pool->rules.eject_ns / 1e9);
+	backend_unref(s->backend);
+	s->backend = NULL;
+	return err;
+}
+
+/* Whether a session may try one more backend. */
+static bool may_retry(struct session *s)
+{
+	struct proxy_shard *shard = s->shard;
+
+	ends(s, ACCESS_CONNECT_FAILED);
+	if (s->retries >= shard->config->steer.retries)
+		return false;
+	if (!retry_budget_spend(&shard->budget)) {
+		counters_add(&shard->counters.no_retry, 1);
+		ends(s, ACCESS_NO_RETRY);
+		return false;
+	}
+	s->retries++;
+	counters_add(&shard->counters.retries, 1);
+	return true;
+}
+
+/* Tries backend after backend, each once: 0 or a negative errno. */
+static int try_backends(struct session *s, struct attempt *a)
+{
+	int err;
+
+	do {
+		err = choose_backend(s, a);
+		if (err < 0)
+			return err;
+		err = dial_backend(s, a);
+	} while (err < 0 && err != -ECANCELED && may_retry(s));
+	return err;
+}
+
+static int connect_backend(struct session *s)
+{
+	struct attempt attempt = {0};
+	int err;
+
+	retry_budget_earn(&s->shard->budget,
+			  s->shard->config->steer.retry_percent);
+	err = try_backends(s, &attempt);
+	pool_unref(attempt.pool);
+	if (err < 0 && err != -ECANCELED)
+		counters_add(&s->shard->counters.no_backend, 1);
+	if (err == -ECANCELED)
+		ends(s, ACCESS_STOPPED);
+	return err;
+}
+
+/* ---- what the backend gets first ---- */
+
+/* Writes the session's unique ID: its length, 0 if it has none. */
+static size_t format_id(const struct session *s, char *out, size_t len)
+{
+	if (s->id == 0)
+		return 0;
+	return (size_t)snprintf(out, len, "%016llx-%x-%llx",
+				(unsigned long long)proxy.instance,
+				s->shard->index, (unsigned long long)s->id);
+}
+
+/* A header with TLVs: from the heap, as it may be 2 KiB. */
+static int send_tlvs(struct session *s)
+{
+	uint8_t *header = malloc(PROXY_V2_MAX + PROXY_ID_MAX + 3);
+	char id[ACCESS_LOG_ID_MAX];
+	size_t len = format_id(s, id, sizeof(id));
+	long n;
+
+	if (!header)
+		return -ENOMEM;
+	n = (long)proxy_write_tlvs(&s->addrs, s->tlvs, s->tlvs_len, id, len,
+				   header);
+	n = net_send_all(s->server, header, (size_t)n);
+	free(header);
+	return n < 0 ? (int)n : 0;
+}
+
+static int send_header(struct session *s)
+{
+	int version = s->shard->config->opts.send_proxy;
+	char header[PROXY_WRITE_MAX];
+	long n;
+
+	if (version == 0)
+		return 0;
+	if (version == 2 && (s->tlvs_len || s->id))
+		return send_tlvs(s);
+	n = net_send_all(s->server, header,
+			 proxy_write(version, &s->addrs, header));
+	return n < 0 ? (int)n : 0;
+}
+
+/* The header, then the first of the client's own bytes. */
+static int send_first(struct session *s)
+{
+	long n = send_header(s);
+
+	if (n == 0 && s->early_len) {
+		n = net_send_all(s->server, s->early, s->early_len);
+		if (n > 0) {
+			counters_add(&s->shard->counters.bytes_to, (uint64_t)n);
+			backend_carried(&s->backend->bytes_to, s->bytes_to,
+					s->bytes_to + (uint64_t)n, false);
+			s->bytes_to += (uint64_t)n;
+		}
+	}
+	if (n < 0)
+		ends(s, ACCESS_SERVER_RESET);
+	return n < 0 ? (int)n : 0;
+}
+
+static void keep_alive(struct session *s)
+{
+	unsigned idle_s = s->shard->config->steer.keepalive_s;
+
+	if (idle_s == 0)
+		return;
+	net_set_keepalive(s->client, idle_s, idle_s < 3 ? 1 : idle_s / 3, 3);
+	net_set_keepalive(s->server, idle_s, idle_s < 3 ? 1 : idle_s / 3, 3);
+}
+
+static int begin(struct session *s)
+{
+	int err = 0;
+
+	if (proxy_expects_header(s->shard, &s->addrs))
+		err = take_header(s);
+	if (err == 0 && s->shard->pool->by_name)
+		err = take_hello(s);
+	if (err == 0)
+		err = connect_backend(s);
+	if (err < 0)
+		return err;
+	keep_alive(s);
+	s->carries = true;
+	session_watch(s, s->shard->config->opts.idle_timeout_ns,
+		      ACCESS_IDLE_TIMEOUT);
+	return send_first(s);
+}
+
+int session_begin(struct session *s)
+{
+	int err;
+
+	if (s->shard->config->steer.unique_id)
+		s->id = ++s->shard->ids;
+	err = begin(s);
+	drop_early(s);
+	return err;
+}

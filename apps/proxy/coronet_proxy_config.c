@@ -1,0 +1,694 @@
+/*
+ * What may change while coronet-proxy runs: options, backends, their addresses.
+ *
+ * Two threads of the program's own may block where shards must not. One reads
+ * the configuration files again on SIGHUP: all of it is checked before anything
+ * changes. The other resolves the names of backends. Both publish: a new
+ * configuration and a new pool take the place of those that are current, and
+ * are posted to each shard, which takes them between two rounds. Who publishes
+ * holds `publishing`; `lock` is held just to look at what is current, or to put
+ * something in its place.
+ */
+#include "apps/proxy/coronet_proxy_priv.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netdb.h>
+#include <pthread.h>
+#include <semaphore.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "apps/proxy/name_ttl.h"
+
+#define TRY_AGAIN_NS INT64_C(1000000)	 /* a shard's posts are full */
+#define SOONEST_NS   INT64_C(1000000000) /* until a name is asked for again */
+#define NS_PER_S     INT64_C(1000000000)
+
+/* Words that options point into. */
+struct config_text {
+	struct config_text *next;
+	char text[];
+};
+
+static struct {
+	const struct argp *argp;
+	int argc;
+	char **argv;
+	uint64_t fixed; /* a hash of the options that cannot change */
+	pthread_mutex_t publishing, lock;
+	struct proxy_config *config; /* current; a reference each */
+	struct pool *pool;
+	atomic_bool running; /* the shards take what is posted */
+	sem_t reload, resolve;
+} state = {.publishing = PTHREAD_MUTEX_INITIALIZER,
+	   .lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* ---- a configuration ---- */
+
+static void config_unref(struct proxy_config *config)
+{
+	if (!config || atomic_fetch_sub(&config->refs, 1) != 1)
+		return;
+	while (config->texts) {
+		struct config_text *text = config->texts;
+
+		config->texts = text->next;
+		free(text);
+	}
+	steer_opts_fini(&config->steer);
+	free(config);
+}
+
+static struct proxy_config *config_ref(struct proxy_config *config)
+{
+	atomic_fetch_add(&config->refs, 1);
+	return config;
+}
+
+static char *keep_text(struct proxy_config *config, const char *text)
+{
+	size_t len = strlen(text) + 1;
+	struct config_text *copy = malloc(sizeof(*copy) + len);
+
+	if (!copy)
+		return NULL;
+	memcpy(copy->text, text, len);
+	copy->next = config->texts;
+	config->texts = copy;
+	return copy->text;
+}
+
+/* A configuration while it is read. */
+struct reading {
+	struct proxy_config *config;
+	uint64_t fixed;
+	char *error;
+	size_t len;
+};
+
+/* Options of the program's that hold from its start to its end. */
+static bool is_fixed(const char *name)
+{
+	static const char *const names[] = {
+		"listen",	 "port",       "max-clients",
+		"max-half-open", "over-limit", "max-clients-per-source",
+		"drain-timeout", "access-log",
+	};
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+		if (strcmp(name, names[i]) == 0)
+			return true;
+	return false;
+}
+
+static int read_option(void *arg, const char *name, const char *value,
+		       const char *place)
+{
+	struct reading *r = arg;
+	char *text = value ? keep_text(r->config, value) : NULL;
+	int err;
+
+	if (value && !text)
+		return -ENOMEM;
+	err = opts_try(&proxy_opts_argp, name, text, place, &r->config->opts,
+		       r->error, r->len);
+	if (err == -ENOENT)
+		err = opts_try(&steer_opts_argp, name, text, place,
+			       &r->config->steer, r->error, r->len);
+	if (err == -ENOENT || is_fixed(name)) {
+		r->fixed = r->fixed * 31 + balance_hash(name, strlen(name));
+		if (value)
+			r->fixed = r->fixed * 31 +
+				   balance_hash(value, strlen(value));
+	}
+	return err == -ENOENT ? 0 : err;
+}
+
+/* Whether all bits of the host are ones, or zeros, in that network. */
+static bool is_broadcast(const struct net_addr *addr,
+			 const struct net_addr *own)
+{
+	uint32_t mask, a, b;
+
+	memcpy(&a, addr->ip, 4);
+	memcpy(&b, own->ip, 4);
+	mask = own->prefix_len ? ~0u << (32 - own->prefix_len) : 0;
+	mask = htonl(mask);
+	return own->prefix_len < 31 && ((a ^ b) & mask) == 0 &&
+	       ((a & ~mask) == ~mask || (a & ~mask) == 0);
+}
+
+/*
+ * Whether a backend has an address of the stack, which does not talk to itself,
+ * or is everybody in one of its networks.
+ */
+static bool is_own(const struct net_addr *backend)
+{
+	for (unsigned i = 0; i < proxy.net.n_addrs; i++) {
+		const struct net_addr *own = &proxy.net.addrs[i];
+		unsigned len = own->family == 4 ? 4 : 16;
+
+		if (own->family == backend->family &&
+		    memcmp(own->ip, backend->ip, len) == 0)
+			return true;
+		if (backend->family == 4 && own->family == 4 &&
+		    is_broadcast(backend, own))
+			return true;
+	}
+	return false;
+}
+
+static void to_net_addr(const struct sockaddr *from, struct net_addr *out)
+{
+	const struct sockaddr_in *in = (const void *)from;
+	const struct sockaddr_in6 *in6 = (const void *)from;
+
+	*out = (struct net_addr){0};
+	if (from->sa_family == AF_INET) {
+		out->family = 4;
+		memcpy(out->ip, &in->sin_addr, 4);
+	} else if (from->sa_family == AF_INET6) {
+		out->family = 6;
+		memcpy(out->ip, &in6->sin6_addr, 16);
+	}
+}
+
+/* Options that mean nothing without another. */
+static int refuse_alone(const struct proxy_config *config, char *error,
+			size_t len)
+{
+	if (config->steer.proxy_from.n && !config->opts.accept_proxy) {
+		snprintf(error, len,
+			 "--proxy-from: expected --accept-proxy beside it");
+		return -EINVAL;
+	}
+	return 0;
+}
+
+static int refuse_own(const struct proxy_config *config, char *error,
+		      size_t len)
+{
+	for (unsigned i = 0; i < config->opts.n_backends; i++) {
+		struct net_addr addr;
+
+		to_net_addr((const void *)&config->opts.specs[i].end.addr,
+			    &addr);
+		if (!config->opts.specs[i].by_name && is_own(&addr)) {
+			snprintf(error, len,
+				 "--to '%s': expected another host, for "
+				 "example --to 10.9.0.2:80",
+				 config->opts.backend_texts[i]);
+			return -EINVAL;
+		}
+	}
+	return 0;
+}
+
+/* Reads all options: a new configuration, or NULL with a line in error. */
+static struct proxy_config *config_read(uint64_t *fixed, char *error,
+					size_t len)
+{
+	struct proxy_config *config = calloc(1, sizeof(*config));
+	struct reading r = {config, 0, error, len};
+	int err;
+
+	snprintf(error, len, "%s", strerror(ENOMEM));
+	if (!config)
+		return NULL;
+	config->refs = 1;
+	proxy_opts_init(&config->opts);
+	steer_opts_init(&config->steer);
+	err = net_reread_args(state.argp, state.argc, state.argv, read_option,
+			      &r, error, len);
+	if (err == 0)
+		err = opts_try(&proxy_opts_argp, NULL, NULL, "", &config->opts,
+			       error, len);
+	if (err == 0)
+		err = opts_try(&steer_opts_argp, NULL, NULL, "", &config->steer,
+			       error, len);
+	if (err == 0)
+		err = refuse_alone(config, error, len);
+	if (err == 0)
+		err = refuse_own(config, error, len);
+	*fixed = r.fixed;
+	if (err == 0)
+		return config;
+	config_unref(config);
+	return NULL;
+}
+
+static struct pool *build_pool(const struct proxy_config *config,
+			       const struct pool *old)
+{
+	const struct pool_rules rules = {
+		.kind = config->opts.balance,
+		.checks = config->opts.health_interval_ns != 0,
+		.rise = config->opts.rise,
+		.fall = config->opts.fall,
+		.eject_after = config->steer.eject_after,
+		.eject_ns = config->steer.eject_ns,
+		.slow_start_ns = config->steer.slow_start_ns,
+	};
+
+	return pool_build(config->opts.specs, config->opts.n_backends, &rules,
+			  old, old ? net_clock_ns() : 0);
+}
+
+/* ---- publishing ---- */
+
+/* What a shard is to take; a reference each. */
+struct update {
+	struct proxy_shard *shard;
+	struct proxy_config *config;
+	struct pool *pool;
+};
+
+static int adopt(struct proxy_shard *shard, struct proxy_config *config,
+		 struct pool *pool)
+{
+	config_unref(shard->config);
+	pool_unref(shard->pool);
+	shard->config = config;
+	shard->pool = pool;
+	/* Else the first client of each shard went to the same one. */
+	shard->cursor = (struct pool_cursor){.next = shard->index % pool->n};
+	return health_start(shard);
+}
+
+/* On the shard's thread, outside coroutines. */
+static void on_update(void *arg)
+{
+	struct update *update = arg;
+
+	if (adopt(update->shard, update->config, update->pool) < 0)
+		net_log("coronet-proxy: no memory to check the health of all "
+			"backends");
+	queue_kick(&proxy.queue);
+	free(update);
+}
+
+static void drop_update(struct update *update)
+{
+	config_unref(update->config);
+	pool_unref(update->pool);
+	free(update);
+}
+
+/* Posts to a shard, however many posts wait there. */
+static void post_update(struct proxy_shard *shard)
+{
+	static const struct timespec pause = {.tv_nsec = TRY_AGAIN_NS};
+	struct update *update = malloc(sizeof(*update));
+	int err;
+
+	while (!update) {
+		nanosleep(&pause, NULL);
+		update = malloc(sizeof(*update));
+	}
+	*update = (struct update){shard, config_ref(state.config),
+				  pool_ref(state.pool)};
+	do {
+		err = net_post(shard->index, on_update, update);
+		if (err == -EAGAIN)
+			nanosleep(&pause, NULL);
+	} while (err == -EAGAIN && state.running);
+	if (err < 0)
+		drop_update(update);
+}
+
+/* Takes over both references. With `publishing` held. */
+static void publish(struct proxy_config *config, struct pool *pool)
+{
+	struct proxy_config *old_config;
+	struct pool *old_pool;
+
+	pthread_mutex_lock(&state.lock);
+	old_config = state.config;
+	old_pool = state.pool;
+	state.config = config;
+	state.pool = pool;
+	pthread_mutex_unlock(&state.lock);
+	config_unref(old_config);
+	pool_unref(old_pool);
+	for (unsigned i = 0; i < proxy.n_shards && state.running; i++)
+		post_update(&proxy.shards[i]);
+}
+
+/* A reference each to what is current; false: the program ends. */
+static bool current(struct proxy_config **config, struct pool **pool)
+{
+	bool there;
+
+	pthread_mutex_lock(&state.lock);
+	there = state.running;
+	if (there) {
+		*config = config_ref(state.config);
+		*pool = pool_ref(state.pool);
+	}
+	pthread_mutex_unlock(&state.lock);
+	return there;
+}
+
+struct pool *proxy_pool_ref(void)
+{
+	struct proxy_config *config;
+	struct pool *pool;
+
+	if (!current(&config, &pool))
+		return NULL;
+	config_unref(config);
+	return pool;
+}
+
+int proxy_backend_set_state(const char *name, enum backend_state wanted)
+{
+	struct pool *pool = proxy_pool_ref();
+	int i;
+
+	if (!pool)
+		return -ENOENT;
+	i = pool_find_name(pool, name);
+	if (i >= 0) {
+		backend_set_state(pool->entries[i].backend, wanted,
+				  net_clock_ns());
+		queue_kick(&proxy.queue);
+		net_log("coronet-proxy: backend %s is to be %s", name,
+			backend_state_name(wanted));
+	}
+	pool_unref(pool);
+	return i < 0 ? i : 0;
+}
+
+/* ---- reloading ---- */
+
+void proxy_reload(void)
+{
+	sem_post(&state.reload);
+}
+
+static void on_hangup(int signo)
+{
+	int saved = errno;
+
+	proxy_reload();
+	errno = saved;
+}
+
+/* How many of a's backends b has not. */
+static unsigned count_missing(const struct pool *a, const struct pool *b)
+{
+	unsigned n = 0;
+
+	for (unsigned i = 0; i < a->n; i++)
+		n += pool_find(b, a->entries[i].backend) < 0;
+	return n;
+}
+
+static void take_config(struct proxy_config *config, uint64_t fixed)
+{
+	struct pool *pool = build_pool(config, state.pool);
+
+	if (!pool) {
+		reload_says(false, "%s; nothing has changed", strerror(ENOMEM));
+		config_unref(config);
+		return;
+	}
+	reload_says(true, "%u backends, %u of them new, %u gone%s", pool->n,
+		    count_missing(pool, state.pool),
+		    count_missing(state.pool, pool),
+		    fixed == state.fixed
+			    ? ""
+			    : "; links, addresses, ports and limits of clients "
+			      "change with the next start");
+	publish(config, pool);
+	sem_post(&state.resolve);
+}
+
+static void reload(void)
+{
+	char error[512];
+	struct proxy_config *config;
+	uint64_t fixed;
+
+	config = config_read(&fixed, error, sizeof(error));
+	if (!config) {
+		reload_says(false, "%s; nothing has changed", error);
+		return;
+	}
+	pthread_mutex_lock(&state.publishing);
+	if (state.running)
+		take_config(config, fixed);
+	else
+		config_unref(config);
+	pthread_mutex_unlock(&state.publishing);
+}
+
+static void *reload_thread(void *arg)
+{
+	static const struct timespec pause = {.tv_nsec = 10000000};
+
+	for (;;) {
+		if (sem_wait(&state.reload) < 0)
+			continue;
+		/* What came in the meantime is served by one reading. */
+		while (sem_trywait(&state.reload) == 0)
+			;
+		/* Before the shards run there is nothing to take it. */
+		while (!state.running)
+			nanosleep(&pause, NULL);
+		reload_begins();
+		reload();
+		reload_ends();
+	}
+	return NULL;
+}
+
+/* ---- names ---- */
+
+/* Whether the stack has an address of that family to dial from. */
+static bool has_family(uint8_t family)
+{
+	for (unsigned i = 0; i < proxy.net.n_addrs; i++)
+		if (proxy.net.addrs[i].family == family)
+			return true;
+	return false;
+}
+
+/*
+ * Which of a name's addresses to use: the one that is used, if it is among
+ * them, else the first that the stack can reach.
+ */
+static bool pick_addr(const struct addrinfo *list, const struct net_addr *used,
+		      struct net_addr *out)
+{
+	bool found = false;
+
+	for (; list; list = list->ai_next) {
+		struct net_addr addr;
+
+		to_net_addr(list->ai_addr, &addr);
+		addr.port = used->port;
+		if (addr.family == 0 || !has_family(addr.family) ||
+		    is_own(&addr))
+			continue;
+		if (!found || memcmp(&addr, used, sizeof(addr)) == 0)
+			*out = addr;
+		found = true;
+	}
+	return found;
+}
+
+/* A backend has moved: in the pool that is current by now. */
+static void move_backend(const struct backend *backend,
+			 const struct net_addr *addr)
+{
+	char text[NET_ADDR_TEXT_MAX];
+	struct pool *pool = NULL;
+	int i = -ENOENT;
+
+	pthread_mutex_lock(&state.publishing);
+	if (state.running)
+		i = pool_find(state.pool, backend);
+	if (i >= 0)
+		pool = pool_readdress(state.pool, (unsigned)i, addr);
+	if (pool) {
+		net_log("coronet-proxy: backend %s is at %s", backend->name,
+			net_addr_format(addr, text, sizeof(text)));
+		publish(config_ref(state.config), pool);
+	}
+	pthread_mutex_unlock(&state.publishing);
+}
+
+/* For how long an address holds: as the answer says, within bounds. */
+static int64_t ttl_ns(const char *host, uint8_t family, int64_t most_ns)
+{
+	int64_t ttl_s = name_ttl(host, family);
+
+	if (ttl_s < 0 || ttl_s > most_ns / NS_PER_S)
+		return most_ns;
+	if (ttl_s * NS_PER_S < SOONEST_NS)
+		return most_ns < SOONEST_NS ? most_ns : SOONEST_NS;
+	return ttl_s * NS_PER_S;
+}
+
+/*
+ * Asks for one name, which may take seconds. Returns when to ask again: after
+ * most_ns at the latest.
+ */
+static int64_t resolve_one(const struct pool_entry *entry, int64_t most_ns)
+{
+	const struct addrinfo hints = {.ai_family = AF_UNSPEC,
+				       .ai_socktype = SOCK_STREAM};
+	struct addrinfo *list = NULL;
+	struct net_addr used = entry->addr, addr;
+	int err = getaddrinfo(entry->spec.host, NULL, &hints, &list);
+
+	used.port = entry->spec.port;
+	if (err == 0 && pick_addr(list, &used, &addr)) {
+		freeaddrinfo(list);
+		if (memcmp(&addr, &entry->addr, sizeof(addr)) != 0)
+			move_backend(entry->backend, &addr);
+		return ttl_ns(entry->spec.host, addr.family, most_ns);
+	}
+	net_log_seldom("coronet-proxy: backend %s: '%s': %s%s",
+		       entry->backend->name, entry->spec.host,
+		       err ? gai_strerror(err)
+			   : "no address that this stack can reach",
+		       entry->addr.family ? "; the old one is kept" : "");
+	if (list)
+		freeaddrinfo(list);
+	return most_ns < SOONEST_NS ? most_ns : SOONEST_NS;
+}
+
+/* All names of now; how long until the next time, 0: there are none. */
+static int64_t resolve_all(void)
+{
+	struct pool *pool;
+	struct proxy_config *config;
+	int64_t next_ns = 0;
+
+	if (!current(&config, &pool))
+		return 0;
+	for (unsigned i = 0; i < pool->n; i++)
+		if (pool->entries[i].spec.by_name) {
+			int64_t ns =
+				resolve_one(&pool->entries[i],
+					    config->steer.resolve_interval_ns);
+
+			if (next_ns == 0 || ns < next_ns)
+				next_ns = ns;
+		}
+	pool_unref(pool);
+	config_unref(config);
+	return next_ns;
+}
+
+static void *resolve_thread(void *arg)
+{
+	int64_t wait_ns = 0;
+
+	for (;;) {
+		struct timespec until;
+
+		clock_gettime(CLOCK_REALTIME, &until);
+		until.tv_nsec += wait_ns % NS_PER_S;
+		until.tv_sec += wait_ns / NS_PER_S + until.tv_nsec / NS_PER_S;
+		until.tv_nsec %= NS_PER_S;
+		if (wait_ns == 0)
+			sem_wait(&state.resolve);
+		else
+			sem_timedwait(&state.resolve, &until);
+		wait_ns = resolve_all();
+	}
+	return NULL;
+}
+
+/* ---- life ---- */
+
+/*
+ * The threads are never joined, as a name may take minutes: after config_stop()
+ * they do nothing, and the process ends them. They take no signals.
+ */
+static int start_thread(void *(*fn)(void *arg))
+{
+	sigset_t all, old;
+	pthread_attr_t attr;
+	pthread_t thread;
+	int err;
+
+	sigfillset(&all);
+	pthread_attr_init(&attr);
+	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	err = pthread_create(&thread, &attr, fn, NULL);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	pthread_attr_destroy(&attr);
+	return -err;
+}
+
+int config_open(const struct argp *argp, int argc, char **argv)
+{
+	struct sigaction action = {.sa_handler = on_hangup,
+				   .sa_flags = SA_RESTART};
+	int err;
+
+	state.argp = argp;
+	state.argc = argc;
+	state.argv = argv;
+	state.config = config_read(&state.fixed, proxy.net.error,
+				   sizeof(proxy.net.error));
+	if (!state.config)
+		return -EINVAL;
+	state.pool = build_pool(state.config, NULL);
+	if (!state.pool)
+		return -ENOMEM;
+	proxy.net.error[0] = '\0';
+	proxy.first = config_ref(state.config);
+	sem_init(&state.reload, 0, 0);
+	sem_init(&state.resolve, 0, 0);
+	/* Before the shards, which may be pinned to a CPU with this thread. */
+	err = start_thread(reload_thread);
+	if (err == 0)
+		err = start_thread(resolve_thread);
+	if (err == 0)
+		sigaction(SIGHUP, &action, NULL);
+	else
+		snprintf(proxy.net.error, sizeof(proxy.net.error),
+			 "a thread cannot be made: %s", strerror(-err));
+	return err;
+}
+
+int config_join(struct proxy_shard *shard)
+{
+	return adopt(shard, config_ref(state.config), pool_ref(state.pool));
+}
+
+void config_run(void)
+{
+	state.running = true;
+	sem_post(&state.resolve);
+}
+
+void config_stop(void)
+{
+	state.running = false;
+	pthread_mutex_lock(&state.publishing);
+	pthread_mutex_lock(&state.lock);
+	pthread_mutex_unlock(&state.lock);
+	pthread_mutex_unlock(&state.publishing);
+}
+
+void config_fini(void)
+{
+	for (unsigned i = 0; proxy.shards && i < proxy.n_shards; i++) {
+		config_unref(proxy.shards[i].config);
+		pool_unref(proxy.shards[i].pool);
+	}
+	config_unref(proxy.first);
+	config_unref(state.config);
+	pool_unref(state.pool);
+}

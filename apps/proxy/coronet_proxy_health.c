@@ -1,0 +1,241 @@
+/*
+ * The backends' health: a coroutine a backend, of one shard, which connects at
+ * intervals, and says and expects something if its check= wants that.
+ */
+#include "apps/proxy/coronet_proxy_priv.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "apps/proxy/proxy_proto.h"
+
+/* Bytes of an answer that are looked at. */
+#define ANSWER_MAX 1024
+
+/* A coroutine's; on the heap, as it lives as long as the backend. */
+struct check {
+	struct check *next, **pprev; /* of the shard's */
+	struct proxy_shard *shard;
+	struct backend *backend; /* a reference */
+	enum backend_check kind;
+	struct net_addr addr;
+	int send_proxy;
+	char host[BACKEND_HOST_MAX];
+	char send[BACKEND_TEXT_MAX], expect[BACKEND_TEXT_MAX];
+	char answer[ANSWER_MAX];
+};
+
+/* A backend that wants PROXY headers gets one that says "only me". */
+static long send_header(const struct check *check, struct net_conn *conn)
+{
+	static const struct proxy_addrs nobody;
+	char header[PROXY_WRITE_MAX];
+
+	if (!check->send_proxy)
+		return 0;
+	return net_send_all(conn, header,
+			    proxy_write(check->send_proxy, &nobody, header));
+}
+
+/* The status line of an answer: 0 for 2xx and 3xx. */
+static int read_status(struct check *check, struct net_conn *conn)
+{
+	long n = net_recv_until(conn, check->answer, sizeof(check->answer),
+				"\n", 1);
+
+	if (n <= 0)
+		return n < 0 ? (int)n : -EPROTO;
+	/* HTTP/1.1 200 OK (RFC 9112 4) */
+	if (n < 13 || memcmp(check->answer, "HTTP/1.", 7) != 0 ||
+	    check->answer[8] != ' ')
+		return -EPROTO;
+	return check->answer[9] == '2' || check->answer[9] == '3' ? 0 : -EPROTO;
+}
+
+static int ask_http(struct check *check, struct net_conn *conn)
+{
+	int n = snprintf(check->answer, sizeof(check->answer),
+			 "GET %s HTTP/1.1\r\nHost: %s\r\nUser-Agent: "
+			 "coronet-proxy\r\nConnection: close\r\n\r\n",
+			 check->send, check->host);
+	long err = net_send_all(conn, check->answer, (size_t)n);
+
+	return err < 0 ? (int)err : read_status(check, conn);
+}
+
+static int ask_expected(struct check *check, struct net_conn *conn)
+{
+	size_t len = 0, wanted = strlen(check->expect);
+	long n = 0;
+
+	if (check->send[0])
+		n = net_send_all(conn, check->send, strlen(check->send));
+	while (n >= 0 && len < sizeof(check->answer)) {
+		n = net_recv(conn, check->answer + len,
+			     sizeof(check->answer) - len);
+		if (n <= 0)
+			break;
+		len += (size_t)n;
+		if (memmem(check->answer, len, check->expect, wanted))
+			return 0;
+	}
+	return n < 0 ? (int)n : -EPROTO;
+}
+
+static int ask(struct check *check, struct net_conn *conn)
+{
+	long err = send_header(check, conn);
+
+	if (err < 0)
+		return (int)err;
+	switch (check->kind) {
+	case BACKEND_CHECK_HTTP:
+		return ask_http(check, conn);
+	case BACKEND_CHECK_EXPECT:
+		return ask_expected(check, conn);
+	case BACKEND_CHECK_TCP:
+	case BACKEND_CHECK_NONE:
+		break;
+	}
+	return 0;
+}
+
+/* All of it within the time that is left for it. */
+static int look(struct check *check, int64_t timeout_ns)
+{
+	const struct net_dial_opts dial = {
+		.timeout_ms = (unsigned)(timeout_ns / 1000000)};
+	struct net_stack *stack = check->shard->stack;
+	struct net_conn *conn;
+	int err;
+
+	coro_deadline_set(net_now_ns(stack) + timeout_ns);
+	err = net_dial(stack, &check->addr, &dial, &conn);
+	if (err == 0) {
+		err = ask(check, conn);
+		net_close(conn);
+	}
+	coro_deadline_set(CORO_FOREVER);
+	return err;
+}
+
+/* What the shard's pool says of the backend now. False: to be checked no more.
+ */
+static bool prepare(struct check *check)
+{
+	const struct proxy_shard *shard = check->shard;
+	int i = pool_find(shard->pool, check->backend);
+	const struct pool_entry *entry = &shard->pool->entries[i < 0 ? 0 : i];
+
+	if (i < 0 || entry->spec.check == BACKEND_CHECK_NONE ||
+	    shard->config->opts.health_interval_ns == 0)
+		return false;
+	check->kind = entry->spec.check;
+	check->addr = entry->addr;
+	check->send_proxy = shard->config->opts.send_proxy;
+	snprintf(check->host, sizeof(check->host), "%s", entry->spec.host);
+	memcpy(check->send, entry->spec.send, sizeof(check->send));
+	memcpy(check->expect, entry->spec.expect, sizeof(check->expect));
+	return true;
+}
+
+static void report(const struct check *check, int err)
+{
+	struct proxy_shard *shard = check->shard;
+	int i = pool_find(shard->pool, check->backend);
+
+	/* A reload may have taken it away meanwhile. */
+	if (i < 0 || proxy_dial_failed(shard, check->backend, err))
+		return;
+	if (!pool_report(shard->pool, (unsigned)i, err == 0,
+			 net_now_ns(shard->stack)))
+		return;
+	net_log("coronet-proxy: backend %s is %s", check->backend->name,
+		err ? "down" : "up");
+	queue_kick(&proxy.queue);
+}
+
+static void end_check(struct check *check)
+{
+	*check->pprev = check->next;
+	if (check->next)
+		check->next->pprev = check->pprev;
+	check->backend->checked = false;
+	backend_unref(check->backend);
+	free(check);
+}
+
+/* Connects at intervals, from the start on. */
+static void *watch_backend(void *arg)
+{
+	struct check *check = arg;
+	struct proxy_shard *shard = check->shard;
+
+	while (prepare(check)) {
+		int64_t interval_ns = shard->config->opts.health_interval_ns;
+		int64_t timeout_ns = shard->config->opts.connect_timeout_ns;
+		int err = 0;
+
+		if (timeout_ns > interval_ns)
+			timeout_ns = interval_ns;
+		/* A name that is not resolved yet says nothing. */
+		if (check->addr.family)
+			err = look(check, timeout_ns);
+		if (net_stack_stopping(shard->stack))
+			break;
+		if (check->addr.family)
+			report(check, err);
+		if (coro_sleep_ns(interval_ns) < 0)
+			break;
+	}
+	end_check(check);
+	return NULL;
+}
+
+static int start_one(struct proxy_shard *shard, struct backend *backend)
+{
+	struct check *check = malloc(sizeof(*check));
+	int err;
+
+	if (!check)
+		return -ENOMEM;
+	*check = (struct check){.shard = shard,
+				.next = shard->checks,
+				.pprev = &shard->checks,
+				.backend = backend_ref(backend)};
+	if (check->next)
+		check->next->pprev = &check->next;
+	shard->checks = check;
+	backend->checked = true;
+	err = net_spawn(shard->stack, "health", watch_backend, check);
+	if (err < 0)
+		end_check(check);
+	return err;
+}
+
+/* The checks that are this shard's: a backend stays with the same one. */
+int health_start(struct proxy_shard *shard)
+{
+	int err = 0;
+
+	for (unsigned i = 0; i < shard->pool->n && err == 0; i++) {
+		const struct pool_entry *entry = &shard->pool->entries[i];
+		const char *name = entry->backend->name;
+
+		if (balance_hash(name, strlen(name)) % proxy.n_shards ==
+			    shard->index &&
+		    !entry->backend->checked &&
+		    entry->spec.check != BACKEND_CHECK_NONE &&
+		    shard->config->opts.health_interval_ns)
+			err = start_one(shard, entry->backend);
+	}
+	return err;
+}
+
+void health_fini(struct proxy_shard *shard)
+{
+	while (shard->checks)
+		end_check(shard->checks);
+}

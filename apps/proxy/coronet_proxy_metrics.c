@@ -1,0 +1,255 @@
+/*
+ * What coronet-proxy counts for Prometheus: for the program, and of each
+ * backend. On the control thread, which reads nothing but counters.
+ */
+#include "apps/proxy/coronet_proxy_priv.h"
+
+#include <stdio.h>
+
+#include <coronet/net_control.h>
+
+#define LABELS_MAX (BACKEND_NAME_MAX + 64)
+
+/* ---- the program's ---- */
+
+static void write_one(struct net_metrics *page, const char *name,
+		      enum net_metric_type type, const char *help, double value)
+{
+	net_metric(page, name, type, help);
+	net_metric_value(page, "", value);
+}
+
+/* Sessions that did not come about. */
+static void write_refusals(struct net_metrics *page,
+			   const struct proxy_counters *total)
+{
+	/* Counted after the queue's, which may have gone on meanwhile. */
+	uint64_t queue = total->queue_full + total->queue_timeout;
+	uint64_t others =
+		total->no_backend > queue ? total->no_backend - queue : 0;
+	const struct {
+		const char *label;
+		uint64_t n;
+	} reasons[] = {
+		{"reason=\"over_limit\"", total->over_limit},
+		{"reason=\"denied\"", total->denied},
+		{"reason=\"source_rate\"", total->over_rate},
+		{"reason=\"bad_header\"", total->bad_header},
+		{"reason=\"bad_hello\"", total->bad_hello},
+		{"reason=\"displaced\"", total->displaced},
+		{"reason=\"queue_full\"", total->queue_full},
+		{"reason=\"queue_timeout\"", total->queue_timeout},
+		{"reason=\"no_backend\"", others},
+	};
+
+	net_metric(page, "coronet_proxy_refusals_total", NET_COUNTER,
+		   "Clients that got no session, by reason; those displaced "
+		   "count by what they had not sent whole as well.");
+	for (size_t i = 0; i < sizeof(reasons) / sizeof(reasons[0]); i++)
+		net_metric_value(page, reasons[i].label, (double)reasons[i].n);
+}
+
+static void write_program(struct net_metrics *page)
+{
+	const struct proxy_counters total = proxy_total();
+
+	write_one(page, "coronet_proxy_sessions", NET_GAUGE, "Sessions now.",
+		  (double)total.sessions);
+	write_one(page, "coronet_proxy_accepts_total", NET_COUNTER,
+		  "Clients for whom a session began.", (double)total.accepted);
+	write_refusals(page, &total);
+	write_one(page, "coronet_proxy_retries_total", NET_COUNTER,
+		  "Attempts to connect beyond a session's first.",
+		  (double)total.retries);
+	write_one(page, "coronet_proxy_queued", NET_GAUGE,
+		  "Sessions that wait for a backend with room.", proxy.queue.n);
+	write_one(page, "coronet_proxy_queued_total", NET_COUNTER,
+		  "Sessions that have waited for a backend with room.",
+		  (double)total.queued);
+	if (proxy.log)
+		write_one(page, "coronet_proxy_access_log_dropped_lines_total",
+			  NET_COUNTER, "Lines of the access log dropped.",
+			  (double)access_log_lost(proxy.log));
+}
+
+/* ---- of each backend ---- */
+
+static double sessions_of(const struct pool *pool, unsigned i)
+{
+	return pool->entries[i].backend->active;
+}
+
+static double weight_of(const struct pool *pool, unsigned i)
+{
+	return pool->entries[i].spec.weight;
+}
+
+static double connects_of(const struct pool *pool, unsigned i)
+{
+	return (double)pool->entries[i].backend->served;
+}
+
+static double ejections_of(const struct pool *pool, unsigned i)
+{
+	return (double)pool->entries[i].backend->ejections;
+}
+
+static double sent_of(const struct pool *pool, unsigned i)
+{
+	return (double)pool->entries[i].backend->bytes_to;
+}
+
+static double received_of(const struct pool *pool, unsigned i)
+{
+	return (double)pool->entries[i].backend->bytes_from;
+}
+
+static const struct {
+	const char *name;
+	enum net_metric_type type;
+	const char *help;
+	double (*get)(const struct pool *pool, unsigned i);
+} singles[] = {
+	{"coronet_proxy_backend_sessions", NET_GAUGE, "Sessions now.",
+	 sessions_of},
+	{"coronet_proxy_backend_weight", NET_GAUGE,
+	 "Its share of new sessions, as configured.", weight_of},
+	{"coronet_proxy_backend_connects_total", NET_COUNTER,
+	 "Connections made for sessions.", connects_of},
+	{"coronet_proxy_backend_ejections_total", NET_COUNTER,
+	 "Times that failed connects took it out.", ejections_of},
+	{"coronet_proxy_backend_sent_bytes_total", NET_COUNTER,
+	 "Bytes of clients sent to it; up to 1 MiB of a session is counted "
+	 "when it ends.",
+	 sent_of},
+	{"coronet_proxy_backend_received_bytes_total", NET_COUNTER,
+	 "Bytes received from it; up to 1 MiB of a session is counted when it "
+	 "ends.",
+	 received_of},
+};
+
+static void labels_of(const struct pool *pool, unsigned i, char *out,
+		      size_t len, const char *key, const char *value)
+{
+	/* A name is letters, digits and a few more: nothing to escape. */
+	snprintf(out, len, "backend=\"%s\"%s%s%s%s%s",
+		 pool->entries[i].spec.name, key ? "," : "", key ? key : "",
+		 key ? "=\"" : "", key ? value : "", key ? "\"" : "");
+}
+
+static void write_singles(struct net_metrics *page, const struct pool *pool)
+{
+	char labels[LABELS_MAX];
+
+	for (size_t k = 0; k < sizeof(singles) / sizeof(singles[0]); k++) {
+		net_metric(page, singles[k].name, singles[k].type,
+			   singles[k].help);
+		for (unsigned i = 0; i < pool->n; i++) {
+			labels_of(pool, i, labels, sizeof(labels), NULL, NULL);
+			net_metric_value(page, labels, singles[k].get(pool, i));
+		}
+	}
+}
+
+static void write_failures(struct net_metrics *page, const struct pool *pool)
+{
+	char labels[LABELS_MAX];
+
+	net_metric(page, "coronet_proxy_backend_connect_failures_total",
+		   NET_COUNTER,
+		   "Connections for sessions that could not be made.");
+	for (unsigned i = 0; i < pool->n; i++)
+		for (int why = 0; why < BACKEND_FAILURES; why++) {
+			labels_of(pool, i, labels, sizeof(labels), "reason",
+				  backend_failure_name(
+					  (enum backend_failure)why));
+			net_metric_value(page, labels,
+					 (double)pool->entries[i]
+						 .backend->not_made[why]);
+		}
+}
+
+/* 1 for what it is now, 0 for what else it could be. */
+static void write_states(struct net_metrics *page, const struct pool *pool)
+{
+	char labels[LABELS_MAX];
+
+	net_metric(page, "coronet_proxy_backend_state", NET_GAUGE,
+		   "What its operator wants: 1 at ready, drain or down.");
+	for (unsigned i = 0; i < pool->n; i++)
+		for (int state = BACKEND_READY; state <= BACKEND_DOWN;
+		     state++) {
+			labels_of(
+				pool, i, labels, sizeof(labels), "state",
+				backend_state_name((enum backend_state)state));
+			net_metric_value(page, labels,
+					 pool->entries[i].backend->state ==
+						 state);
+		}
+}
+
+static void write_health(struct net_metrics *page, const struct pool *pool)
+{
+	int64_t now_ns = net_clock_ns();
+	char labels[LABELS_MAX];
+
+	net_metric(page, "coronet_proxy_backend_health", NET_GAUGE,
+		   "How it is: 1 at up, warming (slow start), ejected, down "
+		   "(checks fail) or unresolved.");
+	for (unsigned i = 0; i < pool->n; i++) {
+		enum backend_health now = pool_health(pool, i, now_ns);
+
+		for (int health = 0; health < BACKEND_HEALTHS; health++) {
+			labels_of(pool, i, labels, sizeof(labels), "health",
+				  backend_health_name(
+					  (enum backend_health)health));
+			net_metric_value(page, labels, (int)now == health);
+		}
+	}
+}
+
+static void write_times(struct net_metrics *page, const struct pool *pool,
+			unsigned i, const struct backend_times *times)
+{
+	uint64_t counts[BACKEND_BOUNDS + 1];
+	char labels[LABELS_MAX];
+
+	for (unsigned k = 0; k <= BACKEND_BOUNDS; k++)
+		counts[k] = times->counts[k];
+	labels_of(pool, i, labels, sizeof(labels), NULL, NULL);
+	net_metric_histogram(page, labels, backend_bounds_s, counts,
+			     BACKEND_BOUNDS, (double)times->sum_ns / 1e9);
+}
+
+static void write_histograms(struct net_metrics *page, const struct pool *pool)
+{
+	net_metric(page, "coronet_proxy_backend_connect_seconds", NET_HISTOGRAM,
+		   "Time to connect to it.");
+	for (unsigned i = 0; i < pool->n; i++)
+		write_times(page, pool, i, &pool->entries[i].backend->connect);
+	net_metric(page, "coronet_proxy_backend_response_seconds",
+		   NET_HISTOGRAM,
+		   "From the connection to its first byte for the client.");
+	for (unsigned i = 0; i < pool->n; i++)
+		write_times(page, pool, i, &pool->entries[i].backend->response);
+}
+
+static void write_metrics(struct net_metrics *page, void *arg)
+{
+	struct pool *pool = proxy_pool_ref();
+
+	write_program(page);
+	if (!pool)
+		return;
+	write_singles(page, pool);
+	write_failures(page, pool);
+	write_states(page, pool);
+	write_health(page, pool);
+	write_histograms(page, pool);
+	pool_unref(pool);
+}
+
+int proxy_metrics_add(void)
+{
+	return net_metrics_add(write_metrics, NULL);
+}

@@ -1,0 +1,39 @@
+/*
+ * The options that coronet-proxy has and epoll-proxy has not: how backends fail
+ * and come back, who may come in, timeouts apart, the access log.
+ *
+ * Checked when steer_opts_argp returns. Strings are borrowed; lists are owned.
+ */
+#pragma once
+
+#include <argp.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "apps/proxy/access_list.h"
+
+struct steer_opts {
+	unsigned queue; /* sessions that may wait for a backend with room */
+	int64_t queue_timeout_ns;
+	unsigned retries;	/* connects of a session beyond its first */
+	unsigned retry_percent; /* of sessions: what they earn */
+	unsigned eject_after;	/* failed connects in a row; 0: never */
+	int64_t eject_ns;
+	int64_t slow_start_ns;
+	int64_t client_timeout_ns, server_timeout_ns; /* 0: none */
+	int64_t half_closed_timeout_ns;		      /* 0: none */
+	unsigned keepalive_s;			      /* 0: off */
+	int64_t hello_timeout_ns;
+	int64_t resolve_interval_ns;
+	struct access_list clients;    /* who may come in */
+	struct access_list proxy_from; /* who sends a PROXY header */
+	unsigned source_rate; /* connections a second of a source; 0: any */
+	bool unique_id;
+	const char *access_log; /* NULL: none */
+};
+
+void steer_opts_init(struct steer_opts *opts);
+void steer_opts_fini(struct steer_opts *opts);
+
+/* Input: a struct steer_opts that steer_opts_init() has filled. */
+extern const struct argp steer_opts_argp;

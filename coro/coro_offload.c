@@ -1,0 +1,211 @@
+/*
+ * coro_offload.c - threads that run for coroutines what can only block.
+ *
+ * What runs is a call of coro_call.c, sent to a queue that all threads take
+ * from instead of a scheduler's inbox; it comes back by the caller's inbox. A
+ * polling thread may neither wait for a lock nor allocate here: the queue is an
+ * array whose places have turns, as that of coro_post.c, but with many takers.
+ * Place i is free for position p when its turn is p, filled when it is p + 1.
+ * A semaphore counts what is filled, and the threads sleep on it.
+ */
+#include "coro_priv.h"
+
+#include <pthread.h>
+#include <semaphore.h>
+#include <signal.h>
+#include <stdlib.h>
+
+struct place {
+	_Atomic uint64_t turn;
+	struct coro_wake *w;
+};
+
+static struct {
+	pthread_mutex_t lock; /* of what is set up, and the threads' making */
+	unsigned max_threads;
+	unsigned max_queued;
+	atomic_uint threads;
+	struct place *places; /* NULL: nothing was offloaded yet */
+	uint64_t mask;
+	sem_t filled;
+	_Alignas(64) _Atomic uint64_t tail;
+	_Alignas(64) _Atomic uint64_t head;
+	_Alignas(64) atomic_int queued; /* not taken yet */
+	atomic_int idle; /* threads with nothing taken, those being made too */
+	cpu_set_t cpus;	 /* that the program began with */
+} pool = {.lock = PTHREAD_MUTEX_INITIALIZER,
+	  .max_threads = CORO_OFFLOAD_THREADS,
+	  .max_queued = CORO_OFFLOAD_QUEUE};
+
+/* A polling thread is pinned, and what it starts would be pinned with it. */
+__attribute__((constructor)) static void remember_cpus(void)
+{
+	if (sched_getaffinity(0, sizeof(pool.cpus), &pool.cpus) < 0)
+		CPU_ZERO(&pool.cpus);
+}
+
+/* ---- the queue ---- */
+
+static void put(struct coro_wake *w)
+{
+	uint64_t at = atomic_fetch_add(&pool.tail, 1);
+	struct place *p = &pool.places[at & pool.mask];
+
+	/* There are more places than may be queued: its taker is leaving it. */
+	for (unsigned n = 0;
+	     atomic_load_explicit(&p->turn, memory_order_acquire) != at; n++)
+		coro_relax(n);
+	p->w = w;
+	atomic_store_explicit(&p->turn, at + 1, memory_order_release);
+	sem_post(&pool.filled);
+}
+
+/* One is filled for each that the semaphore lets through, but whoever took an
+ * earlier place may still be filling it. */
+static struct coro_wake *take(void)
+{
+	uint64_t at = atomic_fetch_add(&pool.head, 1);
+	struct place *p = &pool.places[at & pool.mask];
+	struct coro_wake *w;
+
+	for (unsigned n = 0;
+	     atomic_load_explicit(&p->turn, memory_order_acquire) != at + 1;
+	     n++)
+		coro_relax(n);
+	w = p->w;
+	atomic_store_explicit(&p->turn, at + pool.mask + 1,
+			      memory_order_release);
+	atomic_fetch_sub(&pool.idle, 1);
+	atomic_fetch_sub(&pool.queued, 1);
+	return w;
+}
+
+/* ---- the threads ---- */
+
+static void *serve(void *unused)
+{
+	for (;;) {
+		struct coro_wake *w;
+
+		while (sem_wait(&pool.filled) < 0) {
+			/* a debugger's signal */
+		}
+		w = take();
+		w->fn(w);
+		atomic_fetch_add(&pool.idle, 1);
+	}
+	return NULL;
+}
+
+static int thread_make(void)
+{
+	sigset_t all, old;
+	pthread_attr_t attr;
+	pthread_t thread;
+	int err = pthread_attr_init(&attr);
+
+	if (err != 0)
+		return -err;
+	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+	if (CPU_COUNT(&pool.cpus) > 0)
+		pthread_attr_setaffinity_np(&attr, sizeof(pool.cpus),
+					    &pool.cpus);
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	atomic_fetch_add(&pool.idle, 1);
+	err = pthread_create(&thread, &attr, serve, NULL);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	pthread_attr_destroy(&attr);
+	if (err != 0) {
+		atomic_fetch_sub(&pool.idle, 1);
+		return -err;
+	}
+	pthread_setname_np(thread, "coro-offload");
+	atomic_fetch_add(&pool.threads, 1);
+	return 0;
+}
+
+static int places_make(void)
+{
+	uint64_t n = 1;
+	struct place *places;
+
+	while (n <= pool.max_queued + pool.max_threads)
+		n *= 2;
+	places = malloc(n * sizeof(*places));
+	if (places == NULL)
+		return -ENOMEM;
+	for (uint64_t i = 0; i < n; i++)
+		atomic_init(&places[i].turn, i);
+	sem_init(&pool.filled, 0, 0);
+	pool.mask = n - 1;
+	pool.places = places;
+	return 0;
+}
+
+/* A thread more if none is free. Without any there must be one: whoever makes
+ * the first is waited for; later ones are made by whoever comes first. */
+static int thread_reserve(void)
+{
+	int err = 0;
+
+	if (atomic_load(&pool.threads) == 0)
+		pthread_mutex_lock(&pool.lock);
+	else if (atomic_load(&pool.queued) < atomic_load(&pool.idle) ||
+		 atomic_load(&pool.threads) >= pool.max_threads ||
+		 pthread_mutex_trylock(&pool.lock) != 0)
+		return 0;
+	if (pool.places == NULL)
+		err = places_make();
+	if (err == 0 && atomic_load(&pool.threads) < pool.max_threads)
+		err = thread_make();
+	if (atomic_load(&pool.threads) > 0)
+		err = 0;
+	pthread_mutex_unlock(&pool.lock);
+	return err;
+}
+
+static int offload(struct coro_sched *to, struct coro_wake *w)
+{
+	int err = thread_reserve();
+
+	if (err < 0)
+		return err;
+	if (atomic_fetch_add(&pool.queued, 1) >=
+	    (int)pool.max_queued + atomic_load(&pool.idle)) {
+		atomic_fetch_sub(&pool.queued, 1);
+		return -EAGAIN;
+	}
+	put(w);
+	return 0;
+}
+
+int coro_offload_until(coro_fn fn, void *arg, void **result,
+		       int64_t deadline_ns)
+{
+	return coro_call_with(offload, NULL, fn, arg, result, deadline_ns,
+			      "coro_offload");
+}
+
+int coro_offload(coro_fn fn, void *arg, void **result)
+{
+	return coro_offload_until(fn, arg, result, CORO_FOREVER);
+}
+
+int coro_offload_limits(unsigned threads, unsigned queue)
+{
+	int err = 0;
+
+	if (threads > CORO_OFFLOAD_THREADS_MAX ||
+	    queue > CORO_OFFLOAD_QUEUE_MAX)
+		return -EINVAL;
+	pthread_mutex_lock(&pool.lock);
+	if (pool.places != NULL) {
+		err = -EBUSY;
+	} else {
+		pool.max_threads = threads ? threads : pool.max_threads;
+		pool.max_queued = queue ? queue : pool.max_queued;
+	}
+	pthread_mutex_unlock(&pool.lock);
+	return err;
+}

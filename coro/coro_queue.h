@@ -1,0 +1,36 @@
+/*
+ * coro_queue.h - the queue of coroutines that wait for the same thing.
+ *
+ * The node of a waiting coroutine is in its control block, since its stack may
+ * be somebody else's; coro_stop_waiting() takes it out. A head of all zeros is
+ * an empty queue.
+ */
+#pragma once
+
+#include "coro_priv.h"
+
+static inline bool queue_empty(const struct coro_link *q)
+{
+	return q->next == NULL || q->next == q;
+}
+
+static inline struct coro *queue_coro(const struct coro_link *l)
+{
+	return (struct coro *)((char *)l - offsetof(struct coro, link));
+}
+
+static inline struct coro *queue_first(const struct coro_link *q)
+{
+	return queue_coro(q->next);
+}
+
+static inline void queue_add(struct coro_link *q, struct coro *co)
+{
+	if (q->next == NULL)
+		q->next = q->prev = q;
+	co->link.next = q;
+	co->link.prev = q->prev;
+	q->prev->next = &co->link;
+	q->prev = &co->link;
+	co->ctx.flags2 |= CORO_F2_LINKED;
+}

@@ -1,0 +1,127 @@
+/*
+ * DPDK's log types: registering ours among them, and levels while the program
+ * runs.
+ */
+#include "dpdk_glue/glue_priv.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fnmatch.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <rte_log.h>
+
+static_assert(RTE_LOG_EMERG == 1 && RTE_LOG_WARNING == GLUE_LOG_WARNING &&
+		      RTE_LOG_DEBUG == GLUE_LOG_DEBUG,
+	      "levels are DPDK's");
+
+int glue_log_register(const char *type, unsigned level)
+{
+	int id = rte_log_register(type);
+
+	if (id >= 0)
+		rte_log_set_level((uint32_t)id, level);
+	return id < 0 ? -ENOMEM : id;
+}
+
+unsigned glue_log_level_of(int id)
+{
+	int level = rte_log_get_level((uint32_t)id);
+
+	return level < 0 ? 0 : (unsigned)level;
+}
+
+/* DPDK 22.11 lists its types on a stream alone: "id 4: lib.eal, level is info".
+ */
+static void for_each_type(void (*fn)(int id, const char *type, void *arg),
+			  void *arg)
+{
+	char *text = NULL, *save = NULL;
+	size_t len = 0;
+	FILE *stream = open_memstream(&text, &len);
+
+	if (!stream)
+		return;
+	rte_log_dump(stream);
+	fclose(stream);
+	for (char *line = strtok_r(text, "\n", &save); line;
+	     line = strtok_r(NULL, "\n", &save)) {
+		char type[64];
+		unsigned id;
+
+		if (sscanf(line, "id %u: %63[^,],", &id, type) == 2)
+			fn((int)id, type, arg);
+	}
+	free(text);
+}
+
+struct setting {
+	const char *pattern;
+	unsigned level;
+	int n;
+};
+
+static void set_matching(int id, const char *type, void *arg)
+{
+	struct setting *setting = arg;
+
+	if (fnmatch(setting->pattern, type, 0) != 0)
+		return;
+	rte_log_set_level((uint32_t)id, setting->level);
+	setting->n++;
+}
+
+int glue_log_level(const char *pattern, unsigned level)
+{
+	struct setting setting = {.pattern = pattern, .level = level};
+
+	if (level < RTE_LOG_EMERG || level > RTE_LOG_MAX)
+		return -EINVAL;
+	/* What is above it is said nowhere, whatever a type's own level is. */
+	if (rte_log_get_global_level() < level)
+		rte_log_set_global_level(level);
+	for_each_type(set_matching, &setting);
+	return setting.n ? setting.n : -ENOENT;
+}
+
+struct telling {
+	void (*fn)(const char *type, unsigned level, void *arg);
+	void *arg;
+};
+
+static void tell(int id, const char *type, void *arg)
+{
+	const struct telling *telling = arg;
+
+	telling->fn(type, glue_log_level_of(id), telling->arg);
+}
+
+void glue_log_types(void (*fn)(const char *type, unsigned level, void *arg),
+		    void *arg)
+{
+	struct telling telling = {fn, arg};
+
+	for_each_type(tell, &telling);
+}
+
+static void lower(int id, const char *type, void *arg)
+{
+	if (glue_log_level_of(id) > GLUE_LOG_WARNING &&
+	    strncmp(type, GLUE_LOG_OURS, strlen(GLUE_LOG_OURS)) != 0)
+		rte_log_set_level((uint32_t)id, GLUE_LOG_WARNING);
+}
+
+/*
+ * DPDK's types are quiet by the global level as it starts, which would hide
+ * what is asked of one of them as well: each gets that level as its own, and
+ * the global one lets everything pass. Unless words for EAL have set it.
+ */
+void glue_log_settle(void)
+{
+	if (rte_log_get_global_level() != RTE_LOG_WARNING)
+		return;
+	for_each_type(lower, NULL);
+	rte_log_set_global_level(RTE_LOG_MAX);
+}

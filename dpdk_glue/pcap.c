@@ -1,0 +1,525 @@
+/*
+ * rte_pcapng makes the blocks and writes them. Two things are not left to DPDK
+ * 22.11: filters, since rte_bpf misjudges `tcp[13] = 2` and crashes on
+ * `tcp[tcpflags] & tcp-syn != 0` (libpcap runs them itself), and time, which
+ * its conversion puts into another century where the first packet is older than
+ * its clock, and computes in variables that threads share without order.
+ */
+#define ALLOW_EXPERIMENTAL_API /* rte_pcapng_* */
+#include "dpdk_glue/pcap.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <pcap/pcap.h>
+
+#include <rte_cycles.h>
+#include <rte_errno.h>
+#include <rte_ethdev.h>
+#include <rte_pcapng.h>
+#include <rte_ring.h>
+
+#include "dpdk_glue/burst_sync.h"
+#include "dpdk_glue/glue_priv.h"
+#include "dpdk_glue/pcap_priv.h"
+#include "dpdk_glue/vlan.h"
+
+#define WAITING	  1024u /* frames that may wait for the file */
+#define WRITE_MAX 64u	/* written at once */
+#define NAP_NS	  2000000
+#define SYNC_NS	  100000000 /* a burst ends by then, where nobody can tell */
+#define PATH_ROOM sizeof(((struct glue_pcap_status *)0)->path)
+
+struct glue_pcap {
+	struct rte_mempool *pool;
+	struct rte_ring *ring;
+	struct bpf_program filter; /* no instruction: all frames */
+	uint64_t cycles;	   /* any, which rte_pcapng has taken */
+	int64_t epoch_ns;	   /* of glue_now_ns() */
+	rte_pcapng_t *file;
+	int fd; /* the file's */
+	uint64_t max_bytes, max_packets;
+	uint32_t snap;
+	_Atomic uint64_t packets, bytes, dropped;
+	_Atomic int stop; /* asked to */
+	void (*ended)(const struct glue_pcap_status *status);
+};
+
+struct glue_pcap *glue_pcap_now;
+
+/* Start, stop and status by any thread: the lock is held while those run. */
+static struct {
+	pthread_mutex_t lock;
+	pthread_t thread;
+	bool joinable;
+	struct glue_pcap *pcap; /* while its thread runs */
+	struct glue_pcap_status last;
+} captures = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* ---- on the polling threads ---- */
+
+/* By a frame's first piece, which has all headers. */
+static bool wanted(const struct glue_pcap *pcap, const struct rte_mbuf *m)
+{
+	const struct pcap_pkthdr header = {.caplen = m->data_len,
+					   .len = m->pkt_len};
+
+	return !pcap->filter.bf_len ||
+	       pcap_offline_filter(&pcap->filter, &header,
+				   rte_pktmbuf_mtod(m, const uint8_t *)) != 0;
+}
+
+/* An enhanced packet block begins with type, length, interface and time. */
+static void set_time(struct rte_mbuf *block, uint64_t ns)
+{
+	uint32_t *words = rte_pktmbuf_mtod(block, uint32_t *);
+
+	words[3] = (uint32_t)(ns >> 32);
+	words[4] = (uint32_t)ns;
+}
+
+static struct rte_mbuf *copy_of(struct glue_pcap *pcap, uint16_t port,
+				uint16_t queue, const struct rte_mbuf *m,
+				uint64_t ns,
+				enum rte_pcapng_direction direction)
+{
+	struct rte_mbuf *copy;
+
+	if (!wanted(pcap, m))
+		return NULL;
+	copy = rte_pcapng_copy(port, queue, m, pcap->pool, pcap->snap,
+			       pcap->cycles, direction);
+	if (copy)
+		set_time(copy, ns);
+	else
+		pcap->dropped++;
+	return copy;
+}
+
+static uint64_t now_of(const struct glue_pcap *pcap)
+{
+	return (uint64_t)(pcap->epoch_ns + glue_now_ns());
+}
+
+static void queue_up(struct glue_pcap *pcap, struct rte_mbuf **copies,
+		     unsigned n)
+{
+	unsigned taken =
+		rte_ring_enqueue_burst(pcap->ring, (void **)copies, n, NULL);
+
+	if (taken < n) {
+		pcap->dropped += n - taken;
+		rte_pktmbuf_free_bulk(copies + taken, n - taken);
+	}
+}
+
+__attribute__((cold, noinline)) void glue_pcap_rx(struct glue_pcap *pcap,
+						  uint16_t port, uint16_t queue,
+						  struct rte_mbuf **bufs,
+						  uint16_t n)
+{
+	struct rte_mbuf *copies[GLUE_BURST];
+	uint64_t now = now_of(pcap);
+	unsigned taken = 0;
+
+	for (uint16_t i = 0; i < n; i++) {
+		copies[taken] = copy_of(pcap, port, queue, bufs[i], now,
+					RTE_PCAPNG_DIRECTION_IN);
+		taken += copies[taken] != NULL;
+	}
+	queue_up(pcap, copies, taken);
+}
+
+/* Those that the port refuses come again, and are in the file only then. */
+__attribute__((cold, noinline)) uint16_t
+glue_pcap_tx(struct glue_pcap *pcap, uint16_t port, uint16_t queue,
+	     struct rte_mbuf **bufs, uint16_t want)
+{
+	struct rte_mbuf *copies[GLUE_BURST];
+	uint64_t now = now_of(pcap);
+	unsigned taken = 0;
+	uint16_t sent;
+
+	for (uint16_t i = 0; i < want; i++)
+		copies[i] = copy_of(pcap, port, queue, bufs[i], now,
+				    RTE_PCAPNG_DIRECTION_OUT);
+	sent = rte_eth_tx_burst(port, queue, bufs, want);
+	for (uint16_t i = 0; i < want; i++) {
+		if (i < sent && copies[i])
+			copies[taken++] = copies[i];
+		else
+			rte_pktmbuf_free(copies[i]);
+	}
+	queue_up(pcap, copies, taken);
+	return sent;
+}
+
+/* ---- the writing thread ---- */
+
+static bool is_full(const struct glue_pcap *pcap, uint64_t packets,
+		    uint64_t bytes)
+{
+	return bytes > pcap->max_bytes ||
+	       (pcap->max_packets && packets > pcap->max_packets);
+}
+
+/* All of them or none: 0, or an errno, and the file is as it was before. */
+static int write_whole(struct glue_pcap *pcap, struct rte_mbuf **bufs,
+		       unsigned n, uint64_t bytes)
+{
+	ssize_t written =
+		rte_pcapng_write_packets(pcap->file, bufs, (uint16_t)n);
+	int error = written < 0 && errno ? errno : ENOSPC;
+
+	if (written == (ssize_t)bytes) {
+		pcap->bytes += bytes;
+		pcap->packets += n;
+		return 0;
+	}
+	if (ftruncate(pcap->fd, (off_t)pcap->bytes) < 0 ||
+	    lseek(pcap->fd, (off_t)pcap->bytes, SEEK_SET) < 0)
+		return errno;
+	return error;
+}
+
+/* Writes so many of them as there is room for, one by one where it is short. */
+static enum glue_pcap_end write_burst(struct glue_pcap *pcap,
+				      struct rte_mbuf **bufs, unsigned n,
+				      int *error)
+{
+	uint64_t bytes = 0;
+	unsigned fit = 0;
+
+	while (fit < n && !is_full(pcap, pcap->packets + fit + 1,
+				   pcap->bytes + bytes + bufs[fit]->pkt_len))
+		bytes += bufs[fit++]->pkt_len;
+	if (fit && write_whole(pcap, bufs, fit, bytes) != 0) {
+		*error = 0;
+		for (unsigned i = 0; i < fit && *error == 0; i++)
+			*error = write_whole(pcap, &bufs[i], 1,
+					     bufs[i]->pkt_len);
+		if (*error)
+			return GLUE_PCAP_FAILED;
+	}
+	return fit < n || (pcap->max_packets &&
+			   pcap->packets == pcap->max_packets)
+		       ? GLUE_PCAP_FULL
+		       : GLUE_PCAP_RUNS;
+}
+
+/* Until every burst has seen that it is over; nothing comes after that. */
+static void leave_bursts(void)
+{
+	static const struct timespec nap = {.tv_nsec = SYNC_NS};
+
+	__atomic_store_n(&glue_pcap_now, NULL, __ATOMIC_RELEASE);
+	if (glue_sync_works())
+		glue_sync_wait();
+	else
+		nanosleep(&nap, NULL);
+}
+
+static void free_pcap(struct glue_pcap *pcap)
+{
+	struct rte_mbuf *m;
+
+	if (pcap->file)
+		rte_pcapng_close(pcap->file);
+	else if (pcap->fd >= 0)
+		close(pcap->fd);
+	while (pcap->ring && rte_ring_dequeue(pcap->ring, (void **)&m) == 0)
+		rte_pktmbuf_free(m);
+	rte_ring_free(pcap->ring);
+	rte_mempool_free(pcap->pool);
+	pcap_freecode(&pcap->filter);
+	free(pcap);
+}
+
+static enum glue_pcap_end write_all(struct glue_pcap *pcap, int *error)
+{
+	static const struct timespec nap = {.tv_nsec = NAP_NS};
+	enum glue_pcap_end end = GLUE_PCAP_RUNS;
+	bool last = false;
+
+	while (end == GLUE_PCAP_RUNS) {
+		struct rte_mbuf *bufs[WRITE_MAX];
+		unsigned n = rte_ring_dequeue_burst(pcap->ring, (void **)bufs,
+						    WRITE_MAX, NULL);
+
+		if (n) {
+			end = write_burst(pcap, bufs, n, error);
+			rte_pktmbuf_free_bulk(bufs, n);
+		} else if (last) {
+			end = GLUE_PCAP_STOPPED;
+		} else if (pcap->stop) {
+			leave_bursts();
+			last = true; /* what they left is all there is */
+		} else {
+			nanosleep(&nap, NULL);
+		}
+	}
+	return end;
+}
+
+static void *write_main(void *arg)
+{
+	struct glue_pcap *pcap = arg;
+	struct glue_pcap_status status;
+	void (*ended)(const struct glue_pcap_status *) = pcap->ended;
+	enum glue_pcap_end end;
+	int error = 0;
+
+	end = write_all(pcap, &error);
+	leave_bursts();
+	pthread_mutex_lock(&captures.lock);
+	captures.last.packets = pcap->packets;
+	captures.last.bytes = pcap->bytes;
+	captures.last.dropped = pcap->dropped;
+	captures.pcap = NULL;
+	pthread_mutex_unlock(&captures.lock);
+	free_pcap(pcap); /* the file is complete */
+	pthread_mutex_lock(&captures.lock);
+	captures.last.end = end;
+	captures.last.error = error;
+	status = captures.last;
+	pthread_mutex_unlock(&captures.lock);
+	if (ended)
+		ended(&status);
+	return NULL;
+}
+
+/* ---- starting ---- */
+
+static int compile(struct glue_pcap *pcap, const char *text, char *err,
+		   size_t err_len)
+{
+	pcap_t *dead;
+	int rc = 0;
+
+	if (!text || !*text)
+		return 0;
+	dead = pcap_open_dead(DLT_EN10MB, 65535);
+	if (!dead)
+		return glue_fail(err, err_len, -ENOMEM,
+				 "capture: no memory for a filter");
+	if (pcap_compile(dead, &pcap->filter, text, 1, PCAP_NETMASK_UNKNOWN) !=
+	    0) {
+		memset(&pcap->filter, 0, sizeof(pcap->filter));
+		rc = glue_fail(err, err_len, -EINVAL,
+			       "capture: the filter '%s': %s; expected one as "
+			       "tcpdump takes, as in tcp port 80",
+			       text, pcap_geterr(dead));
+	}
+	pcap_close(dead);
+	return rc;
+}
+
+/*
+ * rte_pcapng's clock starts with the first copy: one that nobody sees, so that
+ * no thread writes to it later.
+ */
+static int start_clock(struct glue_pcap *pcap)
+{
+	struct rte_mbuf *m = rte_pktmbuf_alloc(pcap->pool), *copy;
+	uint16_t port =
+		(uint16_t)rte_eth_find_next_owned_by(0, RTE_ETH_DEV_NO_OWNER);
+	struct timespec now;
+
+	if (!m || port >= RTE_MAX_ETHPORTS || !rte_pktmbuf_append(m, 1)) {
+		rte_pktmbuf_free(m);
+		return -ENODEV;
+	}
+	copy = rte_pcapng_copy(port, 0, m, pcap->pool, 1, rte_get_tsc_cycles(),
+			       RTE_PCAPNG_DIRECTION_IN);
+	pcap->cycles = rte_get_tsc_cycles();
+	rte_pktmbuf_free(copy);
+	rte_pktmbuf_free(m);
+	clock_gettime(CLOCK_REALTIME, &now);
+	pcap->epoch_ns =
+		now.tv_sec * INT64_C(1000000000) + now.tv_nsec - glue_now_ns();
+	return 0;
+}
+
+/* O_NONBLOCK for pipes, which would keep us waiting here. */
+static int open_file(struct glue_pcap *pcap, const char *path, char *err,
+		     size_t err_len)
+{
+	struct stat st;
+	off_t bytes;
+
+	pcap->fd =
+		open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0600);
+	if (pcap->fd < 0 && errno != ENXIO)
+		return glue_fail(err, err_len, -errno,
+				 "capture: cannot write '%s': %s", path,
+				 strerror(errno));
+	if (pcap->fd < 0 || fstat(pcap->fd, &st) < 0 || !S_ISREG(st.st_mode))
+		return glue_fail(err, err_len, -EINVAL,
+				 "capture: '%s' is no plain file; name one",
+				 path);
+	if (ftruncate(pcap->fd, 0) < 0)
+		return glue_fail(err, err_len, -errno,
+				 "capture: cannot write '%s': %s", path,
+				 strerror(errno));
+	pcap->file = rte_pcapng_fdopen(pcap->fd, NULL, NULL, "coronet", NULL);
+	if (!pcap->file)
+		return glue_fail(err, err_len, -EIO,
+				 "capture: cannot write '%s': %s", path,
+				 rte_strerror(rte_errno));
+	bytes = lseek(pcap->fd, 0, SEEK_CUR);
+	if (bytes < 0 || (uint64_t)bytes > pcap->max_bytes)
+		return glue_fail(err, err_len, -EINVAL,
+				 "capture: %llu bytes do not hold the file's "
+				 "header, which has %lld",
+				 (unsigned long long)pcap->max_bytes,
+				 (long long)bytes);
+	pcap->bytes = (uint64_t)bytes;
+	return 0;
+}
+
+static int allocate(struct glue_pcap *pcap, char *err, size_t err_len)
+{
+	pcap->pool = rte_pktmbuf_pool_create_by_ops(
+		"pcap", WAITING + 4 * WRITE_MAX, 0, 0,
+		(uint16_t)rte_pcapng_mbuf_size(pcap->snap), SOCKET_ID_ANY,
+		"ring_mp_mc");
+	pcap->ring = pcap->pool ? rte_ring_create("pcap", WAITING,
+						  SOCKET_ID_ANY, RING_F_SC_DEQ)
+				: NULL;
+	if (!pcap->ring)
+		return glue_fail(err, err_len, -ENOMEM,
+				 "capture: no memory for %u frames of %u bytes",
+				 WAITING, pcap->snap);
+	return 0;
+}
+
+static int start_thread(struct glue_pcap *pcap)
+{
+	sigset_t all, before;
+	int rc;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_BLOCK, &all, &before);
+	rc = pthread_create(&captures.thread, NULL, write_main, pcap);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	if (rc)
+		return -rc;
+	/* not where the caller is pinned, which may be polling */
+	pthread_setaffinity_np(captures.thread, sizeof(cpu_set_t),
+			       glue_eal_cpus());
+	pthread_setname_np(captures.thread, "capture");
+	return 0;
+}
+
+static int start_locked(const struct glue_pcap_conf *conf, char *err,
+			size_t err_len)
+{
+	struct glue_pcap *pcap;
+	int rc;
+
+	if (captures.last.end == GLUE_PCAP_RUNS)
+		return glue_fail(err, err_len, -EBUSY,
+				 "capture: one into '%s' runs; stop it first",
+				 captures.last.path);
+	if (captures.joinable)
+		pthread_join(captures.thread, NULL);
+	captures.joinable = false;
+	if (!conf->path || !*conf->path || strlen(conf->path) >= PATH_ROOM)
+		return glue_fail(err, err_len, -EINVAL,
+				 "capture: a path has 1 to %zu characters",
+				 PATH_ROOM - 1);
+	if (conf->snap_bytes > GLUE_PCAP_SNAP_MAX)
+		return glue_fail(err, err_len, -EINVAL,
+				 "capture: %u bytes of each frame; expected at "
+				 "most %u",
+				 conf->snap_bytes, GLUE_PCAP_SNAP_MAX);
+	pcap = calloc(1, sizeof(*pcap));
+	if (!pcap)
+		return glue_fail(err, err_len, -ENOMEM, "capture: no memory");
+	pcap->fd = -1;
+	pcap->max_bytes = conf->max_bytes;
+	pcap->max_packets = conf->max_packets;
+	pcap->snap = conf->snap_bytes ? conf->snap_bytes
+				      : glue_eal_mtu() + RTE_ETHER_HDR_LEN +
+						GLUE_TAG_BYTES;
+	pcap->ended = conf->ended;
+	rc = compile(pcap, conf->filter, err, err_len);
+	if (rc == 0)
+		rc = allocate(pcap, err, err_len);
+	if (rc == 0)
+		rc = open_file(pcap, conf->path, err, err_len);
+	if (rc == 0 && start_clock(pcap) < 0)
+		rc = glue_fail(err, err_len, -ENODEV,
+			       "capture: there is no port yet");
+	if (rc < 0)
+		goto free_all;
+	captures.last = (struct glue_pcap_status){.end = GLUE_PCAP_RUNS};
+	strcpy(captures.last.path, conf->path);
+	captures.pcap = pcap;
+	__atomic_store_n(&glue_pcap_now, pcap, __ATOMIC_RELEASE);
+	rc = start_thread(pcap);
+	if (rc == 0) {
+		captures.joinable = true;
+		return 0;
+	}
+	leave_bursts();
+	captures.pcap = NULL;
+	captures.last.end = GLUE_PCAP_NONE;
+	glue_fail(err, err_len, rc, "capture: no thread can be made: %s",
+		  strerror(-rc));
+free_all:
+	free_pcap(pcap);
+	return rc;
+}
+
+int glue_pcap_start(const struct glue_pcap_conf *conf, char *err,
+		    size_t err_len)
+{
+	int rc;
+
+	pthread_mutex_lock(&captures.lock);
+	rc = start_locked(conf, err, err_len);
+	pthread_mutex_unlock(&captures.lock);
+	return rc;
+}
+
+void glue_pcap_stop(void)
+{
+	pthread_mutex_lock(&captures.lock);
+	if (captures.pcap)
+		captures.pcap->stop = 1;
+	pthread_mutex_unlock(&captures.lock);
+}
+
+void glue_pcap_status(struct glue_pcap_status *out)
+{
+	pthread_mutex_lock(&captures.lock);
+	*out = captures.last;
+	if (captures.pcap) {
+		out->packets = captures.pcap->packets;
+		out->bytes = captures.pcap->bytes;
+		out->dropped = captures.pcap->dropped;
+	}
+	pthread_mutex_unlock(&captures.lock);
+}
+
+void glue_pcap_close(void)
+{
+	bool joinable;
+
+	glue_pcap_stop();
+	pthread_mutex_lock(&captures.lock);
+	joinable = captures.joinable;
+	captures.joinable = false;
+	pthread_mutex_unlock(&captures.lock);
+	if (joinable)
+		pthread_join(captures.thread, NULL);
+}

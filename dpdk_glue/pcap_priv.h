@@ -1,0 +1,24 @@
+/*
+ * What bursts see of a capture (pcap.c). Private to dpdk_glue/.
+ */
+#pragma once
+
+#include <rte_mbuf.h>
+
+struct glue_pcap;
+
+/* Atomic: the one that runs, used between glue_burst_begin() and its end. */
+extern struct glue_pcap *glue_pcap_now;
+
+static inline struct glue_pcap *glue_pcap_running(void)
+{
+	return __atomic_load_n(&glue_pcap_now, __ATOMIC_ACQUIRE);
+}
+
+/* Copies of frames that were received. */
+void glue_pcap_rx(struct glue_pcap *pcap, uint16_t port, uint16_t queue,
+		  struct rte_mbuf **bufs, uint16_t n);
+
+/* rte_eth_tx_burst(), and copies of what the port took. */
+uint16_t glue_pcap_tx(struct glue_pcap *pcap, uint16_t port, uint16_t queue,
+		      struct rte_mbuf **bufs, uint16_t want);

@@ -1,0 +1,64 @@
+/*
+ * What DPDK knows of a port, for people who look at it.
+ */
+#include "dpdk_glue/port_priv.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LINK_NAME_MAX 36 /* beside the longest kind */
+
+void glue_port_info(struct glue_port *port, struct glue_port_info *out)
+{
+	const struct glue_device *device = port->device;
+	struct rte_eth_link link = {0};
+	struct rte_eth_dev_info info;
+
+	*out = (struct glue_port_info){
+		.mtu = device->mtu,
+		.queues = device->n_queues,
+		.rss = device->rss,
+		.hw_csum = device->hw_csum,
+		.tso = device->tso,
+	};
+	snprintf(out->link, sizeof(out->link), "%s:%.*s",
+		 glue_link_kind_name(device->link->kind), LINK_NAME_MAX,
+		 device->link->name);
+	memcpy(out->mac, device->mac, sizeof(out->mac));
+	if (rte_eth_dev_info_get(port->id, &info) == 0 && info.driver_name)
+		snprintf(out->driver, sizeof(out->driver), "%s",
+			 info.driver_name);
+	if (rte_eth_link_get_nowait(port->id, &link) < 0)
+		return;
+	out->up = link.link_status == RTE_ETH_LINK_UP;
+	if (link.link_speed != RTE_ETH_SPEED_NUM_UNKNOWN)
+		out->speed_mbps = link.link_speed;
+}
+
+unsigned glue_port_xstats(struct glue_port *port, struct glue_xstat *out,
+			  unsigned max)
+{
+	int n = rte_eth_xstats_get_names(port->id, NULL, 0);
+	struct rte_eth_xstat_name *names;
+	struct rte_eth_xstat *values;
+	unsigned filled = 0;
+
+	if (n <= 0)
+		return 0;
+	names = calloc((size_t)n, sizeof(*names));
+	values = calloc((size_t)n, sizeof(*values));
+	if (names && values &&
+	    rte_eth_xstats_get_names(port->id, names, (unsigned)n) == n &&
+	    rte_eth_xstats_get(port->id, values, (unsigned)n) == n)
+		for (; filled < max && filled < (unsigned)n; filled++) {
+			uint64_t id = values[filled].id;
+
+			snprintf(out[filled].name, sizeof(out[filled].name),
+				 "%s", id < (unsigned)n ? names[id].name : "?");
+			out[filled].value = values[filled].value;
+		}
+	free(names);
+	free(values);
+	return filled;
+}

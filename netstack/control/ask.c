@@ -1,0 +1,119 @@
+/*
+ * Asking a shard: a step is posted to it and takes a slice of the work, round
+ * after round, until it says that it is done; the asking thread sleeps.
+ *
+ * An ask has two owners, the asking thread and the shard. One that has waited
+ * too long leaves, and the shard frees what it gets to at last.
+ */
+#include "netstack/control/control_priv.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <time.h>
+
+#define PATIENCE_MS 2000
+#define LOOK_MS	    10 /* how soon one who waits sees that all ends */
+
+static struct {
+	_Atomic unsigned n_shards;
+	_Atomic bool shut;
+} asking;
+
+void net_ask_open(unsigned n_shards)
+{
+	atomic_store(&asking.shut, false);
+	atomic_store(&asking.n_shards, n_shards);
+}
+
+void net_ask_shut(void)
+{
+	atomic_store(&asking.shut, true);
+	atomic_store(&asking.n_shards, 0);
+}
+
+unsigned net_ask_shards(void)
+{
+	return atomic_load(&asking.n_shards);
+}
+
+struct net_ask *net_ask_new(net_ask_step step, size_t bytes)
+{
+	struct net_ask *ask = calloc(1, sizeof(*ask) + bytes);
+
+	if (!ask)
+		return NULL;
+	ask->step = step;
+	atomic_init(&ask->refs, 1);
+	sem_init(&ask->done, 0, 0);
+	return ask;
+}
+
+void net_ask_put(struct net_ask *ask)
+{
+	if (atomic_fetch_sub(&ask->refs, 1) != 1)
+		return;
+	sem_destroy(&ask->done);
+	free(ask);
+}
+
+static void finish(struct net_ask *ask, int err)
+{
+	ask->err = err;
+	sem_post(&ask->done);
+	net_ask_put(ask);
+}
+
+/* On the shard's thread. What posts itself again runs in the next round. */
+static void take_step(void *arg)
+{
+	struct net_ask *ask = arg;
+	int err;
+
+	ask->slices++;
+	if (atomic_load(&ask->abandoned) || ask->step(ask->data)) {
+		finish(ask, 0);
+		return;
+	}
+	err = net_post(net_here()->shard, take_step, ask);
+	if (err < 0)
+		finish(ask, err);
+}
+
+/* 0: it is done. */
+static int await(struct net_ask *ask)
+{
+	for (int waited = 0; waited < PATIENCE_MS; waited += LOOK_MS) {
+		struct timespec until;
+
+		if (atomic_load(&asking.shut))
+			return -ESHUTDOWN;
+		clock_gettime(CLOCK_MONOTONIC, &until);
+		until.tv_nsec += LOOK_MS * 1000000L;
+		if (until.tv_nsec >= 1000000000L) {
+			until.tv_nsec -= 1000000000L;
+			until.tv_sec++;
+		}
+		if (sem_clockwait(&ask->done, CLOCK_MONOTONIC, &until) == 0)
+			return ask->err;
+	}
+	return -ETIMEDOUT;
+}
+
+int net_ask_run(struct net_ask *ask, unsigned shard)
+{
+	unsigned n = net_ask_shards();
+	int err;
+
+	if (shard >= n)
+		return n ? -EINVAL : -EAGAIN;
+	atomic_fetch_add(&ask->refs, 1);
+	err = net_post(shard, take_step, ask);
+	if (err < 0) {
+		net_ask_put(ask);
+		return err;
+	}
+	err = await(ask);
+	if (err == -ETIMEDOUT || err == -ESHUTDOWN)
+		atomic_store(&ask->abandoned, true);
+	return err;
+}

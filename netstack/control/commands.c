@@ -1,0 +1,244 @@
+/*
+ * Requests and answers: rte_telemetry's protocol, version 2. A request is
+ * "/name" or "/name,params"; the answer is an object whose only member bears
+ * the name of the command.
+ */
+#include "netstack/control/control_priv.h"
+
+#include <coronet/net_control.h>
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define MAX_ADDED 32u
+
+static struct {
+	pthread_mutex_t lock;
+	unsigned n;
+	struct added {
+		const char *name, *help;
+		net_control_fn fn;
+		void *arg;
+	} all[MAX_ADDED];
+} added = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* ---- errors ---- */
+
+cJSON *net_control_error(const char *format, ...)
+{
+	char text[512];
+	cJSON *error = cJSON_CreateObject();
+	va_list ap;
+
+	va_start(ap, format);
+	vsnprintf(text, sizeof(text), format, ap);
+	va_end(ap);
+	cJSON_AddStringToObject(error, "error", text);
+	return error;
+}
+
+cJSON *net_control_ask_error(unsigned shard, int err)
+{
+	switch (err) {
+	case -ETIMEDOUT:
+		return net_control_error(
+			"shard %u has not answered for two seconds: a "
+			"coroutine "
+			"may keep it (see the watchdog's lines in the log)",
+			shard);
+	case -EAGAIN:
+		return net_control_error("the program is starting, or too much "
+					 "waits for shard %u; ask again",
+					 shard);
+	case -EINVAL:
+		return net_control_error("there is no shard %u", shard);
+	case -ESHUTDOWN:
+		return net_control_error("the program ends");
+	default:
+		return net_control_error("shard %u: %s", shard, strerror(-err));
+	}
+}
+
+void net_control_number(cJSON *to, const char *name, uint64_t n)
+{
+	cJSON_AddNumberToObject(to, name, (double)n);
+}
+
+/* ---- commands of every program ---- */
+
+static cJSON *info_json(void)
+{
+	cJSON *to = cJSON_CreateObject();
+
+	cJSON_AddStringToObject(to, "version", "coronet " CORONET_VERSION);
+	cJSON_AddNumberToObject(to, "pid", (double)getpid());
+	cJSON_AddNumberToObject(to, "max_output_len", NET_CONTROL_MAX_OUTPUT);
+	return to;
+}
+
+static cJSON *show_info(const char *params)
+{
+	return info_json();
+}
+
+static cJSON *list_commands(const char *params);
+static cJSON *show_help(const char *params);
+
+static const struct net_command general[] = {
+	{"/", "The commands there are", list_commands},
+	{"/help", "What a command does. Parameter: its name", show_help},
+	{"/info", "Version and process", show_info},
+	{0},
+};
+
+static const struct net_command *const tables[] = {
+	general,	   net_conn_commands, net_table_commands,
+	net_link_commands, net_log_commands,  net_capture_commands,
+	net_trace_commands};
+#define N_TABLES (sizeof(tables) / sizeof(tables[0]))
+
+static cJSON *list_commands(const char *params)
+{
+	cJSON *names = cJSON_CreateArray();
+
+	for (unsigned t = 0; t < N_TABLES; t++)
+		for (const struct net_command *c = tables[t]; c->name; c++)
+			cJSON_AddItemToArray(names,
+					     cJSON_CreateString(c->name));
+	pthread_mutex_lock(&added.lock);
+	for (unsigned i = 0; i < added.n; i++)
+		cJSON_AddItemToArray(names,
+				     cJSON_CreateString(added.all[i].name));
+	pthread_mutex_unlock(&added.lock);
+	return names;
+}
+
+static const struct net_command *find(const char *name)
+{
+	for (unsigned t = 0; t < N_TABLES; t++)
+		for (const struct net_command *c = tables[t]; c->name; c++)
+			if (strcmp(c->name, name) == 0)
+				return c;
+	return NULL;
+}
+
+/* A copy, since the table may grow meanwhile; no name: there is none. */
+static struct added find_added(const char *name)
+{
+	struct added found = {0};
+
+	pthread_mutex_lock(&added.lock);
+	for (unsigned i = 0; i < added.n; i++)
+		if (strcmp(added.all[i].name, name) == 0)
+			found = added.all[i];
+	pthread_mutex_unlock(&added.lock);
+	return found;
+}
+
+static cJSON *show_help(const char *params)
+{
+	const char *name = params ? params : "/help";
+	const struct net_command *command = find(name);
+	struct added own = find_added(name);
+	cJSON *to = cJSON_CreateObject();
+
+	if (command)
+		cJSON_AddStringToObject(to, name, command->help);
+	else if (own.name)
+		cJSON_AddStringToObject(to, name, own.help);
+	return to;
+}
+
+/* ---- what programs add ---- */
+
+int net_control_add(const char *name, const char *help, net_control_fn fn,
+		    void *arg)
+{
+	int err = 0;
+
+	if (!name || name[0] != '/' || strchr(name, ',') || !help || !fn)
+		return -EINVAL;
+	if (find(name) || find_added(name).name)
+		return -EEXIST;
+	pthread_mutex_lock(&added.lock);
+	if (added.n < MAX_ADDED)
+		added.all[added.n++] = (struct added){name, help, fn, arg};
+	else
+		err = -ENOSPC;
+	pthread_mutex_unlock(&added.lock);
+	return err;
+}
+
+void net_commands_forget(void)
+{
+	pthread_mutex_lock(&added.lock);
+	added.n = 0;
+	pthread_mutex_unlock(&added.lock);
+}
+
+/* ---- answering ---- */
+
+/* NULL: there is no such command, or no memory. */
+static cJSON *run(const char *name, const char *params)
+{
+	const struct net_command *command = find(name);
+	struct added own;
+	char *text;
+	cJSON *answer;
+
+	if (command)
+		return command->fn(params);
+	own = find_added(name);
+	if (!own.name)
+		return NULL;
+	text = own.fn(params, own.arg);
+	answer = text ? cJSON_CreateRaw(text) : NULL;
+	free(text);
+	return answer;
+}
+
+static char *print(const char *name, cJSON *answer)
+{
+	cJSON *all = cJSON_CreateObject();
+	char *text;
+
+	cJSON_AddItemToObject(all, name, answer ? answer : cJSON_CreateNull());
+	text = cJSON_PrintUnformatted(all);
+	cJSON_Delete(all);
+	return text;
+}
+
+char *net_control_answer(const char *request)
+{
+	char name[NET_CONTROL_MAX_INPUT + 1];
+	const char *comma = strchr(request, ',');
+	size_t len = comma ? (size_t)(comma - request) : strlen(request);
+	char *text;
+
+	if (len >= sizeof(name))
+		len = sizeof(name) - 1;
+	memcpy(name, request, len);
+	name[len] = '\0';
+	text = print(name, run(name, comma && comma[1] ? comma + 1 : NULL));
+	if (text && strlen(text) >= NET_CONTROL_MAX_OUTPUT) {
+		free(text);
+		text = print(name, net_control_error(
+					   "the answer is longer than %u bytes",
+					   NET_CONTROL_MAX_OUTPUT));
+	}
+	return text;
+}
+
+char *net_control_greeting(void)
+{
+	cJSON *info = info_json();
+	char *text = cJSON_PrintUnformatted(info);
+
+	cJSON_Delete(info);
+	return text;
+}

@@ -1,0 +1,21 @@
+/*
+ * The control plane: a socket that speaks the protocol of DPDK's telemetry, a
+ * page for Prometheus, and the thread that serves both.
+ *
+ * Nothing of it runs on a polling thread but the steps of net_ask, which are
+ * posted there and bounded, so a program that nobody asks pays nothing. The
+ * thread touches no state of a shard.
+ */
+#pragma once
+
+#include "netstack/api/api.h"
+
+/*
+ * Opens what opts->control and opts->metrics name, before DPDK pins the thread.
+ * Returns 0, or -errno with opts->error set. Without either it does nothing.
+ */
+int net_control_open(struct net_opts *opts);
+/* The shards are open: they can be asked. */
+void net_control_ready(unsigned n_shards);
+/* Ends the thread, closes every connection, removes the socket. */
+void net_control_close(void);

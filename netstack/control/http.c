@@ -1,0 +1,109 @@
+/*
+ * As much of HTTP/1.1 (RFC 9112) as a scraper needs: one request a connection,
+ * GET or HEAD without a body, an answer with its length, the end.
+ *
+ * libmicrohttpd was looked at for this: its timeout begins anew with each byte,
+ * so that a handful of slow clients could hold all its places for hours, and it
+ * brings a TLS library into every program. What is left without it is below.
+ */
+#include "netstack/control/control_priv.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static char *answer(size_t *len, bool head, const char *status,
+		    const char *type, const char *body)
+{
+	char *text;
+	int n = asprintf(&text,
+			 "HTTP/1.1 %s\r\nContent-Type: %s\r\nContent-Length: "
+			 "%zu\r\nCache-Control: no-store\r\nConnection: "
+			 "close\r\n%s\r\n%s",
+			 status, type, strlen(body),
+			 strncmp(status, "405", 3) == 0 ? "Allow: GET, HEAD\r\n"
+							: "",
+			 head ? "" : body);
+
+	if (n < 0)
+		return NULL;
+	*len = (size_t)n;
+	return text;
+}
+
+#define TEXT	"text/plain; charset=utf-8"
+#define METRICS "text/plain; version=0.0.4; charset=utf-8"
+
+static char *refuse(size_t *len, const char *status, const char *why)
+{
+	return answer(len, false, status, TEXT, why);
+}
+
+static char *metrics(size_t *len, bool head)
+{
+	char *page = net_metrics_page(), *text;
+
+	if (!page)
+		return refuse(len, "503 Service Unavailable",
+			      "no memory for the page\n");
+	text = answer(len, head, "200 OK", METRICS, page);
+	free(page);
+	return text;
+}
+
+/* The path without query; NULL: the line is no request. */
+static char *parse_line(char *line, char **method)
+{
+	char *target = strchr(line, ' '), *version;
+
+	if (!target)
+		return NULL;
+	*target++ = '\0';
+	version = strchr(target, ' ');
+	if (!version || strncmp(version + 1, "HTTP/1.", 7) != 0 ||
+	    *target != '/')
+		return NULL;
+	*version = '\0';
+	target[strcspn(target, "?")] = '\0';
+	*method = line;
+	return target;
+}
+
+static char *answer_line(char *line, size_t *len)
+{
+	char *method, *path = parse_line(line, &method);
+	bool head;
+
+	if (!path)
+		return refuse(len, "400 Bad Request",
+			      "expected a request of HTTP/1.1\n");
+	head = strcmp(method, "HEAD") == 0;
+	if (!head && strcmp(method, "GET") != 0)
+		return refuse(len, "405 Method Not Allowed",
+			      "expected GET or HEAD\n");
+	if (strcmp(path, "/metrics") == 0)
+		return metrics(len, head);
+	if (strcmp(path, "/") == 0)
+		return answer(len, head, "200 OK", TEXT,
+			      "coronet " CORONET_VERSION
+			      ": metrics for Prometheus are at /metrics\n");
+	return answer(len, head, "404 Not Found", TEXT,
+		      "there is /metrics, and nothing else\n");
+}
+
+char *net_http_answer(const char *request, size_t request_len, size_t *len)
+{
+	char line[512];
+	const char *end = memmem(request, request_len, "\r\n\r\n", 4);
+	size_t n = strcspn(request, "\r\n");
+
+	if (!end && request_len < NET_HTTP_MAX_INPUT)
+		return NULL;
+	if (!end || n >= sizeof(line))
+		return refuse(len, "431 Request Header Fields Too Large",
+			      "the request is too long\n");
+	memcpy(line, request, n);
+	line[n] = '\0';
+	return answer_line(line, len);
+}

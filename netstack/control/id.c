@@ -1,0 +1,67 @@
+/*
+ * IDs of connections, as an operator reads and types them:
+ * SHARD-HASH-PLACE-TURN.
+ *
+ * The first three say which place in memory holds a connection of which
+ * addresses and ports. A later connection may have all of them in common with
+ * an earlier one; TURN tells them apart. It counts the ends of connections that
+ * somebody was told of, by hash: only these have an ID that may be used later,
+ * so that nothing has to be kept for the others. When another connection of the
+ * same slot ends, the ID of one that lives may become void as well, and is told
+ * anew by the next listing.
+ */
+#include "netstack/control/control_priv.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void net_id_format(struct net_conn *conn, char *text, size_t len)
+{
+	uint32_t hash = net_demux_hash_of(conn);
+
+	conn->told = true;
+	snprintf(text, len, "%u-%08x-%x-%x", net_here()->shard, hash,
+		 net_mem_ref(conn), *net_turn_of(hash));
+}
+
+struct id {
+	unsigned shard;
+	uint32_t hash, place, turn;
+};
+
+static bool parse(const char *text, struct id *out)
+{
+	int end = 0;
+
+	return strspn(text, "0123456789abcdef-") == strlen(text) &&
+	       sscanf(text, "%3u-%8" SCNx32 "-%8" SCNx32 "-%8" SCNx32 "%n",
+		      &out->shard, &out->hash, &out->place, &out->turn,
+		      &end) == 4 &&
+	       text[end] == '\0';
+}
+
+int net_id_shard(const char *text)
+{
+	struct id id;
+
+	return parse(text, &id) ? (int)id.shard : -EINVAL;
+}
+
+struct net_conn *net_id_find(const char *text)
+{
+	struct net_conn *conn;
+	struct id id;
+
+	if (!parse(text, &id) || id.shard != net_here()->shard ||
+	    *net_turn_of(id.hash) != id.turn)
+		return NULL;
+	conn = net_here()->buckets[id.hash & net_here()->bucket_mask];
+	for (; conn; conn = conn->pcb.hash_next)
+		if (conn->told && net_mem_ref(conn) == id.place &&
+		    net_demux_hash_of(conn) == id.hash)
+			return conn;
+	return NULL;
+}

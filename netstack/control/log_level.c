@@ -1,0 +1,63 @@
+/*
+ * The log, while the program runs: levels of components, DPDK's types among
+ * them, and its file opened anew.
+ */
+#include "netstack/control/control_priv.h"
+#include "netstack/program/log.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+static void tell_type(const char *type, unsigned level, void *arg)
+{
+	const char *name = net_log_level_name(level);
+
+	cJSON_AddStringToObject(arg, type, name ? name : "?");
+}
+
+/* "PATTERN=LEVEL" sets; without, or then, all are told. */
+static cJSON *log_levels(const char *params)
+{
+	char reason[300];
+	cJSON *to;
+
+	if (params &&
+	    net_log_set_levels(params, true, reason, sizeof(reason)) < 0)
+		return net_control_error("%s", reason);
+	to = cJSON_CreateObject();
+	glue_log_types(tell_type, to);
+	return to;
+}
+
+/* Asks the thread that writes, and waits: whoever has moved the file may go on.
+ */
+static cJSON *reopen_log(const char *params)
+{
+	char where[512];
+	int err = net_log_reopen_wait();
+	cJSON *to;
+
+	net_log_where(where, sizeof(where));
+	if (err == -ETIMEDOUT)
+		return net_control_error("'%s' takes no lines: it has not been "
+					 "opened anew within a second",
+					 where);
+	if (err < 0)
+		return net_control_error("'%s': %s; the old file is kept",
+					 where, strerror(-err));
+	to = cJSON_CreateObject();
+	cJSON_AddStringToObject(to, "log", where);
+	net_control_number(to, "dropped_lines", net_log_dropped());
+	return to;
+}
+
+const struct net_command net_log_commands[] = {
+	{"/coronet/log.level",
+	 "Levels of the log by component. Parameter: [PATTERN=]LEVEL[,...] "
+	 "sets them",
+	 log_levels},
+	{"/coronet/log.reopen", "Opens the log's file anew, after a rotation",
+	 reopen_log},
+	{0},
+};

@@ -1,0 +1,488 @@
+/*
+ * The control thread: it waits for clients of the control socket and of the
+ * page for Prometheus, and answers one request after another.
+ *
+ * Clients are few and may be slow, silent or lying, so all of it is bounded:
+ * 16 of each kind, one request and one answer each, five seconds for all that
+ * an HTTP client does. When all places are taken, the client that has been
+ * silent longest gives way. A client that does not read its answer is asked for
+ * nothing more, and nothing else waits for it.
+ */
+#include "netstack/control/control_priv.h"
+#include "netstack/program/log.h"
+
+#include <coronet/net_control.h>
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#define CLIENTS	   16u
+#define HTTP_MS	   5000 /* from a client's first byte to its last */
+#define DRAIN_MS   1000 /* for it to close, once it has its answer */
+#define SEND_BYTES ((int)NET_CONTROL_MAX_OUTPUT * 2)
+#define DEFAULT_IN "dpdk/rte"
+#define DEFAULT_AT "dpdk_telemetry.v2"
+
+struct client {
+	int fd;		 /* -1: free */
+	uint64_t number; /* no two clients have the same */
+	int64_t last_ms;
+	int64_t until_ms; /* HTTP: then it has to be done */
+	bool ends;	  /* its answer was the last */
+	char *out;	  /* what it has not taken yet; owned */
+	size_t out_len, out_off;
+	size_t in_len;
+	char in[NET_HTTP_MAX_INPUT + 1];
+};
+
+static struct {
+	bool running;
+	pthread_t thread;
+	int wake; /* an eventfd */
+	struct net_socket socket;
+	int http;
+	_Atomic bool stop;
+	uint64_t clients; /* so far */
+	struct client control[CLIENTS], web[CLIENTS];
+} server = {.socket.fd = -1, .http = -1};
+
+static int64_t now_ms(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return ts.tv_sec * 1000 + ts.tv_nsec / 1000000;
+}
+
+/* ---- clients ---- */
+
+static void drop(struct client *client)
+{
+	if (client->fd < 0)
+		return;
+	close(client->fd);
+	net_traces_client_gone(client->number);
+	free(client->out);
+	client->fd = -1;
+	client->out = NULL;
+	client->out_len = client->out_off = client->in_len = 0;
+	client->ends = false;
+}
+
+/* A free place; the longest silent client gives up its own. */
+static struct client *place_for(struct client *clients)
+{
+	struct client *oldest = &clients[0];
+
+	for (unsigned i = 0; i < CLIENTS; i++) {
+		if (clients[i].fd < 0)
+			return &clients[i];
+		if (clients[i].last_ms < oldest->last_ms)
+			oldest = &clients[i];
+	}
+	drop(oldest);
+	return oldest;
+}
+
+static struct client *take_client(int listener, struct client *clients)
+{
+	static const struct timespec nap = {.tv_nsec = 50000000};
+	struct client *client;
+	int fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+
+	if (fd < 0) {
+		if (errno != EAGAIN && errno != ECONNABORTED)
+			nanosleep(&nap,
+				  NULL); /* it waits on: no file is left */
+		return NULL;
+	}
+	client = place_for(clients);
+	client->fd = fd;
+	client->number = ++server.clients;
+	client->last_ms = now_ms();
+	client->until_ms = client->last_ms + HTTP_MS;
+	return client;
+}
+
+/* Owns text; NULL is no memory, and the end. */
+static void begin_answer(struct client *client, char *text, size_t len)
+{
+	client->out = text;
+	client->out_len = len;
+	client->out_off = 0;
+	if (!text)
+		drop(client);
+}
+
+/* ---- the control socket ---- */
+
+/* Each answer is one message: it goes out whole or not at all. */
+static void send_message(struct client *client)
+{
+	ssize_t n = send(client->fd, client->out, client->out_len,
+			 MSG_NOSIGNAL | MSG_DONTWAIT);
+
+	if (n < 0 && (errno == EAGAIN || errno == EINTR))
+		return;
+	if (n < 0) {
+		drop(client);
+		return;
+	}
+	free(client->out);
+	client->out = NULL;
+}
+
+static void answer_message(struct client *client, char *text)
+{
+	begin_answer(client, text, text ? strlen(text) : 0);
+	if (client->out)
+		send_message(client);
+}
+
+static void read_message(struct client *client)
+{
+	ssize_t n = recv(client->fd, client->in, NET_CONTROL_MAX_INPUT,
+			 MSG_DONTWAIT | MSG_TRUNC);
+
+	if (n < 0 && (errno == EAGAIN || errno == EINTR))
+		return;
+	if (n <= 0) {
+		drop(client);
+		return;
+	}
+	client->last_ms = now_ms();
+	if (n > (ssize_t)NET_CONTROL_MAX_INPUT)
+		n = NET_CONTROL_MAX_INPUT; /* the name is in front */
+	client->in[n] = '\0';
+	net_control_client = client->number;
+	answer_message(client, net_control_answer(client->in));
+}
+
+static void greet(int listener)
+{
+	struct client *client = take_client(listener, server.control);
+	int bytes = SEND_BYTES;
+
+	if (!client)
+		return;
+	setsockopt(client->fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof(bytes));
+	answer_message(client, net_control_greeting());
+}
+
+static void serve_message(struct client *client, short events)
+{
+	if (client->out)
+		send_message(client);
+	else if (events & (POLLIN | POLLHUP | POLLERR))
+		read_message(client);
+}
+
+/* ---- the page ---- */
+
+static void send_page(struct client *client)
+{
+	ssize_t n = send(client->fd, client->out + client->out_off,
+			 client->out_len - client->out_off,
+			 MSG_NOSIGNAL | MSG_DONTWAIT);
+
+	if (n < 0 && errno != EAGAIN && errno != EINTR)
+		drop(client);
+	if (n <= 0)
+		return;
+	client->out_off += (size_t)n;
+	if (client->out_off < client->out_len)
+		return;
+	free(client->out);
+	client->out = NULL;
+	/* A RST for what it may still send could destroy what it has to read.
+	 */
+	shutdown(client->fd, SHUT_WR);
+	client->ends = true;
+	client->until_ms = now_ms() + DRAIN_MS;
+}
+
+static void read_request(struct client *client)
+{
+	ssize_t n = recv(client->fd, client->in + client->in_len,
+			 NET_HTTP_MAX_INPUT - client->in_len, MSG_DONTWAIT);
+	size_t len = 0;
+	char *text;
+
+	if (n < 0 && (errno == EAGAIN || errno == EINTR))
+		return;
+	if (n <= 0) {
+		drop(client);
+		return;
+	}
+	if (client->ends)
+		return; /* and what it says is forgotten */
+	client->last_ms = now_ms();
+	client->in_len += (size_t)n;
+	client->in[client->in_len] = '\0';
+	text = net_http_answer(client->in, client->in_len, &len);
+	if (!text)
+		return;
+	client->in_len = 0;
+	begin_answer(client, text, len);
+	send_page(client);
+}
+
+static void serve_page(struct client *client, short events)
+{
+	if (client->out)
+		send_page(client);
+	else if (events)
+		read_request(client);
+}
+
+/* ---- the thread ---- */
+
+struct waits {
+	unsigned n;
+	struct pollfd fds[2 * CLIENTS + 3];
+	struct client *clients[2 * CLIENTS + 3];
+};
+
+static void add_wait(struct waits *waits, int fd, short events,
+		     struct client *client)
+{
+	if (fd < 0)
+		return;
+	waits->fds[waits->n] = (struct pollfd){.fd = fd, .events = events};
+	waits->clients[waits->n++] = client;
+}
+
+/* Drops who has taken too long; when the next one will have, -1: never. */
+static int expire(int64_t now)
+{
+	int64_t next = INT64_MAX;
+
+	for (unsigned i = 0; i < CLIENTS; i++) {
+		struct client *client = &server.web[i];
+
+		if (client->fd < 0)
+			continue;
+		if (client->until_ms <= now)
+			drop(client);
+		else if (client->until_ms < next)
+			next = client->until_ms;
+	}
+	return next == INT64_MAX ? -1 : (int)(next - now);
+}
+
+/* Of two times in ms, of which -1 is never. */
+static int sooner(int a, int b)
+{
+	if (a < 0 || b < 0)
+		return LWIP_MAX(a, b);
+	return LWIP_MIN(a, b);
+}
+
+static void fill(struct waits *waits)
+{
+	waits->n = 0;
+	add_wait(waits, server.wake, POLLIN, NULL);
+	add_wait(waits, server.socket.fd, POLLIN, NULL);
+	add_wait(waits, server.http, POLLIN, NULL);
+	for (unsigned i = 0; i < CLIENTS; i++) {
+		struct client *c = &server.control[i], *w = &server.web[i];
+
+		add_wait(waits, c->fd, c->out ? POLLOUT : POLLIN, c);
+		add_wait(waits, w->fd, w->out ? POLLOUT : POLLIN, w);
+	}
+}
+
+static void serve(const struct pollfd *fd, struct client *client)
+{
+	if (!client && fd->fd == server.socket.fd)
+		greet(fd->fd);
+	else if (!client && fd->fd == server.http)
+		take_client(fd->fd, server.web);
+	else if (client && client->fd == fd->fd) /* not one that gave way */
+		(client >= server.web ? serve_page
+				      : serve_message)(client, fd->revents);
+}
+
+static void *run(void *arg)
+{
+	static struct waits waits;
+
+	while (!atomic_load(&server.stop)) {
+		int64_t now = now_ms();
+		int timeout = sooner(expire(now), net_traces_expire(now));
+
+		fill(&waits);
+		if (poll(waits.fds, waits.n, timeout) <= 0)
+			continue;
+		for (unsigned i = 1; i < waits.n; i++)
+			if (waits.fds[i].revents)
+				serve(&waits.fds[i], waits.clients[i]);
+	}
+	return NULL;
+}
+
+/* ---- opening ---- */
+
+/* The kernel's address, for TCP. */
+static int open_http(const struct net_addr *addr, char *err, size_t err_len)
+{
+	struct sockaddr_storage storage = {0};
+	struct sockaddr_in *in4 = (void *)&storage;
+	struct sockaddr_in6 *in6 = (void *)&storage;
+	char text[NET_ADDR_TEXT_MAX];
+	int on = 1, rc;
+
+	if (addr->family == 4) {
+		in4->sin_family = AF_INET;
+		in4->sin_port = htons(addr->port);
+		memcpy(&in4->sin_addr, addr->ip, 4);
+	} else {
+		in6->sin6_family = AF_INET6;
+		in6->sin6_port = htons(addr->port);
+		memcpy(&in6->sin6_addr, addr->ip, 16);
+	}
+	server.http = socket(storage.ss_family,
+			     SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (server.http >= 0) {
+		setsockopt(server.http, SOL_SOCKET, SO_REUSEADDR, &on,
+			   sizeof(on));
+		if (bind(server.http, (void *)&storage, sizeof(storage)) == 0 &&
+		    listen(server.http, (int)CLIENTS) == 0)
+			return 0;
+	}
+	rc = -errno;
+	snprintf(err, err_len,
+		 "--metrics %s: %s; expected an address of the kernel's, as in "
+		 "127.0.0.1:9464",
+		 net_addr_format(addr, text, sizeof(text)), strerror(-rc));
+	return rc;
+}
+
+/*
+ * Below $RUNTIME_DIRECTORY, of which systemd may name several, where
+ * dpdk-telemetry.py looks for it as well; false: it is not set.
+ */
+static bool default_path(char *path, size_t len)
+{
+	const char *folder = getenv("RUNTIME_DIRECTORY");
+	char made[sizeof(server.socket.path)];
+	int n;
+
+	if (!folder || !*folder)
+		return false;
+	n = snprintf(path, len, "%.*s/" DEFAULT_IN "/" DEFAULT_AT,
+		     (int)strcspn(folder, ":"), folder);
+	if (n < 0 || (size_t)n >= len)
+		return false;
+	snprintf(made, sizeof(made), "%.*s/dpdk", (int)strcspn(folder, ":"),
+		 folder);
+	mkdir(made, 0700);
+	strncat(made, "/rte", sizeof(made) - strlen(made) - 1);
+	mkdir(made, 0700);
+	return true;
+}
+
+/* A default that cannot be had is said, and keeps nobody from starting. */
+static int open_control(struct net_opts *opts)
+{
+	char path[sizeof(server.socket.path)];
+	int err;
+
+	if (opts->control && strcmp(opts->control, "off") == 0)
+		return 0;
+	if (opts->control)
+		return net_socket_open(opts->control, &server.socket,
+				       opts->error, sizeof(opts->error));
+	if (!default_path(path, sizeof(path)))
+		return 0;
+	err = net_socket_open(path, &server.socket, opts->error,
+			      sizeof(opts->error));
+	if (err < 0) {
+		net_log_of(NET_COMPONENT_CONTROL, NET_LOG_WARNING,
+			   "coronet: no control socket: %s", opts->error);
+		opts->error[0] = '\0';
+	}
+	return 0;
+}
+
+static int start_thread(void)
+{
+	sigset_t all, old;
+	int err;
+
+	for (unsigned i = 0; i < CLIENTS; i++)
+		server.control[i].fd = server.web[i].fd = -1;
+	atomic_store(&server.stop, false);
+	server.wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (server.wake < 0)
+		return -errno;
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	err = pthread_create(&server.thread, NULL, run, NULL);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	server.running = err == 0;
+	if (err)
+		close(server.wake);
+	return -err;
+}
+
+static void close_listeners(void)
+{
+	net_socket_close(&server.socket);
+	if (server.http >= 0)
+		close(server.http);
+	server.http = -1;
+}
+
+int net_control_open(struct net_opts *opts)
+{
+	int err = open_control(opts);
+
+	if (err == 0 && opts->metrics.port)
+		err = open_http(&opts->metrics, opts->error,
+				sizeof(opts->error));
+	if (err == 0 && (server.socket.fd >= 0 || server.http >= 0))
+		err = start_thread();
+	if (err < 0)
+		close_listeners();
+	return err;
+}
+
+void net_control_ready(unsigned n_shards)
+{
+	net_ask_open(n_shards);
+}
+
+void net_control_close(void)
+{
+	net_ask_shut();
+	if (server.running) {
+		atomic_store(&server.stop, true);
+		if (write(server.wake, &(uint64_t){1}, 8) < 0) {
+			/* full: then it is awake already */
+		}
+		pthread_join(server.thread, NULL);
+		close(server.wake);
+		server.running = false;
+		for (unsigned i = 0; i < CLIENTS; i++) {
+			drop(&server.control[i]);
+			drop(&server.web[i]);
+		}
+	}
+	close_listeners();
+	net_traces_forget();
+	net_commands_forget();
+	net_metrics_forget();
+}

@@ -1,0 +1,170 @@
+/*
+ * The control socket's file: who may have a path, and whose it is.
+ */
+#include "netstack/control/control_priv.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#define BACKLOG	   16
+#define LOCK_TRIES 200 /* 10 ms apart */
+
+__attribute__((format(printf, 4, 5))) static int
+fail(int rc, char *err, size_t err_len, const char *format, ...)
+{
+	va_list ap;
+
+	va_start(ap, format);
+	vsnprintf(err, err_len, format, ap);
+	va_end(ap);
+	return rc;
+}
+
+/*
+ * Programs that start together would all find a file left behind, and the last
+ * would take the socket from the first: each looks and binds while it has the
+ * lock of the folder. -1: there is no lock to be had, which is no reason not to
+ * try.
+ */
+static int lock_folder(const char *path)
+{
+	static const struct timespec nap = {.tv_nsec = 10000000};
+	char folder[sizeof(((struct net_socket *)0)->path)];
+	char *slash;
+	int fd;
+
+	snprintf(folder, sizeof(folder), "%s", path);
+	slash = strrchr(folder, '/');
+	if (!slash)
+		strcpy(folder, ".");
+	else if (slash == folder)
+		strcpy(folder, "/");
+	else
+		*slash = '\0';
+	fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	for (unsigned i = 0; fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) < 0; i++) {
+		if (errno != EWOULDBLOCK || i == LOCK_TRIES) {
+			close(fd);
+			return -1;
+		}
+		nanosleep(&nap, NULL);
+	}
+	return fd;
+}
+
+/* 0: nobody has the path now; what was left there has been removed. */
+static int clear_path(const struct sockaddr_un *addr, char *err, size_t err_len)
+{
+	struct stat st;
+	int fd, rc;
+
+	if (lstat(addr->sun_path, &st) < 0)
+		return 0; /* there is none, or bind() says why */
+	if (!S_ISSOCK(st.st_mode))
+		return fail(-EEXIST, err, err_len,
+			    "--control %s: a file that is no socket lies "
+			    "there; remove it or name another path",
+			    addr->sun_path);
+	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (fd < 0)
+		return -errno;
+	rc = connect(fd, (const struct sockaddr *)addr, sizeof(*addr)) < 0
+		     ? errno
+		     : 0;
+	close(fd);
+	if (rc != ECONNREFUSED)
+		return fail(-EADDRINUSE, err, err_len,
+			    "--control %s: another program has this socket; "
+			    "name another path for one of them",
+			    addr->sun_path);
+	unlink(addr->sun_path); /* if it cannot, bind() says EADDRINUSE */
+	return 0;
+}
+
+/* Which file a path is now; false: none. */
+static bool identify(const char *path, struct net_socket_file *out)
+{
+	struct statx st;
+
+	if (statx(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, STATX_INO | STATX_BTIME,
+		  &st) < 0)
+		return false;
+	*out = (struct net_socket_file){
+		.dev = (uint64_t)st.stx_dev_major << 32 | st.stx_dev_minor,
+		.ino = st.stx_ino,
+	};
+	if (st.stx_mask & STATX_BTIME)
+		out->born_ns = st.stx_btime.tv_sec * INT64_C(1000000000) +
+			       st.stx_btime.tv_nsec;
+	return true;
+}
+
+static int bind_and_listen(const struct sockaddr_un *addr,
+			   struct net_socket *out, char *err, size_t err_len)
+{
+	int rc = clear_path(addr, err, err_len);
+
+	if (rc < 0)
+		return rc;
+	/* The file bears the socket's own mode, from its first moment. */
+	if (fchmod(out->fd, 0600) < 0 ||
+	    bind(out->fd, (const struct sockaddr *)addr, sizeof(*addr)) < 0 ||
+	    listen(out->fd, BACKLOG) < 0 ||
+	    !identify(addr->sun_path, &out->file))
+		return fail(-errno, err, err_len, "--control %s: %s%s",
+			    addr->sun_path, strerror(errno),
+			    errno == ENOENT ? " (is there the folder?)" : "");
+	return 0;
+}
+
+int net_socket_open(const char *path, struct net_socket *out, char *err,
+		    size_t err_len)
+{
+	struct sockaddr_un addr = {.sun_family = AF_UNIX};
+	int lock, rc;
+
+	out->fd = -1;
+	if (strlen(path) >= sizeof(addr.sun_path))
+		return fail(-ENAMETOOLONG, err, err_len,
+			    "--control %s: a socket's path has %zu bytes at "
+			    "most",
+			    path, sizeof(addr.sun_path) - 1);
+	strcpy(addr.sun_path, path);
+	strcpy(out->path, path);
+	out->fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK,
+			 0);
+	if (out->fd < 0)
+		return fail(-errno, err, err_len, "--control %s: %s", path,
+			    strerror(errno));
+	lock = lock_folder(path);
+	rc = bind_and_listen(&addr, out, err, err_len);
+	if (lock >= 0)
+		close(lock);
+	if (rc < 0) {
+		close(out->fd);
+		out->fd = -1;
+	}
+	return rc;
+}
+
+void net_socket_close(struct net_socket *socket)
+{
+	struct net_socket_file now;
+
+	if (socket->fd < 0)
+		return;
+	if (identify(socket->path, &now) && now.dev == socket->file.dev &&
+	    now.ino == socket->file.ino && now.born_ns == socket->file.born_ns)
+		unlink(socket->path);
+	close(socket->fd);
+	socket->fd = -1;
+}

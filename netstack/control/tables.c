@@ -1,0 +1,625 @@
+/*
+ * What a shard holds beside connections: listeners, coroutines, memory,
+ * neighbours, routes, and its counters.
+ */
+#include "netstack/control/control_priv.h"
+
+#include "lwip/etharp.h"
+#include "lwip/ip.h"
+#include "lwip/priv/nd6_priv.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/*
+ * Asks every shard with a step and `bytes` of data, and has `tell` add what
+ * they answer to an array called `name`.
+ */
+static cJSON *ask_all(const char *name, net_ask_step step, size_t bytes,
+		      void (*tell)(cJSON *array, unsigned shard, void *data))
+{
+	unsigned n = net_ask_shards();
+	cJSON *all = cJSON_CreateObject();
+	cJSON *array = cJSON_AddArrayToObject(all, name);
+
+	if (n == 0) {
+		cJSON_Delete(all);
+		return net_control_ask_error(0, -EAGAIN);
+	}
+	for (unsigned i = 0; i < n; i++) {
+		struct net_ask *ask = net_ask_new(step, bytes);
+		int err = ask ? net_ask_run(ask, i) : -ENOMEM;
+
+		if (err == 0)
+			tell(array, i, ask->data);
+		if (ask)
+			net_ask_put(ask);
+		if (err < 0) {
+			cJSON_Delete(all);
+			return net_control_ask_error(i, err);
+		}
+	}
+	return all;
+}
+
+/* ---- listeners ---- */
+
+#define MAX_LISTENERS 128u
+
+struct listener_row {
+	struct net_addr addr;
+	char handler[NET_NAME_MAX];
+	unsigned backlog, pending, queued, clients;
+	struct net_limits limits;
+	const char *cc;
+	bool accepts, stopped, draining;
+};
+
+struct listeners {
+	unsigned n, total;
+	struct listener_row rows[MAX_LISTENERS];
+};
+
+static const char *state_of(const struct listener_row *row)
+{
+	if (row->stopped)
+		return "stopped";
+	return row->draining ? "draining" : "listening";
+}
+
+/* Programs have few: one slice. */
+static bool listeners_step(void *data)
+{
+	struct listeners *all = data;
+
+	for (struct net_listener *l = net_here()->listeners; l; l = l->next) {
+		struct listener_row *row = &all->rows[all->n];
+
+		if (all->total++ >= MAX_LISTENERS)
+			break;
+		all->n++;
+		row->addr = l->addr;
+		snprintf(row->handler, sizeof(row->handler), "%.*s",
+			 NET_NAME_MAX - 1, l->handler_name);
+		row->backlog = l->backlog;
+		row->pending = l->pending;
+		row->queued = l->queued;
+		row->clients = net_listener_clients(l);
+		net_listener_limits(l, &row->limits);
+		row->cc = net_cc_title(l->cc);
+		row->accepts = l->acceptor != NULL;
+		row->stopped = l->stopped;
+		row->draining = l->draining;
+	}
+	return true;
+}
+
+static void tell_listeners(cJSON *array, unsigned shard, void *data)
+{
+	const struct listeners *all = data;
+	char text[NET_ADDR_TEXT_MAX];
+
+	for (unsigned i = 0; i < all->n; i++) {
+		const struct listener_row *row = &all->rows[i];
+		cJSON *to = cJSON_CreateObject();
+
+		net_control_number(to, "shard", shard);
+		cJSON_AddStringToObject(
+			to, "local",
+			net_addr_format(&row->addr, text, sizeof(text)));
+		cJSON_AddStringToObject(to, "handler", row->handler);
+		cJSON_AddStringToObject(to, "state", state_of(row));
+		cJSON_AddBoolToObject(to, "accepts", row->accepts);
+		cJSON_AddStringToObject(to, "cc", row->cc);
+		net_control_number(to, "backlog", row->backlog);
+		net_control_number(to, "pending", row->pending);
+		net_control_number(to, "queued", row->queued);
+		net_control_number(to, "clients", row->clients);
+		net_control_number(to, "max_clients", row->limits.clients);
+		net_control_number(to, "max_clients_per_source",
+				   row->limits.clients_per_source);
+		cJSON_AddItemToArray(array, to);
+	}
+}
+
+static cJSON *list_listeners(const char *params)
+{
+	return ask_all("listeners", listeners_step, sizeof(struct listeners),
+		       tell_listeners);
+}
+
+/* ---- shards ---- */
+
+struct shard_row {
+	struct net_stats stats;
+	unsigned coros, ready;
+	int64_t now_ns;
+};
+
+static bool shard_step(void *data)
+{
+	struct shard_row *row = data;
+
+	net_stack_stats(net_here(), &row->stats);
+	row->coros = coro_sched_live(net_here()->sched);
+	row->ready = (unsigned)coro_sched_ready(net_here()->sched);
+	row->now_ns = net_here()->now_ns;
+	return true;
+}
+
+static void tell_shard(cJSON *array, unsigned shard, void *data)
+{
+	const struct shard_row *row = data;
+	const struct net_stats *s = &row->stats;
+	cJSON *to = cJSON_CreateObject();
+
+	net_control_number(to, "shard", shard);
+	net_control_number(to, "busy_ns", (uint64_t)s->busy_ns);
+	net_control_number(to, "clock_ns", (uint64_t)row->now_ns);
+	net_control_number(to, "rounds", s->rounds);
+	net_control_number(to, "coroutines", row->coros);
+	net_control_number(to, "ready", row->ready);
+	net_control_number(to, "conns", s->conns);
+	net_control_number(to, "half_open", s->half_open);
+	net_control_number(to, "time_wait", s->time_wait);
+	net_control_number(to, "closing", s->closing);
+	net_control_number(to, "accepted", s->accepted);
+	net_control_number(to, "dialed", s->dialed);
+	net_control_number(to, "reset", s->reset);
+	net_control_number(to, "timed_out", s->timed_out);
+	net_control_number(to, "rx_frames", s->rx_frames);
+	net_control_number(to, "tx_frames", s->tx_frames);
+	net_control_number(to, "rx_bytes", s->rx_bytes);
+	net_control_number(to, "tx_bytes", s->tx_bytes);
+	net_control_number(to, "handed_over", s->handed_over);
+	net_control_number(to, "taken_over", s->taken_over);
+	net_control_number(to, "resent_rto", s->resent_rto);
+	net_control_number(to, "resent_rack", s->resent_rack);
+	net_control_number(to, "resent_fast", s->resent_fast);
+	net_control_number(to, "resent_tlp", s->resent_tlp);
+	cJSON_AddItemToArray(array, to);
+}
+
+static cJSON *list_shards(const char *params)
+{
+	return ask_all("shards", shard_step, sizeof(struct shard_row),
+		       tell_shard);
+}
+
+/* ---- coroutines ---- */
+
+#define CORO_PAGE  128u
+#define CORO_SLICE 8u
+#define CORO_LOOKS 512u /* places, of which most may be empty */
+
+struct coro_row {
+	uint64_t number;
+	char name[32];
+	const char *state, *where;
+	char of[200];
+	size_t stack_bytes;
+	int64_t wakes_in_ns; /* -1: never by itself */
+	bool cancelled;
+};
+
+struct coro_page {
+	struct coro_walk walk;
+	unsigned n;
+	struct coro_row rows[CORO_PAGE];
+};
+
+/* What a wait in a call on a connection is called. */
+static const char *call_of(const struct net_conn *conn, const struct coro *co)
+{
+	if (conn->reader == co)
+		return "net_recv";
+	if (conn->writer != co)
+		return NULL;
+	if (conn->connecting)
+		return "net_dial";
+	return conn->lingering ? "net_close_wait" : "net_send";
+}
+
+static void tell_coro(const struct coro_info *info, struct coro_row *row)
+{
+	const struct net_conn *conn;
+	char text[280], *more;
+
+	row->number = (uint64_t)(uintptr_t)info->co;
+	snprintf(row->name, sizeof(row->name), "%s", info->name);
+	row->state = info->state;
+	row->where = info->where;
+	row->stack_bytes = info->stack_bytes;
+	row->cancelled = info->cancelled;
+	row->wakes_in_ns =
+		info->wakes_ns == CORO_FOREVER
+			? -1
+			: LWIP_MAX(info->wakes_ns - net_here()->now_ns, 0);
+	net_recognized = NULL;
+	coro_describe(info->co, NULL, text, sizeof(text));
+	more = strchr(text, '(');
+	if (more)
+		snprintf(row->of, sizeof(row->of), "%.*s",
+			 (int)strlen(more) - 2, more + 1);
+	conn = net_recognized;
+	if (conn && info->where && call_of(conn, info->co))
+		row->where = call_of(conn, info->co);
+}
+
+static bool coros_step(void *data)
+{
+	struct coro_page *page = data;
+	struct coro_info infos[CORO_SLICE];
+	unsigned n = coro_sched_walk(net_here()->sched, &page->walk, infos,
+				     LWIP_MIN(CORO_SLICE, CORO_PAGE - page->n),
+				     CORO_LOOKS);
+
+	for (unsigned i = 0; i < n; i++)
+		tell_coro(&infos[i], &page->rows[page->n++]);
+	return page->walk.done || page->n == CORO_PAGE;
+}
+
+static cJSON *coro_json(const struct coro_row *row)
+{
+	cJSON *to = cJSON_CreateObject();
+	char text[24];
+
+	snprintf(text, sizeof(text), "%llx", (unsigned long long)row->number);
+	cJSON_AddStringToObject(to, "id", text);
+	cJSON_AddStringToObject(to, "name", row->name);
+	cJSON_AddStringToObject(to, "state", row->state);
+	if (row->where)
+		cJSON_AddStringToObject(to, "in", row->where);
+	if (row->of[0])
+		cJSON_AddStringToObject(to, "of", row->of);
+	if (row->wakes_in_ns >= 0)
+		net_control_number(to, "wakes_in_us",
+				   (uint64_t)row->wakes_in_ns / 1000);
+	if (row->cancelled)
+		cJSON_AddBoolToObject(to, "cancelled", true);
+	net_control_number(to, "stack_bytes", row->stack_bytes);
+	return to;
+}
+
+static cJSON *coro_page_json(const struct coro_page *page, unsigned shard)
+{
+	cJSON *all = cJSON_CreateObject();
+	cJSON *rows = cJSON_AddArrayToObject(all, "coros");
+	char next[32];
+
+	for (unsigned i = 0; i < page->n; i++)
+		cJSON_AddItemToArray(rows, coro_json(&page->rows[i]));
+	snprintf(next, sizeof(next), "%u:%llu", shard + page->walk.done,
+		 page->walk.done ? 0ull : (unsigned long long)page->walk.left);
+	if (!page->walk.done || shard + 1 < net_ask_shards())
+		cJSON_AddStringToObject(all, "next", next);
+	return all;
+}
+
+static cJSON *list_coros(const char *params)
+{
+	struct net_filter filter;
+	cJSON *answer = net_filter_parse(params, &filter);
+	struct coro_page *page;
+	struct net_ask *ask;
+	int err;
+
+	if (answer)
+		return answer;
+	ask = net_ask_new(coros_step, sizeof(struct coro_page));
+	if (!ask)
+		return NULL;
+	page = (void *)ask->data;
+	page->walk.begun = filter.at != 0;
+	page->walk.left = filter.at;
+	err = net_ask_run(ask, filter.shard);
+	answer = err < 0 ? net_control_ask_error(filter.shard, err)
+			 : coro_page_json(page, filter.shard);
+	net_ask_put(ask);
+	return answer;
+}
+
+/* ---- memory ---- */
+
+struct mem_row {
+	uint64_t used, whole, slabs, slabs_live, coros, coros_live;
+	unsigned conns, half_open, time_wait, ooseq, counted;
+	unsigned frames, frames_free, frames_in, n_ports;
+	unsigned snd_most, rcv_most;
+	bool full;
+};
+
+static bool mem_step(void *data)
+{
+	struct mem_row *row = data;
+	const struct net_stack *stack = net_here();
+
+	row->used = net_budget_used();
+	row->whole = net_budget_whole();
+	row->slabs = net_mem_bytes();
+	row->coros = coro_sched_memory(stack->sched);
+	row->coros_live = coro_sched_memory_live(stack->sched);
+	row->conns = stack->n_conns;
+	row->half_open = stack->half_open;
+	row->time_wait = stack->time_wait.n;
+	row->counted = stack->n_counted;
+	row->ooseq = stack->ooseq_held;
+	row->snd_most = stack->snd_most;
+	row->rcv_most = stack->rcv_most;
+	row->full = stack->memory_full;
+	for (unsigned i = 0; i < stack->n_ports; i++) {
+		row->frames += glue_port_frames(stack->ports[i].glue);
+		row->frames_free += glue_port_frames_free(stack->ports[i].glue);
+		row->frames_in += stack->ports[i].frames_in;
+	}
+	return true;
+}
+
+static void tell_mem(cJSON *array, unsigned shard, void *data)
+{
+	const struct mem_row *row = data;
+	cJSON *to = cJSON_CreateObject();
+
+	net_control_number(to, "shard", shard);
+	net_control_number(to, "budget_bytes", row->whole);
+	net_control_number(to, "used_bytes", row->used);
+	net_control_number(to, "slab_bytes", row->slabs);
+	net_control_number(to, "coroutine_bytes", row->coros);
+	net_control_number(to, "coroutine_live_bytes", row->coros_live);
+	net_control_number(to, "conns", row->conns);
+	net_control_number(to, "conn_bytes",
+			   row->conns * sizeof(struct net_conn) +
+				   row->counted * sizeof(struct net_conn_ext));
+	net_control_number(to, "half_open", row->half_open);
+	net_control_number(to, "time_wait", row->time_wait);
+	net_control_number(to, "out_of_order_pieces", row->ooseq);
+	net_control_number(to, "frames", row->frames);
+	net_control_number(to, "frames_free", row->frames_free);
+	net_control_number(to, "frames_received_and_held", row->frames_in);
+	net_control_number(to, "send_buffer_max_bytes", row->snd_most);
+	net_control_number(to, "receive_window_max_bytes", row->rcv_most);
+	cJSON_AddBoolToObject(to, "full", row->full);
+	cJSON_AddItemToArray(array, to);
+}
+
+static cJSON *list_mem(const char *params)
+{
+	return ask_all("mem", mem_step, sizeof(struct mem_row), tell_mem);
+}
+
+/* ---- neighbours ---- */
+
+#define MAX_NEIGH (ARP_TABLE_SIZE + LWIP_ND6_NUM_NEIGHBORS)
+
+struct neigh_row {
+	struct net_addr addr;
+	uint8_t mac[6];
+	uint8_t port;
+	const char *state;
+};
+
+struct neighs {
+	unsigned n, arp_at;
+	struct neigh_row rows[MAX_NEIGH];
+};
+
+static uint8_t port_of(const struct netif *netif)
+{
+	const struct net_port *port = netif->state;
+
+	return (uint8_t)(port - net_here()->ports);
+}
+
+static void take_arp(struct neighs *all, unsigned i)
+{
+	struct eth_addr *mac;
+	struct netif *netif;
+	ip4_addr_t *ip;
+	ip_addr_t any;
+
+	if (!etharp_get_entry(i, &ip, &netif, &mac))
+		return;
+	ip_addr_copy_from_ip4(any, *ip);
+	net_addr_from_lwip(&any, 0, &all->rows[all->n].addr);
+	memcpy(all->rows[all->n].mac, mac, 6);
+	all->rows[all->n].port = port_of(netif);
+	all->rows[all->n++].state = "reachable";
+}
+
+static const char *nd_state(uint8_t state)
+{
+	switch ((enum nd6_neighbor_cache_entry_state)state) {
+	case ND6_NO_ENTRY:
+		return NULL;
+	case ND6_INCOMPLETE:
+		return "incomplete";
+	case ND6_REACHABLE:
+		return "reachable";
+	case ND6_STALE:
+		return "stale";
+	case ND6_DELAY:
+		return "delay";
+	case ND6_PROBE:
+		return "probe";
+	}
+	return NULL;
+}
+
+static void take_nd(struct neighs *all, unsigned i)
+{
+	const struct nd6_neighbor_cache_entry *entry = &neighbor_cache[i];
+	struct neigh_row *row = &all->rows[all->n];
+	ip_addr_t any;
+
+	row->state = nd_state(entry->state);
+	if (!row->state || !entry->netif)
+		return;
+	ip_addr_copy_from_ip6(any, entry->next_hop_address);
+	net_addr_from_lwip(&any, 0, &row->addr);
+	memcpy(row->mac, entry->lladdr, 6);
+	row->port = port_of(entry->netif);
+	all->n++;
+}
+
+#define NEIGH_LOOKS 64u /* of a slice */
+
+static bool neigh_step(void *data)
+{
+	struct neighs *all = data;
+
+	for (unsigned i = 0; i < NEIGH_LOOKS && all->arp_at < MAX_NEIGH; i++) {
+		unsigned at = all->arp_at++;
+
+		if (at < ARP_TABLE_SIZE)
+			take_arp(all, at);
+		else
+			take_nd(all, at - ARP_TABLE_SIZE);
+	}
+	return all->arp_at == MAX_NEIGH;
+}
+
+static void add_ip(cJSON *to, const char *name, const struct net_addr *addr)
+{
+	char text[NET_ADDR_TEXT_MAX];
+
+	cJSON_AddStringToObject(to, name, net_ip_format(addr, text));
+}
+
+static void tell_neigh(cJSON *array, unsigned shard, void *data)
+{
+	const struct neighs *all = data;
+	char mac[24];
+
+	/* Shards tell each other; one's table is enough. */
+	for (unsigned i = 0; shard == 0 && i < all->n; i++) {
+		const struct neigh_row *row = &all->rows[i];
+		cJSON *to = cJSON_CreateObject();
+
+		add_ip(to, "address", &row->addr);
+		snprintf(mac, sizeof(mac), "%02x:%02x:%02x:%02x:%02x:%02x",
+			 row->mac[0], row->mac[1], row->mac[2], row->mac[3],
+			 row->mac[4], row->mac[5]);
+		cJSON_AddStringToObject(to, "mac", mac);
+		net_control_number(to, "link", row->port);
+		cJSON_AddStringToObject(to, "state", row->state);
+		cJSON_AddItemToArray(array, to);
+	}
+}
+
+static cJSON *list_neigh(const char *params)
+{
+	return ask_all("neigh", neigh_step, sizeof(struct neighs), tell_neigh);
+}
+
+/* ---- routes ---- */
+
+#define MAX_ROUTES (2 * NET_MAX_ADDRS + 4)
+
+struct route_row {
+	struct net_addr to, via, from; /* via: family 0: on the link itself */
+	uint8_t port;
+};
+
+struct routes {
+	unsigned n;
+	struct route_row rows[MAX_ROUTES];
+};
+
+static void add_route(struct routes *all, const struct route_row *row)
+{
+	if (all->n < MAX_ROUTES)
+		all->rows[all->n++] = *row;
+}
+
+static void take_netif(struct routes *all, const struct netif *netif)
+{
+	struct route_row row = {.port = port_of(netif)};
+
+	if (!ip4_addr_isany(netif_ip4_addr(netif))) {
+		uint32_t mask = lwip_ntohl(netif_ip4_netmask(netif)->addr);
+
+		net_addr_from_lwip(&netif->ip_addr, 0, &row.from);
+		row.to = row.from;
+		row.to.prefix_len = (uint8_t)__builtin_popcount(mask);
+		for (unsigned i = 0; i < 4; i++)
+			row.to.ip[i] &= (uint8_t)(mask >> (24 - 8 * i));
+		add_route(all, &row);
+	}
+	for (int i = 0; i < LWIP_IPV6_NUM_ADDRESSES; i++) {
+		if (!ip6_addr_isvalid(netif_ip6_addr_state(netif, i)))
+			continue;
+		net_addr_from_lwip(netif_ip_addr6(netif, i), 0, &row.from);
+		row.to = row.from;
+		row.to.prefix_len = 64;
+		memset(row.to.ip + 8, 0, 8);
+		add_route(all, &row);
+	}
+}
+
+static bool routes_step(void *data)
+{
+	struct routes *all = data;
+	const struct net_stack *stack = net_here();
+	struct route_row row = {0};
+	ip_addr_t any;
+
+	for (unsigned i = 0; i < stack->n_netifs; i++)
+		take_netif(all, &stack->netifs[i]);
+	if (!ip4_addr_isany_val(stack->gateway4)) {
+		ip_addr_copy_from_ip4(any, stack->gateway4);
+		net_addr_from_lwip(&any, 0, &row.via);
+		row.to.family = 4;
+		row.port = netif_default ? port_of(netif_default) : 0;
+		add_route(all, &row);
+	}
+	if (stack->has_gateway6) {
+		memset(&row, 0, sizeof(row));
+		ip_addr_copy_from_ip6(any, stack->gateway6);
+		net_addr_from_lwip(&any, 0, &row.via);
+		row.to.family = 6;
+		add_route(all, &row);
+	}
+	return true;
+}
+
+static void tell_routes(cJSON *array, unsigned shard, void *data)
+{
+	const struct routes *all = data;
+	char text[NET_ADDR_TEXT_MAX], to_text[NET_ADDR_TEXT_MAX + 8];
+
+	for (unsigned i = 0; shard == 0 && i < all->n; i++) {
+		const struct route_row *row = &all->rows[i];
+		cJSON *to = cJSON_CreateObject();
+
+		snprintf(to_text, sizeof(to_text), "%s/%u",
+			 net_ip_format(&row->to, text), row->to.prefix_len);
+		cJSON_AddStringToObject(to, "to", to_text);
+		if (row->via.family)
+			add_ip(to, "via", &row->via);
+		if (row->from.family)
+			add_ip(to, "from", &row->from);
+		net_control_number(to, "link", row->port);
+		cJSON_AddItemToArray(array, to);
+	}
+}
+
+static cJSON *list_routes(const char *params)
+{
+	return ask_all("routes", routes_step, sizeof(struct routes),
+		       tell_routes);
+}
+
+const struct net_command net_table_commands[] = {
+	{"/coronet/listeners", "Listeners of all shards", list_listeners},
+	{"/coronet/shards", "Counters of each shard", list_shards},
+	{"/coronet/coros",
+	 "A page of coroutines. Parameter: cursor=NEXT (of the page before)",
+	 list_coros},
+	{"/coronet/mem", "Budgets of memory, and what holds it", list_mem},
+	{"/coronet/neigh", "Neighbours: ARP and neighbour discovery",
+	 list_neigh},
+	{"/coronet/routes", "Networks and gateways", list_routes},
+	{0},
+};

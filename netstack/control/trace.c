@@ -1,0 +1,692 @@
+/*
+ * The sock trace by the control socket: a client watches some connections and
+ * asks again and again for what has happened to them.
+ *
+ * A watch is a client's of the socket, and ends with it, or when it has not
+ * asked for a minute: so rings are never held for nobody. A client that is slow
+ * loses events of the rings it watches, is told how many, and costs nobody
+ * anything. Watches are the control thread's alone; each shard has its half of
+ * them in net_here()->traces, which steps and posts reach.
+ */
+#include "netstack/control/control_priv.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "lwip/prot/tcp.h"
+
+#define PAGE_EVENTS   256u /* of an answer */
+#define PAGE_RINGS    64u
+#define SLICE_RINGS   128u /* looked at in a round */
+#define SLICE_LOOKS   64u  /* connections, by the walk for those there are */
+#define SLICE_BUCKETS 512u
+#define WALK_ROUNDS   256u  /* of one answer */
+#define LEASE_MS      60000 /* without a question */
+
+static_assert(NET_MAX_SHARDS <= 64, "a bit each in `full`");
+
+struct wanted {
+	struct net_filter filter;
+	uint16_t peer_port; /* 0: any */
+	char id[NET_ID_TEXT_MAX];
+};
+static_assert(sizeof(struct wanted) <= NET_TRACE_FILTER_MAX, "it is copied");
+
+static struct watch {
+	bool used;
+	bool ends;	 /* and shards are yet to hear of it */
+	uint64_t client; /* net_control_client */
+	int64_t asked_ms;
+	struct wanted wanted;
+	uint64_t walked; /* buckets of walk_shard */
+	unsigned walk_shard;
+	uint64_t full; /* shards whose last page had no room for all */
+	unsigned next; /* the shard that is asked first */
+} watches[NET_TRACE_WATCHES];
+
+_Thread_local uint64_t net_control_client;
+
+static int64_t now_ms(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return ts.tv_sec * 1000 + ts.tv_nsec / 1000000;
+}
+
+static unsigned number_of(const struct watch *watch)
+{
+	return (unsigned)(watch - watches);
+}
+
+/* ---- which connections ---- */
+
+static bool wants(const void *filter, const struct net_conn *conn)
+{
+	const struct wanted *wanted = filter;
+
+	if (wanted->id[0])
+		return net_id_find(wanted->id) == conn;
+	return (!wanted->peer_port ||
+		conn->pcb.remote_port == wanted->peer_port) &&
+	       net_filter_takes(&wanted->filter, conn);
+}
+
+/* An ID, an address, a network, or an address and a port. */
+static int read_peer(const char *text, struct wanted *out)
+{
+	struct net_addr *peer = &out->filter.peer;
+
+	if (net_id_shard(text) >= 0) {
+		snprintf(out->id, sizeof(out->id), "%.*s", NET_ID_TEXT_MAX - 1,
+			 text);
+		return 0;
+	}
+	if (strchr(text, '/'))
+		return net_addr_parse_prefix(text, peer);
+	if (net_addr_parse(text, 0, peer) < 0)
+		return -EINVAL;
+	out->peer_port = peer->port;
+	peer->port = 0;
+	peer->prefix_len = peer->family == 4 ? 32 : 128;
+	return 0;
+}
+
+/* "PEER,key=value...", of which PEER or one more is there; as net_filter. */
+static cJSON *read_wanted(const char *params, struct wanted *out)
+{
+	const char *rest = params ? params : "";
+	size_t len = strcspn(rest, ",");
+	struct net_addr peer;
+	char word[128];
+	cJSON *wrong;
+
+	memset(out, 0, sizeof(*out));
+	if (!*rest)
+		return net_control_error(
+			"trace: expected a peer, as in 10.9.0.2, "
+			"10.9.0.2:4711 or the ID of a connection, or a filter");
+	if (memchr(rest, '=', len))
+		return net_filter_parse(rest, &out->filter);
+	snprintf(word, sizeof(word), "%.*s", (int)len, rest);
+	if (len >= sizeof(word) || read_peer(word, out) < 0)
+		return net_control_error(
+			"'%s': expected a peer, as in 10.9.0.2, 10.9.0.0/16 "
+			"or 10.9.0.2:4711, or the ID of a connection, as conns "
+			"lists them",
+			word);
+	rest += len + (rest[len] == ',');
+	peer = out->filter.peer;
+	wrong = net_filter_parse(*rest ? rest : NULL, &out->filter);
+	if (peer.family)
+		out->filter.peer = peer;
+	return wrong;
+}
+
+/* ---- watches begin and end ---- */
+
+static struct watch *watch_of_client(void)
+{
+	for (unsigned w = 0; w < NET_TRACE_WATCHES; w++)
+		if (watches[w].used && !watches[w].ends &&
+		    watches[w].client == net_control_client)
+			return &watches[w];
+	return NULL;
+}
+
+static void unwatch_step(void *arg)
+{
+	net_trace_unwatch((unsigned)(uintptr_t)arg);
+}
+
+/* Every shard hears of it, the one that is slow as well; else it is tried
+ * again. */
+static void end(struct watch *watch)
+{
+	watch->ends = true;
+	for (unsigned s = 0; s < net_ask_shards(); s++)
+		if (net_post(s, unwatch_step,
+			     (void *)(uintptr_t)number_of(watch)) < 0)
+			return;
+	watch->used = false;
+}
+
+int net_traces_expire(int64_t now)
+{
+	int64_t next = INT64_MAX;
+
+	for (unsigned w = 0; w < NET_TRACE_WATCHES; w++) {
+		struct watch *watch = &watches[w];
+		int64_t until = watch->asked_ms + LEASE_MS;
+
+		if (watch->used && (watch->ends || until <= now))
+			end(watch);
+		if (watch->used)
+			next = watch->ends ? now + 100 : LWIP_MIN(next, until);
+	}
+	return next == INT64_MAX ? -1 : (int)(LWIP_MAX(next, now) - now);
+}
+
+void net_traces_client_gone(uint64_t client)
+{
+	for (unsigned w = 0; w < NET_TRACE_WATCHES; w++)
+		if (watches[w].used && watches[w].client == client)
+			end(&watches[w]);
+}
+
+void net_traces_forget(void)
+{
+	memset(watches, 0, sizeof(watches));
+}
+
+struct begin {
+	unsigned w;
+	int err;
+	struct wanted wanted;
+};
+
+static bool begin_step(void *data)
+{
+	struct begin *begin = data;
+
+	/* What a watch of the same number has left, if it could not be told. */
+	net_trace_unwatch(begin->w);
+	if (begin->wanted.id[0] && !net_id_find(begin->wanted.id))
+		begin->err = -ENOENT;
+	else
+		begin->err = net_trace_watch(begin->w, wants, &begin->wanted,
+					     sizeof(begin->wanted));
+	return true;
+}
+
+static cJSON *begin_on(const struct watch *watch, unsigned shard)
+{
+	struct net_ask *ask = net_ask_new(begin_step, sizeof(struct begin));
+	cJSON *wrong = NULL;
+	struct begin *begin;
+	int err;
+
+	if (!ask)
+		return net_control_error("no memory");
+	begin = (void *)ask->data;
+	begin->w = number_of(watch);
+	begin->wanted = watch->wanted;
+	err = net_ask_run(ask, shard);
+	if (err < 0)
+		wrong = net_control_ask_error(shard, err);
+	else if (begin->err == -ENOENT)
+		wrong = net_control_error("no connection %s: it has ended, or "
+					  "was listed long ago; list again",
+					  watch->wanted.id);
+	else if (begin->err < 0)
+		wrong = net_control_error("shard %u: %s", shard,
+					  strerror(-begin->err));
+	net_ask_put(ask);
+	return wrong;
+}
+
+/* An ID's shard alone, or all. */
+static unsigned first_shard(const struct watch *watch)
+{
+	return watch->wanted.id[0] ? (unsigned)net_id_shard(watch->wanted.id)
+				   : 0;
+}
+
+static unsigned end_shard(const struct watch *watch)
+{
+	return watch->wanted.id[0] ? first_shard(watch) + 1 : net_ask_shards();
+}
+
+static struct watch *free_watch(void)
+{
+	for (unsigned w = 0; w < NET_TRACE_WATCHES; w++)
+		if (!watches[w].used)
+			return &watches[w];
+	return NULL;
+}
+
+static cJSON *start_trace(const char *params)
+{
+	struct watch *watch = watch_of_client();
+	struct wanted wanted;
+	cJSON *wrong = read_wanted(params, &wanted), *to;
+
+	if (wrong)
+		return wrong;
+	if (watch)
+		end(watch);
+	watch = free_watch();
+	if (!watch)
+		return net_control_error("%u clients trace already, which is "
+					 "all that may",
+					 NET_TRACE_WATCHES);
+	*watch = (struct watch){.used = true,
+				.client = net_control_client,
+				.asked_ms = now_ms(),
+				.wanted = wanted};
+	watch->walk_shard = first_shard(watch);
+	if (!net_ask_shards())
+		wrong = net_control_ask_error(0, -EAGAIN);
+	for (unsigned s = first_shard(watch); !wrong && s < end_shard(watch);
+	     s++)
+		wrong = begin_on(watch, s);
+	if (wrong) {
+		end(watch);
+		return wrong;
+	}
+	to = cJSON_CreateObject();
+	cJSON_AddNumberToObject(to, "events_kept", NET_TRACE_EVENTS);
+	return to;
+}
+
+static cJSON *stop_trace(const char *params)
+{
+	struct watch *watch = watch_of_client();
+
+	if (watch)
+		end(watch);
+	return cJSON_CreateObject();
+}
+
+/* ---- what has happened: on the shard's thread ---- */
+
+struct ring {
+	char id[NET_ID_TEXT_MAX];
+	struct net_addr local, peer;
+	uint32_t iss, irs;
+	uint64_t missed;
+};
+
+struct told {
+	struct net_trace_event event;
+	unsigned ring;
+};
+
+struct page {
+	unsigned w;
+	bool walks, resume, more;
+	uint64_t bucket;
+	unsigned rounds;
+	int64_t wall_ns; /* what the stack's clock has to be added to */
+	uint64_t missed, without;
+	unsigned most; /* events: what other shards have left of an answer */
+	unsigned n_events, n_rings;
+	struct ring rings[PAGE_RINGS];
+	struct told events[PAGE_EVENTS];
+};
+
+/* The connections that there are: false, the walk is over. */
+static bool walk_slice(struct page *page)
+{
+	unsigned looks = 0, buckets = 0;
+
+	while (page->bucket <= net_here()->bucket_mask && looks < SLICE_LOOKS &&
+	       buckets++ < SLICE_BUCKETS) {
+		struct net_conn *conn = net_here()->buckets[page->bucket++];
+
+		for (; conn; conn = conn->pcb.hash_next, looks++)
+			net_trace_look(page->w, conn, net_demux_hash_of(conn));
+	}
+	return page->bucket <= net_here()->bucket_mask;
+}
+
+static void tell_ring(struct page *page, struct net_trace *trace)
+{
+	struct ring *ring = &page->rings[page->n_rings];
+	uint64_t at = trace->told[page->w], first = 0;
+
+	if (trace->n > NET_TRACE_EVENTS)
+		first = trace->n - NET_TRACE_EVENTS;
+	*ring = (struct ring){.local = trace->local,
+			      .peer = trace->peer,
+			      .iss = trace->iss,
+			      .irs = trace->irs,
+			      .missed = first > at ? first - at : 0};
+	snprintf(ring->id, sizeof(ring->id), "%u-%08x-%x-%x", net_here()->shard,
+		 trace->hash, trace->ref, trace->turn);
+	for (at = LWIP_MAX(at, first); at < trace->n; at++)
+		page->events[page->n_events++] = (struct told){
+			.event = trace->events[at % NET_TRACE_EVENTS],
+			.ring = page->n_rings};
+	page->n_rings++;
+	trace->told[page->w] = trace->n;
+}
+
+static bool has_room(const struct page *page)
+{
+	return page->n_rings < PAGE_RINGS &&
+	       page->n_events + NET_TRACE_EVENTS <= page->most;
+}
+
+/* Rings in turn, from where the last page was full; false: that was all. */
+static bool tell_slice(struct page *page)
+{
+	struct net_trace_watch *watch = &net_here()->traces->watches[page->w];
+	struct net_trace *trace = watch->at, *next;
+	unsigned looks = 0, before = page->n_events;
+
+	for (; trace && looks < SLICE_RINGS; trace = next, looks++) {
+		next = trace->next;
+		if (!(trace->watches & 1u << page->w) ||
+		    trace->told[page->w] == trace->n)
+			continue;
+		if (!has_room(page)) {
+			page->more = true;
+			break;
+		}
+		if (page->n_events > before)
+			break; /* one ring a round */
+		tell_ring(page, trace);
+		net_trace_release(trace);
+	}
+	watch->at = trace;
+	return trace && !page->more;
+}
+
+static void tell_clock(struct page *page)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_REALTIME, &ts);
+	page->wall_ns =
+		ts.tv_sec * INT64_C(1000000000) + ts.tv_nsec - glue_now_ns();
+}
+
+static bool page_step(void *data)
+{
+	struct page *page = data;
+	struct net_traces *traces = net_here()->traces;
+
+	if (!traces || !traces->watches[page->w].wants)
+		return true;
+	if (page->rounds++ == 0) {
+		tell_clock(page);
+		if (!page->resume)
+			traces->watches[page->w].at = traces->first;
+	}
+	if (page->walks && page->rounds <= WALK_ROUNDS) {
+		page->walks = walk_slice(page);
+		if (!page->resume)
+			traces->watches[page->w].at = traces->first;
+		return false;
+	}
+	if (tell_slice(page))
+		return false;
+	page->missed = traces->watches[page->w].missed;
+	page->without = traces->watches[page->w].without;
+	traces->watches[page->w].missed = 0;
+	traces->watches[page->w].without = 0;
+	return true;
+}
+
+/* ---- as JSON ---- */
+
+/* A number of the stream, from its first byte on; a SYN's is 0. */
+static double relative(uint32_t number, uint32_t first)
+{
+	uint32_t n = number - first;
+
+	return n > 0xffff0000u ? (double)(int32_t)n : (double)n;
+}
+
+static void add_flags(cJSON *to, uint8_t flags)
+{
+	static const struct {
+		uint8_t bit;
+		char letter;
+	} all[] = {{TCP_SYN, 'S'}, {TCP_FIN, 'F'}, {TCP_RST, 'R'},
+		   {TCP_PSH, 'P'}, {TCP_URG, 'U'}, {TCP_ECE, 'E'},
+		   {TCP_CWR, 'W'}, {TCP_ACK, '.'}};
+	char text[sizeof(all) / sizeof(all[0]) + 1];
+	unsigned n = 0;
+
+	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
+		if (flags & all[i].bit)
+			text[n++] = all[i].letter;
+	text[n] = '\0';
+	cJSON_AddStringToObject(to, "flags", text);
+}
+
+static void add_segment(cJSON *to, const struct net_trace_event *e,
+			const struct ring *ring)
+{
+	bool in = e->kind == NET_TRACE_IN;
+
+	add_flags(to, e->flags);
+	cJSON_AddNumberToObject(
+		to, "seq", relative(e->seg.seq, in ? ring->irs : ring->iss));
+	net_control_number(to, "len", e->seg.len);
+	if (e->flags & TCP_ACK)
+		cJSON_AddNumberToObject(
+			to, "ack",
+			relative(e->seg.ack, in ? ring->iss : ring->irs));
+	net_control_number(to, "wnd", e->seg.wnd);
+	if (e->sacks)
+		net_control_number(to, "sacks", e->sacks);
+	net_control_number(to, "cwnd", e->seg.cwnd);
+	if (e->what)
+		cJSON_AddStringToObject(to, in ? "note" : "resent", e->what);
+}
+
+static void add_window(cJSON *to, const struct net_trace_event *e)
+{
+	cJSON_AddStringToObject(to, "what", e->what);
+	net_control_number(to, "bytes", e->value.now);
+}
+
+static void add_call(cJSON *to, const struct net_trace_event *e)
+{
+	cJSON_AddStringToObject(to, "call", e->what);
+	if (e->call.coro[0])
+		cJSON_AddStringToObject(to, "coroutine", e->call.coro);
+	if (e->kind == NET_TRACE_CALL && e->call.n)
+		cJSON_AddNumberToObject(to, "bytes", (double)e->call.n);
+	if (e->kind != NET_TRACE_DONE)
+		return;
+	cJSON_AddNumberToObject(to, "result", (double)e->call.n);
+	if (e->call.n < 0)
+		cJSON_AddStringToObject(to, "error", strerror((int)-e->call.n));
+	cJSON_AddNumberToObject(to, "waited_us",
+				(double)(e->call.waited_ns / 1000));
+}
+
+static const char *const kinds[] = {
+	[NET_TRACE_BEGIN] = "begin",
+	[NET_TRACE_IN] = "in",
+	[NET_TRACE_OUT] = "out",
+	[NET_TRACE_CWND] = "cwnd",
+	[NET_TRACE_SND_WND] = "peer-window",
+	[NET_TRACE_RCV_WND] = "window",
+	[NET_TRACE_TIMER] = "timer",
+	[NET_TRACE_STATE] = "state",
+	[NET_TRACE_CALL] = "call",
+	[NET_TRACE_DONE] = "done",
+	[NET_TRACE_END] = "end",
+};
+
+static void add_what(cJSON *to, const struct net_trace_event *e,
+		     const struct ring *ring)
+{
+	switch ((enum net_trace_kind)e->kind) {
+	case NET_TRACE_BEGIN:
+		cJSON_AddStringToObject(to, "how", e->what);
+		break;
+	case NET_TRACE_IN:
+	case NET_TRACE_OUT:
+		add_segment(to, e, ring);
+		break;
+	case NET_TRACE_CWND:
+		net_control_number(to, "cwnd", e->value.now);
+		net_control_number(to, "was", e->value.was);
+		net_control_number(to, "ssthresh", e->value.ssthresh);
+		cJSON_AddStringToObject(to, "why", e->what);
+		break;
+	case NET_TRACE_SND_WND:
+	case NET_TRACE_RCV_WND:
+		add_window(to, e);
+		break;
+	case NET_TRACE_TIMER:
+		cJSON_AddStringToObject(to, "timer", e->what);
+		net_control_number(to, "times", e->value.now);
+		break;
+	case NET_TRACE_STATE:
+		cJSON_AddStringToObject(
+			to, "state",
+			net_state_name((enum net_tcp_state)e->value.now));
+		cJSON_AddStringToObject(
+			to, "was",
+			net_state_name((enum net_tcp_state)e->value.was));
+		break;
+	case NET_TRACE_CALL:
+	case NET_TRACE_DONE:
+		add_call(to, e);
+		break;
+	case NET_TRACE_END:
+		cJSON_AddStringToObject(to, "why", e->what);
+		break;
+	}
+}
+
+/* Whose it is, and when, in microseconds since 1970. */
+static cJSON *head_json(const struct ring *ring, int64_t wall_ns,
+			const char *kind)
+{
+	char text[NET_ADDR_TEXT_MAX];
+	cJSON *to = cJSON_CreateObject();
+
+	net_control_number(to, "time_us", (uint64_t)wall_ns / 1000);
+	cJSON_AddStringToObject(to, "id", ring->id);
+	cJSON_AddStringToObject(
+		to, "local", net_addr_format(&ring->local, text, sizeof(text)));
+	cJSON_AddStringToObject(
+		to, "peer", net_addr_format(&ring->peer, text, sizeof(text)));
+	cJSON_AddStringToObject(to, "kind", kind);
+	return to;
+}
+
+/* Those of several rings by time; of one ring in their order. */
+static int compare(const void *a, const void *b)
+{
+	const struct told *x = *(const struct told *const *)a;
+	const struct told *y = *(const struct told *const *)b;
+
+	if (x->event.ns != y->event.ns)
+		return x->event.ns < y->event.ns ? -1 : 1;
+	return x < y ? -1 : 1;
+}
+
+static void add_events(cJSON *to, const struct page *page)
+{
+	const struct told *order[PAGE_EVENTS];
+	bool said[PAGE_RINGS] = {false};
+
+	for (unsigned i = 0; i < page->n_events; i++)
+		order[i] = &page->events[i];
+	qsort(order, page->n_events, sizeof(order[0]), compare);
+	for (unsigned i = 0; i < page->n_events; i++) {
+		const struct net_trace_event *e = &order[i]->event;
+		const struct ring *ring = &page->rings[order[i]->ring];
+		int64_t wall_ns = page->wall_ns + e->ns;
+		cJSON *event;
+
+		if (ring->missed && !said[order[i]->ring]) {
+			event = head_json(ring, wall_ns, "missed");
+			net_control_number(event, "events", ring->missed);
+			cJSON_AddItemToArray(to, event);
+			said[order[i]->ring] = true;
+		}
+		event = head_json(ring, wall_ns, kinds[e->kind]);
+		add_what(event, e, ring);
+		cJSON_AddItemToArray(to, event);
+	}
+}
+
+/* ---- the command ---- */
+
+struct sums {
+	uint64_t missed, without;
+	unsigned events;
+	bool more;
+};
+
+static cJSON *page_of(struct watch *watch, unsigned shard, cJSON *events,
+		      struct sums *sums)
+{
+	struct net_ask *ask = net_ask_new(page_step, sizeof(struct page));
+	struct page *page;
+	int err;
+
+	if (!ask)
+		return net_control_error("no memory");
+	page = (void *)ask->data;
+	page->w = number_of(watch);
+	page->resume = watch->full >> shard & 1;
+	page->walks = shard == watch->walk_shard;
+	page->bucket = watch->walked;
+	page->most = PAGE_EVENTS - sums->events;
+	err = net_ask_run(ask, shard);
+	if (err == 0) {
+		add_events(events, page);
+		sums->more |= page->more;
+		watch->full &= ~(UINT64_C(1) << shard);
+		watch->full |= (uint64_t)page->more << shard;
+		sums->events += page->n_events;
+		sums->missed += page->missed;
+		sums->without += page->without;
+		if (shard == watch->walk_shard) {
+			watch->walked = page->walks ? page->bucket : 0;
+			watch->walk_shard += !page->walks;
+			sums->more |= watch->walk_shard < end_shard(watch);
+		}
+	}
+	net_ask_put(ask);
+	return err < 0 ? net_control_ask_error(shard, err) : NULL;
+}
+
+static cJSON *tell_trace(const char *params)
+{
+	struct watch *watch = watch_of_client();
+	unsigned first, n;
+	struct sums sums = {0};
+	cJSON *to, *events, *wrong = NULL;
+
+	if (!watch)
+		return net_control_error(
+			"this client watches nothing, or has not asked for a "
+			"minute: /coronet/trace.start,PEER begins");
+	watch->asked_ms = now_ms();
+	to = cJSON_CreateObject();
+	events = cJSON_AddArrayToObject(to, "events");
+	first = first_shard(watch);
+	n = end_shard(watch) - first;
+	for (unsigned i = 0; !wrong && i < n; i++)
+		wrong = page_of(watch, first + (watch->next + i) % n, events,
+				&sums);
+	watch->next++;
+	if (wrong) {
+		cJSON_Delete(to);
+		return wrong;
+	}
+	cJSON_AddBoolToObject(to, "more", sums.more);
+	net_control_number(to, "missed", sums.missed);
+	net_control_number(to, "without", sums.without);
+	return to;
+}
+
+const struct net_command net_trace_commands[] = {
+	{"/coronet/trace.start",
+	 "Watches what happens to connections, until this client goes. "
+	 "Parameters: an address, ADDRESS:PORT, a network or an ID, and "
+	 "port=N, "
+	 "state=NAME, handler=NAME",
+	 start_trace},
+	{"/coronet/trace",
+	 "What has happened to them since it was asked last; ask again at once "
+	 "where more is true",
+	 tell_trace},
+	{"/coronet/trace.stop", "Ends what this client watches", stop_trace},
+	{0},
+};

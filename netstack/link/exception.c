@@ -1,0 +1,394 @@
+#include "netstack/link/exception.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "dpdk_glue/check.h"
+#include "dpdk_glue/kernel_tap.h"
+
+#include "lwip/ip.h"
+#include "lwip/prot/icmp.h"
+#include "lwip/prot/icmp6.h"
+#include "lwip/prot/tcp.h"
+
+#define READ_NS	   50000 /* from one empty look at the kernel's to the next */
+#define BURST_NS   INT64_C(100000000) /* of the rate, at once after a pause */
+#define PIECES_MAX 64u
+#define READ_MAX   (GLUE_MTU_MAX + 18u) /* with Ethernet's header and a tag */
+
+/* ---- which frame goes where ---- */
+
+static bool is_ours4(const struct net_port *port, uint32_t ip)
+{
+	for (unsigned i = 0; i < port->n_netifs; i++)
+		if (netif_ip4_addr(port->netif0 + i)->addr == ip)
+			return true;
+	return false;
+}
+
+static bool is_ours6(const struct net_port *port, const uint8_t *ip)
+{
+	for (unsigned i = 0; i < LWIP_IPV6_NUM_ADDRESSES; i++)
+		if (ip6_addr_isvalid(netif_ip6_addr_state(port->netif0, i)) &&
+		    memcmp(netif_ip6_addr(port->netif0, i)->addr, ip, 16) == 0)
+			return true;
+	return false;
+}
+
+/*
+ * Requests for an address of ours are answered here, whether the kernel has it
+ * too or not; both learn from all others and from replies.
+ */
+static enum net_way way_of_arp(const struct net_port *port, const uint8_t *arp)
+{
+	uint32_t target;
+
+	memcpy(&target, arp + 24, sizeof(target));
+	return arp[7] == 1 && is_ours4(port, target) ? NET_WAY_STACK
+						     : NET_WAY_BOTH;
+}
+
+/* As ARP; errors tell whoever has the connection, and the other ignores them.
+ */
+static enum net_way way_of_icmp(const struct net_port *port,
+				const struct net_exception_rule *rule,
+				const struct glue_frame *frame)
+{
+	const uint8_t *icmp = frame->data + frame->l4_off;
+	bool ip4 = frame->flags & GLUE_FRAME_IP4;
+
+	if (icmp[0] == (ip4 ? ICMP_ECHO : ICMP6_TYPE_EREQ))
+		return rule->echo ? NET_WAY_KERNEL : NET_WAY_STACK;
+	if (!ip4 && icmp[0] == ICMP6_TYPE_NS)
+		return is_ours6(port, icmp + 8) ? NET_WAY_STACK : NET_WAY_BOTH;
+	if (!ip4 && icmp[0] == ICMP6_TYPE_NA)
+		return NET_WAY_BOTH;
+	return rule->other_off ? NET_WAY_STACK : NET_WAY_BOTH;
+}
+
+/*
+ * What glue_check() refused. The kernel puts fragments together; were they a
+ * segment of a connection of ours it would reset that, so the first of such
+ * is dropped and the rest lead to nothing.
+ */
+static enum net_way way_of_other(const struct net_exception_rule *rule,
+				 const struct glue_frame *frame, bool ours)
+{
+	const uint8_t *ip = frame->data + frame->l3_off;
+	bool ip4 = frame->flags & GLUE_FRAME_IP4;
+	ip_addr_t local, remote;
+	u16_t from, to;
+
+	if (!(frame->flags & GLUE_FRAME_TCP) || !ours)
+		return rule->other_off ? NET_WAY_NONE : NET_WAY_KERNEL;
+	from = (u16_t)glue_get16(frame->data + frame->l4_off);
+	to = (u16_t)glue_get16(frame->data + frame->l4_off + 2);
+	memset(&local, 0, sizeof(local));
+	memset(&remote, 0, sizeof(remote));
+	IP_SET_TYPE_VAL(local, ip4 ? IPADDR_TYPE_V4 : IPADDR_TYPE_V6);
+	IP_SET_TYPE_VAL(remote, ip4 ? IPADDR_TYPE_V4 : IPADDR_TYPE_V6);
+	memcpy(ip4 ? (void *)ip_2_ip4(&remote) : ip_2_ip6(&remote)->addr,
+	       ip + (ip4 ? 12 : 8), ip4 ? 4 : 16);
+	memcpy(ip4 ? (void *)ip_2_ip4(&local) : ip_2_ip6(&local)->addr,
+	       ip + (ip4 ? 16 : 24), ip4 ? 4 : 16);
+	if (!net_ports_has(&rule->tcp, to) || net_listener_find(&local, to) ||
+	    net_demux_find(&local, to, &remote, from))
+		return NET_WAY_NONE;
+	return NET_WAY_KERNEL;
+}
+
+static enum net_way way_of_ip(const struct net_port *port,
+			      const struct net_exception_rule *rule,
+			      const struct glue_frame *frame)
+{
+	const uint8_t *ip = frame->data + frame->l3_off;
+	uint16_t flags = frame->flags;
+	uint32_t dest4;
+	bool ours;
+
+	memcpy(&dest4, ip + 16, sizeof(dest4));
+	ours = flags & GLUE_FRAME_IP4 ? is_ours4(port, dest4)
+				      : is_ours6(port, ip + 24);
+	if (flags & GLUE_FRAME_OTHER)
+		return way_of_other(rule, frame, ours);
+	if (flags & GLUE_FRAME_UDP) { /* the stack has no use for any */
+		if (net_ports_has(&rule->udp,
+				  (uint16_t)glue_get16(frame->data +
+						       frame->l4_off + 2)) &&
+		    (ours || !rule->other_off))
+			return flags & GLUE_FRAME_MCAST ? NET_WAY_BOTH
+							: NET_WAY_KERNEL;
+		return NET_WAY_STACK;
+	}
+	if (flags & GLUE_FRAME_ICMP && (ours || flags & GLUE_FRAME_MCAST))
+		return way_of_icmp(port, rule, frame);
+	if (ours)
+		return NET_WAY_STACK;
+	if (rule->other_off)
+		return NET_WAY_STACK;
+	return flags & GLUE_FRAME_MCAST ? NET_WAY_BOTH : NET_WAY_KERNEL;
+}
+
+enum net_way net_exception_way(const struct net_port *port,
+			       const struct glue_frame *frame)
+{
+	const struct net_exception_rule *rule = &port->exception->rule;
+
+	/* a hub's, or a mirror's: of no use to either */
+	if (!(frame->flags & GLUE_FRAME_MCAST) &&
+	    memcmp(frame->data, port->netif0->hwaddr, 6) != 0)
+		return frame->flags & GLUE_FRAME_OTHER ? NET_WAY_NONE
+						       : NET_WAY_STACK;
+	if (frame->flags & GLUE_FRAME_ARP)
+		return way_of_arp(port, frame->data + frame->l3_off);
+	if (frame->flags & (GLUE_FRAME_IP4 | GLUE_FRAME_IP6))
+		return way_of_ip(port, rule, frame);
+	return rule->other_off ? NET_WAY_NONE : NET_WAY_KERNEL;
+}
+
+/* ---- to the kernel ---- */
+
+/* net_rate_take() for several shards. */
+static bool may_give(struct net_exception *exception)
+{
+	int64_t now_ns = net_here()->now_ns;
+	int64_t each_ns = INT64_C(1000000000) / exception->rule.rate;
+	int64_t was = atomic_load_explicit(&exception->in_due_ns,
+					   memory_order_relaxed);
+	int64_t due;
+
+	do {
+		due = was < now_ns - BURST_NS ? now_ns - BURST_NS : was;
+		if (due > now_ns)
+			return false;
+	} while (!atomic_compare_exchange_weak_explicit(
+		&exception->in_due_ns, &was, due + each_ns,
+		memory_order_relaxed, memory_order_relaxed));
+	return true;
+}
+
+static void give(struct net_exception *exception, const struct iovec *pieces,
+		 unsigned n)
+{
+	if (!may_give(exception))
+		net_here()->stats.kernel_limited++;
+	else if (n && glue_kernel_tap_write(exception->fd, pieces, n))
+		net_here()->stats.to_kernel++;
+	else
+		net_here()->stats.kernel_dropped++;
+}
+
+static void give_frame(struct net_exception *exception,
+		       const struct glue_frame *frame)
+{
+	struct iovec pieces[PIECES_MAX];
+	unsigned n = 0;
+
+	for (; frame && n < PIECES_MAX; frame = frame->next)
+		pieces[n++] = (struct iovec){frame->data, frame->seg_len};
+	give(exception, pieces, frame ? 0 : n);
+}
+
+bool net_exception_input(struct net_port *port, const struct glue_frame *frame)
+{
+	switch (net_exception_way(port, frame)) {
+	case NET_WAY_STACK:
+		return false;
+	case NET_WAY_KERNEL:
+		give_frame(port->exception, frame);
+		return true;
+	case NET_WAY_BOTH:
+		give_frame(port->exception, frame);
+		return (frame->flags & GLUE_FRAME_OTHER) != 0;
+	case NET_WAY_NONE:
+		break;
+	}
+	net_here()->stats.rx_refused++;
+	return true;
+}
+
+/*
+ * A segment of no connection of ours, its IP header behind it: the kernel's if
+ * nobody listens. p is borrowed; its first piece is a frame that still begins
+ * with Ethernet's header.
+ */
+static bool take_stranger(struct pbuf *p)
+{
+	const struct tcp_hdr *tcp = p->payload;
+	struct iovec pieces[PIECES_MAX];
+	const struct glue_frame *frame;
+	struct net_exception *exception;
+	unsigned n = 0;
+
+	if (!net_is_frame(p))
+		return false;
+	exception = net_frame_port(p)->exception;
+	if (!exception ||
+	    !net_ports_has(&exception->rule.tcp, lwip_ntohs(tcp->dest)) ||
+	    net_listener_find(ip_current_dest_addr(), lwip_ntohs(tcp->dest)))
+		return false;
+	frame = (const void *)((const char *)p -
+			       offsetof(struct glue_frame, user));
+	if (frame->flags & GLUE_FRAME_MCAST)
+		return false;
+	pieces[n++] = (struct iovec){
+		frame->data,
+		(size_t)((uint8_t *)p->payload - frame->data) + p->len};
+	for (const struct pbuf *q = p->next; q && n <= PIECES_MAX; q = q->next)
+		if (n < PIECES_MAX)
+			pieces[n++] = (struct iovec){q->payload, q->len};
+		else
+			n = PIECES_MAX + 1;
+	give(exception, pieces, n > PIECES_MAX ? 0 : n);
+	return true;
+}
+
+/* ---- from the kernel ---- */
+
+static bool send_copy(struct glue_port *glue, const uint8_t *data, unsigned len)
+{
+	struct glue_frame *frame = glue_tx_alloc(glue, len);
+
+	if (!frame)
+		return false;
+	frame->l3_off = NET_ETH_HEADER;
+	frame->l4_off = NET_ETH_HEADER;
+	for (struct glue_frame *f = frame; f; f = f->next) {
+		memcpy(f->data, data, f->seg_len);
+		data += f->seg_len;
+	}
+	glue_tx(glue, frame); /* no flag: the kernel has summed it */
+	return true;
+}
+
+/*
+ * A burst of the kernel's frames at most. While the port is behind, or the
+ * rate is used up, they wait in the kernel's queue, which drops what it cannot
+ * hold as that of any slow interface does.
+ */
+static unsigned take_burst(struct net_port *port)
+{
+	static _Thread_local uint8_t buf[READ_MAX];
+	struct net_exception *exception = port->exception;
+	struct net_stack *stack = net_here();
+	int64_t each_ns = INT64_C(1000000000) / exception->rule.rate;
+	unsigned n = 0;
+
+	while (n < GLUE_BURST && !glue_tx_busy(port->glue)) {
+		unsigned len;
+
+		if (exception->out_due_ns > stack->now_ns) {
+			stack->stats.kernel_held++;
+			break;
+		}
+		len = glue_kernel_tap_read(exception->fd, buf, sizeof(buf));
+		if (len == 0)
+			break;
+		net_rate_take(&exception->out_due_ns, stack->now_ns, each_ns,
+			      BURST_NS);
+		n++;
+		if (len >= NET_ETH_HEADER && send_copy(port->glue, buf, len))
+			stack->stats.from_kernel++;
+		else
+			stack->stats.kernel_dropped++;
+	}
+	return n;
+}
+
+unsigned net_exception_poll(void)
+{
+	struct net_stack *stack = net_here();
+	unsigned total = 0;
+
+	if (stack->shard != 0)
+		return 0;
+	for (unsigned i = 0; i < stack->n_ports; i++) {
+		struct net_port *port = &stack->ports[i];
+		unsigned n;
+
+		if (!port->exception ||
+		    port->exception->next_read_ns > stack->now_ns)
+			continue;
+		n = take_burst(port);
+		port->exception->next_read_ns = n ? 0 : stack->now_ns + READ_NS;
+		total += n;
+	}
+	return total;
+}
+
+int net_exception_fd(const struct net_port *port)
+{
+	return port->exception ? port->exception->fd : -1;
+}
+
+/* ---- opening ---- */
+
+static struct net_exception *exceptions[NET_MAX_LINKS];
+
+static int make(unsigned link, struct net_opts *opts)
+{
+	struct glue_kernel_addr addrs[NET_MAX_ADDRS];
+	struct net_port *port = &net_here()->ports[link];
+	struct net_exception *exception = calloc(1, sizeof(*exception));
+	struct glue_kernel_tap_conf conf = {
+		.mac = glue_port_mac(port->glue),
+		.mtu = opts->mtu,
+		.addrs = addrs,
+	};
+	int err;
+
+	if (!exception)
+		return -ENOMEM;
+	err = net_exception_parse(opts->exceptions[link], &exception->rule,
+				  opts->error, sizeof(opts->error));
+	conf.name = exception->rule.name;
+	for (unsigned i = 0; i < opts->n_addrs; i++) {
+		struct glue_kernel_addr *addr = &addrs[conf.n_addrs];
+
+		if (opts->addr_links[i] != link || exception->rule.addr_off)
+			continue;
+		addr->family = opts->addrs[i].family;
+		addr->prefix_len = opts->addrs[i].prefix_len;
+		memcpy(addr->ip, opts->addrs[i].ip, sizeof(addr->ip));
+		conf.n_addrs++;
+	}
+	if (err == 0)
+		err = glue_kernel_tap_open(&conf, &exception->fd, opts->error,
+					   sizeof(opts->error));
+	if (err < 0) {
+		free(exception);
+		return err;
+	}
+	exceptions[link] = exception;
+	return 0;
+}
+
+int net_exception_open(unsigned link, struct net_opts *opts)
+{
+	int err = 0;
+
+	if (!opts->exceptions[link])
+		return 0;
+	if (net_here()->shard == 0)
+		err = make(link, opts);
+	if (err < 0)
+		return err;
+	net_here()->ports[link].exception = exceptions[link];
+	net_here()->kernel_takes = take_stranger;
+	net_here()->shares_ports = true;
+	return 0;
+}
+
+void net_exception_close(void)
+{
+	net_here()->kernel_takes = NULL;
+	for (unsigned i = 0; i < NET_MAX_LINKS; i++) {
+		net_here()->ports[i].exception = NULL;
+		if (net_here()->shard != 0 || !exceptions[i])
+			continue;
+		glue_kernel_tap_close(exceptions[i]->fd);
+		free(exceptions[i]);
+		exceptions[i] = NULL;
+	}
+}

@@ -1,0 +1,91 @@
+/*
+ * The order of lwIP's tcp_pcb, in cache lines. lwIP declares it by subject; an
+ * echo then touches every line of a connection. Here its first three lines are
+ * what finding a connection, an expected segment and its answer need, the
+ * fourth is for the rest, and struct net_conn goes on in it. A few fields of
+ * netstack/ lie here too, where they fill a line; state.h checks the offsets.
+ *
+ * lwIP has fields that no connection of ours ever sets, or that could be told
+ * from another one. An edit writes LWIP_PCB() for these, and it says what
+ * they are: what is assigned to them is lost.
+ */
+#pragma once
+
+/* Stay in the header, with its constants, as types that nobody uses. */
+#define LWIP_STOCK_PCB	  tcp_pcb_stock
+#define LWIP_STOCK_LISTEN tcp_pcb_listen_stock
+
+#define LWIP_PCB_FIELDS(type)                                                  \
+	/* whose it is: 48 bytes of addresses, 4 of IP's options */            \
+	IP_PCB;                                                                \
+	u16_t local_port, remote_port; /* in this order: demux.c */            \
+	struct net_conn *hash_next;                                            \
+                                                                               \
+	/* what is unusual about it, the window, both queues */                \
+	enum tcp_state state : 8;                                              \
+	u8_t nrtx;                                                             \
+	tcpflags_t flags;                                                      \
+	u16_t mss;                                                             \
+	s16_t rtime;                                                           \
+	struct tcp_sack_range *rcv_sacks;                                      \
+	u32_t rcv_nxt;                                                         \
+	tcpwnd_size_t rcv_wnd, rcv_ann_wnd;                                    \
+	u32_t rcv_ann_right_edge;                                              \
+	struct tcp_seg *unsent, *unacked;                                      \
+	u32_t snd_nxt, lastack;                                                \
+	tcpwnd_size_t snd_wnd, cwnd;                                           \
+                                                                               \
+	/* what else a segment reads or moves on */                            \
+	tcpwnd_size_t ssthresh;                                                \
+	u32_t snd_wl1, snd_wl2, snd_lbb;                                       \
+	tcpwnd_size_t snd_wnd_max, snd_buf;                                    \
+	u16_t snd_queuelen, unsent_oversize;                                   \
+	s32_t unsent_near; /* lwip/ends.c */                                   \
+	u32_t rcv_max, tmr, rto_end;                                           \
+	tcpwnd_size_t bytes_acked;                                             \
+	s16_t rto;                                                             \
+	u8_t dupacks;                                                          \
+	u8_t persist_backoff, persist_probe, persist_cnt;                      \
+	u8_t keep_cnt_sent;                                                    \
+	u8_t snd_scale : 4, rcv_scale : 4;                                     \
+	u32_t ts_recent; /* TS.Recent, which is as old as tmr */               \
+	u32_t ts_offset; /* of our timestamps from the clock */                \
+                                                                               \
+	/* what is rarely looked at */                                         \
+	type *next;                                                            \
+	u32_t rtseq, rcv_mark, rcv_mark_us;                                    \
+	u32_t keep_idle_s : 20, keep_probes : 8;                               \
+	u32_t keep_intvl_s : 20, last_timer : 8;                               \
+	u16_t own_port; /* ours; lwIP forgets its own at the end */            \
+	u16_t rate_cap; /* recovery/pacing.c; 0: none */
+
+/* lwIP takes one for the other where their lists are walked alike. */
+#define LWIP_TCP_PCB                                                           \
+	struct tcp_pcb {                                                       \
+		LWIP_PCB_FIELDS(struct tcp_pcb)                                \
+	};                                                                     \
+	struct tcp_pcb_listen {                                                \
+		LWIP_PCB_FIELDS(struct tcp_pcb_listen)                         \
+	};
+
+/* An rvalue that lwIP may assign to, to no effect. */
+#define LWIP_PCB(pcb, field)   (*LWIP_PCB_##field(pcb))
+#define LWIP_PCB_NO(type, was) ((type[]){was})
+
+/* The connection, while its owner is told of events. */
+#define LWIP_PCB_callback_arg(pcb) LWIP_PCB_NO(void *, net_pcb_arg(pcb))
+/* lwip/event.c refuses nothing. */
+#define LWIP_PCB_refused_data(pcb) LWIP_PCB_NO(struct pbuf *, NULL)
+/* recovery/rtt.c measures. */
+#define LWIP_PCB_rttest(pcb) LWIP_PCB_NO(u32_t, 0)
+#define LWIP_PCB_sa(pcb)     LWIP_PCB_NO(s16_t, 0)
+#define LWIP_PCB_sv(pcb)                                                       \
+	LWIP_PCB_NO(s16_t, LWIP_TCP_RTO_TIME / TCP_SLOW_INTERVAL)
+/* Nobody polls, and no connection goes before another. */
+#define LWIP_PCB_polltmr(pcb)	   LWIP_PCB_NO(u8_t, 0)
+#define LWIP_PCB_pollinterval(pcb) LWIP_PCB_NO(u8_t, 0)
+#define LWIP_PCB_prio(pcb)	   LWIP_PCB_NO(u8_t, TCP_PRIO_NORMAL)
+/* Kept in seconds, which the call that sets them counts in. */
+#define LWIP_PCB_keep_idle(pcb)	 LWIP_PCB_NO(u32_t, (pcb)->keep_idle_s * 1000u)
+#define LWIP_PCB_keep_intvl(pcb) LWIP_PCB_NO(u32_t, (pcb)->keep_intvl_s * 1000u)
+#define LWIP_PCB_keep_cnt(pcb)	 LWIP_PCB_NO(u32_t, net_pcb_keep_cnt(pcb))

@@ -1,0 +1,113 @@
+/*
+ * Events in the log: a line each, key=value, whose keys docs/operate.md lists.
+ * While a component's level leaves them out, one costs a test.
+ *
+ * Declared here for whoever sees one happen; said in control/events.c.
+ */
+#pragma once
+
+#include "netstack/program/log.h"
+
+#include "lwip/ip_addr.h"
+
+/* Lines a second of each kind of event at most; more are held back. */
+#define NET_EVENTS_PER_S 100
+
+struct net_conn;
+struct net_listener;
+struct tcp_hdr;
+
+/*
+ * Why a connection ends. Whoever ends one sets net_here()->ending just before;
+ * what lwIP ends by itself is told apart when its pcb is freed.
+ */
+enum net_end {
+	NET_END_NONE,
+	NET_END_DONE, /* both sides have closed */
+	NET_END_PEER_RESET,
+	NET_END_TIMEOUT, /* nobody acknowledged */
+	NET_END_USER_TIMEOUT,
+	NET_END_KEEPALIVE,
+	NET_END_FIN_TIMEOUT, /* of a peer that never closed */
+	NET_END_ABORT,	     /* net_abort() */
+	NET_END_UNREAD,	     /* closed before all was read, RFC 2525 2.17 */
+	NET_END_LATE_DATA,   /* data came after it was closed */
+	NET_END_DROP,	     /* by an operator */
+	NET_END_MEMORY,
+	NET_END_ORPHAN,	 /* too many that are closed and not at their end */
+	NET_END_STOPPED, /* the program ends */
+	NET_END_UNTOLD,	 /* nobody was told that it began */
+	NET_ENDS
+};
+
+void net_event_say_opened(struct net_conn *conn, bool dialed);
+void net_event_say_closed(struct net_conn *conn);
+void net_event_say_refused(const struct tcp_hdr *tcp, const char *reason);
+void net_event_say_dial(const struct net_addr *addr, int err);
+void net_event_say_rto(struct net_conn *conn);
+void net_event_say_unasked(const ip_addr_t *ip);
+void net_event_say_listener(const struct net_listener *listener,
+			    const char *event);
+
+/* The handshake is done. */
+static inline void net_event_opened(struct net_conn *conn, bool dialed)
+{
+	if (net_log_on(NET_COMPONENT_CONN, NET_LOG_INFO))
+		net_event_say_opened(conn, dialed);
+}
+
+/* lwIP frees the pcb, which can still be found by its addresses. */
+static inline void net_event_closed(struct net_conn *conn)
+{
+	if (net_log_on(NET_COMPONENT_CONN, NET_LOG_INFO))
+		net_event_say_closed(conn);
+}
+
+/* The segment at hand, in network byte order, opens no connection. */
+static inline void net_event_refused(const struct tcp_hdr *tcp,
+				     const char *reason)
+{
+	if (net_log_on(NET_COMPONENT_LISTEN, NET_LOG_INFO))
+		net_event_say_refused(tcp, reason);
+}
+
+/* net_dial() fails. */
+static inline void net_event_dial(const struct net_addr *addr, int err)
+{
+	if (net_log_on(NET_COMPONENT_DIAL, NET_LOG_INFO))
+		net_event_say_dial(addr, err);
+}
+
+/* A retransmission timeout has passed. */
+static inline void net_event_rto(struct net_conn *conn)
+{
+	if (net_log_on(NET_COMPONENT_RECOVERY, NET_LOG_DEBUG))
+		net_event_say_rto(conn);
+}
+
+/* A neighbour is not asked for, as too many are. */
+static inline void net_event_unasked4(uint32_t ip)
+{
+	ip_addr_t addr = IPADDR4_INIT(ip);
+
+	if (net_log_on(NET_COMPONENT_NEIGH, NET_LOG_INFO))
+		net_event_say_unasked(&addr);
+}
+
+static inline void net_event_unasked6(const ip6_addr_t *ip)
+{
+	ip_addr_t addr;
+
+	if (!net_log_on(NET_COMPONENT_NEIGH, NET_LOG_INFO))
+		return;
+	ip_addr_copy_from_ip6(addr, *ip);
+	net_event_say_unasked(&addr);
+}
+
+/* "listening", "stopped". */
+static inline void net_event_listener(const struct net_listener *listener,
+				      const char *event)
+{
+	if (net_log_on(NET_COMPONENT_LISTEN, NET_LOG_INFO))
+		net_event_say_listener(listener, event);
+}

@@ -1,0 +1,42 @@
+/*
+ * The option --exception: what of a link's frames the kernel gets.
+ *
+ * Pure: text in, a rule out.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define NET_EXCEPTION_RATE     10000u /* frames a second each way */
+#define NET_EXCEPTION_RATE_MAX 1000000u
+
+/* A set of ports. */
+struct net_ports {
+	uint8_t bits[65536 / 8];
+};
+
+struct net_exception_rule {
+	char name[16];	      /* of the interface */
+	struct net_ports tcp; /* the kernel's, of those not in use here */
+	struct net_ports udp;
+	bool echo;	/* the kernel answers pings */
+	bool other_off; /* the kernel gets ports and neighbours alone */
+	bool addr_off;	/* the interface's addresses are the user's affair */
+	unsigned rate;	/* frames a second each way */
+};
+
+/*
+ * Reads "tap:NAME[,KEY=VALUE...]". Keys: tcp= and udp= (all, none, or ports
+ * and ranges joined by '+', as in 22+179+33434-33534; a '!' before them means
+ * all others), echo=stack|kernel, other=on|off, addr=on|off, rate=N. Returns 0,
+ * or -EINVAL with one clear line in err.
+ */
+int net_exception_parse(const char *text, struct net_exception_rule *out,
+			char *err, size_t err_len);
+
+static inline bool net_ports_has(const struct net_ports *ports, uint16_t port)
+{
+	return ports->bits[port / 8] & (1u << port % 8);
+}

@@ -1,0 +1,53 @@
+/*
+ * TCP_USER_TIMEOUT: how long something may wait for the peer before the
+ * connection is given up, as Linux has it. What is under way waits from the
+ * first time that it had to be sent again, what a shut window holds back from
+ * the first time that was found, although the peer answers each probe. Without
+ * one TCP's own bounds hold: twelve timeouts, and a peer that answers probes is
+ * never given up.
+ *
+ * Keepalive is looked at in tcp/timer.c, as lwIP probes.
+ */
+#include "netstack/recovery/recovery_priv.h"
+
+/* It leaves out what the process did not run, and wraps after 49 days. */
+static uint32_t now_ms(void)
+{
+	return (uint32_t)((net_here()->now_ns - net_here()->paused_ns) /
+			  1000000);
+}
+
+void net_user_timeout_begin(struct net_conn *conn)
+{
+	struct net_conn_patience *patience = net_conn_patience(conn);
+
+	if (patience)
+		patience->since_ms = now_ms();
+}
+
+static bool waits(const struct tcp_pcb *pcb)
+{
+	if (pcb->state < ESTABLISHED)
+		return false;
+	return pcb->unacked ? pcb->nrtx != 0 : pcb->unsent && pcb->persist_cnt;
+}
+
+int64_t net_user_timeout_due_ns(const struct net_conn *conn)
+{
+	const struct net_conn_patience *patience = net_conn_patience(conn);
+	int32_t left_ms;
+
+	if (!patience || !patience->timeout_ms || !waits(&conn->pcb))
+		return CORO_FOREVER;
+	left_ms =
+		(int32_t)(patience->since_ms + patience->timeout_ms - now_ms());
+	return net_here()->now_ns + left_ms * INT64_C(1000000);
+}
+
+bool net_user_timeout_gives_up(struct net_conn *conn)
+{
+	if (net_user_timeout_due_ns(conn) > net_here()->now_ns)
+		return false;
+	conn->pcb.nrtx = TCP_MAXRTX; /* lwIP's reason to give up */
+	return true;
+}

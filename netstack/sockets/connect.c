@@ -1,0 +1,229 @@
+/*
+ * A socket's beginning: the decision whose it is, bind(), connect().
+ */
+#include "netstack/sockets/sockets_priv.h"
+
+#include <fcntl.h>
+#include <netinet/in.h>
+
+/* ---- whose it is ---- */
+
+static int int_option(int fd, int level, int name)
+{
+	int value = -1;
+	socklen_t len = sizeof(value);
+
+	return net_real()->getsockopt(fd, level, name, &value, &len) < 0
+		       ? -1
+		       : value;
+}
+
+/* A TCP socket that the kernel has not begun to use. */
+static bool is_fresh_tcp(int fd, bool *v6)
+{
+	struct sockaddr_storage peer;
+	socklen_t len = sizeof(peer);
+	int domain = int_option(fd, SOL_SOCKET, SO_DOMAIN);
+
+	*v6 = domain == AF_INET6;
+	return (domain == AF_INET || domain == AF_INET6) &&
+	       int_option(fd, SOL_SOCKET, SO_TYPE) == SOCK_STREAM &&
+	       int_option(fd, SOL_SOCKET, SO_PROTOCOL) == IPPROTO_TCP &&
+	       int_option(fd, SOL_SOCKET, SO_ACCEPTCONN) == 0 &&
+	       net_real()->getpeername(fd, (struct sockaddr *)&peer, &len) < 0;
+}
+
+static int adopt(int fd, bool v6, struct net_sock **out)
+{
+	int flags = net_real()->fcntl(fd, F_GETFL), err = net_sockets_open();
+	struct net_sock *sock;
+
+	if (err < 0)
+		return err;
+	sock = net_sock_new();
+	if (!sock)
+		return -ENOMEM;
+	sock->v6 = v6;
+	sock->v6_only = v6 && int_option(fd, IPPROTO_IPV6, IPV6_V6ONLY) == 1;
+	sock->nonblock = flags >= 0 && flags & O_NONBLOCK;
+	net_sock_opts_load(sock, fd);
+	net_sock_hold(sock);
+	err = net_fd_set_sock(fd, sock);
+	net_sock_put(sock); /* gone, if it has no descriptor */
+	if (err < 0)
+		return err;
+	net_epoll_adopt(fd, sock);
+	*out = sock;
+	return 1;
+}
+
+int net_sock_adopt(int fd, const struct net_addr *addr, bool to_bind,
+		   struct net_sock **out)
+{
+	int saved = errno, err;
+	bool v6;
+
+	if (!net_in_coroutine())
+		return 0;
+	if (!(to_bind ? net_ours_to_bind(addr) : net_ours_to_connect(addr)) ||
+	    !is_fresh_tcp(fd, &v6)) {
+		errno = saved;
+		return 0;
+	}
+	err = adopt(fd, v6, out);
+	errno = saved;
+	return err;
+}
+
+long net_sock_bind(struct net_sock *sock, const struct sockaddr *sa,
+		   socklen_t len)
+{
+	struct net_addr addr;
+	int err = net_addr_from_sockaddr(sa, len, &addr);
+
+	if (err < 0)
+		return err;
+	if (sock->state != NET_SOCK_BOUND || sock->local.family)
+		return -EINVAL;
+	if ((sa->sa_family == AF_INET6) != sock->v6)
+		return -EAFNOSUPPORT;
+	sock->local = addr;
+	return 0;
+}
+
+/* ---- connecting ---- */
+
+long net_sock_wait(struct net_sock *sock, struct net_bell *bell,
+		   int64_t timeout_ns, int64_t *until)
+{
+	long err;
+
+	if (*until == 0)
+		*until = timeout_ns < 0 || !coro_self()
+				 ? CORO_FOREVER
+				 : net_deadline_in(timeout_ns);
+	net_sock_hold(sock);
+	err = net_bell_wait(bell, *until);
+	if (err == -ETIMEDOUT && coro_sched_now(coro_sched_self()) >= *until)
+		err = -EAGAIN;
+	if (sock->state == NET_SOCK_CLOSED)
+		err = -EBADF;
+	net_sock_put(sock);
+	return err;
+}
+
+void net_sock_attach(struct net_sock *sock, struct net_conn *conn)
+{
+	sock->conn = conn;
+	sock->state = NET_SOCK_CONNECTED;
+	net_set_watch(conn, &sock->watch);
+	net_sock_opts_apply(sock);
+}
+
+/* A coroutine of its own, so that connect() need not wait for it. */
+static void *dial(void *arg)
+{
+	struct net_sock *sock = arg;
+	struct net_addr to = sock->remote;
+	struct net_dial_opts opts = {.source = sock->local};
+	struct net_conn *conn = NULL;
+	int err;
+
+	if (opts.source.family && net_addr_is_any(&opts.source))
+		opts.source.family = 0;
+	err = net_dial(net_sockets_tls.stack, &to, &opts, &conn);
+	sock->helper = NULL;
+	if (sock->state == NET_SOCK_CLOSED) {
+		net_abort(conn);
+	} else if (err == 0) {
+		net_sock_attach(sock, conn);
+	} else {
+		sock->state = NET_SOCK_FAILED;
+		sock->err = -err;
+	}
+	net_sock_tell(sock, net_sock_events(sock));
+	net_sock_put(sock);
+	return NULL;
+}
+
+static long start(struct net_sock *sock, const struct net_addr *to)
+{
+	const struct coro_attr attr = {.name = "connect"};
+	int err;
+
+	if (net_sockets_tls.stopping)
+		return -ECANCELED;
+	if (to->port == 0)
+		return -ECONNREFUSED;
+	if (to->family == 6 && !sock->v6)
+		return -EAFNOSUPPORT;
+	if (!net_ours_to_connect(to))
+		return -ENETUNREACH;
+	sock->remote = *to;
+	net_sock_hold(sock);
+	err = coro_spawn(coro_sched_self(), &attr, dial, sock, &sock->helper);
+	if (err < 0) {
+		sock->uses--;
+		return err;
+	}
+	coro_detach(sock->helper); /* it says itself when it has ended */
+	sock->err = 0;
+	sock->state = NET_SOCK_CONNECTING;
+	return 0;
+}
+
+/* The handshake is over: what connect() says of it, once. */
+static long outcome(struct net_sock *sock)
+{
+	int err = sock->err;
+
+	if (sock->state == NET_SOCK_CONNECTED) {
+		sock->told = true;
+		return 0;
+	}
+	sock->state = NET_SOCK_BOUND; /* it may be tried again */
+	sock->err = 0;
+	return err ? -err : -ECONNABORTED;
+}
+
+static bool connect_done(const struct net_sock *sock)
+{
+	return sock->state == NET_SOCK_CONNECTED ||
+	       sock->state == NET_SOCK_FAILED;
+}
+
+long net_sock_connect(struct net_sock *sock, const struct net_addr *to)
+{
+	int64_t until = 0;
+	long err;
+
+	switch ((enum net_sock_state)sock->state) {
+	case NET_SOCK_LISTENING:
+		return -EISCONN;
+	case NET_SOCK_CLOSED:
+		return -EBADF;
+	case NET_SOCK_CONNECTED:
+		return sock->told ? -EISCONN : outcome(sock);
+	case NET_SOCK_CONNECTING:
+		if (sock->nonblock)
+			return -EALREADY;
+		break;
+	case NET_SOCK_FAILED:
+		if (sock->err)
+			return outcome(sock);
+		__attribute__((fallthrough)); /* SO_ERROR has told it */
+	case NET_SOCK_BOUND:
+		err = start(sock, to);
+		if (err < 0)
+			return err;
+		if (sock->nonblock)
+			return -EINPROGRESS;
+	}
+	while (!connect_done(sock)) {
+		err = net_sock_wait(sock, &sock->writable,
+				    sock->opts.send_timeout_ns, &until);
+		if (err < 0)
+			return err == -EAGAIN ? -EINPROGRESS : err;
+	}
+	return outcome(sock);
+}

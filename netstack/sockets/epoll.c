@@ -1,0 +1,446 @@
+/*
+ * epoll over both kinds of descriptors.
+ *
+ * A set is the kernel's, with its number. The kernel's descriptors are members
+ * of that; ours are members of a list beside it, made when there is one. Which
+ * of ours may be ready are in a queue: a socket's news puts it there, and
+ * epoll_wait() takes it out when it finds nothing, so that a set of thousands
+ * costs what is ready. The kernel is asked while it has members.
+ *
+ * All registrations are remembered by number, the kernel's as well: a program
+ * may add a socket before connect() makes it one of ours.
+ */
+#include "netstack/sockets/sockets_priv.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/poll.h>
+
+static_assert(EPOLLIN == POLLIN && EPOLLOUT == POLLOUT &&
+		      EPOLLRDHUP == POLLRDHUP && EPOLLERR == POLLERR &&
+		      EPOLLHUP == POLLHUP && EPOLLRDNORM == POLLRDNORM &&
+		      EPOLLWRNORM == POLLWRNORM,
+	      "both calls name events alike");
+
+#define ALWAYS (EPOLLERR | EPOLLHUP)
+
+struct member {
+	struct net_sock_node node; /* first; in its socket's list, if ours */
+	struct net_epoll *set;
+	struct net_sock *sock; /* NULL: the kernel's */
+	struct epoll_event event;
+	int fd;
+	bool queued;
+	bool disabled;		      /* EPOLLONESHOT */
+	struct member *next, **pprev; /* in the queue */
+};
+
+struct net_epoll {
+	unsigned fds;	  /* descriptors */
+	unsigned uses;	  /* calls that wait */
+	int epfd;	  /* the first descriptor */
+	unsigned kernels; /* members of the kernel's, as far as we know */
+	bool unknown;	  /* it had some before we were asked */
+	struct member **by_fd;
+	size_t room;
+	struct member *head, **tail; /* the queue */
+	struct net_bell bell;
+	struct coro_fd_watch kernel;
+	struct net_epoll *next, **pprev; /* of the thread */
+};
+
+/* ---- the queue ---- */
+
+static void queue_add(struct member *m)
+{
+	struct net_epoll *set = m->set;
+
+	if (m->queued)
+		return;
+	m->queued = true;
+	m->next = NULL;
+	m->pprev = set->tail;
+	*set->tail = m;
+	set->tail = &m->next;
+}
+
+static void queue_remove(struct member *m)
+{
+	if (!m->queued)
+		return;
+	m->queued = false;
+	*m->pprev = m->next;
+	if (m->next)
+		m->next->pprev = m->pprev;
+	else
+		m->set->tail = m->pprev;
+}
+
+static void on_news(struct net_sock_node *node, unsigned events)
+{
+	struct member *m = (struct member *)node;
+
+	queue_add(m);
+	net_bell_ring(&m->set->bell);
+}
+
+bool net_epoll_is_node(const struct net_sock_node *node)
+{
+	return node->fn == on_news;
+}
+
+/* ---- members ---- */
+
+static struct member *find(const struct net_epoll *set, int fd)
+{
+	return fd >= 0 && (size_t)fd < set->room ? set->by_fd[fd] : NULL;
+}
+
+static int room_for(struct net_epoll *set, int fd)
+{
+	size_t room = set->room ? set->room : 64;
+	struct member **grown;
+
+	while (room <= (size_t)fd)
+		room *= 2;
+	if (room == set->room)
+		return 0;
+	grown = realloc(set->by_fd, room * sizeof(*grown));
+	if (!grown)
+		return -ENOMEM;
+	memset(grown + set->room, 0, (room - set->room) * sizeof(*grown));
+	set->by_fd = grown;
+	set->room = room;
+	return 0;
+}
+
+static void member_free(struct member *m)
+{
+	queue_remove(m);
+	net_node_remove(&m->node);
+	m->set->by_fd[m->fd] = NULL;
+	m->set->kernels -= !m->sock;
+	free(m);
+}
+
+void net_epoll_node_gone(struct net_sock_node *node)
+{
+	member_free((struct member *)node);
+}
+
+static void watch_sock(struct member *m)
+{
+	m->node.fn = on_news;
+	m->node.events = m->event.events;
+	net_node_remove(&m->node);
+	net_node_add(&m->sock->nodes, &m->node);
+	if (net_sock_events(m->sock) & (m->event.events | ALWAYS)) {
+		queue_add(m);
+		net_bell_ring(&m->set->bell);
+	}
+}
+
+static int member_new(struct net_epoll *set, int fd, struct net_sock *sock,
+		      const struct epoll_event *event)
+{
+	struct member *m = find(set, fd);
+	int err = m ? 0 : room_for(set, fd);
+
+	if (err < 0)
+		return err;
+	if (m) /* of a number that was closed */
+		member_free(m);
+	m = calloc(1, sizeof(*m));
+	if (!m)
+		return -ENOMEM;
+	m->set = set;
+	m->fd = fd;
+	m->sock = sock;
+	m->event = *event;
+	set->by_fd[fd] = m;
+	set->kernels += !sock;
+	if (sock)
+		watch_sock(m);
+	return 0;
+}
+
+/* ---- sets ---- */
+
+static struct net_epoll *set_new(void)
+{
+	struct net_epoll *set = calloc(1, sizeof(*set));
+
+	if (!set)
+		return NULL;
+	set->tail = &set->head;
+	set->next = net_sockets_tls.epolls;
+	set->pprev = &net_sockets_tls.epolls;
+	if (set->next)
+		set->next->pprev = &set->next;
+	net_sockets_tls.epolls = set;
+	return set;
+}
+
+static void set_free(struct net_epoll *set)
+{
+	*set->pprev = set->next;
+	if (set->next)
+		set->next->pprev = set->pprev;
+	free(set);
+}
+
+void net_epoll_hold(struct net_epoll *set)
+{
+	set->fds++;
+}
+
+void net_epoll_put(struct net_epoll *set)
+{
+	if (--set->fds > 0)
+		return;
+	for (size_t fd = 0; fd < set->room; fd++)
+		if (set->by_fd[fd])
+			member_free(set->by_fd[fd]);
+	free(set->by_fd);
+	set->by_fd = NULL;
+	set->room = 0;
+	coro_fd_unwatch(&set->kernel);
+	net_bell_ring(&set->bell);
+	if (set->uses == 0)
+		set_free(set);
+}
+
+struct net_epoll *net_epoll_next(const struct net_epoll *set)
+{
+	return set->next;
+}
+
+void net_epoll_wake(struct net_epoll *set)
+{
+	net_bell_ring(&set->bell);
+}
+
+int net_epoll_new(int fd)
+{
+	int err = net_sockets_open();
+	struct net_epoll *set = err == 0 ? set_new() : NULL;
+
+	if (err < 0)
+		return err;
+	if (!set)
+		return -ENOMEM;
+	set->epfd = fd;
+	err = net_fd_set_epoll(fd, set);
+	if (err < 0)
+		set_free(set);
+	return err;
+}
+
+/* The set of a number that was made outside coroutines, with the first socket
+ * of ours. The kernel says whether it is one. */
+static long set_of(int epfd, int fd, struct net_epoll **out)
+{
+	long err = net_fd_epoll(epfd, out, "epoll_ctl");
+
+	if (err)
+		return err < 0 ? err : 0;
+	if (net_real()->epoll_ctl(epfd, EPOLL_CTL_DEL, fd, NULL) == 0)
+		return -EINVAL;
+	if (errno != ENOENT)
+		return -errno;
+	err = net_epoll_new(epfd);
+	if (err == 0)
+		net_fd_epoll(epfd, out, "epoll_ctl");
+	if (err == 0)
+		(*out)->unknown = true;
+	return err;
+}
+
+/* ---- epoll_ctl ---- */
+
+static long control_ours(struct net_epoll *set, int op, int fd,
+			 struct net_sock *sock, struct epoll_event *event)
+{
+	struct member *m = find(set, fd);
+
+	if (m && m->sock != sock)
+		m = NULL; /* of a number that was closed */
+	switch (op) {
+	case EPOLL_CTL_ADD:
+		if (!event)
+			return -EFAULT;
+		return m ? -EEXIST : member_new(set, fd, sock, event);
+	case EPOLL_CTL_MOD:
+		if (!event)
+			return -EFAULT;
+		if (!m)
+			return -ENOENT;
+		m->event = *event;
+		m->disabled = false;
+		watch_sock(m);
+		return 0;
+	case EPOLL_CTL_DEL:
+		if (!m)
+			return -ENOENT;
+		member_free(m);
+		return 0;
+	default:
+		return -EINVAL;
+	}
+}
+
+static long control_kernels(struct net_epoll *set, int epfd, int op, int fd,
+			    struct epoll_event *event)
+{
+	struct member *m = find(set, fd);
+
+	if (net_real()->epoll_ctl(epfd, op, fd, event) < 0)
+		return -errno;
+	if (op == EPOLL_CTL_ADD)
+		return member_new(set, fd, NULL, event);
+	if (m && !m->sock && op == EPOLL_CTL_DEL)
+		member_free(m);
+	else if (m && !m->sock)
+		m->event = *event;
+	return 0;
+}
+
+long net_epoll_control(int epfd, int op, int fd, struct epoll_event *event)
+{
+	struct net_epoll *set = NULL;
+	struct net_sock *sock;
+	int whose = net_fd_sock(fd, &sock, "epoll_ctl");
+	long err;
+
+	if (whose < 0)
+		return whose;
+	err = whose ? set_of(epfd, fd, &set)
+		    : net_fd_epoll(epfd, &set, "epoll_ctl");
+	if (err < 0)
+		return err;
+	if (whose)
+		return control_ours(set, op, fd, sock, event);
+	if (set)
+		return control_kernels(set, epfd, op, fd, event);
+	return net_real()->epoll_ctl(epfd, op, fd, event) < 0 ? -errno : 0;
+}
+
+void net_epoll_adopt(int fd, struct net_sock *sock)
+{
+	for (struct net_epoll *set = net_sockets_tls.epolls; set;
+	     set = set->next) {
+		struct member *m = find(set, fd);
+
+		if (!m || m->sock)
+			continue;
+		if (net_fds[set->epfd].epoll == set)
+			net_real()->epoll_ctl(set->epfd, EPOLL_CTL_DEL, fd,
+					      NULL);
+		m->sock = sock;
+		set->kernels--;
+		watch_sock(m);
+	}
+}
+
+/* ---- epoll_wait ---- */
+
+static int take_ours(struct net_epoll *set, struct epoll_event *events, int max)
+{
+	struct member *last = NULL, *m;
+	int n = 0;
+
+	while (n < max && (m = set->head) && m != last) {
+		unsigned now =
+			net_sock_events(m->sock) & (m->event.events | ALWAYS);
+
+		queue_remove(m);
+		if (m->disabled || !now)
+			continue;
+		events[n].events = now;
+		events[n++].data = m->event.data;
+		if (m->event.events & EPOLLONESHOT) {
+			m->disabled = true;
+		} else if (!(m->event.events & EPOLLET)) {
+			if (!last)
+				last = m; /* level-triggered: behind the rest */
+			queue_add(m);
+		}
+	}
+	return n;
+}
+
+static long look(struct net_epoll *set, int epfd, struct epoll_event *events,
+		 int max)
+{
+	int ours = take_ours(set, events, max), theirs = 0;
+
+	if ((set->kernels || set->unknown) && ours < max)
+		theirs = net_real()->epoll_wait(epfd, events + ours, max - ours,
+						0);
+	if (theirs < 0)
+		return ours ? ours : -errno;
+	return ours + theirs;
+}
+
+static void on_kernels(struct coro_fd_watch *watch, int events)
+{
+	struct net_epoll *set =
+		(void *)((char *)watch - offsetof(struct net_epoll, kernel));
+
+	net_bell_ring(&set->bell);
+}
+
+static void release(void *arg)
+{
+	struct net_epoll *set = arg;
+
+	if (--set->uses == 0 && set->fds == 0)
+		set_free(set);
+}
+
+static long sleep_through(struct net_epoll *set, int epfd,
+			  struct epoll_event *events, int max, int64_t deadline)
+{
+	long ready = 0, err = 0;
+
+	while (err == 0 && ready == 0) {
+		set->kernel.fn = on_kernels;
+		if (set->kernels || set->unknown)
+			err = coro_fd_watch(epfd, POLLIN, &set->kernel);
+		if (err == 0 || err == -EBUSY)
+			err = net_bell_wait(&set->bell, deadline);
+		if (set->fds == 0) /* it was closed */
+			return -EBADF;
+		ready = look(set, epfd, events, max);
+	}
+	if (ready)
+		return ready;
+	return err == -ETIMEDOUT &&
+			       coro_sched_now(coro_sched_self()) >= deadline
+		       ? 0
+		       : err;
+}
+
+long net_epoll_await(struct net_epoll *set, int epfd,
+		     struct epoll_event *events, int max, int64_t ns)
+{
+	int saved = errno;
+	long ready;
+
+	if (max <= 0 || max > (int)(INT32_MAX / sizeof(*events)))
+		return -EINVAL;
+	ready = look(set, epfd, events, max);
+	if (ready || ns == 0)
+		return ready;
+	if (!net_in_coroutine())
+		return -EPERM;
+	ready = coro_cleanup_push(release, set);
+	if (ready < 0)
+		return ready;
+	set->uses++;
+	ready = sleep_through(set, epfd, events, max, net_deadline_in(ns));
+	coro_cleanup_pop(true);
+	errno = saved;
+	return ready;
+}

@@ -1,0 +1,98 @@
+/*
+ * What poll() tells of a socket, and who is told.
+ */
+#include "netstack/sockets/sockets_priv.h"
+
+#include <sys/poll.h>
+
+#define READABLE (POLLIN | POLLRDNORM)
+#define WRITABLE (POLLOUT | POLLWRNORM)
+
+static unsigned conn_events(struct net_sock *sock)
+{
+	unsigned ready = net_ready(sock->conn, NET_READABLE | NET_WRITABLE |
+						       NET_PEER_CLOSED);
+	unsigned events = 0;
+
+	if (ready & (NET_READABLE | NET_PEER_CLOSED))
+		events |= READABLE;
+	if (ready & NET_WRITABLE)
+		events |= WRITABLE;
+	else
+		sock->no_space = true;
+	if (ready & NET_PEER_CLOSED) {
+		events |= POLLRDHUP;
+		if (sock->wr_shut)
+			events |= POLLHUP;
+	}
+	if (ready & (NET_FAILED | NET_GONE)) {
+		events |= READABLE | WRITABLE | POLLHUP | POLLRDHUP;
+		if (!sock->err_told)
+			events |= POLLERR;
+	}
+	if (sock->rd_shut)
+		events |= READABLE | POLLRDHUP;
+	return events;
+}
+
+unsigned net_sock_events(struct net_sock *sock)
+{
+	switch ((enum net_sock_state)sock->state) {
+	case NET_SOCK_BOUND:
+		return WRITABLE | POLLHUP;
+	case NET_SOCK_CONNECTING:
+		return 0;
+	case NET_SOCK_CONNECTED:
+		return conn_events(sock);
+	case NET_SOCK_FAILED:
+		return READABLE | WRITABLE | POLLHUP | POLLRDHUP |
+		       (sock->err ? POLLERR : 0);
+	case NET_SOCK_LISTENING:
+		return sock->lst->n ? READABLE : 0;
+	case NET_SOCK_CLOSED:
+		return POLLNVAL;
+	}
+	return 0;
+}
+
+void net_sock_tell(struct net_sock *sock, unsigned events)
+{
+	struct net_sock_node *next;
+
+	if (events & (READABLE | POLLERR | POLLHUP | POLLNVAL))
+		net_bell_ring(&sock->readable);
+	if (events & (WRITABLE | POLLERR | POLLHUP | POLLNVAL))
+		net_bell_ring(&sock->writable);
+	for (struct net_sock_node *node = sock->nodes; node; node = next) {
+		unsigned its =
+			events & (node->events | POLLERR | POLLHUP | POLLNVAL);
+
+		next = node->next;
+		if (its)
+			node->fn(node, its);
+	}
+}
+
+/*
+ * After each segment and timer of its connection. Room to write is news only if
+ * there was none before: it is there most of the time.
+ */
+void net_sock_changed(struct net_conn *conn, struct net_watch *watch)
+{
+	struct net_sock *sock = (struct net_sock *)watch;
+	bool no_space = sock->no_space;
+	unsigned events;
+
+	if (!sock->writable.waiters && !sock->nodes) {
+		/* Most of the time there is one reader, or nobody. */
+		if (sock->readable.waiters && net_ready(conn, NET_READABLE))
+			net_bell_ring(&sock->readable);
+		return;
+	}
+	sock->no_space = false;
+	events = conn_events(sock);
+	if (!no_space && !(events & POLLHUP))
+		events &= ~(unsigned)WRITABLE;
+	if (events)
+		net_sock_tell(sock, events);
+}

@@ -1,0 +1,254 @@
+/*
+ * Reading and writing as programs call them.
+ */
+#include "netstack/sockets/sockets_priv.h"
+
+#include <fcntl.h>
+#include <sys/poll.h>
+#include <sys/sendfile.h>
+#include <unistd.h>
+
+#define WHOSE(fd, sock) net_fd_sock(fd, sock, __func__)
+
+void __chk_fail(void) __attribute__((noreturn)); /* the C library's */
+
+/* ---- reading ---- */
+
+static ssize_t recv_one(struct net_sock *sock, int whose, void *buf, size_t len,
+			int flags)
+{
+	struct iovec iov = {buf, len};
+
+	return net_result(whose < 0 ? whose
+				    : net_sock_recv(sock, &iov, 1, flags));
+}
+
+NET_HOOK ssize_t read(int fd, void *buf, size_t len)
+{
+	struct net_sock *sock;
+	int whose = WHOSE(fd, &sock);
+	long err;
+
+	if (whose)
+		return net_result(whose < 0 ? whose
+					    : net_sock_read(sock, buf, len));
+	err = net_kernel_wait(fd, POLLIN);
+	return err < 0 ? net_result(err) : net_real()->read(fd, buf, len);
+}
+
+NET_HOOK ssize_t readv(int fd, const struct iovec *iov, int n)
+{
+	struct net_sock *sock;
+	int whose = WHOSE(fd, &sock);
+	long err;
+
+	if (whose)
+		return net_result(
+			whose < 0 ? whose
+			: n < 0	  ? -EINVAL
+				  : net_sock_recv(sock, iov, (size_t)n, 0));
+	err = net_kernel_wait(fd, POLLIN);
+	return err < 0 ? net_result(err) : net_real()->readv(fd, iov, n);
+}
+
+NET_HOOK ssize_t recv(int fd, void *buf, size_t len, int flags)
+{
+	struct net_sock *sock;
+	int whose = WHOSE(fd, &sock);
+
+	if (whose)
+		return recv_one(sock, whose, buf, len, flags);
+	return net_kernel_recv(fd, buf, len, flags);
+}
+
+NET_HOOK ssize_t recvfrom(int fd, void *buf, size_t len, int flags,
+			  __SOCKADDR_ARG sa, socklen_t *sa_len)
+{
+	struct net_sock *sock;
+	int whose = WHOSE(fd, &sock);
+	long err;
+
+	if (whose) {
+		if (whose > 0 && sa.__sockaddr__ && sa_len)
+			*sa_len = 0; /* a stream's bytes come without */
+		return recv_one(sock, whose, buf, len, flags);
+	}
+	err = flags & (MSG_DONTWAIT | MSG_ERRQUEUE)
+		      ? 0
+		      : net_kernel_wait(fd, POLLIN);
+	return err < 0 ? net_result(err)
+		       : net_real()->recvfrom(fd, buf, len, flags,
+					      sa.__sockaddr__, sa_len);
+}
+
+NET_HOOK ssize_t recvmsg(int fd, struct msghdr *msg, int flags)
+{
+	struct net_sock *sock;
+	int whose = WHOSE(fd, &sock);
+	long n;
+
+	if (whose) {
+		n = whose < 0 ? whose
+			      : net_sock_recv(sock, msg->msg_iov,
+					      msg->msg_iovlen, flags);
+		if (n >= 0) {
+			msg->msg_namelen = 0;
+			msg->msg_controllen = 0;
+			msg->msg_flags = 0;
+		}
+		return net_result(n);
+	}
+	n = flags & (MSG_DONTWAIT | MSG_ERRQUEUE) ? 0
+						  : net_kernel_wait(fd, POLLIN);
+	return n < 0 ? net_result(n) : net_real()->recvmsg(fd, msg, flags);
+}
+
+NET_HOOK ssize_t __read(int fd, void *buf, size_t len);
+NET_HOOK ssize_t __read(int fd, void *buf, size_t len)
+{
+	return read(fd, buf, len);
+}
+
+NET_HOOK ssize_t __read_chk(int fd, void *buf, size_t len, size_t room);
+NET_HOOK ssize_t __read_chk(int fd, void *buf, size_t len, size_t room)
+{
+	if (len > room)
+		__chk_fail();
+	return read(fd, buf, len);
+}
+
+NET_HOOK ssize_t __recv_chk(int fd, void *buf, size_t len, size_t room,
+			    int flags);
+NET_HOOK ssize_t __recv_chk(int fd, void *buf, size_t len, size_t room,
+			    int flags)
+{
+	if (len > room)
+		__chk_fail();
+	return recv(fd, buf, len, flags);
+}
+
+NET_HOOK ssize_t __recvfrom_chk(int fd, void *buf, size_t len, size_t room,
+				int flags, __SOCKADDR_ARG sa,
+				socklen_t *sa_len);
+NET_HOOK ssize_t __recvfrom_chk(int fd, void *buf, size_t len, size_t room,
+				int flags, __SOCKADDR_ARG sa, socklen_t *sa_len)
+{
+	if (len > room)
+		__chk_fail();
+	return recvfrom(fd, buf, len, flags, sa, sa_len);
+}
+
+/* ---- writing ---- */
+
+static ssize_t send_one(struct net_sock *sock, int whose, const void *buf,
+			size_t len, int flags)
+{
+	struct iovec iov = {(void *)buf, len};
+
+	return net_result(whose < 0 ? whose
+				    : net_sock_send(sock, &iov, 1, flags));
+}
+
+NET_HOOK ssize_t write(int fd, const void *buf, size_t len)
+{
+	struct net_sock *sock;
+	int whose = WHOSE(fd, &sock);
+
+	if (whose)
+		return net_result(whose < 0 ? whose
+					    : net_sock_write(sock, buf, len));
+	return net_kernel_write(fd, buf, len);
+}
+
+NET_HOOK ssize_t __write(int fd, const void *buf, size_t len);
+NET_HOOK ssize_t __write(int fd, const void *buf, size_t len)
+{
+	return write(fd, buf, len);
+}
+
+NET_HOOK ssize_t writev(int fd, const struct iovec *iov, int n)
+{
+	struct net_sock *sock;
+	int whose = WHOSE(fd, &sock);
+
+	if (whose)
+		return net_result(
+			whose < 0 ? whose
+			: n < 0	  ? -EINVAL
+				  : net_sock_send(sock, iov, (size_t)n, 0));
+	return net_kernel_writev(fd, iov, n);
+}
+
+NET_HOOK ssize_t send(int fd, const void *buf, size_t len, int flags)
+{
+	struct iovec iov = {(void *)buf, len};
+	struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1};
+	struct net_sock *sock;
+	int whose = WHOSE(fd, &sock);
+
+	if (whose)
+		return send_one(sock, whose, buf, len, flags);
+	if (!net_in_coroutine())
+		return net_real()->send(fd, buf, len, flags);
+	return net_kernel_sendmsg(fd, &msg, flags);
+}
+
+NET_HOOK ssize_t __send(int fd, const void *buf, size_t len, int flags);
+NET_HOOK ssize_t __send(int fd, const void *buf, size_t len, int flags)
+{
+	return send(fd, buf, len, flags);
+}
+
+NET_HOOK ssize_t sendto(int fd, const void *buf, size_t len, int flags,
+			__CONST_SOCKADDR_ARG sa, socklen_t sa_len)
+{
+	struct iovec iov = {(void *)buf, len};
+	struct msghdr msg = {.msg_name = (void *)sa.__sockaddr__,
+			     .msg_namelen = sa_len,
+			     .msg_iov = &iov,
+			     .msg_iovlen = 1};
+	struct net_sock *sock;
+	int whose = WHOSE(fd, &sock);
+
+	if (whose)
+		return send_one(sock, whose, buf, len, flags);
+	if (!net_in_coroutine())
+		return net_real()->sendto(fd, buf, len, flags, sa.__sockaddr__,
+					  sa_len);
+	return net_kernel_sendmsg(fd, &msg, flags);
+}
+
+NET_HOOK ssize_t sendmsg(int fd, const struct msghdr *msg, int flags)
+{
+	struct net_sock *sock;
+	int whose = WHOSE(fd, &sock);
+
+	if (whose)
+		return net_result(whose < 0 ? whose
+					    : net_sock_send(sock, msg->msg_iov,
+							    msg->msg_iovlen,
+							    flags));
+	return net_kernel_sendmsg(fd, msg, flags);
+}
+
+/* ---- sendfile ---- */
+
+NET_HOOK ssize_t sendfile(int out, int in, off_t *offset, size_t count)
+{
+	struct net_sock *sock;
+	int whose = net_fd_sock(in, &sock, "sendfile");
+
+	if (whose)
+		return net_result(whose < 0 ? whose : -EINVAL);
+	whose = WHOSE(out, &sock);
+	if (whose == 0)
+		return net_kernel_sendfile(out, in, offset, count);
+	return net_result(
+		whose < 0 ? whose
+			  : net_sock_sendfile(sock, out, in, offset, count));
+}
+
+NET_HOOK ssize_t sendfile64(int out, int in, off64_t *offset, size_t count)
+{
+	return sendfile(out, in, offset, count);
+}

@@ -1,0 +1,258 @@
+/*
+ * poll(), select(), epoll_*() as programs call them.
+ *
+ * Signals that a mask would let through are taken when the call begins: with
+ * other coroutines on the thread it cannot stay.
+ */
+#include "netstack/sockets/sockets_priv.h"
+
+#include <pthread.h>
+#include <sys/poll.h>
+
+#define MS INT64_C(1000000)
+
+void __chk_fail(void) __attribute__((noreturn)); /* the C library's */
+
+static int64_t ms_ns(int ms)
+{
+	return ms < 0 ? -1 : ms * MS;
+}
+
+/* False: it is no time. NULL: without end. */
+static bool timespec_ns(const struct timespec *ts, int64_t *ns)
+{
+	*ns = -1;
+	if (!ts)
+		return true;
+	if (ts->tv_sec < 0 || ts->tv_nsec < 0 || ts->tv_nsec >= 1000 * MS)
+		return false;
+	*ns = ts->tv_sec > INT64_MAX / (2000 * MS)
+		      ? -1
+		      : ts->tv_sec * 1000 * MS + ts->tv_nsec;
+	return true;
+}
+
+static void take_signals(const sigset_t *mask)
+{
+	sigset_t old;
+
+	if (!mask)
+		return;
+	pthread_sigmask(SIG_SETMASK, mask, &old);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+}
+
+/* ---- poll ---- */
+
+static bool poll_is_ours(struct pollfd *fds, nfds_t n)
+{
+	return net_in_coroutine() || net_poll_has_ours(fds, n);
+}
+
+NET_HOOK int poll(struct pollfd *fds, nfds_t n, int timeout)
+{
+	if (!poll_is_ours(fds, n))
+		return net_real()->poll(fds, n, timeout);
+	return (int)net_result(net_poll_fds(fds, n, ms_ns(timeout)));
+}
+
+NET_HOOK int ppoll(struct pollfd *fds, nfds_t n, const struct timespec *ts,
+		   const sigset_t *mask)
+{
+	int64_t ns;
+
+	if (!poll_is_ours(fds, n))
+		return net_real()->ppoll(fds, n, ts, mask);
+	if (!timespec_ns(ts, &ns))
+		return (int)net_result(-EINVAL);
+	take_signals(mask);
+	return (int)net_result(net_poll_fds(fds, n, ns));
+}
+
+NET_HOOK int __poll_chk(struct pollfd *fds, nfds_t n, int timeout,
+			size_t bytes);
+NET_HOOK int __poll_chk(struct pollfd *fds, nfds_t n, int timeout, size_t bytes)
+{
+	if (bytes / sizeof(*fds) < n)
+		__chk_fail();
+	return poll(fds, n, timeout);
+}
+
+NET_HOOK int __ppoll_chk(struct pollfd *fds, nfds_t n,
+			 const struct timespec *ts, const sigset_t *mask,
+			 size_t bytes);
+NET_HOOK int __ppoll_chk(struct pollfd *fds, nfds_t n,
+			 const struct timespec *ts, const sigset_t *mask,
+			 size_t bytes)
+{
+	if (bytes / sizeof(*fds) < n)
+		__chk_fail();
+	return ppoll(fds, n, ts, mask);
+}
+
+NET_HOOK int __poll(struct pollfd *fds, nfds_t n, int timeout);
+NET_HOOK int __poll(struct pollfd *fds, nfds_t n, int timeout)
+{
+	return poll(fds, n, timeout);
+}
+
+/* ---- select ---- */
+
+NET_HOOK int select(int n, fd_set *in, fd_set *out, fd_set *except,
+		    struct timeval *tv)
+{
+	struct timespec ts = {0};
+	int64_t ns, began;
+	long ready;
+
+	if (!net_in_coroutine())
+		return net_real()->select(n, in, out, except, tv);
+	if (tv) {
+		ts.tv_sec = tv->tv_sec + tv->tv_usec / 1000000;
+		ts.tv_nsec = tv->tv_usec % 1000000 * 1000;
+	}
+	if (!timespec_ns(tv ? &ts : NULL, &ns))
+		return (int)net_result(-EINVAL);
+	began = coro_sched_clock(coro_sched_self());
+	ready = net_select_fds(n, in, out, except, ns);
+	if (tv && ns >= 0) { /* the time left, as Linux has it */
+		ns -= coro_sched_clock(coro_sched_self()) - began;
+		ns = ns > 0 ? ns : 0;
+		tv->tv_sec = ns / (1000 * MS);
+		tv->tv_usec = ns % (1000 * MS) / 1000;
+	}
+	return (int)net_result(ready);
+}
+
+NET_HOOK int pselect(int n, fd_set *in, fd_set *out, fd_set *except,
+		     const struct timespec *ts, const sigset_t *mask)
+{
+	int64_t ns;
+
+	if (!net_in_coroutine())
+		return net_real()->pselect(n, in, out, except, ts, mask);
+	if (!timespec_ns(ts, &ns))
+		return (int)net_result(-EINVAL);
+	take_signals(mask);
+	return (int)net_result(net_select_fds(n, in, out, except, ns));
+}
+
+NET_HOOK int __select(int n, fd_set *in, fd_set *out, fd_set *except,
+		      struct timeval *tv);
+NET_HOOK int __select(int n, fd_set *in, fd_set *out, fd_set *except,
+		      struct timeval *tv)
+{
+	return select(n, in, out, except, tv);
+}
+
+/* ---- epoll ---- */
+
+/* What a coroutine makes is known from the beginning. */
+static int known(int fd)
+{
+	int err;
+
+	if (fd < 0)
+		return fd;
+	net_fd_forget(fd, "epoll_create");
+	if (!net_in_coroutine())
+		return fd;
+	err = net_epoll_new(fd);
+	if (err < 0)
+		net_real()->close(fd);
+	return err < 0 ? (int)net_result(err) : fd;
+}
+
+NET_HOOK int epoll_create(int size)
+{
+	return known(net_real()->epoll_create(size));
+}
+
+NET_HOOK int epoll_create1(int flags)
+{
+	return known(net_real()->epoll_create1(flags));
+}
+
+NET_HOOK int epoll_ctl(int epfd, int op, int fd, struct epoll_event *event)
+{
+	if (!net_fds)
+		return net_real()->epoll_ctl(epfd, op, fd, event);
+	return (int)net_result(net_epoll_control(epfd, op, fd, event));
+}
+
+/* The kernel's set alone, in a coroutine: the thread does not wait for it. */
+static long await_kernel(int epfd, struct epoll_event *events, int max,
+			 int64_t ns)
+{
+	int64_t deadline = net_deadline_in(ns);
+
+	for (;;) {
+		int saved = errno, err;
+		int n = net_real()->epoll_wait(epfd, events, max, 0);
+
+		if (n != 0 || ns == 0)
+			return n < 0 ? -errno : n;
+		err = net_fd_wait(epfd, POLLIN, deadline);
+		errno = saved;
+		if (err == -ETIMEDOUT &&
+		    coro_sched_now(coro_sched_self()) >= deadline)
+			return 0;
+		if (err < 0)
+			return err;
+	}
+}
+
+/* True: done, with *result. */
+static bool await(int epfd, struct epoll_event *events, int max, int64_t ns,
+		  long *result)
+{
+	struct net_epoll *set;
+	int whose = net_fd_epoll(epfd, &set, "epoll_wait");
+
+	if (whose == 0 && !net_in_coroutine())
+		return false;
+	if (whose > 0)
+		*result = net_epoll_await(set, epfd, events, max, ns);
+	else
+		*result =
+			whose < 0 ? whose : await_kernel(epfd, events, max, ns);
+	return true;
+}
+
+NET_HOOK int epoll_wait(int epfd, struct epoll_event *events, int max,
+			int timeout)
+{
+	long n;
+
+	if (!await(epfd, events, max, ms_ns(timeout), &n))
+		return net_real()->epoll_wait(epfd, events, max, timeout);
+	return (int)net_result(n);
+}
+
+NET_HOOK int epoll_pwait(int epfd, struct epoll_event *events, int max,
+			 int timeout, const sigset_t *mask)
+{
+	long n;
+
+	if (net_in_coroutine())
+		take_signals(mask);
+	if (!await(epfd, events, max, ms_ns(timeout), &n))
+		return net_real()->epoll_pwait(epfd, events, max, timeout,
+					       mask);
+	return (int)net_result(n);
+}
+
+NET_HOOK int epoll_pwait2(int epfd, struct epoll_event *events, int max,
+			  const struct timespec *ts, const sigset_t *mask)
+{
+	int64_t ns;
+	long n;
+
+	if (!timespec_ns(ts, &ns))
+		return (int)net_result(-EINVAL);
+	if (net_in_coroutine())
+		take_signals(mask);
+	if (!await(epfd, events, max, ns, &n))
+		return net_real()->epoll_pwait2(epfd, events, max, ts, mask);
+	return (int)net_result(n);
+}

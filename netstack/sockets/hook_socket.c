@@ -1,0 +1,351 @@
+/*
+ * socket() to close(), and what copies and changes descriptors, as programs
+ * call them.
+ */
+#include "netstack/sockets/sockets_priv.h"
+
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <stdarg.h>
+#include <sys/ioctl.h>
+#include <sys/poll.h>
+
+#define WHOSE(fd, sock) net_fd_sock(fd, sock, __func__)
+
+/* A number that the kernel gives anew: whatever had it is closed. */
+static int fresh(int fd)
+{
+	struct net_sock *old;
+
+	if (fd >= 0 && net_fds && net_fd_sock(fd, &old, "socket") > 0)
+		net_fd_forget(fd, "socket");
+	return fd;
+}
+
+NET_HOOK int socket(int domain, int type, int protocol)
+{
+	return fresh(net_real()->socket(domain, type, protocol));
+}
+
+/* 1: a socket of the stack, perhaps from now on; 0: the kernel's. */
+static int whose_address(int fd, const struct sockaddr *sa, socklen_t len,
+			 bool to_bind, struct net_sock **sock,
+			 struct net_addr *addr)
+{
+	int whose = net_fd_sock(fd, sock, to_bind ? "bind" : "connect");
+
+	if (whose < 0)
+		return whose;
+	if (!whose && !net_in_coroutine())
+		return 0;
+	if (net_addr_from_sockaddr(sa, len, addr) < 0)
+		return whose ? net_addr_from_sockaddr(sa, len, addr) : 0;
+	return whose ? whose : net_sock_adopt(fd, addr, to_bind, sock);
+}
+
+NET_HOOK int bind(int fd, __CONST_SOCKADDR_ARG sa, socklen_t len)
+{
+	struct net_sock *sock;
+	struct net_addr addr;
+	int whose = whose_address(fd, sa.__sockaddr__, len, true, &sock, &addr);
+
+	if (whose == 0)
+		return net_real()->bind(fd, sa.__sockaddr__, len);
+	if (whose < 0)
+		return (int)net_result(whose);
+	return (int)net_result(net_sock_bind(sock, sa.__sockaddr__, len));
+}
+
+/*
+ * A socket bound to any address connects to one of the kernel's: it is the
+ * kernel's after all, and is bound there.
+ */
+static int give_to_kernel(int fd, struct net_sock *sock)
+{
+	struct sockaddr_storage local;
+	socklen_t len = sizeof(local);
+
+	net_addr_to_sockaddr(&sock->local, sock->v6, (struct sockaddr *)&local,
+			     &len);
+	net_fd_forget(fd, "connect");
+	return net_real()->bind(fd, (struct sockaddr *)&local, len);
+}
+
+NET_HOOK int connect(int fd, __CONST_SOCKADDR_ARG sa, socklen_t len)
+{
+	struct net_sock *sock;
+	struct net_addr addr;
+	int whose =
+		whose_address(fd, sa.__sockaddr__, len, false, &sock, &addr);
+
+	if (whose < 0)
+		return (int)net_result(whose);
+	if (whose && sock->state == NET_SOCK_BOUND && sock->local.family &&
+	    net_addr_is_any(&sock->local) && !net_ours_to_connect(&addr)) {
+		if (give_to_kernel(fd, sock) < 0)
+			return -1;
+		whose = 0;
+	}
+	if (whose == 0)
+		return net_kernel_connect(fd, sa.__sockaddr__, len);
+	return (int)net_result(net_sock_connect(sock, &addr));
+}
+
+NET_HOOK int __connect(int fd, __CONST_SOCKADDR_ARG sa, socklen_t len);
+NET_HOOK int __connect(int fd, __CONST_SOCKADDR_ARG sa, socklen_t len)
+{
+	return connect(fd, sa, len);
+}
+
+NET_HOOK int listen(int fd, int backlog)
+{
+	struct net_sock *sock;
+	int whose = WHOSE(fd, &sock);
+
+	if (whose == 0)
+		return net_real()->listen(fd, backlog);
+	return (int)net_result(whose < 0 ? whose
+					 : net_sock_listen(sock, backlog));
+}
+
+NET_HOOK int accept4(int fd, __SOCKADDR_ARG sa, socklen_t *len, int flags)
+{
+	struct net_sock *sock;
+	int whose = WHOSE(fd, &sock);
+	long err;
+
+	if (whose == 0) {
+		err = net_kernel_wait(fd, POLLIN);
+		return err < 0 ? (int)net_result(err)
+			       : fresh(net_real()->accept4(fd, sa.__sockaddr__,
+							   len, flags));
+	}
+	return (int)net_result(
+		whose < 0 ? whose
+			  : net_sock_accept(sock, sa.__sockaddr__, len, flags));
+}
+
+NET_HOOK int accept(int fd, __SOCKADDR_ARG sa, socklen_t *len)
+{
+	return accept4(fd, sa, len, 0);
+}
+
+NET_HOOK int shutdown(int fd, int how)
+{
+	struct net_sock *sock;
+	int whose = WHOSE(fd, &sock);
+
+	if (whose == 0)
+		return net_real()->shutdown(fd, how);
+	return (int)net_result(whose < 0 ? whose
+					 : net_sock_shutdown(sock, how));
+}
+
+/* ---- descriptors ---- */
+
+NET_HOOK int close(int fd)
+{
+	struct net_sock *sock;
+	int err;
+
+	if (!net_fds)
+		return net_real()->close(fd);
+	if (!net_forked && net_fd_sock(fd, &sock, "close") > 0)
+		net_sock_linger(sock);
+	err = net_fd_forget(fd, "close");
+	return err < 0 ? (int)net_result(err) : net_real()->close(fd);
+}
+
+NET_HOOK int __close(int fd);
+NET_HOOK int __close(int fd)
+{
+	return close(fd);
+}
+
+NET_HOOK int close_range(unsigned first, unsigned last, int flags)
+{
+	int err = 0;
+
+	if (!(flags & (int)CLOSE_RANGE_CLOEXEC) && first <= last)
+		err = net_fd_forget_range(first, last, "close_range");
+	return err < 0 ? (int)net_result(err)
+		       : net_real()->close_range(first, last, flags);
+}
+
+NET_HOOK void closefrom(int first)
+{
+	if (net_fd_forget_range(first < 0 ? 0 : (unsigned)first, ~0u,
+				"closefrom") == 0)
+		net_real()->closefrom(first);
+}
+
+NET_HOOK int dup(int fd)
+{
+	struct net_sock *sock;
+	int whose = WHOSE(fd, &sock), to;
+
+	if (whose < 0 && !net_forked)
+		return (int)net_result(whose);
+	to = net_real()->dup(fd);
+	if (to >= 0)
+		net_fd_copy(fd, fresh(to));
+	return to;
+}
+
+/* What `to` was goes once the kernel has agreed. */
+static int copied(int fd, int to, int rc)
+{
+	if (rc < 0 || fd == to)
+		return rc;
+	net_fd_forget(to, "dup2");
+	net_fd_copy(fd, to);
+	return rc;
+}
+
+/* Neither may be another thread's. */
+static int may_copy(int fd, int to)
+{
+	struct net_sock *sock;
+	int whose = net_fd_sock(fd, &sock, "dup2");
+
+	if (whose >= 0)
+		whose = net_fd_sock(to, &sock, "dup2");
+	return net_forked || whose >= 0 ? 0 : whose;
+}
+
+NET_HOOK int dup2(int fd, int to)
+{
+	int err = may_copy(fd, to);
+
+	return err < 0 ? (int)net_result(err)
+		       : copied(fd, to, net_real()->dup2(fd, to));
+}
+
+NET_HOOK int __dup2(int fd, int to);
+NET_HOOK int __dup2(int fd, int to)
+{
+	return dup2(fd, to);
+}
+
+NET_HOOK int dup3(int fd, int to, int flags)
+{
+	int err = may_copy(fd, to);
+
+	return err < 0 ? (int)net_result(err)
+		       : copied(fd, to, net_real()->dup3(fd, to, flags));
+}
+
+/* The kernel's socket that holds the number keeps the flags, too. */
+static int control(int fd, int cmd, void *arg,
+		   int (*call)(int fd, int cmd, ...))
+{
+	struct net_sock *sock;
+	int whose = net_fd_sock(fd, &sock, "fcntl"), rc;
+
+	if (whose < 0 && !net_forked)
+		return (int)net_result(whose);
+	rc = call(fd, cmd, arg);
+	if (rc < 0)
+		return rc;
+	if (cmd == F_DUPFD || cmd == F_DUPFD_CLOEXEC)
+		net_fd_copy(fd, fresh(rc));
+	else if (cmd == F_SETFL && whose > 0)
+		sock->nonblock = (int)(intptr_t)arg & O_NONBLOCK;
+	return rc;
+}
+
+#define ARGUMENT(last)                                                         \
+	va_list ap;                                                            \
+	void *arg;                                                             \
+                                                                               \
+	va_start(ap, last);                                                    \
+	arg = va_arg(ap, void *);                                              \
+	va_end(ap)
+
+NET_HOOK int fcntl(int fd, int cmd, ...)
+{
+	ARGUMENT(cmd);
+	return control(fd, cmd, arg, net_real()->fcntl);
+}
+
+NET_HOOK int fcntl64(int fd, int cmd, ...)
+{
+	ARGUMENT(cmd);
+	return control(fd, cmd, arg, net_real()->fcntl64);
+}
+
+NET_HOOK int __fcntl(int fd, int cmd, ...);
+NET_HOOK int __fcntl(int fd, int cmd, ...)
+{
+	ARGUMENT(cmd);
+	return control(fd, cmd, arg, net_real()->fcntl);
+}
+
+NET_HOOK int ioctl(int fd, unsigned long request, ...)
+{
+	struct net_sock *sock;
+	int whose = WHOSE(fd, &sock), rc;
+	long result;
+
+	ARGUMENT(request);
+	if (whose < 0 && !net_forked)
+		return (int)net_result(whose);
+	if (whose > 0 && net_sock_ioctl(sock, request, arg, &result))
+		return (int)net_result(result);
+	rc = net_real()->ioctl(fd, request, arg);
+	if (rc == 0 && whose > 0 && request == FIONBIO)
+		sock->nonblock = *(const int *)arg;
+	return rc;
+}
+
+/* ---- names and options ---- */
+
+NET_HOOK int getsockname(int fd, __SOCKADDR_ARG sa, socklen_t *len)
+{
+	struct net_sock *sock;
+	int whose = WHOSE(fd, &sock);
+
+	if (whose == 0)
+		return net_real()->getsockname(fd, sa.__sockaddr__, len);
+	return (int)net_result(
+		whose < 0 ? whose
+			  : net_sock_name(sock, false, sa.__sockaddr__, len));
+}
+
+NET_HOOK int getpeername(int fd, __SOCKADDR_ARG sa, socklen_t *len)
+{
+	struct net_sock *sock;
+	int whose = WHOSE(fd, &sock);
+
+	if (whose == 0)
+		return net_real()->getpeername(fd, sa.__sockaddr__, len);
+	return (int)net_result(
+		whose < 0 ? whose
+			  : net_sock_name(sock, true, sa.__sockaddr__, len));
+}
+
+NET_HOOK int getsockopt(int fd, int level, int name, void *value,
+			socklen_t *len)
+{
+	struct net_sock *sock;
+	int whose = WHOSE(fd, &sock);
+
+	if (whose == 0)
+		return net_real()->getsockopt(fd, level, name, value, len);
+	return (int)net_result(
+		whose < 0 ? whose
+			  : net_sock_getopt(sock, fd, level, name, value, len));
+}
+
+NET_HOOK int setsockopt(int fd, int level, int name, const void *value,
+			socklen_t len)
+{
+	struct net_sock *sock;
+	int whose = WHOSE(fd, &sock);
+
+	if (whose == 0)
+		return net_real()->setsockopt(fd, level, name, value, len);
+	return (int)net_result(
+		whose < 0 ? whose
+			  : net_sock_setopt(sock, fd, level, name, value, len));
+}

@@ -1,0 +1,280 @@
+/*
+ * The kernel's descriptors in a coroutine.
+ *
+ * A program that has set O_NONBLOCK wants EAGAIN and gets it from the kernel.
+ * Otherwise the coroutine waits until the descriptor is ready, and the call is
+ * made then. Files on disks are always ready: their calls go straight to the
+ * kernel and may hold the thread for as long as the disk takes, as nothing but
+ * net_offload() avoids; a thread's hop for each read from the page cache would
+ * cost more than it saves.
+ *
+ * What is written to something else than a socket goes in pieces of PIPE_BUF
+ * bytes, which a pipe takes without blocking when it says that it is writable.
+ */
+#include "netstack/sockets/sockets_priv.h"
+
+#include <fcntl.h>
+#include <limits.h>
+#include <sys/poll.h>
+#include <sys/stat.h>
+
+static bool is_nonblocking(int fd)
+{
+	int flags = net_real()->fcntl(fd, F_GETFL);
+
+	return flags < 0 || flags & O_NONBLOCK;
+}
+
+/* SO_RCVTIMEO or SO_SNDTIMEO of a kernel's socket, ns; below 0: none. */
+static int64_t timeout_of(int fd, int events)
+{
+	struct timeval tv = {0};
+	socklen_t len = sizeof(tv);
+	int name = events & POLLOUT ? SO_SNDTIMEO : SO_RCVTIMEO;
+	int saved = errno;
+	int64_t ns = -1;
+
+	if (net_real()->getsockopt(fd, SOL_SOCKET, name, &tv, &len) == 0 &&
+	    (tv.tv_sec || tv.tv_usec))
+		ns = tv.tv_sec * INT64_C(1000000000) + tv.tv_usec * 1000;
+	errno = saved;
+	return ns;
+}
+
+/* Until it is ready, whatever its flags. */
+static long wait_ready(int fd, int events)
+{
+	struct pollfd p = {.fd = fd, .events = (short)events};
+	int saved = errno, err;
+	int64_t deadline;
+
+	if (net_real()->poll(&p, 1, 0) > 0)
+		return 0;
+	deadline = net_deadline_in(timeout_of(fd, events));
+	err = net_fd_wait(fd, events, deadline);
+	errno = saved;
+	if (err == -ETIMEDOUT && coro_sched_now(coro_sched_self()) >= deadline)
+		return -EAGAIN;
+	/* What else it says, the call itself says better. */
+	return err == -ETIMEDOUT || err == -ECANCELED || err == -ENOMEM ? err
+									: 0;
+}
+
+long net_kernel_wait(int fd, int events)
+{
+	if (!net_in_coroutine() || is_nonblocking(fd))
+		return 0;
+	return wait_ready(fd, events);
+}
+
+ssize_t net_kernel_recv(int fd, void *buf, size_t len, int flags)
+{
+	ssize_t n, done = 0;
+
+	if (flags & (MSG_DONTWAIT | MSG_ERRQUEUE) || !net_in_coroutine() ||
+	    is_nonblocking(fd))
+		return net_real()->recv(fd, buf, len, flags);
+	do {
+		long err = wait_ready(fd, POLLIN);
+
+		if (err < 0)
+			return done ? done : net_result(err);
+		n = net_real()->recv(fd, (char *)buf + done, len - (size_t)done,
+				     flags & ~MSG_WAITALL);
+		if (n <= 0)
+			return done ? done : n;
+		done += n;
+	} while (flags & MSG_WAITALL && !(flags & MSG_PEEK) &&
+		 (size_t)done < len);
+	return done;
+}
+
+/* ---- writing ---- */
+
+/* Another attempt, by the kernel's flag for it. */
+static ssize_t send_rest(int fd, const char *at, size_t len, int flags)
+{
+	size_t done = 0;
+
+	while (done < len) {
+		ssize_t n = net_real()->send(fd, at + done, len - done,
+					     flags | MSG_DONTWAIT);
+		long err;
+
+		if (n >= 0) {
+			done += (size_t)n;
+			continue;
+		}
+		if (errno != EAGAIN)
+			return done ? (ssize_t)done : -1;
+		err = wait_ready(fd, POLLOUT);
+		if (err < 0)
+			return done ? (ssize_t)done : net_result(err);
+	}
+	return (ssize_t)done;
+}
+
+static bool is_stream(int fd)
+{
+	int type = 0;
+	socklen_t len = sizeof(type);
+
+	return net_real()->getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &len) ==
+		       0 &&
+	       type == SOCK_STREAM;
+}
+
+/* The first bytes have gone: those behind them. */
+static ssize_t send_behind(int fd, const struct msghdr *msg, size_t first,
+			   int flags)
+{
+	size_t done = first, skip = first;
+
+	for (size_t i = 0; i < msg->msg_iovlen; i++) {
+		const struct iovec *iov = &msg->msg_iov[i];
+		size_t over = skip < iov->iov_len ? skip : iov->iov_len;
+		ssize_t n;
+
+		skip -= over;
+		if (over == iov->iov_len)
+			continue;
+		n = send_rest(fd, (const char *)iov->iov_base + over,
+			      iov->iov_len - over, flags);
+		if (n > 0)
+			done += (size_t)n;
+		if (n < (ssize_t)(iov->iov_len - over))
+			break;
+	}
+	return (ssize_t)done;
+}
+
+/* A socket's. */
+static ssize_t send_waiting(int fd, const struct msghdr *msg, int flags)
+{
+	ssize_t n;
+
+	while ((n = net_real()->sendmsg(fd, msg, flags | MSG_DONTWAIT)) < 0 &&
+	       errno == EAGAIN) {
+		long err = wait_ready(fd, POLLOUT);
+
+		if (err < 0)
+			return net_result(err);
+	}
+	return n <= 0 || !is_stream(fd)
+		       ? n
+		       : send_behind(fd, msg, (size_t)n, flags);
+}
+
+ssize_t net_kernel_sendmsg(int fd, const struct msghdr *msg, int flags)
+{
+	if (flags & MSG_DONTWAIT || !net_in_coroutine() || is_nonblocking(fd))
+		return net_real()->sendmsg(fd, msg, flags);
+	return send_waiting(fd, msg, flags);
+}
+
+static ssize_t write_pieces(int fd, const char *at, size_t len)
+{
+	size_t done = 0;
+
+	do {
+		size_t part = len - done < PIPE_BUF ? len - done : PIPE_BUF;
+		long err = wait_ready(fd, POLLOUT);
+		ssize_t n;
+
+		if (err < 0)
+			return done ? (ssize_t)done : net_result(err);
+		n = net_real()->write(fd, at + done, part);
+		if (n < 0)
+			return done ? (ssize_t)done : n;
+		done += (size_t)n;
+		if ((size_t)n < part)
+			break;
+	} while (done < len);
+	return (ssize_t)done;
+}
+
+/* True: the kernel may be asked at once, whatever comes. */
+static bool writes_straight(int fd, mode_t *mode)
+{
+	struct stat st;
+
+	if (!net_in_coroutine() || is_nonblocking(fd) || fstat(fd, &st) < 0)
+		return true;
+	*mode = st.st_mode;
+	return S_ISREG(st.st_mode) || S_ISDIR(st.st_mode) ||
+	       S_ISBLK(st.st_mode);
+}
+
+ssize_t net_kernel_write(int fd, const void *buf, size_t len)
+{
+	struct iovec iov = {(void *)buf, len};
+	struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1};
+	mode_t mode;
+
+	if (writes_straight(fd, &mode))
+		return net_real()->write(fd, buf, len);
+	return S_ISSOCK(mode) ? send_waiting(fd, &msg, 0)
+			      : write_pieces(fd, buf, len);
+}
+
+ssize_t net_kernel_writev(int fd, const struct iovec *iov, int n)
+{
+	struct msghdr msg = {.msg_iov = (struct iovec *)iov,
+			     .msg_iovlen = (size_t)n};
+	ssize_t done = 0;
+	mode_t mode;
+
+	if (n < 0 || n > IOV_MAX || writes_straight(fd, &mode))
+		return net_real()->writev(fd, iov, n);
+	if (S_ISSOCK(mode))
+		return send_waiting(fd, &msg, 0);
+	for (int i = 0; i < n; i++) {
+		ssize_t part = iov[i].iov_len
+				       ? write_pieces(fd, iov[i].iov_base,
+						      iov[i].iov_len)
+				       : 0;
+
+		if (part < 0)
+			return done ? done : part;
+		done += part;
+		if ((size_t)part < iov[i].iov_len)
+			break;
+	}
+	return done;
+}
+
+ssize_t net_kernel_sendfile(int out, int in, off_t *offset, size_t count)
+{
+	mode_t mode;
+
+	if (writes_straight(out, &mode))
+		return net_real()->sendfile(out, in, offset, count);
+	return net_result(net_sock_sendfile(NULL, out, in, offset, count));
+}
+
+/* ---- connecting ---- */
+
+int net_kernel_connect(int fd, const struct sockaddr *sa, socklen_t len)
+{
+	int flags, err = 0, rc;
+	socklen_t err_len = sizeof(err);
+	long waited;
+
+	if (!net_in_coroutine() || is_nonblocking(fd))
+		return net_real()->connect(fd, sa, len);
+	flags = net_real()->fcntl(fd, F_GETFL);
+	net_real()->fcntl(fd, F_SETFL, flags | O_NONBLOCK);
+	rc = net_real()->connect(fd, sa, len);
+	err = rc < 0 ? errno : 0;
+	net_real()->fcntl(fd, F_SETFL, flags);
+	if (rc == 0 || err != EINPROGRESS)
+		return err ? (int)net_result(-err) : rc;
+	waited = wait_ready(fd, POLLOUT);
+	if (waited < 0)
+		return (int)net_result(waited == -EAGAIN ? -EINPROGRESS
+							 : waited);
+	if (net_real()->getsockopt(fd, SOL_SOCKET, SO_ERROR, &err, &err_len) <
+	    0)
+		return -1;
+	return (int)net_result(-err);
+}

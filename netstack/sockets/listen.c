@@ -1,0 +1,168 @@
+/*
+ * listen() and accept().
+ *
+ * A coroutine takes clients from the stack's listener, as many as the queue
+ * here has places, so that accept() and poll() need not wait in net_accept().
+ * The rest of the backlog stays with the stack, and with it its bounds.
+ */
+#include "netstack/sockets/sockets_priv.h"
+
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <stdlib.h>
+#include <sys/poll.h>
+
+/* A client whose address the socket's family cannot write. */
+static bool is_foreign(const struct net_sock *sock, const struct net_conn *conn)
+{
+	uint8_t family = net_peer_addr(conn).family;
+
+	return sock->v6 ? sock->v6_only && family == 4 : family == 6;
+}
+
+static void queue_client(struct net_sock *sock, struct net_conn *conn)
+{
+	struct net_sock_listener *lst = sock->lst;
+
+	if (sock->state != NET_SOCK_LISTENING || is_foreign(sock, conn)) {
+		net_abort(conn);
+		return;
+	}
+	lst->queue[(lst->head + lst->n++) % NET_SOCK_QUEUE] = conn;
+	net_sock_tell(sock, POLLIN | POLLRDNORM);
+}
+
+static void *take_clients(void *arg)
+{
+	struct net_sock *sock = arg;
+	struct net_sock_listener *lst = sock->lst;
+	struct net_listener *its = lst->listener;
+	struct net_conn *conn;
+	int err = 0;
+
+	while (err == 0 && lst->listener == its) {
+		if (lst->n == NET_SOCK_QUEUE) {
+			err = net_bell_wait(&lst->room, CORO_FOREVER);
+			continue;
+		}
+		err = net_accept(its, &conn);
+		if (err == 0)
+			queue_client(sock, conn);
+	}
+	if (err == -EINVAL && lst->listener == its)
+		lst->listener = NULL; /* closed by whoever closes the stack */
+	net_sock_put(sock);
+	return NULL;
+}
+
+static long begin(struct net_sock *sock, unsigned backlog)
+{
+	struct net_addr addr = sock->local;
+	int err;
+
+	if (net_addr_is_any(&addr) && !sock->v6_only)
+		addr.family = 0;
+	err = net_listen(net_stack_here(), &addr, backlog,
+			 &sock->lst->listener);
+	if (err < 0)
+		return err;
+	sock->local.port = net_listener_addr(sock->lst->listener).port;
+	sock->state = NET_SOCK_LISTENING;
+	net_sock_hold(sock);
+	err = net_spawn(net_stack_here(), "accept", take_clients, sock);
+	if (err < 0) {
+		sock->uses--;
+		net_listener_close(sock->lst->listener);
+		sock->lst->listener = NULL;
+		sock->state = NET_SOCK_BOUND;
+	}
+	return err;
+}
+
+long net_sock_listen(struct net_sock *sock, int backlog)
+{
+	if (sock->state == NET_SOCK_LISTENING)
+		return 0; /* the backlog stays what it was */
+	if (sock->state != NET_SOCK_BOUND || !sock->local.family)
+		return -EINVAL;
+	if (net_sockets_tls.stopping)
+		return -ECANCELED;
+	if (!sock->lst)
+		sock->lst = calloc(1, sizeof(*sock->lst));
+	if (!sock->lst)
+		return -ENOMEM;
+	return begin(sock, backlog > 0 ? (unsigned)backlog : 1);
+}
+
+void net_sock_unlisten(struct net_sock *sock)
+{
+	struct net_sock_listener *lst = sock->lst;
+
+	net_listener_close(lst->listener);
+	lst->listener = NULL;
+	for (; lst->n; lst->n--)
+		net_abort(lst->queue[lst->head++ % NET_SOCK_QUEUE]);
+	net_bell_ring(&lst->room);
+}
+
+/* ---- accept ---- */
+
+static int accept_one(struct net_sock *sock, int flags)
+{
+	struct net_sock_listener *lst = sock->lst;
+	int fd = net_real()->socket(sock->v6 ? AF_INET6 : AF_INET,
+				    SOCK_STREAM | flags, 0);
+	struct net_sock *client;
+	int err;
+
+	if (fd < 0)
+		return -errno;
+	client = net_sock_new();
+	err = client ? 0 : -ENOMEM;
+	if (client) {
+		client->v6 = sock->v6;
+		client->nonblock = flags & SOCK_NONBLOCK;
+		client->opts = sock->opts;
+		client->told = true;
+		net_sock_hold(client);
+		err = net_fd_set_sock(fd, client);
+		net_sock_put(client);
+	}
+	if (err < 0) {
+		net_real()->close(fd);
+		return err;
+	}
+	net_sock_attach(client, lst->queue[lst->head % NET_SOCK_QUEUE]);
+	lst->head++;
+	lst->n--;
+	net_bell_ring(&lst->room);
+	return fd;
+}
+
+long net_sock_accept(struct net_sock *sock, struct sockaddr *sa, socklen_t *len,
+		     int flags)
+{
+	int64_t until = 0;
+	long fd;
+
+	if (flags & ~(SOCK_NONBLOCK | SOCK_CLOEXEC))
+		return -EINVAL;
+	for (;;) {
+		long err;
+
+		if (sock->state != NET_SOCK_LISTENING)
+			return -EINVAL;
+		if (sock->lst->n)
+			break;
+		if (sock->nonblock)
+			return -EAGAIN;
+		err = net_sock_wait(sock, &sock->readable,
+				    sock->opts.recv_timeout_ns, &until);
+		if (err < 0)
+			return err;
+	}
+	fd = accept_one(sock, flags);
+	if (fd >= 0 && sa)
+		net_sock_name(net_fds[fd].sock, true, sa, len);
+	return fd;
+}

@@ -1,0 +1,439 @@
+/*
+ * getsockopt(), setsockopt(), ioctl().
+ *
+ * Each option is also set on the kernel's socket that holds the number, which
+ * so checks values and gives back those that have no effect here. An option
+ * that is not in these lists is refused (ENOPROTOOPT) rather than ignored.
+ */
+#include "netstack/sockets/sockets_priv.h"
+
+#include <linux/tcp.h>
+#include <netinet/in.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/time.h>
+
+#include <linux/sockios.h>
+
+#define NEVER_NS (-1)
+
+/* Kept and given back, without effect. */
+static bool is_kept(int level, int name)
+{
+	switch (level) {
+	case SOL_SOCKET:
+		return name == SO_REUSEADDR || name == SO_REUSEPORT ||
+		       name == SO_SNDBUF || name == SO_RCVBUF ||
+		       name == SO_OOBINLINE || name == SO_PRIORITY ||
+		       name == SO_BROADCAST || name == SO_DONTROUTE;
+	case IPPROTO_IP:
+		return name == IP_TOS || name == IP_TTL;
+	case IPPROTO_IPV6:
+		return name == IPV6_TCLASS || name == IPV6_V6ONLY;
+	case IPPROTO_TCP:
+		return name == TCP_QUICKACK || name == TCP_DEFER_ACCEPT ||
+		       name == TCP_NOTSENT_LOWAT;
+	default:
+		return false;
+	}
+}
+
+/* Given by the kernel's socket, which is of the same kind. */
+static bool is_of_kind(int level, int name)
+{
+	return level == SOL_SOCKET &&
+	       (name == SO_TYPE || name == SO_DOMAIN || name == SO_PROTOCOL);
+}
+
+/* ---- values ---- */
+
+static int64_t timeval_ns(const struct timeval *tv)
+{
+	if (tv->tv_sec == 0 && tv->tv_usec == 0)
+		return NEVER_NS;
+	if (tv->tv_sec >= INT64_MAX / 2000000000)
+		return NEVER_NS;
+	return tv->tv_sec * INT64_C(1000000000) + tv->tv_usec * 1000;
+}
+
+static void nagle(struct net_sock *sock)
+{
+	if (sock->conn)
+		net_set_nodelay(sock->conn,
+				sock->opts.nodelay && !sock->opts.cork);
+}
+
+static void keepalive(struct net_sock *sock)
+{
+	const struct net_sock_opts *o = &sock->opts;
+
+	if (sock->conn)
+		net_set_keepalive(
+			sock->conn, o->keepalive ? (unsigned)o->keep_idle_s : 0,
+			(unsigned)o->keep_interval_s, (unsigned)o->keep_count);
+}
+
+void net_sock_opts_apply(struct net_sock *sock)
+{
+	const struct net_sock_opts *o = &sock->opts;
+
+	if (!o->nodelay || o->cork)
+		nagle(sock);
+	if (o->keepalive)
+		keepalive(sock);
+	if (o->user_timeout_ms)
+		net_set_user_timeout(sock->conn, o->user_timeout_ms);
+}
+
+static int kernels_int(int fd, int level, int name)
+{
+	int value = 0;
+	socklen_t len = sizeof(value);
+
+	net_real()->getsockopt(fd, level, name, &value, &len);
+	return value;
+}
+
+static int64_t kernels_timeout(int fd, int name)
+{
+	struct timeval tv = {0};
+	socklen_t len = sizeof(tv);
+
+	net_real()->getsockopt(fd, SOL_SOCKET, name, &tv, &len);
+	return timeval_ns(&tv);
+}
+
+/* What the program has set before it was known whose the socket is. */
+void net_sock_opts_load(struct net_sock *sock, int fd)
+{
+	struct net_sock_opts *o = &sock->opts;
+	struct linger linger = {0};
+	socklen_t len = sizeof(linger);
+
+	o->nodelay = true; /* as the stack has it */
+	o->keepalive = kernels_int(fd, SOL_SOCKET, SO_KEEPALIVE);
+	o->keep_idle_s = kernels_int(fd, IPPROTO_TCP, TCP_KEEPIDLE);
+	o->keep_interval_s = kernels_int(fd, IPPROTO_TCP, TCP_KEEPINTVL);
+	o->keep_count = kernels_int(fd, IPPROTO_TCP, TCP_KEEPCNT);
+	o->user_timeout_ms =
+		(unsigned)kernels_int(fd, IPPROTO_TCP, TCP_USER_TIMEOUT);
+	o->recv_timeout_ns = kernels_timeout(fd, SO_RCVTIMEO);
+	o->send_timeout_ns = kernels_timeout(fd, SO_SNDTIMEO);
+	net_real()->getsockopt(fd, SOL_SOCKET, SO_LINGER, &linger, &len);
+	o->linger.on = linger.l_onoff;
+	o->linger.seconds = linger.l_linger;
+}
+
+/* ---- setting ---- */
+
+/* True: it has an effect here, and has had it. */
+static bool set_socket(struct net_sock *sock, int name, const void *value)
+{
+	struct net_sock_opts *o = &sock->opts;
+	struct linger linger;
+	struct timeval tv;
+	int number;
+
+	memcpy(&number, value, sizeof(number));
+	switch (name) {
+	case SO_KEEPALIVE:
+		o->keepalive = number;
+		keepalive(sock);
+		return true;
+	case SO_LINGER:
+		memcpy(&linger, value, sizeof(linger));
+		o->linger.on = linger.l_onoff;
+		o->linger.seconds = linger.l_linger;
+		return true;
+	case SO_RCVTIMEO:
+		memcpy(&tv, value, sizeof(tv));
+		o->recv_timeout_ns = timeval_ns(&tv);
+		return true;
+	case SO_SNDTIMEO:
+		memcpy(&tv, value, sizeof(tv));
+		o->send_timeout_ns = timeval_ns(&tv);
+		return true;
+	case SO_MAX_PACING_RATE:
+		if (sock->conn)
+			net_set_pacing_rate(sock->conn,
+					    number == -1 ? 0
+							 : (unsigned)number);
+		return true;
+	default:
+		return false;
+	}
+}
+
+static bool set_tcp(struct net_sock *sock, int name, const void *value)
+{
+	struct net_sock_opts *o = &sock->opts;
+	int number;
+
+	memcpy(&number, value, sizeof(number));
+	switch (name) {
+	case TCP_NODELAY:
+		o->nodelay = number;
+		nagle(sock);
+		return true;
+	case TCP_CORK:
+		o->cork = number;
+		nagle(sock);
+		return true;
+	case TCP_KEEPIDLE:
+		o->keep_idle_s = number;
+		keepalive(sock);
+		return true;
+	case TCP_KEEPINTVL:
+		o->keep_interval_s = number;
+		keepalive(sock);
+		return true;
+	case TCP_KEEPCNT:
+		o->keep_count = number;
+		keepalive(sock);
+		return true;
+	case TCP_USER_TIMEOUT:
+		o->user_timeout_ms = (unsigned)number;
+		if (sock->conn)
+			net_set_user_timeout(sock->conn, (unsigned)number);
+		return true;
+	default:
+		return false;
+	}
+}
+
+static bool has_effect(int level, int name)
+{
+	return (level == SOL_SOCKET &&
+		(name == SO_KEEPALIVE || name == SO_LINGER ||
+		 name == SO_RCVTIMEO || name == SO_SNDTIMEO ||
+		 name == SO_MAX_PACING_RATE)) ||
+	       (level == IPPROTO_TCP &&
+		(name == TCP_NODELAY || name == TCP_CORK ||
+		 name == TCP_KEEPIDLE || name == TCP_KEEPINTVL ||
+		 name == TCP_KEEPCNT || name == TCP_USER_TIMEOUT));
+}
+
+static long set_congestion(struct net_sock *sock, const void *value,
+			   socklen_t len)
+{
+	char name[16] = "";
+	int err;
+
+	if (len == 0)
+		return -EINVAL;
+	memcpy(name, value, len < sizeof(name) ? len : sizeof(name) - 1);
+	if (sock->lst && sock->lst->listener)
+		err = net_listener_set_cc(sock->lst->listener, name);
+	else if (sock->conn)
+		err = net_set_cc(sock->conn, name);
+	else
+		return -ENOPROTOOPT;
+	return err == -EINVAL ? -ENOENT : err;
+}
+
+long net_sock_setopt(struct net_sock *sock, int fd, int level, int name,
+		     const void *value, socklen_t len)
+{
+	if (level == IPPROTO_TCP && name == TCP_CONGESTION)
+		return value ? set_congestion(sock, value, len) : -EFAULT;
+	if (!is_kept(level, name) && !has_effect(level, name))
+		return -ENOPROTOOPT;
+	if (net_real()->setsockopt(fd, level, name, value, len) < 0)
+		return -errno; /* of a wrong value, or length */
+	if (level == IPPROTO_IPV6 && name == IPV6_V6ONLY) {
+		if (sock->state != NET_SOCK_BOUND)
+			return -EINVAL;
+		sock->v6_only = sock->v6 && *(const int *)value;
+	}
+	if (level == SOL_SOCKET)
+		set_socket(sock, name, value);
+	else if (level == IPPROTO_TCP)
+		set_tcp(sock, name, value);
+	return 0;
+}
+
+/* ---- getting ---- */
+
+static long give(void *value, socklen_t *len, const void *from, size_t size)
+{
+	if (*len > size)
+		*len = (socklen_t)size;
+	memcpy(value, from, *len);
+	return 0;
+}
+
+static long give_int(void *value, socklen_t *len, int number)
+{
+	return give(value, len, &number, sizeof(number));
+}
+
+static long give_timeout(void *value, socklen_t *len, int64_t ns)
+{
+	struct timeval tv = {0};
+
+	if (ns >= 0) {
+		tv.tv_sec = ns / 1000000000;
+		tv.tv_usec = ns % 1000000000 / 1000;
+	}
+	return give(value, len, &tv, sizeof(tv));
+}
+
+static int take_error(struct net_sock *sock)
+{
+	int err = sock->err;
+
+	sock->err = 0;
+	if (err || !sock->conn || sock->err_told)
+		return err;
+	if (!(net_ready(sock->conn, 0) & NET_FAILED))
+		return 0;
+	/* Reading tells why, and leaves nothing that could be read. */
+	err = -(int)net_peek(sock->conn, &(char){0}, 1);
+	if (err <= 0 || err == EPIPE || err == EAGAIN)
+		return 0;
+	sock->err_told = true;
+	return err;
+}
+
+static void fill_info(const struct net_tcp_info *from, struct tcp_info *out)
+{
+#define COPY(name) out->tcpi_##name = from->name
+	*out = (struct tcp_info){0};
+	COPY(state), COPY(ca_state), COPY(retransmits), COPY(probes);
+	COPY(backoff), COPY(options);
+	out->tcpi_snd_wscale = from->snd_wscale & 15;
+	out->tcpi_rcv_wscale = from->rcv_wscale & 15;
+	out->tcpi_delivery_rate_app_limited = from->delivery_rate_app_limited;
+	COPY(rto), COPY(ato), COPY(snd_mss), COPY(rcv_mss);
+	COPY(unacked), COPY(sacked), COPY(lost), COPY(retrans), COPY(fackets);
+	COPY(last_data_sent), COPY(last_ack_sent);
+	COPY(last_data_recv), COPY(last_ack_recv);
+	COPY(pmtu), COPY(rcv_ssthresh), COPY(rtt), COPY(rttvar);
+	COPY(snd_ssthresh), COPY(snd_cwnd), COPY(advmss), COPY(reordering);
+	COPY(rcv_rtt), COPY(rcv_space), COPY(total_retrans);
+	COPY(pacing_rate), COPY(max_pacing_rate);
+	COPY(bytes_acked), COPY(bytes_received);
+	COPY(segs_out), COPY(segs_in), COPY(notsent_bytes), COPY(min_rtt);
+	COPY(data_segs_in), COPY(data_segs_out), COPY(delivery_rate);
+	COPY(busy_time), COPY(rwnd_limited), COPY(sndbuf_limited);
+	COPY(delivered), COPY(delivered_ce);
+	COPY(bytes_sent), COPY(bytes_retrans), COPY(dsack_dups);
+	COPY(reord_seen), COPY(rcv_ooopack), COPY(snd_wnd);
+#undef COPY
+}
+
+static long give_info(const struct net_sock *sock, void *value, socklen_t *len)
+{
+	struct net_conn_stats stats;
+	struct tcp_info info = {.tcpi_state = 7 /* CLOSE */};
+
+	if (sock->state == NET_SOCK_LISTENING)
+		info.tcpi_state = 10;
+	if (sock->state == NET_SOCK_CONNECTING)
+		info.tcpi_state = 2;
+	if (sock->conn && net_conn_stats(sock->conn, &stats) == 0)
+		fill_info(&stats.info, &info);
+	return give(value, len, &info, sizeof(info));
+}
+
+static long get_socket(struct net_sock *sock, int name, void *value,
+		       socklen_t *len)
+{
+	const struct net_sock_opts *o = &sock->opts;
+	struct linger linger = {o->linger.on, o->linger.seconds};
+
+	switch (name) {
+	case SO_ERROR:
+		return give_int(value, len, take_error(sock));
+	case SO_ACCEPTCONN:
+		return give_int(value, len, sock->state == NET_SOCK_LISTENING);
+	case SO_KEEPALIVE:
+		return give_int(value, len, o->keepalive);
+	case SO_LINGER:
+		return give(value, len, &linger, sizeof(linger));
+	case SO_RCVTIMEO:
+		return give_timeout(value, len, o->recv_timeout_ns);
+	case SO_SNDTIMEO:
+		return give_timeout(value, len, o->send_timeout_ns);
+	default:
+		return -ENOPROTOOPT;
+	}
+}
+
+static long get_tcp(struct net_sock *sock, int name, void *value,
+		    socklen_t *len)
+{
+	const struct net_sock_opts *o = &sock->opts;
+	struct net_conn_stats stats = {.mss = 536, .cc = "cubic"};
+	char cc[16] = "";
+
+	switch (name) {
+	case TCP_NODELAY:
+		return give_int(value, len, o->nodelay);
+	case TCP_CORK:
+		return give_int(value, len, o->cork);
+	case TCP_KEEPIDLE:
+		return give_int(value, len, o->keep_idle_s);
+	case TCP_KEEPINTVL:
+		return give_int(value, len, o->keep_interval_s);
+	case TCP_KEEPCNT:
+		return give_int(value, len, o->keep_count);
+	case TCP_USER_TIMEOUT:
+		return give_int(value, len, (int)o->user_timeout_ms);
+	case TCP_INFO:
+		return give_info(sock, value, len);
+	case TCP_MAXSEG:
+		net_conn_stats(sock->conn, &stats);
+		return give_int(value, len, (int)stats.mss);
+	case TCP_CONGESTION:
+		net_conn_stats(sock->conn, &stats);
+		strncpy(cc, stats.cc, sizeof(cc) - 1);
+		return give(value, len, cc, sizeof(cc));
+	default:
+		return -ENOPROTOOPT;
+	}
+}
+
+long net_sock_getopt(struct net_sock *sock, int fd, int level, int name,
+		     void *value, socklen_t *len)
+{
+	long err = -ENOPROTOOPT;
+
+	if (!value || !len)
+		return -EFAULT;
+	if ((int)*len < 0)
+		return -EINVAL;
+	if (is_kept(level, name) || is_of_kind(level, name) ||
+	    (level == SOL_SOCKET && name == SO_MAX_PACING_RATE))
+		return net_real()->getsockopt(fd, level, name, value, len) < 0
+			       ? -errno
+			       : 0;
+	if (level == SOL_SOCKET)
+		err = get_socket(sock, name, value, len);
+	else if (level == IPPROTO_TCP)
+		err = get_tcp(sock, name, value, len);
+	return err;
+}
+
+/* ---- ioctl ---- */
+
+int net_sock_ioctl(struct net_sock *sock, unsigned long request, void *arg,
+		   long *result)
+{
+	struct net_conn_stats stats = {0};
+
+	if (request != FIONREAD && request != SIOCOUTQ)
+		return 0;
+	*result = 0;
+	if (!arg) {
+		*result = -EFAULT;
+	} else if (sock->state == NET_SOCK_LISTENING) {
+		*result = -EINVAL;
+	} else {
+		net_conn_stats(sock->conn, &stats);
+		*(int *)arg = (int)(request == FIONREAD
+					    ? stats.unread
+					    : stats.unsent + stats.unacked);
+	}
+	return 1;
+}

@@ -1,0 +1,301 @@
+/*
+ * poll() and select() over both kinds of descriptors.
+ *
+ * The kernel is asked in one call about all that are its own. A call that has
+ * to wait is one block of memory with a node for each of our sockets and a
+ * watch for each of the kernel's descriptors; whatever comes wakes it, and it
+ * looks again.
+ */
+#include "netstack/sockets/sockets_priv.h"
+
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/poll.h>
+
+struct call;
+
+struct poll_item {
+	struct net_sock_node node;   /* of ours */
+	struct coro_fd_watch kernel; /* or of the kernel's */
+	struct call *call;
+};
+
+struct call {
+	struct net_sleeper sleeper;
+	size_t n;
+	struct poll_item items[];
+};
+
+/* ---- looking ---- */
+
+/* In revents, while it has to be asked for: no event has all bits. */
+#define KERNELS ((short)-1)
+
+static short wanted(const struct pollfd *p, unsigned events)
+{
+	return (short)(events & ((unsigned short)p->events | POLLERR | POLLHUP |
+				 POLLNVAL));
+}
+
+bool net_poll_has_ours(struct pollfd *fds, size_t n)
+{
+	struct net_sock *sock;
+
+	for (size_t i = 0; net_fds && i < n; i++)
+		if (net_fd_sock(fds[i].fd, &sock, "poll"))
+			return true;
+	return false;
+}
+
+/* The kernel's descriptors among them, which are asked in one call. */
+static long look_kernels(struct pollfd *fds, size_t n, size_t kernels)
+{
+	struct pollfd few[16], *list = few;
+	size_t at = 0;
+	long ready;
+
+	if (kernels == n) {
+		ready = net_real()->poll(fds, n, 0);
+		return ready < 0 ? -errno : ready;
+	}
+	if (kernels > sizeof(few) / sizeof(few[0]))
+		list = malloc(kernels * sizeof(*list));
+	if (!list)
+		return -ENOMEM;
+	for (size_t i = 0; i < n; i++)
+		if (fds[i].revents == KERNELS)
+			list[at++] = fds[i];
+	ready = net_real()->poll(list, kernels, 0);
+	if (ready < 0)
+		ready = -errno;
+	at = 0;
+	for (size_t i = 0; i < n; i++)
+		if (fds[i].revents == KERNELS)
+			fds[i].revents = ready < 0 ? 0 : list[at++].revents;
+	if (list != few)
+		free(list);
+	return ready;
+}
+
+/* How many are ready now, of both kinds. */
+static long look(struct pollfd *fds, size_t n)
+{
+	size_t kernels = 0;
+	long ours = 0, theirs = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		struct net_sock *sock;
+		int whose = net_fd_sock(fds[i].fd, &sock, "poll");
+
+		if (whose == 0) {
+			fds[i].revents = fds[i].fd < 0 ? 0 : KERNELS;
+			kernels += fds[i].fd >= 0;
+			continue;
+		}
+		fds[i].revents =
+			whose < 0 ? POLLNVAL
+				  : wanted(&fds[i], net_sock_events(sock));
+		ours += fds[i].revents != 0;
+	}
+	if (kernels)
+		theirs = look_kernels(fds, n, kernels);
+	return theirs < 0 ? theirs : ours + theirs;
+}
+
+/* ---- waiting ---- */
+
+static void on_ours(struct net_sock_node *node, unsigned events)
+{
+	struct poll_item *item = (struct poll_item *)node;
+
+	net_bell_ring(&item->call->sleeper.bell);
+}
+
+static void on_kernels(struct coro_fd_watch *watch, int events)
+{
+	struct poll_item *item =
+		(void *)((char *)watch - offsetof(struct poll_item, kernel));
+
+	net_bell_ring(&item->call->sleeper.bell);
+}
+
+/* A cleanup of the coroutine, so that its end takes the nodes away, too. */
+static void call_end(void *arg)
+{
+	struct call *call = arg;
+
+	for (size_t i = 0; i < call->n; i++) {
+		net_node_remove(&call->items[i].node);
+		coro_fd_unwatch(&call->items[i].kernel);
+	}
+	net_sleeper_remove(&call->sleeper);
+	free(call);
+}
+
+static int watch_one(struct poll_item *item, const struct pollfd *p)
+{
+	struct net_sock *sock;
+	int whose = net_fd_sock(p->fd, &sock, "poll"), events, err;
+
+	if (whose < 0 || p->fd < 0)
+		return 0;
+	if (whose > 0) {
+		if (item->node.pprev)
+			return 0;
+		item->node.fn = on_ours;
+		item->node.events = (unsigned short)p->events;
+		net_node_add(&sock->nodes, &item->node);
+		return 0;
+	}
+	events = p->events & (POLLIN | POLLOUT | POLLPRI | POLLRDHUP);
+	item->kernel.fn = on_kernels;
+	err = coro_fd_watch(p->fd, events ? events : POLLPRI, &item->kernel);
+	/* Watched still; or always ready, and it has been asked. */
+	return err == -EBUSY || err == -EPERM || err == -EBADF ? 0 : err;
+}
+
+static long wait_until(struct call *call, struct pollfd *fds, int64_t deadline)
+{
+	long ready = 0, err = 0;
+
+	do {
+		for (size_t i = 0; err == 0 && i < call->n; i++)
+			err = watch_one(&call->items[i], &fds[i]);
+		if (err == 0)
+			err = net_bell_wait(&call->sleeper.bell, deadline);
+		ready = look(fds, call->n);
+	} while (err == 0 && ready == 0);
+	if (ready)
+		return ready;
+	return err == -ETIMEDOUT &&
+			       coro_sched_now(coro_sched_self()) >= deadline
+		       ? 0
+		       : err;
+}
+
+static long sleep_through(struct pollfd *fds, size_t n, int64_t ns)
+{
+	struct call *call =
+		calloc(1, sizeof(*call) + n * sizeof(call->items[0]));
+	int saved = errno, err = call ? net_sockets_open() : -ENOMEM;
+	long ready;
+
+	if (err == 0)
+		err = coro_cleanup_push(call_end, call);
+	if (err < 0) {
+		free(call);
+		return err;
+	}
+	call->n = n;
+	for (size_t i = 0; i < n; i++)
+		call->items[i].call = call;
+	net_sleeper_add(&call->sleeper);
+	ready = wait_until(call, fds, net_deadline_in(ns));
+	coro_cleanup_pop(true);
+	errno = saved;
+	return ready;
+}
+
+long net_poll_fds(struct pollfd *fds, size_t n, int64_t ns)
+{
+	long ready;
+
+	if (n > NET_FDS_MAX)
+		return -EINVAL;
+	ready = look(fds, n);
+	if (ready || ns == 0)
+		return ready;
+	return net_in_coroutine() ? sleep_through(fds, n, ns) : -EPERM;
+}
+
+/* ---- select ---- */
+
+/* The kernel's layout of a set, whose length only the caller knows. */
+#define WORD_BITS (8 * sizeof(long))
+
+static bool bit_of(const fd_set *set, int fd)
+{
+	const unsigned long *words = (const void *)set;
+
+	return set &&
+	       (words[(size_t)fd / WORD_BITS] >> (size_t)fd % WORD_BITS & 1);
+}
+
+static void bit_set(fd_set *set, int fd)
+{
+	unsigned long *words = (void *)set;
+
+	words[(size_t)fd / WORD_BITS] |= 1ul << (size_t)fd % WORD_BITS;
+}
+
+static void bits_clear(fd_set *set, int n)
+{
+	if (set)
+		memset(set, 0,
+		       ((size_t)n + WORD_BITS - 1) / WORD_BITS * sizeof(long));
+}
+
+static size_t to_poll(int n, const fd_set *in, const fd_set *out,
+		      const fd_set *except, struct pollfd *fds)
+{
+	size_t count = 0;
+
+	for (int fd = 0; fd < n; fd++) {
+		short events = (short)((bit_of(in, fd) ? POLLIN : 0) |
+				       (bit_of(out, fd) ? POLLOUT : 0) |
+				       (bit_of(except, fd) ? POLLPRI : 0));
+
+		if (events) {
+			if (fds)
+				fds[count] = (struct pollfd){.fd = fd,
+							     .events = events};
+			count++;
+		}
+	}
+	return count;
+}
+
+static long from_poll(const struct pollfd *fds, size_t count, int n, fd_set *in,
+		      fd_set *out, fd_set *except)
+{
+	long bits = 0;
+
+	for (size_t i = 0; i < count; i++)
+		if (fds[i].revents & POLLNVAL)
+			return -EBADF;
+	bits_clear(in, n);
+	bits_clear(out, n);
+	bits_clear(except, n);
+	for (size_t i = 0; i < count; i++) {
+		short events = fds[i].events, got = fds[i].revents;
+
+		if (events & POLLIN && got & (POLLIN | POLLHUP | POLLERR))
+			bit_set(in, fds[i].fd), bits++;
+		if (events & POLLOUT && got & (POLLOUT | POLLERR))
+			bit_set(out, fds[i].fd), bits++;
+		if (events & POLLPRI && got & POLLPRI)
+			bit_set(except, fds[i].fd), bits++;
+	}
+	return bits;
+}
+
+long net_select_fds(int n, fd_set *in, fd_set *out, fd_set *except, int64_t ns)
+{
+	struct pollfd *fds;
+	size_t count;
+	long ready;
+
+	if (n < 0 || (unsigned)n > NET_FDS_MAX)
+		return -EINVAL;
+	count = to_poll(n, in, out, except, NULL);
+	fds = calloc(count ? count : 1, sizeof(*fds));
+	if (!fds)
+		return -ENOMEM;
+	to_poll(n, in, out, except, fds);
+	ready = net_poll_fds(fds, count, ns);
+	if (ready >= 0)
+		ready = from_poll(fds, count, n, in, out, except);
+	free(fds);
+	return ready;
+}

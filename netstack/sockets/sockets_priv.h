@@ -1,0 +1,350 @@
+/*
+ * Sockets of the stack under the kernel's numbers.
+ *
+ * Layers: hook_*.c are the calls that programs make, and turn results into
+ * errno; below them a call goes to a socket of the stack (stream.c, connect.c,
+ * listen.c, options.c), which returns a negative errno, or to the kernel
+ * (kernel.c). poll.c and epoll.c wait for both. All of it uses public calls of
+ * the stack alone.
+ *
+ * A connection here is always watched (net_set_watch), so that no call on it
+ * blocks; what has to wait does so in wait.c, and nowhere else. There alone it
+ * matters that the caller is a coroutine.
+ *
+ * A socket belongs to a thread and is used by that thread alone. What threads
+ * share is the table of descriptors, each entry of which is its owner's.
+ */
+#pragma once
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <coronet/coro_io.h>
+#include <coronet/coro_sync.h>
+#include <coronet/net.h>
+#include <coronet/net_sockets.h>
+
+#include "netstack/sockets/real.h"
+
+#define NET_HOOK __attribute__((visibility("default")))
+
+/* ---- wait.c ---- */
+
+/*
+ * What coroutines wait for until it is rung; all wake then, and look. One that
+ * has left otherwise makes another wake for nothing.
+ */
+struct net_bell {
+	struct coro_sem sem;
+	unsigned waiters;
+};
+
+/*
+ * Blocks until the bell rings, or the deadline; keeps errno. Returns 0,
+ * -ETIMEDOUT (this or the coroutine's deadline), -ECANCELED, -EPERM (outside a
+ * coroutine).
+ */
+int net_bell_wait(struct net_bell *bell, int64_t deadline_ns);
+
+static inline void net_bell_ring(struct net_bell *bell)
+{
+	for (; bell->waiters; bell->waiters--)
+		coro_sem_post(&bell->sem);
+}
+
+/* Whoever is told of a socket's events: a poll(), an epoll set. */
+struct net_sock_node {
+	struct net_sock_node *next, **pprev; /* pprev NULL: in no list */
+	void (*fn)(struct net_sock_node *node, unsigned events);
+	unsigned events; /* POLLIN and so on */
+};
+
+void net_node_add(struct net_sock_node **list, struct net_sock_node *node);
+void net_node_remove(struct net_sock_node *node);
+
+/* A call of poll() or epoll_wait() that waits: woken when a stack stops, too.
+ */
+struct net_sleeper {
+	struct net_sleeper *next, **pprev;
+	struct net_bell bell;
+};
+
+void net_sleeper_add(struct net_sleeper *sleeper);
+void net_sleeper_remove(struct net_sleeper *sleeper);
+
+/* now + ns without overflow; below 0: never. */
+int64_t net_deadline_in(int64_t ns);
+
+/* ---- sockets ---- */
+
+enum net_sock_state {
+	NET_SOCK_BOUND,	     /* to an address of the stack, or to any */
+	NET_SOCK_CONNECTING, /* a coroutine of ours dials */
+	NET_SOCK_CONNECTED,
+	NET_SOCK_FAILED, /* to connect: err, until it is told */
+	NET_SOCK_LISTENING,
+	NET_SOCK_CLOSED, /* its last descriptor; somebody still waits in it */
+};
+
+/* What getsockopt() gives and accepted sockets inherit. */
+struct net_sock_opts {
+	bool nodelay, cork, keepalive;
+	int keep_idle_s, keep_interval_s, keep_count;
+	unsigned user_timeout_ms;
+	struct {
+		int on, seconds;
+	} linger;
+	int64_t recv_timeout_ns, send_timeout_ns; /* below 0: none */
+};
+
+/* Connections that wait for accept(), beside those of the stack's backlog. */
+#define NET_SOCK_QUEUE 16u
+
+struct net_sock_listener {
+	struct net_listener *listener;
+	struct net_conn *queue[NET_SOCK_QUEUE];
+	unsigned head, n;
+	struct net_bell room;
+};
+
+struct net_sock {
+	struct net_watch watch;	       /* first */
+	struct net_conn *conn;	       /* owned; NULL: none */
+	struct net_sock_listener *lst; /* owned, while it listens */
+	uint8_t state;		       /* enum net_sock_state */
+	bool nonblock;		       /* O_NONBLOCK */
+	bool v6;		       /* AF_INET6 */
+	bool v6_only;
+	bool rd_shut, wr_shut;
+	bool told;     /* a connect() has returned 0 */
+	bool err_told; /* and a call why the connection is over */
+	bool no_space; /* a write found no room, or nobody looked since */
+	unsigned fds;  /* descriptors */
+	unsigned uses; /* calls that wait in it, its own coroutines */
+	struct net_bell readable, writable;
+	struct net_sock_node *nodes;
+	struct coro *helper; /* dials, or accepts; or NULL */
+	int err;	     /* SO_ERROR, positive */
+	struct net_addr local, remote;
+	struct net_sock_opts opts;
+	struct net_sock *next, **pprev; /* of the thread */
+};
+
+/* ---- table.c ---- */
+
+/* What a thread has. Its address says whose an entry of the table is. */
+struct net_sockets {
+	struct net_stack *stack; /* NULL: it has no sockets yet */
+	bool stopping;
+	struct net_sock *socks;
+	struct net_epoll *epolls;
+	struct net_sleeper *sleepers;
+};
+extern _Thread_local struct net_sockets net_sockets_tls
+	__attribute__((visibility("hidden")));
+
+struct net_epoll;
+
+struct net_fd {
+	_Atomic(struct net_sockets *) owner; /* NULL: the kernel's */
+	struct net_sock *sock;		     /* one of both */
+	struct net_epoll *epoll;
+};
+
+#define NET_FDS_MAX (1u << 20)
+extern struct net_fd *net_fds;
+extern bool net_forked; /* this is a child of the program's */
+
+int net_fd_refuse(const struct net_fd *entry, int fd, const char *call);
+
+/* 1 and the socket; 0: the kernel's; or an error: not this thread's. */
+static inline int net_fd_sock(int fd, struct net_sock **out, const char *call)
+{
+	struct net_fd *entry;
+
+	*out = NULL;
+	if (!net_fds || (unsigned)fd >= NET_FDS_MAX)
+		return 0;
+	entry = &net_fds[fd];
+	if (!atomic_load_explicit(&entry->owner, memory_order_acquire))
+		return 0;
+	if (__builtin_expect(entry->owner != &net_sockets_tls || net_forked, 0))
+		return net_fd_refuse(entry, fd, call);
+	*out = entry->sock;
+	return entry->sock != NULL;
+}
+
+/* The same for an epoll set that has sockets of the stack. */
+static inline int net_fd_epoll(int fd, struct net_epoll **out, const char *call)
+{
+	struct net_fd *entry;
+
+	*out = NULL;
+	if (!net_fds || (unsigned)fd >= NET_FDS_MAX)
+		return 0;
+	entry = &net_fds[fd];
+	if (!atomic_load_explicit(&entry->owner, memory_order_acquire) ||
+	    !entry->epoll)
+		return 0;
+	if (entry->owner != &net_sockets_tls || net_forked)
+		return net_fd_refuse(entry, fd, call);
+	*out = entry->epoll;
+	return 1;
+}
+
+/* Whether a call may block a coroutine: in one, on a stack's thread. */
+static inline bool net_in_coroutine(void)
+{
+	return coro_self() && net_stack_here() && !net_forked;
+}
+
+/* The thread's, with its stack: 0, -ENOMEM. */
+int net_sockets_open(void);
+
+/* Enters a descriptor: 0, -EMFILE (beyond NET_FDS_MAX), -ENOMEM. */
+int net_fd_set_sock(int fd, struct net_sock *sock);
+int net_fd_set_epoll(int fd, struct net_epoll *epoll);
+
+/* `to` is another descriptor of what `from` is. */
+void net_fd_copy(int from, int to);
+
+/* Takes a descriptor out, about to be closed or overwritten; of a child's or
+ * another thread's nothing but the error -EPERM. */
+int net_fd_forget(int fd, const char *call);
+int net_fd_forget_range(unsigned first, unsigned last, const char *call);
+
+struct net_sock *net_sock_new(void);
+void net_sock_free(struct net_sock *sock);
+
+static inline void net_sock_hold(struct net_sock *sock)
+{
+	sock->uses++;
+}
+
+static inline void net_sock_put(struct net_sock *sock)
+{
+	if (--sock->uses == 0 && sock->fds == 0)
+		net_sock_free(sock);
+}
+
+/* ---- addrs.c ---- */
+
+/* 0, -EAFNOSUPPORT, -EINVAL (too short). A mapped IPv4 address becomes one. */
+int net_addr_from_sockaddr(const struct sockaddr *sa, socklen_t len,
+			   struct net_addr *out);
+/* As accept() and getsockname() give it; v6: as an IPv6 socket's. */
+int net_addr_to_sockaddr(const struct net_addr *addr, bool v6,
+			 struct sockaddr *sa, socklen_t *len);
+bool net_addr_is_any(const struct net_addr *addr);
+/* Whether what connects to it, or is bound to it, is the stack's. */
+bool net_ours_to_connect(const struct net_addr *addr);
+bool net_ours_to_bind(const struct net_addr *addr);
+
+/* ---- events.c ---- */
+
+/* What poll() tells of it now. */
+unsigned net_sock_events(struct net_sock *sock);
+/* Something of these may have come: tell those that wait. */
+void net_sock_tell(struct net_sock *sock, unsigned events);
+/* Its watch. */
+void net_sock_changed(struct net_conn *conn, struct net_watch *watch);
+
+/* ---- connect.c, listen.c ---- */
+
+/*
+ * Decides about a descriptor of the kernel's: 1 and a new socket; 0: the
+ * kernel's; or an error.
+ */
+int net_sock_adopt(int fd, const struct net_addr *addr, bool to_bind,
+		   struct net_sock **out);
+long net_sock_bind(struct net_sock *sock, const struct sockaddr *sa,
+		   socklen_t len);
+long net_sock_connect(struct net_sock *sock, const struct net_addr *to);
+long net_sock_listen(struct net_sock *sock, int backlog);
+long net_sock_accept(struct net_sock *sock, struct sockaddr *sa, socklen_t *len,
+		     int flags);
+void net_sock_unlisten(struct net_sock *sock);
+void net_sock_attach(struct net_sock *sock, struct net_conn *conn);
+/*
+ * Waits in the socket for at most timeout_ns (below 0: without end) after the
+ * first wait, which *until, 0 at first, remembers. 0; -EAGAIN: the time is
+ * over; -EBADF: it was closed, and is gone; or another error.
+ */
+long net_sock_wait(struct net_sock *sock, struct net_bell *bell,
+		   int64_t timeout_ns, int64_t *until);
+
+/* ---- stream.c ---- */
+
+long net_sock_recv(struct net_sock *sock, const struct iovec *iov, size_t n,
+		   int flags);
+long net_sock_send(struct net_sock *sock, const struct iovec *iov, size_t n,
+		   int flags);
+/* The same of one buffer, without flags. */
+long net_sock_read(struct net_sock *sock, void *buf, size_t len);
+long net_sock_write(struct net_sock *sock, const void *buf, size_t len);
+long net_sock_sendfile(struct net_sock *sock, int out, int in, off_t *offset,
+		       size_t count);
+long net_sock_shutdown(struct net_sock *sock, int how);
+/* The last descriptor has gone. */
+void net_sock_close(struct net_sock *sock);
+void net_sock_linger(struct net_sock *sock);
+long net_sock_name(struct net_sock *sock, bool peer, struct sockaddr *sa,
+		   socklen_t *len);
+
+/* ---- options.c ---- */
+
+void net_sock_opts_load(struct net_sock *sock, int fd);
+void net_sock_opts_apply(struct net_sock *sock);
+long net_sock_setopt(struct net_sock *sock, int fd, int level, int name,
+		     const void *value, socklen_t len);
+long net_sock_getopt(struct net_sock *sock, int fd, int level, int name,
+		     void *value, socklen_t *len);
+/* 1 and the result; 0: the kernel's. */
+int net_sock_ioctl(struct net_sock *sock, unsigned long request, void *arg,
+		   long *result);
+
+/* ---- kernel.c ---- */
+
+/* In a coroutine, blocks until the kernel's descriptor is ready, unless it is
+ * O_NONBLOCK: 0, or an error that the call is to return. */
+long net_kernel_wait(int fd, int events);
+/* These have errno, as the calls they stand for. */
+ssize_t net_kernel_recv(int fd, void *buf, size_t len, int flags);
+ssize_t net_kernel_write(int fd, const void *buf, size_t len);
+ssize_t net_kernel_writev(int fd, const struct iovec *iov, int n);
+ssize_t net_kernel_sendmsg(int fd, const struct msghdr *msg, int flags);
+ssize_t net_kernel_sendfile(int out, int in, off_t *offset, size_t count);
+int net_kernel_connect(int fd, const struct sockaddr *sa, socklen_t len);
+
+/* ---- poll.c, epoll.c ---- */
+
+/* poll() in a coroutine, or with a socket of the stack: at most ns, below 0:
+ * without end. A count or a negative errno. */
+long net_poll_fds(struct pollfd *fds, size_t n, int64_t ns);
+bool net_poll_has_ours(struct pollfd *fds, size_t n);
+long net_select_fds(int n, fd_set *in, fd_set *out, fd_set *except, int64_t ns);
+
+int net_epoll_new(int fd); /* of the kernel's, just made: 0, -ENOMEM */
+long net_epoll_control(int epfd, int op, int fd, struct epoll_event *event);
+long net_epoll_await(struct net_epoll *set, int epfd,
+		     struct epoll_event *events, int max, int64_t ns);
+/* A descriptor of the kernel's becomes a socket of the stack. */
+void net_epoll_adopt(int fd, struct net_sock *sock);
+void net_epoll_wake(struct net_epoll *set); /* the stack stops */
+void net_epoll_put(struct net_epoll *set);  /* a descriptor less */
+void net_epoll_hold(struct net_epoll *set);
+/* A socket or the whole set is about to go. */
+void net_epoll_node_gone(struct net_sock_node *node);
+bool net_epoll_is_node(const struct net_sock_node *node);
+struct net_epoll *net_epoll_next(const struct net_epoll *set);
+
+/* What calls return: r, or -1 and errno. */
+static inline long net_result(long r)
+{
+	if (__builtin_expect(r >= 0, 1))
+		return r;
+	errno = (int)-r;
+	return -1;
+}

@@ -1,0 +1,412 @@
+/*
+ * Reading, writing and closing.
+ *
+ * Nothing here is kept while a call waits but the caller's own arguments: they
+ * may lie on a shared stack, and are looked at by their coroutine alone.
+ */
+#include "netstack/sockets/sockets_priv.h"
+
+#include <limits.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/sendfile.h>
+#include <unistd.h>
+
+#define SENDFILE_BYTES 65536u
+
+/* ---- reading ---- */
+
+static long not_connected(struct net_sock *sock)
+{
+	int err = sock->err;
+
+	if (sock->state == NET_SOCK_CLOSED)
+		return -EBADF;
+	if (sock->state == NET_SOCK_CONNECTING)
+		return -EAGAIN;
+	sock->err = 0;
+	return err ? -err : -ENOTCONN;
+}
+
+/* An error of the connection's is told once; then it has ended. */
+static long recv_error(struct net_sock *sock, long err)
+{
+	if (err == -ENOTCONN && sock->rd_shut)
+		return 0;
+	if (err == -EBADF || err == -EINVAL || err == -EPERM)
+		return err;
+	if (sock->err_told || err == -ENOTCONN || err == -EPIPE)
+		return 0;
+	sock->err_told = true;
+	return err;
+}
+
+/* What is there now: bytes, 0 at the end, -EAGAIN. */
+static long recv_now(struct net_sock *sock, const struct iovec *iov, size_t n,
+		     size_t skip, bool peek)
+{
+	long done = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		uint8_t *at = iov[i].iov_base;
+		size_t left = iov[i].iov_len, over = skip < left ? skip : left;
+		long got;
+
+		skip -= over;
+		left -= over;
+		if (left == 0)
+			continue;
+		got = (peek ? net_peek : net_recv)(sock->conn, at + over, left);
+		if (got <= 0)
+			return done ? done : got;
+		done += got;
+		if ((size_t)got < left || peek)
+			break;
+	}
+	return done;
+}
+
+static size_t total_of(const struct iovec *iov, size_t n)
+{
+	size_t total = 0;
+
+	for (size_t i = 0; i < n; i++)
+		if (__builtin_add_overflow(total, iov[i].iov_len, &total))
+			return SIZE_MAX;
+	return total;
+}
+
+static long recv_all(struct net_sock *sock, const struct iovec *iov, size_t n,
+		     int flags, size_t total)
+{
+	bool peek = flags & MSG_PEEK, all = flags & MSG_WAITALL;
+	int64_t until = 0;
+	size_t done = 0;
+
+	for (;;) {
+		long got = recv_now(sock, iov, n, peek ? 0 : done, peek);
+
+		if (got > 0) {
+			done = peek ? (size_t)got : done + (size_t)got;
+			if (!all || done >= total)
+				return (long)done;
+			got = -EAGAIN;
+		}
+		if (got != -EAGAIN)
+			return done ? (long)done : recv_error(sock, got);
+		if (sock->nonblock || flags & MSG_DONTWAIT)
+			return done ? (long)done : got;
+		got = net_sock_wait(sock, &sock->readable,
+				    sock->opts.recv_timeout_ns, &until);
+		if (got < 0)
+			return done && got != -EBADF ? (long)done : got;
+	}
+}
+
+long net_sock_recv(struct net_sock *sock, const struct iovec *iov, size_t n,
+		   int flags)
+{
+	size_t total;
+
+	if (flags & (MSG_OOB | MSG_ERRQUEUE))
+		return flags & MSG_OOB ? -EINVAL : -EAGAIN;
+	if (sock->state != NET_SOCK_CONNECTED) {
+		int64_t until = 0;
+
+		while (sock->state == NET_SOCK_CONNECTING && !sock->nonblock &&
+		       !(flags & MSG_DONTWAIT)) {
+			long err = net_sock_wait(sock, &sock->writable,
+						 sock->opts.recv_timeout_ns,
+						 &until);
+
+			if (err < 0)
+				return err;
+		}
+		if (sock->state != NET_SOCK_CONNECTED)
+			return not_connected(sock);
+	}
+	total = total_of(iov, n);
+	if (total > SSIZE_MAX)
+		return -EINVAL;
+	return total ? recv_all(sock, iov, n, flags, total) : 0;
+}
+
+/* read(): most of what there is to do. */
+long net_sock_read(struct net_sock *sock, void *buf, size_t len)
+{
+	struct iovec iov = {buf, len};
+	int64_t until = 0;
+
+	if (sock->state != NET_SOCK_CONNECTED || len == 0)
+		return net_sock_recv(sock, &iov, 1, 0);
+	for (;;) {
+		long n = net_recv(sock->conn, buf, len);
+
+		if (n >= 0)
+			return n;
+		if (n != -EAGAIN)
+			return recv_error(sock, n);
+		if (sock->nonblock)
+			return n;
+		n = net_sock_wait(sock, &sock->readable,
+				  sock->opts.recv_timeout_ns, &until);
+		if (n < 0)
+			return n;
+	}
+}
+
+/* ---- writing ---- */
+
+static long send_error(struct net_sock *sock, long err, int flags)
+{
+	if (err == -EBADF || err == -EINVAL || err == -EPERM)
+		return err;
+	if (!sock->err_told && err != -EPIPE && err != -ENOTCONN) {
+		sock->err_told = true;
+		return err;
+	}
+	if (!(flags & MSG_NOSIGNAL))
+		raise(SIGPIPE);
+	return -EPIPE;
+}
+
+/* One buffer: how many bytes, all unless it may not wait, or an error. */
+static long send_buffer(struct net_sock *sock, const uint8_t *at, size_t len,
+			int flags, int64_t *until)
+{
+	size_t done = 0;
+
+	while (done < len) {
+		long n = net_send(sock->conn, at + done, len - done);
+
+		if (n > 0) {
+			done += (size_t)n;
+			continue;
+		}
+		if (n == -EAGAIN) {
+			sock->no_space = true;
+			if (sock->nonblock || flags & MSG_DONTWAIT)
+				return done ? (long)done : n;
+			n = net_sock_wait(sock, &sock->writable,
+					  sock->opts.send_timeout_ns, until);
+			if (n == 0)
+				continue;
+			if (n == -EAGAIN || n == -EBADF)
+				return done ? (long)done : n;
+		}
+		return done ? (long)done : send_error(sock, n, flags);
+	}
+	return (long)done;
+}
+
+static long send_all(struct net_sock *sock, const struct iovec *iov, size_t n,
+		     int flags)
+{
+	int64_t until = 0;
+	long done = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		long part;
+
+		if (iov[i].iov_len == 0)
+			continue;
+		part = send_buffer(sock, iov[i].iov_base, iov[i].iov_len, flags,
+				   &until);
+		if (part < 0)
+			return done ? done : part;
+		done += part;
+		if ((size_t)part < iov[i].iov_len)
+			break;
+	}
+	return done;
+}
+
+long net_sock_send(struct net_sock *sock, const struct iovec *iov, size_t n,
+		   int flags)
+{
+	int64_t until = 0;
+
+	if (flags & (MSG_OOB | MSG_FASTOPEN))
+		return -EOPNOTSUPP;
+	while (sock->state == NET_SOCK_CONNECTING && !sock->nonblock &&
+	       !(flags & MSG_DONTWAIT)) {
+		long err = net_sock_wait(sock, &sock->writable,
+					 sock->opts.send_timeout_ns, &until);
+
+		if (err < 0)
+			return err;
+	}
+	if (sock->state != NET_SOCK_CONNECTED) {
+		long err = not_connected(sock);
+
+		return err == -ENOTCONN ? send_error(sock, err, flags) : err;
+	}
+	if (sock->wr_shut)
+		return send_error(sock, -EPIPE, flags);
+	if (n > IOV_MAX || total_of(iov, n) > SSIZE_MAX)
+		return -EINVAL;
+	return send_all(sock, iov, n, flags);
+}
+
+/* What a buffer needs that does not fit at once. */
+__attribute__((noinline)) static long
+write_rest(struct net_sock *sock, const uint8_t *buf, size_t len, long n)
+{
+	struct iovec iov = {(void *)buf, len};
+	int64_t until = 0;
+	long rest;
+
+	if (n <= 0)
+		return net_sock_send(sock, &iov, 1, 0);
+	rest = send_buffer(sock, buf + n, len - (size_t)n, 0, &until);
+	return rest < 0 ? n : n + rest;
+}
+
+/* write(): most of what there is to do. */
+long net_sock_write(struct net_sock *sock, const void *buf, size_t len)
+{
+	long n = 0;
+
+	if (__builtin_expect(sock->state == NET_SOCK_CONNECTED, 1))
+		n = net_send(sock->conn, buf, len);
+	if (__builtin_expect(n == (long)len && n > 0, 1))
+		return n;
+	return write_rest(sock, buf, len, n);
+}
+
+/* ---- sendfile ---- */
+
+static long send_part(struct net_sock *sock, int out, const void *buf,
+		      size_t len)
+{
+	struct iovec iov = {(void *)buf, len};
+
+	if (sock)
+		return net_sock_send(sock, &iov, 1, 0);
+	len = (size_t)net_kernel_write(out, buf, len);
+	return (long)len < 0 ? -errno : (long)len;
+}
+
+/* sock: what out is of the stack's, NULL: the kernel's. */
+long net_sock_sendfile(struct net_sock *sock, int out, int in, off_t *offset,
+		       size_t count)
+{
+	off_t at = offset ? *offset : lseek(in, 0, SEEK_CUR);
+	uint8_t *buf = at < 0 ? NULL : malloc(SENDFILE_BYTES);
+	long done = 0, err = 0;
+
+	if (at < 0)
+		return -errno;
+	if (!buf)
+		return -ENOMEM;
+	while ((size_t)done < count) {
+		size_t part = count - (size_t)done;
+		ssize_t n = pread(in, buf,
+				  part < SENDFILE_BYTES ? part : SENDFILE_BYTES,
+				  at + done);
+
+		if (n <= 0) {
+			err = n < 0 ? -errno : 0;
+			break;
+		}
+		err = send_part(sock, out, buf, (size_t)n);
+		if (err < 0)
+			break;
+		done += err;
+		if (err < n)
+			break;
+	}
+	free(buf);
+	if (done && offset)
+		*offset = at + done;
+	else if (done)
+		lseek(in, at + done, SEEK_SET);
+	return done ? done : err < 0 ? err : 0;
+}
+
+/* ---- closing ---- */
+
+long net_sock_shutdown(struct net_sock *sock, int how)
+{
+	long err = 0;
+
+	if (how < SHUT_RD || how > SHUT_RDWR)
+		return -EINVAL;
+	if (sock->state == NET_SOCK_LISTENING && how != SHUT_WR) {
+		net_sock_unlisten(sock);
+		sock->state = NET_SOCK_BOUND;
+	} else if (sock->state == NET_SOCK_CONNECTED) {
+		sock->rd_shut |= how != SHUT_WR;
+		sock->wr_shut |= how != SHUT_RD;
+		err = net_shutdown(sock->conn, (enum net_shut)(how + 1));
+	} else {
+		return -ENOTCONN;
+	}
+	net_sock_tell(sock, net_sock_events(sock));
+	return err;
+}
+
+static void leave_nodes(struct net_sock *sock)
+{
+	while (sock->nodes) {
+		struct net_sock_node *node = sock->nodes;
+
+		net_node_remove(node);
+		if (net_epoll_is_node(node))
+			net_epoll_node_gone(node);
+		else
+			node->fn(node, POLLNVAL);
+	}
+}
+
+void net_sock_close(struct net_sock *sock)
+{
+	struct net_conn *conn = sock->conn;
+	bool listening = sock->state == NET_SOCK_LISTENING;
+
+	if (sock->state == NET_SOCK_CLOSED)
+		return;
+	sock->state = NET_SOCK_CLOSED;
+	sock->conn = NULL;
+	if (listening)
+		net_sock_unlisten(sock);
+	if (sock->helper)
+		coro_cancel(sock->helper);
+	if (conn && sock->opts.linger.on && sock->opts.linger.seconds == 0)
+		net_abort(conn);
+	else
+		net_close(conn);
+	net_bell_ring(&sock->readable);
+	net_bell_ring(&sock->writable);
+	leave_nodes(sock);
+}
+
+/* close() with SO_LINGER waits for the peer, with the socket closed already. */
+void net_sock_linger(struct net_sock *sock)
+{
+	struct net_conn *conn = sock->conn;
+	int64_t ns = sock->opts.linger.seconds * INT64_C(1000000000);
+
+	if (sock->fds > 1 || sock->state != NET_SOCK_CONNECTED ||
+	    !sock->opts.linger.on || ns == 0 || sock->nonblock ||
+	    !net_in_coroutine())
+		return;
+	sock->conn = NULL;
+	net_sock_close(sock);
+	net_close_wait(conn, net_deadline_in(ns));
+}
+
+long net_sock_name(struct net_sock *sock, bool peer, struct sockaddr *sa,
+		   socklen_t *len)
+{
+	struct net_addr addr = sock->local;
+
+	if (!sa || !len)
+		return -EFAULT;
+	if (peer && sock->state != NET_SOCK_CONNECTED)
+		return -ENOTCONN;
+	if (sock->state == NET_SOCK_CONNECTED)
+		addr = peer ? net_peer_addr(sock->conn)
+			    : net_local_addr(sock->conn);
+	return net_addr_to_sockaddr(&addr, sock->v6, sa, len);
+}

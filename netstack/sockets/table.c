@@ -1,0 +1,307 @@
+/*
+ * Descriptors, the sockets behind them, and the end of both.
+ *
+ * The table is indexed by number and lies in one mapping whose pages come when
+ * they are touched. An entry's owner is written last when it is made and first
+ * when it goes, by its owner; other threads read nothing else of it.
+ *
+ * Numbers can be closed behind our back: by the C library itself (fclose), by
+ * system calls made directly. An entry that is found where the kernel gives a
+ * number anew is such a one, and dropped (net_fd_forget).
+ */
+#include "netstack/sockets/sockets_priv.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+_Thread_local struct net_sockets net_sockets_tls;
+struct net_fd *net_fds;
+bool net_forked;
+
+static pid_t program_pid;
+static pthread_mutex_t making = PTHREAD_MUTEX_INITIALIZER;
+
+/* A child that was forked before there was a stack is a program like any. */
+static void in_child(void)
+{
+	net_forked = net_forked || net_fds || net_stack_here();
+}
+
+__attribute__((constructor)) static void watch_forks(void)
+{
+	pthread_atfork(NULL, NULL, in_child);
+}
+
+static int make_table(void)
+{
+	struct net_fd *made;
+	int err = 0;
+
+	pthread_mutex_lock(&making);
+	if (!net_fds) {
+		made = mmap(NULL, NET_FDS_MAX * sizeof(*made),
+			    PROT_READ | PROT_WRITE,
+			    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+		if (made == MAP_FAILED) {
+			err = -ENOMEM;
+		} else {
+			program_pid = getpid();
+			__atomic_store_n(&net_fds, made, __ATOMIC_RELEASE);
+		}
+	}
+	pthread_mutex_unlock(&making);
+	return err;
+}
+
+/* ---- a thread's ---- */
+
+static void each_sock(void (*fn)(struct net_sock *sock))
+{
+	struct net_sock *next;
+
+	for (struct net_sock *s = net_sockets_tls.socks; s; s = next) {
+		next = s->next;
+		fn(s);
+	}
+}
+
+static void wake(struct net_sock *sock)
+{
+	net_bell_ring(&sock->readable);
+	net_bell_ring(&sock->writable);
+	if (sock->lst)
+		net_bell_ring(&sock->lst->room);
+}
+
+static void wake_all(void)
+{
+	net_sockets_tls.stopping = true;
+	each_sock(wake);
+	for (struct net_sleeper *s = net_sockets_tls.sleepers; s; s = s->next)
+		net_bell_ring(&s->bell);
+	for (struct net_epoll *e = net_sockets_tls.epolls; e;
+	     e = net_epoll_next(e))
+		net_epoll_wake(e);
+}
+
+/* Its stack closes: what the descriptors mean goes, the numbers stay. */
+static void end(struct net_sock *sock)
+{
+	if (sock->lst)
+		sock->lst->listener = NULL; /* the stack has closed it */
+	net_sock_close(sock);
+	sock->helper = NULL;
+	sock->uses = 0; /* coroutines are destroyed; none will come back */
+	if (sock->fds == 0) {
+		sock->uses = 1;
+		net_sock_put(sock);
+	}
+}
+
+static void end_all(void *arg)
+{
+	each_sock(end);
+	net_sockets_tls.stopping = false;
+	net_sockets_tls.stack = NULL;
+}
+
+/*
+ * Waits for the stack to stop, and then to be closed: the calls of a watched
+ * connection do not learn that by themselves.
+ */
+static void *guard(void *arg)
+{
+	if (coro_cleanup_push(end_all, NULL) < 0)
+		return NULL;
+	while (net_poll(NULL, 0, CORO_FOREVER) != -ECANCELED) {
+		/* nothing else ends it */
+	}
+	wake_all();
+	for (;;)
+		coro_park();
+	return NULL;
+}
+
+int net_sockets_open(void)
+{
+	struct net_stack *stack = net_stack_here();
+	int err = 0;
+
+	if (net_sockets_tls.stack == stack)
+		return 0;
+	if (!net_fds)
+		err = make_table();
+	if (err == 0)
+		err = net_spawn(stack, "sockets", guard, NULL);
+	if (err == 0)
+		net_sockets_tls.stack = stack;
+	return err;
+}
+
+/* ---- sockets ---- */
+
+struct net_sock *net_sock_new(void)
+{
+	struct net_sock *sock = calloc(1, sizeof(*sock));
+
+	if (!sock)
+		return NULL;
+	sock->watch.fn = net_sock_changed;
+	sock->no_space = true;
+	sock->opts.recv_timeout_ns = sock->opts.send_timeout_ns = -1;
+	sock->next = net_sockets_tls.socks;
+	sock->pprev = &net_sockets_tls.socks;
+	if (sock->next)
+		sock->next->pprev = &sock->next;
+	net_sockets_tls.socks = sock;
+	return sock;
+}
+
+void net_sock_free(struct net_sock *sock)
+{
+	*sock->pprev = sock->next;
+	if (sock->next)
+		sock->next->pprev = sock->pprev;
+	free(sock->lst);
+	free(sock);
+}
+
+/* ---- entries ---- */
+
+static void entry_clear(struct net_fd *entry)
+{
+	struct net_sock *sock = entry->sock;
+	struct net_epoll *epoll = entry->epoll;
+
+	atomic_store_explicit(&entry->owner, NULL, memory_order_release);
+	entry->sock = NULL;
+	entry->epoll = NULL;
+	if (epoll)
+		net_epoll_put(epoll);
+	if (!sock || --sock->fds)
+		return;
+	net_sock_hold(sock);
+	net_sock_close(sock);
+	net_sock_put(sock);
+}
+
+static struct net_fd *entry_for(int fd)
+{
+	struct net_fd *entry;
+
+	if ((unsigned)fd >= NET_FDS_MAX)
+		return NULL;
+	entry = &net_fds[fd];
+	/* Its file was closed behind our back. */
+	if (entry->owner == &net_sockets_tls)
+		entry_clear(entry);
+	return entry;
+}
+
+static void entry_own(struct net_fd *entry)
+{
+	atomic_store_explicit(&entry->owner, &net_sockets_tls,
+			      memory_order_release);
+}
+
+int net_fd_set_sock(int fd, struct net_sock *sock)
+{
+	struct net_fd *entry = entry_for(fd);
+
+	if (!entry)
+		return -EMFILE;
+	entry->sock = sock;
+	entry->epoll = NULL;
+	sock->fds++;
+	entry_own(entry);
+	return 0;
+}
+
+int net_fd_set_epoll(int fd, struct net_epoll *epoll)
+{
+	struct net_fd *entry = entry_for(fd);
+
+	if (!entry)
+		return -EMFILE;
+	entry->sock = NULL;
+	entry->epoll = epoll;
+	net_epoll_hold(epoll);
+	entry_own(entry);
+	return 0;
+}
+
+void net_fd_copy(int from, int to)
+{
+	struct net_fd *entry;
+
+	if (!net_fds || from == to || (unsigned)from >= NET_FDS_MAX)
+		return;
+	entry = &net_fds[from];
+	if (entry->owner != &net_sockets_tls || net_forked)
+		return;
+	if (entry->sock)
+		net_fd_set_sock(to, entry->sock);
+	else if (entry->epoll)
+		net_fd_set_epoll(to, entry->epoll);
+}
+
+bool net_sockets_ours(int fd)
+{
+	return net_fds && (unsigned)fd < NET_FDS_MAX && net_fds[fd].owner &&
+	       net_fds[fd].sock;
+}
+
+/* Cold: a child's, or another thread's. */
+int net_fd_refuse(const struct net_fd *entry, int fd, const char *call)
+{
+	if (net_forked)
+		return -ENOTSUP;
+	net_log_seldom("coronet: %s(%d) by a thread that did not make it: a "
+		       "socket of the stack is used by its own thread alone; "
+		       "the call fails with EPERM",
+		       call, fd);
+	return -EPERM;
+}
+
+/*
+ * Whether this is a child that shares our memory: after vfork() the table is
+ * the parent's, and closing a descriptor before exec must not change it.
+ */
+static bool is_child(void)
+{
+	return net_forked || getpid() != program_pid;
+}
+
+int net_fd_forget(int fd, const char *call)
+{
+	struct net_fd *entry;
+
+	if (!net_fds || (unsigned)fd >= NET_FDS_MAX)
+		return 0;
+	entry = &net_fds[fd];
+	if (!entry->owner || is_child())
+		return 0;
+	if (entry->owner != &net_sockets_tls)
+		return net_fd_refuse(entry, fd, call);
+	entry_clear(entry);
+	return 0;
+}
+
+int net_fd_forget_range(unsigned first, unsigned last, const char *call)
+{
+	int err = 0;
+
+	if (!net_fds || is_child())
+		return 0;
+	if (last >= NET_FDS_MAX)
+		last = NET_FDS_MAX - 1;
+	for (unsigned fd = first; fd <= last; fd++)
+		if (net_fds[fd].owner && net_fds[fd].owner != &net_sockets_tls)
+			err = net_fd_refuse(&net_fds[fd], (int)fd, call);
+	for (unsigned fd = first; err == 0 && fd <= last; fd++)
+		if (net_fds[fd].owner)
+			entry_clear(&net_fds[fd]);
+	return err;
+}

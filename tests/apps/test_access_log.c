@@ -1,0 +1,250 @@
+/*
+ * The access log: its lines, a file that is moved away while it is written, a
+ * server that takes datagrams, and a file that takes nothing.
+ */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include <arpa/inet.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "apps/proxy/access_log.h"
+
+static char folder[64], path[96], moved[96];
+
+static int64_t clock_ns(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
+}
+
+static int setup(void **state)
+{
+	strcpy(folder, "/tmp/access-log-XXXXXX");
+	assert_non_null(mkdtemp(folder));
+	snprintf(path, sizeof(path), "%s/log", folder);
+	snprintf(moved, sizeof(moved), "%s/log.1", folder);
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	unlink(path);
+	unlink(moved);
+	return rmdir(folder);
+}
+
+static struct access_record record(unsigned number)
+{
+	struct access_record r = {
+		.begin_ns = clock_ns() - 1500000,
+		.end_ns = clock_ns(),
+		.connect_ns = 250000,
+		.bytes_to = number,
+		.addrs = {.family = 4, .src_port = 1024, .dst_port = 80},
+		.end = ACCESS_DONE,
+	};
+
+	return r;
+}
+
+/* Lines of a file that begin as ours do; the sum of their lost=. */
+static unsigned lines_of(const char *file, uint64_t *lost)
+{
+	FILE *in = fopen(file, "r");
+	char line[ACCESS_LOG_LINE_MAX];
+	unsigned n = 0;
+
+	assert_non_null(in);
+	while (fgets(line, sizeof(line), in)) {
+		char *at = strstr(line, " lost=");
+
+		if (at && lost)
+			*lost += strtoull(at + 6, NULL, 10);
+		n += strstr(line, " client=0.0.0.0:1024 ") != NULL;
+	}
+	fclose(in);
+	return n;
+}
+
+static void test_a_line_has_everything(void **state)
+{
+	struct access_record r = {
+		.begin_ns = 1000,
+		.end_ns = 2500000 + 1000,
+		.queue_ns = 1000000,
+		.connect_ns = 250000,
+		.bytes_to = 12,
+		.bytes_from = UINT64_MAX,
+		.addrs = {.family = 6,
+			  .src = {0xfd},
+			  .src_port = 65535,
+			  .dst = {0xfd, 1},
+			  .dst_port = 443},
+		.end = ACCESS_CLIENT_RESET,
+		.retries = 2,
+		.backend = "web1",
+		.server_name = "www.example.com",
+		.id = "1-2-3",
+	};
+	char line[ACCESS_LOG_LINE_MAX];
+
+	access_log_format(&r, INT64_C(1700000000123000000), line);
+	assert_string_equal(
+		line,
+		"2023-11-14T22:13:20.123Z client=[fd00::]:65535 "
+		"door=[fd01::]:443 backend=web1 connect_ms=0.250 "
+		"queue_ms=1.000 to=12 from=18446744073709551615 "
+		"duration_ms=2.500 retries=2 sni=www.example.com id=1-2-3 "
+		"end=client-reset\n");
+	r = (struct access_record){.connect_ns = -1, .end = ACCESS_DENIED};
+	access_log_format(&r, 0, line);
+	assert_string_equal(line,
+			    "1970-01-01T00:00:00.000Z client=- door=- "
+			    "backend=- connect_ms=- queue_ms=0.000 to=0 "
+			    "from=0 duration_ms=0.000 retries=0 sni=- id=- "
+			    "end=denied\n");
+	for (int end = 0; end < ACCESS_ENDS; end++)
+		assert_non_null(access_end_name((enum access_end)end));
+}
+
+static void test_a_file_is_moved_away_and_no_line_is_lost(void **state)
+{
+	struct access_log *log;
+	struct stat st;
+	unsigned n = 0;
+
+	assert_int_equal(access_log_open(path, 2, clock_ns, &log), 0);
+	for (unsigned turn = 0; turn < 20; turn++)
+		for (unsigned i = 0; i < 300; i++) {
+			struct access_record r = record(n);
+
+			if (turn == 10 && i == 150) {
+				assert_int_equal(rename(path, moved), 0);
+				access_log_reopen(log);
+				while (stat(path, &st) < 0)
+					usleep(1000);
+			}
+			access_log_add(log, n++ % 2, &r);
+		}
+	assert_int_equal(access_log_lost(log), 0);
+	access_log_close(log);
+	assert_int_equal(lines_of(path, NULL) + lines_of(moved, NULL), n);
+	assert_true(lines_of(moved, NULL) > 0 && lines_of(path, NULL) > 0);
+	assert_int_equal(stat(path, &st), 0);
+	assert_int_equal(st.st_mode & 07, 0);
+}
+
+/* Nobody reads the pipe: the shard goes on, and every line is accounted for. */
+static void test_what_a_file_does_not_take_is_counted(void **state)
+{
+	const unsigned n = 3 * ACCESS_LOG_RING;
+	struct access_log *log;
+	uint64_t lost = 0, told = 0;
+	char buf[65536];
+	FILE *in;
+	unsigned written = 0;
+
+	assert_int_equal(mkfifo(path, 0600), 0);
+	in = fopen(path, "r+");
+	assert_non_null(in);
+	assert_int_equal(access_log_open(path, 1, clock_ns, &log), 0);
+	for (unsigned i = 0; i < n; i++) {
+		struct access_record r = record(i);
+
+		access_log_add(log, 0, &r);
+		if (i == ACCESS_LOG_RING / 2)
+			usleep(100000); /* the pipe is full by now */
+	}
+	lost = access_log_lost(log);
+	assert_true(lost > 0 && lost < n);
+	while (written < n - lost || told < lost) {
+		char *at;
+
+		assert_non_null(fgets(buf, sizeof(buf), in));
+		at = strstr(buf, " lost=");
+		if (at)
+			told += strtoull(at + 6, NULL, 10);
+		else
+			written++;
+	}
+	assert_int_equal(written, n - lost);
+	assert_int_equal(told, lost);
+	access_log_close(log);
+	fclose(in);
+}
+
+static void test_datagrams_of_syslog(void **state)
+{
+	struct sockaddr_in at = {.sin_family = AF_INET};
+	socklen_t size = sizeof(at);
+	int fd = socket(AF_INET, SOCK_DGRAM, 0);
+	struct access_record r = record(7);
+	struct access_log *log;
+	char where[64], text[2048];
+	ssize_t n;
+
+	at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	assert_int_equal(bind(fd, (struct sockaddr *)&at, size), 0);
+	assert_int_equal(getsockname(fd, (struct sockaddr *)&at, &size), 0);
+	snprintf(where, sizeof(where), "udp:127.0.0.1:%u", ntohs(at.sin_port));
+	assert_int_equal(access_log_open(where, 1, clock_ns, &log), 0);
+	access_log_add(log, 0, &r);
+	n = recv(fd, text, sizeof(text) - 1, 0);
+	assert_true(n > 0);
+	text[n] = '\0';
+	assert_memory_equal(text, "<134>1 2", 8);
+	assert_non_null(strstr(text, " coronet-proxy "));
+	assert_non_null(strstr(text, " access - 2"));
+	assert_non_null(strstr(text, " to=7 "));
+	assert_null(strchr(text, '\n'));
+	access_log_close(log);
+	close(fd);
+}
+
+static void test_what_cannot_be_opened(void **state)
+{
+	struct access_log *log;
+
+	assert_int_equal(access_log_check(folder), -EISDIR);
+	assert_int_equal(access_log_check(""), -ENOENT);
+	assert_int_equal(access_log_check("udp:127.0.0.1"), -EINVAL);
+	assert_int_equal(access_log_check("udp:127.0.0.1:514"), 0);
+	assert_int_equal(access_log_check(path), 0);
+	assert_int_equal(unlink(path), 0);
+	assert_int_equal(mkfifo(path, 0600), 0);
+	assert_int_equal(access_log_check(path), -ENXIO);
+	assert_int_equal(access_log_open(folder, 1, clock_ns, &log), -EISDIR);
+	assert_int_equal(access_log_open("udp:banana", 1, clock_ns, &log),
+			 -EINVAL);
+	access_log_add(NULL, 0, NULL);
+	access_log_close(NULL);
+}
+
+#define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		CASE(test_a_line_has_everything),
+		CASE(test_a_file_is_moved_away_and_no_line_is_lost),
+		CASE(test_what_a_file_does_not_take_is_counted),
+		CASE(test_datagrams_of_syslog),
+		CASE(test_what_cannot_be_opened),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

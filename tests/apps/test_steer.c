@@ -1,0 +1,332 @@
+/*
+ * Who may come in: lists of networks, connections a second, and what --to says
+ * of a backend.
+ */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include <arpa/inet.h>
+
+#include "apps/proxy/access_list.h"
+#include "apps/proxy/backend_spec.h"
+#include "apps/proxy/proxy_opts.h"
+#include "apps/proxy/source_rate.h"
+#include "apps/proxy/steer_opts.h"
+
+#define S INT64_C(1000000000)
+
+static bool allows(const struct access_list *list, const char *text)
+{
+	int family = strchr(text, ':') ? 6 : 4;
+	uint8_t ip[16] = {0};
+
+	assert_int_equal(inet_pton(family == 4 ? AF_INET : AF_INET6, text, ip),
+			 1);
+	return access_list_allows(list, (uint8_t)family, ip);
+}
+
+static void test_the_longest_prefix_decides(void **state)
+{
+	struct access_list list = {0};
+
+	assert_int_equal(access_list_add(&list, "10.0.0.0/8,fd00::/8", true),
+			 0);
+	assert_int_equal(access_list_add(&list, "10.9.0.0/16", false), 0);
+	assert_int_equal(access_list_add(&list, "10.9.1.0/25,10.9.7.7", true),
+			 0);
+	assert_int_equal(access_list_add(&list, "fd00:9::/33", false), 0);
+	access_list_ready(&list);
+	assert_true(allows(&list, "10.255.255.255"));
+	assert_false(allows(&list, "10.9.255.255"));
+	assert_true(allows(&list, "10.9.1.127"));
+	assert_false(allows(&list, "10.9.1.128"));
+	assert_true(allows(&list, "10.9.7.7"));
+	assert_false(allows(&list, "10.9.7.6"));
+	assert_false(allows(&list, "11.0.0.0")); /* some are allowed */
+	assert_true(allows(&list, "fd00:8::1"));
+	assert_false(allows(&list, "fd00:9:7fff::1"));
+	assert_true(allows(&list, "fd00:9:8000::1"));
+	assert_false(allows(&list, "::ffff:10.1.1.1"));
+	access_list_fini(&list);
+}
+
+static void test_without_allow_all_others_may(void **state)
+{
+	struct access_list list = {0};
+
+	access_list_ready(&list);
+	assert_true(allows(&list, "10.9.0.1"));
+	assert_int_equal(access_list_add(&list, "10.9.0.0/16", false), 0);
+	access_list_ready(&list);
+	assert_false(allows(&list, "10.9.0.1"));
+	assert_true(allows(&list, "10.8.0.1"));
+	assert_true(allows(&list, "::1"));
+	access_list_fini(&list);
+}
+
+static void test_deny_counts_if_a_network_is_both(void **state)
+{
+	struct access_list list = {0};
+
+	assert_int_equal(access_list_add(&list, "10.0.0.0/8", true), 0);
+	assert_int_equal(access_list_add(&list, "10.0.0.0/8", false), 0);
+	assert_int_equal(access_list_add(&list, "0.0.0.0/0,::/0", true), 0);
+	access_list_ready(&list);
+	assert_int_equal(list.n, 3);
+	assert_false(allows(&list, "10.0.0.1"));
+	assert_true(allows(&list, "9.0.0.1"));
+	assert_true(allows(&list, "9::1"));
+	access_list_fini(&list);
+}
+
+static void test_all_networks_agree_with_a_plain_search(void **state)
+{
+	struct access_list list = {0};
+	uint32_t nets[500], seed = 1;
+	unsigned bits[500];
+
+	for (int i = 0; i < 500; i++) {
+		char text[32];
+		struct in_addr in;
+
+		seed = seed * 1664525 + 1013904223;
+		bits[i] = 4 + (seed >> 8) % 29;
+		nets[i] = seed & ~0u << (32 - bits[i]);
+		in.s_addr = htonl(nets[i]);
+		snprintf(text, sizeof(text), "%s/%u", inet_ntoa(in), bits[i]);
+		assert_int_equal(access_list_add(&list, text, i & 1), 0);
+	}
+	access_list_ready(&list);
+	for (int k = 0; k < 20000; k++) {
+		unsigned longest = 0;
+		bool expected = false;
+		uint32_t ip;
+
+		seed = seed * 1664525 + 1013904223;
+		ip = k & 1 ? seed : nets[seed % 500] | (seed >> 20);
+		for (int i = 0; i < 500; i++) {
+			if ((ip & ~0u << (32 - bits[i])) != nets[i])
+				continue;
+			if (bits[i] > longest)
+				expected = i & 1;
+			else if (bits[i] == longest)
+				expected = expected && i & 1;
+			if (bits[i] > longest)
+				longest = bits[i];
+		}
+		ip = htonl(ip);
+		assert_int_equal(access_list_allows(&list, 4, &ip), expected);
+	}
+	access_list_fini(&list);
+}
+
+static void test_what_is_no_network_is_refused(void **state)
+{
+	static const char *const wrong[] = {"",
+					    "10.0.0.0/33",
+					    "10.0.0.1/8",
+					    "fd00::/129",
+					    "banana",
+					    "10.0.0.0/",
+					    "10.0.0.0/-1",
+					    "10.0.0.0/8,",
+					    ",10.0.0.0/8",
+					    "fd00::1/64",
+					    "10.0.0.0/8/8"};
+	struct access_list list = {0};
+
+	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
+		assert_int_equal(access_list_add(&list, wrong[i], true),
+				 -EINVAL);
+	access_list_fini(&list);
+}
+
+static void test_rate_of_a_source(void **state)
+{
+	struct source_rate *rate = source_rate_new(12345);
+	const uint8_t a[4] = {10, 9, 0, 1}, b[4] = {10, 9, 0, 2};
+	int64_t now_ns = 1000 * S;
+	unsigned n = 0;
+
+	for (int i = 0; i < 20; i++)
+		n += source_rate_take(rate, 4, a, 10, now_ns);
+	assert_int_equal(n, 10);
+	assert_true(source_rate_take(rate, 4, b, 10, now_ns));
+	now_ns += S / 10;
+	assert_true(source_rate_take(rate, 4, a, 10, now_ns));
+	assert_false(source_rate_take(rate, 4, a, 10, now_ns));
+	for (n = 0; now_ns < 1011 * S + S / 10; now_ns += S / 100)
+		n += source_rate_take(rate, 4, a, 10, now_ns);
+	assert_in_range(n, 108, 112);
+	free(rate);
+}
+
+static void test_a_source_is_an_ipv6_64(void **state)
+{
+	struct source_rate *rate = source_rate_new(1);
+	uint8_t ip[16] = {0xfd};
+	unsigned n = 0;
+
+	for (uint8_t i = 0; i < 100; i++) {
+		ip[15] = i;
+		n += source_rate_take(rate, 6, ip, 5, 1000 * S);
+	}
+	assert_int_equal(n, 5);
+	ip[7] = 1;
+	assert_true(source_rate_take(rate, 6, ip, 5, 1000 * S));
+	free(rate);
+}
+
+static void test_a_flood_of_sources_harms_no_busy_one_for_long(void **state)
+{
+	struct source_rate *rate = source_rate_new(99);
+	const uint8_t busy[4] = {10, 9, 0, 1};
+	unsigned n = 0;
+
+	/* A million others within a second; the one asks a thousand times. */
+	for (uint32_t i = 0; i < 1000000; i++) {
+		int64_t now_ns = 1000 * S + i * 1000;
+		uint32_t ip = 0x0b000000 + i;
+
+		assert_true(source_rate_take(rate, 4, &ip, 10, now_ns));
+		if (i % 1000 == 0)
+			n += source_rate_take(rate, 4, busy, 10, now_ns);
+	}
+	assert_in_range(n, 10, 25);
+	free(rate);
+}
+
+static struct backend_spec spec;
+
+static void test_a_backend_with_all_its_keys(void **state)
+{
+	assert_null(backend_spec_parse(
+		"web1=[fd00::1]:443,weight=3,maxconn=100,backup,state=drain,"
+		"check=expect:+PONG\\x2c,send=PING\\r\\n,sni=A.example|*.b.org",
+		&spec));
+	assert_string_equal(spec.name, "web1");
+	assert_string_equal(spec.host, "fd00::1");
+	assert_int_equal(spec.port, 443);
+	assert_int_equal(spec.weight, 3);
+	assert_int_equal(spec.maxconn, 100);
+	assert_true(spec.backup);
+	assert_int_equal(spec.state, BACKEND_DRAIN);
+	assert_string_equal(spec.expect, "+PONG,");
+	assert_string_equal(spec.send, "PING\r\n");
+	assert_string_equal(spec.sni, "a.example|*.b.org");
+	assert_null(
+		backend_spec_parse("10.9.0.2:80,check=http:/up?x=1", &spec));
+	assert_string_equal(spec.name, "10.9.0.2:80");
+	assert_string_equal(spec.send, "/up?x=1");
+	assert_int_equal(spec.weight, 1);
+	assert_null(backend_spec_parse("web.example.:80", &spec));
+	assert_true(spec.by_name);
+	assert_string_equal(spec.host, "web.example.");
+}
+
+static void test_what_is_no_backend_is_refused(void **state)
+{
+	static const char *const wrong[] = {
+		"",
+		"=10.9.0.2:80",
+		"a b=10.9.0.2:80",
+		"a=",
+		"a=10.9.0.2",
+		"a=10.9.0.256:80",
+		"a=-x.example:80",
+		"a=x..example:80",
+		"a=1.2.3:80",
+		"10.9.0.2:80,",
+		"10.9.0.2:80,weight",
+		"10.9.0.2:80,weight=0",
+		"10.9.0.2:80,weight=257",
+		"10.9.0.2:80,maxconn=-1",
+		"10.9.0.2:80,backup=yes",
+		"10.9.0.2:80,state=up",
+		"10.9.0.2:80,check=udp",
+		"10.9.0.2:80,check=http:x",
+		"10.9.0.2:80,check=http:/a b",
+		"10.9.0.2:80,check=expect:",
+		"10.9.0.2:80,check=expect:\\x0",
+		"10.9.0.2:80,check=expect:\\x00",
+		"10.9.0.2:80,send=x",
+		"10.9.0.2:80,sni=",
+		"10.9.0.2:80,sni=a.example|",
+		"10.9.0.2:80,sni=a*.example",
+		"10.9.0.2:80,colour=red",
+	};
+
+	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
+		if (!backend_spec_parse(wrong[i], &spec))
+			fail_msg("'%s' was taken", wrong[i]);
+}
+
+/* What a reload lives on: the option's own parser, and no end of the program.
+ */
+static void test_a_refused_option_can_be_caught(void **state)
+{
+	static struct proxy_opts proxy;
+	struct steer_opts steer;
+	char error[512];
+
+	steer_opts_init(&steer);
+	proxy_opts_init(&proxy);
+	assert_int_equal(opts_try(&steer_opts_argp, "queue", (char *)"7", "",
+				  &steer, error, sizeof(error)),
+			 0);
+	assert_int_equal(steer.queue, 7);
+	assert_int_equal(opts_try(&steer_opts_argp, "queue", (char *)"8\nx",
+				  "--config 'f', line 3: ", &steer, error,
+				  sizeof(error)),
+			 -EINVAL);
+	assert_string_equal(error,
+			    "--config 'f', line 3: --queue '8?x': expected a "
+			    "whole number from 0 to 2000000, for example "
+			    "--queue 5");
+	assert_int_equal(steer.queue, 7);
+	assert_int_equal(opts_try(&steer_opts_argp, "to", (char *)"x", "",
+				  &steer, error, sizeof(error)),
+			 -ENOENT);
+	assert_int_equal(opts_try(&proxy_opts_argp, NULL, NULL, "", &proxy,
+				  error, sizeof(error)),
+			 -EINVAL);
+	assert_string_equal(error, "--to is missing: expected a backend, for "
+				   "example --to 10.9.0.2:80");
+	assert_int_equal(opts_try(&proxy_opts_argp, "to",
+				  (char *)"a=10.9.0.2:80", "", &proxy, error,
+				  sizeof(error)),
+			 0);
+	assert_int_equal(opts_try(&proxy_opts_argp, NULL, NULL, "", &proxy,
+				  error, sizeof(error)),
+			 0);
+	assert_int_equal(proxy.port, 8080);
+	steer_opts_fini(&steer);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_the_longest_prefix_decides),
+		cmocka_unit_test(test_without_allow_all_others_may),
+		cmocka_unit_test(test_deny_counts_if_a_network_is_both),
+		cmocka_unit_test(test_all_networks_agree_with_a_plain_search),
+		cmocka_unit_test(test_what_is_no_network_is_refused),
+		cmocka_unit_test(test_rate_of_a_source),
+		cmocka_unit_test(test_a_source_is_an_ipv6_64),
+		cmocka_unit_test(
+			test_a_flood_of_sources_harms_no_busy_one_for_long),
+		cmocka_unit_test(test_a_backend_with_all_its_keys),
+		cmocka_unit_test(test_what_is_no_backend_is_refused),
+		cmocka_unit_test(test_a_refused_option_can_be_caught),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

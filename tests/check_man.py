@@ -1,0 +1,88 @@
+#!/usr/bin/env python3
+"""Manual pages: no warning of man's or mandoc's; every option and every call has its place.
+
+Usage: check_man.py FOLDER -- PROGRAM... -- HEADER...
+Of what cannot be checked here, for want of a tool, it says so.
+"""
+
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "docs"))
+
+import man  # noqa: E402
+
+
+def output(*argv):
+    done = subprocess.run(list(map(str, argv)), check=False, stdin=subprocess.DEVNULL,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                          env={"LC_ALL": "C.UTF-8", "PATH": "/usr/bin:/bin", "MANWIDTH": "100"})
+    return done.stdout
+
+
+def lint(page):
+    """What the tools that are here have against it."""
+    faults = []
+    # A page that stands for another is nothing by itself.
+    if page.read_text(encoding="utf-8").startswith(".so "):
+        return faults
+    if shutil.which("mandoc"):
+        # The heading of a page of ours may be any; lists in a table are groff's.
+        faults += output("mandoc", "-Tlint", "-W", "warning", page).splitlines()
+    if shutil.which("groff"):
+        faults += output("groff", "-t", "-man", "-Tutf8", "-ww", "-z", page).splitlines()
+    return faults
+
+
+def plain(page):
+    """What a reader sees, without breaks."""
+    text = output("mandoc", "-Tutf8", "-Owidth=500", page) if shutil.which("mandoc") else \
+        page.read_text(encoding="utf-8").replace("\\-", "-")
+    return re.sub(r".\x08", "", text)
+
+
+def main():
+    folder, _, rest = sys.argv[1], sys.argv[2], sys.argv[3:]
+    programs = list(map(pathlib.Path, rest[:rest.index("--")]))
+    headers = list(map(pathlib.Path, rest[rest.index("--") + 1:]))
+    folder = pathlib.Path(folder)
+    faults, checked = [], 0
+    for page in sorted(folder.glob("*.[13]")):
+        faults += lint(page)
+        checked += 1
+    for program in programs:
+        text = plain(folder / f"{program.name}.1")
+        options = set(re.findall(r"--[\w-]+", output(program, "--help")))
+        faults += [f"{program.name}(1): no {option}" for option in sorted(options)
+                   if option not in text]
+        faults += [f"{program.name}(1): no section {name}" for name in
+                   ("NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS", "EXIT STATUS", "SEE ALSO")
+                   if not re.search(rf"^{name}$", text, re.M)]
+        commands = output(program, "--help").partition("\nCommands:\n")[2]
+        faults += [f"{program.name}(1): no command {command}"
+                   for command in re.findall(r"^  (\S.*?)(?:  |$)", commands, re.M)
+                   if not re.search(rf"^ +{re.escape(command)}( |$)", text, re.M)]
+    for header in headers:
+        source = header.read_text(encoding="utf-8")
+        text = plain(folder / f"coronet-{header.stem}.3")
+        calls = man.calls(source)
+        if len(calls) < 2:
+            faults.append(f"{header}: only {calls} are calls")
+        for call in calls:
+            if f"{call}(" not in text:
+                faults.append(f"coronet-{header.stem}(3): no {call}()")
+            if not (folder / f"{call}.3").exists():
+                faults.append(f"no page for {call}(): configure the build again")
+    for tool in ("mandoc", "groff"):
+        if not shutil.which(tool):
+            print(f"man: {tool} is not installed, and has checked nothing")
+    print("\n".join(faults))
+    print(f"man: {checked} pages, {len(faults)} faults")
+    return 1 if faults or not checked else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,499 @@
+/*
+ * Waiting for the kernel's file descriptors: who is woken by what, and what
+ * becomes of a wait whose descriptor, coroutine or time goes away.
+ */
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <coronet/coro_io.h>
+
+#include "peer.h"
+
+struct wait {
+	int fd;
+	int events;
+	int64_t deadline;
+	int got;
+	bool done;
+	struct coro *co;
+};
+
+static struct wait waits[200];
+
+static void *waiter(void *arg)
+{
+	struct wait *w = arg;
+
+	w->got = coro_fd_wait(w->fd, w->events, w->deadline);
+	w->done = true;
+	return NULL;
+}
+
+static struct wait *wait_start(struct coro_sched *s, int i, int fd, int events)
+{
+	struct wait *w = &waits[i];
+
+	*w = (struct wait){
+		.fd = fd, .events = events, .deadline = CORO_FOREVER};
+	assert_int_equal(coro_spawn(s, NULL, waiter, w, &w->co), 0);
+	return w;
+}
+
+static void wait_end(struct wait *w)
+{
+	assert_true(w->done);
+	assert_int_equal(coro_join(w->co, NULL), 0);
+}
+
+/* Rounds at a time at which the kernel is asked. */
+static void look(struct coro_sched *s)
+{
+	for (int i = 0; i < 4; i++) {
+		fake_now += CORO_FD_LOOK_NS;
+		coro_sched_advance(s, fake_now);
+		coro_sched_round(s);
+		run_idle(s);
+	}
+}
+
+static void say(int fd)
+{
+	assert_int_equal(write(fd, "x", 1), 1);
+}
+
+static void open_pipe(int fds[2])
+{
+	assert_int_equal(pipe2(fds, O_NONBLOCK | O_CLOEXEC), 0);
+}
+
+static void close_pipe(const int fds[2])
+{
+	close(fds[0]);
+	close(fds[1]);
+}
+
+static void test_woken_by_what_can_be_read(void **state)
+{
+	struct wait *w;
+	int fds[2];
+
+	open_pipe(fds);
+	w = wait_start(*state, 0, fds[0], POLLIN);
+	look(*state);
+	assert_false(w->done);
+	assert_int_equal(coro_fd_waiting(*state), 1);
+	say(fds[1]);
+	look(*state);
+	wait_end(w);
+	assert_int_equal(w->got, POLLIN);
+	assert_int_equal(coro_fd_waiting(*state), 0);
+	close_pipe(fds);
+}
+
+static void test_waits_again_for_the_same(void **state)
+{
+	int fds[2];
+	char c;
+
+	open_pipe(fds);
+	for (int i = 0; i < 100; i++) {
+		struct wait *w = wait_start(*state, 0, fds[0], POLLIN);
+
+		look(*state);
+		assert_false(w->done);
+		say(fds[1]);
+		look(*state);
+		wait_end(w);
+		assert_int_equal(read(fds[0], &c, 1), 1);
+	}
+	close_pipe(fds);
+}
+
+/* While the thread is busy the kernel is asked at intervals, not each round. */
+static void test_kernel_is_asked_at_intervals(void **state)
+{
+	struct wait *w;
+	int fds[2];
+
+	open_pipe(fds);
+	w = wait_start(*state, 0, fds[0], POLLIN);
+	look(*state);
+	say(fds[1]);
+	for (int i = 0; i < 100; i++)
+		coro_sched_round(*state);
+	assert_false(w->done);
+	look(*state);
+	wait_end(w);
+	close_pipe(fds);
+}
+
+static void test_each_gets_what_it_waits_for(void **state)
+{
+	struct wait *in, *in2, *out;
+	int sv[2];
+	char full[4096] = {0};
+
+	assert_int_equal(
+		socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, sv), 0);
+	while (write(sv[0], full, sizeof(full)) > 0)
+		;
+	in = wait_start(*state, 0, sv[0], POLLIN);
+	out = wait_start(*state, 1, sv[0], POLLOUT);
+	in2 = wait_start(*state, 2, sv[0], POLLIN | POLLRDHUP);
+	look(*state);
+	assert_false(in->done || out->done || in2->done);
+	while (read(sv[1], full, sizeof(full)) > 0)
+		;
+	look(*state);
+	assert_false(in->done || in2->done);
+	wait_end(out);
+	assert_int_equal(out->got, POLLOUT);
+	say(sv[1]);
+	look(*state);
+	wait_end(in);
+	wait_end(in2);
+	assert_int_equal(in->got, POLLIN);
+	assert_int_equal(in2->got, POLLIN);
+	close_pipe(sv);
+}
+
+static void test_hang_up_is_told_to_everybody(void **state)
+{
+	struct wait *in, *out;
+	int fds[2];
+
+	open_pipe(fds);
+	in = wait_start(*state, 0, fds[0], POLLIN);
+	out = wait_start(*state, 1, fds[0], POLLPRI);
+	look(*state);
+	close(fds[1]);
+	look(*state);
+	wait_end(in);
+	wait_end(out);
+	assert_int_equal(in->got, POLLHUP);
+	assert_int_equal(out->got, POLLHUP);
+	close(fds[0]);
+}
+
+static void test_deadline_ends_one_wait_alone(void **state)
+{
+	struct wait *w, *longer;
+	int fds[2];
+
+	open_pipe(fds);
+	w = wait_start(*state, 0, fds[0], POLLIN);
+	w->deadline = fake_now + 10 * MS;
+	longer = wait_start(*state, 1, fds[0], POLLIN);
+	look(*state);
+	pass(*state, 11 * MS);
+	wait_end(w);
+	assert_int_equal(w->got, -ETIMEDOUT);
+	assert_false(longer->done);
+	assert_int_equal(coro_fd_waiting(*state), 1);
+	say(fds[1]);
+	look(*state);
+	wait_end(longer);
+	close_pipe(fds);
+}
+
+/* What it had armed comes when nobody waits any more. */
+static void test_event_for_one_that_left(void **state)
+{
+	struct wait *w;
+	int fds[2];
+
+	open_pipe(fds);
+	w = wait_start(*state, 0, fds[0], POLLIN);
+	w->deadline = fake_now + MS;
+	look(*state);
+	pass(*state, 2 * MS);
+	wait_end(w);
+	say(fds[1]);
+	w = wait_start(*state, 0, fds[0], POLLPRI);
+	look(*state);
+	assert_false(w->done);
+	coro_cancel(w->co);
+	look(*state);
+	wait_end(w);
+	assert_int_equal(w->got, -ECANCELED);
+	close_pipe(fds);
+}
+
+static void test_destroyed_wait_is_forgotten(void **state)
+{
+	struct wait *w;
+	int fds[2];
+
+	open_pipe(fds);
+	w = wait_start(*state, 0, fds[0], POLLIN);
+	look(*state);
+	assert_int_equal(coro_destroy(w->co), 0);
+	assert_int_equal(coro_fd_waiting(*state), 0);
+	say(fds[1]);
+	look(*state);
+	close_pipe(fds);
+}
+
+static void test_past_deadline_asks_once(void **state)
+{
+	struct wait *w;
+	int fds[2];
+
+	open_pipe(fds);
+	for (int ready = 0; ready < 2; ready++) {
+		w = wait_start(*state, 0, fds[0], POLLIN);
+		w->deadline = 0;
+		run_idle(*state);
+		wait_end(w);
+		assert_int_equal(w->got, ready ? POLLIN : -ETIMEDOUT);
+		say(fds[1]);
+	}
+	close_pipe(fds);
+}
+
+static void test_regular_files_are_always_ready(void **state)
+{
+	const char *path[] = {"/proc/self/exe", "/"};
+
+	for (int i = 0; i < 2; i++) {
+		int fd = open(path[i], O_RDONLY);
+		struct wait *w = wait_start(*state, 0, fd, POLLIN);
+
+		assert_true(fd >= 0);
+		run_idle(*state);
+		wait_end(w);
+		assert_int_equal(w->got, POLLIN);
+		close(fd);
+	}
+}
+
+static void test_what_cannot_be_waited_for(void **state)
+{
+	static const struct {
+		int fd, events, err;
+	} cases[] = {{-1, POLLIN, -EBADF},
+		     {1 << 30, POLLIN, -EBADF},
+		     {999, POLLIN, -EBADF},
+		     {0, 0, -EINVAL},
+		     {0, POLLIN | POLLHUP, -EINVAL}};
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		struct wait *w =
+			wait_start(*state, 0, cases[i].fd, cases[i].events);
+
+		run_idle(*state);
+		wait_end(w);
+		assert_int_equal(w->got, cases[i].err);
+	}
+	assert_int_equal(coro_fd_wait(0, POLLIN, CORO_FOREVER), -EPERM);
+	assert_int_equal(coro_fd_waiting(*state), 0);
+}
+
+/* The kernel forgets in silence what is closed. */
+static void test_number_of_another_file_meanwhile(void **state)
+{
+	struct wait *old, *w;
+	int fds[2], other[2], number;
+
+	open_pipe(fds);
+	number = fds[0];
+	old = wait_start(*state, 0, number, POLLIN);
+	look(*state);
+	close_pipe(fds);
+	open_pipe(other);
+	assert_int_equal(other[0], number);
+	w = wait_start(*state, 1, number, POLLIN);
+	look(*state);
+	assert_false(w->done);
+	say(other[1]);
+	look(*state);
+	wait_end(w);
+	assert_int_equal(w->got, POLLIN);
+	wait_end(old); /* as its description says */
+	close_pipe(other);
+}
+
+static void test_more_ready_than_one_look_takes(void **state)
+{
+	int fds[200][2];
+
+	for (int i = 0; i < 200; i++) {
+		open_pipe(fds[i]);
+		wait_start(*state, i, fds[i][0], POLLIN);
+	}
+	look(*state);
+	for (int i = 0; i < 200; i++)
+		say(fds[i][1]);
+	fake_now += CORO_FD_LOOK_NS;
+	coro_sched_advance(*state, fake_now);
+	for (int i = 0; i < 10; i++) /* no time passes between these */
+		coro_sched_round(*state);
+	for (int i = 0; i < 200; i++) {
+		wait_end(&waits[i]);
+		close_pipe(fds[i]);
+	}
+}
+
+static void test_cancel_all(void **state)
+{
+	int fds[2];
+
+	open_pipe(fds);
+	coro_fd_cancel_all(*state); /* before any */
+	for (int i = 0; i < 3; i++)
+		wait_start(*state, i, fds[i / 2], i / 2 ? POLLPRI : POLLIN);
+	look(*state);
+	coro_fd_cancel_all(*state);
+	run_idle(*state);
+	for (int i = 0; i < 3; i++) {
+		wait_end(&waits[i]);
+		assert_int_equal(waits[i].got, -ECANCELED);
+	}
+	assert_int_equal(coro_fd_waiting(*state), 0);
+	close_pipe(fds);
+}
+
+/* ---- threads that sleep ---- */
+
+static int speaks_to;
+
+static void *speaks(void *arg)
+{
+	usleep(20000);
+	say(speaks_to);
+	return NULL;
+}
+
+static void test_sleeping_thread_is_woken(void **state)
+{
+	pthread_t th;
+	struct wait *w;
+	int fds[2];
+
+	open_pipe(fds);
+	speaks_to = fds[1];
+	w = wait_start(*state, 0, fds[0], POLLIN);
+	assert_int_equal(pthread_create(&th, NULL, speaks, NULL), 0);
+	assert_int_equal(coro_sched_run(*state), 0); /* no deadlock */
+	pthread_join(th, NULL);
+	wait_end(w);
+	close_pipe(fds);
+}
+
+static void test_sleep_ends_with_what_is_watched(void **state)
+{
+	int fds[2];
+
+	open_pipe(fds);
+	assert_int_equal(coro_sched_wake_on(*state, fds[0], true), 0);
+	assert_int_equal(coro_sched_wake_on(*state, fds[0], true), -EEXIST);
+	say(fds[1]);
+	/* Hangs for good unless it ends. */
+	assert_int_equal(coro_sched_wait(*state, CORO_FOREVER), 0);
+	wait_start(*state, 0, fds[0], POLLIN);
+	look(*state);
+	wait_end(&waits[0]);
+	assert_int_equal(coro_sched_wake_on(*state, fds[0], false), 0);
+	assert_int_equal(coro_sched_wake_on(*state, fds[0], false), -ENOENT);
+	assert_int_equal(coro_sched_wake_on(*state, -1, true), -EBADF);
+	close_pipe(fds);
+}
+
+/* ---- watches ---- */
+
+static int told;
+
+static void on_event(struct coro_fd_watch *watch, int events)
+{
+	told += events;
+}
+
+static void test_watch_is_told_once(void **state)
+{
+	struct coro_fd_watch watch = {.fn = on_event}, other = watch;
+	struct wait *w;
+	int fds[2];
+
+	told = 0;
+	open_pipe(fds);
+	assert_int_equal(coro_fd_watch(fds[0], POLLIN, &watch), 0);
+	assert_int_equal(coro_fd_watch(fds[0], POLLIN, &watch), -EBUSY);
+	assert_int_equal(coro_fd_watch(fds[0], POLLIN, &other), 0);
+	assert_int_equal(coro_fd_watch(-1, POLLIN, &(struct coro_fd_watch){0}),
+			 -EBADF);
+	assert_int_equal(coro_fd_watch(fds[0], 0, &(struct coro_fd_watch){0}),
+			 -EINVAL);
+	w = wait_start(*state, 0, fds[0], POLLIN);
+	look(*state);
+	assert_int_equal(coro_fd_waiting(*state), 3);
+	coro_fd_unwatch(&other);
+	coro_fd_unwatch(&other);
+	assert_int_equal(coro_fd_waiting(*state), 2);
+	say(fds[1]);
+	look(*state);
+	look(*state);
+	wait_end(w);
+	assert_int_equal(told, POLLIN);
+	assert_int_equal(coro_fd_waiting(*state), 0);
+	close_pipe(fds);
+}
+
+static void test_watch_of_another_event_goes_on(void **state)
+{
+	struct coro_fd_watch in = {.fn = on_event}, hup = in;
+	int fds[2];
+
+	told = 0;
+	open_pipe(fds);
+	assert_int_equal(coro_fd_watch(fds[0], POLLIN, &in), 0);
+	assert_int_equal(coro_fd_watch(fds[0], POLLPRI, &hup), 0);
+	say(fds[1]);
+	look(*state);
+	assert_int_equal(told, POLLIN);
+	assert_int_equal(coro_fd_waiting(*state), 1);
+	close(fds[1]);
+	look(*state);
+	assert_int_equal(told, POLLIN + POLLHUP);
+	close(fds[0]);
+}
+
+/* Closing the scheduler forgets it; taking it away later harms nobody. */
+static struct coro_fd_watch forgotten = {.fn = on_event};
+
+static void test_scheduler_closes_under_a_watch(void **state)
+{
+	static int fds[2];
+
+	open_pipe(fds);
+	assert_int_equal(coro_fd_watch(fds[0], POLLIN, &forgotten), 0);
+	close_pipe(fds);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		BOTH(test_woken_by_what_can_be_read),
+		BOTH(test_waits_again_for_the_same),
+		BOTH(test_kernel_is_asked_at_intervals),
+		BOTH(test_each_gets_what_it_waits_for),
+		BOTH(test_hang_up_is_told_to_everybody),
+		BOTH(test_deadline_ends_one_wait_alone),
+		BOTH(test_event_for_one_that_left),
+		BOTH(test_destroyed_wait_is_forgotten),
+		BOTH(test_past_deadline_asks_once),
+		BOTH(test_regular_files_are_always_ready),
+		BOTH(test_what_cannot_be_waited_for),
+		BOTH(test_number_of_another_file_meanwhile),
+		BOTH(test_more_ready_than_one_look_takes),
+		BOTH(test_cancel_all),
+		BOTH(test_sleeping_thread_is_woken),
+		BOTH(test_sleep_ends_with_what_is_watched),
+		BOTH(test_watch_is_told_once),
+		BOTH(test_watch_of_another_event_goes_on),
+		BOTH(test_scheduler_closes_under_a_watch),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,12 @@
+/*
+ * unchanged.h - what the fragments in docs/unchanged.md take for granted.
+ * check_docs.py compiles each of them after this.
+ */
+#pragma once
+
+#include <coronet/coro.h>
+
+extern struct coro_sched *sched;
+extern coro_fn query;
+extern void *arg;
+extern int err;

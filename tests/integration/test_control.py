@@ -1,0 +1,397 @@
+#!/usr/bin/env python3
+"""The control socket and the page for Prometheus, by the tools that operators have.
+
+dpdk-telemetry.py, coronet-ctl, curl and promtool look into a coronet-echo that is under
+load; clients that are silent, lie, flood and die do it no harm.
+Usage: test_control.py BUILD_DIR SOURCE_ROOT [CASE...]
+"""
+
+import contextlib
+import functools
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import socket
+import stat
+import subprocess
+
+from harness import PATIENCE, READY, Skip, check, eventually, main
+from test_capture import check_sound, fields
+
+CONNS = 200
+MANY = 20000
+MANY_SANITIZED = 3000
+IDLE_STACK = 128  # bytes that a million idle connections keep
+METRICS = "127.0.0.1:9464"
+DEFAULT = "dpdk/rte/dpdk_telemetry.v2"
+
+
+class Echo:
+    """coronet-echo with its runtime folder, and how to look into it."""
+
+    def __init__(self, env, *options):
+        self.env = env
+        self.folder = env.scratch_for({})
+        self.memif = self.folder / "e.sock"
+        self.path = self.folder / DEFAULT
+        self.argv = [env.app("coronet-echo"), "--link", f"memif:{self.memif},role=server",
+                     "--addr", "10.9.0.1/16", "--poll", "adaptive", "--metrics", METRICS,
+                     *options]
+        self.environ = {**os.environ, "RUNTIME_DIRECTORY": str(self.folder)}
+
+    def serve(self):
+        return self.env.running(self.argv, env=self.environ)
+
+    @contextlib.contextmanager
+    def loaded(self, conns=CONNS, seconds=600):
+        """The program under load, every connection established."""
+        with self.serve() as server:
+            load = self.env.start([
+                self.env.app("coronet-load"), "--link", f"memif:{self.memif},role=client",
+                "--addr", "10.9.1.9/16", "--target", "10.9.0.1:7777", "--poll", "adaptive",
+                "--mode", "echo", "--conns", conns, "--seconds", seconds, "--report-limited",
+                "--timeout", PATIENCE, "--control", "off"])
+            eventually(lambda: self.counted("conns") == conns or not load.alive(), PATIENCE,
+                       lambda: f"not all connect: {load.story()}")
+            try:
+                yield server
+                check(server.alive(), f"it has ended: {server.story()}")
+            finally:
+                load.kill()
+
+    def counted(self, what):
+        return self.ask("/coronet/shards")["shards"][0][what]
+
+    def join(self):
+        client = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        client.connect(str(self.path))
+        client.settimeout(PATIENCE)
+        return client
+
+    def ask(self, request):
+        with self.join() as client:
+            greeting = json.loads(client.recv(1024))
+            client.send(request.encode())
+            return json.loads(client.recv(greeting["max_output_len"]))[request.split(",")[0]]
+
+    def ctl(self, *words, status=0, **popen_args):
+        """What coronet-ctl prints; on stderr, if it has to fail."""
+        done = subprocess.run([str(self.env.app("coronet-ctl")), *map(str, words)], check=False,
+                              env=self.environ, stdin=subprocess.DEVNULL, capture_output=True,
+                              text=True, timeout=PATIENCE, **popen_args)
+        check(done.returncode == status, f"{words}: status {done.returncode}: {done.stderr}")
+        if status:
+            check(done.stderr.count("\n") == 1 and done.stdout == "",
+                  f"{words}: not one line: {done.stdout} {done.stderr}")
+        return done.stderr if status else done.stdout
+
+
+def telemetry(env):
+    """The client that DPDK ships, by the path where it looks by itself."""
+    script = shutil.which("dpdk-telemetry.py")
+    check(script, "dpdk-telemetry.py is missing: dpdk-dev")
+    echo = Echo(env)
+    with echo.loaded() as server:
+        requests = ["/", "/info", "/coronet/conns", "/coronet/links", "/coronet/none",
+                    "/coronet/conns,port=1", "quit"]
+        done = subprocess.run([script], check=False, env=echo.environ, capture_output=True,
+                              input="\n".join(requests), text=True, timeout=PATIENCE)
+        check(done.returncode == 0, f"{done.stdout} {done.stderr}")
+        lines = [json.loads(line) for line in done.stdout.splitlines()]
+        answers = {key: value for line in lines for key, value in line.items()}
+        check("/coronet/coros" in answers["/"], f"commands: {answers['/']}")
+        check(answers["/info"]["pid"] == server.process.pid, f"{answers['/info']}")
+        check(answers["/coronet/none"] is None, f"{answers['/coronet/none']}")
+        check(answers["/coronet/conns"]["conns"] == [], "port=1 has connections")
+        check(len(lines[2]["/coronet/conns"]["conns"]) > 8, f"{lines[2]}")
+        link = answers["/coronet/links"]["links"][0]
+        check(link["driver"] == "net_memif" and link["xstats"]["rx_good_packets"] > 0, f"{link}")
+
+
+def tables(env):
+    echo = Echo(env)
+    with echo.loaded():
+        rows = json.loads(echo.ctl("conns", "--json"))
+        check(len(rows) == CONNS == len({row["id"] for row in rows}), f"{len(rows)} rows")
+        ports = {int(row["peer"].split(":")[1]) for row in rows}
+        some = min(ports)
+        for filters, wanted in (("--port", some), 1), (("--port", "7777"), CONNS), (
+                ("--peer", "10.9.1.9"), CONNS), (("--peer", "10.9.0.0/24"), 0), (
+                ("--state", "established"), CONNS), (("--state", "syn-sent"), 0):
+            found = len(json.loads(echo.ctl("conns", "--json", *filters)))
+            check(found == wanted, f"{filters}: {found} of {wanted}")
+        text = echo.ctl("conns", "--port", some)
+        check(re.search(rf"^established +\d+ +\d+ +10\.9\.0\.1:7777 +10\.9\.1\.9:{some} .*"
+                        r"conn in net_recv\n\tcubic rtt:\d+\.\d+/\d+\.\d+ rto:\d+ mss:1448 "
+                        r"cwnd:\d+ .*retrans:\d+", text, re.MULTILINE), text)
+        for command, line in {
+                "listeners": r"^ +0  \*:7777 +listening +200 ",
+                "shards": r"^ +0 +200 ", "coros": r"^conn +\w+ +(net_recv|-) .*peer 10\.9\.1\.9",
+                "mem": r"^ +0 +\d.*(yes|no)$", "neigh": r"^10\.9\.1\.9 +[\da-f:]{17} +0  reach",
+                "routes": r"^10\.9\.0\.0/16 ", "links": r"^0\.xstats\.rx_good_packets +\d+$",
+                "log.level": r"^lib\.eal +\w+$"}.items():
+            text = echo.ctl(command)
+            check(re.search(line, text, re.MULTILINE), f"{command}: {text}")
+            json.loads(echo.ctl(command, "--json"))
+        stacks = [row["stack_bytes"] for row in json.loads(echo.ctl("coros", "--json"))
+                  if row.get("in") == "net_recv"]
+        check(stacks and (not env.released or max(stacks) <= IDLE_STACK),
+              f"handlers that wait keep {stacks} bytes, not {IDLE_STACK}")
+        text = echo.ctl("set", "log.level", "pmd.net.memif=debug")
+        check(re.search(r"^pmd\.net\.memif +debug$", text, re.MULTILINE), text)
+        check(echo.ctl("ask", "/info").startswith("{"), "ask /info")
+
+
+def drop(env):
+    """A connection is reset by its ID, which is good for no other."""
+    echo = Echo(env)
+    with echo.loaded():
+        row = json.loads(echo.ctl("conns", "--json"))[3]
+        text = echo.ctl("conn", row["id"])
+        check(re.search(rf"^peer +{re.escape(row['peer'])}$", text, re.MULTILINE), text)
+        check(echo.ctl("drop", row["id"]) == f"reset {row['id']}, peer {row['peer']}\n", "drop")
+        error = echo.ctl("drop", row["id"], status=1)
+        check("it has ended" in error, error)
+        port = row["peer"].split(":")[1]
+        left = json.loads(echo.ctl("conns", "--json", "--port", port))
+        check(not any(other["id"] == row["id"] for other in left), f"{left}")
+
+
+def capture(env):
+    """A running program's packets, read by tshark: with limits, and until it is stopped."""
+    echo = Echo(env)
+    folder = env.scratch_for({})
+    path = folder / "a.pcapng"
+
+    def status():
+        return json.loads(echo.ctl("capture", "status", "--json"))
+    with echo.loaded():
+        check(echo.ctl("capture", "status") == f"{'state':<28} none\n", "before the first")
+        check(status() == {"state": "none"}, f"{status()}")
+        ports = sorted(int(row["peer"].split(":")[1])
+                       for row in json.loads(echo.ctl("conns", "--json")))
+        # A relative path is that of the one who asks.
+        text = echo.ctl("capture", "a.pcapng", "tcp", "port", ports[0], cwd=folder)
+        check(text == f"capturing to {path}; coronet-ctl capture stop ends it\n", text)
+        error = echo.ctl("capture", folder / "b.pcapng", status=1)
+        check(f"one into '{path}' runs" in error and not (folder / "b.pcapng").exists(), error)
+        eventually(lambda: status()["packets"] > 4, PATIENCE, lambda: f"no packets: {status()}")
+        check(status()["state"] == "runs", f"{status()}")
+        text = echo.ctl("capture", "stop")
+        check(re.match(rf"state +stopped\nfile +{path}\npackets +\d+\n", text), text)
+        check_sound(path)
+        found = fields(path, "tcp.srcport", "tcp.dstport")
+        check(len(found) == status()["packets"], f"{len(found)} in the file, {status()}")
+        check(set(found) == {(str(ports[0]), "7777"), ("7777", str(ports[0]))}, f"{set(found)}")
+        check(path.stat().st_mode & 0o777 == 0o600, "others may read it")
+        check(path.stat().st_size == status()["bytes"], f"{status()}")
+        answer = json.loads(echo.ctl("capture", path, "--packets", 9, "--snap", 60, "--bytes", "1M",
+                                     "--json"))
+        check(answer["file"] == str(path), f"{answer}")
+        eventually(lambda: status()["state"] == "full", PATIENCE, lambda: f"{status()}")
+        found = fields(path, "frame.cap_len")
+        check(len(found) == 9 and max(int(n) for n, in found) == 60, f"{found}")
+        check(json.loads(echo.ctl("capture", "stop", "--json"))["state"] == "full", "over already")
+
+
+def errors(env):
+    """Each says what to do, in one line."""
+    echo = Echo(env)
+    with echo.serve() as server:
+        mode = stat.S_IMODE(echo.path.stat().st_mode)
+        check(mode == 0o600, f"mode {mode:o}")
+        for words, status, wanted in (
+                (["--control", echo.folder / "none", "conns"], 1, "no such socket; start the"),
+                (["--control", "/etc/passwd", "conns"], 1, "no socket, but another file"),
+                (["conns", "--state", "open"], 1, "expected one of TCP's"),
+                (["conns", "--peer", "x"], 1, "expected an address or a network"),
+                (["conn", "7"], 1, "expected the ID of a connection"),
+                (["ask", "/none"], 1, "does not know /none"),
+                (["set", "log.level", "x"], 1, "'x': expected [COMPONENT=]LEVEL"),
+                (["set", "log.level", "coronet.con=debug"], 1, "no such component"),
+                (["capture"], 2, "capture FILE [FILTER]"),
+                (["capture", ""], 2, "expected a file"),
+                (["capture", "a,b"], 2, "comma"),
+                (["capture", "/none/a"], 1, "cannot write '/none/a': No such file"),
+                (["capture", "/dev/null"], 1, "no plain file"),
+                (["capture", echo.folder / "a", "tcp", "port"], 1, "the filter 'tcp port'"),
+                (["capture", echo.folder / "a", "x" * 1200], 2, "too long"),
+                (["capture", echo.folder / "a", "--bytes", "7"], 1, "expected a size from 1K on"),
+                (["capture", echo.folder / "a", "--packets", "0"], 1, "a number from 1 on"),
+                (["capture", echo.folder / "a", "--snap", "9999"], 1, "from 1 to 9216"),
+                (["capture", "stop", "--snap", "9"], 2, "capture stop takes no"),
+                (["capture", "status", "x"], 2, "expected coronet-ctl capture status\n"),
+                (["conns", "--packets", "9"], 2, "conns takes no --bytes"),
+                (["ask", "/coronet/capture.start,a"], 1, "expected a path from the root"),
+                (["ask", "/coronet/capture.start"], 1, "the file's name is missing"),
+                (["nonsense"], 2, "is no command"), ([], 2, "no command"),
+                (["mem", "--port", "7"], 2, "mem takes no"), (["conn"], 2, "conn ID")):
+            text = echo.ctl(*words, status=status)
+            check(wanted in text, f"{words}: {text}")
+        second = env.start(echo.argv[:2] + [f"memif:{echo.folder}/f.sock,role=server",
+                                            "--addr", "10.8.0.1/16", "--control", echo.path])
+        check(second.wait(PATIENCE) == 1 and
+              "another program has this socket" in second.output("stderr"), second.story())
+        user = env.ordinary_user()
+        if user and os.getuid() == 0:
+            echo.folder.chmod(0o755)
+            for folder in (echo.folder / "dpdk", echo.folder / "dpdk/rte"):
+                folder.chmod(0o755)
+            build = env.readable_build(user)
+            done = subprocess.run([build / "apps/coronet-ctl", "--control", echo.path, "conns"],
+                                  check=False, capture_output=True, text=True, **user)
+            check(done.returncode == 1 and "permission denied" in done.stderr, f"{done}")
+        server.kill()
+        check(echo.path.exists(), "a killed program cannot remove its socket")
+        check("nobody listens" in echo.ctl("conns", status=1), "a stale socket")
+    with echo.serve() as server:  # takes the path over
+        check(echo.ask("/info")["pid"] == server.process.pid, "another answers")
+        server.terminate()
+        check(not echo.path.exists(), "the socket is left behind")
+
+
+def foreign_program(env):
+    """What answers is no coronet: said, and nothing is asked of it."""
+    folder = env.scratch_for({})
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as server:
+        server.bind(str(folder / "s"))
+        server.listen()
+        for greeting, wanted in ((b'{"version":"DPDK 22.11.11","pid":1,"max_output_len":16384}',
+                                  "is 'DPDK 22.11.11' and not coronet"),
+                                 (b"hello", "does not speak"), (b"", "closed the connection")):
+            ctl = env.start([env.app("coronet-ctl"), "--control", folder / "s", "conns"])
+            with server.accept()[0] as client:
+                if greeting:
+                    client.send(greeting)
+            check(ctl.wait(PATIENCE) == 1 and wanted in ctl.output("stderr"), ctl.story())
+
+
+def curl(*words):
+    done = subprocess.run(["curl", "-sS", "--max-time", str(PATIENCE), *words], check=False,
+                          capture_output=True, text=True)
+    check(done.returncode == 0, done.stderr)
+    return done.stdout
+
+
+def names_in(page):
+    """The series of a page, without labels."""
+    return {re.match(r"[a-z_0-9]+", line)[0] for line in page.splitlines()
+            if line and not line.startswith("#")}
+
+
+def prometheus(env):
+    promtool = shutil.which("promtool")
+    check(promtool, "promtool is missing: prometheus")
+    echo = Echo(env)
+    with echo.loaded():
+        page = curl(f"http://{METRICS}/metrics")
+        done = subprocess.run([promtool, "check", "metrics"], check=False, input=page,
+                              capture_output=True, text=True)
+        check(done.returncode == 0 and not done.stdout + done.stderr,
+              f"promtool: {done.stdout}{done.stderr}")
+        check(f'coronet_connections{{shard="0",state="open"}} {CONNS}\n' in page, page)
+        check(int(re.search(r"^coronet_receive_frames_total\S+ (\d+)", page, re.MULTILINE)[1])
+              > CONNS, page)
+        eventually(lambda: not re.search(r"^coronet_rtt_seconds_count\S+ 0$",
+                                         curl(f"http://{METRICS}/metrics"), re.MULTILINE),
+                   PATIENCE, "no round trip is counted")
+        head = curl("-I", f"http://{METRICS}/metrics")
+        check("text/plain; version=0.0.4" in head, head)
+        check(curl("-o", "/dev/null", "-w", "%{http_code}", f"http://{METRICS}/x") == "404", "x")
+        board = json.loads((pathlib.Path(env.args[0]) / "docs/grafana-coronet.json").read_text())
+        asked = set(re.findall(r"coronet_[a-z_]+", " ".join(
+            target["expr"] for panel in board["panels"] for target in panel.get("targets", ()))))
+        check(len(asked) > 10, f"the dashboard asks for {asked}")
+        own = {name for name in asked if not re.match("coronet_(proxy|httpd)_", name)}
+        check(own <= names_in(page), f"nobody serves {own - names_in(page)}")
+        check(len(asked - own) > 8, f"of coronet-proxy and coronet-httpd: {asked - own}")
+    # What programs add, of programs that have nothing to do.
+    for app, options in (("coronet-httpd", []), ("coronet-proxy", ["--port", "80", "--to",
+                                                                   "web=10.9.0.2:80"])):
+        served = f"coronet_{app.removeprefix('coronet-')}_"
+        with env.running([env.app(app), *echo.argv[1:], *options], env=echo.environ):
+            page = curl(f"http://{METRICS}/metrics")
+        wanted = {name for name in asked if name.startswith(served)}
+        check(wanted <= names_in(page), f"{app} does not serve {wanted - names_in(page)}")
+        done = subprocess.run([promtool, "check", "metrics"], check=False, input=page,
+                              capture_output=True, text=True)
+        check(done.returncode == 0 and not done.stdout + done.stderr, f"{app}: {done}")
+
+
+def walk(env):
+    """20,000 connections are told a few a round, and those that echo go on."""
+    many = MANY_SANITIZED if env.sanitized else MANY
+    echo = Echo(env, "--counted-conns", many)
+    with echo.loaded(many):
+        before = echo.counted("rx_frames")
+        seen, params = set(), ""
+        while params is not None:
+            page = echo.ask("/coronet/conns" + params)
+            seen.update(row["id"] for row in page["conns"])
+            # eight a round, and what the last bucket holds beyond
+            check(len(page["conns"]) <= 12 * page["rounds"], f"{len(page['conns'])} connections "
+                  f"in {page['rounds']} rounds")
+            params = f",cursor={page['next']}" if "next" in page else None
+        check(len(seen) == many, f"{len(seen)} of {many}")
+        eventually(lambda: echo.counted("rx_frames") > before + 1000, PATIENCE, "nothing moves")
+
+
+def attacks(env):
+    """Silent, lying, flooding and dying clients, of both kinds."""
+    echo = Echo(env)
+    with echo.loaded():
+        host, port = METRICS.split(":")
+        silent = [echo.join() for _ in range(40)]
+        slow = [socket.create_connection((host, int(port))) for _ in range(40)]
+        for client in slow:
+            client.send(b"GET /metr")
+        flood = echo.join()
+        flood.settimeout(0)
+        with contextlib.suppress(OSError):
+            for _ in range(100000):
+                flood.send(b"/coronet/conns")
+        for size in (1, 100, 1024, 5000, 60000):
+            with echo.join() as liar:
+                liar.send(os.urandom(size))
+            with socket.create_connection((host, int(port))) as liar, contextlib.suppress(OSError):
+                liar.sendall(os.urandom(size))
+        for _ in range(20):  # gone before the answer
+            with echo.join() as dying:
+                dying.send(b"/coronet/conns")
+            with socket.create_connection((host, int(port))) as dying:
+                dying.send(b"GET /metrics HTTP/1.1\r\n\r\n")
+        check(echo.counted("conns") == CONNS, "connections were lost")
+        check("coronet_shards 1" in curl(f"http://{METRICS}/metrics"), "no page")
+        before = echo.counted("rx_frames")
+        eventually(lambda: echo.counted("rx_frames") > before, PATIENCE, "nothing moves")
+        for client in (*silent, *slow, flood):
+            client.close()
+
+
+def stuck(env):
+    """A program that does not run is named, and nobody waits for ever."""
+    echo = Echo(env)
+    with echo.serve() as server:
+        eventually(echo.path.exists, PATIENCE, "no socket")
+        threads = [int(task) for task in os.listdir(f"/proc/{server.process.pid}/task")]
+        check(len(threads) > 1, "no threads")
+        server.signal(signal.SIGSTOP)
+        ctl = env.start([env.app("coronet-ctl"), "--control", echo.path, "shards"])
+        status = ctl.wait(PATIENCE)
+        server.signal(signal.SIGCONT)
+        check(status == 1 and "no answer for 10 s" in ctl.output("stderr"), ctl.story())
+
+
+def cases(env):
+    for function in (telemetry, tables, drop, capture, errors, foreign_program, prometheus, walk, attacks,
+                     stuck):
+        if not env.args[1:] or function.__name__ in env.args[1:]:
+            yield (f"control: {function.__name__.replace('_', ' ')}",
+                   functools.partial(function, env))
+
+
+if __name__ == "__main__":
+    main(cases)

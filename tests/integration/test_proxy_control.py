@@ -1,0 +1,196 @@
+#!/usr/bin/env python3
+"""coronet-proxy steered by coronet-ctl, and what it tells Prometheus.
+
+Usage: test_proxy_control.py BUILD_DIR [CASE...]
+"""
+
+import functools
+import json
+import re
+import subprocess
+
+from harness import PATIENCE, check, eventually, main
+from proxies import MIB, Peer, Tap, dial, echo, name, read_exactly
+from test_steer import Config, Load, all_who, said
+from web import curl, need
+
+
+def metric(page, series, **labels):
+    """A value of a page for Prometheus."""
+    wanted = ",".join(f'{key}="{value}"' for key, value in labels.items())
+    start = f"{series}{{{wanted}}} " if wanted else f"{series} "
+    found = [line for line in page.splitlines() if line.startswith(start)]
+    check(len(found) == 1, f"{start}: {found}")
+    return float(found[0][len(start):])
+
+
+class Control:
+    """coronet-ctl beside a program that has a socket of its own."""
+
+    def __init__(self, env):
+        self.path = env.scratch_for({}) / "c"
+        self.ctl = env.app("coronet-ctl")
+        self.options = ("--control", self.path)
+
+    def __call__(self, *words, status=0):
+        """What it prints; on stderr, one line, if it has to fail."""
+        done = subprocess.run([str(self.ctl), "--control", str(self.path), *words], check=False,
+                              stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                              timeout=PATIENCE)
+        check(done.returncode == status, f"{words}: status {done.returncode}: {done.stderr}")
+        check(not status or (done.stderr.count("\n") == 1 and not done.stdout), f"{done}")
+        return done.stderr if status else done.stdout
+
+    def backend(self, backend):
+        return json.loads(self("backend", backend, "--json"))
+
+
+def drain_by_control(env, kind):
+    """Under load: drain and down give no new sessions, those there go on, ready takes it up."""
+    control = Control(env)
+    with Peer(kind, echo) as one, Peer(kind, echo) as two, \
+            kind.serve(env, "--to", f"one={one.at},weight=3", "--to", f"two={two.at}",
+                       "--shards", "2", *control.options) as proxy, Load(kind) as load:
+        stays = []
+        for _ in range(16):
+            stays.append(dial(kind))
+            stays[-1].sendall(b"x")
+            check(stays[-1].recv(1) == b"x", "the echo differs")
+        for state in ("drain", "down"):
+            load.more(20)
+            text = control("backend", "one", state)
+            check(re.search(rf"^one +{one.at} +{state} +up ", text, re.MULTILINE), text)
+            load.more(8)  # what had been chosen before has connected
+            seen, stay = one.seen, control.backend("one")["sessions"]
+            check(stay >= 3, f"{stay} sessions at {state}")
+            load.more(40)
+            check(one.seen == seen, f"a backend at {state} gets clients")
+            for sock in stays:
+                sock.sendall(b"y" * 1000)
+                check(read_exactly(sock, 1000) == b"y" * 1000, f"a session was lost: {state}")
+            check(control.backend("one")["sessions"] == stay, f"{stay} sessions do not stay")
+        control("backend", "one", "ready")
+        seen = one.seen
+        load.more(40)
+        check(one.seen > seen, "ready again, and gets no client")
+        for sock in stays:
+            sock.close()
+        load.__exit__()
+        eventually(lambda: control.backend("one")["sessions"] == 0, PATIENCE,
+                   lambda: f"sessions stay: {control.backend('one')}")
+        said(proxy, "backend one is to be drain")
+
+
+def backends_by_control(env, kind):
+    """The table tells of states, health, weights and the queue; mistakes are explained."""
+    control = Control(env)
+    with Peer(kind, echo) as one, kind.serve(
+            env, "--to", f"one={one.at},weight=7,maxconn=1,check=none", "--to",
+            f"two={kind.near}:9,state=down,backup", "--health-interval", "0.2", "--rise", "1",
+            "--fall", "1", "--queue-timeout", "100", *control.options):
+        eventually(lambda: control.backend("two")["health"] == "down", PATIENCE, "nobody checks")
+        with dial(kind) as first, dial(kind) as second:
+            first.sendall(b"x" * 1000)
+            read_exactly(first, 1000)
+            eventually(lambda: "queue: 1 wait" in control("backends"), PATIENCE,
+                       lambda: control("backends"))
+            text = control("backends")
+            check(re.search(rf"^one +{one.at} +ready +up +1 +1 +7 +100 +1 +0 +0 .*no$", text,
+                            re.MULTILINE), text)
+            check(re.search(rf"^two +{kind.near}:9 +down +down +0 +0 +1 .*yes$", text,
+                            re.MULTILINE), text)
+            second.sendall(b"x" * 1000)
+            first.close()
+            read_exactly(second, 1000)
+        answer = json.loads(control("backends", "--json"))
+        check(answer["queue"]["queued"] == 1 and answer["queue"]["refused"] == 0, f"{answer}")
+        eventually(lambda: control.backend("one")["sent_bytes"] == 2000 ==
+                   control.backend("one")["received_bytes"], PATIENCE,
+                   lambda: f"{control.backend('one')}")
+        for words, status, wanted in (
+                (["backend"], 2, "backend NAME [drain|ready|down]"),
+                (["backend", "one", "drained"], 2, "expected drain, ready or down"),
+                (["backend", "a,drain"], 2, "expected a name"), (["backend", ""], 2, "a name"),
+                (["backend", "three", "drain"], 1, "there is no backend 'three'"),
+                (["backend", "o" * 900], 1, "there is no backend 'oooo"),
+                (["backend", "one", "ready", "now"], 2, "expected coronet-ctl backend"),
+                (["backends", "one"], 2, "expected coronet-ctl backends\n"),
+                (["reload", "now"], 2, "expected coronet-ctl reload\n"),
+                (["ask", "/proxy/backend"], 1, "expected NAME"),
+                (["ask", "/proxy/backend,one,x"], 1, "'x': expected drain, ready or down")):
+            text = control(*words, status=status)
+            check(wanted in text, f"{words}: {text}")
+        check(control.backend("one")["state"] == "ready", "a mistake has changed something")
+
+
+def reload_by_control(env, kind):
+    """coronet-ctl reload waits until the files are read, and says what came of it."""
+    control = Control(env)
+    with Peer(kind, name(b"one")) as one, Peer(kind, name(b"two")) as two:
+        config = Config(env, f"to = one={one.at}")
+        with kind.serve(env, "--config", config.path, *control.options) as proxy:
+            for _ in range(5):
+                config.write(f"to = one={one.at}", f"to = two={two.at}")
+                check(control("reload") == "reloaded: 2 backends, 1 of them new, 0 gone\n", "two")
+                check(control.backend("two")["state"] == "ready", "it is not there at once")
+                config.write(f"to = one={one.at}")
+                check(control("reload") == "reloaded: 1 backends, 0 of them new, 1 gone\n", "one")
+                control("backend", "two", status=1)
+            config.write("to = banana")
+            error = control("reload", status=1)
+            check("line 1" in error and "banana" in error and "nothing has changed" in error,
+                  error)
+            check(all_who(kind, 3) == {b"one"}, "a wrong file changed something")
+            check(json.loads(control("ask", "/proxy/reload.status"))["done"], "no end")
+            check(proxy.alive(), proxy.story())
+
+
+def backend_metrics(env, kind):
+    """Prometheus is told of each backend; promtool finds nothing, labels are right."""
+    need("promtool")
+    page = "127.0.0.1:9465"
+    with Peer(kind, echo) as one, kind.serve(
+            env, "--to", f"one={one.at}", "--to", f"two={kind.near}:9", "--health-interval", "0",
+            "--eject-after", "0", "--metrics", page) as proxy, Load(kind) as load:
+        load.more(30)
+        with dial(kind) as sock:
+            sock.sendall(b"x" * (3 * MIB // 2))
+            read_exactly(sock, 3 * MIB // 2)
+            text = curl(f"http://{page}/metrics")
+            sent = metric(text, "coronet_proxy_backend_sent_bytes_total", backend="one")
+            check(sent >= MIB, f"{sent} bytes: a session is counted late")
+        load.__exit__()
+        done = subprocess.run(["promtool", "check", "metrics"], check=False, input=text,
+                              capture_output=True, text=True)
+        check(done.returncode == 0 and not done.stdout + done.stderr, f"{done}")
+
+        def now(suffix, **labels):
+            return metric(curl(f"http://{page}/metrics"), f"coronet_proxy_{suffix}", **labels)
+        eventually(lambda: now("sessions") == 0, PATIENCE, "sessions stay")
+        connects = now("backend_connects_total", backend="one")
+        check(connects == one.seen > 30, f"{connects} connects, {one.seen} seen")
+        check(now("backend_sent_bytes_total", backend="one") == 14 * load.done + 3 * MIB // 2 ==
+              now("backend_received_bytes_total", backend="one"), "bytes")
+        check(now("backend_connect_failures_total", backend="two", reason="refused") > 0, "refused")
+        check(now("backend_connect_failures_total", backend="one", reason="refused") == 0, "one")
+        for which in ("connect", "response"):
+            check(now(f"backend_{which}_seconds_count", backend="one") == connects, which)
+            check(now(f"backend_{which}_seconds_bucket", backend="one", le="10") == connects, which)
+            check(0 < now(f"backend_{which}_seconds_sum", backend="one") < PATIENCE, which)
+        check(now("backend_health", backend="one", health="up") == 1, "health")
+        check(now("backend_state", backend="one", state="drain") == 0, "state")
+        check(proxy.alive(), proxy.story())
+
+
+CASES = [drain_by_control, backends_by_control, reload_by_control, backend_metrics]
+
+
+def cases(env):
+    kind = Tap()
+    for function in CASES:
+        if not env.args or function.__name__ in env.args:
+            yield (function.__name__.replace("_", " "), functools.partial(function, env, kind))
+
+
+if __name__ == "__main__":
+    main(cases)

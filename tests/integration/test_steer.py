@@ -1,0 +1,752 @@
+#!/usr/bin/env python3
+"""What an operator steers coronet-proxy by, while it runs.
+
+Usage: test_steer.py BUILD_DIR [CASE...]
+Reloads, backends that come, go, fail and fill up, health checks, timeouts, access
+lists, the access log and server names, with curl, wrk, nginx and openssl around it.
+"""
+
+import contextlib
+import functools
+import re
+import signal
+import socket
+import ssl
+import struct
+import threading
+import time
+
+from harness import PATIENCE, Failure, check, command, eventually, main
+from proxies import (PORT, Peer, Tap, V2_SIGNATURE, check_broken, check_echo, dial, echo, name,
+                     read_exactly, read_to_end, reset, url)
+from web import Nginx, curl, listening, need, wrk
+
+
+class Config:
+    """A file of --config that is written again while the program runs."""
+
+    def __init__(self, env, *lines):
+        self.path = env.scratch / "edge.conf"
+        self.write(*lines)
+
+    def write(self, *lines):
+        new = self.path.with_suffix(".new")
+        new.write_text("".join(f"{line}\n" for line in lines))
+        new.rename(self.path)
+
+    def reload(self, proxy, *lines, says="reloaded"):
+        """Write it, tell the program, and wait until that has said so."""
+        before = proxy.output("stderr").count(says)
+        self.write(*lines)
+        proxy.signal(signal.SIGHUP)
+        eventually(lambda: proxy.output("stderr").count(says) > before, PATIENCE,
+                   lambda: f"no '{says}': {proxy.story()}")
+        return proxy.output("stderr").splitlines()[-1]
+
+
+def who(kind):
+    """The backend that says its name to a new client."""
+    with dial(kind) as sock:
+        return sock.recv(64)
+
+
+def all_who(kind, count=8):
+    return {who(kind) for _ in range(count)}
+
+
+def said(proxy, text):
+    eventually(lambda: text in proxy.output("stderr"), PATIENCE,
+               lambda: f"nobody says '{text}': {proxy.story()}")
+
+
+# ---- reloads ----
+
+
+class Load:
+    """Clients in threads that come, echo and go, one after the other, until it ends."""
+
+    def __init__(self, kind, clients=4):
+        self.kind, self.stop = kind, threading.Event()
+        self.done, self.errors = 0, []
+        self.threads = [threading.Thread(target=self.run, daemon=True) for _ in range(clients)]
+
+    def run(self):
+        while not self.stop.is_set():
+            try:
+                check_echo(self.kind)
+                self.done += 1
+            except (OSError, Failure) as error:
+                self.errors.append(error)
+
+    def __enter__(self):
+        for thread in self.threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.stop.set()
+        for thread in self.threads:
+            thread.join(PATIENCE)
+
+    def more(self, count):
+        """So many more have been served."""
+        goal = self.done + count
+        eventually(lambda: self.done >= goal or self.errors, PATIENCE, "the load stands still")
+        check(not self.errors, f"{len(self.errors)} of the load failed: {self.errors[:1]}")
+
+
+def reload_loses_no_session(env, kind):
+    """Backends come and go under load: no client notices, and sessions stay where they are."""
+    with Peer(kind, echo) as one, Peer(kind, echo) as two:
+        first = [f"to = one={one.at}"]
+        both = [*first, f"to = two={two.at},weight=2"]
+        last = [f"to = two={two.at}"]
+        config = Config(env, *first)
+        with kind.serve(env, "--config", config.path, "--shards", "2") as proxy, \
+                dial(kind) as stays, Load(kind) as load:
+            stays.sendall(b"a")
+            check(stays.recv(1) == b"a", "the echo differs")
+            for lines in (both, last, both, first, last):
+                load.more(20)
+                config.reload(proxy, *lines)
+            load.more(20)
+            # What began with one goes on with it, although one is gone.
+            seen = one.seen
+            load.more(20)
+            check(one.seen == seen, "a backend that is gone gets clients")
+            stays.sendall(b"b" * 100000)
+            check(read_exactly(stays, 100000) == b"b" * 100000, "a session was lost")
+            check("2 backends, 1 of them new, 0 gone" in proxy.output("stderr"), proxy.story())
+            check("1 backends, 0 of them new, 1 gone" in proxy.output("stderr"), proxy.story())
+            for _ in range(50):
+                proxy.signal(signal.SIGHUP)
+                time.sleep(0.01)
+            load.more(20)
+            stays.close()
+            load.__exit__()
+            proxy.terminate()
+
+
+def wrong_reload_changes_nothing(env, kind):
+    """A file with a mistake is refused with its line; the program goes on as it was."""
+    with Peer(kind, name(b"one")) as one, Peer(kind, name(b"two")) as two:
+        good = f"to = one={one.at}"
+        config = Config(env, good)
+        with kind.serve(env, "--config", config.path) as proxy:
+            for lines, names in [
+                    ([f"to = two={two.at}", "to = banana"], ["line 2", "banana"]),
+                    ([f"to = two={two.at},weight=0"], ["line 1", "weight=1"]),
+                    ([good, good], ["line 2", "each backend once"]),
+                    ([f"to = two={two.at}", "nosuch = 1"], ["line 2", "nosuch"]),
+                    ([f"to = two={two.at}", "deny = 10.9.1.1/8"], ["line 2", "10.9.1.1/8"]),
+                    ([good, "proxy-from = 10.0.0.0/8"], ["--proxy-from", "--accept-proxy"]),
+                    (["balance = least"], ["--to", "missing"]),
+                    (["to = 10.9.0.1:80"], ["another host"])]:
+                line = config.reload(proxy, *lines, says="nothing has changed")
+                for word in names:
+                    check(word in line, f"'{word}' is missing: {line}")
+                check(all_who(kind, 3) == {b"one"}, "a wrong file changed something")
+            config.path.unlink()
+            proxy.signal(signal.SIGHUP)
+            eventually(lambda: "No such file" in proxy.output("stderr"), PATIENCE, proxy.story)
+            line = config.reload(proxy, f"to = two={two.at}", "port = 81")
+            check("next start" in line, f"a new port passes unsaid: {line}")
+            check(all_who(kind, 3) == {b"two"}, "the right file changed nothing")
+        status = 2
+        config.write("to = banana")
+        done = env.start([env.app(kind.app), "--link", "ring:r0", "--addr", "10.9.0.1/16",
+                          "--config", config.path])
+        check(done.wait(PATIENCE) == status, f"a wrong file at the start: {done.story()}")
+
+
+def drain_backend(env, kind):
+    """state=drain: no new sessions, those there go on; state=ready takes it up again."""
+    with Peer(kind, echo) as one, Peer(kind, name(b"two")) as two:
+        def lines(state):
+            return [f"to = one={one.at},state={state}", f"to = two={two.at}"]
+        config = Config(env, f"to = one={one.at}")
+        with kind.serve(env, "--config", config.path) as proxy, dial(kind) as stays:
+            stays.sendall(b"x")
+            check(stays.recv(1) == b"x", "the echo differs")
+            config.reload(proxy, *lines("drain"))
+            check(all_who(kind) == {b"two"}, "a backend that drains gets clients")
+            stays.sendall(b"y")
+            check(stays.recv(1) == b"y", "a session of a backend that drains was lost")
+            config.reload(proxy, *lines("ready"))
+            seen = one.seen
+            for _ in range(4):
+                dial(kind).close()
+            eventually(lambda: one.seen > seen, PATIENCE, "ready again, and gets no client")
+
+
+# ---- backends that fail ----
+
+
+def backup_takes_over(env, kind):
+    """The backup serves while the nginx that is up otherwise is down, and no longer."""
+    need("curl")
+    with kind.serve(env, "--to", f"a={kind.near}:9001", "--to", f"b={kind.near}:9002,backup",
+                    "--health-interval", "0.2", "--rise", "1", "--fall", "1") as proxy, \
+            Nginx(env, kind.near, 9001) as primary, Nginx(env, kind.near, 9002):
+        def backend():
+            head = curl("-D", "-", "-o", "/dev/null", url(kind, "small"))
+            return re.search(r"X-Backend: (\d+)", head)[1]
+        # Down at first, as neither was there when it began to look.
+        said(proxy, "backend a is up")
+        said(proxy, "backend b is up")
+        check({backend() for _ in range(4)} == {"9001"}, "the backup is used beside another")
+        downs = proxy.output("stderr").count("backend a is down")
+        primary.kill()
+        check({backend() for _ in range(4)} == {"9002"}, "the backup does not serve")
+        def turned(word):
+            return proxy.output("stderr").count(f"backend a is {word}") > downs
+        eventually(lambda: turned("down"), PATIENCE, proxy.story)
+        primary.start()
+        eventually(lambda: turned("up"), PATIENCE, proxy.story)
+        check({backend() for _ in range(4)} == {"9001"}, "the backup serves on")
+
+
+def ejection(env, kind):
+    """A backend that refuses is left out after so many connects, and comes back in time."""
+    with contextlib.ExitStack() as stack, Peer(kind, name(b"live")) as live:
+        dead = stack.enter_context(Peer(kind, name(b"dead")))
+        with kind.serve(
+                env, "--to", f"dead={dead.at}", "--to", f"live={live.at}", "--eject-after", "3",
+                "--eject-time", "2", "--health-interval", "0", "--stats", "0.2") as proxy:
+            check(all_who(kind) == {b"dead", b"live"}, "a backend gets no client")
+            stack.close()
+            check(all_who(kind, 12) == {b"live"}, "a client got no answer")
+            said(proxy, "backend dead failed 3 connects in a row: ejected for 2 s")
+            eventually(lambda: "1 of 2 backends up" in proxy.output("stderr"), PATIENCE,
+                       proxy.story)
+            with Peer(kind, name(b"back"), port=dead.port):
+                eventually(lambda: who(kind) == b"back", PATIENCE, "it never comes back")
+
+
+def retry_budget(env, kind):
+    """Without a budget for retries a client of a dead backend is reset, not tried elsewhere."""
+    with Peer(kind, name(b"live")) as live:
+        config = Config(env, "to = dead=10.9.1.1:1", f"to = live={live.at}", "eject-after = 0",
+                        "health-interval = 0", "retry-budget = 0", "stats = 0.2")
+        with kind.serve(env, "--config", config.path) as proxy:
+            outcomes = []
+            for _ in range(260):
+                try:
+                    outcomes.append(who(kind))
+                except ConnectionResetError:
+                    outcomes.append(None)
+            spent = outcomes.index(None)
+            # A hundred in hand, one for every second client.
+            check(199 <= spent <= 202, f"{spent} clients were served before the first was not")
+            check(outcomes[-20:].count(None) == 10, f"then {outcomes[-20:]}")
+            said(proxy, "retries refused")
+
+
+def check_kinds(env, kind):
+    """Health by HTTP's status, by what a server says, or none at all."""
+    state = {"status": b"503 Busy", "word": b"-LOADING"}
+
+    def http(sock):
+        head = sock.recv(4096)
+        if head.startswith(b"GET /up HTTP/1.1\r\nHost: "):
+            sock.sendall(b"HTTP/1.1 " + state["status"] + b"\r\nContent-Length: 0\r\n\r\n")
+
+    def redis(sock):
+        if sock.recv(64) == b"PING\r\n":
+            sock.sendall(state["word"] + b"\r\n")
+
+    with Peer(kind, http) as web, Peer(kind, redis) as store, kind.serve(
+            env, "--to", f"web={web.at},check=http:/up",
+            "--to", f"store={store.at},check=expect:+PONG,send=PING\\r\\n",
+            "--to", f"trusted={kind.near}:1,check=none",
+            "--health-interval", "0.1", "--rise", "1", "--fall", "1") as proxy:
+        said(proxy, "backend web is down")
+        said(proxy, "backend store is down")
+        state["status"] = b"204 Fine"
+        said(proxy, "backend web is up")
+        state["word"] = b"+PONG"
+        said(proxy, "backend store is up")
+        check("trusted is" not in proxy.output("stderr"), proxy.story())
+    with kind.serve(env, "--to", f"web={kind.near}:9003,check=http:/who", "--to",
+                    f"gone={kind.near}:9003,check=http:/nosuch", "--health-interval", "0.1",
+                    "--rise", "1", "--fall", "1") as proxy:
+        said(proxy, "backend web is down")
+        with Nginx(env, kind.near, 9003):
+            said(proxy, "backend web is up")
+            said(proxy, "backend gone is down")
+            check("backend gone is up" not in proxy.output("stderr"), proxy.story())
+
+
+def waiting(proxy, count):
+    """So many sessions wait for a backend, by the last line that says so."""
+    def now():
+        said = re.findall(r"proxy: (\d+) wait", proxy.output("stderr"))
+        return said and int(said[-1]) == count
+    eventually(now, PATIENCE, lambda: f"not {count} wait: {proxy.story()}")
+
+
+def queue(env, kind):
+    """Beyond maxconn sessions wait, in turn and so long; beyond --queue they are reset."""
+    with Peer(kind, echo) as peer, kind.serve(
+            env, "--to", f"a={peer.at},maxconn=1", "--queue", "2", "--queue-timeout", "4",
+            "--health-interval", "0", "--stats", "0.2") as proxy:
+        first = dial(kind)
+        first.sendall(b"1")
+        check(first.recv(1) == b"1", "the echo differs")
+        second = dial(kind)
+        second.sendall(b"2")
+        waiting(proxy, 1)
+        third = dial(kind)
+        waiting(proxy, 2)
+        with contextlib.suppress(ConnectionResetError), dial(kind) as fourth:
+            check_broken(fourth)
+        said(proxy, "1 queue full")
+        first.close()
+        check(second.recv(1) == b"2", "who waits gets no place that was made")
+        check_broken(third)
+        said(proxy, "1 queue timeouts")
+        check(peer.seen == 2, f"{peer.seen} sessions")
+        second.close()
+        with dial(kind) as last:
+            last.sendall(b"5")
+            check(last.recv(1) == b"5", "no place comes free")
+            # A client that resets leaves its place in the queue.
+            gone = dial(kind)
+            waiting(proxy, 1)
+            reset(gone)
+            waiting(proxy, 0)
+            check("2 queue timeouts" not in proxy.output("stderr"), "it held its place to the end")
+            # Who waits when the program ends leaves nothing behind.
+            with dial(kind), dial(kind):
+                waiting(proxy, 2)
+                last.close()
+        proxy.terminate()
+
+
+def queue_under_load(env, kind):
+    """wrk with more connections than the nginx behind may have: every request is answered."""
+    need("wrk")
+    with kind.serve(env, "--to", f"a={kind.near}:9001,maxconn=4", "--queue-timeout", "60",
+                    "--shards", "2", "--health-interval", "0") as proxy, \
+            Nginx(env, kind.near, 9001):
+        rate, output, errors = wrk(url(kind, "small"), connections=16,
+                                   extra=["-H", "Connection: close"])
+        check(proxy.alive(), proxy.story())
+        check(rate > 10 and not errors, f"{errors}: {output}")
+
+
+# ---- time ----
+
+
+def timeouts(env, kind):
+    """The client's, the server's and the half-closed one, each alone."""
+    log = env.scratch / "access.log"
+
+    def ends(word):
+        eventually(lambda: f"end={word}" in log.read_text(), PATIENCE,
+                   lambda: f"no end={word}: {log.read_text()}")
+
+    def pour(sock):
+        with contextlib.suppress(OSError):
+            while True:
+                sock.sendall(b"x" * 100)
+                time.sleep(0.1)
+
+    with Peer(kind, name(b"hi")) as quiet, Peer(kind, pour) as busy:
+        config = Config(env, f"to = {quiet.at}", "client-timeout = 1")
+        with kind.serve(env, "--config", config.path, "--access-log", log) as proxy:
+            with dial(kind) as sock:
+                check(sock.recv(2) == b"hi", "no greeting")
+                check_broken(sock)
+            ends("client-timeout")
+            config.reload(proxy, f"to = {quiet.at}", "server-timeout = 1")
+            with dial(kind) as sock:
+                check(sock.recv(2) == b"hi", "no greeting")
+                check_broken(sock)
+            ends("server-timeout")
+            config.reload(proxy, f"to = {quiet.at}", "half-closed-timeout = 0.5", "keepalive = 1")
+            with dial(kind) as sock:
+                check(sock.recv(2) == b"hi", "no greeting")
+                sock.settimeout(1.2)
+                with contextlib.suppress(TimeoutError):
+                    raise Failure(f"{sock.recv(1)} of a session both of whose sides are open")
+
+            def keep(sock):
+                sock.sendall(b"ho")
+                sock.shutdown(socket.SHUT_WR)
+                time.sleep(5)
+            with Peer(kind, keep) as ender:
+                config.reload(proxy, f"to = {ender.at}", "half-closed-timeout = 0.5",
+                              "health-interval = 0")
+                with dial(kind) as sock:
+                    check(read_to_end(sock) == b"ho", "the end does not come through")
+                    ends("half-closed-timeout")
+            # Who acknowledges is not silent.
+            config.reload(proxy, f"to = {busy.at}", "client-timeout = 0.5", "health-interval = 0")
+            with dial(kind) as sock:
+                read_exactly(sock, 1500)
+
+
+# ---- who may come in ----
+
+
+def access_lists(env, kind):
+    """Networks that may come in and may not, by the header's address where one is believed."""
+    with Peer(kind, echo) as peer:
+        to = f"to = {peer.at}"
+        config = Config(env, to, f"deny = {kind.other}")
+        with kind.serve(env, "--config", config.path, "--stats", "0.2") as proxy:
+            check_echo(kind)
+            with contextlib.suppress(ConnectionResetError), dial(kind, source=kind.other) as sock:
+                check_broken(sock)
+            said(proxy, "1 denied")
+            config.reload(proxy, to, "allow = 10.9.1.64/26")
+            check_echo(kind, source=kind.other)
+            with contextlib.suppress(ConnectionResetError), dial(kind) as sock:
+                check_broken(sock)
+            config.reload(proxy, to, "accept-proxy", f"proxy-from = {kind.near}",
+                          "deny = 192.0.2.0/24")
+            check_echo(kind, source=kind.other)  # it needs no header
+            with dial(kind) as sock:
+                sock.sendall(b"PROXY TCP4 198.51.100.7 10.0.0.1 1 2\r\nx")
+                check(sock.recv(1) == b"x", "a header is not believed")
+            with dial(kind) as sock:
+                sock.sendall(b"PROXY TCP4 192.0.2.7 10.0.0.1 1 2\r\nx")
+                check_broken(sock)
+            with dial(kind, source=kind.other) as sock:
+                sock.sendall(b"PROXY TCP4 198.51.100.7 10.0.0.1 1 2\r\n")
+                check(read_exactly(sock, 7) == b"PROXY T", "a header of anybody is believed")
+
+
+def source_rate(env, kind):
+    """So many connections a second of one source; another is not concerned."""
+    with Peer(kind, echo) as peer, kind.serve(
+            env, "--to", peer.at, "--max-rate-per-source", "5", "--stats", "0.2") as proxy:
+        served = 0
+        begin = time.monotonic()
+        for _ in range(40):
+            with contextlib.suppress(OSError, Failure):
+                check_echo(kind)
+                served += 1
+        spent = time.monotonic() - begin
+        check(5 <= served <= 6 + 5 * spent, f"{served} of 40 within {spent:.1f} s")
+        check(served < 40 or spent > 6, "all were served")
+        check_echo(kind, source=kind.other)
+        if served < 40:
+            said(proxy, "over a source's rate")
+
+
+def many_sources(env, kind):
+    """Thousands of sources take no memory that stays, and harm no other."""
+    command("ip", "route", "add", "local", "10.9.64.0/18", "dev", "lo")
+    with Peer(kind, echo) as peer, kind.serve(
+            env, "--to", peer.at, "--max-rate-per-source", "5", "--health-interval", "0",
+            "--max-clients-per-source", "4") as proxy:
+        def round_of(count):
+            for number in range(count):
+                source = f"10.9.{64 + number // 250}.{1 + number % 250}"
+                check_echo(kind, source=source)
+        round_of(1000)
+        before = proxy.resident_bytes()
+        round_of(4000)
+        grown = proxy.resident_bytes() - before
+        check(grown < (8 << 20) * (4 if env.sanitized else 1), f"it grew by {grown} bytes")
+        check_echo(kind)
+
+
+# ---- the access log ----
+
+
+def fields(line):
+    return dict(word.split("=", 1) for word in line.split()[1:])
+
+
+def access_log(env, kind):
+    """Every session of wrk and of ours has its line, although the file is moved away."""
+    need("wrk")
+    log = env.scratch / "sessions.log"
+    with kind.serve(env, "--to", f"web={kind.near}:9001", "--access-log", log,
+                    "--health-interval", "0", "--unique-id", "--stats", "0.2") as proxy, \
+            Nginx(env, kind.near, 9001):
+        stop = threading.Event()
+        moved = []
+
+        def rotate():
+            while not stop.wait(0.3):
+                target = log.with_suffix(f".{len(moved)}")
+                log.rename(target)
+                moved.append(target)
+                proxy.signal(signal.SIGUSR1)
+                eventually(log.exists, PATIENCE, "the log is not opened anew")
+
+        rotator = threading.Thread(target=rotate)
+        rotator.start()
+        wrk(url(kind, "small"), connections=4, extra=["-H", "Connection: close"])
+        stop.set()
+        rotator.join()
+        check(len(moved) > 1, "the log was never moved")
+        with dial(kind) as sock:
+            sock.sendall(b"GET /small HTTP/1.0\r\n\r\n")
+            answer = len(read_to_end(sock))
+            port = sock.getsockname()[1]
+
+        def lines():
+            return [line for path in [*moved, log] for line in path.read_text().splitlines()]
+
+        def ours():
+            """wrk may have had the port before."""
+            return [line for line in lines() if f":{port} " in line and " to=23 " in line]
+        eventually(ours, PATIENCE, "no line of it")
+        mine = fields(ours()[0])
+        check(mine["backend"] == "web" and mine["end"] == "done", f"{mine}")
+        check(mine["from"] == str(answer), f"{mine}")
+        check(float(mine["connect_ms"]) > 0 and float(mine["duration_ms"]) > 0, f"{mine}")
+        ids = [fields(line)["id"] for line in lines()]
+        check(len(set(ids)) == len(ids), "a unique ID is used twice")
+
+        def sessions():
+            made = re.findall(r"proxy: \d+ sessions, \+(\d+)", proxy.output("stderr"))
+            return sum(map(int, made))
+        eventually(lambda: sessions() == len(lines()), 20,
+                   lambda: f"{sessions()} sessions, {len(lines())} lines")
+
+
+def access_log_never_blocks(env, kind):
+    """A log that nobody reads loses lines, which are counted, and no session waits for it."""
+    pipe = env.scratch / "pipe.log"
+    command("mkfifo", pipe)
+    with pipe.open("rb+", buffering=0), Peer(kind, echo) as peer, kind.serve(
+            env, "--to", peer.at, "--access-log", pipe, "--health-interval", "0") as proxy:
+        for _ in range(600):  # more than a pipe holds
+            check_echo(kind)
+        proxy.terminate()
+
+
+# ---- names ----
+
+
+def make_cert(env, host):
+    key, cert = env.scratch / f"{host}.key", env.scratch / f"{host}.pem"
+    command("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256",
+            "-nodes", "-keyout", key, "-out", cert, "-subj", f"/CN={host}", "-days", "2")
+    return key, cert
+
+
+def certificate_byte_by_byte(kind, asked):
+    """The server's certificate, for a client whose hello comes in segments of a byte."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    come, go = ssl.MemoryBIO(), ssl.MemoryBIO()
+    tls = context.wrap_bio(come, go, server_hostname=asked)
+    with dial(kind) as sock:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        while True:
+            try:
+                tls.do_handshake()
+                return tls.getpeercert(binary_form=True)
+            except ssl.SSLWantReadError:
+                for byte in go.read():
+                    sock.sendall(bytes([byte]))
+                come.write(sock.recv(65536))
+
+
+def server_names(env, kind):
+    """openssl's servers behind, its client and curl in front: the name chooses, TLS goes through."""
+    need("openssl", "curl")
+    hosts = {"a.example": 9101, "b.example": 9102, "default.example": 9103}
+    options = []
+    with contextlib.ExitStack() as stack:
+        for host, port in hosts.items():
+            sni = {"a.example": ",sni=a.example", "b.example": ",sni=b.example|*.b.example"}
+            options += ["--to", f"{host}={kind.near}:{port}{sni.get(host, '')}"]
+        proxy = stack.enter_context(kind.serve(env, *options, "--hello-timeout", "2",
+                                               "--health-interval", "0"))
+        for host, port in hosts.items():
+            key, cert = make_cert(env, host)
+            stack.enter_context(env.running(
+                ["openssl", "s_server", "-accept", f"{kind.near}:{port}", "-key", key, "-cert", cert,
+                 "-www"], ready="ACCEPT.*"))
+        for asked, answers in [("a.example", "a.example"), ("b.example", "b.example"),
+                               ("x.y.b.example", "b.example"), ("c.example", "default.example"),
+                               (None, "default.example")]:
+            client = ["openssl", "s_client", "-connect", f"{kind.host}:{PORT}"]
+            text = command(*client, *(["-servername", asked] if asked else ["-noservername"]))
+            check(re.search(rf"subject=CN ?= ?{answers}", text),
+                  f"asked for {asked}, got no {answers}: {text[:300]}")
+        page = curl("-k", "--resolve", f"b.example:{PORT}:{kind.host}",
+                    f"https://b.example:{PORT}/")
+        check("s_server" in page, f"no page: {page[:200]}")
+        check(b"a.example" in certificate_byte_by_byte(kind, "a.example"),
+              "another server for a hello in single bytes")
+        with dial(kind) as sock:
+            sock.sendall(b"SSH-2.0-nobody\r\n")  # no TLS: the default
+            sock.shutdown(socket.SHUT_WR)
+            read_to_end(sock)
+        with dial(kind) as sock:
+            sock.sendall(b"\x16\x03\x01")
+            check_broken(sock)
+        check(proxy.alive(), proxy.story())
+
+
+def unique_id_and_tlvs(env, kind):
+    """TLVs of the header that came are in the one that goes, with a unique ID and no stale sum."""
+    got = []
+
+    def keep(sock):
+        got.append(sock.recv(4096))
+
+    def tlv(kind_of, value):
+        return struct.pack(">BH", kind_of, len(value)) + value
+
+    def send(tlvs):
+        block = socket.inet_aton("192.0.2.1") + socket.inet_aton("192.0.2.2") + \
+            struct.pack(">HH", 1000, 2000) + tlvs
+        with dial(kind) as sock:
+            sock.sendall(V2_SIGNATURE + b"\x21\x11" + struct.pack(">H", len(block)) + block + b"hey")
+            read_to_end(sock)
+        return got[-1]
+
+    with Peer(kind, keep) as peer, kind.serve(
+            env, "--to", peer.at, "--accept-proxy", "--send-proxy", "v2", "--unique-id",
+            "--health-interval", "0"):
+        authority = tlv(2, b"www.example.com")
+        header = send(authority + tlv(4, b"\0" * 5))
+        check(header.endswith(b"hey"), f"{header}")
+        length = struct.unpack(">H", header[14:16])[0]
+        check(len(header) == 16 + length + 3, f"a wrong length: {header}")
+        rest = header[28:-3]
+        check(rest.startswith(authority), f"{rest}")
+        rest = rest[len(authority):]
+        check(rest[0] == 5 and struct.unpack(">H", rest[1:3])[0] == len(rest) - 3, f"{rest}")
+        check(re.fullmatch(rb"[0-9a-f]{16}-0-1", rest[3:]), f"{rest}")
+        own = send(tlv(5, b"theirs"))
+        check(own[28:-3] == tlv(5, b"theirs"), "a unique ID was replaced or doubled")
+
+
+HAPROXY = """
+defaults
+	mode http
+	timeout connect 5s
+	timeout client 5s
+	timeout server 5s
+frontend all
+	bind {address}:{port} accept-proxy
+	http-request return status 200 content-type text/plain lf-string "{fetches}"
+"""
+
+
+def headers_that_haproxy_reads(env, kind):
+    """haproxy finds the client, the authority and the unique ID in our header."""
+    need("haproxy", "curl")
+    config = env.scratch / "haproxy.cfg"
+    config.write_text(HAPROXY.format(
+        address=kind.near, port=9201,
+        fetches="%[src] %[src_port] %[fc_pp_authority] %[fc_pp_unique_id]"))
+    with kind.serve(env, "--to", f"{kind.near}:9201", "--send-proxy", "v2", "--unique-id",
+                    "--accept-proxy", "--proxy-from", kind.near) as proxy:
+        env.start(["haproxy", "-db", "-f", config])
+        eventually(lambda: listening(kind.near, 9201), PATIENCE, "haproxy does not listen")
+        block = socket.inet_aton("192.0.2.1") + socket.inet_aton("192.0.2.2") + struct.pack(
+            ">HHBH", 1000, 2000, 2, 11) + b"www.example"
+        with dial(kind) as sock:
+            sock.sendall(V2_SIGNATURE + b"\x21\x11" + struct.pack(">H", len(block)) + block +
+                         b"GET / HTTP/1.0\r\n\r\n")
+            answer = read_to_end(sock).decode()
+        check(re.search(r"192\.0\.2\.1 1000 www\.example [0-9a-f]{16}-0-1$", answer), answer)
+        page = curl("--interface", kind.other, url(kind, ""))
+        check(re.match(rf"{kind.other} \d+ - [0-9a-f]{{16}}-0-2$", page) or
+              re.match(rf"{kind.other} \d+  [0-9a-f]{{16}}-0-2$", page), page)
+
+
+def resolves_names(env, kind):
+    """A backend by name: found when the name is, and followed when it moves."""
+    hosts = env.scratch / "hosts"
+    hosts.write_text("127.0.0.1 localhost\n")
+    command("mount", "--bind", hosts, "/etc/hosts")
+    try:
+        with Peer(kind, name(b"one")) as one, \
+                Peer(kind, name(b"two"), host=kind.other, port=one.port), kind.serve(
+                    env, "--to", f"moves=moves.test:{one.port}", "--resolve-interval", "0.2",
+                    "--health-interval", "0") as proxy:
+            with contextlib.suppress(ConnectionResetError), dial(kind) as sock:
+                check_broken(sock)
+            hosts.write_text(f"{kind.near} moves.test\n")
+            said(proxy, f"backend moves is at {kind.near}:{one.port}")
+            check(who(kind) == b"one", "not the address of the name")
+            hosts.write_text(f"{kind.other} moves.test\n")
+            said(proxy, f"backend moves is at {kind.other}:{one.port}")
+            eventually(lambda: who(kind) == b"two", PATIENCE, "it does not follow the name")
+            hosts.write_text("127.0.0.1 localhost\n")
+            said(proxy, "the old one is kept")
+            check(who(kind) == b"two", "a name that is gone takes the backend along")
+    finally:
+        command("umount", "/etc/hosts")
+
+
+class NameServer:
+    """A DNS server for one name, with an address and a TTL that may change."""
+
+    def __init__(self, address, ttl):
+        self.address, self.ttl, self.asked = address, ttl, 0
+        self.sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self.sock.bind(("127.0.0.1", 53))
+        threading.Thread(target=self.run, daemon=True).start()
+
+    def run(self):
+        with contextlib.suppress(OSError):
+            while True:
+                query, peer = self.sock.recvfrom(512)
+                self.asked += 1
+                end = query.index(b"\0", 12) + 5
+                wants_ip4 = query[end - 4:end - 2] == b"\0\1"
+                answer = struct.pack(">HHHIH", 0xc00c, 1, 1, self.ttl, 4) + \
+                    socket.inet_aton(self.address)
+                self.sock.sendto(query[:2] + b"\x81\x80\0\1" + struct.pack(">H", wants_ip4) +
+                                 b"\0\0\0\0" + query[12:end] + (answer if wants_ip4 else b""), peer)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.sock.close()
+
+
+def obeys_ttls(env, kind):
+    """A name is asked for again when its answer's TTL is over, although the interval is long."""
+    resolv = env.scratch / "resolv.conf"
+    resolv.write_text("nameserver 127.0.0.1\noptions timeout:1 attempts:1\n")
+    command("mount", "--bind", resolv, "/etc/resolv.conf")
+    try:
+        with Peer(kind, name(b"one")) as one, NameServer(kind.near, 1) as server, \
+                Peer(kind, name(b"two"), host=kind.other, port=one.port), kind.serve(
+                    env, "--to", f"moves=moves.example.:{one.port}", "--resolve-interval", "3600",
+                    "--health-interval", "0") as proxy:
+            said(proxy, f"backend moves is at {kind.near}:{one.port}")
+            check(who(kind) == b"one", "not the address of the name")
+            server.ttl = 3000
+            server.address = kind.other
+            said(proxy, f"backend moves is at {kind.other}:{one.port}")
+            check(who(kind) == b"two", "it does not follow the name")
+            asked = server.asked
+            time.sleep(2)
+            check(server.asked <= asked + 2, f"asked {server.asked - asked} times within a long TTL")
+    finally:
+        command("umount", "/etc/resolv.conf")
+
+
+CASES = [reload_loses_no_session, wrong_reload_changes_nothing, drain_backend, backup_takes_over,
+         ejection, retry_budget, check_kinds, queue, queue_under_load, timeouts, access_lists,
+         source_rate, many_sources, access_log, access_log_never_blocks, server_names,
+         unique_id_and_tlvs, headers_that_haproxy_reads, resolves_names,
+         obeys_ttls]
+
+
+def cases(env):
+    kind = Tap()
+    for function in CASES:
+        if not env.args or function.__name__ in env.args:
+            yield (function.__name__.replace("_", " "), functools.partial(function, env, kind))
+
+
+if __name__ == "__main__":
+    main(cases)

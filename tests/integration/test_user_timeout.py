@@ -1,0 +1,111 @@
+#!/usr/bin/env python3
+"""net_set_user_timeout() against this namespace's kernel.
+
+Usage: test_user_timeout.py BUILD_DIR
+
+coronet (tests/wire/user-timeout) sends without end through tests/wire to two
+clients: one is given up after TIMEOUT_MS, the other by TCP's own bounds.
+"""
+
+import contextlib
+import socket
+import threading
+import time
+
+from harness import PATIENCE, check, command, comment, eventually, main
+from test_wire import Wire
+
+PORT = 7000
+OURS, KERNELS = "10.7.0.1", "10.7.0.2"
+TIMEOUT_MS = 1500
+SOME = 200000  # bytes, more than the first windows
+GIVEN_UP = f"gave up {TIMEOUT_MS}: Connection timed out"
+
+
+class Client:
+    """A kernel's socket, which reads while it has to."""
+
+    def __init__(self, timeout_ms):
+        self.sock = socket.create_connection((OURS, PORT), PATIENCE)
+        self.sock.settimeout(PATIENCE)
+        self.sock.sendall(f"{timeout_ms}\n".encode())
+        self.taken = 0
+        self.ended = None  # by what
+        self.thread = threading.Thread(target=self.read, daemon=True)
+
+    def read(self):
+        try:
+            while data := self.sock.recv(1 << 16):
+                self.taken += len(data)
+            self.ended = "EOF"
+        except OSError as error:
+            self.ended = error
+
+    def expect_more(self, what):
+        wanted = self.taken + SOME
+        eventually(lambda: self.taken > wanted, PATIENCE,
+                   lambda: f"{what}: {self.taken} of {wanted} bytes, {self.ended}")
+
+    def close(self):
+        with contextlib.suppress(OSError):
+            self.sock.shutdown(socket.SHUT_RDWR)
+        self.sock.close()
+
+
+@contextlib.contextmanager
+def connected(env, number):
+    """(our program, the wire, an impatient client, a patient one)."""
+    sock_path, tap = env.scratch_for({}) / "m.sock", f"ut{number}"
+    wire = Wire(env, f"memif:{sock_path},role=server", f"tap:{tap}", "--control",
+                "--delay", 5, "--rate", 50, "--seed", 3)
+    with wire.running():
+        command("ip", "addr", "add", f"{KERNELS}/16", "dev", tap)
+        command("ip", "link", "set", tap, "up")
+        with env.running([env.build / "tests/wire/user-timeout", PORT, "--link",
+                          f"memif:{sock_path},role=client", "--addr", f"{OURS}/16",
+                          "--poll", "adaptive"]) as program, \
+                contextlib.closing(Client(TIMEOUT_MS)) as hasty, \
+                contextlib.closing(Client(0)) as patient:
+            yield program, wire, hasty, patient
+
+
+def expect_given_up(program, since):
+    """The impatient one, and no sooner than it has asked for."""
+    eventually(lambda: GIVEN_UP in program.output("stdout"), PATIENCE,
+               lambda: f"not given up: {program.story()}")
+    took = time.monotonic() - since
+    check(took >= TIMEOUT_MS / 1000, f"given up after {took:.3f} s")
+    check("gave up 0" not in program.output("stdout"), f"both were: {program.story()}")
+    comment(f"given up after {took:.1f} s")
+
+
+def vanished(env):
+    with connected(env, 1) as (program, wire, hasty, patient):
+        for client in (hasty, patient):
+            client.thread.start()
+            client.expect_more("at first")
+        began = time.monotonic()
+        wire.say("both loss=100")
+        expect_given_up(program, began)
+        wire.say("both loss=0")
+        patient.expect_more("when the path was back")
+
+
+def shut(env):
+    with connected(env, 2) as (program, _wire, hasty, patient):
+        # Probes are answered all the time, by a window of 0.
+        expect_given_up(program, time.monotonic())
+        for client in (hasty, patient):
+            client.thread.start()
+        patient.expect_more("when it reads")
+        eventually(lambda: hasty.ended, PATIENCE, "the one given up is told nothing")
+        check(isinstance(hasty.ended, ConnectionResetError), f"it is told {hasty.ended}")
+
+
+def cases(env):
+    yield "a peer that has vanished", lambda: vanished(env)
+    yield "a peer that holds its window shut", lambda: shut(env)
+
+
+if __name__ == "__main__":
+    main(cases)

@@ -1,0 +1,180 @@
+/*
+ * What the tests of libcoronet-sockets share. They link it, so that the calls
+ * below are its own; the stack is 10.0.0.1 and the peer 10.0.0.2 (peer.h).
+ */
+#pragma once
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/ioctl.h>
+#include <sys/resource.h>
+#include <sys/sendfile.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include <coronet/net_sockets.h>
+
+#include "netstack/state.h"
+#include "tests/net/fake_glue.h"
+#include "tests/net/peer.h"
+
+static struct peer peer;
+static int fd = -1, server = -1;
+static int error; /* errno after a call that failed */
+
+/* Runs fn in a coroutine until it has ended or waits. */
+static inline void run(coro_fn fn)
+{
+	ended = 0;
+	result = 12345;
+	assert_int_equal(net_spawn(stack, "test", fn, NULL), 0);
+	run_rounds(4);
+}
+
+/* The result of a call, and its errno if it failed. */
+static inline void keep(long value)
+{
+	result = value;
+	error = value < 0 ? errno : 0;
+	ended++;
+}
+
+static inline struct sockaddr_in address(const char *ip, uint16_t port)
+{
+	struct sockaddr_in in = {.sin_family = AF_INET,
+				 .sin_port = htons(port)};
+
+	assert_int_equal(inet_pton(AF_INET, ip, &in.sin_addr), 1);
+	return in;
+}
+
+static inline int connect_to(int sock, const char *ip, uint16_t port)
+{
+	struct sockaddr_in in = address(ip, port);
+
+	return connect(sock, (struct sockaddr *)&in, sizeof(in));
+}
+
+static inline int bind_to(int sock, const char *ip, uint16_t port)
+{
+	struct sockaddr_in in = address(ip, port);
+
+	return bind(sock, (struct sockaddr *)&in, sizeof(in));
+}
+
+/* ---- connected sockets ---- */
+
+static inline void *connect_body(void *arg)
+{
+	fd = socket(AF_INET, SOCK_STREAM, 0);
+	keep(connect_to(fd, "10.0.0.2", 80));
+	return NULL;
+}
+
+/* The peer answers the SYN that comes next. */
+static inline void answer_syn(uint8_t flags)
+{
+	struct segment s;
+
+	do
+		assert_true(peer_next(&s));
+	while (!(s.flags & PEER_SYN));
+	peer = (struct peer){.port = s.dst,
+			     .stack_port = s.src,
+			     .snd = 0xfffffff0u,
+			     .rcv = s.seq + 1,
+			     .wnd = 65535};
+	peer_send(&peer, flags, NULL, 0);
+	run_rounds(4);
+}
+
+static inline void connected(void)
+{
+	run(connect_body);
+	answer_syn(PEER_SYN | PEER_ACK);
+	assert_int_equal(ended, 1);
+	assert_int_equal(result, 0);
+	ended = 0;
+}
+
+static inline void *close_body(void *arg)
+{
+	keep(close(fd));
+	fd = -1;
+	return NULL;
+}
+
+static inline void says(const char *text)
+{
+	peer_send(&peer, PEER_ACK | PEER_PSH, text, (unsigned)strlen(text));
+	run_rounds(4);
+}
+
+/* The next bytes that the stack sends, acknowledged. */
+static inline void hears(const char *text)
+{
+	struct segment s;
+
+	do
+		s = peer_wait(10);
+	while (s.len == 0);
+	assert_int_equal(s.len, strlen(text));
+	assert_memory_equal(s.data, text, s.len);
+	peer.rcv += s.len;
+	peer_send(&peer, PEER_ACK, NULL, 0);
+	run_rounds(2);
+}
+
+/* Lets the process open so many files; where it may not, the test is skipped.
+ */
+static inline void allow_files(unsigned n)
+{
+	struct rlimit files;
+
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &files), 0);
+	if (files.rlim_max <= n)
+		skip();
+	if (files.rlim_cur <= n)
+		files.rlim_cur = files.rlim_max;
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &files), 0);
+}
+
+static inline int sockets_setup(void **state)
+{
+	fd = server = -1;
+	error = 0;
+	result = 12345;
+	ended = 0;
+	unsetenv("CORONET_ADDRS");
+	return peer_setup(state);
+}
+
+/* Every number is back, and every socket. */
+static inline int sockets_teardown(void **state)
+{
+	int err = peer_teardown(state);
+
+	if (fd >= 0)
+		close(fd);
+	if (server >= 0)
+		close(server);
+	net_sockets_addrs(NULL);
+	return err;
+}
+
+#define T(name)                                                                \
+	cmocka_unit_test_setup_teardown(name, sockets_setup, sockets_teardown)

@@ -1,0 +1,662 @@
+/*
+ * Explicit congestion notification, RFC 3168: who agrees on it, what leaves as
+ * ECN-capable, how a mark is echoed, and what an echo does. Segments have 1,000
+ * bytes and the initial window is ten of them.
+ */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "netstack/recovery/recovery_priv.h"
+#include "netstack/tcp/tcp.h"
+#include "tests/bytes.h"
+#include "tests/net/fake_glue.h"
+#include "tests/net/far.h"
+#include "tests/net/repair.h"
+
+#define ASKS	(PEER_SYN | PEER_ECE | PEER_CWR)
+#define AGREES	(PEER_SYN | PEER_ACK | PEER_ECE)
+#define ECT0	2
+#define CE	3
+#define BACKLOG 8
+
+/* MSS 1,000, SACK, a timestamp of 77. */
+static const uint8_t options[20] = {2, 4, MSS >> 8, MSS & 255, 4, 2, 1,
+				    1, 8, 10,	    0,	       0, 0, 77,
+				    0, 0, 0,	    0,	       1, 1};
+#define PLAIN 8 /* of them: without a timestamp */
+
+static uint8_t data[100000];
+
+static void *feed(struct net_conn *conn)
+{
+	struct net_view view;
+
+	ours = conn;
+	if (to_send)
+		net_send_all(conn, data, to_send);
+	while (net_recv_view(conn, &view) > 0)
+		net_view_release(conn, &view);
+	return NULL;
+}
+
+static void feeds(struct net_conn *conn, void *arg)
+{
+	feed(conn);
+}
+
+static struct segment syn_of(uint16_t port, uint8_t flags, unsigned opts)
+{
+	return (struct segment){.src = port,
+				.dst = 7,
+				.seq = 99,
+				.flags = flags,
+				.wnd = 65535,
+				.options = options,
+				.options_len = opts,
+				.data = (const uint8_t *)""};
+}
+
+static struct segment next_segment(void)
+{
+	struct segment s;
+
+	assert_true(peer_next(&s));
+	return s;
+}
+
+/* The SYN has these flags; the answer's are given back. */
+static uint8_t open_with(uint8_t flags)
+{
+	struct segment s = syn_of(1000, flags, PLAIN);
+
+	peer_send_raw(&s);
+	s = next_segment();
+	assert_int_equal(s.tos, 0);
+	peer = (struct peer){1000, 7, 100, s.seq + 1, 65535};
+	base = s.seq + 1;
+	return s.flags;
+}
+
+/* An RTT later the handshake ends, and so many bytes follow. */
+static void connect_with(uint8_t flags, size_t bytes)
+{
+	to_send = bytes;
+	serve(feeds);
+	open_with(flags);
+	run_ms(RTT_MS);
+	peer_send(&peer, PEER_ACK, NULL, 0);
+	run_rounds(2);
+	assert_non_null(ours);
+}
+
+static void say(uint8_t flags, uint8_t tos, unsigned acked, const char *text)
+{
+	struct segment s = {.src = peer.port,
+			    .dst = 7,
+			    .seq = peer.snd,
+			    .ack = base + acked * MSS,
+			    .flags = flags | PEER_ACK,
+			    .wnd = 65535,
+			    .options = (const uint8_t *)"",
+			    .data = (const uint8_t *)text,
+			    .len = (unsigned)strlen(text),
+			    .tos = tos};
+
+	peer.snd += s.len;
+	peer_send_raw(&s);
+	run_rounds(2);
+}
+
+/* The next segment: new data, and whether it says CWR; its number. */
+static unsigned expect_new(bool cwr)
+{
+	struct segment s = next_segment();
+
+	assert_int_equal(s.len, MSS);
+	assert_int_equal(s.tos, ECT0);
+	assert_int_equal(s.flags & (PEER_ECE | PEER_CWR), cwr ? PEER_CWR : 0);
+	return (s.seq - base) / MSS;
+}
+
+static void expect_all_new(unsigned n)
+{
+	while (n--)
+		expect_new(false);
+	peer_expect_nothing();
+}
+
+static bool agreed(void)
+{
+	struct net_conn_stats stats;
+
+	assert_int_equal(net_conn_stats(ours, &stats), 0);
+	assert_int_equal(stats.ecn, net_here()->stats.ecn_conns != 0);
+	return stats.ecn;
+}
+
+static int set_up(void **state)
+{
+	int err = peer_listen(state);
+
+	to_send = 0;
+	ours = NULL;
+	return err;
+}
+
+static int set_up_on(void **state)
+{
+	int err = set_up(state);
+
+	net_here()->ecn = NET_ECN_ON;
+	return err;
+}
+
+/* ---- agreeing, where we listen ---- */
+
+static void test_who_asks_is_answered(void **state)
+{
+	struct segment s;
+
+	to_send = 5;
+	serve(feeds);
+	assert_int_equal(open_with(ASKS), AGREES);
+	peer_send(&peer, PEER_ACK, NULL, 0);
+	s = next_segment();
+	assert_int_equal(s.len, 5);
+	assert_int_equal(s.tos, ECT0);
+	assert_int_equal(s.flags, PEER_ACK | PEER_PSH);
+	assert_true(agreed());
+	peer.rcv += 5;
+	base += 5;
+	say(0, 0, 0, "data");
+	say(0, 0, 0, "more");
+	s = next_segment();
+	assert_int_equal(s.len, 0);
+	assert_int_equal(s.tos, 0); /* an ACK is not ECN-capable */
+	assert_int_equal(s.flags, PEER_ACK);
+}
+
+static void test_who_does_not_ask_gets_none(void **state)
+{
+	static const uint8_t none[] = {0, PEER_ECE, PEER_CWR};
+	struct segment s;
+
+	to_send = 5;
+	serve(feeds);
+	for (unsigned i = 0; i < 3; i++) {
+		assert_int_equal(open_with(PEER_SYN | none[i]),
+				 PEER_SYN | PEER_ACK);
+		peer_send(&peer, PEER_ACK, NULL, 0);
+		s = next_segment();
+		assert_int_equal(s.len, 5);
+		assert_int_equal(s.tos, 0);
+		assert_false(agreed());
+		say(PEER_ECE, CE, 0, "x"); /* means nothing */
+		s = peer_wait(100);
+		assert_int_equal(s.flags & (PEER_ECE | PEER_CWR), 0);
+		peer_send(&peer, PEER_RST, NULL, 0);
+		run_rounds(2);
+	}
+}
+
+static void test_off_answers_nobody(void **state)
+{
+	net_here()->ecn = NET_ECN_OFF;
+	assert_int_equal(open_with(ASKS), PEER_SYN | PEER_ACK);
+}
+
+/* 6.1.1.1: no answer came, so it asks no more. */
+static void test_a_syn_that_comes_again_without_it_ends_it(void **state)
+{
+	struct segment s;
+
+	to_send = 5;
+	serve(feeds);
+	assert_int_equal(open_with(ASKS), AGREES);
+	assert_int_equal(open_with(ASKS), AGREES);
+	assert_int_equal(open_with(PEER_SYN), PEER_SYN | PEER_ACK);
+	assert_int_equal(open_with(ASKS), PEER_SYN | PEER_ACK);
+	peer_send(&peer, PEER_ACK, NULL, 0);
+	s = next_segment();
+	assert_int_equal(s.tos, 0);
+	assert_false(agreed());
+}
+
+/* ---- SYN cookies ---- */
+
+static void flood(void)
+{
+	struct segment s;
+
+	for (unsigned i = 0; i < BACKLOG; i++) {
+		s = syn_of((uint16_t)(10000 + i), PEER_SYN, 0);
+		peer_send_raw(&s);
+		next_segment();
+	}
+}
+
+static void test_a_cookie_with_a_timestamp_remembers_it(void **state)
+{
+	for (unsigned asks = 0; asks < 2; asks++) {
+		uint8_t echo[12] = {1, 1, 8, 10, 0, 0, 0, 78};
+		struct segment s;
+
+		to_send = 5;
+		serve(feeds);
+		flood();
+		fake_now_ns += asks << 20; /* both a tick and the next */
+		run_rounds(1);
+		s = syn_of((uint16_t)(1000 + asks), asks ? ASKS : PEER_SYN,
+			   sizeof(options));
+		peer_send_raw(&s);
+		s = next_segment();
+		assert_int_equal(s.flags, asks ? AGREES : PEER_SYN | PEER_ACK);
+		assert_memory_equal(s.options + s.options_len - 12, echo, 4);
+		memcpy(echo + 8, s.options + s.options_len - 8, 4);
+		s = (struct segment){.src = (uint16_t)(1000 + asks),
+				     .dst = 7,
+				     .seq = 100,
+				     .ack = s.seq + 1,
+				     .flags = PEER_ACK,
+				     .wnd = 65535,
+				     .options = echo,
+				     .options_len = 12,
+				     .data = (const uint8_t *)""};
+		peer_send_raw(&s);
+		s = next_segment();
+		assert_int_equal(s.len, 5);
+		assert_int_equal(s.tos, asks ? ECT0 : 0);
+		assert_int_equal(agreed(), asks);
+		/* No older than what the cookie said: PAWS. */
+		assert_true((int32_t)(get32(s.options + 4) - get32(echo + 8)) >=
+			    0);
+	}
+	assert_int_equal(net_here()->stats.cookies_accepted, 2);
+}
+
+static void test_a_cookie_without_timestamps_has_none(void **state)
+{
+	struct segment s;
+
+	flood();
+	s = syn_of(1000, ASKS, PLAIN);
+	peer_send_raw(&s);
+	s = next_segment();
+	assert_int_equal(net_here()->stats.cookies_sent, 1);
+	assert_int_equal(s.flags, PEER_SYN | PEER_ACK);
+}
+
+/* ---- agreeing, where we dial ---- */
+
+static void *dial(void *arg)
+{
+	struct net_conn *conn = NULL;
+	struct net_addr addr;
+
+	net_addr_parse("10.0.0.2:80", -1, &addr);
+	result = net_dial(stack, &addr, NULL, &conn);
+	if (result == 0)
+		feed(conn);
+	return NULL;
+}
+
+static struct segment expect_dialed(uint8_t flags)
+{
+	struct segment s;
+
+	to_send = 5;
+	net_spawn(stack, "dial", dial, NULL);
+	s = next_segment();
+	assert_int_equal(s.flags, flags);
+	assert_int_equal(s.tos, 0);
+	peer = (struct peer){80, s.src, 500, s.seq + 1, 65535};
+	return s;
+}
+
+/* The answer has these flags; whether data then leaves with ECT(0). */
+static bool answer(uint8_t flags)
+{
+	struct segment s = syn_of(peer.port, flags, PLAIN);
+
+	s.dst = peer.stack_port;
+	s.seq = peer.snd - 1;
+	s.ack = peer.rcv;
+	peer_send_raw(&s);
+	do
+		s = next_segment();
+	while (s.len == 0);
+	assert_int_equal(s.len, 5);
+	assert_int_equal(s.flags & (PEER_ECE | PEER_CWR), 0);
+	assert_int_equal(agreed(), s.tos == ECT0);
+	return s.tos == ECT0;
+}
+
+static void test_accepting_asks_nobody(void **state)
+{
+	expect_dialed(PEER_SYN);
+	assert_false(answer(AGREES)); /* to what was not asked */
+}
+
+static void test_on_asks(void **state)
+{
+	expect_dialed(ASKS);
+	assert_true(answer(AGREES));
+}
+
+static void test_a_peer_that_does_not_agree(void **state)
+{
+	expect_dialed(ASKS);
+	assert_false(answer(PEER_SYN | PEER_ACK));
+}
+
+/* 6.1.1: it sends back the bits that were reserved. */
+static void test_a_peer_that_echoes_the_bits_does_not_agree(void **state)
+{
+	expect_dialed(ASKS);
+	assert_false(answer(ASKS | PEER_ACK));
+}
+
+/* 6.1.1.1 */
+static void test_a_syn_that_is_lost_asks_no_more(void **state)
+{
+	struct segment s;
+
+	expect_dialed(ASKS);
+	s = peer_wait(1500);
+	assert_int_equal(s.flags, PEER_SYN);
+	assert_false(answer(AGREES)); /* to the first */
+}
+
+static void test_crossing_syns_agree_on_nothing(void **state)
+{
+	struct segment s = expect_dialed(ASKS);
+
+	s = syn_of(80, ASKS, PLAIN);
+	s.dst = peer.stack_port;
+	peer_send_raw(&s);
+	s = next_segment();
+	assert_int_equal(s.flags, PEER_SYN | PEER_ACK);
+}
+
+/* ---- a mark is echoed, 6.1.3 ---- */
+
+static void test_a_mark_is_echoed_until_cwr(void **state)
+{
+	struct segment s;
+
+	connect_with(ASKS, 0);
+	say(0, ECT0, 0, "a");
+	say(0, CE, 0, "b");
+	assert_int_equal(next_segment().flags, PEER_ACK | PEER_ECE);
+	say(0, ECT0, 0, "c");
+	say(0, ECT0, 0, "d");
+	s = next_segment();
+	assert_int_equal(s.flags, PEER_ACK | PEER_ECE);
+	assert_int_equal(s.tos, 0);
+	net_send(ours, "x", 1); /* on data as well */
+	s = next_segment();
+	assert_int_equal(s.len, 1);
+	assert_int_equal(s.flags, PEER_ACK | PEER_PSH | PEER_ECE);
+	assert_int_equal(s.tos, ECT0);
+	base++;
+	peer.rcv++;
+	say(PEER_CWR, ECT0, 0, "e"); /* is acknowledged at once */
+	assert_int_equal(next_segment().flags, PEER_ACK);
+	assert_int_equal(net_here()->stats.rx_ce, 1);
+	/* What answers a mark may be marked itself. */
+	say(PEER_CWR, CE, 0, "f");
+	assert_int_equal(next_segment().flags, PEER_ACK | PEER_ECE);
+	assert_int_equal(net_here()->stats.rx_ce, 2);
+}
+
+/* 6.1.5: what lies outside the window says nothing; nor does a bare ACK. */
+static void test_marks_that_do_not_count(void **state)
+{
+	connect_with(ASKS, 0);
+	say(0, 0, 0, "ab");
+	assert_true(peer_wait(100).flags == PEER_ACK);
+	peer.snd -= 2;
+	say(0, CE, 0, "ab");
+	assert_int_equal(next_segment().flags, PEER_ACK);
+	say(0, CE, 0, "");
+	say(0, 0, 0, "cd");
+	assert_int_equal(peer_wait(100).flags, PEER_ACK);
+	assert_int_equal(net_here()->stats.rx_ce, 0);
+}
+
+static void test_data_ahead_of_its_turn_is_echoed_too(void **state)
+{
+	struct segment s;
+
+	connect_with(ASKS, 0);
+	peer.snd += 10;
+	say(0, CE, 0, "later");
+	s = next_segment();
+	assert_int_equal(s.flags, PEER_ACK | PEER_ECE);
+	assert_true(s.options_len > 0); /* with its SACK block */
+}
+
+/* ---- header prediction ---- */
+
+/* Whether it goes past net_tcp_input(), which notes the flags. */
+static bool is_predicted(uint8_t flags, uint8_t tos)
+{
+	net_here()->rx_flags = 0xff;
+	say(flags, tos, 0, "x");
+	return net_here()->rx_flags == 0xff;
+}
+
+static void test_what_says_nothing_of_congestion_is_predicted(void **state)
+{
+	connect_with(ASKS, 0);
+	assert_true(is_predicted(0, ECT0));
+	assert_true(is_predicted(0, 1));
+	assert_true(is_predicted(0, 0));
+	assert_false(is_predicted(0, CE));
+	assert_true(is_predicted(0, ECT0));
+	assert_false(is_predicted(PEER_CWR, ECT0));
+	assert_false(is_predicted(PEER_ECE, ECT0));
+	assert_true(is_predicted(0, ECT0));
+}
+
+/* Of full segments that come together, one has a mark. */
+static void test_a_mark_within_a_burst_is_seen(void **state)
+{
+	struct segment s;
+
+	connect_with(ASKS, 0);
+	for (unsigned i = 0; i < 3; i++) {
+		s = (struct segment){.src = 1000,
+				     .dst = 7,
+				     .seq = peer.snd + i * MSS,
+				     .ack = base,
+				     .flags = PEER_ACK,
+				     .wnd = 65535,
+				     .options = options,
+				     .data = data,
+				     .len = MSS,
+				     .tos = i == 1 ? CE : ECT0};
+		peer_send_raw(&s);
+	}
+	run_rounds(2);
+	assert_int_equal(net_here()->stats.rx_ce, 1);
+	do
+		s = next_segment();
+	while (s.ack != peer.snd + 3 * MSS);
+	assert_int_equal(s.flags, PEER_ACK | PEER_ECE);
+}
+
+/* ---- an echo cuts the window, 6.1.2 ---- */
+
+/*
+ * CUBIC's 0.7 of ten segments are seven: five are under way, so that two may
+ * leave, the first with CWR. The same mark's echo does nothing more; the next
+ * window's cuts seven down to 4.9.
+ */
+static void test_an_echo_cuts_once_a_window(void **state)
+{
+	connect_with(ASKS, 40 * MSS);
+	expect_all_new(10);
+	run_ms(RTT_MS);
+	say(PEER_ECE, 0, 5, "");
+	assert_int_equal(ours->recovery->cwnd, 7 * MSS);
+	assert_int_equal(ours->pcb.ssthresh, 7 * MSS);
+	assert_int_equal(expect_new(true), 10);
+	assert_int_equal(expect_new(false), 11);
+	peer_expect_nothing();
+	say(PEER_ECE, 0, 10, ""); /* all of the window, but not the CWR */
+	assert_int_equal(ours->recovery->cwnd, 7 * MSS);
+	expect_all_new(5);
+	assert_int_equal(net_here()->stats.ecn_cuts, 1);
+	run_ms(RTT_MS);
+	say(PEER_ECE, 0, 11, ""); /* another mark */
+	assert_int_equal(ours->recovery->cwnd, 4900);
+	assert_int_equal(net_here()->stats.ecn_cuts, 2);
+	peer_expect_nothing();
+	say(0, 0, 15, "");
+	assert_int_equal(expect_new(true), 17);
+}
+
+static void test_reno_halves_its_window(void **state)
+{
+	net_listener_set_cc(listener, "reno");
+	connect_with(ASKS, 40 * MSS);
+	expect_all_new(10);
+	run_ms(RTT_MS);
+	say(PEER_ECE, 0, 6, "");
+	assert_int_equal(ours->recovery->cwnd, 5 * MSS);
+	assert_int_equal(expect_new(true), 10);
+	peer_expect_nothing();
+}
+
+static void test_bbr_takes_it_for_a_round_with_a_loss(void **state)
+{
+	net_listener_set_cc(listener, "bbr");
+	connect_with(ASKS, 100 * MSS);
+	expect_all_new(10);
+	run_ms(RTT_MS);
+	say(PEER_ECE, 0, 5, "");
+	assert_int_equal(net_here()->stats.ecn_cuts, 1);
+	assert_true(ours->pcb.flags & NET_TF_CWR || expect_new(true) == 10);
+}
+
+static void test_nothing_is_cut_without_an_agreement(void **state)
+{
+	connect_with(PEER_SYN, 40 * MSS);
+	while (peer_next(&(struct segment){0}))
+		;
+	run_ms(RTT_MS);
+	say(PEER_ECE, 0, 10, "");
+	assert_int_equal(net_here()->stats.ecn_cuts, 0);
+	assert_int_equal(next_segment().flags & PEER_CWR, 0);
+}
+
+/*
+ * 6.1.2 and 6.1.5: a loss cuts the window and says CWR with the next new data;
+ * what is sent again has neither ECT nor CWR, and an echo in that window cuts
+ * nothing. 0.7 of 10,000 is 7,000.
+ */
+static void test_a_loss_is_answered_once(void **state)
+{
+	struct segment s;
+
+	connect_with(ASKS, 40 * MSS);
+	expect_all_new(10);
+	run_ms(RTT_MS);
+	ACK_SACK(0, 1, 5);
+	s = next_segment();
+	assert_int_equal(s.seq, base);
+	assert_int_equal(s.tos, 0);
+	assert_int_equal(s.flags & (PEER_ECE | PEER_CWR), 0);
+	assert_int_equal(ours->pcb.ssthresh, 7 * MSS);
+	while (peer_next(&s))
+		;
+	say(PEER_ECE, 0, 10, "");
+	assert_int_equal(ours->pcb.ssthresh, 7 * MSS);
+	assert_int_equal(net_here()->stats.ecn_cuts, 0);
+}
+
+static void test_memory_may_be_short(void **state)
+{
+	connect_with(ASKS, 40 * MSS);
+	expect_all_new(10);
+	run_ms(RTT_MS);
+	net_mem_fail_after(1);
+	say(PEER_ECE, 0, 5, "");
+	net_mem_fail_after(0);
+	assert_false(ours->repairing);
+	assert_int_equal(ours->pcb.ssthresh, 5 * MSS);
+	assert_int_equal(net_here()->stats.ecn_cuts, 1);
+}
+
+/* ---- IPv6: the traffic class ---- */
+
+static int set_up6(void **state)
+{
+	int err = far_setup(state);
+
+	far.v6 = true;
+	return err;
+}
+
+static void test_it_is_the_traffic_class_of_ipv6(void **state)
+{
+	far_to_send = 3000;
+	far.asks = PEER_ECE | PEER_CWR;
+	serve(far_feed);
+	far_connect(1000, 1000);
+	run_rounds(1);
+	assert_int_equal(net_here()->stats.ecn_conns, 1);
+	far_download(1000);
+	assert_int_equal(far.got_tos, ECT0);
+	far.tos = CE;
+	far_say_data("x");
+	run_rounds(2);
+	run_ms(100);
+	far_pass_ms();
+	assert_int_equal(net_here()->stats.rx_ce, 1);
+	assert_int_equal(far.got_flags, PEER_ACK | PEER_ECE);
+	assert_int_equal(far.got_tos, 0);
+}
+
+#define T(test)	 cmocka_unit_test_setup_teardown(test, set_up, peer_teardown)
+#define ON(test) cmocka_unit_test_setup_teardown(test, set_up_on, peer_teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		T(test_who_asks_is_answered),
+		T(test_who_does_not_ask_gets_none),
+		T(test_off_answers_nobody),
+		T(test_a_syn_that_comes_again_without_it_ends_it),
+		T(test_a_cookie_with_a_timestamp_remembers_it),
+		T(test_a_cookie_without_timestamps_has_none),
+		T(test_accepting_asks_nobody),
+		ON(test_on_asks),
+		ON(test_a_peer_that_does_not_agree),
+		ON(test_a_peer_that_echoes_the_bits_does_not_agree),
+		ON(test_a_syn_that_is_lost_asks_no_more),
+		ON(test_crossing_syns_agree_on_nothing),
+		T(test_a_mark_is_echoed_until_cwr),
+		T(test_marks_that_do_not_count),
+		T(test_data_ahead_of_its_turn_is_echoed_too),
+		T(test_what_says_nothing_of_congestion_is_predicted),
+		T(test_a_mark_within_a_burst_is_seen),
+		T(test_an_echo_cuts_once_a_window),
+		T(test_reno_halves_its_window),
+		T(test_bbr_takes_it_for_a_round_with_a_loss),
+		T(test_nothing_is_cut_without_an_agreement),
+		T(test_a_loss_is_answered_once),
+		T(test_memory_may_be_short),
+		cmocka_unit_test_setup_teardown(
+			test_it_is_the_traffic_class_of_ipv6, set_up6,
+			far_teardown),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

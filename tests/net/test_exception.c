@@ -1,0 +1,565 @@
+/*
+ * The exception path: how its option is read, which frame goes where, what
+ * bounds it, and that it changes nothing where it is not used.
+ */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "dpdk_glue/glue_csum.h"
+#include "netstack/link/exception.h"
+#include "tests/bytes.h"
+#include "tests/net/fake_glue.h"
+#include "tests/net/fake_kernel.h"
+#include "tests/net/peer.h"
+
+/* ---- the option ---- */
+
+static struct net_exception_rule rule;
+static char error[256];
+
+static int parse(const char *text)
+{
+	return net_exception_parse(text, &rule, error, sizeof(error));
+}
+
+static void test_defaults_give_the_kernel_all_that_is_left(void **state)
+{
+	assert_int_equal(parse("tap:kern0"), 0);
+	assert_string_equal(rule.name, "kern0");
+	assert_true(net_ports_has(&rule.tcp, 22));
+	assert_true(net_ports_has(&rule.udp, 65535));
+	assert_false(rule.echo || rule.other_off || rule.addr_off);
+	assert_int_equal(rule.rate, NET_EXCEPTION_RATE);
+}
+
+static void test_ports_are_listed_or_excluded(void **state)
+{
+	assert_int_equal(parse("tap:k,tcp=22+179+1000-1002,udp=!53+123"), 0);
+	assert_true(net_ports_has(&rule.tcp, 22));
+	assert_true(net_ports_has(&rule.tcp, 179));
+	assert_true(net_ports_has(&rule.tcp, 1000));
+	assert_true(net_ports_has(&rule.tcp, 1002));
+	assert_false(net_ports_has(&rule.tcp, 23));
+	assert_false(net_ports_has(&rule.tcp, 999));
+	assert_false(net_ports_has(&rule.tcp, 1003));
+	assert_false(net_ports_has(&rule.udp, 53));
+	assert_false(net_ports_has(&rule.udp, 123));
+	assert_true(net_ports_has(&rule.udp, 54));
+	assert_int_equal(parse("tap:k,tcp=none,udp=1-65535"), 0);
+	assert_false(net_ports_has(&rule.tcp, 22));
+	assert_true(net_ports_has(&rule.udp, 1));
+	assert_false(net_ports_has(&rule.udp, 0));
+}
+
+static void test_other_keys_are_read(void **state)
+{
+	assert_int_equal(
+		parse("tap:fifteen-letters,echo=kernel,other=off,addr=off,"
+		      "rate=1"),
+		0);
+	assert_true(rule.echo && rule.other_off && rule.addr_off);
+	assert_int_equal(rule.rate, 1);
+}
+
+static void test_wrong_options_are_refused_with_the_value(void **state)
+{
+	static const struct {
+		const char *text, *named;
+	} wrong[] = {
+		{"", "expected tap:"},
+		{"kern0", "expected tap:"},
+		{"tap:", "expected tap:"},
+		{"tap:sixteen-letters-", "expected tap:"},
+		{"tap:a/b", "expected tap:"},
+		{"tap:%d", "expected tap:"},
+		{"tap:..", "expected tap:"},
+		{"tap:k,tcp", "'tcp' has no value"},
+		{"tap:k,tcp=", "tcp is ''"},
+		{"tap:k,tcp=0", "tcp is '0'"},
+		{"tap:k,tcp=22+", "tcp is '22+'"},
+		{"tap:k,tcp=!", "tcp is '!'"},
+		{"tap:k,tcp=65536", "tcp is '65536'"},
+		{"tap:k,udp=9-8", "udp is '9-8'"},
+		{"tap:k,udp=9-", "udp is '9-'"},
+		{"tap:k,udp=-9", "udp is '-9'"},
+		{"tap:k,udp=1 ", "udp is '1 '"},
+		{"tap:k,udp=99999999999999999999", "udp is '9999"},
+		{"tap:k,echo=yes", "echo is 'yes'"},
+		{"tap:k,other=1", "other is '1'"},
+		{"tap:k,addr=", "addr is ''"},
+		{"tap:k,rate=0", "rate is '0'"},
+		{"tap:k,rate=1000001", "rate is '1000001'"},
+		{"tap:k,rate=10k", "rate is '10k'"},
+		{"tap:k,colour=red", "unknown key 'colour'"},
+	};
+
+	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+		assert_int_equal(parse(wrong[i].text), -EINVAL);
+		assert_non_null(strstr(error, wrong[i].named));
+		assert_non_null(strstr(error, "--exception '"));
+	}
+}
+
+/* ---- a stack with one ---- */
+
+static const char *option;
+
+static int open_with(const char *exception)
+{
+	struct net_opts opts;
+	int err;
+
+	option = exception;
+	fake_kernel_reset();
+	fake_now_ns = 1000000000;
+	net_opts_init(&opts);
+	opts.links[opts.n_links++] = "ring:test";
+	opts.exceptions[0] = exception;
+	net_addr_parse_prefix("10.0.0.1/24", &opts.addrs[opts.n_addrs++]);
+	net_addr_parse_prefix("fd00::1/64", &opts.addrs[opts.n_addrs++]);
+	opts.max_conns = 64;
+	opts.poll = NET_POLL_BUSY;
+	err = net_stack_open(&opts, &stack);
+	if (err == 0)
+		err = net_listen(stack, &net_addr_any(7), 8, &listener);
+	if (err == 0)
+		run_rounds(2);
+	return err;
+}
+
+static int setup(void **state)
+{
+	int err = open_with("tap:k");
+	uint8_t frame[9216];
+
+	while (fake_sent(frame, sizeof(frame)))
+		; /* what it says when it comes up */
+	return err;
+}
+
+static int setup_listed(void **state)
+{
+	return open_with("tap:k,tcp=22,udp=none,other=off,echo=kernel");
+}
+
+static int setup_slow(void **state)
+{
+	return open_with("tap:k,rate=10");
+}
+
+static int setup_without(void **state)
+{
+	return open_with(NULL);
+}
+
+static int teardown(void **state)
+{
+	int err = peer_teardown(state);
+
+	assert_false(fake_kernel_open);
+	return err;
+}
+
+/* ---- frames by hand ---- */
+
+static uint8_t frame[4096];
+static unsigned len;
+
+static void ethernet(const uint8_t *dest, unsigned type)
+{
+	memset(frame, 0, sizeof(frame));
+	memcpy(frame, dest, 6);
+	memcpy(frame + 6, fake_peer_mac, 6);
+	put16(frame + 12, type);
+}
+
+static const uint8_t everybody[6] = {255, 255, 255, 255, 255, 255};
+static const uint8_t stranger_mac[6] = {2, 0, 0, 0, 0, 99};
+
+/* IPv4 of 40 bytes and its sums; `offset` is that of a fragment, with flags. */
+static void ip4(const uint8_t *mac, uint8_t proto, uint32_t dest,
+		unsigned offset, unsigned from, unsigned to)
+{
+	uint8_t *ip = frame + 14, *l4 = ip + 20;
+	unsigned sum_at = proto == 6 ? 16 : proto == 17 ? 6 : 2;
+	uint64_t sum = 0;
+
+	ethernet(mac, 0x0800);
+	len = 54;
+	ip[0] = 0x45;
+	put16(ip + 2, 40);
+	put16(ip + 6, offset);
+	ip[8] = 64;
+	ip[9] = proto;
+	put32(ip + 12, 0x0a000002);
+	put32(ip + 16, dest);
+	put16(ip + 10, __builtin_bswap16((uint16_t)~glue_sum_fold(
+			       glue_sum_add(0, ip, 20))));
+	put16(l4, from);
+	put16(l4 + 2, proto == 1 ? 0 : to);
+	if (proto == 6) {
+		l4[12] = 0x50;
+		l4[13] = PEER_SYN;
+	} else if (proto == 17) {
+		put16(l4 + 4, 20);
+	}
+	if (proto == 6 || proto == 17)
+		sum = glue_sum_pseudo(ip + 12, 4, proto, 20);
+	put16(l4 + sum_at, __builtin_bswap16((uint16_t)~glue_sum_fold(
+				   sum + glue_sum_add(0, l4, 20))));
+}
+
+#define US     0x0a000001u
+#define OTHER  0x0a0000feu
+#define TO_ALL 0x0a0000ffu
+#define MORE   0x2000u
+
+static void arp(unsigned op, uint32_t target)
+{
+	ethernet(everybody, 0x0806);
+	len = 42;
+	memcpy(frame + 14, "\0\1\10\0\6\4", 6);
+	put16(frame + 20, op);
+	memcpy(frame + 22, fake_peer_mac, 6);
+	put32(frame + 28, 0x0a000002);
+	put32(frame + 38, target);
+}
+
+static void other_type(const uint8_t *mac)
+{
+	ethernet(mac, 0x88cc); /* LLDP */
+	len = 60;
+}
+
+/* An echo request: type 8, code 0; an echo reply is type 0. */
+static void icmp4(unsigned type_code, uint32_t dest)
+{
+	ip4(fake_mac, 1, dest, 0, type_code, 0);
+}
+
+/* Whether the kernel was given the frame, just as it is. */
+static bool kernel_has(void)
+{
+	uint8_t given[4096];
+	unsigned n = fake_kernel_got(given, sizeof(given));
+
+	if (n == 0)
+		return false;
+	assert_int_equal(n, len);
+	assert_memory_equal(given, frame, len);
+	assert_int_equal(fake_kernel_got(given, sizeof(given)), 0);
+	return true;
+}
+
+static unsigned answers(void)
+{
+	uint8_t sent[9216];
+	unsigned n = 0;
+
+	while (fake_sent(sent, sizeof(sent)))
+		n++;
+	return n;
+}
+
+static bool goes_to_kernel(void)
+{
+	answers();
+	fake_receive_wire(frame, len);
+	run_rounds(1);
+	return kernel_has();
+}
+
+static void test_what_is_ours_stays_here(void **state)
+{
+	arp(1, US);
+	assert_false(goes_to_kernel());
+	assert_int_equal(answers(), 1);
+	icmp4(0x0800, US);
+	assert_false(goes_to_kernel());
+	assert_int_equal(answers(), 1);
+	ip4(fake_mac, 6, US, 0, 1000, 7);
+	assert_false(goes_to_kernel());
+	assert_int_equal(answers(), 1);
+}
+
+static void test_what_is_not_goes_to_the_kernel_alone(void **state)
+{
+	ip4(fake_mac, 6, US, 0, 1000, 22);
+	assert_true(goes_to_kernel());
+	ip4(fake_mac, 6, OTHER, 0, 1000, 7);
+	assert_true(goes_to_kernel());
+	ip4(fake_mac, 17, US, 0, 1000, 7);
+	assert_true(goes_to_kernel());
+	ip4(fake_mac, 17, OTHER, 0, 67, 68);
+	assert_true(goes_to_kernel());
+	ip4(fake_mac, 89, US, 0, 0, 0); /* OSPF */
+	assert_true(goes_to_kernel());
+	icmp4(0x0000, US); /* an echo reply */
+	assert_true(goes_to_kernel());
+	icmp4(0x0303, US); /* port unreachable */
+	assert_true(goes_to_kernel());
+	icmp4(0x0800, OTHER);
+	assert_true(goes_to_kernel());
+	other_type(fake_mac);
+	assert_true(goes_to_kernel());
+	assert_int_equal(answers(), 0);
+}
+
+static void test_both_get_what_is_for_all(void **state)
+{
+	static const uint8_t group[6] = {1, 0, 0x5e, 0, 0, 5};
+
+	arp(1, OTHER);
+	assert_true(goes_to_kernel());
+	arp(2, US);
+	assert_true(goes_to_kernel());
+	ip4(everybody, 17, TO_ALL, 0, 67, 68);
+	assert_true(goes_to_kernel());
+	ip4(group, 89, 0xe0000005, 0, 0, 0);
+	assert_true(goes_to_kernel());
+	other_type(group);
+	assert_true(goes_to_kernel());
+}
+
+static void test_other_stations_frames_go_nowhere(void **state)
+{
+	ip4(stranger_mac, 17, OTHER, 0, 1, 2);
+	assert_false(goes_to_kernel());
+	ip4(stranger_mac, 89, OTHER, 0, 1, 2);
+	assert_false(goes_to_kernel());
+	other_type(stranger_mac);
+	assert_false(goes_to_kernel());
+}
+
+/* The kernel would put them together and reset what is not its own. */
+static void test_fragments_of_our_segments_stay_out_of_the_kernel(void **state)
+{
+	struct peer peer;
+
+	ip4(fake_mac, 17, US, MORE, 1000, 2000);
+	assert_true(goes_to_kernel());
+	ip4(fake_mac, 17, US, 5, 1000, 2000);
+	assert_true(goes_to_kernel());
+	ip4(fake_mac, 6, US, MORE, 1000, 22);
+	assert_true(goes_to_kernel());
+	ip4(fake_mac, 6, US, MORE, 1000, 7); /* a listener */
+	assert_false(goes_to_kernel());
+	serve(echo_views);
+	peer_connect(&peer, 1000, 7, 5000);
+	run_ms(2);
+	fake_kernel_reset(); /* the peer's ARP is both's */
+	net_listener_close(listener);
+	run_ms(2);
+	ip4(fake_mac, 6, US, MORE, 1000, 7); /* and now a connection */
+	assert_false(goes_to_kernel());
+	ip4(fake_mac, 6, US, MORE, 1001, 7);
+	assert_true(goes_to_kernel());
+}
+
+static void test_a_connection_is_never_the_kernels(void **state)
+{
+	struct peer peer;
+	struct segment s;
+
+	serve(echo_views);
+	peer_connect(&peer, 1000, 7, 5000);
+	peer_send(&peer, PEER_ACK | PEER_PSH, "hello", 5);
+	s = peer_wait(10);
+	assert_int_equal(s.ack, peer.snd);
+	peer.rcv += 5;
+	peer_send(&peer, PEER_ACK | PEER_FIN, NULL, 0);
+	s = peer_wait(10);
+	assert_true(s.flags & PEER_FIN);
+	peer.rcv++;
+	peer_send(&peer, PEER_ACK, NULL, 0);
+	run_ms(1);
+	while (fake_kernel_got(frame, sizeof(frame)))
+		assert_int_equal(get16(frame + 12), 0x0806);
+}
+
+static void test_a_stranger_in_segments_is_given_whole(void **state)
+{
+	fake_segment_bytes = 54;
+	ip4(fake_mac, 6, US, 0, 1000, 22);
+	memset(frame + 54, 'x', 200);
+	put16(frame + 16, 240);
+	len = 254;
+	fake_receive(frame, len, GLUE_FRAME_IP4 | GLUE_FRAME_TCP, 34);
+	run_rounds(1);
+	assert_true(kernel_has());
+}
+
+static void test_listed_ports_alone(void **state)
+{
+	ip4(fake_mac, 6, US, 0, 1000, 22);
+	assert_true(goes_to_kernel());
+	ip4(fake_mac, 6, US, 0, 1000, 23);
+	assert_false(goes_to_kernel());
+	assert_true(answers() > 0); /* a reset, or ARP for it */
+	ip4(fake_mac, 17, US, 0, 1000, 23);
+	assert_false(goes_to_kernel());
+	ip4(fake_mac, 17, OTHER, 0, 1000, 23);
+	assert_false(goes_to_kernel());
+	ip4(fake_mac, 89, US, 0, 0, 0);
+	assert_false(goes_to_kernel());
+	other_type(fake_mac);
+	assert_false(goes_to_kernel());
+	icmp4(0x0800, US);
+	assert_true(goes_to_kernel());
+	arp(2, US); /* neighbours are both's, always */
+	assert_true(goes_to_kernel());
+}
+
+static void test_nothing_changes_without_one(void **state)
+{
+	ip4(fake_mac, 6, US, 0, 1000, 22);
+	assert_false(goes_to_kernel());
+	assert_true(answers() > 0);
+	assert_false(fake_receive_wire(frame, 10));
+	other_type(fake_mac);
+	assert_false(fake_receive_wire(frame, len));
+	run_rounds(10);
+	assert_int_equal(fake_kernel_reads, 0);
+	assert_int_equal(net_port_count(), NET_PORT_COUNT);
+}
+
+/* ---- the other way, and bounds ---- */
+
+static void test_the_interface_is_the_links(void **state)
+{
+	assert_string_equal(fake_kernel_conf.name, "k");
+	assert_memory_equal(fake_kernel_conf.mac, fake_mac, 6);
+	assert_int_equal(fake_kernel_conf.mtu, 1500);
+	assert_int_equal(fake_kernel_conf.n_addrs, 2);
+	assert_int_equal(fake_kernel_addrs[0].prefix_len, 24);
+	assert_memory_equal(fake_kernel_addrs[0].ip, "\12\0\0\1", 4);
+	assert_int_equal(fake_kernel_addrs[1].family, 6);
+}
+
+static void test_the_kernels_frames_leave_as_they_are(void **state)
+{
+	uint8_t sent[4096];
+
+	answers();
+	ip4(fake_peer_mac, 6, 0x0a000002, 0, 22, 1000);
+	frame[30] ^= 1; /* sums are the kernel's affair */
+	fake_kernel_send(frame, len);
+	fake_kernel_send(frame, 10); /* no frame at all */
+	run_ms(1);
+	assert_int_equal(fake_sent(sent, sizeof(sent)), len);
+	assert_memory_equal(sent, frame, len);
+	assert_int_equal(answers(), 0);
+	assert_int_equal(net_here()->stats.from_kernel, 1);
+	assert_int_equal(net_here()->stats.kernel_dropped, 1);
+}
+
+static void test_an_idle_kernel_is_asked_seldom(void **state)
+{
+	fake_kernel_reads = 0;
+	run_rounds(100); /* the clock stands still */
+	assert_true(fake_kernel_reads <= 1);
+	run_ms(10);
+	assert_in_range(fake_kernel_reads, 5, 20);
+}
+
+static void test_both_ways_are_limited(void **state)
+{
+	unsigned n = 0;
+
+	fake_now_ns += INT64_C(2000000000);
+	run_rounds(1);
+	for (unsigned i = 0; i < 20; i++) {
+		ip4(fake_mac, 17, US, 0, 1000, 9);
+		n += goes_to_kernel();
+	}
+	assert_in_range(n, 1, 2); /* a tenth of a second's of 10 */
+	assert_int_equal(net_here()->stats.kernel_limited, 20 - n);
+	run_ms(500);
+	for (unsigned i = 0; i < 20; i++)
+		fake_kernel_send(frame, len);
+	answers();
+	run_ms(1000);
+	assert_in_range(answers(), 9, 12);
+	assert_true(net_here()->stats.kernel_held > 0);
+	run_ms(1000); /* the rest waited */
+	assert_in_range(answers(), 8, 11);
+}
+
+static void test_a_kernel_that_takes_nothing_is_no_harm(void **state)
+{
+	fake_kernel_full = true;
+	ip4(fake_mac, 17, US, 0, 1000, 9);
+	assert_false(goes_to_kernel());
+	assert_int_equal(net_here()->stats.kernel_dropped, 1);
+	ip4(fake_mac, 6, US, 0, 1000, 7);
+	fake_receive_wire(frame, len);
+	run_rounds(2);
+	assert_true(answers() > 0);
+}
+
+static void test_a_port_that_is_behind_leaves_them_there(void **state)
+{
+	ip4(fake_peer_mac, 6, 0x0a000002, 0, 22, 1000);
+	fake_kernel_send(frame, len);
+	answers();
+	fake_tx_budget = 0;
+	run_ms(5);
+	assert_int_equal(answers(), 0);
+	fake_tx_budget = -1;
+	run_ms(5);
+	assert_int_equal(answers(), 1);
+}
+
+static void test_ports_that_are_chosen_are_not_the_kernels(void **state)
+{
+	for (unsigned i = 0; i < 40000; i++) {
+		struct net_ephemeral search = net_ephemeral_listen();
+
+		assert_in_range(net_ephemeral_next(&search), 16384, 32767);
+	}
+}
+
+static void test_a_taken_interface_ends_the_opening(void **state)
+{
+	assert_int_equal(open_with("tap:fake-busy"), -EBUSY);
+	assert_int_equal(fake_frames_out, 0);
+}
+
+#define CASE(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
+#define WITH(before, test)                                                     \
+	cmocka_unit_test_setup_teardown(test, before, teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(
+			test_defaults_give_the_kernel_all_that_is_left),
+		cmocka_unit_test(test_ports_are_listed_or_excluded),
+		cmocka_unit_test(test_other_keys_are_read),
+		cmocka_unit_test(test_wrong_options_are_refused_with_the_value),
+		CASE(test_what_is_ours_stays_here),
+		CASE(test_what_is_not_goes_to_the_kernel_alone),
+		CASE(test_both_get_what_is_for_all),
+		CASE(test_other_stations_frames_go_nowhere),
+		CASE(test_fragments_of_our_segments_stay_out_of_the_kernel),
+		CASE(test_a_connection_is_never_the_kernels),
+		CASE(test_a_stranger_in_segments_is_given_whole),
+		WITH(setup_listed, test_listed_ports_alone),
+		WITH(setup_without, test_nothing_changes_without_one),
+		CASE(test_the_interface_is_the_links),
+		CASE(test_the_kernels_frames_leave_as_they_are),
+		CASE(test_an_idle_kernel_is_asked_seldom),
+		WITH(setup_slow, test_both_ways_are_limited),
+		CASE(test_a_kernel_that_takes_nothing_is_no_harm),
+		CASE(test_a_port_that_is_behind_leaves_them_there),
+		CASE(test_ports_that_are_chosen_are_not_the_kernels),
+		cmocka_unit_test(test_a_taken_interface_ends_the_opening),
+	};
+
+	return cmocka_run_group_tests_name("exception", tests, NULL, NULL);
+}

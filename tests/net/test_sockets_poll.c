@@ -1,0 +1,501 @@
+/*
+ * poll(), select() and epoll over sockets of the stack and descriptors of the
+ * kernel's; sleeping; names.
+ */
+#include "tests/net/sockets.h"
+
+#include <netdb.h>
+#include <sys/eventfd.h>
+#include <sys/select.h>
+#include <time.h>
+
+#include <coronet/coro_io.h>
+
+static int pipes[2];
+
+static void open_pipe(void)
+{
+	assert_int_equal(pipe2(pipes, O_CLOEXEC), 0);
+}
+
+static void close_pipe(void)
+{
+	close(pipes[0]);
+	close(pipes[1]);
+}
+
+/* Rounds until the call has ended: the kernel is looked at now and then. */
+static void until_ended(void)
+{
+	for (unsigned i = 0; i < 1000 && !ended; i++)
+		run_ms(1);
+	assert_int_equal(ended, 1);
+}
+
+/* ---- poll ---- */
+
+static struct pollfd items[70];
+static nfds_t n_items;
+static int timeout_ms;
+
+static void *poll_body(void *arg)
+{
+	keep(poll(items, n_items, timeout_ms));
+	return NULL;
+}
+
+static void poll_both(int ms)
+{
+	items[0] = (struct pollfd){.fd = fd, .events = POLLIN};
+	items[1] = (struct pollfd){.fd = pipes[0], .events = POLLIN};
+	items[2] = (struct pollfd){.fd = ~fd, .events = POLLIN, .revents = 9};
+	n_items = 3;
+	timeout_ms = ms;
+	run(poll_body);
+}
+
+static void test_poll_waits_for_both_kinds(void **state)
+{
+	open_pipe();
+	connected();
+	poll_both(-1);
+	run_ms(2);
+	assert_int_equal(ended, 0);
+	says("x");
+	until_ended();
+	assert_int_equal(result, 1);
+	assert_int_equal(items[0].revents, POLLIN);
+	assert_int_equal(items[1].revents, 0);
+	assert_int_equal(items[2].revents, 0);
+	assert_int_equal(read(fd, &(char){0}, 1), 1);
+	poll_both(-1);
+	assert_int_equal(ended, 0);
+	assert_int_equal(write(pipes[1], "x", 1), 1);
+	until_ended();
+	assert_int_equal(result, 1);
+	assert_int_equal(items[0].revents, 0);
+	assert_int_equal(items[1].revents, POLLIN);
+	assert_int_equal(coro_fd_waiting(net_here()->sched), 0);
+	close_pipe();
+}
+
+static void test_poll_ends_at_its_time(void **state)
+{
+	open_pipe();
+	connected();
+	poll_both(50);
+	run_ms(45);
+	assert_int_equal(ended, 0);
+	run_ms(10);
+	assert_int_equal(ended, 1);
+	assert_int_equal(result, 0);
+	n_items = 0;
+	timeout_ms = 20;
+	run(poll_body);
+	run_ms(15);
+	assert_int_equal(ended, 0);
+	run_ms(10);
+	assert_int_equal(result, 0);
+	close_pipe();
+}
+
+static void test_poll_of_many(void **state)
+{
+	open_pipe();
+	connected();
+	for (unsigned i = 0; i < 70; i++)
+		items[i] = (struct pollfd){.fd = i % 2 ? pipes[0] : fd,
+					   .events = POLLIN};
+	items[69].fd = 9999;
+	n_items = 70;
+	timeout_ms = -1;
+	run(poll_body);
+	assert_int_equal(result, 1);
+	assert_int_equal(items[69].revents, POLLNVAL);
+	items[69].fd = -1;
+	run(poll_body);
+	assert_int_equal(ended, 0);
+	says("x");
+	until_ended();
+	assert_int_equal(result, 35);
+	close_pipe();
+}
+
+static void *close_body2(void *arg)
+{
+	close(fd);
+	fd = -1;
+	return NULL;
+}
+
+static void test_close_wakes_poll(void **state)
+{
+	open_pipe();
+	connected();
+	poll_both(-1);
+	net_spawn(stack, "close", close_body2, NULL);
+	until_ended();
+	assert_int_equal(result, 1);
+	assert_int_equal(items[0].revents, POLLNVAL);
+	close_pipe();
+}
+
+/* A stack that closes takes away what the call had put into its socket. */
+static void test_stack_closes_under_poll(void **state)
+{
+	open_pipe();
+	connected();
+	poll_both(-1);
+	assert_int_equal(ended, 0);
+	close_pipe();
+}
+
+static fd_set in_set, out_set;
+static struct timeval select_time;
+
+static void *select_body(void *arg)
+{
+	keep(select(fd + 1 > pipes[0] + 1 ? fd + 1 : pipes[0] + 1, &in_set,
+		    &out_set, NULL, &select_time));
+	return NULL;
+}
+
+static void test_select(void **state)
+{
+	open_pipe();
+	connected();
+	FD_ZERO(&in_set);
+	FD_ZERO(&out_set);
+	FD_SET(fd, &in_set);
+	FD_SET(pipes[0], &in_set);
+	select_time = (struct timeval){.tv_sec = 1};
+	run(select_body);
+	run_ms(2);
+	assert_int_equal(ended, 0);
+	says("x");
+	until_ended();
+	assert_int_equal(result, 1);
+	assert_true(FD_ISSET(fd, &in_set));
+	assert_false(FD_ISSET(pipes[0], &in_set));
+	assert_true(select_time.tv_sec == 0 && select_time.tv_usec > 0);
+	FD_SET(fd, &out_set);
+	run(select_body);
+	assert_int_equal(result, 2);
+	close_pipe();
+}
+
+#define HIGH_FD 2000
+
+/* Beyond FD_SETSIZE, as the kernel has it: the caller's set is large enough. */
+static void *select_high_body(void *arg)
+{
+	static unsigned long bits[64];
+	int high = fcntl(fd, F_DUPFD, HIGH_FD);
+	struct timeval tv = {0};
+
+	assert_true(high >= HIGH_FD);
+	bits[(size_t)high / 64] |= 1ul << high % 64;
+	keep(select(high + 1, NULL, (fd_set *)(void *)bits, NULL, &tv));
+	assert_int_equal(bits[(size_t)high / 64], 1ul << high % 64);
+	assert_int_equal(close(high), 0);
+	return NULL;
+}
+
+static void test_select_beyond_fd_setsize(void **state)
+{
+	allow_files(HIGH_FD + 100);
+	connected();
+	run(select_high_body);
+	assert_int_equal(result, 1);
+}
+
+/* ---- epoll ---- */
+
+static int set = -1;
+static struct epoll_event events[8];
+static uint32_t wanted;
+
+static int control(int op, int number)
+{
+	struct epoll_event event = {.events = wanted,
+				    .data.u64 = (unsigned)number};
+
+	return epoll_ctl(set, op, number, &event) < 0 ? -errno : 0;
+}
+
+static void *set_body(void *arg)
+{
+	set = epoll_create1(EPOLL_CLOEXEC);
+	keep(set);
+	return NULL;
+}
+
+static void *wait_body(void *arg)
+{
+	keep(epoll_wait(set, events, 8, timeout_ms));
+	return NULL;
+}
+
+static void wait_events(int ms)
+{
+	timeout_ms = ms;
+	run(wait_body);
+}
+
+static void set_up(uint32_t what)
+{
+	open_pipe();
+	connected();
+	run(set_body);
+	wanted = what;
+}
+
+static void take_down(void)
+{
+	close(set);
+	close_pipe();
+}
+
+static void test_epoll_of_both_kinds(void **state)
+{
+	set_up(EPOLLIN);
+	assert_int_equal(control(EPOLL_CTL_ADD, fd), 0);
+	assert_int_equal(control(EPOLL_CTL_ADD, fd), -EEXIST);
+	assert_int_equal(control(EPOLL_CTL_ADD, pipes[0]), 0);
+	wait_events(0);
+	assert_int_equal(result, 0);
+	wait_events(-1);
+	says("x");
+	until_ended();
+	assert_int_equal(result, 1);
+	assert_int_equal(events[0].data.u64, fd);
+	assert_int_equal(events[0].events, EPOLLIN);
+	assert_int_equal(write(pipes[1], "x", 1), 1);
+	wait_events(-1); /* level-triggered: the socket, too */
+	assert_int_equal(result, 2);
+	assert_int_equal(read(fd, &(char){0}, 1), 1);
+	wait_events(-1);
+	assert_int_equal(result, 1);
+	assert_int_equal(events[0].data.u64, pipes[0]);
+	assert_int_equal(control(EPOLL_CTL_DEL, pipes[0]), 0);
+	assert_int_equal(control(EPOLL_CTL_DEL, fd), 0);
+	assert_int_equal(control(EPOLL_CTL_DEL, fd), -ENOENT);
+	assert_int_equal(control(EPOLL_CTL_MOD, fd), -ENOENT);
+	wait_events(20);
+	run_ms(15);
+	assert_int_equal(ended, 0);
+	run_ms(10);
+	assert_int_equal(result, 0);
+	take_down();
+}
+
+static void test_epoll_wakes_for_the_kernels(void **state)
+{
+	set_up(EPOLLIN);
+	assert_int_equal(control(EPOLL_CTL_ADD, fd), 0);
+	assert_int_equal(control(EPOLL_CTL_ADD, pipes[0]), 0);
+	wait_events(-1);
+	assert_int_equal(ended, 0);
+	assert_int_equal(write(pipes[1], "x", 1), 1);
+	until_ended();
+	assert_int_equal(events[0].data.u64, pipes[0]);
+	take_down();
+}
+
+static void test_epoll_edge_and_oneshot(void **state)
+{
+	set_up(EPOLLIN | EPOLLET);
+	assert_int_equal(control(EPOLL_CTL_ADD, fd), 0);
+	says("x");
+	wait_events(0);
+	assert_int_equal(result, 1);
+	wait_events(0); /* nothing new */
+	assert_int_equal(result, 0);
+	says("y");
+	wait_events(0);
+	assert_int_equal(result, 1);
+	wanted = EPOLLIN | EPOLLONESHOT;
+	assert_int_equal(control(EPOLL_CTL_MOD, fd), 0);
+	wait_events(0);
+	assert_int_equal(result, 1);
+	says("z");
+	wait_events(0);
+	assert_int_equal(result, 0);
+	assert_int_equal(control(EPOLL_CTL_MOD, fd), 0);
+	wait_events(0);
+	assert_int_equal(result, 1);
+	take_down();
+}
+
+/* As nginx does: added before connect() makes it the stack's. */
+static void *early_body(void *arg)
+{
+	fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+	assert_int_equal(control(EPOLL_CTL_ADD, fd), 0);
+	keep(connect_to(fd, "10.0.0.2", 80));
+	return NULL;
+}
+
+static void test_epoll_keeps_what_was_added_before_connect(void **state)
+{
+	open_pipe();
+	run(set_body);
+	wanted = EPOLLOUT;
+	run(early_body);
+	assert_int_equal(error, EINPROGRESS);
+	wait_events(-1);
+	run_ms(2);
+	assert_int_equal(ended, 0);
+	answer_syn(PEER_SYN | PEER_ACK);
+	until_ended();
+	assert_int_equal(result, 1);
+	assert_int_equal(events[0].events, EPOLLOUT);
+	assert_int_equal(events[0].data.u64, fd);
+	take_down();
+}
+
+static void test_epoll_made_outside_a_coroutine(void **state)
+{
+	open_pipe();
+	set = epoll_create1(0);
+	wanted = EPOLLIN;
+	assert_int_equal(control(EPOLL_CTL_ADD, pipes[0]), 0);
+	connected();
+	assert_int_equal(control(EPOLL_CTL_ADD, fd), 0);
+	says("x");
+	assert_int_equal(write(pipes[1], "x", 1), 1);
+	wait_events(-1);
+	assert_int_equal(result, 2);
+	take_down();
+}
+
+static void test_epoll_refuses_what_is_no_set(void **state)
+{
+	open_pipe();
+	connected();
+	set = pipes[0];
+	assert_int_equal(control(EPOLL_CTL_ADD, fd), -EINVAL);
+	set = 9999;
+	assert_int_equal(control(EPOLL_CTL_ADD, fd), -EBADF);
+	close_pipe();
+}
+
+static void test_close_leaves_epoll(void **state)
+{
+	set_up(EPOLLIN);
+	assert_int_equal(control(EPOLL_CTL_ADD, fd), 0);
+	says("x");
+	run(close_body);
+	wait_events(0);
+	assert_int_equal(result, 0);
+	take_down();
+}
+
+static void *close_set_body(void *arg)
+{
+	close(set);
+	return NULL;
+}
+
+static void test_close_of_a_set_wakes_its_waiter(void **state)
+{
+	set_up(EPOLLIN);
+	assert_int_equal(control(EPOLL_CTL_ADD, fd), 0);
+	wait_events(-1);
+	net_spawn(stack, "close", close_set_body, NULL);
+	until_ended();
+	assert_int_equal(error, EBADF);
+	close_pipe();
+}
+
+/* ---- time, names ---- */
+
+static unsigned woken;
+
+static void *sleep_body(void *arg)
+{
+	struct timespec ts = {.tv_nsec = 20000000};
+
+	assert_int_equal(usleep(20000), 0);
+	woken++;
+	assert_int_equal(nanosleep(&ts, NULL), 0);
+	woken++;
+	assert_int_equal(clock_nanosleep(CLOCK_MONOTONIC, 0, &ts, NULL), 0);
+	woken++;
+	assert_int_equal(sleep(1), 0);
+	woken++;
+	ts.tv_nsec = 1000000000;
+	keep(nanosleep(&ts, NULL));
+	return NULL;
+}
+
+static void test_sleeps_sleep_the_coroutine(void **state)
+{
+	woken = 0;
+	run(sleep_body);
+	for (unsigned i = 0; i < 3; i++) {
+		assert_int_equal(woken, i);
+		run_ms(21);
+		run_rounds(1);
+	}
+	assert_int_equal(woken, 3);
+	run_ms(990);
+	assert_int_equal(woken, 3);
+	run_ms(20);
+	assert_int_equal(ended, 1);
+	assert_int_equal(error, EINVAL);
+}
+
+static void *name_body(void *arg)
+{
+	const struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
+	struct addrinfo *found = NULL;
+	struct hostent *host;
+
+	assert_int_equal(getaddrinfo("10.0.0.9", "80", &hints, &found), 0);
+	assert_int_equal(found->ai_family, AF_INET);
+	freeaddrinfo(found);
+	assert_int_equal(getaddrinfo("localhost", "80", &hints, &found), 0);
+	freeaddrinfo(found);
+	host = gethostbyname("localhost");
+	assert_non_null(host);
+	assert_int_equal(host->h_addrtype, AF_INET);
+	keep(0);
+	return NULL;
+}
+
+static void test_names_are_asked_elsewhere(void **state)
+{
+	run(name_body);
+	assert_int_equal(ended, 0);
+	while (!ended) {
+		run_rounds(1);
+		usleep(100);
+	}
+	assert_int_equal(result, 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		T(test_poll_waits_for_both_kinds),
+		T(test_poll_ends_at_its_time),
+		T(test_poll_of_many),
+		T(test_close_wakes_poll),
+		T(test_stack_closes_under_poll),
+		T(test_select),
+		T(test_select_beyond_fd_setsize),
+		T(test_epoll_of_both_kinds),
+		T(test_epoll_wakes_for_the_kernels),
+		T(test_epoll_edge_and_oneshot),
+		T(test_epoll_keeps_what_was_added_before_connect),
+		T(test_epoll_made_outside_a_coroutine),
+		T(test_epoll_refuses_what_is_no_set),
+		T(test_close_leaves_epoll),
+		T(test_close_of_a_set_wakes_its_waiter),
+		T(test_sleeps_sleep_the_coroutine),
+		T(test_names_are_asked_elsewhere),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

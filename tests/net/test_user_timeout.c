@@ -1,0 +1,309 @@
+/*
+ * net_set_user_timeout(): a peer that vanishes, one that holds its window shut,
+ * one that is silent with keepalive; and what it does not end. The round trip
+ * takes 20 ms, so that the first timeout comes after about 140.
+ */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "netstack/recovery/recovery_priv.h"
+#include "tests/net/fake_glue.h"
+#include "tests/net/repair.h"
+
+#define TIMEOUT_MS 3000u
+
+static long read_result;
+
+static void reads(struct net_conn *conn, void *arg)
+{
+	struct net_view view;
+
+	ours = conn;
+	while ((read_result = net_recv_view(conn, &view)) > 0)
+		net_view_release(conn, &view);
+	ended++;
+}
+
+static int set_up(void **state)
+{
+	int err = peer_listen(state);
+
+	read_result = 12345;
+	ended = 0;
+	ours = NULL;
+	return err;
+}
+
+static void connect_with(unsigned timeout_ms, uint16_t wnd)
+{
+	serve(reads);
+	peer_open(&peer, 99, (const uint8_t *)"\2\4\3\350", 4);
+	run_ms(RTT_MS);
+	peer.wnd = wnd;
+	peer_send(&peer, PEER_ACK, NULL, 0);
+	run_rounds(2);
+	assert_non_null(ours);
+	assert_int_equal(net_set_user_timeout(ours, timeout_ms), 0);
+}
+
+static void swallow(void)
+{
+	while (peer_next(&(struct segment){0}))
+		;
+}
+
+/* Lets time pass; the peer says whatever `answer` does, each 100 ms. */
+static unsigned run_until_ended(unsigned most_ms, void (*answer)(void))
+{
+	unsigned ms = 0;
+
+	for (; ms < most_ms && !ended; ms++) {
+		run_ms(1);
+		swallow();
+		if (answer && ms % 100 == 0)
+			answer();
+	}
+	return ms;
+}
+
+static void ack_all(void)
+{
+	peer.rcv = ours->pcb.snd_nxt;
+	peer_send(&peer, PEER_ACK, NULL, 0);
+}
+
+static void say_shut(void)
+{
+	peer_send(&peer, PEER_ACK, NULL, 0);
+}
+
+static void send_more(void)
+{
+	peer_send(&peer, PEER_ACK | PEER_PSH, "x", 1);
+}
+
+/* ---- what waits for an ACK ---- */
+
+static void test_a_peer_that_vanishes_is_given_up(void **state)
+{
+	unsigned ms;
+
+	connect_with(TIMEOUT_MS, 65535);
+	net_send(ours, "hello", 5);
+	ms = run_until_ended(60000, NULL);
+	assert_int_equal(read_result, -ETIMEDOUT);
+	assert_in_range(ms, TIMEOUT_MS + 100, TIMEOUT_MS + 300);
+	assert_int_equal(net_here()->stats.timed_out, 1);
+}
+
+/* It hears the peer's data, and no ACK of its own. */
+static void test_data_of_the_peer_is_no_ack(void **state)
+{
+	connect_with(TIMEOUT_MS, 65535);
+	net_send(ours, "hello", 5);
+	assert_in_range(run_until_ended(60000, send_more), TIMEOUT_MS + 100,
+			TIMEOUT_MS + 300);
+	assert_int_equal(read_result, -ETIMEDOUT);
+}
+
+/* Lost and sent again, over and over, but always acknowledged in the end. */
+static void test_progress_begins_it_anew(void **state)
+{
+	connect_with(TIMEOUT_MS, 65535);
+	for (unsigned i = 0; i < 10; i++) {
+		net_send(ours, "hello", 5);
+		run_until_ended(1500, NULL);
+		ack_all();
+		run_rounds(2);
+		swallow();
+	}
+	assert_int_equal(ended, 0);
+}
+
+static void test_without_one_it_takes_much_longer(void **state)
+{
+	connect_with(0, 65535);
+	net_send(ours, "hello", 5);
+	assert_int_equal(run_until_ended(60000, NULL), 60000);
+	assert_int_equal(ended, 0);
+}
+
+static void test_an_idle_connection_is_not_given_up(void **state)
+{
+	connect_with(TIMEOUT_MS, 65535);
+	net_send(ours, "hello", 5);
+	run_ms(RTT_MS);
+	ack_all();
+	run_until_ended(60000, NULL);
+	assert_int_equal(ended, 0);
+	assert_false(coro_timer_armed(&ours->timer));
+}
+
+/* The first answer is on its way: nothing has had to be sent again. */
+static void test_a_short_one_lets_the_first_ack_come(void **state)
+{
+	connect_with(10, 65535);
+	net_send(ours, "hello", 5);
+	run_ms(RTT_MS);
+	ack_all();
+	run_ms(1000);
+	assert_int_equal(ended, 0);
+}
+
+static void test_it_may_be_taken_back(void **state)
+{
+	connect_with(TIMEOUT_MS, 65535);
+	net_send(ours, "hello", 5);
+	run_until_ended(1000, NULL);
+	assert_int_equal(net_set_user_timeout(ours, 0), 0);
+	run_until_ended(20000, NULL);
+	assert_int_equal(ended, 0);
+	/* Set while it has waited for longer: it ends now. */
+	assert_int_equal(net_set_user_timeout(ours, TIMEOUT_MS), 0);
+	run_ms(30);
+	assert_int_equal(read_result, -ETIMEDOUT);
+}
+
+/* ---- a shut window ---- */
+
+static void test_a_window_that_stays_shut_ends_it(void **state)
+{
+	unsigned ms;
+
+	connect_with(TIMEOUT_MS, 0);
+	net_send(ours, "hello", 5);
+	ms = run_until_ended(60000, say_shut);
+	assert_int_equal(read_result, -ETIMEDOUT);
+	assert_in_range(ms, TIMEOUT_MS - 10, TIMEOUT_MS + 300);
+}
+
+static void test_without_one_a_shut_window_is_borne(void **state)
+{
+	connect_with(0, 0);
+	net_send(ours, "hello", 5);
+	run_until_ended(60000, say_shut);
+	assert_int_equal(ended, 0);
+}
+
+static void test_a_window_that_opens_saves_it(void **state)
+{
+	connect_with(TIMEOUT_MS, 0);
+	net_send(ours, "hello", 5);
+	run_until_ended(2000, say_shut);
+	peer.wnd = 65535;
+	peer_send(&peer, PEER_ACK, NULL, 0);
+	run_rounds(2);
+	swallow();
+	ack_all();
+	run_until_ended(10000, NULL);
+	assert_int_equal(ended, 0);
+}
+
+/* ---- keepalive ---- */
+
+static void test_silence_is_bounded_by_it_and_not_by_probes(void **state)
+{
+	unsigned ms;
+
+	connect_with(10000, 65535);
+	assert_int_equal(net_set_keepalive(ours, 1, 1, 2), 0);
+	ms = run_until_ended(60000, NULL);
+	assert_int_equal(read_result, -ETIMEDOUT);
+	assert_in_range(ms, 9900, 10300); /* two probes would be 3 s */
+}
+
+static void test_it_is_sooner_than_many_probes(void **state)
+{
+	unsigned ms;
+
+	connect_with(TIMEOUT_MS, 65535);
+	assert_int_equal(net_set_keepalive(ours, 1, 1, 100), 0);
+	ms = run_until_ended(60000, NULL);
+	assert_int_equal(read_result, -ETIMEDOUT);
+	assert_in_range(ms, TIMEOUT_MS - 100, TIMEOUT_MS + 300);
+}
+
+static void test_who_answers_probes_is_kept(void **state)
+{
+	connect_with(TIMEOUT_MS, 65535);
+	assert_int_equal(net_set_keepalive(ours, 1, 1, 2), 0);
+	run_until_ended(60000, say_shut);
+	assert_int_equal(ended, 0);
+}
+
+/* ---- the call ---- */
+
+static void test_what_is_wrong_is_refused(void **state)
+{
+	connect_with(TIMEOUT_MS, 65535);
+	assert_int_equal(net_set_user_timeout(NULL, 1), -EBADF);
+	assert_int_equal(net_set_user_timeout(ours, 2000000001u), -EINVAL);
+	assert_int_equal(net_set_user_timeout(ours, 2000000000u), 0);
+	net_send(ours, "hello", 5);
+	run_until_ended(30000, NULL);
+	assert_int_equal(ended, 0);
+}
+
+static void test_memory_may_be_short(void **state)
+{
+	connect_with(0, 65535);
+	net_mem_fail_after(1);
+	assert_int_equal(net_set_user_timeout(ours, 1), -ENOMEM);
+	net_mem_fail_after(0);
+	assert_int_equal(net_set_user_timeout(ours, 1), 0);
+}
+
+static void *poll_it(void *arg)
+{
+	struct net_poll_item item = {.conn = ours, .events = NET_WRITABLE << 9};
+
+	item.events = 0;
+	result = net_poll(&item, 1, CORO_FOREVER);
+	got_len = item.revents;
+	return NULL;
+}
+
+/* Who polls hangs on what is replaced by a larger one. */
+static void test_it_may_be_set_while_somebody_polls(void **state)
+{
+	connect_with(0, 65535);
+	assert_true(net_spawn(stack, "poll", poll_it, NULL) == 0);
+	run_rounds(2);
+	assert_int_equal(net_set_user_timeout(ours, TIMEOUT_MS), 0);
+	net_send(ours, "hello", 5);
+	run_until_ended(60000, NULL);
+	run_rounds(2);
+	assert_int_equal(result, 1);
+	assert_true(got_len & (NET_FAILED | NET_GONE));
+}
+
+#define T(test) cmocka_unit_test_setup_teardown(test, set_up, peer_teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		T(test_a_peer_that_vanishes_is_given_up),
+		T(test_data_of_the_peer_is_no_ack),
+		T(test_progress_begins_it_anew),
+		T(test_without_one_it_takes_much_longer),
+		T(test_an_idle_connection_is_not_given_up),
+		T(test_a_short_one_lets_the_first_ack_come),
+		T(test_it_may_be_taken_back),
+		T(test_a_window_that_stays_shut_ends_it),
+		T(test_without_one_a_shut_window_is_borne),
+		T(test_a_window_that_opens_saves_it),
+		T(test_silence_is_bounded_by_it_and_not_by_probes),
+		T(test_it_is_sooner_than_many_probes),
+		T(test_who_answers_probes_is_kept),
+		T(test_what_is_wrong_is_refused),
+		T(test_memory_may_be_short),
+		T(test_it_may_be_set_while_somebody_polls),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
