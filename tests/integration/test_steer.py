@@ -187,11 +187,15 @@ def backup_takes_over(env, kind):
     need("curl")
     with kind.serve(env, "--to", f"a={kind.near}:9001", "--to", f"b={kind.near}:9002,backup",
                     "--health-interval", "0.2", "--rise", "1", "--fall", "1") as proxy, \
-            Nginx(env, kind.near, 9001) as primary, Nginx(env, kind.near, 9002):
+            contextlib.ExitStack() as stack:
         def backend():
             head = curl("-D", "-", "-o", "/dev/null", url(kind, "small"))
             return re.search(r"X-Backend: (\d+)", head)[1]
-        # Down at first, as neither was there when it began to look.
+        # It believes that both are up until it has looked.
+        said(proxy, "backend a is down")
+        said(proxy, "backend b is down")
+        primary = stack.enter_context(Nginx(env, kind.near, 9001))
+        stack.enter_context(Nginx(env, kind.near, 9002))
         said(proxy, "backend a is up")
         said(proxy, "backend b is up")
         check({backend() for _ in range(4)} == {"9001"}, "the backup is used beside another")
