@@ -152,6 +152,12 @@ NET_COLD long abort_traced(struct net_conn *conn)
 	NET_CALL_TRACED(conn, "net_abort", 0, abort_if_open(conn));
 }
 
+bool net_stack_delivered(const struct net_stack *stack)
+{
+	NET_CHECK_STACK(stack);
+	return !stack || net_orphans_delivered();
+}
+
 void net_abort(struct net_conn *conn)
 {
 	if (NET_CONN_IS_ODD(conn))

@@ -19,6 +19,8 @@ static bool is_ours(const struct net_addr *addr)
 	if (addr->family == 0)
 		return true;
 	net_addr_to_lwip(addr, &ip);
+	if (ip_addr_isany_val(ip))
+		return true;
 	for (unsigned i = 0; i < net_here()->n_netifs; i++) {
 		struct netif *netif = &net_here()->netifs[i];
 
@@ -33,8 +35,13 @@ static bool is_ours(const struct net_addr *addr)
 
 bool net_is_local(struct net_stack *stack, const struct net_addr *addr)
 {
+	ip_addr_t ip;
+
 	NET_CHECK_STACK(stack);
-	return stack && addr && addr->family && is_ours(addr);
+	if (!stack || !addr || !addr->family)
+		return false;
+	net_addr_to_lwip(addr, &ip);
+	return !ip_addr_isany_val(ip) && is_ours(addr);
 }
 
 static void read_ip(const struct net_addr *addr, ip_addr_t *ip)
@@ -42,6 +49,18 @@ static void read_ip(const struct net_addr *addr, ip_addr_t *ip)
 	net_addr_to_lwip(addr, ip);
 	if (IP_IS_V6_VAL(*ip) && ip6_addr_lacks_zone(ip_2_ip6(ip), IP6_UNICAST))
 		ip6_addr_select_zone(ip_2_ip6(ip), ip_2_ip6(ip));
+}
+
+/* Whether somebody listens there already: ip NULL for every address, as its
+ * zero one for all of a family. */
+static bool is_taken(const ip_addr_t *ip, u16_t port)
+{
+	if (net_listener_find_exact(ip, port))
+		return true;
+	if (!ip)
+		return net_listener_find_exact(IP4_ADDR_ANY, port) ||
+		       net_listener_find_exact(IP6_ADDR_ANY, port);
+	return ip_addr_isany(ip) && net_listener_find_exact(NULL, port);
 }
 
 /* A port nobody listens on at this address, nor at every one; 0: none. */
@@ -52,7 +71,7 @@ static uint16_t choose_port(const ip_addr_t *ip)
 	for (unsigned i = 0; i < net_port_count(); i++) {
 		u16_t port = net_ephemeral_next(&search);
 
-		if (!net_listener_find_exact(ip, port) &&
+		if (!is_taken(ip, port) &&
 		    !net_listener_find_exact(NULL, port))
 			return port;
 	}
@@ -77,8 +96,7 @@ int net_listen(struct net_stack *stack, const struct net_addr *addr,
 	port = addr->port;
 	if (port == 0)
 		port = choose_port(addr->family ? &ip : NULL);
-	if (port == 0 ||
-	    net_listener_find_exact(addr->family ? &ip : NULL, port))
+	if (port == 0 || is_taken(addr->family ? &ip : NULL, port))
 		return -EADDRINUSE;
 	listener = calloc(1, sizeof(*listener));
 	if (!listener)

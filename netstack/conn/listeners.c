@@ -66,13 +66,20 @@ struct net_listener *net_listener_find_exact(const ip_addr_t *ip, u16_t port)
 	return find_in(net_here(), ip, port);
 }
 
-/* A listener of the very address goes before one of every address. */
+/* A listener of the very address goes before one of all of its family, and
+ * before one of every address, of which there is only one of both kinds. */
 struct net_listener *net_listener_find_in(const struct net_stack *stack,
 					  const ip_addr_t *ip, u16_t port)
 {
 	struct net_listener *listener = find_in(stack, ip, port);
 
-	return listener ? listener : find_in(stack, NULL, port);
+	if (!listener)
+		listener = find_in(stack, NULL, port);
+	if (!listener)
+		listener = find_in(
+			stack, IP_IS_V6(ip) ? IP6_ADDR_ANY : IP4_ADDR_ANY,
+			port);
+	return listener;
 }
 
 struct net_listener *net_listener_find(const ip_addr_t *ip, u16_t port)

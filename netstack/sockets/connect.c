@@ -33,6 +33,15 @@ static bool is_fresh_tcp(int fd, bool *v6)
 	       net_real()->getpeername(fd, (struct sockaddr *)&peer, &len) < 0;
 }
 
+bool net_sock_is_fresh(int fd)
+{
+	int saved = errno;
+	bool v6, fresh = is_fresh_tcp(fd, &v6);
+
+	errno = saved;
+	return fresh;
+}
+
 static int adopt(int fd, bool v6, struct net_sock **out)
 {
 	int flags = net_real()->fcntl(fd, F_GETFL), err = net_sockets_open();

@@ -376,8 +376,10 @@ static long look(struct net_epoll *set, int epfd, struct epoll_event *events,
 	int ours = take_ours(set, events, max), theirs = 0;
 
 	if ((set->kernels || set->unknown) && ours < max)
-		theirs = net_real()->epoll_wait(epfd, events + ours, max - ours,
-						0);
+		do
+			theirs = net_real()->epoll_wait(epfd, events + ours,
+							max - ours, 0);
+		while (theirs < 0 && errno == EINTR && !net_handled());
 	if (theirs < 0)
 		return ours ? ours : -errno;
 	return ours + theirs;
@@ -430,7 +432,10 @@ long net_epoll_await(struct net_epoll *set, int epfd,
 
 	if (max <= 0 || max > (int)(INT32_MAX / sizeof(*events)))
 		return -EINVAL;
-	ready = look(set, epfd, events, max);
+	ready = net_turn();
+	if (ready == 0)
+		ready = look(set, epfd, events, max);
+	net_batch(ready);
 	if (ready || ns == 0)
 		return ready;
 	if (!net_in_coroutine())
@@ -439,8 +444,11 @@ long net_epoll_await(struct net_epoll *set, int epfd,
 	if (ready < 0)
 		return ready;
 	set->uses++;
+	net_unrestartable(true);
 	ready = sleep_through(set, epfd, events, max, net_deadline_in(ns));
+	net_unrestartable(false);
 	coro_cleanup_pop(true);
+	net_batch(ready);
 	errno = saved;
 	return ready;
 }

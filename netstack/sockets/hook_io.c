@@ -20,7 +20,8 @@ static ssize_t recv_one(struct net_sock *sock, int whose, void *buf, size_t len,
 	struct iovec iov = {buf, len};
 
 	return net_result(whose < 0 ? whose
-				    : net_sock_recv(sock, &iov, 1, flags));
+				    : net_read_done(net_sock_recv(
+					      sock, &iov, 1, flags)));
 }
 
 NET_HOOK ssize_t read(int fd, void *buf, size_t len)
@@ -29,9 +30,12 @@ NET_HOOK ssize_t read(int fd, void *buf, size_t len)
 	int whose = WHOSE(fd, &sock);
 	long err;
 
+	if (net_fd_others(fd))
+		return NET_OTHERS(read, fd, (long)buf, (long)len);
 	if (whose)
 		return net_result(whose < 0 ? whose
-					    : net_sock_read(sock, buf, len));
+					    : net_read_done(net_sock_read(
+						      sock, buf, len)));
 	err = net_kernel_wait(fd, POLLIN);
 	return err < 0 ? net_result(err) : net_real()->read(fd, buf, len);
 }
@@ -42,11 +46,14 @@ NET_HOOK ssize_t readv(int fd, const struct iovec *iov, int n)
 	int whose = WHOSE(fd, &sock);
 	long err;
 
+	if (net_fd_others(fd))
+		return NET_OTHERS(readv, fd, (long)iov, n);
 	if (whose)
 		return net_result(
 			whose < 0 ? whose
 			: n < 0	  ? -EINVAL
-				  : net_sock_recv(sock, iov, (size_t)n, 0));
+				  : net_read_done(net_sock_recv(
+					    sock, iov, (size_t)n, 0)));
 	err = net_kernel_wait(fd, POLLIN);
 	return err < 0 ? net_result(err) : net_real()->readv(fd, iov, n);
 }
@@ -56,6 +63,8 @@ NET_HOOK ssize_t recv(int fd, void *buf, size_t len, int flags)
 	struct net_sock *sock;
 	int whose = WHOSE(fd, &sock);
 
+	if (net_fd_others(fd))
+		return NET_OTHERS(recv, fd, (long)buf, (long)len, flags);
 	if (whose)
 		return recv_one(sock, whose, buf, len, flags);
 	return net_kernel_recv(fd, buf, len, flags);
@@ -68,6 +77,9 @@ NET_HOOK ssize_t recvfrom(int fd, void *buf, size_t len, int flags,
 	int whose = WHOSE(fd, &sock);
 	long err;
 
+	if (net_fd_others(fd))
+		return NET_OTHERS(recvfrom, fd, (long)buf, (long)len, flags,
+				  (long)sa.__sockaddr__, (long)sa_len);
 	if (whose) {
 		if (whose > 0 && sa.__sockaddr__ && sa_len)
 			*sa_len = 0; /* a stream's bytes come without */
@@ -87,10 +99,13 @@ NET_HOOK ssize_t recvmsg(int fd, struct msghdr *msg, int flags)
 	int whose = WHOSE(fd, &sock);
 	long n;
 
+	if (net_fd_others(fd))
+		return NET_OTHERS(recvmsg, fd, (long)msg, flags);
 	if (whose) {
 		n = whose < 0 ? whose
-			      : net_sock_recv(sock, msg->msg_iov,
-					      msg->msg_iovlen, flags);
+			      : net_read_done(net_sock_recv(
+					sock, msg->msg_iov, msg->msg_iovlen,
+					flags));
 		if (n >= 0) {
 			msg->msg_namelen = 0;
 			msg->msg_controllen = 0;
@@ -146,7 +161,8 @@ static ssize_t send_one(struct net_sock *sock, int whose, const void *buf,
 	struct iovec iov = {(void *)buf, len};
 
 	return net_result(whose < 0 ? whose
-				    : net_sock_send(sock, &iov, 1, flags));
+				    : net_done(net_sock_send(sock, &iov, 1,
+							     flags)));
 }
 
 NET_HOOK ssize_t write(int fd, const void *buf, size_t len)
@@ -154,9 +170,12 @@ NET_HOOK ssize_t write(int fd, const void *buf, size_t len)
 	struct net_sock *sock;
 	int whose = WHOSE(fd, &sock);
 
+	if (net_fd_others(fd))
+		return NET_OTHERS(write, fd, (long)buf, (long)len);
 	if (whose)
 		return net_result(whose < 0 ? whose
-					    : net_sock_write(sock, buf, len));
+					    : net_done(net_sock_write(
+						      sock, buf, len)));
 	return net_kernel_write(fd, buf, len);
 }
 
@@ -171,11 +190,14 @@ NET_HOOK ssize_t writev(int fd, const struct iovec *iov, int n)
 	struct net_sock *sock;
 	int whose = WHOSE(fd, &sock);
 
+	if (net_fd_others(fd))
+		return NET_OTHERS(writev, fd, (long)iov, n);
 	if (whose)
 		return net_result(
 			whose < 0 ? whose
 			: n < 0	  ? -EINVAL
-				  : net_sock_send(sock, iov, (size_t)n, 0));
+				  : net_done(net_sock_send(sock, iov,
+							   (size_t)n, 0)));
 	return net_kernel_writev(fd, iov, n);
 }
 
@@ -186,6 +208,8 @@ NET_HOOK ssize_t send(int fd, const void *buf, size_t len, int flags)
 	struct net_sock *sock;
 	int whose = WHOSE(fd, &sock);
 
+	if (net_fd_others(fd))
+		return NET_OTHERS(send, fd, (long)buf, (long)len, flags);
 	if (whose)
 		return send_one(sock, whose, buf, len, flags);
 	if (!net_in_coroutine())
@@ -210,6 +234,8 @@ NET_HOOK ssize_t sendto(int fd, const void *buf, size_t len, int flags,
 	struct net_sock *sock;
 	int whose = WHOSE(fd, &sock);
 
+	if (net_fd_others(fd))
+		return NET_OTHERS(send, fd, (long)buf, (long)len, flags);
 	if (whose)
 		return send_one(sock, whose, buf, len, flags);
 	if (!net_in_coroutine())
@@ -223,11 +249,13 @@ NET_HOOK ssize_t sendmsg(int fd, const struct msghdr *msg, int flags)
 	struct net_sock *sock;
 	int whose = WHOSE(fd, &sock);
 
+	if (net_fd_others(fd))
+		return NET_OTHERS(sendmsg, fd, (long)msg, flags);
 	if (whose)
 		return net_result(whose < 0 ? whose
-					    : net_sock_send(sock, msg->msg_iov,
-							    msg->msg_iovlen,
-							    flags));
+					    : net_done(net_sock_send(
+						      sock, msg->msg_iov,
+						      msg->msg_iovlen, flags)));
 	return net_kernel_sendmsg(fd, msg, flags);
 }
 
@@ -238,6 +266,8 @@ NET_HOOK ssize_t sendfile(int out, int in, off_t *offset, size_t count)
 	struct net_sock *sock;
 	int whose = net_fd_sock(in, &sock, "sendfile");
 
+	if (net_fd_others(out) || net_fd_others(in))
+		return NET_OTHERS(sendfile, out, in, (long)offset, (long)count);
 	if (whose)
 		return net_result(whose < 0 ? whose : -EINVAL);
 	whose = WHOSE(out, &sock);
@@ -245,7 +275,8 @@ NET_HOOK ssize_t sendfile(int out, int in, off_t *offset, size_t count)
 		return net_kernel_sendfile(out, in, offset, count);
 	return net_result(
 		whose < 0 ? whose
-			  : net_sock_sendfile(sock, out, in, offset, count));
+			  : net_done(net_sock_sendfile(sock, out, in, offset,
+						       count)));
 }
 
 NET_HOOK ssize_t sendfile64(int out, int in, off64_t *offset, size_t count)

@@ -49,8 +49,20 @@ static bool poll_is_ours(struct pollfd *fds, nfds_t n)
 	return net_in_coroutine() || net_poll_has_ours(fds, n);
 }
 
+/* The whole call is the owner's, then: it waits for the kernel's as well. */
+static bool others_poll(const struct pollfd *fds, nfds_t n)
+{
+	if (net_is_another())
+		for (nfds_t i = 0; i < n; i++)
+			if (net_fd_others(fds[i].fd))
+				return true;
+	return false;
+}
+
 NET_HOOK int poll(struct pollfd *fds, nfds_t n, int timeout)
 {
+	if (others_poll(fds, n))
+		return (int)NET_OTHERS(poll, (long)fds, (long)n, timeout);
 	if (!poll_is_ours(fds, n))
 		return net_real()->poll(fds, n, timeout);
 	return (int)net_result(net_poll_fds(fds, n, ms_ns(timeout)));
@@ -61,6 +73,8 @@ NET_HOOK int ppoll(struct pollfd *fds, nfds_t n, const struct timespec *ts,
 {
 	int64_t ns;
 
+	if (others_poll(fds, n))
+		return (int)NET_OTHERS(ppoll, (long)fds, (long)n, (long)ts, (long)mask);
 	if (!poll_is_ours(fds, n))
 		return net_real()->ppoll(fds, n, ts, mask);
 	if (!timespec_ns(ts, &ns))
@@ -98,6 +112,16 @@ NET_HOOK int __poll(struct pollfd *fds, nfds_t n, int timeout)
 
 /* ---- select ---- */
 
+static bool others_select(int n, const fd_set *in, const fd_set *out)
+{
+	if (net_is_another())
+		for (int fd = 0; fd < n; fd++)
+			if (net_fd_others(fd) && (net_fd_is_in(fd, in) ||
+						  net_fd_is_in(fd, out)))
+				return true;
+	return false;
+}
+
 NET_HOOK int select(int n, fd_set *in, fd_set *out, fd_set *except,
 		    struct timeval *tv)
 {
@@ -105,6 +129,9 @@ NET_HOOK int select(int n, fd_set *in, fd_set *out, fd_set *except,
 	int64_t ns, began;
 	long ready;
 
+	if (others_select(n, in, out))
+		return (int)NET_OTHERS(select, n, (long)in, (long)out, (long)except,
+				       (long)tv);
 	if (!net_in_coroutine())
 		return net_real()->select(n, in, out, except, tv);
 	if (tv) {
@@ -129,6 +156,9 @@ NET_HOOK int pselect(int n, fd_set *in, fd_set *out, fd_set *except,
 {
 	int64_t ns;
 
+	if (others_select(n, in, out))
+		return (int)NET_OTHERS(pselect, n, (long)in, (long)out, (long)except,
+				       (long)ts, (long)mask);
 	if (!net_in_coroutine())
 		return net_real()->pselect(n, in, out, except, ts, mask);
 	if (!timespec_ns(ts, &ns))
@@ -177,6 +207,8 @@ NET_HOOK int epoll_ctl(int epfd, int op, int fd, struct epoll_event *event)
 {
 	if (!net_fds)
 		return net_real()->epoll_ctl(epfd, op, fd, event);
+	if (net_fd_others(epfd) || net_fd_others(fd))
+		return (int)NET_OTHERS(epoll_ctl, epfd, op, fd, (long)event);
 	return (int)net_result(net_epoll_control(epfd, op, fd, event));
 }
 
@@ -185,14 +217,21 @@ static long await_kernel(int epfd, struct epoll_event *events, int max,
 			 int64_t ns)
 {
 	int64_t deadline = net_deadline_in(ns);
+	long turned = net_turn();
 
+	if (turned < 0)
+		return turned;
 	for (;;) {
 		int saved = errno, err;
 		int n = net_real()->epoll_wait(epfd, events, max, 0);
 
+		if (n < 0 && errno == EINTR && !net_handled())
+			continue;
 		if (n != 0 || ns == 0)
 			return n < 0 ? -errno : n;
-		err = net_fd_wait(epfd, POLLIN, deadline);
+		net_unrestartable(true);
+		err = net_kernel_fd_wait(epfd, POLLIN, deadline);
+		net_unrestartable(false);
 		errno = saved;
 		if (err == -ETIMEDOUT &&
 		    coro_sched_now(coro_sched_self()) >= deadline)
@@ -224,6 +263,8 @@ NET_HOOK int epoll_wait(int epfd, struct epoll_event *events, int max,
 {
 	long n;
 
+	if (net_fd_others(epfd))
+		return (int)NET_OTHERS(epoll_wait, epfd, (long)events, max, timeout);
 	if (!await(epfd, events, max, ms_ns(timeout), &n))
 		return net_real()->epoll_wait(epfd, events, max, timeout);
 	return (int)net_result(n);
@@ -234,6 +275,9 @@ NET_HOOK int epoll_pwait(int epfd, struct epoll_event *events, int max,
 {
 	long n;
 
+	if (net_fd_others(epfd))
+		return (int)NET_OTHERS(epoll_pwait, epfd, (long)events, max, timeout,
+				       (long)mask);
 	if (net_in_coroutine())
 		take_signals(mask);
 	if (!await(epfd, events, max, ms_ns(timeout), &n))
@@ -248,6 +292,9 @@ NET_HOOK int epoll_pwait2(int epfd, struct epoll_event *events, int max,
 	int64_t ns;
 	long n;
 
+	if (net_fd_others(epfd))
+		return (int)NET_OTHERS(epoll_pwait2, epfd, (long)events, max, (long)ts,
+				       (long)mask);
 	if (!timespec_ns(ts, &ns))
 		return (int)net_result(-EINVAL);
 	if (net_in_coroutine())

@@ -43,12 +43,25 @@ static int whose_address(int fd, const struct sockaddr *sa, socklen_t len,
 	return whose ? whose : net_sock_adopt(fd, addr, to_bind, sock);
 }
 
+/* Another thread's socket may become the stack's: its thread decides. */
+static bool others_address(int fd, const struct sockaddr *sa, socklen_t len)
+{
+	struct net_addr addr;
+
+	return net_fd_others(fd) ||
+	       (net_is_another() && net_addr_from_sockaddr(sa, len, &addr) == 0 &&
+		net_sock_is_fresh(fd));
+}
+
 NET_HOOK int bind(int fd, __CONST_SOCKADDR_ARG sa, socklen_t len)
 {
 	struct net_sock *sock;
 	struct net_addr addr;
-	int whose = whose_address(fd, sa.__sockaddr__, len, true, &sock, &addr);
+	int whose;
 
+	if (others_address(fd, sa.__sockaddr__, len))
+		return (int)NET_OTHERS(bind, fd, (long)sa.__sockaddr__, len);
+	whose = whose_address(fd, sa.__sockaddr__, len, true, &sock, &addr);
 	if (whose == 0)
 		return net_real()->bind(fd, sa.__sockaddr__, len);
 	if (whose < 0)
@@ -75,9 +88,11 @@ NET_HOOK int connect(int fd, __CONST_SOCKADDR_ARG sa, socklen_t len)
 {
 	struct net_sock *sock;
 	struct net_addr addr;
-	int whose =
-		whose_address(fd, sa.__sockaddr__, len, false, &sock, &addr);
+	int whose;
 
+	if (others_address(fd, sa.__sockaddr__, len))
+		return (int)NET_OTHERS(connect, fd, (long)sa.__sockaddr__, len);
+	whose = whose_address(fd, sa.__sockaddr__, len, false, &sock, &addr);
 	if (whose < 0)
 		return (int)net_result(whose);
 	if (whose && sock->state == NET_SOCK_BOUND && sock->local.family &&
@@ -88,7 +103,7 @@ NET_HOOK int connect(int fd, __CONST_SOCKADDR_ARG sa, socklen_t len)
 	}
 	if (whose == 0)
 		return net_kernel_connect(fd, sa.__sockaddr__, len);
-	return (int)net_result(net_sock_connect(sock, &addr));
+	return (int)net_result(net_done(net_sock_connect(sock, &addr)));
 }
 
 NET_HOOK int __connect(int fd, __CONST_SOCKADDR_ARG sa, socklen_t len);
@@ -102,6 +117,8 @@ NET_HOOK int listen(int fd, int backlog)
 	struct net_sock *sock;
 	int whose = WHOSE(fd, &sock);
 
+	if (net_fd_others(fd))
+		return (int)NET_OTHERS(listen, fd, backlog);
 	if (whose == 0)
 		return net_real()->listen(fd, backlog);
 	return (int)net_result(whose < 0 ? whose
@@ -114,6 +131,9 @@ NET_HOOK int accept4(int fd, __SOCKADDR_ARG sa, socklen_t *len, int flags)
 	int whose = WHOSE(fd, &sock);
 	long err;
 
+	if (net_fd_others(fd))
+		return (int)NET_OTHERS(accept4, fd, (long)sa.__sockaddr__, (long)len,
+				       flags);
 	if (whose == 0) {
 		err = net_kernel_wait(fd, POLLIN);
 		return err < 0 ? (int)net_result(err)
@@ -122,7 +142,8 @@ NET_HOOK int accept4(int fd, __SOCKADDR_ARG sa, socklen_t *len, int flags)
 	}
 	return (int)net_result(
 		whose < 0 ? whose
-			  : net_sock_accept(sock, sa.__sockaddr__, len, flags));
+			  : net_read_done(net_sock_accept(
+				    sock, sa.__sockaddr__, len, flags)));
 }
 
 NET_HOOK int accept(int fd, __SOCKADDR_ARG sa, socklen_t *len)
@@ -135,10 +156,13 @@ NET_HOOK int shutdown(int fd, int how)
 	struct net_sock *sock;
 	int whose = WHOSE(fd, &sock);
 
+	if (net_fd_others(fd))
+		return (int)NET_OTHERS(shutdown, fd, how);
 	if (whose == 0)
 		return net_real()->shutdown(fd, how);
 	return (int)net_result(whose < 0 ? whose
-					 : net_sock_shutdown(sock, how));
+					 : net_done(net_sock_shutdown(sock,
+								      how)));
 }
 
 /* ---- descriptors ---- */
@@ -146,13 +170,20 @@ NET_HOOK int shutdown(int fd, int how)
 NET_HOOK int close(int fd)
 {
 	struct net_sock *sock;
-	int err;
+	int whose, err;
 
+	if (net_fd_others(fd))
+		return (int)NET_OTHERS(close, fd);
 	if (!net_fds)
 		return net_real()->close(fd);
-	if (!net_forked && net_fd_sock(fd, &sock, "close") > 0)
+	if (net_whole_keeps(fd))
+		return (int)net_result(-EBADF);
+	whose = net_forked ? 0 : net_fd_sock(fd, &sock, "close");
+	if (whose > 0)
 		net_sock_linger(sock);
 	err = net_fd_forget(fd, "close");
+	if (whose > 0)
+		net_done(err);
 	return err < 0 ? (int)net_result(err) : net_real()->close(fd);
 }
 
@@ -162,10 +193,27 @@ NET_HOOK int __close(int fd)
 	return close(fd);
 }
 
+/* Around the numbers that are not the program's, one by one. */
+static int close_each(unsigned first, unsigned last)
+{
+	for (unsigned fd = first; fd <= last && fd < NET_FDS_MAX; fd++)
+		if (net_fds[fd].owner)
+			close((int)fd);
+		else if (!net_whole_keeps((int)fd))
+			net_real()->close((int)fd);
+	return 0;
+}
+
 NET_HOOK int close_range(unsigned first, unsigned last, int flags)
 {
 	int err = 0;
 
+	if (net_is_another())
+		return (int)NET_OTHERS(close_range, first, last, flags);
+	if (net_whole_keeps_any(first, last))
+		return flags & (int)CLOSE_RANGE_CLOEXEC
+			       ? 0 /* as all of ours are */
+			       : close_each(first, last);
 	if (!(flags & (int)CLOSE_RANGE_CLOEXEC) && first <= last)
 		err = net_fd_forget_range(first, last, "close_range");
 	return err < 0 ? (int)net_result(err)
@@ -174,7 +222,9 @@ NET_HOOK int close_range(unsigned first, unsigned last, int flags)
 
 NET_HOOK void closefrom(int first)
 {
-	if (net_fd_forget_range(first < 0 ? 0 : (unsigned)first, ~0u,
+	if (net_whole_keeps_any(first < 0 ? 0 : (unsigned)first, ~0u))
+		close_each(first < 0 ? 0 : (unsigned)first, ~0u);
+	else if (net_fd_forget_range(first < 0 ? 0 : (unsigned)first, ~0u,
 				"closefrom") == 0)
 		net_real()->closefrom(first);
 }
@@ -184,6 +234,8 @@ NET_HOOK int dup(int fd)
 	struct net_sock *sock;
 	int whose = WHOSE(fd, &sock), to;
 
+	if (net_fd_others(fd))
+		return (int)NET_OTHERS(dup, fd);
 	if (whose < 0 && !net_forked)
 		return (int)net_result(whose);
 	to = net_real()->dup(fd);
@@ -208,6 +260,8 @@ static int may_copy(int fd, int to)
 	struct net_sock *sock;
 	int whose = net_fd_sock(fd, &sock, "dup2");
 
+	if (fd != to && net_whole_keeps(to))
+		return -EBUSY;
 	if (whose >= 0)
 		whose = net_fd_sock(to, &sock, "dup2");
 	return net_forked || whose >= 0 ? 0 : whose;
@@ -215,8 +269,11 @@ static int may_copy(int fd, int to)
 
 NET_HOOK int dup2(int fd, int to)
 {
-	int err = may_copy(fd, to);
+	int err;
 
+	if (net_fd_others(fd) || net_fd_others(to))
+		return (int)NET_OTHERS(dup2, fd, to);
+	err = may_copy(fd, to);
 	return err < 0 ? (int)net_result(err)
 		       : copied(fd, to, net_real()->dup2(fd, to));
 }
@@ -229,10 +286,23 @@ NET_HOOK int __dup2(int fd, int to)
 
 NET_HOOK int dup3(int fd, int to, int flags)
 {
-	int err = may_copy(fd, to);
+	int err;
 
+	if (net_fd_others(fd) || net_fd_others(to))
+		return (int)NET_OTHERS(dup3, fd, to, flags);
+	err = may_copy(fd, to);
 	return err < 0 ? (int)net_result(err)
 		       : copied(fd, to, net_real()->dup3(fd, to, flags));
+}
+
+static long fcntl_others(long fd, long cmd, long arg)
+{
+	return fcntl((int)fd, (int)cmd, arg);
+}
+
+static long ioctl_others(long fd, long request, long arg)
+{
+	return ioctl((int)fd, (unsigned long)request, arg);
 }
 
 /* The kernel's socket that holds the number keeps the flags, too. */
@@ -240,8 +310,11 @@ static int control(int fd, int cmd, void *arg,
 		   int (*call)(int fd, int cmd, ...))
 {
 	struct net_sock *sock;
-	int whose = net_fd_sock(fd, &sock, "fcntl"), rc;
+	int whose, rc;
 
+	if (net_fd_others(fd))
+		return (int)NET_OTHERS(fcntl_others, fd, cmd, (long)arg);
+	whose = net_fd_sock(fd, &sock, "fcntl");
 	if (whose < 0 && !net_forked)
 		return (int)net_result(whose);
 	rc = call(fd, cmd, arg);
@@ -284,10 +357,14 @@ NET_HOOK int __fcntl(int fd, int cmd, ...)
 NET_HOOK int ioctl(int fd, unsigned long request, ...)
 {
 	struct net_sock *sock;
-	int whose = WHOSE(fd, &sock), rc;
+	int whose, rc;
 	long result;
 
 	ARGUMENT(request);
+	if (net_fd_others(fd))
+		return (int)NET_OTHERS(ioctl_others, fd, (long)request,
+				       (long)arg);
+	whose = WHOSE(fd, &sock);
 	if (whose < 0 && !net_forked)
 		return (int)net_result(whose);
 	if (whose > 0 && net_sock_ioctl(sock, request, arg, &result))
@@ -305,6 +382,8 @@ NET_HOOK int getsockname(int fd, __SOCKADDR_ARG sa, socklen_t *len)
 	struct net_sock *sock;
 	int whose = WHOSE(fd, &sock);
 
+	if (net_fd_others(fd))
+		return (int)NET_OTHERS(getsockname, fd, (long)sa.__sockaddr__, (long)len);
 	if (whose == 0)
 		return net_real()->getsockname(fd, sa.__sockaddr__, len);
 	return (int)net_result(
@@ -317,6 +396,8 @@ NET_HOOK int getpeername(int fd, __SOCKADDR_ARG sa, socklen_t *len)
 	struct net_sock *sock;
 	int whose = WHOSE(fd, &sock);
 
+	if (net_fd_others(fd))
+		return (int)NET_OTHERS(getpeername, fd, (long)sa.__sockaddr__, (long)len);
 	if (whose == 0)
 		return net_real()->getpeername(fd, sa.__sockaddr__, len);
 	return (int)net_result(
@@ -330,6 +411,8 @@ NET_HOOK int getsockopt(int fd, int level, int name, void *value,
 	struct net_sock *sock;
 	int whose = WHOSE(fd, &sock);
 
+	if (net_fd_others(fd))
+		return (int)NET_OTHERS(getsockopt, fd, level, name, (long)value, (long)len);
 	if (whose == 0)
 		return net_real()->getsockopt(fd, level, name, value, len);
 	return (int)net_result(
@@ -343,6 +426,8 @@ NET_HOOK int setsockopt(int fd, int level, int name, const void *value,
 	struct net_sock *sock;
 	int whose = WHOSE(fd, &sock);
 
+	if (net_fd_others(fd))
+		return (int)NET_OTHERS(setsockopt, fd, level, name, (long)value, len);
 	if (whose == 0)
 		return net_real()->setsockopt(fd, level, name, value, len);
 	return (int)net_result(

@@ -13,14 +13,17 @@
 static int64_t sleep_ns(int64_t ns)
 {
 	int64_t until = coro_sched_clock(coro_sched_self()) + ns, left;
-	int saved = errno;
+	int saved = errno, err;
 
 	if (ns > INT64_MAX / 2)
 		until = INT64_MAX / 2;
-	if (coro_sleep_until(until) == 0) {
+	err = coro_sleep_until(until);
+	if (err == 0) {
 		errno = saved;
 		return 0;
 	}
+	if (err == -ECANCELED) /* whatever it says, a sleep has ended */
+		net_whole_cancelled();
 	left = until - coro_sched_clock(coro_sched_self());
 	errno = saved;
 	return left > 0 ? left : 1;

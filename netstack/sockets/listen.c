@@ -12,19 +12,11 @@
 #include <stdlib.h>
 #include <sys/poll.h>
 
-/* A client whose address the socket's family cannot write. */
-static bool is_foreign(const struct net_sock *sock, const struct net_conn *conn)
-{
-	uint8_t family = net_peer_addr(conn).family;
-
-	return sock->v6 ? sock->v6_only && family == 4 : family == 6;
-}
-
 static void queue_client(struct net_sock *sock, struct net_conn *conn)
 {
 	struct net_sock_listener *lst = sock->lst;
 
-	if (sock->state != NET_SOCK_LISTENING || is_foreign(sock, conn)) {
+	if (sock->state != NET_SOCK_LISTENING) {
 		net_abort(conn);
 		return;
 	}
@@ -60,7 +52,7 @@ static long begin(struct net_sock *sock, unsigned backlog)
 	struct net_addr addr = sock->local;
 	int err;
 
-	if (net_addr_is_any(&addr) && !sock->v6_only)
+	if (net_addr_is_any(&addr) && sock->v6 && !sock->v6_only)
 		addr.family = 0;
 	err = net_listen(net_stack_here(), &addr, backlog,
 			 &sock->lst->listener);

@@ -48,6 +48,17 @@ bool net_poll_has_ours(struct pollfd *fds, size_t n)
 	return false;
 }
 
+/* A signal that is no business of the program's does not end it. */
+static long look_at(struct pollfd *fds, size_t n)
+{
+	int ready;
+
+	do
+		ready = net_real()->poll(fds, n, 0);
+	while (ready < 0 && errno == EINTR && !net_handled());
+	return ready < 0 ? -errno : ready;
+}
+
 /* The kernel's descriptors among them, which are asked in one call. */
 static long look_kernels(struct pollfd *fds, size_t n, size_t kernels)
 {
@@ -55,10 +66,8 @@ static long look_kernels(struct pollfd *fds, size_t n, size_t kernels)
 	size_t at = 0;
 	long ready;
 
-	if (kernels == n) {
-		ready = net_real()->poll(fds, n, 0);
-		return ready < 0 ? -errno : ready;
-	}
+	if (kernels == n)
+		return look_at(fds, n);
 	if (kernels > sizeof(few) / sizeof(few[0]))
 		list = malloc(kernels * sizeof(*list));
 	if (!list)
@@ -66,9 +75,7 @@ static long look_kernels(struct pollfd *fds, size_t n, size_t kernels)
 	for (size_t i = 0; i < n; i++)
 		if (fds[i].revents == KERNELS)
 			list[at++] = fds[i];
-	ready = net_real()->poll(list, kernels, 0);
-	if (ready < 0)
-		ready = -errno;
+	ready = look_at(list, kernels);
 	at = 0;
 	for (size_t i = 0; i < n; i++)
 		if (fds[i].revents == KERNELS)
@@ -191,7 +198,9 @@ static long sleep_through(struct pollfd *fds, size_t n, int64_t ns)
 	for (size_t i = 0; i < n; i++)
 		call->items[i].call = call;
 	net_sleeper_add(&call->sleeper);
+	net_unrestartable(true);
 	ready = wait_until(call, fds, net_deadline_in(ns));
+	net_unrestartable(false);
 	coro_cleanup_pop(true);
 	errno = saved;
 	return ready;
@@ -203,10 +212,13 @@ long net_poll_fds(struct pollfd *fds, size_t n, int64_t ns)
 
 	if (n > NET_FDS_MAX)
 		return -EINVAL;
-	ready = look(fds, n);
-	if (ready || ns == 0)
-		return ready;
-	return net_in_coroutine() ? sleep_through(fds, n, ns) : -EPERM;
+	ready = net_turn();
+	if (ready == 0)
+		ready = look(fds, n);
+	if (ready == 0 && ns != 0)
+		ready = net_in_coroutine() ? sleep_through(fds, n, ns) : -EPERM;
+	net_batch(ready);
+	return ready;
 }
 
 /* ---- select ---- */
@@ -214,7 +226,7 @@ long net_poll_fds(struct pollfd *fds, size_t n, int64_t ns)
 /* The kernel's layout of a set, whose length only the caller knows. */
 #define WORD_BITS (8 * sizeof(long))
 
-static bool bit_of(const fd_set *set, int fd)
+bool net_fd_is_in(int fd, const fd_set *set)
 {
 	const unsigned long *words = (const void *)set;
 
@@ -242,9 +254,9 @@ static size_t to_poll(int n, const fd_set *in, const fd_set *out,
 	size_t count = 0;
 
 	for (int fd = 0; fd < n; fd++) {
-		short events = (short)((bit_of(in, fd) ? POLLIN : 0) |
-				       (bit_of(out, fd) ? POLLOUT : 0) |
-				       (bit_of(except, fd) ? POLLPRI : 0));
+		short events = (short)((net_fd_is_in(fd, in) ? POLLIN : 0) |
+				       (net_fd_is_in(fd, out) ? POLLOUT : 0) |
+				       (net_fd_is_in(fd, except) ? POLLPRI : 0));
 
 		if (events) {
 			if (fds)

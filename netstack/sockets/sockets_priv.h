@@ -13,6 +13,10 @@
  *
  * A socket belongs to a thread and is used by that thread alone. What threads
  * share is the table of descriptors, each entry of which is its owner's.
+ *
+ * In a whole program (whole.c) main() is a coroutine, and what other threads
+ * call is posted to its thread (others.c). run_main.c and run_signals.c make
+ * the library that coronet-run preloads.
  */
 #pragma once
 
@@ -43,10 +47,13 @@ struct net_bell {
 
 /*
  * Blocks until the bell rings, or the deadline; keeps errno. Returns 0,
- * -ETIMEDOUT (this or the coroutine's deadline), -ECANCELED, -EPERM (outside a
- * coroutine).
+ * -ETIMEDOUT (this or the coroutine's deadline), -ECANCELED, -EINTR (a whole
+ * program's signal), -EPERM (outside a coroutine).
  */
 int net_bell_wait(struct net_bell *bell, int64_t deadline_ns);
+
+/* net_fd_wait(), which a signal may end: -EINTR. */
+int net_kernel_fd_wait(int fd, int events, int64_t deadline_ns);
 
 static inline void net_bell_ring(struct net_bell *bell)
 {
@@ -151,6 +158,7 @@ struct net_fd {
 	_Atomic(struct net_sockets *) owner; /* NULL: the kernel's */
 	struct net_sock *sock;		     /* one of both */
 	struct net_epoll *epoll;
+	bool reserved; /* the stack's own: net_whole_keeps() */
 };
 
 #define NET_FDS_MAX (1u << 20)
@@ -202,6 +210,9 @@ static inline bool net_in_coroutine(void)
 
 /* The thread's, with its stack: 0, -ENOMEM. */
 int net_sockets_open(void);
+/* As if each descriptor of the thread's sockets were closed; calls that wait
+ * are left where they are. */
+void net_sockets_close_all(void);
 
 /* Enters a descriptor: 0, -EMFILE (beyond NET_FDS_MAX), -ENOMEM. */
 int net_fd_set_sock(int fd, struct net_sock *sock);
@@ -214,6 +225,107 @@ void net_fd_copy(int from, int to);
  * another thread's nothing but the error -EPERM. */
 int net_fd_forget(int fd, const char *call);
 int net_fd_forget_range(unsigned first, unsigned last, const char *call);
+
+/* ---- whole.c, others.c ---- */
+
+/* Of a whole program (coronet-run), all zeros of any other. */
+struct net_whole {
+	bool on;
+	bool ending; /* in exit(), or a signal's default action */
+	bool interrupted;   /* main()'s wait was cancelled for a signal */
+	bool unrestartable; /* it waits in a call that ends in spite of
+			       SA_RESTART */
+	_Atomic bool handled; /* a signal, in main(), since its call began */
+	unsigned batch;	      /* writes that may wait for the next turn */
+	struct net_stack *stack;
+	struct net_sockets *owner;
+	struct coro_sched *sched;
+	struct coro *main;
+	bool (*handle_signals)(void); /* in main(): whether all restart */
+};
+extern struct net_whole net_whole __attribute__((visibility("hidden")));
+
+/* Of the calling thread, whose stack it is, before main() runs: 0, -ENOMEM. */
+int net_whole_begin(struct net_stack *stack);
+/*
+ * A wait was cancelled: 0: main() has handled a signal and may wait on; -EINTR;
+ * -ECANCELED. Does not return to a program that ends.
+ */
+int net_whole_cancelled(void);
+void net_whole_reserve(int fd);
+bool net_whole_keeps(int fd);
+bool net_whole_keeps_any(unsigned first, unsigned last);
+
+/* Around a wait that a signal ends whatever SA_RESTART says. */
+static inline void net_unrestartable(bool begins)
+{
+	if (__builtin_expect(net_whole.on, 0) && coro_self() == net_whole.main)
+		net_whole.unrestartable = begins;
+}
+
+/*
+ * main() lets the loop turn once: a program that finds something ready whenever
+ * it looks would never send or receive. 0, -EINTR.
+ */
+int net_whole_turn(void);
+
+/* Before poll() and its kin look, and behind that: each event may write once
+ * before anything is sent, since the program will look again. */
+static inline int net_turn(void)
+{
+	return __builtin_expect(net_whole.on, 0) ? net_whole_turn() : 0;
+}
+
+/* Whether a call of main()'s ends with EINTR, be it that it has not waited. */
+static inline bool net_handled(void)
+{
+	return net_whole.on && coro_self() == net_whole.main &&
+	       atomic_load(&net_whole.handled);
+}
+
+static inline void net_batch(long events)
+{
+	net_whole.batch = events > 1 ? (unsigned)events - 1 : 0;
+}
+
+/* Behind what is to be sent, and what would have blocked. */
+static inline long net_done(long r)
+{
+	if (__builtin_expect(!net_whole.on, 1))
+		return r;
+	if (r >= 0 && net_whole.batch)
+		net_whole.batch--;
+	else
+		net_whole_turn();
+	return r;
+}
+
+static inline long net_read_done(long r)
+{
+	return r == -EAGAIN ? net_done(r) : r;
+}
+
+typedef long (*net_any_fn)(long a, long b, long c, long d, long e, long f);
+long net_others_call(net_any_fn fn, const long args[6]);
+
+/* Whether this is another thread of a whole program than its stack's. */
+static inline bool net_is_another(void)
+{
+	return __builtin_expect(net_whole.on, 0) &&
+	       net_whole.owner != &net_sockets_tls && !net_forked;
+}
+
+/* Whether another thread of a whole program calls with a descriptor of ours. */
+static inline bool net_fd_others(int fd)
+{
+	return net_is_another() && (unsigned)fd < NET_FDS_MAX &&
+	       atomic_load_explicit(&net_fds[fd].owner, memory_order_acquire) ==
+		       net_whole.owner;
+}
+
+/* The call itself, made by the owner's thread. */
+#define NET_OTHERS(fn, ...)                                                    \
+	net_others_call((net_any_fn)(void *)(fn), (long[6]){__VA_ARGS__})
 
 struct net_sock *net_sock_new(void);
 void net_sock_free(struct net_sock *sock);
@@ -253,6 +365,8 @@ void net_sock_changed(struct net_conn *conn, struct net_watch *watch);
 
 /* ---- connect.c, listen.c ---- */
 
+/* A TCP socket that the kernel has not begun to use. */
+bool net_sock_is_fresh(int fd);
 /*
  * Decides about a descriptor of the kernel's: 1 and a new socket; 0: the
  * kernel's; or an error.
@@ -324,6 +438,7 @@ int net_kernel_connect(int fd, const struct sockaddr *sa, socklen_t len);
  * without end. A count or a negative errno. */
 long net_poll_fds(struct pollfd *fds, size_t n, int64_t ns);
 bool net_poll_has_ours(struct pollfd *fds, size_t n);
+bool net_fd_is_in(int fd, const fd_set *set);
 long net_select_fds(int n, fd_set *in, fd_set *out, fd_set *except, int64_t ns);
 
 int net_epoll_new(int fd); /* of the kernel's, just made: 0, -ENOMEM */

@@ -67,6 +67,27 @@ static void each_sock(void (*fn)(struct net_sock *sock))
 	}
 }
 
+int net_whole_begin(struct net_stack *stack)
+{
+	int err = make_table();
+
+	if (err == 0)
+		err = net_sockets_open();
+	if (err < 0)
+		return err;
+	net_whole.stack = stack;
+	net_whole.owner = &net_sockets_tls;
+	net_whole.sched = coro_sched_self();
+	net_whole.on = true;
+	return 0;
+}
+
+void net_sockets_close_all(void)
+{
+	net_sockets_tls.stopping = true;
+	each_sock(net_sock_close);
+}
+
 static void wake(struct net_sock *sock)
 {
 	net_bell_ring(&sock->readable);
@@ -118,7 +139,10 @@ static void *guard(void *arg)
 	while (net_poll(NULL, 0, CORO_FOREVER) != -ECANCELED) {
 		/* nothing else ends it */
 	}
-	wake_all();
+	if (net_whole.on)
+		net_sockets_close_all(); /* as the kernel does at a program's end */
+	else
+		wake_all();
 	for (;;)
 		coro_park();
 	return NULL;
@@ -258,6 +282,8 @@ int net_fd_refuse(const struct net_fd *entry, int fd, const char *call)
 {
 	if (net_forked)
 		return -ENOTSUP;
+	if (net_is_another()) /* the call goes to the owner yet */
+		return -EPERM;
 	net_log_seldom("coronet: %s(%d) by a thread that did not make it: a "
 		       "socket of the stack is used by its own thread alone; "
 		       "the call fails with EPERM",

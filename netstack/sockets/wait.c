@@ -8,13 +8,27 @@ int net_bell_wait(struct net_bell *bell, int64_t deadline_ns)
 	int err;
 
 	if (net_sockets_tls.stopping)
-		return -ECANCELED;
-	bell->waiters++;
-	err = coro_sem_wait_until(&bell->sem, deadline_ns);
-	if (err < 0)
-		bell->waiters -= bell->waiters != 0;
-	else if (net_sockets_tls.stopping)
-		return -ECANCELED;
+		return net_whole_cancelled();
+	if (net_whole.unrestartable && net_handled())
+		return -EINTR;
+	do {
+		bell->waiters++;
+		err = coro_sem_wait_until(&bell->sem, deadline_ns);
+		if (err < 0)
+			bell->waiters -= bell->waiters != 0;
+		if (net_whole.ending || net_sockets_tls.stopping)
+			return net_whole_cancelled();
+	} while (err == -ECANCELED && (err = net_whole_cancelled()) == 0);
+	return err;
+}
+
+int net_kernel_fd_wait(int fd, int events, int64_t deadline_ns)
+{
+	int err;
+
+	do
+		err = net_fd_wait(fd, events, deadline_ns);
+	while (err == -ECANCELED && (err = net_whole_cancelled()) == 0);
 	return err;
 }
 

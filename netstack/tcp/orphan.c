@@ -79,3 +79,12 @@ bool net_orphan_make_room(void)
 
 	return n < net_here()->max_conns || net_orphan_recycle();
 }
+
+bool net_orphans_delivered(void)
+{
+	for (struct net_conn *c = net_here()->orphans.newest; c;
+	     c = c->orphan_prev)
+		if (c->pcb.state != FIN_WAIT_2)
+			return false;
+	return true;
+}

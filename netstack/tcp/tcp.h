@@ -269,6 +269,8 @@ void net_orphan_leave(struct net_conn *conn);
 bool net_orphan_recycle(void); /* ends the oldest; false: there is none */
 /* Whether --max-conns allows one more, for which the oldest orphan may end. */
 bool net_orphan_make_room(void);
+/* Whether their peers have acknowledged everything. */
+bool net_orphans_delivered(void);
 
 /* ---- ooseq.c: what came before its turn; held if pcb.rcv_sacks ---- */
 /*

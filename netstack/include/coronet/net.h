@@ -53,13 +53,14 @@ struct net_listener;
 typedef void (*net_handler)(struct net_conn *conn, void *arg);
 
 /*
- * Listens. addr: family 0 means every address of the stack, IPv4 and IPv6.
+ * Listens. addr: family 0 means every address of the stack, IPv4 and IPv6;
+ * 0.0.0.0 means those of IPv4, :: those of IPv6.
  * backlog: connections half open or not yet accepted; 0: 4096.
  * A port of 0: one that is free is chosen, from 16384 on; net_listener_addr()
  * tells. A listener of an address goes before one of every address on its port.
- * Returns 0, -EADDRINUSE (the same address and port, or no port is left),
- * -EADDRNOTAVAIL (not this stack's), -EINVAL (NULL), -ECANCELED (the stack
- * stops), -ENOMEM. *out is owned by the caller.
+ * Returns 0, -EADDRINUSE (the same address and port, every address beside all
+ * of a family, or no port is left), -EADDRNOTAVAIL (not this stack's), -EINVAL
+ * (NULL), -ECANCELED (the stack stops), -ENOMEM. *out is owned by the caller.
  */
 int net_listen(struct net_stack *stack, const struct net_addr *addr,
 	       unsigned backlog, struct net_listener **out);
@@ -374,6 +375,15 @@ void net_close(struct net_conn *conn);
  *   -EBADF        there is none
  */
 int net_close_wait(struct net_conn *conn, int64_t deadline_ns);
+
+/*
+ * Whether the peers of all connections that were closed have acknowledged what
+ * was written and the FIN; a peer that has yet to close does not count. For a
+ * program that is about to end: until then nothing of its stack is left to
+ * deliver what is queued. A walk over connections that are closed and not yet
+ * gone. NULL: true.
+ */
+bool net_stack_delivered(const struct net_stack *stack);
 
 /* Sends RST; conn is gone. NULL or closed: ignored. Blocked calls: -EBADF. */
 void net_abort(struct net_conn *conn);

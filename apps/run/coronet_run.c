@@ -1,0 +1,274 @@
+/*
+ * coronet-run: runs a program of the distribution on the stack, unchanged.
+ *
+ * It checks the options, hands them on in the environment, and becomes the
+ * program, with a library preloaded that opens the stack before main() runs
+ * (netstack/sockets/run_main.c).
+ */
+#include <argp.h>
+#include <elf.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <libgen.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+#include <coronet/net.h>
+
+#include "apps/common/opts.h"
+
+#define LIBRARY "coronet-run.so"
+#define BEHIND	"\x1f" /* each word in CORONET_RUN */
+
+enum { OPT_SOCKETS = 0x5000 };
+
+static const struct argp_option options[] = {
+	{"sockets", OPT_SOCKETS, "PREFIXES", 0,
+	 "The stack's are sockets that are bound or connected to these "
+	 "addresses, for example 10.9.0.0/16,0.0.0.0/32 (default: connected to "
+	 "what the stack has a route to, bound to its addresses, 0.0.0.0 or "
+	 "::)",
+	 0},
+	{0},
+};
+
+static void refuse_sockets(const struct argp_state *state, const char *arg)
+{
+	opts_refuse(state, "--sockets", arg, "prefixes, separated by commas",
+		    "--sockets 10.9.0.0/16,fd00::/64");
+}
+
+static void check_prefixes(const struct argp_state *state, const char *arg)
+{
+	char *copy = strdup(arg), *rest = copy, *word;
+	struct net_addr addr;
+
+	if (!copy || !*arg)
+		refuse_sockets(state, arg);
+	while ((word = strsep(&rest, ",")))
+		if (net_addr_parse_prefix(word, &addr) < 0)
+			refuse_sockets(state, arg);
+	free(copy);
+}
+
+static error_t parse_key(int key, char *arg, struct argp_state *state)
+{
+	switch (key) {
+	case ARGP_KEY_INIT:
+		opts_begin(state);
+		state->child_inputs[0] = state->input;
+		return 0;
+	case OPT_SOCKETS:
+		check_prefixes(state, arg);
+		return 0;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+}
+
+/* ---- where the program's own words begin ---- */
+
+static bool is_prefix(const char *name, const char *word, size_t len)
+{
+	return strncmp(name, word, len) == 0;
+}
+
+/* Whether the option that the word names, perhaps cut short, has a value. */
+static bool takes_value(const struct argp *argp, const char *word)
+{
+	bool is_long = word[1] == '-';
+	size_t len = strlen(word + 2);
+
+	for (const struct argp_option *o = argp->options; o && (o->name || o->key || o->doc); o++)
+		if (o->arg && (is_long ? o->name && is_prefix(o->name, word + 2, len)
+				       : o->key == word[1] && !word[2]))
+			return true;
+	for (const struct argp_child *c = argp->children; c && c->argp; c++)
+		if (takes_value(c->argp, word))
+			return true;
+	return false;
+}
+
+static int find_program(const struct argp *argp, int argc, char **argv)
+{
+	int i = 1;
+
+	while (i < argc && argv[i][0] == '-' && argv[i][1]) {
+		if (strcmp(argv[i], "--") == 0)
+			return i + 1;
+		if (!strchr(argv[i], '=') && takes_value(argp, argv[i]))
+			i++;
+		i++;
+	}
+	return i;
+}
+
+/* ---- what can be preloaded ---- */
+
+/* As execvp() finds it. */
+static const char *path_of(const char *program, char *path)
+{
+	const char *dirs = getenv("PATH");
+
+	if (strchr(program, '/'))
+		return program;
+	for (dirs = dirs ? dirs : "/usr/bin:/bin"; *dirs; dirs += *dirs == ':') {
+		size_t len = strcspn(dirs, ":");
+
+		snprintf(path, PATH_MAX, "%.*s/%s", (int)len, dirs, program);
+		if (access(path, X_OK) == 0)
+			return path;
+		dirs += len;
+	}
+	return NULL;
+}
+
+static void fail(const char *program, const char *why)
+{
+	fprintf(stderr, "coronet-run: %s: %s\n", program, why);
+	exit(OPTS_EXIT_USAGE);
+}
+
+/* Nothing is known of a script: its interpreter is asked by the kernel. */
+static void check_elf(int fd, const char *program)
+{
+	Elf64_Ehdr elf;
+	Elf64_Phdr part;
+	bool dynamic = false;
+
+	if (pread(fd, &elf, sizeof(elf), 0) < (ssize_t)sizeof(elf) ||
+	    memcmp(elf.e_ident, ELFMAG, SELFMAG) != 0)
+		return;
+	if (elf.e_ident[EI_CLASS] != ELFCLASS64 || elf.e_machine != EM_X86_64)
+		fail(program, "no program for x86_64");
+	for (unsigned i = 0; i < elf.e_phnum; i++)
+		if (pread(fd, &part, sizeof(part),
+			  (off_t)(elf.e_phoff + i * sizeof(part))) ==
+		    (ssize_t)sizeof(part))
+			dynamic |= part.p_type == PT_INTERP;
+	if (!dynamic)
+		fail(program, "it is linked statically, and nothing can be put "
+			      "in the place of its C library's calls");
+}
+
+static void check_program(const char *program)
+{
+	char buf[PATH_MAX];
+	const char *path = path_of(program, buf);
+	struct stat st;
+	int fd = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+
+	if (!path)
+		fail(program, "no such program in $PATH");
+	if (fd < 0 && errno != EACCES)
+		fail(program, strerror(errno));
+	if (fd < 0)
+		return;
+	if (fstat(fd, &st) == 0 && geteuid() != 0 &&
+	    (st.st_mode & (S_ISUID | S_ISGID) ||
+	     fgetxattr(fd, "security.capability", NULL, 0) > 0))
+		fail(program, "it has privileges of its own (set-user-ID or "
+			      "capabilities), and the linker preloads nothing "
+			      "into such programs");
+	check_elf(fd, program);
+	close(fd);
+}
+
+/* ---- becoming the program ---- */
+
+/* Beside this program where it was built, or where it is installed. */
+static void find_library(char *path)
+{
+	char self[PATH_MAX] = {0};
+	const char *dir;
+
+	if (readlink("/proc/self/exe", self, sizeof(self) - 1) < 0)
+		fail(LIBRARY, strerror(errno));
+	dir = dirname(self);
+	snprintf(path, PATH_MAX, "%s/../netstack/" LIBRARY, dir);
+	if (access(path, R_OK) == 0)
+		return;
+	snprintf(path, PATH_MAX, "%s", CORONET_LIBDIR "/" LIBRARY);
+	if (access(path, R_OK) != 0)
+		fail(path, strerror(errno));
+}
+
+static void set_or_fail(const char *name, const char *value)
+{
+	if (setenv(name, value, 1) < 0)
+		fail(name, strerror(errno));
+}
+
+static void preload(void)
+{
+	const char *others = getenv("LD_PRELOAD");
+	char path[PATH_MAX], all[2 * PATH_MAX];
+
+	find_library(path);
+	set_or_fail("CORONET_RUN_PRELOAD", others ? others : "");
+	snprintf(all, sizeof(all), "%s%s%s%s", RUNTIME_OF_SANITIZERS, path,
+		 others ? ":" : "", others ? others : "");
+	set_or_fail("LD_PRELOAD", all);
+}
+
+static void hand_on(int argc, char **argv)
+{
+	size_t len = 1;
+	char *words;
+
+	for (int i = 1; i < argc; i++)
+		len += strlen(argv[i]) + 1;
+	words = calloc(1, len);
+	if (!words)
+		fail("options", strerror(errno));
+	for (int i = 1; i < argc; i++)
+		strcat(strcat(words, argv[i]), BEHIND);
+	set_or_fail("CORONET_RUN", words);
+	free(words);
+}
+
+int main(int argc, char **argv)
+{
+	static const struct argp_child children[] = {{&net_argp, 0, NULL, 0},
+						     {0}};
+	static const struct argp argp = {
+		options,
+		parse_key,
+		"PROGRAM [ARGUMENT...]",
+		"Runs a program with its TCP sockets on a stack of its own.",
+		children,
+		NULL,
+		NULL};
+	static struct net_opts opts;
+	int at = find_program(&argp, argc, argv), words;
+
+	opts_set_version("coronet-run");
+	words = at < argc ? at : argc;
+	if (words > 1 && strcmp(argv[words - 1], "--") == 0)
+		words--;
+	net_opts_init(&opts);
+	/* argp takes them out of argv's order, and takes none of PROGRAM's. */
+	if (net_parse_args(&argp, words, argv, &opts, &opts) < 0) {
+		if (opts.error[0]) /* or argp has said it */
+			fprintf(stderr, "coronet-run: %s\n", opts.error);
+		return OPTS_EXIT_USAGE;
+	}
+	if (at >= argc) {
+		fprintf(stderr, "coronet-run: no program; expected PROGRAM and "
+				"its arguments behind the options, for example "
+				"coronet-run --link tap:cn0 --addr 10.9.0.1/16 "
+				"curl http://10.9.1.1/\n");
+		return OPTS_EXIT_USAGE;
+	}
+	check_program(argv[at]);
+	hand_on(words, argv);
+	preload();
+	execvp(argv[at], argv + at);
+	fail(argv[at], strerror(errno));
+	return OPTS_EXIT_USAGE;
+}

@@ -1,0 +1,87 @@
+/*
+ * Calls by threads that do not own the socket, in a whole program.
+ *
+ * Such a call is posted to the owner's thread, which makes it in a coroutine,
+ * with the same arguments, while the caller's thread sleeps. What the arguments
+ * point to is the caller's memory, which stays as it is for so long. The owner
+ * does so in its next round: when its own code blocks in one of the calls of
+ * this library. A caller that holds a lock for which the owner's code waits by
+ * other means waits for ever, as docs/unchanged.md says.
+ */
+#include "netstack/sockets/sockets_priv.h"
+
+#include <semaphore.h>
+#include <time.h>
+
+struct call {
+	net_any_fn fn;
+	const long *args;
+	long result;
+	int err; /* errno */
+	bool returned;
+	sem_t done;
+};
+
+static void finish(void *arg)
+{
+	struct call *call = arg;
+
+	if (!call->returned) { /* the stack closes */
+		call->result = -1;
+		call->err = ECANCELED;
+	}
+	sem_post(&call->done);
+}
+
+static void *make(void *arg)
+{
+	struct call *call = arg;
+	const long *a = call->args;
+
+	if (coro_cleanup_push(finish, call) < 0) {
+		call->result = -1;
+		call->err = ENOMEM;
+		call->returned = true;
+		finish(call);
+		return NULL;
+	}
+	errno = 0;
+	call->result = call->fn(a[0], a[1], a[2], a[3], a[4], a[5]);
+	call->err = errno;
+	call->returned = true;
+	coro_cleanup_pop(true);
+	return NULL;
+}
+
+static void begin(void *arg)
+{
+	const struct coro_attr attr = {.name = "another thread"};
+	struct call *call = arg;
+
+	if (coro_spawn(coro_sched_self(), &attr, make, call, NULL) == 0)
+		return;
+	call->result = -1;
+	call->err = ENOMEM;
+	sem_post(&call->done);
+}
+
+long net_others_call(net_any_fn fn, const long args[6])
+{
+	static const struct timespec nap = {.tv_nsec = 100000};
+	struct call call = {.fn = fn, .args = args};
+	int saved = errno, err;
+
+	sem_init(&call.done, 0, 0);
+	while ((err = coro_post(net_whole.sched, begin, &call)) == -EAGAIN)
+		net_real()->nanosleep(&nap, NULL);
+	while (err == 0 && sem_wait(&call.done) < 0) {
+		/* a signal's handler has run; the call goes on */
+	}
+	sem_destroy(&call.done);
+	if (err < 0) {
+		errno = ECANCELED;
+		return -1;
+	}
+	errno = call.result < 0 ? call.err : saved;
+	return call.result;
+}

@@ -1,0 +1,320 @@
+/*
+ * Signals of a whole program.
+ *
+ * A signal's handler runs on the program's stack, may longjmp() out of there,
+ * and ends a call that blocks with EINTR. Here a coroutine blocks, and the
+ * thread is mostly in the loop, on another stack. So each handler that the
+ * program installs stands behind one of ours. What comes in the loop is noted;
+ * the loop cancels main()'s wait, and main() calls the handler before its call
+ * ends or waits on. The loop runs only while main() waits, so that this never
+ * ends a later call.
+ *
+ * SIGINT, SIGTERM and SIGHUP end a program that does not handle them, and then
+ * the kernel closes its connections. That is done here: the first such signal
+ * stops the stack, and a second one is the kernel's.
+ */
+#include "netstack/sockets/run.h"
+
+#include <assert.h>
+#include <dlfcn.h>
+#include <string.h>
+#include <unistd.h>
+
+typedef int (*action_fn)(int signo, const struct sigaction *action,
+			 struct sigaction *old);
+
+static action_fn real_action;
+static struct sigaction actions[NSIG]; /* the program's, where ours stands */
+static struct sigaction before[NSIG];
+static _Atomic int ended_by;
+static siginfo_t infos[NSIG];
+static _Atomic uint64_t noted; /* a bit each, main() has yet to handle it */
+
+static_assert(NSIG <= 65, "noted has a bit for each signal");
+
+static const int fatal[] = {SIGINT, SIGTERM, SIGHUP};
+
+static int set(int signo, const struct sigaction *action, struct sigaction *old)
+{
+	if (!real_action)
+		real_action = (action_fn)dlsym(RTLD_NEXT, "sigaction");
+	return real_action(signo, action, old);
+}
+
+static bool is_fatal(int signo)
+{
+	for (size_t i = 0; i < sizeof(fatal) / sizeof(fatal[0]); i++)
+		if (fatal[i] == signo)
+			return true;
+	return false;
+}
+
+/* ---- what happens when one comes ---- */
+
+/* In the loop, so that main() waits in something. */
+static void interrupt(void *arg)
+{
+	if (net_whole.ending || !atomic_load(&noted))
+		return;
+	net_whole.interrupted = true;
+	coro_cancel(net_whole.main);
+}
+
+static void call(const struct sigaction *action, int signo, siginfo_t *info,
+		 void *context)
+{
+	if (action->sa_flags & SA_SIGINFO)
+		action->sa_sigaction(signo, info, context);
+	else
+		action->sa_handler(signo);
+}
+
+/* main()'s own turn, or another thread's. Faults are handled where they are. */
+static bool may_call(int signo)
+{
+	return net_forked || net_run_on_stack(__builtin_frame_address(0)) ||
+	       net_whole.owner != &net_sockets_tls || signo == SIGSEGV ||
+	       signo == SIGBUS || signo == SIGFPE || signo == SIGILL ||
+	       signo == SIGABRT || signo == SIGTRAP;
+}
+
+static void on_signal(int signo, siginfo_t *info, void *context)
+{
+	int saved = errno;
+
+	if (may_call(signo)) {
+		if (net_run_on_stack(__builtin_frame_address(0)))
+			atomic_store(&net_whole.handled, true);
+		call(&actions[signo], signo, info, context);
+		return;
+	}
+	infos[signo] = *info;
+	atomic_fetch_or(&noted, UINT64_C(1) << (signo - 1));
+	coro_post(net_whole.sched, interrupt, NULL);
+	errno = saved;
+}
+
+/* One that came in the loop, as the kernel would have called it. */
+static bool handle(int signo)
+{
+	struct sigaction action = actions[signo];
+	sigset_t blocked = action.sa_mask, old;
+	siginfo_t info;
+
+	if (!(action.sa_flags & SA_NODEFER))
+		sigaddset(&blocked, signo);
+	pthread_sigmask(SIG_BLOCK, &blocked, &old);
+	info = infos[signo];
+	atomic_fetch_and(&noted, ~(UINT64_C(1) << (signo - 1)));
+	call(&action, signo, &info, NULL);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	return action.sa_flags & SA_RESTART;
+}
+
+/* In main(): whether the call may go on. */
+static bool handle_all(void)
+{
+	bool restarts = true;
+	uint64_t all;
+
+	while ((all = atomic_load(&noted)))
+		restarts &= handle(__builtin_ctzll(all) + 1);
+	return restarts;
+}
+
+static void nothing(void *arg)
+{
+}
+
+static void on_fatal(int signo)
+{
+	int none = 0, saved = errno;
+
+	if (net_forked || !atomic_compare_exchange_strong(&ended_by, &none,
+							  signo)) {
+		net_run_signal_default(signo);
+		return;
+	}
+	net_whole.ending = true;
+	net_stack_stop(net_whole.stack);
+	coro_post(net_whole.sched, nothing, NULL); /* it may sleep */
+	errno = saved;
+}
+
+/* ---- what the program asks for ---- */
+
+static bool is_handler(const struct sigaction *action)
+{
+	return action->sa_flags & SA_SIGINFO ||
+	       (action->sa_handler != SIG_DFL && action->sa_handler != SIG_IGN);
+}
+
+static struct sigaction ours_for(int signo, const struct sigaction *theirs)
+{
+	struct sigaction ours = *theirs;
+
+	if (is_handler(theirs)) {
+		ours.sa_sigaction = on_signal;
+		ours.sa_flags |= SA_SIGINFO;
+	} else if (theirs->sa_handler == SIG_DFL && is_fatal(signo)) {
+		ours.sa_handler = on_fatal;
+		ours.sa_flags = SA_RESTART;
+	}
+	return ours;
+}
+
+static bool stands(const struct sigaction *action)
+{
+	return action->sa_flags & SA_SIGINFO
+		       ? action->sa_sigaction == on_signal
+		       : action->sa_handler == on_fatal;
+}
+
+/* The stack's own handlers are set outside coroutines, by its thread. */
+static bool is_the_programs(void)
+{
+	return net_whole.on && !net_forked &&
+	       (coro_self() || net_whole.owner != &net_sockets_tls);
+}
+
+NET_HOOK int sigaction(int signo, const struct sigaction *action,
+		       struct sigaction *old)
+{
+	struct sigaction was = {0}, ours;
+	sigset_t all, mask;
+	int rc;
+
+	if (signo <= 0 || signo >= NSIG || !is_the_programs())
+		return set(signo, action, old);
+	if (action)
+		ours = ours_for(signo, action);
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &mask);
+	rc = set(signo, action ? &ours : NULL, &was);
+	if (rc == 0 && old)
+		*old = stands(&was) ? actions[signo] : was;
+	if (rc == 0 && action)
+		actions[signo] = *action;
+	pthread_sigmask(SIG_SETMASK, &mask, NULL);
+	return rc;
+}
+
+NET_HOOK int __sigaction(int signo, const struct sigaction *action,
+			 struct sigaction *old);
+NET_HOOK int __sigaction(int signo, const struct sigaction *action,
+			 struct sigaction *old)
+{
+	return sigaction(signo, action, old);
+}
+
+static sighandler_t set_handler(int signo, sighandler_t handler, int flags)
+{
+	struct sigaction action = {.sa_handler = handler, .sa_flags = flags}, old;
+
+	if (sigaction(signo, &action, &old) < 0)
+		return SIG_ERR;
+	return old.sa_handler;
+}
+
+NET_HOOK sighandler_t signal(int signo, sighandler_t handler)
+{
+	return set_handler(signo, handler, SA_RESTART);
+}
+
+NET_HOOK sighandler_t bsd_signal(int signo, sighandler_t handler);
+NET_HOOK sighandler_t bsd_signal(int signo, sighandler_t handler)
+{
+	return set_handler(signo, handler, SA_RESTART);
+}
+
+NET_HOOK sighandler_t __sysv_signal(int signo, sighandler_t handler)
+{
+	return set_handler(signo, handler, (int)(SA_RESETHAND | SA_NODEFER));
+}
+
+NET_HOOK sighandler_t sysv_signal(int signo, sighandler_t handler)
+{
+	return __sysv_signal(signo, handler);
+}
+
+/* ---- waiting for one ---- */
+
+static int wait_for_one(void)
+{
+	struct net_bell never = {0};
+	int err;
+
+	net_unrestartable(true);
+	err = net_bell_wait(&never, CORO_FOREVER);
+	net_unrestartable(false);
+	return (int)net_result(err < 0 ? err : -EINTR);
+}
+
+NET_HOOK int pause(void)
+{
+	static int (*real)(void);
+
+	if (net_whole.on && net_in_coroutine())
+		return wait_for_one();
+	if (!real)
+		real = (int (*)(void))dlsym(RTLD_NEXT, "pause");
+	return real();
+}
+
+NET_HOOK int sigsuspend(const sigset_t *mask)
+{
+	static int (*real)(const sigset_t *);
+	sigset_t old;
+	int saved;
+
+	if (!net_whole.on || !net_in_coroutine()) {
+		if (!real)
+			real = (int (*)(const sigset_t *))dlsym(RTLD_NEXT,
+								"sigsuspend");
+		return real(mask);
+	}
+	pthread_sigmask(SIG_SETMASK, mask, &old);
+	wait_for_one();
+	saved = errno;
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	errno = saved;
+	return -1;
+}
+
+/* ---- the beginning and the end ---- */
+
+void net_run_signals_save(void)
+{
+	for (int signo = 1; signo < NSIG; signo++)
+		set(signo, NULL, &before[signo]);
+}
+
+/*
+ * What the program inherited: the log holds SIGPIPE and SIGUSR1 for programs of
+ * ours, and the loop SIGINT and SIGTERM.
+ */
+void net_run_signals_begin(void)
+{
+	static const int theirs[] = {SIGPIPE, SIGUSR1, SIGINT, SIGTERM, SIGHUP};
+
+	net_whole.handle_signals = handle_all;
+	for (size_t i = 0; i < sizeof(theirs) / sizeof(theirs[0]); i++)
+		sigaction(theirs[i], &before[theirs[i]], NULL);
+}
+
+int net_run_signal(void)
+{
+	return atomic_load(&ended_by);
+}
+
+void net_run_signal_default(int signo)
+{
+	const struct sigaction action = {.sa_handler = SIG_DFL};
+	sigset_t only;
+
+	set(signo, &action, NULL);
+	sigemptyset(&only);
+	sigaddset(&only, signo);
+	pthread_sigmask(SIG_UNBLOCK, &only, NULL);
+	raise(signo);
+}

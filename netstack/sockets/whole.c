@@ -1,0 +1,76 @@
+/*
+ * Whole programs: what the calls need to know of one whose main() is a
+ * coroutine (run_main.c), and does not matter to a program that was written
+ * for coroutines.
+ */
+#include "netstack/sockets/sockets_priv.h"
+
+struct net_whole net_whole;
+
+static bool in_main(void)
+{
+	return coro_self() == net_whole.main;
+}
+
+int net_whole_cancelled(void)
+{
+	bool restarts;
+
+	if (!net_whole.on)
+		return -ECANCELED;
+	if (net_whole.ending || net_stack_stopping(net_whole.stack))
+		while (in_main())
+			coro_park();
+	if (!in_main() || !net_whole.interrupted)
+		return -ECANCELED;
+	net_whole.interrupted = false;
+	restarts = net_whole.handle_signals();
+	return restarts && !net_whole.unrestartable ? 0 : -EINTR;
+}
+
+int net_whole_turn(void)
+{
+	int saved = errno, err;
+
+	if (!in_main() || net_forked)
+		return 0;
+	atomic_store(&net_whole.handled, false);
+	err = coro_yield();
+	if (err == -ECANCELED)
+		err = net_whole_cancelled();
+	errno = saved;
+	return err;
+}
+
+/* ---- descriptors that are not the program's ---- */
+
+void net_whole_reserve(int fd)
+{
+	if ((unsigned)fd < NET_FDS_MAX)
+		net_fds[fd].reserved = true;
+}
+
+/*
+ * Programs close whatever numbers they find. The stack's own look closed to
+ * them, and only the stack itself, outside coroutines, closes them.
+ */
+bool net_whole_keeps(int fd)
+{
+	if (!net_whole.on || (unsigned)fd >= NET_FDS_MAX ||
+	    !net_fds[fd].reserved || net_forked)
+		return false;
+	if (coro_self() || net_sockets_tls.stack != net_whole.stack)
+		return true;
+	net_fds[fd].reserved = false;
+	return false;
+}
+
+bool net_whole_keeps_any(unsigned first, unsigned last)
+{
+	if (!net_whole.on || net_forked)
+		return false;
+	for (unsigned fd = first; fd <= last && fd < NET_FDS_MAX; fd++)
+		if (net_fds[fd].reserved)
+			return true;
+	return false;
+}

@@ -1,0 +1,475 @@
+#!/usr/bin/env python3
+"""Unmodified programs of Debian on the stack, by coronet-run.
+
+Usage: test_run.py BUILD_DIR
+
+Over a TAP they talk to the kernel of this namespace, as clients and as servers; over memif to each
+other.
+"""
+
+import contextlib
+import errno
+import functools
+import os
+import pathlib
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import threading
+import time
+
+from harness import PATIENCE, Failure, Skip, check, command, eventually, main
+
+OURS, KERNELS = "10.9.0.1", "10.9.1.1"
+OURS6, KERNELS6 = "fd00:9::1", "fd00:9::1:1"
+BIG = 8 << 20
+numbers = iter(range(1000))
+
+
+def need(*programs):
+    for program in programs:
+        if not shutil.which(program, path=os.environ["PATH"] + ":/usr/sbin"):
+            raise Skip(f"{program} is not installed")
+
+
+def listening(address, port):
+    try:
+        socket.create_connection((address, port), 1).close()
+    except OSError:
+        return False
+    return True
+
+
+def bring_up(link, program):
+    """The kernel's end of a TAP, as soon as the program has made it."""
+    eventually(lambda: link in [name for _, name in socket.if_nameindex()] or not program.alive(),
+               PATIENCE, program.story)
+    for words in (["addr", "add", f"{KERNELS}/16", "dev", link],
+                  ["addr", "add", f"{KERNELS6}/64", "dev", link, "nodad"],
+                  ["link", "set", link, "up"]):
+        done = subprocess.run(["ip", *words], check=False, capture_output=True)
+        # One that asks nothing may have ended.
+        check(done.returncode == 0 or not program.alive(), f"ip {words}: {done.stderr}")
+
+
+class OnTap:
+    """Runs programs on the stack, each at the other end of a TAP of its own."""
+
+    def __init__(self, env):
+        self.env = env
+
+    def start(self, *words, options=(), **popen_args):
+        link = f"run{next(numbers)}"
+        path = f"{os.environ['PATH']}:/usr/sbin"
+        popen_args["env"] = {**os.environ, "PATH": path, **popen_args.get("env", {})}
+        program = self.env.start(
+            [self.env.app("coronet-run"), "--link", f"tap:{link}", "--addr", f"{OURS}/16",
+             "--addr", f"{OURS6}/64", "--poll", "adaptive", *options, *words], **popen_args)
+        bring_up(link, program)
+        return program
+
+    @contextlib.contextmanager
+    def server(self, port, *words, **more):
+        program = self.start(*words, **more)
+        try:
+            eventually(lambda: listening(OURS, port) or not program.alive(), PATIENCE,
+                       lambda: f"does not listen: {program.story()}")
+            check(program.alive(), f"ended: {program.story()}")
+            yield program
+        finally:
+            program.kill()
+
+    def client(self, *words, status=0, **more):
+        """What the program has written, when it has ended."""
+        program = self.start(*words, **more)
+        got = program.wait(PATIENCE)
+        check(got == status, f"status {got}: {program.story()}")
+        return program.output("stdout")
+
+
+@contextlib.contextmanager
+def kernel_server(env, port, *words, **more):
+    path = f"{os.environ['PATH']}:/usr/sbin"
+    program = env.start(words, **{**more, "env": {**os.environ, "PATH": path}})
+    try:
+        eventually(lambda: listening("127.0.0.1", port) or not program.alive(), PATIENCE,
+                   lambda: f"does not listen: {program.story()}")
+        check(program.alive(), f"ended: {program.story()}")
+        yield program
+    finally:
+        program.kill()
+
+
+def ends_by_sigterm(program, status=0):
+    program.signal(signal.SIGTERM)
+    got = program.wait(PATIENCE)
+    check(got == status, f"status {got} after SIGTERM: {program.story()}")
+
+
+# ---- redis ----
+
+def redis_server(address):
+    return ["redis-server", "--bind", address, "--port", 6379, "--save", "", "--protected-mode",
+            "no"]
+
+
+def benchmarked(text):
+    rates = re.findall(r'^"(?:SET|GET)","([\d.]+)"', text, re.MULTILINE)
+    check(len(rates) == 2 and all(float(rate) > 0 for rate in rates), f"no rates: {text}")
+
+
+BENCHMARK = ["-t", "set,get", "-n", 4000, "-c", 20, "--csv"]
+
+
+def redis_serves(env):
+    need("redis-server", "redis-benchmark", "redis-cli")
+    with OnTap(env).server(6379, *redis_server(OURS)) as server:
+        benchmarked(command("redis-benchmark", "-h", OURS, *BENCHMARK))
+        check(command("redis-cli", "-h", OURS, "set", "name", "value").strip() == "OK", "no OK")
+        check(command("redis-cli", "-h", OURS, "get", "name").strip() == "value", "no value")
+        ends_by_sigterm(server)
+
+
+def redis_asks(env):
+    need("redis-server", "redis-benchmark")
+    with kernel_server(env, 6379, *redis_server("0.0.0.0")):
+        benchmarked(OnTap(env).client("redis-benchmark", "-h", KERNELS, *BENCHMARK))
+
+
+# ---- HTTP ----
+
+NGINX = """daemon off; master_process off; worker_processes 1; pid {folder}/pid; {user}
+error_log stderr;
+events {{ worker_connections 256; }}
+http {{ access_log off; client_body_temp_path {folder}/b; proxy_temp_path {folder}/p;
+        fastcgi_temp_path {folder}/f; uwsgi_temp_path {folder}/u; scgi_temp_path {folder}/s;
+        server {{ listen {port}; listen [::]:{port}; root {folder}; sendfile on; }} }}
+"""
+
+
+def folder_of(env):
+    folder = pathlib.Path(env.scratch_for({}))
+    (folder / "small").write_text("hello\n")
+    (folder / "big").write_bytes(os.urandom(BIG))
+    return folder
+
+
+def nginx(folder, port):
+    user = "user root;" if os.getuid() == 0 else ""
+    (folder / "conf").write_text(NGINX.format(folder=folder, port=port, user=user))
+    return ["nginx", "-p", folder, "-e", "stderr", "-c", folder / "conf"]
+
+
+def fetches(folder, address, port):
+    """Small and large files by curl, some at a time, over both families."""
+    for host in (address, f"[{OURS6}]" if address == OURS else f"[{KERNELS6}]"):
+        url = f"http://{host}:{port}"
+        check(command("curl", "-sS", f"{url}/small") == "hello\n", f"{url}/small differs")
+        command("curl", "-sS", "-Z", "--parallel-max", "4", *[
+            word for n in range(4) for word in ("-o", folder / f"got{n}", f"{url}/big")])
+        for n in range(4):
+            check((folder / f"got{n}").read_bytes() == (folder / "big").read_bytes(),
+                  f"{url}/big differs")
+
+
+def nginx_serves(env):
+    need("nginx", "curl", "wrk")
+    folder = folder_of(env)
+    with OnTap(env).server(8080, *nginx(folder, 8080)) as server:
+        fetches(folder, OURS, 8080)
+        text = command("wrk", "-t1", "-c32", "-d2", f"http://{OURS}:8080/small")
+        check("Requests/sec" in text and "Socket errors" not in text, text)
+        ends_by_sigterm(server)
+
+
+def python_serves(env):
+    """A thread a request, each with a socket that the main thread accepted."""
+    folder = folder_of(env)
+    with OnTap(env).server(8000, "python3", "-m", "http.server", "--bind", "::", 8000,
+                           cwd=folder):
+        fetches(folder, OURS, 8000)
+
+
+def curl_fetches(env):
+    need("nginx", "curl")
+    folder, run = folder_of(env), OnTap(env)
+    with kernel_server(env, 8081, *nginx(folder, 8081)):
+        for host in (KERNELS, f"[{KERNELS6}]"):
+            url = f"http://{host}:8081"
+            check(run.client("curl", "-sS", f"{url}/small") == "hello\n", "the file differs")
+            run.client("curl", "-sS", "-Z", "-o", folder / "got0", f"{url}/big", "-o", folder / "got1",
+                       f"{url}/big")
+            for name in ("got0", "got1"):
+                check((folder / name).read_bytes() == (folder / "big").read_bytes(), "differs")
+        run.client("curl", "-sS", f"http://{KERNELS}:9/", status=7)  # refused
+
+
+def wget_fetches(env):
+    need("nginx", "wget")
+    folder, run = folder_of(env), OnTap(env)
+    with kernel_server(env, 8081, *nginx(folder, 8081)):
+        run.client("wget", "-q", "-O", folder / "got", f"http://{KERNELS}:8081/big")
+        check((folder / "got").read_bytes() == (folder / "big").read_bytes(), "the file differs")
+
+
+HAPROXY = """global
+    nbthread 1
+defaults
+    timeout connect 10s
+    timeout client 60s
+    timeout server 60s
+    mode http
+frontend f
+    bind *:8080
+    bind :::8080 v6only
+    default_backend b
+backend b
+    server s {kernels}:8081
+"""
+
+
+def haproxy_proxies(env):
+    need("nginx", "haproxy", "curl")
+    folder = folder_of(env)
+    (folder / "haproxy.cfg").write_text(HAPROXY.format(kernels=KERNELS))
+    with kernel_server(env, 8081, *nginx(folder, 8081)), \
+            OnTap(env).server(8080, "haproxy", "-db", "-f", folder / "haproxy.cfg") as server:
+        fetches(folder, OURS, 8080)
+        server.signal(signal.SIGUSR1)  # soft stop
+        check(server.wait(PATIENCE) == 0, server.story())
+
+
+# ---- streams ----
+
+def received(text):
+    """Bits a second that iperf3 says the receiver got."""
+    found = re.search(r"([\d.]+) ([KMG]?)bits/sec +receiver", text)
+    check(found and float(found[1]) > 0, f"nothing received: {text}")
+
+
+def iperf3(env):
+    """Each test is a listening of its own."""
+    need("iperf3")
+    run, mores = OnTap(env), ([], ["-R"], ["-P", 4], ["--bidir"])
+
+    def each(server, port, client):
+        for number, more in enumerate(mores, 1):
+            eventually(lambda n=number: f"(test #{n})" in server.output("stdout"), PATIENCE,
+                       server.story)
+            received(client(["-p", port, "-n", "20M", *more]))
+
+    server = run.start("iperf3", "-s", "--forceflush", "-p", 5201)
+    each(server, 5201, lambda words: command("iperf3", "-c", OURS, *words))
+    server.signal(signal.SIGTERM)  # whose handler leaves by longjmp()
+    check(server.wait(PATIENCE) in (0, 1) and "interrupt" in server.output("stderr"),
+          server.story())
+    server = env.start(["iperf3", "-s", "--forceflush", "-p", "5202"])
+    each(server, 5202, lambda words: run.client("iperf3", "-c", KERNELS, *words))
+    server.kill()
+
+
+def netcat(env):
+    """A file each way: what was written arrives, though the program has ended."""
+    need("nc")
+    folder, run = folder_of(env), OnTap(env)
+    data = (folder / "big").read_bytes()
+    with socket.create_server(("0.0.0.0", 7000)) as listener, (folder / "big").open("rb") as big:
+        got = bytearray()
+
+        def take():
+            sock = listener.accept()[0]
+            while part := sock.recv(1 << 16):
+                got.extend(part)
+                time.sleep(0.0005)  # slower than nc writes
+            sock.sendall(b"thanks\n")
+            sock.close()
+        thread = threading.Thread(target=take, daemon=True)
+        thread.start()
+        text = run.client("nc", "-N", KERNELS, 7000, stdin=big)
+        thread.join(PATIENCE)
+        check(got == data, f"{len(got)} of {len(data)} bytes arrived")
+        check(text == "thanks\n", f"the answer: {text!r}")
+    server = run.start("nc", "-l", OURS, 7001)
+    eventually(lambda: subprocess.run(["nc", "-N", OURS, "7001"], check=False,
+                                      input=data, capture_output=True).returncode == 0,
+               PATIENCE, server.story)
+    check(server.wait(PATIENCE) == 0, server.story())
+    check(server.paths["stdout"].read_bytes() == data, "what nc received differs")
+
+
+# ---- memcached ----
+
+def ask(sock, text, until):
+    sock.sendall(text)
+    got = b""
+    while not got.endswith(until):
+        part = sock.recv(1 << 16)
+        check(part, f"closed after {got[-100:]!r}")
+        got += part
+    return got
+
+
+def memcached(env):
+    """Its worker is a thread beside the one that accepts."""
+    need("memcached")
+    user = ["-u", "root"] if os.getuid() == 0 else []
+    with OnTap(env).server(11211, "memcached", "-t", 1, "-l", OURS, "-U", 0, *user) as server:
+        socks = [socket.create_connection((OURS, 11211), PATIENCE) for _ in range(20)]
+        value = os.urandom(100000)
+        for n, sock in enumerate(socks):
+            head = f"set k{n} 0 0 {len(value)}\r\n".encode()
+            check(ask(sock, head + value + b"\r\n", b"\r\n") == b"STORED\r\n", "not stored")
+        for n, sock in enumerate(reversed(socks)):
+            got = ask(sock, f"get k{n}\r\n".encode(), b"END\r\n")
+            check(value in got, f"{len(got)} bytes for a value of {len(value)}")
+            sock.close()
+        ends_by_sigterm(server)
+
+
+# ---- two stacks ----
+
+def pair(env):
+    """Options for both ends of a memif."""
+    path = env.scratch / f"memif{next(numbers)}"
+    run = [env.app("coronet-run"), "--poll", "adaptive", "--memory", "2G"]
+    return ([*run, "--link", f"memif:{path},role=server", "--addr", f"{OURS}/16"],
+            [*run, "--link", f"memif:{path},role=client", "--addr", "10.9.0.2/16"])
+
+
+def over_memif(env):
+    need("redis-server", "redis-benchmark", "nginx", "curl", "iperf3")
+    folder = folder_of(env)
+    path = {"env": {**os.environ, "PATH": f"{os.environ['PATH']}:/usr/sbin"}}
+    for server, clients in (
+            (redis_server(OURS), [["redis-benchmark", "-h", OURS, *BENCHMARK]]),
+            (nginx(folder, 8080), [["curl", "-sS", "--retry", 60, "--retry-connrefused",
+                                    "-o", folder / "got", f"http://{OURS}:8080/big"]]),
+            (["iperf3", "-s"], [["iperf3", "-c", OURS, "-n", "50M"],
+                                ["iperf3", "-c", OURS, "-n", "50M", "-R"]])):
+        near, far = pair(env)
+        served = env.start([*near, *server], **path)
+        for words in clients:
+            for _ in range(20):
+                client = env.start([*far, *words], **path)
+                status = client.wait(PATIENCE)
+                # The first may come before the server listens.
+                if status == 0 or not served.alive():
+                    break
+                time.sleep(0.2)
+            check(status == 0, f"{client.story()}\n{served.story()}")
+            if words[0] == "redis-benchmark":
+                benchmarked(client.output("stdout"))
+        served.kill()
+    check((folder / "got").read_bytes() == (folder / "big").read_bytes(), "the file differs")
+
+
+# ---- manners ----
+
+def keeps_to_itself(env):
+    """What the program starts is the kernel's; closing all numbers does not close the stack's."""
+    run = OnTap(env)
+    text = run.client("sh", "-c", "env; echo; grep -c coronet-run /proc/$$/maps; "
+                      "grep -c coronet-run /proc/self/maps", status=1)
+    variables, counts = text.split("\n\n")
+    check("coronet-run" not in re.sub("^(_|PWD|OLDPWD)=.*$", "", variables, flags=re.MULTILINE)
+          and "CORONET" not in variables, f"the environment: {variables}")
+    counts = [int(count) for count in counts.split()]
+    check(counts[0] > 0 and counts[1] == 0, f"preloaded, in a child: {counts}")
+    with socket.create_server(("0.0.0.0", 7002)) as listener:
+        program = run.start("python3", "-c", """
+import os, socket
+os.closerange(3, 100000)
+s = socket.create_connection(("10.9.1.1", 7002), 60)
+s.sendall(b"after closing all")
+child = os.fork()
+if child == 0:
+    try:
+        s.sendall(b"from a child")
+    except OSError as error:
+        os._exit(error.errno)
+    os._exit(0)
+s.sendall(b"%4d" % os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+""")
+        sock = listener.accept()[0]
+        sock.settimeout(PATIENCE)
+        exactly(sock, b"after closing all%4d" % errno.ENOTSUP)
+        check(sock.recv(1) == b"", "more than was written")
+        check(program.wait(PATIENCE) == 0, program.story())
+
+
+def signals(env):
+    """Handlers end calls that wait, SIGTERM ends a program and its connections."""
+    script = """
+import select, signal, socket, sys, time
+def on(number, frame):
+    raise KeyError(number)
+signal.signal(signal.SIGUSR1, on)
+s = socket.create_connection(("10.9.1.1", 7003), 60)
+for wait in (lambda: s.recv(1), lambda: select.select([s], [], []), lambda: time.sleep(600),
+             lambda: signal.pause()):
+    s.sendall(b"waiting")
+    try:
+        wait()
+    except KeyError:
+        s.sendall(b"woken")
+s.sendall(b"x" * 1000000)
+time.sleep(600)
+"""
+    with socket.create_server(("0.0.0.0", 7003)) as listener:
+        program = OnTap(env).start("python3", "-c", script)
+        sock = listener.accept()[0]
+        sock.settimeout(PATIENCE)
+        for _ in range(4):
+            exactly(sock, b"waiting")
+            time.sleep(0.05)  # until it does; a signal before that ends the same call
+            program.signal(signal.SIGUSR1)
+            exactly(sock, b"woken")
+        exactly(sock, b"x" * 1000000)
+        program.signal(signal.SIGTERM)
+        check(sock.recv(1) == b"", "no end of the stream")
+        status = program.wait(PATIENCE)
+        check(status == -signal.SIGTERM, f"status {status}: {program.story()}")
+
+
+def exactly(sock, wanted):
+    got = b""
+    while len(got) < len(wanted):
+        part = sock.recv(len(wanted) - len(got))
+        check(part, f"closed after {got!r}")
+        got += part
+    check(got == wanted, f"{got!r} in place of {wanted!r}")
+
+
+def refused(env):
+    run = env.app("coronet-run")
+    (env.scratch / "static.c").write_text("int main(void) { return 0; }\n")
+    static = env.scratch / "static"
+    link = ["--link", "ring:r0", "--addr", f"{OURS}/16"]
+    cases = [([], 2, "no program"), (["--link"], 2, "requires an argument"),
+             ([*link, "--sockets", "10.9.0.0/99", "true"], 2, "'10.9.0.0/99'"),
+             ([*link, "nosuchprogram"], 2, "nosuchprogram"),
+             (["--link", "nosuch:x", "true"], 2, "nosuch"),
+             (["--addr", "10.9.0.1/16", "true"], 1, "--link")]
+    if shutil.which("cc"):
+        command("cc", "-static", "-o", static, env.scratch / "static.c")
+        cases.append(([*link, static], 2, "statically"))
+    for words, status, wanted in cases:
+        program = env.start([run, *words])
+        got = program.wait(PATIENCE)
+        lines = program.output("stderr").strip().splitlines()
+        check(got == status and len(lines) == 1 and wanted in lines[0],
+              f"{words}: status {got}: {program.story()}")
+
+
+def cases(env):
+    for case in (redis_serves, redis_asks, nginx_serves, python_serves, curl_fetches,
+                 wget_fetches, haproxy_proxies, iperf3, netcat, memcached, over_memif,
+                 keeps_to_itself, signals, refused):
+        if not env.args or case.__name__ in env.args:
+            yield case.__name__.replace("_", " "), functools.partial(case, env)
+
+
+if __name__ == "__main__":
+    main(cases)
