@@ -39,6 +39,7 @@ TYPED = {
         ("backend dr", "backend dr"), ("set l", "set log."),
         ("set log.r", "set log.reopen "), ("rel", "reload "),
         ("mem x", "mem x")],
+    "coronet-run": [("--sock", "--sockets="), ("--link m", "--link memif:")],
     "epoll-echo": [("--thr", "--threads="), ("--cp", "--cpu="), ("--lc", "--lcore=")],
 }
 

@@ -84,9 +84,11 @@ static bool takes_value(const struct argp *argp, const char *word)
 	bool is_long = word[1] == '-';
 	size_t len = strlen(word + 2);
 
-	for (const struct argp_option *o = argp->options; o && (o->name || o->key || o->doc); o++)
-		if (o->arg && (is_long ? o->name && is_prefix(o->name, word + 2, len)
-				       : o->key == word[1] && !word[2]))
+	for (const struct argp_option *o = argp->options;
+	     o && (o->name || o->key || o->doc); o++)
+		if (o->arg &&
+		    (is_long ? o->name && is_prefix(o->name, word + 2, len)
+			     : o->key == word[1] && !word[2]))
 			return true;
 	for (const struct argp_child *c = argp->children; c && c->argp; c++)
 		if (takes_value(c->argp, word))
@@ -117,7 +119,8 @@ static const char *path_of(const char *program, char *path)
 
 	if (strchr(program, '/'))
 		return program;
-	for (dirs = dirs ? dirs : "/usr/bin:/bin"; *dirs; dirs += *dirs == ':') {
+	for (dirs = dirs ? dirs : "/usr/bin:/bin"; *dirs;
+	     dirs += *dirs == ':') {
 		size_t len = strcspn(dirs, ":");
 
 		snprintf(path, PATH_MAX, "%.*s/%s", (int)len, dirs, program);

@@ -71,8 +71,7 @@ static uint16_t choose_port(const ip_addr_t *ip)
 	for (unsigned i = 0; i < net_port_count(); i++) {
 		u16_t port = net_ephemeral_next(&search);
 
-		if (!is_taken(ip, port) &&
-		    !net_listener_find_exact(NULL, port))
+		if (!is_taken(ip, port) && !net_listener_find_exact(NULL, port))
 			return port;
 	}
 	return 0;

@@ -76,9 +76,9 @@ struct net_listener *net_listener_find_in(const struct net_stack *stack,
 	if (!listener)
 		listener = find_in(stack, NULL, port);
 	if (!listener)
-		listener = find_in(
-			stack, IP_IS_V6(ip) ? IP6_ADDR_ANY : IP4_ADDR_ANY,
-			port);
+		listener = find_in(stack,
+				   IP_IS_V6(ip) ? IP6_ADDR_ANY : IP4_ADDR_ANY,
+				   port);
 	return listener;
 }
 

@@ -19,9 +19,9 @@ static ssize_t recv_one(struct net_sock *sock, int whose, void *buf, size_t len,
 {
 	struct iovec iov = {buf, len};
 
-	return net_result(whose < 0 ? whose
-				    : net_read_done(net_sock_recv(
-					      sock, &iov, 1, flags)));
+	return net_result(
+		whose < 0 ? whose
+			  : net_read_done(net_sock_recv(sock, &iov, 1, flags)));
 }
 
 NET_HOOK ssize_t read(int fd, void *buf, size_t len)
@@ -49,11 +49,10 @@ NET_HOOK ssize_t readv(int fd, const struct iovec *iov, int n)
 	if (net_fd_others(fd))
 		return NET_OTHERS(readv, fd, (long)iov, n);
 	if (whose)
-		return net_result(
-			whose < 0 ? whose
-			: n < 0	  ? -EINVAL
-				  : net_read_done(net_sock_recv(
-					    sock, iov, (size_t)n, 0)));
+		return net_result(whose < 0 ? whose
+				  : n < 0   ? -EINVAL
+					    : net_read_done(net_sock_recv(
+						      sock, iov, (size_t)n, 0)));
 	err = net_kernel_wait(fd, POLLIN);
 	return err < 0 ? net_result(err) : net_real()->readv(fd, iov, n);
 }
@@ -103,9 +102,9 @@ NET_HOOK ssize_t recvmsg(int fd, struct msghdr *msg, int flags)
 		return NET_OTHERS(recvmsg, fd, (long)msg, flags);
 	if (whose) {
 		n = whose < 0 ? whose
-			      : net_read_done(net_sock_recv(
-					sock, msg->msg_iov, msg->msg_iovlen,
-					flags));
+			      : net_read_done(net_sock_recv(sock, msg->msg_iov,
+							    msg->msg_iovlen,
+							    flags));
 		if (n >= 0) {
 			msg->msg_namelen = 0;
 			msg->msg_controllen = 0;
@@ -160,9 +159,9 @@ static ssize_t send_one(struct net_sock *sock, int whose, const void *buf,
 {
 	struct iovec iov = {(void *)buf, len};
 
-	return net_result(whose < 0 ? whose
-				    : net_done(net_sock_send(sock, &iov, 1,
-							     flags)));
+	return net_result(
+		whose < 0 ? whose
+			  : net_done(net_sock_send(sock, &iov, 1, flags)));
 }
 
 NET_HOOK ssize_t write(int fd, const void *buf, size_t len)
@@ -173,9 +172,9 @@ NET_HOOK ssize_t write(int fd, const void *buf, size_t len)
 	if (net_fd_others(fd))
 		return NET_OTHERS(write, fd, (long)buf, (long)len);
 	if (whose)
-		return net_result(whose < 0 ? whose
-					    : net_done(net_sock_write(
-						      sock, buf, len)));
+		return net_result(
+			whose < 0 ? whose
+				  : net_done(net_sock_write(sock, buf, len)));
 	return net_kernel_write(fd, buf, len);
 }
 
@@ -193,11 +192,10 @@ NET_HOOK ssize_t writev(int fd, const struct iovec *iov, int n)
 	if (net_fd_others(fd))
 		return NET_OTHERS(writev, fd, (long)iov, n);
 	if (whose)
-		return net_result(
-			whose < 0 ? whose
-			: n < 0	  ? -EINVAL
-				  : net_done(net_sock_send(sock, iov,
-							   (size_t)n, 0)));
+		return net_result(whose < 0 ? whose
+				  : n < 0   ? -EINVAL
+					    : net_done(net_sock_send(
+						      sock, iov, (size_t)n, 0)));
 	return net_kernel_writev(fd, iov, n);
 }
 
@@ -273,10 +271,9 @@ NET_HOOK ssize_t sendfile(int out, int in, off_t *offset, size_t count)
 	whose = WHOSE(out, &sock);
 	if (whose == 0)
 		return net_kernel_sendfile(out, in, offset, count);
-	return net_result(
-		whose < 0 ? whose
-			  : net_done(net_sock_sendfile(sock, out, in, offset,
-						       count)));
+	return net_result(whose < 0 ? whose
+				    : net_done(net_sock_sendfile(
+					      sock, out, in, offset, count)));
 }
 
 NET_HOOK ssize_t sendfile64(int out, int in, off64_t *offset, size_t count)

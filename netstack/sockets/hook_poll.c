@@ -50,7 +50,7 @@ static bool poll_is_ours(struct pollfd *fds, nfds_t n)
 }
 
 /* The whole call is the owner's, then: it waits for the kernel's as well. */
-static bool others_poll(const struct pollfd *fds, nfds_t n)
+static bool others_poll(struct pollfd *fds, nfds_t n)
 {
 	if (net_is_another())
 		for (nfds_t i = 0; i < n; i++)
@@ -74,7 +74,8 @@ NET_HOOK int ppoll(struct pollfd *fds, nfds_t n, const struct timespec *ts,
 	int64_t ns;
 
 	if (others_poll(fds, n))
-		return (int)NET_OTHERS(ppoll, (long)fds, (long)n, (long)ts, (long)mask);
+		return (int)NET_OTHERS(ppoll, (long)fds, (long)n, (long)ts,
+				       (long)mask);
 	if (!poll_is_ours(fds, n))
 		return net_real()->ppoll(fds, n, ts, mask);
 	if (!timespec_ns(ts, &ns))
@@ -116,8 +117,8 @@ static bool others_select(int n, const fd_set *in, const fd_set *out)
 {
 	if (net_is_another())
 		for (int fd = 0; fd < n; fd++)
-			if (net_fd_others(fd) && (net_fd_is_in(fd, in) ||
-						  net_fd_is_in(fd, out)))
+			if (net_fd_others(fd) &&
+			    (net_fd_is_in(fd, in) || net_fd_is_in(fd, out)))
 				return true;
 	return false;
 }
@@ -130,8 +131,8 @@ NET_HOOK int select(int n, fd_set *in, fd_set *out, fd_set *except,
 	long ready;
 
 	if (others_select(n, in, out))
-		return (int)NET_OTHERS(select, n, (long)in, (long)out, (long)except,
-				       (long)tv);
+		return (int)NET_OTHERS(select, n, (long)in, (long)out,
+				       (long)except, (long)tv);
 	if (!net_in_coroutine())
 		return net_real()->select(n, in, out, except, tv);
 	if (tv) {
@@ -157,8 +158,8 @@ NET_HOOK int pselect(int n, fd_set *in, fd_set *out, fd_set *except,
 	int64_t ns;
 
 	if (others_select(n, in, out))
-		return (int)NET_OTHERS(pselect, n, (long)in, (long)out, (long)except,
-				       (long)ts, (long)mask);
+		return (int)NET_OTHERS(pselect, n, (long)in, (long)out,
+				       (long)except, (long)ts, (long)mask);
 	if (!net_in_coroutine())
 		return net_real()->pselect(n, in, out, except, ts, mask);
 	if (!timespec_ns(ts, &ns))
@@ -264,7 +265,8 @@ NET_HOOK int epoll_wait(int epfd, struct epoll_event *events, int max,
 	long n;
 
 	if (net_fd_others(epfd))
-		return (int)NET_OTHERS(epoll_wait, epfd, (long)events, max, timeout);
+		return (int)NET_OTHERS(epoll_wait, epfd, (long)events, max,
+				       timeout);
 	if (!await(epfd, events, max, ms_ns(timeout), &n))
 		return net_real()->epoll_wait(epfd, events, max, timeout);
 	return (int)net_result(n);
@@ -276,8 +278,8 @@ NET_HOOK int epoll_pwait(int epfd, struct epoll_event *events, int max,
 	long n;
 
 	if (net_fd_others(epfd))
-		return (int)NET_OTHERS(epoll_pwait, epfd, (long)events, max, timeout,
-				       (long)mask);
+		return (int)NET_OTHERS(epoll_pwait, epfd, (long)events, max,
+				       timeout, (long)mask);
 	if (net_in_coroutine())
 		take_signals(mask);
 	if (!await(epfd, events, max, ms_ns(timeout), &n))
@@ -293,8 +295,8 @@ NET_HOOK int epoll_pwait2(int epfd, struct epoll_event *events, int max,
 	long n;
 
 	if (net_fd_others(epfd))
-		return (int)NET_OTHERS(epoll_pwait2, epfd, (long)events, max, (long)ts,
-				       (long)mask);
+		return (int)NET_OTHERS(epoll_pwait2, epfd, (long)events, max,
+				       (long)ts, (long)mask);
 	if (!timespec_ns(ts, &ns))
 		return (int)net_result(-EINVAL);
 	if (net_in_coroutine())

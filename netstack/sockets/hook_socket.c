@@ -49,7 +49,8 @@ static bool others_address(int fd, const struct sockaddr *sa, socklen_t len)
 	struct net_addr addr;
 
 	return net_fd_others(fd) ||
-	       (net_is_another() && net_addr_from_sockaddr(sa, len, &addr) == 0 &&
+	       (net_is_another() &&
+		net_addr_from_sockaddr(sa, len, &addr) == 0 &&
 		net_sock_is_fresh(fd));
 }
 
@@ -132,8 +133,8 @@ NET_HOOK int accept4(int fd, __SOCKADDR_ARG sa, socklen_t *len, int flags)
 	long err;
 
 	if (net_fd_others(fd))
-		return (int)NET_OTHERS(accept4, fd, (long)sa.__sockaddr__, (long)len,
-				       flags);
+		return (int)NET_OTHERS(accept4, fd, (long)sa.__sockaddr__,
+				       (long)len, flags);
 	if (whose == 0) {
 		err = net_kernel_wait(fd, POLLIN);
 		return err < 0 ? (int)net_result(err)
@@ -142,8 +143,8 @@ NET_HOOK int accept4(int fd, __SOCKADDR_ARG sa, socklen_t *len, int flags)
 	}
 	return (int)net_result(
 		whose < 0 ? whose
-			  : net_read_done(net_sock_accept(
-				    sock, sa.__sockaddr__, len, flags)));
+			  : net_read_done(net_sock_accept(sock, sa.__sockaddr__,
+							  len, flags)));
 }
 
 NET_HOOK int accept(int fd, __SOCKADDR_ARG sa, socklen_t *len)
@@ -160,9 +161,8 @@ NET_HOOK int shutdown(int fd, int how)
 		return (int)NET_OTHERS(shutdown, fd, how);
 	if (whose == 0)
 		return net_real()->shutdown(fd, how);
-	return (int)net_result(whose < 0 ? whose
-					 : net_done(net_sock_shutdown(sock,
-								      how)));
+	return (int)net_result(
+		whose < 0 ? whose : net_done(net_sock_shutdown(sock, how)));
 }
 
 /* ---- descriptors ---- */
@@ -225,7 +225,7 @@ NET_HOOK void closefrom(int first)
 	if (net_whole_keeps_any(first < 0 ? 0 : (unsigned)first, ~0u))
 		close_each(first < 0 ? 0 : (unsigned)first, ~0u);
 	else if (net_fd_forget_range(first < 0 ? 0 : (unsigned)first, ~0u,
-				"closefrom") == 0)
+				     "closefrom") == 0)
 		net_real()->closefrom(first);
 }
 
@@ -383,7 +383,8 @@ NET_HOOK int getsockname(int fd, __SOCKADDR_ARG sa, socklen_t *len)
 	int whose = WHOSE(fd, &sock);
 
 	if (net_fd_others(fd))
-		return (int)NET_OTHERS(getsockname, fd, (long)sa.__sockaddr__, (long)len);
+		return (int)NET_OTHERS(getsockname, fd, (long)sa.__sockaddr__,
+				       (long)len);
 	if (whose == 0)
 		return net_real()->getsockname(fd, sa.__sockaddr__, len);
 	return (int)net_result(
@@ -397,7 +398,8 @@ NET_HOOK int getpeername(int fd, __SOCKADDR_ARG sa, socklen_t *len)
 	int whose = WHOSE(fd, &sock);
 
 	if (net_fd_others(fd))
-		return (int)NET_OTHERS(getpeername, fd, (long)sa.__sockaddr__, (long)len);
+		return (int)NET_OTHERS(getpeername, fd, (long)sa.__sockaddr__,
+				       (long)len);
 	if (whose == 0)
 		return net_real()->getpeername(fd, sa.__sockaddr__, len);
 	return (int)net_result(
@@ -412,7 +414,8 @@ NET_HOOK int getsockopt(int fd, int level, int name, void *value,
 	int whose = WHOSE(fd, &sock);
 
 	if (net_fd_others(fd))
-		return (int)NET_OTHERS(getsockopt, fd, level, name, (long)value, (long)len);
+		return (int)NET_OTHERS(getsockopt, fd, level, name, (long)value,
+				       (long)len);
 	if (whose == 0)
 		return net_real()->getsockopt(fd, level, name, value, len);
 	return (int)net_result(
@@ -427,7 +430,8 @@ NET_HOOK int setsockopt(int fd, int level, int name, const void *value,
 	int whose = WHOSE(fd, &sock);
 
 	if (net_fd_others(fd))
-		return (int)NET_OTHERS(setsockopt, fd, level, name, (long)value, len);
+		return (int)NET_OTHERS(setsockopt, fd, level, name, (long)value,
+				       len);
 	if (whose == 0)
 		return net_real()->setsockopt(fd, level, name, value, len);
 	return (int)net_result(

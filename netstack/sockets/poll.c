@@ -254,9 +254,10 @@ static size_t to_poll(int n, const fd_set *in, const fd_set *out,
 	size_t count = 0;
 
 	for (int fd = 0; fd < n; fd++) {
-		short events = (short)((net_fd_is_in(fd, in) ? POLLIN : 0) |
-				       (net_fd_is_in(fd, out) ? POLLOUT : 0) |
-				       (net_fd_is_in(fd, except) ? POLLPRI : 0));
+		short events =
+			(short)((net_fd_is_in(fd, in) ? POLLIN : 0) |
+				(net_fd_is_in(fd, out) ? POLLOUT : 0) |
+				(net_fd_is_in(fd, except) ? POLLPRI : 0));
 
 		if (events) {
 			if (fds)

@@ -27,7 +27,7 @@
 #define WORDS_MAX     256
 #define LOOK_NS	      INT64_C(1000000)
 #define STALLED_NS    INT64_C(10000000000) /* of what is still to be sent */
-#define STACK_DEFAULT (64ul << 20)	   /* where the limit says "unlimited" */
+#define STACK_DEFAULT (64ul << 20) /* where the limit says "unlimited" */
 #define STACK_MAX     (1ul << 30)
 
 typedef int (*main_fn)(int argc, char **argv, char **envp);
@@ -221,8 +221,8 @@ static int run(int argc, char **argv, char **envp)
 	static struct net_opts opts;
 	static bool open[FDS_NOTED];
 	const struct argp_child children[] = {{&net_argp, 0, NULL, 0}, {0}};
-	const struct argp argp = {options, parse_one, NULL, NULL,
-				  children, NULL,     NULL};
+	const struct argp argp = {options,  parse_one, NULL, NULL,
+				  children, NULL,      NULL};
 	struct coro_attr attr = {.name = program_invocation_short_name,
 				 .stack = CORO_STACK_PRIVATE,
 				 .save_fp = true};

@@ -11,13 +11,14 @@
  *
  * SIGINT, SIGTERM and SIGHUP end a program that does not handle them, and then
  * the kernel closes its connections. That is done here: the first such signal
- * stops the stack, and a second one is the kernel's.
+ * stops the stack. A second one is the kernel's, and a timer sends that to a
+ * program that computes, or waits in a call that the loop knows nothing of.
  */
 #include "netstack/sockets/run.h"
 
 #include <assert.h>
 #include <dlfcn.h>
-#include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 typedef int (*action_fn)(int signo, const struct sigaction *action,
@@ -32,7 +33,16 @@ static _Atomic uint64_t noted; /* a bit each, main() has yet to handle it */
 
 static_assert(NSIG <= 65, "noted has a bit for each signal");
 
+/* Those that the stack has taken: drivers raise them for frames (net_tap), the
+ * watchdog to look at a thread. The program believes to have them. */
+static bool taken[NSIG];
+
 static const int fatal[] = {SIGINT, SIGTERM, SIGHUP};
+#define FATAL	(sizeof(fatal) / sizeof(fatal[0]))
+#define GRACE_S 2 /* the loop takes one to drain */
+
+static timer_t again[FATAL];
+static bool has_timer[FATAL];
 
 static int set(int signo, const struct sigaction *action, struct sigaction *old)
 {
@@ -41,12 +51,14 @@ static int set(int signo, const struct sigaction *action, struct sigaction *old)
 	return real_action(signo, action, old);
 }
 
-static bool is_fatal(int signo)
+/* Its index, FATAL: none of them. */
+static size_t fatal_index(int signo)
 {
-	for (size_t i = 0; i < sizeof(fatal) / sizeof(fatal[0]); i++)
-		if (fatal[i] == signo)
-			return true;
-	return false;
+	size_t i = 0;
+
+	while (i < FATAL && fatal[i] != signo)
+		i++;
+	return i;
 }
 
 /* ---- what happens when one comes ---- */
@@ -128,13 +140,17 @@ static void nothing(void *arg)
 
 static void on_fatal(int signo)
 {
+	const struct itimerspec grace = {.it_value.tv_sec = GRACE_S};
+	size_t i = fatal_index(signo);
 	int none = 0, saved = errno;
 
-	if (net_forked || !atomic_compare_exchange_strong(&ended_by, &none,
-							  signo)) {
+	if (net_forked ||
+	    !atomic_compare_exchange_strong(&ended_by, &none, signo)) {
 		net_run_signal_default(signo);
 		return;
 	}
+	if (has_timer[i])
+		timer_settime(again[i], 0, &grace, NULL);
 	net_whole.ending = true;
 	net_stack_stop(net_whole.stack);
 	coro_post(net_whole.sched, nothing, NULL); /* it may sleep */
@@ -156,7 +172,8 @@ static struct sigaction ours_for(int signo, const struct sigaction *theirs)
 	if (is_handler(theirs)) {
 		ours.sa_sigaction = on_signal;
 		ours.sa_flags |= SA_SIGINFO;
-	} else if (theirs->sa_handler == SIG_DFL && is_fatal(signo)) {
+	} else if (theirs->sa_handler == SIG_DFL &&
+		   fatal_index(signo) < FATAL) {
 		ours.sa_handler = on_fatal;
 		ours.sa_flags = SA_RESTART;
 	}
@@ -165,9 +182,8 @@ static struct sigaction ours_for(int signo, const struct sigaction *theirs)
 
 static bool stands(const struct sigaction *action)
 {
-	return action->sa_flags & SA_SIGINFO
-		       ? action->sa_sigaction == on_signal
-		       : action->sa_handler == on_fatal;
+	return action->sa_flags & SA_SIGINFO ? action->sa_sigaction == on_signal
+					     : action->sa_handler == on_fatal;
 }
 
 /* The stack's own handlers are set outside coroutines, by its thread. */
@@ -186,6 +202,14 @@ NET_HOOK int sigaction(int signo, const struct sigaction *action,
 
 	if (signo <= 0 || signo >= NSIG || !is_the_programs())
 		return set(signo, action, old);
+	if (taken[signo]) {
+		was = actions[signo];
+		if (action)
+			actions[signo] = *action;
+		if (old)
+			*old = was;
+		return 0;
+	}
 	if (action)
 		ours = ours_for(signo, action);
 	sigfillset(&all);
@@ -209,7 +233,8 @@ NET_HOOK int __sigaction(int signo, const struct sigaction *action,
 
 static sighandler_t set_handler(int signo, sighandler_t handler, int flags)
 {
-	struct sigaction action = {.sa_handler = handler, .sa_flags = flags}, old;
+	struct sigaction action = {.sa_handler = handler, .sa_flags = flags},
+			 old;
 
 	if (sigaction(signo, &action, &old) < 0)
 		return SIG_ERR;
@@ -235,6 +260,42 @@ NET_HOOK sighandler_t __sysv_signal(int signo, sighandler_t handler)
 NET_HOOK sighandler_t sysv_signal(int signo, sighandler_t handler)
 {
 	return __sysv_signal(signo, handler);
+}
+
+/* ---- masks ---- */
+
+typedef int (*mask_fn)(int how, const sigset_t *set, sigset_t *old);
+
+/* What the stack has taken stays open. */
+static const sigset_t *open_taken(int how, const sigset_t *set, sigset_t *copy)
+{
+	if (!set || how == SIG_UNBLOCK || !is_the_programs())
+		return set;
+	*copy = *set;
+	for (int signo = 1; signo < NSIG; signo++)
+		if (taken[signo])
+			sigdelset(copy, signo);
+	return copy;
+}
+
+NET_HOOK int pthread_sigmask(int how, const sigset_t *mask, sigset_t *old)
+{
+	static mask_fn real;
+	sigset_t copy;
+
+	if (!real)
+		real = (mask_fn)dlsym(RTLD_NEXT, "pthread_sigmask");
+	return real(how, open_taken(how, mask, &copy), old);
+}
+
+NET_HOOK int sigprocmask(int how, const sigset_t *mask, sigset_t *old)
+{
+	static mask_fn real;
+	sigset_t copy;
+
+	if (!real)
+		real = (mask_fn)dlsym(RTLD_NEXT, "sigprocmask");
+	return real(how, open_taken(how, mask, &copy), old);
 }
 
 /* ---- waiting for one ---- */
@@ -289,6 +350,15 @@ void net_run_signals_save(void)
 		set(signo, NULL, &before[signo]);
 }
 
+static bool has_changed(int signo)
+{
+	struct sigaction now;
+
+	actions[signo] = before[signo];
+	return set(signo, NULL, &now) == 0 &&
+	       now.sa_handler != before[signo].sa_handler;
+}
+
 /*
  * What the program inherited: the log holds SIGPIPE and SIGUSR1 for programs of
  * ours, and the loop SIGINT and SIGTERM.
@@ -297,6 +367,16 @@ void net_run_signals_begin(void)
 {
 	static const int theirs[] = {SIGPIPE, SIGUSR1, SIGINT, SIGTERM, SIGHUP};
 
+	taken[SIGURG] = has_changed(SIGURG);
+	for (int signo = SIGRTMIN; signo < NSIG; signo++)
+		taken[signo] = has_changed(signo);
+	for (size_t i = 0; i < FATAL; i++) {
+		struct sigevent event = {.sigev_notify = SIGEV_SIGNAL,
+					 .sigev_signo = fatal[i]};
+
+		has_timer[i] =
+			timer_create(CLOCK_MONOTONIC, &event, &again[i]) == 0;
+	}
 	net_whole.handle_signals = handle_all;
 	for (size_t i = 0; i < sizeof(theirs) / sizeof(theirs[0]); i++)
 		sigaction(theirs[i], &before[theirs[i]], NULL);

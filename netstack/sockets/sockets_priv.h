@@ -231,10 +231,10 @@ int net_fd_forget_range(unsigned first, unsigned last, const char *call);
 /* Of a whole program (coronet-run), all zeros of any other. */
 struct net_whole {
 	bool on;
-	bool ending; /* in exit(), or a signal's default action */
-	bool interrupted;   /* main()'s wait was cancelled for a signal */
-	bool unrestartable; /* it waits in a call that ends in spite of
-			       SA_RESTART */
+	bool ending;	      /* in exit(), or a signal's default action */
+	bool interrupted;     /* main()'s wait was cancelled for a signal */
+	bool unrestartable;   /* it waits in a call that ends in spite of
+				 SA_RESTART */
 	_Atomic bool handled; /* a signal, in main(), since its call began */
 	unsigned batch;	      /* writes that may wait for the next turn */
 	struct net_stack *stack;

@@ -140,7 +140,8 @@ static void *guard(void *arg)
 		/* nothing else ends it */
 	}
 	if (net_whole.on)
-		net_sockets_close_all(); /* as the kernel does at a program's end */
+		net_sockets_close_all(); /* as the kernel does at a program's
+					    end */
 	else
 		wake_all();
 	for (;;)

@@ -82,6 +82,35 @@ static void test_listener_of_the_address_goes_before_that_of_all(void **state)
 	assert_int_equal(one, 1);
 }
 
+/* 0.0.0.0 and :: beside each other, and neither beside both at once. */
+static void test_listeners_of_a_family(void **state)
+{
+	struct net_listener *v4, *v6, *both;
+	unsigned clients = 0, others = 0;
+	struct net_addr any4, any6;
+	struct peer peer;
+
+	net_addr_parse("0.0.0.0:80", -1, &any4);
+	net_addr_parse("[::]:80", -1, &any6);
+	assert_int_equal(net_listen(stack, &any6, 8, &v6), 0);
+	net_listener_serve(v6, count, &others);
+	assert_false(answers(80));
+	assert_int_equal(net_listen(stack, &any4, 8, &v4), 0);
+	net_listener_serve(v4, count, &clients);
+	assert_true(answers(80));
+	assert_int_equal(net_listen(stack, &any4, 8, &both), -EADDRINUSE);
+	assert_int_equal(net_listen(stack, &net_addr_any(80), 8, &both),
+			 -EADDRINUSE);
+	peer_connect(&peer, 1001, 80, 5);
+	assert_int_equal(clients, 1);
+	assert_int_equal(others, 0);
+	net_listener_close(v4);
+	net_listener_close(v6);
+	assert_int_equal(net_listen(stack, &net_addr_any(80), 8, &both), 0);
+	assert_int_equal(net_listen(stack, &any4, 8, &v4), -EADDRINUSE);
+	assert_int_equal(net_listen(stack, &any6, 8, &v6), -EADDRINUSE);
+}
+
 /* ---- watched connections ---- */
 
 struct watched {
@@ -195,6 +224,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(
 			test_listener_of_the_address_goes_before_that_of_all,
 			peer_listen, peer_teardown),
+		cmocka_unit_test_setup_teardown(test_listeners_of_a_family,
+						peer_listen, peer_teardown),
 		cmocka_unit_test_setup_teardown(
 			test_watched_connection_echoes_without_a_coroutine,
 			peer_listen, peer_teardown),
