@@ -17,6 +17,7 @@
 #include <argp.h>
 #include <dirent.h>
 #include <dlfcn.h>
+#include <semaphore.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,6 +28,7 @@
 #define WORDS_MAX     256
 #define LOOK_NS	      INT64_C(1000000)
 #define STALLED_NS    INT64_C(10000000000) /* of what is still to be sent */
+#define BEGUN_NS      INT64_C(1000000000)  /* for the loop to get a turn */
 #define STACK_DEFAULT (64ul << 20) /* where the limit says "unlimited" */
 #define STACK_MAX     (1ul << 30)
 
@@ -159,14 +161,56 @@ static void deliver(void)
 	}
 }
 
-/* By another thread's exit(): main() may be anywhere, and is not waited for
- * without end. */
-static long close_for_other(long a, long b, long c, long d, long e, long f)
+/* ---- exit() of another thread ---- */
+
+static struct {
+	sem_t begun, done;
+} others_end;
+
+static void *close_and_deliver(void *arg)
 {
 	net_sockets_close_all();
 	deliver();
-	return 0;
+	sem_post(&others_end.done);
+	return NULL;
 }
+
+static void begin_to_close(void *arg)
+{
+	const struct coro_attr attr = {.name = "exit"};
+
+	net_whole.ending = true; /* main() does nothing more */
+	sem_post(&others_end.begun);
+	if (coro_spawn(net_whole.sched, &attr, close_and_deliver, NULL, NULL) <
+	    0)
+		sem_post(&others_end.done);
+}
+
+static bool wait_for(sem_t *sem, int64_t ns)
+{
+	struct timespec until;
+
+	clock_gettime(CLOCK_MONOTONIC, &until);
+	until.tv_sec += ns / 1000000000;
+	while (sem_clockwait(sem, CLOCK_MONOTONIC, &until) < 0)
+		if (errno != EINTR)
+			return false;
+	return true;
+}
+
+/* main() may be in what the loop knows nothing of, and then nobody closes. */
+static void close_from_another(void)
+{
+	if (!net_whole.owner->socks)
+		return;
+	sem_init(&others_end.begun, 0, 0);
+	sem_init(&others_end.done, 0, 0);
+	if (coro_post(net_whole.sched, begin_to_close, NULL) == 0 &&
+	    wait_for(&others_end.begun, BEGUN_NS))
+		wait_for(&others_end.done, 6 * STALLED_NS);
+}
+
+/* ---- exit() ---- */
 
 static void at_exit(int status, void *arg)
 {
@@ -174,7 +218,7 @@ static void at_exit(int status, void *arg)
 		return;
 	the.status = status;
 	if (net_is_another()) {
-		NET_OTHERS(close_for_other, 0);
+		close_from_another();
 		return;
 	}
 	if (coro_self() != net_whole.main)

@@ -47,7 +47,7 @@ def without_leaks():
     return {"ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":detect_leaks=0"}
 
 
-def bring_up(link, program):
+def bring_up(link, program, address=f"{KERNELS}/16"):
     """The kernel's end of a TAP, as soon as the program has made it."""
     eventually(lambda: link in [name for _, name in socket.if_nameindex()] or not program.alive(),
                PATIENCE, program.story)
@@ -60,7 +60,7 @@ def bring_up(link, program):
         # One that asks nothing may have ended.
         return result.returncode == 0 or not program.alive()
 
-    for words in (["addr", "replace", f"{KERNELS}/16", "dev", link],
+    for words in (["addr", "replace", address, "dev", link],
                   ["addr", "replace", f"{KERNELS6}/64", "dev", link, "nodad"],
                   ["link", "set", link, "up"]):
         eventually(lambda w=words: done(*w), PATIENCE, lambda: trouble + program.story())
@@ -351,31 +351,87 @@ def pair(env):
             [*run, "--link", f"memif:{path},role=client", "--addr", "10.9.0.2/16"])
 
 
+class Far:
+    """A server by coronet-run, and what asks it at the other end of its memif."""
+
+    def __init__(self, env, *server, options=(), **popen_args):
+        self.env = env
+        near, self.far = pair(env)
+        self.popen_args = {"env": {**os.environ, **without_leaks(),
+                                   "PATH": f"{os.environ['PATH']}:/usr/sbin"}, **popen_args}
+        self.server = env.start([*near, *options, *server], **self.popen_args)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.server.kill()
+
+    def ask(self, *words, **popen_args):
+        """Until it succeeds: the first may come before the server listens."""
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            client = self.env.start([*self.far, *words], **{**self.popen_args, **popen_args})
+            status = client.wait(PATIENCE)
+            if status == 0:
+                return client
+            check(self.server.alive() and time.monotonic() < deadline,
+                  f"{client.story()}\n{self.server.story()}")
+            time.sleep(0.2)
+
+
+MEMCACHED_CLIENT = """
+import socket
+s = socket.create_connection(("10.9.0.1", 11211), 60)
+value = b"v" * 50000
+s.sendall(b"set k 0 0 50000\\r\\n" + value + b"\\r\\n")
+f = s.makefile("rb")
+assert f.readline() == b"STORED\\r\\n"
+s.sendall(b"get k\\r\\n")
+assert f.readline() == b"VALUE k 0 50000\\r\\n" and f.read(50002) == value + b"\\r\\n"
+"""
+
+
 def over_memif(env):
-    need("redis-server", "redis-benchmark", "nginx", "curl", "iperf3")
+    need("redis-server", "redis-benchmark", "nginx", "curl", "iperf3", "nc", "memcached", "haproxy")
     folder = folder_of(env)
-    path = {"env": {**os.environ, **without_leaks(), "PATH": f"{os.environ['PATH']}:/usr/sbin"}}
-    for server, clients in (
-            (redis_server(OURS), [["redis-benchmark", "-h", OURS, *BENCHMARK]]),
-            (nginx(folder, 8080), [["curl", "-sS", "--retry", 60, "--retry-connrefused",
-                                    "-o", folder / "got", f"http://{OURS}:8080/big"]]),
-            (["iperf3", "-s"], [["iperf3", "-c", OURS, "-n", "50M"],
-                                ["iperf3", "-c", OURS, "-n", "50M", "-R"]])):
-        near, far = pair(env)
-        served = env.start([*near, *server], **path)
-        for words in clients:
-            for _ in range(20):
-                client = env.start([*far, *words], **path)
-                status = client.wait(PATIENCE)
-                # The first may come before the server listens.
-                if status == 0 or not served.alive():
-                    break
-                time.sleep(0.2)
-            check(status == 0, f"{client.story()}\n{served.story()}")
-            if words[0] == "redis-benchmark":
-                benchmarked(client.output("stdout"))
-        served.kill()
-    check((folder / "got").read_bytes() == (folder / "big").read_bytes(), "the file differs")
+    big, got = (folder / "big").read_bytes(), folder / "got"
+
+    def fetched(path):
+        check(path.read_bytes() == big, "the file differs")
+        path.unlink()
+
+    with Far(env, *redis_server(OURS)) as far:
+        benchmarked(far.ask("redis-benchmark", "-h", OURS, *BENCHMARK).output("stdout"))
+    with Far(env, *nginx(folder, 8080)) as far:
+        far.ask("curl", "-sS", "-o", got, f"http://{OURS}:8080/big")
+        fetched(got)
+    with Far(env, "python3", "-m", "http.server", "--bind", OURS, 8080, cwd=folder) as far:
+        if not env.sanitized:  # as below
+            far.ask("wget", "-q", "-O", got, f"http://{OURS}:8080/big")
+        else:
+            far.ask("curl", "-sS", "-o", got, f"http://{OURS}:8080/big")
+        fetched(got)
+    with Far(env, "iperf3", "-s") as far:
+        far.ask("iperf3", "-c", OURS, "-n", "50M")
+        far.ask("iperf3", "-c", OURS, "-n", "50M", "-R")
+    user = ["-u", "root"] if os.getuid() == 0 else []
+    with Far(env, "memcached", "-t", 1, "-l", OURS, "-U", 0, *user) as far:
+        far.ask("python3", "-c", MEMCACHED_CLIENT)
+    with Far(env, "nc", "-l", OURS, 7001) as far:
+        with (folder / "big").open("rb") as data:
+            far.ask("nc", "-N", OURS, 7001, stdin=data)
+        check(far.server.wait(PATIENCE) == 0, far.server.story())
+        fetched(far.server.paths["stdout"])
+    # haproxy has a memif for its client and a TAP for its server.
+    config, link = folder / "haproxy.cfg", f"run{next(numbers)}"
+    config.write_text(HAPROXY.format(kernels="10.8.1.1"))
+    with kernel_server(env, 8081, *nginx(folder, 8081)), \
+            Far(env, "haproxy", "-db", "-f", config,
+                options=["--link", f"tap:{link}", "--addr", "10.8.0.1/16"]) as far:
+        bring_up(link, far.server, "10.8.1.1/16")
+        far.ask("curl", "-sS", "-o", got, f"http://{OURS}:8080/big")
+        fetched(got)
 
 
 # ---- manners ----
@@ -446,6 +502,27 @@ time.sleep(600)
         check(status == -signal.SIGTERM, f"status {status}: {program.story()}")
 
 
+def another_thread_exits(env):
+    """The program ends, be main() in a call of the stack's or in one that it knows nothing of."""
+    for number, waits in enumerate(("t.join()", "s.recv(1)")):
+        with socket.create_server(("0.0.0.0", 7010 + number)) as listener:
+            program = OnTap(env).start("python3", "-c", f"""
+import ctypes, socket, threading
+s = socket.create_connection(("10.9.1.1", {7010 + number}), 60)
+s.settimeout(None)
+s.sendall(b"x" * 300000)
+t = threading.Thread(target=ctypes.CDLL(None).exit, args=(3,))
+t.start()
+{waits}
+""")
+            sock = listener.accept()[0]
+            sock.settimeout(PATIENCE)
+            if waits == "s.recv(1)":
+                exactly(sock, b"x" * 300000)
+                check(sock.recv(1) == b"", "no end of the stream")
+            check(program.wait(PATIENCE) == 3, program.story())
+
+
 def computes(env):
     """One that leaves the stack no turn can be ended all the same."""
     program = OnTap(env).start("python3", "-uc", "print('begins')\nwhile True: pass")
@@ -488,7 +565,8 @@ def refused(env):
 def cases(env):
     for case in (redis_serves, redis_asks, nginx_serves, python_serves, curl_fetches,
                  wget_fetches, haproxy_proxies, iperf3, netcat, memcached, over_memif,
-                 keeps_to_itself, signals, computes, refused):
+                 keeps_to_itself, signals, computes, another_thread_exits,
+                 refused):
         # ASan's runtime, preloaded, spoils the C library's lock of translations when a library's
         # constructor takes it first; wget waits for that lock.
         if case is wget_fetches and env.sanitized:
