@@ -5,6 +5,8 @@
  */
 #include "netstack/sockets/sockets_priv.h"
 
+#include <fcntl.h>
+
 struct net_whole net_whole;
 
 static bool in_main(void)
@@ -44,8 +46,10 @@ int net_whole_turn(void)
 
 /* ---- descriptors that are not the program's ---- */
 
+/* What the program starts does not inherit it, and so cannot hold a link. */
 void net_whole_reserve(int fd)
 {
+	net_real()->fcntl(fd, F_SETFD, FD_CLOEXEC);
 	if ((unsigned)fd < NET_FDS_MAX)
 		net_fds[fd].reserved = true;
 }

@@ -439,9 +439,10 @@ def over_memif(env):
 def keeps_to_itself(env):
     """What the program starts is the kernel's; closing all numbers does not close the stack's."""
     run = OnTap(env)
-    text = run.client("sh", "-c", "env; echo; grep -c coronet-run /proc/$$/maps; "
-                      "grep -c coronet-run /proc/self/maps", status=1)
-    variables, counts = text.split("\n\n")
+    text = run.client("sh", "-c", "env; echo; ls /proc/self/fd; echo; grep -c coronet-run "
+                      "/proc/$$/maps; grep -c coronet-run /proc/self/maps", status=1)
+    variables, fds, counts = text.split("\n\n")
+    check(set(fds.split()) <= {"0", "1", "2", "3"}, f"a child inherits {fds.split()}")
     check("coronet-run" not in re.sub("^(_|PWD|OLDPWD)=.*$", "", variables, flags=re.MULTILINE)
           and "CORONET" not in variables, f"the environment: {variables}")
     counts = [int(count) for count in counts.split()]
