@@ -24,20 +24,28 @@ static ssize_t recv_one(struct net_sock *sock, int whose, void *buf, size_t len,
 			  : net_read_done(net_sock_recv(sock, &iov, 1, flags)));
 }
 
-NET_HOOK ssize_t read(int fd, void *buf, size_t len)
+static __attribute__((noinline)) ssize_t read_further(int fd, void *buf,
+						      size_t len)
 {
 	struct net_sock *sock;
-	int whose = WHOSE(fd, &sock);
+	int whose = net_fd_sock(fd, &sock, "read");
 	long err;
 
-	if (net_fd_others(fd))
-		return NET_OTHERS(read, fd, (long)buf, (long)len);
-	if (whose)
-		return net_result(whose < 0 ? whose
-					    : net_read_done(net_sock_read(
-						      sock, buf, len)));
+	if (whose < 0)
+		return net_fd_others(fd)
+			       ? NET_OTHERS(read, fd, (long)buf, (long)len)
+			       : net_result(whose);
 	err = net_kernel_wait(fd, POLLIN);
 	return err < 0 ? net_result(err) : net_real()->read(fd, buf, len);
+}
+
+NET_HOOK ssize_t read(int fd, void *buf, size_t len)
+{
+	struct net_sock *sock = net_fd_mine(fd);
+
+	if (__builtin_expect(!sock, 0))
+		return read_further(fd, buf, len);
+	return net_result(net_read_done(net_sock_read(sock, buf, len)));
 }
 
 NET_HOOK ssize_t readv(int fd, const struct iovec *iov, int n)
@@ -46,7 +54,7 @@ NET_HOOK ssize_t readv(int fd, const struct iovec *iov, int n)
 	int whose = WHOSE(fd, &sock);
 	long err;
 
-	if (net_fd_others(fd))
+	if (whose < 0 && net_fd_others(fd))
 		return NET_OTHERS(readv, fd, (long)iov, n);
 	if (whose)
 		return net_result(whose < 0 ? whose
@@ -62,7 +70,7 @@ NET_HOOK ssize_t recv(int fd, void *buf, size_t len, int flags)
 	struct net_sock *sock;
 	int whose = WHOSE(fd, &sock);
 
-	if (net_fd_others(fd))
+	if (whose < 0 && net_fd_others(fd))
 		return NET_OTHERS(recv, fd, (long)buf, (long)len, flags);
 	if (whose)
 		return recv_one(sock, whose, buf, len, flags);
@@ -76,7 +84,7 @@ NET_HOOK ssize_t recvfrom(int fd, void *buf, size_t len, int flags,
 	int whose = WHOSE(fd, &sock);
 	long err;
 
-	if (net_fd_others(fd))
+	if (whose < 0 && net_fd_others(fd))
 		return NET_OTHERS(recvfrom, fd, (long)buf, (long)len, flags,
 				  (long)sa.__sockaddr__, (long)sa_len);
 	if (whose) {
@@ -98,7 +106,7 @@ NET_HOOK ssize_t recvmsg(int fd, struct msghdr *msg, int flags)
 	int whose = WHOSE(fd, &sock);
 	long n;
 
-	if (net_fd_others(fd))
+	if (whose < 0 && net_fd_others(fd))
 		return NET_OTHERS(recvmsg, fd, (long)msg, flags);
 	if (whose) {
 		n = whose < 0 ? whose
@@ -164,18 +172,26 @@ static ssize_t send_one(struct net_sock *sock, int whose, const void *buf,
 			  : net_done(net_sock_send(sock, &iov, 1, flags)));
 }
 
-NET_HOOK ssize_t write(int fd, const void *buf, size_t len)
+static __attribute__((noinline)) ssize_t write_further(int fd, const void *buf,
+						       size_t len)
 {
 	struct net_sock *sock;
-	int whose = WHOSE(fd, &sock);
+	int whose = net_fd_sock(fd, &sock, "write");
 
-	if (net_fd_others(fd))
-		return NET_OTHERS(write, fd, (long)buf, (long)len);
-	if (whose)
-		return net_result(
-			whose < 0 ? whose
-				  : net_done(net_sock_write(sock, buf, len)));
+	if (whose < 0)
+		return net_fd_others(fd)
+			       ? NET_OTHERS(write, fd, (long)buf, (long)len)
+			       : net_result(whose);
 	return net_kernel_write(fd, buf, len);
+}
+
+NET_HOOK ssize_t write(int fd, const void *buf, size_t len)
+{
+	struct net_sock *sock = net_fd_mine(fd);
+
+	if (__builtin_expect(!sock, 0))
+		return write_further(fd, buf, len);
+	return net_result(net_done(net_sock_write(sock, buf, len)));
 }
 
 NET_HOOK ssize_t __write(int fd, const void *buf, size_t len);
@@ -189,7 +205,7 @@ NET_HOOK ssize_t writev(int fd, const struct iovec *iov, int n)
 	struct net_sock *sock;
 	int whose = WHOSE(fd, &sock);
 
-	if (net_fd_others(fd))
+	if (whose < 0 && net_fd_others(fd))
 		return NET_OTHERS(writev, fd, (long)iov, n);
 	if (whose)
 		return net_result(whose < 0 ? whose
@@ -206,7 +222,7 @@ NET_HOOK ssize_t send(int fd, const void *buf, size_t len, int flags)
 	struct net_sock *sock;
 	int whose = WHOSE(fd, &sock);
 
-	if (net_fd_others(fd))
+	if (whose < 0 && net_fd_others(fd))
 		return NET_OTHERS(send, fd, (long)buf, (long)len, flags);
 	if (whose)
 		return send_one(sock, whose, buf, len, flags);
@@ -232,7 +248,7 @@ NET_HOOK ssize_t sendto(int fd, const void *buf, size_t len, int flags,
 	struct net_sock *sock;
 	int whose = WHOSE(fd, &sock);
 
-	if (net_fd_others(fd))
+	if (whose < 0 && net_fd_others(fd))
 		return NET_OTHERS(send, fd, (long)buf, (long)len, flags);
 	if (whose)
 		return send_one(sock, whose, buf, len, flags);
@@ -247,7 +263,7 @@ NET_HOOK ssize_t sendmsg(int fd, const struct msghdr *msg, int flags)
 	struct net_sock *sock;
 	int whose = WHOSE(fd, &sock);
 
-	if (net_fd_others(fd))
+	if (whose < 0 && net_fd_others(fd))
 		return NET_OTHERS(sendmsg, fd, (long)msg, flags);
 	if (whose)
 		return net_result(whose < 0 ? whose

@@ -118,7 +118,7 @@ NET_HOOK int listen(int fd, int backlog)
 	struct net_sock *sock;
 	int whose = WHOSE(fd, &sock);
 
-	if (net_fd_others(fd))
+	if (whose < 0 && net_fd_others(fd))
 		return (int)NET_OTHERS(listen, fd, backlog);
 	if (whose == 0)
 		return net_real()->listen(fd, backlog);
@@ -132,7 +132,7 @@ NET_HOOK int accept4(int fd, __SOCKADDR_ARG sa, socklen_t *len, int flags)
 	int whose = WHOSE(fd, &sock);
 	long err;
 
-	if (net_fd_others(fd))
+	if (whose < 0 && net_fd_others(fd))
 		return (int)NET_OTHERS(accept4, fd, (long)sa.__sockaddr__,
 				       (long)len, flags);
 	if (whose == 0) {
@@ -157,7 +157,7 @@ NET_HOOK int shutdown(int fd, int how)
 	struct net_sock *sock;
 	int whose = WHOSE(fd, &sock);
 
-	if (net_fd_others(fd))
+	if (whose < 0 && net_fd_others(fd))
 		return (int)NET_OTHERS(shutdown, fd, how);
 	if (whose == 0)
 		return net_real()->shutdown(fd, how);
@@ -382,7 +382,7 @@ NET_HOOK int getsockname(int fd, __SOCKADDR_ARG sa, socklen_t *len)
 	struct net_sock *sock;
 	int whose = WHOSE(fd, &sock);
 
-	if (net_fd_others(fd))
+	if (whose < 0 && net_fd_others(fd))
 		return (int)NET_OTHERS(getsockname, fd, (long)sa.__sockaddr__,
 				       (long)len);
 	if (whose == 0)
@@ -397,7 +397,7 @@ NET_HOOK int getpeername(int fd, __SOCKADDR_ARG sa, socklen_t *len)
 	struct net_sock *sock;
 	int whose = WHOSE(fd, &sock);
 
-	if (net_fd_others(fd))
+	if (whose < 0 && net_fd_others(fd))
 		return (int)NET_OTHERS(getpeername, fd, (long)sa.__sockaddr__,
 				       (long)len);
 	if (whose == 0)
@@ -413,7 +413,7 @@ NET_HOOK int getsockopt(int fd, int level, int name, void *value,
 	struct net_sock *sock;
 	int whose = WHOSE(fd, &sock);
 
-	if (net_fd_others(fd))
+	if (whose < 0 && net_fd_others(fd))
 		return (int)NET_OTHERS(getsockopt, fd, level, name, (long)value,
 				       (long)len);
 	if (whose == 0)
@@ -429,7 +429,7 @@ NET_HOOK int setsockopt(int fd, int level, int name, const void *value,
 	struct net_sock *sock;
 	int whose = WHOSE(fd, &sock);
 
-	if (net_fd_others(fd))
+	if (whose < 0 && net_fd_others(fd))
 		return (int)NET_OTHERS(setsockopt, fd, level, name, (long)value,
 				       len);
 	if (whose == 0)

@@ -85,3 +85,10 @@ long net_others_call(net_any_fn fn, const long args[6])
 	errno = call.result < 0 ? call.err : saved;
 	return call.result;
 }
+
+long net_others(long a, long b, long c, long d, long e, long f, net_any_fn fn)
+{
+	const long args[6] = {a, b, c, d, e, f};
+
+	return net_others_call(fn, args);
+}

@@ -184,6 +184,18 @@ static inline int net_fd_sock(int fd, struct net_sock **out, const char *call)
 	return entry->sock != NULL;
 }
 
+/* The calling thread's own socket, or NULL: look further. */
+static inline struct net_sock *net_fd_mine(int fd)
+{
+	struct net_fd *entry = &net_fds[fd];
+
+	if (!net_fds || (unsigned)fd >= NET_FDS_MAX || net_forked ||
+	    atomic_load_explicit(&entry->owner, memory_order_relaxed) !=
+		    &net_sockets_tls)
+		return NULL;
+	return entry->sock;
+}
+
 /* The same for an epoll set that has sockets of the stack. */
 static inline int net_fd_epoll(int fd, struct net_epoll **out, const char *call)
 {
@@ -289,24 +301,23 @@ static inline void net_batch(long events)
 }
 
 /* Behind what is to be sent, and what would have blocked. */
+long net_whole_done(long r);
+
 static inline long net_done(long r)
 {
-	if (__builtin_expect(!net_whole.on, 1))
-		return r;
-	if (r >= 0 && net_whole.batch)
-		net_whole.batch--;
-	else
-		net_whole_turn();
-	return r;
+	return __builtin_expect(net_whole.on, 0) ? net_whole_done(r) : r;
 }
 
 static inline long net_read_done(long r)
 {
-	return r == -EAGAIN ? net_done(r) : r;
+	return __builtin_expect(r == -EAGAIN, 0) ? net_done(r) : r;
 }
 
 typedef long (*net_any_fn)(long a, long b, long c, long d, long e, long f);
 long net_others_call(net_any_fn fn, const long args[6]);
+/* The same, so that a hook has little to prepare for what is seldom. */
+long net_others(long a, long b, long c, long d, long e, long f, net_any_fn fn)
+	__attribute__((cold, noinline));
 
 /* Whether this is another thread of a whole program than its stack's. */
 static inline bool net_is_another(void)
@@ -324,8 +335,9 @@ static inline bool net_fd_others(int fd)
 }
 
 /* The call itself, made by the owner's thread. */
-#define NET_OTHERS(fn, ...)                                                    \
-	net_others_call((net_any_fn)(void *)(fn), (long[6]){__VA_ARGS__})
+#define NET_OTHERS(fn, ...) NET_OTHERS_(fn, __VA_ARGS__, 0, 0, 0, 0, 0)
+#define NET_OTHERS_(fn, a, b, c, d, e, f, ...)                                 \
+	net_others(a, b, c, d, e, f, (net_any_fn)(void *)(fn))
 
 struct net_sock *net_sock_new(void);
 void net_sock_free(struct net_sock *sock);

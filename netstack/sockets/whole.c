@@ -44,6 +44,15 @@ int net_whole_turn(void)
 	return err;
 }
 
+long net_whole_done(long r)
+{
+	if (r >= 0 && net_whole.batch)
+		net_whole.batch--;
+	else
+		net_whole_turn();
+	return r;
+}
+
 /* ---- descriptors that are not the program's ---- */
 
 /* What the program starts does not inherit it, and so cannot hold a link. */
