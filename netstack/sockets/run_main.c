@@ -272,6 +272,7 @@ static int run(int argc, char **argv, char **envp)
 				 .save_fp = true};
 	char *text = getenv("CORONET_RUN");
 	struct net_stack *stack;
+	sigset_t all, mask;
 
 	the.argc = argc;
 	the.argv = argv;
@@ -289,8 +290,12 @@ static int run(int argc, char **argv, char **envp)
 	if (!text ||
 	    net_parse_args(&argp, split(text, words), words, &opts, &opts) < 0)
 		fail(opts.error);
+	/* The stack's threads leave the program's signals to it. */
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &mask);
 	if (net_stack_open(&opts, &stack) < 0)
 		fail(opts.error);
+	pthread_sigmask(SIG_SETMASK, &mask, NULL);
 	if (net_whole_begin(stack) < 0)
 		fail(strerror(ENOMEM));
 	each_fd(reserve, open);
