@@ -14,7 +14,7 @@ import signal
 import socket
 import time
 
-from harness import PATIENCE, check, command, eventually, main
+from harness import PATIENCE, Failure, check, command, eventually, main
 from test_control import Echo
 
 USAGE = 2  # the exit status
@@ -186,6 +186,15 @@ def journal(env):
         all_match(lines, *patterns)
 
 
+def drops_one(echo):
+    """False: the load has ended what was listed meanwhile."""
+    for row in json.loads(echo.ctl("conns", "--json")):
+        with contextlib.suppress(Failure):
+            echo.ctl("drop", row["id"])
+            return True
+    return False
+
+
 def rotation(env):
     """The file is moved under load, and opened anew by signal and by coronet-ctl: every line
     is somewhere, whole, and in one place."""
@@ -194,9 +203,8 @@ def rotation(env):
     moved = []
     with echo.loaded(conns=10) as server:
         for turn in range(6):
-            ids = [row["id"] for row in json.loads(echo.ctl("conns", "--json"))]
-            for conn in ids[:3]:
-                echo.ctl("drop", conn)
+            for _ in range(3):
+                eventually(lambda: drops_one(echo), PATIENCE, "nothing to drop")
             target = log.with_suffix(f".{turn}")
             log.rename(target)
             moved.append(target)
