@@ -23,17 +23,11 @@ import time
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "integration"))
 
 import harness  # noqa: E402
-from harness import PATIENCE, Env, check, command, eventually  # noqa: E402
+from harness import PATIENCE, Env, check, command, cpu_seconds, eventually  # noqa: E402
 
 OURS, KERNELS, PORT = "10.9.0.1", "10.9.1.1", 7777
 PAUSE_S, ASKED = 0.05, 60
 IDLE_GOAL, WAIT_GOAL_US = 0.01, 50
-
-
-def cpu_seconds(pid):
-    with open(f"/proc/{pid}/stat", encoding="ascii") as stat:
-        fields = stat.read().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def round_trips():

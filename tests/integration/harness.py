@@ -225,6 +225,13 @@ def received_by(program):
     return own, handed
 
 
+def cpu_seconds(pid):
+    """What all threads of a process have taken so far."""
+    with open(f"/proc/{pid}/stat", encoding="ascii") as stat:
+        fields = stat.read().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def eventually(condition, seconds, message):
     """Poll until the condition holds; a message may be a call that makes it."""
     deadline = time.monotonic() + seconds

@@ -7,10 +7,9 @@ Usage: test_idle.py BUILD_DIR
 
 import contextlib
 import functools
-import os
 import time
 
-from harness import check, command, comment, main
+from harness import check, command, comment, cpu_seconds, main
 from test_links import checksums_in_software, echo_once
 
 ADDRS = ("--addr", "10.9.0.1/16")
@@ -18,13 +17,6 @@ SECONDS = 3
 # Of a core: a nap after each empty round takes a quarter, a spin all of it.
 SHARE = 0.05
 SHARE_SANITIZED = 0.15
-
-
-def cpu_seconds(pid):
-    """Of all its threads, so far."""
-    with open(f"/proc/{pid}/stat", encoding="ascii") as stat:
-        fields = stat.read().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 @contextlib.contextmanager
