@@ -32,6 +32,7 @@
 #include <rte_interrupts.h>
 #include <rte_lcore.h>
 #include <rte_log.h>
+#include <rte_pdump.h>
 
 #define MAX_ARGS   96
 #define ARG_LEN	   512
@@ -41,6 +42,7 @@
 static struct {
 	bool started;
 	bool huge;
+	bool shared; /* other processes of DPDK's may attach */
 	struct glue_link links[GLUE_MAX_LINKS];
 	char devices[GLUE_MAX_LINKS][32]; /* EAL's name of each link's device */
 	unsigned n_links;
@@ -168,7 +170,10 @@ static void build_args(struct args *args, const struct glue_eal_conf *conf)
 		add(args, "--no-pci");
 		add(args, "--iova-mode=va");
 	}
-	if (eal.huge) {
+	if (conf->prefix) {
+		add(args, "--proc-type=primary");
+		add(args, "--file-prefix=%s", conf->prefix);
+	} else if (eal.huge) {
 		add(args, "--in-memory");
 		add(args, "--single-file-segments");
 	} else {
@@ -439,7 +444,8 @@ static int start_eal(const struct glue_eal_conf *conf, char *err,
 	if (rc < 0)
 		return glue_fail(
 			err, err_len, rte_errno == ENOMEM ? -ENOMEM : -EIO,
-			"DPDK's EAL did not start: %s%s", reason,
+			"DPDK's EAL did not start: %s%s%s", reason,
+			conf->prefix ? " (is a hugetlbfs mounted?)" : "",
 			conf->n_extra ? " (check the words after --)" : "");
 	return 0;
 }
@@ -523,6 +529,12 @@ int glue_eal_start(const struct glue_eal_conf *conf, char *err, size_t err_len)
 	eal.huge = !conf->huge_off && take_huge(conf->mem_mib);
 	if (!eal.huge)
 		glue_eal_settle();
+	if (conf->prefix && !eal.huge)
+		return glue_fail(err, err_len, -ENOMEM,
+				 "--dpdk-prefix %s: other processes attach to "
+				 "hugepages alone, and %u MiB of 2 MiB pages "
+				 "are not free; see docs/deploy.md",
+				 conf->prefix, conf->mem_mib);
 	rc = start_eal(conf, err, err_len);
 	if (rc < 0)
 		return rc;
@@ -539,6 +551,12 @@ int glue_eal_start(const struct glue_eal_conf *conf, char *err, size_t err_len)
 		}
 	}
 	redirect_log(conf->log);
+	eal.shared = conf->prefix && rte_pdump_init() == 0;
+	if (conf->prefix && !eal.shared)
+		return glue_fail(err, err_len, -EIO,
+				 "--dpdk-prefix %s: DPDK's packet capture did "
+				 "not start: %s",
+				 conf->prefix, rte_strerror(rte_errno));
 	return 0;
 }
 
@@ -609,6 +627,8 @@ void glue_eal_stop(void)
 		return;
 	glue_memif_unserve();
 	restore_log();
+	if (eal.shared)
+		rte_pdump_uninit();
 	rte_log_set_global_level(RTE_LOG_EMERG);
 	for (unsigned i = 0; i < eal.n_links; i++) {
 		const struct glue_link *link = &eal.links[i];

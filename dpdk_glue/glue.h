@@ -107,7 +107,11 @@ struct glue_eal_conf {
 	/* Shards, GLUE_MAX_SHARDS at most; 0: n_lcores, or 1. Those beyond
 	   n_lcores are not pinned. */
 	unsigned n_shards;
-	bool huge_off;	    /* never use hugepages */
+	bool huge_off; /* never use hugepages */
+	/* The name under which other processes of DPDK's, such as dpdk-dumpcap,
+	   may attach (EAL's --file-prefix), or NULL: none may. Takes hugepages
+	   of a mounted hugetlbfs. */
+	const char *prefix; /* borrowed during the call */
 	unsigned mtu;	    /* of every link, bytes of IP packet */
 	unsigned mem_mib;   /* memory for mbufs and rings, without hugepages */
 	char *const *extra; /* EAL arguments after "--", borrowed */
@@ -121,7 +125,8 @@ struct glue_eal_conf {
  * Hugepages are used when the machine has free ones and huge_off is false.
  * Returns 0 or -errno with one clear line in err: -EINVAL (no such CPU, no
  * link), -EIO (EAL did not start), -ENOENT, -EACCES, -EPERM, -EADDRINUSE,
- * -EBUSY or -ENODEV (a link), -EALREADY (a second call), -ENOMEM.
+ * -EBUSY or -ENODEV (a link), -EALREADY (a second call), -ENOMEM (also: prefix
+ * without hugepages).
  */
 int glue_eal_start(const struct glue_eal_conf *conf, char *err, size_t err_len);
 

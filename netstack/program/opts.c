@@ -39,6 +39,7 @@ enum {
 	OPT_POLL,
 	OPT_STATS,
 	OPT_HUGE,
+	OPT_DPDK_PREFIX,
 	OPT_PMTUD,
 	OPT_MAX_CONNS,
 	OPT_COUNTED_CONNS,
@@ -99,6 +100,10 @@ static const struct argp_option options[] = {
 	 1},
 	{"stats", OPT_STATS, "SECONDS", 0, "A line of statistics so often", 1},
 	{"huge", OPT_HUGE, "auto|off", 0, "Use hugepages if there are any", 1},
+	{"dpdk-prefix", OPT_DPDK_PREFIX, "NAME", 0,
+	 "Let dpdk-dumpcap --file-prefix=NAME attach; takes hugepages of a "
+	 "mounted hugetlbfs",
+	 1},
 	{"max-conns", OPT_MAX_CONNS, "N", 0,
 	 "Connections at most (default 1048576)", 1},
 	{"counted-conns", OPT_COUNTED_CONNS, "N", 0,
@@ -389,6 +394,22 @@ static int take_huge(struct net_opts *opts, const char *text)
 	return 0;
 }
 
+/* It becomes a part of files' names. */
+static int take_dpdk_prefix(struct net_opts *opts, const char *text)
+{
+	size_t len = strspn(text, "abcdefghijklmnopqrstuvwxyz"
+				  "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.");
+
+	if (len == 0 || len > 32 || text[len] != '\0' || text[0] == '.')
+		return refuse(opts,
+			      "--dpdk-prefix '%s': expected a name of at most "
+			      "32 letters, digits, '_', '-' and '.', as in "
+			      "coronet",
+			      text);
+	opts->dpdk_prefix = text;
+	return 0;
+}
+
 /* "256M", "2G": a number and K, M or G, in bytes; 0: it is none. */
 static uint64_t size_of(const char *text)
 {
@@ -577,6 +598,8 @@ static int take(struct net_opts *opts, int key, const char *text)
 		return take_stats(opts, text);
 	case OPT_HUGE:
 		return take_huge(opts, text);
+	case OPT_DPDK_PREFIX:
+		return take_dpdk_prefix(opts, text);
 	case OPT_PMTUD:
 		return take_switch(opts, "pmtud", text, &opts->pmtud_off);
 	case OPT_ECN:

@@ -57,6 +57,7 @@ static int start_dpdk(struct net_opts *opts)
 		.n_lcores = opts->n_lcores,
 		.n_shards = opts->shards,
 		.huge_off = opts->huge_off,
+		.prefix = opts->dpdk_prefix,
 		.mtu = opts->mtu,
 		.mem_mib = 32,
 		.extra = opts->eal_args,

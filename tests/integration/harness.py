@@ -256,14 +256,19 @@ def in_a_quiet_moment(attempt):
                 raise
 
 
-def namespace_command():
-    """A command that runs another in namespaces of its own, or None."""
+def namespace_command(privileged=False):
+    """A command that runs another in namespaces of its own, or None.
+
+    Those of a user are preferred to the whole machine's root, unless what is tested needs
+    that one.
+    """
     # In a chroot the root's mount propagation cannot be changed, nor need be.
     basic = ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
     variants = [basic, [*basic, "--propagation", "unchanged"]]
     if os.getuid() != 0:
-        variants = [[*variant, "--user", "--map-root-user"] for variant in variants] + [
-            ["sudo", "-n", *variant] for variant in variants]
+        users = [[*variant, "--user", "--map-root-user"] for variant in variants]
+        roots = [["sudo", "-n", *variant] for variant in variants]
+        variants = roots + users if privileged else users + roots
     for variant in variants:
         with contextlib.suppress(OSError):
             if subprocess.run([*variant, "true"], check=False, stdin=subprocess.DEVNULL,
@@ -272,9 +277,9 @@ def namespace_command():
     return None
 
 
-def reenter():
+def reenter(privileged=False):
     """Start this script again inside namespaces."""
-    namespaces = namespace_command()
+    namespaces = namespace_command(privileged)
     if namespaces is None:
         print("1..0 # SKIP no network namespace: neither root, user namespaces nor sudo -n")
         sys.exit(0)
@@ -320,10 +325,13 @@ def run_case(number, name, function, env):
     return not trouble
 
 
-def main(cases):
-    """Run the cases that cases(env) yields as (name, function)."""
+def main(cases, privileged=False):
+    """Run the cases that cases(env) yields as (name, function).
+
+    Privileged: by the machine's root, not by a user namespace's, where either can be had.
+    """
     if INSIDE not in sys.argv:
-        reenter()
+        reenter(privileged)
     sys.argv.remove(INSIDE)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]

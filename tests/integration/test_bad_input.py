@@ -71,6 +71,7 @@ WRONG_VALUES = [
     (CORONET, "--poll", ["", "sideways", "BUSY"]),
     (CORONET, "--stats", SECONDS_VALUES),
     (CORONET, "--huge", ["", "maybe", "on"]),
+    (CORONET, "--dpdk-prefix", ["", "a/b", "..", "x" * 33, "a b"]),
     (CORONET, "--rmem-max", ["", "6", "255K", "1025M", "6MB", "-1M", "6m"]),
     (CORONET, "--wmem-max", ["", "4", "255K", "65M", "4MB", "-1M", "4m"]),
     (CORONET, "--pmtud", ["", "maybe", "1"]),

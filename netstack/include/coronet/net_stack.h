@@ -105,6 +105,10 @@ struct net_opts {
 	enum net_poll_mode poll;
 	double stats_s; /* seconds between lines of statistics; 0: none */
 	bool huge_off;
+	/* Other processes of DPDK's, such as dpdk-dumpcap, may attach under
+	 * this name of letters, digits, "_", "-" and "."; NULL: none may. Takes
+	 * hugepages of a mounted hugetlbfs. Borrowed while the stack opens. */
+	const char *dpdk_prefix;
 	bool pmtud_off;	     /* no path MTU discovery (RFC 1191, 8201), no DF */
 	bool timestamps_off; /* RFC 7323's are neither offered nor accepted */
 	enum net_ecn ecn;    /* explicit congestion notification */

@@ -1,0 +1,154 @@
+#!/usr/bin/env python3
+"""dpdk-dumpcap attached to a program (--dpdk-prefix).
+
+Usage: test_dumpcap.py BUILD_DIR
+"""
+
+import contextlib
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+
+from harness import PATIENCE, Skip, check, command, eventually, main
+from test_capture import check_sound, fields
+from test_links import TARGETS, check_load, memif_pair, under_way
+from web import need
+
+PAGES = pathlib.Path("/proc/sys/vm/nr_hugepages")
+# What the program asks for (docs/deploy.md), and as much again as dpdk-dumpcap may.
+ENOUGH = 80
+PREFIX = f"coronet-test-{os.getpid()}"
+# Where a sanitizer's shadow memory lies, DPDK cannot have the addresses it begins with, and
+# those it takes instead may be in use in the process that attaches.
+FAR_FROM_SHADOWS = ["--", "--base-virtaddr=0x200000000000"]
+
+
+def pages(which):
+    """How many of these there are: Total, Free."""
+    return int(re.search(rf"HugePages_{which}:\s+(\d+)",
+                         pathlib.Path("/proc/meminfo").read_text(encoding="ascii"))[1])
+
+
+@contextlib.contextmanager
+def hugepages(env, mounted=True):
+    """Enough pages that are free, and a hugetlbfs that this namespace alone sees."""
+    before = PAGES.read_text(encoding="ascii")
+    folder = env.scratch_for(None)
+    try:
+        try:
+            pathlib.Path("/proc/sys/vm/compact_memory").write_text("1", encoding="ascii")
+            PAGES.write_text(str(int(before) + ENOUGH), encoding="ascii")
+        except OSError as reason:
+            raise Skip(f"hugepages cannot be set aside here: {reason}") from None
+        if pages("Free") < ENOUGH:
+            raise Skip(f"the kernel finds {pages('Free')} of {ENOUGH} hugepages")
+        if mounted:
+            command("mount", "-t", "hugetlbfs", "none", folder)
+        yield
+    finally:
+        if os.path.ismount(folder):
+            command("umount", "--lazy", folder)
+        PAGES.write_text(before, encoding="ascii")
+        eventually(lambda: pages("Total") <= int(before), PATIENCE,
+                   lambda: f"{pages('Total')} hugepages are left")
+        shutil.rmtree(f"/var/run/dpdk/{PREFIX}", ignore_errors=True)
+
+
+def shared_pair(env):
+    """An echo that others may attach to, run by root, who mounted the pages."""
+    pair = memif_pair(env)
+    pair.user = {}
+    pair.load += ["--huge", "off"]
+    pair.echo += ["--dpdk-prefix", PREFIX, *FAR_FROM_SHADOWS]
+    return pair
+
+
+def dumpcap(env, *words):
+    return env.start(["dpdk-dumpcap", f"--file-prefix={PREFIX}", "-i", "net_memif0", *words])
+
+
+def load_until(pair, enough, message):
+    for _ in range(20):
+        check_load(pair, "--target", TARGETS["IPv4"], "--conns", 4, "--rate", 500)
+        if enough():
+            return
+    check(False, message())
+
+
+def read_by_tshark(env):
+    path = env.scratch_for(None) / "a.pcapng"
+    with hugepages(env):
+        pair = shared_pair(env)
+        with pair.serve() as server:
+            # Before a peer is there, ARP frames alone are tried and tried again.
+            load = pair.start_load("--target", TARGETS["IPv4"], "--conns", 4, "--rate", 500,
+                                   "--interval", "0.2", "--seconds", PATIENCE)
+            under_way(load)
+            capture = dumpcap(env, "-q", "-c", "400", "-w", path)
+            check(capture.wait(PATIENCE) == 0, capture.story())
+            load.terminate()
+            server.terminate()
+    check_sound(path)
+    ports = {words for words in fields(path, "tcp.srcport", only="tcp")}
+    check(("7777",) in ports and len(ports) > 1, f"not both directions: {ports}")
+
+
+def killed_while_it_captures(env):
+    path = env.scratch_for(None) / "b.pcapng"
+    with hugepages(env):
+        pair = shared_pair(env)
+        with pair.serve() as server:
+            capture = dumpcap(env, "-q", "-w", path)
+            load_until(pair, lambda: path.exists() and path.stat().st_size > 10000,
+                       lambda: f"it wrote nothing: {capture.story()}")
+            capture.kill()
+            # More packets than it had room for.
+            load_until(pair, lambda: True, None)
+            check_load(pair, "--target", TARGETS["IPv4"], "--conns", 4,
+                       enough=lambda report: report["requests"] > 20000)
+            server.terminate()
+
+
+def refused(env, words, expected):
+    """A start that fails, and says what is missing."""
+    pair = shared_pair(env)
+    done = subprocess.run([*map(str, [*pair.echo[:-len(FAR_FROM_SHADOWS)], *words])],
+                          capture_output=True, text=True, check=False, timeout=PATIENCE)
+    check(done.returncode == 1 and expected in done.stderr,
+          f"status {done.returncode}: {done.stderr}")
+
+
+def without_hugepages(env):
+    refused(env, ["--huge", "off"], f"--dpdk-prefix {PREFIX}: other processes attach to "
+            "hugepages alone")
+
+
+def name_that_is_taken(env):
+    with hugepages(env), shared_pair(env).serve() as server:
+        PAGES.write_text(str(int(PAGES.read_text(encoding="ascii")) + ENOUGH), encoding="ascii")
+        refused(env, [], "Is another primary process running?")
+        server.terminate()
+
+
+def without_mount(env):
+    if subprocess.run(["findmnt", "-t", "hugetlbfs"], check=False,
+                      capture_output=True).returncode == 0:
+        for line in command("findmnt", "-n", "-o", "TARGET", "-t", "is a hugetlbfs mounted?").splitlines():
+            command("umount", "--lazy", line.strip())
+    with hugepages(env, mounted=False):
+        refused(env, [], "hugetlbfs")
+
+
+def cases(env):
+    need("dpdk-dumpcap")
+    yield "dpdk-dumpcap: tshark reads what it wrote", lambda: read_by_tshark(env)
+    yield ("dpdk-dumpcap: killed while it captures",
+           lambda: killed_while_it_captures(env))
+    yield "--dpdk-prefix without hugepages", lambda: without_hugepages(env)
+    yield "--dpdk-prefix that another has", lambda: name_that_is_taken(env)
+    yield "--dpdk-prefix without a hugetlbfs", lambda: without_mount(env)
+
+
+main(cases, privileged=True)
