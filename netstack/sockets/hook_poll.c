@@ -186,6 +186,9 @@ static int known(int fd)
 	if (fd < 0)
 		return fd;
 	net_fd_forget(fd, "epoll_create");
+	/* DPDK's interrupt thread makes a new set whenever its work changes. */
+	if (__builtin_expect(net_whole.on, 0) && net_whole_own_thread())
+		net_whole_reserve(fd);
 	if (!net_in_coroutine())
 		return fd;
 	err = net_epoll_new(fd);

@@ -296,6 +296,7 @@ static int run(int argc, char **argv, char **envp)
 	if (net_stack_open(&opts, &stack) < 0)
 		fail(opts.error);
 	pthread_sigmask(SIG_SETMASK, &mask, NULL);
+	net_whole_note_threads();
 	if (net_whole_begin(stack) < 0)
 		fail(strerror(ENOMEM));
 	each_fd(reserve, open);

@@ -241,6 +241,8 @@ int net_fd_forget_range(unsigned first, unsigned last, const char *call);
 /* ---- whole.c, others.c ---- */
 
 /* Of a whole program (coronet-run), all zeros of any other. */
+#define NET_WHOLE_THREADS 64u
+
 struct net_whole {
 	bool on;
 	bool ending;	      /* in exit(), or a signal's default action */
@@ -253,7 +255,9 @@ struct net_whole {
 	struct net_sockets *owner;
 	struct coro_sched *sched;
 	struct coro *main;
-	bool (*handle_signals)(void); /* in main(): whether all restart */
+	bool (*handle_signals)(void);	/* in main(): whether all restart */
+	int threads[NET_WHOLE_THREADS]; /* the stack's and DPDK's own */
+	unsigned n_threads;
 };
 extern struct net_whole net_whole __attribute__((visibility("hidden")));
 
@@ -264,6 +268,9 @@ int net_whole_begin(struct net_stack *stack);
  * -ECANCELED. Does not return to a program that ends.
  */
 int net_whole_cancelled(void);
+/* The stack runs, and main() does not yet; then: on one of those threads? */
+void net_whole_note_threads(void);
+bool net_whole_own_thread(void);
 void net_whole_reserve(int fd);
 bool net_whole_keeps(int fd);
 bool net_whole_keeps_any(unsigned first, unsigned last);

@@ -5,7 +5,10 @@
  */
 #include "netstack/sockets/sockets_priv.h"
 
+#include <dirent.h>
 #include <fcntl.h>
+#include <stdlib.h>
+#include <unistd.h>
 
 struct net_whole net_whole;
 
@@ -63,6 +66,33 @@ void net_whole_reserve(int fd)
 		net_fds[fd].reserved = true;
 }
 
+/* All that run before main() does, other than its own. */
+void net_whole_note_threads(void)
+{
+	DIR *dir = opendir("/proc/self/task");
+	struct dirent *entry;
+
+	while (dir && (entry = readdir(dir))) {
+		int tid = atoi(entry->d_name);
+
+		if (tid > 0 && tid != gettid() &&
+		    net_whole.n_threads < NET_WHOLE_THREADS)
+			net_whole.threads[net_whole.n_threads++] = tid;
+	}
+	if (dir)
+		closedir(dir);
+}
+
+bool net_whole_own_thread(void)
+{
+	int tid = gettid();
+
+	for (unsigned i = 0; i < net_whole.n_threads; i++)
+		if (net_whole.threads[i] == tid)
+			return true;
+	return false;
+}
+
 /*
  * Programs close whatever numbers they find. The stack's own look closed to
  * them, and only the stack itself, outside coroutines, closes them.
@@ -72,7 +102,8 @@ bool net_whole_keeps(int fd)
 	if (!net_whole.on || (unsigned)fd >= NET_FDS_MAX ||
 	    !net_fds[fd].reserved || net_forked)
 		return false;
-	if (coro_self() || net_sockets_tls.stack != net_whole.stack)
+	if (coro_self() || (net_sockets_tls.stack != net_whole.stack &&
+			    !net_whole_own_thread()))
 		return true;
 	net_fds[fd].reserved = false;
 	return false;

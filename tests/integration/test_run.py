@@ -469,6 +469,28 @@ s.sendall(b"%4d" % os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
         check(program.wait(PATIENCE) == 0, program.story())
 
 
+def descriptors_of_the_stack(env):
+    """DPDK makes and closes some whenever a peer comes or goes: no child has them, none stays."""
+    go = env.scratch / "go"
+    script = f"""
+while ! [ -e {go} ]; do sleep 0.1; done
+ls /proc/self/fd; echo; ls /proc/$$/fd | wc -l"""
+
+    def seen(peers):
+        with Far(env, "sh", "-c", script) as far:
+            for _ in range(peers):
+                far.ask("sleep", "0.1")
+            go.touch()
+            check(far.server.wait(PATIENCE) == 0, far.server.story())
+            go.unlink()
+            fds, n = far.server.output("stdout").split("\n\n")
+            check(set(fds.split()) <= {"0", "1", "2", "3"}, f"a child inherits {fds.split()}")
+            return int(n)
+
+    one, more = seen(1), seen(6)
+    check(more <= one + 1, f"{one} descriptors after one peer, {more} after six")
+
+
 def signals(env):
     """Handlers end calls that wait, SIGTERM ends a program and its connections."""
     script = """
@@ -566,7 +588,7 @@ def refused(env):
 def cases(env):
     for case in (redis_serves, redis_asks, nginx_serves, python_serves, curl_fetches,
                  wget_fetches, haproxy_proxies, iperf3, netcat, memcached, over_memif,
-                 keeps_to_itself, signals, computes, another_thread_exits,
+                 keeps_to_itself, descriptors_of_the_stack, signals, computes, another_thread_exits,
                  refused):
         # ASan's runtime, preloaded, spoils the C library's lock of translations when a library's
         # constructor takes it first; wget waits for that lock.
