@@ -37,17 +37,35 @@ struct net_conn_ext {
 };
 static_assert(sizeof(struct net_conn_ext) <= 64, "a cache line");
 
+/* What a connection that has sent something waits for. */
+enum net_phase {
+	NET_PHASE_IDLE,	  /* nothing is queued or under way */
+	NET_PHASE_BUSY,	  /* the path, or the congestion window */
+	NET_PHASE_RWND,	  /* the peer's window */
+	NET_PHASE_SNDBUF, /* room in the send buffer; all of it is under way */
+	NET_N_PHASES
+};
+
 /* That of a connection that counts: from its beginning to its end. */
 struct net_counted {
-	struct net_conn_ext ext; /* first */
-	uint64_t bytes_retrans;
-	int64_t sent_ns, recv_ns;		  /* the last data */
-	uint32_t data_out, data_in, data_retrans; /* segments */
-	uint32_t dsacks, reordered, out_of_order;
+	struct net_conn_ext ext;    /* first */
+	int64_t sent_ns, recv_ns;   /* the last data */
+	uint32_t data_out, data_in; /* segments */
+	int64_t phase_ns;	    /* when it came into its phase */
+	uint64_t busy_ns;	    /* in NET_PHASE_BUSY before */
+	uint8_t phase;		    /* an enum net_phase */
 	uint16_t rcv_mss;
 	uint32_t began; /* in units of 2^24 ns */
+	/* ---- what an echo does not touch ---- */
+	uint64_t rwnd_ns, sndbuf_ns; /* in those phases before */
+	uint64_t bytes_retrans;
+	uint32_t data_retrans; /* segments */
+	uint32_t dsacks, reordered, out_of_order;
+	uint32_t delivered_ce; /* segments */
+	uint32_t rcv_space;    /* the most that was read in a round trip */
 };
-static_assert(sizeof(struct net_counted) <= 128, "two cache lines");
+static_assert(offsetof(struct net_counted, rwnd_ns) <= 128, "two cache lines");
+static_assert(sizeof(struct net_counted) <= 176, "with its patience, three");
 
 /* That of a connection with a user timeout: conn/patience.c. */
 struct net_conn_patience {
@@ -55,7 +73,7 @@ struct net_conn_patience {
 	uint32_t timeout_ms;	/* 0: none any more */
 	uint32_t since_ms;	/* when what waits began to, if it does */
 };
-static_assert(sizeof(struct net_conn_patience) <= 128, "two cache lines");
+static_assert(sizeof(struct net_conn_patience) <= 192, "three cache lines");
 
 /* That of a connection that has needed none. */
 extern const struct net_conn_ext net_conn_no_ext;

@@ -113,6 +113,24 @@ static double number(const cJSON *row, const char *key)
 	return cJSON_IsNumber(value) ? value->valuedouble : 0;
 }
 
+/* As ss says it: of the time in which something was queued or under way. */
+static void print_limits(FILE *out, const cJSON *row)
+{
+	double busy = number(row, "busy_us");
+	double rwnd = number(row, "rwnd_limited_us");
+	double sndbuf = number(row, "sndbuf_limited_us");
+
+	if (busy <= 0)
+		return;
+	fprintf(out, " busy:%.0fms", busy / 1000);
+	if (rwnd > 0)
+		fprintf(out, " rwnd_limited:%.0fms(%.1f%%)", rwnd / 1000,
+			100 * rwnd / busy);
+	if (sndbuf > 0)
+		fprintf(out, " sndbuf_limited:%.0fms(%.1f%%)", sndbuf / 1000,
+			100 * sndbuf / busy);
+}
+
 static void print_counts(FILE *out, const cJSON *row)
 {
 	if (!cJSON_IsTrue(cJSON_GetObjectItem(row, "counted"))) {
@@ -125,6 +143,7 @@ static void print_counts(FILE *out, const cJSON *row)
 		number(row, "retransmits"), number(row, "rtos"),
 		number(row, "dup_acks"), number(row, "out_of_order"),
 		number(row, "rx_bytes"), number(row, "tx_bytes"));
+	print_limits(out, row);
 }
 
 void ctl_print_conn_more(FILE *out, const cJSON *row)

@@ -96,6 +96,11 @@ static void tell_counts(const struct net_conn *conn, uint32_t unacked,
 	out->reord_seen = more->reordered;
 	out->rcv_ooopack = more->out_of_order;
 	out->rcv_mss = more->rcv_mss;
+	out->delivered_ce = more->delivered_ce;
+	out->rcv_space = more->rcv_space;
+	if (more->rcv_space)
+		out->absent &= ~(unsigned)NET_INFO_NO_RCV;
+	net_phase_tell(conn, out);
 	out->last_data_sent = ms_since(more->sent_ns);
 	out->last_data_recv = ms_since(more->recv_ns);
 }
@@ -106,7 +111,7 @@ static void tell_info(const struct net_conn *conn, struct net_conn_stats *stats)
 	struct net_tcp_info *out = &stats->info;
 	unsigned waiting;
 
-	out->absent = NET_INFO_NO_LIMITS | NET_INFO_NO_RCV | NET_INFO_NO_ECN;
+	out->absent = NET_INFO_NO_RCV;
 	out->state = linux_states[pcb->state];
 	out->ato = NET_TICK_NS / 1000;
 	out->snd_mss = pcb->mss;

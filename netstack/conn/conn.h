@@ -355,6 +355,15 @@ static inline void net_count_expected(struct net_conn *conn, unsigned rx,
 		net_count_data_in(net_counted_of(counts), rx);
 }
 
+/* What it waits for, after something that may have changed that. */
+void net_phase_settle(struct net_conn *conn); /* of one that counts */
+void net_phase_tell(const struct net_conn *conn, struct net_tcp_info *out);
+static inline void net_count_phase(struct net_conn *conn)
+{
+	if (net_counts(conn))
+		net_phase_settle(conn);
+}
+
 static inline void net_count_sent(struct net_conn *conn, unsigned len)
 {
 	struct net_conn_ext *counts = net_counts(conn);
@@ -371,6 +380,10 @@ void net_count_bytes(struct net_conn *conn, unsigned rx, unsigned acked);
 void net_count_rto(struct net_conn *conn);
 /* An ACK told that something came twice, or in another order. */
 void net_count_odd_ack(struct net_conn *conn, bool dsack, bool reordered);
+/* An ACK with ECN-Echo has told of so many bytes that have arrived. */
+void net_count_marked(struct net_conn *conn, uint32_t delivered);
+/* So much has been read in a round trip. */
+void net_count_space(struct net_conn *conn, uint32_t bytes);
 
 /* ---- listeners.c ---- */
 int net_listeners_init(void);

@@ -42,6 +42,83 @@ void net_count_odd_ack(struct net_conn *conn, bool dsack, bool reordered)
 	net_counted_of(counts)->reordered += reordered;
 }
 
+void net_count_marked(struct net_conn *conn, uint32_t delivered)
+{
+	struct net_conn_ext *counts = net_counts(conn);
+	unsigned mss = LWIP_MAX(conn->pcb.mss, 1);
+
+	if (counts)
+		net_counted_of(counts)->delivered_ce +=
+			(delivered + mss - 1) / mss;
+}
+
+void net_count_space(struct net_conn *conn, uint32_t bytes)
+{
+	struct net_conn_ext *counts = net_counts(conn);
+
+	if (counts && bytes > net_counted_of(counts)->rcv_space)
+		net_counted_of(counts)->rcv_space = bytes;
+}
+
+/*
+ * Linux asks in this order, too: of what the congestion window holds back the
+ * peer's says nothing.
+ */
+static enum net_phase phase_of(const struct net_conn *conn)
+{
+	const struct tcp_pcb *pcb = &conn->pcb;
+	const struct tcp_seg *next = pcb->unsent;
+	u32_t end;
+
+	if (!conn->pcb_live || pcb->state < ESTABLISHED ||
+	    (!next && !pcb->unacked))
+		return NET_PHASE_IDLE;
+	if (!next)
+		return conn->wants_room ? NET_PHASE_SNDBUF : NET_PHASE_BUSY;
+	end = lwip_ntohl(next->tcphdr->seqno) + next->len - pcb->lastack;
+	return end > pcb->snd_wnd && end <= pcb->cwnd ? NET_PHASE_RWND
+						      : NET_PHASE_BUSY;
+}
+
+void net_phase_tell(const struct net_conn *conn, struct net_tcp_info *out)
+{
+	const struct net_counted *counted = net_counted_of(net_counts(conn));
+	uint64_t ns[NET_N_PHASES] = {0, counted->busy_ns, counted->rwnd_ns,
+				     counted->sndbuf_ns};
+
+	ns[counted->phase] +=
+		(uint64_t)(net_here()->now_ns - counted->phase_ns);
+	out->rwnd_limited = ns[NET_PHASE_RWND] / 1000;
+	out->sndbuf_limited = ns[NET_PHASE_SNDBUF] / 1000;
+	out->busy_time = ns[NET_PHASE_BUSY] / 1000 + out->rwnd_limited +
+			 out->sndbuf_limited;
+}
+
+void net_phase_settle(struct net_conn *conn)
+{
+	struct net_counted *counted = net_counted_of(net_counts(conn));
+	enum net_phase phase = phase_of(conn);
+	uint64_t passed = (uint64_t)(net_here()->now_ns - counted->phase_ns);
+
+	if (phase == counted->phase)
+		return;
+	switch (counted->phase) {
+	case NET_PHASE_BUSY:
+		counted->busy_ns += passed;
+		break;
+	case NET_PHASE_RWND:
+		counted->rwnd_ns += passed;
+		break;
+	case NET_PHASE_SNDBUF:
+		counted->sndbuf_ns += passed;
+		break;
+	default:
+		break;
+	}
+	counted->phase = (uint8_t)phase;
+	counted->phase_ns = net_here()->now_ns;
+}
+
 /* RFC 5681 2: what makes an ACK a duplicate. */
 static bool is_dup_ack(const struct tcp_pcb *pcb, const struct tcp_hdr *tcp,
 		       unsigned len)

@@ -159,6 +159,8 @@ static void measure(struct net_conn *conn)
 		note_trip(conn, bytes, passed_us);
 	if (pcb->rcv_mark_us && !is_over(conn, bytes, passed_us))
 		return;
+	if (pcb->rcv_mark_us && passed_us <= TRIP_MOST_US)
+		net_count_space(conn, bytes);
 	if (pcb->rcv_mark_us && passed_us <= TRIP_MOST_US &&
 	    (int32_t)bytes > (int32_t)ENOUGH(max) && conn->caught_up)
 		grow(conn);

@@ -177,6 +177,9 @@ static void add_stats(cJSON *to, const struct net_conn_stats *s)
 	net_control_number(to, "rtos", s->rtos);
 	net_control_number(to, "dup_acks", s->dup_acks);
 	net_control_number(to, "out_of_order", s->out_of_order);
+	net_control_number(to, "busy_us", s->info.busy_time);
+	net_control_number(to, "rwnd_limited_us", s->info.rwnd_limited);
+	net_control_number(to, "sndbuf_limited_us", s->info.sndbuf_limited);
 }
 
 static cJSON *row_json(const struct row *row)

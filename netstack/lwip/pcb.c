@@ -75,6 +75,7 @@ void net_conn_pcb_freed(struct net_conn *conn)
 		net_listener_forget(conn);
 	net_orphan_leave(conn);
 	conn->pcb_live = false;
+	net_count_phase(conn);
 	net_ooseq_clear(conn);
 	net_here()->n_conns--;
 	if (!conn->err)

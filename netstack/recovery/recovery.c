@@ -268,6 +268,8 @@ static void take(struct net_conn *conn, struct net_ack *ack)
 	}
 	if (ack->dsack || ack->reordered)
 		net_count_odd_ack(conn, ack->dsack, ack->reordered);
+	if (ack->ece)
+		net_count_marked(conn, ack->delivered);
 	settle_probe(conn, ack);
 	net_undo_ack(conn, ack);
 	move_on(conn, ack);

@@ -257,6 +257,7 @@ void net_tcp_input(struct pbuf *p, struct netif *inp)
 			net_cwnd_slow_start(&conn->pcb, lastack, cwnd);
 		if (net_traced(conn))
 			net_trace_settle(conn);
+		net_count_phase(conn);
 		net_pcbs_take_back_open(conn);
 	} else if (conn && tcp_tw_pcbs == &conn->pcb && net_traced(conn)) {
 		net_trace_settle(conn);

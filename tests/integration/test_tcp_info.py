@@ -13,6 +13,7 @@ import json
 import socket
 import struct
 import threading
+import time
 
 from harness import PATIENCE, check, command, comment, eventually, main
 from test_wire import Wire
@@ -151,10 +152,23 @@ def lossy(env, number):
             f"{ours['total_rto']} timeouts, the kernel's: {kernels['total_retrans']} again")
 
 
+def slow_reader(env, number):
+    """The kernel's program reads nothing at first: what we send waits for its window."""
+    with connected(env, number, [], 0) as (program, _, sock):
+        time.sleep(1)
+        ours, kernels = exchange(program, sock)
+    check(ours["rwnd_limited"] >= 500000, f"held up for {ours['rwnd_limited']} us alone")
+    check(ours["busy_time"] >= ours["rwnd_limited"] + ours["sndbuf_limited"],
+          f"busy for less than it was held up: {ours}")
+    check(kernels["rwnd_limited"] < 500000, f"the kernel's end was held up as well: {kernels}")
+    comment(f"held up for {ours['rwnd_limited']} us of {ours['busy_time']}")
+
+
 def cases(env):
     yield "both ends agree", functools.partial(whole, env, 1, [])
     yield "without timestamps as well", functools.partial(whole, env, 2, ["--timestamps", "off"])
     yield "where segments are lost", functools.partial(lossy, env, 3)
+    yield "where the reader is slow", functools.partial(slow_reader, env, 4)
 
 
 if __name__ == "__main__":

@@ -233,6 +233,22 @@ static void test_end_leaves_the_sums(void **state)
 	net_close(conn);
 }
 
+static void test_the_end_stops_the_clocks(void **state)
+{
+	uint64_t busy;
+
+	connect_peer();
+	assert_int_equal(net_send_all(conn, "wait", 4), 4);
+	run_ms(10);
+	peer_send(&peer, PEER_RST, NULL, 0);
+	run_rounds(2);
+	busy = stats().info.busy_time;
+	assert_in_range(busy, 9000, 13000);
+	run_ms(50);
+	assert_true(stats().info.busy_time == busy);
+	net_close(conn);
+}
+
 static void test_connections_beyond_the_limit_are_not_counted(void **state)
 {
 	struct segment seg;
@@ -287,6 +303,7 @@ int main(void)
 		T(test_round_trip_time_is_measured),
 		T(test_window_probes_are_no_retransmissions),
 		T(test_end_leaves_the_sums),
+		T(test_the_end_stops_the_clocks),
 		T(test_connections_beyond_the_limit_are_not_counted),
 		T(test_sums_of_none_are_ebadf),
 	};

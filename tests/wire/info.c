@@ -39,6 +39,8 @@ static void print(const struct net_tcp_info *info)
 	ADD(bytes_retrans), ADD(segs_out), ADD(segs_in), ADD(data_segs_out);
 	ADD(data_segs_in), ADD(notsent_bytes), ADD(delivered), ADD(dsack_dups);
 	ADD(reord_seen), ADD(rcv_ooopack), ADD(snd_wnd), ADD(rcv_wnd);
+	ADD(busy_time), ADD(rwnd_limited), ADD(sndbuf_limited);
+	ADD(delivered_ce), ADD(rcv_rtt), ADD(rcv_space);
 #undef ADD
 	text = cJSON_PrintUnformatted(object);
 	printf("%s\n", text);

@@ -559,10 +559,8 @@ enum net_info_absent {
 	NET_INFO_NO_COUNTS = 1, /* it does not count, see net_conn_stats */
 	NET_INFO_NO_RTT = 2,	/* nothing has been measured yet */
 	NET_INFO_NO_RATE = 4,	/* only BBR takes samples, while data moves */
-	NET_INFO_NO_LIMITS = 8, /* busy_time, rwnd_limited, sndbuf_limited */
-	NET_INFO_NO_RCV = 16,	/* rcv_rtt, rcv_space: nothing measures them */
-	NET_INFO_NO_ECN = 32,	/* delivered_ce */
-	NET_INFO_NO_PATH = 64,	/* over, or without a route: pmtu, advmss */
+	NET_INFO_NO_RCV = 8,   /* rcv_space: no round trip of reading is over */
+	NET_INFO_NO_PATH = 16, /* over, or without a route: pmtu, advmss */
 };
 
 /*
@@ -575,11 +573,16 @@ enum net_info_absent {
  *   bytes_received, which this does not; its segs_in and segs_out have the
  *   handshake.
  * - sacked, lost, retrans and ca_state are of segments under way now, and
- * exact. CWR is no state of ours: without ECN nothing cuts the window but loss.
+ *   exact. CWR is no state of ours.
  * - snd_mss, rcv_mss and advmss are bytes of data: what timestamps take of a
  *   segment is left out, as on Linux.
  * - reordering is always 3: later segments are told by time (RFC 8985).
  * - delivered assumes that no segment under way was cut for a smaller MTU.
+ * - busy_time, rwnd_limited and sndbuf_limited are told by what holds the next
+ *   segment back at the end of a round. delivered_ce counts bytes, in segments.
+ * - rcv_rtt is min_rtt, which the receive window goes by; rcv_space begins with
+ *   the first round trip in which something was read, and is told (*) until
+ *   the window has its largest size.
  * - last_ack_recv is when anything was received, to 40 ms. last_ack_sent is 0,
  *   as on Linux, which does not know it either; so is fackets.
  */
@@ -613,7 +616,7 @@ struct net_tcp_info {
 	uint32_t data_segs_out, data_segs_in;  /* * with data alone */
 	uint32_t notsent_bytes;		       /* queued behind snd_nxt */
 	uint64_t delivery_rate;		       /* B/s, of the last sample */
-	uint64_t busy_time, rwnd_limited, sndbuf_limited; /* us; absent */
+	uint64_t busy_time, rwnd_limited, sndbuf_limited; /* us * */
 	uint32_t delivered, delivered_ce;		  /* segments * */
 	/* * ACKs that told of what came twice, while something was under way */
 	uint32_t dsack_dups;
