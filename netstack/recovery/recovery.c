@@ -10,7 +10,8 @@
  */
 #include "netstack/recovery/recovery_priv.h"
 
-#define QUIET_US NET_MS(1000) /* then a connection at rest forgets */
+#define QUIET_US	NET_MS(1000) /* then a connection at rest forgets */
+#define PROBE_SHIFT_MAX 6
 
 /* ---- what leaves ---- */
 
@@ -387,7 +388,7 @@ __attribute__((noinline)) static void take_slowly(struct net_conn *conn,
 	struct net_seg *head = net_seg_of(pcb->unacked);
 	struct net_ack ack = {.una = pcb->lastack,
 			      .ece = net_ecn_is_echo(pcb, hdr)};
-	bool probed = conn->probed;
+	bool probed = conn->probed, resent;
 
 	if (TCP_SEQ_BETWEEN(hdr->ackno, pcb->lastack + 1, pcb->snd_nxt)) {
 		ack.una = hdr->ackno;
@@ -399,6 +400,7 @@ __attribute__((noinline)) static void take_slowly(struct net_conn *conn,
 		ack.since_us = head->base_us;
 		ack.span = head->span * 256u;
 	}
+	resent = probed && conn->recovery->probe_resent;
 	take_odd(conn, hdr, optlen, &ack);
 	if (!conn->repairing) {
 		if (ack.acked)
@@ -407,11 +409,15 @@ __attribute__((noinline)) static void take_slowly(struct net_conn *conn,
 	}
 	if (ack.acked && ack.first)
 		pass_on(head, ack.first);
-	if (ack.has_rtt) {
+	if (ack.has_rtt)
 		net_rtt_sample(conn, ack.rtt_us);
+	/* A timestamp measures also what was sent again, but not the delay of
+	 * the ACK, which came for the probe. */
+	if (ack.acked && probed && (resent || !ack.has_rtt)) {
+		if (conn->probe_shift < PROBE_SHIFT_MAX)
+			conn->probe_shift++;
+	} else if (ack.has_rtt) {
 		conn->probe_shift = 0;
-	} else if (ack.acked && probed && conn->probe_shift < 6) {
-		conn->probe_shift++;
 	}
 }
 

@@ -601,6 +601,60 @@ static void test_what_is_cut_for_the_path_fits_with_it(void **state)
 	}
 }
 
+/* What came has come before: RFC 2883. */
+static void say_twice(const struct segment *s)
+{
+	uint8_t options[20] = {8, 10};
+	struct segment ack = {.src = 1000,
+			      .dst = 7,
+			      .seq = stamped.snd,
+			      .ack = s->seq + s->len,
+			      .flags = PEER_ACK,
+			      .wnd = 65535,
+			      .options = options,
+			      .options_len = sizeof(options),
+			      .data = (const uint8_t *)""};
+
+	put32(options + 2, stamp);
+	put32(options + 6, stamp_of(s));
+	options[10] = 5;
+	options[11] = 10;
+	put32(options + 12, s->seq);
+	put32(options + 16, s->seq + s->len);
+	peer_send_raw(&ack);
+}
+
+/*
+ * A peer that asks every 10 ms and delays its ACKs for longer: each goes with
+ * what it asks next, unless a probe makes it answer at once. Its timestamps
+ * measure what was probed for, too, and that is no sign that probes are right.
+ */
+static void test_a_peer_that_delays_its_acks_is_learnt(void **state)
+{
+	unsigned probes = 0;
+	struct segment s;
+
+	serve(echo_views);
+	stamped_connect();
+	for (unsigned i = 0; i < 50; i++) {
+		stamped_send(PEER_ACK | PEER_PSH, "x");
+		run_rounds(2);
+		assert_true(peer_next(&s));
+		assert_int_equal(s.len, 1);
+		stamped.rcv = s.seq + 1;
+		for (unsigned ms = 0; ms < 10; ms++) {
+			run_ms(1);
+			stamp++;
+			if (!peer_next(&s))
+				continue;
+			assert_int_equal(s.seq, stamped.rcv - 1);
+			say_twice(&s);
+			probes++;
+		}
+	}
+	assert_in_range(probes, 1, 10);
+}
+
 int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, set_up, peer_teardown)
@@ -634,6 +688,7 @@ int main(void)
 		T(test_a_challenge_bears_it),
 		T(test_sack_leaves_room_for_it),
 		T(test_a_peers_sack_is_heard),
+		T(test_a_peer_that_delays_its_acks_is_learnt),
 		T(test_what_is_cut_for_the_path_fits_with_it),
 	};
 
