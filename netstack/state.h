@@ -37,9 +37,8 @@ struct net_conn_ext {
 };
 static_assert(sizeof(struct net_conn_ext) <= 64, "a cache line");
 
-/* What a connection that has sent something waits for. */
+/* What a connection with something queued or under way waits for. */
 enum net_phase {
-	NET_PHASE_IDLE,	  /* nothing is queued or under way */
 	NET_PHASE_BUSY,	  /* the path, or the congestion window */
 	NET_PHASE_RWND,	  /* the peer's window */
 	NET_PHASE_SNDBUF, /* room in the send buffer; all of it is under way */
@@ -51,7 +50,8 @@ struct net_counted {
 	struct net_conn_ext ext;    /* first */
 	int64_t sent_ns, recv_ns;   /* the last data */
 	uint32_t data_out, data_in; /* segments */
-	int64_t phase_ns;	    /* when it came into its phase */
+	int64_t phase_ns;	    /* when its phase began */
+	int64_t idle_ns;	    /* when it ended: it is idle; or 0 */
 	uint64_t busy_ns;	    /* in NET_PHASE_BUSY before */
 	uint8_t phase;		    /* an enum net_phase */
 	uint16_t rcv_mss;

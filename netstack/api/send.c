@@ -68,10 +68,12 @@ int net_send_wait_room(struct net_conn *conn)
 
 	net_conn_queue_output(conn);
 	conn->wants_room = true;
+	net_count_phase(conn);
 	err = net_conn_wait(conn, &conn->writer, conn->ext->write_deadline);
 	if (err == -EBADF)
 		return err; /* it is gone */
 	conn->wants_room = false;
+	net_count_phase(conn);
 	return err < 0 ? err : net_send_enter(conn);
 }
 

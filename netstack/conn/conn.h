@@ -331,6 +331,49 @@ static inline void net_count_data_out(struct net_counted *counted)
 	counted->sent_ns = net_here()->now_ns;
 }
 
+/*
+ * What it waits for (enum net_phase), after something that may have changed
+ * that. Of one that counts; what most segments do is below.
+ */
+void net_phase_settle(struct net_conn *conn);
+void net_phase_set(struct net_counted *counted, enum net_phase phase);
+/* It was idle; within a round that is no time, and its phase goes on. */
+static inline void net_phase_wake(struct net_counted *counted)
+{
+	int64_t now_ns = net_here()->now_ns;
+
+	if (counted->idle_ns != now_ns) {
+		counted->busy_ns +=
+			(uint64_t)(counted->idle_ns - counted->phase_ns);
+		counted->phase_ns = now_ns;
+	}
+	counted->idle_ns = 0;
+}
+void net_phase_tell(const struct net_conn *conn, struct net_tcp_info *out);
+static inline void net_count_phase(struct net_conn *conn)
+{
+	if (net_counts(conn))
+		net_phase_settle(conn);
+}
+
+/* Data leaves; what else is queued, and held back, is seen afterwards. */
+static inline void net_phase_out(struct net_counted *counted)
+{
+	if (counted->idle_ns)
+		net_phase_wake(counted);
+	else if (counted->phase != NET_PHASE_BUSY)
+		net_phase_set(counted, NET_PHASE_BUSY);
+}
+
+/* All is acknowledged. */
+static inline void net_phase_idle(struct net_counted *counted)
+{
+	if (counted->phase != NET_PHASE_BUSY)
+		net_phase_set(counted, NET_PHASE_BUSY);
+	if (!counted->idle_ns)
+		counted->idle_ns = net_here()->now_ns;
+}
+
 /* A segment for a connection, before lwIP takes it; in network byte order. */
 void net_count_in(struct net_conn *conn, const struct pbuf *p);
 /* One that leaves: what net_segment_out() sees. */
@@ -351,17 +394,10 @@ static inline void net_count_expected(struct net_conn *conn, unsigned rx,
 	counts->rx_segs++;
 	counts->rx_bytes += rx;
 	counts->tx_acked += acked;
+	if (acked && !conn->pcb.unacked && !conn->pcb.unsent)
+		net_phase_idle(net_counted_of(counts));
 	if (rx)
 		net_count_data_in(net_counted_of(counts), rx);
-}
-
-/* What it waits for, after something that may have changed that. */
-void net_phase_settle(struct net_conn *conn); /* of one that counts */
-void net_phase_tell(const struct net_conn *conn, struct net_tcp_info *out);
-static inline void net_count_phase(struct net_conn *conn)
-{
-	if (net_counts(conn))
-		net_phase_settle(conn);
 }
 
 static inline void net_count_sent(struct net_conn *conn, unsigned len)
@@ -371,8 +407,10 @@ static inline void net_count_sent(struct net_conn *conn, unsigned len)
 	if (!counts)
 		return;
 	counts->tx_segs++;
-	if (len)
+	if (len) {
 		net_count_data_out(net_counted_of(counts));
+		net_phase_out(net_counted_of(counts));
+	}
 }
 
 /* Bytes that came in order, bytes acknowledged; a timeout of lwIP's. */

@@ -60,6 +60,14 @@ void net_count_space(struct net_conn *conn, uint32_t bytes)
 		net_counted_of(counts)->rcv_space = bytes;
 }
 
+static bool is_idle(const struct net_conn *conn)
+{
+	const struct tcp_pcb *pcb = &conn->pcb;
+
+	return !conn->pcb_live || pcb->state < ESTABLISHED ||
+	       (!pcb->unsent && !pcb->unacked);
+}
+
 /*
  * Linux asks in this order, too: of what the congestion window holds back the
  * peer's says nothing.
@@ -70,9 +78,6 @@ static enum net_phase phase_of(const struct net_conn *conn)
 	const struct tcp_seg *next = pcb->unsent;
 	u32_t end;
 
-	if (!conn->pcb_live || pcb->state < ESTABLISHED ||
-	    (!next && !pcb->unacked))
-		return NET_PHASE_IDLE;
 	if (!next)
 		return conn->wants_room ? NET_PHASE_SNDBUF : NET_PHASE_BUSY;
 	end = lwip_ntohl(next->tcphdr->seqno) + next->len - pcb->lastack;
@@ -83,26 +88,25 @@ static enum net_phase phase_of(const struct net_conn *conn)
 void net_phase_tell(const struct net_conn *conn, struct net_tcp_info *out)
 {
 	const struct net_counted *counted = net_counted_of(net_counts(conn));
-	uint64_t ns[NET_N_PHASES] = {0, counted->busy_ns, counted->rwnd_ns,
+	uint64_t ns[NET_N_PHASES] = {counted->busy_ns, counted->rwnd_ns,
 				     counted->sndbuf_ns};
+	int64_t until_ns =
+		counted->idle_ns ? counted->idle_ns : net_here()->now_ns;
 
-	ns[counted->phase] +=
-		(uint64_t)(net_here()->now_ns - counted->phase_ns);
+	ns[counted->phase] += (uint64_t)(until_ns - counted->phase_ns);
 	out->rwnd_limited = ns[NET_PHASE_RWND] / 1000;
 	out->sndbuf_limited = ns[NET_PHASE_SNDBUF] / 1000;
 	out->busy_time = ns[NET_PHASE_BUSY] / 1000 + out->rwnd_limited +
 			 out->sndbuf_limited;
 }
 
-void net_phase_settle(struct net_conn *conn)
+void net_phase_set(struct net_counted *counted, enum net_phase phase)
 {
-	struct net_counted *counted = net_counted_of(net_counts(conn));
-	enum net_phase phase = phase_of(conn);
 	uint64_t passed = (uint64_t)(net_here()->now_ns - counted->phase_ns);
 
 	if (phase == counted->phase)
 		return;
-	switch (counted->phase) {
+	switch ((enum net_phase)counted->phase) {
 	case NET_PHASE_BUSY:
 		counted->busy_ns += passed;
 		break;
@@ -112,11 +116,24 @@ void net_phase_settle(struct net_conn *conn)
 	case NET_PHASE_SNDBUF:
 		counted->sndbuf_ns += passed;
 		break;
-	default:
+	case NET_N_PHASES:
 		break;
 	}
 	counted->phase = (uint8_t)phase;
 	counted->phase_ns = net_here()->now_ns;
+}
+
+void net_phase_settle(struct net_conn *conn)
+{
+	struct net_counted *counted = net_counted_of(net_counts(conn));
+
+	if (is_idle(conn)) {
+		net_phase_idle(counted);
+		return;
+	}
+	if (counted->idle_ns)
+		net_phase_wake(counted);
+	net_phase_set(counted, phase_of(conn));
 }
 
 /* RFC 5681 2: what makes an ACK a duplicate. */
@@ -163,6 +180,8 @@ void net_count_out(struct net_conn *conn, const struct pbuf *p)
 	counts->tx_segs++;
 	if (data)
 		net_count_data_out(net_counted_of(counts));
+	if (data && !conn->pcb.persist_backoff)
+		net_phase_out(net_counted_of(counts));
 	if (len && !conn->pcb.persist_backoff &&
 	    (s32_t)(lwip_ntohl(tcp->seqno) - conn->pcb.snd_nxt) < 0) {
 		counts->retransmits++;

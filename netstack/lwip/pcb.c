@@ -20,6 +20,7 @@ static void begin_counting(struct net_conn *conn)
 	counted->ext.counted = true;
 	conn->ext = &counted->ext;
 	counted->sent_ns = counted->recv_ns = net_here()->now_ns;
+	counted->idle_ns = counted->phase_ns = net_here()->now_ns;
 	counted->began = (uint32_t)(net_here()->now_ns >> 24);
 	net_here()->n_counted++;
 }

@@ -54,7 +54,8 @@ static void output(struct net_conn *conn)
 		return;
 	}
 	net_conn_output_now(conn);
-	net_count_phase(conn);
+	if (conn->pcb.unsent || conn->wants_room)
+		net_count_phase(conn);
 	if (conn->pcb.state != TIME_WAIT || !net_time_wait_check(conn))
 		net_timer_check(conn);
 }

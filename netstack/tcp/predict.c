@@ -225,8 +225,6 @@ input(struct net_conn *conn, struct pbuf *p, unsigned options)
 	take_window(pcb, &s);
 	if (s.acked)
 		retired = take_ack(conn, &s);
-	if (s.acked && !pcb->unacked && !pcb->unsent)
-		net_count_phase(conn);
 	if (s.len)
 		take_data(conn, p, &s, TCP_HLEN + options);
 	else

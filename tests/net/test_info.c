@@ -365,12 +365,12 @@ static void test_a_full_buffer_holds_up(void **state)
 
 	repair_connect(true, 3 * MSS);
 	ours->wants_room = true;
-	net_conn_queue_output(ours);
+	net_count_phase(ours);
 	run_ms(30);
 	i = info();
 	assert_in_range(i.sndbuf_limited, 28000, 33000);
 	ours->wants_room = false;
-	net_conn_queue_output(ours);
+	net_count_phase(ours);
 	run_ms(30);
 	i = info();
 	assert_in_range(i.sndbuf_limited, 28000, 33000);
