@@ -529,6 +529,12 @@ int glue_eal_start(const struct glue_eal_conf *conf, char *err, size_t err_len)
 	eal.huge = !conf->huge_off && take_huge(conf->mem_mib);
 	if (!eal.huge)
 		glue_eal_settle();
+	if (conf->prefix && conf->huge_off)
+		return glue_fail(err, err_len, -EINVAL,
+				 "--dpdk-prefix %s: other processes attach to "
+				 "hugepages alone, so it cannot go with --huge "
+				 "off",
+				 conf->prefix);
 	if (conf->prefix && !eal.huge)
 		return glue_fail(err, err_len, -ENOMEM,
 				 "--dpdk-prefix %s: other processes attach to "

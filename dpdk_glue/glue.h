@@ -125,8 +125,8 @@ struct glue_eal_conf {
  * Hugepages are used when the machine has free ones and huge_off is false.
  * Returns 0 or -errno with one clear line in err: -EINVAL (no such CPU, no
  * link), -EIO (EAL did not start), -ENOENT, -EACCES, -EPERM, -EADDRINUSE,
- * -EBUSY or -ENODEV (a link), -EALREADY (a second call), -ENOMEM (also: prefix
- * without hugepages).
+ * -EBUSY or -ENODEV (a link), -EALREADY (a second call), -ENOMEM (also: no
+ * hugepages for prefix).
  */
 int glue_eal_start(const struct glue_eal_conf *conf, char *err, size_t err_len);
 

@@ -121,6 +121,8 @@ def refused(env, words, expected):
 
 
 def without_hugepages(env):
+    if pages("Free") == 0:
+        refused(env, [], "of 2 MiB pages are not free")
     refused(env, ["--huge", "off"], f"--dpdk-prefix {PREFIX}: other processes attach to "
             "hugepages alone")
 
