@@ -11,8 +11,8 @@
 #include <stdlib.h>
 #include <time.h>
 
-#define PATIENCE_MS 2000
-#define LOOK_MS	    10 /* how soon one who waits sees that all ends */
+#define PATIENCE_MS 2000 /* without a slice of it done */
+#define LOOK_MS	    10	 /* how soon one who waits sees that all ends */
 
 static struct {
 	_Atomic unsigned n_shards;
@@ -69,7 +69,7 @@ static void take_step(void *arg)
 	struct net_ask *ask = arg;
 	int err;
 
-	ask->slices++;
+	atomic_fetch_add_explicit(&ask->slices, 1, memory_order_relaxed);
 	if (atomic_load(&ask->abandoned) || ask->step(ask->data)) {
 		finish(ask, 0);
 		return;
@@ -79,14 +79,20 @@ static void take_step(void *arg)
 		finish(ask, err);
 }
 
-/* 0: it is done. */
+/* 0: it is done. A shard with much to do takes its time, slice by slice. */
 static int await(struct net_ask *ask)
 {
+	unsigned slices = 0, seen;
+
 	for (int waited = 0; waited < PATIENCE_MS; waited += LOOK_MS) {
 		struct timespec until;
 
 		if (atomic_load(&asking.shut))
 			return -ESHUTDOWN;
+		seen = atomic_load_explicit(&ask->slices, memory_order_relaxed);
+		if (seen != slices)
+			waited = 0;
+		slices = seen;
 		clock_gettime(CLOCK_MONOTONIC, &until);
 		until.tv_nsec += LOOK_MS * 1000000L;
 		if (until.tv_nsec >= 1000000000L) {

@@ -13,11 +13,11 @@
 #include <stdio.h>
 #include <string.h>
 
-#define PAGE_ROWS     96 /* of an answer */
-#define SPARE_ROWS    16 /* the rest of the last bucket */
-#define SLICE_ROWS    8	 /* of a round */
-#define SLICE_LOOKS   32 /* connections looked at in a round */
-#define SLICE_BUCKETS 256
+#define PAGE_ROWS     96   /* of an answer */
+#define SPARE_ROWS    16   /* the rest of the last bucket */
+#define SLICE_ROWS    8	   /* of a round */
+#define SLICE_LOOKS   32   /* connections looked at in a round */
+#define SLICE_BUCKETS 1024 /* 8 KiB, mostly empty */
 
 struct row {
 	char id[NET_ID_TEXT_MAX];

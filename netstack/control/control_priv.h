@@ -24,7 +24,7 @@ struct net_ask {
 	_Atomic unsigned refs;
 	_Atomic bool abandoned;
 	sem_t done;
-	unsigned slices; /* rounds that it took */
+	_Atomic unsigned slices; /* rounds that it took */
 	int err;
 	net_ask_step step;
 	_Alignas(16) char data[];

@@ -186,7 +186,9 @@ class Env:
 
 
 def sanitizer_options():
-    return {key: value for key, value in os.environ.items() if key.endswith("SAN_OPTIONS")}
+    """What an instrumented program takes from the environment (./dev says where gcov complains)."""
+    return {key: value for key, value in os.environ.items()
+            if key.endswith("SAN_OPTIONS") or key == "GCOV_ERROR_FILE"}
 
 
 def command(*argv):

@@ -479,7 +479,7 @@ ls /proc/self/fd; echo; ls /proc/$$/fd | wc -l"""
     def seen(peers):
         with Far(env, "sh", "-c", script) as far:
             for _ in range(peers):
-                far.ask("sleep", "0.1")
+                far.ask("sh", "-c", "sleep 0.1")
             go.touch()
             check(far.server.wait(PATIENCE) == 0, far.server.story())
             go.unlink()
