@@ -172,10 +172,10 @@ def proxy(found):
             continue
         colour = "#0072b2" if "coronet" in point["proxy"] else "#d55e00"
         rows.append((f"{point['proxy']}, {point['path']}",
-                     statistics.median(values), min(values), max(values),
-                     number(colour)))
-    return bars(rows, 'set ylabel "requests a second, 64 connections"',
-                "set yrange [0:*]", 'set format y "%.0s%c"') if rows else Plot()
+                     statistics.median(values) / 1000, min(values) / 1000,
+                     max(values) / 1000, number(colour)))
+    return bars(rows, 'set ylabel "thousand requests a second, 64 connections"',
+                "set yrange [0:*]", 'set format y "%.0f"') if rows else Plot()
 
 
 def coro(found):
