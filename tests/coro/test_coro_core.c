@@ -4,7 +4,6 @@
  */
 #include "test_coro.h"
 
-#include <fenv.h>
 #include <pthread.h>
 
 static void *echoes(void *arg)
@@ -519,62 +518,6 @@ static void test_thread_that_resumes_a_blocker_is_told(void **state)
 	coro_destroy(co);
 }
 
-/* fegetround() looks at the x87 word alone. */
-static int sse_round(void)
-{
-	return (__builtin_ia32_stmxcsr() & 0x6000) >> 3;
-}
-
-static void *rounds_up(void *arg)
-{
-	fesetround(FE_UPWARD);
-	coro_suspend(NULL, NULL);
-	assert_int_equal(fegetround(), FE_UPWARD);
-	assert_int_equal(sse_round(), FE_UPWARD);
-	fesetround(FE_DOWNWARD);
-	coro_suspend(NULL, NULL);
-	assert_int_equal(fegetround(), FE_DOWNWARD);
-	assert_int_equal(sse_round(), FE_DOWNWARD);
-	return NULL;
-}
-
-static void *rounds_nearest(void *arg)
-{
-	for (int i = 0; i < 3; i++) {
-		assert_int_equal(fegetround(), FE_TONEAREST);
-		assert_int_equal(sse_round(), FE_TONEAREST);
-		coro_suspend(NULL, NULL);
-	}
-	return NULL;
-}
-
-static unsigned short x87cw(void)
-{
-	unsigned short cw;
-
-	__asm__("fnstcw %0" : "=m"(cw));
-	return cw;
-}
-
-static void test_fp_words_stay_with_their_coroutine(void **state)
-{
-	const struct coro_attr fp = {.save_fp = true};
-	unsigned short cw = x87cw();
-	struct coro *a, *b;
-
-	coro_create(*state, &fp, rounds_up, &a);
-	coro_create(*state, NULL, rounds_nearest, &b);
-	for (int i = 0; i < 3; i++) {
-		coro_resume(a, NULL, NULL);
-		assert_int_equal(sse_round(), FE_TONEAREST);
-		assert_int_equal(x87cw(), cw);
-		coro_resume(b, NULL, NULL);
-	}
-	assert_int_equal(coro_status(a), CORO_DEAD);
-	coro_destroy(a);
-	coro_destroy(b);
-}
-
 static void *suspends_with_errno(void *arg)
 {
 	errno = 5;
@@ -712,7 +655,6 @@ int main(void)
 		BOTH(test_destructors_may_set_values_again),
 		BOTH(test_nested_one_that_blocks_blocks_its_resumer),
 		BOTH(test_thread_that_resumes_a_blocker_is_told),
-		BOTH(test_fp_words_stay_with_their_coroutine),
 		BOTH(test_errno_is_kept_by_resume_and_suspend),
 		BOTH(test_private_and_shared_stacks_mix),
 		BOTH(test_names_are_kept),

@@ -157,6 +157,58 @@ static void test_end_into_a_resumer_with_fp_words(void **state)
 	coro_destroy(co);
 }
 
+/* ---- asked for at creation, and resumed in turn ---- */
+
+static void *rounds_up_and_down(void *arg)
+{
+	fesetround(FE_UPWARD);
+	coro_suspend(NULL, NULL);
+	assert_int_equal(fegetround(), FE_UPWARD);
+	assert_int_equal(sse_round(), FE_UPWARD);
+	fesetround(FE_DOWNWARD);
+	coro_suspend(NULL, NULL);
+	assert_int_equal(fegetround(), FE_DOWNWARD);
+	assert_int_equal(sse_round(), FE_DOWNWARD);
+	return NULL;
+}
+
+static void *stays_nearest(void *arg)
+{
+	for (int i = 0; i < 3; i++) {
+		assert_int_equal(fegetround(), FE_TONEAREST);
+		assert_int_equal(sse_round(), FE_TONEAREST);
+		coro_suspend(NULL, NULL);
+	}
+	return NULL;
+}
+
+static unsigned short x87cw(void)
+{
+	unsigned short cw;
+
+	__asm__("fnstcw %0" : "=m"(cw));
+	return cw;
+}
+
+static void test_fp_words_stay_with_their_coroutine(void **state)
+{
+	const struct coro_attr fp = {.save_fp = true};
+	unsigned short cw = x87cw();
+	struct coro *a, *b;
+
+	coro_create(*state, &fp, rounds_up_and_down, &a);
+	coro_create(*state, NULL, stays_nearest, &b);
+	for (int i = 0; i < 3; i++) {
+		coro_resume(a, NULL, NULL);
+		assert_int_equal(sse_round(), FE_TONEAREST);
+		assert_int_equal(x87cw(), cw);
+		coro_resume(b, NULL, NULL);
+	}
+	assert_int_equal(coro_status(a), CORO_DEAD);
+	coro_destroy(a);
+	coro_destroy(b);
+}
+
 #define T(name, up) cmocka_unit_test_setup_teardown(name, up, sched_teardown)
 #define EACH(name)                                                             \
 	T(name, setup),                                                        \
@@ -170,6 +222,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		EACH(test_fp_words_of_every_pair),
 		EACH(test_end_into_a_resumer_with_fp_words),
+		EACH(test_fp_words_stay_with_their_coroutine),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
