@@ -4,10 +4,8 @@
  * program.
  */
 #include <errno.h>
-#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
-#include <stdatomic.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,59 +16,11 @@
 #include <coronet/net_control.h>
 
 #include "netstack/control/control_priv.h"
+#include "tests/net/asking.h"
 #include "tests/net/fake_glue.h"
 #include "tests/net/peer.h"
 
 #define MANY 600u
-
-static struct asked {
-	const char *request;
-	char *answer;
-	_Atomic bool done;
-} asked;
-
-static void *answer_body(void *arg)
-{
-	asked.answer = strcmp(asked.request, "page") == 0
-			       ? net_metrics_page()
-			       : net_control_answer(asked.request);
-	atomic_store(&asked.done, true);
-	return NULL;
-}
-
-/* What a command answers, while the shard makes rounds; each(n) before each. */
-static char *text_of(const char *request, void (*each)(unsigned round))
-{
-	pthread_t thread;
-	unsigned n = 0;
-
-	asked = (struct asked){.request = request};
-	pthread_create(&thread, NULL, answer_body, NULL);
-	while (!atomic_load(&asked.done)) {
-		if (each)
-			each(n++);
-		run_rounds(1);
-	}
-	pthread_join(thread, NULL);
-	assert_non_null(asked.answer);
-	return asked.answer;
-}
-
-/* The member that bears the command's name, detached. */
-static cJSON *ask(const char *request)
-{
-	char *text = text_of(request, NULL), name[64];
-	cJSON *all = cJSON_Parse(text), *value;
-
-	assert_non_null(all);
-	snprintf(name, sizeof(name), "%.*s", (int)strcspn(request, ","),
-		 request);
-	value = cJSON_DetachItemFromObjectCaseSensitive(all, name);
-	assert_non_null(value);
-	cJSON_Delete(all);
-	free(text);
-	return value;
-}
 
 static const char *text_in(const cJSON *object, const char *key)
 {
@@ -100,7 +50,7 @@ static cJSON *rows_of(const cJSON *answer, const char *key)
 /* The only connection, with its ID. */
 static cJSON *only_conn(char *id)
 {
-	cJSON *answer = ask("/coronet/conns"), *row;
+	cJSON *answer = asked(0, "/coronet/conns"), *row;
 
 	assert_int_equal(cJSON_GetArraySize(rows_of(answer, "conns")), 1);
 	row = cJSON_DetachItemFromArray(rows_of(answer, "conns"), 0);
@@ -128,7 +78,7 @@ static void test_greeting_is_that_of_dpdks_telemetry(void **state)
 
 static void test_commands_are_listed_and_explained(void **state)
 {
-	cJSON *names = ask("/"), *name, *help;
+	cJSON *names = asked(0, "/"), *name, *help;
 	char request[128];
 
 	assert_true(cJSON_GetArraySize(names) > 10);
@@ -136,7 +86,7 @@ static void test_commands_are_listed_and_explained(void **state)
 	{
 		snprintf(request, sizeof(request), "/help,%s",
 			 name->valuestring);
-		help = ask(request);
+		help = asked(0, request);
 		assert_true(strlen(text_in(help, name->valuestring)) > 8);
 		cJSON_Delete(help);
 	}
@@ -145,11 +95,11 @@ static void test_commands_are_listed_and_explained(void **state)
 
 static void test_unknown_commands_are_answered_by_null(void **state)
 {
-	char *text = text_of("/nothing/like/it,7", NULL);
+	char *text = asked_text(0, "/nothing/like/it,7", NULL);
 
 	assert_string_equal(text, "{\"/nothing/like/it\":null}");
 	free(text);
-	text = text_of("", NULL);
+	text = asked_text(0, "", NULL);
 	assert_string_equal(text, "{\"\":null}");
 	free(text);
 }
@@ -164,7 +114,7 @@ static void test_every_list_answers(void **state)
 		{"/coronet/links", "links"}};
 
 	for (unsigned i = 0; i < sizeof(lists) / sizeof(lists[0]); i++) {
-		cJSON *answer = ask(lists[i][0]);
+		cJSON *answer = asked(0, lists[i][0]);
 
 		assert_int_equal(
 			cJSON_GetArraySize(rows_of(answer, lists[i][1])), 1);
@@ -182,23 +132,24 @@ static void test_captures_are_refused_with_a_reason(void **state)
 	cJSON *answer;
 
 	for (unsigned i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
-		answer = ask(wrong[i][0]);
+		answer = asked(0, wrong[i][0]);
 		assert_non_null(strstr(text_in(answer, "error"), wrong[i][1]));
 		cJSON_Delete(answer);
 	}
-	answer = ask("/coronet/capture");
+	answer = asked(0, "/coronet/capture");
 	assert_string_equal(text_in(answer, "state"), "none");
 	cJSON_Delete(answer);
 }
 
 static void test_captures_start_and_stop(void **state)
 {
-	cJSON *answer = ask("/coronet/capture.start,/a,filter=tcp, or udp");
+	cJSON *answer =
+		asked(0, "/coronet/capture.start,/a,filter=tcp, or udp");
 
 	assert_string_equal(text_in(answer, "state"), "runs");
 	assert_string_equal(text_in(answer, "file"), "/a");
 	cJSON_Delete(answer);
-	answer = ask("/coronet/capture.stop");
+	answer = asked(0, "/coronet/capture.stop");
 	assert_string_equal(text_in(answer, "state"), "stopped");
 	assert_int_equal(number_in(answer, "dropped"), 0);
 	cJSON_Delete(answer);
@@ -207,13 +158,13 @@ static void test_captures_start_and_stop(void **state)
 static void test_routes_and_neighbours_are_told(void **state)
 {
 	struct peer peer;
-	cJSON *answer = ask("/coronet/routes"), *row;
+	cJSON *answer = asked(0, "/coronet/routes"), *row;
 
 	row = cJSON_GetArrayItem(rows_of(answer, "routes"), 0);
 	assert_string_equal(text_in(row, "to"), "10.0.0.0/24");
 	cJSON_Delete(answer);
 	peer_connect(&peer, 1000, 7, 1);
-	answer = ask("/coronet/neigh");
+	answer = asked(0, "/coronet/neigh");
 	row = cJSON_GetArrayItem(rows_of(answer, "neigh"), 0);
 	assert_string_equal(text_in(row, "address"), "10.0.0.2");
 	assert_string_equal(text_in(row, "state"), "reachable");
@@ -229,21 +180,21 @@ static void count_levels(const char *type, unsigned level, void *arg)
 
 static void test_levels_of_the_log_are_set(void **state)
 {
-	cJSON *answer = ask("/coronet/log.level,lib.eal=debug");
+	cJSON *answer = asked(0, "/coronet/log.level,lib.eal=debug");
 
 	assert_string_equal(text_in(answer, "lib.eal"), "debug");
 	cJSON_Delete(answer);
 	levels = 0;
 	glue_log_types(count_levels, NULL);
 	assert_int_equal(levels, 8);
-	cJSON_Delete(ask("/coronet/log.level,lib.eal=info"));
+	cJSON_Delete(asked(0, "/coronet/log.level,lib.eal=info"));
 	for (unsigned i = 0; i < 3; i++) {
 		static const char *const wrong[] = {
 			"/coronet/log.level,lib.eal",
 			"/coronet/log.level,lib.eal=loud",
 			"/coronet/log.level,=info=loud"};
 
-		answer = ask(wrong[i]);
+		answer = asked(0, wrong[i]);
 		assert_non_null(strstr(text_in(answer, "error"), "expected"));
 		cJSON_Delete(answer);
 	}
@@ -269,7 +220,7 @@ static void test_a_connection_tells_who_waits_where(void **state)
 	wait = cJSON_GetArrayItem(rows_of(row, "waits"), 0);
 	assert_string_equal(text_in(wait, "in"), "net_recv");
 	cJSON_Delete(row);
-	answer = ask("/coronet/coros");
+	answer = asked(0, "/coronet/coros");
 	row = cJSON_GetArrayItem(rows_of(answer, "coros"), 0);
 	assert_string_equal(text_in(row, "name"), "conn");
 	assert_string_equal(text_in(row, "in"), "net_recv");
@@ -303,7 +254,7 @@ static void test_names_are_shown_and_forgotten(void **state)
 	row = only_conn(NULL);
 	assert_string_equal(text_in(row, "name"), "user?7");
 	cJSON_Delete(row);
-	answer = ask("/coronet/coros");
+	answer = asked(0, "/coronet/coros");
 	row = cJSON_GetArrayItem(rows_of(answer, "coros"), 0);
 	assert_non_null(strstr(text_in(row, "of"), ", named user?7"));
 	cJSON_Delete(answer);
@@ -339,7 +290,7 @@ static void test_closed_connections_are_told_as_such(void **state)
 	for (unsigned i = 0; i < 3; i++)
 		peer_send(&peer[i], PEER_ACK | PEER_PSH, "?", 1);
 	run_rounds(3);
-	answer = ask("/coronet/conns");
+	answer = asked(0, "/coronet/conns");
 	assert_int_equal(cJSON_GetArraySize(rows_of(answer, "conns")), 3);
 	cJSON_ArrayForEach(row, rows_of(answer, "conns"))
 	{
@@ -350,7 +301,7 @@ static void test_closed_connections_are_told_as_such(void **state)
 		assert_null(cJSON_GetObjectItem(row, "handler"));
 	}
 	cJSON_Delete(answer);
-	page = text_of("page", NULL);
+	page = asked_text(0, "page", NULL);
 	assert_non_null(strstr(page, "state=\"closing\"} 3\n"));
 	assert_non_null(strstr(page, "state=\"open\"} 0\n"));
 	free(page);
@@ -363,7 +314,7 @@ static int conns_by(const char *filter)
 	int n;
 
 	snprintf(request, sizeof(request), "/coronet/conns,%s", filter);
-	answer = ask(request);
+	answer = asked(0, request);
 	n = cJSON_GetArraySize(rows_of(answer, "conns"));
 	cJSON_Delete(answer);
 	return n;
@@ -408,7 +359,7 @@ static void test_wrong_filters_are_refused(void **state)
 
 		snprintf(request, sizeof(request), "/coronet/conns,%s",
 			 wrong[i]);
-		answer = ask(request);
+		answer = asked(0, request);
 		text_in(answer, "error");
 		cJSON_Delete(answer);
 	}
@@ -427,7 +378,7 @@ static void test_an_id_is_void_when_its_connection_has_ended(void **state)
 	cJSON_Delete(only_conn(again));
 	assert_string_equal(id, again);
 	snprintf(request, sizeof(request), "/coronet/drop,%s", id);
-	row = ask(request);
+	row = asked(0, request);
 	assert_string_equal(text_in(row, "peer"), "10.0.0.2:1000");
 	cJSON_Delete(row);
 	assert_true(peer_next(&s));
@@ -440,7 +391,7 @@ static void test_an_id_is_void_when_its_connection_has_ended(void **state)
 	cJSON_Delete(only_conn(again));
 	assert_memory_equal(id, again, strrchr(id, '-') - id);
 	assert_string_not_equal(id, again);
-	row = ask(request);
+	row = asked(0, request);
 	assert_non_null(strstr(text_in(row, "error"), "it has ended"));
 	cJSON_Delete(row);
 	run_rounds(2);
@@ -459,7 +410,7 @@ static void test_ids_that_are_none_are_refused(void **state)
 
 		snprintf(request, sizeof(request), "/coronet/conn,%s",
 			 wrong[i]);
-		answer = ask(request);
+		answer = asked(0, request);
 		text_in(answer, "error");
 		cJSON_Delete(answer);
 	}
@@ -494,7 +445,7 @@ static bool take_page(cJSON *seen, char *params, size_t len, unsigned *rounds)
 	bool more;
 
 	snprintf(request, sizeof(request), "/coronet/conns%s", params);
-	text = text_of(request, echo_once);
+	text = asked_text(0, request, echo_once);
 	all = cJSON_Parse(text);
 	page = cJSON_GetObjectItem(all, "/coronet/conns");
 	rows = (unsigned)cJSON_GetArraySize(rows_of(page, "conns"));
@@ -549,7 +500,7 @@ static void test_coroutines_are_told_once_in_pages(void **state)
 	for (unsigned i = 0; i < MANY; i++)
 		peer_connect(&peers[i], (uint16_t)(1000 + i), 7, 1);
 	do {
-		cJSON *page = ask(request), *row, *next;
+		cJSON *page = asked(0, request), *row, *next;
 
 		cJSON_ArrayForEach(row, rows_of(page, "coros"))
 		{
@@ -570,13 +521,10 @@ static void test_coroutines_are_told_once_in_pages(void **state)
 
 static void test_a_shard_that_does_not_answer_is_named(void **state)
 {
-	pthread_t thread;
+	char *answer = asked_in_vain("/coronet/shards");
 
-	asked = (struct asked){.request = "/coronet/shards"};
-	pthread_create(&thread, NULL, answer_body, NULL);
-	pthread_join(thread, NULL); /* no round is made meanwhile */
-	assert_non_null(strstr(asked.answer, "shard 0 has not answered"));
-	free(asked.answer);
+	assert_non_null(strstr(answer, "shard 0 has not answered"));
+	free(answer);
 	run_rounds(2); /* frees what was asked */
 }
 
@@ -606,7 +554,7 @@ static void test_programs_add_commands(void **state)
 	assert_int_equal(net_control_add("/own", "help", answer_own, &arg), 0);
 	assert_int_equal(net_control_add("/own", "help", answer_own, &arg),
 			 -EEXIST);
-	answer = ask("/own,x=y,z");
+	answer = asked(0, "/own,x=y,z");
 	assert_string_equal(text_in(answer, "got"), "x=y,z");
 	assert_int_equal(number_in(answer, "arg"), 42);
 	cJSON_Delete(answer);
@@ -636,7 +584,7 @@ static void test_the_page_tells_what_was_counted(void **state)
 	run_rounds(2);
 	assert_true(peer_next(&s)); /* which is not acknowledged */
 	run_ms(5000);
-	page = text_of("page", NULL);
+	page = asked_text(0, "page", NULL);
 	assert_non_null(strstr(page, "own_things{kind=\"a\"} 1.5\n"
 				     "own_things 3\n"));
 	assert_non_null(strstr(page,

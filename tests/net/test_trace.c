@@ -3,10 +3,8 @@
  * one, and what becomes of it.
  */
 #include <errno.h>
-#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
-#include <stdatomic.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,6 +14,7 @@
 #include <cmocka.h>
 
 #include "netstack/control/control_priv.h"
+#include "tests/net/asking.h"
 #include "tests/net/fake_glue.h"
 #include "tests/net/repair.h"
 
@@ -707,45 +706,9 @@ static void test_only_traced_connections_go_the_long_way(void **state)
 
 /* ---- by the control socket ---- */
 
-static struct asked {
-	const char *request;
-	uint64_t client;
-	char *answer;
-	_Atomic bool done;
-} asked;
-
-static void *answer_body(void *arg)
-{
-	net_control_client = asked.client;
-	asked.answer = net_control_answer(asked.request);
-	atomic_store(&asked.done, true);
-	return NULL;
-}
-
-static cJSON *ask(uint64_t client, const char *request)
-{
-	pthread_t thread;
-	char name[64];
-	cJSON *all, *value;
-
-	asked = (struct asked){.request = request, .client = client};
-	pthread_create(&thread, NULL, answer_body, NULL);
-	while (!atomic_load(&asked.done))
-		run_rounds(1);
-	pthread_join(thread, NULL);
-	all = cJSON_Parse(asked.answer);
-	free(asked.answer);
-	snprintf(name, sizeof(name), "%.*s", (int)strcspn(request, ","),
-		 request);
-	value = cJSON_DetachItemFromObjectCaseSensitive(all, name);
-	assert_non_null(value);
-	cJSON_Delete(all);
-	return value;
-}
-
 static void expect_ok(uint64_t client, const char *request)
 {
-	cJSON *answer = ask(client, request);
+	cJSON *answer = asked(client, request);
 	const char *error =
 		cJSON_GetStringValue(cJSON_GetObjectItem(answer, "error"));
 
@@ -756,7 +719,7 @@ static void expect_ok(uint64_t client, const char *request)
 
 static void expect_error(uint64_t client, const char *request, const char *part)
 {
-	cJSON *answer = ask(client, request);
+	cJSON *answer = asked(client, request);
 	const char *error =
 		cJSON_GetStringValue(cJSON_GetObjectItem(answer, "error"));
 
@@ -768,7 +731,7 @@ static void expect_error(uint64_t client, const char *request, const char *part)
 /* The kinds of what is told, one after another. */
 static char *kinds_told(uint64_t client)
 {
-	cJSON *page = ask(client, "/coronet/trace");
+	cJSON *page = asked(client, "/coronet/trace");
 	const cJSON *event;
 	char *text = NULL;
 	size_t len;
@@ -856,7 +819,7 @@ static void test_a_slow_client_is_told_what_it_missed(void **state)
 	}
 	run_rounds(2);
 	/* begin, in, call; then in, done, call, done, call, out each. */
-	page = ask(1, "/coronet/trace");
+	page = asked(1, "/coronet/trace");
 	missed = cJSON_GetArrayItem(cJSON_GetObjectItem(page, "events"), 0);
 	assert_string_equal(
 		cJSON_GetStringValue(cJSON_GetObjectItem(missed, "kind")),
@@ -948,7 +911,7 @@ static void test_pages_tell_every_event_once(void **state)
 	run_rounds(2);
 	expect_ok(1, "/coronet/trace.start,10.0.0.2");
 	while (more) {
-		cJSON *page = ask(1, "/coronet/trace");
+		cJSON *page = asked(1, "/coronet/trace");
 
 		events += (unsigned)cJSON_GetArraySize(
 			cJSON_GetObjectItem(page, "events"));
