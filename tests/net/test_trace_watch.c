@@ -1,0 +1,259 @@
+/*
+ * The sock trace as clients of the control socket see it.
+ */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+#include "netstack/control/control_priv.h"
+#include "tests/net/asking.h"
+#include "tests/net/fake_glue.h"
+#include "tests/net/repair.h"
+#include "tests/net/traced.h"
+
+static void expect_ok(uint64_t client, const char *request)
+{
+	cJSON *answer = asked(client, request);
+	const char *error =
+		cJSON_GetStringValue(cJSON_GetObjectItem(answer, "error"));
+
+	if (error)
+		fail_msg("%s: %s", request, error);
+	cJSON_Delete(answer);
+}
+
+static void expect_error(uint64_t client, const char *request, const char *part)
+{
+	cJSON *answer = asked(client, request);
+	const char *error =
+		cJSON_GetStringValue(cJSON_GetObjectItem(answer, "error"));
+
+	assert_non_null(error);
+	assert_true(has_line(error, part));
+	cJSON_Delete(answer);
+}
+
+/* The kinds of what is told, one after another. */
+static char *kinds_told(uint64_t client)
+{
+	cJSON *page = asked(client, "/coronet/trace");
+	const cJSON *event;
+	char *text = NULL;
+	size_t len;
+	FILE *out = open_memstream(&text, &len);
+
+	cJSON_ArrayForEach(event, cJSON_GetObjectItem(page, "events"))
+	{
+		fprintf(out, "%s ",
+			cJSON_GetStringValue(
+				cJSON_GetObjectItem(event, "kind")));
+	}
+	fclose(out);
+	cJSON_Delete(page);
+	return text;
+}
+
+static void expect_kinds(uint64_t client, const char *expected)
+{
+	char *text = kinds_told(client);
+
+	assert_string_equal(text, expected);
+	free(text);
+}
+
+static void test_a_client_follows_a_connection_to_its_end(void **state)
+{
+	struct peer p;
+
+	serve(traced_echo);
+	net_ask_open(1);
+	peer_connect(&p, 1000, 7, 99);
+	run_rounds(2);
+	expect_ok(1, "/coronet/trace.start,10.0.0.2:1000");
+	expect_kinds(1, "begin ");
+	peer_send(&p, PEER_ACK | PEER_PSH, "a", 1);
+	p.rcv += peer_wait(1).len;
+	expect_kinds(1, "in call done call out ");
+	expect_kinds(1, "");
+	peer_send(&p, PEER_ACK | PEER_FIN, NULL, 0);
+	run_rounds(3);
+	traced_drain();
+	p.rcv++;
+	peer_send(&p, PEER_ACK, NULL, 0);
+	run_rounds(3);
+	assert_int_equal(traced_rings(), 1); /* it has ended, and waits */
+	expect_kinds(1, "in state done call out state done in end ");
+	assert_int_equal(traced_rings(), 0);
+	net_traces_client_gone(1);
+	run_rounds(2);
+	net_ask_shut();
+}
+
+static void test_one_that_comes_later_is_followed(void **state)
+{
+	struct peer p, other;
+
+	serve(traced_read_all);
+	net_ask_open(1);
+	expect_ok(1, "/coronet/trace.start,10.0.0.2:1001,port=7");
+	peer_connect(&other, 1000, 7, 99);
+	peer_connect(&p, 1001, 7, 99);
+	run_rounds(2);
+	expect_kinds(1, "begin in call ");
+	assert_int_equal(traced_rings(), 1);
+	net_traces_client_gone(1);
+	run_rounds(2);
+	assert_int_equal(traced_rings(), 0);
+	expect_error(1, "/coronet/trace", "watches nothing");
+	net_ask_shut();
+}
+
+static void test_a_slow_client_is_told_what_it_missed(void **state)
+{
+	const cJSON *missed;
+	struct peer p;
+	cJSON *page;
+
+	serve(traced_echo);
+	net_ask_open(1);
+	expect_ok(1, "/coronet/trace.start,10.0.0.0/8");
+	peer_connect(&p, 1000, 7, 99);
+	for (unsigned i = 0; i < 40; i++) {
+		peer_send(&p, PEER_ACK | PEER_PSH, "x", 1);
+		p.rcv += peer_wait(1).len;
+	}
+	run_rounds(2);
+	/* begin, in, call; then in, done, call, done, call, out each. */
+	page = asked(1, "/coronet/trace");
+	missed = cJSON_GetArrayItem(cJSON_GetObjectItem(page, "events"), 0);
+	assert_string_equal(
+		cJSON_GetStringValue(cJSON_GetObjectItem(missed, "kind")),
+		"missed");
+	assert_int_equal(cJSON_GetObjectItem(missed, "events")->valuedouble,
+			 3 + 40 * 6 - NET_TRACE_EVENTS);
+	assert_int_equal(
+		cJSON_GetArraySize(cJSON_GetObjectItem(page, "events")),
+		1 + NET_TRACE_EVENTS);
+	cJSON_Delete(page);
+	net_traces_client_gone(1);
+	run_rounds(2);
+	net_ask_shut();
+}
+
+static void test_clients_that_watch_are_bounded(void **state)
+{
+	net_ask_open(1);
+	for (unsigned i = 0; i < NET_TRACE_WATCHES; i++)
+		expect_ok(10 + i, "/coronet/trace.start,10.9.9.9");
+	expect_error(20, "/coronet/trace.start,10.9.9.9", "trace already");
+	expect_ok(10, "/coronet/trace.start,10.9.9.8"); /* its own, anew */
+	expect_kinds(11, "");
+	net_traces_client_gone(12);
+	run_rounds(1);
+	expect_ok(20, "/coronet/trace.start,10.9.9.9");
+	for (unsigned i = 10; i <= 20; i++)
+		net_traces_client_gone(i);
+	run_rounds(2);
+	for (unsigned w = 0; w < NET_TRACE_WATCHES; w++)
+		assert_null(net_here()->traces->watches[w].wants);
+	net_ask_shut();
+}
+
+/* One that holds its place and asks for nothing. */
+static void test_a_client_that_does_not_ask_loses_its_watch(void **state)
+{
+	struct timespec ts;
+	int64_t now;
+	struct peer p;
+
+	serve(traced_read_all);
+	net_ask_open(1);
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	now = ts.tv_sec * 1000;
+	assert_int_equal(net_traces_expire(now), -1);
+	peer_connect(&p, 1000, 7, 99);
+	expect_ok(1, "/coronet/trace.start,10.0.0.2");
+	expect_kinds(1, "begin ");
+	assert_in_range(net_traces_expire(now + 30000), 1, 62000);
+	run_rounds(2);
+	assert_int_equal(traced_rings(), 1);
+	assert_int_equal(net_traces_expire(now + 120000), -1);
+	run_rounds(2);
+	assert_int_equal(traced_rings(), 0);
+	expect_error(1, "/coronet/trace", "watches nothing");
+	net_ask_shut();
+}
+
+static void test_what_is_no_peer_is_refused(void **state)
+{
+	net_ask_open(1);
+	expect_error(1, "/coronet/trace.start", "expected a peer");
+	expect_error(1, "/coronet/trace.start,nobody", "'nobody': expected");
+	expect_error(1, "/coronet/trace.start,10.9.0.1:x", "expected a peer");
+	expect_error(1, "/coronet/trace.start,10.9.0.1,port=0", "port '0'");
+	expect_error(1, "/coronet/trace.start,0-1-2-3", "no connection");
+	expect_error(1, "/coronet/trace", "watches nothing");
+	net_ask_shut();
+}
+
+/* More rings than a page has room for: every event is told once. */
+static void test_pages_tell_every_event_once(void **state)
+{
+	struct peer p[12];
+	unsigned events = 0, pages = 0;
+	bool more = true;
+
+	serve(traced_echo);
+	traced_first(12);
+	net_ask_open(1);
+	for (unsigned i = 0; i < 12; i++) {
+		peer_connect(&p[i], (uint16_t)(1000 + i), 7, 99);
+		for (unsigned k = 0; k < 12; k++) {
+			peer_send(&p[i], PEER_ACK | PEER_PSH, "x", 1);
+			p[i].rcv += peer_wait(1).len;
+		}
+	}
+	run_rounds(2);
+	expect_ok(1, "/coronet/trace.start,10.0.0.2");
+	while (more) {
+		cJSON *page = asked(1, "/coronet/trace");
+
+		events += (unsigned)cJSON_GetArraySize(
+			cJSON_GetObjectItem(page, "events"));
+		more = cJSON_IsTrue(cJSON_GetObjectItem(page, "more"));
+		cJSON_Delete(page);
+		assert_true(++pages < 20);
+	}
+	assert_int_equal(events, 12 * NET_TRACE_EVENTS);
+	assert_true(pages > 2);
+	net_traces_client_gone(1);
+	run_rounds(2);
+	net_ask_shut();
+}
+
+#define TEST(name)                                                             \
+	cmocka_unit_test_setup_teardown(name, peer_listen, peer_teardown)
+#define MANY_TEST(name)                                                        \
+	cmocka_unit_test_setup_teardown(name, peer_listen_many, peer_teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(test_a_client_follows_a_connection_to_its_end),
+		TEST(test_one_that_comes_later_is_followed),
+		TEST(test_a_slow_client_is_told_what_it_missed),
+		TEST(test_clients_that_watch_are_bounded),
+		TEST(test_a_client_that_does_not_ask_loses_its_watch),
+		TEST(test_what_is_no_peer_is_refused),
+		MANY_TEST(test_pages_tell_every_event_once),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
