@@ -2,7 +2,7 @@
  * How a connection ends: one direction, both, kindly, at once.
  */
 #include "netstack/api/api.h"
-#include "netstack/program/events.h"
+#include "netstack/conn/end.h"
 
 #include <errno.h>
 
@@ -92,8 +92,6 @@ static void close_now(struct net_conn *conn)
 {
 	uint32_t window;
 
-	if (net_traced(conn) && conn->rx_tail)
-		net_trace_end_why(conn, "reset: closed with bytes unread");
 	if (conn->pcb_live && unread_behind_fin(conn)) {
 		abort_for(conn, NET_END_UNREAD);
 		return;
@@ -147,8 +145,6 @@ static long abort_if_open(struct net_conn *conn)
 
 NET_COLD long abort_traced(struct net_conn *conn)
 {
-	if (net_here()->sched && conn)
-		net_trace_end_why(conn, "reset: by the application");
 	NET_CALL_TRACED(conn, "net_abort", 0, abort_if_open(conn));
 }
 
@@ -175,8 +171,6 @@ void net_conn_drop(struct net_conn *conn)
 	conn->attached = false;
 	if (!conn->err)
 		conn->err = -ECONNABORTED;
-	if (net_traced(conn))
-		net_trace_end_why(conn, "reset: dropped by the operator");
 	net_rxq_clear(conn);
 	net_here()->ending = NET_END_DROP;
 	tcp_abort(&conn->pcb); /* whoever waits is woken, and may be gone */

@@ -280,8 +280,6 @@ int net_dial(struct net_stack *stack, const struct net_addr *addr,
 				       : finish(conn, opts);
 	if (err < 0) {
 		net_event_dial(addr, err);
-		if (err != -EBADF && net_traced(conn))
-			net_trace_end_why(conn, "given up by net_dial()");
 		if (err != -EBADF)
 			net_abort(conn);
 		return err;

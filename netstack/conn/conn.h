@@ -7,6 +7,7 @@
 
 #include <coronet/coro_chan.h>
 
+#include "netstack/conn/end.h"
 #include "netstack/conn/trace.h"
 #include "netstack/mem/mem.h"
 

@@ -88,8 +88,8 @@ struct net_trace {
 	uint32_t hash, turn, ref; /* the connection's ID */
 	uint32_t cwnd;		  /* as it is, told or not */
 	struct net_trace_seen seen;
-	const char *cwnd_why, *end_why, *resent_why; /* of what comes next */
-	uint64_t last_in;			     /* number of that event */
+	const char *cwnd_why, *resent_why; /* of what comes next */
+	uint64_t last_in;		   /* number of that event */
 	struct net_trace_event events[NET_TRACE_EVENTS];
 };
 static_assert(sizeof(struct net_trace) <= 4608, "a class of slabs");
@@ -164,10 +164,7 @@ void net_trace_cwnd_why(struct net_conn *conn, const char *why);
 /* Why what is sent again next is, if not for what recovery finds. */
 void net_trace_resent_why(struct net_conn *conn, const char *why);
 const char *net_trace_resent(struct net_conn *conn);
-/* Why it will have ended: the first reason that is given counts; NULL: it has
- * not. */
-void net_trace_end_why(struct net_conn *conn, const char *why);
-/* lwIP has freed the pcb. */
+/* lwIP has freed the pcb; net_here()->ending still says why. */
 void net_trace_ended(struct net_conn *conn);
 
 /* A call of the application, until it returns; on its stack. */

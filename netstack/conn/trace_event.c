@@ -152,53 +152,18 @@ void net_trace_cwnd_why(struct net_conn *conn, const char *why)
 		trace->cwnd_why = why;
 }
 
-void net_trace_end_why(struct net_conn *conn, const char *why)
-{
-	struct net_trace *trace = net_trace_of(conn);
-
-	if (trace && (!why || !trace->end_why))
-		trace->end_why = why;
-}
-
-/* Where nobody has said why: what the last segment and the state tell. */
-static const char *guess_end(const struct net_trace *trace,
-			     const struct net_conn *conn)
-{
-	const struct net_trace_event *in =
-		&trace->events[trace->last_in % NET_TRACE_EVENTS];
-
-	if (trace->n - trace->last_in <= NET_TRACE_EVENTS &&
-	    in->kind == NET_TRACE_IN && (in->flags & TCP_RST) && !in->what)
-		return "reset by the peer";
-	switch (conn->pcb.state) {
-	case TIME_WAIT:
-	case LAST_ACK:
-	case CLOSING:
-	case CLOSED:
-		return "closed";
-	case LISTEN:
-	case SYN_SENT:
-	case SYN_RCVD:
-	case ESTABLISHED:
-	case FIN_WAIT_1:
-	case FIN_WAIT_2:
-	case CLOSE_WAIT:
-		break;
-	}
-	return "reset: the peer sent what nobody will read";
-}
-
 void net_trace_ended(struct net_conn *conn)
 {
 	struct net_trace *trace = net_trace_of(conn);
-	struct net_trace_event *event;
-	const char *why;
+	enum net_end end = net_conn_end(conn);
 
 	if (!trace)
 		return;
-	why = trace->end_why ? trace->end_why : guess_end(trace, conn);
-	event = add(trace, NET_TRACE_END, why);
-	event->call.n = conn->err;
+	add(trace, NET_TRACE_END,
+	    conn->connecting && end == NET_END_ABORT
+		    ? "given up before it was open"
+		    : net_end_text(end))
+		->call.n = conn->err;
 }
 
 /* ---- calls ---- */

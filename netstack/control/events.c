@@ -3,6 +3,8 @@
  * back, and the next one of its kind says how many.
  */
 #include "netstack/program/events.h"
+
+#include "netstack/conn/end.h"
 #include "netstack/control/control_priv.h"
 
 #include "lwip/ip.h"
@@ -15,24 +17,6 @@
 
 #define LIMIT(name)                                                            \
 	static struct net_log_limit name = {.per_second = NET_EVENTS_PER_S}
-
-static const char *const end_names[NET_ENDS] = {
-	[NET_END_NONE] = "unknown",
-	[NET_END_DONE] = "done",
-	[NET_END_PEER_RESET] = "peer-reset",
-	[NET_END_TIMEOUT] = "timeout",
-	[NET_END_USER_TIMEOUT] = "user-timeout",
-	[NET_END_KEEPALIVE] = "keepalive",
-	[NET_END_FIN_TIMEOUT] = "fin-timeout",
-	[NET_END_ABORT] = "abort",
-	[NET_END_UNREAD] = "unread",
-	[NET_END_LATE_DATA] = "late-data",
-	[NET_END_DROP] = "drop",
-	[NET_END_MEMORY] = "memory",
-	[NET_END_ORPHAN] = "orphan",
-	[NET_END_STOPPED] = "stopped",
-	[NET_END_UNTOLD] = "untold",
-};
 
 /* Its two ends, ID and name, as text. */
 struct who {
@@ -83,20 +67,6 @@ void net_event_say_opened(struct net_conn *conn, bool dialed)
 		      conn->served ? net_handler_name(conn) : "-");
 }
 
-/*
- * What nobody has said: lwIP ends a connection by itself when both FINs are
- * acknowledged, or when data comes for which nobody is there any more. The
- * peer's FIN is known if it came before ours was acknowledged.
- */
-static enum net_end end_of(const struct net_conn *conn)
-{
-	if (conn->over)
-		return NET_END_DONE;
-	if (net_here()->ending)
-		return (enum net_end)net_here()->ending;
-	return conn->eof ? NET_END_DONE : NET_END_LATE_DATA;
-}
-
 /* Bytes both ways and retransmissions, of one that counts them. */
 static void put_sums(const struct net_conn *conn, char *out, size_t len)
 {
@@ -116,7 +86,7 @@ static void put_sums(const struct net_conn *conn, char *out, size_t len)
 void net_event_say_closed(struct net_conn *conn)
 {
 	LIMIT(limit);
-	enum net_end end = end_of(conn);
+	enum net_end end = net_conn_end(conn);
 	char sums[128];
 	struct who who;
 
@@ -127,7 +97,7 @@ void net_event_say_closed(struct net_conn *conn)
 	net_log_event(NET_LOG_INFO, &limit,
 		      "coronet.conn: event=closed local=%s peer=%s id=%s "
 		      "name=%s reason=%s %s unread=%u unacked=%u",
-		      who.local, who.peer, who.id, who.name, end_names[end],
+		      who.local, who.peer, who.id, who.name, net_end_name(end),
 		      sums, conn->orphaned ? 0 : net_rxq_bytes(conn),
 		      conn->pcb.snd_lbb - conn->pcb.lastack);
 }

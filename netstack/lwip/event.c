@@ -4,6 +4,7 @@
  * Its one event function records what happened and makes coroutines ready;
  * everything else runs in the coroutine that asked for it.
  */
+#include "netstack/conn/end.h"
 #include "netstack/api/api.h"
 #include "netstack/program/events.h"
 

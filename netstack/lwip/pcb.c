@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "netstack/conn/end.h"
 #include "netstack/program/events.h"
 #include "netstack/tcp/tcp.h"
 
@@ -68,7 +69,6 @@ void net_conn_pcb_freed(struct net_conn *conn)
 		net_here()->stats.closed++;
 		net_event_closed(conn);
 	}
-	net_here()->ending = NET_END_NONE;
 	net_demux_remove(conn);
 	coro_timer_cancel(net_here()->sched, &conn->timer);
 	net_recovery_free(conn);
@@ -83,6 +83,7 @@ void net_conn_pcb_freed(struct net_conn *conn)
 		conn->err = (int16_t)untold_error(conn);
 	if (net_traced(conn))
 		net_trace_ended(conn);
+	net_here()->ending = NET_END_NONE;
 	net_conn_wake_all(conn);
 	net_conn_put(conn);
 }

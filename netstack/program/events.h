@@ -17,29 +17,6 @@ struct net_conn;
 struct net_listener;
 struct tcp_hdr;
 
-/*
- * Why a connection ends. Whoever ends one sets net_here()->ending just before;
- * what lwIP ends by itself is told apart when its pcb is freed.
- */
-enum net_end {
-	NET_END_NONE,
-	NET_END_DONE, /* both sides have closed */
-	NET_END_PEER_RESET,
-	NET_END_TIMEOUT, /* nobody acknowledged */
-	NET_END_USER_TIMEOUT,
-	NET_END_KEEPALIVE,
-	NET_END_FIN_TIMEOUT, /* of a peer that never closed */
-	NET_END_ABORT,	     /* net_abort() */
-	NET_END_UNREAD,	     /* closed before all was read, RFC 2525 2.17 */
-	NET_END_LATE_DATA,   /* data came after it was closed */
-	NET_END_DROP,	     /* by an operator */
-	NET_END_MEMORY,
-	NET_END_ORPHAN,	 /* too many that are closed and not at their end */
-	NET_END_STOPPED, /* the program ends */
-	NET_END_UNTOLD,	 /* nobody was told that it began */
-	NET_ENDS
-};
-
 void net_event_say_opened(struct net_conn *conn, bool dialed);
 void net_event_say_closed(struct net_conn *conn);
 void net_event_say_refused(const struct tcp_hdr *tcp, const char *reason);

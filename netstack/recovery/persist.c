@@ -145,9 +145,6 @@ bool net_persist_timeout(struct net_conn *conn)
 	if (pcb->persist_probe >= TCP_MAXRTX ||
 	    (conn->orphaned && pcb->persist_cnt > ORPHAN_MAX)) {
 		pcb->nrtx = TCP_MAXRTX; /* lwIP's reason to give up */
-		if (net_traced(conn))
-			net_trace_end_why(conn, "gave up: the peer's window "
-						"stayed shut");
 		return true;
 	}
 	if (net_traced(conn))

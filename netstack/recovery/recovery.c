@@ -629,11 +629,8 @@ bool net_recovery_timeout(struct net_conn *conn)
 	if (!ours(&conn->pcb))
 		return false;
 	if (!net_us_after(rto_due_us(conn), now_us)) {
-		if (net_persist_gives_up(&conn->pcb)) {
-			if (net_traced(conn))
-				net_trace_end_why(conn, "gave up: no answer");
+		if (net_persist_gives_up(&conn->pcb))
 			return true;
-		}
 		time_out(conn);
 	} else if (rec && rec->reorder_armed &&
 		   !net_us_after(rec->reorder_due_us, now_us)) {

@@ -19,7 +19,8 @@
  */
 #include "netstack/shard/shard.h"
 
-#include "netstack/program/events.h"
+#include "netstack/conn/end.h"
+#include "netstack/program/log.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -143,8 +144,6 @@ static void reset(struct net_conn *conn, uint64_t bytes)
 			  bytes >> 10);
 	conn->attached = false;
 	conn->err = -ENOBUFS;
-	if (net_traced(conn))
-		net_trace_end_why(conn, "reset: memory is short");
 	net_rxq_clear(conn);
 	net_here()->ending = NET_END_MEMORY;
 	tcp_abort(&conn->pcb); /* whoever waits is woken, and may be gone */

@@ -1,7 +1,8 @@
 /*
  * The stack: opening, the loop, closing.
  */
-#include "netstack/program/events.h"
+#include "netstack/conn/end.h"
+#include "netstack/program/log.h"
 #include "netstack/shard/shard.h"
 
 #include "dpdk_glue/pcap.h"
@@ -307,8 +308,6 @@ int net_stack_open_args(int argc, char **argv, struct net_stack **out)
 static void abort_conn(struct net_conn *conn)
 {
 	conn->attached = false;
-	if (net_traced(conn))
-		net_trace_end_why(conn, "reset: the program ends");
 	net_rxq_clear(conn);
 	net_here()->ending = NET_END_STOPPED;
 	tcp_abort(&conn->pcb);

@@ -3,6 +3,7 @@
  * otherwise than we where it dials, and the two that it does not know: a SYN
  * that opens anew what is in TIME_WAIT, and simultaneous open.
  */
+#include "netstack/conn/end.h"
 #include "netstack/program/events.h"
 #include "netstack/tcp/tcp.h"
 

@@ -5,7 +5,7 @@
  * many as connections; one more ends the oldest. So does a new connection
  * that finds no control block.
  */
-#include "netstack/program/events.h"
+#include "netstack/conn/end.h"
 #include "netstack/tcp/tcp.h"
 
 static unsigned most(void)
@@ -65,9 +65,6 @@ bool net_orphan_recycle(void)
 		return false;
 	net_here()->stats.orphans_recycled++;
 	net_here()->ending = NET_END_ORPHAN;
-	if (net_traced(oldest))
-		net_trace_end_why(oldest, "reset: nobody held it, and room was "
-					  "needed");
 	tcp_abort(&oldest->pcb); /* sends RST; net_conn_pcb_freed() unlinks */
 	return true;
 }

@@ -5,7 +5,7 @@
  * When it is due, lwIP is shown that one pcb and lwIP's own timer functions do
  * exactly its work.
  */
-#include "netstack/program/events.h"
+#include "netstack/conn/end.h"
 #include "netstack/tcp/tcp.h"
 
 #define TICK_BITS 22	/* 4 ms: pcb->last_timer counts so, and wraps */
@@ -184,7 +184,7 @@ static int64_t patience_due(const struct net_conn *conn)
 	return LWIP_MIN(due, silence_due(conn));
 }
 
-static bool is_too_long(struct net_conn *conn)
+static bool patience_ends(struct net_conn *conn)
 {
 	if (net_user_timeout_gives_up(conn))
 		return true;
@@ -192,15 +192,6 @@ static bool is_too_long(struct net_conn *conn)
 		return false;
 	conn->pcb.nrtx = TCP_MAXRTX; /* lwIP's reason to give up */
 	return true;
-}
-
-static bool patience_ends(struct net_conn *conn)
-{
-	bool ends = is_too_long(conn);
-
-	if (ends && net_traced(conn))
-		net_trace_end_why(conn, "gave up: the user timeout has passed");
-	return ends;
 }
 
 static bool counts_no_probes(const struct net_conn *conn)
@@ -338,35 +329,13 @@ static uint8_t end_of(const struct net_conn *conn)
 
 	if (pcb->state == TIME_WAIT)
 		return NET_END_DONE;
+	if (pcb->nrtx >= TCP_MAXRTX && counts_no_probes(conn))
+		return NET_END_USER_TIMEOUT;
 	if (pcb->nrtx >= TCP_MAXRTX)
-		return counts_no_probes(conn) ? NET_END_USER_TIMEOUT
-					      : NET_END_TIMEOUT;
+		return pcb->unacked ? NET_END_TIMEOUT : NET_END_WINDOW;
 	if (pcb->state == FIN_WAIT_2 && pcb->flags & TF_RXCLOSED)
 		return NET_END_FIN_TIMEOUT;
 	return pcb->state >= ESTABLISHED ? NET_END_KEEPALIVE : NET_END_TIMEOUT;
-}
-
-/* What the sock trace says if lwIP's timers give it up now. */
-static const char *told_end_of(enum tcp_state state)
-{
-	switch (state) {
-	case SYN_SENT:
-	case SYN_RCVD:
-		return "gave up: no answer to the handshake";
-	case ESTABLISHED:
-	case CLOSE_WAIT:
-		return "gave up: no answer to keepalives";
-	case FIN_WAIT_2:
-		return "gave up: the peer did not close";
-	case CLOSED:
-	case LISTEN:
-	case FIN_WAIT_1:
-	case CLOSING:
-	case LAST_ACK:
-	case TIME_WAIT:
-		break;
-	}
-	return NULL;
 }
 
 /* What lwIP is about to do, of a connection that may not live on. */
@@ -374,7 +343,6 @@ __attribute__((cold, noinline)) static void trace_tick(struct net_conn *conn)
 {
 	const struct tcp_pcb *pcb = &conn->pcb;
 
-	net_trace_end_why(conn, told_end_of(pcb->state));
 	if (pcb->state < ESTABLISHED && pcb->unacked && pcb->rtime >= pcb->rto)
 		net_trace_timer(conn, "handshake", pcb->nrtx + 1u);
 }
@@ -385,7 +353,6 @@ __attribute__((cold, noinline)) static void trace_ticked(struct net_conn *conn,
 {
 	const struct tcp_pcb *pcb = &conn->pcb;
 
-	net_trace_end_why(conn, NULL);
 	if (pcb->keep_cnt_sent > keepalives)
 		net_trace_timer(conn, "keepalive", pcb->keep_cnt_sent);
 }

@@ -348,6 +348,45 @@ static void test_a_user_timeout_is_told(void **state)
 	assert_value(vanish(5000), "reason", "user-timeout");
 }
 
+static void says_once_asked(struct net_conn *conn, void *arg)
+{
+	ours = conn;
+	result = net_recv(conn, got, 1);
+	result = sends(conn);
+	ended++;
+}
+
+static void test_a_window_that_stays_shut_is_told(void **state)
+{
+	struct peer peer;
+
+	serve(says_once_asked);
+	peer_connect(&peer, 1000, 7, 99);
+	peer.wnd = 0;
+	peer_send(&peer, PEER_ACK | PEER_PSH, "?", 1);
+	for (unsigned s = 0; s < 2000 && !ended; s++) {
+		run_ms(1000);
+		while (peer_next(&(struct segment){0}))
+			;
+	}
+	assert_int_equal(result, -ETIMEDOUT);
+	assert_value(line_of("event=closed"), "reason", "window-shut");
+}
+
+static void test_every_end_has_a_word_and_a_sentence(void **state)
+{
+	for (unsigned i = 0; i < NET_ENDS; i++) {
+		assert_non_null(net_end_name(i));
+		assert_non_null(net_end_text(i));
+		for (unsigned j = 0; j < i; j++) {
+			assert_string_not_equal(net_end_name(i),
+						net_end_name(j));
+			assert_string_not_equal(net_end_text(i),
+						net_end_text(j));
+		}
+	}
+}
+
 static void test_silence_under_keepalive_is_told(void **state)
 {
 	struct peer peer;
@@ -525,6 +564,8 @@ int main(void)
 		CASE(test_an_operators_drop_is_told),
 		CASE(test_timeouts_are_told_apart_and_counted),
 		CASE(test_a_user_timeout_is_told),
+		CASE(test_a_window_that_stays_shut_is_told),
+		CASE(test_every_end_has_a_word_and_a_sentence),
 		CASE(test_silence_under_keepalive_is_told),
 		CASE(test_what_ends_with_the_program_is_told),
 		CASE(test_clients_that_are_refused_are_told),

@@ -1,0 +1,53 @@
+#include "netstack/conn/end.h"
+
+#include "netstack/state.h"
+
+static const struct {
+	const char *name, *text;
+} ends[NET_ENDS] = {
+	[NET_END_NONE] = {"unknown", "ended"},
+	[NET_END_DONE] = {"done", "closed"},
+	[NET_END_PEER_RESET] = {"peer-reset", "reset by the peer"},
+	[NET_END_TIMEOUT] = {"timeout", "gave up: no answer"},
+	[NET_END_WINDOW] = {"window-shut",
+			    "gave up: the peer's window stayed shut"},
+	[NET_END_USER_TIMEOUT] = {"user-timeout",
+				  "gave up: the user timeout has passed"},
+	[NET_END_KEEPALIVE] = {"keepalive", "gave up: no answer to keepalives"},
+	[NET_END_FIN_TIMEOUT] = {"fin-timeout",
+				 "gave up: the peer did not close"},
+	[NET_END_ABORT] = {"abort", "reset: by the application"},
+	[NET_END_UNREAD] = {"unread", "reset: closed with bytes unread"},
+	[NET_END_LATE_DATA] = {"late-data",
+			       "reset: the peer sent what nobody will read"},
+	[NET_END_DROP] = {"drop", "reset: dropped by the operator"},
+	[NET_END_MEMORY] = {"memory", "reset: memory is short"},
+	[NET_END_ORPHAN] = {"orphan",
+			    "reset: nobody held it, and room was needed"},
+	[NET_END_STOPPED] = {"stopped", "reset: the program ends"},
+	[NET_END_UNTOLD] = {"untold", "reset: nobody could take it"},
+};
+
+/*
+ * What nobody has said: lwIP ends a connection by itself when both FINs are
+ * acknowledged, or when data comes for which nobody is there any more. The
+ * peer's FIN is known if it came before ours was acknowledged.
+ */
+enum net_end net_conn_end(const struct net_conn *conn)
+{
+	if (conn->over)
+		return NET_END_DONE;
+	if (net_here()->ending)
+		return (enum net_end)net_here()->ending;
+	return conn->eof ? NET_END_DONE : NET_END_LATE_DATA;
+}
+
+const char *net_end_name(enum net_end end)
+{
+	return ends[end].name;
+}
+
+const char *net_end_text(enum net_end end)
+{
+	return ends[end].text;
+}
