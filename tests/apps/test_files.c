@@ -16,29 +16,13 @@
 #include <cmocka.h>
 
 #include "apps/httpd/files.h"
+#include "tests/apps/in_folder.h"
 
-static char folder[64], path[256];
 static struct files files;
-
-static const char *in_folder(const char *name)
-{
-	snprintf(path, sizeof(path), "%s/%s", folder, name);
-	return path;
-}
-
-static void write_file(const char *name, const char *text)
-{
-	FILE *file = fopen(in_folder(name), "w");
-
-	assert_non_null(file);
-	fputs(text, file);
-	fclose(file);
-}
 
 static int make_folder(void **state)
 {
-	strcpy(folder, "/tmp/coronet-files-XXXXXX");
-	if (!mkdtemp(folder))
+	if (in_folder_make() < 0)
 		return -1;
 	mkdir(in_folder("site"), 0755);
 	write_file("secret", "secret");
@@ -50,11 +34,8 @@ static int make_folder(void **state)
 
 static int remove_folder(void **state)
 {
-	char command[128];
-
 	files_free(&files);
-	snprintf(command, sizeof(command), "rm -rf %s", folder);
-	return system(command);
+	return in_folder_remove();
 }
 
 static void expect(const char *at, const char *text)

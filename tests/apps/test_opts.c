@@ -13,26 +13,20 @@
 
 #include "apps/load/load_opts.h"
 #include "tests/apps/in_child.h"
+#include "tests/apps/words.h"
 
-#define MAX_ARGS 16
-#define TARGET	 "--target 10.9.0.1:7777 "
+#define TARGET "--target 10.9.0.1:7777 "
 
 static struct load_opts opts;
 
 /* Parses a command line of words: 0 or argp's error. */
-static int parse_words(const char *words)
+static int parse_words(const char *sentence)
 {
-	static char text[512];
-	char *argv[MAX_ARGS] = {"tool"}, *word, *rest;
-	int argc = 1;
+	static struct words words;
 
-	snprintf(text, sizeof(text), "%s", words);
-	for (word = strtok_r(text, " ", &rest); word;
-	     word = strtok_r(NULL, " ", &rest)) {
-		assert_true(argc < MAX_ARGS - 1);
-		argv[argc++] = word;
-	}
-	return argp_parse(&load_opts_argp, argc, argv, 0, NULL, &opts);
+	words_split(&words, "tool", sentence);
+	return argp_parse(&load_opts_argp, words.argc, words.argv, 0, NULL,
+			  &opts);
 }
 
 static int parse_in_child(void *words)

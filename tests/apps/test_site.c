@@ -20,31 +20,15 @@
 
 #include "apps/httpd/content.h"
 #include "apps/httpd/site.h"
+#include "tests/apps/in_folder.h"
 
 #define PATIENCE 6000 /* of naps of 10 ms, for what hangs */
 
-static char folder[64], path[256];
 static struct files files, again;
-
-static const char *in_folder(const char *name)
-{
-	snprintf(path, sizeof(path), "%s/%s", folder, name);
-	return path;
-}
-
-static void write_file(const char *name, const char *text)
-{
-	FILE *file = fopen(in_folder(name), "w");
-
-	assert_non_null(file);
-	fputs(text, file);
-	fclose(file);
-}
 
 static int make_folder(void **state)
 {
-	strcpy(folder, "/tmp/coronet-site-XXXXXX");
-	if (!mkdtemp(folder))
+	if (in_folder_make() < 0)
 		return -1;
 	mkdir(in_folder("site"), 0755);
 	write_file("site/index.html", "index");
@@ -54,11 +38,8 @@ static int make_folder(void **state)
 
 static int remove_folder(void **state)
 {
-	char command[128];
-
 	files_free(&files);
-	snprintf(command, sizeof(command), "rm -rf %s", folder);
-	return system(command);
+	return in_folder_remove();
 }
 
 static const struct file *find(const struct files *in, const char *at)

@@ -10,11 +10,8 @@
 #include <cmocka.h>
 
 #include "netstack/shard/shard.h"
-#include "tests/bytes.h"
 #include "tests/net/fake_glue.h"
-
-static const uint8_t stack_ip[4] = {10, 0, 0, 1};
-static const uint8_t peer_ip[4] = {10, 0, 0, 2};
+#include "tests/net/frames.h"
 
 _Thread_local struct net_stack *stack;
 _Thread_local struct net_listener *listener;
@@ -72,21 +69,13 @@ void run_ms(unsigned ms)
 	}
 }
 
-static void ethernet(uint8_t *frame, unsigned type)
-{
-	memcpy(frame, fake_mac, 6);
-	memcpy(frame + 6, fake_peer_mac, 6);
-	put16(frame + 12, type);
-}
-
 void peer_send_raw(const struct segment *s)
 {
 	uint8_t frame[4096] = {0}, *ip = frame + 14, *tcp = ip + 20;
-	unsigned header = 20 + s->options_len;
-	unsigned total = 20 + header + s->len;
+	unsigned total = 20 + frame_put_tcp(tcp, s);
 	uint16_t flags = GLUE_FRAME_IP4 | GLUE_FRAME_TCP | GLUE_FRAME_CSUM_OK;
 
-	ethernet(frame, 0x0800);
+	frame_ethernet(frame, 0x0800);
 	ip[0] = 0x45;
 	ip[1] = s->tos;
 	put16(ip + 2, total);
@@ -94,15 +83,6 @@ void peer_send_raw(const struct segment *s)
 	ip[9] = 6;
 	memcpy(ip + 12, s->from ? s->from : peer_ip, 4);
 	memcpy(ip + 16, s->to ? s->to : stack_ip, 4);
-	put16(tcp, s->src);
-	put16(tcp + 2, s->dst);
-	put32(tcp + 4, s->seq);
-	put32(tcp + 8, s->ack);
-	tcp[12] = (uint8_t)(header / 4 << 4);
-	tcp[13] = s->flags;
-	put16(tcp + 14, s->wnd);
-	memcpy(tcp + 20, s->options, s->options_len);
-	memcpy(tcp + header, s->data, s->len);
 	if (s->to_all) {
 		memset(frame, 0xff, 6);
 		flags |= GLUE_FRAME_MCAST;
@@ -163,48 +143,16 @@ void peer_send_syn_of(const uint8_t from[4], uint16_t src_port)
 	run_rounds(2);
 }
 
-static void answer_arp(const uint8_t *request)
+static void parse(const uint8_t *frame, struct segment *out)
 {
-	uint8_t frame[42] = {0}, *arp = frame + 14;
-
-	if (get16(request + 14 + 6) != 1 ||
-	    memcmp(request + 14 + 24, peer_ip, 4) != 0)
-		return;
-	ethernet(frame, 0x0806);
-	put16(arp, 1);
-	put16(arp + 2, 0x0800);
-	arp[4] = 6;
-	arp[5] = 4;
-	put16(arp + 6, 2);
-	memcpy(arp + 8, fake_peer_mac, 6);
-	memcpy(arp + 14, peer_ip, 4);
-	memcpy(arp + 18, fake_mac, 6);
-	memcpy(arp + 24, stack_ip, 4);
-	fake_receive(frame, sizeof(frame), 0, 0);
-}
-
-static void parse(uint8_t *frame, struct segment *out)
-{
-	const uint8_t *ip = frame + 14, *tcp = ip + 20;
-	unsigned header = (tcp[12] >> 4) * 4u;
+	const uint8_t *ip = frame + 14;
 
 	assert_memory_equal(frame, fake_peer_mac, 6);
 	assert_memory_equal(ip + 12, stack_ip, 4);
 	assert_memory_equal(ip + 16, peer_ip, 4);
-	*out = (struct segment){
-		.src = (uint16_t)get16(tcp),
-		.dst = (uint16_t)get16(tcp + 2),
-		.seq = get32(tcp + 4),
-		.ack = get32(tcp + 8),
-		.flags = tcp[13],
-		.wnd = (uint16_t)get16(tcp + 14),
-		.options = tcp + 20,
-		.options_len = header - 20,
-		.data = tcp + header,
-		.len = get16(ip + 2) - 20 - header,
-		.ip_id = (uint16_t)get16(ip + 4),
-		.tos = ip[1],
-	};
+	*out = frame_get_tcp(ip + 20, get16(ip + 2) - 20);
+	out->ip_id = (uint16_t)get16(ip + 4);
+	out->tos = ip[1];
 }
 
 /* A TCP segment already sent, ARP answered on the way. */
@@ -216,7 +164,7 @@ static bool take(struct segment *out)
 		unsigned type = get16(frame + 12);
 
 		if (type == 0x0806)
-			answer_arp(frame);
+			frame_answer_arp(frame);
 		if (type == 0x0800 && frame[14 + 9] == 6) {
 			parse(frame, out);
 			return true;

@@ -9,6 +9,7 @@
 
 #include "dpdk_glue/glue_csum.h"
 #include "tests/bytes.h"
+#include "tests/net/frames.h"
 
 #define MOST_PACKETS 8192u
 #define FRAME_ROOM   9216u
@@ -26,8 +27,6 @@ static struct packet *heap[MOST_PACKETS];
 static unsigned n_packets;
 static uint64_t n_sent;
 
-static const uint8_t stack_ip[4] = {10, 0, 0, 1};
-static const uint8_t peer_ip[4] = {10, 0, 0, 2};
 static const uint8_t stack_ip6[16] = {0xfd, [15] = 1};
 static const uint8_t peer_ip6[16] = {0xfd, [15] = 2};
 
@@ -122,13 +121,6 @@ static void travel(struct flow *flow, enum direction to, const uint8_t *frame,
 
 /* ---- frames ---- */
 
-static void ethernet(uint8_t *frame, unsigned type)
-{
-	memcpy(frame, fake_mac, 6);
-	memcpy(frame + 6, fake_peer_mac, 6);
-	put16(frame + 12, type);
-}
-
 unsigned path_header(void)
 {
 	return over_ip6 ? 40 : 20;
@@ -149,7 +141,7 @@ static void build_ip4(uint8_t *frame, unsigned payload)
 {
 	uint8_t *ip = frame + 14;
 
-	ethernet(frame, 0x0800);
+	frame_ethernet(frame, 0x0800);
 	ip[0] = 0x45;
 	put16(ip + 2, 20 + payload);
 	ip[8] = 64;
@@ -162,7 +154,7 @@ static void build_ip6(uint8_t *frame, unsigned payload, unsigned next)
 {
 	uint8_t *ip = frame + 14;
 
-	ethernet(frame, 0x86dd);
+	frame_ethernet(frame, 0x86dd);
 	ip[0] = 0x60;
 	put16(ip + 4, payload);
 	ip[6] = (uint8_t)next;
@@ -173,68 +165,25 @@ static void build_ip6(uint8_t *frame, unsigned payload, unsigned next)
 
 static unsigned build(const struct segment *s, uint8_t *frame)
 {
-	uint8_t *tcp = frame + 14 + path_header();
-	unsigned header = 20 + s->options_len;
+	unsigned payload = 20 + s->options_len + s->len;
 
 	memset(frame, 0, 14 + 40 + 20);
 	if (over_ip6)
-		build_ip6(frame, header + s->len, 6);
+		build_ip6(frame, payload, 6);
 	else
-		build_ip4(frame, header + s->len);
+		build_ip4(frame, payload);
 	ecn_put_tos(frame + 14, s->tos);
-	put16(tcp, s->src);
-	put16(tcp + 2, s->dst);
-	put32(tcp + 4, s->seq);
-	put32(tcp + 8, s->ack);
-	tcp[12] = (uint8_t)(header / 4 << 4);
-	tcp[13] = s->flags;
-	put16(tcp + 14, s->wnd);
-	if (s->options_len)
-		memcpy(tcp + 20, s->options, s->options_len);
-	if (s->len)
-		memcpy(tcp + header, s->data, s->len);
-	return 14 + path_header() + header + s->len;
+	frame_put_tcp(frame + 14 + path_header(), s);
+	return 14 + path_header() + payload;
 }
 
 static void parse(const uint8_t *frame, struct segment *out)
 {
-	const uint8_t *ip = frame + 14, *tcp = ip + path_header();
-	unsigned header = (tcp[12] >> 4) * 4u;
+	const uint8_t *ip = frame + 14;
 	unsigned payload = over_ip6 ? get16(ip + 4) : get16(ip + 2) - 20;
 
-	*out = (struct segment){
-		.src = (uint16_t)get16(tcp),
-		.dst = (uint16_t)get16(tcp + 2),
-		.seq = get32(tcp + 4),
-		.ack = get32(tcp + 8),
-		.flags = tcp[13],
-		.wnd = (uint16_t)get16(tcp + 14),
-		.options = tcp + 20,
-		.options_len = header - 20,
-		.data = tcp + header,
-		.len = payload - header,
-		.tos = ecn_tos(ip),
-	};
-}
-
-static void answer_arp(const uint8_t *request)
-{
-	uint8_t frame[42] = {0}, *arp = frame + 14;
-
-	if (get16(request + 14 + 6) != 1 ||
-	    memcmp(request + 14 + 24, peer_ip, 4) != 0)
-		return;
-	ethernet(frame, 0x0806);
-	put16(arp, 1);
-	put16(arp + 2, 0x0800);
-	arp[4] = 6;
-	arp[5] = 4;
-	put16(arp + 6, 2);
-	memcpy(arp + 8, fake_peer_mac, 6);
-	memcpy(arp + 14, peer_ip, 4);
-	memcpy(arp + 18, fake_mac, 6);
-	memcpy(arp + 24, stack_ip, 4);
-	fake_receive(frame, sizeof(frame), 0, 0);
+	*out = frame_get_tcp(ip + path_header(), payload);
+	out->tos = ecn_tos(ip);
 }
 
 /* RFC 4861: a solicitation, which asks for the peer. */
@@ -266,7 +215,7 @@ static bool is_segment(const uint8_t *frame)
 	unsigned type = get16(frame + 12);
 
 	if (type == 0x0806)
-		answer_arp(frame);
+		frame_answer_arp(frame);
 	if (type == 0x86dd)
 		answer_nd(frame);
 	return over_ip6 ? type == 0x86dd && frame[14 + 6] == 6

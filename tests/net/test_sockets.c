@@ -2,9 +2,7 @@
  * TCP sockets of the stack by the POSIX calls: whose they are, connecting,
  * listening, reading.
  */
-#include "tests/net/sockets.h"
-
-static char buf[65536];
+#include "tests/net/sockets_io.h"
 
 /* ---- connect ---- */
 
@@ -59,18 +57,6 @@ static void *connect_later_body(void *arg)
 	return NULL;
 }
 
-static struct pollfd item;
-static int timeout_ms;
-
-static void *poll_body(void *arg)
-{
-	struct pollfd its = item;
-
-	keep(poll(&its, 1, timeout_ms));
-	item = its;
-	return NULL;
-}
-
 static int so_error(void)
 {
 	int err = -1;
@@ -78,20 +64,6 @@ static int so_error(void)
 
 	assert_int_equal(getsockopt(fd, SOL_SOCKET, SO_ERROR, &err, &len), 0);
 	return err;
-}
-
-static void poll_for(short events, int ms)
-{
-	item = (struct pollfd){.fd = fd, .events = events};
-	timeout_ms = ms;
-	run(poll_body);
-}
-
-static void expect_event(int revents)
-{
-	assert_int_equal(ended, 1);
-	assert_int_equal(result, revents != 0);
-	assert_int_equal(item.revents, revents);
 }
 
 static void test_nonblocking_connect(void **state)
@@ -416,34 +388,6 @@ static void test_close_wakes_accept(void **state)
 }
 
 /* ---- reading ---- */
-
-static size_t room;
-static int recv_flags;
-
-static void *recv_body(void *arg)
-{
-	char here[512]; /* on the shared stack */
-	long n = recv(fd, here, room, recv_flags);
-
-	if (n > 0)
-		memcpy(buf, here, (size_t)n);
-	keep(n);
-	return NULL;
-}
-
-static void read_some(size_t len, int flags)
-{
-	room = len;
-	recv_flags = flags;
-	run(recv_body);
-}
-
-static void expect_bytes(const char *text)
-{
-	assert_int_equal(ended, 1);
-	assert_int_equal(result, strlen(text));
-	assert_memory_equal(buf, text, strlen(text));
-}
 
 static void test_read_blocks_until_bytes_come(void **state)
 {

@@ -9,27 +9,20 @@
 
 #include "apps/common/opts.h"
 #include "tests/apps/in_child.h"
+#include "tests/apps/words.h"
 #include "tests/wire/opts.h"
 
-#define MAX_ARGS 48
-#define LINKS	 "--link tap:wa --link tap:wb "
-#define MS	 1000000
+#define LINKS "--link tap:wa --link tap:wb "
+#define MS    1000000
 
 static struct wire_opts opts;
 
-static void parse_words(const char *words)
+static void parse_words(const char *sentence)
 {
-	static char text[512];
-	char *argv[MAX_ARGS] = {"wire"}, *word, *rest;
-	int argc = 1;
+	static struct words words;
 
-	snprintf(text, sizeof(text), "%s", words);
-	for (word = strtok_r(text, " ", &rest); word;
-	     word = strtok_r(NULL, " ", &rest)) {
-		assert_true(argc < MAX_ARGS - 1);
-		argv[argc++] = word;
-	}
-	wire_opts_parse(argc, argv, &opts);
+	words_split(&words, "wire", sentence);
+	wire_opts_parse(words.argc, words.argv, &opts);
 }
 
 static int parse_in_child(void *words)
