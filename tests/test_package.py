@@ -21,7 +21,7 @@ import tempfile
 sys.path.insert(0, str(pathlib.Path(__file__).parent / "integration"))
 
 import harness  # noqa: E402
-from harness import PATIENCE, check, command, eventually  # noqa: E402
+from harness import check, command  # noqa: E402
 from test_service import DEVICES, MASKED, TARGET, Systemd, mounted  # noqa: E402
 
 SOURCE = pathlib.Path(__file__).parents[1]

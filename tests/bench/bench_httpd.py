@@ -24,7 +24,7 @@ import time
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "integration"))
 
 import harness  # noqa: E402
-from harness import Env, check, command, eventually  # noqa: E402
+from harness import Env, Namespace, check, command, eventually  # noqa: E402
 from web import Nginx, curl, listening, need, random_file, wrk  # noqa: E402
 
 NEAR, SERVER, PORT = "10.9.1.1", "10.9.0.1", 8080
@@ -42,14 +42,13 @@ COLUMNS = (*(name for name, *_ in REQUESTS), "MiB/s")
 class Inside(Nginx):
     """nginx in another network namespace, which its listening socket is looked for in."""
 
-    def __init__(self, env, holder, root):
-        self.holder = holder
+    def __init__(self, env, far, root):
+        self.far = far
         super().__init__(env, SERVER, PORT, root=root, gzip_static=True)
 
     def start(self):
         start = self.env.start
-        self.env.start = lambda argv, **rest: start(
-            ["nsenter", "--net", "-t", self.holder, *argv], **rest)
+        self.env.start = lambda argv, **rest: start(self.far.inside(*argv), **rest)
         try:
             super().start()
         finally:
@@ -91,24 +90,19 @@ class Bench:
     @contextlib.contextmanager
     def nginx(self, path):
         near, far = f"hx{self.count}", f"hk{self.count}"
-        holder = self.env.start(["unshare", "--net", "sleep", "600"])
-        pid = holder.process.pid
-        inside = ["nsenter", "--net", "-t", pid]
-        eventually(lambda: "sleep" in pathlib.Path(f"/proc/{pid}/cmdline").read_text()
-                   .split("\0")[0], 5, "no namespace")
         with contextlib.ExitStack() as stack:
-            stack.callback(holder.kill)
+            space = stack.enter_context(Namespace(self.env))
             if path == "tap":
                 stack.enter_context(self.env.running(
                     [self.env.build / "tests/wire/wire", "--link", f"tap:{near}",
                      "--link", f"tap:{far}"], ready="forwarding.*"))
             else:
                 command("ip", "link", "add", near, "type", "veth", "peer", "name", far)
-            command("ip", "link", "set", far, "netns", pid)
-            command(*inside, "ip", "link", "set", "lo", "up")
-            self.link_up(far, SERVER, inside)
+            space.take(far)
+            space.command("ip", "link", "set", "lo", "up")
+            self.link_up(far, SERVER, space.inside())
             self.link_up(near, NEAR)
-            stack.enter_context(Inside(self.env, pid, self.root))
+            stack.enter_context(Inside(self.env, space, self.root))
             yield
 
     def note(self, point, column, value):

@@ -23,7 +23,7 @@ import time
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "integration"))
 
 import harness  # noqa: E402
-from harness import PATIENCE, Env, check, command, cpu_seconds, eventually  # noqa: E402
+from harness import PATIENCE, Env, Namespace, check, command, cpu_seconds  # noqa: E402
 
 OURS, KERNELS, PORT = "10.9.0.1", "10.9.1.1", 7777
 PAUSE_S, ASKED = 0.05, 60
@@ -86,21 +86,13 @@ class Bench:
 
     @contextlib.contextmanager
     def of_epoll(self):
-        holder = self.env.start(["unshare", "--net", "sleep", "600"])
-        pid = holder.process.pid
-        inside = ["nsenter", "--net", "-t", pid]
-        try:
-            eventually(lambda: pathlib.Path(f"/proc/{pid}/comm").read_text() == "sleep\n", PATIENCE,
-                       "no namespace")
-            with self.veth() as far:
-                command("ip", "link", "set", far, "netns", pid)
-                command(*inside, "ip", "addr", "add", f"{OURS}/16", "dev", far)
-                command(*inside, "ip", "link", "set", far, "up")
-                with self.env.running([*inside, self.env.app("epoll-echo"), "--addr", OURS,
-                                       "--port", PORT]) as server:
-                    yield server
-        finally:
-            holder.kill()
+        with Namespace(self.env) as space, self.veth() as far:
+            space.take(far)
+            space.command("ip", "addr", "add", f"{OURS}/16", "dev", far)
+            space.command("ip", "link", "set", far, "up")
+            with self.env.running(space.inside(self.env.app("epoll-echo"), "--addr", OURS,
+                                               "--port", PORT)) as server:
+                yield server
 
     def measure(self, name, point, sleeps):
         self.count += 1

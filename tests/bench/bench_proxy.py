@@ -32,7 +32,7 @@ import time
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "integration"))
 
 import harness  # noqa: E402
-from harness import Env, check, command, eventually  # noqa: E402
+from harness import Env, Namespace, check, command, eventually  # noqa: E402
 from web import Nginx, listening, random_file, wrk  # noqa: E402
 
 NEAR, PROXY, PORT = "10.9.1.1", "10.9.0.1", 8080
@@ -111,20 +111,17 @@ class Bench:
     def kernel(self, path, name):
         """A proxy in a namespace of its own, a TAP and a wire or a veth away."""
         near, far = f"px{self.count}", f"pk{self.count}"
-        holder = self.env.start(["unshare", "--net", "sleep", "600"])
-        inside = ["nsenter", "--net", "-t", holder.process.pid]
-        eventually(lambda: "sleep" in pathlib.Path(
-            f"/proc/{holder.process.pid}/cmdline").read_text().split("\0")[0], 5, "no namespace")
         with contextlib.ExitStack() as stack:
-            stack.callback(holder.kill)
+            space = stack.enter_context(Namespace(self.env))
+            inside = space.inside()
             if path == "tap":
                 stack.enter_context(self.env.running(
                     [self.env.build / "tests/wire/wire", "--link", f"tap:{near}",
                      "--link", f"tap:{far}"], ready="forwarding.*"))
             else:
                 command("ip", "link", "add", near, "type", "veth", "peer", "name", far)
-            command("ip", "link", "set", far, "netns", holder.process.pid)
-            command(*inside, "ip", "link", "set", "lo", "up")
+            space.take(far)
+            space.command("ip", "link", "set", "lo", "up")
             self.links_up(far, (PROXY,), inside)
             self.links_up(near)
             program = self.proxy(name, inside)

@@ -18,13 +18,12 @@ import os
 import pathlib
 import re
 import statistics
-import subprocess
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "integration"))
 
 import harness  # noqa: E402
-from harness import PATIENCE, Env, check, command, eventually  # noqa: E402
+from harness import PATIENCE, Env, Namespace, check, command, eventually  # noqa: E402
 from web import need  # noqa: E402
 
 OURS, FAR, PORT, CLIENTS = "10.9.0.1", "10.9.1.1", 6379, 64
@@ -87,21 +86,16 @@ class Bench:
     @contextlib.contextmanager
     def veth(self):
         near, far = f"rn{self.count}", f"rf{self.count}"
-        holder = self.env.start(["unshare", "--net", "sleep", "600"])
-        pid = holder.process.pid
-        try:
-            eventually(lambda: pathlib.Path(f"/proc/{pid}/comm").read_text() == "sleep\n", PATIENCE,
-                       "no namespace")
-            inside = ["nsenter", "--net", "-t", pid]
+        with Namespace(self.env) as space:
             command("ip", "link", "add", near, "type", "veth", "peer", "name", far)
-            command("ip", "link", "set", far, "netns", pid)
-            command(*inside, "ip", "addr", "add", f"{FAR}/16", "dev", far)
-            command(*inside, "ip", "link", "set", far, "up")
-            command("ip", "link", "set", near, "up")
-            yield near, [*inside, *pinned(1)]
-        finally:
-            holder.kill()
-            subprocess.run(["ip", "link", "del", near], check=False, capture_output=True)
+            try:
+                space.take(far)
+                space.command("ip", "addr", "add", f"{FAR}/16", "dev", far)
+                space.command("ip", "link", "set", far, "up")
+                command("ip", "link", "set", near, "up")
+                yield near, space.inside(*pinned(1))
+            finally:
+                command("ip", "link", "del", near)
 
     def veth_kernel(self):
         with self.veth() as (near, inside):

@@ -15,8 +15,8 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "integration"))
 
-from harness import PATIENCE, check, command, eventually  # noqa: E402
-from test_wire import SOURCE, Wire, os_namespace  # noqa: E402
+from harness import PATIENCE, Namespace, check, command  # noqa: E402
+from test_wire import SOURCE, Wire  # noqa: E402
 
 PORT = 7000
 NETWORK = "10.7.0.0/16"
@@ -139,21 +139,17 @@ class Kernels:
         self.env, self.number, self.control = env, number, control
         self.address = f"10.7.0.{number}"
         self.interface = f"wl{next(self.numbers)}"
-        self.holder = None
+        self.space = None
 
     def link(self):
         return f"tap:{self.interface}"
 
     def inside(self, *words):
-        return ["nsenter", "--net", "-t", self.holder.process.pid, *words]
+        return self.space.inside(*words)
 
     def join(self):
-        own = os_namespace("self")
-        self.holder = self.env.start(["unshare", "--net", "sleep", "3600"])
-        eventually(lambda: os_namespace(self.holder.process.pid) != own,
-                   PATIENCE, "no namespace was made")
-        command("ip", "link", "set", self.interface, "netns",
-                self.holder.process.pid)
+        self.space = Namespace(self.env)
+        self.space.take(self.interface)
         ip = self.inside("ip")
         command(*ip, "addr", "add", f"{self.address}/16", "dev",
                 self.interface)
@@ -168,8 +164,8 @@ class Kernels:
                 f"net.ipv4.tcp_wmem=4096 16384 {SOCKET_MIB << 20}")
 
     def part(self):
-        if self.holder:
-            self.holder.kill()
+        if self.space:
+            self.space.close()
 
     def dropped(self):
         """What the TAP's queue had no room for."""

@@ -185,6 +185,36 @@ class Env:
         shutil.rmtree(self.scratch, ignore_errors=True)
 
 
+class Namespace:
+    """A network namespace that a process of ours holds until it is closed."""
+
+    def __init__(self, env):
+        own = os.readlink("/proc/self/ns/net")
+        self.holder = env.start(["unshare", "--net", "sleep", "3600"])
+        self.path = f"/proc/{self.holder.process.pid}/ns/net"
+        eventually(lambda: os.readlink(self.path) != own, PATIENCE, "no namespace was made")
+
+    def inside(self, *argv):
+        """The words that run a command there."""
+        return ["nsenter", f"--net={self.path}", *argv]
+
+    def command(self, *argv):
+        return command(*self.inside(*argv))
+
+    def take(self, interface):
+        """Moves an interface of this namespace there."""
+        command("ip", "link", "set", interface, "netns", self.holder.process.pid)
+
+    def close(self):
+        self.holder.kill()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+
 def sanitizer_options():
     """What an instrumented program takes from the environment (./dev says where gcov complains)."""
     return {key: value for key, value in os.environ.items()

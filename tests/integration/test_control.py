@@ -18,7 +18,7 @@ import socket
 import stat
 import subprocess
 
-from harness import PATIENCE, READY, Skip, check, eventually, main
+from harness import PATIENCE, check, eventually, main
 from test_capture import check_sound, fields
 
 CONNS = 200

@@ -13,10 +13,9 @@ import pathlib
 import re
 import shutil
 import socket
-import subprocess
 import threading
 
-from harness import PATIENCE, Failure, Skip, check, command, eventually, main
+from harness import PATIENCE, Failure, Namespace, Skip, check, command, eventually, main
 from test_links import arp_request, checksums_in_software
 from test_queues import xdp_options
 from vlan_device import Raw
@@ -33,17 +32,14 @@ class Site:
 
     def __init__(self, env):
         self.env = env
-        self.holder = None
+        self.space = None
 
     def __enter__(self):
-        self.holder = self.env.start(["unshare", "--net", "sleep", "600"])
-        pid = self.holder.process.pid
-        own = os.readlink("/proc/self/ns/net")
-        eventually(lambda: os.readlink(f"/proc/{pid}/ns/net") != own, PATIENCE, "no namespace")
+        self.space = Namespace(self.env)
         command("ip", "link", "add", "veth0", "type", "veth", "peer", "name", "veth1")
         for interface in ("veth0", "veth1"):
             checksums_in_software(interface)
-        command("ip", "link", "set", "veth1", "netns", pid)
+        self.space.take("veth1")
         command("ip", "link", "set", "veth0", "up")
         for words in (["link", "set", "lo", "up"], ["addr", "add", "10.9.1.1/16", "dev", "veth1"],
                       ["addr", "add", "fd00:9::2/64", "dev", "veth1", "nodad"],
@@ -59,17 +55,17 @@ class Site:
             command("nft", "delete table netdev quiet")
         with contextlib.suppress(Failure):
             command("ip", "link", "del", "veth0")
-        self.holder.kill()
+        self.space.close()
 
     def peer(self, *argv):
-        return command("nsenter", "--net", "-t", self.holder.process.pid, *argv)
+        return self.space.command(*argv)
 
     @contextlib.contextmanager
     def at_peer(self):
         """Sockets made in the block are the peer's."""
         libc = ctypes.CDLL(None, use_errno=True)
         with open("/proc/self/ns/net") as own, \
-                open(f"/proc/{self.holder.process.pid}/ns/net") as there:
+                open(self.space.path) as there:
             check(libc.setns(there.fileno(), CLONE_NEWNET) == 0, os.strerror(ctypes.get_errno()))
             try:
                 yield

@@ -17,7 +17,7 @@ import shutil
 import subprocess
 import time
 
-from harness import Skip, check, command, eventually, main
+from harness import Namespace, Skip, check, command, main
 
 PORT = 80
 MIB = 1 << 20
@@ -27,10 +27,6 @@ NARROW = {"IPv4": 1000, "IPv6": 1300}
 # A retransmission timeout is about 0.2 s here, and three in a row tell of a
 # path that swallows long packets; the rest is a slow machine's.
 SECONDS = 30
-
-
-def namespace_of(pid):
-    return os.readlink(f"/proc/{pid}/ns/net")
 
 
 def write_setting(path, value):
@@ -70,34 +66,31 @@ def filtered(silent):
 def far_client(env, tap, number):
     """A namespace behind this one; the words that run a command there."""
     near, far = f"pn{number}", f"pf{number}"
-    holder = env.start(["unshare", "--net", "sleep", "300"])
-    own = namespace_of("self")
-    eventually(lambda: namespace_of(holder.process.pid) != own, 10, "no namespace was made")
-    inside = ["nsenter", "--net", "-t", str(holder.process.pid)]
+    space = Namespace(env)
     try:
         command("ip", "addr", "add", "10.9.1.1/16", "dev", tap)
         command("ip", "addr", "add", "fd00:9::2/64", "dev", tap, "nodad")
         command("ip", "link", "set", tap, "up")
         command("ip", "link", "add", near, "type", "veth", "peer", "name", far)
-        command("ip", "link", "set", far, "netns", holder.process.pid)
+        space.take(far)
         command("ip", "addr", "add", "10.8.0.1/24", "dev", near, "noprefixroute")
         command("ip", "addr", "add", "fd00:8::1/64", "dev", near, "nodad", "noprefixroute")
         command("ip", "link", "set", near, "up")
         for words in (["10.8.0.2/24"], ["fd00:8::2/64", "nodad"]):
-            command(*inside, "ip", "addr", "add", *words, "dev", far)
-        command(*inside, "ip", "link", "set", far, "up")
-        command(*inside, "ip", "route", "add", "default", "via", "10.8.0.1")
-        command(*inside, "ip", "-6", "route", "add", "default", "via", "fd00:8::1")
+            space.command("ip", "addr", "add", *words, "dev", far)
+        space.command("ip", "link", "set", far, "up")
+        space.command("ip", "route", "add", "default", "via", "10.8.0.1")
+        space.command("ip", "-6", "route", "add", "default", "via", "fd00:8::1")
         command("ip", "route", "add", "10.8.0.0/24", "dev", near, "mtu", "lock", NARROW["IPv4"])
         command("ip", "-6", "route", "add", "fd00:8::/64", "dev", near, "mtu", "lock",
                 NARROW["IPv6"])
         write_setting("ipv4/ip_forward", 1)
         write_setting("ipv6/conf/all/forwarding", 1)
-        yield inside
+        yield space.inside()
     finally:
         # The far namespace takes its end along, but only when it gets to it.
         subprocess.run(["ip", "link", "del", near], check=False, capture_output=True)
-        holder.kill()
+        space.close()
 
 
 def download(env, number, family, silent):

@@ -20,7 +20,7 @@ import subprocess
 import threading
 import time
 
-from harness import PATIENCE, Failure, Skip, check, command, eventually, main
+from harness import PATIENCE, Skip, check, command, eventually, main
 
 OURS, KERNELS = "10.9.0.1", "10.9.1.1"
 OURS6, KERNELS6 = "fd00:9::1", "fd00:9::1:1"

@@ -20,7 +20,8 @@ import subprocess
 import sys
 import time
 
-from harness import PATIENCE, Spoiled, check, command, eventually, in_a_quiet_moment, main
+from harness import (PATIENCE, Namespace, Spoiled, check, command, eventually, in_a_quiet_moment,
+                     main)
 
 MIB = 1 << 20
 HOSTS = ("10.7.0.1", "10.7.0.2")
@@ -292,30 +293,23 @@ class Network:
 
     def __init__(self, env, wire, interfaces):
         self.env, self.wire, self.interfaces = env, wire, interfaces
-        self.holders = []
+        self.spaces = []
 
     def inside(self, end):
         """The words that run a command at that end."""
-        return ["nsenter", "--net", "-t", self.holders[end].process.pid]
+        return self.spaces[end].inside()
 
     def join(self):
-        own = os_namespace("self")
         for end, interface in enumerate(self.interfaces):
-            holder = self.env.start(["unshare", "--net", "sleep", "300"])
-            self.holders.append(holder)
-            eventually(lambda: os_namespace(holder.process.pid) != own, PATIENCE, "no namespace was made")
-            command("ip", "link", "set", interface, "netns", holder.process.pid)
+            self.spaces.append(Namespace(self.env))
+            self.spaces[end].take(interface)
             command(*self.inside(end), "ip", "addr", "add", f"{HOSTS[end]}/24", "dev", interface)
             command(*self.inside(end), "ip", "link", "set", interface, "up")
         return self
 
     def part(self):
-        for holder in self.holders:
-            holder.kill()
-
-
-def os_namespace(pid):
-    return command("readlink", f"/proc/{pid}/ns/net")
+        for space in self.spaces:
+            space.close()
 
 
 @contextlib.contextmanager
