@@ -216,9 +216,8 @@ class Namespace:
 
 
 def sanitizer_options():
-    """What an instrumented program takes from the environment (./dev says where gcov complains)."""
-    return {key: value for key, value in os.environ.items()
-            if key.endswith("SAN_OPTIONS") or key == "GCOV_ERROR_FILE"}
+    """What an instrumented program takes from the environment."""
+    return {key: value for key, value in os.environ.items() if key.endswith("SAN_OPTIONS")}
 
 
 def command(*argv):
