@@ -50,7 +50,8 @@ def drain_by_control(env, kind):
     control = Control(env)
     with Peer(kind, echo) as one, Peer(kind, echo) as two, \
             kind.serve(env, "--to", f"one={one.at},weight=3", "--to", f"two={two.at}",
-                       "--shards", "2", *control.options) as proxy, Load(kind) as load:
+                       "--shards", "2", "--health-interval", "0",  # a check is seen, too
+                       *control.options) as proxy, Load(kind) as load:
         stays = []
         for _ in range(16):
             stays.append(dial(kind))
