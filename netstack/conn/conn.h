@@ -219,6 +219,8 @@ static inline uint32_t net_rcv_max(const struct tcp_pcb *pcb)
 
 /* The window opens by what has been read. Returns len. */
 long net_conn_recved(struct net_conn *conn, unsigned len);
+/* So many bytes are held out of order now. */
+void net_rcv_wnd_held(struct net_conn *conn, uint32_t bytes);
 
 /* ---- snd_buf.c ---- */
 /* Bytes that can be queued now. */

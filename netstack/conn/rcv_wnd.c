@@ -11,6 +11,12 @@
  * the sender waits for, and a larger one would only hold more, cold in the
  * cache.
  *
+ * What is held behind a hole makes it grow at once: nothing can be read until
+ * the hole is filled, two round trips or three after its segment was first sent
+ * or a timeout, and the sender goes on meanwhile for as long as it has a
+ * window. One that loses a segment of a hundred would wait at each hole
+ * otherwise.
+ *
  * The round trip is the least one known, never a smoothed one: what a window
  * has beyond the path's need waits in a queue, the queue makes round trips
  * longer, and they would ask for a larger window.
@@ -167,6 +173,17 @@ static void measure(struct net_conn *conn)
 	conn->caught_up = false;
 	pcb->rcv_mark = read;
 	pcb->rcv_mark_us = now_us ? now_us : 1; /* 0: there is no mark */
+}
+
+void net_rcv_wnd_held(struct net_conn *conn, uint32_t bytes)
+{
+	struct tcp_pcb *pcb = &conn->pcb;
+	uint32_t max = net_rcv_max(pcb), unread = max - pcb->rcv_wnd;
+
+	if (bytes > ENOUGH(max) && max < net_here()->rmem_max &&
+	    (pcb->flags & TF_WND_SCALE) && net_here()->rcv_most >= TCP_WND &&
+	    unread <= max / 4)
+		grow(conn);
 }
 
 /* ---- reading ---- */

@@ -43,7 +43,7 @@ struct range {
 /* What pcb.rcv_sacks points to: lwIP reads `sacks`, the newest first. */
 struct net_ooseq {
 	struct tcp_sack_range sacks[N_SACKS];
-	uint32_t pieces;
+	uint32_t pieces, bytes;
 	uint16_t n, room; /* ranges that there are, and that there can be */
 	uint16_t head;	  /* where the first one is */
 	bool has_fin;
@@ -97,6 +97,7 @@ static void free_pieces(struct net_ooseq *q, struct pbuf *p)
 static void cut(struct net_ooseq *q, struct range *range, u32_t bytes)
 {
 	range->begin += bytes;
+	q->bytes -= bytes;
 	while (bytes >= range->first->len) {
 		struct pbuf *p = range->first;
 
@@ -178,6 +179,7 @@ static struct net_ooseq *make_room(struct net_conn *conn)
 	if (q) {
 		memcpy(larger->sacks, q->sacks, sizeof(q->sacks));
 		larger->pieces = q->pieces;
+		larger->bytes = q->bytes;
 		larger->n = q->n;
 		larger->has_fin = q->has_fin;
 		larger->fin = q->fin;
@@ -232,6 +234,8 @@ static unsigned search(struct net_ooseq *q, u32_t seq)
 
 static void take_out(struct net_ooseq *q, unsigned at, unsigned n)
 {
+	for (unsigned i = at; i < at + n; i++)
+		q->bytes -= range_at(q, i)->end - range_at(q, i)->begin;
 	q->n = (uint16_t)(q->n - n);
 	if (at <= q->n - at) {
 		for (unsigned i = at; i > 0; i--)
@@ -368,6 +372,7 @@ static void join(struct net_ooseq *q, struct range *range, unsigned at)
 		range->last->next = next->first;
 		range->last = next->last;
 		range->end = next->end;
+		q->bytes += next->end - next->begin;
 	}
 	if (n)
 		take_out(q, at, n);
@@ -407,6 +412,7 @@ static bool put(struct net_conn *conn, struct piece *s)
 	if (range->end != s->begin)
 		s->p = trim_front(s->p, range->end - s->begin);
 	link_behind(q, range, s->p);
+	q->bytes += s->end - range->end;
 	range->end = s->end;
 	join(q, range, at + 1);
 	tell_first(q, range_at(q, at)); /* it may have moved */
@@ -488,6 +494,8 @@ static void keep(struct net_conn *conn, struct piece *s)
 		net_here()->stats.ooseq_drops++;
 	else if (s->fin)
 		put_fin(conn, s->end);
+	if (kept && len)
+		net_rcv_wnd_held(conn, queue_of(conn)->bytes);
 	if ((!kept || !len) && s->p)
 		pbuf_free(s->p);
 	acknowledge(conn);

@@ -18,6 +18,7 @@
 #define RTT_MS	  20u
 #define SEG	  1400u
 
+static const uint8_t zeros[SEG];
 static struct peer peer;
 static struct net_conn *conn;
 static unsigned rtt_ms; /* of the handshake, and of trips behind it */
@@ -96,14 +97,13 @@ static void connect_with(bool scaling)
 /* A round trip in which the peer sends `most` bytes, as the window allows. */
 static void send_for_a_trip(uint32_t most)
 {
-	static const uint8_t data[SEG];
 	uint32_t now = edge, sent = 0;
 
 	while (sent < most && (int32_t)(now - peer.snd) > 0) {
 		uint32_t len =
 			LWIP_MIN(LWIP_MIN(SEG, most - sent), now - peer.snd);
 
-		peer_send(&peer, PEER_ACK, data, len);
+		peer_send(&peer, PEER_ACK, zeros, len);
 		sent += len;
 		if (sent % (20 * SEG) == 0)
 			run_rounds(1);
@@ -200,6 +200,80 @@ static void test_a_reader_that_is_the_bottleneck_gets_no_more(void **state)
 static void test_a_reader_a_little_late_is_no_bottleneck(void **state)
 {
 	assert_int_equal(window_of_a_late_reader(FIRST_WND / 16), 6u << 20);
+}
+
+/*
+ * A segment of each trip is lost and comes two trips later, as one does that is
+ * missed a round trip after it was sent: a third of the window is read in each.
+ */
+static void test_a_sender_that_loses_some_gets_more(void **state)
+{
+	uint32_t lost[3], next;
+	unsigned trips = 0;
+
+	connect_with(true);
+	while (window() < 6u << 20 && trips < 60) {
+		if (trips >= 2) {
+			next = peer.snd;
+			peer.snd = lost[(trips - 2) % 3];
+			peer_send(&peer, PEER_ACK, zeros, SEG);
+			peer.snd = next;
+		}
+		lost[trips++ % 3] = peer.snd;
+		peer.snd += SEG;
+		send_for_a_trip(window() / 3 - SEG);
+	}
+	assert_in_range(trips, 5, 20);
+	assert_int_equal(had, lost[(trips - 2) % 3] - 100);
+	assert_int_equal(net_here()->stats.ooseq_drops, 0);
+}
+
+/* Sends `most` bytes behind a hole of one segment. */
+static void send_behind_a_hole(uint32_t most)
+{
+	peer.snd += SEG;
+	send_for_a_trip(most);
+}
+
+static void test_what_waits_for_a_hole_counts_at_once(void **state)
+{
+	connect_with(true);
+	send_for_a_trip(4 * SEG); /* the window is scaled from here on */
+	send_behind_a_hole(FIRST_WND / 8 * 3 - SEG);
+	assert_int_equal(window(), FIRST_WND);
+	send_for_a_trip(2 * SEG);
+	assert_int_equal(window(), 2 * FIRST_WND);
+	assert_in_range(edge - peer.snd, FIRST_WND, 2 * FIRST_WND);
+	assert_int_equal(had, 4 * SEG);
+	for (unsigned i = 0; i < 4; i++)
+		send_for_a_trip(UINT32_MAX);
+	assert_int_equal(window(), 6u << 20); /* and no further */
+	assert_int_equal(had, 4 * SEG);
+}
+
+/* Single bytes, far apart, reserve no more of the window than they are. */
+static void test_a_hole_before_little_makes_nothing_grow(void **state)
+{
+	connect_with(true);
+	for (unsigned i = 0; i < 100; i++) {
+		peer.snd += SEG;
+		send_for_a_trip(1);
+	}
+	assert_int_equal(window(), FIRST_WND);
+}
+
+static void test_a_hole_before_a_reader_that_is_late_does_not(void **state)
+{
+	connect_with(true);
+	send_for_a_trip(4 * SEG);
+	reads = false;
+	send_for_a_trip(FIRST_WND / 4 + 2 * SEG); /* it reads once more */
+	send_behind_a_hole(FIRST_WND / 2);
+	assert_int_equal(window(), FIRST_WND);
+	reads = true;
+	run_ms(50);
+	send_for_a_trip(SEG);
+	assert_int_equal(window(), 2 * FIRST_WND);
 }
 
 /* As one that was made from a cookie. */
@@ -376,7 +450,6 @@ static void test_a_long_path_gets_all_of_it(void **state)
  */
 static void test_slow_start_over_a_long_path_is_not_held_up(void **state)
 {
-	static const uint8_t data[SEG];
 	uint32_t known[100];
 
 	rtt_ms = 100;
@@ -390,7 +463,7 @@ static void test_slow_start_over_a_long_path_is_not_held_up(void **state)
 			while (sent < cwnd && sent < cwnd / 50 * (ms + 1)) {
 				assert_in_range(known[ms] - peer.snd, SEG,
 						6u << 20);
-				peer_send(&peer, PEER_ACK, data, SEG);
+				peer_send(&peer, PEER_ACK, zeros, SEG);
 				sent += SEG;
 			}
 			run_ms(1);
@@ -463,6 +536,10 @@ int main(void)
 		T(test_a_reader_that_is_always_behind_does_not_hold_it_up),
 		T(test_a_reader_that_is_the_bottleneck_gets_no_more),
 		T(test_a_reader_a_little_late_is_no_bottleneck),
+		T(test_a_sender_that_loses_some_gets_more),
+		T(test_what_waits_for_a_hole_counts_at_once),
+		T(test_a_hole_before_little_makes_nothing_grow),
+		T(test_a_hole_before_a_reader_that_is_late_does_not),
 		T(test_without_a_round_trip_a_window_is_the_measure),
 		T(test_without_a_round_trip_a_slow_sender_gets_no_more),
 		T(test_one_that_sends_less_does_not),
