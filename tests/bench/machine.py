@@ -6,6 +6,8 @@ import platform
 import re
 import subprocess
 
+CORES = str(len(os.sched_getaffinity(0)))  # before a benchmark binds itself to one
+
 CPU = "/sys/devices/system/cpu/cpu0"
 
 
@@ -90,7 +92,7 @@ def describe(top, build):
     lwip = glob.glob(os.path.join(top, "subprojects", "lwip-*"))
     return {
         "processor": processor(),
-        "cores": str(len(os.sched_getaffinity(0))),
+        "cores": CORES,
         "caches": caches(),
         "frequency governor": read(CPU + "/cpufreq/scaling_governor",
                                    "not told"),
