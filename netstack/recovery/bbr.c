@@ -251,6 +251,20 @@ static void update_cycle(struct net_conn *conn)
 
 /* ---- Startup and Drain, 5.3.1, 5.3.2 ---- */
 
+/*
+ * Whether more of a round was lost than a path does by chance that loses 2 %:
+ * three standard deviations more, with SACK. A queue that Startup has filled
+ * loses half of what comes.
+ */
+static bool lost_beyond_chance(const struct net_bbr *bbr)
+{
+	double expected = BBR_THRESH * bbr->rs.in_flight;
+	double beyond = (double)bbr->rs.lost - expected;
+
+	return net_bbr_too_high(bbr) &&
+	       (!bbr->sack || beyond * beyond > 9 * expected * bbr->mss);
+}
+
 /* 5.3.1.3; a peer without SACK tells of one loss a round trip. */
 static void check_startup_loss(struct net_conn *conn)
 {
@@ -262,7 +276,7 @@ static void check_startup_loss(struct net_conn *conn)
 		return;
 	if (!bbr->full_bw_reached && rec->state == NET_RECOVERY_RECOVERY &&
 	    bbr->lost_ranges >= (bbr->sack ? STARTUP_RANGES : 1) &&
-	    net_bbr_too_high(bbr)) {
+	    lost_beyond_chance(bbr)) {
 		bbr->undo_state = BBR_STARTUP;
 		bbr->full_bw_reached = true;
 		bbr->inflight_long = LWIP_MAX(bdp, bbr->inflight_latest);

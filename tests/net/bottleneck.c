@@ -70,7 +70,7 @@ void bottleneck_connect(struct bottleneck *path, size_t bytes)
 
 	first = n = next = n_held = 0;
 	busy_ns = 0;
-	random_state = 1;
+	random_state = path->seed + 1;
 	ours = NULL;
 	to_send = bytes;
 	serve(serve_much);

@@ -14,6 +14,7 @@ struct bottleneck {
 	unsigned per_mille; /* lost at random */
 	unsigned scale;	    /* of the peer's window of 65535; 0: seven */
 	unsigned mss;	    /* that the peer takes; 0: MSS */
+	unsigned seed;	    /* of the losses */
 	unsigned late_ms;   /* each 30 ms or so the stack is not run so long */
 	/* what has happened */
 	uint64_t sent, dropped; /* bytes; resent ones count */
