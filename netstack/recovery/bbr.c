@@ -608,6 +608,7 @@ static double pacing_rate(const struct net_conn *conn)
 const struct net_cc net_cc_bbr = {
 	.name = "bbr",
 	.burst = 2,
+	.flow_burst = 2,
 	.buffer = 3, /* it goes on sending while it repairs */
 	.models = true,
 	.begin = begin,

@@ -16,9 +16,10 @@ struct net_recovery;
 /* Every function but those marked is there; each is for a block. */
 struct net_cc {
 	const char *name;
-	uint8_t burst;	/* segments that may leave at once after a pause */
-	uint8_t buffer; /* windows that the send buffer holds */
-	bool models;	/* it remembers a path for a second of rest */
+	uint8_t burst;	    /* segments that may leave at once after a pause */
+	uint8_t flow_burst; /* the same while data is under way */
+	uint8_t buffer;	    /* windows that the send buffer holds */
+	bool models;	    /* it remembers a path for a second of rest */
 	/* The block is made, or the controller is changed. False: no memory. */
 	bool (*begin)(struct net_conn *conn);
 	void (*end)(struct net_conn *conn); /* optional */
@@ -95,9 +96,10 @@ uint32_t net_hystart_on_ack(struct net_conn *conn, const struct net_ack *ack);
 /* ---- pacing.c: when it may leave ---- */
 
 struct net_pacing {
-	int64_t at_ns;	/* up to which the rate has been used */
-	int64_t due_ns; /* if held: when there is room for more */
-	bool held;	/* what could leave by the windows waits for it */
+	int64_t at_ns;	  /* up to which the rate has been used */
+	int64_t due_ns;	  /* if held: when there is room for more */
+	bool held;	  /* what could leave by the windows waits for it */
+	uint32_t late_us; /* when that last ended */
 };
 
 /* All that may be sent after a pause may be sent. */

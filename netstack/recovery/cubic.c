@@ -108,6 +108,7 @@ static void on_undo(struct net_conn *conn)
 const struct net_cc net_cc_cubic = {
 	.name = "cubic",
 	.burst = 10,
+	.flow_burst = 4,
 	.buffer = 2,
 	.begin = begin,
 	.on_loss = on_loss,

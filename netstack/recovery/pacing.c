@@ -54,15 +54,36 @@ double net_pacing_rate(const struct net_conn *conn)
 	return rate;
 }
 
+/* So many segments, or what the rate allows in a quantum, if that is more. */
+static double at_once(const struct net_conn *conn, double rate, unsigned segs)
+{
+	double least = segs * conn->pcb.mss;
+	double bytes = rate * QUANTUM_NS / 1e9;
+
+	return bytes > least ? bytes : least;
+}
+
 /* Bytes that may leave at once after a pause. */
 static double burst(const struct net_conn *conn, double rate)
 {
-	double least = QUANTUM_MIN * conn->pcb.mss;
-	double bytes = rate * QUANTUM_NS / 1e9;
+	return at_once(conn, rate,
+		       conn->paced ? QUANTUM_MIN
+				   : net_recovery_of(conn)->cc->burst);
+}
 
-	if (!conn->paced)
-		least = net_recovery_of(conn)->cc->burst * conn->pcb.mss;
-	return bytes > least ? bytes : least;
+/*
+ * While data is under way and nothing is lost. Only what waited for the pace
+ * makes up for a wake-up that was late; what waited for an ACK does not.
+ */
+static double burst_now(const struct net_conn *conn, double rate)
+{
+	const struct net_recovery *rec = net_recovery_of(conn);
+
+	if (conn->paced || !conn->pcb.unacked ||
+	    rec->state != NET_RECOVERY_OPEN || rec->pacing.held ||
+	    rec->pacing.late_us == net_now_us())
+		return burst(conn, rate);
+	return at_once(conn, rate, rec->cc->flow_burst);
 }
 
 /* Never too short. */
@@ -95,7 +116,7 @@ uint32_t net_pacing_room(struct net_conn *conn)
 
 	if (rate == 0)
 		return UINT32_MAX;
-	least_ns = now_ns - time_of(burst(conn, rate), rate);
+	least_ns = now_ns - time_of(burst_now(conn, rate), rate);
 	if (pacing->at_ns < least_ns)
 		pacing->at_ns = least_ns;
 	if (pacing->at_ns >= now_ns)
@@ -141,7 +162,11 @@ void net_pacing_hold(struct net_conn *conn, uint32_t first, uint32_t bytes)
 
 void net_pacing_release(struct net_conn *conn)
 {
-	net_recovery_of(conn)->pacing.held = false;
+	struct net_pacing *pacing = &net_recovery_of(conn)->pacing;
+
+	if (pacing->held)
+		pacing->late_us = net_now_us();
+	pacing->held = false;
 }
 
 bool net_pacing_holds(const struct net_conn *conn)

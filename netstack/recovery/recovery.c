@@ -297,6 +297,23 @@ static bool is_duplicate(const struct tcp_pcb *pcb, const struct tcp_hdr *hdr,
 	       (tcpwnd_size_t)SND_WND_SCALE(pcb, hdr->wnd) == pcb->snd_wnd;
 }
 
+/*
+ * RFC 9438 5.8, RFC 5681 2: a window that is not used does not grow. It is in
+ * use for a round after it was full, whatever is under way meanwhile: ACKs that
+ * come together, as after the thread has not run for a while, let more go than
+ * the pace may send at once.
+ */
+static bool window_is_used(struct net_recovery *rec, const struct tcp_pcb *pcb,
+			   const struct net_ack *ack, uint32_t was)
+{
+	if (rec->was_full && TCP_SEQ_LEQ(ack->una, rec->full_end))
+		return true;
+	rec->was_full = false;
+	if (rec->cwnd < pcb->ssthresh)
+		return 2 * was >= rec->cwnd;
+	return was + 3u * pcb->mss >= rec->cwnd;
+}
+
 /* Cold: what an ACK that is not simply the next one may tell. */
 __attribute__((noinline)) static void take_odd(struct net_conn *conn,
 					       const struct tcp_hdr *hdr,
@@ -329,9 +346,7 @@ __attribute__((noinline)) static void take_odd(struct net_conn *conn,
 	net_sack_take_acked(conn, ack);
 	if (rec->state == NET_RECOVERY_OPEN && was < ack->span)
 		was = ack->span;
-	ack->limited = rec->cwnd < pcb->ssthresh
-			       ? 2 * was >= rec->cwnd
-			       : was + 3u * pcb->mss >= rec->cwnd;
+	ack->limited = window_is_used(rec, pcb, ack, was);
 	take(conn, ack);
 }
 

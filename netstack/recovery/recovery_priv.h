@@ -108,6 +108,9 @@ struct net_recovery {
 	bool undo_has_ts;
 	uint8_t frto;	   /* enum net_frto */
 	bool cwnd_limited; /* since the controller last asked */
+	/* What was under way up to here filled the window; if was_full. */
+	bool was_full;
+	uint32_t full_end;
 };
 
 /* What one ACK has told, and what it was told in. */

@@ -37,6 +37,7 @@ static void on_ack(struct net_conn *conn, const struct net_ack *ack)
 const struct net_cc net_cc_reno = {
 	.name = "reno",
 	.burst = 10,
+	.flow_burst = 4,
 	.buffer = 2,
 	.begin = begin,
 	.on_loss = on_loss,

@@ -200,7 +200,10 @@ static void settle_output(struct net_conn *conn)
 	    net_pacing_room(conn) < pcb->unsent->len)
 		net_pacing_hold(conn, pcb->unsent->len,
 				pcb->snd_lbb - pcb->snd_nxt);
-	rec->cwnd_limited |= cwnd_limits(pcb);
+	if (cwnd_limits(pcb)) {
+		rec->cwnd_limited = rec->was_full = true;
+		rec->full_end = pcb->snd_nxt;
+	}
 	if (net_rate_of(conn) && !pcb->unsent && !conn->wants_room)
 		net_rate_app_limited(conn);
 }

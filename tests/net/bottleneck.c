@@ -24,6 +24,7 @@ struct range {
 static struct {
 	int64_t due_ns; /* when its ACK comes */
 	struct range bytes;
+	bool rivals; /* its packet; `from` is the number */
 } way[MOST];
 static unsigned first, n;
 static uint32_t next; /* the first byte that the peer has not */
@@ -97,31 +98,61 @@ static bool lose(const struct bottleneck *path)
 	return draw(1000) < path->per_mille;
 }
 
-static void take_in(struct bottleneck *path, const struct segment *s)
+/* So many bytes come to the queue: whether it takes them. */
+static bool enqueue(struct bottleneck *path, unsigned len, struct range bytes,
+		    bool rivals)
 {
 	double waits = busy_ns > fake_now_ns ? (double)(busy_ns - fake_now_ns) *
 						       path->rate / 1e9
 					     : 0;
+
+	if (waits + len > path->queue || lose(path))
+		return false;
+	if (waits > path->longest)
+		path->longest = waits;
+	if (busy_ns < fake_now_ns)
+		busy_ns = fake_now_ns;
+	busy_ns += (int64_t)(len * 1e9 / path->rate);
+	assert_true(n < MOST);
+	way[(first + n) % MOST].due_ns = busy_ns + path->delay_ns;
+	way[(first + n) % MOST].bytes = bytes;
+	way[(first + n) % MOST].rivals = rivals;
+	n++;
+	return true;
+}
+
+static void take_in(struct bottleneck *path, const struct segment *s)
+{
+	uint32_t from = s->seq - base;
 
 	if (s->len == 0)
 		return;
 	path->sent += s->len;
 	if (bottleneck_sees)
 		bottleneck_sees(fake_now_ns, s->len);
-	if (waits + s->len > path->queue || lose(path)) {
+	if (!enqueue(path, s->len, (struct range){from, from + s->len}, false))
 		path->dropped += s->len;
-		return;
+}
+
+/* What both send in a step comes in an order drawn at random. */
+static void take_all(struct bottleneck *path)
+{
+	struct rival *r = path->rival;
+	bool more = true;
+	struct segment s;
+
+	while (more || (r && rival_may_send(r, fake_now_ns))) {
+		if (r && rival_may_send(r, fake_now_ns) && (!more || draw(2))) {
+			uint32_t number = (uint32_t)rival_send(r, fake_now_ns);
+
+			enqueue(path, RIVAL_BYTES, (struct range){number, 0},
+				true);
+		} else {
+			more = peer_next(&s);
+			if (more)
+				take_in(path, &s);
+		}
 	}
-	if (waits > path->longest)
-		path->longest = waits;
-	if (busy_ns < fake_now_ns)
-		busy_ns = fake_now_ns;
-	busy_ns += (int64_t)(s->len * 1e9 / path->rate);
-	assert_true(n < MOST);
-	way[(first + n) % MOST].due_ns = busy_ns + path->delay_ns;
-	way[(first + n) % MOST].bytes =
-		(struct range){s->seq - base, s->seq - base + s->len};
-	n++;
 }
 
 static void drop_range(unsigned i)
@@ -170,7 +201,6 @@ static void arrive(struct bottleneck *path, struct range r)
 void bottleneck_run(struct bottleneck *path, unsigned ms)
 {
 	int64_t end_ns = fake_now_ns + ms * INT64_C(1000000);
-	struct segment s;
 
 	while (fake_now_ns < end_ns) {
 		fake_now_ns += STEP_NS;
@@ -180,12 +210,15 @@ void bottleneck_run(struct bottleneck *path, unsigned ms)
 		net_stack_round(stack);
 		while (n && way[first].due_ns <= fake_now_ns) {
 			struct range r = way[first].bytes;
+			bool rivals = way[first].rivals;
 
 			first = (first + 1) % MOST;
 			n--;
-			arrive(path, r);
+			if (rivals)
+				rival_acked(path->rival, r.from, fake_now_ns);
+			else
+				arrive(path, r);
 		}
-		while (peer_next(&s))
-			take_in(path, &s);
+		take_all(path);
 	}
 }

@@ -6,16 +6,18 @@
 #pragma once
 
 #include "tests/net/repair.h"
+#include "tests/net/rival.h"
 
 struct bottleneck {
-	double rate;	    /* bytes a second */
-	int64_t delay_ns;   /* of both directions together */
-	double queue;	    /* bytes; what comes beyond is dropped */
-	unsigned per_mille; /* lost at random */
-	unsigned scale;	    /* of the peer's window of 65535; 0: seven */
-	unsigned mss;	    /* that the peer takes; 0: MSS */
-	unsigned seed;	    /* of the losses */
-	unsigned late_ms;   /* each 30 ms or so the stack is not run so long */
+	double rate;	     /* bytes a second */
+	int64_t delay_ns;    /* of both directions together */
+	double queue;	     /* bytes; what comes beyond is dropped */
+	unsigned per_mille;  /* lost at random */
+	unsigned scale;	     /* of the peer's window of 65535; 0: seven */
+	unsigned mss;	     /* that the peer takes; 0: MSS */
+	unsigned seed;	     /* of the losses */
+	unsigned late_ms;    /* each 30 ms or so the stack is not run so long */
+	struct rival *rival; /* shares the queue, unless NULL; borrowed */
 	/* what has happened */
 	uint64_t sent, dropped; /* bytes; resent ones count */
 	uint64_t delivered;	/* in order */

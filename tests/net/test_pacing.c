@@ -390,6 +390,87 @@ static void test_calls_refuse_what_is_not_there(void **state)
 	run_rounds(2);
 }
 
+/* A window of 20 segments that does not grow soon, and so many to send. */
+static void fill_window(unsigned segs)
+{
+	static const uint8_t data[MSS];
+
+	repair_connect(true, 0);
+	assert_int_equal(net_set_cc(ours, "reno"), 0);
+	ours->pcb.cwnd = ours->pcb.ssthresh = 20 * MSS;
+	assert_true(net_recovery_begin(ours));
+	for (unsigned i = 0; i < segs; i++)
+		assert_int_equal(net_send(ours, data, MSS), MSS);
+	run_ms(2 * RTT_MS);
+}
+
+static unsigned sent_now(void)
+{
+	struct segment s;
+	unsigned n = 0;
+
+	while (peer_next(&s))
+		n += s.len != 0;
+	return n;
+}
+
+/* After two ACKs of one moment. */
+static uint32_t window_after(unsigned segs)
+{
+	uint32_t window;
+
+	fill_window(segs);
+	segs = segs < 20 ? segs : 20;
+	ACK(segs - 4);
+	ACK(segs);
+	window = ours->recovery->cwnd;
+	let_go();
+	return window;
+}
+
+/*
+ * Between the ACKs the pace lets little go, so the second one finds a window
+ * that is not in use any more. It was, when what it acknowledges left.
+ */
+static void test_a_full_window_grows_while_the_pace_refills_it(void **state)
+{
+	assert_int_equal(window_after(24), 21 * MSS);
+	assert_int_equal(window_after(16), 20 * MSS);
+}
+
+/*
+ * 1.2 windows a round trip are 1.2 segments a millisecond. An ACK for twelve
+ * segments lets four leave at once; a thread that comes late then finds five or
+ * six more that the pace would have let go meanwhile.
+ */
+static void test_an_ack_for_many_segments_makes_no_burst(void **state)
+{
+	fill_window(32);
+	assert_int_equal(sent_now(), 20);
+	ACK(12);
+	assert_int_equal(sent_now(), 4);
+	fake_now_ns += 5 * NS_MS;
+	run_rounds(1);
+	assert_in_range(sent_now(), 5, 6);
+	run_ms(10);
+	assert_in_range(sent_now(), 2, 3);
+	let_go();
+}
+
+/* When nothing is under way, ten may; so a short answer leaves at once. */
+static void test_a_burst_may_leave_after_a_pause(void **state)
+{
+	static const uint8_t data[12 * MSS];
+
+	fill_window(20);
+	assert_int_equal(sent_now(), 20);
+	ACK(20);
+	assert_int_equal(net_send(ours, data, sizeof(data)), sizeof(data));
+	run_rounds(1);
+	assert_int_equal(sent_now(), 10);
+	let_go();
+}
+
 #define T(test) cmocka_unit_test_setup_teardown(test, begin, end)
 
 int main(void)
@@ -408,6 +489,9 @@ int main(void)
 		T(test_short_round_trips_are_not_paced),
 		T(test_small_exchanges_are_not_paced),
 		T(test_calls_refuse_what_is_not_there),
+		T(test_a_full_window_grows_while_the_pace_refills_it),
+		T(test_an_ack_for_many_segments_makes_no_burst),
+		T(test_a_burst_may_leave_after_a_pause),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
