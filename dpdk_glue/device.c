@@ -413,8 +413,9 @@ static int set_queues(struct glue_device *device, char *err, size_t err_len)
 						    SOCKET_ID_ANY, NULL);
 	}
 	if (rc < 0)
-		return glue_fail(err, err_len, rc, "port queues: %s",
-				 rte_strerror(-rc));
+		return glue_fail(err, err_len, rc, "port queues: %s%s",
+				 rte_strerror(-rc),
+				 glue_link_queues_hint(device->link));
 	return 0;
 }
 

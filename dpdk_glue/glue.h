@@ -184,10 +184,9 @@ _Static_assert(sizeof(struct glue_frame) == 64, "one cache line a frame");
 struct glue_port;
 
 struct glue_port_conf {
-	unsigned mtu;	    /* bytes of IP packet, GLUE_MTU_MIN..MAX */
-	unsigned n_frames;  /* frames in each shard's pool; 0: the default */
-	unsigned shard;	    /* whose port; 0 where there is but one */
-	bool keeps_refused; /* glue_rx() gives what is refused, too */
+	unsigned mtu;	   /* bytes of IP packet, GLUE_MTU_MIN..MAX */
+	unsigned n_frames; /* frames in each shard's pool; 0: the default */
+	unsigned shard;	   /* whose port; 0 where there is but one */
 };
 
 /*
@@ -208,6 +207,12 @@ int glue_port_open(unsigned index, const struct glue_port_conf *conf,
  * of other shards' pools too.
  */
 void glue_port_close(struct glue_port *port);
+
+/*
+ * Whether glue_rx() also gives the frames that the stack refuses, marked as
+ * GLUE_FRAME_OTHER; false at first.
+ */
+void glue_port_keep_refused(struct glue_port *port, bool keeps);
 
 /* Six bytes, borrowed, valid until the port closes. */
 const uint8_t *glue_port_mac(const struct glue_port *port);

@@ -33,6 +33,8 @@ unsigned glue_eal_link_queues(unsigned index);
  * nobody listens on. Returns 0 or -errno with one clear line in err.
  */
 int glue_link_check(const struct glue_link *link, char *err, size_t err_len);
+/* What may keep its queues from being set up, behind the error; or "". */
+const char *glue_link_queues_hint(const struct glue_link *link);
 
 /*
  * Whether the queues that a link names, or would have, suit the shards and the

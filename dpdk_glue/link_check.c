@@ -69,9 +69,39 @@ static int check_socket_path(const struct glue_link *link, char *err,
 	return 0;
 }
 
-static int check_tap(const struct glue_link *link, char *err, size_t err_len)
+/* As the kernel wants it, and no pattern. */
+static bool is_interface_name(const char *name)
+{
+	return !strpbrk(name, "/:% \t\n\v\f\r") && strcmp(name, ".") != 0 &&
+	       strcmp(name, "..") != 0;
+}
+
+/*
+ * What does not exist is tried by another name: whoever waits for the interface
+ * to come, and gives it an address then, must not meet one that goes again.
+ */
+static int try_tap(int fd, const char *name)
 {
 	struct ifreq ifr = {.ifr_flags = IFF_TAP | IFF_NO_PI};
+	bool exists = if_nametoindex(name) != 0;
+
+	if (!is_interface_name(name)) {
+		errno = EINVAL;
+		return -1;
+	}
+	if (exists)
+		memcpy(ifr.ifr_name, name, strnlen(name, IFNAMSIZ - 1));
+	else
+		strcpy(ifr.ifr_name, "cocheck%d");
+	if (ioctl(fd, TUNSETIFF, &ifr) == 0)
+		return 0;
+	if (errno == EINVAL && exists)
+		errno = EBUSY; /* it is there, of another kind */
+	return -1;
+}
+
+static int check_tap(const struct glue_link *link, char *err, size_t err_len)
+{
 	int fd = open("/dev/net/tun", O_RDWR | O_CLOEXEC);
 	int code;
 
@@ -83,11 +113,8 @@ static int check_tap(const struct glue_link *link, char *err, size_t err_len)
 					 ? "load the kernel's tun module "
 					   "(modprobe tun) or use memif:"
 					 : "run as root or with CAP_NET_ADMIN");
-	memcpy(ifr.ifr_name, link->name, strnlen(link->name, IFNAMSIZ - 1));
-	if (ioctl(fd, TUNSETIFF, &ifr) < 0) {
+	if (try_tap(fd, link->name) < 0) {
 		code = errno;
-		if (code == EINVAL && if_nametoindex(link->name))
-			code = EBUSY; /* it is there, of another kind */
 		close(fd);
 		return glue_fail(
 			err, err_len, -code, "link tap:%s: %s; %s", link->name,
@@ -103,8 +130,18 @@ static int check_tap(const struct glue_link *link, char *err, size_t err_len)
 	return 0;
 }
 
+static bool is_loopback(int fd, const char *name)
+{
+	struct ifreq ifr = {0};
+
+	memcpy(ifr.ifr_name, name, strnlen(name, IFNAMSIZ - 1));
+	return ioctl(fd, SIOCGIFFLAGS, &ifr) == 0 &&
+	       ifr.ifr_flags & IFF_LOOPBACK;
+}
+
 static int check_iface(const struct glue_link *link, char *err, size_t err_len)
 {
+	bool loopback;
 	int fd;
 
 	if (if_nametoindex(link->name) == 0)
@@ -120,7 +157,14 @@ static int check_iface(const struct glue_link *link, char *err, size_t err_len)
 				 "CAP_NET_RAW and CAP_NET_ADMIN",
 				 glue_link_kind_name(link->kind), link->name,
 				 strerror(errno));
+	loopback = is_loopback(fd, link->name);
 	close(fd);
+	if (loopback && link->kind == GLUE_LINK_AF_XDP)
+		return glue_fail(err, err_len, -EINVAL,
+				 "link af_xdp:%s: AF_XDP does not work on the "
+				 "loopback interface; name a NIC or one end of "
+				 "a veth",
+				 link->name);
 	return 0;
 }
 
@@ -130,6 +174,14 @@ static int check_file(const struct glue_link *link, char *err, size_t err_len)
 		return glue_fail(err, err_len, -errno, "link pcap:%s: %s",
 				 link->name, strerror(errno));
 	return 0;
+}
+
+const char *glue_link_queues_hint(const struct glue_link *link)
+{
+	return link->kind == GLUE_LINK_AF_XDP
+		       ? " (XDP takes an MTU of about 3500 at most, at both "
+			 "ends of a veth)"
+		       : "";
 }
 
 int glue_link_check(const struct glue_link *link, char *err, size_t err_len)

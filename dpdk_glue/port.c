@@ -7,6 +7,11 @@
 
 #include "dpdk_glue/check.h"
 
+void glue_port_keep_refused(struct glue_port *port, bool keeps)
+{
+	port->keeps_refused = keeps;
+}
+
 const uint8_t *glue_port_mac(const struct glue_port *port)
 {
 	return port->device->mac;
@@ -99,7 +104,6 @@ int glue_port_open(unsigned index, const struct glue_port_conf *conf,
 	port->many = device->n_shards > 1;
 	port->sorts = port->many || device->link->vlan;
 	port->trusts = device->link->csum == GLUE_CSUM_TRUST;
-	port->keeps_refused = conf->keeps_refused;
 	port->hw_csum = device->hw_csum;
 	port->tso = device->tso;
 	port->tso6 = device->tso6;

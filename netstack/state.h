@@ -449,6 +449,12 @@ static inline uint32_t net_now_ms(void)
 	return (uint32_t)(net_here()->now_ns / 1000000);
 }
 
+/* A shard's part of what all n of them may have. */
+static inline unsigned net_part_of(unsigned all, unsigned n, unsigned shard)
+{
+	return all / n + (shard < all % n);
+}
+
 /* How many ports there are for the stack to choose from. */
 static inline unsigned net_port_count(void)
 {

@@ -19,12 +19,20 @@ PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
 OUTCOMES = {"OK": PASSED, "EXPECTEDFAIL": PASSED, "SKIP": SKIPPED}
 REASON_LINES = 20  # of a failed case, its last ones
 NOT_OK = re.compile(r"not ok \d+ -? ?(.*)")
+NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def parsed(junit):
+    """The tree of a JUnit file. meson writes a test's output to it as it is, and what a
+    test prints of a random frame has characters that XML forbids."""
+    text = junit.read_text(encoding="utf-8", errors="replace")
+    return ElementTree.fromstring(NOT_XML.sub("?", text))
 
 
 def subtests(junit):
     """The outcomes of each TAP test's subtests, by PROJECT.TEST."""
     found = {}
-    for suite in junit.getroot().iter("testsuite"):
+    for suite in junit.iter("testsuite"):
         outcomes = found.setdefault(suite.get("name"), [])
         for case in suite.iter("testcase"):
             if case.find("skipped") is not None:
@@ -44,7 +52,7 @@ def tests_of(log):
 def outcomes_of(log, project, tests):
     """One outcome for each test or subtest of a run."""
     junit = log.with_suffix(".junit.xml")
-    by_test = subtests(ElementTree.parse(junit)) if junit.exists() else {}
+    by_test = subtests(parsed(junit)) if junit.exists() else {}
     for test in tests:
         whole = OUTCOMES.get(test["result"], FAILED)
         parts = by_test.get(f"{project}.{test['name']}", [])

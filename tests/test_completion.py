@@ -29,7 +29,8 @@ TYPED = {
     "coronet-ctl": [
         ("con", "conn"), ("conns --pe", "conns --peer="), ("--control HERE/site/ind",
                                                           "--control HERE/site/index.html "),
-        ("cap", "capture "), ("capture sta", "capture status "), ("tra", "trace "),
+        ("cap", "capture "), ("capture sta", "capture status "), ("tra", "trace"),
+        ("trace.", "trace.conns "), ("set tr", "set trace.conns "), ("set ex", "set exception "),
         ("capture HERE/site/ind", "capture HERE/site/index.html "),
         ("capture --bytes 7 sto", "capture --bytes 7 stop "),
         ("--control=HERE/site/index.html --json backen",

@@ -39,7 +39,8 @@ def summary(*tests, junit=JUNIT):
             (build / "meson-logs").mkdir()
             (build / "meson-logs/testlog.json").write_text(
                 "".join(json.dumps(test) + "\n" for test in tests))
-            (build / "meson-logs/testlog.junit.xml").write_text(junit)
+            (build / "meson-logs/testlog.junit.xml").write_bytes(
+                junit.encode(errors="surrogateescape"))
         done = subprocess.run([sys.executable, "-B", os.path.join(HERE, "summary.py"), folder],
                               check=False, capture_output=True, text=True)
         return done.stdout.replace(folder, "BUILD"), done.returncode
@@ -49,6 +50,14 @@ def test_last_line_counts_subtests():
     out, status = summary(logged("net-tcp", "FAIL", TAP, status=1), logged("layers", "OK"))
     assert out.splitlines()[-1] == "2 passed, 1 failed, 1 skipped", out
     assert status == 1
+
+
+def test_output_that_xml_forbids():
+    for bad in "\x00", "\x06", "\x1b[0m", "\ufffe", "\udcff":  # the last: a byte, no UTF-8
+        printed = f"<system-out>Response ({bad})</system-out>"
+        out, _ = summary(logged("net-tcp", "FAIL", TAP, status=1),
+                         junit=JUNIT.replace("</testsuite>", printed + "</testsuite>"))
+        assert out.splitlines()[-1] == "1 passed, 1 failed, 1 skipped", (bad, out)
 
 
 def test_further_runs_and_parts_count():

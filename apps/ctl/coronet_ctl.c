@@ -3,6 +3,7 @@
  * it. Every command is a line of the table below.
  */
 #include <argp.h>
+#include <errno.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -98,6 +99,11 @@ static const struct ctl_column route_columns[] = {
 	{"VIA", "via", CTL_TEXT, -39},
 	{"LINK", "link", CTL_NUMBER, 4},
 	{"FROM", "from", CTL_TEXT, -39},
+	{0}};
+
+static const struct ctl_column exception_columns[] = {
+	{"LINK", "link", CTL_NUMBER, 4},
+	{"EXCEPTION", "exception", CTL_TEXT, -16},
 	{0}};
 
 /* ---- running ---- */
@@ -296,6 +302,44 @@ static const struct command commands[] = {
 	 .help = "open the log's file anew, once it was moved",
 	 .run = run_object,
 	 .request = "/coronet/log.reopen"},
+	{.name = "metrics",
+	 .arguments = "",
+	 .help = "where the page for Prometheus is",
+	 .run = run_object,
+	 .request = "/coronet/metrics.address"},
+	{.name = "set metrics",
+	 .arguments = "ADDRESS:PORT|off",
+	 .least = 1,
+	 .most = 1,
+	 .help = "serve it there, the kernel's or the stack's",
+	 .run = run_object,
+	 .request = "/coronet/metrics.address"},
+	{.name = "exception",
+	 .arguments = "",
+	 .help = "what the kernel gets of each link",
+	 .run = run_list,
+	 .request = "/coronet/exception",
+	 .key = "exceptions",
+	 .columns = exception_columns},
+	{.name = "set exception",
+	 .arguments = "[LINK,]RULE|off",
+	 .least = 1,
+	 .most = 1,
+	 .help = "set it; RULE as --exception takes it",
+	 .run = run_object,
+	 .request = "/coronet/exception"},
+	{.name = "trace.conns",
+	 .arguments = "",
+	 .help = "how many connections keep their events",
+	 .run = run_object,
+	 .request = "/coronet/trace.conns"},
+	{.name = "set trace.conns",
+	 .arguments = "N",
+	 .least = 1,
+	 .most = 1,
+	 .help = "from now on, of those that begin",
+	 .run = run_object,
+	 .request = "/coronet/trace.conns"},
 	{.name = "capture",
 	 .arguments = "FILE [FILTER]",
 	 .least = 1,
@@ -555,7 +599,7 @@ int main(int argc, char **argv)
 	};
 	struct ctl ctl = {.path = default_path()};
 	const struct command *command;
-	int status;
+	int status, err;
 
 	argp_err_exit_status = 2;
 	argp_program_version = "coronet-ctl (coronet) " CORONET_VERSION;
@@ -578,7 +622,11 @@ int main(int argc, char **argv)
 		return ctl_fail(&ctl);
 	status = command->run(&ctl, command);
 	ctl_close(&ctl.client);
-	if (fflush(stdout) != 0 && status == 0)
+	err = fflush(stdout) != 0 ? errno : ferror(stdout) ? EIO : 0;
+	if (err && status == 0) {
+		fprintf(stderr, "coronet-ctl: standard output: %s\n",
+			strerror(err));
 		status = 1;
+	}
 	return status;
 }

@@ -198,8 +198,8 @@ static void print_rest(const cJSON *page, struct follow *f)
 	if (number(page, "without") > 0)
 		fprintf(stderr,
 			"coronet-ctl: %.0f connections more match than can be "
-			"followed at a time; name one, or start the program "
-			"with --trace-conns\n",
+			"followed at a time; name one, or have those that "
+			"begin followed: coronet-ctl set trace.conns N\n",
 			number(page, "without"));
 	if (f->found || f->told_none ||
 	    cJSON_IsTrue(cJSON_GetObjectItem(page, "more")))

@@ -393,6 +393,11 @@ static int open_site(void)
 			"coronet-httpd: %u symbolic links, '%s' for one, lead "
 			"out of --root and are not served\n",
 			files->n_outside, files->outside);
+	if (files->n_broken)
+		fprintf(stderr,
+			"coronet-httpd: %u symbolic links, '%s' for one, lead "
+			"nowhere and are not served\n",
+			files->n_broken, files->broken);
 	if (files->n_stale)
 		fprintf(stderr,
 			"coronet-httpd: %u compressed files, '%s' for one, "

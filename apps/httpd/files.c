@@ -202,6 +202,29 @@ static bool is_within_itself(const struct folder *folder, const struct stat *st)
 	return false;
 }
 
+/*
+ * A name that cannot be opened: 0, and it is left out, where a link leads out
+ * of the folder, nowhere or in a circle, and where the name has just been
+ * removed. One of these is no reason not to serve all the others.
+ */
+static int leave_out(struct files *files, int root, const char *path, int err)
+{
+	struct stat st;
+
+	if (err == -EXDEV) {
+		note(&files->n_outside, files->outside, sizeof(files->outside),
+		     path);
+		return 0;
+	}
+	if (err != -ENOENT && err != -ELOOP)
+		return err;
+	if (fstatat(root, path, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+	    S_ISLNK(st.st_mode))
+		note(&files->n_broken, files->broken, sizeof(files->broken),
+		     path);
+	return 0;
+}
+
 /* What lies in a folder, by its path from the root. */
 static int load_entry(struct files *files, const struct folder *in,
 		      const char *path)
@@ -215,11 +238,8 @@ static int load_entry(struct files *files, const struct folder *in,
 	struct stat st;
 	int fd = open_beneath(in->root, path);
 
-	if (fd == -EXDEV)
-		note(&files->n_outside, files->outside, sizeof(files->outside),
-		     path);
 	if (fd < 0)
-		return fd == -EXDEV ? 0 : fd;
+		return leave_out(files, in->root, path, fd);
 	if (fstat(fd, &st)) {
 		close(fd);
 		return -EIO;

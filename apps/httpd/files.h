@@ -59,6 +59,9 @@ struct files {
 	/* Symbolic links that lead out of the folder, which are left out */
 	unsigned n_outside;
 	char outside[FILES_PATH_MAX]; /* the first of them */
+	/* Those that lead nowhere or in a circle, which are left out as well */
+	unsigned n_broken;
+	char broken[FILES_PATH_MAX];
 	/* Compressed files that are older than what they stand for */
 	unsigned n_stale;
 	char stale[FILES_PATH_MAX + 20];

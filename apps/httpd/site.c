@@ -40,24 +40,38 @@ static void free_unused(struct site_loader *loader)
 	}
 }
 
-/* An error that has been told is not told again until another one comes. */
-static void tell_error(struct site_loader *loader, const char *error)
+/* What has been told is not told again until something else is wrong. */
+static void tell_once(struct site_loader *loader, const char *error,
+		      const char *outcome)
 {
 	char line[sizeof(loader->error) + 64];
 
 	if (strcmp(loader->error, error) == 0)
 		return;
 	snprintf(loader->error, sizeof(loader->error), "%s", error);
-	snprintf(line, sizeof(line), "%s; what was there before is served",
-		 error);
+	if (!*error)
+		return;
+	snprintf(line, sizeof(line), "%s; %s", error, outcome);
 	loader->say(line);
+}
+
+#define BROKEN_MAX (FILES_PATH_MAX + 64)
+
+/* What is wrong with a folder that was read: "" or a line. */
+static void format_broken(const struct files *files, char out[BROKEN_MAX])
+{
+	*out = '\0';
+	if (files->n_broken)
+		snprintf(out, BROKEN_MAX,
+			 "%u symbolic links, '%s' for one, lead nowhere",
+			 files->n_broken, files->broken);
 }
 
 /* Makes the next site, if something has changed and the last one was taken. */
 static void look(struct site_loader *loader)
 {
+	char broken[BROKEN_MAX], line[96];
 	struct site *site;
-	char line[96];
 	int changed;
 
 	free_unused(loader);
@@ -68,10 +82,12 @@ static void look(struct site_loader *loader)
 		return;
 	changed = files_reload(&site->files, &loader->newest->files,
 			       loader->root);
+	format_broken(&site->files, broken);
 	if (changed < 0)
-		tell_error(loader, site->files.error);
+		tell_once(loader, site->files.error,
+			  "what was there before is served");
 	else
-		loader->error[0] = '\0';
+		tell_once(loader, broken, "they are not served");
 	if (changed <= 0) {
 		free(site);
 		return;
@@ -119,6 +135,7 @@ int site_open(struct site_loader *loader, const char *root, const char *types,
 		free(site);
 		return err;
 	}
+	format_broken(&site->files, loader->error); /* the caller tells it */
 	loader->newest = site;
 	atomic_init(&loader->sites, 1);
 	sem_init(&loader->asked, 0, 0);

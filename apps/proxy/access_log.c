@@ -32,6 +32,7 @@ struct ring {
 
 struct access_log {
 	int64_t (*clock_ns)(void);
+	void (*say)(const char *line);
 	char *path; /* NULL: UDP */
 	int fd;
 	pthread_t thread;
@@ -235,12 +236,14 @@ static int open_file(const char *path)
 static void reopen(struct access_log *log)
 {
 	int fd = open_file(log->path);
+	char line[512];
 
 	if (fd < 0) {
-		fprintf(stderr,
-			"coronet-proxy: --access-log '%s': %s; the old file is "
-			"kept\n",
-			log->path, strerror(-fd));
+		snprintf(line, sizeof(line),
+			 "coronet-proxy: --access-log '%.300s': %s; the old "
+			 "file is kept",
+			 log->path, strerror(-fd));
+		log->say(line);
 		return;
 	}
 	close(log->fd);
@@ -324,7 +327,8 @@ int access_log_check(const char *where)
 }
 
 int access_log_open(const char *where, unsigned shards,
-		    int64_t (*clock_ns)(void), struct access_log **out)
+		    int64_t (*clock_ns)(void), void (*say)(const char *line),
+		    struct access_log **out)
 {
 	bool udp = strncmp(where, "udp:", 4) == 0;
 	size_t size = sizeof(struct access_log) + shards * sizeof(struct ring);
@@ -341,6 +345,7 @@ int access_log_open(const char *where, unsigned shards,
 	}
 	log->n_rings = shards;
 	log->clock_ns = clock_ns;
+	log->say = say;
 	log->path = udp ? NULL : strdup(where);
 	if (gethostname(log->host, sizeof(log->host)) < 0)
 		strcpy(log->host, "-");

@@ -76,11 +76,13 @@ int access_log_check(const char *where);
 /*
  * Opens a file for appending, made with mode 0640; or, for "udp:ADDRESS:PORT",
  * sends each line as a datagram (RFC 5424, local0.info). clock_ns: of the
- * records' times. Starts the thread. Returns 0, -EINVAL (no such address),
- * -ENOMEM, or what open(2), socket(2) or the thread says.
+ * records' times. say: gets a line, without its newline, when the file cannot
+ * be opened anew; on the log's thread. Starts the thread. Returns 0, -EINVAL
+ * (no such address), -ENOMEM, or what open(2), socket(2) or the thread says.
  */
 int access_log_open(const char *where, unsigned shards,
-		    int64_t (*clock_ns)(void), struct access_log **out);
+		    int64_t (*clock_ns)(void), void (*say)(const char *line),
+		    struct access_log **out);
 
 /* On the shard's thread; the record is copied. NULL log: ignored. */
 void access_log_add(struct access_log *log, unsigned shard,

@@ -374,6 +374,11 @@ static void reopen_log(void *log)
 	access_log_reopen(log);
 }
 
+static void say_of_log(const char *line)
+{
+	net_log_at(NET_LOG_ERROR, "%s", line);
+}
+
 /* Its file is opened anew with that of --log-to. */
 static int open_log(void)
 {
@@ -382,7 +387,7 @@ static int open_log(void)
 
 	if (where)
 		err = access_log_open(where, NET_MAX_SHARDS, net_clock_ns,
-				      &proxy.log);
+				      say_of_log, &proxy.log);
 	if (err < 0) {
 		fprintf(stderr,
 			"coronet-proxy: --access-log '%s': %s: expected a file "

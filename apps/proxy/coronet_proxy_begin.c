@@ -387,6 +387,7 @@ static int dial_backend(struct session *s, struct attempt *a)
 			   &dial, &s->server);
 
 	if (err == 0) {
+		net_conn_set_name(s->server, s->backend->name);
 		s->connected_ns = net_clock_ns();
 		s->connect_ns = s->connected_ns - begin_ns;
 		backend_count_time(&s->backend->connect, s->connect_ns);

@@ -24,9 +24,9 @@
 
 #include "apps/proxy/name_ttl.h"
 
-#define TRY_AGAIN_NS INT64_C(1000000)	 /* a shard's posts are full */
-#define SOONEST_NS   INT64_C(1000000000) /* until a name is asked for again */
-#define NS_PER_S     INT64_C(1000000000)
+#define SOONEST_NS INT64_C(1000000000) /* until a name is asked for again */
+#define NS_PER_S   INT64_C(1000000000)
+#define MOST_NAPS  5000 /* until shards have taken an update */
 
 /* Words that options point into. */
 struct config_text {
@@ -43,9 +43,16 @@ static struct {
 	struct proxy_config *config; /* current; a reference each */
 	struct pool *pool;
 	atomic_bool running; /* the shards take what is posted */
+	atomic_uint untaken; /* updates that were posted */
 	sem_t reload, resolve;
 } state = {.publishing = PTHREAD_MUTEX_INITIALIZER,
 	   .lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* For a millisecond. */
+static void nap(void)
+{
+	nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+}
 
 /* ---- a configuration ---- */
 
@@ -289,6 +296,7 @@ static void on_update(void *arg)
 			"backends");
 	queue_kick(&proxy.queue);
 	free(update);
+	state.untaken--;
 }
 
 static void drop_update(struct update *update)
@@ -296,32 +304,35 @@ static void drop_update(struct update *update)
 	config_unref(update->config);
 	pool_unref(update->pool);
 	free(update);
+	state.untaken--;
 }
 
 /* Posts to a shard, however many posts wait there. */
 static void post_update(struct proxy_shard *shard)
 {
-	static const struct timespec pause = {.tv_nsec = TRY_AGAIN_NS};
-	struct update *update = malloc(sizeof(*update));
+	struct update *update;
 	int err;
 
-	while (!update) {
-		nanosleep(&pause, NULL);
-		update = malloc(sizeof(*update));
-	}
+	while (!(update = malloc(sizeof(*update))))
+		nap();
 	*update = (struct update){shard, config_ref(state.config),
 				  pool_ref(state.pool)};
+	state.untaken++;
 	do {
 		err = net_post(shard->index, on_update, update);
 		if (err == -EAGAIN)
-			nanosleep(&pause, NULL);
+			nap();
 	} while (err == -EAGAIN && state.running);
 	if (err < 0)
 		drop_update(update);
 }
 
-/* Takes over both references. With `publishing` held. */
-static void publish(struct proxy_config *config, struct pool *pool)
+/*
+ * Takes over both references. With `publishing` held. Returns once the shards
+ * serve new clients by it: what is said then is true. A shard that some handler
+ * holds up for seconds is not waited for; false: there is one.
+ */
+static bool publish(struct proxy_config *config, struct pool *pool)
 {
 	struct proxy_config *old_config;
 	struct pool *old_pool;
@@ -336,6 +347,9 @@ static void publish(struct proxy_config *config, struct pool *pool)
 	pool_unref(old_pool);
 	for (unsigned i = 0; i < proxy.n_shards && state.running; i++)
 		post_update(&proxy.shards[i]);
+	for (int i = 0; i < MOST_NAPS && state.untaken && state.running; i++)
+		nap();
+	return state.untaken == 0;
 }
 
 /* A reference each to what is current; false: the program ends. */
@@ -398,33 +412,27 @@ static void on_hangup(int signo)
 	errno = saved;
 }
 
-/* How many of a's backends b has not. */
-static unsigned count_missing(const struct pool *a, const struct pool *b)
-{
-	unsigned n = 0;
-
-	for (unsigned i = 0; i < a->n; i++)
-		n += pool_find(b, a->entries[i].backend) < 0;
-	return n;
-}
-
 static void take_config(struct proxy_config *config, uint64_t fixed)
 {
 	struct pool *pool = build_pool(config, state.pool);
+	unsigned added, gone;
+	bool taken;
 
 	if (!pool) {
 		reload_says(false, "%s; nothing has changed", strerror(ENOMEM));
 		config_unref(config);
 		return;
 	}
-	reload_says(true, "%u backends, %u of them new, %u gone%s", pool->n,
-		    count_missing(pool, state.pool),
-		    count_missing(state.pool, pool),
+	added = pool_count_missing(pool, state.pool);
+	gone = pool_count_missing(state.pool, pool);
+	taken = publish(config, pool);
+	reload_says(true, "%u backends, %u of them new, %u gone%s%s",
+		    state.pool->n, added, gone,
+		    taken ? "" : "; a shard is yet to take it",
 		    fixed == state.fixed
 			    ? ""
 			    : "; links, addresses, ports and limits of clients "
 			      "change with the next start");
-	publish(config, pool);
 	sem_post(&state.resolve);
 }
 
@@ -449,8 +457,6 @@ static void reload(void)
 
 static void *reload_thread(void *arg)
 {
-	static const struct timespec pause = {.tv_nsec = 10000000};
-
 	for (;;) {
 		if (sem_wait(&state.reload) < 0)
 			continue;
@@ -459,7 +465,7 @@ static void *reload_thread(void *arg)
 			;
 		/* Before the shards run there is nothing to take it. */
 		while (!state.running)
-			nanosleep(&pause, NULL);
+			nap();
 		reload_begins();
 		reload();
 		reload_ends();
@@ -516,9 +522,9 @@ static void move_backend(const struct backend *backend,
 	if (i >= 0)
 		pool = pool_readdress(state.pool, (unsigned)i, addr);
 	if (pool) {
+		publish(config_ref(state.config), pool);
 		net_log("coronet-proxy: backend %s is at %s", backend->name,
 			net_addr_format(addr, text, sizeof(text)));
-		publish(config_ref(state.config), pool);
 	}
 	pthread_mutex_unlock(&state.publishing);
 }

@@ -358,6 +358,7 @@ int session_start(struct proxy_shard *shard, struct net_conn *conn)
 	coro_timer_init(&s->timer, on_timer);
 	if (coro_spawn(coro_sched_self(), &attr, serve, s, NULL) < 0)
 		goto give_back;
+	net_conn_set_name(conn, "client"); /* without memory it has none */
 	counters_add(&shard->counters.sessions, 1);
 	return 0;
 

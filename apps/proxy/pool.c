@@ -178,6 +178,15 @@ int pool_find(const struct pool *pool, const struct backend *backend)
 	return -ENOENT;
 }
 
+unsigned pool_count_missing(const struct pool *a, const struct pool *b)
+{
+	unsigned n = 0;
+
+	for (unsigned i = 0; i < a->n; i++)
+		n += pool_find(b, a->entries[i].backend) < 0;
+	return n;
+}
+
 int pool_find_name(const struct pool *pool, const char *name)
 {
 	for (unsigned i = 0; i < pool->n; i++)

@@ -132,6 +132,9 @@ void backend_unref(struct backend *backend); /* NULL is ignored */
 int pool_find(const struct pool *pool, const struct backend *backend);
 int pool_find_name(const struct pool *pool, const char *name);
 
+/* How many of a's backends b does not have. */
+unsigned pool_count_missing(const struct pool *a, const struct pool *b);
+
 /*
  * The backends for a server name (in lower case; NULL or empty: none said), a
  * bit each: those that serve it best, or else those that serve no names.

@@ -43,7 +43,7 @@ static struct net_traces *make(unsigned n)
 
 	if (!traces)
 		return NULL;
-	traces->most = n;
+	traces->most = traces->room = n;
 	traces->last = &traces->first;
 	traces->buckets = net_mem_map_table(n + NET_TRACE_EXTRA, &traces->mask);
 	if (!traces->buckets) {
@@ -54,9 +54,38 @@ static struct net_traces *make(unsigned n)
 	return traces;
 }
 
-int net_traces_open(unsigned n)
+/* A larger table, for n. */
+static int grow(struct net_traces *traces, unsigned n)
 {
-	return !n || make(n) ? 0 : -ENOMEM;
+	struct net_trace **old = traces->buckets, **bucket;
+	uint32_t old_mask = traces->mask, mask;
+	struct net_trace **buckets =
+		net_mem_map_table(n + NET_TRACE_EXTRA, &mask);
+
+	if (!buckets)
+		return -ENOMEM;
+	traces->buckets = buckets;
+	traces->mask = mask;
+	traces->room = n;
+	for (struct net_trace *t = traces->first; t; t = t->next) {
+		bucket = bucket_of(t->was);
+		t->hash_next = *bucket;
+		*bucket = t;
+	}
+	net_mem_unmap_table(old, old_mask);
+	return 0;
+}
+
+int net_traces_keep(unsigned n)
+{
+	struct net_traces *traces = net_here()->traces;
+
+	if (!traces)
+		return !n || make(n) ? 0 : -ENOMEM;
+	if (n > traces->room && grow(traces, n) < 0)
+		return -ENOMEM;
+	traces->most = n;
+	return 0;
 }
 
 /* ---- a ring's life ---- */

@@ -3,12 +3,12 @@
  * by call, in a ring of its last events.
  *
  * Few connections have a ring: the first --trace-conns that are open at a time,
- * and those that somebody watches. Such a connection has NET_TF_TRACED in its
- * pcb's flags, which header prediction takes for unusual, so that all of its
- * segments go the long way, where the hooks are; and NET_SHARD_TRACED in
- * `shard`, so that the first thing every public call looks at sends it to a
- * cold path. Both are looked at anyway: a connection without a ring pays
- * nothing.
+ * or as many as were asked for since, and those that somebody watches. Such a
+ * connection has NET_TF_TRACED in its pcb's flags, which header prediction
+ * takes for unusual, so that all of its segments go the long way, where the
+ * hooks are; and NET_SHARD_TRACED in `shard`, so that the first thing every
+ * public call looks at sends it to a cold path. Both are looked at anyway: a
+ * connection without a ring pays nothing.
  *
  * Rings belong to a shard and to its thread. A ring that somebody watches
  * outlives its connection until all of it is told or another connection needs
@@ -110,6 +110,7 @@ struct net_trace_watch {
 /* Of a shard. */
 struct net_traces {
 	unsigned most;		 /* --trace-conns: this shard's part */
+	unsigned room;		 /* the largest it has been */
 	unsigned n_own, n_extra; /* rings there are */
 	unsigned n_ended;	 /* of both: their connection has */
 	uint64_t serial;
@@ -120,8 +121,12 @@ struct net_traces {
 };
 
 /* ---- trace.c: rings ---- */
-/* For the first n connections at a time; 0: none. Returns 0, -ENOMEM. */
-int net_traces_open(unsigned n);
+/*
+ * For the first n connections at a time that begin from now on; 0: none. Rings
+ * there are beyond that go with their connections. Returns 0, or -ENOMEM:
+ * nothing has changed.
+ */
+int net_traces_keep(unsigned n);
 void net_traces_close(void); /* every ring is freed */
 /* A connection is about to begin, and may get a ring. */
 void net_trace_born(struct net_conn *conn, uint32_t hash, const char *how);

@@ -96,10 +96,16 @@ static const struct net_command general[] = {
 	{0},
 };
 
-static const struct net_command *const tables[] = {
-	general,	   net_conn_commands, net_table_commands,
-	net_link_commands, net_log_commands,  net_capture_commands,
-	net_trace_commands};
+static const struct net_command *const tables[] = {general,
+						   net_conn_commands,
+						   net_table_commands,
+						   net_link_commands,
+						   net_exception_commands,
+						   net_log_commands,
+						   net_server_commands,
+						   net_capture_commands,
+						   net_trace_commands,
+						   net_ring_commands};
 #define N_TABLES (sizeof(tables) / sizeof(tables[0]))
 
 static cJSON *list_commands(const char *params)

@@ -60,8 +60,9 @@ struct net_command {
 	cJSON *(*fn)(const char *params);
 };
 extern const struct net_command net_conn_commands[], net_table_commands[],
-	net_link_commands[], net_log_commands[], net_capture_commands[],
-	net_trace_commands[];
+	net_link_commands[], net_exception_commands[], net_log_commands[],
+	net_server_commands[], net_capture_commands[], net_trace_commands[],
+	net_ring_commands[];
 /* What programs have added is forgotten. */
 void net_commands_forget(void);
 
@@ -98,6 +99,9 @@ void net_traces_client_gone(uint64_t client);
 int net_traces_expire(int64_t now_ms);
 void net_traces_forget(void); /* the program ends */
 
+/* ---- rings.c ---- */
+void net_rings_begin(const struct net_opts *opts);
+
 /* ---- filter.c ---- */
 /* Which connections are wanted: all that is not zero must be so. */
 struct net_filter {
@@ -127,6 +131,35 @@ void net_metrics_forget(void);
  */
 char *net_http_answer(const char *request, size_t request_len, size_t *len);
 #define NET_HTTP_MAX_INPUT 4096u
+#define NET_HTTP_CLIENTS   16u
+#define NET_HTTP_MS	   5000 /* from a client's first byte to its last */
+
+/* ---- scrape.c: the page on the stack's own network ---- */
+void net_scrape_begin(const struct net_opts *opts);
+/* Whether the stack itself has an address. */
+bool net_scrape_is_ours(const struct net_addr *at);
+/*
+ * Listens there on every shard, before they run. Returns 0, or -errno with
+ * opts->error set, as of net_listen().
+ */
+int net_scrape_open(struct net_opts *opts, unsigned n_shards);
+/*
+ * Moves the page to one of the stack's addresses; before: that of the stack
+ * where it was, NULL: none. On the control thread, while the shards run.
+ * Returns 0, or -errno, with *shard set to the one that it is of: as
+ * net_listen(), net_listener_serve() and net_ask_run(). The page is then where
+ * it was.
+ */
+int net_scrape_move(const struct net_addr *at, const struct net_addr *before,
+		    unsigned *shard);
+/* Nobody listens for it any more. Errors as net_ask_run()'s. */
+int net_scrape_shut(unsigned *shard);
+
+/* ---- server.c ---- */
+/* net_http_answer() while the control thread answers nobody: what programs have
+ * added is never called by two threads at a time. */
+char *net_http_answer_alone(const char *request, size_t request_len,
+			    size_t *len);
 
 /* ---- socket.c ---- */
 /* What the control socket is, to remove it later. */

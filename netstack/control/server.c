@@ -28,8 +28,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define CLIENTS	   16u
-#define HTTP_MS	   5000 /* from a client's first byte to its last */
+#define CLIENTS	   NET_HTTP_CLIENTS
 #define DRAIN_MS   1000 /* for it to close, once it has its answer */
 #define SEND_BYTES ((int)NET_CONTROL_MAX_OUTPUT * 2)
 #define DEFAULT_IN "dpdk/rte"
@@ -56,7 +55,33 @@ static struct {
 	_Atomic bool stop;
 	uint64_t clients; /* so far */
 	struct client control[CLIENTS], web[CLIENTS];
+	struct net_addr web_at; /* where the page is; port 0: nowhere */
+	bool web_ours;		/* on the stack's own network */
 } server = {.socket.fd = -1, .http = -1};
+
+/* Held while a request is answered, by whichever thread. */
+static pthread_mutex_t answering = PTHREAD_MUTEX_INITIALIZER;
+
+char *net_http_answer_alone(const char *request, size_t request_len,
+			    size_t *len)
+{
+	char *text;
+
+	pthread_mutex_lock(&answering);
+	text = net_http_answer(request, request_len, len);
+	pthread_mutex_unlock(&answering);
+	return text;
+}
+
+static char *answer_alone(const char *request)
+{
+	char *text;
+
+	pthread_mutex_lock(&answering);
+	text = net_control_answer(request);
+	pthread_mutex_unlock(&answering);
+	return text;
+}
 
 static int64_t now_ms(void)
 {
@@ -112,7 +137,7 @@ static struct client *take_client(int listener, struct client *clients)
 	client->fd = fd;
 	client->number = ++server.clients;
 	client->last_ms = now_ms();
-	client->until_ms = client->last_ms + HTTP_MS;
+	client->until_ms = client->last_ms + NET_HTTP_MS;
 	return client;
 }
 
@@ -167,7 +192,7 @@ static void read_message(struct client *client)
 		n = NET_CONTROL_MAX_INPUT; /* the name is in front */
 	client->in[n] = '\0';
 	net_control_client = client->number;
-	answer_message(client, net_control_answer(client->in));
+	answer_message(client, answer_alone(client->in));
 }
 
 static void greet(int listener)
@@ -231,7 +256,7 @@ static void read_request(struct client *client)
 	client->last_ms = now_ms();
 	client->in_len += (size_t)n;
 	client->in[client->in_len] = '\0';
-	text = net_http_answer(client->in, client->in_len, &len);
+	text = net_http_answer_alone(client->in, client->in_len, &len);
 	if (!text)
 		return;
 	client->in_len = 0;
@@ -335,7 +360,17 @@ static void *run(void *arg)
 
 /* ---- opening ---- */
 
-/* The kernel's address, for TCP. */
+static void close_http(void)
+{
+	if (server.http >= 0)
+		close(server.http);
+	server.http = -1;
+}
+
+/*
+ * The kernel's address, for TCP. After an error server.http is -1 or a socket
+ * that does not listen.
+ */
 static int open_http(const struct net_addr *addr, char *err, size_t err_len)
 {
 	struct sockaddr_storage storage = {0};
@@ -365,10 +400,111 @@ static int open_http(const struct net_addr *addr, char *err, size_t err_len)
 	rc = -errno;
 	snprintf(err, err_len,
 		 "--metrics %s: %s; expected an address of the kernel's, as in "
-		 "127.0.0.1:9464",
+		 "127.0.0.1:9464, or one of --addr",
 		 net_addr_format(addr, text, sizeof(text)), strerror(-rc));
 	return rc;
 }
+
+static bool is_web_at(const struct net_addr *addr)
+{
+	return addr->port == server.web_at.port &&
+	       addr->family == server.web_at.family &&
+	       memcmp(addr->ip, server.web_at.ip, sizeof(addr->ip)) == 0;
+}
+
+/* An error of a shard's, in words. */
+static cJSON *shard_error(unsigned shard, int err, const struct net_addr *addr)
+{
+	char text[NET_ADDR_TEXT_MAX];
+
+	if (err != -EADDRINUSE)
+		return net_control_ask_error(shard, err);
+	return net_control_error("%s: shard %u listens there already",
+				 net_addr_format(addr, text, sizeof(text)),
+				 shard);
+}
+
+/* The page moves to the stack's network, or about there. */
+static cJSON *move_to_ours(const struct net_addr *addr)
+{
+	unsigned shard;
+	int err = net_scrape_move(addr, server.web_ours ? &server.web_at : NULL,
+				  &shard);
+
+	if (err < 0)
+		return shard_error(shard, err, addr);
+	close_http();
+	server.web_ours = true;
+	return NULL;
+}
+
+/* It moves to the kernel's, or to nowhere. */
+static cJSON *move_to_kernel(const struct net_addr *addr)
+{
+	int old = server.http, rc = 0;
+	unsigned shard;
+	char why[256];
+
+	server.http = -1;
+	if (addr->port)
+		rc = open_http(addr, why, sizeof(why));
+	if (rc < 0) {
+		close_http();
+		server.http = old;
+		return net_control_error("%s", why);
+	}
+	if (old >= 0)
+		close(old);
+	rc = server.web_ours ? net_scrape_shut(&shard) : 0;
+	server.web_ours = rc < 0;
+	return rc < 0 ? shard_error(shard, rc, addr) : NULL;
+}
+
+static cJSON *move_web(const struct net_addr *addr)
+{
+	cJSON *wrong = net_scrape_is_ours(addr) ? move_to_ours(addr)
+						: move_to_kernel(addr);
+
+	if (!wrong)
+		server.web_at = *addr;
+	return wrong;
+}
+
+/* Where the page is, and with a parameter, where it is from now on. */
+static cJSON *web_address(const char *params)
+{
+	char text[NET_ADDR_TEXT_MAX];
+	struct net_addr at = {0};
+	cJSON *to = NULL;
+
+	if (params && strcmp(params, "off") != 0 &&
+	    (net_addr_parse(params, -1, &at) < 0 || !at.port))
+		return net_control_error("'%s': expected an address and a "
+					 "port, as in 127.0.0.1:9464, or off",
+					 params);
+	if (params && !net_ask_shards())
+		return net_control_ask_error(0, -EAGAIN);
+	at.prefix_len = 0;
+	if (params && !is_web_at(&at))
+		to = move_web(&at);
+	if (to)
+		return to;
+	to = cJSON_CreateObject();
+	cJSON_AddStringToObject(
+		to, "metrics",
+		server.web_at.port
+			? net_addr_format(&server.web_at, text, sizeof(text))
+			: "off");
+	return to;
+}
+
+const struct net_command net_server_commands[] = {
+	{"/coronet/metrics.address",
+	 "Where the page for Prometheus is. Parameter: ADDRESS:PORT, or off, "
+	 "sets it",
+	 web_address},
+	{0},
+};
 
 /*
  * Below $RUNTIME_DIRECTORY, of which systemd may name several, where
@@ -435,22 +571,27 @@ static int start_thread(void)
 	server.running = err == 0;
 	if (err)
 		close(server.wake);
+	else
+		pthread_setname_np(server.thread, "control");
 	return -err;
 }
 
 static void close_listeners(void)
 {
 	net_socket_close(&server.socket);
-	if (server.http >= 0)
-		close(server.http);
-	server.http = -1;
+	close_http();
 }
 
 int net_control_open(struct net_opts *opts)
 {
 	int err = open_control(opts);
 
-	if (err == 0 && opts->metrics.port)
+	net_scrape_begin(opts);
+	net_rings_begin(opts);
+	server.web_at = opts->metrics;
+	server.web_at.prefix_len = 0;
+	server.web_ours = net_scrape_is_ours(&opts->metrics);
+	if (err == 0 && opts->metrics.port && !server.web_ours)
 		err = open_http(&opts->metrics, opts->error,
 				sizeof(opts->error));
 	if (err == 0 && (server.socket.fd >= 0 || server.http >= 0))
@@ -460,9 +601,12 @@ int net_control_open(struct net_opts *opts)
 	return err;
 }
 
-void net_control_ready(unsigned n_shards)
+int net_control_ready(struct net_opts *opts, unsigned n_shards)
 {
+	bool ours = server.web_ours; /* the thread's, once it may ask */
+
 	net_ask_open(n_shards);
+	return ours ? net_scrape_open(opts, n_shards) : 0;
 }
 
 void net_control_close(void)

@@ -1,7 +1,5 @@
 #include "netstack/link/exception.h"
 
-#include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "dpdk_glue/check.h"
@@ -173,7 +171,7 @@ static void give(struct net_exception *exception, const struct iovec *pieces,
 {
 	if (!may_give(exception))
 		net_here()->stats.kernel_limited++;
-	else if (n && glue_kernel_tap_write(exception->fd, pieces, n))
+	else if (n && glue_kernel_tap_write(exception->tap->fd, pieces, n))
 		net_here()->stats.to_kernel++;
 	else
 		net_here()->stats.kernel_dropped++;
@@ -208,12 +206,7 @@ bool net_exception_input(struct net_port *port, const struct glue_frame *frame)
 	return true;
 }
 
-/*
- * A segment of no connection of ours, its IP header behind it: the kernel's if
- * nobody listens. p is borrowed; its first piece is a frame that still begins
- * with Ethernet's header.
- */
-static bool take_stranger(struct pbuf *p)
+bool net_exception_stranger(struct pbuf *p)
 {
 	const struct tcp_hdr *tcp = p->payload;
 	struct iovec pieces[PIECES_MAX];
@@ -282,7 +275,8 @@ static unsigned take_burst(struct net_port *port)
 			stack->stats.kernel_held++;
 			break;
 		}
-		len = glue_kernel_tap_read(exception->fd, buf, sizeof(buf));
+		len = glue_kernel_tap_read(exception->tap->fd, buf,
+					   sizeof(buf));
 		if (len == 0)
 			break;
 		net_rate_take(&exception->out_due_ns, stack->now_ns, each_ns,
@@ -319,76 +313,5 @@ unsigned net_exception_poll(void)
 
 int net_exception_fd(const struct net_port *port)
 {
-	return port->exception ? port->exception->fd : -1;
-}
-
-/* ---- opening ---- */
-
-static struct net_exception *exceptions[NET_MAX_LINKS];
-
-static int make(unsigned link, struct net_opts *opts)
-{
-	struct glue_kernel_addr addrs[NET_MAX_ADDRS];
-	struct net_port *port = &net_here()->ports[link];
-	struct net_exception *exception = calloc(1, sizeof(*exception));
-	struct glue_kernel_tap_conf conf = {
-		.mac = glue_port_mac(port->glue),
-		.mtu = opts->mtu,
-		.addrs = addrs,
-	};
-	int err;
-
-	if (!exception)
-		return -ENOMEM;
-	err = net_exception_parse(opts->exceptions[link], &exception->rule,
-				  opts->error, sizeof(opts->error));
-	conf.name = exception->rule.name;
-	for (unsigned i = 0; i < opts->n_addrs; i++) {
-		struct glue_kernel_addr *addr = &addrs[conf.n_addrs];
-
-		if (opts->addr_links[i] != link || exception->rule.addr_off)
-			continue;
-		addr->family = opts->addrs[i].family;
-		addr->prefix_len = opts->addrs[i].prefix_len;
-		memcpy(addr->ip, opts->addrs[i].ip, sizeof(addr->ip));
-		conf.n_addrs++;
-	}
-	if (err == 0)
-		err = glue_kernel_tap_open(&conf, &exception->fd, opts->error,
-					   sizeof(opts->error));
-	if (err < 0) {
-		free(exception);
-		return err;
-	}
-	exceptions[link] = exception;
-	return 0;
-}
-
-int net_exception_open(unsigned link, struct net_opts *opts)
-{
-	int err = 0;
-
-	if (!opts->exceptions[link])
-		return 0;
-	if (net_here()->shard == 0)
-		err = make(link, opts);
-	if (err < 0)
-		return err;
-	net_here()->ports[link].exception = exceptions[link];
-	net_here()->kernel_takes = take_stranger;
-	net_here()->shares_ports = true;
-	return 0;
-}
-
-void net_exception_close(void)
-{
-	net_here()->kernel_takes = NULL;
-	for (unsigned i = 0; i < NET_MAX_LINKS; i++) {
-		net_here()->ports[i].exception = NULL;
-		if (net_here()->shard != 0 || !exceptions[i])
-			continue;
-		glue_kernel_tap_close(exceptions[i]->fd);
-		free(exceptions[i]);
-		exceptions[i] = NULL;
-	}
+	return port->exception ? port->exception->tap->fd : -1;
 }

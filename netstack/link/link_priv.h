@@ -45,12 +45,12 @@ bool net_neighbour_arp(const struct net_port *port, struct glue_frame *frame,
 		       struct netif **out);
 bool net_neighbour_nd(const struct net_port *port,
 		      const struct glue_frame *frame);
-/* ---- exception.c ---- */
-struct net_exception;
+/* ---- exception_set.c ---- */
 /* A link's, as opts has it; after its port and addresses. */
 int net_exception_open(unsigned link, struct net_opts *opts);
-/* All of this shard; shard 0's last, when no other uses them. */
+/* All of this shard, before its ports close. */
 void net_exception_close(void);
+/* ---- exception.c ---- */
 /*
  * On a port that has one, a frame that takes no short way: the kernel gets it
  * if it is to. True: the stack has no use for it, and it is to be freed.

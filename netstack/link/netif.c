@@ -135,7 +135,6 @@ int net_link_open(struct net_opts *opts)
 	for (unsigned i = 0; i < opts->n_links; i++) {
 		struct net_port *port = &net_here()->ports[i];
 
-		conf.keeps_refused = opts->exceptions[i] != NULL;
 		err = glue_port_open(i, &conf, &port->glue, opts->error,
 				     sizeof(opts->error));
 		if (err < 0)
@@ -156,6 +155,7 @@ void net_link_close(void)
 {
 	while (net_here()->n_netifs)
 		netif_remove(&net_here()->netifs[--net_here()->n_netifs]);
+	net_exception_close();
 	for (unsigned i = 0; i < net_here()->n_ports; i++)
 		glue_tx_drop(net_here()->ports[i].glue);
 	net_extbufs_close(); /* received frames go back to their pools */
@@ -163,7 +163,6 @@ void net_link_close(void)
 	for (unsigned i = 0; i < net_here()->n_ports; i++)
 		glue_port_close(net_here()->ports[i].glue);
 	net_here()->n_ports = 0;
-	net_exception_close();
 }
 
 /* Once, since nothing else tells why no connection comes about. */

@@ -9,10 +9,12 @@
 #include <argp.h>
 #include <ctype.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <coronet/net.h>
 
@@ -280,29 +282,63 @@ static int read_line(const struct config *config, char *line)
 	return add_option(config, option, value);
 }
 
+#define CONFIG_LINE_MAX (1 << 20) /* bytes of a line, NUL included */
+
+/* A line without its end: whether there is one. It is cut at CONFIG_LINE_MAX.
+ */
+static bool next_line(FILE *file, char *line, size_t *len)
+{
+	int c = EOF;
+
+	*len = 0;
+	while (*len < CONFIG_LINE_MAX - 1 && (c = getc(file)) != EOF &&
+	       c != '\n')
+		line[(*len)++] = (char)c;
+	line[*len] = '\0';
+	return *len || c == '\n';
+}
+
+/* Without waiting for somebody who writes to a FIFO: it is empty then. */
+static FILE *open_config(const char *path)
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	FILE *file = NULL;
+
+	if (fd >= 0 && fcntl(fd, F_SETFL, 0) == 0)
+		file = fdopen(fd, "r");
+	if (fd >= 0 && !file)
+		close(fd);
+	return file;
+}
+
 static int read_config(struct words *words, struct net_opts *opts,
 		       const struct argp *argp, const char *path)
 {
 	struct config config = {opts, argp, words, {path, 0}};
-	FILE *file = fopen(path, "re");
-	char *line = NULL;
-	size_t room = 0;
-	ssize_t len;
+	FILE *file = open_config(path);
+	char *line = malloc(CONFIG_LINE_MAX);
+	size_t len;
 	int err = 0;
 
-	if (!file)
-		return refuse(opts, "--config '%s': %s", path, strerror(errno));
-	while (err == 0 && (len = getline(&line, &room, file)) >= 0) {
+	if (!file || !line) {
+		err = refuse(opts, "--config '%s': %s", path, strerror(errno));
+		goto done;
+	}
+	while (err == 0 && next_line(file, line, &len)) {
 		config.place.line++;
-		if (strlen(line) != (size_t)len)
+		if (strlen(line) != len)
 			err = refuse_line(&config, "this is no text file");
+		else if (len == CONFIG_LINE_MAX - 1)
+			err = refuse_line(&config, "the line is too long");
 		else
 			err = read_line(&config, line);
 	}
 	if (err == 0 && ferror(file)) /* a folder, for one, opens well */
 		err = refuse(opts, "--config '%s': %s", path, strerror(errno));
+done:
 	free(line);
-	fclose(file);
+	if (file)
+		fclose(file);
 	return err;
 }
 

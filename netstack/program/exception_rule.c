@@ -9,8 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TEXT_MAX 1024u
-
 __attribute__((format(printf, 3, 4))) static int
 refuse(char *err, size_t err_len, const char *format, ...)
 {
@@ -138,12 +136,12 @@ static bool is_interface(const char *name)
 int net_exception_parse(const char *text, struct net_exception_rule *out,
 			char *err, size_t err_len)
 {
-	char copy[TEXT_MAX], *save = NULL, *name;
+	char copy[NET_EXCEPTION_TEXT], *save = NULL, *name;
 
 	if (strlen(text) >= sizeof(copy))
 		return refuse(err, err_len,
 			      "--exception: more than %u characters",
-			      TEXT_MAX - 1);
+			      NET_EXCEPTION_TEXT - 1);
 	strcpy(copy, text);
 	memset(out, 0, sizeof(*out));
 	take_ports("all", &out->tcp);

@@ -9,6 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#define NET_EXCEPTION_TEXT     1024u  /* bytes of a rule, with the NUL */
 #define NET_EXCEPTION_RATE     10000u /* frames a second each way */
 #define NET_EXCEPTION_RATE_MAX 1000000u
 

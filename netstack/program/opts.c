@@ -138,8 +138,9 @@ static const struct argp_option options[] = {
 	 "$RUNTIME_DIRECTORY, if that is set)",
 	 1},
 	{"metrics", OPT_METRICS, "ADDRESS:PORT", 0,
-	 "Serve metrics for Prometheus there over HTTP, at /metrics, on the "
-	 "kernel's network, as in 127.0.0.1:9464",
+	 "Serve metrics for Prometheus there over HTTP, at /metrics: on the "
+	 "kernel's network, as in 127.0.0.1:9464, or on the stack's own, at "
+	 "an address of --addr",
 	 1},
 	{"capture", OPT_CAPTURE, "FILE[,KEY=VALUE...]", 0,
 	 "Write the packets of all links to FILE, as pcapng; keys bytes=, "
@@ -381,7 +382,8 @@ static int take_metrics(struct net_opts *opts, const char *text)
 	if (net_addr_parse(text, -1, &opts->metrics) < 0)
 		return refuse(opts,
 			      "--metrics '%s': expected an address of the "
-			      "kernel's and a port, as in 127.0.0.1:9464",
+			      "kernel's or of --addr and a port, as in "
+			      "127.0.0.1:9464",
 			      text);
 	return 0;
 }

@@ -67,8 +67,8 @@ static struct {
 	struct sigaction old;
 	_Atomic unsigned looks;
 	_Atomic bool asked; /* the signal handler is to fill these */
-	uintptr_t pc;
 	char who[320];
+	_Atomic uintptr_t pc; /* stored last, loaded first */
 } dog = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 unsigned net_watchdog_looks(void)
@@ -123,26 +123,31 @@ static void on_signal(int signo, siginfo_t *info, void *context)
 		return;
 	}
 	co = coro_sched_running(net_here()->sched);
-	dog.pc = (uintptr_t)at->uc_mcontext.gregs[REG_RIP];
 	dog.who[0] = '\0';
 	if (co)
 		coro_describe(co, context, dog.who, sizeof(dog.who));
+	atomic_store(&dog.pc, (uintptr_t)at->uc_mcontext.gregs[REG_RIP]);
 	sem_post(&dog.captured);
 	errno = saved;
 }
 
-/* Fills dog.who and dog.pc; false: the coroutine has let go meanwhile. */
-static bool capture(const struct loop *loop)
+/*
+ * Fills dog.who; returns where it is, or 0: the coroutine has let go meanwhile.
+ * ThreadSanitizer does not know that sem_clockwait() orders what was before the
+ * sem_post(); it does know that of `pc`.
+ */
+static uintptr_t capture(const struct loop *loop)
 {
 	struct timespec until;
 	int64_t until_ns = read_clock(CLOCK_MONOTONIC) + CAPTURE_WAIT_NS;
+	uintptr_t pc;
 	int err;
 
 	until.tv_sec = until_ns / NS_PER_S;
 	until.tv_nsec = until_ns % NS_PER_S;
 	atomic_store(&dog.asked, true);
 	if (pthread_kill(loop->thread, SIGURG) != 0)
-		return false;
+		return 0;
 	do {
 		err = sem_clockwait(&dog.captured, CLOCK_MONOTONIC, &until);
 	} while (err < 0 && errno == EINTR);
@@ -151,7 +156,8 @@ static bool capture(const struct loop *loop)
 	if (err < 0 && !atomic_exchange(&dog.asked, false))
 		while (sem_wait(&dog.captured) < 0)
 			;
-	return err == 0 && dog.who[0];
+	pc = atomic_load(&dog.pc);
+	return err == 0 && dog.who[0] ? pc : 0;
 }
 
 /* ---- looking ---- */
@@ -159,24 +165,31 @@ static bool capture(const struct loop *loop)
 static bool say_computing(const struct loop *loop, int64_t held_ns)
 {
 	char place[200];
+	uintptr_t pc = capture(loop);
 
-	if (!capture(loop))
+	if (pc == 0)
 		return false;
 	net_log_of(
 		NET_COMPONENT_WATCHDOG, NET_LOG_WARNING,
 		"coronet: watchdog: %s has kept all others waiting for %.3f s, "
 		"at %s; let it coro_yield(), or give the work to a thread",
 		dog.who, (double)held_ns / 1e9,
-		net_code_name(dog.pc, place, sizeof(place)));
+		net_code_name(pc, place, sizeof(place)));
 	return true;
 }
 
-/* Nothing that it reads changes while the thread sleeps. */
-static bool say_blocked(const struct coro *co, int64_t held_ns)
+/*
+ * Nothing that it reads changes while the thread sleeps. False: it has woken
+ * up meanwhile.
+ */
+static bool say_blocked(const struct loop *loop, const struct coro *co,
+			int64_t held_ns)
 {
 	char who[320];
 
 	coro_describe(co, NULL, who, sizeof(who));
+	if (coro_sched_turn(loop->stack->sched) != loop->turn.number)
+		return false;
 	net_log_of(
 		NET_COMPONENT_WATCHDOG, NET_LOG_WARNING,
 		"coronet: watchdog: %s has kept all others waiting for %.3f s, "
@@ -197,8 +210,8 @@ static void report(struct loop *loop, int64_t now_ns, int64_t cpu_ns)
 		return;
 	if (2 * (cpu_ns - turn->cpu_ns) >= dog.limit_ns)
 		said = say_computing(loop, held_ns);
-	else if (2 * turn->asleep >= turn->looks)
-		said = say_blocked(co, held_ns);
+	else if (2 * turn->asleep >= turn->looks && loop_sleeps(loop))
+		said = say_blocked(loop, co, held_ns);
 	if (!said)
 		return;
 	turn->report_ns = 2 * held_ns;
@@ -274,6 +287,8 @@ static int start_thread(void)
 	err = pthread_create(&dog.thread, &attr, watch, NULL);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	pthread_attr_destroy(&attr);
+	if (!err)
+		pthread_setname_np(dog.thread, "watchdog");
 	return -err;
 }
 

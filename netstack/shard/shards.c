@@ -263,6 +263,7 @@ int net_program_stats(struct net_stats *out)
 static int start_thread(struct member *me)
 {
 	sigset_t all, before;
+	char name[16];
 	int err;
 
 	sem_init(&me->opened, 0, 0);
@@ -284,6 +285,8 @@ static int start_thread(struct member *me)
 			 program.n, program.opts->shards, strerror(err));
 		return -err;
 	}
+	snprintf(name, sizeof(name), "shard-%u", program.n);
+	pthread_setname_np(me->thread, name);
 	while (sem_wait(&me->opened) < 0)
 		;
 	if (me->err < 0)
@@ -383,17 +386,19 @@ int net_stack_open(struct net_opts *opts, struct net_stack **out)
 			goto close_shards;
 	}
 	err = start_capture(opts);
+	if (err == 0)
+		err = net_control_ready(opts, program.n);
 	if (err < 0)
 		goto close_shards;
 	atomic_store(&program.undrained, n);
 	program.opts = NULL;
 	memset(&counted, 0, sizeof(counted));
 	counted.was_ns = stack->now_ns;
-	net_control_ready(program.n);
 	*out = stack;
 	return 0;
 
 close_shards:
+	net_control_close(); /* while the shards are there to be asked */
 	close_others();
 	net_shard_close(stack);
 close_program:
@@ -499,8 +504,11 @@ int net_run(struct net_opts *opts, net_start fn, void *arg)
 	struct net_stack *stack;
 	int err;
 
-	if (!fn)
+	if (!fn) {
+		snprintf(opts->error, sizeof(opts->error),
+			 "net_run: no function to start the shards with");
 		return -EINVAL;
+	}
 	opts->max_shards = NET_MAX_SHARDS;
 	err = net_stack_open(opts, &stack);
 	if (err < 0)

@@ -199,12 +199,6 @@ void net_program_close(void)
 }
 
 /* This shard's part of what the program has; the first ones have the rest. */
-static unsigned part_of(unsigned all, const struct net_opts *opts,
-			unsigned shard)
-{
-	return all / opts->shards + (shard < all % opts->shards);
-}
-
 int net_shard_open(struct net_opts *opts, unsigned shard)
 {
 	static const struct coro_sched_attr attr = {.clock_ns = sched_clock_ns};
@@ -217,8 +211,10 @@ int net_shard_open(struct net_opts *opts, unsigned shard)
 	stack->n_shards = opts->shards;
 	stack->mtu = opts->mtu;
 	stack->cc = (uint8_t)(opts->cc ? net_cc_number(opts->cc) : 0);
-	stack->max_conns = LWIP_MAX(part_of(opts->max_conns, opts, shard), 1);
-	stack->max_counted = part_of(opts->counted_conns, opts, shard);
+	stack->max_conns =
+		LWIP_MAX(net_part_of(opts->max_conns, opts->shards, shard), 1);
+	stack->max_counted =
+		net_part_of(opts->counted_conns, opts->shards, shard);
 	stack->now_ns = glue_now_ns();
 	stack->adaptive = opts->poll == NET_POLL_ADAPTIVE ||
 			  (opts->poll == NET_POLL_AUTO && few_cpus());
@@ -250,7 +246,8 @@ int net_shard_open(struct net_opts *opts, unsigned shard)
 	if (err == 0)
 		err = net_view_init();
 	if (err == 0)
-		err = net_traces_open(part_of(opts->trace_conns, opts, shard));
+		err = net_traces_keep(
+			net_part_of(opts->trace_conns, opts->shards, shard));
 	if (err == 0)
 		err = net_link_open(opts);
 	if (err == 0)

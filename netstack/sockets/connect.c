@@ -97,6 +97,10 @@ long net_sock_bind(struct net_sock *sock, const struct sockaddr *sa,
 	if ((sa->sa_family == AF_INET6) != sock->v6)
 		return -EAFNOSUPPORT;
 	sock->local = addr;
+	if (addr.port && net_sock_port_in_use(sock)) {
+		sock->local = (struct net_addr){0};
+		return -EADDRINUSE;
+	}
 	return 0;
 }
 

@@ -37,11 +37,12 @@ struct member {
 };
 
 struct net_epoll {
-	unsigned fds;	  /* descriptors */
-	unsigned uses;	  /* calls that wait */
-	int epfd;	  /* the first descriptor */
-	unsigned kernels; /* members of the kernel's, as far as we know */
-	bool unknown;	  /* it had some before we were asked */
+	unsigned fds;	   /* descriptors */
+	unsigned uses;	   /* calls that wait */
+	int epfd;	   /* the first descriptor */
+	unsigned kernels;  /* members of the kernel's, as far as we know */
+	bool unknown;	   /* it had some before we were asked */
+	bool kernels_turn; /* ours took all the room last time */
 	struct member **by_fd;
 	size_t room;
 	struct member *head, **tail; /* the queue */
@@ -334,9 +335,14 @@ void net_epoll_adopt(int fd, struct net_sock *sock)
 
 		if (!m || m->sock)
 			continue;
-		if (net_fds[set->epfd].epoll == set)
-			net_real()->epoll_ctl(set->epfd, EPOLL_CTL_DEL, fd,
-					      NULL);
+		/* The kernel drops what is closed; a new socket may have got
+		 * the number of a member of that kind. */
+		if (net_fds[set->epfd].epoll == set &&
+		    net_real()->epoll_ctl(set->epfd, EPOLL_CTL_DEL, fd, NULL) <
+			    0) {
+			member_free(m);
+			continue;
+		}
 		m->sock = sock;
 		set->kernels--;
 		watch_sock(m);
@@ -370,18 +376,33 @@ static int take_ours(struct net_epoll *set, struct epoll_event *events, int max)
 	return n;
 }
 
+static int take_kernels(struct net_epoll *set, int epfd,
+			struct epoll_event *events, int max)
+{
+	int n = 0;
+
+	if ((set->kernels || set->unknown) && max > 0)
+		do
+			n = net_real()->epoll_wait(epfd, events, max, 0);
+		while (n < 0 && errno == EINTR && !net_handled());
+	return n < 0 ? -errno : n;
+}
+
+/* Whichever kind found no room the last time is asked first. */
 static long look(struct net_epoll *set, int epfd, struct epoll_event *events,
 		 int max)
 {
-	int ours = take_ours(set, events, max), theirs = 0;
+	int ours = 0, theirs = 0;
 
-	if ((set->kernels || set->unknown) && ours < max)
-		do
-			theirs = net_real()->epoll_wait(epfd, events + ours,
-							max - ours, 0);
-		while (theirs < 0 && errno == EINTR && !net_handled());
+	if (set->kernels_turn)
+		theirs = take_kernels(set, epfd, events, max);
+	if (theirs >= 0)
+		ours = take_ours(set, events + theirs, max - theirs);
+	if (!set->kernels_turn)
+		theirs = take_kernels(set, epfd, events + ours, max - ours);
+	set->kernels_turn = ours == max;
 	if (theirs < 0)
-		return ours ? ours : -errno;
+		return ours ? ours : theirs;
 	return ours + theirs;
 }
 

@@ -4,6 +4,7 @@
 #include "netstack/sockets/sockets_priv.h"
 
 #include <fcntl.h>
+#include <limits.h>
 #include <sys/poll.h>
 #include <sys/sendfile.h>
 #include <unistd.h>
@@ -58,9 +59,10 @@ NET_HOOK ssize_t readv(int fd, const struct iovec *iov, int n)
 		return NET_OTHERS(readv, fd, (long)iov, n);
 	if (whose)
 		return net_result(whose < 0 ? whose
-				  : n < 0   ? -EINVAL
-					    : net_read_done(net_sock_recv(
-						      sock, iov, (size_t)n, 0)));
+				  : n < 0 || n > IOV_MAX
+					  ? -EINVAL
+					  : net_read_done(net_sock_recv(
+						    sock, iov, (size_t)n, 0)));
 	err = net_kernel_wait(fd, POLLIN);
 	return err < 0 ? net_result(err) : net_real()->readv(fd, iov, n);
 }
@@ -94,7 +96,7 @@ NET_HOOK ssize_t recvfrom(int fd, void *buf, size_t len, int flags,
 	}
 	err = flags & (MSG_DONTWAIT | MSG_ERRQUEUE)
 		      ? 0
-		      : net_kernel_wait(fd, POLLIN);
+		      : net_kernel_wait_socket(fd, POLLIN);
 	return err < 0 ? net_result(err)
 		       : net_real()->recvfrom(fd, buf, len, flags,
 					      sa.__sockaddr__, sa_len);
@@ -110,9 +112,11 @@ NET_HOOK ssize_t recvmsg(int fd, struct msghdr *msg, int flags)
 		return NET_OTHERS(recvmsg, fd, (long)msg, flags);
 	if (whose) {
 		n = whose < 0 ? whose
-			      : net_read_done(net_sock_recv(sock, msg->msg_iov,
-							    msg->msg_iovlen,
-							    flags));
+		    : msg->msg_iovlen > IOV_MAX
+			    ? -EMSGSIZE
+			    : net_read_done(net_sock_recv(sock, msg->msg_iov,
+							  msg->msg_iovlen,
+							  flags));
 		if (n >= 0) {
 			msg->msg_namelen = 0;
 			msg->msg_controllen = 0;
@@ -120,8 +124,9 @@ NET_HOOK ssize_t recvmsg(int fd, struct msghdr *msg, int flags)
 		}
 		return net_result(n);
 	}
-	n = flags & (MSG_DONTWAIT | MSG_ERRQUEUE) ? 0
-						  : net_kernel_wait(fd, POLLIN);
+	n = flags & (MSG_DONTWAIT | MSG_ERRQUEUE)
+		    ? 0
+		    : net_kernel_wait_socket(fd, POLLIN);
 	return n < 0 ? net_result(n) : net_real()->recvmsg(fd, msg, flags);
 }
 
@@ -267,9 +272,11 @@ NET_HOOK ssize_t sendmsg(int fd, const struct msghdr *msg, int flags)
 		return NET_OTHERS(sendmsg, fd, (long)msg, flags);
 	if (whose)
 		return net_result(whose < 0 ? whose
-					    : net_done(net_sock_send(
-						      sock, msg->msg_iov,
-						      msg->msg_iovlen, flags)));
+				  : msg->msg_iovlen > IOV_MAX
+					  ? -EMSGSIZE
+					  : net_done(net_sock_send(
+						    sock, msg->msg_iov,
+						    msg->msg_iovlen, flags)));
 	return net_kernel_sendmsg(fd, msg, flags);
 }
 

@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <sys/ioctl.h>
 #include <sys/poll.h>
 
@@ -17,7 +18,8 @@ static int fresh(int fd)
 {
 	struct net_sock *old;
 
-	if (fd >= 0 && net_fds && net_fd_sock(fd, &old, "socket") > 0)
+	if (fd >= 0 && net_fds &&
+	    (net_forked || net_fd_sock(fd, &old, "socket") > 0))
 		net_fd_forget(fd, "socket");
 	return fd;
 }
@@ -136,7 +138,7 @@ NET_HOOK int accept4(int fd, __SOCKADDR_ARG sa, socklen_t *len, int flags)
 		return (int)NET_OTHERS(accept4, fd, (long)sa.__sockaddr__,
 				       (long)len, flags);
 	if (whose == 0) {
-		err = net_kernel_wait(fd, POLLIN);
+		err = net_kernel_wait_accept(fd);
 		return err < 0 ? (int)net_result(err)
 			       : fresh(net_real()->accept4(fd, sa.__sockaddr__,
 							   len, flags));
@@ -167,24 +169,52 @@ NET_HOOK int shutdown(int fd, int how)
 
 /* ---- descriptors ---- */
 
-NET_HOOK int close(int fd)
+/*
+ * What close() does before the kernel closes its number: 0, or -errno, and then
+ * the number stays.
+ */
+static int let_go(int fd)
 {
 	struct net_sock *sock;
 	int whose, err;
 
-	if (net_fd_others(fd))
-		return (int)NET_OTHERS(close, fd);
-	if (!net_fds)
-		return net_real()->close(fd);
 	if (net_whole_keeps(fd))
-		return (int)net_result(-EBADF);
+		return -EBADF;
 	whose = net_forked ? 0 : net_fd_sock(fd, &sock, "close");
 	if (whose > 0)
 		net_sock_linger(sock);
 	err = net_fd_forget(fd, "close");
 	if (whose > 0)
 		net_done(err);
+	return err;
+}
+
+NET_HOOK int close(int fd)
+{
+	int err;
+
+	if (net_fd_others(fd))
+		return (int)NET_OTHERS(close, fd);
+	if (!net_fds)
+		return net_real()->close(fd);
+	err = let_go(fd);
 	return err < 0 ? (int)net_result(err) : net_real()->close(fd);
+}
+
+/*
+ * The C library closes a stream's number by a call of its own, so that the next
+ * file with this number would be taken for the socket. Bytes that still wait in
+ * the stream have nowhere to go: fdopen() is not for sockets of the stack.
+ */
+NET_HOOK int fclose(FILE *file)
+{
+	int fd = file ? fileno_unlocked(file) : -1;
+
+	if (fd >= 0 && net_fd_others(fd))
+		return (int)NET_OTHERS(fclose, (long)file);
+	if (fd >= 0 && net_fds && net_sockets_ours(fd))
+		let_go(fd);
+	return net_real()->fclose(file);
 }
 
 NET_HOOK int __close(int fd);

@@ -18,11 +18,26 @@
 #include <sys/poll.h>
 #include <sys/stat.h>
 
-static bool is_nonblocking(int fd)
+/* As is a call that the kernel refuses at once: of a pipe's wrong end. */
+static bool is_nonblocking(int fd, int events)
 {
 	int flags = net_real()->fcntl(fd, F_GETFL);
+	int not_open_for = events & POLLOUT ? O_RDONLY : O_WRONLY;
 
-	return flags < 0 || flags & O_NONBLOCK;
+	return flags < 0 || flags & O_NONBLOCK ||
+	       (flags & O_ACCMODE) == not_open_for;
+}
+
+/* A number of SOL_SOCKET; below 0: it is no socket. */
+static int option_of(int fd, int name)
+{
+	int value = 0, saved = errno;
+	socklen_t len = sizeof(value);
+
+	if (net_real()->getsockopt(fd, SOL_SOCKET, name, &value, &len) < 0)
+		value = -1;
+	errno = saved;
+	return value;
 }
 
 /* SO_RCVTIMEO or SO_SNDTIMEO of a kernel's socket, ns; below 0: none. */
@@ -64,9 +79,23 @@ static long wait_ready(int fd, int events)
 
 long net_kernel_wait(int fd, int events)
 {
-	if (!net_in_coroutine() || is_nonblocking(fd))
+	if (!net_in_coroutine() || is_nonblocking(fd, events))
 		return 0;
 	return wait_ready(fd, events);
+}
+
+long net_kernel_wait_socket(int fd, int events)
+{
+	if (!net_in_coroutine() || option_of(fd, SO_TYPE) < 0)
+		return 0;
+	return net_kernel_wait(fd, events);
+}
+
+long net_kernel_wait_accept(int fd)
+{
+	if (!net_in_coroutine() || option_of(fd, SO_ACCEPTCONN) != 1)
+		return 0;
+	return net_kernel_wait(fd, POLLIN);
 }
 
 ssize_t net_kernel_recv(int fd, void *buf, size_t len, int flags)
@@ -74,7 +103,7 @@ ssize_t net_kernel_recv(int fd, void *buf, size_t len, int flags)
 	ssize_t n, done = 0;
 
 	if (flags & (MSG_DONTWAIT | MSG_ERRQUEUE) || !net_in_coroutine() ||
-	    is_nonblocking(fd))
+	    is_nonblocking(fd, POLLIN) || option_of(fd, SO_TYPE) < 0)
 		return net_real()->recv(fd, buf, len, flags);
 	do {
 		long err = wait_ready(fd, POLLIN);
@@ -118,12 +147,7 @@ static ssize_t send_rest(int fd, const char *at, size_t len, int flags)
 
 static bool is_stream(int fd)
 {
-	int type = 0;
-	socklen_t len = sizeof(type);
-
-	return net_real()->getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &len) ==
-		       0 &&
-	       type == SOCK_STREAM;
+	return option_of(fd, SO_TYPE) == SOCK_STREAM;
 }
 
 /* The first bytes have gone: those behind them. */
@@ -169,7 +193,8 @@ static ssize_t send_waiting(int fd, const struct msghdr *msg, int flags)
 
 ssize_t net_kernel_sendmsg(int fd, const struct msghdr *msg, int flags)
 {
-	if (flags & MSG_DONTWAIT || !net_in_coroutine() || is_nonblocking(fd))
+	if (flags & MSG_DONTWAIT || !net_in_coroutine() ||
+	    is_nonblocking(fd, POLLOUT))
 		return net_real()->sendmsg(fd, msg, flags);
 	return send_waiting(fd, msg, flags);
 }
@@ -200,7 +225,8 @@ static bool writes_straight(int fd, mode_t *mode)
 {
 	struct stat st;
 
-	if (!net_in_coroutine() || is_nonblocking(fd) || fstat(fd, &st) < 0)
+	if (!net_in_coroutine() || is_nonblocking(fd, POLLOUT) ||
+	    fstat(fd, &st) < 0)
 		return true;
 	*mode = st.st_mode;
 	return S_ISREG(st.st_mode) || S_ISDIR(st.st_mode) ||
@@ -262,7 +288,7 @@ int net_kernel_connect(int fd, const struct sockaddr *sa, socklen_t len)
 	socklen_t err_len = sizeof(err);
 	long waited;
 
-	if (!net_in_coroutine() || is_nonblocking(fd))
+	if (!net_in_coroutine() || is_nonblocking(fd, POLLOUT))
 		return net_real()->connect(fd, sa, len);
 	flags = net_real()->fcntl(fd, F_GETFL);
 	net_real()->fcntl(fd, F_SETFL, flags | O_NONBLOCK);

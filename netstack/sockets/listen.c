@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/poll.h>
 
 static void queue_client(struct net_sock *sock, struct net_conn *conn)
@@ -47,13 +48,55 @@ static void *take_clients(void *arg)
 	return NULL;
 }
 
-static long begin(struct net_sock *sock, unsigned backlog)
+static struct net_addr listen_addr(const struct net_sock *sock)
 {
 	struct net_addr addr = sock->local;
-	int err;
 
 	if (net_addr_is_any(&addr) && sock->v6 && !sock->v6_only)
 		addr.family = 0;
+	return addr;
+}
+
+/*
+ * The program asks for the port that bind() has left open. The stack knows one
+ * that is free; nothing can come before it is listened to again.
+ */
+void net_sock_choose_port(struct net_sock *sock)
+{
+	struct net_addr addr = listen_addr(sock);
+	struct net_listener *listener;
+
+	if (!net_in_coroutine() ||
+	    net_listen(net_stack_here(), &addr, 1, &listener) < 0)
+		return;
+	sock->local.port = net_listener_addr(listener).port;
+	net_listener_close(listener);
+}
+
+/* Both would get the same clients. */
+static bool overlap(const struct net_sock *a, const struct net_sock *b)
+{
+	struct net_addr x = listen_addr(a), y = listen_addr(b);
+
+	if (x.port != y.port || (x.family && y.family && x.family != y.family))
+		return false;
+	return net_addr_is_any(&x) || net_addr_is_any(&y) ||
+	       memcmp(x.ip, y.ip, x.family == 4 ? 4 : 16) == 0;
+}
+
+bool net_sock_port_in_use(const struct net_sock *sock)
+{
+	for (struct net_sock *s = net_sockets_tls.socks; s; s = s->next)
+		if (s->state == NET_SOCK_LISTENING && overlap(s, sock))
+			return true;
+	return false;
+}
+
+static long begin(struct net_sock *sock, unsigned backlog)
+{
+	struct net_addr addr = listen_addr(sock);
+	int err;
+
 	err = net_listen(net_stack_here(), &addr, backlog,
 			 &sock->lst->listener);
 	if (err < 0)

@@ -9,6 +9,7 @@
 
 #include <linux/tcp.h>
 #include <netinet/in.h>
+#include <pthread.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/time.h>
@@ -56,6 +57,15 @@ static int64_t timeval_ns(const struct timeval *tv)
 	return tv->tv_sec * INT64_C(1000000000) + tv->tv_usec * 1000;
 }
 
+/* Of 4 or 8 bytes, all ones for no limit. */
+static uint64_t pacing_rate(const void *value, socklen_t len)
+{
+	uint64_t rate = 0;
+
+	memcpy(&rate, value, len < sizeof(rate) ? sizeof(uint32_t) : len);
+	return rate == UINT32_MAX || rate == UINT64_MAX ? 0 : rate;
+}
+
 static void nagle(struct net_sock *sock)
 {
 	if (sock->conn)
@@ -83,6 +93,10 @@ void net_sock_opts_apply(struct net_sock *sock)
 		keepalive(sock);
 	if (o->user_timeout_ms)
 		net_set_user_timeout(sock->conn, o->user_timeout_ms);
+	if (o->pacing_rate)
+		net_set_pacing_rate(sock->conn, o->pacing_rate);
+	if (o->cc[0])
+		net_set_cc(sock->conn, o->cc); /* or the kernel's alone */
 }
 
 static int kernels_int(int fd, int level, int name)
@@ -101,6 +115,44 @@ static int64_t kernels_timeout(int fd, int name)
 
 	net_real()->getsockopt(fd, SOL_SOCKET, name, &tv, &len);
 	return timeval_ns(&tv);
+}
+
+/* Of a socket for which nobody has chosen one. */
+static char kernels_cc[16];
+static pthread_once_t kernels_cc_once = PTHREAD_ONCE_INIT;
+
+static void get_cc(int fd, char cc[static 16])
+{
+	socklen_t len = 15;
+
+	if (net_real()->getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, cc, &len) <
+	    0)
+		cc[0] = '\0';
+}
+
+static void ask_kernels_cc(void)
+{
+	int fd = net_real()->socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	if (fd < 0)
+		return;
+	get_cc(fd, kernels_cc);
+	net_real()->close(fd);
+}
+
+/* What the program has chosen for this socket, if it is not what it had. */
+static void load_rate(struct net_sock_opts *o, int fd)
+{
+	uint64_t rate = 0;
+	socklen_t len = sizeof(rate);
+
+	pthread_once(&kernels_cc_once, ask_kernels_cc);
+	get_cc(fd, o->cc);
+	if (strcmp(o->cc, kernels_cc) == 0)
+		o->cc[0] = '\0';
+	if (net_real()->getsockopt(fd, SOL_SOCKET, SO_MAX_PACING_RATE, &rate,
+				   &len) == 0)
+		o->pacing_rate = pacing_rate(&rate, len);
 }
 
 /* What the program has set before it was known whose the socket is. */
@@ -122,12 +174,14 @@ void net_sock_opts_load(struct net_sock *sock, int fd)
 	net_real()->getsockopt(fd, SOL_SOCKET, SO_LINGER, &linger, &len);
 	o->linger.on = linger.l_onoff;
 	o->linger.seconds = linger.l_linger;
+	load_rate(o, fd);
 }
 
 /* ---- setting ---- */
 
 /* True: it has an effect here, and has had it. */
-static bool set_socket(struct net_sock *sock, int name, const void *value)
+static bool set_socket(struct net_sock *sock, int name, const void *value,
+		       socklen_t len)
 {
 	struct net_sock_opts *o = &sock->opts;
 	struct linger linger;
@@ -154,10 +208,10 @@ static bool set_socket(struct net_sock *sock, int name, const void *value)
 		o->send_timeout_ns = timeval_ns(&tv);
 		return true;
 	case SO_MAX_PACING_RATE:
+		o->pacing_rate = pacing_rate(
+			value, len < sizeof(uint64_t) ? 4 : sizeof(uint64_t));
 		if (sock->conn)
-			net_set_pacing_rate(sock->conn,
-					    number == -1 ? 0
-							 : (unsigned)number);
+			net_set_pacing_rate(sock->conn, o->pacing_rate);
 		return true;
 	default:
 		return false;
@@ -216,8 +270,8 @@ static bool has_effect(int level, int name)
 static long set_congestion(struct net_sock *sock, const void *value,
 			   socklen_t len)
 {
-	char name[16] = "";
-	int err;
+	char name[sizeof(sock->opts.cc)] = "";
+	int err = 0;
 
 	if (len == 0)
 		return -EINVAL;
@@ -226,8 +280,11 @@ static long set_congestion(struct net_sock *sock, const void *value,
 		err = net_listener_set_cc(sock->lst->listener, name);
 	else if (sock->conn)
 		err = net_set_cc(sock->conn, name);
-	else
-		return -ENOPROTOOPT;
+	else if (strcmp(name, "cubic") != 0 && strcmp(name, "reno") != 0 &&
+		 strcmp(name, "bbr") != 0)
+		err = -ENOENT;
+	if (err == 0) /* for the connection to come, and accepted ones */
+		memcpy(sock->opts.cc, name, sizeof(name));
 	return err == -EINVAL ? -ENOENT : err;
 }
 
@@ -246,7 +303,7 @@ long net_sock_setopt(struct net_sock *sock, int fd, int level, int name,
 		sock->v6_only = sock->v6 && *(const int *)value;
 	}
 	if (level == SOL_SOCKET)
-		set_socket(sock, name, value);
+		set_socket(sock, name, value, len);
 	else if (level == IPPROTO_TCP)
 		set_tcp(sock, name, value);
 	return 0;
@@ -386,8 +443,9 @@ static long get_tcp(struct net_sock *sock, int name, void *value,
 		net_conn_stats(sock->conn, &stats);
 		return give_int(value, len, (int)stats.mss);
 	case TCP_CONGESTION:
-		net_conn_stats(sock->conn, &stats);
-		strncpy(cc, stats.cc, sizeof(cc) - 1);
+		if (net_conn_stats(sock->conn, &stats) < 0 && sock->opts.cc[0])
+			stats.cc = sock->opts.cc;
+		memcpy(cc, stats.cc, strnlen(stats.cc, sizeof(cc) - 1));
 		return give(value, len, cc, sizeof(cc));
 	default:
 		return -ENOPROTOOPT;

@@ -11,6 +11,7 @@
 #include "netstack/sockets/sockets_priv.h"
 
 #include <semaphore.h>
+#include <signal.h>
 #include <time.h>
 
 struct call {
@@ -19,8 +20,32 @@ struct call {
 	long result;
 	int err; /* errno */
 	bool returned;
+	bool sigpipe; /* is due in the thread that called */
 	sem_t done;
 };
+
+static unsigned call_key; /* a coroutine's call */
+static bool has_key;
+
+int net_others_begin(void)
+{
+	int err = coro_key_create(NULL, &call_key);
+
+	has_key = err == 0;
+	return err;
+}
+
+/* Threads block SIGPIPE for themselves, as libpq and OpenSSL's users do. */
+void net_raise_sigpipe(void)
+{
+	struct call *call =
+		has_key && coro_self() ? coro_local_get(call_key) : NULL;
+
+	if (call)
+		call->sigpipe = true;
+	else
+		raise(SIGPIPE);
+}
 
 static void finish(void *arg)
 {
@@ -38,7 +63,8 @@ static void *make(void *arg)
 	struct call *call = arg;
 	const long *a = call->args;
 
-	if (coro_cleanup_push(finish, call) < 0) {
+	if (coro_local_set(call_key, call) < 0 ||
+	    coro_cleanup_push(finish, call) < 0) {
 		call->result = -1;
 		call->err = ENOMEM;
 		call->returned = true;
@@ -48,6 +74,9 @@ static void *make(void *arg)
 	errno = 0;
 	call->result = call->fn(a[0], a[1], a[2], a[3], a[4], a[5]);
 	call->err = errno;
+	/* An int, if it returns one, has nothing defined above it. */
+	if ((int)call->result == -1 && call->err)
+		call->result = -1;
 	call->returned = true;
 	coro_cleanup_pop(true);
 	return NULL;
@@ -82,6 +111,8 @@ long net_others_call(net_any_fn fn, const long args[6])
 		errno = ECANCELED;
 		return -1;
 	}
+	if (call.sigpipe)
+		raise(SIGPIPE);
 	errno = call.result < 0 ? call.err : saved;
 	return call.result;
 }

@@ -30,7 +30,8 @@ static void *find(const char *name)
 __attribute__((constructor)) void net_real_find(void)
 {
 	FIND(socket), FIND(bind), FIND(listen), FIND(accept4), FIND(connect);
-	FIND(shutdown), FIND(close), FIND(close_range), FIND(closefrom);
+	FIND(shutdown), FIND(close), FIND(fclose), FIND(close_range);
+	FIND(closefrom);
 	FIND(dup), FIND(dup2), FIND(dup3);
 	FIND(fcntl), FIND(fcntl64), FIND(ioctl);
 	FIND(getsockopt), FIND(setsockopt);

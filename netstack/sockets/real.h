@@ -9,6 +9,7 @@
 #include <signal.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <sys/epoll.h>
 #include <sys/select.h>
 #include <sys/socket.h>
@@ -26,6 +27,7 @@ struct net_real {
 	int (*connect)(int fd, const struct sockaddr *addr, socklen_t len);
 	int (*shutdown)(int fd, int how);
 	int (*close)(int fd);
+	int (*fclose)(FILE *file);
 	int (*close_range)(unsigned first, unsigned last, int flags);
 	void (*closefrom)(int first);
 	int (*dup)(int fd);

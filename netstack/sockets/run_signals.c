@@ -72,6 +72,12 @@ static void interrupt(void *arg)
 	coro_cancel(net_whole.main);
 }
 
+static bool is_handler(const struct sigaction *action)
+{
+	return action->sa_flags & SA_SIGINFO ||
+	       (action->sa_handler != SIG_DFL && action->sa_handler != SIG_IGN);
+}
+
 static void call(const struct sigaction *action, int signo, siginfo_t *info,
 		 void *context)
 {
@@ -81,13 +87,17 @@ static void call(const struct sigaction *action, int signo, siginfo_t *info,
 		action->sa_handler(signo);
 }
 
+static bool is_fault(int signo)
+{
+	return signo == SIGSEGV || signo == SIGBUS || signo == SIGFPE ||
+	       signo == SIGILL || signo == SIGABRT || signo == SIGTRAP;
+}
+
 /* main()'s own turn, or another thread's. Faults are handled where they are. */
 static bool may_call(int signo)
 {
 	return net_forked || net_run_on_stack(__builtin_frame_address(0)) ||
-	       net_whole.owner != &net_sockets_tls || signo == SIGSEGV ||
-	       signo == SIGBUS || signo == SIGFPE || signo == SIGILL ||
-	       signo == SIGABRT || signo == SIGTRAP;
+	       net_whole.owner != &net_sockets_tls || is_fault(signo);
 }
 
 static void on_signal(int signo, siginfo_t *info, void *context)
@@ -118,7 +128,8 @@ static bool handle(int signo)
 	pthread_sigmask(SIG_BLOCK, &blocked, &old);
 	info = infos[signo];
 	atomic_fetch_and(&noted, ~(UINT64_C(1) << (signo - 1)));
-	call(&action, signo, &info, NULL);
+	if (is_handler(&action)) /* still: the program may ignore it by now */
+		call(&action, signo, &info, NULL);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	return action.sa_flags & SA_RESTART;
 }
@@ -159,12 +170,6 @@ static void on_fatal(int signo)
 
 /* ---- what the program asks for ---- */
 
-static bool is_handler(const struct sigaction *action)
-{
-	return action->sa_flags & SA_SIGINFO ||
-	       (action->sa_handler != SIG_DFL && action->sa_handler != SIG_IGN);
-}
-
 static struct sigaction ours_for(int signo, const struct sigaction *theirs)
 {
 	struct sigaction ours = *theirs;
@@ -172,6 +177,13 @@ static struct sigaction ours_for(int signo, const struct sigaction *theirs)
 	if (is_handler(theirs)) {
 		ours.sa_sigaction = on_signal;
 		ours.sa_flags |= SA_SIGINFO;
+		/*
+		 * The stack that a signal is taken on tells whose turn it is,
+		 * and a handler may wait in a call, while the next signal
+		 * would begin at the top of the alternate stack.
+		 */
+		if (!is_fault(signo))
+			ours.sa_flags &= ~SA_ONSTACK;
 	} else if (theirs->sa_handler == SIG_DFL &&
 		   fatal_index(signo) < FATAL) {
 		ours.sa_handler = on_fatal;

@@ -104,6 +104,8 @@ struct net_sock_opts {
 		int on, seconds;
 	} linger;
 	int64_t recv_timeout_ns, send_timeout_ns; /* below 0: none */
+	uint64_t pacing_rate; /* bytes a second; 0: no limit */
+	char cc[16];	      /* "": the stack's */
 };
 
 /* Connections that wait for accept(), beside those of the stack's backlog. */
@@ -233,8 +235,9 @@ int net_fd_set_epoll(int fd, struct net_epoll *epoll);
 /* `to` is another descriptor of what `from` is. */
 void net_fd_copy(int from, int to);
 
-/* Takes a descriptor out, about to be closed or overwritten; of a child's or
- * another thread's nothing but the error -EPERM. */
+/* Takes a descriptor out, about to be closed or overwritten; of another
+ * thread's nothing but the error -EPERM. In a child the socket stays as it is.
+ */
 int net_fd_forget(int fd, const char *call);
 int net_fd_forget_range(unsigned first, unsigned last, const char *call);
 
@@ -275,10 +278,17 @@ void net_whole_reserve(int fd);
 bool net_whole_keeps(int fd);
 bool net_whole_keeps_any(unsigned first, unsigned last);
 
+/* Whether main() calls. While there is none yet, the coroutine of the stack's
+ * own threads is NULL as well. */
+static inline bool net_is_main(void)
+{
+	return net_whole.on && net_whole.main && coro_self() == net_whole.main;
+}
+
 /* Around a wait that a signal ends whatever SA_RESTART says. */
 static inline void net_unrestartable(bool begins)
 {
-	if (__builtin_expect(net_whole.on, 0) && coro_self() == net_whole.main)
+	if (__builtin_expect(net_whole.on, 0) && net_is_main())
 		net_whole.unrestartable = begins;
 }
 
@@ -298,8 +308,7 @@ static inline int net_turn(void)
 /* Whether a call of main()'s ends with EINTR, be it that it has not waited. */
 static inline bool net_handled(void)
 {
-	return net_whole.on && coro_self() == net_whole.main &&
-	       atomic_load(&net_whole.handled);
+	return net_is_main() && atomic_load(&net_whole.handled);
 }
 
 static inline void net_batch(long events)
@@ -319,6 +328,11 @@ static inline long net_read_done(long r)
 {
 	return __builtin_expect(r == -EAGAIN, 0) ? net_done(r) : r;
 }
+
+/* Of whoever made the call: in a whole program perhaps another thread. */
+void net_raise_sigpipe(void);
+/* Before the first call is posted: 0, -EAGAIN (no key is left). */
+int net_others_begin(void);
 
 typedef long (*net_any_fn)(long a, long b, long c, long d, long e, long f);
 long net_others_call(net_any_fn fn, const long args[6]);
@@ -399,6 +413,10 @@ long net_sock_listen(struct net_sock *sock, int backlog);
 long net_sock_accept(struct net_sock *sock, struct sockaddr *sa, socklen_t *len,
 		     int flags);
 void net_sock_unlisten(struct net_sock *sock);
+/* Of a socket that is bound, to port 0. */
+void net_sock_choose_port(struct net_sock *sock);
+/* Whether another socket of the thread listens where this one is bound. */
+bool net_sock_port_in_use(const struct net_sock *sock);
 void net_sock_attach(struct net_sock *sock, struct net_conn *conn);
 /*
  * Waits in the socket for at most timeout_ns (below 0: without end) after the
@@ -443,6 +461,10 @@ int net_sock_ioctl(struct net_sock *sock, unsigned long request, void *arg,
 /* In a coroutine, blocks until the kernel's descriptor is ready, unless it is
  * O_NONBLOCK: 0, or an error that the call is to return. */
 long net_kernel_wait(int fd, int events);
+/* The same for calls that are refused at once of what is no socket, or does not
+ * listen. */
+long net_kernel_wait_socket(int fd, int events);
+long net_kernel_wait_accept(int fd);
 /* These have errno, as the calls they stand for. */
 ssize_t net_kernel_recv(int fd, void *buf, size_t len, int flags);
 ssize_t net_kernel_write(int fd, const void *buf, size_t len);

@@ -7,12 +7,13 @@
 #include "netstack/sockets/sockets_priv.h"
 
 #include <limits.h>
-#include <signal.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/sendfile.h>
 #include <unistd.h>
 
 #define SENDFILE_BYTES 65536u
+#define PEEK_BYTES     (1u << 20) /* of several buffers */
 
 /* ---- reading ---- */
 
@@ -41,9 +42,41 @@ static long recv_error(struct net_sock *sock, long err)
 	return err;
 }
 
+/* Several buffers take what one call gives, since the next gives it again. */
+static long peek_now(struct net_sock *sock, const struct iovec *iov, size_t n,
+		     size_t total)
+{
+	size_t room = total < PEEK_BYTES ? total : PEEK_BYTES;
+	uint8_t *all;
+	long got, at = 0;
+
+	if (n == 1)
+		return net_peek(sock->conn, iov[0].iov_base, iov[0].iov_len);
+	all = malloc(room);
+	if (!all)
+		return -ENOMEM;
+	got = net_peek(sock->conn, all, room);
+	for (size_t i = 0; i < n && at < got; i++) {
+		size_t part = (size_t)(got - at);
+
+		part = part < iov[i].iov_len ? part : iov[i].iov_len;
+		if (part)
+			memcpy(iov[i].iov_base, all + at, part);
+		at += (long)part;
+	}
+	free(all);
+	return got;
+}
+
+/* Nothing more will come. */
+static bool has_ended(struct net_sock *sock)
+{
+	return sock->rd_shut || net_ready(sock->conn, NET_PEER_CLOSED) != 0;
+}
+
 /* What is there now: bytes, 0 at the end, -EAGAIN. */
 static long recv_now(struct net_sock *sock, const struct iovec *iov, size_t n,
-		     size_t skip, bool peek)
+		     size_t skip)
 {
 	long done = 0;
 
@@ -56,11 +89,11 @@ static long recv_now(struct net_sock *sock, const struct iovec *iov, size_t n,
 		left -= over;
 		if (left == 0)
 			continue;
-		got = (peek ? net_peek : net_recv)(sock->conn, at + over, left);
+		got = net_recv(sock->conn, at + over, left);
 		if (got <= 0)
 			return done ? done : got;
 		done += got;
-		if ((size_t)got < left || peek)
+		if ((size_t)got < left)
 			break;
 	}
 	return done;
@@ -84,11 +117,12 @@ static long recv_all(struct net_sock *sock, const struct iovec *iov, size_t n,
 	size_t done = 0;
 
 	for (;;) {
-		long got = recv_now(sock, iov, n, peek ? 0 : done, peek);
+		long got = peek ? peek_now(sock, iov, n, total)
+				: recv_now(sock, iov, n, done);
 
 		if (got > 0) {
 			done = peek ? (size_t)got : done + (size_t)got;
-			if (!all || done >= total)
+			if (!all || done >= total || (peek && has_ended(sock)))
 				return (long)done;
 			got = -EAGAIN;
 		}
@@ -166,7 +200,7 @@ static long send_error(struct net_sock *sock, long err, int flags)
 		return err;
 	}
 	if (!(flags & MSG_NOSIGNAL))
-		raise(SIGPIPE);
+		net_raise_sigpipe();
 	return -EPIPE;
 }
 
@@ -296,7 +330,7 @@ long net_sock_sendfile(struct net_sock *sock, int out, int in, off_t *offset,
 	long done = 0, err = 0;
 
 	if (at < 0)
-		return -errno;
+		return offset || errno == ESPIPE ? -EINVAL : -errno;
 	if (!buf)
 		return -ENOMEM;
 	while ((size_t)done < count) {
@@ -332,7 +366,9 @@ long net_sock_shutdown(struct net_sock *sock, int how)
 
 	if (how < SHUT_RD || how > SHUT_RDWR)
 		return -EINVAL;
-	if (sock->state == NET_SOCK_LISTENING && how != SHUT_WR) {
+	if (sock->state == NET_SOCK_LISTENING) {
+		if (how == SHUT_WR)
+			return 0;
 		net_sock_unlisten(sock);
 		sock->state = NET_SOCK_BOUND;
 	} else if (sock->state == NET_SOCK_CONNECTED) {
@@ -399,10 +435,14 @@ void net_sock_linger(struct net_sock *sock)
 long net_sock_name(struct net_sock *sock, bool peer, struct sockaddr *sa,
 		   socklen_t *len)
 {
-	struct net_addr addr = sock->local;
+	struct net_addr addr;
 
 	if (!sa || !len)
 		return -EFAULT;
+	if (!peer && sock->state == NET_SOCK_BOUND && sock->local.family &&
+	    sock->local.port == 0)
+		net_sock_choose_port(sock);
+	addr = sock->local;
 	if (peer && sock->state != NET_SOCK_CONNECTED)
 		return -ENOTCONN;
 	if (sock->state == NET_SOCK_CONNECTED)

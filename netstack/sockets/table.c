@@ -73,6 +73,8 @@ int net_whole_begin(struct net_stack *stack)
 
 	if (err == 0)
 		err = net_sockets_open();
+	if (err == 0)
+		err = net_others_begin();
 	if (err < 0)
 		return err;
 	net_whole.stack = stack;
@@ -296,9 +298,18 @@ int net_fd_refuse(const struct net_fd *entry, int fd, const char *call)
  * Whether this is a child that shares our memory: after vfork() the table is
  * the parent's, and closing a descriptor before exec must not change it.
  */
-static bool is_child(void)
+static bool shares_memory(void)
 {
-	return net_forked || getpid() != program_pid;
+	return !net_forked && getpid() != program_pid;
+}
+
+/* After fork() the table is the child's own, and the sockets are not: a number
+ * that it has closed is the kernel's from then on. */
+static void entry_leave(struct net_fd *entry)
+{
+	atomic_store_explicit(&entry->owner, NULL, memory_order_release);
+	entry->sock = NULL;
+	entry->epoll = NULL;
 }
 
 int net_fd_forget(int fd, const char *call)
@@ -308,8 +319,12 @@ int net_fd_forget(int fd, const char *call)
 	if (!net_fds || (unsigned)fd >= NET_FDS_MAX)
 		return 0;
 	entry = &net_fds[fd];
-	if (!entry->owner || is_child())
+	if (!entry->owner || shares_memory())
 		return 0;
+	if (net_forked) {
+		entry_leave(entry);
+		return 0;
+	}
 	if (entry->owner != &net_sockets_tls)
 		return net_fd_refuse(entry, fd, call);
 	entry_clear(entry);
@@ -320,10 +335,13 @@ int net_fd_forget_range(unsigned first, unsigned last, const char *call)
 {
 	int err = 0;
 
-	if (!net_fds || is_child())
+	if (!net_fds || shares_memory())
 		return 0;
 	if (last >= NET_FDS_MAX)
 		last = NET_FDS_MAX - 1;
+	for (unsigned fd = first; net_forked && fd <= last; fd++)
+		if (net_fds[fd].owner)
+			entry_leave(&net_fds[fd]);
 	for (unsigned fd = first; fd <= last; fd++)
 		if (net_fds[fd].owner && net_fds[fd].owner != &net_sockets_tls)
 			err = net_fd_refuse(&net_fds[fd], (int)fd, call);

@@ -12,11 +12,6 @@
 
 struct net_whole net_whole;
 
-static bool in_main(void)
-{
-	return coro_self() == net_whole.main;
-}
-
 int net_whole_cancelled(void)
 {
 	bool restarts;
@@ -24,9 +19,9 @@ int net_whole_cancelled(void)
 	if (!net_whole.on)
 		return -ECANCELED;
 	if (net_whole.ending || net_stack_stopping(net_whole.stack))
-		while (in_main())
+		while (net_is_main())
 			coro_park();
-	if (!in_main() || !net_whole.interrupted)
+	if (!net_is_main() || !net_whole.interrupted)
 		return -ECANCELED;
 	net_whole.interrupted = false;
 	restarts = net_whole.handle_signals();
@@ -37,7 +32,7 @@ int net_whole_turn(void)
 {
 	int saved = errno, err;
 
-	if (!in_main() || net_forked)
+	if (!net_is_main() || net_forked)
 		return 0;
 	atomic_store(&net_whole.handled, false);
 	err = coro_yield();

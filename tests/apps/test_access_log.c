@@ -14,6 +14,7 @@
 #include <cmocka.h>
 
 #include <arpa/inet.h>
+#include <semaphore.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -121,13 +122,22 @@ static void test_a_line_has_everything(void **state)
 		assert_non_null(access_end_name((enum access_end)end));
 }
 
+static sem_t said;
+static char said_line[512];
+
+static void say(const char *line)
+{
+	snprintf(said_line, sizeof(said_line), "%s", line);
+	sem_post(&said);
+}
+
 static void test_a_file_is_moved_away_and_no_line_is_lost(void **state)
 {
 	struct access_log *log;
 	struct stat st;
 	unsigned n = 0;
 
-	assert_int_equal(access_log_open(path, 2, clock_ns, &log), 0);
+	assert_int_equal(access_log_open(path, 2, clock_ns, say, &log), 0);
 	for (unsigned turn = 0; turn < 20; turn++)
 		for (unsigned i = 0; i < 300; i++) {
 			struct access_record r = record(n);
@@ -148,6 +158,27 @@ static void test_a_file_is_moved_away_and_no_line_is_lost(void **state)
 	assert_int_equal(st.st_mode & 07, 0);
 }
 
+/* A folder has the file's name: who reads the program's log is told. */
+static void test_a_file_that_cannot_be_opened_anew(void **state)
+{
+	struct access_record r = record(0);
+	struct access_log *log;
+
+	sem_init(&said, 0, 0);
+	assert_int_equal(access_log_open(path, 1, clock_ns, say, &log), 0);
+	assert_int_equal(rename(path, moved), 0);
+	assert_int_equal(mkdir(path, 0700), 0);
+	access_log_reopen(log);
+	assert_int_equal(sem_wait(&said), 0);
+	assert_non_null(strstr(said_line, path));
+	assert_non_null(strstr(said_line, "Is a directory; the old file"));
+	access_log_add(log, 0, &r);
+	access_log_close(log);
+	assert_int_equal(lines_of(moved, NULL), 1);
+	assert_int_equal(rmdir(path), 0);
+	sem_destroy(&said);
+}
+
 /* Nobody reads the pipe: the shard goes on, and every line is accounted for. */
 static void test_what_a_file_does_not_take_is_counted(void **state)
 {
@@ -161,7 +192,7 @@ static void test_what_a_file_does_not_take_is_counted(void **state)
 	assert_int_equal(mkfifo(path, 0600), 0);
 	in = fopen(path, "r+");
 	assert_non_null(in);
-	assert_int_equal(access_log_open(path, 1, clock_ns, &log), 0);
+	assert_int_equal(access_log_open(path, 1, clock_ns, say, &log), 0);
 	for (unsigned i = 0; i < n; i++) {
 		struct access_record r = record(i);
 
@@ -201,7 +232,7 @@ static void test_datagrams_of_syslog(void **state)
 	assert_int_equal(bind(fd, (struct sockaddr *)&at, size), 0);
 	assert_int_equal(getsockname(fd, (struct sockaddr *)&at, &size), 0);
 	snprintf(where, sizeof(where), "udp:127.0.0.1:%u", ntohs(at.sin_port));
-	assert_int_equal(access_log_open(where, 1, clock_ns, &log), 0);
+	assert_int_equal(access_log_open(where, 1, clock_ns, say, &log), 0);
 	access_log_add(log, 0, &r);
 	n = recv(fd, text, sizeof(text) - 1, 0);
 	assert_true(n > 0);
@@ -227,8 +258,9 @@ static void test_what_cannot_be_opened(void **state)
 	assert_int_equal(unlink(path), 0);
 	assert_int_equal(mkfifo(path, 0600), 0);
 	assert_int_equal(access_log_check(path), -ENXIO);
-	assert_int_equal(access_log_open(folder, 1, clock_ns, &log), -EISDIR);
-	assert_int_equal(access_log_open("udp:banana", 1, clock_ns, &log),
+	assert_int_equal(access_log_open(folder, 1, clock_ns, say, &log),
+			 -EISDIR);
+	assert_int_equal(access_log_open("udp:banana", 1, clock_ns, say, &log),
 			 -EINVAL);
 	access_log_add(NULL, 0, NULL);
 	access_log_close(NULL);
@@ -241,6 +273,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		CASE(test_a_line_has_everything),
 		CASE(test_a_file_is_moved_away_and_no_line_is_lost),
+		CASE(test_a_file_that_cannot_be_opened_anew),
 		CASE(test_what_a_file_does_not_take_is_counted),
 		CASE(test_datagrams_of_syslog),
 		CASE(test_what_cannot_be_opened),

@@ -98,11 +98,18 @@ static void test_link_within_the_folder_is_followed(void **state)
 	expect("/same.txt", "note");
 }
 
-static void test_link_to_nothing_is_an_error(void **state)
+static void test_link_to_nothing_is_left_out(void **state)
 {
 	link_to("nothing", "site/broken.txt");
-	assert_int_equal(files_load(&files, in_folder("site"), NULL), -ENOENT);
-	assert_non_null(strstr(files.error, "broken.txt"));
+	link_to("two.txt", "site/one.txt");
+	link_to("one.txt", "site/two.txt");
+	assert_int_equal(files_load(&files, in_folder("site"), NULL), 0);
+	assert_int_equal(files.n, 3);
+	assert_int_equal(files.n_broken, 3);
+	assert_int_equal(files.n_outside, 0);
+	assert_non_null(strstr(files.broken, ".txt"));
+	expect("/note.txt", "note");
+	expect("/broken.txt", NULL);
 }
 
 static void test_root_itself_may_be_a_link(void **state)
@@ -402,7 +409,7 @@ int main(void)
 		T(test_files_of_a_folder_are_loaded),
 		T(test_link_does_not_lead_out_of_the_folder),
 		T(test_link_within_the_folder_is_followed),
-		T(test_link_to_nothing_is_an_error),
+		T(test_link_to_nothing_is_left_out),
 		T(test_root_itself_may_be_a_link),
 		T(test_folders_within_the_folder),
 		T(test_paths_are_found_by_their_length),

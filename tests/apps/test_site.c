@@ -165,12 +165,20 @@ static void test_bytes_of_before_stay_while_they_are_used(void **state)
 	expect("/", "index");
 }
 
+/* A file that is more than may be served: the folder cannot be loaded. */
+static void make_broken(void)
+{
+	write_file("site/broken", "");
+	assert_int_equal(truncate(in_folder("site/broken"), INT64_C(2) << 30),
+			 0);
+}
+
 static void test_reload_that_fails_leaves_all_as_it_was(void **state)
 {
 	assert_int_equal(files_load(&files, in_folder("site"), NULL), 0);
-	assert_int_equal(symlink("nothing", in_folder("site/broken")), 0);
+	make_broken();
 	assert_int_equal(files_reload(&again, &files, in_folder("site")),
-			 -ENOENT);
+			 -EFBIG);
 	assert_non_null(strstr(again.error, "broken"));
 	assert_int_equal(files_reload(&again, &files, in_folder("none")),
 			 -ENOENT);
@@ -398,7 +406,7 @@ static void test_error_is_told_once(void **state)
 	site_set_shards(&loader, 1);
 	assert_int_equal(site_start(&loader), 0);
 	site_use(&here, loader.newest);
-	assert_int_equal(symlink("nothing", in_folder("site/broken")), 0);
+	make_broken();
 	told = await_line("what was there before is served");
 	for (unsigned i = 0; i < 5; i++)
 		await_sites(1);
@@ -410,6 +418,35 @@ static void test_error_is_told_once(void **state)
 	site_close(&loader); /* again: harmless */
 	assert_int_equal(site_open(&loader, "/nowhere", NULL, say), -ENOENT);
 	assert_non_null(strstr(loader.error, "'/nowhere'"));
+}
+
+/* A link that leads nowhere is told once and keeps no other file away. */
+static void test_link_to_nothing_while_served(void **state)
+{
+	struct site_here here = {0};
+	char root[128];
+	unsigned told;
+	bool has;
+
+	snprintf(root, sizeof(root), "%s/site", folder);
+	assert_int_equal(symlink("nothing", in_folder("site/first")), 0);
+	assert_int_equal(site_open(&loader, root, NULL, say), 0);
+	assert_int_equal(loader.newest->files.n_broken, 1);
+	site_set_shards(&loader, 1);
+	assert_int_equal(site_start(&loader), 0);
+	site_use(&here, loader.newest);
+	told = lines_said("", &has);
+	for (unsigned i = 0; i < 5; i++)
+		await_sites(1);
+	assert_int_equal(lines_said("", &has), told); /* the caller has */
+	assert_int_equal(symlink("nothing", in_folder("site/second")), 0);
+	told = await_line("2 symbolic links");
+	write_file("site/new.txt", "new");
+	site_use(&here, await_next());
+	assert_non_null(find(&here.site->files, "/new.txt"));
+	assert_null(find(&here.site->files, "/second"));
+	assert_int_equal(lines_said("", &has), told + 1); /* it has changed */
+	site_close(&loader);
 }
 
 #define T(test_)                                                               \
@@ -429,6 +466,7 @@ int main(void)
 		T(test_file_whose_times_may_hide_a_change_is_read_again),
 		T(test_answers_keep_the_site_that_they_began_with),
 		T(test_error_is_told_once),
+		T(test_link_to_nothing_while_served),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -63,6 +63,10 @@ void glue_port_close(struct glue_port *port)
 {
 }
 
+void glue_port_keep_refused(struct glue_port *port, bool keeps)
+{
+}
+
 const uint8_t *glue_port_mac(const struct glue_port *port)
 {
 	return (const uint8_t *)"\2\0\0\0\0\1";

@@ -102,7 +102,7 @@ def latency(found):
                 'set xlabel "percentile"',
                 'set xtics ("50" 2, "90" 10, "99" 100, "99.9" 1000, '
                 '"99.99" 10000)', "set xrange [1.7:12000]",
-                'set format y "%.0f"',
+                'set format y "%g"',
                 "set key outside right top vertical")
     for table, dash, what in (("echo", 1, ""), ("open", 2, ", open loop")):
         for path, name in NAMES.items():

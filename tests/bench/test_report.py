@@ -199,6 +199,20 @@ def case_written(env):
     check("<code>./dev bench</code>" in text, "no code")
 
 
+def case_latencies_below_one_us(env):
+    """The logarithmic axis names its decades, also those below one."""
+    folder = env.scratch / "short"
+    folder.mkdir()
+    found = copy.deepcopy(known())
+    for one in found["points"]:
+        for run in one["runs"]:
+            if "latency_us" in run:
+                run["latency_us"]["p50"] = 0.6
+    report.write(found, str(folder))
+    text = (folder / "latency.svg").read_text(encoding="utf-8")
+    check(">0.1<" in text and ">0<" not in text, "no 0.1 on the axis")
+
+
 def case_published(env):
     top, folder = env.scratch / "top", env.scratch / "report2"
     (top / "docs").mkdir(parents=True)
@@ -312,6 +326,7 @@ def cases(env):
     yield "what was not measured has a reason", case_reasons
     yield "a table measured again", case_again
     yield "markdown, one page and plots", lambda: case_written(env)
+    yield "latencies below one us", lambda: case_latencies_below_one_us(env)
     yield "figures go into README and docs", lambda: case_published(env)
     yield "a report of nothing", case_nothing_measured
     yield "wrong options", lambda: case_bad_input(env)

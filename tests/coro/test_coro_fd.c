@@ -9,70 +9,8 @@
 
 #include <coronet/coro_io.h>
 
+#include "fd_wait.h"
 #include "peer.h"
-
-struct wait {
-	int fd;
-	int events;
-	int64_t deadline;
-	int got;
-	bool done;
-	struct coro *co;
-};
-
-static struct wait waits[200];
-
-static void *waiter(void *arg)
-{
-	struct wait *w = arg;
-
-	w->got = coro_fd_wait(w->fd, w->events, w->deadline);
-	w->done = true;
-	return NULL;
-}
-
-static struct wait *wait_start(struct coro_sched *s, int i, int fd, int events)
-{
-	struct wait *w = &waits[i];
-
-	*w = (struct wait){
-		.fd = fd, .events = events, .deadline = CORO_FOREVER};
-	assert_int_equal(coro_spawn(s, NULL, waiter, w, &w->co), 0);
-	return w;
-}
-
-static void wait_end(struct wait *w)
-{
-	assert_true(w->done);
-	assert_int_equal(coro_join(w->co, NULL), 0);
-}
-
-/* Rounds at a time at which the kernel is asked. */
-static void look(struct coro_sched *s)
-{
-	for (int i = 0; i < 4; i++) {
-		fake_now += CORO_FD_LOOK_NS;
-		coro_sched_advance(s, fake_now);
-		coro_sched_round(s);
-		run_idle(s);
-	}
-}
-
-static void say(int fd)
-{
-	assert_int_equal(write(fd, "x", 1), 1);
-}
-
-static void open_pipe(int fds[2])
-{
-	assert_int_equal(pipe2(fds, O_NONBLOCK | O_CLOEXEC), 0);
-}
-
-static void close_pipe(const int fds[2])
-{
-	close(fds[0]);
-	close(fds[1]);
-}
 
 static void test_woken_by_what_can_be_read(void **state)
 {

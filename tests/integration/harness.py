@@ -86,7 +86,7 @@ class Program:
     def signal(self, number):
         self.process.send_signal(number)
 
-    def terminate(self, seconds=60):
+    def terminate(self, seconds=PATIENCE):
         """Ask the program to end; it has to do so cleanly."""
         self.signal(signal.SIGTERM)
         status = self.wait(seconds)
@@ -108,9 +108,10 @@ class Program:
         return int(re.search(r"VmRSS:\s+(\d+) kB", status)[1]) * 1024
 
     def story(self):
-        """The command and the end of its output, for diagnostics."""
+        """The command, the end of its output and what a sanitizer said, for diagnostics."""
         tail = (self.output("stdout")[-1000:] + self.output("stderr")[-2000:]).strip()
-        return f"{' '.join(self.argv)} (status {self.process.poll()})\n{tail}"
+        return (f"{' '.join(self.argv)} (status {self.process.poll()})\n{tail}\n"
+                f"{self.complaints()}").rstrip()
 
 
 class Env:

@@ -82,7 +82,7 @@ WRONG_VALUES = [
     (CORONET, "--trace-conns", [*NUMBERS, "100001"]),
     (CORONET, "--metrics", ["", "9464", "127.0.0.1", "127.0.0.1:0", "localhost:9464",
                             "127.0.0.1:65536", "::1:x"]),
-    (CORONET, "--config", ["", "/nonexistent/coronet.conf", "/"]),
+    (CORONET, "--config", ["", "/nonexistent/coronet.conf", "/", "/dev/zero"]),
     (ECHO, "--port", [*NUMBERS, "65536"]),  # 0 is any free port with epoll-echo
     (("coronet-echo",), "--port", ["0"]),
     (EPOLL, "--threads", [*NUMBERS, "0", "257"]),
@@ -288,7 +288,8 @@ def wrong_config_file(env):
             ("config = other.conf\n", "config"), ("\0\1\2\xff\n" * 10, ""),
             ("link = \"tap:x\n", "quotes"), ("help\n", "help"), ("po = 1\n", "po"),
             ("mtu = 1#400\n", "1#400"),
-            ("mtu = " + "9" * 100000 + "\n", "mtu")]):
+            ("mtu = " + "9" * 100000 + "\n", "mtu"),
+            ("#" * (1 << 20) + "\n", "too long")]):
         path = env.scratch / f"wrong-{number}.conf"
         path.write_text(text, encoding="latin-1")
         checks.append(functools.partial(

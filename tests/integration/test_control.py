@@ -7,6 +7,7 @@ Usage: test_control.py BUILD_DIR SOURCE_ROOT [CASE...]
 """
 
 import contextlib
+import errno
 import functools
 import json
 import os
@@ -18,7 +19,7 @@ import socket
 import stat
 import subprocess
 
-from harness import PATIENCE, check, eventually, main
+from harness import PATIENCE, check, command, eventually, main
 from test_capture import check_sound, fields
 
 CONNS = 200
@@ -127,15 +128,15 @@ def tables(env):
         check(re.search(rf"^established +\d+ +\d+ +10\.9\.0\.1:7777 +10\.9\.1\.9:{some} .*"
                         r"conn in net_recv\n\tcubic rtt:\d+\.\d+/\d+\.\d+ rto:\d+ mss:1448 "
                         r"cwnd:\d+ .*retrans:\d+", text, re.MULTILINE), text)
-        for command, line in {
+        for what, line in {
                 "listeners": r"^ +0  \*:7777 +listening +200 ",
                 "shards": r"^ +0 +200 ", "coros": r"^conn +\w+ +(net_recv|-) .*peer 10\.9\.1\.9",
                 "mem": r"^ +0 +\d.*(yes|no)$", "neigh": r"^10\.9\.1\.9 +[\da-f:]{17} +0  reach",
                 "routes": r"^10\.9\.0\.0/16 ", "links": r"^0\.xstats\.rx_good_packets +\d+$",
                 "log.level": r"^lib\.eal +\w+$"}.items():
-            text = echo.ctl(command)
-            check(re.search(line, text, re.MULTILINE), f"{command}: {text}")
-            json.loads(echo.ctl(command, "--json"))
+            text = echo.ctl(what)
+            check(re.search(line, text, re.MULTILINE), f"{what}: {text}")
+            json.loads(echo.ctl(what, "--json"))
         stacks = [row["stack_bytes"] for row in json.loads(echo.ctl("coros", "--json"))
                   if row.get("in") == "net_recv"]
         check(stacks and (not env.released or max(stacks) <= IDLE_STACK),
@@ -231,6 +232,12 @@ def errors(env):
                 (["mem", "--port", "7"], 2, "mem takes no"), (["conn"], 2, "conn ID")):
             text = echo.ctl(*words, status=status)
             check(wanted in text, f"{words}: {text}")
+        for words in (["shards"], ["links", "--json"]):  # the answer is lost
+            with open("/dev/full", "wb") as full:
+                done = subprocess.run([env.app("coronet-ctl"), *words], check=False, stdout=full,
+                                      stderr=subprocess.PIPE, text=True, env=echo.environ)
+            check(done.returncode == 1 and "standard output: No space left" in done.stderr,
+                  f"{words}: {done}")
         second = env.start(echo.argv[:2] + [f"memif:{echo.folder}/f.sock,role=server",
                                             "--addr", "10.8.0.1/16", "--control", echo.path])
         check(second.wait(PATIENCE) == 1 and
@@ -321,6 +328,111 @@ def prometheus(env):
         check(done.returncode == 0 and not done.stdout + done.stderr, f"{app}: {done}")
 
 
+def own_address(env):
+    """Prometheus reaches the page by the stack's own addresses, on every shard."""
+    for host, url in (("10.9.0.1", "10.9.0.1:9464"), ("fd00:9::1", "[fd00:9::1]:9464")):
+        path = env.scratch_for({}) / "c"
+        with env.running([env.app("coronet-echo"), "--link", "tap:cm0", "--addr", "10.9.0.1/16",
+                          "--addr", "fd00:9::1/64", "--poll", "adaptive", "--shards", "2",
+                          "--control", path, "--metrics", url]) as server:
+            command("ip", "addr", "add", "10.9.1.1/16", "dev", "cm0")
+            command("ip", "addr", "add", "fd00:9::2/64", "dev", "cm0", "nodad")
+            command("ip", "link", "set", "cm0", "up")
+            page = curl(f"http://{url}/metrics")
+            done = subprocess.run(["promtool", "check", "metrics"], check=False, input=page,
+                                  capture_output=True, text=True)
+            check(done.returncode == 0 and not done.stdout + done.stderr, f"promtool: {done}")
+            shards = functools.partial(re.findall, r'^coronet_accepts_total{shard="\d"} [1-9]')
+            eventually(lambda: len(shards(curl(f"http://{url}/metrics"), re.MULTILINE)) == 2,
+                       PATIENCE, "one shard has all clients")
+            head = curl("-I", f"http://{url}/metrics")
+            check("text/plain; version=0.0.4" in head, head)
+            check(curl("-o", "/dev/null", "-w", "%{http_code}", f"http://{url}/x") == "404", "x")
+            done = subprocess.run([env.app("coronet-ctl"), "--control", path, "listeners"],
+                                  check=True, capture_output=True, text=True)
+            check(done.stdout.count(" metrics\n") == 2, done.stdout)
+            # More clients than there are places say nothing, half of a request, or no request.
+            silent = [socket.create_connection((host, 9464), PATIENCE) for _ in range(8)]
+            for client in silent[:4]:
+                client.send(b"GET /metr")
+            silent[4].send(b"x" * 5000)
+            silent[5].send(b"GET /metrics HTTP/1.1\r\n\r\n" + b"x" * 100000)
+            for _ in range(20):
+                with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as lost:
+                    lost.setblocking(False)
+                    lost.connect_ex((host, 9464))
+            check("coronet_shards 2" in curl(f"http://{url}/metrics"), "no page")
+            for client in silent:  # nobody keeps a place for long
+                with contextlib.suppress(ConnectionResetError):
+                    while client.recv(65536):
+                        pass
+                client.close()
+            with socket.create_connection((host, 9464), PATIENCE) as waits:
+                waits.send(b"GET /metr")
+                server.terminate()
+    # An address of nobody's, and one without a port.
+    for where, wanted in (("10.9.9.9:9464", "or one of --addr"), ("10.9.0.1", "or of --addr")):
+        program = env.start([env.app("coronet-echo"), "--link", "ring:r", "--addr", "10.9.0.1/16",
+                             "--metrics", where])
+        check(program.wait(PATIENCE) in (1, 2) and wanted in program.output("stderr"),
+              program.story())
+
+
+def moved_page(env):
+    """The page for Prometheus comes, moves and goes while the program runs."""
+    path = env.scratch_for({}) / "c"
+    base = [env.app("coronet-proxy"), "--addr", "10.9.0.1/16", "--poll", "adaptive", "--listen",
+            "10.9.0.1:7777", "--to", "10.9.1.1:9", "--health-interval", 0, "--control", path]
+
+    def ctl(*words, status=0):
+        done = subprocess.run([env.app("coronet-ctl"), "--control", path, "--json", *words],
+                              check=False, capture_output=True, text=True, timeout=PATIENCE)
+        check(done.returncode == status, f"{words}: {done}")
+        return done.stderr if status else json.loads(done.stdout)["metrics"]
+
+    def served(url):
+        return re.search(r"^coronet_shards [12]$", curl(f"http://{url}/metrics"), re.MULTILINE)
+
+    def refused(port, host="127.0.0.1"):
+        with socket.socket() as sock:
+            return sock.connect_ex((host, port)) == errno.ECONNREFUSED
+
+    with env.running([*base, "--link", "ring:r"]):
+        check(ctl("metrics") == "off", "a page that nobody asked for")
+        check(ctl("set", "metrics", "127.0.0.1:9465") == "127.0.0.1:9465", "not there")
+        check(served("127.0.0.1:9465"), "no page")
+        check(ctl("set", "metrics", "127.0.0.1:9465") == "127.0.0.1:9465", "not twice")
+        check(ctl("set", "metrics", "[::1]:9466") == "[::1]:9466", "did not move")
+        check(served("[::1]:9466") and refused(9465), "still at its old place")
+        for wrong, why in (("127.0.0.1", "expected an address and a port"),
+                           ("10.9.9.9:9464", "Cannot assign requested address")):
+            check(why in ctl("set", "metrics", wrong, status=1), wrong)
+        check(ctl("metrics") == "[::1]:9466" and served("[::1]:9466"), "a mistake moved it")
+        check(ctl("set", "metrics", "off") == "off" and ctl("metrics") == "off", "not off")
+        check(ctl("set", "metrics", "127.0.0.1:9466") == "127.0.0.1:9466", "not on again")
+        check(served("127.0.0.1:9466"), "no page")
+    # To the stack's own network and back, with two shards that listen or none.
+    with env.running([*base, "--link", "tap:cm0", "--shards", 2]):
+        command("ip", "addr", "add", "10.9.1.1/16", "dev", "cm0")
+        command("ip", "link", "set", "cm0", "up")
+        for _ in range(2):
+            for at in ("10.9.0.1:9464", "10.9.0.1:9465", "127.0.0.1:9464"):
+                check(ctl("set", "metrics", at) == ctl("metrics") == at, at)
+                check(all(served(at) for _ in range(8)), f"no page at {at}")
+                if at != "10.9.0.1:9464":
+                    check(all(refused(9464, "10.9.0.1") for _ in range(8)), "still there")
+        check("10.9.0.1:7777: shard 0 listens there already" in
+              ctl("set", "metrics", "10.9.0.1:7777", status=1), "a port that is taken")
+        check(ctl("metrics") == "127.0.0.1:9464" and served("127.0.0.1:9464"), "a mistake moved it")
+        ctl("set", "metrics", "10.9.0.1:9464")
+        with socket.create_connection(("10.9.0.1", 9464), PATIENCE) as half:
+            half.send(b"GET /metr")
+            check(ctl("set", "metrics", "off") == ctl("metrics") == "off", "not off")
+            check(all(refused(9464, "10.9.0.1") for _ in range(8)), "still there")
+            half.send(b"ics HTTP/1.1\r\n\r\n")  # who was there already is served
+            check(b"200 OK" in half.recv(65536), "a client was forgotten")
+
+
 def walk(env):
     """20,000 connections are told a few a round, and those that echo go on."""
     many = MANY_SANITIZED if env.sanitized else MANY
@@ -386,8 +498,8 @@ def stuck(env):
 
 
 def cases(env):
-    for function in (telemetry, tables, drop, capture, errors, foreign_program, prometheus, walk, attacks,
-                     stuck):
+    for function in (telemetry, tables, drop, capture, errors, foreign_program, prometheus,
+                     own_address, moved_page, walk, attacks, stuck):
         if not env.args[1:] or function.__name__ in env.args[1:]:
             yield (f"control: {function.__name__.replace('_', ' ')}",
                    functools.partial(function, env))

@@ -8,14 +8,17 @@ The peer is a kernel in a network namespace of its own, behind a veth pair.
 import contextlib
 import ctypes
 import functools
+import json
 import os
 import pathlib
 import re
 import shutil
 import socket
+import subprocess
 import threading
 
 from harness import PATIENCE, Failure, Namespace, Skip, check, command, eventually, main
+from stopped_shard import stopped_shard
 from test_links import arp_request, checksums_in_software
 from test_queues import xdp_options
 from vlan_device import Raw
@@ -83,8 +86,8 @@ class Site:
     def httpd(self, *options, exception="tap:kern0", link="af_packet:veth0", shards=1):
         root = self.env.scratch_for({})
         (root / "page.txt").write_bytes(PAGE)
-        argv = [self.env.app("coronet-httpd"), "--link", link, "--exception", exception,
-                "--addr", "10.9.0.1/16", "--addr", "fd00:9::1/64", "--port", "80",
+        argv = [self.env.app("coronet-httpd"), "--link", link,
+                *(("--exception", exception) if exception else ()), "--addr", "10.9.0.1/16", "--addr", "fd00:9::1/64", "--port", "80",
                 "--root", root, "--poll", "adaptive", "--stats", "0.2", *options]
         if shards > 1:
             argv += ["--shards", shards, "--memory", "1G"]
@@ -398,6 +401,88 @@ def taken_interfaces(site):
         refused("tap:kern0")
 
 
+def set_while_it_runs(site, shards):
+    """coronet-ctl set exception: it comes, changes and goes, and no session of ours notices."""
+    path = site.env.scratch_for({}) / "c"
+
+    def ctl(*words, status=0):
+        done = subprocess.run([site.env.app("coronet-ctl"), "--control", path, "--json", *words],
+                              check=False, capture_output=True, text=True, timeout=PATIENCE)
+        check(done.returncode == status, f"{words}: {done}")
+        return done.stderr if status else json.loads(done.stdout)
+
+    def reaches(port):
+        with site.socket() as sock:
+            try:
+                sock.connect((HOSTS[0], port))
+            except ConnectionRefusedError:
+                return False
+            exchange(sock, 1000)
+            return True
+
+    with site.httpd("--control", path, exception=None, shards=shards) as server, \
+            site.socket() as stays:
+        stays.connect((HOSTS[0], 80))
+        for _ in range(2):
+            check(ctl("exception") == [{"link": 1, "exception": "off"}], f"{ctl('exception')}")
+            check(not reaches(7000), "something answers for the kernel")
+            rule = "tap:kern0,echo=kernel"
+            check(ctl("set", "exception", rule) == {"link": 1, "exception": rule}, "not set")
+            check("inet 10.9.0.1/16" in command("ip", "addr", "show", "dev", "kern0"), "no address")
+            with kernel_echo():
+                check(all(reaches(7000) for _ in range(8)), "the kernel is not reached")
+                site.fetch(HOSTS[0])
+                for wrong, wanted in (("tap:kern0,tcp=x", "tcp is 'x'"), ("2,off", "from 1 to 1"),
+                                      ("0,off", "from 1 to 1"), ("1,", "expected tap:"),
+                                      ("tap:veth0", "another program has the interface"),
+                                      ("tap:kern0,addr=off", "with addr=on; set it off first")):
+                    text = ctl("set", "exception", wrong, status=1)
+                    check(wanted in text and text.count("\n") == 1, f"{wrong}: {text}")
+                check(ctl("exception")[0]["exception"] == rule, "a mistake changed it")
+                check(reaches(7000), "a mistake closed it")
+                with site.socket() as kept:
+                    kept.connect((HOSTS[0], 7000))
+                    ctl("set", "exception", "1,tap:kern0,udp=none")  # the interface stays
+                    exchange(kept, 1 << 18)
+                ctl("set", "exception", "tap:kern0,tcp=1-6999")
+                check(not any(reaches(7000) for _ in range(8)), "a port that is not the kernel's")
+            ctl("set", "exception", "off")
+            check("kern0" not in command("ip", "link"), "kern0 is left behind")
+            check(ctl("set", "exception", "off")["exception"] == "off", "off twice")
+        stays.sendall(b"GET /page.txt HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        check(read_to_end(stays).endswith(PAGE), "a session of ours has gone")
+        server.terminate()
+
+
+def set_with_a_stuck_shard(site):
+    """It is named, nothing has changed on the others, and no interface is left."""
+    path = site.env.scratch_for({}) / "c"
+
+    def set_to(rule):
+        return subprocess.run([site.env.app("coronet-ctl"), "--control", path, "set", "exception",
+                               rule], check=False, capture_output=True, text=True,
+                              timeout=PATIENCE)
+
+    with site.httpd("--control", path, exception=None, shards=2) as server:
+        for before in ("off", "tap:kern0"):
+            check(set_to(before).returncode == 0, f"{before} is refused")
+            with stopped_shard(server, 1):
+                for rule in ("tap:kern1", "off"):
+                    done = set_to(rule)
+                    check(done.returncode == 1 and
+                          "shard 1 has not answered for two seconds" in done.stderr, f"{done}")
+                links = command("ip", "link")
+                check("kern1" not in links and ("kern0" in links) == (before != "off"), links)
+            site.fetch(HOSTS[0])
+        with kernel_echo(), site.socket() as sock:  # the shards still agree
+            sock.connect((HOSTS[0], 7000))
+            exchange(sock, 1000)
+        check(set_to("tap:kern1").returncode == 0, "it is stuck for ever")
+        links = command("ip", "link")
+        check("kern1" in links and "kern0" not in links, links)
+        server.terminate()
+
+
 def with_site(env, case, *args):
     with Site(env) as site:
         case(site, *args)
@@ -419,7 +504,10 @@ def cases(env):
             ("listed ports", listed_ports),
             ("sessions outlive a kill", sessions_outlive_a_kill),
             ("floods are bounded", floods_are_bounded),
-            ("taken interfaces", taken_interfaces)):
+            ("taken interfaces", taken_interfaces),
+            ("set while it runs", set_while_it_runs, 1),
+            ("set while it runs, 2 shards", set_while_it_runs, 2),
+            ("set with a stuck shard", set_with_a_stuck_shard)):
         yield name, bind(with_site, env, case, *args)
 
 

@@ -157,7 +157,10 @@ def postgres(env, connections, number):
         argv += ["-c", option]
     server = env.start(argv, cwd="/", **user)
     try:
-        eventually(lambda: accepts(SQL), PATIENCE, server.story)
+        # It accepts connections before it serves any; its last line says which.
+        state = data / "postmaster.pid"
+        eventually(lambda: state.exists() and state.read_text().rstrip().endswith("ready"),
+                   PATIENCE, server.story)
         yield server
     finally:
         server.terminate()

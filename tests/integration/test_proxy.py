@@ -474,13 +474,22 @@ def balances(env, kind):
 # ---- cases: the PROXY protocol ----
 
 
+def answers(*words):
+    """Whether curl succeeds."""
+    try:
+        return bool(curl(*words))
+    except Failure:
+        return False
+
+
 def send_proxy(env, kind):
     """nginx learns the client's address from the header, in both versions."""
     need("curl")
     for version in ("v1", "v2"):
         with kind.serve(env, "--to", f"{kind.near}:9001", "--send-proxy", version,
-                        "--health-interval", "0.2"), \
+                        "--health-interval", "0.2") as proxy, \
                 Nginx(env, kind.near, 9001, proxy_protocol=True) as nginx:
+            eventually(lambda: answers(url(kind, "who")), PATIENCE, proxy.story)
             said = curl("--interface", kind.other, "--local-port", "40000-40100",
                         url(kind, "who")).split()
             check(said[0] == kind.other and 40000 <= int(said[1]) <= 40100

@@ -4,6 +4,7 @@
 Usage: test_proxy_control.py BUILD_DIR [CASE...]
 """
 
+import contextlib
 import functools
 import json
 import re
@@ -51,32 +52,37 @@ def drain_by_control(env, kind):
     with Peer(kind, echo) as one, Peer(kind, echo) as two, \
             kind.serve(env, "--to", f"one={one.at},weight=3", "--to", f"two={two.at}",
                        "--shards", "2", "--health-interval", "0",  # a check is seen, too
-                       *control.options) as proxy, Load(kind) as load:
+                       *control.options) as proxy, contextlib.ExitStack() as later:
         stays = []
         for _ in range(16):
             stays.append(dial(kind))
             stays[-1].sendall(b"x")
             check(stays[-1].recv(1) == b"x", "the echo differs")
+        stay = control.backend("one")["sessions"]
+        check(stay >= 3, f"{stay} sessions at one")
+        load = later.enter_context(Load(kind))
         for state in ("drain", "down"):
             load.more(20)
             text = control("backend", "one", state)
             check(re.search(rf"^one +{one.at} +{state} +up ", text, re.MULTILINE), text)
             load.more(8)  # what had been chosen before has connected
-            seen, stay = one.seen, control.backend("one")["sessions"]
-            check(stay >= 3, f"{stay} sessions at {state}")
+            eventually(lambda: control.backend("one")["sessions"] == stay, PATIENCE,
+                       lambda: f"not {stay} sessions stay: {control.backend('one')}")
+            seen = one.seen
             load.more(40)
             check(one.seen == seen, f"a backend at {state} gets clients")
             for sock in stays:
                 sock.sendall(b"y" * 1000)
                 check(read_exactly(sock, 1000) == b"y" * 1000, f"a session was lost: {state}")
-            check(control.backend("one")["sessions"] == stay, f"{stay} sessions do not stay")
+            sessions = control.backend("one")["sessions"]
+            check(sessions == stay, f"{sessions} of {stay} sessions stay at {state}")
         control("backend", "one", "ready")
         seen = one.seen
         load.more(40)
         check(one.seen > seen, "ready again, and gets no client")
         for sock in stays:
             sock.close()
-        load.__exit__()
+        later.close()
         eventually(lambda: control.backend("one")["sessions"] == 0, PATIENCE,
                    lambda: f"sessions stay: {control.backend('one')}")
         said(proxy, "backend one is to be drain")
@@ -95,6 +101,8 @@ def backends_by_control(env, kind):
             read_exactly(first, 1000)
             eventually(lambda: "queue: 1 wait" in control("backends"), PATIENCE,
                        lambda: control("backends"))
+            names = [each["name"] for each in json.loads(control("conns", "--json"))]
+            check("one" in names and "client" in names, f"{names}")
             text = control("backends")
             check(re.search(rf"^one +{one.at} +ready +up +1 +1 +7 +100 +1 +0 +0 .*no$", text,
                             re.MULTILINE), text)

@@ -168,6 +168,17 @@ def refused(env, argv, *words):
           f"status {status}, not {words}: {program.story()}")
 
 
+def af_xdp_where_it_cannot_be(env):
+    """The loopback interface, and an MTU that is too large for XDP."""
+    refused(env, echo(env, "af_xdp:lo"), "does not work on the loopback interface")
+    command("ip", "link", "add", "xq8", "mtu", 9000, "type", "veth", "peer", "name", "xq9", "mtu",
+            9000)
+    try:
+        refused(env, echo(env, "af_xdp:xq8"), "an MTU of about 3500 at most")
+    finally:
+        command("ip", "link", "del", "xq8")
+
+
 def af_xdp_queues_that_would_not_be_read(env):
     """Their frames would be lost: one line says so, and what helps does help."""
     with veth("numrxqueues", "2"):
@@ -195,7 +206,8 @@ def cases(env):
     for keys in ("", ",queues=2"):
         yield f"AF_XDP, two queues '{keys}'", bind(af_xdp_two_queues, env, keys)
     yield "AF_XDP, one queue", bind(af_xdp_one_queue, env)
-    for function in (af_xdp_fewer_on_purpose, af_xdp_queues_that_would_not_be_read):
+    for function in (af_xdp_fewer_on_purpose, af_xdp_where_it_cannot_be,
+                     af_xdp_queues_that_would_not_be_read):
         yield function.__name__.replace("_", " "), bind(function, env)
 
 

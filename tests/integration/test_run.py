@@ -66,6 +66,23 @@ def bring_up(link, program, address=f"{KERNELS}/16"):
         eventually(lambda w=words: done(*w), PATIENCE, lambda: trouble + program.story())
 
 
+def trouble_of(program):
+    """Where the threads of a program that keeps still wait, and what the kernel's end has."""
+    said = [program.story()]
+    for task in sorted(pathlib.Path(f"/proc/{program.process.pid}/task").iterdir()):
+        with contextlib.suppress(OSError):
+            said.append(" ".join((task / part).read_text().strip()
+                                 for part in ("comm", "wchan", "syscall")))
+    for words in (["ip", "addr"], ["ip", "route"], ["ip", "neigh"], ["ip", "-s", "link"],
+                  ["ss", "-tan"],
+                  ["gdb", "-batch", "-p", program.process.pid, "-ex", "thread apply all bt 20"]):
+        if shutil.which(words[0]):
+            done = subprocess.run([str(word) for word in words], check=False, capture_output=True,
+                                  text=True)
+            said.append(f"{words[0]} {words[1]}:\n{done.stdout[-6000:]}")
+    return "\n".join(said)
+
+
 class OnTap:
     """Runs programs on the stack, each at the other end of a TAP of its own."""
 
@@ -88,7 +105,7 @@ class OnTap:
         program = self.start(*words, **more)
         try:
             eventually(lambda: listening(OURS, port) or not program.alive(), PATIENCE,
-                       lambda: f"does not listen: {program.story()}")
+                       lambda: f"does not listen: {trouble_of(program)}")
             check(program.alive(), f"ended: {program.story()}")
             yield program
         finally:
@@ -528,9 +545,138 @@ time.sleep(600)
         check(status == -signal.SIGTERM, f"status {status}: {program.story()}")
 
 
+HANDLERS = """
+import os, signal, socket, time
+got = []
+signal.signal(signal.SIGUSR1, lambda *_: got.append("usr1"))
+signal.signal(signal.SIGPIPE, lambda *_: got.append("pipe"))
+s = socket.create_connection(("10.9.1.1", 7004), 60)
+s.settimeout(None)
+os.kill(os.getpid(), signal.SIGUSR1)
+assert got == ["usr1"], got  # at once, though Python asks for the alternate stack
+s.shutdown(socket.SHUT_WR)
+try:
+    s.send(b"x")
+except BrokenPipeError:
+    pass
+print(end="")  # where Python looks
+assert got == ["usr1", "pipe"], got
+print("computes", flush=True)
+end = time.monotonic() + 60
+while len(got) == 2:  # no call gives the stack a turn
+    assert time.monotonic() < end, "the handler has not run"
+# One that came while main() waited, and is ignored by then.
+signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+os.kill(os.getpid(), signal.SIGUSR1)
+s.close()
+print("done", flush=True)
+"""
+
+
+def handlers(env):
+    """They run where the program is, also while it computes."""
+    with socket.create_server(("0.0.0.0", 7004)):
+        program = OnTap(env).start("python3", "-c", HANDLERS)
+        eventually(lambda: "computes" in program.output("stdout") or not program.alive(),
+                   PATIENCE, program.story)
+        program.signal(signal.SIGUSR1)
+        check(program.wait(PATIENCE) == 0, program.story())
+
+
+WAITS = """
+import os, socket, subprocess, threading, time
+def fetch(n):
+    s = socket.create_connection(("10.9.1.1", 7005), 60)
+    s.sendall(b"%d" % n)
+    got.append(s.recv(10))
+    s.close()
+got = []
+threads = [threading.Thread(target=fetch, args=(n,)) for n in range(4)]
+for t in threads:
+    t.start()
+for t in threads:
+    t.join()  # in a semaphore
+assert sorted(got) == [b"0", b"1", b"2", b"3"], got
+# Options are set with Python's lock held, for which main() waits in a condition variable.
+def options(n):
+    s = socket.create_connection(("10.9.1.1", 7005), 60)
+    for _ in range(500):
+        s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    s.sendall(b"%d" % n)
+    got.append(s.recv(10))
+    s.close()
+threads = [threading.Thread(target=options, args=(n,)) for n in range(4)]
+for t in threads:
+    t.start()
+while any(t.is_alive() for t in threads):
+    time.sleep(0.0001)  # the stack's turn, and behind it Python's lock
+for t in threads:
+    t.join()
+assert len(got) == 8, got
+# SIGPIPE comes to the thread that writes, and here it is blocked.
+import signal
+def pipe():
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGPIPE])
+    s = socket.create_connection(("10.9.1.1", 7005), 60)
+    s.shutdown(socket.SHUT_WR)
+    try:
+        os.write(s.fileno(), b"x")
+    except BrokenPipeError:
+        got.append(signal.sigtimedwait([signal.SIGPIPE], 60).si_signo)
+signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+t = threading.Thread(target=pipe)
+t.start()
+t.join()
+assert got.pop() == signal.SIGPIPE, got
+import ctypes
+c = ctypes.CDLL(None)
+thread, call = ctypes.c_ulong(), ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(
+    lambda _: fetch(5))
+assert c.pthread_create(ctypes.byref(thread), None, call, None) == 0
+assert c.pthread_join(thread, None) == 0 and got[-1] == b"5", got
+lock = threading.Lock()
+lock.acquire()
+began = time.monotonic()
+assert not lock.acquire(timeout=0.05) and time.monotonic() - began >= 0.05
+# While it waits for a child, its connection answers the peer, who holds the child.
+s = socket.create_connection(("10.9.1.1", 7005), 60)
+s.sendall(b"x" * 3000000)
+assert subprocess.call(["sh", "-c", "while ! [ -e $GO ]; do sleep 0.1; done; exit 7"]) == 7
+s.recv(1)
+"""
+
+
+def waits_for_threads(env):
+    """main() in a join, or waiting for a child, leaves the stack its turn."""
+    go = env.scratch / "go_waits"
+
+    def echo(listener):
+        for _ in range(10):
+            sock = listener.accept()[0]
+            sock.settimeout(PATIENCE)
+            sock.sendall(sock.recv(10))
+            sock.close()
+        sock = listener.accept()[0]
+        sock.settimeout(PATIENCE)
+        left = 3000000
+        while left and (part := sock.recv(1 << 16)):
+            left -= len(part)
+        if not left:
+            go.touch()
+        sock.close()
+
+    with socket.create_server(("0.0.0.0", 7005)) as listener:
+        thread = threading.Thread(target=echo, args=[listener], daemon=True)
+        thread.start()
+        OnTap(env).client("python3", "-c", WAITS, env={"GO": str(go)})
+        thread.join(PATIENCE)
+    go.unlink()
+
+
 def another_thread_exits(env):
     """The program ends, be main() in a call of the stack's or in one that it knows nothing of."""
-    for number, waits in enumerate(("t.join()", "s.recv(1)")):
+    pause = "ctypes.CDLL(None).syscall(34)"  # by a number, which nobody sees
+    for number, waits in enumerate((pause, "s.recv(1)")):
         with socket.create_server(("0.0.0.0", 7010 + number)) as listener:
             program = OnTap(env).start("python3", "-c", f"""
 import ctypes, socket, threading
@@ -591,8 +737,8 @@ def refused(env):
 def cases(env):
     for case in (redis_serves, redis_asks, nginx_serves, python_serves, curl_fetches,
                  wget_fetches, haproxy_proxies, iperf3, netcat, memcached, over_memif,
-                 keeps_to_itself, descriptors_of_the_stack, signals, computes, another_thread_exits,
-                 refused):
+                 keeps_to_itself, descriptors_of_the_stack, signals, handlers, computes,
+                 waits_for_threads, another_thread_exits, refused):
         # ASan's runtime, preloaded, spoils the C library's lock of translations when a library's
         # constructor takes it first; wget waits for that lock.
         if case is wget_fetches and env.sanitized:

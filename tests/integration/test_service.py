@@ -10,6 +10,7 @@ own; those that would set up this machine find /sys and /proc/sys read-only.
 
 import contextlib
 import functools
+import json
 import pathlib
 import re
 import shutil
@@ -25,7 +26,9 @@ SHARE = "usr/local/share/coronet/systemd"
 DEVICES = {"null": (1, 3), "zero": (1, 5), "full": (1, 7), "random": (1, 8),
            "urandom": (1, 9), "tty": (5, 0), "net/tun": (10, 200)}
 WEB = "link = tap:web0\naddr = 10.8.0.1/16\n"
-MEM = "link = memif:/run/coronet/mem/m.sock,role=server\naddr = 10.7.0.1/16\n"
+MEM = ("link = memif:/run/coronet/mem/m.sock,role=server\naddr = 10.7.0.1/16\n"
+       "metrics = 127.0.0.1:9464\nlog-level = coronet.*=info\n")
+KERNEL = "[Service]\nRestrictAddressFamilies=AF_UNIX AF_INET AF_INET6\n"  # docs/deploy.md
 WRONG = "link = tap:wrong0\nto = nowhere\n"
 
 # What a booting systemd would do to the kernel that we share.
@@ -90,6 +93,7 @@ def install(env, source, root):
         folder.mkdir(parents=True, exist_ok=True)
     for path in (source / "apps/systemd").glob("*.conf"):
         shutil.copy(path, root / SHARE)
+    shutil.copy(env.app("coronet-ctl"), root / "usr/local/bin")
     for program in PROGRAMS:
         shutil.copy(env.app(program), root / "usr/local/bin")
         shutil.copy(env.build / "apps/systemd" / f"{program}@.service", units)
@@ -100,6 +104,9 @@ def install(env, source, root):
         folder = root / "etc/systemd/system" / f"{service}.service.d"
         folder.mkdir()
         shutil.copy(root / SHARE / "tap.conf", folder / "link.conf")
+    folder = root / "etc/systemd/system/coronet-echo@mem.service.d"
+    folder.mkdir()
+    (folder / "metrics.conf").write_text(KERNEL)
 
 
 class Systemd:
@@ -134,6 +141,12 @@ class Systemd:
 
     def journal(self, service):
         return self.inside("journalctl", "--no-pager", "-o", "cat", "-u", service)
+
+    def priorities(self, service):
+        """What journald has taken: {line: priority}."""
+        rows = self.inside("journalctl", "--no-pager", "-o", "json", "-u", service).splitlines()
+        rows = [json.loads(row) for row in rows]
+        return {row["MESSAGE"]: row["PRIORITY"] for row in rows}
 
     def close(self):
         self.program.kill()
@@ -189,10 +202,24 @@ def services(env, source):
         command("ip", "link", "set", "web0", "up")
         check("It answers." in curl("--retry", 5, "--retry-connrefused", "http://10.8.0.1/"), "curl")
 
+        # An operator looks into it, by the socket below the runtime folder.
+        for name, port in (("edge", 8080), ("web", 80), ("mem", 7777)):
+            told = systemd.inside("env", f"RUNTIME_DIRECTORY=/run/coronet/{name}", "coronet-ctl",
+                                  "listeners", "--json")
+            check(f":{port}\"" in told, f"{name}: {told}")
+        check("\ncoronet_shards 1\n" in curl("http://127.0.0.1:9464/metrics"), "no metrics")
+        told = systemd.priorities("coronet-echo@mem")
+        check({"6"} == {priority for line, priority in told.items()
+                        if line.startswith("coronet.listen: event=listening ")}, f"{told}")
+        check(not any(line.startswith("<") for line in told), f"priorities are text: {told}")
+
         systemd.ctl("reload", "coronet-proxy@edge")
         eventually(lambda: "reloaded: 2 backends, 0 of them new, 0 gone" in
                    systemd.journal("coronet-proxy@edge"), PATIENCE,
                    f"no reload: {systemd.journal('coronet-proxy@edge')}")
+        told = systemd.priorities("coronet-proxy@edge")
+        check({"5"} == {priority for line, priority in told.items() if "reloaded: 2" in line},
+              f"{told}")
         systemd.ctl("kill", "--signal=KILL", "coronet-echo@mem")
         eventually(lambda: systemd.show("coronet-echo@mem")["NRestarts"] == "1", PATIENCE,
                    "it does not come back")

@@ -8,6 +8,7 @@ lists, the access log and server names, with curl, wrk, nginx and openssl around
 
 import contextlib
 import functools
+import os
 import re
 import signal
 import socket
@@ -19,6 +20,7 @@ import time
 from harness import PATIENCE, Failure, check, command, eventually, main
 from proxies import (PORT, Peer, Tap, V2_SIGNATURE, check_broken, check_echo, dial, echo, name,
                      read_exactly, read_to_end, reset, url)
+from stopped_shard import stopped_shard
 from web import Nginx, curl, listening, need, wrk
 
 
@@ -127,6 +129,29 @@ def reload_loses_no_session(env, kind):
             proxy.terminate()
 
 
+def reload_is_said_when_it_holds(env, kind):
+    """Who connects right after the program has said so meets the new configuration, at any shard."""
+    with Peer(kind, name(b"one")) as one, Peer(kind, name(b"two")) as two:
+        lines = {b"one": f"to = one={one.at}", b"two": f"to = two={two.at}"}
+        config = Config(env, lines[b"one"], "health-interval = 0")
+        with kind.serve(env, "--config", config.path, "--shards", "2") as proxy:
+            for which in [b"two", b"one"] * 20:
+                config.reload(proxy, lines[which], "health-interval = 0")
+                check(all_who(kind, 2) == {which}, f"not {which}: {proxy.story()}")
+            # A shard that does not run cannot have it yet.
+            said_so = proxy.output("stderr").count("reloaded")
+            with stopped_shard(proxy, 1):
+                config.write(lines[b"two"], "health-interval = 0")
+                proxy.signal(signal.SIGHUP)
+                time.sleep(1)
+                heard = proxy.output("stderr")
+            check(heard.count("reloaded") == said_so or "yet to take" in heard.splitlines()[-1],
+                  heard)
+            eventually(lambda: proxy.output("stderr").count("reloaded") > said_so, PATIENCE,
+                       proxy.story)
+            check(all_who(kind, 4) == {b"two"}, proxy.story())
+
+
 def wrong_reload_changes_nothing(env, kind):
     """A file with a mistake is refused with its line; the program goes on as it was."""
     with Peer(kind, name(b"one")) as one, Peer(kind, name(b"two")) as two:
@@ -149,6 +174,11 @@ def wrong_reload_changes_nothing(env, kind):
             config.path.unlink()
             proxy.signal(signal.SIGHUP)
             eventually(lambda: "No such file" in proxy.output("stderr"), PATIENCE, proxy.story)
+            os.mkfifo(config.path)  # nobody writes to it: nobody waits for that
+            before = proxy.output("stderr").count("nothing has changed")
+            proxy.signal(signal.SIGHUP)
+            eventually(lambda: proxy.output("stderr").count("nothing has changed") > before,
+                       PATIENCE, proxy.story)
             line = config.reload(proxy, f"to = two={two.at}", "port = 81")
             check("next start" in line, f"a new port passes unsaid: {line}")
             check(all_who(kind, 3) == {b"two"}, "the right file changed nothing")
@@ -386,9 +416,9 @@ def timeouts(env, kind):
                     check(read_to_end(sock) == b"ho", "the end does not come through")
                     ends("half-closed-timeout")
             # Who acknowledges is not silent.
-            config.reload(proxy, f"to = {busy.at}", "client-timeout = 0.5", "health-interval = 0")
+            config.reload(proxy, f"to = {busy.at}", "client-timeout = 2", "health-interval = 0")
             with dial(kind) as sock:
-                read_exactly(sock, 1500)
+                read_exactly(sock, 4500)
 
 
 # ---- who may come in ----
@@ -738,8 +768,9 @@ def obeys_ttls(env, kind):
         command("umount", "/etc/resolv.conf")
 
 
-CASES = [reload_loses_no_session, wrong_reload_changes_nothing, drain_backend, backup_takes_over,
-         ejection, retry_budget, check_kinds, queue, queue_under_load, timeouts, access_lists,
+CASES = [reload_loses_no_session, reload_is_said_when_it_holds, wrong_reload_changes_nothing,
+         drain_backend, backup_takes_over, ejection, retry_budget, check_kinds, queue,
+         queue_under_load, timeouts, access_lists,
          source_rate, many_sources, access_log, access_log_never_blocks, server_names,
          unique_id_and_tlvs, headers_that_haproxy_reads, resolves_names,
          obeys_ttls]

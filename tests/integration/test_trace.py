@@ -168,6 +168,33 @@ def always_on(env):
         check(follower.events()[0]["how"] == "found in the midst", "it has had a ring as well")
 
 
+def set_while_it_runs(env):
+    """coronet-ctl set trace.conns: of connections that begin from then on."""
+    with echo_beside_kernel(env, 4, "--shards", 2) as (path, _):
+        def ctl(*words, status=0):
+            done = subprocess.run([env.app("coronet-ctl"), "--control", path, *words], check=False,
+                                  capture_output=True, text=True, timeout=PATIENCE)
+            check(done.returncode == status, f"{words}: {done}")
+            return done.stderr if status else done.stdout.split()
+
+        def has_begin():
+            with connect() as sock:
+                echo(sock, b"x" * 10)
+                follower = Follower(env, path, f"{KERNELS}:{port_of(sock)}", "--json", "--count", 1)
+                check(follower.program.wait(PATIENCE) == 0, follower.program.story())
+                return follower.events()[0]["how"] == "accepted"
+
+        check(ctl("trace.conns") == ["trace_conns", "0"], "rings at first")
+        check(not has_begin(), "a ring that nobody asked for")
+        check(ctl("set", "trace.conns", "5000") == ["trace_conns", "5000"], "not set")
+        check(all(has_begin() for _ in range(8)), "a shard keeps none")
+        ctl("set", "trace.conns", "0")
+        check(not has_begin(), "rings for ever")
+        for wrong in ("x", "+1", "100001", "1x"):
+            check("from 0 to 100000" in ctl("set", "trace.conns", wrong, status=1), wrong)
+        check(ctl("trace.conns") == ["trace_conns", "0"], "a mistake changed it")
+
+
 def losses(env):
     """What the wire loses is sent again, and each time the trace tells why."""
     with echo_beside_kernel(env, 3, "--trace-conns", 1) as (path, wire), connect() as sock:
@@ -290,7 +317,7 @@ def attacks(env):
 
 
 def cases(env):
-    for function in (live, always_on, losses, shards, refusals, attacks):
+    for function in (live, always_on, set_while_it_runs, losses, shards, refusals, attacks):
         if not env.args or function.__name__ in env.args:
             yield f"trace: {function.__name__.replace('_', ' ')}", functools.partial(function, env)
 

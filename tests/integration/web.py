@@ -27,6 +27,7 @@ http {{
 	server_tokens off;
 	keepalive_requests 100000000;
 	keepalive_timeout 600;
+	client_header_timeout 600;
 	client_body_temp_path {folder}/body;
 	proxy_temp_path {folder}/proxy;
 	fastcgi_temp_path {folder}/fastcgi;

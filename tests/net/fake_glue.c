@@ -231,7 +231,7 @@ int glue_port_open(unsigned index, const struct glue_port_conf *conf,
 		snprintf(err, err_len, "no port for shard %u", conf->shard);
 		return -ENODEV;
 	}
-	keeps_refused = conf->keeps_refused;
+	keeps_refused = false;
 	*out = &port;
 	return 0;
 }
@@ -239,6 +239,11 @@ int glue_port_open(unsigned index, const struct glue_port_conf *conf,
 void glue_port_close(struct glue_port *port)
 {
 	fake_reset();
+}
+
+void glue_port_keep_refused(struct glue_port *port, bool keeps)
+{
+	keeps_refused = keeps;
 }
 
 const uint8_t *glue_port_mac(const struct glue_port *port)

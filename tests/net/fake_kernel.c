@@ -9,8 +9,8 @@
 
 struct glue_kernel_tap_conf fake_kernel_conf;
 struct glue_kernel_addr fake_kernel_addrs[64];
-bool fake_kernel_open, fake_kernel_full;
-unsigned fake_kernel_reads;
+bool fake_kernel_full;
+unsigned fake_kernel_open, fake_kernel_reads;
 
 struct frames {
 	uint8_t data[FAKE_KERNEL_MAX][ROOM];
@@ -62,7 +62,7 @@ int glue_kernel_tap_open(const struct glue_kernel_tap_conf *conf, int *fd,
 	memcpy(fake_kernel_addrs, conf->addrs,
 	       conf->n_addrs * sizeof(*conf->addrs));
 	fake_kernel_conf.addrs = fake_kernel_addrs;
-	fake_kernel_open = true;
+	fake_kernel_open++;
 	*fd = FD;
 	return 0;
 }
@@ -92,5 +92,5 @@ unsigned glue_kernel_tap_read(int fd, void *buf, unsigned room)
 
 void glue_kernel_tap_close(int fd)
 {
-	fake_kernel_open = false;
+	fake_kernel_open--;
 }

@@ -14,8 +14,9 @@
 extern struct glue_kernel_tap_conf fake_kernel_conf;
 extern struct glue_kernel_addr fake_kernel_addrs[64];
 
-/* Whether it is open, and whether it takes what it is given. */
-extern bool fake_kernel_open, fake_kernel_full;
+/* How many are open, and whether they take what they are given. */
+extern unsigned fake_kernel_open;
+extern bool fake_kernel_full;
 
 /* How often it was asked for a frame. */
 extern unsigned fake_kernel_reads;

@@ -511,9 +511,9 @@ static void test_an_echo_cuts_once_a_window(void **state)
 	peer_expect_nothing();
 	say(PEER_ECE, 0, 10, ""); /* all of the window, but not the CWR */
 	assert_int_equal(ours->recovery->cwnd, 7 * MSS);
+	run_ms(RTT_MS); /* they are paced */
 	expect_all_new(5);
 	assert_int_equal(net_here()->stats.ecn_cuts, 1);
-	run_ms(RTT_MS);
 	say(PEER_ECE, 0, 11, ""); /* another mark */
 	assert_int_equal(ours->recovery->cwnd, 4900);
 	assert_int_equal(net_here()->stats.ecn_cuts, 2);

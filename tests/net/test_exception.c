@@ -161,7 +161,7 @@ static int teardown(void **state)
 {
 	int err = peer_teardown(state);
 
-	assert_false(fake_kernel_open);
+	assert_int_equal(fake_kernel_open, 0);
 	return err;
 }
 
@@ -530,6 +530,80 @@ static void test_a_taken_interface_ends_the_opening(void **state)
 	assert_int_equal(fake_frames_out, 0);
 }
 
+/* ---- set while it runs ---- */
+
+static int set(const char *text)
+{
+	struct net_exception *made = NULL;
+	int err =
+		text ? net_exception_make(0, text, &made, error, sizeof(error))
+		     : 0;
+
+	if (err < 0)
+		return err;
+	net_exception_use(0, made);
+	net_exception_settle(0, made);
+	return 0;
+}
+
+static void test_one_comes_and_goes_while_the_stack_runs(void **state)
+{
+	arp(1, US); /* whose MAC answers need */
+	assert_false(goes_to_kernel());
+	ip4(fake_mac, 6, US, 0, 1000, 22);
+	assert_false(goes_to_kernel());
+	assert_int_equal(set("tap:k"), 0);
+	assert_int_equal(fake_kernel_open, 1);
+	assert_int_equal(fake_kernel_conf.n_addrs, 2);
+	assert_true(goes_to_kernel());
+	other_type(fake_mac); /* refused, were there none */
+	assert_true(goes_to_kernel());
+	assert_int_equal(net_port_count(), NET_PORT_KERNEL - NET_PORT_FIRST);
+	assert_int_equal(set(NULL), 0);
+	assert_int_equal(fake_kernel_open, 0);
+	assert_false(goes_to_kernel());
+	ip4(fake_mac, 6, US, 0, 1000, 22);
+	assert_false(goes_to_kernel());
+	assert_int_equal(answers(), 1); /* a reset */
+	assert_int_equal(net_port_count(), NET_PORT_COUNT);
+}
+
+static void test_a_new_rule_goes_on_with_its_interface(void **state)
+{
+	assert_int_equal(set("tap:k,tcp=23"), 0);
+	assert_int_equal(fake_kernel_open, 1);
+	ip4(fake_mac, 6, US, 0, 1000, 22);
+	assert_false(goes_to_kernel());
+	ip4(fake_mac, 6, US, 0, 1000, 23);
+	assert_true(goes_to_kernel());
+	assert_int_equal(set("tap:k2"), 0);
+	assert_int_equal(fake_kernel_open, 1);
+	assert_string_equal(net_exception_now(0)->tap->name, "k2");
+	assert_true(goes_to_kernel());
+}
+
+static void test_a_rule_that_cannot_be_had_changes_nothing(void **state)
+{
+	assert_int_equal(set("tap:k,addr=off"), -EINVAL);
+	assert_non_null(strstr(error, "k is there with addr=on"));
+	assert_int_equal(set("tap:fake-busy"), -EBUSY);
+	assert_int_equal(set("tap:k,tcp=x"), -EINVAL);
+	assert_int_equal(fake_kernel_open, 1);
+	ip4(fake_mac, 6, US, 0, 1000, 22);
+	assert_true(goes_to_kernel());
+}
+
+/* One shard still goes by it: its interface stays until that lets go. */
+static void test_a_late_shard_keeps_the_interface_open(void **state)
+{
+	struct net_exception *late = net_exception_get(net_exception_now(0));
+
+	assert_int_equal(set(NULL), 0);
+	assert_int_equal(fake_kernel_open, 1);
+	net_exception_put(late);
+	assert_int_equal(fake_kernel_open, 0);
+}
+
 #define CASE(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
 #define WITH(before, test)                                                     \
 	cmocka_unit_test_setup_teardown(test, before, teardown)
@@ -559,6 +633,11 @@ int main(void)
 		CASE(test_a_port_that_is_behind_leaves_them_there),
 		CASE(test_ports_that_are_chosen_are_not_the_kernels),
 		cmocka_unit_test(test_a_taken_interface_ends_the_opening),
+		WITH(setup_without,
+		     test_one_comes_and_goes_while_the_stack_runs),
+		CASE(test_a_new_rule_goes_on_with_its_interface),
+		CASE(test_a_rule_that_cannot_be_had_changes_nothing),
+		CASE(test_a_late_shard_keeps_the_interface_open),
 	};
 
 	return cmocka_run_group_tests_name("exception", tests, NULL, NULL);

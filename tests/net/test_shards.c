@@ -269,6 +269,7 @@ static void test_more_shards_than_may_be_are_refused(void **state)
 	assert_int_equal(net_run(&opts, note, NULL), -EINVAL);
 	assert_non_null(strstr(opts.error, "--shards 3: --lcores names 2"));
 	assert_int_equal(net_run(&opts, NULL, NULL), -EINVAL);
+	assert_non_null(strstr(opts.error, "no function"));
 }
 
 int main(void)

@@ -428,6 +428,34 @@ static void test_recv_flags(void **state)
 	expect_bytes("ij");
 }
 
+static void *peek_all_body(void *arg)
+{
+	char a[2], b[6];
+	struct iovec iov[] = {{a, 2}, {NULL, 0}, {b, 6}};
+	struct msghdr msg = {.msg_iov = iov, .msg_iovlen = 3};
+
+	keep(recvmsg(fd, &msg, MSG_PEEK | MSG_WAITALL));
+	assert_memory_equal(a, "ab", 2);
+	assert_memory_equal(b, "cdef", 4);
+	return NULL;
+}
+
+/* The end of the stream ends a wait for more than there is. */
+static void test_peek_of_all_ends_with_the_stream(void **state)
+{
+	connected();
+	says("abc");
+	run(peek_all_body);
+	says("def");
+	assert_int_equal(ended, 0);
+	peer_send(&peer, PEER_ACK | PEER_FIN, NULL, 0);
+	run_rounds(4);
+	assert_int_equal(ended, 1);
+	assert_int_equal(result, 6);
+	read_some(9, 0);
+	expect_bytes("abcdef");
+}
+
 static void test_so_rcvtimeo(void **state)
 {
 	struct timeval tv = {.tv_usec = 50000};
@@ -565,6 +593,7 @@ int main(void)
 		T(test_close_wakes_accept),
 		T(test_read_blocks_until_bytes_come),
 		T(test_recv_flags),
+		T(test_peek_of_all_ends_with_the_stream),
 		T(test_so_rcvtimeo),
 		T(test_reset_is_told_once),
 		T(test_so_error_takes_a_reset),

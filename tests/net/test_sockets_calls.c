@@ -5,6 +5,7 @@
 #include "tests/net/sockets.h"
 
 #include <linux/sockios.h>
+#include <limits.h>
 #include <netdb.h>
 #include <sys/select.h>
 #include <sys/un.h>
@@ -26,7 +27,7 @@ int __dup2(int from, int to);
 int __fcntl(int number, int cmd, ...);
 int __poll(struct pollfd *fds, nfds_t n, int timeout);
 
-static char buf[64];
+static char buf[256];
 static int pair[2];
 
 /* ---- ours ---- */
@@ -284,6 +285,129 @@ static void test_every_option(void **state)
 	assert_int_equal(get(SOL_SOCKET, SO_TYPE, 2), 2); /* cut, as ever */
 }
 
+/* What is chosen before connect() holds behind it. */
+static void *chosen_body(void *arg)
+{
+	unsigned rate = 100000;
+
+	fd = socket(AF_INET, SOCK_STREAM, 0);
+	assert_int_equal(setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "reno", 4),
+			 0);
+	assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_MAX_PACING_RATE, &rate,
+				    sizeof(rate)),
+			 0);
+	assert_int_equal(bind_to(fd, "10.0.0.1", 0), 0);
+	get(IPPROTO_TCP, TCP_CONGESTION, 16);
+	assert_string_equal(buf, "reno");
+	assert_int_equal(setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "x", 1),
+			 -1);
+	assert_int_equal(errno, ENOENT);
+	keep(connect_to(fd, "10.0.0.2", 80));
+	return NULL;
+}
+
+#define MAX_PACING_RATE_AT 112 /* in the kernel's struct tcp_info */
+
+static void test_options_from_before_connect(void **state)
+{
+	uint64_t rate;
+
+	run(chosen_body);
+	answer_syn(PEER_SYN | PEER_ACK);
+	assert_int_equal(result, 0);
+	get(IPPROTO_TCP, TCP_CONGESTION, 16);
+	assert_string_equal(buf, "reno");
+	/* The C library's struct tcp_info ends before the rates. */
+	assert_int_equal(get(IPPROTO_TCP, TCP_INFO, MAX_PACING_RATE_AT + 8),
+			 MAX_PACING_RATE_AT + 8);
+	memcpy(&rate, buf + MAX_PACING_RATE_AT, sizeof(rate));
+	assert_in_range(rate, 99900, 100000);
+}
+
+/* ---- ports ---- */
+
+static unsigned port_of(int sock)
+{
+	struct sockaddr_in in = {0};
+	socklen_t len = sizeof(in);
+
+	assert_int_equal(getsockname(sock, (struct sockaddr *)&in, &len), 0);
+	return ntohs(in.sin_port);
+}
+
+static void *ports_body(void *arg)
+{
+	int a = socket(AF_INET, SOCK_STREAM, 0);
+	int b = socket(AF_INET, SOCK_STREAM, 0);
+	unsigned port;
+
+	assert_int_equal(bind_to(a, "10.0.0.1", 0), 0);
+	port = port_of(a);
+	assert_true(port);
+	assert_int_equal(listen(a, 1), 0);
+	assert_int_equal(port_of(a), port);
+	assert_int_equal(bind_to(b, "10.0.0.1", (uint16_t)port), -1);
+	assert_int_equal(errno, EADDRINUSE);
+	assert_int_equal(bind_to(b, "0.0.0.0", (uint16_t)port), -1);
+	assert_int_equal(errno, EADDRINUSE);
+	assert_int_equal(bind_to(b, "10.0.0.1", (uint16_t)(port ^ 1)), 0);
+	close(b);
+	close(a);
+	b = socket(AF_INET, SOCK_STREAM, 0);
+	assert_int_equal(bind_to(b, "0.0.0.0", (uint16_t)port), 0);
+	assert_int_equal(listen(b, 1), 0);
+	close(b);
+	keep(0);
+	return NULL;
+}
+
+static void test_ports_as_bind_tells_them(void **state)
+{
+	run(ports_body);
+	assert_int_equal(ended, 1);
+	assert_int_equal(result, 0);
+}
+
+/* ---- what the kernel refuses at once ---- */
+
+static void *refused_body(void *arg)
+{
+	int ends[2], other = socket(AF_INET, SOCK_STREAM, 0);
+	char c = 'x';
+	static struct iovec iov[IOV_MAX + 1]; /* of no bytes */
+	struct msghdr msg = {.msg_iov = iov, .msg_iovlen = IOV_MAX + 1};
+
+	assert_int_equal(pipe(ends), 0);
+#define REFUSED(call, err)                                                     \
+	(assert_int_equal(call, -1), assert_int_equal(errno, err))
+	REFUSED(accept(ends[0], NULL, NULL), ENOTSOCK);
+	REFUSED(accept(other, NULL, NULL), EINVAL);
+	REFUSED(recv(ends[0], &c, 1, 0), ENOTSOCK);
+	REFUSED(recvfrom(ends[0], &c, 1, 0, NULL, NULL), ENOTSOCK);
+	REFUSED(read(ends[1], &c, 1), EBADF);
+	REFUSED(write(ends[0], &c, 1), EBADF);
+	REFUSED(readv(fd, iov, IOV_MAX + 1), EINVAL);
+	REFUSED(writev(fd, iov, IOV_MAX + 1), EINVAL);
+	REFUSED(recvmsg(fd, &msg, 0), EMSGSIZE);
+	REFUSED(sendmsg(fd, &msg, 0), EMSGSIZE);
+	REFUSED(sendfile(fd, ends[0], NULL, 1), EINVAL);
+	close(ends[0]);
+	close(ends[1]);
+	ends[0] = open("/dev/zero", O_RDONLY | O_CLOEXEC);
+	REFUSED(sendfile(fd, ends[0], &(off_t){-1}, 1), EINVAL);
+	close(ends[0]);
+	close(other);
+	keep(0);
+	return NULL;
+}
+
+static void test_what_is_refused_does_not_wait(void **state)
+{
+	connected();
+	run(refused_body);
+	assert_int_equal(ended, 1);
+}
+
 /* ---- names ---- */
 
 static void *reverse_body(void *arg)
@@ -326,6 +450,9 @@ int main(void)
 		T(test_datagrams_of_the_kernels),
 		T(test_vectors_and_files_into_a_pipe),
 		T(test_every_option),
+		T(test_options_from_before_connect),
+		T(test_ports_as_bind_tells_them),
+		T(test_what_is_refused_does_not_wait),
 		T(test_names_the_other_way_round),
 	};
 

@@ -2,6 +2,8 @@
  * Descriptors: copies, children, other threads, limits, and the kernel's own in
  * coroutines.
  */
+#include "netstack/sockets/sockets_priv.h"
+/* after it: it has a variable fd */
 #include "tests/net/sockets.h"
 
 #include <pthread.h>
@@ -101,6 +103,30 @@ static void test_a_number_closed_behind_our_back(void **state)
 	assert_false(net_sockets_ours(fd));
 }
 
+/* fclose() closes the number inside the C library, and the socket with it. */
+static void test_fclose_closes_the_socket(void **state)
+{
+	struct segment s;
+	FILE *stream;
+	char c = 'x';
+	int next;
+
+	connected();
+	stream = fdopen(fd, "r+");
+	assert_non_null(stream);
+	assert_int_equal(fclose(stream), 0);
+	assert_false(net_sockets_ours(fd));
+	next = open("/dev/zero", O_RDONLY | O_CLOEXEC);
+	assert_int_equal(next, fd);
+	assert_int_equal(read(next, &c, 1), 1);
+	assert_int_equal(c, 0);
+	assert_int_equal(close(next), 0);
+	fd = -1;
+	do
+		assert_true(peer_next(&s));
+	while (!(s.flags & PEER_FIN));
+}
+
 /* ---- children ---- */
 
 /*
@@ -161,6 +187,46 @@ static void test_child_has_the_kernel_alone(void **state)
 	hears("still");
 }
 
+/* What a child has closed is a number like any other of its own. */
+static bool child_uses(int number)
+{
+	int pair[2];
+
+	return socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0 &&
+	       dup2(pair[0], number) == number && write(number, "x", 1) == 1 &&
+	       read(pair[1], &(char){0}, 1) == 1;
+}
+
+static void *fork_again_body(void *arg)
+{
+	pid_t child = fork();
+
+	if (child == 0) {
+		int again;
+		bool good = close(fd) == 0;
+
+		again = socket(AF_UNIX, SOCK_STREAM, 0);
+		good = good && again == fd && write(again, "x", 1) == -1 &&
+		       errno == ENOTCONN; /* the kernel's answer */
+		good = good && close(again) == 0 && child_uses(fd) &&
+		       close_range(3, ~0u, 0) == 0 && epoll_create1(0) == 3 &&
+		       close(3) == 0;
+		_exit(good ? 7 : 8);
+	}
+	waitpid(child, &status, 0);
+	keep(WEXITSTATUS(status));
+	return NULL;
+}
+
+static void test_child_takes_the_numbers_again(void **state)
+{
+	connected();
+	run(fork_again_body);
+	assert_int_equal(result, 7);
+	assert_int_equal(write(fd, "still", 5), 5);
+	hears("still");
+}
+
 /* What a vfork()ed child closes is its own. */
 static void *vfork_body(void *arg)
 {
@@ -215,6 +281,26 @@ static void test_exec(void **state)
 }
 
 /* ---- threads ---- */
+
+static void *turn(void *arg)
+{
+	*(int *)arg = net_whole_turn();
+	return NULL;
+}
+
+/* The stack's own threads run before a whole program's main() is a coroutine.
+ */
+static void test_no_thread_is_taken_for_main(void **state)
+{
+	pthread_t thread;
+	int turned = -1;
+
+	net_whole.on = true;
+	assert_int_equal(pthread_create(&thread, NULL, turn, &turned), 0);
+	assert_int_equal(pthread_join(thread, NULL), 0);
+	net_whole.on = false;
+	assert_int_equal(turned, 0);
+}
 
 static void *foreign(void *arg)
 {
@@ -526,9 +612,12 @@ int main(void)
 		T(test_dup2_of_ours),
 		T(test_close_range),
 		T(test_a_number_closed_behind_our_back),
+		T(test_fclose_closes_the_socket),
 		T(test_child_has_the_kernel_alone),
+		T(test_child_takes_the_numbers_again),
 		T(test_vfork_leaves_the_table),
 		T(test_exec),
+		T(test_no_thread_is_taken_for_main),
 		T(test_other_threads_are_refused),
 		T(test_outside_coroutines_nothing_waits),
 		T(test_accept_without_a_number_keeps_the_client),

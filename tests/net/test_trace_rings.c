@@ -37,6 +37,38 @@ static void test_as_many_have_a_ring_as_were_asked_for(void **state)
 	assert_int_equal(traced_rings(), 2);
 }
 
+/* 3000 need a larger table, where the ring there is must be found again. */
+static void test_their_number_changes_while_connections_live(void **state)
+{
+	const struct net_trace *trace;
+	struct net_conn *first;
+	struct peer p[4];
+
+	serve(traced_read_all);
+	traced_first(1);
+	for (unsigned i = 0; i < 2; i++) {
+		peer_connect(&p[i], (uint16_t)(1000 + i), 7, 99);
+		run_rounds(2);
+		first = i ? first : traced_conn;
+		assert_int_equal(traced_is_marked(traced_conn), i < 1);
+	}
+	trace = net_trace_of(first);
+	assert_int_equal(net_traces_keep(3000), 0);
+	assert_ptr_equal(net_trace_of(first), trace);
+	peer_connect(&p[2], 1002, 7, 99);
+	run_rounds(2);
+	assert_true(traced_is_marked(traced_conn));
+	assert_int_equal(net_traces_keep(0), 0);
+	peer_connect(&p[3], 1003, 7, 99);
+	run_rounds(2);
+	assert_false(traced_is_marked(traced_conn));
+	assert_int_equal(traced_rings(), 2);
+	peer_send(&p[0], PEER_RST, NULL, 0);
+	peer_send(&p[2], PEER_RST, NULL, 0);
+	run_ms(1100);
+	assert_int_equal(traced_rings(), 0);
+}
+
 static void test_rings_give_their_memory_back(void **state)
 {
 	struct peer p;
@@ -260,6 +292,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(test_as_many_have_a_ring_as_were_asked_for),
+		TEST(test_their_number_changes_while_connections_live),
 		TEST(test_rings_give_their_memory_back),
 		TEST(test_without_memory_a_connection_has_no_ring),
 		MANY_TEST(test_a_watch_has_a_bounded_number_of_rings),

@@ -1,29 +1,40 @@
 /*
- * coro.h - stackful coroutines, one scheduler a thread.
+ * coro.h - stackful coroutines, one scheduler per thread.
  *
  * THE RULE. By default coroutines share stacks: while a coroutine is switched
- * out, an address inside its stack belongs to somebody else. So nothing that
- * another coroutine, a timer or another thread touches may live on a
- * coroutine's stack: no mutex, no channel, no timer, no buffer given away.
- * Use the heap, static storage, or a private stack (CORO_STACK_PRIVATE). The
- * calls below that store a pointer refuse one into the shared stacks.
+ * out, the memory of its stack belongs to another. So nothing that another
+ * coroutine, a timer or another thread touches may live on a coroutine's stack:
+ * no mutex, no channel, no timer, no buffer given away. Use the heap, static
+ * storage, or a private stack (CORO_STACK_PRIVATE). The calls below that store
+ * a pointer end the process with a message if it points into a shared stack.
  *
  * Below each stack lies a guard that turns an overflow into a message: 1 MiB
  * below a shared stack, 64 KiB below a private one. Compile coroutines with
- * -fstack-clash-protection (pkg-config's cflags have it), or a larger array in
- * one function can step over the guard into somebody else's stack.
+ * -fstack-clash-protection (it is in pkg-config's cflags), or a larger array in
+ * one function can step over the guard into another stack.
  *
- * Threads: a scheduler, its coroutines and its timers belong to the thread
- * that opened it; a call from another thread is refused (-EPERM, or an abort
- * with a message where nothing can be returned). What may be called from any
- * thread says so: coro_post(), coro_call(), coro_wake_post(), coro_sched_ref()
- * and coro_sched_unref(), and the calls of shared channels (coro_chan.h).
+ * Threads: a scheduler, its coroutines and its timers belong to the thread that
+ * opened it, and unless its comment says otherwise a call is made from that
+ * thread, inside a coroutine or outside. A call from another thread returns
+ * -EPERM, or ends the process with a message where it cannot return an error.
+ * Any thread may call coro_post(), coro_call(), coro_wake_post(),
+ * coro_sched_ref(), coro_sched_unref(), the calls that ask about the calling
+ * thread (coro_self(), coro_sched_self(), coro_inside()), and the calls of
+ * shared channels (coro_chan.h).
  *
  * Blocking calls block the calling coroutine, never the thread. Each obeys the
- * coroutine's inherited deadline (coro_deadline_set) and coro_cancel(), and
- * returns 0, -ETIMEDOUT or -ECANCELED beside what its own comment names;
- * -ENOMEM if the bytes of a stack could not be put aside, -EPERM outside a
- * coroutine. Times are absolute nanoseconds of the scheduler's clock.
+ * coroutine's own deadline (coro_deadline_set()) and coro_cancel(). Besides the
+ * errors that its comment names it can return
+ *   -EPERM      called outside a coroutine
+ *   -ECANCELED  coro_cancel() was called on the coroutine, or it is being ended
+ *   -ETIMEDOUT  the deadline of the coroutine, or of the call, has passed
+ *   -ENOMEM     the bytes of a stack could not be saved
+ * Times are nanoseconds of the scheduler's clock; deadlines are absolute, and
+ * CORO_FOREVER means none.
+ *
+ * Calls return 0 or a count, or a negative errno. Unless a comment says
+ * otherwise, a pointer that is passed in is borrowed until the call returns,
+ * and an `out` pointer is written only on success.
  */
 #pragma once
 
@@ -42,7 +53,8 @@ extern "C" {
 struct coro;
 struct coro_sched;
 
-typedef void *(*coro_fn)(void *arg); /* what it returns is the join result */
+/* The body of a coroutine; coro_join() stores what it returns. */
+typedef void *(*coro_fn)(void *arg);
 
 /* ---- attributes ---- */
 
@@ -65,12 +77,12 @@ struct coro_attr {
 /* A zeroed struct equals the defaults. Wrong values are refused: -EINVAL. */
 struct coro_sched_attr {
 	int64_t (*clock_ns)(void *ctx); /* monotonic; NULL: CLOCK_MONOTONIC */
-	void *clock_ctx;		/* borrowed, given to clock_ns */
+	void *clock_ctx;      /* borrowed until the scheduler closes */
 	size_t stack_size;    /* of a shared stack; 0: 256 KiB; 16 KiB..4 MiB */
 	unsigned stack_count; /* shared stacks; 0: 64; at most 1024 */
 	bool no_crash_report; /* don't handle SIGSEGV, SIGBUS, SIGFPE, SIGILL
-				 and SIGABRT to say which coroutine crashed, or
-				 overflowed its stack, before it does */
+				 and SIGABRT to report which coroutine crashed
+				 or overflowed its stack */
 	bool measure_stacks;  /* exact high-water marks; slow, for sizing; also
 				 by CORO_MEASURE_STACKS in the environment */
 	unsigned post_capacity; /* of the queue of coro_post(); 0: 1024; rounded
@@ -80,152 +92,205 @@ struct coro_sched_attr {
 /* ---- scheduler ---- */
 
 /*
- * Open the calling thread's scheduler and make it the thread's own.
- * attr: borrowed for the call. *out: owned by the caller until
- * coro_sched_close(). Returns 0, -EINVAL (a wrong attribute), -EEXIST (the
- * thread has one), -ENOMEM, -ENOTSUP (user shadow stacks are active, which
- * these switches don't maintain).
+ * Opens a scheduler for the calling thread. attr: NULL means the defaults.
+ * *out: owned by the caller until coro_sched_close(). Returns 0 or
+ *   -EINVAL   an attribute is wrong
+ *   -EEXIST   the thread has a scheduler
+ *   -ENOTSUP  user shadow stacks are active, which the switches do not maintain
+ *   -ENOMEM
+ *   -EMFILE, -ENFILE
+ *             no descriptor for an eventfd is left
  */
 int coro_sched_open(const struct coro_sched_attr *attr,
 		    struct coro_sched **out);
 
 /*
- * coro_sched_shut() first, then destroy every coroutine left (their cleanups
- * run), and free everything. Outside coroutines only. Armed timers are
- * forgotten, not called, and so are wake-ups (coro_wake_post) not yet run.
+ * Closes a scheduler: coro_sched_shut() first, then destroys the coroutines
+ * that are left (their cleanups run), and frees everything. Armed timers and
+ * wake-ups that have not run (coro_wake_post()) are dropped without a call. A
+ * call inside a coroutine or from another thread, and a lack of memory to run a
+ * cleanup, end the process with a message.
  */
 void coro_sched_close(struct coro_sched *s);
 
-/* The calling thread's scheduler, NULL if it has none. */
+/* Returns the calling thread's scheduler, NULL if it has none. */
 struct coro_sched *coro_sched_self(void);
 
 /*
- * At most one round: resume every coroutine that was ready at the call once;
- * those made ready meanwhile wait for the next round. Returns how many were
- * resumed. Outside coroutines only.
+ * Runs one round: what was posted, then each coroutine that is ready, once.
+ * Coroutines that become ready meanwhile wait for the next round. Returns how
+ * many were resumed; 0 inside a coroutine or from another thread.
  */
 unsigned coro_sched_round(struct coro_sched *s);
 
-/* Is anything in the run queue (or posted from outside)? */
+/* Returns whether a coroutine is ready, or anything has been posted. */
 bool coro_sched_ready(const struct coro_sched *s);
 
 /*
- * Set the cached time and run every timer due by then (sleeps, deadlines,
- * struct coro_timer). A time before the cached one is taken as the cached one.
+ * Sets the cached time and runs every timer that is due (sleeps, deadlines,
+ * struct coro_timer). The cached time never goes back. In a timer's callback it
+ * sets the time only.
  */
 void coro_sched_advance(struct coro_sched *s, int64_t now_ns);
 
-/* The cached time: that of the last coro_sched_advance(). */
+/* Returns the cached time: that of the last coro_sched_advance(). */
 int64_t coro_sched_now(const struct coro_sched *s);
 
-/* Read the scheduler's clock (not cached). */
+/* Reads the scheduler's clock (not cached). */
 int64_t coro_sched_clock(const struct coro_sched *s);
 
 /*
- * A lower bound of when an advance has a timer to fire: may be early (by a
- * timer that was pushed back), is never late.
- * CORO_FOREVER if no timer is armed.
+ * Returns when the next timer is due, or earlier (if a timer has been moved to
+ * a later time), never later; CORO_FOREVER if no timer is armed.
  */
 int64_t coro_sched_next_ns(const struct coro_sched *s);
 
 /* ---- coroutines the scheduler runs ---- */
 
 /*
- * Create a coroutine and make it ready. Callable inside and outside
- * coroutines. attr: borrowed for the call, NULL = defaults. arg: borrowed; not
- * a place on a shared stack.
+ * Creates a coroutine that runs fn(arg), and makes it ready. attr: NULL means
+ * the defaults. arg: borrowed by fn; not on a shared stack.
  *
- * Who frees it: with out == NULL the coroutine is detached, and recycled when
- * its body returns. With out != NULL the caller owns a handle that stays valid,
- * even after the body has returned, until exactly one of coro_join(),
- * coro_detach() or coro_destroy() gives it back.
+ * With out == NULL the coroutine is detached: it is freed when its body
+ * returns. Otherwise the caller owns a handle, which stays valid after the body
+ * has returned, until exactly one of coro_join(), coro_detach() and
+ * coro_destroy() gives it back.
  *
- * Returns 0, -ENOMEM, -EINVAL (a wrong attribute), -EPERM (foreign thread).
+ * Returns 0, -ENOMEM, -EINVAL (an attribute is wrong, or fn is NULL) or -EPERM
+ * (s is not the calling thread's scheduler).
  */
 int coro_spawn(struct coro_sched *s, const struct coro_attr *attr, coro_fn fn,
 	       void *arg, struct coro **out);
 
-/* The running coroutine; NULL outside. */
+/* Returns the running coroutine; NULL outside a coroutine. */
 struct coro *coro_self(void);
 
 /*
- * Wait until coro_unpark(). An unpark that came first is remembered (one, not
+ * Blocks until coro_unpark(). An unpark that came first is remembered (one, not
  * a count) and makes the call return at once. Other blocking calls never
- * consume it. Returns 0, -ECANCELED, -ETIMEDOUT.
+ * consume it. Returns 0 or an error of blocking calls.
  */
 int coro_park(void);
 
-/* The same with a deadline of its own beside the inherited one. */
+/* Like coro_park(), but returns -ETIMEDOUT also at deadline_ns. */
 int coro_park_until(int64_t deadline_ns);
 
-/* Make a parked coroutine ready, or make its next park return at once. */
+/*
+ * Makes a parked coroutine ready, or makes its next park return at once. A
+ * coroutine that has ended is ignored.
+ */
 void coro_unpark(struct coro *co);
 
-/* Let the others that are ready run first. Returns 0 or -ECANCELED. */
+/*
+ * Lets the other ready coroutines run first. Returns 0, -ECANCELED, -EPERM or
+ * -ENOMEM; deadlines do not matter.
+ */
 int coro_yield(void);
 
-/* Sleep for so long / until then. Returns 0; -ETIMEDOUT when the inherited
- * deadline came first, -ECANCELED. Never returns early otherwise. */
+/*
+ * Sleeps for ns, or until t_ns. Never returns 0 early; a time that has passed
+ * yields. Returns 0, or an error of blocking calls: -ETIMEDOUT if the
+ * coroutine's own deadline came first.
+ */
 int coro_sleep_ns(int64_t ns);
 int coro_sleep_until(int64_t t_ns);
 
 /*
- * Ask a coroutine to stop: the call it is blocked in, or else its next
- * blocking call, returns -ECANCELED. Told once: after that it may block again,
- * to say goodbye to a peer for instance; coro_cancelled() keeps answering true.
+ * Asks a coroutine to stop: the call that it is blocked in, or else its next
+ * blocking call, returns -ECANCELED. Only one call does, so that the coroutine
+ * may block again, for example to send a last message. Does not block. A
+ * coroutine that has ended is ignored.
  */
 void coro_cancel(struct coro *co);
-bool coro_cancelled(void); /* of the running coroutine */
 
 /*
- * Wait for the body to return, store what it returned (result may be NULL),
- * and give the handle back. On an error the handle stays the caller's. From
- * outside coroutines it doesn't wait: -EBUSY unless it has ended.
- * Returns 0, -ECANCELED, -ETIMEDOUT, -EDEADLK (itself), -EBUSY (another one
- * joins it), -EINVAL (detached).
+ * Returns whether coro_cancel() was ever called on the running coroutine; false
+ * outside a coroutine.
+ */
+bool coro_cancelled(void);
+
+/*
+ * Blocks until the body has returned, stores what it returned in *result
+ * (result may be NULL), and gives the handle back. After an error the caller
+ * still owns the handle. Outside a coroutine it does not wait. Returns 0 or
+ *   -EBUSY    another coroutine joins it; outside a coroutine: it has not ended
+ *   -EDEADLK  co is the calling coroutine
+ *   -EINVAL   co is detached
+ *   -EPERM    co belongs to another thread
+ *   -ENOMEM
  */
 int coro_join(struct coro *co, void **result);
 int coro_join_until(struct coro *co, void **result, int64_t deadline_ns);
 
-/* Give the handle back; the coroutine is recycled when its body returns. */
+/*
+ * Gives the handle back: the coroutine is freed when its body returns. A
+ * coroutine that is detached already is ignored; one that another coroutine
+ * joins ends the process with a message.
+ */
 void coro_detach(struct coro *co);
 
 /*
- * Deadline of every blocking call of the running coroutine from now on.
- * Returns the previous one, to be put back. CORO_FOREVER: none.
+ * Sets the deadline of every blocking call of the running coroutine from now
+ * on; CORO_FOREVER removes it. Returns the previous one, for the caller to
+ * restore. Outside a coroutine it sets the deadline that inherit_deadline takes
+ * over there.
  */
 int64_t coro_deadline_set(int64_t deadline_ns);
+
+/* Returns the deadline that coro_deadline_set() set, CORO_FOREVER if none. */
 int64_t coro_deadline(void);
 
-/* End the running coroutine as if its body had returned result. */
+/*
+ * Ends the running coroutine as if its body had returned result. Outside a
+ * coroutine it ends the process with a message.
+ */
 void coro_exit(void *result) __attribute__((noreturn));
 
 /*
- * Run fn(arg) when the coroutine ends, in whatever way; the last pushed first.
- * It runs in the coroutine, may use its locals, and can't block (-ECANCELED).
- * Pop takes the last pushed off, and runs it if asked.
- * Returns 0, -ENOMEM, -EPERM (outside); pop: -ENOENT (there is none).
+ * Push has fn(arg) run when the coroutine ends, in whatever way; the function
+ * that was pushed last runs first. It runs in the coroutine and may use its
+ * locals; blocking calls in it return -ECANCELED. arg: borrowed; it may lie on
+ * the coroutine's stack. Pop removes the function that was pushed last, and
+ * runs it if `run` is true. Push returns 0, -ENOMEM or -EPERM (outside a
+ * coroutine); pop 0, -ENOENT (there is none) or -EPERM.
  */
 int coro_cleanup_push(void (*fn)(void *arg), void *arg);
 int coro_cleanup_pop(bool run);
 
 /*
- * Coroutine-local storage. A key is the process's; each coroutine has its own
- * value for it, NULL at first. The destructor (or NULL) gets a value that isn't
- * NULL when its coroutine ends, after the cleanups. Delete a key when no
- * coroutine holds a value for it. Returns 0, -EAGAIN (256 keys in use),
- * -ENOMEM, -EINVAL (no such key), -EPERM (outside).
+ * Coroutine-local storage. A key belongs to the process, and each coroutine has
+ * its own value for it, NULL at first. When a coroutine ends, after its
+ * cleanups, destructor (may be NULL) is called with each of its values that is
+ * not NULL, in at most four turns if destructors set values again. Any thread
+ * may create a key, and delete one for which no coroutine has a value. Returns
+ * 0, -EAGAIN (create: 256 keys are in use) or -EINVAL (delete: no such key).
  */
 int coro_key_create(void (*destructor)(void *value), unsigned *key);
 int coro_key_delete(unsigned key);
+
+/*
+ * Sets the running coroutine's value of a key; value is borrowed until it is
+ * replaced or its destructor is called. Returns 0, -EINVAL (no such key),
+ * -ENOMEM or -EPERM (outside a coroutine).
+ */
 int coro_local_set(unsigned key, void *value);
+
+/*
+ * Returns the running coroutine's value of a key; NULL if it has set none, and
+ * outside a coroutine.
+ */
 void *coro_local_get(unsigned key);
 
-/* coro_park_until() under a name of the caller's (static storage), which dumps
- * and reports show as the place where the coroutine waits. */
+/*
+ * Like coro_park_until(), with a name (static storage) that dumps and reports
+ * show as the place where the coroutine waits.
+ */
 int coro_park_at(const char *where, int64_t deadline_ns);
 
-/* What attr.name said; valid while the coroutine's scheduler is open. */
+/*
+ * Returns the name of a coroutine (coro_attr.name). Borrowed: valid while its
+ * scheduler is open.
+ */
 const char *coro_name(const struct coro *co);
 
 /* ---- the asymmetric core: resuming by hand, values both ways ---- */
@@ -242,28 +307,35 @@ struct coro_pair { /* private: two registers */
 	long err;
 };
 
+/* The parts of coro_resume() and coro_suspend(): private. */
 struct coro_pair coro_resume_pair(struct coro *co, void *in);
 struct coro_pair coro_suspend_pair(void *out);
 
 /*
- * Create a coroutine that nobody runs yet: coro_resume() it, or coro_start()
- * it to let the scheduler. As coro_spawn() otherwise. The handle is the
- * caller's: coro_destroy() it.
+ * Creates a coroutine that does not run until coro_resume(), or until
+ * coro_start() gives it to the scheduler. The caller owns the handle, and gives
+ * it back with coro_destroy(); if the scheduler runs it, coro_join() or
+ * coro_detach() do as well. Errors as in coro_spawn().
  */
 int coro_create(struct coro_sched *s, const struct coro_attr *attr, coro_fn fn,
 		struct coro **out);
 
 /*
- * Run co until it suspends or ends. in: becomes its body's argument the first
- * time, then what its coro_suspend() gives. *out (may be NULL): what it
- * suspended with, or returned. From anywhere, nested to any depth.
+ * Runs co until it suspends or ends. `in` is the argument of its body the first
+ * time, and then the value that its coro_suspend() gives. *out (out may be
+ * NULL) gets the value that it suspended with, or returned. May be called
+ * inside a coroutine or outside, nested to any depth.
  *
- * If co blocks meanwhile, it waits for the scheduler and the caller waits for
- * it, as if it had blocked itself; but a thread can't: -EAGAIN at once.
+ * If co blocks meanwhile, it waits for the scheduler and the calling coroutine
+ * waits for co, as if it had blocked itself. Outside a coroutine the call
+ * returns -EAGAIN at once instead.
  *
- * Returns 0; -EAGAIN also when co was destroyed while it blocked; -ESRCH (it
- * has ended); -EBUSY (it runs, is queued, or blocks); -EPERM (foreign thread);
- * -ENOMEM.
+ * Returns 0 or
+ *   -EAGAIN  co has blocked, see above, or was destroyed while it was blocked
+ *   -ESRCH   co has ended
+ *   -EBUSY   co runs, is in the run queue, or is blocked
+ *   -EPERM   co belongs to another thread
+ *   -ENOMEM  the bytes of a stack could not be saved
  */
 static inline int coro_resume(struct coro *co, void *in, void **out)
 {
@@ -275,9 +347,11 @@ static inline int coro_resume(struct coro *co, void *in, void **out)
 }
 
 /*
- * Go back to the one that resumed us, which gets out; *in (may be NULL) is what
- * the next resume gives. A coroutine the scheduler runs goes back to it.
- * Returns 0, -EPERM (outside), -ECANCELED (in a cleanup), -ENOMEM.
+ * Returns to the coro_resume() that runs this coroutine, whose *out gets `out`.
+ * *in (in may be NULL) gets the value that the next resume gives. A coroutine
+ * that the scheduler runs returns to it, until coro_resume() or coro_start().
+ * Returns 0, -EPERM (outside a coroutine), -ECANCELED (in a cleanup) or -ENOMEM
+ * (the bytes of a stack could not be saved).
  */
 static inline int coro_suspend(void *out, void **in)
 {
@@ -288,30 +362,41 @@ static inline int coro_suspend(void *out, void **in)
 	return (int)pair.err;
 }
 
-/* Let the scheduler run a coroutine that coro_create() or coro_reset() made
- * (its argument is arg), or one that suspended (its coro_suspend() gives arg).
- * Returns 0, -EBUSY, -ESRCH, -EPERM. */
+/*
+ * Gives a coroutine to the scheduler: one that coro_create() or coro_reset()
+ * has made, whose body gets arg, or one that has suspended, whose
+ * coro_suspend() gives arg. arg is borrowed by the coroutine. Returns 0, -EBUSY
+ * (it runs, is in the run queue, or is blocked), -ESRCH (it has ended) or
+ * -EPERM (it belongs to another thread).
+ */
 int coro_start(struct coro *co, void *arg);
 
+/* Returns the state of a coroutine. */
 enum coro_status coro_status(const struct coro *co);
 
-/* Make an ended coroutine new again, of the same attributes, to run fn.
- * Returns 0, -EBUSY (it hasn't ended), -EINVAL (no handle), -ENOMEM. */
+/*
+ * Makes a coroutine that has ended new, with the same attributes, to run fn.
+ * The caller keeps its handle. Returns 0, -EBUSY (it has not ended), -EINVAL
+ * (co is detached, or fn is NULL), -ENOMEM or -EPERM (it belongs to another
+ * thread).
+ */
 int coro_reset(struct coro *co, coro_fn fn);
 
 /*
- * End a coroutine wherever it waits and give its handle back, if there is one.
- * Its cleanups and local destructors run, in it, now. A lock it holds, or has
- * been given and not yet returned with, stays locked; a semaphore's count, a
- * signal or a channel's value that it has been given so is lost. Unlock in a
- * cleanup, and coro_cancel() one that waits for such things: it loses none.
+ * Ends a coroutine wherever it waits, and gives its handle back, if there is
+ * one. Its cleanups and local destructors run now, in the coroutine. A lock
+ * that it holds, or that was handed to it while it waited, stays locked; a
+ * semaphore's count, a signal or a channel's value that was handed to it is
+ * lost. Unlock in a cleanup, and stop a coroutine that waits for such things
+ * with coro_cancel(), which loses none.
  *
  * Returns 0, -EBUSY (it runs, has resumed another, or is being joined), -EPERM
- * (foreign thread), -ENOMEM (no room to run the cleanups; nothing changed).
+ * (it belongs to another thread) or -ENOMEM (no memory to run the cleanups;
+ * nothing has changed).
  */
 int coro_destroy(struct coro *co);
 
-/* Is the caller in a coroutine? */
+/* Returns whether the caller is in a coroutine. */
 static inline bool coro_inside(void)
 {
 	return coro_self() != NULL;
@@ -320,86 +405,104 @@ static inline bool coro_inside(void)
 /* ---- a loop for programs that have none ---- */
 
 /*
- * Run until nothing is left to run or to wait for (0), or coro_sched_stop()
- * (0). The thread sleeps while only timers or other threads can go on. When
- * coroutines are blocked and nothing can wake them, says so on stderr with a
- * dump, and returns -EDEADLK; -EPERM inside a coroutine. Programs that have a
- * loop of their own call coro_sched_advance() and coro_sched_round().
+ * Runs until no coroutine, timer or hold (coro_sched_hold()) is left to run or
+ * wait for, or until coro_sched_stop(). The thread sleeps while there is
+ * nothing to do. Programs that have a loop of their own call
+ * coro_sched_advance() and coro_sched_round() instead. Returns 0 or
+ *   -EDEADLK  coroutines are blocked and nothing can wake them; a message and a
+ *             dump go to stderr
+ *   -EPERM    called inside a coroutine or from another thread
+ * or an error of coro_sched_wait().
  */
 int coro_sched_run(struct coro_sched *s);
+
+/* Makes coro_sched_run() return, after its current round. */
 void coro_sched_stop(struct coro_sched *s);
 
-/* While the sum of holds is above zero, something outside (another thread, a
- * device) may yet post: coro_sched_run() waits for it. */
+/*
+ * Adds n, which may be negative, to the number of holds. While that is above
+ * zero, something outside (another thread, a device) may still post, and
+ * coro_sched_run() waits for it.
+ */
 void coro_sched_hold(struct coro_sched *s, int n);
 
-/* Sleep the thread until something is ready or posted, or until then. 0, or
- * -errno of the wait. Outside coroutines. */
+/*
+ * Sleeps, the whole thread, until a coroutine is ready, something is posted, a
+ * descriptor that is waited for is ready, or until_ns; a signal ends the sleep
+ * early. Called outside coroutines. Returns 0, or an error of ppoll(2) such as
+ * -ENOMEM.
+ */
 int coro_sched_wait(struct coro_sched *s, int64_t until_ns);
 
 /* ---- from other threads ---- */
 
 /*
- * Run fn(arg) on the scheduler's thread, in its next coro_sched_round(),
- * outside any coroutine: fn may unpark, spawn and post, not block. Callable
- * from any thread, with a scheduler of its own or without, from inside and
+ * Runs fn(arg) on the scheduler's thread, in its next coro_sched_round(),
+ * outside any coroutine: fn may unpark, spawn and post; it must not block. May
+ * be called from any thread, with or without a scheduler of its own, inside and
  * outside coroutines, and from signal handlers. Never waits and never
- * allocates: the queue has coro_sched_attr.post_capacity places. What one
- * thread posts runs in the order it was posted. A scheduler that sleeps
- * (coro_sched_run, coro_sched_wait) is woken; one that is polled sees the post
- * in its next round.
+ * allocates: the queue has coro_sched_attr.post_capacity places. Functions that
+ * one thread posts run in the order in which it posted them. A scheduler that
+ * sleeps (coro_sched_run(), coro_sched_wait()) is woken; one that is polled
+ * sees the post in its next round.
  *
- * s: open, or referenced (coro_sched_ref). arg: borrowed until fn has run; not
- * a place on a shared stack. Each fn whose coro_post() returned 0 runs exactly
- * once: what is still queued when the scheduler closes runs then.
- * Returns 0, -EAGAIN (the queue is full), -ESHUTDOWN (it closes or has closed).
+ * s: open, or referenced (coro_sched_ref()). arg: borrowed until fn has run;
+ * not on a shared stack. Each function whose coro_post() returned 0 runs
+ * exactly once: those still queued when the scheduler closes run then. Returns
+ * 0, -EAGAIN (the queue is full) or -ESHUTDOWN (s closes or has closed).
  */
 int coro_post(struct coro_sched *s, void (*fn)(void *arg), void *arg);
 
 /*
- * Block the calling coroutine until fn(arg) has run on the thread of `to`, as
- * by coro_post() but without its queue's bound; *result (may be NULL) is what
- * fn returned. `to` may be the caller's own scheduler. arg: not a place on a
- * shared stack.
+ * Blocks the calling coroutine until fn(arg) has run on the thread of `to`, as
+ * with coro_post() but without the bound of its queue. *result (result may be
+ * NULL) gets what fn returned. `to` is open or referenced, and may be the
+ * caller's own scheduler. arg: borrowed until the call returns; not on a shared
+ * stack.
  *
- * Returns 0, or an error, and then fn has not run and never will: -ETIMEDOUT,
- * -ECANCELED, -ESHUTDOWN (`to` closes or has closed), -EAGAIN (1,024 calls of
- * the caller's scheduler were given up and still lie with others that do not
- * come round), -ENOMEM, -EPERM (outside a coroutine). Once fn has begun, the
- * call waits for its end whatever the deadline: it returns 0, and a
- * coro_cancel() is told to the next blocking call. Destroying a coroutine whose
- * fn has begun waits for fn, with its thread.
+ * Once fn has begun, the call waits for its end whatever the deadline and
+ * returns 0; the next blocking call then reports a coro_cancel(). Destroying a
+ * coroutine whose fn has begun makes the thread wait for fn.
+ *
+ * Returns 0, or an error, and then fn has not run and never will: one of
+ * blocking calls, or
+ *   -ESHUTDOWN  `to` closes or has closed
+ *   -EAGAIN     1,024 calls that coroutines of the caller's scheduler have
+ *               given up are still queued at schedulers that do not run
+ *   -ENOMEM
  */
 int coro_call(struct coro_sched *to, coro_fn fn, void *arg, void **result);
 int coro_call_until(struct coro_sched *to, coro_fn fn, void *arg, void **result,
 		    int64_t deadline_ns);
 
 /*
- * Close the scheduler to others: from now on coro_post() and coro_call() to it
- * return -ESHUTDOWN; what was posted before runs now. For programs that take
- * down other things before coro_sched_close(), which begins with it. Outside
- * coroutines.
+ * Closes the scheduler to other threads: from now on coro_post() and
+ * coro_call() to it return -ESHUTDOWN; functions that were posted before run
+ * now. For programs that take other things down before coro_sched_close(),
+ * which begins with it. A call inside a coroutine or from another thread ends
+ * the process with a message.
  */
 void coro_sched_shut(struct coro_sched *s);
 
 /*
- * Keep the struct valid for coro_post(), coro_call() and coro_wake_post() after
- * the scheduler has closed. A thread that posts needs a reference unless it is
- * certain that the scheduler is open during the call (it is the thread's own;
- * its thread is joined later). Take one on the scheduler's thread, or where
- * there is one already. Returns s. Unref: NULL is ignored; not in signal
- * handlers.
+ * Take and give back a reference, which keeps the struct valid for coro_post(),
+ * coro_call() and coro_wake_post() after the scheduler has closed. A thread
+ * that posts needs one unless it is certain that the scheduler is open during
+ * the call (because it is its own, or because the scheduler's thread joins it
+ * before closing). Take one on the scheduler's thread, or on a thread that has
+ * one already. Unref: any thread, not in a signal handler; NULL is ignored. Ref
+ * returns s.
  */
 struct coro_sched *coro_sched_ref(struct coro_sched *s);
 void coro_sched_unref(struct coro_sched *s);
 
 /*
- * A wake-up from another thread or a signal handler: coro_post() for one fixed
- * purpose, with memory of the caller's, which must stay until the callback has
- * begun. Posting is lock-free; the callback runs on the scheduler's thread,
- * outside coroutines, at its next round; it may unpark and spawn. Posting again
- * before it ran adds nothing. One that has not run when the scheduler closes,
- * or is posted later, is forgotten.
+ * A wake-up from another thread or a signal handler: a coro_post() of one fixed
+ * callback, with the caller's memory, which must stay valid until the callback
+ * has begun. fn runs on the scheduler's thread, outside coroutines, in its next
+ * round; it may unpark and spawn; it must not block. Posting again before it
+ * ran adds nothing. A wake-up that has not run when the scheduler closes, or
+ * that is posted later, is dropped.
  */
 struct coro_wake {
 	struct coro_wake *next; /* private */
@@ -408,123 +511,161 @@ struct coro_wake {
 	void (*fn)(struct coro_wake *w);
 };
 
+/* Initialises a wake-up, before it is posted. From any thread. */
 void coro_wake_init(struct coro_wake *w, void (*fn)(struct coro_wake *w));
+
+/*
+ * Posts a wake-up, without locks. From any thread or signal handler. s: open,
+ * or referenced (coro_sched_ref()). w: not on a shared stack.
+ */
 void coro_wake_post(struct coro_sched *s, struct coro_wake *w);
 
 /* ---- diagnostics ---- */
 
-/* Every coroutine, its state and where it waits, and the names' sums, to fd. */
+/*
+ * Writes to the descriptor fd every coroutine, its state and where it waits,
+ * and the high-water mark of each name. Allocates nothing: a signal handler on
+ * the scheduler's thread may call it.
+ */
 void coro_sched_dump(struct coro_sched *s, int fd);
 
-/* What is known of a coroutine. The texts are good while it lives. */
+/* A description of a coroutine. The texts are borrowed while it lives. */
 struct coro_info {
 	const struct coro *co;
 	const char *name, *state;
 	const char *where;  /* the call it waits in, NULL: it does not wait */
 	size_t stack_bytes; /* coro_stack_high_water() */
-	int64_t wakes_ns;   /* CORO_FOREVER: no timer of its own will */
+	int64_t wakes_ns;   /* its timer; CORO_FOREVER: it has none */
 	bool cancelled;
 };
 
 /*
- * A walk over a scheduler's coroutines in pieces, between which they may come
- * and go: one that lives from the beginning to the end is told once. Zeroed at
- * first; with `begun` and `left` as an earlier walk had them it goes on there.
+ * The state of a walk over a scheduler's coroutines in pieces, between which
+ * coroutines may begin and end; one that lives during the whole walk is
+ * reported once. Zeroed at first. A walk whose `begun` and `left` are copied
+ * from an earlier one continues it.
  */
 struct coro_walk {
 	uint64_t left;
-	const void *chunk; /* private; NULL when it goes on */
+	const void *chunk; /* private; NULL to continue another walk */
 	bool begun, done;
 };
 
 /*
- * The next piece: at most max coroutines, and at most `looks` places looked at,
- * which bounds what a call costs. Returns how many out[] were filled; fewer
- * than max is not the end, walk->done is. On the scheduler's thread.
+ * Walks on by at most max coroutines and at most `looks` places, which bounds
+ * the cost of a call. Returns how many out[] were filled. The walk is at its
+ * end when walk->done is true, not when fewer than max were filled.
  */
 unsigned coro_sched_walk(const struct coro_sched *s, struct coro_walk *walk,
 			 struct coro_info *out, unsigned max, unsigned looks);
 
-/* Dump to stderr when the signal comes (SIGQUIT, say): at the next round; at
- * once, if it comes a second time before that. 0, -EINVAL, -EBUSY (another
- * scheduler of the process has it). */
+/*
+ * Dumps to stderr when the signal signo (such as SIGQUIT) comes: in the next
+ * round, or at once if it comes a second time before that. Closing the
+ * scheduler restores the previous action. Returns 0, -EINVAL (signo cannot be
+ * handled) or -EBUSY (a scheduler of the process does this already).
+ */
 int coro_sched_dump_on_signal(struct coro_sched *s, int signo);
 
 /*
- * What messages about a coroutine say beside its name: whose it is. fn is asked
- * about words from where the coroutine began, its body's argument among them,
- * and from its registers. If it knows one, it writes what it knows, at most len
- * bytes with the NUL, and returns true. It is called in signal handlers: it
- * must be async-signal-safe, and follow no word before it has made sure that it
- * is what it seems.
+ * Describes the object that a coroutine works for. fn is called with words from
+ * the first frames of a coroutine, including the argument of its body, and from
+ * its registers. If it recognises a word, it writes a description of at most
+ * len bytes with the NUL to text and returns true. It is called in signal
+ * handlers, so it must be async-signal-safe, and must check that a word is the
+ * pointer that it seems before following it.
  */
 typedef bool (*coro_recognize_fn)(uintptr_t word, char *text, size_t len);
+
+/* Sets the function that adds to messages about a coroutine; NULL: none. */
 void coro_sched_recognize(struct coro_sched *s, coro_recognize_fn fn);
 
 /*
- * What comes after a body, for a scheduler whose coroutines share it: fn is
- * called with the argument that the running coroutine gave to coro_set_last(),
- * when its body returns, on its stack; it may block. So a body can be the tail
- * call of what prepared it, and nothing below its frame is kept while it waits.
- * Not for a coroutine that coro_exit() or coro_destroy() ends. arg is borrowed;
- * with NULL, as at the beginning, nothing is called. fn is set first.
+ * Sets a function that runs after the bodies of a scheduler's coroutines. When
+ * the body of a coroutine returns, fn is called on its stack with the argument
+ * that it gave to coro_set_last(); fn may block. So a wrapper can end with a
+ * tail call of the body, and its own frame is not kept while the body waits. fn
+ * is not called for a coroutine that coro_exit() or coro_destroy() ends.
  */
 void coro_sched_last(struct coro_sched *s, void (*fn)(void *arg));
+
+/*
+ * Sets the running coroutine's argument for that function: borrowed until it
+ * has run. NULL, as at first: it is not called. Outside a coroutine, or before
+ * coro_sched_last(), it ends the process with a message.
+ */
 void coro_set_last(void *arg);
 
-/* Write "coroutine 'NAME'", and in parentheses what is known of it. ucontext:
- * what a signal handler on the scheduler's thread was given, or NULL. */
+/*
+ * Writes "coroutine 'NAME'" to text, at most len bytes with the NUL, and in
+ * parentheses what coro_sched_recognize()'s function recognises. ucontext: the
+ * argument of a signal handler on the scheduler's thread, or NULL. May be
+ * called in signal handlers.
+ */
 void coro_describe(const struct coro *co, const void *ucontext, char *text,
 		   size_t len);
 
-/* The coroutine that runs, NULL: none. Also from a signal handler or another
- * thread, for whom it is one that ran a moment ago. */
+/*
+ * Returns the running coroutine, NULL if there is none. Also from a signal
+ * handler or another thread, which sees a coroutine that ran a moment ago.
+ */
 struct coro *coro_sched_running(const struct coro_sched *s);
 
-/* A number that changes whenever the scheduler gives another coroutine its
- * turn: for a watchdog, from any thread. */
+/*
+ * Returns a number that changes whenever the scheduler switches to another
+ * coroutine: for a watchdog. From any thread.
+ */
 unsigned coro_sched_turn(const struct coro_sched *s);
 
-/* Coroutines that have not ended. */
+/* Returns how many coroutines have not ended. */
 unsigned coro_sched_live(const struct coro_sched *s);
 
 /*
- * Bytes taken from the system for control blocks, saved stacks and timers. They
- * serve again and again, but are given back only when the scheduler closes, so
- * this never falls. Neither the shared stacks themselves nor private ones are
- * counted.
+ * Returns how many bytes control blocks, saved stacks and timers have taken
+ * from the system. They are reused, but given back only when the scheduler
+ * closes, so this never falls. Shared stacks themselves and private stacks are
+ * not counted.
  */
 size_t coro_sched_memory(const struct coro_sched *s);
 
-/* Of those bytes, the ones that coroutines and their saved stacks take now. */
+/* Returns how many of those bytes coroutines and saved stacks use now. */
 size_t coro_sched_memory_live(const struct coro_sched *s);
 
 /*
- * Bounds coro_sched_memory() from where on no coroutine is started that needs
- * more of it: -ENOMEM. SIZE_MAX, the default: no bound. Those that run may
- * still put their stacks aside beyond it: if they could not, none could go on.
+ * Bounds coro_sched_memory(): beyond so many bytes, no coroutine is created
+ * that needs more (-ENOMEM). SIZE_MAX, the default: no bound. Coroutines that
+ * run may still save their stacks beyond it, since otherwise none could go on.
  */
 void coro_sched_limit_memory(struct coro_sched *s, size_t bytes);
 
-/* The most bytes of stack a coroutine has used: exact with
- * coro_sched_attr.measure_stacks; else of the bytes it had when switched out,
- * if they were put aside, to within a quarter. */
+/*
+ * Returns the largest stack use of a coroutine in bytes. Exact with
+ * coro_sched_attr.measure_stacks. Otherwise its use now or when its stack was
+ * saved, to within a quarter: deeper calls between its switches are not seen.
+ */
 size_t coro_stack_high_water(const struct coro *co);
-/* The same over all coroutines of that name, ended ones too; 0: unknown. */
+
+/*
+ * Returns the largest stack use in bytes of all coroutines of that name,
+ * including those that have ended; 0: unknown.
+ */
 size_t coro_name_high_water(const struct coro_sched *s, const char *name);
 
-/* Does p lie on a shared stack, where it dangles while its coroutine is
- * switched out? The calls that keep pointers ask this themselves. */
+/*
+ * Returns whether p lies on a shared stack of the calling thread, where it
+ * dangles while its coroutine is switched out. The calls that store pointers
+ * check this themselves. From any thread.
+ */
 bool coro_on_shared_stack(const void *p);
 
 /* ---- timers: usable without coroutines ---- */
 
 /*
- * An intrusive timer; the caller owns the memory, which must stay until the
- * timer has fired or been cancelled, and must not lie on a shared stack. The
- * callback runs inside coro_sched_advance(), on the thread's own stack, with
- * the timer already disarmed: it may arm it again, cancel others and unpark
- * coroutines, not block.
+ * An intrusive timer. The caller owns the memory, which must stay valid until
+ * the timer has fired or been cancelled, and must not lie on a shared stack. fn
+ * runs inside coro_sched_advance(), on the thread's own stack, with the timer
+ * already disarmed: it may arm it again, cancel others and unpark coroutines;
+ * it must not block.
  */
 struct coro_timer {
 	void (*fn)(struct coro_timer *t);
@@ -532,16 +673,21 @@ struct coro_timer {
 	int64_t expires_ns;
 };
 
+/* Initialises a timer, disarmed. */
 void coro_timer_init(struct coro_timer *t, void (*fn)(struct coro_timer *t));
 
-/* Fire at the first advance to a time at or after expires_ns, never before,
- * at most one tick (16.4 us) of the wheel late. Arming an armed timer moves
- * it. A time past fires at the next advance. */
+/*
+ * Arms a timer, or moves an armed one, to the time expires_ns. It fires in the
+ * first coro_sched_advance() to that time or later, never before, and at most
+ * one tick (16.4 us) late; if the time has passed, in the next advance.
+ */
 void coro_timer_arm(struct coro_sched *s, struct coro_timer *t,
 		    int64_t expires_ns);
 
-/* True if it was armed. */
+/* Disarms a timer. Returns whether it was armed. */
 bool coro_timer_cancel(struct coro_sched *s, struct coro_timer *t);
+
+/* Returns whether a timer is armed. */
 bool coro_timer_armed(const struct coro_timer *t);
 
 #pragma GCC visibility pop

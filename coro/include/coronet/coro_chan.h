@@ -1,15 +1,21 @@
 /*
- * coro_chan.h - channels between coroutines, and select. A channel is the
- * thread's that uses it first, and another thread is refused by an abort; one
- * that coro_chan_open_shared() opened is for the coroutines of all threads.
+ * coro_chan.h - channels between coroutines, and select.
+ *
+ * Threads: a channel belongs to the thread that uses it first; sending,
+ * receiving or closing from another ends the process with a message. A channel
+ * that coro_chan_open_shared() has opened is for the coroutines of all threads.
  *
  * A channel carries values of one size, copied in and out; a value in flight
- * lies in the channel or in the scheduler's memory, never on a stack that may
- * be somebody else's. Waiting senders and receivers are served in the order
- * they came.
+ * lies in the channel or in the scheduler's memory, never on a shared stack.
+ * Waiting senders and receivers are served in the order in which they came.
  *
- * The waiting calls return 0, -EPIPE (closed), -ETIMEDOUT, -ECANCELED, -ENOMEM,
- * -EPERM (outside a coroutine, and it would have to wait).
+ * The calls that block return 0 or
+ *   -EPIPE      the channel is closed; a receiver gets the values in it first
+ *   -ETIMEDOUT  the call's or the coroutine's deadline has passed
+ *   -ECANCELED  coro_cancel() was called on the coroutine
+ *   -ENOMEM     no memory to wait with, or to save the coroutine's stack
+ *   -EPERM      called outside a coroutine, and it would have to wait
+ * Deadlines are absolute, in ns of the scheduler's clock; CORO_FOREVER: none.
  */
 #pragma once
 
@@ -24,56 +30,81 @@ extern "C" {
 struct coro_chan;
 
 /*
- * value_bytes: 0 (a bare event) .. 1 MiB. capacity: how many values it holds
- * that nobody has received yet; 0: a send waits for its receiver. *out is owned
- * by the caller: coro_chan_free(). Returns 0, -EINVAL, -ENOMEM.
+ * Opens a channel for the coroutines of one thread. value_bytes: size of a
+ * value, 0 (a bare event) to 1 MiB. capacity: how many values it holds that
+ * have not been received; 0: a send waits for its receiver. *out is owned by
+ * the caller, who gives it to coro_chan_free(). From any thread. Returns 0,
+ * -EINVAL (value_bytes is too large, or the product of the two) or -ENOMEM.
  */
 int coro_chan_open(size_t value_bytes, size_t capacity, struct coro_chan **out);
 
 /*
- * The same, for any number of senders and receivers on any threads. Sending,
- * receiving, closing and select do what they do on others, and a select may mix
- * both kinds. A channel has a lock, held while a value is copied. Trysend,
- * tryrecv, close, count and state may be called from threads without a
- * scheduler as well, not from signal handlers; the scheduler of whoever waits
- * is woken if it sleeps. A deadline or a coro_cancel() that comes when another
- * thread has just done the exchange comes too late: the call returns 0. Of
- * several cases that can be done, a select with shared channels takes a random
- * one.
+ * Like coro_chan_open(), for any number of senders and receivers on any
+ * threads. The calls are the same as on other channels, and a select may mix
+ * both kinds. The channel has a spinlock, held while a value is copied.
+ * coro_chan_trysend(), coro_chan_tryrecv(), coro_chan_close(),
+ * coro_chan_count() and coro_chan_state() may also be called from threads
+ * without a scheduler, not from signal handlers. A sleeping scheduler whose
+ * coroutine is served is woken. If a deadline or a coro_cancel() comes when
+ * another thread has just done the exchange, the call returns 0, and the
+ * coro_cancel() is reported to the next blocking call. Of several cases that
+ * can be done, a select with shared channels takes a random one.
  */
 int coro_chan_open_shared(size_t value_bytes, size_t capacity,
 			  struct coro_chan **out);
 
-/* One more owner: each calls coro_chan_free(), and the last one frees. To be
- * called by an owner, for a thread that will be one. Returns ch. */
+/*
+ * Adds an owner: each calls coro_chan_free(), and the last one frees. Called by
+ * an owner on behalf of a thread that becomes one. From any thread. Returns ch.
+ */
 struct coro_chan *coro_chan_ref(struct coro_chan *ch);
 
-/* No more sends. Waiting senders get -EPIPE at once, receivers when what it
- * holds has been received. Closing twice is harmless. */
+/*
+ * Closes the channel for sending. Waiting and later senders get -EPIPE,
+ * receivers once it is empty. Closing again does nothing. Does not block.
+ */
 void coro_chan_close(struct coro_chan *ch);
 
-/* Give up an owner's share; the last one frees it: nobody may wait on it then.
- * Values that it holds are forgotten. NULL is ignored. */
+/*
+ * Gives up an owner's share. The last owner's call frees the channel, with the
+ * values in it; no coroutine may wait on it and no watch be set then (an
+ * assertion checks it). From any thread. NULL is ignored.
+ */
 void coro_chan_free(struct coro_chan *ch);
 
+/*
+ * Sends a copy of *value. Blocks while the channel is full; without capacity,
+ * until a receiver has come. value: borrowed, may lie on the coroutine's stack.
+ * Errors: see the beginning.
+ */
 int coro_chan_send(struct coro_chan *ch, const void *value);
 int coro_chan_send_until(struct coro_chan *ch, const void *value,
 			 int64_t deadline_ns);
-int coro_chan_recv(struct coro_chan *ch, void *value); /* NULL: thrown away */
+
+/*
+ * Receives into *value, which may lie on the coroutine's stack; NULL discards
+ * the value. Blocks while the channel is empty. Errors: see the beginning.
+ */
+int coro_chan_recv(struct coro_chan *ch, void *value);
 int coro_chan_recv_until(struct coro_chan *ch, void *value,
 			 int64_t deadline_ns);
 
-/* The same without waiting: -EAGAIN. Also from timers and outside. */
+/*
+ * Like coro_chan_send() and coro_chan_recv() without blocking: return -EAGAIN
+ * instead. Also outside coroutines and from timers. Return 0, -EAGAIN or
+ * -EPIPE.
+ */
 int coro_chan_trysend(struct coro_chan *ch, const void *value);
 int coro_chan_tryrecv(struct coro_chan *ch, void *value);
 
-size_t coro_chan_count(const struct coro_chan *ch); /* values it holds */
+/* Returns how many values the channel holds. */
+size_t coro_chan_count(const struct coro_chan *ch);
 
 /*
- * Waiting for a channel among other things: what could be
- * done now without waiting, and a call when that may have changed. A waiting
- * receiver makes a channel of capacity 0 one that can be sent to, and a waiting
- * sender one that can be received from; a watch is neither.
+ * The state of a channel, for a program that waits for it among other things:
+ * the operations that would not block now. A channel of capacity 0 can be sent
+ * to while a receiver waits, and received from while a sender waits; a watch is
+ * neither.
  */
 enum coro_chan_bits {
 	CORO_CHAN_CAN_RECV = 1, /* a value, or the end: -EPIPE */
@@ -81,16 +112,17 @@ enum coro_chan_bits {
 	CORO_CHAN_CLOSED = 4,
 };
 
+/* Returns bits of enum coro_chan_bits that hold now. */
 unsigned coro_chan_state(const struct coro_chan *ch);
 
 /*
- * fn is called from the coroutine, timer or thread's own stack that changed the
- * channel, after the change: it may unpark and take its own watch off, no more.
- * For a shared channel it is called on the watching thread in its next round,
- * outside coroutines, once for all changes by then. The memory is the caller's,
- * must not lie on a shared stack, and must stay until coro_chan_unwatch(), on
- * the same thread, which is harmless for one that watches nothing. Returns 0,
- * and for shared channels also -ENOMEM, -EPERM (the thread has no scheduler).
+ * A callback for changes of a channel's state. fn is called after the change,
+ * by the coroutine, timer or thread that made it; it may make coroutines ready
+ * and call coro_chan_unwatch() on its own watch, and must do nothing else. For
+ * a shared channel fn is called on the watching thread in its next round,
+ * outside coroutines, once for all changes by then. The memory is the caller's:
+ * zeroed at first except for fn, not on a shared stack, and valid until
+ * coro_chan_unwatch().
  */
 struct coro_chan_watch {
 	struct coro_chan_watch *next;	/* private */
@@ -98,7 +130,17 @@ struct coro_chan_watch {
 	void (*fn)(struct coro_chan_watch *w);
 };
 
+/*
+ * Begins to watch a channel. ch and w are borrowed until coro_chan_unwatch(). w
+ * must not watch a channel already. Returns 0, for a shared channel also -EPERM
+ * (the thread has no scheduler) or -ENOMEM.
+ */
 int coro_chan_watch(struct coro_chan *ch, struct coro_chan_watch *w);
+
+/*
+ * Ends a watch, on the thread that began it. One that watches nothing is
+ * ignored.
+ */
 void coro_chan_unwatch(struct coro_chan_watch *w);
 
 enum coro_op {
@@ -106,24 +148,29 @@ enum coro_op {
 	CORO_SEND,
 };
 
+/* One of the operations that coro_select() chooses from. */
 struct coro_case {
-	struct coro_chan *chan; /* NULL: never ready */
+	struct coro_chan *chan; /* borrowed; NULL: never ready */
 	enum coro_op op;
 	void *value; /* to receive into, or to send from */
 	int err;     /* set on the chosen one: 0 or -EPIPE */
 };
 
 /*
- * Do exactly one of the cases, the first that can be done; of several that can,
- * the one whose channel no select has chosen for the longest time. The array
- * and the values may lie on the caller's stack. Returns the index of the case
- * done, or -ETIMEDOUT, -ECANCELED, -ENOMEM, -EPERM, -EINVAL (more than 1,024
- * cases).
+ * Does exactly one of n cases: blocks until one can be done. Of several that
+ * can be done it takes the one whose channel no select has chosen for the
+ * longest time. The array and the values may lie on the coroutine's stack.
+ * Returns the index of the case, whose err is 0 or -EPIPE (the channel is
+ * closed), or -EINVAL (more than 1,024 cases), or an error of blocking calls
+ * (see the beginning).
  */
 int coro_select(struct coro_case *cases, unsigned n);
 int coro_select_until(struct coro_case *cases, unsigned n, int64_t deadline_ns);
 
-/* With a default: -EAGAIN if none can be done now. */
+/*
+ * Like coro_select() without blocking: returns the index of the case, -EAGAIN
+ * if none can be done now, or -EINVAL. Also outside coroutines and from timers.
+ */
 int coro_select_try(struct coro_case *cases, unsigned n);
 
 #pragma GCC visibility pop

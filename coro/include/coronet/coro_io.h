@@ -1,6 +1,10 @@
 /*
  * coro_io.h - coroutines that wait for the kernel: for a file descriptor, or
  * for a function that blocks its thread.
+ *
+ * Unless its comment says otherwise, a call is made on a scheduler's own
+ * thread, as coro.h says. Deadlines are absolute, in ns of the scheduler's
+ * clock; CORO_FOREVER: none.
  */
 #pragma once
 
@@ -13,44 +17,53 @@ extern "C" {
 #pragma GCC visibility push(default)
 
 /*
- * Block the calling coroutine, and not its thread, until the kernel's file
- * descriptor is ready: a pipe, socket, terminal, eventfd, timerfd, signalfd,
- * inotify or whatever else poll(2) can wait for. Regular files and directories
- * are always ready, as poll(2) has it; coro_offload() is for them.
+ * Blocks the calling coroutine, and not its thread, until a file descriptor of
+ * the kernel's is ready: a pipe, socket, terminal, eventfd, timerfd, signalfd,
+ * inotify or anything else that poll(2) can wait for. Regular files and
+ * directories are always ready, as with poll(2): use coro_offload() for them.
  *
- * fd: borrowed; it should not block (O_NONBLOCK), since a thread may find empty
- * what another thread has read meanwhile. events: POLLIN, POLLOUT, POLLPRI,
- * POLLRDHUP, at least one. deadline_ns: by the scheduler's clock, or
- * CORO_FOREVER; one that is past asks the kernel once and does not block.
+ * fd: borrowed. It should be non-blocking (O_NONBLOCK), since another thread
+ * may have read the bytes meanwhile. events: POLLIN, POLLOUT, POLLPRI,
+ * POLLRDHUP, at least one. deadline_ns: one that has passed asks the kernel
+ * once and does not block.
  *
- * Returns those of the events that have come, above 0, POLLERR and POLLHUP
- * among them whether asked for or not; or -ETIMEDOUT, -ECANCELED, -EBADF (fd is
- * not open), -EINVAL (no events, or others than these), -EMFILE, -ENFILE,
- * -ENOMEM, -ENOSPC (fs.epoll.max_user_watches), -EPERM (outside a coroutine).
- * As with poll(2), what is ready now may not be when it is used: read or write
- * and wait again upon EAGAIN.
+ * Returns the events that have come, above 0, which may include POLLERR and
+ * POLLHUP even if not asked for, or
+ *   -ETIMEDOUT  a deadline has passed
+ *   -ECANCELED  coro_cancel() or coro_fd_cancel_all()
+ *   -EBADF      fd is not open
+ *   -EINVAL     no events, or events other than these
+ *   -ENOSPC     fs.epoll.max_user_watches is reached
+ *   -ELOOP      fd is an epoll descriptor, nested too deeply
+ *   -EMFILE, -ENFILE
+ *               no descriptor for epoll is left (first wait of a scheduler)
+ *   -ENOMEM
+ *   -EPERM      called outside a coroutine
+ * As with poll(2), a descriptor that was ready may no longer be when it is
+ * used: read or write, and wait again on EAGAIN.
  *
  * Any number of coroutines may wait for one descriptor, and each is woken by
- * what it waits for. Closing a descriptor wakes nobody: cancel those that wait,
- * or shut the other end down, before. One that is closed and whose number is
- * given to another file may wake those that still wait for the first.
+ * the events that it waits for. Closing a descriptor wakes no coroutine: cancel
+ * those that wait, or shut the other end down, before. If a descriptor is
+ * closed and its number is reused, events of the new file may wake coroutines
+ * that still wait for the old one.
  *
- * While other coroutines keep the thread busy the kernel is asked once in
- * CORO_FD_LOOK_NS; a thread that sleeps (coro_sched_run, coro_sched_wait) is
- * woken at once. A wait costs a system call, and so does a look while anybody
- * waits; nothing is asked while nobody does. The scheduler has one epoll
+ * While other coroutines keep the thread busy, the kernel is asked every
+ * CORO_FD_LOOK_NS; a thread that sleeps (coro_sched_run(), coro_sched_wait())
+ * is woken at once. A wait costs a system call, and so does each look at the
+ * kernel; there are none while nothing waits. The scheduler has an epoll
  * descriptor of its own from the first wait on.
  */
 int coro_fd_wait(int fd, int events, int64_t deadline_ns);
 
-#define CORO_FD_LOOK_NS 50000
+#define CORO_FD_LOOK_NS 50000 /* between two looks of a busy thread */
 
 /*
- * The same for whoever waits for several things at once, in a coroutine or
- * outside: fn is called once, on the scheduler's thread and outside coroutines,
- * with those of the events that have come (POLLERR, POLLHUP), and the watch is
- * over then. fn makes coroutines ready and does nothing else. Closing the
- * scheduler forgets it.
+ * A callback in place of a blocked coroutine, to wait for several things at
+ * once. fn is called once, on the scheduler's thread and outside coroutines,
+ * with the events that have come, which may include POLLERR and POLLHUP; the
+ * watch has ended then. fn may make coroutines ready, and must do nothing else.
+ * Zeroed at first except for fn.
  */
 struct coro_fd_watch {
 	void (*fn)(struct coro_fd_watch *watch, int events);
@@ -60,52 +73,68 @@ struct coro_fd_watch {
 };
 
 /*
- * watch: borrowed until fn is called or coro_fd_unwatch(); not on a shared
- * stack. fd and events as coro_fd_wait() takes them. Returns 0; -EPERM outside
- * a scheduler's thread, and for what epoll cannot wait for since it is always
- * ready; -EBUSY (it is watched already), and what coro_fd_wait() returns but
- * -ETIMEDOUT and -ECANCELED.
+ * Begins a watch, inside a coroutine or outside. Does not block. watch:
+ * borrowed until fn is called, coro_fd_unwatch(), or the scheduler closes; not
+ * on a shared stack. fd and events: as in coro_fd_wait(). Returns 0 or -EPERM
+ * the thread has no scheduler; or epoll cannot wait for fd, which is always
+ * ready -EBUSY  watch is in use -EBADF, -EINVAL, -ENOSPC, -ELOOP, -EMFILE,
+ * -ENFILE, -ENOMEM as in coro_fd_wait()
  */
 int coro_fd_watch(int fd, int events, struct coro_fd_watch *watch);
 
-/* Ends a watch; one that is over is ignored. */
+/* Ends a watch, whose fn is then not called; one that has ended is ignored. */
 void coro_fd_unwatch(struct coro_fd_watch *watch);
 
-/* Coroutines and watches of the scheduler that wait for a descriptor. */
+/* Returns how many coroutines and watches wait for a descriptor. */
 unsigned coro_fd_waiting(const struct coro_sched *s);
 
-/* End all their waits: each returns -ECANCELED. Outside coroutines. */
+/*
+ * Makes every coro_fd_wait() that is blocked on this scheduler return
+ * -ECANCELED. Watches stay. Does not block.
+ */
 void coro_fd_cancel_all(struct coro_sched *s);
 
 /*
- * Have coro_sched_wait() end when the descriptor can be read, as a device that
- * the program polls by other means; on: false: no longer. Returns 0, or -EBADF,
- * -EPERM (it cannot be waited for), -EMFILE, -ENFILE, -ENOMEM, -ENOSPC.
+ * Makes coro_sched_wait() end when a descriptor can be read, such as that of a
+ * device that the program polls by other means; on: false undoes it. fd:
+ * borrowed until then. Returns 0 or
+ *   -EBADF   fd is not open
+ *   -EPERM   epoll cannot wait for fd
+ *   -EEXIST  it is on for fd already
+ *   -ENOENT  it is not on for fd (on is false)
+ *   -ELOOP, -ENOSPC, -EMFILE, -ENFILE, -ENOMEM
+ *            as in coro_fd_wait()
  */
 int coro_sched_wake_on(struct coro_sched *s, int fd, bool on);
 
 /*
- * Block the calling coroutine, and not its thread, while fn(arg) runs on a
- * thread of its own: for what can only block, as reading files, fsync(2),
- * getaddrinfo(3), a database in a library. *result (may be NULL) is what fn
- * returned.
+ * Blocks the calling coroutine, and not its thread, while fn(arg) runs on one
+ * of a few threads that may block: for reading files, fsync(2),
+ * getaddrinfo(3), or a database library. *result (result may be NULL) gets what
+ * fn returned.
  *
- * The threads are the program's, shared by all schedulers, made when they are
- * needed up to a bound, and kept; functions that find none free wait in a
- * queue, the first come first served. They run on any CPU that the program had
- * when it began, take no signals, and have the stack that ulimit -s says. fn
- * has no scheduler there: it calls nothing of coro/ but what any thread may.
+ * The threads are shared by all schedulers of the program, made when they are
+ * needed, up to a bound, and kept. Functions that find no free thread wait in a
+ * queue, first come, first served. The threads run on any CPU that the program
+ * had when it began, take no signals, and have the stack size of ulimit -s. fn
+ * has no scheduler there: it may call only those functions of coro/ that any
+ * thread may call.
  *
- * arg: borrowed until the call returns; not a place on a shared stack. errno in
- * fn is that thread's: put it into arg.
+ * arg: borrowed until the call returns; not on a shared stack. errno in fn is
+ * that thread's: return it in arg.
  *
- * Returns 0, or an error, and then fn has not run and never will: -ETIMEDOUT or
- * -ECANCELED (while it waited for a thread), -EAGAIN (the queue is full, or the
- * system makes no thread), -ENOMEM, -EPERM (outside a coroutine). Once fn has
- * begun, the call waits for its end whatever the deadline, since nothing can
- * end a function that blocks: it returns 0, and a coro_cancel() is told to the
- * next blocking call. Destroying a coroutine whose fn has begun, closing the
- * scheduler among it, waits for fn, with its thread.
+ * Once fn has begun, the call waits for its end whatever the deadline, since
+ * nothing can end a function that blocks: it returns 0, and the next blocking
+ * call reports a coro_cancel(). Destroying a coroutine whose fn has begun, also
+ * by closing the scheduler, makes the thread wait for fn.
+ *
+ * Returns 0, or an error, and then fn has not run and never will:
+ *   -ETIMEDOUT, -ECANCELED
+ *            while it waited for a thread
+ *   -EAGAIN  the queue is full, the system makes no thread, or 1,024 calls that
+ *            the scheduler's coroutines have given up are still queued
+ *   -ENOMEM
+ *   -EPERM   called outside a coroutine
  */
 int coro_offload(coro_fn fn, void *arg, void **result);
 int coro_offload_until(coro_fn fn, void *arg, void **result,
@@ -117,9 +146,11 @@ int coro_offload_until(coro_fn fn, void *arg, void **result,
 #define CORO_OFFLOAD_QUEUE_MAX	 65536
 
 /*
- * Other bounds than the two defaults above: threads at most, and functions that
- * wait for one; 0: as it is. From any thread, before the first coro_offload().
- * Returns 0, -EINVAL (beyond the maximum), -EBUSY (one was made already).
+ * Sets the most threads, and the most functions that wait for one, of
+ * coro_offload(), in place of CORO_OFFLOAD_THREADS and CORO_OFFLOAD_QUEUE; 0
+ * leaves a bound as it is. From any thread, before the first coro_offload().
+ * Returns 0, -EINVAL (above a _MAX) or -EBUSY (coro_offload() was called
+ * already).
  */
 int coro_offload_limits(unsigned threads, unsigned queue);
 

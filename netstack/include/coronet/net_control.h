@@ -1,11 +1,18 @@
 /*
- * coronet: what a program adds to its control socket (--control) and to its
- * page for Prometheus (--metrics). docs/operate.md tells what is there without.
+ * coronet: commands and metrics that a program adds to its control socket
+ * (--control) and to its page for Prometheus (--metrics). docs/operate.md lists
+ * those that every program has.
  *
- * What is added here is called on the control thread, never on a shard's: it
- * may read what is atomic or constant, and reaches a shard by net_post(). It
- * must not be slow, since the next request waits for it. All of it is forgotten
- * when the stack closes.
+ * Functions that are added here are called on the control thread or, for a page
+ * at one of the stack's own addresses, on a thread of net_offload(): one call
+ * at a time, and never on a shard's thread. They may read data that is atomic
+ * or constant, and reach a shard by net_post(). They must not be slow, since
+ * the next request waits for them. All of them are removed when the stack
+ * closes.
+ *
+ * net_control_add() and net_metrics_add() may be called from any thread while
+ * the program is open. The other calls are made by a net_metrics_fn, during its
+ * call.
  */
 #pragma once
 
@@ -18,15 +25,17 @@ extern "C" {
 #pragma GCC visibility push(default)
 
 /*
- * Answers a command. params: what stood after its name and a comma; NULL:
- * nothing. Returns JSON from malloc(), which is freed; NULL: no memory.
+ * Answers a command. params: the text after its name and a comma, borrowed;
+ * NULL: none. arg: as given to net_control_add(). Returns JSON in memory from
+ * malloc(), which the caller frees; NULL: no memory.
  */
 typedef char *(*net_control_fn)(const char *params, void *arg);
 
 /*
- * Adds a command, "/program/name" with a line of help; both are borrowed. Any
- * thread, while the program is open. Returns 0, -EINVAL (a name that does not
- * begin with a slash, or has a comma), -EEXIST, -ENOSPC (32 are there).
+ * Adds a command "/program/name" with a line of help. name, help and arg are
+ * borrowed until the stack closes. Returns 0, -EINVAL (name does not begin with
+ * a slash or has a comma, or name, help or fn is NULL), -EEXIST (there is a
+ * command of that name) or -ENOSPC (the program has added 32).
  */
 int net_control_add(const char *name, const char *help, net_control_fn fn,
 		    void *arg);
@@ -35,27 +44,40 @@ enum net_metric_type { NET_COUNTER, NET_GAUGE, NET_HISTOGRAM };
 
 struct net_metrics; /* the page that is being written */
 
-/* Writes metrics, by net_metric() and net_metric_value(). */
+/*
+ * Writes metrics to a page with net_metric(), net_metric_value() and
+ * net_metric_histogram(). arg: as given to net_metrics_add().
+ */
 typedef void (*net_metrics_fn)(struct net_metrics *page, void *arg);
 
-/* Adds a source of metrics. Returns 0, -EINVAL (no fn), -ENOSPC (32). */
+/*
+ * Adds a source of metrics: fn(page, arg) is called for each page. arg is
+ * borrowed until the stack closes. Returns 0, -EINVAL (fn is NULL) or -ENOSPC
+ * (the program has added 32).
+ */
 int net_metrics_add(net_metrics_fn fn, void *arg);
 
 /*
- * Begins a metric. Prometheus' conventions: a name of the program's and the
- * base unit, as in coronet_proxy_sent_bytes_total, _total for a counter alone.
+ * Begins a metric. By Prometheus's conventions a name begins with the program's
+ * and ends with the base unit, and only a counter's ends with _total, as in
+ * coronet_proxy_sent_bytes_total. name is borrowed until the next net_metric()
+ * or the end of the page; help is written at once, as it is.
  */
 void net_metric(struct net_metrics *page, const char *name,
 		enum net_metric_type type, const char *help);
 
-/* A value of it. labels: "", or as in backend="10.9.0.2:80",door="8080". */
+/*
+ * Writes a value of the metric that net_metric() has begun. labels: "" or NULL
+ * for none, else such as backend="10.9.0.2:80",door="8080".
+ */
 void net_metric_value(struct net_metrics *page, const char *labels,
 		      double value);
 
 /*
- * A value of a NET_HISTOGRAM: how many were at most bounds[0], how many beyond
- * that and at most bounds[1], and so on for n bounds in rising order; counts[n]
- * is those beyond all. sum: of all that was counted.
+ * Writes a value of a NET_HISTOGRAM with n bounds in rising order and n + 1
+ * counts: counts[0] observations were at most bounds[0], counts[i] the others
+ * at most bounds[i], and counts[n] all the rest. sum: the sum of all
+ * observations. labels: "" for none, not NULL.
  */
 void net_metric_histogram(struct net_metrics *page, const char *labels,
 			  const double *bounds, const uint64_t *counts,

@@ -1,0 +1,146 @@
+/*
+ * The exception path of a link, set while the program runs.
+ *
+ * The rule is read and its interface opened here, on the control thread; then
+ * each shard in turn takes it up. A shard that does not answer leaves all of
+ * them with what they had.
+ */
+#include "netstack/control/control_priv.h"
+#include "netstack/link/exception.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- on the shards ---- */
+
+struct change {
+	_Atomic bool taken; /* by the shard, or back by who has asked */
+	unsigned link;
+	struct net_exception *exception; /* held until then */
+};
+
+static bool use_step(void *data)
+{
+	struct change *change = data;
+
+	if (atomic_exchange(&change->taken, true))
+		return true;
+	net_exception_use(change->link, change->exception);
+	net_exception_put(change->exception);
+	return true;
+}
+
+/* exception, or NULL, is borrowed. After an error the shard has not taken it,
+ * and will not. */
+static int use_on(unsigned shard, unsigned link,
+		  struct net_exception *exception)
+{
+	struct net_ask *ask = net_ask_new(use_step, sizeof(struct change));
+	struct change *change;
+	int err;
+
+	if (!ask)
+		return -ENOMEM;
+	change = (void *)ask->data;
+	change->link = link;
+	change->exception = net_exception_get(exception);
+	err = net_ask_run(ask, shard);
+	if (err < 0 && atomic_exchange(&change->taken, true))
+		err = 0;
+	else if (err < 0)
+		net_exception_put(exception);
+	net_ask_put(ask);
+	return err;
+}
+
+/* NULL, or what is wrong. exception, or NULL, is owned. */
+static cJSON *use(unsigned link, struct net_exception *exception)
+{
+	struct net_exception *before = net_exception_now(link);
+	unsigned n = net_ask_shards(), s = 0;
+	int err = n ? 0 : -EAGAIN;
+
+	while (err == 0 && s < n) {
+		err = use_on(s, link, exception);
+		s += err == 0;
+	}
+	if (err == 0) {
+		net_exception_settle(link, exception);
+		return NULL;
+	}
+	for (unsigned back = 0; back < s; back++)
+		use_on(back, link, before);
+	net_exception_put(exception);
+	return net_control_ask_error(s, err);
+}
+
+/* ---- the command ---- */
+
+static cJSON *link_json(unsigned link)
+{
+	const struct net_exception *now = net_exception_now(link);
+	cJSON *to = cJSON_CreateObject();
+
+	cJSON_AddNumberToObject(to, "link", link + 1);
+	cJSON_AddStringToObject(to, "exception", now ? now->text : "off");
+	return to;
+}
+
+static cJSON *show(void)
+{
+	cJSON *to = cJSON_CreateObject();
+	cJSON *all = cJSON_AddArrayToObject(to, "exceptions");
+
+	for (unsigned i = 0; i < net_exception_links(); i++)
+		cJSON_AddItemToArray(all, link_json(i));
+	return to;
+}
+
+/* "N," in front of a rule, from 1; *text moves behind it. 0: no such link. */
+static unsigned read_link(const char **text)
+{
+	size_t digits = strspn(*text, "0123456789");
+	unsigned long n;
+
+	if (!digits || (*text)[digits] != ',')
+		return 1;
+	n = strtoul(*text, NULL, 10);
+	*text += digits + 1;
+	return n <= net_exception_links() ? (unsigned)n : 0;
+}
+
+static cJSON *set(const char *params)
+{
+	const char *text = params;
+	struct net_exception *exception = NULL;
+	unsigned link = read_link(&text);
+	char why[NET_EXCEPTION_TEXT + 256];
+	cJSON *wrong;
+
+	if (!net_exception_links())
+		return net_control_ask_error(0, -EAGAIN);
+	if (!link)
+		return net_control_error("'%.20s': expected a link from 1 to "
+					 "%u, a comma and a rule",
+					 params, net_exception_links());
+	if (strcmp(text, "off") != 0 &&
+	    net_exception_make(link - 1, text, &exception, why, sizeof(why)) <
+		    0)
+		return net_control_error("%s", why);
+	wrong = use(link - 1, exception);
+	return wrong ? wrong : link_json(link - 1);
+}
+
+static cJSON *exception(const char *params)
+{
+	return params ? set(params) : show();
+}
+
+const struct net_command net_exception_commands[] = {
+	{"/coronet/exception",
+	 "What the kernel gets of each link. Parameter: [LINK,]RULE, as "
+	 "--exception takes it, or [LINK,]off sets it",
+	 exception},
+	{0},
+};

@@ -1,0 +1,212 @@
+/*
+ * The page for Prometheus on the stack's own network: where --metrics names an
+ * address of the stack's.
+ *
+ * Every shard listens there, with a coroutine a client, bounded as on the
+ * kernel's network: 16 clients of all shards, one request and one answer each,
+ * five seconds for it. The page asks every shard, which blocks, so that a
+ * thread of net_offload() writes it.
+ */
+#include "netstack/control/control_priv.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Where the page is, and each shard's listener for it; each is its shard's. */
+static struct net_listener *listeners[NET_MAX_SHARDS];
+
+/* One client. The thread that writes the page reads it: not on a stack. */
+struct scrape {
+	char *out; /* the answer */
+	size_t out_len, in_len;
+	char in[NET_HTTP_MAX_INPUT + 1];
+};
+
+/* The stack's own addresses, as opts had them. */
+static struct {
+	unsigned n;
+	struct net_addr all[NET_MAX_ADDRS];
+} ours;
+
+void net_scrape_begin(const struct net_opts *opts)
+{
+	ours.n = opts->n_addrs;
+	memcpy(ours.all, opts->addrs, ours.n * sizeof(ours.all[0]));
+	memset(listeners, 0, sizeof(listeners));
+}
+
+bool net_scrape_is_ours(const struct net_addr *at)
+{
+	size_t bytes = at->family == 4 ? 4 : 16;
+
+	for (unsigned i = 0; at->port && i < ours.n; i++)
+		if (ours.all[i].family == at->family &&
+		    memcmp(ours.all[i].ip, at->ip, bytes) == 0)
+			return true;
+	return false;
+}
+
+static void *answer(void *arg)
+{
+	struct scrape *s = arg;
+
+	s->out = net_http_answer_alone(s->in, s->in_len, &s->out_len);
+	return NULL;
+}
+
+/* Reads until the request is whole, or too long to be one. */
+static int read_request(struct net_conn *conn, struct scrape *s)
+{
+	while (s->in_len < NET_HTTP_MAX_INPUT &&
+	       !memmem(s->in, s->in_len, "\r\n\r\n", 4)) {
+		long n = net_recv(conn, s->in + s->in_len,
+				  NET_HTTP_MAX_INPUT - s->in_len);
+
+		if (n <= 0)
+			return n < 0 ? (int)n : -ECONNRESET;
+		s->in_len += (size_t)n;
+	}
+	s->in[s->in_len] = '\0';
+	return 0;
+}
+
+static int serve(struct net_conn *conn, struct scrape *s, int64_t until_ns)
+{
+	int err = read_request(conn, s);
+	long n;
+
+	if (err == 0)
+		err = net_offload(answer, s, NULL, until_ns);
+	if (err < 0 || !s->out)
+		return err < 0 ? err : -ENOMEM;
+	n = net_send_all(conn, s->out, s->out_len);
+	return n < 0 ? (int)n : 0;
+}
+
+static void serve_scraper(struct net_conn *conn, void *arg)
+{
+	struct scrape *s = calloc(1, sizeof(*s));
+	int64_t until_ns = net_clock_ns() + NET_HTTP_MS * INT64_C(1000000);
+	int err = -ENOMEM;
+
+	net_set_read_deadline(conn, until_ns);
+	net_set_write_deadline(conn, until_ns);
+	if (s) {
+		err = serve(conn, s, until_ns);
+		free(s->out);
+		free(s);
+	}
+	if (err < 0)
+		net_abort(conn);
+	else
+		net_close_wait(conn, until_ns);
+}
+
+/* ---- listening: on each shard ---- */
+
+struct place {
+	struct net_addr at;
+	int err;
+};
+
+static bool listen_step(void *data)
+{
+	static const struct net_limits limits = {.clients = NET_HTTP_CLIENTS,
+						 .clients_per_source =
+							 NET_HTTP_CLIENTS};
+	struct net_listener **at = &listeners[net_here()->shard], *listener;
+	struct place *place = data;
+
+	place->err =
+		net_listen(net_here(), &place->at, NET_HTTP_CLIENTS, &listener);
+	if (place->err < 0)
+		return true;
+	net_listener_limit(listener, &limits);
+	net_listener_set_name(listener, "metrics");
+	place->err = net_listener_serve(listener, serve_scraper, NULL);
+	if (place->err < 0) {
+		net_listener_close(listener);
+		return true;
+	}
+	net_listener_close(*at);
+	*at = listener;
+	return true;
+}
+
+static bool close_step(void *data)
+{
+	net_listener_close(listeners[net_here()->shard]);
+	listeners[net_here()->shard] = NULL;
+	return true;
+}
+
+/* Before the shards run, they are called; later, asked. */
+static void *listen_called(void *arg)
+{
+	listen_step(arg);
+	return NULL;
+}
+
+int net_scrape_open(struct net_opts *opts, unsigned n_shards)
+{
+	struct place place = {.at = opts->metrics};
+	char text[NET_ADDR_TEXT_MAX];
+	int err = 0;
+
+	place.at.prefix_len = 0;
+	for (unsigned i = 0; err == 0 && i < n_shards; i++) {
+		err = net_call(i, listen_called, &place, NULL);
+		if (err == 0)
+			err = place.err;
+	}
+	if (err < 0)
+		snprintf(opts->error, sizeof(opts->error), "--metrics %s: %s",
+			 net_addr_format(&opts->metrics, text, sizeof(text)),
+			 strerror(-err));
+	return err;
+}
+
+static int ask(unsigned shard, net_ask_step step, const struct net_addr *at)
+{
+	struct net_ask *ask = net_ask_new(step, sizeof(struct place));
+	struct place *place;
+	int err;
+
+	if (!ask)
+		return -ENOMEM;
+	place = (void *)ask->data;
+	if (at)
+		place->at = *at;
+	err = net_ask_run(ask, shard);
+	if (err == 0)
+		err = place->err;
+	net_ask_put(ask);
+	return err;
+}
+
+int net_scrape_shut(unsigned *shard)
+{
+	unsigned n = net_ask_shards(), s = 0;
+	int err = 0;
+
+	for (; err == 0 && s < n; s += err == 0)
+		err = ask(s, close_step, NULL);
+	*shard = s;
+	return err;
+}
+
+int net_scrape_move(const struct net_addr *at, const struct net_addr *before,
+		    unsigned *shard)
+{
+	unsigned n = net_ask_shards(), s = 0;
+	int err = n ? 0 : -EAGAIN;
+
+	for (; err == 0 && s < n; s += err == 0)
+		err = ask(s, listen_step, at);
+	*shard = s;
+	while (err < 0 && s--)
+		ask(s, before ? listen_step : close_step, before);
+	return err;
+}
