@@ -4,6 +4,7 @@
 Only what has default visibility, the public calls, stays visible in it; hidden
 symbols become local. So a program that links the archive may have an lwIP, or
 anything else, under the names that ours has inside.
+With --keep-hidden as the compiler's last word they stay as they are.
 Usage: merge_archive.py OUTPUT OBJCOPY AR ARCHIVE... -- COMPILER [WORD...]
 """
 
@@ -13,6 +14,9 @@ import sys
 import tempfile
 
 
+KEEP = "--keep-hidden"
+
+
 def merge(output, objcopy, ar, archives, compiler):
     """Runs linker, objcopy and ar; raises CalledProcessError."""
     with tempfile.TemporaryDirectory() as folder:
@@ -20,7 +24,8 @@ def merge(output, objcopy, ar, archives, compiler):
         subprocess.run(
             [*compiler, "-r", "-nostdlib", "-o", one, "-Wl,--whole-archive",
              *archives, "-Wl,--no-whole-archive"], check=True)
-        subprocess.run([objcopy, "--localize-hidden", one], check=True)
+        if objcopy:
+            subprocess.run([objcopy, "--localize-hidden", one], check=True)
         output.unlink(missing_ok=True)
         subprocess.run([ar, "rcsD", output, one], check=True)
 
@@ -28,8 +33,11 @@ def merge(output, objcopy, ar, archives, compiler):
 def main():
     output, objcopy, ar, *rest = sys.argv[1:]
     at = rest.index("--")
+    archives, compiler = rest[:at], rest[at + 1:]
+    if compiler[-1] == KEEP:
+        objcopy, compiler = None, compiler[:-1]
     try:
-        merge(pathlib.Path(output), objcopy, ar, rest[:at], rest[at + 1:])
+        merge(pathlib.Path(output), objcopy, ar, archives, compiler)
     except subprocess.CalledProcessError as error:
         sys.exit(f"merge_archive.py: {error}")
 

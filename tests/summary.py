@@ -4,9 +4,11 @@
 Reads the logs that `meson test` left in each build folder: testlog, and those of
 further runs beside it, testlog-NAME. A TAP test counts as many as its subtests;
 one that died without a failed subtest counts as one failure more. A part is
-something else that was run, and its exit status; it counts as one. Exit status 1
-if anything failed or nothing passed.
+something else that was run, and its exit status; it counts as one. A test that
+failed and passes in the log testlog-again is flaky: it is reported and counts as
+passed. Exit status 1 if anything failed or nothing passed.
 Usage: summary.py BUILD_DIR... [PART=STATUS...]
+       summary.py --failed BUILD_DIR: the names of the tests that failed
 """
 
 import json
@@ -89,26 +91,54 @@ def reasons(test):
         yield how, [*output.splitlines(), *errors]
 
 
-def print_reasons(build, tests):
-    for test in tests:
-        if OUTCOMES.get(test["result"], FAILED) != FAILED:
-            continue
+def failed(test):
+    return OUTCOMES.get(test["result"], FAILED) == FAILED
+
+
+def print_reasons(build, tests, word="FAILED"):
+    for test in filter(failed, tests):
         for title, lines in reasons(test):
-            print(f"\nFAILED {build}: {title}")
+            print(f"\n{word} {build}: {title}")
             for line in lines[-REASON_LINES:]:
                 print(f"    {line}")
 
 
+def name_of(test):
+    """A test's name as `meson test` takes it."""
+    return test["name"].rpartition(" / ")[2]
+
+
+def runs_of(build):
+    """(log, its tests, tests that failed but passed when run again) of a build folder.
+
+    A test that ran again counts by that run alone."""
+    logs = sorted(build.glob("meson-logs/testlog*.json"))
+    again = {name_of(test): test for log in logs if log.stem == "testlog-again"
+             for test in tests_of(log)}
+    for log in logs:
+        tests = tests_of(log)
+        if log.stem == "testlog-again":
+            yield log, tests, []
+            continue
+        repeated = [test for test in tests if failed(test) and name_of(test) in again]
+        flaky = [test for test in repeated if not failed(again[name_of(test)])]
+        yield log, [test for test in tests if test not in repeated], flaky
+
+
 def main():
+    if sys.argv[1] == "--failed":
+        logs = pathlib.Path(sys.argv[2]).glob("meson-logs/testlog*.json")
+        print(" ".join(name_of(test) for log in logs for test in tests_of(log) if failed(test)))
+        return 0
     count = {PASSED: 0, FAILED: 0, SKIPPED: 0}
     for build in (pathlib.Path(word) for word in sys.argv[1:] if "=" not in word):
         info = build / "meson-info/intro-projectinfo.json"
         project = json.loads(info.read_text())["descriptive_name"] if info.exists() else ""
-        for log in sorted(build.glob("meson-logs/testlog*.json")):
-            tests = tests_of(log)
+        for log, tests, flaky in runs_of(build):
             for outcome in outcomes_of(log, project, tests):
                 count[outcome] += 1
             print_reasons(build, tests)
+            print_reasons(build, flaky, "flaky:")
     for part, status in (word.split("=") for word in sys.argv[1:] if "=" in word):
         count[PASSED if status == "0" else FAILED] += 1
         if status != "0":

@@ -60,6 +60,35 @@ def test_output_that_xml_forbids():
         assert out.splitlines()[-1] == "1 passed, 1 failed, 1 skipped", (bad, out)
 
 
+def rerun(result):
+    """What summary.py prints of a test that failed and ran again with this result."""
+    with tempfile.TemporaryDirectory() as folder:
+        logs = pathlib.Path(folder) / "meson-logs"
+        logs.mkdir()
+        first = [logged("coronet:unit / a", "FAIL", "", "why", 1), logged("coronet:unit / b", "OK")]
+        again = logged("coronet:unit / a", result, "", "why", int(result != "OK"))
+        (logs / "testlog.json").write_text("".join(json.dumps(test) + "\n" for test in first))
+        failed = subprocess.run([sys.executable, "-B", os.path.join(HERE, "summary.py"),
+                                 "--failed", folder], check=True, capture_output=True, text=True)
+        assert failed.stdout == "a\n", failed.stdout
+        (logs / "testlog-again.json").write_text(json.dumps(again) + "\n")
+        done = subprocess.run([sys.executable, "-B", os.path.join(HERE, "summary.py"), folder],
+                              check=False, capture_output=True, text=True)
+        return done.stdout, done.returncode
+
+
+def test_flaky_test_is_reported_and_passes():
+    out, status = rerun("OK")
+    assert (out.splitlines()[-1], status) == ("2 passed, 0 failed", 0), out
+    assert "flaky: " in out and "why" in out, out
+
+
+def test_test_that_fails_twice_fails():
+    out, status = rerun("FAIL")
+    assert (out.splitlines()[-1], status) == ("1 passed, 1 failed", 1), out
+    assert "flaky: " not in out, out
+
+
 def test_further_runs_and_parts_count():
     with tempfile.TemporaryDirectory() as folder:
         logs = pathlib.Path(folder) / "meson-logs"

@@ -211,7 +211,7 @@ static struct glue_frame frame;
 
 static unsigned owner(unsigned len)
 {
-	struct glue_l4 l4;
+	struct glue_l4 l4 = {0};
 
 	frame = (struct glue_frame){.data = bytes, .seg_len = (uint16_t)len};
 	assert_int_equal(glue_check(&frame, len, &l4), GLUE_KEEP);
