@@ -6,8 +6,8 @@ further runs beside it, testlog-NAME. A TAP test counts as many as its subtests;
 one that died without a failed subtest counts as one failure more. A part is
 something else that was run, and its exit status; it counts as one. A test that
 failed and passes in the log testlog-again is flaky: it is reported and counts as
-passed. Exit status 1 if anything failed or nothing passed.
-Usage: summary.py BUILD_DIR... [PART=STATUS...]
+passed, or with --strict as failed. Exit status 1 if anything failed or nothing passed.
+Usage: summary.py [--strict] BUILD_DIR... [PART=STATUS...]
        summary.py --failed BUILD_DIR: the names of the tests that failed
 """
 
@@ -130,8 +130,11 @@ def main():
         logs = pathlib.Path(sys.argv[2]).glob("meson-logs/testlog*.json")
         print(" ".join(name_of(test) for log in logs for test in tests_of(log) if failed(test)))
         return 0
+    words = sys.argv[1:]
+    strict = "--strict" in words
+    words = [word for word in words if word != "--strict"]
     count = {PASSED: 0, FAILED: 0, SKIPPED: 0}
-    for build in (pathlib.Path(word) for word in sys.argv[1:] if "=" not in word):
+    for build in (pathlib.Path(word) for word in words if "=" not in word):
         info = build / "meson-info/intro-projectinfo.json"
         project = json.loads(info.read_text())["descriptive_name"] if info.exists() else ""
         for log, tests, flaky in runs_of(build):
@@ -139,7 +142,8 @@ def main():
                 count[outcome] += 1
             print_reasons(build, tests)
             print_reasons(build, flaky, "flaky:")
-    for part, status in (word.split("=") for word in sys.argv[1:] if "=" in word):
+            count[FAILED] += len(flaky) if strict else 0
+    for part, status in (word.split("=") for word in words if "=" in word):
         count[PASSED if status == "0" else FAILED] += 1
         if status != "0":
             print(f"\nFAILED {part}: see its output above")

@@ -60,7 +60,7 @@ def test_output_that_xml_forbids():
         assert out.splitlines()[-1] == "1 passed, 1 failed, 1 skipped", (bad, out)
 
 
-def rerun(result):
+def rerun(result, *words):
     """What summary.py prints of a test that failed and ran again with this result."""
     with tempfile.TemporaryDirectory() as folder:
         logs = pathlib.Path(folder) / "meson-logs"
@@ -72,8 +72,8 @@ def rerun(result):
                                  "--failed", folder], check=True, capture_output=True, text=True)
         assert failed.stdout == "a\n", failed.stdout
         (logs / "testlog-again.json").write_text(json.dumps(again) + "\n")
-        done = subprocess.run([sys.executable, "-B", os.path.join(HERE, "summary.py"), folder],
-                              check=False, capture_output=True, text=True)
+        done = subprocess.run([sys.executable, "-B", os.path.join(HERE, "summary.py"), *words,
+                               folder], check=False, capture_output=True, text=True)
         return done.stdout, done.returncode
 
 
@@ -81,6 +81,11 @@ def test_flaky_test_is_reported_and_passes():
     out, status = rerun("OK")
     assert (out.splitlines()[-1], status) == ("2 passed, 0 failed", 0), out
     assert "flaky: " in out and "why" in out, out
+
+
+def test_flaky_test_fails_a_strict_run():
+    out, status = rerun("OK", "--strict")
+    assert (out.splitlines()[-1], status) == ("2 passed, 1 failed", 1), out
 
 
 def test_test_that_fails_twice_fails():

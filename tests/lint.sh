@@ -1,0 +1,24 @@
+#!/bin/sh
+# Checks the tree without building it: ./dev lint
+set -eu
+cd "$(dirname "$0")/.."
+
+. ./tests/shell.sh
+
+# Rejects files that are not sources: "git add -A" adds them easily.
+check_tree() {
+	strays=$(git ls-files | cut -d/ -f1 | sort -u | grep -vxE \
+		'\..*|dpdk_glue|netstack|coro|asm|apps|tests|docs|subprojects|meson(\.build|_options\.txt)|[A-Z]+(\.md)?|dev') &&
+		die "these do not belong at the top of the tree: $strays"
+	strays=$(git ls-files | grep -E '\.(deb|o|a|so|gz|xz|zip|pcap|pcapng|pyc)$') &&
+		die "these are not sources: $strays"
+	return 0
+}
+
+# ctx_macros.h is assembly throughout.
+git ls-files -z '*.[ch]' ':!asm/ctx_macros.h' | xargs -0r clang-format --dry-run -Werror
+git grep -lE '^#!/bin/(ba)?sh|^#!/usr/bin/env bash' | xargs -r shellcheck -x
+git ls-files -z '*.py' | xargs -0r pyflakes3
+tests/check_layers.sh .
+check_tree
+say "lint: ok"
