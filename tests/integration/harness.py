@@ -25,6 +25,7 @@ import traceback
 INSIDE = "--inside-namespaces"
 CASE_SECONDS = 300  # the longest that one case may take
 PATIENCE = 120  # seconds until what has to come is missed: a bound for hangs
+POLL_SECONDS = 0.02  # between two looks at a condition
 READY = "listening on"
 SANITIZER = re.compile(r"(ERROR|WARNING): \w+Sanitizer|runtime error:")
 
@@ -73,7 +74,7 @@ class Program:
         while not re.search(f"^{line}\n", self.output("stdout"), re.MULTILINE):
             check(self.alive(), f"{self.name} ended before it was ready: {self.story()}")
             check(time.monotonic() < deadline, f"{self.name} is never ready: {self.story()}")
-            time.sleep(0.02)
+            time.sleep(POLL_SECONDS)
         return self
 
     def wait(self, seconds):
@@ -264,13 +265,41 @@ def cpu_seconds(pid):
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def eventually(condition, seconds, message):
+def eventually(condition, seconds, message, pause=POLL_SECONDS):
     """Poll until the condition holds; a message may be a call that makes it."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() >= deadline:
             raise Failure(message() if callable(message) else message)
-        time.sleep(0.05)
+        time.sleep(pause)
+
+
+def rounds_of(program):
+    """How often the --stats timer of a program has fired."""
+    line = r"^proxy: .*\n" if program.name.endswith("-proxy") else r"^stats: rx .*\n"
+    return len(re.findall(line, program.output("stderr"), re.MULTILINE))
+
+
+def await_rounds(program, count):
+    """Wait until the --stats timer has fired so many more times, which takes the program at
+    least count intervals: other timers of it that are shorter than that have fired as well."""
+    wanted = rounds_of(program) + count + 1  # one interval has begun already
+    eventually(lambda: rounds_of(program) >= wanted, PATIENCE,
+               lambda: f"no statistics: {program.story()}")
+
+
+def repeat_for(seconds, action):
+    """Repeat an action, with pauses, until so many seconds have passed before its last turn.
+
+    That turn tells how things are at that time or later: the program under test may have been
+    stopped meanwhile, but not ahead of the clock.
+    """
+    end = time.monotonic() + seconds
+    over = False
+    while not over:
+        over = time.monotonic() >= end
+        action()
+        time.sleep(POLL_SECONDS)
 
 
 def in_a_quiet_moment(attempt):

@@ -7,10 +7,12 @@ import signal
 import socket
 import time
 
-from harness import PATIENCE, Failure, Spoiled, check, eventually, in_a_quiet_moment
+from harness import (PATIENCE, Failure, Spoiled, await_rounds, check, eventually,
+                     in_a_quiet_moment, repeat_for)
 from proxies import (Peer, check_broken, check_echo, dial, echo, read_exactly, read_to_end)
 
 DRAIN_DEFAULT = 30  # seconds, of --drain-timeout
+STACK_DRAIN = 1  # seconds that the stack itself waits for its connections at the end
 
 
 def idle_timeout(env, kind):
@@ -46,15 +48,16 @@ def idle_timeout(env, kind):
 def client_limit(env, kind):
     """At the limit the next one waits in the backlog, or is reset."""
     with Peer(kind, echo) as peer:
-        with kind.serve(env, "--to", peer.at, "--max-clients", "3"):
+        with kind.serve(env, "--to", peer.at, "--max-clients", "3", "--stats", "0.1") as proxy:
             held = [dial(kind) for _ in range(3)]
             for sock in held:
                 sock.sendall(b"x")
                 check(sock.recv(1) == b"x", "the echo differs")
             with dial(kind) as fourth:
                 fourth.sendall(b"later")
-                fourth.settimeout(0.5)
-                with contextlib.suppress(TimeoutError):
+                await_rounds(proxy, 2)
+                fourth.setblocking(False)
+                with contextlib.suppress(BlockingIOError):
                     raise Failure(f"the fourth of three was served: {fourth.recv(5)!r}")
                 held.pop().close()
                 fourth.settimeout(PATIENCE)
@@ -97,10 +100,12 @@ def drain(env, kind):
             check(read_exactly(sock, 6) == b"before", "the echo differs")
             proxy.signal(signal.SIGTERM)
             eventually(lambda: refused(kind), PATIENCE, "a new client is taken while draining")
-            for _ in range(3):
-                time.sleep(0.5)
+
+            def echo_goes_on():
                 sock.sendall(b"x" * 100000)
                 check(read_exactly(sock, 100000) == b"x" * 100000, "cut off while draining")
+
+            repeat_for(1.5 * STACK_DRAIN, echo_goes_on)
             check(proxy.alive(), "ended with a connection left")
             sock.shutdown(socket.SHUT_WR)
             check(read_to_end(sock) == b"", "bytes beyond the end")
@@ -119,17 +124,18 @@ def drain_timeout(env, kind):
             check(proxy.wait(PATIENCE) == 0, f"draining: {proxy.story()}")
             spent = time.monotonic() - begin
             check(0.9 < spent < DRAIN_DEFAULT, f"the drain took {spent:.1f} s")
-        with kind.serve(env, "--to", peer.at) as proxy, dial(kind) as sock:
+        # By itself it would end long after the test's patience has.
+        with kind.serve(env, "--to", peer.at, "--drain-timeout", 2 * PATIENCE) as proxy, \
+                dial(kind) as sock:
             sock.sendall(b"x")
             check(sock.recv(1) == b"x", "the echo differs")
-            begin = time.monotonic()
             proxy.signal(signal.SIGTERM)
-            time.sleep(0.5)
+            eventually(lambda: refused(kind), PATIENCE, "a new client is taken while draining")
+            sock.sendall(b"x")
+            check(sock.recv(1) == b"x", "one signal ended a connection")
             check(proxy.alive(), "one signal ended it with a connection left")
             proxy.signal(signal.SIGTERM)
             proxy.wait(PATIENCE)
-            spent = time.monotonic() - begin
-            check(spent < DRAIN_DEFAULT, f"the second signal took {spent:.1f} s")
 
 
 def drain_delivers(env, kind):
@@ -144,12 +150,18 @@ def drain_delivers(env, kind):
         with dial(kind, SO_RCVBUF=8192) as sock:
             sock.shutdown(socket.SHUT_WR)
             got = len(read_exactly(sock, 1))
-            time.sleep(0.5)
             proxy.signal(signal.SIGTERM)
+            eventually(lambda: refused(kind), PATIENCE, "a new client is taken while draining")
+
+            def read_a_little():
+                nonlocal got
+                got += len(sock.recv(1000))
+
+            repeat_for(1.5 * STACK_DRAIN, read_a_little)
+            check(got < size / 2, "it reads too fast to show anything")
             while part := sock.recv(4096):
                 got += len(part)
-                time.sleep(len(part) / 100000)
-            check(got == 1 + size - 1, f"{got} of {size} bytes")
+            check(got == size, f"{got} of {size} bytes")
         check(proxy.wait(PATIENCE) == 0, f"draining: {proxy.story()}")
 
 
@@ -172,7 +184,7 @@ def out_of_connections(env, kind):
     """Without a connection left for its check, a backend is not taken for dead."""
     with Peer(kind, echo) as peer, \
             kind.serve(env, "--to", peer.at, "--max-conns", "6", "--health-interval", "0.1",
-                       "--fall", "1") as proxy:
+                       "--fall", "1", "--stats", "0.1") as proxy:
         with contextlib.ExitStack() as stack:
             def held():
                 """One more client; a check may have the last connection just now."""
@@ -190,6 +202,6 @@ def out_of_connections(env, kind):
             since = len(proxy.output("stderr"))
             eventually(lambda: "--max-conns" in proxy.output("stderr"), PATIENCE,
                        "nothing is said of what is missing")
-            time.sleep(0.5)
+            await_rounds(proxy, 3)  # of the health checks as well
             check(" is down" not in proxy.output("stderr")[since:], proxy.story())
         eventually(functools.partial(echoes, kind), PATIENCE, "no connection comes free")
