@@ -6,10 +6,14 @@ that fails there too is mistaken about TCP.
 """
 
 import contextlib
+import fcntl
 import functools
+import pathlib
 import resource
 import socket
 import struct
+import sys
+import termios
 import threading
 
 from harness import PATIENCE, Failure, check, command
@@ -42,6 +46,13 @@ class Tap:
             self.configure(link)
             yield proxy
 
+    @staticmethod
+    def has_taken_all(sock):
+        """Whether the proxy has read what a client sent: it acknowledges that in the same round,
+        unless it is the first segment since the last ACK."""
+        left = fcntl.ioctl(sock, termios.TIOCOUTQ, bytes(4))
+        return int.from_bytes(left, sys.byteorder) <= 1
+
     def configure(self, link):
         """The kernel's side of the link; other links have gone."""
         for address in (self.near, self.other):
@@ -65,6 +76,22 @@ class Epoll:
         setup = functools.partial(resource.setrlimit, limit[0], (limit[1],) * 2) if limit else None
         with env.running([env.app(self.app), *ports, *options], preexec_fn=setup) as proxy:
             yield proxy
+
+    @staticmethod
+    def has_taken_all(sock):
+        """Whether the proxy has read what a client sent: the kernel holds none of it."""
+        ends = [address_in_proc(end) for end in (sock.getpeername(), sock.getsockname())]
+        for line in pathlib.Path("/proc/net/tcp").read_text().splitlines():
+            words = line.split()
+            if words[1:3] == ends:
+                return words[4].endswith(":00000000")
+        return True  # it has gone
+
+
+def address_in_proc(address):
+    """An IPv4 address and port as /proc/net/tcp has them."""
+    number, = struct.unpack("=I", socket.inet_aton(address[0]))
+    return f"{number:08X}:{address[1]:04X}"
 
 
 # ---- small peers of our own ----

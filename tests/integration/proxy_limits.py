@@ -1,4 +1,4 @@
-"""Cases of test_proxy.py: limits of time and number, and a proxy's end."""
+"""Cases of test_proxy_limits.py: limits of time and number, and a proxy's end."""
 
 import contextlib
 import functools

@@ -161,12 +161,27 @@ def random_file(path, size):
     return digest.hexdigest()
 
 
+def wrk_enough(url, connections, requests=10, **options):
+    """Let wrk run until it has made so many requests, without any error; a rate.
+
+    A busy machine takes longer: wrk runs again for longer.
+    """
+    seconds = 1
+    while True:
+        rate, output, errors = wrk(url, connections, seconds, **options)
+        check(not errors, f"{connections} connections: {output}")
+        if rate * seconds >= requests:
+            return rate
+        seconds *= 4
+        check(seconds < PATIENCE, f"{connections} connections: {output}")
+
+
 def wrk(url, connections=64, seconds=2, threads=1, extra=()):
     """Requests a second by wrk, its whole output, and errors of any kind."""
     need("wrk")
     done = subprocess.run(
         ["wrk", "-t", str(threads), "-c", str(connections), "-d", f"{seconds}s",
-         "--timeout", "30s", "--latency", *extra, url], check=False, stdin=subprocess.DEVNULL,
+         "--timeout", f"{PATIENCE}s", "--latency", *extra, url], check=False, stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     check(done.returncode == 0, f"wrk {url}: {done.stdout}")
     rate, errors = 0.0, []

@@ -1,4 +1,8 @@
-"""Cases of test_proxy.py: coronet-proxy on several shards."""
+#!/usr/bin/env python3
+"""coronet-proxy on several shards.
+
+Usage: test_proxy_shards.py BUILD_DIR [CASE...]
+"""
 
 import contextlib
 import functools
@@ -8,8 +12,9 @@ import signal
 import socket
 import threading
 
-from harness import PATIENCE, accepted_by, check, eventually
-from proxies import MIB, PORT, Peer, check_broken, dial, echo, name, read_exactly, read_to_end
+from harness import PATIENCE, accepted_by, check, eventually, main
+from proxies import (MIB, PORT, Peer, Tap, check_broken, dial, echo, name, read_exactly,
+                     read_to_end)
 from proxy_limits import refused
 
 SESSIONS = 64  # so that no shard of 4 is likely to go without
@@ -182,7 +187,7 @@ def shards_health(env, kind, shards):
     with Peer(kind, name(b"a")) as first, contextlib.ExitStack() as stack:
         second = stack.enter_context(Peer(kind, name(b"b")))
         with serve(env, kind, shards, "--to", first.at, "--to", second.at, "--rise", 1, "--fall", 1,
-                   "--health-interval", "3") as proxy:  # as long may a backend take to answer
+                   "--health-interval", "1.5") as proxy:  # as long may a backend take to answer
             check(clients(SESSIONS) == {b"a", b"b"}, "a backend gets no client")
             stack.close()
             down = f"backend {second.at} is down"
@@ -227,3 +232,16 @@ def shards_drain(env, kind, shards):
 
 CASES = [(shards_carry, 2), (shards_carry, 4), (shards_limit, 4), (shards_source_limit, 2),
          (shards_source_limit, 4), (shards_headers, 4), (shards_health, 4), (shards_drain, 4)]
+
+
+def cases(env):
+    kind = Tap()
+    for function, shards in CASES:
+        title = f"{function.__name__}_{shards}"
+        if not env.args or title in env.args:
+            yield (f"{kind.app}: {title.replace('_', ' ')}",
+                   functools.partial(function, env, kind, shards))
+
+
+if __name__ == "__main__":
+    main(cases)
