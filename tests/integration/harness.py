@@ -302,6 +302,14 @@ def repeat_for(seconds, action):
         time.sleep(POLL_SECONDS)
 
 
+def kernel_count(name):
+    """A counter of TCP's extensions in this network namespace, such as TCPWinProbe."""
+    names, values = [line.split() for line in
+                     pathlib.Path("/proc/net/netstat").read_text().splitlines()
+                     if line.startswith("TcpExt:")]
+    return int(values[names.index(name)])
+
+
 def in_a_quiet_moment(attempt):
     """Repeat an attempt for as long as it is Spoiled; what it returns.
 

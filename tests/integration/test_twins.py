@@ -10,20 +10,22 @@ scenarios of slow readers in which bytes were lost once.
 
 import concurrent.futures
 import contextlib
+import fcntl
 import functools
 import pathlib
 import re
 import socket
+import sys
+import termios
 import threading
-import time
 
 import proxies
-from harness import check, command, eventually, main
+from harness import await_rounds, check, command, eventually, kernel_count, main
 from twin_scripts import PATIENCE, Run, Script, bound_time, connect, faults, payload
 from uring import no_uring
 
 HOST, NEAR = "10.9.0.1", "10.9.1.1"
-AT_ONCE = 48  # scripts that run beside each other
+AT_ONCE = 80  # scripts that run beside each other
 SHOWN = 3  # failing scripts that are printed whole
 KIB = 1024
 
@@ -154,7 +156,7 @@ def proxy(env):
             address = (kind.host, proxies.PORT)
             check_none(run_all(scripts, functools.partial(run_proxied, backend, address)),
                        len(scripts), kind.app)
-            program.terminate(60)
+            program.terminate()
 
 
 # ---- httpd ----
@@ -215,29 +217,45 @@ def httpd(env):
     scripts = [Script(seed) for seed in seeds(env, 120)]
     with over_tap(env, "coronet-httpd", "--port", "80", "--root", folder) as server:
         check_none(run_all(scripts, run_requests), len(scripts), "coronet-httpd")
-        server.terminate(60)
+        server.terminate()
 
 
 # ---- what was lost once ----
 
 
-def download(folder, job):
-    """One file after a pause: what is wrong with it, or None."""
-    buffer, size = job
-    with socket.socket() as sock:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
-        sock.settimeout(PATIENCE)
-        try:
-            sock.connect((HOST, 80))
-            sock.sendall(b"GET /f%d HTTP/1.0\r\n\r\n" % size)
-            time.sleep(1.5)  # nothing is in flight for longer than an RTO
-            data = proxies.read_to_end(sock)
-        except OSError as error:
-            return f"SO_RCVBUF {buffer}, {size} bytes: {error}"
-    body = data.partition(b"\r\n\r\n")[2]
-    if body == (folder / f"f{size}").read_bytes():
+def unread(socks):
+    """Bytes that their kernel holds."""
+    return sum(int.from_bytes(fcntl.ioctl(sock, termios.FIONREAD, bytes(4)), sys.byteorder)
+               for sock in socks)
+
+
+def await_stillness(program, *socks):
+    """Wait until nothing more comes, for a round of the program's --stats."""
+    def still():
+        before = unread(socks)
+        await_rounds(program, 1)
+        return unread(socks) == before > 0
+    eventually(still, PATIENCE, "bytes come without end, or none")
+
+
+def ask_for(buffer, size):
+    sock = socket.socket()
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
+    sock.settimeout(PATIENCE)
+    sock.connect((HOST, 80))
+    sock.sendall(b"GET /f%d HTTP/1.0\r\n\r\n" % size)
+    return sock
+
+
+def rest_of(sock, wanted):
+    """Read a whole answer: what is wrong with it, or None."""
+    try:
+        body = proxies.read_to_end(sock).partition(b"\r\n\r\n")[2]
+    except OSError as error:
+        return f"{len(wanted)} bytes: {error}"
+    if body == wanted:
         return None
-    return f"SO_RCVBUF {buffer}, {size} bytes: {len(body)} arrived before a clean EOF"
+    return f"{len(wanted)} bytes: {len(body)} arrived before a clean EOF"
 
 
 def downloads_after_a_pause(env):
@@ -247,23 +265,33 @@ def downloads_after_a_pause(env):
     sizes = range(60000, 130001, step)
     for size in sizes:
         (folder / f"f{size}").write_bytes(payload(size, size))
-    jobs = [(buffer, size) for buffer in (70000, 90000) for size in sizes]
-    with over_tap(env, "coronet-httpd", "--port", "80", "--root", folder) as server:
-        with concurrent.futures.ThreadPoolExecutor(100) as pool:
-            wrong = list(filter(None, pool.map(functools.partial(download, folder), jobs)))
-        check(not wrong, f"{len(wrong)} of {len(jobs)} downloads: " + "; ".join(wrong[:5]))
+    with over_tap(env, "coronet-httpd", "--port", "80", "--root", folder, "--send-timeout",
+                  PATIENCE, "--stats", "0.2") as server:
+        for buffer in (70000, 90000):
+            with contextlib.ExitStack() as stack:
+                socks = [stack.enter_context(ask_for(buffer, size)) for size in sizes]
+                await_stillness(server, *socks)
+                await_rounds(server, 6)  # nothing is in flight for longer than an RTO
+                wrong = list(filter(None, (rest_of(sock, (folder / f"f{size}").read_bytes())
+                                           for sock, size in zip(socks, sizes))))
+            check(not wrong, f"SO_RCVBUF {buffer}: {len(wrong)} of {len(sizes)} downloads: "
+                  + "; ".join(wrong[:5]))
         server.terminate()
 
 
-def fill(sock, seconds=1.0):
-    """Send until nothing was taken for so long; the bytes taken."""
-    sent, block = 0, bytes(65536)
-    sock.settimeout(seconds)
-    with contextlib.suppress(TimeoutError):
-        while True:
-            sent += sock.send(block)
+def fill(sock):
+    """Send until the window stays shut: the kernel has probed it twice since it took a byte."""
+    block, probes = bytes(65536), kernel_count("TCPWinProbe")
+    sock.setblocking(False)
+
+    def is_shut():
+        nonlocal probes
+        with contextlib.suppress(BlockingIOError):
+            while sock.send(block):
+                probes = kernel_count("TCPWinProbe")
+        return kernel_count("TCPWinProbe") >= probes + 2
+    eventually(is_shut, PATIENCE, "the window is never shut")
     sock.settimeout(PATIENCE)
-    return sent
 
 
 def answer_while_nobody_reads(env, kind):
@@ -279,10 +307,8 @@ def answer_while_nobody_reads(env, kind):
     with proxies.Peer(kind, serve) as peer, kind.serve(env, "--to", peer.at,
                                                        "--health-interval", "0"):
         with proxies.dial(kind) as sock:
-            fill(sock)
-            time.sleep(1)  # zero-window probes on both sides of the proxy
+            fill(sock)  # with zero-window probes, on both sides of the proxy
             go.set()
-            sock.settimeout(20)
             data = bytearray()
             with contextlib.suppress(TimeoutError):
                 while len(data) < size:
@@ -290,7 +316,7 @@ def answer_while_nobody_reads(env, kind):
                     check(part, f"a clean EOF after {len(data)} bytes")
                     data += part
             done.set()
-        check(len(data) == size, f"{len(data)} of {size} bytes of the answer came in 20 s")
+        check(len(data) == size, f"{len(data)} of {size} bytes of the answer came")
         check(data == payload(1, size), "the answer came back wrong")
 
 
@@ -311,16 +337,14 @@ def upload_while_client_does_not_read(env, kind):
             sock.sendall(bytes(1024 * KIB))
 
     data = payload(2, size)
-    with proxies.Peer(kind, serve) as peer, kind.serve(env, "--to", peer.at,
-                                                       "--health-interval", "0"):
+    with proxies.Peer(kind, serve) as peer, kind.serve(
+            env, "--to", peer.at, "--health-interval", "0", "--stats", "0.2") as proxy:
         with proxies.dial(kind, SO_RCVBUF=4096) as sock:
-            time.sleep(1)  # the way to the client is full
-            sock.settimeout(30)
-            try:
+            await_stillness(proxy, sock)  # the way to the client is full
+            with contextlib.suppress(TimeoutError):
                 sock.sendall(data)
-            except TimeoutError:
-                pass
-            eventually(lambda: "data" in got, 30, f"the backend got only a part of {size} bytes")
+            eventually(lambda: "data" in got, PATIENCE,
+                       f"the backend got only a part of {size} bytes")
         check(got["data"] == data, "the upload came wrong")
 
 
@@ -336,9 +360,9 @@ def reset_of_a_reader_that_sleeps(env, kind):
             sock.sendall(bytes(65536))
 
     with proxies.Peer(kind, pour) as peer, kind.serve(
-            env, "--to", peer.at, "--health-interval", "0", "--idle-timeout", "2"):
+            env, "--to", peer.at, "--health-interval", "0", "--idle-timeout", "1"):
         with proxies.dial(kind, SO_RCVBUF=8192) as sock:
-            eventually(lambda: tcp_state(sock) != 1, 30, "the client never heard of the reset")
+            eventually(lambda: tcp_state(sock) != 1, PATIENCE, "the client never heard of the reset")
             with contextlib.suppress(ConnectionResetError):
                 while sock.recv(65536):
                     pass
@@ -348,7 +372,7 @@ def reset_of_a_reader_that_sleeps(env, kind):
 def keepalive_of_a_reader_that_sleeps(env):
     """Keepalives of a client whose window is zero are answered."""
     folder = env.scratch_for({})
-    size = 4 * 1024 * KIB
+    size, most = 4 * 1024 * KIB, 3
     (folder / "big").write_bytes(payload(size, size))
     with over_tap(env, "coronet-httpd", "--port", "80", "--root", folder) as server:
         with socket.socket() as sock:
@@ -356,12 +380,15 @@ def keepalive_of_a_reader_that_sleeps(env):
                     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
                     (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 1),
                     (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 1),
-                    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3)):
+                    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, most)):
                 sock.setsockopt(level, option, value)
             sock.settimeout(PATIENCE)
             sock.connect((HOST, 80))
+            probes = kernel_count("TCPKeepAlive")
             sock.sendall(b"GET /big HTTP/1.0\r\n\r\n")
-            time.sleep(10)  # ten probes, of which three in a row must not fail
+            # Of which so many in a row must not fail.
+            eventually(lambda: kernel_count("TCPKeepAlive") > probes + most + 1
+                       or tcp_state(sock) != 1, PATIENCE, "the kernel does not probe")
             data = proxies.read_to_end(sock)
         check(data.endswith(payload(size, size)), f"{len(data)} bytes came")
         server.terminate()

@@ -19,7 +19,7 @@ import struct
 import threading
 import time
 
-PATIENCE = 30  # seconds that one socket call may take: then the party hangs
+PATIENCE = 120  # seconds that one socket call may take: then the party hangs
 ENDS = ("half-close", "half-close after the other's", "close with bytes unread", "abort")
 
 
@@ -200,7 +200,7 @@ class Run:
     def read(self):
         party, since = self.party, 0
         try:
-            time.sleep(party.stall_ms / 1000)
+            self.stop.wait(party.stall_ms / 1000)
             while not party.abrupt or len(self.received) < party.end_after:
                 part = self.sock.recv(party.read_size)
                 if not part:
@@ -210,7 +210,7 @@ class Run:
                 since += len(part)
                 if party.read_pause_ms and since >= party.read_pause_every:
                     since = 0
-                    time.sleep(party.read_pause_ms / 1000)
+                    self.stop.wait(party.read_pause_ms / 1000)
             if party.abrupt:
                 self.leave()
         except TimeoutError:
