@@ -208,24 +208,37 @@ def reset_midstream(_env, server, host):
         if number % 2:
             sock.recv(1)
         reset(sock)
-    for _ in range(5):  # with the server's output blocked
-        sock = dial(host, receive_buffer=4096)
-        fill(sock, seconds=0.3)
+    blocked = [dial(host, receive_buffer=4096) for _ in range(5)]
+    fill(blocked)
+    for sock in blocked:  # with the server's output blocked
         reset(sock)
     check(server.alive(), f"the server died: {server.story()}")
     check_echo(host)
 
 
-def fill(sock, seconds):
-    """Send until the peer has taken nothing for so long; the bytes taken."""
+def probes_a_shut_window(sock):
+    """Whether the kernel has done so twice, with nothing acknowledged since."""
+    backoff = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 5)[4]
+    return backoff >= 2
+
+
+def fill(socks):
+    """Send until every window stays shut; the bytes that each has taken."""
     block = random.Random(1).randbytes(65536)
-    sent = 0
-    sock.settimeout(seconds)
-    with contextlib.suppress(TimeoutError):
-        while sent < 64 * MIB:
-            offset = sent % len(block)
-            sent += sock.send(block[offset:])
-    sock.settimeout(PATIENCE)
+    sent = [0] * len(socks)
+    for sock in socks:
+        sock.setblocking(False)
+
+    def all_are_shut():
+        for i, sock in enumerate(socks):
+            with contextlib.suppress(BlockingIOError):
+                while sent[i] < 64 * MIB:
+                    sent[i] += sock.send(block[sent[i] % len(block):])
+        return all(sent[i] >= 64 * MIB or probes_a_shut_window(sock)
+                   for i, sock in enumerate(socks))
+    eventually(all_are_shut, PATIENCE, lambda: f"no window is shut after {sent} bytes")
+    for sock in socks:
+        sock.settimeout(PATIENCE)
     return sent
 
 
@@ -236,10 +249,9 @@ def peer_that_never_reads(env, server, host):
     limit = (32 if env.args[0] == "epoll" else 8) * MIB
     before = server.resident_bytes()
     with contextlib.ExitStack() as stack:
-        stalled = []
-        for _ in range(12):
-            sock = stack.enter_context(dial(host, receive_buffer=4096, send_buffer=65536))
-            stalled.append((sock, fill(sock, seconds=0.5)))
+        socks = [stack.enter_context(dial(host, receive_buffer=4096, send_buffer=65536))
+                 for _ in range(12)]
+        stalled = list(zip(socks, fill(socks)))
         taken = max(sent for _, sent in stalled)
         check(taken <= limit, f"the server took {taken} bytes from a peer that never reads")
         check_echo(host, size=100000)  # others get theirs
@@ -284,6 +296,17 @@ def unacknowledged(sock):
     return int.from_bytes(fcntl.ioctl(sock, termios.TIOCOUTQ, bytes(4)), sys.byteorder)
 
 
+def refuses(kind, host):
+    """Whether a server that was told to end has begun to."""
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as sock:
+        sock.settimeout(kind.drain_seconds)  # from a link that is gone nobody answers
+        try:
+            sock.connect((host, PORT))
+        except OSError:
+            return True
+    return False
+
+
 def sigterm_drains(env, kind, host):
     """An echo that the server has queued still arrives after the signal."""
     data = random.Random(2).randbytes(32768)
@@ -295,7 +318,7 @@ def sigterm_drains(env, kind, host):
                 eventually(lambda: unacknowledged(sock) == 0, PATIENCE, "it takes no more")
                 begin = time.monotonic()
                 server.signal(signal.SIGTERM)
-                time.sleep(0.1)
+                eventually(lambda: refuses(kind, host), PATIENCE, "it takes new clients")
                 with contextlib.suppress(ConnectionResetError):
                     received = b""
                     while part := sock.recv(65536):
