@@ -21,12 +21,13 @@ import threading
 import time
 
 from harness import (PATIENCE, Failure, Spoiled, accepted_by, check, command, eventually,
-                     in_a_quiet_moment, main)
-from web import Nginx, curl, curl_digests, need, random_file, wrk
+                     in_a_quiet_moment, main, repeat_for)
+from web import Nginx, curl, curl_digests, need, random_file, wrk_enough
 
 HOST, PORT = "10.9.0.1", 80
 MIB = 1 << 20
 DRAIN_DEFAULT = 30  # seconds, of --drain-timeout
+STACK_DRAIN = 1  # seconds that the stack itself waits for its connections at the end
 
 GET = b"GET / HTTP/1.1\r\nHost: x\r\n"
 
@@ -474,18 +475,33 @@ def large_file(env):
 
 def slow_reader(env):
     """Who reads slowly, but reads, gets the whole of an answer that ends the connection."""
-    wanted = random_file(env.scratch / "slow", 600000)
-    with serve(env, "--root", env.scratch / "slow"), dial(buffers=32768) as sock:
-        sock.sendall(b"GET / HTTP/1.0\r\n\r\n")
-        begin = time.monotonic()
-        data = b""
-        while part := sock.recv(1 << 16):
-            data += part
-            time.sleep(len(part) / 80000)
-        spent = time.monotonic() - begin
+    limit, size = 1, 600000
+    wanted = random_file(env.scratch / "slow", size)
+
+    def attempt():
+        data, longest, last = b"", 0.0, time.monotonic()
+
+        def read_a_little():
+            nonlocal data, longest, last
+            data += sock.recv(2000)
+            longest = max(longest, time.monotonic() - last)
+            last = time.monotonic()
+
+        with dial(buffers=32768) as sock, contextlib.suppress(ConnectionResetError):
+            sock.sendall(b"GET / HTTP/1.0\r\n\r\n")
+            repeat_for(2.5 * limit, read_a_little)
+            check(len(data) < size / 2, "it reads too fast to show anything")
+            while part := sock.recv(1 << 16):
+                data += part
         body = data.partition(b"\r\n\r\n")[2]
-        check(hashlib.sha256(body).hexdigest() == wanted,
-              f"{len(body)} of 600000 bytes after {spent:.1f} s")
+        if hashlib.sha256(body).hexdigest() != wanted:
+            # Its kernel makes room for the server after some reads only.
+            kind = Spoiled if longest > limit / 4 else Failure
+            raise kind(f"{len(body)} of {size} bytes, none later than {longest:.1f} s "
+                       "after another")
+
+    with serve(env, "--root", env.scratch / "slow", "--send-timeout", limit):
+        in_a_quiet_moment(attempt)
 
 
 def refused():
@@ -514,8 +530,8 @@ def drain(env):
         answer = Answers(half).next()
         check(answer[0] == 200 and answer[1]["connection"] == "close", f"{answer[:2]}")
         check(hashlib.sha256(answer[2]).hexdigest() == wanted, "the SHA-256 differs")
-        time.sleep(1.5)  # longer than the stack itself would wait
-        check(server.alive(), f"it ended with an answer under way: {server.story()}")
+        repeat_for(1.5 * STACK_DRAIN, lambda: check(
+            server.alive(), f"it ended with an answer under way: {server.story()}"))
         check(hashlib.sha256(answers.next()[2]).hexdigest() == wanted, "the SHA-256 differs")
         busy.sendall(GET + b"\r\n")
         check(answers.next() in (None, answer), "no end after the last answer")
@@ -568,7 +584,7 @@ def drain_answers_whom_it_let_in(env, *options):
             client.join(PATIENCE)
         told = {end: ends.count(end) for end in set(ends)}
         check(set(told) == {"answered", "refused"}, f"{told}")
-        check(server.wait(10) == 0, server.story())
+        check(server.wait(PATIENCE) == 0, server.story())
 
 
 def on_all_shards(shards):
@@ -729,13 +745,10 @@ def nobody_reads_stderr(env):
         os.close(writer)
         os.close(9)
         with dial() as sock:
-            for _ in range(10):  # among them ten lines of statistics
-                time.sleep(0.1)
-                check(asks(sock), "no answer")
+            # While ten lines of statistics are due.
+            repeat_for(1, lambda: check(asks(sock), "no answer"))
             os.close(reader)
-            for _ in range(10):
-                time.sleep(0.1)
-                check(asks(sock), "no answer")
+            repeat_for(1, lambda: check(asks(sock), "no answer"))
         server.terminate()
 
 
@@ -745,17 +758,6 @@ def asks(sock):
     return Answers(sock).next()[0] == 200
 
 
-def gets_in():
-    """Whether another client is let in within half a second."""
-    with socket.socket() as sock:
-        sock.settimeout(0.5)
-        try:
-            sock.connect((HOST, PORT))
-            return asks(sock)
-        except TimeoutError:
-            return False
-
-
 def limits(env):
     """Requests that have begun displace each other; clients beyond a limit wait outside."""
     with serve(env, "--max-half-open", "2", "--stats", "0.2") as server, \
@@ -763,9 +765,9 @@ def limits(env):
         socks = [stack.enter_context(dial()) for _ in range(3)]
         whole = stack.enter_context(dial())
         check(asks(whole), "a whole request is not answered")
-        for sock in socks[:2]:
+        for number, sock in enumerate(socks[:2], 1):
             sock.sendall(GET)
-        time.sleep(0.3)  # so that they began in this order
+            said(server, f" {number} with half a request")  # so that they begin in this order
         socks[2].sendall(GET)
         first = Answers(socks[0])
         answer = first.next()
@@ -775,14 +777,17 @@ def limits(env):
             sock.sendall(b"\r\n")
             check(Answers(sock).next()[0] == 200, "displaced, but not the oldest")
         check(asks(whole), "a whole request was displaced")
-        eventually(lambda: " 1 displaced" in server.output("stderr"), 10, "it is not counted")
+        said(server, " 1 displaced")
     with serve(env, "--max-clients-per-source", "2", "--stats", "0.2") as server:
         with dial() as first, dial() as second:
             check(asks(first) and asks(second), "two of two are not served")
-            check(not gets_in(), "a third of two was let in")
-            eventually(lambda: re.search(r" [1-9]\d* SYNs over the limit",
-                                         server.output("stderr")), 10, "it is not counted")
-        eventually(gets_in, 10, "nobody is let in after two have gone")
+            with socket.socket() as third:
+                third.setblocking(False)
+                third.connect_ex((HOST, PORT))
+                said(server, r" [1-9]\d* SYNs over the limit")
+                check(not is_connected(third), "a third of two was let in")
+        with dial() as another:
+            check(asks(another), "nobody is let in after two have gone")
 
 
 def wrk_load(env):
@@ -790,8 +795,7 @@ def wrk_load(env):
     need("wrk")
     with serve(env) as server:
         for connections in (1, 64, 1000):
-            rate, output, errors = wrk(f"http://{HOST}:80/", connections)
-            check(not errors and rate > 0, f"{connections} connections: {output}")
+            rate = wrk_enough(f"http://{HOST}:80/", connections)
             print(f"# wrk, {connections} connections: {rate:.0f} requests/s", flush=True)
         server.terminate()
 
