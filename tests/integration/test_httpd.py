@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """coronet-httpd over a TAP link: curl, wrk, and requests that nobody should send.
 
-Usage: test_httpd.py BUILD_DIR
+Usage: test_httpd.py BUILD_DIR [one-shard|shards|CASE...]
 """
 
 import contextlib
@@ -888,7 +888,7 @@ def cases(env):
                      slow_reader, wrk_load, timeouts, limits, nobody_reads_stderr,
                      answers_are_counted, drain,
                      drain_answers_whom_it_let_in):
-        if not only or function.__name__ in only:
+        if not only or "one-shard" in only or function.__name__ in only:
             yield f"coronet-httpd: {function.__name__.replace('_', ' ')}", bind(function, env)
     for shards in (2, 4):
         for function, *words in ((shards_drain, shards), (shards_over_memif, shards),
