@@ -302,6 +302,12 @@ def repeat_for(seconds, action):
         time.sleep(POLL_SECONDS)
 
 
+def linger(seconds):
+    """A peer of the test's own takes its time: what is tested may depend on its taking so long,
+    but not on its taking no longer."""
+    time.sleep(seconds)
+
+
 def kernel_count(name):
     """A counter of TCP's extensions in this network namespace, such as TCPWinProbe."""
     names, values = [line.split() for line in

@@ -14,7 +14,8 @@ import struct
 import threading
 import time
 
-from harness import PATIENCE, Spoiled, check, command, eventually, in_a_quiet_moment, main
+from harness import (PATIENCE, Spoiled, check, command, eventually, in_a_quiet_moment, linger,
+                     main)
 from test_links import checksums_in_software
 
 HOST = "10.9.1.1"
@@ -171,12 +172,12 @@ def bulk_that_moves_does_not_time_out(env):
         while data := sock.recv(4096):
             sock.sendall(data)
             moved[0] += 1
-            time.sleep(0.01)
+            linger(0.01)
 
     with Peer(trickle) as peer:
         status, figures = load_until(
-            env, peer.target, lambda: moved[0] > 100 and time.monotonic() - begun > 6,
-            "--conns", "1", "--mode", "bulk", "--timeout", "4")
+            env, peer.target, lambda: moved[0] > 100 and time.monotonic() - begun > 5,
+            "--conns", "1", "--mode", "bulk", "--timeout", "3")
     check_clean(status, figures)
 
 
@@ -270,7 +271,7 @@ def open_loop_counts_from_when_it_should_have_sent(env):
             while data := sock.recv(64):
                 times.append(time.monotonic())
                 if len(times) == 20:
-                    time.sleep(0.5)
+                    linger(0.5)
                 sock.sendall(data)
 
         begun = time.monotonic()

@@ -19,7 +19,7 @@ import struct
 import time
 
 import proxies
-from harness import Skip, check, command, eventually, main
+from harness import PATIENCE, Skip, await_rounds, check, command, eventually, main
 from test_faults import HOST, PORT, Tap, check_control_path, check_echo, dial, try_echo
 
 SPOOFED = "10.9.2"  # sources of a flood: somebody answers ARP, nobody is there
@@ -32,7 +32,7 @@ def connections(server):
     return sum(int(n or 0) for n in found[-1]) if found else None
 
 
-def check_recovers(server, seconds=60):
+def check_recovers(server, seconds=PATIENCE):
     """No connection is left, and the control path is as it was."""
     eventually(lambda: connections(server) == 0, seconds,
                lambda: f"connections are left: {server.story()}")
@@ -117,7 +117,7 @@ def syn_flood(env):
     tap = Tap(env, "coronet-echo", "ol0", "--port", PORT)
     with tap.running() as server, spoofed_behind(tap.link), \
             socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as raw:
-        check(try_echo(), "no connection is served before the flood")
+        check(try_echo(seconds=PATIENCE), "no connection is served before the flood")
         raw.bind((tap.link, 0))
         mac = mac_of_server()
         frames = [syn(generator, mac) for _ in range(count)]
@@ -134,7 +134,7 @@ def syn_flood(env):
             check(honest >= 20, f"{honest} clients were served during the flood")
             check_echo(old)
         print(f"# {count} SYNs and {honest} clients in {time.monotonic() - begin:.1f} s", flush=True)
-        eventually(lambda: (connections(server) or 0) > 100, 30,
+        eventually(lambda: (connections(server) or 0) > 100, PATIENCE,
                    lambda: f"no SYN was taken: {server.story()}")
         check_recovers(server, 150)
 
@@ -152,15 +152,27 @@ def connection_table_full(env):
                 socks = [stack.enter_context(dial()) for _ in range(most)]
                 for sock in socks:
                     check_echo(sock)
-                check(not any(try_echo(seconds=0.3) for _ in range(5)), "one more was served")
-                for sock in socks:
+                more = [stack.enter_context(socket.socket()) for _ in range(5)]
+                for sock in more:
+                    sock.setblocking(False)
+                    sock.connect_ex((HOST, PORT))
+                for sock in socks:  # behind those SYNs
                     check_echo(sock)
+                check(not any(map(is_connected, more)), "one more was served")
+                for sock in more:
+                    sock.close()
                 check_control_path(server, ends=False)
                 for sock in socks[:10]:
                     sock.close()
-                eventually(try_echo, 30, "no new connection in the place of those that left")
-            eventually(lambda: connections(server) == 0, 60, server.story)
+                eventually(try_echo, PATIENCE, "no new connection in the place of those that left")
+            eventually(lambda: connections(server) == 0, PATIENCE, server.story)
         check_recovers(server)
+
+
+def is_connected(sock):
+    with contextlib.suppress(OSError):
+        return bool(sock.getpeername())
+    return False
 
 
 def open_many(count, first, receive_buffer=0):
@@ -168,7 +180,7 @@ def open_many(count, first, receive_buffer=0):
     socks = []
     for _ in range(count):
         sock = socket.socket()
-        sock.settimeout(5)
+        sock.settimeout(10)
         if receive_buffer:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
         try:
@@ -186,7 +198,13 @@ def close_all(socks):
     for number, sock in enumerate(socks):
         sock.close()
         if number % 100 == 99:
-            time.sleep(0.01)
+            await_answer()
+
+
+def await_answer():
+    """Wait until the server has handled what is queued: a port without a listener answers."""
+    with contextlib.suppress(ConnectionRefusedError):
+        socket.create_connection((HOST, PORT + 1), PATIENCE).close()
 
 
 def one_unread_byte_each(env):
@@ -217,7 +235,7 @@ def unread_while_dialling(env):
         free = [int(n) for n in re.findall(r"(\d+) of \d+ frames free", server.output("stderr"))]
         print(f"# {len(socks)} sessions, at least {min(free)} frames were free", flush=True)
         for sock in socks:  # it gives up all of them, sooner or later
-            sock.settimeout(60)
+            sock.settimeout(PATIENCE)
             with contextlib.suppress(ConnectionResetError):
                 check(sock.recv(1) == b"", "an answer from nobody")
         close_all(socks)
@@ -233,7 +251,7 @@ def requests_that_never_end(env):
         for _ in range(20):
             get_page()
         for sock in socks:
-            sock.settimeout(60)
+            sock.settimeout(PATIENCE)
             with contextlib.suppress(ConnectionResetError):
                 answer = proxies.read_to_end(sock)
                 check(not answer or b" 408 " in answer, f"answered {answer[:60]}")
@@ -292,18 +310,18 @@ def out_of_files(env):
     limit = functools.partial(resource.setrlimit, resource.RLIMIT_NOFILE, (64, 64))
     with proxies.Peer(kind, proxies.echo) as peer, env.running(
             [env.app("epoll-proxy"), "--port", proxies.PORT, "--to", peer.at,
-             "--health-interval", "0.2", "--fall", "1", "--rise", "1"],
+             "--health-interval", "0.5", "--fall", "1", "--rise", "1", "--stats", "0.5"],
             preexec_fn=limit) as proxy:
         proxies.check_echo(kind)
         socks = [proxies.dial(kind) for _ in range(80)]
-        time.sleep(1)  # several health checks without a descriptor
+        await_rounds(proxy, 2)  # health checks without a descriptor
         check(proxy.alive(), proxy.story())
         for sock in socks:
             proxies.reset(sock)
-        eventually(lambda: echoes(kind), 30, lambda: f"nobody is served any more: {proxy.story()}")
+        eventually(lambda: echoes(kind), PATIENCE, lambda: f"nobody is served any more: {proxy.story()}")
         check(" down" not in proxy.output("stderr"),
               f"a backend is called down: {proxy.story()}")
-        proxy.terminate(40)
+        proxy.terminate()
 
 
 def echoes(kind):

@@ -13,9 +13,8 @@ import json
 import socket
 import struct
 import threading
-import time
 
-from harness import PATIENCE, check, command, comment, eventually, main
+from harness import PATIENCE, check, command, comment, eventually, kernel_count, linger, main
 from test_wire import Wire
 
 BYTES = 1 << 20
@@ -154,8 +153,11 @@ def lossy(env, number):
 
 def slow_reader(env, number):
     """The kernel's program reads nothing at first: what we send waits for its window."""
+    shut = kernel_count("TCPToZeroWindowAdv")
     with connected(env, number, [], 0) as (program, _, sock):
-        time.sleep(1)
+        eventually(lambda: kernel_count("TCPToZeroWindowAdv") > shut, PATIENCE,
+                   "the kernel's window is never shut")
+        linger(1)
         ours, kernels = exchange(program, sock)
     check(ours["rwnd_limited"] >= 500000, f"held up for {ours['rwnd_limited']} us alone")
     check(ours["busy_time"] >= ours["rwnd_limited"] + ours["sndbuf_limited"],
