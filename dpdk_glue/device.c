@@ -556,9 +556,9 @@ static int alloc_memory(struct glue_device *device, char *err, size_t err_len)
 		if (!device->pools[i])
 			return glue_fail(
 				err, err_len, -ENOMEM,
-				"no memory for %u frames, pool %u of %u: %s",
+				"no memory for %u frames, pool %u of %u: %s%s",
 				device->n_frames, i + 1, device->n_shards,
-				rte_strerror(rte_errno));
+				rte_strerror(rte_errno), glue_huge_hint());
 		if (device->n_shards == 1)
 			continue;
 		device->rx_rings[i] = hand_over_ring(device, "rx", i);
@@ -662,7 +662,7 @@ static int get_locked(unsigned index, const struct glue_port_conf *conf,
 	}
 	*out = devices[index] = device;
 	if (all_open())
-		glue_eal_settle();
+		glue_eal_links_open();
 	return 0;
 }
 

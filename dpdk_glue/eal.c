@@ -8,7 +8,6 @@
 #include "dpdk_glue/vlan.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -16,7 +15,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
-#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
@@ -34,10 +32,9 @@
 #include <rte_log.h>
 #include <rte_pdump.h>
 
-#define MAX_ARGS   96
-#define ARG_LEN	   512
-#define CPUS_TEXT  96  /* of a list of CPUs in an error */
-#define HUGE_TRIES 500 /* 10 ms apart */
+#define MAX_ARGS  96
+#define ARG_LEN	  512
+#define CPUS_TEXT 96 /* of a list of CPUs in an error */
 
 static struct {
 	bool started;
@@ -55,8 +52,8 @@ static struct {
 	double ns_per_tick;
 	void (*log)(unsigned level, const char *text, size_t len);
 	FILE *log_file; /* what DPDK prints to, once it runs; or NULL */
-	int huge_lock;	/* take_huge()'s while it is held, or -1 */
-} eal = {.huge_lock = -1};
+	char note[512]; /* a line for the log once every link is open, or "" */
+} eal;
 
 /* The arguments under construction; storage is kept for EAL's lifetime. */
 struct args {
@@ -77,53 +74,6 @@ __attribute__((format(printf, 2, 3))) static void add(struct args *args,
 	va_end(ap);
 	args->argv[args->n] = args->text[args->n];
 	args->n++;
-}
-
-/* Free 2 MiB pages, in MiB; 0 where the machine has none. */
-static unsigned long free_huge_mib(void)
-{
-	FILE *f = fopen("/sys/kernel/mm/hugepages/hugepages-2048kB/"
-			"free_hugepages",
-			"re");
-	unsigned long pages = 0;
-
-	if (!f)
-		return 0;
-	if (fscanf(f, "%lu", &pages) != 1)
-		pages = 0;
-	fclose(f);
-	return pages * 2;
-}
-
-/*
- * Whether there are enough free. Programs that start together would all count
- * on the same ones: each looks, and takes what it has seen, under a lock that
- * they share, until glue_eal_settle(). One that has to wait for longer than a
- * start takes does without.
- */
-static bool take_huge(unsigned long mib)
-{
-	static const struct timespec nap = {.tv_nsec = 10000000};
-	unsigned tries = 0;
-
-	if (free_huge_mib() < mib)
-		return false;
-	eal.huge_lock = open("/sys/kernel/mm/hugepages",
-			     O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	while (flock(eal.huge_lock, LOCK_EX | LOCK_NB) < 0 &&
-	       errno == EWOULDBLOCK) {
-		if (++tries == HUGE_TRIES)
-			return false;
-		nanosleep(&nap, NULL);
-	}
-	return free_huge_mib() >= mib;
-}
-
-void glue_eal_settle(void)
-{
-	if (eal.huge_lock >= 0)
-		close(eal.huge_lock);
-	eal.huge_lock = -1;
 }
 
 /* "0,1,5" */
@@ -176,6 +126,9 @@ static void build_args(struct args *args, const struct glue_eal_conf *conf)
 	} else if (eal.huge) {
 		add(args, "--in-memory");
 		add(args, "--single-file-segments");
+		/* EAL would open any hugetlbfs that is mounted, which it does
+		   not need, and stop if it may not: this folder is none. */
+		add(args, "--huge-dir=/proc");
 	} else {
 		/* what --in-memory does for hugepages */
 		add(args, "--no-huge");
@@ -444,9 +397,10 @@ static int start_eal(const struct glue_eal_conf *conf, char *err,
 	if (rc < 0)
 		return glue_fail(
 			err, err_len, rte_errno == ENOMEM ? -ENOMEM : -EIO,
-			"DPDK's EAL did not start: %s%s%s", reason,
+			"DPDK's EAL did not start: %s%s%s%s", reason,
 			conf->prefix ? " (is a hugetlbfs mounted?)" : "",
-			conf->n_extra ? " (check the words after --)" : "");
+			conf->n_extra ? " (check the words after --)" : "",
+			glue_huge_hint());
 	return 0;
 }
 
@@ -501,6 +455,40 @@ static int choose_lcores(const struct glue_eal_conf *conf, char *err,
 	return 0;
 }
 
+const char *glue_huge_hint(void)
+{
+	return eal.huge ? "; if another process has just taken the hugepages, "
+			  "start again or use --huge off"
+			: "";
+}
+
+/* Pages that are free but of no use are worth a line; their absence is not. */
+static void choose_huge(const struct glue_eal_conf *conf)
+{
+	char why[256];
+
+	eal.huge = !conf->huge_off &&
+		   glue_huge_take(conf->mem_mib, why, sizeof(why));
+	if (eal.huge || conf->huge_off || !why[0])
+		return;
+	snprintf(eal.note, sizeof(eal.note),
+		 "coronet: running without hugepages: %u MiB are free, but %s; "
+		 "see docs/deploy.md\n",
+		 conf->mem_mib, why);
+}
+
+/* A line written earlier might end up where glue_capture_start() puts DPDK's.
+ */
+void glue_eal_links_open(void)
+{
+	glue_huge_settle();
+	if (eal.note[0] && eal.log)
+		eal.log(GLUE_LOG_WARNING, eal.note, strlen(eal.note));
+	else if (eal.note[0])
+		fputs(eal.note, stderr);
+	eal.note[0] = '\0';
+}
+
 int glue_eal_start(const struct glue_eal_conf *conf, char *err, size_t err_len)
 {
 	int rc;
@@ -526,9 +514,7 @@ int glue_eal_start(const struct glue_eal_conf *conf, char *err, size_t err_len)
 	memcpy(eal.links, conf->links, conf->n_links * sizeof(*conf->links));
 	eal.n_links = conf->n_links;
 	eal.mtu = conf->mtu;
-	eal.huge = !conf->huge_off && take_huge(conf->mem_mib);
-	if (!eal.huge)
-		glue_eal_settle();
+	choose_huge(conf);
 	if (conf->prefix && conf->huge_off)
 		return glue_fail(err, err_len, -EINVAL,
 				 "--dpdk-prefix %s: other processes attach to "
@@ -536,11 +522,12 @@ int glue_eal_start(const struct glue_eal_conf *conf, char *err, size_t err_len)
 				 "off",
 				 conf->prefix);
 	if (conf->prefix && !eal.huge)
-		return glue_fail(err, err_len, -ENOMEM,
-				 "--dpdk-prefix %s: other processes attach to "
-				 "hugepages alone, and %u MiB of 2 MiB pages "
-				 "are not free; see docs/deploy.md",
-				 conf->prefix, conf->mem_mib);
+		return glue_fail(
+			err, err_len, -ENOMEM,
+			"--dpdk-prefix %s: other processes attach to "
+			"hugepages alone, and %u MiB of 2 MiB pages "
+			"are not free or of no use; see docs/deploy.md",
+			conf->prefix, conf->mem_mib);
 	rc = start_eal(conf, err, err_len);
 	if (rc < 0)
 		return rc;
@@ -628,7 +615,7 @@ static void park_interrupt_thread(void)
 
 void glue_eal_stop(void)
 {
-	glue_eal_settle();
+	glue_huge_settle();
 	if (!eal.started)
 		return;
 	glue_memif_unserve();

@@ -14,8 +14,20 @@ glue_fail(char *err, size_t err_len, int code, const char *format, ...);
 /* The link behind index, and its DPDK port; false when there is none. */
 const struct glue_link *glue_eal_link(unsigned index);
 bool glue_eal_port_id(unsigned index, uint16_t *port_id);
-/* Every link has its memory: others may look for hugepages. */
-void glue_eal_settle(void);
+/* Every link is open and has its memory. */
+void glue_eal_links_open(void);
+
+/* ---- huge.c ---- */
+/*
+ * Whether so many MiB of 2 MiB pages can be used, which is tried. Then others
+ * that ask wait, at most 5 s, until glue_huge_settle(). Otherwise why says what
+ * keeps pages that are free from use, or is empty: there are not so many.
+ */
+bool glue_huge_take(unsigned mib, char *why, size_t why_len);
+/* Others may look for hugepages. */
+void glue_huge_settle(void);
+/* What to do if hugepages have gone since; behind an error. "": none used. */
+const char *glue_huge_hint(void);
 
 /* Shards of the program, the CPU of one, or -1: it is not pinned. */
 unsigned glue_eal_shards(void);

@@ -32,7 +32,7 @@ def pages(which):
 
 
 @contextlib.contextmanager
-def hugepages(env, mounted=True):
+def hugepages(env, mounted=True, mode="0755"):
     """Enough pages that are free, and a hugetlbfs that this namespace alone sees."""
     before = PAGES.read_text(encoding="ascii")
     folder = env.scratch_for(None)
@@ -45,7 +45,7 @@ def hugepages(env, mounted=True):
         if pages("Free") < ENOUGH:
             raise Skip(f"the kernel finds {pages('Free')} of {ENOUGH} hugepages")
         if mounted:
-            command("mount", "-t", "hugetlbfs", "none", folder)
+            command("mount", "-t", "hugetlbfs", "-o", f"mode={mode}", "none", folder)
         yield
     finally:
         if os.path.ismount(folder):
@@ -134,13 +134,29 @@ def name_that_is_taken(env):
         server.terminate()
 
 
+def unmount_all():
+    """Takes every hugetlbfs out of this namespace."""
+    mounts = subprocess.run(["findmnt", "-n", "-o", "TARGET", "-t", "hugetlbfs"], check=False,
+                            capture_output=True, text=True).stdout
+    for line in mounts.splitlines():
+        command("umount", "--lazy", line.strip())
+
+
 def without_mount(env):
-    if subprocess.run(["findmnt", "-t", "hugetlbfs"], check=False,
-                      capture_output=True).returncode == 0:
-        for line in command("findmnt", "-n", "-o", "TARGET", "-t", "is a hugetlbfs mounted?").splitlines():
-            command("umount", "--lazy", line.strip())
+    unmount_all()
     with hugepages(env, mounted=False):
         refused(env, [], "hugetlbfs")
+
+
+def mount_of_root(env):
+    """An ordinary user's program has hugepages, whatever hugetlbfs it may not open."""
+    unmount_all()
+    with hugepages(env, mode="0700"):
+        pair = memif_pair(env, "--stats", "0.2")
+        with pair.serve() as server:
+            eventually(lambda: "MiB of hugepages" in server.output("stderr"), PATIENCE,
+                       lambda: f"no hugepages are used: {server.story()}")
+            server.terminate()
 
 
 def cases(env):
@@ -151,6 +167,7 @@ def cases(env):
     yield "--dpdk-prefix without hugepages", lambda: without_hugepages(env)
     yield "--dpdk-prefix that another has", lambda: name_that_is_taken(env)
     yield "--dpdk-prefix without a hugetlbfs", lambda: without_mount(env)
+    yield "hugepages beside a hugetlbfs of root's", lambda: mount_of_root(env)
 
 
 main(cases, privileged=True)

@@ -422,19 +422,36 @@ def stopped_when_it_listens(env, app, *argv):
     check("listening on" in program.output("stdout"), program.story())
 
 
+def check_without_hugepages(env, reason):
+    """A program for which 500 pages seem to be free runs without, and says why in one line."""
+    library = env.build / "tests/integration/libplenty-of-hugepages.so"
+    with env.running([env.app("coronet-echo"), "--link", "ring:r0", "--addr", "10.9.0.1/16"],
+                     env={**os.environ, "LD_PRELOAD": preload_of(library)}) as server:
+        server.terminate()
+    told = [line for line in server.output("stderr").splitlines() if "hugepages" in line]
+    check(len(told) == 1 and "running without hugepages" in told[0] and reason in told[0],
+          f"expected one line that says {reason!r}: {server.story()}")
+
+
 def hugepages_of_another(env):
     """What is free is another's that has begun to take it: this one does without."""
     if not pathlib.Path(HUGEPAGES).exists():
         raise Skip("a kernel without hugepages")
-    library = env.build / "tests/integration/libplenty-of-hugepages.so"
     other = os.open(HUGEPAGES, os.O_RDONLY)
     try:
         fcntl.flock(other, fcntl.LOCK_EX)
-        with env.running([env.app("coronet-echo"), "--link", "ring:r0", "--addr", "10.9.0.1/16"],
-                         env={**os.environ, "LD_PRELOAD": preload_of(library)}) as server:
-            server.terminate()
+        check_without_hugepages(env, "another program has been starting")
     finally:
         os.close(other)
+
+
+def hugepages_that_cannot_be_mapped(env):
+    """The kernel counts as free what it does not give: this one does without."""
+    if not pathlib.Path(HUGEPAGES).exists():
+        raise Skip("a kernel without hugepages")
+    if int(pathlib.Path("/proc/sys/vm/nr_hugepages").read_text(encoding="ascii")):
+        raise Skip("hugepages are set aside here")
+    check_without_hugepages(env, "they cannot be used")
 
 
 def stops_when_listening(env):
@@ -455,7 +472,8 @@ def cases(env):
     links = [link_down_and_up, interface_deleted, no_signals_left, memif_server_comes_and_goes,
              memif_socket_removed, memif_strangers, memif_backend_restarts,
              memif_killed_and_started_again]
-    processes = [stopped_for_a_while, wall_clock_jumps, hugepages_of_another]
+    processes = [stopped_for_a_while, wall_clock_jumps, hugepages_of_another,
+                 hugepages_that_cannot_be_mapped]
     bind = functools.partial
     for function in (links if "links" in env.args else processes if "processes" in env.args else
                      links + processes):
