@@ -451,12 +451,10 @@ static int configure(struct glue_device *device, char *err, size_t err_len)
 		return rc;
 	/* memif.c lowers it when a client, which may come now, has fewer */
 	device->n_active = device->n_queues;
-	if (device->link->kind == GLUE_LINK_MEMIF && device->link->server)
-		glue_memif_attach(device);
-	rc = rte_eth_dev_start(device->id);
+	glue_memif_attach(device);
+	rc = glue_memif_start(device, err, err_len);
 	if (rc < 0)
-		return glue_fail(err, err_len, rc, "port start: %s",
-				 rte_strerror(-rc));
+		return rc;
 	rc = glue_vlan_join(device->id, device->link, conf.rxmode.offloads);
 	if (rc < 0) {
 		rte_eth_dev_stop(device->id);

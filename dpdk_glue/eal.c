@@ -511,6 +511,9 @@ int glue_eal_start(const struct glue_eal_conf *conf, char *err, size_t err_len)
 		if (rc < 0)
 			return rc;
 	}
+	rc = glue_links_await(conf->links, conf->n_links, err, err_len);
+	if (rc < 0)
+		return rc;
 	memcpy(eal.links, conf->links, conf->n_links * sizeof(*conf->links));
 	eal.n_links = conf->n_links;
 	eal.mtu = conf->mtu;

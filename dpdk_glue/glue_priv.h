@@ -45,6 +45,15 @@ unsigned glue_eal_link_queues(unsigned index);
  * nobody listens on. Returns 0 or -errno with one clear line in err.
  */
 int glue_link_check(const struct glue_link *link, char *err, size_t err_len);
+/*
+ * Waits until each memif client has a server, for 10 s each at most: programs
+ * that start together come in either order, and DPDK's client connects once.
+ * Does not wait where a link is a server itself, which may be what the other
+ * program waits for; glue_memif_start() does then. Returns 0 or -errno with one
+ * clear line in err.
+ */
+int glue_links_await(const struct glue_link *links, unsigned n, char *err,
+		     size_t err_len);
 /* What may keep its queues from being set up, behind the error; or "". */
 const char *glue_link_queues_hint(const struct glue_link *link);
 

@@ -203,3 +203,44 @@ int glue_link_check(const struct glue_link *link, char *err, size_t err_len)
 	}
 	return 0;
 }
+
+static int await_server(const struct glue_link *link, char *err, size_t err_len)
+{
+	int rc = glue_socket_await(link->name);
+
+	if (rc == -EACCES)
+		return glue_fail(err, err_len, rc,
+				 "link memif:%s: %s; a client writes to the "
+				 "socket: run as the server's user, or in a "
+				 "group that may write to it",
+				 link->name, strerror(-rc));
+	if (rc < 0)
+		return glue_fail(
+			err, err_len, rc,
+			"link memif:%s: no server listens there (%s; "
+			"waited %d s at most); start it (role=server), "
+			"or name its path",
+			link->name, strerror(-rc), GLUE_SERVER_MS / 1000);
+	return 0;
+}
+
+static bool has_server(const struct glue_link *links, unsigned n)
+{
+	for (unsigned i = 0; i < n; i++)
+		if (links[i].kind == GLUE_LINK_MEMIF && links[i].server)
+			return true;
+	return false;
+}
+
+int glue_links_await(const struct glue_link *links, unsigned n, char *err,
+		     size_t err_len)
+{
+	int rc = 0;
+
+	if (has_server(links, n))
+		return 0;
+	for (unsigned i = 0; i < n && rc == 0; i++)
+		if (links[i].kind == GLUE_LINK_MEMIF)
+			rc = await_server(&links[i], err, err_len);
+	return rc;
+}

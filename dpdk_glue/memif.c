@@ -5,6 +5,7 @@
 #include <semaphore.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <rte_alarm.h>
@@ -151,6 +152,38 @@ void glue_memif_unserve(void)
 }
 
 /* ---- client ---- */
+
+static int start_client(const struct glue_device *device)
+{
+	static const struct timespec nap = {.tv_nsec = GLUE_SERVER_RETRY_MS *
+						       1000000};
+	int64_t until_ns = glue_now_ns() + GLUE_SERVER_MS * INT64_C(1000000);
+	int rc = rte_eth_dev_start(device->id), why;
+
+	while (rc < 0 && glue_now_ns() < until_ns) {
+		nanosleep(&nap, NULL);
+		rc = rte_eth_dev_start(device->id);
+	}
+	/* DPDK returns -1, whatever kept it from connecting. */
+	why = rc < 0 ? glue_socket_probe(device->link->name) : 0;
+	return why < 0 ? why : rc;
+}
+
+int glue_memif_start(const struct glue_device *device, char *err,
+		     size_t err_len)
+{
+	bool client =
+		device->link->kind == GLUE_LINK_MEMIF && !device->link->server;
+	int rc = client ? start_client(device) : rte_eth_dev_start(device->id);
+
+	if (rc < 0)
+		return glue_fail(err, err_len, rc, "port start: %s%s",
+				 rte_strerror(-rc),
+				 client ? "; start its server (role=server) "
+					  "or name its path"
+					: "");
+	return 0;
+}
 
 /*
  * On DPDK's interrupt thread, which handles memif's messages too: none of them

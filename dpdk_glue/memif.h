@@ -4,7 +4,8 @@
  * As a server: a thread a link runs the relay (memif_relay.h), which keeps
  * strangers from DPDK and makes a removed socket again.
  *
- * As a client: DPDK connects once, when the port starts. While the link is
+ * As a client: DPDK connects once, when the port starts, and fails to start it
+ * without a server, which is therefore waited for. Later, while the link is
  * down, DPDK's interrupt thread looks five times a second whether a server
  * listens at the path, and then stops and starts the port. The polling threads
  * leave the port alone meanwhile (n_active is 0).
@@ -29,10 +30,19 @@ int glue_memif_serve(unsigned index, const char *path, const char *inner_path,
 
 /*
  * A server's device, which is told how many queues each client has, until it is
- * detached; detaching any other device does nothing.
+ * detached; with any other device both do nothing.
  */
 void glue_memif_attach(struct glue_device *device);
 void glue_memif_detach(struct glue_device *device);
+
+/*
+ * Starts the port of a device, of any kind of link. A memif client that cannot
+ * connect retries for 10 s at most. Returns 0, or
+ * -errno with one line in err: what keeps a client from its server, or what
+ * DPDK returns.
+ */
+int glue_memif_start(const struct glue_device *device, char *err,
+		     size_t err_len);
 
 /* How many queues the server at a path has; 0 if it does not say so. */
 unsigned glue_memif_ask(const char *path);

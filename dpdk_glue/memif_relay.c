@@ -159,24 +159,41 @@ static int connect_inner(const struct glue_relay *relay)
 	return fd;
 }
 
-static int bind_path(struct glue_relay *relay)
+/* A client that finds the path connects at once: it has to listen by then. */
+static int publish(struct glue_relay *relay, int fd)
 {
 	struct sockaddr_un addr = {.sun_family = AF_UNIX};
 	struct stat st;
+	int err = 0;
+
+	unlink(relay->new_path);
+	strcpy(addr.sun_path, relay->new_path);
+	if (bind(fd, (struct sockaddr *)&addr, sizeof(addr)) < 0)
+		return -errno;
+	if (listen(fd, GLUE_RELAY_CLIENTS) < 0 ||
+	    stat(relay->new_path, &st) < 0 ||
+	    link(relay->new_path, relay->path) < 0)
+		err = errno == EEXIST ? -EADDRINUSE : -errno;
+	unlink(relay->new_path);
+	if (err < 0)
+		return err;
+	relay->dev = st.st_dev;
+	relay->ino = st.st_ino;
+	return 0;
+}
+
+static int bind_path(struct glue_relay *relay)
+{
 	int fd = make_socket();
 	int err;
 
 	if (fd < 0)
 		return -errno;
-	strcpy(addr.sun_path, relay->path);
-	if (bind(fd, (struct sockaddr *)&addr, sizeof(addr)) < 0 ||
-	    listen(fd, GLUE_RELAY_CLIENTS) < 0 || stat(relay->path, &st) < 0) {
-		err = -errno;
+	err = publish(relay, fd);
+	if (err < 0) {
 		close(fd);
 		return err;
 	}
-	relay->dev = st.st_dev;
-	relay->ino = st.st_ino;
 	close_fd(&relay->listener);
 	relay->listener = fd;
 	return 0;
@@ -186,19 +203,43 @@ static int bind_path(struct glue_relay *relay)
  * A datagram socket is refused for its type by a living server, which never
  * hears of it, and for good by a dead one.
  */
-bool glue_socket_is_dead(const char *path)
+int glue_socket_probe(const char *path)
 {
 	struct sockaddr_un addr = {.sun_family = AF_UNIX};
 	int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-	bool dead;
+	int err = fd < 0 ? errno : 0;
 
 	if (fd < 0)
-		return false;
+		return -err;
 	snprintf(addr.sun_path, sizeof(addr.sun_path), "%s", path);
-	dead = connect(fd, (struct sockaddr *)&addr, sizeof(addr)) < 0 &&
-	       (errno == ECONNREFUSED || errno == ENOENT);
+	if (connect(fd, (struct sockaddr *)&addr, sizeof(addr)) < 0)
+		err = errno;
 	close(fd);
-	return dead;
+	return err == EPROTOTYPE ? 0 : -err;
+}
+
+static bool is_missing(int err)
+{
+	return err == -ECONNREFUSED || err == -ENOENT;
+}
+
+bool glue_socket_is_dead(const char *path)
+{
+	return is_missing(glue_socket_probe(path));
+}
+
+int glue_socket_await(const char *path)
+{
+	static const struct timespec nap = {.tv_nsec = GLUE_SERVER_RETRY_MS *
+						       1000000};
+	int64_t until_ms = now_ms() + GLUE_SERVER_MS;
+	int err = glue_socket_probe(path);
+
+	while (is_missing(err) && now_ms() < until_ms) {
+		nanosleep(&nap, NULL);
+		err = glue_socket_probe(path);
+	}
+	return err;
 }
 
 static bool path_is_ours(const struct glue_relay *relay)
@@ -245,6 +286,7 @@ int glue_relay_open(struct glue_relay *relay, const char *path,
 	for (unsigned i = 0; i < GLUE_RELAY_CLIENTS; i++)
 		relay->clients[i].outer = relay->clients[i].inner = -1;
 	snprintf(relay->path, sizeof(relay->path), "%s", path);
+	snprintf(relay->new_path, sizeof(relay->new_path), "%s", inner_path);
 	relay->inner_file = open(inner_path, O_PATH | O_CLOEXEC);
 	err = relay->inner_file < 0 ? -errno : 0;
 	unlink(inner_path);

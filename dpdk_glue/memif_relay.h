@@ -4,10 +4,11 @@
  * DPDK's memif server ends the process when a client hangs up before its
  * greeting was sent, and never notices that its socket file was removed. So
  * DPDK listens on a socket of its own whose name is removed at once, and the
- * relay listens at the path that the user gave. It greets a client, waits for
- * its INIT message, and only then connects it with DPDK and passes messages
- * and descriptors on, both ways. When the file at the path is gone, or is the
- * socket of a process that has ended, it makes the socket again.
+ * relay listens at the path that the user gave, where nothing is to be found
+ * before it listens. It greets a client, waits for its INIT message, and only
+ * then connects it with DPDK and passes messages and descriptors on, both ways.
+ * When the file at the path is gone, or is the socket of a process that has
+ * ended, it makes the socket again.
  *
  * One thread at a time may use a relay. Every call is bounded: a relay holds
  * GLUE_RELAY_CLIENTS connections at most, and one that has not sent its INIT
@@ -22,6 +23,10 @@
 #define GLUE_RELAY_CLIENTS  8
 #define GLUE_RELAY_MESSAGE  128 /* bytes of every memif control message */
 #define GLUE_RELAY_PATH_MAX 108 /* sun_path */
+
+/* What a server may take to start, beside its client, on a busy machine. */
+#define GLUE_SERVER_MS	     10000
+#define GLUE_SERVER_RETRY_MS 50
 
 enum glue_relay_state {
 	GLUE_RELAY_FREE,
@@ -41,7 +46,8 @@ struct glue_relay_client {
 };
 
 struct glue_relay {
-	char path[GLUE_RELAY_PATH_MAX]; /* where clients connect */
+	char path[GLUE_RELAY_PATH_MAX];	    /* where clients connect */
+	char new_path[GLUE_RELAY_PATH_MAX]; /* until the socket listens */
 	int listener;
 	int inner_file; /* O_PATH of DPDK's socket, which has no name */
 	int probe;	/* connection that fetches DPDK's greeting, or -1 */
@@ -57,8 +63,16 @@ struct glue_relay {
 	void *arg;
 };
 
+/*
+ * 0 if a process listens at the path, or has bound it and is about to;
+ * -ECONNREFUSED, -ENOENT: none does; otherwise why it cannot be reached,
+ * as -EACCES.
+ */
+int glue_socket_probe(const char *path);
 /* Whether no process listens at the path. */
 bool glue_socket_is_dead(const char *path);
+/* glue_socket_probe(), once a process listens or GLUE_SERVER_MS have passed. */
+int glue_socket_await(const char *path);
 
 /*
  * A name for DPDK's socket in the folder of path, into out, which has
@@ -68,8 +82,9 @@ int glue_relay_inner_path(const char *path, char *out);
 
 /*
  * Takes over from DPDK, which listens at inner_path: removes that name and
- * listens at path. Both strings are copied. Returns 0 or -errno of the call
- * that failed; nothing is held then, and inner_path is gone all the same.
+ * listens at path, by way of inner_path. Both strings are copied. Returns 0 or
+ * -errno of the call that failed; nothing is held then, and inner_path is gone
+ * all the same.
  */
 int glue_relay_open(struct glue_relay *relay, const char *path,
 		    const char *inner_path);

@@ -17,6 +17,7 @@
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -32,6 +33,22 @@
 static char folder[64], path[GLUE_RELAY_PATH_MAX], inner[GLUE_RELAY_PATH_MAX];
 static struct glue_relay relay;
 static int server; /* DPDK's listener */
+
+static bool path_exists(void)
+{
+	struct stat st;
+
+	return path[0] && stat(path, &st) == 0;
+}
+
+static bool listened_late; /* a socket whose path existed already */
+
+/* Instead of the C library's. */
+int listen(int fd, int backlog)
+{
+	listened_late |= path_exists();
+	return (int)syscall(SYS_listen, fd, backlog);
+}
 
 static int address(struct sockaddr_un *addr, const char *name)
 {
@@ -107,6 +124,7 @@ static int setup(void **state)
 {
 	int probe;
 
+	listened_late = false;
 	strcpy(folder, "/tmp/coronet-relay-XXXXXX");
 	if (!mkdtemp(folder))
 		return -1;
@@ -359,6 +377,28 @@ static void test_inner_socket_has_no_name(void **state)
 	assert_int_equal(errno, ENOENT);
 }
 
+static void test_path_exists_only_while_somebody_listens(void **state)
+{
+	assert_true(path_exists());
+	unlink(path);
+	steps(1);
+	assert_true(path_exists());
+	assert_false(listened_late);
+}
+
+static void test_probe_reports_why_nobody_listens(void **state)
+{
+	assert_int_equal(glue_socket_probe(path), 0);
+	assert_int_equal(glue_socket_await(path), 0);
+	assert_false(glue_socket_is_dead(path));
+	glue_relay_close(&relay);
+	assert_int_equal(glue_socket_probe(path), -ENOENT);
+	close(serve(path));
+	assert_int_equal(glue_socket_probe(path), -ECONNREFUSED);
+	assert_true(glue_socket_is_dead(path));
+	unlink(path);
+}
+
 static void test_inner_paths_differ_and_fit(void **state)
 {
 	char a[GLUE_RELAY_PATH_MAX], b[GLUE_RELAY_PATH_MAX];
@@ -412,6 +452,11 @@ int main(void)
 						setup, teardown),
 		cmocka_unit_test_setup_teardown(test_inner_socket_has_no_name,
 						setup, teardown),
+		cmocka_unit_test_setup_teardown(
+			test_path_exists_only_while_somebody_listens, setup,
+			teardown),
+		cmocka_unit_test_setup_teardown(
+			test_probe_reports_why_nobody_listens, setup, teardown),
 		cmocka_unit_test(test_inner_paths_differ_and_fit),
 	};
 

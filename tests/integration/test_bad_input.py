@@ -380,6 +380,30 @@ def socket_in_use(env):
         server.terminate()
 
 
+def memif_client_without_server(env):
+    """It waits for one, but not for ever."""
+    path = env.scratch / "nobody.sock"
+    link = f"memif:{path},role=client"
+    fails(coronet(env, link), Expected(RUNTIME, [f"{path}: no server listens there", "role=server"]))
+    with env.running(coronet(env, f"memif:{path},role=server")) as server:
+        server.kill()
+    fails(coronet(env, link), Expected(RUNTIME, [f"{path}: no server listens there", "role=server"]))
+
+
+def memif_client_without_permission(env):
+    user = env.ordinary_user()
+    if not user:
+        raise Skip("root of a user namespace may write to any socket")
+    build = env.readable_build(user)
+    path = env.scratch / "root.sock"
+    with env.running(coronet(env, f"memif:{path},role=server")) as server:
+        path.chmod(0o755)
+        argv = coronet(env, f"memif:{path},role=client")
+        fails([build / "apps/coronet-echo", *argv[1:]],
+              Expected(RUNTIME, [f"{path}: Permission denied", "run as the server's user"]), **user)
+        server.terminate()
+
+
 def stale_socket_is_replaced(env):
     """What a killed server leaves behind does not stop the next one."""
     path = env.scratch / "stale.sock"
@@ -513,7 +537,7 @@ def cases(env):
                bind(every_option_can_be_in_a_file, env, app))
     for function in (wrong_config_file, switch_in_a_file, option_given_twice_takes_the_last, eal_refuses,
                      socket_path_cannot_be_made, socket_folder_not_writable, socket_in_use,
-                     stale_socket_is_replaced, tap_in_use, port_in_use, address_of_another,
+                     memif_client_without_server, memif_client_without_permission, stale_socket_is_replaced, tap_in_use, port_in_use, address_of_another,
                      nothing_there, tun_device_missing, no_permission,
                      cpu_outside_the_allowed_set, memory_for_all_shards,
                      a_thread_that_cannot_be_made):

@@ -234,6 +234,36 @@ def memif_server_comes_and_goes(env):
         echo.terminate()
 
 
+def sleeps(program):
+    """Whether its first thread is in clock_nanosleep(2), of x86_64."""
+    with contextlib.suppress(OSError):  # it has just ended
+        words = pathlib.Path(f"/proc/{program.process.pid}/syscall").read_text(encoding="ascii")
+        return words.split()[0] == "230"
+    return False
+
+
+def memif_client_before_its_server(env):
+    """Programs that are started together come in either order."""
+    path = env.scratch_for({}) / "m.sock"
+    echo = env.start(memif_echo(env, path, "client"))
+    eventually(lambda: sleeps(echo) or not echo.alive(), PATIENCE,
+               lambda: f"it does not wait: {echo.story()}")
+    load = env.start(memif_load(env, path, "server", "--seconds", "1", "--verify"))
+    echo.wait_ready()
+    check_load(load)
+    echo.terminate()
+
+
+def memif_server_between_bind_and_listen(env):
+    """A server that a busy machine stops there refuses connections, though its path exists."""
+    path = env.scratch_for({}) / "m.sock"
+    library = env.build / "tests/integration/librefused-at-first.so"
+    with env.running(memif_echo(env, path, "server")) as echo:
+        check_load(env.start(memif_load(env, path, "client", "--seconds", "1", "--verify"),
+                             env={**os.environ, "LD_PRELOAD": preload_of(library)}))
+        echo.terminate()
+
+
 def memif_socket_removed(env):
     """A socket file that somebody deletes is made again; connections do not notice."""
     path = env.scratch_for({}) / "m.sock"
@@ -470,6 +500,7 @@ def stops_when_listening(env):
 
 def cases(env):
     links = [link_down_and_up, interface_deleted, no_signals_left, memif_server_comes_and_goes,
+             memif_client_before_its_server, memif_server_between_bind_and_listen,
              memif_socket_removed, memif_strangers, memif_backend_restarts,
              memif_killed_and_started_again]
     processes = [stopped_for_a_while, wall_clock_jumps, hugepages_of_another,
