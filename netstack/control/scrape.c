@@ -3,8 +3,9 @@
  * address of the stack's.
  *
  * Every shard listens there, with a coroutine a client, bounded as on the
- * kernel's network: 16 clients of all shards, one request and one answer each,
- * five seconds for it. The page asks every shard, which blocks, so that a
+ * kernel's network: 16 clients of each shard, one request and one answer each,
+ * five seconds for it. One more makes the client give way whose request has
+ * been awaited longest. The page asks every shard, which blocks, so that a
  * thread of net_offload() writes it.
  */
 #include "netstack/control/control_priv.h"
@@ -14,15 +15,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Where the page is, and each shard's listener for it; each is its shard's. */
-static struct net_listener *listeners[NET_MAX_SHARDS];
-
 /* One client. The thread that writes the page reads it: not on a stack. */
 struct scrape {
-	char *out; /* the answer */
+	struct net_conn *conn;
+	struct scrape *next; /* the next that has sent no request yet */
+	char *out;	     /* the answer */
 	size_t out_len, in_len;
 	char in[NET_HTTP_MAX_INPUT + 1];
 };
+
+/* Each shard's listener, and its clients; each is its shard's. */
+static struct {
+	struct net_listener *listener;
+	struct scrape *silent; /* without a request; the oldest is first */
+	unsigned clients;
+} pages[NET_MAX_SHARDS];
 
 /* The stack's own addresses, as opts had them. */
 static struct {
@@ -34,7 +41,7 @@ void net_scrape_begin(const struct net_opts *opts)
 {
 	ours.n = opts->n_addrs;
 	memcpy(ours.all, opts->addrs, ours.n * sizeof(ours.all[0]));
-	memset(listeners, 0, sizeof(listeners));
+	memset(pages, 0, sizeof(pages));
 }
 
 bool net_scrape_is_ours(const struct net_addr *at)
@@ -47,6 +54,43 @@ bool net_scrape_is_ours(const struct net_addr *at)
 			return true;
 	return false;
 }
+
+/* ---- places ---- */
+
+static void remove_silent(struct scrape *s)
+{
+	struct scrape **at = &pages[net_here()->shard].silent;
+
+	while (*at && *at != s)
+		at = &(*at)->next;
+	if (*at)
+		*at = s->next;
+}
+
+/* If all others are being answered, the newcomer is one more than the places:
+ * the listener's limit is twice as high. */
+static void enter(struct scrape *s)
+{
+	unsigned shard = net_here()->shard;
+	struct scrape *oldest = pages[shard].silent;
+	struct scrape **at = &pages[shard].silent;
+
+	if (++pages[shard].clients > NET_HTTP_CLIENTS && oldest) {
+		remove_silent(oldest);
+		net_cancel(oldest->conn);
+	}
+	while (*at)
+		at = &(*at)->next;
+	*at = s;
+}
+
+static void leave(struct scrape *s)
+{
+	remove_silent(s);
+	pages[net_here()->shard].clients--;
+}
+
+/* ---- a client ---- */
 
 static void *answer(void *arg)
 {
@@ -77,6 +121,7 @@ static int serve(struct net_conn *conn, struct scrape *s, int64_t until_ns)
 	int err = read_request(conn, s);
 	long n;
 
+	remove_silent(s);
 	if (err == 0)
 		err = net_offload(answer, s, NULL, until_ns);
 	if (err < 0 || !s->out)
@@ -94,7 +139,10 @@ static void serve_scraper(struct net_conn *conn, void *arg)
 	net_set_read_deadline(conn, until_ns);
 	net_set_write_deadline(conn, until_ns);
 	if (s) {
+		s->conn = conn;
+		enter(s);
 		err = serve(conn, s, until_ns);
+		leave(s);
 		free(s->out);
 		free(s);
 	}
@@ -113,10 +161,12 @@ struct place {
 
 static bool listen_step(void *data)
 {
-	static const struct net_limits limits = {.clients = NET_HTTP_CLIENTS,
-						 .clients_per_source =
-							 NET_HTTP_CLIENTS};
-	struct net_listener **at = &listeners[net_here()->shard], *listener;
+	/* of all shards; some are about to give way */
+	unsigned most = 2 * NET_HTTP_CLIENTS * net_here()->n_shards;
+	struct net_limits limits = {.clients = most,
+				    .clients_per_source = most};
+	struct net_listener **at = &pages[net_here()->shard].listener;
+	struct net_listener *listener;
 	struct place *place = data;
 
 	place->err =
@@ -137,8 +187,8 @@ static bool listen_step(void *data)
 
 static bool close_step(void *data)
 {
-	net_listener_close(listeners[net_here()->shard]);
-	listeners[net_here()->shard] = NULL;
+	net_listener_close(pages[net_here()->shard].listener);
+	pages[net_here()->shard].listener = NULL;
 	return true;
 }
 

@@ -5,8 +5,9 @@
  * Clients are few and may be slow, silent or lying, so all of it is bounded:
  * 16 of each kind, one request and one answer each, five seconds for all that
  * an HTTP client does. When all places are taken, the client that has been
- * silent longest gives way. A client that does not read its answer is asked for
- * nothing more, and nothing else waits for it.
+ * silent longest gives way; one that is being answered does so only if all are.
+ * A client that does not read its answer is asked for nothing more, and nothing
+ * else waits for it.
  */
 #include "netstack/control/control_priv.h"
 #include "netstack/program/log.h"
@@ -106,19 +107,26 @@ static void drop(struct client *client)
 	client->ends = false;
 }
 
+static bool gives_way_before(const struct client *a, const struct client *b)
+{
+	if (!a->out != !b->out)
+		return !a->out;
+	return a->last_ms < b->last_ms;
+}
+
 /* A free place; the longest silent client gives up its own. */
 static struct client *place_for(struct client *clients)
 {
-	struct client *oldest = &clients[0];
+	struct client *first = &clients[0];
 
 	for (unsigned i = 0; i < CLIENTS; i++) {
 		if (clients[i].fd < 0)
 			return &clients[i];
-		if (clients[i].last_ms < oldest->last_ms)
-			oldest = &clients[i];
+		if (gives_way_before(&clients[i], first))
+			first = &clients[i];
 	}
-	drop(oldest);
-	return oldest;
+	drop(first);
+	return first;
 }
 
 static struct client *take_client(int listener, struct client *clients)
@@ -351,7 +359,9 @@ static void *run(void *arg)
 		fill(&waits);
 		if (poll(waits.fds, waits.n, timeout) <= 0)
 			continue;
-		for (unsigned i = 1; i < waits.n; i++)
+		/* Listeners are first, and last here: who has a request is not
+		   silent. */
+		for (unsigned i = waits.n; --i > 0;)
 			if (waits.fds[i].revents)
 				serve(&waits.fds[i], waits.clients[i]);
 	}
@@ -365,6 +375,21 @@ static void close_http(void)
 	if (server.http >= 0)
 		close(server.http);
 	server.http = -1;
+}
+
+static const char *bind_hint(int err)
+{
+	switch (err) {
+	case EADDRINUSE:
+		return "another program listens there ('ss -ltnp' names it): "
+		       "choose another port for one of them";
+	case EACCES:
+		return "ports below 1024 need CAP_NET_BIND_SERVICE: choose a "
+		       "higher one, as in 127.0.0.1:9464";
+	default:
+		return "expected an address of the kernel's, as in "
+		       "127.0.0.1:9464, or one of --addr";
+	}
 }
 
 /*
@@ -398,10 +423,9 @@ static int open_http(const struct net_addr *addr, char *err, size_t err_len)
 			return 0;
 	}
 	rc = -errno;
-	snprintf(err, err_len,
-		 "--metrics %s: %s; expected an address of the kernel's, as in "
-		 "127.0.0.1:9464, or one of --addr",
-		 net_addr_format(addr, text, sizeof(text)), strerror(-rc));
+	snprintf(err, err_len, "--metrics %s: %s; %s",
+		 net_addr_format(addr, text, sizeof(text)), strerror(-rc),
+		 bind_hint(-rc));
 	return rc;
 }
 
@@ -419,7 +443,8 @@ static cJSON *shard_error(unsigned shard, int err, const struct net_addr *addr)
 
 	if (err != -EADDRINUSE)
 		return net_control_ask_error(shard, err);
-	return net_control_error("%s: shard %u listens there already",
+	return net_control_error("%s: shard %u listens there already; choose "
+				 "another port",
 				 net_addr_format(addr, text, sizeof(text)),
 				 shard);
 }

@@ -227,6 +227,55 @@ static void test_silent_ones_give_way(void **state)
 	expect_well();
 }
 
+/* Requests until the server has not read one for two answers to another. */
+static void stop_reading_answers(int fd)
+{
+	unsigned refused = 0;
+
+	while (refused < 2) {
+		if (send(fd, "/", 1, MSG_DONTWAIT | MSG_NOSIGNAL) == 1) {
+			refused = 0;
+			continue;
+		}
+		expect_well();
+		refused++;
+	}
+}
+
+static void test_one_that_is_being_answered_does_not_give_way(void **state)
+{
+	int answered = join_control(), fds[100];
+
+	stop_reading_answers(answered);
+	for (unsigned i = 0; i < 100; i++)
+		fds[i] = join_control();
+	expect_well();
+	assert_true(next_message(answered) > 0);
+	for (unsigned i = 0; i < 100; i++) {
+		assert_true(next_message(answered) > 0);
+		assert_memory_equal(reply, "{\"/\":[", 6);
+		close(fds[i]);
+	}
+	close(answered);
+}
+
+/* As many as there are places, which none of them may keep for good. */
+static void test_one_gives_way_when_all_are_being_answered(void **state)
+{
+	int fds[NET_HTTP_CLIENTS];
+
+	for (unsigned i = 0; i < NET_HTTP_CLIENTS; i++) {
+		fds[i] = join_control();
+		for (unsigned n = 0; n < 100000; n++)
+			if (send(fds[i], "/", 1, MSG_DONTWAIT | MSG_NOSIGNAL) <
+			    0)
+				break;
+	}
+	expect_well();
+	for (unsigned i = 0; i < NET_HTTP_CLIENTS; i++)
+		close(fds[i]);
+}
+
 static void test_garbage_is_answered_or_ends(void **state)
 {
 	static uint8_t garbage[8192];
@@ -401,6 +450,8 @@ int main(void)
 		TEST(test_many_requests_at_once_are_all_answered),
 		TEST(test_one_that_reads_nothing_stops_nobody),
 		TEST(test_silent_ones_give_way),
+		TEST(test_one_that_is_being_answered_does_not_give_way),
+		TEST(test_one_gives_way_when_all_are_being_answered),
 		TEST(test_garbage_is_answered_or_ends),
 		TEST(test_the_socket_is_its_users_alone),
 		TEST(test_a_second_program_is_refused),
