@@ -10,9 +10,9 @@
 
 #include <rte_alarm.h>
 #include <rte_ethdev.h>
-#include <rte_lcore.h>
 
 #include "dpdk_glue/memif_relay.h"
+#include "dpdk_glue/thread.h"
 
 #define RESTORE_MS 250	      /* a removed socket is back after that */
 #define WATCH_US   200000     /* between two looks at a client's link */
@@ -121,8 +121,8 @@ int glue_memif_serve(unsigned index, const char *path, const char *inner_path,
 		err = -errno;
 		goto close_relay;
 	}
-	err = -abs(rte_ctrl_thread_create(&service->thread, "memif-relay", NULL,
-					  run_relay, service));
+	err = glue_thread_start(&service->thread, "memif-relay", run_relay,
+				service);
 	if (err < 0)
 		goto close_wake;
 	services[n_services++] = service;

@@ -1,35 +1,30 @@
 /*
- * rte_pcapng makes the blocks and writes them. Two things are not left to DPDK
- * 22.11: filters, since rte_bpf misjudges `tcp[13] = 2` and crashes on
- * `tcp[tcpflags] & tcp-syn != 0` (libpcap runs them itself), and time, which
- * its conversion puts into another century where the first packet is older than
- * its clock, and computes in variables that threads share without order.
+ * libpcap runs the filters, since rte_bpf of DPDK 22.11 misjudges `tcp[13] = 2`
+ * and crashes on `tcp[tcpflags] & tcp-syn != 0`.
  */
-#define ALLOW_EXPERIMENTAL_API /* rte_pcapng_* */
 #include "dpdk_glue/pcap.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
 
 #include <pcap/pcap.h>
 
-#include <rte_cycles.h>
-#include <rte_errno.h>
 #include <rte_ethdev.h>
-#include <rte_pcapng.h>
 #include <rte_ring.h>
 
 #include "dpdk_glue/burst_sync.h"
 #include "dpdk_glue/glue_priv.h"
 #include "dpdk_glue/pcap_priv.h"
+#include "dpdk_glue/pcapng.h"
+#include "dpdk_glue/thread.h"
 #include "dpdk_glue/vlan.h"
 
 #define WAITING	  1024u /* frames that may wait for the file */
@@ -41,11 +36,10 @@
 struct glue_pcap {
 	struct rte_mempool *pool;
 	struct rte_ring *ring;
-	struct bpf_program filter; /* no instruction: all frames */
-	uint64_t cycles;	   /* any, which rte_pcapng has taken */
-	int64_t epoch_ns;	   /* of glue_now_ns() */
-	rte_pcapng_t *file;
-	int fd; /* the file's */
+	struct bpf_program filter;	      /* no instruction: all frames */
+	int64_t epoch_ns;		      /* of glue_now_ns() */
+	int fd;				      /* the file's, or -1 */
+	uint8_t interfaces[RTE_MAX_ETHPORTS]; /* in the file, by port */
 	uint64_t max_bytes, max_packets;
 	uint32_t snap;
 	_Atomic uint64_t packets, bytes, dropped;
@@ -77,29 +71,18 @@ static bool wanted(const struct glue_pcap *pcap, const struct rte_mbuf *m)
 				   rte_pktmbuf_mtod(m, const uint8_t *)) != 0;
 }
 
-/* An enhanced packet block begins with type, length, interface and time. */
-static void set_time(struct rte_mbuf *block, uint64_t ns)
-{
-	uint32_t *words = rte_pktmbuf_mtod(block, uint32_t *);
-
-	words[3] = (uint32_t)(ns >> 32);
-	words[4] = (uint32_t)ns;
-}
-
 static struct rte_mbuf *copy_of(struct glue_pcap *pcap, uint16_t port,
-				uint16_t queue, const struct rte_mbuf *m,
-				uint64_t ns,
-				enum rte_pcapng_direction direction)
+				const struct rte_mbuf *m,
+				struct glue_pcapng_frame *seen)
 {
-	struct rte_mbuf *copy;
+	struct rte_mbuf *copy = NULL;
 
 	if (!wanted(pcap, m))
 		return NULL;
-	copy = rte_pcapng_copy(port, queue, m, pcap->pool, pcap->snap,
-			       pcap->cycles, direction);
-	if (copy)
-		set_time(copy, ns);
-	else
+	seen->interface = pcap->interfaces[port];
+	if (seen->interface != GLUE_PCAPNG_NO_INTERFACE)
+		copy = glue_pcapng_copy(m, pcap->pool, pcap->snap, seen);
+	if (!copy)
 		pcap->dropped++;
 	return copy;
 }
@@ -126,13 +109,12 @@ __attribute__((cold, noinline)) void glue_pcap_rx(struct glue_pcap *pcap,
 						  struct rte_mbuf **bufs,
 						  uint16_t n)
 {
+	struct glue_pcapng_frame seen = {.ns = now_of(pcap), .queue = queue};
 	struct rte_mbuf *copies[GLUE_BURST];
-	uint64_t now = now_of(pcap);
 	unsigned taken = 0;
 
 	for (uint16_t i = 0; i < n; i++) {
-		copies[taken] = copy_of(pcap, port, queue, bufs[i], now,
-					RTE_PCAPNG_DIRECTION_IN);
+		copies[taken] = copy_of(pcap, port, bufs[i], &seen);
 		taken += copies[taken] != NULL;
 	}
 	queue_up(pcap, copies, taken);
@@ -143,14 +125,14 @@ __attribute__((cold, noinline)) uint16_t
 glue_pcap_tx(struct glue_pcap *pcap, uint16_t port, uint16_t queue,
 	     struct rte_mbuf **bufs, uint16_t want)
 {
+	struct glue_pcapng_frame seen = {
+		.ns = now_of(pcap), .queue = queue, .outbound = true};
 	struct rte_mbuf *copies[GLUE_BURST];
-	uint64_t now = now_of(pcap);
 	unsigned taken = 0;
 	uint16_t sent;
 
 	for (uint16_t i = 0; i < want; i++)
-		copies[i] = copy_of(pcap, port, queue, bufs[i], now,
-				    RTE_PCAPNG_DIRECTION_OUT);
+		copies[i] = copy_of(pcap, port, bufs[i], &seen);
 	sent = rte_eth_tx_burst(port, queue, bufs, want);
 	for (uint16_t i = 0; i < want; i++) {
 		if (i < sent && copies[i])
@@ -175,10 +157,15 @@ static bool is_full(const struct glue_pcap *pcap, uint64_t packets,
 static int write_whole(struct glue_pcap *pcap, struct rte_mbuf **bufs,
 		       unsigned n, uint64_t bytes)
 {
-	ssize_t written =
-		rte_pcapng_write_packets(pcap->file, bufs, (uint16_t)n);
-	int error = written < 0 && errno ? errno : ENOSPC;
+	struct iovec pieces[WRITE_MAX];
+	ssize_t written;
+	int error;
 
+	for (unsigned i = 0; i < n; i++)
+		pieces[i] = (struct iovec){rte_pktmbuf_mtod(bufs[i], void *),
+					   bufs[i]->data_len};
+	written = writev(pcap->fd, pieces, (int)n);
+	error = written < 0 ? errno : ENOSPC;
 	if (written == (ssize_t)bytes) {
 		pcap->bytes += bytes;
 		pcap->packets += n;
@@ -231,9 +218,7 @@ static void free_pcap(struct glue_pcap *pcap)
 {
 	struct rte_mbuf *m;
 
-	if (pcap->file)
-		rte_pcapng_close(pcap->file);
-	else if (pcap->fd >= 0)
+	if (pcap->fd >= 0)
 		close(pcap->fd);
 	while (pcap->ring && rte_ring_dequeue(pcap->ring, (void **)&m) == 0)
 		rte_pktmbuf_free(m);
@@ -322,30 +307,13 @@ static int compile(struct glue_pcap *pcap, const char *text, char *err,
 	return rc;
 }
 
-/*
- * rte_pcapng's clock starts with the first copy: one that nobody sees, so that
- * no thread writes to it later.
- */
-static int start_clock(struct glue_pcap *pcap)
+static void start_clock(struct glue_pcap *pcap)
 {
-	struct rte_mbuf *m = rte_pktmbuf_alloc(pcap->pool), *copy;
-	uint16_t port =
-		(uint16_t)rte_eth_find_next_owned_by(0, RTE_ETH_DEV_NO_OWNER);
 	struct timespec now;
 
-	if (!m || port >= RTE_MAX_ETHPORTS || !rte_pktmbuf_append(m, 1)) {
-		rte_pktmbuf_free(m);
-		return -ENODEV;
-	}
-	copy = rte_pcapng_copy(port, 0, m, pcap->pool, 1, rte_get_tsc_cycles(),
-			       RTE_PCAPNG_DIRECTION_IN);
-	pcap->cycles = rte_get_tsc_cycles();
-	rte_pktmbuf_free(copy);
-	rte_pktmbuf_free(m);
 	clock_gettime(CLOCK_REALTIME, &now);
 	pcap->epoch_ns =
 		now.tv_sec * INT64_C(1000000000) + now.tv_nsec - glue_now_ns();
-	return 0;
 }
 
 /* O_NONBLOCK for pipes, which would keep us waiting here. */
@@ -353,7 +321,7 @@ static int open_file(struct glue_pcap *pcap, const char *path, char *err,
 		     size_t err_len)
 {
 	struct stat st;
-	off_t bytes;
+	ssize_t bytes;
 
 	pcap->fd =
 		open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0600);
@@ -369,13 +337,15 @@ static int open_file(struct glue_pcap *pcap, const char *path, char *err,
 		return glue_fail(err, err_len, -errno,
 				 "capture: cannot write '%s': %s", path,
 				 strerror(errno));
-	pcap->file = rte_pcapng_fdopen(pcap->fd, NULL, NULL, "coronet", NULL);
-	if (!pcap->file)
-		return glue_fail(err, err_len, -EIO,
+	bytes = glue_pcapng_begin(pcap->fd, pcap->snap, pcap->interfaces);
+	if (bytes == -ENODEV)
+		return glue_fail(err, err_len, -ENODEV,
+				 "capture: there is no port yet");
+	if (bytes < 0)
+		return glue_fail(err, err_len, (int)bytes,
 				 "capture: cannot write '%s': %s", path,
-				 rte_strerror(rte_errno));
-	bytes = lseek(pcap->fd, 0, SEEK_CUR);
-	if (bytes < 0 || (uint64_t)bytes > pcap->max_bytes)
+				 strerror((int)-bytes));
+	if ((uint64_t)bytes > pcap->max_bytes)
 		return glue_fail(err, err_len, -EINVAL,
 				 "capture: %llu bytes do not hold the file's "
 				 "header, which has %lld",
@@ -389,7 +359,7 @@ static int allocate(struct glue_pcap *pcap, char *err, size_t err_len)
 {
 	pcap->pool = rte_pktmbuf_pool_create_by_ops(
 		"pcap", WAITING + 4 * WRITE_MAX, 0, 0,
-		(uint16_t)rte_pcapng_mbuf_size(pcap->snap), SOCKET_ID_ANY,
+		glue_pcapng_mbuf_bytes(pcap->snap), SOCKET_ID_ANY,
 		"ring_mp_mc");
 	pcap->ring = pcap->pool ? rte_ring_create("pcap", WAITING,
 						  SOCKET_ID_ANY, RING_F_SC_DEQ)
@@ -398,24 +368,6 @@ static int allocate(struct glue_pcap *pcap, char *err, size_t err_len)
 		return glue_fail(err, err_len, -ENOMEM,
 				 "capture: no memory for %u frames of %u bytes",
 				 WAITING, pcap->snap);
-	return 0;
-}
-
-static int start_thread(struct glue_pcap *pcap)
-{
-	sigset_t all, before;
-	int rc;
-
-	sigfillset(&all);
-	pthread_sigmask(SIG_BLOCK, &all, &before);
-	rc = pthread_create(&captures.thread, NULL, write_main, pcap);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	if (rc)
-		return -rc;
-	/* not where the caller is pinned, which may be polling */
-	pthread_setaffinity_np(captures.thread, sizeof(cpu_set_t),
-			       glue_eal_cpus());
-	pthread_setname_np(captures.thread, "capture");
 	return 0;
 }
 
@@ -456,16 +408,14 @@ static int start_locked(const struct glue_pcap_conf *conf, char *err,
 		rc = allocate(pcap, err, err_len);
 	if (rc == 0)
 		rc = open_file(pcap, conf->path, err, err_len);
-	if (rc == 0 && start_clock(pcap) < 0)
-		rc = glue_fail(err, err_len, -ENODEV,
-			       "capture: there is no port yet");
 	if (rc < 0)
 		goto free_all;
+	start_clock(pcap);
 	captures.last = (struct glue_pcap_status){.end = GLUE_PCAP_RUNS};
 	strcpy(captures.last.path, conf->path);
 	captures.pcap = pcap;
 	__atomic_store_n(&glue_pcap_now, pcap, __ATOMIC_RELEASE);
-	rc = start_thread(pcap);
+	rc = glue_thread_start(&captures.thread, "capture", write_main, pcap);
 	if (rc == 0) {
 		captures.joinable = true;
 		return 0;

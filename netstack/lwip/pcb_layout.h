@@ -72,8 +72,9 @@
 #define LWIP_PCB(pcb, field)   (*LWIP_PCB_##field(pcb))
 #define LWIP_PCB_NO(type, was) ((type[]){was})
 
-/* The connection, while its owner is told of events. */
-#define LWIP_PCB_callback_arg(pcb) LWIP_PCB_NO(void *, net_pcb_arg(pcb))
+/* The connection, while its owner is told of events; pcb may be a listener. */
+#define LWIP_PCB_callback_arg(pcb)                                             \
+	LWIP_PCB_NO(void *, net_pcb_arg((struct tcp_pcb *)(pcb)))
 /* lwip/event.c refuses nothing. */
 #define LWIP_PCB_refused_data(pcb) LWIP_PCB_NO(struct pbuf *, NULL)
 /* recovery/rtt.c measures. */

@@ -208,7 +208,7 @@ NET_HOOK int close(int fd)
  */
 NET_HOOK int fclose(FILE *file)
 {
-	int fd = file ? fileno_unlocked(file) : -1;
+	int fd = fileno_unlocked(file);
 
 	if (fd >= 0 && net_fd_others(fd))
 		return (int)NET_OTHERS(fclose, (long)file);

@@ -9,6 +9,7 @@
 #include "dpdk_glue/pcap.c"
 
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <sys/resource.h>
@@ -22,12 +23,30 @@ static char error[512];
 static char folder[] = "/tmp/coronet-pcap-XXXXXX";
 static char path[64];
 
+/* What a thread of glue_thread_start() sees. */
+struct thread_notes {
+	cpu_set_t cpus;
+	sigset_t blocked;
+};
+
+static int first_cpu(void)
+{
+	cpu_set_t set;
+	int cpu = 0;
+
+	CPU_ZERO(&set);
+	sched_getaffinity(0, sizeof(set), &set);
+	while (!CPU_ISSET(cpu, &set))
+		cpu++;
+	return cpu;
+}
+
 static int open_port(void **state)
 {
 	static struct glue_link link;
 	struct glue_eal_conf conf = {.links = &link,
 				     .n_links = 1,
-				     .lcore = -1,
+				     .lcore = first_cpu(),
 				     .huge_off = true,
 				     .mtu = 1500};
 	struct glue_port_conf port_conf = {.mtu = 1500};
@@ -247,6 +266,81 @@ static void test_frames_are_cut(void **state)
 	assert_int_equal(len, 33);
 }
 
+/* One that a NIC has taken out of the bytes, with and without room for it. */
+static void test_stripped_tag_is_in_the_file(void **state)
+{
+	static const uint8_t tag[] = {0x81, 0, 0x60, 5, 0x88, 0xb5};
+
+	for (unsigned snap = 60; snap <= 64; snap += 4) {
+		struct glue_pcap_conf conf = conf_of(NULL);
+		struct rte_mbuf *m = rte_pktmbuf_alloc(port->pool);
+		char text[PCAP_ERRBUF_SIZE];
+		struct pcap_pkthdr header;
+		const uint8_t *data;
+		pcap_t *file;
+
+		memcpy(memset(rte_pktmbuf_append(m, 60), 0, 60),
+		       "\2\0\0\0\0\1\2\0\0\0\0\2\x88\xb5", 14);
+		m->ol_flags |= RTE_MBUF_F_RX_VLAN | RTE_MBUF_F_RX_VLAN_STRIPPED;
+		m->vlan_tci = 0x6005;
+		conf.snap_bytes = snap;
+		start(&conf);
+		glue_pcap_rx(glue_pcap_running(), 0, 0, &m, 1);
+		assert_int_equal(stop().packets, 1);
+		rte_pktmbuf_free(m);
+		file = pcap_open_offline(path, text);
+		assert_non_null(file);
+		data = pcap_next(file, &header);
+		assert_non_null(data);
+		assert_int_equal(header.caplen, snap);
+		assert_int_equal(header.len, 64);
+		assert_memory_equal(data + 12, tag, sizeof(tag));
+		pcap_close(file);
+	}
+}
+
+/* One that appeared after the file was begun. */
+static void test_frames_of_an_unknown_port_are_dropped(void **state)
+{
+	struct glue_pcap_conf conf = conf_of(NULL);
+	struct rte_mbuf *m = rte_pktmbuf_alloc(port->pool);
+	struct glue_pcap_status status;
+
+	memset(rte_pktmbuf_append(m, 60), 0, 60);
+	start(&conf);
+	glue_pcap_rx(glue_pcap_running(), 1, 0, &m, 1);
+	status = stop();
+	rte_pktmbuf_free(m);
+	assert_int_equal(status.packets, 0);
+	assert_int_equal(status.dropped, 1);
+}
+
+static void *note_cpus_and_signals(void *arg)
+{
+	struct thread_notes *notes = arg;
+
+	pthread_getaffinity_np(pthread_self(), sizeof(notes->cpus),
+			       &notes->cpus);
+	pthread_sigmask(SIG_SETMASK, NULL, &notes->blocked);
+	return NULL;
+}
+
+/* The port's thread is pinned. */
+static void test_writer_stays_off_the_polling_cpu(void **state)
+{
+	struct thread_notes notes;
+	pthread_t thread;
+
+	assert_int_equal(glue_thread_start(&thread, "notes",
+					   note_cpus_and_signals, &notes),
+			 0);
+	pthread_join(thread, NULL);
+	if (CPU_COUNT(glue_eal_cpus()) > 1)
+		assert_false(CPU_ISSET(glue_eal_lcore(0), &notes.cpus));
+	assert_true(CPU_COUNT(&notes.cpus) > 0);
+	assert_true(sigismember(&notes.blocked, SIGTERM));
+}
+
 /* Nobody writes: what the pool and the ring cannot hold is counted. */
 static void test_what_is_dropped_is_counted(void **state)
 {
@@ -256,7 +350,7 @@ static void test_what_is_dropped_is_counted(void **state)
 	pcap->fd = -1;
 	pcap->snap = 200;
 	assert_int_equal(allocate(pcap, error, sizeof(error)), 0);
-	assert_int_equal(start_clock(pcap), 0);
+	start_clock(pcap);
 	__atomic_store_n(&glue_pcap_now, pcap, __ATOMIC_RELEASE);
 	send_frames(2000, 100);
 	__atomic_store_n(&glue_pcap_now, NULL, __ATOMIC_RELEASE);
@@ -349,6 +443,9 @@ int main(void)
 		cmocka_unit_test(test_packets_are_bounded),
 		cmocka_unit_test(test_bytes_are_bounded),
 		cmocka_unit_test(test_frames_are_cut),
+		cmocka_unit_test(test_stripped_tag_is_in_the_file),
+		cmocka_unit_test(test_frames_of_an_unknown_port_are_dropped),
+		cmocka_unit_test(test_writer_stays_off_the_polling_cpu),
 		cmocka_unit_test(test_what_is_dropped_is_counted),
 		cmocka_unit_test(test_a_file_that_takes_no_more_ends_it),
 		cmocka_unit_test(test_what_cannot_be_is_refused),

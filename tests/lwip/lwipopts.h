@@ -25,6 +25,10 @@
 #define MEMP_NUM_PBUF		64
 #define PBUF_POOL_SIZE		400
 
+/* They call these, which cc.h leaves to the C library, without its header. */
+#define htons(x) lwip_htons(x)
+#define htonl(x) lwip_htonl(x)
+
 /* They set a function for each event. */
 #undef LWIP_CALLBACK_API
 #undef LWIP_EVENT_API
