@@ -142,6 +142,21 @@ long coro_resize(struct ctx *ctx, uint32_t len, struct ctx *from,
 	return -ENOMEM;
 }
 
+#if CORO_ASAN
+/*
+ * Of programs too that do not set it in ASAN_OPTIONS. gcc 13 and clang 15 put
+ * locals into frames of their own, to find uses after a return: such locals are
+ * not on a coroutine's stack, and not copied with it.
+ */
+__attribute__((used, visibility("default"))) const char *
+__asan_default_options(void);
+
+const char *__asan_default_options(void)
+{
+	return "detect_stack_use_after_return=0";
+}
+#endif
+
 /* The switch from -> to can't be: from goes on, with an error. */
 cold void coro_switch_called_off(struct coro_sched *s, struct coro *from,
 				 struct coro *to)
