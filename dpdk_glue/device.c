@@ -404,13 +404,15 @@ static int set_queues(struct glue_device *device, char *err, size_t err_len)
 	uint16_t n_rx = ring_size(device->link), n_tx = n_rx;
 	int rc = 0;
 
+	/* net_tap of DPDK 24.11 prepares TSO only if the sender comes first */
 	rte_eth_dev_adjust_nb_rx_tx_desc(device->id, &n_rx, &n_tx);
 	for (uint16_t i = 0; i < device->n_queues && rc == 0; i++) {
-		rc = rte_eth_rx_queue_setup(device->id, i, n_rx, SOCKET_ID_ANY,
-					    NULL, device->pools[i]);
+		rc = rte_eth_tx_queue_setup(device->id, i, n_tx, SOCKET_ID_ANY,
+					    NULL);
 		if (rc == 0)
-			rc = rte_eth_tx_queue_setup(device->id, i, n_tx,
-						    SOCKET_ID_ANY, NULL);
+			rc = rte_eth_rx_queue_setup(device->id, i, n_rx,
+						    SOCKET_ID_ANY, NULL,
+						    device->pools[i]);
 	}
 	if (rc < 0)
 		return glue_fail(err, err_len, rc, "port queues: %s%s",
