@@ -37,10 +37,10 @@ def tshark(path, *words):
 
 
 def fields(path, *names, only="frame"):
-    """Of each packet the fields, as tuples."""
+    """Of each packet the fields, as tuples; tshark 4.2 writes flags as True and False."""
     words = [word for name in names for word in ("-e", name)]
-    return [tuple(line.split("\t")) for line in
-            tshark(path, "-Y", only, "-T", "fields", *words)]
+    return [tuple({"True": "1", "False": "0"}.get(field, field) for field in line.split("\t"))
+            for line in tshark(path, "-Y", only, "-T", "fields", *words)]
 
 
 def check_sound(path):

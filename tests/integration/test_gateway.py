@@ -8,6 +8,7 @@ kernel, over a TAP: redis-server, nginx, PostgreSQL. Many ask at once; one threa
 """
 
 import contextlib
+import ctypes
 import glob
 import os
 import pathlib
@@ -189,9 +190,12 @@ def preloaded(env):
 
 def errors_are_told(env):
     """The libraries' own sentences, of what the stack tells them."""
+    curl = ctypes.CDLL("libcurl.so.4")
+    curl.curl_easy_strerror.restype = ctypes.c_char_p
+    could_not_connect = curl.curl_easy_strerror(7).decode()
     with gateway(env, 4):
         ask_all([(f"redis {KERNELS} 1 x", "Connection refused"),
-                 (f"http http://{KERNELS}:1/", "error: Couldn't connect to server"),
+                 (f"http http://{KERNELS}:1/", f"error: {could_not_connect}"),
                  ("what", "error: expected redis, http or sql")])
 
 
