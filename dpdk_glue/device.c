@@ -20,7 +20,6 @@
 #define POOL_DEFAULT 12288 /* frames, of all shards together */
 #define POOL_CACHE   256   /* and those that each thread keeps */
 #define CACHE_MIN    64
-#define TSO_MBUFS    40u /* what one frame may be made of */
 /*
  * RTS: a thread that is preempted in a ring does not stop the rest. It reads
  * with 4 bytes what it wrote with 8, which ThreadSanitizer does not follow.
@@ -84,34 +83,6 @@ unsigned glue_link_mem_mib(const struct glue_link *link)
 	return glue_link_shards_mem_mib(link, 1);
 }
 
-/* ---- what the port can ---- */
-
-/*
- * Virtual devices either cannot checksum or leave it to the far side, which
- * is of no use when that side forwards to a third: they get software unless
- * the user says otherwise.
- */
-static bool want_hw_csum(const struct glue_link *link,
-			 const struct rte_eth_dev_info *info)
-{
-	const uint64_t tx = RTE_ETH_TX_OFFLOAD_IPV4_CKSUM |
-			    RTE_ETH_TX_OFFLOAD_TCP_CKSUM |
-			    RTE_ETH_TX_OFFLOAD_UDP_CKSUM;
-	bool can = (info->tx_offload_capa & tx) == tx;
-
-	switch (link->csum) {
-	case GLUE_CSUM_HW:
-		return can;
-	case GLUE_CSUM_SW:
-	case GLUE_CSUM_TRUST:
-		return false;
-	case GLUE_CSUM_AUTO:
-		break;
-	}
-	return can && link->kind == GLUE_LINK_PCI &&
-	       strcmp(info->driver_name, "net_virtio") != 0;
-}
-
 /*
  * These copy a frame's segments with the CPU, from wherever they lie. The
  * others hand addresses to a device or to another process, which see DPDK's
@@ -134,83 +105,17 @@ static bool copies_frames(const struct glue_link *link)
 	return false;
 }
 
-/*
- * The largest IP packet a port takes. Some name only the frame's limit; memif
- * names one of 1518 bytes, and moves whatever its buffers hold.
- */
-static unsigned max_mtu(const struct glue_link *link,
-			const struct rte_eth_dev_info *info)
-{
-	const unsigned overhead = RTE_ETHER_HDR_LEN + RTE_ETHER_CRC_LEN;
-	unsigned mtu = info->max_mtu;
-
-	if (link->kind == GLUE_LINK_MEMIF)
-		return GLUE_MTU_MAX;
-	if (info->max_rx_pktlen > overhead &&
-	    info->max_rx_pktlen - overhead < mtu)
-		mtu = info->max_rx_pktlen - overhead;
-	return mtu;
-}
-
-/*
- * The MTU that the port is told. net_tap cuts up segments that, with their
- * Ethernet header, are no longer than its MTU, and refuses the rest for ever:
- * its MTU must be that much larger than ours. Some NICs need room for a tag.
- */
-static unsigned port_mtu(const struct glue_link *link,
-			 const struct rte_eth_dev_info *info, unsigned mtu)
-{
-	if (link->kind == GLUE_LINK_TAP && link->tso == GLUE_TSO_ON)
-		return mtu + RTE_ETHER_HDR_LEN +
-		       (link->vlan ? GLUE_TAG_BYTES : 0);
-	return mtu + glue_vlan_mtu(link, info);
-}
-
-static bool can_tso(const struct glue_link *link,
-		    const struct rte_eth_dev_info *info, unsigned mtu)
-{
-	const uint64_t needed =
-		RTE_ETH_TX_OFFLOAD_TCP_TSO | RTE_ETH_TX_OFFLOAD_MULTI_SEGS |
-		RTE_ETH_TX_OFFLOAD_IPV4_CKSUM | RTE_ETH_TX_OFFLOAD_TCP_CKSUM;
-
-	return (info->tx_offload_capa & needed) == needed &&
-	       port_mtu(link, info, mtu) <= max_mtu(link, info);
-}
-
-/*
- * Where no hardware does the cutting it costs what it saves (net_tap cuts with
- * the CPU), or hands frames of 64 KiB to who may not take them (virtio).
- */
-static int choose_tso(struct glue_device *device, const struct glue_link *link,
-		      const struct rte_eth_dev_info *info, unsigned mtu,
-		      char *err, size_t err_len)
-{
-	unsigned most = info->tx_desc_lim.nb_seg_max;
-
-	device->tso = can_tso(link, info, mtu);
-	if (link->tso == GLUE_TSO_ON && !device->tso)
-		return glue_fail(err, err_len, -EINVAL,
-				 "tso=on: the port does not cut up segments%s",
-				 link->kind == GLUE_LINK_TAP
-					 ? " of this size; use --mtu 1486"
-					 : "; leave it at auto");
-	if (link->tso == GLUE_TSO_AUTO)
-		device->tso &= device->hw_csum && link->kind == GLUE_LINK_PCI;
-	device->tso &= link->tso != GLUE_TSO_OFF;
-	device->hw_csum |= device->tso;
-	device->tso6 = device->tso && link->kind != GLUE_LINK_TAP;
-	device->tso_mbufs =
-		(uint16_t)(most ? RTE_MIN(most, TSO_MBUFS) : TSO_MBUFS);
-	return 0;
-}
+/* ---- MAC ---- */
 
 /*
  * net_tap gives its port the kernel interface's own MAC; two stacks on one
  * wire need two, or their link-local addresses collide.
  */
-static void choose_mac(struct glue_device *device, const struct glue_link *link)
+static int choose_mac(struct glue_device *device, const struct glue_link *link,
+		      char *err, size_t err_len)
 {
 	struct rte_ether_addr addr = {0};
+	int rc = 0;
 
 	rte_eth_macaddr_get(device->id, &addr);
 	memcpy(device->mac, addr.addr_bytes, sizeof(device->mac));
@@ -218,29 +123,42 @@ static void choose_mac(struct glue_device *device, const struct glue_link *link)
 		device->mac[0] |= 2;
 		device->mac[5] ^= 1;
 	}
-	if (memcmp(link->mac, "\0\0\0\0\0\0", 6) != 0)
-		memcpy(device->mac, link->mac, sizeof(device->mac));
+	if (memcmp(link->mac, "\0\0\0\0\0\0", 6) == 0)
+		return 0;
+	memcpy(device->mac, link->mac, sizeof(device->mac));
+	memcpy(addr.addr_bytes, link->mac, sizeof(addr.addr_bytes));
+	if (link->kind == GLUE_LINK_PCI)
+		rc = rte_eth_dev_default_mac_addr_set(device->id, &addr);
+	if (rc < 0)
+		return glue_fail(err, err_len, rc,
+				 "mac=: the port refuses to change its "
+				 "address: %s; leave mac= out",
+				 rte_strerror(-rc));
+	return 0;
 }
 
 /* ---- memory ---- */
 
 /*
  * As rte_pktmbuf_pool_create(), but without hugepages that one lays no frame
- * across a page of 4 KiB, and so one frame in each. Where a device sees the
- * addresses that we see, a frame may cross pages: 20 MiB less for 12288.
+ * across a page of 4 KiB, and so one frame in each. Where the other side sees
+ * the addresses that we see, a frame may cross pages: 20 MiB less for 12288.
+ * But then DPDK computes no I/O addresses, which devices on the PCI bus need.
  */
-static struct rte_mempool *make_pool(const char *name, unsigned n,
-				     unsigned n_shards, int socket)
+static struct rte_mempool *make_pool(const struct glue_device *device,
+				     const char *name, int socket)
 {
 	struct rte_pktmbuf_pool_private priv = {
 		.mbuf_data_room_size = RTE_PKTMBUF_HEADROOM + DATA_ROOM,
 		.mbuf_priv_size = sizeof(struct glue_frame),
 	};
-	unsigned flags = rte_eal_iova_mode() == RTE_IOVA_VA
+	unsigned n_shards = device->n_shards;
+	unsigned flags = rte_eal_iova_mode() == RTE_IOVA_VA &&
+					 device->link->kind != GLUE_LINK_PCI
 				 ? RTE_MEMPOOL_F_NO_IOVA_CONTIG
 				 : 0;
 	struct rte_mempool *pool = rte_mempool_create_empty(
-		name, n,
+		name, device->n_frames,
 		(unsigned)sizeof(struct rte_mbuf) + priv.mbuf_priv_size +
 			priv.mbuf_data_room_size,
 		cache_frames(n_shards), sizeof(priv), socket, flags);
@@ -263,130 +181,20 @@ free_pool:
 	return NULL;
 }
 
-/* ---- queues ---- */
-
-/* As many queue pairs as EAL's side chose, as far as the port has them. */
-static int choose_queues(struct glue_device *device,
-			 const struct rte_eth_dev_info *info, char *err,
-			 size_t err_len)
-{
-	unsigned most = RTE_MIN(info->max_rx_queues, info->max_tx_queues);
-	unsigned wanted = glue_eal_link_queues(device->index);
-
-	if (device->link->queues > most)
-		return glue_fail(err, err_len, -EINVAL,
-				 "queues=%u: the port has at most %u",
-				 device->link->queues, most);
-	device->n_queues = (uint16_t)RTE_MIN(wanted, RTE_MAX(most, 1u));
-	return 0;
-}
-
-#define RSS_TCP (RTE_ETH_RSS_NONFRAG_IPV4_TCP | RTE_ETH_RSS_NONFRAG_IPV6_TCP)
-#define RSS_UDP (RTE_ETH_RSS_NONFRAG_IPV4_UDP | RTE_ETH_RSS_NONFRAG_IPV6_UDP)
-
-/*
- * Where the port spreads flows itself it is told our rule; frames that come
- * wrong all the same are handed over like any other.
- */
-static void ask_for_rss(const struct glue_device *device,
-			const struct rte_eth_dev_info *info,
-			struct rte_eth_conf *conf, uint8_t *key)
-{
-	uint64_t can = info->flow_type_rss_offloads & (RSS_TCP | RSS_UDP);
-
-	if (device->n_queues == 1 || !(can & RSS_TCP) || info->reta_size == 0)
-		return;
-	glue_flow_key(key, GLUE_RSS_KEY_MAX);
-	conf->rxmode.mq_mode = RTE_ETH_MQ_RX_RSS;
-	conf->rx_adv_conf.rss_conf = (struct rte_eth_rss_conf){
-		.rss_key = key,
-		.rss_key_len = info->hash_key_size ? info->hash_key_size : 40,
-		.rss_hf = can,
-	};
-}
-
-/*
- * The port's RETA is ours, repeated or cut off as its size asks; what its
- * entries say of shards without a queue goes to those that have one.
- */
-static bool set_reta(const struct glue_device *device, unsigned size)
-{
-	struct rte_eth_rss_reta_entry64
-		reta[RTE_ETH_RSS_RETA_SIZE_512 / RTE_ETH_RETA_GROUP_SIZE] = {0};
-	struct rte_eth_rss_reta_entry64 got[RTE_DIM(reta)] = {0};
-
-	if (size > RTE_ETH_RSS_RETA_SIZE_512)
-		return false;
-	for (unsigned i = 0; i < size; i++) {
-		unsigned group = i / RTE_ETH_RETA_GROUP_SIZE;
-
-		reta[group].mask = got[group].mask = UINT64_MAX;
-		reta[group].reta[i % RTE_ETH_RETA_GROUP_SIZE] =
-			(uint16_t)(glue_flow_rule.reta[i % GLUE_RETA_SIZE] %
-				   device->n_queues);
-	}
-	return rte_eth_dev_rss_reta_update(device->id, reta, (uint16_t)size) ==
-		       0 &&
-	       rte_eth_dev_rss_reta_query(device->id, got, (uint16_t)size) ==
-		       0 &&
-	       memcmp(reta, got, sizeof(reta)) == 0;
-}
-
-/* Read back: a port may take a key and keep its own. */
-static bool has_key(const struct glue_device *device, const uint8_t *key,
-		    unsigned len)
-{
-	uint8_t got[GLUE_RSS_KEY_MAX] = {0};
-	struct rte_eth_rss_conf conf = {.rss_key = got,
-					.rss_key_len = (uint8_t)len};
-
-	return rte_eth_dev_rss_hash_conf_get(device->id, &conf) == 0 &&
-	       memcmp(got, key, len) == 0;
-}
-
 /* ---- opening ---- */
-
-static void offloads(const struct glue_device *device,
-		     const struct rte_eth_dev_info *info,
-		     struct rte_eth_conf *conf)
-{
-	bool long_frames =
-		device->mtu + RTE_ETHER_HDR_LEN + GLUE_TAG_BYTES > DATA_ROOM;
-
-	if (device->tso)
-		conf->txmode.offloads |= RTE_ETH_TX_OFFLOAD_TCP_TSO;
-	if (device->hw_csum) {
-		conf->txmode.offloads |= RTE_ETH_TX_OFFLOAD_IPV4_CKSUM |
-					 RTE_ETH_TX_OFFLOAD_TCP_CKSUM |
-					 RTE_ETH_TX_OFFLOAD_UDP_CKSUM;
-		conf->rxmode.offloads =
-			info->rx_offload_capa & RTE_ETH_RX_OFFLOAD_CHECKSUM;
-	}
-	if (long_frames)
-		conf->rxmode.offloads |=
-			info->rx_offload_capa & RTE_ETH_RX_OFFLOAD_SCATTER;
-	conf->rxmode.offloads |= glue_vlan_offloads(device->link, info);
-	conf->txmode.offloads |=
-		info->tx_offload_capa & (RTE_ETH_TX_OFFLOAD_MULTI_SEGS |
-					 RTE_ETH_TX_OFFLOAD_MBUF_FAST_FREE);
-	/* which wants a queue's frames to be of one pool, with one reference */
-	if (device->lends || device->tso || long_frames ||
-	    device->n_queues < device->n_shards)
-		conf->txmode.offloads &= ~RTE_ETH_TX_OFFLOAD_MBUF_FAST_FREE;
-}
 
 static int set_mtu(struct glue_device *device,
 		   const struct rte_eth_dev_info *info, char *err,
 		   size_t err_len)
 {
-	unsigned mtu = port_mtu(device->link, info, device->mtu);
+	unsigned mtu = glue_port_mtu(device->link, info, device->mtu);
 	int rc;
 
-	if (device->mtu > max_mtu(device->link, info))
+	if (device->mtu > glue_can_mtu(device->link, info))
 		return glue_fail(err, err_len, -EINVAL,
 				 "the port takes an MTU of at most %u, not %u; "
 				 "memif and most NICs take up to 9000",
-				 max_mtu(device->link, info), device->mtu);
+				 glue_can_mtu(device->link, info), device->mtu);
 	if (mtu == RTE_ETHER_MTU)
 		return 0;
 	rc = rte_eth_dev_set_mtu(device->id, (uint16_t)mtu);
@@ -431,16 +239,14 @@ static int configure(struct glue_device *device, char *err, size_t err_len)
 	if (rc < 0)
 		return glue_fail(err, err_len, rc, "port information: %s",
 				 rte_strerror(-rc));
-	rc = choose_queues(device, &info, err, err_len);
-	if (rc < 0)
-		return rc;
-	device->hw_csum = want_hw_csum(device->link, &info);
-	rc = choose_tso(device, device->link, &info, device->mtu, err, err_len);
+	rc = glue_choose_queues(device, &info, err, err_len);
+	if (rc == 0)
+		rc = glue_choose_offloads(device, &info, err, err_len);
 	if (rc < 0)
 		return rc;
 	device->lends = copies_frames(device->link);
-	offloads(device, &info, &conf);
-	ask_for_rss(device, &info, &conf, key);
+	glue_offloads(device, &info, &conf);
+	glue_ask_for_rss(device, &info, &conf, key);
 	rc = rte_eth_dev_configure(device->id, device->n_queues,
 				   device->n_queues, &conf);
 	if (rc < 0)
@@ -463,10 +269,7 @@ static int configure(struct glue_device *device, char *err, size_t err_len)
 		return glue_fail(err, err_len, rc, "vlan=%u: %s",
 				 device->link->vlan, rte_strerror(-rc));
 	}
-	device->rss =
-		conf.rxmode.mq_mode == RTE_ETH_MQ_RX_RSS &&
-		set_reta(device, info.reta_size) &&
-		has_key(device, key, conf.rx_adv_conf.rss_conf.rss_key_len);
+	device->rss = glue_set_rss(device, &conf);
 	rte_eth_allmulticast_enable(device->id); /* not every port can */
 	return 0;
 }
@@ -494,10 +297,9 @@ static struct rte_mempool *shard_pool(const struct glue_device *device,
 	char name[32];
 
 	snprintf(name, sizeof(name), "frames%u.%u", device->index, shard);
-	pool = make_pool(name, device->n_frames, device->n_shards, node);
+	pool = make_pool(device, name, node);
 	if (!pool && node != SOCKET_ID_ANY)
-		pool = make_pool(name, device->n_frames, device->n_shards,
-				 SOCKET_ID_ANY);
+		pool = make_pool(device, name, SOCKET_ID_ANY);
 	return pool;
 }
 
@@ -580,12 +382,13 @@ static int open_device(struct glue_device *device, char *err, size_t err_len)
 		return rc;
 	glue_capture_start(&log); /* net_tap complains of what does no harm */
 	rc = configure(device, err, err_len);
+	if (rc == 0)
+		rc = choose_mac(device, device->link, err, err_len);
 	glue_capture_end(&log, NULL, 0);
 	if (rc < 0) {
 		glue_memif_detach(device);
 		return rc;
 	}
-	choose_mac(device, device->link);
 	if (device->link->kind == GLUE_LINK_MEMIF && !device->link->server)
 		glue_memif_watch(device, device->link->name);
 	if (device->link->kind == GLUE_LINK_TAP)

@@ -105,6 +105,7 @@ int glue_port_open(unsigned index, const struct glue_port_conf *conf,
 	port->sorts = port->many || device->link->vlan;
 	port->trusts = device->link->csum == GLUE_CSUM_TRUST;
 	port->hw_csum = device->hw_csum;
+	port->hw_ip4_csum = device->hw_ip4_csum;
 	port->tso = device->tso;
 	port->tso6 = device->tso6;
 	port->tso_mbufs = device->tso_mbufs;
@@ -125,12 +126,15 @@ void glue_port_close(struct glue_port *port)
 	glue_device_put(device);
 }
 
-/* Ports that check tell so in ol_flags; anything unchecked we check. */
+/*
+ * Ports that check tell so in ol_flags; anything else we check. NONE is a frame
+ * of a virtual peer that has not been on a wire: its sum is left open, and its
+ * bytes are right.
+ */
 static inline bool l4_csum_ok(const struct rte_mbuf *m, uint64_t pseudo,
 			      unsigned off, unsigned len)
 {
-	if ((m->ol_flags & RTE_MBUF_F_RX_L4_CKSUM_MASK) ==
-	    RTE_MBUF_F_RX_L4_CKSUM_GOOD)
+	if (m->ol_flags & RTE_MBUF_F_RX_L4_CKSUM_GOOD)
 		return true;
 	return glue_sum_fold(pseudo + glue_mbuf_sum(m, off, len)) == 0xffff;
 }

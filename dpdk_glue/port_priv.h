@@ -42,7 +42,8 @@ struct glue_device {
 	unsigned n_open;
 	const struct glue_link *link;
 	unsigned mtu;
-	bool hw_csum;
+	bool hw_csum;	    /* the port sums TCP and UDP */
+	bool hw_ip4_csum;   /* and IPv4 headers */
 	bool tso;	    /* the port cuts TSO frames up */
 	bool tso6;	    /* of IPv6, too */
 	uint16_t tso_mbufs; /* at most in one TSO frame */
@@ -68,6 +69,7 @@ struct glue_port {
 	bool trusts;	    /* GLUE_CSUM_TRUST */
 	bool keeps_refused; /* for the kernel: GLUE_FRAME_OTHER */
 	bool hw_csum;
+	bool hw_ip4_csum;
 	bool tso;
 	bool tso6;
 	uint16_t tso_mbufs;
@@ -175,3 +177,37 @@ bool glue_device_is_last(struct glue_device *device);
 
 /* What rings, queues and caches may hold of a pool's frames. */
 unsigned glue_device_ring_frames(const struct glue_device *device);
+
+/* ---- capability.c ---- */
+
+/* The largest IP packet that a port takes. */
+unsigned glue_can_mtu(const struct glue_link *link,
+		      const struct rte_eth_dev_info *info);
+
+/* The MTU that a port is told for IP packets of so many bytes. */
+unsigned glue_port_mtu(const struct glue_link *link,
+		       const struct rte_eth_dev_info *info, unsigned mtu);
+
+/*
+ * These choose for a device what its link asks for, as far as the port can:
+ * queue pairs, then checksums and TSO. They return 0 or -EINVAL with the reason
+ * in err.
+ */
+int glue_choose_queues(struct glue_device *device,
+		       const struct rte_eth_dev_info *info, char *err,
+		       size_t err_len);
+int glue_choose_offloads(struct glue_device *device,
+			 const struct rte_eth_dev_info *info, char *err,
+			 size_t err_len);
+
+/* Puts what was chosen into conf; key has GLUE_RSS_KEY_MAX bytes. */
+void glue_offloads(const struct glue_device *device,
+		   const struct rte_eth_dev_info *info,
+		   struct rte_eth_conf *conf);
+void glue_ask_for_rss(const struct glue_device *device,
+		      const struct rte_eth_dev_info *info,
+		      struct rte_eth_conf *conf, uint8_t *key);
+
+/* After the start: whether the port spreads flows by our rule, read back. */
+bool glue_set_rss(const struct glue_device *device,
+		  const struct rte_eth_conf *conf);

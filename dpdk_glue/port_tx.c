@@ -165,6 +165,16 @@ static inline void clear(uint16_t *field)
 		*field = 0;
 }
 
+static inline void fill_ip4_csum(struct glue_frame *f)
+{
+	struct rte_ipv4_hdr *ip = (void *)(f->data + f->l3_off);
+
+	clear((uint16_t *)(void *)((uint8_t *)ip + offsetof(struct rte_ipv4_hdr,
+							    hdr_checksum)));
+	ip->hdr_checksum = (uint16_t)~glue_sum_fold(
+		glue_sum_add(0, ip, (unsigned)(f->l4_off - f->l3_off)));
+}
+
 static inline void fill_csum_sw(struct rte_mbuf *m, struct glue_frame *f)
 {
 	uint8_t *l3 = f->data + f->l3_off;
@@ -173,14 +183,8 @@ static inline void fill_csum_sw(struct rte_mbuf *m, struct glue_frame *f)
 	uint64_t sum;
 	uint16_t *field;
 
-	if (ip4) {
-		struct rte_ipv4_hdr *ip = (void *)l3;
-
-		clear((uint16_t *)(void *)(l3 + offsetof(struct rte_ipv4_hdr,
-							 hdr_checksum)));
-		ip->hdr_checksum = (uint16_t)~glue_sum_fold(
-			glue_sum_add(0, ip, (unsigned)(f->l4_off - f->l3_off)));
-	}
+	if (ip4)
+		fill_ip4_csum(f);
 	if (!(f->flags & (GLUE_FRAME_TCP | GLUE_FRAME_UDP)))
 		return;
 	field = l4_csum_field(f);
@@ -194,17 +198,20 @@ static inline void fill_csum_sw(struct rte_mbuf *m, struct glue_frame *f)
 		*field = 0xffff; /* RFC 768: zero means none */
 }
 
-static void fill_csum_hw(struct rte_mbuf *m, struct glue_frame *f)
+static void fill_csum_hw(struct rte_mbuf *m, struct glue_frame *f, bool hw_ip4)
 {
 	void *l3 = f->data + f->l3_off;
 
 	m->l2_len = f->l3_off;
 	m->l3_len = (uint64_t)(f->l4_off - f->l3_off) & 0x1ff;
-	if (f->flags & GLUE_FRAME_IP4) {
+	if (!(f->flags & GLUE_FRAME_IP4)) {
+		m->ol_flags |= RTE_MBUF_F_TX_IPV6;
+	} else if (hw_ip4) {
 		m->ol_flags |= RTE_MBUF_F_TX_IPV4 | RTE_MBUF_F_TX_IP_CKSUM;
 		((struct rte_ipv4_hdr *)l3)->hdr_checksum = 0;
 	} else {
-		m->ol_flags |= RTE_MBUF_F_TX_IPV6;
+		m->ol_flags |= RTE_MBUF_F_TX_IPV4;
+		fill_ip4_csum(f);
 	}
 	if (f->flags & GLUE_FRAME_TCP)
 		m->ol_flags |= RTE_MBUF_F_TX_TCP_CKSUM;
@@ -226,7 +233,6 @@ static void end_tso(struct glue_port *port)
 	if (!tso->headers)
 		return;
 	head = port->pending[port->n_pending - 1];
-	fill_csum_hw(head, frame_of(head));
 	if (tso->segs > 1) {
 		glue_tso_end(tso);
 		head->tso_segsz = tso->mss;
@@ -235,6 +241,7 @@ static void end_tso(struct glue_port *port)
 		head->ol_flags |= RTE_MBUF_F_TX_TCP_SEG;
 		port->stats.tx_tso++;
 	}
+	fill_csum_hw(head, frame_of(head), port->hw_ip4_csum);
 	tso->headers = NULL;
 }
 
@@ -320,7 +327,7 @@ void glue_tx(struct glue_port *port, struct glue_frame *f)
 	if (port->tso && begin_tso(port, m, f))
 		summed = true;
 	if (!summed && port->hw_csum)
-		fill_csum_hw(m, f);
+		fill_csum_hw(m, f, port->hw_ip4_csum);
 	else if (!summed)
 		fill_csum_sw(m, f);
 	port->stats.tx_bytes += m->pkt_len;
@@ -408,6 +415,26 @@ void glue_tx_carry_rest(struct glue_port *port)
 	}
 }
 
+/*
+ * Drivers want headers their own way where they offload: how many of the frames
+ * behind `from` may be sent. One that the driver refuses is dropped once it is
+ * the first, or it would be in the way for ever.
+ */
+__attribute__((noinline)) static uint16_t prepare(struct glue_port *port,
+						  unsigned from, uint16_t want)
+{
+	struct rte_mbuf **bufs = port->pending + from;
+	uint16_t n = rte_eth_tx_prepare(port->id, port->shard, bufs, want);
+
+	if (likely(n > 0))
+		return n;
+	rte_pktmbuf_free(bufs[0]);
+	port->n_pending--;
+	memmove(bufs, bufs + 1, (port->n_pending - from) * sizeof(*bufs));
+	port->stats.tx_dropped++;
+	return 0;
+}
+
 unsigned glue_tx_flush(struct glue_port *port)
 {
 	unsigned sent = 0;
@@ -420,6 +447,11 @@ unsigned glue_tx_flush(struct glue_port *port)
 			RTE_MIN(port->n_pending - sent, (unsigned)GLUE_BURST);
 		uint16_t n;
 
+		if (port->hw_csum && glue_port_active(port)) {
+			want = prepare(port, sent, want);
+			if (unlikely(want == 0))
+				continue;
+		}
 		n = glue_tx_burst(port, port->pending + sent, want);
 		sent += n;
 		if (n < want)
