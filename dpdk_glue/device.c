@@ -48,34 +48,52 @@ static unsigned cache_frames(unsigned n_shards)
 	return RTE_MAX(POOL_CACHE / n_shards, (unsigned)CACHE_MIN);
 }
 
-/* Two rings, the queue before one, the caches, frames handed over. */
-static unsigned ring_frames(unsigned n_ring, unsigned n_shards)
+/*
+ * Frames of one pool that are in transit at most: in two rings of the port, in
+ * the queue before one, in the threads' caches, and in the rings of the shards
+ * that take frames over from one queue.
+ */
+static unsigned transit_frames(unsigned n_ring, unsigned n_shards,
+			       unsigned n_queues)
 {
 	unsigned frames = 2 * n_ring + TX_PENDING +
 			  n_shards * cache_frames(n_shards) * 3 / 2;
+	unsigned served = (n_shards + n_queues - 1) / n_queues;
 
-	return n_shards > 1 ? frames + HAND_OVER : frames;
+	return n_shards > 1 ? frames + served * HAND_OVER : frames;
 }
 
-unsigned glue_device_ring_frames(const struct glue_device *device)
-{
-	return ring_frames(device->n_ring, device->n_shards);
-}
-
-/* Of each shard. */
+/*
+ * The size of a shard's pool. A pool that a queue receives into also has frames
+ * that connections hold, those of shards without a queue among them. A shard
+ * without a queue takes only what it sends from its pool.
+ */
 static unsigned pool_frames(const struct glue_link *link, unsigned asked,
-			    unsigned n_shards)
+			    unsigned n_shards, unsigned n_queues,
+			    unsigned shard)
 {
+	unsigned n_ring = ring_size(link);
+
+	if (shard >= n_queues)
+		return transit_frames(n_ring, n_shards, n_shards);
 	return RTE_MAX(asked ? asked : POOL_DEFAULT / n_shards,
-		       2 * ring_frames(ring_size(link), n_shards));
+		       2 * transit_frames(n_ring, n_shards, n_queues));
 }
 
+/* Before the port is there nobody knows how many queues it will have. */
 unsigned glue_link_shards_mem_mib(const struct glue_link *link,
 				  unsigned n_shards)
 {
-	unsigned kib = n_shards * pool_frames(link, 0, n_shards) * 5 / 2;
+	unsigned most = 0;
 
-	return RTE_MAX(64u, kib / 1024 + 34);
+	for (unsigned queues = 1; queues <= n_shards; queues++) {
+		unsigned frames = 0;
+
+		for (unsigned shard = 0; shard < n_shards; shard++)
+			frames += pool_frames(link, 0, n_shards, queues, shard);
+		most = RTE_MAX(most, frames);
+	}
+	return RTE_MAX(64u, most * 5 / 2 / 1024 + 34);
 }
 
 unsigned glue_link_mem_mib(const struct glue_link *link)
@@ -146,7 +164,8 @@ static int choose_mac(struct glue_device *device, const struct glue_link *link,
  * But then DPDK computes no I/O addresses, which devices on the PCI bus need.
  */
 static struct rte_mempool *make_pool(const struct glue_device *device,
-				     const char *name, int socket)
+				     const char *name, unsigned n_frames,
+				     int socket)
 {
 	struct rte_pktmbuf_pool_private priv = {
 		.mbuf_data_room_size = RTE_PKTMBUF_HEADROOM + DATA_ROOM,
@@ -158,7 +177,7 @@ static struct rte_mempool *make_pool(const struct glue_device *device,
 				 ? RTE_MEMPOOL_F_NO_IOVA_CONTIG
 				 : 0;
 	struct rte_mempool *pool = rte_mempool_create_empty(
-		name, device->n_frames,
+		name, n_frames,
 		(unsigned)sizeof(struct rte_mbuf) + priv.mbuf_priv_size +
 			priv.mbuf_data_room_size,
 		cache_frames(n_shards), sizeof(priv), socket, flags);
@@ -179,6 +198,72 @@ static struct rte_mempool *make_pool(const struct glue_device *device,
 free_pool:
 	rte_mempool_free(pool);
 	return NULL;
+}
+
+/* The NUMA node of a CPU; SOCKET_ID_ANY where it cannot be told. */
+static int node_of_cpu(int cpu)
+{
+	char path[64];
+
+	for (int node = 0; cpu >= 0 && node < NODES_MAX; node++) {
+		snprintf(path, sizeof(path),
+			 "/sys/devices/system/cpu/cpu%d/node%d", cpu, node);
+		if (access(path, F_OK) == 0)
+			return node;
+	}
+	return SOCKET_ID_ANY;
+}
+
+/* On the node of the shard's CPU, or, if that has no memory, on another. */
+static struct rte_mempool *shard_pool(const struct glue_device *device,
+				      unsigned shard)
+{
+	unsigned n_frames =
+		pool_frames(device->link, device->asked_frames,
+			    device->n_shards, device->n_queues, shard);
+	int node = node_of_cpu(glue_eal_lcore(shard));
+	struct rte_mempool *pool;
+	char name[32];
+
+	snprintf(name, sizeof(name), "frames%u.%u", device->index, shard);
+	pool = make_pool(device, name, n_frames, node);
+	if (!pool && node != SOCKET_ID_ANY)
+		pool = make_pool(device, name, n_frames, SOCKET_ID_ANY);
+	return pool;
+}
+
+static struct rte_ring *hand_over_ring(const struct glue_device *device,
+				       const char *what, unsigned shard)
+{
+	char name[32];
+
+	snprintf(name, sizeof(name), "%s%u.%u", what, device->index, shard);
+	return rte_ring_create(name, HAND_OVER,
+			       node_of_cpu(glue_eal_lcore(shard)),
+			       RING_KIND | RING_F_SC_DEQ);
+}
+
+static int alloc_memory(struct glue_device *device, char *err, size_t err_len)
+{
+	for (unsigned i = 0; i < device->n_shards; i++) {
+		device->pools[i] = shard_pool(device, i);
+		if (!device->pools[i])
+			return glue_fail(
+				err, err_len, -ENOMEM,
+				"no memory for the frames of shard %u of %u: "
+				"%s%s",
+				i + 1, device->n_shards,
+				rte_strerror(rte_errno), glue_huge_hint());
+		if (device->n_shards == 1)
+			continue;
+		device->rx_rings[i] = hand_over_ring(device, "rx", i);
+		device->tx_rings[i] = hand_over_ring(device, "tx", i);
+		if (!device->rx_rings[i] || !device->tx_rings[i])
+			return glue_fail(err, err_len, -ENOMEM,
+					 "no memory for rings: %s",
+					 rte_strerror(rte_errno));
+	}
+	return 0;
 }
 
 /* ---- opening ---- */
@@ -242,8 +327,12 @@ static int configure(struct glue_device *device, char *err, size_t err_len)
 	rc = glue_choose_queues(device, &info, err, err_len);
 	if (rc == 0)
 		rc = glue_choose_offloads(device, &info, err, err_len);
+	if (rc == 0)
+		rc = alloc_memory(device, err, err_len);
 	if (rc < 0)
 		return rc;
+	device->transit = transit_frames(device->n_ring, device->n_shards,
+					 device->n_queues);
 	device->lends = copies_frames(device->link);
 	glue_offloads(device, &info, &conf);
 	glue_ask_for_rss(device, &info, &conf, key);
@@ -272,46 +361,6 @@ static int configure(struct glue_device *device, char *err, size_t err_len)
 	device->rss = glue_set_rss(device, &conf);
 	rte_eth_allmulticast_enable(device->id); /* not every port can */
 	return 0;
-}
-
-/* The NUMA node of a CPU; SOCKET_ID_ANY where it cannot be told. */
-static int node_of_cpu(int cpu)
-{
-	char path[64];
-
-	for (int node = 0; cpu >= 0 && node < NODES_MAX; node++) {
-		snprintf(path, sizeof(path),
-			 "/sys/devices/system/cpu/cpu%d/node%d", cpu, node);
-		if (access(path, F_OK) == 0)
-			return node;
-	}
-	return SOCKET_ID_ANY;
-}
-
-/* On the node of the shard's CPU, or, if that has no memory, on another. */
-static struct rte_mempool *shard_pool(const struct glue_device *device,
-				      unsigned shard)
-{
-	int node = node_of_cpu(glue_eal_lcore(shard));
-	struct rte_mempool *pool;
-	char name[32];
-
-	snprintf(name, sizeof(name), "frames%u.%u", device->index, shard);
-	pool = make_pool(device, name, node);
-	if (!pool && node != SOCKET_ID_ANY)
-		pool = make_pool(device, name, SOCKET_ID_ANY);
-	return pool;
-}
-
-static struct rte_ring *hand_over_ring(const struct glue_device *device,
-				       const char *what, unsigned shard)
-{
-	char name[32];
-
-	snprintf(name, sizeof(name), "%s%u.%u", what, device->index, shard);
-	return rte_ring_create(name, HAND_OVER,
-			       node_of_cpu(glue_eal_lcore(shard)),
-			       RING_KIND | RING_F_SC_DEQ);
 }
 
 static void free_ring(struct rte_ring *ring)
@@ -351,35 +400,11 @@ static struct glue_device *alloc_device(unsigned n_shards)
 	return device;
 }
 
-static int alloc_memory(struct glue_device *device, char *err, size_t err_len)
-{
-	for (unsigned i = 0; i < device->n_shards; i++) {
-		device->pools[i] = shard_pool(device, i);
-		if (!device->pools[i])
-			return glue_fail(
-				err, err_len, -ENOMEM,
-				"no memory for %u frames, pool %u of %u: %s%s",
-				device->n_frames, i + 1, device->n_shards,
-				rte_strerror(rte_errno), glue_huge_hint());
-		if (device->n_shards == 1)
-			continue;
-		device->rx_rings[i] = hand_over_ring(device, "rx", i);
-		device->tx_rings[i] = hand_over_ring(device, "tx", i);
-		if (!device->rx_rings[i] || !device->tx_rings[i])
-			return glue_fail(err, err_len, -ENOMEM,
-					 "no memory for rings: %s",
-					 rte_strerror(rte_errno));
-	}
-	return 0;
-}
-
 static int open_device(struct glue_device *device, char *err, size_t err_len)
 {
 	struct glue_captured log;
-	int rc = alloc_memory(device, err, err_len);
+	int rc;
 
-	if (rc < 0)
-		return rc;
 	glue_capture_start(&log); /* net_tap complains of what does no harm */
 	rc = configure(device, err, err_len);
 	if (rc == 0)
@@ -455,7 +480,7 @@ static int get_locked(unsigned index, const struct glue_port_conf *conf,
 	device->link = link;
 	device->mtu = conf->mtu;
 	device->n_ring = ring_size(link);
-	device->n_frames = pool_frames(link, conf->n_frames, device->n_shards);
+	device->asked_frames = conf->n_frames;
 	rc = open_device(device, reason, sizeof(reason));
 	if (rc < 0) {
 		free_memory(device);

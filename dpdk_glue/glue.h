@@ -340,18 +340,31 @@ void glue_frame_free(struct glue_frame *frame);
  */
 void glue_frame_split(struct glue_frame *frame);
 
-/* Frames free in the pool, and its size. */
-unsigned glue_port_frames_free(const struct glue_port *port);
+/*
+ * The size of the shard's pool, and frames free in it: in all, and those that
+ * this thread can take, which excludes the caches of other threads.
+ */
 unsigned glue_port_frames(const struct glue_port *port);
+unsigned glue_port_frames_free(const struct glue_port *port);
+unsigned glue_port_frames_usable(const struct glue_port *port);
 
 /* Times that the pool was empty when a frame was to be sent. */
 uint64_t glue_port_no_frame(const struct glue_port *port);
 
 /*
- * Frames that may be held for long: without them the port's rings, its queue
- * and what is being sent find enough.
+ * Received frames that this shard may hold for long: without them the port's
+ * rings, its queue and what is being sent find enough. 0 while any pool that
+ * the device receives into runs short, whichever shards hold its frames: then
+ * what is to be kept must be copied. To be asked again every few hundred
+ * frames, on the shard's thread.
  */
-unsigned glue_port_frames_spare(const struct glue_port *port);
+unsigned glue_port_frames_spare(struct glue_port *port);
+
+/*
+ * Whether any pool that the device receives into had fewer frames left than a
+ * burst has, when its shard last called glue_port_frames_spare().
+ */
+bool glue_port_frames_exhausted(const struct glue_port *port);
 
 struct glue_port_stats {
 	uint64_t rx_frames, rx_bytes; /* with the tag of the link's VLAN */

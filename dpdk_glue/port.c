@@ -57,7 +57,18 @@ unsigned glue_port_frames_free(const struct glue_port *port)
 
 unsigned glue_port_frames(const struct glue_port *port)
 {
-	return port->device->n_frames;
+	return port->pool->size;
+}
+
+unsigned glue_port_frames_usable(const struct glue_port *port)
+{
+	const struct rte_mempool_cache *cache =
+		rte_mempool_default_cache(port->pool, rte_lcore_id());
+
+	/* rte_mempool_avail_count() visits the caches of all lcores. */
+	return rte_mempool_get_ops(port->pool->ops_index)
+		       ->get_count(port->pool) +
+	       (cache ? cache->len : 0);
 }
 
 uint64_t glue_port_no_frame(const struct glue_port *port)
@@ -65,12 +76,38 @@ uint64_t glue_port_no_frame(const struct glue_port *port)
 	return port->stats.tx_no_frame;
 }
 
-/* Half of the pool at most, and never what the port itself needs. */
-unsigned glue_port_frames_spare(const struct glue_port *port)
+/* Counts a pool among those in a state, or no more. */
+static void count_pool(uint16_t *n, bool *counted, bool counts)
 {
-	const struct glue_device *device = port->device;
+	if (*counted == counts)
+		return;
+	*counted = counts;
+	__atomic_fetch_add(n, counts ? 1 : -1, __ATOMIC_RELAXED);
+}
 
-	return (device->n_frames - glue_device_ring_frames(device)) / 2;
+/*
+ * A shard looks at the pool that it receives into, and heeds all of the
+ * device: what it holds of another's may be handed over to it at any time. A
+ * pool is short when what is left is no more than its port may need at once.
+ */
+unsigned glue_port_frames_spare(struct glue_port *port)
+{
+	struct glue_device *device = port->device;
+	unsigned usable = glue_port_frames_usable(port);
+	unsigned spare = (device->pools[0]->size - device->transit) / 2;
+	unsigned needed = RTE_MAX(spare, 2 * device->n_ring + TX_PENDING);
+	bool receives = glue_port_active(port);
+
+	count_pool(&device->n_short, &port->is_short,
+		   receives && usable < needed);
+	count_pool(&device->n_empty, &port->is_empty,
+		   receives && usable < GLUE_BURST);
+	return __atomic_load_n(&device->n_short, __ATOMIC_RELAXED) ? 0 : spare;
+}
+
+bool glue_port_frames_exhausted(const struct glue_port *port)
+{
+	return __atomic_load_n(&port->device->n_empty, __ATOMIC_RELAXED) != 0;
 }
 
 bool glue_port_rss(const struct glue_port *port)
@@ -122,6 +159,8 @@ void glue_port_close(struct glue_port *port)
 	if (port->many && glue_port_active(port) && glue_device_is_last(device))
 		glue_tx_carry_rest(port);
 	glue_tx_drop(port);
+	count_pool(&device->n_short, &port->is_short, false);
+	count_pool(&device->n_empty, &port->is_empty, false);
 	rte_free(port);
 	glue_device_put(device);
 }

@@ -35,6 +35,11 @@ struct glue_device {
 	uint16_t id;
 	uint16_t n_queues;
 	uint16_t n_shards;
+	/*
+	 * Atomic: pools that a queue receives into, of which the stack is to
+	 * hold no more frames; those that are nearly empty among them.
+	 */
+	uint16_t n_short, n_empty;
 	struct rte_ring **rx_rings; /* a shard each: frames others received */
 	struct rte_ring **tx_rings; /* and frames it sends for others */
 
@@ -50,8 +55,9 @@ struct glue_device {
 	bool lends;	    /* frames may refer to any memory */
 	bool rss;	    /* spreads flows by our rule, read back */
 	uint8_t mac[RTE_ETHER_ADDR_LEN];
-	unsigned n_frames; /* in each pool */
-	unsigned n_ring;   /* frames that the rings of a queue may hold */
+	unsigned asked_frames; /* in each pool that is received into; or 0 */
+	unsigned n_ring;       /* frames that the rings of a queue may hold */
+	unsigned transit;      /* of a pool that is received into, at most */
 	struct rte_mempool **pools; /* a shard */
 	const char *server_path;    /* a memif client's (memif.c), or NULL */
 	int tap_signal;		    /* a TAP's (tap.c), or 0 */
@@ -68,6 +74,8 @@ struct glue_port {
 	bool sorts;	    /* many, or has a VLAN */
 	bool trusts;	    /* GLUE_CSUM_TRUST */
 	bool keeps_refused; /* for the kernel: GLUE_FRAME_OTHER */
+	bool is_short;	    /* this shard's pool counts in n_short */
+	bool is_empty;	    /* and in n_empty */
 	bool hw_csum;
 	bool hw_ip4_csum;
 	bool tso;
@@ -174,9 +182,6 @@ void glue_device_put(struct glue_device *device);
 
 /* Whether one port of the device is left. */
 bool glue_device_is_last(struct glue_device *device);
-
-/* What rings, queues and caches may hold of a pool's frames. */
-unsigned glue_device_ring_frames(const struct glue_device *device);
 
 /* ---- capability.c ---- */
 

@@ -33,6 +33,8 @@ int net_send_enter(const struct net_conn *conn);
 long net_send_every(struct net_conn *conn, const void *buf, size_t len);
 /* Blocks once: 0 when there may be room now. */
 int net_send_wait_room(struct net_conn *conn);
+/* Whether what the peer has yet to acknowledge lies in received frames. */
+bool net_send_lends_frames(const struct net_conn *conn);
 
 /* ---- close.c ---- */
 /*

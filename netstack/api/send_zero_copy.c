@@ -139,6 +139,16 @@ static void release_view(void *owner)
 	pbuf_free(owner);
 }
 
+bool net_send_lends_frames(const struct net_conn *conn)
+{
+	const struct tcp_seg *seg =
+		conn->pcb.unacked ? conn->pcb.unacked : conn->pcb.unsent;
+	const struct net_extbuf *ext =
+		seg && seg->p->next ? net_extbuf_of(seg->p->next) : NULL;
+
+	return ext && net_extbuf_has(ext, release_view);
+}
+
 /*
  * Frames that the peer has yet to acknowledge are frames that receiving has
  * to do without: while half of those that may be held are, views are copied.

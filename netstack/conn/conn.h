@@ -177,6 +177,9 @@ static inline void net_rxq_append(struct net_conn *conn, struct pbuf *p)
 }
 
 void net_rxq_replace_first(struct net_conn *conn, struct pbuf *copy);
+/* Copies what lies in frames into memory, as far as there is memory. */
+void net_rxq_copy_frames(struct net_conn *conn);
+unsigned net_rxq_frames(const struct net_conn *conn); /* walks */
 void net_rxq_clear(struct net_conn *conn);
 unsigned net_rxq_bytes(const struct net_conn *conn); /* unread; walks */
 

@@ -143,6 +143,51 @@ void net_rxq_replace_first(struct net_conn *conn, struct pbuf *copy)
 	pbuf_free(first);
 }
 
+/* A copy in place of p, which is behind prev; NULL: no memory, nothing done. */
+static struct pbuf *replace_by_copy(struct net_conn *conn, struct pbuf *prev,
+				    struct pbuf *p)
+{
+	struct pbuf *copy = pbuf_alloc(PBUF_RAW, p->len, PBUF_RAM);
+
+	if (!copy)
+		return NULL;
+	memcpy(copy->payload, p->payload, p->len);
+	copy->next = p->next == p ? copy : p->next;
+	if (prev != p)
+		prev->next = copy;
+	if (conn->rx_tail == p)
+		conn->rx_tail = copy;
+	p->next = NULL;
+	pbuf_free(p);
+	return copy;
+}
+
+void net_rxq_copy_frames(struct net_conn *conn)
+{
+	struct pbuf *p, *copy;
+
+	if (conn->orphaned || !conn->rx_tail)
+		return;
+	p = conn->rx_tail;
+	do {
+		struct pbuf *next = p->next;
+
+		copy = net_is_frame(next) ? replace_by_copy(conn, p, next)
+					  : NULL;
+		p = copy ? copy : next;
+	} while (p != conn->rx_tail);
+}
+
+unsigned net_rxq_frames(const struct net_conn *conn)
+{
+	const struct pbuf *p = net_rxq_head(conn);
+	unsigned n = 0;
+
+	for (; p; p = net_rxq_next(conn, p))
+		n += net_is_frame(p);
+	return n;
+}
+
 /* ---- emptying ---- */
 
 void net_rxq_clear(struct net_conn *conn)

@@ -16,6 +16,9 @@
  */
 #define ERRORS_A_SECOND 100
 
+/* From one look at the pools to the next: 512 frames a link at most. */
+#define POOL_ROUNDS 16
+
 /* A segment's flags beside the version of IP. */
 #define PLAIN_TCP (GLUE_FRAME_TCP | GLUE_FRAME_CSUM_OK)
 
@@ -421,11 +424,23 @@ static inline void input_burst(struct net_port *port,
 		input_frame(port, *frames);
 }
 
+/* How many more frames connections may hold changes with what others hold. */
+static void look_at_pools(void)
+{
+	for (unsigned i = 0; i < net_here()->n_ports; i++) {
+		struct net_port *port = &net_here()->ports[i];
+
+		port->frames_to_hold = glue_port_frames_spare(port->glue);
+	}
+}
+
 unsigned net_link_rx(void)
 {
 	struct glue_frame *frames[GLUE_BURST];
 	unsigned total = 0;
 
+	if (__builtin_expect(net_here()->stats.rounds % POOL_ROUNDS == 0, 0))
+		look_at_pools();
 	for (unsigned i = 0; i < net_here()->n_ports; i++) {
 		struct net_port *port = &net_here()->ports[i];
 		unsigned n = glue_rx(port->glue, frames, GLUE_BURST);

@@ -96,6 +96,7 @@ static inline void net_pbuf_free(struct pbuf *p)
 struct net_extbuf *net_extbuf_open(net_release release, void *arg);
 /* Who queues it is done; it is released after the last pbuf and frame. */
 void net_extbuf_put(struct net_extbuf *ext);
+bool net_extbuf_has(const struct net_extbuf *ext, net_release release);
 /* What a pbuf refers to; NULL: nothing lent. */
 struct net_extbuf *net_extbuf_of(const struct pbuf *p);
 /* memp has made, or is about to take back, a pbuf that refers to memory. */

@@ -80,6 +80,11 @@ struct net_extbuf *net_extbuf_open(net_release release, void *arg)
 	return ext;
 }
 
+bool net_extbuf_has(const struct net_extbuf *ext, net_release release)
+{
+	return ext->release == release;
+}
+
 static void extbuf_close(struct net_extbuf *ext)
 {
 	unhang(ext);

@@ -52,3 +52,9 @@ void net_budget_fini(void);
 /* The program is set up: what it took meanwhile is its own. */
 void net_budget_start(void);
 void net_budget_tick(void); /* when next_budget_ns has come */
+/* Resets a connection for want of memory or frames; its calls say -ENOBUFS. */
+void net_shortage_reset(struct net_conn *conn);
+
+/* ---- frames.c ---- */
+void net_frames_tick(void); /* every millisecond */
+void net_frames_fini(void);

@@ -129,19 +129,11 @@ static_assert(OWN_BYTES >= 1u << ACTIVE_STEPS, "no class is below 0");
 
 /* ---- sweeping ---- */
 
-static void reset(struct net_conn *conn, uint64_t bytes)
+void net_shortage_reset(struct net_conn *conn)
 {
-	char text[NET_ADDR_TEXT_MAX];
-	struct net_addr peer = net_peer_addr(conn);
 	struct net_watch *watch = conn->watched ? conn->watch : NULL;
 
 	net_here()->stats.memory_resets++;
-	net_log_seldom_of(NET_COMPONENT_MEMORY,
-			  "coronet: memory is short (%" PRIu64 " of %" PRIu64
-			  " MiB): reset %s, which held %" PRIu64 " KiB",
-			  net_budget_used() / MIB, net_budget_whole() / MIB,
-			  net_addr_format(&peer, text, sizeof(text)),
-			  bytes >> 10);
 	conn->attached = false;
 	conn->err = -ENOBUFS;
 	net_rxq_clear(conn);
@@ -149,6 +141,20 @@ static void reset(struct net_conn *conn, uint64_t bytes)
 	tcp_abort(&conn->pcb); /* whoever waits is woken, and may be gone */
 	if (watch)
 		watch->fn(conn, watch);
+}
+
+static void reset(struct net_conn *conn, uint64_t bytes)
+{
+	char text[NET_ADDR_TEXT_MAX];
+	struct net_addr peer = net_peer_addr(conn);
+
+	net_log_seldom_of(NET_COMPONENT_MEMORY,
+			  "coronet: memory is short (%" PRIu64 " of %" PRIu64
+			  " MiB): reset %s, which held %" PRIu64 " KiB",
+			  net_budget_used() / MIB, net_budget_whole() / MIB,
+			  net_addr_format(&peer, text, sizeof(text)),
+			  bytes >> 10);
+	net_shortage_reset(conn);
 }
 
 /*
@@ -241,7 +247,7 @@ static void watch_pools(void)
 
 	for (unsigned i = 0; i < net_here()->n_ports; i++) {
 		struct glue_port *port = net_here()->ports[i].glue;
-		unsigned n = glue_port_frames_free(port);
+		unsigned n = glue_port_frames_usable(port);
 
 		no_frame += glue_port_no_frame(port);
 		if (n >= GLUE_BURST)
@@ -269,6 +275,7 @@ void net_budget_tick(void)
 	net_here()->next_budget_ns = now + TICK_NS;
 	net_budget_changed(); /* coroutines take memory without telling */
 	sweep();
+	net_frames_tick();
 	if (now >= shortage.next_trim_ns) {
 		shortage.next_trim_ns = now + TRIM_NS;
 		net_mem_trim();
@@ -333,6 +340,7 @@ void net_budget_fini(void)
 {
 	net_budget_set(0);
 	memset(&shortage, 0, sizeof(shortage));
+	net_frames_fini();
 }
 
 /* What the program takes for n shards without a connection. */

@@ -204,6 +204,49 @@ void net_ooseq_clear(struct net_conn *conn)
 	release(q);
 }
 
+/* The copies of a range's pieces that lie in frames take their place. */
+static void copy_range(struct net_ooseq *q, struct range *range)
+{
+	struct pbuf **link = &range->first, *p;
+
+	for (; (p = *link); link = &(*link)->next) {
+		struct pbuf *copy =
+			net_is_frame(p) ? pbuf_alloc(PBUF_RAW, p->len, PBUF_RAM)
+					: NULL;
+
+		if (!copy)
+			continue;
+		memcpy(copy->payload, p->payload, p->len);
+		count_out(q, p);
+		count_in(q, copy);
+		copy->next = p->next;
+		*link = copy;
+		if (range->last == p)
+			range->last = copy;
+		p->next = NULL;
+		net_pbuf_free(p);
+	}
+}
+
+void net_ooseq_copy_frames(struct net_conn *conn)
+{
+	struct net_ooseq *q = queue_of(conn);
+
+	for (unsigned i = 0; q && i < q->n; i++)
+		copy_range(q, range_at(q, i));
+}
+
+unsigned net_ooseq_frames(const struct net_conn *conn)
+{
+	struct net_ooseq *q = queue_of(conn);
+	unsigned n = 0;
+
+	for (unsigned i = 0; q && i < q->n; i++)
+		for (struct pbuf *p = range_at(q, i)->first; p; p = p->next)
+			n += net_is_frame(p);
+	return n;
+}
+
 uint64_t net_ooseq_bytes(const struct net_conn *conn)
 {
 	const struct net_ooseq *q = queue_of(conn);

@@ -286,7 +286,10 @@ struct pbuf *net_ooseq_deliver(struct net_conn *conn);
 void net_ooseq_clear(struct net_conn *conn);
 /* Acknowledges, and says which numbers have come more than once. */
 void net_ooseq_say_twice(struct net_conn *conn, u32_t left, u32_t right);
-uint64_t net_ooseq_bytes(const struct net_conn *conn); /* of memory, about */
+/* Copies what lies in frames into memory, as far as there is memory. */
+void net_ooseq_copy_frames(struct net_conn *conn);
+unsigned net_ooseq_frames(const struct net_conn *conn); /* walks */
+uint64_t net_ooseq_bytes(const struct net_conn *conn);	/* of memory, about */
 
 /* ---- syn_limit.c ---- */
 /*

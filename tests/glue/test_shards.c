@@ -278,6 +278,76 @@ static void double_tags(void)
 	glue_port_close(ports[0]);
 }
 
+static struct glue_frame *held[32768];
+static unsigned n_held;
+
+/* Every shard keeps what it gets, as long as all of them may. */
+static void hold_while_spare(unsigned n_shards)
+{
+	time_t until = soon();
+	unsigned spare = 1;
+
+	for (unsigned flow = 0; spare && !out_of_time(until); flow++) {
+		struct glue_frame *f = make(ports[0], flow % FLOWS, flow);
+
+		CHECK(f);
+		glue_tx(ports[0], f);
+		glue_tx_flush(ports[0]);
+		for (unsigned s = 0; s < n_shards && spare; s++) {
+			n_held += glue_rx(ports[s], held + n_held, GLUE_BURST);
+			spare = glue_port_frames_spare(ports[s]);
+		}
+	}
+	CHECK(spare == 0);
+}
+
+static void free_held(unsigned n)
+{
+	while (n)
+		glue_frame_free(held[--n]);
+	n_held = 0;
+}
+
+/* What all shards hold counts, and enough is left for the only queue. */
+static void shared_pool_keeps_frames_for_reception(void)
+{
+	const unsigned n_shards = 4;
+	unsigned wrong = 0, n = 0;
+	time_t until = soon();
+
+	open_ring(n_shards);
+	CHECK(glue_port_frames_spare(ports[3]) > 1000);
+	hold_while_spare(n_shards);
+	CHECK(n_held > 3000);
+	for (unsigned s = 0; s < n_shards; s++)
+		CHECK(glue_port_frames_spare(ports[s]) == 0);
+	CHECK(glue_port_frames_usable(ports[0]) > 2048);
+	CHECK(!glue_port_frames_exhausted(ports[3]));
+	while (take_all(n_shards, &wrong)) /* the last round's */
+		;
+	for (unsigned flow = 0; flow < FLOWS; flow++) {
+		glue_tx(ports[0], make(ports[0], flow, flow));
+		glue_tx_flush(ports[0]);
+		n += take_all(n_shards, &wrong);
+	}
+	while (n < FLOWS && !out_of_time(until))
+		n += take_all(n_shards, &wrong);
+	CHECK(n == FLOWS && wrong == 0);
+	free_held(n_held);
+	for (unsigned s = 0; s < n_shards; s++)
+		CHECK(glue_port_frames_spare(ports[s]) > 1000);
+	while ((held[n_held] = glue_tx_alloc(ports[0], LEN)))
+		n_held++;
+	CHECK(glue_port_frames_spare(ports[0]) == 0);
+	CHECK(glue_port_frames_exhausted(ports[3]));
+	free_held(n_held);
+	CHECK(glue_port_frames_spare(ports[0]) != 0);
+	CHECK(!glue_port_frames_exhausted(ports[3]));
+	pools_are_full(n_shards);
+	for (unsigned s = 0; s < n_shards; s++)
+		glue_port_close(ports[s]);
+}
+
 /* A shard that does not take its frames loses them, and no other does. */
 static void full_ring(void)
 {
@@ -639,6 +709,7 @@ static void eight_shards_three_queues(void)
 IN_CHILD(fewer_queues_than_shards)
 IN_CHILD(fewer_queues_with_a_vlan)
 IN_CHILD(double_tags)
+IN_CHILD(shared_pool_keeps_frames_for_reception)
 IN_CHILD(full_ring)
 IN_CHILD(lent_memory_is_copied_for_others)
 IN_CHILD(last_frames)
@@ -664,6 +735,7 @@ int main(void)
 		cmocka_unit_test(test_fewer_queues_than_shards),
 		cmocka_unit_test(test_fewer_queues_with_a_vlan),
 		cmocka_unit_test(test_double_tags),
+		cmocka_unit_test(test_shared_pool_keeps_frames_for_reception),
 		cmocka_unit_test(test_full_ring),
 		cmocka_unit_test(test_lent_memory_is_copied_for_others),
 		cmocka_unit_test(test_ports_close_in_any_order),

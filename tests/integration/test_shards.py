@@ -7,6 +7,7 @@ Usage: test_shards.py BUILD_DIR
 import contextlib
 import functools
 import random
+import select
 import socket
 
 from harness import PATIENCE, accepted_by, check, command, eventually, main
@@ -81,6 +82,45 @@ def tap_echo(env, shards):
         server.terminate()
 
 
+def send_unread(stack, peers, enough):
+    """Peers that read nothing send until so many bytes are taken, or nobody takes more."""
+    socks = []
+    for _ in range(peers):
+        sock = stack.enter_context(socket.socket())
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, 536)  # many frames
+        sock.settimeout(PATIENCE)
+        sock.connect(("10.9.0.1", 7777))
+        sock.setblocking(False)
+        socks.append(sock)
+    sent = idle = 0
+    while sent < enough and idle < 100:
+        taken = 0
+        for sock in socks:
+            with contextlib.suppress(BlockingIOError):
+                taken += sock.send(bytes(16384))
+        sent += taken
+        idle = 0 if taken else idle + 1
+        if not taken:
+            select.select([], socks, [], 0.02)
+    return sent
+
+
+def unread_behind_one_queue(env):
+    """Peers that read nothing keep frames of the only queue's pool: others are served."""
+    argv = [env.app("coronet-echo"), "--link", "tap:sh0,queues=1", "--addr", "10.9.0.1/16",
+            "--port", "7777", "--shards", "4", "--poll", "adaptive", "--memory", "1G"]
+    with env.running(argv) as server, contextlib.ExitStack() as stack:
+        command("ip", "addr", "add", "10.9.2.4/16", "dev", "sh0")
+        command("ip", "link", "set", "sh0", "up")
+        sent = send_unread(stack, 24, 16 << 20)
+        check(sent > 8 << 20, f"only {sent} bytes were taken: {server.story()}")
+        echo_from_kernel(stack, server, "10.9.0.1")
+        command("ping", "-c", "3", "-i", "0.2", "-W", PATIENCE, "10.9.0.1")
+        stack.close()
+        server.terminate()
+
+
 def opens_and_ends(env, shards):
     """A link without a peer: nothing to do, and nothing left behind."""
     argv = [env.app("coronet-echo"), "--link", "ring:r0", *ECHO_ADDRS, "--port", "7777",
@@ -109,6 +149,7 @@ def cases(env):
     yield "4 shards behind one queue", bind(memif_echo, env, "IPv4", 4, ",queues=1")
     for shards in (2, 4):
         yield f"echo over TAP, {shards} shards", bind(tap_echo, env, shards)
+    yield "peers that read nothing, 4 shards behind one queue", bind(unread_behind_one_queue, env)
     for shards in (2, 8):
         yield f"a ring link, {shards} shards", bind(opens_and_ends, env, shards)
     yield "too little memory", bind(too_little_memory, env)

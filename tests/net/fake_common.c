@@ -106,9 +106,23 @@ uint64_t glue_port_untrusted(const struct glue_port *port)
 	return 0;
 }
 
-unsigned glue_port_frames_spare(const struct glue_port *port)
+_Thread_local int fake_frames_spare = -1;
+_Thread_local bool fake_frames_exhausted;
+
+unsigned glue_port_frames_spare(struct glue_port *port)
 {
-	return glue_port_frames(port) / 2;
+	return fake_frames_spare < 0 ? glue_port_frames(port) / 2
+				     : (unsigned)fake_frames_spare;
+}
+
+bool glue_port_frames_exhausted(const struct glue_port *port)
+{
+	return fake_frames_exhausted;
+}
+
+unsigned glue_port_frames_usable(const struct glue_port *port)
+{
+	return glue_port_frames_free(port);
 }
 
 void glue_port_stats(struct glue_port *port, struct glue_port_stats *out)

@@ -206,6 +206,8 @@ void fake_reset(void)
 		glue_frame_free(frame);
 	fake_lends = false;
 	fake_tx_budget = -1;
+	fake_frames_spare = -1;
+	fake_frames_exhausted = false;
 	fake_segment_bytes = 0;
 	fake_tx_segment_bytes = 0;
 }

@@ -31,6 +31,12 @@ extern _Thread_local unsigned fake_frames_out;
 /* How many more frames glue_tx_alloc() gives out; -1: without end. */
 extern _Thread_local int fake_tx_budget;
 
+/* How many received frames the stack may hold; -1: half of all. */
+extern _Thread_local int fake_frames_spare;
+
+/* Whether a pool of the port is reported to be empty. */
+extern _Thread_local bool fake_frames_exhausted;
+
 /* Frames are received in segments of so many bytes; 0: in one piece. */
 extern _Thread_local unsigned fake_segment_bytes;
 

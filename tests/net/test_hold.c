@@ -86,7 +86,8 @@ static void test_without_memory_for_a_copy_a_segment_is_dropped(void **state)
 
 	serve(read_late);
 	peer_connect(&peer, 1000, 7, 99);
-	net_here()->ports[0].frames_to_hold = 0;
+	fake_frames_spare = 0;
+	run_rounds(16);
 	net_mem_fail_after(1);
 	peer_send(&peer, PEER_ACK, "abc", 3);
 	run_ms(60);
@@ -102,6 +103,87 @@ static void test_without_memory_for_a_copy_a_segment_is_dropped(void **state)
 	run_ms(3);
 	assert_int_equal(got_len, 3);
 	assert_memory_equal(got, "abc", 3);
+}
+
+/* ---- a pool that is empty ---- */
+
+/* Unread bytes of several connections, in the frames that they came in. */
+static void hold_frames(struct peer *peers, unsigned n, unsigned frames)
+{
+	uint8_t data[600];
+
+	memset(data, 'x', sizeof(data));
+	for (unsigned i = 0; i < n; i++) {
+		peer_connect(&peers[i], (uint16_t)(1000 + i), 7, 99);
+		for (unsigned k = 0; k < frames; k++) {
+			peer_send(&peers[i], PEER_ACK, data, sizeof(data));
+			run_rounds(1);
+			forget_sent();
+		}
+	}
+}
+
+static void test_held_frames_are_copied_when_a_pool_is_empty(void **state)
+{
+	struct peer peers[3];
+
+	serve(read_late);
+	hold_frames(peers, 3, 20);
+	memset(got, 'x', sizeof(got));
+	peers[0].snd += 600; /* a hole, with frames behind it */
+	peer_send(&peers[0], PEER_ACK, got, 600);
+	run_rounds(1);
+	assert_int_equal(frames_in(), 3 * 20 + 1);
+	fake_frames_exhausted = true;
+	run_ms(50);
+	assert_int_equal(frames_in(), 0);
+	fake_frames_exhausted = false;
+	peers[0].snd -= 1200;
+	peer_send(&peers[0], PEER_ACK, got, 600);
+	memset(got, 0, sizeof(got));
+	got_len = 0;
+	go = true;
+	run_ms(50);
+	assert_int_equal(got_len, 3 * 20 * 600 + 1200);
+	for (unsigned i = 0; i < got_len; i++)
+		assert_int_equal(got[i], 'x');
+	assert_int_equal(stack->stats.memory_resets, 0);
+}
+
+/* Takes views as they come, and keeps them all. */
+static void keep_views(struct net_conn *conn, void *arg)
+{
+	struct net_view view;
+
+	while (net_recv_view(conn, &view) > 0)
+		;
+	ended++;
+}
+
+static void test_greediest_holder_is_reset_when_copies_do_not_help(void **state)
+{
+	struct peer peers[3];
+	struct segment s;
+
+	serve(keep_views);
+	hold_frames(peers, 2, 10);
+	peer_connect(&peers[2], 1007, 7, 99);
+	for (unsigned k = 0; k < 40; k++) {
+		peer_send(&peers[2], PEER_ACK, got, 600);
+		run_rounds(1);
+		forget_sent();
+	}
+	fake_frames_exhausted = true;
+	run_ms(80);
+	assert_int_equal(stack->stats.memory_resets, 0);
+	run_ms(100);
+	assert_int_equal(stack->stats.memory_resets, 1);
+	assert_true(peer_next(&s));
+	assert_true(s.flags & PEER_RST);
+	assert_int_equal(s.dst, 1007);
+	run_ms(1000); /* the others hold few */
+	assert_int_equal(stack->stats.memory_resets, 1);
+	assert_int_equal(net_here()->n_conns, 2);
 }
 
 /* ---- small pieces ---- */
@@ -427,6 +509,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		T(test_one_unread_byte_each_leaves_frames_to_receive),
 		T(test_without_memory_for_a_copy_a_segment_is_dropped),
+		T(test_held_frames_are_copied_when_a_pool_is_empty),
+		T(test_greediest_holder_is_reset_when_copies_do_not_help),
 		T(test_a_byte_unread_costs_about_a_byte),
 		T(test_pieces_of_any_size_stay_in_order),
 		T(test_without_memory_to_merge_bytes_stay_in_frames),

@@ -437,7 +437,8 @@ static void test_views_hold_only_so_many_frames(void **state)
 	struct peer peer, silent; /* who acknowledges nothing */
 	uint32_t first;
 
-	net_here()->ports[0].frames_to_hold = 2;
+	fake_frames_spare = 2;
+	run_rounds(16);
 	serve(echo);
 	peer_connect(&peer, 1000, 7, 5);
 	first = peer.rcv;

@@ -1,0 +1,169 @@
+/*
+ * When the frames of a link run out.
+ *
+ * Connections hold received frames up to a limit, and copy what comes above it
+ * (conn/rxq.c), so receiving finds frames as long as that limit holds. Should a
+ * pool run empty all the same, every shard whose link receives into it acts,
+ * since any of them may hold its frames:
+ *
+ *   1. A sweep over all connections copies the frames that they hold into
+ *      memory, a part every millisecond.
+ *   2. Frames that cannot be copied are in the hands of handlers, as views, or
+ *      queued to be sent. If the pool is still empty after GRACE_NS, a sweep
+ *      looks for the connection that holds most frames, and the next one resets
+ *      the first that holds about as many; then step 2 begins again.
+ */
+#include "netstack/shard/shard.h"
+
+#include <string.h>
+
+#include "netstack/api/api.h"
+#include "netstack/conn/end.h"
+#include "netstack/program/log.h"
+#include "netstack/tcp/tcp.h"
+
+/* Bounds of a millisecond's part of a sweep. */
+#define SWEEP_BUCKETS 4096u
+#define SWEEP_CONNS   256u
+
+#define GRACE_NS INT64_C(100000000)
+
+/* Connections that hold fewer frames than this are not reset. */
+#define VICTIM_FRAMES 16u
+
+enum phase { IDLE, COPY, WAIT, SEARCH, RESET };
+
+static _Thread_local struct {
+	enum phase phase;
+	uint32_t bucket;      /* the next one of the sweep */
+	unsigned most_frames; /* that a connection was seen to hold */
+	int64_t copied_ns;    /* when the last sweep to copy ended */
+} sweep;
+
+static bool any_exhausted(void)
+{
+	for (unsigned i = 0; i < net_here()->n_ports; i++)
+		if (glue_port_frames_exhausted(net_here()->ports[i].glue))
+			return true;
+	return false;
+}
+
+static unsigned frames_held(const struct net_conn *conn)
+{
+	unsigned n = net_ooseq_frames(conn);
+
+	if (net_send_lends_frames(conn))
+		n += conn->pcb.snd_queuelen;
+	if (conn->orphaned)
+		return n;
+	return n + LWIP_MIN(conn->n_views, NET_VIEWS_FRAMES) +
+	       net_rxq_frames(conn);
+}
+
+static void reset_holder(struct net_conn *conn, unsigned frames)
+{
+	char text[NET_ADDR_TEXT_MAX];
+	struct net_addr peer = net_peer_addr(conn);
+
+	net_log_seldom_of(NET_COMPONENT_MEMORY,
+			  "coronet: a link has no free frames: reset %s, whose "
+			  "handler holds %u",
+			  net_addr_format(&peer, text, sizeof(text)), frames);
+	net_shortage_reset(conn);
+}
+
+/*
+ * One bucket. Returns how many connections were looked at. A reset changes the
+ * bucket and ends the sweep.
+ */
+static unsigned sweep_bucket(struct net_conn *conn)
+{
+	unsigned n = 0;
+
+	for (; conn; conn = conn->pcb.hash_next, n++) {
+		unsigned frames;
+
+		if (sweep.phase == COPY) {
+			net_rxq_copy_frames(conn);
+			net_ooseq_copy_frames(conn);
+			continue;
+		}
+		frames = frames_held(conn);
+		if (sweep.phase == SEARCH) {
+			sweep.most_frames = LWIP_MAX(sweep.most_frames, frames);
+		} else if (frames >= sweep.most_frames / 2 &&
+			   frames >= VICTIM_FRAMES) {
+			sweep.phase = WAIT;
+			reset_holder(conn, frames);
+			return n;
+		}
+	}
+	return n;
+}
+
+static void begin_sweep(enum phase phase)
+{
+	sweep.phase = phase;
+	sweep.bucket = 0;
+	if (phase == SEARCH)
+		sweep.most_frames = 0;
+}
+
+static void end_sweep(void)
+{
+	switch (sweep.phase) {
+	case COPY:
+		sweep.copied_ns = net_here()->now_ns;
+		sweep.phase = WAIT;
+		break;
+	case SEARCH:
+		begin_sweep(sweep.most_frames >= VICTIM_FRAMES ? RESET : IDLE);
+		break;
+	case RESET: /* the holder has let go meanwhile */
+		sweep.phase = WAIT;
+		break;
+	case IDLE:
+	case WAIT:
+		break;
+	}
+}
+
+static void sweep_some(void)
+{
+	uint32_t end = LWIP_MIN(sweep.bucket + SWEEP_BUCKETS,
+				net_here()->bucket_mask + 1);
+	unsigned conns = 0;
+
+	while (sweep.bucket < end && conns < SWEEP_CONNS && sweep.phase != WAIT)
+		conns += sweep_bucket(net_here()->buckets[sweep.bucket++]);
+	if (sweep.bucket > net_here()->bucket_mask)
+		end_sweep();
+}
+
+void net_frames_tick(void)
+{
+	bool exhausted = any_exhausted();
+
+	switch (sweep.phase) {
+	case IDLE:
+		if (exhausted)
+			begin_sweep(COPY);
+		break;
+	case WAIT:
+		if (!exhausted)
+			sweep.phase = IDLE;
+		else if (net_here()->now_ns >= sweep.copied_ns + GRACE_NS)
+			begin_sweep(SEARCH);
+		break;
+	case COPY:
+	case SEARCH:
+	case RESET:
+		sweep_some();
+		break;
+	}
+}
+
+void net_frames_fini(void)
+{
+	memset(&sweep, 0, sizeof(sweep));
+}
