@@ -205,6 +205,12 @@ struct net_listener {
 	unsigned refs; /* coroutines about to use it, beside `pending` */
 };
 
+/* A queue of connections that have something to send: tcp/output.c. */
+struct net_output {
+	struct net_conn **ring; /* NULL: not needed yet */
+	uint32_t mask, head, tail;
+};
+
 struct net_port {
 	struct glue_port *glue;
 	unsigned frames_in;	 /* received and not freed */
@@ -213,6 +219,7 @@ struct net_port {
 	struct netif *netif0; /* IPv6 lives here, and ARP for strangers */
 	bool has_ip6;	      /* an address of it was given */
 	struct net_exception *exception; /* link/exception.c; or NULL */
+	struct net_output waiting;	 /* for the port to take frames again */
 };
 
 /*
@@ -365,10 +372,7 @@ struct net_stack {
 	uint64_t half_open_bytes; /* of half-open connections at most */
 	bool memory_full;	  /* no more connections */
 	int64_t next_budget_ns;
-	struct net_output { /* tcp/output.c: what has something to send */
-		struct net_conn **ring;
-		uint32_t mask, head, tail;
-	} output;
+	struct net_output output;
 	struct net_listener *listeners;
 	struct net_listener **listeners_hashed; /* conn/listeners.c; owned */
 	struct net_poller *pollers;   /* every net_poll() that waits */

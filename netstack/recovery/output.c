@@ -31,6 +31,14 @@ __attribute__((noinline)) static void look_over(struct net_conn *conn)
 		net_trace_settle(conn);
 }
 
+struct net_port *net_conn_port(const struct net_conn *conn)
+{
+	const struct tcp_pcb *pcb = &conn->pcb;
+	const struct netif *netif = ip_route(&pcb->local_ip, &pcb->remote_ip);
+
+	return netif ? netif->state : NULL;
+}
+
 void net_conn_output_now(struct net_conn *conn)
 {
 	net_recovery_before_output(conn);

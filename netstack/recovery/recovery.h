@@ -177,8 +177,12 @@ void net_ecn_input(struct net_conn *conn, const struct tcp_hdr *hdr, bool data,
 		   bool ce);
 
 /* ---- output.c ---- */
+/* The port that a connection's segments leave by; NULL: there is no route. */
+struct net_port *net_conn_port(const struct net_conn *conn);
 /* At once, and again in the next output phase if the port has no room. */
 void net_conn_output_now(struct net_conn *conn);
+/* The same in the output phase, where a full port has kept a repair waiting. */
+void net_recovery_output(struct net_conn *conn);
 
 /* ---- rtt.c ---- */
 void net_rtt_sample(struct net_conn *conn, uint32_t rtt_us);

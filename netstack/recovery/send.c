@@ -101,9 +101,19 @@ static void set_window(struct net_conn *conn)
 						 : NET_CWND_SHUT;
 }
 
-/* The port is full, or memory short: no ACK will come to remind us. */
-static void retry_soon(struct net_recovery *rec)
+/*
+ * No ACK will come to remind us. What a full port refuses waits for the port;
+ * otherwise memory is short, or a neighbour is not known.
+ */
+static void retry(struct net_conn *conn)
 {
+	const struct net_port *port = net_conn_port(conn);
+	struct net_recovery *rec = net_recovery_of(conn);
+
+	if (port && glue_tx_busy(port->glue)) {
+		net_conn_queue_output(conn);
+		return;
+	}
 	rec->reorder_armed = true;
 	rec->reorder_due_us = net_now_us() + NET_PROBE_US;
 }
@@ -169,13 +179,22 @@ void net_send_repair(struct net_conn *conn)
 			break;
 		}
 		if (!net_send_resend(conn, seg)) {
-			retry_soon(rec);
+			retry(conn);
 			break;
 		}
 		count_cause(conn);
 	}
 	set_window(conn);
 	net_conn_output_now(conn);
+}
+
+void net_recovery_output(struct net_conn *conn)
+{
+	if (__builtin_expect(conn->repairing, 0) &&
+	    !TAILQ_EMPTY(&net_recovery_of(conn)->lost))
+		net_send_repair(conn);
+	else
+		net_conn_output_now(conn);
 }
 
 /* ---- what is new, of a connection with a block ---- */

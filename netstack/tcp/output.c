@@ -1,10 +1,15 @@
 /*
  * The output phase: every connection that has something to send, in order.
  *
- * The queue is an array, which begins anew whenever it is empty: its first
- * lines stay in the cache, and a connection needs no link. It has room for
- * every connection that lives, and for those that ended while they were queued:
+ * A queue is an array, which begins anew whenever it is empty: its first lines
+ * stay in the cache, and a connection needs no link. It has room for every
+ * connection that lives, and for those that ended while they were queued:
  * net_output_has_room() is asked before there is one more.
+ *
+ * A port that takes no more frames, as its peer does not empty them, must not
+ * cost the other ports anything. Connections that send by it wait in a queue of
+ * the port's own, and come back to the shard's queue when it takes frames
+ * again.
  */
 #include "netstack/tcp/tcp.h"
 
@@ -19,10 +24,22 @@ int net_output_init(unsigned max_conns)
 	return queue->ring ? 0 : -ENOMEM;
 }
 
+static void close_queue(struct net_output *queue)
+{
+	net_mem_unmap_table(queue->ring, queue->mask);
+	*queue = (struct net_output){0};
+}
+
 void net_output_fini(void)
 {
-	net_mem_unmap_table(net_here()->output.ring, net_here()->output.mask);
-	net_here()->output.ring = NULL;
+	close_queue(&net_here()->output);
+	for (unsigned i = 0; i < NET_MAX_LINKS; i++)
+		close_queue(&net_here()->ports[i].waiting);
+}
+
+static uint32_t length(const struct net_output *queue)
+{
+	return queue->tail - queue->head;
 }
 
 /*
@@ -32,20 +49,67 @@ void net_output_fini(void)
  */
 bool net_output_has_room(void)
 {
-	const struct net_output *queue = &net_here()->output;
+	uint64_t n = net_here()->n_conns;
 
-	return (uint64_t)net_here()->n_conns + (queue->tail - queue->head) <=
-	       queue->mask;
+	n += length(&net_here()->output);
+	for (unsigned i = 0; i < net_here()->n_ports; i++)
+		n += length(&net_here()->ports[i].waiting);
+	return n <= net_here()->output.mask;
 }
 
-/* Whether every port is so far behind that sending has to wait. */
-static bool ports_are_busy(void)
+/* ---- ports that take no frames ---- */
+
+static_assert(NET_MAX_LINKS <= 32, "a bit a port");
+
+/*
+ * A bit for each port that is so far behind that sending has to wait. Those
+ * that were found busy before are not asked again: each question to a busy
+ * port tries to send.
+ */
+static inline uint32_t busy_ports(uint32_t busy)
 {
 	for (unsigned i = 0; i < net_here()->n_ports; i++)
-		if (!glue_tx_busy(net_here()->ports[i].glue))
-			return false;
+		if (!(busy & (UINT32_C(1) << i)) &&
+		    glue_tx_busy(net_here()->ports[i].glue))
+			busy |= UINT32_C(1) << i;
+	return busy;
+}
+
+static uint32_t all_ports(void)
+{
+	return (uint32_t)((UINT64_C(1) << net_here()->n_ports) - 1);
+}
+
+/* What waited for a port that takes frames again. */
+static void take_back(struct net_output *waiting)
+{
+	struct net_output *queue = &net_here()->output;
+
+	while (waiting->head != waiting->tail)
+		queue->ring[queue->tail++ & queue->mask] =
+			waiting->ring[waiting->head++ & waiting->mask];
+	waiting->head = waiting->tail = 0;
+}
+
+/* Whether the connection's port is among those; it waits for the port then. */
+static bool wait_for_port(struct net_conn *conn, uint32_t busy)
+{
+	struct net_port *port = conn->pcb_live ? net_conn_port(conn) : NULL;
+	struct net_output *waiting;
+
+	if (!port || !(busy & (UINT32_C(1) << (port - net_here()->ports))))
+		return false;
+	waiting = &port->waiting;
+	if (!waiting->ring)
+		waiting->ring = (void *)net_mem_map_table(
+			2 * net_here()->max_conns + 1, &waiting->mask);
+	if (!waiting->ring)
+		return false;
+	waiting->ring[waiting->tail++ & waiting->mask] = conn;
 	return true;
 }
+
+/* ---- the phase ---- */
 
 static void output(struct net_conn *conn)
 {
@@ -53,7 +117,7 @@ static void output(struct net_conn *conn)
 		net_conn_put(conn);
 		return;
 	}
-	net_conn_output_now(conn);
+	net_recovery_output(conn);
 	if (conn->pcb.unsent || conn->wants_room)
 		net_count_phase(conn);
 	if (conn->pcb.state != TIME_WAIT || !net_time_wait_check(conn))
@@ -62,18 +126,25 @@ static void output(struct net_conn *conn)
 
 /*
  * One tcp_output() for each connection that has something to send since the
- * last round, in the order in which they had it. While no port takes more the
- * others keep their places.
+ * last round, in the order in which they had it. While no port takes more they
+ * keep their places.
  */
 void net_output_all(void)
 {
 	struct net_output *queue = &net_here()->output;
-	uint32_t last = queue->tail;
+	uint32_t busy = busy_ports(0), last;
 
-	while (queue->head != last && !ports_are_busy()) {
+	for (unsigned i = 0; i < net_here()->n_ports; i++)
+		if (!(busy & (UINT32_C(1) << i)))
+			take_back(&net_here()->ports[i].waiting);
+	last = queue->tail;
+	while (queue->head != last &&
+	       (busy = busy_ports(busy)) != all_ports()) {
 		struct net_conn *conn =
 			queue->ring[queue->head++ & queue->mask];
 
+		if (__builtin_expect(busy != 0, 0) && wait_for_port(conn, busy))
+			continue;
 		conn->in_output = false;
 		output(conn);
 	}

@@ -389,6 +389,38 @@ def memif_killed_and_started_again(env):
             check(path.exists(), "a killed server left no socket: the case shows nothing")
 
 
+def refusals(env, control):
+    """Frames that the first link had no room for."""
+    done = command(env.app("coronet-ctl"), "--control", control, "links", "--json")
+    return json.loads(done)[0]["ports"][0]["tx_busy"]
+
+
+def blocked_memif_peer(env, conns=2000):
+    """What a peer that takes no frames is owed waits for its link, and costs the others nothing."""
+    path, control = env.scratch_for({}) / "m.sock", env.scratch / "control"
+    argv = [*memif_echo(env, path, "server"), "--link", "tap:fl8", "--addr", "10.8.0.1/16",
+            "--control", control, "--memory", "1G"]
+    with env.running(argv) as server:
+        command("ip", "addr", "add", "10.8.0.2/16", "dev", "fl8")
+        command("ip", "link", "set", "fl8", "up")
+        load = env.start(memif_load(env, path, "client", "--seconds", "4", "--verify", "--size",
+                                    "4096", "--conns", conns, "--memory", "1G", "--interval",
+                                    "0.2"))
+        under_way(load)
+        load.signal(signal.SIGSTOP)
+        eventually(lambda: refusals(env, control) > 0, PATIENCE, "the link is not blocked")
+        with dial(host="10.8.0.1") as sock:
+            check_echo(sock)
+            before = refusals(env, control)
+            for _ in range(100):  # a round of the stack each, and often more
+                check_echo(sock)
+            refused = refusals(env, control) - before
+        check(refused < 10 * conns, f"{refused} frames were tried in vain during 100 echoes")
+        load.signal(signal.SIGCONT)
+        check_load(load)
+        server.terminate()
+
+
 def times_asked_again(sock):
     """The retransmissions by a kernel's timer that were not answered yet."""
     return sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 3)[2]
@@ -502,7 +534,7 @@ def cases(env):
     links = [link_down_and_up, interface_deleted, no_signals_left, memif_server_comes_and_goes,
              memif_client_before_its_server, memif_server_between_bind_and_listen,
              memif_socket_removed, memif_strangers, memif_backend_restarts,
-             memif_killed_and_started_again]
+             memif_killed_and_started_again, blocked_memif_peer]
     processes = [stopped_for_a_while, wall_clock_jumps, hugepages_of_another,
                  hugepages_that_cannot_be_mapped]
     bind = functools.partial
