@@ -3,6 +3,9 @@
  */
 #pragma once
 
+#include <errno.h>
+
+#include "netstack/conn/end.h"
 #include "netstack/link/link.h"
 #include "netstack/program/program.h"
 
@@ -25,6 +28,21 @@
 /* ---- recv.c, send.c ---- */
 /* Bytes of all vectors; -EINVAL: too many, none where there are bytes. */
 long net_iov_bytes(const struct iovec *iov, unsigned n);
+/*
+ * What a call that reads finds: 1, bytes to take; 0, the peer's FIN behind all
+ * of them; -ENOTCONN, reading is shut; why the connection has ended; or
+ * NET_VIEW_WAIT, nothing yet. All readers ask this, in this order.
+ */
+static inline long net_conn_read_state(const struct net_conn *conn)
+{
+	if (conn->rx_tail)
+		return 1;
+	if (conn->rd_shut)
+		return -ENOTCONN;
+	if (conn->eof)
+		return 0;
+	return conn->err ? conn->err : NET_VIEW_WAIT;
+}
 bool net_conn_readable(const struct net_conn *conn);
 bool net_conn_writable(const struct net_conn *conn);
 /* What every call that writes begins with: 0 or why it cannot. */
@@ -38,9 +56,13 @@ bool net_send_lends_frames(const struct net_conn *conn);
 
 /* ---- close.c ---- */
 /*
- * Resets a connection for somebody who is not its owner: the handle stays, and
- * calls on it fail with -ECONNABORTED.
+ * Resets a connection for somebody who is not its owner, and discards what it
+ * has received. The handle stays. Calls on it fail with err from now on; none
+ * reports the peer's FIN as a clean end, even if that had come. why is what
+ * the log and traces give as the reason.
  */
+void net_conn_discard(struct net_conn *conn, int err, enum net_end why);
+/* The same for an operator: -ECONNABORTED. */
 void net_conn_drop(struct net_conn *conn);
 
 /* ---- conn_stats.c ---- */

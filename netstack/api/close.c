@@ -162,7 +162,7 @@ void net_abort(struct net_conn *conn)
 		abort_if_open(conn);
 }
 
-void net_conn_drop(struct net_conn *conn)
+void net_conn_discard(struct net_conn *conn, int err, enum net_end why)
 {
 	struct net_watch *watch = conn->watched ? conn->watch : NULL;
 
@@ -170,12 +170,18 @@ void net_conn_drop(struct net_conn *conn)
 		return;
 	conn->attached = false;
 	if (!conn->err)
-		conn->err = -ECONNABORTED;
+		conn->err = (int16_t)err;
+	conn->eof = false; /* bytes before it may be lost: no clean end */
 	net_rxq_clear(conn);
-	net_here()->ending = NET_END_DROP;
+	net_here()->ending = why;
 	tcp_abort(&conn->pcb); /* whoever waits is woken, and may be gone */
 	if (watch)
 		watch->fn(conn, watch);
+}
+
+void net_conn_drop(struct net_conn *conn)
+{
+	net_conn_discard(conn, -ECONNABORTED, NET_END_DROP);
 }
 
 /*

@@ -8,36 +8,31 @@
 
 bool net_conn_readable(const struct net_conn *conn)
 {
-	return conn->rx_tail || conn->rd_shut || conn->eof || conn->err;
+	return net_conn_read_state(conn) != NET_VIEW_WAIT;
 }
 
-/* Waits as conn's reader. */
+/* Waits as conn's reader: 0, or why the call cannot go on. */
 static int wait_for_bytes(struct net_conn *conn)
 {
-	return net_conn_wait(conn, &conn->reader, conn->ext->read_deadline);
+	int err = net_conn_wait(conn, &conn->reader, conn->ext->read_deadline);
+
+	return err < 0 ? err : net_conn_enter(conn, NULL);
 }
 
 /* Blocks until there is something to take: 1, 0 at the end, or an error. */
 static inline int wait_readable(struct net_conn *conn)
 {
 	int err = net_conn_enter(conn, conn ? conn->reader : NULL);
+	long state;
 
 	if (err < 0)
 		return err;
-	while (!conn->rx_tail) {
-		if (conn->rd_shut)
-			return -ENOTCONN;
-		if (conn->eof)
-			return 0;
-		if (conn->err)
-			return conn->err;
+	while ((state = net_conn_read_state(conn)) == NET_VIEW_WAIT) {
 		err = wait_for_bytes(conn);
-		if (err == 0)
-			err = net_conn_enter(conn, NULL);
 		if (err < 0)
 			return err;
 	}
-	return 1;
+	return (int)state;
 }
 
 /*
@@ -98,13 +93,9 @@ __attribute__((noinline)) static long take_received(struct net_conn *conn,
 /* A view; or why there is none; or NET_VIEW_WAIT. */
 static inline long take_view(struct net_conn *conn, struct net_view *view)
 {
-	if (conn->rx_tail)
-		return take_received(conn, view);
-	if (conn->rd_shut)
-		return -ENOTCONN;
-	if (conn->eof)
-		return 0;
-	return conn->err ? conn->err : NET_VIEW_WAIT;
+	long state = net_conn_read_state(conn);
+
+	return state == 1 ? take_received(conn, view) : state;
 }
 
 /* Waits in here, with a frame of its own. */
@@ -361,8 +352,6 @@ struct search {
 	unsigned len;
 	unsigned matched;	     /* bytes of delim, up to here */
 	size_t seen;		     /* bytes looked at */
-	const struct pbuf *at;	     /* the piece last looked at, NULL: none */
-	size_t at_end;		     /* bytes of it that have been looked at */
 	uint8_t fail[NET_DELIM_MAX]; /* how much still matches after a miss */
 };
 
@@ -374,7 +363,6 @@ static void search_init(struct search *s, const void *delim, size_t len)
 	s->len = (unsigned)len;
 	s->matched = 0;
 	s->seen = 0;
-	s->at = NULL;
 	s->fail[0] = 0;
 	for (unsigned i = 1; i < len; i++) {
 		while (k && s->delim[i] != s->delim[k])
@@ -410,43 +398,45 @@ static bool search_bytes(struct search *s, const uint8_t *data, size_t len)
 
 /*
  * Looks at what has come since the last time, at most up to `limit` bytes from
- * the start. Only the one reader takes pieces away, so `at` is still there; the
- * last piece may have grown.
+ * the start. The place is found anew each time: while the reader waits, pieces
+ * may be copied elsewhere or discarded.
  */
 static bool search_received(struct search *s, const struct net_conn *conn,
 			    size_t limit)
 {
-	const struct pbuf *p = s->at ? s->at : net_rxq_head(conn);
+	const struct pbuf *p = net_rxq_head(conn);
+	size_t begin = 0,
+	       off = conn->rx_off; /* of p: before its unread bytes */
 
-	for (; p && s->seen < limit; p = net_rxq_next(conn, p)) {
-		size_t off = s->at ? 0 : conn->rx_off;
-		size_t len;
+	for (; p && s->seen < limit; p = net_rxq_next(conn, p), off = 0) {
+		size_t end = begin + p->len - off;
 
-		if (p == s->at)
-			off = s->at_end;
-		len = LWIP_MIN(p->len - off, limit - s->seen);
-		s->at = p;
-		s->at_end = off + len;
-		if (search_bytes(s, (const uint8_t *)p->payload + off, len))
-			return true;
+		if (end > s->seen) {
+			size_t skip = off + s->seen - begin;
+			size_t len = LWIP_MIN(end, limit) - s->seen;
+
+			if (search_bytes(s, (const uint8_t *)p->payload + skip,
+					 len))
+				return true;
+		}
+		begin = end;
 	}
 	return false;
 }
 
-/* Waits for more than has been seen: 0, or why none comes. */
+/* Waits for more than has been seen: 1, or why none comes. */
 static int wait_more(struct net_conn *conn)
 {
+	long state = net_conn_read_state(conn);
 	int err;
 
-	if (conn->rd_shut)
-		return -ENOTCONN;
-	if (conn->eof)
-		return conn->rx_tail ? -ENODATA : 0;
-	if (conn->err)
-		return conn->err;
-	err = net_conn_wait(conn, &conn->reader, conn->ext->read_deadline);
-	if (err == 0)
-		err = net_conn_enter(conn, NULL);
+	if (state == 1 && conn->eof) /* bytes, but no delimiter in them */
+		return -ENODATA;
+	if (state == 1)
+		state = conn->err ? conn->err : NET_VIEW_WAIT;
+	if (state != NET_VIEW_WAIT)
+		return (int)state;
+	err = wait_for_bytes(conn);
 	if (err == 0 && conn->rd_shut) /* what was seen has been discarded */
 		err = -ENOTCONN;
 	return err < 0 ? err : 1;

@@ -131,16 +131,8 @@ static_assert(OWN_BYTES >= 1u << ACTIVE_STEPS, "no class is below 0");
 
 void net_shortage_reset(struct net_conn *conn)
 {
-	struct net_watch *watch = conn->watched ? conn->watch : NULL;
-
 	net_here()->stats.memory_resets++;
-	conn->attached = false;
-	conn->err = -ENOBUFS;
-	net_rxq_clear(conn);
-	net_here()->ending = NET_END_MEMORY;
-	tcp_abort(&conn->pcb); /* whoever waits is woken, and may be gone */
-	if (watch)
-		watch->fn(conn, watch);
+	net_conn_discard(conn, -ENOBUFS, NET_END_MEMORY);
 }
 
 static void reset(struct net_conn *conn, uint64_t bytes)

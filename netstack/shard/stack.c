@@ -304,10 +304,7 @@ int net_stack_open_args(int argc, char **argv, struct net_stack **out)
 
 static void abort_conn(struct net_conn *conn)
 {
-	conn->attached = false;
-	net_rxq_clear(conn);
-	net_here()->ending = NET_END_STOPPED;
-	tcp_abort(&conn->pcb);
+	net_conn_discard(conn, -ECONNABORTED, NET_END_STOPPED);
 }
 
 /* Coroutines blocked on what is gone see the error and may end by themselves.

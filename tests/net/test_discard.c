@@ -1,0 +1,270 @@
+/*
+ * Bytes that the stack discards: whoever reads afterwards gets an error, and
+ * never what looks like the peer's end.
+ */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "netstack/api/api.h"
+#include "netstack/shard/shard.h"
+#include "tests/net/fake_glue.h"
+#include "tests/net/peer.h"
+
+static struct net_conn *reader_conn;
+static bool go;
+
+static void forget_sent(void)
+{
+	struct segment s;
+
+	while (peer_next(&s))
+		;
+}
+
+/* ---- every call that reads ---- */
+
+static long read_recv(struct net_conn *conn)
+{
+	return net_recv(conn, got, 10);
+}
+
+static long read_full(struct net_conn *conn)
+{
+	return net_recv_full(conn, got, 10);
+}
+
+static long read_vectors(struct net_conn *conn)
+{
+	struct iovec iov = {got, 10};
+
+	return net_recvv(conn, &iov, 1);
+}
+
+static long read_peek(struct net_conn *conn)
+{
+	return net_peek(conn, got, 10);
+}
+
+static long read_until(struct net_conn *conn)
+{
+	return net_recv_until(conn, got, 1000, "\n", 1);
+}
+
+static long read_view(struct net_conn *conn)
+{
+	struct net_view view;
+
+	return net_recv_view(conn, &view);
+}
+
+static long (*const readers[])(struct net_conn *) = {
+	read_recv, read_full, read_vectors, read_peek, read_until, read_view,
+};
+
+static long (*reader)(struct net_conn *);
+
+static void read_late(struct net_conn *conn, void *arg)
+{
+	reader_conn = conn;
+	while (!go)
+		coro_sleep_ns(1000000);
+	result = reader(conn);
+	ended++;
+}
+
+/* Everything the peer had to say, its FIN too, waits to be read. */
+static void receive_unread(struct peer *peer, unsigned port)
+{
+	static const uint8_t zeros[1000];
+
+	go = false;
+	ended = 0;
+	forget_sent();
+	peer_connect(peer, (uint16_t)port, 7, 99);
+	peer_send(peer, PEER_ACK | PEER_FIN, zeros, sizeof(zeros));
+	run_ms(2);
+	assert_int_equal(net_rxq_bytes(reader_conn), sizeof(zeros));
+}
+
+static void expect_error(int err)
+{
+	go = true;
+	run_ms(5);
+	assert_int_equal(ended, 1);
+	assert_int_equal(result, err);
+}
+
+static void test_drop_of_unread_bytes_is_no_clean_end(void **state)
+{
+	struct peer peer;
+
+	serve(read_late);
+	for (unsigned i = 0; i < LWIP_ARRAYSIZE(readers); i++) {
+		reader = readers[i];
+		receive_unread(&peer, 1000 + i);
+		net_conn_drop(reader_conn);
+		assert_true(net_ready(reader_conn, NET_READABLE) & NET_FAILED);
+		expect_error(-ECONNABORTED);
+	}
+}
+
+static void test_reset_for_memory_is_no_clean_end(void **state)
+{
+	struct peer peer;
+
+	serve(read_late);
+	for (unsigned i = 0; i < LWIP_ARRAYSIZE(readers); i++) {
+		reader = readers[i];
+		receive_unread(&peer, 1000 + i);
+		net_shortage_reset(reader_conn);
+		expect_error(-ENOBUFS);
+	}
+	assert_int_equal(stack->stats.memory_resets, LWIP_ARRAYSIZE(readers));
+}
+
+static void send_then_read(struct net_conn *conn, void *arg)
+{
+	static uint8_t much[1 << 20];
+
+	reader_conn = conn;
+	net_send_all(conn, much, sizeof(much));
+	result = net_recv(conn, got, sizeof(got));
+	ended++;
+}
+
+static void test_end_of_the_program_is_no_clean_end(void **state)
+{
+	struct peer peer;
+
+	serve(send_then_read);
+	receive_unread(&peer, 1000);
+	net_stack_close(stack);
+	stack = NULL;
+	assert_int_equal(ended, 1);
+	assert_int_equal(result, -ECONNABORTED);
+}
+
+/* All was read before: then there is an end, and it was seen. */
+static void read_twice(struct net_conn *conn, void *arg)
+{
+	reader_conn = conn;
+	assert_int_equal(net_recv(conn, got, sizeof(got)), 4);
+	assert_int_equal(net_recv(conn, got, sizeof(got)), 0);
+	ended++;
+	while (!go)
+		coro_sleep_ns(1000000);
+}
+
+static void test_end_that_was_read_is_an_end(void **state)
+{
+	struct peer peer;
+
+	go = false;
+	serve(read_twice);
+	peer_connect(&peer, 1000, 7, 99);
+	peer_send(&peer, PEER_ACK | PEER_FIN, "abcd", 4);
+	run_ms(2);
+	assert_int_equal(ended, 1);
+	net_conn_drop(reader_conn);
+	go = true;
+	run_ms(5);
+}
+
+/* ---- net_recv_until(), which keeps its place while it waits ---- */
+
+static void read_line(struct net_conn *conn, void *arg)
+{
+	reader_conn = conn;
+	result = net_recv_until(conn, got, 4000, "\n", 1);
+	ended++;
+}
+
+/* Memory of a line that is dropped becomes another connection's. */
+static void read_first_line(struct net_conn *conn, void *arg)
+{
+	if (reader_conn) {
+		coro_sleep_ns(INT64_C(1000000000));
+		return;
+	}
+	read_line(conn, arg);
+}
+
+static void test_recv_until_fails_when_its_bytes_are_dropped(void **state)
+{
+	struct peer one, two;
+
+	reader_conn = NULL;
+	serve(read_first_line);
+	peer_connect(&one, 1000, 7, 99);
+	peer_send(&one, PEER_ACK, "aaaa", 4);
+	run_rounds(2);
+	peer_send(&one, PEER_ACK, "bb", 2); /* packed into memory of ours */
+	run_rounds(2);
+	forget_sent();
+	peer_connect(&two, 1001, 7, 99);
+	peer_send(&two, PEER_ACK, "cccc", 4);
+	run_rounds(2);
+	net_conn_drop(reader_conn);
+	peer_send(&two, PEER_ACK, "dd\nd", 4);
+	run_rounds(2);
+	assert_int_equal(ended, 1);
+	assert_int_equal(result, -ECONNABORTED);
+}
+
+static void test_recv_until_goes_on_when_its_frames_are_copied(void **state)
+{
+	uint8_t text[1300];
+	struct peer peer;
+
+	memset(text, 'a', sizeof(text));
+	serve(read_line);
+	peer_connect(&peer, 1000, 7, 99);
+	peer_send(&peer, PEER_ACK, text, 600);
+	peer_send(&peer, PEER_ACK, text, 600);
+	run_rounds(2);
+	assert_int_equal(net_rxq_frames(reader_conn), 2);
+	net_rxq_copy_frames(reader_conn);
+	assert_int_equal(net_rxq_frames(reader_conn), 0);
+	text[1299] = '\n';
+	peer_send(&peer, PEER_ACK, text + 1200, 100);
+	run_rounds(2);
+	assert_int_equal(ended, 1);
+	assert_int_equal(result, 1300);
+	assert_memory_equal(got, text, 1300);
+}
+
+static int listen_anew(void **state)
+{
+	reader_conn = NULL;
+	ended = 0;
+	return peer_listen_many(state);
+}
+
+/* A test may have closed the stack. */
+static int teardown(void **state)
+{
+	if (!stack)
+		peer_listen(state);
+	return peer_teardown(state);
+}
+
+#define T(test) cmocka_unit_test_setup_teardown(test, listen_anew, teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		T(test_drop_of_unread_bytes_is_no_clean_end),
+		T(test_reset_for_memory_is_no_clean_end),
+		T(test_end_of_the_program_is_no_clean_end),
+		T(test_end_that_was_read_is_an_end),
+		T(test_recv_until_fails_when_its_bytes_are_dropped),
+		T(test_recv_until_goes_on_when_its_frames_are_copied),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
