@@ -84,11 +84,22 @@ static void bound_coroutines(void)
 					  : SIZE_MAX);
 }
 
+/*
+ * Two segments; and two units of the scale, since one that is partly used
+ * would be announced as 0 (RFC 7323 2.3).
+ */
+static uint32_t least_window(void)
+{
+	uint32_t least = LWIP_MAX(2 * net_here()->mtu,
+				  UINT32_C(2) << net_here()->rcv_scale);
+
+	return LWIP_MIN(least, TCP_WND);
+}
+
 void net_budget_changed(void)
 {
 	net_here()->snd_most = share(TCP_SND_BUF);
-	net_here()->rcv_most = LWIP_MAX(share(TCP_WND),
-					LWIP_MIN(2 * net_here()->mtu, TCP_WND));
+	net_here()->rcv_most = LWIP_MAX(share(TCP_WND), least_window());
 	net_here()->half_open_bytes =
 		max_bytes ? net_budget_whole() / HALF_OPEN_SHARE : UINT64_MAX;
 	net_here()->memory_full = is_full();

@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "netstack/mem/mem.h"
+#include "netstack/conn/conn.h"
 #include "tests/net/fake_glue.h"
 #include "tests/net/peer.h"
 
@@ -616,6 +616,52 @@ static void test_there_is_a_budget_without_being_asked(void **state)
 	assert_true(stats.memory_bytes < stats.memory_max_bytes);
 }
 
+static void read_all(struct net_conn *conn, void *arg)
+{
+	while (net_recv(conn, got, sizeof(got)) > 0)
+		;
+}
+
+/*
+ * The largest scale counts in units of 16 KiB. A peer that keeps to what it is
+ * told goes on sending while memory is short, without a probe of its own.
+ */
+static void test_large_scale_leaves_a_window_when_memory_is_short(void **state)
+{
+	static const uint8_t options[] = {2, 4, 5, 120, 3, 3, 7, 1};
+	static const uint8_t zeros[1000];
+	unsigned idle_ms = 0;
+	struct segment s;
+	struct peer peer;
+
+	net_budget_set(taken() + 16 * MIB);
+	net_rcv_wnd_init(UINT64_C(1) << 30); /* --rmem-max 1G */
+	assert_int_equal(net_here()->rcv_scale, 14);
+	serve(read_all);
+	memset(&peer, 0, sizeof(peer));
+	peer.port = 1000;
+	peer.wnd = 65535;
+	s = peer_open(&peer, 99, options, sizeof(options));
+	edge = s.ack + s.wnd;
+	peer_send(&peer, PEER_ACK, NULL, 0);
+	run_rounds(2);
+	fill_to(7);
+	net_budget_changed();
+	assert_in_range(net_here()->rcv_most, FLOOR, 65534);
+	while (peer.snd - 100 < 1000000 && idle_ms < 10000) {
+		if ((int32_t)(edge - peer.snd) >= 1000)
+			peer_send(&peer, PEER_ACK, zeros, sizeof(zeros));
+		else
+			idle_ms++;
+		run_ms(1);
+		while (peer_next(&s))
+			if ((int32_t)(s.ack + (s.wnd << 14) - edge) > 0)
+				edge = s.ack + (s.wnd << 14);
+	}
+	unload();
+	assert_true(idle_ms < 10000);
+}
+
 #define T(test)                                                                \
 	cmocka_unit_test_setup_teardown(test, listen_many, peer_teardown)
 
@@ -625,6 +671,7 @@ int main(void)
 		T(test_peers_that_do_not_read_stay_within_the_budget),
 		T(test_a_send_buffer_has_its_part_of_what_is_left),
 		T(test_one_byte_segments_do_not_take_much_more),
+		T(test_large_scale_leaves_a_window_when_memory_is_short),
 		T(test_windows_shrink_and_no_edge_moves_back),
 		T(test_a_small_window_opens_again_when_it_is_read),
 		T(test_closing_with_a_small_window_is_no_reset),
