@@ -6,7 +6,8 @@
 
 #include <errno.h>
 
-#define NO_PORT_NS 50000000 /* until it is looked again whether one is free */
+#define DIAL_TIMEOUT_MS 30000
+#define NO_PORT_NS	50000000 /* until it is looked again whether one is free */
 
 /*
  * A connection in TIME_WAIT gives its 4-tuple up to a new one whose sequence
@@ -188,6 +189,8 @@ static int start(struct net_conn *conn, const struct net_addr *addr,
 	if (err < 0)
 		return err;
 	port = opts ? opts->source.port : 0;
+	if (port && !comes_home(fold_of(&local, &remote), port, addr->port))
+		return -EADDRNOTAVAIL;
 	if (port && !is_free(&local, port, &remote, addr->port))
 		return -EADDRINUSE;
 	if (!port)
@@ -223,12 +226,12 @@ static int start(struct net_conn *conn, const struct net_addr *addr,
 /* Waits for the handshake; gives the error that says most. */
 static int finish(struct net_conn *conn, const struct net_dial_opts *opts)
 {
-	int64_t deadline = CORO_FOREVER;
+	unsigned timeout_ms =
+		opts && opts->timeout_ms ? opts->timeout_ms : DIAL_TIMEOUT_MS;
+	int64_t deadline =
+		net_here()->now_ns + (int64_t)timeout_ms * INT64_C(1000000);
 	ip_addr_t remote;
 
-	if (opts && opts->timeout_ms)
-		deadline = net_here()->now_ns +
-			   (int64_t)opts->timeout_ms * 1000000;
 	ip_addr_copy(remote, conn->pcb.remote_ip);
 	while (conn->connecting && !conn->err) {
 		int err = net_conn_wait(conn, &conn->writer, deadline);

@@ -163,14 +163,21 @@ static void challenge(struct net_conn *conn)
 
 /* ---- segments of a connection ---- */
 
+/*
+ * RFC 9293 3.10.7.3. An ACK of anything but our SYN draws a reset and is
+ * discarded: lwIP would also repeat the SYN at once, and give up after six.
+ */
 static bool check_syn_sent(const struct tcp_pcb *pcb, const struct segment *s)
 {
 	bool acked = (s->flags & TCP_ACK) && s->ack == pcb->snd_nxt;
 
 	if (s->flags & TCP_RST)
 		return acked;
-	if ((s->flags & TCP_ACK) && !acked)
-		return true;	   /* lwIP resets it */
+	if ((s->flags & TCP_ACK) && !acked) {
+		net_rst_reply(pcb, s->ack, 0, &pcb->local_ip, &pcb->remote_ip,
+			      pcb->local_port, pcb->remote_port);
+		return false;
+	}
 	return s->flags & TCP_SYN; /* with an ACK or, crossing ours, without */
 }
 

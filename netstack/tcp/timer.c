@@ -10,7 +10,11 @@
 
 #define TICK_BITS 22	/* 4 ms: pcb->last_timer counts so, and wraps */
 #define OOSEQ_MS  6000u /* without a segment, until data out of order goes */
-#define RTO_TICKS 25	/* more than lwIP counts: data's timeout is not its */
+/* A SYN is repeated after 1, 2, 4, 8, 16 s, and then every 32 s. */
+#define SYN_SHIFT_MAX 5
+static_assert(SYN_SHIFT_MAX < TCP_SYNMAXRTX, "lwIP does not give up");
+
+#define RTO_TICKS 25 /* more than lwIP counts: data's timeout is not its */
 
 #define PAUSE_NS INT64_C(1000000000) /* a longer round was a pause */
 
@@ -74,13 +78,19 @@ static int64_t after_tmr(const struct tcp_pcb *pcb, unsigned ms)
 	return ((int64_t)pcb->tmr + ms / TCP_SLOW_INTERVAL + 1) * NET_TICK_NS;
 }
 
-/* When a SYN or its answer is to be sent again, in ns. */
+/*
+ * When a SYN or its answer is to be sent again, in ns. lwIP doubles the wait
+ * for the answer only (RFC 6298 5.5).
+ */
 static int64_t handshake_due(const struct tcp_pcb *pcb)
 {
+	unsigned shift =
+		pcb->state == SYN_SENT ? LWIP_MIN(pcb->nrtx, SYN_SHIFT_MAX) : 0;
+
 	if (!pcb->unacked)
 		return CORO_FOREVER;
 	return net_us_to_ns(net_seg_of(pcb->unacked)->sent_us) +
-	       pcb->rto * NET_TICK_NS;
+	       (pcb->rto * NET_TICK_NS << shift);
 }
 
 /* Without a segment, until keepalive does what comes next. */
@@ -273,6 +283,8 @@ static void settle_counts(struct tcp_pcb *pcb)
 		bool again = !over && handshake_due(pcb) <= net_here()->now_ns;
 
 		pcb->rtime = again ? pcb->rto : LWIP_MIN(pcb->rtime, 0);
+		if (pcb->state == SYN_SENT && pcb->nrtx > SYN_SHIFT_MAX)
+			pcb->nrtx = SYN_SHIFT_MAX; /* net_dial() gives up */
 		return;
 	}
 	if (pcb->rtime > 0)

@@ -217,10 +217,14 @@ int net_serve_limited(struct net_stack *stack, const struct net_addr *addr,
 
 /* ---- connections ---- */
 
-/* Zero means the default. */
+/*
+ * Zero means the default. The SYN is repeated after 1, 2, 4, 8 and 16 seconds
+ * and then every 32 (RFC 6298 5.5), until timeout_ms have passed. With several
+ * shards, a source port that is not chosen fits one of them only.
+ */
 struct net_dial_opts {
 	struct net_addr source; /* family 0: chosen; port 0: chosen */
-	unsigned timeout_ms;	/* 0: lwIP's own, about 30 s */
+	unsigned timeout_ms;	/* of the handshake; 0: 30,000 */
 };
 
 /*
@@ -231,8 +235,9 @@ struct net_dial_opts {
  *   -EHOSTUNREACH   there is no route, or the next hop does not answer ARP or
  *                   neighbour discovery
  *   -ETIMEDOUT      no answer in time
- *   -EADDRNOTAVAIL  opts->source is not the stack's or of the other family, or
- *                   no port is left (the result is cached for 50 ms)
+ *   -EADDRNOTAVAIL  opts->source is not the stack's or of the other family;
+ *                   the answers to its port would come to another shard; or no
+ *                   port is left (the result is cached for 50 ms)
  *   -EADDRINUSE     the port of opts->source is taken
  *   -EINVAL         a pointer is NULL, or addr has no address or no port
  *   -ENOMEM         no memory for a connection
