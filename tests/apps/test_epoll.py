@@ -8,6 +8,7 @@ process is ended by the test that started it.
 
 import contextlib
 import fcntl
+import itertools
 import json
 import os
 import random
@@ -648,7 +649,8 @@ class Load(unittest.TestCase):
         with Server() as server, subprocess.Popen(
                 command(server.port, "--seconds", "3600", "--interval", "0.2"),
                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-            lines = [process.stderr.readline() for _ in range(3)]
+            opened = itertools.dropwhile(lambda line: "(opening)" in line, process.stderr)
+            lines = list(itertools.islice(opened, 3))
             process.send_signal(signal.SIGINT)
             out, _ = process.communicate(timeout=TIMEOUT)
         self.assertEqual(process.returncode, 0)

@@ -14,6 +14,7 @@ import json
 import os
 import pathlib
 import random
+import re
 import resource
 import signal
 import socket
@@ -207,12 +208,13 @@ def memif_echo(env, path, role):
             f"{HOST}/16", "--port", PORT, "--poll", "adaptive", "--stats", "0.2"]
 
 
-def check_load(program, seconds=PATIENCE):
-    """It ends by itself, every request answered."""
+def check_load(program, seconds=PATIENCE, late=False):
+    """It ends by itself, every request answered. Late: still while it opens its connections."""
     status = program.wait(seconds)
-    check(status == 0, f"exit status {status}: {program.story()}")
+    check(status == 0 or late and status == 1, f"exit status {status}: {program.story()}")
     report = json.loads(program.output("stdout"))
-    check(report["errors"]["total"] == 0 and report["requests"] > 0, f"{report}")
+    errors = report["errors"]["total"] - (report["errors"]["timeout"] if late else 0)
+    check(errors == 0 and (late or report["requests"] > 0), f"{report}")
 
 
 def memif_server_comes_and_goes(env):
@@ -395,7 +397,16 @@ def refusals(env, control):
     return json.loads(done)[0]["ports"][0]["tx_busy"]
 
 
-def blocked_memif_peer(env, conns=2000):
+def busy_intervals(load):
+    """Intervals in which a load's requests were answered."""
+    return len(re.findall(r" [1-9][\d,]* req/s", load.output("stderr")))
+
+
+def most_conns(load):
+    return max((int(n) for n in re.findall(r" (\d+) conns ", load.output("stderr"))), default=0)
+
+
+def blocked_memif_peer(env, conns=1000):
     """What a peer that takes no frames is owed waits for its link, and costs the others nothing."""
     path, control = env.scratch_for({}) / "m.sock", env.scratch / "control"
     argv = [*memif_echo(env, path, "server"), "--link", "tap:fl8", "--addr", "10.8.0.1/16",
@@ -403,10 +414,11 @@ def blocked_memif_peer(env, conns=2000):
     with env.running(argv) as server:
         command("ip", "addr", "add", "10.8.0.2/16", "dev", "fl8")
         command("ip", "link", "set", "fl8", "up")
-        load = env.start(memif_load(env, path, "client", "--seconds", "4", "--verify", "--size",
+        load = env.start(memif_load(env, path, "client", "--seconds", "3600", "--verify", "--size",
                                     "4096", "--conns", conns, "--memory", "1G", "--interval",
                                     "0.2"))
-        under_way(load)
+        eventually(lambda: most_conns(load) > conns // 2 or not load.alive(),
+                   PATIENCE, lambda: f"not half of them are open: {load.story()}")
         load.signal(signal.SIGSTOP)
         eventually(lambda: refusals(env, control) > 0, PATIENCE, "the link is not blocked")
         with dial(host="10.8.0.1") as sock:
@@ -417,7 +429,11 @@ def blocked_memif_peer(env, conns=2000):
             refused = refusals(env, control) - before
         check(refused < 10 * conns, f"{refused} frames were tried in vain during 100 echoes")
         load.signal(signal.SIGCONT)
-        check_load(load)
+        answered = busy_intervals(load)
+        eventually(lambda: busy_intervals(load) > answered + 1 or not load.alive(), PATIENCE,
+                   lambda: f"nothing is answered: {load.story()}")
+        load.signal(signal.SIGINT)
+        check_load(load, late=True)  # a full link loses SYNs, too
         server.terminate()
 
 
