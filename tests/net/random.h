@@ -375,6 +375,7 @@ bool tx_done(const struct flow *flow); /* its FIN is acknowledged */
 void stamp_fill(struct flow *flow, struct segment *s, uint8_t *options);
 unsigned stamp_room(const struct flow *flow); /* bytes of other options */
 void stamp_take(struct flow *flow, const struct segment *s); /* by the peer */
+bool stamp_is_old(const struct flow *flow, const struct segment *s);
 void stamp_check_sent(struct flow *flow, const struct segment *s);
 void stamp_check_delivered(struct flow *flow, const struct segment *s,
 			   uint32_t offset);
@@ -409,6 +410,7 @@ violated(const struct flow *flow, const char *what, ...);
 void check_sent(struct flow *flow, const struct segment *s);
 void check_delivered(struct flow *flow, const struct segment *s);
 void check_round(void);
+bool has_cookie(void); /* a flow of this life was drawn to have one */
 void check_error(struct flow *flow, const char *call, int err);
 void check_eof(struct flow *flow);
 void check_reset_taken(struct flow *flow);     /* by the peer */

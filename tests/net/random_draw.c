@@ -7,6 +7,9 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Ethernet's with a tag, IPv6's and TCP's longest, which ports give whole. */
+#define HEADERS 118
+
 static int64_t log_us(struct rng *rng, uint32_t lo, uint32_t hi)
 {
 	return (int64_t)rng_log(rng, lo, hi) * 1000;
@@ -284,7 +287,7 @@ void draw_life(uint64_t seed, bool sender, struct life_draw *out)
 	out->mtu = rng_chance(&rng, 800) ? 1500 : rng_between(&rng, 576, 9000);
 	out->lends = rng_chance(&rng, 500);
 	if (rng_chance(&rng, 100))
-		out->frame_segments = rng_between(&rng, 100, 600);
+		out->frame_segments = rng_between(&rng, HEADERS, 600);
 	if (rng_chance(&rng, 200)) {
 		out->starve_every = log_us(&rng, 1000, 2000000);
 		out->starve_for = log_us(&rng, 20, 300000);

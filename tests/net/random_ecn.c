@@ -189,7 +189,8 @@ void ecn_check_delivered(struct flow *flow, const struct segment *s,
 	ecn->has_ce = true;
 	if (ecn->may && w->told && offset == w->our_ack &&
 	    offset == w->delivered && /* no copy of it has come before */
-	    !seq_after(offset + s->len, w->our_edge) && !flow->app.closed)
+	    !seq_after(offset + s->len, w->our_edge) &&
+	    !stamp_is_old(flow, s) && !flow->app.closed)
 		ecn->comes = true;
 }
 

@@ -192,10 +192,15 @@ static void nonsense_sacks(struct flow *flow)
 	}
 }
 
-/* What is new by its number, but of an earlier turn, or of somebody else. */
+/*
+ * What is new by its number, but of an earlier turn, or of somebody else. A
+ * cookie does not keep the SYN's timestamp: then the first segment that comes
+ * sets it, whatever it is.
+ */
 static void bad_stamp(struct flow *flow)
 {
-	if (!flow->ts.has_echoed || !flow->ts.agreed)
+	if (!flow->ts.has_echoed || !flow->ts.agreed ||
+	    (has_cookie() && !flow->ts.has_echo))
 		return;
 	flow->ts.next =
 		rng_chance(&flow->ts.rng, 700) ? STAMP_STALE : STAMP_NONE;

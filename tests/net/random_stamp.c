@@ -158,3 +158,12 @@ void stamp_check_delivered(struct flow *flow, const struct segment *s,
 		flow->ts.newest = value;
 	flow->ts.heard = true;
 }
+
+/* Whether the stack may drop it for its timestamp, RFC 7323 5.3. */
+bool stamp_is_old(const struct flow *flow, const struct segment *s)
+{
+	const uint8_t *at = find(s);
+
+	return at && flow->ts.heard &&
+	       seq_after(flow->ts.newest, get32(at + 2));
+}
