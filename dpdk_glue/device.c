@@ -400,6 +400,38 @@ static struct glue_device *alloc_device(unsigned n_shards)
 	return device;
 }
 
+/*
+ * A card of which DPDK could not map all memory into the IOMMU starts, and
+ * loses frames: EAL logs it and goes on.
+ */
+static int check_mapped(const struct glue_captured *log, char *err,
+			size_t err_len)
+{
+	if (!strstr(log->text, "set up DMA remapping"))
+		return 0;
+	return glue_fail(err, err_len, -ENOMEM,
+			 "the card cannot reach all of the frames' memory: the "
+			 "process may not lock so much; raise the limit: "
+			 "ulimit -l unlimited, or LimitMEMLOCK=infinity in the "
+			 "service's unit");
+}
+
+/*
+ * What a card's driver logged while it failed goes behind our own words; those
+ * of virtual devices complain of what does no harm.
+ */
+static void add_reason(const struct glue_device *device,
+		       const struct glue_captured *log, char *err,
+		       size_t err_len)
+{
+	size_t used = strlen(err);
+	char line[160];
+
+	glue_capture_line(log, line, sizeof(line));
+	if (device->link->kind == GLUE_LINK_PCI && strstr(log->text, line))
+		snprintf(err + used, err_len - used, " (%s)", line);
+}
+
 static int open_device(struct glue_device *device, char *err, size_t err_len)
 {
 	struct glue_captured log;
@@ -409,7 +441,11 @@ static int open_device(struct glue_device *device, char *err, size_t err_len)
 	rc = configure(device, err, err_len);
 	if (rc == 0)
 		rc = choose_mac(device, device->link, err, err_len);
-	glue_capture_end(&log, NULL, 0);
+	glue_capture_end(&log);
+	if (rc < 0)
+		add_reason(device, &log, err, err_len);
+	else
+		rc = check_mapped(&log, err, err_len);
 	if (rc < 0) {
 		glue_memif_detach(device);
 		return rc;
@@ -436,7 +472,7 @@ static void close_device(struct glue_device *device)
 		glue_capture_start(&log); /* libxdp looks for a bpffs aloud */
 		rte_eth_dev_stop(device->id);
 		rte_eth_dev_close(device->id);
-		glue_capture_end(&log, NULL, 0);
+		glue_capture_end(&log);
 	}
 	free_memory(device);
 }
@@ -456,19 +492,15 @@ static int get_locked(unsigned index, const struct glue_port_conf *conf,
 {
 	const struct glue_link *link = glue_eal_link(index);
 	struct glue_device *device;
-	char reason[160];
+	char reason[400];
 	uint16_t id;
 	int rc;
 
 	if (!link || !glue_eal_port_id(index, &id))
 		return glue_fail(err, err_len, -ENODEV,
-				 "link %s:%s: DPDK found no such port%s",
+				 "link %s:%s: DPDK found no such port",
 				 link ? glue_link_kind_name(link->kind) : "?",
-				 link ? link->name : "?",
-				 link && link->kind == GLUE_LINK_PCI
-					 ? "; is the NIC bound to vfio-pci "
-					   "(dpdk-devbind.py --status)?"
-					 : "");
+				 link ? link->name : "?");
 	*out = devices[index];
 	if (*out)
 		return 0;

@@ -4,6 +4,7 @@
 #include "dpdk_glue/memif_relay.h"
 #include "dpdk_glue/burst_sync.h"
 #include "dpdk_glue/flow.h"
+#include "dpdk_glue/pci.h"
 #include "dpdk_glue/tap.h"
 #include "dpdk_glue/vlan.h"
 
@@ -54,6 +55,10 @@ static struct {
 	FILE *log_file; /* what DPDK prints to, once it runs; or NULL */
 	char note[512]; /* a line for the log once every link is open, or "" */
 } eal;
+
+/* What is captured at this moment, and what SIGABRT did before. */
+static struct glue_captured abort_log;
+static struct sigaction old_abort;
 
 /* The arguments under construction; storage is kept for EAL's lifetime. */
 struct args {
@@ -172,6 +177,34 @@ static void restore_log(void)
 	eal.log_file = NULL;
 }
 
+/*
+ * EAL ends the process where it cannot go on, having said why. The handler
+ * writes the end of that to where stderr was; abort() goes on after it.
+ */
+static void show_last_lines(int signal)
+{
+	static const char title[] = "DPDK ended the program; it said last:\n";
+	char tail[1024];
+	off_t end = lseek(abort_log.fd, 0, SEEK_END);
+	ssize_t n = pread(abort_log.fd, tail, sizeof(tail),
+			  end > (off_t)sizeof(tail) ? end - (off_t)sizeof(tail)
+						    : 0);
+
+	(void)signal;
+	if (write(abort_log.old_err, title, sizeof(title) - 1) < 0 || n <= 0)
+		return;
+	if (write(abort_log.old_err, tail, (size_t)n) < 0)
+		return;
+}
+
+static void watch_abort(const struct glue_captured *log)
+{
+	struct sigaction act = {.sa_handler = show_last_lines};
+
+	abort_log = *log;
+	sigaction(SIGABRT, &act, &old_abort);
+}
+
 void glue_capture_start(struct glue_captured *log)
 {
 	if (eal.log_file)
@@ -185,14 +218,15 @@ void glue_capture_start(struct glue_captured *log)
 	log->old_err = dup(STDERR_FILENO);
 	dup2(log->fd, STDOUT_FILENO);
 	dup2(log->fd, STDERR_FILENO);
+	watch_abort(log);
 }
 
 /* A line that tells why, and is none of EAL's usage text. */
 static bool is_telling(const char *line)
 {
-	static const char *const words[] = {"rror",	   "ailed", "nvalid",
-					    "annot",	   "nable", "ermission",
-					    "unrecognized"};
+	static const char *const words[] = {
+		"rror",	 "ailed",     "nvalid",	      "annot",
+		"nable", "ermission", "unrecognized", " not "};
 
 	if (*line == ' ' || *line == '\t')
 		return false;
@@ -202,30 +236,34 @@ static bool is_telling(const char *line)
 	return false;
 }
 
-static void first_telling_line(char *text, char *out, size_t out_len)
+void glue_capture_line(const struct glue_captured *log, char *out,
+		       size_t out_len)
 {
-	char *save = NULL;
+	char line[256];
+	size_t len;
 
-	for (char *line = strtok_r(text, "\n", &save); line;
-	     line = strtok_r(NULL, "\n", &save))
+	snprintf(out, out_len, "DPDK gives no reason");
+	for (const char *at = log->text; *at; at += len + (at[len] == '\n')) {
+		len = strcspn(at, "\n");
+		snprintf(line, sizeof(line), "%.*s", (int)len, at);
 		if (is_telling(line)) {
 			snprintf(out, out_len, "%s", line);
 			return;
 		}
+	}
 }
 
-void glue_capture_end(struct glue_captured *log, char *reason,
-		      size_t reason_len)
+void glue_capture_end(struct glue_captured *log)
 {
 	static char text[65536];
 	ssize_t n;
 
 	if (eal.log_file)
 		rte_openlog_stream(eal.log_file);
-	if (reason)
-		snprintf(reason, reason_len, "DPDK gives no reason");
+	log->text = "";
 	if (log->fd < 0)
 		return;
+	sigaction(SIGABRT, &old_abort, NULL);
 	fflush(stdout);
 	fflush(stderr);
 	dup2(log->old_out, STDOUT_FILENO);
@@ -235,8 +273,7 @@ void glue_capture_end(struct glue_captured *log, char *reason,
 	n = pread(log->fd, text, sizeof(text) - 1, 0);
 	close(log->fd);
 	text[n > 0 ? n : 0] = '\0';
-	if (reason)
-		first_telling_line(text, reason, reason_len);
+	log->text = text;
 }
 
 static unsigned log2_of(unsigned n)
@@ -359,7 +396,8 @@ static int plug(unsigned index, char *err, size_t err_len)
 		prepare_xdp();
 	glue_capture_start(&log);
 	rc = rte_eal_hotplug_add("vdev", eal.devices[index], args);
-	glue_capture_end(&log, reason, sizeof(reason));
+	glue_capture_end(&log);
+	glue_capture_line(&log, reason, sizeof(reason));
 	if (rc < 0)
 		return glue_fail(err, err_len, rc, "link %s:%s: %s",
 				 glue_link_kind_name(link->kind), link->name,
@@ -370,6 +408,33 @@ static int plug(unsigned index, char *err, size_t err_len)
 	if (rc < 0)
 		return glue_fail(err, err_len, rc, "link memif:%s: %s",
 				 link->name, strerror(-rc));
+	return 0;
+}
+
+/* Whether DPDK has a port for each card; log is what it said while it looked.
+ */
+static int check_cards(const struct glue_eal_conf *conf,
+		       const struct glue_captured *log, char *err,
+		       size_t err_len)
+{
+	char failed[128], told[256], why[512];
+	uint16_t id;
+
+	for (unsigned i = 0; i < conf->n_links; i++) {
+		const char *address = conf->links[i].name;
+
+		if (conf->links[i].kind != GLUE_LINK_PCI ||
+		    rte_eth_dev_get_port_by_name(address, &id) == 0)
+			continue;
+		snprintf(failed, sizeof(failed), "device %.31s cannot be used",
+			 address);
+		told[0] = '\0';
+		if (strstr(log->text, failed))
+			glue_capture_line(log, told, sizeof(told));
+		glue_pci_explain("", address, told, why, sizeof(why));
+		return glue_fail(err, err_len, -ENODEV, "link pci:%s: %s",
+				 address, why);
+	}
 	return 0;
 }
 
@@ -392,7 +457,8 @@ static int start_eal(const struct glue_eal_conf *conf, char *err,
 	rte_log_set_global_level(RTE_LOG_WARNING);
 	glue_capture_start(&log);
 	rc = rte_eal_init(args.n, args.argv);
-	glue_capture_end(&log, reason, sizeof(reason));
+	glue_capture_end(&log);
+	glue_capture_line(&log, reason, sizeof(reason));
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	if (rc < 0)
 		return glue_fail(
@@ -401,7 +467,7 @@ static int start_eal(const struct glue_eal_conf *conf, char *err,
 			conf->prefix ? " (is a hugetlbfs mounted?)" : "",
 			conf->n_extra ? " (check the words after --)" : "",
 			glue_huge_hint());
-	return 0;
+	return check_cards(conf, &log, err, err_len);
 }
 
 static void start_clock(void)
@@ -508,6 +574,9 @@ int glue_eal_start(const struct glue_eal_conf *conf, char *err, size_t err_len)
 		rc = glue_link_check(&conf->links[i], err, err_len);
 		if (rc == 0)
 			rc = glue_queues_check(&conf->links[i], err, err_len);
+		if (rc == 0 && conf->links[i].kind == GLUE_LINK_PCI)
+			rc = glue_pci_check("", conf->links[i].name,
+					    conf->mem_mib, err, err_len);
 		if (rc < 0)
 			return rc;
 	}

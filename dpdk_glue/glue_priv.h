@@ -79,10 +79,15 @@ void glue_log_settle(void);
  */
 struct glue_captured {
 	int fd, old_out, old_err;
+	const char *text; /* after the end, until the next start */
 };
 
+/* An abort() in between shows the last lines on the stderr of before. */
 void glue_capture_start(struct glue_captured *log);
 
-/* Gives stdout and stderr back; reason, if not NULL, gets the best line. */
-void glue_capture_end(struct glue_captured *log, char *reason,
-		      size_t reason_len);
+/* Gives stdout and stderr back; log->text is what was written. */
+void glue_capture_end(struct glue_captured *log);
+
+/* The line of log->text that tells best why something failed. */
+void glue_capture_line(const struct glue_captured *log, char *out,
+		       size_t out_len);

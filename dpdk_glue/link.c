@@ -255,17 +255,27 @@ static int parse_second_name(const char *text, const char **rest,
 	return rc;
 }
 
-/* [DOMAIN:]BUS:DEVICE.FUNCTION, in hexadecimal, and nothing behind it. */
-static bool is_pci_address(const char *name)
+/*
+ * [DOMAIN:]BUS:DEVICE.FUNCTION, in hexadecimal, and nothing behind it; written
+ * as sysfs and EAL name the device, with its domain.
+ */
+static bool settle_pci_address(char *name, size_t room)
 {
 	unsigned domain, bus, device, function;
 	int used = 0;
 
 	if (sscanf(name, "%4x:%2x:%2x.%1x%n", &domain, &bus, &device, &function,
-		   &used) != 4 &&
-	    sscanf(name, "%2x:%2x.%1x%n", &bus, &device, &function, &used) != 3)
+		   &used) != 4) {
+		domain = 0;
+		if (sscanf(name, "%2x:%2x.%1x%n", &bus, &device, &function,
+			   &used) != 3)
+			return false;
+	}
+	if (used == 0 || name[used] || device > 31 || function > 7)
 		return false;
-	return used > 0 && name[used] == '\0' && device < 32 && function < 8;
+	snprintf(name, room, "%04x:%02x:%02x.%x", domain, bus, device,
+		 function);
+	return true;
 }
 
 int glue_link_parse(const char *text, struct glue_link *out, char *err,
@@ -286,7 +296,8 @@ int glue_link_parse(const char *text, struct glue_link *out, char *err,
 	if (rc < 0)
 		return rc;
 	rest += len + (rest[len] == ',');
-	if (link.kind == GLUE_LINK_PCI && !is_pci_address(link.name))
+	if (link.kind == GLUE_LINK_PCI &&
+	    !settle_pci_address(link.name, sizeof(link.name)))
 		return glue_fail(err, err_len, -EINVAL,
 				 "link '%s': expected a PCI address as lspci "
 				 "-D writes it, as in %s",

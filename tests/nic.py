@@ -5,8 +5,8 @@ Usage: nic.py BUILD_DIR [MODEL...] [--keep]
 
 QEMU emulates the cards (no KVM, no hugepages of this machine), the guest is Debian's cloud kernel
 with busybox and our programs, and this machine's kernel is the peer: each card ends in a TAP of a
-network namespace that is made for the run. --keep leaves guest and namespace, and says how to
-enter them. Needs root, for TAPs. The guest's files are below BUILD_DIR/nic.
+network namespace that is made for the run. --keep leaves the first guest and its namespace, and
+says how to enter them. Needs root, for TAPs. The guest's files are below BUILD_DIR/nic.
 """
 
 import argparse
@@ -47,6 +47,24 @@ BYTES = 32 << 20  # by each address, and an eighth of them there
 RUNS = [("vfio-pci with an IOMMU", True, ("", "--shards 2", "--shards 3", "mac=02:00:00:00:00:77")),
         ("uio_pci_generic", False, ("", "--shards 3"))]
 
+REFUSED = "e1000e"
+# What a program says, and ends, where a card cannot be used: a command of the guest, in which
+# ECHO is coronet-echo on the card and AS_USER runs it without privileges.
+REFUSALS = [
+    ("ECHO", "no driver has the card; bind it: modprobe vfio-pci; dpdk-devbind"),
+    ("coronet-echo --addr 10.77.99.2/24 --link pci:1f:1f.7",
+     "link pci:0000:1f:1f.7: this machine has no PCI device"),
+    ("bind", ""),
+    ("ECHO >/run/log 2>&1 & for i in $(seq 600); do grep -q listening /run/log && break; "
+     "sleep 0.1; done; ECHO; kill $!; wait", "another process has the card"),
+    ("AS_USER", "user 1000 may not open /dev/vfio/"),
+    ("chmod 666 /dev/vfio/*; AS_USER", r"needs \d+ MiB of locked memory.*may lock 8192 KiB"),
+    ("cd PMDS; mv librte_net_e1000* /run; ECHO; mv /run/librte_net_e1000* .",
+     "none of DPDK's installed drivers takes the card .0x8086:0x10d3.*librte-net-.*e1000"),
+    ("cd PMDS; lib=$(ls librte_bus_pci.so.*.*); cp $lib librte_zz.so.${lib#*.so.}; ECHO; "
+     "rm librte_zz*", "DPDK ended the program; it said last:.*already registered"),
+]
+
 INIT = """#!/bin/busybox sh
 /bin/busybox --install -s /usr/sbin
 export PATH=/usr/sbin:/coronet
@@ -54,7 +72,8 @@ mount -t proc proc /proc
 mount -t sysfs sysfs /sys
 mount -t devtmpfs devtmpfs /dev
 chmod 755 /
-mkdir -p /dev/hugepages /dev/shm /var; ln -s /run /var/run
+mkdir -p /dev/hugepages /dev/shm /etc /var; ln -s /run /var/run
+echo user:x:1000:1000::/:/usr/sbin/sh >/etc/passwd
 mount -t hugetlbfs hugetlbfs /dev/hugepages
 mount -t tmpfs tmpfs /run
 for module in {modules}; do insmod /coronet/$module.ko; done
@@ -338,27 +357,43 @@ def check_card(guest, model, driver, option):
         raise Failure(f"checksums {fact(links, 'hw_csum')}, {cut} frames by TSO")
     if option.startswith("mac=") and fact(links, "mac") != option[4:]:
         raise Failure(f"its address is {fact(links, 'mac')}")
-    return (f"ok    queues {fact(links, 'queues')}, checksums {fact(links, 'hw_csum')}, "
+    return (f"queues {fact(links, 'queues')}, checksums {fact(links, 'hw_csum')}, "
             f"{cut:6} frames by TSO, {time.monotonic() - begin:4.1f} s")
 
 
-def check_all(guest, driver, options, keep):
-    failed = passed = 0
+def check_refusals(guest, model):
+    """Each message, as the card is on its way to vfio-pci."""
+    address = f"0000:00:{guest.slot(model):02x}.0"
+    echo = f"coronet-echo --addr 10.77.99.2/24 --link pci:{address[5:]}"
+    for command, wanted in REFUSALS:
+        if command == "bind":
+            guest.bind(guest.slot(model), "vfio-pci")
+            continue
+        said, _ = guest.ask(
+            f"export PATH; {command}"
+            .replace("AS_USER", "su user -c 'PATH=$PATH ECHO'").replace("ECHO", echo + " 2>&1")
+            .replace("PMDS", "/usr/lib/*/dpdk/pmds-*"))
+        if not re.search(wanted, said, re.DOTALL) or "listening" in said:
+            raise Failure(f"{command}: expected '{wanted}', it said: {said}")
+    return f"{len(REFUSALS) - 1} messages"
+
+
+def check_all(guest, driver, options):
     guest.await_boot()
-    for model in guest.models:
-        for option in options + ("tso=on",) * (model == "virtio"):
-            try:
-                told = check_card(guest, model, driver, option)
-                passed += 1
-            except Failure as failure:
-                told = f"FAIL  {failure}"
-                failed += 1
-            print(f"{model:14} {option or '--shards 1':26} {told}", flush=True)
-    if keep:
-        print(f"the peer's side: ip netns exec {guest.namespace} sh\n"
-              f"the guest's shell: socat - UNIX-CONNECT:{guest.folder}/agent\n"
-              f"to end both: kill {guest.qemu.pid}; ip netns del {guest.namespace}")
-    return passed, failed
+    checks = [(model, option or "--shards 1", check_card, (driver, option))
+              for model in guest.models
+              for option in options + ("tso=on",) * (model == "virtio")]
+    if driver == "vfio-pci" and REFUSED in guest.models:
+        checks.insert(0, (REFUSED, "what it cannot use", check_refusals, ()))
+    failed = 0
+    for model, name, check, words in checks:
+        try:
+            told = "ok    " + check(guest, model, *words)
+        except Failure as failure:
+            told = f"FAIL  {failure}"
+            failed += 1
+        print(f"{model:14} {name:26} {told}", flush=True)
+    return len(checks) - failed, failed
 
 
 def main():
@@ -392,11 +427,16 @@ def main():
         print(f"# {driver}", flush=True)
         guest = Guest(folder, models, iommu)
         try:
-            done = check_all(guest, driver.split()[0], options, args.keep)
+            done = check_all(guest, driver.split()[0], options)
             passed, failed = passed + done[0], failed + done[1]
         finally:
             if not args.keep:
                 guest.end()
+        if args.keep:
+            print(f"the peer's side: ip netns exec {guest.namespace} sh\n"
+                  f"the guest's shell: socat - UNIX-CONNECT:{guest.folder}/agent\n"
+                  f"to end both: kill {guest.qemu.pid}; ip netns del {guest.namespace}")
+            break
     print(f"{passed} passed, {failed} failed, {time.monotonic() - begin:.0f} s")
     return failed > 0
 

@@ -73,8 +73,10 @@ static void test_pci_address_keeps_its_colons(void **state)
 	assert_int_equal(link.kind, GLUE_LINK_PCI);
 	assert_string_equal(link.name, "0000:03:00.1");
 	assert_int_equal(link.csum, GLUE_CSUM_HW);
+	accepts("pci:0000:0A:1F.7");
+	assert_string_equal(link.name, "0000:0a:1f.7");
 	accepts("pci:03:00.0");
-	assert_string_equal(link.name, "03:00.0");
+	assert_string_equal(link.name, "0000:03:00.0");
 }
 
 static void test_keys_are_read(void **state)

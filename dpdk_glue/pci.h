@@ -1,0 +1,50 @@
+/*
+ * Network cards on the PCI bus as sysfs shows them (pci.c). Each function reads
+ * files below root, "" for the machine's own; tests give a folder.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* What a bound driver means for a card. */
+enum glue_pci_use {
+	GLUE_PCI_UNBOUND,
+	GLUE_PCI_KERNEL, /* the kernel uses it, DPDK cannot */
+	GLUE_PCI_SHARED, /* the kernel and DPDK use it together */
+	GLUE_PCI_VFIO,
+	GLUE_PCI_UIO,
+};
+
+/* A text is "" where sysfs has none. */
+struct glue_pci_device {
+	char address[32]; /* DOMAIN:BUS:DEVICE.FUNCTION */
+	bool exists;
+	char class[16], vendor[16], device[16]; /* "0x8086" */
+	char driver[32];			/* that is bound to it */
+	char group[16];				/* number of its IOMMU group */
+	char interface[32];			/* the kernel's name for it */
+};
+
+void glue_pci_read(const char *root, const char *address,
+		   struct glue_pci_device *out);
+
+enum glue_pci_use glue_pci_driver_use(const char *driver);
+
+/* Whether an IOMMU is in use. */
+bool glue_pci_has_iommu(const char *root);
+
+/*
+ * Whether DPDK can take a card: it is there, has the right driver, nobody else
+ * uses it, and this process may open it and lock mem_mib MiB of memory. Returns
+ * 0 or -errno with one clear line in err.
+ */
+int glue_pci_check(const char *root, const char *address, unsigned mem_mib,
+		   char *err, size_t err_len);
+
+/*
+ * Why DPDK has no port for a card that passed the check: told is what DPDK
+ * logged of it, or "".
+ */
+void glue_pci_explain(const char *root, const char *address, const char *told,
+		      char *err, size_t err_len);

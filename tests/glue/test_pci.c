@@ -1,0 +1,264 @@
+/*
+ * Network cards as sysfs shows them: a folder made for each test has the files
+ * that a machine would have.
+ */
+#include <errno.h>
+#include <limits.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "dpdk_glue/glue_priv.h"
+#include "dpdk_glue/pci.h"
+
+#define CARD   "0000:03:00.0"
+#define OTHER  "0000:03:00.1"
+#define NEEDED 4 /* MiB of locked memory: any user may lock so much */
+
+static char root[] = "/tmp/coronet-pci-XXXXXX";
+static char text[512];
+
+/* A shell command in the folder; the test fails if it does. */
+static void sh(const char *command)
+{
+	char line[1024];
+
+	snprintf(line, sizeof(line), "cd %s && %s", root, command);
+	assert_int_equal(system(line), 0);
+}
+
+/* A card of Intel's in group 7, on a machine with an IOMMU. */
+static int make_card(void **state)
+{
+	strcpy(root, "/tmp/coronet-pci-XXXXXX");
+	assert_non_null(mkdtemp(root));
+	sh("mkdir -p sys/bus/pci/devices/" CARD " sys/bus/pci/devices/" OTHER
+	   " sys/bus/pci/drivers/vfio-pci sys/bus/pci/drivers/e1000e"
+	   " sys/bus/pci/drivers/mlx5_core sys/bus/pci/drivers/uio_pci_generic"
+	   " sys/kernel/iommu_groups/7/devices dev/vfio");
+	sh("cd sys/bus/pci/devices && for card in " CARD " " OTHER "; do"
+	   " echo 0x020000 >$card/class; echo 0x8086 >$card/vendor;"
+	   " echo 0x10d3 >$card/device;"
+	   " ln -s ../../../../kernel/iommu_groups/7 $card/iommu_group;"
+	   " done");
+	sh("ln -s x sys/kernel/iommu_groups/7/devices/" CARD);
+	sh(": >dev/vfio/vfio; : >dev/vfio/7");
+	return 0;
+}
+
+static int remove_card(void **state)
+{
+	char line[64];
+
+	snprintf(line, sizeof(line), "rm -rf %s", root);
+	return system(line);
+}
+
+static void bind_driver(const char *card, const char *driver)
+{
+	char line[256];
+
+	snprintf(line, sizeof(line),
+		 "ln -sfn ../../../drivers/%s sys/bus/pci/devices/%s/driver",
+		 driver, card);
+	sh(line);
+}
+
+static void is_taken(void)
+{
+	assert_int_equal(glue_pci_check(root, CARD, NEEDED, text, sizeof(text)),
+			 0);
+}
+
+static void is_refused(int code, const char *word, const char *remedy)
+{
+	assert_int_equal(glue_pci_check(root, CARD, NEEDED, text, sizeof(text)),
+			 code);
+	if (!strstr(text, word) || !strstr(text, remedy) ||
+	    !strstr(text, "link pci:" CARD ": "))
+		fail_msg("expected '%s' and '%s' in: %s", word, remedy, text);
+}
+
+static void test_a_card_with_vfio_is_taken(void **state)
+{
+	bind_driver(CARD, "vfio-pci");
+	is_taken();
+}
+
+static void test_a_card_that_is_not_there(void **state)
+{
+	sh("rm -r sys/bus/pci/devices/" CARD);
+	is_refused(-ENODEV, "no PCI device", "dpdk-devbind.py --status-dev");
+}
+
+static void test_a_card_of_the_kernel(void **state)
+{
+	bind_driver(CARD, "e1000e");
+	sh("mkdir -p sys/bus/pci/devices/" CARD "/net/enp3s0");
+	is_refused(-EBUSY, "driver e1000e has the card as interface enp3s0",
+		   "dpdk-devbind.py --bind=vfio-pci " CARD);
+	sh("mv sys/bus/pci/devices/" CARD "/net sys/bus/pci/devices/" CARD
+	   "/virtio3 && mkdir sys/bus/pci/devices/" CARD "/virtio3/net &&"
+	   " mv sys/bus/pci/devices/" CARD "/virtio3/enp3s0"
+	   " sys/bus/pci/devices/" CARD "/virtio3/net");
+	is_refused(-EBUSY, "as interface enp3s0", "--bind=vfio-pci");
+}
+
+static void test_a_card_without_a_driver(void **state)
+{
+	is_refused(-ENODEV, "no driver has the card",
+		   "dpdk-devbind.py --bind=vfio-pci " CARD);
+	sh("rm -r sys/kernel/iommu_groups/*");
+	is_refused(-ENODEV, "needs an IOMMU", "intel_iommu=on");
+	is_refused(-ENODEV, "can write to any memory",
+		   "--bind=uio_pci_generic " CARD);
+}
+
+static void test_other_drivers_that_dpdk_works_with(void **state)
+{
+	bind_driver(CARD, "mlx5_core");
+	is_taken();
+	bind_driver(CARD, "uio_pci_generic");
+	is_taken();
+}
+
+static void test_a_group_is_given_out_whole(void **state)
+{
+	bind_driver(CARD, "vfio-pci");
+	sh("ln -s x sys/kernel/iommu_groups/7/devices/" OTHER);
+	is_taken(); /* nobody has the other one */
+	bind_driver(OTHER, "vfio-pci");
+	is_taken();
+	bind_driver(OTHER, "e1000e");
+	is_refused(-EBUSY, OTHER " is in the same IOMMU group (7)",
+		   "bind both to vfio-pci");
+	sh("echo 0x060400 >sys/bus/pci/devices/" OTHER "/class"); /* a bridge */
+	is_taken();
+}
+
+/* What a process of an ordinary user, who may lock so little, is told. */
+static void check_as_user(rlim_t locked, int code, const char *word,
+			  const char *remedy)
+{
+	int status;
+	pid_t pid;
+
+	fflush(stdout);
+	pid = fork();
+	if (pid == 0) {
+		struct rlimit limit = {locked, locked};
+
+		if (geteuid() == 0 && setresuid(65534, 65534, 65534) < 0)
+			_exit(2);
+		setrlimit(RLIMIT_MEMLOCK, &limit);
+		if (glue_pci_check(root, CARD, NEEDED, text, sizeof(text)) ==
+		    code)
+			_exit(code < 0 &&
+			      (!strstr(text, word) || !strstr(text, remedy)));
+		_exit(3);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+}
+
+static void test_a_user_needs_the_files_of_vfio(void **state)
+{
+	bind_driver(CARD, "vfio-pci");
+	sh("chmod 755 . && chmod 000 dev/vfio/7 && chmod 666 dev/vfio/vfio");
+	check_as_user(NEEDED << 20, -EACCES, "may not open", "docs/deploy.md");
+	sh("chmod 666 dev/vfio/7");
+	check_as_user(NEEDED << 20, 0, "", "");
+	sh("rm dev/vfio/7");
+	check_as_user(NEEDED << 20, -ENOENT, "dev/vfio/7", "No such file");
+}
+
+static void test_a_user_needs_locked_memory(void **state)
+{
+	bind_driver(CARD, "vfio-pci");
+	sh("chmod 755 . && chmod 666 dev/vfio/*");
+	check_as_user(NEEDED << 20, 0, "", "");
+	check_as_user((NEEDED << 20) - 4096, -ENOMEM,
+		      "needs 4 MiB of locked memory, and this process may lock "
+		      "4092 KiB",
+		      "LimitMEMLOCK");
+	sh("mv dev/vfio/7 dev/vfio/noiommu-7"); /* locks nothing */
+	check_as_user(64 << 10, 0, "", "");
+}
+
+static void test_why_dpdk_has_no_port(void **state)
+{
+	glue_pci_explain(root, CARD, "", text, sizeof(text));
+	assert_non_null(strstr(text, "0x8086:0x10d3"));
+	assert_non_null(strstr(text, "librte-net-*: e1000, "));
+	glue_pci_explain(root, CARD, "EAL: it is on fire", text, sizeof(text));
+	assert_non_null(strstr(text, "could not use it: EAL: it is on fire"));
+}
+
+/* An abort() inside DPDK shows what it said, which is captured until then. */
+static void test_an_abort_shows_the_last_lines(void **state)
+{
+	struct glue_captured log;
+	int ends[2], status;
+	pid_t pid;
+	ssize_t n;
+
+	assert_int_equal(pipe(ends), 0);
+	fflush(stdout);
+	pid = fork();
+	if (pid == 0) {
+		struct rlimit none = {0, 0};
+
+		setrlimit(RLIMIT_CORE, &none);
+		dup2(ends[1], STDERR_FILENO);
+		glue_capture_start(&log);
+		fprintf(stderr, "EAL: the same bus twice\n");
+		abort();
+	}
+	close(ends[1]);
+	n = read(ends[0], text, sizeof(text) - 1);
+	text[n > 0 ? n : 0] = '\0';
+	while (n > 0 && (size_t)n < sizeof(text) - 1) {
+		ssize_t more =
+			read(ends[0], text + n, sizeof(text) - 1 - (size_t)n);
+
+		if (more <= 0)
+			break;
+		n += more;
+		text[n] = '\0';
+	}
+	close(ends[0]);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
+	assert_non_null(strstr(text, "EAL: the same bus twice"));
+}
+
+int main(void)
+{
+#define ON_CARD(name)                                                          \
+	cmocka_unit_test_setup_teardown(name, make_card, remove_card)
+	const struct CMUnitTest tests[] = {
+		ON_CARD(test_a_card_with_vfio_is_taken),
+		ON_CARD(test_a_card_that_is_not_there),
+		ON_CARD(test_a_card_of_the_kernel),
+		ON_CARD(test_a_card_without_a_driver),
+		ON_CARD(test_other_drivers_that_dpdk_works_with),
+		ON_CARD(test_a_group_is_given_out_whole),
+		ON_CARD(test_a_user_needs_the_files_of_vfio),
+		ON_CARD(test_a_user_needs_locked_memory),
+		ON_CARD(test_why_dpdk_has_no_port),
+		cmocka_unit_test(test_an_abort_shows_the_last_lines),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
