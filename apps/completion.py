@@ -14,7 +14,7 @@ OPTION = re.compile(r"^ +((?:-\S|--[\w-]+)(?:[ =,].*?)?)(?:  +|$)")
 COMMAND = re.compile(r"^  (\S.*?)(?:  |$)")
 FILES = {"FILE", "PATH", "FOLDER"}
 # What a value begins with, of options whose --help lists that in words.
-KINDS = {"--link": "memif: tap: vhost: af_packet: af_xdp: pci: ring: pcap:"}
+KINDS = {"--link": "memif: tap: vhost: af_packet: af_xdp: pci: port: ring: pcap:"}
 
 SCRIPT = """# bash completion of {name}, made from its --help.
 _{function}() {{

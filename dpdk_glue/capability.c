@@ -83,7 +83,7 @@ static int choose_csum(struct glue_device *device,
 	device->hw_csum =
 		can &&
 		(link->csum == GLUE_CSUM_HW ||
-		 (link->csum == GLUE_CSUM_AUTO && link->kind == GLUE_LINK_PCI));
+		 (link->csum == GLUE_CSUM_AUTO && glue_link_is_port(link)));
 	return 0;
 }
 
@@ -127,7 +127,7 @@ static int choose_tso(struct glue_device *device,
 				 "tso=on: the port does not cut up segments%s",
 				 tso_hint(link, info));
 	if (link->tso == GLUE_TSO_AUTO)
-		device->tso &= device->hw_csum && link->kind == GLUE_LINK_PCI &&
+		device->tso &= device->hw_csum && glue_link_is_port(link) &&
 			       !has_driver(info, "net_virtio");
 	device->tso &= link->tso != GLUE_TSO_OFF;
 	device->hw_csum |= device->tso;

@@ -118,6 +118,7 @@ static bool copies_frames(const struct glue_link *link)
 	case GLUE_LINK_VHOST:
 	case GLUE_LINK_AF_XDP:
 	case GLUE_LINK_PCI:
+	case GLUE_LINK_PORT:
 		break;
 	}
 	return false;
@@ -145,7 +146,7 @@ static int choose_mac(struct glue_device *device, const struct glue_link *link,
 		return 0;
 	memcpy(device->mac, link->mac, sizeof(device->mac));
 	memcpy(addr.addr_bytes, link->mac, sizeof(addr.addr_bytes));
-	if (link->kind == GLUE_LINK_PCI)
+	if (glue_link_is_port(link))
 		rc = rte_eth_dev_default_mac_addr_set(device->id, &addr);
 	if (rc < 0)
 		return glue_fail(err, err_len, rc,
@@ -173,7 +174,7 @@ static struct rte_mempool *make_pool(const struct glue_device *device,
 	};
 	unsigned n_shards = device->n_shards;
 	unsigned flags = rte_eal_iova_mode() == RTE_IOVA_VA &&
-					 device->link->kind != GLUE_LINK_PCI
+					 !glue_link_is_port(device->link)
 				 ? RTE_MEMPOOL_F_NO_IOVA_CONTIG
 				 : 0;
 	struct rte_mempool *pool = rte_mempool_create_empty(
@@ -428,7 +429,7 @@ static void add_reason(const struct glue_device *device,
 	char line[160];
 
 	glue_capture_line(log, line, sizeof(line));
-	if (device->link->kind == GLUE_LINK_PCI && strstr(log->text, line))
+	if (glue_link_is_port(device->link) && strstr(log->text, line))
 		snprintf(err + used, err_len - used, " (%s)", line);
 }
 

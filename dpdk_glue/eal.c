@@ -42,7 +42,8 @@ static struct {
 	bool huge;
 	bool shared; /* other processes of DPDK's may attach */
 	struct glue_link links[GLUE_MAX_LINKS];
-	char devices[GLUE_MAX_LINKS][32]; /* EAL's name of each link's device */
+	char devices[GLUE_MAX_LINKS][GLUE_PORT_NAME_MAX +
+				     1]; /* EAL's name of each link's device */
 	unsigned n_links;
 	unsigned n_shards;
 	int lcores[GLUE_MAX_SHARDS]; /* -1: not pinned */
@@ -108,6 +109,12 @@ static void add_cpus(struct args *args, int lcore)
 	add(args, "--lcores=0@(%s)", list);
 }
 
+/* Whether a word after -- is EAL's option for a card. */
+static bool names_card(const char *word)
+{
+	return strncmp(word, "-a", 2) == 0 || strncmp(word, "--allow", 7) == 0;
+}
+
 static void build_args(struct args *args, const struct glue_eal_conf *conf)
 {
 	bool pci = false;
@@ -121,6 +128,8 @@ static void build_args(struct args *args, const struct glue_eal_conf *conf)
 			add(args, "%s", conf->links[i].name);
 			pci = true;
 		}
+	for (unsigned i = 0; i < conf->n_extra; i++)
+		pci |= names_card(conf->extra[i]);
 	if (!pci) {
 		add(args, "--no-pci");
 		add(args, "--iova-mode=va");
@@ -351,7 +360,8 @@ static void describe_vdev(const struct glue_link *link, unsigned index,
 			 link->name2);
 		break;
 	case GLUE_LINK_PCI:
-		memcpy(name, link->name, name_len - 1); /* at most 31 */
+	case GLUE_LINK_PORT:
+		memcpy(name, link->name, name_len - 1);
 		name[name_len - 1] = '\0';
 		break;
 	}
@@ -371,12 +381,34 @@ static void prepare_xdp(void)
 		setenv("LIBXDP_SKIP_DISPATCHER", "1", 0);
 }
 
+/* Whether EAL has made a port of this name. */
+static int check_given(unsigned index, char *err, size_t err_len)
+{
+	char names[256] = "", name[RTE_ETH_NAME_MAX_LEN];
+	size_t used = 0;
+	uint16_t id;
+
+	if (rte_eth_dev_get_port_by_name(eal.devices[index], &id) == 0)
+		return 0;
+	RTE_ETH_FOREACH_DEV(id)
+	if (rte_eth_dev_get_name_by_port(id, name) == 0 &&
+	    used + strlen(name) + 3 < sizeof(names))
+		used += (size_t)snprintf(names + used, sizeof(names) - used,
+					 "%s%s", used ? ", " : "", name);
+	return glue_fail(err, err_len, -ENODEV,
+			 "link port:%s: DPDK has no port of that name (it has: "
+			 "%s); give it one after --, as in -- "
+			 "--vdev=net_bonding0,mode=1,...",
+			 eal.devices[index], used ? names : "none");
+}
+
 static int plug(unsigned index, char *err, size_t err_len)
 {
 	const struct glue_link *link = &eal.links[index];
 	bool serves = link->kind == GLUE_LINK_MEMIF && link->server;
 	char args[ARG_LEN], reason[256], inner[GLUE_PATH_MAX];
 	struct glue_captured log;
+	uint16_t taken;
 	int rc;
 
 	eal.queues[index] = glue_queues_wanted(link);
@@ -388,8 +420,17 @@ static int plug(unsigned index, char *err, size_t err_len)
 	describe_vdev(link, index, serves ? inner : link->name,
 		      eal.devices[index], sizeof(eal.devices[index]), args,
 		      sizeof(args));
+	if (link->kind == GLUE_LINK_PORT)
+		return check_given(index, err, err_len);
 	if (link->kind == GLUE_LINK_PCI)
 		return 0;
+	if (rte_eth_dev_get_port_by_name(eal.devices[index], &taken) == 0)
+		return glue_fail(err, err_len, -EEXIST,
+				 "link %s:%s: the words after -- make a port "
+				 "%s, which is to be this link's; give that "
+				 "one another number",
+				 glue_link_kind_name(link->kind), link->name,
+				 eal.devices[index]);
 	if (link->kind == GLUE_LINK_TAP)
 		glue_tap_prepare();
 	if (link->kind == GLUE_LINK_AF_XDP)
@@ -698,7 +739,7 @@ void glue_eal_stop(void)
 	for (unsigned i = 0; i < eal.n_links; i++) {
 		const struct glue_link *link = &eal.links[i];
 
-		if (link->kind != GLUE_LINK_PCI)
+		if (!glue_link_is_port(link))
 			rte_eal_hotplug_remove("vdev", eal.devices[i]);
 		if (link->server && link->kind == GLUE_LINK_VHOST)
 			unlink(link->name);

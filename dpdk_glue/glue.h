@@ -35,12 +35,13 @@ enum glue_link_kind {
 	GLUE_LINK_AF_PACKET,
 	GLUE_LINK_AF_XDP,
 	GLUE_LINK_PCI,
+	GLUE_LINK_PORT, /* any port of DPDK's, by its name */
 	GLUE_LINK_RING,
 	GLUE_LINK_PCAP,
 };
 
 enum glue_csum_mode {
-	GLUE_CSUM_AUTO, /* hardware on real NICs, software elsewhere */
+	GLUE_CSUM_AUTO, /* hardware on pci and port, software elsewhere */
 	GLUE_CSUM_HW,
 	GLUE_CSUM_SW,
 	/*
@@ -51,7 +52,7 @@ enum glue_csum_mode {
 };
 
 enum glue_tso_mode {
-	GLUE_TSO_AUTO, /* on real NICs that can */
+	GLUE_TSO_AUTO, /* on pci and port, where they can */
 	GLUE_TSO_ON,
 	GLUE_TSO_OFF,
 };
@@ -59,7 +60,7 @@ enum glue_tso_mode {
 /* A link as the user wrote it, checked. Plain data, copied freely. */
 struct glue_link {
 	enum glue_link_kind kind;
-	char name[GLUE_PATH_MAX];  /* path, interface, PCI address */
+	char name[GLUE_PATH_MAX];  /* path, interface, address, port */
 	char name2[GLUE_PATH_MAX]; /* pcap: the file written */
 	bool server;		   /* memif and vhost: who makes the socket */
 	unsigned queue_size;	   /* descriptors a ring; 0: the default */

@@ -7,6 +7,15 @@
 
 #include "dpdk_glue/glue.h"
 
+/* EAL's longest name of a device (RTE_ETH_NAME_MAX_LEN - 1). */
+#define GLUE_PORT_NAME_MAX 63
+
+/* DPDK has its port when it has started; the other kinds' we add then. */
+static inline bool glue_link_is_port(const struct glue_link *link)
+{
+	return link->kind == GLUE_LINK_PCI || link->kind == GLUE_LINK_PORT;
+}
+
 /* Formats one line into err and returns code. */
 __attribute__((format(printf, 4, 5))) int
 glue_fail(char *err, size_t err_len, int code, const char *format, ...);

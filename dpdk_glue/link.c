@@ -24,6 +24,8 @@ static const struct kind {
 	[GLUE_LINK_AF_PACKET] = {"af_packet", "af_packet:eth0", false, 15, 16},
 	[GLUE_LINK_AF_XDP] = {"af_xdp", "af_xdp:eth0", false, 15, 64},
 	[GLUE_LINK_PCI] = {"pci", "pci:0000:03:00.0", false, 31, 64},
+	[GLUE_LINK_PORT] = {"port", "port:net_bonding0", false,
+			    GLUE_PORT_NAME_MAX, 64},
 	[GLUE_LINK_RING] = {"ring", "ring:r0", false, 15, 1},
 	[GLUE_LINK_PCAP] = {"pcap", "pcap:in.pcap,out.pcap", false,
 			    GLUE_PATH_MAX - 1, 1},
@@ -64,8 +66,8 @@ static int parse_kind(const char *text, struct glue_link *link,
 		}
 	return glue_fail(err, err_len, -EINVAL,
 			 "link '%s': unknown kind '%.*s'; expected one of "
-			 "memif, tap, vhost, af_packet, af_xdp, pci, ring, "
-			 "pcap, as in memif:/tmp/e.sock,role=server",
+			 "memif, tap, vhost, af_packet, af_xdp, pci, port, "
+			 "ring, pcap, as in memif:/tmp/e.sock,role=server",
 			 text, (int)len, text);
 }
 

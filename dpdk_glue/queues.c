@@ -71,6 +71,7 @@ static unsigned default_queues(const struct glue_link *link)
 	case GLUE_LINK_TAP:
 	case GLUE_LINK_AF_PACKET:
 	case GLUE_LINK_PCI:
+	case GLUE_LINK_PORT:
 	case GLUE_LINK_RING:
 	case GLUE_LINK_PCAP:
 		break;

@@ -6,6 +6,8 @@
 #include <rte_ether.h>
 #include <rte_mbuf.h>
 
+#include "dpdk_glue/glue_priv.h"
+
 #define MACS 12u /* bytes of the two addresses, before any tag */
 
 /* By four bytes, either way: two loads, two stores and no call. */
@@ -78,7 +80,7 @@ unsigned glue_vlan_mtu(const struct glue_link *link,
 {
 	const uint32_t plain = RTE_ETHER_HDR_LEN + RTE_ETHER_CRC_LEN;
 
-	if (!link->vlan || link->kind != GLUE_LINK_PCI ||
+	if (!link->vlan || !glue_link_is_port(link) ||
 	    (info->max_mtu != UINT16_MAX &&
 	     info->max_rx_pktlen >= info->max_mtu + plain + GLUE_TAG_BYTES))
 		return 0;
@@ -99,7 +101,7 @@ uint64_t glue_vlan_offloads(const struct glue_link *link,
 		return 0;
 	if (link->kind == GLUE_LINK_AF_PACKET)
 		wanted = RTE_ETH_RX_OFFLOAD_VLAN_STRIP;
-	if (link->kind == GLUE_LINK_PCI) {
+	if (glue_link_is_port(link)) {
 		wanted = RTE_ETH_RX_OFFLOAD_VLAN_FILTER;
 		if (strcmp(info->driver_name, "net_virtio") != 0)
 			wanted |= RTE_ETH_RX_OFFLOAD_VLAN_STRIP;

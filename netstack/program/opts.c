@@ -63,7 +63,8 @@ enum {
 static const struct argp_option options[] = {
 	{"link", OPT_LINK, "KIND:NAME[,KEY=VALUE...]", 0,
 	 "The NIC: memif:PATH, tap:NAME, vhost:PATH, af_packet:IFACE, "
-	 "af_xdp:IFACE, pci:ADDRESS, ring:NAME or pcap:IN,OUT; keys role=, "
+	 "af_xdp:IFACE, pci:ADDRESS, port:NAME, ring:NAME or pcap:IN,OUT; keys "
+	 "role=, "
 	 "queue=, queues=, vlan=, csum=, tso=, mac= (repeatable)",
 	 1},
 	{"addr", OPT_ADDR, "ADDRESS/BITS", 0,

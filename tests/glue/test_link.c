@@ -58,6 +58,9 @@ static void test_each_kind_is_read(void **state)
 	assert_int_equal(link.kind, GLUE_LINK_AF_XDP);
 	accepts("ring:r0");
 	assert_int_equal(link.kind, GLUE_LINK_RING);
+	accepts("port:net_bonding0");
+	assert_int_equal(link.kind, GLUE_LINK_PORT);
+	assert_string_equal(link.name, "net_bonding0");
 	accepts("af_xdp:veth0,csum=trust");
 	assert_int_equal(link.csum, GLUE_CSUM_TRUST);
 	accepts("af_packet:veth0,csum=trust");

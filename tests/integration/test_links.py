@@ -374,6 +374,38 @@ def pcap_files(env):
     check(found[at + 16:at + 20] == socket.inet_aton("10.9.0.1"), "the reply is for another address")
 
 
+def any_port_by_name(env):
+    """A bond that DPDK makes of two TAPs, both in a bridge of the kernel's."""
+    version = command("pkg-config", "--modversion", "libdpdk")
+    member = "slave" if version < "23.11" else "member"
+    try:
+        command("ip", "link", "add", "br0", "type", "bridge")
+        command("ip", "link", "set", "br0", "up")
+        command("ip", "addr", "add", "10.9.1.1/16", "dev", "br0")
+        bond = f"--vdev=net_bonding0,mode=1,{member}=net_tap8,{member}=net_tap9"
+        with env.running([env.app("coronet-echo"), "--link", "port:net_bonding0", *ECHO_ADDRS,
+                          "--port", "7777", "--poll", "adaptive", "--",
+                          "--vdev=net_tap8,iface=bond0a", "--vdev=net_tap9,iface=bond0b",
+                          bond]) as server:
+            for tap in ("bond0a", "bond0b"):
+                command("ip", "link", "set", tap, "master", "br0", "up")
+            echo_once("10.9.0.1")
+            server.terminate()
+    finally:
+        command("ip", "link", "del", "br0")
+
+
+def port_names_that_nothing_has(env):
+    """Refused with what there is; a link's own device is not given by the user."""
+    for link, words, wanted in (
+            ("port:net_tap7", ["--vdev=net_tap8,iface=given0"], "it has: net_tap8"),
+            ("port:net_tap7", [], "it has: none"),
+            ("tap:given1", ["--vdev=net_tap0,iface=given0"], "give that one another number")):
+        server = env.start([env.app("coronet-echo"), "--link", link, *ECHO_ADDRS, "--", *words])
+        check(server.wait(PATIENCE) == 1 and wanted in server.output("stderr") and
+              READY not in server.output("stdout"), server.story())
+
+
 def ring_starts_and_ends(env):
     with env.running([env.app("coronet-echo"), "--link", "ring:r0", *ECHO_ADDRS,
                       "--port", "7777", "--poll", "adaptive"]) as server:
@@ -403,7 +435,7 @@ def cases(env):
     else:
         for function in (af_packet_on_veth, tap_comes_once, tap_names_are_the_kernels,
                          tap_cuts_trains_up, tap_refuses_trains_it_would_choke_on, pcap_files,
-                         ring_starts_and_ends):
+                         any_port_by_name, port_names_that_nothing_has, ring_starts_and_ends):
             yield function.__name__.replace("_", " "), bind(function, env)
 
 
