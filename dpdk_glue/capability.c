@@ -188,8 +188,8 @@ void glue_offloads(const struct glue_device *device,
  * net_e1000_em says two, and loses what an 82540EM sends by the second; it
  * cannot spread what it receives. net_vmxnet3 has powers of two.
  */
-static unsigned usable_queues(const struct rte_eth_dev_info *info,
-			      unsigned wanted)
+unsigned glue_usable_queues(const struct rte_eth_dev_info *info,
+			    unsigned wanted)
 {
 	unsigned most = RTE_MIN(info->max_rx_queues, info->max_tx_queues);
 
@@ -207,12 +207,12 @@ int glue_choose_queues(struct glue_device *device,
 	unsigned wanted = glue_eal_link_queues(device->index);
 	unsigned named = device->link->queues;
 
-	if (named && usable_queues(info, named) != named)
+	if (named && glue_usable_queues(info, named) != named)
 		return glue_fail(err, err_len, -EINVAL,
 				 "queues=%u: this port (driver %s) can have %u",
 				 named, info->driver_name,
-				 usable_queues(info, named));
-	device->n_queues = (uint16_t)usable_queues(info, wanted);
+				 glue_usable_queues(info, named));
+	device->n_queues = (uint16_t)glue_usable_queues(info, wanted);
 	return 0;
 }
 

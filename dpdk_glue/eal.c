@@ -262,6 +262,15 @@ void glue_capture_line(const struct glue_captured *log, char *out,
 	}
 }
 
+bool glue_capture_has(const struct glue_captured *log, const char *address)
+{
+	char failed[64];
+
+	snprintf(failed, sizeof(failed), "device %.31s cannot be used",
+		 address);
+	return strstr(log->text, failed) != NULL;
+}
+
 void glue_capture_end(struct glue_captured *log)
 {
 	static char text[65536];
@@ -458,7 +467,7 @@ static int check_cards(const struct glue_eal_conf *conf,
 		       const struct glue_captured *log, char *err,
 		       size_t err_len)
 {
-	char failed[128], told[256], why[512];
+	char told[256], why[512];
 	uint16_t id;
 
 	for (unsigned i = 0; i < conf->n_links; i++) {
@@ -467,10 +476,8 @@ static int check_cards(const struct glue_eal_conf *conf,
 		if (conf->links[i].kind != GLUE_LINK_PCI ||
 		    rte_eth_dev_get_port_by_name(address, &id) == 0)
 			continue;
-		snprintf(failed, sizeof(failed), "device %.31s cannot be used",
-			 address);
 		told[0] = '\0';
-		if (strstr(log->text, failed))
+		if (glue_capture_has(log, address))
 			glue_capture_line(log, told, sizeof(told));
 		glue_pci_explain("", address, told, why, sizeof(why));
 		return glue_fail(err, err_len, -ENODEV, "link pci:%s: %s",

@@ -19,6 +19,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #define GLUE_BURST	32  /* frames in one RX or TX burst */
 #define GLUE_MAX_LINKS	8   /* links a process */
@@ -93,6 +94,14 @@ unsigned glue_link_mem_mib(const struct glue_link *link);
 /* The same with so many shards, each of which has a pool of frames. */
 unsigned glue_link_shards_mem_mib(const struct glue_link *link,
 				  unsigned n_shards);
+
+/*
+ * Writes this machine's network cards and interfaces, each with the --link to
+ * type, or what to do first. root is "", or a folder with another sysfs; for ""
+ * DPDK starts, to look at the cards that it can use, and the program must end
+ * afterwards. Returns 0 or -ENOMEM.
+ */
+int glue_port_list(const char *root, FILE *out);
 
 /* The kind's name as written on the command line. Static. */
 const char *glue_link_kind_name(enum glue_link_kind kind);

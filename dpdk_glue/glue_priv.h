@@ -97,6 +97,9 @@ void glue_capture_start(struct glue_captured *log);
 /* Gives stdout and stderr back; log->text is what was written. */
 void glue_capture_end(struct glue_captured *log);
 
+/* Whether DPDK said there that it cannot use a card. */
+bool glue_capture_has(const struct glue_captured *log, const char *address);
+
 /* The line of log->text that tells best why something failed. */
 void glue_capture_line(const struct glue_captured *log, char *out,
 		       size_t out_len);

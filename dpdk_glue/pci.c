@@ -105,7 +105,7 @@ static void find_interface(const char *root, const char *path, char *out,
 void glue_pci_read(const char *root, const char *address,
 		   struct glue_pci_device *out)
 {
-	char path[64];
+	char path[64], node[16];
 
 	memset(out, 0, sizeof(*out));
 	copy_text(address, out->address, sizeof(out->address));
@@ -118,6 +118,9 @@ void glue_pci_read(const char *root, const char *address,
 	read_link_name(root, path, "iommu_group", out->group,
 		       sizeof(out->group));
 	find_interface(root, path, out->interface, sizeof(out->interface));
+	out->node = read_line(root, path, "numa_node", node, sizeof(node))
+			    ? atoi(node)
+			    : -1;
 }
 
 enum glue_pci_use glue_pci_driver_use(const char *driver)

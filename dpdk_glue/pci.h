@@ -24,6 +24,7 @@ struct glue_pci_device {
 	char driver[32];			/* that is bound to it */
 	char group[16];				/* number of its IOMMU group */
 	char interface[32];			/* the kernel's name for it */
+	int node; /* NUMA; -1: of no one in particular */
 };
 
 void glue_pci_read(const char *root, const char *address,

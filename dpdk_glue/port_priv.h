@@ -201,6 +201,9 @@ unsigned glue_port_mtu(const struct glue_link *link,
 int glue_choose_queues(struct glue_device *device,
 		       const struct rte_eth_dev_info *info, char *err,
 		       size_t err_len);
+/* As many queue pairs as a port can have, wanted at most. */
+unsigned glue_usable_queues(const struct rte_eth_dev_info *info,
+			    unsigned wanted);
 int glue_choose_offloads(struct glue_device *device,
 			 const struct rte_eth_dev_info *info, char *err,
 			 size_t err_len);

@@ -58,6 +58,8 @@ REFUSALS = [
     ("ECHO >/run/log 2>&1 & for i in $(seq 600); do grep -q listening /run/log && break; "
      "sleep 0.1; done; ECHO; kill $!; wait", "another process has the card"),
     ("AS_USER", "user 1000 may not open /dev/vfio/"),
+    ("coronet-echo --link list", r"0000:00:05.0 0x8086:0x10d3, driver vfio-pci.*queues at most: 1; "
+     r"checksums: yes; TSO: no; RSS: no.*--link pci:0000:00:05.0\s"),
     ("chmod 666 /dev/vfio/*; AS_USER", r"needs \d+ MiB of locked memory.*may lock 8192 KiB"),
     ("cd PMDS; mv librte_net_e1000* /run; ECHO; mv /run/librte_net_e1000* .",
      "none of DPDK's installed drivers takes the card .0x8086:0x10d3.*librte-net-.*e1000"),
@@ -182,7 +184,7 @@ class Guest:
                  "-initrd", folder / "initrd", "-serial", f"file:{folder}/console",
                  "-chardev", f"socket,id=agent,path={folder}/agent,server=on,wait=off",
                  "-serial", "chardev:agent", "-append",
-                 f"console=ttyS0 quiet panic=-1 hugepages=192{' intel_iommu=on' * iommu}"]
+                 f"console=ttyS0 quiet panic=-1 no_timer_check hugepages=192{' intel_iommu=on' * iommu}"]
         if iommu:  # before the cards
             words += ["-device", "intel-iommu,intremap=on,aw-bits=48"]
         for model in models:

@@ -65,7 +65,8 @@ static const struct argp_option options[] = {
 	 "The NIC: memif:PATH, tap:NAME, vhost:PATH, af_packet:IFACE, "
 	 "af_xdp:IFACE, pci:ADDRESS, port:NAME, ring:NAME or pcap:IN,OUT; keys "
 	 "role=, "
-	 "queue=, queues=, vlan=, csum=, tso=, mac= (repeatable)",
+	 "queue=, queues=, vlan=, csum=, tso=, mac= (repeatable); list prints "
+	 "what this machine has",
 	 1},
 	{"addr", OPT_ADDR, "ADDRESS/BITS", 0,
 	 "An address of the stack, as in 10.9.0.1/16 or fd00::1/64, on the "
@@ -638,6 +639,9 @@ static error_t parse_key(int key, char *arg, struct argp_state *state)
 
 	if (key < OPT_LINK || key > OPT_CONFIG)
 		return ARGP_ERR_UNKNOWN;
+	if (key == OPT_LINK && strcmp(arg, "list") == 0 &&
+	    !*net_config_place(state, "link"))
+		exit(glue_port_list("", stdout) < 0);
 	if (take(opts, key, arg) == 0)
 		return 0;
 	/* Not argp_failure(): a parent may have silenced argp's own stream. */

@@ -205,6 +205,46 @@ static void test_why_dpdk_has_no_port(void **state)
 	assert_non_null(strstr(text, "could not use it: EAL: it is on fire"));
 }
 
+/* What glue_port_list() writes of the folder. */
+static void list_has(const char *wanted)
+{
+	char *written = NULL;
+	size_t len = 0;
+	FILE *out = open_memstream(&written, &len);
+
+	assert_non_null(out);
+	assert_int_equal(glue_port_list(root, out), 0);
+	fclose(out);
+	if (!strstr(written, wanted))
+		fail_msg("expected '%s' in: %s", wanted, written);
+	free(written);
+}
+
+static void test_a_list_of_what_there_is(void **state)
+{
+	bind_driver(OTHER, "vfio-pci");
+	bind_driver(CARD, "e1000e");
+	sh("rm sys/kernel/iommu_groups/7/devices/" CARD " &&"
+	   " echo 1 >sys/bus/pci/devices/" OTHER "/numa_node");
+	sh("mkdir -p sys/bus/pci/devices/" CARD "/net/enp3s0"
+	   " sys/class/net/enp3s0/queues/rx-0 sys/class/net/enp3s0/queues/rx-1"
+	   " sys/class/net/enp3s0/queues/tx-0 sys/class/net/veth0"
+	   " sys/class/net/lo");
+	sh("cd sys/class/net/enp3s0 && echo 1 >carrier && echo 25000 >speed");
+	sh("echo 0 >sys/class/net/veth0/carrier");
+	list_has(CARD " 0x8086:0x10d3, driver e1000e\n"
+		      "    the kernel's driver e1000e has the card");
+	list_has("  interface enp3s0, link up, 25000 Mbit/s, 2 receive queues\n"
+		 "    --link af_packet:enp3s0 or --link af_xdp:enp3s0");
+	list_has(OTHER " 0x8086:0x10d3, driver vfio-pci, NUMA node 1\n"
+		       "    --link pci:" OTHER "\n");
+	list_has("\ninterface veth0, link down\n"
+		 "    --link af_packet:veth0");
+	sh("rm -r sys/bus/pci/devices/*");
+	list_has("no network card on the PCI bus\n");
+	list_has("--link memif:");
+}
+
 /* An abort() inside DPDK shows what it said, which is captured until then. */
 static void test_an_abort_shows_the_last_lines(void **state)
 {
@@ -257,6 +297,7 @@ int main(void)
 		ON_CARD(test_a_user_needs_the_files_of_vfio),
 		ON_CARD(test_a_user_needs_locked_memory),
 		ON_CARD(test_why_dpdk_has_no_port),
+		ON_CARD(test_a_list_of_what_there_is),
 		cmocka_unit_test(test_an_abort_shows_the_last_lines),
 	};
 
