@@ -302,6 +302,7 @@ class Client(threading.Thread):
         super().__init__(daemon=True)
         self.kind, self.keep = kind, keep
         self.done = []  # (begin, end, backend or None if it failed, that before it)
+        self.errors = []  # what failed, with its time
         self.stop = False
         self.start()
 
@@ -336,7 +337,8 @@ class Client(threading.Thread):
                 sock = sock or dial(self.kind)
                 backend = self.ask(sock)
                 self.done.append((begin, time.monotonic(), backend, before))
-            except OSError:
+            except OSError as error:
+                self.errors.append((time.monotonic(), repr(error), before))
                 self.done.append((begin, time.monotonic(), None, before))
                 if sock:
                     sock.close()
@@ -407,7 +409,9 @@ def backends_die(env, kind):
                        f"{port} is back and gets nothing")
         for client in clients:
             client.end()
-            check(all(entry[2] for entry in client.done), "a request failed after the last kill")
+            check(all(entry[2] for entry in client.done),
+                  f"a request failed after the last kill, killed {killed:.3f}, back {back:.3f}: "
+                  f"{client.done}, {client.errors[-3:]}, keeps {client.keep}\n{proxy.story()}")
     check(failed > 0, "no connection was on a dead backend: this proved nothing")
     print(f"# {failed} connections died with their backends", flush=True)
 

@@ -21,7 +21,8 @@ import threading
 
 import proxies
 from harness import await_rounds, check, command, eventually, kernel_count, main
-from twin_scripts import PATIENCE, Run, Script, bound_time, connect, faults, payload
+from twin_scripts import (PATIENCE, Run, Script, bound_time, connect, faults, payload,
+                          probe_when_idle)
 from uring import no_uring
 
 HOST, NEAR = "10.9.0.1", "10.9.1.1"
@@ -117,6 +118,7 @@ class Backend:
         party = self.scripts[seed].server
         if party.receive_buffer:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, party.receive_buffer)
+        probe_when_idle(sock)
         run = Run(sock, party, payload(-seed, party.total))
         self.runs[seed].set_result(run.start())
         run.join()

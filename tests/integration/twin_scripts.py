@@ -238,11 +238,19 @@ def faults(reader, sender, abrupt):
     return found
 
 
+def probe_when_idle(sock):
+    """A reset that a full queue of the kernel's has dropped is sent again for a probe."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 5)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5)
+
+
 def connect(address, party):
     """The client's socket, its buffer set before the window is agreed upon."""
     sock = socket.socket()
     if party.receive_buffer:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, party.receive_buffer)
     sock.settimeout(PATIENCE)
+    probe_when_idle(sock)
     sock.connect(address)
     return sock
