@@ -14,6 +14,7 @@
 #include <rte_malloc.h>
 #include <rte_mbuf_pool_ops.h>
 
+#include "dpdk_glue/link_watch.h"
 #include "dpdk_glue/memif.h"
 #include "dpdk_glue/tap.h"
 
@@ -394,6 +395,7 @@ static struct glue_device *alloc_device(unsigned n_shards)
 
 	if (!device)
 		return NULL;
+	pthread_mutex_init(&device->port_lock, NULL);
 	device->n_shards = (uint16_t)n_shards;
 	device->pools = (void *)(device + 1);
 	device->rx_rings = (void *)(device->pools + n_shards);
@@ -455,6 +457,7 @@ static int open_device(struct glue_device *device, char *err, size_t err_len)
 		glue_memif_watch(device, device->link->name);
 	if (device->link->kind == GLUE_LINK_TAP)
 		glue_tap_watch(device);
+	glue_link_watch(device);
 	return 0;
 }
 
@@ -464,12 +467,13 @@ static void close_device(struct glue_device *device)
 
 	glue_memif_unwatch(device);
 	glue_tap_unwatch(device);
+	glue_link_unwatch(device);
 	glue_memif_detach(device);
 	/* DPDK would complain that its memif socket has no name any more. */
 	rte_log_set_level_pattern("pmd.net.memif", RTE_LOG_EMERG);
 	if (device->link->kind == GLUE_LINK_MEMIF) {
 		glue_memif_close(device);
-	} else {
+	} else if (!device->gone) {
 		glue_capture_start(&log); /* libxdp looks for a bpffs aloud */
 		rte_eth_dev_stop(device->id);
 		rte_eth_dev_close(device->id);

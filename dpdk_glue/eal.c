@@ -55,11 +55,9 @@ static struct {
 	void (*log)(unsigned level, const char *text, size_t len);
 	FILE *log_file; /* what DPDK prints to, once it runs; or NULL */
 	char note[512]; /* a line for the log once every link is open, or "" */
+	struct glue_captured captured; /* at this moment, for SIGABRT */
+	struct sigaction old_abort;    /* what that did before */
 } eal;
-
-/* What is captured at this moment, and what SIGABRT did before. */
-static struct glue_captured abort_log;
-static struct sigaction old_abort;
 
 /* The arguments under construction; storage is kept for EAL's lifetime. */
 struct args {
@@ -194,15 +192,15 @@ static void show_last_lines(int signal)
 {
 	static const char title[] = "DPDK ended the program; it said last:\n";
 	char tail[1024];
-	off_t end = lseek(abort_log.fd, 0, SEEK_END);
-	ssize_t n = pread(abort_log.fd, tail, sizeof(tail),
+	off_t end = lseek(eal.captured.fd, 0, SEEK_END);
+	ssize_t n = pread(eal.captured.fd, tail, sizeof(tail),
 			  end > (off_t)sizeof(tail) ? end - (off_t)sizeof(tail)
 						    : 0);
 
 	(void)signal;
-	if (write(abort_log.old_err, title, sizeof(title) - 1) < 0 || n <= 0)
+	if (write(eal.captured.old_err, title, sizeof(title) - 1) < 0 || n <= 0)
 		return;
-	if (write(abort_log.old_err, tail, (size_t)n) < 0)
+	if (write(eal.captured.old_err, tail, (size_t)n) < 0)
 		return;
 }
 
@@ -210,8 +208,8 @@ static void watch_abort(const struct glue_captured *log)
 {
 	struct sigaction act = {.sa_handler = show_last_lines};
 
-	abort_log = *log;
-	sigaction(SIGABRT, &act, &old_abort);
+	eal.captured = *log;
+	sigaction(SIGABRT, &act, &eal.old_abort);
 }
 
 void glue_capture_start(struct glue_captured *log)
@@ -281,7 +279,7 @@ void glue_capture_end(struct glue_captured *log)
 	log->text = "";
 	if (log->fd < 0)
 		return;
-	sigaction(SIGABRT, &old_abort, NULL);
+	sigaction(SIGABRT, &eal.old_abort, NULL);
 	fflush(stdout);
 	fflush(stderr);
 	dup2(log->old_out, STDOUT_FILENO);
@@ -586,9 +584,28 @@ static void choose_huge(const struct glue_eal_conf *conf)
 	if (eal.huge || conf->huge_off || !why[0])
 		return;
 	snprintf(eal.note, sizeof(eal.note),
-		 "coronet: running without hugepages: %u MiB are free, but %s; "
-		 "see docs/deploy.md\n",
+		 "running without hugepages: %u MiB are free, but %s; "
+		 "see docs/deploy.md",
 		 conf->mem_mib, why);
+}
+
+void glue_log_line(const char *format, ...)
+{
+	char line[sizeof(eal.note)];
+	va_list ap;
+	int n;
+
+	n = snprintf(line, sizeof(line), "coronet: ");
+	va_start(ap, format);
+	n += vsnprintf(line + n, sizeof(line) - (size_t)n - 1, format, ap);
+	va_end(ap);
+	n = RTE_MIN(n, (int)sizeof(line) - 2);
+	line[n++] = '\n';
+	line[n] = '\0';
+	if (eal.log)
+		eal.log(GLUE_LOG_WARNING, line, (size_t)n);
+	else
+		fputs(line, stderr);
 }
 
 /* A line written earlier might end up where glue_capture_start() puts DPDK's.
@@ -596,10 +613,8 @@ static void choose_huge(const struct glue_eal_conf *conf)
 void glue_eal_links_open(void)
 {
 	glue_huge_settle();
-	if (eal.note[0] && eal.log)
-		eal.log(GLUE_LOG_WARNING, eal.note, strlen(eal.note));
-	else if (eal.note[0])
-		fputs(eal.note, stderr);
+	if (eal.note[0])
+		glue_log_line("%s", eal.note);
 	eal.note[0] = '\0';
 }
 

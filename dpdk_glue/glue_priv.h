@@ -26,6 +26,10 @@ bool glue_eal_port_id(unsigned index, uint16_t *port_id);
 /* Every link is open and has its memory. */
 void glue_eal_links_open(void);
 
+/* A line for the log of the program; any thread. */
+__attribute__((format(printf, 1, 2))) void glue_log_line(const char *format,
+							 ...);
+
 /* ---- huge.c ---- */
 /*
  * Whether so many MiB of 2 MiB pages can be used, which is tried. Then others

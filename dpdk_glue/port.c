@@ -45,9 +45,14 @@ unsigned glue_port_queues(const struct glue_port *port)
 bool glue_port_link_up(struct glue_port *port)
 {
 	struct rte_eth_link link = {0};
+	bool up;
 
-	return rte_eth_link_get_nowait(port->id, &link) == 0 &&
-	       link.link_status == RTE_ETH_LINK_UP;
+	if (!glue_device_enter(port->device))
+		return false;
+	up = rte_eth_link_get_nowait(port->id, &link) == 0 &&
+	     link.link_status == RTE_ETH_LINK_UP;
+	glue_device_leave(port->device);
+	return up;
 }
 
 unsigned glue_port_frames_free(const struct glue_port *port)
@@ -516,6 +521,9 @@ void glue_port_stats(struct glue_port *port, struct glue_port_stats *out)
 	struct rte_eth_stats eth;
 
 	*out = port->stats;
-	if (port->shard == 0 && rte_eth_stats_get(port->id, &eth) == 0)
+	if (port->shard != 0 || !glue_device_enter(port->device))
+		return;
+	if (rte_eth_stats_get(port->id, &eth) == 0)
 		out->rx_missed = eth.imissed + eth.rx_nombuf;
+	glue_device_leave(port->device);
 }

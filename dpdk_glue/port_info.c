@@ -9,11 +9,24 @@
 
 #define LINK_NAME_MAX 36 /* beside the longest kind */
 
-void glue_port_info(struct glue_port *port, struct glue_port_info *out)
+static void read_state(uint16_t id, struct glue_port_info *out)
 {
-	const struct glue_device *device = port->device;
 	struct rte_eth_link link = {0};
 	struct rte_eth_dev_info info;
+
+	if (rte_eth_dev_info_get(id, &info) == 0 && info.driver_name)
+		snprintf(out->driver, sizeof(out->driver), "%s",
+			 info.driver_name);
+	if (rte_eth_link_get_nowait(id, &link) < 0)
+		return;
+	out->up = link.link_status == RTE_ETH_LINK_UP;
+	if (link.link_speed != RTE_ETH_SPEED_NUM_UNKNOWN)
+		out->speed_mbps = link.link_speed;
+}
+
+void glue_port_info(struct glue_port *port, struct glue_port_info *out)
+{
+	struct glue_device *device = port->device;
 
 	*out = (struct glue_port_info){
 		.mtu = device->mtu,
@@ -26,20 +39,15 @@ void glue_port_info(struct glue_port *port, struct glue_port_info *out)
 		 glue_link_kind_name(device->link->kind), LINK_NAME_MAX,
 		 device->link->name);
 	memcpy(out->mac, device->mac, sizeof(out->mac));
-	if (rte_eth_dev_info_get(port->id, &info) == 0 && info.driver_name)
-		snprintf(out->driver, sizeof(out->driver), "%s",
-			 info.driver_name);
-	if (rte_eth_link_get_nowait(port->id, &link) < 0)
+	if (!glue_device_enter(device))
 		return;
-	out->up = link.link_status == RTE_ETH_LINK_UP;
-	if (link.link_speed != RTE_ETH_SPEED_NUM_UNKNOWN)
-		out->speed_mbps = link.link_speed;
+	read_state(port->id, out);
+	glue_device_leave(device);
 }
 
-unsigned glue_port_xstats(struct glue_port *port, struct glue_xstat *out,
-			  unsigned max)
+static unsigned read_xstats(uint16_t id, struct glue_xstat *out, unsigned max)
 {
-	int n = rte_eth_xstats_get_names(port->id, NULL, 0);
+	int n = rte_eth_xstats_get_names(id, NULL, 0);
 	struct rte_eth_xstat_name *names;
 	struct rte_eth_xstat *values;
 	unsigned filled = 0;
@@ -49,16 +57,28 @@ unsigned glue_port_xstats(struct glue_port *port, struct glue_xstat *out,
 	names = calloc((size_t)n, sizeof(*names));
 	values = calloc((size_t)n, sizeof(*values));
 	if (names && values &&
-	    rte_eth_xstats_get_names(port->id, names, (unsigned)n) == n &&
-	    rte_eth_xstats_get(port->id, values, (unsigned)n) == n)
+	    rte_eth_xstats_get_names(id, names, (unsigned)n) == n &&
+	    rte_eth_xstats_get(id, values, (unsigned)n) == n)
 		for (; filled < max && filled < (unsigned)n; filled++) {
-			uint64_t id = values[filled].id;
+			uint64_t at = values[filled].id;
 
 			snprintf(out[filled].name, sizeof(out[filled].name),
-				 "%s", id < (unsigned)n ? names[id].name : "?");
+				 "%s", at < (unsigned)n ? names[at].name : "?");
 			out[filled].value = values[filled].value;
 		}
 	free(names);
 	free(values);
+	return filled;
+}
+
+unsigned glue_port_xstats(struct glue_port *port, struct glue_xstat *out,
+			  unsigned max)
+{
+	unsigned filled;
+
+	if (!glue_device_enter(port->device))
+		return 0;
+	filled = read_xstats(port->id, out, max);
+	glue_device_leave(port->device);
 	return filled;
 }

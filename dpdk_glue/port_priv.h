@@ -9,6 +9,8 @@
  */
 #pragma once
 
+#include <pthread.h>
+
 #include <rte_ethdev.h>
 #include <rte_ether.h>
 #include <rte_mbuf.h>
@@ -61,6 +63,9 @@ struct glue_device {
 	struct rte_mempool **pools; /* a shard */
 	const char *server_path;    /* a memif client's (memif.c), or NULL */
 	int tap_signal;		    /* a TAP's (tap.c), or 0 */
+	bool watched, carrier;	    /* link_watch.c's */
+	pthread_mutex_t port_lock;  /* of calls that may meet its end */
+	bool gone; /* with the lock: the card was taken away, and its port */
 	int64_t restarted_ns; /* of that client, since its link went down */
 };
 
@@ -131,6 +136,24 @@ static inline uint16_t glue_tx_burst(struct glue_port *port,
 		n = glue_pcap_tx(pcap, port->id, port->shard, bufs, want);
 	glue_burst_end(port->bursts);
 	return n;
+}
+
+/*
+ * Before and after calls of DPDK's for the port that are not bursts: it may go
+ * with its card. False: it has, and glue_device_leave() is not called.
+ */
+static inline bool glue_device_enter(struct glue_device *device)
+{
+	pthread_mutex_lock(&device->port_lock);
+	if (likely(!device->gone))
+		return true;
+	pthread_mutex_unlock(&device->port_lock);
+	return false;
+}
+
+static inline void glue_device_leave(struct glue_device *device)
+{
+	pthread_mutex_unlock(&device->port_lock);
 }
 
 /* Takes what shards without a queue have for this one's (port_tx.c). */

@@ -424,8 +424,12 @@ __attribute__((noinline)) static uint16_t prepare(struct glue_port *port,
 						  unsigned from, uint16_t want)
 {
 	struct rte_mbuf **bufs = port->pending + from;
-	uint16_t n = rte_eth_tx_prepare(port->id, port->shard, bufs, want);
+	uint16_t n = want; /* a port that is away takes none */
 
+	glue_burst_begin(port->bursts);
+	if (likely(glue_port_active(port)))
+		n = rte_eth_tx_prepare(port->id, port->shard, bufs, want);
+	glue_burst_end(port->bursts);
 	if (likely(n > 0))
 		return n;
 	rte_pktmbuf_free(bufs[0]);

@@ -48,6 +48,7 @@ RUNS = [("vfio-pci with an IOMMU", True, ("", "--shards 2", "--shards 3", "mac=0
         ("uio_pci_generic", False, ("", "--shards 3"))]
 
 REFUSED = "e1000e"
+PULLED = 30  # the slot of a card that is pulled out
 # What a program says, and ends, where a card cannot be used: a command of the guest, in which
 # ECHO is coronet-echo on the card and AS_USER runs it without privileges.
 REFUSALS = [
@@ -184,27 +185,32 @@ class Guest:
                  "-initrd", folder / "initrd", "-serial", f"file:{folder}/console",
                  "-chardev", f"socket,id=agent,path={folder}/agent,server=on,wait=off",
                  "-serial", "chardev:agent", "-append",
-                 f"console=ttyS0 quiet panic=-1 no_timer_check hugepages=192{' intel_iommu=on' * iommu}"]
+                 "console=ttyS0 quiet panic=-1 no_timer_check hugepages=192" +
+                 " intel_iommu=on" * iommu]
         if iommu:  # before the cards
             words += ["-device", "intel-iommu,intremap=on,aw-bits=48"]
         for model in models:
-            words += self.add_card(model)
+            words += self.add_card(self.slot(model), TAP_QUEUES.get(model, 1), model in SUMS,
+                                   f"{MODELS[model]},addr={self.slot(model)}")
+        if iommu:  # a card that can be pulled out
+            words += ["-device", "pcie-root-port,id=outer,chassis=1,addr=0x1e",
+                      "-monitor", f"unix:{folder}/monitor,server=on,wait=off",
+                      *self.add_card(PULLED, 1, False, "e1000e,bus=outer,id=pulled")]
         self.qemu = subprocess.Popen(
             ["ip", "netns", "exec", self.namespace, "qemu-system-x86_64", *map(str, words)],
             stdin=subprocess.DEVNULL, stdout=open(folder / "qemu.log", "w"),
             stderr=subprocess.STDOUT, start_new_session=True)
 
-    def add_card(self, model):
-        slot, queues = self.slot(model), TAP_QUEUES.get(model, 1)
+    def add_card(self, slot, queues, sums, device):
         many = queues > 1
-        headers = "on" if model in SUMS else "off"
+        headers = "on" if sums else "off"
         run("ip", "-n", self.namespace, "-batch", "-",
             input=f"tuntap add nic{slot} mode tap {'multi_queue' * many}\n"
                   f"addr add 10.77.{slot}.1/24 dev nic{slot}\n"
                   f"addr add fd77:{slot}::1/64 dev nic{slot} nodad\nlink set nic{slot} up\n")
         return ["-netdev", f"tap,id=nic{slot},ifname=nic{slot},script=no,downscript=no,"
                 f"vnet_hdr={headers}" + f",queues={queues}" * many,
-                "-device", f"{MODELS[model]},netdev=nic{slot},addr={slot},romfile="]
+                "-device", f"{device},netdev=nic{slot},romfile="]
 
     def slot(self, model):
         return FIRST_SLOT + list(MODELS).index(model)
@@ -250,23 +256,29 @@ class Guest:
         self.qemu.wait()
         run("ip", "netns", "del", self.namespace)
 
-    def bind(self, slot, driver):
-        device = f"/sys/bus/pci/devices/0000:00:{slot:02x}.0"
+    def command(self, line):
+        """To QEMU itself."""
+        with socket.socket(socket.AF_UNIX) as monitor:
+            monitor.connect(str(self.folder / "monitor"))
+            monitor.sendall(line.encode() + b"\n")
+            monitor.shutdown(socket.SHUT_WR)
+            while monitor.recv(4096):
+                pass
+
+    def bind(self, address, driver):
+        device = f"/sys/bus/pci/devices/{address}"
         text, status = self.ask(
             f"echo {driver} >{device}/driver_override; "
-            f"echo 0000:00:{slot:02x}.0 >/sys/bus/pci/drivers_probe; "
+            f"echo {address} >/sys/bus/pci/drivers_probe; "
             f"test $(basename $(readlink {device}/driver)) = {driver}")
         if status:
             raise Failure(f"the card is not bound to {driver}: {text}")
 
     @contextlib.contextmanager
-    def echo(self, slot, option):
+    def echo(self, links):
         """coronet-echo on a card, once it listens; its control socket's view at the end."""
-        key, words = (f",{option}", "") if "=" in option else ("", option)
         self.ask("dmesg -c >/dev/null; : >/run/log")
-        self.ask(f"coronet-echo --link pci:0000:00:{slot:02x}.0{key} --addr 10.77.{slot}.2/24 "
-                 f"--addr fd77:{slot}::2/64 --control /run/control {words} >/run/log 2>&1 & "
-                 "echo $! >/run/pid")
+        self.ask(f"coronet-echo {links} --control /run/control >/run/log 2>&1 & echo $! >/run/pid")
         _, status = self.ask(f"for i in $(seq {10 * PATIENCE}); do grep -q 'listening on' /run/log "
                              "&& exit 0; test -e /proc/$(cat /run/pid) || exit 1; sleep 0.1; done; "
                              "exit 1", 2 * PATIENCE)
@@ -336,7 +348,27 @@ def peer(namespace, slot, size, count):
         raise Failure(done.stdout.strip().splitlines()[-1])
 
 
+def answer_lines():
+    """A connection to each address that a line names, kept: each time it must echo."""
+    socks = {}
+    for line in sys.stdin:
+        address = line.strip()
+        sock = socks.get(address) or socket.create_connection((address, PORT), PATIENCE)
+        socks[address] = sock
+        sock.sendall(b"still there")
+        print(sock.recv(11, socket.MSG_WAITALL) == b"still there", flush=True)
+
+
 # ---- a run ----
+
+
+def address_of(slot):
+    return f"0000:{'01:00' if slot == PULLED else f'00:{slot:02x}'}.0"
+
+
+def link_of(slot, key=""):
+    return (f"--link pci:{address_of(slot)}{key} --addr 10.77.{slot}.2/24 "
+            f"--addr fd77:{slot}::2/64")
 
 
 def fact(links, name):
@@ -347,10 +379,11 @@ def fact(links, name):
 
 def check_card(guest, model, driver, option):
     slot = guest.slot(model)
-    guest.bind(slot, driver)
+    guest.bind(address_of(slot), driver)
+    key, words = (f",{option}", "") if "=" in option else ("", option)
     run("ip", "-n", guest.namespace, "neigh", "flush", "all")  # of another mac=
     begin = time.monotonic()
-    with guest.echo(slot, option) as told:
+    with guest.echo(f"{link_of(slot, key)} {words}") as told:
         peer(guest.namespace, slot, *((BYTES // 8, MANY // 10) if option else (BYTES, MANY)))
     links = told["links"]
     cut = sum(map(int, re.findall(r"\.tx_tso +(\d+)", links)))
@@ -365,11 +398,11 @@ def check_card(guest, model, driver, option):
 
 def check_refusals(guest, model):
     """Each message, as the card is on its way to vfio-pci."""
-    address = f"0000:00:{guest.slot(model):02x}.0"
+    address = address_of(guest.slot(model))
     echo = f"coronet-echo --addr 10.77.99.2/24 --link pci:{address[5:]}"
     for command, wanted in REFUSALS:
         if command == "bind":
-            guest.bind(guest.slot(model), "vfio-pci")
+            guest.bind(address, "vfio-pci")
             continue
         said, _ = guest.ask(
             f"export PATH; {command}"
@@ -380,6 +413,55 @@ def check_refusals(guest, model):
     return f"{len(REFUSALS) - 1} messages"
 
 
+def check_life(guest, model):
+    """A carrier that goes and comes, and a card that is pulled out: the others go on."""
+    slot = guest.slot(model)
+    guest.bind(address_of(slot), "vfio-pci")
+    guest.bind(address_of(PULLED), "vfio-pci")
+    peer = subprocess.Popen(["ip", "netns", "exec", guest.namespace, sys.executable, "-B",
+                             __file__, "--answer"], text=True, stdin=subprocess.PIPE,
+                            stdout=subprocess.PIPE)
+
+    def echoes(which):
+        peer.stdin.write(f"10.77.{which}.2\n")
+        peer.stdin.flush()
+        if peer.stdout.readline() != "True\n":
+            raise Failure(f"no echo by card {which}")
+
+    def await_line(pattern):
+        _, status = guest.ask(f"for i in $(seq {10 * PATIENCE}); do grep -q '{pattern}' /run/log "
+                              "&& exit 0; sleep 0.1; done; exit 1", 2 * PATIENCE)
+        if status:
+            raise Failure(f"never '{pattern}'")
+
+    try:
+        with guest.echo(f"{link_of(slot)} {link_of(PULLED)}") as told:
+            for which in (slot, PULLED):
+                echoes(which)
+            guest.command(f"set_link nic{slot} off")
+            await_line(f"{address_of(slot)}: down, no carrier")
+            echoes(PULLED)
+            guest.command(f"set_link nic{slot} on")
+            await_line(f"{address_of(slot)}: up")
+            echoes(slot)
+            guest.command("device_del pulled")
+            await_line(f"{address_of(PULLED)}: the card has been taken away")
+            device = f"/sys/bus/pci/devices/{address_of(PULLED)}"
+            _, gone = guest.ask(f"for i in $(seq {10 * PATIENCE}); do test -e {device} || exit 1; "
+                                "sleep 0.1; done", 2 * PATIENCE)
+            if not gone:
+                raise Failure("the machine cannot take the card away")
+            echoes(slot)
+        states = re.findall(r"^(\d)\S*state +(\S+)", told["links"], re.MULTILINE)
+        lines, _ = guest.ask("grep -cE '^coronet: link.*(down|away)' /run/log")
+        if states != [("0", "up"), ("1", "down")] or int(lines) != 2:
+            raise Failure(f"{states}, {lines} lines in the log")
+    finally:
+        peer.kill()
+        peer.wait()
+    return "carrier lost and back, another card pulled out"
+
+
 def check_all(guest, driver, options):
     guest.await_boot()
     checks = [(model, option or "--shards 1", check_card, (driver, option))
@@ -387,6 +469,7 @@ def check_all(guest, driver, options):
               for option in options + ("tso=on",) * (model == "virtio")]
     if driver == "vfio-pci" and REFUSED in guest.models:
         checks.insert(0, (REFUSED, "what it cannot use", check_refusals, ()))
+        checks.append((REFUSED, "a link's life", check_life, ()))
     failed = 0
     for model, name, check, words in checks:
         try:
@@ -399,6 +482,8 @@ def check_all(guest, driver, options):
 
 
 def main():
+    if sys.argv[1:2] == ["--answer"]:
+        return answer_lines()
     if sys.argv[1:2] == ["--speak"]:
         try:
             speak(*map(int, sys.argv[2:5]))

@@ -1,0 +1,105 @@
+#define ALLOW_EXPERIMENTAL_API /* rte_dev_event_callback_register() */
+#include "dpdk_glue/link_watch.h"
+
+#include <rte_alarm.h>
+#include <rte_dev.h>
+
+#define LOOK_US 500000
+
+/* ---- carrier ---- */
+
+static void log_state(const struct glue_device *device,
+		      const struct rte_eth_link *link)
+{
+	if (link->link_status == RTE_ETH_LINK_DOWN)
+		glue_log_line("link %s:%s: down, no carrier",
+			      glue_link_kind_name(device->link->kind),
+			      device->link->name);
+	else if (link->link_speed == RTE_ETH_SPEED_NUM_UNKNOWN)
+		glue_log_line("link %s:%s: up",
+			      glue_link_kind_name(device->link->kind),
+			      device->link->name);
+	else
+		glue_log_line("link %s:%s: up, %u Mbit/s",
+			      glue_link_kind_name(device->link->kind),
+			      device->link->name, link->link_speed);
+}
+
+static void look(void *arg)
+{
+	struct glue_device *device = arg;
+	struct rte_eth_link link = {0};
+	bool up;
+
+	if (rte_eth_link_get_nowait(device->id, &link) == 0) {
+		up = link.link_status == RTE_ETH_LINK_UP;
+		if (up != device->carrier)
+			log_state(device, &link);
+		device->carrier = up;
+	}
+	rte_eal_alarm_set(LOOK_US, look, device);
+}
+
+/* ---- removal ---- */
+
+/*
+ * VFIO holds back the removal until the program has let go of the card. Not in
+ * DPDK's callback, which is called from what would be closed.
+ */
+static void give_up(void *arg)
+{
+	struct glue_device *device = arg;
+	struct rte_eth_dev_info info;
+
+	rte_eal_alarm_cancel(look, device);
+	__atomic_store_n(&device->n_active, 0, __ATOMIC_RELEASE);
+	glue_log_line("link %s:%s: the card has been taken away",
+		      glue_link_kind_name(device->link->kind),
+		      device->link->name);
+	if (!glue_sync_works())
+		return; /* a burst may be under way: it stays until the end */
+	glue_sync_wait();
+	pthread_mutex_lock(&device->port_lock);
+	device->gone = true;
+	if (rte_eth_dev_info_get(device->id, &info) == 0) {
+		rte_eth_dev_stop(device->id);
+		rte_eth_dev_close(device->id);
+		rte_dev_remove(info.device);
+	}
+	pthread_mutex_unlock(&device->port_lock);
+}
+
+static void on_event(const char *name, enum rte_dev_event_type type, void *arg)
+{
+	(void)name;
+	if (type == RTE_DEV_EVENT_REMOVE)
+		rte_eal_alarm_set(1, give_up, arg);
+}
+
+/* ---- beginning and end ---- */
+
+void glue_link_watch(struct glue_device *device)
+{
+	struct rte_eth_link link = {0};
+
+	if (!glue_link_is_port(device->link))
+		return;
+	device->watched = true;
+	device->carrier = rte_eth_link_get_nowait(device->id, &link) == 0 &&
+			  link.link_status == RTE_ETH_LINK_UP;
+	rte_eal_alarm_set(LOOK_US, look, device);
+	if (device->link->kind == GLUE_LINK_PCI)
+		rte_dev_event_callback_register(device->link->name, on_event,
+						device);
+}
+
+void glue_link_unwatch(struct glue_device *device)
+{
+	if (!device->watched)
+		return;
+	if (device->link->kind == GLUE_LINK_PCI)
+		rte_dev_event_callback_unregister(device->link->name, on_event,
+						  device);
+	rte_eal_alarm_cancel(give_up, device);
+	rte_eal_alarm_cancel(look, device);
+}
