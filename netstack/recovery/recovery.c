@@ -621,6 +621,7 @@ static void time_out(struct net_conn *conn)
 	net_count_rto(conn);
 	if (net_traced(conn))
 		net_trace_cwnd_why(conn, "RTO");
+	rec->at_once = true; /* RFC 6298 5.4: it has waited long enough */
 	net_send_repair(conn);
 }
 

@@ -72,6 +72,7 @@ struct net_recovery {
 	unsigned sack_steps; /* of the last ACK, of NET_SACK_STEPS */
 	uint32_t snd_seen;   /* snd_nxt when we last looked */
 	uint32_t event_us;   /* when the last repair began */
+	bool at_once;	     /* the next one sent again waits for no pace */
 
 	/* RACK, RFC 8985: of what was sent last among what has arrived */
 	uint32_t rack_sent_us, rack_end, rack_rtt_us, min_rtt_us;
@@ -81,6 +82,8 @@ struct net_recovery {
 	uint32_t new_us;       /* when what was new was last sent */
 	uint8_t reorder_steps; /* of a quarter of the least RTT */
 	uint8_t dupacks;       /* without SACK */
+	bool has_repaired;     /* without SACK: `repaired` counts */
+	uint32_t repaired;     /* snd_nxt when a repair was acknowledged last */
 
 	/* TLP */
 	bool probe_resent;

@@ -244,6 +244,32 @@ void net_sack_forget(struct net_recovery *rec, struct net_seg *seg,
 }
 
 /*
+ * Without SACK nothing tells whether a segment waited at the peer, until one
+ * sent again filled the hole before it. A peer that acknowledges in pieces may
+ * cover it by an ACK of its own: what was sent before a repair was acknowledged
+ * measures nothing.
+ */
+static bool may_have_waited(const struct net_recovery *rec,
+			    const struct tcp_seg *seg)
+{
+	return rec && rec->has_repaired &&
+	       TCP_SEQ_LT(lwip_ntohl(seg->tcphdr->seqno), rec->repaired);
+}
+
+static void note_repair(struct net_recovery *rec, const struct tcp_pcb *pcb,
+			const struct net_ack *ack, bool resent)
+{
+	if (!rec || (pcb->flags & TF_SACK))
+		return;
+	if (resent) {
+		rec->has_repaired = true;
+		rec->repaired = pcb->snd_nxt;
+	}
+	if (rec->has_repaired && TCP_SEQ_GEQ(ack->una, rec->repaired))
+		rec->has_repaired = false;
+}
+
+/*
  * The segments that an ACK covers; lwIP frees them right after. An ACK that
  * covers one sent twice measures nothing (Karn), but for the timestamp that it
  * echoes: the others may have waited at the peer until that one filled the hole
@@ -262,7 +288,8 @@ void net_sack_take_acked(struct net_conn *conn, struct net_ack *ack)
 		/* One sacked before says nothing of now. */
 		if (own->state & NET_SEG_RESENT) {
 			resent = true;
-		} else if (!(own->state & NET_SEG_SACKED)) {
+		} else if (!(own->state & NET_SEG_SACKED) &&
+			   !may_have_waited(rec, seg)) {
 			ack->rtt_us = net_now_us() - own->sent_us;
 			ack->has_rtt = true;
 		}
@@ -271,6 +298,7 @@ void net_sack_take_acked(struct net_conn *conn, struct net_ack *ack)
 	}
 	if (resent)
 		ack->has_rtt = false;
+	note_repair(rec, &conn->pcb, ack, resent);
 	if (!ack->has_rtt)
 		net_rtt_by_echo(conn, ack);
 	ack->first = seg;

@@ -174,7 +174,7 @@ void net_send_repair(struct net_conn *conn)
 		return;
 	}
 	while ((seg = TAILQ_FIRST(&rec->lost)) && may_resend(conn, seg)) {
-		if (net_pacing_room(conn) < seg->seg.len) {
+		if (!rec->at_once && net_pacing_room(conn) < seg->seg.len) {
 			net_pacing_hold(conn, seg->seg.len, rec->lost_bytes);
 			break;
 		}
@@ -182,6 +182,7 @@ void net_send_repair(struct net_conn *conn)
 			retry(conn);
 			break;
 		}
+		rec->at_once = false;
 		count_cause(conn);
 	}
 	set_window(conn);

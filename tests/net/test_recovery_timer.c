@@ -456,6 +456,48 @@ static unsigned resent_without_memory(unsigned ms)
 	return n;
 }
 
+/* A peer without SACK may acknowledge in pieces what waited behind a hole. */
+static void test_nor_is_what_waited_behind_one(void **state)
+{
+	unsigned sent[64], ms = 0;
+
+	repair_connect(NO_SACK, 60 * MSS);
+	take_sent(sent, 64);
+	run_ms(RTT_MS);
+	ACK(1);
+	for (; ms < 30000; ms++) { /* 1 is lost, as are its repairs */
+		run_ms(1);
+		take_sent(sent, 64);
+	}
+	while (!take_sent(sent, 64) && ms++ < 120000)
+		run_ms(1);
+	run_ms(RTT_MS);
+	ACK(2);
+	ACK(6);
+	assert_in_range(ours->srtt_us >> 3, NET_MS(RTT_MS - 2),
+			NET_MS(2 * RTT_MS));
+}
+
+/* What a timeout sends again has waited long enough: no pace holds it back. */
+static void test_a_timeout_waits_for_no_pace(void **state)
+{
+	static uint8_t data[2 * MSS];
+	unsigned sent[8], n = 0, ms = 0;
+
+	for (size_t i = 0; i < sizeof(data); i++)
+		data[i] = stream_byte(i);
+	repair_connect(NO_SACK, 0);
+	assert_int_equal(net_set_pacing_rate(ours, MSS), 0); /* a second each */
+	assert_int_equal(net_send(ours, data, sizeof(data)), sizeof(data));
+	for (; net_here()->stats.resent_rto == 0 && ms < 2000; ms++) {
+		run_ms(1);
+		n += take_sent(sent, 8);
+	}
+	assert_in_range(ms, 100, 400);
+	assert_true(n > 2);
+	ACK(2);
+}
+
 /*
  * The segment's copy is made at once, so nothing under way may be taken back
  * to be queued anew: the repair that begins later would wait for it for ever.
@@ -498,6 +540,8 @@ int main(void)
 		T(test_resent_segments_measure_nothing),
 		T(test_waiting_for_a_repair_is_no_round_trip),
 		T(test_nor_is_it_with_sack),
+		T(test_nor_is_what_waited_behind_one),
+		T(test_a_timeout_waits_for_no_pace),
 		T(test_a_timeout_without_memory_does_not_stall),
 		T(test_a_probe_too_many_makes_the_next_wait_longer),
 		T(test_a_peer_that_acks_late_is_learnt),
