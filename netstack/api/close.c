@@ -90,7 +90,7 @@ static void abort_for(struct net_conn *conn, enum net_end why)
 
 static void close_now(struct net_conn *conn)
 {
-	uint32_t window;
+	uint32_t window, rcv_wnd;
 
 	if (conn->pcb_live && unread_behind_fin(conn)) {
 		abort_for(conn, NET_END_UNREAD);
@@ -99,6 +99,7 @@ static void close_now(struct net_conn *conn)
 	if (conn->pcb_live) {
 		conn->attached = false;
 		/* For lwIP: whether all has been read. */
+		rcv_wnd = conn->pcb.rcv_wnd;
 		conn->pcb.rcv_wnd = TCP_WND_MAX(&conn->pcb) - !!conn->rx_tail;
 		window = net_cwnd_shut(conn);
 		net_here()->ending = conn->rx_tail ? NET_END_UNREAD : 0;
@@ -108,6 +109,10 @@ static void close_now(struct net_conn *conn)
 		net_pcbs_take_back();
 	}
 	if (conn->pcb_live) {
+		conn->pcb.rcv_wnd = rcv_wnd;
+		/* Half-closed until now, it waits for the peer's FIN anew. */
+		if (conn->pcb.state == FIN_WAIT_2)
+			conn->pcb.tmr = tcp_ticks;
 		if (conn->pcb.unsent) /* the port may have had no room */
 			net_conn_queue_output(conn);
 		net_timer_check(conn);

@@ -3,23 +3,22 @@
  */
 #include "netstack/api/api.h"
 
+#include "netstack/lwip/ends.h"
+
 #include <errno.h>
 
 /*
  * tcp_write() makes one reference longer where the next bytes follow it in
  * memory, which may be another buffer's: that one would then be released early.
  */
-static bool follows_another(const struct tcp_pcb *pcb,
-			    const struct net_extbuf *ext, const void *data)
+static bool follows_another(struct tcp_pcb *pcb, const struct net_extbuf *ext,
+			    const void *data)
 {
-	const struct tcp_seg *seg = pcb->unsent;
 	const struct pbuf *p;
 
-	if (!seg)
+	if (!pcb->unsent)
 		return false;
-	while (seg->next)
-		seg = seg->next;
-	for (p = seg->p; p->next; p = p->next)
+	for (p = net_unsent_last(pcb)->p; p->next; p = p->next)
 		;
 	return p->type_internal == (u8_t)PBUF_ROM && net_extbuf_of(p) != ext &&
 	       (const uint8_t *)p->payload + p->len == data;

@@ -129,8 +129,8 @@ static void grow(struct net_conn *conn)
 static void note_trip(struct net_conn *conn, uint32_t bytes, uint32_t passed_us)
 {
 	if ((int32_t)(bytes - net_rcv_max(&conn->pcb)) > 0 &&
-	    passed_us < conn->pcb.rto_end)
-		conn->pcb.rto_end = LWIP_MAX(passed_us, 1);
+	    passed_us < conn->pcb.min_rtt_us)
+		conn->pcb.min_rtt_us = LWIP_MAX(passed_us, 1);
 }
 
 /*
@@ -141,7 +141,7 @@ static void note_trip(struct net_conn *conn, uint32_t bytes, uint32_t passed_us)
 static bool is_over(const struct net_conn *conn, uint32_t bytes,
 		    uint32_t passed_us)
 {
-	uint32_t least_us = conn->pcb.rto_end; /* recovery/rtt.c */
+	uint32_t least_us = conn->pcb.min_rtt_us; /* recovery/rtt.c */
 
 	if (conn->srtt_us)
 		return passed_us >= least_us - least_us / 8;

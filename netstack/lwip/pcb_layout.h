@@ -41,7 +41,11 @@
 	tcpwnd_size_t snd_wnd_max, snd_buf;                                    \
 	u16_t snd_queuelen, unsent_oversize;                                   \
 	s32_t unsent_near; /* lwip/ends.c */                                   \
-	u32_t rcv_max, tmr, rto_end;                                           \
+	u32_t rcv_max, tmr;                                                    \
+	union {                                                                \
+		u32_t rto_end;	  /* of lwIP's timeout of a SYN */             \
+		u32_t min_rtt_us; /* from ESTABLISHED on: recovery/rtt.c */    \
+	};                                                                     \
 	tcpwnd_size_t bytes_acked;                                             \
 	s16_t rto;                                                             \
 	u8_t dupacks;                                                          \
@@ -53,7 +57,11 @@
                                                                                \
 	/* what is rarely looked at */                                         \
 	type *next;                                                            \
-	u32_t rtseq, rcv_mark, rcv_mark_us;                                    \
+	union {                                                                \
+		u32_t rtseq;	      /* lwIP's, which measures nothing */     \
+		u32_t persist_due_us; /* recovery/persist.c */                 \
+	};                                                                     \
+	u32_t rcv_mark, rcv_mark_us;                                           \
 	u32_t keep_idle_s : 20, keep_probes : 8;                               \
 	u32_t keep_intvl_s : 20, last_timer : 8;                               \
 	u16_t own_port; /* ours; lwIP forgets its own at the end */            \

@@ -80,7 +80,7 @@ static bool fills_its_path(const struct net_conn *conn)
 
 	return pcb->cwnd > NET_CC_BULK * pcb->mss &&
 	       pcb->snd_lbb - pcb->lastack > NET_CC_BULK * pcb->mss &&
-	       (pcb->rto_end >= LONG_US || net_cc_of(conn)->models);
+	       (pcb->min_rtt_us >= LONG_US || net_cc_of(conn)->models);
 }
 
 void net_cc_engage(struct net_conn *conn)

@@ -105,6 +105,13 @@ static void on_undo(struct net_conn *conn)
 	rec->cubic.in_epoch = false;
 }
 
+/* The curve begins anew: it has not run while nothing was sent. */
+static void on_idle(struct net_conn *conn, uint32_t timeouts)
+{
+	net_recovery_of(conn)->cubic.in_epoch = false;
+	net_cwnd_on_idle(conn, timeouts);
+}
+
 const struct net_cc net_cc_cubic = {
 	.name = "cubic",
 	.burst = 10,
@@ -116,6 +123,6 @@ const struct net_cc net_cc_cubic = {
 	.on_ack = on_ack,
 	.on_recovered = net_cwnd_on_recovered,
 	.on_undo = on_undo,
-	.on_idle = net_cwnd_on_idle,
+	.on_idle = on_idle,
 	.pacing_rate = net_cwnd_pacing_rate,
 };

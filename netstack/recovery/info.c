@@ -66,7 +66,7 @@ static void tell_round_trips(const struct net_conn *conn,
 	}
 	out->rtt = us_of(conn->srtt_us >> 3);
 	out->rttvar = us_of(conn->rttvar_us >> 2);
-	out->min_rtt = us_of(pcb->rto_end);
+	out->min_rtt = us_of(pcb->min_rtt_us);
 	out->rcv_rtt = out->min_rtt; /* conn/rcv_wnd.c goes by it */
 }
 

@@ -38,7 +38,8 @@ static void arm(struct tcp_pcb *pcb, unsigned doublings)
 
 	pcb->persist_backoff = 1; /* for lwIP it is on, and so not set anew */
 	pcb->persist_cnt = (u8_t)(doublings + 1);
-	pcb->rtseq = net_now_us() + net_rtt_backed_off_us(conn, doublings);
+	pcb->persist_due_us =
+		net_now_us() + net_rtt_backed_off_us(conn, doublings);
 }
 
 static bool wanted(const struct tcp_pcb *pcb)
@@ -62,7 +63,7 @@ int64_t net_persist_due_ns(struct net_conn *conn)
 		arm(pcb, 0);
 		net_user_timeout_begin(conn);
 	}
-	return net_us_to_ns(pcb->rtseq);
+	return net_us_to_ns(pcb->persist_due_us);
 }
 
 /* Sequence numbers from the head of `unsent` to the window's right edge. */
@@ -140,7 +141,7 @@ bool net_persist_timeout(struct net_conn *conn)
 	struct tcp_pcb *pcb = &conn->pcb;
 
 	if (!wanted(pcb) || conn->in_output || pcb->persist_cnt == 0 ||
-	    net_us_after(pcb->rtseq, net_now_us()))
+	    net_us_after(pcb->persist_due_us, net_now_us()))
 		return false;
 	if (pcb->persist_probe >= TCP_MAXRTX ||
 	    (conn->orphaned && pcb->persist_cnt > ORPHAN_MAX)) {
@@ -154,7 +155,7 @@ bool net_persist_timeout(struct net_conn *conn)
 		pcb->persist_probe++;
 		arm(pcb, LWIP_MIN(pcb->persist_cnt, BACKOFF_MAX));
 	} else { /* nothing was said: no reason to wait longer for an answer */
-		pcb->rtseq = net_now_us() + RETRY_US;
+		pcb->persist_due_us = net_now_us() + RETRY_US;
 	}
 	return false;
 }

@@ -121,7 +121,7 @@ static void measure(const struct net_conn *conn, const struct net_rate *rate,
 	out->in_flight = mark->in_flight;
 	out->app_limited = mark->app_limited;
 	/* Sooner than a round trip: it was not this copy that arrived. */
-	if (interval_us == 0 || interval_us < conn->pcb.rto_end)
+	if (interval_us == 0 || interval_us < conn->pcb.min_rtt_us)
 		return;
 	out->rate = (double)out->delivered * 1e9 / 1024 / interval_us;
 }

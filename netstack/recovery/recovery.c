@@ -177,7 +177,7 @@ void net_recovery_asked_again(struct net_conn *conn, uint32_t end, uint32_t ack)
 
 	if (TCP_SEQ_LEQ(end, pcb->rcv_nxt) && ack == pcb->lastack &&
 	    ours(pcb) && probe_wanted(conn) &&
-	    net_now_us() - net_seg_of(pcb->unacked)->last_us > pcb->rto_end)
+	    net_now_us() - net_seg_of(pcb->unacked)->last_us > pcb->min_rtt_us)
 		probe(conn);
 }
 

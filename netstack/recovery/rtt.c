@@ -19,9 +19,8 @@ static void begin_window(struct tcp_pcb *pcb)
 }
 
 /*
- * RFC 6298 2.2 and 2.3, Jacobson's scaled integers. The least RTT, which no
- * delayed ACK has lengthened, is kept where lwIP keeps the end of what its own
- * timeout sends again: it has none.
+ * RFC 6298 2.2 and 2.3, Jacobson's scaled integers, and the least RTT, which no
+ * delayed ACK has lengthened.
  */
 void net_rtt_sample(struct net_conn *conn, uint32_t rtt_us)
 {
@@ -35,11 +34,11 @@ void net_rtt_sample(struct net_conn *conn, uint32_t rtt_us)
 	if (conn->srtt_us == 0) {
 		conn->srtt_us = rtt_us << 3;
 		conn->rttvar_us = rtt_us << 1;
-		conn->pcb.rto_end = rtt_us;
+		conn->pcb.min_rtt_us = rtt_us;
 		begin_window(&conn->pcb);
 		return;
 	}
-	conn->pcb.rto_end = LWIP_MIN(conn->pcb.rto_end, rtt_us);
+	conn->pcb.min_rtt_us = LWIP_MIN(conn->pcb.min_rtt_us, rtt_us);
 	error = (int32_t)rtt_us - (int32_t)(conn->srtt_us >> 3);
 	conn->srtt_us += (uint32_t)error;
 	if (error < 0)

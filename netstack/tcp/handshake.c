@@ -139,6 +139,7 @@ void net_handshake_settle(enum tcp_state before)
 	net_path_settle(net_conn_of(pcb));
 	if (pcb->state < ESTABLISHED)
 		return;
+	tcp_clear_flags(pcb, TF_RTO); /* of a SYN sent again */
 	net_cwnd_begin(pcb);
 	if (__builtin_expect(net_here()->rcv_most < pcb->rcv_wnd, 0))
 		lower_window(pcb);

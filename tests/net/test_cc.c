@@ -343,6 +343,23 @@ static void test_the_window_halves_with_each_timeout_of_silence(void **state)
 	end();
 }
 
+/* Nor has the curve run meanwhile: 70 segments, and a second of it, not 60. */
+static void test_cubics_curve_begins_anew_after_a_pause(void **state)
+{
+	begin("cubic", 100);
+	ours->pcb.ssthresh = 100 * MSS;
+	at_ms(1000);
+	lost();
+	acked(1, 0);
+	at_ms(61000);
+	rec->cc->on_idle(ours, 1);
+	rec->cwnd = 70 * MSS;
+	acked(1, 0);
+	assert_int_equal(rec->cubic.epoch_us, NET_MS(61000));
+	assert_in_range(rec->cwnd, 70 * MSS, 70 * MSS + MSS);
+	end();
+}
+
 /* ---- how fast ---- */
 
 /* 40 segments in 20 ms are 2 MB/s: twice that below half of ssthresh. */
@@ -435,6 +452,7 @@ int main(void)
 		T(test_few_samples_end_no_slow_start),
 		T(test_hystart_is_for_the_first_slow_start_alone),
 		T(test_the_window_halves_with_each_timeout_of_silence),
+		T(test_cubics_curve_begins_anew_after_a_pause),
 		T(test_loss_based_rates_are_of_the_window),
 		T(test_a_cap_is_kept_to_a_thousandth),
 		T(test_a_controller_changes_in_mid_flight),

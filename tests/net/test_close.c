@@ -151,6 +151,54 @@ static void test_reset_after_linger_has_ended(void **state)
 	assert_int_equal(net_here()->n_conns, 0);
 }
 
+static void shut_and_close_late(struct net_conn *conn, void *arg)
+{
+	net_shutdown(conn, NET_SHUT_WR);
+	coro_sleep_ns(INT64_C(60000000000));
+	net_close(conn);
+	ended++;
+}
+
+/* How long the peer's FIN is waited for counts from when nobody reads. */
+static void test_fin_wait_2_begins_with_the_close(void **state)
+{
+	struct peer peer;
+	struct segment s;
+
+	serve(shut_and_close_late);
+	peer_connect(&peer, 1000, 7, NEAR_WRAP);
+	s = peer_wait(10);
+	assert_true(s.flags & PEER_FIN);
+	peer.rcv = s.seq + 1;
+	peer_send(&peer, PEER_ACK, NULL, 0);
+	run_ms(60100);
+	assert_int_equal(ended, 1);
+	run_ms(TCP_FIN_WAIT_TIMEOUT - 1000);
+	assert_int_equal(net_here()->n_conns, 1);
+	run_ms(3000);
+	assert_int_equal(net_here()->n_conns, 0);
+}
+
+static void close_with_a_grown_window(struct net_conn *conn, void *arg)
+{
+	shared = conn;
+	conn->pcb.rcv_max = conn->pcb.rcv_wnd = 4u * TCP_WND;
+	net_close(conn);
+	ended++;
+}
+
+/* What the peer has been told that it may send does not shrink. */
+static void test_a_close_takes_no_window_back(void **state)
+{
+	struct peer peer;
+
+	serve(close_with_a_grown_window);
+	peer_connect(&peer, 1000, 7, NEAR_WRAP);
+	assert_true(peer_wait(10).flags & PEER_FIN);
+	assert_int_equal(ended, 1);
+	assert_int_equal(shared->pcb.rcv_wnd, 4u * TCP_WND);
+}
+
 static void test_linger_throws_away_what_comes(void **state)
 {
 	struct peer peer;
@@ -623,6 +671,8 @@ int main(void)
 		T(test_linger_ends_when_the_fin_is_acknowledged),
 		T(test_linger_after_the_peers_fin_ends_in_last_ack),
 		T(test_reset_after_linger_has_ended),
+		T(test_fin_wait_2_begins_with_the_close),
+		T(test_a_close_takes_no_window_back),
 		T(test_linger_in_close_wait_is_told_by_the_last_ack),
 		T(test_linger_deadline_resets_and_is_etimedout),
 		T(test_linger_tells_a_reset_by_the_peer),

@@ -144,6 +144,24 @@ static void test_forged_acks_do_not_end_a_dial(void **state)
 	assert_int_equal(result, 0);
 }
 
+/* lwIP's mark of a timeout is for its SYN: it would keep segments from the
+ * short way. */
+static void test_a_syn_sent_again_leaves_no_mark(void **state)
+{
+	begin_dial();
+	while (seen.n_syns < 2) {
+		run_ms(100);
+		note_sent();
+	}
+	send_to_dialer(PEER_SYN | PEER_ACK, seen.iss + 1);
+	run_until_ended(10);
+	assert_int_equal(result, 0);
+	for (struct net_conn **b = net_here()->buckets;
+	     b <= net_here()->buckets + net_here()->bucket_mask; b++)
+		if (*b)
+			assert_false((*b)->pcb.flags & TF_RTO);
+}
+
 /* The fake port's flows are all shard 0's. */
 static void test_source_port_of_another_shard_is_refused(void **state)
 {
@@ -173,6 +191,7 @@ int main(void)
 		T(test_default_timeout_is_30_s),
 		T(test_wait_between_syns_doubles),
 		T(test_forged_acks_do_not_end_a_dial),
+		T(test_a_syn_sent_again_leaves_no_mark),
 		T(test_source_port_of_another_shard_is_refused),
 	};
 

@@ -25,7 +25,7 @@ static void begin(void)
 	assert_true(net_recovery_begin(ours));
 	rate = net_rate_of(ours);
 	assert_non_null(rate);
-	ours->pcb.rto_end = NET_MS(20);
+	ours->pcb.min_rtt_us = NET_MS(20);
 	ours->srtt_us = NET_MS(20) << 3;
 }
 

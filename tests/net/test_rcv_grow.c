@@ -499,11 +499,11 @@ static void test_a_slow_handshake_is_no_long_path(void **state)
 {
 	rtt_ms = 200;
 	connect_with(true);
-	assert_in_range(conn->pcb.rto_end, MS_US(200), MS_US(210));
+	assert_in_range(conn->pcb.min_rtt_us, MS_US(200), MS_US(210));
 	rtt_ms = 5;
 	for (unsigned i = 0; i < 200; i++)
 		send_for_a_trip(FIRST_WND);
-	assert_in_range(conn->pcb.rto_end, MS_US(5), MS_US(12));
+	assert_in_range(conn->pcb.min_rtt_us, MS_US(5), MS_US(12));
 	assert_in_range(window(), FIRST_WND, 4 * FIRST_WND);
 }
 
@@ -514,11 +514,11 @@ static void test_a_window_at_most_is_no_round_trip(void **state)
 	connect_with(true);
 	for (unsigned i = 0; i < 10; i++) {
 		send_for_a_trip(20 * SEG);
-		assert_in_range(conn->pcb.rto_end, MS_US(49), MS_US(52));
+		assert_in_range(conn->pcb.min_rtt_us, MS_US(49), MS_US(52));
 	}
 	while (window() < 6u << 20) {
 		send_for_a_trip(UINT32_MAX);
-		assert_in_range(conn->pcb.rto_end, MS_US(49), MS_US(52));
+		assert_in_range(conn->pcb.min_rtt_us, MS_US(49), MS_US(52));
 	}
 }
 
