@@ -107,6 +107,23 @@ static bool lists_tag(struct value v, const char *etag, bool weakly)
 	}
 }
 
+/* The same of a field, which may come in several lines (RFC 9110 5.3). */
+static bool field_lists_tag(const char *head,
+			    const struct http_request *request,
+			    enum http_field field, const char *etag,
+			    bool weakly)
+{
+	struct http_text text = request->fields[field];
+
+	do {
+		struct value v = {head + text.at, head + text.at + text.len};
+
+		if (lists_tag(v, etag, weakly))
+			return true;
+	} while (http_next_line(head, field, &text));
+	return false;
+}
+
 int http_check_conditions(const char *head, const struct http_request *request,
 			  const struct http_validators *file)
 {
@@ -114,14 +131,18 @@ int http_check_conditions(const char *head, const struct http_request *request,
 	time_t date;
 
 	if (get(head, request, HTTP_IF_MATCH, &v)) {
-		if (!lists_tag(v, file->etag, false))
+		if (!field_lists_tag(head, request, HTTP_IF_MATCH, file->etag,
+				     false))
 			return 412;
 	} else if (get_date(head, request, HTTP_IF_UNMODIFIED_SINCE, &date)) {
 		if (file->modified > date)
 			return 412;
 	}
 	if (get(head, request, HTTP_IF_NONE_MATCH, &v))
-		return lists_tag(v, file->etag, true) ? 304 : 200;
+		return field_lists_tag(head, request, HTTP_IF_NONE_MATCH,
+				       file->etag, true)
+			       ? 304
+			       : 200;
 	if (get_date(head, request, HTTP_IF_MODIFIED_SINCE, &date))
 		return file->modified <= date ? 304 : 200;
 	return 200;

@@ -395,8 +395,9 @@ static int open_site(void)
 			files->n_outside, files->outside);
 	if (files->n_broken)
 		fprintf(stderr,
-			"coronet-httpd: %u symbolic links, '%s' for one, lead "
-			"nowhere and are not served\n",
+			"coronet-httpd: %u names, '%s' for one, cannot be "
+			"opened (links that lead nowhere, sockets, what this "
+			"user may not read) and are not served\n",
 			files->n_broken, files->broken);
 	if (files->n_stale)
 		fprintf(stderr,

@@ -258,6 +258,7 @@ __attribute__((noinline)) int httpd_answer(struct httpd_shard *shard,
 	if (reply->status == 301) {
 		iov[n++] = (struct iovec){reply->file->location,
 					  strlen(reply->file->location)};
+		iov[n++] = reply->query;
 		iov[n++] = (struct iovec){"\r\n", 2};
 	}
 	iov[n++] = (struct iovec){(char *)end, strlen(end)};
@@ -328,4 +329,8 @@ void httpd_choose(struct httpd_reply *reply, const struct files *files,
 		look_up(files, request, head + request->path, &reply->file);
 	if (reply->status == 200)
 		choose_form(reply, head, request);
+	if (reply->status == 301) /* RFC 9110 10.2.2 leaves it to us */
+		reply->query = (struct iovec){(char *)head + request->path +
+						      request->path_len,
+					      request->query_len};
 }

@@ -83,6 +83,7 @@ struct httpd_reply {
 	bool body;		    /* false: its fields alone */
 	const struct file *file;    /* NULL: the status in words */
 	const struct file_body *as; /* the form of it that is sent */
+	struct iovec query;	    /* of a request for a folder: "?..." */
 	unsigned n;		    /* ranges; 0: all of it */
 	struct http_range ranges[HTTP_RANGES_MAX];
 };

@@ -204,8 +204,9 @@ static bool is_within_itself(const struct folder *folder, const struct stat *st)
 
 /*
  * A name that cannot be opened: 0, and it is left out, where a link leads out
- * of the folder, nowhere or in a circle, and where the name has just been
- * removed. One of these is no reason not to serve all the others.
+ * of the folder, nowhere or in a circle, where it is a socket or nothing that
+ * this user may read, and where the name has just been removed. One of these is
+ * no reason not to serve all the others.
  */
 static int leave_out(struct files *files, int root, const char *path, int err)
 {
@@ -216,10 +217,12 @@ static int leave_out(struct files *files, int root, const char *path, int err)
 		     path);
 		return 0;
 	}
-	if (err != -ENOENT && err != -ELOOP)
+	if (err != -ENOENT && err != -ELOOP && err != -EACCES &&
+	    err != -EPERM && err != -ENXIO && err != -ENODEV)
 		return err;
-	if (fstatat(root, path, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
-	    S_ISLNK(st.st_mode))
+	if ((err != -ENOENT && err != -ELOOP) ||
+	    (fstatat(root, path, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+	     S_ISLNK(st.st_mode)))
 		note(&files->n_broken, files->broken, sizeof(files->broken),
 		     path);
 	return 0;

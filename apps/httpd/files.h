@@ -59,7 +59,10 @@ struct files {
 	/* Symbolic links that lead out of the folder, which are left out */
 	unsigned n_outside;
 	char outside[FILES_PATH_MAX]; /* the first of them */
-	/* Those that lead nowhere or in a circle, which are left out as well */
+	/*
+	 * What cannot be opened, left out as well: links that lead nowhere or
+	 * in a circle, sockets, what this user may not read
+	 */
 	unsigned n_broken;
 	char broken[FILES_PATH_MAX];
 	/* Compressed files that are older than what they stand for */

@@ -109,13 +109,23 @@ static bool is_host(struct piece value)
 	return true;
 }
 
+/* The bytes of "http://" or "https://" that a target begins with, or 0. */
+static size_t scheme_len(struct piece p)
+{
+	if (p.len > 7 && strncasecmp(p.at, "http://", 7) == 0)
+		return 7;
+	return p.len > 8 && strncasecmp(p.at, "https://", 8) == 0 ? 8 : 0;
+}
+
 /*
- * The target's path: of "/path?query", of "http://host/path", or none for the
- * "*" of OPTIONS and the "host:port" of CONNECT (RFC 9112 3.2).
+ * The target's path: of "/path?query", of "http://host/path" or the same with
+ * https, which a proxy in front may have ended, or none for the "*" of OPTIONS
+ * and the "host:port" of CONNECT (RFC 9112 3.2).
  */
 static int parse_target(struct piece p, const char *data,
 			struct http_request *out)
 {
+	size_t scheme = scheme_len(p);
 	const char *query;
 
 	if (p.len > HTTP_TARGET_MAX)
@@ -123,15 +133,16 @@ static int parse_target(struct piece p, const char *data,
 	for (size_t i = 0; i < p.len; i++)
 		if (p.at[i] <= ' ' || p.at[i] >= 0x7f || p.at[i] == '#')
 			return -400;
-	if (p.len > 7 && strncasecmp(p.at, "http://", 7) == 0) {
-		struct piece host = {p.at + 7, 0};
+	if (scheme) {
+		struct piece host = {p.at + scheme, 0};
 
-		while (host.len < p.len - 7 && !strchr("/?", host.at[host.len]))
+		while (host.len < p.len - scheme &&
+		       !strchr("/?", host.at[host.len]))
 			host.len++;
 		if (host.len == 0 || !is_host(host))
 			return -400;
-		p.len -= 7 + host.len;
-		p.at += 7 + host.len;
+		p.len -= scheme + host.len;
+		p.at += scheme + host.len;
 	} else if (p.at[0] != '/') {
 		if (out->method == HTTP_GET || out->method == HTTP_HEAD)
 			return -400;
@@ -140,6 +151,7 @@ static int parse_target(struct piece p, const char *data,
 	query = p.len ? memchr(p.at, '?', p.len) : NULL;
 	out->path = (uint16_t)(p.at - data);
 	out->path_len = (uint16_t)(query ? (size_t)(query - p.at) : p.len);
+	out->query_len = (uint16_t)(p.len - out->path_len);
 	return 0;
 }
 
@@ -206,27 +218,27 @@ static int parse_connection(struct piece value, struct http_head *head)
 	return 0;
 }
 
+static const char *const kept_names[HTTP_KEPT_FIELDS] = {
+	[HTTP_IF_MATCH] = "if-match",
+	[HTTP_IF_NONE_MATCH] = "if-none-match",
+	[HTTP_ACCEPT_ENCODING] = "accept-encoding",
+	[HTTP_IF_MODIFIED_SINCE] = "if-modified-since",
+	[HTTP_IF_UNMODIFIED_SINCE] = "if-unmodified-since",
+	[HTTP_IF_RANGE] = "if-range",
+	[HTTP_RANGE] = "range"};
+
 /* One of those that are kept, or nothing. */
 static void keep_field(struct piece name, struct piece value, const char *data,
 		       struct http_head *head)
 {
-	static const char *const names[HTTP_KEPT_FIELDS] = {
-		[HTTP_IF_MATCH] = "if-match",
-		[HTTP_IF_NONE_MATCH] = "if-none-match",
-		[HTTP_ACCEPT_ENCODING] = "accept-encoding",
-		[HTTP_IF_MODIFIED_SINCE] = "if-modified-since",
-		[HTTP_IF_UNMODIFIED_SINCE] = "if-unmodified-since",
-		[HTTP_IF_RANGE] = "if-range",
-		[HTTP_RANGE] = "range"};
-
 	for (unsigned i = 0; i < HTTP_KEPT_FIELDS; i++) {
 		struct http_text *text = &head->request.fields[i];
 
-		if (!is(name, names[i]))
+		if (!is(name, kept_names[i]))
 			continue;
-		if (head->kept >> i & 1)
+		if ((head->kept >> i & 1) && i > HTTP_IF_NONE_MATCH)
 			*text = (struct http_text){i > HTTP_ACCEPT_ENCODING, 0};
-		else
+		else if (!(head->kept >> i & 1))
 			*text = (struct http_text){(uint16_t)(value.at - data),
 						   (uint16_t)value.len};
 		head->kept |= (uint8_t)(1u << i);
@@ -234,6 +246,34 @@ static void keep_field(struct piece name, struct piece value, const char *data,
 	}
 }
 static_assert(HTTP_KEPT_FIELDS <= 8, "a bit of `kept` each");
+
+/* The CR that ends a line of a head, which was found to be right. */
+static const char *end_of_line(const char *at)
+{
+	return memchr(at, '\r', HTTP_HEAD_MAX);
+}
+
+bool http_next_line(const char *head, enum http_field field,
+		    struct http_text *text)
+{
+	const char *at = end_of_line(head + text->at + text->len) + 2;
+
+	while (*at != '\r') {
+		const char *end = end_of_line(at);
+		const char *colon = memchr(at, ':', (size_t)(end - at));
+		struct piece value = trim(
+			(struct piece){colon + 1, (size_t)(end - colon) - 1});
+
+		if (is((struct piece){at, (size_t)(colon - at)},
+		       kept_names[field])) {
+			*text = (struct http_text){(uint16_t)(value.at - head),
+						   (uint16_t)value.len};
+			return true;
+		}
+		at = end + 2;
+	}
+	return false;
+}
 
 static int take_field(struct piece name, struct piece value, const char *data,
 		      struct http_head *head)

@@ -46,10 +46,12 @@ struct http_request {
 	bool chunked;		 /* a chunked body follows */
 	bool expects;		 /* Expect: 100-continue */
 	uint16_t path, path_len; /* absolute path without query; len 0: "*" */
+	uint16_t query_len;	 /* of "?query" right behind it */
 	uint64_t body_len;	 /* of a body that is not chunked */
 	/*
-	 * What came twice is no value: a list is not there then, the others are
-	 * empty.
+	 * What came twice: of the tags of If-Match and If-None-Match the first
+	 * line, and http_next_line() finds the others; Accept-Encoding is not
+	 * there then, the others are empty.
 	 */
 	struct http_text fields[HTTP_KEPT_FIELDS];
 };
@@ -89,6 +91,13 @@ long http_read_head(struct http_head *head, const char *data, size_t len,
 
 /* http_read_head() of a head that is here as a whole, or not at all. */
 long http_parse(const char *data, size_t len, struct http_request *out);
+
+/*
+ * The next line with this field behind *text, a value in a head that was read
+ * to its end; false: there is none.
+ */
+bool http_next_line(const char *head, enum http_field field,
+		    struct http_text *text);
 
 /*
  * Whether a head that may be incomplete or wrong is one of HEAD: the answer to

@@ -63,7 +63,7 @@ static void format_broken(const struct files *files, char out[BROKEN_MAX])
 	*out = '\0';
 	if (files->n_broken)
 		snprintf(out, BROKEN_MAX,
-			 "%u symbolic links, '%s' for one, lead nowhere",
+			 "%u names, '%s' for one, cannot be opened",
 			 files->n_broken, files->broken);
 }
 

@@ -281,6 +281,19 @@ static unsigned matches(const char *pattern, size_t len, const char *name,
 		       : 0;
 }
 
+void backend_spec_authority(const struct backend_spec *spec, unsigned port,
+			    char out[BACKEND_AUTHORITY_MAX])
+{
+	int len = (int)strcspn(spec->host, "%");
+	bool v6 = strchr(spec->host, ':') != NULL;
+	int n = snprintf(out, BACKEND_AUTHORITY_MAX, v6 ? "[%.*s]" : "%.*s",
+			 len, spec->host);
+
+	if (port != 80)
+		snprintf(out + n, BACKEND_AUTHORITY_MAX - (size_t)n, ":%u",
+			 port);
+}
+
 unsigned backend_spec_serves(const struct backend_spec *spec, const char *name)
 {
 	const char *at = spec->sni[0] ? spec->sni : NULL;

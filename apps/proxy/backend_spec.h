@@ -43,6 +43,16 @@ struct backend_spec {
 	char sni[BACKEND_SNI_MAX];     /* server names, a '|' between two */
 };
 
+/* Bytes of "[HOST]:PORT". */
+#define BACKEND_AUTHORITY_MAX (BACKEND_HOST_MAX + 9)
+
+/*
+ * What a request's Host says for a backend (RFC 9110 7.2): brackets around an
+ * IPv6 address, without its zone, and the port unless it is HTTP's.
+ */
+void backend_spec_authority(const struct backend_spec *spec, unsigned port,
+			    char out[BACKEND_AUTHORITY_MAX]);
+
 /*
  * Reads one. Returns NULL, or what was expected in its place, for
  * opts_refuse(); *out is whole only with NULL.

@@ -22,7 +22,7 @@ struct check {
 	enum backend_check kind;
 	struct net_addr addr;
 	int send_proxy;
-	char host[BACKEND_HOST_MAX];
+	char host[BACKEND_AUTHORITY_MAX];
 	char send[BACKEND_TEXT_MAX], expect[BACKEND_TEXT_MAX];
 	char answer[ANSWER_MAX];
 };
@@ -135,7 +135,7 @@ static bool prepare(struct check *check)
 	check->kind = entry->spec.check;
 	check->addr = entry->addr;
 	check->send_proxy = shard->config->opts.send_proxy;
-	snprintf(check->host, sizeof(check->host), "%s", entry->spec.host);
+	backend_spec_authority(&entry->spec, check->addr.port, check->host);
 	memcpy(check->send, entry->spec.send, sizeof(check->send));
 	memcpy(check->expect, entry->spec.expect, sizeof(check->expect));
 	return true;

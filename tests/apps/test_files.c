@@ -112,6 +112,21 @@ static void test_link_to_nothing_is_left_out(void **state)
 	expect("/broken.txt", NULL);
 }
 
+/* Of a user who may read everything, root, the file without rights is served.
+ */
+static void test_what_cannot_be_opened_is_left_out(void **state)
+{
+	assert_int_equal(mknod(in_folder("site/socket"), S_IFSOCK | 0600, 0),
+			 0);
+	write_file("site/private.txt", "private");
+	assert_int_equal(chmod(in_folder("site/private.txt"), 0), 0);
+	assert_int_equal(files_load(&files, in_folder("site"), NULL), 0);
+	assert_int_equal(files.n_broken, geteuid() == 0 ? 1 : 2);
+	expect("/note.txt", "note");
+	expect("/socket", NULL);
+	expect("/private.txt", geteuid() == 0 ? "private" : NULL);
+}
+
 static void test_root_itself_may_be_a_link(void **state)
 {
 	link_to("site", "root");
@@ -410,6 +425,7 @@ int main(void)
 		T(test_link_does_not_lead_out_of_the_folder),
 		T(test_link_within_the_folder_is_followed),
 		T(test_link_to_nothing_is_left_out),
+		T(test_what_cannot_be_opened_is_left_out),
 		T(test_root_itself_may_be_a_link),
 		T(test_folders_within_the_folder),
 		T(test_paths_are_found_by_their_length),

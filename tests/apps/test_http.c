@@ -119,7 +119,14 @@ static void test_forms_of_the_target(void **state)
 
 	assert_true(parse_text(text) > 0);
 	assert_int_equal(r.path_len, 2);
-	assert_memory_equal(text + r.path, "/p", 2);
+	assert_int_equal(r.query_len, 2);
+	assert_memory_equal(text + r.path, "/p?q", 4);
+	assert_true(parse_text("GET HTTPS://h:443/p HTTP/1.1\r\n" H "\r\n") >
+		    0);
+	assert_int_equal(r.path_len, 2);
+	assert_int_equal(r.query_len, 0);
+	assert_int_equal(parse_text("GET https:///p HTTP/1.1\r\n" H "\r\n"),
+			 -400);
 	assert_true(parse_text("GET http://h HTTP/1.1\r\n" H "\r\n") > 0);
 	assert_int_equal(r.path_len, 0);
 	assert_true(parse_text("OPTIONS * HTTP/1.1\r\n" H "\r\n") > 0);

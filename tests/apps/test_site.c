@@ -440,7 +440,7 @@ static void test_link_to_nothing_while_served(void **state)
 		await_sites(1);
 	assert_int_equal(lines_said("", &has), told); /* the caller has */
 	assert_int_equal(symlink("nothing", in_folder("site/second")), 0);
-	told = await_line("2 symbolic links");
+	told = await_line("2 names");
 	write_file("site/new.txt", "new");
 	site_use(&here, await_next());
 	assert_non_null(find(&here.site->files, "/new.txt"));

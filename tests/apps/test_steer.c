@@ -206,6 +206,25 @@ static void test_a_flood_of_sources_harms_no_busy_one_for_long(void **state)
 
 static struct backend_spec spec;
 
+static void expect_authority(const char *backend, const char *authority)
+{
+	struct backend_spec parsed;
+	char out[BACKEND_AUTHORITY_MAX];
+
+	assert_null(backend_spec_parse(backend, &parsed));
+	backend_spec_authority(&parsed, parsed.port, out);
+	assert_string_equal(out, authority);
+}
+
+static void test_the_host_of_a_check(void **state)
+{
+	expect_authority("10.9.0.1:80", "10.9.0.1");
+	expect_authority("10.9.0.1:8080", "10.9.0.1:8080");
+	expect_authority("[fd00::1]:80", "[fd00::1]");
+	expect_authority("[fd00::1]:65535", "[fd00::1]:65535");
+	expect_authority("web.example:9001", "web.example:9001");
+}
+
 static void test_a_backend_with_all_its_keys(void **state)
 {
 	assert_null(backend_spec_parse(
@@ -323,6 +342,7 @@ int main(void)
 		cmocka_unit_test(test_a_source_is_an_ipv6_64),
 		cmocka_unit_test(
 			test_a_flood_of_sources_harms_no_busy_one_for_long),
+		cmocka_unit_test(test_the_host_of_a_check),
 		cmocka_unit_test(test_a_backend_with_all_its_keys),
 		cmocka_unit_test(test_what_is_no_backend_is_refused),
 		cmocka_unit_test(test_a_refused_option_can_be_caught),

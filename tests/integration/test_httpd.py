@@ -342,6 +342,7 @@ def like_nginx_by_curl(env):
     with Nginx(env, "127.0.0.1", 8080, root=root, gzip_static=True), serve(env, "--root", root):
         for words in (["/note.bin"], ["-r", "0-99", "/note.bin"], ["-r", "0-0,-1", "/note.bin"],
                       ["--compressed", "/style.css"], ["-L", "/sub"],
+                      ["-L", "/sub?a=b&c"],
                       ["--path-as-is", "/sub/../note.bin"], ["--path-as-is", "/../../etc/passwd"],
                       ["-I", "/note.bin"], ["-z", MODIFIED_TEXT, "/note.bin"],
                       ["-z", f"-{MODIFIED_TEXT}", "/note.bin"], ["-C", "5000", "/note.bin"],
@@ -349,14 +350,16 @@ def like_nginx_by_curl(env):
             told = []
             for place in ("http://127.0.0.1:8080", f"http://{HOST}"):
                 done = subprocess.run(
-                    ["curl", "-s", "-o", "-", "-w", "%{http_code} %{num_redirects};", "--max-time",
+                    ["curl", "-s", "-o", "-", "-w",
+                     "%{http_code} %{num_redirects} %{url_effective};", "--max-time",
                      str(PATIENCE), *(place + word if word.startswith("/") else word
                                       for word in words)],
                     check=False, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
-                told.append((done.returncode, done.stdout))
+                told.append((done.returncode, done.stdout.replace(place.encode(), b"")))
             if "-I" in words or b"400 " in told[0][1] or b"0-0,-1" in " ".join(words).encode():
                 # Fields, error pages and boundaries are each server's own.
-                told = [(status, output.rpartition(b"\n")[2][-6:]) for status, output in told]
+                told = [(status, output.rpartition(b"\n")[2].split()[0][-3:])
+                        for status, output in told]
             check(told[0] == told[1], f"{words}: nginx {told[0]!r:.300}, ours {told[1]!r:.300}")
 
 
