@@ -416,6 +416,7 @@ static int plug(unsigned index, char *err, size_t err_len)
 	char args[ARG_LEN], reason[256], inner[GLUE_PATH_MAX];
 	struct glue_captured log;
 	uint16_t taken;
+	mode_t mask;
 	int rc;
 
 	eal.queues[index] = glue_queues_wanted(link);
@@ -443,7 +444,9 @@ static int plug(unsigned index, char *err, size_t err_len)
 	if (link->kind == GLUE_LINK_AF_XDP)
 		prepare_xdp();
 	glue_capture_start(&log);
+	mask = umask(0177); /* DPDK's socket is ours alone until it is hidden */
 	rc = rte_eal_hotplug_add("vdev", eal.devices[index], args);
+	umask(mask);
 	glue_capture_end(&log);
 	glue_capture_line(&log, reason, sizeof(reason));
 	if (rc < 0)
@@ -452,7 +455,9 @@ static int plug(unsigned index, char *err, size_t err_len)
 				 reason);
 	if (!serves)
 		return 0;
-	rc = glue_memif_serve(index, link->name, inner, eal.queues[index]);
+	rc = glue_memif_serve(index, link->name, inner,
+			      link->mode ? link->mode : 0600,
+			      eal.queues[index]);
 	if (rc < 0)
 		return glue_fail(err, err_len, rc, "link memif:%s: %s",
 				 link->name, strerror(-rc));

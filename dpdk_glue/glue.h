@@ -64,7 +64,8 @@ struct glue_link {
 	char name[GLUE_PATH_MAX];  /* path, interface, address, port */
 	char name2[GLUE_PATH_MAX]; /* pcap: the file written */
 	bool server;		   /* memif and vhost: who makes the socket */
-	unsigned queue_size;	   /* descriptors a ring; 0: the default */
+	uint16_t mode; /* of a memif server's socket; 0: the owner's alone */
+	unsigned queue_size; /* descriptors a ring; 0: the default */
 	unsigned queues; /* queue pairs; 0: as many as shards and port allow */
 	enum glue_csum_mode csum;
 	enum glue_tso_mode tso;
@@ -74,9 +75,9 @@ struct glue_link {
 
 /*
  * Reads "KIND:NAME[,key=value...]" into *out. Keys: role=server|client
- * (memif, vhost), queue=N (a power of two, 64 to 16384), queues=N (1 to what
- * the kind of link has at most), vlan=N (1 to 4094), csum=auto|hw|sw|trust,
- * tso=auto|on|off, mac=xx:xx:xx:xx:xx:xx.
+ * (memif, vhost), mode=OCTAL (memif servers, 600 to 777), queue=N (a power of
+ * two, 64 to 16384), queues=N (1 to what the kind of link has at most), vlan=N
+ * (1 to 4094), csum=auto|hw|sw|trust, tso=auto|on|off, mac=xx:xx:xx:xx:xx:xx.
  *
  * A link with vlan=N takes only frames with that 802.1Q tag, whatever their
  * priority, and puts it on all that it sends, with priority 0; the stack above

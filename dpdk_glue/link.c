@@ -126,6 +126,18 @@ static int parse_vlan(const char *value, uint16_t *out)
 	return 0;
 }
 
+static int parse_mode(const char *value, uint16_t *out)
+{
+	char *end;
+	unsigned long mode = strtoul(value, &end, 8);
+
+	if (*value < '0' || *value > '7' || *end || mode > 0777 ||
+	    (mode & 0600) != 0600)
+		return -EINVAL;
+	*out = (uint16_t)mode;
+	return 0;
+}
+
 static int parse_mac(const char *value, uint8_t *mac)
 {
 	unsigned b[6];
@@ -164,6 +176,11 @@ static int parse_key(const char *text, const char *key, const char *value,
 		if (link->server || strcmp(value, "client") == 0)
 			return 0;
 		expected = "server or client";
+	} else if (strcmp(key, "mode") == 0 && link->kind == GLUE_LINK_MEMIF) {
+		if (parse_mode(value, &link->mode) == 0)
+			return 0;
+		expected = "the mode of the server's socket, 600 to 777, as in "
+			   "660";
 	} else if (strcmp(key, "queue") == 0) {
 		if (parse_queue(value, &link->queue_size) == 0)
 			return 0;
@@ -214,7 +231,10 @@ static int parse_key(const char *text, const char *key, const char *value,
 				 "csum=auto|hw|sw|trust, tso=auto|on|off and "
 				 "mac=ADDRESS",
 				 text, key, kind->name,
-				 kind->has_role ? "role=server|client, " : "");
+				 link->kind == GLUE_LINK_MEMIF
+					 ? "role=server|client, mode=OCTAL, "
+				 : kind->has_role ? "role=server|client, "
+						  : "");
 	}
 	return glue_fail(err, err_len, -EINVAL,
 			 "link '%s': %s is '%s'; expected %s", text, key, value,

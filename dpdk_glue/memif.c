@@ -99,7 +99,7 @@ unsigned glue_memif_ask(const char *path)
 }
 
 int glue_memif_serve(unsigned index, const char *path, const char *inner_path,
-		     unsigned n_queues)
+		     mode_t mode, unsigned n_queues)
 {
 	struct service *service = calloc(1, sizeof(*service));
 	int err;
@@ -110,7 +110,7 @@ int glue_memif_serve(unsigned index, const char *path, const char *inner_path,
 	}
 	service->index = index;
 	pthread_mutex_init(&service->lock, NULL);
-	err = glue_relay_open(&service->relay, path, inner_path);
+	err = glue_relay_open(&service->relay, path, inner_path, mode);
 	if (err < 0)
 		goto free_service;
 	service->relay.n_queues = n_queues;

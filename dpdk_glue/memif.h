@@ -22,11 +22,11 @@
 
 /*
  * DPDK listens at inner_path; clients of links[index] are to find it at path,
- * and be told of n_queues. Returns 0 or
+ * and be told of n_queues; the file there has this mode. Returns 0 or
  * -errno: of a socket call, -EAGAIN or -ENOMEM (no thread).
  */
 int glue_memif_serve(unsigned index, const char *path, const char *inner_path,
-		     unsigned n_queues);
+		     mode_t mode, unsigned n_queues);
 
 /*
  * A server's device, which is told how many queues each client has, until it is

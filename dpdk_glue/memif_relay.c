@@ -170,7 +170,8 @@ static int publish(struct glue_relay *relay, int fd)
 	strcpy(addr.sun_path, relay->new_path);
 	if (bind(fd, (struct sockaddr *)&addr, sizeof(addr)) < 0)
 		return -errno;
-	if (listen(fd, GLUE_RELAY_CLIENTS) < 0 ||
+	if (chmod(relay->new_path, relay->mode) < 0 ||
+	    listen(fd, GLUE_RELAY_CLIENTS) < 0 ||
 	    stat(relay->new_path, &st) < 0 ||
 	    link(relay->new_path, relay->path) < 0)
 		err = errno == EEXIST ? -EADDRINUSE : -errno;
@@ -277,7 +278,7 @@ int glue_relay_inner_path(const char *path, char *out)
 }
 
 int glue_relay_open(struct glue_relay *relay, const char *path,
-		    const char *inner_path)
+		    const char *inner_path, mode_t mode)
 {
 	int err;
 
@@ -285,6 +286,7 @@ int glue_relay_open(struct glue_relay *relay, const char *path,
 	relay->listener = relay->probe = -1;
 	for (unsigned i = 0; i < GLUE_RELAY_CLIENTS; i++)
 		relay->clients[i].outer = relay->clients[i].inner = -1;
+	relay->mode = mode;
 	snprintf(relay->path, sizeof(relay->path), "%s", path);
 	snprintf(relay->new_path, sizeof(relay->new_path), "%s", inner_path);
 	relay->inner_file = open(inner_path, O_PATH | O_CLOEXEC);

@@ -52,7 +52,8 @@ struct glue_relay {
 	int inner_file; /* O_PATH of DPDK's socket, which has no name */
 	int probe;	/* connection that fetches DPDK's greeting, or -1 */
 	bool greeting_known;
-	dev_t dev; /* of our file at the path */
+	mode_t mode; /* of our file at the path */
+	dev_t dev;
 	ino_t ino;
 	uint8_t greeting[GLUE_RELAY_MESSAGE];
 	struct glue_relay_client clients[GLUE_RELAY_CLIENTS];
@@ -82,12 +83,12 @@ int glue_relay_inner_path(const char *path, char *out);
 
 /*
  * Takes over from DPDK, which listens at inner_path: removes that name and
- * listens at path, by way of inner_path. Both strings are copied. Returns 0 or
- * -errno of the call that failed; nothing is held then, and inner_path is gone
- * all the same.
+ * listens at path, whose file has this mode, by way of inner_path. Both strings
+ * are copied. Returns 0 or -errno of the call that failed; nothing is held
+ * then, and inner_path is gone all the same.
  */
 int glue_relay_open(struct glue_relay *relay, const char *path,
-		    const char *inner_path);
+		    const char *inner_path, mode_t mode);
 
 /*
  * What the relay at a path says of its queues: it is asked for its greeting,

@@ -286,11 +286,20 @@ static void *write_main(void *arg)
 static int compile(struct glue_pcap *pcap, const char *text, char *err,
 		   size_t err_len)
 {
+	const char *name;
+	size_t len;
 	pcap_t *dead;
 	int rc = 0;
 
 	if (!text || !*text)
 		return 0;
+	len = glue_filter_find_name(text, &name);
+	if (len)
+		return glue_fail(err, err_len, -EINVAL,
+				 "capture: the filter '%s': '%.*s' is no word "
+				 "of filters, and names of hosts are not "
+				 "looked up; write the address",
+				 text, (int)len, name);
 	dead = pcap_open_dead(DLT_EN10MB, 65535);
 	if (!dead)
 		return glue_fail(err, err_len, -ENOMEM,

@@ -22,3 +22,9 @@ void glue_pcap_rx(struct glue_pcap *pcap, uint16_t port, uint16_t queue,
 /* rte_eth_tx_burst(), and copies of what the port took. */
 uint16_t glue_pcap_tx(struct glue_pcap *pcap, uint16_t port, uint16_t queue,
 		      struct rte_mbuf **bufs, uint16_t want);
+
+/*
+ * The first name of a host in a filter: its length, with *name where it begins;
+ * 0: there is none (pcap_filter.c).
+ */
+size_t glue_filter_find_name(const char *text, const char **name);

@@ -90,7 +90,7 @@ static void abort_for(struct net_conn *conn, enum net_end why)
 
 static void close_now(struct net_conn *conn)
 {
-	uint32_t window, rcv_wnd;
+	uint32_t window, rcv_wnd = 0;
 
 	if (conn->pcb_live && unread_behind_fin(conn)) {
 		abort_for(conn, NET_END_UNREAD);

@@ -64,9 +64,8 @@ static const struct argp_option options[] = {
 	{"link", OPT_LINK, "KIND:NAME[,KEY=VALUE...]", 0,
 	 "The NIC: memif:PATH, tap:NAME, vhost:PATH, af_packet:IFACE, "
 	 "af_xdp:IFACE, pci:ADDRESS, port:NAME, ring:NAME or pcap:IN,OUT; keys "
-	 "role=, "
-	 "queue=, queues=, vlan=, csum=, tso=, mac= (repeatable); list prints "
-	 "what this machine has",
+	 "role=, mode=, queue=, queues=, vlan=, csum=, tso=, mac= "
+	 "(repeatable); list prints what this machine has",
 	 1},
 	{"addr", OPT_ADDR, "ADDRESS/BITS", 0,
 	 "An address of the stack, as in 10.9.0.1/16 or fd00::1/64, on the "

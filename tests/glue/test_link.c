@@ -58,6 +58,10 @@ static void test_each_kind_is_read(void **state)
 	assert_int_equal(link.kind, GLUE_LINK_AF_XDP);
 	accepts("ring:r0");
 	assert_int_equal(link.kind, GLUE_LINK_RING);
+	accepts("memif:/e,role=server,mode=660");
+	assert_int_equal(link.mode, 0660);
+	accepts("memif:/e,role=server");
+	assert_int_equal(link.mode, 0);
 	accepts("port:net_bonding0");
 	assert_int_equal(link.kind, GLUE_LINK_PORT);
 	assert_string_equal(link.name, "net_bonding0");
@@ -181,6 +185,10 @@ static void test_wrong_links_are_refused_with_a_reason(void **state)
 	refuses("tap:t0,csum=trust", "af_packet and af_xdp alone");
 	refuses("memif:/e,tso=hw", "auto, on or off");
 	refuses("pcap:in.pcap", "is missing");
+	refuses("memif:/e,mode=060", "mode of the server's socket");
+	refuses("memif:/e,mode=1777", "mode of the server's socket");
+	refuses("memif:/e,mode=rw", "mode of the server's socket");
+	refuses("vhost:/e,mode=660", "unknown key 'mode'");
 	refuses("pci:nonsense", "PCI address");
 	refuses("pci:0000:03:00", "PCI address");
 	refuses("pci:0000:03:00.1x", "PCI address");

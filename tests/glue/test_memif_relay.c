@@ -122,6 +122,7 @@ static int accepts(void)
 
 static int setup(void **state)
 {
+	struct stat st;
 	int probe;
 
 	listened_late = false;
@@ -131,7 +132,9 @@ static int setup(void **state)
 	snprintf(path, sizeof(path), "%s/e.sock", folder);
 	assert_int_equal(glue_relay_inner_path(path, inner), 0);
 	server = serve(inner);
-	assert_int_equal(glue_relay_open(&relay, path, inner), 0);
+	assert_int_equal(glue_relay_open(&relay, path, inner, 0640), 0);
+	assert_int_equal(stat(path, &st), 0);
+	assert_int_equal(st.st_mode & 0777, 0640);
 	probe = accepts();
 	assert_true(probe >= 0);
 	say(probe, HELLO, 7);

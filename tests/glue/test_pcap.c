@@ -197,6 +197,37 @@ static void test_filters_choose(void **state)
 }
 
 /* Those that rte_bpf of DPDK 22.11 gets wrong, or falls over. */
+static void test_names_of_hosts_are_not_looked_up(void **state)
+{
+	static const char *const right[] = {
+		"host 10.9.0.1 and tcp port 80",
+		"ip6 host fd00:9::1 or net 10.0.0.0/8",
+		"ether host 02:00:00:00:00:fe",
+		"tcp port http or portrange 1-1024",
+		"len - 4 > 100 and ip[2:2]-20 != 0",
+		"tcp[tcpflags] & (tcp-syn|tcp-fin) != 0 && ip proto \\tcp",
+		"icmp[icmptype] = icmp-timxceed and not vlan 7",
+		"less 100 || greater 0x20",
+	};
+	static const char *const wrong[] = {
+		"host gateway.example", "tcp and src peer1",
+		"dst net office",	"host 10.9.0.1 or backend",
+		"host 3com.example",	"host face",
+	};
+	struct glue_pcap pcap = {0};
+
+	for (size_t i = 0; i < RTE_DIM(right); i++) {
+		if (compile(&pcap, right[i], error, sizeof(error)) < 0)
+			fail_msg("%s", error);
+		pcap_freecode(&pcap.filter);
+	}
+	for (size_t i = 0; i < RTE_DIM(wrong); i++) {
+		assert_int_equal(compile(&pcap, wrong[i], error, sizeof(error)),
+				 -EINVAL);
+		assert_non_null(strstr(error, "not looked up"));
+	}
+}
+
 static void test_filters_on_tcp_flags(void **state)
 {
 	uint8_t syn[54] = {
@@ -439,6 +470,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_both_directions_are_in_the_file),
 		cmocka_unit_test(test_filters_choose),
+		cmocka_unit_test(test_names_of_hosts_are_not_looked_up),
 		cmocka_unit_test(test_filters_on_tcp_flags),
 		cmocka_unit_test(test_packets_are_bounded),
 		cmocka_unit_test(test_bytes_are_bounded),
