@@ -119,7 +119,9 @@ def levels_at_the_start(env):
     lines = server.output("stderr").splitlines()
     check(len(lines) < 2000, f"{len(lines)} lines")
     check(any(re.search(r" held=[1-9]\d*$", line) for line in lines), "nobody says how many")
-    all_match(lines, OPENED, CLOSED, r"coronet\.listen: event=\w+ local=\*:7777 shard=0")
+    # Where this machine has no time to read the pipe, lines are dropped, and that is said.
+    all_match(lines, OPENED, CLOSED, r"coronet\.listen: event=\w+ local=\*:7777 shard=0",
+              r"coronet: \d+ lines of the log were dropped here: it took no more")
 
 
 def wrong_words(env):
