@@ -126,8 +126,12 @@ def whole(env, number, options):
     check_times(ours, kernels)
     equal(ours["ca_state"], 0, "state of congestion control")
     # A probe for a tail may come on top, at either end, of a machine that is busy.
-    equal(ours["data_segs_out"], kernels["data_segs_in"], "segments of data from us")
-    equal(ours["data_segs_in"], kernels["data_segs_out"], "segments of data to us")
+    for sender, receiver, way in ((ours, kernels, "from us"), (kernels, ours, "to us")):
+        late = sender["data_segs_out"] - receiver["data_segs_in"]
+        # What is sent again may be under way at one look, or be sent between the two.
+        check(-1 <= late <= sender["total_retrans"],
+              f"segments of data {way}: {sender['data_segs_out']}, {receiver['data_segs_in']} came; "
+              f"{sender['total_retrans']} were sent again")
     equal(ours["delivered"], ours["data_segs_out"] - ours["total_retrans"] + ours["dsack_dups"],
           "delivered")
     check(abs(ours["segs_out"] - kernels["segs_in"]) <= 3, f"{ours}\n{kernels}")

@@ -119,6 +119,7 @@ struct draw {
 	uint32_t read_until; /* bytes; then it stops reading */
 	enum ending ending;
 	int64_t linger, deadline, cancel_at;
+	int64_t drop_at; /* an operator's reset; 0: none */
 	bool keepalive, nagle;
 	bool watched;	      /* no coroutine, but callbacks */
 	const char *cc;	      /* its congestion control */
@@ -273,6 +274,7 @@ struct flow {
 	uint32_t isn;	    /* the peer's */
 	uint32_t stack_isn; /* the stack's, once known */
 	bool known_isn;
+	bool dropped;	   /* as d->drop_at says */
 	bool scaled, sack; /* agreed */
 	unsigned stack_scale, stack_mss;
 	unsigned syns;

@@ -378,6 +378,7 @@ static unsigned causes_of(int err)
 	case -EHOSTUNREACH:
 		return BY_SILENCE;
 	case -ECANCELED:
+	case -ECONNABORTED: /* dropped by an operator */
 	case -ENOTCONN:
 		return BY_APP;
 	default:

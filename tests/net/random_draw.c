@@ -320,6 +320,9 @@ void draw_life(uint64_t seed, bool sender, struct life_draw *out)
 	for (unsigned i = 0; i < out->n_flows; i++)
 		draw_stamps(&rng, &out->flow[i]);
 	out->ts_off = rng_chance(&rng, 100);
+	for (unsigned i = 0; i < out->n_flows; i++)
+		if (!bulk_lives && rng_chance(&rng, 100))
+			out->flow[i].drop_at = log_us(&rng, 100, 10000000);
 	if (bulk_lives)
 		out->mtu = 1500;
 }
@@ -380,11 +383,12 @@ static void print_flow(const struct draw *d, unsigned index)
 	       d->cc, d->pace, d->ecn, d->marks[TO_STACK], d->marks[TO_PEER],
 	       d->ecn_lies);
 	printf("  its end: %s%s%s, linger %.0f ms, deadline %.0f ms, cancel "
-	       "%.0f ms, keepalive %d, nagle %d\n",
+	       "%.0f ms, dropped at %.0f ms, keepalive %d, nagle %d\n",
 	       d->watched ? "watched" : endings[d->ending],
 	       d->shut_wr ? ", shuts writing" : "",
 	       d->shut_rd ? ", shuts reading" : "", ms(d->linger),
-	       ms(d->deadline), ms(d->cancel_at), d->keepalive, d->nagle);
+	       ms(d->deadline), ms(d->cancel_at), ms(d->drop_at), d->keepalive,
+	       d->nagle);
 }
 
 void draw_print(const struct life_draw *draw)

@@ -151,6 +151,25 @@ static void cancel(struct flow *flow)
 	net_cancel(flow->app.conn);
 }
 
+static int64_t drop_due(const struct flow *flow)
+{
+	if (!flow->d->drop_at || flow->dropped || !flow->app.conn)
+		return NEVER;
+	return life.start + flow->d->drop_at;
+}
+
+/* An operator's reset, as of `coronet-ctl drop`. */
+static void drop(struct flow *flow)
+{
+	struct net_conn *conn = flow->app.conn;
+
+	if (fake_now_ns < drop_due(flow))
+		return;
+	flow->dropped = true;
+	flow->watch.causes |= BY_APP;
+	net_conn_drop(conn);
+}
+
 static int64_t next_event(void)
 {
 	int64_t next = path_next();
@@ -164,6 +183,7 @@ static int64_t next_event(void)
 	for (unsigned i = 0; i < life.draw.n_flows; i++) {
 		next = earlier(next, peer_due(&life.flows[i]));
 		next = earlier(next, cancel_due(&life.flows[i]));
+		next = earlier(next, drop_due(&life.flows[i]));
 	}
 	next = earlier(next, fake_now_ns + SECOND);
 	return next > fake_now_ns ? next : fake_now_ns + 1000;
@@ -179,6 +199,7 @@ static void step(void)
 	for (unsigned i = 0; i < life.draw.n_flows; i++) {
 		peer_run(&life.flows[i]);
 		cancel(&life.flows[i]);
+		drop(&life.flows[i]);
 	}
 	in = life.frames - before;
 	before = in / GLUE_BURST; /* a round takes one */
