@@ -16,6 +16,7 @@
 
 #include "dpdk_glue/link_watch.h"
 #include "dpdk_glue/memif.h"
+#include "dpdk_glue/pci.h"
 #include "dpdk_glue/tap.h"
 
 #define POOL_DEFAULT 12288 /* frames, of all shards together */
@@ -216,14 +217,31 @@ static int node_of_cpu(int cpu)
 	return SOCKET_ID_ANY;
 }
 
-/* On the node of the shard's CPU, or, if that has no memory, on another. */
+/* Where the frames lie: at the card, or, of a virtual device, at the CPU. */
+static int memory_node(const struct glue_device *device, unsigned shard)
+{
+	return device->node >= 0 ? device->node
+				 : node_of_cpu(glue_eal_lcore(shard));
+}
+
+static int node_of_card(const struct glue_link *link)
+{
+	struct glue_pci_device card;
+
+	if (link->kind != GLUE_LINK_PCI)
+		return -1;
+	glue_pci_read("", link->name, &card);
+	return card.node;
+}
+
+/* On the node that suits, or, if that has no memory, on another. */
 static struct rte_mempool *shard_pool(const struct glue_device *device,
 				      unsigned shard)
 {
 	unsigned n_frames =
 		pool_frames(device->link, device->asked_frames,
 			    device->n_shards, device->n_queues, shard);
-	int node = node_of_cpu(glue_eal_lcore(shard));
+	int node = memory_node(device, shard);
 	struct rte_mempool *pool;
 	char name[32];
 
@@ -435,6 +453,28 @@ static void add_reason(const struct glue_device *device,
 		snprintf(err + used, err_len - used, " (%s)", line);
 }
 
+/*
+ * Frames of a card on one NUMA node that a CPU of another handles cross the
+ * bridge between the two.
+ */
+static void warn_of_far_cpus(const struct glue_device *device)
+{
+	int card = device->node;
+
+	for (unsigned i = 0; card >= 0 && i < device->n_shards; i++) {
+		int cpu = glue_eal_lcore(i), node = node_of_cpu(cpu);
+
+		if (node < 0 || node == card)
+			continue;
+		glue_log_line("link %s:%s: the card is on NUMA node %d, and "
+			      "shard %u's CPU %d on node %d; choose a CPU of "
+			      "node %d (--lcores)",
+			      glue_link_kind_name(device->link->kind),
+			      device->link->name, card, i, cpu, node, card);
+		return; /* one line is enough */
+	}
+}
+
 static int open_device(struct glue_device *device, char *err, size_t err_len)
 {
 	struct glue_captured log;
@@ -458,6 +498,7 @@ static int open_device(struct glue_device *device, char *err, size_t err_len)
 	if (device->link->kind == GLUE_LINK_TAP)
 		glue_tap_watch(device);
 	glue_link_watch(device);
+	warn_of_far_cpus(device);
 	return 0;
 }
 
@@ -515,6 +556,7 @@ static int get_locked(unsigned index, const struct glue_port_conf *conf,
 	device->id = id;
 	device->index = index;
 	device->link = link;
+	device->node = node_of_card(link);
 	device->mtu = conf->mtu;
 	device->n_ring = ring_size(link);
 	device->asked_frames = conf->n_frames;

@@ -46,6 +46,7 @@ struct glue_device {
 	struct rte_ring **tx_rings; /* and frames it sends for others */
 
 	unsigned index; /* of the link */
+	int node;	/* NUMA, of a card; -1: of no one in particular */
 	unsigned n_open;
 	const struct glue_link *link;
 	unsigned mtu;

@@ -48,7 +48,7 @@ RUNS = [("vfio-pci with an IOMMU", True, ("", "--shards 2", "--shards 3", "mac=0
         ("uio_pci_generic", False, ("", "--shards 3"))]
 
 REFUSED = "e1000e"
-PULLED = 30  # the slot of a card that is pulled out
+PULLED = 30  # the slot of a card that is pulled out, and on another NUMA node
 # What a program says, and ends, where a card cannot be used: a command of the guest, in which
 # ECHO is coronet-echo on the card and AS_USER runs it without privileges.
 REFUSALS = [
@@ -181,7 +181,10 @@ class Guest:
         run("ip", "netns", "add", self.namespace)
         words = ["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
                  "-machine", "q35,kernel-irqchip=off", "-accel", "tcg,thread=multi", "-cpu", "max",
-                 "-smp", "2", "-m", "1536", "-kernel", kernel(folder / "kernel"),
+                 "-smp", "2", "-m", "1536",
+                 "-object", "memory-backend-ram,id=m0,size=1024M",
+                 "-object", "memory-backend-ram,id=m1,size=512M",
+                 "-numa", "node,memdev=m0,cpus=0", "-numa", "node,memdev=m1,cpus=1", "-kernel", kernel(folder / "kernel"),
                  "-initrd", folder / "initrd", "-serial", f"file:{folder}/console",
                  "-chardev", f"socket,id=agent,path={folder}/agent,server=on,wait=off",
                  "-serial", "chardev:agent", "-append",
@@ -193,7 +196,8 @@ class Guest:
             words += self.add_card(self.slot(model), TAP_QUEUES.get(model, 1), model in SUMS,
                                    f"{MODELS[model]},addr={self.slot(model)}")
         if iommu:  # a card that can be pulled out
-            words += ["-device", "pcie-root-port,id=outer,chassis=1,addr=0x1e",
+            words += ["-device", "pxb-pcie,id=far,bus_nr=64,numa_node=1",
+                      "-device", "pcie-root-port,id=outer,bus=far,chassis=1",
                       "-monitor", f"unix:{folder}/monitor,server=on,wait=off",
                       *self.add_card(PULLED, 1, False, "e1000e,bus=outer,id=pulled")]
         self.qemu = subprocess.Popen(
@@ -363,7 +367,7 @@ def answer_lines():
 
 
 def address_of(slot):
-    return f"0000:{'01:00' if slot == PULLED else f'00:{slot:02x}'}.0"
+    return f"0000:{'41:00' if slot == PULLED else f'00:{slot:02x}'}.0"
 
 
 def link_of(slot, key=""):
@@ -435,7 +439,8 @@ def check_life(guest, model):
             raise Failure(f"never '{pattern}'")
 
     try:
-        with guest.echo(f"{link_of(slot)} {link_of(PULLED)}") as told:
+        with guest.echo(f"{link_of(slot)} {link_of(PULLED)} --lcores 0") as told:
+            await_line("the card is on NUMA node 1, and shard 0.s CPU 0 on node 0")
             for which in (slot, PULLED):
                 echoes(which)
             guest.command(f"set_link nic{slot} off")
