@@ -416,7 +416,7 @@ static int plug(unsigned index, char *err, size_t err_len)
 	char args[ARG_LEN], reason[256], inner[GLUE_PATH_MAX];
 	struct glue_captured log;
 	uint16_t taken;
-	mode_t mask;
+	mode_t mask = 0;
 	int rc;
 
 	eal.queues[index] = glue_queues_wanted(link);
@@ -444,9 +444,11 @@ static int plug(unsigned index, char *err, size_t err_len)
 	if (link->kind == GLUE_LINK_AF_XDP)
 		prepare_xdp();
 	glue_capture_start(&log);
-	mask = umask(0177); /* DPDK's socket is ours alone until it is hidden */
+	if (serves) /* DPDK's socket is ours alone until it is hidden */
+		mask = umask(0177);
 	rc = rte_eal_hotplug_add("vdev", eal.devices[index], args);
-	umask(mask);
+	if (serves)
+		umask(mask);
 	glue_capture_end(&log);
 	glue_capture_line(&log, reason, sizeof(reason));
 	if (rc < 0)
