@@ -41,8 +41,8 @@ struct access_log {
 	_Atomic uint64_t unwritten; /* lines that could not be written */
 	uint64_t told;		    /* lost lines that have been said */
 	char host[64];
-	size_t len; /* bytes of the batch */
-	unsigned lines;
+	size_t len; /* bytes of the batch, */
+	bool torn;  /* which begins within a line: the file has its start */
 	char batch[BATCH_MAX];
 	unsigned n_rings;
 	struct ring rings[];
@@ -138,27 +138,63 @@ size_t access_log_format(const struct access_record *r, int64_t wall_ns,
 
 /* ---- writing, on the thread ---- */
 
-static bool write_all(int fd, const char *data, size_t len)
+/* How much was taken, from the beginning. */
+static size_t write_most(int fd, const char *data, size_t len)
 {
-	while (len) {
-		ssize_t n = write(fd, data, len);
+	size_t done = 0;
+
+	while (done < len) {
+		ssize_t n = write(fd, data + done, len - done);
 
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n <= 0)
-			return false;
-		data += n;
-		len -= (size_t)n;
+			break;
+		done += (size_t)n;
 	}
-	return true;
+	return done;
+}
+
+static void count_unwritten(struct access_log *log, const char *data,
+			    size_t len)
+{
+	uint64_t lines = 0;
+
+	for (size_t i = 0; i < len; i++)
+		lines += data[i] == '\n';
+	atomic_fetch_add(&log->unwritten, lines);
+}
+
+/*
+ * A file that takes no more, as on a full disk, may have taken a part of a
+ * line: the rest of that one is kept, to be written before any other.
+ */
+static void keep_rest(struct access_log *log, size_t done)
+{
+	const char *rest = log->batch + done;
+	size_t len = log->len - done, keep = 0;
+
+	if (done ? rest[-1] != '\n' : log->torn)
+		keep = (size_t)((const char *)memchr(rest, '\n', len) - rest) +
+		       1;
+	count_unwritten(log, rest + keep, len - keep);
+	memmove(log->batch, rest, keep);
+	log->len = keep;
+	log->torn = keep > 0;
 }
 
 static void flush(struct access_log *log)
 {
-	if (log->len && !write_all(log->fd, log->batch, log->len))
-		atomic_fetch_add(&log->unwritten, log->lines);
+	size_t done = write_most(log->fd, log->batch, log->len);
+
+	if (done < log->len && log->path) {
+		keep_rest(log, done);
+		return;
+	}
+	if (done < log->len)
+		atomic_fetch_add(&log->unwritten, 1);
 	log->len = 0;
-	log->lines = 0;
+	log->torn = false;
 }
 
 static void put_line(struct access_log *log, const char *line, size_t len,
@@ -166,7 +202,7 @@ static void put_line(struct access_log *log, const char *line, size_t len,
 {
 	if (log->path) {
 		if (log->len + len > sizeof(log->batch))
-			flush(log);
+			flush(log); /* leaves less than a line */
 		memcpy(log->batch + log->len, line, len);
 		log->len += len;
 	} else {
@@ -178,7 +214,6 @@ static void put_line(struct access_log *log, const char *line, size_t len,
 		memcpy(log->batch + log->len, line, len - 1);
 		log->len += len - 1;
 	}
-	log->lines++;
 	if (!log->path)
 		flush(log);
 }
@@ -191,19 +226,25 @@ static int64_t wall_now_ns(void)
 	return now.tv_sec * NS_PER_S + now.tv_nsec;
 }
 
+/* Said once the file takes lines again; that line is none that is lost. */
 static void tell_lost(struct access_log *log)
 {
-	uint64_t lost = access_log_lost(log);
+	uint64_t lost = access_log_lost(log), unwritten;
 	char line[128], time[64];
 	int n;
 
-	if (lost == log->told)
+	if (lost == log->told || log->torn)
 		return;
 	format_time(wall_now_ns(), time, sizeof(time));
 	n = snprintf(line, sizeof(line), "%s lost=%llu\n", time,
 		     (unsigned long long)(lost - log->told));
-	log->told = lost;
+	unwritten = log->unwritten;
 	put_line(log, line, (size_t)n, time);
+	flush(log);
+	if (log->unwritten == unwritten) /* written, or at least begun */
+		log->told = lost;
+	else
+		log->unwritten = unwritten;
 }
 
 /* Writes what is in a ring now. */
@@ -246,6 +287,9 @@ static void reopen(struct access_log *log)
 		log->say(line);
 		return;
 	}
+	count_unwritten(log, log->batch, log->len); /* of the old file */
+	log->len = 0;
+	log->torn = false;
 	close(log->fd);
 	log->fd = fd;
 }
@@ -254,8 +298,8 @@ static void look(struct access_log *log)
 {
 	for (unsigned i = 0; i < log->n_rings; i++)
 		write_ring(log, &log->rings[i]);
-	tell_lost(log);
 	flush(log);
+	tell_lost(log);
 }
 
 static void *run(void *arg)

@@ -15,6 +15,8 @@
 
 #include <arpa/inet.h>
 #include <semaphore.h>
+#include <signal.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -218,6 +220,58 @@ static void test_what_a_file_does_not_take_is_counted(void **state)
 	fclose(in);
 }
 
+static void add_lines(struct access_log *log, unsigned from, unsigned n)
+{
+	for (unsigned i = from; i < from + n; i++) {
+		struct access_record r = record(i);
+
+		access_log_add(log, 0, &r);
+	}
+}
+
+static off_t await_size(off_t size)
+{
+	struct stat st = {0};
+
+	for (unsigned i = 0; i < 6000 && st.st_size < size; i++) {
+		usleep(10000);
+		assert_int_equal(stat(path, &st), 0);
+	}
+	return st.st_size;
+}
+
+/*
+ * A file that takes a part of a line and then nothing, as on a full disk; later
+ * it takes more. No line is torn, and as many are missing as are said to be.
+ */
+static void test_a_full_disk_tears_no_line(void **state)
+{
+	struct rlimit limit, was;
+	struct access_log *log;
+	uint64_t lost, told = 0;
+
+	signal(SIGXFSZ, SIG_IGN);
+	getrlimit(RLIMIT_FSIZE, &was);
+	limit = was;
+	limit.rlim_cur = 10007;
+	assert_int_equal(access_log_open(path, 1, clock_ns, say, &log), 0);
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+	add_lines(log, 0, 200);
+	assert_int_equal(await_size(10007), 10007);
+	while (access_log_lost(log) == 0)
+		usleep(1000);
+	add_lines(log, 200, 7);
+	while (access_log_lost(log) < 7)
+		usleep(1000);
+	usleep(100000); /* five looks, none of which may count anything */
+	lost = access_log_lost(log);
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &was), 0);
+	add_lines(log, 207, 10);
+	access_log_close(log);
+	assert_int_equal(lines_of(path, &told), 217 - lost);
+	assert_int_equal(told, lost);
+}
+
 static void test_datagrams_of_syslog(void **state)
 {
 	struct sockaddr_in at = {.sin_family = AF_INET};
@@ -273,6 +327,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		CASE(test_a_line_has_everything),
 		CASE(test_a_file_is_moved_away_and_no_line_is_lost),
+		CASE(test_a_full_disk_tears_no_line),
 		CASE(test_a_file_that_cannot_be_opened_anew),
 		CASE(test_what_a_file_does_not_take_is_counted),
 		CASE(test_datagrams_of_syslog),
