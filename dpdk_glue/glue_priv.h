@@ -82,6 +82,15 @@ unsigned glue_queues_wanted(const struct glue_link *link);
 /* The most queue pairs that a kind of link has. */
 unsigned glue_link_max_queues(const struct glue_link *link);
 
+/*
+ * From here on, what DPDK prints goes to log, a line a call, from threads of
+ * DPDK's too; NULL: it stays on stderr (eal_log.c).
+ */
+void glue_log_redirect(void (*log)(unsigned level, const char *text,
+				   size_t len));
+/* DPDK prints to stderr again. */
+void glue_log_restore(void);
+
 /* Levels of DPDK's types once EAL runs (log_level.c). */
 void glue_log_settle(void);
 
