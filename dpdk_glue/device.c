@@ -400,6 +400,7 @@ static void free_memory(struct glue_device *device)
 	}
 	for (unsigned i = 0; i < device->n_shards; i++)
 		rte_mempool_free(device->pools[i]);
+	rte_free(device->empty);
 	rte_free(device);
 }
 
@@ -411,8 +412,15 @@ static struct glue_device *alloc_device(unsigned n_shards)
 		rte_zmalloc("glue_device", sizeof(*device) + 3 * table,
 			    RTE_CACHE_LINE_SIZE);
 
-	if (!device)
+	struct glue_empty *empty = rte_zmalloc(
+		"glue_empty", n_shards * sizeof(*empty), RTE_CACHE_LINE_SIZE);
+
+	if (!device || !empty) {
+		rte_free(device);
+		rte_free(empty);
 		return NULL;
+	}
+	device->empty = empty;
 	pthread_mutex_init(&device->port_lock, NULL);
 	device->n_shards = (uint16_t)n_shards;
 	device->pools = (void *)(device + 1);

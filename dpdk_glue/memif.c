@@ -28,7 +28,8 @@ struct service {
 	bool stop;	/* atomic */
 	unsigned index; /* of the link */
 	pthread_mutex_t lock;
-	struct glue_device *device; /* or NULL; under the lock */
+	struct glue_device *device;	 /* or NULL; under the lock */
+	uint32_t empty[GLUE_MAX_SHARDS]; /* counts when a client left */
 };
 
 static struct service *services[GLUE_MAX_LINKS];
@@ -64,6 +65,39 @@ static void on_connect(void *arg, unsigned n_rings)
 			glue_sync_wait();
 	}
 	pthread_mutex_unlock(&service->lock);
+}
+
+/* Counts of a queue: glue_rx_burst(). */
+static uint32_t count_empty(const struct glue_device *device, unsigned queue)
+{
+	return __atomic_load_n(&device->empty[queue].n, __ATOMIC_RELAXED);
+}
+
+static void on_leave(void *arg)
+{
+	struct service *service = arg;
+	const struct glue_device *device;
+
+	pthread_mutex_lock(&service->lock);
+	device = service->device;
+	for (unsigned i = 0; device && i < device->n_queues; i++)
+		service->empty[i] = count_empty(device, i);
+	pthread_mutex_unlock(&service->lock);
+}
+
+/* One burst that found a queue empty may have begun before the client left. */
+static bool has_read(void *arg)
+{
+	struct service *service = arg;
+	const struct glue_device *device;
+	bool read = true;
+
+	pthread_mutex_lock(&service->lock);
+	device = service->device;
+	for (unsigned i = 0; device && i < device->n_active; i++)
+		read &= count_empty(device, i) - service->empty[i] >= 2;
+	pthread_mutex_unlock(&service->lock);
+	return read;
 }
 
 static struct service *service_of(const struct glue_device *device)
@@ -115,6 +149,8 @@ int glue_memif_serve(unsigned index, const char *path, const char *inner_path,
 		goto free_service;
 	service->relay.n_queues = n_queues;
 	service->relay.on_connect = on_connect;
+	service->relay.on_leave = on_leave;
+	service->relay.has_read = has_read;
 	service->relay.arg = service;
 	service->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (service->wake_fd < 0) {

@@ -12,10 +12,18 @@
 #include <unistd.h>
 
 #define INIT_MS 5000 /* how long a client may take to send its INIT */
+#define LOOK_MS 1    /* between two looks whether frames have been read */
+#define LOOKS	1000 /* and no more; not a time: the process may be stopped */
 #define FDS_MAX 4    /* descriptors taken from one message; DPDK sends one */
 
 /* The first two bytes of a message are its type. */
-enum { TYPE_HELLO = 2, TYPE_INIT = 3, TYPE_ADD_RING = 5, TYPE_CONNECT = 6 };
+enum {
+	TYPE_HELLO = 2,
+	TYPE_INIT = 3,
+	TYPE_ADD_RING = 5,
+	TYPE_CONNECT = 6,
+	TYPE_DISCONNECT = 8
+};
 
 /* Of a greeting, the server's name; of a ring, flags whose first bit says S2C.
  */
@@ -358,6 +366,14 @@ static void accept_client(struct glue_relay *relay)
 	client->since_ms = now_ms();
 }
 
+/* DPDK, which serves one client at a time, learns that it is gone. */
+static void end_draining(struct glue_relay *relay)
+{
+	for (unsigned i = 0; i < GLUE_RELAY_CLIENTS; i++)
+		if (relay->clients[i].state == GLUE_RELAY_DRAINING)
+			drop(&relay->clients[i]);
+}
+
 static void take_init(struct glue_relay *relay,
 		      struct glue_relay_client *client)
 {
@@ -372,6 +388,7 @@ static void take_init(struct glue_relay *relay,
 		drop(client);
 		return;
 	}
+	end_draining(relay);
 	client->inner = connect_inner(relay);
 	if (client->inner < 0) {
 		drop(client);
@@ -440,18 +457,53 @@ static void count_rings(const struct glue_relay *relay,
 	relay->on_connect(relay->arg, n);
 }
 
+static void leave(const struct glue_relay *relay,
+		  struct glue_relay_client *client)
+{
+	if (!relay->on_leave) {
+		drop(client);
+		return;
+	}
+	close_fd(&client->outer);
+	client->looks = 0;
+	client->state = GLUE_RELAY_DRAINING;
+	relay->on_leave(relay->arg);
+}
+
+/* Whether any client is still draining. */
+static bool drain(struct glue_relay *relay)
+{
+	bool drains = false;
+
+	for (unsigned i = 0; i < GLUE_RELAY_CLIENTS; i++) {
+		struct glue_relay_client *client = &relay->clients[i];
+
+		if (client->state != GLUE_RELAY_DRAINING)
+			continue;
+		if (++client->looks > LOOKS || relay->has_read(relay->arg))
+			drop(client);
+		else
+			drains = true;
+	}
+	return drains;
+}
+
 static void relay_outer(const struct glue_relay *relay,
 			struct glue_relay_client *client)
 {
 	struct message msg;
 	int err = receive(client->outer, &msg);
 
+	if (err == 0 && msg.bytes[0] == TYPE_DISCONNECT && msg.bytes[1] == 0) {
+		close_fds(&msg);
+		err = -EPIPE; /* DPDK takes a closed socket for the same */
+	}
 	if (err == 0) {
 		count_rings(relay, client, msg.bytes);
 		err = pass_on(client->inner, &msg);
 	}
 	if (err < 0 && err != -EAGAIN)
-		drop(client);
+		leave(relay, client);
 }
 
 static void relay_inner(struct glue_relay_client *client)
@@ -471,6 +523,7 @@ static void serve_outer(struct glue_relay *relay,
 	switch (client->state) {
 	case GLUE_RELAY_FREE:
 	case GLUE_RELAY_LEAVING:
+	case GLUE_RELAY_DRAINING:
 		break;
 	case GLUE_RELAY_GREETED:
 		take_init(relay, client);
@@ -498,6 +551,7 @@ static void serve_inner(struct glue_relay_client *client)
 		take_inner_greeting(client);
 		break;
 	case GLUE_RELAY_JOINED:
+	case GLUE_RELAY_DRAINING: /* nothing passes, but DPDK may hang up */
 		relay_inner(client);
 		break;
 	}
@@ -555,6 +609,8 @@ void glue_relay_step(struct glue_relay *relay, int wake_fd, int timeout_ms)
 {
 	struct pollfd polls[3 + 2 * GLUE_RELAY_CLIENTS];
 
+	if (drain(relay) && timeout_ms > LOOK_MS)
+		timeout_ms = LOOK_MS;
 	fill_polls(relay, wake_fd, polls);
 	if (poll(polls, 3 + 2 * GLUE_RELAY_CLIENTS, timeout_ms) > 0) {
 		if (polls[1].revents)

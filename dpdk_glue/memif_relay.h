@@ -10,6 +10,11 @@
  * When the file at the path is gone, or is the socket of a process that has
  * ended, it makes the socket again.
  *
+ * DPDK unmaps the rings of a client that leaves, with the frames that nobody
+ * has read yet: its last FIN or RST among them. So the relay holds the farewell
+ * back until they have been read, for a second or so at most, or until another
+ * client comes.
+ *
  * One thread at a time may use a relay. Every call is bounded: a relay holds
  * GLUE_RELAY_CLIENTS connections at most, and one that has not sent its INIT
  * within five seconds makes room.
@@ -30,10 +35,11 @@
 
 enum glue_relay_state {
 	GLUE_RELAY_FREE,
-	GLUE_RELAY_GREETED, /* our greeting was sent, its INIT is awaited */
-	GLUE_RELAY_JOINING, /* DPDK's greeting is awaited, to be swallowed */
-	GLUE_RELAY_JOINED,  /* messages pass both ways */
-	GLUE_RELAY_LEAVING, /* as JOINING, but the client is gone */
+	GLUE_RELAY_GREETED,  /* our greeting was sent, its INIT is awaited */
+	GLUE_RELAY_JOINING,  /* DPDK's greeting is awaited, to be swallowed */
+	GLUE_RELAY_JOINED,   /* messages pass both ways */
+	GLUE_RELAY_LEAVING,  /* as JOINING, but the client is gone */
+	GLUE_RELAY_DRAINING, /* gone after JOINED; its frames are being read */
 };
 
 struct glue_relay_client {
@@ -43,6 +49,7 @@ struct glue_relay_client {
 	int64_t since_ms; /* of its greeting, CLOCK_MONOTONIC */
 	uint8_t init[GLUE_RELAY_MESSAGE];
 	unsigned rings[2]; /* that it has announced, a direction */
+	unsigned looks;	   /* for whether its frames have been read */
 };
 
 struct glue_relay {
@@ -61,6 +68,12 @@ struct glue_relay {
 	unsigned n_queues; /* that the greeting tells of */
 	/* Before DPDK hears that a client with so many ring pairs connects. */
 	void (*on_connect)(void *arg, unsigned n_rings);
+	/*
+	 * A client has left; then, asked again and again: whether all frames
+	 * that it had sent by then have been read. Both or none.
+	 */
+	void (*on_leave)(void *arg);
+	bool (*has_read)(void *arg);
 	void *arg;
 };
 

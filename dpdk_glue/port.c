@@ -141,6 +141,7 @@ int glue_port_open(unsigned index, const struct glue_port_conf *conf,
 	}
 	port->device = device;
 	port->bursts = glue_sync_count(conf->shard);
+	port->empty = &device->empty[conf->shard].n;
 	port->id = device->id;
 	port->shard = (uint16_t)conf->shard;
 	port->many = device->n_shards > 1;

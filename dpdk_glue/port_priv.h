@@ -28,6 +28,11 @@
 #define TX_PENDING 512	/* frames a port may keep us waiting with */
 #define HAND_OVER  1024 /* frames that may wait for a shard to take them */
 
+/* Bursts of a queue that found it empty; written by its shard alone. */
+struct glue_empty {
+	_Alignas(RTE_CACHE_LINE_SIZE) uint32_t n;
+};
+
 struct glue_device {
 	/*
 	 * Atomic: queue pairs that may be polled, those below this number; 0
@@ -62,6 +67,7 @@ struct glue_device {
 	unsigned n_ring;       /* frames that the rings of a queue may hold */
 	unsigned transit;      /* of a pool that is received into, at most */
 	struct rte_mempool **pools; /* a shard */
+	struct glue_empty *empty;   /* a shard */
 	const char *server_path;    /* a memif client's (memif.c), or NULL */
 	int tap_signal;		    /* a TAP's (tap.c), or 0 */
 	bool watched, carrier;	    /* link_watch.c's */
@@ -73,6 +79,7 @@ struct glue_device {
 struct glue_port {
 	struct glue_device *device;
 	unsigned *bursts; /* of this thread: burst_sync.h */
+	uint32_t *empty;  /* of its queue: struct glue_empty */
 	uint16_t id;
 	uint16_t shard;	    /* and queue */
 	uint16_t n_pending; /* frames in pending[] */
@@ -114,6 +121,9 @@ static inline uint16_t glue_rx_burst(struct glue_port *port,
 		n = rte_eth_rx_burst(
 			port->id, port->shard, bufs,
 			(uint16_t)RTE_MIN(max, (unsigned)GLUE_BURST));
+	if (n == 0)
+		__atomic_store_n(port->empty, *port->empty + 1,
+				 __ATOMIC_RELAXED);
 	pcap = glue_pcap_running();
 	if (unlikely(pcap != NULL))
 		glue_pcap_rx(pcap, port->id, port->shard, bufs, n);

@@ -5,6 +5,7 @@
  */
 
 #include <errno.h>
+#include <limits.h>
 #include <poll.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -25,10 +26,11 @@
 
 #include "dpdk_glue/memif_relay.h"
 
-#define SIZE  GLUE_RELAY_MESSAGE
-#define HELLO 2
-#define INIT  3
-#define OTHER 4
+#define SIZE	   GLUE_RELAY_MESSAGE
+#define HELLO	   2
+#define INIT	   3
+#define OTHER	   4
+#define DISCONNECT 8
 
 static char folder[64], path[GLUE_RELAY_PATH_MAX], inner[GLUE_RELAY_PATH_MAX];
 static struct glue_relay relay;
@@ -215,6 +217,92 @@ static void test_last_message_before_the_end_is_passed_on(void **state)
 	hears(fd, OTHER, 9);
 	hears_the_end(fd);
 	close(fd);
+}
+
+static unsigned left, looks;
+static unsigned looks_needed;
+
+static void on_leave(void *arg)
+{
+	assert_ptr_equal(arg, &left);
+	left++;
+}
+
+static bool has_read(void *arg)
+{
+	return ++looks >= looks_needed;
+}
+
+/* As a server's, whose frames have been read at the nth look. */
+static void reads_at(unsigned n)
+{
+	relay.on_leave = on_leave;
+	relay.has_read = has_read;
+	relay.arg = &left;
+	left = looks = 0;
+	looks_needed = n;
+}
+
+static void test_what_a_client_sent_last_is_read_first(void **state)
+{
+	int far, fd;
+
+	for (unsigned says = 0; says < 2; says++) {
+		reads_at(5);
+		fd = join(1, &far);
+		if (says)
+			say(fd, DISCONNECT, 0);
+		else
+			close(fd);
+		steps(5);
+		hears_nothing(far);
+		assert_int_equal(left, 1);
+		if (says)
+			hears_the_end(fd);
+		steps(1);
+		hears_the_end(far);
+		close(far);
+		if (says)
+			close(fd);
+	}
+}
+
+static void test_frames_that_nobody_reads_hold_nobody_up(void **state)
+{
+	int far, fd, next, next_far;
+
+	reads_at(UINT_MAX);
+	fd = join(1, &far);
+	close(fd);
+	steps(1000);
+	hears_nothing(far);
+	steps(2);
+	hears_the_end(far);
+	close(far);
+
+	fd = join(1, &far);
+	close(fd);
+	steps(3);
+	hears_nothing(far);
+	next = join(2, &next_far);
+	hears_the_end(far);
+	close(far);
+	close(next);
+	close(next_far);
+	steps(2);
+}
+
+static void test_server_may_end_while_frames_are_read(void **state)
+{
+	int far, fd;
+
+	reads_at(UINT_MAX);
+	fd = join(1, &far);
+	close(fd);
+	steps(2);
+	close(far);
+	steps(2);
+	assert_int_equal(relay.clients[0].state, GLUE_RELAY_FREE);
 }
 
 static void test_descriptors_are_passed_on(void **state)
@@ -422,44 +510,28 @@ static void test_inner_paths_differ_and_fit(void **state)
 	assert_int_equal(glue_relay_inner_path(deep, a), -ENAMETOOLONG);
 }
 
+#define T(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
+
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(test_strangers_never_reach_dpdk,
-						setup, teardown),
-		cmocka_unit_test_setup_teardown(test_handshake_passes_both_ways,
-						setup, teardown),
-		cmocka_unit_test_setup_teardown(
-			test_last_message_before_the_end_is_passed_on, setup,
-			teardown),
-		cmocka_unit_test_setup_teardown(test_descriptors_are_passed_on,
-						setup, teardown),
-		cmocka_unit_test_setup_teardown(
-			test_dpdk_has_greeted_before_it_is_hung_up_on, setup,
-			teardown),
-		cmocka_unit_test_setup_teardown(
-			test_newcomer_takes_the_place_of_the_silent, setup,
-			teardown),
-		cmocka_unit_test_setup_teardown(
-			test_truncated_message_ends_the_connection, setup,
-			teardown),
-		cmocka_unit_test_setup_teardown(test_removed_socket_comes_back,
-						setup, teardown),
-		cmocka_unit_test_setup_teardown(
-			test_removed_folder_may_come_back_later, setup,
-			teardown),
-		cmocka_unit_test_setup_teardown(
-			test_other_servers_socket_is_left_alone, setup,
-			teardown),
-		cmocka_unit_test_setup_teardown(test_other_file_is_left_alone,
-						setup, teardown),
-		cmocka_unit_test_setup_teardown(test_inner_socket_has_no_name,
-						setup, teardown),
-		cmocka_unit_test_setup_teardown(
-			test_path_exists_only_while_somebody_listens, setup,
-			teardown),
-		cmocka_unit_test_setup_teardown(
-			test_probe_reports_why_nobody_listens, setup, teardown),
+		T(test_strangers_never_reach_dpdk),
+		T(test_handshake_passes_both_ways),
+		T(test_last_message_before_the_end_is_passed_on),
+		T(test_what_a_client_sent_last_is_read_first),
+		T(test_frames_that_nobody_reads_hold_nobody_up),
+		T(test_server_may_end_while_frames_are_read),
+		T(test_descriptors_are_passed_on),
+		T(test_dpdk_has_greeted_before_it_is_hung_up_on),
+		T(test_newcomer_takes_the_place_of_the_silent),
+		T(test_truncated_message_ends_the_connection),
+		T(test_removed_socket_comes_back),
+		T(test_removed_folder_may_come_back_later),
+		T(test_other_servers_socket_is_left_alone),
+		T(test_other_file_is_left_alone),
+		T(test_inner_socket_has_no_name),
+		T(test_path_exists_only_while_somebody_listens),
+		T(test_probe_reports_why_nobody_listens),
 		cmocka_unit_test(test_inner_paths_differ_and_fit),
 	};
 

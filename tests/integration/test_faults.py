@@ -24,6 +24,7 @@ import threading
 import proxies
 from harness import (PATIENCE, Skip, await_rounds, check, command, eventually, main, preload_of,
                      rounds_of)
+from test_control import Echo
 from test_links import under_way
 
 HUGEPAGES = "/sys/kernel/mm/hugepages"
@@ -242,6 +243,21 @@ def sleeps(program):
         words = pathlib.Path(f"/proc/{program.process.pid}/syscall").read_text(encoding="ascii")
         return words.split()[0] == "230"
     return False
+
+
+def memif_client_leaves_unread(env):
+    """A client ends while the server has no time: the resets that it sent last are read."""
+    echo = Echo(env)
+    with echo.serve() as server:
+        load = env.start(memif_load(env, echo.memif, "client", "--seconds", "3600"))
+        eventually(lambda: echo.counted("conns") == 8, PATIENCE, load.story)
+        server.signal(signal.SIGSTOP)
+        load.signal(signal.SIGINT)
+        load.wait(PATIENCE)
+        server.signal(signal.SIGCONT)
+        eventually(lambda: echo.counted("conns") == 0, PATIENCE,
+                   lambda: f"{echo.counted('conns')} connections do not end")
+        server.terminate()
 
 
 def memif_client_before_its_server(env):
@@ -548,9 +564,9 @@ def stops_when_listening(env):
 
 def cases(env):
     links = [link_down_and_up, interface_deleted, no_signals_left, memif_server_comes_and_goes,
-             memif_client_before_its_server, memif_server_between_bind_and_listen,
-             memif_socket_removed, memif_strangers, memif_backend_restarts,
-             memif_killed_and_started_again, blocked_memif_peer]
+             memif_client_leaves_unread, memif_client_before_its_server,
+             memif_server_between_bind_and_listen, memif_socket_removed, memif_strangers,
+             memif_backend_restarts, memif_killed_and_started_again, blocked_memif_peer]
     processes = [stopped_for_a_while, wall_clock_jumps, hugepages_of_another,
                  hugepages_that_cannot_be_mapped]
     bind = functools.partial
