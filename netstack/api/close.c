@@ -110,7 +110,7 @@ static void close_now(struct net_conn *conn)
 	}
 	if (conn->pcb_live) {
 		conn->pcb.rcv_wnd = rcv_wnd;
-		/* Half-closed until now, it waits for the peer's FIN anew. */
+		/* The wait for the peer's FIN begins with the close. */
 		if (conn->pcb.state == FIN_WAIT_2)
 			conn->pcb.tmr = tcp_ticks;
 		if (conn->pcb.unsent) /* the port may have had no room */

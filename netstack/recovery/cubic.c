@@ -105,7 +105,7 @@ static void on_undo(struct net_conn *conn)
 	rec->cubic.in_epoch = false;
 }
 
-/* The curve begins anew: it has not run while nothing was sent. */
+/* No time passes on the curve while nothing is sent. */
 static void on_idle(struct net_conn *conn, uint32_t timeouts)
 {
 	net_recovery_of(conn)->cubic.in_epoch = false;

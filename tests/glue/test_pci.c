@@ -147,7 +147,7 @@ static void test_a_group_is_given_out_whole(void **state)
 	is_taken();
 }
 
-/* What a process of an ordinary user, who may lock so little, is told. */
+/* The error of an ordinary user's process, which may lock so little. */
 static void check_as_user(rlim_t locked, int code, const char *word,
 			  const char *remedy)
 {

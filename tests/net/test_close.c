@@ -163,13 +163,9 @@ static void shut_and_close_late(struct net_conn *conn, void *arg)
 static void test_fin_wait_2_begins_with_the_close(void **state)
 {
 	struct peer peer;
-	struct segment s;
 
 	serve(shut_and_close_late);
-	peer_connect(&peer, 1000, 7, NEAR_WRAP);
-	s = peer_wait(10);
-	assert_true(s.flags & PEER_FIN);
-	peer.rcv = s.seq + 1;
+	take_data_and_fin(&peer);
 	peer_send(&peer, PEER_ACK, NULL, 0);
 	run_ms(60100);
 	assert_int_equal(ended, 1);
