@@ -42,7 +42,6 @@ CORO_QUICK = ("switch", "switch-fp", "switch-slow", "shared-64", "shared-448",
               "shared-960", "random-100k", "create", "memory-1M")
 NO_NETWORK = ("a TAP needs a network namespace: neither root, user namespaces "
               "nor sudo -n here")
-PROXIES = bench_proxy.PROXIES
 # The kernel's server on a path that has one.
 SERVERS = {"loopback": "epoll-echo", "kerneltap": "epoll-echo",
            "uring": "uring-echo", "uringtap": "uring-echo"}
@@ -304,22 +303,17 @@ class Run:
         if not self.matrix.rig.alone:
             self.out["proxy_reason"] = NO_NETWORK
             return
-        connections = (64,) if self.options.quick else (1, 64)
-        points = [("tap", proxy) for proxy in PROXIES]
-        if not self.options.quick:
-            points += [("veth", proxy) for proxy in PROXIES[1:]]
-        for path, proxy in points:
-            bench.measure(path, proxy, connections)
-            self.say(f"{turn + 1}/{self.options.repeat} proxy {path} {proxy}")
-        for proxy in PROXIES:
-            bench.measure_taps(proxy, connections)
-            self.say(f"{turn + 1}/{self.options.repeat} proxy taps {proxy}")
-        bench.measure_memif(connections)
-        bench.measure_loopback(connections)
-        self.say(f"{turn + 1}/{self.options.repeat} proxy memif, loopback")
+        if self.options.quick:
+            bench.connections = (64,)
+        for name, measure in bench.points().items():
+            if self.options.quick and name.startswith("veth"):
+                continue
+            bench.turn += 1
+            bench.note(name, measure())
+            self.say(f"{turn + 1}/{self.options.repeat} proxy {name}")
         self.out["proxy"] = [
-            {"path": path, "proxy": proxy, "figures": found}
-            for (path, proxy), found in bench.results.items()]
+            dict(zip(("path", "proxy", "figures"), (*name.split(", "), found)))
+            for name, found in bench.results.items()]
 
     def wanted(self, table):
         return not self.options.only or table in self.options.only
@@ -329,9 +323,6 @@ class Run:
         bench = bench_proxy.Bench(env, argparse.Namespace(
             seconds=1 if self.options.quick else 2))
         try:
-            if self.wanted("proxy"):
-                bench_proxy.random_file(env.scratch / "bulk",
-                                        bench_proxy.BULK_MIB << 20)
             for turn in range(self.options.repeat):
                 self.turn(turn)
                 if self.wanted("proxy") and not self.late():

@@ -1,0 +1,138 @@
+"""The runner of benchmarks whose points are measured by turns, round after round.
+
+A point is a name and a function that measures it once: its figures by column. Printed are medians,
+and the lowest and highest.
+"""
+
+import argparse
+import contextlib
+import pathlib
+import statistics
+import subprocess
+import sys
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "integration"))
+
+import harness  # noqa: E402
+from harness import Env, Namespace, check, command  # noqa: E402
+from web import need  # noqa: E402
+
+BULK_AT_ONCE = 4
+
+
+def span(values):
+    """The median, and between what it lies."""
+    low, middle, high = min(values), statistics.median(values), max(values)
+    digits = 0 if high >= 100 else 2
+    return f"{middle:,.{digits}f} ({low:,.{digits}f} - {high:,.{digits}f})"
+
+
+class Bench:
+    """What every point has: programs, links of names that are new each turn, results."""
+
+    def __init__(self, env, options):
+        self.env, self.options = env, options
+        self.turn = 0
+        self.results = {}
+
+    def link(self, prefix):
+        return f"{prefix}{self.turn}"
+
+    def up(self, link, *addresses, inside=()):
+        for address in addresses:
+            command(*inside, "ip", "addr", "add", f"{address}/16", "dev", link)
+        command(*inside, "ip", "link", "set", link, "up")
+
+    @contextlib.contextmanager
+    def veth(self):
+        """A pair of interfaces, which nothing has set up."""
+        near, far = self.link("vn"), self.link("vf")
+        command("ip", "link", "add", near, "type", "veth", "peer", "name", far)
+        try:
+            yield near, far
+        finally:
+            subprocess.run(["ip", "link", "del", near], check=False, capture_output=True)
+
+    @contextlib.contextmanager
+    def beyond(self, path, address):
+        """A namespace that has the address, a veth pair or two TAPs and a wire away.
+
+        With it comes the interface on this side, which is not set up.
+        """
+        with contextlib.ExitStack() as stack:
+            space = stack.enter_context(Namespace(self.env))
+            if path == "tap":
+                near, far = self.link("tn"), self.link("tf")
+                stack.enter_context(self.env.running(
+                    [self.env.build / "tests/wire/wire", "--link", f"tap:{near}",
+                     "--link", f"tap:{far}"], ready="forwarding.*"))
+            else:
+                near, far = stack.enter_context(self.veth())
+            space.take(far)
+            space.command("ip", "link", "set", "lo", "up")
+            self.up(far, address, inside=space.inside())
+            yield space, near
+
+    def note(self, name, figures):
+        for column, value in figures.items():
+            self.results.setdefault(name, {}).setdefault(column, []).append(value)
+
+    def median(self, name, column):
+        return statistics.median(self.results[name][column])
+
+    def show(self):
+        columns = dict.fromkeys(column for row in self.results.values() for column in row)
+        width = max(map(len, self.results)) + 2
+        print(f"{'':{width}}" + "".join(f"{column:>32}" for column in columns))
+        for name, row in self.results.items():
+            cells = (span(row[column]) if column in row else "" for column in columns)
+            print(f"{name:{width}}" + "".join(f"{cell:>32}" for cell in cells), flush=True)
+
+
+def downloads(url, mib):
+    """MiB/s of several curls that fetch so many MiB each."""
+    begin = time.monotonic()
+    curls = [subprocess.Popen(["curl", "-sS", "-o", "/dev/null", url])
+             for _ in range(BULK_AT_ONCE)]
+    for one in curls:
+        check(one.wait(120) == 0, f"curl failed: {url}")
+    return BULK_AT_ONCE * mib / (time.monotonic() - begin)
+
+
+def verdict(what, value, goal, met):
+    print(f"{what}: {value:.3g}: {'PASS' if met else 'MISS'} (goal {goal})")
+
+
+def main(doc, kind, needs=(), finish=None, **numbers):
+    """Measures kind(env, options).points(), a dict; finish(bench) says what follows from them.
+
+    numbers are options with their defaults, beside --rounds.
+    """
+    if harness.INSIDE not in sys.argv:
+        harness.reenter()
+    sys.argv.remove(harness.INSIDE)
+    parser = argparse.ArgumentParser(description=doc.split("\n", maxsplit=1)[0])
+    parser.add_argument("build")
+    for name, default in {"rounds": 3, **numbers}.items():
+        parser.add_argument(f"--{name}", type=int, default=default)
+    options = parser.parse_args()
+    env = Env(pathlib.Path(options.build).resolve(), [])
+    try:
+        need(*needs)
+        command("ip", "link", "set", "lo", "up")
+        bench = kind(env, options)
+        points = bench.points()
+        for number in range(options.rounds):
+            for name, measure in points.items():
+                bench.turn += 1
+                bench.note(name, measure())
+            print(f"round {number + 1} of {options.rounds} is done", file=sys.stderr, flush=True)
+        check(bench.results, "nothing was measured")
+        bench.show()
+        if finish:
+            finish(bench)
+    except (harness.Failure, harness.Skip) as trouble:
+        sys.exit(f"{pathlib.Path(sys.argv[0]).stem}: {trouble}")
+    finally:
+        env.close()
