@@ -327,6 +327,17 @@ long net_epoll_control(int epfd, int op, int fd, struct epoll_event *event)
 	return net_real()->epoll_ctl(epfd, op, fd, event) < 0 ? -errno : 0;
 }
 
+void net_epoll_forget(int fd)
+{
+	for (struct net_epoll *set = net_sockets_tls.epolls; set;
+	     set = set->next) {
+		struct member *m = find(set, fd);
+
+		if (m && !m->sock)
+			member_free(m);
+	}
+}
+
 void net_epoll_adopt(int fd, struct net_sock *sock)
 {
 	for (struct net_epoll *set = net_sockets_tls.epolls; set;

@@ -127,7 +127,56 @@ NET_HOOK ssize_t recvmsg(int fd, struct msghdr *msg, int flags)
 	n = flags & (MSG_DONTWAIT | MSG_ERRQUEUE)
 		    ? 0
 		    : net_kernel_wait_socket(fd, POLLIN);
-	return n < 0 ? net_result(n) : net_real()->recvmsg(fd, msg, flags);
+	if (n < 0)
+		return net_result(n);
+	n = net_real()->recvmsg(fd, msg, flags);
+	if (n >= 0 && net_fds)
+		net_fd_fresh_from(msg);
+	return n;
+}
+
+/* One by one, since a message of a stream has no end of its own. */
+static int recv_each(int fd, struct mmsghdr *msgs, unsigned n, int flags)
+{
+	unsigned done = 0;
+
+	for (; done < n; done++) {
+		ssize_t len = recvmsg(fd, &msgs[done].msg_hdr,
+				      flags & ~MSG_WAITFORONE);
+
+		if (len < 0)
+			return done ? (int)done : -1;
+		msgs[done].msg_len = (unsigned)len;
+		if (flags & MSG_WAITFORONE)
+			flags |= MSG_DONTWAIT;
+		if (len == 0)
+			return (int)done + 1;
+	}
+	return (int)done;
+}
+
+NET_HOOK int recvmmsg(int fd, struct mmsghdr *msgs, unsigned n, int flags,
+		      struct timespec *timeout)
+{
+	struct net_sock *sock;
+	int whose = WHOSE(fd, &sock), taken;
+	long err;
+
+	if (whose < 0 && net_fd_others(fd))
+		return (int)NET_OTHERS(recvmmsg, fd, (long)msgs, n, flags,
+				       (long)timeout);
+	if (whose)
+		return whose < 0 ? (int)net_result(whose)
+				 : recv_each(fd, msgs, n, flags);
+	err = flags & (MSG_DONTWAIT | MSG_ERRQUEUE)
+		      ? 0
+		      : net_kernel_wait_socket(fd, POLLIN);
+	if (err < 0)
+		return (int)net_result(err);
+	taken = net_real()->recvmmsg(fd, msgs, n, flags, timeout);
+	for (int i = 0; net_fds && i < taken; i++)
+		net_fd_fresh_from(&msgs[i].msg_hdr);
+	return taken;
 }
 
 NET_HOOK ssize_t __read(int fd, void *buf, size_t len);
@@ -263,6 +312,35 @@ NET_HOOK ssize_t sendto(int fd, const void *buf, size_t len, int flags,
 	return net_kernel_sendmsg(fd, &msg, flags);
 }
 
+/*
+ * A socket of the stack cannot be handed to another process: what would arrive
+ * there is the kernel's socket that holds its number.
+ */
+static bool hands_over_ours(const struct msghdr *msg)
+{
+	struct msghdr head = *msg;
+
+	for (struct cmsghdr *c = CMSG_FIRSTHDR(&head); c;
+	     c = CMSG_NXTHDR(&head, c)) {
+		const int *fds = (const int *)(void *)CMSG_DATA(c);
+
+		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
+			continue;
+		for (size_t n = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int); n;
+		     n--)
+			if (net_sockets_ours(fds[n - 1])) {
+				net_log_seldom(
+					"coronet: sendmsg(): a socket of the "
+					"stack (%d) cannot be handed to "
+					"another process; the call fails with "
+					"EOPNOTSUPP",
+					fds[n - 1]);
+				return true;
+			}
+	}
+	return false;
+}
+
 NET_HOOK ssize_t sendmsg(int fd, const struct msghdr *msg, int flags)
 {
 	struct net_sock *sock;
@@ -277,7 +355,30 @@ NET_HOOK ssize_t sendmsg(int fd, const struct msghdr *msg, int flags)
 					  : net_done(net_sock_send(
 						    sock, msg->msg_iov,
 						    msg->msg_iovlen, flags)));
+	if (msg->msg_controllen && net_fds && hands_over_ours(msg))
+		return net_result(-EOPNOTSUPP);
 	return net_kernel_sendmsg(fd, msg, flags);
+}
+
+NET_HOOK int sendmmsg(int fd, struct mmsghdr *msgs, unsigned n, int flags)
+{
+	unsigned done = 0;
+
+	if (!net_fds || !net_sockets_ours(fd)) {
+		for (unsigned i = 0; net_fds && i < n; i++)
+			if (msgs[i].msg_hdr.msg_controllen &&
+			    hands_over_ours(&msgs[i].msg_hdr))
+				return (int)net_result(-EOPNOTSUPP);
+		return net_real()->sendmmsg(fd, msgs, n, flags);
+	}
+	for (; done < n; done++) {
+		ssize_t len = sendmsg(fd, &msgs[done].msg_hdr, flags);
+
+		if (len < 0)
+			break;
+		msgs[done].msg_len = (unsigned)len;
+	}
+	return done || n == 0 ? (int)done : -1;
 }
 
 /* ---- sendfile ---- */

@@ -185,7 +185,7 @@ static int known(int fd)
 
 	if (fd < 0)
 		return fd;
-	net_fd_forget(fd, "epoll_create");
+	net_fd_fresh(fd);
 	/* DPDK's interrupt thread makes a new set whenever its work changes. */
 	if (__builtin_expect(net_whole.on, 0) && net_whole_own_thread())
 		net_whole_reserve(fd);

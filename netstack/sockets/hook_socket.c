@@ -7,26 +7,14 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <stdarg.h>
-#include <stdio.h>
 #include <sys/ioctl.h>
 #include <sys/poll.h>
 
 #define WHOSE(fd, sock) net_fd_sock(fd, sock, __func__)
 
-/* A number that the kernel gives anew: whatever had it is closed. */
-static int fresh(int fd)
-{
-	struct net_sock *old;
-
-	if (fd >= 0 && net_fds &&
-	    (net_forked || net_fd_sock(fd, &old, "socket") > 0))
-		net_fd_forget(fd, "socket");
-	return fd;
-}
-
 NET_HOOK int socket(int domain, int type, int protocol)
 {
-	return fresh(net_real()->socket(domain, type, protocol));
+	return net_fd_fresh(net_real()->socket(domain, type, protocol));
 }
 
 /* 1: a socket of the stack, perhaps from now on; 0: the kernel's. */
@@ -140,8 +128,8 @@ NET_HOOK int accept4(int fd, __SOCKADDR_ARG sa, socklen_t *len, int flags)
 	if (whose == 0) {
 		err = net_kernel_wait_accept(fd);
 		return err < 0 ? (int)net_result(err)
-			       : fresh(net_real()->accept4(fd, sa.__sockaddr__,
-							   len, flags));
+			       : net_fd_fresh(net_real()->accept4(
+					 fd, sa.__sockaddr__, len, flags));
 	}
 	return (int)net_result(
 		whose < 0 ? whose
@@ -169,11 +157,7 @@ NET_HOOK int shutdown(int fd, int how)
 
 /* ---- descriptors ---- */
 
-/*
- * What close() does before the kernel closes its number: 0, or -errno, and then
- * the number stays.
- */
-static int let_go(int fd)
+int net_fd_let_go(int fd)
 {
 	struct net_sock *sock;
 	int whose, err;
@@ -197,24 +181,8 @@ NET_HOOK int close(int fd)
 		return (int)NET_OTHERS(close, fd);
 	if (!net_fds)
 		return net_real()->close(fd);
-	err = let_go(fd);
+	err = net_fd_let_go(fd);
 	return err < 0 ? (int)net_result(err) : net_real()->close(fd);
-}
-
-/*
- * The C library closes a stream's number by a call of its own, so that the next
- * file with this number would be taken for the socket. Bytes that still wait in
- * the stream have nowhere to go: fdopen() is not for sockets of the stack.
- */
-NET_HOOK int fclose(FILE *file)
-{
-	int fd = fileno_unlocked(file);
-
-	if (fd >= 0 && net_fd_others(fd))
-		return (int)NET_OTHERS(fclose, (long)file);
-	if (fd >= 0 && net_fds && net_sockets_ours(fd))
-		let_go(fd);
-	return net_real()->fclose(file);
 }
 
 NET_HOOK int __close(int fd);
@@ -270,7 +238,7 @@ NET_HOOK int dup(int fd)
 		return (int)net_result(whose);
 	to = net_real()->dup(fd);
 	if (to >= 0)
-		net_fd_copy(fd, fresh(to));
+		net_fd_copy(fd, net_fd_fresh(to));
 	return to;
 }
 
@@ -279,7 +247,7 @@ static int copied(int fd, int to, int rc)
 {
 	if (rc < 0 || fd == to)
 		return rc;
-	net_fd_forget(to, "dup2");
+	net_fd_fresh(to);
 	net_fd_copy(fd, to);
 	return rc;
 }
@@ -351,7 +319,7 @@ static int control(int fd, int cmd, void *arg,
 	if (rc < 0)
 		return rc;
 	if (cmd == F_DUPFD || cmd == F_DUPFD_CLOEXEC)
-		net_fd_copy(fd, fresh(rc));
+		net_fd_copy(fd, net_fd_fresh(rc));
 	else if (cmd == F_SETFL && whose > 0)
 		sock->nonblock = (int)(intptr_t)arg & O_NONBLOCK;
 	return rc;

@@ -10,7 +10,7 @@ struct net_real net_real_calls;
  * The next definition behind ours in the order of libraries: the C library's,
  * or that of a sanitizer, which calls it.
  */
-static void *find(const char *name)
+void *net_real_next(const char *name)
 {
 	void *call = dlsym(RTLD_NEXT, name);
 
@@ -24,19 +24,20 @@ static void *find(const char *name)
 	return call;
 }
 
-#define FIND(name) net_real_calls.name = find(#name)
+#define FIND(name) net_real_calls.name = net_real_next(#name)
 
 /* A constructor, since dlsym() may allocate and a signal may be first. */
 __attribute__((constructor)) void net_real_find(void)
 {
 	FIND(socket), FIND(bind), FIND(listen), FIND(accept4), FIND(connect);
-	FIND(shutdown), FIND(close), FIND(fclose), FIND(close_range);
+	FIND(shutdown), FIND(close), FIND(close_range);
 	FIND(closefrom);
 	FIND(dup), FIND(dup2), FIND(dup3);
 	FIND(fcntl), FIND(fcntl64), FIND(ioctl);
 	FIND(getsockopt), FIND(setsockopt);
 	FIND(getsockname), FIND(getpeername);
 	FIND(read), FIND(readv), FIND(recv), FIND(recvfrom), FIND(recvmsg);
+	FIND(recvmmsg), FIND(sendmmsg);
 	FIND(write), FIND(writev), FIND(send), FIND(sendto), FIND(sendmsg);
 	FIND(sendfile);
 	FIND(poll), FIND(ppoll), FIND(select), FIND(pselect);

@@ -27,7 +27,6 @@ struct net_real {
 	int (*connect)(int fd, const struct sockaddr *addr, socklen_t len);
 	int (*shutdown)(int fd, int how);
 	int (*close)(int fd);
-	int (*fclose)(FILE *file);
 	int (*close_range)(unsigned first, unsigned last, int flags);
 	void (*closefrom)(int first);
 	int (*dup)(int fd);
@@ -48,12 +47,15 @@ struct net_real {
 	ssize_t (*recvfrom)(int fd, void *buf, size_t len, int flags,
 			    struct sockaddr *addr, socklen_t *addr_len);
 	ssize_t (*recvmsg)(int fd, struct msghdr *msg, int flags);
+	int (*recvmmsg)(int fd, struct mmsghdr *msgs, unsigned n, int flags,
+			struct timespec *timeout);
 	ssize_t (*write)(int fd, const void *buf, size_t len);
 	ssize_t (*writev)(int fd, const struct iovec *iov, int n);
 	ssize_t (*send)(int fd, const void *buf, size_t len, int flags);
 	ssize_t (*sendto)(int fd, const void *buf, size_t len, int flags,
 			  const struct sockaddr *addr, socklen_t addr_len);
 	ssize_t (*sendmsg)(int fd, const struct msghdr *msg, int flags);
+	int (*sendmmsg)(int fd, struct mmsghdr *msgs, unsigned n, int flags);
 	ssize_t (*sendfile)(int out, int in, off_t *offset, size_t count);
 	int (*poll)(struct pollfd *fds, nfds_t n, int timeout);
 	int (*ppoll)(struct pollfd *fds, nfds_t n, const struct timespec *ts,
@@ -89,6 +91,8 @@ struct net_real {
 
 extern struct net_real net_real_calls;
 void net_real_find(void);
+/* The C library's definition of a call, which must be there. */
+void *net_real_next(const char *name);
 
 /* They are looked for at the start; what starts earlier looks by itself. */
 static inline const struct net_real *net_real(void)

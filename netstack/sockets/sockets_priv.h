@@ -241,6 +241,19 @@ void net_fd_copy(int from, int to);
 int net_fd_forget(int fd, const char *call);
 int net_fd_forget_range(unsigned first, unsigned last, const char *call);
 
+/*
+ * A number that the kernel has just given, or -1, which is returned: whatever
+ * the table has for it was closed where nothing of ours could see it.
+ */
+int net_fd_fresh(int fd);
+/* The same of all numbers that a message from the kernel brought. */
+void net_fd_fresh_from(struct msghdr *msg);
+/*
+ * What close() does before the kernel closes the number: 0, or -errno, and then
+ * the number must stay.
+ */
+int net_fd_let_go(int fd);
+
 /* ---- whole.c, others.c ---- */
 
 /* Of a whole program (coronet-run), all zeros of any other. */
@@ -486,6 +499,8 @@ int net_epoll_new(int fd); /* of the kernel's, just made: 0, -ENOMEM */
 long net_epoll_control(int epfd, int op, int fd, struct epoll_event *event);
 long net_epoll_await(struct net_epoll *set, int epfd,
 		     struct epoll_event *events, int max, int64_t ns);
+/* The kernel gives the number anew: it was closed, and is no member now. */
+void net_epoll_forget(int fd);
 /* A descriptor of the kernel's becomes a socket of the stack. */
 void net_epoll_adopt(int fd, struct net_sock *sock);
 void net_epoll_wake(struct net_epoll *set); /* the stack stops */

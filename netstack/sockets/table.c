@@ -5,9 +5,9 @@
  * they are touched. An entry's owner is written last when it is made and first
  * when it goes, by its owner; other threads read nothing else of it.
  *
- * Numbers can be closed behind our back: by the C library itself (fclose), by
- * system calls made directly. An entry that is found where the kernel gives a
- * number anew is such a one, and dropped (net_fd_forget).
+ * A program can close a number where no hook sees it, by an instruction of its
+ * own. The call that gets the number from the kernel then drops the entry
+ * (net_fd_fresh).
  */
 #include "netstack/sockets/sockets_priv.h"
 
@@ -329,6 +329,36 @@ int net_fd_forget(int fd, const char *call)
 		return net_fd_refuse(entry, fd, call);
 	entry_clear(entry);
 	return 0;
+}
+
+static long forget(long fd)
+{
+	return net_fd_forget((int)fd, "");
+}
+
+int net_fd_fresh(int fd)
+{
+	struct net_fd *entry;
+	struct net_sockets *owner;
+	int saved = errno;
+
+	if (!net_fds || (unsigned)fd >= NET_FDS_MAX)
+		return fd;
+	if (net_sockets_tls.epolls && !shares_memory())
+		net_epoll_forget(fd);
+	entry = &net_fds[fd];
+	owner = atomic_load_explicit(&entry->owner, memory_order_acquire);
+	if (__builtin_expect(!owner, 1))
+		return fd;
+	if (net_fd_others(fd))
+		NET_OTHERS(forget, fd);
+	else if (net_forked || owner == &net_sockets_tls)
+		net_fd_forget(fd, "");
+	else /* only its owner may close the socket, and cannot know */
+		atomic_store_explicit(&entry->owner, NULL,
+				      memory_order_release);
+	errno = saved;
+	return fd;
 }
 
 int net_fd_forget_range(unsigned first, unsigned last, const char *call)

@@ -270,6 +270,21 @@ def haproxy_proxies(env):
         check(server.wait(PATIENCE) == 0, server.story())
 
 
+def haproxy_on_both_sides(env):
+    """Servers of the kernel's and of the stack's take turns, and so do the numbers of sockets."""
+    need("nginx", "haproxy", "curl")
+    folder = folder_of(env)
+    text = (HAPROXY.format(kernels=KERNELS).replace("mode http", "mode http\n    option httpclose")
+            + "    server k 127.0.0.1:8081\n")
+    (folder / "haproxy.cfg").write_text(text)
+    with kernel_server(env, 8081, *nginx(folder, 8081)), \
+            OnTap(env).server(8080, "haproxy", "-db", "-f", folder / "haproxy.cfg"):
+        for turn in range(20):
+            status = command("curl", "-s", "-o", "/dev/null", "-w", "%{http_code}",
+                             f"http://{OURS}:8080/small")
+            check(status == "200", f"request {turn + 1} is answered with {status}")
+
+
 # ---- streams ----
 
 def received(text):
@@ -751,8 +766,8 @@ def refused(env):
 
 def cases(env):
     for case in (redis_serves, redis_asks, nginx_serves, python_serves, curl_fetches,
-                 wget_fetches, haproxy_proxies, iperf3, netcat, memcached, over_memif,
-                 keeps_to_itself, descriptors_of_the_stack, signals, handlers, computes,
+                 wget_fetches, haproxy_proxies, haproxy_on_both_sides, iperf3, netcat, memcached,
+                 over_memif, keeps_to_itself, descriptors_of_the_stack, signals, handlers, computes,
                  waits_for_threads, another_thread_exits, refused):
         # ASan's runtime, preloaded, spoils the C library's lock of translations when a library's
         # constructor takes it first; wget waits for that lock.

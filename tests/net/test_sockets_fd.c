@@ -90,43 +90,6 @@ static void test_close_range(void **state)
 	while (!(s.flags & PEER_FIN));
 }
 
-/* The number of one that was closed by a system call is the kernel's. */
-static void test_a_number_closed_behind_our_back(void **state)
-{
-	int old;
-
-	connected();
-	old = fd;
-	assert_int_equal(syscall(SYS_close, fd), 0);
-	fd = socket(AF_INET, SOCK_STREAM, 0);
-	assert_int_equal(fd, old);
-	assert_false(net_sockets_ours(fd));
-}
-
-/* fclose() closes the number inside the C library, and the socket with it. */
-static void test_fclose_closes_the_socket(void **state)
-{
-	struct segment s;
-	FILE *stream;
-	char c = 'x';
-	int next;
-
-	connected();
-	stream = fdopen(fd, "r+");
-	assert_non_null(stream);
-	assert_int_equal(fclose(stream), 0);
-	assert_false(net_sockets_ours(fd));
-	next = open("/dev/zero", O_RDONLY | O_CLOEXEC);
-	assert_int_equal(next, fd);
-	assert_int_equal(read(next, &c, 1), 1);
-	assert_int_equal(c, 0);
-	assert_int_equal(close(next), 0);
-	fd = -1;
-	do
-		assert_true(peer_next(&s));
-	while (!(s.flags & PEER_FIN));
-}
-
 /* ---- children ---- */
 
 /*
@@ -611,8 +574,6 @@ int main(void)
 		T(test_dup2_over_ours_closes_it),
 		T(test_dup2_of_ours),
 		T(test_close_range),
-		T(test_a_number_closed_behind_our_back),
-		T(test_fclose_closes_the_socket),
 		T(test_child_has_the_kernel_alone),
 		T(test_child_takes_the_numbers_again),
 		T(test_vfork_leaves_the_table),

@@ -1,0 +1,411 @@
+/*
+ * Calls that make descriptors of the kernel's, or end them inside the C
+ * library.
+ *
+ * A number that such a call returns had been closed before. If the table still
+ * has a socket of the stack for it, the program closed it where no hook of ours
+ * could see it, and the entry goes: otherwise the bytes of a file would reach
+ * the socket's peer. So nothing asks the kernel on the data path.
+ */
+#include "netstack/sockets/sockets_priv.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <mqueue.h>
+#include <pty.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <sys/fanotify.h>
+#include <sys/inotify.h>
+#include <sys/mman.h>
+#include <sys/pidfd.h>
+#include <sys/signalfd.h>
+#include <sys/syscall.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+/* Fortified programs call these; no header declares them without it. */
+int __open_2(const char *path, int flags);
+int __open64_2(const char *path, int flags);
+int __openat_2(int folder, const char *path, int flags);
+int __openat64_2(int folder, const char *path, int flags);
+
+#define CALLS(X)                                                               \
+	X(open), X(open64), X(openat), X(openat64), X(__open_2),               \
+		X(__open64_2), X(__openat_2), X(__openat64_2), X(creat),       \
+		X(creat64), X(open_by_handle_at), X(shm_open), X(mq_open),     \
+		X(posix_openpt), X(openpty), X(mkstemp), X(mkstemp64),         \
+		X(mkostemp), X(mkostemp64), X(mkstemps), X(mkstemps64),        \
+		X(mkostemps), X(mkostemps64), X(fopen), X(fopen64),            \
+		X(freopen), X(freopen64), X(tmpfile), X(tmpfile64), X(popen),  \
+		X(fclose), X(opendir), X(pipe), X(pipe2), X(socketpair),       \
+		X(eventfd), X(timerfd_create), X(signalfd), X(memfd_create),   \
+		X(inotify_init), X(inotify_init1), X(fanotify_init),           \
+		X(pidfd_open), X(pidfd_getfd), X(syscall)
+
+enum call {
+#define NUMBER(name) CALL_##name
+	CALLS(NUMBER),
+	N_CALLS
+};
+
+static void *real_calls[N_CALLS];
+
+static const char *const names[N_CALLS] = {
+#define NAME(name) #name
+	CALLS(NAME)};
+
+/* A constructor for the same reason as net_real_find(). */
+__attribute__((constructor)) static void find_calls(void)
+{
+	for (unsigned i = 0; i < N_CALLS; i++)
+		real_calls[i] = net_real_next(names[i]);
+}
+
+static void *real_call(enum call call)
+{
+	if (!real_calls[call])
+		real_calls[call] = net_real_next(names[call]);
+	return real_calls[call];
+}
+
+#define REAL(name) ((__typeof__(&name))real_call(CALL_##name))
+
+/* The optional last argument of open() and its kin. */
+#define MODE(last)                                                             \
+	va_list ap;                                                            \
+	mode_t mode;                                                           \
+                                                                               \
+	va_start(ap, last);                                                    \
+	mode = va_arg(ap, mode_t);                                             \
+	va_end(ap)
+
+/* ---- files ---- */
+
+NET_HOOK int open(const char *path, int flags, ...)
+{
+	MODE(flags);
+	return net_fd_fresh(REAL(open)(path, flags, mode));
+}
+
+NET_HOOK int open64(const char *path, int flags, ...)
+{
+	MODE(flags);
+	return net_fd_fresh(REAL(open64)(path, flags, mode));
+}
+
+NET_HOOK int openat(int folder, const char *path, int flags, ...)
+{
+	MODE(flags);
+	return net_fd_fresh(REAL(openat)(folder, path, flags, mode));
+}
+
+NET_HOOK int openat64(int folder, const char *path, int flags, ...)
+{
+	MODE(flags);
+	return net_fd_fresh(REAL(openat64)(folder, path, flags, mode));
+}
+
+NET_HOOK mqd_t mq_open(const char *name, int flags, ...)
+{
+	va_list ap;
+	mode_t mode;
+	struct mq_attr *attr;
+
+	va_start(ap, flags);
+	mode = va_arg(ap, mode_t);
+	attr = va_arg(ap, struct mq_attr *);
+	va_end(ap);
+	return net_fd_fresh(REAL(mq_open)(name, flags, mode, attr));
+}
+
+/* Calls whose result is the number. */
+#define MAKES(name, parameters, arguments)                                     \
+	NET_HOOK int name parameters                                           \
+	{                                                                      \
+		return net_fd_fresh(REAL(name) arguments);                     \
+	}
+
+MAKES(__open_2, (const char *path, int flags), (path, flags))
+MAKES(__open64_2, (const char *path, int flags), (path, flags))
+MAKES(__openat_2, (int folder, const char *path, int flags),
+      (folder, path, flags))
+MAKES(__openat64_2, (int folder, const char *path, int flags),
+      (folder, path, flags))
+MAKES(creat, (const char *path, mode_t mode), (path, mode))
+MAKES(creat64, (const char *path, mode_t mode), (path, mode))
+MAKES(open_by_handle_at, (int mount, struct file_handle *handle, int flags),
+      (mount, handle, flags))
+MAKES(shm_open, (const char *name, int flags, mode_t mode), (name, flags, mode))
+MAKES(posix_openpt, (int flags), (flags))
+MAKES(mkstemp, (char *path), (path))
+MAKES(mkstemp64, (char *path), (path))
+MAKES(mkostemp, (char *path, int flags), (path, flags))
+MAKES(mkostemp64, (char *path, int flags), (path, flags))
+MAKES(mkstemps, (char *path, int len), (path, len))
+MAKES(mkstemps64, (char *path, int len), (path, len))
+MAKES(mkostemps, (char *path, int len, int flags), (path, len, flags))
+MAKES(mkostemps64, (char *path, int len, int flags), (path, len, flags))
+MAKES(eventfd, (unsigned count, int flags), (count, flags))
+MAKES(timerfd_create, (clockid_t clock, int flags), (clock, flags))
+MAKES(signalfd, (int fd, const sigset_t *mask, int flags), (fd, mask, flags))
+MAKES(memfd_create, (const char *name, unsigned flags), (name, flags))
+MAKES(inotify_init, (void), ())
+MAKES(inotify_init1, (int flags), (flags))
+MAKES(fanotify_init, (unsigned flags, unsigned event_flags),
+      (flags, event_flags))
+MAKES(pidfd_open, (pid_t pid, unsigned flags), (pid, flags))
+MAKES(pidfd_getfd, (int process, int fd, unsigned flags), (process, fd, flags))
+
+/* ---- two at once ---- */
+
+static int fresh_pair(int rc, const int fds[2])
+{
+	if (rc == 0) {
+		net_fd_fresh(fds[0]);
+		net_fd_fresh(fds[1]);
+	}
+	return rc;
+}
+
+NET_HOOK int pipe(int fds[2])
+{
+	return fresh_pair(REAL(pipe)(fds), fds);
+}
+
+NET_HOOK int pipe2(int fds[2], int flags)
+{
+	return fresh_pair(REAL(pipe2)(fds, flags), fds);
+}
+
+NET_HOOK int socketpair(int domain, int type, int protocol, int fds[2])
+{
+	return fresh_pair(REAL(socketpair)(domain, type, protocol, fds), fds);
+}
+
+NET_HOOK int openpty(int *primary, int *terminal, char *name,
+		     const struct termios *mode, const struct winsize *size)
+{
+	int rc = REAL(openpty)(primary, terminal, name, mode, size);
+
+	return fresh_pair(rc, (const int[]){*primary, *terminal});
+}
+
+/* ---- streams ---- */
+
+static FILE *fresh_stream(FILE *file)
+{
+	if (file)
+		net_fd_fresh(fileno_unlocked(file));
+	return file;
+}
+
+NET_HOOK FILE *fopen(const char *path, const char *mode)
+{
+	return fresh_stream(REAL(fopen)(path, mode));
+}
+
+NET_HOOK FILE *fopen64(const char *path, const char *mode)
+{
+	return fresh_stream(REAL(fopen64)(path, mode));
+}
+
+NET_HOOK FILE *tmpfile(void)
+{
+	return fresh_stream(REAL(tmpfile)());
+}
+
+NET_HOOK FILE *tmpfile64(void)
+{
+	return fresh_stream(REAL(tmpfile64)());
+}
+
+NET_HOOK FILE *popen(const char *command, const char *mode)
+{
+	return fresh_stream(REAL(popen)(command, mode));
+}
+
+NET_HOOK DIR *opendir(const char *path)
+{
+	DIR *folder = REAL(opendir)(path);
+
+	if (folder)
+		net_fd_fresh(dirfd(folder));
+	return folder;
+}
+
+/*
+ * The C library closes a stream's number by a call of its own. Bytes that still
+ * wait in the stream have nowhere to go: fdopen() is not for sockets of the
+ * stack.
+ */
+static void let_go_of_stream(FILE *file)
+{
+	int fd = fileno_unlocked(file);
+
+	if (fd >= 0 && net_fds && net_sockets_ours(fd))
+		net_fd_let_go(fd);
+}
+
+NET_HOOK int fclose(FILE *file)
+{
+	if (net_fd_others(fileno_unlocked(file)))
+		return (int)NET_OTHERS(fclose, (long)file);
+	let_go_of_stream(file);
+	return REAL(fclose)(file);
+}
+
+NET_HOOK FILE *freopen(const char *path, const char *mode, FILE *file)
+{
+	let_go_of_stream(file);
+	return fresh_stream(REAL(freopen)(path, mode, file));
+}
+
+NET_HOOK FILE *freopen64(const char *path, const char *mode, FILE *file)
+{
+	let_go_of_stream(file);
+	return fresh_stream(REAL(freopen64)(path, mode, file));
+}
+
+/* ---- system calls that a program makes by number ---- */
+
+/* Descriptors that a message brought. */
+void net_fd_fresh_from(struct msghdr *msg)
+{
+	for (struct cmsghdr *c = CMSG_FIRSTHDR(msg); c;
+	     c = CMSG_NXTHDR(msg, c)) {
+		const int *fds = (const int *)(void *)CMSG_DATA(c);
+
+		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
+			continue;
+		for (size_t n = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int); n;
+		     n--)
+			net_fd_fresh(fds[n - 1]);
+	}
+}
+
+static bool makes_descriptor(long number)
+{
+	switch (number) {
+	case SYS_open:
+	case SYS_openat:
+	case SYS_openat2:
+	case SYS_creat:
+	case SYS_open_by_handle_at:
+	case SYS_open_tree:
+	case SYS_eventfd:
+	case SYS_eventfd2:
+	case SYS_timerfd_create:
+	case SYS_signalfd:
+	case SYS_signalfd4:
+	case SYS_memfd_create:
+	case SYS_inotify_init:
+	case SYS_inotify_init1:
+	case SYS_fanotify_init:
+	case SYS_perf_event_open:
+	case SYS_userfaultfd:
+	case SYS_pidfd_open:
+	case SYS_pidfd_getfd:
+	case SYS_io_uring_setup:
+	case SYS_mq_open:
+		return true;
+	default:
+		return false;
+	}
+}
+
+/* The calls that hooks of ours stand before: as if made by name. */
+static bool by_name(long number, const long a[6], long *result)
+{
+	int fd = (int)a[0];
+
+	switch (number) {
+	case SYS_close:
+		*result = close(fd);
+		return true;
+	case SYS_close_range:
+		*result =
+			close_range((unsigned)a[0], (unsigned)a[1], (int)a[2]);
+		return true;
+	case SYS_dup:
+		*result = dup(fd);
+		return true;
+	case SYS_dup2:
+		*result = dup2(fd, (int)a[1]);
+		return true;
+	case SYS_dup3:
+		*result = dup3(fd, (int)a[1], (int)a[2]);
+		return true;
+	case SYS_fcntl:
+		*result = fcntl(fd, (int)a[1], a[2]);
+		return true;
+	case SYS_ioctl:
+		*result = ioctl(fd, (unsigned long)a[1], a[2]);
+		return true;
+	case SYS_pipe:
+		*result = pipe((int *)a[0]);
+		return true;
+	case SYS_pipe2:
+		*result = pipe2((int *)a[0], (int)a[1]);
+		return true;
+	case SYS_socketpair:
+		*result = socketpair(fd, (int)a[1], (int)a[2], (int *)a[3]);
+		return true;
+	case SYS_socket:
+		*result = socket(fd, (int)a[1], (int)a[2]);
+		return true;
+	case SYS_accept:
+		*result = accept(fd, (void *)a[1], (socklen_t *)a[2]);
+		return true;
+	case SYS_accept4:
+		*result =
+			accept4(fd, (void *)a[1], (socklen_t *)a[2], (int)a[3]);
+		return true;
+	case SYS_read:
+		*result = read(fd, (void *)a[1], (size_t)a[2]);
+		return true;
+	case SYS_write:
+		*result = write(fd, (void *)a[1], (size_t)a[2]);
+		return true;
+	case SYS_readv:
+		*result = readv(fd, (void *)a[1], (int)a[2]);
+		return true;
+	case SYS_writev:
+		*result = writev(fd, (void *)a[1], (int)a[2]);
+		return true;
+	case SYS_recvfrom:
+		*result = recvfrom(fd, (void *)a[1], (size_t)a[2], (int)a[3],
+				   (struct sockaddr *)a[4], (socklen_t *)a[5]);
+		return true;
+	case SYS_sendto:
+		*result = sendto(fd, (void *)a[1], (size_t)a[2], (int)a[3],
+				 (struct sockaddr *)a[4], (socklen_t)a[5]);
+		return true;
+	case SYS_recvmsg:
+		*result = recvmsg(fd, (void *)a[1], (int)a[2]);
+		return true;
+	case SYS_sendmsg:
+		*result = sendmsg(fd, (void *)a[1], (int)a[2]);
+		return true;
+	default:
+		return false;
+	}
+}
+
+NET_HOOK long syscall(long number, ...)
+{
+	long a[6], result;
+	va_list ap;
+
+	va_start(ap, number);
+	for (unsigned i = 0; i < 6; i++)
+		a[i] = va_arg(ap, long);
+	va_end(ap);
+	if (net_fds && by_name(number, a, &result))
+		return result;
+	result = REAL(syscall)(number, a[0], a[1], a[2], a[3], a[4], a[5]);
+	return net_fds && makes_descriptor(number) ? net_fd_fresh((int)result)
+						   : result;
+}

@@ -1,0 +1,361 @@
+/*
+ * Numbers of descriptors that change hands: closed by the C library or by a
+ * system call, and given again by the kernel.
+ */
+#include "netstack/sockets/sockets_priv.h"
+/* after it: it has a variable fd */
+#include "tests/net/sockets.h"
+
+#include <dirent.h>
+#include <pthread.h>
+#include <sys/eventfd.h>
+#include <sys/inotify.h>
+#include <sys/mman.h>
+#include <sys/signalfd.h>
+#include <sys/syscall.h>
+#include <sys/timerfd.h>
+
+/* A system call that no hook sees, as by a runtime that makes its own. */
+static void close_unseen(int number)
+{
+	long rc;
+
+	__asm__ volatile("syscall"
+			 : "=a"(rc)
+			 : "a"(SYS_close), "D"((long)number)
+			 : "rcx", "r11", "memory");
+	assert_int_equal(rc, 0);
+}
+
+static void peer_gets_fin(void)
+{
+	struct segment s;
+
+	do
+		s = peer_wait(10);
+	while (!(s.flags & PEER_FIN));
+}
+
+static void test_a_system_call_closes_the_socket(void **state)
+{
+	connected();
+	assert_int_equal(syscall(SYS_close, fd), 0);
+	assert_false(net_sockets_ours(fd));
+	assert_int_equal(fcntl(fd, F_GETFD), -1);
+	fd = -1;
+	peer_gets_fin();
+}
+
+static void test_system_calls_read_and_write(void **state)
+{
+	char text[4];
+	int copies[2];
+
+	connected();
+	assert_int_equal(syscall(SYS_write, fd, "abc", 3ul), 3);
+	hears("abc");
+	says("xyz");
+	copies[0] = (int)syscall(SYS_dup, fd);
+	copies[1] = (int)syscall(SYS_fcntl, fd, F_DUPFD_CLOEXEC, 0ul);
+	assert_int_equal(syscall(SYS_read, copies[1], text, 4ul), 3);
+	assert_memory_equal(text, "xyz", 3);
+	assert_int_equal(syscall(SYS_close_range, copies[0], copies[1], 0), 0);
+	assert_true(net_sockets_ours(fd));
+}
+
+static FILE *stream;
+static DIR *folder;
+
+static int end_number(int number)
+{
+	int rc = stream	  ? fclose(stream)
+		 : folder ? closedir(folder)
+			  : close(number);
+
+	stream = NULL;
+	folder = NULL;
+	return rc;
+}
+
+static int first_of_pair(int (*make)(int fds[2]))
+{
+	int fds[2];
+
+	assert_int_equal(make(fds), 0);
+	close(fds[1]);
+	return fds[0];
+}
+
+static int make_sockets(int fds[2])
+{
+	return socketpair(AF_UNIX, SOCK_STREAM, 0, fds);
+}
+
+static int make_named(void)
+{
+	char path[] = "/tmp/coronet-fd-XXXXXX";
+	int number = mkstemp(path);
+
+	unlink(path);
+	return number;
+}
+
+/* Calls that get the lowest free number from the kernel, each another way. */
+static int get_number(unsigned way)
+{
+	sigset_t none;
+
+	sigemptyset(&none);
+	switch (way) {
+	case 0:
+		return open("/dev/zero", O_RDWR);
+	case 1:
+		return openat(AT_FDCWD, "/dev/zero", O_RDWR);
+	case 2:
+		return first_of_pair(pipe);
+	case 3:
+		return first_of_pair(make_sockets);
+	case 4:
+		return eventfd(0, 0);
+	case 5:
+		return timerfd_create(CLOCK_MONOTONIC, 0);
+	case 6:
+		return signalfd(-1, &none, 0);
+	case 7:
+		return memfd_create("fd", 0);
+	case 8:
+		return inotify_init();
+	case 9:
+		return make_named();
+	case 10:
+		return epoll_create1(0);
+	case 11:
+		return socket(AF_UNIX, SOCK_STREAM, 0);
+	case 12:
+		return dup(0);
+	case 13:
+		return fcntl(0, F_DUPFD, 0);
+	case 14:
+		return (int)syscall(SYS_openat, AT_FDCWD, "/dev/zero", O_RDWR);
+	case 15:
+		return (int)syscall(SYS_memfd_create, "fd", 0);
+	case 16:
+		stream = fopen("/dev/zero", "r");
+		return fileno(stream);
+	case 17:
+		folder = opendir("/");
+		return dirfd(folder);
+	default:
+		return -1;
+	}
+}
+
+/* Otherwise what is written to a file would reach the old peer. */
+static void test_a_number_given_again_is_the_kernels(void **state)
+{
+	unsigned way = 0;
+
+	for (;; way++) {
+		int number;
+
+		connected();
+		close_unseen(fd);
+		assert_true(net_sockets_ours(fd));
+		number = get_number(way);
+		if (number < 0)
+			break;
+		assert_int_equal(number, fd);
+		assert_false(net_sockets_ours(fd));
+		peer_gets_fin();
+		peer.rcv++;
+		peer_send(&peer, PEER_ACK | PEER_RST, NULL, 0);
+		run_rounds(2);
+		assert_int_equal(end_number(fd), 0);
+	}
+	assert_int_equal(way, 18);
+	fd = -1;
+}
+
+/* A message with a number of ours, or one that brings a number. */
+static ssize_t pass(ssize_t (*call)(int fd, struct msghdr *msg, int flags),
+		    int through, int *number)
+{
+	union {
+		struct cmsghdr align;
+		char bytes[CMSG_SPACE(sizeof(int))];
+	} control = {0};
+	struct iovec iov = {"x", 1};
+	struct msghdr msg = {.msg_iov = &iov,
+			     .msg_iovlen = 1,
+			     .msg_control = &control,
+			     .msg_controllen = sizeof(control)};
+	struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
+	ssize_t n;
+
+	c->cmsg_level = SOL_SOCKET;
+	c->cmsg_type = SCM_RIGHTS;
+	c->cmsg_len = CMSG_LEN(sizeof(int));
+	memcpy(CMSG_DATA(c), number, sizeof(int));
+	iov.iov_base = &(char){'x'};
+	n = call(through, &msg, 0);
+	memcpy(number, CMSG_DATA(CMSG_FIRSTHDR(&msg)), sizeof(int));
+	return n;
+}
+
+static ssize_t send_message(int through, struct msghdr *msg, int flags)
+{
+	return sendmsg(through, msg, flags);
+}
+
+static void test_numbers_in_messages(void **state)
+{
+	int pair[2], number;
+
+	connected();
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
+	number = fd;
+	assert_int_equal(pass(send_message, pair[0], &number), -1);
+	assert_int_equal(errno, EOPNOTSUPP);
+	number = pair[1];
+	assert_int_equal(pass(send_message, pair[0], &number), 1);
+	close_unseen(fd);
+	assert_int_equal(pass(recvmsg, pair[1], &number), 1);
+	assert_int_equal(number, fd);
+	assert_false(net_sockets_ours(fd));
+	peer_gets_fin();
+	close(pair[0]);
+	close(pair[1]);
+}
+
+static void test_several_messages_in_a_call(void **state)
+{
+	char in[2][8];
+	struct iovec out_iov[2] = {{"ab", 2}, {"cd", 2}};
+	struct iovec in_iov[2] = {{in[0], 8}, {in[1], 8}};
+	struct mmsghdr out[2] = {
+		{.msg_hdr.msg_iov = &out_iov[0], .msg_hdr.msg_iovlen = 1},
+		{.msg_hdr.msg_iov = &out_iov[1], .msg_hdr.msg_iovlen = 1}};
+	struct mmsghdr heard[2] = {
+		{.msg_hdr.msg_iov = &in_iov[0], .msg_hdr.msg_iovlen = 1},
+		{.msg_hdr.msg_iov = &in_iov[1], .msg_hdr.msg_iovlen = 1}};
+
+	connected();
+	assert_int_equal(sendmmsg(fd, out, 2, 0), 2);
+	assert_int_equal(out[0].msg_len, 2);
+	assert_int_equal(out[1].msg_len, 2);
+	hears("abcd");
+	assert_int_equal(recvmmsg(fd, heard, 2, MSG_DONTWAIT, NULL), -1);
+	assert_int_equal(errno, EAGAIN);
+	says("xyz");
+	assert_int_equal(recvmmsg(fd, heard, 2, MSG_DONTWAIT, NULL), 1);
+	assert_int_equal(heard[0].msg_len, 3);
+	says("xyz");
+	assert_int_equal(recvmmsg(fd, heard, 2, MSG_WAITFORONE, NULL), 1);
+	assert_int_equal(heard[0].msg_len, 3);
+}
+
+static void *reopen(void *arg)
+{
+	*(int *)arg = open("/dev/null", O_WRONLY);
+	return NULL;
+}
+
+/* Another thread is given the number: what it writes is not for the peer. */
+static void test_a_number_given_to_another_thread(void **state)
+{
+	pthread_t thread;
+	struct segment s;
+	int number = -1;
+
+	connected();
+	while (peer_next(&s))
+		;
+	close_unseen(fd);
+	assert_int_equal(pthread_create(&thread, NULL, reopen, &number), 0);
+	pthread_join(thread, NULL);
+	assert_int_equal(number, fd);
+	assert_int_equal(write(fd, "file", 4), 4);
+	peer_expect_nothing();
+}
+
+/* fclose() closes the number inside the C library, and the socket with it. */
+static void test_fclose_closes_the_socket(void **state)
+{
+	char c = 'x';
+	int next;
+
+	connected();
+	stream = fdopen(fd, "r+");
+	assert_non_null(stream);
+	assert_int_equal(fclose(stream), 0);
+	assert_false(net_sockets_ours(fd));
+	next = open("/dev/zero", O_RDONLY | O_CLOEXEC);
+	assert_int_equal(next, fd);
+	assert_int_equal(read(next, &c, 1), 1);
+	assert_int_equal(c, 0);
+	assert_int_equal(close(next), 0);
+	fd = -1;
+	peer_gets_fin();
+}
+
+static void test_freopen_closes_the_socket(void **state)
+{
+	connected();
+	stream = fdopen(fd, "r+");
+	stream = freopen("/dev/zero", "r", stream);
+	assert_non_null(stream);
+	assert_false(net_sockets_ours(fileno(stream)));
+	peer_gets_fin();
+	assert_int_equal(end_number(-1), 0);
+	fd = -1;
+}
+
+static int set, other_set;
+
+static void *make_sets(void *arg)
+{
+	set = epoll_create1(0);
+	other_set = dup(set);
+	keep(set);
+	return NULL;
+}
+
+/*
+ * A set remembers the kernel's numbers. One that was closed is forgotten, also
+ * where the number of the set that it joined is gone: the pointer beside it may
+ * be freed memory of the program's.
+ */
+static void test_a_closed_number_leaves_its_set(void **state)
+{
+	struct epoll_event event = {.events = EPOLLOUT, .data.u64 = 666};
+	int number;
+
+	run(make_sets);
+	number = eventfd(0, 0);
+	assert_int_equal(epoll_ctl(set, EPOLL_CTL_ADD, number, &event), 0);
+	assert_int_equal(close(set), 0);
+	assert_int_equal(close(number), 0);
+	set = open("/dev/null", O_RDONLY);
+	connected();
+	assert_int_equal(fd, number);
+	assert_int_equal(epoll_wait(other_set, &event, 1, 0), 0);
+	close(other_set);
+	close(set);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		T(test_a_system_call_closes_the_socket),
+		T(test_system_calls_read_and_write),
+		T(test_a_number_given_again_is_the_kernels),
+		T(test_numbers_in_messages),
+		T(test_several_messages_in_a_call),
+		T(test_a_number_given_to_another_thread),
+		T(test_fclose_closes_the_socket),
+		T(test_freopen_closes_the_socket),
+		T(test_a_closed_number_leaves_its_set),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
