@@ -310,6 +310,11 @@ class Client(threading.Thread):
         self.stop = True
         self.join(PATIENCE)
 
+    def story(self):
+        """What failed, and what was answered before."""
+        return (f"keeps its connection: {self.keep}, now {time.monotonic():.3f}, errors "
+                f"{self.errors[-3:]}, {len(self.done)} requests, the last {self.done[-5:]}")
+
     def ask(self, sock):
         sock.sendall(b"GET /page HTTP/1.1\r\nHost: x\r\n\r\n")
         data = b""
@@ -386,7 +391,9 @@ def backends_die(env, kind):
                 entry[2] == p for client in clients for entry in list(client.done)), PATIENCE,
                        f"no load on {port}: {proxy.story()}")
             for client in clients:
-                check(all(entry[2] for entry in client.done), "a request failed before the kill")
+                check(all(entry[2] for entry in client.done),
+                      f"a request failed before the kill of {port}: {client.story()}\n"
+                      f"{proxy.story()}")
             killing = time.monotonic()
             server.kill()
             killed = time.monotonic()
@@ -411,7 +418,7 @@ def backends_die(env, kind):
             client.end()
             check(all(entry[2] for entry in client.done),
                   f"a request failed after the last kill, killed {killed:.3f}, back {back:.3f}: "
-                  f"{client.done}, {client.errors[-3:]}, keeps {client.keep}\n{proxy.story()}")
+                  f"{client.story()}\n{proxy.story()}")
     check(failed > 0, "no connection was on a dead backend: this proved nothing")
     print(f"# {failed} connections died with their backends", flush=True)
 
