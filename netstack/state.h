@@ -290,6 +290,14 @@ struct net_source_key {
  */
 #define NET_TURNS 1024u
 
+/* Packets for our own addresses, on their way back: link/loop.c. */
+#define NET_LOOP_PKTS 1024u
+struct net_loop {
+	struct pbuf **ring;
+	uint32_t head, tail;
+	bool receiving; /* the packet at hand comes from here */
+};
+
 /* The tables of a shard, which are too large for a thread's own variables. */
 struct net_tables {
 	struct netif netifs[NET_MAX_ADDRS + NET_MAX_LINKS];
@@ -299,6 +307,7 @@ struct net_tables {
 	struct net_path paths[NET_PATHS];
 	struct net_no_port no_port[NET_NO_PORT_SLOTS];
 	uint32_t turns[NET_TURNS];
+	struct pbuf *looped[NET_LOOP_PKTS];
 };
 
 /* By timeouts so far; the last for answers that the port had no room for. */
@@ -418,6 +427,7 @@ struct net_stack {
 	 * NULL: there is no exception path.
 	 */
 	bool (*kernel_takes)(struct pbuf *p);
+	struct net_loop loop;
 	uint8_t cc;	    /* of new connections: recovery/cc.c */
 	unsigned n_sources; /* its entries in the table of clients */
 	/* counted for the segment that is being received; not held yet */

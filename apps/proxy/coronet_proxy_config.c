@@ -150,8 +150,8 @@ static bool is_broadcast(const struct net_addr *addr,
 }
 
 /*
- * Whether a backend has an address of the stack, which does not talk to itself,
- * or is everybody in one of its networks.
+ * Whether a backend has an address of the stack, where nobody but this proxy
+ * listens, or is everybody in one of its networks.
  */
 static bool is_own(const struct net_addr *backend)
 {

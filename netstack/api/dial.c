@@ -35,6 +35,8 @@ static bool is_free(const ip_addr_t *local, u16_t port, const ip_addr_t *remote,
 {
 	struct net_conn *old = net_demux_find(local, port, remote, remote_port);
 
+	if (port == remote_port && ip_addr_eq(local, remote))
+		return false; /* it would dial itself */
 	return !net_listener_find(local, port) && (!old || take_over(old)) &&
 	       net_time_wait_yields(local, port, remote, remote_port);
 }
@@ -112,7 +114,9 @@ static u16_t choose_port(const ip_addr_t *local, const ip_addr_t *remote,
  */
 static bool has_route(struct netif *netif, const ip_addr_t *remote)
 {
-	return IP_IS_V6(remote) ||
+	if (ip_addr_isloopback(remote))
+		return false; /* the kernel's: no frame may bear it */
+	return IP_IS_V6(remote) || net_link_owns(netif, remote) ||
 	       ip4_addr_net_eq(ip_2_ip4(remote), netif_ip4_addr(netif),
 			       netif_ip4_netmask(netif)) ||
 	       !ip4_addr_isany(netif_ip4_gw(netif));

@@ -452,5 +452,7 @@ unsigned net_link_rx(void)
 		net_demux_prefetch(frames, n);
 		input_burst(port, frames, n);
 	}
+	if (__builtin_expect(net_link_loops(), 0))
+		total += net_loop_input();
 	return total;
 }

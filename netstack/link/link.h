@@ -30,6 +30,15 @@ bool net_link_send_tcp(const struct tcp_pcb *pcb, const struct pbuf *p);
 /* Whether every port takes memory that is lent. */
 bool net_link_takes_extbufs(void);
 
+/* ---- loop.c ---- */
+/* Whether packets to an address are received again; any of every link's. */
+bool net_link_owns(const struct netif *netif, const ip_addr_t *ip);
+/* Whether such packets wait to be received. */
+static inline bool net_link_loops(void)
+{
+	return net_here()->loop.head != net_here()->loop.tail;
+}
+
 /* ---- neighbour.c ---- */
 /* Whether the neighbour for an address has answered. */
 bool net_neighbour_reachable(const ip_addr_t *ip);

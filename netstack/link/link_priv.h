@@ -24,6 +24,22 @@ err_t net_link_send(struct netif *netif, struct pbuf *p, const uint8_t *mac);
 void net_link_header4(uint8_t *header, const struct netif *netif, uint32_t dest,
 		      const uint8_t *mac);
 
+/* ---- loop.c ---- */
+/* Whether an address is this interface's. */
+bool net_netif_owns6(const struct netif *netif, const ip6_addr_t *ip);
+/* Whether an address is ours; a link-local one: on this interface. */
+bool net_loop_owns4(uint32_t ip);
+bool net_loop_owns6(const struct netif *netif, const ip6_addr_t *ip);
+/*
+ * Takes a copy of an IP packet for one of our addresses, to be received next.
+ * ERR_MEM: it is to be sent again.
+ */
+err_t net_loop_output(struct netif *netif, const struct pbuf *p);
+/* Receives a burst at most; how many. */
+unsigned net_loop_input(void);
+/* Frees what has not been received. */
+void net_loop_close(void);
+
 /* ---- neighbour.c ---- */
 /* Its place in the cache; NULL: it is to be asked for. */
 const struct net_neighbour *net_neighbour_known(const ip4_addr_t *dest);

@@ -65,14 +65,6 @@ static struct netif *netif_of(const struct net_port *port, uint32_t ip)
 	return NULL;
 }
 
-static bool is_ours(uint32_t ip)
-{
-	for (unsigned i = 0; i < net_here()->n_netifs; i++)
-		if (netif_ip4_addr(&net_here()->netifs[i])->addr == ip)
-			return true;
-	return false;
-}
-
 static bool on_link(const struct netif *netif, uint32_t ip)
 {
 	const ip4_addr_t addr = {ip};
@@ -143,7 +135,7 @@ bool net_neighbour_arp(const struct net_port *port, struct glue_frame *frame,
 	memcpy(&sender, arp + ARP_SENDER, 4);
 	memcpy(&target, arp + ARP_TARGET, 4);
 	netif = target ? netif_of(port, target) : NULL;
-	if (sender && is_ours(sender))
+	if (net_loop_owns4(sender))
 		return false;
 	asked = netif && arp[ARP_OP + 1] == 1;
 	if (asked && net_here()->shard == 0)
@@ -220,6 +212,10 @@ ask_arp(struct netif *netif, struct pbuf *p, const ip4_addr_t *dest)
 
 	if (ip4_addr_ismulticast(dest) || ip4_addr_isbroadcast(dest, netif))
 		return etharp_output(netif, p, dest);
+	if (net_loop_owns4(dest->addr))
+		return net_loop_output(netif, p);
+	if (ip4_addr_isloopback(dest))
+		return ERR_RTE; /* RFC 1122 3.2.1.3 (g) */
 	if (!on_link(netif, dest->addr))
 		hop = *netif_ip4_gw(netif);
 	if (ip4_addr_isany_val(hop))
@@ -276,15 +272,6 @@ static unsigned count_entries(bool asked_only)
 		n += asked_only ? neighbor_cache[i].state == ND6_INCOMPLETE
 				: neighbor_cache[i].state != ND6_NO_ENTRY;
 	return n;
-}
-
-static bool is_ours6(const struct netif *netif, const ip6_addr_t *ip)
-{
-	for (unsigned i = 0; i < LWIP_IPV6_NUM_ADDRESSES; i++)
-		if (ip6_addr_isvalid(netif_ip6_addr_state(netif, i)) &&
-		    ip6_addr_zoneless_eq(netif_ip6_addr(netif, i), ip))
-			return true;
-	return false;
 }
 
 static bool on_link6(const struct netif *netif, const ip6_addr_t *ip)
@@ -356,7 +343,7 @@ bool net_neighbour_nd(const struct net_port *port,
 
 	memcpy(src.addr, ip6 + 8, 16);
 	memcpy(target.addr, nd + 8, 16);
-	ours = is_ours6(port->netif0, &target);
+	ours = net_netif_owns6(port->netif0, &target);
 	if (nd[0] == 136) { /* an advertisement updates an entry */
 		if (!ours && net_here()->shard == 0)
 			net_neighbour_share(port, frame);
@@ -364,7 +351,7 @@ bool net_neighbour_nd(const struct net_port *port,
 	}
 	if (net_here()->shard != 0)
 		return false;
-	if (!ours || is_ours6(port->netif0, &src))
+	if (!ours || net_netif_owns6(port->netif0, &src))
 		return false;
 	if (ip6_addr_isany(&src))
 		return true; /* RFC 4862: somebody probes */
@@ -437,6 +424,10 @@ err_t net_neighbour_output6(struct netif *netif, struct pbuf *p,
 		return ethip6_output(netif, p, dest);
 	if (slot->until_ns <= net_here()->now_ns ||
 	    !ip6_addr_zoneless_eq(&slot->ip, dest)) {
+		if (net_loop_owns6(netif, dest))
+			return net_loop_output(netif, p);
+		if (ip6_addr_isloopback(dest))
+			return ERR_RTE; /* RFC 4291 2.5.3 */
 		if (!may_send6(netif, dest, slot))
 			return ERR_OK; /* lost, as on a wire */
 		slot->ip = *dest;
@@ -475,6 +466,10 @@ static bool reachable6(const ip6_addr_t *ip)
 
 bool net_neighbour_reachable(const ip_addr_t *ip)
 {
+	struct netif *way = ip_route(IP_ANY_TYPE, ip);
+
+	if (way && net_link_owns(way, ip))
+		return true;
 	if (IP_IS_V6(ip))
 		return reachable6(ip_2_ip6(ip));
 	for (unsigned i = 0; i < net_here()->n_netifs; i++) {

@@ -153,6 +153,7 @@ int net_link_open(struct net_opts *opts)
 
 void net_link_close(void)
 {
+	net_loop_close();
 	while (net_here()->n_netifs)
 		netif_remove(&net_here()->netifs[--net_here()->n_netifs]);
 	net_exception_close();

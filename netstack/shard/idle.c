@@ -54,7 +54,8 @@ void net_idle_start(struct net_stack *stack)
 /* Whether adaptive polling may leave the core to others for a moment. */
 static bool may_rest(const struct net_stack *stack)
 {
-	return stack->adaptive && !coro_sched_ready(stack->sched) &&
+	return stack->adaptive && !net_link_loops() &&
+	       !coro_sched_ready(stack->sched) &&
 	       coro_sched_next_ns(stack->sched) > stack->now_ns + NAP_NS;
 }
 

@@ -113,6 +113,7 @@ static int make_tables(struct net_stack *stack)
 	stack->asked6 = tables->asked6;
 	stack->paths = tables->paths;
 	stack->no_port = tables->no_port;
+	stack->loop.ring = tables->looped;
 	return 0;
 }
 

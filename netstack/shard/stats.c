@@ -141,6 +141,8 @@ static void add(struct net_stats *to, const struct net_stats *from)
 	to->rx_refused += from->rx_refused;
 	to->rx_other_vlan += from->rx_other_vlan;
 	to->neighbours_refused += from->neighbours_refused;
+	to->looped += from->looped;
+	to->loop_drops += from->loop_drops;
 	to->path_mtu_lowered += from->path_mtu_lowered;
 	to->path_mtu_guessed += from->path_mtu_guessed;
 	to->path_mtu_refused += from->path_mtu_refused;

@@ -404,7 +404,8 @@ __attribute__((cold)) bool net_check_opened(struct net_conn *conn,
 
 /*
  * RFC 1122 4.2.3.10: nothing that came or claims to come from many is
- * answered; nor what claims to come from the address it goes to (LAND).
+ * answered; nor what comes by a link and claims to come from the address it
+ * goes to (LAND).
  */
 bool net_check_stranger(struct pbuf *p)
 {
@@ -417,7 +418,7 @@ bool net_check_stranger(struct pbuf *p)
 	    ip_addr_isbroadcast(src, ip_current_netif()) ||
 	    ip_addr_ismulticast(dest) ||
 	    ip_addr_isbroadcast(dest, ip_current_netif()) ||
-	    ip_addr_eq(src, dest)) {
+	    (ip_addr_eq(src, dest) && !net_here()->loop.receiving)) {
 		net_here()->stats.rx_unacceptable++;
 		return false;
 	}

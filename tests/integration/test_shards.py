@@ -130,6 +130,12 @@ def opens_and_ends(env, shards):
             server.terminate()
 
 
+def own_address(env, shards):
+    """Programs dial themselves, on every shard: 64 MiB each way, and no frame leaves."""
+    program = env.start([env.build / "tests/integration/own-address", shards, 64])
+    check(program.wait(10 * PATIENCE) == 0, program.story())
+
+
 def too_little_memory(env):
     """The shards' pools do not fit: one line, before any of them serves."""
     argv = [env.app("coronet-echo"), "--link", "ring:r0", *ECHO_ADDRS, "--shards", "8",
@@ -152,6 +158,8 @@ def cases(env):
     yield "peers that read nothing, 4 shards behind one queue", bind(unread_behind_one_queue, env)
     for shards in (2, 8):
         yield f"a ring link, {shards} shards", bind(opens_and_ends, env, shards)
+    for shards in (1, 4):
+        yield f"dialing the stack's own addresses, {shards} shards", bind(own_address, env, shards)
     yield "too little memory", bind(too_little_memory, env)
 
 

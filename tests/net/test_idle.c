@@ -7,10 +7,12 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 #include <time.h>
 
 #include <cmocka.h>
 
+#include "netstack/link/link_priv.h"
 #include "netstack/shard/shard.h"
 #include "tests/net/fake_glue.h"
 #include "tests/net/peer.h"
@@ -158,6 +160,28 @@ static void test_busy_polling_does_neither(void **state)
 	assert_int_equal(naps, 0);
 }
 
+/* As a timer does, at the end of a round without work. */
+static void send_to_ourselves(void)
+{
+	struct pbuf *p = pbuf_alloc(PBUF_RAW, 20, PBUF_RAM);
+
+	memset(p->payload, 0, 20); /* what nobody takes */
+	net_loop_output(netif_default, p);
+	pbuf_free(p);
+	fake_on_flush = NULL;
+}
+
+static void test_packet_for_ourselves_is_received_before_a_nap(void **state)
+{
+	empty_rounds(SPELL + 1);
+	assert_int_equal(naps, 1);
+	fake_on_flush = send_to_ourselves;
+	empty_rounds(2);
+	assert_int_equal(naps, 1);
+	empty_rounds(SPELL + 1);
+	assert_int_equal(naps, 2);
+}
+
 int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, adaptive_setup, peer_teardown)
@@ -168,6 +192,7 @@ int main(void)
 		T(test_does_not_yield_to_who_keeps_the_core),
 		T(test_neither_before_a_timer),
 		T(test_busy_polling_does_neither),
+		T(test_packet_for_ourselves_is_received_before_a_nap),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -230,15 +230,17 @@ struct net_dial_opts {
 /*
  * Connects to addr. Blocks until the handshake is done. opts may be NULL. *out
  * is owned by the caller, who closes it (net_close(), net_close_wait() or
- * net_abort()). Returns 0 or
+ * net_abort()). An address of the stack's own, of any link, is reached without
+ * a frame: both ends are on the shard that dials, so that shard must listen.
+ * Returns 0 or
  *   -ECONNREFUSED   the peer answered with RST
  *   -EHOSTUNREACH   there is no route, or the next hop does not answer ARP or
- *                   neighbour discovery
+ *                   neighbour discovery; or addr is a loopback address
  *   -ETIMEDOUT      no answer in time
  *   -EADDRNOTAVAIL  opts->source is not the stack's or of the other family;
  *                   the answers to its port would come to another shard; or no
  *                   port is left (the result is cached for 50 ms)
- *   -EADDRINUSE     the port of opts->source is taken
+ *   -EADDRINUSE     the port of opts->source is taken, or it is addr itself
  *   -EINVAL         a pointer is NULL, or addr has no address or no port
  *   -ENOMEM         no memory for a connection
  *   -ENOBUFS, -ECONNABORTED

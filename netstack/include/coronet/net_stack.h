@@ -403,6 +403,11 @@ struct net_stats {
 	/* packets dropped: too many neighbours were being resolved */
 	uint64_t neighbours_refused;
 	/*
+	 * packets from one address of the stack to another, or the same; of
+	 * such packets those dropped, as too many were on their way
+	 */
+	uint64_t looped, loop_drops;
+	/*
 	 * MSS lowered after a router's "too big", or after full segments were
 	 * lost; "too big" that quotes no segment in flight, ignored (RFC 5927)
 	 */

@@ -1,0 +1,103 @@
+/*
+ * Packets for our own addresses never leave: they are copied into a ring of the
+ * shard, and received from there in the next round.
+ *
+ * A flow belongs to the same shard in both directions, so both ends of such a
+ * connection are on the shard that has dialed. The copies are received as
+ * packets with good checksums. They do not pass the tests of frames from a
+ * wire, which refuse what claims to come from an address of ours.
+ *
+ * The ring is bounded as a link's is: what finds it full is lost, and counts as
+ * loop_drops.
+ */
+#include "netstack/link/link_priv.h"
+
+#include "lwip/ip.h"
+
+static_assert((NET_LOOP_PKTS & (NET_LOOP_PKTS - 1)) == 0, "a power of two");
+static_assert(NET_MAX_ADDRS + NET_MAX_LINKS < UINT8_MAX,
+	      "pbuf.if_idx holds an interface's number");
+
+bool net_netif_owns6(const struct netif *netif, const ip6_addr_t *ip)
+{
+	for (unsigned i = 0; i < LWIP_IPV6_NUM_ADDRESSES; i++)
+		if (ip6_addr_isvalid(netif_ip6_addr_state(netif, i)) &&
+		    ip6_addr_zoneless_eq(netif_ip6_addr(netif, i), ip))
+			return true;
+	return false;
+}
+
+bool net_loop_owns4(uint32_t ip)
+{
+	for (unsigned i = 0; ip && i < net_here()->n_netifs; i++)
+		if (netif_ip4_addr(&net_here()->netifs[i])->addr == ip)
+			return true;
+	return false;
+}
+
+bool net_loop_owns6(const struct netif *netif, const ip6_addr_t *ip)
+{
+	if (ip6_addr_islinklocal(ip))
+		return net_netif_owns6(netif, ip);
+	for (unsigned i = 0; i < net_here()->n_netifs; i++)
+		if (net_netif_owns6(&net_here()->netifs[i], ip))
+			return true;
+	return false;
+}
+
+bool net_link_owns(const struct netif *netif, const ip_addr_t *ip)
+{
+	return IP_IS_V6(ip) ? net_loop_owns6(netif, ip_2_ip6(ip))
+			    : net_loop_owns4(ip_2_ip4(ip)->addr);
+}
+
+err_t net_loop_output(struct netif *netif, const struct pbuf *p)
+{
+	struct net_loop *loop = &net_here()->loop;
+	struct pbuf *copy;
+
+	if (loop->tail - loop->head == NET_LOOP_PKTS) {
+		net_here()->stats.loop_drops++;
+		return ERR_OK; /* lost, as on a wire */
+	}
+	copy = pbuf_alloc(PBUF_RAW, p->tot_len, PBUF_RAM);
+	if (!copy)
+		return ERR_MEM;
+	pbuf_copy_partial(p, copy->payload, p->tot_len, 0);
+	copy->if_idx = netif_get_index(netif);
+	loop->ring[loop->tail++ % NET_LOOP_PKTS] = copy;
+	net_here()->stats.looped++;
+	return ERR_OK;
+}
+
+static void input(struct pbuf *p)
+{
+	struct netif *netif = netif_get_by_index(p->if_idx);
+
+	if (!netif)
+		pbuf_free(p);
+	else if (IPH_V((const struct ip_hdr *)p->payload) == 6)
+		ip6_input(p, netif);
+	else
+		ip4_input(p, netif);
+}
+
+unsigned net_loop_input(void)
+{
+	struct net_loop *loop = &net_here()->loop;
+	unsigned n = LWIP_MIN(loop->tail - loop->head, GLUE_BURST);
+
+	loop->receiving = true;
+	for (unsigned i = 0; i < n; i++)
+		input(loop->ring[loop->head++ % NET_LOOP_PKTS]);
+	loop->receiving = false;
+	return n;
+}
+
+void net_loop_close(void)
+{
+	struct net_loop *loop = &net_here()->loop;
+
+	while (loop->head != loop->tail)
+		pbuf_free(loop->ring[loop->head++ % NET_LOOP_PKTS]);
+}

@@ -1,0 +1,379 @@
+/*
+ * Dialing the stack's own addresses: both ends are here, and no frame leaves.
+ */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <sodium.h>
+
+#include "netstack/shard/shard.h"
+#include "tests/net/fake_glue.h"
+#include "tests/net/peer.h"
+
+#define MIB	   (1u << 20)
+#define EACH_BYTES (64 * MIB)
+#define PIECE	   60000u
+#define PORT	   7
+
+struct digest {
+	uint8_t bytes[crypto_hash_sha256_BYTES];
+};
+
+static struct net_dial_opts opts;
+static const char *target;
+static int64_t took_ns;
+static struct digest sent[2], received[2]; /* by the client, the server */
+
+/* ---- the wire ---- */
+
+/* Reports of multicast groups (MLD) have a hop-by-hop header. */
+static bool is_report(const uint8_t *frame)
+{
+	return frame[12] == 0x86 && frame[14 + 6] == 0;
+}
+
+static unsigned frames_sent(void)
+{
+	static uint8_t frame[9216];
+	unsigned n = 0;
+
+	while (fake_sent(frame, sizeof(frame)))
+		n += !is_report(frame);
+	return n;
+}
+
+/* Rounds of a microsecond; what left the stack. */
+static unsigned run_until(unsigned want, unsigned most_ms)
+{
+	unsigned frames = 0;
+
+	for (unsigned i = 0; i < most_ms * 1000 && ended < want; i++) {
+		fake_now_ns += 1000;
+		net_stack_round(stack);
+		frames += frames_sent();
+	}
+	assert_int_equal(ended, want);
+	return frames;
+}
+
+/* ---- one question ---- */
+
+static void *ask(void *arg)
+{
+	struct net_conn *conn = NULL;
+	int64_t from_ns = fake_now_ns;
+	struct net_addr addr;
+	char text[6] = "";
+
+	assert_int_equal(net_addr_parse(target, -1, &addr), 0);
+	result = net_dial(stack, &addr, &opts, &conn);
+	if (result == 0) {
+		assert_int_equal(net_send(conn, "hello", 5), 5);
+		assert_int_equal(net_recv_full(conn, text, 5), 5);
+		assert_string_equal(text, "hello");
+		net_close(conn);
+	}
+	took_ns = fake_now_ns - from_ns;
+	ended++;
+	return NULL;
+}
+
+static void echo(struct net_conn *conn, void *arg)
+{
+	struct net_view view;
+
+	while (net_recv_view(conn, &view) > 0)
+		if (net_send_view(conn, &view) < 0)
+			break;
+}
+
+static void ask_at(const char *at)
+{
+	target = at;
+	ended = 0;
+	net_spawn(stack, "ask", ask, NULL);
+	assert_int_equal(run_until(1, 100), 0);
+	assert_true(took_ns < 1000000);
+}
+
+static void expect_echo_at(const char *at)
+{
+	uint64_t looped = net_here()->stats.looped;
+
+	ask_at(at);
+	assert_int_equal(result, 0);
+	assert_true(net_here()->stats.looped - looped >= 4);
+}
+
+static void expect_error_at(const char *at, int err)
+{
+	ask_at(at);
+	assert_int_equal(result, err);
+}
+
+static void test_own_address_is_reached_inside(void **state)
+{
+	expect_echo_at("10.0.0.1:7");
+	expect_echo_at("[fd00::1]:7");
+	assert_int_equal(net_here()->stats.loop_drops, 0);
+}
+
+/* From its own address, and from one of the first link. */
+static void test_address_of_another_link_is_reached_inside(void **state)
+{
+	expect_echo_at("10.1.0.1:7");
+	expect_echo_at("[fd01::1]:7");
+	net_addr_parse("10.0.0.1", 0, &opts.source);
+	expect_echo_at("10.1.0.1:7");
+	net_addr_parse("fd00::1", 0, &opts.source);
+	expect_echo_at("[fd01::1]:7");
+}
+
+static void test_closed_port_refuses_at_once(void **state)
+{
+	expect_error_at("10.0.0.1:8", -ECONNREFUSED);
+	expect_error_at("10.1.0.1:8", -ECONNREFUSED);
+	expect_error_at("[fd01::1]:8", -ECONNREFUSED);
+}
+
+/* Shard 0 is that of every flow here, in both directions. */
+static void test_shard_that_dials_has_both_ends(void **state)
+{
+	net_here()->n_shards = 2;
+	expect_echo_at("10.0.0.1:7");
+	net_here()->n_shards = 1;
+}
+
+/* RFC 1122 3.2.1.3 (g), RFC 4291 2.5.3: not even to a gateway. */
+static void test_loopback_prefix_never_leaves(void **state)
+{
+	expect_error_at("127.0.0.1:7", -EHOSTUNREACH);
+	expect_error_at("127.1.2.3:7", -EHOSTUNREACH);
+	expect_error_at("[::1]:7", -EHOSTUNREACH);
+	net_addr_parse("10.0.0.1", 0, &opts.source);
+	expect_error_at("127.0.0.1:7", -EHOSTUNREACH);
+}
+
+static void test_answers_to_the_loopback_prefix_do_not_leave(void **state)
+{
+	static const uint8_t from[4] = {127, 0, 0, 1};
+
+	peer_send_syn_of(from, 1000);
+	run_ms(2000);
+	assert_int_equal(frames_sent(), 0);
+}
+
+/* Nobody listens there, but an end may not be its own peer. */
+static void test_port_does_not_dial_itself(void **state)
+{
+	net_addr_parse("10.0.0.1:9999", -1, &opts.source);
+	expect_error_at("10.0.0.1:9999", -EADDRINUSE);
+}
+
+/* ---- a stream in each direction ---- */
+
+static void fill(uint8_t *piece, unsigned len, uint32_t at, unsigned who)
+{
+	for (unsigned i = 0; i < len; i++)
+		piece[i] = (uint8_t)((at + i) * 2654435761u >> (11 + who));
+}
+
+struct side {
+	struct net_conn *conn;
+	unsigned who;
+};
+
+static void *send_stream(void *arg)
+{
+	struct side *side = arg;
+	crypto_hash_sha256_state hash;
+	uint8_t *piece = malloc(PIECE);
+
+	crypto_hash_sha256_init(&hash);
+	for (uint32_t at = 0, len; at < EACH_BYTES; at += len) {
+		len = LWIP_MIN(PIECE, EACH_BYTES - at);
+		fill(piece, len, at, side->who);
+		crypto_hash_sha256_update(&hash, piece, len);
+		if (net_send_all(side->conn, piece, len) < 0)
+			break;
+	}
+	crypto_hash_sha256_final(&hash, sent[side->who].bytes);
+	net_shutdown(side->conn, NET_SHUT_WR);
+	free(piece);
+	return NULL;
+}
+
+static void receive_stream(struct net_conn *conn, unsigned who)
+{
+	crypto_hash_sha256_state hash;
+	struct net_view view;
+
+	crypto_hash_sha256_init(&hash);
+	while (net_recv_view(conn, &view) > 0) {
+		crypto_hash_sha256_update(&hash, view.data, view.len);
+		net_view_release(conn, &view);
+	}
+	crypto_hash_sha256_final(&hash, received[who].bytes);
+}
+
+static void talk(struct net_conn *conn, unsigned who)
+{
+	struct side *side = malloc(sizeof(*side));
+	struct coro *sender;
+
+	*side = (struct side){conn, who};
+	coro_spawn(stack->sched, NULL, send_stream, side, &sender);
+	receive_stream(conn, who);
+	coro_join(sender, NULL);
+	free(side);
+	ended++;
+}
+
+static void serve_stream(struct net_conn *conn, void *arg)
+{
+	talk(conn, 1);
+}
+
+static void *dial_stream(void *arg)
+{
+	struct net_conn *conn = NULL;
+	struct net_addr addr;
+
+	net_addr_parse(arg, -1, &addr);
+	assert_int_equal(net_dial(stack, &addr, NULL, &conn), 0);
+	talk(conn, 0);
+	net_close(conn);
+	return NULL;
+}
+
+static void exchange(const char *at)
+{
+	memset(sent, 0, sizeof(sent));
+	memset(received, 1, sizeof(received));
+	ended = 0;
+	serve(serve_stream);
+	net_spawn(stack, "dial", dial_stream, (void *)(uintptr_t)at);
+	assert_int_equal(run_until(2, 10000), 0);
+	assert_memory_equal(&sent[0], &received[1], sizeof(struct digest));
+	assert_memory_equal(&sent[1], &received[0], sizeof(struct digest));
+	assert_memory_not_equal(&sent[0], &sent[1], sizeof(struct digest));
+	print_message("# %s: %lu packets, %lu dropped, %.0f ms\n", at,
+		      net_here()->stats.looped, net_here()->stats.loop_drops,
+		      (double)fake_now_ns / 1e6 - 1000);
+}
+
+static void test_bytes_arrive_as_they_were_sent(void **state)
+{
+	exchange("10.1.0.1:7");
+}
+
+static void test_bytes_arrive_as_they_were_sent6(void **state)
+{
+	exchange("[fd01::1]:7");
+}
+
+/* ---- the ring ---- */
+
+#define FLOWS 200u
+
+static void *ask_once(void *arg)
+{
+	static const char byte = 'x';
+	struct net_conn *conn = NULL;
+	struct net_addr addr;
+	char text;
+
+	net_addr_parse("10.0.0.1:7", -1, &addr);
+	assert_int_equal(net_dial(stack, &addr, NULL, &conn), 0);
+	for (unsigned i = 0; i < 20; i++) {
+		assert_int_equal(net_send(conn, &byte, 1), 1);
+		assert_int_equal(net_recv(conn, &text, 1), 1);
+	}
+	net_close(conn);
+	ended++;
+	return NULL;
+}
+
+/* Nearly full, of what nobody takes; its numbers wrap in the middle. */
+static void fill_ring(unsigned left)
+{
+	struct net_loop *loop = &net_here()->loop;
+
+	loop->head = loop->tail = UINT32_MAX - NET_LOOP_PKTS / 2;
+	while (loop->tail - loop->head < NET_LOOP_PKTS - left) {
+		struct pbuf *p = pbuf_alloc(PBUF_RAW, IP_HLEN, PBUF_RAM);
+
+		memset(p->payload, 0, IP_HLEN);
+		p->if_idx = 1;
+		loop->ring[loop->tail++ % NET_LOOP_PKTS] = p;
+	}
+}
+
+/* What is lost is sent again, as behind any queue. */
+static void test_full_ring_drops_and_counts(void **state)
+{
+	fill_ring(20);
+	ended = 0;
+	for (unsigned i = 0; i < FLOWS; i++)
+		net_spawn(stack, "ask", ask_once, NULL);
+	assert_int_equal(run_until(FLOWS, 20000), 0);
+	run_rounds(100);
+	assert_true(net_here()->stats.loop_drops > 0);
+	assert_int_equal(net_here()->loop.head, net_here()->loop.tail);
+}
+
+/* ---- setup ---- */
+
+static int setup(void **state)
+{
+	static const char *const addrs[] = {"10.0.0.1/24", "fd00::1/64",
+					    "10.1.0.1/24", "fd01::1/64"};
+	struct net_opts stack_opts;
+
+	fake_now_ns = 1000000000;
+	memset(&opts, 0, sizeof(opts));
+	peer_opts_init(&stack_opts);
+	stack_opts.links[stack_opts.n_links++] = "ring:a";
+	stack_opts.links[stack_opts.n_links++] = "ring:b";
+	for (unsigned i = 0; i < LWIP_ARRAYSIZE(addrs); i++) {
+		stack_opts.addr_links[stack_opts.n_addrs] = i / 2;
+		net_addr_parse_prefix(addrs[i],
+				      &stack_opts.addrs[stack_opts.n_addrs++]);
+	}
+	net_addr_parse("10.0.0.2", 0, &stack_opts.gateway4);
+	net_addr_parse("fd00::2", 0, &stack_opts.gateway6);
+	stack_opts.max_conns = 1024;
+	stack_opts.poll = NET_POLL_BUSY;
+	if (net_stack_open(&stack_opts, &stack) < 0 ||
+	    net_listen(stack, &net_addr_any(PORT), 512, &listener) < 0)
+		return -1;
+	serve(echo);
+	run_ms(1);
+	frames_sent();
+	return 0;
+}
+
+#define T(test) cmocka_unit_test_setup_teardown(test, setup, peer_teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		T(test_own_address_is_reached_inside),
+		T(test_address_of_another_link_is_reached_inside),
+		T(test_closed_port_refuses_at_once),
+		T(test_shard_that_dials_has_both_ends),
+		T(test_loopback_prefix_never_leaves),
+		T(test_answers_to_the_loopback_prefix_do_not_leave),
+		T(test_port_does_not_dial_itself),
+		T(test_bytes_arrive_as_they_were_sent),
+		T(test_bytes_arrive_as_they_were_sent6),
+		T(test_full_ring_drops_and_counts),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
