@@ -9,6 +9,7 @@
 #include "apps/proxy/coronet_proxy_priv.h"
 
 #include <errno.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -373,6 +374,38 @@ static int choose_backend(struct session *s, struct attempt *a)
 	return 0;
 }
 
+/* After each segment of a client whose session connects to a backend. */
+static void on_client(struct net_conn *conn, struct net_watch *watch)
+{
+	struct session *s =
+		(struct session *)(void *)((char *)watch -
+					   offsetof(struct session, watch));
+
+	if (s->left || !(net_ready(conn, 0) & NET_FAILED))
+		return;
+	s->left = true;
+	coro_cancel(s->dialer);
+}
+
+/* net_dial() until the client gives up with a RST: then -ECANCELED. */
+static int dial_for_client(struct session *s, const struct net_addr *addr,
+			   const struct net_dial_opts *opts)
+{
+	int err;
+
+	s->watch.fn = on_client;
+	s->dialer = coro_self();
+	net_set_watch(s->client, &s->watch);
+	s->left = net_ready(s->client, 0) & NET_FAILED;
+	err = s->left ? -ECANCELED
+		      : net_dial(s->shard->stack, addr, opts, &s->server);
+	net_set_watch(s->client, NULL);
+	if (err < 0 || !s->left)
+		return err;
+	net_abort(s->server);
+	return -ECANCELED;
+}
+
 /* Connects to the backend that was chosen, or gives it back. */
 static int dial_backend(struct session *s, struct attempt *a)
 {
@@ -383,8 +416,7 @@ static int dial_backend(struct session *s, struct attempt *a)
 				   1000000)};
 	/* The pool is ours: its entry stays while this blocks. */
 	int64_t begin_ns = net_clock_ns();
-	int err = net_dial(shard->stack, &a->pool->entries[a->index].addr,
-			   &dial, &s->server);
+	int err = dial_for_client(s, &a->pool->entries[a->index].addr, &dial);
 
 	if (err == 0) {
 		net_conn_set_name(s->server, s->backend->name);
@@ -454,7 +486,7 @@ static int connect_backend(struct session *s)
 	if (err < 0 && err != -ECANCELED)
 		counters_add(&s->shard->counters.no_backend, 1);
 	if (err == -ECANCELED)
-		ends(s, ACCESS_STOPPED);
+		ends(s, s->left ? ACCESS_CLIENT_RESET : ACCESS_STOPPED);
 	return err;
 }
 

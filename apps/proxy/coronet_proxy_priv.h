@@ -114,6 +114,8 @@ struct session {
 	struct session *next_free;
 	struct coro_timer timer;
 	struct shutdown_closing closing;
+	struct net_watch watch; /* of the client, while `dialer` connects */
+	struct coro *dialer;
 	int64_t client_ns, server_ns; /* when a byte of theirs moved last */
 	int64_t limit_ns;	      /* that may pass without either */
 	enum access_end limit_end;    /* what it is then */
@@ -134,6 +136,7 @@ struct session {
 	enum access_end end;
 	uint8_t coroutines;
 	bool carries, half_closed, failed;
+	bool left; /* the client has, while a backend was dialed */
 };
 
 /* ---- coronet_proxy_session.c ---- */

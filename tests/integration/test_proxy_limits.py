@@ -10,6 +10,7 @@ import functools
 import re
 import resource
 import socket
+import struct
 import time
 
 from harness import (PATIENCE, Failure, Spoiled, await_rounds, check, eventually,
@@ -71,6 +72,22 @@ def dialling_holds_no_frame(env, kind):
             held = before - frames_free(proxy)
             check(held < count / 4, f"{held} frames held by {count} clients")
         check(proxy.alive(), proxy.story())
+
+
+def reset_ends_dialling(env, kind):
+    """Clients that reset while a backend does not answer leave their places to others."""
+    count = 300
+    with kind.serve(env, "--to", f"{kind.nobody}:80", "--max-clients", count, "--connect-timeout",
+                    "60", "--health-interval", "0", "--stats", "0.2") as proxy:
+        with contextlib.ExitStack() as stack:
+            for _ in range(count):
+                sock = stack.enter_context(dial(kind))
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            check_sessions(proxy, count)
+        begin = time.monotonic()
+        check_sessions(proxy, 0)
+        spent = time.monotonic() - begin
+        check(spent < 10, f"the last was noticed after {spent:.1f} s")
 
 
 def out_of_files(env, kind):
@@ -174,7 +191,7 @@ def source_limit(env, kind):
 
 CASES = [idle_timeout, client_limit, drain, drain_timeout, drain_delivers,
          slow_reader_is_not_idle, headers_displace_each_other, source_limit]
-ONLY = {Tap: [dialling_holds_no_frame, out_of_connections],
+ONLY = {Tap: [dialling_holds_no_frame, reset_ends_dialling, out_of_connections],
         Epoll: [out_of_files, drain_serves_the_queue]}
 
 
