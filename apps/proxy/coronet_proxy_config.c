@@ -1,19 +1,18 @@
 /*
  * What may change while coronet-proxy runs: options, backends, their addresses.
  *
- * Two threads of the program's own may block where shards must not. One reads
- * the configuration files again on SIGHUP: all of it is checked before anything
- * changes. The other resolves the names of backends. Both publish: a new
- * configuration and a new pool take the place of those that are current, and
- * are posted to each shard, which takes them between two rounds. Who publishes
- * holds `publishing`; `lock` is held just to look at what is current, or to put
- * something in its place.
+ * Threads of the program's own may block where shards must not. One reads the
+ * configuration files again on SIGHUP: all of it is checked before anything
+ * changes. Others resolve the names of backends (coronet_proxy_names.c). All of
+ * them publish: a new configuration and a new pool take the place of those that
+ * are current, and are posted to each shard, which takes them between two
+ * rounds. Who publishes holds `publishing`; `lock` is held just to look at what
+ * is current, or to put something in its place.
  */
 #include "apps/proxy/coronet_proxy_priv.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
-#include <netdb.h>
 #include <pthread.h>
 #include <semaphore.h>
 #include <signal.h>
@@ -22,11 +21,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "apps/proxy/name_ttl.h"
-
-#define SOONEST_NS INT64_C(1000000000) /* until a name is asked for again */
-#define NS_PER_S   INT64_C(1000000000)
-#define MOST_NAPS  5000 /* until shards have taken an update */
+#define MOST_NAPS 5000 /* until shards have taken an update */
 
 /* Words that options point into. */
 struct config_text {
@@ -44,7 +39,7 @@ static struct {
 	struct pool *pool;
 	atomic_bool running; /* the shards take what is posted */
 	atomic_uint untaken; /* updates that were posted */
-	sem_t reload, resolve;
+	sem_t reload;
 } state = {.publishing = PTHREAD_MUTEX_INITIALIZER,
 	   .lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -56,7 +51,7 @@ static void nap(void)
 
 /* ---- a configuration ---- */
 
-static void config_unref(struct proxy_config *config)
+void config_unref(struct proxy_config *config)
 {
 	if (!config || atomic_fetch_sub(&config->refs, 1) != 1)
 		return;
@@ -352,8 +347,7 @@ static bool publish(struct proxy_config *config, struct pool *pool)
 	return state.untaken == 0;
 }
 
-/* A reference each to what is current; false: the program ends. */
-static bool current(struct proxy_config **config, struct pool **pool)
+bool config_current(struct proxy_config **config, struct pool **pool)
 {
 	bool there;
 
@@ -372,7 +366,7 @@ struct pool *proxy_pool_ref(void)
 	struct proxy_config *config;
 	struct pool *pool;
 
-	if (!current(&config, &pool))
+	if (!config_current(&config, &pool))
 		return NULL;
 	config_unref(config);
 	return pool;
@@ -433,7 +427,7 @@ static void take_config(struct proxy_config *config, uint64_t fixed)
 			    ? ""
 			    : "; links, addresses, ports and limits of clients "
 			      "change with the next start");
-	sem_post(&state.resolve);
+	names_renew();
 }
 
 static void reload(void)
@@ -484,32 +478,14 @@ static bool has_family(uint8_t family)
 	return false;
 }
 
-/*
- * Which of a name's addresses to use: the one that is used, if it is among
- * them, else the first that the stack can reach.
- */
-static bool pick_addr(const struct addrinfo *list, const struct net_addr *used,
-		      struct net_addr *out)
+bool config_dialable(const struct sockaddr *from, struct net_addr *out)
 {
-	bool found = false;
-
-	for (; list; list = list->ai_next) {
-		struct net_addr addr;
-
-		to_net_addr(list->ai_addr, &addr);
-		addr.port = used->port;
-		if (addr.family == 0 || !has_family(addr.family) ||
-		    is_own(&addr))
-			continue;
-		if (!found || memcmp(&addr, used, sizeof(addr)) == 0)
-			*out = addr;
-		found = true;
-	}
-	return found;
+	to_net_addr(from, out);
+	return out->family && has_family(out->family) && !is_own(out);
 }
 
-/* A backend has moved: in the pool that is current by now. */
-static void move_backend(const struct backend *backend,
+/* In the pool that is current by now. */
+void config_move_backend(const struct backend *backend,
 			 const struct net_addr *addr)
 {
 	char text[NET_ADDR_TEXT_MAX];
@@ -529,97 +505,9 @@ static void move_backend(const struct backend *backend,
 	pthread_mutex_unlock(&state.publishing);
 }
 
-/* For how long an address holds: as the answer says, within bounds. */
-static int64_t ttl_ns(const char *host, uint8_t family, int64_t most_ns)
-{
-	int64_t ttl_s = name_ttl(host, family);
-
-	if (ttl_s < 0 || ttl_s > most_ns / NS_PER_S)
-		return most_ns;
-	if (ttl_s * NS_PER_S < SOONEST_NS)
-		return most_ns < SOONEST_NS ? most_ns : SOONEST_NS;
-	return ttl_s * NS_PER_S;
-}
-
-/*
- * Asks for one name, which may take seconds. Returns when to ask again: after
- * most_ns at the latest.
- */
-static int64_t resolve_one(const struct pool_entry *entry, int64_t most_ns)
-{
-	const struct addrinfo hints = {.ai_family = AF_UNSPEC,
-				       .ai_socktype = SOCK_STREAM};
-	struct addrinfo *list = NULL;
-	struct net_addr used = entry->addr, addr;
-	int err = getaddrinfo(entry->spec.host, NULL, &hints, &list);
-
-	used.port = entry->spec.port;
-	if (err == 0 && pick_addr(list, &used, &addr)) {
-		freeaddrinfo(list);
-		if (memcmp(&addr, &entry->addr, sizeof(addr)) != 0)
-			move_backend(entry->backend, &addr);
-		return ttl_ns(entry->spec.host, addr.family, most_ns);
-	}
-	net_log_seldom("coronet-proxy: backend %s: '%s': %s%s",
-		       entry->backend->name, entry->spec.host,
-		       err ? gai_strerror(err)
-			   : "no address that this stack can reach",
-		       entry->addr.family ? "; the old one is kept" : "");
-	if (list)
-		freeaddrinfo(list);
-	return most_ns < SOONEST_NS ? most_ns : SOONEST_NS;
-}
-
-/* All names of now; how long until the next time, 0: there are none. */
-static int64_t resolve_all(void)
-{
-	struct pool *pool;
-	struct proxy_config *config;
-	int64_t next_ns = 0;
-
-	if (!current(&config, &pool))
-		return 0;
-	for (unsigned i = 0; i < pool->n; i++)
-		if (pool->entries[i].spec.by_name) {
-			int64_t ns =
-				resolve_one(&pool->entries[i],
-					    config->steer.resolve_interval_ns);
-
-			if (next_ns == 0 || ns < next_ns)
-				next_ns = ns;
-		}
-	pool_unref(pool);
-	config_unref(config);
-	return next_ns;
-}
-
-static void *resolve_thread(void *arg)
-{
-	int64_t wait_ns = 0;
-
-	for (;;) {
-		struct timespec until;
-
-		clock_gettime(CLOCK_REALTIME, &until);
-		until.tv_nsec += wait_ns % NS_PER_S;
-		until.tv_sec += wait_ns / NS_PER_S + until.tv_nsec / NS_PER_S;
-		until.tv_nsec %= NS_PER_S;
-		if (wait_ns == 0)
-			sem_wait(&state.resolve);
-		else
-			sem_timedwait(&state.resolve, &until);
-		wait_ns = resolve_all();
-	}
-	return NULL;
-}
-
 /* ---- life ---- */
 
-/*
- * The threads are never joined, as a name may take minutes: after config_stop()
- * they do nothing, and the process ends them. They take no signals.
- */
-static int start_thread(void *(*fn)(void *arg))
+int proxy_start_thread(void *(*fn)(void *arg), void *arg)
 {
 	sigset_t all, old;
 	pthread_attr_t attr;
@@ -630,7 +518,7 @@ static int start_thread(void *(*fn)(void *arg))
 	pthread_attr_init(&attr);
 	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
 	pthread_sigmask(SIG_SETMASK, &all, &old);
-	err = pthread_create(&thread, &attr, fn, NULL);
+	err = pthread_create(&thread, &attr, fn, arg);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	pthread_attr_destroy(&attr);
 	return -err;
@@ -655,11 +543,10 @@ int config_open(const struct argp *argp, int argc, char **argv)
 	proxy.net.error[0] = '\0';
 	proxy.first = config_ref(state.config);
 	sem_init(&state.reload, 0, 0);
-	sem_init(&state.resolve, 0, 0);
 	/* Before the shards, which may be pinned to a CPU with this thread. */
-	err = start_thread(reload_thread);
+	err = proxy_start_thread(reload_thread, NULL);
 	if (err == 0)
-		err = start_thread(resolve_thread);
+		err = names_open();
 	if (err == 0)
 		sigaction(SIGHUP, &action, NULL);
 	else
@@ -676,7 +563,7 @@ int config_join(struct proxy_shard *shard)
 void config_run(void)
 {
 	state.running = true;
-	sem_post(&state.resolve);
+	names_renew();
 }
 
 void config_stop(void)

@@ -2,7 +2,8 @@
  * Private to coronet-proxy: what its files share.
  *
  *   coronet_proxy.c         the stack, doors, statistics, the end
- *   coronet_proxy_config.c  what may change while it runs: reloads, names
+ *   coronet_proxy_config.c  what may change while it runs: reloads
+ *   coronet_proxy_names.c   lookups of backends' names
  *   coronet_proxy_health.c  the backends' checks
  *   coronet_proxy_control.c what coronet-ctl asks of it
  *   coronet_proxy_metrics.c what Prometheus does
@@ -243,6 +244,40 @@ void config_fini(void);
  * From any thread or signal handler, once the program runs.
  */
 void proxy_reload(void);
+
+void config_unref(struct proxy_config *config); /* NULL is ignored */
+
+/*
+ * A reference each to what is current, for config_unref() and pool_unref();
+ * false: the program ends. Any thread.
+ */
+bool config_current(struct proxy_config **config, struct pool **pool);
+
+/*
+ * Gives an address as the stack's, without a port; false: the stack cannot dial
+ * it, or it is the stack's own.
+ */
+bool config_dialable(const struct sockaddr *from, struct net_addr *out);
+
+/* A backend has moved; logged. From a thread that may block. */
+void config_move_backend(const struct backend *backend,
+			 const struct net_addr *addr);
+
+/*
+ * Starts a thread that is never joined and takes no signals. 0 or a negative
+ * errno.
+ */
+int proxy_start_thread(void *(*fn)(void *arg), void *arg);
+
+/* ---- coronet_proxy_names.c ---- */
+
+/* Starts the thread that has names resolved. 0 or a negative errno. */
+int names_open(void);
+
+/* All names are asked for now. Any thread. */
+void names_renew(void);
+
+/* ---- coronet_proxy_config.c ---- */
 
 /*
  * The pool of now, to tell of its backends: a reference, for pool_unref(). From

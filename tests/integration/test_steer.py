@@ -719,30 +719,37 @@ def resolves_names(env, kind):
 
 
 class NameServer:
-    """A DNS server for one name, with an address and a TTL that may change."""
+    """A DNS server for one name, with an address and a TTL that may change. It is silent about names
+    that begin with "dead"."""
 
     def __init__(self, address, ttl):
         self.address, self.ttl, self.asked = address, ttl, 0
         self.sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self.sock.bind(("127.0.0.1", 53))
-        threading.Thread(target=self.run, daemon=True).start()
+        self.thread = threading.Thread(target=self.run, daemon=True)
+        self.thread.start()
 
     def run(self):
-        with contextlib.suppress(OSError):
-            while True:
-                query, peer = self.sock.recvfrom(512)
-                self.asked += 1
-                end = query.index(b"\0", 12) + 5
-                wants_ip4 = query[end - 4:end - 2] == b"\0\1"
-                answer = struct.pack(">HHHIH", 0xc00c, 1, 1, self.ttl, 4) + \
-                    socket.inet_aton(self.address)
-                self.sock.sendto(query[:2] + b"\x81\x80\0\1" + struct.pack(">H", wants_ip4) +
-                                 b"\0\0\0\0" + query[12:end] + (answer if wants_ip4 else b""), peer)
+        while True:
+            query, peer = self.sock.recvfrom(512)
+            if not query:
+                break
+            if query[13:17] == b"dead":
+                continue
+            self.asked += 1
+            end = query.index(b"\0", 12) + 5
+            wants_ip4 = query[end - 4:end - 2] == b"\0\1"
+            answer = struct.pack(">HHHIH", 0xc00c, 1, 1, self.ttl, 4) + \
+                socket.inet_aton(self.address)
+            self.sock.sendto(query[:2] + b"\x81\x80\0\1" + struct.pack(">H", wants_ip4) +
+                             b"\0\0\0\0" + query[12:end] + (answer if wants_ip4 else b""), peer)
 
     def __enter__(self):
         return self
 
     def __exit__(self, *_):
+        self.sock.sendto(b"", self.sock.getsockname())  # a socket in use keeps its port
+        self.thread.join()
         self.sock.close()
 
 
@@ -769,10 +776,35 @@ def obeys_ttls(env, kind):
         command("umount", "/etc/resolv.conf")
 
 
+def dead_names_hold_up_no_other(env, kind):
+    """Three names that no server answers for come before one that moves."""
+    resolv = env.scratch / "resolv.conf"
+    resolv.write_text("nameserver 127.0.0.1\noptions timeout:5 attempts:2\n")
+    command("mount", "--bind", resolv, "/etc/resolv.conf")
+    dead = [word for i in range(3) for word in ("--to", f"d{i}=dead{i}.example.:80")]
+    try:
+        with Peer(kind, name(b"one")) as one, NameServer(kind.near, 1) as server, \
+                Peer(kind, name(b"two"), host=kind.other, port=one.port):
+            begin = time.monotonic()
+            with kind.serve(env, *dead, "--to", f"moves=moves.example.:{one.port}",
+                            "--resolve-interval", "3600", "--health-interval", "0") as proxy:
+                said(proxy, f"backend moves is at {kind.near}:{one.port}")
+                server.address = kind.other
+                said(proxy, f"backend moves is at {kind.other}:{one.port}")
+                spent = time.monotonic() - begin
+                check(spent < 9, f"it is followed after {spent:.1f} s")
+                check(who(kind) == b"two", "it does not follow the name")
+                for i in range(3):
+                    said(proxy, f"backend d{i}: 'dead{i}.example.': no answer within 5 s")
+    finally:
+        command("umount", "/etc/resolv.conf")
+
+
 CASES = {
     "backends": [reload_loses_no_session, reload_is_said_when_it_holds,
                  wrong_reload_changes_nothing, drain_backend, backup_takes_over, ejection,
-                 retry_budget, check_kinds, queue, queue_under_load, resolves_names, obeys_ttls],
+                 retry_budget, check_kinds, queue, queue_under_load, resolves_names, obeys_ttls,
+                 dead_names_hold_up_no_other],
     "clients": [timeouts, access_lists, source_rate, many_sources, access_log,
                 access_log_never_blocks, server_names, unique_id_and_tlvs,
                 headers_that_haproxy_reads],

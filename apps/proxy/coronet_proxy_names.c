@@ -1,0 +1,284 @@
+/*
+ * The names of backends, looked up side by side.
+ *
+ * The C library's resolver blocks for as long as resolv.conf(5) lets it, often
+ * ten seconds for a name that nobody answers. So each lookup has a thread of
+ * its own, at most one a name, and an answer is used when it comes. One more
+ * thread decides when a name is due, and reports lookups that take longer than
+ * LATE_NS. Threads are never joined: after config_stop() they change nothing,
+ * and the process ends them.
+ */
+#include "apps/proxy/coronet_proxy_priv.h"
+
+#include <errno.h>
+#include <netdb.h>
+#include <pthread.h>
+#include <semaphore.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "apps/proxy/name_ttl.h"
+
+#define SOONEST_NS INT64_C(1000000000) /* until a name is asked for again */
+#define LATE_NS	   INT64_C(5000000000)
+#define NS_PER_S   INT64_C(1000000000)
+
+/* Those of a pool, and of pools before it whose lookups have not ended. */
+#define NAMES_MAX (2 * BALANCE_MAX)
+
+struct name {
+	struct backend *backend; /* a reference; NULL: the place is free */
+	int64_t due_ns;		 /* asked: when it is late; else to be asked */
+	bool asked, late;
+};
+
+static struct {
+	pthread_mutex_t lock;
+	struct name all[NAMES_MAX]; /* behind the lock */
+	atomic_bool renew;	    /* all are due */
+	sem_t changed;
+} names = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* One name, for as long as it is asked. */
+struct lookup {
+	struct backend *backend; /* a reference */
+	struct backend_spec spec;
+	struct net_addr used; /* its address so far; family 0: none */
+	int64_t most_ns;      /* --resolve-interval */
+};
+
+/* ---- a lookup ---- */
+
+/*
+ * Which of a name's addresses to use: the one that is used, if it is among
+ * them, else the first that the stack can reach.
+ */
+static bool pick_addr(const struct addrinfo *list, const struct net_addr *used,
+		      struct net_addr *out)
+{
+	bool found = false;
+
+	for (; list; list = list->ai_next) {
+		struct net_addr addr;
+
+		if (!config_dialable(list->ai_addr, &addr))
+			continue;
+		addr.port = used->port;
+		if (!found || memcmp(&addr, used, sizeof(addr)) == 0)
+			*out = addr;
+		found = true;
+	}
+	return found;
+}
+
+/* For how long an address holds: as the answer says, within bounds. */
+static int64_t ttl_ns(const char *host, uint8_t family, int64_t most_ns)
+{
+	int64_t ttl_s = name_ttl(host, family);
+
+	if (ttl_s < 0 || ttl_s > most_ns / NS_PER_S)
+		return most_ns;
+	if (ttl_s * NS_PER_S < SOONEST_NS)
+		return most_ns < SOONEST_NS ? most_ns : SOONEST_NS;
+	return ttl_s * NS_PER_S;
+}
+
+/*
+ * Asks, which may take seconds. Returns when to ask again: after most_ns at the
+ * latest.
+ */
+static int64_t resolve(const struct lookup *lookup)
+{
+	const struct addrinfo hints = {.ai_family = AF_UNSPEC,
+				       .ai_socktype = SOCK_STREAM};
+	const char *host = lookup->spec.host;
+	struct net_addr used = lookup->used, addr;
+	struct addrinfo *list = NULL;
+	int err = getaddrinfo(host, NULL, &hints, &list);
+	bool found;
+
+	used.port = lookup->spec.port;
+	found = err == 0 && pick_addr(list, &used, &addr);
+	if (list)
+		freeaddrinfo(list);
+	if (found) {
+		if (memcmp(&addr, &lookup->used, sizeof(addr)) != 0)
+			config_move_backend(lookup->backend, &addr);
+		return ttl_ns(host, addr.family, lookup->most_ns);
+	}
+	net_log_seldom("coronet-proxy: backend %s: '%s': %s%s",
+		       lookup->backend->name, host,
+		       err ? gai_strerror(err)
+			   : "no address that this stack can reach",
+		       lookup->used.family ? "; the old one is kept" : "");
+	return lookup->most_ns < SOONEST_NS ? lookup->most_ns : SOONEST_NS;
+}
+
+/* With the lock held. NULL: it has no place. */
+static struct name *find(const struct backend *backend)
+{
+	for (unsigned i = 0; i < NAMES_MAX; i++)
+		if (names.all[i].backend == backend)
+			return &names.all[i];
+	return NULL;
+}
+
+static void lookup_free(struct lookup *lookup)
+{
+	backend_unref(lookup->backend);
+	free(lookup);
+}
+
+static void *lookup_thread(void *arg)
+{
+	struct lookup *lookup = arg;
+	int64_t next_ns = resolve(lookup);
+	struct name *name;
+
+	pthread_mutex_lock(&names.lock);
+	name = find(lookup->backend); /* it stays while it is asked */
+	name->asked = name->late = false;
+	name->due_ns = net_clock_ns() + next_ns;
+	pthread_mutex_unlock(&names.lock);
+	sem_post(&names.changed);
+	lookup_free(lookup);
+	return NULL;
+}
+
+/* ---- when ---- */
+
+/* False: no memory, or no thread. */
+static bool lookup_start(const struct pool_entry *entry, int64_t most_ns)
+{
+	struct lookup *lookup = malloc(sizeof(*lookup));
+
+	if (!lookup)
+		return false;
+	*lookup = (struct lookup){backend_ref(entry->backend), entry->spec,
+				  entry->addr, most_ns};
+	if (proxy_start_thread(lookup_thread, lookup) == 0)
+		return true;
+	lookup_free(lookup);
+	return false;
+}
+
+static void ask(struct name *name, const struct pool_entry *entry,
+		int64_t most_ns, int64_t now_ns)
+{
+	name->asked = lookup_start(entry, most_ns);
+	name->due_ns = now_ns + (name->asked ? LATE_NS : SOONEST_NS);
+	if (!name->asked)
+		net_log_seldom("coronet-proxy: backend %s: '%s': no memory or "
+			       "no thread to ask for it",
+			       entry->backend->name, entry->spec.host);
+}
+
+static void report_late(struct name *name, const struct pool_entry *entry)
+{
+	name->late = true;
+	net_log("coronet-proxy: backend %s: '%s': no answer within %d s%s",
+		entry->backend->name, entry->spec.host,
+		(int)(LATE_NS / NS_PER_S),
+		entry->addr.family ? "; the old one is kept" : "");
+}
+
+/* The place of a backend's name, which may be new; NULL: there is none. */
+static struct name *place_of(struct backend *backend)
+{
+	struct name *name = find(backend);
+
+	if (name)
+		return name;
+	name = find(NULL);
+	if (name)
+		*name = (struct name){.backend = backend_ref(backend)};
+	return name;
+}
+
+static void forget_others(const struct pool *pool)
+{
+	for (unsigned i = 0; i < NAMES_MAX; i++) {
+		struct name *name = &names.all[i];
+
+		if (!name->backend || name->asked ||
+		    pool_find(pool, name->backend) >= 0)
+			continue;
+		backend_unref(name->backend);
+		name->backend = NULL;
+	}
+}
+
+/* What is due of one name; when to look again, INT64_MAX: when it changes. */
+static int64_t look_at(const struct pool_entry *entry, int64_t most_ns,
+		       bool renew, int64_t now_ns)
+{
+	struct name *name = place_of(entry->backend);
+
+	if (!name) /* until lookups of former pools end */
+		return now_ns + SOONEST_NS;
+	if (!name->asked && (renew || name->due_ns <= now_ns))
+		ask(name, entry, most_ns, now_ns);
+	else if (name->asked && !name->late && name->due_ns <= now_ns)
+		report_late(name, entry);
+	return name->late ? INT64_MAX : name->due_ns;
+}
+
+/* All names of now; for how long nothing is due, or INT64_MAX. */
+static int64_t look_at_all(void)
+{
+	int64_t now_ns = net_clock_ns(), next_ns = INT64_MAX;
+	bool renew = atomic_exchange(&names.renew, false);
+	struct proxy_config *config;
+	struct pool *pool;
+
+	if (!config_current(&config, &pool))
+		return INT64_MAX;
+	pthread_mutex_lock(&names.lock);
+	forget_others(pool);
+	for (unsigned i = 0; i < pool->n; i++) {
+		int64_t at_ns;
+
+		if (!pool->entries[i].spec.by_name)
+			continue;
+		at_ns = look_at(&pool->entries[i],
+				config->steer.resolve_interval_ns, renew,
+				now_ns);
+		next_ns = at_ns < next_ns ? at_ns : next_ns;
+	}
+	pthread_mutex_unlock(&names.lock);
+	pool_unref(pool);
+	config_unref(config);
+	return next_ns == INT64_MAX ? INT64_MAX : next_ns - now_ns;
+}
+
+static void *names_thread(void *arg)
+{
+	for (;;) {
+		int64_t wait_ns = look_at_all();
+		struct timespec until;
+
+		if (wait_ns == INT64_MAX) {
+			sem_wait(&names.changed);
+			continue;
+		}
+		clock_gettime(CLOCK_REALTIME, &until);
+		until.tv_nsec += wait_ns % NS_PER_S;
+		until.tv_sec += wait_ns / NS_PER_S + until.tv_nsec / NS_PER_S;
+		until.tv_nsec %= NS_PER_S;
+		sem_timedwait(&names.changed, &until);
+	}
+	return NULL;
+}
+
+int names_open(void)
+{
+	sem_init(&names.changed, 0, 0);
+	return proxy_start_thread(names_thread, NULL);
+}
+
+void names_renew(void)
+{
+	atomic_store(&names.renew, true);
+	sem_post(&names.changed);
+}
