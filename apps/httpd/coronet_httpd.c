@@ -10,6 +10,8 @@
 #include <assert.h>
 #include <errno.h>
 #include <malloc.h>
+#include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -24,6 +26,9 @@
 /* A file's bytes from this size on go back to the system once it has changed.
  */
 #define MMAP_FROM (256 << 10)
+
+#define NAP_NS	  (OPTS_NS_PER_S / 100)
+#define SETTLE_NS (OPTS_NS_PER_S / 10) /* after which a file has settled */
 
 static_assert(SITE_SHARDS_MAX >= NET_MAX_SHARDS, "each has its answers");
 
@@ -132,7 +137,8 @@ static const struct argp_option options[] = {
 	 "/etc/mime.types, if it is there)",
 	 0},
 	{"rescan", OPT_RESCAN, "SECONDS", 0,
-	 "Look so often whether the files have changed; 0: never (default 1)",
+	 "Look so often whether the files have changed; 0: on SIGHUP alone "
+	 "(default 1)",
 	 0},
 	{"idle-timeout", OPT_IDLE, "SECONDS", 0,
 	 "Close a connection without requests after so long (default 60)", 0},
@@ -305,27 +311,101 @@ static void use_site(void *site)
 	site_use(&shards[net_stack_shard(net_stack_here())].site, site);
 }
 
+/* SIGHUP: the files are to be looked at now. */
+static struct {
+	atomic_bool asked;
+	_Atomic(struct coro_sched *) sched; /* NULL: nobody follows them yet */
+	struct coro_wake wake;
+	struct coro *follower;
+} hangup;
+
+static void on_wake(struct coro_wake *wake)
+{
+	if (hangup.follower)
+		coro_unpark(hangup.follower);
+}
+
+static void on_hangup(int signo)
+{
+	struct coro_sched *sched = hangup.sched;
+
+	hangup.asked = true;
+	if (sched)
+		coro_wake_post(sched, &hangup.wake);
+}
+
+/* Gives what the loader has made to all shards; false: the program ends. */
+static bool give_next(struct net_stack *stack)
+{
+	struct site *next = site_take_next(&httpd.loader);
+	unsigned i = 0;
+
+	while (next && i < net_stack_shards(stack)) {
+		if (net_post(i, use_site, next) == 0)
+			i++;
+		else if (coro_sleep_ns(NAP_NS) < 0)
+			return false;
+	}
+	return true;
+}
+
+/* Until --rescan has passed, or SIGHUP comes; false: the program ends. */
+static bool await_look(struct net_stack *stack)
+{
+	int64_t until_ns = httpd.rescan_ns ? net_now_ns(stack) + httpd.rescan_ns
+					   : CORO_FOREVER;
+	int err = 0;
+
+	while (err == 0 && !hangup.asked)
+		err = coro_park_until(until_ns);
+	return err == 0 || err == -ETIMEDOUT;
+}
+
+/* Has the loader look, and waits for what comes of it; as give_next(). */
+static bool look_now(struct net_stack *stack)
+{
+	unsigned look;
+
+	if (!give_next(stack))
+		return false;
+	look = site_ask(&httpd.loader);
+	while (!site_has_looked(&httpd.loader, look))
+		if (coro_sleep_ns(NAP_NS) < 0)
+			return false;
+	return give_next(stack);
+}
+
+/* A file that was written just before SIGHUP is taken by the second look. */
+static bool look_twice(struct net_stack *stack)
+{
+	hangup.asked = false;
+	net_log("httpd: SIGHUP: the files below --root are looked at");
+	return look_now(stack) && coro_sleep_ns(SETTLE_NS) == 0 &&
+	       look_now(stack);
+}
+
 /*
- * Has the loader look at the files every so often, and gives what it has made
- * to all shards. The first shard's: no other thread may post to a stack that is
- * being closed.
+ * Has the loader look at the files every so often and after SIGHUP, and gives
+ * what it has made to all shards. The first shard's: no other thread may post
+ * to a stack that is being closed.
  */
 static void *follow_files(void *arg)
 {
 	struct net_stack *stack = arg;
+	bool runs = true;
 
-	while (coro_sleep_ns(httpd.rescan_ns) == 0) {
-		struct site *next = site_take_next(&httpd.loader);
-		unsigned i = 0;
-
-		while (next && i < net_stack_shards(stack)) {
-			if (net_post(i, use_site, next) == 0)
-				i++;
-			else if (coro_sleep_ns(OPTS_NS_PER_S / 100) < 0)
-				return NULL;
+	hangup.follower = coro_self();
+	coro_wake_init(&hangup.wake, on_wake);
+	hangup.sched = coro_sched_ref(coro_sched_self()); /* for good */
+	while (runs && await_look(stack)) {
+		if (hangup.asked) {
+			runs = look_twice(stack);
+			continue;
 		}
+		runs = give_next(stack);
 		site_ask(&httpd.loader);
 	}
+	hangup.follower = NULL;
 	return NULL;
 }
 
@@ -408,13 +488,13 @@ static int open_site(void)
 	randombytes_buf(random, sizeof(random));
 	sodium_bin2hex(httpd.boundary, sizeof(httpd.boundary), random,
 		       sizeof(random));
-	if (!httpd.root || !httpd.rescan_ns)
+	if (!httpd.root)
 		return 0;
 	err = site_start(&httpd.loader);
 	if (err < 0)
 		fprintf(stderr,
 			"coronet-httpd: no thread to follow changes of files: "
-			"%s; raise the limit of threads, or --rescan 0\n",
+			"%s; raise the limit of threads\n",
 			strerror(-err));
 	return err < 0;
 }
@@ -433,6 +513,9 @@ int main(int argc, char **argv)
 	};
 	int err, status = 0;
 
+	/* Before the files are read, which may take long. */
+	sigaction(SIGHUP, &(struct sigaction){.sa_handler = on_hangup}, NULL);
+	signal(SIGUSR2, SIG_IGN);
 	net_log_name("coronet.httpd");
 	httpd = (struct httpd){
 		.port = 80,

@@ -108,11 +108,15 @@ static void *run(void *arg)
 	struct site_loader *loader = arg;
 
 	for (;;) {
+		unsigned asks;
+
 		while (sem_wait(&loader->asked) && errno == EINTR)
 			;
 		if (atomic_load(&loader->stop))
 			return NULL;
+		asks = atomic_load(&loader->asks);
 		look(loader);
+		atomic_store(&loader->looked, asks);
 	}
 }
 
@@ -181,13 +185,20 @@ void site_set_shards(struct site_loader *loader, unsigned shards)
 	atomic_init(&loader->newest->holders, shards);
 }
 
-void site_ask(struct site_loader *loader)
+unsigned site_ask(struct site_loader *loader)
 {
+	unsigned look = atomic_fetch_add(&loader->asks, 1) + 1;
 	int waiting = 0;
 
 	sem_getvalue(&loader->asked, &waiting);
 	if (waiting == 0)
 		sem_post(&loader->asked);
+	return look;
+}
+
+bool site_has_looked(const struct site_loader *loader, unsigned look)
+{
+	return (int)(atomic_load(&loader->looked) - look) >= 0;
 }
 
 struct site *site_take_next(struct site_loader *loader)

@@ -43,6 +43,7 @@ struct site_loader {
 	atomic_bool stop;
 	bool runs;
 	sem_t asked;
+	atomic_uint asks, looked; /* how often; which of them are done */
 	pthread_t thread;
 	char error[sizeof(((struct files *)0)->error)];
 	void (*say)(const char *line); /* of what it has to tell; any thread */
@@ -65,8 +66,13 @@ void site_close(struct site_loader *loader);
 /* Before any shard has the first site: how many will have it. */
 void site_set_shards(struct site_loader *loader, unsigned shards);
 
-/* Asks the loader to look at the files. Any thread; never blocks. */
-void site_ask(struct site_loader *loader);
+/*
+ * Asks the loader to look at the files; which look that is. Any thread; never
+ * blocks.
+ */
+unsigned site_ask(struct site_loader *loader);
+/* Whether that look, or a later one, is over. */
+bool site_has_looked(const struct site_loader *loader, unsigned look);
 /* The next site, to be given to each shard, or NULL. One thread. */
 struct site *site_take_next(struct site_loader *loader);
 

@@ -21,7 +21,7 @@ import threading
 import time
 
 from harness import (PATIENCE, Failure, Spoiled, accepted_by, check, command, eventually,
-                     in_a_quiet_moment, main, repeat_for)
+                     in_a_quiet_moment, linger, main, repeat_for)
 from web import Nginx, curl, curl_digests, need, random_file, wrk_enough
 
 HOST, PORT = "10.9.0.1", 80
@@ -406,6 +406,27 @@ def files_that_change(env):
         check(reader.next()[2] == b"x" * MIB, "neither the old nor the new file")
         check("files below --root have changed" in server.output("stderr"), server.story())
         check(server.alive(), f"it died: {server.story()}")
+
+
+def signals_that_do_not_end_it(env):
+    """SIGHUP has the files looked at, even if nothing else does; SIGUSR2 is ignored."""
+    root = env.scratch / "signalled"
+    root.mkdir()
+    (root / "index.html").write_bytes(b"before")
+    with serve(env, "--root", root, "--rescan", "0") as server:
+        check(ask(HOST, PORT, "/")[2] == b"before", "not the file")
+        for text in b"after", b"at last":
+            linger(1)  # until what was asked for before is over
+            (root / "index.html").write_bytes(text)
+            linger(0.2)
+            check(ask(HOST, PORT, "/")[2] != text, "it changed by itself")
+            (root / "new").write_bytes(text)  # written at this very moment
+            server.signal(signal.SIGHUP)
+            server.signal(signal.SIGUSR2)
+            for path in "/", "/new":
+                eventually(lambda p=path, t=text: ask(HOST, PORT, p)[2] == t, PATIENCE,
+                           lambda p=path: f"{p} stays: {server.story()}")
+        check(server.alive(), server.story())
 
 
 def unacknowledged(sock):
@@ -887,6 +908,7 @@ def cases(env):
     bind = functools.partial
     only = env.args
     for function in (exchanges, conditions, like_nginx, like_nginx_by_curl, files_that_change,
+                     signals_that_do_not_end_it,
                      trickle, pipelining, large_file,
                      slow_reader, wrk_load, timeouts, limits, nobody_reads_stderr,
                      answers_are_counted, drain,
