@@ -7,6 +7,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -95,6 +96,73 @@ static int send_all(struct net_conn *conn, struct iovec *iov, unsigned n)
 }
 
 /*
+ * From so many bytes on, a file's are lent: a client that reads slowly then
+ * costs segments, not a copy of what it has not read.
+ */
+#define LENT_MIN 16384u
+
+static uint32_t acked_to(const struct net_conn *conn)
+{
+	struct net_conn_stats now;
+
+	return net_conn_stats(conn, &now) < 0 ? 0 : now.snd_una;
+}
+
+/* A visit to which bytes are lent: whether its client has taken any since. */
+static void on_timer(struct coro_timer *timer)
+{
+	struct visit *visit =
+		(struct visit *)(void *)((char *)timer -
+					 offsetof(struct visit, timer));
+	int64_t now_ns = net_now_ns(visit->shard->stack);
+	uint32_t acked = acked_to(visit->conn);
+
+	if (acked == visit->acked) {
+		net_set_write_deadline(visit->conn, now_ns);
+		coro_unpark(visit->co);
+		return;
+	}
+	visit->acked = acked;
+	coro_timer_arm(coro_sched_self(), timer, now_ns + httpd.send_ns);
+}
+
+void httpd_answer_init(struct visit *visit)
+{
+	coro_timer_init(&visit->timer, on_timer);
+}
+
+/* Like send_all(), of bytes that the site keeps until they have arrived. */
+static int lend(struct visit *visit, const struct httpd_reply *reply,
+		const struct iovec *body)
+{
+	struct httpd_shard *shard = visit->shard;
+	int64_t now_ns = net_now_ns(shard->stack);
+	long n;
+
+	visit->acked = acked_to(visit->conn);
+	net_set_write_deadline(visit->conn, CORO_FOREVER);
+	coro_timer_arm(coro_sched_self(), &visit->timer,
+		       now_ns + httpd.send_ns);
+	n = net_send_owned(visit->conn, body->iov_base, body->iov_len,
+			   site_give_back,
+			   site_lend(&shard->site, reply->site));
+	coro_timer_cancel(coro_sched_self(), &visit->timer);
+	return n < 0 ? (int)n : 0;
+}
+
+/* Text, then bytes of a file, or none. */
+static int send_body(struct visit *visit, const struct httpd_reply *reply,
+		     struct iovec *iov, unsigned n)
+{
+	int err;
+
+	if (!reply->site || iov[n - 1].iov_len < LENT_MIN)
+		return send_all(visit->conn, iov, n);
+	err = send_all(visit->conn, iov, n - 1);
+	return err < 0 ? err : lend(visit, reply, &iov[n - 1]);
+}
+
+/*
  * Fields that tell a form of a file from others (RFC 9110 15.3.7), and how a
  * part of it is coded: what a file keeps ready.
  */
@@ -165,7 +233,7 @@ static int write_ranges(const struct httpd_reply *reply, char *out, size_t room)
 }
 
 /* Each part on its own: there may be many, and none is short. */
-static int send_parts(struct net_conn *conn, const struct httpd_reply *reply)
+static int send_parts(struct visit *visit, const struct httpd_reply *reply)
 {
 	char text[PART_ROOM];
 	int err = 0;
@@ -177,12 +245,12 @@ static int send_parts(struct net_conn *conn, const struct httpd_reply *reply)
 			{(char *)reply->as->data + reply->ranges[i].first,
 			 (size_t)range_len(reply, i)}};
 
-		err = send_all(conn, iov, 2);
+		err = send_body(visit, reply, iov, 2);
 	}
 	if (err == 0) {
 		struct iovec last = {text, (size_t)write_last_part(text)};
 
-		err = send_all(conn, &last, 1);
+		err = send_all(visit->conn, &last, 1);
 	}
 	return err;
 }
@@ -231,11 +299,11 @@ static struct iovec body_of(const struct httpd_reply *reply, char *text,
 	return (struct iovec){text, text_len};
 }
 
-__attribute__((noinline)) int httpd_answer(struct httpd_shard *shard,
-					   struct net_conn *conn,
+__attribute__((noinline)) int httpd_answer(struct visit *visit,
 					   const struct httpd_reply *reply,
 					   const struct http_request *keep)
 {
+	struct httpd_shard *shard = visit->shard;
 	static const char *const ends[] = {"Connection: close\r\n\r\n", "\r\n",
 					   "Connection: keep-alive\r\n\r\n"};
 	const char *end = ends[!keep ? 0 : keep->minor ? 1 : 2];
@@ -263,9 +331,9 @@ __attribute__((noinline)) int httpd_answer(struct httpd_shard *shard,
 	}
 	iov[n++] = (struct iovec){(char *)end, strlen(end)};
 	iov[n++] = body_of(reply, text, text_len);
-	err = send_all(conn, iov, n);
+	err = send_body(visit, reply, iov, n);
 	if (err == 0 && reply->body && reply->n > 1)
-		err = send_parts(conn, reply);
+		err = send_parts(visit, reply);
 	return err;
 }
 

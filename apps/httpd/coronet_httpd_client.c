@@ -35,6 +35,7 @@ struct pieces {
 struct client {
 	struct httpd_shard *shard;
 	struct net_conn *conn;
+	struct visit *visit;
 	struct pieces *pieces; /* of a request that is not whole, or NULL */
 	uint64_t skip;	       /* bytes of a body that are yet to come */
 	uint64_t skipped;      /* of a chunked one */
@@ -48,7 +49,7 @@ struct client {
 static bool answer(struct client *c, const struct httpd_reply *reply,
 		   const struct http_request *keep)
 {
-	int err = httpd_answer(c->shard, c->conn, reply, keep);
+	int err = httpd_answer(c->visit, reply, keep);
 
 	c->gave_up |= err < 0;
 	return err == 0;
@@ -76,6 +77,7 @@ take_request(struct client *c, const struct http_request *request,
 	struct site *site = site_get(here);
 	bool keep, taken;
 
+	reply.site = site;
 	if (request->body_len > BODY_MAX)
 		reply.status = 413;
 	else
@@ -343,6 +345,7 @@ static struct visit *visit_begin(struct httpd_shard *shard,
 	if (visit->next)
 		visit->next->pprev = &visit->next;
 	shard->visits = visit;
+	httpd_answer_init(visit);
 	counters_add(&shard->counters.open, 1);
 	counters_add(&shard->counters.clients, 1);
 	return visit;
@@ -368,6 +371,7 @@ void httpd_serve(struct net_conn *conn, void *arg)
 
 	if (!visit)
 		return;
+	c.visit = visit;
 	converse(&c, visit);
 	free(c.pieces);
 	counters_add(&shard->counters.gave_up, c.gave_up);

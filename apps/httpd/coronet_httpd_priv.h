@@ -30,10 +30,12 @@ struct visit {
 	struct net_conn *conn;
 	struct coro *co;
 	struct shutdown_closing closing;
-	struct pending pending; /* while a request has begun and not ended */
-	bool idle;		/* waits for a request */
-	bool fresh;		/* and has not had one yet */
-	bool displaced;		/* its request has to make room for others */
+	struct pending pending;	 /* while a request has begun and not ended */
+	struct coro_timer timer; /* while file bytes are lent to it */
+	uint32_t acked;		 /* by its client, when last looked at */
+	bool idle;		 /* waits for a request */
+	bool fresh;		 /* and has not had one yet */
+	bool displaced;		 /* its request has to make room for others */
 	struct visit *next, **pprev;
 };
 
@@ -81,6 +83,7 @@ extern struct httpd httpd;
 struct httpd_reply {
 	int status;
 	bool body;		    /* false: its fields alone */
+	struct site *site;	    /* that it comes from; NULL: none */
 	const struct file *file;    /* NULL: the status in words */
 	const struct file_body *as; /* the form of it that is sent */
 	struct iovec query;	    /* of a request for a folder: "?..." */
@@ -98,9 +101,11 @@ void httpd_choose(struct httpd_reply *reply, const struct files *files,
  * Returns 0 or a negative errno. Out of line, so that its buffer is not part of
  * what an idle connection has on its stack.
  */
-int httpd_answer(struct httpd_shard *shard, struct net_conn *conn,
-		 const struct httpd_reply *reply,
+int httpd_answer(struct visit *visit, const struct httpd_reply *reply,
 		 const struct http_request *keep);
+
+/* Prepares a visit's timer, for httpd_answer(). */
+void httpd_answer_init(struct visit *visit);
 
 /* The status that is counted at that index. */
 int httpd_status(unsigned i);

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <signal.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -219,6 +220,24 @@ void site_use(struct site_here *here, struct site *site)
 	here->site = site;
 	if (before && before->on[here->shard].answers == 0)
 		let_go(before);
+}
+
+struct site_share *site_lend(struct site_here *here, struct site *site)
+{
+	struct site_share *share = &site->on[here->shard];
+
+	share->here = here;
+	share->answers++;
+	return share;
+}
+
+void site_give_back(void *arg)
+{
+	struct site_share *share = arg, *first = share - share->here->shard;
+
+	site_put(share->here,
+		 (struct site *)(void *)((char *)first -
+					 offsetof(struct site, on)));
 }
 
 void site_put(struct site_here *here, struct site *site)

@@ -18,14 +18,17 @@
 
 #define SITE_SHARDS_MAX 64
 
+/* What a shard has of a site, which that shard alone touches. */
+struct site_share {
+	_Alignas(64) unsigned answers; /* under way, and bytes that are lent */
+	struct site_here *here;
+};
+
 struct site {
 	struct files files;
 	struct site *older;  /* the loader's */
 	atomic_uint holders; /* shards that have it or answer from it */
-	/* Answers under way on each shard, which that shard alone touches. */
-	struct {
-		_Alignas(64) unsigned answers;
-	} on[SITE_SHARDS_MAX];
+	struct site_share on[SITE_SHARDS_MAX];
 };
 
 /* A shard's; touched by its thread alone. */
@@ -87,3 +90,10 @@ static inline struct site *site_get(struct site_here *here)
 }
 
 void site_put(struct site_here *here, struct site *site);
+
+/*
+ * Keeps the site of an answer that is under way for longer: its bytes stay
+ * until site_give_back() of what this returns. On the shard's thread.
+ */
+struct site_share *site_lend(struct site_here *here, struct site *site);
+void site_give_back(void *share); /* a net_release */

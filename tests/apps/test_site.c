@@ -359,6 +359,7 @@ static void test_answers_keep_the_site_that_they_began_with(void **state)
 {
 	struct site_here a = {.shard = 0}, b = {.shard = 1};
 	struct site *first, *second;
+	struct site_share *share;
 	char root[128];
 
 	snprintf(root, sizeof(root), "%s/site", folder);
@@ -385,6 +386,17 @@ static void test_answers_keep_the_site_that_they_began_with(void **state)
 	await_sites(1);
 	assert_memory_equal(find(&a.site->files, "/note.txt")->own.data,
 			    "other", 5);
+	/* And bytes that are lent, when the answer is over. */
+	first = site_get(&b);
+	share = site_lend(&b, first);
+	site_put(&b, first);
+	write_file("site/note.txt", "lent");
+	second = await_next();
+	site_use(&a, second);
+	site_use(&b, second);
+	await_sites(2);
+	site_give_back(share);
+	await_sites(1);
 	/* What one shard has not been given yet stays as well. */
 	write_file("site/note.txt", "third");
 	site_use(&a, await_next());

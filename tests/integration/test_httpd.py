@@ -528,6 +528,34 @@ def slow_reader(env):
         in_a_quiet_moment(attempt)
 
 
+def slow_readers_get_no_copies(env):
+    """What a thousand clients have not read of a file costs segments; each has what it asked for,
+    though the file has changed."""
+    count, size = 1000, MIB
+    root = env.scratch / "lent"
+    root.mkdir()
+    wanted = random_file(root / "file", size)
+    with serve(env, "--root", root, "--rescan", "0.05") as server, contextlib.ExitStack() as stack:
+        check(ask(HOST, PORT, "/file")[0] == 200, "not served")
+        before = server.resident_bytes()
+        socks = []
+        for _ in range(count):
+            socks.append(stack.enter_context(dial(buffers=4096)))
+            socks[-1].sendall(b"GET /file HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        for sock in socks:
+            check(select.select([sock], [], [], PATIENCE)[0], "no answer")
+        linger(1)
+        each = (server.resident_bytes() - before) / count
+        print(f"# {each / 1024:.0f} KiB a reader")
+        (root / "new").write_bytes(b"new")
+        os.rename(root / "new", root / "file")
+        eventually(lambda: ask(HOST, PORT, "/file")[2] == b"new", PATIENCE, server.story)
+        for sock in socks[::100]:
+            body = Answers(sock).next()[2]
+            check(hashlib.sha256(body).hexdigest() == wanted, f"{len(body)} bytes differ")
+        check(each < 128 << 10, f"{each / 1024:.0f} KiB a reader")
+
+
 def refused():
     try:
         dial().close()
@@ -910,7 +938,7 @@ def cases(env):
     for function in (exchanges, conditions, like_nginx, like_nginx_by_curl, files_that_change,
                      signals_that_do_not_end_it,
                      trickle, pipelining, large_file,
-                     slow_reader, wrk_load, timeouts, limits, nobody_reads_stderr,
+                     slow_reader, slow_readers_get_no_copies, wrk_load, timeouts, limits, nobody_reads_stderr,
                      answers_are_counted, drain,
                      drain_answers_whom_it_let_in):
         if not only or "one-shard" in only or function.__name__ in only:

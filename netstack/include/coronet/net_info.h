@@ -120,9 +120,10 @@ struct net_conn_stats {
 	uint32_t snd_wnd, rcv_wnd;  /* bytes: the peer's, and ours */
 	uint32_t unread;	    /* bytes received, not read */
 	uint32_t unsent, unacked;   /* bytes queued, bytes in flight */
-	const char *cc;		    /* congestion control; static storage */
-	uint64_t pacing_rate;	    /* bytes per second; 0: not paced */
-	bool ecn;		    /* negotiated (RFC 3168) */
+	uint32_t snd_una; /* moves on by each byte that the peer acknowledges */
+	const char *cc;	  /* congestion control; static storage */
+	uint64_t pacing_rate; /* bytes per second; 0: not paced */
+	bool ecn;	      /* negotiated (RFC 3168) */
 	/* ---- */
 	bool counted;		     /* false: those below are 0 */
 	uint64_t rx_bytes, tx_bytes; /* in order; each byte once */
