@@ -161,34 +161,45 @@ static void mark(struct net_recovery *rec, struct net_seg *seg,
 	}
 }
 
-/* Where to begin walking: not before what is known to be marked. */
+/*
+ * Where to begin walking: behind what is known to be marked of the block, or
+ * else behind the nearest segment before it that another walk has come to.
+ */
 static struct tcp_seg *walk_from(const struct net_recovery *rec,
 				 const struct net_ack *ack,
 				 const struct net_sack_range *range,
 				 struct net_sack_seen *now)
 {
+	*now = (struct net_sack_seen){.left = range->left};
 	for (unsigned i = 0; i < NET_SACK_BLOCKS; i++) {
 		const struct net_sack_seen *seen = &rec->seen[i];
 
-		if (seen->last && seen->left == range->left &&
+		if (!seen->last)
+			continue;
+		if (seen->left == range->left &&
 		    TCP_SEQ_LEQ(seen->end, range->right)) {
 			*now = *seen;
 			return seen->last->seg.next;
 		}
+		if (TCP_SEQ_LEQ(seen->end, range->left) &&
+		    (!now->last || TCP_SEQ_GT(seen->end, now->end))) {
+			now->last = seen->last;
+			now->end = seen->end;
+		}
 	}
-	*now = (struct net_sack_seen){.left = range->left};
 	if (rec->high && TCP_SEQ_GEQ(range->left, rec->high_sacked))
 		return rec->high->seg.next;
-	return ack->first;
+	return now->last ? now->last->seg.next : ack->first;
 }
 
 /*
  * Only whole segments count. A segment is marked once, so that walking over
  * those is paid for; the steps that mark nothing are bounded by NET_SACK_STEPS
- * an ACK, whatever its blocks claim. A walk that is cut short goes on from
- * there when the same block comes again.
+ * an ACK, whatever its blocks claim: of these the block may take what the ones
+ * before it have left of `most`. A walk that is cut short goes on from there
+ * when the same block comes again, or one behind it.
  */
-static void mark_range(struct net_recovery *rec,
+static void mark_range(struct net_recovery *rec, unsigned most,
 		       const struct net_sack_range *range, struct net_ack *ack,
 		       struct net_sack_seen *now)
 {
@@ -202,7 +213,7 @@ static void mark_range(struct net_recovery *rec,
 			break;
 		if (whole && !(net_seg_of(seg)->state & NET_SEG_SACKED))
 			mark(rec, net_seg_of(seg), ack);
-		else if (rec->sack_steps == NET_SACK_STEPS)
+		else if (rec->sack_steps >= most)
 			break;
 		else
 			rec->sack_steps++;
@@ -221,8 +232,10 @@ void net_sack_mark(struct net_conn *conn, struct net_ack *ack)
 		    TCP_SEQ_LEQ(rec->seen[i].end, ack->una))
 			rec->seen[i].last = NULL; /* lwIP frees it */
 	rec->sack_steps = 0;
+	/* Else the newest block could take all of them, each time. */
 	for (unsigned i = 0; i < ack->n_ranges; i++)
-		mark_range(rec, &ack->ranges[i], ack, &now[i]);
+		mark_range(rec, NET_SACK_STEPS * (i + 1) / ack->n_ranges,
+			   &ack->ranges[i], ack, &now[i]);
 	if (ack->n_ranges)
 		memcpy(rec->seen, now, sizeof(now));
 }

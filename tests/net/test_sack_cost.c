@@ -110,6 +110,46 @@ static void test_blocks_that_flap_cost_little(void **state)
 	assert_int_equal(count_sacked(), 160);
 }
 
+static void ack_two_blocks(unsigned first, unsigned second)
+{
+	const uint32_t edges[] = {net_seg_begin(under_way(first)),
+				  net_seg_end(under_way(first)),
+				  net_seg_begin(under_way(second)),
+				  net_seg_end(under_way(second))};
+
+	ack_raw(ours->pcb.lastack, 2, edges);
+	assert_true(ours->recovery->sack_steps <= NET_SACK_STEPS);
+}
+
+static bool is_sacked(unsigned n)
+{
+	return net_seg_of(under_way(n))->state & NET_SEG_SACKED;
+}
+
+/* The newest is another one each time, and too far away to be walked to. */
+static void test_newest_block_leaves_steps_to_the_others(void **state)
+{
+	fill_the_window();
+	for (unsigned i = 1; i < 10; i++) {
+		ack_two_blocks(UNDER_WAY - i, 3 * i);
+		assert_true(is_sacked(3 * i));
+	}
+}
+
+/* Blocks whose left edges are new each time: walks go on behind each other. */
+static void test_walks_go_on_for_blocks_that_are_new(void **state)
+{
+	unsigned marked = 0;
+
+	fill_the_window();
+	ack_block(UNDER_WAY, UNDER_WAY); /* the highest: others are below */
+	for (unsigned i = 0; i < 8; i++) {
+		ack_block(UNDER_WAY - 40 + 3 * i, UNDER_WAY - 40 + 3 * i);
+		marked += is_sacked(UNDER_WAY - 40 + 3 * i);
+	}
+	assert_true(marked >= 7);
+}
+
 #define T(test)                                                                \
 	cmocka_unit_test_setup_teardown(test, peer_listen, peer_teardown)
 
@@ -119,6 +159,8 @@ int main(void)
 		T(test_blocks_that_mark_nothing_cost_little),
 		T(test_a_long_walk_goes_on_with_the_next_ack),
 		T(test_blocks_that_flap_cost_little),
+		T(test_newest_block_leaves_steps_to_the_others),
+		T(test_walks_go_on_for_blocks_that_are_new),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
