@@ -312,8 +312,10 @@ static void check_probe_rtt_done(struct net_recovery *rec)
 {
 	struct net_bbr *bbr = rec->bbr;
 
+	/* The clock wraps: after a pause of an hour the end may look far away.
+	 */
 	if (!bbr->probe_rtt_timed ||
-	    !net_us_after(net_now_us(), bbr->probe_rtt_done_us))
+	    bbr->probe_rtt_done_us - net_now_us() <= PROBE_RTT_FOR)
 		return;
 	bbr->probe_rtt_stamp_us = net_now_us();
 	restore_cwnd(rec);

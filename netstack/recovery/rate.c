@@ -10,6 +10,8 @@
  */
 #include "netstack/recovery/bbr.h"
 
+#define OLD_US NET_MS(60000) /* nothing that was sent then is under way */
+
 struct net_rate *net_rate_of(const struct net_conn *conn)
 {
 	const struct net_recovery *rec = net_recovery_of(conn);
@@ -49,6 +51,16 @@ static struct net_rate_mark *add_mark(struct net_rate *rate)
 	return nth(rate, rate->n - 1);
 }
 
+/*
+ * Marks are searched by a clock that wraps: what was sent half an hour ago
+ * would be later than what is sent now.
+ */
+static void forget_old(struct net_rate *rate)
+{
+	if (rate->n && net_now_us() - nth(rate, rate->n - 1)->sent_us > OLD_US)
+		rate->n = 0;
+}
+
 void net_rate_sent(struct net_conn *conn, uint32_t bytes)
 {
 	struct net_rate *rate = net_rate_of(conn);
@@ -56,8 +68,10 @@ void net_rate_sent(struct net_conn *conn, uint32_t bytes)
 	bool first = pipe <= bytes;
 	struct net_rate_mark *mark;
 
-	if (first) /* nothing was under way */
+	if (first) { /* nothing was under way */
 		rate->first_us = rate->delivered_us = net_now_us();
+		forget_old(rate);
+	}
 	mark = rate->n ? nth(rate, rate->n - 1) : NULL;
 	if (mark && !first && is_fresh(conn, mark)) {
 		mark->in_flight = pipe & INT32_MAX;

@@ -236,6 +236,43 @@ static void test_marks_are_few(void **state)
 	end();
 }
 
+/* The clock wraps after 73 minutes, and cannot compare beyond half of that. */
+static void test_marks_from_before_a_long_pause_are_forgotten(void **state)
+{
+	begin();
+	for (uint32_t ms = 1000; ms < 1050; ms += 10) {
+		at_ms(ms);
+		sent(1);
+	}
+	at_ms(1060);
+	arrived(5, 1040);
+	at_ms(60 * 60000);
+	sent(10);
+	at_ms(60 * 60000 + 20);
+	arrived(10, 60 * 60000);
+	assert_true(rs.has_mark);
+	IN_RATE(499000, 501000);
+	end();
+}
+
+static void test_probe_of_the_round_trip_ends_in_a_long_pause(void **state)
+{
+	struct net_bbr *bbr;
+
+	begin();
+	bbr = net_bbr_of(ours);
+	bbr->state = BBR_PROBE_RTT;
+	bbr->probe_rtt_timed = true;
+	bbr->probe_rtt_done_us = NET_MS(1100);
+	rate->app_limited_to = 1;
+	net_recovery_of(ours)->cc->on_restart(ours);
+	assert_int_equal(bbr->state, BBR_PROBE_RTT);
+	at_ms(1000 + 40 * 60000);
+	net_recovery_of(ours)->cc->on_restart(ours);
+	assert_int_not_equal(bbr->state, BBR_PROBE_RTT);
+	end();
+}
+
 #define T(test)                                                                \
 	cmocka_unit_test_setup_teardown(test, peer_listen, peer_teardown)
 
@@ -252,6 +289,8 @@ int main(void)
 		T(test_a_pause_does_not_count),
 		T(test_losses_since_it_was_sent_are_told),
 		T(test_marks_are_few),
+		T(test_marks_from_before_a_long_pause_are_forgotten),
+		T(test_probe_of_the_round_trip_ends_in_a_long_pause),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
