@@ -23,7 +23,7 @@ import subprocess
 import sys
 import time
 
-from rig import (HUGE_NEEDED, TOP, Rig, Unmeasured, end, figures, harness,
+from rig import (HUGE_NEEDED, TOP, Rig, Skip, end, figures, harness,
                  prepare_network)
 from children import Children, Failure, main
 
@@ -372,7 +372,7 @@ def run():
                 begun = time.monotonic()
                 try:
                     found = getattr(bench, "point_" + point)()
-                except Unmeasured as why:
+                except Skip as why:
                     print(f"  {point}: not measured: {why}", flush=True)
                     continue
                 bench.results.setdefault(point, []).append(found)

@@ -23,16 +23,17 @@ import sys
 import tempfile
 import time
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))),
+                                "integration"))
+
+from harness import Failure  # noqa: E402
+
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 STOP_TIMEOUT = 30  # seconds a child may take to drain
 PR_SET_PDEATHSIG = 1
 SUN_PATH_MAX = 107  # bytes of a socket's path
 
 _libc = ctypes.CDLL(None, use_errno=True)
-
-
-class Failure(Exception):
-    """Something a person should read; the script exits with status 1."""
 
 
 class Interrupted(BaseException):

@@ -1,10 +1,11 @@
 """The rows of ./dev bench loss: what is measured, what it says, and its goals.
 
-Nothing here measures. A cell is a bottleneck, a point is one measurement of
-one stack there, a row compares two points of the same turns.
+Nothing here measures. A cell is a bottleneck, a point is one measurement of one stack there, a row
+compares two points of the same turns.
 """
 
 import dataclasses
+import itertools
 import statistics
 
 RTTS = (1, 10, 50, 100, 200)  # ms
@@ -15,17 +16,16 @@ FRAME = 1514                  # bytes, as the wire counts them
 SPARE_FRAMES = 4096           # held besides: short ones
 BURST_LOSS = 20               # percent, of the burst that a plot shows
 BURST_S = 0.2
-GROUPS = ("goodput", "fairness", "echo", "mixed", "plots")
-# The kernel's control that one of ours is measured beside, and its goal.
-GOODPUT_GOALS = {"cubic": 0.95, "bbr": 0.9}
-FAIR = (0.4, 0.6)             # of the bottleneck
 LATE_SHARE = 0.05             # of frames: above, the wire was the limit
 DROP_SHARE = 0.0001
 IDLE_SHARE = 0.02             # of the stacks' cores: below, they were full
-
-
-def percent(value):
-    return f"{value:g} %"
+# The figure of a group, and how long it takes besides: programs start and end, and echoes have a
+# ramp and a warm-up.
+KEYS = {"goodput": "mbit", "fairness": "share", "echo": "p99", "mixed": "mbit"}
+OVERHEAD_S = {"goodput": 2, "fairness": 3, "echo": 5, "mixed": 2}
+# The kernel's control that one of ours is measured beside, and its goal.
+GOODPUT_GOALS = {"cubic": 0.95, "bbr": 0.9}
+FAIR = (0.4, 0.6)             # of the bottleneck
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,13 +37,12 @@ class Cell:
     loss: float    # percent
     buffer: float  # of the bandwidth-delay product
 
-    def name(self):
-        return (f"{self.rate_text()}, {self.rtt} ms, {percent(self.loss)}, "
-                f"{self.buffer:g} BDP")
+    def texts(self):
+        rate = f"{self.rate} Mbit/s" if self.rate < 1000 else f"{self.rate / 1000:g} Gbit/s"
+        return [rate, f"{self.rtt} ms", f"{self.loss:g} %", f"{self.buffer:g}"]
 
-    def rate_text(self):
-        return (f"{self.rate} Mbit/s" if self.rate < 1000
-                else f"{self.rate / 1000:g} Gbit/s")
+    def name(self):
+        return ", ".join(self.texts()) + " BDP"
 
     def bdp_bytes(self):
         return self.rate * self.rtt * 125
@@ -57,144 +56,97 @@ class Cell:
         return (self.bdp_bytes() + self.queue_bytes()) // FRAME + SPARE_FRAMES
 
     def wire_options(self, seed):
-        return ["--rate", self.rate, "--delay", f"{self.rtt / 2:g}",
-                "--loss", f"{self.loss:g}", "--queue", f"{self.queue_bytes()}B",
-                "--hold", self.hold_frames(), "--seed", seed]
-
-    def as_json(self):
-        return dataclasses.asdict(self)
+        return ["--rate", self.rate, "--delay", f"{self.rtt / 2:g}", "--loss", f"{self.loss:g}",
+                "--queue", f"{self.queue_bytes()}B", "--hold", self.hold_frames(), "--seed", seed]
 
 
 @dataclasses.dataclass(frozen=True)
 class Point:
     """group, where, which stacks, and whether others use the link as well.
 
-    Stacks: coronet, kernel, to-kernel, from-kernel; fairness: coronet (and a
-    kernel's flow), kernel (and another of them).
+    Stacks: coronet, kernel, to-kernel, from-kernel; fairness: coronet (and a kernel's flow),
+    kernel (and another of them).
     """
 
     group: str
     cell: Cell
-    stack: str
     control: str = "cubic"
     background: bool = False
+    stack: str = "coronet"
 
     def name(self):
         extra = " beside a stream" if self.background else ""
-        return (f"{self.group} {self.cell.name()}{extra}: "
-                f"{self.stack} {self.control}")
+        return f"{self.group} {self.cell.name()}{extra}: {self.stack} {self.control}"
 
     def needs_option(self):
         """Whether our programs have to know --cc for it."""
         return self.control != "cubic" and self.stack != "kernel"
 
-    def as_json(self):
-        return {**dataclasses.asdict(self), "cell": self.cell.as_json()}
-
 
 def point_of(found):
-    """as_json() backwards; what else is in there is left alone."""
-    names = [field.name for field in dataclasses.fields(Point)]
-    return Point(**{**{name: found[name] for name in names},
-                    "cell": Cell(**found["cell"])})
+    """dataclasses.asdict() backwards; what else is in there is left alone."""
+    fields = {field.name: found[field.name] for field in dataclasses.fields(Point)}
+    return Point(**{**fields, "cell": Cell(**found["cell"])})
 
 
+@dataclasses.dataclass(frozen=True)
 class Row:
-    """Our point, the kernel's, and a figure of each turn that both have."""
+    """Our point beside the kernel's."""
 
-    def __init__(self, ours, theirs, value, low=None, high=None):
-        self.ours, self.theirs, self.value = ours, theirs, value
-        self.low, self.high = low, high
+    ours: Point
 
     def points(self):
-        return [self.ours, self.theirs]
+        return self.ours, dataclasses.replace(self.ours, stack="kernel")
 
     def text(self):
         extra = ", beside a stream" if self.ours.background else ""
         stack = "" if self.ours.stack == "coronet" else f", {self.ours.stack}"
         return f"{self.ours.cell.name()}, {self.ours.control}{stack}{extra}"
 
+    def value(self, ours, theirs):
+        """The figure of a turn that both have; None if it has none."""
+        key = KEYS[self.ours.group]
+        if self.ours.group == "fairness":
+            return ours[key]
+        return ours[key] / theirs[key] if theirs[key] else None
+
+    def bounds(self):
+        return {"goodput": (GOODPUT_GOALS[self.ours.control], None), "fairness": FAIR,
+                "echo": (None, 1)}.get(self.ours.group, (None, None))
+
     def goal(self):
-        if self.low is not None and self.high is not None:
-            return f"{self.low:g} - {self.high:g}"
-        if self.low is not None:
-            return f">= {self.low:g}"
-        return f"<= {self.high:g}" if self.high is not None else ""
+        low, high = self.bounds()
+        if None not in (low, high):
+            return f"{low:g} - {high:g}"
+        return f">= {low:g}" if low else f"<= {high:g}" if high else ""
 
-
-def goodput_ratio(ours, theirs):
-    return ours["mbit"] / theirs["mbit"] if theirs["mbit"] else None
-
-
-def our_share(ours, _theirs):
-    return ours["share"]
-
-
-def p99_ratio(ours, theirs):
-    return ours["p99"] / theirs["p99"]
-
-
-def pair(group, cell, control="cubic", background=False, stack="coronet"):
-    return (Point(group, cell, stack, control, background),
-            Point(group, cell, "kernel", control, background))
-
-
-def all_cells():
-    return [Cell(rate, rtt, loss, buffer) for rate in RATES
-            for buffer in BUFFERS for rtt in RTTS for loss in LOSSES]
-
-
-def fair_cells():
-    """Where two flows have time to find their shares; losses by chance are
-    left out: they would decide."""
-    return ([Cell(100, rtt, 0, buffer) for buffer in BUFFERS
-             for rtt in (10, 50, 100, 200)]
-            + [Cell(1000, rtt, 0, buffer) for buffer in BUFFERS
-               for rtt in (10, 50)])
-
-
-def echo_cells():
-    """(cell, whether a stream fills it)."""
-    return ([(Cell(100, rtt, loss, 2), False) for rtt in RTTS
-             for loss in LOSSES]
-            + [(Cell(100, rtt, 0, buffer), True) for rtt in (10, 50, 100)
-               for buffer in BUFFERS])
-
-
-def goodput_row(cell, control):
-    return Row(*pair("goodput", cell, control), goodput_ratio,
-               low=GOODPUT_GOALS[control])
-
-
-def fairness_row(cell, control):
-    return Row(*pair("fairness", cell, control), our_share, *FAIR)
-
-
-def echo_row(cell, background):
-    return Row(*pair("echo", cell, background=background), p99_ratio, high=1)
+    def reached(self, value):
+        low, high = self.bounds()
+        return (low is None or value >= low) and (high is None or value <= high)
 
 
 def all_rows():
-    rows = [goodput_row(cell, control) for cell in all_cells()
-            for control in GOODPUT_GOALS]
-    rows += [fairness_row(cell, control) for cell in fair_cells()
-             for control in GOODPUT_GOALS]
-    rows += [echo_row(*one) for one in echo_cells()]
-    rows += [Row(*pair("mixed", Cell(rate, rtt, 0, 2), stack=stack),
-                 goodput_ratio)
-             for rate in RATES for rtt in (10, 100)
-             for stack in ("to-kernel", "from-kernel")]
-    return rows
+    # Where two flows have time to find their shares; losses by chance would decide.
+    fair = ([Cell(100, rtt, 0, buffer) for buffer in BUFFERS for rtt in RTTS[1:]]
+            + [Cell(1000, rtt, 0, buffer) for buffer in BUFFERS for rtt in (10, 50)])
+    points = [Point("goodput", Cell(rate, rtt, loss, buffer), control)
+              for rate, buffer, rtt, loss, control
+              in itertools.product(RATES, BUFFERS, RTTS, LOSSES, GOODPUT_GOALS)]
+    points += [Point("fairness", cell, control) for cell in fair for control in GOODPUT_GOALS]
+    points += [Point("echo", Cell(100, rtt, loss, 2)) for rtt in RTTS for loss in LOSSES]
+    points += [Point("echo", Cell(100, rtt, 0, buffer), background=True)
+               for rtt in (10, 50, 100) for buffer in BUFFERS]
+    points += [Point("mixed", Cell(rate, rtt, 0, 2), stack=stack) for rate in RATES
+               for rtt in (10, 100) for stack in ("to-kernel", "from-kernel")]
+    return list(map(Row, points))
 
 
 def quick_rows():
     """One of each kind, and what tells most about loss."""
-    return [goodput_row(Cell(100, 10, 1, 2), "cubic"),
-            goodput_row(Cell(100, 50, 0, 0.5), "cubic"),
-            goodput_row(Cell(1000, 10, 0, 2), "cubic"),
-            goodput_row(Cell(100, 10, 1, 2), "bbr"),
-            fairness_row(Cell(100, 10, 0, 2), "cubic"),
-            echo_row(Cell(100, 10, 1, 2), False)]
+    return list(map(Row, [
+        Point("goodput", Cell(100, 10, 1, 2)), Point("goodput", Cell(100, 50, 0, 0.5)),
+        Point("goodput", Cell(1000, 10, 0, 2)), Point("goodput", Cell(100, 10, 1, 2), "bbr"),
+        Point("fairness", Cell(100, 10, 0, 2)), Point("echo", Cell(100, 10, 1, 2))]))
 
 
 # ---- what is drawn: one run each ----
@@ -204,8 +156,8 @@ PLOT_CELL = Cell(100, 50, 0, 2)
 
 @dataclasses.dataclass(frozen=True)
 class Trace:
-    """name of the plot; which flows, (stack, control, begins at), together;
-    whether a burst of losses comes, and how long all of it takes."""
+    """name of the plot; which flows, (stack, control, begins at), together; whether a burst of
+    losses comes, and how long all of it takes."""
 
     plot: str
     flows: tuple
@@ -214,14 +166,12 @@ class Trace:
 
 
 def all_traces():
-    alone = [("coronet", "cubic"), ("kernel", "cubic"), ("coronet", "bbr"),
-             ("kernel", "bbr")]
-    traces = [Trace("loss-start", ((*one, 0),), 4) for one in alone]
-    traces += [Trace("loss-burst", ((*one, 0),), 10, 4) for one in alone]
-    traces += [Trace(f"loss-competition-{control}",
-                     (("coronet", control, 0), ("kernel", control, 6)), 20)
-               for control in ("cubic", "bbr")]
-    return traces
+    alone = [(stack, control) for control in GOODPUT_GOALS for stack in ("coronet", "kernel")]
+    return [*[Trace("loss-start", ((*one, 0),), 4) for one in alone],
+            *[Trace("loss-burst", ((*one, 0),), 10, 4) for one in alone],
+            *[Trace(f"loss-competition-{control}",
+                    (("coronet", control, 0), ("kernel", control, 6)), 20)
+              for control in GOODPUT_GOALS]]
 
 
 # ---- how long it takes ----
@@ -232,9 +182,8 @@ def skip_seconds(cell):
 
 
 def measured_seconds(point, seconds):
-    """Round trips count: a long path gets more time, and twice as much where
-    losses are rare and decide, which a few make a matter of luck. Two flows
-    need time to find their shares."""
+    """Round trips count: a long path gets more time, and twice as much where losses are rare and
+    decide, which a few make a matter of luck. Two flows need time to find their shares."""
     rtt = point.cell.rtt / 1000
     if point.group == "fairness":
         return max(5 * seconds, 100 * rtt)
@@ -244,112 +193,93 @@ def measured_seconds(point, seconds):
     return max(seconds, 25 * rtt) * (2 if rare else 1)
 
 
-# Programs start and end, and echoes have a ramp and a warm-up.
-OVERHEAD_S = {"goodput": 2, "mixed": 2, "fairness": 3, "echo": 5}
-
-
 def expected_seconds(points, traces, seconds):
     """Of one turn over these, and of the traces, which have no turns."""
-    turn = sum(measured_seconds(point, seconds) + OVERHEAD_S[point.group]
-               + (skip_seconds(point.cell) if point.group in ("goodput",
-                                                              "mixed") else 0)
-               for point in points)
-    return turn, sum(trace.seconds + 2 for trace in traces)
+    return (sum(measured_seconds(point, seconds) + OVERHEAD_S[point.group]
+                + (skip_seconds(point.cell) if KEYS[point.group] == "mbit" else 0)
+                for point in points), sum(trace.seconds + 2 for trace in traces))
 
 
 # ---- what a run says ----
 
 def goodput(samples, begin, end):
-    """Mbit/s of (seconds, bytes) from the last line before one time to the
-    first one after another; None without two lines."""
+    """Mbit/s of (seconds, bytes) from the last line before one time to the first one after
+    another; None without two lines."""
     if not samples:
         return None
-    t0, n0 = max((one for one in samples if one[0] <= begin),
-                 default=samples[0])
-    t1, n1 = min((one for one in samples if one[0] >= end),
-                 default=samples[-1])
+    t0, n0 = max((one for one in samples if one[0] <= begin), default=samples[0])
+    t1, n1 = min((one for one in samples if one[0] >= end), default=samples[-1])
     return (n1 - n0) * 8e-6 / (t1 - t0) if t1 > t0 else None
 
 
 def curve(samples, begins, step=0):
-    """(middle of the interval, Mbit/s) from one line to another that comes
-    at least so many seconds later."""
-    found, last = [], None
-    for time, taken in samples:
-        if last is None:
-            last = (time, taken)
-        elif time - last[0] >= step and time > last[0]:
-            found.append(((last[0] + time) / 2 + begins,
-                          (taken - last[1]) * 8e-6 / (time - last[0])))
-            last = (time, taken)
+    """(middle of the interval, Mbit/s) from one line to another that comes at least so many
+    seconds later."""
+    found, last = [], samples[:1]
+    for time, taken in samples[1:]:
+        (since, had), = last
+        if time - since >= step and time > since:
+            found.append(((since + time) / 2 + begins, (taken - had) * 8e-6 / (time - since)))
+            last = [(time, taken)]
     return found
 
 
 def limits_of(wire, tap_dropped=0):
     """Why the wire, and no stack, may have been the limit: its counters."""
-    found = []
-    ways = (wire["a_to_b"], wire["b_to_a"])
-    out = max(sum(way["out_frames"] for way in ways), 1)
+    ways = wire["a_to_b"], wire["b_to_a"]
     late = max(way["late"] / max(way["out_frames"], 1) for way in ways)
-    own = sum(way[key] for way in ways
-              for key in ("missed", "overflowed", "no_frame", "refused"))
-    if late > LATE_SHARE:
-        found.append(f"the wire was late with {late:.0%} of the frames")
-    if own > DROP_SHARE * out:
-        found.append(f"the wire itself dropped {own:,} frames")
-    if tap_dropped > DROP_SHARE * out:
-        found.append(f"a TAP's queue dropped {tap_dropped:,} frames")
-    return found
+    own = sum(way[key] for way in ways for key in ("missed", "overflowed", "no_frame", "refused"))
+    enough = DROP_SHARE * max(sum(way["out_frames"] for way in ways), 1)
+    limits = ((late > LATE_SHARE, f"the wire was late with {late:.0%} of the frames"),
+              (own > enough, f"the wire itself dropped {own:,} frames"),
+              (tap_dropped > enough, f"a TAP's queue dropped {tap_dropped:,} frames"))
+    return [text for is_limit, text in limits if is_limit]
 
 
 # ---- judging ----
 
 @dataclasses.dataclass
 class Judged:
-    """What a row says: result is PASS, MISS, FULL, "" without a goal, or "not
-    measured"."""
+    """What a row says: result is PASS, MISS, FULL, "" without a goal, or "not measured".
+
+    runs: of both points, by turn; values: of the turns that both have.
+    """
 
     row: Row
-    values: list
-    result: str
+    runs: tuple
+    values: list = ()
+    result: str = "not measured"
     note: str = ""
-
-    def median(self):
-        return statistics.median(self.values)
-
-
-def reached(row, value):
-    return ((row.low is None or value >= row.low)
-            and (row.high is None or value <= row.high))
-
-
-def often(runs, test):
-    """In half of the runs, or more."""
-    return 2 * sum(map(bool, map(test, runs))) >= len(runs)
 
 
 def judge(row, results, reasons):
     """results: {point: {turn: found}}; reasons: why a point has none."""
-    ours, theirs = (results.get(point, {}) for point in row.points())
+    judged = Judged(row, [results.get(point, {}) for point in row.points()])
+    ours, theirs = judged.runs
     turns = [turn for turn in ours if turn in theirs]
-    values = [row.value(ours[turn], theirs[turn]) for turn in turns]
-    values = [value for value in values if value is not None]
-    if not values:
-        why = [reasons[point] for point in row.points() if point in reasons]
-        return Judged(row, [], "not measured", "; ".join(dict.fromkeys(why)))
-    measured = [(point.stack, [runs[turn] for turn in turns])
-                for point, runs in zip(row.points(), (ours, theirs))]
-    full = [f"{stack}: " + next(run["limited"][0] for run in runs
-                                if run["limited"])
-            for stack, runs in measured
-            if often(runs, lambda run: run["limited"])]
-    if not row.goal():
-        return Judged(row, values, "", "; ".join(full))
-    if full:
-        return Judged(row, values, "FULL", "; ".join(full))
-    if reached(row, statistics.median(values)):
-        return Judged(row, values, "PASS")
-    # A stack that polls may leave nothing idle and yet have time to spare.
-    busy = [f"{stack}: its cores were full" for stack, runs in measured
-            if often(runs, lambda run: run["idle"] < IDLE_SHARE)]
-    return Judged(row, values, "MISS", "; ".join(busy))
+    values = (row.value(ours[turn], theirs[turn]) for turn in turns)
+    judged.values = [value for value in values if value is not None]
+
+    def often(test, text):
+        """Which stacks are so in half of the turns, or more."""
+        for point, runs in zip(row.points(), judged.runs):
+            those = [runs[turn] for turn in turns if test(runs[turn])]
+            if those and 2 * len(those) >= len(turns):
+                yield f"{point.stack}: {text(those[0])}"
+
+    if not judged.values:
+        notes = dict.fromkeys(reasons[point] for point in row.points() if point in reasons)
+    else:
+        notes = list(often(lambda run: run["limited"], lambda run: run["limited"][0]))
+        if not row.goal():
+            judged.result = ""
+        elif notes:
+            judged.result = "FULL"
+        elif row.reached(statistics.median(judged.values)):
+            judged.result = "PASS"
+        else:
+            judged.result = "MISS"
+            # A stack that polls may leave nothing idle and yet have time to spare.
+            notes = often(lambda run: run["idle"] < IDLE_SHARE, lambda _: "its cores were full")
+    judged.note = "; ".join(notes)
+    return judged

@@ -41,7 +41,7 @@ sys.path.insert(0, os.path.join(TOP, "tests", "integration"))
 
 import figures  # noqa: E402
 import harness  # noqa: E402
-from children import Failure  # noqa: E402
+from harness import Failure, Skip  # noqa: E402
 from veth import Veth, real_root  # noqa: E402
 
 HUGE_NEEDED = 160   # free 2 MiB pages for two processes at a time
@@ -79,10 +79,6 @@ def file_limit():
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     return hard
-
-
-class Unmeasured(Exception):
-    """This point cannot be measured here; the message says why."""
 
 
 class Watch:
@@ -240,7 +236,7 @@ class Rig:
         if name == "uring-echo":
             refusal = figures.no_uring(self.options, self.children)
             if refusal:
-                raise Unmeasured(refusal)
+                raise Skip(refusal)
         server = self.children.start(name, [
             self.built("apps", name), "--port", str(figures.PORT),
             "--cpu", str(self.cores[0])])
@@ -386,10 +382,10 @@ class Rig:
 
     def veth(self, kind, address):
         if not self.alone:
-            raise Unmeasured("a veth needs a network namespace: neither root, "
+            raise Skip("a veth needs a network namespace: neither root, "
                              "user namespaces nor sudo -n here")
         if kind == "af_xdp" and not real_root():
-            raise Unmeasured("AF_XDP needs root, and not a user namespace's")
+            raise Skip("AF_XDP needs root, and not a user namespace's")
         self.count += 1
         return Veth(self.children, self.count, command, address)
 

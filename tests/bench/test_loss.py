@@ -5,9 +5,11 @@ Usage: test_loss.py BUILD_DIR (TAP)
 """
 
 import contextlib
+import dataclasses
 import io
 import json
 import os
+import statistics
 import subprocess
 import sys
 
@@ -17,7 +19,8 @@ sys.path[:0] = [HERE, os.path.join(os.path.dirname(HERE), "integration")]
 import bench_loss  # noqa: E402
 import loss_report  # noqa: E402
 import loss_rows  # noqa: E402
-from loss_rows import Cell, Point, judge  # noqa: E402
+import tables  # noqa: E402
+from loss_rows import Cell, Point, Row, judge  # noqa: E402
 from harness import Failure, check, main  # noqa: E402
 
 CELL = Cell(100, 50, 0.1, 2)
@@ -48,7 +51,7 @@ def rates(*values, **more):
 
 def case_goals():
     for control, goal in (("cubic", 0.95), ("bbr", 0.9)):
-        row = loss_rows.goodput_row(CELL, control)
+        row = Row(Point("goodput", CELL, control))
         equal(row.goal(), f">= {goal}")
         equal(verdict(row, rates(100 * goal), rates(100)).result, "PASS")
         equal(verdict(row, rates(100 * goal - 0.1), rates(100)).result,
@@ -57,7 +60,7 @@ def case_goals():
 
 
 def case_echo_goal():
-    row = loss_rows.echo_row(CELL, False)
+    row = Row(Point("echo", CELL))
 
     def p99(value):
         return [run_of("p99", value)]
@@ -71,7 +74,7 @@ def case_echo_goal():
 def case_fairness_goal():
     """Too much for ours is as wrong as too little; the kernel's own share
     beside another kernel's decides nothing."""
-    row = loss_rows.fairness_row(CELL, "cubic")
+    row = Row(Point("fairness", CELL, "cubic"))
     equal(row.goal(), "0.4 - 0.6")
     for share, result in ((0.39, "MISS"), (0.4, "PASS"), (0.5, "PASS"),
                           (0.6, "PASS"), (0.61, "MISS")):
@@ -81,20 +84,20 @@ def case_fairness_goal():
 
 def case_medians_of_ratios():
     """1/2, 9/3 and 4/4 have another median than 4 over 3."""
-    row = loss_rows.goodput_row(CELL, "cubic")
+    row = Row(Point("goodput", CELL, "cubic"))
     found = verdict(row, rates(1, 9, 4), rates(2, 3, 4))
-    equal((found.values, found.median(), found.result),
+    equal((found.values, statistics.median(found.values), found.result),
           ([0.5, 3, 1], 1, "PASS"))
     equal(verdict(row, rates(1, 9, 1), rates(2, 3, 4)).result, "MISS")
 
 
 def case_turns():
     """A ratio needs both of the same turn."""
-    row = loss_rows.goodput_row(CELL, "cubic")
+    row = Row(Point("goodput", CELL, "cubic"))
     found = verdict(row, rates(50, None, 10), rates(50, 100, None))
     equal((found.values, found.result), ([1], "PASS"))
     found = verdict(row, rates(None, 10), rates(50, None),
-                    {row.theirs: "no time", row.ours: "no time"})
+                    {row.points()[1]: "no time", row.ours: "no time"})
     equal((found.values, found.result, found.note),
           ([], "not measured", "no time"))
     found = verdict(row, [], rates(100), {row.ours: "no --cc"})
@@ -104,7 +107,7 @@ def case_turns():
 
 def case_full():
     """Where the wire was the limit nothing is said of a stack, either way."""
-    row = loss_rows.goodput_row(CELL, "cubic")
+    row = Row(Point("goodput", CELL, "cubic"))
     late = {"limited": ["the wire was late"]}
     for ours, theirs in ((rates(1, 1, **late), rates(100, 100)),
                          (rates(100, 100), rates(1, 1, **late))):
@@ -120,7 +123,7 @@ def case_full():
 
 def case_busy_cores():
     """They are named where a goal was missed, which stays missed."""
-    row = loss_rows.goodput_row(CELL, "cubic")
+    row = Row(Point("goodput", CELL, "cubic"))
     found = verdict(row, rates(1, idle=0), rates(100))
     equal((found.result, found.note), ("MISS", "coronet: its cores were full"))
     equal(verdict(row, rates(1), rates(100)).note, "")
@@ -191,9 +194,10 @@ def case_matrix():
           {"goodput", "fairness", "echo", "mixed"})
     check(any(row.ours.background for row in rows), "no background")
     for row in rows:
-        check(row.theirs.stack == "kernel", row.text())
+        theirs = row.points()[1]
+        check(theirs.stack == "kernel", row.text())
         equal((row.ours.cell, row.ours.control, row.ours.background),
-              (row.theirs.cell, row.theirs.control, row.theirs.background))
+              (theirs.cell, theirs.control, theirs.background))
     equal({row.ours.group for row in loss_rows.quick_rows()},
           {"goodput", "fairness", "echo"})
 
@@ -218,8 +222,8 @@ def case_a_turn_takes_45_minutes():
               point.name())
         if point.group == "fairness":
             check(took >= max(10, point.cell.rtt / 10), point.name())
-    equal([loss_rows.measured_seconds(loss_rows.goodput_row(
-        Cell(100, rtt, loss, 2), "cubic").ours, 2)
+    equal([loss_rows.measured_seconds(Row(Point("goodput", 
+        Cell(100, rtt, loss, 2), "cubic")).ours, 2)
         for rtt, loss in ((10, 0.1), (50, 0), (50, 0.1), (50, 1), (200, 0.1))],
           [2, 2, 4, 2, 10])
 
@@ -237,15 +241,15 @@ def case_cell():
 
 
 def case_json():
-    point = Point("echo", CELL, "kernel", "cubic", True)
-    found = json.loads(json.dumps({**point.as_json(), "runs": {}}))
+    point = Point("echo", CELL, "cubic", True, "kernel")
+    found = json.loads(json.dumps({**dataclasses.asdict(point), "runs": {}}))
     equal(loss_rows.point_of(found), point)
 
 
 def case_needs_option():
     equal([row.ours.needs_option() for row in loss_rows.quick_rows()],
           [False, False, False, True, False, False])
-    check(not any(row.theirs.needs_option() for row in loss_rows.all_rows()),
+    check(not any(row.points()[1].needs_option() for row in loss_rows.all_rows()),
           "the kernel needs no option")
 
 
@@ -257,17 +261,17 @@ def known():
 
     def add(row, ours, theirs, reason=None):
         points.extend(
-            {**point.as_json(), "reason": reason if not runs else None,
+            {**dataclasses.asdict(point), "reason": reason if not runs else None,
              "runs": {str(i): run for i, run in enumerate(runs)}}
             for point, runs in zip(row.points(), (ours, theirs)))
 
-    add(loss_rows.goodput_row(Cell(100, 10, 0, 2), "cubic"),
+    add(Row(Point("goodput", Cell(100, 10, 0, 2), "cubic")),
         rates(90, 95, 93), rates(92, 95, 93))
-    add(loss_rows.goodput_row(Cell(100, 50, 0, 2), "cubic"), rates(10),
+    add(Row(Point("goodput", Cell(100, 50, 0, 2), "cubic")), rates(10),
         rates(90))
-    add(loss_rows.goodput_row(Cell(100, 50, 0, 2), "bbr"), [], rates(90),
+    add(Row(Point("goodput", Cell(100, 50, 0, 2), "bbr")), [], rates(90),
         "these programs have no --cc")
-    add(loss_rows.fairness_row(Cell(100, 50, 0, 2), "cubic"),
+    add(Row(Point("fairness", Cell(100, 50, 0, 2), "cubic")),
         [run_of("share", 0.5, ["the wire was late"])], [run_of("share", 0.4)])
     flow = {"stack": "coronet", "control": "cubic",
             "curve": [[0.5, 10], [1.5, 90]]}
@@ -321,17 +325,17 @@ def case_published(env):
     docs = env.scratch / "docs"
     (docs / "plots").mkdir(parents=True)
     page = docs / "loss.md"
-    page.write_text(f"# Before\n\n{loss_report.BEGIN}\nold\n"
-                    f"{loss_report.END}\n\nAfter\n", encoding="utf-8")
+    begin, end = tables.marks("loss")
+    page.write_text(f"# Before\n\n{begin}old\n{end}\n\nAfter\n", encoding="utf-8")
     made = loss_report.draw(known(), str(env.scratch))
     equal([os.path.basename(path) for path in made], ["loss-burst.svg"])
     for _ in range(2):
         loss_report.publish(known(), str(env.scratch), str(env.scratch))
         text = page.read_text(encoding="utf-8")
-        check(text.startswith("# Before\n\n" + loss_report.BEGIN)
-              and text.endswith(loss_report.END + "\n\nAfter\n"), text)
+        check(text.startswith("# Before\n\n" + begin)
+              and text.endswith(end + "\n\nAfter\n"), text)
         check("old" not in text and "| 10 ms" in text, text)
-        equal(text.count(loss_report.BEGIN), 1)
+        equal(text.count(begin), 1)
         check(all(len(line) <= 100 for line in text.splitlines()
                   if not line.startswith("|")), text)
     check((docs / "plots" / "loss-burst.svg").stat().st_size > 1000, "no plot")

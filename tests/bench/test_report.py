@@ -15,7 +15,9 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.join(os.path.dirname(HERE), "integration")]
 
 import plots  # noqa: E402
+import points  # noqa: E402
 import report  # noqa: E402
+import tables  # noqa: E402
 import uring  # noqa: E402
 from matrix import merged  # noqa: E402
 from harness import check, main  # noqa: E402
@@ -133,7 +135,7 @@ def case_reasons():
     check("- cps tap 64: there was no time left" in text, text)
     check("- cps loopback 64: failed: it fell" in text, text)
     check("- cps uring 64: it is refused" in text, text)
-    check(cells(text, "at a time")[1] == report.PATHS["memif"], text)
+    check(cells(text, "at a time")[1] == points.PATHS["memif"][0], text)
     check("failed" in "".join(cells(text, "64  ")) or "failed" in text, text)
 
 
@@ -218,8 +220,8 @@ def case_published(env):
     (top / "docs").mkdir(parents=True)
     folder.mkdir()
     for name in ("README.md", "docs/benchmarks.md"):
-        (top / name).write_text(f"before\n{report.BEGIN}\nOUTDATED\n{report.END}\n"
-                                "after\n", encoding="utf-8")
+        begin, end = tables.marks("bench")
+        (top / name).write_text(f"before\n{begin}OUTDATED\n{end}\nafter\n", encoding="utf-8")
     report.write(known(), str(folder))
     report.publish(known(), str(folder), str(top))
     for name in ("README.md", "docs/benchmarks.md"):
@@ -239,7 +241,7 @@ def case_nothing_measured():
     for one in found["points"]:
         one["runs"], one["reason"] = [], "failed: all of it"
     found.update(coro=None, proxy=[], open_rate=None)
-    check(plots.drawn(found) == [], f"{plots.drawn(found)}")
+    check(plots.of_report(found) == {}, f"{plots.of_report(found)}")
     check("failed: all of it" in report.markdown(found), "no reason")
     report.summary(found)
 

@@ -6,6 +6,7 @@ and the lowest and highest.
 
 import argparse
 import contextlib
+import math
 import pathlib
 import statistics
 import subprocess
@@ -26,6 +27,43 @@ def span(values):
     low, middle, high = min(values), statistics.median(values), max(values)
     digits = 0 if high >= 100 else 2
     return f"{middle:,.{digits}f} ({low:,.{digits}f} - {high:,.{digits}f})"
+
+
+class Run:
+    """Measures one thing after another; one that fails leaves the others their report."""
+
+    def __init__(self, seconds=math.inf):
+        """Nothing begins after so many seconds."""
+        self.begun, self.bound = time.monotonic(), seconds
+        self.failed = 0
+
+    def spent(self):
+        return time.monotonic() - self.begun
+
+    def late(self):
+        return self.spent() > self.bound
+
+    def say(self, text, file=None):
+        print(f"{self.spent():6.0f} s  {text}", file=file, flush=True)
+
+    def clear(self):
+        """Ends what a measurement has left."""
+
+    def guarded(self, name, measure):
+        """(what it found, None), or (None, why it found nothing)."""
+        if self.late():
+            return None, "there was no time left"
+        try:
+            return measure(), None
+        except harness.Skip as why:
+            return None, str(why)
+        except (harness.Failure, OSError, subprocess.TimeoutExpired) as why:
+            self.failed += 1
+            self.say(f"{name}: failed: {why}", sys.stderr)
+            # What ended how, without its command line.
+            return None, "failed: " + str(why).splitlines()[0].split(": /")[0]
+        finally:
+            self.clear()
 
 
 class Bench:
