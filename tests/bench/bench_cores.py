@@ -22,6 +22,7 @@ import time
 
 from children import Children, Failure, main
 import figures
+from harness import PATIENCE
 
 TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
@@ -39,7 +40,7 @@ def loop(children, cpus):
     """Echoes a second of shards on these CPUs together."""
     argv = ["taskset", "-c", ",".join(map(str, cpus)), built("tests", "bench", "bench-loop"),
             "-r", "4000000", "-t", str(len(cpus)), "64"]
-    text = children.run("bench-loop", argv, 300).output()
+    text = children.run(argv, 300).output("stdout")
     found = re.search(r"(\d+) echoes a second together", text)
     if not found:
         raise Failure(f"bench-loop said: {text}")
@@ -48,8 +49,7 @@ def loop(children, cpus):
 
 def hand_over(children):
     """ns on top of a frame that arrives right: in one thread, and in two."""
-    text = children.run("bench-hand-over", [built("tests", "bench", "bench-hand-over")],
-                        300).output()
+    text = children.run([built("tests", "bench", "bench-hand-over")], 300).output("stdout")
     found = [float(ns) for ns in re.findall(r"on top (-?[\d.]+) ns", text)]
     if len(found) != 2:
         raise Failure(f"bench-hand-over said: {text}")
@@ -67,26 +67,26 @@ def cpu_seconds(pid):
 
 def rates_after(load, seconds):
     """Requests a second, of each second so far, once there are so many."""
-    end = time.monotonic() + figures.READY_TIMEOUT + seconds
+    end = time.monotonic() + PATIENCE + seconds
     while True:
-        found = re.findall(r"^ *\d+ s +([\d,]+) req/s", load.messages(), re.MULTILINE)
+        found = re.findall(r"^ *\d+ s +([\d,]+) req/s", load.output("stderr"), re.MULTILINE)
         if len(found) >= seconds:
             return [int(rate.replace(",", "")) for rate in found]
         load.check_alive()
         if time.monotonic() > end:
-            raise Failure(f"coronet-load does not report: {load.messages()}")
+            raise Failure(f"coronet-load does not report: {load.story()}")
         time.sleep(0.005)
 
 
 def memif(children, shards, seconds, count):
     """CPU time of the server a request, in us, from the end of the first second on."""
     path = children.path(f"{count}.sock")
-    server = children.start("coronet-echo", [
+    server = children.start([
         built("apps", "coronet-echo"), "--link", f"memif:{path},role=server",
         "--addr", f"{figures.SERVER_ADDR}/{figures.PREFIX}", "--port", str(figures.PORT),
         "--lcores", "0,1" if shards == 2 else "0", "--poll", "adaptive", "--huge", "off"])
-    server.wait_for_line("listening on", figures.READY_TIMEOUT)
-    load = children.start("coronet-load", [
+    server.wait_ready()
+    load = children.start([
         built("apps", "coronet-load"), "--link", f"memif:{path},role=client",
         "--addr", f"{figures.CLIENT_ADDR}/{figures.PREFIX}",
         "--target", f"{figures.SERVER_ADDR}:{figures.PORT}", "--mode", "echo",
@@ -97,8 +97,8 @@ def memif(children, shards, seconds, count):
     before = cpu_seconds(server.process.pid)
     requests = sum(rates_after(load, 1 + seconds)[1:])
     used = cpu_seconds(server.process.pid) - before
-    load.process.wait(figures.READY_TIMEOUT)
-    server.stop()
+    load.process.wait(PATIENCE)
+    server.terminate()
     return used * 1e6 / requests
 
 

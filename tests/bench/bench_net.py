@@ -16,16 +16,14 @@ one of its own where the system lets it; AF_XDP wants root besides.
 
 import argparse
 import glob
-import os
 import re
 import statistics
 import subprocess
 import sys
 import time
 
-from rig import (HUGE_NEEDED, TOP, Rig, Skip, end, figures, harness,
-                 prepare_network)
 from children import Children, Failure, main
+from rig import HUGE_NEEDED, Rig, Skip, end, figures, harness, prepare_network
 
 MILLION = 1000000
 
@@ -334,10 +332,7 @@ def parse():
                         metavar="N", help="of each measurement (default 2)")
     parser.add_argument("--repeat", type=figures.whole(1, 100), default=3,
                         metavar="N", help="times each (default 3)")
-    parser.add_argument("--json", metavar="FILE",
-                        help="write every figure there as well")
-    parser.add_argument("--build", default=os.path.join(TOP, "build"),
-                        metavar="FOLDER", help="where the programs were built")
+    figures.add_files(parser)
     parser.add_argument(harness.INSIDE, action="store_true",
                         help=argparse.SUPPRESS)
     options = parser.parse_args()

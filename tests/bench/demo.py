@@ -22,8 +22,8 @@ def demo():
         "epoll-echo and uring-echo with epoll-load on loopback, and prints "
         "their figures side by side.")
     cores = figures.two_cores()
-    figures.check_programs(options, ["coronet-echo", "coronet-load",
-                                     "epoll-echo", "epoll-load"])
+    for name in ("coronet-echo", "coronet-load", "epoll-echo", "epoll-load"):
+        figures.built(options, "apps", name)  # or fails before the first run
     with Children("demo") as children:
         refusal = figures.no_uring(options, children)
         path = children.path("memif.sock")

@@ -31,7 +31,8 @@ import report  # noqa: E402
 import tables  # noqa: E402
 import turns  # noqa: E402
 from harness import Failure, Skip  # noqa: E402
-from rig import FILES_BESIDE, TOP, Rig, figures, prepare_network  # noqa: E402
+from figures import TOP  # noqa: E402
+from rig import FILES_BESIDE, Rig, figures, prepare_network  # noqa: E402
 
 TABLES = ("macswap", "echo", "nohuge", "open", "half", "cps", "bulk", "idle", "proxy", "coro")
 PORTS = 60000           # of one client address, with some in TIME_WAIT
@@ -195,7 +196,7 @@ class Matrix(turns.Run):
         """bench-coro, which takes turns of its own."""
         path = os.path.join(self.options.folder, "coro.json")
         program = self.rig.built("tests", "bench", "bench-coro")
-        self.rig.children.run("bench-coro", [program, "--json", path, *(
+        self.rig.children.run([program, "--json", path, *(
             ["--quick", *CORO_QUICK] if self.options.quick else [])], 600)
         self.out["coro"] = json.loads(pathlib.Path(path).read_text("utf-8"))
         os.unlink(path)

@@ -22,7 +22,6 @@ The TAPs and veths want a network namespace that the caller made
 
 import contextlib
 import fcntl
-import json
 import os
 import re
 import resource
@@ -30,19 +29,14 @@ import shutil
 import socket
 import statistics
 import struct
-import subprocess
 import sys
 import threading
 import time
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-TOP = os.path.dirname(os.path.dirname(HERE))
-sys.path.insert(0, os.path.join(TOP, "tests", "integration"))
-
-import figures  # noqa: E402
-import harness  # noqa: E402
-from harness import Failure, Skip  # noqa: E402
-from veth import Veth, real_root  # noqa: E402
+import figures
+import harness
+from harness import PATIENCE, Failure, Skip, command, eventually
+from veth import Veth, real_root
 
 HUGE_NEEDED = 160   # free 2 MiB pages for two processes at a time
 SOURCES = 22        # addresses, of which a million connections need 21
@@ -114,14 +108,6 @@ class Watch:
         return max(shares, default=None)
 
 
-def command(*words):
-    """Runs a program of the system's; it has to succeed."""
-    done = subprocess.run(words, check=False, text=True,
-                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    if done.returncode:
-        raise Failure(f"{' '.join(words)}: {done.stdout.strip()}")
-
-
 def ip(*words):
     command("ip", *words)
 
@@ -140,8 +126,7 @@ def prepare_network():
 
 def end(server):
     """At once: it has a million connections, perhaps, and all are measured."""
-    server.process.kill()
-    server.process.wait()
+    server.kill()
 
 
 class Rig:
@@ -161,9 +146,8 @@ class Rig:
 
     def reset(self):
         """Ends what a measurement that failed has left."""
-        for child in self.children.children:
-            if child.process.poll() is None:
-                end(child)
+        for child in self.children.programs:
+            child.kill()
 
     # ---- what all share ----
 
@@ -184,35 +168,16 @@ class Rig:
                 f"10.9.{2 + self.count // 250}.{self.count % 250 + 1}")
 
     def built(self, *path):
-        name = os.path.join(self.options.build, *path)
-        if not os.access(name, os.X_OK):
-            raise Failure(f"{name} is not there: run ./dev build first")
-        return name
+        return figures.built(self.options, *path)
 
-    def figures_of(self, name, argv, watch, timeout, started=None):
+    def figures_of(self, argv, server, timeout, started=None):
         """Runs a load to its end and reads the JSON it was told to write.
 
         started(child) is called while it runs, for what needs its link.
         """
-        path = self.children.path(name + ".json")
-        # The last run's figures are nobody's.
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(path)
-        load = self.children.start(name, [*argv, "--json", path])
-        deadline = time.monotonic() + self.options.seconds + timeout
-        with Watch(watch[0].process.pid) as watched:
-            if started:
-                started(load)
-            while load.process.poll() is None:
-                for other in watch:
-                    other.check_alive()
-                if time.monotonic() > deadline:
-                    raise load.failure(f"did not end in {timeout:.0f} s")
-                time.sleep(0.02)
-        if load.process.returncode != 0:
-            raise load.failure(load.status_text())
-        with open(path, encoding="utf-8") as file:
-            found = json.load(file)
+        with Watch(server.process.pid) as watched:
+            found = figures.run_load(self.children, argv, self.options.seconds + timeout,
+                                     watch=[server], started=started)
         found["server_cpu"] = watched.busiest()
         return found
 
@@ -227,9 +192,7 @@ class Rig:
                 *self.memory(huge), *extra]
         if program[-1] == "coronet-echo":
             argv += ["--port", str(figures.PORT)]
-        server = self.children.start(program[-1], argv)
-        server.wait_for_line("listening on", figures.READY_TIMEOUT)
-        return server
+        return self.children.start(argv).wait_ready()
 
     def kernel(self, name="epoll-echo"):
         """One on the kernel's sockets, ready."""
@@ -237,11 +200,9 @@ class Rig:
             refusal = figures.no_uring(self.options, self.children)
             if refusal:
                 raise Skip(refusal)
-        server = self.children.start(name, [
+        return self.children.start([
             self.built("apps", name), "--port", str(figures.PORT),
-            "--cpu", str(self.cores[0])])
-        server.wait_for_line("listening on", figures.READY_TIMEOUT)
-        return server
+            "--cpu", str(self.cores[0])]).wait_ready()
 
     # ---- loads ----
 
@@ -253,7 +214,7 @@ class Rig:
                 "--lcore", str(self.cores[1]),
                 "--seconds", f"{self.options.seconds:g}",
                 *self.memory(huge), *extra]
-        found = self.figures_of("flood", argv, [server], timeout, started)
+        found = self.figures_of(argv, server, timeout, started)
         found["limited"] = found["generator_busy"] > BUSY_LIMIT
         return found
 
@@ -265,7 +226,7 @@ class Rig:
                 "--target", f"{target}:{figures.PORT}",
                 "--lcore", str(self.cores[1]), "--interval", "0",
                 "--report-limited", *extra]
-        found = self.figures_of(name, argv, [server], timeout, started)
+        found = self.figures_of(argv, server, timeout, started)
         found["limited"] = bool(found["generator_limited"])
         return found
 
@@ -329,22 +290,18 @@ class Rig:
 
     def tap_up(self, name, address, child=None):
         """Gives the kernel's side its address, once the other has made it."""
-        deadline = time.monotonic() + figures.READY_TIMEOUT
-        # /sys may show another namespace's.
-        while name not in (link for _, link in socket.if_nameindex()):
+        def is_there():
             if child:
                 child.check_alive()
-            if time.monotonic() > deadline:
-                raise Failure(f"there is no interface {name} after "
-                              f"{figures.READY_TIMEOUT} s")
-            time.sleep(0.01)
-        while not self.try_address(name, address):
-            if time.monotonic() > deadline:
-                raise Failure(f"{name} does not take the address {address}")
-            time.sleep(0.05)
+            # /sys may show another namespace's.
+            return name in (link for _, link in socket.if_nameindex())
+
+        eventually(is_there, PATIENCE, f"there is no interface {name} after {PATIENCE} s")
+        eventually(lambda: self.try_address(name, address), PATIENCE,
+                   f"{name} does not take the address {address}")
         if child:
             threading.Thread(target=self.keep_address, daemon=True,
-                             args=(name, address, child, deadline)).start()
+                             args=(name, address, child)).start()
 
     @staticmethod
     def try_address(name, address):
@@ -356,9 +313,9 @@ class Rig:
             return False
         return True
 
-    def keep_address(self, name, address, child, deadline):
+    def keep_address(self, name, address, child):
         """The TAP of the first step may have got the address, and be gone."""
-        while time.monotonic() < deadline and child.process.poll() is None:
+        while child.alive():
             if not has_address(name, address):
                 self.try_address(name, address)
             time.sleep(0.05)
@@ -387,7 +344,7 @@ class Rig:
         if kind == "af_xdp" and not real_root():
             raise Skip("AF_XDP needs root, and not a user namespace's")
         self.count += 1
-        return Veth(self.children, self.count, command, address)
+        return Veth(self.children, self.count, address)
 
     def veth_server(self, kind, name):
         """kind: epoll, or a kind of link."""
@@ -408,7 +365,7 @@ class Rig:
         prefix = f"coronet-bench-{os.getpid()}"
         core = self.cores[0]
         try:
-            forwarder = self.children.start("dpdk-testpmd", [
+            forwarder = self.children.start([
                 "stdbuf", "-oL", program, *memory, "--no-pci",
                 "--no-telemetry", "--file-prefix", prefix,
                 "--lcores", f"0@{core},1@{core}", "--vdev",
@@ -417,8 +374,7 @@ class Rig:
                 "--", "--forward-mode=macswap", "--auto-start",
                 "--disable-link-check", "--total-num-mbufs=16384",
                 "--stats-period=3600"])
-            forwarder.wait_for_line("macswap packet forwarding",
-                                    figures.READY_TIMEOUT)
+            forwarder.wait_ready("macswap packet forwarding.*")
             found = self.flood(theirs, forwarder, "--mode", "bounce",
                                "--size", "64")
             end(forwarder)
@@ -434,18 +390,18 @@ class Rig:
         """coronet-proxy between two memifs, coronet-echo behind it."""
         front, load_side = self.memif()
         back, echo_side = self.memif()
-        proxy = self.children.start("coronet-proxy", [
+        proxy = self.children.start([
             self.built("apps", "coronet-proxy"), "--lcore", str(self.cores[0]),
             "--link", front, "--addr", f"{figures.SERVER_ADDR}/{figures.PREFIX}",
             "--link", back, "--addr", "10.8.0.1/16", "--poll", "adaptive",
             *self.memory(), "--listen", f"{figures.SERVER_ADDR}:{figures.PORT}",
             "--to", f"10.8.0.2:{figures.PORT}", "--health-interval", "0"])
-        proxy.wait_for_line("listening on", figures.READY_TIMEOUT)
-        echo = self.children.start("coronet-echo", [
+        proxy.wait_ready()
+        echo = self.children.start([
             self.built("apps", "coronet-echo"), "--lcore", str(self.cores[1]),
             "--link", echo_side, "--addr", "10.8.0.2/16", "--poll", "adaptive",
             *self.memory(), "--port", str(figures.PORT)])
-        echo.wait_for_line("listening on", figures.READY_TIMEOUT)
+        echo.wait_ready()
         found = self.load(
             "coronet-load", proxy, "--link", load_side, "--addr",
             f"{figures.CLIENT_ADDR}/{figures.PREFIX}", "--poll", "adaptive",
@@ -457,15 +413,15 @@ class Rig:
     def loopback_proxy(self, conns):
         """epoll-proxy and epoll-echo on the kernel's loopback."""
         port = figures.PORT + 1
-        proxy = self.children.start("epoll-proxy", [
+        proxy = self.children.start([
             self.built("apps", "epoll-proxy"), "--lcore", str(self.cores[0]),
             "--listen", f"127.0.0.1:{figures.PORT}", "--to",
             f"127.0.0.1:{port}", "--health-interval", "0"])
-        proxy.wait_for_line("listening on", figures.READY_TIMEOUT)
-        echo = self.children.start("epoll-echo", [
+        proxy.wait_ready()
+        echo = self.children.start([
             self.built("apps", "epoll-echo"), "--cpu", str(self.cores[1]),
             "--addr", "127.0.0.1", "--port", str(port)])
-        echo.wait_for_line("listening on", figures.READY_TIMEOUT)
+        echo.wait_ready()
         found = self.load("epoll-load", proxy, *self.proxied(conns),
                           target="127.0.0.1")
         end(echo)
@@ -553,22 +509,21 @@ def held_by(server, conns):
     while all were idle, and after the load asked every one again."""
     none = idle = after = None
     asked = False
-    with open(server.err_path, encoding="utf-8") as file:
-        for line in file:
-            match = IDLE_LINE.match(line)
-            if not match:
-                continue
-            held = (float(match[3]) + float(match[4] or 0)) * 1024
-            if int(match[2]) == 0 and idle is None:
-                none = held
-            if int(match[2]) != conns:
-                continue
-            if int(match[1]) >= 1000:
-                asked = idle is not None
-            elif asked:
-                after = held
-            else:
-                idle = held
+    for line in server.output("stderr").splitlines():
+        match = IDLE_LINE.match(line)
+        if not match:
+            continue
+        held = (float(match[3]) + float(match[4] or 0)) * 1024
+        if int(match[2]) == 0 and idle is None:
+            none = held
+        if int(match[2]) != conns:
+            continue
+        if int(match[1]) >= 1000:
+            asked = idle is not None
+        elif asked:
+            after = held
+        else:
+            idle = held
     if idle is None or none is None:
         raise Failure(f"the server never had {conns} idle connections")
     return {"none_kib": none, "server_kib": idle,

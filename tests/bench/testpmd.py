@@ -10,7 +10,7 @@ import shutil
 import subprocess
 
 import figures
-from children import Children, Failure, main
+from children import Children, Failure, check, main
 
 MBUFS = 16384
 MEMORY_MB = 256
@@ -57,15 +57,13 @@ def finish(forwarder):
         forwarder.process.stdin.close()
         forwarder.process.wait(60)
     except (OSError, subprocess.TimeoutExpired):
-        raise forwarder.failure("did not follow 'quit'") from None
-    if forwarder.process.returncode != 0:
-        raise forwarder.failure(forwarder.status_text())
-    lines = forwarder.output().splitlines()
+        raise Failure(f"dpdk-testpmd did not follow 'quit': {forwarder.story()}") from None
+    check(forwarder.process.returncode == 0, f"dpdk-testpmd failed: {forwarder.story()}")
+    lines = forwarder.output("stdout").splitlines()
     starts = [i for i, line in enumerate(lines) if "NIC statistics" in line]
     ends = [i for i, line in enumerate(lines)
             if line.strip() and not line.strip().strip("#")]
-    if not starts or not ends:
-        raise forwarder.failure("printed no counters")
+    check(starts and ends, f"dpdk-testpmd printed no counters: {forwarder.story()}")
     # The rates are of the time since the last look, when nothing ran.
     return "\n".join(line for line in lines[starts[0]:ends[-1] + 1]
                      if line.strip() and "pps:" not in line
@@ -84,20 +82,18 @@ def testpmd():
     options = figures.parse_options(
         "testpmd", "Runs coronet-echo and coronet-load on two vhost-user "
         "ports that dpdk-testpmd forwards between.")
-    figures.check_programs(options, ["coronet-echo", "coronet-load"])
+    for name in ("coronet-echo", "coronet-load"):
+        figures.built(options, "apps", name)  # or fails before the first run
     server_core, load_core, core = place()
     prefix = f"coronet-testpmd-{os.getpid()}"
     try:
         with Children("testpmd") as children:
             paths = [children.path(f"vhost{i}.sock") for i in range(2)]
             forwarder = children.start(
-                "dpdk-testpmd", command(paths, prefix, server_core, core),
+                command(paths, prefix, server_core, core),
                 prepare=only_idle_time if core == server_core else None,
                 stdin=subprocess.PIPE)
-            for path in paths:
-                forwarder.wait_for_path(path, figures.READY_TIMEOUT)
-            forwarder.wait_for_line("io packet forwarding",
-                                    figures.READY_TIMEOUT)
+            forwarder.wait_ready("io packet forwarding.*")
             print(f"coronet through dpdk-testpmd, {options.seconds:g} s:",
                   flush=True)
             coronet = figures.coronet_pair(

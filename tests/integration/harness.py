@@ -56,9 +56,9 @@ class Program:
         self.name = pathlib.Path(self.argv[0]).name
         folder = pathlib.Path(tempfile.mkdtemp(prefix=self.name + ".", dir=env.scratch))
         self.paths = {name: folder / name for name in ("stdout", "stderr")}
-        popen_args.setdefault("stdin", subprocess.DEVNULL)
         with self.paths["stdout"].open("wb") as out, self.paths["stderr"].open("wb") as err:
-            self.process = subprocess.Popen(self.argv, stdout=out, stderr=err, **popen_args)
+            files = {"stdin": subprocess.DEVNULL, "stdout": out, "stderr": err}
+            self.process = subprocess.Popen(self.argv, **files | popen_args)
         env.programs.append(self)
 
     def output(self, name):
