@@ -1,7 +1,7 @@
 """Hosts around a bottleneck: ours over memif, the kernel's over TAPs.
 
-A Bottleneck is tests/wire with hosts at both of its ends. The wire has a core
-of its own, the last; all stacks share the others.
+A Bottleneck is tests/wire with hosts at both of its ends. The wire has a core of its own, the last;
+all stacks share the others.
 """
 
 import contextlib
@@ -11,11 +11,10 @@ import os
 import pathlib
 import re
 import sys
-import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "integration"))
 
-from harness import PATIENCE, Namespace, check, command  # noqa: E402
+from harness import PATIENCE, Namespace, check, command, eventually  # noqa: E402
 from test_wire import SOURCE, Wire  # noqa: E402
 
 PORT = 7000
@@ -36,8 +35,6 @@ while n := conn.recv_into(room):
         print(f"{now - begun:.6f} {taken}", flush=True)
         told = now - begun + 0.1
 """
-
-
 CORES = sorted(os.sched_getaffinity(0))
 STACKS, WIRE = CORES[:-1] or CORES, CORES[-1]
 
@@ -56,78 +53,48 @@ class Idle:
     @staticmethod
     def ticks():
         """(idle, all) so far."""
-        idle = total = 0
         text = pathlib.Path("/proc/stat").read_text(encoding="ascii")
-        for core in STACKS:
-            words = re.search(rf"^cpu{core} (.*)$", text, re.M)[1].split()
-            idle += int(words[3]) + int(words[4])
-            total += sum(map(int, words[:8]))
-        return idle, total
+        cores = [list(map(int, re.search(rf"^cpu{core} (.*)$", text, re.M)[1].split()))
+                 for core in STACKS]
+        return sum(sum(core[3:5]) for core in cores), sum(sum(core[:8]) for core in cores)
 
     def share(self):
-        idle, total = self.ticks()
-        return (idle - self.before[0]) / max(total - self.before[1], 1)
-
-
-@contextlib.contextmanager
-def going(env, argv):
-    """A program that says nothing, killed after the block."""
-    program = env.start(argv)
-    try:
-        yield program
-    finally:
-        program.kill()
-
-
-def samples_of(sink):
-    """(seconds since the first byte, bytes) of the lines a sink has printed."""
-    lines = [line.split() for line in sink.output("stdout").split("\n")[:-1]
-             if line[:1].isdigit()]
-    return [(float(t), int(n)) for t, n in lines]
+        idle, total = (now - then for now, then in zip(self.ticks(), self.before))
+        return idle / max(total, 1)
 
 
 class Ours:
-    """A host on coronet; options: what --help says."""
+    """A host on coronet; options: what --help says. Its programs attach by themselves."""
 
     def __init__(self, env, number, control, options):
         self.env, self.number = env, number
         self.address = f"10.7.0.{number}"
-        self.socket = env.scratch_for({}) / "m.sock"
-        self.options = [
-            "--link", f"memif:{self.socket},role=client", "--addr",
-            f"{self.address}/16", "--poll", "adaptive",
-            *[word for option, value in (("--rmem-max", f"{SOCKET_MIB}M"),
-                                         ("--wmem-max", f"{SOCKET_MIB}M"),
-                                         ("--cc", control))
-              if f"{option}=" in options for word in (option, value)]]
-
-    def link(self):
-        return f"memif:{self.socket},role=server"
+        socket = env.scratch_for({}) / "m.sock"
+        self.link = f"memif:{socket},role=server"
+        wanted = {"--rmem-max": f"{SOCKET_MIB}M", "--wmem-max": f"{SOCKET_MIB}M", "--cc": control}
+        self.options = ["--link", f"memif:{socket},role=client", "--addr", f"{self.address}/16",
+                        "--poll", "adaptive",
+                        *[word for option, value in wanted.items() if f"{option}=" in options
+                          for word in (option, value)]]
 
     def join(self):
-        """The programs attach by themselves."""
-
-    def part(self):
-        pass
+        return contextlib.nullcontext()
 
     def dropped(self):
         return 0
 
-    def flow(self, *words):
-        return [self.env.build / "tests/wire/flow", *words, *self.options]
-
     def sink(self, port):
-        return self.flow("sink", port)
+        return [self.env.build / "tests/wire/flow", "sink", port, *self.options]
 
     def source(self, address, port):
-        return self.flow("source", f"{address}:{port}")
+        return [self.env.build / "tests/wire/flow", "source", f"{address}:{port}", *self.options]
 
     def echo(self, port):
         return [self.env.app("coronet-echo"), "--port", port, *self.options]
 
     def load(self, address, port, words):
-        return [self.env.app("coronet-load"), "--target",
-                f"{address}:{port}", *self.options, *words]
+        return [self.env.app("coronet-load"), "--target", f"{address}:{port}", *self.options,
+                *words]
 
 
 class Kernels:
@@ -139,38 +106,28 @@ class Kernels:
         self.env, self.number, self.control = env, number, control
         self.address = f"10.7.0.{number}"
         self.interface = f"wl{next(self.numbers)}"
-        self.space = None
+        self.link = f"tap:{self.interface}"
+        self.inside = None
 
-    def link(self):
-        return f"tap:{self.interface}"
-
-    def inside(self, *words):
-        return self.space.inside(*words)
-
+    @contextlib.contextmanager
     def join(self):
-        self.space = Namespace(self.env)
-        self.space.take(self.interface)
-        ip = self.inside("ip")
-        command(*ip, "addr", "add", f"{self.address}/16", "dev",
-                self.interface)
-        command(*ip, "link", "set", self.interface, "txqueuelen", TAP_QUEUE,
-                "up")
-        # By route: a namespace may not choose any control as its default.
-        command(*ip, "route", "replace", NETWORK, "dev", self.interface,
-                "congctl", self.control)
-        command(*self.inside("sysctl", "-qw"),
-                "net.ipv4.tcp_no_metrics_save=1",
-                f"net.ipv4.tcp_rmem=4096 131072 {SOCKET_MIB << 20}",
-                f"net.ipv4.tcp_wmem=4096 16384 {SOCKET_MIB << 20}")
-
-    def part(self):
-        if self.space:
-            self.space.close()
+        with Namespace(self.env) as space:
+            self.inside = space.inside
+            space.take(self.interface)
+            space.command("ip", "addr", "add", f"{self.address}/16", "dev", self.interface)
+            space.command("ip", "link", "set", self.interface, "txqueuelen", TAP_QUEUE, "up")
+            # By route: a namespace may not choose any control as its default.
+            space.command("ip", "route", "replace", NETWORK, "dev", self.interface, "congctl",
+                          self.control)
+            space.command("sysctl", "-qw", "net.ipv4.tcp_no_metrics_save=1",
+                          f"net.ipv4.tcp_rmem=4096 131072 {SOCKET_MIB << 20}",
+                          f"net.ipv4.tcp_wmem=4096 16384 {SOCKET_MIB << 20}")
+            yield
 
     def dropped(self):
         """What the TAP's queue had no room for."""
-        found = json.loads(command(*self.inside(
-            "ip", "-json", "-s", "link", "show", "dev", self.interface)))
+        found = json.loads(command(*self.inside("ip", "-json", "-s", "link", "show", "dev",
+                                                self.interface)))
         return found[0]["stats64"]["tx"]["dropped"]
 
     def sink(self, port):
@@ -183,8 +140,7 @@ class Kernels:
         return self.inside(self.env.app("epoll-echo"), "--port", port)
 
     def load(self, address, port, words):
-        return self.inside(self.env.app("epoll-load"), "--target",
-                           f"{address}:{port}", *words)
+        return self.inside(self.env.app("epoll-load"), "--target", f"{address}:{port}", *words)
 
 
 class Bottleneck:
@@ -197,63 +153,55 @@ class Bottleneck:
         self.env = env
         self.pairs = [tuple(
             Ours(env, 2 * i + at, control, options) if stack == "coronet"
-            else Kernels(env, 2 * i + at, control)
-            for at, stack in enumerate(stacks, 1))
+            else Kernels(env, 2 * i + at, control) for at, stack in enumerate(stacks, 1))
             for i, (*stacks, control) in enumerate(pairs)]
-        beside = [word for pair in self.pairs[1:]
-                  for option, host in zip(("--beside-a", "--beside-b"), pair)
-                  for word in (option, host.link())]
-        self.wire = Wire(env, *[host.link() for host in self.pairs[0]],
-                         *beside, "--control", "--poll", "busy", "--lcore",
-                         WIRE, *wire_options)
+        self.hosts = [host for pair in self.pairs for host in pair]
+        beside = [word for i, host in enumerate(self.hosts[2:])
+                  for word in (("--beside-a", "--beside-b")[i % 2], host.link)]
+        self.wire = Wire(env, *[host.link for host in self.hosts[:2]], *beside, "--control",
+                         "--poll", "busy", "--lcore", WIRE, *wire_options)
         self.wire.argv[:0] = ["taskset", "-c", WIRE]
         self.counters = self.tap_dropped = None
-
-    def hosts(self):
-        return [host for pair in self.pairs for host in pair]
 
     @contextlib.contextmanager
     def running(self):
         """counters and tap_dropped are there after the block."""
-        with self.wire.running():
-            try:
-                for host in self.hosts():
-                    host.join()
-                yield self
-                self.tap_dropped = sum(h.dropped() for h in self.hosts())
-                a_to_b, b_to_a = self.wire.end()
-                self.counters = {"a_to_b": a_to_b, "b_to_a": b_to_a}
-            finally:
-                for host in self.hosts():
-                    host.part()
+        with self.wire.running(), contextlib.ExitStack() as stack:
+            for host in self.hosts:
+                stack.enter_context(host.join())
+            yield
+            self.tap_dropped = sum(host.dropped() for host in self.hosts)
+            self.counters = dict(zip(("a_to_b", "b_to_a"), self.wire.end()))
 
     @contextlib.contextmanager
-    def streams(self, count=None):
+    def streams(self):
         """A stream from A to B of each pair: the sinks, which count."""
         with contextlib.ExitStack() as stack:
-            sinks = [stack.enter_context(self.stream(pair))
-                     for pair in self.pairs[:count]]
-            yield sinks
+            yield [stack.enter_context(self.stream(pair)) for pair in self.pairs]
 
     @contextlib.contextmanager
     def stream(self, pair):
         port = PORT + pair[0].number
-        with self.env.running(pair[1].sink(port)) as sink, \
-                going(self.env, pair[0].source(pair[1].address, port)) as source:
-            sink.source = source
-            yield sink
+        with self.env.running(pair[1].sink(port)) as sink:
+            sink.source = self.env.start(pair[0].source(pair[1].address, port))
+            try:
+                yield sink
+            finally:
+                sink.source.kill()
+
+
+def samples_of(sink):
+    """(seconds since the first byte, bytes) of the lines a sink has printed."""
+    lines = sink.output("stdout").split("\n")[:-1]
+    return [(float(t), int(n)) for t, n in (line.split() for line in lines if line[:1].isdigit())]
 
 
 def wait_for(sink, seconds):
     """Until a sink has counted for so long."""
-    deadline = time.monotonic() + seconds + PATIENCE
-
-    def last():
-        found = samples_of(sink)
-        return found[-1][0] if found else -1
-
-    while last() < seconds:
+    def counted():
         check(sink.alive() and sink.source.alive(),
               f"it ended: {sink.story()}\n{sink.source.story()}")
-        check(time.monotonic() < deadline, f"nothing comes: {sink.story()}")
-        time.sleep(0.05)
+        found = samples_of(sink)
+        return found and found[-1][0] >= seconds
+
+    eventually(counted, seconds + PATIENCE, lambda: f"nothing comes: {sink.story()}", 0.05)
