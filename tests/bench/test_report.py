@@ -196,6 +196,16 @@ def case_published(env):
     check("(plots/echo.svg)" in text and (top / "docs/plots/echo.svg").exists(), text)
 
 
+def case_readme_has_rows_that_there_are():
+    """A headline that is worded anew would leave README without a word."""
+    texts = [text for text, *_ in report.HEADLINES]
+    equal([text for text in report.README_HEADLINES if text not in texts], [])
+    text = report.readme(known())
+    for row in ("| 64 ", f"| {report.README_HEADLINES[0]} "):
+        check(row in text, text)
+    check("| 8 " not in text, text)
+
+
 def case_nothing_measured():
     """Every point left out is a report still, without a plot."""
     found = {**known(), "coro": None, "proxy": [], "open_rate": None}
@@ -274,6 +284,7 @@ def cases(env):
     yield "markdown, one page and plots", lambda: case_written(env)
     yield "latencies below one us", lambda: case_latencies_below_one_us(env)
     yield "figures go into README and docs", lambda: case_published(env)
+    yield "README has rows that there are", case_readme_has_rows_that_there_are
     yield "a report of nothing", case_nothing_measured
     yield "wrong options", lambda: case_bad_input(env)
     if not env.sanitized:
