@@ -106,7 +106,7 @@ long net_sock_bind(struct net_sock *sock, const struct sockaddr *sa,
 
 /* ---- connecting ---- */
 
-long net_sock_wait(struct net_sock *sock, struct net_bell *bell,
+long net_sock_wait(struct net_sock *sock, struct net_waitq *waitq,
 		   int64_t timeout_ns, int64_t *until)
 {
 	long err;
@@ -116,7 +116,7 @@ long net_sock_wait(struct net_sock *sock, struct net_bell *bell,
 				 ? CORO_FOREVER
 				 : net_deadline_in(timeout_ns);
 	net_sock_hold(sock);
-	err = net_bell_wait(bell, *until);
+	err = net_waitq_wait(waitq, *until);
 	if (err == -ETIMEDOUT && coro_sched_now(coro_sched_self()) >= *until)
 		err = -EAGAIN;
 	if (sock->state == NET_SOCK_CLOSED)

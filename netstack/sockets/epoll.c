@@ -46,7 +46,7 @@ struct net_epoll {
 	struct member **by_fd;
 	size_t room;
 	struct member *head, **tail; /* the queue */
-	struct net_bell bell;
+	struct net_waitq waitq;
 	struct coro_fd_watch kernel;
 	struct net_epoll *next, **pprev; /* of the thread */
 };
@@ -83,7 +83,7 @@ static void on_news(struct net_sock_node *node, unsigned events)
 	struct member *m = (struct member *)node;
 
 	queue_add(m);
-	net_bell_ring(&m->set->bell);
+	net_waitq_wake(&m->set->waitq);
 }
 
 bool net_epoll_is_node(const struct net_sock_node *node)
@@ -138,7 +138,7 @@ static void watch_sock(struct member *m)
 	net_node_add(&m->sock->nodes, &m->node);
 	if (net_sock_events(m->sock) & (m->event.events | ALWAYS)) {
 		queue_add(m);
-		net_bell_ring(&m->set->bell);
+		net_waitq_wake(&m->set->waitq);
 	}
 }
 
@@ -207,7 +207,7 @@ void net_epoll_put(struct net_epoll *set)
 	set->by_fd = NULL;
 	set->room = 0;
 	coro_fd_unwatch(&set->kernel);
-	net_bell_ring(&set->bell);
+	net_waitq_wake(&set->waitq);
 	if (set->uses == 0)
 		set_free(set);
 }
@@ -219,7 +219,7 @@ struct net_epoll *net_epoll_next(const struct net_epoll *set)
 
 void net_epoll_wake(struct net_epoll *set)
 {
-	net_bell_ring(&set->bell);
+	net_waitq_wake(&set->waitq);
 }
 
 int net_epoll_new(int fd)
@@ -422,7 +422,7 @@ static void on_kernels(struct coro_fd_watch *watch, int events)
 	struct net_epoll *set =
 		(void *)((char *)watch - offsetof(struct net_epoll, kernel));
 
-	net_bell_ring(&set->bell);
+	net_waitq_wake(&set->waitq);
 }
 
 static void release(void *arg)
@@ -443,7 +443,7 @@ static long sleep_through(struct net_epoll *set, int epfd,
 		if (set->kernels || set->unknown)
 			err = coro_fd_watch(epfd, POLLIN, &set->kernel);
 		if (err == 0 || err == -EBUSY)
-			err = net_bell_wait(&set->bell, deadline);
+			err = net_waitq_wait(&set->waitq, deadline);
 		if (set->fds == 0) /* it was closed */
 			return -EBADF;
 		ready = look(set, epfd, events, max);

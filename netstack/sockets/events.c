@@ -60,9 +60,9 @@ void net_sock_tell(struct net_sock *sock, unsigned events)
 	struct net_sock_node *next;
 
 	if (events & (READABLE | POLLERR | POLLHUP | POLLNVAL))
-		net_bell_ring(&sock->readable);
+		net_waitq_wake(&sock->readable);
 	if (events & (WRITABLE | POLLERR | POLLHUP | POLLNVAL))
-		net_bell_ring(&sock->writable);
+		net_waitq_wake(&sock->writable);
 	for (struct net_sock_node *node = sock->nodes; node; node = next) {
 		unsigned its =
 			events & (node->events | POLLERR | POLLHUP | POLLNVAL);
@@ -86,7 +86,7 @@ void net_sock_changed(struct net_conn *conn, struct net_watch *watch)
 	if (!sock->writable.waiters && !sock->nodes) {
 		/* Most of the time there is one reader, or nobody. */
 		if (sock->readable.waiters && net_ready(conn, NET_READABLE))
-			net_bell_ring(&sock->readable);
+			net_waitq_wake(&sock->readable);
 		return;
 	}
 	sock->no_space = false;

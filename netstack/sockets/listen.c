@@ -35,7 +35,7 @@ static void *take_clients(void *arg)
 
 	while (err == 0 && lst->listener == its) {
 		if (lst->n == NET_SOCK_QUEUE) {
-			err = net_bell_wait(&lst->room, CORO_FOREVER);
+			err = net_waitq_wait(&lst->room, CORO_FOREVER);
 			continue;
 		}
 		err = net_accept(its, &conn);
@@ -137,7 +137,7 @@ void net_sock_unlisten(struct net_sock *sock)
 	lst->listener = NULL;
 	for (; lst->n; lst->n--)
 		net_abort(lst->queue[lst->head++ % NET_SOCK_QUEUE]);
-	net_bell_ring(&lst->room);
+	net_waitq_wake(&lst->room);
 }
 
 /* ---- accept ---- */
@@ -170,7 +170,7 @@ static int accept_one(struct net_sock *sock, int flags)
 	net_sock_attach(client, lst->queue[lst->head % NET_SOCK_QUEUE]);
 	lst->head++;
 	lst->n--;
-	net_bell_ring(&lst->room);
+	net_waitq_wake(&lst->room);
 	return fd;
 }
 

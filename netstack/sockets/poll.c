@@ -116,7 +116,7 @@ static void on_ours(struct net_sock_node *node, unsigned events)
 {
 	struct poll_item *item = (struct poll_item *)node;
 
-	net_bell_ring(&item->call->sleeper.bell);
+	net_waitq_wake(&item->call->sleeper.waitq);
 }
 
 static void on_kernels(struct coro_fd_watch *watch, int events)
@@ -124,7 +124,7 @@ static void on_kernels(struct coro_fd_watch *watch, int events)
 	struct poll_item *item =
 		(void *)((char *)watch - offsetof(struct poll_item, kernel));
 
-	net_bell_ring(&item->call->sleeper.bell);
+	net_waitq_wake(&item->call->sleeper.waitq);
 }
 
 /* A cleanup of the coroutine, so that its end takes the nodes away, too. */
@@ -170,7 +170,7 @@ static long wait_until(struct call *call, struct pollfd *fds, int64_t deadline)
 		for (size_t i = 0; err == 0 && i < call->n; i++)
 			err = watch_one(&call->items[i], &fds[i]);
 		if (err == 0)
-			err = net_bell_wait(&call->sleeper.bell, deadline);
+			err = net_waitq_wait(&call->sleeper.waitq, deadline);
 		ready = look(fds, call->n);
 	} while (err == 0 && ready == 0);
 	if (ready)

@@ -314,11 +314,11 @@ NET_HOOK int sigprocmask(int how, const sigset_t *mask, sigset_t *old)
 
 static int wait_for_one(void)
 {
-	struct net_bell never = {0};
+	struct net_waitq never = {0};
 	int err;
 
 	net_unrestartable(true);
-	err = net_bell_wait(&never, CORO_FOREVER);
+	err = net_waitq_wait(&never, CORO_FOREVER);
 	net_unrestartable(false);
 	return (int)net_result(err < 0 ? err : -EINTR);
 }

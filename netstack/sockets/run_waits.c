@@ -33,13 +33,13 @@ static bool in_main(void)
 /* Twice as long as before. 0, or -EINTR as a signal's handler has it. */
 static int nap(int64_t *ns)
 {
-	struct net_bell never = {0};
+	struct net_waitq never = {0};
 	int err, saved = errno;
 
 	*ns = *ns == 0 ? NAP_FIRST_NS : *ns * 2;
 	if (*ns > NAP_LAST_NS)
 		*ns = NAP_LAST_NS;
-	err = net_bell_wait(&never, net_deadline_in(*ns));
+	err = net_waitq_wait(&never, net_deadline_in(*ns));
 	errno = saved;
 	return err == -EINTR ? err : 0;
 }

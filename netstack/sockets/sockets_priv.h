@@ -37,28 +37,29 @@
 /* ---- wait.c ---- */
 
 /*
- * What coroutines wait for until it is rung; all wake then, and look. One that
- * has left otherwise makes another wake for nothing.
+ * A wait queue of coroutines. net_waitq_wake() wakes all, and each looks again
+ * whether it may go on. One that left the queue at a deadline makes another
+ * look for nothing.
  */
-struct net_bell {
+struct net_waitq {
 	struct coro_sem sem;
 	unsigned waiters;
 };
 
 /*
- * Blocks until the bell rings, or the deadline; keeps errno. Returns 0,
+ * Blocks until it is woken, or the deadline; keeps errno. Returns 0,
  * -ETIMEDOUT (this or the coroutine's deadline), -ECANCELED, -EINTR (a whole
  * program's signal), -EPERM (outside a coroutine).
  */
-int net_bell_wait(struct net_bell *bell, int64_t deadline_ns);
+int net_waitq_wait(struct net_waitq *waitq, int64_t deadline_ns);
 
 /* net_fd_wait(), which a signal may end: -EINTR. */
 int net_kernel_fd_wait(int fd, int events, int64_t deadline_ns);
 
-static inline void net_bell_ring(struct net_bell *bell)
+static inline void net_waitq_wake(struct net_waitq *waitq)
 {
-	for (; bell->waiters; bell->waiters--)
-		coro_sem_post(&bell->sem);
+	for (; waitq->waiters; waitq->waiters--)
+		coro_sem_post(&waitq->sem);
 }
 
 /* Whoever is told of a socket's events: a poll(), an epoll set. */
@@ -75,7 +76,7 @@ void net_node_remove(struct net_sock_node *node);
  */
 struct net_sleeper {
 	struct net_sleeper *next, **pprev;
-	struct net_bell bell;
+	struct net_waitq waitq;
 };
 
 void net_sleeper_add(struct net_sleeper *sleeper);
@@ -115,7 +116,7 @@ struct net_sock_listener {
 	struct net_listener *listener;
 	struct net_conn *queue[NET_SOCK_QUEUE];
 	unsigned head, n;
-	struct net_bell room;
+	struct net_waitq room;
 };
 
 struct net_sock {
@@ -132,7 +133,7 @@ struct net_sock {
 	bool no_space; /* a write found no room, or nobody looked since */
 	unsigned fds;  /* descriptors */
 	unsigned uses; /* calls that wait in it, its own coroutines */
-	struct net_bell readable, writable;
+	struct net_waitq readable, writable;
 	struct net_sock_node *nodes;
 	struct coro *helper; /* dials, or accepts; or NULL */
 	int err;	     /* SO_ERROR, positive */
@@ -436,7 +437,7 @@ void net_sock_attach(struct net_sock *sock, struct net_conn *conn);
  * first wait, which *until, 0 at first, remembers. 0; -EAGAIN: the time is
  * over; -EBADF: it was closed, and is gone; or another error.
  */
-long net_sock_wait(struct net_sock *sock, struct net_bell *bell,
+long net_sock_wait(struct net_sock *sock, struct net_waitq *waitq,
 		   int64_t timeout_ns, int64_t *until);
 
 /* ---- stream.c ---- */

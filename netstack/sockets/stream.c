@@ -412,8 +412,8 @@ void net_sock_close(struct net_sock *sock)
 		net_abort(conn);
 	else
 		net_close(conn);
-	net_bell_ring(&sock->readable);
-	net_bell_ring(&sock->writable);
+	net_waitq_wake(&sock->readable);
+	net_waitq_wake(&sock->writable);
 	leave_nodes(sock);
 }
 

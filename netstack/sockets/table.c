@@ -92,10 +92,10 @@ void net_sockets_close_all(void)
 
 static void wake(struct net_sock *sock)
 {
-	net_bell_ring(&sock->readable);
-	net_bell_ring(&sock->writable);
+	net_waitq_wake(&sock->readable);
+	net_waitq_wake(&sock->writable);
 	if (sock->lst)
-		net_bell_ring(&sock->lst->room);
+		net_waitq_wake(&sock->lst->room);
 }
 
 static void wake_all(void)
@@ -103,7 +103,7 @@ static void wake_all(void)
 	net_sockets_tls.stopping = true;
 	each_sock(wake);
 	for (struct net_sleeper *s = net_sockets_tls.sleepers; s; s = s->next)
-		net_bell_ring(&s->bell);
+		net_waitq_wake(&s->waitq);
 	for (struct net_epoll *e = net_sockets_tls.epolls; e;
 	     e = net_epoll_next(e))
 		net_epoll_wake(e);

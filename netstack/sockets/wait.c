@@ -3,7 +3,7 @@
  */
 #include "netstack/sockets/sockets_priv.h"
 
-int net_bell_wait(struct net_bell *bell, int64_t deadline_ns)
+int net_waitq_wait(struct net_waitq *waitq, int64_t deadline_ns)
 {
 	int err;
 
@@ -12,10 +12,10 @@ int net_bell_wait(struct net_bell *bell, int64_t deadline_ns)
 	if (net_whole.unrestartable && net_handled())
 		return -EINTR;
 	do {
-		bell->waiters++;
-		err = coro_sem_wait_until(&bell->sem, deadline_ns);
+		waitq->waiters++;
+		err = coro_sem_wait_until(&waitq->sem, deadline_ns);
 		if (err < 0)
-			bell->waiters -= bell->waiters != 0;
+			waitq->waiters -= waitq->waiters != 0;
 		if (net_whole.ending || net_sockets_tls.stopping)
 			return net_whole_cancelled();
 	} while (err == -ECANCELED && (err = net_whole_cancelled()) == 0);
