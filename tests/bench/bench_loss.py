@@ -16,7 +16,6 @@ nothing of a stack. A run writes build/bench/loss.json, which has every figure, 
 measurement; --resume keeps those of the same programs.
 """
 
-import argparse
 import contextlib
 import dataclasses
 import datetime
@@ -39,9 +38,9 @@ import machine  # noqa: E402
 import tables  # noqa: E402
 import turns  # noqa: E402
 from harness import Failure, Skip, check, command  # noqa: E402
+from figures import TOP  # noqa: E402
 from loss_ends import Bottleneck, Idle, confine, samples_of, wait_for  # noqa: E402
 
-TOP = os.path.dirname(os.path.dirname(HERE))
 VERBS = ("quick", "render", "publish")
 GROUPS = (*rows_of.KEYS, "plots")
 # Options that choose rows by their cell: what there is, and its unit.
@@ -162,7 +161,7 @@ def stamp_of(options):
 def kept(path, stamp, seconds):
     """What --resume goes on with, None: nothing is there."""
     try:
-        found = json.loads(pathlib.Path(path).read_text("utf-8"))
+        found = tables.load(path)
         for key in ("points", "traces", "took_s", "turns", "quick"):
             found[key]  # else KeyError
         theirs = {"commit": found["machine"]["coronet"], "programs": found["programs"],
@@ -297,29 +296,10 @@ def chosen_traces(options):
     return rows_of.all_traces() if wanted else []
 
 
-def one_of(values):
-    """An argparse type: one of some numbers."""
-    def parse(text):
-        for value in values:
-            if text == f"{value:g}":
-                return value
-        raise argparse.ArgumentTypeError(
-            f"'{text}': expected " + ", ".join(f"{v:g}" for v in values))
-    return parse
-
-
-def minutes(text):
-    """An argparse type: more than none, and no NaN."""
-    with contextlib.suppress(ValueError):
-        if 0 < float(text) < 1e6:
-            return float(text)
-    raise argparse.ArgumentTypeError(f"'{text}': expected minutes, such as 45 or 2.5")
-
-
 def parse(argv=None):
-    parser = figures.OneLineParser(
-        prog="bench loss", allow_abbrev=False,
-        description="Measures coronet beside the kernel through loss, delay and narrow links.")
+    parser = figures.new_parser(
+        "bench loss",
+        "Measures coronet beside the kernel through loss, delay and narrow links.")
     parser.add_argument("words", nargs="*", metavar="WORD",
                         help="quick, render or publish; rows, of: " + " ".join(GROUPS))
     parser.add_argument("--seconds", type=figures.seconds, metavar="N",
@@ -327,22 +307,21 @@ def parse(argv=None):
                         "echoes and shares (default 2, quick 1.5)")
     parser.add_argument("--turns", type=figures.whole(1, 100), metavar="N",
                         help="how often each row is measured (default 3, quick 2)")
-    parser.add_argument("--minutes", type=minutes, metavar="N",
+    parser.add_argument("--minutes", metavar="N",
+                        type=figures.number(float, 0.01, 100000, "minutes"),
                         help="no measurement begins later; the report says what was left out "
                         "(default 300, quick 2.5)")
     parser.add_argument("--resume", action="store_true",
                         help="keep what an earlier run of the same commit, programs and "
                         "--seconds has measured")
     for name, (values, unit) in FILTERS.items():
-        parser.add_argument(f"--{name}", type=one_of(values), action="append", metavar=unit,
-                            help="these rows alone, of: " + " ".join(f"{v:g}" for v in values))
+        parser.add_argument(f"--{name}", type=float, choices=values, action="append",
+                            metavar=unit,
+                            help="these rows alone, of: " + " ".join(map(str, values)))
     parser.add_argument("--cc", action="append", choices=tuple(rows_of.GOODPUT_GOALS),
                         help="these rows alone")
     parser.add_argument("--json", metavar="FILE", type=os.path.abspath,
                         help="every figure (default: bench/loss.json in the build folder)")
-    parser.add_argument("--build", default=os.path.join(TOP, "build"), type=os.path.abspath,
-                        metavar="FOLDER", help="where the programs were built")
-    parser.add_argument(harness.INSIDE, action="store_true", help=argparse.SUPPRESS)
     return checked(parser, parser.parse_args(argv))
 
 
@@ -392,16 +371,8 @@ def main():
         if harness.INSIDE not in sys.argv:
             harness.reenter()
         failed = measure(options)
-    check(os.path.exists(options.json),
-          f"{options.json} is not there: run ./dev bench loss first")
-    found = json.loads(pathlib.Path(options.json).read_text("utf-8"))
-    print(loss_report.text(found))
-    folder = os.path.dirname(options.json)
-    made = loss_report.draw(found, folder)
-    if options.verb == "publish":
-        made += loss_report.publish(found, folder, TOP)
-    for path in made:
-        print(os.path.relpath(path))
+    turns.check_there(options.json, "./dev bench loss")
+    turns.show(loss_report, options.json, options.verb == "publish")
     return 1 if failed else 0
 
 

@@ -14,16 +14,18 @@ The veth rows have a network namespace for each end, so that all of it runs in
 one of its own where the system lets it; AF_XDP wants root besides.
 """
 
-import argparse
+import dataclasses
+import functools
 import glob
 import re
 import statistics
-import subprocess
 import sys
 import time
 
-from children import Children, Failure, main
+from children import Children, Failure, check, main
+from points import gbit, rate
 from rig import HUGE_NEEDED, Rig, Skip, end, figures, harness, prepare_network
+from tables import short
 
 MILLION = 1000000
 
@@ -31,65 +33,54 @@ MILLION = 1000000
 # ---- points: one measurement each ----
 
 class Bench(Rig):
-    """A rig that keeps every figure by point; each point returns a dict with
-    "requests_per_s"."""
+    """A rig that keeps every figure by point; a point returns a dict with "requests_per_s"."""
 
     def __init__(self, options, children):
         super().__init__(options, children)
         self.results = {}
 
-    def echo(self, conns, *extra, **rest):
-        return self.memif_flood("--conns", str(conns), *extra, **rest)
+    def points(self):
+        bind = functools.partial
+        timed = ["--seconds", f"{self.options.seconds:g}"]
 
-    def point_macswap(self):
-        return self.macswap()
+        def memif(conns, *words, **rest):
+            return bind(self.memif_flood, "--conns", str(conns), *words, **rest)
 
-    def point_epoll(self):
-        return self.loopback("--conns", "64", "--seconds",
-                             f"{self.options.seconds:g}")
+        def kernel(conns, *words, **rest):
+            return bind(self.loopback, "--conns", str(conns), *timed, *words, **rest)
 
-    def point_uring(self):
-        return self.loopback("--conns", "64", "--seconds",
-                             f"{self.options.seconds:g}", name="uring-echo")
+        def veth(kind, conns):
+            return bind(self.veth_load, kind, "--conns", str(conns), "--warmup", "0.3", *timed)
 
-    def point_echo(self):
-        return self.echo(64)
-
-    def point_raw(self):
-        return self.echo(64, program=("tests", "bench", "raw-echo"))
-
-    def point_user(self):
-        return self.echo(64, huge=False)
-
-    def point_one(self):
-        return self.echo(1)
-
-    def point_thousand(self):
-        return self.echo(1000)
-
-    def point_tenk(self):
-        return self.echo(10000)
-
-    def point_hundredk(self):
-        return self.echo(100000, "--warmup", "1")
-
-    def point_million(self):
-        return self.echo(MILLION, "--warmup", "2")
-
-    def point_cps(self):
-        return self.echo(64, "--mode", "cps")
+        return {
+            "macswap": self.macswap, "epoll": kernel(64), "uring": kernel(64, name="uring-echo"),
+            "echo": memif(64), "raw": memif(64, program=("tests", "bench", "raw-echo")),
+            "user": memif(64, huge=False), "one": memif(1), "thousand": memif(1000),
+            "tenk": memif(10000), "hundredk": memif(100000, "--warmup", "1"),
+            "million": memif(MILLION, "--warmup", "2"), "cps": memif(64, "--mode", "cps"),
+            "half": lambda: memif(64, *self.half_rate())(), "syns": self.syns,
+            **{f"loop{conns}": bind(self.loop, conns)
+               for conns in (64, 1000, 10000, 100000, MILLION)},
+            "bulk1": memif(1, "--mode", "bulk"), "bulk64": memif(64, "--mode", "bulk"),
+            "epollbulk": kernel(1, "--mode", "bulk", "--warmup", "0.5"),
+            "proxy": bind(self.memif_proxy, 64), "proxy1": bind(self.memif_proxy, 1),
+            "epollproxy": bind(self.loopback_proxy, 64),
+            "epollproxy1": bind(self.loopback_proxy, 1),
+            "xdp": veth("af_xdp", 64), "xdp1": veth("af_xdp", 1),
+            "packet": veth("af_packet", 64),
+            "epollveth": veth("epoll", 64), "epollveth1": veth("epoll", 1),
+            "xdpflood": bind(self.veth_flood, "af_xdp", "--conns", "64"),
+            "epollvethflood": bind(self.veth_flood, "epoll", "--conns", "64"),
+            "idle": bind(self.idle_coronet, MILLION)}
 
     def half_rate(self):
         """An open loop at half of what the closed one reached."""
-        known = self.results.get("echo") or [self.point_echo()]
+        known = self.results.get("echo") or [self.memif_flood("--conns", "64")]
         return ["--rate", f"{statistics.median(map(rate, known)) / 2:.0f}"]
 
-    def point_half(self):
-        return self.echo(64, *self.half_rate())
-
-    def point_syns(self):
-        """The same while the load sends SYNs as fast as the link takes them,
-        from addresses beyond a gateway, which is the load."""
+    def syns(self):
+        """The same while the load sends SYNs as fast as the link takes them, from addresses
+        beyond a gateway, which is the load."""
         asked = self.half_rate()
         ours, theirs = self.memif()
         server = self.coronet(ours, extra=("--gateway", figures.CLIENT_ADDR))
@@ -99,97 +90,26 @@ class Bench(Rig):
 
     def loop(self, conns):
         """The stack alone, no DPDK port: bench-loop."""
-        argv = [self.built("tests", "bench", "bench-loop"), str(conns)]
-        done = subprocess.run(["taskset", "-c", str(self.cores[0]), *argv],
-                              check=False, text=True, capture_output=True)
-        said = re.search(r"([\d.]+) ns an echo", done.stdout)
-        if done.returncode or not said:
-            raise Failure(f"bench-loop {conns}: {done.stdout}{done.stderr}")
+        child = self.children.run(["taskset", "-c", str(self.cores[0]), self.built(
+            "tests", "bench", "bench-loop"), str(conns)], 600)
+        said = re.search(r"([\d.]+) ns an echo", child.output("stdout"))
+        check(said, f"bench-loop: {child.story()}")
         return {"requests_per_s": 1e9 / float(said[1])}
-
-    def point_loop64(self):
-        return self.loop(64)
-
-    def point_loop1000(self):
-        return self.loop(1000)
-
-    def point_loop10000(self):
-        return self.loop(10000)
-
-    def point_loop100000(self):
-        return self.loop(100000)
-
-    def point_loop1000000(self):
-        return self.loop(MILLION)
-
-    def bulk(self, streams):
-        return self.memif_flood("--mode", "bulk", "--conns", str(streams))
-
-    def point_bulk1(self):
-        return self.bulk(1)
-
-    def point_bulk64(self):
-        return self.bulk(64)
-
-    def point_epollbulk(self):
-        return self.loopback("--mode", "bulk", "--conns", "1", "--seconds",
-                             f"{self.options.seconds:g}", "--warmup", "0.5")
-
-    def point_proxy(self):
-        return self.memif_proxy(64)
-
-    def point_proxy1(self):
-        return self.memif_proxy(1)
-
-    def point_epollproxy(self):
-        return self.loopback_proxy(64)
-
-    def point_epollproxy1(self):
-        return self.loopback_proxy(1)
-
-    def on_veth(self, kind, conns):
-        return self.veth_load(kind, "--conns", str(conns), "--warmup", "0.3",
-                              "--seconds", f"{self.options.seconds:g}")
-
-    def point_xdp(self):
-        return self.on_veth("af_xdp", 64)
-
-    def point_packet(self):
-        return self.on_veth("af_packet", 64)
-
-    def point_epollveth(self):
-        return self.on_veth("epoll", 64)
-
-    def point_xdp1(self):
-        return self.on_veth("af_xdp", 1)
-
-    def point_epollveth1(self):
-        return self.on_veth("epoll", 1)
-
-    def point_xdpflood(self):
-        return self.veth_flood("af_xdp", "--conns", "64")
-
-    def point_epollvethflood(self):
-        return self.veth_flood("epoll", "--conns", "64")
-
-    def point_idle(self):
-        return self.idle_coronet(MILLION)
 
 
 # ---- rows: what the points say together ----
 
+@dataclasses.dataclass
 class Row:
     """A line of the table: its points, its figure and its goal."""
 
-    def __init__(self, name, text, points, value, unit, goal, more=True,
-                 optional=()):
-        self.name, self.text, self.points = name, text, points
-        self.value, self.unit, self.goal = value, unit, goal
-        self.more, self.optional = more, optional
-
-
-def rate(found):
-    return found["requests_per_s"]
+    name: str
+    text: str
+    points: list
+    value: callable
+    unit: str
+    goal: float
+    more: bool = True
 
 
 def over(a, b, get=rate):
@@ -199,10 +119,6 @@ def over(a, b, get=rate):
 
 def of(point, get=rate):
     return lambda r: [get(x) for x in r[point]]
-
-
-def gbit(found):
-    return found["bytes_per_s"] * 8e-9
 
 
 # Of 64 connections; the same pattern, or nearly: with more than 1,024 flood's
@@ -285,14 +201,6 @@ ROWS = [
 ]
 
 
-def short(value):
-    if value >= 1e6:
-        return f"{value / 1e6:.2f} M"
-    if value >= 1e4:
-        return f"{value / 1e3:.0f} k"
-    return f"{value:.3g}" if value < 1000 else f"{value:,.0f}"
-
-
 def verdict(row, value):
     if row.goal is None:
         return "", ""
@@ -323,18 +231,14 @@ def print_table(rows, results, huge):
 
 def parse():
     names = list(dict.fromkeys(row.name for row in ROWS))
-    parser = figures.OneLineParser(
-        prog="bench net", allow_abbrev=False,
-        description="Measures coronet beside testpmd and epoll.")
+    parser = figures.new_parser("bench net", "Measures coronet beside testpmd and epoll.")
     parser.add_argument("rows", nargs="*", metavar="ROW",
                         help="of: " + " ".join(names))
     parser.add_argument("--seconds", type=figures.seconds, default=2.0,
                         metavar="N", help="of each measurement (default 2)")
     parser.add_argument("--repeat", type=figures.whole(1, 100), default=3,
                         metavar="N", help="times each (default 3)")
-    figures.add_files(parser)
-    parser.add_argument(harness.INSIDE, action="store_true",
-                        help=argparse.SUPPRESS)
+    figures.add_json(parser)
     options = parser.parse_args()
     for name in options.rows:
         if name not in names:
@@ -357,6 +261,7 @@ def run():
               + ("hugepages" if bench.huge else
                  f"no hugepages (needs {HUGE_NEEDED} free ones of 2 MiB)")
               + f"; {options.repeat} x {options.seconds:g} s", flush=True)
+        measured = bench.points()
         for turn in range(options.repeat):
             for point in points:
                 if point == "user" and not bench.huge:
@@ -366,7 +271,7 @@ def run():
                     continue  # memory does not vary
                 begun = time.monotonic()
                 try:
-                    found = getattr(bench, "point_" + point)()
+                    found = measured[point]()
                 except Skip as why:
                     print(f"  {point}: not measured: {why}", flush=True)
                     continue

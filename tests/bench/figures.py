@@ -6,6 +6,7 @@ import json
 import os
 
 from children import Failure, check
+from harness import INSIDE
 import uring
 from tables import as_ratio, as_time
 
@@ -18,25 +19,21 @@ LATENCIES = {"p50": "p50", "p99": "p99", "p99.9": "p999"}
 LOAD_EXTRA = 120    # seconds a load may take beyond what it measures
 
 
-def whole(low, high):
-    """An argparse type: a whole number from low to high."""
+def number(kind, low, high, what):
+    """An argparse type: an int or a float from low to high."""
     def parse(text):
-        if not (text.isascii() and text.isdigit() and low <= int(text) <= high):
-            raise argparse.ArgumentTypeError(
-                f"'{text}': expected a whole number from {low} to {high}")
-        return int(text)
+        with contextlib.suppress(ValueError):
+            if text.isascii() and low <= kind(text) <= high:
+                return kind(text)
+        raise argparse.ArgumentTypeError(f"'{text}': expected {what} from {low:g} to {high:g}")
     return parse
 
 
-def seconds(text):
-    """An argparse type: a time to measure."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1
-    if not 0.1 <= value <= 3600:
-        raise argparse.ArgumentTypeError(f"'{text}': expected seconds from 0.1 to 3600")
-    return value
+def whole(low, high):
+    return number(int, low, high, "a whole number")
+
+
+seconds = number(float, 0.1, 3600, "seconds")
 
 
 class OneLineParser(argparse.ArgumentParser):
@@ -46,23 +43,29 @@ class OneLineParser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: {message}\n")
 
 
-def add_files(parser):
-    """Options of several scripts."""
-    parser.add_argument("--json", metavar="FILE", help="write all figures there as well")
+def new_parser(name, description):
+    """With the options that every script has."""
+    parser = OneLineParser(prog=name, description=description, allow_abbrev=False)
     parser.add_argument("--build", default=os.path.join(TOP, "build"), metavar="FOLDER",
-                        help="where the programs were built")
+                        type=os.path.abspath, help="where the programs were built")
+    parser.add_argument(INSIDE, action="store_true", help=argparse.SUPPRESS)
+    return parser
+
+
+def add_json(parser):
+    parser.add_argument("--json", metavar="FILE", help="write all figures there as well")
 
 
 def parse_options(name, description):
     """The options of both scripts."""
-    parser = OneLineParser(prog=name, description=description, allow_abbrev=False)
+    parser = new_parser(name, description)
     parser.add_argument("--seconds", type=seconds, default=5.0, metavar="N",
                         help="measured time of each run (default 5)")
     parser.add_argument("--conns", type=whole(1, 10000), default=64, metavar="N",
                         help="connections (default 64)")
     parser.add_argument("--size", type=whole(1, 65536), default=64, metavar="BYTES",
                         help="of a request (default 64)")
-    add_files(parser)
+    add_json(parser)
     return parser.parse_args()
 
 

@@ -67,7 +67,7 @@ def cells(one):
     return [spread(values) if values else "-" for values in (*lists, one.values)]
 
 
-def text(found):
+def summary(found):
     """For the terminal."""
     groups, count = judged(found)
     lines = []
@@ -157,6 +157,6 @@ def drawings(found):
     return {name: drawing for name, drawing in made.items() if drawing}
 
 
-def draw(found, folder):
+def write(found, folder):
     """The plots as SVG; the paths."""
     return plots.draw(drawings(found), folder, ["svg"])

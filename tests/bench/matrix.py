@@ -14,7 +14,6 @@ report.md, report.json, report.html and the plots. The paths are rig.py's.
 
 import argparse
 import datetime
-import json
 import math
 import os
 import pathlib
@@ -30,7 +29,7 @@ import machine  # noqa: E402
 import report  # noqa: E402
 import tables  # noqa: E402
 import turns  # noqa: E402
-from harness import Failure, Skip  # noqa: E402
+from harness import Skip  # noqa: E402
 from figures import TOP  # noqa: E402
 from rig import FILES_BESIDE, Rig, figures, prepare_network  # noqa: E402
 
@@ -198,7 +197,7 @@ class Matrix(turns.Run):
         program = self.rig.built("tests", "bench", "bench-coro")
         self.rig.children.run([program, "--json", path, *(
             ["--quick", *CORO_QUICK] if self.options.quick else [])], 600)
-        self.out["coro"] = json.loads(pathlib.Path(path).read_text("utf-8"))
+        self.out["coro"] = tables.load(path)
         os.unlink(path)
         self.say("coroutines")
 
@@ -241,12 +240,7 @@ class Matrix(turns.Run):
         self.out["machine"].update(machine.after())
         path = os.path.join(self.options.folder, "report.json")
         again = self.options.what == "again"
-        tables.save(path, merged(read(path), self.out) if again else self.out)
-
-
-def read(path):
-    with open(path, encoding="utf-8") as file:
-        return json.load(file)
+        tables.save(path, merged(tables.load(path), self.out) if again else self.out)
 
 
 def merged(old, new):
@@ -264,9 +258,7 @@ def merged(old, new):
 
 
 def parse():
-    parser = figures.OneLineParser(
-        prog="bench", allow_abbrev=False,
-        description="Measures coronet beside the kernel, and reports.")
+    parser = figures.new_parser("bench", "Measures coronet beside the kernel, and reports.")
     parser.add_argument("what", nargs="?", default="all",
                         choices=("all", "quick", "again", "render", "publish"))
     parser.add_argument("--seconds", type=figures.seconds, metavar="N",
@@ -275,9 +267,6 @@ def parse():
                         help="times each (default 3)")
     parser.add_argument("--only", action="append", metavar="TABLE", choices=TABLES,
                         help="leave out the other tables (repeatable)")
-    parser.add_argument(harness.INSIDE, action="store_true", help=argparse.SUPPRESS)
-    parser.add_argument("--build", default=os.path.join(TOP, "build"), metavar="FOLDER",
-                        type=os.path.abspath, help="where the programs were built")
     parser.add_argument("--folder", metavar="FOLDER", type=os.path.abspath,
                         help="where the report goes (default: bench/ there)")
     options = parser.parse_args()
@@ -302,31 +291,13 @@ def measure(options):
     return matrix.failed
 
 
-def give_back(folder):
-    """Under sudo: what was written belongs to who asked for it."""
-    if "SUDO_UID" not in os.environ or os.getuid() != 0:
-        return
-    owner = int(os.environ["SUDO_UID"]), int(os.environ.get("SUDO_GID", -1))
-    for path in (folder, *(entry.path for entry in os.scandir(folder))):
-        os.chown(path, *owner)
-
-
 def run():
     options = parse()
     source = os.path.join(options.folder, "report.json")
-    measures = options.what in ("all", "quick", "again")
-    if options.what not in ("all", "quick") and not os.path.exists(source):
-        raise Failure(f"{source} is not there: run ./dev bench first")
-    failed = measure(options) if measures else 0
-    found = read(source)
-    made = report.write(found, options.folder)
-    give_back(options.folder)
-    if options.what == "publish":
-        made += report.publish(found, options.folder, TOP)
-    if measures:
-        print(report.summary(found))
-    for path in made:
-        print(os.path.relpath(path))
+    if options.what not in ("all", "quick"):
+        turns.check_there(source, "./dev bench")
+    failed = measure(options) if options.what not in ("render", "publish") else 0
+    turns.show(report, source, options.what == "publish")
     return 1 if failed else 0
 
 

@@ -13,7 +13,8 @@ from points import PATHS, Points, held_kib, percentile, rate
 
 SIZES = {"svg": 'svg size 900,520 dynamic noenhanced font "sans-serif,14" background "#ffffff"',
          "png": 'pngcairo size 1350,780 noenhanced font "sans-serif,16"'}
-PERCENT = {"p50": 2, "p90": 10, "p99": 100, "p999": 1000, "p9999": 10000}  # one in so many is slower
+# One in so many is slower.
+PERCENT = {"p50": 2, "p90": 10, "p99": 100, "p999": 1000, "p9999": 10000}
 COMMON = ('set border 3 lc "#555555"', "set tics nomirror", 'set grid lc "#dddddd" lw 1',
           "set key Left reverse")
 OUTSIDE = "set key outside right top vertical"

@@ -115,6 +115,11 @@ def html(title, blocks, folder):
 
 # ---- files ----
 
+def load(path):
+    with open(path, encoding="utf-8") as file:
+        return json.load(file)
+
+
 def save(path, found):
     """JSON that is whole at any time; its folder is made."""
     os.makedirs(os.path.dirname(path), exist_ok=True)

@@ -210,7 +210,7 @@ def line_with(text, *words):
 
 
 def case_text():
-    text = loss_report.text(known())
+    text = loss_report.summary(known())
     line = line_with(text, "100 Mbit/s, 10 ms, 0 %, 2 BDP, cubic")
     check("93 (90 - 95)" in line and line.endswith("3  PASS"), line)
     line = line_with(text, "100 Mbit/s, 50 ms, 0 %, 2 BDP, cubic", ">= 0.95")
@@ -242,7 +242,7 @@ def case_published(env):
     docs.mkdir()
     page, (begin, end) = docs / "loss.md", tables.marks("loss")
     page.write_text(f"# Before\n\n{begin}old\n{end}\n\nAfter\n", encoding="utf-8")
-    made = loss_report.draw(known(), str(env.scratch))
+    made = loss_report.write(known(), str(env.scratch))
     equal([os.path.basename(path) for path in made], ["loss-burst.svg"])
     for _ in range(2):
         loss_report.publish(known(), str(env.scratch), str(env.scratch))
@@ -349,18 +349,21 @@ def case_resumed_from_others(env):
 
 
 def case_no_time_left(env):
-    """A bound ends a run in order, and what was left out is said."""
+    """A bound ends a run in order, and what was left out is said. Each figure is written at
+    once."""
     path = env.scratch / "late" / "loss.json"
     measure = Pretence()
     options = bench_loss.parse([*NARROW, "--minutes", "1", "--json", str(path)])
     run = bench_loss.Run(options, measure, measure, STAMP)
+    write, written = run.write, []
+    run.write = lambda: (written.append(len(measure.asked)), write())
     # A third of a minute each: nothing begins after the fourth.
     run.spent = lambda: 20.0 * len(measure.asked) + 0.1
     with contextlib.redirect_stdout(io.StringIO()):
         run.all()
-    equal((len(measure.asked), run.failed), (3, 0))
+    equal((written, run.failed), ([1, 2, 3, 3], 0))
     found = json.loads(path.read_text(encoding="utf-8"))
-    text = loss_report.text(found)
+    text = loss_report.summary(found)
     check(text.endswith("2 not measured"), text)
     equal(text.count("not measured: there was no time left"), 2)
     check("there was no time left" in loss_report.markdown(found), "unsaid")

@@ -7,6 +7,7 @@ and the lowest and highest.
 import argparse
 import contextlib
 import math
+import os
 import pathlib
 import statistics
 import subprocess
@@ -16,6 +17,8 @@ import time
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "integration"))
 
 import harness  # noqa: E402
+import tables  # noqa: E402
+from figures import TOP  # noqa: E402
 from harness import Env, Namespace, check, command  # noqa: E402
 from web import need  # noqa: E402
 
@@ -64,6 +67,25 @@ class Run:
             return None, "failed: " + str(why).splitlines()[0].split(": /")[0]
         finally:
             self.clear()
+
+
+def check_there(source, command_line):
+    check(os.path.exists(source), f"{source} is not there: run {command_line} first")
+
+
+def show(report, source, publish):
+    """Writes the report of a run's JSON beside it, and into README and docs if so asked."""
+    found, folder = tables.load(source), os.path.dirname(source)
+    made = report.write(found, folder)
+    if "SUDO_UID" in os.environ and os.getuid() == 0:  # it belongs to who asked for it
+        owner = int(os.environ["SUDO_UID"]), int(os.environ.get("SUDO_GID", -1))
+        for path in (folder, *(entry.path for entry in os.scandir(folder))):
+            os.chown(path, *owner)
+    if publish:
+        made += report.publish(found, folder, TOP)
+    print(report.summary(found))
+    for path in made:
+        print(os.path.relpath(path))
 
 
 class Bench:
