@@ -18,7 +18,6 @@ measurement; --resume keeps those of the same programs.
 
 import contextlib
 import dataclasses
-import datetime
 import hashlib
 import json
 import os
@@ -48,6 +47,7 @@ FILTERS = {"rate": (rows_of.RATES, "MBIT"), "rtt": (rows_of.RTTS, "MS"),
            "loss": (rows_of.LOSSES, "PERCENT"), "buffer": (rows_of.BUFFERS, "BDP")}
 STACKS = {"coronet": ("coronet", "coronet"), "kernel": ("kernel", "kernel"),
           "to-kernel": ("coronet", "kernel"), "from-kernel": ("kernel", "coronet")}  # at A and B
+ECHO_PORT = 6999
 CONNS, RATE = 512, 2000  # echoes a second: one each 256 ms and connection
 POINTS = 64              # of a curve, or fewer
 PROGRAMS = ("apps/coronet-echo", "apps/coronet-load", "apps/epoll-echo", "apps/epoll-load",
@@ -81,27 +81,31 @@ class Measure:
         return {**found, "wire": bottleneck.counters,
                 "limited": rows_of.limits_of(bottleneck.counters, bottleneck.tap_dropped)}
 
+    @staticmethod
+    def streams(bottleneck, begin, end):
+        """What each pair's stream carries between two times after its first byte."""
+        with bottleneck.streams() as sinks:
+            for sink in sinks:
+                wait_for(sink, begin)
+            idle = Idle()
+            for sink in sinks:
+                wait_for(sink, end)
+            spare = idle.share()
+            rates = [rows_of.goodput(samples_of(sink), begin, end) for sink in sinks]
+        check(None not in rates, f"too few lines: {rates}")
+        return spare, rates
+
     def goodput(self, bottleneck, point, seconds):
         skip = rows_of.skip_seconds(point.cell)
-        with bottleneck.streams() as (sink,):
-            wait_for(sink, skip)
-            idle = Idle()
-            wait_for(sink, skip + seconds)
-            spare, samples = idle.share(), samples_of(sink)
-        rate = rows_of.goodput(samples, skip, skip + seconds)
-        check(rate is not None, f"too few lines: {sink.story()}")
+        spare, (rate,) = self.streams(bottleneck, skip, skip + seconds)
         return {"mbit": rate, "idle": spare}
 
     def fairness(self, bottleneck, _point, seconds):
         """The second half of what both have sent at the same time."""
-        idle = Idle()
-        with bottleneck.streams() as sinks:
-            for sink in sinks:
-                wait_for(sink, seconds)
-            rates = [rows_of.goodput(samples_of(sink), seconds / 2, seconds) for sink in sinks]
-        check(None not in rates and sum(rates), f"too few lines: {rates}")
+        spare, rates = self.streams(bottleneck, seconds / 2, seconds)
+        check(sum(rates), "nothing came")
         return {"share": rates[0] / sum(rates), "mbit": rates[0], "other_mbit": rates[1],
-                "idle": idle.share()}
+                "idle": spare}
 
     def echo(self, bottleneck, point, seconds):
         words = ["--conns", CONNS, "--rate", RATE, "--ramp", "1", "--warmup", "2", "--seconds",
@@ -109,11 +113,12 @@ class Measure:
                  "--json"]
         client, server = bottleneck.pairs[0]
         with contextlib.ExitStack() as stack:
-            stack.enter_context(self.env.running(server.echo(6999)))
+            stack.enter_context(self.env.running(server.run("echo", "--port", ECHO_PORT)))
             if point.background:
                 wait_for(stack.enter_context(bottleneck.stream(bottleneck.pairs[1])), 1)
             idle = Idle()
-            load = self.env.start(client.load(server.address, 6999, words))
+            load = self.env.start(client.run("load", "--target",
+                                             f"{server.address}:{ECHO_PORT}", *words))
             status = load.wait(seconds + 120)
             check(status == 0, f"exit status {status}: {load.story()}")
         report = json.loads(load.output("stdout"))
@@ -190,7 +195,7 @@ class Run(turns.Run):
         self.rows, self.traces = chosen_rows(options), chosen_traces(options)
         self.points = list(dict.fromkeys(point for row in self.rows for point in row.points()))
         self.results = {point: {} for point in self.points}
-        self.reasons, self.impossible = {}, set()
+        self.reasons = {}
         self.spent_before = 0
         self.out = {"schema": 2, "quick": options.verb == "quick", "seconds": options.seconds,
                     "turns": options.turns, "programs": stamp["programs"], "traces": [],
@@ -217,13 +222,11 @@ class Run(turns.Run):
         self.env.programs.clear()
 
     def point(self, turn, point):
-        if point in self.impossible:
+        if turns.is_final(self.reasons.get(point)):
             return
         found, reason = self.guarded(point.name(), lambda: self.measure.run(point, turn))
         if reason:
-            self.reasons.setdefault(point, reason)
-            if not self.late() and not reason.startswith("failed"):
-                self.impossible.add(point)
+            self.reasons[point] = reason
             return
         self.results[point][turn] = found
         self.write()
@@ -267,11 +270,9 @@ class Run(turns.Run):
             self.write()
 
     def write(self):
-        now = datetime.datetime.now(datetime.timezone.utc)
         self.out["machine"].update(machine.after())
         self.out.update(
-            date=now.strftime("%Y-%m-%d %H:%M UTC"),
-            took_s=round(self.spent_before + self.spent()),
+            date=turns.now(), took_s=round(self.spent_before + self.spent()),
             points=[{**dataclasses.asdict(point), "reason": self.reasons.get(point),
                      "runs": {str(turn): found for turn, found in runs.items()}}
                     for point, runs in self.results.items()])

@@ -83,18 +83,16 @@ class Ours:
     def dropped(self):
         return 0
 
+    def run(self, name, *words):
+        """The words that run a program there."""
+        path = "tests/wire/flow" if name == "flow" else f"apps/coronet-{name}"
+        return [self.env.build / path, *words, *self.options]
+
     def sink(self, port):
-        return [self.env.build / "tests/wire/flow", "sink", port, *self.options]
+        return self.run("flow", "sink", port)
 
     def source(self, address, port):
-        return [self.env.build / "tests/wire/flow", "source", f"{address}:{port}", *self.options]
-
-    def echo(self, port):
-        return [self.env.app("coronet-echo"), "--port", port, *self.options]
-
-    def load(self, address, port, words):
-        return [self.env.app("coronet-load"), "--target", f"{address}:{port}", *self.options,
-                *words]
+        return self.run("flow", "source", f"{address}:{port}")
 
 
 class Kernels:
@@ -136,11 +134,8 @@ class Kernels:
     def source(self, address, port):
         return self.inside(sys.executable, "-c", SOURCE, address, port)
 
-    def echo(self, port):
-        return self.inside(self.env.app("epoll-echo"), "--port", port)
-
-    def load(self, address, port, words):
-        return self.inside(self.env.app("epoll-load"), "--target", f"{address}:{port}", *words)
+    def run(self, name, *words):
+        return self.inside(self.env.app(f"epoll-{name}"), *words)
 
 
 class Bottleneck:

@@ -15,24 +15,23 @@ PLOTS = {"loss-start": "Start-up of a stream",
          "loss-burst": f"A burst of losses: {BURST_LOSS} % for {BURST_S * 1000:g} ms",
          "loss-competition-cubic": "A kernel's stream (CUBIC) joins coronet's",
          "loss-competition-bbr": "A kernel's stream (BBR) joins coronet's"}
-# A group's title, its units on a terminal, and what docs/loss.md says of it.
+# A group's title, and what its table has.
 GROUPS = {
     "goodput": (
-        "Goodput of one stream", "Mbit/s; value: ours over the kernel's",
+        "Goodput of one stream",
         "Mbit/s after half a second, or ten round trips. Goals: >= 0.95 of the kernel's CUBIC, "
         ">= 0.9 of its BBR."),
     "fairness": (
         "Two streams: ours and the kernel's",
-        "share of the stream that is named, beside a kernel's; value: ours",
         "Both begin at the same time; a stream's share of what both carried in the second half. "
         "Column coronet: ours beside a kernel's; column kernel: a kernel's beside another "
         "kernel's, which is what the kernel makes of it by itself. Goal: 0.4 to 0.6."),
     "echo": (
-        "Echoes of 64 B", "p99, ms; value: ours over the kernel's",
+        "Echoes of 64 B",
         "p99 in ms of 2,000 echoes a second over 512 connections, open loop; \"+ stream\": a "
         "kernel's CUBIC stream fills the same bottleneck. Goal: <= the kernel's."),
     "mixed": (
-        "Between coronet and a kernel", "Mbit/s; value: over the kernel's at both ends",
+        "Between coronet and a kernel",
         "Mbit/s of a stream to or from a kernel's, beside the kernel at both ends.")}
 
 
@@ -67,23 +66,6 @@ def cells(one):
     return [spread(values) if values else "-" for values in (*lists, one.values)]
 
 
-def summary(found):
-    """For the terminal."""
-    groups, count = judged(found)
-    lines = []
-    for group, mine in groups.items():
-        title, units, _ = GROUPS[group]
-        lines += ["", f"{title} ({units})", f"{'row':<46}{'coronet':>22}{'kernel':>22}"
-                  f"{'value':>22}  {'goal':<9}  n  result"]
-        for one in mine:
-            lines.append(f"{one.row.text():<46}" + "".join(f"{cell:>22}" for cell in cells(one))
-                         + f"  {one.row.goal():<9}  {len(one.values)}  "
-                         + ": ".join(filter(None, (one.result, one.note))))
-    return "\n".join([*lines, *undrawn(found), "", count])
-
-
-# ---- for docs/loss.md ----
-
 def table(group, rows):
     """A table and the notes below it, each once."""
     notes, lines = list(dict.fromkeys(one.note for one in rows if one.note)), []
@@ -100,16 +82,26 @@ def table(group, rows):
         yield "text", "\n".join(f"[{i}] {note}." for i, note in enumerate(notes, 1))
 
 
+def groups_of(groups):
+    return [block for group, rows in groups.items() for title, text in [GROUPS[group]]
+            for block in (("head", title), ("text", text), *table(group, rows))]
+
+
+def summary(found):
+    """For the terminal."""
+    groups, count = judged(found)
+    return tables.markdown([*groups_of(groups), *[("text", line) for line in undrawn(found)],
+                            ("text", count)], level=3).rstrip()
+
+
 def markdown(found, images=""):
     groups, count = judged(found)
     stamp = collections.defaultdict(lambda: "?", found["machine"])
     blocks = [("text", f"A run of `./dev bench loss` on {found['date']}, which took "
                        f"{found['took_s'] // 60} min, on {stamp['processor']}, {stamp['cores']} "
                        f"cores, kernel {stamp['kernel']}, coronet {stamp['coronet']}; "
-                       f"{found['turns']} turns of {found['seconds']:g} s or more. {count}.")]
-    for group, mine in groups.items():
-        title, _, explained = GROUPS[group]
-        blocks += [("head", title), ("text", explained), *table(group, mine)]
+                       f"{found['turns']} turns of {found['seconds']:g} s or more. {count}."),
+              *groups_of(groups)]
     drawn = drawings(found)
     if drawn:
         blocks += [("head", "Throughput over time"),

@@ -98,11 +98,6 @@ class Row:
     def points(self):
         return self.ours, dataclasses.replace(self.ours, stack="kernel")
 
-    def text(self):
-        extra = ", beside a stream" if self.ours.background else ""
-        stack = "" if self.ours.stack == "coronet" else f", {self.ours.stack}"
-        return f"{self.ours.cell.name()}, {self.ours.control}{stack}{extra}"
-
     def value(self, ours, theirs):
         """The figure of a turn that both have; None if it has none."""
         key = KEYS[self.ours.group]

@@ -13,7 +13,6 @@ report.md, report.json, report.html and the plots. The paths are rig.py's.
 """
 
 import argparse
-import datetime
 import math
 import os
 import pathlib
@@ -73,9 +72,8 @@ class Matrix(turns.Run):
         self.clear = self.rig.reset
         self.rates = {}      # of the first turn's echoes, by path
         self.out = {
-            "schema": 1,
-            "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
-            "quick": options.quick, "seconds": options.seconds, "repeat": options.repeat,
+            "schema": 1, "date": turns.now(), "quick": options.quick,
+            "seconds": options.seconds, "repeat": options.repeat,
             "hugepages": self.rig.huge, "cores": list(self.rig.cores), "open_rate": None,
             "machine": machine.describe(TOP, options.build),
             "coro": None, "coro_reason": None, "proxy": [], "proxy_reason": None,
@@ -170,14 +168,13 @@ class Matrix(turns.Run):
 
     def point(self, turn, point):
         name = f"{point['table']} {point['path']} {point['conns']}"
-        impossible = point["reason"] and not point["reason"].startswith("failed")
-        if impossible or (point["table"] == "idle" and turn > 0):
+        if turns.is_final(point["reason"]) or (point["table"] == "idle" and turn > 0):
             return
         found, reason = self.guarded(name, lambda: getattr(self, point["table"])(
             point["path"], point["conns"]))
         if reason:
             point["reason"] = reason.replace("failed", f"failed in turn {turn + 1}", 1)
-            if not reason.startswith("failed"):
+            if turns.is_final(reason):
                 self.say(f"{name}: not measured: {reason}")
             return
         point["runs"].append(found)

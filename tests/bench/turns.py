@@ -6,6 +6,7 @@ and the lowest and highest.
 
 import argparse
 import contextlib
+import datetime
 import math
 import os
 import pathlib
@@ -30,6 +31,15 @@ def span(values):
     low, middle, high = min(values), statistics.median(values), max(values)
     digits = 0 if high >= 100 else 2
     return f"{middle:,.{digits}f} ({low:,.{digits}f} - {high:,.{digits}f})"
+
+
+def now():
+    return datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
+
+
+def is_final(reason):
+    """Whether what is not measured for this reason cannot be in a later turn either."""
+    return bool(reason) and not reason.startswith("failed")
 
 
 class Run:
