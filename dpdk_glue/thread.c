@@ -22,15 +22,20 @@ int glue_thread_start(pthread_t *thread, const char *name,
 {
 	cpu_set_t cpus = idle_cpus();
 	sigset_t all, before;
+	pthread_attr_t attr;
 	int rc;
 
-	sigfillset(&all);
-	pthread_sigmask(SIG_BLOCK, &all, &before);
-	rc = pthread_create(thread, NULL, run, arg);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	rc = pthread_attr_init(&attr);
 	if (rc)
 		return -rc;
-	pthread_setaffinity_np(*thread, sizeof(cpus), &cpus);
+	pthread_attr_setaffinity_np(&attr, sizeof(cpus), &cpus);
+	sigfillset(&all);
+	pthread_sigmask(SIG_BLOCK, &all, &before);
+	rc = pthread_create(thread, &attr, run, arg);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	pthread_attr_destroy(&attr);
+	if (rc)
+		return -rc;
 	pthread_setname_np(*thread, name);
 	return 0;
 }
