@@ -111,7 +111,7 @@ static const char *or_none(const char *text)
 size_t access_log_format(const struct access_record *r, int64_t wall_ns,
 			 char *line)
 {
-	char time[64], client[64], door[64], connect[32] = "-";
+	char time[64], client[64], listener[64], connect[32] = "-";
 	int n;
 
 	format_time(wall_ns, time, sizeof(time));
@@ -119,14 +119,14 @@ size_t access_log_format(const struct access_record *r, int64_t wall_ns,
 		snprintf(connect, sizeof(connect), "%.3f",
 			 (double)r->connect_ns / 1e6);
 	n = snprintf(line, ACCESS_LOG_LINE_MAX,
-		     "%s client=%s door=%s backend=%s connect_ms=%s "
+		     "%s client=%s listener=%s backend=%s connect_ms=%s "
 		     "queue_ms=%.3f to=%llu from=%llu duration_ms=%.3f "
 		     "retries=%u sni=%s id=%s end=%s\n",
 		     time,
 		     format_addr(r->addrs.family, r->addrs.src,
 				 r->addrs.src_port, client, sizeof(client)),
 		     format_addr(r->addrs.family, r->addrs.dst,
-				 r->addrs.dst_port, door, sizeof(door)),
+				 r->addrs.dst_port, listener, sizeof(listener)),
 		     or_none(r->backend), connect, (double)r->queue_ns / 1e6,
 		     (unsigned long long)r->bytes_to,
 		     (unsigned long long)r->bytes_from,

@@ -1,6 +1,6 @@
 /*
- * coronet-proxy: a TCP proxy on coronet: its shards, their doors, statistics
- * and the end. coronet_proxy_priv.h says what else there is.
+ * coronet-proxy: a TCP proxy on coronet: its shards, their listeners,
+ * statistics and the end. coronet_proxy_priv.h says what else there is.
  */
 #include "apps/proxy/coronet_proxy_priv.h"
 
@@ -14,7 +14,7 @@
 
 struct proxy proxy;
 
-/* ---- doors ---- */
+/* ---- listeners ---- */
 
 static bool full(void)
 {
@@ -57,23 +57,24 @@ static bool lets_in(struct proxy_shard *shard, struct net_conn *conn)
 /* A coroutine a listening address: accepts until its listener is closed. */
 static void *accept_clients(void *arg)
 {
-	struct proxy_door *door = arg;
-	struct proxy_shard *shard = door->shard;
+	struct proxy_listener *listener = arg;
+	struct proxy_shard *shard = listener->shard;
 	bool wait = proxy.first->opts.over_limit == PROXY_OVER_WAIT;
 	struct net_conn *conn;
 
 	for (;;) {
 		int err = 0;
 
-		if (wait && full() && session_limit_wait(&door->waiter) < 0)
+		if (wait && full() && session_limit_wait(&listener->waiter) < 0)
 			return NULL;
-		if (net_accept(door->listener, &conn) < 0)
+		if (net_accept(listener->net, &conn) < 0)
 			return NULL;
 		if (!lets_in(shard, conn))
 			continue;
 		/* Another shard may have been faster. */
 		while (err == 0 && !session_limit_take(&proxy.limit))
-			err = wait ? session_limit_wait(&door->waiter) : -EBUSY;
+			err = wait ? session_limit_wait(&listener->waiter)
+				   : -EBUSY;
 		if (err < 0) {
 			counters_add(&shard->counters.over_limit, 1);
 			net_abort(conn);
@@ -92,27 +93,28 @@ void proxy_session_ended(struct proxy_shard *shard)
 	shutdown_progress(&shard->shutdown);
 }
 
-static int open_door(struct proxy_shard *shard, const struct net_addr *addr)
+static int open_listener(struct proxy_shard *shard, const struct net_addr *addr)
 {
-	struct proxy_door *door = &shard->doors[shard->n_doors];
+	struct proxy_listener *listener = &shard->listeners[shard->n_listeners];
 	char text[NET_ADDR_TEXT_MAX];
 	const struct net_limits limits = {.clients_per_source =
 						  proxy.first->opts.max_source};
-	int err = net_listen(shard->stack, addr, 0, &door->listener);
+	int err = net_listen(shard->stack, addr, 0, &listener->net);
 
-	door->shard = shard;
-	session_limit_add(&shard->limit, &door->waiter);
+	listener->shard = shard;
+	session_limit_add(&shard->limit, &listener->waiter);
 	if (err == 0)
-		err = net_listener_limit(door->listener, &limits);
+		err = net_listener_limit(listener->net, &limits);
 	if (err == 0)
-		err = net_spawn(shard->stack, "accept", accept_clients, door);
+		err = net_spawn(shard->stack, "accept", accept_clients,
+				listener);
 	if (err < 0) {
 		fprintf(stderr, "coronet-proxy: listening on %s: %s\n",
 			net_addr_format(addr, text, sizeof(text)),
 			strerror(-err));
 		return err;
 	}
-	shard->n_doors++;
+	shard->n_listeners++;
 	return 0;
 }
 
@@ -131,13 +133,13 @@ static bool listen_addr(unsigned i, struct net_addr *out)
 	return true;
 }
 
-static int open_doors(struct proxy_shard *shard)
+static int open_listeners(struct proxy_shard *shard)
 {
 	struct net_addr addr;
 	int err = 0;
 
 	for (unsigned i = 0; err == 0 && listen_addr(i, &addr); i++)
-		err = open_door(shard, &addr);
+		err = open_listener(shard, &addr);
 	return err;
 }
 
@@ -269,18 +271,18 @@ static unsigned all_sessions_left(void)
 	return proxy.limit.sessions;
 }
 
-static void close_doors(void *arg)
+static void close_listeners(void *arg)
 {
 	struct net_listener *listeners[PROXY_MAX_LISTENS + 1];
 	struct proxy_shard *shard = arg;
 
-	for (unsigned i = 0; i < shard->n_doors; i++)
-		listeners[i] = shard->doors[i].listener;
-	shutdown_close_listeners(&shard->shutdown, listeners, shard->n_doors,
-				 takes_clients);
-	for (unsigned i = 0; i < shard->n_doors; i++) {
-		shard->doors[i].listener = NULL;
-		session_limit_close(&shard->doors[i].waiter);
+	for (unsigned i = 0; i < shard->n_listeners; i++)
+		listeners[i] = shard->listeners[i].net;
+	shutdown_close_listeners(&shard->shutdown, listeners,
+				 shard->n_listeners, takes_clients);
+	for (unsigned i = 0; i < shard->n_listeners; i++) {
+		shard->listeners[i].net = NULL;
+		session_limit_close(&shard->listeners[i].waiter);
 	}
 }
 
@@ -301,7 +303,7 @@ static int start_shard(struct proxy_shard *shard)
 			     shard);
 	if (err == 0)
 		err = config_join(shard);
-	return err ? err : open_doors(shard);
+	return err ? err : open_listeners(shard);
 }
 
 /* Gives an error as a pointer, for net_call(). */
@@ -358,7 +360,7 @@ static int make_shards(unsigned n)
 		.program = "coronet-proxy",
 		.what = "sessions",
 		.timeout_ns = proxy.first->opts.drain_timeout_ns,
-		.begin = close_doors,
+		.begin = close_listeners,
 		.left = sessions_left,
 		.total = all_sessions_left,
 	};

@@ -1,7 +1,7 @@
 /*
  * Private to coronet-proxy: what its files share.
  *
- *   coronet_proxy.c         the stack, doors, statistics, the end
+ *   coronet_proxy.c         the stack, listeners, statistics, the end
  *   coronet_proxy_config.c  what may change while it runs: reloads
  *   coronet_proxy_names.c   lookups of backends' names
  *   coronet_proxy_health.c  the backends' checks
@@ -41,9 +41,9 @@
 struct proxy_shard;
 
 /* A listening address and the coroutine that accepts there. */
-struct proxy_door {
+struct proxy_listener {
 	struct proxy_shard *shard;
-	struct net_listener *listener;
+	struct net_listener *net;
 	struct limit_waiter waiter; /* at the limit of clients */
 };
 
@@ -81,8 +81,8 @@ struct proxy_shard {
 	struct pool_cursor cursor;
 	struct retry_budget budget;
 	struct queue_shard queue;
-	struct proxy_door doors[PROXY_MAX_LISTENS + 1];
-	unsigned n_doors;
+	struct proxy_listener listeners[PROXY_MAX_LISTENS + 1];
+	unsigned n_listeners;
 	uint64_t ids;		       /* sessions that got one */
 	struct check *checks;	       /* of backends' health */
 	struct session *free;	       /* kept for the next ones */

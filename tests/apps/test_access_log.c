@@ -109,14 +109,14 @@ static void test_a_line_has_everything(void **state)
 	assert_string_equal(
 		line,
 		"2023-11-14T22:13:20.123Z client=[fd00::]:65535 "
-		"door=[fd01::]:443 backend=web1 connect_ms=0.250 "
+		"listener=[fd01::]:443 backend=web1 connect_ms=0.250 "
 		"queue_ms=1.000 to=12 from=18446744073709551615 "
 		"duration_ms=2.500 retries=2 sni=www.example.com id=1-2-3 "
 		"end=client-reset\n");
 	r = (struct access_record){.connect_ns = -1, .end = ACCESS_DENIED};
 	access_log_format(&r, 0, line);
 	assert_string_equal(line,
-			    "1970-01-01T00:00:00.000Z client=- door=- "
+			    "1970-01-01T00:00:00.000Z client=- listener=- "
 			    "backend=- connect_ms=- queue_ms=0.000 to=0 "
 			    "from=0 duration_ms=0.000 retries=0 sni=- id=- "
 			    "end=denied\n");
