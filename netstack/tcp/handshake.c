@@ -136,13 +136,15 @@ void net_handshake_settle(enum tcp_state before)
 	if (before != SYN_RCVD)
 		settle_mss(pcb);
 	settle_window(pcb);
+	/* In SYN_RCVD an ACK may have announced all of it. */
+	if (__builtin_expect(net_here()->rcv_most < pcb->rcv_wnd, 0) &&
+	    before != SYN_RCVD)
+		lower_window(pcb);
 	net_path_settle(net_conn_of(pcb));
 	if (pcb->state < ESTABLISHED)
 		return;
 	tcp_clear_flags(pcb, TF_RTO); /* of a SYN sent again */
 	net_cwnd_begin(pcb);
-	if (__builtin_expect(net_here()->rcv_most < pcb->rcv_wnd, 0))
-		lower_window(pcb);
 }
 
 /* ---- where a listener answers ---- */

@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "netstack/state.h"
+#include "netstack/conn/conn.h"
 #include "tests/net/fake_glue.h"
 #include "tests/net/peer.h"
 
@@ -130,6 +130,38 @@ static void test_the_window_of_a_syn_ack_is_not_scaled(void **state)
 	expect_open(&peer);
 }
 
+static unsigned count_edges(uint32_t *edge)
+{
+	struct segment s;
+	unsigned n = 0;
+
+	for (; peer_next(&s); n++) {
+		uint32_t right = s.ack + ((uint32_t)s.wnd << net_rcv_scale());
+
+		assert_true((int32_t)(right - *edge) >= 0);
+		*edge = right;
+	}
+	return n;
+}
+
+/* Data behind a hole is answered at once, before the ACK that opens it. */
+static void test_window_announced_before_it_opens_stays(void **state)
+{
+	struct peer peer;
+	uint32_t edge;
+
+	cross(&peer);
+	edge = peer.snd;
+	net_budget_set(net_budget_used() / 8 * 9);
+	peer.snd += 1000;
+	peer_send(&peer, PEER_ACK, "ahead", 5);
+	assert_int_equal(count_edges(&edge), 1);
+	peer.snd -= 1005;
+	peer_send(&peer, PEER_ACK, NULL, 0);
+	assert_in_range(count_edges(&edge), 1, 4);
+	net_budget_set(0);
+}
+
 static void test_options_of_the_syn_count(void **state)
 {
 	struct peer peer;
@@ -198,6 +230,7 @@ int main(void)
 		T(test_an_ack_opens_it),
 		T(test_a_syn_ack_opens_it),
 		T(test_the_window_of_a_syn_ack_is_not_scaled),
+		T(test_window_announced_before_it_opens_stays),
 		T(test_options_of_the_syn_count),
 		T(test_the_answer_is_sent_again),
 		T(test_a_peer_that_goes_refuses),
