@@ -183,6 +183,17 @@ unsigned net_rxq_frames(const struct net_conn *conn); /* walks */
 void net_rxq_clear(struct net_conn *conn);
 unsigned net_rxq_bytes(const struct net_conn *conn); /* unread; walks */
 
+/*
+ * Bytes that were written and are not acknowledged. A FIN on the last segment
+ * of data is not counted by snd_lbb, but is by lastack when it has arrived.
+ */
+static inline u32_t net_send_queued(const struct tcp_pcb *pcb)
+{
+	u32_t numbers = pcb->snd_lbb - pcb->lastack;
+
+	return (int32_t)numbers < 0 ? 0 : numbers;
+}
+
 static inline struct pbuf *net_rxq_head(const struct net_conn *conn)
 {
 	return conn->rx_tail ? conn->rx_tail->next : NULL;

@@ -99,7 +99,7 @@ void net_event_say_closed(struct net_conn *conn)
 		      "name=%s reason=%s %s unread=%u unacked=%u",
 		      who.local, who.peer, who.id, who.name, net_end_name(end),
 		      sums, conn->orphaned ? 0 : net_rxq_bytes(conn),
-		      conn->pcb.snd_lbb - conn->pcb.lastack);
+		      net_send_queued(&conn->pcb));
 }
 
 void net_event_say_refused(const struct tcp_hdr *tcp, const char *reason)

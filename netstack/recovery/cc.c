@@ -79,7 +79,7 @@ static bool fills_its_path(const struct net_conn *conn)
 	const struct tcp_pcb *pcb = &conn->pcb;
 
 	return pcb->cwnd > NET_CC_BULK * pcb->mss &&
-	       pcb->snd_lbb - pcb->lastack > NET_CC_BULK * pcb->mss &&
+	       net_send_queued(pcb) > NET_CC_BULK * pcb->mss &&
 	       (pcb->min_rtt_us >= LONG_US || net_cc_of(conn)->models);
 }
 

@@ -98,7 +98,7 @@ static uint64_t held_by(const struct net_conn *conn)
 
 	bytes += (uint64_t)pcb->snd_queuelen * 256;
 	if (pcb->state >= ESTABLISHED && !lends(pcb))
-		bytes += pcb->snd_lbb - pcb->lastack;
+		bytes += net_send_queued(pcb);
 	bytes += net_ooseq_bytes(conn);
 	if (conn->orphaned)
 		return bytes;
@@ -174,14 +174,22 @@ static unsigned sweep_bucket(struct net_conn *conn, unsigned *resets)
 	return n;
 }
 
+/* Bytes beyond what leaves room for a while. */
+static uint64_t excess_now(void)
+{
+	uint64_t enough = net_budget_whole() - net_budget_whole() / 4;
+	uint64_t now = net_budget_used();
+
+	return now > enough ? now - enough : 0;
+}
+
 /* The first sweep has seen all: which of them are too many. */
 static void choose_victims(void)
 {
-	uint64_t enough = net_budget_whole() - net_budget_whole() / 4, sum = 0;
 	unsigned class = CLASSES;
+	uint64_t sum = 0;
 
-	shortage.excess =
-		net_budget_used() > enough ? net_budget_used() - enough : 0;
+	shortage.excess = excess_now();
 	while (class > VICTIM_CLASS && sum < shortage.excess)
 		sum += shortage.held[--class];
 	shortage.from_class = class;
@@ -215,6 +223,8 @@ static void sweep(void)
 		shortage.bucket = 0;
 		memset(shortage.held, 0, sizeof(shortage.held));
 	}
+	if (shortage.resetting) /* some may have gone by themselves */
+		shortage.excess = LWIP_MIN(shortage.excess, excess_now());
 	end = LWIP_MIN(shortage.bucket + SWEEP_BUCKETS,
 		       net_here()->bucket_mask + 1);
 	while (shortage.bucket < end && conns < SWEEP_CONNS &&
