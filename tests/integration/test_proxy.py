@@ -371,6 +371,11 @@ def judge(clients, killed_port, killing, killed):
     return failed
 
 
+# Checks in a row without an answer, so that a machine that stands still for a second or two does not
+# take the backends that live for dead.
+FALL = "15"
+
+
 def backends_die(env, kind):
     """Under load each backend is killed and comes back; the rest never notices."""
     (env.scratch / "page").write_bytes(b"p" * 20000)
@@ -379,7 +384,7 @@ def backends_die(env, kind):
     with contextlib.ExitStack() as stack:
         proxy = stack.enter_context(kind.serve(
             env, *[word for port in ports for word in ("--to", f"{kind.near}:{port}")],
-            "--health-interval", "0.2", "--stats", "1"))
+            "--health-interval", "0.2", "--fall", FALL, "--stats", "1"))
         servers = {port: stack.enter_context(Nginx(env, kind.near, port, env.scratch))
                    for port in ports}
         eventually(lambda: all_up(proxy, ports), PATIENCE, f"backends do not come up: {proxy.story()}")
