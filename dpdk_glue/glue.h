@@ -408,6 +408,8 @@ struct glue_port_info {
 	unsigned mtu, queues;
 	uint32_t speed_mbps; /* 0: not known */
 	bool up, rss, hw_csum, tso;
+	bool watched;		 /* carrier_losses is counted: pci and port */
+	unsigned carrier_losses; /* since the start, as looks have seen them */
 };
 struct glue_xstat {
 	char name[64];

@@ -25,6 +25,15 @@ static void log_state(const struct glue_device *device,
 			      device->link->name, link->link_speed);
 }
 
+/* Written by DPDK's interrupt thread alone. */
+static void set_carrier(struct glue_device *device, bool up)
+{
+	if (device->carrier && !up)
+		__atomic_fetch_add(&device->carrier_losses, 1,
+				   __ATOMIC_RELAXED);
+	device->carrier = up;
+}
+
 static void look(void *arg)
 {
 	struct glue_device *device = arg;
@@ -35,7 +44,7 @@ static void look(void *arg)
 		up = link.link_status == RTE_ETH_LINK_UP;
 		if (up != device->carrier)
 			log_state(device, &link);
-		device->carrier = up;
+		set_carrier(device, up);
 	}
 	rte_eal_alarm_set(LOOK_US, look, device);
 }
@@ -52,6 +61,7 @@ static void give_up(void *arg)
 	struct rte_eth_dev_info info;
 
 	rte_eal_alarm_cancel(look, device);
+	set_carrier(device, false);
 	__atomic_store_n(&device->n_active, 0, __ATOMIC_RELEASE);
 	glue_log_line("link %s:%s: the card has been taken away",
 		      glue_link_kind_name(device->link->kind),

@@ -8,8 +8,9 @@
 
 /*
  * From here to the end DPDK's interrupt thread looks at the carrier twice a
- * second and logs each change. A card bound to vfio-pci that the machine takes
- * away is stopped and given up; the device stays, without frames.
+ * second, logs each change and counts the losses. A card bound to vfio-pci that
+ * the machine takes away is stopped and given up; the device stays, without
+ * frames.
  */
 void glue_link_watch(struct glue_device *device);
 

@@ -34,6 +34,9 @@ void glue_port_info(struct glue_port *port, struct glue_port_info *out)
 		.rss = device->rss,
 		.hw_csum = device->hw_csum,
 		.tso = device->tso,
+		.watched = device->watched,
+		.carrier_losses = __atomic_load_n(&device->carrier_losses,
+						  __ATOMIC_RELAXED),
 	};
 	snprintf(out->link, sizeof(out->link), "%s:%.*s",
 		 glue_link_kind_name(device->link->kind), LINK_NAME_MAX,

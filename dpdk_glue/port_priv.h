@@ -71,6 +71,7 @@ struct glue_device {
 	const char *server_path;    /* a memif client's (memif.c), or NULL */
 	int tap_signal;		    /* a TAP's (tap.c), or 0 */
 	bool watched, carrier;	    /* link_watch.c's */
+	unsigned carrier_losses;    /* atomic: link_watch.c's */
 	pthread_mutex_t port_lock;  /* of calls that may meet its end */
 	bool gone; /* with the lock: the card was taken away, and its port */
 	int64_t restarted_ns; /* of that client, since its link went down */

@@ -462,8 +462,9 @@ def check_life(guest, model):
             echoes(slot)
         states = re.findall(r"^(\d)\S*state +(\S+)", told["links"], re.MULTILINE)
         lines, _ = guest.ask("grep -cE '^coronet: link.*(down|away)' /run/log")
-        if states != [("0", "up"), ("1", "down")] or int(lines) != 2:
-            raise Failure(f"{states}, {lines} lines in the log")
+        losses = re.findall(r"carrier_losses +(\d+)", told["links"])
+        if states != [("0", "up"), ("1", "down")] or losses != ["1", "1"] or int(lines) != 2:
+            raise Failure(f"{states}, {losses} losses, {lines} lines in the log")
     finally:
         peer.kill()
         peer.wait()

@@ -121,6 +121,11 @@ bool net_filter_takes(const struct net_filter *filter,
 		      const struct net_conn *conn);
 const char *net_state_name(enum net_tcp_state state);
 
+/* ---- links.c ---- */
+struct net_metrics;
+/* Adds the links' state to the page; on the control thread. */
+void net_links_metrics(struct net_metrics *page);
+
 /* ---- metrics.c, http.c ---- */
 /* The page for Prometheus, the caller's to free; NULL: no memory. */
 char *net_metrics_page(void);

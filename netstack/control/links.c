@@ -7,6 +7,8 @@
  */
 #include "netstack/control/control_priv.h"
 
+#include <coronet/net_control.h>
+
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -93,6 +95,8 @@ static cJSON *link_json(unsigned index, const struct port_row *row)
 	cJSON_AddStringToObject(to, "driver", info.driver);
 	cJSON_AddStringToObject(to, "mac", mac);
 	cJSON_AddStringToObject(to, "state", info.up ? "up" : "down");
+	if (info.watched)
+		net_control_number(to, "carrier_losses", info.carrier_losses);
 	net_control_number(to, "mtu", info.mtu);
 	net_control_number(to, "queues", info.queues);
 	if (info.speed_mbps)
@@ -119,6 +123,53 @@ static void tell(cJSON *links, unsigned shard, const struct ports *all)
 				     port_json(shard, &all->rows[i]));
 	}
 }
+
+/* ---- metrics ---- */
+
+/* `link="NAME"`; what a label's value would have to escape becomes '_'. */
+static void link_label(const char *name, char *label, size_t room)
+{
+	int n = snprintf(label, room, "link=\"%s", name);
+
+	for (char *at = label + sizeof("link=\"") - 1; *at; at++)
+		if (*at == '"' || *at == '\\' || *at == '\n')
+			*at = '_';
+	snprintf(label + n, room - (size_t)n, "\"");
+}
+
+static void write_links(struct net_metrics *page, const struct ports *all)
+{
+	struct glue_port_info infos[NET_MAX_LINKS];
+	char label[64];
+
+	net_metric(page, "coronet_link_up", NET_GAUGE,
+		   "1 while the link has a carrier.");
+	for (unsigned i = 0; i < all->n; i++) {
+		glue_port_info(all->rows[i].glue, &infos[i]);
+		link_label(infos[i].link, label, sizeof(label));
+		net_metric_value(page, label, infos[i].up);
+	}
+	net_metric(page, "coronet_link_carrier_losses_total", NET_COUNTER,
+		   "Times that a pci or port link has lost its carrier.");
+	for (unsigned i = 0; i < all->n; i++) {
+		link_label(infos[i].link, label, sizeof(label));
+		if (infos[i].watched)
+			net_metric_value(page, label, infos[i].carrier_losses);
+	}
+}
+
+void net_links_metrics(struct net_metrics *page)
+{
+	struct net_ask *ask = net_ask_new(ports_step, sizeof(struct ports));
+
+	if (!ask)
+		return;
+	if (net_ask_run(ask, 0) == 0)
+		write_links(page, (void *)ask->data);
+	net_ask_put(ask);
+}
+
+/* ---- the command ---- */
 
 static cJSON *list_links(const char *params)
 {

@@ -450,6 +450,8 @@ static void write_all(struct net_metrics *page, const struct samples *samples)
 	write_hist(page, "coronet_round_seconds",
 		   "Turns of the loop that found work.", samples, AT(round));
 	write_capture(page);
+	if (samples->n > 0)
+		net_links_metrics(page);
 	pthread_mutex_lock(&sources.lock);
 	for (unsigned i = 0; i < sources.n; i++)
 		sources.all[i].fn(page, sources.all[i].arg);

@@ -16,6 +16,7 @@ import signal
 import socket
 import struct
 import subprocess
+import urllib.request
 
 from harness import PATIENCE, READY, Skip, check, command, eventually, main
 from test_peers import echo_large_file
@@ -395,6 +396,34 @@ def any_port_by_name(env):
         command("ip", "link", "del", "br0")
 
 
+def carrier_losses_are_shown(env):
+    """By the log, `coronet-ctl links` and the metrics, when the far side is set down and up."""
+    folder = env.scratch_for({})
+
+    def links():
+        return command(env.app("coronet-ctl"), f"--control={folder}/control", "links")
+
+    with env.running([env.app("coronet-echo"), "--link", "port:net_tap8", *ECHO_ADDRS, "--control",
+                      f"{folder}/control", "--metrics", "127.0.0.1:9464", "--",
+                      "--vdev=net_tap8,iface=carrier0"]) as server:
+        command("ip", "link", "set", "lo", "up")
+        for state, losses in ("up", 0), ("down", 1), ("up", 1), ("down", 2):
+            command("ip", "link", "set", "carrier0", state)
+            eventually(lambda s=state, n=losses: re.search(
+                rf"^0\.state +{s}$.*^0\.carrier_losses +{n}$", links(), re.MULTILINE | re.DOTALL),
+                PATIENCE, f"never {state} with {losses} losses: {links()}")
+            # it starts up; a change that is undone before DPDK's thread looks is none
+            eventually(lambda s=state: re.findall(
+                "net_tap8: (up|down)", "net_tap8: up" + server.output("stderr"))[-1] == s,
+                PATIENCE, f"no line of the log: {server.story()}")
+        with urllib.request.urlopen("http://127.0.0.1:9464/metrics", timeout=PATIENCE) as answer:
+            page = answer.read().decode()
+        for line in ('coronet_link_up{link="port:net_tap8"} 0\n',
+                     'coronet_link_carrier_losses_total{link="port:net_tap8"} 2\n'):
+            check(line in page, f"no {line!r} in {page}")
+        server.terminate()
+
+
 def port_names_that_nothing_has(env):
     """Refused with what there is; a link's own device is not given by the user."""
     for link, words, wanted in (
@@ -435,7 +464,8 @@ def cases(env):
     else:
         for function in (af_packet_on_veth, tap_comes_once, tap_names_are_the_kernels,
                          tap_cuts_trains_up, tap_refuses_trains_it_would_choke_on, pcap_files,
-                         any_port_by_name, port_names_that_nothing_has, ring_starts_and_ends):
+                         any_port_by_name, carrier_losses_are_shown, port_names_that_nothing_has,
+                         ring_starts_and_ends):
             yield function.__name__.replace("_", " "), bind(function, env)
 
 

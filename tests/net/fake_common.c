@@ -80,8 +80,12 @@ bool glue_port_hw_csum(const struct glue_port *port)
 _Thread_local void (*fake_on_flush)(void);
 void glue_port_info(struct glue_port *port, struct glue_port_info *out)
 {
-	*out = (struct glue_port_info){
-		.link = "ring:fake", .driver = "fake", .mtu = 1500, .up = true};
+	*out = (struct glue_port_info){.link = "ring:fake",
+				       .driver = "fake",
+				       .mtu = 1500,
+				       .up = true,
+				       .watched = true,
+				       .carrier_losses = 3};
 }
 
 unsigned glue_port_xstats(struct glue_port *port, struct glue_xstat *out,

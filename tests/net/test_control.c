@@ -609,6 +609,10 @@ static void test_the_page_tells_what_was_counted(void **state)
 			   "0\n"));
 	assert_non_null(strstr(page, "\ncoronet_rtt_seconds_bucket{shard="
 				     "\"0\",le=\"+Inf\"} 1\n"));
+	assert_non_null(strstr(page, "\ncoronet_link_up{link=\"ring:fake\"} "
+				     "1\n"));
+	assert_non_null(strstr(page, "\ncoronet_link_carrier_losses_total{link="
+				     "\"ring:fake\"} 3\n"));
 	free(page);
 }
 
