@@ -1,0 +1,191 @@
+/*
+ * Shards over memif, whose both ends have queues, a thread a shard: frames
+ * arrive at the shard of their flow, in order.
+ */
+#include "tests/glue/shards.h"
+
+struct world {
+	unsigned n_shards;
+	uint32_t per_shard; /* frames that each sends */
+	pthread_barrier_t barrier;
+	unsigned left;		  /* atomic: shards that have not got all */
+	uint32_t got[SHARDS_MAX]; /* atomic, with those the rings had no room
+				     for */
+	uint32_t wrong, disorder; /* atomic */
+	uint64_t stats[SHARDS_MAX][2];
+	unsigned queues[2];
+};
+static struct world world;
+
+struct view {
+	unsigned shard;
+	struct glue_port *server, *client;
+	uint32_t sent, got;
+	uint32_t last[FLOWS]; /* number of each flow's last frame */
+};
+
+/* Frames that the client's side sends, each shard those of all flows. */
+static void send_some(struct view *view)
+{
+	for (unsigned i = 0; i < 8 && view->sent < world.per_shard; i++) {
+		unsigned flow =
+			view->sent * world.n_shards % FLOWS + view->shard;
+		struct glue_frame *f =
+			make(view->client, flow % FLOWS, view->sent + 1);
+
+		if (!f)
+			break;
+		glue_tx(view->client, f);
+		view->sent++;
+	}
+	glue_tx_flush(view->client);
+}
+
+static void take_some(struct view *view)
+{
+	struct glue_frame *frames[GLUE_BURST];
+	unsigned n = glue_rx(view->server, frames, GLUE_BURST);
+
+	for (unsigned i = 0; i < n; i++) {
+		unsigned flow = flow_of(frames[i]);
+		uint32_t number = get32(frames[i]->data + 54);
+
+		if (shard_of(flow) != view->shard)
+			__atomic_add_fetch(&world.wrong, 1, __ATOMIC_RELAXED);
+		if (number <= view->last[flow])
+			__atomic_add_fetch(&world.disorder, 1,
+					   __ATOMIC_RELAXED);
+		view->last[flow] = number;
+		glue_frame_free(frames[i]);
+	}
+	view->got += n;
+	__atomic_store_n(
+		&world.got[view->shard],
+		view->got + (uint32_t)stats_of(view->server).rx_hand_over_full,
+		__ATOMIC_RELAXED);
+	glue_tx_flush(view->server);		       /* which carries */
+	n = glue_rx(view->client, frames, GLUE_BURST); /* and there */
+	CHECK(n == 0);
+}
+
+static uint32_t all_got(void)
+{
+	uint32_t sum = 0;
+
+	for (unsigned i = 0; i < world.n_shards; i++)
+		sum += __atomic_load_n(&world.got[i], __ATOMIC_RELAXED);
+	return sum;
+}
+
+static void *shard_main(void *arg)
+{
+	static _Thread_local struct view view;
+	unsigned shard = (unsigned)(uintptr_t)arg;
+	struct glue_port_stats stats;
+	time_t until = soon();
+
+	view.shard = shard;
+	CHECK(glue_thread_enter(shard, error, sizeof(error)) == 0);
+	view.server = open_port(0, shard);
+	view.client = open_port(1, shard);
+	pthread_barrier_wait(&world.barrier);
+	while (!glue_port_link_up(view.client) && !out_of_time(until))
+		;
+	while (!glue_port_link_up(view.server) && !out_of_time(until))
+		;
+	while (all_got() < world.n_shards * world.per_shard &&
+	       !out_of_time(until)) {
+		send_some(&view);
+		take_some(&view);
+	}
+	pthread_barrier_wait(&world.barrier);
+	CHECK(glue_port_frames_free(view.server) ==
+	      glue_port_frames(view.server));
+	CHECK(glue_port_frames_free(view.client) ==
+	      glue_port_frames(view.client));
+	stats = stats_of(view.server);
+	world.stats[shard][0] = stats.rx_handed_over;
+	world.stats[shard][1] = stats.rx_taken_over;
+	if (shard == 0) {
+		world.queues[0] = glue_port_queues(view.server);
+		world.queues[1] = glue_port_queues(view.client);
+	}
+	pthread_barrier_wait(&world.barrier);
+	glue_port_close(view.client);
+	glue_port_close(view.server);
+	if (shard)
+		glue_thread_leave();
+	return NULL;
+}
+
+/* keys: what is said of the server's link and of the client's. */
+static void memif_world(unsigned n_shards, const char *server_keys,
+			const char *client_keys, uint32_t per_shard)
+{
+	char dir[] = "/tmp/coronet-shards-XXXXXX", text[160];
+	pthread_t threads[SHARDS_MAX];
+	uint64_t handed = 0, taken = 0;
+
+	CHECK(mkdtemp(dir));
+	snprintf(text, sizeof(text), "memif:%s/m.sock,role=server%s", dir,
+		 server_keys);
+	CHECK(glue_link_parse(text, &links[0], error, sizeof(error)) == 0);
+	snprintf(text, sizeof(text), "memif:%s/m.sock,role=client%s", dir,
+		 client_keys);
+	CHECK(glue_link_parse(text, &links[1], error, sizeof(error)) == 0);
+	world.n_shards = n_shards;
+	world.per_shard = per_shard;
+	pthread_barrier_init(&world.barrier, NULL, n_shards);
+	start(2, n_shards);
+	for (unsigned i = 1; i < n_shards; i++)
+		CHECK(pthread_create(&threads[i], NULL, shard_main,
+				     (void *)(uintptr_t)i) == 0);
+	shard_main(NULL);
+	for (unsigned i = 1; i < n_shards; i++)
+		pthread_join(threads[i], NULL);
+	for (unsigned i = 0; i < n_shards; i++) {
+		handed += world.stats[i][0];
+		taken += world.stats[i][1];
+	}
+	CHECK(world.wrong == 0);
+	CHECK(world.disorder == 0);
+	CHECK(all_got() == n_shards * per_shard);
+	CHECK(handed == taken);
+	CHECK(n_shards == 1 || handed > 0);
+	snprintf(text, sizeof(text), "%s/m.sock", dir);
+	unlink(text); /* DPDK's thread may not have come to it yet */
+	CHECK(rmdir(dir) == 0);
+}
+
+static void two_shards_two_queues(void)
+{
+	memif_world(2, "", "", 20000);
+	CHECK(world.queues[0] == 2 && world.queues[1] == 2);
+}
+
+static void client_with_one_queue(void)
+{
+	memif_world(2, "", ",queues=1", 20000);
+	CHECK(world.queues[0] == 2 && world.queues[1] == 1);
+}
+
+static void eight_shards_three_queues(void)
+{
+	memif_world(8, ",queues=3", "", 2000);
+	CHECK(world.queues[0] == 3 && world.queues[1] == 3);
+}
+
+IN_CHILD(two_shards_two_queues)
+IN_CHILD(client_with_one_queue)
+IN_CHILD(eight_shards_three_queues)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_two_shards_two_queues),
+		cmocka_unit_test(test_client_with_one_queue),
+		cmocka_unit_test(test_eight_shards_three_queues),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
