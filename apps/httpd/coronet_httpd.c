@@ -137,7 +137,7 @@ static const struct argp_option options[] = {
 	 "/etc/mime.types, if it is there)",
 	 0},
 	{"rescan", OPT_RESCAN, "SECONDS", 0,
-	 "Look so often whether the files have changed; 0: on SIGHUP alone "
+	 "Check the files for changes at this interval; 0: only on SIGHUP "
 	 "(default 1)",
 	 0},
 	{"idle-timeout", OPT_IDLE, "SECONDS", 0,
@@ -385,9 +385,9 @@ static bool look_twice(struct net_stack *stack)
 }
 
 /*
- * Has the loader look at the files every so often and after SIGHUP, and gives
- * what it has made to all shards. The first shard's: no other thread may post
- * to a stack that is being closed.
+ * Makes the loader check the files at the interval of --rescan and after
+ * SIGHUP, and passes the site that it has loaded to all shards. The first
+ * shard's: no other thread may post to a stack that is being closed.
  */
 static void *follow_files(void *arg)
 {

@@ -274,7 +274,7 @@ int proxy_start_thread(void *(*fn)(void *arg), void *arg);
 /* Starts the thread that has names resolved. 0 or a negative errno. */
 int names_open(void);
 
-/* All names are asked for now. Any thread. */
+/* Resolves every name at once, out of turn. Any thread. */
 void names_renew(void);
 
 /* ---- coronet_proxy_config.c ---- */

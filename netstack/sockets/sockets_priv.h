@@ -500,7 +500,8 @@ int net_epoll_new(int fd); /* of the kernel's, just made: 0, -ENOMEM */
 long net_epoll_control(int epfd, int op, int fd, struct epoll_event *event);
 long net_epoll_await(struct net_epoll *set, int epfd,
 		     struct epoll_event *events, int max, int64_t ns);
-/* The kernel gives the number anew: it was closed, and is no member now. */
+/* Removes a number of the kernel's from every set: it was closed, since the
+ * kernel has just returned it again. */
 void net_epoll_forget(int fd);
 /* A descriptor of the kernel's becomes a socket of the stack. */
 void net_epoll_adopt(int fd, struct net_sock *sock);

@@ -192,7 +192,7 @@ def samples_of(sink):
 
 
 def wait_for(sink, seconds):
-    """Until a sink has counted for so long."""
+    """Wait until a sink has counted bytes for this many seconds."""
     def counted():
         check(sink.alive() and sink.source.alive(),
               f"it ended: {sink.story()}\n{sink.source.story()}")

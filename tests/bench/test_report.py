@@ -200,7 +200,7 @@ def case_published(env):
 
 
 def case_readme_has_rows_that_there_are():
-    """A headline that is worded anew would leave README without a word."""
+    """README selects headlines by their text: one that is reworded must not vanish silently."""
     texts = [text for text, *_ in report.HEADLINES]
     equal([text for text in report.README_HEADLINES if text not in texts], [])
     text = report.readme(known())
