@@ -1,9 +1,11 @@
 #include "tests/net/peer.h"
 
 #include <arpa/inet.h>
+#include <inttypes.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -196,6 +198,73 @@ struct segment peer_wait(unsigned ms)
 	return s;
 }
 
+static const char *number_text(char out[24], int64_t value)
+{
+	if (value == ANY)
+		return "any";
+	snprintf(out, 24, "%" PRId64, value);
+	return out;
+}
+
+static const char *flags_text(char out[9], int64_t flags)
+{
+	char *end = out;
+
+	if (flags == ANY || flags == 0)
+		return flags ? "any flags" : "no flags";
+	for (unsigned i = 0; i < 8; i++)
+		if (flags & 1 << i)
+			*end++ = "FSRPAUEC"[i];
+	*end = '\0';
+	return out;
+}
+
+/* Prints what came (NULL: nothing) and what was expected in one line of TAP. */
+static void fail_segment(const char *file, int line, const struct segment *s,
+			 int64_t flags, int64_t seq, int64_t ack, int64_t len)
+{
+	char letters[9], numbers[3][24], wanted[128], came[128] = "got nothing";
+
+	if (s)
+		snprintf(came, sizeof(came), "got %s seq %u ack %u len %u",
+			 flags_text(letters, s->flags), s->seq, s->ack, s->len);
+	snprintf(wanted, sizeof(wanted), "expected %s seq %s ack %s len %s",
+		 flags_text(letters, flags), number_text(numbers[0], seq),
+		 number_text(numbers[1], ack), number_text(numbers[2], len));
+	_assert_string_equal(came, wanted, file, line);
+}
+
+static bool matches(int64_t expected, int64_t value)
+{
+	return expected == ANY || expected == value;
+}
+
+static int64_t modulo_2_32(int64_t number)
+{
+	return number == ANY ? ANY : (uint32_t)number;
+}
+
+void check_segment_at(const char *file, int line, const struct segment *s,
+		      int64_t flags, int64_t seq, int64_t ack, int64_t len)
+{
+	seq = modulo_2_32(seq);
+	ack = modulo_2_32(ack);
+	if (!s || !matches(flags, s->flags) || !matches(seq, s->seq) ||
+	    !matches(ack, s->ack) || !matches(len, s->len))
+		fail_segment(file, line, s, flags, seq, ack, len);
+}
+
+void expect_at(const char *file, int line, struct segment *out, int64_t flags,
+	       int64_t seq, int64_t ack, int64_t len)
+{
+	struct segment s = {0};
+	bool came = peer_next(&s);
+
+	if (out)
+		*out = s;
+	check_segment_at(file, line, came ? &s : NULL, flags, seq, ack, len);
+}
+
 void peer_expect_nothing(void)
 {
 	struct segment s;
@@ -215,9 +284,7 @@ void peer_connect(struct peer *peer, uint16_t port, uint16_t stack_port,
 			      .snd = iss,
 			      .wnd = 65535};
 	peer_send(peer, PEER_SYN, NULL, 0);
-	assert_true(peer_next(&s));
-	assert_int_equal(s.flags, PEER_SYN | PEER_ACK);
-	assert_int_equal(s.ack, peer->snd);
+	expect(&s, PEER_SYN | PEER_ACK, ANY, peer->snd, 0);
 	peer->rcv = s.seq + 1;
 	peer_send(peer, PEER_ACK, NULL, 0);
 	run_rounds(2);

@@ -100,6 +100,26 @@ bool peer_next(struct segment *out);
 /* The same, waiting so long; fails the test if it sends none. */
 struct segment peer_wait(unsigned ms);
 
+/* A value of expect() and check_segment() that leaves a field open. */
+#define ANY INT64_MIN
+
+/*
+ * Runs the stack until it has sent a TCP segment. Fails the test, in the
+ * caller's line, if it sends none or if one of these fields has another value;
+ * `seq` and `ack` are taken modulo 2^32. Writes the segment to `out` unless
+ * that is NULL.
+ */
+#define expect(out, flags, seq, ack, len)                                      \
+	expect_at(__FILE__, __LINE__, out, flags, seq, ack, len)
+void expect_at(const char *file, int line, struct segment *out, int64_t flags,
+	       int64_t seq, int64_t ack, int64_t len);
+
+/* The same for a segment that a test has taken already. */
+#define check_segment(segment, flags, seq, ack, len)                           \
+	check_segment_at(__FILE__, __LINE__, segment, flags, seq, ack, len)
+void check_segment_at(const char *file, int line, const struct segment *segment,
+		      int64_t flags, int64_t seq, int64_t ack, int64_t len);
+
 /* Fails the test if the stack sends any TCP segment now. */
 void peer_expect_nothing(void);
 

@@ -35,7 +35,7 @@ static void wait_later(void)
 	run_ms(3);
 }
 
-static void expect(int value)
+static void expect_wait(int value)
 {
 	run_ms(3);
 	assert_int_equal(ended, 1);
@@ -48,7 +48,7 @@ static void test_woken_while_the_loop_turns(void **state)
 	wait_later();
 	assert_int_equal(ended, 0);
 	assert_int_equal(write(fds[1], "x", 1), 1);
-	expect(POLLIN);
+	expect_wait(POLLIN);
 }
 
 static void test_deadline(void **state)
@@ -57,7 +57,7 @@ static void test_deadline(void **state)
 	wait_later();
 	assert_int_equal(ended, 0);
 	run_ms(10);
-	expect(-ETIMEDOUT);
+	expect_wait(-ETIMEDOUT);
 }
 
 static void *stops(void *arg)

@@ -47,7 +47,7 @@ static void poll_later(void)
 }
 
 /* What has happened makes the poller return with so many ready. */
-static void expect(int ready)
+static void expect_poll(int ready)
 {
 	run_rounds(3);
 	assert_int_equal(ended, 1);
@@ -90,7 +90,7 @@ static void test_poll_tells_which_connection_has_bytes(void **state)
 	poll_later();
 	assert_int_equal(ended, 0);
 	peer_send(&peers[1], PEER_ACK | PEER_PSH, "x", 1);
-	expect(1);
+	expect_poll(1);
 	assert_int_equal(items[0].revents, 0);
 	assert_int_equal(items[1].revents, NET_READABLE);
 	close_two();
@@ -103,7 +103,7 @@ static void test_poll_is_level_triggered(void **state)
 	run_rounds(1);
 	for (unsigned i = 0; i < 2; i++) {
 		poll_later();
-		expect(1);
+		expect_poll(1);
 		assert_int_equal(net_recv(conns[0], got, 1), 1);
 	}
 	assert_int_equal(net_poll(items, 2, 0), 0);
@@ -118,7 +118,7 @@ static void test_poll_ends_at_its_deadline_with_0(void **state)
 	run_ms(49);
 	assert_int_equal(ended, 0);
 	run_ms(2);
-	expect(0);
+	expect_poll(0);
 	close_two();
 }
 
@@ -128,7 +128,7 @@ static void test_poll_obeys_the_coroutines_deadline(void **state)
 	own_deadline = fake_now_ns + 50000000;
 	poll_later();
 	run_ms(51);
-	expect(-ETIMEDOUT);
+	expect_poll(-ETIMEDOUT);
 	close_two();
 }
 
@@ -137,7 +137,7 @@ static void test_poll_is_cancelled(void **state)
 	connect_two();
 	poll_later();
 	coro_cancel(poller);
-	expect(-ECANCELED);
+	expect_poll(-ECANCELED);
 	close_two();
 }
 
@@ -149,7 +149,7 @@ static void test_poll_ends_when_the_stack_stops(void **state)
 	fake_clock_step_ns = 1000000;
 	assert_int_equal(net_stack_run(stack), 0);
 	fake_clock_step_ns = 0;
-	expect(-ECANCELED);
+	expect_poll(-ECANCELED);
 }
 
 static void test_poll_without_items_sleeps(void **state)
@@ -158,7 +158,7 @@ static void test_poll_without_items_sleeps(void **state)
 	until = fake_now_ns + 5000000;
 	poll_later();
 	run_ms(6);
-	expect(0);
+	expect_poll(0);
 }
 
 static void test_poll_tells_the_peers_end_to_who_asks(void **state)
@@ -167,7 +167,7 @@ static void test_poll_tells_the_peers_end_to_who_asks(void **state)
 	items[0].events = NET_READABLE | NET_PEER_CLOSED;
 	poll_later();
 	peer_send(&peers[0], PEER_ACK | PEER_FIN, NULL, 0);
-	expect(1);
+	expect_poll(1);
 	assert_int_equal(items[0].revents, NET_READABLE | NET_PEER_CLOSED);
 	items[0].events = 0; /* asked for nothing: a FIN is no failure */
 	assert_int_equal(net_poll(items, 1, 0), 0);
@@ -180,7 +180,7 @@ static void test_poll_tells_a_reset_unasked(void **state)
 	items[0].events = items[1].events = 0;
 	poll_later();
 	peer_send(&peers[0], PEER_RST, NULL, 0);
-	expect(1);
+	expect_poll(1);
 	assert_int_equal(items[0].revents, NET_FAILED);
 	close_two();
 }
@@ -190,7 +190,7 @@ static void test_poll_tells_a_cancel(void **state)
 	connect_two();
 	poll_later();
 	net_cancel(conns[1]);
-	expect(1);
+	expect_poll(1);
 	assert_int_equal(items[1].revents, NET_READABLE | NET_FAILED);
 	close_two();
 }
@@ -200,7 +200,7 @@ static void test_poll_tells_a_closed_handle(void **state)
 	connect_two();
 	poll_later();
 	net_abort(conns[0]);
-	expect(1);
+	expect_poll(1);
 	assert_int_equal(items[0].revents, NET_GONE);
 	net_abort(conns[1]);
 	assert_int_equal(net_here()->n_conns, 0);
@@ -232,7 +232,7 @@ static void test_poll_tells_room_when_the_peer_acknowledges(void **state)
 	assert_true(peer_next(&s));
 	peers[0].rcv = s.seq + s.len;
 	peer_send(&peers[0], PEER_ACK, NULL, 0);
-	expect(1);
+	expect_poll(1);
 	assert_int_equal(items[0].revents, NET_WRITABLE);
 	close_two();
 }
@@ -250,7 +250,7 @@ static void test_reading_poller_sleeps_through_acknowledgements(void **state)
 	assert_int_equal(net_link_rx(), 1);
 	assert_int_equal(coro_sched_round(net_here()->sched), 0);
 	peer_send(&peers[0], PEER_ACK | PEER_PSH, "x", 1);
-	expect(1);
+	expect_poll(1);
 	close_two();
 }
 
@@ -266,7 +266,7 @@ static void test_poll_tells_what_can_be_accepted(void **state)
 	poll_later();
 	assert_int_equal(ended, 0);
 	peer_connect(&peers[0], 1000, 7, 5);
-	expect(1);
+	expect_poll(1);
 	assert_int_equal(items[0].revents, NET_READABLE);
 	assert_int_equal(net_accept(listener, &conns[0]), -EPERM);
 }
@@ -278,7 +278,7 @@ static void test_poll_tells_a_closed_listener(void **state)
 	n_items = 1;
 	poll_later();
 	net_listener_close(listener);
-	expect(1);
+	expect_poll(1);
 	assert_int_equal(items[0].revents, NET_GONE);
 }
 
@@ -299,7 +299,7 @@ static void test_poll_tells_a_value_in_a_channel(void **state)
 	poll_channel(2, NET_READABLE);
 	assert_int_equal(ended, 0);
 	assert_int_equal(coro_chan_trysend(chan, &value), 0);
-	expect(1);
+	expect_poll(1);
 	assert_int_equal(items[1].revents, NET_READABLE);
 	assert_int_equal(coro_chan_count(chan), 1); /* taken by nobody */
 	coro_chan_free(chan);
@@ -317,7 +317,7 @@ static void test_poll_tells_room_in_a_channel(void **state)
 	poll_later();
 	assert_int_equal(ended, 0);
 	assert_int_equal(coro_chan_tryrecv(chan, NULL), 0);
-	expect(1);
+	expect_poll(1);
 	assert_int_equal(items[0].revents, NET_WRITABLE);
 	coro_chan_free(chan);
 }
@@ -335,7 +335,7 @@ static void test_poll_tells_a_sender_that_waits(void **state)
 
 	poll_channel(0, NET_READABLE | NET_WRITABLE);
 	net_spawn(stack, "sender", send_body, NULL);
-	expect(1);
+	expect_poll(1);
 	assert_int_equal(items[1].revents, NET_READABLE);
 	assert_int_equal(coro_chan_tryrecv(chan, &value), 0);
 	assert_int_equal(value, 9);
@@ -348,7 +348,7 @@ static void test_poll_tells_a_closed_channel(void **state)
 {
 	poll_channel(1, NET_READABLE | NET_PEER_CLOSED);
 	coro_chan_close(chan);
-	expect(1);
+	expect_poll(1);
 	assert_int_equal(items[1].revents, NET_READABLE | NET_PEER_CLOSED);
 	coro_chan_free(chan);
 	close_two();
