@@ -38,12 +38,9 @@ static void send_syn(uint16_t port, const uint8_t *options, unsigned len)
 /* SYNs that nobody will follow up, until the backlog is full. */
 static void flood(unsigned n)
 {
-	struct segment s;
-
 	for (unsigned i = 0; i < n; i++) {
 		send_syn((uint16_t)(10000 + i), (const uint8_t *)"", 0);
-		assert_true(peer_next(&s));
-		assert_int_equal(s.flags, PEER_SYN | PEER_ACK);
+		expect(NULL, PEER_SYN | PEER_ACK, ANY, 0, 0);
 	}
 }
 
@@ -55,9 +52,7 @@ static void get_cookie(struct peer *peer, uint16_t port, const uint8_t *options,
 	struct segment s;
 
 	send_syn(port, options, len);
-	assert_true(peer_next(&s));
-	assert_int_equal(s.flags, PEER_SYN | PEER_ACK);
-	assert_int_equal(s.ack, 0);
+	expect(&s, PEER_SYN | PEER_ACK, ANY, 0, 0);
 	assert_int_equal(net_here()->stats.cookies_sent, sent + 1);
 	*peer = (struct peer){.port = port,
 			      .stack_port = 7,
@@ -77,11 +72,7 @@ static struct net_conn *find(uint16_t port)
 
 static void expect_refused(const struct peer *peer)
 {
-	struct segment s;
-
-	assert_true(peer_next(&s));
-	assert_int_equal(s.flags, PEER_RST);
-	assert_int_equal(s.seq, peer->rcv);
+	expect(NULL, PEER_RST, peer->rcv, 0, 0);
 	assert_null(find(peer->port));
 }
 
@@ -110,11 +101,8 @@ static void test_cookie_brings_a_connection_that_works(void **state)
 	assert_int_equal(net_here()->stats.cookies_accepted, 1);
 	assert_int_equal(find(1000)->srtt_us, 0); /* nothing was measured */
 	peer_send(&peer, PEER_ACK | PEER_PSH, "hello", 5);
-	assert_true(peer_next(&s));
-	assert_int_equal(s.len, 5);
+	expect(&s, PEER_ACK | PEER_PSH, peer.rcv, peer.snd, 5);
 	assert_memory_equal(s.data, "hello", 5);
-	assert_int_equal(s.seq, peer.rcv);
-	assert_int_equal(s.ack, peer.snd);
 	peer.rcv += 5;
 	peer_send(&peer, PEER_ACK | PEER_FIN, NULL, 0);
 	assert_true(peer_next(&s));
@@ -131,8 +119,7 @@ static void test_lost_ack_is_made_up_for_by_data(void **state)
 	flood(BACKLOG);
 	get_cookie(&peer, 1000, (const uint8_t *)"", 0);
 	peer_send(&peer, PEER_ACK | PEER_PSH, "at once", 7);
-	assert_true(peer_next(&s));
-	assert_int_equal(s.len, 7);
+	expect(&s, PEER_ACK | PEER_PSH, peer.rcv, peer.snd, 7);
 	assert_memory_equal(s.data, "at once", 7);
 }
 
@@ -344,7 +331,6 @@ static void *accept_one(void *arg)
 static void test_who_accepts_nothing_gets_nothing_more(void **state)
 {
 	struct peer peer, late;
-	struct segment s;
 
 	flood(BACKLOG);
 	get_cookie(&late, 999, (const uint8_t *)"", 0);
@@ -361,7 +347,7 @@ static void test_who_accepts_nothing_gets_nothing_more(void **state)
 	net_spawn(stack, "accept", accept_one, NULL);
 	run_rounds(2);
 	assert_int_equal(ended, 1);
-	assert_true(peer_next(&s)); /* the abort's */
+	expect(NULL, PEER_RST | PEER_ACK, ANY, ANY, 0); /* the abort's */
 	peer_send(&late, PEER_ACK, NULL, 0);
 	run_rounds(2);
 	assert_non_null(find(999));
@@ -391,8 +377,7 @@ static void test_half_open_takes_at_most_half_of_all(void **state)
 					.snd = 9,
 					.wnd = 99};
 		peer_send(&peer[i], PEER_SYN, NULL, 0);
-		assert_true(peer_next(&s));
-		assert_int_equal(s.flags, PEER_SYN | PEER_ACK);
+		expect(&s, PEER_SYN | PEER_ACK, ANY, peer[i].snd, 0);
 		peer[i].rcv = s.seq + 1;
 	}
 	assert_int_equal(net_here()->half_open, 32); /* of 64 */

@@ -113,7 +113,6 @@ static void test_one_that_finds_no_memory_gets_a_cookie(void **state)
 static void test_a_cookie_sent_before_is_taken_all_the_same(void **state)
 {
 	struct peer first;
-	struct segment s;
 
 	serve(echo_views);
 	net_mem_fail_after(2);
@@ -125,9 +124,7 @@ static void test_a_cookie_sent_before_is_taken_all_the_same(void **state)
 	assert_true(peer.rcv != first.rcv);
 	peer = first;
 	peer_send(&peer, PEER_ACK, "x", 1);
-	assert_true(peer_next(&s));
-	assert_int_equal(s.seq, first.rcv);
-	assert_int_equal(s.len, 1);
+	expect(NULL, PEER_ACK | PEER_PSH, first.rcv, peer.snd, 1);
 	assert_int_equal(net_here()->stats.cookies_accepted, 1);
 	assert_int_equal(net_here()->half_open, 0);
 	assert_int_equal(net_here()->n_conns, 1);
@@ -161,10 +158,8 @@ static void test_many_find_their_own(void **state)
 				     .rcv = rcv[i],
 				     .wnd = 65535};
 		peer_send(&peer, PEER_ACK, "x", 1);
-		assert_true(peer_next(&s));
+		expect(&s, PEER_ACK | PEER_PSH, rcv[i], peer.snd, 1);
 		assert_int_equal(s.dst, peer.port);
-		assert_int_equal(s.seq, rcv[i]);
-		assert_int_equal(s.len, 1);
 	}
 	assert_int_equal(net_here()->half_open, 0);
 	assert_int_equal(net_here()->n_conns, 4000);
@@ -185,18 +180,15 @@ static void test_a_bucket_tells_its_own_apart(void **state)
 	serve(echo_views);
 	for (unsigned i = 0; i < 2; i++) {
 		peer_send(&to[i], PEER_SYN, NULL, 0);
-		assert_true(peer_next(&s));
+		expect(&s, PEER_SYN | PEER_ACK, ANY, to[i].snd, 0);
 		assert_int_equal(s.src, to[i].stack_port);
-		assert_int_equal(s.flags, PEER_SYN | PEER_ACK);
 		rcv[i] = s.seq + 1;
 	}
 	for (unsigned i = 0; i < 2; i++) {
 		to[i].rcv = rcv[i];
 		peer_send(&to[i], PEER_ACK, "x", 1);
-		assert_true(peer_next(&s));
+		expect(&s, PEER_ACK | PEER_PSH, rcv[i], to[i].snd, 1);
 		assert_int_equal(s.src, to[i].stack_port);
-		assert_int_equal(s.seq, rcv[i]);
-		assert_int_equal(s.len, 1);
 	}
 	net_listener_close(other);
 	net_here()->half_opens.bucket_mask = mask;
@@ -250,9 +242,8 @@ static void test_its_answer_comes_four_times_more(void **state)
 		while (peer_next(&s)) {
 			assert_in_range(ms, after_ms[sent],
 					after_ms[sent] + 10);
-			assert_int_equal(s.flags, PEER_SYN | PEER_ACK);
-			assert_int_equal(s.seq, first.seq);
-			assert_int_equal(s.ack, 0);
+			check_segment(&s, PEER_SYN | PEER_ACK, first.seq, 0,
+				      ANY);
 			assert_int_equal(s.wnd, 65535);
 			assert_int_equal(s.options_len, 12);
 			sent++;
@@ -265,8 +256,7 @@ static void test_its_answer_comes_four_times_more(void **state)
 	peer_expect_nothing();
 	serve(echo_views);
 	peer_send(&peer, PEER_ACK, NULL, 0); /* too late */
-	assert_true(peer_next(&s));
-	assert_int_equal(s.flags, PEER_RST);
+	expect(&s, PEER_RST, peer.rcv, 0, 0);
 }
 
 static void test_the_same_syn_is_answered_and_begins_the_wait_anew(void **state)
@@ -275,14 +265,11 @@ static void test_the_same_syn_is_answered_and_begins_the_wait_anew(void **state)
 
 	run_ms(900);
 	say(PEER_SYN, NEAR_WRAP, 0, "");
-	assert_true(peer_next(&s));
-	assert_int_equal(s.seq, first.seq);
-	assert_int_equal(s.ack, 0);
+	expect(&s, PEER_SYN | PEER_ACK, first.seq, 0, 0);
 	run_ms(900);
 	peer_expect_nothing();
 	run_ms(150);
-	assert_true(peer_next(&s));
-	assert_int_equal(s.seq, first.seq);
+	expect(&s, PEER_SYN | PEER_ACK, first.seq, 0, 0);
 	expect_half_open();
 }
 
@@ -393,10 +380,7 @@ static void test_a_reset_must_have_the_next_number(void **state)
 	peer_expect_nothing();
 	assert_int_equal(net_here()->stats.rx_unacceptable, 3);
 	say(PEER_RST, peer.snd + 1, 0, "");
-	assert_true(peer_next(&s));
-	assert_int_equal(s.flags, PEER_ACK);
-	assert_int_equal(s.seq, first.seq + 1);
-	assert_int_equal(s.ack, peer.snd);
+	expect(&s, PEER_ACK, first.seq + 1, peer.snd, 0);
 	assert_int_equal(s.wnd, 65535 >> net_here()->rcv_scale);
 	say(PEER_RST, peer.snd + 262143, 0, "");
 	say(PEER_SYN, peer.snd + 5, 0, "");
@@ -405,8 +389,7 @@ static void test_a_reset_must_have_the_next_number(void **state)
 	run_ms(1010);
 	assert_true(peer_next(&s));
 	say(PEER_SYN | PEER_ACK, peer.snd, peer.rcv, "");
-	assert_true(peer_next(&s));
-	assert_int_equal(s.flags, PEER_ACK);
+	expect(&s, PEER_ACK, first.seq + 1, peer.snd, 0);
 	expect_half_open();
 	say(PEER_RST | PEER_ACK, peer.snd, peer.rcv, "");
 	run_rounds(2);
@@ -419,8 +402,7 @@ static void test_a_window_that_is_not_scaled_is_smaller(void **state)
 
 	peer_open(&peer, NEAR_WRAP, all_options, 4);
 	say(PEER_ACK, peer.snd + 65536, peer.rcv, "");
-	assert_true(peer_next(&s));
-	assert_int_equal(s.flags, PEER_ACK);
+	expect(&s, PEER_ACK, peer.rcv, peer.snd, 0);
 	assert_int_equal(s.wnd, 65535);
 	say(PEER_RST, peer.snd + 65535, 0, "");
 	peer_expect_nothing();
@@ -433,18 +415,14 @@ static void test_a_window_that_is_not_scaled_is_smaller(void **state)
 static void test_a_wrong_ack_is_reset_and_changes_nothing(void **state)
 {
 	static const uint32_t wrong[] = {-1u, 1, 0x80000000u};
-	struct segment s;
 
 	begin();
 	for (unsigned i = 0; i < 3; i++) {
 		say(PEER_ACK, peer.snd, peer.rcv + wrong[i], "data");
-		assert_true(peer_next(&s));
-		assert_int_equal(s.flags, PEER_RST);
-		assert_int_equal(s.seq, peer.rcv + wrong[i]);
+		expect(NULL, PEER_RST, peer.rcv + wrong[i], 0, 0);
 	}
 	say(PEER_ACK, peer.snd - 2, peer.rcv, "x"); /* old: asked back */
-	assert_true(peer_next(&s));
-	assert_int_equal(s.flags, PEER_ACK);
+	expect(NULL, PEER_ACK, peer.rcv, peer.snd, 0);
 	say(0, peer.snd, 0, "data");
 	say(PEER_FIN, peer.snd, 0, "");
 	peer_expect_nothing();

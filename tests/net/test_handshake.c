@@ -35,14 +35,10 @@ static void test_numbers_of_both_sides_wrap(void **state)
 
 	set_isn(NEAR_WRAP);
 	s = begin();
-	assert_int_equal(s.seq, NEAR_WRAP);
-	assert_int_equal(s.ack, 0);
+	check_segment(&s, PEER_SYN | PEER_ACK, NEAR_WRAP, 0, 0);
 	serve(echo_views);
 	peer_send(&peer, PEER_ACK, "hello", 5);
-	assert_true(peer_next(&s));
-	assert_int_equal(s.seq, 0);
-	assert_int_equal(s.ack, 5);
-	assert_int_equal(s.len, 5);
+	expect(&s, PEER_ACK | PEER_PSH, 0, 5, 5);
 	assert_memory_equal(s.data, "hello", 5);
 }
 
@@ -107,11 +103,8 @@ static void expect_echo(const char *data, uint32_t ack)
 {
 	struct segment s;
 
-	assert_true(peer_next(&s));
-	assert_int_equal(s.len, strlen(data));
+	expect(&s, ANY, peer.rcv, ack, strlen(data));
 	assert_memory_equal(s.data, data, s.len);
-	assert_int_equal(s.seq, peer.rcv);
-	assert_int_equal(s.ack, ack);
 }
 
 static void third_segment_with_data(bool predicts)
@@ -147,13 +140,10 @@ static void test_data_comes_in_pieces(void **state)
 
 static void test_the_end_comes_with_the_third_segment(void **state)
 {
-	struct segment s;
-
 	begin();
 	serve(echo_views);
 	peer_send(&peer, PEER_ACK | PEER_FIN, NULL, 0);
-	assert_true(peer_next(&s));
-	assert_int_equal(s.ack, peer.snd);
+	expect(NULL, PEER_ACK | PEER_FIN, peer.rcv, peer.snd, 0);
 	assert_int_equal(ended, 1);
 	assert_int_equal(result, 0);
 }
@@ -170,14 +160,10 @@ static void test_data_and_the_end_come_with_the_third_segment(void **state)
 
 static void test_the_second_piece_comes_first(void **state)
 {
-	struct segment s;
-
 	begin();
 	serve(echo_views);
 	say(PEER_ACK, peer.snd + 2, peer.rcv, "llo");
-	assert_true(peer_next(&s));
-	assert_int_equal(s.ack, peer.snd);
-	assert_int_equal(s.len, 0);
+	expect(NULL, PEER_ACK, peer.rcv, peer.snd, 0);
 	assert_int_equal(net_here()->ooseq_held, 1);
 	say(PEER_ACK, peer.snd, peer.rcv, "he");
 	expect_echo("hello", 5);
@@ -308,16 +294,13 @@ static void test_while_memory_is_short_its_window_is_the_syns(void **state)
 
 static void test_a_listener_that_closes_refuses_it(void **state)
 {
-	struct segment s;
 	uint64_t live = net_mem_live_bytes();
 
 	begin();
 	net_listener_close(listener);
 	assert_int_equal(net_here()->half_open, 1);
 	peer_send(&peer, PEER_ACK, "data", 4);
-	assert_true(peer_next(&s));
-	assert_int_equal(s.flags, PEER_RST | PEER_ACK);
-	assert_int_equal(s.seq, peer.rcv);
+	expect(NULL, PEER_RST | PEER_ACK, peer.rcv, peer.snd - 4, 0);
 	peer_expect_nothing();
 	assert_int_equal(net_here()->half_open, 0);
 	assert_int_equal(net_here()->n_conns, 0);
@@ -337,8 +320,6 @@ static void test_a_listener_that_closes_answers_no_more(void **state)
 
 static void test_a_listener_that_drains_takes_what_has_begun(void **state)
 {
-	struct segment s;
-
 	begin();
 	assert_int_equal(net_listener_drain(listener), 1);
 	serve(echo_views);
@@ -348,20 +329,14 @@ static void test_a_listener_that_drains_takes_what_has_begun(void **state)
 	assert_int_equal(net_listener_drain(listener), 0);
 	peer.port = 1001;
 	say(PEER_SYN, 5, 0, "");
-	assert_true(peer_next(&s));
-	assert_int_equal(s.flags, PEER_RST | PEER_ACK);
+	expect(NULL, PEER_RST | PEER_ACK, 0, 6, 0);
 }
 
 static void test_a_stack_that_closes_resets_it(void **state)
 {
-	struct segment s;
-
 	begin();
 	net_half_open_reset_all();
-	assert_true(peer_next(&s));
-	assert_int_equal(s.flags, PEER_RST | PEER_ACK);
-	assert_int_equal(s.seq, peer.rcv);
-	assert_int_equal(s.ack, peer.snd);
+	expect(NULL, PEER_RST | PEER_ACK, peer.rcv, peer.snd, 0);
 	expect_gone();
 }
 
