@@ -167,18 +167,16 @@ static void test_who_asks_is_answered(void **state)
 	assert_int_equal(open_with(ASKS), AGREES);
 	peer_send(&peer, PEER_ACK, NULL, 0);
 	s = next_segment();
-	assert_int_equal(s.len, 5);
+	check_segment(&s, PEER_ACK | PEER_PSH, peer.rcv, peer.snd, 5);
 	assert_int_equal(s.tos, ECT0);
-	assert_int_equal(s.flags, PEER_ACK | PEER_PSH);
 	assert_true(agreed());
 	peer.rcv += 5;
 	base += 5;
 	say(0, 0, 0, "data");
 	say(0, 0, 0, "more");
 	s = next_segment();
-	assert_int_equal(s.len, 0);
+	check_segment(&s, PEER_ACK, peer.rcv, peer.snd, 0);
 	assert_int_equal(s.tos, 0); /* an ACK is not ECN-capable */
-	assert_int_equal(s.flags, PEER_ACK);
 }
 
 static void test_who_does_not_ask_gets_none(void **state)
@@ -400,8 +398,8 @@ static void test_a_mark_is_echoed_until_cwr(void **state)
 	assert_int_equal(s.tos, 0);
 	net_send(ours, "x", 1); /* on data as well */
 	s = next_segment();
-	assert_int_equal(s.len, 1);
-	assert_int_equal(s.flags, PEER_ACK | PEER_PSH | PEER_ECE);
+	check_segment(&s, PEER_ACK | PEER_PSH | PEER_ECE, peer.rcv, peer.snd,
+		      1);
 	assert_int_equal(s.tos, ECT0);
 	base++;
 	peer.rcv++;

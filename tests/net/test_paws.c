@@ -68,8 +68,7 @@ static void expect_ack(uint32_t echo)
 {
 	struct segment s = peer_wait(200);
 
-	assert_int_equal(s.flags, PEER_ACK);
-	assert_int_equal(s.ack, stamped.snd);
+	check_segment(&s, PEER_ACK, stamped.rcv, stamped.snd, 0);
 	assert_int_equal(echo_of(&s), echo);
 }
 

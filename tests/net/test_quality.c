@@ -143,8 +143,7 @@ static uint32_t isn_for(uint16_t port)
 	struct segment s;
 
 	peer_send(&peer, PEER_SYN, NULL, 0);
-	assert_true(peer_next(&s));
-	assert_int_equal(s.flags, PEER_SYN | PEER_ACK);
+	expect(&s, PEER_SYN | PEER_ACK, ANY, peer.snd, 0);
 	peer_send(&peer, PEER_RST, NULL, 0);
 	run_rounds(2);
 	assert_int_equal(net_here()->n_conns, 0);
@@ -251,7 +250,6 @@ static void test_while_memory_is_short_few_pieces_are_kept(void **state)
 
 static void test_no_connection_takes_the_whole_budget(void **state)
 {
-	struct segment s;
 	struct peer peer, island;
 
 	serve(read_all);
@@ -262,9 +260,8 @@ static void test_no_connection_takes_the_whole_budget(void **state)
 	island = peer;
 	island.snd += 1000;
 	peer_send(&island, PEER_ACK, "y", 1);
-	assert_true(peer_next(&s)); /* the hole is told all the same */
-	assert_int_equal(s.flags, PEER_ACK);
-	assert_int_equal(s.ack, peer.snd);
+	/* the hole is told all the same */
+	expect(NULL, PEER_ACK, peer.rcv, peer.snd, 0);
 }
 
 /* ---- timers ---- */
@@ -272,7 +269,6 @@ static void test_no_connection_takes_the_whole_budget(void **state)
 static void test_second_segment_is_acknowledged_at_once(void **state)
 {
 	static const uint8_t data[1000];
-	struct segment s;
 	struct peer peer;
 
 	serve(read_all);
@@ -282,12 +278,10 @@ static void test_second_segment_is_acknowledged_at_once(void **state)
 	run_ms(30);
 	peer_expect_nothing();
 	run_ms(15);
-	assert_true(peer_next(&s));
-	assert_int_equal(s.ack, peer.snd);
+	expect(NULL, PEER_ACK, peer.rcv, peer.snd, 0);
 	peer_send(&peer, PEER_ACK, data, sizeof(data));
 	peer_send(&peer, PEER_ACK, data, sizeof(data));
-	assert_true(peer_next(&s));
-	assert_int_equal(s.ack, peer.snd);
+	expect(NULL, PEER_ACK, peer.rcv, peer.snd, 0);
 	run_ms(100);
 	peer_expect_nothing();
 	assert_false(coro_timer_armed(&only_conn()->timer));
@@ -295,7 +289,6 @@ static void test_second_segment_is_acknowledged_at_once(void **state)
 
 static void test_keepalive_holds_no_other_timer_up(void **state)
 {
-	struct segment s;
 	struct peer peer;
 
 	serve(echo);
@@ -303,11 +296,10 @@ static void test_keepalive_holds_no_other_timer_up(void **state)
 	net_set_keepalive(only_conn(), 60, 1, 3);
 	run_ms(100);
 	peer_send(&peer, PEER_ACK | PEER_PSH, "lost", 4);
-	assert_true(peer_next(&s));
-	assert_int_equal(s.len, 4);
+	expect(NULL, PEER_ACK | PEER_PSH, peer.rcv, peer.snd, 4);
 	run_ms(1200);
-	assert_true(peer_next(&s)); /* again, long before the keepalive */
-	assert_int_equal(s.len, 4);
+	/* again, long before the keepalive */
+	expect(NULL, PEER_ACK | PEER_PSH, peer.rcv, peer.snd, 4);
 }
 
 static void test_rto_floor_is_at_most_200_ms(void **state)
@@ -320,8 +312,7 @@ static void test_rto_floor_is_at_most_200_ms(void **state)
 	peer_connect(&peer, 1000, 7, NEAR_WRAP);
 	for (unsigned i = 0; i < 60; i++) {
 		peer_send(&peer, PEER_ACK | PEER_PSH, "ping", 4);
-		assert_true(peer_next(&s));
-		assert_int_equal(s.len, 4);
+		expect(&s, PEER_ACK | PEER_PSH, peer.rcv, peer.snd, 4);
 		peer.rcv += 4;
 		peer_send(&peer, PEER_ACK, NULL, 0);
 		run_ms(1);
@@ -332,8 +323,7 @@ static void test_rto_floor_is_at_most_200_ms(void **state)
 		run_ms(1);
 		assert_in_range(++ms, 1, 200);
 	} while (!peer_next(&s));
-	assert_int_equal(s.len, 4);
-	assert_int_equal(s.seq, peer.rcv);
+	check_segment(&s, PEER_ACK | PEER_PSH, peer.rcv, peer.snd, 4);
 	assert_in_range(ms, 5, 200); /* a probe, at the earliest */
 }
 
