@@ -78,6 +78,14 @@ static_assert(sizeof(struct net_conn_patience) <= 192, "three cache lines");
 /* That of a connection that has needed none. */
 extern const struct net_conn_ext net_conn_no_ext;
 
+/* What its writer waits for; memory, even after a call that may not block. */
+enum net_wants {
+	NET_WANTS_NOTHING,
+	NET_WANTS_ROOM,	   /* in the send buffer */
+	NET_WANTS_SEGMENT, /* there, for a whole segment */
+	NET_WANTS_MEMORY,  /* it was refused; an ACK may free some */
+};
+
 struct net_conn {
 	struct tcp_pcb pcb; /* first: conn and pcb share their address */
 
@@ -120,8 +128,7 @@ struct net_conn {
 	bool pending : 1;	 /* counted in its listener's backlog */
 	bool connecting : 1;	 /* net_dial() waits */
 	bool served : 1;	 /* its handler has not returned */
-	bool wants_room : 1;	 /* its writer waits to send */
-	bool wants_segment : 1;	 /* and for room for a whole segment */
+	uint8_t wants : 2;	 /* enum net_wants */
 	bool challenged : 1;	 /* at challenged_ms, RFC 5961 */
 	bool over : 1;		 /* in TIME_WAIT */
 	bool ticking : 1;	 /* lwIP's tick is due at last_timer */

@@ -49,8 +49,18 @@ bool net_conn_writable(const struct net_conn *conn);
 int net_send_enter(const struct net_conn *conn);
 /* net_send_all(), once it is certain that this is the stack's thread. */
 long net_send_every(struct net_conn *conn, const void *buf, size_t len);
-/* Blocks once: 0 when there may be room now. */
-int net_send_wait_room(struct net_conn *conn);
+/* Blocks once: 0 when there may be room, or memory if it was refused, now. */
+int net_send_wait(struct net_conn *conn, enum net_wants wants);
+/* There was memory, and the output phase has something to send. */
+static inline void net_send_queued_some(struct net_conn *conn)
+{
+	if (__builtin_expect(conn->wants != NET_WANTS_NOTHING, 0))
+		conn->wants = NET_WANTS_NOTHING;
+	net_conn_queue_output(conn);
+}
+
+/* There was no memory: 0 if an ACK may free some, else -ENOMEM. */
+long net_send_refused(struct net_conn *conn);
 /* Whether what the peer has yet to acknowledge lies in received frames. */
 bool net_send_lends_frames(const struct net_conn *conn);
 

@@ -59,20 +59,35 @@ static bool stuck(const struct tcp_pcb *pcb)
 
 bool net_conn_writable(const struct net_conn *conn)
 {
-	return writable_error(conn) < 0 || net_send_room(conn) > 0;
+	if (writable_error(conn) < 0)
+		return true;
+	if (conn->wants == NET_WANTS_MEMORY && !stuck(&conn->pcb))
+		return false;
+	return net_send_room(conn) > 0;
 }
 
-int net_send_wait_room(struct net_conn *conn)
+long net_send_refused(struct net_conn *conn)
 {
+	if (stuck(&conn->pcb))
+		return -ENOMEM;
+	conn->wants = NET_WANTS_MEMORY;
+	return 0;
+}
+
+int net_send_wait(struct net_conn *conn, enum net_wants wants)
+{
+	bool refused = conn->wants == NET_WANTS_MEMORY;
 	int err;
 
 	net_conn_queue_output(conn);
-	conn->wants_room = true;
+	if (!refused)
+		conn->wants = wants;
 	net_count_phase(conn);
 	err = net_conn_wait(conn, &conn->writer, conn->ext->write_deadline);
 	if (err == -EBADF)
 		return err; /* it is gone */
-	conn->wants_room = false;
+	if (!refused || err == 0)
+		conn->wants = NET_WANTS_NOTHING;
 	net_count_phase(conn);
 	return err < 0 ? err : net_send_enter(conn);
 }
@@ -92,12 +107,10 @@ static long queue_now(struct net_conn *conn, const void *buf, size_t len)
 	if (err == ERR_INPROGRESS)
 		err = tcp_write(&conn->pcb, buf, (u16_t)n, TCP_WRITE_FLAG_COPY);
 	if (err == ERR_OK) {
-		net_conn_queue_output(conn);
+		net_send_queued_some(conn);
 		return (long)n;
 	}
-	if (err != ERR_MEM)
-		return -EPIPE;
-	return stuck(&conn->pcb) ? -ENOMEM : 0;
+	return err == ERR_MEM ? net_send_refused(conn) : -EPIPE;
 }
 
 static long writable(struct net_conn *conn)
@@ -108,7 +121,7 @@ static long writable(struct net_conn *conn)
 	if (err < 0)
 		return err;
 	while ((n = net_send_room(conn)) == 0) {
-		err = net_send_wait_room(conn);
+		err = net_send_wait(conn, NET_WANTS_ROOM);
 		if (err < 0)
 			return err;
 	}
@@ -137,7 +150,7 @@ static inline long send_some(struct net_conn *conn, const void *buf, size_t len)
 	if (!buf)
 		return -EINVAL;
 	while ((n = queue_now(conn, buf, len)) == 0) {
-		err = net_send_wait_room(conn);
+		err = net_send_wait(conn, NET_WANTS_ROOM);
 		if (err < 0)
 			return err;
 	}
@@ -219,7 +232,7 @@ static long send_vectors(struct net_conn *conn, const struct iovec *iov,
 	if (err < 0)
 		return err;
 	while ((done = queue_vectors(conn, iov, n, skip)) == 0) {
-		err = net_send_wait_room(conn);
+		err = net_send_wait(conn, NET_WANTS_ROOM);
 		if (err < 0)
 			return err;
 	}

@@ -42,12 +42,10 @@ static long queue_piece(struct net_conn *conn, struct net_extbuf *ext,
 		err = tcp_write(pcb, data, (u16_t)n, flags);
 	net_here()->extbufs.writing = NULL;
 	if (err == ERR_OK) {
-		net_conn_queue_output(conn);
+		net_send_queued_some(conn);
 		return (long)n;
 	}
-	if (err != ERR_MEM)
-		return -EPIPE;
-	return pcb->unacked || pcb->unsent ? 0 : -ENOMEM;
+	return err == ERR_MEM ? net_send_refused(conn) : -EPIPE;
 }
 
 /* Whole segments while there are any: the rest waits for room of its own. */
@@ -58,18 +56,6 @@ static size_t piece_of(const struct net_conn *conn, size_t left)
 	if (n >= left)
 		return left;
 	return n - n % conn->pcb.mss;
-}
-
-/* Less room than a segment's is no reason to wake: it is there all along. */
-static int wait_segment(struct net_conn *conn)
-{
-	int err;
-
-	conn->wants_segment = true;
-	err = net_send_wait_room(conn);
-	if (err != -EBADF) /* else it is gone */
-		conn->wants_segment = false;
-	return err;
 }
 
 static long queue_all(struct net_conn *conn, struct net_extbuf *ext,
@@ -87,8 +73,8 @@ static long queue_all(struct net_conn *conn, struct net_extbuf *ext,
 		if (queued < 0)
 			return queued;
 		done += (size_t)queued;
-		if (queued == 0)
-			err = wait_segment(conn);
+		if (queued == 0) /* less than a segment's is there all along */
+			err = net_send_wait(conn, NET_WANTS_SEGMENT);
 	}
 	return err < 0 ? err : (long)len;
 }

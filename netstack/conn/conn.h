@@ -105,8 +105,10 @@ static inline void net_conn_wake_reader(struct net_conn *conn)
 static inline void net_conn_wake_writer(struct net_conn *conn)
 {
 	net_wake(conn->writer);
-	if (__builtin_expect(conn->ext->pollers != NULL, 0))
+	if (__builtin_expect(conn->ext->pollers != NULL, 0)) {
+		conn->wants = NET_WANTS_NOTHING; /* who polls does not block */
 		net_poll_wake(conn->ext->pollers, NET_WRITABLE);
+	}
 }
 
 static inline void net_conn_wake_all(struct net_conn *conn)

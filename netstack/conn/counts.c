@@ -79,7 +79,7 @@ static enum net_phase phase_of(const struct net_conn *conn)
 	u32_t end;
 
 	if (!next)
-		return conn->wants_room ? NET_PHASE_SNDBUF : NET_PHASE_BUSY;
+		return conn->wants ? NET_PHASE_SNDBUF : NET_PHASE_BUSY;
 	end = lwip_ntohl(next->tcphdr->seqno) + next->len - pcb->lastack;
 	return end > pcb->snd_wnd && end <= pcb->cwnd ? NET_PHASE_RWND
 						      : NET_PHASE_BUSY;

@@ -50,10 +50,12 @@ void net_send_went_out(struct net_conn *conn)
 {
 	size_t room;
 
-	if (!conn->wants_room && !conn->ext->pollers)
+	if (!conn->wants && !conn->ext->pollers)
 		return;
+	if (conn->wants == NET_WANTS_MEMORY)
+		return; /* trying again each round would find none either */
 	room = net_send_room(conn);
-	if (room >= (conn->wants_segment ? conn->pcb.mss : 1u))
+	if (room >= (conn->wants == NET_WANTS_SEGMENT ? conn->pcb.mss : 1u))
 		net_wake(conn->writer);
 	if (room && conn->ext->pollers)
 		net_poll_wake(conn->ext->pollers, NET_WRITABLE);

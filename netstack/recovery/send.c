@@ -224,7 +224,7 @@ static void settle_output(struct net_conn *conn)
 		rec->cwnd_limited = rec->was_full = true;
 		rec->full_end = pcb->snd_nxt;
 	}
-	if (net_rate_of(conn) && !pcb->unsent && !conn->wants_room)
+	if (net_rate_of(conn) && !pcb->unsent && !conn->wants)
 		net_rate_app_limited(conn);
 }
 

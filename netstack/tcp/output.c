@@ -118,7 +118,7 @@ static void output(struct net_conn *conn)
 		return;
 	}
 	net_recovery_output(conn);
-	if (conn->pcb.unsent || conn->wants_room)
+	if (conn->pcb.unsent || conn->wants)
 		net_count_phase(conn);
 	if (conn->pcb.state != TIME_WAIT || !net_time_wait_check(conn))
 		net_timer_check(conn);

@@ -153,7 +153,7 @@ static void one(struct net_conn *conn)
 	FIELD(conn, gate);
 	FIELD(conn, orphaned);
 	FIELD(conn, in_output);
-	FIELD(conn, wants_room);
+	FIELD(conn, wants);
 	FIELD(conn, challenged);
 	FIELD(conn, ticking);
 	FIELD(conn, repairing);

@@ -59,7 +59,7 @@ struct script {
 	uint32_t base, acked; /* first byte, first not acknowledged */
 	const char *text;
 	size_t len;
-	bool open, fin_sent, fin_got;
+	bool open, fin_got;
 };
 
 static void take_segment(struct script *s, const struct segment *got_one)
@@ -105,7 +105,7 @@ static void say_again(struct script *s)
 	}
 	s->peer.snd = end;
 	peer_send(&s->peer, PEER_ACK | PEER_FIN, NULL, 0);
-	s->peer.snd = end + s->fin_got;
+	s->peer.snd = end + 1; /* else it is old once the FIN has come */
 	peer_send(&s->peer, PEER_ACK, NULL, 0);
 }
 

@@ -364,12 +364,12 @@ static void test_a_full_buffer_holds_up(void **state)
 	struct net_tcp_info i;
 
 	repair_connect(true, 3 * MSS);
-	ours->wants_room = true;
+	ours->wants = NET_WANTS_ROOM;
 	net_count_phase(ours);
 	run_ms(30);
 	i = info();
 	assert_in_range(i.sndbuf_limited, 28000, 33000);
-	ours->wants_room = false;
+	ours->wants = NET_WANTS_NOTHING;
 	net_count_phase(ours);
 	run_ms(30);
 	i = info();

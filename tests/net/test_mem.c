@@ -159,6 +159,65 @@ static void test_a_syn_that_finds_no_memory_harms_nobody(void **state)
 	net_listener_close(listener);
 }
 
+#define ROUNDS 50u
+
+static struct net_conn *served;
+static bool polls;
+
+/* Sends twice; between the two memory runs out. */
+static void send_twice(struct net_conn *conn, void *arg)
+{
+	struct net_poll_item item = {.conn = conn, .events = NET_WRITABLE};
+
+	served = conn;
+	net_send(conn, "first", 5);
+	coro_yield();
+	net_mem_fail_after(1);
+	if (polls) {
+		net_set_write_deadline(conn, 0);
+		result = net_send(conn, "again", 5);
+		net_set_write_deadline(conn, CORO_FOREVER);
+		assert_int_equal(net_poll(&item, 1, CORO_FOREVER), 1);
+	}
+	result = net_send(conn, "again", 5);
+	net_recv(conn, got, sizeof(got));
+}
+
+/* A writer that finds no memory tries again when an ACK may have freed some. */
+static void refuse_the_second(bool polled)
+{
+	struct peer peer = {.port = 1000, .stack_port = 7, .wnd = 1000};
+
+	polls = polled;
+	result = 0;
+	assert_int_equal(net_listen(stack, &net_addr_any(7), 8, &listener), 0);
+	serve(send_twice);
+	peer_connect(&peer, 1000, 7, 99);
+	expect(NULL, PEER_PSH | PEER_ACK, peer.rcv, peer.snd, 5);
+	for (unsigned i = 0; i < ROUNDS; i++) {
+		net_mem_fail_after(1);
+		run_rounds(1);
+	}
+	assert_in_range(stack->stats.no_memory, 1, 2);
+	assert_in_range(-result, 0, 200); /* none of it is queued */
+	net_mem_fail_after(0);
+	peer.rcv += 5;
+	peer_send(&peer, PEER_ACK, NULL, 0);
+	expect(NULL, PEER_PSH | PEER_ACK, peer.rcv, peer.snd, 5);
+	assert_int_equal(result, 5);
+	net_listener_close(listener);
+}
+
+static void test_who_is_refused_memory_waits_for_an_ack(void **state)
+{
+	refuse_the_second(false);
+}
+
+static void test_a_poll_for_room_waits_for_it_too(void **state)
+{
+	refuse_the_second(true);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -169,6 +228,8 @@ int main(void)
 		T(test_a_reference_leads_back),
 		T(test_the_nth_allocation_fails),
 		T(test_a_syn_that_finds_no_memory_harms_nobody),
+		T(test_who_is_refused_memory_waits_for_an_ack),
+		T(test_a_poll_for_room_waits_for_it_too),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
