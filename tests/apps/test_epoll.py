@@ -454,9 +454,11 @@ class Load(unittest.TestCase):
             with Server() as server:
                 with subprocess.Popen(
                         command(server.port, "--json", "--rate", "1000", "--conns",
-                                "10", "--seconds", "2"),
-                        stdout=subprocess.PIPE, text=True) as process:
-                    time.sleep(0.7)
+                                "10", "--seconds", "2", "--interval", "0.2"),
+                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+                    # A stop before it sends would be shorter for its first requests.
+                    while "(opening)" in process.stderr.readline():
+                        pass
                     server.signal(signal.SIGSTOP)
                     time.sleep(0.3)
                     server.signal(signal.SIGCONT)
