@@ -1,29 +1,27 @@
 /*
  * uring-echo: a TCP echo server on io_uring, the second twin of coronet-echo.
  *
- * Written to win: each thread has a listener (SO_REUSEPORT) and a ring of its
- * own that defers completions until the thread asks for them. One multishot
- * accept serves the listener and one multishot receive each connection, out of
- * a pool of buffers that they share. What was received is sent from where it
- * lies, and the buffer returns to the pool when the send has completed. One
- * io_uring_enter(2) submits all that a batch of completions led to, and waits
- * for the next.
+ * Each thread has a listener (SO_REUSEPORT), a ring that defers completions
+ * until the thread asks for them, and a pool of buffers. One multishot accept
+ * serves the listener and one multishot receive each connection. Data is sent
+ * from the buffers that it was received into. One io_uring_enter(2) submits all
+ * requests that a batch of completions led to, and waits for the next batch.
  *
- * A connection has one send in flight, which keeps its bytes in order; it takes
- * all buffers that wait. A send from the pool does not wait for the peer
- * (MSG_DONTWAIT), so that slow peers cannot keep the pool from the others: what
- * a socket does not take is copied, and the connection is not received from
- * until that has gone. Nor is one received from that has many buffers waiting,
- * which would leave none to the others. So a peer that never reads costs the
- * QUEUE and what its receive brought before it was stopped (some 32 buffers on
- * recent kernels, the pool at worst), and nothing more.
+ * A connection has one send in flight, which keeps its bytes in order. A send
+ * from the pool never waits for the peer (MSG_DONTWAIT), so slow peers cannot
+ * keep the pool from the others: what the socket does not take is copied, and
+ * the receive is cancelled until the copy has gone. It is also cancelled while
+ * more than QUEUE buffers wait. So a peer that never reads costs the QUEUE and
+ * what its receive brings before it ends: 32 buffers since Linux 6.10, before
+ * that the pool at worst. A receive that finds the pool empty is armed again at
+ * once, as the sends that hold the buffers end while they are submitted.
  *
- * There is no zero-copy send. The kernel copies such data after all where it
- * stays on the machine, on loopback and a TAP alike, and pins pages and posts a
- * second completion besides.
+ * There is no zero-copy send: on loopback and on a TAP the kernel copies such
+ * data anyway, and posts a second completion.
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <liburing.h>
 #include <linux/sockios.h>
 #include <poll.h>
 #include <stdbool.h>
@@ -31,301 +29,130 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/queue.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "apps/common/sys.h"
 #include "apps/echo/kernel_echo.h"
-#include "apps/echo/uring_queue.h"
-#include "apps/echo/uring_ring.h"
 
-#define BATCH	256 /* completions between two submissions */
-#define IOVECS	32  /* buffers of one send */
-#define QUEUE	64  /* of a connection; more stop its receive */
-#define GATHERS 256 /* sends of several buffers in one submission */
+/* Tests build with a small ring and pool, and with the flags for Linux 6.0. */
+#ifndef URING_BUFS
+#define URING_SQ_ENTRIES 1024
+#define URING_CQ_ENTRIES 8192
+#define URING_BUFS	 1024 /* a power of two */
+#define URING_BUF_SIZE	 16384
+#endif
+#ifndef URING_IOVS
+#define URING_IOVS 32 /* buffers of one send */
+#endif
+#ifndef URING_TASKRUN
+#define URING_TASKRUN IORING_SETUP_DEFER_TASKRUN
+#endif
 
-/* What a completion's user_data says, beside the connection it points to. */
-enum op { OP_NONE, OP_ACCEPT, OP_DRAIN, OP_RECEIVE, OP_STOP, OP_SEND };
-#define OP_BITS UINT64_C(7) /* an allocation's lowest bits are free */
+/* The low bits of user_data; the others point to the connection. */
+enum op { OP_NONE, OP_ACCEPT, OP_DRAIN, OP_RECEIVE, OP_SEND };
+#define OP_BITS UINT64_C(7)
+
+#define QUEUE 64 /* buffers of a connection; more stop its receive */
 
 struct conn {
 	int fd;
-	bool receiving;	    /* a multishot receive is armed */
-	bool stop;	    /* it has been told to end */
-	bool stopping;	    /* that request has not completed */
-	bool sending;	    /* a send has not completed */
-	bool ended;	    /* the peer's end has come */
-	bool broken;	    /* to be freed as soon as no request is left */
-	bool cut;	    /* broken: the socket has been shut down */
-	bool shut;	    /* draining: our end has been sent */
-	uint32_t in_flight; /* of the queue's buffers, in the current send */
-	struct uring_queue queue;
-	struct conns *list; /* that it waits in, or NULL */
-	TAILQ_ENTRY(conn) all, waiting;
+	bool receiving; /* a receive is armed */
+	bool sending;
+	bool ended; /* nothing more will be received */
+	bool shut;  /* nothing more can be sent: data is discarded */
+	uint16_t first, last;
+	uint32_t n_bufs, n_in_flight; /* in the pool; of these, being sent */
+	char *kept;		      /* owned copy; n_bufs is 0 then */
+	uint32_t kept_from, kept_to, kept_size;
+	LIST_ENTRY(conn) link;
 };
 
-TAILQ_HEAD(conns, conn);
-
-struct gather {
-	struct msghdr msg;
-	struct iovec iov[IOVECS];
-};
-
+/* In pages of its own, populated: their first use causes no page faults. */
 struct worker {
-	struct uring_ring ring;
-	int listener; /* owned; -1 when draining has closed it */
+	struct io_uring_buf ring[URING_BUFS]; /* a struct io_uring_buf_ring */
+	char pool[URING_BUFS][URING_BUF_SIZE];
+	uint32_t len[URING_BUFS];  /* of a buffer's data */
+	uint16_t next[URING_BUFS]; /* buffer of the same connection */
+	struct {
+		struct msghdr msg;
+		struct iovec iovs[URING_IOVS];
+	} gathers[URING_BUFS]; /* by a send's first buffer */
+	struct io_uring uring;
+	LIST_HEAD(, conn) conns;
+	int listener; /* owned; -1 when no accept is left */
 	int drain_event;
-	bool accepting; /* a multishot accept is armed */
-	bool draining;
-	int64_t retry_ns;     /* out of files: accept is armed again then */
-	int64_t drain_end_ns; /* when draining */
-	struct conns conns;
-	struct conns starved; /* to be armed when there are buffers */
-	struct conns settled; /* draining: perhaps everything is echoed */
-	uint32_t n_gathers;   /* in what has not been submitted */
-	struct gather gathers[GATHERS];
+	bool draining, drained;
 };
 
-static void conn_go_on(struct worker *worker, struct conn *conn);
-
-__attribute__((noreturn)) static void die(const char *what, int err)
+static int make_uring(struct io_uring *uring)
 {
+	/* Linux 6.0, the first with multishot receive, cannot defer. */
+	const unsigned int ways[] = {URING_TASKRUN, IORING_SETUP_COOP_TASKRUN};
+	int err = -EINVAL;
+
+	for (int i = 0; i < 2 && err == -EINVAL; i++) {
+		struct io_uring_params params = {
+			.flags = IORING_SETUP_SINGLE_ISSUER | ways[i] |
+				 IORING_SETUP_SUBMIT_ALL | IORING_SETUP_CQSIZE,
+			.cq_entries = URING_CQ_ENTRIES,
+		};
+		err = io_uring_queue_init_params(URING_SQ_ENTRIES, uring,
+						 &params);
+	}
+	return err;
+}
+
+static void check_fatal(const char *what, int err)
+{
+	if (err >= 0 || err == -EINTR || err == -EAGAIN || err == -EBUSY)
+		return;
 	fprintf(stderr, "uring-echo: %s: %s\n", what, strerror(-err));
 	_exit(1);
 }
 
-/* What was submitted has been read: its sends' descriptions are free again. */
-static void after_submit(struct worker *worker, int err)
+static void submit(struct worker *worker, unsigned int n_wait)
 {
-	if (err < 0 && err != -EINTR && err != -ETIME && err != -EAGAIN &&
-	    err != -EBUSY)
-		die("io_uring_enter", err);
-	if (io_uring_sq_ready(&worker->ring.uring) == 0)
-		worker->n_gathers = 0;
+	check_fatal("io_uring_enter",
+		    io_uring_submit_and_wait(&worker->uring, n_wait));
 }
 
-/* An entry to fill in; NULL if the kernel takes none now, for want of memory.
- */
-static struct io_uring_sqe *new_entry(struct worker *worker)
+/* An entry for one of io_uring_prep_*(), which leave user_data alone. */
+static struct io_uring_sqe *new_entry(struct worker *worker, struct conn *conn,
+				      enum op op)
 {
-	struct io_uring_sqe *sqe = io_uring_get_sqe(&worker->ring.uring);
+	struct io_uring_sqe *sqe;
 
-	if (sqe)
-		return sqe;
-	after_submit(worker, io_uring_submit(&worker->ring.uring));
-	return io_uring_get_sqe(&worker->ring.uring);
-}
-
-/* After io_uring_prep_*(), which clears it. */
-static void set_op(struct io_uring_sqe *sqe, void *conn, enum op op)
-{
+	/* A submission makes room, unless the kernel is out of memory. */
+	while (!(sqe = io_uring_get_sqe(&worker->uring)))
+		submit(worker, 0);
 	io_uring_sqe_set_data64(sqe, (uintptr_t)conn | op);
+	return sqe;
 }
 
-/* Puts a connection into one of the lists, or with NULL into none. */
-static void conn_wait(struct conn *conn, struct conns *list)
+static void start_timer(struct worker *worker, enum op op,
+			const struct __kernel_timespec *after)
 {
-	if (conn->list == list)
-		return;
-	if (conn->list)
-		TAILQ_REMOVE(conn->list, conn, waiting);
-	conn->list = list;
-	if (list)
-		TAILQ_INSERT_TAIL(list, conn, waiting);
+	io_uring_prep_timeout(new_entry(worker, NULL, op), (void *)after, 0, 0);
 }
 
-/* No request of the connection is left. */
-static void conn_free(struct worker *worker, struct conn *conn)
+static void buf_return(struct worker *worker, uint16_t id)
 {
-	struct io_uring_sqe *sqe = new_entry(worker);
+	struct io_uring_buf_ring *ring = (void *)worker->ring;
 
-	uring_queue_clear(&conn->queue, &worker->ring);
-	conn_wait(conn, NULL);
-	TAILQ_REMOVE(&worker->conns, conn, all);
-	if (sqe) {
-		io_uring_prep_close(sqe, conn->fd);
-		io_uring_sqe_set_flags(sqe, IOSQE_CQE_SKIP_SUCCESS);
-		set_op(sqe, NULL, OP_NONE);
-	} else {
-		close(conn->fd);
-	}
-	free(conn);
-}
-
-/* Ends a broken connection as soon as its requests have. */
-static void conn_drop(struct worker *worker, struct conn *conn)
-{
-	if (!conn->sending)
-		uring_queue_clear(&conn->queue, &worker->ring);
-	if (!conn->receiving && !conn->sending && !conn->stopping) {
-		conn_free(worker, conn);
-		return;
-	}
-	conn_wait(conn, NULL);
-	if (!conn->cut)
-		shutdown(conn->fd, SHUT_RDWR);
-	conn->cut = true;
+	io_uring_buf_ring_add(ring, worker->pool[id], URING_BUF_SIZE, id,
+			      URING_BUFS - 1, 0);
+	io_uring_buf_ring_advance(ring, 1);
 }
 
 static void conn_receive(struct worker *worker, struct conn *conn)
 {
-	struct io_uring_sqe *sqe = new_entry(worker);
+	struct io_uring_sqe *sqe = new_entry(worker, conn, OP_RECEIVE);
 
-	if (!sqe) {
-		conn_wait(conn, &worker->starved);
-		return;
-	}
 	io_uring_prep_recv_multishot(sqe, conn->fd, NULL, 0, 0);
-	io_uring_sqe_set_flags(sqe, IOSQE_BUFFER_SELECT);
-	sqe->buf_group = 0;
-	set_op(sqe, conn, OP_RECEIVE);
+	sqe->flags = IOSQE_BUFFER_SELECT;
 	conn->receiving = true;
-	conn->stop = false;
-}
-
-/* Until what waits to be sent has gone nothing more is received. */
-static void conn_stop(struct worker *worker, struct conn *conn)
-{
-	struct io_uring_sqe *sqe = new_entry(worker);
-
-	if (!sqe) {
-		conn->broken = true;
-		return;
-	}
-	io_uring_prep_cancel64(sqe, (uintptr_t)conn | OP_RECEIVE, 0);
-	set_op(sqe, conn, OP_STOP);
-	conn->stop = true;
-	conn->stopping = true;
-}
-
-/* Fills in a send of several buffers of the pool. */
-static void prepare_gather(struct worker *worker, struct conn *conn,
-			   struct io_uring_sqe *sqe)
-{
-	struct gather *gather = &worker->gathers[worker->n_gathers++];
-	uint16_t id = conn->queue.first;
-	uint32_t n;
-
-	for (n = 0; n < IOVECS && n < conn->queue.n_bufs; n++) {
-		gather->iov[n].iov_base = uring_buf(&worker->ring, id);
-		gather->iov[n].iov_len = worker->ring.buf_len[id];
-		id = worker->ring.next_buf[id];
-	}
-	gather->msg = (struct msghdr){.msg_iov = gather->iov, .msg_iovlen = n};
-	conn->in_flight = n;
-	io_uring_prep_sendmsg(sqe, conn->fd, &gather->msg,
-			      MSG_NOSIGNAL | MSG_DONTWAIT);
-}
-
-/* Sends what is kept, or else what lies in the pool. */
-static void conn_send(struct worker *worker, struct conn *conn)
-{
-	struct io_uring_sqe *sqe = new_entry(worker);
-	struct uring_piece *piece = conn->queue.kept;
-
-	if (!sqe) {
-		conn->broken = true;
-		conn_drop(worker, conn);
-		return;
-	}
-	if (piece) {
-		conn->in_flight = 0;
-		io_uring_prep_send(sqe, conn->fd, piece->data + piece->from,
-				   piece->to - piece->from,
-				   MSG_NOSIGNAL | MSG_WAITALL);
-	} else if (conn->queue.n_bufs > 1 && worker->n_gathers < GATHERS) {
-		prepare_gather(worker, conn, sqe);
-	} else {
-		conn->in_flight = 1;
-		io_uring_prep_send(sqe, conn->fd,
-				   uring_buf(&worker->ring, conn->queue.first),
-				   worker->ring.buf_len[conn->queue.first],
-				   MSG_NOSIGNAL | MSG_DONTWAIT);
-	}
-	set_op(sqe, conn, OP_SEND);
-	conn->sending = true;
-}
-
-/* Decides what a connection does next; frees it when it is over. */
-static void conn_go_on(struct worker *worker, struct conn *conn)
-{
-	if (!conn->broken && conn->receiving && !conn->stop &&
-	    (conn->queue.kept || conn->queue.n_bufs > QUEUE))
-		conn_stop(worker, conn);
-	if (conn->broken) {
-		conn_drop(worker, conn);
-		return;
-	}
-	if (conn->sending)
-		return;
-	if (!uring_queue_empty(&conn->queue)) {
-		conn_send(worker, conn);
-		return;
-	}
-	if (conn->ended) {
-		if (!conn->stopping)
-			conn_free(worker, conn);
-		return;
-	}
-	if (!conn->receiving && conn->list != &worker->starved)
-		conn_receive(worker, conn);
-	if (worker->draining && !conn->shut && conn->list != &worker->starved)
-		conn_wait(conn, &worker->settled);
-}
-
-/* Takes a buffer that the kernel has filled with len bytes. */
-static void conn_take(struct worker *worker, struct conn *conn, uint16_t id,
-		      int len)
-{
-	worker->ring.lent++;
-	/* After our own end nothing can be sent: it is let go. */
-	if (len <= 0 || conn->shut || conn->broken)
-		uring_buf_return(&worker->ring, id);
-	else if (uring_queue_push(&conn->queue, &worker->ring, id,
-				  (uint32_t)len))
-		conn->broken = true;
-}
-
-static void on_receive(struct worker *worker, struct conn *conn,
-		       const struct io_uring_cqe *cqe)
-{
-	if (!(cqe->flags & IORING_CQE_F_MORE))
-		conn->receiving = false;
-	if (cqe->flags & IORING_CQE_F_BUFFER)
-		conn_take(worker, conn, cqe->flags >> IORING_CQE_BUFFER_SHIFT,
-			  cqe->res);
-	if (cqe->res == 0)
-		conn->ended = true;
-	else if (cqe->res == -ENOBUFS)
-		conn_wait(conn, &worker->starved);
-	else if (cqe->res < 0 && cqe->res != -ECANCELED && cqe->res != -EINTR)
-		conn->broken = true;
-	conn_go_on(worker, conn);
-}
-
-static void on_send(struct worker *worker, struct conn *conn, int res)
-{
-	conn->sending = false;
-	if (res == -EAGAIN || res == -EINTR)
-		res = 0;
-	if (res < 0)
-		conn->broken = true;
-	else if (!conn->in_flight)
-		uring_queue_kept_sent(&conn->queue, (uint32_t)res);
-	else if (uring_queue_sent(&conn->queue, &worker->ring, conn->in_flight,
-				  (uint32_t)res))
-		conn->broken = true;
-	conn_go_on(worker, conn);
-}
-
-static void on_stop(struct worker *worker, struct conn *conn, int res)
-{
-	conn->stopping = false;
-	/* The kernel did not find it: if it has not ended, once more. */
-	if (res < 0)
-		conn->stop = false;
-	conn_go_on(worker, conn);
 }
 
 /* Owns fd from here on. */
@@ -338,85 +165,198 @@ static void conn_new(struct worker *worker, int fd)
 		return;
 	}
 	conn->fd = fd;
-	uring_queue_init(&conn->queue);
-	TAILQ_INSERT_TAIL(&worker->conns, conn, all);
+	LIST_INSERT_HEAD(&worker->conns, conn, link);
+	conn_receive(worker, conn);
+}
+
+static void conn_free(struct conn *conn)
+{
+	LIST_REMOVE(conn, link);
+	close(conn->fd);
+	free(conn->kept);
+	free(conn);
+}
+
+/* Makes all requests end. The copy, if any, is not being sent. */
+static void conn_break(struct conn *conn)
+{
+	conn->shut = conn->ended = true;
+	shutdown(conn->fd, SHUT_RDWR);
+	free(conn->kept);
+	conn->kept = NULL;
+}
+
+static void conn_keep(struct conn *conn, const char *data, uint32_t len)
+{
+	char *kept = conn->kept;
+
+	if (conn->kept_to + len > conn->kept_size) {
+		/* All buffers that wait follow, and some are to come. */
+		conn->kept_size = 2 * (conn->kept_to + len +
+				       conn->n_bufs * URING_BUF_SIZE);
+		kept = realloc(conn->kept, conn->kept_size);
+		if (!kept) {
+			conn_break(conn);
+			return;
+		}
+	}
+	memcpy(kept + conn->kept_to, data, len);
+	conn->kept = kept;
+	conn->kept_to += len;
+}
+
+/* Returns n buffers, of which `sent` bytes have gone; the rest is kept. */
+static void conn_return(struct worker *worker, struct conn *conn, uint32_t n,
+			uint32_t sent)
+{
+	uint32_t len, part;
+	uint16_t id;
+
+	for (; n > 0; n--, sent -= part) {
+		conn->n_bufs--;
+		id = conn->first;
+		conn->first = worker->next[id];
+		len = worker->len[id];
+		part = sent < len ? sent : len;
+		if (part < len && !conn->shut)
+			conn_keep(conn, worker->pool[id] + part, len - part);
+		buf_return(worker, id);
+	}
+}
+
+static void prep_gather(struct worker *worker, struct conn *conn,
+			struct io_uring_sqe *sqe)
+{
+	struct msghdr *msg = &worker->gathers[conn->first].msg;
+	struct iovec *iovs = worker->gathers[conn->first].iovs;
+	uint16_t id = conn->first;
+	uint32_t n;
+
+	for (n = 0; n < URING_IOVS && n < conn->n_bufs; n++) {
+		iovs[n] = (struct iovec){worker->pool[id], worker->len[id]};
+		id = worker->next[id];
+	}
+	*msg = (struct msghdr){.msg_iov = iovs, .msg_iovlen = n};
+	conn->n_in_flight = n;
+	io_uring_prep_sendmsg(sqe, conn->fd, msg, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+static void conn_send(struct worker *worker, struct conn *conn)
+{
+	struct io_uring_sqe *sqe = new_entry(worker, conn, OP_SEND);
+
+	conn->sending = true;
+	conn->n_in_flight = conn->n_bufs;
+	if (conn->n_bufs > 1)
+		prep_gather(worker, conn, sqe);
+	else if (conn->n_bufs == 1)
+		io_uring_prep_send(sqe, conn->fd, worker->pool[conn->first],
+				   worker->len[conn->first],
+				   MSG_NOSIGNAL | MSG_DONTWAIT);
+	else
+		io_uring_prep_send(sqe, conn->fd, conn->kept + conn->kept_from,
+				   conn->kept_to - conn->kept_from,
+				   MSG_NOSIGNAL | MSG_WAITALL);
+}
+
+/* Decides what a connection does next; frees it when it is over. */
+static void conn_go_on(struct worker *worker, struct conn *conn)
+{
+	/* After each completion, as a receive that is running may be missed. */
+	if (conn->receiving && (conn->kept || conn->n_bufs > QUEUE))
+		io_uring_prep_cancel64(new_entry(worker, NULL, OP_NONE),
+				       (uintptr_t)conn | OP_RECEIVE, 0);
+	if (conn->sending)
+		return;
+	/* Data must not overtake a copy, and is lost after our end. */
+	if (conn->kept || conn->shut)
+		conn_return(worker, conn, conn->n_bufs, 0);
+	if (conn->n_bufs || (conn->kept && !conn->receiving))
+		conn_send(worker, conn);
+	else if (conn->ended && !conn->receiving)
+		conn_free(conn);
+	else if (!conn->receiving)
+		conn_receive(worker, conn);
+}
+
+static void on_receive(struct worker *worker, struct conn *conn,
+		       const struct io_uring_cqe *cqe)
+{
+	uint16_t id = (uint16_t)(cqe->flags >> IORING_CQE_BUFFER_SHIFT);
+
+	conn->receiving = cqe->flags & IORING_CQE_F_MORE;
+	if (cqe->flags & IORING_CQE_F_BUFFER) {
+		worker->len[id] = cqe->res > 0 ? (uint32_t)cqe->res : 0;
+		if (conn->n_bufs++ == 0)
+			conn->first = id;
+		else
+			worker->next[conn->last] = id;
+		conn->last = id;
+	}
+	if (cqe->res <= 0 && cqe->res != -ECANCELED && cqe->res != -ENOBUFS)
+		conn->ended = true;
 	conn_go_on(worker, conn);
 }
 
-static void accept_later(struct worker *worker)
+static void on_send(struct worker *worker, struct conn *conn, int res)
 {
-	worker->retry_ns =
-		sys_now_ns() + KERNEL_ECHO_NO_FILES_MS * INT64_C(1000000);
+	uint32_t sent = res > 0 ? (uint32_t)res : 0;
+
+	conn->sending = false;
+	if (res < 0 && res != -EAGAIN && res != -EINTR)
+		conn_break(conn);
+	if (conn->kept && (conn->kept_from += sent) == conn->kept_to) {
+		free(conn->kept);
+		conn->kept = NULL;
+		conn->kept_from = conn->kept_to = conn->kept_size = 0;
+	}
+	conn_return(worker, conn, conn->n_in_flight, sent);
+	conn_go_on(worker, conn);
 }
 
 static void start_accepting(struct worker *worker)
 {
-	struct io_uring_sqe *sqe = new_entry(worker);
-
-	worker->retry_ns = 0;
-	if (!sqe) {
-		accept_later(worker);
-		return;
-	}
-	io_uring_prep_multishot_accept(sqe, worker->listener, NULL, NULL,
+	io_uring_prep_multishot_accept(new_entry(worker, NULL, OP_ACCEPT),
+				       worker->listener, NULL, NULL,
 				       SOCK_CLOEXEC);
-	set_op(sqe, NULL, OP_ACCEPT);
-	worker->accepting = true;
-}
-
-/* Draining: what the kernel has already accepted for us is served as well. */
-static void close_listener(struct worker *worker)
-{
-	int fd;
-
-	fcntl(worker->listener, F_SETFL, O_NONBLOCK);
-	/* Bounded by the backlog, and by the files. */
-	while ((fd = accept4(worker->listener, NULL, NULL, SOCK_CLOEXEC)) >=
-		       0 ||
-	       errno == ECONNABORTED || errno == EINTR)
-		if (fd >= 0)
-			conn_new(worker, fd);
-	close(worker->listener);
-	worker->listener = -1;
 }
 
 static void on_accept(struct worker *worker, const struct io_uring_cqe *cqe)
 {
+	static const struct __kernel_timespec pause = {
+		.tv_nsec = KERNEL_ECHO_NO_FILES_MS * 1000000};
+
 	if (cqe->res >= 0)
 		conn_new(worker, cqe->res);
 	if (cqe->flags & IORING_CQE_F_MORE)
 		return;
-	worker->accepting = false;
-	if (worker->draining)
-		close_listener(worker);
-	else if (cqe->res >= 0 || cqe->res == -ECONNABORTED ||
-		 cqe->res == -EINTR)
+	if (worker->draining) {
+		close(worker->listener);
+		worker->listener = -1;
+	} else if (cqe->res >= 0 || cqe->res == -ETIME) {
 		start_accepting(worker);
-	else /* without files, for one, it would fail for ever: a pause */
-		accept_later(worker);
+	} else { /* without files, for one, it would fail again at once */
+		start_timer(worker, OP_ACCEPT, &pause);
+	}
 }
 
-/* The drain event stays readable, so this happens once. */
-static void start_draining(struct worker *worker)
+/* Comes twice: for the event, and when the time to drain is over. */
+static void on_drain(struct worker *worker)
 {
-	struct io_uring_sqe *sqe;
-	struct conn *conn;
+	static const struct __kernel_timespec limit = {
+		.tv_sec = KERNEL_ECHO_DRAIN_MS / 1000};
+	int fd;
 
-	worker->draining = true;
-	worker->drain_end_ns =
-		sys_now_ns() + KERNEL_ECHO_DRAIN_MS * INT64_C(1000000);
-	TAILQ_FOREACH(conn, &worker->conns, all)
-	if (!conn->list)
-		conn_wait(conn, &worker->settled);
-	if (!worker->accepting) {
-		close_listener(worker);
+	worker->drained = worker->draining;
+	if (worker->drained)
 		return;
-	}
-	sqe = new_entry(worker);
-	if (!sqe)
-		die("io_uring_submit", -ENOMEM);
-	io_uring_prep_cancel64(sqe, OP_ACCEPT, 0);
-	set_op(sqe, NULL, OP_NONE);
+	worker->draining = true;
+	start_timer(worker, OP_DRAIN, &limit);
+	/* Those the kernel has accepted are served: a backlog at most. */
+	fcntl(worker->listener, F_SETFL, O_NONBLOCK);
+	while ((fd = accept4(worker->listener, NULL, NULL, SOCK_CLOEXEC)) >= 0)
+		conn_new(worker, fd);
+	shutdown(worker->listener, SHUT_RDWR); /* ends the accept */
 }
 
 static void complete(struct worker *worker, const struct io_uring_cqe *cqe)
@@ -430,13 +370,10 @@ static void complete(struct worker *worker, const struct io_uring_cqe *cqe)
 		on_accept(worker, cqe);
 		break;
 	case OP_DRAIN:
-		start_draining(worker);
+		on_drain(worker);
 		break;
 	case OP_RECEIVE:
 		on_receive(worker, conn, cqe);
-		break;
-	case OP_STOP:
-		on_stop(worker, conn, cqe->res);
 		break;
 	case OP_SEND:
 		on_send(worker, conn, cqe->res);
@@ -444,177 +381,119 @@ static void complete(struct worker *worker, const struct io_uring_cqe *cqe)
 	}
 }
 
-/* Whether completions wait, which may bring what a look at a socket misses. */
-static bool completions_wait(struct worker *worker)
-{
-	return io_uring_cq_ready(&worker->ring.uring) > 0 ||
-	       io_uring_cq_has_overflow(&worker->ring.uring);
-}
-
 /* Draining: sends our end where everything that has arrived was echoed. */
-static void settle(struct worker *worker)
+static void shut_idle(struct worker *worker)
 {
 	struct conn *conn;
 	int unread;
 
-	if (worker->listener >= 0)
-		return;
-	while ((conn = TAILQ_FIRST(&worker->settled))) {
-		if (conn->sending || !uring_queue_empty(&conn->queue) ||
-		    conn->broken || ioctl(conn->fd, SIOCINQ, &unread) ||
-		    unread > 0) {
-			/* It comes back when that has been dealt with. */
-			conn_wait(conn, NULL);
+	LIST_FOREACH(conn, &worker->conns, link)
+	{
+		if (conn->shut || conn->sending || conn->kept ||
+		    ioctl(conn->fd, SIOCINQ, &unread) || unread > 0)
 			continue;
-		}
-		if (completions_wait(worker))
+		/* The bytes may have been read and wait in a completion. */
+		if (io_uring_cq_ready(&worker->uring) > 0 ||
+		    io_uring_cq_has_overflow(&worker->uring))
 			return;
-		conn_wait(conn, NULL);
 		conn->shut = true;
 		shutdown(conn->fd, SHUT_WR);
 	}
 }
 
-/* Arms receives that found no buffer, no more than there are buffers now. */
-static void feed_starved(struct worker *worker)
-{
-	uint32_t n = URING_BUFS - worker->ring.lent;
-	struct conn *conn;
-
-	for (; n > 0 && (conn = TAILQ_FIRST(&worker->starved)); n--) {
-		conn_wait(conn, NULL);
-		conn_go_on(worker, conn);
-	}
-}
-
-/*
- * Submits, and waits for a completion or for a time to come. It does not wait
- * while there are both buffers and receives without one: those armed last may
- * have nothing to receive, and so bring no completion, after which the next
- * would be armed.
- */
-static void submit_and_wait(struct worker *worker)
-{
-	struct io_uring *uring = &worker->ring.uring;
-	struct __kernel_timespec ts;
-	struct io_uring_cqe *cqe;
-	int64_t until_ns =
-		worker->draining ? worker->drain_end_ns : worker->retry_ns;
-	int64_t left_ns;
-
-	if (!TAILQ_EMPTY(&worker->starved) && worker->ring.lent < URING_BUFS) {
-		after_submit(worker, io_uring_submit(uring));
-		return;
-	}
-	if (until_ns == 0) {
-		after_submit(worker, io_uring_submit_and_wait(uring, 1));
-		return;
-	}
-	left_ns = until_ns - sys_now_ns();
-	if (left_ns < 0)
-		left_ns = 0;
-	ts = (struct __kernel_timespec){.tv_sec = left_ns / 1000000000,
-					.tv_nsec = left_ns % 1000000000};
-	after_submit(worker, io_uring_submit_and_wait_timeout(uring, &cqe, 1,
-							      &ts, NULL));
-}
-
-static void take_completions(struct worker *worker)
-{
-	struct io_uring_cqe *cqes[BATCH];
-	unsigned int n, i;
-
-	n = io_uring_peek_batch_cqe(&worker->ring.uring, cqes, BATCH);
-	for (i = 0; i < n; i++)
-		complete(worker, cqes[i]);
-	io_uring_cq_advance(&worker->ring.uring, n);
-	uring_bufs_flush(&worker->ring);
-	feed_starved(worker);
-	if (worker->draining)
-		settle(worker);
-}
-
 static void begin(struct worker *worker)
 {
-	struct io_uring_sqe *sqe;
-	int err = uring_ring_begin(&worker->ring);
+	struct io_uring_buf_reg reg = {
+		.ring_addr = (uintptr_t)worker->ring,
+		.ring_entries = URING_BUFS,
+	};
 
-	if (err)
-		die("cannot make a ring", err);
+	check_fatal("io_uring_setup", make_uring(&worker->uring));
+	check_fatal("io_uring_register",
+		    io_uring_register_buf_ring(&worker->uring, &reg, 0));
+	/* Saves each io_uring_enter(2) a look into the file table. */
+	check_fatal("io_uring_register",
+		    io_uring_register_ring_fd(&worker->uring));
+	for (uint32_t id = 0; id < URING_BUFS; id++)
+		buf_return(worker, (uint16_t)id);
 	start_accepting(worker);
-	sqe = new_entry(worker);
-	if (!sqe)
-		die("io_uring_submit", -ENOMEM);
-	io_uring_prep_poll_add(sqe, worker->drain_event, POLLIN);
-	set_op(sqe, NULL, OP_DRAIN);
+	io_uring_prep_poll_add(new_entry(worker, NULL, OP_DRAIN),
+			       worker->drain_event, POLLIN);
 }
 
 static void serve(void *arg)
 {
 	struct worker *worker = arg;
-	int64_t now_ns;
+	struct io_uring_cqe *cqe;
+	unsigned int head, n;
 
 	begin(worker);
-	while (!worker->draining || worker->listener >= 0 ||
-	       !TAILQ_EMPTY(&worker->conns)) {
-		submit_and_wait(worker);
-		take_completions(worker);
-		if (!worker->draining && !worker->retry_ns)
-			continue;
-		now_ns = sys_now_ns();
-		if (worker->draining && now_ns >= worker->drain_end_ns)
-			break;
-		if (worker->retry_ns && !worker->draining &&
-		    now_ns >= worker->retry_ns)
-			start_accepting(worker);
+	while (!worker->drained &&
+	       (worker->listener >= 0 || !LIST_EMPTY(&worker->conns))) {
+		submit(worker, 1);
+		n = 0;
+		io_uring_for_each_cqe(&worker->uring, head, cqe)
+		{
+			complete(worker, cqe);
+			n++;
+		}
+		io_uring_cq_advance(&worker->uring, n);
+		if (worker->draining)
+			shut_idle(worker);
 	}
-	uring_ring_end(&worker->ring);
+	io_uring_queue_exit(&worker->uring);
 }
 
 static void worker_close(void *arg)
 {
 	struct worker *worker = arg;
-	struct conn *conn;
 
-	while ((conn = TAILQ_FIRST(&worker->conns))) {
-		TAILQ_REMOVE(&worker->conns, conn, all);
-		uring_queue_clear(&conn->queue, &worker->ring);
-		close(conn->fd);
-		free(conn);
-	}
+	while (!LIST_EMPTY(&worker->conns))
+		conn_free(LIST_FIRST(&worker->conns));
 	if (worker->listener >= 0)
 		close(worker->listener);
-	uring_pool_close(&worker->ring);
-	free(worker);
+	munmap(worker, sizeof(*worker));
 }
 
 static int worker_open(int listener, int drain_event, void **out)
 {
-	struct worker *worker = calloc(1, sizeof(*worker));
-	int err;
+	struct worker *worker =
+		mmap(NULL, sizeof(*worker), PROT_READ | PROT_WRITE,
+		     MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
 
-	if (!worker)
+	if (worker == MAP_FAILED)
 		return -ENOMEM;
-	err = uring_pool_open(&worker->ring);
-	if (err) {
-		free(worker);
-		return err;
-	}
-	TAILQ_INIT(&worker->conns);
-	TAILQ_INIT(&worker->starved);
-	TAILQ_INIT(&worker->settled);
 	worker->drain_event = drain_event;
 	worker->listener = listener;
-	/* The ring waits; a non-blocking listener might have it fail instead.
-	 */
+	/* The ring waits; a non-blocking listener might make it fail. */
 	fcntl(listener, F_SETFL, 0);
 	*out = worker;
 	return 0;
 }
 
+static const char *way_out(int err)
+{
+	if (err == -EINVAL)
+		return "this takes Linux 6.0 or later";
+	if (err == -ENOMEM)
+		return "raise the limit of locked memory (ulimit -l)";
+	return "run sysctl kernel.io_uring_disabled=0 as root, and allow "
+	       "io_uring_setup, io_uring_enter and io_uring_register in the "
+	       "seccomp profile of the container or service";
+}
+
 static int check(void)
 {
-	return uring_check("uring-echo");
+	struct io_uring uring;
+	int err = make_uring(&uring);
+
+	if (err == 0)
+		io_uring_queue_exit(&uring);
+	else
+		fprintf(stderr,
+			"uring-echo: the kernel refuses io_uring: %s; %s\n",
+			strerror(-err), way_out(err));
+	return err;
 }
 
 int main(int argc, char **argv)

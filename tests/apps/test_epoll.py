@@ -23,18 +23,9 @@ import threading
 import time
 import unittest
 
-from epoll_pair import (DRAIN_SECONDS, ECHO, LOAD, NAME, Peer, Server, Spoiled, TIMEOUT, command,
-                        in_a_quiet_moment, load, load_enough, load_until, main, receive,
+from epoll_pair import (DRAIN_SECONDS, ECHO, LOAD, NAME, Peer, STUCK_KIB, Server, Spoiled, TIMEOUT,
+                        command, in_a_quiet_moment, load, load_enough, load_until, main, receive,
                         receive_all, reset, run)
-
-# What a peer that never reads may cost. uring-echo's receive goes on until it is
-# stopped: for 32 buffers beyond the 64 that may wait; with older kernels and
-# their flags for all of the pool, 16 MiB and what allocation adds to the copies.
-STUCK_KIB = 2048
-if NAME == "uring-echo":
-    release = tuple(map(int, re.findall(r"\d+", os.uname().release)[:2]))
-    older = release < (6, 10) or ECHO.endswith("older")
-    STUCK_KIB = 26624 if older else 8192
 
 
 class Echo(unittest.TestCase):

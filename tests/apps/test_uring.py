@@ -8,6 +8,7 @@ tested by test_epoll.py, whose echo tests run against uring-echo as well.
 import contextlib
 import ctypes
 import errno
+import os
 import random
 import signal
 import socket
@@ -17,7 +18,8 @@ import sys
 import time
 import unittest
 
-from epoll_pair import ECHO, Server, TIMEOUT, receive, receive_all, main
+from epoll_pair import (ECHO, STUCK_KIB, Server, TIMEOUT, main, receive, receive_all, reset,
+                        wait_for)
 
 IO_URING_SETUP = 425         # asm/unistd.h
 PR_SET_NO_NEW_PRIVS = 38     # linux/prctl.h
@@ -40,7 +42,37 @@ def refuse_io_uring(error):
         raise OSError(ctypes.get_errno(), "prctl")
 
 
+def fill(socks, data, most=1 << 30, piece=1 << 20):
+    """Sends data over and over, at most a piece at a time, until the server takes no more
+    from any, or it has taken `most` bytes of one: how much that was."""
+    sent = [0] * len(socks)
+    for sock in socks:
+        sock.setblocking(False)
+    still = 0
+    while still < 20 and max(sent) < most:
+        before = sum(sent)
+        for i, sock in enumerate(socks):
+            with contextlib.suppress(BlockingIOError):
+                at = sent[i] % len(data)
+                sent[i] += sock.send(data[at:at + piece])
+        if piece < 1 << 20:
+            time.sleep(0.0002)  # so that one piece is echoed before the next comes
+        still = still + 1 if sum(sent) == before else 0
+        if still:  # a slow machine that had no time may take more yet
+            time.sleep(0.01)
+    for sock in socks:
+        sock.settimeout(TIMEOUT)
+    return sent
+
+
 class Uring(unittest.TestCase):
+
+    def assert_comes_back(self, sock, data, count):
+        """Nothing of what fill() sent is missing or has changed places."""
+        sock.shutdown(socket.SHUT_WR)
+        back = receive_all(sock)
+        self.assertEqual(len(back), count)
+        self.assertTrue(back == (data * (count // len(data) + 1))[:count])
 
     def test_a_refusal_is_one_line_with_a_way_out_and_status_1(self):
         for error, text, way_out in (
@@ -83,41 +115,55 @@ class Uring(unittest.TestCase):
             for sock in (last, *first):
                 sock.close()
 
+    def test_a_peer_that_never_reads_holds_a_bounded_number_of_buffers(self):
+        """One variant sends less at a time than it receives: nothing else bounds its queue."""
+        data = random.Random(2).randbytes(1 << 20)
+        most = 128 << 20
+        with Server() as server, server.connect() as stuck:
+            before = server.resident_kib()
+            sent = fill([stuck], data, most)[0]
+            self.assertLess(sent, most)
+            self.assertLess(server.resident_kib() - before, STUCK_KIB)
+            self.assert_comes_back(stuck, data, sent)
+
+    def test_a_slow_sender_that_never_reads_is_stopped(self):
+        """Its queue is short: only that its data is copied shows that it does not read."""
+        data = random.Random(3).randbytes(1 << 20)
+        most = 64 << 20
+        with Server() as server, server.connect() as stuck:
+            before = server.resident_kib()
+            sent = fill([stuck], data, most, piece=8192)[0]
+            self.assertLess(sent, most)
+            self.assertLess(server.resident_kib() - before, STUCK_KIB)
+            self.assert_comes_back(stuck, data, sent)
+
+    def test_connections_that_were_reset_are_closed(self):
+        with Server() as server, server.connect() as first:
+            def files():
+                return len(os.listdir(f"/proc/{server.process.pid}/fd"))
+
+            first.sendall(b"ready?")  # then its ring is open, too
+            self.assertEqual(receive(first, 6), b"ready?")
+            before = files()
+            for _ in range(20):
+                sock = server.connect()
+                fill([sock], bytes(1 << 20), 12 << 20)
+                reset(sock)
+            wait_for(lambda: files() == before, "the server has not closed all connections")
+
     def test_peers_that_never_read_leave_buffers_to_the_others(self):
         """More of them than the small pool has buffers."""
         data = random.Random(1).randbytes(1 << 16)
 
-        def fill(socks):
-            """Sends until the server takes no more from any: how much that was."""
-            sent = [0] * len(socks)
-            for sock in socks:
-                sock.setblocking(False)
-            still = 0
-            while still < 20:
-                before = sum(sent)
-                for i, sock in enumerate(socks):
-                    with contextlib.suppress(BlockingIOError):
-                        sent[i] += sock.send(data[sent[i] % len(data):])
-                still = still + 1 if sum(sent) == before else 0
-                if still:  # a slow machine that had no time may take more yet
-                    time.sleep(0.01)
-            for sock in socks:
-                sock.settimeout(TIMEOUT)
-            return sent
-
         with Server() as server, contextlib.ExitStack() as stack:
             stuck = [stack.enter_context(server.connect()) for _ in range(6)]
-            sent = fill(stuck)
+            sent = fill(stuck, data)
             with server.connect() as sock:
                 for _ in range(20):
                     sock.sendall(data[:3000])
                     self.assertEqual(receive(sock, 3000), data[:3000])
-            # When they read at last, nothing is missing and nothing changed places.
             for sock, count in zip(stuck, sent):
-                sock.shutdown(socket.SHUT_WR)
-                back = receive_all(sock)
-                self.assertEqual(len(back), count)
-                self.assertTrue(back == (data * (count // len(data) + 1))[:count])
+                self.assert_comes_back(sock, data, count)
 
 
 if __name__ == "__main__":
