@@ -2,7 +2,7 @@
  * What a port can do, and what of that is used: MTU, checksums, TSO, queues
  * and RSS. A virtual link can do what the program on its other side agrees to.
  */
-#include "dpdk_glue/port_priv.h"
+#include "dpdk_glue/bond.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -128,7 +128,8 @@ static int choose_tso(struct glue_device *device,
 				 tso_hint(link, info));
 	if (link->tso == GLUE_TSO_AUTO)
 		device->tso &= device->hw_csum && glue_link_is_port(link) &&
-			       !has_driver(info, "net_virtio");
+			       !has_driver(info, "net_virtio") &&
+			       link->kind != GLUE_LINK_BOND;
 	device->tso &= link->tso != GLUE_TSO_OFF;
 	device->hw_csum |= device->tso;
 	device->tso6 = device->tso && link->kind != GLUE_LINK_TAP;
@@ -207,6 +208,8 @@ int glue_choose_queues(struct glue_device *device,
 	unsigned wanted = glue_eal_link_queues(device->index);
 	unsigned named = device->link->queues;
 
+	if (device->link->kind == GLUE_LINK_BOND)
+		wanted = glue_bond_queues(device->index, wanted);
 	if (named && glue_usable_queues(info, named) != named)
 		return glue_fail(err, err_len, -EINVAL,
 				 "queues=%u: this port (driver %s) can have %u",

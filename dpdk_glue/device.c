@@ -14,6 +14,7 @@
 #include <rte_malloc.h>
 #include <rte_mbuf_pool_ops.h>
 
+#include "dpdk_glue/bond.h"
 #include "dpdk_glue/link_watch.h"
 #include "dpdk_glue/memif.h"
 #include "dpdk_glue/pci.h"
@@ -121,6 +122,7 @@ static bool copies_frames(const struct glue_link *link)
 	case GLUE_LINK_AF_XDP:
 	case GLUE_LINK_PCI:
 	case GLUE_LINK_PORT:
+	case GLUE_LINK_BOND:
 		break;
 	}
 	return false;
@@ -129,18 +131,20 @@ static bool copies_frames(const struct glue_link *link)
 /* ---- MAC ---- */
 
 /*
- * net_tap gives its port the kernel interface's own MAC; two stacks on one
- * wire need two, or their link-local addresses collide.
+ * net_tap gives its port the kernel interface's own MAC, also in a bond; two
+ * stacks on one wire need two, or their link-local addresses collide.
  */
 static int choose_mac(struct glue_device *device, const struct glue_link *link,
 		      char *err, size_t err_len)
 {
+	bool is_taps =
+		link->kind == GLUE_LINK_TAP || glue_bond_has_tap(device->index);
 	struct rte_ether_addr addr = {0};
 	int rc = 0;
 
 	rte_eth_macaddr_get(device->id, &addr);
 	memcpy(device->mac, addr.addr_bytes, sizeof(device->mac));
-	if (link->kind == GLUE_LINK_TAP) {
+	if (is_taps) {
 		device->mac[0] |= 2;
 		device->mac[5] ^= 1;
 	}
@@ -148,7 +152,8 @@ static int choose_mac(struct glue_device *device, const struct glue_link *link,
 		return 0;
 	memcpy(device->mac, link->mac, sizeof(device->mac));
 	memcpy(addr.addr_bytes, link->mac, sizeof(addr.addr_bytes));
-	if (glue_link_is_port(link))
+	if (glue_link_is_port(link) ||
+	    (link->kind == GLUE_LINK_BOND && !is_taps))
 		rc = rte_eth_dev_default_mac_addr_set(device->id, &addr);
 	if (rc < 0)
 		return glue_fail(err, err_len, rc,
@@ -176,7 +181,8 @@ static struct rte_mempool *make_pool(const struct glue_device *device,
 	};
 	unsigned n_shards = device->n_shards;
 	unsigned flags = rte_eal_iova_mode() == RTE_IOVA_VA &&
-					 !glue_link_is_port(device->link)
+					 !glue_link_is_port(device->link) &&
+					 device->link->kind != GLUE_LINK_BOND
 				 ? RTE_MEMPOOL_F_NO_IOVA_CONTIG
 				 : 0;
 	struct rte_mempool *pool = rte_mempool_create_empty(
@@ -226,11 +232,12 @@ static int memory_node(const struct glue_device *device, unsigned shard)
 
 static int node_of_card(const struct glue_link *link)
 {
+	struct glue_link parts[GLUE_BOND_MEMBERS];
 	struct glue_pci_device card;
 
-	if (link->kind != GLUE_LINK_PCI)
+	if (glue_link_parts(link, parts) == 0 || parts[0].kind != GLUE_LINK_PCI)
 		return -1;
-	glue_pci_read("", link->name, &card);
+	glue_pci_read("", parts[0].name, &card);
 	return card.node;
 }
 
@@ -457,7 +464,9 @@ static void add_reason(const struct glue_device *device,
 	char line[160];
 
 	glue_capture_line(log, line, sizeof(line));
-	if (glue_link_is_port(device->link) && strstr(log->text, line))
+	if ((glue_link_is_port(device->link) ||
+	     device->link->kind == GLUE_LINK_BOND) &&
+	    strstr(log->text, line))
 		snprintf(err + used, err_len - used, " (%s)", line);
 }
 
@@ -505,6 +514,8 @@ static int open_device(struct glue_device *device, char *err, size_t err_len)
 		glue_memif_watch(device, device->link->name);
 	if (device->link->kind == GLUE_LINK_TAP)
 		glue_tap_watch(device);
+	if (device->link->kind == GLUE_LINK_BOND)
+		glue_bond_start(device);
 	glue_link_watch(device);
 	warn_of_far_cpus(device);
 	return 0;

@@ -1,5 +1,6 @@
 #define ALLOW_EXPERIMENTAL_API /* rte_intr_instance_alloc() and its kin */
 #include "dpdk_glue/glue_priv.h"
+#include "dpdk_glue/bond.h"
 #include "dpdk_glue/memif.h"
 #include "dpdk_glue/memif_relay.h"
 #include "dpdk_glue/burst_sync.h"
@@ -33,9 +34,10 @@
 #include <rte_log.h>
 #include <rte_pdump.h>
 
-#define MAX_ARGS  96
-#define ARG_LEN	  512
-#define CPUS_TEXT 96 /* of a list of CPUs in an error */
+#define MAX_ARGS     96
+#define ARG_LEN	     512
+#define CPUS_TEXT    96	 /* of a list of CPUs in an error */
+#define MEMBERS_FROM 100 /* numbers of the devices in bonds */
 
 static struct {
 	bool started;
@@ -48,6 +50,11 @@ static struct {
 	unsigned n_shards;
 	int lcores[GLUE_MAX_SHARDS]; /* -1: not pinned */
 	unsigned queues[GLUE_MAX_LINKS];
+	/* EAL's names of what is in each bond */
+	char members[GLUE_MAX_LINKS][GLUE_BOND_MEMBERS][GLUE_PORT_NAME_MAX + 1];
+	/* the links, with members in the place of their bond */
+	struct glue_link parts[GLUE_MAX_LINKS * GLUE_BOND_MEMBERS];
+	unsigned n_parts;
 	cpu_set_t cpus; /* those the process may run on */
 	unsigned mtu;
 	int64_t tsc_start;
@@ -116,10 +123,10 @@ static void build_args(struct args *args, const struct glue_eal_conf *conf)
 	add(args, "coronet");
 	add_cpus(args, eal.lcores[0]);
 	add(args, "--no-telemetry");
-	for (unsigned i = 0; i < conf->n_links; i++)
-		if (conf->links[i].kind == GLUE_LINK_PCI) {
+	for (unsigned i = 0; i < eal.n_parts; i++)
+		if (eal.parts[i].kind == GLUE_LINK_PCI) {
 			add(args, "-a");
-			add(args, "%s", conf->links[i].name);
+			add(args, "%s", eal.parts[i].name);
 			pci = true;
 		}
 	for (unsigned i = 0; i < conf->n_extra; i++)
@@ -166,12 +173,12 @@ static unsigned memif_buffer(void)
 }
 
 /*
- * The virtual device of a link: its name and its devargs. The path is that of
- * DPDK's own memif socket.
+ * The virtual device of a link: its name, with a number of its own, and its
+ * devargs. The path is that of DPDK's own memif socket.
  */
 static void describe_vdev(const struct glue_link *link, unsigned index,
-			  const char *path, char *name, size_t name_len,
-			  char *args, size_t args_len)
+			  unsigned queues, const char *path, char *name,
+			  size_t name_len, char *args, size_t args_len)
 {
 	unsigned queue = link->queue_size ? link->queue_size : 1024;
 	char mac[32] = "";
@@ -197,21 +204,20 @@ static void describe_vdev(const struct glue_link *link, unsigned index,
 		snprintf(name, name_len, "net_virtio_user%u", index);
 		snprintf(args, args_len,
 			 "path=%s,queues=%u,queue_size=%u,server=%d%s",
-			 link->name, eal.queues[index], queue, link->server,
-			 mac);
+			 link->name, queues, queue, link->server, mac);
 		break;
 	case GLUE_LINK_AF_PACKET:
 		snprintf(name, name_len, "net_af_packet%u", index);
 		snprintf(args, args_len,
 			 "iface=%s,qdisc_bypass=1,blocksz=65536,framecnt=2048,"
 			 "qpairs=%u",
-			 link->name, eal.queues[index]);
+			 link->name, queues);
 		break;
 	case GLUE_LINK_AF_XDP:
 		snprintf(name, name_len, "net_af_xdp%u", index);
 		snprintf(args, args_len,
 			 "iface=%s,start_queue=0,queue_count=%u", link->name,
-			 eal.queues[index]);
+			 queues);
 		break;
 	case GLUE_LINK_RING:
 		snprintf(name, name_len, "net_ring%u", index);
@@ -224,6 +230,7 @@ static void describe_vdev(const struct glue_link *link, unsigned index,
 		break;
 	case GLUE_LINK_PCI:
 	case GLUE_LINK_PORT:
+	case GLUE_LINK_BOND: /* not plugged: glue_bond_make() */
 		memcpy(name, link->name, name_len - 1);
 		name[name_len - 1] = '\0';
 		break;
@@ -245,13 +252,13 @@ static void prepare_xdp(void)
 }
 
 /* Whether EAL has made a port of this name. */
-static int check_given(unsigned index, char *err, size_t err_len)
+static int check_given(const char *given, char *err, size_t err_len)
 {
 	char names[256] = "", name[RTE_ETH_NAME_MAX_LEN];
 	size_t used = 0;
 	uint16_t id;
 
-	if (rte_eth_dev_get_port_by_name(eal.devices[index], &id) == 0)
+	if (rte_eth_dev_get_port_by_name(given, &id) == 0)
 		return 0;
 	RTE_ETH_FOREACH_DEV(id)
 	if (rte_eth_dev_get_name_by_port(id, name) == 0 &&
@@ -262,12 +269,13 @@ static int check_given(unsigned index, char *err, size_t err_len)
 			 "link port:%s: DPDK has no port of that name (it has: "
 			 "%s); give it one after --, as in -- "
 			 "--vdev=net_bonding0,mode=1,...",
-			 eal.devices[index], used ? names : "none");
+			 given, used ? names : "none");
 }
 
-static int plug(unsigned index, char *err, size_t err_len)
+/* Gives DPDK a device for a link; its name goes to `device`. */
+static int plug(const struct glue_link *link, unsigned index, unsigned queues,
+		char *device, char *err, size_t err_len)
 {
-	const struct glue_link *link = &eal.links[index];
 	bool serves = link->kind == GLUE_LINK_MEMIF && link->server;
 	char args[ARG_LEN], reason[256], inner[GLUE_PATH_MAX];
 	struct glue_captured log;
@@ -275,26 +283,24 @@ static int plug(unsigned index, char *err, size_t err_len)
 	mode_t mask = 0;
 	int rc;
 
-	eal.queues[index] = glue_queues_wanted(link);
 	if (serves && glue_relay_inner_path(link->name, inner) < 0)
 		return glue_fail(err, err_len, -ENAMETOOLONG,
 				 "link memif:%s: the folder's path is too "
 				 "long; choose a shorter one",
 				 link->name);
-	describe_vdev(link, index, serves ? inner : link->name,
-		      eal.devices[index], sizeof(eal.devices[index]), args,
-		      sizeof(args));
+	describe_vdev(link, index, queues, serves ? inner : link->name, device,
+		      GLUE_PORT_NAME_MAX + 1, args, sizeof(args));
 	if (link->kind == GLUE_LINK_PORT)
-		return check_given(index, err, err_len);
+		return check_given(device, err, err_len);
 	if (link->kind == GLUE_LINK_PCI)
 		return 0;
-	if (rte_eth_dev_get_port_by_name(eal.devices[index], &taken) == 0)
+	if (rte_eth_dev_get_port_by_name(device, &taken) == 0)
 		return glue_fail(err, err_len, -EEXIST,
 				 "link %s:%s: the words after -- make a port "
 				 "%s, which is to be this link's; give that "
 				 "one another number",
 				 glue_link_kind_name(link->kind), link->name,
-				 eal.devices[index]);
+				 device);
 	if (link->kind == GLUE_LINK_TAP)
 		glue_tap_prepare();
 	if (link->kind == GLUE_LINK_AF_XDP)
@@ -302,7 +308,7 @@ static int plug(unsigned index, char *err, size_t err_len)
 	glue_capture_start(&log);
 	if (serves) /* DPDK's socket is ours alone until it is hidden */
 		mask = umask(0177);
-	rc = rte_eal_hotplug_add("vdev", eal.devices[index], args);
+	rc = rte_eal_hotplug_add("vdev", device, args);
 	if (serves)
 		umask(mask);
 	glue_capture_end(&log);
@@ -314,27 +320,67 @@ static int plug(unsigned index, char *err, size_t err_len)
 	if (!serves)
 		return 0;
 	rc = glue_memif_serve(index, link->name, inner,
-			      link->mode ? link->mode : 0600,
-			      eal.queues[index]);
+			      link->mode ? link->mode : 0600, queues);
 	if (rc < 0)
 		return glue_fail(err, err_len, rc, "link memif:%s: %s",
 				 link->name, strerror(-rc));
 	return 0;
 }
 
+/* A bond's members come first, and are numbered apart from other links. */
+static int plug_link(unsigned index, char *err, size_t err_len)
+{
+	const struct glue_link *link = &eal.links[index];
+	struct glue_link parts[GLUE_BOND_MEMBERS];
+	unsigned n = 0, queues = glue_queues_wanted(link);
+	int rc = 0;
+
+	if (link->kind == GLUE_LINK_BOND)
+		n = glue_link_parts(link, parts);
+	for (unsigned i = 0; i < n; i++)
+		queues = RTE_MIN(queues, glue_queues_wanted(&parts[i]));
+	for (unsigned i = 0; i < n && rc == 0; i++)
+		rc = plug(&parts[i], MEMBERS_FROM + 10 * index + i, queues,
+			  eal.members[index][i], err, err_len);
+	eal.queues[index] = queues;
+	if (rc == 0 && n == 0)
+		return plug(link, index, queues, eal.devices[index], err,
+			    err_len);
+	snprintf(eal.devices[index], sizeof(eal.devices[index]),
+		 "net_bonding%u", index);
+	if (rc == 0)
+		rc = glue_bond_make(index, eal.devices[index],
+				    eal.members[index], err, err_len);
+	return rc;
+}
+
+static void unplug_link(unsigned index)
+{
+	struct glue_link parts[GLUE_BOND_MEMBERS];
+	const struct glue_link *link = &eal.links[index];
+	unsigned n = 0;
+
+	if (link->kind == GLUE_LINK_BOND)
+		n = glue_link_parts(link, parts);
+	if (n > 0 || !glue_link_is_port(link))
+		rte_eal_hotplug_remove("vdev", eal.devices[index]);
+	for (unsigned i = 0; i < n; i++)
+		if (!glue_link_is_port(&parts[i]))
+			rte_eal_hotplug_remove("vdev", eal.members[index][i]);
+}
+
 /* Whether DPDK has a port for each card; log is what it said while it looked.
  */
-static int check_cards(const struct glue_eal_conf *conf,
-		       const struct glue_captured *log, char *err,
+static int check_cards(const struct glue_captured *log, char *err,
 		       size_t err_len)
 {
 	char told[256], why[512];
 	uint16_t id;
 
-	for (unsigned i = 0; i < conf->n_links; i++) {
-		const char *address = conf->links[i].name;
+	for (unsigned i = 0; i < eal.n_parts; i++) {
+		const char *address = eal.parts[i].name;
 
-		if (conf->links[i].kind != GLUE_LINK_PCI ||
+		if (eal.parts[i].kind != GLUE_LINK_PCI ||
 		    rte_eth_dev_get_port_by_name(address, &id) == 0)
 			continue;
 		told[0] = '\0';
@@ -376,7 +422,7 @@ static int start_eal(const struct glue_eal_conf *conf, char *err,
 			conf->prefix ? " (is a hugetlbfs mounted?)" : "",
 			conf->n_extra ? " (check the words after --)" : "",
 			glue_huge_hint());
-	return check_cards(conf, &log, err, err_len);
+	return check_cards(&log, err, err_len);
 }
 
 static void start_clock(void)
@@ -477,17 +523,23 @@ int glue_eal_start(const struct glue_eal_conf *conf, char *err, size_t err_len)
 	rc = choose_lcores(conf, err, err_len);
 	if (rc < 0)
 		return rc;
-	for (unsigned i = 0; i < conf->n_links; i++) {
-		rc = glue_link_check(&conf->links[i], err, err_len);
+	eal.n_parts = 0;
+	for (unsigned i = 0; i < conf->n_links; i++)
+		eal.n_parts += glue_link_parts(&conf->links[i],
+					       &eal.parts[eal.n_parts]);
+	for (unsigned i = 0; i < eal.n_parts; i++) {
+		const struct glue_link *part = &eal.parts[i];
+
+		rc = glue_link_check(part, err, err_len);
 		if (rc == 0)
-			rc = glue_queues_check(&conf->links[i], err, err_len);
-		if (rc == 0 && conf->links[i].kind == GLUE_LINK_PCI)
-			rc = glue_pci_check("", conf->links[i].name,
-					    conf->mem_mib, err, err_len);
+			rc = glue_queues_check(part, err, err_len);
+		if (rc == 0 && part->kind == GLUE_LINK_PCI)
+			rc = glue_pci_check("", part->name, conf->mem_mib, err,
+					    err_len);
 		if (rc < 0)
 			return rc;
 	}
-	rc = glue_links_await(conf->links, conf->n_links, err, err_len);
+	rc = glue_links_await(eal.parts, eal.n_parts, err, err_len);
 	if (rc < 0)
 		return rc;
 	memcpy(eal.links, conf->links, conf->n_links * sizeof(*conf->links));
@@ -516,7 +568,7 @@ int glue_eal_start(const struct glue_eal_conf *conf, char *err, size_t err_len)
 	glue_flow_start(eal.n_shards);
 	glue_sync_start(); /* without membarrier(2) as it was */
 	for (unsigned i = 0; i < eal.n_links; i++) {
-		rc = plug(i, err, err_len);
+		rc = plug_link(i, err, err_len);
 		if (rc < 0) {
 			eal.n_links = i;
 			return rc;
@@ -605,8 +657,7 @@ void glue_eal_stop(void)
 	for (unsigned i = 0; i < eal.n_links; i++) {
 		const struct glue_link *link = &eal.links[i];
 
-		if (!glue_link_is_port(link))
-			rte_eal_hotplug_remove("vdev", eal.devices[i]);
+		unplug_link(i);
 		if (link->server && link->kind == GLUE_LINK_VHOST)
 			unlink(link->name);
 	}

@@ -21,13 +21,14 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#define GLUE_BURST	32  /* frames in one RX or TX burst */
-#define GLUE_MAX_LINKS	8   /* links a process */
-#define GLUE_MAX_SHARDS 64  /* and shards */
-#define GLUE_PATH_MAX	108 /* sun_path: the longest UNIX socket path */
-#define GLUE_MTU_MIN	576
-#define GLUE_MTU_MAX	9000
-#define GLUE_VLAN_MAX	4094 /* 4095 is reserved (802.1Q 9.6) */
+#define GLUE_BURST	  32  /* frames in one RX or TX burst */
+#define GLUE_MAX_LINKS	  8   /* links a process */
+#define GLUE_MAX_SHARDS	  64  /* and shards */
+#define GLUE_BOND_MEMBERS 4   /* links in a bond */
+#define GLUE_PATH_MAX	  108 /* sun_path: the longest UNIX socket path */
+#define GLUE_MTU_MIN	  576
+#define GLUE_MTU_MAX	  9000
+#define GLUE_VLAN_MAX	  4094 /* 4095 is reserved (802.1Q 9.6) */
 
 enum glue_link_kind {
 	GLUE_LINK_MEMIF,
@@ -37,6 +38,7 @@ enum glue_link_kind {
 	GLUE_LINK_AF_XDP,
 	GLUE_LINK_PCI,
 	GLUE_LINK_PORT, /* any port of DPDK's, by its name */
+	GLUE_LINK_BOND,
 	GLUE_LINK_RING,
 	GLUE_LINK_PCAP,
 };
@@ -62,8 +64,10 @@ enum glue_tso_mode {
 struct glue_link {
 	enum glue_link_kind kind;
 	char name[GLUE_PATH_MAX];  /* path, interface, address, port */
-	char name2[GLUE_PATH_MAX]; /* pcap: the file written */
+	char name2[GLUE_PATH_MAX]; /* pcap: the file written; bond: members */
 	bool server;		   /* memif and vhost: who makes the socket */
+	bool lacp;		   /* bond: 802.3ad, else active-backup */
+	bool on_ports;		   /* bond: of pci and port members alone */
 	uint16_t mode; /* of a memif server's socket; 0: the owner's alone */
 	unsigned queue_size; /* descriptors a ring; 0: the default */
 	unsigned queues; /* queue pairs; 0: as many as shards and port allow */
@@ -78,6 +82,12 @@ struct glue_link {
  * (memif, vhost), mode=OCTAL (memif servers, 600 to 777), queue=N (a power of
  * two, 64 to 16384), queues=N (1 to what the kind of link has at most), vlan=N
  * (1 to 4094), csum=auto|hw|sw|trust, tso=auto|on|off, mac=xx:xx:xx:xx:xx:xx.
+ *
+ * A bond takes members=A+B, two to GLUE_BOND_MEMBERS links (tap, af_packet,
+ * pci, port) without keys of their own, and mode=active-backup|802.3ad. With
+ * active-backup one member sends, until it loses its carrier; all receive. With
+ * 802.3ad (IEEE 802.1AX) the switch takes part, and each connection goes by one
+ * member.
  *
  * A link with vlan=N takes only frames with that 802.1Q tag, whatever their
  * priority, and puts it on all that it sends, with priority 0; the stack above
@@ -408,8 +418,10 @@ struct glue_port_info {
 	unsigned mtu, queues;
 	uint32_t speed_mbps; /* 0: not known */
 	bool up, rss, hw_csum, tso;
-	bool watched;		 /* carrier_losses is counted: pci and port */
+	bool watched; /* carrier_losses is counted: pci, port, bond */
 	unsigned carrier_losses; /* since the start, as looks have seen them */
+	char sender[48];	 /* an active-backup bond's member, or "" */
+	unsigned sender_changes;
 };
 struct glue_xstat {
 	char name[64];

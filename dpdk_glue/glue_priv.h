@@ -10,15 +10,25 @@
 /* EAL's longest name of a device (RTE_ETH_NAME_MAX_LEN - 1). */
 #define GLUE_PORT_NAME_MAX 63
 
-/* DPDK has its port when it has started; the other kinds' we add then. */
+/*
+ * DPDK has its port, or its members' ports, when it has started; the other
+ * kinds' we add then.
+ */
 static inline bool glue_link_is_port(const struct glue_link *link)
 {
-	return link->kind == GLUE_LINK_PCI || link->kind == GLUE_LINK_PORT;
+	return link->kind == GLUE_LINK_PCI || link->kind == GLUE_LINK_PORT ||
+	       link->on_ports;
 }
 
 /* Formats one line into err and returns code. */
 __attribute__((format(printf, 4, 5))) int
 glue_fail(char *err, size_t err_len, int code, const char *format, ...);
+
+/*
+ * The links that DPDK is asked for: the members of a bond, or the link itself.
+ * Returns how many; parts has room for GLUE_BOND_MEMBERS.
+ */
+unsigned glue_link_parts(const struct glue_link *link, struct glue_link *parts);
 
 /* The link behind index, and its DPDK port; false when there is none. */
 const struct glue_link *glue_eal_link(unsigned index);

@@ -26,6 +26,8 @@ static const struct kind {
 	[GLUE_LINK_PCI] = {"pci", "pci:0000:03:00.0", false, 31, 64},
 	[GLUE_LINK_PORT] = {"port", "port:net_bonding0", false,
 			    GLUE_PORT_NAME_MAX, 64},
+	[GLUE_LINK_BOND] = {"bond", "bond:b0,members=tap:a+tap:b", false, 15,
+			    64},
 	[GLUE_LINK_RING] = {"ring", "ring:r0", false, 15, 1},
 	[GLUE_LINK_PCAP] = {"pcap", "pcap:in.pcap,out.pcap", false,
 			    GLUE_PATH_MAX - 1, 1},
@@ -64,11 +66,12 @@ static int parse_kind(const char *text, struct glue_link *link,
 			*rest = text[len] ? text + len + 1 : text + len;
 			return 0;
 		}
-	return glue_fail(err, err_len, -EINVAL,
-			 "link '%s': unknown kind '%.*s'; expected one of "
-			 "memif, tap, vhost, af_packet, af_xdp, pci, port, "
-			 "ring, pcap, as in memif:/tmp/e.sock,role=server",
-			 text, (int)len, text);
+	return glue_fail(
+		err, err_len, -EINVAL,
+		"link '%s': unknown kind '%.*s'; expected one of "
+		"memif, tap, vhost, af_packet, af_xdp, pci, port, "
+		"bond, ring, pcap, as in memif:/tmp/e.sock,role=server",
+		text, (int)len, text);
 }
 
 /* Names end up inside comma-separated EAL arguments. */
@@ -167,6 +170,8 @@ static int parse_key(const char *text, const char *key, const char *value,
 	static const char *const csum_words[] = {"auto", "hw", "sw", "trust",
 						 NULL};
 	static const char *const tso_words[] = {"auto", "on", "off", NULL};
+	static const char *const bond_words[] = {"active-backup", "802.3ad",
+						 NULL};
 	const struct kind *kind = &kinds[link->kind];
 	const char *expected;
 	int word;
@@ -181,6 +186,19 @@ static int parse_key(const char *text, const char *key, const char *value,
 			return 0;
 		expected = "the mode of the server's socket, 600 to 777, as in "
 			   "660";
+	} else if (strcmp(key, "mode") == 0 && link->kind == GLUE_LINK_BOND) {
+		word = parse_word(value, bond_words);
+		link->lacp = word == 1;
+		if (word >= 0)
+			return 0;
+		expected = "active-backup or 802.3ad";
+	} else if (strcmp(key, "members") == 0 &&
+		   link->kind == GLUE_LINK_BOND) {
+		if (strlen(value) < sizeof(link->name2)) {
+			strcpy(link->name2, value);
+			return 0;
+		}
+		expected = "at most 107 characters";
 	} else if (strcmp(key, "queue") == 0) {
 		if (parse_queue(value, &link->queue_size) == 0)
 			return 0;
@@ -206,10 +224,11 @@ static int parse_key(const char *text, const char *key, const char *value,
 		link->csum = (enum glue_csum_mode)word;
 		if (word == GLUE_CSUM_TRUST &&
 		    link->kind != GLUE_LINK_AF_PACKET &&
-		    link->kind != GLUE_LINK_AF_XDP)
+		    link->kind != GLUE_LINK_AF_XDP &&
+		    link->kind != GLUE_LINK_BOND)
 			return glue_fail(err, err_len, -EINVAL,
 					 "link '%s': csum=trust is for "
-					 "af_packet and af_xdp alone",
+					 "af_packet, af_xdp and bond alone",
 					 text);
 		if (word >= 0)
 			return 0;
@@ -233,6 +252,9 @@ static int parse_key(const char *text, const char *key, const char *value,
 				 text, key, kind->name,
 				 link->kind == GLUE_LINK_MEMIF
 					 ? "role=server|client, mode=OCTAL, "
+				 : link->kind == GLUE_LINK_BOND
+					 ? "members=A+B, "
+					   "mode=active-backup|802.3ad, "
 				 : kind->has_role ? "role=server|client, "
 						  : "");
 	}
@@ -300,6 +322,94 @@ static bool settle_pci_address(char *name, size_t room)
 	return true;
 }
 
+/* ---- members of a bond ---- */
+
+/* DPDK gives a member the bond's address, which other drivers refuse. */
+static bool can_be_member(const struct glue_link *link)
+{
+	return link->kind == GLUE_LINK_TAP ||
+	       link->kind == GLUE_LINK_AF_PACKET || glue_link_is_port(link);
+}
+
+/* Of the members found so far, one with the same name. */
+static bool is_twice(const struct glue_link *links, unsigned n)
+{
+	for (unsigned i = 0; i < n; i++)
+		if (links[i].kind == links[n].kind &&
+		    strcmp(links[i].name, links[n].name) == 0)
+			return true;
+	return false;
+}
+
+static int parse_members(const char *text, const struct glue_link *bond,
+			 struct glue_link *links, unsigned *n, char *err,
+			 size_t err_len)
+{
+	char names[sizeof(bond->name2)], reason[256], *save = NULL;
+
+	strcpy(names, bond->name2);
+	*n = 0;
+	for (char *word = strtok_r(names, "+", &save); word;
+	     word = strtok_r(NULL, "+", &save), ++*n) {
+		int rc;
+
+		if (*n == GLUE_BOND_MEMBERS)
+			return glue_fail(err, err_len, -EINVAL,
+					 "link '%s': more than %d members",
+					 text, GLUE_BOND_MEMBERS);
+		rc = glue_link_parse(word, &links[*n], reason, sizeof(reason));
+		if (rc < 0)
+			return glue_fail(err, err_len, rc, "link '%s': %s",
+					 text, reason);
+		if (!can_be_member(&links[*n]) || is_twice(links, *n))
+			return glue_fail(
+				err, err_len, -EINVAL, "link '%s': '%s' %s",
+				text, word,
+				can_be_member(&links[*n])
+					? "is a member already"
+					: "takes no other MAC address, as "
+					  "a member must; expected tap, "
+					  "af_packet, pci or port");
+		links[*n].queue_size = bond->queue_size;
+		links[*n].queues = bond->queues;
+	}
+	return 0;
+}
+
+static int check_bond(const char *text, struct glue_link *bond, char *err,
+		      size_t err_len)
+{
+	struct glue_link links[GLUE_BOND_MEMBERS];
+	unsigned n;
+	int rc = parse_members(text, bond, links, &n, err, err_len);
+
+	if (rc < 0)
+		return rc;
+	if (n < 2)
+		return glue_fail(err, err_len, -EINVAL,
+				 "link '%s': %u member%s; expected two or "
+				 "more, as in members=tap:a+tap:b",
+				 text, n, n == 1 ? "" : "s");
+	bond->on_ports = true;
+	for (unsigned i = 0; i < n; i++)
+		bond->on_ports &= glue_link_is_port(&links[i]);
+	return 0;
+}
+
+unsigned glue_link_parts(const struct glue_link *link, struct glue_link *parts)
+{
+	char err[GLUE_PATH_MAX];
+	unsigned n;
+
+	if (link->kind != GLUE_LINK_BOND) {
+		parts[0] = *link;
+		return 1;
+	}
+	if (parse_members("", link, parts, &n, err, sizeof(err)) < 0)
+		return 0; /* it was checked when it was read */
+	return n;
+}
+
 int glue_link_parse(const char *text, struct glue_link *out, char *err,
 		    size_t err_len)
 {
@@ -334,6 +444,8 @@ int glue_link_parse(const char *text, struct glue_link *out, char *err,
 				 text, sizeof(keys) - 1);
 	strcpy(keys, rest);
 	rc = parse_keys(text, keys, &link, err, err_len);
+	if (rc == 0 && link.kind == GLUE_LINK_BOND)
+		rc = check_bond(text, &link, err, err_len);
 	if (rc == 0)
 		*out = link;
 	return rc;

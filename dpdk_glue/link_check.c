@@ -199,6 +199,7 @@ int glue_link_check(const struct glue_link *link, char *err, size_t err_len)
 		return check_file(link, err, err_len);
 	case GLUE_LINK_PCI:
 	case GLUE_LINK_PORT:
+	case GLUE_LINK_BOND: /* its members are */
 	case GLUE_LINK_RING:
 		break;
 	}

@@ -4,18 +4,21 @@
 #include <rte_alarm.h>
 #include <rte_dev.h>
 
+#include "dpdk_glue/bond.h"
+
 #define LOOK_US 500000
 
 /* ---- carrier ---- */
 
-static void log_state(const struct glue_device *device,
+static void log_state(const struct glue_device *device, bool up,
 		      const struct rte_eth_link *link)
 {
-	if (link->link_status == RTE_ETH_LINK_DOWN)
+	if (!up)
 		glue_log_line("link %s:%s: down, no carrier",
 			      glue_link_kind_name(device->link->kind),
 			      device->link->name);
-	else if (link->link_speed == RTE_ETH_SPEED_NUM_UNKNOWN)
+	else if (link->link_speed == RTE_ETH_SPEED_NUM_UNKNOWN ||
+		 device->link->kind == GLUE_LINK_BOND)
 		glue_log_line("link %s:%s: up",
 			      glue_link_kind_name(device->link->kind),
 			      device->link->name);
@@ -31,22 +34,29 @@ static void set_carrier(struct glue_device *device, bool up)
 	if (device->carrier && !up)
 		__atomic_fetch_add(&device->carrier_losses, 1,
 				   __ATOMIC_RELAXED);
-	device->carrier = up;
+	__atomic_store_n(&device->carrier, up, __ATOMIC_RELAXED);
+}
+
+bool glue_device_up(const struct glue_device *device, struct rte_eth_link *link)
+{
+	bool known = rte_eth_link_get_nowait(device->id, link) == 0;
+
+	if (device->link->kind == GLUE_LINK_BOND)
+		return __atomic_load_n(&device->carrier, __ATOMIC_RELAXED);
+	return known && link->link_status == RTE_ETH_LINK_UP;
 }
 
 static void look(void *arg)
 {
 	struct glue_device *device = arg;
 	struct rte_eth_link link = {0};
-	bool up;
+	bool bond = device->link->kind == GLUE_LINK_BOND;
+	bool up = bond ? glue_bond_look(device) : glue_device_up(device, &link);
 
-	if (rte_eth_link_get_nowait(device->id, &link) == 0) {
-		up = link.link_status == RTE_ETH_LINK_UP;
-		if (up != device->carrier)
-			log_state(device, &link);
-		set_carrier(device, up);
-	}
-	rte_eal_alarm_set(LOOK_US, look, device);
+	if (up != device->carrier)
+		log_state(device, up, &link);
+	set_carrier(device, up);
+	rte_eal_alarm_set(bond ? GLUE_BOND_LOOK_US : LOOK_US, look, device);
 }
 
 /* ---- removal ---- */
@@ -92,11 +102,13 @@ void glue_link_watch(struct glue_device *device)
 {
 	struct rte_eth_link link = {0};
 
-	if (!glue_link_is_port(device->link))
+	bool bond = device->link->kind == GLUE_LINK_BOND;
+
+	if (!bond && !glue_link_is_port(device->link))
 		return;
 	device->watched = true;
-	device->carrier = rte_eth_link_get_nowait(device->id, &link) == 0 &&
-			  link.link_status == RTE_ETH_LINK_UP;
+	device->carrier =
+		bond ? glue_bond_look(device) : glue_device_up(device, &link);
 	rte_eal_alarm_set(LOOK_US, look, device);
 	if (device->link->kind == GLUE_LINK_PCI)
 		rte_dev_event_callback_register(device->link->name, on_event,

@@ -5,6 +5,7 @@
 
 #include <rte_malloc.h>
 
+#include "dpdk_glue/bond.h"
 #include "dpdk_glue/check.h"
 
 void glue_port_keep_refused(struct glue_port *port, bool keeps)
@@ -49,8 +50,7 @@ bool glue_port_link_up(struct glue_port *port)
 
 	if (!glue_device_enter(port->device))
 		return false;
-	up = rte_eth_link_get_nowait(port->id, &link) == 0 &&
-	     link.link_status == RTE_ETH_LINK_UP;
+	up = glue_device_up(port->device, &link);
 	glue_device_leave(port->device);
 	return up;
 }
@@ -145,7 +145,8 @@ int glue_port_open(unsigned index, const struct glue_port_conf *conf,
 	port->id = device->id;
 	port->shard = (uint16_t)conf->shard;
 	port->many = device->n_shards > 1;
-	port->sorts = port->many || device->link->vlan;
+	port->sorts = port->many || device->link->kind == GLUE_LINK_BOND ||
+		      device->link->vlan;
 	port->trusts = device->link->csum == GLUE_CSUM_TRUST;
 	port->hw_csum = device->hw_csum;
 	port->hw_ip4_csum = device->hw_ip4_csum;
@@ -427,6 +428,8 @@ receive(struct glue_port *port, struct glue_frame **frames, unsigned max,
 	unsigned n, kept = 0;
 
 	foreign.n = 0;
+	if (sorts)
+		glue_bond_turn(port);
 	if (sorts && port->many)
 		kept = take_over(port, frames, max);
 	n = kept < max ? glue_rx_burst(port, bufs, max - kept) : 0;
@@ -482,6 +485,7 @@ unsigned glue_rx_raw(struct glue_port *port, struct glue_frame **frames,
 	struct rte_mbuf *bufs[GLUE_BURST];
 	unsigned n, kept = 0;
 
+	glue_bond_turn(port);
 	n = glue_rx_burst(port, bufs, max);
 	for (unsigned i = 0; i < n; i++) {
 		enum glue_verdict verdict = GLUE_KEEP;

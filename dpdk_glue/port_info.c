@@ -1,7 +1,7 @@
 /*
  * What DPDK knows of a port, for people who look at it.
  */
-#include "dpdk_glue/port_priv.h"
+#include "dpdk_glue/bond.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,18 +9,17 @@
 
 #define LINK_NAME_MAX 36 /* beside the longest kind */
 
-static void read_state(uint16_t id, struct glue_port_info *out)
+static void read_state(const struct glue_device *device,
+		       struct glue_port_info *out)
 {
 	struct rte_eth_link link = {0};
 	struct rte_eth_dev_info info;
 
-	if (rte_eth_dev_info_get(id, &info) == 0 && info.driver_name)
+	if (rte_eth_dev_info_get(device->id, &info) == 0 && info.driver_name)
 		snprintf(out->driver, sizeof(out->driver), "%s",
 			 info.driver_name);
-	if (rte_eth_link_get_nowait(id, &link) < 0)
-		return;
-	out->up = link.link_status == RTE_ETH_LINK_UP;
-	if (link.link_speed != RTE_ETH_SPEED_NUM_UNKNOWN)
+	out->up = glue_device_up(device, &link);
+	if (link.link_speed && link.link_speed != RTE_ETH_SPEED_NUM_UNKNOWN)
 		out->speed_mbps = link.link_speed;
 }
 
@@ -42,9 +41,11 @@ void glue_port_info(struct glue_port *port, struct glue_port_info *out)
 		 glue_link_kind_name(device->link->kind), LINK_NAME_MAX,
 		 device->link->name);
 	memcpy(out->mac, device->mac, sizeof(out->mac));
+	out->sender_changes =
+		glue_bond_sender(device, out->sender, sizeof(out->sender));
 	if (!glue_device_enter(device))
 		return;
-	read_state(port->id, out);
+	read_state(device, out);
 	glue_device_leave(device);
 }
 

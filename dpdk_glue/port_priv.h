@@ -72,6 +72,7 @@ struct glue_device {
 	int tap_signal;		    /* a TAP's (tap.c), or 0 */
 	bool watched, carrier;	    /* link_watch.c's */
 	unsigned carrier_losses;    /* atomic: link_watch.c's */
+	unsigned bond_due;	    /* atomic: bond.c's */
 	pthread_mutex_t port_lock;  /* of calls that may meet its end */
 	bool gone; /* with the lock: the card was taken away, and its port */
 	int64_t restarted_ns; /* of that client, since its link went down */
@@ -85,7 +86,7 @@ struct glue_port {
 	uint16_t shard;	    /* and queue */
 	uint16_t n_pending; /* frames in pending[] */
 	bool many;	    /* shards: frames may belong to another */
-	bool sorts;	    /* many, or has a VLAN */
+	bool sorts;	    /* many, a bond, or has a VLAN */
 	bool trusts;	    /* GLUE_CSUM_TRUST */
 	bool keeps_refused; /* for the kernel: GLUE_FRAME_OTHER */
 	bool is_short;	    /* this shard's pool counts in n_short */
@@ -217,6 +218,13 @@ void glue_device_put(struct glue_device *device);
 
 /* Whether one port of the device is left. */
 bool glue_device_is_last(struct glue_device *device);
+
+/*
+ * Whether the device has a carrier, and what DPDK knows of it besides; within
+ * glue_device_enter() (link_watch.c).
+ */
+bool glue_device_up(const struct glue_device *device,
+		    struct rte_eth_link *link);
 
 /* ---- capability.c ---- */
 

@@ -72,6 +72,7 @@ static unsigned default_queues(const struct glue_link *link)
 	case GLUE_LINK_AF_PACKET:
 	case GLUE_LINK_PCI:
 	case GLUE_LINK_PORT:
+	case GLUE_LINK_BOND: /* as its members have: bond.c */
 	case GLUE_LINK_RING:
 	case GLUE_LINK_PCAP:
 		break;

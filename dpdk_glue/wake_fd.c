@@ -52,7 +52,7 @@ static bool is_bound_to(int fd, const char *name)
 	       sll.sll_ifindex == (int)if_nametoindex(name);
 }
 
-static bool is_its(const struct glue_link *link, int fd)
+static bool is_of(const struct glue_link *link, int fd)
 {
 	switch (link->kind) {
 	case GLUE_LINK_TAP:
@@ -66,8 +66,7 @@ static bool is_its(const struct glue_link *link, int fd)
 	}
 }
 
-unsigned glue_port_wake_fds(const struct glue_port *port, int *fds,
-			    unsigned max)
+static unsigned find(const struct glue_link *link, int *fds, unsigned max)
 {
 	DIR *dir = opendir("/proc/self/fd");
 	struct dirent *entry;
@@ -79,10 +78,27 @@ unsigned glue_port_wake_fds(const struct glue_port *port, int *fds,
 		int fd = atoi(entry->d_name);
 
 		if (entry->d_name[0] != '.' && fd != dirfd(dir) &&
-		    is_its(port->device->link, fd))
+		    is_of(link, fd))
 			fds[n++] = fd;
 	}
 	closedir(dir);
+	return n;
+}
+
+/* A member that has none would wake nobody. */
+unsigned glue_port_wake_fds(const struct glue_port *port, int *fds,
+			    unsigned max)
+{
+	struct glue_link parts[GLUE_BOND_MEMBERS];
+	unsigned n_parts = glue_link_parts(port->device->link, parts), n = 0;
+
+	for (unsigned i = 0; i < n_parts; i++) {
+		unsigned found = find(&parts[i], fds + n, max - n);
+
+		if (found == 0)
+			return 0;
+		n += found;
+	}
 	return n;
 }
 

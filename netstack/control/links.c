@@ -97,6 +97,10 @@ static cJSON *link_json(unsigned index, const struct port_row *row)
 	cJSON_AddStringToObject(to, "state", info.up ? "up" : "down");
 	if (info.watched)
 		net_control_number(to, "carrier_losses", info.carrier_losses);
+	if (info.sender[0]) {
+		cJSON_AddStringToObject(to, "sender", info.sender);
+		net_control_number(to, "sender_changes", info.sender_changes);
+	}
 	net_control_number(to, "mtu", info.mtu);
 	net_control_number(to, "queues", info.queues);
 	if (info.speed_mbps)
@@ -150,11 +154,19 @@ static void write_links(struct net_metrics *page, const struct ports *all)
 		net_metric_value(page, label, infos[i].up);
 	}
 	net_metric(page, "coronet_link_carrier_losses_total", NET_COUNTER,
-		   "Times that a pci or port link has lost its carrier.");
+		   "Times that a pci, port or bond link has lost its carrier.");
 	for (unsigned i = 0; i < all->n; i++) {
 		link_label(infos[i].link, label, sizeof(label));
 		if (infos[i].watched)
 			net_metric_value(page, label, infos[i].carrier_losses);
+	}
+	net_metric(page, "coronet_link_sender_changes_total", NET_COUNTER,
+		   "Times that an active-backup bond went over to another "
+		   "member.");
+	for (unsigned i = 0; i < all->n; i++) {
+		link_label(infos[i].link, label, sizeof(label));
+		if (infos[i].sender[0])
+			net_metric_value(page, label, infos[i].sender_changes);
 	}
 }
 

@@ -63,8 +63,9 @@ enum {
 static const struct argp_option options[] = {
 	{"link", OPT_LINK, "KIND:NAME[,KEY=VALUE...]", 0,
 	 "The NIC: memif:PATH, tap:NAME, vhost:PATH, af_packet:IFACE, "
-	 "af_xdp:IFACE, pci:ADDRESS, port:NAME, ring:NAME or pcap:IN,OUT; keys "
-	 "role=, mode=, queue=, queues=, vlan=, csum=, tso=, mac= "
+	 "af_xdp:IFACE, pci:ADDRESS, port:NAME, bond:NAME, ring:NAME or "
+	 "pcap:IN,OUT; keys role=, mode=, members=, queue=, queues=, vlan=, "
+	 "csum=, tso=, mac= "
 	 "(repeatable); list prints what this machine has",
 	 1},
 	{"addr", OPT_ADDR, "ADDRESS/BITS", 0,

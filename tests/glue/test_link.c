@@ -74,6 +74,36 @@ static void test_each_kind_is_read(void **state)
 	assert_string_equal(link.name2, "out.pcap");
 }
 
+static void test_bonds_are_read(void **state)
+{
+	accepts("bond:b0,members=tap:a+af_packet:eth0");
+	assert_int_equal(link.kind, GLUE_LINK_BOND);
+	assert_string_equal(link.name, "b0");
+	assert_string_equal(link.name2, "tap:a+af_packet:eth0");
+	assert_false(link.lacp);
+	assert_false(link.on_ports);
+	accepts("bond:b0,members=pci:03:00.0+pci:0000:04:00.1,mode=802.3ad,"
+		"queues=4,vlan=7");
+	assert_true(link.lacp);
+	assert_true(link.on_ports);
+	assert_int_equal(link.queues, 4);
+	accepts("bond:b0,mode=active-backup,members=port:net_x0+tap:a+tap:b"
+		",csum=trust");
+	assert_false(link.lacp);
+	assert_false(link.on_ports);
+	refuses("bond:b0", "0 members; expected two or more");
+	refuses("bond:b0,members=tap:a", "1 member; expected two or more");
+	refuses("bond:b0,members=tap:a+tap:a", "'tap:a' is a member already");
+	refuses("bond:b0,members=tap:a+pci:xyz", "link 'pci:xyz': expected");
+	refuses("bond:b0,members=tap:a+memif:/e", "takes no other MAC");
+	refuses("bond:b0,members=tap:a+bond:c", "0 members");
+	refuses("bond:b0,members=tap:a+tap:b+tap:c+tap:d+tap:e",
+		"more than 4 members");
+	refuses("bond:b0,members=tap:a+tap:b,mode=balance",
+		"active-backup or 802.3ad");
+	refuses("tap:b0,members=tap:a+tap:b", "unknown key 'members'");
+}
+
 static void test_pci_address_keeps_its_colons(void **state)
 {
 	accepts("pci:0000:03:00.1,csum=hw");
@@ -181,8 +211,8 @@ static void test_wrong_links_are_refused_with_a_reason(void **state)
 	refuses("memif:/e,mac=01:00:00:00:00:00", "unicast");
 	refuses("memif:/e,mac=02:00:00:00:00", "unicast");
 	refuses("memif:/e,csum=maybe", "auto, hw, sw or trust");
-	refuses("memif:/e,csum=trust", "af_packet and af_xdp alone");
-	refuses("tap:t0,csum=trust", "af_packet and af_xdp alone");
+	refuses("memif:/e,csum=trust", "af_packet, af_xdp and bond alone");
+	refuses("tap:t0,csum=trust", "af_packet, af_xdp and bond alone");
 	refuses("memif:/e,tso=hw", "auto, on or off");
 	refuses("pcap:in.pcap", "is missing");
 	refuses("memif:/e,mode=060", "mode of the server's socket");
@@ -210,6 +240,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_each_kind_is_read),
+		cmocka_unit_test(test_bonds_are_read),
 		cmocka_unit_test(test_pci_address_keeps_its_colons),
 		cmocka_unit_test(test_keys_are_read),
 		cmocka_unit_test(test_vlan_is_read),
