@@ -1,15 +1,15 @@
 /*
  * bond: links. DPDK's net_bonding does the work; this makes one of links that
- * we know how to make, and sees what it does not: it believes what a driver
- * says of its carrier, which net_af_packet does not look at, and net_tap tells
- * no bond.
+ * we know how to make, and sees what it does not: net_af_packet calls its
+ * carrier good whatever the interface says, and a card may be taken away.
  *
  * After a change of the member that sends, switches must learn where our
  * address is now: a frame to all, RARP (RFC 903), which hosts ignore, says so.
  * The IEEE 802.1AX state machines of DPDK leave their frames in a ring that
  * only a burst empties, so an idle link sends an empty one.
  */
-#define ALLOW_EXPERIMENTAL_API /* rte_eth_bond_member_add() of DPDK 23.11 */
+#define ALLOW_EXPERIMENTAL_API	/* rte_eth_bond_member_add(), rte_dev_event_*() \
+				 */
 #include "dpdk_glue/bond.h"
 
 #include <errno.h>
@@ -20,12 +20,15 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <rte_alarm.h>
+#include <rte_dev.h>
 #include <rte_errno.h>
 #include <rte_eth_bond.h>
 #include <rte_version.h>
 
 #if RTE_VERSION < RTE_VERSION_NUM(23, 11, 0, 0)
-#define rte_eth_bond_member_add rte_eth_bond_slave_add
+#define rte_eth_bond_member_add	   rte_eth_bond_slave_add
+#define rte_eth_bond_member_remove rte_eth_bond_slave_remove
 #endif
 
 #define ANNOUNCE_LOOKS 31 /* for which an address is announced again: 1.6 s */
@@ -33,13 +36,19 @@
 
 enum due { DUE_ANNOUNCE = 1, DUE_BURST = 2 };
 
+struct member {
+	struct glue_link link;
+	struct glue_device *device; /* of the bond */
+	uint16_t id;
+	bool up;
+	bool gone; /* the card was taken away, and its port */
+};
+
 /* Written while EAL starts, and then by DPDK's interrupt thread. */
 struct bond {
 	unsigned n;
 	bool lacp;
-	struct glue_link links[GLUE_BOND_MEMBERS];
-	uint16_t ids[GLUE_BOND_MEMBERS];
-	bool up[GLUE_BOND_MEMBERS];
+	struct member members[GLUE_BOND_MEMBERS];
 	unsigned looks;	  /* since an event that is announced */
 	unsigned sender;  /* atomic: which member sends */
 	unsigned changes; /* atomic: of the sender */
@@ -49,17 +58,34 @@ static struct bond bonds[GLUE_MAX_LINKS];
 
 /* ---- making one ---- */
 
+/*
+ * Where a driver can report its carrier by an interrupt, a bond waits for that;
+ * those of net_e1000 and net_vmxnet3 did not come (QEMU, MSI-X), nor net_tap's.
+ * Without the flag it looks, and so do we: rte_eth_link_get_nowait() asks the
+ * driver. DPDK has no call for it.
+ */
+static void look_at_carrier(uint16_t id)
+{
+	struct rte_eth_dev_info info;
+
+	if (rte_eth_dev_info_get(id, &info) == 0)
+		*(uint32_t *)(uintptr_t)info.dev_flags &=
+			~(uint32_t)RTE_ETH_DEV_INTR_LSC;
+}
+
 static int add_members(struct bond *bond, uint16_t id,
-		       char members[][GLUE_PORT_NAME_MAX + 1], unsigned *at)
+		       char names[][GLUE_PORT_NAME_MAX + 1], unsigned *at)
 {
 	int rc = 0;
 
 	for (*at = 0; *at < bond->n; ++*at) {
-		uint16_t *member = &bond->ids[*at];
+		uint16_t *member = &bond->members[*at].id;
 
-		rc = rte_eth_dev_get_port_by_name(members[*at], member);
-		if (rc == 0)
-			rc = rte_eth_bond_member_add(id, *member);
+		rc = rte_eth_dev_get_port_by_name(names[*at], member);
+		if (rc != 0)
+			break;
+		look_at_carrier(*member);
+		rc = rte_eth_bond_member_add(id, *member);
 		if (rc != 0)
 			break;
 	}
@@ -67,10 +93,11 @@ static int add_members(struct bond *bond, uint16_t id,
 }
 
 int glue_bond_make(unsigned index, const char *name,
-		   char members[][GLUE_PORT_NAME_MAX + 1], char *err,
+		   char names[][GLUE_PORT_NAME_MAX + 1], char *err,
 		   size_t err_len)
 {
 	const struct glue_link *link = glue_eal_link(index);
+	struct glue_link parts[GLUE_BOND_MEMBERS];
 	struct bond *bond = &bonds[index];
 	struct glue_captured log;
 	char reason[256];
@@ -78,13 +105,15 @@ int glue_bond_make(unsigned index, const char *name,
 	int id, rc;
 
 	*bond = (struct bond){.lacp = link->lacp};
-	bond->n = glue_link_parts(link, bond->links);
+	bond->n = glue_link_parts(link, parts);
+	for (unsigned i = 0; i < bond->n; i++)
+		bond->members[i].link = parts[i];
 	glue_capture_start(&log);
 	id = rte_eth_bond_create(name,
 				 link->lacp ? BONDING_MODE_8023AD
 					    : BONDING_MODE_ACTIVE_BACKUP,
 				 0);
-	rc = id < 0 ? id : add_members(bond, (uint16_t)id, members, &at);
+	rc = id < 0 ? id : add_members(bond, (uint16_t)id, names, &at);
 	if (id >= 0) /* 802.3ad: each connection by one member */
 		rte_eth_bond_xmit_policy_set((uint16_t)id,
 					     BALANCE_XMIT_POLICY_LAYER34);
@@ -99,8 +128,8 @@ int glue_bond_make(unsigned index, const char *name,
 				 "link bond:%s: DPDK does not take %s:%s as a "
 				 "member: %s",
 				 link->name,
-				 glue_link_kind_name(bond->links[at].kind),
-				 bond->links[at].name, reason);
+				 glue_link_kind_name(parts[at].kind),
+				 parts[at].name, reason);
 	return 0;
 }
 
@@ -110,7 +139,7 @@ unsigned glue_bond_queues(unsigned index, unsigned wanted)
 	struct rte_eth_dev_info info;
 
 	for (unsigned i = 0; i < bond->n; i++)
-		if (rte_eth_dev_info_get(bond->ids[i], &info) == 0)
+		if (rte_eth_dev_info_get(bond->members[i].id, &info) == 0)
 			wanted = glue_usable_queues(&info, wanted);
 	return wanted;
 }
@@ -120,29 +149,9 @@ bool glue_bond_has_tap(unsigned index)
 	const struct bond *bond = &bonds[index];
 
 	for (unsigned i = 0; i < bond->n; i++)
-		if (bond->links[i].kind == GLUE_LINK_TAP)
+		if (bond->members[i].link.kind == GLUE_LINK_TAP)
 			return true;
 	return false;
-}
-
-/*
- * Cards filter by the bond's address, which DPDK gives to the member that
- * sends. Other interfaces have one of their own, or of the kernel's.
- */
-void glue_bond_start(struct glue_device *device)
-{
-	struct bond *bond = &bonds[device->index];
-
-	if (!device->link->on_ports) {
-		/* LACP's multicast address is received, too */
-		rte_log_set_level_pattern("pmd.net.bond*", RTE_LOG_ERR);
-		rte_eth_promiscuous_enable(device->id);
-	}
-	for (unsigned i = 0; i < bond->n; i++) {
-		if (!device->link->on_ports)
-			rte_eth_promiscuous_enable(bond->ids[i]);
-		bond->up[i] = true;
-	}
 }
 
 /* ---- its life ---- */
@@ -163,26 +172,24 @@ static bool iface_is_up(const char *name)
 	return up;
 }
 
-static bool is_up(const struct bond *bond, unsigned i)
+static bool is_up(const struct member *member)
 {
 	struct rte_eth_link link = {0};
 
-	switch (bond->links[i].kind) {
-	case GLUE_LINK_TAP:
-	case GLUE_LINK_AF_PACKET:
-		return iface_is_up(bond->links[i].name);
-	default:
-		return rte_eth_link_get_nowait(bond->ids[i], &link) == 0 &&
-		       link.link_status == RTE_ETH_LINK_UP;
-	}
+	if (member->gone)
+		return false;
+	if (!glue_link_is_port(&member->link))
+		return iface_is_up(member->link.name);
+	return rte_eth_link_get_nowait(member->id, &link) == 0 &&
+	       link.link_status == RTE_ETH_LINK_UP;
 }
 
 static void log_member(const struct glue_device *device,
-		       const struct bond *bond, unsigned i, const char *what)
+		       const struct member *member, const char *what)
 {
 	glue_log_line("link bond:%s: member %s:%s %s", device->link->name,
-		      glue_link_kind_name(bond->links[i].kind),
-		      bond->links[i].name, what);
+		      glue_link_kind_name(member->link.kind), member->link.name,
+		      what);
 }
 
 static unsigned primary_of(const struct glue_device *device,
@@ -191,18 +198,18 @@ static unsigned primary_of(const struct glue_device *device,
 	int id = rte_eth_bond_primary_get(device->id);
 
 	for (unsigned i = 0; i < bond->n; i++)
-		if (bond->ids[i] == id)
+		if (bond->members[i].id == id && !bond->members[i].gone)
 			return i;
 	return bond->sender;
 }
 
 /* DPDK moves the bond's address to the new one only when it is told again. */
-static void send_by(const struct glue_device *device, const struct bond *bond,
-		    unsigned member)
+static void send_by(const struct glue_device *device,
+		    const struct member *member)
 {
 	struct rte_ether_addr addr;
 
-	rte_eth_bond_primary_set(device->id, bond->ids[member]);
+	rte_eth_bond_primary_set(device->id, member->id);
 	if (rte_eth_macaddr_get(device->id, &addr) == 0)
 		rte_eth_bond_mac_address_set(device->id, &addr);
 }
@@ -212,9 +219,9 @@ static void choose_sender(struct glue_device *device, struct bond *bond)
 {
 	unsigned now = primary_of(device, bond);
 
-	for (unsigned i = 0; !bond->up[now] && i < bond->n; i++)
-		if (bond->up[i]) {
-			send_by(device, bond, i);
+	for (unsigned i = 0; !bond->members[now].up && i < bond->n; i++)
+		if (bond->members[i].up) {
+			send_by(device, &bond->members[i]);
 			now = primary_of(device, bond);
 			break;
 		}
@@ -223,7 +230,7 @@ static void choose_sender(struct glue_device *device, struct bond *bond)
 	__atomic_store_n(&bond->sender, now, __ATOMIC_RELAXED);
 	__atomic_fetch_add(&bond->changes, 1, __ATOMIC_RELAXED);
 	bond->looks = 0;
-	log_member(device, bond, now, "sends now");
+	log_member(device, &bond->members[now], "sends now");
 }
 
 /*
@@ -249,12 +256,15 @@ bool glue_bond_look(struct glue_device *device)
 	bool any = false, up;
 
 	for (unsigned i = 0; i < bond->n; i++) {
-		up = is_up(bond, i);
-		if (up != bond->up[i]) {
-			log_member(device, bond, i, up ? "up" : "down");
+		struct member *member = &bond->members[i];
+
+		up = is_up(member);
+		if (up != member->up) {
+			if (!member->gone)
+				log_member(device, member, up ? "up" : "down");
 			bond->looks = 0;
 		}
-		bond->up[i] = up;
+		member->up = up;
 		any |= up;
 	}
 	if (!bond->lacp)
@@ -273,9 +283,89 @@ unsigned glue_bond_sender(const struct glue_device *device, char *name,
 	if (device->link->kind != GLUE_LINK_BOND || bond->lacp)
 		return 0;
 	snprintf(name, room, "%s:%s",
-		 glue_link_kind_name(bond->links[sender].kind),
-		 bond->links[sender].name);
+		 glue_link_kind_name(bond->members[sender].link.kind),
+		 bond->members[sender].link.name);
 	return __atomic_load_n(&bond->changes, __ATOMIC_RELAXED);
+}
+
+/* ---- a card that is taken away ---- */
+
+/*
+ * VFIO holds back the removal until the program has let go of the card. Bursts
+ * stop for as long as DPDK takes the member out.
+ */
+static void give_up(void *arg)
+{
+	struct member *member = arg;
+	struct glue_device *device = member->device;
+	uint16_t n_active = device->n_active;
+	struct rte_eth_dev_info info;
+
+	log_member(device, member, "has been taken away");
+	if (!glue_sync_works())
+		return; /* a burst may be under way: it stays until the end */
+	member->gone = true;
+	glue_bond_look(device);
+	__atomic_store_n(&device->n_active, 0, __ATOMIC_RELEASE);
+	glue_sync_wait();
+	pthread_mutex_lock(&device->port_lock);
+	rte_eth_bond_member_remove(device->id, member->id);
+	if (rte_eth_dev_info_get(member->id, &info) == 0) {
+		rte_eth_dev_stop(member->id);
+		rte_eth_dev_close(member->id);
+		rte_dev_remove(info.device);
+	}
+	pthread_mutex_unlock(&device->port_lock);
+	__atomic_store_n(&device->n_active, n_active, __ATOMIC_RELEASE);
+}
+
+static void on_event(const char *name, enum rte_dev_event_type type, void *arg)
+{
+	(void)name;
+	if (type == RTE_DEV_EVENT_REMOVE)
+		rte_eal_alarm_set(1, give_up, arg);
+}
+
+/* ---- beginning and end ---- */
+
+/*
+ * Cards filter by the bond's address, which DPDK gives to the member that
+ * sends. Other interfaces have one of their own, or of the kernel's.
+ */
+void glue_bond_start(struct glue_device *device)
+{
+	struct bond *bond = &bonds[device->index];
+
+	if (!device->link->on_ports) {
+		/* LACP's multicast address is received, too */
+		rte_log_set_level_pattern("pmd.net.bond*", RTE_LOG_ERR);
+		rte_eth_promiscuous_enable(device->id);
+	}
+	for (unsigned i = 0; i < bond->n; i++) {
+		struct member *member = &bond->members[i];
+
+		if (!device->link->on_ports)
+			rte_eth_promiscuous_enable(member->id);
+		member->device = device;
+		member->up = true;
+		if (member->link.kind == GLUE_LINK_PCI)
+			rte_dev_event_callback_register(member->link.name,
+							on_event, member);
+	}
+}
+
+void glue_bond_stop(struct glue_device *device)
+{
+	struct bond *bond = &bonds[device->index];
+
+	for (unsigned i = 0; i < bond->n; i++) {
+		struct member *member = &bond->members[i];
+
+		if (member->link.kind == GLUE_LINK_PCI)
+			rte_dev_event_callback_unregister(member->link.name,
+							  on_event, member);
+		rte_eal_alarm_cancel(give_up, member);
+	}
 }
 
 /* ---- frames of its own ---- */

@@ -13,11 +13,11 @@
 
 /*
  * Makes DPDK's device of links[index], a bond, of members that DPDK has ports
- * for; names has the device's names of both. Returns 0 or -errno with one clear
+ * for, which have these names. Returns 0 or -errno with one clear
  * line in err.
  */
 int glue_bond_make(unsigned index, const char *name,
-		   char members[][GLUE_PORT_NAME_MAX + 1], char *err,
+		   char names[][GLUE_PORT_NAME_MAX + 1], char *err,
 		   size_t err_len);
 
 /* Queue pairs that every member can have, wanted at most. */
@@ -31,6 +31,8 @@ bool glue_bond_has_tap(unsigned index);
 
 /* The port runs, and the device has its address. */
 void glue_bond_start(struct glue_device *device);
+/* Before the port stops. Waits for a card that is being given up. */
+void glue_bond_stop(struct glue_device *device);
 
 /*
  * Looks at the carriers of all members, logs each change, and makes an

@@ -528,6 +528,8 @@ static void close_device(struct glue_device *device)
 	glue_memif_unwatch(device);
 	glue_tap_unwatch(device);
 	glue_link_unwatch(device);
+	if (device->link->kind == GLUE_LINK_BOND)
+		glue_bond_stop(device);
 	glue_memif_detach(device);
 	/* DPDK would complain that its memif socket has no name any more. */
 	rte_log_set_level_pattern("pmd.net.memif", RTE_LOG_EMERG);

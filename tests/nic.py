@@ -281,6 +281,19 @@ class Guest:
         if status:
             raise Failure(f"the card is not bound to {driver}: {text}")
 
+    def await_line(self, pattern):
+        _, status = self.ask(f"for i in $(seq {10 * PATIENCE}); do grep -q '{pattern}' /run/log "
+                             "&& exit 0; sleep 0.1; done; exit 1", 2 * PATIENCE)
+        if status:
+            raise Failure(f"never '{pattern}'")
+
+    def await_gone(self, slot):
+        device = f"/sys/bus/pci/devices/{address_of(slot)}"
+        _, gone = self.ask(f"for i in $(seq {10 * PATIENCE}); do test -e {device} || exit 1; "
+                           "sleep 0.1; done", 2 * PATIENCE)
+        if not gone:
+            raise Failure("the machine cannot take the card away")
+
     @contextlib.contextmanager
     def echo(self, links):
         """coronet-echo on a card, once it listens; its control socket's view at the end."""
@@ -366,6 +379,25 @@ def answer_lines():
         print(sock.recv(11, socket.MSG_WAITALL) == b"still there", flush=True)
 
 
+@contextlib.contextmanager
+def answering(guest):
+    """A function that echoes over the one connection to an address, as answer_lines() has it."""
+    with subprocess.Popen(["ip", "netns", "exec", guest.namespace, sys.executable, "-B", __file__,
+                           "--answer"], text=True, stdin=subprocess.PIPE,
+                          stdout=subprocess.PIPE) as program:
+
+        def echoes(address):
+            program.stdin.write(address + "\n")
+            program.stdin.flush()
+            if program.stdout.readline() != "True\n":
+                raise Failure(f"no echo by {address}")
+
+        try:
+            yield echoes
+        finally:
+            program.kill()
+
+
 # ---- a run ----
 
 
@@ -425,50 +457,65 @@ def check_life(guest, model):
     slot = guest.slot(model)
     guest.bind(address_of(slot), "vfio-pci")
     guest.bind(address_of(PULLED), "vfio-pci")
-    peer = subprocess.Popen(["ip", "netns", "exec", guest.namespace, sys.executable, "-B",
-                             __file__, "--answer"], text=True, stdin=subprocess.PIPE,
-                            stdout=subprocess.PIPE)
-
-    def echoes(which):
-        peer.stdin.write(f"10.77.{which}.2\n")
-        peer.stdin.flush()
-        if peer.stdout.readline() != "True\n":
-            raise Failure(f"no echo by card {which}")
-
-    def await_line(pattern):
-        _, status = guest.ask(f"for i in $(seq {10 * PATIENCE}); do grep -q '{pattern}' /run/log "
-                              "&& exit 0; sleep 0.1; done; exit 1", 2 * PATIENCE)
-        if status:
-            raise Failure(f"never '{pattern}'")
-
-    try:
-        with guest.echo(f"{link_of(slot)} {link_of(PULLED)} --lcores 0") as told:
-            await_line("the card is on NUMA node 1, and shard 0.s CPU 0 on node 0")
-            for which in (slot, PULLED):
-                echoes(which)
-            guest.command(f"set_link nic{slot} off")
-            await_line(f"{address_of(slot)}: down, no carrier")
-            echoes(PULLED)
-            guest.command(f"set_link nic{slot} on")
-            await_line(f"{address_of(slot)}: up")
-            echoes(slot)
-            guest.command("device_del pulled")
-            await_line(f"{address_of(PULLED)}: the card has been taken away")
-            device = f"/sys/bus/pci/devices/{address_of(PULLED)}"
-            _, gone = guest.ask(f"for i in $(seq {10 * PATIENCE}); do test -e {device} || exit 1; "
-                                "sleep 0.1; done", 2 * PATIENCE)
-            if not gone:
-                raise Failure("the machine cannot take the card away")
-            echoes(slot)
-        states = re.findall(r"^(\d)\S*state +(\S+)", told["links"], re.MULTILINE)
-        lines, _ = guest.ask("grep -cE '^coronet: link.*(down|away)' /run/log")
-        losses = re.findall(r"carrier_losses +(\d+)", told["links"])
-        if states != [("0", "up"), ("1", "down")] or losses != ["1", "1"] or int(lines) != 2:
-            raise Failure(f"{states}, {losses} losses, {lines} lines in the log")
-    finally:
-        peer.kill()
-        peer.wait()
+    addresses = f"10.77.{slot}.2", f"10.77.{PULLED}.2"
+    with answering(guest) as echoes, \
+            guest.echo(f"{link_of(slot)} {link_of(PULLED)} --lcores 0") as told:
+        guest.await_line("the card is on NUMA node 1, and shard 0.s CPU 0 on node 0")
+        for address in addresses:
+            echoes(address)
+        guest.command(f"set_link nic{slot} off")
+        guest.await_line(f"{address_of(slot)}: down, no carrier")
+        echoes(addresses[1])
+        guest.command(f"set_link nic{slot} on")
+        guest.await_line(f"{address_of(slot)}: up")
+        echoes(addresses[0])
+        guest.command("device_del pulled")
+        guest.await_line(f"{address_of(PULLED)}: the card has been taken away")
+        guest.await_gone(PULLED)
+        echoes(addresses[0])
+    states = re.findall(r"^(\d)\S*state +(\S+)", told["links"], re.MULTILINE)
+    lines, _ = guest.ask("grep -cE '^coronet: link.*(down|away)' /run/log")
+    losses = re.findall(r"carrier_losses +(\d+)", told["links"])
+    if states != [("0", "up"), ("1", "down")] or losses != ["1", "1"] or int(lines) != 2:
+        raise Failure(f"{states}, {losses} losses, {lines} lines in the log")
     return "carrier lost and back, another card pulled out"
+
+
+def check_bond(guest, model):
+    """Two cards, their wires in one bridge, and a connection: each loses its carrier, and comes
+    back; then one is pulled out."""
+    cards = guest.slot(model), PULLED
+    guest.command(f"device_add e1000e,bus=outer,id=pulled,netdev=nic{PULLED},romfile=")
+    guest.ask(f"for i in $(seq {10 * PATIENCE}); do test -e "
+              f"/sys/bus/pci/devices/{address_of(PULLED)} && break; sleep 0.1; done", 2 * PATIENCE)
+    for slot in cards:
+        guest.bind(address_of(slot), "vfio-pci")
+    run("ip", "-n", guest.namespace, "-batch", "-",
+        input="link add bond type bridge\nlink set bond up\naddr add 10.77.99.1/24 dev bond\n" +
+        "".join(f"link set nic{slot} master bond\n" for slot in cards))
+    link = (f"--link bond:b0,members=pci:{address_of(cards[0])}+pci:{address_of(cards[1])} "
+            "--addr 10.77.99.2/24")
+    with contextlib.ExitStack() as stack:
+        echoes = stack.enter_context(answering(guest))
+        told = stack.enter_context(guest.echo(link))
+        echoes("10.77.99.2")
+        for slot, other in (cards, cards[::-1], cards):
+            guest.command(f"set_link nic{slot} off")
+            guest.await_line(f"member pci:{address_of(other)} sends now")
+            echoes("10.77.99.2")
+            guest.command(f"set_link nic{slot} on")
+            guest.await_line(f"member pci:{address_of(slot)} up")
+            echoes("10.77.99.2")
+            guest.ask(": >/run/log")
+        guest.command("device_del pulled")
+        guest.await_line(f"member pci:{address_of(cards[0])} sends now")
+        guest.await_line(f"member pci:{address_of(PULLED)} has been taken away")
+        guest.await_gone(PULLED)
+        echoes("10.77.99.2")
+    states = fact(told["links"], "state"), fact(told["links"], "sender_changes")
+    if states != ("up", "4"):
+        raise Failure(f"at the end: {states}")
+    return "carriers lost and back, one card pulled out"
 
 
 def check_all(guest, driver, options):
@@ -479,6 +526,7 @@ def check_all(guest, driver, options):
     if driver == "vfio-pci" and REFUSED in guest.models:
         checks.insert(0, (REFUSED, "what it cannot use", check_refusals, ()))
         checks.append((REFUSED, "a link's life", check_life, ()))
+        checks.append((REFUSED, "a bond's life", check_bond, ()))
     failed = 0
     for model, name, check, words in checks:
         try:
