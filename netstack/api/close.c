@@ -77,13 +77,21 @@ static bool unread_behind_fin(const struct net_conn *conn)
 	       (conn->pcb.state == FIN_WAIT_1 || conn->pcb.state == FIN_WAIT_2);
 }
 
-/* At once; its peer hears a RST. */
+/*
+ * Ends a connection at once. Its peer hears a RST, unless no SYN of its own has
+ * come (RFC 9293 3.10.5).
+ */
+static void abandon(struct net_conn *conn, enum net_end why)
+{
+	net_here()->ending = why;
+	tcp_abandon(&conn->pcb, conn->pcb.state != SYN_SENT);
+}
+
 static void abort_for(struct net_conn *conn, enum net_end why)
 {
 	if (conn->pcb_live) {
 		conn->attached = false;
-		net_here()->ending = why;
-		tcp_abort(&conn->pcb);
+		abandon(conn, why);
 	}
 	disown(conn);
 }
@@ -178,8 +186,7 @@ void net_conn_discard(struct net_conn *conn, int err, enum net_end why)
 		conn->err = (int16_t)err;
 	conn->eof = false; /* bytes before it may be lost: no clean end */
 	net_rxq_clear(conn);
-	net_here()->ending = why;
-	tcp_abort(&conn->pcb); /* whoever waits is woken, and may be gone */
+	abandon(conn, why); /* whoever waits is woken, and may be gone */
 	if (watch)
 		watch->fn(conn, watch);
 }

@@ -79,6 +79,8 @@ static void expect_end_after(unsigned ms)
 {
 	run_until_ended(2 * ms);
 	assert_int_equal(result, -ETIMEDOUT);
+	note_sent();
+	assert_int_equal(seen.n_rsts, 0); /* RFC 9293 3.10.5 */
 	assert_in_range(seen.ended_ms - seen.begun_ms, ms, ms + 10);
 }
 
