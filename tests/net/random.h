@@ -14,6 +14,7 @@
  * random_watch.c  the same, without coroutines
  * random_check.c  what must hold, at every frame, round and end
  * random_fault.c  allocations counted, and refused
+ * random_trouble.c what befalls process, path and memory
  * random_work.c   the code that runs in a round, counted
  * random_differ.c the same life with header prediction and without
  * random_life.c   one life from beginning to end
@@ -131,6 +132,14 @@ struct draw {
 	unsigned ecn_lies; /* per mille of what the peer says of it */
 };
 
+/* Mean times between troubles, and how long they last; ns, 0: never. */
+struct trouble_draw {
+	int64_t pause_every, pause_for;
+	int64_t mtu_every;		/* the path's changes */
+	int64_t forge_every;		/* ICMP errors */
+	int64_t short_every, short_for; /* memory runs out */
+};
+
 struct life_draw {
 	uint64_t seed;
 	unsigned n_flows;
@@ -142,6 +151,8 @@ struct life_draw {
 	int64_t starve_every, starve_for; /* the port takes nothing */
 	unsigned fault_from; /* number of the allocation, 0: never */
 	unsigned fault_count, fault_rate;
+	uint64_t rmem_max, wmem_max; /* bytes; 0: the default */
+	struct trouble_draw trouble;
 	struct draw flow[MAX_FLOWS];
 };
 
@@ -297,6 +308,8 @@ struct life {
 	int64_t start, next_starve, starve_end;
 	bool starving;
 	uint64_t rounds, frames;
+	unsigned pauses;	    /* of the process */
+	int64_t paused;		    /* ns in all */
 	uint64_t calls, call_bytes; /* of the application, in this round */
 };
 
@@ -332,6 +345,8 @@ const uint8_t *stream_at(const struct flow *flow, enum direction to,
 #define STACK_ADDR (over_ip6 ? "fd00::1/64" : "10.0.0.1/24")
 #define PEER_ADDR  (over_ip6 ? "fd00::2" : "10.0.0.2")
 unsigned path_header(void); /* bytes of an IP header */
+/* The peer's headers before so many bytes: where these begin. */
+uint8_t *path_packet(uint8_t *frame, unsigned proto, unsigned payload);
 /* The flow's addresses, as the stack has them. */
 void path_addresses(ip_addr_t *local, ip_addr_t *remote);
 void path_reset(void);
@@ -425,6 +440,14 @@ extern unsigned fault_given; /* allocations refused in this life */
 void fault_arm(unsigned from, unsigned count, unsigned rate);
 void fault_disarm(void);
 void fault_step(void); /* after each round */
+
+/* ---- random_trouble.c ---- */
+void trouble_begin(void);
+void trouble_end(void); /* there is none any more */
+int64_t trouble_due(void);
+void trouble_run(void);
+/* Whether the path takes a frame; if not, it may say so. */
+bool trouble_passes(const uint8_t *frame, unsigned len);
 
 /* ---- random_work.c ---- */
 void work_start(void);

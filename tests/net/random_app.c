@@ -440,6 +440,7 @@ static void *dial(void *arg)
 		flow->app.dial_err = err;
 		flow->app.ended = flow->app.closed = true;
 		check_error(flow, "dialling", err);
+		flow->watch.causes |= BY_DEADLINE; /* for late answers */
 		return NULL;
 	}
 	if (flow->d->watched)

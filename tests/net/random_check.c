@@ -391,9 +391,9 @@ void check_error(struct flow *flow, const char *call, int err)
 	if (caused(flow, causes_of(err) | BY_MEMORY | BY_GHOST) ||
 	    (flow->app.rd_err && flow->app.wr_err))
 		return;
-	if (flow->d->dialed && !flow->watch.synack_heard &&
+	if (flow->d->dialed && (!flow->watch.synack_heard || life.pauses) &&
 	    (err == -ETIMEDOUT || err == -EHOSTUNREACH))
-		return; /* its SYNs, or the answers, were all lost */
+		return; /* its SYNs, or the answers, were lost, or too late */
 	violated(flow, "%s gives %d (%s) without a cause", call, err,
 		 strerror(-err));
 }

@@ -274,6 +274,28 @@ static void draw_ecn(struct rng *rng, struct draw *d)
 		d->ecn_lies = rng_log(rng, 1, 300);
 }
 
+static void draw_trouble(struct rng *rng, struct life_draw *out)
+{
+	struct trouble_draw *d = &out->trouble;
+
+	if (rng_chance(rng, 150))
+		out->rmem_max = rng_log(rng, 1u << 18, 1u << 30);
+	if (rng_chance(rng, 150))
+		out->wmem_max = rng_log(rng, 1u << 18, 1u << 26);
+	if (rng_chance(rng, 150)) {
+		d->pause_every = log_us(rng, 10000, 10000000);
+		d->pause_for = log_us(rng, 1000, 100000000);
+	}
+	if (!bulk_lives && rng_chance(rng, 200))
+		d->mtu_every = log_us(rng, 1000, 10000000);
+	if (rng_chance(rng, 150))
+		d->forge_every = log_us(rng, 100, 1000000);
+	if (!differ_lives() && rng_chance(rng, 100)) {
+		d->short_every = log_us(rng, 10000, 10000000);
+		d->short_for = log_us(rng, 100, 60000000);
+	}
+}
+
 void draw_life(uint64_t seed, bool sender, struct life_draw *out)
 {
 	struct rng rng = {seed * 2 + sender}, control = {~seed * 2 + sender};
@@ -325,6 +347,7 @@ void draw_life(uint64_t seed, bool sender, struct life_draw *out)
 			out->flow[i].drop_at = log_us(&rng, 100, 10000000);
 	if (bulk_lives)
 		out->mtu = 1500;
+	draw_trouble(&control, out);
 }
 
 /* ---- telling ---- */
@@ -401,6 +424,14 @@ void draw_print(const struct life_draw *draw)
 	       !draw->ts_off, (int)draw->ecn, draw->lends, draw->frame_segments,
 	       ms(draw->starve_for), ms(draw->starve_every), draw->fault_from,
 	       draw->fault_count, draw->fault_rate);
+	printf("rmem %llu, wmem %llu; pauses each %.3f ms of %.3f, path MTU "
+	       "each %.3f, forged ICMP each %.3f, no memory each %.3f for "
+	       "%.3f\n",
+	       (unsigned long long)draw->rmem_max,
+	       (unsigned long long)draw->wmem_max,
+	       ms(draw->trouble.pause_every), ms(draw->trouble.pause_for),
+	       ms(draw->trouble.mtu_every), ms(draw->trouble.forge_every),
+	       ms(draw->trouble.short_every), ms(draw->trouble.short_for));
 	for (unsigned i = 0; i < draw->n_flows; i++)
 		print_flow(&draw->flow[i], i);
 }

@@ -37,6 +37,8 @@ static void open_stack(void)
 	net_addr_parse_prefix(STACK_ADDR, &opts.addrs[opts.n_addrs++]);
 	opts.mtu = life.draw.mtu;
 	opts.max_conns = 64;
+	opts.rmem_max = life.draw.rmem_max;
+	opts.wmem_max = life.draw.wmem_max;
 	opts.timestamps_off = life.draw.ts_off;
 	opts.ecn = life.draw.ecn;
 	opts.predict_off = !differ_predicts();
@@ -114,6 +116,7 @@ static void begin(uint64_t seed, bool sender)
 		else
 			peer_start(&life.flows[i]);
 	}
+	trouble_begin();
 	fault_arm(life.draw.fault_from, life.draw.fault_count,
 		  life.draw.fault_rate);
 }
@@ -180,6 +183,7 @@ static int64_t next_event(void)
 		next = earlier(next, fake_now_ns + 5000);
 	next = earlier(next, coro_sched_next_ns(life.stack->sched));
 	next = earlier(next, earlier(life.next_starve, life.starve_end));
+	next = earlier(next, trouble_due());
 	for (unsigned i = 0; i < life.draw.n_flows; i++) {
 		next = earlier(next, peer_due(&life.flows[i]));
 		next = earlier(next, cancel_due(&life.flows[i]));
@@ -195,6 +199,7 @@ static void step(void)
 
 	fake_now_ns = next_event();
 	starve();
+	trouble_run();
 	path_deliver();
 	for (unsigned i = 0; i < life.draw.n_flows; i++) {
 		peer_run(&life.flows[i]);
@@ -232,6 +237,7 @@ static bool over(void)
 static void end(void)
 {
 	fault_disarm();
+	trouble_end();
 	for (unsigned i = 0; i < 3;
 	     i++) { /* loans come back, timers are over */
 		fake_tx_budget = -1;

@@ -137,7 +137,7 @@ void path_addresses(ip_addr_t *local, ip_addr_t *remote)
 	}
 }
 
-static void build_ip4(uint8_t *frame, unsigned payload)
+static void build_ip4(uint8_t *frame, unsigned payload, unsigned proto)
 {
 	uint8_t *ip = frame + 14;
 
@@ -145,7 +145,7 @@ static void build_ip4(uint8_t *frame, unsigned payload)
 	ip[0] = 0x45;
 	put16(ip + 2, 20 + payload);
 	ip[8] = 64;
-	ip[9] = 6;
+	ip[9] = (uint8_t)proto;
 	memcpy(ip + 12, peer_ip, 4);
 	memcpy(ip + 16, stack_ip, 4);
 }
@@ -163,15 +163,21 @@ static void build_ip6(uint8_t *frame, unsigned payload, unsigned next)
 	memcpy(ip + 24, stack_ip6, 16);
 }
 
+uint8_t *path_packet(uint8_t *frame, unsigned proto, unsigned payload)
+{
+	if (over_ip6)
+		build_ip6(frame, payload, proto);
+	else
+		build_ip4(frame, payload, proto);
+	return frame + 14 + path_header();
+}
+
 static unsigned build(const struct segment *s, uint8_t *frame)
 {
 	unsigned payload = 20 + s->options_len + s->len;
 
 	memset(frame, 0, 14 + 40 + 20);
-	if (over_ip6)
-		build_ip6(frame, payload, 6);
-	else
-		build_ip4(frame, payload);
+	path_packet(frame, 6, payload);
 	ecn_put_tos(frame + 14, s->tos);
 	frame_put_tcp(frame + 14 + path_header(), s);
 	return 14 + path_header() + payload;
@@ -287,7 +293,8 @@ void path_collect(void)
 			continue; /* of the flood before a cookie */
 		check_sent(flow, &s);
 		path_trace(flow, &s, TO_PEER, "");
-		travel(flow, TO_PEER, frame, len);
+		if (trouble_passes(frame, len))
+			travel(flow, TO_PEER, frame, len);
 	}
 }
 

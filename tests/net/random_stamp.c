@@ -110,6 +110,7 @@ static bool is_wanted(const struct flow *flow, const struct segment *s)
 void stamp_check_sent(struct flow *flow, const struct segment *s)
 {
 	const uint8_t *at = find(s);
+	uint32_t slack = WAITED + (uint32_t)(life.paused >> 20);
 	uint32_t offset, echo;
 
 	if (s->flags & PEER_RST && !at)
@@ -121,7 +122,7 @@ void stamp_check_sent(struct flow *flow, const struct segment *s)
 	offset = get32(at + 2) - (uint32_t)(fake_now_ns >> 20);
 	echo = get32(at + 6);
 	/* It may have waited for the neighbour's MAC. */
-	if (flow->ts.told && offset - flow->ts.offset + WAITED > 2 * WAITED)
+	if (flow->ts.told && offset - flow->ts.offset + slack > 2 * slack)
 		violated(flow, "the clock of timestamps jumps by %d",
 			 (int)(offset - flow->ts.offset));
 	flow->ts.offset = offset;

@@ -7,13 +7,14 @@
  */
 #include "tests/net/random.h"
 
-#define AT_FIRST  200000
-#define MOST	  400000
-#define PER_ROUND 200
-#define PER_FRAME 4000
-#define PER_CALL  1000
-#define PER_BYTE  8
-#define PER_MS	  120 /* neighbours' timers among others */
+#define AT_FIRST     200000
+#define MOST	     400000
+#define PER_ROUND    200
+#define PER_FRAME    4000
+#define PER_CALL     1000
+#define PER_BYTE     8
+#define PER_MS	     120  /* neighbours' timers among others */
+#define PER_SHORT_MS 4500 /* while memory is short: a look at all there is */
 
 static int64_t blocks, earned, last_ns;
 
@@ -42,7 +43,8 @@ void work_end(unsigned frames)
 	earned += PER_ROUND + PER_FRAME * (int64_t)frames +
 		  PER_CALL * (int64_t)life.calls +
 		  PER_BYTE * (int64_t)life.call_bytes +
-		  PER_MS * ((fake_now_ns - last_ns) / MS);
+		  (PER_MS + (net_here()->memory_full ? PER_SHORT_MS : 0)) *
+			  ((fake_now_ns - last_ns) / MS);
 	if (fake_now_ns - last_ns >= MS)
 		last_ns = fake_now_ns;
 	if (earned > MOST)
