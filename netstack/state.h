@@ -429,6 +429,7 @@ struct net_stack {
 	bool timestamps_off;
 	uint8_t ecn;	   /* enum net_ecn */
 	bool shares_ports; /* with a kernel of the same addresses */
+	bool is_broken;	   /* an assertion of lwIP has failed */
 	/*
 	 * Whether the kernel gets a segment that is no connection's; borrowed.
 	 * NULL: there is no exception path.
@@ -439,6 +440,8 @@ struct net_stack {
 	unsigned n_sources; /* its entries in the table of clients */
 	/* counted for the segment that is being received; not held yet */
 	struct net_source_key admitted;
+	struct net_conn *in_lwip; /* lwIP is called for it; or NULL */
+	struct net_conn *broken;  /* the assertion was about it; or NULL */
 };
 
 /* The shard of this thread; all zero while none is open. */

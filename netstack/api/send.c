@@ -105,7 +105,7 @@ static long queue_now(struct net_conn *conn, const void *buf, size_t len)
 		return 0;
 	err = net_predict_write(conn, buf, (u16_t)n);
 	if (err == ERR_INPROGRESS)
-		err = tcp_write(&conn->pcb, buf, (u16_t)n, TCP_WRITE_FLAG_COPY);
+		err = net_lwip_write(conn, buf, (u16_t)n, TCP_WRITE_FLAG_COPY);
 	if (err == ERR_OK) {
 		net_send_queued_some(conn);
 		return (long)n;

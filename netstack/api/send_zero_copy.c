@@ -39,7 +39,7 @@ static long queue_piece(struct net_conn *conn, struct net_extbuf *ext,
 	net_here()->extbufs.writing = flags ? NULL : ext;
 	err = flags ? ERR_INPROGRESS : net_predict_refer(conn, data, (u16_t)n);
 	if (err == ERR_INPROGRESS)
-		err = tcp_write(pcb, data, (u16_t)n, flags);
+		err = net_lwip_write(conn, data, (u16_t)n, flags);
 	net_here()->extbufs.writing = NULL;
 	if (err == ERR_OK) {
 		net_send_queued_some(conn);

@@ -24,6 +24,7 @@ enum net_end {
 	NET_END_ORPHAN,	 /* too many that are closed and not at their end */
 	NET_END_STOPPED, /* the program ends */
 	NET_END_UNTOLD,	 /* nobody was told that it began */
+	NET_END_BROKEN,	 /* an assertion of lwIP failed */
 	NET_ENDS
 };
 

@@ -84,10 +84,46 @@ const ip6_addr_t *net_gateway6(struct netif *netif, const ip6_addr_t *dest)
 	return net_here()->has_gateway6 ? &net_here()->gateway6 : NULL;
 }
 
-_Noreturn void net_lwip_assert(const char *message, const char *file, int line)
+/*
+ * lwIP goes on behind a failed assertion. The connection that it has been shown
+ * or called for is reset before the round's output.
+ */
+void net_lwip_assert(const char *message, const char *file, int line)
 {
+	struct net_stack *here = net_here();
+
+#if !defined(NET_OUTLIVES_ASSERTIONS)
 	net_log_line(NET_LOG_CRITICAL, "coronet: lwIP: %s (%s:%d)", message,
 		     file, line);
 	net_log_flush();
 	abort();
+#endif
+	net_log_seldom_of(NET_COMPONENT_CONN,
+			  "an assertion of lwIP failed: %s (%s:%d)", message,
+			  file, line);
+	here->stats.lwip_assertions++;
+	here->is_broken = true;
+	here->broken =
+		tcp_active_pcbs ? net_conn_of(tcp_active_pcbs) : here->in_lwip;
+}
+
+err_t net_lwip_write(struct net_conn *conn, const void *data, u16_t len,
+		     u8_t flags)
+{
+	err_t err;
+
+	net_here()->in_lwip = conn;
+	err = tcp_write(&conn->pcb, data, len, flags);
+	net_here()->in_lwip = NULL;
+	return err;
+}
+
+err_t net_lwip_output(struct net_conn *conn)
+{
+	err_t err;
+
+	net_here()->in_lwip = conn;
+	err = tcp_output(&conn->pcb);
+	net_here()->in_lwip = NULL;
+	return err;
 }

@@ -57,6 +57,12 @@ void net_seg_freed(struct tcp_seg *seg);
 /* tcp_seg_free() */
 void net_seg_free(struct tcp_seg *seg);
 
+/* ---- hooks.c ---- */
+/* tcp_write() and tcp_output(): if an assertion fails, it is this one's. */
+err_t net_lwip_write(struct net_conn *conn, const void *data, u16_t len,
+		     u8_t flags);
+err_t net_lwip_output(struct net_conn *conn);
+
 /* ---- predict.c ---- */
 /*
  * Queues len bytes, not 0, as tcp_write() would, by a copy or a reference;

@@ -9,7 +9,7 @@ static inline void send_what_fits(struct net_conn *conn)
 
 	if (net_here()->predicts && net_predict_output(conn))
 		return;
-	err = tcp_output(&conn->pcb);
+	err = net_lwip_output(conn);
 	/* Nagle's algorithm holds the segment that the ACK would go with. */
 	if (err == ERR_OK && (conn->pcb.flags & TF_ACK_NOW))
 		err = tcp_send_empty_ack(&conn->pcb);

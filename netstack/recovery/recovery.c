@@ -133,7 +133,7 @@ static bool probe_with_new(struct net_conn *conn)
 		return false;
 	if (need > pcb->cwnd)
 		pcb->cwnd = need;
-	tcp_output(pcb);
+	net_lwip_output(conn);
 	pcb->cwnd = cwnd;
 	return pcb->snd_nxt != was;
 }

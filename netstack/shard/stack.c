@@ -1,6 +1,7 @@
 /*
  * The stack: opening, the loop, closing.
  */
+#include "netstack/api/api.h"
 #include "netstack/conn/end.h"
 #include "netstack/program/log.h"
 #include "netstack/shard/shard.h"
@@ -402,6 +403,22 @@ static bool drained(struct net_stack *stack)
 	return stack->n_conns == 0;
 }
 
+static void reset_if_broken(struct net_conn *conn)
+{
+	if (conn != net_here()->broken)
+		return;
+	net_here()->broken = NULL;
+	net_conn_discard(conn, -ECONNABORTED, NET_END_BROKEN);
+}
+
+/* Cold: an assertion of lwIP has failed. */
+__attribute__((noinline)) static void reset_broken(struct net_stack *stack)
+{
+	net_for_each_conn(reset_if_broken);
+	stack->broken = NULL; /* it was gone already */
+	stack->is_broken = false;
+}
+
 void net_stack_round(struct net_stack *stack)
 {
 	int64_t now_ns = glue_now_ns();
@@ -419,6 +436,8 @@ void net_stack_round(struct net_stack *stack)
 	if (__builtin_expect(stack->shares_ports, 0))
 		work += net_exception_poll();
 	work += coro_sched_round(stack->sched);
+	if (__builtin_expect(stack->is_broken, 0))
+		reset_broken(stack); /* before it can send */
 	net_output_all();
 	if (work)
 		net_link_tx(); /* an answer does not wait for the timers */

@@ -125,6 +125,7 @@ static void add(struct net_stats *to, const struct net_stats *from)
 	to->memory_refused += from->memory_refused;
 	to->memory_resets += from->memory_resets;
 	to->rx_no_memory += from->rx_no_memory;
+	to->lwip_assertions += from->lwip_assertions;
 	to->views_reclaimed += from->views_reclaimed;
 	to->view_misuses += from->view_misuses;
 	to->backlog_drops += from->backlog_drops;

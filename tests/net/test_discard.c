@@ -175,6 +175,48 @@ static void test_end_that_was_read_is_an_end(void **state)
 	run_ms(5);
 }
 
+/* ---- an assertion of lwIP that fails; it ends other builds ---- */
+
+#if defined(NET_OUTLIVES_ASSERTIONS)
+static void send_and_read(struct net_conn *conn, void *arg)
+{
+	reader_conn = conn;
+	net_send_all(conn, "abcd", 4);
+	coro_sleep_ns(50000000);
+	result = net_recv(conn, got, 10);
+	ended++;
+}
+
+/* lwIP's count of what is under way is wrong when the peer acknowledges it. */
+static void test_failed_assertion_resets_its_connection_alone(void **state)
+{
+	struct peer broken, other;
+	struct net_conn *conn;
+	struct segment s;
+
+	serve(send_and_read);
+	peer_connect(&broken, 1000, 7, 99);
+	run_rounds(2);
+	conn = reader_conn;
+	forget_sent();
+	peer_connect(&other, 1001, 7, 99);
+	run_rounds(2);
+	forget_sent();
+	conn->pcb.snd_queuelen = 0;
+	broken.rcv += 4;
+	peer_send(&broken, PEER_ACK | PEER_FIN, "efgh", 4);
+	run_rounds(1);
+	assert_true(stack->stats.lwip_assertions > 0);
+	while (peer_next(&s) && !(s.flags & PEER_RST))
+		; /* an ACK may have gone before */
+	check_segment(&s, PEER_RST | PEER_ACK, ANY, ANY, 0);
+	run_ms(60);
+	assert_int_equal(ended, 1);
+	assert_int_equal(result, -ECONNABORTED);
+	assert_int_equal(stack->n_conns, 1);
+}
+#endif
+
 /* ---- net_recv_until(), which keeps its place while it waits ---- */
 
 static void read_line(struct net_conn *conn, void *arg)
@@ -262,6 +304,9 @@ int main(void)
 		T(test_reset_for_memory_is_no_clean_end),
 		T(test_end_of_the_program_is_no_clean_end),
 		T(test_end_that_was_read_is_an_end),
+#if defined(NET_OUTLIVES_ASSERTIONS)
+		T(test_failed_assertion_resets_its_connection_alone),
+#endif
 		T(test_recv_until_fails_when_its_bytes_are_dropped),
 		T(test_recv_until_goes_on_when_its_frames_are_copied),
 	};

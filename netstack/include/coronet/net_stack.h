@@ -426,6 +426,7 @@ struct net_stats {
 	 */
 	uint64_t to_kernel, from_kernel;
 	uint64_t kernel_limited, kernel_dropped, kernel_held;
+	uint64_t lwip_assertions; /* failed; their connections are reset */
 	/*
 	 * Segments retransmitted, by how the loss was detected: a timeout (RFC
 	 * 6298), SACK and time (RACK, RFC 8985), duplicate ACKs of a peer

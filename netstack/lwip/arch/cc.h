@@ -22,7 +22,9 @@
 uint32_t net_random(void);
 #define LWIP_RAND() net_random()
 
-_Noreturn void net_lwip_assert(const char *message, const char *file, int line);
+/* Ends the process, or, in a release, the connection in hand (hooks.c). */
+__attribute__((__cold__)) void net_lwip_assert(const char *message,
+					       const char *file, int line);
 #define LWIP_PLATFORM_ASSERT(message)                                          \
 	net_lwip_assert(message, __FILE__, __LINE__)
 #define LWIP_PLATFORM_DIAG(x) ((void)0)
