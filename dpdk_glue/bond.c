@@ -301,6 +301,8 @@ static void give_up(void *arg)
 	uint16_t n_active = device->n_active;
 	struct rte_eth_dev_info info;
 
+	if (member->gone)
+		return; /* the kernel has asked again */
 	log_member(device, member, "has been taken away");
 	if (!glue_sync_works())
 		return; /* a burst may be under way: it stays until the end */
