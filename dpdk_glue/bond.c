@@ -1,7 +1,7 @@
 /*
- * bond: links. DPDK's net_bonding does the work; this makes one of links that
- * we know how to make, and sees what it does not: net_af_packet calls its
- * carrier good whatever the interface says, and a card may be taken away.
+ * bond: links. DPDK's net_bonding does the work. This file creates the bond and
+ * its members, and handles two events that net_bonding does not see: a carrier
+ * lost on an interface of net_af_packet, and a card that is removed.
  *
  * After a change of the member that sends, switches must learn where our
  * address is now: a frame to all, RARP (RFC 903), which hosts ignore, says so.
@@ -11,6 +11,7 @@
 #define ALLOW_EXPERIMENTAL_API	/* rte_eth_bond_member_add(), rte_dev_event_*() \
 				 */
 #include "dpdk_glue/bond.h"
+#include "dpdk_glue/link_watch.h"
 
 #include <errno.h>
 #include <linux/if.h>
@@ -59,12 +60,12 @@ static struct bond bonds[GLUE_MAX_LINKS];
 /* ---- making one ---- */
 
 /*
- * Where a driver can report its carrier by an interrupt, a bond waits for that;
- * those of net_e1000 and net_vmxnet3 did not come (QEMU, MSI-X), nor net_tap's.
- * Without the flag it looks, and so do we: rte_eth_link_get_nowait() asks the
- * driver. DPDK has no call for it.
+ * net_bonding waits for link interrupts of drivers that set this flag. Those of
+ * net_e1000 and net_vmxnet3 (QEMU, MSI-X) and of net_tap never came. Without
+ * the flag net_bonding polls, and rte_eth_link_get_nowait() asks the driver.
+ * DPDK has no call that clears it.
  */
-static void look_at_carrier(uint16_t id)
+static void poll_carrier(uint16_t id)
 {
 	struct rte_eth_dev_info info;
 
@@ -84,7 +85,7 @@ static int add_members(struct bond *bond, uint16_t id,
 		rc = rte_eth_dev_get_port_by_name(names[*at], member);
 		if (rc != 0)
 			break;
-		look_at_carrier(*member);
+		poll_carrier(*member);
 		rc = rte_eth_bond_member_add(id, *member);
 		if (rc != 0)
 			break;
@@ -156,7 +157,7 @@ bool glue_bond_has_tap(unsigned index)
 
 /* ---- its life ---- */
 
-/* What the kernel says of an interface, whoever has it. */
+/* Asks the kernel whether an interface is up and has a carrier. */
 static bool iface_is_up(const char *name)
 {
 	struct ifreq ifr = {0};
@@ -203,9 +204,9 @@ static unsigned primary_of(const struct glue_device *device,
 	return bond->sender;
 }
 
-/* DPDK moves the bond's address to the new one only when it is told again. */
-static void send_by(const struct glue_device *device,
-		    const struct member *member)
+/* DPDK moves the bond's address to the new sender when it is set again. */
+static void set_sender(const struct glue_device *device,
+		       const struct member *member)
 {
 	struct rte_ether_addr addr;
 
@@ -214,14 +215,14 @@ static void send_by(const struct glue_device *device,
 		rte_eth_bond_mac_address_set(device->id, &addr);
 }
 
-/* DPDK may have changed it itself, as a driver has told it of a carrier. */
+/* DPDK changes the sender itself when a driver reports a lost carrier. */
 static void choose_sender(struct glue_device *device, struct bond *bond)
 {
 	unsigned now = primary_of(device, bond);
 
 	for (unsigned i = 0; !bond->members[now].up && i < bond->n; i++)
 		if (bond->members[i].up) {
-			send_by(device, &bond->members[i]);
+			set_sender(device, &bond->members[i]);
 			now = primary_of(device, bond);
 			break;
 		}
@@ -234,10 +235,10 @@ static void choose_sender(struct glue_device *device, struct bond *bond)
 }
 
 /*
- * At once, and then after 1, 3, 7, 15 and 31 looks: the first may be lost, as
- * an interface takes its time to send again.
+ * Announces the address at once and again after 1, 3, 7, 15 and 31 looks. The
+ * first frame may be lost: an interface takes up to a second to send again.
  */
-static void ask(struct glue_device *device, struct bond *bond)
+static void request_frames(struct glue_device *device, struct bond *bond)
 {
 	unsigned due = bond->lacp ? DUE_BURST : DUE_ANNOUNCE;
 
@@ -269,7 +270,7 @@ bool glue_bond_look(struct glue_device *device)
 	}
 	if (!bond->lacp)
 		choose_sender(device, bond);
-	ask(device, bond);
+	request_frames(device, bond);
 	return any;
 }
 
@@ -299,10 +300,9 @@ static void give_up(void *arg)
 	struct member *member = arg;
 	struct glue_device *device = member->device;
 	uint16_t n_active = device->n_active;
-	struct rte_eth_dev_info info;
 
 	if (member->gone)
-		return; /* the kernel has asked again */
+		return; /* a second request for the same card */
 	log_member(device, member, "has been taken away");
 	if (!glue_sync_works())
 		return; /* a burst may be under way: it stays until the end */
@@ -312,11 +312,7 @@ static void give_up(void *arg)
 	glue_sync_wait();
 	pthread_mutex_lock(&device->port_lock);
 	rte_eth_bond_member_remove(device->id, member->id);
-	if (rte_eth_dev_info_get(member->id, &info) == 0) {
-		rte_eth_dev_stop(member->id);
-		rte_eth_dev_close(member->id);
-		rte_dev_remove(info.device);
-	}
+	glue_card_release(member->id);
 	pthread_mutex_unlock(&device->port_lock);
 	__atomic_store_n(&device->n_active, n_active, __ATOMIC_RELEASE);
 }

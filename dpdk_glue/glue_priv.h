@@ -60,6 +60,15 @@ unsigned glue_eal_mtu(void);
 /* The CPUs that the process may run on: a cpu_set_t. */
 const cpu_set_t *glue_eal_cpus(void);
 
+/*
+ * Writes the name of a link's virtual device, which ends in a number of its
+ * own, and its devargs. name has GLUE_PORT_NAME_MAX + 1 bytes. path is that of
+ * DPDK's own memif socket (vdev.c).
+ */
+void glue_vdev_describe(const struct glue_link *link, unsigned index,
+			unsigned queues, const char *path, char *name,
+			char *args, size_t args_len);
+
 /* Queue pairs that a link is to have: as asked for, or as many as it allows. */
 unsigned glue_eal_link_queues(unsigned index);
 

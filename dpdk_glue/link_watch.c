@@ -61,6 +61,17 @@ static void look(void *arg)
 
 /* ---- removal ---- */
 
+void glue_card_release(uint16_t port_id)
+{
+	struct rte_eth_dev_info info;
+
+	if (rte_eth_dev_info_get(port_id, &info) != 0)
+		return;
+	rte_eth_dev_stop(port_id);
+	rte_eth_dev_close(port_id);
+	rte_dev_remove(info.device);
+}
+
 /*
  * VFIO holds back the removal until the program has let go of the card. Not in
  * DPDK's callback, which is called from what would be closed.
@@ -68,7 +79,6 @@ static void look(void *arg)
 static void give_up(void *arg)
 {
 	struct glue_device *device = arg;
-	struct rte_eth_dev_info info;
 
 	rte_eal_alarm_cancel(look, device);
 	set_carrier(device, false);
@@ -81,11 +91,7 @@ static void give_up(void *arg)
 	glue_sync_wait();
 	pthread_mutex_lock(&device->port_lock);
 	device->gone = true;
-	if (rte_eth_dev_info_get(device->id, &info) == 0) {
-		rte_eth_dev_stop(device->id);
-		rte_eth_dev_close(device->id);
-		rte_dev_remove(info.device);
-	}
+	glue_card_release(device->id);
 	pthread_mutex_unlock(&device->port_lock);
 }
 

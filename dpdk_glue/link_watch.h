@@ -14,5 +14,11 @@
  */
 void glue_link_watch(struct glue_device *device);
 
+/*
+ * Stops and closes a card's port and removes it from DPDK, so that VFIO lets
+ * the machine take the card away. No thread may be in a burst of the port.
+ */
+void glue_card_release(uint16_t port_id);
+
 /* Waits for a look under way. */
 void glue_link_unwatch(struct glue_device *device);

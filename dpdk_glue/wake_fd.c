@@ -52,7 +52,7 @@ static bool is_bound_to(int fd, const char *name)
 	       sll.sll_ifindex == (int)if_nametoindex(name);
 }
 
-static bool is_of(const struct glue_link *link, int fd)
+static bool fd_is_of_link(const struct glue_link *link, int fd)
 {
 	switch (link->kind) {
 	case GLUE_LINK_TAP:
@@ -66,7 +66,8 @@ static bool is_of(const struct glue_link *link, int fd)
 	}
 }
 
-static unsigned find(const struct glue_link *link, int *fds, unsigned max)
+static unsigned find_link_fds(const struct glue_link *link, int *fds,
+			      unsigned max)
 {
 	DIR *dir = opendir("/proc/self/fd");
 	struct dirent *entry;
@@ -78,7 +79,7 @@ static unsigned find(const struct glue_link *link, int *fds, unsigned max)
 		int fd = atoi(entry->d_name);
 
 		if (entry->d_name[0] != '.' && fd != dirfd(dir) &&
-		    is_of(link, fd))
+		    fd_is_of_link(link, fd))
 			fds[n++] = fd;
 	}
 	closedir(dir);
@@ -93,7 +94,7 @@ unsigned glue_port_wake_fds(const struct glue_port *port, int *fds,
 	unsigned n_parts = glue_link_parts(port->device->link, parts), n = 0;
 
 	for (unsigned i = 0; i < n_parts; i++) {
-		unsigned found = find(&parts[i], fds + n, max - n);
+		unsigned found = find_link_fds(&parts[i], fds + n, max - n);
 
 		if (found == 0)
 			return 0;

@@ -15,7 +15,7 @@ import threading
 import urllib.request
 
 from harness import PATIENCE, READY, Namespace, Skip, check, command, eventually, main
-from test_links import checksums_in_software
+from test_links import bond_member_word, checksums_in_software
 
 RARP = 0x8035  # the EtherType by which a bond says where its address is now
 ADDR = ["--addr", "10.9.0.1/16"]
@@ -204,8 +204,7 @@ def testpmd_bond(env, ends, tap):
     program = shutil.which("dpdk-testpmd")
     if not program:
         raise Skip("dpdk-testpmd is not installed")
-    version = command("pkg-config", "--modversion", "libdpdk")
-    member = "slave" if version < "23.11" else "member"
+    member = bond_member_word()
     devices = [f"--vdev=net_af_packet{i},iface={end}" for i, end in enumerate(ends)]
     bond = ",".join(f"{member}=net_af_packet{i}" for i in range(len(ends)))
     cpu = min(os.sched_getaffinity(0))
@@ -258,7 +257,7 @@ def carry_connections_by_both():
 
 
 def lacp_goes_on_while_idle(env):
-    """A partner that starts anew is answered by a program that has nothing to send."""
+    """An idle program answers a partner that restarts."""
     folder = env.scratch_for({})
     with veths("a", "b"), elsewhere(env, "a0", "b0") as there, \
             echo_on(env, folder, LACP, there=there) as server:

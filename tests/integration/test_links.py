@@ -375,10 +375,15 @@ def pcap_files(env):
     check(found[at + 16:at + 20] == socket.inet_aton("10.9.0.1"), "the reply is for another address")
 
 
+def bond_member_word():
+    """The devarg of net_bonding that names a member; DPDK 23.11 renamed it."""
+    version = command("pkg-config", "--modversion", "libdpdk")
+    return "slave" if version < "23.11" else "member"
+
+
 def any_port_by_name(env):
     """A bond that DPDK makes of two TAPs, both in a bridge of the kernel's."""
-    version = command("pkg-config", "--modversion", "libdpdk")
-    member = "slave" if version < "23.11" else "member"
+    member = bond_member_word()
     try:
         command("ip", "link", "add", "br0", "type", "bridge")
         command("ip", "link", "set", "br0", "up")

@@ -40,8 +40,8 @@ static void put_sum(uint8_t *at, uint64_t sum, const uint8_t *data,
 }
 
 /* An ICMP error that quotes the beginning of a packet of the stack's. */
-static void report(const uint8_t *packet, unsigned quoted, uint8_t type,
-		   uint8_t code, uint32_t value)
+static void receive_icmp(const uint8_t *packet, unsigned quoted, uint8_t type,
+			 uint8_t code, uint32_t value)
 {
 	uint8_t frame[14 + 40 + 8 + 80] = {0};
 	unsigned payload = 8 + quoted;
@@ -61,12 +61,13 @@ static void report(const uint8_t *packet, unsigned quoted, uint8_t type,
 	life.frames++;
 }
 
-static void report_mtu(const uint8_t *packet, unsigned quoted, uint32_t mtu)
+static void receive_mtu_report(const uint8_t *packet, unsigned quoted,
+			       uint32_t mtu)
 {
 	if (over_ip6)
-		report(packet, quoted, 2, 0, mtu);
+		receive_icmp(packet, quoted, 2, 0, mtu);
 	else
-		report(packet, quoted, 3, 4, mtu & 0xffff);
+		receive_icmp(packet, quoted, 3, 4, mtu & 0xffff);
 }
 
 /* Some routers are silent, and some are so old that they name no MTU. */
@@ -81,14 +82,14 @@ bool trouble_passes(const uint8_t *frame, unsigned len)
 	if (!mtu || len <= 14 + mtu)
 		return true;
 	if (rng_chance(&trouble.rng, 800))
-		report_mtu(frame + 14, quoted,
-			   !over_ip6 && rng_chance(&trouble.rng, 100) ? 0
-								      : mtu);
+		receive_mtu_report(
+			frame + 14, quoted,
+			!over_ip6 && rng_chance(&trouble.rng, 100) ? 0 : mtu);
 	return false;
 }
 
-/* What quotes no segment under way, names no cause, or cannot be. */
-static void forge(void)
+/* Forges a report: another segment, another port, cut off, or another cause. */
+static void forge_report(void)
 {
 	static const uint8_t types[2][6] = {{3, 4, 5, 11, 12, 255},
 					    {1, 3, 4, 100, 255, 2}};
@@ -110,18 +111,18 @@ static void forge(void)
 		quoted = rng_below(&trouble.rng, quoted);
 		break;
 	case 3: /* right, but for the cause: RFC 5927 4 */
-		report(packet, quoted,
-		       types[over_ip6][rng_below(&trouble.rng, 5)],
-		       (uint8_t)rng_below(&trouble.rng, 4),
-		       (uint32_t)rng_next(&trouble.rng));
+		receive_icmp(packet, quoted,
+			     types[over_ip6][rng_below(&trouble.rng, 5)],
+			     (uint8_t)rng_below(&trouble.rng, 4),
+			     (uint32_t)rng_next(&trouble.rng));
 		return;
 	}
-	report_mtu(packet, quoted, mtu);
+	receive_mtu_report(packet, quoted, mtu);
 }
 
 /* ---- time ---- */
 
-/* Nothing was sent meanwhile, and nothing could be. */
+/* Stops the process: for ns the stack can neither send nor receive. */
 static void stand_still(int64_t ns)
 {
 	fake_now_ns += ns;
@@ -201,7 +202,7 @@ int64_t trouble_due(void)
 	return earlier(due, trouble.free_due);
 }
 
-static bool is_due(struct event *event, int64_t every)
+static bool event_is_due(struct event *event, int64_t every)
 {
 	if (fake_now_ns < event->due)
 		return false;
@@ -214,18 +215,18 @@ void trouble_run(void)
 	const struct trouble_draw *d = &life.draw.trouble;
 	unsigned least = over_ip6 ? 1280 : 576;
 
-	if (is_due(&trouble.pause, d->pause_every))
+	if (event_is_due(&trouble.pause, d->pause_every))
 		stand_still(1 + (int64_t)(rng_next(&trouble.rng) %
 					  (uint64_t)d->pause_for));
-	if (is_due(&trouble.change, d->mtu_every))
+	if (event_is_due(&trouble.change, d->mtu_every))
 		trouble.mtu =
 			rng_chance(&trouble.rng, 300) || life.draw.mtu <= least
 				? 0
 				: rng_between(&trouble.rng, least,
 					      life.draw.mtu);
-	if (is_due(&trouble.forgery, d->forge_every) && trouble.last[14])
-		forge();
-	if (is_due(&trouble.shortage, d->short_every)) {
+	if (event_is_due(&trouble.forgery, d->forge_every) && trouble.last[14])
+		forge_report();
+	if (event_is_due(&trouble.shortage, d->short_every)) {
 		fill_memory();
 		trouble.free_due = fake_now_ns + d->short_for;
 	}
