@@ -120,9 +120,10 @@ static void check_syn(struct flow *flow, const struct segment *s)
 			     life.draw.ecn == NET_ECN_OFF))
 			violated(flow, "a SYN-ACK with ECN's flags %02x", bits);
 		/* A cookie keeps nothing: what comes back with the ACK tells
-		 * which of two answers the peer has heard. */
+		 * which of two answers the peer has heard. Short memory makes
+		 * the stack send cookies as well. */
 		ecn->may = bits == PEER_ECE ||
-			   (ecn->may && (flow->d->cookie || fault_given));
+			   (ecn->may && net_here()->stats.cookies_sent);
 		return;
 	}
 	if (bits &&

@@ -43,6 +43,7 @@ static void open_stack(void)
 	opts.ecn = life.draw.ecn;
 	opts.predict_off = !differ_predicts();
 	opts.poll = NET_POLL_BUSY;
+	opts.log_level = "error"; /* resets for want of memory are drawn */
 	fake_lends = life.draw.lends;
 	fake_segment_bytes = life.draw.frame_segments;
 	if (net_stack_open(&opts, &life.stack) < 0 ||
