@@ -305,7 +305,7 @@ struct net_loop {
 	bool receiving; /* the packet at hand comes from here */
 };
 
-/* The tables of a shard, which are too large for a thread's own variables. */
+/* The tables of a shard. */
 struct net_tables {
 	struct netif netifs[NET_MAX_ADDRS + NET_MAX_LINKS];
 	struct net_neighbour neighbours[NET_NEIGHBOURS];
@@ -321,7 +321,7 @@ struct net_tables {
 #define NET_HALF_OPEN_UNSENT 5
 #define NET_HALF_OPEN_QUEUES 6
 
-/* One for each thread that has opened a stack. */
+/* One for each shard that is open. */
 struct net_stack {
 	struct net_tables *tables; /* owned; the pointers below are into it */
 	const struct net_arena *arena; /* mem/slab.c */
@@ -444,13 +444,13 @@ struct net_stack {
 	struct net_conn *broken;  /* the assertion was about it; or NULL */
 };
 
-/* The shard of this thread; all zero while none is open. */
-extern _Thread_local struct net_stack net_tls
+/* The shard that this thread runs; all zero while it runs none. */
+extern _Thread_local struct net_stack *net_shard_here
 	__attribute__((visibility("hidden")));
 
 static inline struct net_stack *net_here(void)
 {
-	return &net_tls;
+	return net_shard_here;
 }
 
 static inline struct net_conn *net_conn_of(struct tcp_pcb *pcb)

@@ -4,7 +4,9 @@
 The headers are the only list: they are preprocessed, and the functions and
 variables that they declare are compared with the symbols of the library. That
 goes for the shared library and for the archive, which is one object in which
-hidden symbols are local. Neither asks for an executable stack.
+hidden symbols are local. Neither asks for an executable stack, and the shared
+library's thread-local variables are few: every thread of the program pays for
+them, and dlopen() has little room for them.
 A file NAME.txt among the headers lists names that a library puts in the C
 library's place.
 Usage: check_exports.py HEADER... -- LIBRARY... -- COMPILER [WORD...]
@@ -17,7 +19,10 @@ import sys
 
 # In libc's place, for every library of the process (dpdk_glue/quiesce.c).
 INTERPOSED = {"munmap"}
-OF_THE_TOOLS = re.compile(r"__odr_asan|__(a|t|ub)san_|__gcov|_init$|_fini$")
+# The linker lists where a section begins and ends, though both are hidden.
+OF_THE_TOOLS = re.compile(
+    r"__odr_asan|__(a|t|ub)san_|__gcov|_init$|_fini$|__(start|stop)_net_shard$")
+TLS_BYTES_MAX = 1024
 BODY = "\0"  # in place of what stood in braces
 MARK = re.compile(r'^# \d+ "([^"]*)"')
 
@@ -75,14 +80,24 @@ def visible(library):
     return {name for name in names if not OF_THE_TOOLS.match(name)}
 
 
+def tls_bytes(headers):
+    """The size of the segment of thread-local variables."""
+    row = re.search(r"^ *TLS +(?:0x\w+ +){4}0x(\w+)", headers, re.M)
+    return int(row[1], 16) if row else 0
+
+
 def complaints(library, wanted):
     """What is wrong with a library."""
     found = visible(library) - INTERPOSED
     bad = [f"{library.name} exports {name}, which no public header declares"
            for name in sorted(found - wanted)]
     bad += [f"{library.name} does not export {name}" for name in sorted(wanted - found)]
-    if re.search(r"GNU_STACK.*RWE", run("readelf", "-lW", library)):
+    headers = run("readelf", "-lW", library)
+    if re.search(r"GNU_STACK.*RWE", headers):
         bad.append(f"{library.name} asks for an executable stack")
+    if tls_bytes(headers) >= TLS_BYTES_MAX:
+        bad.append(f"{library.name} has {tls_bytes(headers)} bytes of thread-local "
+                   f"variables, {TLS_BYTES_MAX} or more")
     return bad
 
 

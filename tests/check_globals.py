@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Writable variables that threads share are those that docs/internals.md lists.
 
-A shard is a thread, so what it writes to is thread-local. A variable that is
-found here and is not in the list becomes a field of struct net_stack or
-_Thread_local, or gets a row that says why threads may share it.
+What a shard writes to is its own. A variable that is found here and is not in
+the list becomes a field of struct net_stack or a NET_SHARD_VAR, or gets a row
+that says why threads may share it.
 Usage: check_globals.py PAGE ARCHIVE...
 """
 

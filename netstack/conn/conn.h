@@ -263,11 +263,13 @@ struct net_view_slot {
 static_assert(sizeof(struct net_view_slot) == 32, "a power of two");
 
 /* The shard's. */
-extern _Thread_local struct net_view_slot *net_view_slots
+extern NET_SHARD_VAR struct net_view_slot *net_view_slots
 	__attribute__((visibility("hidden")));
+#define net_view_slots NET_SHARD(net_view_slots)
 /* Bytes from the first slot; 0: none. */
-extern _Thread_local uint32_t net_view_free
+extern NET_SHARD_VAR uint32_t net_view_free
 	__attribute__((visibility("hidden")));
+#define net_view_free NET_SHARD(net_view_free)
 
 bool net_view_new_slot(void); /* false: as many are out as may be */
 struct pbuf *net_view_misused(void);

@@ -15,10 +15,15 @@
 
 #define TABLE_BYTES (NET_VIEW_SLOTS * sizeof(struct net_view_slot))
 
-_Thread_local struct net_view_slot *net_view_slots; /* not the first */
-_Thread_local uint32_t net_view_free;
-static _Thread_local uint32_t
-	touched; /* slots that were ever used, and the first */
+#undef net_view_slots
+#undef net_view_free
+NET_SHARD_VAR struct net_view_slot *net_view_slots; /* not the first */
+NET_SHARD_VAR uint32_t net_view_free;
+/* Slots that were ever used, and the first. */
+static NET_SHARD_VAR uint32_t touched;
+#define net_view_slots NET_SHARD(net_view_slots)
+#define net_view_free  NET_SHARD(net_view_free)
+#define touched	       NET_SHARD(touched)
 
 int net_view_init(void)
 {

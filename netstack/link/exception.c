@@ -262,7 +262,7 @@ static bool send_copy(struct glue_port *glue, const uint8_t *data, unsigned len)
  */
 static unsigned take_burst(struct net_port *port)
 {
-	static _Thread_local uint8_t buf[READ_MAX];
+	uint8_t buf[READ_MAX];
 	struct net_exception *exception = port->exception;
 	struct net_stack *stack = net_here();
 	int64_t each_ns = INT64_C(1000000000) / exception->rule.rate;

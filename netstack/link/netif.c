@@ -166,17 +166,18 @@ void net_link_close(void)
 	net_here()->n_ports = 0;
 }
 
+static NET_SHARD_VAR bool said_untrusted;
+#define said_untrusted NET_SHARD(said_untrusted)
+
 /* Once, since nothing else tells why no connection comes about. */
 static void say_untrusted(void)
 {
-	static _Thread_local bool said;
-
-	for (unsigned i = 0; !said && i < net_here()->n_ports; i++) {
+	for (unsigned i = 0; !said_untrusted && i < net_here()->n_ports; i++) {
 		uint64_t n = glue_port_untrusted(net_here()->ports[i].glue);
 
 		if (!n)
 			continue;
-		said = true;
+		said_untrusted = true;
 		net_log_of(
 			NET_COMPONENT_LINK, NET_LOG_WARNING,
 			"coronet: link %u: the peer leaves checksums of TCP "

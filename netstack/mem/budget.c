@@ -14,7 +14,8 @@
 #define HALF_OPEN_SHARE 16u
 
 /* For slabs and coroutines; 0: no bound. */
-static _Thread_local uint64_t max_bytes;
+static NET_SHARD_VAR uint64_t max_bytes;
+#define max_bytes NET_SHARD(max_bytes)
 
 uint64_t net_budget_elsewhere(void)
 {

@@ -75,9 +75,9 @@ static const uint8_t class_of_64[16384 / 64 + 1] = {
 static const struct chunk nothing;
 
 /* The shard's. */
-static _Thread_local struct slab slabs[N_CLASSES];
-static _Thread_local struct slab pools[MEMP_MAX]; /* of lwIP's memp */
-static _Thread_local struct net_arena {
+static NET_SHARD_VAR struct slab slabs[N_CLASSES];
+static NET_SHARD_VAR struct slab pools[MEMP_MAX]; /* of lwIP's memp */
+static NET_SHARD_VAR struct net_arena {
 	const struct slab *conns; /* of `pools` */
 	void **regions;
 	struct chunk *free_chunks;
@@ -86,7 +86,10 @@ static _Thread_local struct net_arena {
 	unsigned n_regions, n_free, n_used, n_bare;
 	uint64_t bytes_max; /* of chunks in use */
 	unsigned fail_in;   /* allocations until one fails; 0: none */
-} arena;
+} own_arena;
+#define slabs	  NET_SHARD(slabs)
+#define pools	  NET_SHARD(pools)
+#define own_arena NET_SHARD(own_arena)
 
 #define REGION_CHUNKS (REGION_BYTES / CHUNK_BYTES)
 #define MAX_CHUNKS    (MAX_REGIONS * REGION_CHUNKS)
@@ -157,38 +160,38 @@ static int add_region(void)
 {
 	uint8_t *region;
 
-	if (arena.n_regions == MAX_REGIONS)
+	if (own_arena.n_regions == MAX_REGIONS)
 		return -ENOMEM;
 	region = net_mem_map(REGION_BYTES, REGION_BYTES);
 	if (!region)
 		return -ENOMEM;
-	arena.regions[arena.n_regions++] = region;
+	own_arena.regions[own_arena.n_regions++] = region;
 	for (unsigned i = 1; i <= REGION_CHUNKS; i++)
-		arena.bare_chunks[arena.n_bare++] =
-			arena.n_regions * REGION_CHUNKS - i;
+		own_arena.bare_chunks[own_arena.n_bare++] =
+			own_arena.n_regions * REGION_CHUNKS - i;
 	return 0;
 }
 
 static struct chunk *chunk_at(uint32_t number)
 {
-	uint8_t *region = arena.regions[number / REGION_CHUNKS];
+	uint8_t *region = own_arena.regions[number / REGION_CHUNKS];
 
 	return (void *)(region + number % REGION_CHUNKS * CHUNK_BYTES);
 }
 
 static struct chunk *take_free_chunk(void)
 {
-	struct chunk *chunk = arena.free_chunks;
+	struct chunk *chunk = own_arena.free_chunks;
 	uint32_t number;
 
 	if (chunk) {
-		take_out(&arena.free_chunks, chunk);
-		arena.n_free--;
+		take_out(&own_arena.free_chunks, chunk);
+		own_arena.n_free--;
 		return chunk;
 	}
-	if (!arena.n_bare && add_region() < 0)
+	if (!own_arena.n_bare && add_region() < 0)
 		return NULL;
-	number = arena.bare_chunks[--arena.n_bare];
+	number = own_arena.bare_chunks[--own_arena.n_bare];
 	chunk = chunk_at(number);
 	chunk->number = number;
 	return chunk;
@@ -200,9 +203,9 @@ static struct chunk *take_free_chunk(void)
  */
 static bool within_budget(const struct slab *slab)
 {
-	uint64_t used = ((uint64_t)arena.n_used + 1) * CHUNK_BYTES +
+	uint64_t used = ((uint64_t)own_arena.n_used + 1) * CHUNK_BYTES +
 			net_budget_elsewhere();
-	uint64_t max = arena.bytes_max;
+	uint64_t max = own_arena.bytes_max;
 
 	if (slab->size > SMALL_BYTES)
 		max -= max / 16;
@@ -220,7 +223,7 @@ static bool new_chunk(struct slab *slab)
 	chunk = take_free_chunk();
 	if (!chunk)
 		return false;
-	arena.n_used++;
+	own_arena.n_used++;
 	*chunk = (struct chunk){
 		.slab = slab, .carved = CHUNK_HEADER, .number = chunk->number};
 	POISON((uint8_t *)chunk + CHUNK_HEADER, CHUNK_BYTES - CHUNK_HEADER);
@@ -233,9 +236,9 @@ static void release_chunk(struct chunk *chunk)
 {
 	UNPOISON((uint8_t *)chunk + CHUNK_HEADER, CHUNK_BYTES - CHUNK_HEADER);
 	chunk->slab = NULL;
-	push(&arena.free_chunks, chunk);
-	arena.n_free++;
-	arena.n_used--;
+	push(&own_arena.free_chunks, chunk);
+	own_arena.n_free++;
+	own_arena.n_used--;
 	net_budget_changed();
 }
 
@@ -290,13 +293,13 @@ static void set_hot_limits(bool failing)
 
 void net_mem_fail_after(unsigned n)
 {
-	arena.fail_in = n;
+	own_arena.fail_in = n;
 	set_hot_limits(n != 0);
 }
 
 static bool told_to_fail(void)
 {
-	if (!arena.fail_in || --arena.fail_in)
+	if (!own_arena.fail_in || --own_arena.fail_in)
 		return false;
 	set_hot_limits(false);
 	return true;
@@ -394,7 +397,7 @@ unsigned net_mem_size(const void *mem)
 
 uint64_t net_mem_bytes(void)
 {
-	return (uint64_t)arena.n_used * CHUNK_BYTES;
+	return (uint64_t)own_arena.n_used * CHUNK_BYTES;
 }
 
 uint64_t net_mem_live_bytes(void)
@@ -410,18 +413,18 @@ uint64_t net_mem_live_bytes(void)
 
 void net_mem_set_max(uint64_t bytes)
 {
-	arena.bytes_max = bytes;
+	own_arena.bytes_max = bytes;
 }
 
 bool net_mem_trim(void)
 {
-	struct chunk *chunk = arena.free_chunks;
+	struct chunk *chunk = own_arena.free_chunks;
 
-	if (arena.n_free <= KEEP_FREE)
+	if (own_arena.n_free <= KEEP_FREE)
 		return false;
-	take_out(&arena.free_chunks, chunk);
-	arena.n_free--;
-	arena.bare_chunks[arena.n_bare++] = chunk->number;
+	take_out(&own_arena.free_chunks, chunk);
+	own_arena.n_free--;
+	own_arena.bare_chunks[own_arena.n_bare++] = chunk->number;
 	madvise(chunk, CHUNK_BYTES, MADV_DONTNEED);
 	return true;
 }
@@ -501,12 +504,12 @@ static void *map(size_t bytes)
 
 static void unmap_tables(void)
 {
-	if (arena.regions)
-		munmap(arena.regions, MAX_REGIONS * sizeof(void *));
-	if (arena.bare_chunks)
-		munmap(arena.bare_chunks, MAX_CHUNKS * sizeof(uint32_t));
-	arena.regions = NULL;
-	arena.bare_chunks = NULL;
+	if (own_arena.regions)
+		munmap(own_arena.regions, MAX_REGIONS * sizeof(void *));
+	if (own_arena.bare_chunks)
+		munmap(own_arena.bare_chunks, MAX_CHUNKS * sizeof(uint32_t));
+	own_arena.regions = NULL;
+	own_arena.bare_chunks = NULL;
 }
 
 int net_mem_init(void)
@@ -520,13 +523,13 @@ int net_mem_init(void)
 			class ++;
 		assert(class_of_64[i] == class);
 	}
-	arena.regions = map(MAX_REGIONS * sizeof(void *));
-	arena.bare_chunks = map(MAX_CHUNKS * sizeof(uint32_t));
-	arena.bytes_max = UINT64_MAX;
+	own_arena.regions = map(MAX_REGIONS * sizeof(void *));
+	own_arena.bare_chunks = map(MAX_CHUNKS * sizeof(uint32_t));
+	own_arena.bytes_max = UINT64_MAX;
 	net_mem_fail_after(0);
-	arena.conns = &pools[MEMP_TCP_PCB];
-	if (arena.regions && arena.bare_chunks && add_region() == 0) {
-		net_here()->arena = &arena;
+	own_arena.conns = &pools[MEMP_TCP_PCB];
+	if (own_arena.regions && own_arena.bare_chunks && add_region() == 0) {
+		net_here()->arena = &own_arena;
 		return 0;
 	}
 	unmap_tables();
@@ -536,13 +539,14 @@ int net_mem_init(void)
 void net_mem_fini(void)
 {
 	net_here()->arena = NULL;
-	for (unsigned i = 0; i < arena.n_regions; i++) {
-		UNPOISON(arena.regions[i], REGION_BYTES);
-		munmap(arena.regions[i], REGION_BYTES);
+	for (unsigned i = 0; i < own_arena.n_regions; i++) {
+		UNPOISON(own_arena.regions[i], REGION_BYTES);
+		munmap(own_arena.regions[i], REGION_BYTES);
 	}
 	memset(slabs, 0, sizeof(slabs));
 	memset(pools, 0, sizeof(pools));
-	arena.free_chunks = NULL;
-	arena.n_regions = arena.n_free = arena.n_bare = arena.n_used = 0;
+	own_arena.free_chunks = NULL;
+	own_arena.n_regions = own_arena.n_free = own_arena.n_bare =
+		own_arena.n_used = 0;
 	unmap_tables();
 }

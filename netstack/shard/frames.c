@@ -33,12 +33,13 @@
 
 enum phase { IDLE, COPY, WAIT, SEARCH, RESET };
 
-static _Thread_local struct {
+static NET_SHARD_VAR struct {
 	enum phase phase;
 	uint32_t bucket;      /* the next one of the sweep */
 	unsigned most_frames; /* that a connection was seen to hold */
 	int64_t copied_ns;    /* when the last sweep to copy ended */
 } sweep;
+#define sweep NET_SHARD(sweep)
 
 static bool any_exhausted(void)
 {

@@ -18,6 +18,9 @@ void net_explain(struct net_opts *opts, int err);
  */
 int net_shard_open(struct net_opts *opts, unsigned shard);
 void net_shard_close(struct net_stack *stack);
+/* This thread runs the shard from now on; NULL: it runs none. No other thread
+ * may run that shard. */
+void net_shard_enter(struct net_stack *stack);
 /* Until the program stops and this shard has drained. */
 void net_shard_run(struct net_stack *stack);
 /* One turn of the loop: rx, run, output, timers, tx, idle. */

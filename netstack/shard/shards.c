@@ -166,9 +166,10 @@ static int enter(const struct member *me, struct net_opts *opts)
 static void *shard_main(void *arg)
 {
 	struct member *me = arg;
-	struct net_stack *stack = net_here();
+	struct net_stack *stack;
 
 	me->err = enter(me, program.opts);
+	stack = net_here();
 	me->stack = stack;
 	if (me->err < 0) {
 		sem_post(&me->opened);
@@ -355,8 +356,8 @@ static int start_capture(struct net_opts *opts)
 
 int net_stack_open(struct net_opts *opts, struct net_stack **out)
 {
-	struct net_stack *stack = net_here();
 	unsigned n = wanted(opts);
+	struct net_stack *stack;
 	int err;
 
 	opts->error[0] = '\0';
@@ -379,6 +380,7 @@ int net_stack_open(struct net_opts *opts, struct net_stack **out)
 	err = net_shard_open(opts, 0);
 	if (err < 0)
 		goto close_program;
+	stack = net_here();
 	program.shards[0].stack = stack;
 	for (program.n = 1; program.n < n; program.n++) {
 		err = start_thread(&program.shards[program.n]);

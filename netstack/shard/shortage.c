@@ -50,7 +50,7 @@
 #define VICTIM_CLASS 10u   /* stuck with anything, or moving 8 KiB */
 #define ACTIVE_STEPS 3u	   /* who makes progress counts as an eighth */
 
-static _Thread_local struct {
+static NET_SHARD_VAR struct {
 	uint64_t asked;	   /* --memory, or its default */
 	uint64_t headroom; /* beside what was resident */
 	int64_t next_trim_ns, next_pool_ns;
@@ -63,6 +63,7 @@ static _Thread_local struct {
 	unsigned from_class;	/* is reset */
 	uint64_t excess;	/* bytes, still to be freed */
 } shortage;
+#define shortage NET_SHARD(shortage)
 
 /* ---- what a connection holds ---- */
 

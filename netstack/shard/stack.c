@@ -19,7 +19,12 @@
 
 #define DRAIN_NS INT64_C(1000000000)
 
-_Thread_local struct net_stack net_tls;
+/* Of the section that every shard has a copy of: see shard_var.h. */
+static NET_SHARD_VAR struct net_stack original;
+extern char __start_net_shard[],
+	__stop_net_shard[] __attribute__((visibility("hidden")));
+
+_Thread_local struct net_stack *net_shard_here = &original;
 
 int64_t net_clock_ns(void)
 {
@@ -200,13 +205,43 @@ void net_program_close(void)
 	net_log_close();
 }
 
+void net_shard_enter(struct net_stack *stack)
+{
+	net_shard_here = stack ? stack : &original;
+	net_shard_distance =
+		(intptr_t)((uintptr_t)net_shard_here - (uintptr_t)&original);
+}
+
+static int enter_copy(void)
+{
+	intptr_t distance;
+	int err = net_shard_copy_new(&distance);
+
+	if (err == 0)
+		net_shard_enter(
+			(void *)((uintptr_t)&original + (uintptr_t)distance));
+	return err;
+}
+
+static void leave_copy(void)
+{
+	intptr_t distance = net_shard_distance;
+
+	net_shard_enter(NULL);
+	net_shard_copy_free(distance);
+}
+
 /* This shard's part of what the program has; the first ones have the rest. */
 int net_shard_open(struct net_opts *opts, unsigned shard)
 {
 	static const struct coro_sched_attr attr = {.clock_ns = sched_clock_ns};
-	struct net_stack *stack = net_here();
-	int err = make_tables(stack);
+	struct net_stack *stack;
+	int err = enter_copy();
 
+	if (err < 0)
+		return err;
+	stack = net_here();
+	err = make_tables(stack);
 	if (err < 0)
 		goto fail;
 	stack->shard = shard;
@@ -284,7 +319,7 @@ fini_tables:
 	coro_sched_close(stack->sched);
 fail:
 	free_tables(stack);
-	memset(stack, 0, sizeof(*stack));
+	leave_copy();
 	return err;
 }
 
@@ -346,7 +381,7 @@ void net_shard_close(struct net_stack *stack)
 	net_demux_fini();
 	net_random_fini();
 	free_tables(stack);
-	memset(stack, 0, sizeof(*stack));
+	leave_copy();
 	net_stacks_closed();
 }
 

@@ -34,9 +34,12 @@ struct sealed {
 #define MASK 0xffffu
 
 /* The shard's: whoever is sent one answers to the same shard. */
-static _Thread_local uint8_t key[crypto_shorthash_KEYBYTES];
-static _Thread_local int64_t last_sent_ns;
-static _Thread_local bool ever_sent;
+static NET_SHARD_VAR uint8_t key[crypto_shorthash_KEYBYTES];
+static NET_SHARD_VAR int64_t last_sent_ns;
+static NET_SHARD_VAR bool ever_sent;
+#define key	     NET_SHARD(key)
+#define last_sent_ns NET_SHARD(last_sent_ns)
+#define ever_sent    NET_SHARD(ever_sent)
 
 void net_cookie_init(void)
 {

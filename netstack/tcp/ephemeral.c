@@ -18,9 +18,12 @@
 #define COUNTERS 256u
 #define STEP	 4u /* at most, beyond what a search moves on by itself */
 
-static _Thread_local uint8_t key[crypto_shorthash_KEYBYTES];
-static _Thread_local uint32_t counters[COUNTERS];
-static _Thread_local uint32_t listen_counter;
+static NET_SHARD_VAR uint8_t key[crypto_shorthash_KEYBYTES];
+static NET_SHARD_VAR uint32_t counters[COUNTERS];
+static NET_SHARD_VAR uint32_t listen_counter;
+#define key	       NET_SHARD(key)
+#define counters       NET_SHARD(counters)
+#define listen_counter NET_SHARD(listen_counter)
 
 void net_ephemeral_init(void)
 {

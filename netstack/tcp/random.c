@@ -14,11 +14,16 @@
 #define IP_IDS 1024u
 
 /* The shard's: a connection, and a destination's counter, belong to one. */
-static _Thread_local uint8_t tuple_key[crypto_shorthash_KEYBYTES];
-static _Thread_local uint32_t pool[64];
-static _Thread_local unsigned pool_left;
-static _Thread_local u16_t *ip_ids; /* IP_IDS of them; owned */
-static _Thread_local uint64_t ip_id_key;
+static NET_SHARD_VAR uint8_t tuple_key[crypto_shorthash_KEYBYTES];
+static NET_SHARD_VAR uint32_t pool[64];
+static NET_SHARD_VAR unsigned pool_left;
+static NET_SHARD_VAR u16_t *ip_ids; /* IP_IDS of them; owned */
+static NET_SHARD_VAR uint64_t ip_id_key;
+#define tuple_key NET_SHARD(tuple_key)
+#define pool	  NET_SHARD(pool)
+#define pool_left NET_SHARD(pool_left)
+#define ip_ids	  NET_SHARD(ip_ids)
+#define ip_id_key NET_SHARD(ip_id_key)
 
 int net_random_init(void)
 {

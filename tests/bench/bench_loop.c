@@ -382,7 +382,7 @@ static void pin(unsigned shard)
 static void *run_shard(void *arg)
 {
 	struct work *work = arg;
-	struct net_stack *stack = net_here();
+	struct net_stack *stack;
 	double begun_s;
 	uint64_t from;
 
@@ -390,6 +390,7 @@ static void *run_shard(void *arg)
 	make_clients(work->conns);
 	if (net_shard_open(work->opts, work->shard) < 0)
 		exit(1);
+	stack = net_here();
 	serve(stack);
 	listen_besides(stack, work->listeners - 1);
 	begun_s = cpu_s();

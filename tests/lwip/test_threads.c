@@ -1,7 +1,8 @@
 /*
- * lwIP on two threads at once, neither of which knows of the other: each
- * serves itself over a link that gives its frames back. Nothing of netstack/
- * is there but its options; what lwIP calls of it is below.
+ * Two lwIPs on two threads at once, neither of which knows of the other: each
+ * serves itself over a link that gives its frames back. Half-way, each thread
+ * goes on with what the other began. Nothing of netstack/ is there but its
+ * options and shard_var.c; what lwIP calls of it is below.
  */
 #include <pthread.h>
 #include <setjmp.h>
@@ -33,14 +34,16 @@
 #define PORT	    7
 #define ON_LINE	    64
 
-/* What a thread has beside its lwIP. */
+/* What belongs to an lwIP. */
 struct world {
+	intptr_t distance; /* of its variables */
 	unsigned number;
 	struct netif netif;
 	struct pbuf *line[ON_LINE]; /* frames on their way */
 	unsigned first, n;
 	unsigned accepted, connected, echoed, closed;
 	struct tcp_pcb *listener;
+	struct world *other;
 	pthread_barrier_t *barrier;
 	const void *pcbs; /* where its lists are */
 };
@@ -251,12 +254,27 @@ static void connect_once(const ip_addr_t *addr, unsigned i)
 	run_line();
 }
 
+static void go_on_with(struct world *world)
+{
+	here = world;
+	net_shard_distance = world->distance;
+}
+
+static void connect_half(unsigned first)
+{
+	ip_addr_t addr;
+
+	ip_addr_copy(addr, here->netif.ip_addr);
+	for (unsigned i = first; i < first + CONNECTIONS / 2; i++)
+		connect_once(&addr, i);
+}
+
 static void *live(void *arg)
 {
 	ip4_addr_t addr, mask;
 	ip_addr_t any;
 
-	here = arg;
+	go_on_with(arg);
 	IP4_ADDR(&addr, 10, 0, (uint8_t)here->number, 1);
 	IP4_ADDR(&mask, 255, 255, 255, 0);
 	lwip_init();
@@ -269,8 +287,10 @@ static void *live(void *arg)
 	tcp_bind(here->listener, &any, PORT);
 	here->listener = tcp_listen(here->listener);
 	pthread_barrier_wait(here->barrier); /* the rest at the same time */
-	for (unsigned i = 0; i < CONNECTIONS; i++)
-		connect_once(&any, i);
+	connect_half(0);
+	pthread_barrier_wait(here->barrier);
+	go_on_with(here->other);
+	connect_half(CONNECTIONS / 2);
 	for (unsigned i = 0; i < 200 && (tcp_active_pcbs || tcp_tw_pcbs); i++)
 		run_line();
 	here->pcbs = &tcp_active_pcbs;
@@ -293,6 +313,10 @@ static void test_threads_do_not_meet(void **state)
 	for (unsigned i = 0; i < THREADS; i++) {
 		worlds[i].number = i;
 		worlds[i].barrier = &barrier;
+		worlds[i].other = &worlds[1 - i];
+		assert_int_equal(net_shard_copy_new(&worlds[i].distance), 0);
+	}
+	for (unsigned i = 0; i < THREADS; i++) {
 		assert_int_equal(
 			pthread_create(&threads[i], NULL, live, &worlds[i]), 0);
 	}
@@ -305,6 +329,7 @@ static void test_threads_do_not_meet(void **state)
 		assert_int_equal(worlds[i].echoed, CONNECTIONS);
 		assert_int_equal(worlds[i].closed, CONNECTIONS);
 		assert_int_equal(worlds[i].n, 0);
+		net_shard_copy_free(worlds[i].distance);
 	}
 	assert_ptr_not_equal(worlds[0].pcbs, worlds[1].pcbs);
 	assert_null(tcp_active_pcbs); /* of this thread, which had none */

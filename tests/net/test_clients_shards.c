@@ -197,6 +197,7 @@ static void pass_a_second(struct shard *shard, unsigned arg)
 static void close_here(struct shard *shard, unsigned arg)
 {
 	net_shard_close(stack);
+	stack = net_here();
 }
 
 static void note_clients(struct shard *shard, unsigned arg)

@@ -400,7 +400,7 @@ static const uint8_t peer_ip6[16] = {0xfd, [15] = 2};
 static int listen6(void **state)
 {
 	struct net_opts opts;
-	struct nd6_neighbor_cache_entry *peer = &neighbor_cache[0];
+	struct nd6_neighbor_cache_entry *peer;
 
 	fake_now_ns = 1000000000;
 	peer_opts_init(&opts);
@@ -412,7 +412,8 @@ static int listen6(void **state)
 	    net_listen(stack, &net_addr_any(7), BACKLOG, &listener) < 0)
 		return -1;
 	ended = 0;
-	memset(peer, 0, sizeof(*peer)); /* known, without asking */
+	peer = &neighbor_cache[0]; /* known, without asking */
+	memset(peer, 0, sizeof(*peer));
 	memcpy(peer->next_hop_address.addr, peer_ip6, 16);
 	peer->netif = &net_here()->netifs[0];
 	memcpy(peer->lladdr, fake_peer_mac, 6);

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <sys/time.h> /* struct timeval */
 
+#include "netstack/shard_var.h"
+
 #define BYTE_ORDER_LITTLE 1
 #ifndef BYTE_ORDER
 #define BYTE_ORDER LITTLE_ENDIAN

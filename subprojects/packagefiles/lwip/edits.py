@@ -36,46 +36,59 @@ WINDOW_IS_NEWS = (
     "(pcb->snd_wl1 == seqno && TCP_SEQ_LEQ(pcb->snd_wl2, ackno)))")
 
 # lwIP's writable globals, which every shard has for itself, by the source that
-# defines them and the header that declares them. `a, b` are declared at once.
+# defines them and the header that declares them (netstack/shard_var.h).
 # tests/lwip/test_globals.py finds those that an option adds.
 GLOBALS = {
-    "src/core/ip.c": ["ip_data"],
     "src/core/ipv4/etharp.c": ["arp_table", "etharp_cached_entry"],
     "src/core/ipv4/ip4.c": ["ip_id", "ip4_default_multicast_netif"],
     "src/core/ipv6/nd6.c": [
         "neighbor_cache", "destination_cache", "prefix_list",
-        "default_router_list", "reachable_time", "retrans_timer",
-        "nd6_queue_size", "nd6_cached_destination_index", "multicast_address",
-        "nd6_ra_buffer"],
+        "default_router_list", "nd6_reachable_time", "nd6_retrans_timer",
+        "nd6_queue_size", "nd6_cached_destination_index"],
     "src/core/netif.c": ["netif_list", "netif_default", "netif_num"],
     "src/core/pbuf.c": ["pbuf_free_ooseq_pending"],
     "src/core/tcp.c": [
         "tcp_port", "tcp_ticks", "tcp_bound_pcbs", "tcp_listen_pcbs",
         "tcp_active_pcbs", "tcp_tw_pcbs", "tcp_active_pcbs_changed",
         "tcp_timer", "tcp_timer_ctr"],
-    "src/core/tcp_in.c": [
-        "inseg", "tcphdr", "tcphdr_optlen", "tcphdr_opt1len", "tcphdr_opt2",
-        "tcp_optidx", "seqno, ackno", "recv_acked", "tcplen", "flags",
-        "recv_flags", "recv_data", "tcp_input_pcb"],
     "src/core/udp.c": ["udp_port", "udp_pcbs"],
-    "src/include/lwip/ip.h": ["ip_data"],
     "src/include/lwip/netif.h": ["netif_list", "netif_default"],
     "src/include/lwip/pbuf.h": ["pbuf_free_ooseq_pending"],
     "src/include/lwip/priv/nd6_priv.h": [
         "neighbor_cache", "destination_cache", "prefix_list",
-        "default_router_list", "reachable_time", "retrans_timer"],
+        "default_router_list", "nd6_reachable_time", "nd6_retrans_timer"],
     "src/include/lwip/priv/tcp_priv.h": [
-        "tcp_input_pcb", "tcp_ticks", "tcp_active_pcbs_changed",
-        "tcp_bound_pcbs", "tcp_listen_pcbs", "tcp_active_pcbs",
-        "tcp_tw_pcbs"],
+        "tcp_ticks", "tcp_active_pcbs_changed", "tcp_bound_pcbs",
+        "tcp_listen_pcbs", "tcp_active_pcbs", "tcp_tw_pcbs"],
     "src/include/lwip/udp.h": ["udp_pcbs"],
 }
 
+# Variables that mean something only while one packet is handled, so that every
+# thread may have them for itself. `a, b` are declared at once.
+SCRATCH = {
+    "src/core/ip.c": ["ip_data"],
+    "src/core/ipv6/nd6.c": ["multicast_address", "nd6_ra_buffer"],
+    "src/core/tcp_in.c": [
+        "inseg", "tcphdr", "tcphdr_optlen", "tcphdr_opt1len", "tcphdr_opt2",
+        "tcp_optidx", "seqno, ackno", "recv_acked", "tcplen", "flags",
+        "recv_flags", "recv_data", "tcp_input_pcb"],
+    "src/include/lwip/ip.h": ["ip_data"],
+    "src/include/lwip/priv/tcp_priv.h": ["tcp_input_pcb"],
+}
+
 # The same inside functions: file, function, name.
-LOCALS = [
+SCRATCH_LOCALS = [
     ("src/core/ipv4/ip4_addr.c", "ip4addr_ntoa", "str"),
     ("src/core/ipv6/ip6_addr.c", "ip6addr_ntoa", "str"),
     ("src/core/ipv6/nd6.c", "nd6_select_router", "last_router"),
+]
+
+# Variables of which a structure's member has the name as well.
+NAMED_TWICE = [
+    ("src/core/ipv6/nd6.c", "reachable_time", 5),
+    ("src/core/ipv6/nd6.c", "retrans_timer", 2),
+    ("src/include/lwip/priv/nd6_priv.h", "reachable_time", 1),
+    ("src/include/lwip/priv/nd6_priv.h", "retrans_timer", 1),
 ]
 
 # lwIP walks to the end of its queues of segments in every call that appends,
@@ -119,6 +132,21 @@ PCB_LISTS = (
     "&tcp_bound_pcbs, &tcp_active_pcbs, &tcp_tw_pcbs})")
 
 
+def shard_local(file, name):
+    """An edit that gives each shard a variable of its own."""
+    declares = file.endswith(".h")
+    return Edit(
+        file=file,
+        within=None,
+        find=rf"^((?:static|extern) )?"
+             rf"((?:\w+[ *]+)+{name}(?:\[\w*\])?(?: = \w+)?;)",
+        replace=("" if declares else f"#undef {name}\n") +
+                rf"\1NET_SHARD_VAR \2\n#define {name} NET_SHARD({name})",
+        times=1,
+        why="A shard has an lwIP of its own.",
+    )
+
+
 def thread_local(file, name, within=None):
     """An edit that gives each thread a variable of its own."""
     where = r"^ +static " if within else r"^(?:(?:static|extern) )?"
@@ -128,7 +156,7 @@ def thread_local(file, name, within=None):
         find=rf"({where})(?=(?:\w+[ *]+)+{name}(?:\[\w*\])?(?: = \w+)?;)",
         replace=r"\1_Thread_local ",
         times=1,
-        why="A shard is a thread with an lwIP of its own.",
+        why="Shards handle packets at the same time.",
     )
 
 
@@ -300,9 +328,21 @@ EDITS = [
         why=STAMPS,
     ),
 ] + [
-    thread_local(file, name) for file in GLOBALS for name in GLOBALS[file]
+    Edit(
+        file=file,
+        within=None,
+        find=rf"(?<![.>])(?<! {{4}}u32_t )\b{name}\b",
+        replace=f"nd6_{name}",
+        times=times,
+        why="shard_local() makes a macro of the name.",
+    )
+    for file, name, times in NAMED_TWICE
 ] + [
-    thread_local(file, name, within) for file, within, name in LOCALS
+    shard_local(file, name) for file in GLOBALS for name in GLOBALS[file]
+] + [
+    thread_local(file, name) for file in SCRATCH for name in SCRATCH[file]
+] + [
+    thread_local(file, name, within) for file, within, name in SCRATCH_LOCALS
 ] + [
     Edit(
         file="src/core/tcp.c",
