@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <rte_eal.h>
+
 #define LINK_NAME_MAX 36 /* beside the longest kind */
 
 static void read_state(const struct glue_device *device,
@@ -21,6 +23,13 @@ static void read_state(const struct glue_device *device,
 	out->up = glue_device_up(device, &link);
 	if (link.link_speed && link.link_speed != RTE_ETH_SPEED_NUM_UNKNOWN)
 		out->speed_mbps = link.link_speed;
+}
+
+static bool enter(struct glue_device *device)
+{
+	if (glue_link_is_port(device->link))
+		rte_eal_iopl_init();
+	return glue_device_enter(device);
 }
 
 void glue_port_info(struct glue_port *port, struct glue_port_info *out)
@@ -43,7 +52,7 @@ void glue_port_info(struct glue_port *port, struct glue_port_info *out)
 	memcpy(out->mac, device->mac, sizeof(out->mac));
 	out->sender_changes =
 		glue_bond_sender(device, out->sender, sizeof(out->sender));
-	if (!glue_device_enter(device))
+	if (!enter(device))
 		return;
 	read_state(device, out);
 	glue_device_leave(device);
@@ -80,7 +89,7 @@ unsigned glue_port_xstats(struct glue_port *port, struct glue_xstat *out,
 {
 	unsigned filled;
 
-	if (!glue_device_enter(port->device))
+	if (!enter(port->device))
 		return 0;
 	filled = read_xstats(port->id, out, max);
 	glue_device_leave(port->device);
