@@ -64,8 +64,8 @@ class Stream:
 
 
 @contextlib.contextmanager
-def bridge():
-    """What the members are plugged into."""
+def bridge(*ports):
+    """What the members are plugged into, perhaps with interfaces that are there already."""
     command("ip", "link", "set", "lo", "up")  # for the metrics
     command("ip", "link", "add", "br0", "type", "bridge")
     try:
@@ -74,6 +74,8 @@ def bridge():
         command("ip", "link", "set", "br0", "address", "02:00:00:00:00:aa", "up")
         command("ip", "addr", "add", "10.9.1.1/16", "dev", "br0")
         command("ip", "-6", "addr", "add", "fd00:9::2/64", "dev", "br0", "nodad")
+        for port in ports:
+            command("ip", "link", "set", port, "master", "br0")
         yield
     finally:
         command("ip", "link", "del", "br0")

@@ -102,6 +102,13 @@ def check_echo(host, size=1000, seed=0):
         check(read_exactly(sock, size) == data, "the echo differs from what was sent")
 
 
+def echo_again(*socks):
+    """Connections that are open already still echo."""
+    for sock in socks:
+        sock.sendall(b"still there")
+        check(read_exactly(sock, 11) == b"still there", "the echo differs")
+
+
 def reset(sock):
     """Close with a RST instead of a FIN."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -116,13 +123,17 @@ def ping(_env, _server, host):
 
 def echo_large_file(env, _server, host):
     """Sanitizers cost most of the speed: they get an eighth of the file."""
-    size = 100 * MIB // (8 if env.sanitized else 1)
-    path = env.scratch / "large"
-    generator = random.Random(size)
+    echo_file(env, host, 100 * MIB // (8 if env.sanitized else 1))
+
+
+def echo_file(env, host, size, seed=0):
+    """socat sends a file of random bytes, and the SHA-256 of what comes back is compared."""
+    path = env.scratch / f"file{seed}"
+    generator = random.Random(seed)
     sent = hashlib.sha256()
     with path.open("wb") as file:
-        for _ in range(0, size, size // 100):
-            sent.update(block := generator.randbytes(size // 100))
+        for left in range(size, 0, -MIB):
+            sent.update(block := generator.randbytes(min(left, MIB)))
             file.write(block)
     target = f"TCP6:[{host}]:{PORT}" if ":" in host else f"TCP4:{host}:{PORT}"
     received = hashlib.sha256()
@@ -169,16 +180,20 @@ class Exchange:
 
 
 def thousand_connections(_env, _server, host):
+    echo_at_once(host, 1000)
+
+
+def echo_at_once(host, count):
     """All open before the first is done: every one still echoes its own."""
     with contextlib.ExitStack() as stack, selectors.DefaultSelector() as selector:
-        for number in range(1000):
+        for number in range(count):
             exchange = Exchange(host, number)
             stack.enter_context(exchange.sock)
             selector.register(exchange.sock, selectors.EVENT_READ, exchange)
         unfinished = len(selector.get_map())
         while unfinished:
             events = selector.select(PATIENCE)
-            check(events, f"{unfinished} of 1000 connections wait for their echo in vain")
+            check(events, f"{unfinished} of {count} connections wait for their echo in vain")
             for key, _ in events:
                 if key.data.readable():
                     selector.unregister(key.fileobj)

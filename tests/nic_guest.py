@@ -1,0 +1,293 @@
+"""The guest of QEMU that nic.py boots: its kernel, its initial RAM disk, its cards and its shell.
+
+Kernel and files come from Debian's packages: the cloud kernel with its modules, busybox, and this
+machine's libraries for the programs of a build. The guest has no other root file system and no
+network but the cards, each of which ends in a TAP of the caller's network namespace.
+"""
+
+import contextlib
+import glob
+import os
+import pathlib
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+
+from harness import PATIENCE, Failure, check, command, comment, eventually
+
+PROGRAMS = ("coronet-echo", "coronet-ctl")
+PMDS = ("bus_pci", "bus_vdev", "mempool_ring", "mempool_stack", "net_e1000", "net_vmxnet3",
+        "net_virtio")
+# In the order in which they need each other; a kernel may have some of them built in.
+MODULES = ("irqbypass", "vfio", "vfio_virqfd", "iommufd", "vfio_iommu_type1", "vfio-pci-core",
+           "vfio-pci", "uio", "uio_pci_generic")
+# The first serial line is the console. On the second, the guest runs each line that it reads,
+# and ends the output with a line that has the exit status. await repeats a command for a minute
+# at least, until it succeeds.
+INIT = """#!/bin/busybox sh
+/bin/busybox --install -s /usr/sbin
+export PATH=/usr/sbin:/coronet
+mount -t proc proc /proc
+mount -t sysfs sysfs /sys
+mount -t devtmpfs devtmpfs /dev
+chmod 755 /
+mkdir -p /dev/hugepages /dev/shm /etc /var; ln -s /run /var/run
+echo user:x:1000:1000::/:/usr/sbin/sh >/etc/passwd
+mount -t hugetlbfs hugetlbfs /dev/hugepages
+mount -t tmpfs tmpfs /run
+for module in {modules}; do insmod /coronet/$module.ko; done
+await() {{ for i in $(seq 600); do eval "$1" && return; sleep 0.1; done; return 1; }}
+stty raw -echo </dev/ttyS1
+exec </dev/ttyS1 >/dev/ttyS1 2>&1
+echo ready
+while read -r line; do (eval "$line") </dev/null; printf '\\n= %s\\n' $?; done
+"""
+PULLED = 30  # the slot of a card that is pulled out, and is on another NUMA node
+DEVICES = "/sys/bus/pci/devices"
+PULLED_DEVICE = "e1000e,bus=outer,id=pulled"
+QEMU = """-nodefaults -no-user-config -display none -no-reboot -machine q35,kernel-irqchip=off
+    -accel tcg,thread=multi -cpu max -smp 2 -m 1536 -object memory-backend-ram,id=m0,size=1024M
+    -object memory-backend-ram,id=m1,size=512M -numa node,memdev=m0,cpus=0
+    -numa node,memdev=m1,cpus=1 -serial file:console
+    -chardev socket,id=agent,path=agent,server=on,wait=on -serial chardev:agent
+    -monitor unix:monitor,server=on,wait=off"""
+APPEND = "console=ttyS0 quiet panic=-1 no_timer_check hugepages=192"
+
+
+def output_of(*words, **options):
+    return subprocess.run(words, check=True, text=True, stdout=subprocess.PIPE, **options).stdout
+
+
+def fetch_kernel(folder):
+    """The path of Debian's cloud kernel, which is downloaded once and not installed."""
+    if not glob.glob(f"{folder}/boot/vmlinuz-*"):
+        depends = output_of("apt-cache", "depends", "linux-image-cloud-amd64")
+        package = re.search(r"Depends: (linux-image-\S+)", depends)[1]
+        folder.mkdir(parents=True, exist_ok=True)
+        output_of("apt-get", "-q", "download", package, cwd=folder, stderr=subprocess.STDOUT)
+        archive = glob.glob(f"{folder}/{package}_*.deb")[0]
+        output_of("dpkg-deb", "-x", archive, folder)
+        os.unlink(archive)
+    return glob.glob(f"{folder}/boot/vmlinuz-*")[0]
+
+
+def copy_file(path, root):
+    """Copies a file to the same place below root, with the symbolic link that leads to it."""
+    real = os.path.realpath(path)
+    link = os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
+    for place in (real, link):
+        os.makedirs(os.path.dirname(f"{root}{place}"), exist_ok=True)
+    shutil.copy(real, f"{root}{real}")
+    if link != real and not os.path.lexists(f"{root}{link}"):
+        os.symlink(real, f"{root}{link}")
+
+
+def build_initrd(build, folder):
+    """Writes folder/initrd, with programs of the build and the modules of folder/kernel."""
+    programs = [build / "apps" / name for name in PROGRAMS]
+    eal = re.search(r"librte_eal\S+ => (\S+)", output_of("ldd", programs[0]))[1]
+    pmds = [path for name in PMDS for path in glob.glob(
+        f"{os.path.dirname(os.path.realpath(eal))}/dpdk/pmds-*/librte_{name}.so.*.*")]
+    libraries = re.findall(r"(?:=> |^\s*)(/\S+) \(", output_of("ldd", *programs, *pmds), re.M)
+    root = folder / "root"
+    shutil.rmtree(root, ignore_errors=True)
+    for name in ("coronet", "dev", "proc", "run", "sys", "tmp", "usr/sbin"):
+        (root / name).mkdir(parents=True)
+    for path in filter(os.path.islink, ("/bin", "/lib", "/lib64", "/sbin")):
+        os.symlink(os.readlink(path), f"{root}{path}")
+    for path in (shutil.which("busybox"), *libraries, *pmds):
+        copy_file(path, root)
+    modules = {pathlib.Path(path).name.split(".")[0]: path for path in
+               glob.glob(f"{folder}/kernel/**/*.ko*", recursive=True)}
+    modules = {name: modules[name] for name in MODULES if name in modules}
+    for path in (*programs, *modules.values()):
+        shutil.copy(path, root / "coronet")
+    for path in root.glob("coronet/*.xz"):
+        output_of("xz", "-d", path)
+    (root / "init").write_text(INIT.format(modules=" ".join(modules)))
+    (root / "init").chmod(0o755)
+    paths = "\n".join(str(path.relative_to(root)) for path in sorted(root.rglob("*")))
+    with open(folder / "initrd", "wb") as archive:
+        subprocess.run(["busybox", "cpio", "-o", "-H", "newc"], check=True, cwd=root,
+                       input=paths.encode() + b"\n", stdout=archive, stderr=subprocess.DEVNULL)
+
+
+def missing_part(folder):
+    """Why no guest can be booted on this machine, or None."""
+    for program in ("qemu-system-x86_64", "busybox"):
+        if not shutil.which(program):
+            return f"{program} is missing: apt-get install qemu-system-x86 busybox-static"
+    if os.getuid() != 0 or not os.access("/dev/net/tun", os.W_OK):
+        return "needs root and /dev/net/tun, for network namespaces and TAPs"
+    try:
+        fetch_kernel(folder / "kernel")
+    except (subprocess.CalledProcessError, IndexError, TypeError):
+        return "linux-image-cloud-amd64 cannot be downloaded (apt-get update)"
+    return None
+
+
+def prepare(build, may_skip):
+    """Fetches and builds the guest's files, which may need a network."""
+    missing = missing_part(build / "nic")
+    if missing:
+        print(f"1..0 # SKIP {missing}")
+        sys.exit(0 if may_skip else 1)
+    build_initrd(build, build / "nic")
+
+
+def pci_address(slot):
+    return f"0000:{'41:00' if slot == PULLED else f'00:{slot:02x}'}.0"
+
+
+def hosts_of(network):
+    """The stack's addresses in a network."""
+    return f"10.77.{network}.2", f"fd77:{network}::2"
+
+
+def link_options(slot, keys=""):
+    host, host6 = hosts_of(slot)
+    return f"--link pci:{pci_address(slot)}{keys} --addr {host}/24 --addr {host6}/64"
+
+
+def set_addresses(interface, network):
+    """The kernel's addresses of a network."""
+    command("ip", "addr", "add", f"10.77.{network}.1/24", "dev", interface)
+    command("ip", "addr", "add", f"fd77:{network}::1/64", "dev", interface, "nodad")
+    command("ip", "link", "set", interface, "up")
+
+
+class Guest:
+    """A machine with cards, which are devices of QEMU by their slots, and perhaps an IOMMU."""
+
+    def __init__(self, env, folder, cards, iommu):
+        self.env, self.folder, self.agent = env, folder, None
+        words = [*QEMU.split(), "-append", APPEND + " intel_iommu=on" * iommu,
+                 "-kernel", fetch_kernel(folder / "kernel"), "-initrd", folder / "initrd"]
+        if iommu:  # before the cards, one of which can be pulled out
+            words += ["-device", "intel-iommu,intremap=on,aw-bits=48",
+                      "-device", "pxb-pcie,id=far,bus_nr=64,numa_node=1",
+                      "-device", "pcie-root-port,id=outer,bus=far,chassis=1"]
+            cards = {**cards, PULLED: PULLED_DEVICE}
+        for slot, device in cards.items():
+            place = "" if slot == PULLED else f",bus=pcie.0,addr={slot:x}"
+            many = "mq=on" in device
+            # The kernel and the card leave checksums and segments to each other.
+            offloads = "off" if device.startswith(("e1000", "igb")) else "on"
+            command("ip", "tuntap", "add", f"nic{slot}", "mode", "tap", *["multi_queue"] * many)
+            set_addresses(f"nic{slot}", slot)
+            words += ["-netdev", f"tap,id=nic{slot},ifname=nic{slot},script=no,downscript=no,"
+                      f"vnet_hdr={offloads}" + ",queues=3" * many,
+                      "-device", f"{device},netdev=nic{slot},romfile={place}"]
+        self.taps = [f"nic{slot}" for slot in cards]
+        self.qemu = env.start(["qemu-system-x86_64", *words], cwd=folder)
+
+    def connect(self, name):
+        """A connection to a socket of QEMU's, or None."""
+        sock = socket.socket(socket.AF_UNIX)
+        sock.settimeout(2 * PATIENCE)
+        with contextlib.suppress(OSError):
+            sock.connect(str(self.folder / name))
+            return sock
+
+    def boot(self):
+        """Waits until the guest reads commands."""
+        sock = None
+
+        def connected():
+            nonlocal sock
+            sock = self.connect("agent")
+            return sock or not self.qemu.alive()
+
+        eventually(connected, PATIENCE, "QEMU does not listen")
+        check(sock, f"QEMU did not start: {self.qemu.story()}")
+        agent = sock.makefile("rw")
+        while (line := agent.readline()).strip() != "ready":
+            check(line, f"the guest has ended: see {self.folder}/console; {self.qemu.story()}")
+        self.agent = agent
+
+    def ask(self, line):
+        """The output of a shell command in the guest, and its exit status."""
+        check(self.agent, "the guest has not booted")
+        self.agent.write(line.replace("\n", " ") + "\n")
+        self.agent.flush()
+        said = ""
+        while not (end := re.search(r"\n= (\d+)\n$", said)):
+            part = self.agent.readline()
+            check(part, f"the guest has ended: see {self.folder}/console: {said}")
+            said += part
+        return said[:end.start()], int(end[1])
+
+    def require(self, line, message):
+        said, status = self.ask(line)
+        check(status == 0, f"{message}: {said.strip()}")
+        return said
+
+    def await_line(self, pattern):
+        self.require(f"await \"grep -q '{pattern}' /run/log\"", f"never '{pattern}'")
+
+    def monitor(self, line):
+        """Gives a command to QEMU itself."""
+        command("sh", "-c", f"echo '{line}' | socat -t 60 - UNIX-CONNECT:{self.folder}/monitor")
+
+    def cause(self, event, line):
+        """Gives QEMU a command, of which the program logs a line."""
+        self.monitor(event)
+        self.await_line(line)
+
+    def plug_in(self):
+        self.monitor(f"device_add {PULLED_DEVICE},netdev=nic{PULLED},romfile=")
+        self.require(f"await 'test -e {DEVICES}/{pci_address(PULLED)}'", "no card is plugged in")
+
+    def pull_out(self, line):
+        self.cause("device_del pulled", line)
+        self.require(f"await '! test -e {DEVICES}/{pci_address(PULLED)}'",
+                     "the machine cannot take the card away")
+
+    def bind(self, address, driver):
+        device = f"{DEVICES}/{address}"
+        self.require(f"echo {driver} >{device}/driver_override; "
+                     f"echo {address} >/sys/bus/pci/drivers_probe; "
+                     f"test $(basename $(readlink {device}/driver)) = {driver}",
+                     f"the card is not bound to {driver}")
+
+    def links(self):
+        return self.require("coronet-ctl --control=/run/control links", "no answer by coronet-ctl")
+
+    @staticmethod
+    def value_of(links, name):
+        """A value that `coronet-ctl links` shows for the first link."""
+        found = re.search(rf"^0\.(?:ports\.\d+\.)?{name} +(\S+)", links, re.MULTILINE)
+        return found[1] if found else "?"
+
+    @contextlib.contextmanager
+    def serving(self, program, *words):
+        """A program that listens, and is asked to end after the block."""
+        self.ask(f"dmesg -c >/dev/null; : >/run/log; coronet-{program} --control /run/control "
+                 f"{' '.join(words)} >>/run/log 2>&1 & echo $! >/run/pid")
+        gone = "! test -e /proc/$(cat /run/pid)"
+        try:
+            self.require(f"await 'grep -q listening /run/log || {gone}'; "
+                         "grep -q 'listening on' /run/log", "it does not start")
+            yield
+        except (Failure, OSError) as failure:
+            log = self.ask("grep -v listening /run/log; dmesg | grep -m1 'Request device'")[0]
+            raise Failure(f"{failure}; {log.strip() or 'it says nothing'}") from None
+        finally:
+            _, status = self.ask(f"kill $(cat /run/pid); await '{gone}' || "
+                                 "{ kill -9 $(cat /run/pid); false; }")
+        check(status == 0, "it does not end when told to")
+
+    def leave_to_user(self):
+        comment(f"the guest's shell: socat - UNIX-CONNECT:{self.folder}/agent\n"
+                f"the kernel's side: nsenter --net --target $(pgrep -of {self.folder}/initrd)\n"
+                "Ctrl-C ends both")
+        self.agent.close()
+        signal.pause()
+
+    def end(self):
+        self.qemu.kill()
+        for tap in self.taps:
+            command("ip", "link", "del", tap)
