@@ -18,7 +18,7 @@ import sys
 
 from harness import PATIENCE, Failure, check, command, comment, eventually
 
-PROGRAMS = ("coronet-echo", "coronet-ctl")
+PROGRAMS = ("coronet-echo", "coronet-ctl", "coronet-httpd", "coronet-proxy")
 PMDS = ("bus_pci", "bus_vdev", "mempool_ring", "mempool_stack", "net_e1000", "net_vmxnet3",
         "net_virtio")
 # In the order in which they need each other; a kernel may have some of them built in.
@@ -147,8 +147,8 @@ def hosts_of(network):
     return f"10.77.{network}.2", f"fd77:{network}::2"
 
 
-def link_options(slot, keys=""):
-    host, host6 = hosts_of(slot)
+def link_options(slot, keys="", network=None):
+    host, host6 = hosts_of(network or slot)
     return f"--link pci:{pci_address(slot)}{keys} --addr {host}/24 --addr {host6}/64"
 
 
