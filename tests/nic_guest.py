@@ -138,6 +138,12 @@ def prepare(build, may_skip):
     build_initrd(build, build / "nic")
 
 
+def has_device(device):
+    """Whether this QEMU emulates a device."""
+    return output_of("qemu-system-x86_64", "-device", device.split(",")[0] + ",help",
+                     stderr=subprocess.DEVNULL)
+
+
 def pci_address(slot):
     return f"0000:{'41:00' if slot == PULLED else f'00:{slot:02x}'}.0"
 
