@@ -218,14 +218,15 @@ static void set_sender(const struct glue_device *device,
 /* DPDK changes the sender itself when a driver reports a lost carrier. */
 static void choose_sender(struct glue_device *device, struct bond *bond)
 {
-	unsigned now = primary_of(device, bond);
+	unsigned was = primary_of(device, bond), now = was;
 
 	for (unsigned i = 0; !bond->members[now].up && i < bond->n; i++)
-		if (bond->members[i].up) {
-			set_sender(device, &bond->members[i]);
-			now = primary_of(device, bond);
-			break;
-		}
+		if (bond->members[i].up)
+			now = i;
+	if (now != was || now != bond->sender) {
+		set_sender(device, &bond->members[now]);
+		now = primary_of(device, bond);
+	}
 	if (now == bond->sender)
 		return;
 	__atomic_store_n(&bond->sender, now, __ATOMIC_RELAXED);

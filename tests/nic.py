@@ -227,6 +227,7 @@ def check_bond(guest, name):
             echo_again(sock)
             guest.cause(f"set_link nic{cards[lost]} on", f"member {members[lost]} up")
             echo_again(sock)
+            check(guest.value_of(guest.links(), "sender") == members[other], "it has gone back")
             guest.ask(": >/run/log")
         guest.pull_out(f"member {members[1]} has been taken away")
         guest.await_line(f"member {members[0]} sends now")
