@@ -54,6 +54,32 @@ static struct coro_eh *eh_of_thread(struct coro_sched *s)
 	return __cxa_get_globals != NULL ? __cxa_get_globals() : &s->no_eh;
 }
 
+/* What belongs to the thread that runs the scheduler. */
+static void thread_init(struct coro_sched *s)
+{
+	s->errno_p = &errno;
+	s->eh = eh_of_thread(s);
+#if CORO_ASAN
+	{
+		static coro_tls void *lo;
+		static coro_tls size_t size;
+		pthread_attr_t attr;
+
+		if (lo == NULL) {
+			pthread_getattr_np(pthread_self(), &attr);
+			pthread_attr_getstack(&attr, &lo, &size);
+			pthread_attr_destroy(&attr);
+		}
+		s->main_stack.lo = lo;
+		s->main_stack.size = size;
+		s->main_stack.ctx.top = (char *)lo + size;
+	}
+#endif
+#if CORO_TSAN
+	s->main.fiber = __tsan_get_current_fiber();
+#endif
+}
+
 static void main_init(struct coro_sched *s)
 {
 	struct coro *m = &s->main;
@@ -67,23 +93,24 @@ static void main_init(struct coro_sched *s)
 	m->ctx.state = CORO_ST_RUNNING;
 	m->deadline = CORO_FOREVER;
 	s->cur = m;
-#if CORO_ASAN
-	{
-		pthread_attr_t attr;
-		void *lo;
-		size_t size;
+	thread_init(s);
+}
 
-		pthread_getattr_np(pthread_self(), &attr);
-		pthread_attr_getstack(&attr, &lo, &size);
-		pthread_attr_destroy(&attr);
-		s->main_stack.lo = lo;
-		s->main_stack.size = size;
-		s->main_stack.ctx.top = (char *)lo + size;
-	}
-#endif
-#if CORO_TSAN
-	m->fiber = __tsan_get_current_fiber();
-#endif
+void coro_sched_leave(struct coro_sched *s)
+{
+	coro_check_thread(s, "coro_sched_leave");
+	if (s->cur != &s->main)
+		coro_die("coro_sched_leave inside a coroutine", NULL);
+	coro_tls_sched = NULL;
+}
+
+int coro_sched_enter(struct coro_sched *s)
+{
+	if (coro_tls_sched != NULL)
+		return -EEXIST;
+	coro_tls_sched = s;
+	thread_init(s);
+	return 0;
 }
 
 int coro_sched_open(const struct coro_sched_attr *attr, struct coro_sched **out)
@@ -110,8 +137,6 @@ int coro_sched_open(const struct coro_sched_attr *attr, struct coro_sched **out)
 	s->clock_ns = a->clock_ns ? a->clock_ns : clock_monotonic;
 	s->clock_ctx = a->clock_ctx;
 	s->measure = a->measure_stacks || getenv("CORO_MEASURE_STACKS");
-	s->errno_p = &errno;
-	s->eh = eh_of_thread(s);
 	s->max_bytes = SIZE_MAX;
 	main_init(s);
 	ctx_frame_init(s->first_frame, &s->main_stack.ctx, coro_begin,

@@ -46,6 +46,11 @@ int glue_sync_start(void)
 	return 0;
 }
 
+void glue_sync_polls(bool on)
+{
+	polls = on;
+}
+
 void glue_sync_stop(void)
 {
 	polls = false;

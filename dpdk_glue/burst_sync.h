@@ -24,6 +24,8 @@ unsigned *glue_sync_count(unsigned shard);
 
 /* The calling thread polls no more. */
 void glue_sync_stop(void);
+/* Whether this thread polls ports, from now on. */
+void glue_sync_polls(bool on);
 
 /* Whether this process may wait for a burst: membarrier(2) is allowed. */
 bool glue_sync_works(void);

@@ -533,6 +533,21 @@ void glue_thread_leave(void)
 	rte_thread_unregister();
 }
 
+unsigned glue_thread_hand_over(void)
+{
+	unsigned number = rte_lcore_id();
+
+	RTE_PER_LCORE(_lcore_id) = LCORE_ID_ANY;
+	glue_sync_polls(false);
+	return number;
+}
+
+void glue_thread_take_over(unsigned number)
+{
+	RTE_PER_LCORE(_lcore_id) = number;
+	glue_sync_polls(true);
+}
+
 static void park(void *arg)
 {
 	__atomic_store_n((bool *)arg, true, __ATOMIC_RELEASE);

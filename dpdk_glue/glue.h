@@ -163,6 +163,13 @@ int glue_thread_enter(unsigned shard, char *err, size_t err_len);
 /* On a thread that has entered and closed its ports, before it ends. */
 void glue_thread_leave(void);
 
+/*
+ * Another thread is to run the shard that this one runs: it leaves, and gets a
+ * number that the other one enters with. One thread at a time has it.
+ */
+unsigned glue_thread_hand_over(void);
+void glue_thread_take_over(unsigned number);
+
 /* Frees what EAL holds. Ports must be closed before. */
 void glue_eal_stop(void);
 

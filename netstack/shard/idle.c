@@ -99,7 +99,7 @@ static bool sending(const struct net_stack *stack)
  * whose interface is gone, is followed by a nap: otherwise the thread would
  * spin in system calls.
  */
-static void rest(struct net_stack *stack)
+static void rest(struct net_stack *stack, int64_t last_ns)
 {
 	int64_t now_ns = glue_now_ns(), until_ns = now_ns + NAP_NS;
 	bool sleeps = stack->woken && !sending(stack);
@@ -110,13 +110,13 @@ static void rest(struct net_stack *stack)
 		return;
 	}
 	if (sleeps)
-		until_ns = LWIP_MIN(now_ns + SLEEP_NS,
+		until_ns = LWIP_MIN(LWIP_MIN(now_ns + SLEEP_NS, last_ns),
 				    coro_sched_next_ns(stack->sched));
 	coro_sched_wait(stack->sched, until_ns);
 	stack->woken_early = glue_now_ns() < until_ns;
 }
 
-void net_idle(struct net_stack *stack, unsigned work)
+void net_idle(struct net_stack *stack, unsigned work, int64_t until_ns)
 {
 	if (work) {
 		stack->empty_rounds = 0;
@@ -128,6 +128,6 @@ void net_idle(struct net_stack *stack, unsigned work)
 			yield_core(stack);
 		__builtin_ia32_pause();
 	} else if (may_rest(stack)) {
-		rest(stack);
+		rest(stack, until_ns);
 	}
 }

@@ -23,14 +23,16 @@ void net_shard_close(struct net_stack *stack);
 void net_shard_enter(struct net_stack *stack);
 /* Until the program stops and this shard has drained. */
 void net_shard_run(struct net_stack *stack);
-/* One turn of the loop: rx, run, output, timers, tx, idle. */
+/* One turn of the loop: rx, run, output, timers, tx. How much was to do. */
+unsigned net_stack_work(struct net_stack *stack);
+/* The same, and then net_idle(). */
 void net_stack_round(struct net_stack *stack);
 
 /* ---- idle.c ---- */
 /* Once the links are open. */
 void net_idle_start(struct net_stack *stack);
-/* The end of a round that did so much work. */
-void net_idle(struct net_stack *stack, unsigned work);
+/* The end of a round that did so much work; sleeps until until_ns at most. */
+void net_idle(struct net_stack *stack, unsigned work, int64_t until_ns);
 
 /* ---- shards.c ---- */
 /* On shard 0, when statistics are due: asks all shards, and says them. */

@@ -42,6 +42,7 @@ static struct {
 	_Atomic int phase;     /* enum phase */
 	_Atomic unsigned undrained;
 	_Atomic int stop;
+	unsigned lcore; /* DPDK's number of the thread that has entered */
 } program;
 
 /* ---- who is who ---- */
@@ -464,6 +465,45 @@ int net_stack_run(struct net_stack *stack)
 	run(stack);
 	restore_signals(&signals);
 	return 0;
+}
+
+/* ---- threads that take turns ---- */
+
+void net_stack_leave(struct net_stack *stack)
+{
+	NET_CHECK_STACK(stack);
+	if (phase_now() == PHASE_WAIT)
+		net_budget_start();
+	atomic_store(&program.phase, PHASE_RUN);
+	coro_sched_leave(stack->sched);
+	program.lcore = glue_thread_hand_over();
+	net_shard_enter(NULL);
+}
+
+int net_stack_enter(struct net_stack *stack)
+{
+	if (net_here()->sched || coro_sched_enter(stack->sched) < 0)
+		return -EEXIST;
+	net_shard_enter(stack);
+	glue_thread_take_over(program.lcore);
+	return 0;
+}
+
+unsigned net_stack_turn(struct net_stack *stack)
+{
+	unsigned work;
+
+	NET_CHECK_STACK(stack);
+	work = net_stack_work(stack);
+	if (stack->stats_ns && stack->now_ns >= stack->next_stats_ns)
+		net_shards_say_stats(stack);
+	return work;
+}
+
+void net_stack_rest(struct net_stack *stack, unsigned work, int64_t until_ns)
+{
+	NET_CHECK_STACK(stack);
+	net_idle(stack, work, until_ns);
 }
 
 /* ---- one function for every shard ---- */

@@ -454,7 +454,7 @@ __attribute__((noinline)) static void reset_broken(struct net_stack *stack)
 	stack->is_broken = false;
 }
 
-void net_stack_round(struct net_stack *stack)
+unsigned net_stack_work(struct net_stack *stack)
 {
 	int64_t now_ns = glue_now_ns();
 	unsigned work;
@@ -482,7 +482,12 @@ void net_stack_round(struct net_stack *stack)
 		net_budget_tick();
 	net_link_tx();
 	net_extbufs_release();
-	net_idle(stack, work);
+	return work;
+}
+
+void net_stack_round(struct net_stack *stack)
+{
+	net_idle(stack, net_stack_work(stack), CORO_FOREVER);
 }
 
 void net_shard_run(struct net_stack *stack)

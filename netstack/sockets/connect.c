@@ -72,7 +72,7 @@ int net_sock_adopt(int fd, const struct net_addr *addr, bool to_bind,
 	int saved = errno, err;
 	bool v6;
 
-	if (!net_in_coroutine())
+	if (!net_may_wait())
 		return 0;
 	if (!(to_bind ? net_ours_to_bind(addr) : net_ours_to_connect(addr)) ||
 	    !is_fresh_tcp(fd, &v6)) {
@@ -112,12 +112,11 @@ long net_sock_wait(struct net_sock *sock, struct net_waitq *waitq,
 	long err;
 
 	if (*until == 0)
-		*until = timeout_ns < 0 || !coro_self()
-				 ? CORO_FOREVER
-				 : net_deadline_in(timeout_ns);
+		*until = timeout_ns < 0 ? CORO_FOREVER
+					: net_deadline_in(timeout_ns);
 	net_sock_hold(sock);
 	err = net_waitq_wait(waitq, *until);
-	if (err == -ETIMEDOUT && coro_sched_now(coro_sched_self()) >= *until)
+	if (err == -ETIMEDOUT && net_has_passed(*until))
 		err = -EAGAIN;
 	if (sock->state == NET_SOCK_CLOSED)
 		err = -EBADF;
@@ -144,7 +143,7 @@ static void *dial(void *arg)
 
 	if (opts.source.family && net_addr_is_any(&opts.source))
 		opts.source.family = 0;
-	err = net_dial(net_sockets_tls.stack, &to, &opts, &conn);
+	err = net_dial(net_sockets_here()->stack, &to, &opts, &conn);
 	sock->helper = NULL;
 	if (sock->state == NET_SOCK_CLOSED) {
 		net_abort(conn);
@@ -164,7 +163,7 @@ static long start(struct net_sock *sock, const struct net_addr *to)
 	const struct coro_attr attr = {.name = "connect"};
 	int err;
 
-	if (net_sockets_tls.stopping)
+	if (net_sockets_here()->stopping)
 		return -ECANCELED;
 	if (to->port == 0)
 		return -ECONNREFUSED;

@@ -175,11 +175,11 @@ static struct net_epoll *set_new(void)
 	if (!set)
 		return NULL;
 	set->tail = &set->head;
-	set->next = net_sockets_tls.epolls;
-	set->pprev = &net_sockets_tls.epolls;
+	set->next = net_sockets_here()->epolls;
+	set->pprev = &net_sockets_here()->epolls;
 	if (set->next)
 		set->next->pprev = &set->next;
-	net_sockets_tls.epolls = set;
+	net_sockets_here()->epolls = set;
 	return set;
 }
 
@@ -329,7 +329,7 @@ long net_epoll_control(int epfd, int op, int fd, struct epoll_event *event)
 
 void net_epoll_forget(int fd)
 {
-	for (struct net_epoll *set = net_sockets_tls.epolls; set;
+	for (struct net_epoll *set = net_sockets_here()->epolls; set;
 	     set = set->next) {
 		struct member *m = find(set, fd);
 
@@ -340,7 +340,7 @@ void net_epoll_forget(int fd)
 
 void net_epoll_adopt(int fd, struct net_sock *sock)
 {
-	for (struct net_epoll *set = net_sockets_tls.epolls; set;
+	for (struct net_epoll *set = net_sockets_here()->epolls; set;
 	     set = set->next) {
 		struct member *m = find(set, fd);
 
@@ -450,10 +450,7 @@ static long sleep_through(struct net_epoll *set, int epfd,
 	}
 	if (ready)
 		return ready;
-	return err == -ETIMEDOUT &&
-			       coro_sched_now(coro_sched_self()) >= deadline
-		       ? 0
-		       : err;
+	return err == -ETIMEDOUT && net_has_passed(deadline) ? 0 : err;
 }
 
 long net_epoll_await(struct net_epoll *set, int epfd,
@@ -464,22 +461,24 @@ long net_epoll_await(struct net_epoll *set, int epfd,
 
 	if (max <= 0 || max > (int)(INT32_MAX / sizeof(*events)))
 		return -EINVAL;
+	set->uses++; /* another thread may close it meanwhile */
 	ready = net_turn();
 	if (ready == 0)
-		ready = look(set, epfd, events, max);
+		ready = set->fds ? look(set, epfd, events, max) : -EBADF;
+	release(set);
 	net_batch(ready);
 	if (ready || ns == 0)
 		return ready;
-	if (!net_in_coroutine())
+	if (!net_may_wait())
 		return -EPERM;
-	ready = coro_cleanup_push(release, set);
+	ready = net_cleanup_push(release, set);
 	if (ready < 0)
 		return ready;
 	set->uses++;
 	net_unrestartable(true);
 	ready = sleep_through(set, epfd, events, max, net_deadline_in(ns));
 	net_unrestartable(false);
-	coro_cleanup_pop(true);
+	net_cleanup_run(release, set);
 	net_batch(ready);
 	errno = saved;
 	return ready;

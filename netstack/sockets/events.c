@@ -83,9 +83,10 @@ void net_sock_changed(struct net_conn *conn, struct net_watch *watch)
 	bool no_space = sock->no_space;
 	unsigned events;
 
-	if (!sock->writable.waiters && !sock->nodes) {
+	if (!net_waitq_is_used(&sock->writable) && !sock->nodes) {
 		/* Most of the time there is one reader, or nobody. */
-		if (sock->readable.waiters && net_ready(conn, NET_READABLE))
+		if (net_waitq_is_used(&sock->readable) &&
+		    net_ready(conn, NET_READABLE))
 			net_waitq_wake(&sock->readable);
 		return;
 	}

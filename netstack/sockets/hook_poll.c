@@ -1,8 +1,5 @@
 /*
  * poll(), select(), epoll_*() as programs call them.
- *
- * Signals that a mask would let through are taken when the call begins: with
- * other coroutines on the thread it cannot stay.
  */
 #include "netstack/sockets/sockets_priv.h"
 
@@ -32,21 +29,30 @@ static bool timespec_ns(const struct timespec *ts, int64_t *ns)
 	return true;
 }
 
-static void take_signals(const sigset_t *mask)
+/*
+ * A thread of a whole program has the mask until the call ends. With other
+ * coroutines on the thread it cannot stay: what it lets through comes now.
+ */
+static void begin_mask(const sigset_t *mask, sigset_t *old)
 {
-	sigset_t old;
-
 	if (!mask)
 		return;
-	pthread_sigmask(SIG_SETMASK, mask, &old);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	pthread_sigmask(SIG_SETMASK, mask, old);
+	if (!net_calling())
+		pthread_sigmask(SIG_SETMASK, old, NULL);
+}
+
+static void end_mask(const sigset_t *mask, const sigset_t *old)
+{
+	if (mask && net_calling())
+		pthread_sigmask(SIG_SETMASK, old, NULL);
 }
 
 /* ---- poll ---- */
 
 static bool poll_is_ours(struct pollfd *fds, nfds_t n)
 {
-	return net_in_coroutine() || net_poll_has_ours(fds, n);
+	return net_may_wait() || net_poll_has_ours(fds, n);
 }
 
 /* The whole call is the owner's, then: it waits for the kernel's as well. */
@@ -71,7 +77,9 @@ NET_HOOK int poll(struct pollfd *fds, nfds_t n, int timeout)
 NET_HOOK int ppoll(struct pollfd *fds, nfds_t n, const struct timespec *ts,
 		   const sigset_t *mask)
 {
+	sigset_t old;
 	int64_t ns;
+	long ready;
 
 	if (others_poll(fds, n))
 		return (int)NET_OTHERS(ppoll, (long)fds, (long)n, (long)ts,
@@ -80,8 +88,10 @@ NET_HOOK int ppoll(struct pollfd *fds, nfds_t n, const struct timespec *ts,
 		return net_real()->ppoll(fds, n, ts, mask);
 	if (!timespec_ns(ts, &ns))
 		return (int)net_result(-EINVAL);
-	take_signals(mask);
-	return (int)net_result(net_poll_fds(fds, n, ns));
+	begin_mask(mask, &old);
+	ready = net_poll_fds(fds, n, ns);
+	end_mask(mask, &old);
+	return (int)net_result(ready);
 }
 
 NET_HOOK int __poll_chk(struct pollfd *fds, nfds_t n, int timeout,
@@ -133,7 +143,7 @@ NET_HOOK int select(int n, fd_set *in, fd_set *out, fd_set *except,
 	if (others_select(n, in, out))
 		return (int)NET_OTHERS(select, n, (long)in, (long)out,
 				       (long)except, (long)tv);
-	if (!net_in_coroutine())
+	if (!net_may_wait())
 		return net_real()->select(n, in, out, except, tv);
 	if (tv) {
 		ts.tv_sec = tv->tv_sec + tv->tv_usec / 1000000;
@@ -155,17 +165,21 @@ NET_HOOK int select(int n, fd_set *in, fd_set *out, fd_set *except,
 NET_HOOK int pselect(int n, fd_set *in, fd_set *out, fd_set *except,
 		     const struct timespec *ts, const sigset_t *mask)
 {
+	sigset_t old;
 	int64_t ns;
+	long ready;
 
 	if (others_select(n, in, out))
 		return (int)NET_OTHERS(pselect, n, (long)in, (long)out,
 				       (long)except, (long)ts, (long)mask);
-	if (!net_in_coroutine())
+	if (!net_may_wait())
 		return net_real()->pselect(n, in, out, except, ts, mask);
 	if (!timespec_ns(ts, &ns))
 		return (int)net_result(-EINVAL);
-	take_signals(mask);
-	return (int)net_result(net_select_fds(n, in, out, except, ns));
+	begin_mask(mask, &old);
+	ready = net_select_fds(n, in, out, except, ns);
+	end_mask(mask, &old);
+	return (int)net_result(ready);
 }
 
 NET_HOOK int __select(int n, fd_set *in, fd_set *out, fd_set *except,
@@ -178,8 +192,10 @@ NET_HOOK int __select(int n, fd_set *in, fd_set *out, fd_set *except,
 
 /* ---- epoll ---- */
 
-/* What a coroutine makes is known from the beginning. */
-static int known(int fd)
+static long known(long fd);
+
+/* What a coroutine makes, or a whole program, is known from the beginning. */
+static int known_fd(int fd)
 {
 	int err;
 
@@ -189,7 +205,9 @@ static int known(int fd)
 	/* DPDK's interrupt thread makes a new set whenever its work changes. */
 	if (__builtin_expect(net_whole.on, 0) && net_whole_own_thread())
 		net_whole_reserve(fd);
-	if (!net_in_coroutine())
+	else if (net_is_another())
+		return (int)NET_OTHERS(known, fd);
+	if (!net_may_wait())
 		return fd;
 	err = net_epoll_new(fd);
 	if (err < 0)
@@ -197,14 +215,19 @@ static int known(int fd)
 	return err < 0 ? (int)net_result(err) : fd;
 }
 
+static long known(long fd)
+{
+	return known_fd((int)fd);
+}
+
 NET_HOOK int epoll_create(int size)
 {
-	return known(net_real()->epoll_create(size));
+	return known_fd(net_real()->epoll_create(size));
 }
 
 NET_HOOK int epoll_create1(int flags)
 {
-	return known(net_real()->epoll_create1(flags));
+	return known_fd(net_real()->epoll_create1(flags));
 }
 
 NET_HOOK int epoll_ctl(int epfd, int op, int fd, struct epoll_event *event)
@@ -234,11 +257,10 @@ static long await_kernel(int epfd, struct epoll_event *events, int max,
 		if (n != 0 || ns == 0)
 			return n < 0 ? -errno : n;
 		net_unrestartable(true);
-		err = net_kernel_fd_wait(epfd, POLLIN, deadline);
+		err = net_fd_wait(epfd, POLLIN, deadline);
 		net_unrestartable(false);
 		errno = saved;
-		if (err == -ETIMEDOUT &&
-		    coro_sched_now(coro_sched_self()) >= deadline)
+		if (err == -ETIMEDOUT && net_has_passed(deadline))
 			return 0;
 		if (err < 0)
 			return err;
@@ -247,18 +269,21 @@ static long await_kernel(int epfd, struct epoll_event *events, int max,
 
 /* True: done, with *result. */
 static bool await(int epfd, struct epoll_event *events, int max, int64_t ns,
-		  long *result)
+		  const sigset_t *mask, long *result)
 {
 	struct net_epoll *set;
+	sigset_t old;
 	int whose = net_fd_epoll(epfd, &set, "epoll_wait");
 
 	if (whose == 0 && !net_in_coroutine())
 		return false;
+	begin_mask(mask, &old);
 	if (whose > 0)
 		*result = net_epoll_await(set, epfd, events, max, ns);
 	else
 		*result =
 			whose < 0 ? whose : await_kernel(epfd, events, max, ns);
+	end_mask(mask, &old);
 	return true;
 }
 
@@ -270,7 +295,7 @@ NET_HOOK int epoll_wait(int epfd, struct epoll_event *events, int max,
 	if (net_fd_others(epfd))
 		return (int)NET_OTHERS(epoll_wait, epfd, (long)events, max,
 				       timeout);
-	if (!await(epfd, events, max, ms_ns(timeout), &n))
+	if (!await(epfd, events, max, ms_ns(timeout), NULL, &n))
 		return net_real()->epoll_wait(epfd, events, max, timeout);
 	return (int)net_result(n);
 }
@@ -283,9 +308,7 @@ NET_HOOK int epoll_pwait(int epfd, struct epoll_event *events, int max,
 	if (net_fd_others(epfd))
 		return (int)NET_OTHERS(epoll_pwait, epfd, (long)events, max,
 				       timeout, (long)mask);
-	if (net_in_coroutine())
-		take_signals(mask);
-	if (!await(epfd, events, max, ms_ns(timeout), &n))
+	if (!await(epfd, events, max, ms_ns(timeout), mask, &n))
 		return net_real()->epoll_pwait(epfd, events, max, timeout,
 					       mask);
 	return (int)net_result(n);
@@ -302,9 +325,7 @@ NET_HOOK int epoll_pwait2(int epfd, struct epoll_event *events, int max,
 				       (long)ts, (long)mask);
 	if (!timespec_ns(ts, &ns))
 		return (int)net_result(-EINVAL);
-	if (net_in_coroutine())
-		take_signals(mask);
-	if (!await(epfd, events, max, ns, &n))
+	if (!await(epfd, events, max, ns, mask, &n))
 		return net_real()->epoll_pwait2(epfd, events, max, ts, mask);
 	return (int)net_result(n);
 }

@@ -26,7 +26,7 @@ static int whose_address(int fd, const struct sockaddr *sa, socklen_t len,
 
 	if (whose < 0)
 		return whose;
-	if (!whose && !net_in_coroutine())
+	if (!whose && !net_may_wait())
 		return 0;
 	if (net_addr_from_sockaddr(sa, len, addr) < 0)
 		return whose ? net_addr_from_sockaddr(sa, len, addr) : 0;
@@ -75,6 +75,21 @@ static int give_to_kernel(int fd, struct net_sock *sock)
 	return net_real()->bind(fd, (struct sockaddr *)&local, len);
 }
 
+/* Others need not wait for that. */
+static int connect_kernel(int fd, const struct sockaddr *sa, socklen_t len)
+{
+	int rc, saved;
+
+	if (!net_calling())
+		return net_kernel_connect(fd, sa, len);
+	net_whole_step_out();
+	rc = net_real()->connect(fd, sa, len);
+	saved = errno;
+	net_whole_step_in();
+	errno = saved;
+	return rc;
+}
+
 NET_HOOK int connect(int fd, __CONST_SOCKADDR_ARG sa, socklen_t len)
 {
 	struct net_sock *sock;
@@ -93,7 +108,7 @@ NET_HOOK int connect(int fd, __CONST_SOCKADDR_ARG sa, socklen_t len)
 		whose = 0;
 	}
 	if (whose == 0)
-		return net_kernel_connect(fd, sa.__sockaddr__, len);
+		return connect_kernel(fd, sa.__sockaddr__, len);
 	return (int)net_result(net_done(net_sock_connect(sock, &addr)));
 }
 

@@ -22,8 +22,6 @@ static int64_t sleep_ns(int64_t ns)
 		errno = saved;
 		return 0;
 	}
-	if (err == -ECANCELED) /* whatever it says, a sleep has ended */
-		net_whole_cancelled();
 	left = until - coro_sched_clock(coro_sched_self());
 	errno = saved;
 	return left > 0 ? left : 1;

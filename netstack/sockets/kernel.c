@@ -66,9 +66,9 @@ static long wait_ready(int fd, int events)
 	if (net_real()->poll(&p, 1, 0) > 0)
 		return 0;
 	deadline = net_deadline_in(timeout_of(fd, events));
-	err = net_kernel_fd_wait(fd, events, deadline);
+	err = net_fd_wait(fd, events, deadline);
 	errno = saved;
-	if (err == -ETIMEDOUT && coro_sched_now(coro_sched_self()) >= deadline)
+	if (err == -ETIMEDOUT && net_has_passed(deadline))
 		return -EAGAIN;
 	/* What else it says, the call itself says better. */
 	return err == -ETIMEDOUT || err == -ECANCELED || err == -EINTR ||

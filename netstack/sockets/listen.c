@@ -66,7 +66,7 @@ void net_sock_choose_port(struct net_sock *sock)
 	struct net_addr addr = listen_addr(sock);
 	struct net_listener *listener;
 
-	if (!net_in_coroutine() ||
+	if (!net_may_wait() ||
 	    net_listen(net_stack_here(), &addr, 1, &listener) < 0)
 		return;
 	sock->local.port = net_listener_addr(listener).port;
@@ -86,7 +86,7 @@ static bool overlap(const struct net_sock *a, const struct net_sock *b)
 
 bool net_sock_port_in_use(const struct net_sock *sock)
 {
-	for (struct net_sock *s = net_sockets_tls.socks; s; s = s->next)
+	for (struct net_sock *s = net_sockets_here()->socks; s; s = s->next)
 		if (s->state == NET_SOCK_LISTENING && overlap(s, sock))
 			return true;
 	return false;
@@ -120,7 +120,7 @@ long net_sock_listen(struct net_sock *sock, int backlog)
 		return 0; /* the backlog stays what it was */
 	if (sock->state != NET_SOCK_BOUND || !sock->local.family)
 		return -EINVAL;
-	if (net_sockets_tls.stopping)
+	if (net_sockets_here()->stopping)
 		return -ECANCELED;
 	if (!sock->lst)
 		sock->lst = calloc(1, sizeof(*sock->lst));

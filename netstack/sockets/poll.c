@@ -175,10 +175,7 @@ static long wait_until(struct call *call, struct pollfd *fds, int64_t deadline)
 	} while (err == 0 && ready == 0);
 	if (ready)
 		return ready;
-	return err == -ETIMEDOUT &&
-			       coro_sched_now(coro_sched_self()) >= deadline
-		       ? 0
-		       : err;
+	return err == -ETIMEDOUT && net_has_passed(deadline) ? 0 : err;
 }
 
 static long sleep_through(struct pollfd *fds, size_t n, int64_t ns)
@@ -189,7 +186,7 @@ static long sleep_through(struct pollfd *fds, size_t n, int64_t ns)
 	long ready;
 
 	if (err == 0)
-		err = coro_cleanup_push(call_end, call);
+		err = net_cleanup_push(call_end, call);
 	if (err < 0) {
 		free(call);
 		return err;
@@ -201,7 +198,7 @@ static long sleep_through(struct pollfd *fds, size_t n, int64_t ns)
 	net_unrestartable(true);
 	ready = wait_until(call, fds, net_deadline_in(ns));
 	net_unrestartable(false);
-	coro_cleanup_pop(true);
+	net_cleanup_run(call_end, call);
 	errno = saved;
 	return ready;
 }
@@ -216,7 +213,7 @@ long net_poll_fds(struct pollfd *fds, size_t n, int64_t ns)
 	if (ready == 0)
 		ready = look(fds, n);
 	if (ready == 0 && ns != 0)
-		ready = net_in_coroutine() ? sleep_through(fds, n, ns) : -EPERM;
+		ready = net_may_wait() ? sleep_through(fds, n, ns) : -EPERM;
 	net_batch(ready);
 	return ready;
 }

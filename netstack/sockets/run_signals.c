@@ -1,18 +1,15 @@
 /*
  * Signals of a whole program.
  *
- * A signal's handler runs on the program's stack, may longjmp() out of there,
- * and ends a call that blocks with EINTR. Here a coroutine blocks, and the
- * thread is mostly in the loop, on another stack. So each handler that the
- * program installs stands behind one of ours. What comes in the loop is noted;
- * the loop cancels main()'s wait, and main() calls the handler before its call
- * ends or waits on. The loop runs only while main() waits, so that this never
- * ends a later call.
+ * A handler may make any call and may leave by longjmp(), so it must not run
+ * while the thread is in the stack. Each handler that the program installs
+ * stands behind one of ours: what comes in there is noted, and handled when the
+ * thread leaves (baton.c).
  *
  * SIGINT, SIGTERM and SIGHUP end a program that does not handle them, and then
  * the kernel closes its connections. That is done here: the first such signal
- * stops the stack. A second one is the kernel's, and a timer sends that to a
- * program that computes, or waits in a call that the loop knows nothing of.
+ * stops the stack. A second one is the kernel's, and a timer sends it if
+ * closing takes too long.
  */
 #include "netstack/sockets/run.h"
 
@@ -29,9 +26,8 @@ static struct sigaction actions[NSIG]; /* the program's, where ours stands */
 static struct sigaction before[NSIG];
 static _Atomic int ended_by;
 static siginfo_t infos[NSIG];
-static _Atomic uint64_t noted; /* a bit each, main() has yet to handle it */
 
-static_assert(NSIG <= 65, "noted has a bit for each signal");
+static_assert(NSIG <= 65, "net_caller.noted has a bit for each signal");
 
 /* Those that the stack has taken: drivers raise them for frames (net_tap), the
  * watchdog to look at a thread. The program believes to have them. */
@@ -63,15 +59,6 @@ static size_t fatal_index(int signo)
 
 /* ---- what happens when one comes ---- */
 
-/* In the loop, so that main() waits in something. */
-static void interrupt(void *arg)
-{
-	if (net_whole.ending || !atomic_load(&noted))
-		return;
-	net_whole.interrupted = true;
-	coro_cancel(net_whole.main);
-}
-
 static bool is_handler(const struct sigaction *action)
 {
 	return action->sa_flags & SA_SIGINFO ||
@@ -93,30 +80,22 @@ static bool is_fault(int signo)
 	       signo == SIGILL || signo == SIGABRT || signo == SIGTRAP;
 }
 
-/* main()'s own turn, or another thread's. Faults are handled where they are. */
-static bool may_call(int signo)
-{
-	return net_forked || net_run_on_stack(__builtin_frame_address(0)) ||
-	       net_whole.owner != &net_sockets_tls || is_fault(signo);
-}
-
+/* Faults are handled where they are. */
 static void on_signal(int signo, siginfo_t *info, void *context)
 {
 	int saved = errno;
 
-	if (may_call(signo)) {
-		if (net_run_on_stack(__builtin_frame_address(0)))
-			atomic_store(&net_whole.handled, true);
+	if (net_forked || net_whole.closed || net_caller.state == NET_OUTSIDE ||
+	    is_fault(signo)) {
 		call(&actions[signo], signo, info, context);
 		return;
 	}
 	infos[signo] = *info;
-	atomic_fetch_or(&noted, UINT64_C(1) << (signo - 1));
-	coro_post(net_whole.sched, interrupt, NULL);
+	net_whole_note(signo);
 	errno = saved;
 }
 
-/* One that came in the loop, as the kernel would have called it. */
+/* One that was noted, as the kernel would have called it. */
 static bool handle(int signo)
 {
 	struct sigaction action = actions[signo];
@@ -127,27 +106,25 @@ static bool handle(int signo)
 		sigaddset(&blocked, signo);
 	pthread_sigmask(SIG_BLOCK, &blocked, &old);
 	info = infos[signo];
-	atomic_fetch_and(&noted, ~(UINT64_C(1) << (signo - 1)));
+	atomic_fetch_and(&net_caller.noted, ~(UINT64_C(1) << (signo - 1)));
 	if (is_handler(&action)) /* still: the program may ignore it by now */
 		call(&action, signo, &info, NULL);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	return action.sa_flags & SA_RESTART;
 }
 
-/* In main(): whether the call may go on. */
+/* Whether the call may go on. */
 static bool handle_all(void)
 {
 	bool restarts = true;
 	uint64_t all;
 
-	while ((all = atomic_load(&noted)))
+	while ((all = atomic_load(&net_caller.noted)))
 		restarts &= handle(__builtin_ctzll(all) + 1);
 	return restarts;
 }
 
-static void nothing(void *arg)
-{
-}
+static void end_by_default(int signo);
 
 static void on_fatal(int signo)
 {
@@ -155,16 +132,14 @@ static void on_fatal(int signo)
 	size_t i = fatal_index(signo);
 	int none = 0, saved = errno;
 
-	if (net_forked ||
+	if (net_forked || net_whole.closed ||
 	    !atomic_compare_exchange_strong(&ended_by, &none, signo)) {
-		net_run_signal_default(signo);
+		end_by_default(signo);
 		return;
 	}
 	if (has_timer[i])
 		timer_settime(again[i], 0, &grace, NULL);
-	net_whole.ending = true;
-	net_stack_stop(net_whole.stack);
-	coro_post(net_whole.sched, nothing, NULL); /* it may sleep */
+	net_whole_end_by(signo);
 	errno = saved;
 }
 
@@ -177,13 +152,6 @@ static struct sigaction ours_for(int signo, const struct sigaction *theirs)
 	if (is_handler(theirs)) {
 		ours.sa_sigaction = on_signal;
 		ours.sa_flags |= SA_SIGINFO;
-		/*
-		 * The stack that a signal is taken on tells whose turn it is,
-		 * and a handler may wait in a call, while the next signal
-		 * would begin at the top of the alternate stack.
-		 */
-		if (!is_fault(signo))
-			ours.sa_flags &= ~SA_ONSTACK;
 	} else if (theirs->sa_handler == SIG_DFL &&
 		   fatal_index(signo) < FATAL) {
 		ours.sa_handler = on_fatal;
@@ -198,11 +166,11 @@ static bool stands(const struct sigaction *action)
 					     : action->sa_handler == on_fatal;
 }
 
-/* The stack's own handlers are set outside coroutines, by its thread. */
+/* The stack's own handlers are set in the loop, or by its own threads. */
 static bool is_the_programs(void)
 {
-	return net_whole.on && !net_forked &&
-	       (coro_self() || net_whole.owner != &net_sockets_tls);
+	return net_whole.on && !net_forked && net_caller.state != NET_TURNING &&
+	       !net_whole_own_thread();
 }
 
 NET_HOOK int sigaction(int signo, const struct sigaction *action,
@@ -310,50 +278,6 @@ NET_HOOK int sigprocmask(int how, const sigset_t *mask, sigset_t *old)
 	return real(how, open_taken(how, mask, &copy), old);
 }
 
-/* ---- waiting for one ---- */
-
-static int wait_for_one(void)
-{
-	struct net_waitq never = {0};
-	int err;
-
-	net_unrestartable(true);
-	err = net_waitq_wait(&never, CORO_FOREVER);
-	net_unrestartable(false);
-	return (int)net_result(err < 0 ? err : -EINTR);
-}
-
-NET_HOOK int pause(void)
-{
-	static int (*real)(void);
-
-	if (net_whole.on && net_in_coroutine())
-		return wait_for_one();
-	if (!real)
-		real = (int (*)(void))dlsym(RTLD_NEXT, "pause");
-	return real();
-}
-
-NET_HOOK int sigsuspend(const sigset_t *mask)
-{
-	static int (*real)(const sigset_t *);
-	sigset_t old;
-	int saved;
-
-	if (!net_whole.on || !net_in_coroutine()) {
-		if (!real)
-			real = (int (*)(const sigset_t *))dlsym(RTLD_NEXT,
-								"sigsuspend");
-		return real(mask);
-	}
-	pthread_sigmask(SIG_SETMASK, mask, &old);
-	wait_for_one();
-	saved = errno;
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
-	errno = saved;
-	return -1;
-}
-
 /* ---- the beginning and the end ---- */
 
 void net_run_signals_save(void)
@@ -390,16 +314,12 @@ void net_run_signals_begin(void)
 			timer_create(CLOCK_MONOTONIC, &event, &again[i]) == 0;
 	}
 	net_whole.handle_signals = handle_all;
+	net_whole.default_action = end_by_default;
 	for (size_t i = 0; i < sizeof(theirs) / sizeof(theirs[0]); i++)
 		sigaction(theirs[i], &before[theirs[i]], NULL);
 }
 
-int net_run_signal(void)
-{
-	return atomic_load(&ended_by);
-}
-
-void net_run_signal_default(int signo)
+static void end_by_default(int signo)
 {
 	const struct sigaction action = {.sa_handler = SIG_DFL};
 	sigset_t only;

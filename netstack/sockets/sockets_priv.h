@@ -14,16 +14,18 @@
  * A socket belongs to a thread and is used by that thread alone. What threads
  * share is the table of descriptors, each entry of which is its owner's.
  *
- * In a whole program (whole.c) main() is a coroutine, and what other threads
- * call is posted to its thread (others.c). run_main.c and run_signals.c make
- * the library that coronet-run preloads.
+ * In a whole program (whole.c) the sockets belong to all of its threads, which
+ * take turns at the stack (baton.c). run_main.c and run_signals.c make the
+ * library that coronet-run preloads.
  */
 #pragma once
 
 #include <errno.h>
+#include <semaphore.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/queue.h>
 
 #include <coronet/coro_io.h>
 #include <coronet/coro_sync.h>
@@ -43,8 +45,11 @@
  */
 struct net_waitq {
 	struct coro_sem sem;
-	unsigned waiters;
+	unsigned waiters; /* coroutines */
+	LIST_HEAD(, net_waiter) threads;
 };
+
+void net_waiters_wake(struct net_waitq *waitq);
 
 /*
  * Blocks until it is woken, or the deadline; keeps errno. Returns 0,
@@ -53,13 +58,32 @@ struct net_waitq {
  */
 int net_waitq_wait(struct net_waitq *waitq, int64_t deadline_ns);
 
-/* net_fd_wait(), which a signal may end: -EINTR. */
-int net_kernel_fd_wait(int fd, int events, int64_t deadline_ns);
+static inline bool net_waitq_is_used(const struct net_waitq *waitq)
+{
+	return waitq->waiters || !LIST_EMPTY(&waitq->threads);
+}
 
 static inline void net_waitq_wake(struct net_waitq *waitq)
 {
 	for (; waitq->waiters; waitq->waiters--)
 		coro_sem_post(&waitq->sem);
+	if (__builtin_expect(!LIST_EMPTY(&waitq->threads), 0))
+		net_waiters_wake(waitq);
+}
+
+/* Around a wait of a call: a coroutine that is destroyed in it cleans up, too.
+ */
+static inline int net_cleanup_push(void (*fn)(void *arg), void *arg)
+{
+	return coro_self() ? coro_cleanup_push(fn, arg) : 0;
+}
+
+static inline void net_cleanup_run(void (*fn)(void *arg), void *arg)
+{
+	if (coro_self())
+		coro_cleanup_pop(true);
+	else
+		fn(arg);
 }
 
 /* Whoever is told of a socket's events: a poll(), an epoll set. */
@@ -84,6 +108,7 @@ void net_sleeper_remove(struct net_sleeper *sleeper);
 
 /* now + ns without overflow; below 0: never. */
 int64_t net_deadline_in(int64_t ns);
+bool net_has_passed(int64_t deadline_ns);
 
 /* ---- sockets ---- */
 
@@ -152,8 +177,18 @@ struct net_sockets {
 	struct net_epoll *epolls;
 	struct net_sleeper *sleepers;
 };
-extern _Thread_local struct net_sockets net_sockets_tls
+extern _Thread_local struct net_sockets net_sockets_own
 	__attribute__((visibility("hidden")));
+/* The whole program's, while the thread holds the baton. */
+extern _Thread_local struct net_sockets *net_sockets_given
+	__attribute__((visibility("hidden")));
+
+static inline struct net_sockets *net_sockets_here(void)
+{
+	struct net_sockets *given = net_sockets_given;
+
+	return __builtin_expect(given != NULL, 0) ? given : &net_sockets_own;
+}
 
 struct net_epoll;
 
@@ -181,7 +216,8 @@ static inline int net_fd_sock(int fd, struct net_sock **out, const char *call)
 	entry = &net_fds[fd];
 	if (!atomic_load_explicit(&entry->owner, memory_order_acquire))
 		return 0;
-	if (__builtin_expect(entry->owner != &net_sockets_tls || net_forked, 0))
+	if (__builtin_expect(entry->owner != net_sockets_here() || net_forked,
+			     0))
 		return net_fd_refuse(entry, fd, call);
 	*out = entry->sock;
 	return entry->sock != NULL;
@@ -194,7 +230,7 @@ static inline struct net_sock *net_fd_mine(int fd)
 
 	if (!net_fds || (unsigned)fd >= NET_FDS_MAX || net_forked ||
 	    atomic_load_explicit(&entry->owner, memory_order_relaxed) !=
-		    &net_sockets_tls)
+		    net_sockets_here())
 		return NULL;
 	return entry->sock;
 }
@@ -211,7 +247,7 @@ static inline int net_fd_epoll(int fd, struct net_epoll **out, const char *call)
 	if (!atomic_load_explicit(&entry->owner, memory_order_acquire) ||
 	    !entry->epoll)
 		return 0;
-	if (entry->owner != &net_sockets_tls || net_forked)
+	if (entry->owner != net_sockets_here() || net_forked)
 		return net_fd_refuse(entry, fd, call);
 	*out = entry->epoll;
 	return 1;
@@ -255,36 +291,57 @@ void net_fd_fresh_from(struct msghdr *msg);
  */
 int net_fd_let_go(int fd);
 
-/* ---- whole.c, others.c ---- */
+/* ---- whole.c, baton.c ---- */
 
 /* Of a whole program (coronet-run), all zeros of any other. */
 #define NET_WHOLE_THREADS 64u
 
 struct net_whole {
 	bool on;
-	bool ending;	      /* in exit(), or a signal's default action */
-	bool interrupted;     /* main()'s wait was cancelled for a signal */
-	bool unrestartable;   /* it waits in a call that ends in spite of
-				 SA_RESTART */
-	_Atomic bool handled; /* a signal, in main(), since its call began */
-	unsigned batch;	      /* writes that may wait for the next turn */
+	bool closed; /* in exit(): the other threads wait for the baton */
 	struct net_stack *stack;
 	struct net_sockets *owner;
 	struct coro_sched *sched;
-	struct coro *main;
-	bool (*handle_signals)(void);	/* in main(): whether all restart */
+	/* Runs the handlers of signals that were noted; whether all of them
+	 * let a call go on. */
+	bool (*handle_signals)(void);
+	void (*default_action)(int signo);
 	int threads[NET_WHOLE_THREADS]; /* the stack's and DPDK's own */
 	unsigned n_threads;
 };
 extern struct net_whole net_whole __attribute__((visibility("hidden")));
 
+/* Where a thread of a whole program is. */
+enum net_caller_state {
+	NET_OUTSIDE, /* in the program's own code */
+	NET_CALLING, /* in a call, with the baton */
+	NET_TURNING, /* in the loop, with the baton */
+};
+
+struct net_caller {
+	uint8_t state;		/* enum net_caller_state */
+	bool begun;		/* sem is there */
+	bool unrestartable;	/* it waits in a call that ends in spite of
+				   SA_RESTART */
+	unsigned batch;		/* writes that may wait for the next turn */
+	int cancels;		/* pthread_setcancelstate(), outside */
+	_Atomic uint64_t noted; /* signals, a bit each, yet to be handled */
+	sem_t sem;
+};
+extern _Thread_local struct net_caller net_caller
+	__attribute__((visibility("hidden")));
+
+/* A call that waits. */
+struct net_waiter {
+	struct net_caller *caller;
+	bool woken, asleep;
+	LIST_ENTRY(net_waiter) queue, sleeping;
+};
+
 /* Of the calling thread, whose stack it is, before main() runs: 0, -ENOMEM. */
 int net_whole_begin(struct net_stack *stack);
-/*
- * A wait was cancelled: 0: main() has handled a signal and may wait on; -EINTR;
- * -ECANCELED. Does not return to a program that ends.
- */
-int net_whole_cancelled(void);
+/* Starts the thread that turns the loop while no call waits: 0, -EAGAIN. */
+int net_whole_keeper(void);
 /* The stack runs, and main() does not yet; then: on one of those threads? */
 void net_whole_note_threads(void);
 bool net_whole_own_thread(void);
@@ -292,23 +349,38 @@ void net_whole_reserve(int fd);
 bool net_whole_keeps(int fd);
 bool net_whole_keeps_any(unsigned first, unsigned last);
 
-/* Whether main() calls. While there is none yet, the coroutine of the stack's
- * own threads is NULL as well. */
-static inline bool net_is_main(void)
+/* Takes the baton for a call, and gives it back. */
+void net_whole_step_in(void);
+void net_whole_step_out(void);
+/* net_waitq_wait() of a thread that holds the baton. */
+int net_whole_wait(struct net_waitq *waitq, int64_t deadline_ns);
+/* Runs the handlers of the signals that were noted: 0, -EINTR. */
+int net_whole_signals(void);
+/* In a signal handler: the thread handles it later; it ends the program. */
+void net_whole_note(int signo);
+void net_whole_end_by(int signo);
+
+static inline bool net_calling(void)
 {
-	return net_whole.on && net_whole.main && coro_self() == net_whole.main;
+	return __builtin_expect(net_whole.on, 0) &&
+	       net_caller.state == NET_CALLING && !coro_self();
+}
+
+/* Whether a call may block its caller. */
+static inline bool net_may_wait(void)
+{
+	return net_in_coroutine() || net_calling();
 }
 
 /* Around a wait that a signal ends whatever SA_RESTART says. */
 static inline void net_unrestartable(bool begins)
 {
-	if (__builtin_expect(net_whole.on, 0) && net_is_main())
-		net_whole.unrestartable = begins;
+	net_caller.unrestartable = begins;
 }
 
 /*
- * main() lets the loop turn once: a program that finds something ready whenever
- * it looks would never send or receive. 0, -EINTR.
+ * The loop turns once: a program that finds something ready whenever it looks
+ * would never send or receive. 0, -EINTR.
  */
 int net_whole_turn(void);
 
@@ -319,15 +391,15 @@ static inline int net_turn(void)
 	return __builtin_expect(net_whole.on, 0) ? net_whole_turn() : 0;
 }
 
-/* Whether a call of main()'s ends with EINTR, be it that it has not waited. */
+/* Whether a signal came since the call began. */
 static inline bool net_handled(void)
 {
-	return net_is_main() && atomic_load(&net_whole.handled);
+	return net_calling() && atomic_load(&net_caller.noted);
 }
 
 static inline void net_batch(long events)
 {
-	net_whole.batch = events > 1 ? (unsigned)events - 1 : 0;
+	net_caller.batch = events > 1 ? (unsigned)events - 1 : 0;
 }
 
 /* Behind what is to be sent, and what would have blocked. */
@@ -343,25 +415,17 @@ static inline long net_read_done(long r)
 	return __builtin_expect(r == -EAGAIN, 0) ? net_done(r) : r;
 }
 
-/* Of whoever made the call: in a whole program perhaps another thread. */
-void net_raise_sigpipe(void);
-/* Before the first call is posted: 0, -EAGAIN (no key is left). */
-int net_others_begin(void);
-
 typedef long (*net_any_fn)(long a, long b, long c, long d, long e, long f);
-long net_others_call(net_any_fn fn, const long args[6]);
-/* The same, so that a hook has little to prepare for what is seldom. */
-long net_others(long a, long b, long c, long d, long e, long f, net_any_fn fn)
-	__attribute__((cold, noinline));
+long net_others(long a, long b, long c, long d, long e, long f, net_any_fn fn);
 
-/* Whether this is another thread of a whole program than its stack's. */
+/* Whether this is a whole program's thread without the baton. */
 static inline bool net_is_another(void)
 {
 	return __builtin_expect(net_whole.on, 0) &&
-	       net_whole.owner != &net_sockets_tls && !net_forked;
+	       net_caller.state == NET_OUTSIDE && !net_forked;
 }
 
-/* Whether another thread of a whole program calls with a descriptor of ours. */
+/* Whether such a thread calls with a descriptor of ours. */
 static inline bool net_fd_others(int fd)
 {
 	return net_is_another() && (unsigned)fd < NET_FDS_MAX &&
@@ -369,7 +433,7 @@ static inline bool net_fd_others(int fd)
 		       net_whole.owner;
 }
 
-/* The call itself, made by the owner's thread. */
+/* The call itself, with the baton. */
 #define NET_OTHERS(fn, ...) NET_OTHERS_(fn, __VA_ARGS__, 0, 0, 0, 0, 0)
 #define NET_OTHERS_(fn, a, b, c, d, e, f, ...)                                 \
 	net_others(a, b, c, d, e, f, (net_any_fn)(void *)(fn))

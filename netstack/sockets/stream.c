@@ -200,7 +200,7 @@ static long send_error(struct net_sock *sock, long err, int flags)
 		return err;
 	}
 	if (!(flags & MSG_NOSIGNAL))
-		net_raise_sigpipe();
+		raise(SIGPIPE);
 	return -EPIPE;
 }
 
@@ -425,7 +425,7 @@ void net_sock_linger(struct net_sock *sock)
 
 	if (sock->fds > 1 || sock->state != NET_SOCK_CONNECTED ||
 	    !sock->opts.linger.on || ns == 0 || sock->nonblock ||
-	    !net_in_coroutine())
+	    !net_may_wait())
 		return;
 	sock->conn = NULL;
 	net_sock_close(sock);

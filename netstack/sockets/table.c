@@ -16,7 +16,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-_Thread_local struct net_sockets net_sockets_tls;
+_Thread_local struct net_sockets net_sockets_own;
+_Thread_local struct net_sockets *net_sockets_given;
 struct net_fd *net_fds;
 bool net_forked;
 
@@ -61,7 +62,7 @@ static void each_sock(void (*fn)(struct net_sock *sock))
 {
 	struct net_sock *next;
 
-	for (struct net_sock *s = net_sockets_tls.socks; s; s = next) {
+	for (struct net_sock *s = net_sockets_here()->socks; s; s = next) {
 		next = s->next;
 		fn(s);
 	}
@@ -69,16 +70,16 @@ static void each_sock(void (*fn)(struct net_sock *sock))
 
 int net_whole_begin(struct net_stack *stack)
 {
+	static struct net_sockets sockets;
 	int err = make_table();
 
+	net_sockets_given = &sockets;
 	if (err == 0)
 		err = net_sockets_open();
-	if (err == 0)
-		err = net_others_begin();
 	if (err < 0)
 		return err;
 	net_whole.stack = stack;
-	net_whole.owner = &net_sockets_tls;
+	net_whole.owner = net_sockets_given;
 	net_whole.sched = coro_sched_self();
 	net_whole.on = true;
 	return 0;
@@ -86,7 +87,7 @@ int net_whole_begin(struct net_stack *stack)
 
 void net_sockets_close_all(void)
 {
-	net_sockets_tls.stopping = true;
+	net_sockets_here()->stopping = true;
 	each_sock(net_sock_close);
 }
 
@@ -100,11 +101,12 @@ static void wake(struct net_sock *sock)
 
 static void wake_all(void)
 {
-	net_sockets_tls.stopping = true;
+	net_sockets_here()->stopping = true;
 	each_sock(wake);
-	for (struct net_sleeper *s = net_sockets_tls.sleepers; s; s = s->next)
+	for (struct net_sleeper *s = net_sockets_here()->sleepers; s;
+	     s = s->next)
 		net_waitq_wake(&s->waitq);
-	for (struct net_epoll *e = net_sockets_tls.epolls; e;
+	for (struct net_epoll *e = net_sockets_here()->epolls; e;
 	     e = net_epoll_next(e))
 		net_epoll_wake(e);
 }
@@ -126,8 +128,8 @@ static void end(struct net_sock *sock)
 static void end_all(void *arg)
 {
 	each_sock(end);
-	net_sockets_tls.stopping = false;
-	net_sockets_tls.stack = NULL;
+	net_sockets_here()->stopping = false;
+	net_sockets_here()->stack = NULL;
 }
 
 /*
@@ -156,14 +158,14 @@ int net_sockets_open(void)
 	struct net_stack *stack = net_stack_here();
 	int err = 0;
 
-	if (net_sockets_tls.stack == stack)
+	if (net_sockets_here()->stack == stack)
 		return 0;
 	if (!net_fds)
 		err = make_table();
 	if (err == 0)
 		err = net_spawn(stack, "sockets", guard, NULL);
 	if (err == 0)
-		net_sockets_tls.stack = stack;
+		net_sockets_here()->stack = stack;
 	return err;
 }
 
@@ -178,11 +180,11 @@ struct net_sock *net_sock_new(void)
 	sock->watch.fn = net_sock_changed;
 	sock->no_space = true;
 	sock->opts.recv_timeout_ns = sock->opts.send_timeout_ns = -1;
-	sock->next = net_sockets_tls.socks;
-	sock->pprev = &net_sockets_tls.socks;
+	sock->next = net_sockets_here()->socks;
+	sock->pprev = &net_sockets_here()->socks;
 	if (sock->next)
 		sock->next->pprev = &sock->next;
-	net_sockets_tls.socks = sock;
+	net_sockets_here()->socks = sock;
 	return sock;
 }
 
@@ -222,14 +224,14 @@ static struct net_fd *entry_for(int fd)
 		return NULL;
 	entry = &net_fds[fd];
 	/* Its file was closed behind our back. */
-	if (entry->owner == &net_sockets_tls)
+	if (entry->owner == net_sockets_here())
 		entry_clear(entry);
 	return entry;
 }
 
 static void entry_own(struct net_fd *entry)
 {
-	atomic_store_explicit(&entry->owner, &net_sockets_tls,
+	atomic_store_explicit(&entry->owner, net_sockets_here(),
 			      memory_order_release);
 }
 
@@ -266,7 +268,7 @@ void net_fd_copy(int from, int to)
 	if (!net_fds || from == to || (unsigned)from >= NET_FDS_MAX)
 		return;
 	entry = &net_fds[from];
-	if (entry->owner != &net_sockets_tls || net_forked)
+	if (entry->owner != net_sockets_here() || net_forked)
 		return;
 	if (entry->sock)
 		net_fd_set_sock(to, entry->sock);
@@ -325,7 +327,7 @@ int net_fd_forget(int fd, const char *call)
 		entry_leave(entry);
 		return 0;
 	}
-	if (entry->owner != &net_sockets_tls)
+	if (entry->owner != net_sockets_here())
 		return net_fd_refuse(entry, fd, call);
 	entry_clear(entry);
 	return 0;
@@ -344,7 +346,7 @@ int net_fd_fresh(int fd)
 
 	if (!net_fds || (unsigned)fd >= NET_FDS_MAX)
 		return fd;
-	if (net_sockets_tls.epolls && !shares_memory())
+	if (net_sockets_here()->epolls && !shares_memory())
 		net_epoll_forget(fd);
 	entry = &net_fds[fd];
 	owner = atomic_load_explicit(&entry->owner, memory_order_acquire);
@@ -352,7 +354,7 @@ int net_fd_fresh(int fd)
 		return fd;
 	if (net_fd_others(fd))
 		NET_OTHERS(forget, fd);
-	else if (net_forked || owner == &net_sockets_tls)
+	else if (net_forked || owner == net_sockets_here())
 		net_fd_forget(fd, "");
 	else /* only its owner may close the socket, and cannot know */
 		atomic_store_explicit(&entry->owner, NULL,
@@ -373,7 +375,8 @@ int net_fd_forget_range(unsigned first, unsigned last, const char *call)
 		if (net_fds[fd].owner)
 			entry_leave(&net_fds[fd]);
 	for (unsigned fd = first; fd <= last; fd++)
-		if (net_fds[fd].owner && net_fds[fd].owner != &net_sockets_tls)
+		if (net_fds[fd].owner &&
+		    net_fds[fd].owner != net_sockets_here())
 			err = net_fd_refuse(&net_fds[fd], (int)fd, call);
 	for (unsigned fd = first; err == 0 && fd <= last; fd++)
 		if (net_fds[fd].owner)

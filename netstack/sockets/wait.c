@@ -7,36 +7,34 @@ int net_waitq_wait(struct net_waitq *waitq, int64_t deadline_ns)
 {
 	int err;
 
-	if (net_sockets_tls.stopping)
-		return net_whole_cancelled();
-	if (net_whole.unrestartable && net_handled())
-		return -EINTR;
-	do {
-		waitq->waiters++;
-		err = coro_sem_wait_until(&waitq->sem, deadline_ns);
-		if (err < 0)
-			waitq->waiters -= waitq->waiters != 0;
-		if (net_whole.ending || net_sockets_tls.stopping)
-			return net_whole_cancelled();
-	} while (err == -ECANCELED && (err = net_whole_cancelled()) == 0);
-	return err;
+	if (net_calling())
+		return net_whole_wait(waitq, deadline_ns);
+	if (net_sockets_here()->stopping)
+		return -ECANCELED;
+	waitq->waiters++;
+	err = coro_sem_wait_until(&waitq->sem, deadline_ns);
+	if (err < 0)
+		waitq->waiters -= waitq->waiters != 0;
+	return net_sockets_here()->stopping ? -ECANCELED : err;
 }
 
-int net_kernel_fd_wait(int fd, int events, int64_t deadline_ns)
+/* A coroutine's time stands still until the next round, a thread's does not. */
+static int64_t now_ns(void)
 {
-	int err;
-
-	do
-		err = net_fd_wait(fd, events, deadline_ns);
-	while (err == -ECANCELED && (err = net_whole_cancelled()) == 0);
-	return err;
+	return net_calling() ? coro_sched_clock(net_whole.sched)
+			     : coro_sched_now(coro_sched_self());
 }
 
 int64_t net_deadline_in(int64_t ns)
 {
-	int64_t now = coro_sched_now(coro_sched_self());
+	int64_t now = now_ns();
 
 	return ns < 0 || ns > CORO_FOREVER - now ? CORO_FOREVER : now + ns;
+}
+
+bool net_has_passed(int64_t deadline_ns)
+{
+	return now_ns() >= deadline_ns;
 }
 
 /* ---- lists ---- */
@@ -62,11 +60,11 @@ void net_node_remove(struct net_sock_node *node)
 
 void net_sleeper_add(struct net_sleeper *sleeper)
 {
-	sleeper->next = net_sockets_tls.sleepers;
-	sleeper->pprev = &net_sockets_tls.sleepers;
+	sleeper->next = net_sockets_here()->sleepers;
+	sleeper->pprev = &net_sockets_here()->sleepers;
 	if (sleeper->next)
 		sleeper->next->pprev = &sleeper->next;
-	net_sockets_tls.sleepers = sleeper;
+	net_sockets_here()->sleepers = sleeper;
 }
 
 void net_sleeper_remove(struct net_sleeper *sleeper)

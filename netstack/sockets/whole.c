@@ -1,7 +1,5 @@
 /*
- * Whole programs: what the calls need to know of one whose main() is a
- * coroutine (run_main.c), and does not matter to a program that was written
- * for coroutines.
+ * Whole programs: which descriptors and threads are not the program's.
  */
 #include "netstack/sockets/sockets_priv.h"
 
@@ -11,45 +9,6 @@
 #include <unistd.h>
 
 struct net_whole net_whole;
-
-int net_whole_cancelled(void)
-{
-	bool restarts;
-
-	if (!net_whole.on)
-		return -ECANCELED;
-	if (net_whole.ending || net_stack_stopping(net_whole.stack))
-		while (net_is_main())
-			coro_park();
-	if (!net_is_main() || !net_whole.interrupted)
-		return -ECANCELED;
-	net_whole.interrupted = false;
-	restarts = net_whole.handle_signals();
-	return restarts && !net_whole.unrestartable ? 0 : -EINTR;
-}
-
-int net_whole_turn(void)
-{
-	int saved = errno, err;
-
-	if (!net_is_main() || net_forked)
-		return 0;
-	atomic_store(&net_whole.handled, false);
-	err = coro_yield();
-	if (err == -ECANCELED)
-		err = net_whole_cancelled();
-	errno = saved;
-	return err;
-}
-
-long net_whole_done(long r)
-{
-	if (r >= 0 && net_whole.batch)
-		net_whole.batch--;
-	else
-		net_whole_turn();
-	return r;
-}
 
 /* ---- descriptors that are not the program's ---- */
 
@@ -90,15 +49,14 @@ bool net_whole_own_thread(void)
 
 /*
  * Programs close whatever numbers they find. The stack's own look closed to
- * them, and only the stack itself, outside coroutines, closes them.
+ * them, and only the stack itself closes them.
  */
 bool net_whole_keeps(int fd)
 {
 	if (!net_whole.on || (unsigned)fd >= NET_FDS_MAX ||
 	    !net_fds[fd].reserved || net_forked)
 		return false;
-	if (coro_self() || (net_sockets_tls.stack != net_whole.stack &&
-			    !net_whole_own_thread()))
+	if (net_caller.state != NET_TURNING && !net_whole_own_thread())
 		return true;
 	net_fds[fd].reserved = false;
 	return false;

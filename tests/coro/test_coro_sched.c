@@ -2,6 +2,8 @@
  * Scheduler: rounds, parking, sleeping, cancelling, joining, deadlines.
  * Every test runs twice: on many stacks, and on one, where each switch copies.
  */
+#include <pthread.h>
+
 #include "test_coro.h"
 
 struct worker {
@@ -522,6 +524,74 @@ static void test_spawn_inside_runs_in_the_next_round(void **state)
 	assert_string_equal(test_log, "3 2 1 0 ");
 }
 
+/* ---- threads that take turns ---- */
+
+#define TURNS 6
+
+/* Neither is what the compiler remembers of the thread before. */
+__attribute__((noinline)) static int *errno_here(void)
+{
+	__asm__ volatile("" ::: "memory");
+	return &errno;
+}
+
+__attribute__((noinline)) static pthread_t thread_here(void)
+{
+	__asm__ volatile("" ::: "memory");
+	return pthread_self();
+}
+
+/* Which thread has run it each time. */
+static void *traveller(void *arg)
+{
+	pthread_t *threads = arg;
+	volatile unsigned char mark[600];
+
+	memset((void *)mark, 7, sizeof(mark));
+	for (int i = 0; i < TURNS; i++) {
+		threads[i] = thread_here();
+		*errno_here() = 100 + i;
+		assert_int_equal(coro_yield(), 0);
+		assert_int_equal(*errno_here(), 100 + i);
+		for (size_t k = 0; k < sizeof(mark); k++)
+			assert_int_equal(mark[k], 7);
+	}
+	return NULL;
+}
+
+static void *one_turn(void *arg)
+{
+	struct coro_sched *s = arg;
+
+	assert_int_equal(coro_sched_enter(s), 0);
+	assert_ptr_equal(coro_sched_self(), s);
+	assert_int_equal(coro_sched_enter(s), -EEXIST);
+	coro_sched_round(s);
+	coro_sched_leave(s);
+	assert_null(coro_sched_self());
+	return NULL;
+}
+
+static void test_threads_take_turns_at_a_scheduler(void **state)
+{
+	static pthread_t threads[TURNS];
+	struct coro_sched *s = *state;
+	pthread_t other;
+
+	assert_int_equal(coro_spawn(s, NULL, traveller, threads, NULL), 0);
+	for (int i = 0; i < TURNS / 2; i++) {
+		coro_sched_round(s);
+		coro_sched_leave(s);
+		pthread_create(&other, NULL, one_turn, s);
+		pthread_join(other, NULL);
+		assert_int_equal(coro_sched_enter(s), 0);
+		assert_true(pthread_equal(threads[2 * i], pthread_self()));
+		assert_true(pthread_equal(threads[2 * i + 1], other));
+	}
+	coro_sched_round(s);
+	assert_false(coro_sched_ready(s));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -547,6 +617,7 @@ int main(void)
 		BOTH(test_stack_bytes_survive_any_depth),
 		BOTH(test_many_coroutines_park_and_end),
 		BOTH(test_spawn_inside_runs_in_the_next_round),
+		BOTH(test_threads_take_turns_at_a_scheduler),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

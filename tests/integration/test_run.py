@@ -82,6 +82,15 @@ def trouble_of(program):
     return "\n".join(said)
 
 
+def exactly(sock, wanted):
+    got = b""
+    while len(got) < len(wanted):
+        part = sock.recv(len(wanted) - len(got))
+        check(part, f"closed after {got!r}")
+        got += part
+    check(got == wanted, f"{got!r} in place of {wanted!r}")
+
+
 class OnTap:
     """Runs programs on the stack, each at the other end of a TAP of its own."""
 
@@ -244,7 +253,7 @@ def wget_fetches(env):
 
 
 HAPROXY = """global
-    nbthread 1
+    nbthread 2
 defaults
     timeout connect 10s
     timeout client 60s
@@ -359,7 +368,7 @@ def memcached(env):
     """Its worker is a thread beside the one that accepts."""
     need("memcached")
     user = ["-u", "root"] if os.getuid() == 0 else []
-    with OnTap(env).server(11211, "memcached", "-t", 1, "-l", OURS, "-U", 0, *user) as server:
+    with OnTap(env).server(11211, "memcached", "-t", 4, "-l", OURS, "-U", 0, *user) as server:
         socks = [socket.create_connection((OURS, 11211), PATIENCE) for _ in range(20)]
         value = os.urandom(100000)
         for n, sock in enumerate(socks):
@@ -448,7 +457,7 @@ def over_memif(env):
         far.ask("iperf3", "-c", OURS, "-n", "50M")
         far.ask("iperf3", "-c", OURS, "-n", "50M", "-R")
     user = ["-u", "root"] if os.getuid() == 0 else []
-    with Far(env, "memcached", "-t", 1, "-l", OURS, "-U", 0, *user) as far:
+    with Far(env, "memcached", "-t", 4, "-l", OURS, "-U", 0, *user) as far:
         far.ask("python3", "-c", MEMCACHED_CLIENT)
     with Far(env, "nc", "-l", OURS, 7001) as far:
         with (folder / "big").open("rb") as data:
@@ -526,223 +535,6 @@ ls /proc/self/fd; echo; ls /proc/$$/fd | wc -l"""
     check(more <= one + 1, f"{one} descriptors after one peer, {more} after six")
 
 
-def signals(env):
-    """Handlers end calls that wait, SIGTERM ends a program and its connections."""
-    script = """
-import select, signal, socket, sys, time
-def on(number, frame):
-    raise KeyError(number)
-signal.signal(signal.SIGUSR1, on)
-s = socket.create_connection(("10.9.1.1", 7003), 60)
-for wait in (lambda: s.recv(1), lambda: select.select([s], [], []), lambda: time.sleep(600),
-             lambda: signal.pause()):
-    s.sendall(b"waiting")
-    try:
-        wait()
-    except KeyError:
-        s.sendall(b"woken")
-s.sendall(b"x" * 1000000)
-time.sleep(600)
-"""
-    control = env.scratch / "signals"
-
-    def waits():
-        done = subprocess.run([env.app("coronet-ctl"), "--control", control, "coros"], check=False,
-                              capture_output=True, text=True, timeout=PATIENCE)
-        return re.search(r"^python3 +waiting ", done.stdout, re.MULTILINE)
-
-    with socket.create_server(("0.0.0.0", 7003)) as listener:
-        program = OnTap(env).start("python3", "-c", script, options=["--control", control])
-        sock = listener.accept()[0]
-        sock.settimeout(PATIENCE)
-        for _ in range(4):
-            exactly(sock, b"waiting")
-            eventually(waits, PATIENCE, program.story)
-            program.signal(signal.SIGUSR1)
-            exactly(sock, b"woken")
-        exactly(sock, b"x" * 1000000)
-        program.signal(signal.SIGTERM)
-        check(sock.recv(1) == b"", "no end of the stream")
-        status = program.wait(PATIENCE)
-        check(status == -signal.SIGTERM, f"status {status}: {program.story()}")
-
-
-HANDLERS = """
-import os, signal, socket, time
-got = []
-signal.signal(signal.SIGUSR1, lambda *_: got.append("usr1"))
-signal.signal(signal.SIGPIPE, lambda *_: got.append("pipe"))
-s = socket.create_connection(("10.9.1.1", 7004), 60)
-s.settimeout(None)
-os.kill(os.getpid(), signal.SIGUSR1)
-assert got == ["usr1"], got  # at once, though Python asks for the alternate stack
-s.shutdown(socket.SHUT_WR)
-try:
-    s.send(b"x")
-except BrokenPipeError:
-    pass
-print(end="")  # where Python looks
-assert got == ["usr1", "pipe"], got
-print("computes", flush=True)
-end = time.monotonic() + 60
-while len(got) == 2:  # no call gives the stack a turn
-    assert time.monotonic() < end, "the handler has not run"
-# One that came while main() waited, and is ignored by then.
-signal.signal(signal.SIGUSR1, signal.SIG_IGN)
-os.kill(os.getpid(), signal.SIGUSR1)
-s.close()
-print("done", flush=True)
-"""
-
-
-def handlers(env):
-    """They run where the program is, also while it computes."""
-    with socket.create_server(("0.0.0.0", 7004)):
-        program = OnTap(env).start("python3", "-c", HANDLERS)
-        eventually(lambda: "computes" in program.output("stdout") or not program.alive(),
-                   PATIENCE, program.story)
-        program.signal(signal.SIGUSR1)
-        check(program.wait(PATIENCE) == 0, program.story())
-
-
-WAITS = """
-import os, socket, subprocess, threading, time
-def fetch(n):
-    s = socket.create_connection(("10.9.1.1", 7005), 60)
-    s.sendall(b"%d" % n)
-    got.append(s.recv(10))
-    s.close()
-got = []
-threads = [threading.Thread(target=fetch, args=(n,)) for n in range(4)]
-for t in threads:
-    t.start()
-for t in threads:
-    t.join()  # in a semaphore
-assert sorted(got) == [b"0", b"1", b"2", b"3"], got
-# Options are set with Python's lock held, for which main() waits in a condition variable.
-def options(n):
-    s = socket.create_connection(("10.9.1.1", 7005), 60)
-    for _ in range(500):
-        s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    s.sendall(b"%d" % n)
-    got.append(s.recv(10))
-    s.close()
-threads = [threading.Thread(target=options, args=(n,)) for n in range(4)]
-for t in threads:
-    t.start()
-while any(t.is_alive() for t in threads):
-    time.sleep(0.0001)  # the stack's turn, and behind it Python's lock
-for t in threads:
-    t.join()
-assert len(got) == 8, got
-# SIGPIPE comes to the thread that writes, and here it is blocked.
-import signal
-def pipe():
-    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGPIPE])
-    s = socket.create_connection(("10.9.1.1", 7005), 60)
-    s.shutdown(socket.SHUT_WR)
-    try:
-        os.write(s.fileno(), b"x")
-    except BrokenPipeError:
-        got.append(signal.sigtimedwait([signal.SIGPIPE], 60).si_signo)
-signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-t = threading.Thread(target=pipe)
-t.start()
-t.join()
-assert got.pop() == signal.SIGPIPE, got
-import ctypes
-c = ctypes.CDLL(None)
-thread, call = ctypes.c_ulong(), ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(
-    lambda _: fetch(5))
-assert c.pthread_create(ctypes.byref(thread), None, call, None) == 0
-assert c.pthread_join(thread, None) == 0 and got[-1] == b"5", got
-lock = threading.Lock()
-lock.acquire()
-began = time.monotonic()
-assert not lock.acquire(timeout=0.05) and time.monotonic() - began >= 0.05
-# While it waits for a child, its connection answers the peer, who holds the child.
-s = socket.create_connection(("10.9.1.1", 7005), 60)
-s.sendall(b"x" * 3000000)
-assert subprocess.call(["sh", "-c", "while ! [ -e $GO ]; do sleep 0.1; done; exit 7"]) == 7
-s.recv(1)
-"""
-
-
-def waits_for_threads(env):
-    """main() in a join, or waiting for a child, leaves the stack its turn."""
-    go = env.scratch / "go_waits"
-
-    def echo(listener):
-        for _ in range(10):
-            sock = listener.accept()[0]
-            sock.settimeout(PATIENCE)
-            sock.sendall(sock.recv(10))
-            sock.close()
-        sock = listener.accept()[0]
-        sock.settimeout(PATIENCE)
-        left = 3000000
-        while left and (part := sock.recv(1 << 16)):
-            left -= len(part)
-        if not left:
-            go.touch()
-        sock.close()
-
-    with socket.create_server(("0.0.0.0", 7005)) as listener:
-        thread = threading.Thread(target=echo, args=[listener], daemon=True)
-        thread.start()
-        OnTap(env).client("python3", "-c", WAITS, env={"GO": str(go)})
-        thread.join(PATIENCE)
-    go.unlink()
-
-
-def another_thread_exits(env):
-    """The program ends, be main() in a call of the stack's or in one that it knows nothing of."""
-    pause = "ctypes.CDLL(None).syscall(34)"  # by a number, which nobody sees
-    for number, waits in enumerate((pause, "s.recv(1)")):
-        with socket.create_server(("0.0.0.0", 7010 + number)) as listener:
-            program = OnTap(env).start("python3", "-c", f"""
-import ctypes, socket, threading
-s = socket.create_connection(("10.9.1.1", {7010 + number}), 60)
-s.settimeout(None)
-s.sendall(b"x" * 300000)
-t = threading.Thread(target=ctypes.CDLL(None).exit, args=(3,))
-t.start()
-{waits}
-""")
-            sock = listener.accept()[0]
-            sock.settimeout(PATIENCE)
-            if waits == "s.recv(1)":
-                exactly(sock, b"x" * 300000)
-                check(sock.recv(1) == b"", "no end of the stream")
-            else:  # nobody may be there to close it, but what it takes is not waited for
-                threading.Thread(target=take_all, args=[sock], daemon=True).start()
-            check(program.wait(PATIENCE) == 3, program.story())
-
-
-def take_all(sock):
-    with contextlib.suppress(OSError):
-        while sock.recv(1 << 16):
-            pass
-
-
-def computes(env):
-    """One that leaves the stack no turn can be ended all the same."""
-    program = OnTap(env).start("python3", "-uc", "print('begins')\nwhile True: pass")
-    eventually(lambda: "begins" in program.output("stdout"), PATIENCE, program.story)
-    program.signal(signal.SIGTERM)
-    status = program.wait(PATIENCE)
-    check(status == -signal.SIGTERM, f"status {status}: {program.story()}")
-
-
-def exactly(sock, wanted):
-    got = b""
-    while len(got) < len(wanted):
-        part = sock.recv(len(wanted) - len(got))
-        check(part, f"closed after {got!r}")
-        got += part
-    check(got == wanted, f"{got!r} in place of {wanted!r}")
-
-
 def refused(env):
     run = env.app("coronet-run")
     (env.scratch / "static.c").write_text("int main(void) { return 0; }\n")
@@ -767,8 +559,7 @@ def refused(env):
 def cases(env):
     for case in (redis_serves, redis_asks, nginx_serves, python_serves, curl_fetches,
                  wget_fetches, haproxy_proxies, haproxy_on_both_sides, iperf3, netcat, memcached,
-                 over_memif, keeps_to_itself, descriptors_of_the_stack, signals, handlers, computes,
-                 waits_for_threads, another_thread_exits, refused):
+                 over_memif, keeps_to_itself, descriptors_of_the_stack, refused):
         # ASan's runtime, preloaded, spoils the C library's lock of translations when a library's
         # constructor takes it first; wget waits for that lock.
         if case is wget_fetches and env.sanitized:

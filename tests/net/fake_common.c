@@ -25,6 +25,15 @@ int glue_thread_enter(unsigned shard, char *err, size_t err_len)
 	return 0;
 }
 
+unsigned glue_thread_hand_over(void)
+{
+	return 0;
+}
+
+void glue_thread_take_over(unsigned number)
+{
+}
+
 void glue_thread_leave(void)
 {
 }

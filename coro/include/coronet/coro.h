@@ -113,6 +113,21 @@ int coro_sched_open(const struct coro_sched_attr *attr,
  */
 void coro_sched_close(struct coro_sched *s);
 
+/*
+ * Another thread is to run the scheduler: the one that runs it leaves it, and
+ * the other one enters it. In between only coro_post() and what else may be
+ * called from anywhere is allowed. Both are called outside coroutines.
+ *
+ * A coroutine that blocks may go on in another thread: it must not keep the
+ * address of a thread-local variable across a call that blocks. Compilers do
+ * that with errno, which therefore is to be read by a function of its own.
+ *
+ * coro_sched_enter() returns 0 or -EEXIST (the thread runs a scheduler). The
+ * caller sees to it that one thread at a time has entered.
+ */
+void coro_sched_leave(struct coro_sched *s);
+int coro_sched_enter(struct coro_sched *s);
+
 /* Returns the calling thread's scheduler, NULL if it has none. */
 struct coro_sched *coro_sched_self(void);
 

@@ -268,6 +268,29 @@ void net_stack_close(struct net_stack *stack);
  */
 int net_stack_run(struct net_stack *stack);
 
+/*
+ * A program whose threads take turns at running the stack, instead of
+ * net_stack_run(). net_stack_leave(): the thread that runs the stack no longer
+ * does; net_stack_enter(): the calling thread does from now on. The caller sees
+ * to it that one thread at a time has entered; what is said of the thread that
+ * opened the stack holds for that one. Called outside coroutines, with one
+ * shard. net_stack_enter() returns 0 or -EEXIST (the thread runs another
+ * stack, or a coroutine scheduler).
+ *
+ * net_stack_turn() is one turn of the loop: what has come, the coroutines that
+ * are ready, what is to be sent, timers. It returns how much there was to do.
+ * net_stack_rest() is what the loop does after a turn with that result: nothing
+ * at first, and after many empty turns it yields the core or sleeps until
+ * something comes, at most until until_ns (CORO_FOREVER: as long as it likes).
+ * coro_post() to the stack's scheduler ends the sleep.
+ *
+ * net_stack_leave() marks the program as running the first time.
+ */
+void net_stack_leave(struct net_stack *stack);
+int net_stack_enter(struct net_stack *stack);
+unsigned net_stack_turn(struct net_stack *stack);
+void net_stack_rest(struct net_stack *stack, unsigned work, int64_t until_ns);
+
 /* ---- shards ---- */
 
 /*

@@ -1,0 +1,304 @@
+#!/usr/bin/env python3
+"""Threads, signals and ends of programs on the stack, by coronet-run.
+
+Usage: test_run_threads.py BUILD_DIR
+"""
+
+import contextlib
+import fcntl
+import functools
+import pathlib
+import signal
+import socket
+import termios
+import threading
+
+from harness import PATIENCE, check, eventually, main
+from test_run import OnTap, exactly
+
+
+def signals(env):
+    """Handlers end calls that wait, SIGTERM ends a program and its connections."""
+    script = """
+import select, signal, socket, sys, time
+def on(number, frame):
+    raise KeyError(number)
+signal.signal(signal.SIGUSR1, on)
+s = socket.create_connection(("10.9.1.1", 7003), 60)
+for wait in (lambda: s.recv(1), lambda: select.select([s], [], []), lambda: time.sleep(600),
+             lambda: signal.pause()):
+    try:
+        s.sendall(b"waiting")
+        wait()
+    except KeyError:
+        s.sendall(b"woken")
+s.sendall(b"x" * 1000000)
+time.sleep(600)
+"""
+    def waits():
+        """Whether the thread of main() sleeps whenever it is looked at."""
+        stat = pathlib.Path(f"/proc/{program.process.pid}/stat")
+        return all(stat.read_text().rsplit(")", 1)[1].split()[0] == "S" for _ in range(20))
+
+    with socket.create_server(("0.0.0.0", 7003)) as listener:
+        program = OnTap(env).start("python3", "-c", script)
+        sock = listener.accept()[0]
+        sock.settimeout(PATIENCE)
+        for _ in range(4):
+            exactly(sock, b"waiting")
+            eventually(waits, PATIENCE, program.story)
+            program.signal(signal.SIGUSR1)
+            exactly(sock, b"woken")
+        exactly(sock, b"x" * 1000000)
+        program.signal(signal.SIGTERM)
+        check(sock.recv(1) == b"", "no end of the stream")
+        status = program.wait(PATIENCE)
+        check(status == -signal.SIGTERM, f"status {status}: {program.story()}")
+
+
+HANDLERS = """
+import os, signal, socket, time
+got = []
+signal.signal(signal.SIGUSR1, lambda *_: got.append("usr1"))
+signal.signal(signal.SIGPIPE, lambda *_: got.append("pipe"))
+s = socket.create_connection(("10.9.1.1", 7004), 60)
+s.settimeout(None)
+os.kill(os.getpid(), signal.SIGUSR1)
+assert got == ["usr1"], got  # at once, though Python asks for the alternate stack
+s.shutdown(socket.SHUT_WR)
+try:
+    s.send(b"x")
+except BrokenPipeError:
+    pass
+print(end="")  # where Python looks
+assert got == ["usr1", "pipe"], got
+print("computes", flush=True)
+end = time.monotonic() + 60
+while len(got) == 2:  # no call gives the stack a turn
+    assert time.monotonic() < end, "the handler has not run"
+# One that came while main() waited, and is ignored by then.
+signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+os.kill(os.getpid(), signal.SIGUSR1)
+s.close()
+print("done", flush=True)
+"""
+
+
+def handlers(env):
+    """They run where the program is, also while it computes."""
+    with socket.create_server(("0.0.0.0", 7004)):
+        program = OnTap(env).start("python3", "-c", HANDLERS)
+        eventually(lambda: "computes" in program.output("stdout") or not program.alive(),
+                   PATIENCE, program.story)
+        program.signal(signal.SIGUSR1)
+        check(program.wait(PATIENCE) == 0, program.story())
+
+
+WAITS = """
+import os, socket, subprocess, threading, time
+def fetch(n):
+    s = socket.create_connection(("10.9.1.1", 7005), 60)
+    s.sendall(b"%d" % n)
+    got.append(s.recv(10))
+    s.close()
+got = []
+threads = [threading.Thread(target=fetch, args=(n,)) for n in range(4)]
+for t in threads:
+    t.start()
+for t in threads:
+    t.join()  # in a semaphore
+assert sorted(got) == [b"0", b"1", b"2", b"3"], got
+# Options are set with Python's lock held, for which main() waits in a condition variable.
+def options(n):
+    s = socket.create_connection(("10.9.1.1", 7005), 60)
+    for _ in range(500):
+        s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    s.sendall(b"%d" % n)
+    got.append(s.recv(10))
+    s.close()
+threads = [threading.Thread(target=options, args=(n,)) for n in range(4)]
+for t in threads:
+    t.start()
+while any(t.is_alive() for t in threads):
+    time.sleep(0.0001)  # the stack's turn, and behind it Python's lock
+for t in threads:
+    t.join()
+assert len(got) == 8, got
+# SIGPIPE comes to the thread that writes, and here it is blocked.
+import signal
+def pipe():
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGPIPE])
+    s = socket.create_connection(("10.9.1.1", 7005), 60)
+    s.shutdown(socket.SHUT_WR)
+    try:
+        os.write(s.fileno(), b"x")
+    except BrokenPipeError:
+        got.append(signal.sigtimedwait([signal.SIGPIPE], 60).si_signo)
+signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+t = threading.Thread(target=pipe)
+t.start()
+t.join()
+assert got.pop() == signal.SIGPIPE, got
+import ctypes
+c = ctypes.CDLL(None)
+thread, call = ctypes.c_ulong(), ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(
+    lambda _: fetch(5))
+assert c.pthread_create(ctypes.byref(thread), None, call, None) == 0
+assert c.pthread_join(thread, None) == 0 and got[-1] == b"5", got
+lock = threading.Lock()
+lock.acquire()
+began = time.monotonic()
+assert not lock.acquire(timeout=0.05) and time.monotonic() - began >= 0.05
+# While it waits for a child, its connection answers the peer, who holds the child.
+s = socket.create_connection(("10.9.1.1", 7005), 60)
+s.sendall(b"x" * 3000000)
+assert subprocess.call(["sh", "-c", "while ! [ -e $GO ]; do sleep 0.1; done; exit 7"]) == 7
+s.recv(1)
+"""
+
+
+def waits_for_threads(env):
+    """main() in a join, or waiting for a child, leaves the stack its turn."""
+    go = env.scratch / "go_waits"
+
+    def echo(listener):
+        for _ in range(10):
+            sock = listener.accept()[0]
+            sock.settimeout(PATIENCE)
+            sock.sendall(sock.recv(10))
+            sock.close()
+        sock = listener.accept()[0]
+        sock.settimeout(PATIENCE)
+        left = 3000000
+        while left and (part := sock.recv(1 << 16)):
+            left -= len(part)
+        if not left:
+            go.touch()
+        sock.close()
+
+    with socket.create_server(("0.0.0.0", 7005)) as listener:
+        thread = threading.Thread(target=echo, args=[listener], daemon=True)
+        thread.start()
+        OnTap(env).client("python3", "-c", WAITS, env={"GO": str(go)})
+        thread.join(PATIENCE)
+    go.unlink()
+
+
+AT_ONCE = """
+import hashlib, os, select, socket, threading
+data = os.urandom(1 << 20)
+bad = []
+def echo():
+    try:
+        with socket.create_connection(("10.9.1.1", 7020), 60) as s:
+            got = hashlib.sha256()
+            sender = threading.Thread(target=s.sendall, args=(data,))
+            sender.start()
+            left = len(data)
+            while left:
+                part = s.recv(left)
+                assert part, f"{left} bytes are missing"
+                got.update(part)
+                left -= len(part)
+            sender.join()
+            assert got.digest() == hashlib.sha256(data).digest(), "other bytes"
+    except BaseException as error:
+        bad.append(repr(error))
+threads = [threading.Thread(target=echo) for _ in range(8)]
+waiting = socket.create_connection(("10.9.1.1", 7021), 60)
+for thread in threads:
+    thread.start()
+while any(thread.is_alive() for thread in threads):
+    select.select([waiting], [], [], 0.01)
+assert not bad, bad
+waiting.sendall(b"computes")
+end = b""
+while end != b"acknowledged":  # no call on a socket of the stack
+    with open(os.environ["GO"], "rb") as file:
+        end = file.read()
+"""
+
+
+def threads_at_once(env):
+    """Each has a connection that two of them use, and no byte goes astray. While none of them
+    calls, the peer's bytes are taken."""
+    go = env.scratch / "go_at_once"
+    go.touch()
+
+    def echo(sock):
+        with contextlib.suppress(OSError):
+            while part := sock.recv(1 << 16):
+                sock.sendall(part)
+        sock.close()
+
+    def accept(listener):
+        with contextlib.suppress(OSError):  # it is shut down at the end
+            while True:
+                threading.Thread(target=echo, args=[listener.accept()[0]], daemon=True).start()
+
+    def not_acknowledged(sock):
+        return int.from_bytes(fcntl.ioctl(sock, termios.TIOCOUTQ, bytes(4)), "little")
+    with socket.create_server(("0.0.0.0", 7020)) as listener, \
+            socket.create_server(("0.0.0.0", 7021)) as other:
+        acceptor = threading.Thread(target=accept, args=[listener], daemon=True)
+        acceptor.start()
+        program = OnTap(env).start("python3", "-c", AT_ONCE, env={"GO": str(go)})
+        sock = other.accept()[0]
+        sock.settimeout(PATIENCE)
+        exactly(sock, b"computes")
+        sock.sendall(bytes(10000))
+        eventually(lambda: not_acknowledged(sock) == 0, PATIENCE, program.story)
+        go.write_bytes(b"acknowledged")
+        check(program.wait(PATIENCE) == 0, program.story())
+        listener.shutdown(socket.SHUT_RDWR)
+        acceptor.join(PATIENCE)  # or it would take clients of the next case
+
+
+def another_thread_exits(env):
+    """The program ends, be main() in a call of the stack's or in one that it knows nothing of."""
+    pause = "ctypes.CDLL(None).syscall(34)"  # by a number, which nobody sees
+    for number, waits in enumerate((pause, "s.recv(1)")):
+        with socket.create_server(("0.0.0.0", 7010 + number)) as listener:
+            program = OnTap(env).start("python3", "-c", f"""
+import ctypes, socket, threading
+s = socket.create_connection(("10.9.1.1", {7010 + number}), 60)
+s.settimeout(None)
+s.sendall(b"x" * 300000)
+t = threading.Thread(target=ctypes.CDLL(None).exit, args=(3,))
+t.start()
+{waits}
+""")
+            sock = listener.accept()[0]
+            sock.settimeout(PATIENCE)
+            if waits == "s.recv(1)":
+                exactly(sock, b"x" * 300000)
+                check(sock.recv(1) == b"", "no end of the stream")
+            else:  # nobody may be there to close it, but what it takes is not waited for
+                threading.Thread(target=take_all, args=[sock], daemon=True).start()
+            check(program.wait(PATIENCE) == 3, program.story())
+
+
+def take_all(sock):
+    with contextlib.suppress(OSError):
+        while sock.recv(1 << 16):
+            pass
+
+
+def computes(env):
+    """One that leaves the stack no turn can be ended all the same."""
+    program = OnTap(env).start("python3", "-uc", "print('begins')\nwhile True: pass")
+    eventually(lambda: "begins" in program.output("stdout"), PATIENCE, program.story)
+    program.signal(signal.SIGTERM)
+    status = program.wait(PATIENCE)
+    check(status == -signal.SIGTERM, f"status {status}: {program.story()}")
+
+
+def cases(env):
+    for case in (signals, handlers, computes, waits_for_threads, threads_at_once,
+                 another_thread_exits):
+        if not env.args or case.__name__ in env.args:
+            yield case.__name__.replace("_", " "), functools.partial(case, env)
+
+
+if __name__ == "__main__":
+    main(cases)
