@@ -51,11 +51,6 @@ void glue_sync_polls(bool on)
 	polls = on;
 }
 
-void glue_sync_stop(void)
-{
-	polls = false;
-}
-
 bool glue_sync_works(void)
 {
 	return __atomic_load_n(&started, __ATOMIC_ACQUIRE);

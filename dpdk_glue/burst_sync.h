@@ -22,9 +22,7 @@ int glue_sync_start(void);
 /* The count of a shard, odd while a burst runs; its thread's alone to write. */
 unsigned *glue_sync_count(unsigned shard);
 
-/* The calling thread polls no more. */
-void glue_sync_stop(void);
-/* Whether this thread polls ports, from now on. */
+/* Whether the calling thread polls ports from now on. */
 void glue_sync_polls(bool on);
 
 /* Whether this process may wait for a burst: membarrier(2) is allowed. */

@@ -529,7 +529,7 @@ int glue_thread_enter(unsigned shard, char *err, size_t err_len)
 
 void glue_thread_leave(void)
 {
-	glue_sync_stop();
+	glue_sync_polls(false);
 	rte_thread_unregister();
 }
 

@@ -26,6 +26,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <coronet/coro_io.h>
+
 #define WAIT_NAP_NS 200000 /* between two looks of a shard that waits */
 
 enum phase { PHASE_WAIT, PHASE_RUN, PHASE_CLOSE };

@@ -114,12 +114,11 @@ static void turn(bool may_rest, int64_t until_ns)
 
 /* ---- waiting ---- */
 
-/* Somebody else is to turn the loop from now on. */
-static void leave_loop(void)
+/* There is no poller: another call that waits becomes it, or the keeper. */
+static void wake_next_poller(void)
 {
 	struct net_waiter *next = LIST_FIRST(&baton.asleep);
 
-	atomic_store(&baton.poller, NULL);
 	if (next)
 		sem_post(&next->caller->sem);
 	else if (atomic_exchange(&baton.keeper_sleeps, false))
@@ -155,26 +154,32 @@ static void poll_until(struct net_waiter *me, int64_t deadline_ns)
 			turn(true, deadline_ns);
 		}
 	}
-	leave_loop();
+	atomic_store(&baton.poller, NULL);
+}
+
+/* Until it is posted, a signal comes, or some time has passed. */
+static void wait_at_most(sem_t *sem, int64_t ns)
+{
+	struct timespec until;
+
+	clock_gettime(CLOCK_MONOTONIC, &until);
+	ns += until.tv_nsec;
+	until.tv_sec += ns / 1000000000;
+	until.tv_nsec = ns % 1000000000;
+	sem_clockwait(sem, CLOCK_MONOTONIC, &until);
 }
 
 static void sleep_until(struct net_waiter *me, int64_t deadline_ns)
 {
 	int64_t left_ns = deadline_ns - coro_sched_clock(net_whole.sched);
-	struct timespec until;
 
 	me->asleep = true;
 	LIST_INSERT_HEAD(&baton.asleep, me, sleeping);
 	give();
-	if (deadline_ns == CORO_FOREVER) {
+	if (deadline_ns == CORO_FOREVER)
 		sem_wait(&net_caller.sem);
-	} else {
-		clock_gettime(CLOCK_MONOTONIC, &until);
-		left_ns += until.tv_nsec;
-		until.tv_sec += left_ns / 1000000000;
-		until.tv_nsec = left_ns % 1000000000;
-		sem_clockwait(&net_caller.sem, CLOCK_MONOTONIC, &until);
-	}
+	else
+		wait_at_most(&net_caller.sem, left_ns);
 	take();
 	LIST_REMOVE(me, sleeping);
 	me->asleep = false;
@@ -194,7 +199,7 @@ int net_whole_wait(struct net_waitq *waitq, int64_t deadline_ns)
 				poll_until(&me, deadline_ns);
 		LIST_REMOVE(&me, queue);
 		if (!baton.poller)
-			leave_loop(); /* it was to become the poller */
+			wake_next_poller();
 		if (me.woken)
 			return 0;
 		if (!atomic_load(&net_caller.noted))
@@ -287,7 +292,8 @@ static void keep_turning(void)
 		atomic_store(&baton.poller, &me);
 		while (!is_wanted() && !atomic_load(&baton.fatal))
 			turn(true, CORO_FOREVER);
-		leave_loop();
+		atomic_store(&baton.poller, NULL);
+		wake_next_poller();
 	}
 	net_whole_step_out();
 }
@@ -318,13 +324,7 @@ static void *keep(void *arg)
 	uint64_t seen = 0;
 
 	for (;;) {
-		struct timespec until;
-
-		clock_gettime(CLOCK_MONOTONIC, &until);
-		until.tv_nsec += KEEPER_NS;
-		until.tv_sec += until.tv_nsec / 1000000000;
-		until.tv_nsec %= 1000000000;
-		sem_clockwait(&baton.keeper, CLOCK_MONOTONIC, &until);
+		wait_at_most(&baton.keeper, KEEPER_NS);
 		if (atomic_load(&baton.fatal))
 			end_by(atomic_load(&baton.fatal));
 		if (atomic_load(&baton.poller))

@@ -55,7 +55,7 @@ static bool poll_is_ours(struct pollfd *fds, nfds_t n)
 	return net_may_wait() || net_poll_has_ours(fds, n);
 }
 
-/* The whole call is the owner's, then: it waits for the kernel's as well. */
+/* Then the whole call needs the baton: it waits for the kernel's as well. */
 static bool others_poll(struct pollfd *fds, nfds_t n)
 {
 	if (net_is_another())

@@ -33,7 +33,8 @@ static int whose_address(int fd, const struct sockaddr *sa, socklen_t len,
 	return whose ? whose : net_sock_adopt(fd, addr, to_bind, sock);
 }
 
-/* Another thread's socket may become the stack's: its thread decides. */
+/* A socket may become the stack's in the call: the baton is needed to decide.
+ */
 static bool others_address(int fd, const struct sockaddr *sa, socklen_t len)
 {
 	struct net_addr addr;

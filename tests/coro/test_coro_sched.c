@@ -4,6 +4,8 @@
  */
 #include <pthread.h>
 
+#include <coronet/coro_io.h>
+
 #include "test_coro.h"
 
 struct worker {

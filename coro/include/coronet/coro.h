@@ -14,13 +14,13 @@
  * one function can step over the guard into another stack.
  *
  * Threads: a scheduler, its coroutines and its timers belong to the thread that
- * opened it, and unless its comment says otherwise a call is made from that
- * thread, inside a coroutine or outside. A call from another thread returns
- * -EPERM, or ends the process with a message where it cannot return an error.
- * Any thread may call coro_post(), coro_call(), coro_wake_post(),
- * coro_sched_ref(), coro_sched_unref(), the calls that ask about the calling
- * thread (coro_self(), coro_sched_self(), coro_inside()), and the calls of
- * shared channels (coro_chan.h).
+ * opened it (or coro_sched_enter(), coro_io.h), and unless its comment says
+ * otherwise a call is made from that thread, inside a coroutine or outside. A
+ * call from another thread returns -EPERM, or ends the process with a message
+ * where it cannot return an error. Any thread may call coro_post(),
+ * coro_call(), coro_wake_post(), coro_sched_ref(), coro_sched_unref(), the
+ * calls that ask about the calling thread (coro_self(), coro_sched_self(),
+ * coro_inside()), and the calls of shared channels (coro_chan.h).
  *
  * Blocking calls block the calling coroutine, never the thread. Each obeys the
  * coroutine's own deadline (coro_deadline_set()) and coro_cancel(). Besides the
@@ -112,21 +112,6 @@ int coro_sched_open(const struct coro_sched_attr *attr,
  * cleanup, end the process with a message.
  */
 void coro_sched_close(struct coro_sched *s);
-
-/*
- * Another thread is to run the scheduler: the one that runs it leaves it, and
- * the other one enters it. In between only coro_post() and what else may be
- * called from anywhere is allowed. Both are called outside coroutines.
- *
- * A coroutine that blocks may go on in another thread: it must not keep the
- * address of a thread-local variable across a call that blocks. Compilers do
- * that with errno, which therefore is to be read by a function of its own.
- *
- * coro_sched_enter() returns 0 or -EEXIST (the thread runs a scheduler). The
- * caller sees to it that one thread at a time has entered.
- */
-void coro_sched_leave(struct coro_sched *s);
-int coro_sched_enter(struct coro_sched *s);
 
 /* Returns the calling thread's scheduler, NULL if it has none. */
 struct coro_sched *coro_sched_self(void);

@@ -1,6 +1,7 @@
 /*
  * coro_io.h - coroutines that wait for the kernel: for a file descriptor, or
- * for a function that blocks its thread.
+ * for a function that blocks its thread; and threads that take turns at running
+ * a scheduler.
  *
  * Unless its comment says otherwise, a call is made on a scheduler's own
  * thread, as coro.h says. Deadlines are absolute, in ns of the scheduler's
@@ -153,6 +154,21 @@ int coro_offload_until(coro_fn fn, void *arg, void **result,
  * already).
  */
 int coro_offload_limits(unsigned threads, unsigned queue);
+
+/*
+ * Another thread is to run the scheduler: the one that runs it leaves it, and
+ * the other one enters it. In between only coro_post() and what else may be
+ * called from anywhere is allowed. Both are called outside coroutines.
+ *
+ * A coroutine that blocks may go on in another thread: it must not keep the
+ * address of a thread-local variable across a call that blocks. Compilers do
+ * that with errno, which therefore is to be read by a function of its own.
+ *
+ * coro_sched_enter() returns 0 or -EEXIST (the thread runs a scheduler). The
+ * caller sees to it that one thread at a time has entered.
+ */
+void coro_sched_leave(struct coro_sched *s);
+int coro_sched_enter(struct coro_sched *s);
 
 #pragma GCC visibility pop
 
