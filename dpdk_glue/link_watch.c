@@ -10,25 +10,23 @@
 
 /* ---- carrier ---- */
 
-static void log_state(const struct glue_device *device, bool up,
-		      const struct rte_eth_link *link)
+static void log_state(const struct glue_device *device)
 {
-	if (!up)
+	if (!device->carrier)
 		glue_log_line("link %s:%s: down, no carrier",
 			      glue_link_kind_name(device->link->kind),
 			      device->link->name);
-	else if (link->link_speed == RTE_ETH_SPEED_NUM_UNKNOWN ||
-		 device->link->kind == GLUE_LINK_BOND)
+	else if (!device->speed_mbps || device->link->kind == GLUE_LINK_BOND)
 		glue_log_line("link %s:%s: up",
 			      glue_link_kind_name(device->link->kind),
 			      device->link->name);
 	else
 		glue_log_line("link %s:%s: up, %u Mbit/s",
 			      glue_link_kind_name(device->link->kind),
-			      device->link->name, link->link_speed);
+			      device->link->name, device->speed_mbps);
 }
 
-/* Written by DPDK's interrupt thread alone. */
+/* On DPDK's interrupt thread alone. */
 static void set_carrier(struct glue_device *device, bool up)
 {
 	if (device->carrier && !up)
@@ -37,26 +35,51 @@ static void set_carrier(struct glue_device *device, bool up)
 	__atomic_store_n(&device->carrier, up, __ATOMIC_RELAXED);
 }
 
-bool glue_device_up(const struct glue_device *device, struct rte_eth_link *link)
+static bool ask_driver(const struct glue_device *device, unsigned *speed_mbps)
 {
-	bool known = rte_eth_link_get_nowait(device->id, link) == 0;
+	struct rte_eth_link link = {0};
+	bool known = rte_eth_link_get_nowait(device->id, &link) == 0;
 
-	if (device->link->kind == GLUE_LINK_BOND)
-		return __atomic_load_n(&device->carrier, __ATOMIC_RELAXED);
-	return known && link->link_status == RTE_ETH_LINK_UP;
+	*speed_mbps = link.link_speed == RTE_ETH_SPEED_NUM_UNKNOWN
+			      ? 0
+			      : link.link_speed;
+	return known && link.link_status == RTE_ETH_LINK_UP;
+}
+
+static bool has_carrier(struct glue_device *device)
+{
+	unsigned speed_mbps;
+	bool up = ask_driver(device, &speed_mbps);
+
+	__atomic_store_n(&device->speed_mbps, speed_mbps, __ATOMIC_RELAXED);
+	return device->link->kind == GLUE_LINK_BOND ? glue_bond_look(device)
+						    : up;
+}
+
+/*
+ * DPDK's drivers do not lock the registers that tell the carrier: two threads
+ * that ask an e1000e at once are told that there is none.
+ */
+bool glue_device_up(const struct glue_device *device, unsigned *speed_mbps)
+{
+	if (!device->watched)
+		return ask_driver(device, speed_mbps);
+	*speed_mbps = __atomic_load_n(&device->speed_mbps, __ATOMIC_RELAXED);
+	return __atomic_load_n(&device->carrier, __ATOMIC_RELAXED);
 }
 
 static void look(void *arg)
 {
 	struct glue_device *device = arg;
-	struct rte_eth_link link = {0};
-	bool bond = device->link->kind == GLUE_LINK_BOND;
-	bool up = bond ? glue_bond_look(device) : glue_device_up(device, &link);
+	bool up = has_carrier(device), changed = up != device->carrier;
 
-	if (up != device->carrier)
-		log_state(device, up, &link);
 	set_carrier(device, up);
-	rte_eal_alarm_set(bond ? GLUE_BOND_LOOK_US : LOOK_US, look, device);
+	if (changed)
+		log_state(device);
+	rte_eal_alarm_set(device->link->kind == GLUE_LINK_BOND
+				  ? GLUE_BOND_LOOK_US
+				  : LOOK_US,
+			  look, device);
 }
 
 /* ---- removal ---- */
@@ -106,15 +129,11 @@ static void on_event(const char *name, enum rte_dev_event_type type, void *arg)
 
 void glue_link_watch(struct glue_device *device)
 {
-	struct rte_eth_link link = {0};
-
-	bool bond = device->link->kind == GLUE_LINK_BOND;
-
-	if (!bond && !glue_link_is_port(device->link))
+	if (device->link->kind != GLUE_LINK_BOND &&
+	    !glue_link_is_port(device->link))
 		return;
+	device->carrier = has_carrier(device);
 	device->watched = true;
-	device->carrier =
-		bond ? glue_bond_look(device) : glue_device_up(device, &link);
 	rte_eal_alarm_set(LOOK_US, look, device);
 	if (device->link->kind == GLUE_LINK_PCI)
 		rte_dev_event_callback_register(device->link->name, on_event,

@@ -45,12 +45,12 @@ unsigned glue_port_queues(const struct glue_port *port)
 
 bool glue_port_link_up(struct glue_port *port)
 {
-	struct rte_eth_link link = {0};
+	unsigned speed_mbps;
 	bool up;
 
 	if (!glue_device_enter(port->device))
 		return false;
-	up = glue_device_up(port->device, &link);
+	up = glue_device_up(port->device, &speed_mbps);
 	glue_device_leave(port->device);
 	return up;
 }

@@ -14,15 +14,12 @@
 static void read_state(const struct glue_device *device,
 		       struct glue_port_info *out)
 {
-	struct rte_eth_link link = {0};
 	struct rte_eth_dev_info info;
 
 	if (rte_eth_dev_info_get(device->id, &info) == 0 && info.driver_name)
 		snprintf(out->driver, sizeof(out->driver), "%s",
 			 info.driver_name);
-	out->up = glue_device_up(device, &link);
-	if (link.link_speed && link.link_speed != RTE_ETH_SPEED_NUM_UNKNOWN)
-		out->speed_mbps = link.link_speed;
+	out->up = glue_device_up(device, &out->speed_mbps);
 }
 
 static bool enter(struct glue_device *device)

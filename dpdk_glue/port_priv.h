@@ -71,6 +71,7 @@ struct glue_device {
 	const char *server_path;    /* a memif client's (memif.c), or NULL */
 	int tap_signal;		    /* a TAP's (tap.c), or 0 */
 	bool watched, carrier;	    /* link_watch.c's */
+	unsigned speed_mbps;	    /* atomic: link_watch.c's; 0: unknown */
 	unsigned carrier_losses;    /* atomic: link_watch.c's */
 	unsigned bond_due;	    /* atomic: bond.c's */
 	pthread_mutex_t port_lock;  /* of calls that may meet its end */
@@ -220,11 +221,11 @@ void glue_device_put(struct glue_device *device);
 bool glue_device_is_last(struct glue_device *device);
 
 /*
- * Whether the device has a carrier, and what DPDK knows of it besides; within
+ * Whether the device has a carrier, and its speed, or 0: unknown. A device that
+ * is watched answers as of the last look; another asks its driver. Within
  * glue_device_enter() (link_watch.c).
  */
-bool glue_device_up(const struct glue_device *device,
-		    struct rte_eth_link *link);
+bool glue_device_up(const struct glue_device *device, unsigned *speed_mbps);
 
 /* ---- capability.c ---- */
 

@@ -34,8 +34,7 @@ from web import curl_digests, need  # noqa: E402
 ECHOES = {
     "1 shard": ("", ""), "2 shards": ("", "--shards 2"), "3 shards": ("", "--shards 3"),
     "mac=,vlan=7": (",mac=02:00:00:00:00:77,vlan=7", ""), "tso=on": (",tso=on", ""),
-    "jumbo": ("", "--mtu 9000"),
-}
+    "jumbo": ("", "--mtu 9000")}
 VFIO = [*(name for name in ECHOES if name != "tso=on"), "httpd"]
 UIO = ["1 shard", "3 shards"]
 VIRTIO = "virtio-net-pci,disable-legacy=on,iommu_platform=on"
@@ -53,9 +52,8 @@ MODELS = {
 }
 LEAN = {"e1000e": ["refusals", "2 shards", "life", "bond"], "virtio": ["2 shards", "tso=on"]}
 OFFLOADING = ("vmxnet3", "virtio", "virtio-packed", "virtio-legacy", "igb")
-# What cannot work in emulation, and why.
-IMPOSSIBLE = {
-    ("vmxnet3", "jumbo"): "QEMU's device drops frames that need several of the driver's buffers",
+IMPOSSIBLE = {  # in emulation
+    ("vmxnet3", "jumbo"): "QEMU's device drops frames that need several buffers",
     ("virtio-packed", "jumbo"): "net_virtio of DPDK 22.11 stops at the first frame of several "
                                 "buffers on a packed ring with indirect descriptors",
     ("virtio-legacy", "IOMMU"): "a legacy device uses physical addresses, past the IOMMU",
@@ -197,6 +195,11 @@ def check_life(guest, name):
             dial(hosts_of(slot)[0]) as near, dial(hosts_of(PULLED)[0]) as far:
         guest.await_line("the card is on NUMA node 1, and shard 0.s CPU 0 on node 0")
         echo_again(near, far)
+        ask = "coronet-ctl --control=/run/control links"
+        guest.require(f"await '! {ask} | grep -q down'", "a card without a carrier")
+        downs, _ = guest.ask(f": >/run/log; (for i in $(seq 25); do {ask}; done; cat /run/log)"
+                             " | grep -c down")
+        check(int(downs) == 0, f"while two threads ask for the carriers: {downs} times down")
         guest.cause(f"set_link nic{slot} off", f"{card}: down, no carrier")
         echo_again(far)
         guest.cause(f"set_link nic{slot} on", f"{card}: up")
