@@ -9,8 +9,9 @@
 
 #define PAGE_BYTES 4096u
 
-extern char __start_net_shard[],
-	__stop_net_shard[] __attribute__((visibility("hidden")));
+/* The linker's. Hidden, or a static program asks for the shared library. */
+extern __attribute__((visibility("hidden"))) char __start_net_shard[];
+extern __attribute__((visibility("hidden"))) char __stop_net_shard[];
 
 _Thread_local intptr_t net_shard_distance;
 
