@@ -14,7 +14,7 @@
 #define PER_CALL     1000
 #define PER_BYTE     8
 #define PER_MS	     120  /* neighbours' timers among others */
-#define PER_SHORT_MS 4500 /* while memory is short: a look at all there is */
+#define PER_SHORT_MS 6500 /* while memory is short: a look at 2,048 buckets */
 
 static int64_t blocks, earned, last_ns;
 
