@@ -66,10 +66,14 @@ static bool held_back(const struct net_conn *conn)
 	       !net_pacing_holds(conn);
 }
 
-/* Work for lwIP's timers that it counts in ticks. */
+/*
+ * Work for lwIP's timers that it counts in ticks. What waits for its port is
+ * looked at when the port takes frames again.
+ */
 static bool counting(const struct net_conn *conn)
 {
-	return fast_pending(&conn->pcb) || held_back(conn);
+	return (fast_pending(&conn->pcb) && !conn->in_output) ||
+	       held_back(conn);
 }
 
 /* When lwIP finds that more than ms have passed since pcb->tmr, in ns. */
@@ -301,6 +305,7 @@ static void settle_counts(struct tcp_pcb *pcb)
  */
 static void fast_tick(struct net_conn *conn)
 {
+	const struct net_port *port = net_conn_port(conn);
 	struct tcp_pcb *pcb = &conn->pcb;
 
 	if (pcb->flags & (TF_ACK_DELAY | TF_ACK_NOW)) {
@@ -308,7 +313,10 @@ static void fast_tick(struct net_conn *conn)
 			net_trace_timer(conn, "delayed ACK", 1);
 		tcp_clear_flags(pcb, TF_ACK_DELAY);
 		tcp_ack_now(pcb);
-		net_conn_output_now(conn);
+		if (port && glue_tx_busy(port->glue))
+			net_conn_queue_output(conn);
+		else
+			net_conn_output_now(conn);
 	}
 	if (pcb->flags & TF_CLOSEPEND) {
 		tcp_clear_flags(pcb, TF_ACK_DELAY); /* not sent just now */
