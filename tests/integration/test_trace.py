@@ -267,8 +267,11 @@ def shards(env):
             env.app("coronet-load"), "--link", f"memif:{server.memif},role=client", "--addr",
             "10.9.1.9/16", "--target", "10.9.0.1:7777", "--poll", "adaptive", "--mode", "echo",
             "--conns", 12, "--rate", 200, "--seconds", 600, "--control", "off"])
-        eventually(lambda: all(row["conns"] for row in server.ask("/coronet/shards")["shards"]),
-                   PATIENCE, lambda: f"a shard has none: {load.story()}")
+        def conns():
+            return [row["conns"] for row in server.ask("/coronet/shards")["shards"]]
+
+        eventually(lambda: all(conns()) and sum(conns()) == 12, PATIENCE,
+                   lambda: f"not all on both shards: {conns()}; {load.story()}")
         follower = Follower(env, server.path, "10.9.1.9", "--json", "--count", 500)
         check(follower.program.wait(PATIENCE) == 0, follower.program.story())
         events = follower.events()
