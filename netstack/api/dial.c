@@ -282,6 +282,9 @@ int net_dial(struct net_stack *stack, const struct net_addr *addr,
 	conn = net_conn_of(pcb);
 	conn->owned = true;
 	err = start(conn, addr, opts);
+	if (err == 0 && opts && opts->local)
+		net_addr_from_lwip(&pcb->local_ip, pcb->local_port,
+				   opts->local);
 	if (err == 0)
 		err = net_traced(conn) ? (int)finish_traced(conn, opts)
 				       : finish(conn, opts);

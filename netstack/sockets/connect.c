@@ -115,7 +115,9 @@ long net_sock_wait(struct net_sock *sock, struct net_waitq *waitq,
 		*until = timeout_ns < 0 ? CORO_FOREVER
 					: net_deadline_in(timeout_ns);
 	net_sock_hold(sock);
+	net_unrestartable(timeout_ns >= 0);
 	err = net_waitq_wait(waitq, *until);
+	net_unrestartable(false);
 	if (err == -ETIMEDOUT && net_has_passed(*until))
 		err = -EAGAIN;
 	if (sock->state == NET_SOCK_CLOSED)
@@ -137,7 +139,8 @@ static void *dial(void *arg)
 {
 	struct net_sock *sock = arg;
 	struct net_addr to = sock->remote;
-	struct net_dial_opts opts = {.source = sock->local};
+	struct net_dial_opts opts = {.source = sock->local,
+				     .local = &sock->dials_from};
 	struct net_conn *conn = NULL;
 	int err;
 
@@ -169,9 +172,10 @@ static long start(struct net_sock *sock, const struct net_addr *to)
 		return -ECONNREFUSED;
 	if (to->family == 6 && !sock->v6)
 		return -EAFNOSUPPORT;
-	if (!net_ours_to_connect(to))
+	if (!net_ours_to_connect(to) || (to->family == 4 && sock->v6_only))
 		return -ENETUNREACH;
 	sock->remote = *to;
+	sock->dials_from = (struct net_addr){0};
 	net_sock_hold(sock);
 	err = coro_spawn(coro_sched_self(), &attr, dial, sock, &sock->helper);
 	if (err < 0) {
@@ -204,7 +208,18 @@ static bool connect_done(const struct net_sock *sock)
 	       sock->state == NET_SOCK_FAILED;
 }
 
-long net_sock_connect(struct net_sock *sock, const struct net_addr *to)
+static long check_family(const struct net_sock *sock, const struct sockaddr *sa,
+			 socklen_t len)
+{
+	if (sock->v6 && sa->sa_family == AF_INET)
+		return len < offsetof(struct sockaddr_in6, sin6_scope_id)
+			       ? -EINVAL
+			       : -EAFNOSUPPORT;
+	return 0;
+}
+
+long net_sock_connect(struct net_sock *sock, const struct sockaddr *sa,
+		      socklen_t len, const struct net_addr *to)
 {
 	int64_t until = 0;
 	long err;
@@ -225,7 +240,9 @@ long net_sock_connect(struct net_sock *sock, const struct net_addr *to)
 			return outcome(sock);
 		__attribute__((fallthrough)); /* SO_ERROR has told it */
 	case NET_SOCK_BOUND:
-		err = start(sock, to);
+		err = check_family(sock, sa, len);
+		if (err == 0)
+			err = start(sock, to);
 		if (err < 0)
 			return err;
 		if (sock->nonblock)
@@ -238,4 +255,27 @@ long net_sock_connect(struct net_sock *sock, const struct net_addr *to)
 			return err == -EAGAIN ? -EINPROGRESS : err;
 	}
 	return outcome(sock);
+}
+
+long net_sock_disconnect(struct net_sock *sock)
+{
+	int64_t until = 0;
+
+	if (sock->state == NET_SOCK_LISTENING)
+		net_sock_unlisten(sock);
+	if (sock->state == NET_SOCK_CONNECTING)
+		coro_cancel(sock->helper);
+	while (sock->state == NET_SOCK_CONNECTING) {
+		long err = net_sock_wait(sock, &sock->writable, -1, &until);
+
+		if (err == -EBADF)
+			return err;
+	}
+	sock->err = sock->state == NET_SOCK_CONNECTED ? ECONNRESET : 0;
+	net_abort(sock->conn);
+	sock->conn = NULL;
+	sock->state = NET_SOCK_BOUND;
+	sock->told = sock->err_told = sock->rd_shut = sock->wr_shut = false;
+	net_sock_tell(sock, net_sock_events(sock));
+	return 0;
 }

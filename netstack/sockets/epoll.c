@@ -29,6 +29,7 @@ struct member {
 	struct net_sock_node node; /* first; in its socket's list, if ours */
 	struct net_epoll *set;
 	struct net_sock *sock; /* NULL: the kernel's */
+	bool nested; /* the kernel's, and a set that has some of ours */
 	struct epoll_event event;
 	int fd;
 	bool queued;
@@ -46,6 +47,7 @@ struct net_epoll {
 	struct member **by_fd;
 	size_t room;
 	struct member *head, **tail; /* the queue */
+	struct net_sock_node *nodes; /* sets and calls that wait for this one */
 	struct net_waitq waitq;
 	struct coro_fd_watch kernel;
 	struct net_epoll *next, **pprev; /* of the thread */
@@ -78,12 +80,23 @@ static void queue_remove(struct member *m)
 		m->set->tail = m->pprev;
 }
 
+static void set_wake(struct net_epoll *set)
+{
+	struct net_sock_node *next;
+
+	net_waitq_wake(&set->waitq);
+	for (struct net_sock_node *node = set->nodes; node; node = next) {
+		next = node->next;
+		node->fn(node, POLLIN);
+	}
+}
+
 static void on_news(struct net_sock_node *node, unsigned events)
 {
 	struct member *m = (struct member *)node;
 
 	queue_add(m);
-	net_waitq_wake(&m->set->waitq);
+	set_wake(m->set);
 }
 
 bool net_epoll_is_node(const struct net_sock_node *node)
@@ -138,8 +151,24 @@ static void watch_sock(struct member *m)
 	net_node_add(&m->sock->nodes, &m->node);
 	if (net_sock_events(m->sock) & (m->event.events | ALWAYS)) {
 		queue_add(m);
-		net_waitq_wake(&m->set->waitq);
+		set_wake(m->set);
 	}
+}
+
+static unsigned events_of(const struct member *m)
+{
+	if (m->nested)
+		return net_epoll_is_ready(m->fd) ? EPOLLIN | EPOLLRDNORM : 0;
+	return net_sock_events(m->sock);
+}
+
+/* A set whose sockets are ours: the kernel knows of its other members alone. */
+static void watch_nested(struct member *m)
+{
+	m->node.fn = on_news;
+	m->nested = net_epoll_add_node(m->fd, &m->node);
+	if (m->nested)
+		on_news(&m->node, POLLIN);
 }
 
 static int member_new(struct net_epoll *set, int fd, struct net_sock *sock,
@@ -163,6 +192,8 @@ static int member_new(struct net_epoll *set, int fd, struct net_sock *sock,
 	set->kernels += !sock;
 	if (sock)
 		watch_sock(m);
+	else
+		watch_nested(m);
 	return 0;
 }
 
@@ -203,6 +234,12 @@ void net_epoll_put(struct net_epoll *set)
 	for (size_t fd = 0; fd < set->room; fd++)
 		if (set->by_fd[fd])
 			member_free(set->by_fd[fd]);
+	while (set->nodes) { /* the kernel drops it from sets, too */
+		struct net_sock_node *node = set->nodes;
+
+		net_node_remove(node);
+		node->fn(node, POLLNVAL);
+	}
 	free(set->by_fd);
 	set->by_fd = NULL;
 	set->room = 0;
@@ -267,6 +304,9 @@ static long control_ours(struct net_epoll *set, int op, int fd,
 
 	if (m && m->sock != sock)
 		m = NULL; /* of a number that was closed */
+	if (event && event->events & EPOLLEXCLUSIVE &&
+	    (op == EPOLL_CTL_MOD || event->events & EPOLLONESHOT))
+		return -EINVAL;
 	switch (op) {
 	case EPOLL_CTL_ADD:
 		if (!event)
@@ -277,6 +317,8 @@ static long control_ours(struct net_epoll *set, int op, int fd,
 			return -EFAULT;
 		if (!m)
 			return -ENOENT;
+		if (m->event.events & EPOLLEXCLUSIVE)
+			return -EINVAL;
 		m->event = *event;
 		m->disabled = false;
 		watch_sock(m);
@@ -300,10 +342,15 @@ static long control_kernels(struct net_epoll *set, int epfd, int op, int fd,
 		return -errno;
 	if (op == EPOLL_CTL_ADD)
 		return member_new(set, fd, NULL, event);
-	if (m && !m->sock && op == EPOLL_CTL_DEL)
+	if (!m || m->sock)
+		return 0;
+	if (op == EPOLL_CTL_DEL) {
 		member_free(m);
-	else if (m && !m->sock)
-		m->event = *event;
+		return 0;
+	}
+	m->event = *event;
+	if (m->nested)
+		on_news(&m->node, POLLIN);
 	return 0;
 }
 
@@ -316,6 +363,8 @@ long net_epoll_control(int epfd, int op, int fd, struct epoll_event *event)
 
 	if (whose < 0)
 		return whose;
+	if (event && !net_can_read(event, sizeof(*event)))
+		return -EFAULT;
 	err = whose ? set_of(epfd, fd, &set)
 		    : net_fd_epoll(epfd, &set, "epoll_ctl");
 	if (err < 0)
@@ -325,6 +374,29 @@ long net_epoll_control(int epfd, int op, int fd, struct epoll_event *event)
 	if (set)
 		return control_kernels(set, epfd, op, fd, event);
 	return net_real()->epoll_ctl(epfd, op, fd, event) < 0 ? -errno : 0;
+}
+
+/* Whether one of ours is ready in a set; the kernel is asked for the rest. */
+bool net_epoll_is_ready(int fd)
+{
+	struct net_epoll *set;
+
+	if (net_fd_epoll(fd, &set, "poll") <= 0)
+		return false;
+	for (struct member *m = set->head; m; m = m->next)
+		if (!m->disabled && events_of(m) & (m->event.events | ALWAYS))
+			return true;
+	return false;
+}
+
+bool net_epoll_add_node(int fd, struct net_sock_node *node)
+{
+	struct net_epoll *set;
+
+	if (net_fd_epoll(fd, &set, "poll") <= 0)
+		return false;
+	net_node_add(&set->nodes, node);
+	return true;
 }
 
 void net_epoll_forget(int fd)
@@ -368,8 +440,7 @@ static int take_ours(struct net_epoll *set, struct epoll_event *events, int max)
 	int n = 0;
 
 	while (n < max && (m = set->head) && m != last) {
-		unsigned now =
-			net_sock_events(m->sock) & (m->event.events | ALWAYS);
+		unsigned now = events_of(m) & (m->event.events | ALWAYS);
 
 		queue_remove(m);
 		if (m->disabled || !now)
@@ -461,6 +532,8 @@ long net_epoll_await(struct net_epoll *set, int epfd,
 
 	if (max <= 0 || max > (int)(INT32_MAX / sizeof(*events)))
 		return -EINVAL;
+	if (!net_can_write(events, (size_t)max * sizeof(*events)))
+		return -EFAULT;
 	set->uses++; /* another thread may close it meanwhile */
 	ready = net_turn();
 	if (ready == 0)

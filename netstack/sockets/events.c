@@ -8,13 +8,24 @@
 #define READABLE (POLLIN | POLLRDNORM)
 #define WRITABLE (POLLOUT | POLLWRNORM)
 
+/* SO_RCVLOWAT */
+static bool has_enough(const struct net_sock *sock)
+{
+	struct net_conn_stats stats;
+
+	return __builtin_expect(sock->opts.recv_low <= 1, 1) ||
+	       net_conn_stats(sock->conn, &stats) < 0 ||
+	       stats.unread >= sock->opts.recv_low;
+}
+
 static unsigned conn_events(struct net_sock *sock)
 {
 	unsigned ready = net_ready(sock->conn, NET_READABLE | NET_WRITABLE |
 						       NET_PEER_CLOSED);
 	unsigned events = 0;
 
-	if (ready & (NET_READABLE | NET_PEER_CLOSED))
+	if (ready & NET_PEER_CLOSED ||
+	    (ready & NET_READABLE && has_enough(sock)))
 		events |= READABLE;
 	if (ready & NET_WRITABLE)
 		events |= WRITABLE;
@@ -27,7 +38,8 @@ static unsigned conn_events(struct net_sock *sock)
 	}
 	if (ready & (NET_FAILED | NET_GONE)) {
 		events |= READABLE | WRITABLE | POLLHUP | POLLRDHUP;
-		if (!sock->err_told)
+		if (!sock->err_told &&
+		    !(sock->wr_shut && ready & NET_PEER_CLOSED))
 			events |= POLLERR;
 	}
 	if (sock->rd_shut)

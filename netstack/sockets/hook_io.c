@@ -102,6 +102,13 @@ NET_HOOK ssize_t recvfrom(int fd, void *buf, size_t len, int flags,
 					      sa.__sockaddr__, sa_len);
 }
 
+static long check_msg(const struct msghdr *msg)
+{
+	if (!net_can_read(msg, sizeof(*msg)))
+		return -EFAULT;
+	return msg->msg_iovlen > IOV_MAX ? -EMSGSIZE : 0;
+}
+
 NET_HOOK ssize_t recvmsg(int fd, struct msghdr *msg, int flags)
 {
 	struct net_sock *sock;
@@ -111,12 +118,10 @@ NET_HOOK ssize_t recvmsg(int fd, struct msghdr *msg, int flags)
 	if (whose < 0 && net_fd_others(fd))
 		return NET_OTHERS(recvmsg, fd, (long)msg, flags);
 	if (whose) {
-		n = whose < 0 ? whose
-		    : msg->msg_iovlen > IOV_MAX
-			    ? -EMSGSIZE
-			    : net_read_done(net_sock_recv(sock, msg->msg_iov,
-							  msg->msg_iovlen,
-							  flags));
+		n = whose < 0 ? whose : check_msg(msg);
+		if (n == 0)
+			n = net_read_done(net_sock_recv(
+				sock, msg->msg_iov, msg->msg_iovlen, flags));
 		if (n >= 0) {
 			msg->msg_namelen = 0;
 			msg->msg_controllen = 0;
@@ -302,6 +307,8 @@ NET_HOOK ssize_t sendto(int fd, const void *buf, size_t len, int flags,
 	struct net_sock *sock;
 	int whose = WHOSE(fd, &sock);
 
+	if (whose && sa.__sockaddr__ && !net_can_read(sa.__sockaddr__, sa_len))
+		return net_result(-EFAULT);
 	if (whose < 0 && net_fd_others(fd))
 		return NET_OTHERS(send, fd, (long)buf, (long)len, flags);
 	if (whose)
@@ -345,16 +352,17 @@ NET_HOOK ssize_t sendmsg(int fd, const struct msghdr *msg, int flags)
 {
 	struct net_sock *sock;
 	int whose = WHOSE(fd, &sock);
+	long n;
 
 	if (whose < 0 && net_fd_others(fd))
 		return NET_OTHERS(sendmsg, fd, (long)msg, flags);
-	if (whose)
-		return net_result(whose < 0 ? whose
-				  : msg->msg_iovlen > IOV_MAX
-					  ? -EMSGSIZE
-					  : net_done(net_sock_send(
-						    sock, msg->msg_iov,
-						    msg->msg_iovlen, flags)));
+	if (whose) {
+		n = whose < 0 ? whose : check_msg(msg);
+		return net_result(n < 0 ? n
+					: net_done(net_sock_send(
+						  sock, msg->msg_iov,
+						  msg->msg_iovlen, flags)));
+	}
 	if (msg->msg_controllen && net_fds && hands_over_ours(msg))
 		return net_result(-EOPNOTSUPP);
 	return net_kernel_sendmsg(fd, msg, flags);

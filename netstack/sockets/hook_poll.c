@@ -58,7 +58,7 @@ static bool poll_is_ours(struct pollfd *fds, nfds_t n)
 /* Then the whole call needs the baton: it waits for the kernel's as well. */
 static bool others_poll(struct pollfd *fds, nfds_t n)
 {
-	if (net_is_another())
+	if (net_is_another() && net_can_read(fds, n * sizeof(*fds)))
 		for (nfds_t i = 0; i < n; i++)
 			if (net_fd_others(fds[i].fd))
 				return true;

@@ -28,6 +28,10 @@ static int whose_address(int fd, const struct sockaddr *sa, socklen_t len,
 		return whose;
 	if (!whose && !net_may_wait())
 		return 0;
+	if (len > sizeof(struct sockaddr_storage))
+		return whose ? -EINVAL : 0;
+	if (!net_can_read(sa, len))
+		return -EFAULT;
 	if (net_addr_from_sockaddr(sa, len, addr) < 0)
 		return whose ? net_addr_from_sockaddr(sa, len, addr) : 0;
 	return whose ? whose : net_sock_adopt(fd, addr, to_bind, sock);
@@ -100,6 +104,9 @@ NET_HOOK int connect(int fd, __CONST_SOCKADDR_ARG sa, socklen_t len)
 	if (others_address(fd, sa.__sockaddr__, len))
 		return (int)NET_OTHERS(connect, fd, (long)sa.__sockaddr__, len);
 	whose = whose_address(fd, sa.__sockaddr__, len, false, &sock, &addr);
+	if (whose == -EAFNOSUPPORT && sa.__sockaddr__->sa_family == AF_UNSPEC &&
+	    net_fd_sock(fd, &sock, "connect") > 0)
+		return (int)net_result(net_done(net_sock_disconnect(sock)));
 	if (whose < 0)
 		return (int)net_result(whose);
 	if (whose && sock->state == NET_SOCK_BOUND && sock->local.family &&
@@ -110,7 +117,8 @@ NET_HOOK int connect(int fd, __CONST_SOCKADDR_ARG sa, socklen_t len)
 	}
 	if (whose == 0)
 		return connect_kernel(fd, sa.__sockaddr__, len);
-	return (int)net_result(net_done(net_sock_connect(sock, &addr)));
+	return (int)net_result(
+		net_done(net_sock_connect(sock, sa.__sockaddr__, len, &addr)));
 }
 
 NET_HOOK int __connect(int fd, __CONST_SOCKADDR_ARG sa, socklen_t len);
@@ -383,6 +391,8 @@ NET_HOOK int ioctl(int fd, unsigned long request, ...)
 		return (int)net_result(whose);
 	if (whose > 0 && net_sock_ioctl(sock, request, arg, &result))
 		return (int)net_result(result);
+	if (whose > 0 && request == FIONBIO && !net_can_read(arg, sizeof(int)))
+		return (int)net_result(-EFAULT);
 	rc = net_real()->ioctl(fd, request, arg);
 	if (rc == 0 && whose > 0 && request == FIONBIO)
 		sock->nonblock = *(const int *)arg;

@@ -13,39 +13,113 @@
 #include <string.h>
 #include <sys/poll.h>
 
-static void queue_client(struct net_sock *sock, struct net_conn *conn)
-{
-	struct net_sock_listener *lst = sock->lst;
+/* A port, and the sockets that share it by SO_REUSEPORT. */
+struct net_sock_port {
+	struct net_listener *listener; /* NULL: it is closed */
+	TAILQ_HEAD(, net_sock_listener) socks;
+	struct net_waitq room;
+	bool runs; /* its coroutine, which frees it */
+};
 
-	if (sock->state != NET_SOCK_LISTENING) {
+static bool has_room(const struct net_sock_listener *lst)
+{
+	return lst->n < NET_SOCK_QUEUE;
+}
+
+/* They get clients in turns. */
+static struct net_sock_listener *next_with_room(struct net_sock_port *port)
+{
+	struct net_sock_listener *lst;
+
+	TAILQ_FOREACH(lst, &port->socks, link)
+	if (has_room(lst)) {
+		TAILQ_REMOVE(&port->socks, lst, link);
+		TAILQ_INSERT_TAIL(&port->socks, lst, link);
+		return lst;
+	}
+	return NULL;
+}
+
+static bool any_has_room(const struct net_sock_port *port)
+{
+	const struct net_sock_listener *lst;
+
+	TAILQ_FOREACH(lst, &port->socks, link)
+	if (has_room(lst))
+		return true;
+	return false;
+}
+
+static void queue_client(struct net_sock_port *port, struct net_conn *conn)
+{
+	struct net_sock_listener *lst = next_with_room(port);
+
+	if (!lst) {
 		net_abort(conn);
 		return;
 	}
 	lst->queue[(lst->head + lst->n++) % NET_SOCK_QUEUE] = conn;
-	net_sock_tell(sock, POLLIN | POLLRDNORM);
+	net_sock_tell(lst->sock, POLLIN | POLLRDNORM);
 }
 
 static void *take_clients(void *arg)
 {
-	struct net_sock *sock = arg;
-	struct net_sock_listener *lst = sock->lst;
-	struct net_listener *its = lst->listener;
+	struct net_sock_port *port = arg;
 	struct net_conn *conn;
 	int err = 0;
 
-	while (err == 0 && lst->listener == its) {
-		if (lst->n == NET_SOCK_QUEUE) {
-			err = net_waitq_wait(&lst->room, CORO_FOREVER);
+	while (err == 0 && port->listener) {
+		if (!any_has_room(port)) {
+			err = net_waitq_wait(&port->room, CORO_FOREVER);
 			continue;
 		}
-		err = net_accept(its, &conn);
+		err = net_accept(port->listener, &conn);
 		if (err == 0)
-			queue_client(sock, conn);
+			queue_client(port, conn);
 	}
-	if (err == -EINVAL && lst->listener == its)
-		lst->listener = NULL; /* closed by whoever closes the stack */
-	net_sock_put(sock);
+	if (err == -EINVAL)
+		port->listener = NULL; /* closed by whoever closes the stack */
+	port->runs = false;
+	if (TAILQ_EMPTY(&port->socks))
+		free(port);
 	return NULL;
+}
+
+static void join(struct net_sock *sock, struct net_sock_port *port)
+{
+	sock->lst->sock = sock;
+	sock->lst->port = port;
+	TAILQ_INSERT_HEAD(&port->socks, sock->lst, link);
+	sock->state = NET_SOCK_LISTENING;
+}
+
+static void leave(struct net_sock_listener *lst)
+{
+	struct net_sock_port *port = lst->port;
+
+	lst->port = NULL;
+	TAILQ_REMOVE(&port->socks, lst, link);
+	net_waitq_wake(&port->room);
+	if (!TAILQ_EMPTY(&port->socks))
+		return;
+	net_listener_close(port->listener);
+	port->listener = NULL;
+	if (!port->runs)
+		free(port);
+}
+
+void net_sock_port_gone(struct net_sock *sock)
+{
+	if (!sock->lst || !sock->lst->port)
+		return;
+	sock->lst->port->listener = NULL;
+	sock->lst->port->runs = false;
+}
+
+void net_sock_port_wake(struct net_sock *sock)
+{
+	if (sock->lst && sock->lst->port)
+		net_waitq_wake(&sock->lst->port->room);
 }
 
 static struct net_addr listen_addr(const struct net_sock *sock)
@@ -84,38 +158,58 @@ static bool overlap(const struct net_sock *a, const struct net_sock *b)
 	       memcmp(x.ip, y.ip, x.family == 4 ? 4 : 16) == 0;
 }
 
+static bool share(const struct net_sock *a, const struct net_sock *b)
+{
+	struct net_addr x = listen_addr(a), y = listen_addr(b);
+
+	return a->opts.reuse_port && b->opts.reuse_port && x.port == y.port &&
+	       x.family == y.family && memcmp(x.ip, y.ip, sizeof(x.ip)) == 0;
+}
+
 bool net_sock_port_in_use(const struct net_sock *sock)
 {
 	for (struct net_sock *s = net_sockets_here()->socks; s; s = s->next)
-		if (s->state == NET_SOCK_LISTENING && overlap(s, sock))
+		if (s->state == NET_SOCK_LISTENING && overlap(s, sock) &&
+		    !share(s, sock))
 			return true;
 	return false;
+}
+
+static struct net_sock_port *port_of_others(const struct net_sock *sock)
+{
+	for (struct net_sock *s = net_sockets_here()->socks; s; s = s->next)
+		if (s->state == NET_SOCK_LISTENING && share(s, sock))
+			return s->lst->port;
+	return NULL;
 }
 
 static long begin(struct net_sock *sock, unsigned backlog)
 {
 	struct net_addr addr = listen_addr(sock);
+	struct net_sock_port *port = calloc(1, sizeof(*port));
 	int err;
 
-	err = net_listen(net_stack_here(), &addr, backlog,
-			 &sock->lst->listener);
-	if (err < 0)
-		return err;
-	sock->local.port = net_listener_addr(sock->lst->listener).port;
-	sock->state = NET_SOCK_LISTENING;
-	net_sock_hold(sock);
-	err = net_spawn(net_stack_here(), "accept", take_clients, sock);
+	if (!port)
+		return -ENOMEM;
+	TAILQ_INIT(&port->socks);
+	err = net_listen(net_stack_here(), &addr, backlog, &port->listener);
+	if (err == 0)
+		err = net_spawn(net_stack_here(), "accept", take_clients, port);
 	if (err < 0) {
-		sock->uses--;
-		net_listener_close(sock->lst->listener);
-		sock->lst->listener = NULL;
-		sock->state = NET_SOCK_BOUND;
+		net_listener_close(port->listener);
+		free(port);
+		return err;
 	}
-	return err;
+	port->runs = true;
+	sock->local.port = net_listener_addr(port->listener).port;
+	join(sock, port);
+	return 0;
 }
 
 long net_sock_listen(struct net_sock *sock, int backlog)
 {
+	struct net_sock_port *port;
+
 	if (sock->state == NET_SOCK_LISTENING)
 		return 0; /* the backlog stays what it was */
 	if (sock->state != NET_SOCK_BOUND || !sock->local.family)
@@ -126,18 +220,25 @@ long net_sock_listen(struct net_sock *sock, int backlog)
 		sock->lst = calloc(1, sizeof(*sock->lst));
 	if (!sock->lst)
 		return -ENOMEM;
-	return begin(sock, backlog > 0 ? (unsigned)backlog : 1);
+	port = port_of_others(sock);
+	if (!port)
+		return begin(sock, backlog > 0 ? (unsigned)backlog : 1);
+	join(sock, port);
+	return 0;
 }
 
 void net_sock_unlisten(struct net_sock *sock)
 {
 	struct net_sock_listener *lst = sock->lst;
 
-	net_listener_close(lst->listener);
-	lst->listener = NULL;
+	leave(lst);
 	for (; lst->n; lst->n--)
 		net_abort(lst->queue[lst->head++ % NET_SOCK_QUEUE]);
-	net_waitq_wake(&lst->room);
+}
+
+int net_sock_listener_set_cc(struct net_sock *sock, const char *name)
+{
+	return net_listener_set_cc(sock->lst->port->listener, name);
 }
 
 /* ---- accept ---- */
@@ -170,7 +271,7 @@ static int accept_one(struct net_sock *sock, int flags)
 	net_sock_attach(client, lst->queue[lst->head % NET_SOCK_QUEUE]);
 	lst->head++;
 	lst->n--;
-	net_waitq_wake(&lst->room);
+	net_sock_port_wake(sock);
 	return fd;
 }
 

@@ -7,6 +7,7 @@
  */
 #include "netstack/sockets/sockets_priv.h"
 
+#include <limits.h>
 #include <linux/tcp.h>
 #include <netinet/in.h>
 #include <pthread.h>
@@ -26,14 +27,20 @@ static bool is_kept(int level, int name)
 		return name == SO_REUSEADDR || name == SO_REUSEPORT ||
 		       name == SO_SNDBUF || name == SO_RCVBUF ||
 		       name == SO_OOBINLINE || name == SO_PRIORITY ||
-		       name == SO_BROADCAST || name == SO_DONTROUTE;
+		       name == SO_BROADCAST || name == SO_DONTROUTE ||
+		       name == SO_BUSY_POLL;
 	case IPPROTO_IP:
-		return name == IP_TOS || name == IP_TTL;
+		return name == IP_TOS || name == IP_TTL ||
+		       name == IP_MTU_DISCOVER || name == IP_FREEBIND ||
+		       name == IP_BIND_ADDRESS_NO_PORT;
 	case IPPROTO_IPV6:
 		return name == IPV6_TCLASS || name == IPV6_V6ONLY;
 	case IPPROTO_TCP:
 		return name == TCP_QUICKACK || name == TCP_DEFER_ACCEPT ||
-		       name == TCP_NOTSENT_LOWAT;
+		       name == TCP_NOTSENT_LOWAT || name == TCP_SYNCNT ||
+		       name == TCP_LINGER2 || name == TCP_WINDOW_CLAMP ||
+		       name == TCP_THIN_LINEAR_TIMEOUTS ||
+		       name == TCP_FASTOPEN || name == TCP_FASTOPEN_CONNECT;
 	default:
 		return false;
 	}
@@ -44,6 +51,12 @@ static bool is_of_kind(int level, int name)
 {
 	return level == SOL_SOCKET &&
 	       (name == SO_TYPE || name == SO_DOMAIN || name == SO_PROTOCOL);
+}
+
+/* Kept until there is a connection, whose own it is then. */
+static bool is_mss(int level, int name)
+{
+	return level == IPPROTO_TCP && name == TCP_MAXSEG;
 }
 
 /* ---- values ---- */
@@ -171,6 +184,8 @@ void net_sock_opts_load(struct net_sock *sock, int fd)
 		(unsigned)kernels_int(fd, IPPROTO_TCP, TCP_USER_TIMEOUT);
 	o->recv_timeout_ns = kernels_timeout(fd, SO_RCVTIMEO);
 	o->send_timeout_ns = kernels_timeout(fd, SO_SNDTIMEO);
+	o->reuse_port = kernels_int(fd, SOL_SOCKET, SO_REUSEPORT);
+	o->recv_low = (unsigned)kernels_int(fd, SOL_SOCKET, SO_RCVLOWAT);
 	net_real()->getsockopt(fd, SOL_SOCKET, SO_LINGER, &linger, &len);
 	o->linger.on = linger.l_onoff;
 	o->linger.seconds = linger.l_linger;
@@ -206,6 +221,15 @@ static bool set_socket(struct net_sock *sock, int name, const void *value,
 	case SO_SNDTIMEO:
 		memcpy(&tv, value, sizeof(tv));
 		o->send_timeout_ns = timeval_ns(&tv);
+		return true;
+	case SO_REUSEPORT:
+		o->reuse_port = number;
+		return true;
+	case SO_RCVLOWAT:
+		o->recv_low = number < 0    ? INT_MAX
+			      : number == 0 ? 1
+					    : (unsigned)number;
+		net_sock_tell(sock, net_sock_events(sock));
 		return true;
 	case SO_MAX_PACING_RATE:
 		o->pacing_rate = pacing_rate(
@@ -260,7 +284,7 @@ static bool has_effect(int level, int name)
 	return (level == SOL_SOCKET &&
 		(name == SO_KEEPALIVE || name == SO_LINGER ||
 		 name == SO_RCVTIMEO || name == SO_SNDTIMEO ||
-		 name == SO_MAX_PACING_RATE)) ||
+		 name == SO_RCVLOWAT || name == SO_MAX_PACING_RATE)) ||
 	       (level == IPPROTO_TCP &&
 		(name == TCP_NODELAY || name == TCP_CORK ||
 		 name == TCP_KEEPIDLE || name == TCP_KEEPINTVL ||
@@ -276,8 +300,8 @@ static long set_congestion(struct net_sock *sock, const void *value,
 	if (len == 0)
 		return -EINVAL;
 	memcpy(name, value, len < sizeof(name) ? len : sizeof(name) - 1);
-	if (sock->lst && sock->lst->listener)
-		err = net_listener_set_cc(sock->lst->listener, name);
+	if (sock->state == NET_SOCK_LISTENING)
+		err = net_sock_listener_set_cc(sock, name);
 	else if (sock->conn)
 		err = net_set_cc(sock->conn, name);
 	else if (strcmp(name, "cubic") != 0 && strcmp(name, "reno") != 0 &&
@@ -288,20 +312,31 @@ static long set_congestion(struct net_sock *sock, const void *value,
 	return err == -EINVAL ? -ENOENT : err;
 }
 
+static bool comes_too_late(const struct net_sock *sock, int name)
+{
+	return (name == TCP_FASTOPEN && sock->state == NET_SOCK_CONNECTED) ||
+	       (name == TCP_FASTOPEN_CONNECT && sock->state != NET_SOCK_BOUND);
+}
+
 long net_sock_setopt(struct net_sock *sock, int fd, int level, int name,
 		     const void *value, socklen_t len)
 {
 	if (level == IPPROTO_TCP && name == TCP_CONGESTION)
-		return value ? set_congestion(sock, value, len) : -EFAULT;
-	if (!is_kept(level, name) && !has_effect(level, name))
+		return value && net_can_read(value, len)
+			       ? set_congestion(sock, value, len)
+			       : -EFAULT;
+	if (!is_kept(level, name) && !has_effect(level, name) &&
+	    !is_mss(level, name))
 		return -ENOPROTOOPT;
+	if (level == IPPROTO_IPV6 && name == IPV6_V6ONLY && sock->v6 &&
+	    (sock->state != NET_SOCK_BOUND || sock->local.family))
+		return -EINVAL;
+	if (level == IPPROTO_TCP && comes_too_late(sock, name))
+		return -EINVAL;
 	if (net_real()->setsockopt(fd, level, name, value, len) < 0)
 		return -errno; /* of a wrong value, or length */
-	if (level == IPPROTO_IPV6 && name == IPV6_V6ONLY) {
-		if (sock->state != NET_SOCK_BOUND)
-			return -EINVAL;
+	if (level == IPPROTO_IPV6 && name == IPV6_V6ONLY)
 		sock->v6_only = sock->v6 && *(const int *)value;
-	}
 	if (level == SOL_SOCKET)
 		set_socket(sock, name, value, len);
 	else if (level == IPPROTO_TCP)
@@ -452,17 +487,31 @@ static long get_tcp(struct net_sock *sock, int name, void *value,
 	}
 }
 
+static long get_path_mtu(struct net_sock *sock, void *value, socklen_t *len)
+{
+	struct net_conn_stats stats;
+
+	if (!sock->conn || net_conn_stats(sock->conn, &stats) < 0)
+		return -ENOTCONN;
+	return give_int(value, len, (int)stats.info.pmtu);
+}
+
 long net_sock_getopt(struct net_sock *sock, int fd, int level, int name,
 		     void *value, socklen_t *len)
 {
-	long err = -ENOPROTOOPT;
+	long err = level == IPPROTO_IP || level == IPPROTO_IPV6 ? -ENOPROTOOPT
+								: -EOPNOTSUPP;
 
-	if (!value || !len)
+	if (!value || !len || !net_can_write(len, sizeof(*len)))
 		return -EFAULT;
 	if ((int)*len < 0)
 		return -EINVAL;
+	if (*len && !net_can_write(value, 1))
+		return -EFAULT;
 	if (is_kept(level, name) || is_of_kind(level, name) ||
-	    (level == SOL_SOCKET && name == SO_MAX_PACING_RATE))
+	    (is_mss(level, name) && !sock->conn) ||
+	    (level == SOL_SOCKET &&
+	     (name == SO_MAX_PACING_RATE || name == SO_RCVLOWAT)))
 		return net_real()->getsockopt(fd, level, name, value, len) < 0
 			       ? -errno
 			       : 0;
@@ -470,6 +519,9 @@ long net_sock_getopt(struct net_sock *sock, int fd, int level, int name,
 		err = get_socket(sock, name, value, len);
 	else if (level == IPPROTO_TCP)
 		err = get_tcp(sock, name, value, len);
+	else if ((level == IPPROTO_IP && name == IP_MTU) ||
+		 (level == IPPROTO_IPV6 && name == IPV6_MTU))
+		err = get_path_mtu(sock, value, len);
 	return err;
 }
 
@@ -483,7 +535,7 @@ int net_sock_ioctl(struct net_sock *sock, unsigned long request, void *arg,
 	if (request != FIONREAD && request != SIOCOUTQ)
 		return 0;
 	*result = 0;
-	if (!arg) {
+	if (!arg || !net_can_write(arg, sizeof(int))) {
 		*result = -EFAULT;
 	} else if (sock->state == NET_SOCK_LISTENING) {
 		*result = -EINVAL;

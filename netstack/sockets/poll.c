@@ -42,7 +42,9 @@ bool net_poll_has_ours(struct pollfd *fds, size_t n)
 {
 	struct net_sock *sock;
 
-	for (size_t i = 0; net_fds && i < n; i++)
+	if (!net_fds || !net_can_read(fds, n * sizeof(*fds)))
+		return false;
+	for (size_t i = 0; i < n; i++)
 		if (net_fd_sock(fds[i].fd, &sock, "poll"))
 			return true;
 	return false;
@@ -95,6 +97,12 @@ static long look(struct pollfd *fds, size_t n)
 		struct net_sock *sock;
 		int whose = net_fd_sock(fds[i].fd, &sock, "poll");
 
+		if (whose == 0 && fds[i].events & POLLIN &&
+		    net_epoll_is_ready(fds[i].fd)) {
+			fds[i].revents = POLLIN;
+			ours++;
+			continue;
+		}
 		if (whose == 0) {
 			fds[i].revents = fds[i].fd < 0 ? 0 : KERNELS;
 			kernels += fds[i].fd >= 0;
@@ -155,6 +163,11 @@ static int watch_one(struct poll_item *item, const struct pollfd *p)
 		net_node_add(&sock->nodes, &item->node);
 		return 0;
 	}
+	if (!item->node.pprev) {
+		item->node.fn = on_ours;
+		item->node.events = (unsigned short)p->events;
+		net_epoll_add_node(p->fd, &item->node);
+	}
 	events = p->events & (POLLIN | POLLOUT | POLLPRI | POLLRDHUP);
 	item->kernel.fn = on_kernels;
 	err = coro_fd_watch(p->fd, events ? events : POLLPRI, &item->kernel);
@@ -209,6 +222,8 @@ long net_poll_fds(struct pollfd *fds, size_t n, int64_t ns)
 
 	if (n > NET_FDS_MAX)
 		return -EINVAL;
+	if (!net_can_write(fds, n * sizeof(*fds)))
+		return -EFAULT;
 	ready = net_turn();
 	if (ready == 0)
 		ready = look(fds, n);

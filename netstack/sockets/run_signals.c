@@ -33,7 +33,7 @@ static_assert(NSIG <= 65, "net_caller.noted has a bit for each signal");
  * watchdog to look at a thread. The program believes to have them. */
 static bool taken[NSIG];
 
-static const int fatal[] = {SIGINT, SIGTERM, SIGHUP};
+static const int fatal[] = {SIGINT, SIGTERM, SIGHUP, SIGSEGV, SIGBUS};
 #define FATAL	(sizeof(fatal) / sizeof(fatal[0]))
 #define GRACE_S 2 /* the loop takes one to drain */
 
@@ -45,6 +45,12 @@ static int set(int signo, const struct sigaction *action, struct sigaction *old)
 	if (!real_action)
 		real_action = (action_fn)dlsym(RTLD_NEXT, "sigaction");
 	return real_action(signo, action, old);
+}
+
+/* The signals of memory that is not there (touch.c). */
+static bool is_touched(int signo)
+{
+	return signo == SIGSEGV || signo == SIGBUS;
 }
 
 /* Its index, FATAL: none of them. */
@@ -59,6 +65,8 @@ static size_t fatal_index(int signo)
 
 /* ---- what happens when one comes ---- */
 
+static void end_by_default(int signo);
+
 static bool is_handler(const struct sigaction *action)
 {
 	return action->sa_flags & SA_SIGINFO ||
@@ -72,6 +80,27 @@ static void call(const struct sigaction *action, int signo, siginfo_t *info,
 		action->sa_sigaction(signo, info, context);
 	else
 		action->sa_handler(signo);
+}
+
+/*
+ * A fault that net_touch() has met is nothing to the program; with any other
+ * the program's own action decides, at the instruction that faulted.
+ */
+static void on_fault(int signo, siginfo_t *info, void *context)
+{
+	const struct sigaction dfl = {.sa_handler = SIG_DFL};
+	struct sigaction action = actions[signo];
+
+	if (net_touch_failed(context))
+		return;
+	if (action.sa_flags & (int)SA_RESETHAND)
+		actions[signo] = dfl;
+	if (is_handler(&action))
+		call(&action, signo, info, context);
+	else if (info->si_code > 0) /* again, and then it is the kernel's */
+		set(signo, &dfl, NULL);
+	else if (action.sa_handler == SIG_DFL)
+		end_by_default(signo);
 }
 
 static bool is_fault(int signo)
@@ -124,8 +153,6 @@ static bool handle_all(void)
 	return restarts;
 }
 
-static void end_by_default(int signo);
-
 static void on_fatal(int signo)
 {
 	const struct itimerspec grace = {.it_value.tv_sec = GRACE_S};
@@ -149,7 +176,13 @@ static struct sigaction ours_for(int signo, const struct sigaction *theirs)
 {
 	struct sigaction ours = *theirs;
 
-	if (is_handler(theirs)) {
+	if (is_touched(signo)) {
+		if (!is_handler(theirs))
+			ours.sa_flags = SA_ONSTACK | SA_NODEFER;
+		ours.sa_sigaction = on_fault;
+		ours.sa_flags |= SA_SIGINFO;
+		ours.sa_flags &= ~(int)SA_RESETHAND;
+	} else if (is_handler(theirs)) {
 		ours.sa_sigaction = on_signal;
 		ours.sa_flags |= SA_SIGINFO;
 	} else if (theirs->sa_handler == SIG_DFL &&
@@ -162,8 +195,10 @@ static struct sigaction ours_for(int signo, const struct sigaction *theirs)
 
 static bool stands(const struct sigaction *action)
 {
-	return action->sa_flags & SA_SIGINFO ? action->sa_sigaction == on_signal
-					     : action->sa_handler == on_fatal;
+	return action->sa_flags & SA_SIGINFO
+		       ? action->sa_sigaction == on_signal ||
+				 action->sa_sigaction == on_fault
+		       : action->sa_handler == on_fatal;
 }
 
 /* The stack's own handlers are set in the loop, or by its own threads. */
@@ -253,7 +288,7 @@ static const sigset_t *open_taken(int how, const sigset_t *set, sigset_t *copy)
 		return set;
 	*copy = *set;
 	for (int signo = 1; signo < NSIG; signo++)
-		if (taken[signo])
+		if (taken[signo] || is_touched(signo))
 			sigdelset(copy, signo);
 	return copy;
 }

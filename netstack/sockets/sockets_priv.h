@@ -130,6 +130,8 @@ struct net_sock_opts {
 		int on, seconds;
 	} linger;
 	int64_t recv_timeout_ns, send_timeout_ns; /* below 0: none */
+	bool reuse_port;
+	unsigned recv_low;    /* bytes that make it readable, at least 1 */
 	uint64_t pacing_rate; /* bytes a second; 0: no limit */
 	char cc[16];	      /* "": the stack's */
 };
@@ -137,11 +139,14 @@ struct net_sock_opts {
 /* Connections that wait for accept(), beside those of the stack's backlog. */
 #define NET_SOCK_QUEUE 16u
 
+struct net_sock_port;
+
 struct net_sock_listener {
-	struct net_listener *listener;
+	struct net_sock *sock;
+	struct net_sock_port *port;	     /* NULL: it does not listen */
+	TAILQ_ENTRY(net_sock_listener) link; /* of the port's */
 	struct net_conn *queue[NET_SOCK_QUEUE];
 	unsigned head, n;
-	struct net_waitq room;
 };
 
 struct net_sock {
@@ -163,6 +168,7 @@ struct net_sock {
 	struct coro *helper; /* dials, or accepts; or NULL */
 	int err;	     /* SO_ERROR, positive */
 	struct net_addr local, remote;
+	struct net_addr dials_from; /* while it connects */
 	struct net_sock_opts opts;
 	struct net_sock *next, **pprev; /* of the thread */
 };
@@ -397,6 +403,27 @@ static inline bool net_handled(void)
 	return net_calling() && atomic_load(&net_caller.noted);
 }
 
+/* ---- touch.c ---- */
+
+/* Whether memory is there; of a whole program, any other is believed. */
+bool net_touch(uintptr_t memory, size_t bytes, bool write);
+/* In a handler of SIGSEGV or SIGBUS: net_touch() has met it, and goes on. */
+bool net_touch_failed(void *context);
+
+static inline bool net_can_read(const void *memory, size_t bytes)
+{
+	return !__builtin_expect(net_whole.on, 0) ||
+	       net_touch((uintptr_t)memory, bytes, false);
+}
+
+static inline bool net_can_write(void *memory, size_t bytes)
+{
+	return !__builtin_expect(net_whole.on, 0) ||
+	       net_touch((uintptr_t)memory, bytes, true);
+}
+
+/* ---- baton.c, further ---- */
+
 static inline void net_batch(long events)
 {
 	net_caller.batch = events > 1 ? (unsigned)events - 1 : 0;
@@ -486,11 +513,20 @@ int net_sock_adopt(int fd, const struct net_addr *addr, bool to_bind,
 		   struct net_sock **out);
 long net_sock_bind(struct net_sock *sock, const struct sockaddr *sa,
 		   socklen_t len);
-long net_sock_connect(struct net_sock *sock, const struct net_addr *to);
+/* sa: as the program gave it, for checks that `to` does not allow. */
+long net_sock_connect(struct net_sock *sock, const struct sockaddr *sa,
+		      socklen_t len, const struct net_addr *to);
+/* connect() to AF_UNSPEC: the socket is a new one again. */
+long net_sock_disconnect(struct net_sock *sock);
 long net_sock_listen(struct net_sock *sock, int backlog);
 long net_sock_accept(struct net_sock *sock, struct sockaddr *sa, socklen_t *len,
 		     int flags);
 void net_sock_unlisten(struct net_sock *sock);
+int net_sock_listener_set_cc(struct net_sock *sock, const char *name);
+/* Where it listens there may be room for a client now. */
+void net_sock_port_wake(struct net_sock *sock);
+/* The stack closes, and has ended the listener and the coroutine. */
+void net_sock_port_gone(struct net_sock *sock);
 /* Of a socket that is bound, to port 0. */
 void net_sock_choose_port(struct net_sock *sock);
 /* Whether another socket of the thread listens where this one is bound. */
@@ -567,6 +603,10 @@ long net_epoll_await(struct net_epoll *set, int epfd,
 /* Removes a number of the kernel's from every set: it was closed, since the
  * kernel has just returned it again. */
 void net_epoll_forget(int fd);
+/* Whether a set, if the number is one, has a socket of ours that is ready. */
+bool net_epoll_is_ready(int fd);
+/* To be told when it may be: false if the number is no such set. */
+bool net_epoll_add_node(int fd, struct net_sock_node *node);
 /* A descriptor of the kernel's becomes a socket of the stack. */
 void net_epoll_adopt(int fd, struct net_sock *sock);
 void net_epoll_wake(struct net_epoll *set); /* the stack stops */

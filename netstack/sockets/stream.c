@@ -14,6 +14,8 @@
 
 #define SENDFILE_BYTES 65536u
 #define PEEK_BYTES     (1u << 20) /* of several buffers */
+#define SCRATCH	       (1u << 20) /* bytes that are discarded at once */
+#define SEND_BYTES     (1u << 20) /* that are looked at, and sent, at once */
 
 /* ---- reading ---- */
 
@@ -32,9 +34,7 @@ static long not_connected(struct net_sock *sock)
 /* An error of the connection's is told once; then it has ended. */
 static long recv_error(struct net_sock *sock, long err)
 {
-	if (err == -ENOTCONN && sock->rd_shut)
-		return 0;
-	if (err == -EBADF || err == -EINVAL || err == -EPERM)
+	if (err == -EBADF || err == -EINVAL || err == -EPERM || err == -EFAULT)
 		return err;
 	if (sock->err_told || err == -ENOTCONN || err == -EPIPE)
 		return 0;
@@ -50,6 +50,9 @@ static long peek_now(struct net_sock *sock, const struct iovec *iov, size_t n,
 	uint8_t *all;
 	long got, at = 0;
 
+	for (size_t i = 0; i < n; i++)
+		if (!net_can_write(iov[i].iov_base, iov[i].iov_len))
+			return -EFAULT;
 	if (n == 1)
 		return net_peek(sock->conn, iov[0].iov_base, iov[0].iov_len);
 	all = malloc(room);
@@ -68,10 +71,22 @@ static long peek_now(struct net_sock *sock, const struct iovec *iov, size_t n,
 	return got;
 }
 
+static bool has_fin(struct net_sock *sock)
+{
+	return net_ready(sock->conn, NET_PEER_CLOSED) != 0;
+}
+
+/* Reset, or ended in both directions. */
+static bool is_over(struct net_sock *sock)
+{
+	return (sock->wr_shut && has_fin(sock)) ||
+	       net_ready(sock->conn, 0) & (NET_FAILED | NET_GONE);
+}
+
 /* Nothing more will come. */
 static bool has_ended(struct net_sock *sock)
 {
-	return sock->rd_shut || net_ready(sock->conn, NET_PEER_CLOSED) != 0;
+	return sock->rd_shut || has_fin(sock);
 }
 
 /* What is there now: bytes, 0 at the end, -EAGAIN. */
@@ -89,7 +104,9 @@ static long recv_now(struct net_sock *sock, const struct iovec *iov, size_t n,
 		left -= over;
 		if (left == 0)
 			continue;
-		got = net_recv(sock->conn, at + over, left);
+		got = net_can_write(at + over, left)
+			      ? net_recv(sock->conn, at + over, left)
+			      : -EFAULT;
 		if (got <= 0)
 			return done ? done : got;
 		done += got;
@@ -112,7 +129,10 @@ static size_t total_of(const struct iovec *iov, size_t n)
 static long recv_all(struct net_sock *sock, const struct iovec *iov, size_t n,
 		     int flags, size_t total)
 {
-	bool peek = flags & MSG_PEEK, all = flags & MSG_WAITALL;
+	bool peek = flags & MSG_PEEK;
+	size_t enough = flags & MSG_WAITALL || total < sock->opts.recv_low
+				? total
+				: sock->opts.recv_low;
 	int64_t until = 0;
 	size_t done = 0;
 
@@ -122,10 +142,12 @@ static long recv_all(struct net_sock *sock, const struct iovec *iov, size_t n,
 
 		if (got > 0) {
 			done = peek ? (size_t)got : done + (size_t)got;
-			if (!all || done >= total || (peek && has_ended(sock)))
+			if (done >= enough || (peek && has_ended(sock)))
 				return (long)done;
 			got = -EAGAIN;
 		}
+		if (got == -EAGAIN && sock->rd_shut)
+			return (long)done;
 		if (got != -EAGAIN)
 			return done ? (long)done : recv_error(sock, got);
 		if (sock->nonblock || flags & MSG_DONTWAIT)
@@ -135,6 +157,20 @@ static long recv_all(struct net_sock *sock, const struct iovec *iov, size_t n,
 		if (got < 0)
 			return done && got != -EBADF ? (long)done : got;
 	}
+}
+
+/* MSG_TRUNC: the bytes are not wanted. */
+static long recv_nothing(struct net_sock *sock, int flags, size_t total)
+{
+	struct iovec scratch = {NULL, total < SCRATCH ? total : SCRATCH};
+	long n;
+
+	scratch.iov_base = malloc(scratch.iov_len);
+	if (!scratch.iov_base)
+		return -ENOMEM;
+	n = recv_all(sock, &scratch, 1, flags, scratch.iov_len);
+	free(scratch.iov_base);
+	return n;
 }
 
 long net_sock_recv(struct net_sock *sock, const struct iovec *iov, size_t n,
@@ -159,9 +195,13 @@ long net_sock_recv(struct net_sock *sock, const struct iovec *iov, size_t n,
 		if (sock->state != NET_SOCK_CONNECTED)
 			return not_connected(sock);
 	}
+	if (!net_can_read(iov, n * sizeof(*iov)))
+		return -EFAULT;
 	total = total_of(iov, n);
 	if (total > SSIZE_MAX)
 		return -EINVAL;
+	if (total && flags & MSG_TRUNC)
+		return recv_nothing(sock, flags, total);
 	return total ? recv_all(sock, iov, n, flags, total) : 0;
 }
 
@@ -171,8 +211,11 @@ long net_sock_read(struct net_sock *sock, void *buf, size_t len)
 	struct iovec iov = {buf, len};
 	int64_t until = 0;
 
-	if (sock->state != NET_SOCK_CONNECTED || len == 0)
+	if (sock->state != NET_SOCK_CONNECTED || len == 0 ||
+	    sock->opts.recv_low > 1)
 		return net_sock_recv(sock, &iov, 1, 0);
+	if (!net_can_write(buf, len))
+		return -EFAULT;
 	for (;;) {
 		long n = net_recv(sock->conn, buf, len);
 
@@ -180,6 +223,8 @@ long net_sock_read(struct net_sock *sock, void *buf, size_t len)
 			return n;
 		if (n != -EAGAIN)
 			return recv_error(sock, n);
+		if (sock->rd_shut)
+			return 0;
 		if (sock->nonblock)
 			return n;
 		n = net_sock_wait(sock, &sock->readable,
@@ -193,7 +238,7 @@ long net_sock_read(struct net_sock *sock, void *buf, size_t len)
 
 static long send_error(struct net_sock *sock, long err, int flags)
 {
-	if (err == -EBADF || err == -EINVAL || err == -EPERM)
+	if (err == -EBADF || err == -EINVAL || err == -EPERM || err == -EFAULT)
 		return err;
 	if (!sock->err_told && err != -EPIPE && err != -ENOTCONN) {
 		sock->err_told = true;
@@ -211,7 +256,10 @@ static long send_buffer(struct net_sock *sock, const uint8_t *at, size_t len,
 	size_t done = 0;
 
 	while (done < len) {
-		long n = net_send(sock->conn, at + done, len - done);
+		size_t part = len - done < SEND_BYTES ? len - done : SEND_BYTES;
+		long n = net_can_read(at + done, part)
+				 ? net_send(sock->conn, at + done, part)
+				 : -EFAULT;
 
 		if (n > 0) {
 			done += (size_t)n;
@@ -277,7 +325,11 @@ long net_sock_send(struct net_sock *sock, const struct iovec *iov, size_t n,
 	}
 	if (sock->wr_shut)
 		return send_error(sock, -EPIPE, flags);
-	if (n > IOV_MAX || total_of(iov, n) > SSIZE_MAX)
+	if (n > IOV_MAX)
+		return -EINVAL;
+	if (!net_can_read(iov, n * sizeof(*iov)))
+		return -EFAULT;
+	if (total_of(iov, n) > SSIZE_MAX)
 		return -EINVAL;
 	return send_all(sock, iov, n, flags);
 }
@@ -301,7 +353,8 @@ long net_sock_write(struct net_sock *sock, const void *buf, size_t len)
 {
 	long n = 0;
 
-	if (__builtin_expect(sock->state == NET_SOCK_CONNECTED, 1))
+	if (__builtin_expect(sock->state == NET_SOCK_CONNECTED, 1) &&
+	    len <= SEND_BYTES && net_can_read(buf, len))
 		n = net_send(sock->conn, buf, len);
 	if (__builtin_expect(n == (long)len && n > 0, 1))
 		return n;
@@ -360,6 +413,10 @@ long net_sock_sendfile(struct net_sock *sock, int out, int in, off_t *offset,
 
 /* ---- closing ---- */
 
+/*
+ * As on Linux, one that does not read any more (SHUT_RD) gets what has come and
+ * what still comes, and the end of the stream where it would wait.
+ */
 long net_sock_shutdown(struct net_sock *sock, int how)
 {
 	long err = 0;
@@ -372,9 +429,12 @@ long net_sock_shutdown(struct net_sock *sock, int how)
 		net_sock_unlisten(sock);
 		sock->state = NET_SOCK_BOUND;
 	} else if (sock->state == NET_SOCK_CONNECTED) {
+		if (is_over(sock))
+			return -ENOTCONN;
 		sock->rd_shut |= how != SHUT_WR;
 		sock->wr_shut |= how != SHUT_RD;
-		err = net_shutdown(sock->conn, (enum net_shut)(how + 1));
+		if (how != SHUT_RD)
+			err = net_shutdown(sock->conn, NET_SHUT_WR);
 	} else {
 		return -ENOTCONN;
 	}
@@ -437,14 +497,17 @@ long net_sock_name(struct net_sock *sock, bool peer, struct sockaddr *sa,
 {
 	struct net_addr addr;
 
-	if (!sa || !len)
+	if (!sa || !len || !net_can_write(len, sizeof(*len)) ||
+	    ((int)*len > 0 && !net_can_write(sa, 1)))
 		return -EFAULT;
 	if (!peer && sock->state == NET_SOCK_BOUND && sock->local.family &&
 	    sock->local.port == 0)
 		net_sock_choose_port(sock);
 	addr = sock->local;
-	if (peer && sock->state != NET_SOCK_CONNECTED)
+	if (peer && (sock->state != NET_SOCK_CONNECTED || is_over(sock)))
 		return -ENOTCONN;
+	if (sock->state == NET_SOCK_CONNECTING)
+		addr = sock->dials_from;
 	if (sock->state == NET_SOCK_CONNECTED)
 		addr = peer ? net_peer_addr(sock->conn)
 			    : net_local_addr(sock->conn);

@@ -95,8 +95,7 @@ static void wake(struct net_sock *sock)
 {
 	net_waitq_wake(&sock->readable);
 	net_waitq_wake(&sock->writable);
-	if (sock->lst)
-		net_waitq_wake(&sock->lst->room);
+	net_sock_port_wake(sock);
 }
 
 static void wake_all(void)
@@ -114,8 +113,7 @@ static void wake_all(void)
 /* Its stack closes: what the descriptors mean goes, the numbers stay. */
 static void end(struct net_sock *sock)
 {
-	if (sock->lst)
-		sock->lst->listener = NULL; /* the stack has closed it */
+	net_sock_port_gone(sock);
 	net_sock_close(sock);
 	sock->helper = NULL;
 	sock->uses = 0; /* coroutines are destroyed; none will come back */
@@ -180,6 +178,7 @@ struct net_sock *net_sock_new(void)
 	sock->watch.fn = net_sock_changed;
 	sock->no_space = true;
 	sock->opts.recv_timeout_ns = sock->opts.send_timeout_ns = -1;
+	sock->opts.recv_low = 1;
 	sock->next = net_sockets_here()->socks;
 	sock->pprev = &net_sockets_here()->socks;
 	if (sock->next)
@@ -261,6 +260,15 @@ int net_fd_set_epoll(int fd, struct net_epoll *epoll)
 	return 0;
 }
 
+/*
+ * Whether this is a child that shares our memory: after vfork() the table is
+ * the parent's, and what it closes and copies before exec must not change that.
+ */
+static bool shares_memory(void)
+{
+	return !net_forked && getpid() != program_pid;
+}
+
 void net_fd_copy(int from, int to)
 {
 	struct net_fd *entry;
@@ -268,7 +276,7 @@ void net_fd_copy(int from, int to)
 	if (!net_fds || from == to || (unsigned)from >= NET_FDS_MAX)
 		return;
 	entry = &net_fds[from];
-	if (entry->owner != net_sockets_here() || net_forked)
+	if (entry->owner != net_sockets_here() || net_forked || shares_memory())
 		return;
 	if (entry->sock)
 		net_fd_set_sock(to, entry->sock);
@@ -294,15 +302,6 @@ int net_fd_refuse(const struct net_fd *entry, int fd, const char *call)
 		       "the call fails with EPERM",
 		       call, fd);
 	return -EPERM;
-}
-
-/*
- * Whether this is a child that shares our memory: after vfork() the table is
- * the parent's, and closing a descriptor before exec must not change it.
- */
-static bool shares_memory(void)
-{
-	return !net_forked && getpid() != program_pid;
 }
 
 /* After fork() the table is the child's own, and the sockets are not: a number

@@ -225,6 +225,9 @@ int net_serve_limited(struct net_stack *stack, const struct net_addr *addr,
 struct net_dial_opts {
 	struct net_addr source; /* family 0: chosen; port 0: chosen */
 	unsigned timeout_ms;	/* of the handshake; 0: 30,000 */
+	/* Or NULL: gets the source before the call blocks for the handshake. It
+	 * must live until net_dial() returns. */
+	struct net_addr *local;
 };
 
 /*

@@ -1,0 +1,88 @@
+/*
+ * Memory that a program names in a call and that is not there.
+ *
+ * The kernel answers EFAULT. A look at the memory needs no system call: each
+ * page is touched by one instruction, and if that faults, the handler of
+ * SIGSEGV and SIGBUS (run_signals.c) goes on where the look says no. Pages
+ * behind the first are only read, since another thread may write there; of a
+ * long range only the first 256 pages are looked at.
+ */
+#include "netstack/sockets/sockets_priv.h"
+
+#include <stdint.h>
+#include <ucontext.h>
+
+#define PAGE_BYTES 4096u
+#define PAGES_MAX  256u
+
+/* An instruction that may fault, and where it goes on then. */
+struct fixup {
+	int32_t instruction, fault; /* from the field's own address */
+};
+
+extern __attribute__((visibility("hidden")))
+const struct fixup __start_net_fixups[];
+extern __attribute__((visibility("hidden")))
+const struct fixup __stop_net_fixups[];
+
+#define FIXUP                                                                  \
+	".pushsection net_fixups, \"a\", @progbits\n"                          \
+	".balign 4\n"                                                          \
+	".long 1b - .\n"                                                       \
+	".long %l[fault] - .\n"                                                \
+	".popsection\n"
+
+static bool can_read(uintptr_t at)
+{
+	__asm__ goto("1: testb $0, (%0)\n" FIXUP : : "r"(at) : "cc" : fault);
+	return true;
+fault:
+	return false;
+}
+
+static bool can_write(uintptr_t at)
+{
+	__asm__ goto("1: orb $0, (%0)\n" FIXUP
+		     :
+		     : "r"(at)
+		     : "cc", "memory"
+		     : fault);
+	return true;
+fault:
+	return false;
+}
+
+bool net_touch(uintptr_t memory, size_t bytes, bool write)
+{
+	uintptr_t at = memory, last = at + bytes - 1;
+
+	if (bytes == 0)
+		return true;
+	if (last < at || !(write ? can_write(at) : can_read(at)))
+		return false;
+	if (bytes > PAGES_MAX * PAGE_BYTES)
+		last = at + PAGES_MAX * PAGE_BYTES;
+	at += PAGE_BYTES - at % PAGE_BYTES;
+	for (; at <= last; at += PAGE_BYTES)
+		if (!can_read(at))
+			return false;
+	return true;
+}
+
+static uintptr_t target(const int32_t *field)
+{
+	return (uintptr_t)field + (uintptr_t)(intptr_t)*field;
+}
+
+bool net_touch_failed(void *context)
+{
+	greg_t *rip = &((ucontext_t *)context)->uc_mcontext.gregs[REG_RIP];
+	const struct fixup *f = __start_net_fixups;
+
+	while (f < __stop_net_fixups && target(&f->instruction) != (size_t)*rip)
+		f++;
+	if (f == __stop_net_fixups)
+		return false;
+	*rip = (greg_t)target(&f->fault);
+	return true;
+}

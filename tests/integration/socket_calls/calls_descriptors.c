@@ -1,0 +1,363 @@
+/* Descriptors and their copies, signals, threads and children. */
+
+#include "calls.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* ---- copies ---- */
+
+static void copies(void)
+{
+	int fd = talk("say:abcdef end say:end close"), copy = dup(fd), far;
+	char text[20] = "";
+
+	show("dup: read", recv(copy, text, 2, MSG_WAITALL));
+	show("dup: read of the first", recv(fd, text, 2, MSG_WAITALL));
+	fcntl(copy, F_SETFL, O_NONBLOCK);
+	show("dup: O_NONBLOCK is shared", fcntl(fd, F_GETFL) & O_NONBLOCK);
+	fcntl(copy, F_SETFL, 0);
+	far = fcntl(fd, F_DUPFD_CLOEXEC, 100);
+	show("F_DUPFD_CLOEXEC", far);
+	show("F_DUPFD_CLOEXEC: F_GETFD", fcntl(far, F_GETFD));
+	show("dup2", dup2(fd, 90));
+	show("dup2: to itself", dup2(90, 90));
+	show("dup3: to itself", dup3(90, 90, 0));
+	show("dup2: beyond the limit", dup2(fd, 1 << 30));
+	show("dup2: F_GETFD", fcntl(90, F_GETFD));
+	close(90);
+	close(far);
+	close(fd);
+	show("dup: after close of the first", recv(copy, text, 2, MSG_WAITALL));
+	show("dup: not the end yet", recv(copy, text, 1, MSG_DONTWAIT));
+	shutdown(copy, SHUT_WR);
+	show("dup: shutdown for all", recv(copy, text, 3, MSG_WAITALL));
+	close(copy);
+	show("F_DUPFD: not open", fcntl(copy, F_DUPFD, 0));
+}
+
+/* The peer sees the end of the first connection, and nothing of the file. */
+static void number_again(const char *how, int fd)
+{
+	char label[80];
+	int file = memfd_create("file", 0);
+
+	snprintf(label, sizeof(label), "%s: the number again", how);
+	show(label, file == fd);
+	snprintf(label, sizeof(label), "%s: write to the file", how);
+	show(label, write(file, "of the file", 11));
+	snprintf(label, sizeof(label), "%s: read of the file", how);
+	show(label, pread(file, label + 70, 10, 0));
+	close(file);
+}
+
+static void ways_to_close(void)
+{
+	int fd = talk("end"), pair[2];
+	FILE *stream = fdopen(fd, "r+");
+
+	show("fclose", fclose(stream));
+	number_again("fclose", fd);
+	fd = talk("end");
+	show("syscall(SYS_close)", syscall(SYS_close, fd));
+	number_again("syscall(SYS_close)", fd);
+	fd = talk("end");
+	show("close_range", close_range((unsigned)fd, (unsigned)fd, 0));
+	number_again("close_range", fd);
+	fd = talk("end");
+	pipe(pair);
+	show("dup2 over it", dup2(pair[0], fd) == fd);
+	show("dup2 over it: the pipe",
+	     (write(pair[1], "abc", 3), read(fd, pair, 1)));
+	close(fd);
+}
+
+static void by_number(void)
+{
+	int fd = talk("read:4 say:abcdefgh end");
+	char text[20] = "";
+
+	show("syscall(SYS_write)", syscall(SYS_write, fd, "abcd", 4));
+	show("syscall(SYS_read)", syscall(SYS_read, fd, text, 1));
+	show("__read_chk", read(fd, text, 1));
+	show("dprintf", dprintf(fd, "%d", 42));
+	{
+		FILE *in = fdopen(dup(fd), "r");
+
+		show("fdopen: getc", getc(in));
+		fclose(in);
+	}
+	close(fd);
+}
+
+static void passing(void)
+{
+	int fd = talk("say:abc end"), pair[2], n;
+	char text[4] = "", room[CMSG_SPACE(sizeof(int))] = {0};
+	struct iovec part = {text, 1};
+	struct msghdr msg = {.msg_iov = &part,
+			     .msg_iovlen = 1,
+			     .msg_control = room,
+			     .msg_controllen = sizeof(room)};
+	struct cmsghdr *head = CMSG_FIRSTHDR(&msg);
+
+	show("socketpair", socketpair(AF_UNIX, SOCK_STREAM, 0, pair));
+	head->cmsg_level = SOL_SOCKET;
+	head->cmsg_type = SCM_RIGHTS;
+	head->cmsg_len = CMSG_LEN(sizeof(int));
+	memcpy(CMSG_DATA(head), &fd, sizeof(fd));
+	show("SCM_RIGHTS: send", sendmsg(pair[0], &msg, 0));
+	n = (int)recvmsg(pair[1], &msg, MSG_DONTWAIT);
+	show("SCM_RIGHTS: recv", n);
+	if (n == 1) {
+		memcpy(&n, CMSG_DATA(head), sizeof(n));
+		show("SCM_RIGHTS: read", recv(n, text, 3, MSG_WAITALL));
+		close(n);
+	}
+	close(pair[0]);
+	close(pair[1]);
+	close(fd);
+}
+
+/* ---- children ---- */
+
+static int status_of(pid_t child)
+{
+	int status = -1;
+
+	waitpid(child, &status, 0);
+	return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+}
+
+static void children(void)
+{
+	int fd = talk("say:abc read:1 say:more end"), one = 1;
+	char text[8];
+	pid_t child;
+
+	child = fork();
+	if (child == 0) {
+		close(fd);
+		_exit(0);
+	}
+	show("fork: close in the child", status_of(child));
+	show("fork: read in the parent", recv(fd, text, 3, MSG_WAITALL));
+	child = fork();
+	if (child == 0) {
+		int n = (int)write(fd, "x", 1);
+
+		_exit(n == 1 ? 0 : errno);
+	}
+	show("fork: write in the child", status_of(child));
+	child = fork();
+	if (child == 0) {
+		dup2(STDOUT_FILENO, fd);
+		setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, 4);
+		_exit(0);
+	}
+	show("fork: dup2 in the child", status_of(child));
+	show("fork: write in the parent", send(fd, "x", 1, 0));
+	child = vfork();
+	if (child == 0) {
+		close(fd);
+		_exit(7);
+	}
+	show("vfork: close in the child", status_of(child));
+	show("vfork: read in the parent", recv(fd, text, 4, MSG_WAITALL));
+	child = vfork();
+	if (child == 0) {
+		dup2(fd, 91);
+		_exit(8);
+	}
+	show("vfork: dup2 in the child", status_of(child));
+	show("vfork: its copy in the parent", write(91, "x", 1));
+	show("system", system("exit 3") >> 8);
+	close(fd);
+}
+
+void calls_on_descriptors(void)
+{
+	copies();
+	ways_to_close();
+	by_number();
+	passing();
+	children();
+}
+
+/* ---- signals ---- */
+
+static volatile sig_atomic_t alarms;
+
+static void on_timer(int number)
+{
+	(void)number;
+	alarms++;
+}
+
+static timer_t timer;
+
+/* SIGUSR1 again and again: one may come before the call waits. */
+static void start_signals(int flags)
+{
+	struct sigaction action = {.sa_handler = on_timer, .sa_flags = flags};
+	struct sigevent event = {.sigev_notify = SIGEV_SIGNAL,
+				 .sigev_signo = SIGUSR1};
+	struct itimerspec each = {{0, 30000000}, {0, 30000000}};
+
+	sigaction(SIGUSR1, &action, NULL);
+	timer_create(CLOCK_MONOTONIC, &event, &timer);
+	timer_settime(timer, 0, &each, NULL);
+	errno = 0;
+}
+
+static void stop_signals(void)
+{
+	timer_delete(timer);
+}
+
+static void interrupted(void)
+{
+	unsigned port;
+	int fd = talk("end"), listens = listener(&port);
+	struct pollfd p = {.fd = fd, .events = POLLIN};
+	struct timeval wait = {.tv_sec = 1};
+	char text[20];
+
+	start_signals(0);
+	show("EINTR: recv", recv(fd, text, 1, 0));
+	show("EINTR: read", read(fd, text, 1));
+	show("EINTR: MSG_WAITALL", recv(fd, text, 9, MSG_WAITALL));
+	show("EINTR: poll", poll(&p, 1, -1));
+	show("EINTR: accept", accept(listens, NULL, NULL));
+	show("EINTR: sleep", usleep(900000));
+	stop_signals();
+	start_signals(SA_RESTART);
+	show("SA_RESTART: poll", poll(&p, 1, -1));
+	show("SA_RESTART: sleep", usleep(900000));
+	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &wait, sizeof(wait));
+	show("SA_RESTART: SO_RCVTIMEO", recv(fd, text, 1, 0));
+	setsockopt(listens, SOL_SOCKET, SO_RCVTIMEO, &wait, sizeof(wait));
+	show("SA_RESTART: accept, SO_RCVTIMEO", accept(listens, NULL, NULL));
+	stop_signals();
+	close(fd);
+	close(listens);
+	signal(SIGUSR1, SIG_DFL);
+}
+
+static void *say_later(void *arg)
+{
+	usleep(120000);
+	if (write(*(int *)arg, "x", 1) < 0)
+		perror("write");
+	return NULL;
+}
+
+static void restarted(void)
+{
+	int fd = talk("read:1 say:abc end");
+	pthread_t thread;
+	char text[20];
+
+	start_signals(SA_RESTART);
+	pthread_create(&thread, NULL, say_later, &fd);
+	show("SA_RESTART: recv", recv(fd, text, 3, 0));
+	pthread_join(thread, NULL);
+	stop_signals();
+	signal(SIGUSR1, SIG_DFL);
+	close(fd);
+}
+
+static void owners(void)
+{
+	int fd = talk("read:1 say:abc end");
+
+	show("F_SETOWN", fcntl(fd, F_SETOWN, getpid()));
+	show("F_GETOWN", fcntl(fd, F_GETOWN) == getpid());
+	alarms = 0;
+	signal(SIGIO, on_timer);
+	show("O_ASYNC", fcntl(fd, F_SETFL, O_ASYNC));
+	show("O_ASYNC: F_GETFL", fcntl(fd, F_GETFL));
+	send(fd, "x", 1, 0);
+	for (int i = 0; i < 300 && !alarms; i++)
+		usleep(10000);
+	show("O_ASYNC: SIGIO", alarms > 0);
+	close(fd);
+	signal(SIGIO, SIG_DFL);
+}
+
+void calls_with_signals(void)
+{
+	interrupted();
+	restarted();
+	owners();
+}
+
+/* ---- threads ---- */
+
+static void *read_one(void *arg)
+{
+	char byte;
+	long n = recv(*(int *)arg, &byte, 1, 0);
+
+	return (void *)(n < 0 ? -(long)errno : n);
+}
+
+static void *accept_one(void *arg)
+{
+	long n = accept(*(int *)arg, NULL, NULL);
+
+	return (void *)(n < 0 ? -(long)errno : 0);
+}
+
+static long result_of(pthread_t thread)
+{
+	void *result;
+
+	pthread_join(thread, &result);
+	return (long)result;
+}
+
+/* Whether a thread waits cannot be seen: a moment is allowed for it. */
+static pthread_t start(void *(*run)(void *), int *fd)
+{
+	pthread_t thread;
+
+	pthread_create(&thread, NULL, run, fd);
+	usleep(50000);
+	return thread;
+}
+
+void calls_in_threads(void)
+{
+	unsigned port;
+	int fd = talk("read:1 say:ab end"), listens = listener(&port), asked;
+	pthread_t first = start(read_one, &fd), second = start(read_one, &fd);
+
+	show("thread: write while two read", send(fd, "x", 1, 0));
+	show("thread: read", result_of(first));
+	show("thread: read, second", result_of(second));
+	first = start(read_one, &fd);
+	show("thread: shutdown while one reads", shutdown(fd, SHUT_RD));
+	show("thread: shutdown: read", result_of(first));
+	close(fd);
+	first = start(accept_one, &listens);
+	asked = ask_to_dial(port, "end");
+	show("thread: accept", result_of(first));
+	first = start(accept_one, &listens);
+	show("thread: shutdown while one accepts", shutdown(listens, SHUT_RD));
+	show("thread: shutdown: accept", result_of(first));
+	close(asked);
+	close(listens);
+}

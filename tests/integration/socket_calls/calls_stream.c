@@ -1,0 +1,385 @@
+/* Bytes of connections, their ends, and addresses of memory that is not there.
+ */
+#include "calls.h"
+
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/sendfile.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <linux/sockios.h>
+
+/* ---- reading ---- */
+
+static void await_bytes(int fd, int bytes)
+{
+	char room[1000];
+	ssize_t n = 0;
+
+	while (n < bytes && n >= 0)
+		n = recv(fd, room, (size_t)bytes, MSG_PEEK | MSG_WAITALL);
+	errno = 0;
+}
+
+static void reading(void)
+{
+	int fd = talk("say:0123456789abcdef read:1 say:rest eof end"), n = -1;
+	char text[100] = "", a[3] = "", b[4] = "";
+	struct iovec parts[2] = {{a, 2}, {b, 3}};
+	struct msghdr msg = {.msg_iov = parts,
+			     .msg_iovlen = 2,
+			     .msg_name = text,
+			     .msg_namelen = sizeof(text)};
+	socklen_t len = sizeof(text);
+
+	await_bytes(fd, 16);
+	show("FIONREAD", ioctl(fd, FIONREAD, &n));
+	show("FIONREAD: bytes", n);
+	show("SIOCATMARK", ioctl(fd, SIOCATMARK, &n));
+	show("recv of 0", recv(fd, text, 0, 0));
+	show("read of 0", read(fd, text, 0));
+	show("peek", recv(fd, text, 3, MSG_PEEK));
+	show_text("peek: text", "%.3s", text);
+	show("peek over iovecs", recvmsg(fd, &msg, MSG_PEEK));
+	show_text("peek over iovecs: text", "%s %s", a, b);
+	show("MSG_TRUNC", recv(fd, NULL, 2, MSG_TRUNC));
+	show("recvmsg", recvmsg(fd, &msg, 0));
+	show_text("recvmsg: text", "%s %s", a, b);
+	show("recvmsg: msg_namelen", msg.msg_namelen);
+	show("recvmsg: msg_flags", msg.msg_flags);
+	show("recvfrom", recvfrom(fd, text, 1, 0, (void *)text, &len));
+	show("recvfrom: length", len);
+	show("readv", readv(fd, parts, 2));
+	show_text("readv: text", "%s %s", a, b);
+	show("recv: the rest", recv(fd, text, sizeof(text), 0));
+	show("recv: not waiting", recv(fd, text, 1, MSG_DONTWAIT));
+	show("MSG_ERRQUEUE", recv(fd, text, 1, MSG_ERRQUEUE));
+	show("MSG_OOB", recv(fd, text, 1, MSG_OOB));
+	send(fd, "x", 1, 0);
+	show("MSG_WAITALL to the end", recv(fd, text, 10, MSG_WAITALL));
+	show("end", recv(fd, text, 10, 0));
+	show("end again", recv(fd, text, 10, MSG_WAITALL));
+	show("end, peek", recv(fd, text, 10, MSG_PEEK));
+	show("end, not waiting", recv(fd, text, 10, MSG_DONTWAIT));
+	show_poll("end: poll", 1,
+		  wait_for(fd, POLLIN | POLLOUT | POLLRDHUP | POLLRDNORM));
+	show("end: send", send(fd, "x", 1, 0));
+	close(fd);
+}
+
+static void low_water(void)
+{
+	int fd = talk("say:abc read:1 say:defg end");
+	char text[20];
+	struct pollfd p = {.fd = fd, .events = POLLIN};
+
+	await_bytes(fd, 3);
+	show("SO_RCVLOWAT", get_int(fd, SOL_SOCKET, SO_RCVLOWAT));
+	set_int(fd, SOL_SOCKET, SO_RCVLOWAT, 6);
+	show("SO_RCVLOWAT: set", get_int(fd, SOL_SOCKET, SO_RCVLOWAT));
+	show("SO_RCVLOWAT: poll", poll(&p, 1, 0));
+	send(fd, "x", 1, 0);
+	show_poll("SO_RCVLOWAT: enough", poll(&p, 1, 10000), p.revents);
+	show("SO_RCVLOWAT: recv", recv(fd, text, sizeof(text), 0));
+	close(fd);
+}
+
+static void timeouts(void)
+{
+	int fd = talk("end");
+	struct timeval wait = {.tv_usec = 40000}, got = {0};
+	socklen_t len = sizeof(got);
+	char text[20];
+
+	show("SO_RCVTIMEO",
+	     setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &wait, sizeof(wait)));
+	show("SO_RCVTIMEO: recv", recv(fd, text, 1, 0));
+	show("SO_RCVTIMEO: MSG_WAITALL", recv(fd, text, 9, MSG_WAITALL));
+	getsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &got, &len);
+	show_text("SO_RCVTIMEO: read", "%ld.%06ld %u", (long)got.tv_sec,
+		  (long)got.tv_usec, len);
+	wait.tv_usec = 1000000;
+	show("SO_RCVTIMEO: a million us",
+	     setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &wait, sizeof(wait)));
+	close(fd);
+}
+
+/* ---- writing ---- */
+
+static void writing(void)
+{
+	static const char bytes[64 << 10];
+	int fd = talk("read:60 say:ok echo"), n = -1, file, pipes[2];
+	struct iovec parts[3] = {
+		{(char *)"ab", 2}, {NULL, 0}, {(char *)"cd", 2}};
+	struct msghdr msg = {.msg_iov = parts, .msg_iovlen = 3};
+	struct sockaddr_in addr = peer_addr(closed_port);
+	struct mmsghdr many[2] = {{.msg_hdr = msg}, {.msg_hdr = msg}};
+	char text[100];
+	off_t from = 10;
+
+	show("send of 0", send(fd, "", 0, 0));
+	show("write", write(fd, bytes, 10));
+	show("writev", writev(fd, parts, 3));
+	show("sendmsg", sendmsg(fd, &msg, MSG_NOSIGNAL));
+	show("sendmmsg", sendmmsg(fd, many, 2, 0));
+	show_text("sendmmsg: lengths", "%u %u", many[0].msg_len,
+		  many[1].msg_len);
+	show("sendto with an address",
+	     sendto(fd, bytes, 4, 0, (struct sockaddr *)&addr, sizeof(addr)));
+	show("MSG_MORE", send(fd, bytes, 4, MSG_MORE));
+	show("MSG_EOR", send(fd, bytes, 4, MSG_EOR));
+	file = memfd_create("file", 0);
+	show("a file", write(file, bytes, 100));
+	show("sendfile", sendfile(fd, file, &from, 16));
+	show("sendfile: offset", from);
+	show("sendfile: beyond the end", sendfile(fd, file, &(off_t){500}, 10));
+	show("sendfile: to itself", sendfile(fd, fd, NULL, 10));
+	show("writev of none", writev(fd, parts, 0));
+	show("the peer has it all",
+	     send(fd, bytes, 6, 0) + recv(fd, text, 2, MSG_WAITALL));
+	show("SIOCOUTQ", ioctl(fd, SIOCOUTQ, &n));
+	show("SIOCOUTQ: bytes", n);
+	show("pread", pread(fd, text, 1, 0));
+	show("pwrite", pwrite(fd, text, 1, 0));
+	show("lseek", lseek(fd, 0, SEEK_SET));
+	show("fsync", fsync(fd));
+	show("ftruncate", ftruncate(fd, 0));
+	show("mmap",
+	     mmap(NULL, 4096, PROT_READ, MAP_PRIVATE, fd, 0) == MAP_FAILED ? -1
+									   : 0);
+	show("unknown ioctl", ioctl(fd, 0x5999, &n));
+	show("splice", pipe(pipes));
+	show("splice: into the pipe", write(pipes[1], "123", 3));
+	show("splice: to the socket", splice(pipes[0], NULL, fd, NULL, 3, 0));
+	close(pipes[0]);
+	close(pipes[1]);
+	close(file);
+	close(fd);
+}
+
+static void kind(void)
+{
+	int fd = talk("end");
+	struct stat stat;
+
+	show("fstat", fstat(fd, &stat));
+	show("fstat: a socket", S_ISSOCK(stat.st_mode));
+	show("F_GETFL", fcntl(fd, F_GETFL));
+	show("F_SETFL", fcntl(fd, F_SETFL, O_NONBLOCK | O_APPEND));
+	show("F_GETFL: set", fcntl(fd, F_GETFL));
+	show("FIONBIO", ioctl(fd, FIONBIO, &(int){0}));
+	show("FIONBIO: F_GETFL", fcntl(fd, F_GETFL));
+	show("FIOCLEX", ioctl(fd, FIOCLEX));
+	show("FIOCLEX: F_GETFD", fcntl(fd, F_GETFD));
+	show("isatty", isatty(fd) ? 1 : -1);
+	close(fd);
+}
+
+void calls_on_streams(void)
+{
+	reading();
+	low_water();
+	timeouts();
+	writing();
+	kind();
+}
+
+/* ---- ends ---- */
+
+static volatile sig_atomic_t pipes_broken;
+
+static void on_sigpipe(int number)
+{
+	(void)number;
+	pipes_broken++;
+}
+
+static void half_closed(void)
+{
+	int fd = talk("read:3 end say:after close");
+	char text[20] = "";
+
+	signal(SIGPIPE, on_sigpipe);
+	show("shutdown: unknown direction", shutdown(fd, 7));
+	show("shutdown: write before", write(fd, "abc", 3));
+	show("shutdown of writing", shutdown(fd, SHUT_WR));
+	show("shutdown: write", write(fd, "x", 1));
+	show("shutdown: SIGPIPE", pipes_broken);
+	show("shutdown: MSG_NOSIGNAL", send(fd, "x", 1, MSG_NOSIGNAL));
+	show("shutdown: SIGPIPE, still", pipes_broken);
+	show("shutdown: recv", recv(fd, text, 5, MSG_WAITALL));
+	show("shutdown: the end", recv(fd, text, 5, 0));
+	show_poll("shutdown: both ends: poll", 1,
+		  wait_for(fd, POLLIN | POLLOUT | POLLRDHUP));
+	show("shutdown: both ends: again", shutdown(fd, SHUT_WR));
+	show("shutdown: SO_ERROR", so_error(fd));
+	close(fd);
+	signal(SIGPIPE, SIG_IGN);
+}
+
+static void deaf(void)
+{
+	int fd = talk("read:1 say:late read:1 say:more end");
+	char text[20] = "";
+
+	show("SHUT_RD", shutdown(fd, SHUT_RD));
+	show("SHUT_RD: recv", recv(fd, text, 5, 0));
+	show_poll("SHUT_RD: poll", 1, wait_for(fd, POLLIN | POLLRDHUP));
+	send(fd, "x", 1, 0);
+	while (recv(fd, text, 4, MSG_PEEK | MSG_DONTWAIT) == 0)
+		;
+	errno = 0;
+	show("SHUT_RD: what comes after", recv(fd, text, 5, 0));
+	show("SHUT_RD: then", recv(fd, text, 5, 0));
+	close(fd);
+}
+
+static void resets(void)
+{
+	struct sockaddr_storage name;
+	socklen_t len = sizeof(name);
+	struct linger linger = {.l_onoff = 1};
+	int fd = talk("say:left read:1 reset");
+	char text[20] = "";
+
+	await_bytes(fd, 4);
+	send(fd, "x", 1, 0);
+	show_poll("reset: poll", 1, wait_for(fd, POLLRDHUP));
+	show_poll("reset: poll, more", 1,
+		  wait_for(fd, POLLIN | POLLOUT | POLLRDHUP));
+	show("reset: getpeername", getpeername(fd, (void *)&name, &len));
+	show("reset: getsockname", getsockname(fd, (void *)&name, &len));
+	show("reset: recv", recv(fd, text, 20, 0));
+	show("reset: recv again", recv(fd, text, 20, 0));
+	show("reset: send", send(fd, "x", 1, 0));
+	show("reset: shutdown", shutdown(fd, SHUT_WR));
+	show("reset: SO_ERROR", so_error(fd));
+	close(fd);
+	fd = talk("read:1 reset");
+	send(fd, "x", 1, 0);
+	wait_for(fd, POLLIN);
+	show("reset: SO_ERROR first", so_error(fd));
+	show("reset: recv then", recv(fd, text, 20, 0));
+	close(fd);
+	fd = talk("read:1 reset");
+	send(fd, "x", 1, 0);
+	wait_for(fd, POLLIN);
+	show("reset: send first", send(fd, "x", 1, 0));
+	show("reset: send then", send(fd, "x", 1, 0));
+	close(fd);
+	fd = accepted("end close");
+	setsockopt(fd, SOL_SOCKET, SO_LINGER, &linger, sizeof(linger));
+	show("SO_LINGER of 0: close", close(fd));
+}
+
+void calls_at_the_end(void)
+{
+	half_closed();
+	deaf();
+	resets();
+}
+
+/* ---- faults ---- */
+
+static sigjmp_buf out;
+static volatile sig_atomic_t faults;
+
+static void on_fault(int number)
+{
+	(void)number;
+	faults++;
+	siglongjmp(out, 1);
+}
+
+/* A handler of the program's sees its own faults, and none of a call's. */
+static void handled_faults(void)
+{
+	int fd = talk("say:0123456789 end");
+	sigset_t mask, old;
+
+	await_bytes(fd, 10);
+	signal(SIGSEGV, on_fault);
+	show("fault: recv, with a handler", recv(fd, nowhere, 4, 0));
+	show("fault: handled", faults);
+	if (!sigsetjmp(out, 1))
+		*(volatile char *)nowhere = 1;
+	show("fault: of the program's own", faults);
+	signal(SIGSEGV, SIG_DFL);
+	sigfillset(&mask);
+	sigprocmask(SIG_SETMASK, &mask, &old);
+	show("fault: recv, with all signals blocked", recv(fd, nowhere, 4, 0));
+	sigprocmask(SIG_SETMASK, &old, NULL);
+	show("fault: SIGSEGV, ignored", signal(SIGSEGV, SIG_IGN) == SIG_DFL);
+	show("fault: recv, with SIGSEGV ignored", recv(fd, nowhere, 4, 0));
+	raise(SIGSEGV);
+	show("fault: raise, with SIGSEGV ignored", faults);
+	signal(SIGSEGV, SIG_DFL);
+	close(fd);
+}
+
+void calls_with_faults(void)
+{
+	int fd = talk("say:0123456789 end");
+	struct iovec parts[2] = {{nowhere, 4}, {nowhere, 4}};
+	struct iovec *many = calloc(IOV_MAX + 1, sizeof(*many));
+	struct msghdr msg = {.msg_iov = nowhere, .msg_iovlen = 1};
+	struct sockaddr_in addr = peer_addr(closed_port);
+	socklen_t len = sizeof(addr);
+	volatile int minus_one = -1;
+	char text[20] = "";
+
+	await_bytes(fd, 10);
+	show("fault: recv", recv(fd, nowhere, 4, 0));
+	show("fault: read", read(fd, nowhere, 4));
+	show("fault: peek", recv(fd, nowhere, 4, MSG_PEEK));
+	show("fault: send", send(fd, nowhere, 4, 0));
+	show("fault: write", write(fd, nowhere, 4));
+	show("fault: readv", readv(fd, parts, 2));
+	show("fault: writev", writev(fd, parts, 2));
+	show("fault: readv's parts", readv(fd, nowhere, 2));
+	show("fault: writev's parts", writev(fd, nowhere, 2));
+	show("fault: recvmsg", recvmsg(fd, nowhere, 0));
+	show("fault: recvmsg's parts", recvmsg(fd, &msg, 0));
+	show("fault: sendmsg", sendmsg(fd, nowhere, 0));
+	show("fault: sendmsg's parts", sendmsg(fd, &msg, 0));
+	show("fault: all is still there", recv(fd, text, 20, 0));
+	show("fault: getsockname", getsockname(fd, nowhere, &len));
+	show("fault: getsockname's length",
+	     getsockname(fd, (void *)&addr, nowhere));
+	show("fault: getpeername", getpeername(fd, nowhere, &len));
+	show("fault: connect", connect(fd, nowhere, sizeof(addr)));
+	show("fault: bind", bind(fd, nowhere, sizeof(addr)));
+	show("fault: setsockopt",
+	     setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, nowhere, 4));
+	show("fault: getsockopt",
+	     getsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, nowhere, &len));
+	show("fault: getsockopt's length",
+	     getsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, text, nowhere));
+	show("fault: poll", poll(nowhere, 1, 0));
+	show("fault: FIONREAD", ioctl(fd, FIONREAD, nowhere));
+	show("fault: sendto's address",
+	     sendto(fd, text, 1, 0, nowhere, sizeof(addr)));
+	show("IOV_MAX + 1: readv", readv(fd, many, IOV_MAX + 1));
+	show("IOV_MAX + 1: writev", writev(fd, many, IOV_MAX + 1));
+	msg = (struct msghdr){.msg_iov = many, .msg_iovlen = IOV_MAX + 1};
+	show("IOV_MAX + 1: sendmsg", sendmsg(fd, &msg, 0));
+	show("IOV_MAX + 1: recvmsg", recvmsg(fd, &msg, 0));
+	parts[0] = (struct iovec){text, (size_t)-1};
+	show("iov_len of -1: readv", readv(fd, parts, 1));
+	show("iov_len of -1: writev", writev(fd, parts, 1));
+	show("count of -1: writev", writev(fd, parts, minus_one));
+	close(fd);
+	free(many);
+	handled_faults();
+}

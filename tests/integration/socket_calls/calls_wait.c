@@ -1,0 +1,346 @@
+/* poll(), select() and epoll. */
+
+#include "calls.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/select.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static void fill(int fd)
+{
+	static const char bytes[64 << 10];
+	struct pollfd p = {.fd = fd, .events = POLLOUT};
+
+	fcntl(fd, F_SETFL, O_NONBLOCK);
+	/* Buffers grow while the peer's acknowledgments come. */
+	do
+		while (write(fd, bytes, sizeof(bytes)) > 0)
+			;
+	while (poll(&p, 1, 500) == 1);
+	while (write(fd, bytes, 1) > 0)
+		;
+	errno = 0;
+}
+
+/* ---- poll ---- */
+
+static volatile sig_atomic_t handled;
+
+static void on_signal(int number)
+{
+	(void)number;
+	handled++;
+}
+
+static void polling(void)
+{
+	int fd = talk("read:1 say:abc read:1 eof end"), pipes[2];
+	struct pollfd p[4] = {{.fd = fd, .events = POLLIN},
+			      {.fd = -1, .events = POLLIN},
+			      {.fd = 4000, .events = POLLIN}};
+	struct timespec negative = {.tv_nsec = -1};
+	volatile nfds_t many = 1u << 30;
+
+	show("poll: nothing yet", poll(p, 1, 0));
+	show_poll("poll: nothing asked", poll(p, 0, 0), p[0].revents);
+	p[0].events = POLLOUT | POLLWRNORM | POLLIN;
+	show_poll("poll: may write", poll(p, 1, -1), p[0].revents);
+	p[0].events = POLLIN;
+	show("poll: -1 is passed over", poll(p, 2, 0));
+	show("poll: not open", poll(p, 3, 0));
+	show_poll("poll: not open: events", 1, p[2].revents);
+	show("poll: too many", poll(p, many, 0));
+	show("ppoll: negative time", ppoll(p, 1, &negative, NULL));
+	send(fd, "x", 1, 0);
+	show_poll("poll: bytes", poll(p, 1, -1), p[0].revents);
+	p[0].events = POLLIN | POLLRDNORM | POLLPRI | POLLRDBAND;
+	show_poll("poll: bytes, of all", poll(p, 1, -1), p[0].revents);
+	p[0].events = 0;
+	show_poll("poll: bytes, nobody asked", poll(p, 1, 0), p[0].revents);
+	pipe(pipes);
+	p[0].events = POLLIN;
+	p[1] = (struct pollfd){.fd = pipes[0], .events = POLLIN};
+	show("poll: one of two", poll(p, 2, -1));
+	write(pipes[1], "x", 1);
+	show("poll: both", poll(p, 2, -1));
+	p[2] = p[0];
+	show("poll: one twice", poll(p, 3, -1));
+	send(fd, "x", 1, 0);
+	p[0].events = POLLRDHUP;
+	show_poll("poll: end", poll(p, 1, -1), p[0].revents);
+	close(pipes[0]);
+	close(pipes[1]);
+	close(fd);
+}
+
+static void full_buffers(void)
+{
+	int fd = talk("read:1 hold");
+	struct timeval wait = {.tv_usec = 30000};
+	struct linger linger = {.l_onoff = 1};
+	struct pollfd p = {.fd = fd, .events = POLLOUT | POLLIN};
+
+	fill(fd);
+	show("buffer full: poll", poll(&p, 1, 0));
+	show("buffer full: send", send(fd, "x", 1, 0));
+	fcntl(fd, F_SETFL, 0);
+	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &wait, sizeof(wait));
+	show("buffer full: SO_SNDTIMEO", send(fd, "x", 1, 0));
+	show("buffer full: MSG_DONTWAIT", send(fd, "x", 1, MSG_DONTWAIT));
+	setsockopt(fd, SOL_SOCKET, SO_LINGER, &linger, sizeof(linger));
+	close(fd);
+}
+
+static void masks(void)
+{
+	int fd = talk("end");
+	struct pollfd p = {.fd = fd, .events = POLLIN};
+	struct timespec second = {.tv_sec = 1}, none = {0};
+	struct sigaction action = {.sa_handler = on_signal};
+	sigset_t blocked, empty;
+	fd_set set;
+
+	sigaction(SIGUSR1, &action, NULL);
+	sigemptyset(&empty);
+	sigemptyset(&blocked);
+	sigaddset(&blocked, SIGUSR1);
+	sigprocmask(SIG_BLOCK, &blocked, NULL);
+	raise(SIGUSR1);
+	show("mask: poll", poll(&p, 1, 0));
+	show("mask: handled", handled);
+	show("ppoll: mask kept", ppoll(&p, 1, &none, &blocked));
+	show("ppoll: handled", handled);
+	show("ppoll: mask lifted", ppoll(&p, 1, &second, &empty));
+	show("ppoll: handled now", handled);
+	raise(SIGUSR1);
+	FD_ZERO(&set);
+	FD_SET(fd, &set);
+	show("pselect: mask lifted",
+	     pselect(fd + 1, &set, NULL, NULL, &second, &empty));
+	show("pselect: handled", handled);
+	raise(SIGUSR1);
+	{
+		int epfd = epoll_create1(0);
+		struct epoll_event event = {.events = EPOLLIN};
+
+		epoll_ctl(epfd, EPOLL_CTL_ADD, fd, &event);
+		show("epoll_pwait: mask lifted",
+		     epoll_pwait(epfd, &event, 1, 1000, &empty));
+		show("epoll_pwait: handled", handled);
+		close(epfd);
+	}
+	sigprocmask(SIG_UNBLOCK, &blocked, NULL);
+	signal(SIGUSR1, SIG_DFL);
+	close(fd);
+}
+
+static void selecting(void)
+{
+	int fd = talk("read:1 say:abc end");
+	struct timeval none = {0}, negative = {.tv_sec = -1};
+	fd_set in, out, except;
+
+	FD_ZERO(&in);
+	FD_SET(fd, &in);
+	out = except = in;
+	show("select: may write", select(fd + 1, &in, &out, &except, NULL));
+	show_text("select: sets", "%d %d %d", FD_ISSET(fd, &in) != 0,
+		  FD_ISSET(fd, &out) != 0, FD_ISSET(fd, &except) != 0);
+	show("select: negative count", select(-1, NULL, NULL, NULL, &none));
+	show("select: negative time", select(0, NULL, NULL, NULL, &negative));
+	FD_SET(fd, &in);
+	show("select: nothing yet", select(fd + 1, &in, NULL, NULL, &none));
+	show("select: cleared", FD_ISSET(fd, &in) != 0);
+	FD_SET(fd, &in);
+	show("select: not counted", select(fd, &in, NULL, NULL, &none));
+	send(fd, "x", 1, 0);
+	FD_SET(fd, &in);
+	FD_SET(fd, &out);
+	show("select: both",
+	     (wait_for(fd, POLLIN), select(fd + 1, &in, &out, NULL, NULL)));
+	close(fd);
+	FD_ZERO(&in);
+	FD_SET(fd, &in);
+	show("select: closed", select(fd + 1, &in, NULL, NULL, &none));
+}
+
+void calls_of_poll(void)
+{
+	polling();
+	full_buffers();
+	masks();
+	selecting();
+}
+
+/* ---- epoll ---- */
+
+static int control(int epfd, int op, int fd, unsigned events, unsigned data)
+{
+	struct epoll_event event = {.events = events, .data.u64 = data};
+
+	return epoll_ctl(epfd, op, fd, &event);
+}
+
+static void show_events(const char *label, int epfd, int max, int ms)
+{
+	struct epoll_event got[8] = {0};
+	int n = epoll_wait(epfd, got, max, ms);
+	unsigned seen = 0, events = 0;
+
+	for (int i = 0; i < n; i++) { /* in any order */
+		seen |= 1u << got[i].data.u64;
+		events |= got[i].events;
+	}
+	if (n < 0)
+		show(label, n);
+	else
+		show_text(label, "%d of %#x, %#x", n, seen, events);
+}
+
+static void sets(void)
+{
+	int epfd = epoll_create1(EPOLL_CLOEXEC), fd = talk("end"), other;
+	struct epoll_event event;
+	struct stat stat;
+	int file = memfd_create("file", 0);
+
+	show("epoll: unknown flag", epoll_create1(1));
+	show("epoll: size 0", epoll_create(0));
+	show("epoll: close-on-exec", fcntl(epfd, F_GETFD));
+	show("epoll: add", control(epfd, EPOLL_CTL_ADD, fd, EPOLLIN, 1));
+	show("epoll: add again", control(epfd, EPOLL_CTL_ADD, fd, EPOLLIN, 1));
+	show("epoll: change", control(epfd, EPOLL_CTL_MOD, fd, EPOLLOUT, 1));
+	show_events("epoll: may write", epfd, 8, -1);
+	show("epoll: delete", epoll_ctl(epfd, EPOLL_CTL_DEL, fd, NULL));
+	show("epoll: delete again", epoll_ctl(epfd, EPOLL_CTL_DEL, fd, NULL));
+	show("epoll: change none",
+	     control(epfd, EPOLL_CTL_MOD, fd, EPOLLOUT, 1));
+	show("epoll: itself", control(epfd, EPOLL_CTL_ADD, epfd, EPOLLIN, 1));
+	show("epoll: unknown operation", control(epfd, 9, fd, EPOLLIN, 1));
+	show("epoll: not open", control(epfd, EPOLL_CTL_ADD, 4000, EPOLLIN, 1));
+	show("epoll: a socket as the set",
+	     control(fd, EPOLL_CTL_ADD, epfd, EPOLLIN, 1));
+	fstat(file, &stat);
+	show("epoll: maxevents of 0", epoll_wait(epfd, &event, 0, 0));
+	show("epoll: wait on a socket", epoll_wait(fd, &event, 1, 0));
+	show("epoll: wait on none", epoll_wait(4000, &event, 1, 0));
+	show("epoll: no event to add",
+	     epoll_ctl(epfd, EPOLL_CTL_ADD, fd, nowhere));
+	control(epfd, EPOLL_CTL_ADD, fd, EPOLLOUT, 1);
+	show("epoll: no room", epoll_wait(epfd, nowhere, 1, 0));
+	show("epoll: EPOLLEXCLUSIVE, change",
+	     control(epfd, EPOLL_CTL_MOD, fd, EPOLLEXCLUSIVE, 1));
+	show("epoll: EPOLLEXCLUSIVE and once",
+	     control(epfd, EPOLL_CTL_ADD, fd, EPOLLEXCLUSIVE | EPOLLONESHOT,
+		     1));
+	other = tcp();
+	show("epoll: EPOLLEXCLUSIVE",
+	     control(epfd, EPOLL_CTL_ADD, other, EPOLLEXCLUSIVE | EPOLLIN, 2));
+	show("epoll: EPOLLEXCLUSIVE, then change",
+	     control(epfd, EPOLL_CTL_MOD, other, EPOLLIN, 2));
+	show_events("epoll: a new socket", epfd, 8, -1);
+	close(other);
+	show_events("epoll: which is closed", epfd, 8, -1);
+	close(fd);
+	show_events("epoll: both closed", epfd, 8, 0);
+	close(file);
+	close(epfd);
+}
+
+static void triggers(void)
+{
+	int epfd = epoll_create1(0);
+	int fd = talk("read:1 say:abc read:1 say:def read:1 eof end");
+	char text[8];
+
+	control(epfd, EPOLL_CTL_ADD, fd, EPOLLIN, 1);
+	show_events("level: nothing yet", epfd, 8, 0);
+	send(fd, "x", 1, 0);
+	show_events("level: bytes", epfd, 8, -1);
+	show_events("level: still", epfd, 8, 0);
+	control(epfd, EPOLL_CTL_MOD, fd, EPOLLIN | EPOLLET, 1);
+	show_events("edge: after the change", epfd, 8, 0);
+	show_events("edge: no more", epfd, 8, 0);
+	recv(fd, text, 1, 0);
+	show_events("edge: after a read", epfd, 8, 0);
+	send(fd, "x", 1, 0);
+	show_events("edge: more bytes", epfd, 8, -1);
+	show_events("edge: no more again", epfd, 8, 0);
+	control(epfd, EPOLL_CTL_MOD, fd, EPOLLIN | EPOLLONESHOT, 1);
+	show_events("once: bytes", epfd, 8, 0);
+	show_events("once: no more", epfd, 8, 0);
+	control(epfd, EPOLL_CTL_MOD, fd, EPOLLIN | EPOLLONESHOT, 1);
+	show_events("once: set again", epfd, 8, 0);
+	control(epfd, EPOLL_CTL_MOD, fd, EPOLLRDHUP, 1);
+	show_events("end: not yet", epfd, 8, 0);
+	send(fd, "x", 1, 0);
+	show_events("end: EPOLLRDHUP", epfd, 8, -1);
+	control(epfd, EPOLL_CTL_MOD, fd, EPOLLIN | EPOLLOUT, 1);
+	show_events("end: EPOLLIN and EPOLLOUT", epfd, 8, 0);
+	shutdown(fd, SHUT_WR);
+	control(epfd, EPOLL_CTL_MOD, fd, EPOLLHUP, 1);
+	show_events("end: both ways", epfd, 8, -1);
+	close(fd);
+	show_events("end: closed", epfd, 8, 0);
+	close(epfd);
+}
+
+static void kernel_descriptors(void)
+{
+	int epfd = epoll_create1(0), fd = talk("read:1 say:abc end");
+	int event = eventfd(0, 0), copy, inner = epoll_create1(0);
+	unsigned seen = 0;
+	struct epoll_event got;
+	struct pollfd p;
+
+	control(epfd, EPOLL_CTL_ADD, fd, EPOLLIN, 1);
+	control(epfd, EPOLL_CTL_ADD, event, EPOLLIN, 2);
+	eventfd_write(event, 1);
+	send(fd, "x", 1, 0);
+	wait_for(fd, POLLIN);
+	show_events("both kinds", epfd, 8, -1);
+	for (int i = 0; i < 6; i++)
+		if (epoll_wait(epfd, &got, 1, 0) == 1)
+			seen |= (unsigned)got.data.u64;
+	show("both kinds: in turns", seen);
+	close(event);
+	show_events("both kinds: one closed", epfd, 8, -1);
+	copy = dup(fd);
+	show("copy: add", control(epfd, EPOLL_CTL_ADD, copy, EPOLLIN, 3));
+	show_events("copy: both", epfd, 8, -1);
+	close(copy);
+	close(fd);
+	show_events("copy: closed", epfd, 8, 0);
+
+	fd = talk("read:1 say:abc end");
+	control(inner, EPOLL_CTL_ADD, fd, EPOLLIN, 1);
+	show("nested: add", control(epfd, EPOLL_CTL_ADD, inner, EPOLLIN, 4));
+	show("nested: in a circle",
+	     control(inner, EPOLL_CTL_ADD, epfd, EPOLLIN, 5));
+	p = (struct pollfd){.fd = inner, .events = POLLIN};
+	show("nested: nothing yet", poll(&p, 1, 0));
+	send(fd, "x", 1, 0);
+	wait_for(fd, POLLIN);
+	show_poll("nested: poll", poll(&p, 1, 3000), p.revents);
+	show_events("nested: epoll", epfd, 8, 3000);
+	show_events("nested: inner", inner, 8, 0);
+	close(inner);
+	show_events("nested: closed", epfd, 8, 0);
+	close(fd);
+	close(epfd);
+}
+
+void calls_of_epoll(void)
+{
+	sets();
+	triggers();
+	kernel_descriptors();
+}

@@ -1,0 +1,185 @@
+#!/usr/bin/env python3
+"""What calls on sockets answer: the kernel's and, by coronet-run, the stack's.
+
+Usage: test_socket_calls.py BUILD_DIR [GROUP...]
+
+The program in socket_calls/ makes the calls and writes a line about each. It runs twice, against
+the same peer: behind a veth, and on the stack, behind a TAP. The lines are the same but for those
+of DIFFERENCES, which docs/unchanged.md explains.
+"""
+
+import contextlib
+import errno
+import functools
+import itertools
+import select
+import socket
+import struct
+import threading
+
+from harness import PATIENCE, Namespace, check, command, comment, eventually, main
+from test_run import KERNELS, KERNELS6, OURS, OURS6, bring_up, without_leaks
+
+RESET = struct.pack("ii", 1, 0)
+# label: (the kernel, the stack), with the reasons in docs/unchanged.md
+DIFFERENCES = {
+    "splice: to the socket": ("3", "-1 EPIPE"),
+    "dprintf": ("2", "-1 EPIPE"),
+    "fdopen: getc": ("99", "-1 ENOTCONN"),
+    "SCM_RIGHTS: send": ("1", "-1 EOPNOTSUPP"),
+    "SCM_RIGHTS: recv": ("1", "-1 EAGAIN"),
+    "SCM_RIGHTS: read": ("3", "no line"),
+    "fork: write in the child": ("0", f"{errno.ENOTSUP}"),
+    "O_ASYNC: SIGIO": ("1", "0"),
+    "connected: TCP_NODELAY: at first": ("0", "1"),
+    "listening: TCP_NODELAY: at first": ("0", "1"),
+}
+for STATE, NAME in itertools.product(("connected", "listening"),
+                                     ("SO_TIMESTAMP", "SO_ZEROCOPY", "IP_RECVERR")):
+    for LINE, ANSWER in (": at first", "0"), ("", "0"), (": then", "1"):
+        DIFFERENCES[f"{STATE}: {NAME}{LINE}"] = ANSWER, "-1 ENOPROTOOPT"
+
+
+class Peer:
+    """Does what the first line of each connection asks for: see calls.h."""
+
+    def __init__(self):
+        self.listener = socket.create_server(("::", 0), family=socket.AF_INET6,
+                                             dualstack_ipv6=True)
+        self.port = self.listener.getsockname()[1]
+        with socket.create_server(("::", 0), family=socket.AF_INET6) as refuses:
+            self.closed_port = refuses.getsockname()[1]
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self):
+        while True:
+            sock = self.listener.accept()[0]
+            threading.Thread(target=self.obey, args=(sock,), daemon=True).start()
+
+    def obey(self, sock):
+        sock.settimeout(PATIENCE)
+        with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
+            stack.enter_context(sock)
+            line = b""
+            while not line.endswith(b"\n"):
+                byte = sock.recv(1)
+                if not byte:
+                    return
+                line += byte
+            for word in line.decode().split():
+                name, _, value = word.partition(":")
+                if name == "dial":
+                    sock = stack.enter_context(socket.create_connection(
+                        (sock.getpeername()[0], int(value)), PATIENCE))
+                else:
+                    getattr(self, f"do_{name}")(sock, value)
+            self.do_end(sock, "")
+
+    @staticmethod
+    def do_say(sock, text):
+        sock.sendall(text.encode())
+
+    @staticmethod
+    def do_read(sock, count):
+        left = int(count)
+        while left and (part := sock.recv(left)):
+            left -= len(part)
+
+    @staticmethod
+    def do_hold(sock, _):
+        poll = select.poll()
+        poll.register(sock, 0)
+        poll.poll(PATIENCE * 1000)
+
+    @staticmethod
+    def do_end(sock, _):
+        while sock.recv(1 << 16):
+            pass
+
+    @staticmethod
+    def do_echo(sock, _):
+        while part := sock.recv(1 << 16):
+            sock.sendall(part)
+
+    @staticmethod
+    def do_eof(sock, _):
+        sock.shutdown(socket.SHUT_WR)
+
+    @staticmethod
+    def do_close(sock, _):
+        sock.close()
+
+    @staticmethod
+    def do_reset(sock, _):
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+        sock.close()
+
+    def close(self):
+        self.listener.close()
+
+
+def words_of(env, peer, groups):
+    return [env.build / "tests/integration/socket-calls", OURS, KERNELS, KERNELS6, str(peer.port),
+            str(peer.closed_port), *groups]
+
+
+def results_of(program):
+    """By label, what the program has written; the last is its exit status."""
+    status = program.wait(6 * PATIENCE)
+    results = {}
+    for line in program.output("stdout").splitlines():
+        label, _, result = line.rpartition(": ")
+        check(label not in results or label == "group", f"two lines for '{label}'")
+        results[label] = result
+    return {**results, "exit status": f"{status}" if status == 0 else program.story()}
+
+
+def on_the_kernel(env, peer, groups):
+    with Namespace(env) as there:
+        command("ip", "link", "add", "veth0", "type", "veth", "peer", "name", "veth1")
+        there.take("veth1")
+        command("ip", "addr", "add", f"{KERNELS}/16", "dev", "veth0")
+        command("ip", "addr", "add", f"{KERNELS6}/64", "dev", "veth0", "nodad")
+        command("ip", "link", "set", "veth0", "up")
+        there.command("ip", "addr", "add", f"{OURS}/16", "dev", "veth1")
+        there.command("ip", "addr", "add", f"{OURS6}/64", "dev", "veth1", "nodad")
+        there.command("ip", "link", "set", "veth1", "up")
+        eventually(lambda: "NO-CARRIER" not in command("ip", "link", "show", "veth0"), PATIENCE,
+                   "the veth has no carrier")
+        try:
+            return results_of(env.start(there.inside(*words_of(env, peer, groups))))
+        finally:
+            command("ip", "link", "del", "veth0")
+
+
+def on_the_stack(env, peer, groups):
+    program = env.start(
+        [env.app("coronet-run"), "--link", "tap:calls", "--addr", f"{OURS}/16",
+         "--addr", f"{OURS6}/64", "--poll", "adaptive", *words_of(env, peer, groups)],
+        env=without_leaks())
+    bring_up("calls", program)
+    return results_of(program)
+
+
+def compare(env):
+    peer = Peer()
+    kernel, stack = (run(env, peer, env.args) for run in (on_the_kernel, on_the_stack))
+    peer.close()
+    wrong = []
+    hung = stack["exit status"] != "0"  # then the last line is what matters
+    different = {label: pair for label, pair in DIFFERENCES.items() if label in kernel}
+    for label in {**kernel, **stack}:
+        got = kernel.get(label, "no line"), stack.get(label, "no line")
+        wanted = different.get(label, (got[0], got[0]))
+        if got != wanted and (label in stack or not hung):
+            wrong.append(f"{label}: {got[0]}; on the stack {got[1]}, expected {wanted[1]}")
+    comment(f"{len(kernel)} lines, of which {len(different)} are different, as expected")
+    check(not wrong, "\n".join(wrong))
+
+
+def cases(env):
+    yield "the kernel and the stack answer alike", functools.partial(compare, env)
+
+
+if __name__ == "__main__":
+    main(cases)
