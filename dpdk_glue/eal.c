@@ -340,6 +340,7 @@ static int start_eal(const struct glue_eal_conf *conf, char *err,
 			conf->prefix ? " (is a hugetlbfs mounted?)" : "",
 			conf->n_extra ? " (check the words after --)" : "",
 			glue_huge_hint());
+	glue_fork_start();
 	return check_cards(&log, err, err_len);
 }
 

@@ -40,6 +40,11 @@ void glue_eal_links_open(void);
 __attribute__((format(printf, 1, 2))) void glue_log_line(const char *format,
 							 ...);
 
+/* ---- fork.c ---- */
+
+/* Once EAL has started. */
+void glue_fork_start(void);
+
 /* ---- huge.c ---- */
 /*
  * Whether so many MiB of 2 MiB pages can be used, which is tried. Then others

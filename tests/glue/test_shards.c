@@ -3,6 +3,8 @@
  * thread, as any user. Frames arrive at the shard of their flow, whichever
  * queue they came by, and go back to the pool that they are from.
  */
+#include <sys/mman.h>
+
 #include "tests/glue/shards.h"
 
 static struct glue_port *ports[SHARDS_MAX];
@@ -276,6 +278,27 @@ static void lent_memory_is_copied_for_others(void)
 	glue_port_close(ports[1]);
 }
 
+/* A copy of a page would be written where a card does not look. */
+static void frames_are_not_in_children(void)
+{
+	struct glue_frame *f;
+	uintptr_t page;
+	int status;
+	pid_t child;
+
+	open_ring(1);
+	f = make(ports[0], 1, 1);
+	page = (uintptr_t)f->data & ~(uintptr_t)4095;
+	CHECK(msync((void *)page, 4096, MS_ASYNC) == 0);
+	child = fork();
+	if (child == 0)
+		_exit(msync((void *)page, 4096, MS_ASYNC) < 0 ? errno : 0);
+	CHECK(waitpid(child, &status, 0) == child);
+	CHECK(WIFEXITED(status) && WEXITSTATUS(status) == ENOMEM);
+	glue_frame_free(f);
+	glue_port_close(ports[0]);
+}
+
 static const unsigned (*closing_order)[3];
 
 static void closing(void)
@@ -387,6 +410,7 @@ static void bad_lcores(void)
 IN_CHILD(fewer_queues_than_shards)
 IN_CHILD(fewer_queues_with_a_vlan)
 IN_CHILD(double_tags)
+IN_CHILD(frames_are_not_in_children)
 IN_CHILD(shared_pool_keeps_frames_for_reception)
 IN_CHILD(full_ring)
 IN_CHILD(lent_memory_is_copied_for_others)
@@ -411,6 +435,7 @@ int main(void)
 		cmocka_unit_test(test_fewer_queues_with_a_vlan),
 		cmocka_unit_test(test_double_tags),
 		cmocka_unit_test(test_shared_pool_keeps_frames_for_reception),
+		cmocka_unit_test(test_frames_are_not_in_children),
 		cmocka_unit_test(test_full_ring),
 		cmocka_unit_test(test_lent_memory_is_copied_for_others),
 		cmocka_unit_test(test_ports_close_in_any_order),
