@@ -183,6 +183,7 @@ static int run(int argc, char **argv, char **envp)
 	leave_environment();
 	the.envp = environ;
 	net_opts_init(&opts);
+	opts.poll = NET_POLL_ADAPTIVE; /* the program computes, too */
 	opts.memory_bytes = (uint64_t)sysconf(_SC_PHYS_PAGES) *
 			    (uint64_t)sysconf(_SC_PAGESIZE);
 	if (!text ||
