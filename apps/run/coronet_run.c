@@ -25,7 +25,7 @@
 #define LIBRARY "coronet-run.so"
 #define BEHIND	"\x1f" /* each word in CORONET_RUN */
 
-enum { OPT_SOCKETS = 0x5000 };
+enum { OPT_SOCKETS = 0x5000, OPT_CHILDREN };
 
 static const struct argp_option options[] = {
 	{"sockets", OPT_SOCKETS, "PREFIXES", 0,
@@ -34,8 +34,25 @@ static const struct argp_option options[] = {
 	 "what the stack has a route to, bound to its addresses, 0.0.0.0 or "
 	 "::)",
 	 0},
+	{"children", OPT_CHILDREN, NULL, 0,
+	 "Give each program that PROGRAM starts a stack of its own, too; no "
+	 "two can have a link at a time (default: they use the kernel's "
+	 "sockets)",
+	 0},
 	{0},
 };
+
+static void fail(const char *program, const char *why)
+{
+	fprintf(stderr, "coronet-run: %s: %s\n", program, why);
+	exit(OPTS_EXIT_USAGE);
+}
+
+static void set_or_fail(const char *name, const char *value)
+{
+	if (setenv(name, value, 1) < 0)
+		fail(name, strerror(errno));
+}
 
 static void refuse_sockets(const struct argp_state *state, const char *arg)
 {
@@ -65,6 +82,9 @@ static error_t parse_key(int key, char *arg, struct argp_state *state)
 		return 0;
 	case OPT_SOCKETS:
 		check_prefixes(state, arg);
+		return 0;
+	case OPT_CHILDREN:
+		set_or_fail("CORONET_RUN_CHILDREN", "1");
 		return 0;
 	default:
 		return ARGP_ERR_UNKNOWN;
@@ -131,12 +151,6 @@ static const char *path_of(const char *program, char *path)
 	return NULL;
 }
 
-static void fail(const char *program, const char *why)
-{
-	fprintf(stderr, "coronet-run: %s: %s\n", program, why);
-	exit(OPTS_EXIT_USAGE);
-}
-
 /* Nothing is known of a script: its interpreter is asked by the kernel. */
 static void check_elf(int fd, const char *program)
 {
@@ -201,12 +215,6 @@ static void find_library(char *path)
 		fail(path, strerror(errno));
 }
 
-static void set_or_fail(const char *name, const char *value)
-{
-	if (setenv(name, value, 1) < 0)
-		fail(name, strerror(errno));
-}
-
 static void preload(void)
 {
 	const char *others = getenv("LD_PRELOAD");
@@ -217,6 +225,8 @@ static void preload(void)
 	snprintf(all, sizeof(all), "%s%s%s%s", RUNTIME_OF_SANITIZERS, path,
 		 others ? ":" : "", others ? others : "");
 	set_or_fail("LD_PRELOAD", all);
+	snprintf(all, sizeof(all), "%d", (int)getpid());
+	set_or_fail("CORONET_RUN_PID", all);
 }
 
 static void hand_on(int argc, char **argv)

@@ -14,6 +14,7 @@
 #include <argp.h>
 #include <dirent.h>
 #include <dlfcn.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,10 +34,11 @@ static struct {
 
 /* ---- the options ---- */
 
-enum { OPT_SOCKETS = 0x5000 };
+enum { OPT_SOCKETS = 0x5000, OPT_CHILDREN };
 
 static const struct argp_option options[] = {
 	{"sockets", OPT_SOCKETS, "PREFIXES", 0, "", 0},
+	{"children", OPT_CHILDREN, NULL, 0, "", 0},
 	{0},
 };
 
@@ -48,6 +50,8 @@ static error_t parse_one(int key, char *arg, struct argp_state *state)
 		return 0;
 	case OPT_SOCKETS:
 		return net_sockets_addrs(arg) == 0 ? 0 : EINVAL;
+	case OPT_CHILDREN:
+		return 0;
 	default:
 		return ARGP_ERR_UNKNOWN;
 	}
@@ -75,7 +79,54 @@ static void leave_environment(void)
 	else
 		unsetenv("LD_PRELOAD");
 	unsetenv("CORONET_RUN_PRELOAD");
+	unsetenv("CORONET_RUN_PID");
 	unsetenv("CORONET_RUN");
+}
+
+/* ---- programs in front of the program ---- */
+
+static bool is_one_of(const char *name, const char *const *names)
+{
+	while (*names && strcmp(name, *names) != 0)
+		names++;
+	return *names;
+}
+
+/*
+ * What stands in front of a program and becomes it by exec(), which keeps the
+ * process: the stack is the program's.
+ */
+static bool stands_in_front(void)
+{
+	static const char *const shells[] = {"sh",  "dash", "bash",
+					     "ksh", "zsh",  NULL};
+	static const char *const others[] = {
+		"env",	   "nice",    "nohup",	 "ionice",  "chrt",   "taskset",
+		"numactl", "setpriv", "prlimit", "unshare", "stdbuf", NULL};
+
+	char exe[PATH_MAX] = "";
+	const char *name;
+
+	if (readlink("/proc/self/exe", exe, sizeof(exe) - 1) < 0)
+		return false;
+	name = basename(exe);
+	if (!is_one_of(name, shells))
+		return is_one_of(name, others);
+	if (!getenv("CORONET_RUN_CHILDREN"))
+		fprintf(stderr,
+			"coronet-run: %s is a shell: the program that it "
+			"becomes by exec is on the stack; others that it "
+			"starts are not, unless you say --children\n",
+			name);
+	return true;
+}
+
+static bool is_another_process(void)
+{
+	const char *pid = getenv("CORONET_RUN_PID");
+
+	return !getenv("CORONET_RUN_CHILDREN") &&
+	       (!pid || atoi(pid) != getpid());
 }
 
 static void fail(const char *why)
@@ -177,10 +228,17 @@ static int run(int argc, char **argv, char **envp)
 	the.envp = envp;
 	if (!text)
 		return the.main(argc, argv, envp);
+	if (is_another_process()) {
+		leave_environment();
+		return the.main(argc, argv, environ);
+	}
+	if (stands_in_front())
+		return the.main(argc, argv, envp);
 	net_run_signals_save();
 	each_fd(note, open);
 	text = strdup(text);
-	leave_environment();
+	if (!getenv("CORONET_RUN_CHILDREN"))
+		leave_environment();
 	the.envp = environ;
 	net_opts_init(&opts);
 	opts.poll = NET_POLL_ADAPTIVE; /* the program computes, too */

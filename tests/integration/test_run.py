@@ -517,13 +517,16 @@ def descriptors_of_the_stack(env):
     """DPDK makes and closes some whenever a peer comes or goes: no child has them, none stays."""
     go = env.scratch / "go"
     script = f"""
-while ! [ -e {go} ]; do sleep 0.1; done
-ls /proc/self/fd; echo; ls /proc/$$/fd | wc -l"""
+import os, subprocess, time
+while not os.path.exists("{go}"):
+    time.sleep(0.1)
+subprocess.run(["ls", "/proc/self/fd"], check=True)
+print("\\n%d" % len(os.listdir("/proc/%d/fd" % os.getpid())))"""
 
     def seen(peers):
-        with Far(env, "sh", "-c", script) as far:
+        with Far(env, "python3", "-c", script) as far:
             for _ in range(peers):
-                far.ask("sh", "-c", "sleep 0.1")
+                far.ask("sleep", "0.1")
             go.touch()
             check(far.server.wait(PATIENCE) == 0, far.server.story())
             go.unlink()
@@ -533,6 +536,34 @@ ls /proc/self/fd; echo; ls /proc/$$/fd | wc -l"""
 
     one, more = seen(1), seen(6)
     check(more <= one + 1, f"{one} descriptors after one peer, {more} after six")
+
+
+def scripts(env):
+    """What a shell or env(1) becomes is on the stack, and with --children what it starts, too."""
+    ask = 'import socket; socket.create_connection(("10.9.1.1", 7008), 60).sendall(b"{}")'
+    starts = f"python3 -c '{ask}' # and does not become it\ntrue"
+    texts = {f"""#!/bin/sh
+name=$(echo becomes | sed s/becomes/became/)
+exec python3 -c '{ask.format("'$name'")}'""": (OURS, b"became"),
+             "#!/usr/bin/env python3\n" + ask.format("env"): (OURS, b"env"),
+             "#!/bin/sh\n" + starts.format("started"): (KERNELS, b"started")}
+    script = env.scratch / "script"
+    with socket.create_server(("0.0.0.0", 7008)) as listener:
+        listener.settimeout(PATIENCE)
+        command("ip", "addr", "add", f"{KERNELS}/32", "dev", "lo")
+        for text, (address, said) in texts.items():
+            script.write_text(text)
+            script.chmod(0o755)
+            program = OnTap(env).start(script)
+            sock, peer = listener.accept()
+            check(peer[0] == address, f"from {peer[0]}, expected {address}: {program.story()}")
+            exactly(sock, said)
+            check(program.wait(PATIENCE) == 0, program.story())
+        check("unless you say --children" in program.output("stderr"), program.story())
+        program = OnTap(env).start(script, options=["--children"])
+        check(listener.accept()[1][0] == OURS, "not on the stack with --children")
+        command("ip", "addr", "del", f"{KERNELS}/32", "dev", "lo")
+        check(program.wait(PATIENCE) == 0, program.story())
 
 
 def refused(env):
@@ -559,7 +590,7 @@ def refused(env):
 def cases(env):
     for case in (redis_serves, redis_asks, nginx_serves, python_serves, curl_fetches,
                  wget_fetches, haproxy_proxies, haproxy_on_both_sides, iperf3, netcat, memcached,
-                 over_memif, keeps_to_itself, descriptors_of_the_stack, refused):
+                 over_memif, keeps_to_itself, descriptors_of_the_stack, scripts, refused):
         # ASan's runtime, preloaded, spoils the C library's lock of translations when a library's
         # constructor takes it first; wget waits for that lock.
         if case is wget_fetches and env.sanitized:
