@@ -313,6 +313,40 @@ NET_HOOK int sigprocmask(int how, const sigset_t *mask, sigset_t *old)
 	return real(how, open_taken(how, mask, &copy), old);
 }
 
+/* A program that waits for all signals would take those of the drivers, whose
+ * ports then receive nothing more. */
+typedef int (*timed_fn)(const sigset_t *set, siginfo_t *info,
+			const struct timespec *timeout);
+
+NET_HOOK int sigtimedwait(const sigset_t *mask, siginfo_t *info,
+			  const struct timespec *timeout)
+{
+	static timed_fn real;
+	sigset_t copy;
+
+	if (!real)
+		real = (timed_fn)dlsym(RTLD_NEXT, "sigtimedwait");
+	return real(open_taken(SIG_BLOCK, mask, &copy), info, timeout);
+}
+
+NET_HOOK int sigwaitinfo(const sigset_t *mask, siginfo_t *info)
+{
+	return sigtimedwait(mask, info, NULL);
+}
+
+NET_HOOK int sigwait(const sigset_t *mask, int *signo)
+{
+	int rc;
+
+	do {
+		rc = sigtimedwait(mask, NULL, NULL);
+	} while (rc < 0 && errno == EINTR);
+	if (rc < 0)
+		return errno;
+	*signo = rc;
+	return 0;
+}
+
 /* ---- the beginning and the end ---- */
 
 void net_run_signals_save(void)

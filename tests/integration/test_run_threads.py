@@ -254,6 +254,35 @@ def threads_at_once(env):
         acceptor.join(PATIENCE)  # or it would take clients of the next case
 
 
+ALL_SIGNALS = """
+import os, signal, socket, threading
+def take():
+    s = socket.create_connection(("10.9.1.1", 7006), 60)
+    s.settimeout(None)
+    for _ in range(1000):
+        s.sendall(b"x")
+        assert s.recv(1) == b"y"
+    os.kill(os.getpid(), signal.SIGUSR1)
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+threading.Thread(target=take, daemon=True).start()
+got = signal.sigwait(range(1, signal.NSIG))
+assert got == signal.SIGUSR1, got
+"""
+
+
+def waits_for_all_signals(env):
+    """main() in sigwait() gets its own, and the driver of the TAP those for its frames."""
+    with socket.create_server(("0.0.0.0", 7006)) as listener:
+        listener.settimeout(PATIENCE)
+        program = OnTap(env).start("python3", "-c", ALL_SIGNALS)
+        sock = listener.accept()[0]
+        sock.settimeout(PATIENCE)
+        for _ in range(1000):
+            exactly(sock, b"x")
+            sock.sendall(b"y")
+        check(program.wait(PATIENCE) == 0, program.story())
+
+
 def another_thread_exits(env):
     """The program ends, be main() in a call of the stack's or in one that it knows nothing of."""
     pause = "ctypes.CDLL(None).syscall(34)"  # by a number, which nobody sees
@@ -295,7 +324,7 @@ def computes(env):
 
 def cases(env):
     for case in (signals, handlers, computes, waits_for_threads, threads_at_once,
-                 another_thread_exits):
+                 waits_for_all_signals, another_thread_exits):
         if not env.args or case.__name__ in env.args:
             yield case.__name__.replace("_", " "), functools.partial(case, env)
 
