@@ -49,6 +49,17 @@ static bool others_address(int fd, const struct sockaddr *sa, socklen_t len)
 		net_sock_is_fresh(fd));
 }
 
+/* A server that has gone to the background. */
+static void look_at_child(int fd, const struct sockaddr *sa, socklen_t len)
+{
+	struct net_addr addr;
+
+	if (net_whole.on && net_addr_from_sockaddr(sa, len, &addr) == 0 &&
+	    (net_addr_is_any(&addr) || net_is_local(net_whole.stack, &addr)) &&
+	    net_sock_is_fresh(fd))
+		net_whole.refuse_child("bind");
+}
+
 NET_HOOK int bind(int fd, __CONST_SOCKADDR_ARG sa, socklen_t len)
 {
 	struct net_sock *sock;
@@ -57,6 +68,8 @@ NET_HOOK int bind(int fd, __CONST_SOCKADDR_ARG sa, socklen_t len)
 
 	if (others_address(fd, sa.__sockaddr__, len))
 		return (int)NET_OTHERS(bind, fd, (long)sa.__sockaddr__, len);
+	if (net_forked)
+		look_at_child(fd, sa.__sockaddr__, len);
 	whose = whose_address(fd, sa.__sockaddr__, len, true, &sock, &addr);
 	if (whose == 0)
 		return net_real()->bind(fd, sa.__sockaddr__, len);
@@ -285,7 +298,7 @@ static int may_copy(int fd, int to)
 	if (fd != to && net_whole_keeps(to))
 		return -EBUSY;
 	if (whose >= 0)
-		whose = net_fd_sock(to, &sock, "dup2");
+		whose = net_fd_sock(to, &sock, "close");
 	return net_forked || whose >= 0 ? 0 : whose;
 }
 

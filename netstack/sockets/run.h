@@ -12,3 +12,8 @@
 /* Before the stack opens, and behind that: what the program is to find. */
 void net_run_signals_save(void);
 void net_run_signals_begin(void);
+
+/* ---- run_child.c ---- */
+
+/* Before main() runs: 0, -ENOMEM. */
+int net_run_children_begin(void);

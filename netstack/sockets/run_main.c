@@ -254,7 +254,7 @@ static int run(int argc, char **argv, char **envp)
 		fail(opts.error);
 	pthread_sigmask(SIG_SETMASK, &mask, NULL);
 	net_whole_note_threads();
-	if (net_whole_begin(stack) < 0)
+	if (net_whole_begin(stack) < 0 || net_run_children_begin() < 0)
 		fail(strerror(ENOMEM));
 	each_fd(reserve, open);
 	on_exit(at_exit, NULL);

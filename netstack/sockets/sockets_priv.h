@@ -208,6 +208,7 @@ struct net_fd {
 #define NET_FDS_MAX (1u << 20)
 extern struct net_fd *net_fds;
 extern bool net_forked; /* this is a child of the program's */
+void net_child_begin(void);
 
 int net_fd_refuse(const struct net_fd *entry, int fd, const char *call);
 
@@ -312,6 +313,8 @@ struct net_whole {
 	 * let a call go on. */
 	bool (*handle_signals)(void);
 	void (*default_action)(int signo);
+	/* Says, once, why a call of a child's fails. */
+	void (*refuse_child)(const char *call);
 	int threads[NET_WHOLE_THREADS]; /* the stack's and DPDK's own */
 	unsigned n_threads;
 };

@@ -25,14 +25,14 @@ static pid_t program_pid;
 static pthread_mutex_t making = PTHREAD_MUTEX_INITIALIZER;
 
 /* A child that was forked before there was a stack is a program like any. */
-static void in_child(void)
+void net_child_begin(void)
 {
 	net_forked = net_forked || net_fds || net_stack_here();
 }
 
 __attribute__((constructor)) static void watch_forks(void)
 {
-	pthread_atfork(NULL, NULL, in_child);
+	pthread_atfork(NULL, NULL, net_child_begin);
 }
 
 static int make_table(void)
@@ -293,8 +293,11 @@ bool net_sockets_ours(int fd)
 /* Cold: a child's, or another thread's. */
 int net_fd_refuse(const struct net_fd *entry, int fd, const char *call)
 {
-	if (net_forked)
+	if (net_forked) {
+		if (net_whole.on)
+			net_whole.refuse_child(call);
 		return -ENOTSUP;
+	}
 	if (net_is_another()) /* the call goes to the owner yet */
 		return -EPERM;
 	net_log_seldom("coronet: %s(%d) by a thread that did not make it: a "
