@@ -67,7 +67,8 @@ install_packages() {
 install_peers() {
 	new=$(missing_packages "$@")
 	install_packages "$@"
-	for service in nginx haproxy prometheus redis-server memcached postgresql; do
+	for service in nginx haproxy prometheus redis-server memcached postgresql apache2 \
+		lighttpd mosquitto rsync squid stunnel4 vsftpd; do
 		case $new in
 		*$service*) $as_root systemctl disable --now $service >/dev/null 2>&1 || : ;;
 		esac
