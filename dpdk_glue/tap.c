@@ -42,12 +42,16 @@ static int signal_of_taps(void)
 	return 0;
 }
 
-/* kill() needs no room in the queue of signals. */
+/* Needs no room in the queue of signals, and ends no system call of another
+ * thread. */
 static void kick(void *arg)
 {
 	struct glue_device *device = arg;
+	struct sigaction action;
 
-	kill(getpid(), device->tap_signal);
+	if (sigaction(device->tap_signal, NULL, &action) == 0 &&
+	    action.sa_handler != SIG_DFL && action.sa_handler != SIG_IGN)
+		action.sa_handler(device->tap_signal);
 	rte_eal_alarm_set(KICK_US, kick, device);
 }
 

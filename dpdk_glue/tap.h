@@ -6,7 +6,7 @@
  * room for another frame, so it sends no other signal. This happens where the
  * pool of frames was empty for a moment, and where the user's limit of queued
  * signals is reached, which ends the process besides (SIGIO). So DPDK's
- * interrupt thread sends the signal ten times a second as well.
+ * interrupt thread calls the signal's handler ten times a second as well.
  */
 #pragma once
 

@@ -97,6 +97,14 @@ static void give(void)
 		futex(&baton.serving, FUTEX_WAKE, INT_MAX);
 }
 
+/* The signal for what has ended it goes to the keeper, perhaps later. */
+static void rest(unsigned work, int64_t until_ns)
+{
+	net_stack_rest(net_whole.stack, work, until_ns);
+	if (net_whole.look_for_frames)
+		net_whole.look_for_frames(0);
+}
+
 /* The loop's own calls are the kernel's. */
 static void turn(bool may_rest, int64_t until_ns)
 {
@@ -108,7 +116,7 @@ static void turn(bool may_rest, int64_t until_ns)
 			      memory_order_relaxed);
 	work = net_stack_turn(net_whole.stack);
 	if (may_rest && !is_wanted() && !atomic_load(&net_caller.noted))
-		net_stack_rest(net_whole.stack, work, until_ns);
+		rest(work, until_ns);
 	net_caller.state = was;
 }
 
@@ -323,6 +331,8 @@ static void *keep(void *arg)
 {
 	uint64_t seen = 0;
 
+	net_whole_take_signals();
+	sem_post(arg);
 	for (;;) {
 		wait_at_most(&baton.keeper, KEEPER_NS);
 		if (atomic_load(&baton.fatal))
@@ -341,15 +351,20 @@ int net_whole_keeper(void)
 	pthread_attr_t attr;
 	sigset_t all, mask;
 	pthread_t thread;
+	sem_t begun;
 	int err;
 
+	sem_init(&begun, 0, 0);
 	sem_init(&baton.keeper, 0, 0);
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &mask); /* they are the program's */
 	pthread_attr_init(&attr);
 	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
-	err = pthread_create(&thread, &attr, keep, NULL);
+	err = pthread_create(&thread, &attr, keep, &begun);
 	pthread_attr_destroy(&attr);
+	while (err == 0 && sem_wait(&begun) < 0) {
+		/* a driver's signal */
+	}
 	pthread_sigmask(SIG_SETMASK, &mask, NULL);
 	return -err;
 }

@@ -364,6 +364,16 @@ static bool has_changed(int signo)
 	       now.sa_handler != before[signo].sa_handler;
 }
 
+static bool is_for_frames(int signo)
+{
+	struct sigaction action;
+
+	if (!has_changed(signo) || set(signo, NULL, &action) < 0)
+		return false;
+	net_whole.look_for_frames = action.sa_handler;
+	return true;
+}
+
 /*
  * What the program inherited: the log holds SIGPIPE and SIGUSR1 for programs of
  * ours, and the loop SIGINT and SIGTERM.
@@ -374,7 +384,7 @@ void net_run_signals_begin(void)
 
 	taken[SIGURG] = has_changed(SIGURG);
 	for (int signo = SIGRTMIN; signo < NSIG; signo++)
-		taken[signo] = has_changed(signo);
+		taken[signo] = is_for_frames(signo);
 	for (size_t i = 0; i < FATAL; i++) {
 		struct sigevent event = {.sigev_notify = SIGEV_SIGNAL,
 					 .sigev_signo = fatal[i]};

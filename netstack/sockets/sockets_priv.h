@@ -313,6 +313,8 @@ struct net_whole {
 	 * let a call go on. */
 	bool (*handle_signals)(void);
 	void (*default_action)(int signo);
+	/* A driver's handler of its signal for frames (net_tap), or NULL. */
+	void (*look_for_frames)(int signo);
 	/* Says, once, why a call of a child's fails. */
 	void (*refuse_child)(const char *call);
 	int threads[NET_WHOLE_THREADS]; /* the stack's and DPDK's own */
@@ -355,6 +357,8 @@ int net_whole_keeper(void);
 void net_whole_note_threads(void);
 bool net_whole_own_thread(void);
 void net_whole_reserve(int fd);
+/* The calling thread gets the drivers' signals from now on. */
+void net_whole_take_signals(void);
 bool net_whole_keeps(int fd);
 bool net_whole_keeps_any(unsigned first, unsigned last);
 

@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#define NET_FDS_SIGNALLING 1024 /* the stack opens its first */
+
 struct net_whole net_whole;
 
 /* ---- descriptors that are not the program's ---- */
@@ -18,6 +20,17 @@ void net_whole_reserve(int fd)
 	net_real()->fcntl(fd, F_SETFD, FD_CLOEXEC);
 	if ((unsigned)fd < NET_FDS_MAX)
 		net_fds[fd].reserved = true;
+}
+
+/* net_tap has the kernel send a signal with each frame, to the process. In a
+ * thread of the program's it would end calls with EINTR. */
+void net_whole_take_signals(void)
+{
+	const struct f_owner_ex self = {F_OWNER_TID, gettid()};
+
+	for (int fd = 0; fd < NET_FDS_SIGNALLING; fd++)
+		if (net_fds[fd].reserved && net_real()->fcntl(fd, F_GETSIG) > 0)
+			net_real()->fcntl(fd, F_SETOWN_EX, &self);
 }
 
 /* All that run before main() does, other than its own. */

@@ -283,6 +283,30 @@ def waits_for_all_signals(env):
         check(program.wait(PATIENCE) == 0, program.story())
 
 
+UNDISTURBED = """
+import ctypes, socket
+s = socket.create_connection(("10.9.1.1", 7007), 60)
+s.sendall(b"waits")
+c = ctypes.CDLL(None, use_errno=True)
+assert c.poll(None, 0, 1000) == 0, ctypes.get_errno()
+assert c.usleep(500000) == 0, ctypes.get_errno()
+"""
+
+
+def frames_end_no_call(env):
+    """The signals that the TAP's driver asks for are not the program's: no EINTR."""
+    with socket.create_server(("0.0.0.0", 7007)) as listener:
+        listener.settimeout(PATIENCE)
+        program = OnTap(env).start("python3", "-c", UNDISTURBED)
+        sock = listener.accept()[0]
+        sock.settimeout(PATIENCE)
+        exactly(sock, b"waits")
+        with contextlib.suppress(OSError):  # its end resets the connection
+            while program.alive():
+                sock.sendall(b"x")
+        check(program.wait(PATIENCE) == 0, program.story())
+
+
 def another_thread_exits(env):
     """The program ends, be main() in a call of the stack's or in one that it knows nothing of."""
     pause = "ctypes.CDLL(None).syscall(34)"  # by a number, which nobody sees
@@ -324,7 +348,7 @@ def computes(env):
 
 def cases(env):
     for case in (signals, handlers, computes, waits_for_threads, threads_at_once,
-                 waits_for_all_signals, another_thread_exits):
+                 waits_for_all_signals, frames_end_no_call, another_thread_exits):
         if not env.args or case.__name__ in env.args:
             yield case.__name__.replace("_", " "), functools.partial(case, env)
 
