@@ -68,7 +68,7 @@ install_peers() {
 	new=$(missing_packages "$@")
 	install_packages "$@"
 	for service in nginx haproxy prometheus redis-server memcached postgresql apache2 \
-		lighttpd mosquitto rsync squid stunnel4 vsftpd; do
+		lighttpd mosquitto rsync squid stunnel4 varnish vsftpd; do
 		case $new in
 		*$service*) $as_root systemctl disable --now $service >/dev/null 2>&1 || : ;;
 		esac

@@ -539,6 +539,8 @@ FORKERS = {
     "git daemon": ("/usr/lib/git-core/git-daemon --listen=$OURS --port=8080 --export-all", "",
                    "behind a proxy"),
     "socat fork": ("socat TCP-LISTEN:8080,bind=$OURS,fork EXEC:cat", "", "behind a proxy"),
+    "varnish": ("varnishd -F -a $OURS:8080 -n $FOLDER/varnish -b $KERNELS:8081", "",
+                "behind a proxy"),
     "ncat exec": ("ncat -lk --exec /bin/cat $OURS 8080", "", "behind a proxy"),
 }
 
