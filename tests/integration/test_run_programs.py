@@ -11,6 +11,7 @@ import contextlib
 import functools
 import glob
 import hashlib
+import os
 import pathlib
 import re
 import signal
@@ -18,7 +19,7 @@ import socket
 import string
 import subprocess
 
-from harness import PATIENCE, check, command, eventually, main
+from harness import PATIENCE, Skip, check, command, eventually, main
 from test_gateway import SQL, postgres
 from test_run import (BENCHMARK, KERNELS, OURS, Far, OnTap, benchmarked, folder_of, kernel_server,
                       need, nginx, redis_server)
@@ -163,7 +164,20 @@ SERVERS = {
     "openssl s_server": ("openssl s_server -accept $OURS:8080 -WWW -cert $FOLDER/cert", ""),
 }
 TLS = ("stunnel", "openssl s_server")
+# What coronet-run says of a child that would use the stack.
+CHILD = "only the process that coronet-run started"
 BEHIND = ("squid", "stunnel")  # which have a server of the kernel's behind them
+
+
+def sha256(path):
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def ssh_key(path):
+    """A key, and what sshd wants besides."""
+    command("ssh-keygen", "-q", "-N", "", "-t", "ed25519", "-f", path)
+    with contextlib.suppress(OSError):
+        pathlib.Path("/run/sshd").mkdir(exist_ok=True)
 
 
 def filled(text, folder, values=()):
@@ -176,7 +190,7 @@ def serving(name, folder):
     """The words that start a server."""
     words, conf = (filled(text, folder) for text in SERVERS[name])
     words = words.split()
-    need(words[0], "curl")
+    need(words[0], "curl", "nginx")
     (folder / ("Server.java" if name == "java" else "program")).write_text(conf)
     if name in TLS:
         certificate(folder)
@@ -335,7 +349,7 @@ def asking(name, folder, host, port):
     """The words that start a client, and a function that looks at it when it has ended."""
     words, program, wanted = CLIENTS[name]
     values = {"HOST": host, "PORT": port, "URL": f"http://{host}:{port}",
-              "SHA256": hashlib.sha256((folder / "big").read_bytes()).hexdigest()}
+              "SHA256": sha256(folder / "big")}
     words = filled(words, folder, values).split()
     need(words[0], "nginx")
     (folder / "text").write_text("hello\n")
@@ -484,6 +498,37 @@ def active_ftp(env):
             (folder / "got").unlink()
 
 
+def ssh(env):
+    need("ssh", "sshd", "ssh-keygen")
+    if os.getuid() or "4294967295" not in pathlib.Path("/proc/self/uid_map").read_text():
+        raise Skip("sshd becomes another user")
+    folder = folder_of(env)
+    for key in ("host_key", "key"):
+        ssh_key(folder / key)
+    words = [f"AuthorizedKeysFile={folder}/key.pub", "StrictModes=no", "PermitRootLogin=yes",
+             "UsePAM=no", "PidFile=none"]
+    with kernel_server(env, 2222, "/usr/sbin/sshd", "-D", "-e", "-p", 2222, "-h",
+                       folder / "host_key", *[word for each in words for word in ("-o", each)]):
+        text = OnTap(env).client(
+            "ssh", "-p", 2222, "-i", folder / "key", "-o", "BatchMode=yes", "-o",
+            "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null", f"root@{KERNELS}",
+            f"echo $SSH_CLIENT; sha256sum < {folder}/big")
+        check(text.startswith(OURS) and sha256(folder / "big") in text, text)
+
+
+def rsync_uploads(env):
+    """Downloads have a child that reads the socket."""
+    need("rsync")
+    folder = folder_of(env)
+    (folder / "conf").write_text(f"use chroot=no\n[m]\npath={folder}\nread only=no\nuid=0\ngid=0\n")
+    with kernel_server(env, 8730, "rsync", "--daemon", "--no-detach", "--port=8730",
+                       f"--config={folder}/conf"):
+        OnTap(env).client("rsync", "-q", folder / "big", f"rsync://{KERNELS}:8730/m/copy")
+        check((folder / "big").read_bytes() == (folder / "copy").read_bytes(), "differs")
+        program = OnTap(env).start("rsync", "-q", f"rsync://{KERNELS}:8730/m/big", folder / "got")
+        check(program.wait(PATIENCE) != 0 and CHILD in program.output("stderr"), program.story())
+
+
 def git_clones(env):
     need("git")
     folder = folder_of(env)
@@ -553,8 +598,7 @@ def serves_from_children(env, name):
     need(words[0])
     (folder / ("program.py" if name == "gunicorn" else "program")).write_text(filled(conf, folder))
     if name == "sshd":
-        command("ssh-keygen", "-q", "-N", "", "-t", "ed25519", "-f", folder / "host_key")
-        pathlib.Path("/run/sshd").mkdir(exist_ok=True)
+        ssh_key(folder / "host_key")
     program = OnTap(env).start(*words, cwd=folder)
 
     def said():
@@ -565,7 +609,7 @@ def serves_from_children(env, name):
 
     def lines():
         return [line for line in program.output("stderr").splitlines()
-                if "only the process that coronet-run started" in line]
+                if CHILD in line]
     try:
         eventually(said, PATIENCE, program.story)
         check(len(lines()) == 1 and wanted in lines()[0], program.story())
@@ -591,7 +635,8 @@ def cases(env):
     for name in CLIENTS:
         found[f"{name} asks"] = functools.partial(asks, env, name)
         found[f"{name} asks over memif"] = functools.partial(asks_over_memif, env, name)
-    for case in (redis, pgbench, mosquitto, ncat, typists, active_ftp, git_clones, static):
+    for case in (redis, pgbench, mosquitto, ncat, typists, active_ftp, git_clones, ssh,
+                 rsync_uploads, static):
         found[case.__name__.replace("_", " ")] = functools.partial(case, env)
     for name in FORKERS:
         found[f"{name} serves from children"] = functools.partial(serves_from_children, env, name)
