@@ -3,7 +3,8 @@
  *
  * A server whose children serve, or that goes to the background, does not work
  * so. The first call that shows it says what to do, once for the program and
- * all of its children.
+ * all of its children. The same holds for a program that the first one executes
+ * in its own place, as scripts do.
  */
 #include "netstack/sockets/run.h"
 
@@ -15,6 +16,7 @@
 
 static struct {
 	char name[16];
+	pid_t pid;
 	_Atomic bool *said; /* in memory that children share */
 } the;
 
@@ -63,6 +65,55 @@ static void refuse(const char *call)
 	errno = saved;
 }
 
+/* ---- a script in front of a program ---- */
+
+static int (*real_execve)(const char *path, char *const argv[],
+			  char *const envp[]);
+static int (*real_execvp)(const char *file, char *const argv[]);
+
+/* A constructor, since a child may not call dlsym() after fork(). */
+__attribute__((constructor)) static void find_exec(void)
+{
+	real_execve = net_real_next("execve");
+	real_execvp = net_real_next("execvp");
+}
+
+/* By the process that has the stack, and not by a child after vfork(). */
+static void note_exec(const char *path)
+{
+	char line[512];
+	int saved = errno;
+	int len;
+
+	if (!net_whole.on || net_forked || getpid() != the.pid)
+		return;
+	if (strchr(path, '/') && access(path, X_OK) < 0)
+		return; /* it will fail */
+	len = snprintf(line, sizeof(line),
+		       "coronet-run: %s executes %.300s, which has the "
+		       "kernel's sockets: run that program itself\n",
+		       the.name, path);
+	net_real()->write(STDERR_FILENO, line, (size_t)len);
+	errno = saved;
+}
+
+NET_HOOK int execve(const char *path, char *const argv[], char *const envp[])
+{
+	note_exec(path);
+	return real_execve(path, argv, envp);
+}
+
+NET_HOOK int execv(const char *path, char *const argv[])
+{
+	return execve(path, argv, environ);
+}
+
+NET_HOOK int execvp(const char *file, char *const argv[])
+{
+	note_exec(file);
+	return real_execvp(file, argv);
+}
+
 int net_run_children_begin(void)
 {
 	the.said = mmap(NULL, sizeof(*the.said), PROT_READ | PROT_WRITE,
@@ -70,6 +121,7 @@ int net_run_children_begin(void)
 	if (the.said == MAP_FAILED)
 		return -ENOMEM;
 	prctl(PR_GET_NAME, the.name);
+	the.pid = getpid();
 	net_whole.refuse_child = refuse;
 	return 0;
 }

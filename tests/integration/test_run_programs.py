@@ -626,6 +626,17 @@ def static(env):
           program.story())
 
 
+def scripts(env):
+    """The program that a script executes is named, for the user to run it instead."""
+    for words, wanted in ((["sh", "-c", "exec true"], "true, which has the kernel's sockets"),
+                          (["sh", "-c", "true; ls /dev/null"], None)):
+        program = env.start([env.app("coronet-run"), "--link", "ring:r0", "--addr", f"{OURS}/16",
+                             *words])
+        status, text = program.wait(PATIENCE), program.output("stderr")
+        check(status == 0 and ("executes" in text) == bool(wanted) and (wanted or "") in text,
+              program.story())
+
+
 def cases(env):
     found = {}
     for name in SERVERS:
@@ -636,7 +647,7 @@ def cases(env):
         found[f"{name} asks"] = functools.partial(asks, env, name)
         found[f"{name} asks over memif"] = functools.partial(asks_over_memif, env, name)
     for case in (redis, pgbench, mosquitto, ncat, typists, active_ftp, git_clones, ssh,
-                 rsync_uploads, static):
+                 rsync_uploads, static, scripts):
         found[case.__name__.replace("_", " ")] = functools.partial(case, env)
     for name in FORKERS:
         found[f"{name} serves from children"] = functools.partial(serves_from_children, env, name)
