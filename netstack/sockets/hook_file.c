@@ -13,7 +13,6 @@
 #include <fcntl.h>
 #include <mqueue.h>
 #include <pty.h>
-#include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -395,13 +394,6 @@ static bool by_name(long number, const long a[6], long *result)
 	}
 }
 
-/* vsftpd has a process for each client so, which no pthread_atfork() sees. */
-static bool makes_child(long number, long flags)
-{
-	return number == SYS_fork ||
-	       (number == SYS_clone && !(flags & CLONE_VM));
-}
-
 NET_HOOK long syscall(long number, ...)
 {
 	long a[6], result;
@@ -414,8 +406,6 @@ NET_HOOK long syscall(long number, ...)
 	if (net_fds && by_name(number, a, &result))
 		return result;
 	result = REAL(syscall)(number, a[0], a[1], a[2], a[3], a[4], a[5]);
-	if (result == 0 && makes_child(number, a[0]))
-		net_child_begin();
 	return net_fds && makes_descriptor(number) ? net_fd_fresh((int)result)
 						   : result;
 }

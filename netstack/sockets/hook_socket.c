@@ -68,7 +68,7 @@ NET_HOOK int bind(int fd, __CONST_SOCKADDR_ARG sa, socklen_t len)
 
 	if (others_address(fd, sa.__sockaddr__, len))
 		return (int)NET_OTHERS(bind, fd, (long)sa.__sockaddr__, len);
-	if (net_forked)
+	if (net_is_child())
 		look_at_child(fd, sa.__sockaddr__, len);
 	whose = whose_address(fd, sa.__sockaddr__, len, true, &sock, &addr);
 	if (whose == 0)
@@ -201,7 +201,7 @@ int net_fd_let_go(int fd)
 
 	if (net_whole_keeps(fd))
 		return -EBADF;
-	whose = net_forked ? 0 : net_fd_sock(fd, &sock, "close");
+	whose = net_is_child() ? 0 : net_fd_sock(fd, &sock, "close");
 	if (whose > 0)
 		net_sock_linger(sock);
 	err = net_fd_forget(fd, "close");
@@ -271,7 +271,7 @@ NET_HOOK int dup(int fd)
 
 	if (net_fd_others(fd))
 		return (int)NET_OTHERS(dup, fd);
-	if (whose < 0 && !net_forked)
+	if (whose < 0 && !net_is_child())
 		return (int)net_result(whose);
 	to = net_real()->dup(fd);
 	if (to >= 0)
@@ -299,7 +299,7 @@ static int may_copy(int fd, int to)
 		return -EBUSY;
 	if (whose >= 0)
 		whose = net_fd_sock(to, &sock, "close");
-	return net_forked || whose >= 0 ? 0 : whose;
+	return net_is_child() || whose >= 0 ? 0 : whose;
 }
 
 NET_HOOK int dup2(int fd, int to)
@@ -350,7 +350,7 @@ static int control(int fd, int cmd, void *arg,
 	if (net_fd_others(fd))
 		return (int)NET_OTHERS(fcntl_others, fd, cmd, (long)arg);
 	whose = net_fd_sock(fd, &sock, "fcntl");
-	if (whose < 0 && !net_forked)
+	if (whose < 0 && !net_is_child())
 		return (int)net_result(whose);
 	rc = call(fd, cmd, arg);
 	if (rc < 0)
@@ -400,7 +400,7 @@ NET_HOOK int ioctl(int fd, unsigned long request, ...)
 		return (int)NET_OTHERS(ioctl_others, fd, (long)request,
 				       (long)arg);
 	whose = WHOSE(fd, &sock);
-	if (whose < 0 && !net_forked)
+	if (whose < 0 && !net_is_child())
 		return (int)net_result(whose);
 	if (whose > 0 && net_sock_ioctl(sock, request, arg, &result))
 		return (int)net_result(result);

@@ -85,7 +85,7 @@ static void note_exec(const char *path)
 	int saved = errno;
 	int len;
 
-	if (!net_whole.on || net_forked || getpid() != the.pid)
+	if (!net_whole.on || net_is_child() || getpid() != the.pid)
 		return;
 	if (strchr(path, '/') && access(path, X_OK) < 0)
 		return; /* it will fail */

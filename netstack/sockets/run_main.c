@@ -197,7 +197,7 @@ static void deliver(void)
 /* The baton is kept, so that nobody else calls any more. */
 static void at_exit(int status, void *arg)
 {
-	if (net_forked || net_caller.state != NET_OUTSIDE)
+	if (net_is_child() || net_caller.state != NET_OUTSIDE)
 		return;
 	net_whole_step_in();
 	net_sockets_close_all();

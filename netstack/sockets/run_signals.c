@@ -114,8 +114,8 @@ static void on_signal(int signo, siginfo_t *info, void *context)
 {
 	int saved = errno;
 
-	if (net_forked || net_whole.closed || net_caller.state == NET_OUTSIDE ||
-	    is_fault(signo)) {
+	if (net_is_child() || net_whole.closed ||
+	    net_caller.state == NET_OUTSIDE || is_fault(signo)) {
 		call(&actions[signo], signo, info, context);
 		return;
 	}
@@ -159,7 +159,7 @@ static void on_fatal(int signo)
 	size_t i = fatal_index(signo);
 	int none = 0, saved = errno;
 
-	if (net_forked || net_whole.closed ||
+	if (net_is_child() || net_whole.closed ||
 	    !atomic_compare_exchange_strong(&ended_by, &none, signo)) {
 		end_by_default(signo);
 		return;
@@ -204,8 +204,8 @@ static bool stands(const struct sigaction *action)
 /* The stack's own handlers are set in the loop, or by its own threads. */
 static bool is_the_programs(void)
 {
-	return net_whole.on && !net_forked && net_caller.state != NET_TURNING &&
-	       !net_whole_own_thread();
+	return net_whole.on && !net_is_child() &&
+	       net_caller.state != NET_TURNING && !net_whole_own_thread();
 }
 
 NET_HOOK int sigaction(int signo, const struct sigaction *action,

@@ -207,8 +207,13 @@ struct net_fd {
 
 #define NET_FDS_MAX (1u << 20)
 extern struct net_fd *net_fds;
-extern bool net_forked; /* this is a child of the program's */
-void net_child_begin(void);
+extern const volatile char *net_is_parent;
+
+/* Whether this is a child of the program's, with memory of its own. */
+static inline bool net_is_child(void)
+{
+	return !*net_is_parent;
+}
 
 int net_fd_refuse(const struct net_fd *entry, int fd, const char *call);
 
@@ -223,8 +228,8 @@ static inline int net_fd_sock(int fd, struct net_sock **out, const char *call)
 	entry = &net_fds[fd];
 	if (!atomic_load_explicit(&entry->owner, memory_order_acquire))
 		return 0;
-	if (__builtin_expect(entry->owner != net_sockets_here() || net_forked,
-			     0))
+	if (__builtin_expect(
+		    entry->owner != net_sockets_here() || net_is_child(), 0))
 		return net_fd_refuse(entry, fd, call);
 	*out = entry->sock;
 	return entry->sock != NULL;
@@ -235,7 +240,7 @@ static inline struct net_sock *net_fd_mine(int fd)
 {
 	struct net_fd *entry = &net_fds[fd];
 
-	if (!net_fds || (unsigned)fd >= NET_FDS_MAX || net_forked ||
+	if (!net_fds || (unsigned)fd >= NET_FDS_MAX || net_is_child() ||
 	    atomic_load_explicit(&entry->owner, memory_order_relaxed) !=
 		    net_sockets_here())
 		return NULL;
@@ -254,7 +259,7 @@ static inline int net_fd_epoll(int fd, struct net_epoll **out, const char *call)
 	if (!atomic_load_explicit(&entry->owner, memory_order_acquire) ||
 	    !entry->epoll)
 		return 0;
-	if (entry->owner != net_sockets_here() || net_forked)
+	if (entry->owner != net_sockets_here() || net_is_child())
 		return net_fd_refuse(entry, fd, call);
 	*out = entry->epoll;
 	return 1;
@@ -263,7 +268,7 @@ static inline int net_fd_epoll(int fd, struct net_epoll **out, const char *call)
 /* Whether a call may block a coroutine: in one, on a stack's thread. */
 static inline bool net_in_coroutine(void)
 {
-	return coro_self() && net_stack_here() && !net_forked;
+	return coro_self() && net_stack_here() && !net_is_child();
 }
 
 /* The thread's, with its stack: 0, -ENOMEM. */
@@ -456,7 +461,7 @@ long net_others(long a, long b, long c, long d, long e, long f, net_any_fn fn);
 static inline bool net_is_another(void)
 {
 	return __builtin_expect(net_whole.on, 0) &&
-	       net_caller.state == NET_OUTSIDE && !net_forked;
+	       net_caller.state == NET_OUTSIDE && !net_is_child();
 }
 
 /* Whether such a thread calls with a descriptor of ours. */

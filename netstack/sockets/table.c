@@ -19,20 +19,38 @@
 _Thread_local struct net_sockets net_sockets_own;
 _Thread_local struct net_sockets *net_sockets_given;
 struct net_fd *net_fds;
-bool net_forked;
+
+static const char always = 1, never;
+const volatile char *net_is_parent = &always;
 
 static pid_t program_pid;
 static pthread_mutex_t making = PTHREAD_MUTEX_INITIALIZER;
 
 /* A child that was forked before there was a stack is a program like any. */
-void net_child_begin(void)
+static void in_child(void)
 {
-	net_forked = net_forked || net_fds || net_stack_here();
+	if (net_fds || net_stack_here())
+		net_is_parent = &never;
 }
 
 __attribute__((constructor)) static void watch_forks(void)
 {
-	pthread_atfork(NULL, NULL, net_child_begin);
+	pthread_atfork(NULL, NULL, in_child);
+}
+
+/* However a child is made, and no handler sees clone(): the page is zero there,
+ * unless it shares our memory. */
+static void mark_parent(void)
+{
+	size_t bytes = (size_t)sysconf(_SC_PAGESIZE);
+	char *page = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+			  MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	if (page == MAP_FAILED)
+		return;
+	*page = 1;
+	if (madvise(page, bytes, MADV_WIPEONFORK) == 0)
+		net_is_parent = page;
 }
 
 static int make_table(void)
@@ -49,6 +67,7 @@ static int make_table(void)
 			err = -ENOMEM;
 		} else {
 			program_pid = getpid();
+			mark_parent();
 			__atomic_store_n(&net_fds, made, __ATOMIC_RELEASE);
 		}
 	}
@@ -266,7 +285,7 @@ int net_fd_set_epoll(int fd, struct net_epoll *epoll)
  */
 static bool shares_memory(void)
 {
-	return !net_forked && getpid() != program_pid;
+	return !net_is_child() && getpid() != program_pid;
 }
 
 void net_fd_copy(int from, int to)
@@ -276,7 +295,8 @@ void net_fd_copy(int from, int to)
 	if (!net_fds || from == to || (unsigned)from >= NET_FDS_MAX)
 		return;
 	entry = &net_fds[from];
-	if (entry->owner != net_sockets_here() || net_forked || shares_memory())
+	if (entry->owner != net_sockets_here() || net_is_child() ||
+	    shares_memory())
 		return;
 	if (entry->sock)
 		net_fd_set_sock(to, entry->sock);
@@ -293,7 +313,7 @@ bool net_sockets_ours(int fd)
 /* Cold: a child's, or another thread's. */
 int net_fd_refuse(const struct net_fd *entry, int fd, const char *call)
 {
-	if (net_forked) {
+	if (net_is_child()) {
 		if (net_whole.on)
 			net_whole.refuse_child(call);
 		return -ENOTSUP;
@@ -325,7 +345,7 @@ int net_fd_forget(int fd, const char *call)
 	entry = &net_fds[fd];
 	if (!entry->owner || shares_memory())
 		return 0;
-	if (net_forked) {
+	if (net_is_child()) {
 		entry_leave(entry);
 		return 0;
 	}
@@ -356,7 +376,7 @@ int net_fd_fresh(int fd)
 		return fd;
 	if (net_fd_others(fd))
 		NET_OTHERS(forget, fd);
-	else if (net_forked || owner == net_sockets_here())
+	else if (net_is_child() || owner == net_sockets_here())
 		net_fd_forget(fd, "");
 	else /* only its owner may close the socket, and cannot know */
 		atomic_store_explicit(&entry->owner, NULL,
@@ -373,7 +393,7 @@ int net_fd_forget_range(unsigned first, unsigned last, const char *call)
 		return 0;
 	if (last >= NET_FDS_MAX)
 		last = NET_FDS_MAX - 1;
-	for (unsigned fd = first; net_forked && fd <= last; fd++)
+	for (unsigned fd = first; net_is_child() && fd <= last; fd++)
 		if (net_fds[fd].owner)
 			entry_leave(&net_fds[fd]);
 	for (unsigned fd = first; fd <= last; fd++)

@@ -67,7 +67,7 @@ bool net_whole_own_thread(void)
 bool net_whole_keeps(int fd)
 {
 	if (!net_whole.on || (unsigned)fd >= NET_FDS_MAX ||
-	    !net_fds[fd].reserved || net_forked)
+	    !net_fds[fd].reserved || net_is_child())
 		return false;
 	if (net_caller.state != NET_TURNING && !net_whole_own_thread())
 		return true;
@@ -77,7 +77,7 @@ bool net_whole_keeps(int fd)
 
 bool net_whole_keeps_any(unsigned first, unsigned last)
 {
-	if (!net_whole.on || net_forked)
+	if (!net_whole.on || net_is_child())
 		return false;
 	for (unsigned fd = first; fd <= last && fd < NET_FDS_MAX; fd++)
 		if (net_fds[fd].reserved)

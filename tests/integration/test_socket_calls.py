@@ -30,6 +30,7 @@ DIFFERENCES = {
     "SCM_RIGHTS: recv": ("1", "-1 EAGAIN"),
     "SCM_RIGHTS: read": ("3", "no line"),
     "fork: write in the child": ("0", f"{errno.ENOTSUP}"),
+    "clone: write in the child": ("0", f"{errno.ENOTSUP}"),
     "O_ASYNC: SIGIO": ("1", "0"),
     "connected: TCP_NODELAY: at first": ("0", "1"),
     "listening: TCP_NODELAY: at first": ("0", "1"),

@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 #include <poll.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -141,6 +142,26 @@ static int status_of(pid_t child)
 	return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
 }
 
+static int write_in_child(void *arg)
+{
+	return write(*(int *)arg, "x", 1) == 1 ? 0 : errno;
+}
+
+/* No handler of pthread_atfork() sees it. */
+static void cloned(void)
+{
+	static char stack[64 << 10] __attribute__((aligned(16)));
+	int fd = talk("say:abc read:2 say:more end");
+	char text[8];
+
+	show("clone: write in the child",
+	     status_of(clone(write_in_child, stack + sizeof(stack), SIGCHLD,
+			     &fd)));
+	show("clone: read in the parent", recv(fd, text, 3, MSG_WAITALL));
+	show("clone: write in the parent", send(fd, "x", 1, 0));
+	close(fd);
+}
+
 static void children(void)
 {
 	int fd = talk("say:abc read:1 say:more end"), one = 1;
@@ -194,6 +215,7 @@ void calls_on_descriptors(void)
 	by_number();
 	passing();
 	children();
+	cloned();
 }
 
 /* ---- signals ---- */
