@@ -8,10 +8,10 @@
 enum { OPT_THREADS = 0x400, OPT_CPU };
 
 static const struct argp_option options[] = {
-	{"threads", OPT_THREADS, "N", 0, "Run N threads (default 1)", 1},
+	{"threads", OPT_THREADS, "N", 0, "Number of threads (default 1)", 1},
 	{"cpu", OPT_CPU, "N", 0,
-	 "Run on this CPU, and further threads on those that follow it "
-	 "(default: any)",
+	 "Run the first thread on this CPU, and others on the CPUs that follow "
+	 "it (default: any CPU)",
 	 1},
 	{"lcore", 0, 0, OPTION_ALIAS, 0, 1},
 	{0},

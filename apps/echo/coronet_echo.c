@@ -58,15 +58,15 @@ static error_t parse_key(int key, char *arg, struct argp_state *state)
 int main(int argc, char **argv)
 {
 	static const struct argp_option options[] = {
-		{"port", 'p', "N", 0, "TCP port to listen on (default 7777)",
-		 0},
+		{"port", 'p', "N", 0, "Listen on this port (default 7777)", 0},
 		{"max-clients", OPT_MAX_CLIENTS, "N", 0,
-		 "Clients at a time; SYNs beyond are dropped, to come again "
-		 "(default: --max-conns alone)",
+		 "Maximum number of clients at a time; SYNs beyond it are "
+		 "dropped, so that clients retry (default: limited by "
+		 "--max-conns)",
 		 0},
 		{"max-clients-per-source", OPT_MAX_SOURCE, "N", 0,
-		 "The same for each IPv4 address or IPv6 /64 (default: half of "
-		 "--max-conns)",
+		 "Maximum number of clients of one IPv4 address or IPv6 /64 "
+		 "(default: half of --max-conns)",
 		 0},
 		{0},
 	};

@@ -180,9 +180,9 @@ enum { OPT_ADDR = 0x100, OPT_PORT };
 
 static const struct argp_option options[] = {
 	{"addr", OPT_ADDR, "ADDRESS", 0,
-	 "Listen on this address (default 0.0.0.0; :: for IPv6 as well)", 0},
+	 "Listen on this address (default 0.0.0.0; :: includes IPv6)", 0},
 	{"port", OPT_PORT, "PORT", 0,
-	 "Listen on this port (default 7777; 0 for any free one)", 0},
+	 "Listen on this port (default 7777; 0: any free port)", 0},
 	{0},
 };
 

@@ -129,40 +129,40 @@ enum {
 static const struct argp_option options[] = {
 	{"port", OPT_PORT, "PORT", 0, "Listen on this port (default 80)", 0},
 	{"root", OPT_ROOT, "PATH", 0,
-	 "Serve this file at /, or the files of this folder and its folders, "
-	 "read into memory (default: a page of its own)",
+	 "Serve this file at /, or this folder's files, read into memory "
+	 "(default: a built-in page)",
 	 0},
 	{"mime-types", OPT_TYPES, "FILE", 0,
-	 "Media types by the end of a name, beside those it knows (default "
-	 "/etc/mime.types, if it is there)",
+	 "File of media types by file name extension, in addition to the "
+	 "built-in ones (default /etc/mime.types, if it exists)",
 	 0},
 	{"rescan", OPT_RESCAN, "SECONDS", 0,
 	 "Check the files for changes at this interval; 0: only on SIGHUP "
 	 "(default 1)",
 	 0},
 	{"idle-timeout", OPT_IDLE, "SECONDS", 0,
-	 "Close a connection without requests after so long (default 60)", 0},
-	{"header-timeout", OPT_HEADER, "SECONDS", 0,
-	 "A request that has begun, its body too, has to be whole by then "
-	 "(default 10)",
+	 "Close connections that are idle this long between requests (default "
+	 "60)",
 	 0},
+	{"header-timeout", OPT_HEADER, "SECONDS", 0,
+	 "Time allowed for a request to arrive, with its body (default 10)", 0},
 	{"send-timeout", OPT_SEND, "SECONDS", 0,
-	 "Give up a connection that takes no byte of its answer for so long "
+	 "Reset connections that accept no byte of a response this long "
 	 "(default 30)",
 	 0},
 	{"drain-timeout", OPT_DRAIN, "SECONDS", 0,
-	 "How long answers may go on after SIGTERM (default 30)", 0},
+	 "Time that responses may continue after SIGTERM (default 30)", 0},
 	{"max-clients", OPT_MAX_CLIENTS, "N", 0,
-	 "Clients at a time; SYNs beyond are dropped, to come again (default "
-	 "100000)",
+	 "Maximum number of clients at a time; SYNs beyond it are dropped, so "
+	 "that clients retry (default 100000)",
 	 0},
 	{"max-clients-per-source", OPT_MAX_SOURCE, "N", 0,
-	 "The same for each IPv4 address or IPv6 /64 (default: half of "
-	 "--max-clients, 1024 at least)",
+	 "Maximum number of clients of one IPv4 address or IPv6 /64 (default: "
+	 "half of --max-clients, at least 1024)",
 	 0},
 	{"max-half-open", OPT_MAX_HALF_OPEN, "N", 0,
-	 "Requests that have begun and not ended; beyond, the oldest is "
-	 "answered 408 (default 4096)",
+	 "Maximum number of incomplete requests; beyond it the oldest is "
+	 "answered with 408 (default 4096)",
 	 0},
 	{0},
 };

@@ -38,41 +38,48 @@ static const char *const mode_names[] = {
 static const struct argp_option options[] = {
 	{0, 0, 0, 0, "What to load:", 10},
 	{"target", OPT_TARGET, "ADDR:PORT", 0,
-	 "The server, 10.9.0.1:7777 or [fd00::1]:7777", 0},
-	{"mode", OPT_MODE, "MODE", 0,
-	 "echo: request and answer on connections that stay (default); cps: "
-	 "connect, one request and answer, close; idle: connect and hold; "
-	 "bulk: write without waiting, read what comes back",
+	 "The server's address and port, as in 10.9.0.1:7777 or [fd00::1]:7777",
 	 0},
-	{"conns", OPT_CONNS, "N", 0, "Connections at a time (default 64)", 0},
+	{"mode", OPT_MODE, "MODE", 0,
+	 "echo: requests and responses on persistent connections (default); "
+	 "cps: connect, one request and response, close; idle: connect and "
+	 "hold; bulk: write without waiting, read what comes back",
+	 0},
+	{"conns", OPT_CONNS, "N", 0,
+	 "Number of connections at a time (default 64)", 0},
 	{"size", OPT_SIZE, "BYTES", 0,
-	 "Bytes a request (default 64; bulk: bytes a write, 16384)", 0},
+	 "Bytes per request (default 64), or per write in bulk mode (default "
+	 "16384)",
+	 0},
 	{"verify", OPT_VERIFY, 0, 0,
-	 "Send bytes that tell their connection and place, check them when "
-	 "they come back",
+	 "Send bytes that identify their connection and position, and check "
+	 "them when they come back",
 	 0},
 	{0, 0, 0, 0, "When and how fast:", 11},
-	{"seconds", OPT_SECONDS, "SECONDS", 0, "Time measured (default 5)", 0},
+	{"seconds", OPT_SECONDS, "SECONDS", 0,
+	 "Duration of the measurement (default 5)", 0},
 	{"warmup", OPT_WARMUP, "SECONDS", 0,
-	 "Load before that, not measured (default 0)", 0},
+	 "Duration of load before the measurement (default 0)", 0},
 	{"rate", OPT_RATE, "N", 0,
-	 "Open loop: N requests/s over all connections, latency counted from "
-	 "the time each should have been sent (echo and cps); 0, the default, "
-	 "is the closed loop: each connection sends when it was answered",
+	 "Open loop (echo and cps): send N requests/s over all connections and "
+	 "count latency from the time each should have been sent. 0, the "
+	 "default, is a closed loop: each connection sends when its response "
+	 "has arrived",
 	 0},
 	{"ramp", OPT_RAMP, "SECONDS", 0,
 	 "Open the connections evenly over this time (default 0)", 0},
 	{"timeout", OPT_TIMEOUT, "SECONDS", 0,
-	 "For a connect, and for one answer (default 5)", 0},
+	 "Timeout of a connect and of a response (default 5)", 0},
 	{0, 0, 0, 0, "What to show:", 12},
 	{"interval", OPT_INTERVAL, "SECONDS", 0,
-	 "Between progress lines on stderr (default 1, 0 for none)", 0},
+	 "Interval of progress lines on stderr; 0: none (default 1)", 0},
 	{"json", OPT_JSON, "FILE", OPTION_ARG_OPTIONAL,
-	 "The result as JSON, in FILE or, without one, alone on stdout", 0},
+	 "Print the result as JSON to FILE or, without FILE, to stdout alone",
+	 0},
 	{"report-limited", OPT_REPORT_LIMITED, 0, 0,
-	 "Report even if this generator was itself the limit: rates are then "
-	 "lower bounds. Without this there is no report then, and exit status "
-	 "3",
+	 "Report even if this load generator was the bottleneck, so that rates "
+	 "are lower bounds. Without this option there is no report then, and "
+	 "the exit status is 3",
 	 0},
 	{0},
 };

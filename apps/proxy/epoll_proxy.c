@@ -489,7 +489,8 @@ close_events:
 enum { OPT_STATS = 0x100 };
 
 static const struct argp_option options[] = {
-	{"stats", OPT_STATS, "SECONDS", 0, "A line of statistics so often", 1},
+	{"stats", OPT_STATS, "SECONDS", 0,
+	 "Log statistics at this interval (default: never)", 1},
 	{0},
 };
 

@@ -37,41 +37,46 @@ static const struct argp_option options[] = {
 	 "state=, check=, send=, sni=",
 	 0},
 	{"balance", OPT_BALANCE, "rr|least|hash", 0,
-	 "Each backend in turn (default), the one with the fewest connections, "
-	 "or by a consistent hash of the client's address",
+	 "Choose backends in turn (default), by the fewest connections, or by "
+	 "a consistent hash of the client's address",
 	 0},
 	{"connect-timeout", OPT_CONNECT_TIMEOUT, "SECONDS", 0,
-	 "Then the next backend is tried (default 3)", 0},
+	 "Give up connecting after this many seconds and try the next backend "
+	 "(default 3)",
+	 0},
 	{"health-interval", OPT_HEALTH_INTERVAL, "SECONDS", 0,
-	 "Try to connect to each backend so often; 0: never (default 2)", 0},
+	 "Interval between health checks of a backend; 0: no checks (default "
+	 "2)",
+	 0},
 	{"rise", OPT_RISE, "N", 0,
-	 "Checks in a row that bring a backend up (default 2)", 0},
+	 "Successful checks in a row after which a backend is up (default 2)",
+	 0},
 	{"fall", OPT_FALL, "N", 0,
-	 "Checks in a row that take a backend down (default 3)", 0},
+	 "Failed checks in a row after which a backend is down (default 3)", 0},
 	{"send-proxy", OPT_SEND_PROXY, "v1|v2", 0,
-	 "Tell backends the client's address: a PROXY protocol header", 0},
+	 "Send backends the client's address in a PROXY protocol header", 0},
 	{"accept-proxy", OPT_ACCEPT_PROXY, NULL, 0,
-	 "Clients have to begin with a PROXY protocol header, v1 or v2", 0},
+	 "Require a PROXY protocol header, v1 or v2, from clients", 0},
 	{"proxy-timeout", OPT_PROXY_TIMEOUT, "SECONDS", 0,
-	 "Within which that header has to come (default 3)", 0},
+	 "Time allowed for the PROXY header to arrive (default 3)", 0},
 	{"idle-timeout", OPT_IDLE_TIMEOUT, "SECONDS", 0,
-	 "Reset what moves no byte for so long; 0: never (default 300)", 0},
+	 "Reset sessions that are idle this long; 0: never (default 300)", 0},
 	{"max-clients", OPT_MAX_CLIENTS, "N", 0,
-	 "Connections served at a time (default 100000)", 0},
+	 "Maximum number of clients at a time (default 100000)", 0},
 	{"max-clients-per-source", OPT_MAX_SOURCE, "N", 0,
-	 "The same for each IPv4 address or IPv6 /64; those beyond do not get "
-	 "in (default: half of --max-clients, 1024 at least)",
+	 "Maximum number of clients of one IPv4 address or IPv6 /64; more are "
+	 "refused (default: half of --max-clients, at least 1024)",
 	 0},
 	{"max-half-open", OPT_MAX_HALF_OPEN, "N", 0,
-	 "Clients whose PROXY header is not whole; beyond, the oldest is reset "
-	 "(default 4096)",
+	 "Maximum number of clients whose PROXY header is incomplete; beyond "
+	 "it the oldest is reset (default 4096)",
 	 0},
 	{"over-limit", OPT_OVER_LIMIT, "wait|reset", 0,
-	 "Leave more of them in the backlog until one ends (default), or reset "
-	 "them",
+	 "Leave clients beyond the limit in the backlog until another ends "
+	 "(default), or reset them",
 	 0},
 	{"drain-timeout", OPT_DRAIN_TIMEOUT, "SECONDS", 0,
-	 "How long connections may go on after SIGTERM (default 30)", 0},
+	 "Time that sessions may continue after SIGTERM (default 30)", 0},
 	{0},
 };
 

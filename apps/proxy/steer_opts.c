@@ -34,70 +34,74 @@ enum {
 
 static const struct argp_option options[] = {
 	{"queue", OPT_QUEUE, "N", 0,
-	 "Sessions that wait while every backend is at its maxconn; more are "
-	 "reset (default 1024)",
+	 "Maximum number of sessions that wait while all backends are at "
+	 "maxconn; more are reset (default 1024)",
 	 0},
 	{"queue-timeout", OPT_QUEUE_TIMEOUT, "SECONDS", 0,
-	 "How long they wait before they are reset (default 5)", 0},
+	 "Reset sessions that have waited this long for a backend (default 5)",
+	 0},
 	{"retries", OPT_RETRIES, "N", 0,
-	 "Backends that are tried after the first (default 63: all)", 0},
+	 "Number of further backends to try when one fails (default 63: all)",
+	 0},
 	{"retry-budget", OPT_RETRY_BUDGET, "PERCENT", 0,
-	 "At most so many retries for 100 sessions, after 100 in a burst "
+	 "Maximum number of retries per 100 sessions, after a burst of 100 "
 	 "(default 100)",
 	 0},
 	{"eject-after", OPT_EJECT_AFTER, "N", 0,
-	 "Use a backend no more after so many failed connects in a row; 0: go "
-	 "on (default 5)",
+	 "Stop using a backend after this many failed connects in a row; 0: "
+	 "never (default 5)",
 	 0},
-	{"eject-time", OPT_EJECT_TIME, "SECONDS", 0, "For so long (default 10)",
-	 0},
+	{"eject-time", OPT_EJECT_TIME, "SECONDS", 0,
+	 "Time until an ejected backend is used again (default 10)", 0},
 	{"slow-start", OPT_SLOW_START, "SECONDS", 0,
-	 "A backend that came back gets its whole share after so long "
-	 "(default 0: at once)",
+	 "Time over which a recovered backend regains its full share (default "
+	 "0: at once)",
 	 0},
 	{"client-timeout", OPT_CLIENT_TIMEOUT, "SECONDS", 0,
-	 "Reset a session whose client neither sends nor acknowledges for so "
-	 "long (default 0: --idle-timeout alone)",
+	 "Reset sessions whose client sends and acknowledges nothing this long "
+	 "(default 0: only --idle-timeout applies)",
 	 0},
 	{"server-timeout", OPT_SERVER_TIMEOUT, "SECONDS", 0,
-	 "The same for the backend (default 0)", 0},
+	 "Reset sessions whose backend sends and acknowledges nothing this "
+	 "long (default 0: only --idle-timeout applies)",
+	 0},
 	{"half-closed-timeout", OPT_HALF_CLOSED_TIMEOUT, "SECONDS", 0,
-	 "Reset a session of which one side has ended and nothing moves for so "
-	 "long (default 0: --idle-timeout alone)",
+	 "Reset half-closed sessions that are idle this long (default 0: only "
+	 "--idle-timeout applies)",
 	 0},
 	{"keepalive", OPT_KEEPALIVE, "SECONDS", 0,
-	 "Probe clients and backends that were silent for so long, three times "
-	 "(default 0: never)",
+	 "Send keepalive probes, at most three, to clients and backends that "
+	 "are silent this long (default 0: never)",
 	 0},
 	{"hello-timeout", OPT_HELLO_TIMEOUT, "SECONDS", 0,
-	 "Within which the TLS ClientHello has to come where backends have "
-	 "sni= (default 5)",
+	 "Time allowed for the TLS ClientHello to arrive if backends have sni= "
+	 "(default 5)",
 	 0},
 	{"resolve-interval", OPT_RESOLVE_INTERVAL, "SECONDS", 0,
-	 "Resolve the names of backends so often, or as their answers' TTLs "
-	 "say "
-	 "if that is sooner (default 30)",
+	 "Interval between lookups of backends' names, unless a TTL is shorter "
+	 "(default 30)",
 	 0},
 	{"allow", OPT_ALLOW, "NETWORK[,...]", 0,
-	 "Only clients of these networks, as in 10.0.0.0/8; the longest prefix "
-	 "decides (repeatable)",
+	 "Accept only clients of these networks, as in 10.0.0.0/8; the longest "
+	 "prefix decides (repeatable)",
 	 0},
 	{"deny", OPT_DENY, "NETWORK[,...]", 0,
-	 "No clients of these (repeatable)", 0},
+	 "Refuse clients of these networks (repeatable)", 0},
 	{"proxy-from", OPT_PROXY_FROM, "NETWORK[,...]", 0,
-	 "With --accept-proxy: those that send a PROXY header; others are "
-	 "clients themselves (repeatable; default: all)",
+	 "With --accept-proxy: networks that send a PROXY header; all others "
+	 "are clients themselves (repeatable; default: all send one)",
 	 0},
 	{"max-rate-per-source", OPT_SOURCE_RATE, "N", 0,
-	 "Connections a second of each IPv4 address or IPv6 /64; more are "
-	 "reset (default: any number)",
+	 "Maximum number of new connections per second of one IPv4 address or "
+	 "IPv6 /64; more are reset (default: unlimited)",
 	 0},
 	{"unique-id", OPT_UNIQUE_ID, NULL, 0,
-	 "Add a unique ID to the PROXY headers that are sent (v2) and to the "
-	 "access log",
+	 "Add a unique ID to PROXY v2 headers that are sent and to the access "
+	 "log",
 	 0},
 	{"access-log", OPT_ACCESS_LOG, "FILE|udp:ADDRESS:PORT", 0,
-	 "A line a session, to a file (opened anew on SIGUSR1) or as syslog",
+	 "Log one line per session to a file (reopened on SIGUSR1) or to a "
+	 "syslog server",
 	 0},
 	{0},
 };

@@ -29,15 +29,14 @@ enum { OPT_SOCKETS = 0x5000, OPT_CHILDREN };
 
 static const struct argp_option options[] = {
 	{"sockets", OPT_SOCKETS, "PREFIXES", 0,
-	 "The stack's are sockets that are bound or connected to these "
-	 "addresses, for example 10.9.0.0/16,0.0.0.0/32 (default: connected to "
-	 "what the stack has a route to, bound to its addresses, 0.0.0.0 or "
-	 "::)",
+	 "Put sockets on the stack that bind or connect to these addresses, "
+	 "for example 10.9.0.0/16,0.0.0.0/32 (default: sockets that connect to "
+	 "addresses that the stack has a route to, or bind to its addresses, "
+	 "0.0.0.0 or ::)",
 	 0},
 	{"children", OPT_CHILDREN, NULL, 0,
-	 "Give each program that PROGRAM starts a stack of its own, too; no "
-	 "two can have a link at a time (default: they use the kernel's "
-	 "sockets)",
+	 "Give each program that PROGRAM starts a stack of its own; only one "
+	 "at a time can use a link (default: they use the kernel's sockets)",
 	 0},
 	{0},
 };

@@ -73,93 +73,100 @@ static const struct argp_option options[] = {
 	 "--link before it (repeatable)",
 	 1},
 	{"exception", OPT_EXCEPTION, "tap:NAME[,KEY=VALUE...]", 0,
-	 "Give what is not the stack's to the kernel by this interface, which "
-	 "gets the MAC and addresses of the --link before it; keys tcp=, udp=, "
-	 "echo=, other=, addr=, rate=",
+	 "Pass frames that are not for the stack to the kernel through this "
+	 "interface, which gets the MAC and the addresses of the --link before "
+	 "it; keys tcp=, udp=, echo=, other=, addr=, rate=",
 	 1},
-	{"gateway", OPT_GATEWAY, "ADDRESS", 0, "The way to other networks", 1},
-	{"mtu", OPT_MTU, "BYTES", 0, "576 to 9000 (default 1500)", 1},
+	{"gateway", OPT_GATEWAY, "ADDRESS", 0,
+	 "Router for other networks; one of each IP version may be given", 1},
+	{"mtu", OPT_MTU, "BYTES", 0,
+	 "Largest IP packet, 576 to 9000 (default 1500)", 1},
 	{"pmtud", OPT_PMTUD, "on|off", 0,
-	 "Learn what paths take and send IPv4 with DF (default on)", 1},
+	 "Path MTU discovery: send IPv4 packets with DF (default on)", 1},
 	{"timestamps", OPT_TIMESTAMPS, "on|off", 0,
-	 "Use TCP timestamps with peers that do (RFC 7323, default on)", 1},
+	 "Use TCP timestamps (RFC 7323) with peers that offer them (default "
+	 "on)",
+	 1},
 	{"ecn", OPT_ECN, "off|accept|on", 0,
-	 "Explicit congestion notification (RFC 3168): never, with peers that "
-	 "ask for it (default), or ask for it where it dials, too",
+	 "Explicit congestion notification (RFC 3168): never use it, use it "
+	 "when a peer asks (default accept), or also ask for it when "
+	 "connecting",
 	 1},
 	{"predict", OPT_PREDICT, "on|off", 0,
-	 "Let the segment that was expected take a short way (default on)", 1},
+	 "Use header prediction (default on)", 1},
 	{"lcores", OPT_LCORES, "CPU[-CPU][,...]", 0,
-	 "A shard, which is a thread with a stack of its own, on each of these "
-	 "CPUs, as in 2-5,8",
+	 "Run one shard, a thread with its own stack, on each of these CPUs, "
+	 "as in 2-5,8",
 	 1},
-	{"lcore", OPT_LCORE, "CPU", 0, "The same for one CPU", 1},
+	{"lcore", OPT_LCORE, "CPU", 0, "Run one shard on this CPU", 1},
 	{"shards", OPT_SHARDS, "N", 0,
-	 "So many shards (default: one for each CPU of --lcores, or one)", 1},
-	{"poll", OPT_POLL, "busy|adaptive", 0,
-	 "Never sleep, or back off when idle (default: adaptive on at most two "
-	 "CPUs, busy on more)",
+	 "Number of shards (default: one per CPU of --lcores, otherwise one)",
 	 1},
-	{"stats", OPT_STATS, "SECONDS", 0, "A line of statistics so often", 1},
-	{"huge", OPT_HUGE, "auto|off", 0, "Use hugepages if there are any", 1},
+	{"poll", OPT_POLL, "busy|adaptive", 0,
+	 "Poll without a pause, or sleep when idle (default: adaptive on one "
+	 "or two CPUs, busy on more)",
+	 1},
+	{"stats", OPT_STATS, "SECONDS", 0,
+	 "Log statistics at this interval (default: never)", 1},
+	{"huge", OPT_HUGE, "auto|off", 0,
+	 "Use hugepages when they are available (default auto)", 1},
 	{"dpdk-prefix", OPT_DPDK_PREFIX, "NAME", 0,
-	 "Let dpdk-dumpcap --file-prefix=NAME attach; takes hugepages of a "
+	 "Let dpdk-dumpcap --file-prefix=NAME attach; uses hugepages of a "
 	 "mounted hugetlbfs",
 	 1},
 	{"max-conns", OPT_MAX_CONNS, "N", 0,
-	 "Connections at most (default 1048576)", 1},
+	 "Maximum number of connections (default 1048576)", 1},
 	{"counted-conns", OPT_COUNTED_CONNS, "N", 0,
-	 "Connections with statistics of their own at most (default 8192)", 1},
+	 "Maximum number of connections that have statistics of their own "
+	 "(default 8192)",
+	 1},
 	{"trace-conns", OPT_TRACE_CONNS, "N", 0,
-	 "Connections whose last 64 events are kept for coronet-ctl trace, 0 "
-	 "to "
-	 "100000 (default 0: those it watches)",
+	 "Number of connections whose last 64 events are kept for coronet-ctl "
+	 "trace, 0 to 100000 (default 0: only connections that it watches)",
 	 1},
 	{"memory", OPT_MEMORY, "SIZE", 0,
-	 "Memory of the process at most, hugepages included, as in 256M or 2G "
-	 "(default: a quarter of the machine's)",
+	 "Memory limit of the process, hugepages included, as in 256M or 2G "
+	 "(default: a quarter of the machine's memory)",
 	 1},
 	{"rmem-max", OPT_RMEM_MAX, "SIZE", 0,
-	 "A connection's receive window at most, to which it grows where a "
-	 "round trip needs it, from 256K to 1G (default 6M)",
+	 "Largest receive window of a connection, from 256K to 1G (default "
+	 "6M); windows grow as the round trip requires",
 	 1},
 	{"wmem-max", OPT_WMEM_MAX, "SIZE", 0,
-	 "A connection's send buffer at most, to which it grows with the "
-	 "congestion window, from 256K to 64M (default 4M)",
+	 "Largest send buffer of a connection, from 256K to 64M (default 4M); "
+	 "buffers grow with the congestion window",
 	 1},
 	{"cc", OPT_CC, "cubic|reno|bbr", 0,
-	 "Congestion control of connections (default cubic)", 1},
+	 "Congestion control (default cubic)", 1},
 	{"watchdog", OPT_WATCHDOG, "MS", 0,
-	 "Name the coroutine that keeps all others waiting for so long, 0: "
-	 "none "
-	 "(default 1000)",
+	 "Log the name of a coroutine that blocks its shard this long; 0: "
+	 "never (default 1000)",
 	 1},
 	{"control", OPT_CONTROL, "PATH|off", 0,
-	 "The socket that coronet-ctl and dpdk-telemetry.py ask (default: "
-	 "below "
+	 "Socket for coronet-ctl and dpdk-telemetry.py (default: in "
 	 "$RUNTIME_DIRECTORY, if that is set)",
 	 1},
 	{"metrics", OPT_METRICS, "ADDRESS:PORT", 0,
-	 "Serve metrics for Prometheus there over HTTP, at /metrics: on the "
-	 "kernel's network, as in 127.0.0.1:9464, or on the stack's own, at "
-	 "an address of --addr",
+	 "Serve Prometheus metrics over HTTP at /metrics, on an address of the "
+	 "kernel, as in 127.0.0.1:9464, or of --addr",
 	 1},
 	{"capture", OPT_CAPTURE, "FILE[,KEY=VALUE...]", 0,
-	 "Write the packets of all links to FILE, as pcapng; keys bytes=, "
-	 "packets=, snap= and, last, filter=EXPRESSION as tcpdump takes it",
+	 "Write the packets of all links to FILE in pcapng format; keys "
+	 "bytes=, packets=, snap= and, last, filter=EXPRESSION in tcpdump's "
+	 "syntax",
 	 1},
 	{"log-level", OPT_LOG_LEVEL, "[COMPONENT=]LEVEL[,...]", 0,
-	 "Log up to LEVEL: emergency, alert, critical, error, warning, notice "
-	 "(default), info or debug; COMPONENT as coronet-ctl log.level lists "
-	 "them, or a pattern, as in coronet.conn=info or pmd.*=debug (default "
-	 "coronet.*)",
+	 "Log messages up to LEVEL: emergency, alert, critical, error, "
+	 "warning, notice (default), info or debug. COMPONENT is a name that "
+	 "coronet-ctl log.level lists, or a pattern, as in coronet.conn=info "
+	 "or pmd.*=debug (default coronet.*)",
 	 1},
 	{"log-to", OPT_LOG_TO, "stderr|journal|FILE", 0,
-	 "Log on stderr (default), there with priorities as journald reads "
-	 "them, or to FILE, which is opened anew on SIGUSR1",
+	 "Log to stderr (default), to stderr with journald's priorities, or to "
+	 "FILE, which is reopened on SIGUSR1",
 	 1},
 	{"config", OPT_CONFIG, "FILE", 0,
-	 "Read options from FILE, one \"name = value\" a line", 1},
+	 "Read options from FILE, one \"name = value\" per line", 1},
 	{0},
 };
 
