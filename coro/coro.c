@@ -220,8 +220,8 @@ static void release_resumer(struct coro_sched *s, struct coro *co)
 /* What the switch pushes on the running coroutine's stack, and its callers. */
 #define SWITCH_FRAMES 2048
 
-/* Memory to put aside whoever is on co's stack, so that a switch to co can't be
- * called off. */
+/* Reserves memory to save the stack of whoever is on co's stack, so that a
+ * switch to co cannot fail. */
 static int make_way(struct coro_sched *s, const struct coro *co)
 {
 	const struct coro_stack *st = coro_stack_of(co);

@@ -42,7 +42,7 @@ unsigned coro_sched_turn(const struct coro_sched *s)
 	return __atomic_load_n(&s->head, __ATOMIC_RELAXED);
 }
 
-/* The words of a coroutine's first frames, in place or put aside: where the
+/* The words of a coroutine's first frames, in place or saved: where the
  * last of them lies, and how many there are before it. */
 static const uintptr_t *first_words(const struct coro *co, const char *sp,
 				    unsigned *n)

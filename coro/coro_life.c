@@ -274,8 +274,8 @@ void coro_exit_now(struct coro_sched *s, struct coro *co, void *result)
 		to = ring_next(s);
 		coro_switch(s, co, to, to->value, next_err(to));
 	}
-	/* Called off: no memory to put aside whoever is on to's stack. The
-	 * thread has a stack of its own, and goes on with the round. */
+	/* There is no memory to save the stack of whoever is on to's stack.
+	 * The thread has a stack of its own, and continues the round. */
 	co->ctx.state = CORO_ST_DEAD;
 	coro_switch(s, co, &s->main, 0, -EAGAIN);
 	__builtin_unreachable();

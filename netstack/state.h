@@ -33,7 +33,7 @@ struct net_conn_ext {
 	uint16_t rtos, dup_acks, out_of_order; /* these stop at 65,535 */
 	uint16_t full_mss : 14;		       /* before its path took less */
 	uint16_t counted : 1;		       /* from its beginning */
-	uint16_t patient : 1;		       /* it is a net_conn_patience */
+	uint16_t has_user_timeout : 1; /* it is a net_conn_user_timeout */
 };
 static_assert(sizeof(struct net_conn_ext) <= 64, "a cache line");
 
@@ -65,15 +65,15 @@ struct net_counted {
 	uint32_t rcv_space;    /* the most that was read in a round trip */
 };
 static_assert(offsetof(struct net_counted, rwnd_ns) <= 128, "two cache lines");
-static_assert(sizeof(struct net_counted) <= 176, "with its patience, three");
+static_assert(sizeof(struct net_counted) <= 176, "with a user timeout, three");
 
-/* That of a connection with a user timeout: conn/patience.c. */
-struct net_conn_patience {
+/* That of a connection with a user timeout: conn/user_timeout.c. */
+struct net_conn_user_timeout {
 	struct net_counted all; /* first; the rest of it, if it counts */
 	uint32_t timeout_ms;	/* 0: none any more */
 	uint32_t since_ms;	/* when what waits began to, if it does */
 };
-static_assert(sizeof(struct net_conn_patience) <= 192, "three cache lines");
+static_assert(sizeof(struct net_conn_user_timeout) <= 192, "three cache lines");
 
 /* That of a connection that has needed none. */
 extern const struct net_conn_ext net_conn_no_ext;

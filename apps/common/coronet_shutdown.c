@@ -164,11 +164,11 @@ uint32_t shutdown_unacked(const struct net_conn *conn)
 }
 
 static void arm(struct shutdown_closing *closing, int64_t now_ns,
-		int64_t patience_ns)
+		int64_t timeout_ns)
 {
-	int64_t due_ns = closing->moved_ns + patience_ns;
+	int64_t due_ns = closing->moved_ns + timeout_ns;
 	int64_t step_ns =
-		patience_ns / 4 < LINGER_NS ? patience_ns / 4 : LINGER_NS;
+		timeout_ns / 4 < LINGER_NS ? timeout_ns / 4 : LINGER_NS;
 
 	/* Not only then, so as to know when something moved last. */
 	if (due_ns > now_ns + step_ns)
@@ -183,28 +183,28 @@ static void on_timer(struct coro_timer *timer)
 			 *)(void *)((char *)timer -
 				    offsetof(struct shutdown_closing, timer));
 	uint32_t left = shutdown_unacked(closing->conn);
-	int64_t patience_ns = left ? closing->patience_ns : LINGER_NS;
+	int64_t timeout_ns = left ? closing->timeout_ns : LINGER_NS;
 	int64_t now_ns = net_now_ns(net_conn_stack(closing->conn));
 
-	if (patience_ns == 0)
-		patience_ns = CORO_FOREVER / 2;
+	if (timeout_ns == 0)
+		timeout_ns = CORO_FOREVER / 2;
 	if (left != closing->left) {
 		closing->left = left;
 		closing->moved_ns = now_ns;
 	}
-	if (now_ns - closing->moved_ns >= patience_ns)
+	if (now_ns - closing->moved_ns >= timeout_ns)
 		net_abort(closing->conn);
 	else
-		arm(closing, now_ns, patience_ns);
+		arm(closing, now_ns, timeout_ns);
 }
 
 void shutdown_close_conn(struct shutdown_closing *closing,
-			 struct net_conn *conn, int64_t patience_ns)
+			 struct net_conn *conn, int64_t timeout_ns)
 {
 	int64_t now_ns = net_now_ns(net_conn_stack(conn));
 
 	*closing = (struct shutdown_closing){.conn = conn,
-					     .patience_ns = patience_ns,
+					     .timeout_ns = timeout_ns,
 					     .moved_ns = now_ns,
 					     .left = shutdown_unacked(conn)};
 	coro_timer_init(&closing->timer, on_timer);

@@ -67,7 +67,7 @@ void shutdown_close_listeners(struct shutdown *s,
 struct shutdown_closing {
 	struct coro_timer timer;
 	struct net_conn *conn;
-	int64_t patience_ns, moved_ns;
+	int64_t timeout_ns, moved_ns;
 	uint32_t left;
 };
 
@@ -77,8 +77,8 @@ uint32_t shutdown_unacked(const struct net_conn *conn);
 /*
  * Closes a connection and blocks until the peer has acknowledged everything,
  * however long that takes, so that a process which ends when nothing is left
- * does not end before that. A peer that acknowledges no byte for patience_ns
+ * does not end before that. A peer that acknowledges no byte for timeout_ns
  * (0: never mind), or the FIN alone for two seconds, is reset. conn is gone.
  */
 void shutdown_close_conn(struct shutdown_closing *closing,
-			 struct net_conn *conn, int64_t patience_ns);
+			 struct net_conn *conn, int64_t timeout_ns);

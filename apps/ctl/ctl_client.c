@@ -11,7 +11,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#define PATIENCE_S   10
+#define TIMEOUT_S    10
 #define GREETING_MAX 1024
 #define ANSWER_MAX   (16u << 20)
 #define REQUEST_MAX  1024
@@ -77,8 +77,7 @@ static char *receive(struct ctl_client *client, size_t most)
 		return text;
 	}
 	if (n < 0 && errno == EAGAIN)
-		fail(client, "%s: no answer for %d s", client->path,
-		     PATIENCE_S);
+		fail(client, "%s: no answer for %d s", client->path, TIMEOUT_S);
 	else if (n > 0)
 		fail(client, "%s: an answer of %zd bytes, more than announced",
 		     client->path, n);
@@ -125,7 +124,7 @@ static int greet(struct ctl_client *client)
 
 int ctl_open(struct ctl_client *client, const char *path)
 {
-	const struct timeval patience = {.tv_sec = PATIENCE_S};
+	const struct timeval timeout = {.tv_sec = TIMEOUT_S};
 	struct sockaddr_un addr = {.sun_family = AF_UNIX};
 
 	*client = (struct ctl_client){.path = path};
@@ -136,10 +135,10 @@ int ctl_open(struct ctl_client *client, const char *path)
 	client->fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 	if (client->fd < 0)
 		return refused(client, errno);
-	setsockopt(client->fd, SOL_SOCKET, SO_RCVTIMEO, &patience,
-		   sizeof(patience));
-	setsockopt(client->fd, SOL_SOCKET, SO_SNDTIMEO, &patience,
-		   sizeof(patience));
+	setsockopt(client->fd, SOL_SOCKET, SO_RCVTIMEO, &timeout,
+		   sizeof(timeout));
+	setsockopt(client->fd, SOL_SOCKET, SO_SNDTIMEO, &timeout,
+		   sizeof(timeout));
 	if (connect(client->fd, (struct sockaddr *)&addr, sizeof(addr)) < 0)
 		refused(client, errno);
 	else if (greet(client) == 0)

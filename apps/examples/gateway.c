@@ -7,7 +7,7 @@
  *   sql CONNINFO; QUERY    the first field of the first row (libpq)
  * Every socket is the stack's: the listener, clients, and those inside the
  * libraries. Each client has a coroutine with a stack of its own, as libraries
- * need much of it and give away pointers into it.
+ * need much of it and pass pointers into it to other threads.
  */
 #include <errno.h>
 #include <netinet/in.h>

@@ -270,15 +270,15 @@ static bool still_reads(const struct client *c, uint32_t *unacked)
  */
 static int64_t deadline_of(const struct visit *visit, bool begun)
 {
-	int64_t patience_ns = begun ? httpd.header_ns : httpd.idle_ns;
+	int64_t timeout_ns = begun ? httpd.header_ns : httpd.idle_ns;
 
 	if (!begun && shutdown_begun(&visit->shard->shutdown)) {
 		int64_t grace_ns = visit->fresh ? GRACE_NS : 0;
 
-		if (patience_ns > grace_ns)
-			patience_ns = grace_ns;
+		if (timeout_ns > grace_ns)
+			timeout_ns = grace_ns;
 	}
-	return net_now_ns(visit->shard->stack) + patience_ns;
+	return net_now_ns(visit->shard->stack) + timeout_ns;
 }
 
 static void set_half_open(struct visit *visit, bool begun)

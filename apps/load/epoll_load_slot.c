@@ -240,7 +240,7 @@ static void choose_source(struct worker *worker, int fd)
 	worker->source = (worker->source + 1) % SOURCES;
 	from.sin_addr.s_addr = htonl(INADDR_LOOPBACK + worker->source);
 	setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &on, sizeof(on));
-	/* Where this fails, the kernel chooses as ever. */
+	/* If this fails, the kernel chooses the address. */
 	bind(fd, (const struct sockaddr *)&from, sizeof(from));
 }
 

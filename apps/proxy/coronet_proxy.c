@@ -10,7 +10,8 @@
 #include <string.h>
 #include <sys/random.h>
 
-#define SAY_NS 10000000000 /* what may recur by the thousand: so often */
+#define LOG_INTERVAL_NS                                                        \
+	10000000000 /* minimum interval between repeated log lines */
 
 struct proxy proxy;
 
@@ -172,8 +173,9 @@ bool proxy_dial_failed(struct proxy_shard *shard, const struct backend *backend,
 
 	if (!is_our_fault(err))
 		return false;
-	if (now_ns < say_ns || !atomic_compare_exchange_strong(
-				       &proxy.say_ns, &say_ns, now_ns + SAY_NS))
+	if (now_ns < say_ns ||
+	    !atomic_compare_exchange_strong(&proxy.say_ns, &say_ns,
+					    now_ns + LOG_INTERVAL_NS))
 		return true;
 	net_log("coronet-proxy: %s to backend %s (%u connections)",
 		err == -ENOMEM ? "no memory, or --max-conns reached, for "

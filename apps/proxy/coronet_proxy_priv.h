@@ -153,8 +153,8 @@ int session_start(struct proxy_shard *shard, struct net_conn *conn);
 void session_fail(struct session *s, enum access_end end);
 
 /*
- * From now on a session that moves no byte for so long fails and ends so; 0:
- * none does.
+ * From now on the session fails with `end` once it has been idle for limit_ns;
+ * 0: never.
  */
 void session_watch(struct session *s, int64_t limit_ns, enum access_end end);
 

@@ -79,18 +79,18 @@ static void leave_backend(struct session *s)
 static void session_end(struct session *s)
 {
 	struct proxy_shard *shard = s->shard;
-	int64_t patience_ns = shard->config->opts.idle_timeout_ns;
+	int64_t timeout_ns = shard->config->opts.idle_timeout_ns;
 
 	coro_timer_cancel(coro_sched_self(), &s->timer);
 	if (proxy.log)
 		log_session(s);
 	/* First the backend's, for which others may wait. */
 	if (s->server)
-		shutdown_close_conn(&s->closing, s->server, patience_ns);
+		shutdown_close_conn(&s->closing, s->server, timeout_ns);
 	if (s->backend)
 		leave_backend(s);
 	if (s->client)
-		shutdown_close_conn(&s->closing, s->client, patience_ns);
+		shutdown_close_conn(&s->closing, s->client, timeout_ns);
 	free(s->server_name);
 	s->next_free = shard->free;
 	shard->free = s;

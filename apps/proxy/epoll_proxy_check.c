@@ -10,7 +10,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define SAY_NS 10000000000 /* what may recur by the thousand: so often */
+#define LOG_INTERVAL_NS                                                        \
+	10000000000 /* minimum interval between repeated log lines */
 
 /* What a check found; the next one is due an interval from now. */
 static void report(struct worker *w, struct check *check, bool well)
@@ -42,7 +43,7 @@ void worker_connect_failed(struct worker *w, int backend, int err)
 	}
 	if (w->now_ns < w->say_ns)
 		return;
-	w->say_ns = w->now_ns + SAY_NS;
+	w->say_ns = w->now_ns + LOG_INTERVAL_NS;
 	fprintf(stderr, "epoll-proxy: no connection to backend %s: %s\n",
 		w->balance.backends[backend].name, strerror(-err));
 }

@@ -76,7 +76,7 @@ struct pool_rules {
 	bool checks;	       /* somebody reports; else all are up */
 	unsigned rise, fall;   /* checks in a row */
 	unsigned eject_after;  /* failed connects in a row; 0: never */
-	int64_t eject_ns;      /* for so long */
+	int64_t eject_ns;      /* until it is used again */
 	int64_t slow_start_ns; /* 0: none */
 };
 

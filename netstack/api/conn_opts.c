@@ -83,7 +83,7 @@ int net_set_user_timeout(struct net_conn *conn, unsigned ms)
 		return -EINVAL;
 	if (!conn->pcb_live)
 		return -ENOTCONN;
-	err = net_conn_set_patience(conn, ms);
+	err = net_conn_set_user_timeout(conn, ms);
 	if (err == 0)
 		net_timer_by(conn, net_here()->now_ns); /* looks anew */
 	return err;

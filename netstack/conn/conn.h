@@ -16,17 +16,19 @@
 struct net_conn_ext *net_conn_ext(struct net_conn *conn);
 
 /* What bounds its wait for the peer, NULL: nothing does. */
-static inline struct net_conn_patience *
-net_conn_patience(const struct net_conn *conn)
+static inline struct net_conn_user_timeout *
+net_conn_user_timeout(const struct net_conn *conn)
 {
 	const struct net_conn_ext *ext = conn->ext;
 
-	return ext->patient ? (struct net_conn_patience *)(uintptr_t)ext : NULL;
+	return ext->has_user_timeout
+		       ? (struct net_conn_user_timeout *)(uintptr_t)ext
+		       : NULL;
 }
 
-/* ---- patience.c ---- */
+/* ---- user_timeout.c ---- */
 /* 0: without end. 0 or -ENOMEM. */
-int net_conn_set_patience(struct net_conn *conn, uint32_t timeout_ms);
+int net_conn_set_user_timeout(struct net_conn *conn, uint32_t timeout_ms);
 
 /* ---- conn.c ---- */
 void net_conn_put(struct net_conn *conn);

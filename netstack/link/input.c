@@ -130,9 +130,10 @@ static inline bool input_predicted6(const struct netif *netif,
 }
 
 /*
- * The short way of a TCP segment: dpdk_glue has checked its IP header, that it
- * is no fragment and that it is all there; tcp/check.c looks at the source of
- * what opens a connection. False leaves the frame to lwIP's IP.
+ * Passes a TCP segment to TCP without lwIP's IP layer: dpdk_glue has checked
+ * its IP header, that it is no fragment and that it is all there; tcp/check.c
+ * looks at the source of what opens a connection. False leaves the frame to
+ * lwIP's IP.
  */
 static inline bool input_tcp4(struct net_port *port, struct netif *netif,
 			      struct glue_frame *frame)

@@ -68,8 +68,8 @@ int net_exception_open(unsigned link, struct net_opts *opts);
 void net_exception_close(void);
 /* ---- exception.c ---- */
 /*
- * On a port that has one, a frame that takes no short way: the kernel gets it
- * if it is to. True: the stack has no use for it, and it is to be freed.
+ * Passes a frame that is no TCP segment of the stack to the kernel, if the port
+ * has an exception interface. True: the caller frees the frame.
  */
 bool net_exception_input(struct net_port *port, const struct glue_frame *frame);
 /* ---- share.c ---- */

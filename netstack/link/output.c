@@ -142,8 +142,8 @@ static inline void put_ethernet(uint8_t *eth, const struct netif *netif,
 	eth[13] = (uint8_t)type;
 }
 
-/* The short way of IPv4: the neighbour is known, p begins with the IP header.
- */
+/* Sends an IPv4 packet to a known neighbour, without lwIP's etharp_output(). p
+ * begins with the IP header. */
 err_t net_link_send(struct netif *netif, struct pbuf *p, const uint8_t *mac)
 {
 	struct glue_port *glue = net_port_of(netif)->glue;

@@ -65,8 +65,8 @@ static inline void net_check_shared(const void *p, const char *what)
 /* ---- watchdog.c ---- */
 /* Before DPDK pins this thread. */
 void net_watchdog_prepare(void);
-/* Names coroutines that hold the loop for so long; 0: none. Returns 0, -errno.
- */
+/* Logs the names of coroutines that block the loop for limit_ms; 0: never.
+ * Returns 0 or -errno. */
 int net_watchdog_start(struct net_stack *stack, unsigned limit_ms);
 void net_watchdog_stop(const struct net_stack *stack);
 unsigned net_watchdog_looks(void); /* for tests: how often it has looked */

@@ -29,7 +29,7 @@ struct net_rate_mark {
 #define NET_RATE_FINE  32u /* marks a round trip at most */
 
 struct net_rate {
-	uint64_t delivered, lost; /* bytes, of this block's life */
+	uint64_t delivered, lost; /* bytes, since the recovery state was made */
 	uint64_t app_limited_to;  /* delivered, when the limit has passed; 0 */
 	uint32_t delivered_us;	  /* when the newest delivered was delivered */
 	uint32_t first_us;	  /* when that was sent */
@@ -49,7 +49,7 @@ struct net_rate_sample {
 	bool has_mark; /* prior_delivered and what follows it are known */
 };
 
-/* Of a block with such samples, else NULL. */
+/* The rate samples of a connection whose controller takes them, or NULL. */
 struct net_rate *net_rate_of(const struct net_conn *conn);
 void net_rate_begin(struct net_rate *rate);
 /* Bytes have left; they are part of the pipe already. */
@@ -172,8 +172,8 @@ void net_bbr_update_min_rtt(struct net_bbr *bbr, const struct net_ack *ack);
 /* AdvanceLatestDeliverySignals(), BoundBWForModel() */
 void net_bbr_model_after(struct net_bbr *bbr);
 void net_bbr_advance_max_bw(struct net_bbr *bbr);
-/* The bandwidth-delay product, so often; the same at a bandwidth, and no less
- * than the path needs: Inflight(). */
+/* The bandwidth-delay product times gain; and the same at a given bandwidth,
+ * but no less than the path needs: Inflight(). */
 double net_bbr_bdp(const struct net_bbr *bbr, double gain);
 double net_bbr_inflight(const struct net_bbr *bbr, double bw);
 double net_bbr_max_inflight(const struct net_bbr *bbr);

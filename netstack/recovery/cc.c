@@ -68,9 +68,9 @@ void net_cc_choose(struct net_conn *conn, unsigned number)
 }
 
 /*
- * A connection that fills a path needs a block: for the end of slow start, for
- * pacing, for a model of the path. Where the round trip is short neither of the
- * first two does anything, and segments may go on to be predicted.
+ * A connection that fills a path needs recovery state: for the end of slow
+ * start, for pacing and for a model of the path. If the round trip is short,
+ * the first two have no effect, and header prediction can continue.
  */
 #define LONG_US NET_MS(1)
 

@@ -1,10 +1,11 @@
 /*
  * Congestion control: what a controller is to the rest of recovery/.
  *
- * A controller works on the block of a connection (struct net_recovery): it
- * sets rec->cwnd, the bytes that may be under way, and says how fast they may
- * leave. A connection without a block is in slow start, whichever controller
- * it has been given: it has lost nothing and has not filled a long path.
+ * A controller works on the recovery state of a connection (struct
+ * net_recovery). It sets rec->cwnd, the bytes that may be in flight, and the
+ * rate at which they may leave. A connection without recovery state is in slow
+ * start, whichever controller it has been given: it has lost nothing and has
+ * not filled a long path.
  */
 #pragma once
 
@@ -13,14 +14,15 @@
 struct net_ack;
 struct net_recovery;
 
-/* Every function but those marked is there; each is for a block. */
+/* All functions are required unless marked, and need recovery state. */
 struct net_cc {
 	const char *name;
 	uint8_t burst;	    /* segments that may leave at once after a pause */
 	uint8_t flow_burst; /* the same while data is under way */
 	uint8_t buffer;	    /* windows that the send buffer holds */
 	bool models;	    /* it remembers a path for a second of rest */
-	/* The block is made, or the controller is changed. False: no memory. */
+	/* Recovery state was made, or the controller changed. False: no
+	 * memory. */
 	bool (*begin)(struct net_conn *conn);
 	void (*end)(struct net_conn *conn); /* optional */
 	/* A repair begins: of what, rec->state tells from then on. */
@@ -51,7 +53,7 @@ extern const struct net_cc net_cc_cubic, net_cc_reno, net_cc_bbr;
 
 /* The controller that a connection has been given. */
 const struct net_cc *net_cc_of(const struct net_conn *conn);
-/* Gives a block its controller: CUBIC, if there is no memory for it. */
+/* Starts the controller of new recovery state; CUBIC if memory is short. */
 void net_cc_begin(struct net_conn *conn);
 void net_cc_end(struct net_conn *conn);
 

@@ -7,7 +7,7 @@
  * data is sent with ECT(0), and a mark is answered as a loss is, without
  * anything to repair. ACKs, SYNs, resets, probes and what is sent again are not
  * ECN-capable (6.1.1, 6.1.4 to 6.1.6). State are three bits of pcb->flags and,
- * while a block is there, the end of the window that was cut.
+ * in the recovery state, if there is one, the end of the window that was cut.
  *
  * The ECN field lies in pcb->tos, which is set for each segment before it
  * leaves: here, or in lwip/predict.c.

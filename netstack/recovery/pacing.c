@@ -1,6 +1,6 @@
 /*
- * Pacing: a connection with a block sends no faster than its controller says,
- * or net_set_pacing_rate().
+ * Pacing: a connection with recovery state sends no faster than its controller
+ * or net_set_pacing_rate() allows.
  *
  * It is a leaky bucket: at_ns runs ahead by the time each byte takes at the
  * rate, and what has not been used lies behind by no more than a burst. So over

@@ -19,8 +19,9 @@
 #define BACKOFF_MAX 16u
 
 /*
- * Doublings until an orphan is given up though its peer answers: four minutes
- * in which it has taken nothing, and nobody waits for that any more.
+ * An orphan is reset after this many doublings, although its peer answers: the
+ * peer's window has been shut for four to seven minutes then, and no handler
+ * waits for the bytes.
  */
 #define ORPHAN_MAX 11u
 

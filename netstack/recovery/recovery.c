@@ -10,7 +10,7 @@
  */
 #include "netstack/recovery/recovery_priv.h"
 
-#define QUIET_US	NET_MS(1000) /* then a connection at rest forgets */
+#define IDLE_US		NET_MS(1000) /* without an event, a connection is idle */
 #define PROBE_SHIFT_MAX 6
 
 /* ---- what leaves ---- */
@@ -34,9 +34,9 @@ void net_recovery_segment_out(const struct tcp_pcb *pcb, const struct pbuf *p)
 	head->span = (uint16_t)LWIP_MIN(span, 0xffff);
 }
 
-/* ---- the block ---- */
+/* ---- recovery state ---- */
 
-/* Makes the block if there is none. False: no memory. */
+/* Makes recovery state if there is none. False: no memory. */
 static bool make(struct net_conn *conn)
 {
 	struct net_recovery *rec;
@@ -73,12 +73,12 @@ void net_recovery_free(struct net_conn *conn)
 }
 
 /*
- * At rest and well for a while: back to the state of one that lost nothing. A
- * connection that was only probed, with about the initial window, has nothing
- * to remember: whether its probe repaired a loss would hardly change that
- * window, and an idle one may never hear. It does so at once.
+ * Frees the recovery state of a connection that has been idle for a while
+ * without a loss. A connection that was only probed, with about the initial
+ * window, has nothing to remember and frees it at once: whether the probe
+ * repaired a loss would hardly change that window.
  */
-static void forget_if_quiet(struct net_conn *conn)
+static void free_if_idle(struct net_conn *conn)
 {
 	struct net_recovery *rec = net_recovery_of(conn);
 	bool matters = rec->harmed || rec->reordered || rec->cc->models ||
@@ -86,8 +86,7 @@ static void forget_if_quiet(struct net_conn *conn)
 
 	if (rec->state != NET_RECOVERY_OPEN || rec->pacing.held)
 		return;
-	if (matters &&
-	    (conn->probed || net_now_us() - rec->event_us < QUIET_US))
+	if (matters && (conn->probed || net_now_us() - rec->event_us < IDLE_US))
 		return;
 	if (conn->paced && net_pacing_rested_ns(conn) > net_here()->now_ns)
 		return; /* it would begin anew with a burst */
@@ -252,7 +251,7 @@ static void move_on(struct net_conn *conn, const struct net_ack *ack)
 	rec->cc->on_ack(conn, ack);
 }
 
-/* Every ACK of a connection that has a block. */
+/* Every ACK of a connection with recovery state. */
 static void take(struct net_conn *conn, struct net_ack *ack)
 {
 	struct tcp_pcb *pcb = &conn->pcb;
@@ -495,7 +494,7 @@ void net_recovery_after_input(struct net_conn *conn)
 	} else if (!conn->pcb.unacked) {
 		if (rec->cc->models && !conn->pcb.unsent)
 			rec->event_us = net_now_us();
-		forget_if_quiet(conn);
+		free_if_idle(conn);
 	}
 	if (conn->repairing && conn->recovery->reorder_armed)
 		net_timer_by(conn, net_recovery_due_ns(conn));
@@ -526,18 +525,18 @@ static uint32_t probe_due_us(const struct net_conn *conn)
 	return from_us + net_rtt_probe_us(conn);
 }
 
-/* Nothing is under way or held back, and what was to be repaired is. */
-static bool at_rest(const struct net_conn *conn)
+/* Nothing is in flight or held back, and all losses are repaired. */
+static bool is_idle(const struct net_conn *conn)
 {
 	return conn->repairing && !conn->pcb.unacked &&
 	       conn->recovery->state == NET_RECOVERY_OPEN &&
 	       !conn->recovery->pacing.held;
 }
 
-/* When it has been at rest for long enough to forget, ns. */
-static int64_t forget_due_ns(const struct net_conn *conn)
+/* When the connection will have been idle for IDLE_US, ns. */
+static int64_t idle_due_ns(const struct net_conn *conn)
 {
-	int64_t due_ns = net_us_to_ns(conn->recovery->event_us + QUIET_US);
+	int64_t due_ns = net_us_to_ns(conn->recovery->event_us + IDLE_US);
 
 	if (conn->paced && due_ns < net_pacing_rested_ns(conn))
 		due_ns = net_pacing_rested_ns(conn);
@@ -550,8 +549,9 @@ int64_t net_recovery_due_ns(const struct net_conn *conn)
 	int64_t held_ns = CORO_FOREVER, due_ns;
 	uint32_t due_us;
 
-	if (at_rest(conn)) /* its block goes, though it may never hear again */
-		return forget_due_ns(conn);
+	if (is_idle(conn)) /* frees its recovery state, even if no segment ever
+			      comes */
+		return idle_due_ns(conn);
 	if (rec && rec->pacing.held)
 		held_ns = rec->pacing.due_ns;
 	if (!ours(&conn->pcb))
@@ -630,9 +630,9 @@ bool net_recovery_timeout(struct net_conn *conn)
 	struct net_recovery *rec = net_recovery_of(conn);
 	uint32_t now_us = net_now_us();
 
-	if (at_rest(conn) && forget_due_ns(conn) <= net_here()->now_ns) {
+	if (is_idle(conn) && idle_due_ns(conn) <= net_here()->now_ns) {
 		conn->probed = false; /* no answer comes any more */
-		forget_if_quiet(conn);
+		free_if_idle(conn);
 		rec = net_recovery_of(conn);
 	}
 	if (rec && rec->pacing.held &&

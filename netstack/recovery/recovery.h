@@ -203,9 +203,9 @@ void net_cc_choose(struct net_conn *conn, unsigned number);
 
 /* ---- send.c ---- */
 /*
- * Around calls in which lwIP sends by itself: what a connection with a block
- * has to send waits for the output phase, which paces it. Gives the window for
- * the second; the connection may have ended in between.
+ * Around calls in which lwIP sends by itself: a connection with recovery state
+ * sends in the output phase, which paces it. net_cwnd_shut() returns the window
+ * for the second call; the connection may have ended in between.
  */
 uint32_t net_cwnd_shut(struct net_conn *conn);
 void net_cwnd_open(struct net_conn *conn, uint32_t window);
@@ -238,11 +238,12 @@ void net_recovery_segment_out(const struct tcp_pcb *pcb, const struct pbuf *p);
 /* A segment before lwIP processes it: what net_segment_in() sees. */
 void net_recovery_input(struct tcp_pcb *pcb, const struct tcp_hdr *hdr,
 			unsigned optlen, const struct pbuf *p);
-/* The ACK `una`, of something new; of a connection that has no block. */
+/* The ACK `una`, of something new; of a connection without recovery state. */
 void net_recovery_advance(struct net_conn *conn, uint32_t una);
 /* lwIP has taken an ACK, and will send next. */
 void net_recovery_acked(struct net_conn *conn);
-/* lwIP has done with a segment; only for a connection with a block. */
+/* lwIP has done with a segment; only for a connection with recovery
+ * state. */
 void net_recovery_after_input(struct net_conn *conn);
 /* A segment up to `end` came that is old, with an ACK that is not newer. */
 void net_recovery_asked_again(struct net_conn *conn, uint32_t end,

@@ -53,8 +53,8 @@ struct net_cubic {
 };
 
 /*
- * The block: only connections that have lost something, fill a long path or are
- * paced have one.
+ * Recovery state: only connections that have lost something, fill a long path
+ * or are paced have it.
  */
 struct net_recovery {
 	struct net_seg_list lost, resent;
@@ -141,7 +141,7 @@ struct net_ack {
 	struct net_sack_range ranges[NET_SACK_BLOCKS];
 };
 
-/* NULL unless it has a block. */
+/* NULL: no recovery state. */
 static inline struct net_recovery *net_recovery_of(const struct net_conn *conn)
 {
 	return conn->repairing ? conn->recovery : NULL;
@@ -186,7 +186,7 @@ static inline bool net_rtt_is_wanted(const struct net_conn *conn,
 	       conn->srtt_us == 0 || net_now_us() % 8 == 0;
 }
 
-/* The RTO, doubled so often, but no longer than a minute. */
+/* The RTO after this many doublings, at most a minute. */
 uint32_t net_rtt_backed_off_us(const struct net_conn *conn, unsigned doublings);
 
 static inline uint32_t net_rtt_rto_us(const struct net_conn *conn)
@@ -246,7 +246,8 @@ static inline bool net_ecn_is_echo(const struct tcp_pcb *pcb,
 	       (pcb->flags & NET_TF_ECN);
 }
 
-/* An ACK of a connection with a block, after its controller has seen it. */
+/* An ACK of a connection with recovery state, after its controller has seen it.
+ */
 void net_ecn_ack(struct net_conn *conn, const struct net_ack *ack);
 /* The same of one for which there was no memory. */
 void net_ecn_ack_without_memory(struct net_conn *conn);
@@ -265,7 +266,7 @@ void net_undo_never(struct net_conn *conn);
 void net_undo_resent(struct net_conn *conn);
 /* The peer tells of a duplicate. */
 void net_undo_duplicate(struct net_conn *conn);
-/* An ACK of a connection with a block, when what it covers is marked. */
+/* An ACK of a connection with recovery state, when what it covers is marked. */
 void net_undo_ack(struct net_conn *conn, const struct net_ack *ack);
 /* A timeout; what is lost is marked. */
 void net_frto_begin(struct net_conn *conn);
@@ -282,7 +283,7 @@ void net_recovery_restart(struct net_conn *conn);
 
 #define NET_CC_BULK 16u /* segments: a larger window fills its path */
 
-/* Before something leaves a connection without a block: it may need one. */
+/* Before a connection without recovery state sends: it may need some. */
 void net_cc_engage(struct net_conn *conn);
 
 static inline void net_recovery_before_output(struct net_conn *conn)
@@ -301,7 +302,7 @@ static inline void net_recovery_before_output(struct net_conn *conn)
 /* By the windows, whatever lies in `unsent`, or the ACK that is due. */
 void net_send_what_fits(struct net_conn *conn);
 
-/* ---- send.c: of connections with a block but the first ---- */
+/* ---- send.c: of connections with recovery state, but the first ---- */
 
 #define NET_CWND_SHUT 1u /* a congestion window nothing fits into */
 

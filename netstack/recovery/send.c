@@ -1,6 +1,6 @@
 /*
- * What leaves of a connection with a block: what is lost, then what is new, as
- * far as the windows and its pace go.
+ * Sends for a connection with recovery state: what is lost, then what is new,
+ * as far as the windows and its pace go.
  */
 #include "netstack/recovery/bbr.h"
 
@@ -198,7 +198,7 @@ void net_recovery_output(struct net_conn *conn)
 		net_conn_output_now(conn);
 }
 
-/* ---- what is new, of a connection with a block ---- */
+/* ---- new data, of a connection with recovery state ---- */
 
 /* Whether the congestion window is what keeps the head of `unsent`. */
 static bool cwnd_limits(const struct tcp_pcb *pcb)

@@ -73,7 +73,7 @@ void net_undo_duplicate(struct net_conn *conn)
 	struct net_recovery *rec = net_recovery_of(conn);
 
 	if (rec->reorder_steps < 8)
-		rec->reorder_steps++; /* RFC 8985 6.2: more patience */
+		rec->reorder_steps++; /* RFC 8985 6.2: a wider window */
 	if (rec->undo_left == 0 || --rec->undo_left || !TAILQ_EMPTY(&rec->lost))
 		return;
 	undo(conn);

@@ -19,10 +19,10 @@ static uint32_t now_ms(void)
 
 void net_user_timeout_begin(struct net_conn *conn)
 {
-	struct net_conn_patience *patience = net_conn_patience(conn);
+	struct net_conn_user_timeout *timeout = net_conn_user_timeout(conn);
 
-	if (patience)
-		patience->since_ms = now_ms();
+	if (timeout)
+		timeout->since_ms = now_ms();
 }
 
 static bool waits(const struct tcp_pcb *pcb)
@@ -34,13 +34,13 @@ static bool waits(const struct tcp_pcb *pcb)
 
 int64_t net_user_timeout_due_ns(const struct net_conn *conn)
 {
-	const struct net_conn_patience *patience = net_conn_patience(conn);
+	const struct net_conn_user_timeout *timeout =
+		net_conn_user_timeout(conn);
 	int32_t left_ms;
 
-	if (!patience || !patience->timeout_ms || !waits(&conn->pcb))
+	if (!timeout || !timeout->timeout_ms || !waits(&conn->pcb))
 		return CORO_FOREVER;
-	left_ms =
-		(int32_t)(patience->since_ms + patience->timeout_ms - now_ms());
+	left_ms = (int32_t)(timeout->since_ms + timeout->timeout_ms - now_ms());
 	return net_here()->now_ns + left_ms * INT64_C(1000000);
 }
 

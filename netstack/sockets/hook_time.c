@@ -9,7 +9,7 @@
 
 #define SECOND INT64_C(1000000000)
 
-/* Sleeps for so long; what was left when it was cancelled, 0: it was not. */
+/* Sleeps for ns. Returns 0, or the time that was left when it was cancelled. */
 static int64_t sleep_ns(int64_t ns)
 {
 	int64_t until = coro_sched_clock(coro_sched_self()) + ns, left;

@@ -179,26 +179,27 @@ static int64_t ooseq_due(const struct tcp_pcb *pcb)
  */
 static int64_t silence_due(const struct net_conn *conn)
 {
-	const struct net_conn_patience *patience = net_conn_patience(conn);
+	const struct net_conn_user_timeout *timeout =
+		net_conn_user_timeout(conn);
 	const struct tcp_pcb *pcb = &conn->pcb;
 
-	if (!patience->timeout_ms || !pcb->keep_cnt_sent ||
+	if (!timeout->timeout_ms || !pcb->keep_cnt_sent ||
 	    keepalive_due(pcb) == CORO_FOREVER)
 		return CORO_FOREVER;
 	if (pcb->keep_cnt_sent == UINT8_MAX) /* lwIP counts no further */
 		return net_here()->now_ns;
 	return (int64_t)pcb->tmr * NET_TICK_NS +
-	       patience->timeout_ms * INT64_C(1000000);
+	       timeout->timeout_ms * INT64_C(1000000);
 }
 
-static int64_t patience_due(const struct net_conn *conn)
+static int64_t user_timeout_due(const struct net_conn *conn)
 {
 	int64_t due = net_user_timeout_due_ns(conn);
 
 	return LWIP_MIN(due, silence_due(conn));
 }
 
-static bool patience_ends(struct net_conn *conn)
+static bool user_timeout_ends(struct net_conn *conn)
 {
 	if (net_user_timeout_gives_up(conn))
 		return true;
@@ -210,9 +211,10 @@ static bool patience_ends(struct net_conn *conn)
 
 static bool counts_no_probes(const struct net_conn *conn)
 {
-	const struct net_conn_patience *patience = net_conn_patience(conn);
+	const struct net_conn_user_timeout *timeout =
+		net_conn_user_timeout(conn);
 
-	return patience && patience->timeout_ms;
+	return timeout && timeout->timeout_ms;
 }
 
 /* As many as lwIP can add up, where it is not to count them. */
@@ -238,8 +240,8 @@ static int64_t due_at(struct net_conn *conn)
 		conn->ticking = false; /* last_timer wraps: it begins anew */
 	due = LWIP_MIN(due, net_persist_due_ns(conn));
 	due = LWIP_MIN(due, ooseq_due(&conn->pcb));
-	if (__builtin_expect(conn->ext->patient, 0))
-		due = LWIP_MIN(due, patience_due(conn));
+	if (__builtin_expect(conn->ext->has_user_timeout, 0))
+		due = LWIP_MIN(due, user_timeout_due(conn));
 	return LWIP_MIN(repair, due);
 }
 
@@ -424,7 +426,7 @@ static void due(struct coro_timer *timer)
 	if (ooseq_due(pcb) <= net_here()->now_ns)
 		net_ooseq_clear(conn);
 	net_pcb_show(pcb);
-	if ((conn->ext->patient && patience_ends(conn)) ||
+	if ((conn->ext->has_user_timeout && user_timeout_ends(conn)) ||
 	    net_recovery_timeout(conn) || net_persist_timeout(conn) ||
 	    tick_is_due(conn))
 		tick(conn);

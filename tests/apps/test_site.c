@@ -22,7 +22,7 @@
 #include "apps/httpd/site.h"
 #include "tests/apps/in_folder.h"
 
-#define PATIENCE 6000 /* of naps of 10 ms, for what hangs */
+#define NAPS_MAX 6000 /* of 10 ms, for what hangs */
 
 static struct files files, again;
 
@@ -75,7 +75,7 @@ static void reload(void)
 {
 	int changed = 0;
 
-	for (unsigned i = 0; changed == 0 && i < PATIENCE; i++) {
+	for (unsigned i = 0; changed == 0 && i < NAPS_MAX; i++) {
 		changed = files_reload(&again, &files, in_folder("site"));
 		if (changed == 0)
 			nap();
@@ -249,7 +249,7 @@ static void test_file_that_was_just_written_to_stays_as_it_was(void **state)
 	int fd = open_note(&st);
 
 	assert_int_equal(content_get(fd, &st, NULL, &before), 0);
-	for (unsigned i = 0; content != before && i < PATIENCE; i++) {
+	for (unsigned i = 0; content != before && i < NAPS_MAX; i++) {
 		content_drop(content);
 		write_file("site/note.txt", "other");
 		assert_int_equal(fstat(fd, &st), 0);
@@ -302,7 +302,7 @@ static struct site *await_next(void)
 {
 	struct site *next = NULL;
 
-	for (unsigned i = 0; !next && i < PATIENCE; i++) {
+	for (unsigned i = 0; !next && i < NAPS_MAX; i++) {
 		site_ask(&loader);
 		nap();
 		next = site_take_next(&loader);
@@ -326,7 +326,7 @@ static unsigned lines_said(const char *part, bool *has)
 /* Returns how many lines have been said by then. */
 static unsigned await_line(const char *part)
 {
-	for (unsigned i = 0; i < PATIENCE; i++) {
+	for (unsigned i = 0; i < NAPS_MAX; i++) {
 		bool has;
 		unsigned n = lines_said(part, &has);
 
@@ -342,7 +342,7 @@ static unsigned await_line(const char *part)
 /* Until the loader has been round once more and waits again. */
 static void await_sites(unsigned n)
 {
-	for (unsigned i = 0; i < PATIENCE; i++) {
+	for (unsigned i = 0; i < NAPS_MAX; i++) {
 		int asked = 1;
 
 		site_ask(&loader);

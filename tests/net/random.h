@@ -122,10 +122,10 @@ struct draw {
 	int64_t linger, deadline, cancel_at;
 	int64_t drop_at; /* an operator's reset; 0: none */
 	bool keepalive, nagle;
-	bool watched;	      /* no coroutine, but callbacks */
-	const char *cc;	      /* its congestion control */
-	uint32_t pace;	      /* bytes a second at most; 0: any */
-	unsigned patience_ms; /* its user timeout; 0: none */
+	bool watched;		  /* no coroutine, but callbacks */
+	const char *cc;		  /* its congestion control */
+	uint32_t pace;		  /* bytes a second at most; 0: any */
+	unsigned user_timeout_ms; /* 0: none */
 
 	bool ecn;	   /* the peer asks for it, and agrees to it */
 	unsigned marks[2]; /* per mille of what is ECN-capable */
@@ -239,7 +239,7 @@ struct watch {
 	uint32_t owes_after; /* what it had acknowledged then */
 	int64_t progress;    /* when that last changed */
 	unsigned faults;     /* and then */
-	int64_t patience;    /* at the last look */
+	int64_t allowed;     /* at the last look */
 	uint32_t lastack;    /* of the pcb, when last looked at */
 	bool busy;	     /* it has had something to say since `active` */
 	bool synack_heard;

@@ -371,8 +371,8 @@ static void set_options(struct flow *flow)
 		net_set_pacing_rate(conn, d->pace);
 	if (d->keepalive)
 		net_set_keepalive(conn, 1 + d->out_bytes % 30, 1, 20);
-	if (d->patience_ms) {
-		net_set_user_timeout(conn, d->patience_ms);
+	if (d->user_timeout_ms) {
+		net_set_user_timeout(conn, d->user_timeout_ms);
 		flow->watch.causes |= BY_DEADLINE;
 	}
 	if (!d->deadline)

@@ -203,7 +203,7 @@ static struct net_conn *conn_of(const struct flow *flow)
 }
 
 /* How long it may say nothing with something to say. */
-static int64_t patience(const struct net_conn *conn)
+static int64_t allowed_silence(const struct net_conn *conn)
 {
 	struct net_recovery_info info;
 
@@ -234,11 +234,11 @@ static void check_progress(struct flow *flow, const struct net_conn *conn)
 	flow->watch.faults = fault_given;
 	flow->watch.busy = true;
 	flow->watch.lastack = pcb->lastack;
-	allowed = patience(conn);
-	if (allowed < flow->watch.patience &&
+	allowed = allowed_silence(conn);
+	if (allowed < flow->watch.allowed &&
 	    flow->watch.active < fake_now_ns - allowed + NET_FINE_NS)
 		flow->watch.active = fake_now_ns - allowed + NET_FINE_NS;
-	flow->watch.patience = allowed;
+	flow->watch.allowed = allowed;
 	if (fake_now_ns - flow->watch.active > allowed)
 		violated(flow,
 			 "silent for %.3f s with %u bytes unacknowledged, %u "
@@ -329,7 +329,7 @@ static void check_ends(struct flow *flow, const struct net_conn *conn)
 		violated(flow, "the end of what waits is not in its queue");
 }
 
-static void be_patient(struct watch *w)
+static void expect_nothing(struct watch *w)
 {
 	w->busy = false;
 	w->owes_since = w->window_since = NEVER;
@@ -342,14 +342,14 @@ static void check_flow(struct flow *flow)
 	ecn_check_round(flow, conn && conn->pcb.state >= ESTABLISHED &&
 				      conn->pcb.state < TIME_WAIT);
 	if (!conn) {
-		be_patient(&flow->watch);
+		expect_nothing(&flow->watch);
 		if (flow->app.started && caused(flow, BY_SILENCE))
 			flow->watch.causes |= BY_SILENCE;
 		return;
 	}
 	if (conn->pcb.state < ESTABLISHED || conn->pcb.state == TIME_WAIT ||
 	    (flow->watch.causes & BY_GHOST)) {
-		be_patient(&flow->watch);
+		expect_nothing(&flow->watch);
 		return;
 	}
 	check_room(flow, conn);

@@ -258,10 +258,10 @@ static void draw_control(struct rng *rng, struct draw *d)
 }
 
 /* As with a deadline, whatever is then given up has a cause. */
-static void draw_patience(struct rng *rng, struct draw *d)
+static void draw_user_timeout(struct rng *rng, struct draw *d)
 {
 	if (rng_chance(rng, 100))
-		d->patience_ms = rng_log(rng, 1, 100000);
+		d->user_timeout_ms = rng_log(rng, 1, 100000);
 }
 
 static void draw_ecn(struct rng *rng, struct draw *d)
@@ -329,7 +329,7 @@ void draw_life(uint64_t seed, bool sender, struct life_draw *out)
 	for (unsigned i = 0; i < out->n_flows; i++)
 		draw_ecn(&control, &out->flow[i]);
 	for (unsigned i = 0; i < out->n_flows; i++)
-		draw_patience(&control, &out->flow[i]);
+		draw_user_timeout(&control, &out->flow[i]);
 	out->ecn = (enum net_ecn)rng_below(&control, 3);
 	if (rng_chance(&control, 600))
 		out->ecn = NET_ECN_ON;
@@ -400,7 +400,7 @@ static void print_flow(const struct draw *d, unsigned index)
 	       d->echo ? "echo" : "both ways", d->out_bytes, d->write_most,
 	       d->writes, ms(d->write_pause), d->read_most, d->reads,
 	       ms(d->app_read_pause), d->read_until, d->hold);
-	printf("  user timeout %u ms\n", d->patience_ms);
+	printf("  user timeout %u ms\n", d->user_timeout_ms);
 	printf("  congestion control: %s, at most %u bytes/s; ecn %d, marks "
 	       "%u to the stack and %u to the peer, lies %u\n",
 	       d->cc, d->pace, d->ecn, d->marks[TO_STACK], d->marks[TO_PEER],

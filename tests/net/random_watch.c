@@ -99,8 +99,8 @@ void app_watch(struct flow *flow)
 
 	watch->fn = watched;
 	net_set_cc(flow->app.conn, flow->d->cc);
-	if (flow->d->patience_ms) {
-		net_set_user_timeout(flow->app.conn, flow->d->patience_ms);
+	if (flow->d->user_timeout_ms) {
+		net_set_user_timeout(flow->app.conn, flow->d->user_timeout_ms);
 		flow->watch.causes |= BY_DEADLINE;
 	}
 	if (flow->d->pace)

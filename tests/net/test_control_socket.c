@@ -101,12 +101,12 @@ static int teardown(void **state)
 static int join_control(void)
 {
 	struct sockaddr_un addr = {.sun_family = AF_UNIX};
-	const struct timeval patience = {.tv_sec = 60};
+	const struct timeval timeout = {.tv_sec = 60};
 	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 
 	strcpy(addr.sun_path, path);
 	assert_int_equal(connect(fd, (void *)&addr, sizeof(addr)), 0);
-	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof(timeout));
 	return fd;
 }
 
@@ -115,11 +115,11 @@ static int join_page(void)
 	struct sockaddr_in addr = {.sin_family = AF_INET,
 				   .sin_port = htons(port),
 				   .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-	const struct timeval patience = {.tv_sec = 60};
+	const struct timeval timeout = {.tv_sec = 60};
 	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
 	assert_int_equal(connect(fd, (void *)&addr, sizeof(addr)), 0);
-	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof(timeout));
 	return fd;
 }
 

@@ -160,7 +160,7 @@ static void test_late_segments_are_lost_after_a_quarter_rtt(void **state)
 	EXPECT_SENT(0);
 }
 
-static void test_reordering_makes_patient(void **state)
+static void test_reordering_widens_the_window(void **state)
 {
 	begin(true, 2 * WINDOW * MSS);
 	ACK_SACK(0, 1, 3);
@@ -540,7 +540,7 @@ int main(void)
 		T(test_a_segment_the_driver_holds_is_resent_later),
 		T(test_segments_acknowledged_while_lost_are_forgotten),
 		T(test_late_segments_are_lost_after_a_quarter_rtt),
-		T(test_reordering_makes_patient),
+		T(test_reordering_widens_the_window),
 		T(test_hostile_blocks_change_nothing),
 		T(test_half_a_segment_sacked_is_none),
 		T(test_dsack_is_no_loss),

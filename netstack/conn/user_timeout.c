@@ -9,36 +9,36 @@
 #include <string.h>
 
 /* In place of what the connection has, which goes. */
-static struct net_conn_patience *make(struct net_conn *conn)
+static struct net_conn_user_timeout *make(struct net_conn *conn)
 {
 	struct net_conn_ext *was = net_conn_ext(conn);
-	struct net_conn_patience *patience;
+	struct net_conn_user_timeout *timeout;
 
 	if (!was)
 		return NULL;
-	patience = net_mem_calloc(1, sizeof(*patience));
-	if (!patience)
+	timeout = net_mem_calloc(1, sizeof(*timeout));
+	if (!timeout)
 		return NULL;
-	memcpy(patience, was,
+	memcpy(timeout, was,
 	       was->counted ? sizeof(struct net_counted) : sizeof(*was));
-	patience->all.ext.patient = true;
+	timeout->all.ext.has_user_timeout = true;
 	if (was->pollers) /* the list's head moves */
-		was->pollers->pprev = &patience->all.ext.pollers;
+		was->pollers->pprev = &timeout->all.ext.pollers;
 	net_mem_free(was);
-	conn->ext = &patience->all.ext;
-	return patience;
+	conn->ext = &timeout->all.ext;
+	return timeout;
 }
 
-int net_conn_set_patience(struct net_conn *conn, uint32_t timeout_ms)
+int net_conn_set_user_timeout(struct net_conn *conn, uint32_t timeout_ms)
 {
-	struct net_conn_patience *patience = net_conn_patience(conn);
+	struct net_conn_user_timeout *timeout = net_conn_user_timeout(conn);
 
-	if (!patience && timeout_ms == 0)
+	if (!timeout && timeout_ms == 0)
 		return 0;
-	if (!patience)
-		patience = make(conn);
-	if (!patience)
+	if (!timeout)
+		timeout = make(conn);
+	if (!timeout)
 		return -ENOMEM;
-	patience->timeout_ms = timeout_ms;
+	timeout->timeout_ms = timeout_ms;
 	return 0;
 }
