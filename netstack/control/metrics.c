@@ -139,7 +139,7 @@ static const struct family counters[] = {
 		      {"refused", AT(rx_refused)},
 		      {"other_vlan", AT(rx_other_vlan)},
 		      {"missed", AT(rx_missed)},
-		      {"hand_over_full", AT(hand_over_drops)},
+		      {"hand_over_full", AT(hand_over_full)},
 		      {"transmit_queue_full", AT(tx_dropped)},
 		      {"no_frame", AT(rx_no_memory)},
 		      {"out_of_order_budget", AT(ooseq_drops)},

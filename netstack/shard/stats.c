@@ -30,7 +30,7 @@ void net_stack_stats(struct net_stack *stack, struct net_stats *out)
 		out->rx_bad_csum += s.rx_bad_csum;
 		out->rx_missed += s.rx_missed;
 		out->handed_over += s.rx_handed_over;
-		out->hand_over_drops += s.rx_hand_over_full;
+		out->hand_over_full += s.rx_hand_over_full;
 		out->taken_over += s.rx_taken_over;
 		out->tx_frames += s.tx_frames;
 		out->tx_bytes += s.tx_bytes;
@@ -111,7 +111,7 @@ static void add(struct net_stats *to, const struct net_stats *from)
 	to->rx_bad_csum += from->rx_bad_csum;
 	to->rx_missed += from->rx_missed;
 	to->handed_over += from->handed_over;
-	to->hand_over_drops += from->hand_over_drops;
+	to->hand_over_full += from->hand_over_full;
 	to->taken_over += from->taken_over;
 	to->tx_frames += from->tx_frames;
 	to->tx_bytes += from->tx_bytes;
@@ -234,7 +234,7 @@ static void say_shard(unsigned shard, const struct net_stats *now,
 		(double)(now->tx_frames - was->tx_frames) / s, now->conns,
 		now->accepted - was->accepted,
 		(double)(now->handed_over - was->handed_over) / s,
-		now->hand_over_drops,
+		now->hand_over_full,
 		(double)(now->taken_over - was->taken_over) / s);
 }
 

@@ -399,7 +399,7 @@ struct net_stats {
 	 * them were dropped because a shard was behind, and frames for this
 	 * shard that came to other queues.
 	 */
-	uint64_t handed_over, hand_over_drops, taken_over;
+	uint64_t handed_over, hand_over_full, taken_over;
 	uint64_t tx_frames, tx_bytes, tx_dropped;
 	uint64_t accepted, dialed, closed, reset, timed_out;
 	uint64_t no_memory;	     /* allocations refused, any kind */
