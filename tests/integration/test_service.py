@@ -236,7 +236,9 @@ def services(env, source):
             systemd.ctl("stop", service)
             told = systemd.show(service)
             check((told["ActiveState"], told["Result"]) == ("inactive", "success"), f"{told}")
-            check("draining 0" in systemd.journal(service), systemd.journal(service))
+            # journald may read the last lines after systemd has seen the end.
+            eventually(lambda: "draining 0" in systemd.journal(service), PATIENCE,
+                       lambda: systemd.journal(service))
 
 
 def cases(env):
