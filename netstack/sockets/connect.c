@@ -268,7 +268,7 @@ long net_sock_disconnect(struct net_sock *sock)
 	while (sock->state == NET_SOCK_CONNECTING) {
 		long err = net_sock_wait(sock, &sock->writable, -1, &until);
 
-		if (err == -EBADF)
+		if (err == -EBADF || err == -ECANCELED)
 			return err;
 	}
 	sock->err = sock->state == NET_SOCK_CONNECTED ? ECONNRESET : 0;

@@ -532,7 +532,7 @@ long net_epoll_await(struct net_epoll *set, int epfd,
 
 	if (max <= 0 || max > (int)(INT32_MAX / sizeof(*events)))
 		return -EINVAL;
-	if (!net_can_write(events, (size_t)max * sizeof(*events)))
+	if (!net_can_write(events, sizeof(*events)))
 		return -EFAULT;
 	set->uses++; /* another thread may close it meanwhile */
 	ready = net_turn();

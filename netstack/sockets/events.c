@@ -7,6 +7,7 @@
 
 #define READABLE (POLLIN | POLLRDNORM)
 #define WRITABLE (POLLOUT | POLLWRNORM)
+#define LOW_MAX	 32768u /* bytes, which every window holds */
 
 /* SO_RCVLOWAT */
 static bool has_enough(const struct net_sock *sock)
@@ -15,7 +16,7 @@ static bool has_enough(const struct net_sock *sock)
 
 	return __builtin_expect(sock->opts.recv_low <= 1, 1) ||
 	       net_conn_stats(sock->conn, &stats) < 0 ||
-	       stats.unread >= sock->opts.recv_low;
+	       stats.unread >= sock->opts.recv_low || stats.unread >= LOW_MAX;
 }
 
 static unsigned conn_events(struct net_sock *sock)

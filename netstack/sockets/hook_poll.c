@@ -125,7 +125,9 @@ NET_HOOK int __poll(struct pollfd *fds, nfds_t n, int timeout)
 
 static bool others_select(int n, const fd_set *in, const fd_set *out)
 {
-	if (net_is_another())
+	if (net_is_another() &&
+	    (!in || net_can_read(in, (size_t)(n + 7) / 8)) &&
+	    (!out || net_can_read(out, (size_t)(n + 7) / 8)))
 		for (int fd = 0; fd < n; fd++)
 			if (net_fd_others(fd) &&
 			    (net_fd_is_in(fd, in) || net_fd_is_in(fd, out)))

@@ -246,6 +246,11 @@ bool net_fd_is_in(int fd, const fd_set *set)
 	       (words[(size_t)fd / WORD_BITS] >> (size_t)fd % WORD_BITS & 1);
 }
 
+static bool can_use(fd_set *set, int n)
+{
+	return !set || net_can_write(set, ((size_t)n + 7) / 8);
+}
+
 static void bit_set(fd_set *set, int fd)
 {
 	unsigned long *words = (void *)set;
@@ -313,6 +318,8 @@ long net_select_fds(int n, fd_set *in, fd_set *out, fd_set *except, int64_t ns)
 
 	if (n < 0 || (unsigned)n > NET_FDS_MAX)
 		return -EINVAL;
+	if (!can_use(in, n) || !can_use(out, n) || !can_use(except, n))
+		return -EFAULT;
 	count = to_poll(n, in, out, except, NULL);
 	fds = calloc(count ? count : 1, sizeof(*fds));
 	if (!fds)

@@ -24,6 +24,7 @@ typedef int (*action_fn)(int signo, const struct sigaction *action,
 static action_fn real_action;
 static struct sigaction actions[NSIG]; /* the program's, where ours stands */
 static struct sigaction before[NSIG];
+static struct sigaction reporter[NSIG]; /* of crashes: coro_crash.c's */
 static _Atomic int ended_by;
 static siginfo_t infos[NSIG];
 
@@ -93,6 +94,9 @@ static void on_fault(int signo, siginfo_t *info, void *context)
 
 	if (net_touch_failed(context))
 		return;
+	if (action.sa_handler == SIG_DFL && info->si_code > 0 &&
+	    is_handler(&reporter[signo]))
+		action = reporter[signo];
 	if (action.sa_flags & (int)SA_RESETHAND)
 		actions[signo] = dfl;
 	if (is_handler(&action))
@@ -382,6 +386,8 @@ void net_run_signals_begin(void)
 {
 	static const int theirs[] = {SIGPIPE, SIGUSR1, SIGINT, SIGTERM, SIGHUP};
 
+	set(SIGSEGV, NULL, &reporter[SIGSEGV]);
+	set(SIGBUS, NULL, &reporter[SIGBUS]);
 	taken[SIGURG] = has_changed(SIGURG);
 	for (int signo = SIGRTMIN; signo < NSIG; signo++)
 		taken[signo] = is_for_frames(signo);

@@ -417,21 +417,27 @@ static inline bool net_handled(void)
 
 /* ---- touch.c ---- */
 
-/* Whether memory is there; of a whole program, any other is believed. */
-bool net_touch(uintptr_t memory, size_t bytes, bool write);
+/* How many of the bytes are there, before the first page that is missing. */
+size_t net_touch(uintptr_t memory, size_t bytes, bool write);
 /* In a handler of SIGSEGV or SIGBUS: net_touch() has met it, and goes on. */
 bool net_touch_failed(void *context);
 
+/* The same in a whole program; in a coroutine all memory is believed. */
+static inline size_t net_reachable(const void *memory, size_t bytes, bool write)
+{
+	return __builtin_expect(net_whole.on, 0)
+		       ? net_touch((uintptr_t)memory, bytes, write)
+		       : bytes;
+}
+
 static inline bool net_can_read(const void *memory, size_t bytes)
 {
-	return !__builtin_expect(net_whole.on, 0) ||
-	       net_touch((uintptr_t)memory, bytes, false);
+	return net_reachable(memory, bytes, false) == bytes;
 }
 
 static inline bool net_can_write(void *memory, size_t bytes)
 {
-	return !__builtin_expect(net_whole.on, 0) ||
-	       net_touch((uintptr_t)memory, bytes, true);
+	return net_reachable(memory, bytes, true) == bytes;
 }
 
 /* ---- baton.c, further ---- */

@@ -42,6 +42,32 @@ static long recv_error(struct net_sock *sock, long err)
 	return err;
 }
 
+/*
+ * Whether memory is there for what can be read now. A program may name more
+ * than it has, as long as no bytes come for it.
+ */
+static bool fits(struct net_sock *sock, const struct iovec *iov, size_t n,
+		 size_t skip)
+{
+	struct net_conn_stats stats;
+	size_t room = 0;
+
+	if (__builtin_expect(!net_whole.on, 1))
+		return true;
+	for (size_t i = 0; i < n; i++) {
+		char *at = iov[i].iov_base;
+		size_t len = iov[i].iov_len, over = skip < len ? skip : len;
+		size_t there = net_reachable(at + over, len - over, true);
+
+		skip -= over;
+		room += there;
+		if (there < len - over)
+			return net_conn_stats(sock->conn, &stats) == 0 &&
+			       stats.unread <= room;
+	}
+	return true;
+}
+
 /* Several buffers take what one call gives, since the next gives it again. */
 static long peek_now(struct net_sock *sock, const struct iovec *iov, size_t n,
 		     size_t total)
@@ -50,9 +76,6 @@ static long peek_now(struct net_sock *sock, const struct iovec *iov, size_t n,
 	uint8_t *all;
 	long got, at = 0;
 
-	for (size_t i = 0; i < n; i++)
-		if (!net_can_write(iov[i].iov_base, iov[i].iov_len))
-			return -EFAULT;
 	if (n == 1)
 		return net_peek(sock->conn, iov[0].iov_base, iov[0].iov_len);
 	all = malloc(room);
@@ -104,9 +127,7 @@ static long recv_now(struct net_sock *sock, const struct iovec *iov, size_t n,
 		left -= over;
 		if (left == 0)
 			continue;
-		got = net_can_write(at + over, left)
-			      ? net_recv(sock->conn, at + over, left)
-			      : -EFAULT;
+		got = net_recv(sock->conn, at + over, left);
 		if (got <= 0)
 			return done ? done : got;
 		done += got;
@@ -137,8 +158,9 @@ static long recv_all(struct net_sock *sock, const struct iovec *iov, size_t n,
 	size_t done = 0;
 
 	for (;;) {
-		long got = peek ? peek_now(sock, iov, n, total)
-				: recv_now(sock, iov, n, done);
+		long got = !fits(sock, iov, n, peek ? 0 : done) ? -EFAULT
+			   : peek ? peek_now(sock, iov, n, total)
+				  : recv_now(sock, iov, n, done);
 
 		if (got > 0) {
 			done = peek ? (size_t)got : done + (size_t)got;
@@ -214,10 +236,9 @@ long net_sock_read(struct net_sock *sock, void *buf, size_t len)
 	if (sock->state != NET_SOCK_CONNECTED || len == 0 ||
 	    sock->opts.recv_low > 1)
 		return net_sock_recv(sock, &iov, 1, 0);
-	if (!net_can_write(buf, len))
-		return -EFAULT;
 	for (;;) {
-		long n = net_recv(sock->conn, buf, len);
+		long n = fits(sock, &iov, 1, 0) ? net_recv(sock->conn, buf, len)
+						: -EFAULT;
 
 		if (n >= 0)
 			return n;
@@ -331,6 +352,9 @@ long net_sock_send(struct net_sock *sock, const struct iovec *iov, size_t n,
 		return -EFAULT;
 	if (total_of(iov, n) > SSIZE_MAX)
 		return -EINVAL;
+	for (size_t i = 0; i < n && n > 1; i++)
+		if (!net_can_read(iov[i].iov_base, iov[i].iov_len))
+			return -EFAULT;
 	return send_all(sock, iov, n, flags);
 }
 

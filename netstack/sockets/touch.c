@@ -3,9 +3,9 @@
  *
  * The kernel answers EFAULT. A look at the memory needs no system call: each
  * page is touched by one instruction, and if that faults, the handler of
- * SIGSEGV and SIGBUS (run_signals.c) goes on where the look says no. Pages
- * behind the first are only read, since another thread may write there; of a
- * long range only the first 256 pages are looked at.
+ * SIGSEGV and SIGBUS (run_signals.c) goes on where the look ends. Pages behind
+ * the first are only read, since another thread may write there; of a long
+ * range only the first 256 pages are looked at.
  */
 #include "netstack/sockets/sockets_priv.h"
 
@@ -52,21 +52,21 @@ fault:
 	return false;
 }
 
-bool net_touch(uintptr_t memory, size_t bytes, bool write)
+size_t net_touch(uintptr_t memory, size_t bytes, bool write)
 {
 	uintptr_t at = memory, last = at + bytes - 1;
 
 	if (bytes == 0)
-		return true;
+		return 0;
 	if (last < at || !(write ? can_write(at) : can_read(at)))
-		return false;
+		return 0;
 	if (bytes > PAGES_MAX * PAGE_BYTES)
 		last = at + PAGES_MAX * PAGE_BYTES;
 	at += PAGE_BYTES - at % PAGE_BYTES;
 	for (; at <= last; at += PAGE_BYTES)
 		if (!can_read(at))
-			return false;
-	return true;
+			return at - memory;
+	return bytes;
 }
 
 static uintptr_t target(const int32_t *field)

@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/select.h>
 #include <sys/sendfile.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
@@ -302,6 +303,29 @@ static void on_fault(int number)
 	siglongjmp(out, 1);
 }
 
+/* A page is missing behind what is there for some of the bytes. */
+static void half_there(void)
+{
+	int fd = talk("say:0123456789 echo");
+	char *pages = mmap(NULL, 8192, PROT_READ | PROT_WRITE,
+			   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	struct iovec parts[2] = {{pages + 4094, 2}, {pages + 4096, 2}};
+
+	munmap(pages + 4096, 4096);
+	await_bytes(fd, 10);
+	show("fault: recv into half", recv(fd, pages + 4092, 100, 0));
+	show("fault: readv into half", readv(fd, parts, 2));
+	show("fault: peek into half", recv(fd, pages + 4092, 100, MSG_PEEK));
+	show("fault: recv of all that is there", recv(fd, pages, 100000, 0));
+	show("fault: send of half", send(fd, pages + 4092, 100, 0));
+	show("fault: writev of half", writev(fd, parts, 2));
+	show("fault: nothing was sent", send(fd, "ab", 2, 0));
+	show("fault: but that", recv(fd, pages, 2, MSG_WAITALL));
+	show("fault: and no more", recv(fd, pages, 2, MSG_DONTWAIT));
+	close(fd);
+	munmap(pages, 4096);
+}
+
 /* A handler of the program's sees its own faults, and none of a call's. */
 static void handled_faults(void)
 {
@@ -367,6 +391,7 @@ void calls_with_faults(void)
 	show("fault: getsockopt's length",
 	     getsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, text, nowhere));
 	show("fault: poll", poll(nowhere, 1, 0));
+	show("fault: select", select(fd + 1, nowhere, NULL, NULL, NULL));
 	show("fault: FIONREAD", ioctl(fd, FIONREAD, nowhere));
 	show("fault: sendto's address",
 	     sendto(fd, text, 1, 0, nowhere, sizeof(addr)));
@@ -381,5 +406,6 @@ void calls_with_faults(void)
 	show("count of -1: writev", writev(fd, parts, minus_one));
 	close(fd);
 	free(many);
+	half_there();
 	handled_faults();
 }
