@@ -96,77 +96,17 @@ void net_stats_start(struct net_stack *stack)
 
 /* ---- of all shards ---- */
 
-static void add_hist(struct net_hist *to, const struct net_hist *from)
-{
-	for (unsigned i = 0; i < NET_HIST_BUCKETS; i++)
-		to->buckets[i] += from->buckets[i];
-	to->sum_ns += from->sum_ns;
-}
+#define COUNTERS (offsetof(struct net_stats, conns) / sizeof(uint64_t))
+static_assert(offsetof(struct net_stats, conns) % sizeof(uint64_t) == 0,
+	      "all before conns are counters of 64 bits");
 
 static void add(struct net_stats *to, const struct net_stats *from)
 {
-	to->rx_frames += from->rx_frames;
-	to->rx_bytes += from->rx_bytes;
-	to->rx_bad_frame += from->rx_bad_frame;
-	to->rx_bad_csum += from->rx_bad_csum;
-	to->rx_missed += from->rx_missed;
-	to->handed_over += from->handed_over;
-	to->hand_over_full += from->hand_over_full;
-	to->taken_over += from->taken_over;
-	to->tx_frames += from->tx_frames;
-	to->tx_bytes += from->tx_bytes;
-	to->tx_dropped += from->tx_dropped;
-	to->accepted += from->accepted;
-	to->dialed += from->dialed;
-	to->closed += from->closed;
-	to->reset += from->reset;
-	to->timed_out += from->timed_out;
-	to->no_memory += from->no_memory;
-	to->memory_refused += from->memory_refused;
-	to->memory_resets += from->memory_resets;
-	to->rx_no_memory += from->rx_no_memory;
-	to->lwip_assertions += from->lwip_assertions;
-	to->views_reclaimed += from->views_reclaimed;
-	to->view_misuses += from->view_misuses;
-	to->backlog_drops += from->backlog_drops;
-	to->clients_refused += from->clients_refused;
-	to->time_wait_recycled += from->time_wait_recycled;
-	to->ooseq_drops += from->ooseq_drops;
-	to->cookies_sent += from->cookies_sent;
-	to->cookies_accepted += from->cookies_accepted;
-	to->cookies_refused += from->cookies_refused;
-	to->syns_shed += from->syns_shed;
-	to->rx_unacceptable += from->rx_unacceptable;
-	to->challenge_acks += from->challenge_acks;
-	to->orphans_recycled += from->orphans_recycled;
-	to->rx_refused += from->rx_refused;
-	to->rx_other_vlan += from->rx_other_vlan;
-	to->neighbours_refused += from->neighbours_refused;
-	to->looped += from->looped;
-	to->loop_drops += from->loop_drops;
-	to->path_mtu_lowered += from->path_mtu_lowered;
-	to->path_mtu_guessed += from->path_mtu_guessed;
-	to->path_mtu_refused += from->path_mtu_refused;
-	to->ecn_conns += from->ecn_conns;
-	to->rx_ce += from->rx_ce;
-	to->ecn_cuts += from->ecn_cuts;
-	to->cuts_undone += from->cuts_undone;
-	to->resent_rto += from->resent_rto;
-	to->resent_rack += from->resent_rack;
-	to->resent_fast += from->resent_fast;
-	to->resent_tlp += from->resent_tlp;
-	to->rtos += from->rtos;
-	to->out_of_order += from->out_of_order;
-	to->rounds += from->rounds;
-	add_hist(&to->rtt, &from->rtt);
-	add_hist(&to->round, &from->round);
-	to->to_kernel += from->to_kernel;
-	to->from_kernel += from->from_kernel;
-	to->kernel_limited += from->kernel_limited;
-	to->kernel_dropped += from->kernel_dropped;
-	to->kernel_held += from->kernel_held;
-	to->log_dropped += from->log_dropped;
-	to->busy_ns += from->busy_ns;
+	uint64_t *sums = (void *)to;
+	const uint64_t *counters = (const void *)from;
+
+	for (size_t i = 0; i < COUNTERS; i++)
+		sums[i] += counters[i];
 	to->conns += from->conns;
 	to->half_open += from->half_open;
 	to->time_wait += from->time_wait;
@@ -175,7 +115,6 @@ static void add(struct net_stats *to, const struct net_stats *from)
 	to->frames += from->frames;
 	to->memory_bytes += from->memory_bytes;
 	to->memory_max_bytes += from->memory_max_bytes;
-	to->pool_empty += from->pool_empty;
 }
 
 /* log_dropped is the program's, and each shard tells it. */

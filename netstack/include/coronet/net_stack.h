@@ -461,6 +461,7 @@ struct net_stats {
 	uint64_t rounds;       /* rounds of the loop */
 	struct net_hist rtt;   /* round trip samples */
 	struct net_hist round; /* durations of rounds that found work */
+	uint64_t pool_empty;   /* times that a link had hardly a frame left */
 	uint64_t log_dropped;  /* lines of the log that were dropped */
 	int64_t busy_ns;       /* time spent in rounds that found work */
 	unsigned conns;	       /* TCP control blocks */
@@ -470,7 +471,6 @@ struct net_stats {
 	unsigned frames_free, frames;
 	/* of connections and coroutines, and their share of --memory */
 	uint64_t memory_bytes, memory_max_bytes;
-	uint64_t pool_empty; /* times that a link had hardly a frame left */
 };
 
 /* Copies the counters of one shard to *out. Does not block. */
