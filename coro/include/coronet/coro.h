@@ -552,9 +552,10 @@ struct coro_walk {
 };
 
 /*
- * Walks on by at most max coroutines and at most `looks` places, which bounds
- * the cost of a call. Returns how many out[] were filled. The walk is at its
- * end when walk->done is true, not when fewer than max were filled.
+ * Continues the walk by at most max coroutines and at most `looks` control
+ * blocks, which bounds the cost of a call. Returns how many out[] were filled.
+ * The walk is at its end when walk->done is true, not when fewer than max were
+ * filled.
  */
 unsigned coro_sched_walk(const struct coro_sched *s, struct coro_walk *walk,
 			 struct coro_info *out, unsigned max, unsigned looks);
@@ -632,9 +633,10 @@ size_t coro_sched_memory(const struct coro_sched *s);
 size_t coro_sched_memory_live(const struct coro_sched *s);
 
 /*
- * Bounds coro_sched_memory(): beyond so many bytes, no coroutine is created
- * that needs more (-ENOMEM). SIZE_MAX, the default: no bound. Coroutines that
- * run may still save their stacks beyond it, since otherwise none could go on.
+ * Sets a limit of coro_sched_memory(): beyond it, creating a coroutine that
+ * needs more memory fails (-ENOMEM). SIZE_MAX, the default: no limit. Running
+ * coroutines may exceed it to save their stacks, since otherwise none could go
+ * on.
  */
 void coro_sched_limit_memory(struct coro_sched *s, size_t bytes);
 

@@ -76,10 +76,12 @@ struct coro_fd_watch {
 /*
  * Begins a watch, inside a coroutine or outside. Does not block. watch:
  * borrowed until fn is called, coro_fd_unwatch(), or the scheduler closes; not
- * on a shared stack. fd and events: as in coro_fd_wait(). Returns 0 or -EPERM
- * the thread has no scheduler; or epoll cannot wait for fd, which is always
- * ready -EBUSY  watch is in use -EBADF, -EINVAL, -ENOSPC, -ELOOP, -EMFILE,
- * -ENFILE, -ENOMEM as in coro_fd_wait()
+ * on a shared stack. fd and events: as in coro_fd_wait(). Returns 0 or
+ *   -EPERM  the thread has no scheduler; or epoll cannot wait for fd, which is
+ *           always ready
+ *   -EBUSY  watch is in use
+ *   -EBADF, -EINVAL, -ENOSPC, -ELOOP, -EMFILE, -ENFILE, -ENOMEM
+ *           as in coro_fd_wait()
  */
 int coro_fd_watch(int fd, int events, struct coro_fd_watch *watch);
 
@@ -147,25 +149,25 @@ int coro_offload_until(coro_fn fn, void *arg, void **result,
 #define CORO_OFFLOAD_QUEUE_MAX	 65536
 
 /*
- * Sets the most threads, and the most functions that wait for one, of
- * coro_offload(), in place of CORO_OFFLOAD_THREADS and CORO_OFFLOAD_QUEUE; 0
- * leaves a bound as it is. From any thread, before the first coro_offload().
- * Returns 0, -EINVAL (above a _MAX) or -EBUSY (coro_offload() was called
- * already).
+ * Sets how many threads coro_offload() uses, and how many functions may wait
+ * for one, in place of CORO_OFFLOAD_THREADS and CORO_OFFLOAD_QUEUE; 0 leaves a
+ * bound as it is. From any thread, before the first coro_offload(). Returns 0,
+ * -EINVAL (above a _MAX) or -EBUSY (coro_offload() was called already).
  */
 int coro_offload_limits(unsigned threads, unsigned queue);
 
 /*
- * Another thread is to run the scheduler: the one that runs it leaves it, and
- * the other one enters it. In between only coro_post() and what else may be
- * called from anywhere is allowed. Both are called outside coroutines.
+ * Move a scheduler to another thread: the thread that runs it calls
+ * coro_sched_leave(), then the other one calls coro_sched_enter(). In between,
+ * only coro_post() and the other calls that any thread may make are allowed.
+ * Both are called outside coroutines.
  *
- * A coroutine that blocks may go on in another thread: it must not keep the
- * address of a thread-local variable across a call that blocks. Compilers do
- * that with errno, which therefore is to be read by a function of its own.
+ * A coroutine that blocks may continue on another thread, so it must not keep
+ * the address of a thread-local variable across a call that blocks. Compilers
+ * keep the address of errno, so read errno in a separate function.
  *
  * coro_sched_enter() returns 0 or -EEXIST (the thread runs a scheduler). The
- * caller sees to it that one thread at a time has entered.
+ * caller ensures that one thread at a time has entered.
  */
 void coro_sched_leave(struct coro_sched *s);
 int coro_sched_enter(struct coro_sched *s);
