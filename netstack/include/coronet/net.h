@@ -37,8 +37,8 @@
  *   -ETIMEDOUT     the peer did not answer: retransmissions (RFC 9293 3.8.3),
  *                  keepalive probes or the user timeout gave up
  *   -ECONNABORTED  an operator reset it (coronet-ctl drop)
- *   -ENOBUFS       memory was short (net_opts.memory_bytes) and it held more
- *                  than most others: the stack has reset it
+ *   -ENOBUFS       the stack reset it, because memory was short
+ *                  (net_opts.memory_bytes) and it held more than most others
  *   -ENOMEM        a deadline could not be stored (net_set_read_deadline())
  *
  * Calls return 0 or a count, or a negative errno.
@@ -97,8 +97,8 @@ int net_listen(struct net_stack *stack, const struct net_addr *addr,
 	       unsigned backlog, struct net_listener **out);
 
 /*
- * Returns where it listens, including a port that the stack chose; family 0 and
- * port 0 for NULL.
+ * Returns the address and port that the listener is bound to, including a port
+ * that the stack chose; family 0 and port 0 if listener is NULL.
  */
 struct net_addr net_listener_addr(const struct net_listener *listener);
 
@@ -112,12 +112,12 @@ struct net_addr net_listener_addr(const struct net_listener *listener);
  * an IPv6 /64.
  */
 struct net_limits {
-	unsigned clients; /* in all; default: only --max-conns limits them */
-	/* default: half of --max-conns, at least 1024 */
+	unsigned clients; /* of all sources; default: only --max-conns */
+	/* Default: half of --max-conns, at least 1024. */
 	unsigned clients_per_source;
 	/*
-	 * above it, SYNs are answered with cookies; default: half the backlog
-	 * times the number of shards, at least 64
+	 * Above this number, SYNs are answered with cookies. Default: half the
+	 * backlog times the number of shards, at least 64.
 	 */
 	unsigned half_open_per_source;
 };
@@ -175,10 +175,10 @@ void net_listener_close(struct net_listener *listener);
 
 /*
  * From now on runs handler(conn, arg) in a new coroutine for each connection of
- * the listener, including those that wait to be accepted. A connection for
- * whose coroutine there is no memory is reset. Does not block. arg: borrowed
- * until the last of these handlers has returned. Returns 0, -EBADF (listener is
- * NULL) or -EINVAL (handler is NULL).
+ * the listener, including those that wait to be accepted. If there is no memory
+ * for the coroutine of a connection, that connection is reset. Does not block.
+ * arg: borrowed until the last of these handlers has returned. Returns 0,
+ * -EBADF (listener is NULL) or -EINVAL (handler is NULL).
  */
 int net_listener_serve(struct net_listener *listener, net_handler handler,
 		       void *arg);
@@ -220,13 +220,14 @@ int net_serve_limited(struct net_stack *stack, const struct net_addr *addr,
 /*
  * Zero means the default. The SYN is repeated after 1, 2, 4, 8 and 16 seconds
  * and then every 32 (RFC 6298 5.5), until timeout_ms have passed. With several
- * shards, a source port that is not chosen fits one of them only.
+ * shards, a source port that the caller chooses can be used on one shard only
+ * (-EADDRNOTAVAIL).
  */
 struct net_dial_opts {
-	struct net_addr source; /* family 0: chosen; port 0: chosen */
-	unsigned timeout_ms;	/* of the handshake; 0: 30,000 */
-	/* Or NULL: gets the source before the call blocks for the handshake. It
-	 * must live until net_dial() returns. */
+	struct net_addr source; /* family 0, port 0: the stack chooses */
+	unsigned timeout_ms;	/* for the handshake; 0: 30,000 */
+	/* Receives the source address before the call blocks for the handshake;
+	 * valid until net_dial() returns. NULL: not wanted. */
 	struct net_addr *local;
 };
 
@@ -239,9 +240,9 @@ struct net_dial_opts {
  *   -ECONNREFUSED   the peer answered with RST
  *   -EHOSTUNREACH   there is no route, or the next hop does not answer ARP or
  *                   neighbour discovery; or addr is a loopback address
- *   -ETIMEDOUT      no answer in time
+ *   -ETIMEDOUT      the handshake did not complete in time
  *   -EADDRNOTAVAIL  opts->source is not the stack's or of the other family;
- *                   the answers to its port would come to another shard; or no
+ *                   segments to its port would arrive at another shard; or no
  *                   port is left (the result is cached for 50 ms)
  *   -EADDRINUSE     the port of opts->source is taken, or it is addr itself
  *   -EINVAL         a pointer is NULL, or addr has no address or no port
@@ -253,10 +254,10 @@ int net_dial(struct net_stack *stack, const struct net_addr *addr,
 	     const struct net_dial_opts *opts, struct net_conn **out);
 
 /*
- * Finds the address that net_dial() would connect to addr from. *source gets
- * it, with port 0; source may be NULL. Does not block. Returns 0, -EHOSTUNREACH
- * (no interface and no gateway leads there) or -EINVAL (stack or addr is NULL,
- * or addr has no address).
+ * Finds the source address that net_dial() would use to reach addr. Stores it
+ * in *source, with port 0; source may be NULL. Does not block. Returns 0,
+ * -EHOSTUNREACH (no interface and no gateway leads there) or -EINVAL (stack or
+ * addr is NULL, or addr has no address).
  */
 int net_route(struct net_stack *stack, const struct net_addr *addr,
 	      struct net_addr *source);
@@ -267,16 +268,16 @@ int net_route(struct net_stack *stack, const struct net_addr *addr,
  */
 bool net_is_local(struct net_stack *stack, const struct net_addr *addr);
 
-/* The most views that a connection may have out (net_recv_view()). */
+/* Limit of the unreleased views of a connection (net_recv_view()). */
 #define NET_VIEWS_MAX 256
 
 /*
  * Received bytes, in the memory that the NIC wrote them to. A view that
  * net_recv_view() has filled is owned by the caller until net_view_release() or
  * net_send_view(), or until its handler returns; without a handler, until the
- * connection is closed. A view that is still out then is reclaimed, counted
- * (net_stats.views_reclaimed) and logged. The struct itself may lie on a
- * coroutine's stack; the bytes never do.
+ * connection is closed. A view that has not been released by then is reclaimed,
+ * counted (net_stats.views_reclaimed) and logged. The struct itself may lie on
+ * a coroutine's stack; the bytes never do.
  */
 struct net_view {
 	const void *data;
@@ -286,12 +287,12 @@ struct net_view {
 
 /*
  * Blocks until there are bytes, and fills *view with the next piece in order.
- * Taking it opens the receive window. Returns its length, 0 when the peer has
- * finished sending, or
+ * This opens the receive window. Returns the length of the piece, 0 when the
+ * peer has finished sending, or
  *   -ENOTCONN  net_shutdown() has shut the connection for reading
- *   -ENOBUFS   NET_VIEWS_MAX views are out, or there is no memory for another:
- *              the bytes stay to be read
- * or why the connection has failed. *view is left alone unless the result is
+ *   -ENOBUFS   the connection has NET_VIEWS_MAX unreleased views, or there is
+ *              no memory for another: the bytes can be read later
+ * or why the connection has failed. *view is written only if the result is
  * positive.
  */
 long net_recv_view(struct net_conn *conn, struct net_view *view);
@@ -317,9 +318,10 @@ net_recv_view(struct net_conn *conn, struct net_view *view)
 }
 
 /*
- * Gives a view's bytes back and empties *view; an empty view is ignored. A copy
- * of a view that has been released, sent or reclaimed is recognised, logged,
- * counted (net_stats.view_misuses), and otherwise ignored. Does not block.
+ * Returns a view's bytes to the stack and empties *view; an empty view is
+ * ignored. A copy of a view that has been released, sent or reclaimed is
+ * recognised, logged, counted (net_stats.view_misuses), and otherwise ignored.
+ * Does not block.
  */
 void net_view_release(struct net_conn *conn, struct net_view *view);
 
@@ -340,13 +342,13 @@ long net_peek(struct net_conn *conn, void *buf, size_t len);
 
 /*
  * Like net_recv(), but blocks until it has len bytes or the peer has finished
- * sending: it returns less than len only then. An error does not tell how many
- * bytes were copied to buf before it.
+ * sending: it returns less than len only then. After an error it is unknown how
+ * many bytes were copied to buf.
  */
 long net_recv_full(struct net_conn *conn, void *buf, size_t len);
 
 #define NET_DELIM_MAX	   64		/* bytes of a delimiter */
-#define NET_RECV_UNTIL_MAX (128 * 1024) /* bytes before it, itself included */
+#define NET_RECV_UNTIL_MAX (128 * 1024) /* with the delimiter */
 
 /*
  * Blocks until the delimiter (delim_len bytes at delim) has come, and copies
@@ -354,9 +356,9 @@ long net_recv_full(struct net_conn *conn, void *buf, size_t len);
  * stay for the next call. Returns how many were copied, 0 when the peer has
  * finished sending and nothing is left, or
  *   -EMSGSIZE  there is no delimiter in the first len bytes, nor in the first
- *              NET_RECV_UNTIL_MAX bytes, nor in as many as the receive window
- *              takes, which opens only when bytes are read (64 KiB if the peer
- *              does not scale it, RFC 7323)
+ *              NET_RECV_UNTIL_MAX bytes, nor in a full receive window, which
+ *              opens only when bytes are read (64 KiB if the peer does not use
+ *              window scaling, RFC 7323)
  *   -ENODATA   the peer has finished sending, and the remaining bytes hold no
  *              delimiter
  *   -ENOTCONN  net_shutdown() has shut the connection for reading
@@ -368,7 +370,7 @@ long net_recv_full(struct net_conn *conn, void *buf, size_t len);
 long net_recv_until(struct net_conn *conn, void *buf, size_t len,
 		    const void *delim, size_t delim_len);
 
-#define NET_IOV_MAX 1024 /* vectors a call takes; more: -EINVAL */
+#define NET_IOV_MAX 1024 /* buffers per call; more: -EINVAL */
 
 /*
  * Like net_recv(), into n buffers, one after the other; empty ones are skipped.
@@ -397,8 +399,7 @@ long net_writable(struct net_conn *conn);
 
 /*
  * Like net_send(), but blocks until all len bytes are queued. Returns len, or
- * an error of net_send(), which does not tell how many bytes were queued before
- * it.
+ * an error of net_send(), after which it is unknown how many bytes were queued.
  */
 long net_send_all(struct net_conn *conn, const void *buf, size_t len);
 
@@ -441,7 +442,7 @@ long net_send_owned(struct net_conn *conn, const void *data, size_t len,
  * Sends all bytes of a view and releases it, also if it fails; *view is empty
  * then. Blocks while the send buffer is full. A large view is sent from where
  * it was received as long as such views hold few of the port's frames, and
- * copied otherwise. Returns its length, -EINVAL (the view is not out any more,
+ * copied otherwise. Returns its length, -EINVAL (the view was released before,
  * see net_view_release()) or an error of net_send_all().
  */
 long net_send_view(struct net_conn *conn, struct net_view *view);
@@ -452,15 +453,16 @@ enum net_shut { NET_SHUT_RD = 1, NET_SHUT_WR = 2, NET_SHUT_RDWR = 3 };
  * Shuts one direction or both. NET_SHUT_WR sends FIN after the queued bytes;
  * NET_SHUT_RD discards what has come and will come. Does not block. A call that
  * is blocked in that direction returns -ENOTCONN (reading) or -EPIPE (writing).
- * Returns 0, -ENOTCONN (the connection has ended), -EINVAL (how) or -EBADF.
+ * Returns 0, -ENOTCONN (the connection has ended), -EINVAL (how is none of
+ * these) or -EBADF.
  */
 int net_shutdown(struct net_conn *conn, enum net_shut how);
 
 /*
  * Closes a connection and takes conn back from its owner. Does not block: TCP
- * goes on to deliver the queued bytes, sends FIN after them, and tries for as
- * long as it does (minutes, if the peer is silent). If there are received bytes
- * that nobody has read, the peer gets RST instead (RFC 2525 2.17). Other
+ * goes on to deliver the queued bytes, sends FIN after them, and retransmits
+ * until it gives up (minutes, if the peer is silent). If there are received
+ * bytes that nobody has read, the peer gets RST instead (RFC 2525 2.17). Other
  * coroutines that are blocked on conn get -EBADF. NULL and a connection that
  * has been closed are ignored.
  */
@@ -471,11 +473,11 @@ void net_close(struct net_conn *conn);
  * including the FIN, or the deadline has passed. deadline_ns: absolute, as in
  * net_now_ns(); CORO_FOREVER: only the coroutine's own deadline. Bytes that the
  * peer sends or has sent are discarded, since a RST for them could destroy data
- * that it has yet to read. Takes conn back from its owner, whatever it returns
- * of these:
+ * that it has yet to read. With each of these results, conn is closed and no
+ * longer the caller's:
  *   0              the peer's TCP has received everything (its application need
  *                  not have read it)
- *   -ETIMEDOUT     it has not, and was sent RST; or TCP gave up
+ *   -ETIMEDOUT     the deadline passed (the peer was sent RST) or TCP gave up
  *   -ECONNRESET    the peer sent RST first
  *   -ECONNABORTED  another coroutine called net_abort(), or an operator reset
  *                  the connection
@@ -483,7 +485,7 @@ void net_close(struct net_conn *conn);
  *                  memory was short; the peer was sent RST
  *   -ECANCELED     coro_cancel(), net_cancel(), or the stack stops: the call no
  *                  longer waits; delivery goes on as after net_close()
- * With these, conn stays its owner's:
+ * With these, the caller still owns conn:
  *   -EPERM         called outside a coroutine
  *   -EBUSY         another coroutine is blocked writing to it
  *   -EBADF         conn is NULL or closed
@@ -493,9 +495,9 @@ int net_close_wait(struct net_conn *conn, int64_t deadline_ns);
 /*
  * Returns whether the peers of all closed connections of this shard have
  * acknowledged the written data and the FIN; a peer that has yet to close does
- * not count. A program that is about to end asks this, since ending before then
- * loses queued data. Walks over the connections that are closed but not yet
- * gone. NULL: true.
+ * not count. A program calls this before it ends, since ending earlier loses
+ * queued data. Walks over the connections that are closed but not yet gone.
+ * NULL: true.
  */
 bool net_stack_delivered(const struct net_stack *stack);
 
@@ -517,7 +519,7 @@ int net_cancel(struct net_conn *conn);
 
 /* ---- waiting for several things ---- */
 
-#define NET_POLL_MAX 512 /* items a net_poll() takes */
+#define NET_POLL_MAX 512 /* items of a net_poll() */
 
 /*
  * The events of an item: those that it waits for, and those that are reported.
@@ -540,24 +542,24 @@ enum net_poll_events {
 
 struct coro_chan;
 
-/* One of conn, listener and chan (borrowed), or none: then never ready. */
+/* One of conn, listener and chan (borrowed); with none it is never ready. */
 struct net_poll_item {
 	struct net_conn *conn;
 	struct net_listener *listener;
 	struct coro_chan *chan; /* coronet/coro_chan.h */
-	unsigned events;	/* enum net_poll_events; 0: the last two only */
-	unsigned revents;	/* out: the events that hold now */
+	unsigned events;  /* enum net_poll_events; 0: NET_FAILED, NET_GONE */
+	unsigned revents; /* out: the events that hold now */
 };
 
 /*
  * Blocks until at least one of n items is ready or the deadline has passed.
  * deadline_ns: absolute, as in net_now_ns(); CORO_FOREVER: none. With a
- * deadline that has passed the call looks and returns, also outside a
- * coroutine. The array may lie on the coroutine's stack. Any number of
- * coroutines may poll one object, beside one that is blocked in a call on it.
- * An event is no reservation: another coroutine may take the bytes first, and
- * the call that follows then blocks. Returns how many items have revents, 0 at
- * the deadline, or
+ * deadline that has passed, the call checks the items and returns at once, also
+ * outside a coroutine. The array may lie on the coroutine's stack. Any number
+ * of coroutines may poll one object, beside one that is blocked in a call on
+ * it. An event is no reservation: another coroutine may take the bytes first,
+ * and the call that follows then blocks. Returns how many items have revents, 0
+ * at the deadline, or
  *   -ETIMEDOUT  the coroutine's own deadline has passed
  *   -EINVAL     more than NET_POLL_MAX items, items is NULL, an item with two
  *               objects or with unknown events
@@ -566,7 +568,7 @@ struct net_poll_item {
 int net_poll(struct net_poll_item *items, unsigned n, int64_t deadline_ns);
 
 /*
- * Returns which of these events a connection has now, as net_poll() reports
+ * Returns which of the given events a connection has now, as net_poll() reports
  * them. NET_FAILED and NET_GONE are reported whether asked for or not, the
  * latter also for NULL. Does not block.
  */
@@ -633,9 +635,9 @@ int net_set_pacing_rate(struct net_conn *conn, uint64_t bytes_per_s);
  * Sets keepalive probes (RFC 9293 3.8.4): the first after idle_s seconds
  * without a segment, then one every interval_s seconds, until count of them
  * have not been answered. idle_s and interval_s: 1 to 1,000,000; count: 1 to
- * 255; idle_s + count * interval_s: at most 4,294,967 (49 days). idle_s 0 turns
- * probes off, and the other two do not matter. Returns 0, -EINVAL, -EBADF or
- * -ENOTCONN (the connection has ended).
+ * 255; idle_s + count * interval_s: at most 4,294,967 (49 days). If idle_s is
+ * 0, probes are off and the other two are ignored. Returns 0, -EINVAL, -EBADF
+ * or -ENOTCONN (the connection has ended).
  */
 int net_set_keepalive(struct net_conn *conn, unsigned idle_s,
 		      unsigned interval_s, unsigned count);
@@ -646,12 +648,12 @@ int net_set_keepalive(struct net_conn *conn, unsigned idle_s,
  * with the meaning of Linux's TCP_USER_TIMEOUT. It bounds
  * - the time that data or a FIN goes unacknowledged, from its first
  *   retransmission on;
- * - the time that a zero window holds data back, from when the stack found it,
- *   even if the peer answers the probes;
+ * - the time that a zero window holds data back, from when the stack noticed
+ *   it, even if the peer answers the probes;
  * - with keepalive, the time that a peer does not answer probes, however many
  *   were sent.
  * A connection keeps its timeout after net_close(). 0, the default: TCP's own
- * bounds. Accurate to about 20 ms. The first timeout of a connection takes 128
+ * bounds. Accurate to about 20 ms. The first timeout of a connection takes 192
  * bytes. Returns 0, -EBADF, -EINVAL (ms is more than 2,000,000,000), -ENOTCONN
  * (the connection has ended) or -ENOMEM.
  */
@@ -662,9 +664,9 @@ int net_set_user_timeout(struct net_conn *conn, unsigned ms);
  * small, such as load generators. fn is called on the shard's thread, outside
  * any coroutine, after each segment and each timer of the connection, whether
  * or not anything changed. Calls on the connection that would block return
- * -EAGAIN. fn learns of bytes, of the peer's end and of a failure by calling
- * net_recv_view() until it returns -EAGAIN, 0 or another error. fn may close or
- * abort the connection.
+ * -EAGAIN. To find out about received bytes, the peer's FIN and a failure, fn
+ * calls net_recv_view() until it returns -EAGAIN, 0 or another error. fn may
+ * close or abort the connection.
  */
 struct net_watch {
 	void (*fn)(struct net_conn *conn, struct net_watch *watch);
@@ -674,8 +676,8 @@ struct net_watch {
  * Sets the connection's watch; NULL removes it. watch: borrowed until the
  * connection is closed or its watch is replaced or removed; on a shared stack
  * it ends the process with a message. No coroutine may be blocked on the
- * connection. fn is not called for what has come before: look once after this
- * call. A conn of NULL is ignored.
+ * connection. fn is not called for earlier events: check the connection once
+ * after this call. A conn of NULL is ignored.
  */
 void net_set_watch(struct net_conn *conn, struct net_watch *watch);
 

@@ -68,7 +68,7 @@ void net_metric(struct net_metrics *page, const char *name,
 
 /*
  * Writes a value of the metric that net_metric() has begun. labels: "" or NULL
- * for none, else such as backend="10.9.0.2:80",listener="8080".
+ * for none, otherwise a list such as backend="10.9.0.2:80",listener="8080".
  */
 void net_metric_value(struct net_metrics *page, const char *labels,
 		      double value);

@@ -19,7 +19,7 @@ struct net_conn;
 
 /* The states of RFC 9293 3.3.2. */
 enum net_tcp_state {
-	NET_TCP_CLOSED, /* over: nothing of it is left but this handle */
+	NET_TCP_CLOSED, /* over: only this handle is left */
 	NET_TCP_LISTEN,
 	NET_TCP_SYN_SENT,
 	NET_TCP_SYN_RCVD,
@@ -34,11 +34,11 @@ enum net_tcp_state {
 
 /* Bits of net_tcp_info.absent: values that are not known, and are 0. */
 enum net_info_absent {
-	NET_INFO_NO_COUNTS = 1, /* it does not count, see net_conn_stats */
+	NET_INFO_NO_COUNTS = 1, /* no counters, see net_conn_stats */
 	NET_INFO_NO_RTT = 2,	/* nothing has been measured yet */
 	NET_INFO_NO_RATE = 4,	/* only BBR takes samples, while data moves */
-	NET_INFO_NO_RCV = 8,   /* rcv_space: no round trip of reading is over */
-	NET_INFO_NO_PATH = 16, /* over, or without a route: pmtu, advmss */
+	NET_INFO_NO_RCV = 8,	/* rcv_space: not measured yet */
+	NET_INFO_NO_PATH = 16,	/* pmtu, advmss: over, or no route */
 };
 
 /*
@@ -47,8 +47,8 @@ enum net_info_absent {
  * Where a value of Linux differs from its name, this one does too. Differences
  * from Linux:
  *
- * - Counters (marked *) begin with the connection, if it is one of those that
- *   count (net_conn_stats). Linux counts a SYN in bytes_acked and delivered,
+ * - Counters (marked *) begin with the connection, if it has counters
+ *   (net_conn_stats). Linux counts a SYN in bytes_acked and delivered,
  *   and a FIN in bytes_acked and bytes_received; these do not. segs_in and
  *   segs_out include the handshake.
  * - sacked, lost, retrans and ca_state are about the segments in flight now,
@@ -106,10 +106,11 @@ struct net_tcp_info {
 };
 
 /*
- * The state and counters of a connection; of one that has ended, as they were
- * then. The counters (below the line, and marked in net_tcp_info) cost 128
- * bytes per connection: a connection counts if fewer than
- * net_opts.counted_conns did when it began. For the others they are 0.
+ * The state and counters of a connection. After it has ended, they have their
+ * last values. The counters (below the line, and marked in net_tcp_info) take
+ * 192 bytes per connection. A connection has counters if fewer than
+ * net_opts.counted_conns connections had them when it began; for the others
+ * they are 0.
  */
 struct net_conn_stats {
 	enum net_tcp_state state;
@@ -117,7 +118,7 @@ struct net_conn_stats {
 	uint32_t rtt_us, rttvar_us; /* RFC 6298; 0: not measured yet */
 	uint32_t rto_us;	    /* retransmission timeout now */
 	uint32_t cwnd, ssthresh;    /* congestion control, bytes */
-	uint32_t snd_wnd, rcv_wnd;  /* bytes: the peer's, and ours */
+	uint32_t snd_wnd, rcv_wnd;  /* bytes: the peer's window, ours */
 	uint32_t unread;	    /* bytes received, not read */
 	uint32_t unsent, unacked;   /* bytes queued, bytes in flight */
 	uint32_t snd_una; /* moves on by each byte that the peer acknowledges */
@@ -132,7 +133,7 @@ struct net_conn_stats {
 	uint16_t rtos;		     /* timeouts; these three stop */
 	uint16_t dup_acks;	     /* counting at 65,535 */
 	uint16_t out_of_order;	     /* segments received out of order */
-	struct net_tcp_info info;    /* the same and more, as Linux has it */
+	struct net_tcp_info info;    /* these and more, as on Linux */
 };
 
 /*
@@ -145,8 +146,8 @@ int net_conn_stats(const struct net_conn *conn, struct net_conn_stats *out);
  * Names a connection for coronet-ctl, the coroutines' dump and the watchdog.
  * The name is copied and cut to NET_NAME_MAX bytes with the NUL; control
  * characters become '?'. NULL removes the name. A connection without one is
- * shown under its handler's name. A name takes 64 bytes, and the first on a
- * shard a table. Returns 0, -EBADF or -ENOMEM.
+ * shown under its handler's name. A name takes 64 bytes, and the first name on
+ * a shard allocates a table. Returns 0, -EBADF or -ENOMEM.
  */
 int net_conn_set_name(struct net_conn *conn, const char *name);
 

@@ -49,10 +49,10 @@ extern "C" {
  * the stack, 0.0.0.0 or ::.
  *
  * The text is copied. The setting holds for the whole program, and for sockets
- * that are bound and connected from now on. From any thread, if no other thread
- * calls this, bind() or connect() at the same time. Returns 0, -EINVAL (not a
- * list of prefixes) or -E2BIG (more than NET_SOCKETS_PREFIXES); after an error
- * nothing has changed.
+ * that are bound and connected from now on. It may be called from any thread
+ * while no other thread calls it, bind() or connect(). Returns 0, -EINVAL (not
+ * a list of prefixes) or -E2BIG (more than NET_SOCKETS_PREFIXES); after an
+ * error nothing has changed.
  */
 int net_sockets_addrs(const char *prefixes);
 

@@ -43,8 +43,10 @@ struct net_addr {
 #ifndef __cplusplus
 #define net_addr_any(port_) ((const struct net_addr){.port = (port_)})
 #else
-/* C++ has no compound literals, and only this way gives a temporary's address:
- * the pointer is valid until the end of the statement. */
+/*
+ * C++ has no compound literals, so operator& returns the address of a
+ * temporary: the pointer is valid until the end of the statement.
+ */
 struct net_addr_any : net_addr {
 	explicit net_addr_any(uint16_t port_) : net_addr()
 	{
@@ -87,8 +89,8 @@ enum net_poll_mode { NET_POLL_AUTO, NET_POLL_BUSY, NET_POLL_ADAPTIVE };
 
 /* Use of ECN (RFC 3168): the kernel's tcp_ecn of 2, 1 and 0. */
 enum net_ecn {
-	NET_ECN_ACCEPT, /* with peers that ask for it */
-	NET_ECN_ON,	/* also asked for by net_dial() */
+	NET_ECN_ACCEPT, /* if the peer asks for it */
+	NET_ECN_ON,	/* net_dial() asks for it as well */
 	NET_ECN_OFF,
 };
 
@@ -107,35 +109,36 @@ struct net_opts {
 	unsigned n_addrs;
 	struct net_addr gateway4, gateway6; /* family 0: none */
 	unsigned mtu;			    /* bytes, 576 to 9000 */
-	/* One shard is pinned to each of these CPUs; none: none is pinned. */
+	/* One shard is pinned to each of these CPUs; empty: no shard is. */
 	int lcores[NET_MAX_SHARDS];
 	unsigned n_lcores;
 	unsigned shards; /* 0: one per CPU of lcores, or one */
 	/*
-	 * The most shards that the program is written for; more are refused.
-	 * The default, 1, suits a program that opens, listens and runs by
-	 * itself. net_run() and net_stack_open_args() set it to NET_MAX_SHARDS.
+	 * The largest number of shards that the program supports: a larger
+	 * number is refused. The default, 1, suits a program that opens,
+	 * listens and runs by itself. net_run() and net_stack_open_args() set
+	 * it to NET_MAX_SHARDS.
 	 */
 	unsigned max_shards;
 	enum net_poll_mode poll;
 	double stats_s; /* seconds between lines of statistics; 0: none */
 	bool huge_off;	/* use no hugepages */
 	/* The name under which other DPDK processes, such as dpdk-dumpcap, may
-	 * attach: letters, digits, "_", "-" and "."; NULL: none may. Needs
-	 * hugepages of a mounted hugetlbfs. */
+	 * attach: letters, digits, "_", "-" and "."; NULL: no process may.
+	 * Needs hugepages of a mounted hugetlbfs. */
 	const char *dpdk_prefix;
 	bool pmtud_off;	     /* no path MTU discovery (RFC 1191, 8201), no DF */
-	bool timestamps_off; /* RFC 7323's are neither offered nor accepted */
+	bool timestamps_off; /* RFC 7323: neither offered nor accepted */
 	enum net_ecn ecn;    /* explicit congestion notification */
 	bool predict_off;   /* every segment goes through lwIP, for diagnosis */
 	unsigned max_conns; /* connections, 1 to 4,000,000 */
-	unsigned counted_conns; /* how many of them net_conn_stats() counts */
-	/* The most open connections that have a ring of their last 64
-	 * events, at 4.5 KiB of memory each (docs/operate.md): 0 to 100,000;
-	 * 0: only those that coronet-ctl watches. */
+	unsigned counted_conns; /* that have the counters of net_conn_stats() */
+	/* How many open connections may have a ring of their last 64 events, at
+	 * 4.5 KiB of memory each (docs/operate.md): 0 to 100,000; 0: only those
+	 * that coronet-ctl watches. */
 	unsigned trace_conns;
-	/* The most resident memory of the process, hugepages included; 0: a
-	   quarter of the memory of the machine or its control group */
+	/* Limit of the process's resident memory, hugepages included; 0: a
+	 * quarter of the memory of the machine or its control group */
 	uint64_t memory_bytes;
 	/* The largest receive window of a connection in bytes, 256 KiB to
 	 * 1 GiB; 0: 6 MiB. A window begins at 256 KiB and doubles when more
@@ -149,14 +152,14 @@ struct net_opts {
 	/* Congestion control of connections for which neither their listener
 	 * nor their owner sets one: a name of net_set_cc(); NULL: "cubic". */
 	const char *cc;
-	/* A coroutine that keeps all others waiting for this time is named in
-	 * the log, at most once per second; 0: none is. Default 1000. */
+	/* A coroutine that runs for this time without a pause is named in the
+	 * log, at most once per second; 0: none is. Default 1000. */
 	unsigned watchdog_ms;
 	/* Path of the control socket (docs/operate.md); NULL: below
 	 * $RUNTIME_DIRECTORY if that is set; "off": no socket. */
 	const char *control;
-	/* Where Prometheus finds the page: an address of the kernel's network,
-	 * or one of addrs; port 0: nowhere. */
+	/* Where the page for Prometheus is served: at an address of the
+	 * kernel's network, or one of addrs; port 0: nowhere. */
 	struct net_addr metrics;
 	/* A capture from the beginning: "FILE[,key=value...]"; or NULL. */
 	const char *capture;
@@ -184,9 +187,9 @@ extern const struct argp net_argp;
  * FILE" by the options in FILE, then runs argp with input. argp NULL: only the
  * common options. opts must be the input of argp's child net_argp, which fills
  * it; its strings then point into argv and into memory that is valid until the
- * next call. Not for two threads at a time. Returns 0, -EINVAL (a file cannot
- * be read or has a wrong line, or there are more than 512 words) with
- * opts->error set, or the negative of an error of argp_parse(3).
+ * next call. Must not be called by two threads at a time. Returns 0, -EINVAL (a
+ * file cannot be read or has a wrong line, or there are more than 512 words)
+ * with opts->error set, or the negative of an error of argp_parse(3).
  *
  * A line of FILE is "name = value", where name is any option of argp or its
  * children except config. An option without an argument stands alone, or its
@@ -199,26 +202,26 @@ int net_parse_args(const struct argp *argp, int argc, char **argv,
 /*
  * Returns where the option that is being parsed comes from, as the beginning of
  * a message: "--config 'FILE', line N: ", or "" for the command line. name: the
- * option's name without dashes. For the parser function of an argp that
+ * option's name without dashes. Called by the parser function of an argp that
  * net_parse_args() runs. The text is valid until the next call.
  */
 const char *net_config_place(const struct argp_state *state, const char *name);
 
 /*
- * Is called with an option: its full name without dashes, its value (NULL: it
- * has none) and its place as net_config_place() returns it. All are valid until
- * it returns. A result other than 0 ends the walk.
+ * Called with an option: its full name without dashes, its value (NULL: it has
+ * none) and its place as net_config_place() returns it. All are valid until it
+ * returns. A result other than 0 ends the walk.
  */
 typedef int (*net_option_fn)(void *arg, const char *name, const char *value,
 			     const char *place);
 
 /*
- * Reads the files of a command line again that net_parse_args() has parsed
- * before, and calls fn(arg, ...) with every option in order, including those of
- * the command line itself. Values are not checked. argp must not be NULL. For
- * programs that read a changed file while they run. It reads files, and so
- * blocks the thread: call it on a thread of the program's own. Returns 0, a
- * result of fn other than 0, -EINVAL (a file cannot be read or has a wrong
+ * Reads again the configuration files of a command line that net_parse_args()
+ * has parsed, and calls fn(arg, ...) with every option in order, including
+ * those of the command line itself. Values are not checked. argp must not be
+ * NULL. For programs that read a changed file while they run. It reads files,
+ * and so blocks the thread: call it on a thread of the program's own. Returns
+ * 0, a result of fn other than 0, -EINVAL (a file cannot be read or has a wrong
  * line) or -ENOMEM; with the last two, error (len bytes with the NUL) gets a
  * message.
  */
@@ -252,8 +255,8 @@ int net_stack_open_args(int argc, char **argv, struct net_stack **out);
 
 /*
  * Resets the connections that are left, destroys the coroutines, closes the
- * links and all shards, and stops DPDK. stack: shard 0's, gone after it. Called
- * by the thread that opened it, outside coroutines.
+ * links and all shards, and stops DPDK. stack: shard 0's; invalid afterwards.
+ * Called by the thread that opened it, outside coroutines.
  */
 void net_stack_close(struct net_stack *stack);
 
@@ -263,28 +266,29 @@ void net_stack_close(struct net_stack *stack);
  * waits at most a second for connections to close. A second signal ends the
  * process at once, with status 1. A signal that comes before this call has its
  * previous action, so a program should announce that it is ready in a coroutine
- * (net_spawn()): a signal in answer to that drains the stack. Called by the
- * thread that opened the stack, outside coroutines. Returns 0.
+ * (net_spawn()): a signal that is sent after the announcement drains the stack.
+ * Called by the thread that opened the stack, outside coroutines. Returns 0.
  */
 int net_stack_run(struct net_stack *stack);
 
 /*
- * A program whose threads take turns at running the stack, instead of
- * net_stack_run(). net_stack_leave(): the thread that runs the stack no longer
- * does; net_stack_enter(): the calling thread does from now on. The caller sees
- * to it that one thread at a time has entered; what is said of the thread that
- * opened the stack holds for that one. Called outside coroutines, with one
- * shard. net_stack_enter() returns 0 or -EEXIST (the thread runs another
+ * These calls replace net_stack_run() in a program whose threads take turns at
+ * running the stack. net_stack_leave(): the calling thread stops running the
+ * stack. net_stack_enter(): the calling thread runs it from now on. The caller
+ * ensures that one thread at a time has entered; rules for the thread that
+ * opened the stack then apply to that thread. Called outside coroutines, with
+ * one shard. net_stack_enter() returns 0 or -EEXIST (the thread runs another
  * stack, or a coroutine scheduler).
  *
- * net_stack_turn() is one turn of the loop: what has come, the coroutines that
- * are ready, what is to be sent, timers. It returns how much there was to do.
- * net_stack_rest() is what the loop does after a turn with that result: nothing
- * at first, and after many empty turns it yields the core or sleeps until
- * something comes, at most until until_ns (CORO_FOREVER: as long as it likes).
- * coro_post() to the stack's scheduler ends the sleep.
+ * net_stack_turn() runs one turn of the loop: it receives frames, runs the
+ * coroutines that are ready, sends, and runs timers. It returns the number of
+ * frames received and coroutines resumed. net_stack_rest() does what the loop
+ * does between turns; work: the result of the last turn. At first it does
+ * nothing; after many empty turns it yields the core or sleeps until something
+ * arrives, at most until until_ns (CORO_FOREVER: no limit). coro_post() to the
+ * stack's scheduler ends the sleep.
  *
- * net_stack_leave() marks the program as running the first time.
+ * The first net_stack_leave() marks the program as running.
  */
 void net_stack_leave(struct net_stack *stack);
 int net_stack_enter(struct net_stack *stack);
@@ -351,7 +355,7 @@ int net_call(unsigned shard, coro_fn fn, void *arg, void **result);
  */
 void net_stack_stop(struct net_stack *stack);
 
-/* Returns whether net_stack_stop() or a signal stops the program. */
+/* Returns whether the program is stopping, by net_stack_stop() or a signal. */
 bool net_stack_stopping(const struct net_stack *stack);
 
 /*
@@ -369,8 +373,9 @@ int net_spawn(struct net_stack *stack, const char *name, coro_fn fn, void *arg);
 int net_link_wait(struct net_stack *stack, unsigned timeout_ms);
 
 /*
- * The monotonic clock of the coroutines' deadlines, in ns: as of the stack's
- * current round, and read now (from any thread).
+ * Return the time on the monotonic clock that deadlines use, in ns:
+ * net_now_ns() that of the beginning of the stack's current round,
+ * net_clock_ns() the present time (from any thread).
  */
 int64_t net_now_ns(const struct net_stack *stack);
 int64_t net_clock_ns(void);
@@ -404,10 +409,10 @@ struct net_stats {
 	uint64_t accepted, dialed, closed, reset, timed_out;
 	uint64_t no_memory;	     /* allocations refused, any kind */
 	uint64_t memory_refused;     /* growth and SYNs over the budget */
-	uint64_t memory_resets;	     /* connections reset: it was used up */
-	uint64_t rx_no_memory;	     /* segments dropped: no frame to spare */
+	uint64_t memory_resets;	     /* connections reset: budget used up */
+	uint64_t rx_no_memory;	     /* segments dropped: no free frame */
 	uint64_t views_reclaimed;    /* views that handlers did not release */
-	uint64_t view_misuses;	     /* views given back that were not out */
+	uint64_t view_misuses;	     /* releases of views that were not held */
 	uint64_t backlog_drops;	     /* SYNs dropped: backlog full */
 	uint64_t clients_refused;    /* SYNs dropped: net_listener_limit() */
 	uint64_t time_wait_recycled; /* ended early: too many */
@@ -415,9 +420,10 @@ struct net_stats {
 	/* SYNs answered with a cookie (RFC 4987), and ACKs of cookies */
 	uint64_t cookies_sent, cookies_accepted, cookies_refused;
 	uint64_t syns_shed; /* SYNs dropped: beyond the rate of cookies */
-	/* segments dropped as unacceptable (RFC 9293, RFC 5961), and answers */
+	/* segments dropped as unacceptable (RFC 9293, RFC 5961), and ACKs sent
+	 * in response */
 	uint64_t rx_unacceptable, challenge_acks;
-	/* closed, not yet delivered, and reset because there were too many */
+	/* connections reset after net_close(): too many had data to deliver */
 	uint64_t orphans_recycled;
 	/* frames whose protocol, options or content the stack ignores */
 	uint64_t rx_refused;
@@ -426,8 +432,8 @@ struct net_stats {
 	/* packets dropped: too many neighbours were being resolved */
 	uint64_t neighbours_refused;
 	/*
-	 * packets from one address of the stack to another, or the same; of
-	 * such packets those dropped, as too many were on their way
+	 * packets from the stack to an address of its own, and how many of them
+	 * were dropped because too many were queued
 	 */
 	uint64_t looped, loop_drops;
 	/*
@@ -443,9 +449,9 @@ struct net_stats {
 	/* congestion windows restored after a spurious retransmission */
 	uint64_t cuts_undone;
 	/*
-	 * Frames given to the kernel (--exception) and sent for it; frames to
-	 * it dropped for its rate limit, and frames that it or the port did not
-	 * take; rounds in which the kernel's frames had to wait.
+	 * Frames passed to the kernel (--exception) and sent on its behalf;
+	 * frames to it dropped by the rate limit, and frames that it or the
+	 * port did not accept; rounds in which the kernel's frames had to wait.
 	 */
 	uint64_t to_kernel, from_kernel;
 	uint64_t kernel_limited, kernel_dropped, kernel_held;
@@ -461,7 +467,7 @@ struct net_stats {
 	uint64_t rounds;       /* rounds of the loop */
 	struct net_hist rtt;   /* round trip samples */
 	struct net_hist round; /* durations of rounds that found work */
-	uint64_t pool_empty;   /* times that a link had hardly a frame left */
+	uint64_t pool_empty;   /* checks that found a link short of frames */
 	uint64_t log_dropped;  /* lines of the log that were dropped */
 	int64_t busy_ns;       /* time spent in rounds that found work */
 	unsigned conns;	       /* TCP control blocks */
@@ -469,7 +475,7 @@ struct net_stats {
 	unsigned time_wait;    /* in TIME_WAIT, without a control block */
 	unsigned closing;      /* of conns: closed here, not yet delivered */
 	unsigned frames_free, frames;
-	/* of connections and coroutines, and their share of --memory */
+	/* used by connections and coroutines, and their part of --memory */
 	uint64_t memory_bytes, memory_max_bytes;
 };
 
@@ -486,8 +492,8 @@ int net_program_stats(struct net_stats *out);
 /* ---- packets ---- */
 
 /*
- * A capture of both directions of every link into a pcapng file. Zeros are
- * defaults, except for path.
+ * A capture of both directions of every link into a pcapng file. A zero field
+ * has its default, except for path.
  */
 struct net_capture {
 	const char *path;     /* created with mode 0600, or overwritten */
@@ -563,7 +569,7 @@ enum net_log_level {
  * printf(3) to stderr does when nobody reads the pipe behind it, which would
  * stop the polling thread and all its connections: another thread writes, and
  * up to 256 lines wait for it. Further lines are dropped and counted
- * (net_stats.log_dropped), and the next line that can be written tells how
+ * (net_stats.log_dropped), and the next line that can be written reports how
  * many. Lines to a closed stderr are dropped as well: while a stack is open
  * SIGPIPE does not end the process, unless the program has set its own action.
  * Without a stack the calling thread writes, and may block. --log-to sets where
@@ -604,11 +610,11 @@ int net_log_name(const char *component);
 void net_log_reopen(void);
 
 /*
- * Has reopen(arg) called whenever the log is reopened, for the program's own
- * log files: on the thread that writes the log, where it must not block for
- * long and must not call this or net_log_leave(). arg: borrowed until
- * net_log_leave(). From any thread. Returns 0, -EINVAL (reopen is NULL) or
- * -ENOSPC (there are eight).
+ * Registers reopen(arg) to be called whenever the log is reopened, for the
+ * program's own log files. It is called on the thread that writes the log, must
+ * not block for long, and must not call this or net_log_leave(). arg: borrowed
+ * until net_log_leave(). From any thread. Returns 0, -EINVAL (reopen is NULL)
+ * or -ENOSPC (there are eight).
  */
 int net_log_join(void (*reopen)(void *arg), void *arg);
 
@@ -626,10 +632,10 @@ struct net_log_limit {
 };
 
 /*
- * Like net_log(), at NET_LOG_WARNING and no more often than *limit allows, for
- * lines that may recur by the thousand; each kind of line has its own limit. A
- * line tells how many before it were suppressed. From any thread, while a stack
- * is open: without one the clock stands still.
+ * Like net_log(), at NET_LOG_WARNING and only as often as *limit allows, for
+ * lines that may be repeated thousands of times. Each kind of line has its own
+ * limit. A line reports how many before it were suppressed. From any thread,
+ * while a stack is open: without one the clock stands still.
  */
 __attribute__((format(printf, 2, 3))) void
 net_log_limited(struct net_log_limit *limit, const char *format, ...);
