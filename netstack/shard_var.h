@@ -1,5 +1,5 @@
 /*
- * Variables that every shard has for itself.
+ * Variables of which every shard has its own copy.
  *
  * They lie in a section of their own. A shard that opens gets a copy of that
  * section, and the thread that runs the shard keeps the distance from the
@@ -8,8 +8,8 @@
  * runs no shard the distance is 0: it sees the section itself, which holds the
  * initial values.
  *
- *	static NET_SHARD_VAR unsigned n_left;
- *	#define n_left NET_SHARD(n_left)
+ * 	static NET_SHARD_VAR unsigned n_left;
+ * 	#define n_left NET_SHARD(n_left)
  */
 #pragma once
 

@@ -1,13 +1,14 @@
 /*
- * The exception path: what a link brings that the stack has no use for goes to
- * an interface of the kernel, and comes back from there (--exception).
+ * The exception path (--exception): passes frames that the stack has no use for
+ * to an interface of the kernel, and sends the frames that the kernel writes
+ * there.
  *
- * program/exception_rule.h has the option; exception.c says which frame goes
- * where and moves it. docs/deploy.md has the table.
+ * program/exception_rule.h parses the option; exception.c decides where a frame
+ * goes and moves it. docs/deploy.md has the table.
  *
- * Threads: an exception is made on one thread and then only read, but for its
- * counts and due times; each shard takes it up and lets go of it on its own
- * thread. Any shard gives frames to the kernel, shard 0 alone takes the
+ * Threads: an exception is made on one thread and then only read, except for
+ * its counts and due times; each shard starts and stops using it on its own
+ * thread. Any shard passes frames to the kernel; only shard 0 reads the
  * kernel's.
  */
 #pragma once
@@ -18,7 +19,9 @@
 #include "netstack/link/link_priv.h"
 #include "netstack/program/exception_rule.h"
 
-/* An interface of the kernel's, which rules that follow each other share. */
+/*
+ * An interface of the kernel; a rule shares it with the rule that it replaces.
+ */
 struct net_exception_tap {
 	_Atomic unsigned users;
 	int fd;
@@ -27,12 +30,12 @@ struct net_exception_tap {
 };
 
 struct net_exception {
-	_Atomic unsigned users; /* shards that have it, and who made it */
+	_Atomic unsigned users; /* shards that use it, and its maker */
 	struct net_exception_tap *tap;
 	struct net_exception_rule rule;
-	char text[NET_EXCEPTION_TEXT]; /* as it was written */
-	_Atomic int64_t in_due_ns;     /* one more frame to the kernel may go */
-	int64_t out_due_ns;	       /* and from it; shard 0's */
+	char text[NET_EXCEPTION_TEXT]; /* as the user wrote it */
+	_Atomic int64_t in_due_ns;     /* the next frame to the kernel may go */
+	int64_t out_due_ns;	       /* the same from it; shard 0's */
 	int64_t next_read_ns;	       /* shard 0's */
 };
 
@@ -44,36 +47,38 @@ enum net_way {
 };
 
 /*
- * Where a frame goes that glue_rx() gave, by the rule alone. A TCP segment to
- * an address of ours is the stack's to look at first: net_exception_stranger().
+ * Where a frame from glue_rx() goes, by the rule alone. A TCP segment to one of
+ * the stack's addresses goes to the stack first: net_exception_stranger().
  */
 enum net_way net_exception_way(const struct net_port *port,
 			       const struct glue_frame *frame);
 /*
- * A segment of no connection of ours, its IP header behind it: the kernel's if
- * nobody listens. p is borrowed; its first piece is a frame that still begins
- * with Ethernet's header.
+ * Passes a TCP segment that belongs to no connection to the kernel if nobody
+ * listens for it. p begins with the TCP header and is borrowed; its first piece
+ * is a frame in which the IP and Ethernet headers still precede it. Returns
+ * whether the segment is the kernel's.
  */
 bool net_exception_stranger(struct pbuf *p);
 
 /* ---- exception_set.c ---- */
 /*
- * Reads a rule for a link and opens its interface, or goes on with that of the
- * link's rule of now if it has the same name. *out is the caller's, who gives
- * it to net_exception_settle() or net_exception_put(). Returns 0, or -errno
- * with one clear line in err: -EINVAL (the rule, or addr= differs from that of
- * the same interface), and what glue_kernel_tap_open() says.
+ * Reads a rule for a link and opens its interface; if the link's present rule
+ * has an interface of that name, they share it. *out is owned by the caller,
+ * who passes it to net_exception_settle() or net_exception_put(). Returns 0, or
+ * -errno with one clear line in err: -EINVAL (the rule is wrong, or its addr=
+ * differs from that of the shared interface), or an error of
+ * glue_kernel_tap_open().
  */
 int net_exception_make(unsigned link, const char *text,
 		       struct net_exception **out, char *err, size_t err_len);
-/* One user more, or less; NULL is ignored. The last closes the interface. */
+/* Add and remove a user; NULL is ignored. The last one closes the interface. */
 struct net_exception *net_exception_get(struct net_exception *exception);
 void net_exception_put(struct net_exception *exception);
-/* On a shard: the link goes by this one from now on; NULL: by none. */
+/* On a shard: makes a link use this exception from now on; NULL: none. */
 void net_exception_use(unsigned link, struct net_exception *exception);
 
-/* The control thread's, once the links are open. */
+/* Called by the control thread, once the links are open. */
 unsigned net_exception_links(void);
 struct net_exception *net_exception_now(unsigned link); /* NULL: none */
-/* Every shard has been told to use it; NULL: none. It is owned from now on. */
+/* Every shard now uses it (NULL: none): takes ownership of it for the link. */
 void net_exception_settle(unsigned link, struct net_exception *exception);

@@ -8,30 +8,32 @@
 /* ---- netif.c ---- */
 int net_link_open(struct net_opts *opts);
 void net_link_close(void);
-/* What lwIP does for neighbours by the clock. */
+/* Runs lwIP's timers for neighbours that are due. */
 void net_link_tick(void);
 
 /* ---- input.c ---- */
 unsigned net_link_rx(void);
 
 /* ---- exception.c ---- */
-/* Sends what the kernel has for the links; frames taken. */
+/* Sends the kernel's frames on the links. Returns how many it read. */
 unsigned net_exception_poll(void);
-/* What tells that the kernel has something for a link; -1: nothing does. */
+/* A descriptor that is readable when the kernel has frames; -1: none. */
 int net_exception_fd(const struct net_port *port);
 
 /* ---- output.c ---- */
 void net_link_tx(void);
 /*
- * Sends a segment, p on its own; false: its neighbour is not known, or the port
- * is out of frames.
+ * Sends a segment, which is p alone. Returns false if its neighbour is not
+ * known or the port has no free frame.
  */
 bool net_link_send_tcp(const struct tcp_pcb *pcb, const struct pbuf *p);
-/* Whether every port takes memory that is lent. */
+/* Whether frames of every port may refer to the program's memory. */
 bool net_link_takes_extbufs(void);
 
 /* ---- loop.c ---- */
-/* Whether packets to an address are received again; any of every link's. */
+/*
+ * Whether ip is an address of the stack, on any link: packets to it are looped.
+ */
 bool net_link_owns(const struct netif *netif, const ip_addr_t *ip);
 /* Whether such packets wait to be received. */
 static inline bool net_link_loops(void)

@@ -1,6 +1,4 @@
-/*
- * Private to link/: what its files offer each other.
- */
+/* Private to link/: functions that its files share. */
 #pragma once
 
 #include "netstack/link/link.h"
@@ -20,32 +18,35 @@ err_t net_link_output(struct netif *netif, struct pbuf *p);
 /* Sends a packet of IPv4 to a neighbour. */
 err_t net_link_send(struct netif *netif, struct pbuf *p, const uint8_t *mac);
 
-/* Of what goes to a neighbour the two headers, as far as they are the same. */
+/*
+ * Fills the parts of the Ethernet and IPv4 headers that are the same in all
+ * packets to a neighbour.
+ */
 void net_link_header4(uint8_t *header, const struct netif *netif, uint32_t dest,
 		      const uint8_t *mac);
 
 /* ---- loop.c ---- */
 /* Whether an address is this interface's. */
 bool net_netif_owns6(const struct netif *netif, const ip6_addr_t *ip);
-/* Whether an address is ours; a link-local one: on this interface. */
+/* Whether an address is the stack's; a link-local one: this interface's. */
 bool net_loop_owns4(uint32_t ip);
 bool net_loop_owns6(const struct netif *netif, const ip6_addr_t *ip);
 /*
- * Takes a copy of an IP packet for one of our addresses, to be received next.
- * ERR_MEM: it is to be sent again.
+ * Queues a copy of an IP packet to one of the stack's addresses, to be received
+ * next. Returns ERR_OK, or ERR_MEM if the packet must be sent again later.
  */
 err_t net_loop_output(struct netif *netif, const struct pbuf *p);
-/* Receives a burst at most; how many. */
+/* Receives at most a burst of queued packets. Returns how many. */
 unsigned net_loop_input(void);
-/* Frees what has not been received. */
+/* Frees the packets that are still queued. */
 void net_loop_close(void);
 
 /* ---- neighbour.c ---- */
-/* Its place in the cache; NULL: it is to be asked for. */
+/* The neighbour's entry in the cache; NULL: it must be resolved first. */
 const struct net_neighbour *net_neighbour_known(const ip4_addr_t *dest);
 /* The same for IPv6, while lwIP believes that it can be reached. */
 struct nd6_neighbor_cache_entry *net_neighbour_known6(const ip6_addr_t *dest);
-/* RFC 4861 7.3.1: it has answered what was sent there. */
+/* RFC 4861 7.3.1: the neighbour has answered what was sent to it. */
 void net_neighbour_confirm6(const ip6_addr_t *dest);
 /* lwIP's output functions of every interface. */
 err_t net_neighbour_output4(struct netif *netif, struct pbuf *p,
@@ -53,18 +54,18 @@ err_t net_neighbour_output4(struct netif *netif, struct pbuf *p,
 err_t net_neighbour_output6(struct netif *netif, struct pbuf *p,
 			    const ip6_addr_t *dest);
 /*
- * An ARP packet, a neighbour's solicitation or advertisement: answers what must
- * be answered. Whether lwIP may see it (ARP: on which interface), or it is to
- * be freed.
+ * Receive an ARP packet, or a neighbour solicitation or advertisement, and
+ * answer if necessary. They return whether lwIP may see the frame (ARP: on the
+ * interface *out); if not, the caller frees it.
  */
 bool net_neighbour_arp(const struct net_port *port, struct glue_frame *frame,
 		       struct netif **out);
 bool net_neighbour_nd(const struct net_port *port,
 		      const struct glue_frame *frame);
 /* ---- exception_set.c ---- */
-/* A link's, as opts has it; after its port and addresses. */
+/* Opens the exception of a link from opts, after its port and addresses. */
 int net_exception_open(unsigned link, struct net_opts *opts);
-/* All of this shard, before its ports close. */
+/* Ends all exceptions of this shard, before its ports close. */
 void net_exception_close(void);
 /* ---- exception.c ---- */
 /*
@@ -73,9 +74,15 @@ void net_exception_close(void);
  */
 bool net_exception_input(struct net_port *port, const struct glue_frame *frame);
 /* ---- share.c ---- */
-/* On shard 0: tells the others of a neighbour, before lwIP sees the frame. */
+/*
+ * On shard 0: passes news of a neighbour to the other shards, before lwIP sees
+ * the frame.
+ */
 void net_neighbour_share(const struct net_port *port,
 			 const struct glue_frame *frame);
 
-/* Before nd6_tmr(): no packet is to wait for a neighbour that has asked us. */
+/*
+ * Before nd6_tmr(): ensures that no packet waits for a neighbour that has
+ * solicited this host.
+ */
 void net_neighbour_probe(void);
