@@ -1,7 +1,7 @@
 /*
- * What a connection holds, whatever state TCP is in: its memory, waiters,
- * received bytes, views, room to send, counters; and the listeners and clients
- * it counts among.
+ * What a connection has in every state of TCP: memory, waiters, received bytes,
+ * views, room to send, counters; and the listeners and clients that it is
+ * counted with.
  */
 #pragma once
 
@@ -12,10 +12,13 @@
 #include "netstack/mem/mem.h"
 
 /* ---- conn.c ---- */
-/* Its own net_conn_ext, made now if need be; NULL: no memory. */
+/*
+ * Returns the connection's own net_conn_ext, which it allocates if necessary;
+ * NULL: no memory.
+ */
 struct net_conn_ext *net_conn_ext(struct net_conn *conn);
 
-/* What bounds its wait for the peer, NULL: nothing does. */
+/* Its user timeout; NULL: it never had one. */
 static inline struct net_conn_user_timeout *
 net_conn_user_timeout(const struct net_conn *conn)
 {
@@ -27,23 +30,26 @@ net_conn_user_timeout(const struct net_conn *conn)
 }
 
 /* ---- user_timeout.c ---- */
-/* 0: without end. 0 or -ENOMEM. */
+/* Sets the user timeout; timeout_ms 0: none. Returns 0 or -ENOMEM. */
 int net_conn_set_user_timeout(struct net_conn *conn, uint32_t timeout_ms);
 
 /* ---- conn.c ---- */
 void net_conn_put(struct net_conn *conn);
-/* In this round's output phase, or the next that the port has room in. */
+/*
+ * Queues the connection for this round's output phase, or for the next in which
+ * the port has room.
+ */
 void net_conn_queue_output(struct net_conn *conn);
 int net_conn_wait(struct net_conn *conn, struct coro **slot,
 		  int64_t deadline_ns);
-/* Its two halves, before and after the coroutine parks. */
+/* The two halves of net_conn_wait(), before and after the coroutine parks. */
 int net_conn_wait_begin(struct net_conn *conn, struct coro **slot);
 int net_conn_wait_end(struct net_conn *conn, struct coro **slot, int err);
 void net_conn_kill(struct net_conn *conn, int err);
-/* Fires by then, or before; CORO_FOREVER asks for nothing. */
+/* Makes the timer fire at due_ns or before; CORO_FOREVER changes nothing. */
 void net_timer_by(struct net_conn *conn, int64_t due_ns);
 
-/* Tells who watches; not while lwIP has the connection in its hands. */
+/* Calls the watch, if there is one; not while lwIP works on the connection. */
 static inline void net_conn_tell(struct net_conn *conn)
 {
 	if (conn->watched)
@@ -58,8 +64,10 @@ static_assert(NET_TURNS == 1u << 10, "net_turn_of() keeps ten bits");
 
 /* ---- names.c ---- */
 void net_names_fini(void);
-void net_name_forget(struct net_conn *conn); /* of one that may have a name */
-/* NULL: none. Of any shard; safe in a signal handler. */
+void net_name_forget(struct net_conn *conn); /* for one that may have a name */
+/*
+ * The name of a connection of any shard; NULL: none. Safe in a signal handler.
+ */
 const char *net_name_in(const struct net_stack *stack,
 			const struct net_conn *conn);
 
@@ -68,7 +76,7 @@ const char *net_name_in(const struct net_stack *stack,
 struct net_poll_node {
 	struct net_poll_node *next, **pprev; /* pprev NULL: in no list */
 	struct net_poller *poller;
-	struct net_conn *conn; /* what it hangs on, if it is one */
+	struct net_conn *conn; /* NULL: it is not a connection */
 	struct net_listener *listener;
 	struct coro_chan_watch watch;
 	unsigned events;
@@ -85,17 +93,17 @@ struct net_poller {
 void net_poller_wake(struct net_poller *poller);
 /* Wakes the pollers of a list that wait for one of these events. */
 void net_poll_wake(struct net_poll_node *nodes, unsigned events);
-/* Wakes them all: the stack stops. */
+/* Wakes all pollers, when the stack stops. */
 void net_poll_wake_all(void);
 
-/* Wakes whoever waits in a slot. */
+/* Wakes the coroutine that waits in a slot. */
 static inline void net_wake(struct coro *co)
 {
 	if (co)
 		coro_unpark(co);
 }
 
-/* Something may have become readable, or writable; or nothing ever will. */
+/* The connection may have become readable, or writable, or has ended. */
 static inline void net_conn_wake_reader(struct net_conn *conn)
 {
 	net_wake(conn->reader);
@@ -108,7 +116,7 @@ static inline void net_conn_wake_writer(struct net_conn *conn)
 {
 	net_wake(conn->writer);
 	if (__builtin_expect(conn->ext->pollers != NULL, 0)) {
-		conn->wants = NET_WANTS_NOTHING; /* who polls does not block */
+		conn->wants = NET_WANTS_NOTHING; /* a poller does not block */
 		net_poll_wake(conn->ext->pollers, NET_WRITABLE);
 	}
 }
@@ -122,8 +130,8 @@ static inline void net_conn_wake_all(struct net_conn *conn)
 }
 
 /*
- * Whether a call may go on: 0, -EBADF (no connection, or one that was closed),
- * -ECANCELED, -EBUSY (another coroutine is blocked in the slot).
+ * Why a call on the connection may not go on: -EBADF (NULL or closed),
+ * -ECANCELED, -EBUSY (another coroutine is blocked in the slot); 0: it may.
  */
 int net_conn_refusal(const struct net_conn *conn);
 
@@ -141,8 +149,8 @@ static inline int net_conn_enter(const struct net_conn *conn,
 /* ---- rxq.c ---- */
 bool net_rxq_copy_segment(struct pbuf **p);
 /*
- * Copies a small piece behind what is in tail. Returns what is to be linked
- * behind tail, NULL: nothing. Owns p.
+ * Copies a small piece behind the data in tail. Returns the pbuf that the
+ * caller links behind tail; NULL: none. Owns p.
  */
 struct pbuf *net_rxq_pack(struct pbuf *tail, struct pbuf *p);
 void net_rxq_append_slowly(struct net_conn *conn, struct pbuf *p);
@@ -159,8 +167,8 @@ static inline bool net_rxq_has_room(const struct pbuf *p)
 }
 
 /*
- * Before lwIP sees a segment with data: whether it may be kept; *p may be a
- * copy then.
+ * Before lwIP sees a segment with data: returns whether it may be kept, and may
+ * replace *p by a copy.
  */
 static inline bool net_rxq_admit(struct pbuf **p)
 {
@@ -168,7 +176,7 @@ static inline bool net_rxq_admit(struct pbuf **p)
 	       net_rxq_copy_segment(p);
 }
 
-/* Owns p, which may be a chain. */
+/* Appends received data for the reader. Owns p, which may be a chain. */
 static inline void net_rxq_append(struct net_conn *conn, struct pbuf *p)
 {
 	if (__builtin_expect(conn->rx_tail || p->next || !p->len, 0)) {
@@ -188,8 +196,9 @@ void net_rxq_clear(struct net_conn *conn);
 unsigned net_rxq_bytes(const struct net_conn *conn); /* unread; walks */
 
 /*
- * Bytes that were written and are not acknowledged. A FIN on the last segment
- * of data is not counted by snd_lbb, but is by lastack when it has arrived.
+ * Bytes that were written and are not acknowledged yet. A FIN on the last
+ * segment of data is not counted by snd_lbb, but is by lastack when it has
+ * arrived.
  */
 static inline u32_t net_send_queued(const struct tcp_pcb *pcb)
 {
@@ -209,7 +218,7 @@ static inline struct pbuf *net_rxq_next(const struct net_conn *conn,
 	return p == conn->rx_tail ? NULL : p->next;
 }
 
-/* The first, of at least one; owned by the caller. */
+/* Removes the first unread pbuf; there is one. Owned by the caller. */
 static inline struct pbuf *net_rxq_take(struct net_conn *conn)
 {
 	struct pbuf *tail = conn->rx_tail, *p = tail->next;
@@ -226,7 +235,10 @@ static inline struct pbuf *net_rxq_take(struct net_conn *conn)
 /* ---- rcv_wnd.c ---- */
 #define NET_RMEM_MAX (UINT64_C(6) << 20) /* default of --rmem-max */
 #define NET_WMEM_MAX (UINT32_C(4) << 20) /* default of --wmem-max */
-/* How far windows may grow, in bytes; so the shift they are announced with. */
+/*
+ * Sets the limit of receive windows in bytes, and so the shift of their
+ * announcements.
+ */
 void net_rcv_wnd_init(uint64_t rmem_max);
 
 /* A connection's window when nothing is unread. */
@@ -235,31 +247,31 @@ static inline uint32_t net_rcv_max(const struct tcp_pcb *pcb)
 	return pcb->rcv_max ? pcb->rcv_max : TCP_WND_MAX(pcb);
 }
 
-/* The window opens by what has been read. Returns len. */
+/* Opens the window after len bytes were read. Returns len. */
 long net_conn_recved(struct net_conn *conn, unsigned len);
-/* So many bytes are held out of order now. */
+/* Reports how many bytes are held out of order now. */
 void net_rcv_wnd_held(struct net_conn *conn, uint32_t bytes);
 
 /* ---- snd_buf.c ---- */
 /* Bytes that can be queued now. */
 size_t net_send_room(const struct net_conn *conn);
-/* There is room again, if the port took something. */
+/* After the port has taken frames: wakes the writer if there is room again. */
 void net_send_went_out(struct net_conn *conn);
 
 /* ---- view.c ---- */
-#define NET_VIEWS_FRAMES 32u /* of a connection; more are copied */
+#define NET_VIEWS_FRAMES 32u /* per connection; more views are copied */
 
 int net_view_init(void);
 void net_view_fini(void);
-void net_views_free(void); /* frees what is out */
+void net_views_free(void); /* frees all unreleased views */
 
 #define NET_VIEW_SLOTS (1u << 20) /* views of all connections */
 
 struct net_view_slot {
 	struct pbuf *p;
 	struct net_conn *conn;
-	uint32_t next;	 /* free one: bytes from the first */
-	uint32_t serial; /* odd: the view is out */
+	uint32_t next;	 /* next free slot: bytes from the first */
+	uint32_t serial; /* odd: the view is unreleased */
 	uint64_t unused; /* two slots a cache line */
 };
 static_assert(sizeof(struct net_view_slot) == 32, "a power of two");
@@ -273,7 +285,7 @@ extern NET_SHARD_VAR uint32_t net_view_free
 	__attribute__((visibility("hidden")));
 #define net_view_free NET_SHARD(net_view_free)
 
-bool net_view_new_slot(void); /* false: as many are out as may be */
+bool net_view_new_slot(void); /* false: all slots are in use */
 struct pbuf *net_view_misused(void);
 
 static inline struct net_view_slot *net_view_slot_at(uint32_t offset)
@@ -281,7 +293,7 @@ static inline struct net_view_slot *net_view_slot_at(uint32_t offset)
 	return (void *)((char *)net_view_slots + offset);
 }
 
-/* Gives view->owner for p, which it owns from then on; a slot is free. */
+/* Sets view->owner to a slot that owns p; there must be a free slot. */
 static inline void net_view_out(struct net_conn *conn, struct pbuf *p,
 				struct net_view *view)
 {
@@ -307,8 +319,9 @@ static inline struct pbuf *net_view_free_slot(struct net_view_slot *slot,
 }
 
 /*
- * What a view refers to, owned again; NULL: it is not out (said and counted).
- * Whatever the owner is, the slot read lies in the table.
+ * Returns the pbuf of a view, owned by the caller again; NULL: the view was not
+ * held, which is logged and counted. Whatever view->owner is, the slot that is
+ * read lies in the table.
  */
 static inline struct pbuf *net_view_back(const struct net_view *view)
 {
@@ -325,7 +338,7 @@ static inline struct pbuf *net_view_back(const struct net_view *view)
 void net_views_reclaim(struct net_conn *conn);
 
 /* ---- counts.c ---- */
-/* The sums of a connection, NULL: it has none. */
+/* The counters of a connection; NULL: it has none. */
 static inline struct net_conn_ext *net_counts(const struct net_conn *conn)
 {
 	struct net_conn_ext *ext = (struct net_conn_ext *)conn->ext;
@@ -333,13 +346,13 @@ static inline struct net_conn_ext *net_counts(const struct net_conn *conn)
 	return ext->counted ? ext : NULL;
 }
 
-/* What else such a connection counts. */
+/* The further counters of such a connection. */
 static inline struct net_counted *net_counted_of(struct net_conn_ext *counts)
 {
 	return (struct net_counted *)(void *)counts;
 }
 
-/* Data has come, in a segment of so many bytes, or has left. */
+/* Count a segment with data, of len bytes, that came in or left. */
 static inline void net_count_data_in(struct net_counted *counted, unsigned len)
 {
 	counted->data_in++;
@@ -355,12 +368,12 @@ static inline void net_count_data_out(struct net_counted *counted)
 }
 
 /*
- * What it waits for (enum net_phase), after something that may have changed
- * that. Of one that counts; what most segments do is below.
+ * Updates the phase (enum net_phase) of a connection with counters, after an
+ * event that may have changed it. Most segments use the calls below.
  */
 void net_phase_settle(struct net_conn *conn);
 void net_phase_set(struct net_counted *counted, enum net_phase phase);
-/* It was idle; within a round that is no time, and its phase goes on. */
+/* Ends an idle time. If it began in this round, the phase simply goes on. */
 static inline void net_phase_wake(struct net_counted *counted)
 {
 	int64_t now_ns = net_here()->now_ns;
@@ -379,7 +392,7 @@ static inline void net_count_phase(struct net_conn *conn)
 		net_phase_settle(conn);
 }
 
-/* Data leaves; what else is queued, and held back, is seen afterwards. */
+/* Data leaves; data that stays queued is accounted for afterwards. */
 static inline void net_phase_out(struct net_counted *counted)
 {
 	if (counted->idle_ns)
@@ -388,7 +401,7 @@ static inline void net_phase_out(struct net_counted *counted)
 		net_phase_set(counted, NET_PHASE_BUSY);
 }
 
-/* All is acknowledged. */
+/* All data is acknowledged. */
 static inline void net_phase_idle(struct net_counted *counted)
 {
 	if (counted->phase != NET_PHASE_BUSY)
@@ -397,15 +410,18 @@ static inline void net_phase_idle(struct net_counted *counted)
 		counted->idle_ns = net_here()->now_ns;
 }
 
-/* A segment for a connection, before lwIP takes it; in network byte order. */
+/*
+ * Counts a segment for a connection, before lwIP sees it; in network byte
+ * order.
+ */
 void net_count_in(struct net_conn *conn, const struct pbuf *p);
-/* One that leaves: what net_segment_out() sees. */
+/* Counts a segment that leaves, as net_segment_out() sees it. */
 void net_count_out(struct net_conn *conn, const struct pbuf *p);
 
 /*
- * The same where there is nothing to look for: a segment in order that is no
- * duplicate ACK, with its bytes and those it retires; one that is no
- * retransmission.
+ * The same for ordinary segments. net_count_expected(): a segment in order, no
+ * duplicate ACK, with rx bytes of data, that acknowledges `acked` bytes.
+ * net_count_sent(): a segment that is no retransmission.
  */
 static inline void net_count_expected(struct net_conn *conn, unsigned rx,
 				      unsigned acked)
@@ -436,24 +452,24 @@ static inline void net_count_sent(struct net_conn *conn, unsigned len)
 	}
 }
 
-/* Bytes that came in order, bytes acknowledged; a timeout of lwIP's. */
+/* Count bytes received in order and bytes acknowledged; a timeout of lwIP. */
 void net_count_bytes(struct net_conn *conn, unsigned rx, unsigned acked);
 void net_count_rto(struct net_conn *conn);
-/* An ACK told that something came twice, or in another order. */
+/* Counts an ACK that reported a duplicate, or reordering. */
 void net_count_odd_ack(struct net_conn *conn, bool dsack, bool reordered);
-/* An ACK with ECN-Echo has told of so many bytes that have arrived. */
+/* Counts the bytes that an ACK with ECN-Echo reported as delivered. */
 void net_count_marked(struct net_conn *conn, uint32_t delivered);
-/* So much has been read in a round trip. */
+/* Notes how many bytes were read in a round trip. */
 void net_count_space(struct net_conn *conn, uint32_t bytes);
 
 /* ---- listeners.c ---- */
 int net_listeners_init(void);
 void net_listeners_fini(void);
 struct net_listener *net_listener_find(const ip_addr_t *ip, u16_t port);
-/* Of any shard, from any thread that may see it. */
+/* The same on any shard, from any thread that may see that shard. */
 struct net_listener *net_listener_find_in(const struct net_stack *stack,
 					  const ip_addr_t *ip, u16_t port);
-/* Of that very address, NULL: of every one. */
+/* The listener at exactly this address; ip NULL: at every address. */
 struct net_listener *net_listener_find_exact(const ip_addr_t *ip, u16_t port);
 void net_listener_hash(struct net_listener *listener);
 void net_listener_unhash(struct net_listener *listener);
@@ -469,48 +485,52 @@ enum net_counted_as {
 
 enum net_admission {
 	NET_ADMIT,
-	NET_ADMIT_COOKIE, /* nothing may be kept before the handshake ends */
+	NET_ADMIT_COOKIE, /* keep no state before the handshake ends */
 	NET_ADMIT_NOT
 };
 
-/* What a segment that may open a connection asks for. */
+/* What a segment that may open a connection requests. */
 enum net_asks {
 	NET_ASKS,	      /* a SYN: a half-open connection */
-	NET_ASKS_COOKIE,      /* a SYN there is no room for: a cookie at best */
-	NET_ASKS_WITH_COOKIE, /* an ACK that brings one back */
+	NET_ASKS_COOKIE,      /* a SYN without room for it: a cookie at best */
+	NET_ASKS_WITH_COOKIE, /* an ACK that returns a cookie */
 };
 
 /*
- * The program's table, before its first shard opens and after its last has
- * closed: connections at most, of all shards. Returns 0, -ENOMEM, -EIO.
+ * Open and close the program's table, before its first shard opens and after
+ * its last has closed. max_conns: of all shards. Returns 0, -ENOMEM or -EIO.
  */
 int net_clients_open(unsigned n_shards, unsigned max_conns);
 void net_clients_close(void);
-/* This shard closes: gives back what it has counted. */
+/* Removes the counts of this shard, which closes. */
 void net_clients_leave(void);
 /* The limits in force, defaults filled in. */
 void net_listener_limits(const struct net_listener *listener,
 			 struct net_limits *out);
 /*
- * Whether a segment from ip may open a connection to the listener. If it may,
- * that one is counted already: net_clients_hold() makes it the half-open
- * connection's, and says whether there is one; net_client_half_open() makes it
- * the connection's; and net_clients_unadmit() takes it back if none has come of
- * it. Without memory for an entry the connection is not counted.
+ * Returns whether a segment from ip may open a connection to the listener. If
+ * it may, it is counted at once, as `admitted`. net_clients_hold() passes that
+ * count to a half-open connection and returns whether there is a count;
+ * net_client_half_open() passes it to a connection; net_clients_unadmit()
+ * removes it if no connection was made. Without memory for an entry the
+ * connection is not counted.
  */
 enum net_admission net_clients_admit(const struct net_listener *listener,
 				     const ip_addr_t *ip, enum net_asks asks);
 void net_clients_unadmit(void);
 bool net_clients_hold(void);
-/* What is held is the segment's again: of a client from ip to our port. */
+/*
+ * Takes the count of a half-open connection back to `admitted`: that of a
+ * client from ip at our port.
+ */
 void net_clients_resume(const ip_addr_t *ip, u16_t port);
 void net_client_half_open(struct net_conn *conn);
 void net_client_established(struct net_conn *conn);
 void net_client_forget(struct net_conn *conn); /* one that is counted */
 
 /*
- * A client counts for as long as somebody holds it here, or lwIP does to say
- * more than TIME_WAIT has to.
+ * A client counts while its handle is owned or its handler runs, and while lwIP
+ * has its pcb, except in TIME_WAIT.
  */
 static inline void net_client_check(struct net_conn *conn)
 {
@@ -526,12 +546,17 @@ void net_addr_to_lwip(const struct net_addr *addr, ip_addr_t *out);
 void net_addr_from_lwip(const ip_addr_t *ip, u16_t port, struct net_addr *out);
 
 /* ---- recognize.c ---- */
-/* Of the handler that serves the connection; safe in a signal handler. */
+/*
+ * The name of the handler that serves the connection. Safe in a signal handler.
+ */
 const char *net_handler_name(const struct net_conn *conn);
-/* Whether a word of a coroutine's stack is the connection it serves: coro's
- * recogniser, which says so in text. */
+/*
+ * coro's recogniser: returns whether a word of a coroutine's stack is the
+ * connection that it serves, and describes that in text.
+ */
 bool net_conn_recognize(uintptr_t word, char *text, size_t len);
-/* The connection that it recognised last on this thread; the caller's to set.
+/*
+ * The connection that it recognised last on this thread; the caller resets it.
  */
 extern _Thread_local const struct net_conn *net_recognized
 	__attribute__((visibility("hidden")));

@@ -1,6 +1,7 @@
 /*
- * A lock for what shards share and hold for a few dozen instructions. Nobody
- * allocates, logs or blocks while holding one. It has a cache line of its own.
+ * A spinlock for data that shards share and lock for a few dozen instructions.
+ * Nobody allocates, logs or blocks while holding one. It has a cache line of
+ * its own.
  */
 #pragma once
 
@@ -15,8 +16,9 @@ struct net_spin {
 };
 
 /*
- * Shards without CPUs of their own may find that the holder does not run: after
- * some looks they give way to it. Bounded by what the others hold it for.
+ * The holder may not be running if shards share a CPU, so a waiter yields after
+ * every NET_SPIN_LOOKS looks. The wait is bounded by the time for which the
+ * others hold the lock.
  */
 static inline void net_spin_lock(struct net_spin *lock)
 {

@@ -1,35 +1,41 @@
 /*
- * TCP beside lwIP: which connection a segment belongs to, whether lwIP may see
- * it, the states that need no coroutine, timers, the output phase.
+ * The parts of TCP that lwIP does not do: finding the connection of a segment,
+ * deciding whether lwIP may see it, the states that need no coroutine, timers,
+ * the output phase.
  */
 #pragma once
 
 #include "netstack/recovery/recovery.h"
 
 /* ---- input.c ---- */
-/* A TCP segment, ip_data set; owns p, which begins with its header. */
+/*
+ * Processes a TCP segment; lwIP's ip_data is set. Owns p, which begins with the
+ * TCP header.
+ */
 void net_tcp_input(struct pbuf *p, struct netif *inp);
 
 /* ---- predict.c ---- */
 /*
- * Whether a segment, as net_tcp_input() takes it but of one piece, is the one
- * expected: it is dealt with then, and p is gone. ip_data is not needed.
+ * Header prediction: processes a segment if it is the next one expected. p is
+ * as in net_tcp_input(), but one piece; ip_data is not needed. Returns true if
+ * the segment was processed; p is freed then.
  */
 bool net_predict_input(struct net_conn *conn, struct pbuf *p);
 /*
- * Segments of a connection that come one right after the other are taken
- * together, as GRO does. Whether those behind a segment that
- * net_predict_input() has taken may be.
+ * Consecutive segments of a connection are processed together, as GRO does.
+ * Returns whether the segments after one that net_predict_input() has processed
+ * may be.
  */
 static inline bool net_predict_runs(const struct net_conn *conn)
 {
 	return !conn->watched && !conn->repairing;
 }
 /*
- * Whether p, right behind such a segment, is the next data of the same
- * connection: it is queued then, and p is gone. net_predict_settle() does what
- * is done once for all that were taken, before anything else happens: it wakes
- * the reader, settles the window and asks for the ACK and the timer.
+ * net_predict_next() queues p if it is the next data of the connection, right
+ * after such a segment. Returns true if it was queued; p is not the caller's
+ * then. net_predict_settle() follows the last of them, before anything else
+ * happens: it wakes the reader, updates the window, and requests the ACK and
+ * the timer.
  */
 bool net_predict_next(struct net_conn *conn, struct pbuf *p);
 void net_predict_settle(struct net_conn *conn);
@@ -41,46 +47,58 @@ uint32_t net_demux_hash(const ip_addr_t *local, u16_t local_port,
 			const ip_addr_t *remote, u16_t remote_port);
 struct net_conn *net_demux_find(const ip_addr_t *local, u16_t local_port,
 				const ip_addr_t *remote, u16_t remote_port);
-/* The same by IPv4 addresses in network byte order. */
+/* Like net_demux_find(), with IPv4 addresses in network byte order. */
 struct net_conn *net_demux_find4(u32_t local, u16_t local_port, u32_t remote,
 				 u16_t remote_port);
-/* The same for the segment at hand, whose hash is then known. */
+/*
+ * Finds the connection of the current segment, and stores the segment's hash in
+ * rx_hash.
+ */
 struct net_conn *net_demux_find_current(const struct tcp_hdr *tcp);
 void net_demux_insert(struct net_conn *conn);
 void net_demux_remove(struct net_conn *conn);
-/* Of its addresses and ports. */
+/* The hash of a connection's addresses and ports. */
 uint32_t net_demux_hash_of(const struct net_conn *conn);
-/* It is about to begin, by its addresses: it may be one that is traced. */
+/*
+ * Called when a connection begins, once its addresses are set: it may be
+ * traced.
+ */
 static inline void net_trace_begins(struct net_conn *conn, const char *how)
 {
 	if (__builtin_expect(net_here()->traces != NULL, 0))
 		net_trace_born(conn, net_demux_hash_of(conn), how);
 }
-/* Pulls what the frames of a burst, GLUE_BURST at most, belong to. */
+/* Prefetches the connections of a burst of n frames, at most GLUE_BURST. */
 void net_demux_prefetch(struct glue_frame *const *frames, unsigned n);
 void net_for_each_conn(void (*fn)(struct net_conn *conn));
 
 /* ---- place.c: addresses in a record ---- */
 #define NET_PLACE_BITS 11 /* the owner may use the others */
 
-/* That of an address of ours in the table of interfaces; false: it is none. */
+/*
+ * The index of one of the stack's addresses in the table of interfaces; false:
+ * it is not the stack's.
+ */
 bool net_place_of(const ip_addr_t *local, u16_t *out);
 const ip_addr_t *net_place_ip(u16_t place);
-/* A peer's, in network byte order; `place` is that of ours beside it. */
+/*
+ * Pack and unpack a peer's address; words are in network byte order, and
+ * `place` is that of the stack's address on the same connection.
+ */
 void net_remote_pack(const ip_addr_t *ip, u32_t words[4], u8_t *zone);
 ip_addr_t net_remote_unpack(const u32_t words[4], u16_t place, u8_t zone);
 
 /* ---- pcbs.c ---- */
-/* Takes back what lwIP has put on its lists, and hashes what is new there. */
+/* Takes the pcbs off lwIP's lists, and hashes the new ones. */
 void net_pcbs_take_back(void);
 /* The same after a segment that has left its connection open. */
 void net_pcbs_take_back_open(struct net_conn *conn);
 
 /* ---- handshake.c ---- */
-/* What a SYN offers beside its number. */
+/* The options that a SYN offers. */
 struct net_syn_options {
 	u32_t ts;	 /* if has_ts: RFC 7323 */
-	u16_t mss;	 /* what the peer takes, also where it has named none */
+	u16_t mss;	 /* the peer's; the default if it sent none */
 	u8_t wscale : 4; /* NET_NO_WSCALE: none */
 	u8_t sack : 1;
 	u8_t has_ts : 1;
@@ -90,72 +108,76 @@ struct net_syn_options {
 
 struct net_reply;
 
-/* Of the SYN at hand, its options checked. */
+/* Reads the options of the current SYN, which were checked. */
 void net_syn_read(const struct tcp_hdr *syn, struct net_syn_options *out);
-/* A timestamp behind the options of a reply, if they were agreed upon. */
+/*
+ * Appends a timestamp to the options of a reply, if timestamps were agreed on.
+ */
 void net_ts_answer(const struct net_syn_options *options,
 		   struct net_reply *reply);
-/* The window and the options of a SYN-ACK, whose addresses are set. */
+/* Sets the window and the options of a SYN-ACK, whose addresses are set. */
 void net_syn_answer(const struct net_syn_options *options,
 		    struct net_reply *reply);
 
-/* What is known of a handshake when its last segment comes. */
+/* What is known of a handshake when its last segment arrives. */
 struct net_opening {
 	struct net_listener *listener;
 	struct net_syn_options options;
-	u32_t iss, irs;		   /* our first number, and the peer's */
-	u16_t wnd;		   /* of the SYN; 0: it is not known */
-	uint32_t rtt_us;	   /* 0: not measured */
+	u32_t iss, irs;	 /* initial sequence numbers, ours and the peer's */
+	u16_t wnd;	 /* of the SYN; 0: unknown */
+	uint32_t rtt_us; /* 0: not measured */
 	unsigned timeouts, resent; /* of the SYN-ACK */
 };
 
 /*
- * The segment at hand acknowledges our SYN: makes the connection as it is once
- * the ACK and its window are taken, and gives it to its listener, as a client
- * if it has been admitted. What else the segment bears is left. Returns 0 with
- * *out, -ENOMEM, or -ECONNABORTED: the listener takes it not, it was reset.
+ * The current segment acknowledges our SYN-ACK: creates the connection in its
+ * state after that ACK and its window, and hands it to its listener, counted as
+ * a client if it was admitted. The segment's data and other flags are left to
+ * the caller. Returns 0 with *out, -ENOMEM, or -ECONNABORTED (the listener did
+ * not accept it, and it was reset).
  */
 int net_handshake_open(const struct net_opening *opening,
 		       const struct tcp_hdr *tcp, struct net_conn **out);
 /*
- * After a segment of a handshake, of a connection that was in state `before`:
- * sets what lwIP sees otherwise than we. The connection is on lwIP's list, if
- * it lives.
+ * After a handshake segment for a connection that was in state `before`: sets
+ * the values that lwIP computes differently (MSS, window). The connection is on
+ * lwIP's list if it is alive.
  */
 void net_handshake_settle(enum tcp_state before);
 /*
- * Whether a segment is a SYN that opens anew what is in TIME_WAIT; the old
- * connection is gone then.
+ * Returns whether a segment is a SYN that reopens a connection in TIME_WAIT;
+ * the old connection is freed then.
  */
 bool net_handshake_reopens(struct net_conn *conn, const struct tcp_hdr *tcp);
-/* Of a connection in TIME_WAIT: the end of what it has received and sent. */
+/* A connection in TIME_WAIT: its next sequence numbers. */
 struct net_past {
 	u32_t rcv_nxt, snd_nxt;
-	u32_t ts_recent; /* if has_ts: timestamps had been agreed upon */
+	u32_t ts_recent; /* if has_ts: timestamps had been agreed on */
 	bool has_ts;
 };
 
 /*
- * The same of what is kept of one, for the segment at hand; if so, the new
- * connection's first number is set.
+ * Like net_handshake_reopens(), for the current segment and the record of a
+ * connection. If it returns true, the new connection's initial sequence number
+ * is set.
  */
 bool net_handshake_renews(const struct tcp_hdr *tcp,
 			  const struct net_past *past);
 /*
- * Simultaneous open. Of a connection in SYN_SENT: whether the segment, with its
- * options checked, is the SYN of a peer that dials us at the same time; answers
- * it then.
+ * Simultaneous open: if the segment, whose options were checked, is the SYN of
+ * a peer that dials us while this connection is in SYN_SENT, answers it and
+ * returns true.
  */
 bool net_handshake_crossed(struct net_conn *conn, const struct tcp_hdr *tcp);
 
 /* ---- check.c: p begins with the TCP header, as it came ---- */
 bool net_check_header(const struct pbuf *p);
 /*
- * Whether lwIP may have it, or what it has been copied to; if not, it has been
- * answered where it must be.
+ * Returns whether lwIP may see the segment, which *p may replace by a copy. If
+ * not, the segment was answered if necessary.
  */
 bool net_check_conn(struct net_conn *conn, struct pbuf **p);
-/* The same for the segment that has made the connection. */
+/* The same for the segment that created the connection. */
 bool net_check_opened(struct net_conn *conn, struct pbuf **p);
 bool net_check_stranger(struct pbuf *p); /* of no connection */
 
@@ -166,7 +188,7 @@ bool net_check_stranger(struct pbuf *p); /* of no connection */
 #define NET_OPT_SACK_OK 4
 #define NET_OPT_TS	8
 
-/* An option of a header that has been checked; NULL: it has none of the kind */
+/* Finds an option in a checked header; NULL: there is none of this kind. */
 const uint8_t *net_tcp_option(const struct tcp_hdr *tcp, uint8_t kind);
 
 /* ---- timestamps.c: RFC 7323; what leaves is in recovery/recovery.h ---- */
@@ -174,28 +196,34 @@ struct net_ts {
 	u32_t value, echo; /* TSval, TSecr */
 };
 
-/* The option of a header that has been checked. False: it has none. */
+/* Reads the option of a checked header. Returns false if there is none. */
 bool net_ts_read(const struct tcp_hdr *tcp, struct net_ts *out);
-/* What a connection adds to the clock for its timestamps. */
+/* The offset that a connection adds to the clock for its timestamps. */
 u32_t net_ts_offset(const ip_addr_t *local, u16_t local_port,
 		    const ip_addr_t *remote, u16_t remote_port);
-/* Agreed upon with the peer of a new connection, whose SYN had this one. */
+/* Agrees on timestamps for a new connection; value: that of the peer's SYN. */
 void net_ts_accept(struct net_conn *conn, u32_t value);
-/* Before lwIP dials, local address and port set: the SYN offers them. */
+/*
+ * Makes the SYN offer timestamps: before lwIP dials, with local address and
+ * port set.
+ */
 void net_ts_offer(struct net_conn *conn, const ip_addr_t *remote, u16_t port);
-/* Whether a SYN, or what stands for one, offers what we may accept. */
+/*
+ * Whether a SYN, or the ACK of a cookie, offers timestamps that may be
+ * accepted.
+ */
 bool net_ts_offered(const struct tcp_hdr *syn, struct net_ts *out);
-/* Of a connection in SYN_SENT, before lwIP sees a segment for it. */
+/* For a connection in SYN_SENT, before lwIP sees a segment for it. */
 void net_ts_answered(struct net_conn *conn, const struct tcp_hdr *tcp);
 /*
- * Of the ACK that is being received, which has no connection: whether its
- * option echoes what we have sent to its source within age_ns, which nobody
- * else knows. So both sides have agreed on timestamps in a handshake of which
- * nothing was kept.
+ * For an ACK without a connection: returns whether its option echoes a
+ * timestamp that we sent to its source within age_ns. Nobody else knows that
+ * value, so both sides have agreed on timestamps in a handshake that left no
+ * record here.
  */
 bool net_ts_returned(const struct tcp_hdr *ack, int64_t age_ns,
 		     struct net_ts *out);
-/* Of tcp_ticks, 24 days: then the peer's clock may have wrapped. */
+/* 24 days, in tcp_ticks: after that the peer's clock may have wrapped. */
 #define NET_TS_AGE (UINT32_C(24 * 24 * 3600) * 1000 / TCP_SLOW_INTERVAL)
 
 /*
@@ -209,9 +237,9 @@ static inline bool net_ts_is_old(const struct net_conn *conn, u32_t value)
 }
 
 /*
- * RFC 7323 4.3: what a segment that is acceptable says is echoed from now on if
- * it reaches back to Last.ACK.sent, which is RCV.NXT unless an ACK is owed. So
- * of several that are acknowledged together the earliest counts.
+ * RFC 7323 4.3: the timestamp of an acceptable segment is echoed from now on if
+ * the segment begins at or before Last.ACK.sent, which is RCV.NXT unless an ACK
+ * is due. So the earliest of several segments that one ACK covers counts.
  */
 static inline void net_ts_note(struct net_conn *conn, u32_t seq, u32_t value)
 {
@@ -226,78 +254,93 @@ static inline void net_ts_note(struct net_conn *conn, u32_t seq, u32_t value)
 int net_time_wait_init(void);
 void net_time_wait_fini(void);
 /*
- * Of a living connection in TIME_WAIT: whether it has become a record, and its
- * control block is gone.
+ * Replaces a connection that has entered TIME_WAIT by a record, if possible.
+ * Returns true if it did; the control block is freed then.
  */
 bool net_time_wait_check(struct net_conn *conn);
 /*
- * Whether the segment at hand, of no connection, is for a record: it has been
- * answered then. A SYN that opens one anew is not: the record is gone, and the
- * new connection's first number is set.
+ * Returns whether the current segment, which has no connection, belongs to a
+ * record; it was answered then. For a SYN that reopens a connection it returns
+ * false: the record is freed, and the new connection's initial sequence number
+ * is set.
  */
 bool net_time_wait_input(const struct pbuf *p);
-/* Whether no record is in the way of dialing; one that can gives way. */
+/*
+ * Whether a connection between these addresses may be dialed: there is no
+ * record of them, or it could be freed.
+ */
 bool net_time_wait_yields(const ip_addr_t *local, u16_t local_port,
 			  const ip_addr_t *remote, u16_t remote_port);
 
 /* ---- half_open.c ---- */
 enum net_half_open_input {
-	NET_HALF_OPEN_NONE,   /* the segment is of no record */
+	NET_HALF_OPEN_NONE,   /* the segment belongs to no record */
 	NET_HALF_OPEN_TAKEN,  /* it has been dealt with */
 	NET_HALF_OPEN_OPENED, /* it has made a connection */
 };
 
 int net_half_open_init(void);
 void net_half_open_fini(void);
-/* Whether a listener's SYN may become a record, or is one too many. */
+/*
+ * Whether a SYN to the listener may become a record: the limits allow one more.
+ */
 bool net_half_open_may(const struct net_listener *listener);
 /*
- * Answers the SYN at hand, checked and admitted, and keeps a record of it.
- * False: there is no memory for that.
+ * Answers the current SYN, which was checked and admitted, and keeps a record
+ * of it. Returns false without memory.
  */
 bool net_half_open_begin(struct net_listener *listener,
 			 const struct tcp_hdr *syn);
-/* Of the segment at hand, of no connection. */
+/* Processes the current segment, which has no connection. */
 enum net_half_open_input net_half_open_input(const struct pbuf *p,
 					     struct net_conn **out);
 void net_half_open_reset_all(void);
 
 /* ---- orphan.c ---- */
-/* Its owner has let go of a living connection, not in TIME_WAIT. */
+/* The owner has closed a connection that is alive and not in TIME_WAIT. */
 void net_orphan_enter(struct net_conn *conn);
 void net_orphan_leave(struct net_conn *conn);
 bool net_orphan_recycle(void); /* ends the oldest; false: there is none */
-/* Whether --max-conns allows one more, for which the oldest orphan may end. */
+/*
+ * Whether --max-conns allows one more; the oldest orphan may be reset for it.
+ */
 bool net_orphan_make_room(void);
-/* Whether their peers have acknowledged everything. */
+/* Whether the peers of all orphans have acknowledged everything. */
 bool net_orphans_delivered(void);
 
 /* ---- ooseq.c: what came before its turn; held if pcb.rcv_sacks ---- */
 /*
- * Of a segment with data or a FIN that lies ahead, both are kept and answered.
- * Returns what lwIP is to see of it, NULL: nothing. Owns p.
+ * Keeps the data and the FIN of a segment that is ahead of RCV.NXT, and
+ * acknowledges it. Returns the part that lwIP must see; NULL: none. Owns p.
  */
 struct pbuf *net_ooseq_take(struct net_conn *conn, struct pbuf *p);
 /*
- * After data has come in order, of a living connection: what follows it goes to
- * the reader. Returns a FIN whose turn it is, for lwIP; NULL: there is none.
+ * After data has arrived in order: passes kept data that follows it to the
+ * reader. The connection is alive. Returns a FIN that is next in order, for
+ * lwIP; NULL: there is none.
  */
 struct pbuf *net_ooseq_deliver(struct net_conn *conn);
 void net_ooseq_clear(struct net_conn *conn);
-/* Acknowledges, and says which numbers have come more than once. */
+/*
+ * Sends an ACK that reports the numbers from left to right as duplicates
+ * (D-SACK).
+ */
 void net_ooseq_say_twice(struct net_conn *conn, u32_t left, u32_t right);
-/* Copies what lies in frames into memory, as far as there is memory. */
+/* Copies data that lies in frames to other memory, as far as there is any. */
 void net_ooseq_copy_frames(struct net_conn *conn);
 unsigned net_ooseq_frames(const struct net_conn *conn); /* walks */
 uint64_t net_ooseq_bytes(const struct net_conn *conn);	/* of memory, about */
 
 /* ---- syn_limit.c ---- */
 /*
- * Whether a listener may answer one more SYN with a cookie. If not and it is
- * full, SYNs to it are shed for a while.
+ * Whether a listener may answer one more SYN with a cookie. If it may not, and
+ * is full, SYNs to it are shed for a while.
  */
 bool net_syn_limit_cookie(struct net_listener *listener, bool full);
-/* Frees what is to be shed of a burst; how many frames are left, in order. */
+/*
+ * Frees the frames of a burst that are shed. Returns how many are left, in
+ * order.
+ */
 unsigned net_syn_limit_shed(const struct net_port *port,
 			    struct glue_frame **frames, unsigned n);
 
@@ -306,13 +349,13 @@ enum net_cookie { NET_COOKIE_NONE, NET_COOKIE_NO_ROOM, NET_COOKIE_TAKEN };
 
 void net_cookie_init(void);
 bool net_cookie_hot(void);
-/* Whether the ACK that is being received bears one. */
+/* Whether the ACK that is being received carries a cookie. */
 bool net_cookie_is_in(const struct tcp_hdr *ack);
 /* Answers the SYN that is being received. */
 void net_cookie_send(const struct pbuf *p);
 /*
- * Of the ACK that is being received: whether it bears a cookie of the
- * listener's, and the connection that was made of it.
+ * Whether the ACK that is being received carries a cookie of the listener. With
+ * NET_COOKIE_TAKEN, *out is the connection that was made from it.
  */
 enum net_cookie net_cookie_take(const struct pbuf *p,
 				struct net_listener *listener,
@@ -325,12 +368,16 @@ struct net_ephemeral {
 };
 
 void net_ephemeral_init(void);
-/* For a connection from local to a destination; for a listener. */
+/*
+ * Begin a search: for a connection from local to a destination; for a listener.
+ */
 struct net_ephemeral net_ephemeral_dial(const ip_addr_t *local,
 					const ip_addr_t *remote,
 					u16_t remote_port);
 struct net_ephemeral net_ephemeral_listen(void);
-/* The next to try; net_port_count() calls give each port once. */
+/*
+ * Returns the next port to try; net_port_count() calls return each port once.
+ */
 u16_t net_ephemeral_next(struct net_ephemeral *search);
 
 /* ---- reply.c ---- */
@@ -345,10 +392,13 @@ struct net_reply {
 	u8_t options_len; /* a multiple of 4 */
 };
 
-/* False: the port has no room, or memory is short. */
+/* Sends it. Returns false if the port has no room or memory is short. */
 bool net_reply_send(const struct net_reply *reply);
 
-/* What tcp.c and tcp_in.c call for tcp_rst() and tcp_rst_netif(). */
+/*
+ * lwIP's tcp.c and tcp_in.c call these in place of tcp_rst() and
+ * tcp_rst_netif().
+ */
 void net_rst_abort(const struct tcp_pcb *pcb, u32_t seq, u32_t ack,
 		   const ip_addr_t *local_ip, const ip_addr_t *remote_ip,
 		   u16_t local_port, u16_t remote_port);
@@ -366,7 +416,7 @@ void net_too_big_input(const struct net_port *port,
 
 /* ---- timer.c ---- */
 void net_timer_init(struct net_conn *conn);
-void net_timer_check(struct net_conn *conn); /* arm if there is a reason */
+void net_timer_check(struct net_conn *conn); /* arms it if necessary */
 void net_timers_set_clock(void);
 
 /* ---- output.c ---- */
@@ -378,7 +428,10 @@ void net_output_all(void);
 /* ---- random.c ---- */
 int net_random_init(void);
 void net_random_fini(void);
-/* Of a connection's addresses and ports, unpredictable without our key. */
+/*
+ * A hash of a connection's addresses and ports that cannot be predicted without
+ * the stack's key.
+ */
 uint64_t net_tuple_hash(const ip_addr_t *local, u16_t local_port,
 			const ip_addr_t *remote, u16_t remote_port);
 u16_t net_ip_id(const ip4_addr_t *dest);
