@@ -3,8 +3,8 @@
  * Terms are those of draft-ietf-ccwg-bbr-06, which the comments cite; bytes,
  * and bytes a second.
  *
- * Allocated with the block of a connection that has this controller, and so
- * only while it moves data.
+ * Allocated with the recovery state of a connection that has this controller,
+ * and so only while it moves data.
  */
 #pragma once
 
@@ -13,26 +13,27 @@
 /* ---- rate.c: delivery rate samples, section 4.1 ---- */
 
 /*
- * What was known when something was sent, of all that was sent between this
- * time and the next mark's: a segment's mark is found by its own time, so that
- * segments have nothing to remember. They last for four round trips.
+ * The delivery state when a segment was sent. A mark covers all that was sent
+ * between its time and that of the next mark: the time of a segment finds its
+ * mark, so segments store nothing. Marks last for four round trips.
  */
 struct net_rate_mark {
 	uint64_t delivered, lost;
 	uint32_t sent_us;
 	uint32_t delivered_us, first_us;
-	uint32_t in_flight : 31; /* after the last that was sent */
+	uint32_t in_flight : 31; /* after the last segment sent */
 	uint32_t app_limited : 1;
 };
 
 #define NET_RATE_MARKS 128u
-#define NET_RATE_FINE  32u /* marks a round trip at most */
+#define NET_RATE_FINE  32u /* at most so many marks per round trip */
 
 struct net_rate {
 	uint64_t delivered, lost; /* bytes, since the recovery state was made */
-	uint64_t app_limited_to;  /* delivered, when the limit has passed; 0 */
-	uint32_t delivered_us;	  /* when the newest delivered was delivered */
-	uint32_t first_us;	  /* when that was sent */
+	uint64_t app_limited_to;  /* the limit ends at this `delivered`; 0: none
+				   */
+	uint32_t delivered_us;	  /* when the newest segment was delivered */
+	uint32_t first_us;	  /* when that segment was sent */
 	unsigned first, n;	  /* of marks, a ring */
 	struct net_rate_mark marks[NET_RATE_MARKS];
 };
@@ -40,10 +41,10 @@ struct net_rate {
 /* Of an ACK, section 4.1.2.1: RS in the draft. */
 struct net_rate_sample {
 	double rate;		  /* bytes a second; 0: no sample */
-	uint64_t delivered;	  /* during the interval it was taken over */
+	uint64_t delivered;	  /* during the interval of the sample */
 	uint64_t prior_delivered; /* before it */
 	uint64_t acked, newly_lost;
-	uint64_t lost; /* since the newest was sent */
+	uint64_t lost; /* since the newest segment was sent */
 	uint32_t in_flight;
 	bool app_limited;
 	bool has_mark; /* prior_delivered and what follows it are known */
@@ -52,13 +53,13 @@ struct net_rate_sample {
 /* The rate samples of a connection whose controller takes them, or NULL. */
 struct net_rate *net_rate_of(const struct net_conn *conn);
 void net_rate_begin(struct net_rate *rate);
-/* Bytes have left; they are part of the pipe already. */
+/* Bytes have left; the pipe includes them already. */
 void net_rate_sent(struct net_conn *conn, uint32_t bytes);
-/* All has left that there is. */
+/* All queued data has left. */
 void net_rate_app_limited(struct net_conn *conn);
 void net_rate_sample(struct net_conn *conn, const struct net_ack *ack,
 		     struct net_rate_sample *out);
-/* The mark of what was sent then; NULL: it is forgotten. */
+/* The mark of a segment sent at that time; NULL: it was dropped. */
 const struct net_rate_mark *net_rate_mark_at(const struct net_rate *rate,
 					     uint32_t sent_us);
 
@@ -77,7 +78,7 @@ enum net_bbr_state {
 enum net_bbr_acks {
 	BBR_ACKS_INIT,
 	BBR_ACKS_REFILLING,
-	BBR_ACKS_STARTING, /* of data sent before the probe, yet */
+	BBR_ACKS_STARTING, /* still for data sent before the probe */
 	BBR_ACKS_FEEDBACK,
 	BBR_ACKS_STOPPING,
 };
@@ -85,7 +86,7 @@ enum net_bbr_acks {
 #define BBR_INFINITE   1e18
 #define BBR_BETA       0.7
 #define BBR_THRESH     0.02 /* of what was in flight may be lost */
-#define BBR_LEAST_LOST 3u   /* segments: fewer are chance */
+#define BBR_LEAST_LOST 3u   /* segments: fewer may be chance */
 #define BBR_LOSS_SEGS  300u /* 2 % of no fewer, of one round or more */
 #define BBR_MIN_SEGS   4u
 #define BBR_RTT_ROUNDS 10u
@@ -96,7 +97,7 @@ struct net_bbr {
 	enum net_bbr_state state;
 	enum net_bbr_acks acks;
 	unsigned mss;
-	bool sack;   /* without, a peer tells of one loss a round */
+	bool sack;   /* without it, a peer reports one loss a round */
 	double pipe; /* C.inflight, after the ACK at hand */
 	double pacing_rate, pacing_gain, cwnd_gain;
 
@@ -105,7 +106,7 @@ struct net_bbr {
 	unsigned rounds_since_probe;
 	bool round_start, cwnd_limited; /* the latter: in this round */
 
-	/* bandwidth, 5.5.2: the most of this cycle and of the last one */
+	/* bandwidth, 5.5.2: the maximum of this cycle and of the last one */
 	double bw_cycle[2], max_bw, bw;
 	/* a plateau, 5.3.1.2 */
 	double full_bw;
@@ -119,7 +120,7 @@ struct net_bbr {
 	bool probe_rtt_expired, probe_rtt_timed, probe_rtt_round_done;
 	bool idle_restart;
 
-	/* aggregation of ACKs, 5.5.9: the most of two spells of rounds */
+	/* aggregation of ACKs, 5.5.9: the maximum of two spells of rounds */
 	uint32_t extra_start_us;
 	double extra_delivered, extra_acked[2];
 	uint64_t extra_round;
@@ -130,7 +131,7 @@ struct net_bbr {
 	uint64_t loss_round_delivered;
 	bool loss_round_start, loss_in_round;
 	uint64_t ecn_round; /* the last with a mark; 0: none */
-	uint64_t judged_delivered, judged_lost; /* of `rate`, up to there */
+	uint64_t judged_delivered, judged_lost; /* of `rate`, judged so far */
 	unsigned lost_ranges;			/* in this round */
 	uint32_t lost_end;
 	uint64_t lost_before; /* rate.lost at the last ACK */
@@ -143,7 +144,7 @@ struct net_bbr {
 	bool probe_sample, prev_too_high, prev_precautionary;
 
 	double prior_cwnd;
-	/* to go back to, 5.5.11 */
+	/* values to restore, 5.5.11 */
 	enum net_bbr_state undo_state;
 	double undo_bw_short, undo_inflight_short, undo_inflight_long;
 };
@@ -159,7 +160,7 @@ static inline bool net_bbr_probes_bw(const struct net_bbr *bbr)
 	return bbr->state >= BBR_DOWN && bbr->state <= BBR_UP;
 }
 
-/* ---- bbr_model.c: what the path is like ---- */
+/* ---- bbr_model.c: the model of the path ---- */
 
 void net_bbr_model_begin(struct net_bbr *bbr, uint32_t srtt_us);
 void net_bbr_reset_full_bw(struct net_bbr *bbr);
@@ -179,8 +180,8 @@ double net_bbr_inflight(const struct net_bbr *bbr, double bw);
 double net_bbr_max_inflight(const struct net_bbr *bbr);
 double net_bbr_with_headroom(const struct net_bbr *bbr);
 /*
- * Whether so many bytes lost, of so many, tell of congestion: more than 2 %,
- * and no single losses that might be chance.
+ * Whether `lost` bytes of `of` indicate congestion: more than 2 %, and not a
+ * few losses that may be chance.
  */
 bool net_bbr_is_too_much(const struct net_bbr *bbr, double lost, double of);
 bool net_bbr_too_high(const struct net_bbr *bbr);
