@@ -1,6 +1,6 @@
 /*
- * The C library's own functions, behind those that this library puts in their
- * place.
+ * The C library's own functions, which this library's functions replace and
+ * call.
  */
 #pragma once
 
@@ -18,7 +18,7 @@
 #include <time.h>
 
 struct net_real {
-	bool found; /* all of them */
+	bool found; /* all were found */
 	int (*socket)(int domain, int type, int protocol);
 	int (*bind)(int fd, const struct sockaddr *addr, socklen_t len);
 	int (*listen)(int fd, int backlog);
@@ -91,10 +91,10 @@ struct net_real {
 
 extern struct net_real net_real_calls;
 void net_real_find(void);
-/* The C library's definition of a call, which must be there. */
+/* The C library's definition of a call, which must exist. */
 void *net_real_next(const char *name);
 
-/* They are looked for at the start; what starts earlier looks by itself. */
+/* The functions are found at the start; calls before that find them first. */
 static inline const struct net_real *net_real(void)
 {
 	if (__builtin_expect(!net_real_calls.found, 0))

@@ -1,6 +1,4 @@
-/*
- * A program that was not written for coronet, preloaded by coronet-run.
- */
+/* An unchanged program, into which coronet-run has preloaded this library. */
 #pragma once
 
 #include "netstack/sockets/sockets_priv.h"
@@ -9,11 +7,14 @@
 
 /* ---- run_signals.c ---- */
 
-/* Before the stack opens, and behind that: what the program is to find. */
+/*
+ * Save the signal actions before the stack opens, and restore them afterwards,
+ * so that the program finds its own.
+ */
 void net_run_signals_save(void);
 void net_run_signals_begin(void);
 
 /* ---- run_child.c ---- */
 
-/* Before main() runs: 0, -ENOMEM. */
+/* Called before main() runs. Returns 0 or -ENOMEM. */
 int net_run_children_begin(void);

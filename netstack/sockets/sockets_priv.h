@@ -4,19 +4,19 @@
  * Layers: hook_*.c are the calls that programs make, and turn results into
  * errno; below them a call goes to a socket of the stack (stream.c, connect.c,
  * listen.c, options.c), which returns a negative errno, or to the kernel
- * (kernel.c). poll.c and epoll.c wait for both. All of it uses public calls of
- * the stack alone.
+ * (kernel.c). poll.c and epoll.c wait for both. All of them use only public
+ * calls of the stack.
  *
- * A connection here is always watched (net_set_watch), so that no call on it
- * blocks; what has to wait does so in wait.c, and nowhere else. There alone it
- * matters that the caller is a coroutine.
+ * A connection here always has a watch (net_set_watch()), so that no call on it
+ * blocks. Waiting is done in wait.c alone, the only place where it matters that
+ * the caller is a coroutine.
  *
- * A socket belongs to a thread and is used by that thread alone. What threads
- * share is the table of descriptors, each entry of which is its owner's.
+ * A socket belongs to a thread and is used by that thread alone. Threads share
+ * the table of descriptors, each entry of which belongs to its owner.
  *
  * In a whole program (whole.c) the sockets belong to all of its threads, which
- * take turns at the stack (baton.c). run_main.c and run_signals.c make the
- * library that coronet-run preloads.
+ * take turns at running the stack (baton.c). run_main.c and run_signals.c make
+ * the library that coronet-run preloads.
  */
 #pragma once
 
@@ -39,9 +39,9 @@
 /* ---- wait.c ---- */
 
 /*
- * A wait queue of coroutines. net_waitq_wake() wakes all, and each looks again
- * whether it may go on. One that left the queue at a deadline makes another
- * look for nothing.
+ * A wait queue of coroutines. net_waitq_wake() wakes all, and each checks again
+ * whether it may go on. One that left the queue at a deadline causes a needless
+ * check later.
  */
 struct net_waitq {
 	struct coro_sem sem;
@@ -52,8 +52,8 @@ struct net_waitq {
 void net_waiters_wake(struct net_waitq *waitq);
 
 /*
- * Blocks until it is woken, or the deadline; keeps errno. Returns 0,
- * -ETIMEDOUT (this or the coroutine's deadline), -ECANCELED, -EINTR (a whole
+ * Blocks until it is woken or the deadline has passed; preserves errno. Returns
+ * 0, -ETIMEDOUT (this or the coroutine's deadline), -ECANCELED, -EINTR (a whole
  * program's signal), -EPERM (outside a coroutine).
  */
 int net_waitq_wait(struct net_waitq *waitq, int64_t deadline_ns);
@@ -71,7 +71,9 @@ static inline void net_waitq_wake(struct net_waitq *waitq)
 		net_waiters_wake(waitq);
 }
 
-/* Around a wait of a call: a coroutine that is destroyed in it cleans up, too.
+/*
+ * Used around the wait of a call: if the coroutine is destroyed there, it
+ * cleans up.
  */
 static inline int net_cleanup_push(void (*fn)(void *arg), void *arg)
 {
@@ -86,7 +88,7 @@ static inline void net_cleanup_run(void (*fn)(void *arg), void *arg)
 		fn(arg);
 }
 
-/* Whoever is told of a socket's events: a poll(), an epoll set. */
+/* A receiver of a socket's events: a poll(), an epoll set. */
 struct net_sock_node {
 	struct net_sock_node *next, **pprev; /* pprev NULL: in no list */
 	void (*fn)(struct net_sock_node *node, unsigned events);
@@ -96,7 +98,8 @@ struct net_sock_node {
 void net_node_add(struct net_sock_node **list, struct net_sock_node *node);
 void net_node_remove(struct net_sock_node *node);
 
-/* A call of poll() or epoll_wait() that waits: woken when a stack stops, too.
+/*
+ * A call of poll() or epoll_wait() that waits; also woken when a stack stops.
  */
 struct net_sleeper {
 	struct net_sleeper *next, **pprev;
@@ -106,7 +109,7 @@ struct net_sleeper {
 void net_sleeper_add(struct net_sleeper *sleeper);
 void net_sleeper_remove(struct net_sleeper *sleeper);
 
-/* now + ns without overflow; below 0: never. */
+/* Returns now + ns without overflow; ns below 0: never. */
 int64_t net_deadline_in(int64_t ns);
 bool net_has_passed(int64_t deadline_ns);
 
@@ -116,12 +119,12 @@ enum net_sock_state {
 	NET_SOCK_BOUND,	     /* to an address of the stack, or to any */
 	NET_SOCK_CONNECTING, /* a coroutine of ours dials */
 	NET_SOCK_CONNECTED,
-	NET_SOCK_FAILED, /* to connect: err, until it is told */
+	NET_SOCK_FAILED, /* to connect: err, until it is reported */
 	NET_SOCK_LISTENING,
-	NET_SOCK_CLOSED, /* its last descriptor; somebody still waits in it */
+	NET_SOCK_CLOSED, /* no descriptor; a call still waits */
 };
 
-/* What getsockopt() gives and accepted sockets inherit. */
+/* Options that getsockopt() returns and accepted sockets inherit. */
 struct net_sock_opts {
 	bool nodelay, cork, keepalive;
 	int keep_idle_s, keep_interval_s, keep_count;
@@ -131,12 +134,12 @@ struct net_sock_opts {
 	} linger;
 	int64_t recv_timeout_ns, send_timeout_ns; /* below 0: none */
 	bool reuse_port;
-	unsigned recv_low;    /* bytes that make it readable, at least 1 */
+	unsigned recv_low;    /* SO_RCVLOWAT in bytes, at least 1 */
 	uint64_t pacing_rate; /* bytes a second; 0: no limit */
 	char cc[16];	      /* "": the stack's */
 };
 
-/* Connections that wait for accept(), beside those of the stack's backlog. */
+/* Connections that wait for accept(), in addition to the stack's backlog. */
 #define NET_SOCK_QUEUE 16u
 
 struct net_sock_port;
@@ -159,10 +162,10 @@ struct net_sock {
 	bool v6_only;
 	bool rd_shut, wr_shut;
 	bool told;     /* a connect() has returned 0 */
-	bool err_told; /* and a call why the connection is over */
-	bool no_space; /* a write found no room, or nobody looked since */
+	bool err_told; /* a call has returned why it is over */
+	bool no_space; /* no room at the last check, or no check yet */
 	unsigned fds;  /* descriptors */
-	unsigned uses; /* calls that wait in it, its own coroutines */
+	unsigned uses; /* waiting calls and its own coroutines */
 	struct net_waitq readable, writable;
 	struct net_sock_node *nodes;
 	struct coro *helper; /* dials, or accepts; or NULL */
@@ -175,9 +178,9 @@ struct net_sock {
 
 /* ---- table.c ---- */
 
-/* What a thread has. Its address says whose an entry of the table is. */
+/* The sockets of a thread. Its address marks the table entries that it owns. */
 struct net_sockets {
-	struct net_stack *stack; /* NULL: it has no sockets yet */
+	struct net_stack *stack; /* NULL: no sockets yet */
 	bool stopping;
 	struct net_sock *socks;
 	struct net_epoll *epolls;
@@ -185,7 +188,7 @@ struct net_sockets {
 };
 extern _Thread_local struct net_sockets net_sockets_own
 	__attribute__((visibility("hidden")));
-/* The whole program's, while the thread holds the baton. */
+/* Those of a whole program, while this thread holds the baton. */
 extern _Thread_local struct net_sockets *net_sockets_given
 	__attribute__((visibility("hidden")));
 
@@ -209,7 +212,7 @@ struct net_fd {
 extern struct net_fd *net_fds;
 extern const volatile char *net_is_parent;
 
-/* Whether this is a child of the program's, with memory of its own. */
+/* Whether this process is a forked child, with memory of its own. */
 static inline bool net_is_child(void)
 {
 	return !*net_is_parent;
@@ -217,7 +220,10 @@ static inline bool net_is_child(void)
 
 int net_fd_refuse(const struct net_fd *entry, int fd, const char *call);
 
-/* 1 and the socket; 0: the kernel's; or an error: not this thread's. */
+/*
+ * Finds the socket of a descriptor. Returns 1 with *out, 0 if the descriptor is
+ * the kernel's, or an error if it is another thread's.
+ */
 static inline int net_fd_sock(int fd, struct net_sock **out, const char *call)
 {
 	struct net_fd *entry;
@@ -235,7 +241,7 @@ static inline int net_fd_sock(int fd, struct net_sock **out, const char *call)
 	return entry->sock != NULL;
 }
 
-/* The calling thread's own socket, or NULL: look further. */
+/* The calling thread's own socket; NULL: use net_fd_sock(). */
 static inline struct net_sock *net_fd_mine(int fd)
 {
 	struct net_fd *entry = &net_fds[fd];
@@ -271,41 +277,47 @@ static inline bool net_in_coroutine(void)
 	return coro_self() && net_stack_here() && !net_is_child();
 }
 
-/* The thread's, with its stack: 0, -ENOMEM. */
+/* Opens the calling thread's sockets, with its stack. Returns 0 or -ENOMEM. */
 int net_sockets_open(void);
-/* As if each descriptor of the thread's sockets were closed; calls that wait
- * are left where they are. */
+/*
+ * Closes all descriptors of the thread's sockets; calls that wait are not
+ * ended.
+ */
 void net_sockets_close_all(void);
 
-/* Enters a descriptor: 0, -EMFILE (beyond NET_FDS_MAX), -ENOMEM. */
+/*
+ * Enter a descriptor into the table. Return 0, -EMFILE (beyond NET_FDS_MAX) or
+ * -ENOMEM.
+ */
 int net_fd_set_sock(int fd, struct net_sock *sock);
 int net_fd_set_epoll(int fd, struct net_epoll *epoll);
 
-/* `to` is another descriptor of what `from` is. */
+/* Makes `to` another descriptor of the object of `from`. */
 void net_fd_copy(int from, int to);
 
-/* Takes a descriptor out, about to be closed or overwritten; of another
- * thread's nothing but the error -EPERM. In a child the socket stays as it is.
+/*
+ * Removes a descriptor that is about to be closed or overwritten. One of
+ * another thread is not removed: -EPERM. In a child the socket stays as it is.
  */
 int net_fd_forget(int fd, const char *call);
 int net_fd_forget_range(unsigned first, unsigned last, const char *call);
 
 /*
- * A number that the kernel has just given, or -1, which is returned: whatever
- * the table has for it was closed where nothing of ours could see it.
+ * fd: a number that the kernel has just returned, or -1. Drops the table's
+ * entry for it, which was closed without a call of this library. Returns fd.
  */
 int net_fd_fresh(int fd);
-/* The same of all numbers that a message from the kernel brought. */
+/* The same for all descriptors that a message brought. */
 void net_fd_fresh_from(struct msghdr *msg);
 /*
- * What close() does before the kernel closes the number: 0, or -errno, and then
- * the number must stay.
+ * The part of close() before the kernel closes the number. Returns 0, or -errno
+ * if the number must stay open.
  */
 int net_fd_let_go(int fd);
 
 /* ---- whole.c, baton.c ---- */
 
-/* Of a whole program (coronet-run), all zeros of any other. */
+/* State of a whole program (coronet-run); all zeros in any other. */
 #define NET_WHOLE_THREADS 64u
 
 struct net_whole {
@@ -314,20 +326,20 @@ struct net_whole {
 	struct net_stack *stack;
 	struct net_sockets *owner;
 	struct coro_sched *sched;
-	/* Runs the handlers of signals that were noted; whether all of them
-	 * let a call go on. */
+	/* Runs the handlers of signals that were noted. Returns whether all of
+	 * them let a call go on (SA_RESTART). */
 	bool (*handle_signals)(void);
 	void (*default_action)(int signo);
 	/* A driver's handler of its signal for frames (net_tap), or NULL. */
 	void (*look_for_frames)(int signo);
-	/* Says, once, why a call of a child's fails. */
+	/* Logs once why a call in a child fails. */
 	void (*refuse_child)(const char *call);
 	int threads[NET_WHOLE_THREADS]; /* the stack's and DPDK's own */
 	unsigned n_threads;
 };
 extern struct net_whole net_whole __attribute__((visibility("hidden")));
 
-/* Where a thread of a whole program is. */
+/* What a thread of a whole program is doing. */
 enum net_caller_state {
 	NET_OUTSIDE, /* in the program's own code */
 	NET_CALLING, /* in a call, with the baton */
@@ -336,7 +348,7 @@ enum net_caller_state {
 
 struct net_caller {
 	uint8_t state;		/* enum net_caller_state */
-	bool begun;		/* sem is there */
+	bool begun;		/* sem is initialised */
 	bool unrestartable;	/* it waits in a call that ends in spite of
 				   SA_RESTART */
 	unsigned batch;		/* writes that may wait for the next turn */
@@ -354,15 +366,24 @@ struct net_waiter {
 	LIST_ENTRY(net_waiter) queue, sleeping;
 };
 
-/* Of the calling thread, whose stack it is, before main() runs: 0, -ENOMEM. */
+/*
+ * Makes the calling thread's stack that of the whole program, before main()
+ * runs. Returns 0 or -ENOMEM.
+ */
 int net_whole_begin(struct net_stack *stack);
-/* Starts the thread that turns the loop while no call waits: 0, -EAGAIN. */
+/*
+ * Starts the thread that runs the loop while no call waits. Returns 0 or
+ * -EAGAIN.
+ */
 int net_whole_keeper(void);
-/* The stack runs, and main() does not yet; then: on one of those threads? */
+/*
+ * Notes the threads that exist before main() runs; returns whether the caller
+ * is one of them.
+ */
 void net_whole_note_threads(void);
 bool net_whole_own_thread(void);
 void net_whole_reserve(int fd);
-/* The calling thread gets the drivers' signals from now on. */
+/* Makes the drivers' signals go to the calling thread from now on. */
 void net_whole_take_signals(void);
 bool net_whole_keeps(int fd);
 bool net_whole_keeps_any(unsigned first, unsigned last);
@@ -370,11 +391,14 @@ bool net_whole_keeps_any(unsigned first, unsigned last);
 /* Takes the baton for a call, and gives it back. */
 void net_whole_step_in(void);
 void net_whole_step_out(void);
-/* net_waitq_wait() of a thread that holds the baton. */
+/* net_waitq_wait() for a thread that holds the baton. */
 int net_whole_wait(struct net_waitq *waitq, int64_t deadline_ns);
-/* Runs the handlers of the signals that were noted: 0, -EINTR. */
+/* Runs the handlers of the signals that were noted. Returns 0 or -EINTR. */
 int net_whole_signals(void);
-/* In a signal handler: the thread handles it later; it ends the program. */
+/*
+ * In a signal handler: note a signal for the thread to handle later; end the
+ * program by a signal.
+ */
 void net_whole_note(int signo);
 void net_whole_end_by(int signo);
 
@@ -390,20 +414,23 @@ static inline bool net_may_wait(void)
 	return net_in_coroutine() || net_calling();
 }
 
-/* Around a wait that a signal ends whatever SA_RESTART says. */
+/* Used around a wait that a signal ends even with SA_RESTART. */
 static inline void net_unrestartable(bool begins)
 {
 	net_caller.unrestartable = begins;
 }
 
 /*
- * The loop turns once: a program that finds something ready whenever it looks
- * would never send or receive. 0, -EINTR.
+ * Runs one turn of the loop. Without it, a program that always finds something
+ * ready would never send or receive. Returns 0 or -EINTR.
  */
 int net_whole_turn(void);
 
-/* Before poll() and its kin look, and behind that: each event may write once
- * before anything is sent, since the program will look again. */
+/*
+ * Before poll() and similar calls check their descriptors. After it, each event
+ * may cause one write before anything is sent, since the program will poll
+ * again.
+ */
 static inline int net_turn(void)
 {
 	return __builtin_expect(net_whole.on, 0) ? net_whole_turn() : 0;
@@ -417,12 +444,18 @@ static inline bool net_handled(void)
 
 /* ---- touch.c ---- */
 
-/* How many of the bytes are there, before the first page that is missing. */
+/*
+ * Returns how many of the bytes can be accessed, before the first page that is
+ * missing.
+ */
 size_t net_touch(uintptr_t memory, size_t bytes, bool write);
-/* In a handler of SIGSEGV or SIGBUS: net_touch() has met it, and goes on. */
+/*
+ * In a handler of SIGSEGV or SIGBUS: returns true if net_touch() caused the
+ * signal; net_touch() then returns.
+ */
 bool net_touch_failed(void *context);
 
-/* The same in a whole program; in a coroutine all memory is believed. */
+/* The same in a whole program; otherwise all bytes, without a check. */
 static inline size_t net_reachable(const void *memory, size_t bytes, bool write)
 {
 	return __builtin_expect(net_whole.on, 0)
@@ -447,7 +480,7 @@ static inline void net_batch(long events)
 	net_caller.batch = events > 1 ? (unsigned)events - 1 : 0;
 }
 
-/* Behind what is to be sent, and what would have blocked. */
+/* Called after a call that queued data or would have blocked. */
 long net_whole_done(long r);
 
 static inline long net_done(long r)
@@ -470,7 +503,7 @@ static inline bool net_is_another(void)
 	       net_caller.state == NET_OUTSIDE && !net_is_child();
 }
 
-/* Whether such a thread calls with a descriptor of ours. */
+/* Whether such a thread uses a descriptor of the stack. */
 static inline bool net_fd_others(int fd)
 {
 	return net_is_another() && (unsigned)fd < NET_FDS_MAX &&
@@ -499,33 +532,36 @@ static inline void net_sock_put(struct net_sock *sock)
 
 /* ---- addrs.c ---- */
 
-/* 0, -EAFNOSUPPORT, -EINVAL (too short). A mapped IPv4 address becomes one. */
+/*
+ * Returns 0, -EAFNOSUPPORT or -EINVAL (too short). A mapped IPv4 address
+ * becomes IPv4.
+ */
 int net_addr_from_sockaddr(const struct sockaddr *sa, socklen_t len,
 			   struct net_addr *out);
-/* As accept() and getsockname() give it; v6: as an IPv6 socket's. */
+/* Fills *sa as accept() and getsockname() do; v6: as for an IPv6 socket. */
 int net_addr_to_sockaddr(const struct net_addr *addr, bool v6,
 			 struct sockaddr *sa, socklen_t *len);
 bool net_addr_is_any(const struct net_addr *addr);
-/* Whether what connects to it, or is bound to it, is the stack's. */
+/* Whether a socket that connects or is bound to the address is the stack's. */
 bool net_ours_to_connect(const struct net_addr *addr);
 bool net_ours_to_bind(const struct net_addr *addr);
 
 /* ---- events.c ---- */
 
-/* What poll() tells of it now. */
+/* The events that poll() reports for a socket now. */
 unsigned net_sock_events(struct net_sock *sock);
-/* Something of these may have come: tell those that wait. */
+/* Wakes and notifies those that wait for these events, which may have come. */
 void net_sock_tell(struct net_sock *sock, unsigned events);
-/* Its watch. */
+/* The watch of a socket's connection. */
 void net_sock_changed(struct net_conn *conn, struct net_watch *watch);
 
 /* ---- connect.c, listen.c ---- */
 
-/* A TCP socket that the kernel has not begun to use. */
+/* Whether fd is a TCP socket that was neither bound nor connected. */
 bool net_sock_is_fresh(int fd);
 /*
- * Decides about a descriptor of the kernel's: 1 and a new socket; 0: the
- * kernel's; or an error.
+ * Decides whether a descriptor of the kernel becomes the stack's. Returns 1
+ * with a new socket, 0 if it stays the kernel's, or an error.
  */
 int net_sock_adopt(int fd, const struct net_addr *addr, bool to_bind,
 		   struct net_sock **out);
@@ -534,26 +570,26 @@ long net_sock_bind(struct net_sock *sock, const struct sockaddr *sa,
 /* sa: as the program gave it, for checks that `to` does not allow. */
 long net_sock_connect(struct net_sock *sock, const struct sockaddr *sa,
 		      socklen_t len, const struct net_addr *to);
-/* connect() to AF_UNSPEC: the socket is a new one again. */
+/* connect() to AF_UNSPEC: makes the socket a new one again. */
 long net_sock_disconnect(struct net_sock *sock);
 long net_sock_listen(struct net_sock *sock, int backlog);
 long net_sock_accept(struct net_sock *sock, struct sockaddr *sa, socklen_t *len,
 		     int flags);
 void net_sock_unlisten(struct net_sock *sock);
 int net_sock_listener_set_cc(struct net_sock *sock, const char *name);
-/* Where it listens there may be room for a client now. */
+/* The port of a listening socket may have room for a client now. */
 void net_sock_port_wake(struct net_sock *sock);
 /* The stack closes, and has ended the listener and the coroutine. */
 void net_sock_port_gone(struct net_sock *sock);
-/* Of a socket that is bound, to port 0. */
+/* Chooses a port for a socket that is bound to port 0. */
 void net_sock_choose_port(struct net_sock *sock);
 /* Whether another socket of the thread listens where this one is bound. */
 bool net_sock_port_in_use(const struct net_sock *sock);
 void net_sock_attach(struct net_sock *sock, struct net_conn *conn);
 /*
- * Waits in the socket for at most timeout_ns (below 0: without end) after the
- * first wait, which *until, 0 at first, remembers. 0; -EAGAIN: the time is
- * over; -EBADF: it was closed, and is gone; or another error.
+ * Waits in a socket, at most until timeout_ns after the first wait (below 0: no
+ * limit). *until, 0 at first, stores that time. Returns 0, -EAGAIN (the time
+ * has passed), -EBADF (the socket was closed and freed) or another error.
  */
 long net_sock_wait(struct net_sock *sock, struct net_waitq *waitq,
 		   int64_t timeout_ns, int64_t *until);
@@ -564,13 +600,13 @@ long net_sock_recv(struct net_sock *sock, const struct iovec *iov, size_t n,
 		   int flags);
 long net_sock_send(struct net_sock *sock, const struct iovec *iov, size_t n,
 		   int flags);
-/* The same of one buffer, without flags. */
+/* The same for one buffer, without flags. */
 long net_sock_read(struct net_sock *sock, void *buf, size_t len);
 long net_sock_write(struct net_sock *sock, const void *buf, size_t len);
 long net_sock_sendfile(struct net_sock *sock, int out, int in, off_t *offset,
 		       size_t count);
 long net_sock_shutdown(struct net_sock *sock, int how);
-/* The last descriptor has gone. */
+/* The last descriptor was closed. */
 void net_sock_close(struct net_sock *sock);
 void net_sock_linger(struct net_sock *sock);
 long net_sock_name(struct net_sock *sock, bool peer, struct sockaddr *sa,
@@ -584,20 +620,24 @@ long net_sock_setopt(struct net_sock *sock, int fd, int level, int name,
 		     const void *value, socklen_t len);
 long net_sock_getopt(struct net_sock *sock, int fd, int level, int name,
 		     void *value, socklen_t *len);
-/* 1 and the result; 0: the kernel's. */
+/* Returns 1 with *result, or 0 if the kernel handles the request. */
 int net_sock_ioctl(struct net_sock *sock, unsigned long request, void *arg,
 		   long *result);
 
 /* ---- kernel.c ---- */
 
-/* In a coroutine, blocks until the kernel's descriptor is ready, unless it is
- * O_NONBLOCK: 0, or an error that the call is to return. */
+/*
+ * In a coroutine, blocks until the kernel's descriptor is ready, unless it is
+ * O_NONBLOCK. Returns 0, or an error for the call to return.
+ */
 long net_kernel_wait(int fd, int events);
-/* The same for calls that are refused at once of what is no socket, or does not
- * listen. */
+/*
+ * The same for calls that fail at once if the descriptor is no socket, or does
+ * not listen.
+ */
 long net_kernel_wait_socket(int fd, int events);
 long net_kernel_wait_accept(int fd);
-/* These have errno, as the calls they stand for. */
+/* These set errno, as the calls that they replace. */
 ssize_t net_kernel_recv(int fd, void *buf, size_t len, int flags);
 ssize_t net_kernel_write(int fd, const void *buf, size_t len);
 ssize_t net_kernel_writev(int fd, const struct iovec *iov, int n);
@@ -607,35 +647,41 @@ int net_kernel_connect(int fd, const struct sockaddr *sa, socklen_t len);
 
 /* ---- poll.c, epoll.c ---- */
 
-/* poll() in a coroutine, or with a socket of the stack: at most ns, below 0:
- * without end. A count or a negative errno. */
+/*
+ * poll() in a coroutine, or with a socket of the stack. Waits at most ns; below
+ * 0: no limit. Returns a count or a negative errno.
+ */
 long net_poll_fds(struct pollfd *fds, size_t n, int64_t ns);
 bool net_poll_has_ours(struct pollfd *fds, size_t n);
 bool net_fd_is_in(int fd, const fd_set *set);
 long net_select_fds(int n, fd_set *in, fd_set *out, fd_set *except, int64_t ns);
 
-int net_epoll_new(int fd); /* of the kernel's, just made: 0, -ENOMEM */
+int net_epoll_new(int fd); /* fd: new, the kernel's. 0 or -ENOMEM */
 long net_epoll_control(int epfd, int op, int fd, struct epoll_event *event);
 long net_epoll_await(struct net_epoll *set, int epfd,
 		     struct epoll_event *events, int max, int64_t ns);
-/* Removes a number of the kernel's from every set: it was closed, since the
- * kernel has just returned it again. */
+/*
+ * Removes a number from every set: it was closed, since the kernel has just
+ * returned it again.
+ */
 void net_epoll_forget(int fd);
-/* Whether a set, if the number is one, has a socket of ours that is ready. */
+/* Whether fd is a set that has a ready socket of the stack. */
 bool net_epoll_is_ready(int fd);
-/* To be told when it may be: false if the number is no such set. */
+/*
+ * Notifies node when that may become true. Returns false if fd is no such set.
+ */
 bool net_epoll_add_node(int fd, struct net_sock_node *node);
-/* A descriptor of the kernel's becomes a socket of the stack. */
+/* A descriptor of the kernel has become a socket of the stack. */
 void net_epoll_adopt(int fd, struct net_sock *sock);
 void net_epoll_wake(struct net_epoll *set); /* the stack stops */
-void net_epoll_put(struct net_epoll *set);  /* a descriptor less */
+void net_epoll_put(struct net_epoll *set);  /* one descriptor fewer */
 void net_epoll_hold(struct net_epoll *set);
-/* A socket or the whole set is about to go. */
+/* A socket or the whole set is about to be freed. */
 void net_epoll_node_gone(struct net_sock_node *node);
 bool net_epoll_is_node(const struct net_sock_node *node);
 struct net_epoll *net_epoll_next(const struct net_epoll *set);
 
-/* What calls return: r, or -1 and errno. */
+/* The result of a POSIX call: r, or -1 with errno set. */
 static inline long net_result(long r)
 {
 	if (__builtin_expect(r >= 0, 1))
