@@ -1,6 +1,4 @@
-/*
- * What the public calls share.
- */
+/* Code that the public calls share. */
 #pragma once
 
 #include <errno.h>
@@ -10,9 +8,9 @@
 #include "netstack/program/program.h"
 
 /*
- * The body of a call of a connection that NET_CONN_IS_ODD() has found: another
- * thread's, where it ends the program, or traced, where the sock trace is told
- * of the call and of its result.
+ * The body of a call on a connection for which NET_CONN_IS_ODD() is true. If
+ * the connection belongs to another thread, it ends the program; if it is
+ * traced, the sock trace records the call and its result.
  */
 #define NET_CALL_TRACED(conn, name, bytes, call)                               \
 	do {                                                                   \
@@ -22,16 +20,17 @@
 		return net_trace_call_end(&traced_, call);                     \
 	} while (0)
 #define NET_COLD __attribute__((cold, noinline)) static
-/* The call itself, which the function of that name is but for the check. */
+/* The call without the check; the public function adds the check. */
 #define NET_HOT static inline __attribute__((always_inline))
 
 /* ---- recv.c, send.c ---- */
-/* Bytes of all vectors; -EINVAL: too many, none where there are bytes. */
+/* Bytes of all buffers, or -EINVAL: too many, or a nonempty one is NULL. */
 long net_iov_bytes(const struct iovec *iov, unsigned n);
 /*
- * What a call that reads finds: 1, bytes to take; 0, the peer's FIN behind all
- * of them; -ENOTCONN, reading is shut; why the connection has ended; or
- * NET_VIEW_WAIT, nothing yet. All readers ask this, in this order.
+ * Returns what a call that reads finds: 1: bytes to read; 0: the peer's FIN,
+ * after all bytes; -ENOTCONN: shut for reading; another error: why the
+ * connection has ended; NET_VIEW_WAIT: nothing yet. All readers use it, so that
+ * they check in this order.
  */
 static inline long net_conn_read_state(const struct net_conn *conn)
 {
@@ -45,13 +44,16 @@ static inline long net_conn_read_state(const struct net_conn *conn)
 }
 bool net_conn_readable(const struct net_conn *conn);
 bool net_conn_writable(const struct net_conn *conn);
-/* What every call that writes begins with: 0 or why it cannot. */
+/* Every call that writes begins with this: 0, or the error that it returns. */
 int net_send_enter(const struct net_conn *conn);
-/* net_send_all(), once it is certain that this is the stack's thread. */
+/* net_send_all() without the check of the thread. */
 long net_send_every(struct net_conn *conn, const void *buf, size_t len);
-/* Blocks once: 0 when there may be room, or memory if it was refused, now. */
+/*
+ * Blocks once. Returns 0 when there may be room (or memory, if that was
+ * refused), or an error of blocking calls.
+ */
 int net_send_wait(struct net_conn *conn, enum net_wants wants);
-/* There was memory, and the output phase has something to send. */
+/* Bytes were queued: clears what the writer wanted, and queues the output. */
 static inline void net_send_queued_some(struct net_conn *conn)
 {
 	if (__builtin_expect(conn->wants != NET_WANTS_NOTHING, 0))
@@ -59,17 +61,17 @@ static inline void net_send_queued_some(struct net_conn *conn)
 	net_conn_queue_output(conn);
 }
 
-/* There was no memory: 0 if an ACK may free some, else -ENOMEM. */
+/* There was no memory: returns 0 if an ACK may free some, otherwise -ENOMEM. */
 long net_send_refused(struct net_conn *conn);
-/* Whether what the peer has yet to acknowledge lies in received frames. */
+/* Whether unacknowledged data lies in received frames. */
 bool net_send_lends_frames(const struct net_conn *conn);
 
 /* ---- close.c ---- */
 /*
  * Resets a connection for somebody who is not its owner, and discards what it
  * has received. The handle stays. Calls on it fail with err from now on; none
- * reports the peer's FIN as a clean end, even if that had come. why is what
- * the log and traces give as the reason.
+ * reports the peer's FIN as a clean end, even if that had come. why: the reason
+ * that the log and traces report.
  */
 void net_conn_discard(struct net_conn *conn, int err, enum net_end why);
 /* The same for an operator: -ECONNABORTED. */

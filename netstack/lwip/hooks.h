@@ -1,6 +1,4 @@
-/*
- * What lwIP calls back into netstack/ for.
- */
+/* Functions of netstack/ that lwIP calls. */
 #pragma once
 
 #include "lwip/err.h"
@@ -19,25 +17,26 @@ u32_t net_isn(const ip_addr_t *local_ip, u16_t local_port,
 #define LWIP_HOOK_TCP_ISN(local_ip, local_port, remote_ip, remote_port)        \
 	net_isn(local_ip, local_port, remote_ip, remote_port)
 
-/* What lwIP's events of a pcb are for: it, or NULL (lwip/event.c). */
+/* The argument of lwIP's events for a pcb: the pcb, or NULL (lwip/event.c). */
 void *net_pcb_arg(struct tcp_pcb *pcb);
 
-/* How many keepalive probes end it (tcp/timer.c). */
+/* After how many keepalive probes a connection ends (tcp/timer.c). */
 u32_t net_pcb_keep_cnt(const struct tcp_pcb *pcb);
 
-/* The shift of the windows that we announce (conn/rcv_wnd.c). */
+/* The window scale that is announced to peers (conn/rcv_wnd.c). */
 u8_t net_rcv_scale(void);
 
-/* The interface that owns a source address, the gateway of one (hooks.c). */
+/* The interface that owns a source address, for routing by it (hooks.c). */
 struct netif *net_route_src4(const ip4_addr_t *src, const ip4_addr_t *dest);
 
-/* The IPv6 gateway, when one was given; NULL otherwise. */
+/* The IPv6 gateway, if the user gave one; NULL otherwise. */
 const ip6_addr_t *net_gateway6(struct netif *netif, const ip6_addr_t *dest);
 #define LWIP_HOOK_ND6_GET_GW(netif, dest) net_gateway6(netif, dest)
 
 /*
- * A segment for a pcb, before it is processed: its header in host order, p
- * after it. Anything but ERR_OK drops it (hooks.c).
+ * Called with a segment for a pcb before it is processed: hdr is in host order,
+ * and p begins after it. A result other than ERR_OK drops the segment
+ * (hooks.c).
  */
 err_t net_segment_in(struct tcp_pcb *pcb, const struct tcp_hdr *hdr,
 		     u16_t optlen, u16_t opt1len, const u8_t *opt2,
@@ -46,9 +45,9 @@ err_t net_segment_in(struct tcp_pcb *pcb, const struct tcp_hdr *hdr,
 	net_segment_in(pcb, hdr, optlen, opt1len, opt2, p)
 
 /*
- * RFC 7323. In pcb->flags, in place of lwIP's TF_TIMESTAMP: timestamps have
- * been agreed upon; in SYN_SENT, offered. Every segment has NET_TS_BYTES more
- * of options then, two NOPs before the option.
+ * RFC 7323. A bit of pcb->flags that replaces lwIP's TF_TIMESTAMP: timestamps
+ * were agreed on or, in SYN_SENT, offered. Every segment then has NET_TS_BYTES
+ * more of options: two NOPs and the timestamp.
  */
 #define NET_TF_TS    0x0400u
 #define NET_TS_BYTES 12u
@@ -57,24 +56,24 @@ err_t net_segment_in(struct tcp_pcb *pcb, const struct tcp_hdr *hdr,
 		((pcb) && ((pcb)->flags & NET_TF_TS) ? NET_TS_BYTES : 0)))
 
 /*
- * RFC 3168 (recovery/ecn.c), also in pcb->flags, where lwIP has none: ECN has
- * been agreed upon, or in SYN_SENT offered; the peer is owed ECE; and the next
- * new data says CWR.
+ * RFC 3168 (recovery/ecn.c), bits of pcb->flags that lwIP does not use: ECN was
+ * agreed on or, in SYN_SENT, offered; segments to the peer carry ECE; the next
+ * new data carries CWR.
  */
 #define NET_TF_ECN 0x2000u
 #define NET_TF_ECE 0x4000u
 #define NET_TF_CWR 0x0200u
 
 /*
- * The connection has a ring of the sock trace (conn/trace.h). lwIP's TF_INFR
- * has this bit, for a fast retransmission that recovery/ leaves nothing to:
- * edits.py takes it out of lwIP.
+ * The connection has a ring of the sock trace (conn/trace.h). The bit is that
+ * of lwIP's TF_INFR, for fast retransmissions, which recovery/ replaces:
+ * edits.py removes TF_INFR from lwIP.
  */
 #define NET_TF_TRACED 0x0004u
 
 /*
- * A segment about to leave: puts a timestamp behind its options, and sets what
- * it says of ECN (hooks.c).
+ * Called with a segment that is about to leave: appends a timestamp to its
+ * options, and sets its ECN bits (hooks.c).
  */
 u32_t *net_segment_out(const struct tcp_pcb *pcb, const struct pbuf *p,
 		       struct tcp_hdr *hdr, u32_t *opts);

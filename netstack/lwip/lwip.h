@@ -1,11 +1,11 @@
 /*
- * How netstack/ enters lwIP: which pcb it sees.
+ * How netstack/ calls lwIP, and which pcb lwIP sees.
  *
- * lwIP walks lists of pcbs. They are empty but while it works on a connection:
- * it is then shown that pcb alone, and what it has put on its lists meanwhile
- * is taken back (tcp/pcbs.c), so that its walks never grow.
+ * lwIP walks lists of pcbs. They are empty except while it works on a
+ * connection: then they hold that pcb alone. Pcbs that lwIP adds meanwhile are
+ * taken off its lists afterwards (tcp/pcbs.c), so its walks never grow.
  *
- * The other files of lwip/ are what lwIP calls; nobody else does.
+ * The other files of lwip/ are called by lwIP alone.
  */
 #pragma once
 
@@ -18,7 +18,7 @@
 
 #include "netstack/lwip/hooks.h"
 
-/* The pools that lwIP takes its objects from; after net_mem_init(). */
+/* Makes the pools of lwIP's objects, after net_mem_init(). */
 void net_memp_init(void);
 
 static inline void net_pcb_show(struct tcp_pcb *pcb)
@@ -30,7 +30,7 @@ static inline void net_pcb_show(struct tcp_pcb *pcb)
 		tcp_active_pcbs = pcb;
 }
 
-/* Takes one off lwIP's lists; NULL: they are empty. */
+/* Takes a pcb off lwIP's lists; NULL: they are empty. */
 static inline struct tcp_pcb *net_pcb_take(void)
 {
 	struct tcp_pcb **list =
@@ -48,8 +48,8 @@ struct net_conn;
 
 /* ---- seg.c ---- */
 /*
- * A segment with a header's room in front, as tcp_write() makes them: its pbuf
- * is 20 bytes of header and `copied` bytes of data. NULL: no memory.
+ * Makes a segment as tcp_write() does, with room for lower headers: its pbuf
+ * has 20 bytes of TCP header and `copied` bytes of data. NULL: no memory.
  */
 struct tcp_seg *net_seg_new(unsigned copied);
 /* lwIP has freed a segment; its pbuf may still be held. */
@@ -58,23 +58,26 @@ void net_seg_freed(struct tcp_seg *seg);
 void net_seg_free(struct tcp_seg *seg);
 
 /* ---- hooks.c ---- */
-/* tcp_write() and tcp_output(): if an assertion fails, it is this one's. */
+/*
+ * Call tcp_write() and tcp_output(), and attribute a failed assertion to conn.
+ */
 err_t net_lwip_write(struct net_conn *conn, const void *data, u16_t len,
 		     u8_t flags);
 err_t net_lwip_output(struct net_conn *conn);
 
 /* ---- predict.c ---- */
 /*
- * Queues len bytes, not 0, as tcp_write() would, by a copy or a reference;
- * ERR_MEM as it would; ERR_INPROGRESS: it must be asked.
+ * Queue len bytes (not 0) as tcp_write() would, by copying or by reference.
+ * They return ERR_OK, ERR_MEM as tcp_write() would, or ERR_INPROGRESS: the
+ * caller must use tcp_write().
  */
 err_t net_predict_write(struct net_conn *conn, const void *data, u16_t len);
 err_t net_predict_refer(struct net_conn *conn, const void *data, u16_t len);
 /*
- * Sends what is ordinary from the head of `unsent`, or the ACK that is due.
- * False: there may be more for tcp_output() to do.
+ * Sends ordinary segments from the head of `unsent`, or the ACK that is due.
+ * Returns false if tcp_output() may have more to do.
  */
 bool net_predict_output(struct net_conn *conn);
 
-/* What lwIP calls where receiving a segment makes it want to send. */
+/* lwIP calls this when it has to send after receiving a segment. */
 err_t net_tcp_output(struct tcp_pcb *pcb);

@@ -1,17 +1,18 @@
 /*
- * The order of lwIP's tcp_pcb, in cache lines. lwIP declares it by subject; an
- * echo then touches every line of a connection. Here its first three lines are
- * what finding a connection, an expected segment and its answer need, the
- * fourth is for the rest, and struct net_conn goes on in it. A few fields of
- * netstack/ lie here too, where they fill a line; state.h checks the offsets.
+ * The order of the fields of lwIP's tcp_pcb, in cache lines. lwIP orders them
+ * by subject, so that an echo would touch every line of a connection. Here the
+ * first three lines have the fields for finding a connection, for an expected
+ * segment and for the response. The fourth line has the rest, and struct
+ * net_conn continues in it. A few fields of netstack/ fill gaps here; state.h
+ * checks the offsets.
  *
- * lwIP has fields that no connection of ours ever sets, or that could be told
- * from another one. An edit writes LWIP_PCB() for these, and it says what
- * they are: what is assigned to them is lost.
+ * Some fields of lwIP are never set here, or follow from another field. An edit
+ * of lwIP replaces them by LWIP_PCB(), which yields their value: an assignment
+ * to them has no effect.
  */
 #pragma once
 
-/* Stay in the header, with its constants, as types that nobody uses. */
+/* lwIP's own types stay in its header, with their constants, but are unused. */
 #define LWIP_STOCK_PCB	  tcp_pcb_stock
 #define LWIP_STOCK_LISTEN tcp_pcb_listen_stock
 
@@ -67,7 +68,7 @@
 	u16_t own_port; /* ours; lwIP forgets its own at the end */            \
 	u16_t rate_cap; /* recovery/pacing.c; 0: none */
 
-/* lwIP takes one for the other where their lists are walked alike. */
+/* lwIP casts one to the other where it walks both lists alike. */
 #define LWIP_TCP_PCB                                                           \
 	struct tcp_pcb {                                                       \
 		LWIP_PCB_FIELDS(struct tcp_pcb)                                \
@@ -76,7 +77,7 @@
 		LWIP_PCB_FIELDS(struct tcp_pcb_listen)                         \
 	};
 
-/* An rvalue that lwIP may assign to, to no effect. */
+/* An rvalue that lwIP may assign to, without effect. */
 #define LWIP_PCB(pcb, field)   (*LWIP_PCB_##field(pcb))
 #define LWIP_PCB_NO(type, was) ((type[]){was})
 
@@ -90,11 +91,11 @@
 #define LWIP_PCB_sa(pcb)     LWIP_PCB_NO(s16_t, 0)
 #define LWIP_PCB_sv(pcb)                                                       \
 	LWIP_PCB_NO(s16_t, LWIP_TCP_RTO_TIME / TCP_SLOW_INTERVAL)
-/* Nobody polls, and no connection goes before another. */
+/* There is no polling, and connections have no priorities. */
 #define LWIP_PCB_polltmr(pcb)	   LWIP_PCB_NO(u8_t, 0)
 #define LWIP_PCB_pollinterval(pcb) LWIP_PCB_NO(u8_t, 0)
 #define LWIP_PCB_prio(pcb)	   LWIP_PCB_NO(u8_t, TCP_PRIO_NORMAL)
-/* Kept in seconds, which the call that sets them counts in. */
+/* Stored in seconds, the unit of net_set_keepalive(). */
 #define LWIP_PCB_keep_idle(pcb)	 LWIP_PCB_NO(u32_t, (pcb)->keep_idle_s * 1000u)
 #define LWIP_PCB_keep_intvl(pcb) LWIP_PCB_NO(u32_t, (pcb)->keep_intvl_s * 1000u)
 #define LWIP_PCB_keep_cnt(pcb)	 LWIP_PCB_NO(u32_t, net_pcb_keep_cnt(pcb))

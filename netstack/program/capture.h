@@ -9,9 +9,9 @@
 
 /*
  * Reads "FILE[,KEY=VALUE...]": bytes=SIZE, packets=N, snap=BYTES, and filter=,
- * which takes all that follows it. What out points to is in text, a copy of
- * the caller's that is written to. Returns 0, or -EINVAL with the reason in
- * err, before which the caller names the option.
+ * which takes all that follows it. text is the caller's copy: it is modified,
+ * and *out points into it. Returns 0, or -EINVAL with the reason in err, to
+ * which the caller prepends the option's name.
  */
 int net_capture_parse(char *text, struct net_capture *out, char *err,
 		      size_t err_len);

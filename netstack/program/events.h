@@ -2,7 +2,8 @@
  * Events in the log: a line each, key=value, whose keys docs/operate.md lists.
  * While a component's level leaves them out, one costs a test.
  *
- * Declared here for whoever sees one happen; said in control/events.c.
+ * Declared here for the code that detects an event; control/events.c writes the
+ * lines.
  */
 #pragma once
 
@@ -10,7 +11,9 @@
 
 #include "lwip/ip_addr.h"
 
-/* Lines a second of each kind of event at most; more are held back. */
+/*
+ * At most so many lines a second of each kind of event; others are suppressed.
+ */
 #define NET_EVENTS_PER_S 100
 
 struct net_conn;
@@ -33,14 +36,14 @@ static inline void net_event_opened(struct net_conn *conn, bool dialed)
 		net_event_say_opened(conn, dialed);
 }
 
-/* lwIP frees the pcb, which can still be found by its addresses. */
+/* lwIP is freeing the pcb, which can still be found by its addresses. */
 static inline void net_event_closed(struct net_conn *conn)
 {
 	if (net_log_on(NET_COMPONENT_CONN, NET_LOG_INFO))
 		net_event_say_closed(conn);
 }
 
-/* The segment at hand, in network byte order, opens no connection. */
+/* The current segment, in network byte order, opens no connection. */
 static inline void net_event_refused(const struct tcp_hdr *tcp,
 				     const char *reason)
 {
@@ -62,7 +65,7 @@ static inline void net_event_rto(struct net_conn *conn)
 		net_event_say_rto(conn);
 }
 
-/* A neighbour is not asked for, as too many are. */
+/* A neighbour is not resolved, because too many others are. */
 static inline void net_event_unasked4(uint32_t ip)
 {
 	ip_addr_t addr = IPADDR4_INIT(ip);

@@ -1,5 +1,5 @@
 /*
- * The option --exception: what of a link's frames the kernel gets.
+ * The option --exception: which frames of a link the kernel gets.
  *
  * Pure: text in, a rule out.
  */
@@ -20,11 +20,11 @@ struct net_ports {
 
 struct net_exception_rule {
 	char name[16];	      /* of the interface */
-	struct net_ports tcp; /* the kernel's, of those not in use here */
+	struct net_ports tcp; /* the kernel's, unless used by the stack */
 	struct net_ports udp;
 	bool echo;	/* the kernel answers pings */
 	bool other_off; /* the kernel gets ports and neighbours alone */
-	bool addr_off;	/* the interface's addresses are the user's affair */
+	bool addr_off;	/* the user sets the interface's addresses */
 	unsigned rate;	/* frames a second each way */
 };
 

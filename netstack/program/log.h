@@ -1,6 +1,6 @@
 /*
- * Private to netstack/: components of the log and the life of it. What programs
- * call is in coronet/net.h (net_log() and its kin).
+ * Private to netstack/: components of the log, its start and its end. Programs
+ * use the calls of coronet/net_stack.h (net_log() and similar).
  */
 #pragma once
 
@@ -21,10 +21,10 @@ enum net_component {
 	NET_COMPONENT_PROGRAM, /* net_log() of the program; net_log_name() */
 	NET_COMPONENT_API,     /* misuse of calls */
 	NET_COMPONENT_CONN,    /* connections begin and end */
-	NET_COMPONENT_LISTEN,  /* listeners, and whom they refuse */
-	NET_COMPONENT_DIAL,    /* net_dial() that fails */
+	NET_COMPONENT_LISTEN,  /* listeners, and clients they refuse */
+	NET_COMPONENT_DIAL,    /* calls of net_dial() that fail */
 	NET_COMPONENT_RECOVERY,
-	NET_COMPONENT_NEIGH, /* neighbours that are not asked for */
+	NET_COMPONENT_NEIGH, /* neighbours that are not resolved */
 	NET_COMPONENT_LINK,
 	NET_COMPONENT_MEMORY,
 	NET_COMPONENT_CONTROL,
@@ -34,11 +34,11 @@ enum net_component {
 	NET_COMPONENTS
 };
 
-/* Their levels, as rte_log has them; written by log_level.c alone. */
+/* Levels of the components, as in rte_log; written by log_level.c alone. */
 extern uint8_t net_log_levels[NET_COMPONENTS]
 	__attribute__((visibility("hidden")));
 
-/* Whether a line of that level is wanted. */
+/* Whether lines of that level are logged. */
 static inline bool net_log_on(enum net_component component,
 			      enum net_log_level level)
 {
@@ -47,22 +47,24 @@ static inline bool net_log_on(enum net_component component,
 				0);
 }
 
-/* Makes the components log types. 0, -ENOMEM. */
+/* Registers the components as log types. Returns 0 or -ENOMEM. */
 int net_log_levels_open(void);
-/* "warning" and so on, or its number; 0: it is none. */
+/* Parses a level: its name, such as "warning", or its number; 0: neither. */
 enum net_log_level net_log_level_number(const char *text);
-/* NULL: there is no such level. */
+/* The name of a level; NULL: there is no such level. */
 const char *net_log_level_name(unsigned level);
 /*
- * Whether a text is "[COMPONENT=]LEVEL[,...]", as net_log_set_levels() takes
- * it: 0 or -EINVAL with a clear line in err. Components are not looked for.
+ * Checks that a text is "[COMPONENT=]LEVEL[,...]", as for net_log_set_levels().
+ * Returns 0, or -EINVAL with a clear line in err. It does not check that the
+ * components exist.
  */
 int net_log_check_levels(const char *text, char *err, size_t err_len);
 /*
- * Sets levels; a component is a shell pattern of log types, DPDK's as well, and
- * none is all of ours. Unless some are still unknown, since EAL does not run, a
- * pattern that fits none is an error. 0, or with a clear line in err -EINVAL
- * (nothing is set) or -ENOENT (what stands before it is set). Any thread.
+ * Sets levels. A component is a shell pattern of log types, including DPDK's;
+ * without one, all of coronet's are set. If all_known is false, because EAL
+ * does not run yet, a pattern may match no type. Returns 0, or with a clear
+ * line in err -EINVAL (nothing was set) or -ENOENT (no type matches; the text
+ * before it was applied). Any thread.
  */
 int net_log_set_levels(const char *text, bool all_known, char *err,
 		       size_t err_len);
@@ -70,16 +72,19 @@ int net_log_set_levels(const char *text, bool all_known, char *err,
 /* ---- log.c ---- */
 
 /*
- * Starts the thread that writes, once a process, and makes sure that a closed
- * pipe kills nobody: where SIGPIPE has its default action, it is given a
+ * Starts the thread that writes, once per process. Ensures that a closed pipe
+ * does not kill the process: if SIGPIPE has its default action, it gets a
  * handler that does nothing, so that writing returns -EPIPE. (A handler and not
- * SIG_IGN, which programs that this one executes would inherit.) SIGUSR1 with
- * its default action opens the log's file anew. Returns 0 or -errno of
+ * SIG_IGN, which executed programs would inherit.) If SIGUSR1 has its default
+ * action, it reopens the log's file from now on. Returns 0 or -errno of
  * pthread_create().
  */
 int net_log_open(void);
 
-/* Waits as net_log_flush() does, and gives SIGPIPE and SIGUSR1 back. */
+/*
+ * Waits as net_log_flush() does, and restores the actions of SIGPIPE and
+ * SIGUSR1.
+ */
 void net_log_close(void);
 
 /*
@@ -88,16 +93,20 @@ void net_log_close(void);
  */
 void net_log_flush(void);
 
-/* Lines that have not been written yet. */
+/* How many lines have not been written yet. */
 unsigned net_log_waiting(void);
 
-/* Lines that were dropped since the process began, and held back by limits. */
+/*
+ * How many lines were dropped since the process began, and suppressed by
+ * limits.
+ */
 uint64_t net_log_dropped(void);
 uint64_t net_log_suppressed(void);
 
 /*
- * A line of a component, if its level is wanted; without the component's name.
- * net_log_line() does not ask, for what ends the program.
+ * Log a line of a component, if its level is enabled; the component's name is
+ * not added. net_log_line() logs at any level: for messages that end the
+ * program.
  */
 __attribute__((format(printf, 3, 4))) void
 net_log_of(enum net_component component, enum net_log_level level,
@@ -113,35 +122,39 @@ net_log_limited_of(enum net_component component, struct net_log_limit *limit,
 		static struct net_log_limit net_log_limit_;                    \
 		net_log_limited_of(component, &net_log_limit_, __VA_ARGS__);   \
 	} while (0)
-/* An event: key=value, to which held=N is added. Whoever calls has asked. */
+/*
+ * Logs an event, key=value, to which held=N is added. The caller has checked
+ * the level.
+ */
 __attribute__((format(printf, 3, 4))) void
 net_log_event(enum net_log_level level, struct net_log_limit *limit,
 	      const char *format, ...);
 
-/* DPDK's lines, as they are. */
+/* Logs DPDK's lines as they are. */
 void net_log_dpdk(unsigned level, const char *text, size_t len);
 
 /* ---- log_sink.c: where lines go ---- */
 
 /*
- * Chooses it: NULL or "stderr", where lines have a priority if journald reads
- * that; "journal", where they always have; else a file, opened for appending
- * and made with mode 0640. Takes effect with net_log_open(). 0, -EINVAL (no
- * name), -EISDIR, -ENXIO (a FIFO that nobody reads), or what open(2) says.
+ * Chooses where lines go: NULL or "stderr", with priorities if journald reads
+ * it; "journal", always with priorities; otherwise a file, opened for appending
+ * and created with mode 0640. Takes effect with net_log_open(). Returns 0,
+ * -EINVAL (no name), -EISDIR, -ENXIO (a FIFO that nobody reads), or an error of
+ * open(2).
  */
 int net_log_to(const char *where);
 /*
- * Whether it could choose that now, as far as can be told without opening it,
- * which a FIFO's reader would notice: 0 or as net_log_to().
+ * Checks whether net_log_to() would succeed, without opening the file, which
+ * the reader of a FIFO would notice. Returns 0 or an error of net_log_to().
  */
 int net_log_check_to(const char *where);
-/* Lines go to fd instead of stderr: for tests. */
+/* For tests: makes lines go to fd instead of stderr. */
 void net_log_set_fd(int fd);
-/* stderr, journal or the file's path: copied to text, which is returned. */
+/* Copies "stderr", "journal" or the file's path to text, and returns text. */
 const char *net_log_where(char *text, size_t len);
 /*
- * net_log_reopen(), and waits a second at most until it is done. 0,
- * -ETIMEDOUT, or why the file could not be opened: the old one serves on. Not
- * for a polling thread.
+ * Does net_log_reopen() and waits until it is done, at most a second. Returns
+ * 0, -ETIMEDOUT, or why the file could not be opened; the old one stays in use
+ * then. Not for a polling thread.
  */
 int net_log_reopen_wait(void);

@@ -1,6 +1,7 @@
 /*
- * Private to the log: what its writer asks of where lines go (log_sink.c). Only
- * one thread at a time calls these: the writer, or who writes for want of one.
+ * Private to the log: the destination of lines, as its writer uses it
+ * (log_sink.c). One thread at a time calls these: the writer, or without one
+ * the thread that logs.
  */
 #pragma once
 
@@ -13,21 +14,24 @@ enum net_log_style {
 	NET_LOG_STAMPED,  /* the time and the level, in a file */
 };
 
-/* Begins to write where net_log_to() has said, or does so soon. */
+/* Opens the destination that net_log_to() has chosen, now or soon. */
 void net_log_sink_open(void);
-/* Back to stderr; the file is closed when it is written to no more. */
+/* Returns to stderr; the file is closed when no write to it is under way. */
 void net_log_sink_close(void);
-/* What was asked for since the last line: another place, a file opened anew. */
+/*
+ * Applies requests since the last line: another destination, or a reopened
+ * file.
+ */
 void net_log_sink_settle(void);
-/* Whether something of that waits. Any thread. */
+/* Whether such a request waits. Any thread. */
 bool net_log_sink_is_due(void);
 /*
- * Writes a line or bytes as they are, in one write where that is possible.
- * False: lost, at least in part. Blocks while the file's reader does.
+ * Writes a line or bytes as they are, in one write(2) if possible. Returns
+ * false if at least a part was lost. Blocks while the reader of the file does.
  */
 bool net_log_sink_write(enum net_log_level level, int64_t wall_ns,
 			const char *text, size_t len);
-/* Whether lines have a time, which is then that of the call. Any thread. */
+/* Whether lines get a time, which is then that of the call. Any thread. */
 bool net_log_sink_is_stamped(void);
 /* Wakes the writer, if there is one. From a signal handler, too. */
 void net_log_wake(void);

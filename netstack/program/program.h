@@ -1,5 +1,5 @@
 /*
- * What belongs to the program and not to a shard: sentences about misuse, the
+ * Things of the program and not of a shard: messages about misuse, the
  * watchdog. The log is in log.h; options are in coronet/net.h.
  */
 #pragma once
@@ -7,19 +7,23 @@
 #include "netstack/state.h"
 
 /* ---- diagnose.c ---- */
-/* A stack is open, or has been closed; how many are. */
+/* Count a stack that was opened or closed; return how many are open. */
 void net_stacks_opened(void);
 void net_stacks_closed(void);
 unsigned net_stacks_open(void);
-/* "serve+0x10 in coronet-httpd+0x1a2b": what there is a symbol for, and what
- * addr2line takes. Writes it to text and returns it. */
+/*
+ * Writes "serve+0x10 in coronet-httpd+0x1a2b" to text and returns it: the
+ * symbol, if there is one, and the offset in the file, for addr2line.
+ */
 const char *net_code_name(uintptr_t code, char *text, size_t len);
 
-/* Whose coroutines this thread tells of: its own shard, or one it watches. */
+/*
+ * The shard whose coroutines this thread describes: its own, or one it watches.
+ */
 const struct net_stack *net_observed(void);
 void net_observe(const struct net_stack *stack);
 void net_die_foreign(const char *call);
-/* The same unless the connection is merely traced. */
+/* The same, except if the connection is traced and belongs to this thread. */
 void net_die_unless_traced(const struct net_conn *conn, const char *call);
 void net_die_shared(const char *what);
 
@@ -30,8 +34,7 @@ void net_die_shared(const char *what);
 			net_die_foreign(__func__);                             \
 	} while (0)
 
-/* The same for what belongs to one shard: it is called from that one's thread.
- */
+/* The same for an object of one shard: the call must come from its thread. */
 #define NET_CHECK_STACK(stack)                                                 \
 	do {                                                                   \
 		if (__builtin_expect(                                          \
@@ -41,7 +44,7 @@ void net_die_shared(const char *what);
 			net_die_foreign(__func__);                             \
 	} while (0)
 
-/* Whether it is another thread's, or traced. */
+/* Whether a connection is another thread's, or traced. */
 #define NET_CONN_IS_ODD(conn)                                                  \
 	__builtin_expect(                                                      \
 		!net_here()->sched ||                                          \

@@ -14,7 +14,7 @@
 #define BYTE_ORDER LITTLE_ENDIAN
 #endif
 
-/* Inlined, where lwIP's own are calls. */
+/* Inline, since lwIP's own are calls. */
 #define LWIP_DONT_PROVIDE_BYTEORDER_FUNCTIONS
 #define lwip_htons(x) __builtin_bswap16((uint16_t)(x))
 #define lwip_ntohs(x) __builtin_bswap16((uint16_t)(x))
@@ -24,7 +24,10 @@
 uint32_t net_random(void);
 #define LWIP_RAND() net_random()
 
-/* Ends the process, or, in a release, the connection in hand (hooks.c). */
+/*
+ * Ends the process or, in a release build, the connection that lwIP works on
+ * (hooks.c).
+ */
 __attribute__((__cold__)) void net_lwip_assert(const char *message,
 					       const char *file, int line);
 #define LWIP_PLATFORM_ASSERT(message)                                          \
