@@ -1,6 +1,6 @@
 /*
- * Which frames the stack may see: every length that its parsers rely on is
- * checked before they read, and what it has no use for goes no further.
+ * Decides which frames the stack may see. It checks every length that the
+ * stack's parsers rely on, and refuses frames that the stack does not use.
  *
  * Pure: bytes and lengths in, a verdict out. DPDK is not needed, and checksums
  * are the caller's: struct glue_l4 says what they cover.
@@ -17,7 +17,7 @@ enum glue_verdict {
 	GLUE_OTHER_VLAN, /* has a VLAN tag, or not the link's (vlan.h) */
 };
 
-/* The transport header and its payload, for whoever sums them. */
+/* The transport header and its payload, for verifying the checksum. */
 struct glue_l4 {
 	const uint8_t *addrs; /* in the IP header; NULL: there is no IP */
 	uint8_t addr_len;     /* of each of the two, 4 or 16 */
@@ -40,15 +40,18 @@ enum glue_proto {
 	GLUE_PROTO_ICMP6 = 58,
 };
 
-/* The rare frames, out of line. l3_off is set, and IP lengths are checked. */
+/*
+ * Check the rarer frames, out of line; l3_off is set and IP lengths are
+ * checked.
+ */
 enum glue_verdict glue_check_arp(struct glue_frame *f);
 enum glue_verdict glue_check_rare4(struct glue_frame *f, struct glue_l4 *l4);
 enum glue_verdict glue_check_rare6(struct glue_frame *f, struct glue_l4 *l4);
 
 /*
- * Of a frame that was refused: its flags for whoever passes it on
- * (GLUE_FRAME_OTHER), and *l4 so that glue_flow_owner() finds the flow of a
- * TCP segment's first fragment.
+ * Sets the flags of a refused frame for the exception path (GLUE_FRAME_OTHER),
+ * and *l4 so that glue_flow_owner() finds the flow of a TCP segment's first
+ * fragment.
  */
 void glue_check_other(struct glue_frame *f, struct glue_l4 *l4);
 
@@ -74,7 +77,7 @@ glue_check_ip4(struct glue_frame *f, unsigned total, struct glue_l4 *l4)
 	f->flags |= GLUE_FRAME_IP4;
 	f->l4_off = (uint16_t)(f->l3_off + header);
 	*l4 = (struct glue_l4){ip + 12, 4, ip[9], (uint16_t)(bytes - header)};
-	/* No option, no fragment: nearly all there is. */
+	/* Neither option nor fragment, as in nearly all frames. */
 	if (__builtin_expect(l4->proto == GLUE_PROTO_TCP && ip[0] == 0x45 &&
 				     (glue_get16(ip + 6) & 0x3fff) == 0,
 			     1)) {

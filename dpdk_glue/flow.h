@@ -9,8 +9,8 @@
  * words of the tuple alone, and is linear in it: two tables of 256 bytes, made
  * by rte_softrss() when the program starts, give its low seven bits.
  *
- * What is neither TCP nor UDP is shard 0's, except ICMP errors: they belong to
- * the shard of the segment that they quote.
+ * Frames other than TCP and UDP belong to shard 0, except ICMP errors: they
+ * belong to the shard of the segment that they quote.
  *
  * Threads: written by glue_flow_start() alone, before other shards run.
  */
@@ -29,16 +29,18 @@ struct glue_flow_rule {
 };
 extern struct glue_flow_rule glue_flow_rule;
 
-/* Fills the tables for so many shards, 1 to GLUE_MAX_SHARDS. */
+/* Fills the tables for n_shards, 1 to GLUE_MAX_SHARDS. */
 void glue_flow_start(unsigned n_shards);
 
-/* The key, len bytes of it. */
+/* Writes len bytes of the key. */
 void glue_flow_key(uint8_t *key, unsigned len);
 
-/* The shard of an ICMP or ICMPv6 message: its quoted segment's, or 0. */
+/*
+ * The shard of an ICMP or ICMPv6 message: that of the segment it quotes, or 0.
+ */
 unsigned glue_flow_icmp(const struct glue_frame *f);
 
-/* A frame that glue_check() keeps, and what it said of the transport. */
+/* The shard of a frame for which glue_check() returned GLUE_KEEP and *l4. */
 static inline unsigned glue_flow_owner(const struct glue_frame *f,
 				       const struct glue_l4 *l4)
 {

@@ -48,14 +48,15 @@ enum glue_csum_mode {
 	GLUE_CSUM_HW,
 	GLUE_CSUM_SW,
 	/*
-	 * Software, and a peer is believed that leaves TCP's and UDP's to its
-	 * NIC (af_packet, af_xdp): its frames have the pseudo header's sum.
+	 * Software, but frames are accepted whose TCP or UDP checksum the
+	 * sender left to its NIC (af_packet, af_xdp): they have the sum of the
+	 * pseudo-header.
 	 */
 	GLUE_CSUM_TRUST,
 };
 
 enum glue_tso_mode {
-	GLUE_TSO_AUTO, /* on pci and port, where they can */
+	GLUE_TSO_AUTO, /* on for pci and port, if supported */
 	GLUE_TSO_ON,
 	GLUE_TSO_OFF,
 };
@@ -65,10 +66,10 @@ struct glue_link {
 	enum glue_link_kind kind;
 	char name[GLUE_PATH_MAX];  /* path, interface, address, port */
 	char name2[GLUE_PATH_MAX]; /* pcap: the file written; bond: members */
-	bool server;		   /* memif and vhost: who makes the socket */
-	bool lacp;		   /* bond: 802.3ad, else active-backup */
-	bool on_ports;		   /* bond: of pci and port members alone */
-	uint16_t mode; /* of a memif server's socket; 0: the owner's alone */
+	bool server;		   /* memif and vhost: it makes the socket */
+	bool lacp;		   /* bond: 802.3ad, not active-backup */
+	bool on_ports;		   /* bond: all members are pci or port */
+	uint16_t mode;	     /* of a memif server's socket; 0: only the owner */
 	unsigned queue_size; /* descriptors a ring; 0: the default */
 	unsigned queues; /* queue pairs; 0: as many as shards and port allow */
 	enum glue_csum_mode csum;
@@ -99,10 +100,10 @@ struct glue_link {
 int glue_link_parse(const char *text, struct glue_link *out, char *err,
 		    size_t err_len);
 
-/* MiB that the frames and rings of a link take, with what DPDK adds. */
+/* MiB for the frames and rings of a link, with DPDK's overhead. */
 unsigned glue_link_mem_mib(const struct glue_link *link);
 
-/* The same with so many shards, each of which has a pool of frames. */
+/* The same with n_shards, each of which has a pool of frames. */
 unsigned glue_link_shards_mem_mib(const struct glue_link *link,
 				  unsigned n_shards);
 
@@ -117,7 +118,7 @@ int glue_port_list(const char *root, FILE *out);
 /* The kind's name as written on the command line. Static. */
 const char *glue_link_kind_name(enum glue_link_kind kind);
 
-/* How EAL is to be started. */
+/* How EAL is started. */
 struct glue_eal_conf {
 	const struct glue_link *links; /* borrowed during the call */
 	unsigned n_links;
@@ -129,9 +130,9 @@ struct glue_eal_conf {
 	   n_lcores are not pinned. */
 	unsigned n_shards;
 	bool huge_off; /* never use hugepages */
-	/* The name under which other processes of DPDK's, such as dpdk-dumpcap,
-	   may attach (EAL's --file-prefix), or NULL: none may. Takes hugepages
-	   of a mounted hugetlbfs. */
+	/* The name under which other DPDK processes, such as dpdk-dumpcap, may
+	 * attach (EAL's --file-prefix); NULL: no process may. Needs hugepages
+	 * of a mounted hugetlbfs. */
 	const char *prefix; /* borrowed during the call */
 	unsigned mtu;	    /* of every link, bytes of IP packet */
 	unsigned mem_mib;   /* memory for mbufs and rings, without hugepages */
@@ -152,20 +153,21 @@ struct glue_eal_conf {
 int glue_eal_start(const struct glue_eal_conf *conf, char *err, size_t err_len);
 
 /*
- * Makes the calling thread that of a shard, pinned to its lcore if it has one:
- * before the shard opens its ports, once a thread, until glue_thread_leave().
- * The thread that started EAL is shard 0's already. Returns 0 or -errno with
- * one clear line in err: -EINVAL (no such shard), -ENOMEM (DPDK has no place
- * for another thread).
+ * Makes the calling thread that of a shard, until glue_thread_leave(), and pins
+ * it to the shard's lcore if there is one. Called once per thread, before the
+ * shard opens its ports. The thread that started EAL is shard 0's already.
+ * Returns 0 or -errno with one clear line in err: -EINVAL (no such shard),
+ * -ENOMEM (DPDK has no room for another thread).
  */
 int glue_thread_enter(unsigned shard, char *err, size_t err_len);
 
-/* On a thread that has entered and closed its ports, before it ends. */
+/* Called on a thread that has entered and closed its ports, before it ends. */
 void glue_thread_leave(void);
 
 /*
- * Another thread is to run the shard that this one runs: it leaves, and gets a
- * number that the other one enters with. One thread at a time has it.
+ * Move a shard to another thread. glue_thread_hand_over(): the calling thread
+ * leaves the shard; returns a number for glue_thread_take_over(), by which
+ * another thread enters it. One thread at a time may hold the number.
  */
 unsigned glue_thread_hand_over(void);
 void glue_thread_take_over(unsigned number);
@@ -182,13 +184,13 @@ enum glue_frame_flags {
 	GLUE_FRAME_TCP = 4,	 /* l4_off is a whole TCP header */
 	GLUE_FRAME_UDP = 8,	 /* l4_off is a whole UDP header */
 	GLUE_FRAME_MCAST = 16,	 /* destination MAC is a group address */
-	GLUE_FRAME_CSUM_OK = 32, /* every checksum there was has been checked */
+	GLUE_FRAME_CSUM_OK = 32, /* every checksum in it has been verified */
 	GLUE_FRAME_ICMP = 64,	 /* l4_off is a message of ICMP or ICMPv6 */
 	GLUE_FRAME_ARP = 128,	 /* l3_off is a whole ARP packet */
 	/*
-	 * Refused by glue_check(), and kept for the kernel: no other flag says
-	 * more than what the headers claim, and checksums were not looked at.
-	 * With GLUE_FRAME_TCP the first fragment of a segment, whose ports are
+	 * Refused by glue_check(), and kept for the kernel. Other flags only
+	 * repeat what the headers claim, and no checksum was verified. With
+	 * GLUE_FRAME_TCP it is the first fragment of a segment, whose ports are
 	 * at l4_off.
 	 */
 	GLUE_FRAME_OTHER = 256,
@@ -214,17 +216,17 @@ struct glue_port;
 struct glue_port_conf {
 	unsigned mtu;	   /* bytes of IP packet, GLUE_MTU_MIN..MAX */
 	unsigned n_frames; /* frames in each shard's pool; 0: the default */
-	unsigned shard;	   /* whose port; 0 where there is but one */
+	unsigned shard;	   /* the shard; 0 if there is only one */
 };
 
 /*
  * Opens a shard's port on links[index] as given to glue_eal_start(), on the
  * shard's thread. The first call opens the device with the queues and pools of
- * all shards and starts it; mtu and n_frames of later ones are not looked at.
- * A shard without a queue of its own lives by what others hand over and sends
- * by their queues. *out is owned by the caller. Returns 0 or -errno with one
- * clear line in err: -ENODEV (no such port), -ENOMEM (pools), -EINVAL (MTU or
- * number of queues refused by the port, no such shard).
+ * all shards and starts it; mtu and n_frames of later ones are not looked at. A
+ * shard without a queue of its own receives frames that others hand over, and
+ * sends by their queues. *out is owned by the caller. Returns 0 or -errno with
+ * one clear line in err: -ENODEV (no such port), -ENOMEM (pools), -EINVAL (MTU
+ * or number of queues refused by the port, no such shard).
  */
 int glue_port_open(unsigned index, const struct glue_port_conf *conf,
 		   struct glue_port **out, char *err, size_t err_len);
@@ -237,20 +239,20 @@ int glue_port_open(unsigned index, const struct glue_port_conf *conf,
 void glue_port_close(struct glue_port *port);
 
 /*
- * Whether glue_rx() also gives the frames that the stack refuses, marked as
+ * Sets whether glue_rx() also returns frames that the stack refuses, marked
  * GLUE_FRAME_OTHER; false at first.
  */
 void glue_port_keep_refused(struct glue_port *port, bool keeps);
 
-/* Six bytes, borrowed, valid until the port closes. */
+/* The port's MAC: six bytes, borrowed, valid until the port closes. */
 const uint8_t *glue_port_mac(const struct glue_port *port);
 
 /* Whether the link is up. Not for the hot path. */
 bool glue_port_link_up(struct glue_port *port);
 
 /*
- * Descriptors that can be read when a frame comes, at most max of them into
- * fds; the port's own. Returns how many; 0: the driver has none.
+ * Writes the descriptors that are readable when a frame arrives to fds, at most
+ * max; they stay the port's. Returns how many; 0: the driver has none.
  */
 unsigned glue_port_wake_fds(const struct glue_port *port, int *fds,
 			    unsigned max);
@@ -258,14 +260,17 @@ unsigned glue_port_wake_fds(const struct glue_port *port, int *fds,
 /* Whether the port cuts TSO frames into segments itself. */
 bool glue_port_tso(const struct glue_port *port);
 
-/* Queue pairs of the device; shards beyond have none of their own. */
+/*
+ * Queue pairs of the device; shards from this number on have none of their own.
+ */
 unsigned glue_port_queues(const struct glue_port *port);
 
-/* Whether the device itself spreads flows by the rule of glue_flow_shard(). */
+/* Whether the device spreads flows itself, by the rule of glue_flow_shard(). */
 bool glue_port_rss(const struct glue_port *port);
 
 /*
- * Frames dropped since a virtual peer has left their sums to its NIC, so far.
+ * How many frames were dropped because a virtual peer left their checksums to
+ * its NIC.
  */
 uint64_t glue_port_untrusted(const struct glue_port *port);
 
@@ -279,47 +284,49 @@ bool glue_port_hw_csum(const struct glue_port *port);
  *
  * The hash depends on the exclusive or of all 16-bit words of the tuple:
  * glue_flow_fold() is that of two addresses of addr_len (4 or 16) bytes in
- * network order, and ports are in host order. So a port that an answer comes
- * home to is found without hashing the addresses again. Of 128 consecutive
- * ports, from a multiple of 128, each shard has 128 / shards or one more.
+ * network order, and ports are in host order. So a source port whose replies
+ * reach this shard is found without hashing the addresses again. Of 128
+ * consecutive ports, from a multiple of 128, each shard has 128 / shards or one
+ * more.
  */
 uint16_t glue_flow_fold(const void *addr_a, const void *addr_b,
 			unsigned addr_len);
 unsigned glue_flow_shard(uint16_t fold, uint16_t port_a, uint16_t port_b);
 
 /*
- * Takes at most max (<= GLUE_BURST) frames. Frames that are too short, whose
- * headers are broken or whose checksum is wrong are dropped and counted, as is
- * what the stack has no use for (check.c) and what belongs to another VLAN.
- * Returns how many frames[] were filled; each is owned by the caller.
+ * Takes at most max (<= GLUE_BURST) frames. Frames that are too short, have
+ * broken headers or a wrong checksum are dropped and counted, as are frames
+ * that the stack does not use (check.c) and frames of another VLAN. Returns how
+ * many frames[] were filled; each is owned by the caller.
  */
 unsigned glue_rx(struct glue_port *port, struct glue_frame **frames,
 		 unsigned max);
 
 /*
- * Like glue_rx(), for forwarders: nothing is checked, handed over or, but for
- * frames of other VLANs than the link's, dropped, and no flag is set.
+ * Like glue_rx(), for forwarders: it checks and hands over nothing, sets no
+ * flag, and drops only frames of other VLANs than the link's.
  */
 unsigned glue_rx_raw(struct glue_port *port, struct glue_frame **frames,
 		     unsigned max);
 
 /*
- * A frame to be sent, len bytes long, in as many segments as it takes; NULL
- * when the pool is empty, or the port so far behind that the sender should
- * wait (both counted). Owned by the caller until glue_tx().
+ * Allocates a frame of len bytes for sending, in as many segments as necessary.
+ * Owned by the caller until glue_tx(). Returns NULL if the pool is empty, or if
+ * the port has fallen so far behind that the sender should wait (both are
+ * counted).
  */
 struct glue_frame *glue_tx_alloc(struct glue_port *port, unsigned len);
 
 /*
- * Whether the port is so far behind that glue_tx_alloc() gives nothing; what
- * it takes by now is sent first.
+ * Whether the port has fallen so far behind that glue_tx_alloc() returns NULL.
+ * Sends what the port accepts first.
  */
 bool glue_tx_busy(struct glue_port *port);
 
 /*
- * Memory that frames refer to, and who is told when none does any more: each
- * time the last frame that was lent some has left. Zeroed but for done().
- * Address and life are the owner's affair.
+ * The owner of memory that frames refer to. done() is called each time the last
+ * frame that refers to the memory has left. Zeroed at first except for done().
+ * The owner keeps address and lifetime of the memory.
  */
 struct glue_lender {
 	void (*done)(struct glue_lender *lender);
@@ -327,36 +334,37 @@ struct glue_lender {
 };
 
 /*
- * Whether frames of this port may refer to any memory: the port copies what
- * it sends with the CPU.
+ * Whether frames of this port may refer to any memory: the port copies frames
+ * with the CPU when it sends them.
  */
 bool glue_port_lends(const struct glue_port *port);
 
 /*
  * Appends len bytes to a frame from glue_tx_alloc() without copying them; they
- * may not change before done(). False when the pool is empty (counted).
+ * must not change before done(). Returns false if the pool is empty (counted).
  */
 bool glue_tx_lend(struct glue_port *port, struct glue_frame *frame,
 		  const void *data, unsigned len, struct glue_lender *lender);
 
 /*
- * Gives a frame to the port: checksums of the layers that flags, l3_off and
- * l4_off name are filled in, the frame is queued, and sent when a burst is
- * full or at glue_tx_flush(). A frame whose flags name no layer goes out as it
- * is. The frame is owned by the port at once.
+ * Passes a frame to the port, which owns it at once. Fills in the checksums of
+ * the layers that flags, l3_off and l4_off name, and queues the frame; it is
+ * sent when a burst is full or at glue_tx_flush(). A frame whose flags name no
+ * layer is sent as it is.
  */
 void glue_tx(struct glue_port *port, struct glue_frame *frame);
 
 /*
- * Sends what is queued. What the port refuses stays queued for the next call;
- * what finds the queue full is dropped and counted. Returns frames sent.
+ * Sends the queued frames. Frames that the port refuses stay queued for the
+ * next call; frames that find the queue full are dropped and counted. Returns
+ * how many were sent.
  */
 unsigned glue_tx_flush(struct glue_port *port);
 
 /* Whether frames are queued that the port has not taken yet. */
 bool glue_tx_pending(const struct glue_port *port);
 
-/* Frees what is queued, unsent. */
+/* Frees the queued frames without sending them. */
 void glue_tx_drop(struct glue_port *port);
 
 /* Frees a frame, all its segments, or one segment after a split. */
@@ -369,8 +377,8 @@ void glue_frame_free(struct glue_frame *frame);
 void glue_frame_split(struct glue_frame *frame);
 
 /*
- * The size of the shard's pool, and frames free in it: in all, and those that
- * this thread can take, which excludes the caches of other threads.
+ * The size of the shard's pool, the number of free frames in it, and the number
+ * that this thread can allocate, which excludes other threads' caches.
  */
 unsigned glue_port_frames(const struct glue_port *port);
 unsigned glue_port_frames_free(const struct glue_port *port);
@@ -380,10 +388,10 @@ unsigned glue_port_frames_usable(const struct glue_port *port);
 uint64_t glue_port_no_frame(const struct glue_port *port);
 
 /*
- * Received frames that this shard may hold for long: without them the port's
- * rings, its queue and what is being sent find enough. 0 while any pool that
- * the device receives into runs short, whichever shards hold its frames: then
- * what is to be kept must be copied. To be asked again every few hundred
+ * How many received frames this shard may hold for long, so that enough are
+ * left for the port's rings, its queue and frames being sent. Returns 0 while
+ * any pool that the device receives into runs short, whichever shards hold its
+ * frames: data to keep must be copied then. Called again every few hundred
  * frames, on the shard's thread.
  */
 unsigned glue_port_frames_spare(struct glue_port *port);
@@ -396,25 +404,25 @@ bool glue_port_frames_exhausted(const struct glue_port *port);
 
 struct glue_port_stats {
 	uint64_t rx_frames, rx_bytes; /* with the tag of the link's VLAN */
-	uint64_t rx_bad_frame; /* too short, or lengths that contradict */
+	uint64_t rx_bad_frame;	      /* too short, or contradicting lengths */
 	uint64_t rx_bad_csum;
-	uint64_t rx_partial_csum; /* of those, or taken: GLUE_CSUM_TRUST */
-	uint64_t rx_refused;	  /* protocols and options that are not taken */
-	uint64_t rx_other_vlan;	  /* not the link's; any, on a link without */
-	uint64_t rx_missed; /* refused by the port itself; in shard 0's alone */
-	uint64_t rx_handed_over;    /* of other shards, given to them */
-	uint64_t rx_hand_over_full; /* of those, dropped: they were behind */
-	uint64_t rx_taken_over;	    /* that others received for this shard */
+	uint64_t rx_partial_csum; /* of those, or accepted: GLUE_CSUM_TRUST */
+	uint64_t rx_refused;	  /* protocols and options not used */
+	uint64_t rx_other_vlan; /* another VLAN, or any if the link has none */
+	uint64_t rx_missed; /* dropped by the port itself; in shard 0's only */
+	uint64_t rx_handed_over;    /* of other shards, passed to them */
+	uint64_t rx_hand_over_full; /* of those, dropped: queue full */
+	uint64_t rx_taken_over;	    /* for this shard, from other queues */
 	uint64_t tx_frames, tx_bytes;
 	uint64_t tx_no_frame;	 /* pool empty */
-	uint64_t tx_busy;	 /* refused, to be asked again: port behind */
+	uint64_t tx_busy;	 /* refused for now: port behind */
 	uint64_t tx_tso;	 /* frames for the port to cut into segments */
 	uint64_t tx_dropped;	 /* queue full: the port takes no more */
 	uint64_t tx_handed_over; /* sent by another shard's queue */
 	uint64_t tx_carried;	 /* sent for other shards */
 };
 
-/* A copy of the counters so far. */
+/* Copies the counters. */
 void glue_port_stats(struct glue_port *port, struct glue_port_stats *out);
 
 /* What is known of a port's device. */
@@ -426,7 +434,7 @@ struct glue_port_info {
 	uint32_t speed_mbps; /* 0: not known */
 	bool up, rss, hw_csum, tso;
 	bool watched; /* carrier_losses is counted: pci, port, bond */
-	unsigned carrier_losses; /* since the start, as looks have seen them */
+	unsigned carrier_losses; /* since the start, as seen by the checks */
 	char sender[48];	 /* an active-backup bond's member, or "" */
 	unsigned sender_changes;
 };
@@ -436,26 +444,25 @@ struct glue_xstat {
 };
 
 /*
- * On any thread while the port is open: DPDK reads counters that its driver
- * goes on to write. Both may take long where a NIC has to be asked.
+ * On any thread while the port is open: DPDK reads counters while its driver
+ * writes them. Both calls may take long if they query a NIC.
  */
 void glue_port_info(struct glue_port *port, struct glue_port_info *out);
-/* The driver's own counters: how many were filled in, max at most. */
+/* Fills in the driver's own counters, at most max. Returns how many. */
 unsigned glue_port_xstats(struct glue_port *port, struct glue_xstat *out,
 			  unsigned max);
 
-/* Levels of DPDK's log types, and the part of their names that ours begin with.
- */
+/* Levels of DPDK's log types, and the prefix of coronet's own types. */
 #define GLUE_LOG_WARNING 5u
 #define GLUE_LOG_DEBUG	 8u
 #define GLUE_LOG_OURS	 "coronet."
 
 /*
- * Makes a log type with a level, or gives the one of that name a new level.
- * Returns its number or -ENOMEM. From one thread at a time.
+ * Registers a log type with a level, or changes the level of the type of that
+ * name. Returns its number or -ENOMEM. From one thread at a time.
  */
 int glue_log_register(const char *type, unsigned level);
-/* Of what glue_log_register() has returned. Any thread. */
+/* The level of a type by its number from glue_log_register(). Any thread. */
 unsigned glue_log_level_of(int id);
 /*
  * Sets the level, 1 (emergency) to 8 (debug), of all types that a shell pattern
@@ -463,7 +470,7 @@ unsigned glue_log_level_of(int id);
  * (there is no such type). Any thread.
  */
 int glue_log_level(const char *pattern, unsigned level);
-/* Tells fn each type and its level. */
+/* Calls fn for each type with its level. */
 void glue_log_types(void (*fn)(const char *type, unsigned level, void *arg),
 		    void *arg);
 

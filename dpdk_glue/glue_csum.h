@@ -13,20 +13,20 @@
  */
 uint64_t glue_sum_add(uint64_t sum, const void *data, size_t len);
 
-/* A sum over pieces of any length, one after the other. Begin with zeroes. */
+/* A sum over consecutive pieces of any length. All zeros at first. */
 struct glue_sum {
 	uint64_t sum;
-	bool odd; /* what has been added ends within a 16-bit word */
+	bool odd; /* the bytes so far end within a 16-bit word */
 };
 
 void glue_sum_piece(struct glue_sum *sum, const void *data, size_t len);
 
-/* The ways there are to add, widest last; glue_sum_add() chooses. */
+/* The implementations, widest last; glue_sum_add() chooses one. */
 enum glue_sum_method { GLUE_SUM_WORDS, GLUE_SUM_SSE2, GLUE_SUM_AVX2 };
 
 typedef uint64_t (*glue_sum_fn)(uint64_t sum, const uint8_t *data, size_t len);
 
-/* Whether this machine can; glue_sum_add() done in that way. */
+/* Whether this machine has an implementation; glue_sum_add() by it. */
 bool glue_sum_can(enum glue_sum_method method);
 uint64_t glue_sum_with(enum glue_sum_method method, uint64_t sum,
 		       const void *data, size_t len);

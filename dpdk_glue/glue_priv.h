@@ -11,8 +11,8 @@
 #define GLUE_PORT_NAME_MAX 63
 
 /*
- * DPDK has its port, or its members' ports, when it has started; the other
- * kinds' we add then.
+ * Whether DPDK has the link's port, or its members' ports, once it has started;
+ * ports of other kinds are added after that.
  */
 static inline bool glue_link_is_port(const struct glue_link *link)
 {
@@ -25,15 +25,15 @@ __attribute__((format(printf, 4, 5))) int
 glue_fail(char *err, size_t err_len, int code, const char *format, ...);
 
 /*
- * The links that DPDK is asked for: the members of a bond, or the link itself.
- * Returns how many; parts has room for GLUE_BOND_MEMBERS.
+ * The links for which DPDK makes ports: the members of a bond, or the link
+ * itself. Returns how many; parts has room for GLUE_BOND_MEMBERS.
  */
 unsigned glue_link_parts(const struct glue_link *link, struct glue_link *parts);
 
 /* The link behind index, and its DPDK port; false when there is none. */
 const struct glue_link *glue_eal_link(unsigned index);
 bool glue_eal_port_id(unsigned index, uint16_t *port_id);
-/* Every link is open and has its memory. */
+/* Called once every link is open and has its memory. */
 void glue_eal_links_open(void);
 
 /* A line for the log of the program; any thread. */
@@ -47,20 +47,23 @@ void glue_fork_start(void);
 
 /* ---- huge.c ---- */
 /*
- * Whether so many MiB of 2 MiB pages can be used, which is tried. Then others
- * that ask wait, at most 5 s, until glue_huge_settle(). Otherwise why says what
- * keeps pages that are free from use, or is empty: there are not so many.
+ * Tries whether `mib` MiB of 2 MiB pages can be used. If so, other programs
+ * that try wait until glue_huge_settle(), at most 5 s. If not, why says what
+ * keeps free pages from being used, or is empty if there are too few.
  */
 bool glue_huge_take(unsigned mib, char *why, size_t why_len);
 /* Others may look for hugepages. */
 void glue_huge_settle(void);
-/* What to do if hugepages have gone since; behind an error. "": none used. */
+/*
+ * Advice for an error message, in case hugepages have vanished since; "": none
+ * are used.
+ */
 const char *glue_huge_hint(void);
 
-/* Shards of the program, the CPU of one, or -1: it is not pinned. */
+/* The number of shards; the CPU of one, or -1 if it is not pinned. */
 unsigned glue_eal_shards(void);
 int glue_eal_lcore(unsigned shard);
-/* Bytes of IP packet of every link. */
+/* The MTU of every link, bytes of IP packet. */
 unsigned glue_eal_mtu(void);
 /* The CPUs that the process may run on: a cpu_set_t. */
 const cpu_set_t *glue_eal_cpus(void);
@@ -74,12 +77,12 @@ void glue_vdev_describe(const struct glue_link *link, unsigned index,
 			unsigned queues, const char *path, char *name,
 			char *args, size_t args_len);
 
-/* Queue pairs that a link is to have: as asked for, or as many as it allows. */
+/* Queue pairs of a link: as requested, or as many as it allows. */
 unsigned glue_eal_link_queues(unsigned index);
 
 /*
- * What can be told of a link before DPDK tries it. Removes a socket file that
- * nobody listens on. Returns 0 or -errno with one clear line in err.
+ * Checks a link before DPDK tries it. Removes a socket file that nobody listens
+ * on. Returns 0 or -errno with one clear line in err.
  */
 int glue_link_check(const struct glue_link *link, char *err, size_t err_len);
 /*
@@ -91,52 +94,56 @@ int glue_link_check(const struct glue_link *link, char *err, size_t err_len);
  */
 int glue_links_await(const struct glue_link *links, unsigned n, char *err,
 		     size_t err_len);
-/* What may keep its queues from being set up, behind the error; or "". */
+/* Why a link's queues may fail to be set up, for the error message; or "". */
 const char *glue_link_queues_hint(const struct glue_link *link);
 
 /*
- * Whether the queues that a link names, or would have, suit the shards and the
- * interface: 0 or -EINVAL with one clear line in err (queues.c).
+ * Checks that the queues of a link, requested or by default, suit the shards
+ * and the interface. Returns 0 or -EINVAL with one clear line in err
+ * (queues.c).
  */
 int glue_queues_check(const struct glue_link *link, char *err, size_t err_len);
 
-/* Queue pairs to ask DPDK for: those that the link names, or a shard each. */
+/*
+ * Queue pairs to request from DPDK: those that the link names, or one per
+ * shard.
+ */
 unsigned glue_queues_wanted(const struct glue_link *link);
 
 /* The most queue pairs that a kind of link has. */
 unsigned glue_link_max_queues(const struct glue_link *link);
 
 /*
- * From here on, what DPDK prints goes to log, a line a call, from threads of
- * DPDK's too; NULL: it stays on stderr (eal_log.c).
+ * Redirects DPDK's output to log(), one line per call, also from DPDK's
+ * threads; NULL: it stays on stderr (eal_log.c).
  */
 void glue_log_redirect(void (*log)(unsigned level, const char *text,
 				   size_t len));
 /* DPDK prints to stderr again. */
 void glue_log_restore(void);
 
-/* Levels of DPDK's types once EAL runs (log_level.c). */
+/* Sets the levels of DPDK's types once EAL runs (log_level.c). */
 void glue_log_settle(void);
 
 /*
- * DPDK says why it failed only in its log, and EAL prints its whole usage on
- * stdout besides. Between start and end both go into a memory file, so that
- * the reason ends up in our one line and the rest nowhere.
+ * DPDK gives the reason of a failure only in its log, and EAL also prints its
+ * whole usage on stdout. Between start and end both go into a memory file, so
+ * that the error line can quote the reason and the rest is dropped.
  */
 struct glue_captured {
 	int fd, old_out, old_err;
 	const char *text; /* after the end, until the next start */
 };
 
-/* An abort() in between shows the last lines on the stderr of before. */
+/* If abort() is called in between, the last lines go to the previous stderr. */
 void glue_capture_start(struct glue_captured *log);
 
-/* Gives stdout and stderr back; log->text is what was written. */
+/* Restores stdout and stderr; log->text is what was written. */
 void glue_capture_end(struct glue_captured *log);
 
-/* Whether DPDK said there that it cannot use a card. */
+/* Whether DPDK wrote there that it cannot use a card. */
 bool glue_capture_has(const struct glue_captured *log, const char *address);
 
-/* The line of log->text that tells best why something failed. */
+/* Copies the line of log->text that explains a failure best. */
 void glue_capture_line(const struct glue_captured *log, char *out,
 		       size_t out_len);

@@ -1,11 +1,11 @@
 /*
- * A TAP through which the kernel gets, and sends, the frames of a link that
- * are not for the stack. Needs nothing of DPDK.
+ * A TAP by which the kernel receives and sends the frames of a link that are
+ * not the stack's. Independent of DPDK.
  *
- * A descriptor of its own and not a port of net_tap: two system calls where
- * there is traffic and one now and then where there is none, no queues, no
- * signals, and the MAC is ours to choose. It never blocks: what the kernel
- * does not take at once is dropped.
+ * It is a descriptor and not a port of net_tap: it costs two system calls where
+ * there is traffic and an occasional one where there is none, needs no queues
+ * or signals, and allows any MAC. It never blocks: frames that the kernel does
+ * not accept at once are dropped.
  *
  * Threads: any shard writes; shard 0 alone opens, reads and closes.
  */
@@ -33,8 +33,8 @@ struct glue_kernel_tap_conf {
 
 /*
  * Makes the interface, or attaches to a persistent one, gives it the MAC, the
- * MTU and the addresses, and brings it up. *fd is owned by the caller; when it
- * is closed, an interface that was made is gone. Everything in conf is
+ * MTU and the addresses, and brings it up. *fd is owned by the caller; closing
+ * it removes an interface that this call has made. Everything in conf is
  * borrowed. Returns 0 or -errno with one clear line in err: -EPERM or -EACCES
  * (CAP_NET_ADMIN is missing), -ENOENT (no /dev/net/tun), -EBUSY (another
  * program has it, or it is no TAP).
@@ -42,10 +42,13 @@ struct glue_kernel_tap_conf {
 int glue_kernel_tap_open(const struct glue_kernel_tap_conf *conf, int *fd,
 			 char *err, size_t err_len);
 
-/* Gives the kernel one frame in pieces. False: it did not take it. */
+/*
+ * Passes one frame to the kernel, in n pieces. Returns false if the kernel did
+ * not accept it.
+ */
 bool glue_kernel_tap_write(int fd, const struct iovec *pieces, unsigned n);
 
-/* One frame of the kernel's: its bytes, or 0 if there is none. */
+/* Reads one frame of the kernel. Returns its length, or 0 if there is none. */
 unsigned glue_kernel_tap_read(int fd, void *buf, unsigned room);
 
 void glue_kernel_tap_close(int fd);

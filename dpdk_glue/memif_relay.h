@@ -3,21 +3,21 @@
  *
  * DPDK's memif server ends the process when a client hangs up before its
  * greeting was sent, and never notices that its socket file was removed. So
- * DPDK listens on a socket of its own whose name is removed at once, and the
- * relay listens at the path that the user gave, where nothing is to be found
- * before it listens. It greets a client, waits for its INIT message, and only
- * then connects it with DPDK and passes messages and descriptors on, both ways.
- * When the file at the path is gone, or is the socket of a process that has
- * ended, it makes the socket again.
+ * DPDK listens on a socket of its own, whose name is removed at once, and the
+ * relay listens at the path that the user gave; no file appears there before it
+ * listens. It greets a client, waits for its INIT message, and only then
+ * connects it to DPDK and passes on messages and descriptors in both
+ * directions. If the file at the path is gone, or is the socket of a process
+ * that has ended, the relay creates the socket again.
  *
- * DPDK unmaps the rings of a client that leaves, with the frames that nobody
- * has read yet: its last FIN or RST among them. So the relay holds the farewell
- * back until they have been read, for a second or so at most, or until another
+ * DPDK unmaps the rings of a client that leaves, with the frames that were not
+ * read yet, such as its last FIN or RST. So the relay delays its DISCONNECT
+ * until they have been read, for about a second at most, or until another
  * client comes.
  *
- * One thread at a time may use a relay. Every call is bounded: a relay holds
- * GLUE_RELAY_CLIENTS connections at most, and one that has not sent its INIT
- * within five seconds makes room.
+ * One thread at a time may use a relay. Every call is bounded: a relay has at
+ * most GLUE_RELAY_CLIENTS connections, and closes one that has not sent its
+ * INIT within five seconds.
  */
 #pragma once
 
@@ -29,17 +29,17 @@
 #define GLUE_RELAY_MESSAGE  128 /* bytes of every memif control message */
 #define GLUE_RELAY_PATH_MAX 108 /* sun_path */
 
-/* What a server may take to start, beside its client, on a busy machine. */
+/* Time that a server may need to start on a busy machine. */
 #define GLUE_SERVER_MS	     10000
 #define GLUE_SERVER_RETRY_MS 50
 
 enum glue_relay_state {
 	GLUE_RELAY_FREE,
 	GLUE_RELAY_GREETED,  /* our greeting was sent, its INIT is awaited */
-	GLUE_RELAY_JOINING,  /* DPDK's greeting is awaited, to be swallowed */
+	GLUE_RELAY_JOINING,  /* DPDK's greeting is awaited, and dropped */
 	GLUE_RELAY_JOINED,   /* messages pass both ways */
 	GLUE_RELAY_LEAVING,  /* as JOINING, but the client is gone */
-	GLUE_RELAY_DRAINING, /* gone after JOINED; its frames are being read */
+	GLUE_RELAY_DRAINING, /* left after JOINED; its frames are being read */
 };
 
 struct glue_relay_client {
@@ -48,8 +48,8 @@ struct glue_relay_client {
 	int inner;	  /* socket to DPDK, or -1 */
 	int64_t since_ms; /* of its greeting, CLOCK_MONOTONIC */
 	uint8_t init[GLUE_RELAY_MESSAGE];
-	unsigned rings[2]; /* that it has announced, a direction */
-	unsigned looks;	   /* for whether its frames have been read */
+	unsigned rings[2]; /* that it has announced, per direction */
+	unsigned looks;	   /* checks whether its frames have been read */
 };
 
 struct glue_relay {
@@ -65,12 +65,14 @@ struct glue_relay {
 	uint8_t greeting[GLUE_RELAY_MESSAGE];
 	struct glue_relay_client clients[GLUE_RELAY_CLIENTS];
 	/* Set by the owner after glue_relay_open(), or left at 0: */
-	unsigned n_queues; /* that the greeting tells of */
-	/* Before DPDK hears that a client with so many ring pairs connects. */
+	unsigned n_queues; /* that the greeting announces */
+	/* Called before DPDK learns that a client with n_rings ring pairs
+	 * connects. */
 	void (*on_connect)(void *arg, unsigned n_rings);
 	/*
-	 * A client has left; then, asked again and again: whether all frames
-	 * that it had sent by then have been read. Both or none.
+	 * on_leave(): a client has left. has_read(), called repeatedly after
+	 * that: whether all frames that it had sent by then have been read. Set
+	 * both or none.
 	 */
 	void (*on_leave)(void *arg);
 	bool (*has_read)(void *arg);
@@ -78,43 +80,50 @@ struct glue_relay {
 };
 
 /*
- * 0 if a process listens at the path, or has bound it and is about to;
- * -ECONNREFUSED, -ENOENT: none does; otherwise why it cannot be reached,
- * as -EACCES.
+ * Returns 0 if a process listens at the path, or has bound it and is about to
+ * listen; -ECONNREFUSED or -ENOENT if none does; or why it cannot be reached,
+ * such as -EACCES.
  */
 int glue_socket_probe(const char *path);
 /* Whether no process listens at the path. */
 bool glue_socket_is_dead(const char *path);
-/* glue_socket_probe(), once a process listens or GLUE_SERVER_MS have passed. */
+/*
+ * The result of glue_socket_probe() once a process listens or GLUE_SERVER_MS
+ * have passed.
+ */
 int glue_socket_await(const char *path);
 
 /*
- * A name for DPDK's socket in the folder of path, into out, which has
+ * Writes a name for DPDK's socket in the folder of path to out, which has
  * GLUE_RELAY_PATH_MAX bytes. Returns 0 or -ENAMETOOLONG.
  */
 int glue_relay_inner_path(const char *path, char *out);
 
 /*
- * Takes over from DPDK, which listens at inner_path: removes that name and
- * listens at path, whose file has this mode, by way of inner_path. Both strings
- * are copied. Returns 0 or -errno of the call that failed; nothing is held
- * then, and inner_path is gone all the same.
+ * Takes over from DPDK, which listens at inner_path: removes that name, and
+ * listens at path, whose file gets this mode; the socket is created at
+ * inner_path and then linked to path. Both strings are copied. Returns 0 or
+ * -errno of the call that failed; then nothing is held, but inner_path is
+ * removed.
  */
 int glue_relay_open(struct glue_relay *relay, const char *path,
 		    const char *inner_path, mode_t mode);
 
 /*
- * What the relay at a path says of its queues: it is asked for its greeting,
- * and nothing more. Returns 0 if nobody answers within timeout_ms, or without a
- * number, as other servers do.
+ * Returns how many queues the relay at a path announces in its greeting; 0 if
+ * nobody answers within timeout_ms, or if the greeting has no number, as with
+ * other servers.
  */
 unsigned glue_relay_ask(const char *path, int timeout_ms);
 
 /*
- * Waits at most timeout_ms for something to do, and does it; returns at once
- * when wake_fd (or -1) is readable. Makes the socket anew if its file is gone.
+ * Waits at most timeout_ms for events, and handles them; returns at once when
+ * wake_fd (or -1) is readable. Recreates the socket if its file is gone.
  */
 void glue_relay_step(struct glue_relay *relay, int wake_fd, int timeout_ms);
 
-/* Closes everything and removes the file at the path if it is still ours. */
+/*
+ * Closes everything, and removes the file at the path if it is still this
+ * relay's.
+ */
 void glue_relay_close(struct glue_relay *relay);

@@ -1,13 +1,13 @@
 /*
- * Packets into a file, as they cross the wire's edge: both directions of every
- * link, while the program runs.
+ * Captures packets to a file while the program runs: both directions of every
+ * link, as they are on the wire.
  *
- * The polling threads copy what the filter takes into mbufs of its own pool
- * and put them into a ring; a thread of its own writes pcapng. What finds the
- * pool or the ring used up is counted and not in the file: nobody waits. While
- * no capture runs, a burst pays for one branch.
+ * The polling threads copy the frames that the filter selects into mbufs of a
+ * separate pool and put them into a ring; a separate thread writes pcapng. If
+ * the pool or the ring is used up, the frame is counted and left out, so that
+ * no thread waits. While no capture runs, it costs a burst one branch.
  *
- * Threads: any may start, stop and ask; one capture a process at a time.
+ * Threads: any may start, stop and query; one capture per process at a time.
  */
 #pragma once
 
@@ -27,8 +27,8 @@ enum glue_pcap_end {
 
 struct glue_pcap_status {
 	enum glue_pcap_end end;
-	uint64_t packets, bytes; /* in the file; all of it, headers too */
-	uint64_t dropped;	 /* taken by the filter, and not in the file */
+	uint64_t packets, bytes; /* in the file; bytes include headers */
+	uint64_t dropped;	 /* selected, but not in the file */
 	int error;		 /* errno of GLUE_PCAP_FAILED */
 	char path[256];
 };
@@ -37,10 +37,10 @@ struct glue_pcap_conf {
 	const char *path;     /* made, or overwritten */
 	const char *filter;   /* as tcpdump's; NULL or "": all frames */
 	uint64_t max_bytes;   /* of the file, never exceeded */
-	uint64_t max_packets; /* 0: as many as that allows */
-	unsigned snap_bytes; /* of each frame, GLUE_PCAP_SNAP_MAX at most; 0: of
-				the longest that the MTU allows */
-	/* On its own thread, when the file is complete; or NULL. */
+	uint64_t max_packets; /* 0: as many as max_bytes allows */
+	unsigned snap_bytes;  /* of each frame, GLUE_PCAP_SNAP_MAX at most; 0:
+				 the longest that the MTU allows */
+	/* Called on the writing thread when the file is complete; or NULL. */
 	void (*ended)(const struct glue_pcap_status *status);
 };
 
@@ -49,21 +49,23 @@ struct glue_pcap_conf {
  * or when the file cannot be written. Opens a file and allocates: not for the
  * path of a packet. Returns 0 or -errno with one clear line in err: -EBUSY (one
  * runs), -EINVAL (the filter, a limit, a path that is no plain file), -ENOMEM,
- * or what open(2) said.
+ * or an error of open(2).
  */
 int glue_pcap_start(const struct glue_pcap_conf *conf, char *err,
 		    size_t err_len);
 
 /*
- * Asks it to end; what has been seen by now will be in the file. Returns at
- * once: glue_pcap_status() tells when the file is complete. Without a capture
- * it does nothing.
+ * Asks the capture to end, and returns at once; frames seen so far will be in
+ * the file. glue_pcap_status() reports when the file is complete. Without a
+ * capture it does nothing.
  */
 void glue_pcap_stop(void);
 
-/* How the present or the last one stands. */
+/* The state of the running or else the last capture. */
 void glue_pcap_status(struct glue_pcap_status *out);
 
-/* Ends it and waits for the file; before EAL stops, not on a polling thread
-   that others wait for. */
+/*
+ * Ends the capture and waits for the file. Called before EAL stops, and not on
+ * a polling thread that others wait for.
+ */
 void glue_pcap_close(void);

@@ -1,13 +1,14 @@
-/*
- * What bursts see of a capture (pcap.c). Private to dpdk_glue/.
- */
+/* The part of a capture that bursts use (pcap.c). Private to dpdk_glue/. */
 #pragma once
 
 #include <rte_mbuf.h>
 
 struct glue_pcap;
 
-/* Atomic: the one that runs, used between glue_burst_begin() and its end. */
+/*
+ * Atomic: the running capture; only read between glue_burst_begin() and
+ * glue_burst_end().
+ */
 extern struct glue_pcap *glue_pcap_now;
 
 static inline struct glue_pcap *glue_pcap_running(void)
@@ -15,16 +16,16 @@ static inline struct glue_pcap *glue_pcap_running(void)
 	return __atomic_load_n(&glue_pcap_now, __ATOMIC_ACQUIRE);
 }
 
-/* Copies of frames that were received. */
+/* Captures frames that were received. */
 void glue_pcap_rx(struct glue_pcap *pcap, uint16_t port, uint16_t queue,
 		  struct rte_mbuf **bufs, uint16_t n);
 
-/* rte_eth_tx_burst(), and copies of what the port took. */
+/* Does rte_eth_tx_burst(), and captures the frames that the port accepted. */
 uint16_t glue_pcap_tx(struct glue_pcap *pcap, uint16_t port, uint16_t queue,
 		      struct rte_mbuf **bufs, uint16_t want);
 
 /*
- * The first name of a host in a filter: its length, with *name where it begins;
- * 0: there is none (pcap_filter.c).
+ * Finds the first name of a host in a filter. Returns its length, with *name at
+ * its first character; 0: there is none (pcap_filter.c).
  */
 size_t glue_filter_find_name(const char *text, const char **name);

@@ -21,10 +21,10 @@ struct glue_pci_device {
 	char address[32]; /* DOMAIN:BUS:DEVICE.FUNCTION */
 	bool exists;
 	char class[16], vendor[16], device[16]; /* "0x8086" */
-	char driver[32];			/* that is bound to it */
+	char driver[32];			/* bound to the card */
 	char group[16];				/* number of its IOMMU group */
 	char interface[32];			/* the kernel's name for it */
-	int node; /* NUMA; -1: of no one in particular */
+	int node;				/* NUMA node; -1: none */
 };
 
 void glue_pci_read(const char *root, const char *address,
@@ -44,8 +44,8 @@ int glue_pci_check(const char *root, const char *address, unsigned mem_mib,
 		   char *err, size_t err_len);
 
 /*
- * Why DPDK has no port for a card that passed the check: told is what DPDK
- * logged of it, or "".
+ * Writes to err why DPDK has no port for a card that passed the check. told:
+ * what DPDK logged about the card, or "".
  */
 void glue_pci_explain(const char *root, const char *address, const char *told,
 		      char *err, size_t err_len);

@@ -1,11 +1,10 @@
 /*
  * Private to device.c, port*.c, memif.c and tap.c: a device, which all shards
- * share, a port, which is one shard's view of it, and frames as the mbufs they
- * are.
+ * share; a port, which is one shard's view of it; and the mbufs behind frames.
  *
  * Threads: a device is written while it is opened and closed, under a lock, and
- * by memif.c; what shards read of it in every burst is in its first cache line.
- * A port is its shard's alone.
+ * by memif.c. The fields that shards read in every burst are in its first cache
+ * line. Only its shard uses a port.
  */
 #pragma once
 
@@ -25,10 +24,10 @@
 #include "dpdk_glue/vlan.h"
 
 #define DATA_ROOM  2048 /* bytes of one segment, headroom apart */
-#define TX_PENDING 512	/* frames a port may keep us waiting with */
+#define TX_PENDING 512	/* frames that may wait for the port */
 #define HAND_OVER  1024 /* frames that may wait for a shard to take them */
 
-/* Bursts of a queue that found it empty; written by its shard alone. */
+/* How many bursts found a queue empty; written by its shard alone. */
 struct glue_empty {
 	_Alignas(RTE_CACHE_LINE_SIZE) uint32_t n;
 };
@@ -43,15 +42,16 @@ struct glue_device {
 	uint16_t n_queues;
 	uint16_t n_shards;
 	/*
-	 * Atomic: pools that a queue receives into, of which the stack is to
-	 * hold no more frames; those that are nearly empty among them.
+	 * Atomic: how many pools that queues receive into run short, so that
+	 * the stack must hold no more of their frames; how many of these are
+	 * nearly empty.
 	 */
 	uint16_t n_short, n_empty;
-	struct rte_ring **rx_rings; /* a shard each: frames others received */
+	struct rte_ring **rx_rings; /* per shard: frames that others received */
 	struct rte_ring **tx_rings; /* and frames it sends for others */
 
 	unsigned index; /* of the link */
-	int node;	/* NUMA, of a card; -1: of no one in particular */
+	int node;	/* a card's NUMA node; -1: none */
 	unsigned n_open;
 	const struct glue_link *link;
 	unsigned mtu;
@@ -65,7 +65,7 @@ struct glue_device {
 	uint8_t mac[RTE_ETHER_ADDR_LEN];
 	unsigned asked_frames; /* in each pool that is received into; or 0 */
 	unsigned n_ring;       /* frames that the rings of a queue may hold */
-	unsigned transit;      /* of a pool that is received into, at most */
+	unsigned transit;      /* limit for a pool that is received into */
 	struct rte_mempool **pools; /* a shard */
 	struct glue_empty *empty;   /* a shard */
 	const char *server_path;    /* a memif client's (memif.c), or NULL */
@@ -74,20 +74,21 @@ struct glue_device {
 	unsigned speed_mbps;	    /* atomic: link_watch.c's; 0: unknown */
 	unsigned carrier_losses;    /* atomic: link_watch.c's */
 	unsigned bond_due;	    /* atomic: bond.c's */
-	pthread_mutex_t port_lock;  /* of calls that may meet its end */
+	pthread_mutex_t
+		port_lock; /* for calls that may race with its removal */
 	bool gone; /* with the lock: the card was taken away, and its port */
-	int64_t restarted_ns; /* of that client, since its link went down */
+	int64_t restarted_ns; /* last restart of a memif client's port */
 };
 
 struct glue_port {
 	struct glue_device *device;
 	unsigned *bursts; /* of this thread: burst_sync.h */
-	uint32_t *empty;  /* of its queue: struct glue_empty */
+	uint32_t *empty;  /* count of its queue: struct glue_empty */
 	uint16_t id;
 	uint16_t shard;	    /* and queue */
 	uint16_t n_pending; /* frames in pending[] */
-	bool many;	    /* shards: frames may belong to another */
-	bool sorts;	    /* many, a bond, or has a VLAN */
+	bool many;	    /* there are several shards */
+	bool sorts;	    /* several shards, a bond or a VLAN */
 	bool trusts;	    /* GLUE_CSUM_TRUST */
 	bool keeps_refused; /* for the kernel: GLUE_FRAME_OTHER */
 	bool is_short;	    /* this shard's pool counts in n_short */
@@ -112,7 +113,7 @@ static inline bool glue_port_active(const struct glue_port *port)
 	       __atomic_load_n(&port->device->n_active, __ATOMIC_ACQUIRE);
 }
 
-/* The polling thread's bursts: none while the port is away. */
+/* Bursts of the polling thread; empty while the port is stopped. */
 static inline uint16_t glue_rx_burst(struct glue_port *port,
 				     struct rte_mbuf **bufs, unsigned max)
 {
@@ -153,8 +154,9 @@ static inline uint16_t glue_tx_burst(struct glue_port *port,
 }
 
 /*
- * Before and after calls of DPDK's for the port that are not bursts: it may go
- * with its card. False: it has, and glue_device_leave() is not called.
+ * Used around DPDK calls for the port other than bursts, since the port may be
+ * removed with its card. If glue_device_enter() returns false, it was removed,
+ * and glue_device_leave() is not called.
  */
 static inline bool glue_device_enter(struct glue_device *device)
 {
@@ -170,12 +172,12 @@ static inline void glue_device_leave(struct glue_device *device)
 	pthread_mutex_unlock(&device->port_lock);
 }
 
-/* Takes what shards without a queue have for this one's (port_tx.c). */
+/* Sends frames of shards without a queue by this shard's queue (port_tx.c). */
 void glue_tx_carry(struct glue_port *port);
 
 /*
- * The same of all shards, those with queues that have closed included: what
- * they sent as they closed, RSTs mostly. Only when no other port is open.
+ * The same for all shards, including closed ones with queues: frames that they
+ * sent while closing, mostly RSTs. Only when no other port is open.
  */
 void glue_tx_carry_rest(struct glue_port *port);
 
@@ -189,14 +191,18 @@ static inline struct rte_mbuf *mbuf_of(struct glue_frame *frame)
 	return (struct rte_mbuf *)frame - 1;
 }
 
-/* Bytes of a received frame on the wire, where a tag was before it. */
+/*
+ * Bytes of a received frame on the wire, including a VLAN tag that was removed.
+ */
 static inline unsigned wire_len(const struct glue_port *port,
 				const struct rte_mbuf *m)
 {
 	return m->pkt_len + (port->vlan ? GLUE_TAG_BYTES : 0);
 }
 
-/* The sum over a frame from an offset, however many mbufs it is. */
+/*
+ * The checksum over len bytes of a frame from off on, in any number of mbufs.
+ */
 uint64_t glue_chain_sum(const struct rte_mbuf *m, unsigned off, unsigned len);
 
 static inline uint64_t glue_mbuf_sum(const struct rte_mbuf *m, unsigned off,
@@ -209,21 +215,21 @@ static inline uint64_t glue_mbuf_sum(const struct rte_mbuf *m, unsigned off,
 }
 
 /*
- * The device of links[index], opened by whichever shard comes first, with the
- * pools and rings of all. Each call that succeeds is undone by one of
- * glue_device_put(); the last stops and closes it.
+ * The device of links[index]. The first call opens it, with the pools and rings
+ * of all shards. Each successful call is undone by one glue_device_put(); the
+ * last of these stops and closes the device.
  */
 int glue_device_get(unsigned index, const struct glue_port_conf *conf,
 		    struct glue_device **out, char *err, size_t err_len);
 void glue_device_put(struct glue_device *device);
 
-/* Whether one port of the device is left. */
+/* Whether only one port of the device is open. */
 bool glue_device_is_last(struct glue_device *device);
 
 /*
- * Whether the device has a carrier, and its speed, or 0: unknown. A device that
- * is watched answers as of the last look; another asks its driver. Within
- * glue_device_enter() (link_watch.c).
+ * Whether the device has a carrier; *speed_mbps gets its speed, or 0 if
+ * unknown. For a watched device it is the result of the last check; otherwise
+ * the driver is queried. Called within glue_device_enter() (link_watch.c).
  */
 bool glue_device_up(const struct glue_device *device, unsigned *speed_mbps);
 
@@ -233,26 +239,25 @@ bool glue_device_up(const struct glue_device *device, unsigned *speed_mbps);
 unsigned glue_can_mtu(const struct glue_link *link,
 		      const struct rte_eth_dev_info *info);
 
-/* The MTU that a port is told for IP packets of so many bytes. */
+/* The MTU to set on a port for IP packets of `mtu` bytes. */
 unsigned glue_port_mtu(const struct glue_link *link,
 		       const struct rte_eth_dev_info *info, unsigned mtu);
 
 /*
- * These choose for a device what its link asks for, as far as the port can:
- * queue pairs, then checksums and TSO. They return 0 or -EINVAL with the reason
- * in err.
+ * Configure a device as its link requests, as far as the port can: queue pairs,
+ * then checksums and TSO. They return 0, or -EINVAL with the reason in err.
  */
 int glue_choose_queues(struct glue_device *device,
 		       const struct rte_eth_dev_info *info, char *err,
 		       size_t err_len);
-/* As many queue pairs as a port can have, wanted at most. */
+/* How many queue pairs a port can have, at most `wanted`. */
 unsigned glue_usable_queues(const struct rte_eth_dev_info *info,
 			    unsigned wanted);
 int glue_choose_offloads(struct glue_device *device,
 			 const struct rte_eth_dev_info *info, char *err,
 			 size_t err_len);
 
-/* Puts what was chosen into conf; key has GLUE_RSS_KEY_MAX bytes. */
+/* Put the chosen settings into conf; key has GLUE_RSS_KEY_MAX bytes. */
 void glue_offloads(const struct glue_device *device,
 		   const struct rte_eth_dev_info *info,
 		   struct rte_eth_conf *conf);
@@ -260,6 +265,9 @@ void glue_ask_for_rss(const struct glue_device *device,
 		      const struct rte_eth_dev_info *info,
 		      struct rte_eth_conf *conf, uint8_t *key);
 
-/* After the start: whether the port spreads flows by our rule, read back. */
+/*
+ * After the start: returns whether the port spreads flows by the rule of
+ * glue_flow_shard(), by reading its settings back.
+ */
 bool glue_set_rss(const struct glue_device *device,
 		  const struct rte_eth_conf *conf);

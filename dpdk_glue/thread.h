@@ -1,16 +1,15 @@
 /*
- * Threads beside the polling ones: a memif server's relay, a capture's writer.
- * (DPDK renamed its call for these between 22.11 and 24.11.) Private to
- * dpdk_glue/.
+ * Threads that do not poll: a memif server's relay, a capture's writer. (DPDK
+ * renamed its call for these between 22.11 and 24.11.) Private to dpdk_glue/.
  */
 #pragma once
 
 #include <pthread.h>
 
 /*
- * Starts run(arg) on a thread that takes no signals and stays off the CPUs
- * that shards are pinned to, if the process has others. name has 15 characters
- * at most. Returns 0 or -errno of pthread_create(3).
+ * Starts run(arg) on a thread that takes no signals and does not run on the
+ * CPUs that shards are pinned to, if the process has others. name has 15
+ * characters at most. Returns 0 or -errno of pthread_create(3).
  */
 int glue_thread_start(pthread_t *thread, const char *name,
 		      void *(*run)(void *arg), void *arg);

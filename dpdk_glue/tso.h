@@ -2,8 +2,8 @@
  * TCP segmentation offload: consecutive segments of one TCP flow leave as one
  * frame, which the NIC cuts up again.
  *
- * This part sees headers alone: what may follow what, and what the headers of
- * the whole must say. Private to dpdk_glue/.
+ * This part works on headers alone: it decides which segments may be joined,
+ * and writes the headers of the joined frame. Private to dpdk_glue/.
  */
 #pragma once
 
@@ -13,7 +13,7 @@
 #define GLUE_TSO_BYTES 65535u /* of an IP packet */
 
 struct glue_tso {
-	uint8_t *headers;     /* of the first segment; NULL: none */
+	uint8_t *headers;     /* of the first segment; NULL: no frame */
 	uint16_t l3_off;      /* bytes to the IP header */
 	uint16_t l4_off;      /* bytes to the TCP header */
 	uint16_t payload_off; /* bytes to the payload */
@@ -26,9 +26,9 @@ struct glue_tso {
 };
 
 /*
- * Begins a TSO frame with a segment: headers as they lie in the frame, len
- * bytes of frame in all. False, and none begun, when it carries nothing or must
- * go alone (SYN, RST, URG).
+ * Begins a TSO frame with a segment. headers: as they lie in the frame, which
+ * has len bytes in all. Returns false, and begins none, if the segment has no
+ * data or must be sent alone (SYN, RST, URG).
  */
 bool glue_tso_begin(struct glue_tso *tso, uint8_t *headers, uint16_t l3_off,
 		    uint16_t l4_off, bool ip6, unsigned len);
@@ -42,10 +42,9 @@ bool glue_tso_add(struct glue_tso *tso, const uint8_t *headers, uint16_t l3_off,
 		  uint16_t l4_off, unsigned len);
 
 /*
- * Writes what the first segment's headers must say of a frame of two segments
- * and more: the IP length, no IP checksum, and the sum of the pseudo header
- * without length that the NIC begins with. FIN, and PSH if any segment had it,
- * are there already: the NIC puts them on the last, whose arrival pushes the
- * rest.
+ * Updates the first segment's headers for a frame of two or more segments: the
+ * IP length, no IP checksum, and the sum of the pseudo-header without the
+ * length, from which the NIC starts. FIN, and PSH if any segment had it, are
+ * set already: the NIC sets them on the last segment.
  */
 void glue_tso_end(struct glue_tso *tso);

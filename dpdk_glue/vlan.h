@@ -1,9 +1,9 @@
 /*
- * 802.1Q tags, put on and taken off at the border: above, no frame has one.
- * Private to dpdk_glue/.
+ * 802.1Q tags: added and removed here, so that above dpdk_glue/ no frame has
+ * one. Private to dpdk_glue/.
  *
- * A port may also take a tag off itself (RTE_MBUF_F_RX_VLAN_STRIPPED); then it
- * is in the mbuf, and its ethertype is lost.
+ * A port may also remove a tag itself (RTE_MBUF_F_RX_VLAN_STRIPPED); then the
+ * tag is in the mbuf, and its ethertype is lost.
  */
 #pragma once
 
@@ -19,23 +19,23 @@ struct rte_eth_dev_info;
 struct rte_mbuf;
 
 /*
- * Takes the tag off a received frame: GLUE_KEEP if its VID is `vid` and it was
- * there. GLUE_BAD_FRAME: the first segment ends within it. GLUE_OTHER_VLAN: any
- * other frame, untagged ones and 802.1ad among them. A second tag behind it
- * stays for glue_check() to find.
+ * Removes the tag of a received frame. Returns GLUE_KEEP if there was one with
+ * VID `vid`; GLUE_BAD_FRAME if the first segment ends within it;
+ * GLUE_OTHER_VLAN for any other frame, including untagged ones and 802.1ad. A
+ * second tag stays, and glue_check() finds it.
  */
 enum glue_verdict glue_vlan_take(struct rte_mbuf *m, uint16_t vid);
 
 /*
- * Puts a tag with priority 0 on a frame to be sent and moves its offsets. Its
- * first segment has the Ethernet header, in memory of its own; false and
- * nothing done if not, or if there is no room before it.
+ * Adds a tag with priority 0 to a frame to be sent, and adjusts its offsets.
+ * The first segment must have the Ethernet header in memory of its own, with
+ * room before it; otherwise returns false and changes nothing.
  */
 bool glue_vlan_add(struct rte_mbuf *m, struct glue_frame *f, uint16_t vid);
 
 /*
- * By how much a port's MTU must exceed the link's, so that it takes the longest
- * frame with its tag: nothing where it has the room beside its MTU.
+ * By how much a port's MTU must exceed the link's so that the longest tagged
+ * frame fits: 0 if the port has room for the tag beyond its MTU.
  */
 unsigned glue_vlan_mtu(const struct glue_link *link,
 		       const struct rte_eth_dev_info *info);
@@ -45,8 +45,8 @@ uint64_t glue_vlan_offloads(const struct glue_link *link,
 			    const struct rte_eth_dev_info *info);
 
 /*
- * Has a port that was configured with these offloads, and started, let the
- * link's VLAN in. Returns 0 or -errno.
+ * Makes a port accept the link's VLAN, once it was configured with these
+ * offloads and started. Returns 0 or -errno.
  */
 int glue_vlan_join(uint16_t port_id, const struct glue_link *link,
 		   uint64_t offloads);
