@@ -3,10 +3,10 @@
  * its members, and handles two events that net_bonding does not see: a carrier
  * lost on an interface of net_af_packet, and a card that is removed.
  *
- * After a change of the member that sends, switches must learn where our
- * address is now: a frame to all, RARP (RFC 903), which hosts ignore, says so.
- * The IEEE 802.1AX state machines of DPDK leave their frames in a ring that
- * only a burst empties, so an idle link sends an empty one.
+ * After a change of the member that sends, switches must learn where the bond's
+ * MAC is now, from a broadcast frame: an RARP packet (RFC 903), which hosts
+ * ignore. The IEEE 802.1AX state machines of DPDK leave their frames in a ring
+ * that only a burst empties, so an idle link sends empty bursts.
  */
 #define ALLOW_EXPERIMENTAL_API	/* rte_eth_bond_member_add(), rte_dev_event_*() \
 				 */

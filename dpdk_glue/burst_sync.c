@@ -1,5 +1,5 @@
 /*
- * Unmapping waits for the bursts under way.
+ * Makes munmap() wait for the bursts under way.
  */
 #include "dpdk_glue/burst_sync.h"
 

@@ -1,6 +1,7 @@
 /*
- * What a port can do, and what of that is used: MTU, checksums, TSO, queues
- * and RSS. A virtual link can do what the program on its other side agrees to.
+ * The capabilities of a port, and the choice of those that are used: MTU,
+ * checksums, TSO, queues and RSS. Those of a virtual link depend on the program
+ * at its other end.
  */
 #include "dpdk_glue/bond.h"
 

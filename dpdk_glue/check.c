@@ -1,13 +1,13 @@
 /*
- * What is neither a plain TCP segment: ARP, ICMP, neighbour discovery, options
- * and extension headers. lwIP reads some of these past their end (ARP, the
- * routing header, options of neighbour discovery), and takes a link-layer
- * address from any option that comes first; here all are held to their form.
+ * Checks frames other than plain TCP segments: ARP, ICMP, neighbour discovery,
+ * options and extension headers. lwIP reads past the end of some of these (ARP,
+ * the routing header, options of neighbour discovery), and takes a link-layer
+ * address from whichever option comes first; here all must be well formed.
  *
- * Not taken at all, as nothing here needs them: fragments, routing headers and
- * source routes (RFC 5095, RFC 7126), router advertisements and redirects
- * (addresses and gateways are given, not heard), listener reports, ICMP errors
- * other than "too big", and protocols nobody listens to.
+ * Refused, since nothing here needs them: fragments, routing headers and source
+ * routes (RFC 5095, RFC 7126), router advertisements and redirects (the user
+ * sets addresses and gateways), multicast listener reports, ICMP errors other
+ * than "too big", and unused protocols.
  */
 #include "dpdk_glue/check.h"
 

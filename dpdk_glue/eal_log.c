@@ -1,4 +1,6 @@
-/* What DPDK says: where it goes, and what of it explains a failure. */
+/*
+ * DPDK's output: its destination, and the line of it that explains a failure.
+ */
 #include "dpdk_glue/glue_priv.h"
 
 #include <signal.h>

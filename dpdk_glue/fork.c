@@ -1,10 +1,9 @@
 /*
  * DPDK's memory and fork().
  *
- * A child has no use for it: the stack does not run there. It is left out of
- * children, since a copy on write would give the parent another page than the
- * one that a card has an address of, and since fork() copies the page tables of
- * all of it.
+ * A child does not need this memory, since the stack does not run there. It is
+ * not inherited: a copy on write could give the parent a page other than the
+ * one whose address a card has, and fork() would copy all of its page tables.
  */
 #include "dpdk_glue/glue_priv.h"
 

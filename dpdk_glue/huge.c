@@ -1,6 +1,6 @@
 /*
- * Hugepages: whether there are enough, and that programs that start together do
- * not count on the same ones.
+ * Hugepages: checks whether there are enough, and prevents programs that start
+ * at the same time from counting on the same ones.
  */
 #include "dpdk_glue/glue_priv.h"
 

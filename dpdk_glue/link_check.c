@@ -1,5 +1,5 @@
 /*
- * Whether a link can work, told in our own words before DPDK tries.
+ * Checks whether a link can work, with clear messages, before DPDK tries it.
  */
 #include "dpdk_glue/glue_priv.h"
 

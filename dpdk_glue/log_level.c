@@ -1,5 +1,5 @@
 /*
- * DPDK's log types: registering ours among them, and levels while the program
+ * DPDK's log types: registers coronet's, and sets levels while the program
  * runs.
  */
 #include "dpdk_glue/glue_priv.h"

@@ -1,6 +1,6 @@
 /*
- * Names of hosts in a capture filter. libpcap would ask a name server for each
- * while it compiles, and keep its thread waiting for as long as that takes.
+ * Names of hosts in a capture filter. libpcap would query a name server for
+ * each while it compiles, and block its thread meanwhile.
  */
 #include <ctype.h>
 #include <string.h>

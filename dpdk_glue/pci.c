@@ -1,6 +1,6 @@
 /*
- * Whether a network card on the PCI bus can be used, read from sysfs before
- * DPDK tries: it gives one error for a dozen causes.
+ * Checks whether a network card on the PCI bus can be used, by sysfs, before
+ * DPDK tries: DPDK reports the same error for a dozen causes.
  */
 #include "dpdk_glue/pci.h"
 

@@ -1,5 +1,5 @@
 /*
- * What DPDK knows of a port, for people who look at it.
+ * Information about a port from DPDK, for people.
  */
 #include "dpdk_glue/bond.h"
 

@@ -1,6 +1,6 @@
 /*
- * The network cards and interfaces of this machine, each with the --link to
- * type or what to do before.
+ * Lists the network cards and interfaces of this machine, each with the --link
+ * to type or what to do before.
  */
 #include "dpdk_glue/pci.h"
 #include "dpdk_glue/port_priv.h"

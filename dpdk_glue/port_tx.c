@@ -1,5 +1,6 @@
 /*
- * Sending: frames made, summed, queued, joined into TSO frames and flushed.
+ * Sends frames: allocates them, fills in checksums, queues them, joins them
+ * into TSO frames and flushes them.
  */
 #include "dpdk_glue/port_priv.h"
 

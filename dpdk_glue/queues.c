@@ -1,5 +1,5 @@
 /*
- * How many queue pairs a link is to have.
+ * Decides how many queue pairs a link has.
  */
 #include "dpdk_glue/glue_priv.h"
 

@@ -1,12 +1,13 @@
 /*
- * wake_fd.c - what the kernel can wake a sleeping thread with: the descriptors
- * that a driver reads frames from.
+ * Finds the descriptors from which a driver reads frames, by which the kernel
+ * can wake a sleeping thread.
  *
- * No driver of DPDK's virtual links gives them away by its interrupt calls
- * without being set up for interrupts instead of polling, so they are found
- * among the process's own: a TAP's by its interface's name, an AF_PACKET socket
- * by the interface it is bound to. An AF_XDP socket does not tell, so all are
- * watched, which at worst wakes a thread too often.
+ * DPDK's drivers of virtual links return them by their interrupt calls only if
+ * they are set up for interrupts instead of polling. So they are found among
+ * the process's own: a TAP's by its interface's name, an AF_PACKET socket's by
+ * the interface that it is bound to. An AF_XDP socket does not reveal its
+ * interface, so all of them are watched, which at worst wakes a thread too
+ * often.
  */
 #include "dpdk_glue/port_priv.h"
 
