@@ -1,9 +1,10 @@
 /*
- * Which exception a link has: opened with the links, and set while the program
+ * Sets the exception of a link, when the links are opened and while the program
  * runs.
  *
- * Its shards and whoever made it hold one, so that a shard that is late to let
- * go of it keeps its interface open, and nobody waits for that shard.
+ * The shards that use an exception and its maker each have a reference to it.
+ * So a shard that is late to release it only keeps its interface open, and
+ * nothing waits for that shard.
  */
 #include "netstack/link/exception.h"
 

@@ -1,5 +1,5 @@
 /*
- * From frames to lwIP.
+ * Passes received frames to TCP and lwIP.
  */
 #include "netstack/link/link_priv.h"
 

@@ -1,14 +1,14 @@
 /*
- * Packets for our own addresses never leave: they are copied into a ring of the
- * shard, and received from there in the next round.
+ * Packets to the stack's own addresses are not sent: they are copied into a
+ * ring of the shard, and received from there in the next round.
  *
  * A flow belongs to the same shard in both directions, so both ends of such a
- * connection are on the shard that has dialed. The copies are received as
- * packets with good checksums. They do not pass the tests of frames from a
- * wire, which refuse what claims to come from an address of ours.
+ * connection are on the shard that dialed. The copies are received as packets
+ * with valid checksums. They skip the checks of frames from a link, which
+ * refuse packets from an address of the stack.
  *
- * The ring is bounded as a link's is: what finds it full is lost, and counts as
- * loop_drops.
+ * The ring is bounded as a link's is: a packet that finds it full is dropped
+ * and counted in loop_drops.
  */
 #include "netstack/link/link_priv.h"
 

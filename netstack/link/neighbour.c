@@ -1,12 +1,13 @@
 /*
- * Neighbours: whose MAC is believed, who is asked, and output by what is known.
+ * Neighbours: which MACs are accepted, which neighbours are solicited, and
+ * output by the known ones.
  *
- * lwIP's tables evict their oldest entry for whatever comes, so that a flood of
- * requests or of SYNs from made-up neighbours would push the living out. Here
- * strangers fill a quarter of ARP's table at most (half of IPv6's), questions
- * of our own that nobody answers another quarter, and an ARP request is
- * answered whether its sender is remembered or not. Nobody is believed who
- * claims an address of ours or one beyond the link.
+ * lwIP's tables evict their oldest entry for any new one, so a flood of
+ * requests or SYNs from invented neighbours would evict real ones. Here unknown
+ * senders fill at most a quarter of ARP's table (half of IPv6's), unanswered
+ * requests of the stack another quarter, and an ARP request is answered whether
+ * its sender gets an entry or not. A claim to an address of the stack, or to
+ * one that is not on the link, is ignored.
  */
 #include "netstack/link/link_priv.h"
 #include "netstack/program/events.h"

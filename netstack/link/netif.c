@@ -1,5 +1,5 @@
 /*
- * Interfaces: ports opened, addresses given.
+ * Interfaces: opens the ports and sets the addresses.
  *
  * lwIP's netif has one IPv4 address, so each address of a link is a netif of
  * its own; IPv6 addresses live on a link's first netif.

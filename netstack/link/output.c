@@ -1,5 +1,5 @@
 /*
- * From lwIP to frames.
+ * Sends lwIP's packets as frames.
  */
 #include "netstack/link/link_priv.h"
 

@@ -1,14 +1,14 @@
 /*
  * Neighbours for every shard.
  *
- * Frames that are of no flow come to shard 0, which alone answers for the
- * program's addresses. What a shard has asked is answered there, too, so
- * shard 0 posts what tells of neighbours to the others: ARP, and advertisements
- * of IPv6. Each admits it by its own rules, as if it had come by the wire, but
- * answers nothing.
+ * Frames that belong to no flow go to shard 0, which alone answers for the
+ * program's addresses. Replies to requests of other shards arrive there as
+ * well, so shard 0 posts ARP packets and IPv6 neighbour advertisements to the
+ * others. Each shard accepts them by its own rules, as if they had come from
+ * the link, but does not answer them.
  *
- * A flood must not become one for every shard: a thousand a second are passed
- * on, and what is more counts as a neighbour refused.
+ * A flood must not reach every shard: a thousand packets a second are passed
+ * on, and further ones count as refused neighbours.
  */
 #include "netstack/link/link_priv.h"
 

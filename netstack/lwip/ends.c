@@ -1,18 +1,18 @@
 /*
- * Where lwIP's queues of segments end. It appends to both, and walked over them
- * from the front each time: of many connections each step is a cache miss, and
- * a window of 180 segments cost more than sending what an ACK had made room
- * for.
+ * Finds the last segments of lwIP's queues. lwIP appends to both, and would
+ * walk over them from the front each time. With many connections each step is a
+ * cache miss, and walking over a window of 180 segments cost more than sending
+ * the segments that an ACK had made room for.
  *
- * A connection therefore remembers a segment of each queue: as the distance
- * from itself, in cache lines, for which it has room; 0: none.
+ * A connection therefore stores a segment of each queue, as the distance from
+ * the connection in cache lines, which fits into its spare bytes; 0: none.
  *
- * Of `unacked` it is the last of several. Segments leave at the front, so that
- * one is there for as long as there are several; what appends to the queue or
- * cuts it up says so. A single one needs no memory.
+ * For `unacked` it is the last of several. Segments leave at the front, so the
+ * last one stays while there are several; code that appends to the queue or
+ * splits segments updates it. A single segment is not stored.
  *
- * Of `unsent` it is one that was the last when somebody asked, and is near the
- * end: a walk goes on from there. It is forgotten when it leaves.
+ * For `unsent` it is a segment near the end, the last one at the last search,
+ * from which the next search continues. It is dropped when it leaves the queue.
  */
 #include "netstack/recovery/recovery.h"
 

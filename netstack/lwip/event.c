@@ -1,8 +1,8 @@
 /*
- * What lwIP tells of a connection.
+ * Receives lwIP's events.
  *
- * Its one event function records what happened and makes coroutines ready;
- * everything else runs in the coroutine that asked for it.
+ * lwIP's one event function records what happened and makes coroutines ready;
+ * everything else runs in the coroutine that requested it.
  */
 #include "netstack/conn/end.h"
 #include "netstack/api/api.h"

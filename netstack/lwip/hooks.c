@@ -1,5 +1,5 @@
 /*
- * What lwIP asks, and where it is compiled to call us.
+ * Hooks: functions that lwIP calls by its options, or by edits of its source.
  */
 #include <stdlib.h>
 

@@ -1,5 +1,5 @@
 /*
- * lwIP's pools, by type, from slabs.
+ * lwIP's pools: each type of object is allocated from slabs.
  */
 #include "netstack/lwip/pcb_priv.h"
 

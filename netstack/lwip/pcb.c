@@ -1,5 +1,5 @@
 /*
- * A pcb's life, from memp's allocation to whatever path frees it.
+ * The life of a pcb, from its allocation by memp until it is freed on any path.
  */
 #include "netstack/lwip/pcb_priv.h"
 

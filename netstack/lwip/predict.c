@@ -1,9 +1,9 @@
 /*
- * Header prediction on the way out: what tcp_write() and tcp_output() do with
- * bytes that begin segments of their own, with ordinary segments and with an
- * ACK alone, without the cases that do not apply. The pcb and its queues are
- * then as lwIP would have left them, so that whatever comes next (a loss, a
- * timeout, the end) goes on from there.
+ * Header prediction for output: does what tcp_write() and tcp_output() do for
+ * data that begins new segments, for ordinary segments and for pure ACKs,
+ * without the cases that do not apply. It leaves the pcb and its queues as lwIP
+ * would have left them, so that the next event (a loss, a timeout, the end) can
+ * be processed by lwIP.
  */
 #include <string.h>
 

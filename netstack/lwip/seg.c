@@ -1,7 +1,7 @@
 /*
- * Segments in one object with their pbuf and bytes. lwIP frees the two parts
- * one by one, in either order, and a pbuf may be held longer than its segment
- * (a neighbour's queue): the object goes with the last of them.
+ * Segments that are one object with their pbuf and data. lwIP frees segment and
+ * pbuf separately, in either order, and a pbuf may be held longer than its
+ * segment (by a neighbour's queue). The object is freed with the last of them.
  */
 #include "netstack/recovery/recovery.h"
 

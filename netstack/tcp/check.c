@@ -1,11 +1,11 @@
 /*
- * What of the wire lwIP may see: headers and options without traps, and of a
- * connection's segments those that RFC 9293 3.10.7 and RFC 5961 let pass.
+ * Decides which segments lwIP may see: those with valid headers and options
+ * that, for a connection, are acceptable by RFC 9293 3.10.7 and RFC 5961.
  *
- * lwIP takes an ACK from a segment whose sequence number is far outside the
- * window, takes data without an ACK, and believes an MSS at any time. Here a
- * segment is judged before it is shown to it; segments are still in network
- * byte order.
+ * lwIP accepts the ACK of a segment whose sequence number is far outside the
+ * window, data without an ACK, and an MSS option at any time. So each segment
+ * is checked here before lwIP sees it; segments are still in network byte
+ * order.
  */
 #include "netstack/tcp/tcp.h"
 

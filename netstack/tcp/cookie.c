@@ -1,8 +1,8 @@
 /*
- * SYN cookies, RFC 4987 3.6: when a listener's half-open connections are as
- * many as it may have, a SYN is answered without keeping anything. The
- * sequence number of the answer holds what must be known later, sealed; the
- * ACK that brings it back makes the connection.
+ * SYN cookies, RFC 4987 3.6: when a listener has as many half-open connections
+ * as it may have, a SYN is answered without keeping any state. The sequence
+ * number of the SYN-ACK encodes the state, authenticated by a hash; the ACK
+ * that returns it makes the connection.
  *
  * The number: 8 bits of options, masked, and 24 bits of SipHash-2-4 over the
  * connection's addresses, the peer's number, the options and the minute.

@@ -1,5 +1,5 @@
 /*
- * Which connection a segment belongs to, in constant time.
+ * Finds the connection of a segment, in constant time.
  */
 #include "netstack/tcp/tcp.h"
 

@@ -1,12 +1,11 @@
 /*
- * Ephemeral ports, RFC 6056: where a search for a free one begins is for
- * nobody else to guess, and yet a port to the same destination comes again
- * late.
+ * Ephemeral ports, RFC 6056: nobody else can guess where a search for a free
+ * port begins, and yet a port to the same destination is reused late.
  *
- * Dialing follows algorithms 4 and 5 (3.3.4, 3.3.5): a keyed hash of what the
- * port is for, and a counter shared by the destinations of one bucket, which
- * moves on by a random step and past what was taken. Listening begins anywhere
- * (3.3.1).
+ * Dialing follows algorithms 4 and 5 (3.3.4, 3.3.5): a keyed hash of the
+ * addresses and the destination port, plus a counter that the destinations of
+ * one bucket share, which advances by random steps and past ports that were in
+ * use. Listening begins anywhere (3.3.1).
  */
 #include "netstack/tcp/tcp.h"
 

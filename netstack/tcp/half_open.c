@@ -1,11 +1,11 @@
 /*
- * Half-open connections: a SYN has come and been answered, and nothing more. It
- * takes a record of 64 bytes to know the rest of the handshake by; the ACK that
- * ends it makes the connection (tcp/handshake.c). So a flood of SYNs costs
+ * Half-open connections: a SYN was received and answered. Until the handshake
+ * ends, such a connection is a record of 64 bytes; the ACK that completes the
+ * handshake makes the connection (tcp/handshake.c). So a flood of SYNs costs
  * little memory and no control block.
  *
- * Records wait in queues by how often they have been answered: those of one
- * queue wait equally long, so that the oldest is due first and one timer serves
+ * Records wait in queues by the number of SYN-ACKs sent: all records of a queue
+ * have the same timeout, so that the oldest is due first and one timer serves
  * them all. They refer to each other by four bytes (mem/slab.c).
  */
 #include "netstack/tcp/tcp.h"

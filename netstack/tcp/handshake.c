@@ -1,7 +1,8 @@
 /*
- * Handshakes: the connection that a listener gets at their end, what lwIP sees
- * otherwise than we where it dials, and the two that it does not know: a SYN
- * that opens anew what is in TIME_WAIT, and simultaneous open.
+ * Handshakes: makes the connection that a listener gets at the end of one,
+ * corrects values that lwIP computes differently when it dials, and handles two
+ * cases that lwIP does not support: a SYN that reopens a connection in
+ * TIME_WAIT, and simultaneous open.
  */
 #include "netstack/conn/end.h"
 #include "netstack/program/events.h"

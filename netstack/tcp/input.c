@@ -1,5 +1,5 @@
 /*
- * A TCP segment comes in: checked, given to its connection or listener, shown
+ * TCP input: checks a segment, finds its connection or listener, and shows it
  * to lwIP.
  */
 #include "netstack/program/events.h"

@@ -1,24 +1,25 @@
 /*
- * Data that came before its turn, kept until the hole before it is filled
- * (RFC 9293 3.10.7.4, segment text), and told to the sender (RFC 2018, RFC
+ * Data that arrived out of order. It is kept until the hole before it is filled
+ * (RFC 9293 3.10.7.4, segment text), and reported to the sender (RFC 2018, RFC
  * 2883).
  *
- * lwIP keeps such segments in a list, which it walks for each one: of a window
- * of megabytes that is thousands of steps a segment. It never gets any here.
- * What is held of a connection are ranges in an array, by their numbers, each
- * with its bytes as a list of pbufs; a range that meets the next becomes one
- * with it. lwIP is shown what else the segment says, its ACK and window, and
- * gets a FIN once all before it is there.
+ * lwIP would keep such segments in a list, which it walks for each one: with a
+ * window of megabytes that is thousands of steps per segment. So it never gets
+ * any. A connection has an array of ranges, ordered by sequence number, each
+ * with its bytes as a list of pbufs; adjacent ranges are merged. lwIP sees the
+ * rest of the segment, its ACK and window, and gets a FIN once all data before
+ * it has arrived.
  *
- * A sender of single bytes with holes between could pin every frame there is.
- * Small pieces are therefore copied into memory of their own size, small ones
- * one behind another, and so are all once the frames that may be held here are.
- * A connection's ranges are bounded, and while memory is short its pieces, and
- * all of them: what exceeds that is dropped as if the wire had lost it. Where a
- * queue overflows each second segment may be lost of all that is under way: a
- * window has room for so many ranges of full segments. The array is a ring, of
- * which an insertion moves the shorter side: mostly holes are made at one end
- * and filled at the other.
+ * A sender of single bytes with holes between them could hold every frame.
+ * Small pieces are therefore copied into memory of their own size, consecutive
+ * ones into one block; once the limit of held frames is reached, all pieces are
+ * copied. The number of a connection's ranges is bounded; while memory is
+ * short, so are its pieces and those of all connections. Data beyond these
+ * bounds is dropped as if the network had lost it. When a router's queue
+ * overflows, every second segment in flight may be lost, so the bound allows
+ * that many ranges of full segments in a window. The array is a ring, in which
+ * an insertion moves the shorter side, since most holes appear at one end and
+ * are filled at the other.
  */
 #include "netstack/tcp/tcp.h"
 

@@ -1,9 +1,9 @@
 /*
- * Orphans: connections whose owner has let go while there is still something
- * to say: data to deliver, a FIN to be acknowledged or waited for. A peer that
- * never answers could make each last for minutes, so there may be a quarter as
- * many as connections; one more ends the oldest. So does a new connection
- * that finds no control block.
+ * Orphans: connections that their owner has closed before they ended: data is
+ * yet to be delivered, or a FIN to be acknowledged or received. A silent peer
+ * could make each last for minutes, so at most a quarter of the connections may
+ * be orphans; one more resets the oldest. So does a new connection that finds
+ * no control block.
  */
 #include "netstack/conn/end.h"
 #include "netstack/tcp/tcp.h"

@@ -1,14 +1,14 @@
 /*
  * The output phase: every connection that has something to send, in order.
  *
- * A queue is an array, which begins anew whenever it is empty: its first lines
- * stay in the cache, and a connection needs no link. It has room for every
- * connection that lives, and for those that ended while they were queued:
- * net_output_has_room() is asked before there is one more.
+ * A queue is an array that is filled from its beginning whenever it is empty:
+ * its first lines stay in the cache, and a connection needs no link. It has
+ * room for every live connection, and for those that ended while they were
+ * queued: net_output_has_room() is called before a connection is made.
  *
- * A port that takes no more frames, as its peer does not empty them, must not
- * cost the other ports anything. Connections that send by it wait in a queue of
- * the port's own, and come back to the shard's queue when it takes frames
+ * A port that accepts no more frames, because its peer does not read them, must
+ * not cost the other ports anything. Connections that send by it wait in the
+ * port's own queue, and return to the shard's queue when it accepts frames
  * again.
  */
 #include "netstack/tcp/tcp.h"

@@ -1,5 +1,5 @@
 /*
- * What lwIP has put on its lists of pcbs while it worked on a connection.
+ * Takes pcbs off lwIP's lists after lwIP has worked on a connection.
  */
 #include "netstack/tcp/tcp.h"
 

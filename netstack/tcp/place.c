@@ -1,6 +1,7 @@
 /*
- * The addresses of a record, which has less room than a connection: ours as its
- * place in the table of interfaces, the peer's without its type.
+ * Packs the addresses of a record, which is smaller than a connection: the
+ * local one as an index into the table of interfaces, the peer's without its
+ * type.
  */
 #include "netstack/tcp/tcp.h"
 

@@ -1,7 +1,7 @@
 /*
- * Header prediction (Van Jacobson): the segment that was expected goes past
- * lwIP. Of a connection to which nothing unusual has happened it is the next
- * data, the next ACK, or both; its state is then what lwIP would have left.
+ * Header prediction (Van Jacobson): the expected segment bypasses lwIP. On a
+ * connection to which nothing unusual has happened, that is the next data, the
+ * next ACK, or both. The connection's state is then as lwIP would have left it.
  */
 #include "netstack/tcp/tcp.h"
 

@@ -1,11 +1,11 @@
 /*
- * What SYNs may cost. Once a listener has as many connections half open as it
- * may, each SYN is answered with a cookie, and a cookie costs more than an
- * echo: a flood of SYNs would leave no time for the connections that are there.
- * So a listener sends COOKIES_A_SECOND of them, and after a pause
- * COOKIES_AT_ONCE. When these are used up, SYNs to it are dropped as they come
- * out of the link, before anything is made of them, for SHED_NS. Where but one
- * source is beyond what it may have half open, only its own go unanswered.
+ * Limits the cost of SYNs. Once a listener has as many half-open connections as
+ * it may have, each SYN is answered with a cookie. A cookie costs more than an
+ * echo, so a flood of SYNs would leave no time for existing connections. A
+ * listener therefore sends at most COOKIES_A_SECOND of them, and after a pause
+ * COOKIES_AT_ONCE. When these are used up, SYNs to it are dropped for SHED_NS
+ * as they are received, before they are processed. If only one source exceeds
+ * its half-open connections, only its SYNs stay unanswered.
  *
  * A client whose SYN is dropped sends it again after a second (RFC 6298), with
  * the same chance as any other SYN then.

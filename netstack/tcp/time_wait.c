@@ -1,12 +1,12 @@
 /*
- * Connections in TIME_WAIT. What nobody holds here needs to say one thing only,
- * its last ACK, and that for a second: it becomes a record of 48 bytes, and its
- * connection is free for the next one.
+ * Connections in TIME_WAIT. A connection without an owner only has to repeat
+ * its last ACK, for a second: it becomes a record of 48 bytes, and its memory
+ * is free for the next connection.
  *
- * Records lie in blocks in the order in which they came, which is nearly that
- * in which they end. What ends early, as a newer SYN takes its place, stays
- * where it is until its turn; what began anew, as the peer's FIN came again, is
- * moved to the end at its turn.
+ * Records lie in blocks in the order in which they were made, which is nearly
+ * the order in which they end. A record that ends early, because a newer SYN
+ * replaces it, stays in its block until its turn; a record that was restarted,
+ * because the peer's FIN came again, is moved to the end at its turn.
  */
 #include "netstack/tcp/tcp.h"
 

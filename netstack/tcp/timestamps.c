@@ -1,20 +1,19 @@
 /*
- * RFC 7323: timestamps, which both sides have agreed upon in their SYNs, and
- * PAWS, which drops what an earlier turn of the sequence numbers has left on
- * the way.
+ * RFC 7323: timestamps, on which both sides agree in their SYNs, and PAWS,
+ * which drops old segments from before the sequence numbers wrapped.
  *
- * lwIP's own are never compiled in: it would offer none when it dials, and it
- * knows no PAWS. What leaves gets its option from hooks (net_ts_refresh()), so
- * that a segment bears the time at which it is sent, also when it is sent
- * again.
+ * lwIP's own timestamps are not compiled in: it would not offer them when it
+ * dials, and it has no PAWS. Outgoing segments get their option from hooks
+ * (net_ts_refresh()), so that a segment has the time at which it is sent, also
+ * when it is resent.
  *
- * A connection keeps TS.Recent and the offset of its own timestamps, eight
- * bytes that lwIP had for a queue nobody uses. The rest follows from what is
- * there: TS.Recent is as old as the last segment (pcb->tmr), and Last.ACK.sent
- * is RCV.NXT unless an ACK is owed. The offset is a keyed hash of the addresses
- * and ports, as the initial sequence number is (RFC 6528): it tells nobody how
- * long we run, a later connection of the same ports goes on where the last one
- * was (RFC 6191), and a SYN cookie needs no room for it.
+ * A connection keeps TS.Recent and the offset of its own timestamps, in eight
+ * bytes that lwIP had for an unused queue. The rest follows from other fields:
+ * TS.Recent is as old as the last segment (pcb->tmr), and Last.ACK.sent is
+ * RCV.NXT unless an ACK is due. The offset is a keyed hash of the addresses and
+ * ports, as for the initial sequence number (RFC 6528): it does not reveal the
+ * uptime, the timestamps of a later connection of the same ports continue those
+ * of the last one (RFC 6191), and a SYN cookie need not encode it.
  */
 #include "netstack/tcp/tcp.h"
 

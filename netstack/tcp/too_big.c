@@ -1,7 +1,7 @@
 /*
- * Routers that say a packet was too big (RFC 1191, RFC 8201). One is believed
- * only if it quotes a segment that is under way on a living connection (RFC
- * 5927 4.1).
+ * ICMP messages of routers that a packet was too big (RFC 1191, RFC 8201). One
+ * is accepted only if it quotes a segment that is in flight on a live
+ * connection (RFC 5927 4.1).
  */
 #include "netstack/tcp/tcp.h"
 
