@@ -1,9 +1,10 @@
 /*
- * Asking a shard: a step is posted to it and takes a slice of the work, round
- * after round, until it says that it is done; the asking thread sleeps.
+ * Runs a request on a shard: a step is posted to it and does a slice of the
+ * work each round until it reports that it is done. The requesting thread
+ * sleeps.
  *
- * An ask has two owners, the asking thread and the shard. One that has waited
- * too long leaves, and the shard frees what it gets to at last.
+ * A net_ask has two owners, the requesting thread and the shard. If the thread
+ * gives up after a timeout, the shard frees it later.
  */
 #include "netstack/control/control_priv.h"
 

@@ -1,5 +1,5 @@
 /*
- * Captures by the control socket: started, stopped and told of.
+ * Starts, stops and describes captures for the control socket.
  */
 #include "netstack/control/control_priv.h"
 #include "netstack/program/capture.h"

@@ -1,9 +1,10 @@
 /*
- * Connections, as an operator sees them: a page of them, one, and ending one.
+ * Commands on connections: lists them in pages, shows one, resets one.
  *
- * The walk goes over the hash, a few buckets and connections a round; where it
- * stands is a number of a bucket, so it may stop and go on at any time. What
- * comes and goes meanwhile may be told or not; what stays is told once.
+ * The walk covers the hash table, a few buckets and connections per round. Its
+ * position is a bucket number, so it may stop and continue at any time.
+ * Connections that begin or end meanwhile may be listed or not; all others are
+ * listed once.
  */
 #include "netstack/control/control_priv.h"
 

@@ -1,6 +1,6 @@
 /*
- * What events say. Each kind has a limit of its own: lines beyond it are held
- * back, and the next one of its kind says how many.
+ * Writes the log lines of events. Each kind has a limit of its own: lines
+ * beyond it are suppressed, and the next one of its kind says how many.
  */
 #include "netstack/program/events.h"
 

@@ -1,9 +1,9 @@
 /*
  * The exception path of a link, set while the program runs.
  *
- * The rule is read and its interface opened here, on the control thread; then
- * each shard in turn takes it up. A shard that does not answer leaves all of
- * them with what they had.
+ * The control thread reads the rule and opens its interface here; then each
+ * shard in turn starts to use it. If a shard does not respond, all of them keep
+ * the old rule.
  */
 #include "netstack/control/control_priv.h"
 #include "netstack/link/exception.h"

@@ -1,5 +1,5 @@
 /*
- * Which connections a listing wants.
+ * Filters of connections, for listings and traces.
  */
 #include "netstack/control/control_priv.h"
 

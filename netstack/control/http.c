@@ -1,10 +1,10 @@
 /*
- * As much of HTTP/1.1 (RFC 9112) as a scraper needs: one request a connection,
- * GET or HEAD without a body, an answer with its length, the end.
+ * The part of HTTP/1.1 (RFC 9112) that a scraper needs: one request per
+ * connection, GET or HEAD without a body, a response with its length, close.
  *
- * libmicrohttpd was looked at for this: its timeout begins anew with each byte,
- * so that a handful of slow clients could hold all its places for hours, and it
- * brings a TLS library into every program. What is left without it is below.
+ * libmicrohttpd was considered: its timeout restarts with each byte, so that a
+ * few slow clients could hold all its connections for hours, and it brings a
+ * TLS library into every program.
  */
 #include "netstack/control/control_priv.h"
 

@@ -2,13 +2,12 @@
  * IDs of connections, as an operator reads and types them:
  * SHARD-HASH-PLACE-TURN.
  *
- * The first three say which place in memory holds a connection of which
- * addresses and ports. A later connection may have all of them in common with
- * an earlier one; TURN tells them apart. It counts the ends of connections that
- * somebody was told of, by hash: only these have an ID that may be used later,
- * so that nothing has to be kept for the others. When another connection of the
- * same slot ends, the ID of one that lives may become void as well, and is told
- * anew by the next listing.
+ * SHARD, HASH and PLACE identify the place in memory of a connection and a hash
+ * of its addresses and ports. A later connection may have the same three; TURN
+ * tells them apart. It counts, by hash, the ends of connections whose ID was
+ * shown: only such an ID may be used later, so nothing is stored for others. If
+ * another connection of the same hash slot ends, the ID of a live connection
+ * may become invalid as well; the next listing shows its new ID.
  */
 #include "netstack/control/control_priv.h"
 

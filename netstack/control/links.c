@@ -1,9 +1,9 @@
 /*
- * Links: what the ports of all shards count, and what DPDK's drivers do.
+ * Links: the counters of all shards' ports and of DPDK's drivers.
  *
- * A driver may take long to tell its counters, so it is asked here, on the
- * control thread, as DPDK's own telemetry does. Ports are open for as long as
- * this thread runs.
+ * A driver may take long to return its counters, so they are read on the
+ * control thread, as in DPDK's own telemetry. Ports are open while this thread
+ * runs.
  */
 #include "netstack/control/control_priv.h"
 

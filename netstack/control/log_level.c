@@ -1,6 +1,6 @@
 /*
- * The log, while the program runs: levels of components, DPDK's types among
- * them, and its file opened anew.
+ * Commands on the log: sets levels of components, including DPDK's types, and
+ * reopens its file.
  */
 #include "netstack/control/control_priv.h"
 #include "netstack/program/log.h"

@@ -1,5 +1,6 @@
 /*
- * The page for Prometheus, in its text format 0.0.4: what each shard counts.
+ * The page for Prometheus, in its text format 0.0.4: the counters of all
+ * shards.
  */
 #include "netstack/control/control_priv.h"
 #include "netstack/program/log.h"

@@ -1,6 +1,6 @@
 /*
- * How many connections keep their last events: --trace-conns, and what is asked
- * for while the program runs.
+ * How many connections keep their last events: --trace-conns, and changes while
+ * the program runs.
  */
 #include "netstack/control/control_priv.h"
 

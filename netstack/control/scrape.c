@@ -1,12 +1,12 @@
 /*
- * The page for Prometheus on the stack's own network: where --metrics names an
- * address of the stack's.
+ * The page for Prometheus on the stack's own network, if --metrics is an
+ * address of the stack.
  *
- * Every shard listens there, with a coroutine a client, bounded as on the
- * kernel's network: 16 clients of each shard, one request and one answer each,
- * five seconds for it. One more makes the client give way whose request has
- * been awaited longest. The page asks every shard, which blocks, so that a
- * thread of net_offload() writes it.
+ * Every shard listens there, with one coroutine per client, and with the bounds
+ * of the kernel's network: 16 clients per shard, one request and one response
+ * each, five seconds in all. A further client displaces the one whose request
+ * has been awaited longest. Writing the page blocks on a request to every
+ * shard, so a thread of net_offload() does it.
  */
 #include "netstack/control/control_priv.h"
 

@@ -2,12 +2,12 @@
  * The control thread: it waits for clients of the control socket and of the
  * page for Prometheus, and answers one request after another.
  *
- * Clients are few and may be slow, silent or lying, so all of it is bounded:
- * 16 of each kind, one request and one answer each, five seconds for all that
- * an HTTP client does. When all places are taken, the client that has been
- * silent longest gives way; one that is being answered does so only if all are.
- * A client that does not read its answer is asked for nothing more, and nothing
- * else waits for it.
+ * Clients are few and may be slow, silent or hostile, so everything is bounded:
+ * 16 clients of each kind, one request and one answer each, five seconds for an
+ * HTTP client in all. A further client displaces the one that has been silent
+ * longest; one that is being answered is displaced only if all are. No further
+ * request is read from a client that does not read its answer, and nothing else
+ * waits for it.
  */
 #include "netstack/control/control_priv.h"
 #include "netstack/program/log.h"

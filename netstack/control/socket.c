@@ -1,5 +1,6 @@
 /*
- * The control socket's file: who may have a path, and whose it is.
+ * The control socket's file: which program may use a path, and which file is
+ * whose.
  */
 #include "netstack/control/control_priv.h"
 

@@ -1,6 +1,6 @@
 /*
- * What a shard holds beside connections: listeners, coroutines, memory,
- * neighbours, routes, and its counters.
+ * Commands on a shard's other state: listeners, coroutines, memory, neighbours,
+ * routes, and its counters.
  */
 #include "netstack/control/control_priv.h"
 

@@ -1,12 +1,12 @@
 /*
- * The sock trace by the control socket: a client watches some connections and
- * asks again and again for what has happened to them.
+ * The sock trace for the control socket: a client watches some connections and
+ * polls for their events.
  *
- * A watch is a client's of the socket, and ends with it, or when it has not
- * asked for a minute: so rings are never held for nobody. A client that is slow
- * loses events of the rings it watches, is told how many, and costs nobody
- * anything. Watches are the control thread's alone; each shard has its half of
- * them in net_here()->traces, which steps and posts reach.
+ * A watch belongs to a client of the socket. It ends with the client, or after
+ * a minute without a request, so that no rings are held in vain. A slow client
+ * loses events of the rings that it watches, and is told how many; nothing
+ * waits for it. The control thread alone uses the watches; each shard's part of
+ * them is in net_here()->traces, which steps and posted functions reach.
  */
 #include "netstack/control/control_priv.h"
 

@@ -1,10 +1,10 @@
 /*
- * A whole command line: the options of configuration files are put where
- * --config stood, what follows "--" is left to EAL, then argp is run.
+ * Parses a whole command line: replaces --config by the options of its file,
+ * leaves the words after "--" to EAL, then runs argp.
  *
- * A line "name = value" becomes the word "--name=value", and the file and line
- * it came from are kept, so that whoever refuses the value can name them. Words
- * live until the next parse, as argp and the options keep pointers into them.
+ * A line "name = value" becomes the word "--name=value". Its file and line
+ * number are kept, so that an error can name them. Words live until the next
+ * parse, since argp and the options keep pointers into them.
  */
 #include <argp.h>
 #include <ctype.h>

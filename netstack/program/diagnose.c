@@ -1,6 +1,6 @@
 /*
- * Telling a person what went wrong: whose a coroutine is, and calls that a
- * program must not make.
+ * Messages about errors of a program: which connection a coroutine serves, and
+ * which calls a program must not make.
  */
 #include "netstack/program/log.h"
 #include "netstack/program/program.h"

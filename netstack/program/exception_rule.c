@@ -1,5 +1,5 @@
 /*
- * The option --exception: what is written after "tap:".
+ * Parses the option --exception.
  */
 #include "netstack/program/exception_rule.h"
 

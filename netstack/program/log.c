@@ -1,16 +1,16 @@
 /*
- * The log: lines which never stop the thread that says them.
+ * The log: writing a line never blocks the thread that logs it.
  *
- * A line is formatted into a slot of a bounded ring, and a thread of its own
- * writes it. stderr is often a pipe that other processes share, so that
- * O_NONBLOCK is not ours to set on it, and poll(2) does not promise that the
- * write which follows will not block: only another thread can wait safely. When
- * the ring is full the line is dropped and counted, and the next line that is
- * written tells how many.
+ * A line is formatted into a slot of a bounded ring, and a separate thread
+ * writes it. stderr is often a pipe that other processes share, so O_NONBLOCK
+ * must not be set on it, and poll(2) does not guarantee that the following
+ * write will not block: only another thread can wait safely. When the ring is
+ * full, the line is dropped and counted, and the next line that is written
+ * reports how many.
  *
- * Any thread may log. A slot's turn says whose it is: in lap n of the ring it
- * is free at 2n and written at 2n + 1. Producers agree on their slots by a
- * compare-and-swap of `head`; the writer is alone at `tail`.
+ * Any thread may log. A slot's turn is its state: in lap n of the ring, 2n is
+ * free and 2n + 1 is filled. Producers claim slots by a compare-and-swap of
+ * `head`; only the writer changes `tail`.
  *
  * Before net_log_open(), and in the child of a fork(2), there is no writer: the
  * caller writes by itself and may block.

@@ -1,6 +1,7 @@
 /*
  * Components of the log: types of rte_log, so that DPDK's and ours are set and
- * listed alike. What rte_log holds is copied where a test of it costs one load.
+ * listed alike. The levels in rte_log are copied here, so that a test costs one
+ * load.
  */
 #include "netstack/program/log.h"
 

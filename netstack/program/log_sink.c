@@ -1,12 +1,12 @@
 /*
- * Where the log's lines go: stderr, stderr as journald reads it, or a file that
- * can be opened anew while the program runs.
+ * The destination of the log: stderr, stderr read by journald, or a file that
+ * can be reopened while the program runs.
  *
- * Other threads only leave word of what they want: `next`, one word for a
- * descriptor and how its lines begin, and `reopen`. The one thread that writes
- * (log.c) takes it up between two lines, so that no descriptor is closed while
- * somebody writes to it. While it waits for a reader that has stopped, what is
- * asked for ends its waiting: the line is lost, and counted.
+ * Other threads only store requests: `next`, one word with a descriptor and the
+ * style of its lines, and `reopen`. The writing thread (log.c) applies them
+ * between two lines, so that no descriptor is closed during a write to it. A
+ * request also ends its wait for a reader that has stopped reading: that line
+ * is lost, and counted.
  */
 #include "netstack/program/log_priv.h"
 

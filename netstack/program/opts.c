@@ -1,5 +1,5 @@
 /*
- * The options every appliance has in common. Command lines as a whole and
+ * The options that all appliances share. Command lines as a whole and
  * configuration files are read in program/config.c.
  */
 #include "netstack/program/capture.h"

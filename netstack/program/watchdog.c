@@ -1,18 +1,18 @@
 /*
  * The watchdog: names the coroutine that keeps all others of its shard waiting.
  *
- * One thread looks at the loop of each shard a few times within the limit. If
- * one coroutine has had the same turn at two looks a limit apart, it holds the
- * loop: nothing is received, sent or timed meanwhile. A coroutine that
- * computes, by the thread's CPU time, is interrupted once, by a signal to the
- * loop's thread, to tell where it is. One that blocks the thread in system
- * calls is not, since the call would return early. If the thread neither
- * computes nor sleeps, the machine is busy with others and no coroutine is to
- * blame.
+ * One thread checks the loop of each shard a few times within the limit. If two
+ * checks a limit apart find one coroutine in the same turn, it blocks the loop:
+ * nothing is received, sent or timed meanwhile. If it computes, according to
+ * the thread's CPU time, a signal to the loop's thread interrupts it once, to
+ * find where it is. A coroutine that blocks the thread in a system call is not
+ * interrupted, since the call would return early. If the thread neither
+ * computes nor sleeps, the machine is busy with other programs and no coroutine
+ * is to blame.
  *
- * The signal is SIGURG, which is ignored unless somebody handles it; a handler
- * that was there before still gets what is not ours. The line is written by the
- * log's own thread. The loop itself does nothing for any of this.
+ * The signal is SIGURG, which is ignored by default; a handler that was
+ * installed before still gets all other SIGURGs. The log's own thread writes
+ * the line. The loop itself does nothing for the watchdog.
  */
 #include "netstack/program/log.h"
 #include "netstack/program/program.h"

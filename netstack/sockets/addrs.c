@@ -1,5 +1,5 @@
 /*
- * Addresses: whose they are, and how the kernel writes them.
+ * Addresses: whether they are the stack's, and conversion to and from sockaddr.
  */
 #include "netstack/sockets/sockets_priv.h"
 

@@ -1,20 +1,20 @@
 /*
- * Whole programs: threads that take turns at the stack.
+ * Whole programs: threads that take turns at running the stack.
  *
- * Each thread of the program stays an ordinary one. What runs the stack, or
- * looks at its sockets, holds the baton: a ticket lock, whose holder has
- * entered the stack (net_stack_enter()). A call on a socket takes the baton,
- * and gives it back when it returns. A call that has to wait runs the loop
- * until what it waits for is there, and is called the poller meanwhile; when
- * somebody else wants the baton it gives it away between two turns. Other calls
- * that have to wait sleep until the poller finds what they wait for, or leaves,
- * and one of them becomes the poller.
+ * The program's threads stay ordinary ones. A thread that runs the stack or
+ * uses its sockets holds the baton: a ticket lock, whose holder has entered the
+ * stack (net_stack_enter()). A call on a socket takes the baton, and releases
+ * it when it returns. A call that has to wait becomes the poller: it runs the
+ * loop until its event comes. If another thread wants the baton, the poller
+ * releases it between two turns. Other calls that have to wait sleep until the
+ * poller finds their event, or leaves; then one of them becomes the poller.
  *
- * While no call waits, the keeper runs the loop: a thread of ours that looks
- * every millisecond whether somebody has turned it since. If nobody has, it
- * turns it until somebody wants the baton. While a call waits, it sleeps.
+ * While no call waits, the keeper runs the loop: a thread of this library that
+ * checks every millisecond whether another thread has run a turn since. If none
+ * has, it runs turns until a thread wants the baton. While a call waits, it
+ * sleeps.
  *
- * A signal whose handler comes while the thread is in here is noted, and the
+ * A signal that arrives while its thread is in the stack is noted, and its
  * handler runs when the thread has left: at the end of the call, or in a wait,
  * which it then ends or lets go on. So a handler may make any call, and may
  * leave by longjmp().

@@ -1,5 +1,5 @@
 /*
- * A socket's beginning: the decision whose it is, bind(), connect().
+ * bind() and connect(), which decide whether a socket is the stack's.
  */
 #include "netstack/sockets/sockets_priv.h"
 

@@ -1,14 +1,15 @@
 /*
  * epoll over both kinds of descriptors.
  *
- * A set is the kernel's, with its number. The kernel's descriptors are members
- * of that; ours are members of a list beside it, made when there is one. Which
- * of ours may be ready are in a queue: a socket's news puts it there, and
- * epoll_wait() takes it out when it finds nothing, so that a set of thousands
- * costs what is ready. The kernel is asked while it has members.
+ * A set is an epoll set of the kernel, under its number, with the kernel's
+ * descriptors as members. Sockets of the stack are members of a separate list,
+ * which the first one creates. Those that may be ready are in a queue: an event
+ * of a socket puts it there, and epoll_wait() removes it when it finds nothing,
+ * so that the cost of a large set depends on its ready members. The kernel is
+ * queried while its set has members.
  *
- * All registrations are remembered by number, the kernel's as well: a program
- * may add a socket before connect() makes it one of ours.
+ * All registrations are stored by number, the kernel's as well: a program may
+ * add a socket before connect() makes it a socket of the stack.
  */
 #include "netstack/sockets/sockets_priv.h"
 

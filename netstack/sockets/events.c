@@ -1,5 +1,5 @@
 /*
- * What poll() tells of a socket, and who is told.
+ * The events of a socket, as poll() reports them, and notification of waiters.
  */
 #include "netstack/sockets/sockets_priv.h"
 

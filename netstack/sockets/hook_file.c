@@ -1,11 +1,11 @@
 /*
- * Calls that make descriptors of the kernel's, or end them inside the C
- * library.
+ * Hooks of calls that make descriptors of the kernel, or close them inside the
+ * C library.
  *
- * A number that such a call returns had been closed before. If the table still
- * has a socket of the stack for it, the program closed it where no hook of ours
- * could see it, and the entry goes: otherwise the bytes of a file would reach
- * the socket's peer. So nothing asks the kernel on the data path.
+ * A number that such a call returns was not open before. If the table still has
+ * a socket of the stack for it, the program has closed it without a hook, and
+ * the entry is removed: otherwise the bytes of a file would reach the socket's
+ * peer. So the data path needs no system call to check a descriptor.
  */
 #include "netstack/sockets/sockets_priv.h"
 

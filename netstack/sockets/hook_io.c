@@ -1,5 +1,5 @@
 /*
- * Reading and writing as programs call them.
+ * Hooks of the calls that read and write.
  */
 #include "netstack/sockets/sockets_priv.h"
 

@@ -1,5 +1,5 @@
 /*
- * poll(), select(), epoll_*() as programs call them.
+ * Hooks of poll(), select() and epoll_*().
  */
 #include "netstack/sockets/sockets_priv.h"
 

@@ -1,6 +1,6 @@
 /*
- * socket() to close(), and what copies and changes descriptors, as programs
- * call them.
+ * Hooks of socket() to close(), and of the calls that copy and change
+ * descriptors.
  */
 #include "netstack/sockets/sockets_priv.h"
 

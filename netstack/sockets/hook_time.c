@@ -1,5 +1,5 @@
 /*
- * sleep() and its kin: in a coroutine they sleep the coroutine.
+ * Hooks of sleep() and similar calls: in a coroutine only the coroutine sleeps.
  *
  * coro_cancel() ends a sleep as a signal would: EINTR, with the time left.
  */

@@ -4,12 +4,12 @@
  * A program that has set O_NONBLOCK wants EAGAIN and gets it from the kernel.
  * Otherwise the coroutine waits until the descriptor is ready, and the call is
  * made then. Files on disks are always ready: their calls go straight to the
- * kernel and may hold the thread for as long as the disk takes, as nothing but
- * net_offload() avoids; a thread's hop for each read from the page cache would
- * cost more than it saves.
+ * kernel and may block the thread while the disk works, which only
+ * net_offload() avoids. Passing each read from the page cache to another thread
+ * would cost more than it saves.
  *
- * What is written to something else than a socket goes in pieces of PIPE_BUF
- * bytes, which a pipe takes without blocking when it says that it is writable.
+ * Data for a descriptor other than a socket is written in pieces of PIPE_BUF
+ * bytes, which a writable pipe accepts without blocking.
  */
 #include "netstack/sockets/sockets_priv.h"
 

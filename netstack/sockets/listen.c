@@ -1,9 +1,9 @@
 /*
  * listen() and accept().
  *
- * A coroutine takes clients from the stack's listener, as many as the queue
- * here has places, so that accept() and poll() need not wait in net_accept().
- * The rest of the backlog stays with the stack, and with it its bounds.
+ * A coroutine accepts clients from the stack's listener, as many as the queue
+ * here holds, so that accept() and poll() need not wait in net_accept(). The
+ * rest of the backlog stays with the stack, and with it its bounds.
  */
 #include "netstack/sockets/sockets_priv.h"
 

@@ -1,7 +1,6 @@
 /*
- * Names, asked on the pool of threads for functions that block. Those threads
- * have no coroutines, so that the C library's resolver uses the kernel's
- * sockets there.
+ * Resolves names on the threads of net_offload(). These have no coroutines, so
+ * the C library's resolver uses the kernel's sockets there.
  */
 #include "netstack/sockets/sockets_priv.h"
 

@@ -2,8 +2,8 @@
  * getsockopt(), setsockopt(), ioctl().
  *
  * Each option is also set on the kernel's socket that holds the number, which
- * so checks values and gives back those that have no effect here. An option
- * that is not in these lists is refused (ENOPROTOOPT) rather than ignored.
+ * checks values and returns those that have no effect here. An option that is
+ * not in these lists is refused (ENOPROTOOPT) rather than ignored.
  */
 #include "netstack/sockets/sockets_priv.h"
 

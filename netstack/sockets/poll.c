@@ -1,10 +1,9 @@
 /*
  * poll() and select() over both kinds of descriptors.
  *
- * The kernel is asked in one call about all that are its own. A call that has
- * to wait is one block of memory with a node for each of our sockets and a
- * watch for each of the kernel's descriptors; whatever comes wakes it, and it
- * looks again.
+ * One system call queries all descriptors of the kernel. A call that has to
+ * wait allocates one block with a node for each socket of the stack and a watch
+ * for each descriptor of the kernel; any event wakes it, and it checks again.
  */
 #include "netstack/sockets/sockets_priv.h"
 

@@ -1,10 +1,10 @@
 /*
- * Children of a whole program, which have the kernel's sockets alone.
+ * Children of a whole program, which have only the kernel's sockets.
  *
- * A server whose children serve, or that goes to the background, does not work
- * so. The first call that shows it says what to do, once for the program and
- * all of its children. The same holds for a program that the first one executes
- * in its own place, as scripts do.
+ * A server whose children serve clients, or that goes to the background, does
+ * not work this way. The first call that shows it logs what to do, once for the
+ * program and all of its children. The same holds for a program that the first
+ * one executes in its own place, as scripts do.
  */
 #include "netstack/sockets/run.h"
 

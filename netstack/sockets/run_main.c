@@ -1,13 +1,14 @@
 /*
- * A program that was not written for coronet, preloaded by coronet-run.
+ * Start and end of an unchanged program, into which coronet-run has preloaded
+ * this library.
  *
- * The C library calls main() by way of __libc_start_main(), which is put here
- * in its place: it opens a stack, leaves it to whoever calls (baton.c), and
- * calls main().
+ * The C library calls main() by __libc_start_main(), which this file replaces:
+ * it opens a stack, leaves it so that any thread may enter (baton.c), and calls
+ * main().
  *
- * A program ends by exit(). The handler below runs behind the program's own,
- * closes what is open as the kernel would, waits until the peers have what was
- * written, and closes the stack.
+ * A program ends by exit(). The handler below runs after the program's own,
+ * closes open sockets as the kernel would, waits until the peers have
+ * acknowledged the written data, and closes the stack.
  */
 #include "netstack/sockets/run.h"
 

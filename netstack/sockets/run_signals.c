@@ -2,14 +2,14 @@
  * Signals of a whole program.
  *
  * A handler may make any call and may leave by longjmp(), so it must not run
- * while the thread is in the stack. Each handler that the program installs
- * stands behind one of ours: what comes in there is noted, and handled when the
- * thread leaves (baton.c).
+ * while the thread is in the stack. A handler of this library is installed in
+ * place of each handler of the program: a signal that arrives in the stack is
+ * noted, and handled when the thread leaves (baton.c).
  *
- * SIGINT, SIGTERM and SIGHUP end a program that does not handle them, and then
- * the kernel closes its connections. That is done here: the first such signal
- * stops the stack. A second one is the kernel's, and a timer sends it if
- * closing takes too long.
+ * SIGINT, SIGTERM and SIGHUP end a program that does not handle them, and the
+ * kernel would then close its connections. Here the first such signal stops the
+ * stack, which closes them. A second one has its default action, and a timer
+ * sends it if closing takes too long.
  */
 #include "netstack/sockets/run.h"
 

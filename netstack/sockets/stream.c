@@ -1,8 +1,8 @@
 /*
  * Reading, writing and closing.
  *
- * Nothing here is kept while a call waits but the caller's own arguments: they
- * may lie on a shared stack, and are looked at by their coroutine alone.
+ * While a call waits, only the caller's own arguments are kept: they may lie on
+ * a shared stack, and only their coroutine reads them.
  */
 #include "netstack/sockets/sockets_priv.h"
 

@@ -1,13 +1,14 @@
 /*
- * Descriptors, the sockets behind them, and the end of both.
+ * The table of descriptors, the sockets behind them, and how both are freed.
  *
- * The table is indexed by number and lies in one mapping whose pages come when
- * they are touched. An entry's owner is written last when it is made and first
- * when it goes, by its owner; other threads read nothing else of it.
+ * The table is indexed by number and lies in one mapping whose pages are
+ * allocated when they are touched. Its owner writes an entry's `owner` last
+ * when it is made and first when it is removed; other threads read no other
+ * field.
  *
- * A program can close a number where no hook sees it, by an instruction of its
- * own. The call that gets the number from the kernel then drops the entry
- * (net_fd_fresh).
+ * A program can close a number without a hook, by a system call of its own. The
+ * next call that gets this number from the kernel then drops the entry
+ * (net_fd_fresh()).
  */
 #include "netstack/sockets/sockets_priv.h"
 

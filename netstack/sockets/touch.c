@@ -1,11 +1,11 @@
 /*
- * Memory that a program names in a call and that is not there.
+ * Finds memory in the arguments of a call that cannot be accessed.
  *
- * The kernel answers EFAULT. A look at the memory needs no system call: each
- * page is touched by one instruction, and if that faults, the handler of
- * SIGSEGV and SIGBUS (run_signals.c) goes on where the look ends. Pages behind
- * the first are only read, since another thread may write there; of a long
- * range only the first 256 pages are looked at.
+ * The kernel would return EFAULT. This check needs no system call: one
+ * instruction touches each page, and if it faults, the handler of SIGSEGV and
+ * SIGBUS (run_signals.c) continues where the check fails. Pages after the first
+ * are only read, since another thread may write there. In a long range only the
+ * first 256 pages are checked.
  */
 #include "netstack/sockets/sockets_priv.h"
 

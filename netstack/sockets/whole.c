@@ -1,5 +1,5 @@
 /*
- * Whole programs: which descriptors and threads are not the program's.
+ * Whole programs: the descriptors and threads that are not the program's.
  */
 #include "netstack/sockets/sockets_priv.h"
 
