@@ -1,5 +1,5 @@
 /*
- * The copies of the section of a shard's variables.
+ * Makes and frees the copies of the section of shards' variables.
  */
 #include "netstack/shard_var.h"
 

@@ -1,5 +1,5 @@
 /*
- * How a connection ends: one direction, both, kindly, at once.
+ * Ends a connection: shutting one direction or both, an orderly close, a reset.
  */
 #include "netstack/api/api.h"
 #include "netstack/conn/end.h"

@@ -1,5 +1,5 @@
 /*
- * What is known of a connection, put together when somebody asks.
+ * The state and counters of a connection, collected on request.
  */
 #include "netstack/api/api.h"
 

@@ -1,6 +1,6 @@
 /*
- * A coroutine that waits for the kernel: a descriptor, or a function that
- * blocks.
+ * Calls by which a coroutine waits for the kernel: for a descriptor, or for a
+ * function that blocks.
  */
 #include "netstack/api/api.h"
 

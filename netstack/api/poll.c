@@ -1,12 +1,12 @@
 /*
  * Waiting for several things at once.
  *
- * A net_poll() that has to wait is one block of netstack's memory, a node for
- * each item, since the caller's own stack may be somebody else's while it
- * waits. A node hangs in the list of what it is about: a connection's, a
- * listener's, a channel's watches. What happens there makes the coroutine
- * ready, and nothing else; it looks by itself at what is ready then, so the
- * events are level-triggered and any number may wait for one object.
+ * A net_poll() that has to wait allocates one block with a node for each item,
+ * since the caller's shared stack may be used by another coroutine meanwhile. A
+ * node is in the list of its object: a connection, a listener, or the watches
+ * of a channel. An event there only makes the coroutine ready, which then
+ * checks its items itself. So the events are level-triggered, and any number of
+ * coroutines may wait for one object.
  */
 #include "netstack/api/api.h"
 

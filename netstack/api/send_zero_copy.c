@@ -1,5 +1,5 @@
 /*
- * Sending memory that is given away, without a copy.
+ * Sends memory that the stack owns until it is acknowledged, without a copy.
  */
 #include "netstack/api/api.h"
 

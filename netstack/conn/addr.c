@@ -1,5 +1,5 @@
 /*
- * Addresses: as text, and as lwIP has them.
+ * Converts addresses to text, and to and from lwIP's form.
  */
 #include "netstack/conn/conn.h"
 

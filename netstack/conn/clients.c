@@ -1,17 +1,17 @@
 /*
- * How many clients a port has, in all and from one source, over all shards.
+ * Counts the clients of a port, in all and per source, over all shards.
  *
  * A source is an IPv4 address, or an IPv6 /64: a host can choose any address of
  * its /64. Each shard that has connections from a source to a port has an entry
- * for it, in its own memory and changed by its thread alone, which goes with
- * the last connection that it counts. The entries of all shards hang in one
- * table, those of one source in a row, so that their sum is the program's; a
- * port has its sums in an array. A connection is found again by its addresses,
- * so it keeps no pointer to its entry.
+ * for them. The entry lies in the shard's memory, is changed by its thread
+ * alone, and is freed with the last connection that it counts. The entries of
+ * all shards are in one table, those of one source in one list, so that their
+ * sum is the program's count. An array has the sums per port. A connection's
+ * addresses find its entry, so it keeps no pointer to it.
  *
- * Locks and atomics are touched when a connection opens, is established and
- * ends, and not at all while there is one shard. A place is taken before the
- * connection is there, so two shards never admit two clients to the last one.
+ * Locks and atomics are used when a connection opens, is established and ends,
+ * and not at all with one shard. A client is counted before its connection
+ * exists, so two shards never both admit the last client.
  */
 #include "netstack/conn/conn.h"
 #include "netstack/conn/spin_priv.h"

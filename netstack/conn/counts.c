@@ -1,6 +1,6 @@
 /*
- * What a connection counts as segments pass, if it began while there were few
- * enough.
+ * Updates a connection's counters as segments pass, if it has counters
+ * (net_opts.counted_conns).
  */
 #include "netstack/conn/conn.h"
 #include "netstack/program/events.h"

@@ -1,5 +1,5 @@
 /*
- * Listeners: found by address and port, counted on by connections.
+ * Listeners: the table by address and port, and their reference counts.
  */
 #include "netstack/conn/conn.h"
 

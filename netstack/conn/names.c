@@ -1,7 +1,7 @@
 /*
- * Names that applications give to connections: beside them, in a table by
- * address, so that those without one take no byte for it. The table is made
- * with the first name; it takes memory where names are.
+ * Names that applications give to connections. They are in a table by the
+ * connection's address, so that connections without a name take no memory for
+ * it. The first name creates the table, and only its used parts take memory.
  */
 #include "netstack/conn/conn.h"
 #include "netstack/program/program.h"

@@ -1,25 +1,24 @@
 /*
  * The receive window: it opens by what has been read, and grows with the path.
  *
- * It begins at TCP_WND. A sender that fills it in less than a round trip waits
- * for us, so it has room for twice what is read within one, and is told of more
- * before it needs that (dynamic right-sizing: Fisk and Feng, 2001): the window
- * is doubled when more than ENOUGH of it was read in a round trip, up to
- * --rmem-max and while memory is not short. A sender that doubles its rate each
- * round trip finds it doubled in time. What is not read makes nothing grow:
- * where a quarter of the window was unread all the time, it is the reader that
- * the sender waits for, and a larger one would only hold more, cold in the
- * cache.
+ * It begins at TCP_WND. A sender that fills it in less than a round trip has to
+ * wait, so the window has room for twice what is read in a round trip, and
+ * grows before the sender needs more (dynamic right-sizing: Fisk and Feng,
+ * 2001): it is doubled when more than ENOUGH of it was read in a round trip, up
+ * to --rmem-max and while memory is not short. A sender that doubles its rate
+ * each round trip finds it doubled in time. Unread data does not make it grow:
+ * if a quarter of the window was unread all the time, the sender waits for the
+ * reader, and a larger window would only hold more data, cold in the cache.
  *
- * What is held behind a hole makes it grow at once: nothing can be read until
- * the hole is filled, two round trips or three after its segment was first sent
- * or a timeout, and the sender goes on meanwhile for as long as it has a
- * window. One that loses a segment of a hundred would wait at each hole
- * otherwise.
+ * Data held behind a hole makes it grow at once: nothing can be read until the
+ * hole is filled, two or three round trips after its segment was first sent, or
+ * after a timeout. Meanwhile the sender continues while it has a window.
+ * Otherwise a sender that loses one segment in a hundred would wait at each
+ * hole.
  *
- * The round trip is the least one known, never a smoothed one: what a window
- * has beyond the path's need waits in a queue, the queue makes round trips
- * longer, and they would ask for a larger window.
+ * The round trip is the minimum RTT, never the smoothed one: the part of a
+ * window beyond what the path needs waits in a queue, the queue makes round
+ * trips longer, and longer ones would ask for a larger window.
  */
 #include "netstack/conn/conn.h"
 #include "netstack/lwip/hooks.h"

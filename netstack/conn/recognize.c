@@ -1,5 +1,5 @@
 /*
- * Whose a coroutine is, for a person: the connection that it serves.
+ * Describes for people which connection a coroutine serves.
  */
 #include "netstack/conn/conn.h"
 #include "netstack/program/program.h"

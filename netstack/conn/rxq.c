@@ -1,16 +1,16 @@
 /*
  * Bytes received and not yet read.
  *
- * A connection's queue is a circle of pbufs, each on its own, with a pointer to
- * the last. What comes with no other bytes before it stays in the frame it came
- * in. Small pieces that have to wait behind others are copied together, so that
- * a byte unread costs about a byte: a buffer is twice as large as the one
- * before it, up to 2 KiB.
+ * A connection's queue is a circular list of single pbufs, with a pointer to
+ * the last. Data that arrives at an empty queue stays in its frame. Small
+ * pieces that have to wait behind others are copied together, so that an unread
+ * byte costs about a byte: a buffer is twice as large as the one before it, up
+ * to 2 KiB.
  *
- * Frames are shared by all connections, and receiving needs them. So when
- * those that anybody holds here (unread, out of order, as views, lent to
- * senders) come to the port's limit, each segment is copied before lwIP sees
- * it, or dropped for want of memory.
+ * Frames are shared by all connections, and receiving needs them. So when the
+ * frames held here (unread, out of order, as views, queued for sending) reach
+ * the port's limit, each segment is copied before lwIP sees it, or dropped for
+ * want of memory.
  */
 #include "netstack/conn/conn.h"
 

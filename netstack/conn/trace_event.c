@@ -1,5 +1,5 @@
 /*
- * What is written into the rings of the sock trace.
+ * Writes events into the rings of the sock trace.
  */
 #include "netstack/conn/conn.h"
 

@@ -1,7 +1,7 @@
 /*
- * How long a connection waits for its peer (RFC 5482's user timeout, for this
- * side alone). Few have such a bound: what it takes is kept in a larger
- * net_conn_ext, which is made when one is set.
+ * Sets the user timeout of a connection (RFC 5482, for this side alone). Few
+ * connections have one, so its state is in a larger net_conn_ext, which
+ * replaces the connection's own when a timeout is set.
  */
 #include "netstack/conn/conn.h"
 

@@ -1,11 +1,11 @@
 /*
- * Views: pieces of received data in the hands of a handler.
+ * Views: pieces of received data that a handler holds.
  *
- * A view that is out has a slot here, which its `owner` names together with the
- * slot's serial number. So a view that is released twice, or after its
- * connection has ended, is recognised without touching what it referred to.
- * When the handler of a connection returns, or whoever else owns it lets go of
- * it, what it has not released is searched for, reclaimed, and the log says so.
+ * An unreleased view has a slot here. Its `owner` has the slot's offset and
+ * serial number, so a view that is released twice, or after its connection has
+ * ended, is recognised without touching its data. When a connection's handler
+ * returns, or another owner closes it, its unreleased views are searched for,
+ * reclaimed and logged.
  */
 #include "netstack/program/log.h"
 #include "netstack/conn/conn.h"

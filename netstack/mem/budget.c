@@ -1,10 +1,10 @@
 /*
- * The budget of memory: what connections and coroutines may take together, so
+ * The memory budget: how much connections and coroutines may use together, so
  * that the whole process stays within --memory.
  *
- * What counts is what the system has given: chunks of slabs that hold objects,
- * and coro's memory. The latter never goes back: what coroutines no longer use
- * is taken off the whole.
+ * Memory that was taken from the system is charged: chunks of slabs that hold
+ * objects, and coro's memory. Coro never returns memory to the system: the part
+ * that coroutines no longer use is subtracted from the budget.
  */
 #include "netstack/mem/mem.h"
 

@@ -1,12 +1,14 @@
 /*
- * Sending without a copy: memory given away until the peer has it.
+ * Sending without a copy: the stack borrows memory until the peer has
+ * acknowledged it.
  *
  * lwIP's segments refer to such memory with a pbuf of their own each, and
- * frames on their way out refer to it too. struct net_extbuf counts both, and
- * whoever is still queueing it; after the last the memory is released, at the
- * end of the round, so that release() never runs inside lwIP or a call. A
- * segment that is sent again builds new frames from the same memory;
- * acknowledging, resetting and aborting all end in lwIP freeing its pbufs.
+ * frames on their way out refer to it too. struct net_extbuf counts both, and a
+ * call that is still queueing it; after the last reference the memory is
+ * released, at the end of the round, so that release() never runs inside lwIP
+ * or a call. A segment that is sent again builds new frames from the same
+ * memory; acknowledging, resetting and aborting all end in lwIP freeing its
+ * pbufs.
  */
 #include "netstack/mem/mem.h"
 

@@ -1,5 +1,5 @@
 /*
- * The controllers, and which of them a connection has.
+ * The table of controllers, and the choice of one for a connection.
  */
 #include "netstack/recovery/recovery_priv.h"
 

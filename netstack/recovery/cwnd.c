@@ -1,6 +1,6 @@
 /*
- * The congestion window of connections whose controller is told by loss: what
- * CUBIC and Reno have in common, and what any has after an idle spell.
+ * The congestion window: code that the loss-based controllers (CUBIC, Reno)
+ * share, and the window after an idle period with any controller.
  */
 #include "netstack/recovery/recovery_priv.h"
 

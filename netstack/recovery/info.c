@@ -1,6 +1,6 @@
 /*
- * What Linux's TCP_INFO tells, of what leaves and when: read from what
- * recovery/ keeps anyway, so that a connection nobody asks about pays nothing.
+ * The sender's part of Linux's TCP_INFO: computed from state that recovery/ has
+ * anyway, so that it costs nothing until it is requested.
  */
 #include "netstack/recovery/bbr.h"
 

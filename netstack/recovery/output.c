@@ -1,5 +1,6 @@
 /*
- * One connection sends: what is due before that, and what if the port refuses.
+ * The output of one connection: the steps before lwIP sends, and those after
+ * the port has refused a frame.
  */
 #include "netstack/recovery/recovery_priv.h"
 

@@ -2,15 +2,14 @@
  * Pacing: a connection with recovery state sends no faster than its controller
  * or net_set_pacing_rate() allows.
  *
- * It is a leaky bucket: at_ns runs ahead by the time each byte takes at the
- * rate, and what has not been used lies behind by no more than a burst. So over
- * any interval no more leaves than the rate's and a burst, and only what was
- * not used before may leave at once. What waits is woken by the connection's
- * timer on the wheel, half a quantum at a time: a wake-up that comes late loses
- * nothing.
+ * It is a leaky bucket: each byte advances at_ns by the time that it takes at
+ * the rate, and at_ns lies behind the clock by at most a burst. So over any
+ * interval no more than the rate and one burst leaves, and only time that was
+ * not used before allows a burst. The connection's timer wakes waiting data,
+ * half a quantum at a time; a late wake-up loses nothing.
  *
- * Where the round trip is shorter than a quantum's time the window is used up
- * first, and nothing ever waits.
+ * If the round trip is shorter than a quantum's time, the window is used up
+ * first, and no data ever waits for the timer.
  */
 #include "netstack/recovery/recovery_priv.h"
 

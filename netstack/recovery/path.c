@@ -1,13 +1,13 @@
 /*
- * The path's MTU: what routers say of it (RFC 1191, RFC 8201), what is found
- * out when they say nothing (after RFC 4821), and the one place where a
- * connection's MSS is decided.
+ * The path MTU: as reported by routers (RFC 1191, RFC 8201), or guessed after
+ * long segments were lost, if they do not report it (after RFC 4821). This is
+ * the one place that sets a connection's MSS.
  *
- * A "too big" is believed only if it quotes a segment that is under way on a
- * living connection (RFC 5927 4.1), never below what every path must carry,
- * and acted upon at once: what is too long is cut up (recovery/recut.c) and
- * sent again. What a destination takes is remembered for ten minutes in a cache
- * of a fixed size, in which new connections look.
+ * A "too big" is accepted only if it quotes a segment that is in flight on a
+ * live connection (RFC 5927 4.1), and never below what every path must carry.
+ * It takes effect at once: segments that are too long are split
+ * (recovery/recut.c) and resent. The path MTU of a destination is cached for
+ * ten minutes in a table of fixed size, which new connections use.
  */
 #include "netstack/recovery/recovery_priv.h"
 

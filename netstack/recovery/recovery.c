@@ -1,12 +1,12 @@
 /*
- * Loss recovery, from outside lwIP: what leaves and what is acknowledged is
- * seen through two hooks; what is lost is sent again from lwIP's own queue.
+ * Loss recovery outside lwIP: two hooks see the segments that leave and the
+ * ACKs that arrive; lost segments are resent from lwIP's own queue.
  *
- * Before lwIP sees an ACK, net_segment_in() reads it and decides; after lwIP
- * has taken it, net_recovery_after_input() sends: what is lost first, then what
- * is new. In between lwIP's congestion window is held shut while a repair runs.
- * lwIP counts its window from the oldest byte not acknowledged, so whatever
- * has arrived or is lost beyond that byte is added to what may be under way.
+ * Before lwIP sees an ACK, net_segment_in() reads it and detects losses; after
+ * lwIP has processed it, net_recovery_after_input() sends: lost segments first,
+ * then new data. In between lwIP's congestion window is closed while a repair
+ * runs. lwIP counts its window from the oldest unacknowledged byte, so bytes
+ * after that one which have arrived or are lost are added to the window.
  */
 #include "netstack/recovery/recovery_priv.h"
 

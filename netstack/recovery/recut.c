@@ -1,8 +1,8 @@
 /*
- * Segments cut up again, when the path takes less than they are long.
+ * Splits segments that are too long for the path MTU.
  *
- * The pieces are copies: whatever still holds the old one (a neighbour's queue,
- * a frame that refers to lent memory) keeps it until it is done.
+ * The pieces are copies: a holder of the old segment (a neighbour's queue, a
+ * frame that refers to lent memory) keeps it until it is done.
  */
 #include "netstack/recovery/recovery_priv.h"
 

@@ -1,7 +1,7 @@
 /*
- * Reno (RFC 5681): one segment more a round trip, half the window for a loss.
- * Which segments are lost, and what is sent meanwhile, is the scoreboard's and
- * PRR's, where RFC 6582 has partial ACKs.
+ * Reno (RFC 5681): one segment more per round trip, half the window for a loss.
+ * The scoreboard decides which segments are lost, and PRR what is sent during a
+ * repair, where RFC 6582 uses partial ACKs.
  */
 #include "netstack/recovery/recovery_priv.h"
 

@@ -1,5 +1,6 @@
 /*
- * The round trip, and what is waited for from it: the probe and the timeout.
+ * The round-trip time, and the timeouts computed from it: tail loss probe and
+ * RTO.
  */
 #include "netstack/recovery/recovery_priv.h"
 

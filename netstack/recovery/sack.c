@@ -1,10 +1,10 @@
 /*
- * The scoreboard: which segments under way have arrived, which are lost.
+ * The scoreboard: which segments in flight have arrived, and which are lost.
  *
- * Loss is told by time, RACK (RFC 8985 6.2): a segment is lost when one sent
- * later has arrived and time enough has passed for both. Segments in their
- * first flight are judged once, in order; those sent again have a list in the
- * order of sending: so the work a segment costs does not grow with the window.
+ * Loss is detected by time, RACK (RFC 8985 6.2): a segment is lost when one
+ * sent later has arrived and enough time has passed for both. Segments that
+ * were sent once are checked once, in order; resent segments are on a list in
+ * the order of sending. So the work per segment does not grow with the window.
  */
 #include "netstack/recovery/recovery_priv.h"
 

@@ -1,6 +1,6 @@
 /*
- * Sends for a connection with recovery state: what is lost, then what is new,
- * as far as the windows and its pace go.
+ * Sends for a connection with recovery state: lost segments, then new data, as
+ * far as the windows and pacing allow.
  */
 #include "netstack/recovery/bbr.h"
 

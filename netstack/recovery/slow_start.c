@@ -1,5 +1,6 @@
 /*
- * The congestion window before anything is lost: the initial one, slow start.
+ * The congestion window of a connection without recovery state: the initial
+ * window, slow start.
  */
 #include "netstack/recovery/recovery_priv.h"
 

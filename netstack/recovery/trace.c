@@ -1,7 +1,7 @@
 /*
- * The sock trace of what changes by itself: windows and TCP's state. They are
- * looked at where something may have changed them, and compared with what was
- * told before.
+ * Sock trace events for changes of windows and of TCP's state. After an
+ * operation that may have changed them, they are compared with the values
+ * reported last.
  */
 #include "netstack/recovery/recovery_priv.h"
 

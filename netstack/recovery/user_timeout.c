@@ -1,12 +1,12 @@
 /*
- * TCP_USER_TIMEOUT: how long something may wait for the peer before the
- * connection is given up, as Linux has it. What is under way waits from the
- * first time that it had to be sent again, what a shut window holds back from
- * the first time that was found, although the peer answers each probe. Without
- * one TCP's own bounds hold: twelve timeouts, and a peer that answers probes is
- * never given up.
+ * The user timeout: how long a connection waits for its peer before it is given
+ * up, as Linux's TCP_USER_TIMEOUT. For data in flight the wait begins with its
+ * first retransmission; for data that a closed window holds back, when that is
+ * noticed, even if the peer answers each probe. Without a user timeout TCP's
+ * own bounds apply: twelve timeouts, and a peer that answers probes is never
+ * given up.
  *
- * Keepalive is looked at in tcp/timer.c, as lwIP probes.
+ * tcp/timer.c applies it to keepalive, whose probes lwIP sends.
  */
 #include "netstack/recovery/recovery_priv.h"
 

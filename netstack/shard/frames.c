@@ -1,15 +1,15 @@
 /*
- * When the frames of a link run out.
+ * Frees frames when the frames of a link run out.
  *
- * Connections hold received frames up to a limit, and copy what comes above it
- * (conn/rxq.c), so receiving finds frames as long as that limit holds. Should a
- * pool run empty all the same, every shard whose link receives into it acts,
- * since any of them may hold its frames:
+ * Connections hold received frames up to a limit, and copy data beyond it
+ * (conn/rxq.c), so that frames are left for receiving. If a pool still runs
+ * empty, every shard whose link receives into it acts, since any of them may
+ * hold its frames:
  *
  *   1. A sweep over all connections copies the frames that they hold into
  *      memory, a part every millisecond.
- *   2. Frames that cannot be copied are in the hands of handlers, as views, or
- *      queued to be sent. If the pool is still empty after GRACE_NS, a sweep
+ *   2. Frames that cannot be copied are held by handlers, as views, or queued
+ *   for sending. If the pool is still empty after GRACE_NS, a sweep
  *      looks for the connection that holds most frames, and the next one resets
  *      the first that holds about as many; then step 2 begins again.
  */

@@ -1,12 +1,12 @@
 /*
- * What the loop does with a round that found no work.
+ * What the loop does after a round that found no work.
  *
- * Adaptive polling: a spell of empty rounds yields the core to whoever else
- * wants it. After a long one the thread sleeps. Where the kernel can wake it
- * for a frame (a TAP, an AF_PACKET or AF_XDP socket) it sleeps until then;
- * where the driver has nothing to wake it with, as memif's, in naps so short
- * that the first packet after one waits less than 50 us. Several shards hand
- * frames over to each other by rings, which wake nobody: they nap.
+ * Adaptive polling: after a number of empty rounds the thread yields the core,
+ * and after many it sleeps. If the kernel can wake it for a frame (a TAP, an
+ * AF_PACKET or AF_XDP socket), it sleeps until then. If the driver cannot wake
+ * it, as memif's, it takes naps so short that the first packet after one waits
+ * less than 50 us. Several shards pass frames to each other by rings, which
+ * wake no thread: they nap as well.
  */
 #include "netstack/shard/shard.h"
 

@@ -1,14 +1,13 @@
 /*
- * The shards of a program: a thread each, with a stack of its own.
+ * The shards of a program: each is a thread with a stack of its own.
  *
  * The thread that opens the program is shard 0. It opens the others one after
  * another, each on its own thread, and closes those that are open when one
- * fails. Until net_stack_run() they do what is posted to them and nothing else.
- * When the program stops each drains by itself, and goes on receiving for the
- * others until all have drained. net_stack_close() has each close on its own
- * thread.
+ * fails. Until net_stack_run() they only run posted functions. When the program
+ * stops, each drains by itself, and continues to receive for the others until
+ * all have drained. net_stack_close() closes each on its own thread.
  *
- * Shared by the shards: `program`, of which all but the atomics is written
+ * The shards share `program`: all of it except the atomics is written only
  * while no other shard runs.
  */
 #include "netstack/program/capture.h"

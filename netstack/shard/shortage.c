@@ -1,8 +1,8 @@
 /*
- * When memory is short: who goes. What connections and coroutines may take
- * (mem/budget.c) is --memory less what the process took before the first
- * connection, frames and rings included: that is measured when the stack opens
- * and again when it begins to run.
+ * When memory is short: which connections are reset. Connections and coroutines
+ * may use (mem/budget.c) --memory minus the memory of the process before the
+ * first connection, frames and rings included. That is measured when the stack
+ * opens and again when it begins to run.
  *
  *   up to a half         every connection has whole buffers
  *   up to seven eighths  send buffers and receive windows shrink in proportion
@@ -10,12 +10,13 @@
  *                        back, it opens less
  *   beyond               no new connection is taken, and those that hold most
  *                        are reset, those that make no progress first
- *   all of it            allocations fail, but for what ACKs and RSTs are made
- *                        of, which have the last sixteenth
+ *   all of it            allocations fail, except for ACKs and RSTs, which have
+ *                        the last sixteenth
  *
- * The greediest are found by a sweep over the hash, some of it every
- * millisecond: the first sums up how much connections hold by powers of two,
- * the second resets from the power on that makes up for the excess.
+ * The largest connections are found by sweeps over the hash table, a part of it
+ * every millisecond. The first sweep sums up by powers of two how much
+ * connections hold; the second resets those from the power on that makes up for
+ * the excess.
  */
 #include "netstack/shard/shard.h"
 
