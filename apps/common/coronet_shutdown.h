@@ -1,13 +1,13 @@
 /*
  * Graceful shutdown of an appliance on coronet.
  *
- * The first SIGTERM or SIGINT closes every shard's listeners; sessions go on
- * until all shards have none left or the time is up; only then the stacks stop,
- * which resets what is left. The second signal ends the process at once, with
- * status 1. The twins' is epoll_shutdown.h.
+ * The first SIGTERM or SIGINT closes every shard's listeners. Sessions continue
+ * until no shard has any left or the time is up; only then the stacks stop,
+ * which resets the remaining ones. The second signal ends the process at once,
+ * with status 1. The twins on epoll use epoll_shutdown.h.
  *
- * What belongs to a shard runs on the shard's thread; what the shards tell each
- * other is posted. Nothing here is on the way of data.
+ * Code of a shard runs on its thread; messages between shards are posted.
+ * Nothing here is on the path of data.
  */
 #pragma once
 
@@ -21,8 +21,8 @@ struct shutdown_plan {
 	const char *program, *what; /* "coronet-proxy", "sessions" */
 	int64_t timeout_ns;
 	void (*begin)(void *shard);    /* closes listeners; in a coroutine */
-	unsigned (*left)(void *shard); /* how much of the shard still runs */
-	unsigned (*total)(void);       /* the same of all shards, for the log */
+	unsigned (*left)(void *shard); /* sessions left on the shard */
+	unsigned (*total)(void);       /* the same on all shards, for the log */
 };
 
 /* A shard's part; in memory that stays until the process ends. Private. */
@@ -39,8 +39,9 @@ struct shutdown {
 
 /*
  * Starts the shard's coroutine that waits for the signal: on the shard's thread
- * before net_stack_run(), whose own handlers it replaces. `shard` is what the
- * plan's calls get; all is borrowed for good. 0 or -ENOMEM.
+ * before net_stack_run(), whose own handlers it replaces. shard: the argument
+ * of the plan's calls. All pointers are borrowed until the process ends.
+ * Returns 0 or -ENOMEM.
  */
 int shutdown_start(struct shutdown *s, const struct shutdown_plan *plan,
 		   struct net_stack *stack, void *shard);
@@ -51,13 +52,13 @@ static inline bool shutdown_begun(const struct shutdown *s)
 	return s->begun;
 }
 
-/* Something of the shard that left() counted has ended. */
+/* A session of the shard that left() counted has ended. */
 void shutdown_progress(struct shutdown *s);
 
 /*
- * Takes no new clients at the listeners (NULL: none), waits up to a second for
- * those whose handshake has begun to be accepted, as long as `takes` says that
- * they are, and closes the listeners. In a coroutine.
+ * Stops accepting clients at the listeners (NULL: none), waits up to a second
+ * until those whose handshake has begun are accepted, while `takes` returns
+ * true, and closes the listeners. In a coroutine.
  */
 void shutdown_close_listeners(struct shutdown *s,
 			      struct net_listener **listeners, unsigned n,
@@ -75,10 +76,10 @@ struct shutdown_closing {
 uint32_t shutdown_unacked(const struct net_conn *conn);
 
 /*
- * Closes a connection and blocks until the peer has acknowledged everything,
- * however long that takes, so that a process which ends when nothing is left
- * does not end before that. A peer that acknowledges no byte for timeout_ns
- * (0: never mind), or the FIN alone for two seconds, is reset. conn is gone.
+ * Closes a connection and blocks until the peer has acknowledged everything, so
+ * that the process does not end before that. A peer is reset if it acknowledges
+ * no byte for timeout_ns (0: no limit), or if only the FIN is unacknowledged
+ * for two seconds. conn is closed on return.
  */
 void shutdown_close_conn(struct shutdown_closing *closing,
 			 struct net_conn *conn, int64_t timeout_ns);

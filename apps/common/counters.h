@@ -1,22 +1,22 @@
 /*
  * Counters that one thread writes and any other may read at any time.
  *
- * They lie in a struct that has nothing but uint64_t in it, one a shard. To add
- * takes no locked instruction; a reader sees a value that each counter had, but
- * not all at one moment.
+ * Each shard has a struct that consists of uint64_t only. Adding takes no
+ * locked instruction. A reader sees a valid value of each counter, but not all
+ * values of one moment.
  */
 #pragma once
 
 #include <stddef.h>
 #include <stdint.h>
 
-/* The writer's alone. */
+/* Called by the writer alone. */
 static inline void counters_add(uint64_t *counter, uint64_t n)
 {
 	__atomic_store_n(counter, *counter + n, __ATOMIC_RELAXED);
 }
 
-/* For a counter that tells how many there are now. */
+/* For a counter of things that exist now. */
 static inline void counters_set(uint64_t *counter, uint64_t value)
 {
 	__atomic_store_n(counter, value, __ATOMIC_RELAXED);

@@ -7,8 +7,9 @@
 #include <stdint.h>
 
 /*
- * SIGINT and SIGTERM, blocked in this thread and those it starts from now on,
- * and readable: a file, owned by the caller, or -errno.
+ * Blocks SIGINT and SIGTERM in this thread and those that it starts from now
+ * on. Returns a descriptor from which they can be read, owned by the caller, or
+ * -errno.
  */
 int shutdown_signals(void);
 

@@ -1,5 +1,6 @@
 /*
- * --threads and --cpu of the programs on epoll: how many threads, and where.
+ * --threads and --cpu of the programs on epoll: the number of threads and their
+ * CPUs.
  *
  * epoll_threads_argp is a child of a program's parser; its child_inputs entry
  * is the struct epoll_threads. It fills in the defaults, and refuses a CPU that
@@ -19,5 +20,5 @@ struct epoll_threads {
 
 extern const struct argp epoll_threads_argp;
 
-/* Keeps the calling thread, the program's `index`th, where it belongs. */
+/* Pins the calling thread, the program's `index`th, to its CPU. */
 void epoll_threads_pin(const struct epoll_threads *threads, uint32_t index);

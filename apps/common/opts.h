@@ -1,5 +1,6 @@
 /*
- * What every program's options share: strict numbers, addresses, and refusals.
+ * Shared by the options of all programs: strict numbers, addresses, and
+ * refusals.
  *
  * A wrong value ends the program with exit status 2 and exactly one line on
  * stderr, which names the value, says what was expected and gives an example.
@@ -18,7 +19,7 @@
 
 #define OPTS_NS_PER_S INT64_C(1000000000)
 
-/* An address and a port, as text and as the socket calls want it. */
+/* An address and a port, as text and in the form of the socket calls. */
 struct opts_endpoint {
 	char host[INET6_ADDRSTRLEN]; /* without brackets */
 	uint16_t port;
@@ -34,8 +35,9 @@ const char *opts_version(void);
 void opts_set_version(const char *program);
 
 /*
- * Tells opts_refuse() where an option comes from, as net_config_place() does;
- * without it, all come from the command line.
+ * Sets the function that returns where an option comes from, such as
+ * net_config_place(), for opts_refuse(). Without it, all come from the command
+ * line.
  */
 typedef const char *opts_place_fn(const struct argp_state *state,
 				  const char *name);
@@ -56,16 +58,19 @@ __attribute__((noreturn)) void
 opts_refuse(const struct argp_state *state, const char *option,
 	    const char *value, const char *expected, const char *example);
 
-/* As opts_refuse(), for an argument that is no option: call on ARGP_KEY_ARG. */
+/*
+ * Like opts_refuse(), for an argument that is no option: call on ARGP_KEY_ARG.
+ */
 __attribute__((noreturn)) void
 opts_refuse_argument(const struct argp_state *state, const char *argument);
 
 /*
- * Tells one parser of one option, by its name without dashes; name NULL: of the
- * end (ARGP_KEY_END). A refusal does not end the program: it returns -EINVAL
- * with the line in error, which begins with `place` ("" or "--config ...: ").
- * -ENOENT: the parser has no such option. For a file that is read again while
- * the program runs, in any thread; value has to stay, as if it were of argv.
+ * Passes one option to one parser, by its name without dashes; name NULL: the
+ * end (ARGP_KEY_END). A refusal does not end the program: the call returns
+ * -EINVAL with the line in error, which begins with `place` ("" or "--config
+ * ...: "). -ENOENT: the parser has no such option. For a file that is read
+ * again while the program runs, on any thread; value must stay valid, like a
+ * string of argv.
  */
 int opts_try(const struct argp *argp, const char *name, char *value,
 	     const char *place, void *input, char *error, size_t len);
@@ -95,14 +100,14 @@ int opts_parse_address(const char *text, uint16_t port,
 int opts_parse_endpoint(const char *text, struct opts_endpoint *out);
 
 /*
- * Whether it is an address that one host can have, and a peer be connected to:
- * not 0.0.0.0 or another of that network, a group's, or everybody's.
+ * Whether an address is that of one host, to which a peer can connect: not in
+ * 0.0.0.0/8, not a multicast group, not a broadcast address.
  */
 bool opts_is_host(const struct opts_endpoint *end);
 
 /*
- * Clients of one source where nothing else is said: half of all, so that one
- * cannot keep the others out, but not where there are few.
+ * The default limit of clients per source: half of max_clients, so that one
+ * source cannot keep the others out, but at least 1,024.
  */
 unsigned opts_source_limit(unsigned max_clients);
 

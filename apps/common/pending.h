@@ -1,14 +1,14 @@
 /*
- * Clients that have begun a request and not ended it: so many at most, and the
- * one that began first makes room for the next. A request that is whole when it
- * arrives never waits here, so that those who begin many and end none displace
- * each other.
+ * Limits the clients that have begun a request and not completed it: beyond the
+ * limit, a new one displaces the oldest. A request that arrives complete is
+ * never listed here, so clients that begin many requests and complete none only
+ * displace each other.
  *
- * Each shard has a list of its own, and the limit is that of all lists. If the
- * oldest of all is another shard's, that one displaces it in its next round, so
- * there may be more of them for that long.
+ * Each shard has a list of its own, and the limit is for the sum of all lists.
+ * If the oldest item is another shard's, that shard displaces it in its next
+ * round, so the limit may be exceeded until then.
  *
- * No memory is kept: an item lies in what it stands for.
+ * Nothing is allocated: an item is embedded in the object that it stands for.
  */
 #pragma once
 
@@ -20,7 +20,7 @@
 
 struct pending {
 	struct pending *next, **pprev; /* pprev NULL: on no list */
-	uint64_t turn;		       /* its place in the order of all */
+	uint64_t turn;		       /* its position in the order of all */
 };
 
 /* The program's; all zero but for `max`. */
@@ -31,12 +31,12 @@ struct pending_limit {
 	_Atomic uint64_t turns;
 };
 
-/* A shard's: its thread's alone, but for `first` and `wake`. */
+/* A shard's list: used by its thread alone, except `first` and `wake`. */
 struct pending_list {
 	struct pending *oldest, **newest; /* set by pending_init() */
 	unsigned n;
 	uint64_t displaced;
-	/* Ends what the item stands for; it is on the list no more. */
+	/* Ends the request of an item, which was removed from the list. */
 	void (*displace)(struct pending *item);
 	struct pending_limit *limit;
 	struct pending_list *next;
@@ -53,11 +53,11 @@ struct pending_list {
 void pending_init(struct pending_list *list, struct pending_limit *limit,
 		  void (*displace)(struct pending *item));
 
-/* When no shard runs any more; nothing for a list that is all zero. */
+/* Called when no shard runs any more. Does nothing for a list of all zeros. */
 void pending_fini(struct pending_list *list);
 
-/* The newest from now on, unless it is on the list already. */
+/* Adds an item as the newest, unless it is on the list already. */
 void pending_enter(struct pending_list *list, struct pending *item);
 
-/* Nothing if it is not on the list. */
+/* Removes an item; does nothing if it is not on the list. */
 void pending_leave(struct pending_list *list, struct pending *item);

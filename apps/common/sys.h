@@ -1,6 +1,4 @@
-/*
- * The few things the programs ask of the machine.
- */
+/* System calls that the programs share. */
 #pragma once
 
 #include <stdint.h>
@@ -10,7 +8,7 @@ int64_t sys_now_ns(void);
 
 /*
  * Time the calling thread was ready to run and had no core, in nanoseconds; 0
- * where the kernel does not tell.
+ * if the kernel does not report it.
  */
 int64_t sys_no_core_ns(void);
 
@@ -20,10 +18,13 @@ int64_t sys_no_core_ns(void);
  */
 uint64_t sys_raise_files(void);
 
-/* Keeps the calling thread on one CPU: 0, or -EINVAL when there is no such. */
+/*
+ * Pins the calling thread to one CPU. Returns 0, or -EINVAL if there is no such
+ * CPU.
+ */
 int sys_pin_cpu(unsigned int cpu);
 
-/* What the process holds in memory, in KiB; zero where it cannot be told. */
+/* Resident memory of the process in KiB; 0 if it is unknown. */
 struct sys_memory {
 	uint64_t resident; /* ordinary pages */
 	uint64_t huge;	   /* hugepages of a pool, which are not in that */
