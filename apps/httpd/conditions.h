@@ -1,6 +1,6 @@
 /*
- * What a request asks of a file that is there: that it has changed, or has not
- * (RFC 9110 13), some ranges of its bytes (14), or a compressed form (12.5.3).
+ * Conditions of a request on an existing file: that it has changed, or has not
+ * (RFC 9110 13), ranges of its bytes (14), a compressed form (12.5.3).
  *
  * A head's bytes are those that http_read_head() was given; a field that cannot
  * be understood counts as if it were not there. Nothing is copied or allocated.
@@ -15,7 +15,7 @@
 #define HTTP_DATE_BYTES 30 /* of a date and its NUL */
 #define HTTP_RANGES_MAX 16 /* beyond, the whole file is the answer */
 
-/* What tells one state of a file from another. */
+/* The validators of a file, which differ between its versions. */
 struct http_validators {
 	const char *etag; /* strong, its quotes included */
 	time_t modified;
@@ -35,16 +35,19 @@ int http_check_conditions(const char *head, const struct http_request *request,
 			  const struct http_validators *file);
 
 /*
- * Which bytes of a file of so many are asked for: 206 and *n ranges in the
- * order of the request, of which each lies within the file; 200: the whole
- * file, as no range is asked for, or so many that they are no saving; 416: only
- * ranges beyond its end. *n is 0 but with 206.
+ * Finds which of a file's `size` bytes are requested. Returns 206 with *n
+ * ranges in the order of the request, each within the file; 200: the whole
+ * file, because no ranges were requested, or so many that they save nothing;
+ * 416: all ranges are beyond its end. *n is 0 except with 206.
  */
 int http_read_ranges(const char *head, const struct http_request *request,
 		     const struct http_validators *file, uint64_t size,
 		     struct http_range ranges[HTTP_RANGES_MAX], unsigned *n);
 
-/* Of those that are there (bits) the one that the client likes best. */
+/*
+ * Returns the coding that the client prefers, of the available ones (bits of
+ * `there`).
+ */
 enum http_coding http_choose_coding(const char *head,
 				    const struct http_request *request,
 				    unsigned there);

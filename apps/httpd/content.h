@@ -1,9 +1,9 @@
 /*
- * The bytes of a file as they were between two changes of it, and how to tell
- * without reading it again that they are still the file's.
+ * The bytes of one version of a file, and its inode and times, by which an
+ * unchanged file is recognised without reading it again.
  *
- * One thread gets and drops them; data, len and etag never change and are read
- * by any.
+ * One thread gets and drops contents; data, len and etag never change, and any
+ * thread reads them.
  */
 #pragma once
 
@@ -28,11 +28,11 @@ struct content {
 };
 
 /*
- * A share of an open regular file's bytes, to be dropped by the caller: of
- * those it had before (NULL: not known), if it has not changed. A file that
- * changes while it is read is read again; one that does not rest keeps the
- * bytes it had before, or has what was read last. Returns 0, -EFBIG, -EIO (it
- * shrinks all the time), -ENOMEM, or what reading gave.
+ * Gets a reference to the bytes of an open regular file, which the caller
+ * drops: that of `before` (NULL: unknown) if the file has not changed. A file
+ * that changes while it is read is read again; if it keeps changing, the result
+ * is `before`, or the bytes read last. Returns 0, -EFBIG, -EIO (the file keeps
+ * shrinking), -ENOMEM, or an error of reading.
  */
 int content_get(int fd, const struct stat *st, struct content *before,
 		struct content **out);

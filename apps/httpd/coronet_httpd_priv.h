@@ -1,12 +1,12 @@
 /*
  * Private to coronet-httpd: what its files share.
  *
- * coronet_httpd.c has the options, the listeners, the statistics and the end;
- * coronet_httpd_client.c is one client's connection, coronet_httpd_answer.c
- * what is said on it, coronet_httpd_metrics.c what Prometheus is told. What a
- * shard changes lies in its struct httpd_shard and is touched by its thread
- * alone, but for the counters, which others read. What lies in struct httpd is
- * the program's: it is constant once the shards run, but for the loader
+ * coronet_httpd.c has the options, the listeners, the statistics and the
+ * shutdown; coronet_httpd_client.c serves one client's connection,
+ * coronet_httpd_answer.c writes the responses, coronet_httpd_metrics.c the
+ * metrics. The state of a shard is in its struct httpd_shard, which its thread
+ * alone uses, except the counters, which others read. The state of the program
+ * is in struct httpd: it is constant once the shards run, except the loader
  * (site.h).
  */
 #pragma once
@@ -24,7 +24,7 @@
 #include "apps/httpd/files.h"
 #include "apps/httpd/site.h"
 
-/* What others may know of a connection: on the heap, hence. */
+/* The shared state of a connection; on the heap, since others point to it. */
 struct visit {
 	struct httpd_shard *shard;
 	struct net_conn *conn;
@@ -32,22 +32,22 @@ struct visit {
 	struct shutdown_closing closing;
 	struct pending pending;	 /* while a request has begun and not ended */
 	struct coro_timer timer; /* while file bytes are lent to it */
-	uint32_t acked;		 /* by its client, when last looked at */
+	uint32_t acked;		 /* by its client, at the last check */
 	bool idle;		 /* waits for a request */
-	bool fresh;		 /* and has not had one yet */
-	bool displaced;		 /* its request has to make room for others */
+	bool fresh;		 /* and had none before */
+	bool displaced;		 /* its request was displaced */
 	struct visit *next, **pprev;
 };
 
-#define HTTPD_STATUSES 16 /* that are ever answered */
+#define HTTPD_STATUSES 16 /* that are used in responses */
 
 struct httpd_counters {
 	uint64_t open;	    /* clients now */
 	uint64_t half_open; /* of those, in the middle of a request */
 	uint64_t clients, requests;
 	uint64_t refused;   /* requests that were wrong or late */
-	uint64_t displaced; /* requests that had to make room */
-	uint64_t gave_up;   /* clients that took nothing for too long */
+	uint64_t displaced; /* requests that were displaced */
+	uint64_t gave_up;   /* clients that read nothing for too long */
 	uint64_t answers[HTTPD_STATUSES]; /* by httpd_status() */
 };
 
@@ -79,10 +79,10 @@ struct httpd {
 
 extern struct httpd httpd;
 
-/* What is to be said to a request; points into the site that it comes from. */
+/* The response to a request; points into the site that it comes from. */
 struct httpd_reply {
 	int status;
-	bool body;		    /* false: its fields alone */
+	bool body;		    /* false: only the header fields */
 	struct site *site;	    /* that it comes from; NULL: none */
 	const struct file *file;    /* NULL: the status in words */
 	const struct file_body *as; /* the form of it that is sent */
@@ -92,14 +92,15 @@ struct httpd_reply {
 };
 
 /*
- * Decides it, all but reply->body; head: of the request, where it begins.
+ * Chooses the response, all except reply->body. head: the first byte of the
+ * request's head.
  */
 void httpd_choose(struct httpd_reply *reply, const struct files *files,
 		  const char *head, const struct http_request *request);
 /*
- * Says it; keep: the request after which the connection stays open, or NULL.
- * Returns 0 or a negative errno. Out of line, so that its buffer is not part of
- * what an idle connection has on its stack.
+ * Sends the response; keep: the request after which the connection stays open,
+ * or NULL. Returns 0 or a negative errno. Out of line, so that its buffer does
+ * not lie on the stack of an idle connection.
  */
 int httpd_answer(struct visit *visit, const struct httpd_reply *reply,
 		 const struct http_request *keep);
@@ -116,8 +117,8 @@ int httpd_metrics_add(const struct httpd_shard *shards);
 /* Serves a client: a net_handler whose argument is the shard. */
 void httpd_serve(struct net_conn *conn, void *shard);
 
-/* Draining has begun: who waits for a request waits no longer than it may. */
+/* Draining has begun: shortens the wait of clients without a request. */
 void httpd_hurry(struct httpd_shard *shard);
 
-/* Ends a visit's request: what half_open does beyond its bound. */
+/* Ends a visit's request, when half_open exceeds its limit. */
 void httpd_displace(struct pending *item);

@@ -2,11 +2,10 @@
  * Files in memory, to be served by path: one file, or those of a folder and of
  * the folders in it.
  *
- * What has been loaded is read-only: who sends from it sends what its length
- * said, whatever happens on the disk meanwhile. Loading again makes another
- * struct files, which shares with the one before the bytes of the files that
- * have not changed. Loading and freeing are one thread's; finding is any
- * thread's.
+ * Loaded files are read-only: a response has the announced length, whatever
+ * happens on the disk meanwhile. Loading again makes another struct files,
+ * which shares the bytes of unchanged files with the one before. One thread
+ * loads and frees; any thread may find files.
  */
 #pragma once
 
@@ -24,8 +23,9 @@
 
 /*
  * One form of a file: as it is, or compressed. Its fields are those of an
- * answer with all of its bytes. The last of them, from `validators` on, tell
- * this form from others, and from `coding_field` on how it is coded.
+ * answer with all of its bytes. The last of them, from `validators` on,
+ * distinguish this form from others, and those from `coding_field` on name its
+ * coding.
  */
 struct file_body {
 	const char *data;
@@ -47,7 +47,7 @@ struct file {
 	struct file_body *gzip, *brotli;
 	struct content *content; /* a share of it; NULL: our own page */
 	char *location; /* of a folder within another: its path, encoded */
-	bool is_index;	/* its bytes are those of the index.html in there */
+	bool is_index;	/* its bytes are those of its index.html */
 };
 
 struct files {
@@ -60,12 +60,12 @@ struct files {
 	unsigned n_outside;
 	char outside[FILES_PATH_MAX]; /* the first of them */
 	/*
-	 * What cannot be opened, left out as well: links that lead nowhere or
-	 * in a circle, sockets, what this user may not read
+	 * Files that cannot be opened, also left out: links that lead nowhere
+	 * or in a circle, sockets, files that this user may not read
 	 */
 	unsigned n_broken;
 	char broken[FILES_PATH_MAX];
-	/* Compressed files that are older than what they stand for */
+	/* Compressed files that are older than their originals */
 	unsigned n_stale;
 	char stale[FILES_PATH_MAX + 20];
 	char error[640]; /* one clear line when loading failed */
@@ -76,20 +76,20 @@ struct files {
  * files but hidden ones, and those of its folders, each index.html at the path
  * of its folder as well; NULL: a page of our own at "/". A symbolic link within
  * a folder is followed if what it names lies in the folder, too. A file "x.gz"
- * or "x.br" beside "x", and no older, is its compressed form as well. types:
- * a file of media types, or NULL (types.h). Returns 0, or -errno with
+ * or "x.br" beside "x", and no older, is its compressed form as well. types: a
+ * file of media types, or NULL (types.h). Returns 0, or -errno with
  * files->error set: -EFBIG (too many or too large), -ELOOP (too many folders
- * within folders), -ENAMETOOLONG, -ENOMEM, or what opening and reading gave.
+ * within folders), -ENAMETOOLONG, -ENOMEM, or an error of opening or reading.
  */
 int files_load(struct files *files, const char *root, const char *types);
 
 /*
- * The same files once more, as they are now. Those that have not changed since
- * `before` was loaded, by their inode, size and times, are not read again. One
- * that is being written to stays as it was until that has ended. The media
- * types pass from `before` to files, which has to be freed after it. Returns 1
- * (something has changed), 0 (nothing: files is empty), or -errno as
- * files_load(), when all stays with `before`.
+ * Loads the same files again, as they are now. Files that have not changed
+ * since `before` was loaded, by their inode, size and times, are not read
+ * again. A file that is being written keeps its old content until the writing
+ * has ended. The media types move from `before` to files, which has to be freed
+ * after it. Returns 1 (something has changed), 0 (nothing has: files is empty),
+ * or an error of files_load(); then everything stays with `before`.
  */
 int files_reload(struct files *files, struct files *before, const char *root);
 void files_free(struct files *files);

@@ -22,7 +22,7 @@
 
 enum http_method { HTTP_GET, HTTP_HEAD, HTTP_KNOWN, HTTP_UNKNOWN };
 
-/* Fields that are kept for who answers; the first of them are lists. */
+/* Fields that are kept for the response; the first of them are lists. */
 enum http_field {
 	HTTP_IF_MATCH,
 	HTTP_IF_NONE_MATCH,
@@ -40,11 +40,12 @@ struct http_text {
 };
 
 struct http_request {
-	enum http_method method; /* KNOWN: one of RFC 9110 that is not ours */
-	uint8_t minor;		 /* of version 1: 0, or 1 for all above */
-	bool keep_alive;	 /* the connection may go on after this */
-	bool chunked;		 /* a chunked body follows */
-	bool expects;		 /* Expect: 100-continue */
+	enum http_method
+		method;	 /* KNOWN: a method of RFC 9110 that is not supported */
+	uint8_t minor;	 /* of version 1: 0, or 1 for all above */
+	bool keep_alive; /* the connection may go on after this */
+	bool chunked;	 /* a chunked body follows */
+	bool expects;	 /* Expect: 100-continue */
 	uint16_t path, path_len; /* absolute path without query; len 0: "*" */
 	uint16_t query_len;	 /* of "?query" right behind it */
 	uint64_t body_len;	 /* of a body that is not chunked */
@@ -105,7 +106,7 @@ bool http_next_line(const char *head, enum http_field field,
  */
 bool http_asks_for_head(const char *data, size_t len);
 
-/* Where in a chunked body we are. Zeroed: before its first byte. */
+/* The position in a chunked body. Zeroed: before its first byte. */
 struct http_chunks {
 	uint64_t left; /* bytes of the chunk that are yet to come */
 	uint64_t size; /* read so far, of a size line */

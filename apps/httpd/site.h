@@ -1,11 +1,11 @@
 /*
- * What is served, while the files on disk change: a site is what they were at
- * one moment, and a shard's answers come from the site that it was given last.
- * An answer that has begun keeps the site that it began with.
+ * Sites: snapshots of the files that are served, while the files on disk
+ * change. A shard's responses come from the site that it was given last. A
+ * response that has begun keeps its site.
  *
- * A thread of its own, the loader, looks at the files when it is asked to and
- * makes the next site, so that no polling thread ever waits for a disk. It also
- * frees the sites that no shard has any more.
+ * A separate thread, the loader, checks the files on request and makes the next
+ * site, so that no polling thread ever waits for a disk. It also frees the
+ * sites that no shard uses any more.
  */
 #pragma once
 
@@ -18,9 +18,9 @@
 
 #define SITE_SHARDS_MAX 64
 
-/* What a shard has of a site, which that shard alone touches. */
+/* A shard's references to a site, which that shard alone uses. */
 struct site_share {
-	_Alignas(64) unsigned answers; /* under way, and bytes that are lent */
+	_Alignas(64) unsigned answers; /* responses, and lent bytes */
 	struct site_here *here;
 };
 
@@ -39,17 +39,17 @@ struct site_here {
 
 struct site_loader {
 	const char *root;
-	unsigned shards; /* how many are to have each site */
+	unsigned shards; /* shards that use each site */
 	struct site *newest;
-	_Atomic(struct site *) next; /* made, and not yet given to the shards */
+	_Atomic(struct site *) next; /* made, not yet passed to the shards */
 	atomic_uint sites;	     /* that are in memory */
 	atomic_bool stop;
 	bool runs;
 	sem_t asked;
-	atomic_uint asks, looked; /* how often; which of them are done */
+	atomic_uint asks, looked; /* requests so far; requests completed */
 	pthread_t thread;
 	char error[sizeof(((struct files *)0)->error)];
-	void (*say)(const char *line); /* of what it has to tell; any thread */
+	void (*say)(const char *line); /* logs a message; any thread */
 };
 
 /*
@@ -66,23 +66,23 @@ int site_start(struct site_loader *loader);
 /* Ends the thread and frees all sites: nobody may use one any more. */
 void site_close(struct site_loader *loader);
 
-/* Before any shard has the first site: how many will have it. */
+/* Sets how many shards there are, before any has the first site. */
 void site_set_shards(struct site_loader *loader, unsigned shards);
 
 /*
- * Asks the loader to look at the files; which look that is. Any thread; never
- * blocks.
+ * Asks the loader to check the files. Returns the number of that check. Any
+ * thread; never blocks.
  */
 unsigned site_ask(struct site_loader *loader);
-/* Whether that look, or a later one, is over. */
+/* Whether that check, or a later one, has ended. */
 bool site_has_looked(const struct site_loader *loader, unsigned look);
-/* The next site, to be given to each shard, or NULL. One thread. */
+/* Takes the next site, for passing it to each shard, or NULL. One thread. */
 struct site *site_take_next(struct site_loader *loader);
 
 /* Gives a shard a site; on its thread. */
 void site_use(struct site_here *here, struct site *site);
 
-/* The site that an answer may come from until site_put(); on its thread. */
+/* The site for a response, until site_put(); on the shard's thread. */
 static inline struct site *site_get(struct site_here *here)
 {
 	here->site->on[here->shard].answers++;
@@ -92,8 +92,8 @@ static inline struct site *site_get(struct site_here *here)
 void site_put(struct site_here *here, struct site *site);
 
 /*
- * Keeps the site of an answer that is under way for longer: its bytes stay
- * until site_give_back() of what this returns. On the shard's thread.
+ * Keeps the site of a response beyond site_put(): its bytes stay valid until
+ * site_give_back() of the result. On the shard's thread.
  */
 struct site_share *site_lend(struct site_here *here, struct site *site);
 void site_give_back(void *share); /* a net_release */

@@ -13,9 +13,8 @@ struct types {
 
 /*
  * Reads a file in the form of /etc/mime.types: a type and the ends of names
- * that have it, in each line. Types that are none are left out; path NULL:
- * there is no file. Returns 0 or -errno, and types has what every server knows
- * in any case.
+ * that have it, in each line. Invalid types are left out; path NULL: no file.
+ * Returns 0 or -errno; types has the built-in types in any case.
  */
 int types_load(struct types *types, const char *path);
 void types_free(struct types *types);
