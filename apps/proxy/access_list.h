@@ -1,10 +1,10 @@
 /*
- * Which addresses may do something: networks that are allowed, and denied.
+ * Access lists: networks that are allowed or denied.
  *
  * The longest prefix that an address lies in decides. An address in none of
- * them is denied if some network is allowed, and allowed otherwise. Built by
- * one thread, then constant: any number of threads may ask. A question costs a
- * binary search for each length of prefix there is.
+ * them is denied if some network is allowed, and allowed otherwise. One thread
+ * builds a list; then it is constant and any number of threads may look up. A
+ * lookup costs a binary search for each prefix length in the list.
  */
 #pragma once
 
@@ -34,10 +34,15 @@ struct access_list {
  */
 int access_list_add(struct access_list *list, const char *text, bool allow);
 
-/* After the last: sorts. Of one network twice, that which denies counts. */
+/*
+ * Sorts the list after the last network was added. If a network is both allowed
+ * and denied, it is denied.
+ */
 void access_list_ready(struct access_list *list);
 void access_list_fini(struct access_list *list);
 
-/* Whether an address may; ip: 4 or 16 bytes. An empty list allows everybody. */
+/*
+ * Whether an address is allowed; ip: 4 or 16 bytes. An empty list allows all.
+ */
 bool access_list_allows(const struct access_list *list, uint8_t family,
 			const void *ip);

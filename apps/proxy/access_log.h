@@ -1,12 +1,11 @@
 /*
- * A line a session, in a file or sent to a syslog server, without ever keeping
- * a shard waiting.
+ * The access log: a line per session, in a file or sent to a syslog server,
+ * without ever blocking a shard.
  *
- * A shard copies a record into a ring of its own, which costs no system call; a
- * thread looks fifty times a second, makes lines of records and writes them. A
- * ring that is full, or a file that takes no more, loses lines: they are
- * counted, and the next line that is written is preceded by one that says how
- * many.
+ * A shard copies a record into a ring of its own, without a system call; a
+ * thread checks the rings fifty times a second, formats the records and writes
+ * the lines. If a ring or the file is full, lines are lost: they are counted,
+ * and a line with their number precedes the next one that is written.
  */
 #pragma once
 
@@ -48,9 +47,9 @@ enum access_end {
 
 struct access_record {
 	int64_t begin_ns, end_ns;      /* of the clock given to the log */
-	int64_t queue_ns, connect_ns;  /* spent on them; connect -1: never */
+	int64_t queue_ns, connect_ns;  /* time spent; connect -1: none */
 	uint64_t bytes_to, bytes_from; /* the backend */
-	struct proxy_addrs addrs;      /* the client, and where it came to */
+	struct proxy_addrs addrs;      /* the client and its destination */
 	enum access_end end;
 	unsigned retries;
 	char backend[ACCESS_LOG_NAME_MAX];     /* empty: none */
@@ -70,15 +69,18 @@ const char *access_end_name(enum access_end end);
 size_t access_log_format(const struct access_record *record, int64_t wall_ns,
 			 char *line);
 
-/* Whether access_log_open() could open that now: 0 or as it. Makes the file. */
+/*
+ * Checks that access_log_open() would succeed: 0 or its error. Makes the file.
+ */
 int access_log_check(const char *where);
 
 /*
  * Opens a file for appending, made with mode 0640; or, for "udp:ADDRESS:PORT",
- * sends each line as a datagram (RFC 5424, local0.info). clock_ns: of the
- * records' times. say: gets a line, without its newline, when the file cannot
- * be opened anew; on the log's thread. Starts the thread. Returns 0, -EINVAL
- * (no such address), -ENOMEM, or what open(2), socket(2) or the thread says.
+ * sends each line as a datagram (RFC 5424, local0.info). clock_ns: the clock of
+ * the records' times. say: called on the log's thread with a line, without
+ * newline, when the file cannot be reopened. Starts the thread. Returns 0,
+ * -EINVAL (not an address), -ENOMEM, or an error of open(2), socket(2) or
+ * pthread_create(3).
  */
 int access_log_open(const char *where, unsigned shards,
 		    int64_t (*clock_ns)(void), void (*say)(const char *line),
@@ -88,14 +90,17 @@ int access_log_open(const char *where, unsigned shards,
 void access_log_add(struct access_log *log, unsigned shard,
 		    const struct access_record *record);
 
-/* Opens the file anew, soon. From any thread or signal handler. */
+/*
+ * Makes the log's thread reopen the file soon. From any thread or signal
+ * handler.
+ */
 void access_log_reopen(struct access_log *log);
 
 /* Lines lost so far. Any thread. */
 uint64_t access_log_lost(const struct access_log *log);
 
 /*
- * When no shard adds any more: writes what is left, for a second at most, if
- * the file takes it. NULL is ignored.
+ * Called when no shard adds records any more: writes the remaining lines, for
+ * at most a second, and closes the log. NULL is ignored.
  */
 void access_log_close(struct access_log *log);

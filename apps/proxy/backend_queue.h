@@ -1,11 +1,12 @@
 /*
- * Sessions that wait for a backend with room, of all shards: so many at most.
+ * The bounded queue of sessions, on all shards, that wait for a backend with
+ * room.
  *
- * Each shard has a list, the first that came first. Whoever makes room wakes
- * the first of its own list and of each shard that has one; a session that was
- * woken wakes the next one when it leaves the list, and passes the turn on to
- * the next one that wants other backends when there is nothing for it. So as
- * many go on as there is room for, and nobody overtakes within a shard.
+ * Each shard has a list in order of arrival. When room appears, the first
+ * session of each shard's list is woken. A session that was woken wakes the
+ * next one when it leaves the list; if there is no room for it, it wakes the
+ * next one that wants other backends. So as many sessions continue as there is
+ * room for, and none overtakes another of its shard.
  */
 #pragma once
 
@@ -24,7 +25,7 @@ struct queue_waiter {
 	uint64_t allowed; /* the backends it may have */
 };
 
-/* A shard's part: its thread's alone, but for `waits` and `wake`. */
+/* A shard's part: used by its thread alone, except `waits` and `wake`. */
 struct queue_shard {
 	struct backend_queue *queue;
 	struct queue_waiter *first, **last;
@@ -43,34 +44,40 @@ struct backend_queue {
 /* On the shard's thread. The memory stays until queue_fini(). */
 void queue_join(struct backend_queue *queue, struct queue_shard *shard);
 
-/* When no shard runs any more; nothing if it never joined. */
+/*
+ * Called when no shard runs any more. Does nothing if the shard never joined.
+ */
 void queue_fini(struct queue_shard *shard);
 
-/* Puts a waiter last. False: there are `max` already. In a coroutine. */
+/*
+ * Appends a waiter. Returns false if there are `max` already. In a coroutine.
+ */
 bool queue_enter(struct queue_shard *shard, struct queue_waiter *waiter,
 		 unsigned max);
 
 /*
- * To be called before each look whether there is room: what is made after it
- * wakes the waiter.
+ * Called before each check for room: room that appears later wakes the waiter.
  */
 void queue_look(struct queue_shard *shard);
 
 /* Blocks until there may be room: 0, -ETIMEDOUT, -ECANCELED. */
 int queue_wait(int64_t deadline_ns);
 
-/* There was nothing for it: somebody else's turn. */
+/*
+ * There was no room for the waiter: wakes the next one that wants other
+ * backends.
+ */
 void queue_pass(struct queue_waiter *waiter);
 
-/* Off the list; the next one's turn. */
+/* Removes a waiter from the list, and wakes the next one. */
 void queue_leave(struct queue_shard *shard, struct queue_waiter *waiter);
 
-/* Whether one who wants these backends would overtake. */
+/* Whether a session that wants these backends would overtake a waiter. */
 static inline bool queue_is_before(const struct queue_shard *shard,
 				   uint64_t allowed)
 {
 	return shard->first && shard->first->allowed & allowed;
 }
 
-/* There is room, or other backends. Any thread. */
+/* Room has appeared, or the backends have changed. Any thread. */
 void queue_kick(struct backend_queue *queue);

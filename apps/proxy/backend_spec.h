@@ -1,5 +1,5 @@
 /*
- * What --to says of a backend: its name and address, and how it is to be used.
+ * A backend as in --to: its name, its address and its parameters.
  *
  * [NAME=]HOST:PORT[,KEY=VALUE...], as in web1=10.9.0.2:80,weight=3,backup.
  * Plain data without pointers, copied freely.
@@ -17,7 +17,10 @@
 #define BACKEND_TEXT_MAX 128 /* what a health check says and expects */
 #define BACKEND_WEIGHT	 256 /* the largest */
 
-/* What an operator wants: new clients; none, those there stay; out of use. */
+/*
+ * The state that an operator sets: takes new clients; keeps only its present
+ * ones; out of use.
+ */
 enum backend_state { BACKEND_READY, BACKEND_DRAIN, BACKEND_DOWN };
 
 enum backend_check {
@@ -35,7 +38,7 @@ struct backend_spec {
 	uint16_t port;
 	unsigned weight;  /* 1 to BACKEND_WEIGHT */
 	unsigned maxconn; /* sessions at a time; 0: no bound */
-	bool backup;	  /* used while no other is there */
+	bool backup;	  /* used if no other is available */
 	enum backend_state state;
 	enum backend_check check;
 	char send[BACKEND_TEXT_MAX];   /* a path; or bytes, before `expect` */
@@ -54,8 +57,8 @@ void backend_spec_authority(const struct backend_spec *spec, unsigned port,
 			    char out[BACKEND_AUTHORITY_MAX]);
 
 /*
- * Reads one. Returns NULL, or what was expected in its place, for
- * opts_refuse(); *out is whole only with NULL.
+ * Parses a backend. Returns NULL, or what was expected instead, for
+ * opts_refuse(); *out is complete only with NULL.
  */
 const char *backend_spec_parse(const char *text, struct backend_spec *out);
 
@@ -64,7 +67,7 @@ const char *backend_state_name(enum backend_state state);
 int backend_state_parse(const char *text, enum backend_state *out);
 
 /*
- * How well a server name, in lower case, is one of the spec's: 0: not; else the
- * more the better: all of it, or the "*." of the longest end.
+ * How well a server name, in lower case, matches the backend's names; 0: not at
+ * all. Larger is better: an exact match, or the longest "*." suffix.
  */
 unsigned backend_spec_serves(const struct backend_spec *spec, const char *name);

@@ -32,7 +32,7 @@ struct balance_backend {
 
 struct balance_health {
 	bool up;
-	unsigned streak; /* checks in a row that speak against `up` */
+	unsigned streak; /* consecutive checks that contradict `up` */
 };
 
 struct balance {
@@ -61,12 +61,15 @@ void balance_ready(struct balance *b);
  */
 int balance_choose(struct balance *b, uint64_t hash, uint64_t tried);
 
-/* A connection to a backend exists, is over, could not be made. */
+/* Report that a connection to a backend was made, has ended, or failed. */
 void balance_begin(struct balance *b, int index);
 void balance_end(struct balance *b, int index);
 void balance_failed(struct balance *b, int index);
 
-/* What a health check found. Returns whether the backend changed its state. */
+/*
+ * Reports the result of a health check. Returns whether the backend changed its
+ * state.
+ */
 bool balance_report(struct balance *b, int index, bool well);
 
 bool balance_is_up(const struct balance *b, unsigned index);

@@ -1,10 +1,10 @@
 /*
- * The server name a TLS client asks for, read from its ClientHello (RFC 8446
- * 4.1.2, RFC 6066 3) without ending TLS: an automaton that is fed bytes as they
- * come, in pieces of any size, each byte once.
+ * Reads the server name that a TLS client requests from its ClientHello (RFC
+ * 8446 4.1.2, RFC 6066 3), without terminating TLS: an automaton that gets the
+ * bytes as they arrive, in pieces of any size, each byte once.
  *
- * Bounded: at most CLIENT_HELLO_MAX bytes are taken before it knows. No memory
- * but the struct's; any thread.
+ * It decides after at most CLIENT_HELLO_MAX bytes. It uses no memory besides
+ * the struct; any thread.
  */
 #pragma once
 

@@ -10,10 +10,10 @@
  *   coronet_proxy_begin.c   a session up to where bytes flow both ways
  *   coronet_proxy_session.c from there to its last byte
  *
- * Both sides of a session are one shard's. What a shard changes lies in its
- * struct proxy_shard and is touched by its thread alone, but for what is named
- * there. What lies in struct proxy is the program's, constant once the shards
- * run but for what is atomic.
+ * Both connections of a session belong to one shard. The state of a shard is in
+ * its struct proxy_shard, which its thread alone uses, except where noted
+ * there. The state of the program is in struct proxy, constant once the shards
+ * run except for atomic fields.
  *
  * Options that may change are in a struct proxy_config, which never changes: a
  * reload makes another and posts it to each shard. A coroutine that blocks
@@ -47,7 +47,7 @@ struct proxy_listener {
 	struct limit_waiter waiter; /* at the limit of clients */
 };
 
-/* Of a shard; others read them. */
+/* A shard's counters; other threads read them. */
 struct proxy_counters {
 	uint64_t sessions;	       /* now */
 	uint64_t accepted, over_limit; /* clients; reset at the limit */
@@ -65,7 +65,7 @@ struct proxy_counters {
 	uint64_t bytes_to, bytes_from; /* backends */
 };
 
-/* What options say; constant, with as many owners as refer to it. */
+/* Parsed options; constant and reference-counted. */
 struct proxy_config {
 	_Atomic unsigned refs;
 	struct proxy_opts opts;
@@ -143,13 +143,13 @@ struct session {
 /* ---- coronet_proxy_session.c ---- */
 
 /*
- * Serves a client in coroutines of its own. Owns conn from here on, whatever
- * it returns: 0 or -ENOMEM. The client has its place among --max-clients, which
- * is given back when the session has ended, not when this fails.
+ * Serves a client in coroutines of its own. Owns conn whatever it returns: 0 or
+ * -ENOMEM. The caller has counted the client for --max-clients; the end of the
+ * session undoes that, a failure of this call does not.
  */
 int session_start(struct proxy_shard *shard, struct net_conn *conn);
 
-/* Resets what is left of the session; its coroutines notice. */
+/* Resets the session's connections; its coroutines notice. */
 void session_fail(struct session *s, enum access_end end);
 
 /*
@@ -158,7 +158,7 @@ void session_fail(struct session *s, enum access_end end);
  */
 void session_watch(struct session *s, int64_t limit_ns, enum access_end end);
 
-/* Resets a client that has to make room: for half_open. */
+/* Resets a client that half_open displaces. */
 void session_displace(struct pending *item);
 
 /* Frees what the shard kept of sessions that are over. */
@@ -167,17 +167,17 @@ void session_fini(struct proxy_shard *shard);
 /* ---- coronet_proxy_begin.c ---- */
 
 /*
- * Reads what a client has to begin with, connects to a backend and sends it
- * what comes first. 0, or a negative errno with s->end set. In the session's
- * first coroutine.
+ * Reads the PROXY header and ClientHello of a client if they are expected,
+ * connects to a backend and sends it its first bytes. 0, or a negative errno
+ * with s->end set. In the session's first coroutine.
  */
 int session_begin(struct session *s);
 
-/* Whether that client may come in; or how its session ends at once. */
+/* Whether a client is admitted; if not, *end is why its session ends. */
 bool proxy_admits(struct proxy_shard *shard, const struct proxy_addrs *addrs,
 		  enum access_end *end);
 
-/* Whether that client has to begin with a PROXY header. */
+/* Whether a client has to begin with a PROXY header. */
 bool proxy_expects_header(const struct proxy_shard *shard,
 			  const struct proxy_addrs *addrs);
 
@@ -188,10 +188,15 @@ void proxy_addrs_of(const struct net_conn *conn, struct proxy_addrs *out);
 /* A session of the shard has ended. */
 void proxy_session_ended(struct proxy_shard *shard);
 
-/* What all shards count; each is right, if not of the same moment. */
+/*
+ * The sum of all shards' counters; they may be of slightly different moments.
+ */
 struct proxy_counters proxy_total(void);
 
-/* Connecting to a backend failed; says so if we are why: true. */
+/*
+ * Connecting to a backend failed. If the cause is local, logs it and returns
+ * true.
+ */
 bool proxy_dial_failed(struct proxy_shard *shard, const struct backend *backend,
 		       int err);
 
@@ -200,7 +205,7 @@ bool proxy_dial_failed(struct proxy_shard *shard, const struct backend *backend,
 /* Starts the shard's checks of backends that are not checked yet. */
 int health_start(struct proxy_shard *shard);
 
-/* When the stack has closed: ends those that were cut off. */
+/* Called when the stack has closed: frees checks that were interrupted. */
 void health_fini(struct proxy_shard *shard);
 
 /* ---- coronet_proxy_control.c, coronet_proxy_metrics.c ---- */
@@ -221,13 +226,13 @@ void reload_ends(void);
 /* ---- coronet_proxy_config.c ---- */
 
 /*
- * Reads the command line, and what files it names, and starts the threads that
- * read them again and resolve names. argv stays. 0, or -errno with a line in
- * proxy.net.error.
+ * Reads the command line and the files that it names, and starts the threads
+ * that read them again and resolve names. argv must stay valid. 0, or -errno
+ * with a line in proxy.net.error.
  */
 int config_open(const struct argp *argp, int argc, char **argv);
 
-/* The shard takes what is there now, on its thread, before it runs. */
+/* Gives the shard the present configuration, on its thread, before it runs. */
 int config_join(struct proxy_shard *shard);
 
 /* All shards have joined: from now on changes reach them. */
@@ -240,7 +245,7 @@ void config_stop(void);
 void config_fini(void);
 
 /*
- * Has the configuration read again, as SIGHUP does; what comes of it is logged.
+ * Makes the configuration be read again, as SIGHUP does; the result is logged.
  * From any thread or signal handler, once the program runs.
  */
 void proxy_reload(void);
@@ -248,14 +253,15 @@ void proxy_reload(void);
 void config_unref(struct proxy_config *config); /* NULL is ignored */
 
 /*
- * A reference each to what is current, for config_unref() and pool_unref();
- * false: the program ends. Any thread.
+ * Gets a reference each to the current configuration and pool, for
+ * config_unref() and pool_unref(). Returns false if the program is ending. Any
+ * thread.
  */
 bool config_current(struct proxy_config **config, struct pool **pool);
 
 /*
- * Gives an address as the stack's, without a port; false: the stack cannot dial
- * it, or it is the stack's own.
+ * Converts an address, without a port. Returns false if the stack cannot dial
+ * it, or if it is the stack's own.
  */
 bool config_dialable(const struct sockaddr *from, struct net_addr *out);
 
@@ -280,8 +286,8 @@ void names_renew(void);
 /* ---- coronet_proxy_config.c ---- */
 
 /*
- * The pool of now, to tell of its backends: a reference, for pool_unref(). From
- * any thread; NULL while the program does not run.
+ * A reference to the present pool, for reading its backends, for pool_unref().
+ * From any thread; NULL while the program does not run.
  */
 struct pool *proxy_pool_ref(void);
 

@@ -1,6 +1,4 @@
-/*
- * For how long the answer to a name's question holds.
- */
+/* The TTL of a host name's DNS records. */
 #pragma once
 
 #include <stdint.h>

@@ -1,22 +1,23 @@
 /*
  * The backends of coronet-proxy, and which of them the next session goes to.
  *
- * A pool is what a configuration says: it is built once, never changes, and has
- * as many owners as refer to it. A reload builds another and gives it to each
- * shard in turn. A backend is what happens to one: the state its operator
- * wants, its health, its sessions. Pools that name the same backend at the same
- * place share it, so that a reload forgets nothing, and it lives until its last
- * session has ended.
+ * A pool is the list of backends in a configuration: it is built once, never
+ * changes, and is reference-counted. A reload builds another and passes it to
+ * each shard in turn. A struct backend is the state of one: the state that its
+ * operator set, its health, its sessions. Pools that have the same backend at
+ * the same address share it, so that a reload forgets nothing, and it lives
+ * until its last session has ended.
  *
- * Whom a session gets: the backends that are ready, up and not ejected; else
- * the backup servers; else those ejected, as a backend that failed a while ago
- * is better than none. Among them by turns, by the fewest sessions, or by a
- * hash of the client's address (balance.h), all in proportion to their weights.
- * A backend that came back takes part with a weight that grows from nothing
- * within the slow start's time.
+ * A session gets one of the backends that are ready, up and not ejected;
+ * without any, one of the backup servers; without these, one of those ejected,
+ * since a backend that failed a while ago is better than none. The choice is
+ * round robin, the fewest sessions, or a hash of the client's address
+ * (balance.h), all in proportion to the weights. The weight of a backend that
+ * has recovered grows from zero during the slow start.
  *
- * No sockets and no clock: the caller says what time it is. Any thread, but for
- * a cursor, which is one shard's, and what says otherwise.
+ * It uses no sockets and no clock: the caller passes the time. Any thread may
+ * call it, except with a cursor, which is one shard's, and unless a comment
+ * says otherwise.
  */
 #pragma once
 
@@ -95,7 +96,10 @@ struct pool {
 	uint8_t slots[BALANCE_SLOTS];
 };
 
-/* A shard's place in the turns; zeroed but for `next`, where it begins. */
+/*
+ * A shard's position in the round robin; zeroed except for `next`, where it
+ * begins.
+ */
 struct pool_cursor {
 	unsigned next;
 	int64_t turns[BALANCE_MAX];
@@ -148,7 +152,7 @@ uint64_t pool_for_name(const struct pool *pool, const char *name);
 int pool_take(const struct pool *pool, struct pool_cursor *cursor,
 	      const struct pool_wish *wish);
 
-/* A session is over, or could not be made. */
+/* A session has ended, or failed to begin. */
 void backend_release(struct backend *backend);
 
 /*
@@ -165,11 +169,11 @@ bool pool_failed(const struct pool *pool, unsigned index, int64_t now_ns);
 bool pool_report(const struct pool *pool, unsigned index, bool well,
 		 int64_t now_ns);
 
-/* The operator's word. Ready again: with a slow start. */
+/* Sets the operator's state. BACKEND_READY begins a slow start. */
 void backend_set_state(struct backend *backend, enum backend_state state,
 		       int64_t now_ns);
 
-/* A session's connection could not be made, for which err is net_dial()'s. */
+/* Counts a failed connection; err: the error of net_dial(). */
 void backend_count_failure(struct backend *backend, int err);
 const char *backend_failure_name(enum backend_failure failure);
 
@@ -192,7 +196,7 @@ static inline void backend_carried(_Atomic uint64_t *counter, uint64_t before,
 					  memory_order_relaxed);
 }
 
-/* What keeps new sessions away from a backend, apart from its operator. */
+/* Why a backend gets no new sessions, apart from the operator's state. */
 enum backend_health {
 	BACKEND_UP,
 	BACKEND_WARMING,    /* in its slow start */

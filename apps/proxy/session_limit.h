@@ -1,8 +1,8 @@
 /*
- * How many sessions a program on coronet may have, over all of its shards.
+ * The limit of a program's sessions, over all of its shards.
  *
  * One atomic operation when a session begins and one when it ends; the limit is
- * never exceeded. A coroutine may wait for room: whoever ends a session, on any
+ * never exceeded. A coroutine may wait for room: the end of a session, on any
  * shard, wakes those that wait.
  */
 #pragma once
@@ -22,7 +22,9 @@ struct limit_waiter {
 	struct limit_waiter *next;
 };
 
-/* A shard's part; its thread's alone, but for `waits` and `wake`. Zeroed. */
+/*
+ * A shard's part; used by its thread alone, except `waits` and `wake`. Zeroed.
+ */
 struct limit_shard {
 	struct session_limit *limit;
 	struct coro_sched *sched;
@@ -44,7 +46,7 @@ void session_limit_init(struct session_limit *limit, unsigned max);
 /* On the shard's thread, whose scheduler is open. The memory stays. */
 void session_limit_join(struct session_limit *limit, struct limit_shard *shard);
 
-/* One that may wait from now on; the memory stays. */
+/* Registers a coroutine that may wait; the memory must stay valid. */
 void session_limit_add(struct limit_shard *shard, struct limit_waiter *waiter);
 
 static inline bool session_limit_full(const struct session_limit *limit)
@@ -52,17 +54,18 @@ static inline bool session_limit_full(const struct session_limit *limit)
 	return limit->sessions >= limit->max;
 }
 
-/* One session more: false at the limit. */
+/* Counts one session more; returns false at the limit. */
 bool session_limit_take(struct session_limit *limit);
 
-/* One less, of that shard. */
+/* Counts one session fewer, of that shard. */
 void session_limit_give(struct limit_shard *shard);
 
 /*
  * Blocks the coroutine while there is no room. Others may take it first. 0,
- * -ECANCELED (closed, or the coroutine was cancelled) or what coro_park() says.
+ * -ECANCELED (closed, or the coroutine was cancelled) or an error of
+ * coro_park().
  */
 int session_limit_wait(struct limit_waiter *waiter);
 
-/* Ends the wait, of now and of later. */
+/* Ends the present wait, and later ones at once. */
 void session_limit_close(struct limit_waiter *waiter);

@@ -1,13 +1,13 @@
 /*
- * How many connections a second each source may begin.
+ * Limits the connections per second of each source.
  *
- * A source is an IPv4 address or an IPv6 /64. Each has a bucket of so many
- * connections that fills evenly in a second (GCRA, ITU-T I.371: the time at
- * which it will be full again). The table has a fixed size, whoever comes: a
- * source finds its bucket in one of four places, or takes that of the four
- * which is full soonest. So a flood of sources can make others' buckets new,
- * but never larger than the rate, and takes no memory. Where a source lies
- * depends on a secret. All shards use one table; no locks.
+ * A source is an IPv4 address or an IPv6 /64. Each has a token bucket that
+ * fills evenly in a second (GCRA, ITU-T I.371: it stores the time at which it
+ * will be full again). The table has a fixed size: a source has its bucket in
+ * one of four places, or takes the one of the four that is full soonest. So a
+ * flood of sources can reset others' buckets, but cannot make them larger than
+ * the rate, and takes no memory. The position of a source depends on a secret.
+ * All shards use one table, without locks.
  */
 #pragma once
 
@@ -31,8 +31,8 @@ struct source_rate {
 struct source_rate *source_rate_new(uint64_t secret);
 
 /*
- * One more connection of a source: false if it has had `per_s` (1 or more) of
- * them just now. ip: 4 or 16 bytes.
+ * Counts a connection of a source; returns false if that exceeds `per_s` (1 or
+ * more) per second. ip: 4 or 16 bytes.
  */
 bool source_rate_take(struct source_rate *rate, uint8_t family, const void *ip,
 		      unsigned per_s, int64_t now_ns);

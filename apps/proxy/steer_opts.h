@@ -1,6 +1,6 @@
 /*
- * The options that coronet-proxy has and epoll-proxy has not: how backends fail
- * and come back, who may come in, timeouts apart, the access log.
+ * The options of coronet-proxy that epoll-proxy does not have: failure and
+ * recovery of backends, access lists, separate timeouts, the access log.
  *
  * Checked when steer_opts_argp returns. Strings are borrowed; lists are owned.
  */
