@@ -33,7 +33,9 @@ struct coro_select {
 	struct chan_node nodes[];
 };
 
-/* What a wait needs in which another thread may do a case: see coro_shared.c.
+/*
+ * The extra state of a wait in which another thread may do a case:
+ * coro_shared.c.
  */
 struct shared_wait {
 	struct coro_wake wake; /* first */
@@ -56,7 +58,7 @@ struct coro_chan {
 	size_t capacity;
 	size_t count;
 	size_t first;
-	const void *thread; /* whose it has become by its first use */
+	const void *thread; /* its owner, set by the first use */
 	uint64_t served[2]; /* when a select last chose it, by enum coro_op */
 	bool closed;
 	bool shared;	 /* all threads'; the lock guards all but the sizes */
@@ -104,7 +106,7 @@ static inline struct chan_node *chan_first_waiter(const struct coro_chan *ch,
 	return q->next == q ? NULL : (struct chan_node *)q->next;
 }
 
-/* The first whose wait nobody has ended yet. */
+/* The first waiter whose wait has not ended yet. */
 struct chan_node *chan_live_waiter(const struct coro_chan *ch, enum coro_op op);
 unsigned chan_state(const struct coro_chan *ch);
 void coro_chan_tell_local(const struct coro_select *sel);
@@ -133,16 +135,16 @@ void coro_shared_wait_init(struct shared_wait *w, struct coro_select *sel,
 			   struct coro_sched *s);
 /* Do a case, or link all: the index, or -EAGAIN. */
 int coro_shared_link(struct coro_select *sel, struct coro_case *cases);
-/* Take a waiter out of a queue of this thread's, and end its wait. */
+/* Take a waiter of this thread out of its queue, and end its wait. */
 bool coro_shared_take(struct chan_node *node);
 void coro_shared_abandon(struct coro_select *sel);
-/* True: the block is needed until its wake-up has come. */
+/* Returns true if the block is needed until its wake-up has come. */
 bool coro_shared_orphan(struct coro_sched *s, struct coro_select *sel);
 int coro_shared_trysend(struct coro_chan *ch, const void *value);
 int coro_shared_tryrecv(struct coro_chan *ch, void *value);
 int coro_shared_select_try(struct coro_case *cases, unsigned n);
 int coro_shared_watch(struct coro_chan *ch, struct coro_chan_watch *w);
-/* False: it watches no shared channel. */
+/* Returns false if it watches no shared channel. */
 bool coro_shared_unwatch(struct coro_chan_watch *w);
 void coro_shared_close(struct coro_chan *ch);
 size_t coro_shared_count(struct coro_chan *ch);

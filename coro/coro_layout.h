@@ -40,8 +40,10 @@
 /* Flags of the running coroutine that coro_suspend() must look at. */
 #define CORO_F_NOT_FAST 0xb0 /* KILLED, MAIN, MEASURE */
 
-/* Flags of a coroutine whose end is not the short one, and what stays of the
- * flags after that. */
+/*
+ * Flags that make a coroutine's end take the long path, and the flag that
+ * remains after it.
+ */
 #define CORO_F_LONG_END 0xb1 /* the same and FP */
 #define CORO_F_HANDLE_	0x40
 

@@ -68,7 +68,7 @@ enum coro_state {
 enum {
 	CORO_F_FP = CTX_FLAG_FP,
 	CORO_F_UNPARKED = 2,  /* an unpark came first */
-	CORO_F_CANCEL = 4,    /* to be told at the next blocking call */
+	CORO_F_CANCEL = 4,    /* reported by the next blocking call */
 	CORO_F_DEADLINE = 8,  /* has an inherited deadline */
 	CORO_F_KILLED = 16,   /* running its cleanups: never blocks again */
 	CORO_F_MAIN = 32,     /* the thread's own context */
@@ -389,7 +389,7 @@ int coro_stack_private_get(struct coro_sched *s, size_t size, bool guard,
 			   struct coro_stack **out);
 void coro_stack_private_put(struct coro_sched *s, struct coro_stack *st);
 bool coro_stack_checked(void); /* does Valgrind watch? */
-/* Its bytes up to end come and go. */
+/* Tells Valgrind that the stack's bytes below end are defined. */
 void coro_stack_tell(struct coro_stack *st, const char *end);
 void coro_stack_measure(struct coro_sched *s, struct coro *co);
 
@@ -402,9 +402,9 @@ void coro_wheel_init(struct coro_wheel *w, int64_t now_ns);
 
 /* ---- coro_sched.c, coro_life.c ---- */
 bool coro_ring_grow(struct coro_sched *s);
-/* Its index; 0 if there is no memory for another. */
+/* Returns the name's index; 0 if there is no memory for another. */
 uint16_t coro_name_add(struct coro_sched *s, const char *name);
-/* The first that runs on a new coroutine's stack. */
+/* The first function that runs on a new coroutine's stack. */
 struct ctx_start coro_begin(void *arg);
 cold void coro_die(const char *what, const struct coro *co)
 	__attribute__((noreturn));
@@ -430,7 +430,7 @@ int coro_block(struct coro_sched *s, struct coro *co, uint8_t state,
 	       int64_t deadline_ns, const char *where);
 /* The same, ignoring deadlines. */
 int coro_block_held(struct coro_sched *s, struct coro *co, const char *where);
-/* Where a body returns to, its long way (coro_fast.S has the short one). */
+/* Where a body returns to: the long path (coro_fast.S has the short one). */
 void coro_end(void *result) __attribute__((noreturn));
 /* End the running coroutine. */
 void coro_exit_now(struct coro_sched *s, struct coro *co, void *result)
@@ -473,17 +473,20 @@ cold void coro_call_kill(struct coro_sched *s, struct coro *co);
 void coro_calls_fini(struct coro_sched *s);
 /* Puts a call on its way; 0, or -errno, and then it will not run. */
 typedef int (*coro_call_send)(struct coro_sched *to, struct coro_wake *w);
-/* coro_call_until() by that way; where: the call's name. */
+/* coro_call_until() by means of `send`; where: the call's name. */
 int coro_call_with(coro_call_send send, struct coro_sched *to, coro_fn fn,
 		   void *arg, void **result, int64_t deadline_ns,
 		   const char *where);
 
 /* ---- coro_fd.c ---- */
-/* Make ready whose file is. Called while s->fd_waiting is not 0. */
+/*
+ * Make ready the coroutines whose files are. Called while s->fd_waiting is not
+ * 0.
+ */
 cold void coro_fds_look(struct coro_sched *s);
 /* The thread has slept and may have been woken by a file. */
 void coro_fds_look_soon(struct coro_sched *s);
-/* What the thread's sleep watches, -1: nothing. */
+/* The descriptor that the thread's sleep waits for; -1: none. */
 int coro_fds_epoll(const struct coro_sched *s);
 /* A coroutine that waits for a file is destroyed. */
 cold void coro_fd_kill(struct coro_sched *s, struct coro *co);
