@@ -5,10 +5,10 @@
  * other. In echo and bulk mode, and idle once it has answered, a slot has no
  * coroutine: it is watched, which costs no switch. Dialing and cps have one.
  *
- * A shard has a range of the slots; what it changes is in its struct load_shard
- * and its slots, and is touched by its thread alone. What lies in struct load
- * is the run's: constant, atomic, or for the coroutine on the first shard that
- * conducts the run, which gathers what the shards have counted (load_stats.h).
+ * A shard has a range of the slots; its state is in its struct load_shard and
+ * its slots, which its thread alone uses. The state of the run is in struct
+ * load: it is constant, atomic, or used only by the conductor, a coroutine on
+ * the first shard that gathers the shards' counts (load_stats.h).
  */
 #pragma once
 
@@ -73,19 +73,19 @@ struct load {
 
 extern struct load load;
 
-/* Once the run is over, what breaks and closes is the end's own doing. */
+/* False once the run is over: connections then break because it ends. */
 static inline bool load_running(const struct load_shard *shard)
 {
 	return shard->stats.phase != LOAD_DONE &&
 	       !net_stack_stopping(shard->stack);
 }
 
-/* A connection that was open is no more. */
+/* A connection that was open has ended. */
 void slot_count_closed(struct load_shard *shard);
 
 /*
- * Counts what went wrong, 0 (the peer ended) or a negative errno, and lets the
- * connection go.
+ * Counts an error, 0 (the peer has closed) or a negative errno, and closes the
+ * connection.
  */
 void slot_fail(struct slot *slot, long err);
 
@@ -119,5 +119,5 @@ void watched_start(struct slot *slot);
 /* echo: the open loop's turn of this slot has come. */
 void echo_turn(struct slot *slot, int64_t now_ns);
 
-/* echo, bulk: nothing came for too long. */
+/* echo, bulk: the timeout has passed without an answer. */
 void watched_time_out(struct slot *slot);

@@ -3,12 +3,12 @@
  *
  * A slot is one of the --conns connections; in cps mode it has one socket after
  * the other. A worker is one thread with everything it needs: a range of the
- * slots, an epoll set, buffers, and what it counts. Its thread alone touches
- * it, but for what is said to be the conductor's.
+ * slots, an epoll set, buffers, and what it counts. Only its thread uses it,
+ * except fields marked as the conductor's.
  *
  * The conductor is the main thread. It starts the workers, gathers what they
- * have counted (load_stats.h), and ends them: each ends when it has learnt that
- * the run is over.
+ * have counted (load_stats.h), and ends them: each ends when it learns that the
+ * run is over.
  */
 #pragma once
 
@@ -105,8 +105,8 @@ static inline uint32_t slot_index(const struct slot *slot)
 void slot_open(struct slot *slot, int64_t begun_ns, int64_t now_ns);
 
 /*
- * What a slot does when it waits for nothing: in the closed loop its next
- * request, in the open loop the one that is due.
+ * Continues a slot that waits for nothing: in the closed loop with its next
+ * request, in the open loop with the one that is due.
  */
 void slot_go_on(struct slot *slot, int64_t now_ns);
 
@@ -123,7 +123,7 @@ void slot_stream(struct slot *slot, int64_t now_ns);
 /* Counts the error and closes the slot's socket. */
 void slot_fail(struct slot *slot, enum load_error kind, int64_t now_ns);
 
-/* Does what epoll tells of. */
+/* Handles an event of epoll. */
 void slot_event(struct slot *slot, uint32_t events);
 
 /* 0 or -errno; worker_fini() undoes either. */

@@ -1,6 +1,6 @@
 /*
- * A thread's part of a load run: a range of its connections. Of the open loop's
- * even stream (load_stats.h) it has the requests of its connections.
+ * A thread's part of a load run: a range of its connections, with their
+ * requests of the open loop's even stream (load_stats.h).
  *
  * Everything here is constant or computed: call it from any thread.
  */
@@ -22,7 +22,10 @@ static inline unsigned load_parts(const struct load_opts *opts, unsigned n)
 	return n < opts->conns ? n : opts->conns;
 }
 
-/* Part k of n, which load_parts() gave; none has one more than another. */
+/*
+ * Part k of the n that load_parts() returned; their sizes differ by at most
+ * one.
+ */
 static inline struct load_part load_part_of(const struct load_opts *opts,
 					    unsigned k, unsigned n)
 {
@@ -45,7 +48,7 @@ static inline uint32_t load_part_may_open(const struct load_part *part,
 }
 
 /*
- * When the part's request number `turn` (from 0) is due. It is that of the
+ * When the part's request number `turn` (from 0) is due. It belongs to the
  * part's connection turn % count.
  */
 static inline int64_t load_part_due(const struct load_part *part,
@@ -56,7 +59,7 @@ static inline int64_t load_part_due(const struct load_part *part,
 					    part->first + turn % part->count);
 }
 
-/* The part's first request that is not due before now_ns, or nearly. */
+/* The part's first request that is due at now_ns or later, approximately. */
 static inline uint64_t load_part_turn_at(const struct load_part *part,
 					 const struct load_stats *stats,
 					 int64_t now_ns)

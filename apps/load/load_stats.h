@@ -1,27 +1,27 @@
 /*
- * What a load run counts, and when it begins and ends.
+ * The counters of a load run, and its phases.
  *
- *	load_stats_start(&stats, &opts, "epoll-load", now_ns);
- *	while (load_stats_tick(&stats, now_ns)) {
- *		... open connections, at most load_stats_may_open() so far;
- *		... load_stats_opened(), _request(), _error(), _closed();
- *	}
- *	return load_report(&stats);
+ * 	load_stats_start(&stats, &opts, "epoll-load", now_ns);
+ * 	while (load_stats_tick(&stats, now_ns)) {
+ * 		... open connections, at most load_stats_may_open() so far;
+ * 		... load_stats_opened(), _request(), _error(), _closed();
+ * 	}
+ * 	return load_report(&stats);
  *
  * A run opens its connections (until each was opened or failed), warms up,
- * measures, and is done; load_stats_tick() moves it on, and prints the progress
- * line. What happens before the measuring is not in the result, but for the
- * errors, which are never forgotten.
+ * measures, and is done; load_stats_tick() advances it and prints the progress
+ * line. The result is that of the measuring phase, except for errors, which are
+ * counted in all phases.
  *
  * Plain calls from one thread; nothing allocates. The clock is the caller's:
  * nanoseconds that never go back. The memory is the caller's too (105 KiB), and
  * so are the options, which must outlive it.
  *
- * A run of several threads has a struct load_stats for each. One leads: it is
- * the run's, ticks and is reported. The others follow: each counts on its own
- * thread, and load_stats_gather() moves what it has counted to the leader's. A
- * leader that no thread counts in (each has a follower) need not stand still
- * for that, but for who ticks it.
+ * A run of several threads has a struct load_stats for each. One is the leader:
+ * it is the run's, is ticked and reported. The others are followers: each
+ * counts on its own thread, and load_stats_gather() moves its counts to the
+ * leader. If no thread counts in the leader (each has a follower), only the
+ * thread that ticks it must pause for that.
  */
 #pragma once
 
@@ -46,17 +46,20 @@ enum load_error {
 
 enum load_phase { LOAD_OPENING, LOAD_WARMUP, LOAD_MEASURING, LOAD_DONE };
 
-/* Above this share of a core the generator had no time to be faster. */
+/* Above this share of a core the generator was the bottleneck. */
 #define LOAD_BUSY_LIMIT 0.97
 
-/* Above this part of a latency it is the generator's more than the server's. */
+/* Above this share of a latency, most of it is the generator's own delay. */
 #define LOAD_LATE_LIMIT 0.5
 
-/* Time the generator has worked, not waited, since any fixed moment. */
+/*
+ * Returns the time that the generator has worked, not waited, since a fixed
+ * moment.
+ */
 typedef int64_t load_busy_fn(void *arg);
 
 struct load_stats {
-	int64_t wake_ns; /* when load_stats_tick() has something to do */
+	int64_t wake_ns; /* when load_stats_tick() has work */
 	uint64_t bytes;	 /* payload that came back, in this interval */
 	uint64_t open;	 /* connections now */
 	struct hist interval;
@@ -64,12 +67,12 @@ struct load_stats {
 	struct hist late;  /* the generator's own delays, open loop */
 	uint64_t total_bytes;
 	uint64_t opened;  /* since the start */
-	uint64_t settled; /* opens that ended well or not, while opening */
+	uint64_t settled; /* opens that succeeded or failed, while opening */
 	uint64_t errors[LOAD_ERRORS];
 	uint64_t error_count;
 	/* idle: connections that answered an echo before and after */
 	uint64_t answered_before, answered_after;
-	bool asked_after;	  /* the second was asked for */
+	bool asked_after;	  /* the second echo was requested */
 	struct sys_memory memory; /* of the generator, when measuring ended */
 	const struct load_opts *opts;
 	const char *tool;
@@ -82,8 +85,8 @@ struct load_stats {
 	int64_t start_ns;
 	int64_t phase_end_ns;
 	int64_t interval_start_ns;
-	int64_t interval_busy_ns; /* what busy() said then */
-	int64_t opened_ns;	  /* what opening took; 0: it did not end */
+	int64_t interval_busy_ns; /* the result of busy() then */
+	int64_t opened_ns;	  /* duration of opening; 0: it did not end */
 	int64_t measured_from_ns;
 	int64_t measured_to_ns;
 	load_busy_fn *busy;
@@ -91,10 +94,10 @@ struct load_stats {
 	int64_t busy_from_ns;
 	int64_t busy_to_ns;
 	double busiest_follower; /* its share while measuring; 0: none */
-	uint64_t open_gathered;	 /* a follower's: of `open`, what is known */
+	uint64_t open_gathered;	 /* a follower's: part of `open` gathered */
 	int64_t gathered_ns; /* the leader's: since start_ns, all together */
 	int64_t gathered;    /* followers, in that sum */
-	/* The leader's: has every follower gathered, on its own thread. */
+	/* The leader's: gathers every follower, on its own thread. */
 	void (*gather)(struct load_stats *leader);
 };
 
@@ -115,20 +118,22 @@ void load_stats_follow(struct load_stats *follower,
 		       const struct load_stats *leader);
 
 /*
- * Moves to the leader what the follower has counted since the last time:
- * histograms are added bucket by bucket, so that percentiles are those of all
- * values and not averages. The follower goes on with the leader's phase. To be
- * called when neither thread counts: on the follower's, while the leader's
- * waits for it. Once the run is over only idle's second echoes are moved.
+ * Moves the follower's counts since the last call to the leader: histograms are
+ * added bucket by bucket, so that percentiles are those of all values and not
+ * averages. The follower takes over the leader's phase. Called when neither
+ * thread counts: on the follower's thread, while the leader's waits for it.
+ * Once the run is over, only the second echoes of idle mode are moved.
  *
  * The leader's `gather` calls it for each follower; load_stats_advance() calls
  * that, before it ends an interval or a phase and after. The interval or phase
- * ends at the mean of what the followers say is now, if that is later.
+ * ends at the mean of the followers' now_ns, if that is later.
  */
 void load_stats_gather(struct load_stats *leader, struct load_stats *follower,
 		       int64_t now_ns);
 
-/* Ends the run early, on a signal; what was measured until now_ns counts. */
+/*
+ * Ends the run early, on a signal; the result is that of the time until now_ns.
+ */
 void load_stats_interrupt(struct load_stats *stats, int64_t now_ns);
 
 /* The cold half of load_stats_tick(). */
@@ -140,7 +145,7 @@ uint32_t load_stats_may_open(const struct load_stats *stats, int64_t now_ns);
 /* A connection is open, latency_ns after its connect began. */
 void load_stats_opened(struct load_stats *stats, int64_t latency_ns);
 
-/* A connection that was open is no more, whoever closed it. */
+/* A connection that was open has ended, whoever closed it. */
 void load_stats_closed(struct load_stats *stats);
 
 /*
@@ -156,9 +161,9 @@ enum load_error load_error_of(int err);
 const char *load_error_name(enum load_error kind);
 
 /*
- * The share of one core the generator used for what is reported: while
- * measuring, or, in idle mode, while opening; -1 unknown. Of several threads it
- * is that of the busiest: the one that limits.
+ * The share of one core that the generator used during the reported time: while
+ * measuring or, in idle mode, while opening; -1: unknown. With several threads
+ * it is that of the busiest.
  */
 double load_stats_busy_share(const struct load_stats *stats);
 
@@ -173,16 +178,16 @@ enum load_limit {
 };
 
 /*
- * Whether, and how it shows, that the generator was itself the bottleneck: the
- * server may be faster than what was measured, and the latencies hold the
- * generator's own delays.
+ * Whether the generator itself was the bottleneck, and the symptom: the server
+ * may be faster than measured, and the latencies include the generator's own
+ * delays.
  */
 enum load_limit load_stats_limit(const struct load_stats *stats);
 
 /*
- * The generator's own part of the open loop's latency, where that is larger, at
- * the median or at p99: its delay at that percentile over the latency at the
- * same; 0 in the closed loop.
+ * The generator's own share of the open loop's latency: its delay at a
+ * percentile divided by the latency at the same percentile. The larger of the
+ * values at the median and at p99; 0 in the closed loop.
  */
 double load_stats_late_share(const struct load_stats *stats);
 
@@ -192,8 +197,8 @@ static inline bool load_stats_is_limited(const struct load_stats *stats)
 }
 
 /*
- * To be called every turn of the program's loop, and at least as often as
- * progress is wanted. False once the run is over.
+ * Called in every turn of the program's loop, and at least once per progress
+ * interval. Returns false once the run is over.
  */
 static inline bool load_stats_tick(struct load_stats *stats, int64_t now_ns)
 {
@@ -212,9 +217,9 @@ static inline void load_stats_request(struct load_stats *stats,
 
 /*
  * Open loop: a request is sent at now_ns that was due at due_ns, on a
- * connection that waited for nothing else from free_ns on. What lies between
- * the later of the two and now is the generator's own delay; what lies between
- * due_ns and free_ns is the server's, which had not answered yet.
+ * connection that waited for nothing else from free_ns on. The time from the
+ * later of the two to now_ns is the generator's own delay; the time from due_ns
+ * to free_ns is the server's, which had not answered yet.
  */
 static inline void load_stats_sent(struct load_stats *stats, int64_t due_ns,
 				   int64_t free_ns, int64_t now_ns)
@@ -241,8 +246,8 @@ struct load_pace {
 };
 
 /*
- * When request number `turn` (from 0) of that stream is due; 2 ns later than
- * load_pace_due() says, lest rounding have one look there too early. A tool
+ * When request number `turn` (from 0) of that stream is due, 2 ns later than
+ * load_pace_due(), so that rounding never makes a tool check too early. A tool
  * visits connection turn % conns then.
  */
 static inline int64_t load_turn_due(const struct load_stats *stats,
@@ -252,7 +257,10 @@ static inline int64_t load_turn_due(const struct load_stats *stats,
 	       (int64_t)((double)turn * 1e9 / (double)stats->opts->rate);
 }
 
-/* The first request of the stream that is not due before now_ns, or nearly. */
+/*
+ * The first request of the stream that is due at now_ns or later,
+ * approximately.
+ */
 static inline uint64_t load_turn_at(const struct load_stats *stats,
 				    int64_t now_ns)
 {
@@ -268,13 +276,13 @@ static inline uint64_t load_turn_at(const struct load_stats *stats,
 void load_pace_start(struct load_pace *pace, const struct load_stats *stats,
 		     uint32_t index, int64_t from_ns);
 
-/* When the next request should be sent, which is where latency counts from. */
+/* When the next request should be sent: its latency counts from then. */
 static inline int64_t load_pace_due(const struct load_pace *pace)
 {
 	return (int64_t)(pace->first_ns + (double)pace->next * pace->step_ns);
 }
 
-/* That request was sent: on to the one after it. */
+/* The next request was sent: advances to the one after it. */
 static inline void load_pace_sent(struct load_pace *pace)
 {
 	pace->next++;

@@ -1,5 +1,5 @@
 /*
- * What the load tools send, so that an answer can be checked to the byte.
+ * The bytes that the load tools send, so that an answer can be checked exactly.
  *
  * A connection's bytes are a pure function of its seed and of the position in
  * its stream: a lost, repeated, reordered or foreign piece cannot pass.

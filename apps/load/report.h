@@ -1,12 +1,12 @@
 /*
- * What a load run shows: the progress line, the final text and the JSON.
+ * The output of a load run: the progress line, the final text and the JSON.
  *
  * Progress goes to stderr, rewritten in place on a terminal, a line each time
  * elsewhere. The text goes to stdout, unless stdout is where the JSON goes.
  *
- * Where the generator was itself the bottleneck, no rate and no latency is
- * reported: they would be the generator's and not the server's. Errors are, and
- * what idle mode counts. opts->report_limited reports them all the same, the
+ * If the generator itself was the bottleneck, no rates and latencies are
+ * reported: they would be the generator's and not the server's. Errors and the
+ * counts of idle mode are reported. With opts->report_limited all are, the
  * rates as lower bounds.
  */
 #pragma once
@@ -33,7 +33,7 @@ int load_report(const struct load_stats *stats);
 /* Whether rates and latencies are withheld. */
 bool load_report_is_refused(const struct load_stats *stats);
 
-/* Why they are, as a part of a sentence, to `out`. */
+/* Writes the reason, as part of a sentence, to `out`. */
 void load_report_reason(const struct load_stats *stats, FILE *out);
 
 /* The result as JSON text, to be freed by the caller; NULL without memory. */
