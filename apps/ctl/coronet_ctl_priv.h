@@ -22,7 +22,7 @@ struct ctl {
 	unsigned n_words;
 };
 
-/* Options that are some commands' alone. */
+/* Options that only some commands have. */
 enum ctl_takes { CTL_NONE, CTL_FILTERS, CTL_LIMITS, CTL_TRACE };
 
 struct ctl_column;
@@ -32,7 +32,7 @@ struct command {
 	const char *arguments; /* of which `least` must be there */
 	unsigned least, most;
 	const char *help;
-	/* Returns an exit status, and has printed what there is to say. */
+	/* Prints the result, and returns an exit status. */
 	int (*run)(struct ctl *ctl, const struct command *command);
 	const char *request; /* of the program */
 	const char *key;     /* where its list is in the answer */
@@ -40,7 +40,7 @@ struct command {
 	enum ctl_takes takes;
 };
 
-/* Prints why the program's answer is none: 1, the exit status. */
+/* Prints why there is no answer. Returns 1, the exit status. */
 int ctl_fail(const struct ctl *ctl);
 void ctl_print_json(const cJSON *value);
 

@@ -24,8 +24,8 @@ int ctl_open(struct ctl_client *client, const char *path);
 void ctl_close(struct ctl_client *client);
 
 /*
- * What the program answers to "/name,params" (params may be ""): the value, to
- * be given to cJSON_Delete(). NULL: client->error says why, be it that the
- * program said so.
+ * Sends "/name,params" (params may be ""). Returns the answer's value, which
+ * the caller passes to cJSON_Delete(), or NULL with client->error set, possibly
+ * to the program's own error.
  */
 cJSON *ctl_ask(struct ctl_client *client, const char *name, const char *params);

@@ -1,6 +1,4 @@
-/*
- * What coronet-ctl prints: tables out of JSON.
- */
+/* The output of coronet-ctl: tables from JSON. */
 #pragma once
 
 #include <stddef.h>
@@ -24,7 +22,7 @@ struct ctl_column {
 	int width; /* at least; of a text below 0: to the left */
 };
 
-/* A value as it is shown; "-" for none. Returns text. */
+/* Formats a value for output; "-" for none. Returns text. */
 char *ctl_format(const cJSON *value, enum ctl_form form, char *text,
 		 size_t len);
 void ctl_print_head(FILE *out, const struct ctl_column *columns);
@@ -32,5 +30,8 @@ void ctl_print_row(FILE *out, const struct ctl_column *columns,
 		   const cJSON *row);
 /* The second line of a connection, as `ss -ti` has it. */
 void ctl_print_conn_more(FILE *out, const cJSON *row);
-/* An object, a member a line; objects in it with its name before theirs. */
+/*
+ * Prints an object, one member per line; members of inner objects are prefixed
+ * with the inner object's name.
+ */
 void ctl_print_object(FILE *out, const char *prefix, const cJSON *object);

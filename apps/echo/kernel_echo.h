@@ -4,9 +4,9 @@
  *
  * Each thread has a worker with a listener of its own on the same port. The
  * main thread opens and closes the workers, and waits for signals. From the
- * first signal on a worker drains: no new connection; what has arrived is still
- * echoed, then each connection's sending side is closed and the peer's end
- * awaited, for KERNEL_ECHO_DRAIN_MS at most.
+ * first signal on a worker drains: it accepts no new connection, echoes what
+ * has arrived, then closes each connection's sending side and waits for the
+ * peer's FIN, at most KERNEL_ECHO_DRAIN_MS.
  */
 #pragma once
 
