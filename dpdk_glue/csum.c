@@ -1,3 +1,6 @@
+/*
+ * Internet checksums: implementations by 64-bit words, SSE2 and AVX2.
+ */
 #include "dpdk_glue/glue_csum.h"
 
 #include <arpa/inet.h>

@@ -1,3 +1,7 @@
+/*
+ * Starts and stops EAL, adds the links' devices, and pins the threads of
+ * shards.
+ */
 #define ALLOW_EXPERIMENTAL_API /* rte_intr_instance_alloc() and its kin */
 #include "dpdk_glue/glue_priv.h"
 #include "dpdk_glue/bond.h"

@@ -1,3 +1,7 @@
+/*
+ * Assigns flows to shards: the RSS key, the tables of the hash, and ICMP
+ * errors.
+ */
 #include "dpdk_glue/flow.h"
 
 #include <assert.h>

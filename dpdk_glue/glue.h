@@ -5,9 +5,9 @@
  * bursts of frames. Above this header nothing includes rte_*.
  *
  * A frame is an mbuf seen from outside: struct glue_frame lies in the mbuf's
- * private area, one cache line. Frames received are owned by whoever took
- * them from glue_rx() until glue_frame_free(); frames allocated for sending
- * are owned by the caller until glue_tx().
+ * private area, one cache line. Received frames are owned by the caller of
+ * glue_rx() until glue_frame_free(); frames allocated for sending are owned by
+ * the caller until glue_tx().
  *
  * Threads: EAL starts once a process, on the thread of shard 0. A shard is a
  * thread with a port of its own on every link; a port is used by its shard's
@@ -425,7 +425,7 @@ struct glue_port_stats {
 /* Copies the counters. */
 void glue_port_stats(struct glue_port *port, struct glue_port_stats *out);
 
-/* What is known of a port's device. */
+/* Information about a port's device. */
 struct glue_port_info {
 	char link[48];	 /* as in "memif:/tmp/e.sock", cut */
 	char driver[32]; /* DPDK's, as in net_memif */

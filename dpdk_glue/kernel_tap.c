@@ -1,3 +1,7 @@
+/*
+ * The TAP of the exception path: opens and configures it, reads and writes
+ * frames.
+ */
 #include "dpdk_glue/kernel_tap.h"
 
 #include <errno.h>

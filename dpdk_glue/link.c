@@ -1,3 +1,6 @@
+/*
+ * Parses links, as in the option --link.
+ */
 #include "dpdk_glue/glue.h"
 
 #include <errno.h>

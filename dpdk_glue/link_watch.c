@@ -1,3 +1,6 @@
+/*
+ * Watches the carriers of links, and releases cards that are removed.
+ */
 #define ALLOW_EXPERIMENTAL_API /* rte_dev_event_callback_register() */
 #include "dpdk_glue/link_watch.h"
 

@@ -1,3 +1,6 @@
+/*
+ * Keeps memif links alive: runs the relay of a server, and reconnects a client.
+ */
 #include "dpdk_glue/memif.h"
 
 #include <errno.h>

@@ -1,3 +1,6 @@
+/*
+ * The relay between memif clients and DPDK's memif server.
+ */
 #include "dpdk_glue/memif_relay.h"
 
 #include <errno.h>

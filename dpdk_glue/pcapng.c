@@ -1,3 +1,6 @@
+/*
+ * Writes the blocks of a pcapng file.
+ */
 #include "dpdk_glue/pcapng.h"
 
 #include <assert.h>

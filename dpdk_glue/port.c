@@ -1,3 +1,6 @@
+/*
+ * A shard's port: opens and closes it, and receives frames.
+ */
 #include "dpdk_glue/port_priv.h"
 
 #include <errno.h>

@@ -1,3 +1,6 @@
+/*
+ * Calls net_tap's signal handler regularly, in case a signal was lost.
+ */
 #include "dpdk_glue/tap.h"
 
 #include <fcntl.h>

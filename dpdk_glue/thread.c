@@ -1,3 +1,6 @@
+/*
+ * Starts threads that do not poll.
+ */
 #include "dpdk_glue/thread.h"
 
 #include <pthread.h>

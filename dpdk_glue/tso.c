@@ -1,3 +1,6 @@
+/*
+ * Joins the headers of consecutive TCP segments into those of a TSO frame.
+ */
 #include "dpdk_glue/tso.h"
 
 #include <arpa/inet.h>

@@ -1,3 +1,6 @@
+/*
+ * Adds and removes 802.1Q tags.
+ */
 #include "dpdk_glue/vlan.h"
 
 #include <string.h>
