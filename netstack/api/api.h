@@ -68,8 +68,8 @@ bool net_send_lends_frames(const struct net_conn *conn);
 
 /* ---- close.c ---- */
 /*
- * Resets a connection for somebody who is not its owner, and discards what it
- * has received. The handle stays. Calls on it fail with err from now on; none
+ * Resets a connection on behalf of others than its owner, and discards its
+ * received data. The handle stays. Calls on it fail with err from now on; none
  * reports the peer's FIN as a clean end, even if that had come. why: the reason
  * that the log and traces report.
  */

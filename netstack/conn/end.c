@@ -1,3 +1,7 @@
+/*
+ * The reasons for which connections end: their names, and which one applies
+ * when lwIP frees a pcb.
+ */
 #include "netstack/conn/end.h"
 
 #include "netstack/state.h"

@@ -107,7 +107,7 @@ struct net_trace_watch {
 	_Alignas(16) char filter[NET_TRACE_FILTER_MAX];
 };
 
-/* Of a shard. */
+/* The trace state of a shard. */
 struct net_traces {
 	unsigned most;		 /* --trace-conns: this shard's part */
 	unsigned room;		 /* the largest that `most` has been */

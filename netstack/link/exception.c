@@ -1,3 +1,7 @@
+/*
+ * The exception path: decides which frames go to the kernel, and moves frames
+ * in both directions.
+ */
 #include "netstack/link/exception.h"
 
 #include <string.h>

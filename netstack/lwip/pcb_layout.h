@@ -81,7 +81,7 @@
 #define LWIP_PCB(pcb, field)   (*LWIP_PCB_##field(pcb))
 #define LWIP_PCB_NO(type, was) ((type[]){was})
 
-/* The connection, while its owner is told of events; pcb may be a listener. */
+/* The connection, while its owner gets events; pcb may be a listener. */
 #define LWIP_PCB_callback_arg(pcb)                                             \
 	LWIP_PCB_NO(void *, net_pcb_arg((struct tcp_pcb *)(pcb)))
 /* lwip/event.c refuses nothing. */

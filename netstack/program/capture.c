@@ -1,3 +1,6 @@
+/*
+ * Packet captures: the option --capture, and the calls of programs.
+ */
 #include "netstack/program/capture.h"
 #include "netstack/program/log.h"
 

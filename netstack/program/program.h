@@ -66,7 +66,7 @@ static inline void net_check_shared(const void *p, const char *what)
 }
 
 /* ---- watchdog.c ---- */
-/* Before DPDK pins this thread. */
+/* Called before DPDK pins this thread. */
 void net_watchdog_prepare(void);
 /* Logs the names of coroutines that block the loop for limit_ms; 0: never.
  * Returns 0 or -errno. */

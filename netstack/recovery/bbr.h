@@ -38,7 +38,7 @@ struct net_rate {
 	struct net_rate_mark marks[NET_RATE_MARKS];
 };
 
-/* Of an ACK, section 4.1.2.1: RS in the draft. */
+/* The sample of an ACK, section 4.1.2.1: RS in the draft. */
 struct net_rate_sample {
 	double rate;		  /* bytes a second; 0: no sample */
 	uint64_t delivered;	  /* during the interval of the sample */

@@ -64,7 +64,10 @@ void net_cwnd_cut(struct net_conn *conn, uint32_t ssthresh);
 /* Slow start; beyond ssthresh calls `avoid` with the bytes acknowledged. */
 void net_cwnd_on_ack(struct net_conn *conn, const struct net_ack *ack,
 		     void (*avoid)(struct net_conn *conn, uint32_t acked));
-/* As for a loss that needs no repair (RFC 3168 6.1.2, RFC 9438 4.6). */
+/*
+ * Cuts the window as for a loss, without a repair (RFC 3168 6.1.2, RFC 9438
+ * 4.6).
+ */
 void net_cwnd_on_ecn(struct net_conn *conn);
 void net_cwnd_on_recovered(struct net_conn *conn);
 void net_cwnd_on_undo(struct net_conn *conn);

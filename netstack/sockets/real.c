@@ -1,3 +1,6 @@
+/*
+ * Finds the C library's own functions.
+ */
 #include "netstack/sockets/real.h"
 
 #include <dlfcn.h>
