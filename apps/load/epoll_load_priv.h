@@ -83,7 +83,7 @@ struct load {
 	struct worker *workers;
 	uint32_t n_started;	 /* threads; the conductor's */
 	uint32_t n_workers;	 /* with slots */
-	struct load_stats stats; /* the run's: for who gathers */
+	struct load_stats stats; /* the run's; the conductor's */
 	/* opens to come, of each slot one; may fall below 0 */
 	_Atomic int64_t unsettled;
 	int all_settled; /* an eventfd: they are all known */
@@ -91,7 +91,7 @@ struct load {
 
 extern struct load load;
 
-/* As the run numbers them. */
+/* The slot's number in the run. */
 static inline uint32_t slot_index(const struct slot *slot)
 {
 	const struct worker *worker = slot->worker;

@@ -14,7 +14,7 @@
 #define BACKEND_NAME_MAX 64  /* bytes, NUL included */
 #define BACKEND_HOST_MAX 254 /* RFC 1035 2.3.4, NUL included */
 #define BACKEND_SNI_MAX	 512 /* all server names of a backend */
-#define BACKEND_TEXT_MAX 128 /* what a health check says and expects */
+#define BACKEND_TEXT_MAX 128 /* what a health check sends and expects */
 #define BACKEND_WEIGHT	 256 /* the largest */
 
 /*
@@ -50,8 +50,8 @@ struct backend_spec {
 #define BACKEND_AUTHORITY_MAX (BACKEND_HOST_MAX + 9)
 
 /*
- * What a request's Host says for a backend (RFC 9110 7.2): brackets around an
- * IPv6 address, without its zone, and the port unless it is HTTP's.
+ * Writes the Host field of a request to a backend (RFC 9110 7.2): brackets
+ * around an IPv6 address, without its zone, and the port unless it is HTTP's.
  */
 void backend_spec_authority(const struct backend_spec *spec, unsigned port,
 			    char out[BACKEND_AUTHORITY_MAX]);

@@ -215,8 +215,9 @@ int proxy_control_add(void);
 int proxy_metrics_add(void);
 
 /*
- * A reading of the configuration begins, and has ended; in between what came of
- * it, which is logged and told to those who ask. The reloading thread's.
+ * Begin and end a reload of the configuration; in between reload_says() reports
+ * its result, which is logged and kept for requests. Called by the reloading
+ * thread.
  */
 void reload_begins(void);
 __attribute__((format(printf, 2, 3))) void reload_says(bool ok,
@@ -238,10 +239,10 @@ int config_join(struct proxy_shard *shard);
 /* All shards have joined: from now on changes reach them. */
 void config_run(void);
 
-/* Before the stack closes: nothing reaches the shards any more. */
+/* Called before the stack closes: no change reaches the shards any more. */
 void config_stop(void);
 
-/* After it has closed. */
+/* Called after the stack has closed. */
 void config_fini(void);
 
 /*

@@ -74,7 +74,7 @@ struct backend {
 
 struct pool_rules {
 	enum balance_kind kind;
-	bool checks;	       /* somebody reports; else all are up */
+	bool checks;	       /* checks run; else all are up */
 	unsigned rise, fall;   /* checks in a row */
 	unsigned eject_after;  /* failed connects in a row; 0: never */
 	int64_t eject_ns;      /* until it is used again */
@@ -105,7 +105,7 @@ struct pool_cursor {
 	int64_t turns[BALANCE_MAX];
 };
 
-/* What a session wants. */
+/* The requirements of a session. */
 struct pool_wish {
 	uint64_t hash;	  /* balance_hash() of its client */
 	uint64_t allowed; /* backends, a bit each */
@@ -123,7 +123,7 @@ struct pool *pool_build(const struct backend_spec *specs, unsigned n,
 			const struct pool_rules *rules, const struct pool *old,
 			int64_t now_ns);
 
-/* The same pool but for the address of one backend. NULL: no memory. */
+/* A copy of a pool with another address of one backend. NULL: no memory. */
 struct pool *pool_readdress(const struct pool *old, unsigned index,
 			    const struct net_addr *addr);
 

@@ -13,7 +13,7 @@
 #define PROXY_V2_MAX	(16 + 2048) /* longer ones are refused, TLVs and all */
 #define PROXY_WRITE_MAX 128	    /* room for either version */
 
-/* Who talks to whom. family 0: unknown, use the connection's own addresses. */
+/* Source and destination. family 0: unknown, use the connection's addresses. */
 struct proxy_addrs {
 	uint8_t family;		     /* 0, 4 or 6 */
 	uint8_t src[16], dst[16];    /* network byte order; IPv4 takes 4 */
