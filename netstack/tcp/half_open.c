@@ -327,32 +327,45 @@ static void forget(uint32_t *ref)
 
 /* ---- time ---- */
 
-/* Whoever has stopped listening refuses what still comes. */
-static void time_out(struct net_half_open *half)
+/*
+ * Whoever has stopped listening refuses what still comes. False: the answer
+ * could not be sent.
+ */
+static bool time_out(struct net_half_open *half)
 {
 	bool last = !half->unsent && half->timeouts + 1u == TIMEOUTS;
 
-	if (last || half->listener->stopped)
+	if (last || half->listener->stopped) {
 		forget(ref_to(half));
-	else
-		answer(half, true);
+		return true;
+	}
+	answer(half, true);
+	return !half->unsent;
 }
 
 /* One is due; a round has so many of them at most. */
 static void due(struct coro_timer *timer)
 {
+	int64_t now_ns = net_here()->now_ns;
+	bool sent = true; /* the first unsent answer that fails ends its turn */
 	unsigned n = 0;
 
 	for (unsigned i = 0; i < NET_HALF_OPEN_QUEUES; i++) {
+		bool unsent = i == NET_HALF_OPEN_UNSENT, ok = true;
 		struct net_half_open *half;
 
-		while ((half = at(here()->queues[i].oldest)) &&
-		       due_ns(half) <= net_here()->now_ns && n++ < AT_ONCE)
-			time_out(half);
+		while ((ok || !unsent) &&
+		       (half = at(here()->queues[i].oldest)) &&
+		       due_ns(half) <= now_ns && n++ < AT_ONCE)
+			ok = time_out(half);
+		if (unsent)
+			sent = ok;
 	}
 	for (unsigned i = 0; i < NET_HALF_OPEN_QUEUES; i++)
 		if (here()->queues[i].oldest)
-			arm(due_ns(at(here()->queues[i].oldest)));
+			arm(i == NET_HALF_OPEN_UNSENT && !sent
+				    ? now_ns + wait_ns[i]
+				    : due_ns(at(here()->queues[i].oldest)));
 }
 
 /* ---- what comes ---- */
