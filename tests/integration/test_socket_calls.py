@@ -162,7 +162,7 @@ def on_the_stack(env, peer, groups):
     return results_of(program)
 
 
-def compare(env):
+def compare(env, turns=3):
     peer = Peer()
     kernel, stack = (run(env, peer, env.args) for run in (on_the_kernel, on_the_stack))
     peer.close()
@@ -175,7 +175,12 @@ def compare(env):
         if got != wanted and (label in stack or not hung):
             wrong.append(f"{label}: {got[0]}; on the stack {got[1]}, expected {wanted[1]}")
     comment(f"{len(kernel)} lines, of which {len(different)} are different, as expected")
-    check(not wrong, "\n".join(wrong))
+    # On the kernel SIGCONT ends calls that have a timeout: somebody has stopped the program.
+    if wrong and turns > 1 and all("EINTR" in line for line in wrong):
+        comment("\n".join(["once more:", *wrong]))
+        compare(env, turns - 1)
+    else:
+        check(not wrong, "\n".join(wrong))
 
 
 def cases(env):
