@@ -21,43 +21,27 @@ struct net_sock_port {
 	bool runs; /* its coroutine, which frees it */
 };
 
-static bool has_room(const struct net_sock_listener *lst)
-{
-	return lst->n < NET_SOCK_QUEUE;
-}
-
-/* They get clients in turns. */
-static struct net_sock_listener *next_with_room(struct net_sock_port *port)
+static struct net_sock_listener *with_room(const struct net_sock_port *port)
 {
 	struct net_sock_listener *lst;
 
 	TAILQ_FOREACH(lst, &port->socks, link)
-	if (has_room(lst)) {
-		TAILQ_REMOVE(&port->socks, lst, link);
-		TAILQ_INSERT_TAIL(&port->socks, lst, link);
+	if (lst->n < NET_SOCK_QUEUE)
 		return lst;
-	}
 	return NULL;
-}
-
-static bool any_has_room(const struct net_sock_port *port)
-{
-	const struct net_sock_listener *lst;
-
-	TAILQ_FOREACH(lst, &port->socks, link)
-	if (has_room(lst))
-		return true;
-	return false;
 }
 
 static void queue_client(struct net_sock_port *port, struct net_conn *conn)
 {
-	struct net_sock_listener *lst = next_with_room(port);
+	struct net_sock_listener *lst = with_room(port);
 
 	if (!lst) {
 		net_abort(conn);
 		return;
 	}
+	/* The sockets of a port get clients in turns. */
+	TAILQ_REMOVE(&port->socks, lst, link);
+	TAILQ_INSERT_TAIL(&port->socks, lst, link);
 	lst->queue[(lst->head + lst->n++) % NET_SOCK_QUEUE] = conn;
 	net_sock_tell(lst->sock, POLLIN | POLLRDNORM);
 }
@@ -69,7 +53,7 @@ static void *take_clients(void *arg)
 	int err = 0;
 
 	while (err == 0 && port->listener) {
-		if (!any_has_room(port)) {
+		if (!with_room(port)) {
 			err = net_waitq_wait(&port->room, CORO_FOREVER);
 			continue;
 		}
