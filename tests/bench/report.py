@@ -304,21 +304,14 @@ def summary(found):
 
 # ---- figures for README and docs ----
 
-# Of the echoes' table and of the headlines, those that README has.
+# The rows of the echoes' table that README has.
 README_CONNECTIONS = ("1", "64", "1,000", "10,000", "1,000,000")
-README_HEADLINES = (
-    "echo, 64 connections: coronet over memif / epoll on loopback",
-    "echo, 64 connections: coronet over TAP / epoll over TAP",
-    "echo: 1,000,000 connections / 64, coronet over memif",
-    "connect + echo + close: coronet over memif / epoll on loopback",
-    "one bulk stream: coronet over memif / epoll on loopback")
 
 
 def readme(found):
     """README's own part of the report."""
     points, machine = Points(found), found["machine"]
     columns, echoes = grid(points, "echo", "connections")
-    _, ratios = headlines(points)
     return tables.markdown([
         ("text", f"`./dev bench` on {found['date']}: {machine['processor']}, {machine['cores']} "
                  f"cores, {machine['kernel']}, DPDK {machine['DPDK']}, "
@@ -326,9 +319,7 @@ def readme(found):
                  f"{' on' if found['hugepages'] else ''}; medians of {found['repeat']} turns of "
                  f"{found['seconds']:g} s with the lowest and highest. Requests a second, 64 B "
                  "echoes:"),
-        ("table", columns, [row for row in echoes if row[0] in README_CONNECTIONS]),
-        ("table", ["ratio, within a turn", ""],
-         [row for row in ratios if row[0] in README_HEADLINES])])
+        ("table", columns, [row for row in echoes if row[0] in README_CONNECTIONS])])
 
 
 def publish(found, folder, top):
