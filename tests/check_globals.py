@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writable variables that threads share are those that docs/internals.md lists.
+"""Writable variables that threads share are those that docs/globals.md lists.
 
 What a shard writes to is its own. A variable that is found here and is not in
 the list becomes a field of struct net_stack or a NET_SHARD_VAR, or gets a row
@@ -12,7 +12,7 @@ import re
 import subprocess
 import sys
 
-HEADING = "### Variables that threads share"
+HEADING = "# Variables that threads share"
 ROW = re.compile(r"^\| `(?P<folder>\w+)/[\w/]+\.[cS]` \| (?P<names>[^|]+) \|",
                  re.M)
 OBJECT = re.compile(r"(?P<folder>\w+)/lib[^/]+\.a\.p/")
