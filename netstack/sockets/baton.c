@@ -274,7 +274,8 @@ int net_whole_signals(void)
 	return restarts && !net_caller.unrestartable ? 0 : -EINTR;
 }
 
-long net_others(long a, long b, long c, long d, long e, long f, net_any_fn fn)
+long net_with_baton(long a, long b, long c, long d, long e, long f,
+		    net_any_fn fn)
 {
 	long result;
 	int saved;

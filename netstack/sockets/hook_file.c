@@ -251,8 +251,8 @@ static void let_go_of_stream(FILE *file)
 
 NET_HOOK int fclose(FILE *file)
 {
-	if (net_fd_others(fileno_unlocked(file)))
-		return (int)NET_OTHERS(fclose, (long)file);
+	if (net_fd_needs_baton(fileno_unlocked(file)))
+		return (int)NET_WITH_BATON(fclose, (long)file);
 	let_go_of_stream(file);
 	return REAL(fclose)(file);
 }

@@ -33,8 +33,8 @@ static __attribute__((noinline)) ssize_t read_further(int fd, void *buf,
 	long err;
 
 	if (whose < 0)
-		return net_fd_others(fd)
-			       ? NET_OTHERS(read, fd, (long)buf, (long)len)
+		return net_fd_needs_baton(fd)
+			       ? NET_WITH_BATON(read, fd, (long)buf, (long)len)
 			       : net_result(whose);
 	err = net_kernel_wait(fd, POLLIN);
 	return err < 0 ? net_result(err) : net_real()->read(fd, buf, len);
@@ -55,8 +55,8 @@ NET_HOOK ssize_t readv(int fd, const struct iovec *iov, int n)
 	int whose = WHOSE(fd, &sock);
 	long err;
 
-	if (whose < 0 && net_fd_others(fd))
-		return NET_OTHERS(readv, fd, (long)iov, n);
+	if (whose < 0 && net_fd_needs_baton(fd))
+		return NET_WITH_BATON(readv, fd, (long)iov, n);
 	if (whose)
 		return net_result(whose < 0 ? whose
 				  : n < 0 || n > IOV_MAX
@@ -72,8 +72,8 @@ NET_HOOK ssize_t recv(int fd, void *buf, size_t len, int flags)
 	struct net_sock *sock;
 	int whose = WHOSE(fd, &sock);
 
-	if (whose < 0 && net_fd_others(fd))
-		return NET_OTHERS(recv, fd, (long)buf, (long)len, flags);
+	if (whose < 0 && net_fd_needs_baton(fd))
+		return NET_WITH_BATON(recv, fd, (long)buf, (long)len, flags);
 	if (whose)
 		return recv_one(sock, whose, buf, len, flags);
 	return net_kernel_recv(fd, buf, len, flags);
@@ -86,9 +86,9 @@ NET_HOOK ssize_t recvfrom(int fd, void *buf, size_t len, int flags,
 	int whose = WHOSE(fd, &sock);
 	long err;
 
-	if (whose < 0 && net_fd_others(fd))
-		return NET_OTHERS(recvfrom, fd, (long)buf, (long)len, flags,
-				  (long)sa.__sockaddr__, (long)sa_len);
+	if (whose < 0 && net_fd_needs_baton(fd))
+		return NET_WITH_BATON(recvfrom, fd, (long)buf, (long)len, flags,
+				      (long)sa.__sockaddr__, (long)sa_len);
 	if (whose) {
 		if (whose > 0 && sa.__sockaddr__ && sa_len)
 			*sa_len = 0; /* a stream's bytes come without */
@@ -115,8 +115,8 @@ NET_HOOK ssize_t recvmsg(int fd, struct msghdr *msg, int flags)
 	int whose = WHOSE(fd, &sock);
 	long n;
 
-	if (whose < 0 && net_fd_others(fd))
-		return NET_OTHERS(recvmsg, fd, (long)msg, flags);
+	if (whose < 0 && net_fd_needs_baton(fd))
+		return NET_WITH_BATON(recvmsg, fd, (long)msg, flags);
 	if (whose) {
 		n = whose < 0 ? whose : check_msg(msg);
 		if (n == 0)
@@ -167,9 +167,9 @@ NET_HOOK int recvmmsg(int fd, struct mmsghdr *msgs, unsigned n, int flags,
 	int whose = WHOSE(fd, &sock), taken;
 	long err;
 
-	if (whose < 0 && net_fd_others(fd))
-		return (int)NET_OTHERS(recvmmsg, fd, (long)msgs, n, flags,
-				       (long)timeout);
+	if (whose < 0 && net_fd_needs_baton(fd))
+		return (int)NET_WITH_BATON(recvmmsg, fd, (long)msgs, n, flags,
+					   (long)timeout);
 	if (whose)
 		return whose < 0 ? (int)net_result(whose)
 				 : recv_each(fd, msgs, n, flags);
@@ -238,8 +238,8 @@ static __attribute__((noinline)) ssize_t write_further(int fd, const void *buf,
 	int whose = net_fd_sock(fd, &sock, "write");
 
 	if (whose < 0)
-		return net_fd_others(fd)
-			       ? NET_OTHERS(write, fd, (long)buf, (long)len)
+		return net_fd_needs_baton(fd)
+			       ? NET_WITH_BATON(write, fd, (long)buf, (long)len)
 			       : net_result(whose);
 	return net_kernel_write(fd, buf, len);
 }
@@ -264,8 +264,8 @@ NET_HOOK ssize_t writev(int fd, const struct iovec *iov, int n)
 	struct net_sock *sock;
 	int whose = WHOSE(fd, &sock);
 
-	if (whose < 0 && net_fd_others(fd))
-		return NET_OTHERS(writev, fd, (long)iov, n);
+	if (whose < 0 && net_fd_needs_baton(fd))
+		return NET_WITH_BATON(writev, fd, (long)iov, n);
 	if (whose)
 		return net_result(whose < 0 ? whose
 				  : n < 0   ? -EINVAL
@@ -281,8 +281,8 @@ NET_HOOK ssize_t send(int fd, const void *buf, size_t len, int flags)
 	struct net_sock *sock;
 	int whose = WHOSE(fd, &sock);
 
-	if (whose < 0 && net_fd_others(fd))
-		return NET_OTHERS(send, fd, (long)buf, (long)len, flags);
+	if (whose < 0 && net_fd_needs_baton(fd))
+		return NET_WITH_BATON(send, fd, (long)buf, (long)len, flags);
 	if (whose)
 		return send_one(sock, whose, buf, len, flags);
 	if (!net_in_coroutine())
@@ -309,8 +309,8 @@ NET_HOOK ssize_t sendto(int fd, const void *buf, size_t len, int flags,
 
 	if (whose && sa.__sockaddr__ && !net_can_read(sa.__sockaddr__, sa_len))
 		return net_result(-EFAULT);
-	if (whose < 0 && net_fd_others(fd))
-		return NET_OTHERS(send, fd, (long)buf, (long)len, flags);
+	if (whose < 0 && net_fd_needs_baton(fd))
+		return NET_WITH_BATON(send, fd, (long)buf, (long)len, flags);
 	if (whose)
 		return send_one(sock, whose, buf, len, flags);
 	if (!net_in_coroutine())
@@ -354,8 +354,8 @@ NET_HOOK ssize_t sendmsg(int fd, const struct msghdr *msg, int flags)
 	int whose = WHOSE(fd, &sock);
 	long n;
 
-	if (whose < 0 && net_fd_others(fd))
-		return NET_OTHERS(sendmsg, fd, (long)msg, flags);
+	if (whose < 0 && net_fd_needs_baton(fd))
+		return NET_WITH_BATON(sendmsg, fd, (long)msg, flags);
 	if (whose) {
 		n = whose < 0 ? whose : check_msg(msg);
 		return net_result(n < 0 ? n
@@ -396,8 +396,9 @@ NET_HOOK ssize_t sendfile(int out, int in, off_t *offset, size_t count)
 	struct net_sock *sock;
 	int whose = net_fd_sock(in, &sock, "sendfile");
 
-	if (net_fd_others(out) || net_fd_others(in))
-		return NET_OTHERS(sendfile, out, in, (long)offset, (long)count);
+	if (net_fd_needs_baton(out) || net_fd_needs_baton(in))
+		return NET_WITH_BATON(sendfile, out, in, (long)offset,
+				      (long)count);
 	if (whose)
 		return net_result(whose < 0 ? whose : -EINVAL);
 	whose = WHOSE(out, &sock);

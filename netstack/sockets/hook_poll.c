@@ -56,19 +56,19 @@ static bool poll_is_ours(struct pollfd *fds, nfds_t n)
 }
 
 /* Then the whole call needs the baton: it waits for the kernel's as well. */
-static bool others_poll(struct pollfd *fds, nfds_t n)
+static bool poll_needs_baton(struct pollfd *fds, nfds_t n)
 {
-	if (net_is_another() && net_can_read(fds, n * sizeof(*fds)))
+	if (net_needs_baton() && net_can_read(fds, n * sizeof(*fds)))
 		for (nfds_t i = 0; i < n; i++)
-			if (net_fd_others(fds[i].fd))
+			if (net_fd_needs_baton(fds[i].fd))
 				return true;
 	return false;
 }
 
 NET_HOOK int poll(struct pollfd *fds, nfds_t n, int timeout)
 {
-	if (others_poll(fds, n))
-		return (int)NET_OTHERS(poll, (long)fds, (long)n, timeout);
+	if (poll_needs_baton(fds, n))
+		return (int)NET_WITH_BATON(poll, (long)fds, (long)n, timeout);
 	if (!poll_is_ours(fds, n))
 		return net_real()->poll(fds, n, timeout);
 	return (int)net_result(net_poll_fds(fds, n, ms_ns(timeout)));
@@ -81,9 +81,9 @@ NET_HOOK int ppoll(struct pollfd *fds, nfds_t n, const struct timespec *ts,
 	int64_t ns;
 	long ready;
 
-	if (others_poll(fds, n))
-		return (int)NET_OTHERS(ppoll, (long)fds, (long)n, (long)ts,
-				       (long)mask);
+	if (poll_needs_baton(fds, n))
+		return (int)NET_WITH_BATON(ppoll, (long)fds, (long)n, (long)ts,
+					   (long)mask);
 	if (!poll_is_ours(fds, n))
 		return net_real()->ppoll(fds, n, ts, mask);
 	if (!timespec_ns(ts, &ns))
@@ -123,13 +123,13 @@ NET_HOOK int __poll(struct pollfd *fds, nfds_t n, int timeout)
 
 /* ---- select ---- */
 
-static bool others_select(int n, const fd_set *in, const fd_set *out)
+static bool select_needs_baton(int n, const fd_set *in, const fd_set *out)
 {
-	if (net_is_another() &&
+	if (net_needs_baton() &&
 	    (!in || net_can_read(in, (size_t)(n + 7) / 8)) &&
 	    (!out || net_can_read(out, (size_t)(n + 7) / 8)))
 		for (int fd = 0; fd < n; fd++)
-			if (net_fd_others(fd) &&
+			if (net_fd_needs_baton(fd) &&
 			    (net_fd_is_in(fd, in) || net_fd_is_in(fd, out)))
 				return true;
 	return false;
@@ -142,9 +142,9 @@ NET_HOOK int select(int n, fd_set *in, fd_set *out, fd_set *except,
 	int64_t ns, began;
 	long ready;
 
-	if (others_select(n, in, out))
-		return (int)NET_OTHERS(select, n, (long)in, (long)out,
-				       (long)except, (long)tv);
+	if (select_needs_baton(n, in, out))
+		return (int)NET_WITH_BATON(select, n, (long)in, (long)out,
+					   (long)except, (long)tv);
 	if (!net_may_wait())
 		return net_real()->select(n, in, out, except, tv);
 	if (tv) {
@@ -171,9 +171,9 @@ NET_HOOK int pselect(int n, fd_set *in, fd_set *out, fd_set *except,
 	int64_t ns;
 	long ready;
 
-	if (others_select(n, in, out))
-		return (int)NET_OTHERS(pselect, n, (long)in, (long)out,
-				       (long)except, (long)ts, (long)mask);
+	if (select_needs_baton(n, in, out))
+		return (int)NET_WITH_BATON(pselect, n, (long)in, (long)out,
+					   (long)except, (long)ts, (long)mask);
 	if (!net_may_wait())
 		return net_real()->pselect(n, in, out, except, ts, mask);
 	if (!timespec_ns(ts, &ns))
@@ -207,8 +207,8 @@ static int known_fd(int fd)
 	/* DPDK's interrupt thread makes a new set whenever its work changes. */
 	if (__builtin_expect(net_whole.on, 0) && net_whole_own_thread())
 		net_whole_reserve(fd);
-	else if (net_is_another())
-		return (int)NET_OTHERS(known, fd);
+	else if (net_needs_baton())
+		return (int)NET_WITH_BATON(known, fd);
 	if (!net_may_wait())
 		return fd;
 	err = net_epoll_new(fd);
@@ -236,8 +236,9 @@ NET_HOOK int epoll_ctl(int epfd, int op, int fd, struct epoll_event *event)
 {
 	if (!net_fds)
 		return net_real()->epoll_ctl(epfd, op, fd, event);
-	if (net_fd_others(epfd) || net_fd_others(fd))
-		return (int)NET_OTHERS(epoll_ctl, epfd, op, fd, (long)event);
+	if (net_fd_needs_baton(epfd) || net_fd_needs_baton(fd))
+		return (int)NET_WITH_BATON(epoll_ctl, epfd, op, fd,
+					   (long)event);
 	return (int)net_result(net_epoll_control(epfd, op, fd, event));
 }
 
@@ -294,9 +295,9 @@ NET_HOOK int epoll_wait(int epfd, struct epoll_event *events, int max,
 {
 	long n;
 
-	if (net_fd_others(epfd))
-		return (int)NET_OTHERS(epoll_wait, epfd, (long)events, max,
-				       timeout);
+	if (net_fd_needs_baton(epfd))
+		return (int)NET_WITH_BATON(epoll_wait, epfd, (long)events, max,
+					   timeout);
 	if (!await(epfd, events, max, ms_ns(timeout), NULL, &n))
 		return net_real()->epoll_wait(epfd, events, max, timeout);
 	return (int)net_result(n);
@@ -307,9 +308,9 @@ NET_HOOK int epoll_pwait(int epfd, struct epoll_event *events, int max,
 {
 	long n;
 
-	if (net_fd_others(epfd))
-		return (int)NET_OTHERS(epoll_pwait, epfd, (long)events, max,
-				       timeout, (long)mask);
+	if (net_fd_needs_baton(epfd))
+		return (int)NET_WITH_BATON(epoll_pwait, epfd, (long)events, max,
+					   timeout, (long)mask);
 	if (!await(epfd, events, max, ms_ns(timeout), mask, &n))
 		return net_real()->epoll_pwait(epfd, events, max, timeout,
 					       mask);
@@ -322,9 +323,9 @@ NET_HOOK int epoll_pwait2(int epfd, struct epoll_event *events, int max,
 	int64_t ns;
 	long n;
 
-	if (net_fd_others(epfd))
-		return (int)NET_OTHERS(epoll_pwait2, epfd, (long)events, max,
-				       (long)ts, (long)mask);
+	if (net_fd_needs_baton(epfd))
+		return (int)NET_WITH_BATON(epoll_pwait2, epfd, (long)events,
+					   max, (long)ts, (long)mask);
 	if (!timespec_ns(ts, &ns))
 		return (int)net_result(-EINVAL);
 	if (!await(epfd, events, max, ns, mask, &n))

@@ -39,12 +39,13 @@ static int whose_address(int fd, const struct sockaddr *sa, socklen_t len,
 
 /* A socket may become the stack's in the call: the baton is needed to decide.
  */
-static bool others_address(int fd, const struct sockaddr *sa, socklen_t len)
+static bool address_needs_baton(int fd, const struct sockaddr *sa,
+				socklen_t len)
 {
 	struct net_addr addr;
 
-	return net_fd_others(fd) ||
-	       (net_is_another() &&
+	return net_fd_needs_baton(fd) ||
+	       (net_needs_baton() &&
 		net_addr_from_sockaddr(sa, len, &addr) == 0 &&
 		net_sock_is_fresh(fd));
 }
@@ -66,8 +67,9 @@ NET_HOOK int bind(int fd, __CONST_SOCKADDR_ARG sa, socklen_t len)
 	struct net_addr addr;
 	int whose;
 
-	if (others_address(fd, sa.__sockaddr__, len))
-		return (int)NET_OTHERS(bind, fd, (long)sa.__sockaddr__, len);
+	if (address_needs_baton(fd, sa.__sockaddr__, len))
+		return (int)NET_WITH_BATON(bind, fd, (long)sa.__sockaddr__,
+					   len);
 	if (net_is_child())
 		look_at_child(fd, sa.__sockaddr__, len);
 	whose = whose_address(fd, sa.__sockaddr__, len, true, &sock, &addr);
@@ -114,8 +116,9 @@ NET_HOOK int connect(int fd, __CONST_SOCKADDR_ARG sa, socklen_t len)
 	struct net_addr addr;
 	int whose;
 
-	if (others_address(fd, sa.__sockaddr__, len))
-		return (int)NET_OTHERS(connect, fd, (long)sa.__sockaddr__, len);
+	if (address_needs_baton(fd, sa.__sockaddr__, len))
+		return (int)NET_WITH_BATON(connect, fd, (long)sa.__sockaddr__,
+					   len);
 	whose = whose_address(fd, sa.__sockaddr__, len, false, &sock, &addr);
 	if (whose == -EAFNOSUPPORT && sa.__sockaddr__->sa_family == AF_UNSPEC &&
 	    net_fd_sock(fd, &sock, "connect") > 0)
@@ -145,8 +148,8 @@ NET_HOOK int listen(int fd, int backlog)
 	struct net_sock *sock;
 	int whose = WHOSE(fd, &sock);
 
-	if (whose < 0 && net_fd_others(fd))
-		return (int)NET_OTHERS(listen, fd, backlog);
+	if (whose < 0 && net_fd_needs_baton(fd))
+		return (int)NET_WITH_BATON(listen, fd, backlog);
 	if (whose == 0)
 		return net_real()->listen(fd, backlog);
 	return (int)net_result(whose < 0 ? whose
@@ -159,9 +162,9 @@ NET_HOOK int accept4(int fd, __SOCKADDR_ARG sa, socklen_t *len, int flags)
 	int whose = WHOSE(fd, &sock);
 	long err;
 
-	if (whose < 0 && net_fd_others(fd))
-		return (int)NET_OTHERS(accept4, fd, (long)sa.__sockaddr__,
-				       (long)len, flags);
+	if (whose < 0 && net_fd_needs_baton(fd))
+		return (int)NET_WITH_BATON(accept4, fd, (long)sa.__sockaddr__,
+					   (long)len, flags);
 	if (whose == 0) {
 		err = net_kernel_wait_accept(fd);
 		return err < 0 ? (int)net_result(err)
@@ -184,8 +187,8 @@ NET_HOOK int shutdown(int fd, int how)
 	struct net_sock *sock;
 	int whose = WHOSE(fd, &sock);
 
-	if (whose < 0 && net_fd_others(fd))
-		return (int)NET_OTHERS(shutdown, fd, how);
+	if (whose < 0 && net_fd_needs_baton(fd))
+		return (int)NET_WITH_BATON(shutdown, fd, how);
 	if (whose == 0)
 		return net_real()->shutdown(fd, how);
 	return (int)net_result(
@@ -214,8 +217,8 @@ NET_HOOK int close(int fd)
 {
 	int err;
 
-	if (net_fd_others(fd))
-		return (int)NET_OTHERS(close, fd);
+	if (net_fd_needs_baton(fd))
+		return (int)NET_WITH_BATON(close, fd);
 	if (!net_fds)
 		return net_real()->close(fd);
 	err = net_fd_let_go(fd);
@@ -243,8 +246,8 @@ NET_HOOK int close_range(unsigned first, unsigned last, int flags)
 {
 	int err = 0;
 
-	if (net_is_another())
-		return (int)NET_OTHERS(close_range, first, last, flags);
+	if (net_needs_baton())
+		return (int)NET_WITH_BATON(close_range, first, last, flags);
 	if (net_whole_keeps_any(first, last))
 		return flags & (int)CLOSE_RANGE_CLOEXEC
 			       ? 0 /* as all of ours are */
@@ -269,8 +272,8 @@ NET_HOOK int dup(int fd)
 	struct net_sock *sock;
 	int whose = WHOSE(fd, &sock), to;
 
-	if (net_fd_others(fd))
-		return (int)NET_OTHERS(dup, fd);
+	if (net_fd_needs_baton(fd))
+		return (int)NET_WITH_BATON(dup, fd);
 	if (whose < 0 && !net_is_child())
 		return (int)net_result(whose);
 	to = net_real()->dup(fd);
@@ -306,8 +309,8 @@ NET_HOOK int dup2(int fd, int to)
 {
 	int err;
 
-	if (net_fd_others(fd) || net_fd_others(to))
-		return (int)NET_OTHERS(dup2, fd, to);
+	if (net_fd_needs_baton(fd) || net_fd_needs_baton(to))
+		return (int)NET_WITH_BATON(dup2, fd, to);
 	err = may_copy(fd, to);
 	return err < 0 ? (int)net_result(err)
 		       : copied(fd, to, net_real()->dup2(fd, to));
@@ -323,19 +326,19 @@ NET_HOOK int dup3(int fd, int to, int flags)
 {
 	int err;
 
-	if (net_fd_others(fd) || net_fd_others(to))
-		return (int)NET_OTHERS(dup3, fd, to, flags);
+	if (net_fd_needs_baton(fd) || net_fd_needs_baton(to))
+		return (int)NET_WITH_BATON(dup3, fd, to, flags);
 	err = may_copy(fd, to);
 	return err < 0 ? (int)net_result(err)
 		       : copied(fd, to, net_real()->dup3(fd, to, flags));
 }
 
-static long fcntl_others(long fd, long cmd, long arg)
+static long fcntl_with_baton(long fd, long cmd, long arg)
 {
 	return fcntl((int)fd, (int)cmd, arg);
 }
 
-static long ioctl_others(long fd, long request, long arg)
+static long ioctl_with_baton(long fd, long request, long arg)
 {
 	return ioctl((int)fd, (unsigned long)request, arg);
 }
@@ -347,8 +350,9 @@ static int control(int fd, int cmd, void *arg,
 	struct net_sock *sock;
 	int whose, rc;
 
-	if (net_fd_others(fd))
-		return (int)NET_OTHERS(fcntl_others, fd, cmd, (long)arg);
+	if (net_fd_needs_baton(fd))
+		return (int)NET_WITH_BATON(fcntl_with_baton, fd, cmd,
+					   (long)arg);
 	whose = net_fd_sock(fd, &sock, "fcntl");
 	if (whose < 0 && !net_is_child())
 		return (int)net_result(whose);
@@ -396,9 +400,9 @@ NET_HOOK int ioctl(int fd, unsigned long request, ...)
 	long result;
 
 	ARGUMENT(request);
-	if (net_fd_others(fd))
-		return (int)NET_OTHERS(ioctl_others, fd, (long)request,
-				       (long)arg);
+	if (net_fd_needs_baton(fd))
+		return (int)NET_WITH_BATON(ioctl_with_baton, fd, (long)request,
+					   (long)arg);
 	whose = WHOSE(fd, &sock);
 	if (whose < 0 && !net_is_child())
 		return (int)net_result(whose);
@@ -419,9 +423,9 @@ NET_HOOK int getsockname(int fd, __SOCKADDR_ARG sa, socklen_t *len)
 	struct net_sock *sock;
 	int whose = WHOSE(fd, &sock);
 
-	if (whose < 0 && net_fd_others(fd))
-		return (int)NET_OTHERS(getsockname, fd, (long)sa.__sockaddr__,
-				       (long)len);
+	if (whose < 0 && net_fd_needs_baton(fd))
+		return (int)NET_WITH_BATON(getsockname, fd,
+					   (long)sa.__sockaddr__, (long)len);
 	if (whose == 0)
 		return net_real()->getsockname(fd, sa.__sockaddr__, len);
 	return (int)net_result(
@@ -434,9 +438,9 @@ NET_HOOK int getpeername(int fd, __SOCKADDR_ARG sa, socklen_t *len)
 	struct net_sock *sock;
 	int whose = WHOSE(fd, &sock);
 
-	if (whose < 0 && net_fd_others(fd))
-		return (int)NET_OTHERS(getpeername, fd, (long)sa.__sockaddr__,
-				       (long)len);
+	if (whose < 0 && net_fd_needs_baton(fd))
+		return (int)NET_WITH_BATON(getpeername, fd,
+					   (long)sa.__sockaddr__, (long)len);
 	if (whose == 0)
 		return net_real()->getpeername(fd, sa.__sockaddr__, len);
 	return (int)net_result(
@@ -450,9 +454,9 @@ NET_HOOK int getsockopt(int fd, int level, int name, void *value,
 	struct net_sock *sock;
 	int whose = WHOSE(fd, &sock);
 
-	if (whose < 0 && net_fd_others(fd))
-		return (int)NET_OTHERS(getsockopt, fd, level, name, (long)value,
-				       (long)len);
+	if (whose < 0 && net_fd_needs_baton(fd))
+		return (int)NET_WITH_BATON(getsockopt, fd, level, name,
+					   (long)value, (long)len);
 	if (whose == 0)
 		return net_real()->getsockopt(fd, level, name, value, len);
 	return (int)net_result(
@@ -466,9 +470,9 @@ NET_HOOK int setsockopt(int fd, int level, int name, const void *value,
 	struct net_sock *sock;
 	int whose = WHOSE(fd, &sock);
 
-	if (whose < 0 && net_fd_others(fd))
-		return (int)NET_OTHERS(setsockopt, fd, level, name, (long)value,
-				       len);
+	if (whose < 0 && net_fd_needs_baton(fd))
+		return (int)NET_WITH_BATON(setsockopt, fd, level, name,
+					   (long)value, len);
 	if (whose == 0)
 		return net_real()->setsockopt(fd, level, name, value, len);
 	return (int)net_result(

@@ -494,27 +494,28 @@ static inline long net_read_done(long r)
 }
 
 typedef long (*net_any_fn)(long a, long b, long c, long d, long e, long f);
-long net_others(long a, long b, long c, long d, long e, long f, net_any_fn fn);
+long net_with_baton(long a, long b, long c, long d, long e, long f,
+		    net_any_fn fn);
 
 /* Whether this is a whole program's thread without the baton. */
-static inline bool net_is_another(void)
+static inline bool net_needs_baton(void)
 {
 	return __builtin_expect(net_whole.on, 0) &&
 	       net_caller.state == NET_OUTSIDE && !net_is_child();
 }
 
 /* Whether such a thread uses a descriptor of the stack. */
-static inline bool net_fd_others(int fd)
+static inline bool net_fd_needs_baton(int fd)
 {
-	return net_is_another() && (unsigned)fd < NET_FDS_MAX &&
+	return net_needs_baton() && (unsigned)fd < NET_FDS_MAX &&
 	       atomic_load_explicit(&net_fds[fd].owner, memory_order_acquire) ==
 		       net_whole.owner;
 }
 
 /* The call itself, with the baton. */
-#define NET_OTHERS(fn, ...) NET_OTHERS_(fn, __VA_ARGS__, 0, 0, 0, 0, 0)
-#define NET_OTHERS_(fn, a, b, c, d, e, f, ...)                                 \
-	net_others(a, b, c, d, e, f, (net_any_fn)(void *)(fn))
+#define NET_WITH_BATON(fn, ...) NET_WITH_BATON_(fn, __VA_ARGS__, 0, 0, 0, 0, 0)
+#define NET_WITH_BATON_(fn, a, b, c, d, e, f, ...)                             \
+	net_with_baton(a, b, c, d, e, f, (net_any_fn)(void *)(fn))
 
 struct net_sock *net_sock_new(void);
 void net_sock_free(struct net_sock *sock);

@@ -319,7 +319,7 @@ int net_fd_refuse(const struct net_fd *entry, int fd, const char *call)
 			net_whole.refuse_child(call);
 		return -ENOTSUP;
 	}
-	if (net_is_another()) /* the call goes to the owner yet */
+	if (net_needs_baton()) /* the caller takes it and tries again */
 		return -EPERM;
 	net_log_seldom("coronet: %s(%d) by a thread that did not make it: a "
 		       "socket of the stack is used by its own thread alone; "
@@ -375,8 +375,8 @@ int net_fd_fresh(int fd)
 	owner = atomic_load_explicit(&entry->owner, memory_order_acquire);
 	if (__builtin_expect(!owner, 1))
 		return fd;
-	if (net_fd_others(fd))
-		NET_OTHERS(forget, fd);
+	if (net_fd_needs_baton(fd))
+		NET_WITH_BATON(forget, fd);
 	else if (net_is_child() || owner == net_sockets_here())
 		net_fd_forget(fd, "");
 	else /* only its owner may close the socket, and cannot know */
