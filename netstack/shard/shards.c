@@ -473,9 +473,10 @@ int net_stack_run(struct net_stack *stack)
 void net_stack_leave(struct net_stack *stack)
 {
 	NET_CHECK_STACK(stack);
-	if (phase_now() == PHASE_WAIT)
+	if (phase_now() == PHASE_WAIT) {
 		net_budget_start();
-	atomic_store(&program.phase, PHASE_RUN);
+		atomic_store(&program.phase, PHASE_RUN);
+	}
 	coro_sched_leave(stack->sched);
 	program.lcore = glue_thread_hand_over();
 	net_shard_enter(NULL);
