@@ -66,13 +66,19 @@ static bool held_back(const struct net_conn *conn)
 	       !net_pacing_holds(conn);
 }
 
-/*
- * Work for lwIP's timers that it counts in ticks. What waits for its port is
- * looked at when the port takes frames again.
- */
+/* It is in the output queue, and served when its port takes frames again. */
+static bool waits_for_port(const struct net_conn *conn)
+{
+	const struct net_port *port =
+		conn->in_output ? net_conn_port(conn) : NULL;
+
+	return port && glue_tx_busy(port->glue);
+}
+
+/* Work for lwIP's timers that it counts in ticks. */
 static bool counting(const struct net_conn *conn)
 {
-	return (fast_pending(&conn->pcb) && !conn->in_output) ||
+	return (fast_pending(&conn->pcb) && !waits_for_port(conn)) ||
 	       held_back(conn);
 }
 
