@@ -9,10 +9,19 @@
  * releases it between two turns. Other calls that have to wait sleep until the
  * poller finds their event, or leaves; then one of them becomes the poller.
  *
+ * The baton is biased: a thread that has taken it BIAS_CALLS times while no
+ * other thread wanted it keeps it between its calls, and takes it again without
+ * an atomic operation. A thread that wants it revokes the bias: after
+ * membarrier(2) it sees whether the holder is in a call, which will then pass
+ * the baton on at its end. Otherwise it passes the baton on itself.
+ *
  * While no call waits, the keeper runs the loop: a thread of this library that
  * checks every millisecond whether another thread has run a turn since. If none
  * has, it runs turns until a thread wants the baton. While a call waits, it
  * sleeps.
+ *
+ * No thread is cancelled in the stack. A waiting call of a thread that
+ * pthread_cancel() names ends with -ECANCELED, and the thread after it.
  *
  * A signal that arrives while its thread is in the stack is noted, and its
  * handler runs when the thread has left: at the end of the call, or in a wait,
@@ -23,6 +32,7 @@
 
 #include <limits.h>
 #include <linux/futex.h>
+#include <linux/membarrier.h>
 #include <pthread.h>
 #include <semaphore.h>
 #include <signal.h>
@@ -30,21 +40,43 @@
 #include <time.h>
 #include <unistd.h>
 
-#define KEEPER_NS INT64_C(1000000)
+#define KEEPER_NS  INT64_C(1000000)
+#define BIAS_CALLS 64u
+#define BIASES	   64u /* threads beyond them take turns without a bias */
 
 _Thread_local struct net_caller net_caller;
+
+/*
+ * What a thread with a bias shows to the others. It outlives the thread: one
+ * that revokes the bias may look at it later. It cannot be biased again before
+ * that thread has had the baton.
+ */
+struct net_bias {
+	_Alignas(64) _Atomic bool in_call;
+	_Atomic bool retains; /* the baton, between calls; whoever clears it
+				 passes the baton on */
+	bool used;	      /* a thread's; belongs to the baton's holder */
+};
 
 static struct {
 	/* The baton: tickets that were drawn, and whose turn it is. */
 	_Alignas(64) _Atomic uint32_t drawn;
 	_Alignas(64) _Atomic uint32_t serving;
+	_Alignas(64) _Atomic(struct net_bias *) biased_to; /* or NULL */
 	/* What follows belongs to its holder. */
+	const struct net_caller *last; /* took it last, and */
+	unsigned n_last;	       /* so often without another thread */
+	struct net_bias biases[BIASES];
 	_Atomic uint64_t turns;
 	_Atomic(struct net_waiter *) poller; /* turns the loop; or NULL */
 	LIST_HEAD(, net_waiter) asleep;	     /* the others that wait */
 	_Atomic bool keeper_sleeps;	     /* until the poller leaves */
 	sem_t keeper;
-	_Atomic int fatal; /* a signal that ends the program */
+	LIST_HEAD(, net_caller) callers;
+	bool cancels;	    /* pthread_cancel() has been called */
+	_Atomic int fatal;  /* a signal that ends the program */
+	pthread_key_t ends; /* runs end_caller() */
+	bool can_bias;
 } baton;
 
 static void nothing(void *arg)
@@ -59,15 +91,73 @@ static long futex(_Atomic uint32_t *word, int op, uint32_t value)
 
 /* ---- the baton ---- */
 
-static void hold(uint32_t ticket)
+static bool is_wanted(void)
+{
+	return atomic_load(&baton.drawn) != atomic_load(&baton.serving) + 1;
+}
+
+static void pass_on(void)
+{
+	uint32_t next = atomic_fetch_add(&baton.serving, 1) + 1;
+
+	if (__builtin_expect(atomic_load(&baton.drawn) != next, 0))
+		futex(&baton.serving, FUTEX_WAKE, INT_MAX);
+}
+
+static bool is_biased_to(const struct net_bias *bias)
+{
+	return atomic_load_explicit(&baton.biased_to, memory_order_relaxed) ==
+	       bias;
+}
+
+/* By a thread that has drawn a ticket. */
+static void revoke_bias(void)
+{
+	struct net_bias *bias = atomic_exchange(&baton.biased_to, NULL);
+
+	if (!bias)
+		return;
+	/* Orders the holder's last store to in_call before the load here. */
+	syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
+	if (!atomic_load(&bias->in_call) &&
+	    atomic_exchange(&bias->retains, false))
+		pass_on();
+}
+
+static void wait_for(uint32_t ticket)
 {
 	uint32_t now;
 
-	/* Its holder may sleep in the loop. */
+	revoke_bias();
+	/* The holder may sleep in the loop. */
 	if (atomic_load(&baton.serving) != ticket)
 		coro_post(net_whole.sched, nothing, NULL);
 	while ((now = atomic_load(&baton.serving)) != ticket)
 		futex(&baton.serving, FUTEX_WAIT, now);
+}
+
+static void enter(void)
+{
+	if (net_caller.entered) /* under a bias that was revoked since */
+		net_stack_leave(net_whole.stack);
+	net_stack_enter(net_whole.stack);
+	net_caller.entered = true;
+	net_sockets_given = net_whole.owner;
+}
+
+static void leave(void)
+{
+	net_sockets_given = NULL;
+	net_caller.entered = false;
+	net_stack_leave(net_whole.stack);
+}
+
+static void disable_cancels(void)
+{
+	if (net_caller.cancels_off)
+		return;
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &net_caller.cancels);
+	net_caller.cancels_off = true;
 }
 
 static void take(void)
@@ -75,26 +165,117 @@ static void take(void)
 	uint32_t ticket = atomic_fetch_add(&baton.drawn, 1);
 
 	if (__builtin_expect(atomic_load(&baton.serving) != ticket, 0))
-		hold(ticket);
-	net_stack_enter(net_whole.stack);
-	net_sockets_given = net_whole.owner;
+		wait_for(ticket);
+	if (baton.cancels)
+		disable_cancels();
+	if (baton.last != &net_caller) {
+		baton.last = &net_caller;
+		baton.n_last = 0;
+	}
+	enter();
 }
 
-static bool is_wanted(void)
+/* In a call, so that no other thread passes the baton on. */
+static void drop_bias(struct net_bias *bias)
 {
-	return atomic_load_explicit(&baton.drawn, memory_order_relaxed) !=
-	       atomic_load_explicit(&baton.serving, memory_order_relaxed) + 1;
+	if (bias && atomic_load(&bias->retains)) {
+		atomic_store(&bias->retains, false);
+		atomic_store(&baton.biased_to, NULL);
+	}
 }
 
 static void give(void)
 {
-	uint32_t next;
+	drop_bias(net_caller.bias);
+	leave();
+	pass_on();
+}
 
+/* ---- calls ---- */
+
+static struct net_bias *new_bias(void)
+{
+	if (!net_caller.unbiased)
+		for (unsigned i = 0; i < BIASES; i++)
+			if (!baton.biases[i].used) {
+				baton.biases[i].used = true;
+				return &baton.biases[i];
+			}
+	net_caller.unbiased = true;
+	return NULL;
+}
+
+/* At the end of a call. */
+static void bias_to_me(void)
+{
+	if (!net_caller.bias && !(net_caller.bias = new_bias()))
+		return;
+	atomic_store(&net_caller.bias->in_call, true);
+	atomic_store(&net_caller.bias->retains, true);
+	atomic_store(&baton.biased_to, net_caller.bias);
+	/* A thread that drew a ticket before it could see the bias waits. */
+	if (is_wanted())
+		atomic_store(&baton.biased_to, NULL);
+}
+
+static void begin_call(void)
+{
+	struct net_bias *bias = net_caller.bias;
+
+	if (!bias) {
+		take();
+		return;
+	}
+	atomic_store_explicit(&bias->in_call, true, memory_order_relaxed);
+	atomic_signal_fence(memory_order_seq_cst);
+	if (__builtin_expect(is_biased_to(bias), 1)) {
+		net_sockets_given = net_whole.owner; /* it has not left */
+		if (__builtin_expect(baton.cancels, 0))
+			disable_cancels();
+	} else if (atomic_load(&bias->retains) &&
+		   atomic_exchange(&bias->retains, false)) {
+		enter(); /* and pass the baton on at the end */
+		if (baton.cancels)
+			disable_cancels();
+	} else {
+		take();
+	}
+}
+
+/* The thread stays in the stack, as far as its own variables show. */
+static void retain(struct net_bias *bias)
+{
 	net_sockets_given = NULL;
-	net_stack_leave(net_whole.stack);
-	next = atomic_fetch_add(&baton.serving, 1) + 1;
-	if (__builtin_expect(atomic_load(&baton.drawn) != next, 0))
-		futex(&baton.serving, FUTEX_WAKE, INT_MAX);
+	atomic_store_explicit(&bias->in_call, false, memory_order_release);
+	atomic_signal_fence(memory_order_seq_cst);
+	if (__builtin_expect(!is_biased_to(bias), 0) &&
+	    atomic_exchange(&bias->retains, false)) {
+		leave();
+		pass_on();
+	}
+}
+
+static void end_call(void)
+{
+	struct net_bias *bias = net_caller.bias;
+
+	if (!bias || !is_biased_to(bias)) {
+		if (is_wanted())
+			baton.n_last = 0;
+		else if (++baton.n_last >= BIAS_CALLS && baton.can_bias)
+			bias_to_me();
+		bias = net_caller.bias;
+	}
+	if (bias &&
+	    atomic_load_explicit(&bias->retains, memory_order_relaxed)) {
+		retain(bias);
+		return;
+	}
+	leave();
+	if (bias)
+		atomic_store_explicit(&bias->in_call, false,
+				      memory_order_release);
+	pass_on();
 }
 
 /* The signal for what has ended it goes to the keeper, perhaps later. */
@@ -145,9 +326,16 @@ void net_waiters_wake(struct net_waitq *waitq)
 	}
 }
 
+static bool is_cancelled(void)
+{
+	return net_caller.cancelled &&
+	       net_caller.cancels == PTHREAD_CANCEL_ENABLE;
+}
+
 static bool may_wait_on(const struct net_waiter *me, int64_t deadline_ns)
 {
 	return !me->woken && !atomic_load(&net_caller.noted) &&
+	       !is_cancelled() &&
 	       coro_sched_clock(net_whole.sched) < deadline_ns;
 }
 
@@ -181,6 +369,7 @@ static void sleep_until(struct net_waiter *me, int64_t deadline_ns)
 {
 	int64_t left_ns = deadline_ns - coro_sched_clock(net_whole.sched);
 
+	disable_cancels(); /* sem_wait() is a cancellation point */
 	me->asleep = true;
 	LIST_INSERT_HEAD(&baton.asleep, me, sleeping);
 	give();
@@ -210,6 +399,8 @@ int net_whole_wait(struct net_waitq *waitq, int64_t deadline_ns)
 			wake_next_poller();
 		if (me.woken)
 			return 0;
+		if (is_cancelled())
+			return -ECANCELED;
 		if (!atomic_load(&net_caller.noted))
 			return -ETIMEDOUT;
 		err = net_whole_signals();
@@ -227,6 +418,8 @@ int net_whole_turn(void)
 		take();
 	}
 	turn(false, 0);
+	if (is_cancelled())
+		return -ECANCELED;
 	return atomic_load(&net_caller.noted) ? net_whole_signals() : 0;
 }
 
@@ -239,28 +432,69 @@ long net_whole_done(long r)
 	return r;
 }
 
-/* ---- calls ---- */
-
 static void begin_caller(void)
 {
 	sem_init(&net_caller.sem, 0, 0);
+	pthread_setspecific(baton.ends, &net_caller);
+	net_caller.thread = pthread_self();
 	net_caller.begun = true;
+	LIST_INSERT_HEAD(&baton.callers, &net_caller, link);
 }
 
 void net_whole_step_in(void)
 {
-	if (!net_caller.begun)
-		begin_caller();
-	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &net_caller.cancels);
 	net_caller.state = NET_CALLING;
-	take();
+	begin_call();
+	if (__builtin_expect(!net_caller.begun, 0))
+		begin_caller();
 }
 
 void net_whole_step_out(void)
 {
-	give();
-	net_caller.state = NET_OUTSIDE;
-	pthread_setcancelstate(net_caller.cancels, NULL);
+	bool cancels_off = net_caller.cancels_off;
+	int cancels = net_caller.cancels;
+
+	net_caller.cancels_off = false;
+	end_call();
+	net_caller.state = NET_OUTSIDE; /* signal handlers may run now */
+	if (cancels_off)
+		pthread_setcancelstate(cancels, NULL);
+}
+
+int net_whole_cancel(pthread_t thread, int (*real_cancel)(pthread_t thread))
+{
+	struct net_caller *caller;
+	int err;
+
+	net_whole_step_in();
+	baton.cancels = true; /* other threads see it in take() */
+	LIST_FOREACH(caller, &baton.callers, link)
+	if (pthread_equal(caller->thread, thread)) {
+		caller->cancelled = true;
+		sem_post(&caller->sem);
+	}
+	err = real_cancel(thread);
+	net_whole_step_out();
+	return err;
+}
+
+/* A thread ends; destructors that follow may still make calls. */
+static void end_caller(void *arg)
+{
+	struct net_bias *bias = net_caller.bias;
+
+	if (net_whole.closed)
+		return;
+	net_caller.unbiased = true;
+	net_whole_step_in();
+	LIST_REMOVE(&net_caller, link);
+	if (bias) {
+		drop_bias(bias);
+		atomic_store(&bias->in_call, false);
+		bias->used = false;
+		net_caller.bias = NULL;
+	}
+	net_whole_step_out();
 }
 
 /* Whether the call may go on. */
@@ -280,12 +514,19 @@ long net_with_baton(long a, long b, long c, long d, long e, long f,
 	long result;
 	int saved;
 
+	if (__builtin_expect(!net_caller.begun, 0)) {
+		net_whole_step_in(); /* net_whole_cancel() finds it now */
+		net_whole_step_out();
+		pthread_testcancel();
+	}
 	net_whole_step_in();
 	result = fn(a, b, c, d, e, f);
 	saved = errno;
 	net_whole_step_out();
 	if (__builtin_expect(atomic_load(&net_caller.noted) != 0, 0))
 		net_whole.handle_signals();
+	if (__builtin_expect((int)result == -1 && saved == ECANCELED, 0))
+		pthread_testcancel();
 	errno = saved;
 	return result;
 }
@@ -332,6 +573,7 @@ static void *keep(void *arg)
 {
 	uint64_t seen = 0;
 
+	net_caller.unbiased = true;
 	net_whole_take_signals();
 	sem_post(arg);
 	for (;;) {
@@ -347,6 +589,12 @@ static void *keep(void *arg)
 	return NULL;
 }
 
+static bool has_membarrier(void)
+{
+	return syscall(SYS_membarrier,
+		       MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0;
+}
+
 int net_whole_keeper(void)
 {
 	pthread_attr_t attr;
@@ -357,6 +605,10 @@ int net_whole_keeper(void)
 
 	sem_init(&begun, 0, 0);
 	sem_init(&baton.keeper, 0, 0);
+	err = pthread_key_create(&baton.ends, end_caller);
+	if (err)
+		return -err;
+	baton.can_bias = has_membarrier();
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &mask); /* they are the program's */
 	pthread_attr_init(&attr);

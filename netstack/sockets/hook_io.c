@@ -29,13 +29,13 @@ static __attribute__((noinline)) ssize_t read_further(int fd, void *buf,
 						      size_t len)
 {
 	struct net_sock *sock;
-	int whose = net_fd_sock(fd, &sock, "read");
 	long err;
 
-	if (whose < 0)
-		return net_fd_needs_baton(fd)
-			       ? NET_WITH_BATON(read, fd, (long)buf, (long)len)
-			       : net_result(whose);
+	if (net_fd_needs_baton(fd))
+		return NET_WITH_BATON(read, fd, (long)buf, (long)len);
+	err = net_fd_sock(fd, &sock, "read");
+	if (err < 0)
+		return net_result(err);
 	err = net_kernel_wait(fd, POLLIN);
 	return err < 0 ? net_result(err) : net_real()->read(fd, buf, len);
 }
@@ -235,12 +235,13 @@ static __attribute__((noinline)) ssize_t write_further(int fd, const void *buf,
 						       size_t len)
 {
 	struct net_sock *sock;
-	int whose = net_fd_sock(fd, &sock, "write");
+	int whose;
 
+	if (net_fd_needs_baton(fd))
+		return NET_WITH_BATON(write, fd, (long)buf, (long)len);
+	whose = net_fd_sock(fd, &sock, "write");
 	if (whose < 0)
-		return net_fd_needs_baton(fd)
-			       ? NET_WITH_BATON(write, fd, (long)buf, (long)len)
-			       : net_result(whose);
+		return net_result(whose);
 	return net_kernel_write(fd, buf, len);
 }
 

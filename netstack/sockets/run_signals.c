@@ -351,6 +351,16 @@ NET_HOOK int sigwait(const sigset_t *mask, int *signo)
 	return 0;
 }
 
+NET_HOOK int pthread_cancel(pthread_t thread)
+{
+	static int (*real)(pthread_t thread);
+
+	if (!real)
+		real = (int (*)(pthread_t))dlsym(RTLD_NEXT, "pthread_cancel");
+	return net_needs_baton() ? net_whole_cancel(thread, real)
+				 : real(thread);
+}
+
 /* ---- the beginning and the end ---- */
 
 void net_run_signals_save(void)

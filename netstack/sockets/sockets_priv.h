@@ -21,6 +21,7 @@
 #pragma once
 
 #include <errno.h>
+#include <pthread.h>
 #include <semaphore.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -271,12 +272,6 @@ static inline int net_fd_epoll(int fd, struct net_epoll **out, const char *call)
 	return 1;
 }
 
-/* Whether a call may block a coroutine: in one, on a stack's thread. */
-static inline bool net_in_coroutine(void)
-{
-	return coro_self() && net_stack_here() && !net_is_child();
-}
-
 /* Opens the calling thread's sockets, with its stack. Returns 0 or -ENOMEM. */
 int net_sockets_open(void);
 /*
@@ -346,13 +341,22 @@ enum net_caller_state {
 	NET_TURNING, /* in the loop, with the baton */
 };
 
+struct net_bias;
+
 struct net_caller {
-	uint8_t state;		/* enum net_caller_state */
-	bool begun;		/* sem is initialised */
-	bool unrestartable;	/* it waits in a call that ends in spite of
-				   SA_RESTART */
-	unsigned batch;		/* writes that may wait for the next turn */
-	int cancels;		/* pthread_setcancelstate(), outside */
+	uint8_t state;	       /* enum net_caller_state */
+	bool begun;	       /* sem is initialised */
+	bool unbiased;	       /* it never gets a bias of the baton */
+	bool entered;	       /* net_stack_enter(), and has not left since */
+	struct net_bias *bias; /* its record, which it may have, or NULL */
+	bool unrestartable;    /* it waits in a call that ends in spite of
+				  SA_RESTART */
+	unsigned batch;	       /* writes that may wait for the next turn */
+	bool cancelled;	       /* by pthread_cancel() */
+	bool cancels_off;      /* not cancelled before the call ends */
+	int cancels;	       /* pthread_setcancelstate(), outside */
+	pthread_t thread;
+	LIST_ENTRY(net_caller) link; /* of all threads that made a call */
 	_Atomic uint64_t noted; /* signals, a bit each, yet to be handled */
 	sem_t sem;
 };
@@ -388,6 +392,12 @@ void net_whole_take_signals(void);
 bool net_whole_keeps(int fd);
 bool net_whole_keeps_any(unsigned first, unsigned last);
 
+/*
+ * Calls real_cancel(thread), which is pthread_cancel(). If the thread waits in
+ * a call, the call ends, and the thread is cancelled after it.
+ */
+int net_whole_cancel(pthread_t thread, int (*real_cancel)(pthread_t thread));
+
 /* Takes the baton for a call, and gives it back. */
 void net_whole_step_in(void);
 void net_whole_step_out(void);
@@ -401,6 +411,20 @@ int net_whole_signals(void);
  */
 void net_whole_note(int signo);
 void net_whole_end_by(int signo);
+
+/* Whether this is a whole program's thread without the baton. */
+static inline bool net_needs_baton(void)
+{
+	return __builtin_expect(net_whole.on, 0) &&
+	       net_caller.state == NET_OUTSIDE && !net_is_child();
+}
+
+/* Whether a call may block a coroutine: in one, on a stack's thread. */
+static inline bool net_in_coroutine(void)
+{
+	return !net_needs_baton() && coro_self() && net_stack_here() &&
+	       !net_is_child();
+}
 
 static inline bool net_calling(void)
 {
@@ -496,13 +520,6 @@ static inline long net_read_done(long r)
 typedef long (*net_any_fn)(long a, long b, long c, long d, long e, long f);
 long net_with_baton(long a, long b, long c, long d, long e, long f,
 		    net_any_fn fn);
-
-/* Whether this is a whole program's thread without the baton. */
-static inline bool net_needs_baton(void)
-{
-	return __builtin_expect(net_whole.on, 0) &&
-	       net_caller.state == NET_OUTSIDE && !net_is_child();
-}
 
 /* Whether such a thread uses a descriptor of the stack. */
 static inline bool net_fd_needs_baton(int fd)

@@ -13,8 +13,8 @@ import socket
 import termios
 import threading
 
-from harness import PATIENCE, check, eventually, main
-from test_run import OnTap, exactly
+from harness import PATIENCE, check, command, eventually, main
+from test_run import OURS, OnTap, exactly
 
 
 def signals(env):
@@ -346,8 +346,17 @@ def computes(env):
     check(status == -signal.SIGTERM, f"status {status}: {program.story()}")
 
 
+def cancelled_threads(env):
+    """pthread_cancel() ends a call that waits, and the thread after it, as on the kernel."""
+    program = env.build / "tests/integration/cancelled-threads"
+    wanted = command(program, "127.0.0.1", 7030)
+    check(wanted.count(": cancelled") == 4, wanted)
+    got = OnTap(env).client(program, OURS, 7030)
+    check(got == wanted, f"{got} instead of {wanted}")
+
+
 def cases(env):
-    for case in (signals, handlers, computes, waits_for_threads, threads_at_once,
+    for case in (cancelled_threads, signals, handlers, computes, waits_for_threads, threads_at_once,
                  waits_for_all_signals, frames_end_no_call, another_thread_exits):
         if not env.args or case.__name__ in env.args:
             yield case.__name__.replace("_", " "), functools.partial(case, env)
