@@ -156,7 +156,7 @@ int coro_reset(struct coro *co, coro_fn fn)
 	if (!coro_ring_reserve(s))
 		return -ENOMEM;
 	if (!st->shared) {
-		/* Its stack went back to the pool: any of the same size. */
+		/* Its stack went back to the pool: get one of the same size. */
 		err = coro_stack_private_get(s, coro_stack_private_size(st),
 					     st->index & 1, &st);
 		if (err < 0)
@@ -169,7 +169,7 @@ int coro_reset(struct coro *co, coro_fn fn)
 
 /* ---- destruction ---- */
 
-/* What a destroyed coroutine resumes in: below its last frame, on its stack. */
+/* A destroyed coroutine resumes here, on its stack, below its last frame. */
 static struct ctx_start end_here(void *value)
 {
 	struct coro_sched *s = coro_tls_sched;
@@ -205,7 +205,7 @@ static int inject_end(struct coro_sched *s, struct coro *co)
 	return 0;
 }
 
-/* Whoever resumed co and waits for it will wait in vain: let it go on. */
+/* Let the coroutine that resumed co go on: it would wait in vain. */
 static void release_resumer(struct coro_sched *s, struct coro *co)
 {
 	struct coro *r = co->resumer;
@@ -217,11 +217,11 @@ static void release_resumer(struct coro_sched *s, struct coro *co)
 	coro_ready_with(s, r, 0);
 }
 
-/* What the switch pushes on the running coroutine's stack, and its callers. */
+/* What the switch and its callers may push on the running stack, in bytes. */
 #define SWITCH_FRAMES 2048
 
-/* Reserves memory to save the stack of whoever is on co's stack, so that a
- * switch to co cannot fail. */
+/* Reserves memory to save the occupant of co's stack, so that a switch to co
+ * cannot fail. */
 static int make_way(struct coro_sched *s, const struct coro *co)
 {
 	const struct coro_stack *st = coro_stack_of(co);
@@ -248,8 +248,8 @@ static int make_way(struct coro_sched *s, const struct coro *co)
 	return 0;
 }
 
-/* At close even a coroutine that is being joined goes: its joiner, which goes
- * too, must not look for it. */
+/* At close a coroutine is destroyed even while it is being joined. Its joiner,
+ * which is destroyed too, must not look for it. */
 static void forget_joiner(struct coro *co)
 {
 	struct coro *joiner = co->ext->joiner;
@@ -260,7 +260,8 @@ static void forget_joiner(struct coro *co)
 	joiner->ctx.flags2 &= ~CORO_F2_JOINING;
 }
 
-/* Out of whatever it waits in, and of what the call it is in would free. */
+/* Take co out of all that it waits in, and free what its current call would
+ * free. */
 static void stop_for_good(struct coro_sched *s, struct coro *co)
 {
 	coro_stop_waiting(s, co);
@@ -341,7 +342,7 @@ int coro_destroy(struct coro *co)
 	return destroy(s, co);
 }
 
-/* One pass over all; true if any was left for the next pass. */
+/* One pass over all coroutines; true if any was left for the next pass. */
 static bool destroy_pass(struct coro_sched *s)
 {
 	bool left = false;
@@ -360,8 +361,11 @@ static bool destroy_pass(struct coro_sched *s)
 	return left;
 }
 
-/* One that resumed another goes when that one has gone: as many passes as the
- * deepest nesting, at most. Cleanups may spawn: go on until none lives. */
+/*
+ * A coroutine that resumed another one is destroyed after it, so there are at
+ * most as many passes as the deepest nesting. Cleanups may spawn: go on until
+ * none lives.
+ */
 void coro_destroy_all(struct coro_sched *s)
 {
 	while (destroy_pass(s) || s->live != 0)

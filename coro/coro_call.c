@@ -27,10 +27,10 @@ enum { WAITING, LEFT, RUNNING, DONE };
 struct coro_call {
 	struct coro_wake wake; /* first */
 	atomic_int state;
-	bool back; /* it has come back; the caller's thread's */
+	bool back; /* it has come back; used by the caller's thread */
 	struct coro_sched *from;
 	struct coro_sched *to;
-	struct coro *co; /* NULL: destroyed, nobody takes it back */
+	struct coro *co; /* NULL: destroyed, call_back() frees this */
 	coro_fn fn;
 	void *arg;
 	void *result;
@@ -63,7 +63,7 @@ void coro_calls_fini(struct coro_sched *s)
 	}
 }
 
-/* It has come back to its caller's thread. */
+/* Runs on the caller's thread when a call has come back. */
 static void call_back(struct coro_wake *w)
 {
 	struct coro_call *call = (struct coro_call *)w;
@@ -79,7 +79,7 @@ static void call_back(struct coro_wake *w)
 	} /* else a deadline made it ready: it will see that we are back */
 }
 
-/* One that was left has come back. */
+/* Runs on the caller's thread when an abandoned call comes back. */
 static void call_left(struct coro_wake *w)
 {
 	struct coro_call *call = (struct coro_call *)w;
@@ -88,7 +88,7 @@ static void call_left(struct coro_wake *w)
 	call_put(call->from, call);
 }
 
-/* It has come to the other's thread. */
+/* Runs on the thread that is called. */
 static void call_run(struct coro_wake *w)
 {
 	struct coro_call *call = (struct coro_call *)w;
@@ -98,7 +98,7 @@ static void call_run(struct coro_wake *w)
 	if (!atomic_compare_exchange_strong(&call->state, &state, RUNNING)) {
 		call->wake.fn = call_left;
 		if (!coro_wake_post_last(from, &call->wake))
-			free(call); /* it has closed meanwhile */
+			free(call); /* its scheduler has closed meanwhile */
 		coro_sched_unref(from);
 		return;
 	}
@@ -108,12 +108,12 @@ static void call_run(struct coro_wake *w)
 	coro_wake_post_own(from, &call->wake);
 }
 
-/* Before it has begun. False: too late. */
+/* Abandon a call that has not begun. Returns false if it is too late. */
 static bool call_leave(struct coro_sched *s, struct coro_call *call)
 {
 	int state = WAITING;
 
-	coro_sched_ref(s); /* it may come back when this one has closed */
+	coro_sched_ref(s); /* the call may come back after s has closed */
 	s->calls_left++;
 	if (atomic_compare_exchange_strong(&call->state, &state, LEFT))
 		return true;
@@ -122,13 +122,13 @@ static bool call_leave(struct coro_sched *s, struct coro_call *call)
 	return false;
 }
 
-/* Wait, the whole thread, until the function has returned, and leave what comes
- * back to call_back(). */
+/* Block the whole thread until the function has returned; call_back() frees the
+ * call later. */
 static void call_spin(struct coro_sched *s, struct coro_call *call)
 {
 	s->wakes_due++;
 	call->co = NULL;
-	if (call->to == s) /* the function itself is what destroys us */
+	if (call->to == s) /* the called function is destroying us */
 		return;
 	for (unsigned n = 0; atomic_load(&call->state) != DONE; n++)
 		coro_relax(n);
@@ -147,9 +147,10 @@ cold void coro_call_kill(struct coro_sched *s, struct coro *co)
 }
 
 /*
- * The wait has ended early, but not before the function began: its end is near,
- * and neither deadlines nor coro_cancel() end this wait. False: there was no
- * memory to wait with; call_back() will find the call.
+ * The wait has ended early, but the function has begun, so it will return soon:
+ * wait for it, and let neither deadlines nor coro_cancel() end this wait.
+ * Returns false if there was no memory to wait with; call_back() frees the call
+ * then.
  */
 cold static bool call_await(struct coro_sched *s, struct coro *co,
 			    struct coro_call *call)
@@ -180,7 +181,7 @@ static int call_finish(struct coro_sched *s, struct coro *co, void **result,
 	s->outside--;
 	if (left)
 		return err;
-	if (err == -ECANCELED) /* to be told at the next call */
+	if (err == -ECANCELED) /* reported by the next call */
 		co->ctx.flags |= CORO_F_CANCEL;
 	if (result != NULL)
 		*result = call->result;

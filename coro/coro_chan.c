@@ -124,14 +124,14 @@ cold static void tell_all(struct coro_chan *ch)
 	}
 }
 
-/* A channel of this thread has changed. */
+/* Notify the watches of this thread's channel that it has changed. */
 static inline void tell(struct coro_chan *ch)
 {
 	if (unlikely(ch->watches != NULL))
 		tell_all(ch);
 }
 
-/* To the watches of the channels where sel has begun to wait. */
+/* Notify the watches of the channels where sel has begun to wait. */
 void coro_chan_tell_local(const struct coro_select *sel)
 {
 	for (unsigned i = 0; i < sel->n; i++)
@@ -175,8 +175,8 @@ unsigned coro_chan_state(const struct coro_chan *ch)
 	return chan_state(ch);
 }
 
-/* The one that has waited longest, if its wait is ours to end: see node_done().
- * Another thread may be ending it just now, if it waits for shared ones too. */
+/* Takes the longest waiter whose wait we may end: see node_done(). Another
+ * thread may just be ending a wait that includes shared channels. */
 static struct chan_node *take_waiter(const struct coro_chan *ch,
 				     enum coro_op op)
 {
@@ -201,7 +201,7 @@ static void unlink_all(struct coro_select *sel)
 	}
 }
 
-/* A waiting coroutine is woken for another reason, or destroyed. */
+/* Called when a waiting coroutine is woken for another reason, or destroyed. */
 void coro_select_abandon(struct coro_sched *s, struct coro_select *sel)
 {
 	if (unlikely(sel->shared != NULL)) {
@@ -313,10 +313,10 @@ static bool case_is_ready(const struct coro_case *c)
 }
 
 /*
- * Of the cases that can be done, the one whose channel no select has chosen for
- * the longest time: whichever coroutines select over whichever channels, each
- * choice of another makes a channel that is passed over more likely, so none
- * starves. NULL: none can be done.
+ * Of the cases that can be done, chooses the one whose channel has not been
+ * chosen for the longest time. Whichever coroutines select over whichever
+ * channels, each choice of another channel makes one that is passed over more
+ * likely, so none starves. NULL: none can be done.
  */
 static struct coro_case *case_choose(struct coro_case *cases, unsigned n)
 {
@@ -420,7 +420,7 @@ static void select_link(struct coro_select *sel, const struct coro_case *cases)
 	}
 }
 
-/* The wait is over: take what it brought, free the block. */
+/* Take the result of a wait that is over, and free the block. */
 static int select_finish(struct coro_sched *s, struct coro *co,
 			 struct coro_case *cases, int err)
 {
@@ -429,7 +429,7 @@ static int select_finish(struct coro_sched *s, struct coro *co,
 	if (sel->done >= 0) {
 		struct chan_node *node = &sel->nodes[sel->done];
 
-		/* Another thread was faster: to be told at the next call. */
+		/* Another thread was faster: the next call is cancelled. */
 		if (unlikely(err == -ECANCELED))
 			co->ctx.flags |= CORO_F_CANCEL;
 		err = sel->done;

@@ -42,8 +42,8 @@ unsigned coro_sched_turn(const struct coro_sched *s)
 	return __atomic_load_n(&s->head, __ATOMIC_RELAXED);
 }
 
-/* The words of a coroutine's first frames, in place or saved: where the
- * last of them lies, and how many there are before it. */
+/* Returns the end of the words of a coroutine's first frames, in place or
+ * saved; *n of them lie before it. */
 static const uintptr_t *first_words(const struct coro *co, const char *sp,
 				    unsigned *n)
 {
@@ -86,7 +86,7 @@ recognize(const struct coro *co, const ucontext_t *at, char *text, size_t len)
 	    fn((uintptr_t)co->last, text, len))
 		return true;
 	end = first_words(co, sp, &n);
-	/* From the top: the first frame's words come first. */
+	/* Go down from the top: the first frame's words come first. */
 	for (unsigned i = 1; i <= n; i++)
 		if (fn(end[-(int)i], text, len))
 			return true;
@@ -107,7 +107,7 @@ void coro_describe(const struct coro *co, const void *ucontext, char *text,
 		snprintf(text, len, "coroutine '%s'", coro_name(co));
 }
 
-/* PROGRAM+0x1234, as addr2line takes it. */
+/* Writes PROGRAM+0x1234, which addr2line accepts. */
 static void describe_place(const ucontext_t *at, char *text, size_t len)
 {
 	uintptr_t pc = (uintptr_t)at->uc_mcontext.gregs[REG_RIP];
@@ -135,7 +135,7 @@ static pthread_mutex_t watch_lock = PTHREAD_MUTEX_INITIALIZER;
 static unsigned watchers;
 static struct sigaction before[N_SIGNALS];
 
-/* To stderr, unless its reader is so far behind that writing would block. */
+/* Write to stderr, unless its reader is so far behind that this would block. */
 static void tell(const char *text)
 {
 	struct pollfd pfd = {.fd = STDERR_FILENO, .events = POLLOUT};
@@ -202,9 +202,9 @@ static struct sigaction *before_us(int signo)
 }
 
 /*
- * Says what it knows; then whatever would have happened without us happens: the
- * handler that was there before is called, or put back and the instruction
- * repeated, so that a core file shows where it was.
+ * Reports the crash. Then calls the handler that was installed before, or
+ * restores it and repeats the instruction, so that a core file shows where it
+ * was.
  */
 static void on_crash(int signo, siginfo_t *info, void *context)
 {
@@ -226,7 +226,7 @@ static void on_crash(int signo, siginfo_t *info, void *context)
 		return;
 	}
 	sigaction(signo, old, NULL);
-	if (info->si_code <= 0) /* sent, not caused: it won't come by itself */
+	if (info->si_code <= 0) /* sent by a process: it won't recur */
 		syscall(SYS_tgkill, getpid(), (pid_t)syscall(SYS_gettid),
 			signo);
 }
@@ -261,7 +261,7 @@ void coro_crash_watch(struct coro_sched *s)
 	pthread_mutex_unlock(&watch_lock);
 }
 
-/* Put back what was there, unless somebody has come after us. */
+/* Restore the old handler, unless another one has replaced ours. */
 static void put_back(unsigned i)
 {
 	struct sigaction now;

@@ -10,9 +10,9 @@
 #include <unistd.h>
 
 /*
- * Exact high-water mark, asked for by attribute: find the lowest byte that was
- * written since the last time (a stack's memory starts as zeros), and make it
- * all zeros again below where we stand.
+ * Measures the exact high-water mark, if the attribute asks for it: finds the
+ * lowest byte written since the last call (a stack's memory starts as zeros),
+ * and zeroes the stack again below this frame.
  */
 __attribute__((no_sanitize("address"), noinline)) void
 coro_stack_measure(struct coro_sched *s, struct coro *co)
@@ -155,7 +155,7 @@ void coro_sched_dump(struct coro_sched *s, int fd)
 
 /* ---- the walk ---- */
 
-/* The chunk the walk is in, NULL: it has been left for an older one. */
+/* The chunk the walk is in, at first the newest. NULL: there is none. */
 static const struct coro_chunk *walk_begin(const struct coro_sched *s,
 					   struct coro_walk *walk)
 {
@@ -221,11 +221,11 @@ static void on_dump_signal(int signo)
 	struct coro_sched *s;
 	int saved = errno;
 
-	/* On whatever thread the signal came: see coro_dump_forget(). */
+	/* This runs on any thread: see coro_dump_forget(). */
 	atomic_fetch_add(&dumping, 1);
 	s = dump_sched;
 	if (s != NULL) {
-		if (s->dump_asked) /* the loop doesn't come round: now, then */
+		if (s->dump_asked) /* the loop did not get to it: dump now */
 			coro_sched_dump(s, STDERR_FILENO);
 		s->dump_asked = true;
 		if (write(s->event_fd, &(uint64_t){1}, 8) < 0) {

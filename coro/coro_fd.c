@@ -29,7 +29,7 @@ static_assert(EPOLLIN == POLLIN && EPOLLOUT == POLLOUT && EPOLLPRI == POLLPRI &&
 struct fd { /* one descriptor's number */
 	struct coro_link waiters;
 	struct coro_fd_watch *watches;
-	bool known; /* it was put into the set once */
+	bool known; /* it has been added to the epoll set */
 };
 
 struct coro_fds {
@@ -131,7 +131,7 @@ static uint32_t wanted_by_all(const struct fd *f)
 	return events;
 }
 
-/* Have the kernel tell the next event of what anybody waits for, and these. */
+/* Have the kernel report the next of these events or of those waited for. */
 static int arm(const struct coro_fds *fds, int number, struct fd *f,
 	       uint32_t events)
 {
@@ -169,7 +169,7 @@ static int check_wanted(int number, int events)
 	return number < 0 ? -EBADF : 0;
 }
 
-/* Its entry, armed for these events as well, or an error. */
+/* Finds the descriptor's entry and arms it for these events as well. */
 static int begin(struct coro_sched *s, int number, int events, struct fd **out)
 {
 	int err = s->fds == NULL ? fds_open(s) : 0;
@@ -177,7 +177,7 @@ static int begin(struct coro_sched *s, int number, int events, struct fd **out)
 
 	if (err < 0)
 		return err;
-	/* Before its number makes the table grow. */
+	/* Check the number before it makes the table grow. */
 	if ((unsigned)number >= s->fds->n_fds &&
 	    ask_now(number, events) == -EBADF)
 		return -EBADF;
@@ -202,7 +202,7 @@ int coro_fd_wait(int number, int events, int64_t deadline_ns)
 	if (deadline_ns <= s->now)
 		return ask_now(number, events);
 	err = begin(s, number, events, &f);
-	if (err == -EPERM) /* a file that epoll takes for always ready */
+	if (err == -EPERM) /* a file that epoll considers always ready */
 		return ask_now(number, events);
 	if (err < 0)
 		return err;
@@ -287,7 +287,7 @@ int coro_sched_wake_on(struct coro_sched *s, int fd, bool on)
 	return 0;
 }
 
-/* Errors and hang-ups are for everybody. */
+/* Wake those that wait for these events; errors and hang-ups wake everybody. */
 static void tell(struct coro_sched *s, struct fd *f, int number, int events)
 {
 	struct coro_link *l = f->waiters.next, *next;
@@ -310,7 +310,7 @@ static void tell(struct coro_sched *s, struct fd *f, int number, int events)
 		if (its)
 			coro_ready_with(s, co, its);
 	}
-	/* A number that was closed meanwhile: those that are left wait on. */
+	/* If the number was closed meanwhile, the other waiters wait on. */
 	if ((!queue_empty(&f->waiters) || f->watches != NULL) &&
 	    arm(s->fds, number, f, 0) < 0)
 		f->known = false;

@@ -26,7 +26,7 @@ uint16_t coro_name_add(struct coro_sched *s, const char *name)
 	if (s->nnames == s->names_cap) {
 		if (cap > NAMES_MAX)
 			return 0;
-		/* The old ones stay: a watchdog's thread may be reading. */
+		/* A watchdog's thread may be reading the old array: keep it. */
 		names = coro_arena_get(&s->arena, cap * sizeof(*names), 64);
 		if (names == NULL)
 			return 0;
@@ -41,7 +41,8 @@ uint16_t coro_name_add(struct coro_sched *s, const char *name)
 	return s->nnames++;
 }
 
-/* A coroutine's name is an index: two bytes, and a place for the sums. */
+/* Returns a name's index in s->names, 0 if they are full. A coroutine stores
+ * these two bytes; the names hold the high-water marks. */
 static uint16_t name_find(struct coro_sched *s, const char *name)
 {
 	unsigned slot = (uintptr_t)name / 8 % 16;
@@ -121,11 +122,12 @@ long coro_resize(struct ctx *ctx, uint32_t len, struct ctx *from,
 				to->stack->top);
 		return 0;
 	}
-	/* Not begun: its bytes are the first frame, which it has as well. */
+	/* Before it begins, its only bytes are the first frame, of which `save`
+	 * points to a copy. */
 	if (!(co->ctx.flags2 & CORO_F2_STARTED))
 		return 0;
 	/* Buffers of up to 1 KiB fit exactly, so this sees every new depth;
-	 * beyond, within the quarter a class may be too large. */
+	 * above that, it misses growth within a size class (a quarter). */
 	if (co->ctx.hwm_lines < len / 64)
 		co->ctx.hwm_lines =
 			len / 64 < UINT16_MAX ? len / 64 : UINT16_MAX;
@@ -144,9 +146,9 @@ long coro_resize(struct ctx *ctx, uint32_t len, struct ctx *from,
 
 #if CORO_ASAN
 /*
- * Of programs too that do not set it in ASAN_OPTIONS. gcc 13 and clang 15 put
- * locals into frames of their own, to find uses after a return: such locals are
- * not on a coroutine's stack, and not copied with it.
+ * Also applies to programs that do not set ASAN_OPTIONS. gcc 13 and clang 15
+ * put locals into frames of their own, to find uses after a return: such locals
+ * are not on a coroutine's stack, and not copied with it.
  */
 __attribute__((used, visibility("default"))) const char *
 __asan_default_options(void);
@@ -157,14 +159,14 @@ const char *__asan_default_options(void)
 }
 #endif
 
-/* The switch from -> to can't be: from goes on, with an error. */
+/* Undo a switch that cannot happen: `from` continues, with an error. */
 cold void coro_switch_called_off(struct coro_sched *s, struct coro *from,
 				 struct coro *to)
 {
 	uint8_t was = from->ctx.state;
 
 #if CORO_ASAN
-	/* It believes that it is on to's stack already. */
+	/* ASan believes that it is on to's stack already. */
 	__sanitizer_finish_switch_fiber(from->fake_stack, NULL, NULL);
 	__sanitizer_start_switch_fiber(&from->fake_stack,
 				       coro_stack_of(from)->lo,
@@ -221,7 +223,7 @@ static void name_hwm(struct coro_sched *s, const struct coro *co)
 		n->hwm_bytes = hwm;
 }
 
-/* The end of everything a coroutine had but its control block. */
+/* Free all a coroutine has; its control block only if there is no handle. */
 static inline void bury(struct coro_sched *s, struct coro *co)
 {
 	struct coro_stack *st = coro_stack_of(co);
@@ -235,7 +237,7 @@ static inline void bury(struct coro_sched *s, struct coro *co)
 	if (st->ctx.occupant == &co->ctx)
 		st->ctx.occupant = NULL;
 	if (likely(st->shared))
-		s->next_stack = st->index; /* warm: the next one's */
+		s->next_stack = st->index; /* warm: the next one uses it */
 	else
 		coro_stack_private_put(s, st);
 	if (unlikely(co->ctx.hwm_lines != 0))
@@ -274,8 +276,8 @@ void coro_exit_now(struct coro_sched *s, struct coro *co, void *result)
 		to = ring_next(s);
 		coro_switch(s, co, to, to->value, next_err(to));
 	}
-	/* There is no memory to save the stack of whoever is on to's stack.
-	 * The thread has a stack of its own, and continues the round. */
+	/* There is no memory to save the occupant of to's stack. The main
+	 * context has a stack of its own, and continues the round. */
 	co->ctx.state = CORO_ST_DEAD;
 	coro_switch(s, co, &s->main, 0, -EAGAIN);
 	__builtin_unreachable();
@@ -290,7 +292,7 @@ void coro_exit(void *result)
 	coro_exit_now(coro_tls_sched, co, result);
 }
 
-/* The first that runs on a new coroutine's stack; the body is next. */
+/* Runs first on a new coroutine's stack; the body is next. */
 struct ctx_start coro_begin(void *arg)
 {
 	struct coro *co = coro_tls_sched->cur;
@@ -331,7 +333,7 @@ void coro_set_last(void *arg)
 	s->cur->last = arg;
 }
 
-/* Put co before its beginning. */
+/* Reset co to the state before its body begins. */
 static inline void rewind_co(struct coro_sched *s, struct coro *co, coro_fn fn,
 			     void *arg)
 {
@@ -351,7 +353,7 @@ static inline void rewind_co(struct coro_sched *s, struct coro *co, coro_fn fn,
 	co->last = NULL;
 	s->live++;
 #if CORO_TSAN
-	coro_fiber_end(co); /* of the one before: it couldn't end its own */
+	coro_fiber_end(co); /* of the last run, which couldn't end its own */
 	co->fiber = __tsan_create_fiber(0);
 #endif
 }
@@ -454,14 +456,15 @@ int coro_create(struct coro_sched *s, const struct coro_attr *attr, coro_fn fn,
 }
 
 /*
- * Put co on its stack right away if that is nobody's: its first switch finds it
- * in place. Whoever needs the stack before then has nothing to save.
+ * Put co on its stack right away if the stack is free, so that its first switch
+ * finds it in place. If another needs the stack before then, nothing has to be
+ * saved.
  */
 static inline void settle(struct coro_sched *s, struct coro *co)
 {
 	struct coro_stack *st = coro_stack_of(co);
 
-	/* The first switch is what clears the stack for AddressSanitizer. */
+	/* The first switch clears the stack for AddressSanitizer. */
 	if (CORO_ASAN || st->ctx.occupant != NULL || !st->fresh ||
 	    unlikely(s->measure))
 		return;

@@ -153,7 +153,7 @@ static bool locals_destroy(struct coro_ext *ext)
 	return any;
 }
 
-/* What the end of the running coroutine owes: cleanups, then locals. */
+/* Runs the cleanups of a coroutine that ends, then its locals' destructors. */
 void coro_ext_run(struct coro_sched *s, struct coro *co)
 {
 	struct coro_ext *ext = co->ext;

@@ -74,7 +74,7 @@ static char *align_up(const char *p, size_t align)
 	return (char *)(((uintptr_t)p + align - 1) & -align);
 }
 
-/* What has been given out, and what was left over in full regions. */
+/* Bytes given out, including those left over in full regions. */
 static size_t arena_used(const struct coro_arena *a)
 {
 	return a->total_bytes - (size_t)(a->end - a->cur);

@@ -21,7 +21,7 @@ struct place {
 };
 
 static struct {
-	pthread_mutex_t lock; /* of what is set up, and the threads' making */
+	pthread_mutex_t lock; /* guards set-up and thread creation */
 	unsigned max_threads;
 	unsigned max_queued;
 	atomic_uint threads;
@@ -31,13 +31,13 @@ static struct {
 	_Alignas(64) _Atomic uint64_t tail;
 	_Alignas(64) _Atomic uint64_t head;
 	_Alignas(64) atomic_int queued; /* not taken yet */
-	atomic_int idle; /* threads with nothing taken, those being made too */
-	cpu_set_t cpus;	 /* that the program began with */
+	atomic_int idle; /* threads without work, including new ones */
+	cpu_set_t cpus;	 /* of the program at its start */
 } pool = {.lock = PTHREAD_MUTEX_INITIALIZER,
 	  .max_threads = CORO_OFFLOAD_THREADS,
 	  .max_queued = CORO_OFFLOAD_QUEUE};
 
-/* A polling thread is pinned, and what it starts would be pinned with it. */
+/* A polling thread is pinned, and so would be the threads that it starts. */
 __attribute__((constructor)) static void remember_cpus(void)
 {
 	if (sched_getaffinity(0, sizeof(pool.cpus), &pool.cpus) < 0)
@@ -51,7 +51,7 @@ static void put(struct coro_wake *w)
 	uint64_t at = atomic_fetch_add(&pool.tail, 1);
 	struct place *p = &pool.places[at & pool.mask];
 
-	/* There are more places than may be queued: its taker is leaving it. */
+	/* Slots outnumber items: at worst a taker is just leaving this one. */
 	for (unsigned n = 0;
 	     atomic_load_explicit(&p->turn, memory_order_acquire) != at; n++)
 		coro_relax(n);
@@ -60,8 +60,8 @@ static void put(struct coro_wake *w)
 	sem_post(&pool.filled);
 }
 
-/* One is filled for each that the semaphore lets through, but whoever took an
- * earlier place may still be filling it. */
+/* The semaphore admits one taker for each filled slot, but the producer of an
+ * earlier slot may still be filling it. */
 static struct coro_wake *take(void)
 {
 	uint64_t at = atomic_fetch_add(&pool.head, 1);
@@ -143,8 +143,11 @@ static int places_make(void)
 	return 0;
 }
 
-/* A thread more if none is free. Without any there must be one: whoever makes
- * the first is waited for; later ones are made by whoever comes first. */
+/*
+ * Starts another thread if none is free. All callers wait for the first thread,
+ * since there must be one; later ones are started by whichever caller gets the
+ * lock.
+ */
 static int thread_reserve(void)
 {
 	int err = 0;

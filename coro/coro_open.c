@@ -40,13 +40,13 @@ static bool shadow_stack_active(void)
 {
 	unsigned long features = 0;
 
-	/* ARCH_SHSTK_STATUS; an older kernel knows neither. */
+	/* ARCH_SHSTK_STATUS fails on kernels without shadow stacks. */
 	if (syscall(SYS_arch_prctl, 0x5005, &features) != 0)
 		return false;
 	return features & 1;
 }
 
-/* The C++ runtime's, if the program has one: its __cxa_eh_globals. */
+/* Defined if the program has a C++ runtime; returns its __cxa_eh_globals. */
 extern struct coro_eh *__cxa_get_globals(void) __attribute__((weak));
 
 static struct coro_eh *eh_of_thread(struct coro_sched *s)
@@ -54,7 +54,7 @@ static struct coro_eh *eh_of_thread(struct coro_sched *s)
 	return __cxa_get_globals != NULL ? __cxa_get_globals() : &s->no_eh;
 }
 
-/* What belongs to the thread that runs the scheduler. */
+/* Set up what belongs to the thread that runs the scheduler. */
 static void thread_init(struct coro_sched *s)
 {
 	s->errno_p = &errno;

@@ -97,7 +97,7 @@ bool coro_wake_post_last(struct coro_sched *s, struct coro_wake *w)
 void coro_wake_post(struct coro_sched *s, struct coro_wake *w)
 {
 	coro_check_shared(s, w, "coro_wake_post: the wake-up");
-	coro_wake_post_last(s, w); /* to a closed one: forgotten */
+	coro_wake_post_last(s, w); /* ignored if s has closed */
 }
 
 void coro_wake_post_own(struct coro_sched *s, struct coro_wake *w)
@@ -117,8 +117,8 @@ int coro_wake_post_open(struct coro_sched *s, struct coro_wake *w)
 }
 
 /*
- * What was posted, in the order it was. The exchange sees what its poster had
- * written, also if that one found it posted already.
+ * Runs what was posted, in order. The exchange sees what a poster has written,
+ * even if that poster found the wake-up posted already.
  */
 static void inbox_drain(struct coro_sched *s, bool own_alone)
 {
@@ -176,7 +176,8 @@ static int queue_put(struct coro_sched *s, void (*fn)(void *arg), void *arg)
 	return 0;
 }
 
-/* Run what was posted by now; what these post waits for the next round. */
+/* Run what has been posted by now; what these functions post waits for the next
+ * round. */
 static void queue_run(struct coro_wake *w)
 {
 	struct coro_sched *s =
@@ -230,7 +231,7 @@ int coro_post_init(struct coro_sched *s, unsigned capacity)
 	while (1u << s->post_shift < want)
 		s->post_shift++;
 	s->post_mask = (1u << s->post_shift) - 1;
-	/* Zeros: nothing is touched before it is used. */
+	/* calloc() leaves pages untouched until they are used. */
 	s->posts = calloc(s->post_mask + 1, sizeof(*s->posts));
 	if (s->posts == NULL)
 		return -ENOMEM;

@@ -42,8 +42,8 @@ cold void coro_die_shared(const char *what)
 /* ---- the switch as the checkers see it ---- */
 
 #if CORO_ASAN
-/* A stack's bytes are exchanged under ASan's eyes: what it knows about the
- * frames that were there doesn't hold for those that come. */
+/* ASan does not see that a stack's bytes are exchanged: what it knows about the
+ * old frames doesn't hold for the new ones. */
 static void asan_before(struct coro *from, struct coro *to)
 {
 	struct coro_stack *st = coro_stack_of(to);
@@ -84,11 +84,11 @@ struct coro_pair coro_switch_slow(struct coro_sched *s, struct coro *from,
 }
 
 /*
- * The switch out of a C++ catch block, or out of a destructor that an exception
- * runs on its way. What the runtime knows of these exceptions waits on the
- * coroutine's own stack and is put back when it is resumed; the others begin
- * with none. So a switch asks one side alone, and a coroutine outside any catch
- * block pays for a look.
+ * Switches out of a C++ catch block, or out of a destructor that runs while an
+ * exception unwinds. The runtime's record of these exceptions is kept on the
+ * coroutine's own stack and restored when it is resumed; `to` begins with none.
+ * So a switch tests one side only, and that test is all a coroutine outside any
+ * catch block pays.
  */
 cold struct coro_pair coro_switch_eh(struct coro_sched *s, struct coro *from,
 				     struct coro *to, long value, long err)
@@ -199,8 +199,8 @@ cold static int may_not_block(struct coro *co)
 	return 0;
 }
 
-/* 0, or why the running coroutine may not block now: it is none, or has been
- * cancelled. */
+/* Returns 0, or why the running coroutine may not block now: there is none, or
+ * it has been cancelled. */
 int coro_may_block(struct coro *co)
 {
 	if (unlikely(co == NULL))
@@ -221,7 +221,7 @@ static void timed_out(struct coro_timer *t)
 	coro_ready_with(coro_owner(co), co, code);
 }
 
-/* What else a woken coroutine must be taken out of. */
+/* Take co out of all that it waits in. */
 void coro_stop_waiting(struct coro_sched *s, struct coro *co)
 {
 	uint8_t f = co->ctx.flags2;
@@ -251,7 +251,7 @@ void coro_ready_with(struct coro_sched *s, struct coro *co, long code)
 }
 
 /*
- * Block for good or until a deadline, the nearer of the call's and the
+ * Block for good or until the nearer of two deadlines, the call's and the
  * inherited one. The caller has asked coro_may_block() and linked co where its
  * waker finds it.
  */
@@ -400,7 +400,7 @@ int coro_sleep_ns(int64_t ns)
 
 	if (unlikely(s == NULL))
 		return -EPERM;
-	/* From the real time, not the cached one: never shorter than asked. */
+	/* Count from the real time, not the cached one: never too short. */
 	if (__builtin_add_overflow(coro_sched_clock(s), ns, &t))
 		t = ns < 0 ? 0 : CORO_FOREVER;
 	return coro_sleep_until(t);

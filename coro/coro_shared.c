@@ -33,7 +33,7 @@ static void lock(struct coro_chan *ch)
 			coro_relax(n++);
 }
 
-/* The last that is done to the channel: it may be freed then. */
+/* This is the last access to the channel, which may be freed afterwards. */
 static void unlock(struct coro_chan *ch)
 {
 	atomic_store_explicit(&ch->lock, 0, memory_order_release);
@@ -61,7 +61,7 @@ static void wait_over(struct coro_wake *wake)
 	} /* else a deadline has made it ready meanwhile */
 }
 
-/* By address, each once. */
+/* Sort channels by address and drop duplicates. */
 static unsigned sort_channels(struct coro_chan **chans, unsigned n)
 {
 	unsigned distinct = 0;
@@ -111,7 +111,7 @@ bool coro_shared_take(struct chan_node *node)
 					      (int)(node - sel->nodes));
 }
 
-/* The one that has waited longest; its wait is ours now. With the lock. */
+/* Takes the longest waiter, whose wait is ours to end then. Needs the lock. */
 static struct chan_node *take_first(struct coro_chan *ch, enum coro_op op)
 {
 	struct chan_node *node;
@@ -122,7 +122,8 @@ static struct chan_node *take_first(struct coro_chan *ch, enum coro_op op)
 	return node;
 }
 
-/* The end of a wait that we have taken, with the lock; wake() it without. */
+/* Ends a wait that we have taken, with the lock; wake() comes after
+ * unlock(). */
 static struct coro_select *done(struct chan_node *node, int err)
 {
 	struct shared_wait *w = node->sel->shared;
@@ -146,7 +147,7 @@ static void wake(struct coro_select *sel)
 		coro_wake_post_own(w->sched, &w->wake);
 }
 
-/* Out of all queues; its lock makes sure that whoever did a case has done. */
+/* Leave all queues. The locks ensure that a thread that did a case is done. */
 void coro_shared_abandon(struct coro_select *sel)
 {
 	struct shared_wait *w = sel->shared;
@@ -160,7 +161,7 @@ void coro_shared_abandon(struct coro_select *sel)
 			node_unlink(&sel->nodes[i]);
 	for (unsigned i = 0; i < w->n; i++)
 		unlock(w->chans[i]);
-	w->n = 0; /* they may be freed from now on */
+	w->n = 0; /* the channels may be freed from now on */
 }
 
 bool coro_shared_orphan(struct coro_sched *s, struct coro_select *sel)
@@ -177,11 +178,10 @@ bool coro_shared_orphan(struct coro_sched *s, struct coro_select *sel)
 
 /* ---- watches ---- */
 
-/* A watch's delegate: it tells the watch on its own thread. */
+/* A watch's delegate: it calls the watch on the watch's own thread. */
 struct shared_watch {
-	struct coro_wake wake; /* first */
-	struct coro_chan_watch
-		*w; /* NULL: taken off, this goes when it comes */
+	struct coro_wake wake;	   /* first */
+	struct coro_chan_watch *w; /* NULL: unwatched; freed by its wake-up */
 	struct coro_sched *sched;
 	struct coro_chan *ch;
 	struct shared_watch *next;
@@ -189,7 +189,7 @@ struct shared_watch {
 	uint32_t cap;
 };
 
-/* In .pprev of a watch whose .next is its delegate. */
+/* .pprev of a watch points here if its .next is its delegate. */
 static struct coro_chan_watch *const delegated;
 
 static void watch_told(struct coro_wake *wake)
@@ -197,14 +197,14 @@ static void watch_told(struct coro_wake *wake)
 	struct shared_watch *d = (struct shared_watch *)wake;
 
 	if (d->w != NULL) {
-		d->w->fn(d->w); /* may take it off, and d with it */
+		d->w->fn(d->w); /* may end the watch, which frees d */
 		return;
 	}
 	d->sched->wakes_due--;
 	coro_buf_put(d->sched, d, d->cap);
 }
 
-/* The channel has changed. With the lock, under which a delegate stays. */
+/* Notify the watches of a change. The held lock keeps the delegates alive. */
 static void tell(struct coro_chan *ch)
 {
 	struct shared_watch *d = ch->shared_watches;
@@ -252,7 +252,7 @@ bool coro_shared_unwatch(struct coro_chan_watch *w)
 	unlock(d->ch);
 	w->pprev = NULL;
 	d->w = NULL;
-	/* Only its thread clears the mark, and nobody sets it any more. */
+	/* Only this thread clears the mark, and nobody sets it any more. */
 	if (__atomic_load_n(&d->wake.posted, __ATOMIC_ACQUIRE))
 		d->sched->wakes_due++;
 	else
@@ -354,7 +354,7 @@ void coro_shared_close(struct coro_chan *ch)
 	lock(ch);
 	ch->closed = true;
 	close_waiters(ch, CORO_SEND, &list);
-	close_waiters(ch, CORO_RECV, &list); /* wait only when it is empty */
+	close_waiters(ch, CORO_RECV, &list); /* they wait only if it is empty */
 	tell(ch);
 	unlock(ch);
 	while (list != NULL) {
@@ -387,8 +387,8 @@ unsigned coro_shared_state(struct coro_chan *ch)
 
 /* ---- select ---- */
 
-/* Where a select begins to look: at random, so that none of its cases starves
- * whatever the others are. */
+/* A select begins at a random case, so that none of them starves whatever the
+ * others are. */
 static unsigned first_case(unsigned n)
 {
 	static coro_tls uint32_t x = 2463534242u; /* Marsaglia's xorshift */

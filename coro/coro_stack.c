@@ -34,7 +34,7 @@ static size_t guard_bytes(bool shared)
 	return shared ? CORO_GUARD_SHARED : CORO_GUARD_PRIVATE;
 }
 
-/* What a slot takes beside the stack: the guard below, the colour above. */
+/* Bytes a slot has beside the stack: the guard below, the colour above. */
 static size_t slot_over(bool shared)
 {
 	return guard_bytes(shared) + PAGE;
@@ -210,8 +210,8 @@ bool coro_stack_checked(void)
 #endif
 }
 
-/* Memcheck follows rsp within a stack, but a switch from another stack brings
- * bytes below where rsp was last. */
+/* Memcheck follows rsp within one stack. A switch from another stack copies
+ * bytes below the last rsp: mark them as defined. */
 void coro_stack_tell(struct coro_stack *st, const char *end)
 {
 #if CORO_VALGRIND

@@ -91,7 +91,7 @@ int coro_mutex_unlock(struct coro_mutex *m)
 
 /* ---- rwlock ---- */
 
-/* In a waiter's coro.value, beside the lock's address. */
+/* One of these is in a waiter's coro.value, beside the lock's address. */
 enum { READER, WRITER };
 
 static bool rw_grant_first(struct coro_rwlock *rw)
@@ -118,8 +118,10 @@ static void rw_grant(struct coro_rwlock *rw)
 		;
 }
 
-/* A writer that gave up, or was destroyed, may have kept readers behind it
- * waiting: the lock goes to them at once, since it may never run again. */
+/*
+ * A writer that gave up, or was destroyed, may have kept readers behind it
+ * waiting: grant them the lock at once, since the writer may never run again.
+ */
 cold void coro_rwlock_left(struct coro *co)
 {
 	co->ctx.flags3 &= ~CORO_F3_RWLOCK;
@@ -196,7 +198,7 @@ int coro_rwlock_unlock(struct coro_rwlock *rw)
 
 /* ---- condition variable ---- */
 
-/* Own m again, whatever has been asked meanwhile. */
+/* Lock m again, even if co was cancelled meanwhile. */
 static int cond_relock(struct coro *co, struct coro_mutex *m)
 {
 	if (m->owner == co)
@@ -360,7 +362,7 @@ int coro_barrier_wait_until(struct coro_barrier *b, int64_t deadline_ns)
 {
 	if (coro_self() == NULL)
 		return -EPERM;
-	/* Those that gave up are still in the sum: count again when it seems
+	/* Waiters that gave up are still counted: count again when it seems
 	 * that all have come. */
 	if (b->arrived + 1 >= b->parties)
 		b->arrived = queue_count(&b->waiters);

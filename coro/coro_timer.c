@@ -25,10 +25,10 @@
 
 #define SLOT_MASK (CORO_WHEEL_SLOTS - 1)
 
-/* In coro_timer.entry: it is the next timer of the spill list. */
+/* Marks a coro_timer.entry that is the next timer of the spill list. */
 #define TAG ((uintptr_t)1)
 
-/* In coro_wheel.turning: no slot, but the spill list. */
+/* Value of coro_wheel.turning while the spill list is emptied. */
 #define SPILL INT32_MAX
 
 static int64_t tick_up(int64_t ns)
@@ -100,7 +100,7 @@ static cold uintptr_t *slot_grow(struct coro_sched *s, unsigned i)
 	return b->entry;
 }
 
-/* The last block's last entry has gone: so does the block. */
+/* Free the last block, whose last entry has gone. */
 static cold void slot_shrink(struct coro_wheel *w, unsigned i)
 {
 	struct coro_slot *slot = &w->slot[i];
@@ -118,7 +118,7 @@ static cold void slot_shrink(struct coro_wheel *w, unsigned i)
 	w->free_blocks = b;
 }
 
-/* Whatever was in the slot has left it: its blocks go. */
+/* Free the blocks of a slot that is empty now. */
 static void slot_reset(struct coro_wheel *w, unsigned i)
 {
 	struct coro_slot *slot = &w->slot[i];
@@ -130,7 +130,7 @@ static void slot_reset(struct coro_wheel *w, unsigned i)
 	*slot = (struct coro_slot){0};
 }
 
-/* No memory for a block: a list that every advance walks. */
+/* Without memory for a block, keep t in a list that every advance walks. */
 static cold void spill(struct coro_wheel *w, struct coro_timer *t)
 {
 	t->entry = (uintptr_t *)((uintptr_t)w->spilled | TAG);
@@ -142,7 +142,7 @@ static struct coro_timer *spilled_next(const struct coro_timer *t)
 	return (struct coro_timer *)((uintptr_t)t->entry & ~TAG);
 }
 
-/* Whether t was in that list. */
+/* Remove t from the list; false if it was not there. */
 static bool unspill_from(struct coro_timer **list, const struct coro_timer *t)
 {
 	struct coro_timer *prev = NULL, *at = *list;
@@ -160,7 +160,7 @@ static bool unspill_from(struct coro_timer **list, const struct coro_timer *t)
 	return true;
 }
 
-/* Walks, as every advance does while there are any. */
+/* Remove t by walking the list, as every advance does while it has timers. */
 static cold void unspill(struct coro_wheel *w, const struct coro_timer *t)
 {
 	if (!unspill_from(&w->spilled, t))
@@ -186,7 +186,7 @@ static inline void slot_put(struct coro_sched *s, unsigned i,
 	t->entry = entry;
 }
 
-/* tick: that of t, above the wheel's. */
+/* tick is t's, and later than the wheel's. */
 static inline void wheel_insert(struct coro_sched *s, struct coro_timer *t,
 				int64_t tick)
 {
@@ -250,8 +250,9 @@ void coro_timer_arm(struct coro_sched *s, struct coro_timer *t,
 		w->armed++;
 	}
 	t->expires_ns = expires_ns;
-	/* Due already: at the next advance, not in the one that may be running,
-	 * so a timer that arms itself for the past can't hold the loop. */
+	/* A timer that is due already fires at the next advance, not in one
+	 * that may be running: one that arms itself for the past can't hold the
+	 * loop. */
 	if (unlikely(tick <= s->now >> CORO_WHEEL_TICK_BITS || tick <= w->tick))
 		slot_put(s, w->due, t);
 	else
@@ -276,7 +277,7 @@ bool coro_timer_armed(const struct coro_timer *t)
 
 /* ---- the wheel turns ---- */
 
-/* Fire t, or move it down, or to where it has been pushed back to. */
+/* Fire t, or move it to a lower level, or to its postponed expiry. */
 static void fire(struct coro_sched *s, struct coro_timer *t, int64_t by)
 {
 	int64_t tick = tick_up(t->expires_ns);
@@ -290,7 +291,8 @@ static void fire(struct coro_sched *s, struct coro_timer *t, int64_t by)
 	t->fn(t);
 }
 
-/* Empty slot i, whose time has come: what leaves it leaves its entry empty. */
+/* Empty slot i, whose time has come. A timer that is cancelled meanwhile leaves
+ * its entry empty. */
 static void slot_turn(struct coro_sched *s, unsigned i, int64_t by)
 {
 	struct coro_slot *slot = &s->wheel.slot[i];
@@ -316,7 +318,7 @@ static void slot_turn(struct coro_sched *s, unsigned i, int64_t by)
 	slot_reset(&s->wheel, i);
 }
 
-/* The first occupied slot, its tick in *tick; false if there is none. */
+/* Find the first occupied slot, and its tick; false if there is none. */
 static bool wheel_next(const struct coro_wheel *w, unsigned *slot,
 		       int64_t *tick)
 {
@@ -337,7 +339,7 @@ static bool wheel_next(const struct coro_wheel *w, unsigned *slot,
 	return true;
 }
 
-/* Back to the wheel with those for which there was no memory, or fire them. */
+/* Put spilled timers back into the wheel, or fire them. */
 static cold void spill_turn(struct coro_sched *s, int64_t by)
 {
 	struct coro_wheel *w = &s->wheel;
@@ -362,7 +364,7 @@ void coro_sched_advance(struct coro_sched *s, int64_t now_ns)
 	coro_check_thread(s, "coro_sched_advance");
 	if (likely(now_ns > s->now))
 		s->now = now_ns;
-	if (unlikely(w->turning >= 0)) /* called from a timer: it goes on */
+	if (unlikely(w->turning >= 0)) /* called by a timer */
 		return;
 	now_tick = s->now >> CORO_WHEEL_TICK_BITS;
 	slot = w->due;
@@ -380,7 +382,7 @@ void coro_sched_advance(struct coro_sched *s, int64_t now_ns)
 		slot_turn(s, slot, tick);
 	}
 	w->tick = now_tick;
-	/* Those that were due, but had no memory to move down to their slot. */
+	/* Fire timers that were due, but had no memory to move down. */
 	if (unlikely(w->spilled != NULL))
 		spill_turn(s, now_tick);
 }
