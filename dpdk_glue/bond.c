@@ -32,7 +32,7 @@
 #define rte_eth_bond_member_remove rte_eth_bond_slave_remove
 #endif
 
-#define ANNOUNCE_LOOKS 31 /* for which an address is announced again: 1.6 s */
+#define ANNOUNCE_LOOKS 31 /* an address is announced for 1.6 s */
 #define RARP_BYTES     42
 
 enum due { DUE_ANNOUNCE = 1, DUE_BURST = 2 };
@@ -293,8 +293,8 @@ unsigned glue_bond_sender(const struct glue_device *device, char *name,
 /* ---- a card that is taken away ---- */
 
 /*
- * VFIO holds back the removal until the program has let go of the card. Bursts
- * stop for as long as DPDK takes the member out.
+ * VFIO delays the removal until the program has closed the card. Bursts stop
+ * while DPDK takes the member out.
  */
 static void give_up(void *arg)
 {
@@ -328,8 +328,9 @@ static void on_event(const char *name, enum rte_dev_event_type type, void *arg)
 /* ---- beginning and end ---- */
 
 /*
- * Cards filter by the bond's address, which DPDK gives to the member that
- * sends. Other interfaces have one of their own, or of the kernel's.
+ * Cards filter by the bond's address, which DPDK sets on the member that sends.
+ * Other interfaces have an address of their own, or the kernel's, and are put
+ * into promiscuous mode.
  */
 void glue_bond_start(struct glue_device *device)
 {

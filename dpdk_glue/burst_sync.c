@@ -17,9 +17,9 @@
 #endif
 
 #define WAIT_US	  50
-#define WAITS_MAX 200000 /* 10 s: a thread that was stopped, not preempted */
+#define WAITS_MAX 200000 /* 10 s: such a thread was stopped, not preempted */
 
-/* A line for each shard, so that they do not share one. */
+/* Each shard's count has a cache line of its own. */
 static struct {
 	unsigned count;
 } __attribute__((aligned(64))) bursts[GLUE_MAX_SHARDS];
@@ -56,7 +56,7 @@ bool glue_sync_works(void)
 	return __atomic_load_n(&started, __ATOMIC_ACQUIRE);
 }
 
-/* The burst that was seen under way, or the next: then it has ended. */
+/* Wait until the burst that was seen under way has ended. */
 static void wait_for(unsigned shard, unsigned seen)
 {
 	static const struct timespec pause = {.tv_nsec = WAIT_US * 1000};
@@ -83,14 +83,14 @@ void glue_sync_wait(void)
 }
 
 #if defined(__SANITIZE_THREAD__) || __has_feature(thread_sanitizer)
-/* ThreadSanitizer's own, which must see every call. */
+/* ThreadSanitizer's own munmap(), which must see every call. */
 int __interceptor_munmap(void *addr, size_t len);
 #define UNMAP(addr, len) __interceptor_munmap(addr, len)
 #else
 #define UNMAP(addr, len) (int)syscall(SYS_munmap, addr, len)
 #endif
 
-/* In place of libc's, for every library of the process. */
+/* Replaces libc's munmap() in every library of the process. */
 __attribute__((visibility("default"))) int munmap(void *addr, size_t len)
 {
 	int saved = errno;

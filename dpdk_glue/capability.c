@@ -11,7 +11,7 @@
 
 #include <rte_bitops.h>
 
-#define TSO_MBUFS 40u /* what one frame may be made of */
+#define TSO_MBUFS 40u /* of one frame at most */
 
 static bool has_driver(const struct rte_eth_dev_info *info, const char *name)
 {
@@ -21,8 +21,8 @@ static bool has_driver(const struct rte_eth_dev_info *info, const char *name)
 /* ---- MTU ---- */
 
 /*
- * Some ports name only the frame's limit; memif names one of 1518 bytes, and
- * moves whatever its buffers hold.
+ * Some ports report only the limit of a frame. memif reports one of 1518 bytes,
+ * and moves whatever its buffers hold.
  */
 unsigned glue_can_mtu(const struct glue_link *link,
 		      const struct rte_eth_dev_info *info)
@@ -40,8 +40,8 @@ unsigned glue_can_mtu(const struct glue_link *link,
 
 /*
  * net_tap cuts up segments that, with their Ethernet header, are no longer than
- * its MTU, and refuses the rest for ever: its MTU must be that much larger than
- * ours. Some NICs need room for a tag.
+ * its MTU, and never sends longer ones: its MTU must exceed ours by that
+ * header. Some NICs need room for a tag.
  */
 unsigned glue_port_mtu(const struct glue_link *link,
 		       const struct rte_eth_dev_info *info, unsigned mtu)
@@ -54,7 +54,7 @@ unsigned glue_port_mtu(const struct glue_link *link,
 
 /* ---- checksums and TSO ---- */
 
-/* Many ports leave the IPv4 header's to software, which costs little. */
+/* Many ports leave the IPv4 header's sum to software, which costs little. */
 static bool can_csum(const struct rte_eth_dev_info *info)
 {
 	const uint64_t tx =
@@ -64,10 +64,10 @@ static bool can_csum(const struct rte_eth_dev_info *info)
 }
 
 /*
- * Virtual devices either cannot checksum or leave it to the far side, which
- * is of no use when that side forwards to a third: they get software unless
- * the user says otherwise. What is on the PCI bus has a host that sums, or does
- * not offer it.
+ * Virtual devices either cannot checksum or leave it to the peer, which is of
+ * no use if the peer forwards to a third host: they use software unless the
+ * user says otherwise. A device on the PCI bus has a host that computes sums,
+ * or does not offer them.
  */
 static int choose_csum(struct glue_device *device,
 		       const struct rte_eth_dev_info *info, char *err,
@@ -110,10 +110,11 @@ static const char *tso_hint(const struct glue_link *link,
 }
 
 /*
- * Where no hardware does the cutting it costs what it saves (net_tap cuts with
- * the CPU), or hands frames of 64 KiB to who may not take them (vhost). With
- * packed rings net_virtio of DPDK 22.11 stops at the first such frame, and does
- * not tell which rings it has: there, users ask for it.
+ * Without hardware that cuts segments, TSO costs what it saves (net_tap cuts
+ * with the CPU), or sends frames of 64 KiB to a peer that may not accept them
+ * (vhost). With packed rings net_virtio of DPDK 22.11 stops at the first such
+ * frame, and does not report which rings it has: users have to enable TSO for
+ * it.
  */
 static int choose_tso(struct glue_device *device,
 		      const struct rte_eth_dev_info *info, char *err,
@@ -178,7 +179,7 @@ void glue_offloads(const struct glue_device *device,
 	conf->txmode.offloads |=
 		info->tx_offload_capa & (RTE_ETH_TX_OFFLOAD_MULTI_SEGS |
 					 RTE_ETH_TX_OFFLOAD_MBUF_FAST_FREE);
-	/* which wants a queue's frames to be of one pool, with one reference */
+	/* FAST_FREE needs frames of one pool a queue, with one reference. */
 	if (device->lends || device->tso || long_frames ||
 	    device->n_queues < device->n_shards)
 		conf->txmode.offloads &= ~RTE_ETH_TX_OFFLOAD_MBUF_FAST_FREE;
@@ -187,8 +188,9 @@ void glue_offloads(const struct glue_device *device,
 /* ---- queues ---- */
 
 /*
- * net_e1000_em says two, and loses what an 82540EM sends by the second; it
- * cannot spread what it receives. net_vmxnet3 has powers of two.
+ * net_e1000_em reports two queues, but loses frames that an 82540EM sends by
+ * the second, and cannot spread received frames. net_vmxnet3 takes powers of
+ * two.
  */
 unsigned glue_usable_queues(const struct rte_eth_dev_info *info,
 			    unsigned wanted)
@@ -226,8 +228,8 @@ int glue_choose_queues(struct glue_device *device,
 #define RSS_UDP (RTE_ETH_RSS_NONFRAG_IPV4_UDP | RTE_ETH_RSS_NONFRAG_IPV6_UDP)
 
 /*
- * Where the port spreads flows itself it is told our rule; frames that come
- * wrong all the same are handed over like any other. net_vmxnet3 has no RETA
+ * If the port can spread flows, it gets our rule. Frames that reach a wrong
+ * queue nevertheless are handed over like any other. net_vmxnet3 has no RETA
  * until RSS is configured.
  */
 void glue_ask_for_rss(const struct glue_device *device,
@@ -249,8 +251,8 @@ void glue_ask_for_rss(const struct glue_device *device,
 }
 
 /*
- * The port's RETA is ours, repeated or cut off as its size asks; what its
- * entries say of shards without a queue goes to those that have one.
+ * Fills the port's RETA with ours, repeated or cut off to its size. Entries of
+ * shards without a queue go to shards that have one.
  */
 static void fill_reta(const struct glue_device *device,
 		      struct rte_eth_rss_reta_entry64 *reta, unsigned size)

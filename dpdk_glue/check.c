@@ -33,7 +33,7 @@ enum {
 enum { ND_SOURCE_MAC = 1, ND_TARGET_MAC = 2 };
 #define ND_SOLICITED 0x40
 
-/* A neighbour's own: not a group's, not zero. */
+/* The address of one neighbour: neither multicast nor zero. */
 static bool is_unicast_mac(const uint8_t *mac)
 {
 	return !(mac[0] & 1) && memcmp(mac, "\0\0\0\0\0\0", 6) != 0;
@@ -74,7 +74,7 @@ static enum glue_verdict check_options4(const uint8_t *opt, unsigned left)
 	return GLUE_KEEP;
 }
 
-/* Bytes of the transport header and on that lie in the first segment. */
+/* Bytes from the transport header on that lie in the first segment. */
 static unsigned room_of(const struct glue_frame *f, const struct glue_l4 *l4)
 {
 	unsigned room = f->seg_len - f->l4_off;
@@ -121,7 +121,7 @@ enum glue_verdict glue_check_rare4(struct glue_frame *f, struct glue_l4 *l4)
 	if (verdict != GLUE_KEEP)
 		return verdict;
 	if (glue_get16(ip + 6) & 0x3fff)
-		return GLUE_REFUSED; /* a fragment: none is put together */
+		return GLUE_REFUSED; /* a fragment: there is no reassembly */
 	switch (l4->proto) {
 	case GLUE_PROTO_TCP:
 	case GLUE_PROTO_UDP:
@@ -136,8 +136,9 @@ enum glue_verdict glue_check_rare4(struct glue_frame *f, struct glue_l4 *l4)
 /* ---- IPv6 ---- */
 
 /*
- * Hop-by-hop and destination options: each within the header, and none whose
- * type asks nodes that do not know it to discard the packet (RFC 8200 4.2).
+ * Checks that each hop-by-hop or destination option lies within the header, and
+ * has no type that asks nodes that do not know it to discard the packet (RFC
+ * 8200 4.2).
  */
 static enum glue_verdict check_options6(const uint8_t *opt, unsigned left)
 {
@@ -157,7 +158,7 @@ static enum glue_verdict check_options6(const uint8_t *opt, unsigned left)
 	return GLUE_KEEP;
 }
 
-/* One header with options, or a fragment header of what is no fragment. */
+/* Skips one header with options, or a fragment header without a fragment. */
 static enum glue_verdict skip_extension(struct glue_frame *f,
 					struct glue_l4 *l4)
 {
@@ -182,7 +183,7 @@ static enum glue_verdict skip_extension(struct glue_frame *f,
 	return verdict;
 }
 
-/* Options of neighbour discovery: none of no length, none cut short. */
+/* Options of neighbour discovery: none has length 0, and none is cut short. */
 static bool nd_options_ok(const uint8_t *opt, unsigned left)
 {
 	while (left) {
@@ -194,7 +195,7 @@ static bool nd_options_ok(const uint8_t *opt, unsigned left)
 	return true;
 }
 
-/* lwIP takes the first option for the address, whatever it is. */
+/* lwIP takes the first option for the address, whatever its type is. */
 static bool begins_with_mac(const uint8_t *opt, unsigned len, unsigned type)
 {
 	return len >= 8 && opt[0] == type && opt[1] == 1 &&
@@ -296,7 +297,7 @@ enum glue_verdict glue_check_rare6(struct glue_frame *f, struct glue_l4 *l4)
 
 /* ---- what is refused, and another stack may take ---- */
 
-/* Whether the first fragment of a segment begins at l4_off, with its ports. */
+/* Does the first fragment of a segment begin at l4_off, with its ports? */
 static bool begins_segment4(const struct glue_frame *f)
 {
 	const uint8_t *ip = f->data + f->l3_off;
@@ -305,7 +306,7 @@ static bool begins_segment4(const struct glue_frame *f)
 	       (glue_get16(ip + 6) & 0x1fff) == 0;
 }
 
-/* Only where the fragment header comes first, as hosts put it. */
+/* Finds a segment only if the fragment header comes first, as hosts send it. */
 static bool begins_segment6(struct glue_frame *f)
 {
 	const uint8_t *ip = f->data + f->l3_off;

@@ -33,7 +33,7 @@ static inline uint64_t sum_tail(uint64_t sum, const uint8_t *data, size_t len)
 	return sum;
 }
 
-/* Headers, mostly: too short for anything wider. */
+/* Mostly for headers, which are too short for anything wider. */
 static inline uint64_t sum_words(uint64_t sum, const uint8_t *data, size_t len)
 {
 	for (; len >= 8; data += 8, len -= 8) {
@@ -46,8 +46,8 @@ static inline uint64_t sum_words(uint64_t sum, const uint8_t *data, size_t len)
 }
 
 /*
- * The wide ones below widen 32-bit words into 64-bit lanes, so that no carry
- * is ever lost: a frame is far too short to overflow them.
+ * The functions below widen 32-bit words into 64-bit lanes, so that no carry is
+ * ever lost: a frame is far too short to overflow them.
  */
 static uint64_t sum_sse2(uint64_t sum, const uint8_t *data, size_t len)
 {
@@ -125,7 +125,7 @@ void glue_sum_piece(struct glue_sum *sum, const void *data, size_t len)
 {
 	uint64_t piece = glue_sum_add(0, data, len);
 
-	/* RFC 1071 2 (B): a byte out of step sums up with bytes swapped. */
+	/* RFC 1071 2 (B): at an odd offset a sum has its bytes swapped. */
 	if (sum->odd)
 		piece = __builtin_bswap16(glue_sum_fold(piece));
 	sum->sum += piece;

@@ -21,11 +21,11 @@
 #include "dpdk_glue/tap.h"
 
 #define POOL_DEFAULT 12288 /* frames, of all shards together */
-#define POOL_CACHE   256   /* and those that each thread keeps */
+#define POOL_CACHE   256   /* frames that each thread keeps */
 #define CACHE_MIN    64
 /*
- * RTS: a thread that is preempted in a ring does not stop the rest. It reads
- * with 4 bytes what it wrote with 8, which ThreadSanitizer does not follow.
+ * RTS: a thread that is preempted in a ring does not stop the others. The ring
+ * writes 8 bytes and reads 4 of them, which ThreadSanitizer does not follow.
  */
 #if defined(__SANITIZE_THREAD__)
 #define RING_KIND 0
@@ -52,7 +52,7 @@ static unsigned cache_frames(unsigned n_shards)
 }
 
 /*
- * Frames of one pool that are in transit at most: in two rings of the port, in
+ * The most frames of one pool that are in transit: in two rings of the port, in
  * the queue before one, in the threads' caches, and in the rings of the shards
  * that take frames over from one queue.
  */
@@ -83,7 +83,7 @@ static unsigned pool_frames(const struct glue_link *link, unsigned asked,
 		       2 * transit_frames(n_ring, n_shards, n_queues));
 }
 
-/* Before the port is there nobody knows how many queues it will have. */
+/* The number of queues is unknown before the port exists: assume the worst. */
 unsigned glue_link_shards_mem_mib(const struct glue_link *link,
 				  unsigned n_shards)
 {
@@ -105,9 +105,9 @@ unsigned glue_link_mem_mib(const struct glue_link *link)
 }
 
 /*
- * These copy a frame's segments with the CPU, from wherever they lie. The
- * others hand addresses to a device or to another process, which see DPDK's
- * own memory alone.
+ * These drivers copy a frame's segments with the CPU, from any memory. The
+ * others hand addresses to a device or to another process, which see only
+ * DPDK's own memory.
  */
 static bool copies_frames(const struct glue_link *link)
 {
@@ -115,7 +115,7 @@ static bool copies_frames(const struct glue_link *link)
 	case GLUE_LINK_MEMIF:
 	case GLUE_LINK_TAP:
 	case GLUE_LINK_AF_PACKET:
-	case GLUE_LINK_RING: /* gives frames to ourselves */
+	case GLUE_LINK_RING: /* sends frames back to us */
 	case GLUE_LINK_PCAP:
 		return true;
 	case GLUE_LINK_VHOST:
@@ -166,10 +166,10 @@ static int choose_mac(struct glue_device *device, const struct glue_link *link,
 /* ---- memory ---- */
 
 /*
- * As rte_pktmbuf_pool_create(), but without hugepages that one lays no frame
- * across a page of 4 KiB, and so one frame in each. Where the other side sees
- * the addresses that we see, a frame may cross pages: 20 MiB less for 12288.
- * But then DPDK computes no I/O addresses, which devices on the PCI bus need.
+ * Like rte_pktmbuf_pool_create(), which without hugepages lays no frame across
+ * a page of 4 KiB, and so puts one frame into each. If the other side sees the
+ * same addresses as we do, a frame may cross pages: 20 MiB less for 12288. But
+ * then DPDK computes no I/O addresses, which devices on the PCI bus need.
  */
 static struct rte_mempool *make_pool(const struct glue_device *device,
 				     const char *name, unsigned n_frames,
@@ -209,7 +209,7 @@ free_pool:
 	return NULL;
 }
 
-/* The NUMA node of a CPU; SOCKET_ID_ANY where it cannot be told. */
+/* The NUMA node of a CPU; SOCKET_ID_ANY if it is unknown. */
 static int node_of_cpu(int cpu)
 {
 	char path[64];
@@ -223,7 +223,7 @@ static int node_of_cpu(int cpu)
 	return SOCKET_ID_ANY;
 }
 
-/* Where the frames lie: at the card, or, of a virtual device, at the CPU. */
+/* Frames lie near the card or, for a virtual device, near the CPU. */
 static int memory_node(const struct glue_device *device, unsigned shard)
 {
 	return device->node >= 0 ? device->node
@@ -241,7 +241,7 @@ static int node_of_card(const struct glue_link *link)
 	return card.node;
 }
 
-/* On the node that suits, or, if that has no memory, on another. */
+/* Allocate on the node that suits or, if that has no memory, on another. */
 static struct rte_mempool *shard_pool(const struct glue_device *device,
 				      unsigned shard)
 {
@@ -373,7 +373,7 @@ static int configure(struct glue_device *device, char *err, size_t err_len)
 		rc = set_queues(device, err, err_len);
 	if (rc < 0)
 		return rc;
-	/* memif.c lowers it when a client, which may come now, has fewer */
+	/* memif.c lowers this if a client, which may come now, has fewer */
 	device->n_active = device->n_queues;
 	glue_memif_attach(device);
 	rc = glue_memif_start(device, err, err_len);
@@ -411,7 +411,7 @@ static void free_memory(struct glue_device *device)
 	rte_free(device);
 }
 
-/* The device with room for what each shard has in it. */
+/* Allocates a device with an entry for each shard in its tables. */
 static struct glue_device *alloc_device(unsigned n_shards)
 {
 	size_t table = n_shards * sizeof(void *);
@@ -437,8 +437,8 @@ static struct glue_device *alloc_device(unsigned n_shards)
 }
 
 /*
- * A card of which DPDK could not map all memory into the IOMMU starts, and
- * loses frames: EAL logs it and goes on.
+ * If DPDK could not map all memory into the IOMMU, the card starts, and loses
+ * frames: EAL logs that and goes on.
  */
 static int check_mapped(const struct glue_captured *log, char *err,
 			size_t err_len)
@@ -453,8 +453,8 @@ static int check_mapped(const struct glue_captured *log, char *err,
 }
 
 /*
- * What a card's driver logged while it failed goes behind our own words; those
- * of virtual devices complain of what does no harm.
+ * Appends what a card's driver logged when it failed. Drivers of virtual
+ * devices log complaints about harmless things.
  */
 static void add_reason(const struct glue_device *device,
 		       const struct glue_captured *log, char *err,
@@ -497,7 +497,7 @@ static int open_device(struct glue_device *device, char *err, size_t err_len)
 	struct glue_captured log;
 	int rc;
 
-	glue_capture_start(&log); /* net_tap complains of what does no harm */
+	glue_capture_start(&log); /* net_tap logs harmless complaints */
 	rc = configure(device, err, err_len);
 	if (rc == 0)
 		rc = choose_mac(device, device->link, err, err_len);
@@ -536,7 +536,7 @@ static void close_device(struct glue_device *device)
 	if (device->link->kind == GLUE_LINK_MEMIF) {
 		glue_memif_close(device);
 	} else if (!device->gone) {
-		glue_capture_start(&log); /* libxdp looks for a bpffs aloud */
+		glue_capture_start(&log); /* libxdp logs that it seeks bpffs */
 		rte_eth_dev_stop(device->id);
 		rte_eth_dev_close(device->id);
 		glue_capture_end(&log);
@@ -544,7 +544,7 @@ static void close_device(struct glue_device *device)
 	free_memory(device);
 }
 
-/* With the lock: whether every link's device is. */
+/* Needs the lock. True if every link's device is open. */
 static bool all_open(void)
 {
 	for (unsigned i = 0; glue_eal_link(i); i++)
@@ -553,7 +553,7 @@ static bool all_open(void)
 	return true;
 }
 
-/* With the lock: the device of a link, opened if it is not yet. */
+/* Needs the lock. Returns a link's device, and opens it if it is not open. */
 static int get_locked(unsigned index, const struct glue_port_conf *conf,
 		      struct glue_device **out, char *err, size_t err_len)
 {

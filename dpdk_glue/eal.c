@@ -46,7 +46,7 @@
 static struct {
 	bool started;
 	bool huge;
-	bool shared; /* other processes of DPDK's may attach */
+	bool shared; /* other DPDK processes may attach */
 	struct glue_link links[GLUE_MAX_LINKS];
 	char devices[GLUE_MAX_LINKS][GLUE_PORT_NAME_MAX +
 				     1]; /* EAL's name of each link's device */
@@ -114,7 +114,7 @@ static void add_cpus(struct args *args, int lcore)
 	add(args, "--lcores=0@(%s)", list);
 }
 
-/* Whether a word after -- is EAL's option for a card. */
+/* Is a word after -- EAL's option for a card? */
 static bool names_card(const char *word)
 {
 	return strncmp(word, "-a", 2) == 0 || strncmp(word, "--allow", 7) == 0;
@@ -145,8 +145,8 @@ static void build_args(struct args *args, const struct glue_eal_conf *conf)
 	} else if (eal.huge) {
 		add(args, "--in-memory");
 		add(args, "--single-file-segments");
-		/* EAL would open any hugetlbfs that is mounted, which it does
-		   not need, and stop if it may not: this folder is none. */
+		/* EAL would open any mounted hugetlbfs, which it does not need,
+		 * and stop if it may not: this folder is none. */
 		add(args, "--huge-dir=/proc");
 	} else {
 		/* what --in-memory does for hugepages */
@@ -160,9 +160,9 @@ static void build_args(struct args *args, const struct glue_eal_conf *conf)
 }
 
 /*
- * libxdp puts a dispatcher before a program of its own, so that several share
- * an interface, and keeps it in a bpffs. Where none is mounted, or may be used,
- * it does without; nobody else has a program on an interface that is ours.
+ * libxdp puts a dispatcher before a program, so that several programs share an
+ * interface, and keeps it in a bpffs. Without one that is mounted and writable,
+ * skip the dispatcher: nobody else has a program on our interface.
  */
 static void prepare_xdp(void)
 {
@@ -173,7 +173,7 @@ static void prepare_xdp(void)
 		setenv("LIBXDP_SKIP_DISPATCHER", "1", 0);
 }
 
-/* Whether EAL has made a port of this name. */
+/* Checks that EAL has made a port of this name. */
 static int check_given(const char *given, char *err, size_t err_len)
 {
 	char names[256] = "", name[RTE_ETH_NAME_MAX_LEN];
@@ -291,8 +291,7 @@ static void unplug_link(unsigned index)
 			rte_eal_hotplug_remove("vdev", eal.members[index][i]);
 }
 
-/* Whether DPDK has a port for each card; log is what it said while it looked.
- */
+/* Checks that DPDK has a port for each card; log has what it printed. */
 static int check_cards(const struct glue_captured *log, char *err,
 		       size_t err_len)
 {
@@ -354,7 +353,7 @@ static void start_clock(void)
 	eal.tsc_start = (int64_t)rte_rdtsc();
 }
 
-/* The CPUs that the user named, or -1, for each shard. */
+/* Chooses the CPUs that the user named, or -1, for each shard. */
 static int choose_lcores(const struct glue_eal_conf *conf, char *err,
 			 size_t err_len)
 {
@@ -406,7 +405,7 @@ const char *glue_huge_hint(void)
 			: "";
 }
 
-/* Pages that are free but of no use are worth a line; their absence is not. */
+/* Free pages that cannot be used are worth a line; their absence is not. */
 static void choose_huge(const struct glue_eal_conf *conf)
 {
 	char why[256];
@@ -421,8 +420,8 @@ static void choose_huge(const struct glue_eal_conf *conf)
 		 conf->mem_mib, why);
 }
 
-/* A line written earlier might end up where glue_capture_start() puts DPDK's.
- */
+/* Logs the note only now: earlier, the line might end up among those that
+ * glue_capture_start() captures. */
 void glue_eal_links_open(void)
 {
 	glue_huge_settle();
@@ -489,7 +488,7 @@ int glue_eal_start(const struct glue_eal_conf *conf, char *err, size_t err_len)
 	glue_log_settle();
 	start_clock();
 	glue_flow_start(eal.n_shards);
-	glue_sync_start(); /* without membarrier(2) as it was */
+	glue_sync_start(); /* optional: it needs membarrier(2) */
 	for (unsigned i = 0; i < eal.n_links; i++) {
 		rc = plug_link(i, err, err_len);
 		if (rc < 0) {
@@ -522,7 +521,7 @@ int glue_thread_enter(unsigned shard, char *err, size_t err_len)
 		CPU_SET(eal.lcores[shard], &set);
 	}
 	pthread_setaffinity_np(pthread_self(), sizeof(set), &set);
-	/* an lcore number, and with it a cache in every pool of frames */
+	/* get an lcore number, and with it a cache in every pool of frames */
 	if (rte_thread_register() < 0)
 		return glue_fail(err, err_len, -ENOMEM,
 				 "shard %u: DPDK has no place for another "
@@ -561,9 +560,9 @@ static void park(void *arg)
 }
 
 /*
- * DPDK's interrupt thread outlives rte_eal_cleanup(), which unmaps the memory
- * that it looks at: it stays in a callback of ours from here to the end. (Not
- * in an alarm, whose end the cleanup would wait for.)
+ * DPDK's interrupt thread outlives rte_eal_cleanup(), which unmaps memory that
+ * this thread uses: keep it in a callback of ours from here to the end. (An
+ * alarm won't do: the cleanup would wait until it ends.)
  */
 static void park_interrupt_thread(void)
 {

@@ -15,9 +15,9 @@
 
 static struct {
 	void (*log)(unsigned level, const char *text, size_t len);
-	FILE *file; /* what DPDK prints to while log has its lines, or NULL */
-	struct glue_captured captured; /* at this moment, for SIGABRT */
-	struct sigaction old_abort;    /* what that did before */
+	FILE *file; /* DPDK prints to it while log gets its lines; or NULL */
+	struct glue_captured captured; /* the current one, for SIGABRT */
+	struct sigaction old_abort;    /* the action before ours */
 } eal_log;
 
 static ssize_t write_log(void *unused, const char *text, size_t len)
@@ -29,7 +29,7 @@ static ssize_t write_log(void *unused, const char *text, size_t len)
 }
 
 /*
- * DPDK logs from its own threads and from within bursts, by stdio: a full pipe
+ * DPDK logs from its own threads and within bursts, through stdio: a full pipe
  * would stop either, and a lock on stderr both.
  */
 void glue_log_redirect(void (*log)(unsigned level, const char *text,
@@ -53,8 +53,8 @@ void glue_log_restore(void)
 }
 
 /*
- * EAL ends the process where it cannot go on, having said why. The handler
- * writes the end of that to where stderr was; abort() goes on after it.
+ * EAL logs why it cannot go on, and ends the process. The handler writes the
+ * last lines to the stderr of before the capture; then abort() goes on.
  */
 static void show_last_lines(int signal)
 {
@@ -97,7 +97,7 @@ void glue_capture_start(struct glue_captured *log)
 	watch_abort(log);
 }
 
-/* A line that tells why, and is none of EAL's usage text. */
+/* Is this a line that gives a reason, and not part of EAL's usage text? */
 static bool is_telling(const char *line)
 {
 	static const char *const words[] = {

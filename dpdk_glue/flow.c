@@ -66,7 +66,7 @@ unsigned glue_flow_shard(uint16_t fold, uint16_t port_a, uint16_t port_b)
 				   glue_flow_rule.low[fold & 255]];
 }
 
-/* Of a quoted packet: where its addresses and ports are, if they are there. */
+/* Find a quoted packet's addresses and ports, if they are there. */
 static bool quoted4(const uint8_t *ip, unsigned room, struct glue_l4 *l4)
 {
 	unsigned header;

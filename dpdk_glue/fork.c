@@ -18,7 +18,7 @@ static int leave_out(const struct rte_memseg_list *list,
 	return 0;
 }
 
-/* More of it, which DPDK has taken later. */
+/* Called for memory that DPDK allocates later. */
 static void on_event(enum rte_mem_event type, const void *addr, size_t len,
 		     void *arg)
 {
@@ -29,6 +29,6 @@ static void on_event(enum rte_mem_event type, const void *addr, size_t len,
 void glue_fork_start(void)
 {
 	rte_memseg_contig_walk(leave_out, NULL);
-	/* Fails where memory cannot grow. */
+	/* This fails if memory cannot grow. */
 	rte_mem_event_callback_register("coronet-fork", on_event, NULL);
 }

@@ -53,7 +53,7 @@ static int attach(const char *name, char *err, size_t err_len)
 		return fd;
 	code = errno;
 	if (code == EINVAL && if_nametoindex(name))
-		code = EBUSY; /* it is there, of another kind */
+		code = EBUSY; /* it exists, but is no TAP */
 	if (fd >= 0)
 		close(fd);
 	return glue_fail(err, err_len, -code, "--exception tap:%s: %s; %s",
@@ -82,7 +82,8 @@ static void put_attribute(struct addr_request *request, unsigned short type,
 		NLMSG_ALIGN(request->header.nlmsg_len) + RTA_SPACE(len);
 }
 
-/* Without detection of duplicates: it is ours, and we would be the one. */
+/* Asks for no duplicate address detection: the address is ours, and our own
+ * stack would be the duplicate. */
 static struct addr_request addr_request(const struct glue_kernel_addr *addr,
 					unsigned index)
 {
@@ -103,7 +104,7 @@ static struct addr_request addr_request(const struct glue_kernel_addr *addr,
 	return request;
 }
 
-/* 0 or a negative errno, as the kernel answers. */
+/* Returns 0 or a negative errno, as the kernel answers. */
 static int ask_kernel(int fd, struct addr_request *request)
 {
 	struct {
@@ -132,7 +133,7 @@ static int add_addrs(const struct glue_kernel_tap_conf *conf)
 			addr_request(&conf->addrs[i], index);
 
 		rc = ask_kernel(fd, &request);
-		if (rc == -EEXIST) /* of a persistent interface */
+		if (rc == -EEXIST) /* a persistent interface has it */
 			rc = 0;
 	}
 	close(fd);
@@ -141,7 +142,7 @@ static int add_addrs(const struct glue_kernel_tap_conf *conf)
 
 /* ---- opening ---- */
 
-/* The MAC first: the link-local address of IPv6 is made of it. */
+/* Sets the MAC first: the link-local address of IPv6 is derived from it. */
 static int set_up(const struct glue_kernel_tap_conf *conf)
 {
 	struct ifreq ifr = request_for(conf->name);

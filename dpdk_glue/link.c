@@ -158,7 +158,7 @@ static int parse_mac(const char *value, uint8_t *mac)
 	return 0;
 }
 
-/* One of several words, as an enum in their order; -EINVAL. */
+/* Returns the index of a word in a list; -EINVAL if it is not there. */
 static int parse_word(const char *value, const char *const *words)
 {
 	for (int i = 0; words[i]; i++)
@@ -303,8 +303,8 @@ static int parse_second_name(const char *text, const char **rest,
 }
 
 /*
- * [DOMAIN:]BUS:DEVICE.FUNCTION, in hexadecimal, and nothing behind it; written
- * as sysfs and EAL name the device, with its domain.
+ * Accepts [DOMAIN:]BUS:DEVICE.FUNCTION in hexadecimal, with nothing behind it,
+ * and adds a missing domain, as sysfs and EAL name the device.
  */
 static bool settle_pci_address(char *name, size_t room)
 {
@@ -334,7 +334,7 @@ static bool can_be_member(const struct glue_link *link)
 	       link->kind == GLUE_LINK_AF_PACKET || glue_link_is_port(link);
 }
 
-/* Of the members found so far, one with the same name. */
+/* Is there a member of the same name among the n before it? */
 static bool is_twice(const struct glue_link *links, unsigned n)
 {
 	for (unsigned i = 0; i < n; i++)

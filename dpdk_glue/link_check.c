@@ -69,7 +69,7 @@ static int check_socket_path(const struct glue_link *link, char *err,
 	return 0;
 }
 
-/* As the kernel wants it, and no pattern. */
+/* A name that the kernel accepts, and no pattern. */
 static bool is_interface_name(const char *name)
 {
 	return !strpbrk(name, "/:% \t\n\v\f\r") && strcmp(name, ".") != 0 &&
@@ -77,8 +77,9 @@ static bool is_interface_name(const char *name)
 }
 
 /*
- * What does not exist is tried by another name: whoever waits for the interface
- * to come, and gives it an address then, must not meet one that goes again.
+ * Tries a name that does not exist under another one: a program that waits for
+ * the interface, and gives it an address when it comes, must not meet one that
+ * vanishes again.
  */
 static int try_tap(int fd, const char *name)
 {
@@ -96,7 +97,7 @@ static int try_tap(int fd, const char *name)
 	if (ioctl(fd, TUNSETIFF, &ifr) == 0)
 		return 0;
 	if (errno == EINVAL && exists)
-		errno = EBUSY; /* it is there, of another kind */
+		errno = EBUSY; /* it exists, but is no TAP */
 	return -1;
 }
 
@@ -199,7 +200,7 @@ int glue_link_check(const struct glue_link *link, char *err, size_t err_len)
 		return check_file(link, err, err_len);
 	case GLUE_LINK_PCI:
 	case GLUE_LINK_PORT:
-	case GLUE_LINK_BOND: /* its members are */
+	case GLUE_LINK_BOND: /* its members are checked */
 	case GLUE_LINK_RING:
 		break;
 	}

@@ -29,7 +29,7 @@ static void log_state(const struct glue_device *device)
 			      device->link->name, device->speed_mbps);
 }
 
-/* On DPDK's interrupt thread alone. */
+/* Called on DPDK's interrupt thread only. */
 static void set_carrier(struct glue_device *device, bool up)
 {
 	if (device->carrier && !up)
@@ -60,8 +60,9 @@ static bool has_carrier(struct glue_device *device)
 }
 
 /*
- * DPDK's drivers do not lock the registers that tell the carrier: two threads
- * that ask an e1000e at once are told that there is none.
+ * DPDK's drivers do not lock the registers that report the carrier: two threads
+ * that ask an e1000e at once read that there is none. So a port that is watched
+ * is not asked again.
  */
 bool glue_device_up(const struct glue_device *device, unsigned *speed_mbps)
 {
@@ -99,8 +100,8 @@ void glue_card_release(uint16_t port_id)
 }
 
 /*
- * VFIO holds back the removal until the program has let go of the card. Not in
- * DPDK's callback, which is called from what would be closed.
+ * VFIO delays the removal until the program has closed the card. This does not
+ * run in DPDK's callback, since the device that would be closed calls that.
  */
 static void give_up(void *arg)
 {

@@ -33,8 +33,7 @@ unsigned glue_log_level_of(int id)
 	return level < 0 ? 0 : (unsigned)level;
 }
 
-/* DPDK 22.11 lists its types on a stream alone: "id 4: lib.eal, level is info".
- */
+/* DPDK 22.11 lists types on a stream only: "id 4: lib.eal, level is info". */
 static void for_each_type(void (*fn)(int id, const char *type, void *arg),
 			  void *arg)
 {
@@ -79,7 +78,8 @@ int glue_log_level(const char *pattern, unsigned level)
 
 	if (level < RTE_LOG_EMERG || level > RTE_LOG_MAX)
 		return -EINVAL;
-	/* What is above it is said nowhere, whatever a type's own level is. */
+	/* The global level also limits types with a higher level of their
+	 * own. */
 	if (rte_log_get_global_level() < level)
 		rte_log_set_global_level(level);
 	for_each_type(set_matching, &setting);
@@ -114,9 +114,9 @@ static void lower(int id, const char *type, void *arg)
 }
 
 /*
- * DPDK's types are quiet by the global level as it starts, which would hide
- * what is asked of one of them as well: each gets that level as its own, and
- * the global one lets everything pass. Unless words for EAL have set it.
+ * At start the global level keeps DPDK's types quiet, but it would also hide a
+ * type that is to log more. So each type gets that level as its own, and the
+ * global one lets everything pass, unless words for EAL have set it.
  */
 void glue_log_settle(void)
 {

@@ -70,7 +70,7 @@ static void on_connect(void *arg, unsigned n_rings)
 	pthread_mutex_unlock(&service->lock);
 }
 
-/* Counts of a queue: glue_rx_burst(). */
+/* How often glue_rx_burst() has found a queue empty. */
 static uint32_t count_empty(const struct glue_device *device, unsigned queue)
 {
 	return __atomic_load_n(&device->empty[queue].n, __ATOMIC_RELAXED);
@@ -225,8 +225,8 @@ int glue_memif_start(const struct glue_device *device, char *err,
 }
 
 /*
- * On DPDK's interrupt thread, which handles memif's messages too: none of them
- * comes in between. A port that was not started again stays away.
+ * Runs on DPDK's interrupt thread, which handles memif's messages too: none of
+ * them comes in between. A port that was not started again stays away.
  */
 static void restart(struct glue_device *device)
 {

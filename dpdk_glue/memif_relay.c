@@ -16,7 +16,7 @@
 
 #define INIT_MS 5000 /* how long a client may take to send its INIT */
 #define LOOK_MS 1    /* between two looks whether frames have been read */
-#define LOOKS	1000 /* and no more; not a time: the process may be stopped */
+#define LOOKS	1000 /* at most; not a time: the process may be stopped */
 #define FDS_MAX 4    /* descriptors taken from one message; DPDK sends one */
 
 /* The first two bytes of a message are its type. */
@@ -28,8 +28,8 @@ enum {
 	TYPE_DISCONNECT = 8
 };
 
-/* Of a greeting, the server's name; of a ring, flags whose first bit says S2C.
- */
+/* The offset of a greeting's server name, and of a ring's flags, whose first
+ * bit says S2C. */
 #define NAME_AT	 2
 #define NAME_LEN 32
 #define QUEUES	 "coronet queues="
@@ -68,7 +68,7 @@ static void close_fds(struct message *msg)
 	msg->n_fds = 0;
 }
 
-/* Owned by the message from now on. */
+/* The message owns the descriptors from now on. */
 static void take_fds(struct message *msg, struct msghdr *head)
 {
 	for (struct cmsghdr *c = CMSG_FIRSTHDR(head); c;
@@ -84,7 +84,7 @@ static void take_fds(struct message *msg, struct msghdr *head)
 	}
 }
 
-/* 0, -EAGAIN, or another -errno: the connection is of no use any more. */
+/* Returns 0, -EAGAIN, or another -errno if the connection is broken. */
 static int receive(int fd, struct message *msg)
 {
 	union {
@@ -157,7 +157,7 @@ static int make_socket(void)
 		      0);
 }
 
-/* By its inode: nobody else can reach a socket without a name. */
+/* Connects by the inode: nobody else can reach a socket without a name. */
 static int connect_inner(const struct glue_relay *relay)
 {
 	struct sockaddr_un addr = {.sun_family = AF_UNIX};
@@ -170,7 +170,7 @@ static int connect_inner(const struct glue_relay *relay)
 	return fd;
 }
 
-/* A client that finds the path connects at once: it has to listen by then. */
+/* A client that finds the path connects at once: the socket listens by then. */
 static int publish(struct glue_relay *relay, int fd)
 {
 	struct sockaddr_un addr = {.sun_family = AF_UNIX};
@@ -212,8 +212,8 @@ static int bind_path(struct glue_relay *relay)
 }
 
 /*
- * A datagram socket is refused for its type by a living server, which never
- * hears of it, and for good by a dead one.
+ * A living server refuses a datagram socket for its type, and does not notice;
+ * a dead one refuses every socket.
  */
 int glue_socket_probe(const char *path)
 {
@@ -262,7 +262,7 @@ static bool path_is_ours(const struct glue_relay *relay)
 	       st.st_ino == relay->ino;
 }
 
-/* Whatever else somebody put there is theirs. */
+/* Replaces our path, or a dead socket at it; anything else there stays. */
 static void restore_path(struct glue_relay *relay)
 {
 	struct stat st;
@@ -331,7 +331,7 @@ static void drop(struct glue_relay_client *client)
 	client->state = GLUE_RELAY_FREE;
 }
 
-/* A free place, or that of the client who has made us wait longest. */
+/* Returns a free entry, if need be that of the longest silent client. */
 static struct glue_relay_client *find_place(struct glue_relay *relay)
 {
 	struct glue_relay_client *oldest = NULL;
@@ -369,7 +369,7 @@ static void accept_client(struct glue_relay *relay)
 	client->since_ms = now_ms();
 }
 
-/* DPDK, which serves one client at a time, learns that it is gone. */
+/* Drop draining clients, so that DPDK, which serves one at a time, notices. */
 static void end_draining(struct glue_relay *relay)
 {
 	for (unsigned i = 0; i < GLUE_RELAY_CLIENTS; i++)
@@ -401,7 +401,7 @@ static void take_init(struct glue_relay *relay,
 	client->state = GLUE_RELAY_JOINING;
 }
 
-/* Hanging up before its greeting is what DPDK does not survive. */
+/* DPDK does not survive a client that hangs up before its greeting. */
 static void take_inner_greeting(struct glue_relay_client *client)
 {
 	struct message msg;
@@ -443,7 +443,7 @@ close_socket:
 	return n;
 }
 
-/* Of what a client tells DPDK: how many rings there will be. */
+/* Counts the rings that a client announces to DPDK. */
 static void count_rings(const struct glue_relay *relay,
 			struct glue_relay_client *client, const uint8_t *bytes)
 {
@@ -473,7 +473,7 @@ static void leave(const struct glue_relay *relay,
 	relay->on_leave(relay->arg);
 }
 
-/* Whether any client is still draining. */
+/* Returns whether any client is still draining. */
 static bool drain(struct glue_relay *relay)
 {
 	bool drains = false;

@@ -30,7 +30,7 @@
 #define WAITING	  1024u /* frames that may wait for the file */
 #define WRITE_MAX 64u	/* written at once */
 #define NAP_NS	  2000000
-#define SYNC_NS	  100000000 /* a burst ends by then, where nobody can tell */
+#define SYNC_NS	  100000000 /* a burst ends by then, if that cannot be seen */
 #define PATH_ROOM sizeof(((struct glue_pcap_status *)0)->path)
 
 struct glue_pcap {
@@ -43,7 +43,7 @@ struct glue_pcap {
 	uint64_t max_bytes, max_packets;
 	uint32_t snap;
 	_Atomic uint64_t packets, bytes, dropped;
-	_Atomic int stop; /* asked to */
+	_Atomic int stop; /* requested */
 	void (*ended)(const struct glue_pcap_status *status);
 };
 
@@ -60,7 +60,7 @@ static struct {
 
 /* ---- on the polling threads ---- */
 
-/* By a frame's first piece, which has all headers. */
+/* Filters by a frame's first segment, which has all headers. */
 static bool wanted(const struct glue_pcap *pcap, const struct rte_mbuf *m)
 {
 	const struct pcap_pkthdr header = {.caplen = m->data_len,
@@ -120,7 +120,7 @@ __attribute__((cold, noinline)) void glue_pcap_rx(struct glue_pcap *pcap,
 	queue_up(pcap, copies, taken);
 }
 
-/* Those that the port refuses come again, and are in the file only then. */
+/* Frames that the port refuses come again, and are in the file only then. */
 __attribute__((cold, noinline)) uint16_t
 glue_pcap_tx(struct glue_pcap *pcap, uint16_t port, uint16_t queue,
 	     struct rte_mbuf **bufs, uint16_t want)
@@ -153,7 +153,7 @@ static bool is_full(const struct glue_pcap *pcap, uint64_t packets,
 	       (pcap->max_packets && packets > pcap->max_packets);
 }
 
-/* All of them or none: 0, or an errno, and the file is as it was before. */
+/* Writes all or none. Returns 0, or an errno with the file as it was before. */
 static int write_whole(struct glue_pcap *pcap, struct rte_mbuf **bufs,
 		       unsigned n, uint64_t bytes)
 {
@@ -177,7 +177,7 @@ static int write_whole(struct glue_pcap *pcap, struct rte_mbuf **bufs,
 	return error;
 }
 
-/* Writes so many of them as there is room for, one by one where it is short. */
+/* Writes those that there is room for, one by one if not all can be written. */
 static enum glue_pcap_end write_burst(struct glue_pcap *pcap,
 				      struct rte_mbuf **bufs, unsigned n,
 				      int *error)
@@ -202,7 +202,7 @@ static enum glue_pcap_end write_burst(struct glue_pcap *pcap,
 		       : GLUE_PCAP_RUNS;
 }
 
-/* Until every burst has seen that it is over; nothing comes after that. */
+/* Ends the capture and waits until every burst has seen that. */
 static void leave_bursts(void)
 {
 	static const struct timespec nap = {.tv_nsec = SYNC_NS};
@@ -246,7 +246,7 @@ static enum glue_pcap_end write_all(struct glue_pcap *pcap, int *error)
 			end = GLUE_PCAP_STOPPED;
 		} else if (pcap->stop) {
 			leave_bursts();
-			last = true; /* what they left is all there is */
+			last = true; /* the ring gets no more frames */
 		} else {
 			nanosleep(&nap, NULL);
 		}
@@ -325,7 +325,7 @@ static void start_clock(struct glue_pcap *pcap)
 		now.tv_sec * INT64_C(1000000000) + now.tv_nsec - glue_now_ns();
 }
 
-/* O_NONBLOCK for pipes, which would keep us waiting here. */
+/* O_NONBLOCK is for pipes, which would block us here. */
 static int open_file(struct glue_pcap *pcap, const char *path, char *err,
 		     size_t err_len)
 {

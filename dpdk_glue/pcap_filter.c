@@ -7,7 +7,7 @@
 
 #include "dpdk_glue/pcap_priv.h"
 
-/* libpcap's words (pcap-filter(7)); sorted by nothing, there are few. */
+/* libpcap's words (pcap-filter(7)); unsorted, since there are few. */
 static const char *const known[] = {
 	"src",		"dst",	     "host",
 	"net",		"mask",	     "port",
@@ -48,7 +48,7 @@ static bool is_known(const char *at, size_t len)
 		if (strlen(known[i]) == len &&
 		    strncasecmp(known[i], at, len) == 0)
 			return true;
-	/* other types of ICMP; libpcap knows whether there is such a one */
+	/* other types of ICMP; libpcap knows which of them exist */
 	return len > 5 && strncmp(at, "icmp", 4) == 0 &&
 	       (at[4] == '-' || at[4] == '6');
 }
@@ -62,7 +62,7 @@ static bool is_number(const char *at, size_t len)
 	       strspn(at, "0123456789abcdefABCDEFxX.-") >= len;
 }
 
-/* Words after which a name is that of a service or a protocol, of a file. */
+/* Words that the name of a service or a protocol may follow. */
 static bool takes_service(const char *at, size_t len)
 {
 	return (len == 4 && strncmp(at, "port", 4) == 0) ||

@@ -150,7 +150,7 @@ uint16_t glue_pcapng_mbuf_bytes(uint32_t snap)
 			  sizeof(struct packet_tail));
 }
 
-/* The tag's four bytes may push as many beyond snap. */
+/* Inserts the tag again, and cuts off what its four bytes push beyond snap. */
 static bool put_tag_back(struct rte_mbuf **m, uint32_t snap)
 {
 	if (!((*m)->ol_flags & RTE_MBUF_F_RX_VLAN_STRIPPED) ||
@@ -161,7 +161,7 @@ static bool put_tag_back(struct rte_mbuf **m, uint32_t snap)
 	return true;
 }
 
-/* Around the `captured` bytes that m has; there is room for it. */
+/* Builds a block around the bytes that m has; there is room for it. */
 static void add_block(struct rte_mbuf *m, uint32_t original,
 		      const struct glue_pcapng_frame *frame)
 {

@@ -30,7 +30,7 @@ static void copy_text(const char *from, char *out, size_t out_len)
 	out[len] = '\0';
 }
 
-/* The last part of what root + path + file links to; false if it is no link. */
+/* Reads the last part of the link root + path + file; false if it is none. */
 static bool read_link_name(const char *root, const char *path, const char *file,
 			   char *out, size_t out_len)
 {
@@ -66,7 +66,7 @@ static bool read_line(const char *root, const char *path, const char *file,
 	return found;
 }
 
-/* A name in a folder that begins with start; false if there is none. */
+/* Finds a name in a folder that begins with start; false if there is none. */
 static bool find_name(const char *root, const char *path, const char *start,
 		      char *out, size_t out_len)
 {
@@ -88,7 +88,7 @@ static bool find_name(const char *root, const char *path, const char *start,
 	return entry != NULL;
 }
 
-/* The kernel's interface of a card; virtio's is a level below. */
+/* Finds the kernel's interface of a card; virtio's is a level below. */
 static void find_interface(const char *root, const char *path, char *out,
 			   size_t out_len)
 {
@@ -236,7 +236,7 @@ static void describe_owner(const char *path, char *out, size_t out_len)
 			 st.st_uid, st.st_gid, st.st_mode & 07777u);
 }
 
-/* Opens it and closes it again: only one process may have a group open. */
+/* Opens a file and closes it again: only one process may have a group open. */
 static int check_device_file(const struct glue_pci_device *device,
 			     const char *path, char *err, size_t err_len)
 {
@@ -335,7 +335,7 @@ int glue_pci_check(const char *root, const char *address, unsigned mem_mib,
 
 /* ---- after DPDK has looked for it ---- */
 
-/* Debian packages each driver by itself: those for the cards of a maker. */
+/* Debian packages each driver by itself: these are for the cards of a maker. */
 static const struct maker {
 	const char *vendor;
 	const char *drivers;

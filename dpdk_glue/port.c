@@ -84,7 +84,7 @@ uint64_t glue_port_no_frame(const struct glue_port *port)
 	return port->stats.tx_no_frame;
 }
 
-/* Counts a pool among those in a state, or no more. */
+/* Adds a pool to the count of those in a state, or removes it. */
 static void count_pool(uint16_t *n, bool *counted, bool counts)
 {
 	if (*counted == counts)
@@ -94,9 +94,9 @@ static void count_pool(uint16_t *n, bool *counted, bool counts)
 }
 
 /*
- * A shard looks at the pool that it receives into, and heeds all of the
- * device: what it holds of another's may be handed over to it at any time. A
- * pool is short when what is left is no more than its port may need at once.
+ * A shard checks the pool that it receives into, and heeds the state of all the
+ * device's pools, since it may be handed frames of any of them. A pool is short
+ * when what is left is no more than its port may need at once.
  */
 unsigned glue_port_frames_spare(struct glue_port *port)
 {
@@ -176,9 +176,9 @@ void glue_port_close(struct glue_port *port)
 }
 
 /*
- * Ports that check tell so in ol_flags; anything else we check. NONE is a frame
- * of a virtual peer that has not been on a wire: its sum is left open, and its
- * bytes are right.
+ * Ports that check sums set GOOD in ol_flags; any other frame we check. NONE,
+ * which has GOOD's bit, marks a frame of a virtual peer that has not been on a
+ * wire: its sum is incomplete, and its bytes are right.
  */
 static inline bool l4_csum_ok(const struct rte_mbuf *m, uint64_t pseudo,
 			      unsigned off, unsigned len)
@@ -189,8 +189,8 @@ static inline bool l4_csum_ok(const struct rte_mbuf *m, uint64_t pseudo,
 }
 
 /*
- * Sums what glue_check() has found: the IP header, then what the transport's
- * checksum covers. ICMPv4 has no pseudo header; UDP over IPv4 may have no sum.
+ * Verifies the sums of what glue_check() has found: the IP header's, then the
+ * transport's. ICMPv4 has no pseudo header; UDP over IPv4 may have no sum.
  */
 static inline enum glue_verdict
 check_sums(struct rte_mbuf *m, struct glue_frame *f, const struct glue_l4 *l4)
@@ -218,7 +218,7 @@ check_sums(struct rte_mbuf *m, struct glue_frame *f, const struct glue_l4 *l4)
 	return GLUE_KEEP;
 }
 
-/* Cold: the data of every segment, and how they hang together. */
+/* Cold: describe every segment, and link them. */
 __attribute__((noinline)) static void describe_chain(struct rte_mbuf *m)
 {
 	for (; m; m = m->next) {
@@ -254,7 +254,7 @@ check_frame(struct rte_mbuf *m, struct glue_frame *f, struct glue_l4 *l4)
 						 : verdict;
 }
 
-/* A frame with a tag, on a link without a VLAN. */
+/* Checks a frame with a tag, on a link without a VLAN. */
 __attribute__((cold, noinline)) static enum glue_verdict
 check_tagged(struct rte_mbuf *m, struct glue_frame *f, struct glue_l4 *l4)
 {
@@ -263,7 +263,7 @@ check_tagged(struct rte_mbuf *m, struct glue_frame *f, struct glue_l4 *l4)
 	return verdict == GLUE_KEEP ? check_frame(m, f, l4) : verdict;
 }
 
-/* A frame as the wire had it; what is kept has no tag any more. */
+/* Checks a frame as received; one that is kept has no tag any more. */
 static inline enum glue_verdict check_received(struct rte_mbuf *m,
 					       struct glue_frame *f,
 					       struct glue_l4 *l4,
@@ -303,8 +303,8 @@ static void drop(struct glue_port *port, struct rte_mbuf *m,
 
 /*
  * A peer whose interface has "tx checksum offload" leaves TCP's and UDP's sums
- * to a NIC that a virtual link has not: what it has put there is the pseudo
- * header's, as Linux's CHECKSUM_PARTIAL has it.
+ * to a NIC, which a virtual link lacks: the field has the pseudo header's sum,
+ * as with Linux's CHECKSUM_PARTIAL.
  */
 static bool has_partial_sum(const struct glue_frame *f,
 			    const struct glue_l4 *l4)
@@ -324,13 +324,13 @@ static bool has_partial_sum(const struct glue_frame *f,
 						    l4->proto, l4->len));
 }
 
-/* Whether a frame is kept all the same, and what it is then. */
+/* Decides whether a frame is kept nevertheless, and marks it. */
 __attribute__((cold, noinline)) static bool
 keep_after_all(struct glue_port *port, struct glue_frame *f, struct glue_l4 *l4,
 	       enum glue_verdict verdict)
 {
 	switch (verdict) {
-	case GLUE_REFUSED: /* the kernel's to judge */
+	case GLUE_REFUSED: /* for the kernel to judge */
 		if (!port->keeps_refused)
 			return false;
 		glue_check_other(f, l4);
@@ -352,14 +352,14 @@ keep_after_all(struct glue_port *port, struct glue_frame *f, struct glue_l4 *l4,
 
 /* ---- frames of other shards ---- */
 
-/* Of one burst, those that belong elsewhere, in the order they came. */
+/* The frames of one burst that belong to other shards, in order. */
 struct foreign {
 	unsigned n;
 	uint8_t owners[GLUE_BURST];
 	struct rte_mbuf *bufs[GLUE_BURST];
 };
 
-/* A burst to each owner; what its ring has no room for is dropped. */
+/* Hands each owner its frames; those its ring has no room for are dropped. */
 __attribute__((noinline)) static void hand_over(struct glue_port *port,
 						struct foreign *foreign)
 {
@@ -387,8 +387,8 @@ __attribute__((noinline)) static void hand_over(struct glue_port *port,
 }
 
 /*
- * What others have received for this shard, checked by them. While the own
- * queue is there too it gets half of a burst at least.
+ * Takes frames that other shards have received for this one, and checked. If
+ * this shard has a queue, that gets at least half of a burst.
  */
 __attribute__((noinline)) static unsigned
 take_over(struct glue_port *port, struct glue_frame **frames, unsigned max)
@@ -403,7 +403,7 @@ take_over(struct glue_port *port, struct glue_frame **frames, unsigned max)
 	n = rte_ring_dequeue_burst(port->device->rx_rings[port->shard],
 				   (void **)bufs,
 				   RTE_MIN(max, (unsigned)GLUE_BURST), NULL);
-	/* Every line of each is in another core's cache: all are asked for. */
+	/* All lines of these frames are in another core's cache. */
 	for (unsigned i = 0; i < n; i++) {
 		rte_prefetch0(bufs[i]);
 		rte_prefetch0((char *)bufs[i] + RTE_CACHE_LINE_SIZE);
@@ -419,7 +419,7 @@ take_over(struct glue_port *port, struct glue_frame **frames, unsigned max)
 }
 
 /*
- * The way of all frames in: `sorts` is a constant. Ports without shards and
+ * Every frame comes in here; `sorts` is a constant. Ports without shards and
  * VLANs, nearly all there are, pay for neither.
  */
 static inline __attribute__((always_inline)) unsigned

@@ -24,7 +24,7 @@
 
 struct card {
 	struct glue_pci_device device;
-	char why[512]; /* it cannot be used now; or "" */
+	char why[512]; /* why it cannot be used now, or "" */
 };
 
 static int is_visible(const struct dirent *entry)
@@ -88,7 +88,7 @@ static unsigned find_cards(const char *root, struct card *cards)
 	return n;
 }
 
-/* DPDK looks at those that it can use; the others have a reason already. */
+/* DPDK probes cards that it can use; the others have a reason already. */
 static void probe_cards(const char *root, struct card *cards, unsigned n)
 {
 	char mib[] = RTE_STR(LIST_MIB);
@@ -154,7 +154,7 @@ static void print_abilities(FILE *out, const char *address)
 
 /* ---- interfaces ---- */
 
-/* A number that sysfs has of an interface; -1: it has none. */
+/* Reads a number that sysfs has of an interface; -1: it has none. */
 static long number_of(const char *root, const char *interface, const char *file)
 {
 	char full[PATH_MAX];
@@ -243,7 +243,7 @@ static void print_other(FILE *out, const char *root, const char *name,
 		print_interface(out, root, name);
 }
 
-/* sysfs may be that of another network namespace: it has only the details. */
+/* sysfs may be that of another network namespace: it only adds details. */
 static void print_here(FILE *out, const struct card *cards, unsigned n_cards)
 {
 	struct if_nameindex *list = if_nameindex();

@@ -12,7 +12,7 @@
 #include <rte_tcp.h>
 #include <rte_udp.h>
 
-#define TX_BUSY 128 /* of those, when senders are to hold back */
+#define TX_BUSY 128 /* pending frames from which on senders hold back */
 
 static_assert(sizeof(struct rte_mbuf_ext_shared_info) <=
 		      sizeof(((struct glue_lender *)0)->frames),
@@ -37,7 +37,7 @@ uint64_t glue_chain_sum(const struct rte_mbuf *m, unsigned off, unsigned len)
 	return sum.sum;
 }
 
-/* Cold: a frame longer than one segment. */
+/* Cold: makes a frame longer than one segment. */
 __attribute__((noinline)) static struct glue_frame *
 alloc_chain(struct glue_port *port, unsigned len)
 {
@@ -157,8 +157,8 @@ static inline uint16_t *l4_csum_field(struct glue_frame *f)
 }
 
 /*
- * Mostly zero already; a store of two bytes would keep the wider loads that
- * follow waiting.
+ * The field is mostly zero already; a store of two bytes would stall the wider
+ * loads that follow.
  */
 static inline void clear(uint16_t *field)
 {
@@ -225,7 +225,7 @@ static void fill_csum_hw(struct rte_mbuf *m, struct glue_frame *f, bool hw_ip4)
 				    : rte_ipv6_phdr_cksum(l3, m->ol_flags);
 }
 
-/* The TSO frame is as long as it gets: what the NIC is to do with it. */
+/* The TSO frame is complete: set what the NIC is to do with it. */
 static void end_tso(struct glue_port *port)
 {
 	struct glue_tso *tso = &port->tso_frame;
@@ -246,7 +246,7 @@ static void end_tso(struct glue_port *port)
 	tso->headers = NULL;
 }
 
-/* Without its headers, which may be an mbuf of their own. */
+/* Removes a frame's headers, which may be an mbuf of their own. */
 static struct rte_mbuf *strip_headers(struct rte_mbuf *m, uint16_t len)
 {
 	struct rte_mbuf *rest = m->next;
@@ -282,7 +282,7 @@ static bool join_tso(struct glue_port *port, struct rte_mbuf *m,
 	return true;
 }
 
-/* The first of what may become a TSO frame; its sums wait for the end. */
+/* Begin what may become a TSO frame; its sums are filled in at the end. */
 static bool begin_tso(struct glue_port *port, struct rte_mbuf *m,
 		      struct glue_frame *f)
 {
@@ -296,7 +296,7 @@ static bool begin_tso(struct glue_port *port, struct rte_mbuf *m,
 	return true;
 }
 
-/* False: the frame has no room for the tag, and is gone. */
+/* Returns false if the frame had no room for the tag; it is freed then. */
 __attribute__((noinline)) static bool
 add_tag(struct glue_port *port, struct rte_mbuf *m, struct glue_frame *f)
 {
@@ -312,7 +312,7 @@ void glue_tx(struct glue_port *port, struct glue_frame *f)
 	struct rte_mbuf *m = mbuf_of(f);
 	bool summed = !(f->flags & (GLUE_FRAME_IP4 | GLUE_FRAME_IP6));
 
-	/* first, so that sums and TSO find the headers where they are sent */
+	/* first, so that sums and TSO find the headers at their final places */
 	if (unlikely(port->vlan) && !add_tag(port, m, f))
 		return;
 	if (port->tso) {
@@ -337,7 +337,7 @@ void glue_tx(struct glue_port *port, struct glue_frame *f)
 		glue_tx_flush(port);
 }
 
-/* The first n of what is pending have gone. */
+/* Remove the first n pending frames, which have gone. */
 static void remove_pending(struct glue_port *port, unsigned n)
 {
 	port->n_pending = (uint16_t)(port->n_pending - n);
@@ -348,8 +348,8 @@ static void remove_pending(struct glue_port *port, unsigned n)
 /* ---- shards without a queue ---- */
 
 /*
- * Lent memory is given back on the thread that lent it, so a frame that refers
- * to some is copied before another thread sends it. False without memory.
+ * Lent memory is returned on the thread that lent it, so a frame that refers to
+ * some is copied before another thread sends it. Returns false without memory.
  */
 static bool own_memory(struct glue_port *port, struct rte_mbuf **m)
 {
@@ -365,7 +365,7 @@ static bool own_memory(struct glue_port *port, struct rte_mbuf **m)
 	return true;
 }
 
-/* To one of the shards that have queues; none while the port is stopped. */
+/* Pass frames to a shard that has a queue; none while the port is stopped. */
 __attribute__((noinline)) static unsigned send_by_others(struct glue_port *port)
 {
 	struct glue_device *device = port->device;
@@ -384,7 +384,7 @@ __attribute__((noinline)) static unsigned send_by_others(struct glue_port *port)
 	return n;
 }
 
-/* Frames that were sent: of the ring, or of those that waited before. */
+/* Sends frames of the ring, after those that wait. Returns how many went. */
 static unsigned carry(struct glue_port *port, struct rte_ring *ring)
 {
 	unsigned n;
@@ -417,9 +417,9 @@ void glue_tx_carry_rest(struct glue_port *port)
 }
 
 /*
- * Drivers want headers their own way where they offload: how many of the frames
- * behind `from` may be sent. One that the driver refuses is dropped once it is
- * the first, or it would be in the way for ever.
+ * Drivers that offload want headers their own way: returns how many of the
+ * frames behind `from` may be sent. A frame that the driver refuses is dropped
+ * once it is the first, or it would block the rest for ever.
  */
 __attribute__((noinline)) static uint16_t prepare(struct glue_port *port,
 						  unsigned from, uint16_t want)

@@ -15,9 +15,9 @@
 #include "dpdk_glue/memif.h"
 
 /*
- * The queues of a kernel interface: those by which it receives, and those that
- * DPDK can read, which counts combined channels, or takes the first queue where
- * the driver has none.
+ * The queues of a kernel interface: those that receive, and those that DPDK can
+ * read, which are the combined channels, or the first queue if the driver has
+ * none.
  */
 struct iface_queues {
 	unsigned receive, readable;
@@ -47,8 +47,8 @@ static struct iface_queues iface_queues(const char *name)
 }
 
 /*
- * Queue pairs for a link that names no number: a shard each where this side
- * decides alone, and one where the other may have fewer and does not say.
+ * Queue pairs for a link that names no number: one for each shard if this side
+ * decides alone, and one in all if the peer may have fewer and does not say.
  */
 static unsigned default_queues(const struct glue_link *link)
 {
@@ -87,9 +87,9 @@ unsigned glue_queues_wanted(const struct glue_link *link)
 }
 
 /*
- * An AF_XDP socket has the frames of one of the interface's queues; those of a
+ * An AF_XDP socket gets the frames of one queue of the interface; those of a
  * queue without one go to the kernel, which has no use for them. A user who
- * names fewer queues sees to it that they get all that is for this program.
+ * names fewer queues must ensure that they get all frames for this program.
  */
 static int check_iface_queues(const struct glue_link *link, char *err,
 			      size_t err_len)

@@ -14,7 +14,7 @@
 #define KICK_US 100000
 #define FDS_MAX 256 /* a port's descriptors are among the first */
 
-/* It is what the kernel sends instead of a signal that it cannot queue. */
+/* The kernel sends SIGIO instead of a signal that it cannot queue. */
 void glue_tap_prepare(void)
 {
 	struct sigaction action;
@@ -24,7 +24,7 @@ void glue_tap_prepare(void)
 		signal(SIGIO, SIG_IGN);
 }
 
-/* What net_tap asked the kernel to send for its descriptors; 0: nothing. */
+/* The signal that net_tap requested for its descriptors; 0: none. */
 static int signal_of_taps(void)
 {
 	char path[32], target[32];
@@ -45,8 +45,8 @@ static int signal_of_taps(void)
 	return 0;
 }
 
-/* Needs no room in the queue of signals, and ends no system call of another
- * thread. */
+/* Calling the handler takes no room in the signal queue, and interrupts no
+ * system call of another thread. */
 static void kick(void *arg)
 {
 	struct glue_device *device = arg;

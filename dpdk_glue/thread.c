@@ -9,7 +9,7 @@
 
 #include "dpdk_glue/glue_priv.h"
 
-/* Those of the process that no shard is pinned to, or all if there is none. */
+/* The process's CPUs that no shard is pinned to, or all if there is none. */
 static cpu_set_t idle_cpus(void)
 {
 	cpu_set_t all = *glue_eal_cpus(), idle = all;

@@ -64,7 +64,7 @@ bool glue_tso_begin(struct glue_tso *tso, uint8_t *headers, uint16_t l3_off,
 	return true;
 }
 
-/* Everything of IP but its length, the packet's number and the checksum. */
+/* Compares IP headers but for length, the packet's number and the checksum. */
 static bool same_ip(const struct glue_tso *tso, const uint8_t *ip)
 {
 	const uint8_t *first = tso->headers + tso->l3_off;
@@ -81,7 +81,7 @@ static bool same_ip(const struct glue_tso *tso, const uint8_t *ip)
 		       0;
 }
 
-/* Everything of TCP but sequence number, FIN, PSH and the checksum. */
+/* Compares TCP headers but for sequence number, FIN, PSH and the checksum. */
 static bool same_tcp(const struct glue_tso *tso, const uint8_t *tcp)
 {
 	const uint8_t *first = tso->headers + tso->l4_off;

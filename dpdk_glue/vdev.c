@@ -13,8 +13,8 @@ static unsigned log2_of(unsigned n)
 }
 
 /*
- * memif packets are kept to one buffer of the ring each: DPDK 22.11 loses its
- * place when one goes over several and the ring is nearly full.
+ * A memif packet must fit into one buffer of the ring: DPDK 22.11 loses its
+ * place when one spans several and the ring is nearly full.
  */
 static unsigned memif_buffer(void)
 {

@@ -13,7 +13,7 @@
 
 #define MACS 12u /* bytes of the two addresses, before any tag */
 
-/* By four bytes, either way: two loads, two stores and no call. */
+/* Moves them by four bytes, up or down: two loads, two stores and no call. */
 static inline void move_macs(uint8_t *to, const uint8_t *from)
 {
 	uint64_t first;
@@ -25,7 +25,7 @@ static inline void move_macs(uint8_t *to, const uint8_t *from)
 	memcpy(to + sizeof(first), &rest, sizeof(rest));
 }
 
-/* In the frame's bytes: the MACs move up to what follows the tag. */
+/* Removes a tag from the frame's bytes: the MACs move up to what follows it. */
 static enum glue_verdict take_from_bytes(struct rte_mbuf *m, uint16_t vid)
 {
 	uint8_t *eth = rte_pktmbuf_mtod(m, uint8_t *);
@@ -77,7 +77,8 @@ bool glue_vlan_add(struct rte_mbuf *m, struct glue_frame *f, uint16_t vid)
 
 /* ---- what the port does about them ---- */
 
-/* Software ports have the room; so do NICs that leave out two tags. */
+/* What a tag adds to the port's MTU: nothing for software ports and for NICs
+ * that accept longer frames. */
 unsigned glue_vlan_mtu(const struct glue_link *link,
 		       const struct rte_eth_dev_info *info)
 {
@@ -91,9 +92,9 @@ unsigned glue_vlan_mtu(const struct glue_link *link,
 }
 
 /*
- * The port takes the tag off where that saves us work. virtio's driver would do
- * with the CPU what we do, and without a look at the frame's length. VFs and
- * some NICs give only frames of VLANs that they have been told of.
+ * The port removes the tag if that saves us work: virtio's driver would do it
+ * with the CPU as we do, and without a look at the frame's length. VFs and some
+ * NICs deliver only frames of VLANs that they know.
  */
 uint64_t glue_vlan_offloads(const struct glue_link *link,
 			    const struct rte_eth_dev_info *info)

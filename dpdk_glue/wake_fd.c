@@ -87,7 +87,7 @@ static unsigned find_link_fds(const struct glue_link *link, int *fds,
 	return n;
 }
 
-/* A member that has none would wake nobody. */
+/* Returns 0 if a member has no descriptor: it would wake nobody. */
 unsigned glue_port_wake_fds(const struct glue_port *port, int *fds,
 			    unsigned max)
 {
