@@ -12,8 +12,8 @@
 #define LOOK_NS	     5000000
 
 /*
- * The program's. Shards are never taken off the list: a signal handler may be
- * walking along it on any thread.
+ * State of the whole program. Shards are never taken off the list: a signal
+ * handler may be walking along it on any thread.
  */
 static struct {
 	pthread_mutex_t lock; /* for what the signal handler does not need */
@@ -65,7 +65,7 @@ static void join(struct shutdown *s)
 	sigaction(SIGTERM, &action, NULL);
 }
 
-/* The last shard that has nothing left wakes those which wait for it. */
+/* The last shard that has nothing left wakes the others, which wait for it. */
 static void finish(struct shutdown *s)
 {
 	pthread_mutex_lock(&program.lock);
@@ -77,9 +77,9 @@ static void finish(struct shutdown *s)
 }
 
 /*
- * From now on nobody posts to the shard. One that closes without coming here,
- * as another could not start or the time was up, leaves its reference: posting
- * to it does nothing.
+ * From now on nobody posts to the shard. A shard that closes without calling
+ * this, because another one could not start or the time was up, leaves its
+ * reference: posting to it does nothing.
  */
 static void leave(struct shutdown *s)
 {
@@ -94,8 +94,8 @@ static void leave(struct shutdown *s)
 }
 
 /*
- * A shard with nothing left waits for the others: frames of their connections
- * may arrive on its queues.
+ * A shard with nothing left waits for the others, since frames of their
+ * connections may arrive on its queues.
  */
 static void *drain(void *arg)
 {
@@ -131,7 +131,7 @@ int shutdown_start(struct shutdown *s, const struct shutdown_plan *plan,
 
 /*
  * A client whose handshake has begun may think that it is done, and have sent
- * its request: it is served like those who came before.
+ * its request: it is served like the clients before it.
  */
 void shutdown_close_listeners(struct shutdown *s,
 			      struct net_listener **listeners, unsigned n,
@@ -170,7 +170,7 @@ static void arm(struct shutdown_closing *closing, int64_t now_ns,
 	int64_t step_ns =
 		timeout_ns / 4 < LINGER_NS ? timeout_ns / 4 : LINGER_NS;
 
-	/* Not only then, so as to know when something moved last. */
+	/* Look earlier, too, so as to know when something moved last. */
 	if (due_ns > now_ns + step_ns)
 		due_ns = now_ns + step_ns;
 	coro_timer_arm(coro_sched_self(), &closing->timer, due_ns);

@@ -18,8 +18,8 @@ static const struct argp_option options[] = {
 };
 
 /*
- * By trying each: the main thread does little, and may stay where the last try
- * put it.
+ * Checks CPUs by trying each: the main thread does little, and may stay where
+ * the last try put it.
  */
 static void check_cpus(const struct argp_state *state,
 		       const struct epoll_threads *threads)

@@ -33,13 +33,13 @@ void opts_begin(struct argp_state *state)
 {
 	argp_err_exit_status = OPTS_EXIT_USAGE;
 	/*
-	 * getopt has already said in one line what is wrong when argp comes to
+	 * getopt has already printed a line about the error when argp would
 	 * print its "Try ..." here; argp_parse() then returns an error.
 	 */
 	state->err_stream = NULL;
 }
 
-/* Where a refusal goes in place of the program's end: opts_try(). */
+/* In opts_try() a refusal jumps here instead of ending the program. */
 static _Thread_local struct {
 	bool set;
 	jmp_buf env;
@@ -48,7 +48,7 @@ static _Thread_local struct {
 	size_t len;
 } catcher;
 
-/* The one line without a newline, in place of the program's end. */
+/* Stores the line, without a newline, and jumps: the program does not end. */
 __attribute__((noreturn)) static void throw_refusal(const char *option,
 						    const char *value,
 						    const char *expected,
@@ -67,7 +67,7 @@ __attribute__((noreturn)) static void throw_refusal(const char *option,
 	longjmp(catcher.env, 1);
 }
 
-/* setjmp(3) has a function of its own, which changes nothing after it. */
+/* setjmp(3) is in a function of its own, which changes no variable after it. */
 static int parse_caught(argp_parser_t parser, int key, char *value,
 			struct argp_state *state)
 {

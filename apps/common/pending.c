@@ -31,7 +31,8 @@ static struct pending_list *oldest_list(struct pending_limit *limit)
 	return oldest;
 }
 
-/* One less, if there are too many: two shards never displace two for one. */
+/* Counts one less, if there are too many: two shards never displace two items
+ * when there is one too many. */
 static bool take_excess(struct pending_limit *limit)
 {
 	unsigned n = limit->n;
@@ -44,10 +45,10 @@ static bool take_excess(struct pending_limit *limit)
 }
 
 /*
- * Whoever makes it too many calls this after its own item can be seen. It
- * displaces from its own list, or wakes the shard that has the oldest, which
- * looks again: so somebody looks for as long as there are too many. Each turn
- * takes an item off the list.
+ * A shard that exceeds the limit calls this after its own item can be seen. It
+ * displaces items of its own list, or wakes the shard that has the oldest,
+ * which looks again: so some shard looks for as long as there are too many.
+ * Each turn takes an item off the list.
  */
 static void make_room(struct pending_list *list)
 {

@@ -22,7 +22,7 @@ int64_t sys_no_core_ns(void)
 
 	if (!file)
 		return 0;
-	/* The time it ran, the time it waited for a core, how often. */
+	/* The fields: time on a core, time waiting for one, number of turns. */
 	if (fscanf(file, "%*d %" SCNd64, &waited_ns) != 1)
 		waited_ns = 0;
 	fclose(file);

@@ -123,7 +123,6 @@ void ctl_print_json(const cJSON *value)
 	free(text);
 }
 
-/* One row of a list. */
 static void print_row(const struct ctl *ctl, const struct command *command,
 		      const cJSON *row, bool first)
 {
@@ -140,7 +139,7 @@ static void print_row(const struct ctl *ctl, const struct command *command,
 	free(text);
 }
 
-/* Where the page after this one begins; false: this is the last. */
+/* Writes the parameters of the next page; false: this is the last. */
 static bool next_page(const struct ctl *ctl, const cJSON *page, char *params,
 		      size_t len)
 {
@@ -153,7 +152,7 @@ static bool next_page(const struct ctl *ctl, const cJSON *page, char *params,
 	return true;
 }
 
-/* Pages are printed as they come: of a million rows none is kept. */
+/* Pages are printed as they come, so that none of a million rows is kept. */
 static int run_list(struct ctl *ctl, const struct command *command)
 {
 	char params[600];
@@ -225,7 +224,7 @@ static int run_drop(struct ctl *ctl, const struct command *command)
 	return 0;
 }
 
-/* Any command of the program, its own ones too: "/name,params". */
+/* Asks for any command, even one of the program's own: "/name,params". */
 static int run_ask(struct ctl *ctl, const struct command *command)
 {
 	char name[512], *comma;
@@ -410,7 +409,7 @@ static void join_words(struct ctl *ctl)
 		(--ctl->n_words - 1) * sizeof(ctl->words[0]));
 }
 
-/* The command, if it was given what it takes; else it does not return. */
+/* Returns the command if its arguments are right; else it does not return. */
 static const struct command *choose(struct argp_state *state,
 				    const struct ctl *ctl)
 {
@@ -442,7 +441,7 @@ static const struct command *choose(struct argp_state *state,
 	return c;
 }
 
-/* "key=value" more, a comma between two. */
+/* Appends "key=value", with a comma between two. */
 static void add_pair(struct argp_state *state, char *pairs, size_t len,
 		     const char *key, const char *value)
 {
@@ -524,9 +523,9 @@ static error_t parse_key(int key, char *arg, struct argp_state *state)
 }
 
 /*
- * The commands, behind the options of --help: two blanks before what one does,
- * which the manual page and the completion are made from, and no line that is
- * so long that argp would break it.
+ * Appends the commands to the options of --help. Two blanks precede what a
+ * command does, since the manual page and the completion are made from that,
+ * and no line is so long that argp would break it.
  */
 static char *help_filter(int key, const char *text, void *input)
 {

@@ -32,7 +32,7 @@ static bool add(char *text, const char *more)
 	return true;
 }
 
-/* "FILE,packets=N,filter=...": 0, or an exit status. */
+/* Writes "FILE,packets=N,filter=..."; returns 0 or an exit status. */
 static int write_request(const struct ctl *ctl, char *out)
 {
 	const char *file = ctl->words[1];
@@ -86,7 +86,8 @@ int ctl_run_capture(struct ctl *ctl, const struct command *command)
 	return 0;
 }
 
-/* The answer once the file is complete; NULL: ctl->client says why not. */
+/* Waits until the file is complete and returns the answer; NULL: ctl->client
+ * has the reason. */
 static cJSON *await_end(struct ctl *ctl)
 {
 	static const struct timespec pause = {.tv_nsec = LOOK_NS};

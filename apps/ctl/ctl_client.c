@@ -59,7 +59,7 @@ static int refused(struct ctl_client *client, int err)
 	}
 }
 
-/* A message, NUL-terminated, to be freed; NULL: none came. */
+/* Receives a message, NUL-terminated, to be freed; NULL: none came. */
 static char *receive(struct ctl_client *client, size_t most)
 {
 	char *text = malloc(most + 1);
@@ -155,7 +155,7 @@ void ctl_close(struct ctl_client *client)
 	client->fd = -1;
 }
 
-/* The member of the answer; NULL: there is none, or it is an error. */
+/* Takes a member out of the answer; NULL: there is none, or it is an error. */
 static cJSON *unwrap(struct ctl_client *client, const char *name, cJSON *answer)
 {
 	cJSON *value = cJSON_DetachItemFromObjectCaseSensitive(answer, name);

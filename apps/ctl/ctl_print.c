@@ -36,7 +36,7 @@ static char *format_ms(double ms, char *text, size_t len)
 	return text;
 }
 
-/* "conn in net_recv", one after another. */
+/* Formats waits as "conn in net_recv", one after another. */
 static char *format_waits(const cJSON *waits, char *text, size_t len)
 {
 	const cJSON *wait;
@@ -113,7 +113,7 @@ static double number(const cJSON *row, const char *key)
 	return cJSON_IsNumber(value) ? value->valuedouble : 0;
 }
 
-/* As ss says it: of the time in which something was queued or under way. */
+/* Prints, as ss does, parts of the time in which bytes were under way. */
 static void print_limits(FILE *out, const cJSON *row)
 {
 	double busy = number(row, "busy_us");

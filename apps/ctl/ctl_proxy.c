@@ -61,7 +61,7 @@ int ctl_run_backends(struct ctl *ctl, const struct command *command)
 	return 0;
 }
 
-/* Their names have no comma, as the configuration's have none. */
+/* No backend has a comma in its name: the configuration refuses it. */
 static int check_words(const struct ctl *ctl)
 {
 	static const char *const states[] = {"drain", "ready", "down"};
@@ -109,7 +109,7 @@ int ctl_run_backend(struct ctl *ctl, const struct command *command)
 	return 0;
 }
 
-/* What came of a reload; NULL: ctl->client says why that is not known. */
+/* Waits for a reload's result; NULL: ctl->client says why it is unknown. */
 static cJSON *await_reload(struct ctl *ctl, double reading)
 {
 	static const struct timespec pause = {.tv_nsec = LOOK_NS};

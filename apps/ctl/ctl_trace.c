@@ -24,7 +24,7 @@ static void interrupt(int signo)
 	interrupted = 1;
 }
 
-/* The call that is interrupted is a sleep, or fails: it is not begun anew. */
+/* A signal ends a sleep, or makes another call fail: none is restarted. */
 static void end_by_signals(void)
 {
 	struct sigaction action = {.sa_handler = interrupt};
@@ -162,12 +162,12 @@ static void print_event(const struct ctl *ctl, const cJSON *event)
 
 struct follow {
 	uint64_t left;	/* events to print */
-	bool found;	/* one has been */
-	bool ended;	/* the connection that was asked for by its ID */
-	bool told_none; /* that there is none yet */
+	bool found;	/* one has been printed */
+	bool ended;	/* the connection asked for by its ID has ended */
+	bool told_none; /* said that there is none yet */
 };
 
-/* Whether it goes on. */
+/* Prints a page of events. Returns whether to go on. */
 static bool print_all(const struct ctl *ctl, const cJSON *page,
 		      struct follow *f)
 {
@@ -187,7 +187,7 @@ static bool print_all(const struct ctl *ctl, const cJSON *page,
 	return fflush(stdout) == 0 && f->left > 0;
 }
 
-/* What is no event, for a person. */
+/* Prints, for a person, what is no event. */
 static void print_rest(const cJSON *page, struct follow *f)
 {
 	if (number(page, "missed") > 0)

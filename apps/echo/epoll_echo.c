@@ -26,7 +26,7 @@
 
 struct conn {
 	int fd;
-	bool shut;     /* draining: so have we */
+	bool shut;     /* draining: we have shut it, too */
 	bool again;    /* in the worker's list of the same name */
 	uint32_t from; /* what is kept: kept[from] to kept[to - 1] */
 	uint32_t to;
@@ -47,7 +47,7 @@ struct worker {
 	char buf[BUF_SIZE];
 };
 
-/* What epoll events point at, besides connections. */
+/* Epoll events point at these, besides connections. */
 static char listener_mark, drain_mark;
 
 static void conn_free(struct worker *worker, struct conn *conn)
@@ -121,9 +121,9 @@ static int conn_flush(struct conn *conn)
 }
 
 /*
- * Echoes what is there. Returns 1 when more may be, which is then to be asked
- * for again; 0 when the next event will tell; -errno when the connection broke,
- * or has come to its end: nothing is owed then, as nothing is kept while
+ * Echoes what is there. Returns 1 if more may be there, and this has to be
+ * called again; 0 if the next event reports it; -errno if the connection broke
+ * or has ended: nothing has to be sent then, since nothing is kept while
  * reading.
  */
 static int conn_echo(struct worker *worker, struct conn *conn, uint32_t events)
@@ -137,13 +137,13 @@ static int conn_echo(struct worker *worker, struct conn *conn, uint32_t events)
 			return errno == EAGAIN ? 0 : -errno;
 		if (n == 0)
 			return -ESHUTDOWN;
-		/* After our own end nothing can be sent: it is let go. */
+		/* After our own FIN nothing can be sent: drop the bytes. */
 		if (!conn->shut) {
 			err = conn_send(conn, worker->buf, (uint32_t)n);
 			if (err || conn->kept)
 				return err;
 		}
-		/* A short read is the edge, unless the end hides behind it. */
+		/* A short read has emptied the socket, unless a FIN follows. */
 		if (n < BUF_SIZE && !(events & PEER_IS_DONE))
 			return 0;
 	}
@@ -158,7 +158,7 @@ static void conn_go_on(struct worker *worker, struct conn *conn,
 
 	if (conn->kept)
 		result = conn_flush(conn);
-	/* What came while something was kept is in these events as well. */
+	/* Events that came while bytes were kept are among these as well. */
 	if (result == 0 && !conn->kept && (events & (EPOLLIN | PEER_IS_DONE)))
 		result = conn_echo(worker, conn, events);
 	if (result < 0) {
@@ -221,7 +221,7 @@ static void set_accepting(struct worker *worker, bool on)
 
 /*
  * Accepts a bounded number of connections; the listener is level-triggered, so
- * that what is left is told of again. Returns false when none is left.
+ * that epoll reports those that are left. Returns false when none is left.
  */
 static bool accept_batch(struct worker *worker)
 {
@@ -234,7 +234,7 @@ static bool accept_batch(struct worker *worker)
 			conn_new(worker, fd);
 			continue;
 		}
-		/* Without files it would be told of for ever: a pause. */
+		/* Without free files epoll would report it for ever: pause. */
 		if (KERNEL_ECHO_NO_FILES(errno))
 			set_accepting(worker, false);
 		if (errno != ECONNABORTED && errno != EINTR)
@@ -243,14 +243,14 @@ static bool accept_batch(struct worker *worker)
 	return true;
 }
 
-/* No more connections; those that wait for nothing are shut at once. */
+/* Accept no more connections; those that wait for nothing are shut at once. */
 static void start_draining(struct worker *worker)
 {
 	struct conn *conn, *next;
 
 	worker->draining = true;
 	epoll_ctl(worker->epoll, EPOLL_CTL_DEL, worker->drain_event, NULL);
-	/* What the kernel has already accepted for us is served as well. */
+	/* Connections that the kernel has accepted are served as well. */
 	while (accept_batch(worker))
 		; /* bounded by the backlog, and by the files */
 	close(worker->listener);

@@ -57,9 +57,10 @@ static int set_flag(int fd, int level, int flag)
 }
 
 /*
- * A listening socket, the first or one more on the same port: its number or
- * -errno. With SO_REUSEPORT a second server would share the port unnoticed, so
- * the first listener is bound without it, and takes it once the port is ours.
+ * Opens a listening socket, the first or one more on the same port; returns its
+ * number or -errno. With SO_REUSEPORT a second server would share the port
+ * unnoticed, so the first listener is bound without it, and sets it once the
+ * port is ours.
  */
 static int open_listener(bool first)
 {
@@ -86,7 +87,7 @@ static int open_listener(bool first)
 	return err;
 }
 
-/* Port 0 has become a number: the other listeners want the same. */
+/* Port 0 has become a number, which the other listeners need. */
 static void learn_port(int listener)
 {
 	struct sockaddr_storage *addr = &config.listen.addr;
@@ -186,7 +187,7 @@ static const struct argp_option options[] = {
 	{0},
 };
 
-/* What only shows when all options are known. */
+/* Checks what is known only after all options. */
 static void check(const struct argp_state *state)
 {
 	if (opts_parse_address(config.addr_text, config.port, &config.listen))

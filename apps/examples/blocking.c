@@ -39,7 +39,7 @@ static void *use_file(void *arg)
 	return NULL;
 }
 
-/* getaddrinfo(3) waits for servers of names. */
+/* getaddrinfo(3) waits for name servers. */
 static void *look_up(void *arg)
 {
 	const struct addrinfo hints = {.ai_family = AF_INET,
@@ -102,7 +102,7 @@ static void *offload(void *arg)
 	return NULL;
 }
 
-/* Turns meanwhile: the thread is free for other coroutines. */
+/* Counts turns meanwhile: the thread is free for other coroutines. */
 static void *go_on(void *arg)
 {
 	unsigned *turns = arg;

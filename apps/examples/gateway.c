@@ -127,7 +127,7 @@ static void answer_line(char *line, char *answer)
 
 /* ---- clients ---- */
 
-/* Up to a line's end, or the client's: how many bytes. */
+/* Reads up to the end of a line or of the stream; returns how many bytes. */
 static size_t read_line(int fd, char *line, size_t size)
 {
 	size_t len = 0;
@@ -190,7 +190,7 @@ static void *accept_all(void *arg)
 		if (fd < 0 && errno == ECANCELED)
 			break; /* the stack stops */
 		if (fd < 0)
-			usleep(10000); /* of descriptors, say: later */
+			usleep(10000); /* out of descriptors, say: try later */
 		else if (coro_spawn(coro_sched_self(), &attr, serve,
 				    (void *)(intptr_t)fd, NULL) < 0)
 			close(fd);

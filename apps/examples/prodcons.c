@@ -10,7 +10,7 @@
 
 #define TASKS 5
 
-/* Static, not on a coroutine's stack: both touch it. */
+/* Static, not on a coroutine's stack: both coroutines use it. */
 static struct coro_mutex mutex;
 static struct coro_cond not_empty;
 static int queue[TASKS], made, taken;

@@ -8,7 +8,7 @@ struct value {
 	const char *at, *end;
 };
 
-/* Whether the field is there. */
+/* Finds a field's value; false: the field is not there. */
 static bool get(const char *head, const struct http_request *request,
 		enum http_field field, struct value *out)
 {
@@ -18,7 +18,7 @@ static bool get(const char *head, const struct http_request *request,
 	return text.at != 0;
 }
 
-/* Blanks and, between the elements of a list, commas. */
+/* Skips blanks and, between the elements of a list, commas. */
 static void skip(struct value *v, bool commas)
 {
 	while (v->at < v->end &&
@@ -80,8 +80,8 @@ static bool get_date(const char *head, const struct http_request *request,
 /* ---- conditions ---- */
 
 /*
- * Whether a list has the tag, or is "*", which is any (RFC 9110 8.8.3). Weakly:
- * a weak tag counts as well.
+ * Returns whether a list has the tag, or is "*", which matches any (RFC 9110
+ * 8.8.3). If weakly, a weak tag counts as well.
  */
 static bool lists_tag(struct value v, const char *etag, bool weakly)
 {
@@ -107,7 +107,7 @@ static bool lists_tag(struct value v, const char *etag, bool weakly)
 	}
 }
 
-/* The same of a field, which may come in several lines (RFC 9110 5.3). */
+/* Like lists_tag(), for a field that may have several lines (RFC 9110 5.3). */
 static bool field_lists_tag(const char *head,
 			    const struct http_request *request,
 			    enum http_field field, const char *etag,
@@ -150,7 +150,7 @@ int http_check_conditions(const char *head, const struct http_request *request,
 
 /* ---- ranges ---- */
 
-/* RFC 9110 13.1.5: only of the very file that the client has a part of. */
+/* RFC 9110 13.1.5: is it the very file that the client has a part of? */
 static bool is_the_same(const char *head, const struct http_request *request,
 			const struct http_validators *file)
 {
@@ -178,12 +178,12 @@ static bool take_number(struct value *v, uint64_t *out)
 	return v->at > begin;
 }
 
-/* One range as it is written: 1, 0 (beyond the file's end) or -1 (wrong). */
+/* Takes one range. Returns 1, 0 (beyond the file's end) or -1 (malformed). */
 static int take_range(struct value *v, uint64_t size, struct http_range *out)
 {
 	uint64_t last;
 
-	if (take(v, '-')) { /* the last so many */
+	if (take(v, '-')) { /* the last N bytes */
 		if (!take_number(v, &last))
 			return -1;
 		*out = (struct http_range){last < size ? size - last : 0,
@@ -202,7 +202,7 @@ static int take_range(struct value *v, uint64_t size, struct http_range *out)
 	return out->first < size;
 }
 
-/* As http_read_ranges(), but that *n counts only where it returns 206. */
+/* Like http_read_ranges(), but *n is valid only if it returns 206. */
 static int read_ranges(const char *head, const struct http_request *request,
 		       const struct http_validators *file, uint64_t size,
 		       struct http_range *ranges, unsigned *n)
@@ -249,7 +249,7 @@ int http_read_ranges(const char *head, const struct http_request *request,
 
 /* ---- codings ---- */
 
-/* ";q=0.5" in thousandths; 1000 where there is none, 0 where it is wrong. */
+/* Returns ";q=0.5" in thousandths; 1000 without one, 0 if it is malformed. */
 static unsigned take_weight(struct value *v)
 {
 	unsigned weight = 0, scale = 1000;
@@ -315,8 +315,8 @@ static struct weights read_weights(struct value v)
 }
 
 /*
- * Compressed rather than not where the client does not say, and Brotli rather
- * than gzip, which is larger.
+ * Prefers compressed forms if the client does not say, and Brotli to gzip,
+ * which is larger.
  */
 enum http_coding http_choose_coding(const char *head,
 				    const struct http_request *request,

@@ -16,15 +16,15 @@
 #define SETTLED_S 2
 #define READS_MAX 3 /* attempts at a file that changes meanwhile */
 
-#define PIECE_BYTES (64u << 10) /* to compare what has been read before */
+#define PIECE_BYTES (64u << 10) /* bytes that are compared at a time */
 
 /*
- * Times that the kernel notes are up to 10 ms old, so a write that comes during
+ * The kernel's times of files are up to 10 ms old, so a write that comes during
  * the read shows only if the one before was longer ago than that.
  */
 #define REST_NS (50 * 1000000ll)
 
-/* Whether the file was written to just now. */
+/* Was the file written to just now? */
 static bool is_recent(const struct stat *st)
 {
 	struct timespec now;
@@ -58,7 +58,7 @@ static bool same_time(const struct timespec *a, const struct timespec *b)
 	return a->tv_sec == b->tv_sec && a->tv_nsec == b->tv_nsec;
 }
 
-/* Whether the disk tells of the file what it told of these bytes. */
+/* Does the disk report the same of the file as it did of these bytes? */
 static bool is_as_read(const struct content *content, const struct stat *st)
 {
 	return content->dev == st->st_dev && content->ino == st->st_ino &&
@@ -113,7 +113,7 @@ static int read_once(int fd, const struct stat *st, struct content **out)
 	return is_as_read(content, &after) && !recent ? 0 : -EAGAIN;
 }
 
-/* Whether an open file still has these bytes; -EAGAIN: not known. */
+/* Does an open file still have these bytes? -EAGAIN: not known. */
 static int compare_once(int fd, const struct stat *st,
 			const struct content *content)
 {
@@ -136,8 +136,8 @@ static int compare_once(int fd, const struct stat *st,
 }
 
 /*
- * Reads an open file as it is between two changes. If it never rests, the bytes
- * it had before, or, if there are none, those that were read last.
+ * Reads an open file as it is between two changes. If it never rests, returns
+ * the bytes it had before or, without any, those that were read last.
  */
 static int read_steady(int fd, const struct stat *st, struct content *before,
 		       struct content **out)

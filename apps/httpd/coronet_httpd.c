@@ -23,8 +23,7 @@
 #define MAX_CLIENTS   100000
 #define MAX_HALF_OPEN 4096
 #define DEFAULT_TYPES "/etc/mime.types"
-/* A file's bytes from this size on go back to the system once it has changed.
- */
+/* From this size on, the bytes of a changed file go back to the system. */
 #define MMAP_FROM (256 << 10)
 
 #define NAP_NS	  (OPTS_NS_PER_S / 100)
@@ -34,10 +33,10 @@ static_assert(SITE_SHARDS_MAX >= NET_MAX_SHARDS, "each has its answers");
 
 struct httpd httpd;
 
-/* Static, as the signal handler walks along those that were started. */
+/* Static, since the signal handler walks along those that were started. */
 static struct httpd_shard shards[NET_MAX_SHARDS];
 
-/* The counters of all shards; each is right, if not of the same moment. */
+/* The counters of all shards; each is right, but at its own moment. */
 static struct httpd_counters total(void)
 {
 	struct httpd_counters sum = {0};
@@ -77,7 +76,7 @@ static unsigned all_visits_left(void)
 
 /* ---- statistics ---- */
 
-/* The program's, from the first shard. */
+/* Logs the program's statistics, on the first shard. */
 static void *say_stats(void *arg)
 {
 	struct httpd_shard *shard = arg;
@@ -186,7 +185,7 @@ static int64_t timeout(const struct argp_state *state, const char *option,
 			    86400 * OPTS_NS_PER_S, example);
 }
 
-/* 0 is never, and less than 10 ms a mistake. */
+/* 0 means never; values below 10 ms are refused. */
 static int64_t rescan(const struct argp_state *state, const char *arg)
 {
 	int64_t ns = opts_seconds(state, "--rescan", arg, 0,
@@ -250,7 +249,7 @@ static error_t parse_key(int key, char *arg, struct argp_state *state)
 	}
 }
 
-/* On each shard's thread, outside any coroutine. Returns 0 or -errno. */
+/* Runs on each shard's thread, outside any coroutine. Returns 0 or -errno. */
 static void *listen_here(void *arg)
 {
 	struct net_stack *stack = net_stack_here();
@@ -270,8 +269,9 @@ static void *listen_here(void *arg)
 }
 
 /*
- * The same, once all shards listen: a signal handler may wake any shard that
- * has got so far, so none may close early because another one failed.
+ * Runs on each shard's thread, once all shards listen: a signal handler may
+ * wake any shard that has got so far, so none may close early because another
+ * one failed.
  */
 static void *await_signal_here(void *arg)
 {
@@ -282,7 +282,7 @@ static void *await_signal_here(void *arg)
 						&httpd.shutdown, stack, shard);
 }
 
-/* fn on one shard after the other, until it fails on one. */
+/* Calls fn on one shard after the other, until it fails on one. */
 static int on_each_shard(coro_fn fn)
 {
 	void *result = NULL;
@@ -305,13 +305,13 @@ static void log_line(const char *line)
 	net_log_seldom("httpd: %s", line);
 }
 
-/* On each shard's thread, outside any coroutine. */
+/* Runs on each shard's thread, outside any coroutine. */
 static void use_site(void *site)
 {
 	site_use(&shards[net_stack_shard(net_stack_here())].site, site);
 }
 
-/* SIGHUP: the files are to be looked at now. */
+/* SIGHUP: the files have to be checked now. */
 static struct {
 	atomic_bool asked;
 	_Atomic(struct coro_sched *) sched; /* NULL: nobody follows them yet */
@@ -334,7 +334,7 @@ static void on_hangup(int signo)
 		coro_wake_post(sched, &hangup.wake);
 }
 
-/* Gives what the loader has made to all shards; false: the program ends. */
+/* Passes the loader's site to all shards; false: the program ends. */
 static bool give_next(struct net_stack *stack)
 {
 	struct site *next = site_take_next(&httpd.loader);
@@ -349,7 +349,7 @@ static bool give_next(struct net_stack *stack)
 	return true;
 }
 
-/* Until --rescan has passed, or SIGHUP comes; false: the program ends. */
+/* Waits until --rescan has passed or SIGHUP comes; false: the program ends. */
 static bool await_look(struct net_stack *stack)
 {
 	int64_t until_ns = httpd.rescan_ns ? net_now_ns(stack) + httpd.rescan_ns
@@ -361,7 +361,7 @@ static bool await_look(struct net_stack *stack)
 	return err == 0 || err == -ETIMEDOUT;
 }
 
-/* Has the loader look, and waits for what comes of it; as give_next(). */
+/* Has the loader check the files, and passes the result on, as give_next(). */
 static bool look_now(struct net_stack *stack)
 {
 	unsigned look;
@@ -386,8 +386,8 @@ static bool look_twice(struct net_stack *stack)
 
 /*
  * Makes the loader check the files at the interval of --rescan and after
- * SIGHUP, and passes the site that it has loaded to all shards. The first
- * shard's: no other thread may post to a stack that is being closed.
+ * SIGHUP, and passes the site that it has loaded to all shards. Runs on the
+ * first shard: no other thread may post to a stack that is being closed.
  */
 static void *follow_files(void *arg)
 {
@@ -450,8 +450,9 @@ static int start(struct net_stack *stack, void *arg)
 }
 
 /*
- * The site of --root, and what is to be known of its files. The loader starts
- * before there is a polling thread whose CPU it would inherit. An exit status.
+ * Loads the site of --root, and prints what is notable about its files. The
+ * loader starts before any polling thread, whose CPU it would inherit. Returns
+ * an exit status.
  */
 static int open_site(void)
 {

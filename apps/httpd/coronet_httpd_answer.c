@@ -65,7 +65,8 @@ int httpd_status(unsigned i)
 	return statuses[i].status;
 }
 
-/* All of it, however slowly, as long as some goes: 0 or a negative errno. */
+/* Sends all of it, however slowly, as long as some of it goes. Returns 0 or a
+ * negative errno. */
 static int send_all(struct net_conn *conn, struct iovec *iov, unsigned n)
 {
 	while (n) {
@@ -82,7 +83,7 @@ static int send_all(struct net_conn *conn, struct iovec *iov, unsigned n)
 		taken = net_sendv(conn, iov, n);
 		if (taken == -ETIMEDOUT && shutdown_unacked(conn) &&
 		    shutdown_unacked(conn) != unacked)
-			continue; /* too little for there to be room */
+			continue; /* some, but too little to make room */
 		if (taken < 0)
 			return (int)taken;
 		for (; n && (size_t)taken >= iov->iov_len; iov++, n--)
@@ -96,7 +97,7 @@ static int send_all(struct net_conn *conn, struct iovec *iov, unsigned n)
 }
 
 /*
- * From so many bytes on, a file's are lent: a client that reads slowly then
+ * A file's bytes are lent from this size on: a client that reads slowly then
  * costs segments, not a copy of what it has not read.
  */
 #define LENT_MIN 16384u
@@ -108,7 +109,7 @@ static uint32_t acked_to(const struct net_conn *conn)
 	return net_conn_stats(conn, &now) < 0 ? 0 : now.snd_una;
 }
 
-/* A visit to which bytes are lent: whether its client has taken any since. */
+/* Checks whether the client to which bytes are lent has taken any since. */
 static void on_timer(struct coro_timer *timer)
 {
 	struct visit *visit =
@@ -131,7 +132,7 @@ void httpd_answer_init(struct visit *visit)
 	coro_timer_init(&visit->timer, on_timer);
 }
 
-/* Like send_all(), of bytes that the site keeps until they have arrived. */
+/* Like send_all(), for bytes that the site keeps until they have arrived. */
 static int lend(struct visit *visit, const struct httpd_reply *reply,
 		const struct iovec *body)
 {
@@ -150,7 +151,7 @@ static int lend(struct visit *visit, const struct httpd_reply *reply,
 	return n < 0 ? (int)n : 0;
 }
 
-/* Text, then bytes of a file, or none. */
+/* Sends text, then bytes of a file, if any. */
 static int send_body(struct visit *visit, const struct httpd_reply *reply,
 		     struct iovec *iov, unsigned n)
 {
@@ -163,8 +164,8 @@ static int send_body(struct visit *visit, const struct httpd_reply *reply,
 }
 
 /*
- * Fields that tell a form of a file from others (RFC 9110 15.3.7), and how a
- * part of it is coded: what a file keeps ready.
+ * The fields, kept ready by a file, that distinguish its forms (RFC 9110
+ * 15.3.7) and, except for 304, that say how it is coded.
  */
 static struct iovec validators(const struct httpd_reply *reply)
 {
@@ -190,7 +191,7 @@ static uint64_t range_len(const struct httpd_reply *reply, unsigned i)
 	return reply->ranges[i].last - reply->ranges[i].first + 1;
 }
 
-/* What stands before a part of an answer in several (RFC 9110 14.6). */
+/* Writes what precedes a part of an answer in several (RFC 9110 14.6). */
 static int write_part(const struct httpd_reply *reply, unsigned i, char *out,
 		      size_t room)
 {
@@ -207,7 +208,7 @@ static int write_last_part(char *out)
 	return snprintf(out, PART_ROOM, "\r\n--%s--\r\n", httpd.boundary);
 }
 
-/* The fields of a status that do not stand in a file's. */
+/* Writes the fields of a status that a file does not keep ready. */
 static int write_ranges(const struct httpd_reply *reply, char *out, size_t room)
 {
 	char part[PART_ROOM];
@@ -337,7 +338,7 @@ __attribute__((noinline)) int httpd_answer(struct visit *visit,
 	return err;
 }
 
-/* The status and the file of a request that was understood. */
+/* Finds the file of a request that was understood. Returns the status. */
 static int look_up(const struct files *files,
 		   const struct http_request *request, const char *path,
 		   const struct file **file)
@@ -368,7 +369,7 @@ static int look_up(const struct files *files,
 	return *file ? 301 : 404;
 }
 
-/* Which form of a file that is there, which part, or that it is not needed. */
+/* Chooses a file's form and part, or finds that it is not needed. */
 static void choose_form(struct httpd_reply *reply, const char *head,
 			const struct http_request *request)
 {

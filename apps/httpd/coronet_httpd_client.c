@@ -21,8 +21,8 @@
 #define PIECES_MIN 512		 /* bytes; doubled as more come */
 
 /*
- * The pieces of a request that has begun and is not whole. They grow as it
- * does: those who begin many requests and end none are to get little memory.
+ * Buffers a partial request, and grows with it: clients that begin many
+ * requests and end none get little memory.
  */
 struct pieces {
 	struct http_head head; /* how far it has been read */
@@ -31,7 +31,7 @@ struct pieces {
 	char bytes[];
 };
 
-/* What a connection's coroutine knows; on its own stack. */
+/* The state of a connection's coroutine, on its own stack. */
 struct client {
 	struct httpd_shard *shard;
 	struct net_conn *conn;
@@ -45,7 +45,7 @@ struct client {
 	struct http_chunks chunks;
 };
 
-/* Says it; keep: as for httpd_answer(). Returns whether all of it was taken. */
+/* Sends an answer; keep is httpd_answer()'s. Returns whether all was taken. */
 static bool answer(struct client *c, const struct httpd_reply *reply,
 		   const struct http_request *keep)
 {
@@ -55,8 +55,7 @@ static bool answer(struct client *c, const struct httpd_reply *reply,
 	return err == 0;
 }
 
-/* Whether what follows on the connection can still be told apart, and is due.
- */
+/* May the connection go on after an answer of this status? */
 static bool may_go_on(int status)
 {
 	return status < 400 || status == 404 || status == 412 || status == 416;
@@ -82,7 +81,7 @@ take_request(struct client *c, const struct http_request *request,
 		reply.status = 413;
 	else
 		httpd_choose(&reply, &site->files, head, request);
-	/* It may wait for a "100 Continue" that does not come, or not wait. */
+	/* The client may wait for "100 Continue", or send a body unasked. */
 	keep = request->keep_alive && may_go_on(reply.status) &&
 	       !(request->expects && has_body) &&
 	       !shutdown_begun(&c->shard->shutdown);
@@ -108,7 +107,7 @@ static bool refuse(struct client *c, int status, const char *head, size_t len)
 	return false;
 }
 
-/* Passes over body bytes: how many of these, or -1 when it is no body. */
+/* Skips body bytes. Returns how many of these, or -1 if they are no body. */
 static long skip_body(struct client *c, const char *data, size_t len)
 {
 	long n;
@@ -128,8 +127,8 @@ static long skip_body(struct client *c, const char *data, size_t len)
 
 /*
  * Answers every request that is whole. Returns whether the connection goes on,
- * and in *used how many bytes are done with; the rest begins a request, which
- * *head tells how far it has been read. The first one begins as *head says.
+ * and in *used how many bytes are done with. The rest begins a request, and
+ * *head says how far that has been read, as it does for the first request.
  */
 static bool take_bytes(struct client *c, struct http_head *head,
 		       const char *data, size_t len, size_t *used)
@@ -158,7 +157,7 @@ static bool take_bytes(struct client *c, struct http_head *head,
 	return true;
 }
 
-/* Room for so many bytes of a request: false without memory. */
+/* Makes room for len bytes of a request; false without memory. */
 static bool make_room(struct client *c, size_t len)
 {
 	size_t room = c->pieces ? c->pieces->room : PIECES_MIN;
@@ -179,8 +178,8 @@ static bool make_room(struct client *c, size_t len)
 }
 
 /*
- * Takes bytes that go on where the pieces end, not all of them if they are
- * many: *used tells. Returns whether the connection goes on.
+ * Takes bytes that continue the pieces, *used of them if they are many. Returns
+ * whether the connection goes on.
  */
 static bool take_piece(struct client *c, const char *data, size_t len,
 		       size_t *used)
@@ -220,7 +219,7 @@ static bool put_aside(struct client *c, const struct http_head *head,
 	return true;
 }
 
-/* Takes what arrived: whether the connection goes on. */
+/* Takes what arrived. Returns whether the connection goes on. */
 static bool take_view(struct client *c, const char *data, size_t len)
 {
 	struct http_head head = {0};
@@ -245,15 +244,15 @@ static bool take_view(struct client *c, const char *data, size_t len)
 	return go_on;
 }
 
-/* In the middle of a request, which has to be whole in time? */
+/* Is a request under way, which has to be whole in time? */
 static bool has_begun(const struct client *c)
 {
 	return c->pieces || c->skip || c->in_chunks;
 }
 
 /*
- * Whether a client that has sent nothing for long is busy with the last answer:
- * bytes of it are still queued, and fewer than when it was asked before.
+ * Is a client that has sent nothing for long busy with the last answer? Bytes
+ * of it are queued then, and not as many as at the last call.
  */
 static bool still_reads(const struct client *c, uint32_t *unacked)
 {
@@ -264,9 +263,9 @@ static bool still_reads(const struct client *c, uint32_t *unacked)
 }
 
 /*
- * How long the next bytes may take. While draining, a client that has had an
- * answer gets none but to what it has sent already; another one may have taken
- * the handshake for an invitation, and gets the time to send its request.
+ * Returns the deadline of the next bytes. While draining, a client that has had
+ * an answer gets answers only to what it has sent already; a new one may have
+ * taken the handshake for an invitation, and gets the time to send its request.
  */
 static int64_t deadline_of(const struct visit *visit, bool begun)
 {
@@ -305,7 +304,7 @@ static void converse(struct client *c, struct visit *visit)
 		bool begun = has_begun(c);
 
 		set_half_open(visit, begun);
-		/* A byte more of the same request buys no time. */
+		/* More bytes of the same request buy no time. */
 		if (!begun || !partial || c->answered != answered)
 			net_set_read_deadline(c->conn,
 					      deadline_of(visit, begun));

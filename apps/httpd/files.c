@@ -53,7 +53,7 @@ static int list_open(struct files *files)
 	return files->list ? 0 : -ENOMEM;
 }
 
-/* One more of the list, all zero; NULL: no memory. */
+/* Appends a zeroed entry to the list; NULL: no memory. */
 static struct file *list_next(struct files *files)
 {
 	struct file *list = files->list;
@@ -68,7 +68,7 @@ static struct file *list_next(struct files *files)
 	return memset(&list[files->n], 0, sizeof(*list));
 }
 
-/* content: its share passes to the list; NULL: our own page. */
+/* The list takes the reference to content; NULL: our own page. */
 static int add(struct files *files, const char *path, const char *type,
 	       struct content *content)
 {
@@ -107,7 +107,7 @@ static int add(struct files *files, const char *path, const char *type,
 	return 0;
 }
 
-/* The same bytes at the path of their folder. */
+/* Adds the same bytes at the path of their folder. */
 static int add_index(struct files *files, const char *path)
 {
 	const struct file *file = &files->list[files->n - 1];
@@ -121,13 +121,13 @@ static int add_index(struct files *files, const char *path)
 	return err;
 }
 
-/* Not to wait for somebody who writes to a FIFO. */
+/* O_NONBLOCK: do not wait for somebody who writes to a FIFO. */
 #define OPEN_FLAGS (O_RDONLY | O_CLOEXEC | O_NONBLOCK)
 
 /*
- * Opens a name of a folder, which a symbolic link does not lead out of: -EXDEV
- * if one would. Kernels before 5.6, and sandboxes, have no openat2(2): there,
- * no link is followed at all.
+ * Opens a name in a folder. A symbolic link that leads out of the folder is
+ * -EXDEV. Kernels before 5.6, and sandboxes, have no openat2(2): there, no link
+ * is followed at all.
  */
 static int open_beneath(int dir, const char *name)
 {
@@ -142,7 +142,7 @@ static int open_beneath(int dir, const char *name)
 	return fd < 0 ? -errno : (int)fd;
 }
 
-/* An open regular file, found at "/" and its path; fd is closed. */
+/* Loads an open regular file, found at "/" and its path; fd is closed. */
 static int load_file(struct files *files, int fd, const struct stat *st,
 		     const char *path)
 {
@@ -193,7 +193,7 @@ struct folder {
 static int load_folder(struct files *files, int fd, const struct stat *st,
 		       struct folder *folder);
 
-/* Whether a link has led back to a folder that is being loaded. */
+/* Has a link led back to a folder that is being loaded? */
 static bool is_within_itself(const struct folder *folder, const struct stat *st)
 {
 	for (; folder; folder = folder->parent)
@@ -203,10 +203,10 @@ static bool is_within_itself(const struct folder *folder, const struct stat *st)
 }
 
 /*
- * A name that cannot be opened: 0, and it is left out, where a link leads out
- * of the folder, nowhere or in a circle, where it is a socket or nothing that
- * this user may read, and where the name has just been removed. One of these is
- * no reason not to serve all the others.
+ * Decides about a name that cannot be opened. Returns 0, and leaves it out, if
+ * a link leads out of the folder, nowhere or in a circle, if it is a socket or
+ * this user may not read it, and if the name has just been removed: none of
+ * these is a reason not to serve the others.
  */
 static int leave_out(struct files *files, int root, const char *path, int err)
 {
@@ -228,7 +228,7 @@ static int leave_out(struct files *files, int root, const char *path, int err)
 	return 0;
 }
 
-/* What lies in a folder, by its path from the root. */
+/* Loads an entry of a folder by its path from the root. */
 static int load_entry(struct files *files, const struct folder *in,
 		      const char *path)
 {
@@ -250,7 +250,7 @@ static int load_entry(struct files *files, const struct folder *in,
 	if (S_ISREG(st.st_mode))
 		return load_file(files, fd, &st, path);
 	if (!S_ISDIR(st.st_mode) || is_within_itself(in, &st)) {
-		close(fd); /* devices and the like are not ours */
+		close(fd); /* devices and the like are not served */
 		return 0;
 	}
 	if (folder.depth > FILES_DEPTH_MAX) {
@@ -261,7 +261,7 @@ static int load_entry(struct files *files, const struct folder *in,
 	return load_folder(files, fd, &st, &folder);
 }
 
-/* One name of a folder: refused by its whole path if that fails. */
+/* Loads one name of a folder; an error has its whole path. */
 static int load_name(struct files *files, const struct folder *in,
 		     const char *name)
 {
@@ -286,7 +286,7 @@ static int load_name(struct files *files, const struct folder *in,
 	return err;
 }
 
-/* An open folder; fd is closed. */
+/* Loads an open folder; fd is closed. */
 static int load_folder(struct files *files, int fd, const struct stat *st,
 		       struct folder *folder)
 {
@@ -360,8 +360,8 @@ static int find_coded(struct files *files, const char *path,
 }
 
 /*
- * A folder's path as a Location has it, whatever its name is: it is not what
- * the client wrote, which might begin with "//" and lead to another server.
+ * Writes a folder's path as a Location has it. The client's own words are not
+ * used: they might begin with "//" and lead to another server.
  */
 static int make_location(struct file *file)
 {
@@ -410,7 +410,7 @@ static int compare(const void *a, const void *b)
 		      ((const struct file *)b)->path);
 }
 
-/* What the caller names itself may be a link to anywhere. */
+/* The root that the caller names may itself be a link to anywhere. */
 static int load_root(struct files *files, const char *root)
 {
 	const char *name = strrchr(root, '/') ? strrchr(root, '/') + 1 : root;
@@ -479,7 +479,7 @@ int files_load(struct files *files, const char *root, const char *types)
 	return 0;
 }
 
-/* The same files at the same paths. */
+/* Do both have the same files at the same paths? */
 static bool are_same(const struct files *a, const struct files *b)
 {
 	for (unsigned i = 0; i < a->n && i < b->n; i++)

@@ -73,7 +73,7 @@ static enum http_method method_of(struct piece p)
 					    "CONNECT", "OPTIONS", "TRACE",
 					    "PATCH"};
 
-	/* Methods are told apart by case: RFC 9110 9.1. */
+	/* Methods are case-sensitive: RFC 9110 9.1. */
 	if (p.len == 3 && memcmp(p.at, "GET", 3) == 0)
 		return HTTP_GET;
 	if (p.len == 4 && memcmp(p.at, "HEAD", 4) == 0)
@@ -85,7 +85,7 @@ static enum http_method method_of(struct piece p)
 	return HTTP_UNKNOWN;
 }
 
-/* "HTTP/1.1": 0, -400 or -505. */
+/* Parses "HTTP/1.1". Returns 0, -400 or -505. */
 static int parse_version(struct piece p, uint8_t *minor)
 {
 	if (p.len != 8 || memcmp(p.at, "HTTP/", 5) != 0 || p.at[6] != '.' ||
@@ -118,9 +118,9 @@ static size_t scheme_len(struct piece p)
 }
 
 /*
- * The target's path: of "/path?query", of "http://host/path" or the same with
- * https, which a proxy in front may have ended, or none for the "*" of OPTIONS
- * and the "host:port" of CONNECT (RFC 9112 3.2).
+ * Finds the path in "/path?query", in "http://host/path" or the same with
+ * https, which a proxy in front may have ended. There is none in the "*" of
+ * OPTIONS and the "host:port" of CONNECT (RFC 9112 3.2).
  */
 static int parse_target(struct piece p, const char *data,
 			struct http_request *out)
@@ -183,7 +183,7 @@ static int parse_request_line(struct piece line, const char *data,
 
 /* ---- fields ---- */
 
-/* Digits that fit: RFC 9112 6.3 allows lists of equal ones, we do not. */
+/* Digits that fit: RFC 9112 6.3 allows lists of equal numbers, we do not. */
 static int parse_length(struct piece value, uint64_t *out)
 {
 	uint64_t n = 0;
@@ -227,7 +227,7 @@ static const char *const kept_names[HTTP_KEPT_FIELDS] = {
 	[HTTP_IF_RANGE] = "if-range",
 	[HTTP_RANGE] = "range"};
 
-/* One of those that are kept, or nothing. */
+/* Keeps a field if it is used later. */
 static void keep_field(struct piece name, struct piece value, const char *data,
 		       struct http_head *head)
 {
@@ -247,7 +247,7 @@ static void keep_field(struct piece name, struct piece value, const char *data,
 }
 static_assert(HTTP_KEPT_FIELDS <= 8, "a bit of `kept` each");
 
-/* The CR that ends a line of a head, which was found to be right. */
+/* Finds the CR that ends a line of a head that has been found to be right. */
 static const char *end_of_line(const char *at)
 {
 	return memchr(at, '\r', HTTP_HEAD_MAX);
@@ -306,7 +306,7 @@ static int parse_field(struct piece line, const char *data,
 	const char *colon = memchr(line.at, ':', line.len);
 	struct piece name, value;
 
-	/* A line that begins with a blank would be folding: no token either. */
+	/* A line that begins with a blank is folding, which has no token. */
 	if (!colon)
 		return -400;
 	name = (struct piece){line.at, (size_t)(colon - line.at)};
@@ -319,7 +319,7 @@ static int parse_field(struct piece line, const char *data,
 	return take_field(name, value, data, head);
 }
 
-/* What single fields could not tell. */
+/* Checks what single fields could not show. */
 static int judge(const struct http_head *head, struct http_request *out)
 {
 	if (head->hosts > 1 || (out->minor && head->hosts == 0))
@@ -342,9 +342,9 @@ static int judge(const struct http_head *head, struct http_request *out)
 enum { AT_START, AT_REQUEST, AT_FIELDS };
 
 /*
- * The line at head->at, without its CRLF: 1, 0 (not whole yet) or -400. Only a
- * CR before a LF and a LF behind a CR end one. Looks only at what it has not
- * seen before, but for a CR that was the last byte.
+ * Finds the line at head->at, without its CRLF. Returns 1, 0 (not whole yet) or
+ * -400: a CR or a LF alone ends no line. Looks only at bytes that it has not
+ * seen before, and at a CR that was the last byte.
  */
 static int next_line(struct http_head *head, const char *data, size_t len,
 		     struct piece *line)
@@ -367,7 +367,7 @@ static int next_line(struct http_head *head, const char *data, size_t len,
 	return 1;
 }
 
-/* A request line that is too long: minus a status. */
+/* Returns minus the status for a request line that is too long. */
 static int refuse_line(const char *line)
 {
 	const char *space = memchr(line, ' ', LINE_MAX + 1);
@@ -376,8 +376,8 @@ static int refuse_line(const char *line)
 }
 
 /*
- * What to return where next_line() has found none but err: 0 or minus a status.
- * A line that is too long is so before what is wrong with its end.
+ * Returns 0 or minus a status if next_line() has returned err and no line. A
+ * line that is too long is reported before an error at its end.
  */
 static int without_line(const struct http_head *head, const char *data,
 			size_t len, int err)
@@ -393,7 +393,7 @@ static int take_line(struct http_head *head, const char *data,
 		     struct piece line)
 {
 	if (head->stage == AT_START && line.len == 0) {
-		head->stage = AT_REQUEST; /* RFC 9112 2.2: one is let pass */
+		head->stage = AT_REQUEST; /* RFC 9112 2.2: one is ignored */
 		return 0;
 	}
 	if (head->stage != AT_FIELDS) {
@@ -491,7 +491,7 @@ static int size_done(struct http_chunks *c)
 	return 0;
 }
 
-/* A byte of an extension or a trailer line, which ends with CR. */
+/* Takes a byte of an extension or a trailer line, which ends with CR. */
 static int text_byte(struct http_chunks *c, char byte, uint8_t next)
 {
 	if (byte == '\r')
@@ -590,7 +590,7 @@ long http_decode(const char *path, size_t len, char *out, size_t room)
 
 long http_normalize(char *path, size_t len)
 {
-	size_t n = 0; /* without the "/" at its end, but for the last one */
+	size_t n = 0; /* length so far, without a "/" at the end */
 	bool open = true;
 
 	for (size_t at = 0; at < len;) {

@@ -22,7 +22,7 @@ static void free_site(struct site *site)
 	free(site);
 }
 
-/* Frees the sites that came before the newest and that nobody has any more. */
+/* Frees the sites before the newest that nobody uses any more. */
 static void free_unused(struct site_loader *loader)
 {
 	struct site **at = &loader->newest->older;
@@ -41,7 +41,7 @@ static void free_unused(struct site_loader *loader)
 	}
 }
 
-/* What has been told is not told again until something else is wrong. */
+/* Logs an error once, and again only after another one. */
 static void tell_once(struct site_loader *loader, const char *error,
 		      const char *outcome)
 {
@@ -58,7 +58,7 @@ static void tell_once(struct site_loader *loader, const char *error,
 
 #define BROKEN_MAX (FILES_PATH_MAX + 64)
 
-/* What is wrong with a folder that was read: "" or a line. */
+/* Says what is wrong with a folder that was read: "" or a line. */
 static void format_broken(const struct files *files, char out[BROKEN_MAX])
 {
 	*out = '\0';
@@ -140,7 +140,7 @@ int site_open(struct site_loader *loader, const char *root, const char *types,
 		free(site);
 		return err;
 	}
-	format_broken(&site->files, loader->error); /* the caller tells it */
+	format_broken(&site->files, loader->error); /* the caller reports it */
 	loader->newest = site;
 	atomic_init(&loader->sites, 1);
 	sem_init(&loader->asked, 0, 0);

@@ -56,7 +56,7 @@ static int compare(const void *a, const void *b)
 			  ((const struct type *)b)->end);
 }
 
-/* A line's words; the line is cut at their ends. */
+/* Takes a line's words; the line is cut at their ends. */
 static void take_line(struct types *types, char *line)
 {
 	char *rest = line, *word = strsep(&rest, " \t\r");
@@ -72,7 +72,7 @@ static void take_line(struct types *types, char *line)
 	}
 }
 
-/* The whole of a file, with a NUL behind it: malloc'ed. */
+/* Reads a whole file, with a NUL behind it: malloc'ed. */
 static int read_file(const char *path, char **out)
 {
 	FILE *file = fopen(path, "re");

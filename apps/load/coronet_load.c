@@ -70,7 +70,7 @@ static void spawn_slot(struct slot *slot)
 		load_stats_error(&slot->shard->stats, LOAD_OTHER);
 }
 
-/* Gives up what has waited too long. What failed may come back, if not idle. */
+/* Gives up a slot that has waited too long, and reopens one that failed. */
 static void scan(struct slot *slot, int64_t now_ns)
 {
 	bool late = slot->since_ns &&
@@ -89,7 +89,7 @@ static void scan(struct slot *slot, int64_t now_ns)
 	}
 }
 
-/* Ten times a second. */
+/* Scans the slots ten times a second. */
 static void *watchdog(void *arg)
 {
 	struct load_shard *shard = arg;
@@ -161,7 +161,7 @@ static void take_turns(struct load_shard *shard, int64_t now_ns)
 	for (; turn_due(shard) <= now_ns; shard->turn++) {
 		uint32_t at = (uint32_t)(shard->turn % shard->part.count);
 
-		/* Once round is enough, however late it is. */
+		/* One pass is enough, however late it is. */
 		if (visits++ == shard->part.count) {
 			shard->turn = load_part_turn_at(&shard->part,
 							&shard->stats, now_ns);
@@ -173,8 +173,8 @@ static void take_turns(struct load_shard *shard, int64_t now_ns)
 }
 
 /*
- * A timer may be late by one tick of the wheel: the last of the time is waited
- * awake. Where nothing else happens meanwhile, that is no work.
+ * A timer may be late by one tick of the wheel, so the last of the time is
+ * spent polling. That is no work if nothing else happens meanwhile.
  */
 static void wait_awake(struct load_shard *shard, int64_t now_ns)
 {
@@ -205,7 +205,7 @@ static void *pacer(void *arg)
 	return NULL;
 }
 
-/* One of those who ask every idle connection for its second echo. */
+/* One of the coroutines that ask every idle connection for a second echo. */
 static void *ask_again(void *arg)
 {
 	struct load_shard *shard = arg;
@@ -251,8 +251,7 @@ static int64_t busy_ns(void *arg)
 	return stats.busy_ns - shard->waited_ns;
 }
 
-/* Watched connections end with the run; the others' coroutines see to theirs.
- */
+/* Ends watched connections with the run; coroutines end the others. */
 static void end_slots(struct load_shard *shard)
 {
 	for (uint32_t i = 0; i < shard->opened; i++) {
@@ -273,14 +272,14 @@ static void spawn(struct load_shard *shard, const char *name, coro_fn body)
 		load_stats_error(&shard->stats, LOAD_OTHER);
 }
 
-/* The run has begun. */
+/* Begins the run on a shard. */
 static void *start_shard(void *arg)
 {
 	struct load_shard *shard = arg;
 
 	shard->stack = net_stack_here();
 	load_stats_follow(&shard->stats, &load.stats);
-	/* How busy the first shard is lies in the run's own statistics. */
+	/* The run's own statistics have how busy the first shard is. */
 	if (shard != load.shards)
 		load_stats_set_busy(&shard->stats, busy_ns, shard);
 	spawn(shard, "open", open_slots);
@@ -309,7 +308,7 @@ static void *end_slots_here(void *arg)
 	return NULL;
 }
 
-/* The run is over. */
+/* Ends the run on a shard. */
 static void *end_shard(void *arg)
 {
 	struct load_shard *shard = arg;
@@ -392,8 +391,8 @@ static void on_signal(int signo)
 }
 
 /*
- * A signal must first end the run, then the stacks: so from the time that the
- * run can begin signals are ours. False: one has come.
+ * A signal must first end the run, then the stacks: so signals are ours from
+ * the time that the run can begin. False: one has come.
  */
 static bool take_signals(struct net_stack *stack)
 {
@@ -411,8 +410,8 @@ static struct slot *from_next_line(void *p)
 }
 
 /*
- * Deals the slots out, to as many shards as there are slots. No two shards'
- * slots have a cache line in common.
+ * Deals the slots out, to at most as many shards as there are slots. No two
+ * shards' slots have a cache line in common.
  */
 static int make_shards(unsigned n)
 {
@@ -439,7 +438,7 @@ static int make_shards(unsigned n)
 	return 0;
 }
 
-/* On every shard; the first one's conducts the run, and stops the program. */
+/* Runs on every shard; the first one conducts the run and stops the program. */
 static int start(struct net_stack *stack, void *arg)
 {
 	int err;

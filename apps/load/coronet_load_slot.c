@@ -70,8 +70,8 @@ int slot_dial(struct slot *slot)
 }
 
 /*
- * The connection copies the bytes. The payload is shared, so what did not fit
- * is filled again: another slot may have used it meanwhile.
+ * The connection copies the bytes. The payload is shared, so bytes that did not
+ * fit are filled in again: another slot may have used it meanwhile.
  */
 long slot_send(struct slot *slot, size_t len)
 {
@@ -146,7 +146,7 @@ long slot_ask(struct slot *slot)
 	return n > 0 ? 1 : n;
 }
 
-/* The time a request counts from; waits for it in the open loop. */
+/* Returns the time a request counts from; in the open loop, waits for it. */
 static int64_t wait_turn(struct slot *slot)
 {
 	int64_t due_ns;
@@ -190,7 +190,7 @@ void slot_run_cps(struct slot *slot)
 	}
 }
 
-/* It should stay: -EAGAIN says that it does. */
+/* An idle connection should stay: -EAGAIN says that it does. */
 static void on_idle(struct net_conn *conn, struct net_watch *watch)
 {
 	struct slot *slot = (struct slot *)(void *)watch;

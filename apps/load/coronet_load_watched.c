@@ -6,7 +6,7 @@
 
 #include <errno.h>
 
-#define WRITE_MAX 16384u /* bytes given away at a time, in bulk */
+#define WRITE_MAX 16384u /* bytes handed over at a time, in bulk */
 
 static void fail(struct slot *slot, long err)
 {
@@ -54,7 +54,7 @@ void echo_turn(struct slot *slot, int64_t now_ns)
 	ask(slot, due_ns, now_ns);
 }
 
-/* What a slot does that waits for nothing. */
+/* Lets a slot that waits for nothing go on. */
 static void go_on(struct slot *slot, int64_t now_ns)
 {
 	slot->since_ns = 0;
@@ -105,7 +105,7 @@ static void keep_payload(void *arg)
 {
 }
 
-/* What nobody checks is sent from where it is: no byte of it is touched. */
+/* Bytes that nobody checks are sent from where they are, untouched. */
 static long write_part(struct slot *slot, size_t len)
 {
 	if (load.verify)
@@ -136,7 +136,7 @@ static long write_bulk(struct slot *slot)
 	return room;
 }
 
-/* Takes what has come without a look, unless it is to be checked. */
+/* Takes what has come, and looks at it only to verify it. */
 static long read_bulk(struct slot *slot)
 {
 	long n;

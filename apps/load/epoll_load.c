@@ -40,8 +40,8 @@ static void on_signal(int number)
 }
 
 /*
- * Signals are let in only while the conductor waits, so that none is missed.
- * The threads that are made from now on block them.
+ * Signals are unblocked only while the conductor waits, so that none is missed.
+ * Threads that are made from now on block them.
  */
 static void catch_signals(sigset_t *while_waiting)
 {
@@ -64,7 +64,7 @@ static void gather(struct load_stats *stats)
 		worker_gather(&load.workers[i]);
 }
 
-/* Until something is due, every slot has been tried, or a signal comes. */
+/* Waits until something is due, all slots are tried, or a signal comes. */
 static void wait_for_news(const sigset_t *while_waiting)
 {
 	struct load_stats *stats = &load.stats;
@@ -94,7 +94,7 @@ static void lead_run(const sigset_t *while_waiting)
 	}
 }
 
-/* 0 or -errno; those that have started are to be ended in either case. */
+/* Returns 0 or -errno; the caller ends those that have started in any case. */
 static int start_workers(void)
 {
 	int err = 0;

@@ -30,7 +30,7 @@ static void slot_close(struct slot *slot)
 	slot->state = SLOT_CLOSED;
 }
 
-/* A failed slot comes back after a while, but for an idle one: it is missed. */
+/* A failed slot comes back after a while, except in idle mode. */
 void slot_fail(struct slot *slot, enum load_error kind, int64_t now_ns)
 {
 	load_stats_error(&slot->worker->stats, kind);
@@ -40,7 +40,7 @@ void slot_fail(struct slot *slot, enum load_error kind, int64_t now_ns)
 						      : now_ns + LOAD_RETRY_NS;
 }
 
-/* The bytes to send next: any, or those that stand at this place. */
+/* The bytes to send next: any, or those of this offset if they are verified. */
 static const char *slot_payload(const struct slot *slot, size_t len)
 {
 	if (load.opts.verify)
@@ -150,11 +150,11 @@ static void slot_pull(struct slot *slot, uint32_t events, int64_t now_ns)
 		slot->received += (uint32_t)n;
 		if (slot->received == load.opts.size) {
 			slot_answered(slot);
-			/* That may have been the last of this socket. */
+			/* That may have closed the socket, or replaced it. */
 			if (load.opts.mode == LOAD_CPS || slot->fd < 0)
 				return;
 		}
-		/* A short read is the edge, unless the end hides behind it. */
+		/* A short read has emptied the socket, unless a FIN follows. */
 	} while (n == LOAD_BUF_SIZE || (events & PEER_IS_DONE));
 }
 
@@ -201,7 +201,7 @@ fail:
 	slot_fail(slot, error_of(n), now_ns);
 }
 
-/* The handshake is done. */
+/* Called when the handshake is done. */
 static void slot_opened(struct slot *slot, int64_t now_ns)
 {
 	struct worker *worker = slot->worker;
@@ -224,8 +224,8 @@ static void slot_opened(struct slot *slot, int64_t now_ns)
 
 /*
  * One address has 28,000 ports, and a closed connection keeps its port for a
- * while: connecting again and again, the kernel soon spends its time looking
- * for a free one. The loopback network has addresses enough to take turns.
+ * while: with many connects the kernel soon spends its time looking for a free
+ * one. The loopback network has addresses enough to take turns.
  */
 static void choose_source(struct worker *worker, int fd)
 {
@@ -334,7 +334,7 @@ void slot_event(struct slot *slot, uint32_t events)
 				  now_ns);
 		else if (events & EPOLLOUT)
 			slot_opened(slot, now_ns);
-		/* A peer that left at once is told of by this edge alone. */
+		/* Only this edge reports a peer that left at once. */
 		if ((slot->state == SLOT_READY || slot->state == SLOT_ASKED) &&
 		    load.opts.mode != LOAD_BULK && (events & PEER_IS_DONE))
 			slot_pull(slot, events, now_ns);

@@ -24,7 +24,7 @@
 
 /* ---- what the conductor learns ---- */
 
-/* The one that has seen the last slot tried tells the conductor. */
+/* The worker that sees the last slot tried notifies the conductor. */
 static void tell_settled(struct worker *worker)
 {
 	uint64_t one = 1, more = worker->stats.settled - worker->settled;
@@ -39,7 +39,7 @@ static void tell_settled(struct worker *worker)
 		abort();
 }
 
-/* Ready to run and without a core, it is no less the bottleneck. */
+/* A worker that is ready but has no core is no less the bottleneck. */
 static int64_t busy_ns(const struct worker *worker)
 {
 	struct timespec used;
@@ -57,8 +57,8 @@ static int64_t busy_when_gathered(void *arg)
 }
 
 /*
- * Soon, whatever there is to do: the time measured ends when the conductor
- * asks. It waits meanwhile, so that its statistics may be written.
+ * Answers soon, whatever there is to do, since the time measured ends when the
+ * conductor asks. It waits meanwhile, so that its statistics may be written.
  */
 static void answer_if_asked(struct worker *worker)
 {
@@ -93,7 +93,7 @@ static bool may_connect(const struct worker *worker)
 	return worker->connecting < MAX_CONNECTING / load.n_workers;
 }
 
-/* The first opening of each slot, as the ramp and the handshakes allow. */
+/* Opens each slot for the first time, as the ramp and the handshakes allow. */
 static void open_slots(struct worker *worker, int64_t now_ns)
 {
 	uint32_t may =
@@ -141,7 +141,7 @@ static void take_turns(struct worker *worker, int64_t now_ns)
 	for (; turn_due(worker) <= now_ns; worker->turn++) {
 		uint32_t at = (uint32_t)(worker->turn % worker->part.count);
 
-		/* Once round is enough, however late it is. */
+		/* One pass is enough, however late it is. */
 		if (visits++ == worker->part.count) {
 			worker->turn = load_part_turn_at(
 				&worker->part, &worker->stats, now_ns);
@@ -152,7 +152,7 @@ static void take_turns(struct worker *worker, int64_t now_ns)
 	}
 }
 
-/* Ten times a second: what waits too long, and what may come back. */
+/* Ends, ten times a second, slots that wait too long, and reopens others. */
 static void scan(struct worker *worker, int64_t now_ns)
 {
 	int64_t timeout_ns = load.opts.timeout_ns;
@@ -178,13 +178,13 @@ static void scan(struct worker *worker, int64_t now_ns)
 	}
 }
 
-/* Bulk slots that only gave way to others. */
+/* Continues bulk slots that only gave way to others. */
 static void stream_again(struct worker *worker, int64_t now_ns)
 {
 	uint32_t i, count = worker->again_count;
 	struct slot *slot;
 
-	/* What stops again goes to the place it is taken from, or before. */
+	/* A slot that stops again goes to its own entry, or one before it. */
 	worker->again_count = 0;
 	for (i = 0; i < count; i++) {
 		slot = worker->again[i];
@@ -201,8 +201,8 @@ static int64_t earlier(int64_t a_ns, int64_t b_ns)
 }
 
 /*
- * How long there is nothing to do but what comes from outside. The last of the
- * time before the open loop's next turn is waited awake, lest it be late.
+ * Returns how long to wait for events. The last of the time before the open
+ * loop's next turn is spent polling, so that it is not late.
  */
 static struct timespec time_to_wait(const struct worker *worker, int64_t now_ns)
 {
@@ -231,7 +231,7 @@ static bool is_awake(const struct worker *worker, int64_t now_ns)
 
 /* ---- the thread ---- */
 
-/* The number of events. */
+/* Takes events; returns their number. */
 static int take_events(struct worker *worker, int64_t now_ns)
 {
 	struct timespec wait = time_to_wait(worker, now_ns);
@@ -319,7 +319,7 @@ int worker_init(struct worker *worker, uint32_t index)
 void worker_follow(struct worker *worker)
 {
 	load_stats_follow(&worker->stats, &load.stats);
-	/* How busy the first worker is lies in the run's own statistics. */
+	/* The run's own statistics have how busy the first worker is. */
 	load_stats_set_busy(worker->index ? &worker->stats : &load.stats,
 			    busy_when_gathered, worker);
 }

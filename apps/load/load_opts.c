@@ -139,7 +139,7 @@ static FILE *open_json(struct argp_state *state, const char *arg)
 	opts_refuse(state, "--json", arg, expected, "--json result.json");
 }
 
-/* What only shows when all options are known. */
+/* Checks what is known only after all options. */
 static void check(struct argp_state *state, struct load_opts *opts)
 {
 	char rate[24];

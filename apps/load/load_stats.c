@@ -45,7 +45,7 @@ enum load_error load_error_of(int err)
 	}
 }
 
-/* The next moment at which something ends or is printed. */
+/* Sets the next moment at which something ends or is printed. */
 static void set_wake(struct load_stats *stats)
 {
 	int64_t print_ns = stats->interval_start_ns + stats->opts->interval_ns;
@@ -62,7 +62,7 @@ static int64_t busy_ns(const struct load_stats *stats)
 	return stats->busy ? stats->busy(stats->busy_arg) : 0;
 }
 
-/* Closes the books of the interval: it goes to the total, or is forgotten. */
+/* Ends the interval, and adds it to the total or drops it. */
 static void end_interval(struct load_stats *stats, int64_t now_ns, bool keep)
 {
 	if (keep) {
@@ -75,7 +75,7 @@ static void end_interval(struct load_stats *stats, int64_t now_ns, bool keep)
 	stats->interval_busy_ns = busy_ns(stats);
 }
 
-/* Idle's rate and latencies are those of its connects, before measuring. */
+/* Idle mode's rate and latencies are of its connects, before measuring. */
 static bool is_of_opening(const struct load_stats *stats)
 {
 	return stats->opts->mode == LOAD_IDLE;
@@ -119,7 +119,7 @@ void load_stats_follow(struct load_stats *follower,
 	follower->phase = leader->phase;
 }
 
-/* A histogram's values are the leader's from now on. */
+/* Moves a histogram's values to the leader. */
 static void move_hist(struct hist *into, struct hist *from)
 {
 	if (from->count == 0)
@@ -149,7 +149,7 @@ static void gather_counts(struct load_stats *leader,
 	follower->open_gathered = follower->open;
 }
 
-/* Into the leader's phase. */
+/* Takes a follower into the leader's phase. */
 static void follow_phase(struct load_stats *leader, struct load_stats *follower)
 {
 	bool opening = is_of_opening(leader);
@@ -190,8 +190,9 @@ void load_stats_gather(struct load_stats *leader, struct load_stats *follower,
 }
 
 /*
- * When what is gathered was counted: now, or, where followers were asked, the
- * mean of their times. A thread may have to wait for a core before it answers.
+ * Returns when what is gathered was counted: now or, if followers were asked,
+ * the mean of their times, if that is later. A thread may have to wait for a
+ * core before it answers.
  */
 static int64_t gather(struct load_stats *stats, int64_t now_ns)
 {
@@ -327,7 +328,7 @@ uint32_t load_stats_may_open(const struct load_stats *stats, int64_t now_ns)
 	       1;
 }
 
-/* One more connection was tried while opening. */
+/* Counts one more connection that was tried while opening. */
 static void settle(struct load_stats *stats)
 {
 	if (stats->phase == LOAD_OPENING &&
@@ -353,7 +354,7 @@ void load_stats_closed(struct load_stats *stats)
 void load_stats_error(struct load_stats *stats, enum load_error kind)
 {
 	assert(kind < LOAD_ERRORS);
-	/* What breaks after the end is the end's doing. */
+	/* Connections that break after the end break because of it. */
 	if (stats->phase == LOAD_DONE)
 		return;
 	stats->errors[kind]++;

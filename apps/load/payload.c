@@ -22,7 +22,7 @@ static uint64_t word(uint64_t seed, uint64_t index)
 }
 
 /*
- * The next piece: up to the end of the word `offset` lies in. Returns its
+ * Makes the next piece: up to the end of the word `offset` lies in. Returns its
  * length, at most `len`, and its bytes in `out`.
  */
 static size_t piece(uint64_t seed, uint64_t offset, size_t len,

@@ -94,7 +94,7 @@ bool load_report_is_refused(const struct load_stats *stats)
 	return load_stats_is_limited(stats) && !stats->opts->report_limited;
 }
 
-/* What this interval did, in the mode's own measure. */
+/* What this interval achieved, in the mode's own measure. */
 static struct text interval_rate(const struct load_stats *stats, double seconds)
 {
 	switch (stats->opts->mode) {
@@ -248,8 +248,8 @@ double report_open_rate(const struct load_stats *stats)
 }
 
 /*
- * A rate that most likely leaves the generator time to spare: two digits of
- * four fifths of what it did.
+ * A rate that most likely leaves the generator time to spare: four fifths of
+ * what it achieved, to two digits.
  */
 static double spare_rate(const struct load_stats *stats)
 {
@@ -260,7 +260,7 @@ static double spare_rate(const struct load_stats *stats)
 	return floor(rate / unit) * unit;
 }
 
-/* Why there is no report, and what to do about it. */
+/* Says why there is no report, and what to do about it. */
 static void text_refused(const struct load_stats *stats, FILE *out)
 {
 	const struct load_opts *opts = stats->opts;
@@ -282,7 +282,7 @@ static void text_refused(const struct load_stats *stats, FILE *out)
 	      out);
 }
 
-/* "250/s", or "at least 250/s" where the generator was the limit. */
+/* "250/s", or "at least 250/s" if the generator was the limit. */
 static struct text as_rate(const struct load_stats *stats, struct text amount)
 {
 	struct text out;
@@ -388,7 +388,7 @@ static int write_json(const struct load_stats *stats, FILE *to)
 	return failed ? -EIO : 0;
 }
 
-/* Something was measured, and nothing went wrong. */
+/* Was something measured, and did nothing go wrong? */
 static bool is_success(const struct load_stats *stats)
 {
 	if (stats->error_count > 0 || stats->opened == 0)
@@ -414,7 +414,7 @@ int load_report(const struct load_stats *stats)
 		err = write_json(stats, json);
 	if (err < 0 || !is_success(stats))
 		return 1;
-	/* What idle mode is asked for are its counts, and they are there. */
+	/* Idle mode is run for its counts, and these are there. */
 	if (load_report_is_refused(stats) && stats->opts->mode != LOAD_IDLE)
 		return LOAD_EXIT_REFUSED;
 	return 0;

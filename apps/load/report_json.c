@@ -25,7 +25,7 @@ static void add_bool(cJSON *to, const char *key, bool value, bool *ok)
 	*ok &= cJSON_AddBoolToObject(to, key, value) != NULL;
 }
 
-/* A number, or null for what was not measured. */
+/* Adds a number, or null for what was not measured. */
 static void add_known(cJSON *to, const char *key, bool known, double value,
 		      bool *ok)
 {
@@ -47,7 +47,7 @@ static void add_errors(cJSON *root, const struct load_stats *stats, bool *ok)
 			   (double)stats->errors[i], ok);
 }
 
-/* Figures that are refused are null, all of them. */
+/* If figures are refused, all of them are null. */
 static void add_latency(cJSON *root, const struct load_stats *stats, bool *ok)
 {
 	cJSON *latency = cJSON_AddObjectToObject(root, "latency_us");
@@ -68,7 +68,7 @@ static void add_latency(cJSON *root, const struct load_stats *stats, bool *ok)
 			  ok);
 }
 
-/* The open loop's; they are the generator's, and never refused. */
+/* The open loop's lateness is the generator's own, and never refused. */
 static void add_late(cJSON *root, const struct load_stats *stats, bool *ok)
 {
 	cJSON *late = cJSON_AddObjectToObject(root, "late_us");
@@ -85,7 +85,7 @@ static void add_late(cJSON *root, const struct load_stats *stats, bool *ok)
 			  ok);
 }
 
-/* Why there are no figures, or null. */
+/* Adds why there are no figures, or null. */
 static void add_refused(cJSON *root, const struct load_stats *stats, bool *ok)
 {
 	char *reason = NULL;

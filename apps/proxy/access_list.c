@@ -17,7 +17,7 @@ static void mask(uint8_t ip[16], unsigned bits)
 	}
 }
 
-/* One network: exactly the addresses of a prefix. */
+/* Parses one network; refuses an address with bits behind its prefix. */
 static int parse_net(const char *text, struct access_net *out)
 {
 	struct access_net net = {.family = strchr(text, ':') ? 6 : 4};
@@ -84,7 +84,7 @@ int access_list_add(struct access_list *list, const char *text, bool allow)
 	}
 }
 
-/* By family, then the longest prefix, then the address. */
+/* Sorts by family, then the longest prefix, then the address. */
 static int compare_nets(const void *a, const void *b)
 {
 	const struct access_net *x = a, *y = b;
@@ -119,7 +119,7 @@ void access_list_fini(struct access_list *list)
 	*list = (struct access_list){0};
 }
 
-/* The end of the networks from `at` on that have its family and length. */
+/* Returns where the networks of the family and length of nets[at] end. */
 static unsigned end_of_length(const struct access_list *list, unsigned at)
 {
 	unsigned low = at, high = list->n;

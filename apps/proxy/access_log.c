@@ -39,10 +39,10 @@ struct access_log {
 	sem_t wake;
 	atomic_bool reopen, stop;
 	_Atomic uint64_t unwritten; /* lines that could not be written */
-	uint64_t told;		    /* lost lines that have been said */
+	uint64_t told;		    /* lost lines that have been reported */
 	char host[64];
-	size_t len; /* bytes of the batch, */
-	bool torn;  /* which begins within a line: the file has its start */
+	size_t len; /* bytes of the batch */
+	bool torn;  /* the batch begins within a line: the file has its start */
 	char batch[BATCH_MAX];
 	unsigned n_rings;
 	struct ring rings[];
@@ -138,7 +138,7 @@ size_t access_log_format(const struct access_record *r, int64_t wall_ns,
 
 /* ---- writing, on the thread ---- */
 
-/* How much was taken, from the beginning. */
+/* Writes as much as is taken; returns how much. */
 static size_t write_most(int fd, const char *data, size_t len)
 {
 	size_t done = 0;
@@ -167,7 +167,7 @@ static void count_unwritten(struct access_log *log, const char *data,
 
 /*
  * A file that takes no more, as on a full disk, may have taken a part of a
- * line: the rest of that one is kept, to be written before any other.
+ * line: the rest of that line is kept, to be written before any other.
  */
 static void keep_rest(struct access_log *log, size_t done)
 {
@@ -206,7 +206,7 @@ static void put_line(struct access_log *log, const char *line, size_t len,
 		memcpy(log->batch + log->len, line, len);
 		log->len += len;
 	} else {
-		/* A datagram a line, whose end says where it ends. */
+		/* A line is a datagram, and ends where that ends. */
 		log->len = (size_t)snprintf(log->batch, PREFIX_MAX,
 					    "<134>1 %s %s coronet-proxy %d "
 					    "access - ",
@@ -226,7 +226,8 @@ static int64_t wall_now_ns(void)
 	return now.tv_sec * NS_PER_S + now.tv_nsec;
 }
 
-/* Said once the file takes lines again; that line is none that is lost. */
+/* Reports lost lines once the file takes lines again; the report is none of
+ * those that are lost. */
 static void tell_lost(struct access_log *log)
 {
 	uint64_t lost = access_log_lost(log), unwritten;
@@ -273,7 +274,7 @@ static int open_file(const char *path)
 	return fd < 0 ? -errno : fd;
 }
 
-/* If it cannot be opened, the old one serves on: its lines are not lost. */
+/* If the new file cannot be opened, the old one is kept: no line is lost. */
 static void reopen(struct access_log *log)
 {
 	int fd = open_file(log->path);
@@ -362,7 +363,7 @@ int access_log_check(const char *where)
 
 	if (strncmp(where, "udp:", 4) == 0)
 		return opts_parse_endpoint(where + 4, &end);
-	/* A pipe that nobody reads is no place for it, and would block. */
+	/* A pipe that nobody reads is refused, and would block. */
 	fd = open(where, O_WRONLY | O_CREAT | O_NONBLOCK | O_CLOEXEC, 0640);
 	if (fd < 0)
 		return -errno;
@@ -381,7 +382,7 @@ int access_log_open(const char *where, unsigned shards,
 
 	if (!log)
 		return -ENOMEM;
-	/* The records' pages come when they are written to. */
+	/* The kernel provides pages for records as they are written. */
 	memset(log, 0, sizeof(*log));
 	for (unsigned i = 0; i < shards; i++) {
 		log->rings[i].head = log->rings[i].tail = 0;
@@ -455,7 +456,7 @@ void access_log_close(struct access_log *log)
 	sem_post(&log->wake);
 	clock_gettime(CLOCK_REALTIME, &until);
 	until.tv_sec += CLOSE_S;
-	/* One that waits for a file for ever ends with the process. */
+	/* A thread that waits for a file for ever ends with the process. */
 	if (pthread_timedjoin_np(log->thread, NULL, &until))
 		return;
 	close(log->fd);

@@ -60,7 +60,7 @@ int queue_wait(int64_t deadline_ns)
 	return coro_park_until(deadline_ns);
 }
 
-/* At most as many are woken in turn as wait. */
+/* Wakes one waiter; a chain of these wakes each one at most once. */
 void queue_pass(struct queue_waiter *waiter)
 {
 	struct queue_waiter *other = waiter->next;
@@ -87,8 +87,9 @@ void queue_leave(struct queue_shard *shard, struct queue_waiter *waiter)
 }
 
 /*
- * `waits` is set before a waiter looks: what is made after that look is told.
- * The wake-up that is posted clears nothing, so the flag is taken here.
+ * A shard sets `waits` before its waiter looks, so room that is made after that
+ * look is reported. The wake-up that is posted does not clear the flag, so that
+ * is done here.
  */
 void queue_kick(struct backend_queue *queue)
 {

@@ -25,7 +25,7 @@ int backend_state_parse(const char *text, enum backend_state *out)
 	return -EINVAL;
 }
 
-/* Letters, digits and a few more, so that a name stands for itself anywhere. */
+/* Letters, digits and a few more, so that a name needs no quotes anywhere. */
 static bool is_name(const char *text)
 {
 	size_t len = strlen(text);
@@ -37,7 +37,7 @@ static bool is_name(const char *text)
 
 /*
  * RFC 1123 2.1: labels of letters, digits and hyphens. A last label without a
- * letter would be a wrong address.
+ * letter would be a malformed address.
  */
 static bool is_host_name(const char *text)
 {
@@ -98,8 +98,8 @@ static int hex(char c)
 	return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-/* Bytes with \r, \n, \\ and \xHH; a comma is \x2c. False: too long, or wrong.
- */
+/* Decodes \r, \n, \\ and \xHH; a comma is \x2c. False: too long or
+ * malformed. */
 static bool unescape(const char *text, char *out)
 {
 	size_t n = 0;
@@ -236,7 +236,7 @@ static const char *parse_first(char *word, struct backend_spec *out)
 		strcpy(out->name, word);
 		return parse_host(equals + 1, out);
 	}
-	/* An address names itself, as long as one may be; else give a name. */
+	/* An address that is short enough is its own name. */
 	if (strlen(word) >= BACKEND_NAME_MAX)
 		return "NAME=HOST:PORT for a host this long";
 	strcpy(out->name, word);
@@ -266,7 +266,7 @@ const char *backend_spec_parse(const char *text, struct backend_spec *out)
 	return wrong;
 }
 
-/* One pattern of `len` bytes against a name. */
+/* Matches one pattern of `len` bytes against a name. */
 static unsigned matches(const char *pattern, size_t len, const char *name,
 			size_t name_len)
 {

@@ -45,9 +45,9 @@ int balance_add(struct balance *b, const char *name)
 
 /*
  * Maglev: each backend has a permutation of all slots, made from two halves of
- * a hash of its name; they take their next free slot in turn, the heaviest one
- * in each round. Bounded: a permutation of a prime number of slots visits each
- * once, and some backend takes one in each round.
+ * a hash of its name. Backends take their next free slot in turn, the heaviest
+ * one in each round. Bounded: a permutation of a prime number of slots visits
+ * each once, and some backend takes one in each round.
  */
 void balance_fill(uint8_t *slots, const char *const *names,
 		  const unsigned *weights, unsigned n)
@@ -132,7 +132,7 @@ static int choose_least(struct balance *b, uint64_t tried)
 	return best;
 }
 
-/* Those down or tried are passed over: the next slots are anybody's. */
+/* Backends that are down or tried are skipped: the next slot may be any's. */
 static int choose_by_hash(const struct balance *b, uint64_t hash,
 			  uint64_t tried)
 {

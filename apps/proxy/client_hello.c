@@ -10,7 +10,7 @@
 #define VERSION_AND_RANDOM 34
 #define SESSION_ID_MAX	   32
 
-/* What the number that is being read means; in the order of a ClientHello. */
+/* The meaning of the number that is being read; in a ClientHello's order. */
 enum {
 	STEP_TYPE,
 	STEP_LENGTH,
@@ -45,8 +45,8 @@ static void end(struct client_hello *h, enum client_hello_result result)
 }
 
 /*
- * After a vector of `len` bytes: the step that follows it, if the message has
- * room for both.
+ * Skips a vector of `len` bytes. Then comes `step`, if the message has room for
+ * both.
  */
 static void skip(struct client_hello *h, uint32_t len, unsigned step,
 		 unsigned need)
@@ -59,7 +59,7 @@ static void skip(struct client_hello *h, uint32_t len, unsigned step,
 	expect(h, step, need);
 }
 
-/* The next extension, or the end of them all. */
+/* Expects the next extension, or ends after them all. */
 static void next_extension(struct client_hello *h)
 {
 	if (h->extensions_left == 0)
@@ -90,7 +90,7 @@ static void begin_extension(struct client_hello *h, uint32_t len)
 	h->skip = len;
 }
 
-/* A name of the list begins: type and length, three bytes. */
+/* Expects a name of the list: type and length, three bytes. */
 static void next_name(struct client_hello *h)
 {
 	if (h->list_left == 0)
@@ -113,7 +113,7 @@ static void begin_name(struct client_hello *h, uint32_t len)
 	expect(h, STEP_NAME, len);
 }
 
-/* A byte of a name: what DNS has, or no name of ours. */
+/* Takes a byte of a name, which has to be visible ASCII. */
 static void take_name_byte(struct client_hello *h, uint8_t byte)
 {
 	if (byte >= 'A' && byte <= 'Z')
@@ -124,7 +124,7 @@ static void take_name_byte(struct client_hello *h, uint8_t byte)
 	}
 	h->name[h->name_len++] = (char)byte;
 	if (--h->need == 0) {
-		/* A name's final dot says nothing. */
+		/* The final dot of a name has no meaning. */
 		if (h->name_len > 1 && h->name[h->name_len - 1] == '.')
 			h->name_len--;
 		h->name[h->name_len] = '\0';
@@ -132,7 +132,7 @@ static void take_name_byte(struct client_hello *h, uint8_t byte)
 	}
 }
 
-/* A number has been read. */
+/* Takes a number that has been read. */
 static void take_number(struct client_hello *h, uint32_t n)
 {
 	switch (h->step) {
@@ -165,7 +165,7 @@ static void take_number(struct client_hello *h, uint32_t n)
 			skip(h, n, STEP_EXTENSIONS, 2);
 		break;
 	case STEP_EXTENSIONS:
-		/* They are the rest of the message. */
+		/* The extensions are the rest of the message. */
 		h->extensions_left = n;
 		if (n != h->hello_left)
 			end(h, CLIENT_HELLO_NOT);
@@ -204,7 +204,7 @@ static bool ends_without_extensions(const struct client_hello *h)
 	return h->step == STEP_EXTENSIONS && h->need == 2 && h->skip == 0;
 }
 
-/* One byte of the message: once past its length, hello_left is not 0. */
+/* Takes a byte of the message: once past its length, hello_left is not 0. */
 static void take_byte(struct client_hello *h, uint8_t byte)
 {
 	if (h->step > STEP_LENGTH)
@@ -224,7 +224,7 @@ static void take_byte(struct client_hello *h, uint8_t byte)
 						  : CLIENT_HELLO_NOT);
 }
 
-/* One byte of a record's header: type, version 3.x, length. */
+/* Takes a byte of a record's header: type, version 3.x, length. */
 static void take_header(struct client_hello *h, uint8_t byte)
 {
 	switch (h->record_at++) {

@@ -22,7 +22,7 @@ static bool full(void)
 	return session_limit_full(&proxy.limit);
 }
 
-/* A line of a client that was turned away. Out of line, as it is large. */
+/* Logs a client that was turned away. Out of line: the record is large. */
 __attribute__((noinline)) static void
 log_refused(struct proxy_shard *shard, const struct proxy_addrs *addrs,
 	    enum access_end end)
@@ -37,8 +37,8 @@ log_refused(struct proxy_shard *shard, const struct proxy_addrs *addrs,
 }
 
 /*
- * Whether the client may come in; else it is reset. Of one that has to begin
- * with a PROXY header, the address in that is looked at.
+ * Returns whether the client may come in; else resets it. A client that has to
+ * begin with a PROXY header may: the address in that is checked later.
  */
 static bool lets_in(struct proxy_shard *shard, struct net_conn *conn)
 {
@@ -55,7 +55,7 @@ static bool lets_in(struct proxy_shard *shard, struct net_conn *conn)
 	return false;
 }
 
-/* A coroutine a listening address: accepts until its listener is closed. */
+/* One coroutine for each listening address, until its listener is closed. */
 static void *accept_clients(void *arg)
 {
 	struct proxy_listener *listener = arg;
@@ -119,7 +119,7 @@ static int open_listener(struct proxy_shard *shard, const struct net_addr *addr)
 	return 0;
 }
 
-/* Address number i to listen on: false beyond the last. */
+/* Finds address number i to listen on: false beyond the last. */
 static bool listen_addr(unsigned i, struct net_addr *out)
 {
 	const struct proxy_opts *opts = &proxy.first->opts;
@@ -144,7 +144,7 @@ static int open_listeners(struct proxy_shard *shard)
 	return err;
 }
 
-/* After the coroutine that catches signals has begun: it may end us at once. */
+/* Runs after the coroutine that catches signals: a signal may follow it. */
 static void *say_listening(void *arg)
 {
 	char text[NET_ADDR_TEXT_MAX];
@@ -160,7 +160,7 @@ static void *say_listening(void *arg)
 
 /* ---- backends ---- */
 
-/* No port or memory of our own is left: that says nothing of the backend. */
+/* No port or memory of our own is left: that is not the backend's fault. */
 static bool is_our_fault(int err)
 {
 	return err == -EADDRNOTAVAIL || err == -ENOMEM;
@@ -196,7 +196,7 @@ struct proxy_counters proxy_total(void)
 	return sum;
 }
 
-/* What steers; nothing while none of it has happened. */
+/* Logs what concerns steering, unless none of it has happened. */
 static void say_steering(const struct proxy_counters *now)
 {
 	uint64_t lost = proxy.log ? access_log_lost(proxy.log) : 0;
@@ -217,7 +217,7 @@ static void say_steering(const struct proxy_counters *now)
 		(unsigned long long)now->bad_hello, (unsigned long long)lost);
 }
 
-/* The program's, from the first shard. */
+/* Logs the program's statistics, on the first shard. */
 static void *say_stats(void *arg)
 {
 	const struct proxy_shard *shard = &proxy.shards[0];
@@ -290,7 +290,7 @@ static void close_listeners(void *arg)
 
 /* ---- starting ---- */
 
-/* On the shard's thread: all that it does but run. */
+/* Runs on the shard's thread, and starts all that the shard does. */
 static int start_shard(struct proxy_shard *shard)
 {
 	int err;
@@ -308,13 +308,13 @@ static int start_shard(struct proxy_shard *shard)
 	return err ? err : open_listeners(shard);
 }
 
-/* Gives an error as a pointer, for net_call(). */
+/* Returns an error as a pointer, for net_call(). */
 static void *start_called(void *shard)
 {
 	return (void *)(intptr_t)start_shard(shard);
 }
 
-/* One after another, so that one alone tells why it cannot. */
+/* Starts one after another, so that only one reports why it cannot start. */
 static int start_shards(void)
 {
 	int err = 0;
@@ -349,7 +349,7 @@ static int run(struct net_stack *stack)
 	return 0;
 }
 
-/* Their memory stays until the end: the signal handler knows of it. */
+/* The shards' memory stays until the end: the signal handler uses it. */
 static int make_shards(unsigned n)
 {
 	proxy.n_shards = n;
@@ -383,7 +383,7 @@ static void say_of_log(const char *line)
 	net_log_at(NET_LOG_ERROR, "%s", line);
 }
 
-/* Its file is opened anew with that of --log-to. */
+/* The access log's file is reopened together with that of --log-to. */
 static int open_log(void)
 {
 	const char *where = proxy.first->steer.access_log;
@@ -411,7 +411,7 @@ struct inputs {
 	struct net_opts *net;
 };
 
-/* Its secret is in nothing that is ever sent. */
+/* The secret is in nothing that is ever sent. */
 static int make_rate(void)
 {
 	uint64_t secret;

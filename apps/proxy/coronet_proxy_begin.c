@@ -16,9 +16,9 @@
 
 #include "apps/proxy/client_hello.h"
 
-#define LOOK_NS INT64_C(200000000) /* between two looks of one that waits */
+#define LOOK_NS INT64_C(200000000) /* between looks of a waiting session */
 
-/* Why it ends, unless it has been ended already. */
+/* Notes why the session ends, unless it has been ended already. */
 static void ends(struct session *s, enum access_end end)
 {
 	if (!s->failed)
@@ -120,7 +120,7 @@ static int keep_tlvs(struct session *s, const void *header, size_t len)
 
 /*
  * Reads the PROXY header the client has to begin with, and keeps bytes that
- * came with it. 0 or a negative errno. The buffer is the coroutine's own: a
+ * came with it. Returns 0 or a negative errno. The buffer is on the stack: a
  * header nearly always comes whole, in one piece.
  */
 static int read_header(struct session *s)
@@ -155,7 +155,7 @@ static int read_header(struct session *s)
 	return n < 0 ? (int)n : -EPROTO;
 }
 
-/* Waits for a beginning, in its place among those that are not whole. */
+/* Reads the beginning of a session, which counts as half open meanwhile. */
 static int begin_part(struct session *s, int (*read)(struct session *s),
 		      int64_t limit_ns, enum access_end late)
 {
@@ -216,7 +216,7 @@ static int read_on(struct session *s, struct client_hello *hello)
 	return s->server_name ? 0 : -ENOMEM;
 }
 
-/* Up to where the server's name is known, or that there is none. */
+/* Reads until the server's name is known, or that there is none. */
 static int read_hello(struct session *s)
 {
 	/* Not on the stack, which is copied while others run. */
@@ -246,7 +246,7 @@ static int take_hello(struct session *s)
 
 /* ---- a backend ---- */
 
-/* What has been tried for a session, of one pool. */
+/* The backends of one pool that were tried for a session. */
 struct attempt {
 	struct pool *pool; /* a reference */
 	uint64_t tried;
@@ -254,7 +254,7 @@ struct attempt {
 	bool any;  /* one has been tried */
 };
 
-/* The pool of now: after a reload all may be tried again. */
+/* Takes the current pool: after a reload all backends may be tried again. */
 static void take_pool(struct session *s, struct attempt *a)
 {
 	if (a->pool == s->shard->pool)
@@ -278,8 +278,7 @@ static int try_take(struct session *s, struct attempt *a)
 	return pool_take(a->pool, &s->shard->cursor, &wish);
 }
 
-/* A client that gave up with a RST; one that has said its end may still wait.
- */
+/* Has the client gone with a RST? One that has sent a FIN may still wait. */
 static bool is_gone(const struct net_conn *client)
 {
 	struct net_conn_stats now;
@@ -289,8 +288,8 @@ static bool is_gone(const struct net_conn *client)
 
 /*
  * Blocks until it may be the session's turn: 0, -ETIMEDOUT, -ECONNRESET or
- * -ECANCELED. Looks now and then whether the client is gone or the program
- * ends, which nobody tells a queue.
+ * -ECANCELED. Looks at intervals whether the client is gone or the program
+ * ends, since neither wakes a waiter.
  */
 static int wait_turn(struct session *s, int64_t until_ns)
 {
@@ -307,7 +306,7 @@ static int wait_turn(struct session *s, int64_t until_ns)
 	return err == -ETIMEDOUT && net_now_ns(stack) < until_ns ? 0 : err;
 }
 
-/* Whether another one of the shard's is to go first. */
+/* Does another session of the shard go first? */
 static bool has_to_wait(const struct session *s)
 {
 	const struct queue_shard *queue = &s->shard->queue;
@@ -316,7 +315,7 @@ static bool has_to_wait(const struct session *s)
 	       queue_is_before(queue, s->waiter.allowed);
 }
 
-/* Waits its turn for a backend with room: its index, or a negative errno. */
+/* Waits for a backend with room. Returns its index, or a negative errno. */
 static int wait_in_queue(struct session *s, struct attempt *a)
 {
 	struct proxy_shard *shard = s->shard;
@@ -352,7 +351,8 @@ static int wait_in_queue(struct session *s, struct attempt *a)
 	return err;
 }
 
-/* Chooses a backend, counted there from now on: 0 or a negative errno. */
+/* Chooses a backend, which counts the session from now on. Returns 0 or a
+ * negative errno. */
 static int choose_backend(struct session *s, struct attempt *a)
 {
 	int i = -EAGAIN;
@@ -374,7 +374,7 @@ static int choose_backend(struct session *s, struct attempt *a)
 	return 0;
 }
 
-/* After each segment of a client whose session connects to a backend. */
+/* Called after each segment of a client whose session connects to a backend. */
 static void on_client(struct net_conn *conn, struct net_watch *watch)
 {
 	struct session *s =
@@ -387,7 +387,7 @@ static void on_client(struct net_conn *conn, struct net_watch *watch)
 	coro_cancel(s->dialer);
 }
 
-/* net_dial() until the client gives up with a RST: then -ECANCELED. */
+/* Like net_dial(), but -ECANCELED if the client gives up with a RST. */
 static int dial_for_client(struct session *s, const struct net_addr *addr,
 			   const struct net_dial_opts *opts)
 {
@@ -406,7 +406,7 @@ static int dial_for_client(struct session *s, const struct net_addr *addr,
 	return -ECANCELED;
 }
 
-/* Connects to the backend that was chosen, or gives it back. */
+/* Connects to the backend that was chosen, or releases it. */
 static int dial_backend(struct session *s, struct attempt *a)
 {
 	struct proxy_shard *shard = s->shard;
@@ -414,7 +414,7 @@ static int dial_backend(struct session *s, struct attempt *a)
 		.timeout_ms =
 			(unsigned)(shard->config->opts.connect_timeout_ns /
 				   1000000)};
-	/* The pool is ours: its entry stays while this blocks. */
+	/* We hold the pool: its entry stays while this blocks. */
 	int64_t begin_ns = net_clock_ns();
 	int err = dial_for_client(s, &a->pool->entries[a->index].addr, &dial);
 
@@ -442,7 +442,7 @@ static int dial_backend(struct session *s, struct attempt *a)
 	return err;
 }
 
-/* Whether a session may try one more backend. */
+/* May a session try one more backend? If so, counts that. */
 static bool may_retry(struct session *s)
 {
 	struct proxy_shard *shard = s->shard;
@@ -502,7 +502,7 @@ static size_t format_id(const struct session *s, char *out, size_t len)
 				s->shard->index, (unsigned long long)s->id);
 }
 
-/* A header with TLVs: from the heap, as it may be 2 KiB. */
+/* Sends a header with TLVs: from the heap, as it may be 2 KiB. */
 static int send_tlvs(struct session *s)
 {
 	uint8_t *header = malloc(PROXY_V2_MAX + PROXY_ID_MAX + 3);
@@ -534,7 +534,7 @@ static int send_header(struct session *s)
 	return n < 0 ? (int)n : 0;
 }
 
-/* The header, then the first of the client's own bytes. */
+/* Sends the header, then the first of the client's own bytes. */
 static int send_first(struct session *s)
 {
 	long n = send_header(s);

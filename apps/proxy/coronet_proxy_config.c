@@ -43,7 +43,6 @@ static struct {
 } state = {.publishing = PTHREAD_MUTEX_INITIALIZER,
 	   .lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* For a millisecond. */
 static void nap(void)
 {
 	nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
@@ -92,7 +91,7 @@ struct reading {
 	size_t len;
 };
 
-/* Options of the program's that hold from its start to its end. */
+/* Options that do not change from the program's start to its end. */
 static bool is_fixed(const char *name)
 {
 	static const char *const names[] = {
@@ -130,7 +129,7 @@ static int read_option(void *arg, const char *name, const char *value,
 	return err == -ENOENT ? 0 : err;
 }
 
-/* Whether all bits of the host are ones, or zeros, in that network. */
+/* Are all host bits of the address ones, or zeros, in that network? */
 static bool is_broadcast(const struct net_addr *addr,
 			 const struct net_addr *own)
 {
@@ -145,8 +144,8 @@ static bool is_broadcast(const struct net_addr *addr,
 }
 
 /*
- * Whether a backend has an address of the stack, where nobody but this proxy
- * listens, or is everybody in one of its networks.
+ * Is a backend's address one of the stack's, where nobody but this proxy
+ * listens, or the broadcast address of one of its networks?
  */
 static bool is_own(const struct net_addr *backend)
 {
@@ -179,7 +178,7 @@ static void to_net_addr(const struct sockaddr *from, struct net_addr *out)
 	}
 }
 
-/* Options that mean nothing without another. */
+/* Refuses options that mean nothing without another. */
 static int refuse_alone(const struct proxy_config *config, char *error,
 			size_t len)
 {
@@ -262,7 +261,7 @@ static struct pool *build_pool(const struct proxy_config *config,
 
 /* ---- publishing ---- */
 
-/* What a shard is to take; a reference each. */
+/* What a shard has to take; a reference each. */
 struct update {
 	struct proxy_shard *shard;
 	struct proxy_config *config;
@@ -276,12 +275,12 @@ static int adopt(struct proxy_shard *shard, struct proxy_config *config,
 	pool_unref(shard->pool);
 	shard->config = config;
 	shard->pool = pool;
-	/* Else the first client of each shard went to the same one. */
+	/* Else the first client of every shard would go to the same backend. */
 	shard->cursor = (struct pool_cursor){.next = shard->index % pool->n};
 	return health_start(shard);
 }
 
-/* On the shard's thread, outside coroutines. */
+/* Runs on the shard's thread, outside coroutines. */
 static void on_update(void *arg)
 {
 	struct update *update = arg;
@@ -323,9 +322,9 @@ static void post_update(struct proxy_shard *shard)
 }
 
 /*
- * Takes over both references. With `publishing` held. Returns once the shards
- * serve new clients by it: what is said then is true. A shard that some handler
- * holds up for seconds is not waited for; false: there is one.
+ * Takes over both references. Needs `publishing`. Returns once the shards serve
+ * new clients by the new configuration, so that what is said then is true. If a
+ * handler holds up a shard for seconds, returns false without waiting for it.
  */
 static bool publish(struct proxy_config *config, struct pool *pool)
 {
@@ -454,10 +453,10 @@ static void *reload_thread(void *arg)
 	for (;;) {
 		if (sem_wait(&state.reload) < 0)
 			continue;
-		/* What came in the meantime is served by one reading. */
+		/* One reading serves all requests that came in the meantime. */
 		while (sem_trywait(&state.reload) == 0)
 			;
-		/* Before the shards run there is nothing to take it. */
+		/* Before the shards run, nobody can take the configuration. */
 		while (!state.running)
 			nap();
 		reload_begins();
@@ -469,7 +468,7 @@ static void *reload_thread(void *arg)
 
 /* ---- names ---- */
 
-/* Whether the stack has an address of that family to dial from. */
+/* Does the stack have an address of that family to dial from? */
 static bool has_family(uint8_t family)
 {
 	for (unsigned i = 0; i < proxy.net.n_addrs; i++)
@@ -484,7 +483,7 @@ bool config_dialable(const struct sockaddr *from, struct net_addr *out)
 	return out->family && has_family(out->family) && !is_own(out);
 }
 
-/* In the pool that is current by now. */
+/* Moves the backend in the pool that is current by now. */
 void config_move_backend(const struct backend *backend,
 			 const struct net_addr *addr)
 {
@@ -543,7 +542,7 @@ int config_open(const struct argp *argp, int argc, char **argv)
 	proxy.net.error[0] = '\0';
 	proxy.first = config_ref(state.config);
 	sem_init(&state.reload, 0, 0);
-	/* Before the shards, which may be pinned to a CPU with this thread. */
+	/* Start before the shards, which may pin this thread to a CPU. */
 	err = proxy_start_thread(reload_thread, NULL);
 	if (err == 0)
 		err = names_open();

@@ -22,7 +22,7 @@
 
 /* ---- answers ---- */
 
-/* JSON as text; the object is deleted. */
+/* Prints JSON as text; the object is deleted. */
 static char *to_text(cJSON *answer)
 {
 	char *text = cJSON_PrintUnformatted(answer);
@@ -115,7 +115,7 @@ static char *show_backends(const char *params, void *arg)
 	return to_text(to);
 }
 
-/* The backend's row as it is now. */
+/* Returns the backend's row as it is now. */
 static char *show_backend(const char *name)
 {
 	struct pool *pool = proxy_pool_ref();
@@ -133,7 +133,7 @@ static char *show_backend(const char *name)
 	return text;
 }
 
-/* "NAME" or "NAME,STATE". */
+/* The parameters are "NAME" or "NAME,STATE". */
 static char *steer_backend(const char *params, void *arg)
 {
 	char name[BACKEND_NAME_MAX + 1];
@@ -152,7 +152,7 @@ static char *steer_backend(const char *params, void *arg)
 			return error_text("backend %s: '%s': expected drain, "
 					  "ready or down",
 					  name, params + len + 1);
-		/* One that is not there is found out below. */
+		/* A backend that does not exist is noticed below. */
 		proxy_backend_set_state(name, state);
 	}
 	return show_backend(name);
@@ -196,7 +196,7 @@ void reload_ends(void)
 	pthread_mutex_unlock(&reloads.lock);
 }
 
-/* The number of the next reading: it begins after this was asked. */
+/* Returns the number of the next reading, which begins after this request. */
 static char *ask_reload(const char *params, void *arg)
 {
 	cJSON *to = cJSON_CreateObject();

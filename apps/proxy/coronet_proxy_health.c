@@ -14,7 +14,7 @@
 /* Bytes of an answer that are looked at. */
 #define ANSWER_MAX 1024
 
-/* A coroutine's; on the heap, as it lives as long as the backend. */
+/* State of a coroutine; on the heap, as it lives as long as the backend. */
 struct check {
 	struct check *next, **pprev; /* of the shard's */
 	struct proxy_shard *shard;
@@ -39,7 +39,7 @@ static long send_header(const struct check *check, struct net_conn *conn)
 			    proxy_write(check->send_proxy, &nobody, header));
 }
 
-/* The status line of an answer: 0 for 2xx and 3xx. */
+/* Reads the status line of an answer: 0 for 2xx and 3xx. */
 static int read_status(struct check *check, struct net_conn *conn)
 {
 	long n = net_recv_until(conn, check->answer, sizeof(check->answer),
@@ -102,7 +102,7 @@ static int ask(struct check *check, struct net_conn *conn)
 	return 0;
 }
 
-/* All of it within the time that is left for it. */
+/* Runs the whole check within the time that is left for it. */
 static int look(struct check *check, int64_t timeout_ns)
 {
 	const struct net_dial_opts dial = {
@@ -121,8 +121,7 @@ static int look(struct check *check, int64_t timeout_ns)
 	return err;
 }
 
-/* What the shard's pool says of the backend now. False: to be checked no more.
- */
+/* Takes the backend's settings from the pool. False: stop checking it. */
 static bool prepare(struct check *check)
 {
 	const struct proxy_shard *shard = check->shard;
@@ -146,7 +145,7 @@ static void report(const struct check *check, int err)
 	struct proxy_shard *shard = check->shard;
 	int i = pool_find(shard->pool, check->backend);
 
-	/* A reload may have taken it away meanwhile. */
+	/* A reload may have removed the backend meanwhile. */
 	if (i < 0 || proxy_dial_failed(shard, check->backend, err))
 		return;
 	if (!pool_report(shard->pool, (unsigned)i, err == 0,
@@ -180,7 +179,7 @@ static void *watch_backend(void *arg)
 
 		if (timeout_ns > interval_ns)
 			timeout_ns = interval_ns;
-		/* A name that is not resolved yet says nothing. */
+		/* A backend without an address yet is not judged. */
 		if (check->addr.family)
 			err = look(check, timeout_ns);
 		if (net_stack_stopping(shard->stack))
@@ -215,7 +214,7 @@ static int start_one(struct proxy_shard *shard, struct backend *backend)
 	return err;
 }
 
-/* The checks that are this shard's: a backend stays with the same one. */
+/* Starts this shard's checks: a backend stays with the same shard. */
 int health_start(struct proxy_shard *shard)
 {
 	int err = 0;

@@ -19,11 +19,11 @@ static void write_one(struct net_metrics *page, const char *name,
 	net_metric_value(page, "", value);
 }
 
-/* Sessions that did not come about. */
+/* Sessions that were refused or could not begin. */
 static void write_refusals(struct net_metrics *page,
 			   const struct proxy_counters *total)
 {
-	/* Counted after the queue's, which may have gone on meanwhile. */
+	/* no_backend is counted after the queue's: it may lag behind. */
 	uint64_t queue = total->queue_full + total->queue_timeout;
 	uint64_t others =
 		total->no_backend > queue ? total->no_backend - queue : 0;
@@ -169,7 +169,7 @@ static void write_failures(struct net_metrics *page, const struct pool *pool)
 		}
 }
 
-/* 1 for what it is now, 0 for what else it could be. */
+/* Writes 1 for the current state, 0 for the others. */
 static void write_states(struct net_metrics *page, const struct pool *pool)
 {
 	char labels[LABELS_MAX];

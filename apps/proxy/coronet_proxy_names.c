@@ -24,18 +24,18 @@
 #define LATE_NS	   INT64_C(5000000000)
 #define NS_PER_S   INT64_C(1000000000)
 
-/* Those of a pool, and of pools before it whose lookups have not ended. */
+/* Names of a pool, and of older pools whose lookups have not ended. */
 #define NAMES_MAX (2 * BALANCE_MAX)
 
 struct name {
-	struct backend *backend; /* a reference; NULL: the place is free */
-	int64_t due_ns;		 /* asked: when it is late; else to be asked */
+	struct backend *backend; /* a reference; NULL: free */
+	int64_t due_ns;		 /* asked: when it is late; else when to ask */
 	bool asked, late;
 };
 
 static struct {
 	pthread_mutex_t lock;
-	struct name all[NAMES_MAX]; /* behind the lock */
+	struct name all[NAMES_MAX]; /* under the lock */
 	atomic_bool renew;	    /* all are due */
 	sem_t changed;
 } names = {.lock = PTHREAD_MUTEX_INITIALIZER};
@@ -51,8 +51,8 @@ struct lookup {
 /* ---- a lookup ---- */
 
 /*
- * Which of a name's addresses to use: the one that is used, if it is among
- * them, else the first that the stack can reach.
+ * Chooses one of a name's addresses: the one in use, if it is among them, else
+ * the first that the stack can reach.
  */
 static bool pick_addr(const struct addrinfo *list, const struct net_addr *used,
 		      struct net_addr *out)
@@ -72,7 +72,7 @@ static bool pick_addr(const struct addrinfo *list, const struct net_addr *used,
 	return found;
 }
 
-/* For how long an address holds: as the answer says, within bounds. */
+/* How long an address holds: as the answer says, within bounds. */
 static int64_t ttl_ns(const char *host, uint8_t family, int64_t most_ns)
 {
 	int64_t ttl_s = name_ttl(host, family);
@@ -85,8 +85,8 @@ static int64_t ttl_ns(const char *host, uint8_t family, int64_t most_ns)
 }
 
 /*
- * Asks, which may take seconds. Returns when to ask again: after most_ns at the
- * latest.
+ * Resolves a name, which may take seconds. Returns when to ask again: after
+ * most_ns at the latest.
  */
 static int64_t resolve(const struct lookup *lookup)
 {
@@ -115,7 +115,7 @@ static int64_t resolve(const struct lookup *lookup)
 	return lookup->most_ns < SOONEST_NS ? lookup->most_ns : SOONEST_NS;
 }
 
-/* With the lock held. NULL: it has no place. */
+/* Needs the lock. NULL: the backend has no entry. */
 static struct name *find(const struct backend *backend)
 {
 	for (unsigned i = 0; i < NAMES_MAX; i++)
@@ -148,7 +148,7 @@ static void *lookup_thread(void *arg)
 
 /* ---- when ---- */
 
-/* False: no memory, or no thread. */
+/* Starts a lookup. Returns false without memory or a thread. */
 static bool lookup_start(const struct pool_entry *entry, int64_t most_ns)
 {
 	struct lookup *lookup = malloc(sizeof(*lookup));
@@ -183,7 +183,7 @@ static void report_late(struct name *name, const struct pool_entry *entry)
 		entry->addr.family ? "; the old one is kept" : "");
 }
 
-/* The place of a backend's name, which may be new; NULL: there is none. */
+/* Returns the entry of a backend, a new one if need be; NULL: all are taken. */
 static struct name *place_of(struct backend *backend)
 {
 	struct name *name = find(backend);
@@ -209,7 +209,8 @@ static void forget_others(const struct pool *pool)
 	}
 }
 
-/* What is due of one name; when to look again, INT64_MAX: when it changes. */
+/* Does what is due of one name. Returns when to look again; INT64_MAX: when
+ * something changes. */
 static int64_t look_at(const struct pool_entry *entry, int64_t most_ns,
 		       bool renew, int64_t now_ns)
 {
@@ -224,7 +225,7 @@ static int64_t look_at(const struct pool_entry *entry, int64_t most_ns,
 	return name->late ? INT64_MAX : name->due_ns;
 }
 
-/* All names of now; for how long nothing is due, or INT64_MAX. */
+/* Looks at all current names. Returns how long nothing is due, or INT64_MAX. */
 static int64_t look_at_all(void)
 {
 	int64_t now_ns = net_clock_ns(), next_ns = INT64_MAX;

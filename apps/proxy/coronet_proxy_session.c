@@ -36,8 +36,7 @@ void session_fail(struct session *s, enum access_end end)
 	s->client = s->server = NULL;
 }
 
-/* Out of line: its record must not be part of what carrying keeps on the stack.
- */
+/* Out of line: its record would be on the stack while bytes are carried. */
 __attribute__((noinline)) static void log_session(const struct session *s)
 {
 	struct access_record record = {
@@ -84,7 +83,7 @@ static void session_end(struct session *s)
 	coro_timer_cancel(coro_sched_self(), &s->timer);
 	if (proxy.log)
 		log_session(s);
-	/* First the backend's, for which others may wait. */
+	/* Close the backend's first, since others may wait for it. */
 	if (s->server)
 		shutdown_close_conn(&s->closing, s->server, timeout_ns);
 	if (s->backend)
@@ -100,8 +99,8 @@ static void session_end(struct session *s)
 /* ---- time ---- */
 
 /*
- * Bytes that were taken from one side move on as the other acknowledges them,
- * which nobody tells the session: it looks, four times in the limit.
+ * Bytes that were taken from one side move on as the other acknowledges them.
+ * Nothing notifies the session of that, so it looks, four times in the limit.
  */
 static void look_for_progress(struct session *s, int64_t now_ns)
 {
@@ -116,7 +115,8 @@ static void look_for_progress(struct session *s, int64_t now_ns)
 	s->server_unacked = server;
 }
 
-/* A limit that has begun at since_ns: the earlier of it and what is due. */
+/* Applies a limit that has begun at since_ns: sets *end if it has passed, and
+ * lowers *due_ns to when to look at it. */
 static void consider(int64_t since_ns, int64_t limit_ns, enum access_end which,
 		     int64_t now_ns, int64_t *due_ns, enum access_end *end)
 {
@@ -132,7 +132,7 @@ static void consider(int64_t since_ns, int64_t limit_ns, enum access_end which,
 		*due_ns = at_ns;
 }
 
-/* When to look again, or CORO_FOREVER; *end changes if a limit has passed. */
+/* Returns when to look again or CORO_FOREVER; sets *end if a limit passed. */
 static int64_t next_look(const struct session *s, int64_t now_ns,
 			 enum access_end *end)
 {
@@ -154,7 +154,7 @@ static int64_t next_look(const struct session *s, int64_t now_ns,
 	return due_ns;
 }
 
-/* Armed a few times in the limit, not at every byte. */
+/* Arms the timer a few times in the limit, not at every byte. */
 static void arm(struct session *s, int64_t now_ns)
 {
 	enum access_end end = ACCESS_ENDS;
@@ -203,13 +203,13 @@ void session_watch(struct session *s, int64_t limit_ns, enum access_end end)
 
 /* ---- carrying ---- */
 
-/* Of one direction of a session. */
+/* One direction of a session. */
 struct way {
 	struct net_conn *from, *to;
 	int64_t *from_ns, *to_ns; /* when they moved last */
 	uint64_t *bytes, *counter;
 	_Atomic uint64_t *told;		/* of the backend */
-	struct backend_times *response; /* of its first byte; or NULL */
+	struct backend_times *response; /* to its first byte; or NULL */
 	enum access_end from_reset, to_reset;
 };
 
@@ -220,8 +220,8 @@ static void break_way(struct session *s, long err, enum access_end end)
 }
 
 /*
- * Carries bytes one way until that way ends, and passes the end on. In line, so
- * that each direction keeps the session on its stack and nothing else.
+ * Carries bytes in one direction until that ends, and passes the end on.
+ * Inline, so that each direction keeps only the session on its stack.
  */
 static inline __attribute__((always_inline)) void carry(struct session *s,
 							const struct way *way)
@@ -300,7 +300,7 @@ static void *carry_back(void *arg)
 	return NULL;
 }
 
-/* Out of line: its buffers must not be part of what carrying keeps. */
+/* Out of line: its buffers would be on the stack while bytes are carried. */
 __attribute__((noinline)) static bool begin(struct session *s)
 {
 	const struct coro_attr attr = {.name = "from backend"};

@@ -61,8 +61,8 @@ static void refuse(int fd, uint64_t *counter)
 }
 
 /*
- * Level-triggered: what is left in the backlog is told of again. Returns false
- * when nothing is, or nobody may come in.
+ * Level-triggered: epoll reports what is left in the backlog. Returns false
+ * when nothing is left, or nobody may come in.
  */
 static bool accept_batch(struct worker *w, int listener)
 {
@@ -91,7 +91,7 @@ static bool accept_batch(struct worker *w, int listener)
 				session_start(w, fd, source);
 			continue;
 		}
-		/* Without files it would be told of for ever: a pause. */
+		/* Without free files epoll would report it for ever: pause. */
 		if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS ||
 		    errno == ENOMEM) {
 			worker_set_accepting(w, false);
@@ -152,7 +152,7 @@ static void close_listeners(struct worker *w)
 static void start_draining(struct worker *w)
 {
 	epoll_ctl(w->epoll, EPOLL_CTL_DEL, drain_event, NULL);
-	/* What the kernel has already accepted for us is served as well. */
+	/* Connections that the kernel has accepted are served as well. */
 	for (unsigned i = 0; i < w->n_listeners; i++)
 		while (accept_batch(w, w->listeners[i].fd))
 			; /* bounded by the backlog, and by the limit */
@@ -296,9 +296,9 @@ static void *worker_main(void *arg)
 /* ---- starting ---- */
 
 /*
- * A listening socket: its number or -errno. With SO_REUSEPORT a second server
- * would share the port unnoticed, so the first worker's is bound without it,
- * and takes it once the port is ours.
+ * Opens a listening socket; returns its number or -errno. With SO_REUSEPORT a
+ * second server would share the port unnoticed, so the first worker's is bound
+ * without it, and sets it once the port is ours.
  */
 static int open_listener(bool first, const struct opts_endpoint *at)
 {
@@ -338,7 +338,7 @@ static int add_listener(struct worker *w, const struct opts_endpoint *at)
 	return epoll_ctl(w->epoll, EPOLL_CTL_ADD, fd, &event) ? -errno : 0;
 }
 
-/* --port: every address, IPv6 too where there is such. */
+/* --port: every address, IPv6 too if there is any. */
 static int listen_port(struct worker *w)
 {
 	struct opts_endpoint any;
@@ -377,7 +377,7 @@ static unsigned share(unsigned limit)
 	return (limit + config.threads.n - 1) / config.threads.n;
 }
 
-/* 0 or -errno, which has been said; worker_fini() in any case. */
+/* Returns 0 or -errno, which has been reported; worker_fini() must follow. */
 static int worker_init(struct worker *w, int index)
 {
 	const struct proxy_opts *opts = &config.opts;
@@ -514,7 +514,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	}
 }
 
-/* Whether the machine has that address: a socket can be bound to it. */
+/* Does the machine have that address? Then a socket can be bound to it. */
 static bool is_local(const struct opts_endpoint *end)
 {
 	struct sockaddr_storage addr = end->addr;
@@ -531,7 +531,7 @@ static bool is_local(const struct opts_endpoint *end)
 	return local;
 }
 
-/* Whether a backend is the proxy itself, which would connect to itself. */
+/* Is a backend the proxy itself, which would connect to itself? */
 static bool dials_itself(void)
 {
 	const struct proxy_opts *opts = &config.opts;
@@ -550,8 +550,9 @@ static bool dials_itself(void)
 }
 
 /*
- * A client takes two files, its backend's connection the second: those beyond
- * them wait or are reset as beyond --max-clients, and not by chance.
+ * A client takes two files, its backend's connection the second. Clients for
+ * which there are none wait or are reset as beyond --max-clients, not by
+ * chance.
  */
 static void limit_clients(uint64_t files)
 {
@@ -585,7 +586,7 @@ int main(int argc, char **argv)
 		return OPTS_EXIT_USAGE;
 	if (dials_itself())
 		return OPTS_EXIT_USAGE;
-	/* splice() to a connection that was reset asks for no permission. */
+	/* splice() to a connection that was reset has no MSG_NOSIGNAL. */
 	signal(SIGPIPE, SIG_IGN);
 	limit_clients(sys_raise_files());
 	return serve_all() ? 1 : 0;

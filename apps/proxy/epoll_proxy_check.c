@@ -13,22 +13,21 @@
 #define LOG_INTERVAL_NS                                                        \
 	10000000000 /* minimum interval between repeated log lines */
 
-/* What a check found; the next one is due an interval from now. */
+/* Reports what a check found; the next one is due an interval from now. */
 static void report(struct worker *w, struct check *check, bool well)
 {
 	if (check->source.fd >= 0)
 		close(check->source.fd);
 	check->source.fd = -1;
 	check->due_ns = w->now_ns + config.opts.health_interval_ns;
-	/* The workers find the same: one says it. */
+	/* All workers find the same: one reports it. */
 	if (balance_report(&w->balance, check->backend, well) && w->index == 0)
 		fprintf(stderr, "epoll-proxy: backend %s is %s\n",
 			w->balance.backends[check->backend].name,
 			well ? "up" : "down");
 }
 
-/* No file, port or memory of our own is left: that says nothing of a backend.
- */
+/* No file, port or memory of our own is left: no fault of the backend's. */
 static bool is_our_fault(int err)
 {
 	return err == -EMFILE || err == -ENFILE || err == -ENOBUFS ||

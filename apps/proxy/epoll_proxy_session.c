@@ -55,7 +55,7 @@ static int64_t limit_of(enum session_state state)
 	return 0;
 }
 
-/* A list's limit is the same for all: the last to come is the last due. */
+/* All sessions of a list have one limit: the last to come is the last due. */
 static void list_append(struct worker *w, struct session *s)
 {
 	struct session_list *list = &w->lists[s->state];
@@ -105,7 +105,7 @@ static void side_close(struct side *side, bool reset)
 	side->kept = NULL;
 }
 
-/* Events of this batch may still point at it: freed when that is over. */
+/* Events of this batch may still point at the session: it is freed after it. */
 static void session_end(struct worker *w, struct session *s, bool reset)
 {
 	if (s->dead)
@@ -179,8 +179,8 @@ static int keep_from_pipe(const struct worker *w, struct side *from, size_t len)
 }
 
 /*
- * One pipeful, as carry_piece(). The pipe is empty before and after; an error
- * that leaves bytes in it is the worker's, which makes a new one.
+ * Like carry_piece(), for one pipeful. The pipe is empty before and after;
+ * after an error that leaves bytes in it the worker makes a new one.
  */
 static ssize_t carry_spliced(struct worker *w, struct side *from,
 			     const struct side *to)
@@ -207,7 +207,7 @@ static ssize_t carry_spliced(struct worker *w, struct side *from,
 	return err;
 }
 
-/* One bufferful: what recv() gave, or -errno. */
+/* Carries one bufferful. Returns what recv() gave, or -errno. */
 static ssize_t carry_piece(struct worker *w, struct side *from,
 			   const struct side *to)
 {
@@ -232,8 +232,8 @@ static ssize_t carry_piece(struct worker *w, struct side *from,
 }
 
 /*
- * Carries one way as far as it goes now: 0, 1 (stopped for fairness), or
- * -errno.
+ * Carries bytes in one direction as far as they go now. Returns 0, 1 (stopped
+ * for fairness), or -errno.
  */
 static int carry(struct worker *w, struct session *s, struct side *from,
 		 struct side *to, uint64_t *bytes)
@@ -245,7 +245,7 @@ static int carry(struct worker *w, struct session *s, struct side *from,
 
 		if (err)
 			return err == -EAGAIN ? 0 : err;
-		/* The last end of the two is that of the session: close(). */
+		/* The second of the two ends is the session's end: close(). */
 		if (from->eof && !to->shut) {
 			to->shut = true;
 			if (!from->shut)
@@ -264,8 +264,8 @@ static int carry(struct worker *w, struct session *s, struct side *from,
 		*bytes += (uint64_t)n;
 		from->eof = n == 0;
 		/*
-		 * A short read is the edge, unless the end hides behind it; of
-		 * a pipe it may be the pipe that was full.
+		 * A short read has emptied the socket, unless a FIN follows;
+		 * with a pipe, that may have been full.
 		 */
 		if (n > 0 && n < (ssize_t)BUF_SIZE && !from->hung_up &&
 		    !spliced)
@@ -357,7 +357,7 @@ static void connected(struct worker *w, struct session *s)
 static void connecting_event(struct worker *w, struct session *s,
 			     uint32_t events)
 {
-	/* Why does not matter: the next one is tried whatever it is. */
+	/* The reason does not matter: the next one is tried in any case. */
 	if (events & EPOLLERR)
 		connect_failed(w, s);
 	else if (events & EPOLLOUT)
@@ -387,7 +387,7 @@ static void put_addr(const struct sockaddr_storage *from, uint8_t *family,
 	}
 }
 
-/* Asked of the kernel only where something depends on it. */
+/* Asks the kernel only if something depends on the addresses. */
 static void learn_addrs(struct session *s)
 {
 	struct sockaddr_storage addr;
@@ -406,7 +406,7 @@ static void learn_addrs(struct session *s)
 			 &s->addrs.dst_port);
 }
 
-/* Looks at the header where it lies, and takes it once it is whole. */
+/* Peeks at the header, and takes it once it is whole. */
 static void read_header(struct worker *w, struct session *s)
 {
 	ssize_t n = recv(s->client.source.fd, w->buf, PROXY_V2_MAX, MSG_PEEK);
@@ -433,7 +433,7 @@ static void read_header(struct worker *w, struct session *s)
 	connect_next(w, s);
 }
 
-/* One more of those whose header is not whole: the oldest makes room. */
+/* Counts one more partial header: the oldest makes room. */
 static void begin_header(struct worker *w)
 {
 	if (++w->headers <= w->max_headers)
@@ -538,7 +538,7 @@ static bool has_moved(struct session *s)
 	return s->unacked != before;
 }
 
-/* What has moved bytes since it was appended goes to the end again. */
+/* Sessions that have moved bytes since they were appended go to the end. */
 static void look_at_list(struct worker *w, struct session_list *list)
 {
 	struct session *s;

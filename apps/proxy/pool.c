@@ -54,7 +54,7 @@ void pool_unref(struct pool *pool)
 	free(pool);
 }
 
-/* The entry of the same backend: its name and its place. */
+/* Returns the entry of the same backend: its name, host and port. */
 static const struct pool_entry *find_same(const struct pool *pool,
 					  const struct backend_spec *spec)
 {
@@ -104,7 +104,7 @@ static int add_entry(struct pool *pool, const struct backend_spec *spec,
 	return 0;
 }
 
-/* What a new pool changes of backends that were there: once it is whole. */
+/* Updates the backends that were there before a new pool, once it is whole. */
 static void update_backends(const struct pool *pool, const struct pool *old,
 			    int64_t now_ns)
 {
@@ -112,7 +112,7 @@ static void update_backends(const struct pool *pool, const struct pool *old,
 		const struct pool_entry *entry = &pool->entries[i];
 		const struct pool_entry *same = find_same(old, &entry->spec);
 
-		/* Nobody looks at it any more. */
+		/* Nobody checks it any more. */
 		if (!pool->rules.checks ||
 		    entry->spec.check == BACKEND_CHECK_NONE)
 			entry->backend->up = true;
@@ -240,7 +240,7 @@ static bool is_full(const struct pool_entry *entry)
 	       entry->backend->active >= entry->spec.maxconn;
 }
 
-/* The first kind of backends of which there is one: header comment. */
+/* Returns the first tier that has any: regular, backup, then ejected ones. */
 static uint64_t candidates(const struct pool *pool,
 			   const struct pool_wish *wish)
 {
@@ -269,7 +269,7 @@ static uint64_t without_full(const struct pool *pool, uint64_t among)
 	return among;
 }
 
-/* How much of its weight a backend has by now: 1 to WHOLE. */
+/* Returns how much of its weight a backend has by now: 1 to WHOLE. */
 static unsigned ramp(const struct pool *pool, unsigned i, int64_t now_ns)
 {
 	int64_t since_ns = pool->entries[i].backend->since_ns;
@@ -326,8 +326,9 @@ static unsigned weight_of(const struct pool *pool, unsigned i, int64_t now_ns)
 /* ---- choosing ---- */
 
 /*
- * Smooth weighted round robin: each gains its weight, whoever has gained most
- * is next and pays what all gained. So turns come in proportion and apart.
+ * Smooth weighted round robin: each backend gains its weight, and the one that
+ * has gained most is next and pays what all gained. So turns are in proportion
+ * and spread out.
  */
 static int choose_in_turn(const struct pool *pool, struct pool_cursor *cursor,
 			  uint64_t among, int64_t now_ns)
@@ -350,8 +351,7 @@ static int choose_in_turn(const struct pool *pool, struct pool_cursor *cursor,
 	return best;
 }
 
-/* By sessions per weight, the one it would get included; among equals in turn.
- */
+/* Chooses by sessions per weight, with the new one; equals take turns. */
 static int choose_least(const struct pool *pool, struct pool_cursor *cursor,
 			uint64_t among, int64_t now_ns)
 {
@@ -378,8 +378,8 @@ static int choose_least(const struct pool *pool, struct pool_cursor *cursor,
 }
 
 /*
- * Those that cannot be chosen are passed over: the next slots are anybody's. A
- * backend in its slow start takes as many of its clients, always the same.
+ * Skips backends that cannot be chosen: the next slot may be any's. A backend
+ * in its slow start takes only a part of its clients, always the same ones.
  */
 static int choose_by_hash(const struct pool *pool, uint64_t hash,
 			  uint64_t among, int64_t now_ns)
@@ -414,7 +414,7 @@ static int choose(const struct pool *pool, struct pool_cursor *cursor,
 	return -ENOENT;
 }
 
-/* One session more, unless other shards have just filled it. */
+/* Counts one session more, unless other shards have just filled the backend. */
 static bool take(const struct pool_entry *entry)
 {
 	unsigned n = entry->backend->active;
@@ -434,7 +434,7 @@ int pool_take(const struct pool *pool, struct pool_cursor *cursor,
 
 	if (among == 0)
 		return -ENOENT;
-	/* Each turn takes one away that has no room: at most 64. */
+	/* Each turn removes a backend that has no room: at most 64. */
 	while ((among = without_full(pool, among)) != 0) {
 		int i = choose(pool, cursor, wish, among);
 

@@ -95,7 +95,7 @@ void proxy_opts_init(struct proxy_opts *opts)
 	};
 }
 
-/* Which of up to three words: its index, or the program ends. */
+/* Returns the index among up to three words, or ends the program. */
 static int choice(const struct argp_state *state, const char *option,
 		  const char *text, const char *const words[3],
 		  const char *expected, const char *example)
@@ -127,7 +127,7 @@ static void add_listen(struct proxy_opts *opts, const struct argp_state *state,
 	opts->listen_texts[opts->n_listens++] = text;
 }
 
-/* An address may be a backend's twice, under two names. */
+/* Two backends may have one address, under two names. */
 static bool is_same(const struct proxy_opts *opts, unsigned i,
 		    const struct backend_spec *spec)
 {

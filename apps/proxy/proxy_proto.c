@@ -17,7 +17,7 @@ static const uint8_t v2_start[12] = {0x0d, 0x0a, 0x0d, 0x0a, 0x00, 0x0d,
 
 /* ---- version 1 ---- */
 
-/* The next field up to one space, or to the end for the last: or NULL. */
+/* Returns the next field, up to one space or, if last, to the end; or NULL. */
 static char *next_field(char **rest, bool last)
 {
 	char *field = *rest, *space = strchr(field, ' ');
@@ -48,7 +48,7 @@ static int parse_port(const char *text, uint16_t *out)
 	return 0;
 }
 
-/* The words between "PROXY " and CRLF. */
+/* Parses the words between "PROXY " and CRLF. */
 static int parse_words(char *words, struct proxy_addrs *out)
 {
 	char *family = words, *src, *dst, *src_port, *dst_port;
@@ -91,7 +91,7 @@ static long parse_v1(const char *data, size_t len, struct proxy_addrs *out)
 		return memchr(data, '\n', room) || len >= PROXY_V1_MAX ? -EPROTO
 								       : 0;
 	words_len = (size_t)(end - data) - (sizeof(v1_start) - 1);
-	/* A NUL would end the words early, a LF stands after CR alone. */
+	/* A NUL would end the words early, and a LF stands after CR alone. */
 	if (memchr(data, '\0', (size_t)(end - data)) ||
 	    memchr(data, '\n', (size_t)(end - data)))
 		return -EPROTO;
@@ -112,7 +112,7 @@ static long parse_v1(const char *data, size_t len, struct proxy_addrs *out)
 /* CRC-32C (Castagnoli), half a byte at a time: at most 2 KiB, once. */
 static uint32_t crc32c(uint32_t crc, uint8_t byte)
 {
-	/* What four zero bits make of each possible low half. */
+	/* The CRC of each possible low half after four zero bits. */
 	static const uint32_t halves[16] = {
 		0x00000000, 0x105ec76f, 0x20bd8ede, 0x30e349b1,
 		0x417b1dbc, 0x5125dad3, 0x61c69362, 0x7198540d,
@@ -124,7 +124,7 @@ static uint32_t crc32c(uint32_t crc, uint8_t byte)
 	return crc >> 4 ^ halves[crc & 15];
 }
 
-/* Over the whole header, with zeros where the sum itself stands (2.2.3). */
+/* Checks the sum over the whole header, with zeros in its own place (2.2.3). */
 static bool sum_is_right(const uint8_t *header, size_t len, size_t at)
 {
 	uint32_t crc = 0xffffffffu;
@@ -139,9 +139,9 @@ static bool sum_is_right(const uint8_t *header, size_t len, size_t at)
 }
 
 /*
- * Type-length-value triples fill the rest of a header from `at` on exactly
- * (section 2.2). One of them may be a checksum, which has to be right: each
- * costs a pass over the header.
+ * Checks that type-length-value triples fill a header from `at` on exactly
+ * (section 2.2). One of them may be a checksum, which has to be right; a second
+ * is refused, since each costs a pass over the header.
  */
 static bool are_tlvs(const uint8_t *header, size_t len, size_t at)
 {
@@ -167,8 +167,8 @@ static uint16_t get16(const uint8_t *at)
 }
 
 /*
- * The addresses of stream over IPv4 or IPv6, each `size` bytes, of a header
- * that is there as a whole.
+ * Parses the addresses of a stream over IPv4 or IPv6, each of `size` bytes, in
+ * a header that is there as a whole.
  */
 static int parse_block(const uint8_t *header, size_t len, size_t size,
 		       struct proxy_addrs *out)

@@ -66,8 +66,8 @@ void session_limit_give(struct limit_shard *shard)
 }
 
 /*
- * `waits` is set before the limit is looked at: whoever ends a session after
- * that look sees it, and posts.
+ * `waits` is set before the limit is checked: a shard that ends a session after
+ * that check sees it, and posts.
  */
 int session_limit_wait(struct limit_waiter *waiter)
 {

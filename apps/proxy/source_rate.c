@@ -16,7 +16,7 @@ struct source_rate *source_rate_new(uint64_t secret)
 	return rate;
 }
 
-/* Never 0. */
+/* Returns a hash, which is never 0. */
 static uint64_t hash_source(const struct source_rate *rate, uint8_t family,
 			    const void *ip)
 {
@@ -28,7 +28,8 @@ static uint64_t hash_source(const struct source_rate *rate, uint8_t family,
 	return balance_hash(key, sizeof(key)) | 1;
 }
 
-/* Its bucket, or the one of its places that is full soonest, then its own. */
+/* Returns the source's bucket; without one, takes over that of its set that is
+ * full soonest. */
 static struct source_bucket *find(struct source_rate *rate, uint64_t source)
 {
 	struct source_bucket *ways =
@@ -55,7 +56,7 @@ bool source_rate_take(struct source_rate *rate, uint8_t family, const void *ip,
 
 	do {
 		next_ns = (full_ns > now_ns ? full_ns : now_ns) + each_ns;
-		/* Empty: the last one would be beyond what a second holds. */
+		/* It is empty: it holds what a second allows. */
 		if (next_ns - now_ns > each_ns * per_s)
 			return false;
 	} while (!atomic_compare_exchange_weak(&bucket->full_ns, &full_ns,

@@ -23,7 +23,7 @@
 #include "apps/common/opts.h"
 
 #define LIBRARY "coronet-run.so"
-#define BEHIND	"\x1f" /* each word in CORONET_RUN */
+#define BEHIND	"\x1f" /* follows each word in CORONET_RUN */
 
 enum { OPT_SOCKETS = 0x5000, OPT_CHILDREN };
 
@@ -97,7 +97,7 @@ static bool is_prefix(const char *name, const char *word, size_t len)
 	return strncmp(name, word, len) == 0;
 }
 
-/* Whether the option that the word names, perhaps cut short, has a value. */
+/* Does the option that the word names, perhaps cut short, have a value? */
 static bool takes_value(const struct argp *argp, const char *word)
 {
 	bool is_long = word[1] == '-';
@@ -131,7 +131,7 @@ static int find_program(const struct argp *argp, int argc, char **argv)
 
 /* ---- what can be preloaded ---- */
 
-/* As execvp() finds it. */
+/* Finds a program as execvp() does. */
 static const char *path_of(const char *program, char *path)
 {
 	const char *dirs = getenv("PATH");
@@ -150,7 +150,7 @@ static const char *path_of(const char *program, char *path)
 	return NULL;
 }
 
-/* Nothing is known of a script: its interpreter is asked by the kernel. */
+/* A script is not checked: the kernel finds its interpreter. */
 static void check_elf(int fd, const char *program)
 {
 	Elf64_Ehdr elf;
@@ -197,7 +197,7 @@ static void check_program(const char *program)
 
 /* ---- becoming the program ---- */
 
-/* Beside this program where it was built, or where it is installed. */
+/* Finds the library beside this program's build, or where it is installed. */
 static void find_library(char *path)
 {
 	char self[PATH_MAX] = {0};
@@ -264,7 +264,7 @@ int main(int argc, char **argv)
 	if (words > 1 && strcmp(argv[words - 1], "--") == 0)
 		words--;
 	net_opts_init(&opts);
-	/* argp takes them out of argv's order, and takes none of PROGRAM's. */
+	/* argp may take words out of order, so it gets none of PROGRAM's. */
 	if (net_parse_args(&argp, words, argv, &opts, &opts) < 0) {
 		if (opts.error[0]) /* or argp has said it */
 			fprintf(stderr, "coronet-run: %s\n", opts.error);
