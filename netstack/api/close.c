@@ -54,7 +54,7 @@ int net_shutdown(struct net_conn *conn, enum net_shut how)
 	return shut(conn, how);
 }
 
-/* The owner lets go; the pcb may live on to say goodbye. */
+/* Ends ownership; the pcb may live on to send its FIN. */
 static void disown(struct net_conn *conn)
 {
 	conn->owned = false;
@@ -67,9 +67,9 @@ static void disown(struct net_conn *conn)
 }
 
 /*
- * RFC 2525 2.17: bytes have come that nobody has read. lwIP resets then, but
- * not where our FIN is out already: a peer that went on asking for a window
- * would be answered for ever.
+ * RFC 2525 2.17: have bytes come that nobody has read? lwIP resets a connection
+ * then, but not if our FIN is out already: a peer that went on asking for a
+ * window would be answered for ever.
  */
 static bool unread_behind_fin(const struct net_conn *conn)
 {
@@ -78,8 +78,8 @@ static bool unread_behind_fin(const struct net_conn *conn)
 }
 
 /*
- * Ends a connection at once. Its peer hears a RST, unless no SYN of its own has
- * come (RFC 9293 3.10.5).
+ * Ends a connection at once. Its peer gets a RST, unless its SYN has not come
+ * (RFC 9293 3.10.5).
  */
 static void abandon(struct net_conn *conn, enum net_end why)
 {
@@ -106,7 +106,7 @@ static void close_now(struct net_conn *conn)
 	}
 	if (conn->pcb_live) {
 		conn->attached = false;
-		/* For lwIP: whether all has been read. */
+		/* lwIP learns from rcv_wnd whether all has been read. */
 		rcv_wnd = conn->pcb.rcv_wnd;
 		conn->pcb.rcv_wnd = TCP_WND_MAX(&conn->pcb) - !!conn->rx_tail;
 		window = net_cwnd_shut(conn);
@@ -186,7 +186,7 @@ void net_conn_discard(struct net_conn *conn, int err, enum net_end why)
 		conn->err = (int16_t)err;
 	conn->eof = false; /* bytes before it may be lost: no clean end */
 	net_rxq_clear(conn);
-	abandon(conn, why); /* whoever waits is woken, and may be gone */
+	abandon(conn, why); /* waiters are woken, and may be gone */
 	if (watch)
 		watch->fn(conn, watch);
 }
@@ -197,8 +197,8 @@ void net_conn_drop(struct net_conn *conn)
 }
 
 /*
- * Whether the peer has acknowledged everything, our FIN as well. lwIP frees a
- * pcb in LAST_ACK when that comes, and says ERR_CLSD.
+ * Has the peer acknowledged everything, and our FIN as well? When that is so,
+ * lwIP frees a pcb in LAST_ACK, and reports ERR_CLSD.
  */
 static bool delivered(const struct net_conn *conn)
 {

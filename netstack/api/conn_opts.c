@@ -12,7 +12,7 @@ static_assert(KEEPALIVE_MASK >= 1000000, "the longest there may be");
 
 #define USER_TIMEOUT_MAX_MS 2000000000u
 
-/* Without memory for a deadline the connection is not left to hang. */
+/* Without memory for a deadline the connection fails, so that no call hangs. */
 void net_set_read_deadline(struct net_conn *conn, int64_t deadline_ns)
 {
 	struct net_conn_ext *ext;
@@ -85,7 +85,7 @@ int net_set_user_timeout(struct net_conn *conn, unsigned ms)
 		return -ENOTCONN;
 	err = net_conn_set_user_timeout(conn, ms);
 	if (err == 0)
-		net_timer_by(conn, net_here()->now_ns); /* looks anew */
+		net_timer_by(conn, net_here()->now_ns); /* look again */
 	return err;
 }
 

@@ -15,7 +15,7 @@ static_assert((int)NET_TCP_LISTEN == LISTEN &&
 		      (int)NET_TCP_TIME_WAIT == TIME_WAIT,
 	      "our states are lwIP's");
 
-/* Data bytes in flight: a FIN takes a number and is none. */
+/* Data bytes in flight: a FIN has a sequence number, but is no data. */
 static uint32_t in_flight(const struct tcp_pcb *pcb)
 {
 	uint32_t numbers = pcb->snd_nxt - pcb->lastack;
@@ -27,8 +27,8 @@ static uint32_t in_flight(const struct tcp_pcb *pcb)
 }
 
 /*
- * Queued bytes beyond those in flight. A FIN on the last segment of data is not
- * counted by snd_lbb, but is by snd_nxt once it has gone.
+ * Queued bytes beyond those in flight. snd_lbb does not count a FIN on the last
+ * segment of data, but snd_nxt does once it has gone.
  */
 static uint32_t not_sent(const struct tcp_pcb *pcb)
 {
@@ -85,7 +85,7 @@ static void tell_counts(const struct net_conn *conn, uint32_t unacked,
 	out->bytes_received = counts->rx_bytes;
 	out->bytes_retrans = more->bytes_retrans;
 	out->bytes_sent = counts->tx_acked + unacked + more->bytes_retrans;
-	/* Each once; what came twice Linux counts twice. */
+	/* Each segment counts once, but twice if it came twice, as in Linux. */
 	out->delivered =
 		more->data_out - more->data_retrans - waiting + more->dsacks;
 	out->segs_out = counts->tx_segs;
@@ -125,15 +125,15 @@ static void tell_info(const struct net_conn *conn, struct net_conn_stats *stats)
 	tell_counts(conn, stats->unacked, waiting, out);
 }
 
-#define FEW_PIECES 32u /* unread, that are counted one by one */
+#define FEW_PIECES 32u /* unread pieces that are counted one by one */
 
 /*
- * Bytes that nobody has read. Of many pieces the window tells: it is shut by as
- * much, or more while memory is short.
+ * Bytes that nobody has read. If there are many pieces, the result is what the
+ * window is shut by, which is more while memory is short.
  */
 static uint32_t unread(const struct net_conn *conn)
 {
-	/* An orphan's place in their list lies where the queue is. */
+	/* An orphan's link in its list lies where the queue is. */
 	const struct pbuf *p = conn->orphaned ? NULL : net_rxq_head(conn);
 	uint32_t bytes = 0, max;
 

@@ -7,7 +7,7 @@
 #include <errno.h>
 
 #define DIAL_TIMEOUT_MS 30000
-#define NO_PORT_NS	50000000 /* until it is looked again whether one is free */
+#define NO_PORT_NS	50000000 /* until a free one is looked for again */
 
 /*
  * A connection in TIME_WAIT gives its 4-tuple up to a new one whose sequence
@@ -42,8 +42,9 @@ static bool is_free(const ip_addr_t *local, u16_t port, const ip_addr_t *remote,
 }
 
 /*
- * To ask for each port takes milliseconds, in which nothing else happens: who
- * goes on dialling where none is left must not stop all that is connected.
+ * Returns the slot that notes that a destination has no port left. To check all
+ * ports takes milliseconds: a program that dials again and again must not stall
+ * all connections for that.
  */
 static struct net_no_port *no_port_slot(const ip_addr_t *remote,
 					u16_t remote_port)
@@ -64,11 +65,7 @@ static bool known_full(const struct net_no_port *slot, const ip_addr_t *local,
 	       ip_addr_eq(&slot->remote, remote);
 }
 
-/*
- * The next free port to this destination (tcp/ephemeral.c); the hash of
- * connections tells in constant time whether one is taken.
- */
-/* Whether the answers come to this shard. */
+/* Do the answers come to this shard? */
 static bool comes_home(uint16_t fold, u16_t port, u16_t remote_port)
 {
 	return net_here()->n_shards == 1 ||
@@ -85,6 +82,8 @@ static uint16_t fold_of(const ip_addr_t *local, const ip_addr_t *remote)
 						&ip_2_ip4(remote)->addr, 4);
 }
 
+/* Finds the next free port to this destination (tcp/ephemeral.c); the hash of
+ * connections shows in constant time whether one is taken. */
 static u16_t choose_port(const ip_addr_t *local, const ip_addr_t *remote,
 			 u16_t remote_port)
 {
@@ -109,13 +108,13 @@ static u16_t choose_port(const ip_addr_t *local, const ip_addr_t *remote,
 }
 
 /*
- * Whether IPv4 has a way there: the interface's network, or a gateway. (IPv6
- * asks its neighbours first; nobody answering is found out by time.)
+ * Does IPv4 have a route there: the interface's network, or a gateway? (IPv6
+ * asks its neighbours first; if none answers, that ends by a timeout.)
  */
 static bool has_route(struct netif *netif, const ip_addr_t *remote)
 {
 	if (ip_addr_isloopback(remote))
-		return false; /* the kernel's: no frame may bear it */
+		return false; /* no frame may carry it */
 	return IP_IS_V6(remote) || net_link_owns(netif, remote) ||
 	       ip4_addr_net_eq(ip_2_ip4(remote), netif_ip4_addr(netif),
 			       netif_ip4_netmask(netif)) ||
@@ -155,7 +154,7 @@ static int choose_source(const struct net_dial_opts *opts,
 	return 0;
 }
 
-/* Before its SYN leaves; lwIP sets the same. */
+/* Begins the trace before the SYN leaves; lwIP sets the same fields later. */
 static void trace(struct net_conn *conn, const ip_addr_t *remote, u16_t port)
 {
 	ip_addr_copy(conn->pcb.remote_ip, *remote);
@@ -227,7 +226,7 @@ static int start(struct net_conn *conn, const struct net_addr *addr,
 	}
 }
 
-/* Waits for the handshake; gives the error that says most. */
+/* Waits for the handshake; returns the most specific error. */
 static int finish(struct net_conn *conn, const struct net_dial_opts *opts)
 {
 	unsigned timeout_ms =

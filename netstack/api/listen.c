@@ -51,8 +51,8 @@ static void read_ip(const struct net_addr *addr, ip_addr_t *ip)
 		ip6_addr_select_zone(ip_2_ip6(ip), ip_2_ip6(ip));
 }
 
-/* Whether somebody listens there already: ip NULL for every address, as its
- * zero one for all of a family. */
+/* Is there a listener already? ip: NULL for every address, a zero one for all
+ * of its family. */
 static bool is_taken(const ip_addr_t *ip, u16_t port)
 {
 	if (net_listener_find_exact(ip, port))
@@ -63,7 +63,7 @@ static bool is_taken(const ip_addr_t *ip, u16_t port)
 	return ip_addr_isany(ip) && net_listener_find_exact(NULL, port);
 }
 
-/* A port nobody listens on at this address, nor at every one; 0: none. */
+/* A port without a listener at this address or at every one; 0: none. */
 static uint16_t choose_port(const ip_addr_t *ip)
 {
 	struct net_ephemeral search = net_ephemeral_listen();
@@ -151,7 +151,7 @@ struct task {
 	void *arg;
 };
 
-/* What to call; the listener may be gone from here on. */
+/* Returns what to call; the listener may be gone from here on. */
 __attribute__((noinline)) static struct task
 begin_serving(struct net_conn *conn)
 {
@@ -163,7 +163,7 @@ begin_serving(struct net_conn *conn)
 	return task;
 }
 
-/* The handler has returned. */
+/* Called when the handler has returned. */
 static void end_serving(void *arg)
 {
 	struct net_conn *conn = arg;
@@ -179,7 +179,7 @@ static void end_serving(void *arg)
 
 /*
  * The body of a served connection's coroutine. Its last call is the handler, so
- * that no frame of it stays while that waits; end_serving() comes after it.
+ * that it has no frame while the handler waits; end_serving() comes after it.
  */
 static void serve_conn(void *arg)
 {
@@ -215,8 +215,8 @@ static void wake_acceptors(struct net_listener *listener)
 }
 
 /*
- * The handshake is done. An error resets the connection and frees it, which
- * nobody must then be told.
+ * Called when the handshake is done. An error resets the connection and frees
+ * it, and must not be reported to anybody then.
  */
 err_t net_listener_established(struct net_conn *conn)
 {
@@ -336,7 +336,7 @@ int net_listener_serve(struct net_listener *listener, net_handler handler,
 	return 0;
 }
 
-/* Ends listening; the memory stays for its owner. Twice is once. */
+/* Ends listening; the memory stays for its owner. May be called twice. */
 void net_listener_stop(struct net_listener *listener)
 {
 	struct net_conn *conn;

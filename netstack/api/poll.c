@@ -33,7 +33,7 @@ static void on_channel(struct coro_chan_watch *watch)
 
 /* ---- what is ready ---- */
 
-/* Those that are wanted, and others as it is cheaper. */
+/* Returns the events that are wanted, and others if that is cheaper. */
 static unsigned conn_events(const struct net_conn *conn, unsigned wanted)
 {
 	unsigned events = 0;
@@ -81,7 +81,7 @@ static unsigned chan_events(const struct coro_chan *chan)
 	return events;
 }
 
-/* Fills every revents; how many are not zero. */
+/* Fills every revents; returns how many are not zero. */
 static int look(struct net_poll_item *items, unsigned n)
 {
 	int ready = 0;
@@ -124,7 +124,8 @@ static void hang(struct net_poll_node **list, struct net_poll_node *node)
 	*list = node;
 }
 
-/* 0, or why a channel cannot be watched; a node that failed may be unlinked. */
+/* Returns 0, or why a channel cannot be watched. A failed node may be
+ * unlinked. */
 static int link_node(struct net_poll_node *node, struct net_poller *poller,
 		     const struct net_poll_item *item)
 {
@@ -195,7 +196,7 @@ static int link_nodes(struct net_poller *poller,
 	return err;
 }
 
-/* A cleanup of the coroutine, so that its end takes the nodes away, too. */
+/* A cleanup of the coroutine, so that its end removes the nodes, too. */
 static void poller_free(void *arg)
 {
 	struct net_poller *poller = arg;
@@ -208,7 +209,7 @@ static void poller_free(void *arg)
 	net_mem_free(poller);
 }
 
-/* Until something is ready, or an error. */
+/* Parks until something is ready, or an error occurs. */
 static int park(struct net_poller *poller, struct net_poll_item *items,
 		int64_t deadline_ns)
 {
@@ -224,7 +225,7 @@ static int park(struct net_poller *poller, struct net_poll_item *items,
 	return ready ? ready : err;
 }
 
-/* Of each connection that is traced, where it has to wait. */
+/* Traces each connection that is traced when net_poll() has to wait. */
 static void trace(const struct net_poll_item *items, unsigned n,
 		  enum net_trace_kind kind, int result)
 {

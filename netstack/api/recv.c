@@ -36,8 +36,8 @@ static inline int wait_readable(struct net_conn *conn)
 }
 
 /*
- * Cold: the connection holds many views. Another one does not hold a frame; and
- * beyond a bound there is none.
+ * Cold: the connection holds many views. A further one must not hold a frame,
+ * and beyond a bound there is none.
  */
 __attribute__((noinline)) static int spare_frame(struct net_conn *conn)
 {
@@ -80,7 +80,7 @@ __attribute__((noinline)) static long take_carefully(struct net_conn *conn,
 	return err < 0 ? err : take_first(conn, view);
 }
 
-/* Not inlined: what is before it is a test and a jump, without a frame. */
+/* Not inlined: its callers are a test and a jump, without a stack frame. */
 __attribute__((noinline)) static long take_received(struct net_conn *conn,
 						    struct net_view *view)
 {
@@ -90,7 +90,7 @@ __attribute__((noinline)) static long take_received(struct net_conn *conn,
 	return take_first(conn, view);
 }
 
-/* A view; or why there is none; or NET_VIEW_WAIT. */
+/* Takes a view. Returns its length, why there is none, or NET_VIEW_WAIT. */
 static inline long take_view(struct net_conn *conn, struct net_view *view)
 {
 	long state = net_conn_read_state(conn);
@@ -98,7 +98,7 @@ static inline long take_view(struct net_conn *conn, struct net_view *view)
 	return state == 1 ? take_received(conn, view) : state;
 }
 
-/* Waits in here, with a frame of its own. */
+/* Waits inside, which takes a stack frame. */
 NET_COLD long view_traced(struct net_conn *conn, struct net_view *view)
 {
 	long n = take_view(conn, view);
@@ -138,9 +138,9 @@ __attribute__((noinline)) static int begin_wait(struct net_conn *conn)
 
 /*
  * Idle connections are parked in here, a million of them, and each keeps what
- * lies on its stack between here and its beginning: both calls are the last
- * thing it does, so it has no frame then. An error of the wait's beginning is
- * told from one of its end by NET_VIEW_WAIT, which is added to it.
+ * lies on its stack between its beginning and here. Both calls are the last
+ * thing this does, so it has no frame then. NET_VIEW_WAIT is added to an error
+ * of the wait's beginning, to distinguish it from one of its end.
  */
 __attribute__((noinline)) int net_view_wait(struct net_conn *conn)
 {
@@ -177,7 +177,7 @@ __attribute__((noinline)) long net_view_woken(struct net_conn *conn,
 	return take_view(conn, view);
 }
 
-/* For those that do not inline it. */
+/* For callers that do not inline net_view_take(). */
 long net_recv_view(struct net_conn *conn, struct net_view *view)
 {
 	long n = net_view_take(conn, view);
@@ -219,7 +219,7 @@ static size_t take(struct net_conn *conn, void *buf, size_t len)
 	return done;
 }
 
-/* The window opens by what was taken. */
+/* Opens the window by what was taken. */
 static long taken(struct net_conn *conn, size_t len)
 {
 	if (conn->pcb_live)
@@ -372,7 +372,7 @@ static void search_init(struct search *s, const void *delim, size_t len)
 	}
 }
 
-/* Looks at one piece; whether the delimiter ends in it. */
+/* Looks at one piece; returns whether the delimiter ends in it. */
 static bool search_bytes(struct search *s, const uint8_t *data, size_t len)
 {
 	for (size_t i = 0; i < len; i++) {
@@ -398,8 +398,8 @@ static bool search_bytes(struct search *s, const uint8_t *data, size_t len)
 
 /*
  * Looks at what has come since the last time, at most up to `limit` bytes from
- * the start. The place is found anew each time: while the reader waits, pieces
- * may be copied elsewhere or discarded.
+ * the start. The position is found anew each time: while the reader waits,
+ * pieces may be copied elsewhere or discarded.
  */
 static bool search_received(struct search *s, const struct net_conn *conn,
 			    size_t limit)
@@ -442,7 +442,7 @@ static int wait_more(struct net_conn *conn)
 	return err < 0 ? err : 1;
 }
 
-/* The peer has no room to send a segment in until something is read. */
+/* Has the peer no room for a segment until something is read? */
 static bool window_full(const struct net_conn *conn)
 {
 	return conn->pcb_live && conn->pcb.rcv_wnd < net_here()->mtu;

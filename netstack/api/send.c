@@ -31,7 +31,7 @@ long net_iov_bytes(const struct iovec *iov, unsigned n)
 	return (long)total;
 }
 
-/* What every call that writes begins with. */
+/* Every call that writes begins with this. */
 static inline int send_enter(const struct net_conn *conn)
 {
 	int err;
@@ -51,7 +51,7 @@ int net_send_enter(const struct net_conn *conn)
 	return send_enter(conn);
 }
 
-/* Nothing in flight would ever make room: the memory itself is short. */
+/* Is memory itself short, with nothing in flight that would ever make room? */
 static bool stuck(const struct tcp_pcb *pcb)
 {
 	return !pcb->unacked && !pcb->unsent;
@@ -92,7 +92,7 @@ int net_send_wait(struct net_conn *conn, enum net_wants wants)
 	return err < 0 ? err : net_send_enter(conn);
 }
 
-/* Queues what there is room for now; 0: that is nothing. */
+/* Queues what there is room for now; 0: nothing. */
 static long queue_now(struct net_conn *conn, const void *buf, size_t len)
 {
 	size_t n = LWIP_MIN(net_send_room(conn), len);
@@ -198,7 +198,7 @@ long net_send_all(struct net_conn *conn, const void *buf, size_t len)
 	return net_send_every(conn, buf, len);
 }
 
-/* As net_send(), for vectors, from byte `skip` of them on; 0: no room. */
+/* Like net_send(), for vectors, from byte `skip` of them on; 0: no room. */
 static long queue_vectors(struct net_conn *conn, const struct iovec *iov,
 			  unsigned n, size_t skip)
 {

@@ -8,8 +8,8 @@
 #include <errno.h>
 
 /*
- * tcp_write() makes one reference longer where the next bytes follow it in
- * memory, which may be another buffer's: that one would then be released early.
+ * tcp_write() extends a reference if the next bytes follow it in memory. They
+ * may be of another buffer, which would then be released early.
  */
 static bool follows_another(struct tcp_pcb *pcb, const struct net_extbuf *ext,
 			    const void *data)
@@ -24,7 +24,7 @@ static bool follows_another(struct tcp_pcb *pcb, const struct net_extbuf *ext,
 	       (const uint8_t *)p->payload + p->len == data;
 }
 
-/* Queues a piece, at most n bytes: how many, 0 or a negative errno. */
+/* Queues at most n bytes. Returns how many, 0 or a negative errno. */
 static long queue_piece(struct net_conn *conn, struct net_extbuf *ext,
 			const void *data, size_t n)
 {
@@ -73,7 +73,7 @@ static long queue_all(struct net_conn *conn, struct net_extbuf *ext,
 		if (queued < 0)
 			return queued;
 		done += (size_t)queued;
-		if (queued == 0) /* less than a segment's is there all along */
+		if (queued == 0) /* room for less is always there */
 			err = net_send_wait(conn, NET_WANTS_SEGMENT);
 	}
 	return err < 0 ? err : (long)len;
@@ -135,8 +135,8 @@ bool net_send_lends_frames(const struct net_conn *conn)
 }
 
 /*
- * Frames that the peer has yet to acknowledge are frames that receiving has
- * to do without: while half of those that may be held are, views are copied.
+ * Frames that wait for the peer's acknowledgement are not there to receive
+ * into: while half of those that may be held are, views are copied.
  */
 static bool may_lend(const struct pbuf *p)
 {
@@ -197,8 +197,8 @@ NET_COLD long view_traced(struct net_conn *conn, struct net_view *view)
 }
 
 /*
- * Not inlined, which link-time optimization would do into a program's handler:
- * that keeps what its own frame then has while it waits, idle.
+ * Not inlined: link-time optimization would inline it into a program's handler,
+ * whose larger frame would stay while it waits, idle.
  */
 __attribute__((noinline)) long net_send_view(struct net_conn *conn,
 					     struct net_view *view)
