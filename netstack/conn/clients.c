@@ -25,12 +25,12 @@
 #include <sodium.h>
 
 #define BUCKETS	      65536u
-#define LOCKS	      1024u /* each for every so many buckets */
+#define LOCKS	      1024u /* each for BUCKETS / LOCKS buckets */
 #define PORTS	      65536u
-#define SOURCE_MIN    1024u /* default: at least so many a source */
+#define SOURCE_MIN    1024u /* default: at least this many a source */
 #define HALF_OPEN_MIN 64u
 
-/* What one shard has of a source; behind the lock of its bucket. */
+/* What one shard has of a source; under the lock of its bucket. */
 struct source {
 	struct source *next;
 	struct net_source_key key;
@@ -43,7 +43,8 @@ struct port {
 	_Atomic uint32_t clients;
 };
 
-/* The program's: written before the shards open and after they have closed. */
+/* The program's table. Its fields change only before the shards open and after
+ * they have closed. */
 static struct {
 	struct source **buckets; /* BUCKETS of them; owned */
 	struct port *ports;	 /* PORTS of them; owned */
@@ -96,7 +97,7 @@ static bool has_key(const struct source *s, const struct net_source_key *key)
 	       s->key.family == key->family;
 }
 
-/* Where the row of a source begins, or the end of its chain. Locked. */
+/* Returns where a source's row begins, or its chain's end. Needs the lock. */
 static struct source **row_of(unsigned bucket, const struct net_source_key *key)
 {
 	struct source **at = &table.buckets[bucket];
@@ -106,7 +107,7 @@ static struct source **row_of(unsigned bucket, const struct net_source_key *key)
 	return at;
 }
 
-/* This shard's entry of the row, which is there. Locked. */
+/* Returns this shard's entry of the row, which is there. Needs the lock. */
 static struct source **own_of(unsigned bucket, const struct net_source_key *key)
 {
 	struct source **at = &table.buckets[bucket];
@@ -136,7 +137,7 @@ static bool is_full(const struct port *port, unsigned most)
 	       most;
 }
 
-/* False if there are `most` already. The others bound the loop. */
+/* Takes a place, false if `most` are taken. Bounded by the other shards. */
 static bool take_place(struct port *port, unsigned most)
 {
 	uint32_t n = atomic_load_explicit(&port->places, memory_order_relaxed);
@@ -192,7 +193,7 @@ void net_listener_limits(const struct net_listener *listener,
 
 /* ---- counting ---- */
 
-/* One connection less, half open or established. */
+/* Counts one connection less, half open or established. */
 static void uncount(const struct net_source_key *key, bool client)
 {
 	unsigned bucket = bucket_of(key);
@@ -214,7 +215,7 @@ static void uncount(const struct net_source_key *key, bool client)
 	net_mem_free(s);
 }
 
-/* May this source have one more? Locked. */
+/* May this source have one more? Needs the lock. */
 static enum net_admission judge(struct source *const *row,
 				const struct net_source_key *key,
 				const struct net_limits *most,
@@ -243,10 +244,10 @@ static struct source *new_entry(void)
 }
 
 /*
- * Counts one more half-open connection of the source if it may have one;
- * `spare` becomes this shard's entry if there is none yet, and is made now if
- * there is no lock. *counted: it has been; else an entry is missing, or it must
- * not be.
+ * Counts one more half-open connection of the source if it may have one.
+ * `spare` becomes this shard's entry if there is none yet; without locks the
+ * entry is made now. *counted is false if an entry is missing, or none is
+ * admitted.
  */
 static enum net_admission count(const struct net_source_key *key,
 				const struct net_limits *most,
@@ -279,7 +280,7 @@ static enum net_admission count(const struct net_source_key *key,
 }
 static_assert(NET_MAX_SHARDS <= 256, "a shard's number is a byte");
 
-/* The same, with memory where it is needed. */
+/* Like count(), with memory if it is needed. */
 static enum net_admission count_source(const struct net_source_key *key,
 				       const struct net_limits *most,
 				       enum net_asks asks, bool *counted)
@@ -298,7 +299,7 @@ static enum net_admission count_source(const struct net_source_key *key,
 	return admission;
 }
 
-/* As count_source() would say, but counts nothing. */
+/* Like count_source(), but counts nothing. */
 static enum net_admission look(const struct net_source_key *key,
 			       const struct net_limits *most)
 {
@@ -314,8 +315,8 @@ static enum net_admission look(const struct net_source_key *key,
 }
 
 /*
- * The source's limit goes first: what a source beyond its own tries must not
- * take a place of the port's, not even for a moment.
+ * Checks the source's limit first: a source beyond it must not take a place of
+ * the port's, not even for a moment.
  */
 enum net_admission net_clients_admit(const struct net_listener *listener,
 				     const ip_addr_t *ip, enum net_asks asks)
@@ -447,7 +448,7 @@ void net_clients_close(void)
 	table.locks = NULL;
 }
 
-/* What this shard has in a bucket leaves it. Locked. */
+/* Removes this shard's entries from a bucket. Needs the lock. */
 static void leave(struct source **at)
 {
 	while (*at) {
@@ -465,7 +466,7 @@ static void leave(struct source **at)
 	}
 }
 
-/* The entries lie in slabs, which go as a whole. */
+/* The entries' memory is in slabs, which are freed as a whole. */
 void net_clients_leave(void)
 {
 	for (unsigned i = 0; i < BUCKETS && net_here()->n_sources; i++) {

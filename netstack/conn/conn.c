@@ -24,7 +24,7 @@ struct net_conn_ext *net_conn_ext(struct net_conn *conn)
 	return ext;
 }
 
-/* Frees the memory once nobody is left: lwIP, an owner, a waiter. */
+/* Frees the memory once nobody uses it: lwIP, an owner, a waiter. */
 void net_conn_put(struct net_conn *conn)
 {
 	net_client_check(conn);

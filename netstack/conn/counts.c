@@ -69,8 +69,8 @@ static bool is_idle(const struct net_conn *conn)
 }
 
 /*
- * Linux asks in this order, too: of what the congestion window holds back the
- * peer's says nothing.
+ * Linux checks in this order, too: a segment that the congestion window holds
+ * back is not limited by the peer's.
  */
 static enum net_phase phase_of(const struct net_conn *conn)
 {
@@ -166,7 +166,8 @@ void net_count_in(struct net_conn *conn, const struct pbuf *p)
 	}
 }
 
-/* Of window probes only the first sends its byte; lwIP has begun to probe. */
+/* Window probes are no retransmissions: only the first sends its byte, and
+ * while lwIP probes persist_backoff is not 0. */
 void net_count_out(struct net_conn *conn, const struct pbuf *p)
 {
 	struct net_conn_ext *counts = net_counts(conn);

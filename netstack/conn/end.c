@@ -34,9 +34,9 @@ static const struct {
 };
 
 /*
- * What nobody has said: lwIP ends a connection by itself when both FINs are
- * acknowledged, or when data comes for which nobody is there any more. The
- * peer's FIN is known if it came before ours was acknowledged.
+ * Returns why a connection ends. If no call has set a reason, lwIP ends it by
+ * itself: both FINs are acknowledged, or data has come that nobody will read.
+ * The peer's FIN is known if it came before ours was acknowledged.
  */
 enum net_end net_conn_end(const struct net_conn *conn)
 {

@@ -8,8 +8,9 @@
 #include <stdlib.h>
 
 /*
- * Listeners by port and address, those of every address under the zero one.
- * Twice the listeners that are to be expected: the chains are short.
+ * Listeners by port and address; those of every address are under the zero one.
+ * There are twice as many buckets as listeners to be expected, so the chains
+ * are short.
  */
 #define BUCKETS 16384u
 
@@ -40,7 +41,7 @@ static unsigned bucket_of(const ip_addr_t *ip, u16_t port)
 }
 static_assert(BUCKETS == 1u << 14, "bucket_of() keeps fourteen bits");
 
-/* The address of a listener's own, NULL: every one. */
+/* Returns the listener's address; NULL: every one. */
 static const ip_addr_t *ip_of(const struct net_listener *listener)
 {
 	return listener->addr.family ? &listener->ip : NULL;
@@ -66,8 +67,8 @@ struct net_listener *net_listener_find_exact(const ip_addr_t *ip, u16_t port)
 	return find_in(net_here(), ip, port);
 }
 
-/* A listener of the very address goes before one of all of its family, and
- * before one of every address, of which there is only one of both kinds. */
+/* Prefers a listener of the very address to one of every address, or of all of
+ * its family: only one of these two can exist. */
 struct net_listener *net_listener_find_in(const struct net_stack *stack,
 					  const ip_addr_t *ip, u16_t port)
 {
@@ -105,7 +106,7 @@ void net_listener_unhash(struct net_listener *listener)
 	*at = listener->hash_next;
 }
 
-/* A closed listener goes when nothing points at it any more. */
+/* Frees a closed listener when nothing points at it any more. */
 void net_listener_put(struct net_listener *listener)
 {
 	if (listener->closed && !listener->refs && !listener->pending)

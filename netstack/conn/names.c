@@ -16,7 +16,7 @@ struct net_conn_name {
 };
 static_assert(sizeof(struct net_conn_name) == 64, "a cache line");
 
-/* The address alone: a signal handler may ask about any. */
+/* Hashes the pointer alone: a signal handler may pass any. */
 static struct net_conn_name **bucket_of(const struct net_stack *stack,
 					const struct net_conn *conn)
 {

@@ -23,7 +23,7 @@
 #include "netstack/conn/conn.h"
 #include "netstack/lwip/hooks.h"
 
-/* What took longer was no round trip: in units of now_us, two seconds. */
+/* A longer time is no round trip: two seconds, in units of now_us. */
 #define TRIP_MOST_US (2000000u / 1024 * 1000)
 
 #define ENOUGH(max) ((max) / 8 * 3)
@@ -47,7 +47,7 @@ u8_t net_rcv_scale(void)
 	return net_here()->rcv_scale;
 }
 
-/* What of the window may be open now: less while memory is short. */
+/* How far the window may be open now: less while memory is short. */
 static uint32_t most(const struct tcp_pcb *pcb)
 {
 	uint32_t max = net_rcv_max(pcb);
@@ -60,8 +60,8 @@ static uint32_t most(const struct tcp_pcb *pcb)
 /* ---- opening ---- */
 
 /*
- * By len bytes more. The peer is told when the edge has moved far; otherwise
- * the next ACK does.
+ * Opens the window by len bytes. If the edge has moved far an ACK announces it,
+ * otherwise the next one does.
  */
 static void open_window(struct net_conn *conn, uint32_t len)
 {
@@ -73,9 +73,9 @@ static void open_window(struct net_conn *conn, uint32_t len)
 }
 
 /*
- * How many of len bytes that have been read the window opens by. While memory
- * is short that is less: what has been announced stays announced, and the rest
- * is made up for when the queue is empty and memory is there again.
+ * Returns by how many of len bytes that have been read the window opens. While
+ * memory is short these are fewer: what has been announced stays announced, and
+ * the rest is made up for when the queue is empty and memory is there again.
  */
 static uint32_t window_step(const struct net_conn *conn, uint32_t len)
 {
@@ -88,9 +88,9 @@ static uint32_t window_step(const struct net_conn *conn, uint32_t len)
 }
 
 /*
- * Cold: memory is short, or was. The peer is told when the window has opened by
- * a quarter of the first one, which a small one never does: RFC 1122 4.2.3.3
- * has half of it.
+ * Cold: memory is short, or was. lwIP announces a window when it has opened by
+ * a quarter of the first one, which a small one never does: announce that when
+ * it has opened by half (RFC 1122 4.2.3.3).
  */
 __attribute__((noinline)) static void open_carefully(struct net_conn *conn,
 						     uint32_t len)
@@ -108,7 +108,7 @@ __attribute__((noinline)) static void open_carefully(struct net_conn *conn,
 
 /* ---- growing ---- */
 
-/* At once, whether or not more is unread: the peer may be waiting. */
+/* Doubles the window at once, even if bytes are unread: the peer may wait. */
 static void grow(struct net_conn *conn)
 {
 	struct tcp_pcb *pcb = &conn->pcb;
@@ -120,10 +120,10 @@ static void grow(struct net_conn *conn)
 }
 
 /*
- * What was more than a window since the mark had to be asked for after it: the
- * round trip is no longer than that has taken. A handshake may have taken more,
- * while an address was looked up or a process woke, and a connection that only
- * receives measures no other.
+ * If more than a window has come since the mark, a part of it was announced
+ * after the mark, so the round trip is no longer than that has taken. A
+ * handshake may have taken more, while an address was looked up or a process
+ * woke, and a connection that only receives measures no other round trip.
  */
 static void note_trip(struct net_conn *conn, uint32_t bytes, uint32_t passed_us)
 {
@@ -133,9 +133,9 @@ static void note_trip(struct net_conn *conn, uint32_t bytes, uint32_t passed_us)
 }
 
 /*
- * Whether a round trip has passed since the mark, or nearly: what comes at its
- * end belongs to the next. Without one known, a window's worth of bytes takes
- * no less.
+ * Has a round trip passed since the mark, or nearly? Bytes that come at its end
+ * belong to the next one. If none is known, a window's worth of bytes takes no
+ * less.
  */
 static bool is_over(const struct net_conn *conn, uint32_t bytes,
 		    uint32_t passed_us)
@@ -195,7 +195,7 @@ __attribute__((noinline)) static void open_slowly(struct net_conn *conn,
 	if (net_here()->rcv_most < TCP_WND ||
 	    (!conn->rx_tail && pcb->rcv_wnd + len < net_rcv_max(pcb))) {
 		open_carefully(conn, len);
-		pcb->rcv_mark_us = 0; /* what is unread cannot be told now */
+		pcb->rcv_mark_us = 0; /* unread bytes are unknown now */
 	} else {
 		open_window(conn, len);
 		if (net_rcv_max(pcb) < net_here()->rmem_max &&
@@ -208,8 +208,8 @@ __attribute__((noinline)) static void open_slowly(struct net_conn *conn,
 
 /*
  * Mostly memory suffices, nothing else is unread, and the window's edge has
- * moved by less than a segment: then the peer is not told, and what is
- * announced stays as lwIP settled it when the bytes came (RFC 9293 3.8.6.2.2).
+ * moved by less than a segment: then no ACK is sent, and what is announced
+ * stays as lwIP settled it when the bytes came (RFC 9293 3.8.6.2.2).
  */
 long net_conn_recved(struct net_conn *conn, unsigned len)
 {

@@ -18,7 +18,7 @@ const char *net_handler_name(const struct net_conn *conn)
 					     : "no handler";
 }
 
-/* Its own, where the application gave it one. */
+/* Adds the name that the application gave the connection, if any. */
 static void add_name(const struct net_conn *conn, char *text, size_t len)
 {
 	const char *name = net_name_in(net_observed(), conn);
@@ -29,7 +29,7 @@ static void add_name(const struct net_conn *conn, char *text, size_t len)
 }
 
 /*
- * A word that is the address of a connection in use. The first that is found is
+ * Is the word the address of a connection in use? The first that is found is
  * the coroutine's own: a handler's caller has it in its frame.
  */
 __attribute__((no_sanitize("address"))) bool

@@ -20,7 +20,7 @@
 #define BLOCK_BYTES 2304u
 #define FIRST_BYTES 64u
 
-/* Payload that an empty pbuf in so many bytes of slab can take. */
+/* Payload of an empty pbuf that takes this many bytes of a slab. */
 #define ROOM_OF(bytes) ((bytes)-LWIP_MEM_ALIGN_SIZE(sizeof(struct pbuf)))
 
 /* ---- admission ---- */
@@ -72,7 +72,7 @@ static void copy_behind(struct pbuf *to, const struct pbuf *from, unsigned off,
 	to->tot_len = to->len;
 }
 
-/* A buffer for what comes next, larger than the one before it. */
+/* Makes a buffer for what comes next, larger than the one before it. */
 static struct pbuf *new_block(const struct pbuf *tail, unsigned len)
 {
 	unsigned bytes = FIRST_BYTES;
@@ -88,7 +88,7 @@ static struct pbuf *new_block(const struct pbuf *tail, unsigned len)
 	return block;
 }
 
-/* Cold: a small piece behind others. Without memory it stays where it is. */
+/* Cold: packs a small piece behind others; without memory it is left alone. */
 __attribute__((noinline)) struct pbuf *net_rxq_pack(struct pbuf *tail,
 						    struct pbuf *p)
 {
@@ -129,7 +129,7 @@ void net_rxq_append_slowly(struct net_conn *conn, struct pbuf *p)
 	}
 }
 
-/* The first, a frame, is in another buffer now. */
+/* Replaces the first piece, a frame, by a copy. */
 void net_rxq_replace_first(struct net_conn *conn, struct pbuf *copy)
 {
 	struct pbuf *tail = conn->rx_tail, *first = tail->next;
@@ -143,7 +143,7 @@ void net_rxq_replace_first(struct net_conn *conn, struct pbuf *copy)
 	pbuf_free(first);
 }
 
-/* A copy in place of p, which is behind prev; NULL: no memory, nothing done. */
+/* Puts a copy in place of p, which is behind prev; NULL: no memory. */
 static struct pbuf *replace_by_copy(struct net_conn *conn, struct pbuf *prev,
 				    struct pbuf *p)
 {

@@ -5,7 +5,7 @@
 
 #define ROOM_MAX    0xffffu /* bytes that lwIP takes at once */
 #define UNSENT_MAX  32768u  /* bytes taken before they can be sent, or more */
-#define PIECE_BYTES 256u    /* of a buffer, that there may be a pbuf for each */
+#define PIECE_BYTES 256u    /* bytes of a buffer for each pbuf it may have */
 
 /*
  * While memory is short a connection has no more than its part of what is left,
@@ -22,11 +22,11 @@ __attribute__((noinline)) static u32_t buffer_left(const struct tcp_pcb *pcb)
 }
 
 /*
- * Room in the send buffer, in bytes and in pbufs. While the peer would take
- * more than there is, what waits for the port or for cwnd is kept short: it
- * would only grow cold in the cache. It is no less than a round receives, which
- * would otherwise pile up before whoever sends it on. Behind a peer that does
- * not read the whole buffer may fill.
+ * Room in the send buffer, which has limits in bytes and in pbufs. While the
+ * peer would take more than is queued, few bytes may wait for the port or for
+ * cwnd: they would only grow cold in the cache. They are no less than a round
+ * receives, which would otherwise pile up before a coroutine that forwards it.
+ * Behind a peer that does not read, the whole buffer may fill.
  */
 size_t net_send_room(const struct net_conn *conn)
 {

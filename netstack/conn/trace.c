@@ -54,7 +54,7 @@ static struct net_traces *make(unsigned n)
 	return traces;
 }
 
-/* A larger table, for n. */
+/* Replaces the table by a larger one, for n. */
 static int grow(struct net_traces *traces, unsigned n)
 {
 	struct net_trace **old = traces->buckets, **bucket;
@@ -94,8 +94,7 @@ static void mark(struct net_conn *conn)
 {
 	tcp_set_flags(&conn->pcb, NET_TF_TRACED);
 	conn->shard |= NET_SHARD_TRACED;
-	conn->told = true; /* net_conn_put() asks then, and events bear the ID
-			    */
+	conn->told = true; /* net_conn_put() checks it; events have the ID */
 }
 
 static void unmark(struct net_conn *conn)
@@ -125,7 +124,7 @@ static void forget(struct net_trace *trace)
 	net_mem_free(trace);
 }
 
-/* What has ended and waits to be told gives way to what lives: the oldest. */
+/* Frees the oldest ring whose connection has ended, for one that lives. */
 static bool recycle(bool extra)
 {
 	struct net_traces *traces = net_here()->traces;
@@ -169,7 +168,7 @@ static void describe(struct net_trace *trace, uint32_t hash)
 		.state = pcb->state,
 		.snd_shut = pcb->state >= ESTABLISHED && !pcb->snd_wnd,
 	};
-	/* A number behind those it begins with, as a SYN is. */
+	/* Each is the number before the first byte's, as a SYN's number is. */
 	if (pcb->state >= ESTABLISHED) {
 		trace->iss = pcb->lastack - 1;
 		trace->irs = pcb->rcv_nxt - 1;
@@ -205,7 +204,7 @@ static struct net_trace *begin(struct net_conn *conn, bool extra, uint32_t hash,
 	return trace;
 }
 
-/* Which watches want it, a bit each. */
+/* Returns which watches want the connection, a bit each. */
 static uint8_t wanted_by(const struct net_conn *conn)
 {
 	const struct net_traces *traces = net_here()->traces;
@@ -239,7 +238,7 @@ void net_trace_born(struct net_conn *conn, uint32_t hash, const char *how)
 		count_without(watches);
 }
 
-/* Whether a watch has not been told all of it. */
+/* Has a watch not yet got all of its events? */
 static bool is_awaited(const struct net_trace *trace)
 {
 	for (unsigned w = 0; w < NET_TRACE_WATCHES; w++)
@@ -295,7 +294,7 @@ int net_trace_watch(unsigned w, net_trace_wants wants, const void *filter,
 	return 0;
 }
 
-/* What a watch that begins now has yet to be told: what the ring still has. */
+/* A watch that begins now gets what the ring still has. */
 static void join(struct net_trace *trace, unsigned w)
 {
 	if (trace->watches & 1u << w)

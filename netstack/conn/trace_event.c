@@ -33,7 +33,7 @@ net_trace_add(struct net_conn *conn, enum net_trace_kind kind, const char *what)
 
 /* ---- segments ---- */
 
-/* SACK blocks in a header that is all there. */
+/* Counts SACK blocks in a header that is all there. */
 static uint8_t count_sacks(const struct tcp_hdr *hdr)
 {
 	const uint8_t *at = (const uint8_t *)(hdr + 1);
@@ -192,7 +192,7 @@ void net_trace_call(struct net_conn *conn, const char *name, size_t bytes,
 	call->began_ns = event->ns;
 }
 
-/* Its ring, if it is still that one: what it was of may be gone meanwhile. */
+/* Returns the call's ring; NULL if it has gone, or is another one now. */
 struct net_trace *net_trace_of_call(const struct net_trace_call *call)
 {
 	struct net_trace *trace =

@@ -8,7 +8,7 @@
 #include <errno.h>
 #include <string.h>
 
-/* In place of what the connection has, which goes. */
+/* Replaces the connection's ext, which is freed. */
 static struct net_conn_user_timeout *make(struct net_conn *conn)
 {
 	struct net_conn_ext *was = net_conn_ext(conn);
