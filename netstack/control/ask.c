@@ -12,8 +12,8 @@
 #include <stdlib.h>
 #include <time.h>
 
-#define PATIENCE_MS 2000 /* without a slice of it done */
-#define LOOK_MS	    10	 /* how soon one who waits sees that all ends */
+#define PATIENCE_MS 2000 /* without progress */
+#define LOOK_MS	    10	 /* how soon a waiter sees that the program ends */
 
 static struct {
 	_Atomic unsigned n_shards;
@@ -64,7 +64,7 @@ static void finish(struct net_ask *ask, int err)
 	net_ask_put(ask);
 }
 
-/* On the shard's thread. What posts itself again runs in the next round. */
+/* Runs on the shard's thread. It posts itself again for the next round. */
 static void take_step(void *arg)
 {
 	struct net_ask *ask = arg;
@@ -80,7 +80,7 @@ static void take_step(void *arg)
 		finish(ask, err);
 }
 
-/* 0: it is done. A shard with much to do takes its time, slice by slice. */
+/* Waits; 0: it is done. A busy shard takes its time, slice by slice. */
 static int await(struct net_ask *ask)
 {
 	unsigned slices = 0, seen;

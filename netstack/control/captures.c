@@ -37,7 +37,7 @@ static cJSON *start(char *text)
 
 	if (net_capture_parse(text, &what, why, sizeof(why)) < 0)
 		return net_control_error("capture: %s", why);
-	/* The program's folder is not the asking one's. */
+	/* The program's working directory is not the client's. */
 	if (what.path[0] != '/')
 		return net_control_error(
 			"capture: '%s': expected a path from the root, as in "
@@ -55,7 +55,7 @@ static cJSON *start_capture(const char *params)
 
 	if (!text)
 		return NULL;
-	/* Before, there are no links. */
+	/* Before the shards run, there are no links. */
 	answer = net_ask_shards() ? start(text)
 				  : net_control_error("the program is "
 						      "starting; ask again");

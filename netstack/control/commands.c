@@ -133,7 +133,7 @@ static const struct net_command *find(const char *name)
 	return NULL;
 }
 
-/* A copy, since the table may grow meanwhile; no name: there is none. */
+/* Returns a copy, as the table may grow meanwhile. No name: there is none. */
 static struct added find_added(const char *name)
 {
 	struct added found = {0};
@@ -189,7 +189,7 @@ void net_commands_forget(void)
 
 /* ---- answering ---- */
 
-/* NULL: there is no such command, or no memory. */
+/* Runs a command. NULL: there is no such command, or no memory. */
 static cJSON *run(const char *name, const char *params)
 {
 	const struct net_command *command = find(name);

@@ -86,7 +86,7 @@ static void tell(struct net_conn *conn, struct row *row)
 	row->call = writer_call(conn);
 }
 
-/* The connections of a bucket; how many were looked at. */
+/* Takes the connections of a bucket; returns how many were looked at. */
 static unsigned take_bucket(struct page *page, unsigned bucket)
 {
 	struct net_conn *conn = net_here()->buckets[bucket];
@@ -205,7 +205,7 @@ static cJSON *row_json(const struct row *row)
 
 /* ---- commands ---- */
 
-/* What the page says, with where the next one begins. */
+/* The page in JSON, and where the next one begins. */
 static cJSON *page_json(const struct page *page, unsigned shard)
 {
 	cJSON *all = cJSON_CreateObject();

@@ -18,7 +18,7 @@
 #define LIMIT(name)                                                            \
 	static struct net_log_limit name = {.per_second = NET_EVENTS_PER_S}
 
-/* Its two ends, ID and name, as text. */
+/* A connection's two ends, ID and name, as text. */
 struct who {
 	char local[NET_ADDR_TEXT_MAX], peer[NET_ADDR_TEXT_MAX];
 	char id[NET_ID_TEXT_MAX];
@@ -67,7 +67,7 @@ void net_event_say_opened(struct net_conn *conn, bool dialed)
 		      conn->served ? net_handler_name(conn) : "-");
 }
 
-/* Bytes both ways and retransmissions, of one that counts them. */
+/* Bytes in both directions and retransmissions, if they are counted. */
 static void put_sums(const struct net_conn *conn, char *out, size_t len)
 {
 	const struct net_conn_ext *counts = net_counts(conn);

@@ -15,7 +15,7 @@
 /* ---- on the shards ---- */
 
 struct change {
-	_Atomic bool taken; /* by the shard, or back by who has asked */
+	_Atomic bool taken; /* by the shard, or back by the asking thread */
 	unsigned link;
 	struct net_exception *exception; /* held until then */
 };
@@ -54,7 +54,7 @@ static int use_on(unsigned shard, unsigned link,
 	return err;
 }
 
-/* NULL, or what is wrong. exception, or NULL, is owned. */
+/* Returns NULL, or what is wrong. exception, or NULL, is owned. */
 static cJSON *use(unsigned link, struct net_exception *exception)
 {
 	struct net_exception *before = net_exception_now(link);
@@ -97,7 +97,7 @@ static cJSON *show(void)
 	return to;
 }
 
-/* "N," in front of a rule, from 1; *text moves behind it. 0: no such link. */
+/* Reads "N," in front of a rule, from 1; *text moves on. 0: no such link. */
 static unsigned read_link(const char **text)
 {
 	size_t digits = strspn(*text, "0123456789");

@@ -117,7 +117,7 @@ cJSON *net_filter_parse(const char *params, struct net_filter *out)
 	return wrong;
 }
 
-/* Whether an address lies in a network of so many bits. */
+/* Does an address lie in a network? */
 static bool is_within(const struct net_addr *addr, const struct net_addr *net)
 {
 	unsigned whole = net->prefix_len / 8u, rest = net->prefix_len % 8u;

@@ -52,7 +52,7 @@ static char *metrics(size_t *len, bool head)
 	return text;
 }
 
-/* The path without query; NULL: the line is no request. */
+/* Returns the path without query; NULL: the line is no request. */
 static char *parse_line(char *line, char **method)
 {
 	char *target = strchr(line, ' '), *version;

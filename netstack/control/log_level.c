@@ -16,7 +16,7 @@ static void tell_type(const char *type, unsigned level, void *arg)
 	cJSON_AddStringToObject(arg, type, name ? name : "?");
 }
 
-/* "PATTERN=LEVEL" sets; without, or then, all are told. */
+/* "PATTERN=LEVEL" sets levels; the answer has all of them in any case. */
 static cJSON *log_levels(const char *params)
 {
 	char reason[300];
@@ -30,8 +30,7 @@ static cJSON *log_levels(const char *params)
 	return to;
 }
 
-/* Asks the thread that writes, and waits: whoever has moved the file may go on.
- */
+/* Waits for the writing thread: a client that moved the file may go on then. */
 static cJSON *reopen_log(const char *params)
 {
 	char where[512];

@@ -401,7 +401,7 @@ static void write_program(struct net_metrics *page,
 	net_metric_value(page, "", (double)net_log_suppressed());
 }
 
-/* Of the present capture, or of the last one. */
+/* Writes about the present capture, or the last one. */
 static void write_capture(struct net_metrics *page)
 {
 	struct net_capture_status status;

@@ -46,7 +46,7 @@ static int keep_on(unsigned shard, unsigned n)
 	return err;
 }
 
-/* All of them or none. */
+/* Sets the number on all shards or none. */
 static cJSON *keep_all(unsigned n)
 {
 	int err = net_ask_shards() ? 0 : -EAGAIN;

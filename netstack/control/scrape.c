@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* One client. The thread that writes the page reads it: not on a stack. */
+/* One client; not on a stack, as the thread that writes the page reads it. */
 struct scrape {
 	struct net_conn *conn;
 	struct scrape *next; /* the next that has sent no request yet */
@@ -24,7 +24,7 @@ struct scrape {
 	char in[NET_HTTP_MAX_INPUT + 1];
 };
 
-/* Each shard's listener, and its clients; each is its shard's. */
+/* Each shard's listener and clients, which no other shard uses. */
 static struct {
 	struct net_listener *listener;
 	struct scrape *silent; /* without a request; the oldest is first */
@@ -67,8 +67,8 @@ static void remove_silent(struct scrape *s)
 		*at = s->next;
 }
 
-/* If all others are being answered, the newcomer is one more than the places:
- * the listener's limit is twice as high. */
+/* The oldest silent client makes room. If all others are being answered, there
+ * is one more than the limit: the listener's is twice as high. */
 static void enter(struct scrape *s)
 {
 	unsigned shard = net_here()->shard;
@@ -192,7 +192,7 @@ static bool close_step(void *data)
 	return true;
 }
 
-/* Before the shards run, they are called; later, asked. */
+/* Called directly before the shards run; later they are asked. */
 static void *listen_called(void *arg)
 {
 	listen_step(arg);

@@ -30,7 +30,7 @@
 #include <unistd.h>
 
 #define CLIENTS	   NET_HTTP_CLIENTS
-#define DRAIN_MS   1000 /* for it to close, once it has its answer */
+#define DRAIN_MS   1000 /* for a client to close, once it has its answer */
 #define SEND_BYTES ((int)NET_CONTROL_MAX_OUTPUT * 2)
 #define DEFAULT_IN "dpdk/rte"
 #define DEFAULT_AT "dpdk_telemetry.v2"
@@ -114,7 +114,7 @@ static bool gives_way_before(const struct client *a, const struct client *b)
 	return a->last_ms < b->last_ms;
 }
 
-/* A free place; the longest silent client gives up its own. */
+/* Returns a free entry; the longest silent client gives up its own. */
 static struct client *place_for(struct client *clients)
 {
 	struct client *first = &clients[0];
@@ -149,7 +149,7 @@ static struct client *take_client(int listener, struct client *clients)
 	return client;
 }
 
-/* Owns text; NULL is no memory, and the end. */
+/* Owns text. NULL: no memory, which ends the client. */
 static void begin_answer(struct client *client, char *text, size_t len)
 {
 	client->out = text;
@@ -239,8 +239,7 @@ static void send_page(struct client *client)
 		return;
 	free(client->out);
 	client->out = NULL;
-	/* A RST for what it may still send could destroy what it has to read.
-	 */
+	/* A RST for bytes that it may still send could destroy the answer. */
 	shutdown(client->fd, SHUT_WR);
 	client->ends = true;
 	client->until_ms = now_ms() + DRAIN_MS;
@@ -297,7 +296,8 @@ static void add_wait(struct waits *waits, int fd, short events,
 	waits->clients[waits->n++] = client;
 }
 
-/* Drops who has taken too long; when the next one will have, -1: never. */
+/* Drops clients that have taken too long. Returns when the next one will have,
+ * -1: never. */
 static int expire(int64_t now)
 {
 	int64_t next = INT64_MAX;
@@ -315,7 +315,7 @@ static int expire(int64_t now)
 	return next == INT64_MAX ? -1 : (int)(next - now);
 }
 
-/* Of two times in ms, of which -1 is never. */
+/* The sooner of two times in ms, of which -1 is never. */
 static int sooner(int a, int b)
 {
 	if (a < 0 || b < 0)
@@ -359,8 +359,8 @@ static void *run(void *arg)
 		fill(&waits);
 		if (poll(waits.fds, waits.n, timeout) <= 0)
 			continue;
-		/* Listeners are first, and last here: who has a request is not
-		   silent. */
+		/* Listeners come first in waits, and last here, so that a
+		 * client with a request does not count as silent. */
 		for (unsigned i = waits.n; --i > 0;)
 			if (waits.fds[i].revents)
 				serve(&waits.fds[i], waits.clients[i]);
@@ -393,8 +393,8 @@ static const char *bind_hint(int err)
 }
 
 /*
- * The kernel's address, for TCP. After an error server.http is -1 or a socket
- * that does not listen.
+ * Listens on an address of the kernel's. After an error server.http is -1 or a
+ * socket that does not listen.
  */
 static int open_http(const struct net_addr *addr, char *err, size_t err_len)
 {
@@ -449,7 +449,7 @@ static cJSON *shard_error(unsigned shard, int err, const struct net_addr *addr)
 				 shard);
 }
 
-/* The page moves to the stack's network, or about there. */
+/* Moves the page to the stack's network, or to another address there. */
 static cJSON *move_to_ours(const struct net_addr *addr)
 {
 	unsigned shard;
@@ -463,7 +463,7 @@ static cJSON *move_to_ours(const struct net_addr *addr)
 	return NULL;
 }
 
-/* It moves to the kernel's, or to nowhere. */
+/* Moves the page to the kernel's network, or to nowhere. */
 static cJSON *move_to_kernel(const struct net_addr *addr)
 {
 	int old = server.http, rc = 0;
@@ -495,7 +495,7 @@ static cJSON *move_web(const struct net_addr *addr)
 	return wrong;
 }
 
-/* Where the page is, and with a parameter, where it is from now on. */
+/* Returns where the page is; a parameter moves it first. */
 static cJSON *web_address(const char *params)
 {
 	char text[NET_ADDR_TEXT_MAX];
@@ -532,8 +532,8 @@ const struct net_command net_server_commands[] = {
 };
 
 /*
- * Below $RUNTIME_DIRECTORY, of which systemd may name several, where
- * dpdk-telemetry.py looks for it as well; false: it is not set.
+ * A path below $RUNTIME_DIRECTORY, of which systemd may name several, where
+ * dpdk-telemetry.py looks as well; false: it is not set.
  */
 static bool default_path(char *path, size_t len)
 {
@@ -555,7 +555,7 @@ static bool default_path(char *path, size_t len)
 	return true;
 }
 
-/* A default that cannot be had is said, and keeps nobody from starting. */
+/* If the default cannot be had, a line says so, and the program starts. */
 static int open_control(struct net_opts *opts)
 {
 	char path[sizeof(server.socket.path)];

@@ -32,8 +32,8 @@ fail(int rc, char *err, size_t err_len, const char *format, ...)
 
 /*
  * Programs that start together would all find a file left behind, and the last
- * would take the socket from the first: each looks and binds while it has the
- * lock of the folder. -1: there is no lock to be had, which is no reason not to
+ * would take the socket from the first: so each looks and binds while it holds
+ * the lock of the folder. -1: the lock cannot be had, which is no reason not to
  * try.
  */
 static int lock_folder(const char *path)
@@ -62,7 +62,7 @@ static int lock_folder(const char *path)
 	return fd;
 }
 
-/* 0: nobody has the path now; what was left there has been removed. */
+/* Returns 0 if nobody has the path now; a file left there has been removed. */
 static int clear_path(const struct sockaddr_un *addr, char *err, size_t err_len)
 {
 	struct stat st;
@@ -91,7 +91,7 @@ static int clear_path(const struct sockaddr_un *addr, char *err, size_t err_len)
 	return 0;
 }
 
-/* Which file a path is now; false: none. */
+/* Identifies the file at a path; false: there is none. */
 static bool identify(const char *path, struct net_socket_file *out)
 {
 	struct statx st;
@@ -116,7 +116,7 @@ static int bind_and_listen(const struct sockaddr_un *addr,
 
 	if (rc < 0)
 		return rc;
-	/* The file bears the socket's own mode, from its first moment. */
+	/* The file has the socket's own mode, from its first moment. */
 	if (fchmod(out->fd, 0600) < 0 ||
 	    bind(out->fd, (const struct sockaddr *)addr, sizeof(*addr)) < 0 ||
 	    listen(out->fd, BACKLOG) < 0 ||

@@ -69,7 +69,7 @@ static const char *state_of(const struct listener_row *row)
 	return row->draining ? "draining" : "listening";
 }
 
-/* Programs have few: one slice. */
+/* Programs have few listeners: one slice is enough. */
 static bool listeners_step(void *data)
 {
 	struct listeners *all = data;
@@ -192,7 +192,7 @@ static cJSON *list_shards(const char *params)
 
 #define CORO_PAGE  128u
 #define CORO_SLICE 8u
-#define CORO_LOOKS 512u /* places, of which most may be empty */
+#define CORO_LOOKS 512u /* entries, of which most may be empty */
 
 struct coro_row {
 	uint64_t number;
@@ -210,7 +210,7 @@ struct coro_page {
 	struct coro_row rows[CORO_PAGE];
 };
 
-/* What a wait in a call on a connection is called. */
+/* Names the call on a connection that a coroutine waits in. */
 static const char *call_of(const struct net_conn *conn, const struct coro *co)
 {
 	if (conn->reader == co)
@@ -492,7 +492,7 @@ static void tell_neigh(cJSON *array, unsigned shard, void *data)
 	const struct neighs *all = data;
 	char mac[24];
 
-	/* Shards tell each other; one's table is enough. */
+	/* Shards share what they learn; one's table is enough. */
 	for (unsigned i = 0; shard == 0 && i < all->n; i++) {
 		const struct neigh_row *row = &all->rows[i];
 		cJSON *to = cJSON_CreateObject();

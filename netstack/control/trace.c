@@ -21,7 +21,7 @@
 #define PAGE_EVENTS   256u /* of an answer */
 #define PAGE_RINGS    64u
 #define SLICE_RINGS   128u /* looked at in a round */
-#define SLICE_LOOKS   64u  /* connections, by the walk for those there are */
+#define SLICE_LOOKS   64u  /* connections that a walk looks at in a round */
 #define SLICE_BUCKETS 512u
 #define WALK_ROUNDS   256u  /* of one answer */
 #define LEASE_MS      60000 /* without a question */
@@ -37,7 +37,7 @@ static_assert(sizeof(struct wanted) <= NET_TRACE_FILTER_MAX, "it is copied");
 
 static struct watch {
 	bool used;
-	bool ends;	 /* and shards are yet to hear of it */
+	bool ends;	 /* it ends, and some shards do not know */
 	uint64_t client; /* net_control_client */
 	int64_t asked_ms;
 	struct wanted wanted;
@@ -75,7 +75,7 @@ static bool wants(const void *filter, const struct net_conn *conn)
 	       net_filter_takes(&wanted->filter, conn);
 }
 
-/* An ID, an address, a network, or an address and a port. */
+/* Reads an ID, an address, a network, or an address and a port. */
 static int read_peer(const char *text, struct wanted *out)
 {
 	struct net_addr *peer = &out->filter.peer;
@@ -95,7 +95,7 @@ static int read_peer(const char *text, struct wanted *out)
 	return 0;
 }
 
-/* "PEER,key=value...", of which PEER or one more is there; as net_filter. */
+/* Reads "PEER,key=value...", where either may be missing; keys: net_filter. */
 static cJSON *read_wanted(const char *params, struct wanted *out)
 {
 	const char *rest = params ? params : "";
@@ -142,8 +142,7 @@ static void unwatch_step(void *arg)
 	net_trace_unwatch((unsigned)(uintptr_t)arg);
 }
 
-/* Every shard hears of it, the one that is slow as well; else it is tried
- * again. */
+/* Posts to all shards, even slow ones; if that fails, it is repeated. */
 static void end(struct watch *watch)
 {
 	watch->ends = true;
@@ -192,7 +191,7 @@ static bool begin_step(void *data)
 {
 	struct begin *begin = data;
 
-	/* What a watch of the same number has left, if it could not be told. */
+	/* Remove a watch of this number whose end could not be posted. */
 	net_trace_unwatch(begin->w);
 	if (begin->wanted.id[0] && !net_id_find(begin->wanted.id))
 		begin->err = -ENOENT;
@@ -228,7 +227,7 @@ static cJSON *begin_on(const struct watch *watch, unsigned shard)
 	return wrong;
 }
 
-/* An ID's shard alone, or all. */
+/* Only the ID's shard is asked, or all are. */
 static unsigned first_shard(const struct watch *watch)
 {
 	return watch->wanted.id[0] ? (unsigned)net_id_shard(watch->wanted.id)
@@ -312,13 +311,13 @@ struct page {
 	unsigned rounds;
 	int64_t wall_ns; /* what the stack's clock has to be added to */
 	uint64_t missed, without;
-	unsigned most; /* events: what other shards have left of an answer */
+	unsigned most; /* events; other shards have the rest */
 	unsigned n_events, n_rings;
 	struct ring rings[PAGE_RINGS];
 	struct told events[PAGE_EVENTS];
 };
 
-/* The connections that there are: false, the walk is over. */
+/* Looks at existing connections; false: the walk is over. */
 static bool walk_slice(struct page *page)
 {
 	unsigned looks = 0, buckets = 0;
@@ -361,7 +360,7 @@ static bool has_room(const struct page *page)
 	       page->n_events + NET_TRACE_EVENTS <= page->most;
 }
 
-/* Rings in turn, from where the last page was full; false: that was all. */
+/* Reports rings in turn, from where the last page was full; false: no more. */
 static bool tell_slice(struct page *page)
 {
 	struct net_trace_watch *watch = &net_here()->traces->watches[page->w];
@@ -424,7 +423,7 @@ static bool page_step(void *data)
 
 /* ---- as JSON ---- */
 
-/* A number of the stream, from its first byte on; a SYN's is 0. */
+/* A sequence number relative to the stream's first; a SYN's is 0. */
 static double relative(uint32_t number, uint32_t first)
 {
 	uint32_t n = number - first;
@@ -550,7 +549,7 @@ static void add_what(cJSON *to, const struct net_trace_event *e,
 	}
 }
 
-/* Whose it is, and when, in microseconds since 1970. */
+/* Says whose event it is, and when, in microseconds since 1970. */
 static cJSON *head_json(const struct ring *ring, int64_t wall_ns,
 			const char *kind)
 {
@@ -567,7 +566,7 @@ static cJSON *head_json(const struct ring *ring, int64_t wall_ns,
 	return to;
 }
 
-/* Those of several rings by time; of one ring in their order. */
+/* Orders events of several rings by time, of one ring as they are. */
 static int compare(const void *a, const void *b)
 {
 	const struct told *x = *(const struct told *const *)a;
