@@ -14,7 +14,7 @@
 #include "lwip/prot/icmp6.h"
 #include "lwip/prot/tcp.h"
 
-#define READ_NS	   50000 /* from one empty look at the kernel's to the next */
+#define READ_NS	   50000 /* between two looks at the kernel's empty queue */
 #define BURST_NS   INT64_C(100000000) /* of the rate, at once after a pause */
 #define PIECES_MAX 64u
 #define READ_MAX   (GLUE_MTU_MAX + 18u) /* with Ethernet's header and a tag */
@@ -40,7 +40,7 @@ static bool is_ours6(const struct net_port *port, const uint8_t *ip)
 
 /*
  * Requests for an address of ours are answered here, whether the kernel has it
- * too or not; both learn from all others and from replies.
+ * too or not; all other requests, and replies, go to both.
  */
 static enum net_way way_of_arp(const struct net_port *port, const uint8_t *arp)
 {
@@ -51,8 +51,8 @@ static enum net_way way_of_arp(const struct net_port *port, const uint8_t *arp)
 						     : NET_WAY_BOTH;
 }
 
-/* As ARP; errors tell whoever has the connection, and the other ignores them.
- */
+/* As with ARP. Errors go to both, unless the rule excludes that; the one
+ * without the connection ignores them. */
 static enum net_way way_of_icmp(const struct net_port *port,
 				const struct net_exception_rule *rule,
 				const struct glue_frame *frame)
@@ -70,9 +70,9 @@ static enum net_way way_of_icmp(const struct net_port *port,
 }
 
 /*
- * What glue_check() refused. The kernel puts fragments together; were they a
- * segment of a connection of ours it would reset that, so the first of such
- * is dropped and the rest lead to nothing.
+ * Decides about frames that glue_check() refused. The kernel reassembles
+ * fragments. If they were a segment of a connection of ours it would reset
+ * that, so the first of them is dropped, and the rest are of no use.
  */
 static enum net_way way_of_other(const struct net_exception_rule *rule,
 				 const struct glue_frame *frame, bool ours)
@@ -137,7 +137,7 @@ enum net_way net_exception_way(const struct net_port *port,
 {
 	const struct net_exception_rule *rule = &port->exception->rule;
 
-	/* a hub's, or a mirror's: of no use to either */
+	/* from a hub, or a mirror: of no use to either */
 	if (!(frame->flags & GLUE_FRAME_MCAST) &&
 	    memcmp(frame->data, port->netif0->hwaddr, 6) != 0)
 		return frame->flags & GLUE_FRAME_OTHER ? NET_WAY_NONE
@@ -151,7 +151,7 @@ enum net_way net_exception_way(const struct net_port *port,
 
 /* ---- to the kernel ---- */
 
-/* net_rate_take() for several shards. */
+/* Like net_rate_take(), but for several shards. */
 static bool may_give(struct net_exception *exception)
 {
 	int64_t now_ns = net_here()->now_ns;
@@ -260,9 +260,9 @@ static bool send_copy(struct glue_port *glue, const uint8_t *data, unsigned len)
 }
 
 /*
- * A burst of the kernel's frames at most. While the port is behind, or the
- * rate is used up, they wait in the kernel's queue, which drops what it cannot
- * hold as that of any slow interface does.
+ * Sends at most a burst of the kernel's frames. While the port is behind, or
+ * the rate is used up, they wait in the kernel's queue, which drops frames when
+ * it is full, as that of any slow interface does.
  */
 static unsigned take_burst(struct net_port *port)
 {

@@ -65,7 +65,7 @@ static int open_tap(const struct about *link,
 	return rc;
 }
 
-/* That of the rule before, or one of its own. */
+/* Uses the TAP of the rule before, or opens another one. */
 static int find_tap(const struct link *link, struct net_exception *exception,
 		    char *err, size_t err_len)
 {
@@ -129,7 +129,7 @@ void net_exception_put(struct net_exception *exception)
 	free(exception);
 }
 
-/* A descriptor, or -1 for none, wakes a sleep from now on, or no more. */
+/* Has a descriptor, or -1 for none, wake the loop's sleep, or no longer. */
 static void watch(struct net_stack *stack, int fd, bool wakes)
 {
 	if (fd >= 0 && stack->sched && stack->woken &&

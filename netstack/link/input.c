@@ -11,19 +11,19 @@
 #include "netif/ethernet.h"
 
 /*
- * ICMP errors sent, all there is of them being "port unreachable": a second's
- * at once and then one by one (RFC 4443 2.4 f).
+ * Limit of ICMP errors, which are all "port unreachable": a second's at once
+ * and then one by one (RFC 4443 2.4 f).
  */
 #define ERRORS_A_SECOND 100
 
-/* From one look at the pools to the next: 512 frames a link at most. */
+/* Rounds between two looks at the pools: 512 frames a link at most. */
 #define POOL_ROUNDS 16
 
 /* A segment's flags beside the version of IP. */
 #define PLAIN_TCP (GLUE_FRAME_TCP | GLUE_FRAME_CSUM_OK)
 
-/* A received segment of a frame as lwIP sees it; in the frame's user words. */
-#define PORT_WORD 4 /* of them is the port's: net_frame_port() */
+/* The first user words of a frame are lwIP's pbuf of its segment. */
+#define PORT_WORD 4 /* the word of the port: net_frame_port() */
 static_assert(sizeof(struct pbuf_custom) <=
 		      PORT_WORD * sizeof(((struct glue_frame *)0)->user[0]),
 	      "lwIP's pbuf fits into a frame");
@@ -80,13 +80,13 @@ wrap_chain(struct net_port *port, struct glue_frame *frame)
 	return head;
 }
 
-/* Whether a router has marked a packet: that is told by the long way. */
+/* Has a router marked a packet? Then it takes the full path. */
 static inline bool is_marked(unsigned tos)
 {
 	return (tos & NET_ECN_FIELD) == NET_ECN_CE;
 }
 
-/* The shortest way: past lwIP altogether. p begins with TCP's header. */
+/* The shortest path, past lwIP altogether. p begins with TCP's header. */
 static inline bool input_predicted4(const struct ip_hdr *ip, struct pbuf *p)
 {
 	const struct tcp_hdr *tcp = p->payload;
@@ -132,8 +132,8 @@ static inline bool input_predicted6(const struct netif *netif,
 /*
  * Passes a TCP segment to TCP without lwIP's IP layer: dpdk_glue has checked
  * its IP header, that it is no fragment and that it is all there; tcp/check.c
- * looks at the source of what opens a connection. False leaves the frame to
- * lwIP's IP.
+ * checks the source of a segment that opens a connection. False leaves the
+ * frame to lwIP's IP.
  */
 static inline bool input_tcp4(struct net_port *port, struct netif *netif,
 			      struct glue_frame *frame)
@@ -165,7 +165,7 @@ static inline bool input_tcp4(struct net_port *port, struct netif *netif,
 	return true;
 }
 
-/* The same over IPv6, where TCP's header comes right after IP's. */
+/* Like input_tcp4(), for IPv6 with TCP's header right after IP's. */
 static inline bool input_tcp6(struct net_port *port, struct netif *netif,
 			      struct glue_frame *frame)
 {
@@ -186,7 +186,7 @@ static inline bool input_tcp6(struct net_port *port, struct netif *netif,
 	return true;
 }
 
-/* Whether a datagram that nobody listens for may be answered. */
+/* May a datagram that nobody listens for be answered? */
 static bool may_send_error(void)
 {
 	return net_rate_take(&net_here()->error_due_ns, net_here()->now_ns,
@@ -194,8 +194,8 @@ static bool may_send_error(void)
 }
 
 /*
- * Messages for the stack itself; false: not for lwIP. dpdk_glue has held each
- * to its form.
+ * Handles messages for the stack itself; false: not for lwIP. dpdk_glue has
+ * checked the format of each.
  */
 static bool input_icmp(struct net_port *port, const struct glue_frame *frame)
 {
@@ -214,7 +214,7 @@ static bool input_icmp(struct net_port *port, const struct glue_frame *frame)
 	return false;
 }
 
-/* Whether lwIP may see it, and on which of the port's interfaces. */
+/* May lwIP see a frame, and on which of the port's interfaces? */
 static bool admit(struct net_port *port, struct glue_frame *frame,
 		  struct netif **netif)
 {
@@ -231,7 +231,7 @@ static bool admit(struct net_port *port, struct glue_frame *frame,
 	return (flags & GLUE_FRAME_UDP) && may_send_error();
 }
 
-/* Whatever is no plain segment for the port's first address. */
+/* Handles all but plain segments for the port's first address. */
 static void input_rest(struct net_port *port, struct glue_frame *frame)
 {
 	struct netif *netif = port->netif0;
@@ -277,10 +277,10 @@ static inline void input_frame(struct net_port *port, struct glue_frame *frame)
 
 /* ---- runs: segments of one connection, one right behind the other ---- */
 
-/* Smaller ones are seldom many, and a small request pays for each test. */
+/* Small segments rarely arrive back to back, and each test costs them more. */
 #define RUN_BYTES 512u
 
-/* Cheap, and asked of any frames: most begin no run. */
+/* A cheap test for any frames: most begin no run. */
 static inline bool may_run(const struct glue_frame *first,
 			   const struct glue_frame *second)
 {
@@ -291,7 +291,7 @@ static inline bool may_run(const struct glue_frame *first,
 	return a == b;
 }
 
-/* A segment as input_tcp4() or input_tcp6() takes it, which both wrap it. */
+/* Is it a segment that input_tcp4() or input_tcp6() would take? */
 static bool is_plain(const struct net_port *port,
 		     const struct glue_frame *frame)
 {
@@ -307,7 +307,7 @@ static bool is_plain(const struct net_port *port,
 	       frame->l4_off == NET_ETH_HEADER + IP6_HLEN && port->has_ip6;
 }
 
-/* TCP's part of a plain segment; NULL: there is no room for a header. */
+/* Wraps TCP's part of a plain segment. NULL: it has no room for a header. */
 static struct pbuf *wrap_segment(struct net_port *port,
 				 struct glue_frame *frame)
 {
@@ -364,8 +364,8 @@ static bool is_of(const struct tcp_pcb *pcb, const struct glue_frame *frame)
 }
 
 /*
- * Whether header prediction takes the segment: the first of a run, or the next
- * one. If not the frame is as it was.
+ * Does header prediction take the segment, the first of a run or the next one?
+ * If not, the frame is as it was.
  */
 static inline bool take(struct net_conn *conn, struct net_port *port,
 			struct glue_frame *frame,
@@ -381,10 +381,10 @@ static inline bool take(struct net_conn *conn, struct net_port *port,
 }
 
 /*
- * Takes the segments of a connection that come first together, as GRO does;
- * how many there were, of two frames or more. Nothing happens between them: no
- * other frame, no lwIP, no coroutine, so the connection that was found is the
- * connection of all.
+ * Takes a run of segments of one connection together, as GRO does, from the
+ * first frame on. Returns how many there were, of two frames or more. Nothing
+ * happens between them: no other frame, no lwIP, no coroutine, so the
+ * connection that was found is that of all.
  */
 __attribute__((noinline)) static unsigned
 input_run(struct net_port *port, struct glue_frame **frames, unsigned n)
@@ -425,7 +425,7 @@ static inline void input_burst(struct net_port *port,
 		input_frame(port, *frames);
 }
 
-/* How many more frames connections may hold changes with what others hold. */
+/* Updates how many more frames connections may hold: others hold some, too. */
 static void look_at_pools(void)
 {
 	for (unsigned i = 0; i < net_here()->n_ports; i++) {

@@ -38,7 +38,7 @@ static inline uint32_t mix(uint32_t ip)
 	return ip * 2654435761u;
 }
 
-/* The two places an address may have. */
+/* The two slots an address may have. */
 static struct net_asked *asked_slots(uint32_t ip)
 {
 	return &net_here()
@@ -48,7 +48,7 @@ static struct net_asked *asked_slots(uint32_t ip)
 }
 static_assert(NET_ASKED == 2 << 6, "asked_slots() keeps six bits");
 
-/* An answer may be late: a question stays until its place is needed. */
+/* An answer may be late: a question stays until its slot is needed. */
 static bool was_asked(uint32_t ip)
 {
 	const struct net_asked *slots = asked_slots(ip);
@@ -94,8 +94,8 @@ static void answer_arp(const struct net_port *port, const struct netif *netif,
 }
 
 /*
- * Whether one that only asks may be remembered. The table is counted ten times
- * a second, and in between what has come on top.
+ * May a neighbour that only asks be remembered? The table is counted ten times
+ * a second, and entries that come in between are added.
  */
 static bool may_remember(void)
 {
@@ -118,9 +118,9 @@ static bool may_remember(void)
 }
 
 /*
- * Answers a request, and prepares the packet for lwIP: as a reply, which it
- * answers no more, to us when its sender may become an entry, to nobody when
- * it may only update one.
+ * Answers a request, and makes the packet a reply for lwIP, which does not
+ * answer that: to us if its sender may become an entry, to nobody if it may
+ * only update one.
  */
 bool net_neighbour_arp(const struct net_port *port, struct glue_frame *frame,
 		       struct netif **out)
@@ -163,8 +163,8 @@ static inline struct net_neighbour *slot_of(uint32_t ip)
 static_assert(NET_NEIGHBOURS == 1 << 10, "slot_of() keeps ten bits");
 
 /*
- * Whether to ask for a neighbour that is not known: each of a few places holds
- * one question until it is answered or has grown old.
+ * May we ask for an unknown neighbour? Each of a few slots holds one question
+ * until it is answered or has grown old.
  */
 static bool may_ask(uint32_t ip)
 {
@@ -287,8 +287,8 @@ static bool on_link6(const struct netif *netif, const ip6_addr_t *ip)
 }
 
 /*
- * An advertisement to one that is not to be remembered: lwIP would need an
- * entry to send it.
+ * Sends an advertisement to a neighbour that must not be remembered: lwIP would
+ * need an entry to send it.
  */
 static void answer_solicitation(const struct net_port *port, const uint8_t *ip6,
 				const uint8_t *nd)
@@ -311,7 +311,7 @@ static void answer_solicitation(const struct net_port *port, const uint8_t *ip6,
 	out[5] = 32;
 	out[6] = 58;
 	out[7] = 255;
-	memcpy(out + 8, nd + 8, 16); /* from the target, to who asked */
+	memcpy(out + 8, nd + 8, 16); /* from the target, to the asker */
 	memcpy(out + 24, ip6 + 8, 16);
 	icmp[0] = 136;
 	icmp[4] = 0x60; /* solicited, override */
@@ -387,7 +387,7 @@ __attribute__((noinline)) static bool may_send6(const struct netif *netif,
 	if (slot->entry)
 		memcpy(slot->mac, entry->lladdr, 6);
 	if (!found || entry || count_entries(true) < ND_ASKED)
-		return true; /* lwIP says if there is no way */
+		return true; /* lwIP reports if there is no route */
 	net_here()->stats.neighbours_refused++;
 	net_event_unasked6(dest);
 	return false;
@@ -439,9 +439,9 @@ err_t net_neighbour_output6(struct netif *netif, struct pbuf *p,
 
 /*
  * A neighbour that asks for our address before it has answered our own question
- * is known from then on, but lwIP leaves what was queued for it until it has
- * been probed, five seconds later. RFC 4861 7.2.3 has it sent at once; the
- * probe's answer sends it, so the probe is due now.
+ * is known from then on, but lwIP keeps packets that were queued for it until
+ * it has been probed, five seconds later. RFC 4861 7.2.3 has them sent at once;
+ * the probe's answer sends them, so the probe is due now.
  */
 void net_neighbour_probe(void)
 {
@@ -453,7 +453,7 @@ void net_neighbour_probe(void)
 		}
 }
 
-/* Of what lies beyond the link its gateway is the neighbour. */
+/* For an address beyond the link, its gateway is the neighbour. */
 static bool reachable6(const ip6_addr_t *ip)
 {
 	const struct nd6_neighbor_cache_entry *entry;

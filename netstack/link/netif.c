@@ -74,8 +74,8 @@ static int add_ip6(struct net_port *port, const struct net_addr *addr)
 }
 
 /*
- * The addresses of one link; it is up without any, too. One without an IPv6
- * address has no link-local address either, and ignores IPv6.
+ * Adds the addresses of one link, which is up without any, too. A link without
+ * an IPv6 address has no link-local address either, and ignores IPv6.
  */
 static int add_addrs(struct net_port *port, struct net_opts *opts)
 {
@@ -169,7 +169,7 @@ void net_link_close(void)
 static NET_SHARD_VAR bool said_untrusted;
 #define said_untrusted NET_SHARD(said_untrusted)
 
-/* Once, since nothing else tells why no connection comes about. */
+/* Logged once, since nothing else shows why no connection is made. */
 static void say_untrusted(void)
 {
 	for (unsigned i = 0; !said_untrusted && i < net_here()->n_ports; i++) {

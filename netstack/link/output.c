@@ -31,7 +31,7 @@ static inline void describe_l4(struct glue_frame *frame, uint8_t proto)
 		frame->flags |= GLUE_FRAME_UDP;
 }
 
-/* What dpdk_glue must know to fill in checksums. */
+/* Sets what dpdk_glue must know to fill in checksums. */
 static inline void describe_ip4(struct glue_frame *frame,
 				const struct ip_hdr *ip)
 {
@@ -91,9 +91,9 @@ static void copy_chain(const struct pbuf *p, struct glue_frame *frame,
 }
 
 /*
- * The frame for a chain of pbufs whose first `off` bytes are yet to be filled
- * in: a copy, or headers before memory that is only referred to. NULL when the
- * port is out of frames.
+ * Makes the frame for a chain of pbufs whose first `off` bytes are yet to be
+ * filled in: a copy, or headers before memory that is only referred to. NULL
+ * when the port is out of frames.
  */
 static inline struct glue_frame *make_frame(struct glue_port *glue,
 					    const struct pbuf *p, unsigned off)
@@ -157,8 +157,7 @@ err_t net_link_send(struct netif *netif, struct pbuf *p, const uint8_t *mac)
 	return ERR_OK;
 }
 
-/* What of the headers is the same for all, as ip4.c and put_ethernet() have it.
- */
+/* Writes what is constant in the headers, as ip4.c and put_ethernet() do. */
 void net_link_header4(uint8_t *header, const struct netif *netif, uint32_t dest,
 		      const uint8_t *mac)
 {
@@ -172,7 +171,7 @@ void net_link_header4(uint8_t *header, const struct netif *netif, uint32_t dest,
 	ip->dest.addr = dest;
 }
 
-/* The rest of IPv4's header, as ip4.c and net_neighbour_output4() write it. */
+/* Writes the rest of IPv4's header, as ip4.c and net_neighbour_output4() do. */
 static inline void finish_ip4(struct ip_hdr *ip, const struct tcp_pcb *pcb,
 			      unsigned len)
 {
@@ -211,7 +210,7 @@ static_assert(sizeof(((struct net_neighbour *)0)->header) ==
 		      NET_ETH_HEADER + IP_HLEN,
 	      "TCP's header follows");
 
-/* IPv6's header as ip6.c writes it. */
+/* Writes IPv6's header as ip6.c does. */
 static inline void put_ip6(struct ip6_hdr *ip, const struct tcp_pcb *pcb,
 			   unsigned len)
 {
