@@ -23,7 +23,7 @@ static inline struct tcp_seg *at(const struct tcp_pcb *pcb, int32_t lines)
 	return (struct tcp_seg *)((intptr_t)pcb + (intptr_t)lines * LINE);
 }
 
-/* 0 where it is too far away. */
+/* Returns 0 if it is too far away. */
 static inline int32_t lines_to(const struct tcp_pcb *pcb,
 			       const struct tcp_seg *seg)
 {

@@ -69,7 +69,7 @@ err_t lwip_tcp_event(void *arg, struct tcp_pcb *pcb, enum lwip_event event,
 	case LWIP_EVENT_ACCEPT:
 		if (!net_conn_of(pcb)->connecting)
 			return net_listener_established(net_conn_of(pcb));
-		dialed(conn); /* and dialed by the peer */
+		dialed(conn); /* the peer has dialed, too */
 		break;
 	case LWIP_EVENT_RECV:
 		return on_recv(conn, p);

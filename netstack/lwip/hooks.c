@@ -14,7 +14,7 @@ err_t net_segment_in(struct tcp_pcb *pcb, const struct tcp_hdr *hdr,
 	return ERR_OK;
 }
 
-/* Of data lwIP sends nothing again by itself, of handshakes it does. */
+/* lwIP retransmits no data by itself, but it does retransmit handshakes. */
 static const char *resent_by_lwip(const struct tcp_pcb *pcb,
 				  const struct pbuf *p)
 {
@@ -56,9 +56,9 @@ u32_t *net_segment_out(const struct tcp_pcb *pcb, const struct pbuf *p,
 
 /*
  * tcp_in.c is built to call this in place of tcp_output(): what a burst of
- * segments acknowledges or asks for is sent once, not once a segment. The ACK
- * of RFC 5681 4.2 is so delayed by no more than the rest of the round. What a
- * handshake says is said at once.
+ * segments acknowledges or requests is sent once, not once a segment. This
+ * delays the ACK of RFC 5681 4.2 by no more than the rest of the round.
+ * Segments of a handshake are sent at once.
  */
 err_t net_tcp_output(struct tcp_pcb *pcb)
 {
@@ -85,8 +85,8 @@ const ip6_addr_t *net_gateway6(struct netif *netif, const ip6_addr_t *dest)
 }
 
 /*
- * lwIP goes on behind a failed assertion. The connection that it has been shown
- * or called for is reset before the round's output.
+ * lwIP continues after a failed assertion. The connection that it has been
+ * shown or called for is reset before the round's output.
  */
 void net_lwip_assert(const char *message, const char *file, int line)
 {

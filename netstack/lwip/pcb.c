@@ -10,7 +10,7 @@
 #include "netstack/program/events.h"
 #include "netstack/tcp/tcp.h"
 
-/* Before anything has passed: without memory it is not counted. */
+/* Called before any segment has passed; without memory, nothing is counted. */
 static void begin_counting(struct net_conn *conn)
 {
 	struct net_counted *counted = net_mem_calloc(1, sizeof(*counted));
@@ -48,8 +48,8 @@ void *net_conn_alloc(void)
 }
 
 /*
- * Why lwIP has freed the pcb where it does not say: it tells nobody of one in
- * SYN_RCVD, and a dialed one gets there when the peer dials, too.
+ * Returns why lwIP has freed the pcb if it did not report that: it reports
+ * nothing in SYN_RCVD, and a dialed one gets there when the peer dials, too.
  */
 static int untold_error(const struct net_conn *conn)
 {
@@ -62,7 +62,7 @@ static int untold_error(const struct net_conn *conn)
 	return conn->eof ? -EPIPE : -ECONNABORTED;
 }
 
-/* lwIP has freed the pcb, on whatever path. */
+/* Called when lwIP has freed the pcb, on whatever path. */
 void net_conn_pcb_freed(struct net_conn *conn)
 {
 	if (conn->hashed) {

@@ -16,7 +16,8 @@
 #define STAMPED_BITS PP_HTONS(0x8000)
 #define PLAIN_MASK   PP_HTONS((u16_t) ~(TCP_ACK | TCP_PSH))
 
-/* Of a segment with so many bytes of options: none, or a timestamp. */
+/* The bits of a header with this many bytes of options: none, or a
+ * timestamp. */
 static inline u16_t header_bits(unsigned options)
 {
 	return options ? STAMPED_BITS : PLAIN_BITS;
@@ -68,8 +69,8 @@ static inline void queued(struct tcp_pcb *pcb, unsigned len, unsigned pbufs)
 }
 
 /*
- * Whether lwIP would begin a segment with these bytes and leave the last one
- * no longer than they fill it; how long one may be.
+ * Would lwIP begin a segment with these bytes, and allocate the last one
+ * without room for more? *most is how long one may be.
  */
 static inline bool may_write(const struct tcp_pcb *pcb, u16_t len, u32_t *most)
 {
@@ -92,7 +93,7 @@ static void free_all(struct tcp_seg *seg)
 	}
 }
 
-/* The same, which refers to its bytes. */
+/* Like make_seg(), but refers to its bytes. */
 static struct tcp_seg *make_reference(const struct tcp_pcb *pcb,
 				      const void *data, unsigned off,
 				      unsigned len)
@@ -112,7 +113,7 @@ static struct tcp_seg *make_reference(const struct tcp_pcb *pcb,
 	return seg;
 }
 
-/* Segments behind those that wait to leave, of which the last is full. */
+/* Queues segments behind those that wait to leave: the last one is full. */
 static err_t write_behind(struct tcp_pcb *pcb, const uint8_t *data, u16_t len,
 			  u32_t most, bool refers)
 {
@@ -193,7 +194,7 @@ err_t net_predict_refer(struct net_conn *conn, const void *data, u16_t len)
 
 /* ---- sending ---- */
 
-/* Nagle's algorithm, as tcp_output() has it, lets it go. */
+/* Does Nagle's algorithm, as in tcp_output(), let it go? */
 static inline bool nagle_lets_go(const struct tcp_pcb *pcb)
 {
 	return (pcb->flags & TF_NODELAY) || !pcb->unacked;
@@ -222,7 +223,7 @@ static inline void fill_header(struct tcp_pcb *pcb, struct tcp_hdr *tcp,
 		net_ts_refresh(pcb, tcp + 1);
 }
 
-/* The head of `unsent` has left, and goes behind the last of `unacked`. */
+/* Moves the head of `unsent`, which has left, behind the last of `unacked`. */
 static inline void move_on(struct tcp_pcb *pcb)
 {
 	struct tcp_seg *seg = pcb->unsent, *last;
@@ -255,7 +256,7 @@ static inline bool may_leave(const struct tcp_pcb *pcb, u32_t wnd,
 	       is_plain(pcb, pcb->unsent, options);
 }
 
-/* tcp_send_empty_ack() where there is nothing to say of data out of order. */
+/* Like tcp_send_empty_ack(), if there is no SACK to send. */
 static bool send_ack(struct net_conn *conn)
 {
 	struct tcp_pcb *pcb = &conn->pcb;
@@ -312,9 +313,9 @@ TWICE bool output(struct net_conn *conn, unsigned options)
 }
 
 /*
- * What a traced connection sends goes by net_segment_out(), where that is seen.
+ * Segments of a traced connection pass net_segment_out(), which traces them.
  * With ECN new data leaves as ECN-capable and an ACK does not (RFC 3168 6.1.4);
- * what ECE or CWR has to say is lwIP's to send, by net_segment_out().
+ * lwIP sends segments with ECE or CWR, by net_segment_out().
  */
 __attribute__((noinline)) static bool output_agreed(struct net_conn *conn)
 {
