@@ -10,7 +10,7 @@
 
 #define FLOOR_BYTES 8192u /* of a window or send buffer */
 
-/* Of the whole, what half-open connections may take: SYNs ask nobody. */
+/* The part of the whole that half-open connections may take: SYNs just come. */
 #define HALF_OPEN_SHARE 16u
 
 /* For slabs and coroutines; 0: no bound. */
@@ -22,7 +22,7 @@ uint64_t net_budget_elsewhere(void)
 	return net_here()->sched ? coro_sched_memory(net_here()->sched) : 0;
 }
 
-/* What coroutines have left behind serves coroutines again, and nobody else. */
+/* Memory that coroutines have freed is reused by coroutines alone. */
 static uint64_t idle_elsewhere(void)
 {
 	uint64_t live = net_here()->sched
@@ -62,8 +62,8 @@ bool net_budget_is_short(void)
 }
 
 /*
- * Chunks are what counts, but a chunk may be held by one object: while the
- * objects themselves are few, newcomers find room between them.
+ * Chunks are counted, but one object may hold a chunk: while the objects
+ * themselves are few, new ones find room between them.
  */
 static bool is_full(void)
 {

@@ -34,7 +34,7 @@
 #define MAX_REGIONS  16384 /* 32 GiB of addresses */
 #define KEEP_FREE    32u   /* free chunks that keep their pages */
 
-/* Of these classes, those that ACKs and RSTs are made of. */
+/* ACKs and RSTs are made of objects of at most this size. */
 #define SMALL_BYTES 256u
 
 struct object {
@@ -71,10 +71,10 @@ static const uint8_t class_of_64[16384 / 64 + 1] = {
 	[27 ... 36] = 8, [37 ... 72] = 9, [73 ... 146] = 10, [147 ... 256] = 11,
 };
 
-/* Current of a slab that has no chunk: never written to. */
+/* The current chunk of a slab that has none: never written to. */
 static const struct chunk nothing;
 
-/* The shard's. */
+/* State of the shard. */
 static NET_SHARD_VAR struct slab slabs[N_CLASSES];
 static NET_SHARD_VAR struct slab pools[MEMP_MAX]; /* of lwIP's memp */
 static NET_SHARD_VAR struct net_arena {
@@ -198,8 +198,8 @@ static struct chunk *take_free_chunk(void)
 }
 
 /*
- * Whether a class may have one more chunk. What ACKs and RSTs are made of may
- * use the last sixteenth, which nothing else can.
+ * May a class have one more chunk? Only the classes that ACKs and RSTs are made
+ * of may use the last sixteenth.
  */
 static bool within_budget(const struct slab *slab)
 {
@@ -242,7 +242,7 @@ static void release_chunk(struct chunk *chunk)
 	net_budget_changed();
 }
 
-/* The next objects of a chunk that has never been used up; false: none. */
+/* Makes the next objects of a chunk; false: all of it is objects. */
 static bool carve(struct chunk *chunk, uint32_t size)
 {
 	uint32_t end = chunk->carved + LWIP_MAX(CARVE_BYTES, size);
@@ -265,7 +265,7 @@ static bool carve(struct chunk *chunk, uint32_t size)
 	return true;
 }
 
-/* A chunk with a free object becomes current. */
+/* Makes a chunk with a free object current; false: there is none. */
 static bool find_room(struct slab *slab)
 {
 	struct chunk *chunk = slab->current;
@@ -317,7 +317,7 @@ static inline void *take_object(struct slab *slab)
 	return object;
 }
 
-/* Cold: the current chunk has none, or there are as many as there may be. */
+/* Cold: the current chunk has no free object, or the limit is reached. */
 __attribute__((noinline)) static void *alloc_slowly(struct slab *slab)
 {
 	if (told_to_fail() || slab->used >= slab->limit || !find_room(slab)) {
@@ -336,8 +336,8 @@ static inline void *slab_alloc(struct slab *slab)
 }
 
 /*
- * An object of a chunk that is not its slab's current one has been freed. Of
- * those, the full ones are in no list.
+ * Called when an object of a chunk that is not its slab's current one has been
+ * freed. The full ones of these are in no list.
  */
 __attribute__((noinline)) static void
 settle_chunk(struct slab *slab, struct chunk *chunk, bool was_full)
@@ -455,7 +455,7 @@ void net_mem_free(void *mem)
 	slab_free(mem);
 }
 
-/* In a signal handler, of any word: nothing is read that may not be there. */
+/* A signal handler may pass any word: nothing is read that may not be there. */
 __attribute__((no_sanitize("address"))) bool
 net_mem_is_conn(const struct net_stack *stack, const void *mem)
 {
@@ -493,7 +493,7 @@ void *net_mem_pool_alloc(unsigned type)
 	return slab_alloc(&pools[type]);
 }
 
-/* Room for what may never be used: pages come when they are written to. */
+/* Maps room that may never be used: pages come when they are written to. */
 static void *map(size_t bytes)
 {
 	void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE,

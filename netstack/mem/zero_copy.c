@@ -22,7 +22,7 @@ struct net_extbuf {
 	struct glue_lender lender; /* first: frames hold it through this */
 	net_release release;
 	void *arg;
-	unsigned refs;	/* pbufs, all frames together, who queues it */
+	unsigned refs;	/* pbufs, all frames together, the queuing call */
 	bool in_frames; /* at least one */
 	struct net_extbuf *next, **pprev; /* of all that are out, or returned */
 };
@@ -59,7 +59,7 @@ void net_extbuf_put(struct net_extbuf *ext)
 	hang(&net_here()->extbufs.returned, ext);
 }
 
-/* No frame holds it any more. */
+/* Called when no frame holds it any more. */
 static void frames_done(struct glue_lender *lender)
 {
 	struct net_extbuf *ext = (struct net_extbuf *)(void *)lender;
@@ -136,8 +136,8 @@ struct net_extbuf *net_extbuf_of(const struct pbuf *p)
 }
 
 /*
- * Headers in one pbuf and all that follows lent, in pieces worth a buffer of
- * their own each: else a copy costs less.
+ * Are the headers in one pbuf and all that follows lent, in pieces that are
+ * worth a buffer of their own each? Else a copy costs less.
  */
 bool net_extbuf_only(const struct pbuf *p)
 {
