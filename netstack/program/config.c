@@ -29,7 +29,7 @@ struct place {
 struct words {
 	char *list[MAX_WORDS + 1];
 	int n, n_made;
-	/* Those that read_config() made. getopt(3) reorders the list. */
+	/* Words that read_config() made; getopt(3) reorders the list. */
 	struct made {
 		char *word; /* malloc'ed */
 		struct place place;
@@ -46,7 +46,7 @@ struct config {
 	struct place place;
 };
 
-/* One line, whatever bytes of a file are in it. */
+/* Stores an error as one line, whatever bytes of a file are in it. */
 static int vrefuse(struct net_opts *opts, const char *before,
 		   const char *format, va_list ap)
 {
@@ -114,7 +114,7 @@ static void drop_words(struct words *words)
 		free(words->made[--words->n_made].word);
 }
 
-/* Where that word, of an option of that name, comes from; or NULL. */
+/* Returns where a word, of an option of this name, comes from; or NULL. */
 static const struct place *find_place(const struct words *words,
 				      const char *word, const char *name)
 {
@@ -141,7 +141,7 @@ const char *net_config_place(const struct argp_state *state, const char *name)
 
 /* ---- configuration files ---- */
 
-/* The option of that whole name that a program has, or NULL. */
+/* Returns a program's option of exactly this name, or NULL. */
 static const struct argp_option *find_option(const struct argp *argp,
 					     const char *name, unsigned depth)
 {
@@ -183,8 +183,8 @@ static void cut_comment(char *text)
 }
 
 /*
- * The value that begins at text: a word in double quotes is all between them,
- * else it goes on to the end of the line or a comment. NULL: wrong quotes.
+ * Returns the value that begins at text: all that is between double quotes, or
+ * else up to the end of the line or a comment. NULL: wrong quotes.
  */
 static char *read_value(char *text)
 {
@@ -203,7 +203,7 @@ static char *read_value(char *text)
 	return *trim(end + 1) ? NULL : text + 1;
 }
 
-/* Whether a switch is to be set: 1, 0 or -EINVAL. */
+/* Returns whether a switch is to be set: 1, 0 or -EINVAL. */
 static int is_on(const char *value)
 {
 	static const char *const texts[][2] = {
@@ -216,7 +216,7 @@ static int is_on(const char *value)
 	return -EINVAL;
 }
 
-/* Adds the option's word: value is NULL where the line has none. */
+/* Adds the option's word: value is NULL if the line has none. */
 static int add_option(const struct config *config,
 		      const struct argp_option *option, const char *value)
 {
@@ -284,8 +284,7 @@ static int read_line(const struct config *config, char *line)
 
 #define CONFIG_LINE_MAX (1 << 20) /* bytes of a line, NUL included */
 
-/* A line without its end: whether there is one. It is cut at CONFIG_LINE_MAX.
- */
+/* Reads a line without its end, cut at CONFIG_LINE_MAX; false: no line. */
 static bool next_line(FILE *file, char *line, size_t *len)
 {
 	int c = EOF;
@@ -298,7 +297,7 @@ static bool next_line(FILE *file, char *line, size_t *len)
 	return *len || c == '\n';
 }
 
-/* Without waiting for somebody who writes to a FIFO: it is empty then. */
+/* Does not wait for a writer to a FIFO, which is empty then. */
 static FILE *open_config(const char *path)
 {
 	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -411,7 +410,7 @@ int net_parse_args(const struct argp *argp, int argc, char **argv,
 
 /* ---- once more ---- */
 
-/* The first option that begins so; getopt(3) has refused ambiguous ones. */
+/* Finds an option that begins so; getopt(3) has refused ambiguous ones. */
 static const struct argp_option *find_begun(const struct argp *argp,
 					    const char *name, unsigned depth)
 {
@@ -432,7 +431,7 @@ static const struct argp_option *find_begun(const struct argp *argp,
 	return NULL;
 }
 
-/* Tells of the option at *i, which is moved on if its value follows. */
+/* Reports the option at *i to fn; *i is moved on if its value follows. */
 static int tell_option(const struct words *words, const struct argp *argp,
 		       int *i, net_option_fn fn, void *arg)
 {

@@ -20,7 +20,7 @@ refuse(char *err, size_t err_len, const char *format, ...)
 	return -EINVAL;
 }
 
-/* A decimal number up to max at *at, which moves behind it. */
+/* Reads a decimal number up to max at *at, which moves behind it. */
 static bool read_number(const char **at, unsigned long max, unsigned long *out)
 {
 	char *end;
@@ -71,7 +71,7 @@ static bool take_ports(const char *value, struct net_ports *out)
 	return true;
 }
 
-/* One of two words; *out says whether it is the second. */
+/* Takes one of two words; *out says whether it is the second. */
 static bool take_word(const char *value, const char *first, const char *second,
 		      bool *out)
 {

@@ -30,11 +30,11 @@
 #include "dpdk_glue/glue.h"
 
 #define CLAIM_TRIES 64	/* against other threads, before a line is dropped */
-#define FLUSH_MS    200 /* the end of a program waits for stderr so long */
+#define FLUSH_MS    200 /* how long the end of a program waits for stderr */
 #define NS_PER_S    INT64_C(1000000000)
 
 struct line {
-	int64_t wall_ns;  /* since 1970, where lines have a time */
+	int64_t wall_ns;  /* since 1970; printed where lines have a time */
 	uint32_t dropped; /* lines lost just before this one */
 	uint16_t len;
 	uint8_t level;
@@ -51,7 +51,7 @@ static struct {
 	_Atomic uint64_t head, tail;
 	_Atomic uint64_t dropped;    /* in all */
 	_Atomic uint64_t suppressed; /* by limits */
-	_Atomic uint32_t untold; /* of those dropped, not yet said in the log */
+	_Atomic uint32_t untold;     /* dropped, not yet reported in the log */
 	_Atomic bool has_writer;
 	sem_t wake;
 	struct sigaction old_pipe, old_usr1;
@@ -92,7 +92,7 @@ static void count_dropped(uint32_t n)
 	atomic_fetch_add(&the_log.untold, n);
 }
 
-/* Says that lines were dropped; if that fails, they are to be told later. */
+/* Reports that lines were dropped; if that fails, this is done later. */
 static void tell_dropped(uint32_t n)
 {
 	char text[96];
@@ -152,7 +152,7 @@ static void *writer(void *arg)
 	return NULL;
 }
 
-/* By the caller, who may block: before there is a writer. */
+/* Writes on the calling thread, which may block, before there is a writer. */
 static void write_directly(enum net_log_level level, const char *text,
 			   size_t len)
 {
@@ -174,7 +174,7 @@ static void write_directly(enum net_log_level level, const char *text,
 
 /* ---- logging ---- */
 
-/* A slot to fill, its place in *at; NULL when the ring is full. */
+/* Returns a slot to fill, its index in *at; NULL when the ring is full. */
 static struct slot *claim(uint64_t *at)
 {
 	*at = atomic_load(&the_log.head);
@@ -302,9 +302,9 @@ void net_log_line(enum net_log_level level, const char *format, ...)
 /* ---- limits ---- */
 
 /*
- * Whether one more may be logged now, and if so how many were not since the
- * last one. One is due at next_ns; a second's worth may come at once. Two
- * threads that ask at the same time may both be let through.
+ * May one more line be logged now, and if so, how many were not since the last
+ * one? One is due at next_ns; a second's worth may come at once. Two threads
+ * that ask at the same time may both get a yes.
  */
 static bool pass(struct net_log_limit *limit, uint32_t *suppressed)
 {
@@ -329,7 +329,7 @@ static bool pass(struct net_log_limit *limit, uint32_t *suppressed)
 	return true;
 }
 
-/* `more` says how many are missing: it takes a number. */
+/* `more` is a format that takes the number of suppressed lines. */
 static void log_limited(enum net_log_level level, struct net_log_limit *limit,
 			const char *more, const char *format, va_list ap)
 {
@@ -411,7 +411,7 @@ static int start_writer(void)
 	return 0;
 }
 
-/* What is to be done once a process, even if it forks. */
+/* Registers handlers once a process, even if it forks. */
 static void register_once(void)
 {
 	static bool done;
@@ -435,7 +435,7 @@ static void on_usr1(int signo)
 	errno = saved;
 }
 
-/* Whether a signal had its default action and has this one now. */
+/* Sets a signal's action if that was the default. Returns whether it did. */
 static bool hold(int signo, void (*fn)(int signo), struct sigaction *old)
 {
 	struct sigaction action = {.sa_handler = fn, .sa_flags = SA_RESTART};

@@ -61,7 +61,7 @@ enum net_log_level net_log_level_number(const char *text)
 
 /* ---- components ---- */
 
-/* Under the lock. */
+/* Needs the lock. */
 static int make_type(enum net_component component)
 {
 	int id = glue_log_register(names[component], net_log_levels[component]);
@@ -105,7 +105,7 @@ int net_log_name(const char *component)
 	return err;
 }
 
-/* Under the lock: what rte_log says now. */
+/* Copies the levels that rte_log has now. Needs the lock. */
 static void copy_levels(void)
 {
 	for (unsigned i = 0; registered && i < NET_COMPONENTS; i++)

@@ -23,12 +23,12 @@
 #include <unistd.h>
 
 #define PREFIX_MAX 64  /* bytes before a line */
-#define LOOK_MS	   100 /* between two looks at what is asked for */
+#define LOOK_MS	   100 /* between two looks at what is requested */
 #define OTHERS_MAX 8   /* logs of the program's own */
 #define REOPEN_MS  1000
 #define NS_PER_S   INT64_C(1000000000)
 
-/* Of `next`. */
+/* Bits of `next`. */
 #define NEXT_IS	     (UINT64_C(1) << 63)
 #define NEXT_OWNED   (UINT64_C(1) << 62)
 #define NEXT_STYLE_0 32
@@ -52,7 +52,7 @@ static struct {
 	} others[OTHERS_MAX];
 	unsigned n_others;
 
-	/* The writer's. */
+	/* These are the writer's alone. */
 	int fd;
 	enum net_log_style style;
 	bool owned; /* fd is closed when another takes its place */
@@ -85,7 +85,7 @@ static void forget_choice(void)
 	sink.journal = false;
 }
 
-/* Under the lock. */
+/* Needs the lock. */
 static int choose_file(const char *path)
 {
 	char *copy = strdup(path);
@@ -119,7 +119,7 @@ int net_log_to(const char *where)
 	return err;
 }
 
-/* A file that is not there yet. */
+/* Checks the folder of a file that does not exist yet. */
 static int check_folder(const char *path)
 {
 	const char *slash = strrchr(path, '/');
@@ -184,7 +184,7 @@ static void use(int fd, enum net_log_style style, bool owned)
 					 (uint32_t)fd);
 }
 
-/* Under the lock. */
+/* Needs the lock. */
 static void use_stderr(void)
 {
 	bool priority = sink.journal || is_journal(sink.stderr_fd);
@@ -276,7 +276,7 @@ static int64_t wall_now_ns(void)
 	return now.tv_sec * NS_PER_S + now.tv_nsec;
 }
 
-/* If it cannot be opened, the old one serves on: its lines are not lost. */
+/* If the new file cannot be opened, the old one is kept: no line is lost. */
 static void keep_old(const char *path, int err)
 {
 	char line[NET_LOG_BYTES];
@@ -288,7 +288,7 @@ static void keep_old(const char *path, int err)
 	net_log_sink_write(NET_LOG_ERROR, wall_now_ns(), line, (size_t)n + 1);
 }
 
-/* On the writer, under the lock. */
+/* Runs on the writer. Needs the lock. */
 static int reopen_file(void)
 {
 	int fd;
@@ -359,8 +359,8 @@ static bool wait_for_reader(void)
 }
 
 /*
- * The whole of a text, however long the reader takes, unless something else is
- * asked for; not when the descriptor is closed, broken or its disk full.
+ * Writes a whole text, however long the reader takes, unless something else is
+ * requested, or the descriptor is closed, broken or its disk full.
  */
 static bool write_all(const char *text, size_t len)
 {
@@ -395,7 +395,8 @@ static size_t stamp(enum net_log_level level, int64_t wall_ns, char *out)
 				net_log_level_name(level));
 }
 
-/* Of syslog(3): one less than rte_log's. */
+/* Writes the start of a line; syslog(3)'s levels are one less than
+ * rte_log's. */
 static size_t put_prefix(enum net_log_level level, int64_t wall_ns, char *out)
 {
 	switch (sink.style) {
@@ -417,7 +418,7 @@ bool net_log_sink_write(enum net_log_level level, int64_t wall_ns,
 	char line[PREFIX_MAX + NET_LOG_BYTES];
 	size_t n = 0;
 
-	/* What has no end would make one line of two. */
+	/* Otherwise an unfinished line and this one would become one. */
 	if (sink.torn)
 		line[n++] = '\n';
 	n += put_prefix(level, wall_ns, line + n);

@@ -206,7 +206,7 @@ static int take_link(struct net_opts *opts, const char *text)
 	return 0;
 }
 
-/* An address one host can have: not any, a group's, everybody's. */
+/* An address one host can have: not zero, a group's or (IPv4) loopback. */
 static bool is_host(const struct net_addr *addr)
 {
 	static const uint8_t any[16];
@@ -405,7 +405,7 @@ static int take_huge(struct net_opts *opts, const char *text)
 	return 0;
 }
 
-/* It becomes a part of files' names. */
+/* The prefix becomes a part of files' names. */
 static int take_dpdk_prefix(struct net_opts *opts, const char *text)
 {
 	size_t len = strspn(text, "abcdefghijklmnopqrstuvwxyz"
@@ -501,7 +501,7 @@ static int add_lcore(struct net_opts *opts, const char *text, unsigned long cpu)
 	return 0;
 }
 
-/* "2-5,8": the last of several options counts, whole. */
+/* Reads "2-5,8": the last of several options replaces the others. */
 static int take_lcores(struct net_opts *opts, const char *text)
 {
 	const char *at = text;

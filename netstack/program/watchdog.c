@@ -59,7 +59,7 @@ static struct {
 	cpu_set_t cpus; /* of the thread that opened the program, unpinned */
 	bool has_cpus;
 	int64_t limit_ns;
-	pthread_mutex_t lock; /* of what follows */
+	pthread_mutex_t lock; /* guards what follows */
 	struct loop loops[NET_MAX_SHARDS];
 	unsigned n;
 	pthread_t thread; /* runs while n is not 0 */
@@ -107,7 +107,7 @@ static bool loop_sleeps(const struct loop *loop)
 
 /* ---- where it is ---- */
 
-/* On the loop's thread. */
+/* Runs on the loop's thread. */
 static void on_signal(int signo, siginfo_t *info, void *context)
 {
 	const ucontext_t *at = context;
@@ -132,9 +132,9 @@ static void on_signal(int signo, siginfo_t *info, void *context)
 }
 
 /*
- * Fills dog.who; returns where it is, or 0: the coroutine has let go meanwhile.
- * ThreadSanitizer does not know that sem_clockwait() orders what was before the
- * sem_post(); it does know that of `pc`.
+ * Fills dog.who; returns where the coroutine is, or 0 if it has yielded
+ * meanwhile. ThreadSanitizer does not know that sem_clockwait() orders what was
+ * before the sem_post(), but it knows that loading `pc` does.
  */
 static uintptr_t capture(const struct loop *loop)
 {
@@ -179,8 +179,8 @@ static bool say_computing(const struct loop *loop, int64_t held_ns)
 }
 
 /*
- * Nothing that it reads changes while the thread sleeps. False: it has woken
- * up meanwhile.
+ * Nothing that this reads changes while the loop's thread sleeps. False: it has
+ * woken up meanwhile.
  */
 static bool say_blocked(const struct loop *loop, const struct coro *co,
 			int64_t held_ns)
@@ -292,7 +292,7 @@ static int start_thread(void)
 	return -err;
 }
 
-/* With the lock held, for the first shard. */
+/* Starts the watchdog for the first shard. Needs the lock. */
 static int start_watching(unsigned limit_ms)
 {
 	struct sigaction action = {.sa_sigaction = on_signal,
@@ -333,7 +333,7 @@ int net_watchdog_start(struct net_stack *stack, unsigned limit_ms)
 	return err;
 }
 
-/* false: it was not watched. */
+/* Removes a stack's loop; false: it was not watched. */
 static bool forget(const struct net_stack *stack)
 {
 	unsigned i = 0;
