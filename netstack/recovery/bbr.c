@@ -47,7 +47,7 @@ static void set_state(struct net_bbr *bbr, enum net_bbr_state state)
 						  : CWND_GAIN;
 }
 
-/* 5.6.2; until the pipe has been full it only rises. */
+/* 5.6.2; until the pipe has been full the rate only rises. */
 static void set_pacing_rate(struct net_bbr *bbr, double gain)
 {
 	double rate = gain * bbr->bw * PACING_MARGIN;
@@ -187,7 +187,7 @@ static void probe_upward(const struct net_recovery *rec)
 		raise_slope(rec);
 }
 
-/* AdaptLongTermModel(): whether it has decided a state. */
+/* AdaptLongTermModel(); returns whether it has decided a state. */
 static bool adapt_long_term(struct net_conn *conn)
 {
 	struct net_recovery *rec = net_recovery_of(conn);
@@ -252,9 +252,9 @@ static void update_cycle(struct net_conn *conn)
 /* ---- Startup and Drain, 5.3.1, 5.3.2 ---- */
 
 /*
- * Whether more of a round was lost than a path does by chance that loses 2 %:
- * three standard deviations more, with SACK. A queue that Startup has filled
- * loses half of what comes.
+ * Has a round lost more than a path that loses 2 % does by chance: three
+ * standard deviations more, with SACK? A queue that Startup has filled loses
+ * half of what comes.
  */
 static bool lost_beyond_chance(const struct net_bbr *bbr)
 {
@@ -265,7 +265,7 @@ static bool lost_beyond_chance(const struct net_bbr *bbr)
 	       (!bbr->sack || beyond * beyond > 9 * expected * bbr->mss);
 }
 
-/* 5.3.1.3; a peer without SACK tells of one loss a round trip. */
+/* 5.3.1.3; a peer without SACK reports one loss a round trip. */
 static void check_startup_loss(struct net_conn *conn)
 {
 	struct net_recovery *rec = net_recovery_of(conn);
@@ -333,7 +333,7 @@ static void handle_probe_rtt(struct net_conn *conn)
 	struct net_recovery *rec = net_recovery_of(conn);
 	struct net_bbr *bbr = rec->bbr;
 
-	/* Low rates are its own doing. */
+	/* Low rates are caused by this state itself. */
 	bbr->rate.app_limited_to =
 		bbr->rate.delivered + (uint64_t)bbr->pipe + 1;
 	if (!bbr->probe_rtt_timed && bbr->pipe <= probe_rtt_cwnd(bbr)) {
@@ -469,7 +469,7 @@ static void save_state(struct net_recovery *rec)
 	bbr->undo_inflight_long = bbr->inflight_long;
 }
 
-/* 5.5.10.2, of a segment alone: what was under way when losses were 2 %. */
+/* 5.5.10.2, for a single segment: bytes in flight when losses reached 2 %. */
 static double inflight_at_loss(const struct net_rate_sample *rs, double size)
 {
 	double in_flight = rs->in_flight - size;
@@ -478,7 +478,7 @@ static double inflight_at_loss(const struct net_rate_sample *rs, double size)
 	return in_flight + (BBR_THRESH * in_flight - lost) / (1.0 - BBR_THRESH);
 }
 
-/* So much was under way when it was too much. */
+/* Takes in_flight bytes to have been too many. */
 static void inflight_too_high(struct net_recovery *rec, double in_flight)
 {
 	struct net_bbr *bbr = rec->bbr;
@@ -495,10 +495,10 @@ static void inflight_too_high(struct net_recovery *rec, double in_flight)
 }
 
 /*
- * A mark in the last window, told once. How much of that window was marked is
- * not known: what was under way when the newest was sent is too much for a
- * probe, and the second round of Startup that has one in a row ends it, as
- * Linux's BBR version 3 has it.
+ * Called once for the marks in a window. How much of that window was marked is
+ * not known: the bytes in flight when the newest segment was sent are too many
+ * for a probe, and the second round of Startup in a row with a mark ends
+ * Startup, as in Linux's BBR version 3.
  */
 static void on_ecn(struct net_conn *conn)
 {

@@ -90,7 +90,7 @@ double net_bbr_with_headroom(const struct net_bbr *bbr)
 
 /*
  * 5.5.10.2 has 2 % alone: of fewer than 50 segments a single one is more, so
- * that losses by chance would end every probe of a short path.
+ * losses by chance would end every probe of a short path.
  */
 bool net_bbr_is_too_much(const struct net_bbr *bbr, double lost, double of)
 {
@@ -119,7 +119,7 @@ static void update_round(struct net_bbr *bbr)
 	bbr->rounds_since_probe++;
 }
 
-/* 5.5.5; those that the application limits count if they are more. */
+/* 5.5.5; samples that the application limits count if they are larger. */
 static void update_max_bw(struct net_bbr *bbr)
 {
 	double rate = bbr->rs.rate;
@@ -156,7 +156,7 @@ static void check_full_bw(struct net_bbr *bbr)
 
 /* ---- aggregation, 5.5.9 ---- */
 
-/* The most of this spell and of the one before, of so many rounds each. */
+/* Keeps the most of this spell and of the one before, `rounds` rounds each. */
 static void remember_extra(struct net_bbr *bbr, double extra)
 {
 	unsigned rounds = bbr->full_bw_reached ? BBR_RTT_ROUNDS / 2 : 1;
@@ -206,7 +206,7 @@ static void begin_judging(struct net_bbr *bbr)
 	bbr->judged_lost = bbr->rate.lost;
 }
 
-/* Whether too much was lost in this round, or in some if they are small. */
+/* Was too much lost in this round, or in several if they are small? */
 static bool lost_too_much(struct net_bbr *bbr)
 {
 	double lost = (double)(bbr->rate.lost - bbr->judged_lost);
@@ -221,10 +221,11 @@ static bool lost_too_much(struct net_bbr *bbr)
 }
 
 /*
- * A round that has lost too much without probing: towards what arrives. The
- * draft takes any loss for too much. What arrives of a paced rate is less than
- * that by what is lost, so that a path that loses 1 % by chance would take
- * 1 or 2 % of the rate each round, for the sixty rounds until the next probe.
+ * After a round that has lost too much without probing, lowers the bounds
+ * towards what arrives. The draft takes any loss for too much. What arrives of
+ * a paced rate is less than that by what is lost, so a path that loses 1 % by
+ * chance would lower the rate by 1 or 2 % each round, for the sixty rounds
+ * until the next probe.
  */
 static void adapt_lower_bounds(struct net_bbr *bbr, double cwnd)
 {

@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-/* By net_conn.cc, which is two bits. */
+/* Indexed by net_conn.cc, which is two bits. */
 static const struct net_cc *const controllers[] = {
 	&net_cc_cubic,
 	&net_cc_reno,

@@ -11,7 +11,7 @@
 #define ALPHA (3.0 * (1.0 - BETA) / (1.0 + BETA)) /* RFC 9438 4.3 */
 #define UNIT  1.024e-6				  /* seconds */
 
-/* Newton's method: from above it only falls, to within a millionth. */
+/* Newton's method: from above the root it only falls, to within a millionth. */
 static double cube_root(double a)
 {
 	double x = a > 1.0 ? a : 1.0;

@@ -6,7 +6,7 @@
 
 #define CWND_MAX (UINT32_C(1) << 30)
 
-/* Of the window, within a round trip: as Linux paces. */
+/* Windows within a round trip, as Linux paces. */
 #define SLOW_START_GAIN 2.0
 #define AVOIDANCE_GAIN	1.2
 
@@ -75,9 +75,9 @@ double net_cwnd_pacing_rate(const struct net_conn *conn)
 /* ---- after an idle spell ---- */
 
 /*
- * RFC 5681 4.1 has the initial window; as Linux has it the window halves with
- * each timeout's time that has passed, down to that one, and slow start leads
- * back to three quarters of what it was.
+ * RFC 5681 4.1 has the initial window. Here, as in Linux, the window halves
+ * with each timeout's time that has passed, down to that one, and slow start
+ * leads back to three quarters of what it was.
  */
 static uint32_t decayed(struct tcp_pcb *pcb, uint32_t cwnd, uint32_t timeouts)
 {
@@ -118,9 +118,9 @@ void net_recovery_restart(struct net_conn *conn)
 /*
  * The send buffer follows the congestion window, as a kernel's does: two of
  * them, so that one can be written while the other is under way. BBR has three,
- * since its window counts what is under way alone: of what was sent after a
- * segment that is lost twice, up to two windows wait for that one here. What
- * lwIP counts down is the room that is left.
+ * since its window counts only what is under way: after a segment that is lost
+ * twice, up to two windows of later data wait for it here. lwIP's snd_buf is
+ * the room that is left.
  */
 void net_cwnd_grow_buffer(struct net_conn *conn, uint32_t cwnd)
 {

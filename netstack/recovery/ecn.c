@@ -39,8 +39,8 @@ void net_ecn_accept(struct tcp_pcb *pcb)
 }
 
 /*
- * ECE without CWR agrees; both are what a host that echoes reserved bits sends
- * (6.1.1). Where two SYNs cross, nothing is agreed upon.
+ * ECE without CWR agrees; a host that echoes reserved bits sends both (6.1.1).
+ * If two SYNs cross, nothing is agreed upon.
  */
 void net_ecn_answered(struct tcp_pcb *pcb, const struct tcp_hdr *hdr)
 {
@@ -62,8 +62,8 @@ void net_ecn_answered(struct tcp_pcb *pcb, const struct tcp_hdr *hdr)
 /* ---- what leaves ---- */
 
 /*
- * 6.1.1.1: a SYN that is sent again does not ask again, as something on the
- * way may drop those that do.
+ * 6.1.1.1: a SYN that is sent again does not ask again, since a box on the path
+ * may drop SYNs that do.
  */
 static u16_t of_syn(struct tcp_pcb *pcb, const struct tcp_seg *syn)
 {
@@ -102,7 +102,7 @@ void net_ecn_segment_out(struct net_conn *conn, const struct pbuf *p,
 	hdr->_hdrlen_rsvd_flags |= bits;
 }
 
-/* 6.1.5: no ECT, and no CWR. It acknowledges as any other does. */
+/* 6.1.5: no ECT, and no CWR. ECE is sent as with any other segment. */
 void net_ecn_resend(struct tcp_pcb *pcb, struct tcp_hdr *hdr)
 {
 	net_ecn_set_ect(pcb, false);
@@ -114,8 +114,8 @@ void net_ecn_resend(struct tcp_pcb *pcb, struct tcp_hdr *hdr)
 /* ---- what comes, 6.1.3 ---- */
 
 /*
- * A mark is echoed in all that leaves until CWR comes; the window of whoever
- * sends it may have become that small, so that its ACK does not wait.
+ * All segments echo a mark until CWR comes. The window of the host that sends
+ * CWR may be so small by then that it waits for the ACK: that is sent at once.
  */
 void net_ecn_input(struct net_conn *conn, const struct tcp_hdr *hdr, bool data,
 		   bool ce)
@@ -154,9 +154,10 @@ void net_ecn_uncut(struct net_conn *conn)
 }
 
 /*
- * Once a window: what is echoed until the ACK of the segment with our CWR is
- * the same mark, or one as old. A window that a loss has cut is not cut again.
- * After a mark nothing is undone (RFC 4015 3): the path was congested.
+ * Cuts the window once a round trip: an echo that comes before the ACK of the
+ * segment with our CWR is of the same mark, or of one as old. A window that a
+ * loss has cut is not cut again. After a mark nothing is undone (RFC 4015 3):
+ * the path was congested.
  */
 void net_ecn_ack(struct net_conn *conn, const struct net_ack *ack)
 {
@@ -182,7 +183,7 @@ void net_ecn_ack(struct net_conn *conn, const struct net_ack *ack)
 	net_here()->stats.ecn_cuts++;
 }
 
-/* Once until CWR has left. */
+/* Cuts the window once until CWR has left. */
 void net_ecn_ack_without_memory(struct net_conn *conn)
 {
 	struct tcp_pcb *pcb = &conn->pcb;

@@ -44,7 +44,7 @@ static void sample(struct net_hystart *hs, uint32_t rtt_us)
 	hs->samples += hs->samples < RTT_SAMPLES;
 }
 
-/* How much longer than the last round's a round trip has to be. */
+/* How much longer than in the last round a round trip has to be. */
 static uint32_t threshold_us(const struct net_hystart *hs)
 {
 	uint32_t us = hs->last_us / RTT_DIVISOR;
@@ -65,7 +65,7 @@ static void judge(struct net_hystart *hs)
 	}
 }
 
-/* Whether ACKs of this round have come for a round trip, without a pause. */
+/* Have ACKs of this round come for a round trip, without a pause? */
 static bool fills_path(struct net_hystart *hs, uint32_t min_rtt_us)
 {
 	uint32_t now_us = net_now_us(), pause_us = now_us - hs->acked_us;

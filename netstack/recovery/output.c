@@ -23,7 +23,7 @@ void net_send_what_fits(struct net_conn *conn)
 	send_what_fits(conn);
 }
 
-/* Cold: its path takes less than agreed, or it is traced. */
+/* Cold: for a traced connection, or one whose path takes less than agreed. */
 __attribute__((noinline)) static void look_over(struct net_conn *conn)
 {
 	if (conn->pcb.flags & NET_TF_PATH)

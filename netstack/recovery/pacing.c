@@ -17,7 +17,7 @@
 #define QUANTUM_MIN 2u		     /* segments, if that is more */
 #define WAKE_MAX    32768.0	     /* bytes that a wake-up waits for */
 
-/* A rate in 16 bits: eleven of it, and how often they are doubled. */
+/* A rate in 16 bits: eleven bits of it, and how often they are doubled. */
 #define CAP_BITS 11u
 
 void net_pacing_set_cap(struct net_conn *conn, uint64_t bytes_per_s)
@@ -53,7 +53,7 @@ double net_pacing_rate(const struct net_conn *conn)
 	return rate;
 }
 
-/* So many segments, or what the rate allows in a quantum, if that is more. */
+/* `segs` segments, or what the rate allows in a quantum, if that is more. */
 static double at_once(const struct net_conn *conn, double rate, unsigned segs)
 {
 	double least = segs * conn->pcb.mss;
@@ -71,8 +71,9 @@ static double burst(const struct net_conn *conn, double rate)
 }
 
 /*
- * While data is under way and nothing is lost. Only what waited for the pace
- * makes up for a wake-up that was late; what waited for an ACK does not.
+ * What may leave at once while data is under way and nothing is lost. Only
+ * segments that waited for the pace make up for a wake-up that was late; those
+ * that waited for an ACK do not.
  */
 static double burst_now(const struct net_conn *conn, double rate)
 {
@@ -85,7 +86,7 @@ static double burst_now(const struct net_conn *conn, double rate)
 	return at_once(conn, rate, rec->cc->flow_burst);
 }
 
-/* Never too short. */
+/* Rounded up, so never too short. */
 static int64_t time_of(double bytes, double rate)
 {
 	return (int64_t)(bytes * 1e9 / rate) + 1;
@@ -132,7 +133,8 @@ void net_pacing_sent(struct net_conn *conn, uint32_t bytes)
 
 	if (rate == 0)
 		return;
-	/* What left unasked, as a probe does, is paid for, if that is soon. */
+	/* Segments that left unasked, as probes do, delay later ones, but not
+	 * by more than a burst's time. */
 	most_ns = net_here()->now_ns + time_of(burst(conn, rate), rate);
 	pacing->at_ns += time_of(bytes, rate);
 	pacing->at_ns = LWIP_MIN(pacing->at_ns, most_ns);

@@ -25,17 +25,17 @@
 #define QUOTE_AT   8u	 /* the packet behind an ICMP header */
 #define MAX_CUTS   8u	 /* of one destination; then to the floor at once */
 #define AGE_NS	   INT64_C(600000000000) /* RFC 1191 6.3: ten minutes */
-#define GUESS_NS   INT64_C(60000000000)	 /* of what nobody has confirmed */
+#define GUESS_NS   INT64_C(60000000000)	 /* for a guess */
 #define WAYS	   4u
 #define BLACK_HOLE 3u  /* timeouts in a row, RFC 1122 4.2.3.5's R1 */
 #define LEAST_STEP 64u /* bytes: a guess that changes less is none */
 
-/* What is tried when nobody says anything, one after the other. */
+/* What is tried if no router reports an MTU, one after the other. */
 static const uint16_t guesses[] = {4352, 1500, 1280, 576};
 
 #define COUNT(table) (sizeof(table) / sizeof((table)[0]))
 
-/* Of a segment with data. */
+/* Header bytes of a segment with data. */
 static unsigned headers_of(const struct tcp_pcb *pcb)
 {
 	return (IP_IS_V6_VAL(pcb->remote_ip) ? HEADERS6 : HEADERS4) +
@@ -103,8 +103,8 @@ static struct net_path *entry_for(const ip_addr_t *ip)
 }
 
 /*
- * What is guessed is believed for a minute, then, while it proves right each
- * time, for twice as long as before.
+ * A guess is believed for a minute and then, while it proves right each time,
+ * for twice as long as before.
  */
 static void remember(const ip_addr_t *ip, unsigned mtu, bool guessed)
 {
@@ -125,8 +125,8 @@ static void remember(const ip_addr_t *ip, unsigned mtu, bool guessed)
 }
 
 /*
- * DF is set (RFC 1191) but where a path takes less than TCP's least packet: a
- * router may cut those up.
+ * DF is set (RFC 1191), except if a path takes less than TCP's least packet: a
+ * router may fragment those.
  */
 bool net_path_df(const ip4_addr_t *dest)
 {
@@ -140,7 +140,7 @@ bool net_path_df(const ip4_addr_t *dest)
 
 /* ---- a connection's MSS ---- */
 
-/* Lowers it; what the handshake gave is kept, to go back to. */
+/* Lowers the MSS; that of the handshake is kept, to go back to. */
 static void set_mss(struct net_conn *conn, unsigned mss)
 {
 	struct tcp_pcb *pcb = &conn->pcb;
@@ -184,7 +184,7 @@ void net_path_settle(struct net_conn *conn)
 		set_mss(conn, mss_for(pcb, mtu));
 }
 
-/* What is known of its path has grown old: it may send full segments again. */
+/* The entry of its path has grown old: it may send full segments again. */
 void net_path_review(struct net_conn *conn)
 {
 	struct tcp_pcb *pcb = &conn->pcb;
@@ -198,9 +198,9 @@ void net_path_review(struct net_conn *conn)
 }
 
 /*
- * Cuts what is queued to fit, then lowers the MSS; whether there was anything
- * to do. Without memory for what has not been sent yet nothing changes, and
- * what of the rest stays too long is cut when it times out.
+ * Cuts queued segments to fit, then lowers the MSS; returns whether there was
+ * anything to do. Without memory for unsent segments nothing changes; sent ones
+ * that stay too long are cut when they time out.
  */
 static bool lower(struct net_conn *conn, unsigned mtu)
 {
@@ -236,7 +236,7 @@ void net_path_too_big(struct net_conn *conn, unsigned mtu)
 
 /* ---- when routers say nothing ---- */
 
-/* The largest guess well below an MTU; 0: it is as small as it gets. */
+/* The largest guess well below an MTU; 0: there is no smaller one. */
 static unsigned guess_below(const ip_addr_t *ip, unsigned mtu)
 {
 	for (unsigned i = 0; i < COUNT(guesses); i++)
@@ -248,9 +248,9 @@ static unsigned guess_below(const ip_addr_t *ip, unsigned mtu)
 
 /*
  * A full segment has timed out, which the next guess would cut: after three in
- * a row the path may swallow what is long (RFC 4821 7.7), and each further
- * timeout is a further guess. What other connections know already is used at
- * once. A peer that was merely gone costs small segments for a minute.
+ * a row the path may drop long packets (RFC 4821 7.7), and each further timeout
+ * makes a further guess. An MTU that other connections know already is used at
+ * once. If the peer was merely gone, the cost is small segments for a minute.
  */
 void net_path_timed_out(struct net_conn *conn)
 {

@@ -15,7 +15,7 @@
 
 #define RETRY_US NET_MS(200) /* no memory, or no room in the port */
 
-/* Doublings; net_rtt_backed_off_us() has an end of its own. */
+/* Doublings; net_rtt_backed_off_us() has a limit of its own. */
 #define BACKOFF_MAX 16u
 
 /*
@@ -26,12 +26,12 @@
 #define ORPHAN_MAX 11u
 
 /*
- * What is kept of it lies in the pcb: persist_probe counts probes since the
- * peer was last heard, which lwIP sets to 0 with every segment it takes;
- * persist_cnt is 0 when the timer is off, which lwIP sets it to when a window
- * shuts, else one more than the doublings. The time it is due at lies where
- * lwIP would keep the number of the segment it measures a round trip of; it
- * measures none here (edits.py).
+ * The state of the timer lies in the pcb. persist_probe counts probes since the
+ * peer was last heard; lwIP sets it to 0 with every segment it takes.
+ * persist_cnt is 0 when the timer is off, and lwIP sets it to 0 when a window
+ * shuts; else it is one more than the doublings. persist_due_us lies where lwIP
+ * would keep the number of the segment it measures a round trip of; it measures
+ * none here (edits.py).
  */
 static void arm(struct tcp_pcb *pcb, unsigned doublings)
 {
@@ -58,7 +58,7 @@ int64_t net_persist_due_ns(struct net_conn *conn)
 		pcb->persist_cnt = 0;
 		return CORO_FOREVER;
 	}
-	if (conn->in_output) /* tried before it comes to that */
+	if (conn->in_output) /* it is sent before that */
 		return CORO_FOREVER;
 	if (pcb->persist_cnt == 0) {
 		arm(pcb, 0);
@@ -92,8 +92,8 @@ static void cut_head(struct tcp_pcb *pcb, uint32_t room)
 }
 
 /*
- * The silly window's end (RFC 9293 3.8.6.2.1): whatever it takes is sent. False
- * if there is no memory to cut it off.
+ * The end of a silly window (RFC 9293 3.8.6.2.1): sends whatever fits. False if
+ * there is no memory to cut it off.
  */
 static bool send_what_fits(struct net_conn *conn, uint32_t room)
 {
@@ -109,10 +109,10 @@ static bool send_what_fits(struct net_conn *conn, uint32_t room)
 }
 
 /*
- * A window that has shrunk beneath what is under way: that is sent again as a
- * probe, and the peer is given up when it stays silent, not when it does not
- * open its window (RFC 9293 3.8.6), unless nobody waits for that any more. lwIP
- * gives up by nrtx, so that stays below.
+ * If a window has shrunk below what is under way, that is sent again as a
+ * probe. The peer is given up when it stays silent, not when it does not open
+ * its window (RFC 9293 3.8.6), unless the connection is an orphan. lwIP gives
+ * up by nrtx, so that stays below.
  */
 bool net_persist_gives_up(struct tcp_pcb *pcb)
 {
@@ -128,8 +128,8 @@ bool net_persist_gives_up(struct tcp_pcb *pcb)
 }
 
 /*
- * What a timeout has sent into a window that had shrunk need not wait for a
- * next one that may be a minute away: it is due as after the first.
+ * A segment that a timeout has sent into a shrunk window need not wait for the
+ * next timeout, which may be a minute away: it is due as after the first.
  */
 void net_persist_window_opened(struct tcp_pcb *pcb)
 {
@@ -155,7 +155,7 @@ bool net_persist_timeout(struct net_conn *conn)
 		      : tcp_keepalive(pcb) == ERR_OK) {
 		pcb->persist_probe++;
 		arm(pcb, LWIP_MIN(pcb->persist_cnt, BACKOFF_MAX));
-	} else { /* nothing was said: no reason to wait longer for an answer */
+	} else { /* nothing was sent: no reason to wait longer for an answer */
 		pcb->persist_due_us = net_now_us() + RETRY_US;
 	}
 	return false;

@@ -89,7 +89,7 @@ void net_rate_sent(struct net_conn *conn, uint32_t bytes)
 	};
 }
 
-/* 4.1.2.4: what is delivered until all of it has arrived is its doing. */
+/* 4.1.2.4: the application is the limit until all that is under way arrives. */
 void net_rate_app_limited(struct net_conn *conn)
 {
 	struct net_rate *rate = net_rate_of(conn);
@@ -147,7 +147,8 @@ void net_rate_sample(struct net_conn *conn, const struct net_ack *ack,
 	const struct net_rate_mark *mark;
 
 	*out = (struct net_rate_sample){0};
-	/* Duplicate ACKs without SACK count what later is acknowledged. */
+	/* Without SACK `delivered` has bytes that are acknowledged only
+	 * later. */
 	out->acked = conn->pcb.flags & TF_SACK ? ack->delivered : ack->acked;
 	if (out->acked) {
 		rate->delivered += out->acked;

@@ -15,7 +15,7 @@
 
 /* ---- what leaves ---- */
 
-/* The head of `unsent` leaves, for lwIP takes it off after sending. */
+/* Called when the head of `unsent` leaves; lwIP takes it off afterwards. */
 void net_recovery_segment_out(const struct tcp_pcb *pcb, const struct pbuf *p)
 {
 	struct net_seg *seg, *head;
@@ -96,7 +96,7 @@ static void free_if_idle(struct net_conn *conn)
 
 /* ---- the probe for a lost tail ---- */
 
-/* Only these states have an RTT, and data or FIN under way. */
+/* True in the states that have an RTT, and with data or FIN under way. */
 static bool ours(const struct tcp_pcb *pcb)
 {
 	return pcb->unacked && pcb->state >= ESTABLISHED &&
@@ -111,7 +111,7 @@ static bool probe_wanted(const struct net_conn *conn)
 	    net_recovery_span(&conn->pcb) > conn->pcb.snd_wnd)
 		return false; /* the last: the tail is beyond the window */
 	if (net_pacing_holds(conn))
-		return false; /* what leaves next asks the same */
+		return false; /* the next segment asks the same */
 	if (!rec)
 		return true;
 	return rec->state == NET_RECOVERY_OPEN && rec->sacked_bytes == 0 &&
@@ -119,7 +119,7 @@ static bool probe_wanted(const struct net_conn *conn)
 		TCP_SEQ_GEQ(conn->pcb.lastack, rec->probe_end));
 }
 
-/* One segment of what is new, if there is any that the peer has room for. */
+/* Sends one new segment, if there is any that the peer has room for. */
 static bool probe_with_new(struct net_conn *conn)
 {
 	struct tcp_pcb *pcb = &conn->pcb;
@@ -137,7 +137,7 @@ static bool probe_with_new(struct net_conn *conn)
 	return pcb->snd_nxt != was;
 }
 
-/* RFC 8985 7.3: one more segment makes the peer say what is missing. */
+/* RFC 8985 7.3: one more segment makes the peer report what is missing. */
 static void probe(struct net_conn *conn)
 {
 	struct net_recovery *rec;
@@ -166,9 +166,9 @@ static void probe(struct net_conn *conn)
 
 /*
  * The peer sends again what it has had an ACK for: the ACK is lost, and so is
- * the data it came with. That is sooner known than any timer of ours tells,
- * above all when the peer delays its ACKs and our RTT is the longer for it. Not
- * so if an answer may still be on its way.
+ * the data it came with. No timer of ours shows that sooner, above all if the
+ * peer delays its ACKs, which makes our RTT longer. It does not count while an
+ * answer may still be on its way.
  */
 void net_recovery_asked_again(struct net_conn *conn, uint32_t end, uint32_t ack)
 {
@@ -182,7 +182,7 @@ void net_recovery_asked_again(struct net_conn *conn, uint32_t end, uint32_t ack)
 
 /* ---- what comes in ---- */
 
-/* Something is lost: the window has to pay. */
+/* Reduces the window, as something is lost. */
 static void lose(struct net_conn *conn)
 {
 	struct net_recovery *rec = net_recovery_of(conn);
@@ -206,8 +206,8 @@ static void enter(struct net_conn *conn, enum net_recovery_state state)
 }
 
 /*
- * RFC 8985 7.4: whether the probe has repaired a loss that nothing else told
- * of, for which the window has to pay.
+ * RFC 8985 7.4: has the probe repaired a loss that nothing else has shown? If
+ * so, the window is reduced.
  */
 static void settle_probe(struct net_conn *conn, const struct net_ack *ack)
 {
@@ -230,7 +230,8 @@ static void settle_probe(struct net_conn *conn, const struct net_ack *ack)
 	}
 }
 
-/* What follows from what is now known to be lost. */
+/* Ends a repair that is complete, begins one if something is lost, and grows
+ * the window. */
 static void move_on(struct net_conn *conn, const struct net_ack *ack)
 {
 	struct net_recovery *rec = net_recovery_of(conn);
@@ -251,7 +252,7 @@ static void move_on(struct net_conn *conn, const struct net_ack *ack)
 	rec->cc->on_ack(conn, ack);
 }
 
-/* Every ACK of a connection with recovery state. */
+/* Takes every ACK of a connection with recovery state. */
 static void take(struct net_conn *conn, struct net_ack *ack)
 {
 	struct tcp_pcb *pcb = &conn->pcb;
@@ -313,7 +314,7 @@ static bool window_is_used(struct net_recovery *rec, const struct tcp_pcb *pcb,
 	return was + 3u * pcb->mss >= rec->cwnd;
 }
 
-/* Cold: what an ACK that is not simply the next one may tell. */
+/* Cold: takes an ACK that is not simply the next one. */
 __attribute__((noinline)) static void take_odd(struct net_conn *conn,
 					       const struct tcp_hdr *hdr,
 					       unsigned optlen,
@@ -349,7 +350,7 @@ __attribute__((noinline)) static void take_odd(struct net_conn *conn,
 	take(conn, ack);
 }
 
-/* What is kept with the oldest segment goes on to the next. */
+/* Passes what is kept with the oldest segment to the next one. */
 static inline void pass_on(const struct net_seg *from, struct tcp_seg *seg)
 {
 	struct net_seg *to = net_seg_of(seg);
@@ -359,7 +360,7 @@ static inline void pass_on(const struct net_seg *from, struct tcp_seg *seg)
 	to->span = from->span;
 }
 
-/* The ordinary ACK: something new of a connection that has lost nothing. */
+/* The ordinary ACK: of something new on a connection that has lost nothing. */
 void net_recovery_advance(struct net_conn *conn, uint32_t una)
 {
 	const struct net_seg *newest = NULL, *head;
@@ -380,7 +381,7 @@ void net_recovery_advance(struct net_conn *conn, uint32_t una)
 	}
 	if (resent) /* see net_sack_take_acked() */
 		newest = NULL;
-	/* RFC 7661's idea: what is not used does not grow. */
+	/* RFC 7661's idea: a window that is not used does not grow. */
 	net_here()->rx_cwnd = pcb->cwnd;
 	net_here()->rx_keep_cwnd = 2 * 256u * head->span < pcb->cwnd;
 	if (seg)
@@ -392,7 +393,7 @@ void net_recovery_advance(struct net_conn *conn, uint32_t una)
 	}
 }
 
-/* Cold: every ACK of a connection under repair, or that may begin one. */
+/* Cold: takes every ACK of a connection under repair, or that may begin one. */
 __attribute__((noinline)) static void take_slowly(struct net_conn *conn,
 						  const struct tcp_hdr *hdr,
 						  unsigned optlen,
@@ -425,8 +426,8 @@ __attribute__((noinline)) static void take_slowly(struct net_conn *conn,
 		pass_on(head, ack.first);
 	if (ack.has_rtt)
 		net_rtt_sample(conn, ack.rtt_us);
-	/* A timestamp measures also what was sent again, but not the delay of
-	 * the ACK, which came for the probe. */
+	/* A timestamp also measures segments that were sent again, but not the
+	 * delay of an ACK that came for the probe. */
 	if (ack.acked && probed && (resent || !ack.has_rtt)) {
 		if (conn->probe_shift < PROBE_SHIFT_MAX)
 			conn->probe_shift++;
@@ -435,7 +436,7 @@ __attribute__((noinline)) static void take_slowly(struct net_conn *conn,
 	}
 }
 
-/* Whether there is room for SACK: ten bytes at least, as a timestamp has. */
+/* Is there room for SACK: ten bytes at least, beside a timestamp's ten? */
 static inline bool may_sack(const struct tcp_pcb *pcb, unsigned optlen)
 {
 	return optlen >= (pcb->flags & NET_TF_TS ? 20 : 10);
@@ -446,7 +447,7 @@ static inline bool may_sack(const struct tcp_pcb *pcb, unsigned optlen)
  * host order, p begins with the data.
  *
  * The peer's window counts from SND.UNA, so an ACK of something new always
- * tells it, also on a segment that was sent again: behind the new SND.UNA the
+ * updates it, even on a segment that was sent again: from the new SND.UNA the
  * old window, which RFC 9293 3.10.7.4 would keep, reaches beyond what the peer
  * promised.
  */
@@ -502,7 +503,7 @@ void net_recovery_after_input(struct net_conn *conn)
 
 /* ---- what comes when nothing comes ---- */
 
-/* From the last progress, or from when it was last sent (RFC 6298 5). */
+/* Counts from the last progress, or from when it was last sent (RFC 6298 5). */
 static uint32_t rto_due_us(const struct net_conn *conn)
 {
 	const struct net_seg *head = net_seg_of(conn->pcb.unacked);
@@ -567,9 +568,9 @@ int64_t net_recovery_due_ns(const struct net_conn *conn)
 }
 
 /*
- * The oldest segment is sent again all the same. Not by lwIP, which would put
- * all that is under way back to `unsent`: a repair that begins later takes that
- * for under way still, and never sends again.
+ * The oldest segment is sent again all the same. lwIP must not do that: it
+ * would put all that is under way back to `unsent`, and a repair that begins
+ * later would take that for still under way, and never send it again.
  */
 static void time_out_without_memory(struct net_conn *conn)
 {

@@ -22,7 +22,7 @@ static void free_pieces(struct tcp_seg *seg)
 	}
 }
 
-/* One piece: len bytes of the old one's data from `off` on. */
+/* Makes one piece: len bytes of the old one's data from `off` on. */
 static struct tcp_seg *make_piece(struct tcp_seg *old, unsigned data_at,
 				  unsigned off, unsigned len)
 {
@@ -58,7 +58,7 @@ static struct tcp_seg *make_piece(struct tcp_seg *old, unsigned data_at,
 }
 
 /*
- * The segment at *link becomes as many as it takes. Gives the last of them;
+ * Cuts the segment at *link into as many as it takes. Returns the last of them;
  * NULL: no memory, and nothing has changed.
  */
 static struct tcp_seg *cut(struct tcp_pcb *pcb, struct tcp_seg **link,

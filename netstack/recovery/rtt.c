@@ -48,8 +48,8 @@ void net_rtt_sample(struct net_conn *conn, uint32_t rtt_us)
 }
 
 /*
- * RFC 7323 4: the timestamp that an ACK echoes measures also what was sent
- * again. Our clock of them is coarse: never less than it was, so that the least
+ * RFC 7323 4: the timestamp that an ACK echoes also measures segments that were
+ * sent again. Our clock of timestamps is coarse: round up, so that the least
  * RTT stays true.
  */
 void net_rtt_by_echo(const struct net_conn *conn, struct net_ack *ack)
@@ -75,11 +75,11 @@ uint32_t net_rtt_backed_off_us(const struct net_conn *conn, unsigned doublings)
 }
 
 /*
- * RFC 8985 7.2 has 2 SRTT and, where the peer may delay its ACK, the longest
- * such delay. Here the delay is learnt: a segment that was probed for measures
+ * RFC 8985 7.2 has 2 SRTT and, if the peer may delay its ACK, the longest such
+ * delay. Here the delay is learnt: a segment that was probed for measures
  * nothing (Karn), so the next probe waits twice as long until one does. It
- * waits no longer than the RFC's: round trips that vary much, as on a machine
- * that is short of time, would have made it wait for nearly the timeout.
+ * waits no longer than the RFC's: round trips that vary much, as on a busy
+ * machine, would have made it wait for nearly the timeout.
  */
 uint32_t net_rtt_probe_us(const struct net_conn *conn)
 {

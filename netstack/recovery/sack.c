@@ -23,7 +23,7 @@ static uint32_t get32(const uint8_t *at)
 	       (uint32_t)at[2] << 8 | at[3];
 }
 
-/* An option of a kind, its length in *len; NULL without one. */
+/* Finds an option of a kind, its length in *len; NULL without one. */
 static const uint8_t *find_option(const struct tcp_hdr *hdr, unsigned left,
 				  uint8_t kind, unsigned *len)
 {
@@ -48,7 +48,7 @@ static const uint8_t *find_option(const struct tcp_hdr *hdr, unsigned left,
 }
 
 /*
- * RFC 2883: the first block tells of a duplicate when what it names has been
+ * RFC 2883: the first block reports a duplicate if its range has been
  * acknowledged already, or lies within the second.
  */
 static bool is_dsack(const uint8_t *blocks, unsigned n, uint32_t una)
@@ -78,7 +78,7 @@ void net_sack_parse_echo(const struct tcp_pcb *pcb, const struct tcp_hdr *hdr,
 	ack->has_echo = true;
 }
 
-/* Blocks that lie, or lie outside what is under way, are left out. */
+/* Blocks that are wrong, or outside what is under way, are left out. */
 void net_sack_parse(const struct tcp_pcb *pcb, const struct tcp_hdr *hdr,
 		    unsigned optlen, struct net_ack *ack)
 {
@@ -103,7 +103,7 @@ void net_sack_parse(const struct tcp_pcb *pcb, const struct tcp_hdr *hdr,
 
 /* ---- marking ---- */
 
-/* A segment has arrived: RACK's newest, the RTT, whether order was kept. */
+/* Notes a segment that has arrived: RACK's newest, the RTT, the order. */
 static void arrived(struct net_recovery *rec, const struct net_seg *seg,
 		    struct net_ack *ack)
 {
@@ -118,8 +118,7 @@ static void arrived(struct net_recovery *rec, const struct net_seg *seg,
 			rec->reordered = ack->reordered = true;
 		ack->first_copy |= TCP_SEQ_LEQ(end, rec->recover);
 	} else if (rtt_us < rec->min_rtt_us) {
-		return; /* so soon: the first copy it was, sent who knows when
-			 */
+		return; /* so soon: it was the first copy, sent some time ago */
 	}
 	if (!ack->has_newest || net_us_after(seg->sent_us, ack->newest_us))
 		ack->newest_us = seg->sent_us;
@@ -135,7 +134,7 @@ static void arrived(struct net_recovery *rec, const struct net_seg *seg,
 	}
 }
 
-/* Off the list it is on, if any. */
+/* Takes a segment off the list it is on, if any. */
 static void unlist(struct net_recovery *rec, struct net_seg *seg)
 {
 	if (seg->state & NET_SEG_LOST) {
@@ -162,8 +161,8 @@ static void mark(struct net_recovery *rec, struct net_seg *seg,
 }
 
 /*
- * Where to begin walking: behind what is known to be marked of the block, or
- * else behind the nearest segment before it that another walk has come to.
+ * Returns where to begin walking: behind what is known to be marked of the
+ * block, or else behind the nearest segment before it that a walk has reached.
  */
 static struct tcp_seg *walk_from(const struct net_recovery *rec,
 				 const struct net_ack *ack,
@@ -193,11 +192,11 @@ static struct tcp_seg *walk_from(const struct net_recovery *rec,
 }
 
 /*
- * Only whole segments count. A segment is marked once, so that walking over
- * those is paid for; the steps that mark nothing are bounded by NET_SACK_STEPS
- * an ACK, whatever its blocks claim: of these the block may take what the ones
- * before it have left of `most`. A walk that is cut short goes on from there
- * when the same block comes again, or one behind it.
+ * Only whole segments count. Each is marked only once, which bounds the steps
+ * that mark one; those that mark nothing are bounded by NET_SACK_STEPS an ACK,
+ * whatever its blocks claim: this block may take what the ones before it have
+ * left of `most`. A walk that is cut short goes on from there when the same
+ * block comes again, or one behind it.
  */
 static void mark_range(struct net_recovery *rec, unsigned most,
 		       const struct net_sack_range *range, struct net_ack *ack,
@@ -232,7 +231,7 @@ void net_sack_mark(struct net_conn *conn, struct net_ack *ack)
 		    TCP_SEQ_LEQ(rec->seen[i].end, ack->una))
 			rec->seen[i].last = NULL; /* lwIP frees it */
 	rec->sack_steps = 0;
-	/* Else the newest block could take all of them, each time. */
+	/* Each block has a share, or the newest could take all steps. */
 	for (unsigned i = 0; i < ack->n_ranges; i++)
 		mark_range(rec, NET_SACK_STEPS * (i + 1) / ack->n_ranges,
 			   &ack->ranges[i], ack, &now[i]);
@@ -257,10 +256,10 @@ void net_sack_forget(struct net_recovery *rec, struct net_seg *seg,
 }
 
 /*
- * Without SACK nothing tells whether a segment waited at the peer, until one
- * sent again filled the hole before it. A peer that acknowledges in pieces may
- * cover it by an ACK of its own: what was sent before a repair was acknowledged
- * measures nothing.
+ * Without SACK nothing shows whether a segment waited at the peer until one
+ * that was sent again filled the hole before it. A peer that acknowledges in
+ * pieces may cover it by an ACK of its own, so segments that were sent before a
+ * repair was acknowledged measure nothing.
  */
 static bool may_have_waited(const struct net_recovery *rec,
 			    const struct tcp_seg *seg)
@@ -283,10 +282,10 @@ static void note_repair(struct net_recovery *rec, const struct tcp_pcb *pcb,
 }
 
 /*
- * The segments that an ACK covers; lwIP frees them right after. An ACK that
- * covers one sent twice measures nothing (Karn), but for the timestamp that it
- * echoes: the others may have waited at the peer until that one filled the hole
- * before them.
+ * Takes the segments that an ACK covers; lwIP frees them right after. An ACK
+ * that covers one sent twice measures nothing (Karn), except by the timestamp
+ * that it echoes: the others may have waited at the peer until that one filled
+ * the hole before them.
  */
 void net_sack_take_acked(struct net_conn *conn, struct net_ack *ack)
 {
@@ -298,7 +297,7 @@ void net_sack_take_acked(struct net_conn *conn, struct net_ack *ack)
 	     seg = seg->next) {
 		struct net_seg *own = net_seg_of(seg);
 
-		/* One sacked before says nothing of now. */
+		/* A segment that was sacked before measures nothing now. */
 		if (own->state & NET_SEG_RESENT) {
 			resent = true;
 		} else if (!(own->state & NET_SEG_SACKED) &&
@@ -335,8 +334,8 @@ void net_sack_lose_congested(struct net_recovery *rec, struct net_seg *seg)
 }
 
 /*
- * How long a segment may be late against those sent after it, RFC 8985 6.2
- * step 4: not at all once three have overtaken it on a path that keeps order.
+ * How long may a segment be late against those sent after it? RFC 8985 6.2 step
+ * 4: not at all once three have overtaken it on a path that keeps order.
  */
 static uint32_t reorder_us(const struct net_conn *conn)
 {
@@ -350,9 +349,10 @@ static uint32_t reorder_us(const struct net_conn *conn)
 }
 
 /*
- * Whether what has arrived was sent after it. Of what was sent at one time that
- * is told by the numbers (RFC 8985 6.2), but for a segment sent again after new
- * ones, as happens in a burst of ACKs: those would condemn it at once.
+ * Was the newest segment that has arrived sent after this one? Among those that
+ * were sent at one time the numbers decide (RFC 8985 6.2), except for a segment
+ * that was sent again after new ones, as happens in a burst of ACKs: those
+ * would make it lost at once.
  */
 static bool was_overtaken(const struct net_recovery *rec,
 			  const struct net_seg *seg)
@@ -364,7 +364,7 @@ static bool was_overtaken(const struct net_recovery *rec,
 	return TCP_SEQ_LT(net_seg_end(&seg->seg), rec->rack_end);
 }
 
-/* Whether it is lost; if that is a question of time, arms the timer. */
+/* Is it lost? If that is a question of time, arms the timer. */
 static bool is_lost(struct net_recovery *rec, const struct net_seg *seg,
 		    uint32_t late_us, bool *wait)
 {
@@ -411,8 +411,8 @@ void net_sack_detect(struct net_conn *conn, const struct net_ack *ack)
 }
 
 /*
- * RFC 2018 8: what is sacked may be reneged. That is seen when the oldest
- * segment is sacked and yet not acknowledged: then nothing sacked counts.
+ * RFC 2018 8: the peer may renege on SACKs. That shows when the oldest segment
+ * is sacked and yet not acknowledged: then no SACK counts.
  */
 static void renege(struct net_conn *conn)
 {
@@ -481,8 +481,9 @@ void net_sack_replace(struct net_recovery *rec, struct net_seg *seg)
 }
 
 /*
- * A peer without SACK: each duplicate ACK says that one segment has arrived
- * (RFC 5681), an ACK of a part that the next one is lost (RFC 6582).
+ * With a peer without SACK, each duplicate ACK says that one segment has
+ * arrived (RFC 5681), and an ACK of a part that the next one is lost (RFC
+ * 6582).
  */
 void net_sack_count_duplicates(struct net_conn *conn, struct net_ack *ack)
 {

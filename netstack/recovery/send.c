@@ -6,7 +6,7 @@
 
 #include "lwip/ip.h"
 
-/* What has found a segment lost that is about to be sent again. */
+/* What has found lost a segment that is about to be sent again. */
 enum cause { RTO, RACK, FAST };
 
 static enum cause cause(const struct net_conn *conn)
@@ -16,7 +16,7 @@ static enum cause cause(const struct net_conn *conn)
 	return conn->pcb.flags & TF_SACK ? RACK : FAST;
 }
 
-/* Cold: of one that is traced. */
+/* Cold: names the cause for a connection that is traced. */
 __attribute__((noinline)) static const char *cause_of(struct net_conn *conn)
 {
 	static const char *const names[] = {
@@ -38,7 +38,7 @@ bool net_send_again(struct net_conn *conn, struct net_seg *seg)
 
 	if (p->ref != 1)
 		return false;
-	/* What lower layers put in front the last time. */
+	/* Remove what lower layers put in front the last time. */
 	pbuf_remove_header(p, (size_t)((u8_t *)hdr - (u8_t *)p->payload));
 	hdr->ackno = lwip_htonl(pcb->rcv_nxt);
 	hdr->wnd =
@@ -57,7 +57,7 @@ bool net_send_again(struct net_conn *conn, struct net_seg *seg)
 	return true;
 }
 
-/* Bytes have left, new or again. */
+/* Accounts for bytes that have left, new or again. */
 static void sent(struct net_conn *conn, uint32_t bytes)
 {
 	net_pacing_sent(conn, bytes);
@@ -78,7 +78,7 @@ bool net_send_resend(struct net_conn *conn, struct net_seg *seg)
 	return true;
 }
 
-/* What lwIP has sent by itself since we last looked. */
+/* Accounts for what lwIP has sent by itself since the last call. */
 void net_send_account(struct net_conn *conn)
 {
 	struct net_recovery *rec = net_recovery_of(conn);
@@ -92,7 +92,7 @@ void net_send_account(struct net_conn *conn)
 	sent(conn, bytes);
 }
 
-/* lwIP's window for ours: shut while something lost waits to be sent. */
+/* Sets lwIP's window from ours: shut while something lost waits to be sent. */
 static void set_window(struct net_conn *conn)
 {
 	struct net_recovery *rec = net_recovery_of(conn);
@@ -102,8 +102,9 @@ static void set_window(struct net_conn *conn)
 }
 
 /*
- * No ACK will come to remind us. What a full port refuses waits for the port;
- * otherwise memory is short, or a neighbour is not known.
+ * Tries again later, since no ACK will come to trigger that. If the port is
+ * full, waits for the port; otherwise memory is short, or a neighbour is not
+ * known, and a timer is set.
  */
 static void retry(struct net_conn *conn)
 {
@@ -133,7 +134,7 @@ static bool may_resend(const struct net_conn *conn, struct net_seg *seg)
 		net_seg_end(&seg->seg) - lastack <= conn->pcb.snd_wnd);
 }
 
-/* RFC 5682 2.1: two segments that are new in place of what seems lost. */
+/* RFC 5682 2.1: sends two new segments in place of what seems lost. */
 static void send_two_new(struct net_conn *conn)
 {
 	struct tcp_pcb *pcb = &conn->pcb;
@@ -144,7 +145,7 @@ static void send_two_new(struct net_conn *conn)
 	pcb->cwnd = NET_CWND_SHUT;
 }
 
-/* A segment has been sent again: what had found it lost. */
+/* Counts what had found lost a segment that has been sent again. */
 static void count_cause(const struct net_conn *conn)
 {
 	struct net_stats *stats = &net_here()->stats;
@@ -162,7 +163,7 @@ static void count_cause(const struct net_conn *conn)
 	}
 }
 
-/* What is lost, as far as the windows and its pace go; then what is new. */
+/* Sends what is lost, as far as windows and pace go; then what is new. */
 void net_send_repair(struct net_conn *conn)
 {
 	struct net_recovery *rec = net_recovery_of(conn);
@@ -200,14 +201,14 @@ void net_recovery_output(struct net_conn *conn)
 
 /* ---- new data, of a connection with recovery state ---- */
 
-/* Whether the congestion window is what keeps the head of `unsent`. */
+/* Does the congestion window hold back the head of `unsent`? */
 static bool cwnd_limits(const struct tcp_pcb *pcb)
 {
 	return pcb->unsent && !net_head_fits(pcb) &&
 	       net_seg_end(pcb->unsent) - pcb->lastack <= pcb->snd_wnd;
 }
 
-/* After all has left that may: what keeps the rest, if there is any. */
+/* After all has left that may, finds what holds back the rest, if any. */
 static void settle_output(struct net_conn *conn)
 {
 	struct net_recovery *rec = net_recovery_of(conn);

@@ -14,7 +14,7 @@
  */
 #include "netstack/recovery/recovery_priv.h"
 
-/* A timeout in the midst of a repair goes on with what was known before it. */
+/* A timeout during a repair keeps what was noted before the repair. */
 void net_undo_begin(struct net_conn *conn)
 {
 	struct net_recovery *rec = net_recovery_of(conn);
@@ -67,7 +67,7 @@ static void undo(struct net_conn *conn)
 		net_trace_cwnd_why(conn, "undone: nothing was lost");
 }
 
-/* All that was sent again had arrived before. */
+/* Counts a duplicate; undoes the cut once all that was sent again is one. */
 void net_undo_duplicate(struct net_conn *conn)
 {
 	struct net_recovery *rec = net_recovery_of(conn);
@@ -80,9 +80,9 @@ void net_undo_duplicate(struct net_conn *conn)
 }
 
 /*
- * RFC 3522 3.2: the ACK was sent for a copy that left before any left again. Of
- * a repair that a timeout has begun it tells for all; of another, only if
- * nothing else that was sent again is under way.
+ * RFC 3522 3.2: was the ACK sent for a copy that left before any left again? In
+ * a repair that a timeout has begun that holds for all segments; in another,
+ * only if nothing else that was sent again is under way.
  */
 static bool is_for_first_copy(const struct net_recovery *rec,
 			      const struct net_ack *ack)
@@ -95,7 +95,7 @@ static bool is_for_first_copy(const struct net_recovery *rec,
 
 /* ---- F-RTO ---- */
 
-/* With timestamps the first ACK tells; a shut window is no lost segment. */
+/* With timestamps the first ACK decides; a shut window is no lost segment. */
 void net_frto_begin(struct net_conn *conn)
 {
 	const struct tcp_pcb *pcb = &conn->pcb;
@@ -106,7 +106,7 @@ void net_frto_begin(struct net_conn *conn)
 			: NET_FRTO_FIRST;
 }
 
-/* Whether something new may leave by the peer's window. */
+/* May something new leave by the peer's window? */
 static bool has_new(const struct tcp_pcb *pcb, const struct net_ack *ack)
 {
 	return pcb->unsent &&
@@ -114,9 +114,9 @@ static bool has_new(const struct tcp_pcb *pcb, const struct net_ack *ack)
 }
 
 /*
- * RFC 5682 2.1 and 3.1: the first ACK may be of what was sent again; the second
- * is of what was not, if it covers or SACKs more. Duplicates, or an ACK of all
- * there was, tell nothing: the repair goes on.
+ * RFC 5682 2.1 and 3.1: the first ACK may be of a segment that was sent again;
+ * the second is not, if it covers or SACKs more. Duplicates, or an ACK of all
+ * there was, show nothing: the repair goes on.
  */
 static bool frto_undoes(struct net_conn *conn, const struct net_ack *ack)
 {

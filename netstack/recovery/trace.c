@@ -5,16 +5,16 @@
  */
 #include "netstack/recovery/recovery_priv.h"
 
-/* While acknowledgments make it grow: told when it has by so much. */
+/* While ACKs make the window grow, it is reported each time by this much. */
 #define GROWTH(cwnd) ((cwnd) / 4)
 
-/* lwIP's is shut while a repair runs. */
+/* lwIP's window is shut while a repair runs. */
 static uint32_t cwnd_of(const struct net_conn *conn)
 {
 	return conn->repairing ? conn->recovery->cwnd : conn->pcb.cwnd;
 }
 
-/* was: as it was when it was looked at last, told or not. */
+/* `was` is the window at the last look, whether it was reported or not. */
 static bool is_news(const struct net_trace *trace, const char *why,
 		    uint32_t was, uint32_t ssthresh)
 {

@@ -10,7 +10,7 @@
  */
 #include "netstack/recovery/recovery_priv.h"
 
-/* It leaves out what the process did not run, and wraps after 49 days. */
+/* Leaves out time in which the process did not run; wraps after 49 days. */
 static uint32_t now_ms(void)
 {
 	return (uint32_t)((net_here()->now_ns - net_here()->paused_ns) /
