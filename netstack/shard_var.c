@@ -9,7 +9,8 @@
 
 #define PAGE_BYTES 4096u
 
-/* The linker's. Hidden, or a static program asks for the shared library. */
+/* Defined by the linker. Hidden, or static programs ask for the shared
+ * library. */
 extern __attribute__((visibility("hidden"))) char __start_net_shard[];
 extern __attribute__((visibility("hidden"))) char __stop_net_shard[];
 
@@ -30,8 +31,8 @@ int net_shard_copy_new(intptr_t *distance)
 	if (memory == NULL)
 		return -ENOMEM;
 	memcpy(memory + bytes_in_page(), __start_net_shard, bytes);
-	/* As integers: of pointers the compiler would conclude that nobody has
-	 * the memory's address, and leave out the copying. */
+	/* Subtract integers: with pointers the compiler would conclude that
+	 * nobody has the memory's address, and omit the copying. */
 	*distance = (intptr_t)((uintptr_t)memory + bytes_in_page() -
 			       (uintptr_t)__start_net_shard);
 	return 0;

@@ -74,8 +74,8 @@ static void reset_holder(struct net_conn *conn, unsigned frames)
 }
 
 /*
- * One bucket. Returns how many connections were looked at. A reset changes the
- * bucket and ends the sweep.
+ * Sweeps one bucket. Returns how many connections were looked at. A reset
+ * changes the bucket and ends the sweep.
  */
 static unsigned sweep_bucket(struct net_conn *conn)
 {

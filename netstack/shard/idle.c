@@ -23,7 +23,7 @@
 #define HOG_NS	     1000000 /* a yield that took more was to no peer */
 #define WAKE_FDS     64	     /* of a link, at most */
 
-/* Whether the kernel wakes a sleep for whatever can come. */
+/* Does the kernel wake a sleep for everything that can come? */
 static bool watch_links(struct net_stack *stack)
 {
 	int fds[WAKE_FDS];
@@ -51,7 +51,7 @@ void net_idle_start(struct net_stack *stack)
 	stack->woken = stack->adaptive && watch_links(stack);
 }
 
-/* Whether adaptive polling may leave the core to others for a moment. */
+/* May adaptive polling leave the core to others for a moment? */
 static bool may_rest(const struct net_stack *stack)
 {
 	return stack->adaptive && !net_link_loops() &&
@@ -61,9 +61,9 @@ static bool may_rest(const struct net_stack *stack)
 
 /*
  * The peer may be waiting for this very core, and then spinning only keeps it
- * from sending what we wait for. How long a yield takes tells who wants the
- * core: while nobody does, one is tried every 100 us; after somebody has kept
- * the core for long, for ten times as long none is.
+ * from sending what we wait for. How long a yield takes shows whether others
+ * want the core: while nobody does, we yield every 100 us; after a long yield,
+ * we do not yield again for ten times its length.
  */
 static void yield_core(struct net_stack *stack)
 {

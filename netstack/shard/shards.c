@@ -131,7 +131,7 @@ int net_call(unsigned shard, coro_fn fn, void *arg, void **result)
 
 /* ---- a shard's thread ---- */
 
-/* What is posted runs; nothing is received, since nothing listens yet. */
+/* Runs what is posted; nothing is received, since nothing listens yet. */
 static void wait_while(struct net_stack *stack, enum phase phase)
 {
 	static const struct timespec nap = {.tv_nsec = WAIT_NAP_NS};
@@ -297,7 +297,7 @@ static int start_thread(struct member *me)
 	return me->err;
 }
 
-/* Those that have opened, but shard 0. */
+/* Closes the shards that have opened, except shard 0. */
 static void close_others(void)
 {
 	atomic_store(&program.phase, PHASE_CLOSE);
@@ -335,7 +335,7 @@ static int check_shards(struct net_opts *opts)
 	return 0;
 }
 
-/* Before anything is received that it should have. */
+/* Runs before anything is received that should be captured. */
 static int start_capture(struct net_opts *opts)
 {
 	struct net_capture capture;
@@ -513,7 +513,7 @@ void net_stack_rest(struct net_stack *stack, unsigned work, int64_t until_ns)
 struct start {
 	net_start fn;
 	void *arg;
-	_Atomic int err; /* the first that failed with */
+	_Atomic int err; /* of the first that failed */
 };
 
 static void start_failed(struct start *start, int err)
@@ -579,7 +579,7 @@ struct serving {
 	void *arg;
 };
 
-/* Gives an error as a pointer, for net_call(). The port may be chosen here. */
+/* Returns an error as a pointer, for net_call(); may choose the port. */
 static void *serve_here(void *arg)
 {
 	struct serving *serving = arg;
@@ -629,7 +629,7 @@ int net_serve_limited(struct net_stack *stack, const struct net_addr *addr,
 		net_stack_close(stack);
 		return err;
 	}
-	catch_signals(&signals); /* who reads the line may stop us at once */
+	catch_signals(&signals); /* a reader of the line may stop us at once */
 	printf("listening on %s\n",
 	       net_addr_format(&serving.addr, text, sizeof(text)));
 	fflush(stdout);

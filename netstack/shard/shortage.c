@@ -49,7 +49,7 @@
 #define CLASSES	     24u   /* powers of two of bytes held */
 #define OWN_BYTES    1024u /* of a connection that holds nothing else */
 #define VICTIM_CLASS 10u   /* stuck with anything, or moving 8 KiB */
-#define ACTIVE_STEPS 3u	   /* who makes progress counts as an eighth */
+#define ACTIVE_STEPS 3u	   /* one that makes progress counts as an eighth */
 
 static NET_SHARD_VAR struct {
 	uint64_t asked;	   /* --memory, or its default */
@@ -68,7 +68,7 @@ static NET_SHARD_VAR struct {
 
 /* ---- what a connection holds ---- */
 
-/* Queued bytes lie in memory that was lent; their headers alone are ours. */
+/* Do queued bytes lie in lent memory, so that only the headers are ours? */
 static bool lends(const struct tcp_pcb *pcb)
 {
 	const struct tcp_seg *seg = pcb->unacked ? pcb->unacked : pcb->unsent;
@@ -77,7 +77,7 @@ static bool lends(const struct tcp_pcb *pcb)
 	       seg->p->next->type_internal == (u8_t)PBUF_ROM;
 }
 
-/* Of a long queue no more than the beginning is looked at. */
+/* Looks at no more than the beginning of a long queue. */
 static uint64_t unread_by(const struct net_conn *conn)
 {
 	const struct pbuf *p = net_rxq_head(conn);
@@ -108,7 +108,7 @@ static uint64_t held_by(const struct net_conn *conn)
 	return bytes + unread_by(conn) + (co ? coro_stack_high_water(co) : 0);
 }
 
-/* Bytes wait for its peer, which takes none, or for its handler. */
+/* Do bytes wait for its peer, which takes none, or for its handler? */
 static bool is_stuck(const struct net_conn *conn)
 {
 	const struct tcp_pcb *pcb = &conn->pcb;
@@ -152,8 +152,8 @@ static void reset(struct net_conn *conn, uint64_t bytes)
 }
 
 /*
- * One bucket; how many connections were looked at. After a reset the bucket is
- * another, and is begun again.
+ * Sweeps one bucket; returns how many connections were looked at. After a reset
+ * the bucket is another, and is begun again.
  */
 static unsigned sweep_bucket(struct net_conn *conn, unsigned *resets)
 {
@@ -176,7 +176,7 @@ static unsigned sweep_bucket(struct net_conn *conn, unsigned *resets)
 	return n;
 }
 
-/* Bytes beyond what leaves room for a while. */
+/* Returns the bytes that must go to leave room for a while. */
 static uint64_t excess_now(void)
 {
 	uint64_t enough = net_budget_whole() - net_budget_whole() / 4;
@@ -185,7 +185,7 @@ static uint64_t excess_now(void)
 	return now > enough ? now - enough : 0;
 }
 
-/* The first sweep has seen all: which of them are too many. */
+/* After the first sweep, which has seen all, chooses classes to reset. */
 static void choose_victims(void)
 {
 	unsigned class = CLASSES;
@@ -200,8 +200,8 @@ static void choose_victims(void)
 }
 
 /*
- * Also where the chunks hold little, if what is asked for finds no room between
- * that: only their owners' end empties whole chunks.
+ * True also if the chunks hold little, but allocations find no room in them:
+ * only their owners' end empties whole chunks.
  */
 static bool must_sweep(void)
 {
@@ -244,7 +244,7 @@ static void sweep(void)
 
 /* ---- every millisecond ---- */
 
-/* A pool that has run empty is never a matter of silence. */
+/* Reports a pool that has run empty. */
 static void watch_pools(void)
 {
 	uint64_t no_frame = 0;
@@ -277,7 +277,7 @@ void net_budget_tick(void)
 	int64_t now = net_here()->now_ns;
 
 	net_here()->next_budget_ns = now + TICK_NS;
-	net_budget_changed(); /* coroutines take memory without telling */
+	net_budget_changed(); /* coroutines take memory unnoticed */
 	sweep();
 	net_frames_tick();
 	if (now >= shortage.next_trim_ns) {
@@ -347,7 +347,7 @@ void net_budget_fini(void)
 	net_frames_fini();
 }
 
-/* What the program takes for n shards without a connection. */
+/* Returns what the program takes for n shards without a connection. */
 static uint64_t taken_by(unsigned n)
 {
 	return resident() + n * shortage.headroom;

@@ -19,7 +19,7 @@
 
 #define DRAIN_NS INT64_C(1000000000)
 
-/* Of the section that every shard has a copy of: see shard_var.h. */
+/* In the section that every shard has a copy of: see shard_var.h. */
 static NET_SHARD_VAR struct net_stack original;
 extern char __start_net_shard[],
 	__stop_net_shard[] __attribute__((visibility("hidden")));
@@ -178,7 +178,7 @@ int net_program_open(struct net_opts *opts)
 
 	if (err < 0)
 		return err;
-	/* Before DPDK, which may pin the threads that are made after it. */
+	/* Prepare before DPDK, which may pin threads that are made later. */
 	net_watchdog_prepare();
 	err = open_log(opts);
 	if (err == 0)
@@ -231,7 +231,7 @@ static void leave_copy(void)
 	net_shard_copy_free(distance);
 }
 
-/* This shard's part of what the program has; the first ones have the rest. */
+/* Gives a shard its part of what the program has; the first get the rest. */
 int net_shard_open(struct net_opts *opts, unsigned shard)
 {
 	static const struct coro_sched_attr attr = {.clock_ns = sched_clock_ns};

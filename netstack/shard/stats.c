@@ -44,7 +44,7 @@ struct memory {
 	uint64_t resident_kib, huge_kib;
 };
 
-/* Cold: it opens a file. Zeros where there is no /proc. */
+/* Cold: it opens a file. Zeros if there is no /proc. */
 static struct memory read_memory(void)
 {
 	FILE *status = fopen("/proc/self/status", "re");
@@ -62,8 +62,9 @@ static struct memory read_memory(void)
 }
 
 /*
- * All the process holds; hugepages are no part of what Linux calls resident.
- * What a connection takes is what has come on top since the stack opened.
+ * Formats all that the process holds; hugepages are no part of what Linux calls
+ * resident. What a connection takes is what has come on top since the stack
+ * opened.
  */
 static void format_memory(const struct net_stack *stack, unsigned conns,
 			  char *text, size_t room)
@@ -117,7 +118,7 @@ static void add(struct net_stats *to, const struct net_stats *from)
 	to->memory_max_bytes += from->memory_max_bytes;
 }
 
-/* log_dropped is the program's, and each shard tells it. */
+/* log_dropped is the program's, and each shard reports it. */
 void net_stats_sum(struct net_stats *out, const struct net_stats *shards,
 		   unsigned n)
 {
