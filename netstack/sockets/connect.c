@@ -134,7 +134,7 @@ void net_sock_attach(struct net_sock *sock, struct net_conn *conn)
 	net_sock_opts_apply(sock);
 }
 
-/* A coroutine of its own, so that connect() need not wait for it. */
+/* Dials in a coroutine of its own, so that connect() need not wait for it. */
 static void *dial(void *arg)
 {
 	struct net_sock *sock = arg;
@@ -182,13 +182,13 @@ static long start(struct net_sock *sock, const struct net_addr *to)
 		sock->uses--;
 		return err;
 	}
-	coro_detach(sock->helper); /* it says itself when it has ended */
+	coro_detach(sock->helper); /* it reports its own end */
 	sock->err = 0;
 	sock->state = NET_SOCK_CONNECTING;
 	return 0;
 }
 
-/* The handshake is over: what connect() says of it, once. */
+/* Returns what connect() reports, once, of a handshake that is over. */
 static long outcome(struct net_sock *sock)
 {
 	int err = sock->err;
@@ -238,7 +238,7 @@ long net_sock_connect(struct net_sock *sock, const struct sockaddr *sa,
 	case NET_SOCK_FAILED:
 		if (sock->err)
 			return outcome(sock);
-		__attribute__((fallthrough)); /* SO_ERROR has told it */
+		__attribute__((fallthrough)); /* SO_ERROR has reported it */
 	case NET_SOCK_BOUND:
 		err = check_family(sock, sa, len);
 		if (err == 0)

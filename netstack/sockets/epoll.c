@@ -163,7 +163,7 @@ static unsigned events_of(const struct member *m)
 	return net_sock_events(m->sock);
 }
 
-/* A set whose sockets are ours: the kernel knows of its other members alone. */
+/* Watches a set that has sockets of ours: the kernel knows only its others. */
 static void watch_nested(struct member *m)
 {
 	m->node.fn = on_news;
@@ -276,8 +276,8 @@ int net_epoll_new(int fd)
 	return err;
 }
 
-/* The set of a number that was made outside coroutines, with the first socket
- * of ours. The kernel says whether it is one. */
+/* Returns the set of a number that was made outside coroutines, when the first
+ * socket of ours is added. The kernel says whether it is one. */
 static long set_of(int epfd, int fd, struct net_epoll **out)
 {
 	long err = net_fd_epoll(epfd, out, "epoll_ctl");
@@ -377,7 +377,7 @@ long net_epoll_control(int epfd, int op, int fd, struct epoll_event *event)
 	return net_real()->epoll_ctl(epfd, op, fd, event) < 0 ? -errno : 0;
 }
 
-/* Whether one of ours is ready in a set; the kernel is asked for the rest. */
+/* Is one of ours ready in a set? The kernel is asked about the rest. */
 bool net_epoll_is_ready(int fd)
 {
 	struct net_epoll *set;
@@ -419,8 +419,8 @@ void net_epoll_adopt(int fd, struct net_sock *sock)
 
 		if (!m || m->sock)
 			continue;
-		/* The kernel drops what is closed; a new socket may have got
-		 * the number of a member of that kind. */
+		/* The kernel drops a member that is closed; a new socket may
+		 * have got its number. */
 		if (net_fds[set->epfd].epoll == set &&
 		    net_real()->epoll_ctl(set->epfd, EPOLL_CTL_DEL, fd, NULL) <
 			    0) {

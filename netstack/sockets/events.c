@@ -87,8 +87,8 @@ void net_sock_tell(struct net_sock *sock, unsigned events)
 }
 
 /*
- * After each segment and timer of its connection. Room to write is news only if
- * there was none before: it is there most of the time.
+ * Called after each segment and timer of the connection. Room to write is news
+ * only if there was none before: it is there most of the time.
  */
 void net_sock_changed(struct net_conn *conn, struct net_watch *watch)
 {

@@ -18,7 +18,7 @@
 #include <sys/poll.h>
 #include <sys/stat.h>
 
-/* As is a call that the kernel refuses at once: of a pipe's wrong end. */
+/* Also true if the kernel refuses a call at once, as on a pipe's wrong end. */
 static bool is_nonblocking(int fd, int events)
 {
 	int flags = net_real()->fcntl(fd, F_GETFL);
@@ -28,7 +28,7 @@ static bool is_nonblocking(int fd, int events)
 	       (flags & O_ACCMODE) == not_open_for;
 }
 
-/* A number of SOL_SOCKET; below 0: it is no socket. */
+/* Returns a numeric option of SOL_SOCKET; below 0: it is no socket. */
 static int option_of(int fd, int name)
 {
 	int value = 0, saved = errno;
@@ -56,7 +56,7 @@ static int64_t timeout_of(int fd, int events)
 	return ns;
 }
 
-/* Until it is ready, whatever its flags. */
+/* Waits until it is ready, whatever its flags. */
 static long wait_ready(int fd, int events)
 {
 	struct pollfd p = {.fd = fd, .events = (short)events};
@@ -70,7 +70,7 @@ static long wait_ready(int fd, int events)
 	errno = saved;
 	if (err == -ETIMEDOUT && net_has_passed(deadline))
 		return -EAGAIN;
-	/* What else it says, the call itself says better. */
+	/* The call itself reports other errors better. */
 	return err == -ETIMEDOUT || err == -ECANCELED || err == -EINTR ||
 			       err == -ENOMEM
 		       ? err
@@ -122,7 +122,7 @@ ssize_t net_kernel_recv(int fd, void *buf, size_t len, int flags)
 
 /* ---- writing ---- */
 
-/* Another attempt, by the kernel's flag for it. */
+/* Sends all of a buffer; if the kernel has no room, waits and tries again. */
 static ssize_t send_rest(int fd, const char *at, size_t len, int flags)
 {
 	size_t done = 0;
@@ -150,7 +150,7 @@ static bool is_stream(int fd)
 	return option_of(fd, SO_TYPE) == SOCK_STREAM;
 }
 
-/* The first bytes have gone: those behind them. */
+/* The first bytes have gone: sends those behind them. */
 static ssize_t send_behind(int fd, const struct msghdr *msg, size_t first,
 			   int flags)
 {
@@ -174,7 +174,7 @@ static ssize_t send_behind(int fd, const struct msghdr *msg, size_t first,
 	return (ssize_t)done;
 }
 
-/* A socket's. */
+/* Sends to a socket, and waits for room. */
 static ssize_t send_waiting(int fd, const struct msghdr *msg, int flags)
 {
 	ssize_t n;
@@ -220,7 +220,7 @@ static ssize_t write_pieces(int fd, const char *at, size_t len)
 	return (ssize_t)done;
 }
 
-/* True: the kernel may be asked at once, whatever comes. */
+/* Returns true if the kernel can be called at once, whatever it does. */
 static bool writes_straight(int fd, mode_t *mode)
 {
 	struct stat st;

@@ -62,7 +62,7 @@ static void *take_clients(void *arg)
 			queue_client(port, conn);
 	}
 	if (err == -EINVAL)
-		port->listener = NULL; /* closed by whoever closes the stack */
+		port->listener = NULL; /* closed together with the stack */
 	port->runs = false;
 	if (TAILQ_EMPTY(&port->socks))
 		free(port);
@@ -116,8 +116,8 @@ static struct net_addr listen_addr(const struct net_sock *sock)
 }
 
 /*
- * The program asks for the port that bind() has left open. The stack knows one
- * that is free; nothing can come before it is listened to again.
+ * The program asks for the port that bind() has left open. The stack chooses a
+ * free one; no client can come before it is listened to again.
  */
 void net_sock_choose_port(struct net_sock *sock)
 {
@@ -131,7 +131,7 @@ void net_sock_choose_port(struct net_sock *sock)
 	net_listener_close(listener);
 }
 
-/* Both would get the same clients. */
+/* Would both get the same clients? */
 static bool overlap(const struct net_sock *a, const struct net_sock *b)
 {
 	struct net_addr x = listen_addr(a), y = listen_addr(b);

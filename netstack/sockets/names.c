@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A question, off the shared stack, with what it borrows behind it. */
+/* A lookup for another thread, on the heap, with copies of its strings. */
 struct question {
 	const char *node, *service;
 	struct addrinfo hints;

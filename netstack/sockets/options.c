@@ -19,7 +19,7 @@
 
 #define NEVER_NS (-1)
 
-/* Kept and given back, without effect. */
+/* Options that are kept and returned, without effect. */
 static bool is_kept(int level, int name)
 {
 	switch (level) {
@@ -46,14 +46,14 @@ static bool is_kept(int level, int name)
 	}
 }
 
-/* Given by the kernel's socket, which is of the same kind. */
+/* Options of the kernel's socket, which is of the same kind. */
 static bool is_of_kind(int level, int name)
 {
 	return level == SOL_SOCKET &&
 	       (name == SO_TYPE || name == SO_DOMAIN || name == SO_PROTOCOL);
 }
 
-/* Kept until there is a connection, whose own it is then. */
+/* The MSS is kept until there is a connection, which has its own. */
 static bool is_mss(int level, int name)
 {
 	return level == IPPROTO_TCP && name == TCP_MAXSEG;
@@ -70,7 +70,7 @@ static int64_t timeval_ns(const struct timeval *tv)
 	return tv->tv_sec * INT64_C(1000000000) + tv->tv_usec * 1000;
 }
 
-/* Of 4 or 8 bytes, all ones for no limit. */
+/* Reads a rate of 4 or 8 bytes; all ones: no limit. */
 static uint64_t pacing_rate(const void *value, socklen_t len)
 {
 	uint64_t rate = 0;
@@ -109,7 +109,7 @@ void net_sock_opts_apply(struct net_sock *sock)
 	if (o->pacing_rate)
 		net_set_pacing_rate(sock->conn, o->pacing_rate);
 	if (o->cc[0])
-		net_set_cc(sock->conn, o->cc); /* or the kernel's alone */
+		net_set_cc(sock->conn, o->cc); /* or only the kernel has it */
 }
 
 static int kernels_int(int fd, int level, int name)
@@ -130,7 +130,7 @@ static int64_t kernels_timeout(int fd, int name)
 	return timeval_ns(&tv);
 }
 
-/* Of a socket for which nobody has chosen one. */
+/* The kernel's default. */
 static char kernels_cc[16];
 static pthread_once_t kernels_cc_once = PTHREAD_ONCE_INIT;
 
@@ -153,7 +153,7 @@ static void ask_kernels_cc(void)
 	net_real()->close(fd);
 }
 
-/* What the program has chosen for this socket, if it is not what it had. */
+/* Loads the congestion control, if it is not the default, and the rate. */
 static void load_rate(struct net_sock_opts *o, int fd)
 {
 	uint64_t rate = 0;
@@ -168,7 +168,7 @@ static void load_rate(struct net_sock_opts *o, int fd)
 		o->pacing_rate = pacing_rate(&rate, len);
 }
 
-/* What the program has set before it was known whose the socket is. */
+/* Loads what the program has set before the socket was one of the stack's. */
 void net_sock_opts_load(struct net_sock *sock, int fd)
 {
 	struct net_sock_opts *o = &sock->opts;
@@ -194,7 +194,7 @@ void net_sock_opts_load(struct net_sock *sock, int fd)
 
 /* ---- setting ---- */
 
-/* True: it has an effect here, and has had it. */
+/* Returns true if an option has an effect here, and has had it. */
 static bool set_socket(struct net_sock *sock, int name, const void *value,
 		       socklen_t len)
 {
@@ -379,7 +379,7 @@ static int take_error(struct net_sock *sock)
 		return err;
 	if (!(net_ready(sock->conn, 0) & NET_FAILED))
 		return 0;
-	/* Reading tells why, and leaves nothing that could be read. */
+	/* Peeking returns the error, and leaves bytes that could be read. */
 	err = -(int)net_peek(sock->conn, &(char){0}, 1);
 	if (err <= 0 || err == EPIPE || err == EAGAIN)
 		return 0;

@@ -28,7 +28,7 @@ struct call {
 
 /* ---- looking ---- */
 
-/* In revents, while it has to be asked for: no event has all bits. */
+/* Value of revents while the kernel has to be asked: no event has all bits. */
 #define KERNELS ((short)-1)
 
 static short wanted(const struct pollfd *p, unsigned events)
@@ -49,7 +49,7 @@ bool net_poll_has_ours(struct pollfd *fds, size_t n)
 	return false;
 }
 
-/* A signal that is no business of the program's does not end it. */
+/* A signal that does not concern the program does not end this. */
 static long look_at(struct pollfd *fds, size_t n)
 {
 	int ready;
@@ -60,7 +60,7 @@ static long look_at(struct pollfd *fds, size_t n)
 	return ready < 0 ? -errno : ready;
 }
 
-/* The kernel's descriptors among them, which are asked in one call. */
+/* Looks at the kernel's descriptors among them, in one call. */
 static long look_kernels(struct pollfd *fds, size_t n, size_t kernels)
 {
 	struct pollfd few[16], *list = few;
@@ -86,7 +86,7 @@ static long look_kernels(struct pollfd *fds, size_t n, size_t kernels)
 	return ready;
 }
 
-/* How many are ready now, of both kinds. */
+/* Returns how many are ready now, of both kinds. */
 static long look(struct pollfd *fds, size_t n)
 {
 	size_t kernels = 0;
@@ -134,7 +134,7 @@ static void on_kernels(struct coro_fd_watch *watch, int events)
 	net_waitq_wake(&item->call->sleeper.waitq);
 }
 
-/* A cleanup of the coroutine, so that its end takes the nodes away, too. */
+/* A cleanup of the coroutine, so that its end removes the nodes, too. */
 static void call_end(void *arg)
 {
 	struct call *call = arg;
@@ -170,7 +170,7 @@ static int watch_one(struct poll_item *item, const struct pollfd *p)
 	events = p->events & (POLLIN | POLLOUT | POLLPRI | POLLRDHUP);
 	item->kernel.fn = on_kernels;
 	err = coro_fd_watch(p->fd, events ? events : POLLPRI, &item->kernel);
-	/* Watched still; or always ready, and it has been asked. */
+	/* No error: it is watched already, or always ready and was asked. */
 	return err == -EBUSY || err == -EPERM || err == -EBADF ? 0 : err;
 }
 

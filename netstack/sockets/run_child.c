@@ -41,8 +41,8 @@ static const char *advice(void)
 	       "the kernel's sockets behind a proxy on the stack";
 }
 
-/* What a child does to its copies of descriptors before exec is harmless; that
- * it puts one in the place of another is how it hands it to a program. */
+/* A child's calls on its copies of descriptors before exec that are harmless.
+ * dup2() is not among them: it is how a program gets a socket. */
 static bool shows_nothing(const char *call)
 {
 	return strcmp(call, "fcntl") == 0 || strcmp(call, "close") == 0 ||
@@ -79,7 +79,7 @@ __attribute__((constructor)) static void find_exec(void)
 	real_execvp = net_real_next("execvp");
 }
 
-/* By the process that has the stack, and not by a child after vfork(). */
+/* Reports exec() by the process that has the stack, not after vfork(). */
 static void note_exec(const char *path)
 {
 	char line[512];

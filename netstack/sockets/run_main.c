@@ -23,7 +23,7 @@
 
 #define WORDS_MAX  256
 #define LOOK_NS	   INT64_C(1000000)
-#define STALLED_NS INT64_C(10000000000) /* of what is still to be sent */
+#define STALLED_NS INT64_C(10000000000) /* for bytes still to be sent */
 
 typedef int (*main_fn)(int argc, char **argv, char **envp);
 
@@ -58,7 +58,7 @@ static error_t parse_one(int key, char *arg, struct argp_state *state)
 	}
 }
 
-/* CORONET_RUN has them, each behind a byte that no option contains. */
+/* Splits CORONET_RUN's words; a byte that no option contains follows each. */
 static int split(char *text, char **words)
 {
 	int n = 0;
@@ -70,7 +70,7 @@ static int split(char *text, char **words)
 	return n;
 }
 
-/* The programs that this one starts are the kernel's. */
+/* The programs that this one starts have the kernel's sockets. */
 static void leave_environment(void)
 {
 	const char *rest = getenv("CORONET_RUN_PRELOAD");
@@ -94,8 +94,8 @@ static bool is_one_of(const char *name, const char *const *names)
 }
 
 /*
- * What stands in front of a program and becomes it by exec(), which keeps the
- * process: the stack is the program's.
+ * Is this a program that becomes another one by exec(), which keeps the
+ * process? The stack is for that one.
  */
 static bool stands_in_front(void)
 {
@@ -138,7 +138,7 @@ static void fail(const char *why)
 
 /* ---- descriptors ---- */
 
-/* Calls fn with each that is open. */
+/* Calls fn with each descriptor that is open. */
 static void each_fd(void (*fn)(int fd, void *arg), void *arg)
 {
 	DIR *dir = opendir("/proc/self/fd");
@@ -174,7 +174,7 @@ static void reserve(int fd, void *arg)
 
 /* ---- the end ---- */
 
-/* Until the peers have everything, or nothing more goes. */
+/* Waits until the peers have everything, or nothing more goes. */
 static void deliver(void)
 {
 	struct net_stack *stack = net_whole.stack;
@@ -195,7 +195,7 @@ static void deliver(void)
 	}
 }
 
-/* The baton is kept, so that nobody else calls any more. */
+/* Keeps the baton from here on, so that no other thread calls any more. */
 static void at_exit(int status, void *arg)
 {
 	if (net_is_child() || net_caller.state != NET_OUTSIDE)

@@ -22,16 +22,18 @@ typedef int (*action_fn)(int signo, const struct sigaction *action,
 			 struct sigaction *old);
 
 static action_fn real_action;
-static struct sigaction actions[NSIG]; /* the program's, where ours stands */
+static struct sigaction actions[NSIG]; /* the program's, if ours replaces it */
 static struct sigaction before[NSIG];
-static struct sigaction reporter[NSIG]; /* of crashes: coro_crash.c's */
+static struct sigaction reporter[NSIG]; /* coro_crash.c's actions */
 static _Atomic int ended_by;
 static siginfo_t infos[NSIG];
 
 static_assert(NSIG <= 65, "net_caller.noted has a bit for each signal");
 
-/* Those that the stack has taken: drivers raise them for frames (net_tap), the
- * watchdog to look at a thread. The program believes to have them. */
+/*
+ * Signals that the stack has taken: drivers raise some for frames (net_tap),
+ * the watchdog one to look at a thread. The program believes that it has them.
+ */
 static bool taken[NSIG];
 
 static const int fatal[] = {SIGINT, SIGTERM, SIGHUP, SIGSEGV, SIGBUS};
@@ -54,7 +56,7 @@ static bool is_touched(int signo)
 	return signo == SIGSEGV || signo == SIGBUS;
 }
 
-/* Its index, FATAL: none of them. */
+/* Returns a signal's index, or FATAL if it is none of them. */
 static size_t fatal_index(int signo)
 {
 	size_t i = 0;
@@ -84,8 +86,8 @@ static void call(const struct sigaction *action, int signo, siginfo_t *info,
 }
 
 /*
- * A fault that net_touch() has met is nothing to the program; with any other
- * the program's own action decides, at the instruction that faulted.
+ * A fault in net_touch() does not concern the program; with any other the
+ * program's own action decides, at the instruction that faulted.
  */
 static void on_fault(int signo, siginfo_t *info, void *context)
 {
@@ -101,7 +103,7 @@ static void on_fault(int signo, siginfo_t *info, void *context)
 		actions[signo] = dfl;
 	if (is_handler(&action))
 		call(&action, signo, info, context);
-	else if (info->si_code > 0) /* again, and then it is the kernel's */
+	else if (info->si_code > 0) /* it recurs, with the default */
 		set(signo, &dfl, NULL);
 	else if (action.sa_handler == SIG_DFL)
 		end_by_default(signo);
@@ -113,7 +115,7 @@ static bool is_fault(int signo)
 	       signo == SIGILL || signo == SIGABRT || signo == SIGTRAP;
 }
 
-/* Faults are handled where they are. */
+/* Faults are handled at once. */
 static void on_signal(int signo, siginfo_t *info, void *context)
 {
 	int saved = errno;
@@ -128,7 +130,7 @@ static void on_signal(int signo, siginfo_t *info, void *context)
 	errno = saved;
 }
 
-/* One that was noted, as the kernel would have called it. */
+/* Handles a signal that was noted, as the kernel would have. */
 static bool handle(int signo)
 {
 	struct sigaction action = actions[signo];
@@ -146,7 +148,7 @@ static bool handle(int signo)
 	return action.sa_flags & SA_RESTART;
 }
 
-/* Whether the call may go on. */
+/* Handles all that were noted. Returns whether the call may go on. */
 static bool handle_all(void)
 {
 	bool restarts = true;
@@ -205,7 +207,8 @@ static bool stands(const struct sigaction *action)
 		       : action->sa_handler == on_fatal;
 }
 
-/* The stack's own handlers are set in the loop, or by its own threads. */
+/* Is it the program that calls? The stack sets its own handlers in the loop, or
+ * on its own threads. */
 static bool is_the_programs(void)
 {
 	return net_whole.on && !net_is_child() &&
@@ -285,7 +288,7 @@ NET_HOOK sighandler_t sysv_signal(int signo, sighandler_t handler)
 
 typedef int (*mask_fn)(int how, const sigset_t *set, sigset_t *old);
 
-/* What the stack has taken stays open. */
+/* Signals that the stack has taken stay open. */
 static const sigset_t *open_taken(int how, const sigset_t *set, sigset_t *copy)
 {
 	if (!set || how == SIG_UNBLOCK || !is_the_programs())
@@ -389,8 +392,8 @@ static bool is_for_frames(int signo)
 }
 
 /*
- * What the program inherited: the log holds SIGPIPE and SIGUSR1 for programs of
- * ours, and the loop SIGINT and SIGTERM.
+ * Gives the program the actions that it inherited: the log holds SIGPIPE and
+ * SIGUSR1 for programs of ours, and the loop SIGINT and SIGTERM.
  */
 void net_run_signals_begin(void)
 {

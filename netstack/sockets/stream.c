@@ -31,7 +31,7 @@ static long not_connected(struct net_sock *sock)
 	return err ? -err : -ENOTCONN;
 }
 
-/* An error of the connection's is told once; then it has ended. */
+/* Returns an error of the connection once; then the stream has ended. */
 static long recv_error(struct net_sock *sock, long err)
 {
 	if (err == -EBADF || err == -EINVAL || err == -EPERM || err == -EFAULT)
@@ -43,8 +43,8 @@ static long recv_error(struct net_sock *sock, long err)
 }
 
 /*
- * Whether memory is there for what can be read now. A program may name more
- * than it has, as long as no bytes come for it.
+ * Is memory there for what can be read now? A program may name more than it
+ * has, as long as no bytes come for it.
  */
 static bool fits(struct net_sock *sock, const struct iovec *iov, size_t n,
 		 size_t skip)
@@ -68,7 +68,7 @@ static bool fits(struct net_sock *sock, const struct iovec *iov, size_t n,
 	return true;
 }
 
-/* Several buffers take what one call gives, since the next gives it again. */
+/* One call fills several buffers, since a second one gives the same bytes. */
 static long peek_now(struct net_sock *sock, const struct iovec *iov, size_t n,
 		     size_t total)
 {
@@ -99,20 +99,20 @@ static bool has_fin(struct net_sock *sock)
 	return net_ready(sock->conn, NET_PEER_CLOSED) != 0;
 }
 
-/* Reset, or ended in both directions. */
+/* Is the stream reset, or ended in both directions? */
 static bool is_over(struct net_sock *sock)
 {
 	return (sock->wr_shut && has_fin(sock)) ||
 	       net_ready(sock->conn, 0) & (NET_FAILED | NET_GONE);
 }
 
-/* Nothing more will come. */
+/* True if nothing more will come. */
 static bool has_ended(struct net_sock *sock)
 {
 	return sock->rd_shut || has_fin(sock);
 }
 
-/* What is there now: bytes, 0 at the end, -EAGAIN. */
+/* Takes what is there now: bytes, 0 at the end, -EAGAIN. */
 static long recv_now(struct net_sock *sock, const struct iovec *iov, size_t n,
 		     size_t skip)
 {
@@ -181,7 +181,7 @@ static long recv_all(struct net_sock *sock, const struct iovec *iov, size_t n,
 	}
 }
 
-/* MSG_TRUNC: the bytes are not wanted. */
+/* MSG_TRUNC: the bytes are discarded. */
 static long recv_nothing(struct net_sock *sock, int flags, size_t total)
 {
 	struct iovec scratch = {NULL, total < SCRATCH ? total : SCRATCH};
@@ -227,7 +227,7 @@ long net_sock_recv(struct net_sock *sock, const struct iovec *iov, size_t n,
 	return total ? recv_all(sock, iov, n, flags, total) : 0;
 }
 
-/* read(): most of what there is to do. */
+/* read(): the common case. */
 long net_sock_read(struct net_sock *sock, void *buf, size_t len)
 {
 	struct iovec iov = {buf, len};
@@ -270,7 +270,7 @@ static long send_error(struct net_sock *sock, long err, int flags)
 	return -EPIPE;
 }
 
-/* One buffer: how many bytes, all unless it may not wait, or an error. */
+/* Sends one buffer: how many bytes, all unless it may not wait, or an error. */
 static long send_buffer(struct net_sock *sock, const uint8_t *at, size_t len,
 			int flags, int64_t *until)
 {
@@ -358,7 +358,7 @@ long net_sock_send(struct net_sock *sock, const struct iovec *iov, size_t n,
 	return send_all(sock, iov, n, flags);
 }
 
-/* What a buffer needs that does not fit at once. */
+/* Sends the rest of a buffer that does not fit at once. */
 __attribute__((noinline)) static long
 write_rest(struct net_sock *sock, const uint8_t *buf, size_t len, long n)
 {
@@ -372,7 +372,7 @@ write_rest(struct net_sock *sock, const uint8_t *buf, size_t len, long n)
 	return rest < 0 ? n : n + rest;
 }
 
-/* write(): most of what there is to do. */
+/* write(): the common case. */
 long net_sock_write(struct net_sock *sock, const void *buf, size_t len)
 {
 	long n = 0;
@@ -398,7 +398,7 @@ static long send_part(struct net_sock *sock, int out, const void *buf,
 	return (long)len < 0 ? -errno : (long)len;
 }
 
-/* sock: what out is of the stack's, NULL: the kernel's. */
+/* sock is the stack's socket that `out` is, or NULL: it is the kernel's. */
 long net_sock_sendfile(struct net_sock *sock, int out, int in, off_t *offset,
 		       size_t count)
 {
@@ -438,8 +438,8 @@ long net_sock_sendfile(struct net_sock *sock, int out, int in, off_t *offset,
 /* ---- closing ---- */
 
 /*
- * As on Linux, one that does not read any more (SHUT_RD) gets what has come and
- * what still comes, and the end of the stream where it would wait.
+ * As on Linux, after SHUT_RD the program gets what has come and what still
+ * comes, and the end of the stream where it would wait.
  */
 long net_sock_shutdown(struct net_sock *sock, int how)
 {

@@ -27,7 +27,7 @@ const volatile char *net_is_parent = &always;
 static pid_t program_pid;
 static pthread_mutex_t making = PTHREAD_MUTEX_INITIALIZER;
 
-/* A child that was forked before there was a stack is a program like any. */
+/* A child that was forked before there was a stack is an ordinary program. */
 static void in_child(void)
 {
 	if (net_fds || net_stack_here())
@@ -39,8 +39,8 @@ __attribute__((constructor)) static void watch_forks(void)
 	pthread_atfork(NULL, NULL, in_child);
 }
 
-/* However a child is made, and no handler sees clone(): the page is zero there,
- * unless it shares our memory. */
+/* Recognizes a child however it is made, since no handler sees clone(): the
+ * page is zero there, unless it shares our memory. */
 static void mark_parent(void)
 {
 	size_t bytes = (size_t)sysconf(_SC_PAGESIZE);
@@ -130,7 +130,7 @@ static void wake_all(void)
 		net_epoll_wake(e);
 }
 
-/* Its stack closes: what the descriptors mean goes, the numbers stay. */
+/* Called when the stack closes: the sockets go, the numbers stay. */
 static void end(struct net_sock *sock)
 {
 	net_sock_port_gone(sock);
@@ -281,8 +281,8 @@ int net_fd_set_epoll(int fd, struct net_epoll *epoll)
 }
 
 /*
- * Whether this is a child that shares our memory: after vfork() the table is
- * the parent's, and what it closes and copies before exec must not change that.
+ * Is this a child that shares our memory? After vfork() the table is the
+ * parent's, and a child's close() and dup() before exec must not change it.
  */
 static bool shares_memory(void)
 {
@@ -311,7 +311,7 @@ bool net_sockets_ours(int fd)
 	       net_fds[fd].sock;
 }
 
-/* Cold: a child's, or another thread's. */
+/* Cold: refuses a call of a child, or of another thread. */
 int net_fd_refuse(const struct net_fd *entry, int fd, const char *call)
 {
 	if (net_is_child()) {

@@ -15,7 +15,7 @@
 #define PAGE_BYTES 4096u
 #define PAGES_MAX  256u
 
-/* An instruction that may fault, and where it goes on then. */
+/* An instruction that may fault, and where to go on then. */
 struct fixup {
 	int32_t instruction, fault; /* from the field's own address */
 };
