@@ -99,11 +99,11 @@ const uint8_t *net_tcp_option(const struct tcp_hdr *tcp, uint8_t kind)
 }
 
 /*
- * Walks options that net_check_header() has passed. Of a handshake's first
+ * Walks options that net_check_header() has passed. In a handshake's first
  * segment a tiny MSS is raised: it would have us send a frame a byte. Anywhere
  * else MSS, window scale and SACK-permitted mean nothing (RFC 9293 3.2, RFC
- * 7323 2.1, RFC 2018 2), but lwIP would heed them, and forget the MTU over
- * it: they become NOPs.
+ * 7323 2.1, RFC 2018 2), but lwIP would apply them, and forget the MTU for
+ * that: they become NOPs.
  */
 static bool mend_options(struct pbuf *p, bool handshake)
 {
@@ -133,9 +133,10 @@ static bool mend_options(struct pbuf *p, bool handshake)
 /* ---- challenges ---- */
 
 /*
- * RFC 5961 section 7: at most one answer in half a second to what only an
- * attacker or a confused peer sends. Counted by connection, so that nobody
- * can read from one how much another gets (CVE-2016-5696).
+ * RFC 5961 section 7: at most one answer in half a second to segments that only
+ * an attacker or a confused peer sends. Answers are counted for each
+ * connection, so that nobody can infer from one how many another gets
+ * (CVE-2016-5696).
  */
 static void answer_after(struct net_conn *conn, uint32_t pause_ms)
 {
@@ -182,8 +183,8 @@ static bool check_syn_sent(const struct tcp_pcb *pcb, const struct segment *s)
 }
 
 /*
- * Both sides dialed, and each answers the other's SYN (RFC 9293 3.5, figure
- * 8). What counts of the answer is its ACK; as a SYN it has been taken.
+ * Both sides dialed, and each answers the other's SYN (RFC 9293 3.5, figure 8).
+ * Only the ACK of the answer counts; its SYN has been taken already.
  */
 static void strip_crossed_syn(const struct net_conn *conn, struct tcp_hdr *tcp)
 {
@@ -212,8 +213,8 @@ static bool check_time_wait(struct net_conn *conn, const struct segment *s)
 }
 
 /*
- * RFC 9293 3.10.7.4, first check. Into a closed window one byte may be sent
- * as a probe, and what a peer sends after it bears the number behind it.
+ * RFC 9293 3.10.7.4, first check. A peer may send one byte as a probe into a
+ * closed window, and its next segments have the number behind that.
  */
 static bool seq_ok(const struct tcp_pcb *pcb, const struct segment *s)
 {
@@ -232,15 +233,16 @@ static inline bool ack_ok(const struct tcp_pcb *pcb, u32_t ack)
 }
 
 /*
- * A keepalive or a probe of our window: the number before the next one. Whoever
- * knows that and our numbers is no stranger, and may be about to give us up.
+ * Is it a keepalive or a probe of our window, with the number before the next
+ * one? A sender that knows that and our numbers is no stranger, and may be
+ * about to give us up.
  */
 static bool is_probe(const struct tcp_pcb *pcb, const struct segment *s)
 {
 	return s->seq == pcb->rcv_nxt - 1 && ack_ok(pcb, s->ack);
 }
 
-/* RFC 5961 3.2: exactly the next number resets; one in the window asks. */
+/* RFC 5961 3.2: the next number resets; any in the window is challenged. */
 static bool check_rst(struct net_conn *conn, const struct segment *s)
 {
 	u32_t ahead = s->seq - conn->pcb.rcv_nxt;
@@ -252,7 +254,7 @@ static bool check_rst(struct net_conn *conn, const struct segment *s)
 	return false;
 }
 
-/* RFC 5961 4.2; of a half-open connection the very same SYN may come again. */
+/* RFC 5961 4.2; on a half-open connection the very same SYN may come again. */
 static bool check_syn(struct net_conn *conn, const struct segment *s)
 {
 	if (conn->pcb.state == SYN_RCVD && !(s->flags & TCP_ACK) &&
@@ -262,7 +264,7 @@ static bool check_syn(struct net_conn *conn, const struct segment *s)
 	return false;
 }
 
-/* To what lies behind or beyond the window. */
+/* Answers a segment that lies behind or beyond the window. */
 static void answer_again(struct net_conn *conn, const struct segment *s)
 {
 	u32_t end = s->seq + s->len;
@@ -302,9 +304,9 @@ static bool check_synchronised(struct net_conn *conn, const struct segment *s)
 }
 
 /*
- * RFC 7323 3.2 and 5.3 R1, of a connection that has agreed on timestamps: what
- * has none is dropped in silence, what is old is acknowledged. A reset needs
- * none, and a SYN is challenged whatever it says (RFC 5961 4).
+ * RFC 7323 3.2 and 5.3 R1, on a connection that has agreed on timestamps: a
+ * segment without one is dropped in silence, an old one is acknowledged. A
+ * reset needs none, and a SYN is challenged in any case (RFC 5961 4).
  */
 static bool check_timestamp(struct net_conn *conn, const struct tcp_hdr *tcp,
 			    const struct segment *s, struct net_ts *ts)
@@ -346,7 +348,7 @@ static bool check_slowly(struct net_conn *conn, const struct segment *s)
 	return check_synchronised(conn, s);
 }
 
-/* The segment that nearly every segment is. */
+/* Is it like nearly every segment? */
 static inline bool is_ordinary(const struct tcp_pcb *pcb,
 			       const struct segment *s)
 {
@@ -393,7 +395,7 @@ bool net_check_conn(struct net_conn *conn, struct pbuf **p)
 	return check_conn(conn, p);
 }
 
-/* Apart, so that the one above has one caller, into which it is inlined. */
+/* Separate, so that net_check_conn() has one caller, and is inlined into it. */
 __attribute__((cold)) bool net_check_opened(struct net_conn *conn,
 					    struct pbuf **p)
 {
@@ -403,9 +405,9 @@ __attribute__((cold)) bool net_check_opened(struct net_conn *conn,
 /* ---- segments of no connection ---- */
 
 /*
- * RFC 1122 4.2.3.10: nothing that came or claims to come from many is
- * answered; nor what comes by a link and claims to come from the address it
- * goes to (LAND).
+ * RFC 1122 4.2.3.10: no segment is answered that came to many or claims to come
+ * from many; nor one that comes by a link and claims to come from the address
+ * it goes to (LAND).
  */
 bool net_check_stranger(struct pbuf *p)
 {

@@ -20,7 +20,7 @@
 
 #define EPOCH_NS INT64_C(64000000000) /* a cookie lives one to two of these */
 
-/* What a peer may name; the largest that is not larger is kept. */
+/* What a cookie can keep of a peer's MSS: the largest that is not larger. */
 static const u16_t mss_steps[8] = {216,	 536,  1220, 1360,
 				   1440, 1460, 4312, 8960};
 
@@ -33,7 +33,7 @@ struct sealed {
 };
 #define MASK 0xffffu
 
-/* The shard's: whoever is sent one answers to the same shard. */
+/* State of the shard: a peer with a cookie answers to the same shard. */
 static NET_SHARD_VAR uint8_t key[crypto_shorthash_KEYBYTES];
 static NET_SHARD_VAR int64_t last_sent_ns;
 static NET_SHARD_VAR bool ever_sent;
@@ -47,7 +47,7 @@ void net_cookie_init(void)
 	ever_sent = false;
 }
 
-/* Whether an ACK of nothing known may bear a cookie. */
+/* May an ACK of no connection that is known have a cookie? */
 bool net_cookie_hot(void)
 {
 	return ever_sent && net_here()->now_ns - last_sent_ns < 2 * EPOCH_NS;
@@ -134,8 +134,9 @@ bool net_cookie_is_in(const struct tcp_hdr *ack)
 
 /*
  * The cookie has no room for ECN. The last bit of the timestamp that goes with
- * it tells, and comes back with the ACK: without timestamps there is no ECN
- * after a cookie. The timestamp is no later than our clock for it (RFC 7323 5).
+ * it says whether there is ECN, and comes back with the ACK: without timestamps
+ * there is no ECN after a cookie. The timestamp is no later than our clock for
+ * it (RFC 7323 5).
  */
 static void put_ecn(const struct net_syn_options *options,
 		    struct net_reply *reply)

@@ -60,7 +60,7 @@ static inline uint32_t hash_of(const ip_addr_t *local, u16_t local_port,
 		     remote_port);
 }
 
-/* Both ports lie side by side: one word tells most strangers. */
+/* Both ports lie side by side: one word excludes most strangers. */
 static inline bool has_ports(const struct net_conn *conn, u16_t local_port,
 			     u16_t remote_port)
 {
@@ -173,7 +173,7 @@ void net_demux_remove(struct net_conn *conn)
 		++*net_turn_of(net_demux_hash_of(conn));
 }
 
-/* Where a frame's connection hangs; NULL: it is of none. */
+/* Returns the bucket of a frame's connection; NULL: it can have none. */
 static inline struct net_conn **bucket_of(const struct glue_frame *frame)
 {
 	const uint8_t *l3 = frame->data + frame->l3_off;
@@ -195,9 +195,9 @@ static inline struct net_conn **bucket_of(const struct glue_frame *frame)
 	return &net_here()->buckets[hash & net_here()->bucket_mask];
 }
 
-/* As many connections as stay in the cache by themselves. */
+/* This many connections stay in the cache by themselves. */
 #define CACHED_CONNS 2048u
-/* Of a segment that is acknowledged: itself, its pbuf, its TCP header. */
+/* Lines of a segment that is acknowledged: itself, its pbuf, its TCP header. */
 #define SEG_LINES 3u
 
 /*

@@ -75,7 +75,7 @@ static inline ip_addr_t remote_of(const struct net_half_open *half)
 	return net_remote_unpack(half->remote, half->place, half->zone);
 }
 
-/* What is taken; what is announced is less. */
+/* The window that is accepted; the one that is announced is smaller. */
 static inline u32_t rcv_wnd_of(const struct net_half_open *half)
 {
 	return half->options.wscale == NET_NO_WSCALE ? TCPWND_MIN16(TCP_WND)
@@ -99,7 +99,7 @@ static bool is_of(const struct net_half_open *half, const u32_t remote[4],
 	       ip_addr_eq(local_of(half), ip_current_dest_addr());
 }
 
-/* Where the table refers to that of the segment at hand; NULL: nowhere. */
+/* Returns the table's reference to the record of this segment, or NULL. */
 static uint32_t *find(const struct tcp_hdr *tcp)
 {
 	uint32_t *ref = bucket_of(net_here()->rx_hash);
@@ -114,7 +114,7 @@ static uint32_t *find(const struct tcp_hdr *tcp)
 	return *ref ? ref : NULL;
 }
 
-/* Where it refers to one that is there. */
+/* Returns where the table refers to a record that is there. */
 static uint32_t *ref_to(const struct net_half_open *half)
 {
 	ip_addr_t remote = remote_of(half);
@@ -178,7 +178,7 @@ static void leave(const struct net_half_open *half)
 
 /* ---- what is said ---- */
 
-/* Fills in whom it is for; false: it has not left. */
+/* Addresses a reply and sends it; false: it has not left. */
 static bool say(const struct net_half_open *half, struct net_reply *reply)
 {
 	ip_addr_t remote = remote_of(half);
@@ -202,7 +202,7 @@ static bool say_syn(const struct net_half_open *half)
 	return say(half, &reply);
 }
 
-/* Answers its SYN, once more or at last. */
+/* Answers a record's SYN, once more or at last. */
 static void answer(struct net_half_open *half, bool timed_out)
 {
 	leave(half);
@@ -216,7 +216,7 @@ static void answer(struct net_half_open *half, bool timed_out)
 	enter(half);
 }
 
-/* RFC 3168 6.1.1.1: its peer may have given ECN up, as no answer came. */
+/* RFC 3168 6.1.1.1: the peer may have given ECN up, as no answer came. */
 static void answer_again(struct net_half_open *half, const struct tcp_hdr *syn)
 {
 	if (!net_ecn_offered(syn))
@@ -224,7 +224,7 @@ static void answer_again(struct net_half_open *half, const struct tcp_hdr *syn)
 	answer(half, false);
 }
 
-/* As our SYN has announced it, which is not scaled (RFC 7323 2.2). */
+/* The window that our SYN has announced without scale (RFC 7323 2.2). */
 static u16_t announced_by(const struct net_half_open *half)
 {
 	bool scaled = half->options.wscale != NET_NO_WSCALE;
@@ -232,7 +232,7 @@ static u16_t announced_by(const struct net_half_open *half)
 	return (u16_t)(TCPWND_MIN16(TCP_WND) >> (scaled ? net_rcv_scale() : 0));
 }
 
-/* RFC 5961 section 7: one for each time that its SYN is answered. */
+/* RFC 5961 section 7: one challenge for each time that the SYN is answered. */
 static void challenge(struct net_half_open *half)
 {
 	struct net_reply reply = {
@@ -258,7 +258,7 @@ static void reset(const struct net_half_open *half)
 
 /* ---- beginning and end ---- */
 
-/* Within the backlog, half of all connections, and a share of the memory. */
+/* Is there room in the backlog, half of all connections, a share of memory? */
 bool net_half_open_may(const struct net_listener *listener)
 {
 	uint64_t bytes = net_here()->half_open * sizeof(struct net_half_open);
@@ -309,7 +309,7 @@ static void uncount(const struct net_half_open *half)
 	net_clients_unadmit();
 }
 
-/* The one that the table refers to here. */
+/* Forgets the record that the table refers to here. */
 static void forget(uint32_t *ref)
 {
 	struct net_half_open *half = at(*ref);
@@ -328,8 +328,8 @@ static void forget(uint32_t *ref)
 /* ---- time ---- */
 
 /*
- * Whoever has stopped listening refuses what still comes. False: the answer
- * could not be sent.
+ * Answers again, or forgets the record: after the last timeout, or if nobody
+ * listens any more. False: the answer could not be sent.
  */
 static bool time_out(struct net_half_open *half)
 {
@@ -343,7 +343,7 @@ static bool time_out(struct net_half_open *half)
 	return !half->unsent;
 }
 
-/* One is due; a round has so many of them at most. */
+/* Handles records that are due, at most AT_ONCE in a round. */
 static void due(struct coro_timer *timer)
 {
 	int64_t now_ns = net_here()->now_ns;
@@ -378,7 +378,7 @@ static bool seq_ok(const struct net_half_open *half, u32_t seq, u32_t len)
 	       ((s32_t)ahead < 0 && (s32_t)(ahead + len) > 0);
 }
 
-/* RFC 7323 3.2 and 5.3, of what is no SYN and no reset. */
+/* RFC 7323 3.2 and 5.3, of a segment that is no SYN and no reset. */
 static bool stamp_ok(const struct net_half_open *half,
 		     const struct tcp_hdr *tcp)
 {
@@ -389,7 +389,7 @@ static bool stamp_ok(const struct net_half_open *half,
 		(s32_t)(ts.value - half->options.ts) >= 0);
 }
 
-/* Karn: what has been answered twice measures nothing. */
+/* Karn: a SYN that has been answered twice measures nothing. */
 static uint32_t rtt_of(const struct net_half_open *half)
 {
 	return half->resent ? 0 : LWIP_MAX(net_now_us() - half->sent_us, 1u);
@@ -450,8 +450,8 @@ static void take_rst(uint32_t *ref, u32_t seq)
 }
 
 /*
- * Its SYN had been answered with a cookie before, there being no room, and that
- * answer is the one that has arrived first.
+ * Forgets the record: its SYN had been answered with a cookie before, there
+ * being no room, and that answer is the one that has arrived first.
  */
 static enum net_half_open_input give_way(uint32_t *ref)
 {
@@ -523,7 +523,7 @@ void net_half_open_reset_all(void)
 	}
 }
 
-/* What is left lies in slabs, which go as a whole. */
+/* The memory of what is left is in slabs, which are freed as a whole. */
 void net_half_open_fini(void)
 {
 	if (!here()->buckets)

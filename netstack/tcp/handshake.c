@@ -76,7 +76,7 @@ void net_syn_answer(const struct net_syn_options *options,
 	net_ts_answer(options, reply);
 }
 
-/* Of a connection whose peer has offered them. */
+/* Applies the options that a connection's peer has offered. */
 static void apply_options(struct tcp_pcb *pcb,
 			  const struct net_syn_options *options)
 {
@@ -94,7 +94,7 @@ static void apply_options(struct tcp_pcb *pcb,
 
 /* ---- where lwIP dials ---- */
 
-/* RFC 9293 3.7.1: who names no MSS takes 1220 bytes over IPv6; lwIP: 536. */
+/* RFC 9293 3.7.1: a peer without MSS takes 1220 bytes over IPv6; lwIP: 536. */
 static void settle_mss(struct tcp_pcb *pcb)
 {
 	if (!net_here()->rx_has_mss && IP_IS_V6_VAL(pcb->remote_ip) &&
@@ -116,7 +116,7 @@ static void settle_window(struct tcp_pcb *pcb)
 
 /*
  * While memory is short a connection begins with a small window: no larger than
- * the SYN, which is not scaled, has announced. lwIP takes more for announced.
+ * the SYN, which is not scaled, has announced. lwIP assumes that it was more.
  */
 static void lower_window(struct tcp_pcb *pcb)
 {
@@ -150,7 +150,7 @@ void net_handshake_settle(enum tcp_state before)
 
 /* ---- where a listener answers ---- */
 
-/* As after our SYN-ACK, and the ACK that has come for it. */
+/* Sets the numbers as after our SYN-ACK, and the ACK that has come for it. */
 static void set_numbers(struct tcp_pcb *pcb, const struct net_opening *opening)
 {
 	pcb->rcv_nxt = opening->irs + 1;
@@ -250,9 +250,9 @@ int net_handshake_open(const struct net_opening *opening,
 /* ---- what lwIP does not know ---- */
 
 /*
- * RFC 6191 2: a SYN with a later timestamp than any before opens anew what is
- * in TIME_WAIT, and one with the first timestamp of all; without timestamps,
- * one beyond everything received (RFC 9293 3.10.7.4).
+ * RFC 6191 2: a SYN with a later timestamp than any before, or with the first
+ * timestamp of all, reopens a connection that is in TIME_WAIT; without
+ * timestamps, one beyond everything received (RFC 9293 3.10.7.4).
  */
 static bool is_newer(const struct tcp_hdr *syn, const struct net_past *past)
 {
@@ -267,8 +267,9 @@ static bool is_newer(const struct tcp_hdr *syn, const struct net_past *past)
 }
 
 /*
- * Such a SYN is then any other. The new connection's numbers lie beyond all of
- * the old one's, also when that sent faster than the clock of RFC 6528 runs.
+ * Such a SYN is then handled like any other. The new connection's numbers lie
+ * beyond all of the old one's, also when that sent faster than the clock of RFC
+ * 6528 runs.
  */
 bool net_handshake_renews(const struct tcp_hdr *tcp,
 			  const struct net_past *past)

@@ -8,7 +8,7 @@
 #include "lwip/ip.h"
 #include "lwip/prot/tcp.h"
 
-/* Whether a router has marked the packet at hand, RFC 3168 5. */
+/* Has a router marked the packet at hand (RFC 3168 5)? */
 static bool is_marked(void)
 {
 	u8_t tos = ip_current_is_v6() ? (u8_t)IP6H_TC(ip6_current_header())
@@ -22,7 +22,7 @@ static bool has_data(const struct pbuf *p)
 	return p->tot_len > TCPH_HDRLEN_BYTES((struct tcp_hdr *)p->payload);
 }
 
-/* A SYN that a listener may answer; without memory it is a cookie's. */
+/* Begins a half-open connection or drops the SYN. False: it needs a cookie. */
 static bool begin(struct net_listener *listener, const struct pbuf *p)
 {
 	if (!net_orphan_make_room()) {
@@ -64,8 +64,9 @@ static void take_syn(struct net_listener *listener, const struct pbuf *p)
 }
 
 /*
- * What a segment bears beside the ACK that has made its connection: nothing, or
- * what is expected next, whereupon *p is NULL; or something to look at.
+ * Processes the rest of the segment whose ACK has completed the handshake.
+ * Returns true if lwIP has to see that; *p is NULL if header prediction took
+ * it.
  */
 static bool take_rest(struct net_conn *conn, struct pbuf **p)
 {
@@ -90,10 +91,10 @@ static bool take_rest(struct net_conn *conn, struct pbuf **p)
 }
 
 /*
- * A segment that only a listener can take. Where nobody accepts, what opens a
- * connection is dropped, to come again. False if it is dealt with; an ACK with
- * a cookie gives a connection. lwIP resets what it is left with, which of a
- * listener's is an ACK alone (RFC 9293 3.10.7.2).
+ * Takes a segment that only a listener can take. If nobody accepts, one that
+ * opens a connection is dropped, to come again. Returns false if it is dealt
+ * with; an ACK with a cookie gives a connection. lwIP resets what is left,
+ * which for a listener is only an ACK (RFC 9293 3.10.7.2).
  */
 static bool take_opening(struct pbuf **p, struct net_conn **conn)
 {
@@ -126,7 +127,7 @@ static bool take_opening(struct pbuf **p, struct net_conn **conn)
 	return take_rest(*conn, p);
 }
 
-/* A segment of no connection, of which it may make one; as take_opening(). */
+/* Like take_opening(), for any segment of no connection; it may make one. */
 static bool take_stranger(struct pbuf **p, struct net_conn **conn)
 {
 	if (net_time_wait_input(*p))
@@ -144,7 +145,7 @@ static bool take_stranger(struct pbuf **p, struct net_conn **conn)
 	return net_check_stranger(*p) && take_opening(p, conn);
 }
 
-/* What was counted or set for the segment alone ends with it. */
+/* Calls take_stranger(), then ends what was set for this segment alone. */
 static bool meet_stranger(struct pbuf **p, struct net_conn **conn)
 {
 	bool left = take_stranger(p, conn);
@@ -154,7 +155,7 @@ static bool meet_stranger(struct pbuf **p, struct net_conn **conn)
 	return left;
 }
 
-/* Whether a segment has data or a FIN that cannot be delivered yet. */
+/* Does a segment have data or a FIN that cannot be delivered yet? */
 static bool is_ahead(const struct net_conn *conn, const struct pbuf *p)
 {
 	const struct tcp_hdr *tcp = p->payload;
@@ -165,13 +166,13 @@ static bool is_ahead(const struct net_conn *conn, const struct pbuf *p)
 		(TCPH_FLAGS(tcp) & TCP_FIN));
 }
 
-/* Of a connection that was shown to lwIP: it is not gone, nor in TIME_WAIT. */
+/* Is a connection that was shown to lwIP neither gone nor in TIME_WAIT? */
 static bool is_alive(const struct net_conn *conn)
 {
 	return conn && tcp_active_pcbs == &conn->pcb;
 }
 
-/* lwIP has taken data in order: what had come before it is next. */
+/* lwIP has taken data in order: delivers what had come before its turn. */
 static void deliver_ahead(struct net_conn *conn, struct netif *inp)
 {
 	struct pbuf *fin = net_ooseq_deliver(conn);
@@ -180,7 +181,7 @@ static void deliver_ahead(struct net_conn *conn, struct netif *inp)
 		tcp_input(fin, inp);
 }
 
-/* What ip4.c and ip6.c call for each TCP segment; owns p. */
+/* ip4.c and ip6.c call this for each TCP segment; owns p. */
 void net_tcp_input(struct pbuf *p, struct netif *inp)
 {
 	const struct tcp_hdr *tcp = p->payload;

@@ -123,8 +123,8 @@ static bool has_room(const struct net_ooseq *q)
 }
 
 /*
- * A sender of full segments has no more holes in its window, and a client that
- * has its own idea of full has to make the window grow first.
+ * A sender of full segments has no more holes than this in its window, and a
+ * client that sends smaller ones has to make the window grow first.
  */
 static unsigned ranges_most(const struct tcp_pcb *pcb)
 {
@@ -142,7 +142,7 @@ static void release(struct net_ooseq *q)
 	net_mem_free(q);
 }
 
-/* An empty queue; NULL: no memory. */
+/* Makes an empty queue; NULL: no memory. */
 static struct net_ooseq *allocate(unsigned room)
 {
 	unsigned within = room > BLOCK ? 0 : room;
@@ -165,7 +165,7 @@ static struct net_ooseq *allocate(unsigned room)
 	return q;
 }
 
-/* The queue, with room for one more range; NULL: it may have none. */
+/* Returns the queue, with room for one more range; NULL: it may have none. */
 static struct net_ooseq *make_room(struct net_conn *conn)
 {
 	struct net_ooseq *q = queue_of(conn), *larger;
@@ -205,7 +205,7 @@ void net_ooseq_clear(struct net_conn *conn)
 	release(q);
 }
 
-/* The copies of a range's pieces that lie in frames take their place. */
+/* Replaces a range's pieces that lie in frames by copies. */
 static void copy_range(struct net_ooseq *q, struct range *range)
 {
 	struct pbuf **link = &range->first, *p;
@@ -258,7 +258,7 @@ uint64_t net_ooseq_bytes(const struct net_conn *conn)
 	       (q->room > BLOCK ? q->room * sizeof(struct range) : 0);
 }
 
-/* The first range that ends at a number or behind it. */
+/* Finds the first range that ends at a number or behind it. */
 static unsigned search(struct net_ooseq *q, u32_t seq)
 {
 	unsigned low = 0, high = q->n;
@@ -293,7 +293,7 @@ static void take_out(struct net_ooseq *q, unsigned at, unsigned n)
 
 /* ---- what the peer is told ---- */
 
-/* The range that has just grown goes first; what is now part of it, goes. */
+/* Puts the range that has just grown first; drops those that are part of it. */
 static void tell_first(struct net_ooseq *q, const struct range *range)
 {
 	struct tcp_sack_range told[N_SACKS] = {{range->begin, range->end}};
@@ -307,7 +307,7 @@ static void tell_first(struct net_ooseq *q, const struct range *range)
 	memcpy(q->sacks, told, sizeof(told));
 }
 
-/* What has been delivered is not told any more. */
+/* Drops ranges that have been delivered. */
 static void tell_no_more(struct net_ooseq *q, u32_t rcv_nxt)
 {
 	struct tcp_sack_range told[N_SACKS] = {{0, 0}};
@@ -327,8 +327,8 @@ static void acknowledge(struct net_conn *conn)
 }
 
 /*
- * RFC 2883 4: what came twice goes first, and before the others the range it
- * is in. Of a connection without SACK it is an ACK as any other.
+ * RFC 2883 4: a range that came twice goes first, and before the others the
+ * range it is in. On a connection without SACK this is an ordinary ACK.
  */
 void net_ooseq_say_twice(struct net_conn *conn, u32_t left, u32_t right)
 {
@@ -362,7 +362,7 @@ struct piece {
 	bool fin; /* behind end */
 };
 
-/* Behind a range's last pbuf. Owns p, a chain. */
+/* Links p, a chain that it owns, behind a range's last pbuf. */
 static void link_behind(struct net_ooseq *q, struct range *range,
 			struct pbuf *p)
 {
@@ -397,7 +397,7 @@ static struct pbuf *trim_front(struct pbuf *p, u32_t bytes)
 	return p;
 }
 
-/* Those from `at` on that what is now in `range` reaches become part of it. */
+/* Joins to `range` those ranges from `at` on that it reaches now. */
 static void join(struct net_ooseq *q, struct range *range, unsigned at)
 {
 	unsigned n = 0;
@@ -463,7 +463,7 @@ static bool put(struct net_conn *conn, struct piece *s)
 	return true;
 }
 
-/* Whether all of it is there already. */
+/* Is all of a piece there already? */
 static bool is_known(struct net_ooseq *q, const struct piece *s)
 {
 	unsigned at;
@@ -474,7 +474,7 @@ static bool is_known(struct net_ooseq *q, const struct piece *s)
 	return at < q->n && TCP_SEQ_LEQ(range_at(q, at)->begin, s->begin);
 }
 
-/* The FIN's place; a second one elsewhere is a lie. */
+/* Notes the FIN's place; a second one elsewhere is a lie. */
 static void put_fin(struct net_conn *conn, u32_t fin)
 {
 	struct net_ooseq *q = queue_of(conn);
@@ -512,7 +512,7 @@ static void keep_in_window(const struct tcp_pcb *pcb, struct piece *s)
 	pbuf_realloc(s->p, (u16_t)room);
 }
 
-/* Keeps what it can; the hole is told in any case. */
+/* Keeps what it can; the hole is reported in any case. */
 static void keep(struct net_conn *conn, struct piece *s)
 {
 	struct net_ooseq *q = queue_of(conn);
@@ -547,7 +547,7 @@ static void keep(struct net_conn *conn, struct piece *s)
 
 /* ---- what lwIP is shown ---- */
 
-/* Whether the segment tells more than its data. */
+/* Does the segment have news beside its data? */
 static bool is_news(const struct tcp_pcb *pcb, const struct tcp_hdr *tcp)
 {
 	u32_t wnd = lwip_ntohs(tcp->wnd);
@@ -558,7 +558,7 @@ static bool is_news(const struct tcp_pcb *pcb, const struct tcp_hdr *tcp)
 		TCPH_HDRLEN_BYTES(tcp) > TCP_HLEN + net_ts_bytes(pcb));
 }
 
-/* The segment without data and FIN; NULL: no memory. */
+/* Copies the segment without data and FIN; NULL: no memory. */
 static struct pbuf *without_data(const struct pbuf *p)
 {
 	unsigned len = TCPH_HDRLEN_BYTES((const struct tcp_hdr *)p->payload);
@@ -590,7 +590,8 @@ struct pbuf *net_ooseq_take(struct net_conn *conn, struct pbuf *p)
 		pcb->keep_cnt_sent = 0;
 		pcb->persist_probe = 0;
 	}
-	/* Data in order ends the one, and the other has come to its end. */
+	/* Such data is not kept: without a reader data in order resets the
+	 * connection, and after the peer's FIN there is none. */
 	if ((pcb->flags & TF_RXCLOSED) || pcb->state >= CLOSE_WAIT) {
 		if (s.p)
 			pbuf_free(s.p);
@@ -604,7 +605,7 @@ struct pbuf *net_ooseq_take(struct net_conn *conn, struct pbuf *p)
 
 /* ---- delivering ---- */
 
-/* Bytes whose turn has come, to the reader or, if nobody reads, nowhere. */
+/* Passes bytes whose turn has come to the reader; without one, drops them. */
 static void hand_over(struct net_conn *conn, struct net_ooseq *q,
 		      struct range *range)
 {
@@ -632,7 +633,7 @@ static void hand_over(struct net_conn *conn, struct net_ooseq *q,
 	net_conn_wake_reader(conn);
 }
 
-/* A FIN by itself, as the peer would have sent it last; NULL: no memory. */
+/* Makes a FIN by itself, as the peer would send it last; NULL: no memory. */
 static struct pbuf *make_fin(const struct tcp_pcb *pcb)
 {
 	struct pbuf *p = pbuf_alloc(PBUF_RAW, TCP_HLEN, PBUF_RAM);

@@ -43,9 +43,9 @@ static uint32_t length(const struct net_output *queue)
 }
 
 /*
- * Those that live, those that are queued, and one more find a place each. Only
- * a new connection makes the sum of the living and of the dead that are queued
- * grow.
+ * Does the queue have an entry for each live connection, for each that is
+ * queued, and for one more? Only a new connection makes the sum of the living
+ * and of the dead that are queued grow.
  */
 bool net_output_has_room(void)
 {
@@ -80,7 +80,7 @@ static uint32_t all_ports(void)
 	return (uint32_t)((UINT64_C(1) << net_here()->n_ports) - 1);
 }
 
-/* What waited for a port that takes frames again. */
+/* Queues connections again that waited for a port. */
 static void take_back(struct net_output *waiting)
 {
 	struct net_output *queue = &net_here()->output;
@@ -91,7 +91,7 @@ static void take_back(struct net_output *waiting)
 	waiting->head = waiting->tail = 0;
 }
 
-/* Whether the connection's port is among those; it waits for the port then. */
+/* If the connection's port is busy, queues it there; false if it is not. */
 static bool wait_for_port(struct net_conn *conn, uint32_t busy)
 {
 	struct net_port *port = conn->pcb_live ? net_conn_port(conn) : NULL;
@@ -125,9 +125,9 @@ static void output(struct net_conn *conn)
 }
 
 /*
- * One tcp_output() for each connection that has something to send since the
- * last round, in the order in which they had it. While no port takes more they
- * keep their places.
+ * Calls tcp_output() once for each connection that has something to send since
+ * the last round, in the order in which they had it. While no port takes more
+ * they keep their places.
  */
 void net_output_all(void)
 {

@@ -3,7 +3,7 @@
  */
 #include "netstack/tcp/tcp.h"
 
-/* A pcb lwIP has put on a list and we have not seen: net_dial() made it. */
+/* Adopts a pcb that is new on a list of lwIP's: net_dial() made it. */
 static void adopt(struct net_conn *conn)
 {
 	if (conn->hashed)

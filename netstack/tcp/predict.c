@@ -41,7 +41,7 @@ static inline bool has_stamp(const struct net_conn *conn, const struct pbuf *p,
 	return !net_ts_is_old(conn, *ts);
 }
 
-/* Whether its header has so many bytes of options, and ACK. */
+/* Does its header have ACK, and this many bytes of options? */
 static inline bool has_header(const struct net_conn *conn, const struct pbuf *p,
 			      unsigned options, u32_t *ts)
 {
@@ -61,7 +61,7 @@ static inline bool is_usual(const struct net_conn *conn)
 	       !pcb->nrtx && conn->attached;
 }
 
-/* Whether nothing of it has to be judged. A shut window is answered by lwIP. */
+/* Does nothing of it have to be judged? A shut window is answered by lwIP. */
 static inline bool is_expected(const struct net_conn *conn,
 			       const struct expected *s)
 {
@@ -107,7 +107,7 @@ static inline void grow_window(struct tcp_pcb *pcb, u32_t acked)
 	}
 }
 
-/* Segments that are acknowledged whole go; how many bytes those were. */
+/* Frees segments that are acknowledged whole; returns their bytes. */
 static inline u32_t retire(struct tcp_pcb *pcb, u32_t ack)
 {
 	struct tcp_seg *seg = pcb->unacked;
@@ -127,7 +127,8 @@ static inline u32_t retire(struct tcp_pcb *pcb, u32_t ack)
 }
 
 /*
- * Of a connection that has a block: what lwIP would show net_segment_in().
+ * Passes the header to loss recovery, with numbers in host order, as lwIP would
+ * pass it to net_segment_in().
  */
 __attribute__((noinline)) static void tell_recovery(struct net_conn *conn,
 						    struct pbuf *p,
@@ -171,7 +172,7 @@ static inline u32_t take_ack(struct net_conn *conn, const struct expected *s)
 	return bytes;
 }
 
-/* What the window that is announced becomes of it, the caller says. */
+/* Queues the data; the caller updates the announced window. */
 static inline void queue_data(struct net_conn *conn, struct pbuf *p,
 			      const struct expected *s, unsigned header)
 {
@@ -258,8 +259,8 @@ bool net_predict_input(struct net_conn *conn, struct pbuf *p)
 
 /*
  * The segment before it was predicted, so the connection is a usual one, and
- * its timers and keepalive have heard of the peer. Data that acknowledges
- * nothing new is all that is left to look for.
+ * its timers and keepalive have heard of the peer. Only data that acknowledges
+ * nothing new is taken.
  */
 static inline __attribute__((always_inline)) bool
 next(struct net_conn *conn, struct pbuf *p, unsigned options)

@@ -13,7 +13,7 @@
 
 #define IP_IDS 1024u
 
-/* The shard's: a connection, and a destination's counter, belong to one. */
+/* State of the shard; a connection and a destination's counter belong to it. */
 static NET_SHARD_VAR uint8_t tuple_key[crypto_shorthash_KEYBYTES];
 static NET_SHARD_VAR uint32_t pool[64];
 static NET_SHARD_VAR unsigned pool_left;
@@ -58,7 +58,7 @@ uint32_t net_random(void)
 	return pool[--pool_left];
 }
 
-/* SipHash-2-4: its halves tell nothing of each other. */
+/* SipHash-2-4: neither half reveals anything about the other. */
 uint64_t net_tuple_hash(const ip_addr_t *local, u16_t local_port,
 			const ip_addr_t *remote, u16_t remote_port)
 {

@@ -21,7 +21,7 @@ bool net_reply_send(const struct net_reply *reply)
 	err_t err;
 
 	if (!netif)
-		return true; /* nor will there be a way later */
+		return true; /* there will be no route later either */
 	p = pbuf_alloc(PBUF_IP, header, PBUF_RAM);
 	if (!p)
 		return false;
@@ -55,7 +55,7 @@ static u32_t acceptable_seq(const struct tcp_pcb *pcb)
 	return beyond >> pcb->snd_scale > 0 ? edge : pcb->snd_nxt;
 }
 
-/* RFC 7323 3.2: a reset should bear it, too, once it has been agreed upon. */
+/* RFC 7323 3.2: a reset should have a timestamp if these are agreed upon. */
 static void stamp(struct net_reply *reply, const struct tcp_pcb *pcb)
 {
 	if (!pcb || pcb->state == LISTEN || pcb->state == SYN_SENT)
@@ -101,7 +101,7 @@ void net_rst_abort(const struct tcp_pcb *pcb, u32_t seq, u32_t ack,
 }
 
 /*
- * RFC 9293 3.10.7: what bore an ACK draws <SEQ=SEG.ACK><CTL=RST>, the rest
+ * RFC 9293 3.10.7: a segment with ACK draws <SEQ=SEG.ACK><CTL=RST>, any other
  * <SEQ=0><ACK=SEG.SEQ+SEG.LEN><CTL=RST,ACK>. lwIP gives both numbers.
  */
 void net_rst_reply(const struct tcp_pcb *pcb, u32_t seg_ack, u32_t seg_end,

@@ -36,7 +36,7 @@ bool net_syn_limit_cookie(struct net_listener *listener, bool full)
 	return false;
 }
 
-/* Where a frame with TCP goes, as input_tcp4() and input_tcp6() would say. */
+/* Reads where a frame with TCP goes, as input_tcp4() and input_tcp6() do. */
 static void read_dest(const struct net_port *port,
 		      const struct glue_frame *frame, ip_addr_t *out)
 {

@@ -20,9 +20,9 @@
 #define WAIT_TICKS (2 * TCP_MSL / TCP_SLOW_INTERVAL)
 #define AT_ONCE	   256u /* records that end in one round */
 
-#define CHALLENGE_SHIFT 9 /* one in so many ms, 2^9 */
+#define CHALLENGE_SHIFT 9 /* one in 2^9 ms */
 
-/* In `place`, beside it. */
+/* The other bits of `place`. */
 #define SLOT	NET_PLACE_BITS /* two bits: when a challenge was last sent */
 #define STAMPED (1u << (NET_PLACE_BITS + 2)) /* with timestamps */
 #define AGAIN                                                                  \
@@ -100,7 +100,7 @@ static struct net_wait *find(uint32_t hash, const ip_addr_t *local,
 	return wait;
 }
 
-/* It has ended; its place is given back at its turn. */
+/* Ends a record; its entry is freed when its turn comes. */
 static void end(struct net_wait *wait)
 {
 	struct net_wait **at = bucket_of_wait(wait);
@@ -121,7 +121,7 @@ static struct net_wait *first(void)
 	return block ? &block->waits[block->first] : NULL;
 }
 
-/* The first has ended: the next one's turn. */
+/* Frees the first entry, whose record has ended. */
 static void pass(void)
 {
 	struct net_time_wait *all = &net_here()->time_wait;
@@ -135,7 +135,7 @@ static void pass(void)
 	net_mem_free(block);
 }
 
-/* The oldest ends early. */
+/* Ends the oldest record early. */
 static void recycle(void)
 {
 	if (first()->place & LIVE) {
@@ -157,7 +157,7 @@ static struct net_wait_block *make_block(void)
 	return net_mem_malloc(sizeof(*block));
 }
 
-/* The place behind the newest; NULL: no memory. */
+/* Returns the entry behind the newest; NULL: no memory. */
 static struct net_wait *take_place(void)
 {
 	struct net_time_wait *all = &net_here()->time_wait;
@@ -179,7 +179,7 @@ static struct net_wait *take_place(void)
 	return &block->waits[0];
 }
 
-/* Without memory it has ended. */
+/* Appends a record; without memory it has ended. */
 static void append(const struct net_wait *what)
 {
 	struct net_wait *wait = take_place(), **bucket;
@@ -219,7 +219,7 @@ static void arm(void)
 		       net_here()->now_ns + ticks * NET_TICK_NS);
 }
 
-/* Those whose turn it is, of which a round has so many at most. */
+/* Handles records whose turn has come, at most AT_ONCE in a round. */
 static void due(struct coro_timer *timer)
 {
 	for (unsigned n = 0; n < AT_ONCE && first(); n++) {
@@ -250,7 +250,7 @@ int net_time_wait_init(void)
 	return 0;
 }
 
-/* The blocks lie in slabs, which go as a whole. */
+/* The memory of blocks is in slabs, which are freed as a whole. */
 void net_time_wait_fini(void)
 {
 	struct net_time_wait *all = &net_here()->time_wait;
@@ -298,7 +298,7 @@ static void record(const struct net_conn *conn)
 	append(&wait);
 }
 
-/* Nobody holds it, and its ACK has left. */
+/* Does nobody hold it, and has its ACK left? */
 static bool is_silent(const struct net_conn *conn)
 {
 	return !conn->owned && !conn->pcb.unsent &&
@@ -377,8 +377,8 @@ static void challenge(struct net_wait *wait)
 }
 
 /*
- * RFC 7323 3.2 and 5.3, as tcp/check.c has it. False: it has been answered
- * where it must be.
+ * RFC 7323 3.2 and 5.3, as in tcp/check.c. False: it has been answered, if that
+ * is due.
  */
 static bool check_timestamp(struct net_wait *wait, const struct tcp_hdr *tcp,
 			    bool longer)
@@ -399,9 +399,9 @@ static bool check_timestamp(struct net_wait *wait, const struct tcp_hdr *tcp,
 }
 
 /*
- * RFC 9293 3.10.7.4, TIME-WAIT: the peer's FIN, come again, is acknowledged
- * and begins the time anew; RFC 1337: a reset ends nothing. A SYN beyond
- * everything received opens the connection anew, with numbers beyond all of the
+ * RFC 9293 3.10.7.4, TIME-WAIT: the peer's FIN is acknowledged when it comes
+ * again, and restarts the time; RFC 1337: a reset ends nothing. A SYN beyond
+ * everything received reopens the connection, with numbers beyond all of the
  * old one's.
  */
 bool net_time_wait_input(const struct pbuf *p)

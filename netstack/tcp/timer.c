@@ -14,14 +14,14 @@
 #define SYN_SHIFT_MAX 5
 static_assert(SYN_SHIFT_MAX < TCP_SYNMAXRTX, "lwIP does not give up");
 
-#define RTO_TICKS 25 /* more than lwIP counts: data's timeout is not its */
+#define RTO_TICKS 25 /* more than lwIP counts: it does not time data out */
 
 #define PAUSE_NS INT64_C(1000000000) /* a longer round was a pause */
 
 /*
- * Round trips and timeouts are measured on a clock of 32 bits, which a machine
- * that was suspended for half an hour would leave ahead of us, and in samples
- * that a process that was stopped would spoil. A pause counts as a second.
+ * The clock of round trips and timeouts has 32 bits: after half an hour of
+ * suspension the past would look like the future. A pause of the process would
+ * spoil samples as well. So a pause counts as a second.
  */
 static void set_us_clock(void)
 {
@@ -53,9 +53,9 @@ static bool fast_pending(const struct tcp_pcb *pcb)
 }
 
 /*
- * What could be sent and was not, since the port was behind or memory short;
- * what waits for a window is asked for by an ACK, a timeout or a probe, and
- * what waits for its time by recovery/pacing.c.
+ * Is there something that could be sent and was not, since the port was behind
+ * or memory short? An ACK, a timeout or a probe sends what waits for a window,
+ * and recovery/pacing.c what waits for its time.
  */
 static bool held_back(const struct net_conn *conn)
 {
@@ -103,7 +103,7 @@ static int64_t handshake_due(const struct tcp_pcb *pcb)
 	       (pcb->rto * NET_TICK_NS << shift);
 }
 
-/* Without a segment, until keepalive does what comes next. */
+/* Time without a segment until keepalive does what comes next. */
 static u32_t keepalive_ms(const struct tcp_pcb *pcb)
 {
 	return 1000u * (pcb->keep_idle_s +
@@ -122,9 +122,9 @@ static int64_t keepalive_due(const struct tcp_pcb *pcb)
 }
 
 /*
- * What lwIP does in a state by itself, and when, in ns: a half-closed or
- * half-open connection asks for nothing until then. What is under way in
- * FIN_WAIT_1, CLOSING and LAST_ACK is recovery/recovery.c's.
+ * When lwIP does something by itself in a state, in ns: a half-closed or
+ * half-open connection needs nothing until then. recovery/recovery.c handles
+ * what is under way in FIN_WAIT_1, CLOSING and LAST_ACK.
  */
 static int64_t state_due(const struct tcp_pcb *pcb)
 {
@@ -154,8 +154,8 @@ static int64_t state_due(const struct tcp_pcb *pcb)
 }
 
 /*
- * When lwIP's tick is due, which begins to count when first asked for. lwIP
- * reads last_timer in its ticks alone: in between it holds that time.
+ * When lwIP's tick is due, which begins to count at the first call. lwIP reads
+ * last_timer in its ticks alone: in between it holds that time.
  */
 static int64_t tick_due(struct net_conn *conn)
 {
@@ -171,7 +171,7 @@ static int64_t tick_due(struct net_conn *conn)
 	return (now + (s8_t)(conn->pcb.last_timer - (u8_t)now)) << TICK_BITS;
 }
 
-/* When what came before its turn has waited long enough, in ns. */
+/* When data that came before its turn has waited long enough, in ns. */
 static int64_t ooseq_due(const struct tcp_pcb *pcb)
 {
 	return pcb->rcv_sacks ? after_tmr(pcb, OOSEQ_MS) : CORO_FOREVER;
@@ -180,7 +180,7 @@ static int64_t ooseq_due(const struct tcp_pcb *pcb)
 /* ---- the user timeout ---- */
 
 /*
- * Of a connection with keepalive that has asked and heard nothing: its number
+ * When a connection whose keepalives are not answered is given up: its number
  * of probes does not count then, as in Linux.
  */
 static int64_t silence_due(const struct net_conn *conn)
@@ -223,7 +223,7 @@ static bool counts_no_probes(const struct net_conn *conn)
 	return timeout && timeout->timeout_ms;
 }
 
-/* As many as lwIP can add up, where it is not to count them. */
+/* Returns as many as lwIP can add up, if it must not count them. */
 u32_t net_pcb_keep_cnt(const struct tcp_pcb *pcb)
 {
 	if (!counts_no_probes((const struct net_conn *)pcb))
@@ -252,9 +252,9 @@ static int64_t due_at(struct net_conn *conn)
 }
 
 /*
- * Arms when there is a reason. A timer that is about to fire is left alone:
- * when it comes too early it is armed again, which is cheaper than moving it a
- * packet.
+ * Arms the timer if there is a reason. One that is about to fire is left alone:
+ * if it comes too early it is armed again, which is cheaper than moving it for
+ * each packet.
  */
 void net_timer_check(struct net_conn *conn)
 {
@@ -282,9 +282,9 @@ static void settle_keepalive(struct tcp_pcb *pcb)
 }
 
 /*
- * Sets what lwIP counts in ticks, of which it sees only those with work in
- * them. The timeout of data is recovery/recovery.c's, and ends LAST_ACK too:
- * lwIP would drop what a peer that reads slowly has not got after two MSL.
+ * Sets lwIP's counts of ticks, since it sees only ticks that have work. The
+ * timeout of data is recovery/recovery.c's, and ends LAST_ACK too: after two
+ * MSL lwIP would drop what a peer that reads slowly has not got.
  */
 static void settle_counts(struct tcp_pcb *pcb)
 {
@@ -350,7 +350,7 @@ static void slow_tick(struct tcp_pcb *pcb)
 	pcb->persist_probe = probes;
 }
 
-/* Why lwIP ends it now, if it does. */
+/* Returns why lwIP ends the connection now, if it does. */
 static uint8_t end_of(const struct net_conn *conn)
 {
 	const struct tcp_pcb *pcb = &conn->pcb;
@@ -366,7 +366,7 @@ static uint8_t end_of(const struct net_conn *conn)
 	return pcb->state >= ESTABLISHED ? NET_END_KEEPALIVE : NET_END_TIMEOUT;
 }
 
-/* What lwIP is about to do, of a connection that may not live on. */
+/* Traces what lwIP is about to do to a connection that may not live on. */
 __attribute__((cold, noinline)) static void trace_tick(struct net_conn *conn)
 {
 	const struct tcp_pcb *pcb = &conn->pcb;
@@ -375,7 +375,7 @@ __attribute__((cold, noinline)) static void trace_tick(struct net_conn *conn)
 		net_trace_timer(conn, "handshake", pcb->nrtx + 1u);
 }
 
-/* Of one that lives on. */
+/* Traces what lwIP has done to a connection that lives on. */
 __attribute__((cold, noinline)) static void trace_ticked(struct net_conn *conn,
 							 u8_t keepalives)
 {
@@ -385,7 +385,7 @@ __attribute__((cold, noinline)) static void trace_ticked(struct net_conn *conn,
 		net_trace_timer(conn, "keepalive", pcb->keep_cnt_sent);
 }
 
-/* lwIP's timers for the one pcb it is shown. */
+/* Runs lwIP's timers for the one pcb it is shown. */
 static void tick(struct net_conn *conn)
 {
 	struct tcp_pcb *pcb = &conn->pcb;

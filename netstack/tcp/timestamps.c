@@ -73,7 +73,7 @@ void net_ts_accept(struct net_conn *conn, u32_t value)
 
 /*
  * Our SYN may have to be sent again with an ACK, to a peer whose own has no
- * timestamp: nor has ours from now on.
+ * timestamp: so ours has none from now on.
  */
 static void withdraw(struct tcp_pcb *pcb)
 {

@@ -79,7 +79,7 @@ static bool read_quote6(const uint8_t *ip, unsigned room, struct netif *netif,
 	return true;
 }
 
-/* RFC 5927 4.1: of a connection that lives, and of what is under way on it. */
+/* RFC 5927 4.1: finds a live connection, with the segment under way on it. */
 static struct net_conn *conn_of(const struct quote *quote)
 {
 	struct net_conn *conn =
@@ -97,7 +97,7 @@ static struct net_conn *conn_of(const struct quote *quote)
 		       : NULL;
 }
 
-/* An old router names no MTU: the next one below what it would not take. */
+/* An old router names no MTU: tries the next one below what it did not take. */
 static unsigned plateau_below(unsigned len)
 {
 	for (unsigned i = 0; i < sizeof(plateaus) / sizeof(plateaus[0]); i++)
