@@ -270,7 +270,7 @@ static void answer_again(struct net_conn *conn, const struct segment *s)
 	u32_t end = s->seq + s->len;
 
 	if (TCP_SEQ_LEQ(end, conn->pcb.rcv_nxt))
-		net_ooseq_say_twice(conn, s->seq, end);
+		net_ooseq_send_dsack(conn, s->seq, end);
 	else
 		tcp_send_empty_ack(&conn->pcb);
 }

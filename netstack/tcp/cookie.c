@@ -53,8 +53,8 @@ bool net_cookie_hot(void)
 	return ever_sent && net_here()->now_ns - last_sent_ns < 2 * EPOCH_NS;
 }
 
-static u32_t seal(const struct tcp_hdr *tcp, u32_t isn, u32_t epoch,
-		  u16_t options)
+static u32_t compute_seal(const struct tcp_hdr *tcp, u32_t isn, u32_t epoch,
+			  u16_t options)
 {
 	uint8_t hash[crypto_shorthash_BYTES];
 	struct sealed sealed;
@@ -78,12 +78,12 @@ static u32_t epoch_now(void)
 	return (u32_t)(net_here()->now_ns / EPOCH_NS);
 }
 
-static u8_t mask(const struct tcp_hdr *tcp, u32_t isn)
+static u8_t compute_mask(const struct tcp_hdr *tcp, u32_t isn)
 {
-	return (u8_t)seal(tcp, isn, 0, MASK);
+	return (u8_t)compute_seal(tcp, isn, 0, MASK);
 }
 
-static u8_t pack(const struct net_syn_options *options)
+static u8_t pack_options(const struct net_syn_options *options)
 {
 	unsigned step = 7;
 
@@ -92,27 +92,28 @@ static u8_t pack(const struct net_syn_options *options)
 	return (u8_t)(step << 5 | options->sack << 4 | options->wscale);
 }
 
-static u32_t encode(const struct tcp_hdr *tcp,
-		    const struct net_syn_options *options)
+static u32_t encode_cookie(const struct tcp_hdr *tcp,
+			   const struct net_syn_options *options)
 {
 	u32_t isn = lwip_ntohl(tcp->seqno);
-	u8_t packed = pack(options);
+	u8_t packed = pack_options(options);
 
-	return (u32_t)(packed ^ mask(tcp, isn)) << 24 |
-	       seal(tcp, isn, epoch_now(), packed);
+	return (u32_t)(packed ^ compute_mask(tcp, isn)) << 24 |
+	       compute_seal(tcp, isn, epoch_now(), packed);
 }
 
-static bool decode(const struct tcp_hdr *tcp, struct net_syn_options *out)
+static bool decode_cookie(const struct tcp_hdr *tcp,
+			  struct net_syn_options *out)
 {
 	struct net_ts ts;
 	u32_t cookie = lwip_ntohl(tcp->ackno) - 1;
 	u32_t isn = lwip_ntohl(tcp->seqno) - 1;
-	u8_t packed = (u8_t)(cookie >> 24) ^ mask(tcp, isn);
+	u8_t packed = (u8_t)(cookie >> 24) ^ compute_mask(tcp, isn);
 	u32_t epoch = epoch_now();
 
 	cookie &= 0xffffff;
-	if (cookie != seal(tcp, isn, epoch, packed) &&
-	    cookie != seal(tcp, isn, epoch - 1, packed))
+	if (cookie != compute_seal(tcp, isn, epoch, packed) &&
+	    cookie != compute_seal(tcp, isn, epoch - 1, packed))
 		return false;
 	*out = (struct net_syn_options){.mss = mss_steps[packed >> 5],
 					.wscale = packed & 15,
@@ -129,7 +130,7 @@ bool net_cookie_is_in(const struct tcp_hdr *ack)
 {
 	struct net_syn_options options;
 
-	return net_cookie_hot() && decode(ack, &options);
+	return net_cookie_hot() && decode_cookie(ack, &options);
 }
 
 /*
@@ -166,7 +167,7 @@ void net_cookie_send(const struct pbuf *p)
 
 	net_syn_read(tcp, &options);
 	options.ecn &= options.has_ts;
-	reply.seq = encode(tcp, &options);
+	reply.seq = encode_cookie(tcp, &options);
 	net_syn_answer(&options, &reply);
 	put_ecn(&options, &reply);
 	net_reply_send(&reply);
@@ -186,7 +187,7 @@ enum net_cookie net_cookie_take(const struct pbuf *p,
 		.irs = lwip_ntohl(tcp->seqno) - 1,
 	};
 
-	if (!decode(tcp, &opening.options)) {
+	if (!decode_cookie(tcp, &opening.options)) {
 		net_here()->stats.cookies_refused++;
 		return NET_COOKIE_NONE;
 	}

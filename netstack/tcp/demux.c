@@ -23,7 +23,7 @@ void net_demux_fini(void)
 }
 
 /* Two keyed multiplications folded: flooding one bucket needs the key. */
-static inline uint32_t mix(uint64_t a, uint64_t b)
+static inline uint32_t mix_words(uint64_t a, uint64_t b)
 {
 	unsigned __int128 m = (unsigned __int128)(a ^ net_here()->hash_key[0]) *
 			      (b ^ net_here()->hash_key[1]);
@@ -32,32 +32,32 @@ static inline uint32_t mix(uint64_t a, uint64_t b)
 	return (uint32_t)(folded ^ (folded >> 32));
 }
 
-static inline uint32_t hash4(uint32_t local, uint32_t remote, u16_t local_port,
-			     u16_t remote_port)
+static inline uint32_t hash_ipv4(uint32_t local, uint32_t remote,
+				 u16_t local_port, u16_t remote_port)
 {
-	return mix((uint64_t)remote << 32 | local,
-		   (uint64_t)remote_port << 16 | local_port);
+	return mix_words((uint64_t)remote << 32 | local,
+			 (uint64_t)remote_port << 16 | local_port);
 }
 
-static uint32_t hash6(const u32_t *local, const u32_t *remote, u16_t local_port,
-		      u16_t remote_port)
+static uint32_t hash_ipv6(const u32_t *local, const u32_t *remote,
+			  u16_t local_port, u16_t remote_port)
 {
-	uint64_t a = (uint64_t)mix((uint64_t)local[0] << 32 | local[1],
-				   (uint64_t)local[2] << 32 | local[3]);
-	uint64_t b = (uint64_t)mix((uint64_t)remote[0] << 32 | remote[1],
-				   (uint64_t)remote[2] << 32 | remote[3]);
+	uint64_t a = (uint64_t)mix_words((uint64_t)local[0] << 32 | local[1],
+					 (uint64_t)local[2] << 32 | local[3]);
+	uint64_t b = (uint64_t)mix_words((uint64_t)remote[0] << 32 | remote[1],
+					 (uint64_t)remote[2] << 32 | remote[3]);
 
-	return mix(a << 32 | b, (uint64_t)remote_port << 16 | local_port);
+	return mix_words(a << 32 | b, (uint64_t)remote_port << 16 | local_port);
 }
 
 static inline uint32_t hash_of(const ip_addr_t *local, u16_t local_port,
 			       const ip_addr_t *remote, u16_t remote_port)
 {
 	if (IP_IS_V6(local))
-		return hash6(ip_2_ip6(local)->addr, ip_2_ip6(remote)->addr,
-			     local_port, remote_port);
-	return hash4(ip_2_ip4(local)->addr, ip_2_ip4(remote)->addr, local_port,
-		     remote_port);
+		return hash_ipv6(ip_2_ip6(local)->addr, ip_2_ip6(remote)->addr,
+				 local_port, remote_port);
+	return hash_ipv4(ip_2_ip4(local)->addr, ip_2_ip4(remote)->addr,
+			 local_port, remote_port);
 }
 
 /* Both ports lie side by side: one word excludes most strangers. */
@@ -108,7 +108,7 @@ struct net_conn *net_demux_find(const ip_addr_t *local, u16_t local_port,
 struct net_conn *net_demux_find4(u32_t local, u16_t local_port, u32_t remote,
 				 u16_t remote_port)
 {
-	uint32_t hash = hash4(local, remote, local_port, remote_port);
+	uint32_t hash = hash_ipv4(local, remote, local_port, remote_port);
 	struct net_conn *conn =
 		net_here()->buckets[hash & net_here()->bucket_mask];
 
@@ -185,12 +185,12 @@ static inline struct net_conn **bucket_of(const struct glue_frame *frame)
 		return NULL;
 	if (frame->flags & GLUE_FRAME_IP4) {
 		memcpy(addrs, l3 + 12, 8);
-		hash = hash4(addrs[1], addrs[0], lwip_ntohs(tcp->dest),
-			     lwip_ntohs(tcp->src));
+		hash = hash_ipv4(addrs[1], addrs[0], lwip_ntohs(tcp->dest),
+				 lwip_ntohs(tcp->src));
 	} else {
 		memcpy(addrs, l3 + 8, 32);
-		hash = hash6(addrs + 4, addrs, lwip_ntohs(tcp->dest),
-			     lwip_ntohs(tcp->src));
+		hash = hash_ipv6(addrs + 4, addrs, lwip_ntohs(tcp->dest),
+				 lwip_ntohs(tcp->src));
 	}
 	return &net_here()->buckets[hash & net_here()->bucket_mask];
 }

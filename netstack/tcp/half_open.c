@@ -55,12 +55,12 @@ struct net_half_open {
 };
 static_assert(sizeof(struct net_half_open) <= 64, "a cache line each");
 
-static struct net_half_opens *here(void)
+static struct net_half_opens *table_here(void)
 {
 	return &net_here()->half_opens;
 }
 
-static inline struct net_half_open *at(uint32_t ref)
+static inline struct net_half_open *record_at(uint32_t ref)
 {
 	return ref ? net_mem_at(ref) : NULL;
 }
@@ -86,11 +86,12 @@ static inline u32_t rcv_wnd_of(const struct net_half_open *half)
 
 static uint32_t *bucket_of(uint32_t hash)
 {
-	return &here()->buckets[hash & here()->bucket_mask];
+	return &table_here()->buckets[hash & table_here()->bucket_mask];
 }
 
-static bool is_of(const struct net_half_open *half, const u32_t remote[4],
-		  u8_t zone, const struct tcp_hdr *tcp)
+static bool is_record_of(const struct net_half_open *half,
+			 const u32_t remote[4], u8_t zone,
+			 const struct tcp_hdr *tcp)
 {
 	return half->remote_port == lwip_ntohs(tcp->src) &&
 	       memcmp(half->remote, remote, sizeof(half->remote)) == 0 &&
@@ -100,7 +101,7 @@ static bool is_of(const struct net_half_open *half, const u32_t remote[4],
 }
 
 /* Returns the table's reference to the record of this segment, or NULL. */
-static uint32_t *find(const struct tcp_hdr *tcp)
+static uint32_t *find_record(const struct tcp_hdr *tcp)
 {
 	uint32_t *ref = bucket_of(net_here()->rx_hash);
 	u32_t remote[4];
@@ -109,8 +110,8 @@ static uint32_t *find(const struct tcp_hdr *tcp)
 	if (!*ref)
 		return NULL;
 	net_remote_pack(ip_current_src_addr(), remote, &zone);
-	while (*ref && !is_of(at(*ref), remote, zone, tcp))
-		ref = &at(*ref)->hash_next;
+	while (*ref && !is_record_of(record_at(*ref), remote, zone, tcp))
+		ref = &record_at(*ref)->hash_next;
 	return *ref ? ref : NULL;
 }
 
@@ -123,8 +124,8 @@ static uint32_t *ref_to(const struct net_half_open *half)
 			       &remote, half->remote_port);
 	uint32_t *ref = bucket_of(hash);
 
-	while (at(*ref) != half)
-		ref = &at(*ref)->hash_next;
+	while (record_at(*ref) != half)
+		ref = &record_at(*ref)->hash_next;
 	return ref;
 }
 
@@ -140,38 +141,41 @@ static int64_t due_ns(const struct net_half_open *half)
 	return net_us_to_ns(half->sent_us) + wait_ns[queue_of(half)];
 }
 
-static void arm(int64_t when_ns)
+static void arm_timer(int64_t when_ns)
 {
-	if (!coro_timer_armed(&here()->timer) ||
-	    here()->timer.expires_ns > when_ns)
-		coro_timer_arm(net_here()->sched, &here()->timer, when_ns);
+	if (!coro_timer_armed(&table_here()->timer) ||
+	    table_here()->timer.expires_ns > when_ns)
+		coro_timer_arm(net_here()->sched, &table_here()->timer,
+			       when_ns);
 }
 
-static void enter(struct net_half_open *half)
+static void append_record(struct net_half_open *half)
 {
-	struct net_half_open_queue *queue = &here()->queues[queue_of(half)];
+	struct net_half_open_queue *queue =
+		&table_here()->queues[queue_of(half)];
 	uint32_t ref = net_mem_ref(half);
 
 	half->newer = 0;
 	half->older = queue->newest;
 	if (queue->newest)
-		at(queue->newest)->newer = ref;
+		record_at(queue->newest)->newer = ref;
 	else
 		queue->oldest = ref;
 	queue->newest = ref;
-	arm(due_ns(half));
+	arm_timer(due_ns(half));
 }
 
-static void leave(const struct net_half_open *half)
+static void unlink_record(const struct net_half_open *half)
 {
-	struct net_half_open_queue *queue = &here()->queues[queue_of(half)];
+	struct net_half_open_queue *queue =
+		&table_here()->queues[queue_of(half)];
 
 	if (half->older)
-		at(half->older)->newer = half->newer;
+		record_at(half->older)->newer = half->newer;
 	else
 		queue->oldest = half->newer;
 	if (half->newer)
-		at(half->newer)->older = half->older;
+		record_at(half->newer)->older = half->older;
 	else
 		queue->newest = half->older;
 }
@@ -179,7 +183,8 @@ static void leave(const struct net_half_open *half)
 /* ---- what is said ---- */
 
 /* Addresses a reply and sends it; false: it has not left. */
-static bool say(const struct net_half_open *half, struct net_reply *reply)
+static bool send_reply(const struct net_half_open *half,
+		       struct net_reply *reply)
 {
 	ip_addr_t remote = remote_of(half);
 
@@ -195,33 +200,34 @@ static bool say(const struct net_half_open *half, struct net_reply *reply)
 	return net_reply_send(reply);
 }
 
-static bool say_syn(const struct net_half_open *half)
+static bool send_syn_ack(const struct net_half_open *half)
 {
 	struct net_reply reply = {.seq = half->iss, .flags = TCP_SYN | TCP_ACK};
 
-	return say(half, &reply);
+	return send_reply(half, &reply);
 }
 
 /* Answers a record's SYN, once more or at last. */
-static void answer(struct net_half_open *half, bool timed_out)
+static void answer_syn(struct net_half_open *half, bool timed_out)
 {
-	leave(half);
+	unlink_record(half);
 	if (!half->unsent) {
 		half->timeouts += timed_out;
 		half->resent += half->resent < 15;
 	}
 	half->challenged = false;
-	half->unsent = !say_syn(half);
+	half->unsent = !send_syn_ack(half);
 	half->sent_us = net_now_us();
-	enter(half);
+	append_record(half);
 }
 
 /* RFC 3168 6.1.1.1: the peer may have given ECN up, as no answer came. */
-static void answer_again(struct net_half_open *half, const struct tcp_hdr *syn)
+static void answer_syn_again(struct net_half_open *half,
+			     const struct tcp_hdr *syn)
 {
 	if (!net_ecn_offered(syn))
 		half->options.ecn = 0;
-	answer(half, false);
+	answer_syn(half, false);
 }
 
 /* The window that our SYN has announced without scale (RFC 7323 2.2). */
@@ -233,7 +239,7 @@ static u16_t announced_by(const struct net_half_open *half)
 }
 
 /* RFC 5961 section 7: one challenge for each time that the SYN is answered. */
-static void challenge(struct net_half_open *half)
+static void send_challenge(struct net_half_open *half)
 {
 	struct net_reply reply = {
 		.seq = half->iss + 1,
@@ -245,15 +251,15 @@ static void challenge(struct net_half_open *half)
 		return;
 	half->challenged = true;
 	net_here()->stats.challenge_acks++;
-	say(half, &reply);
+	send_reply(half, &reply);
 }
 
-static void reset(const struct net_half_open *half)
+static void send_reset(const struct net_half_open *half)
 {
 	struct net_reply reply = {.seq = half->iss + 1,
 				  .flags = TCP_RST | TCP_ACK};
 
-	say(half, &reply);
+	send_reply(half, &reply);
 }
 
 /* ---- beginning and end ---- */
@@ -296,12 +302,12 @@ bool net_half_open_begin(struct net_listener *listener,
 	net_here()->half_open++;
 	half->hash_next = *bucket_of(net_here()->rx_hash);
 	*bucket_of(net_here()->rx_hash) = net_mem_ref(half);
-	half->unsent = !say_syn(half);
-	enter(half);
+	half->unsent = !send_syn_ack(half);
+	append_record(half);
 	return true;
 }
 
-static void uncount(const struct net_half_open *half)
+static void uncount_record(const struct net_half_open *half)
 {
 	ip_addr_t remote = remote_of(half);
 
@@ -310,15 +316,15 @@ static void uncount(const struct net_half_open *half)
 }
 
 /* Forgets the record that the table refers to here. */
-static void forget(uint32_t *ref)
+static void forget_record(uint32_t *ref)
 {
-	struct net_half_open *half = at(*ref);
+	struct net_half_open *half = record_at(*ref);
 	struct net_listener *listener = half->listener;
 
 	*ref = half->hash_next;
-	leave(half);
+	unlink_record(half);
 	if (half->counted)
-		uncount(half);
+		uncount_record(half);
 	net_here()->half_open--;
 	listener->pending--;
 	net_listener_put(listener);
@@ -336,15 +342,15 @@ static bool time_out(struct net_half_open *half)
 	bool last = !half->unsent && half->timeouts + 1u == TIMEOUTS;
 
 	if (last || half->listener->stopped) {
-		forget(ref_to(half));
+		forget_record(ref_to(half));
 		return true;
 	}
-	answer(half, true);
+	answer_syn(half, true);
 	return !half->unsent;
 }
 
 /* Handles records that are due, at most AT_ONCE in a round. */
-static void due(struct coro_timer *timer)
+static void handle_due(struct coro_timer *timer)
 {
 	int64_t now_ns = net_here()->now_ns;
 	bool sent = true; /* the first unsent answer that fails ends its turn */
@@ -355,17 +361,20 @@ static void due(struct coro_timer *timer)
 		struct net_half_open *half;
 
 		while ((ok || !unsent) &&
-		       (half = at(here()->queues[i].oldest)) &&
+		       (half = record_at(table_here()->queues[i].oldest)) &&
 		       due_ns(half) <= now_ns && n++ < AT_ONCE)
 			ok = time_out(half);
 		if (unsent)
 			sent = ok;
 	}
-	for (unsigned i = 0; i < NET_HALF_OPEN_QUEUES; i++)
-		if (here()->queues[i].oldest)
-			arm(i == NET_HALF_OPEN_UNSENT && !sent
-				    ? now_ns + wait_ns[i]
-				    : due_ns(at(here()->queues[i].oldest)));
+	for (unsigned i = 0; i < NET_HALF_OPEN_QUEUES; i++) {
+		uint32_t oldest = table_here()->queues[i].oldest;
+
+		if (oldest)
+			arm_timer(i == NET_HALF_OPEN_UNSENT && !sent
+					  ? now_ns + wait_ns[i]
+					  : due_ns(record_at(oldest)));
+	}
 }
 
 /* ---- what comes ---- */
@@ -399,10 +408,10 @@ static uint32_t rtt_of(const struct net_half_open *half)
  * The ACK of our SYN: the connection takes the record's place in every count.
  * Without memory for it the record stays, and the segment will come again.
  */
-static enum net_half_open_input open(uint32_t *ref, const struct tcp_hdr *tcp,
-				     struct net_conn **out)
+static enum net_half_open_input
+open_conn(uint32_t *ref, const struct tcp_hdr *tcp, struct net_conn **out)
 {
-	struct net_half_open *half = at(*ref);
+	struct net_half_open *half = record_at(*ref);
 	const struct net_opening opening = {
 		.listener = half->listener,
 		.options = half->options,
@@ -426,25 +435,25 @@ static enum net_half_open_input open(uint32_t *ref, const struct tcp_hdr *tcp,
 		return NET_HALF_OPEN_TAKEN;
 	}
 	half->counted = false;
-	forget(ref);
+	forget_record(ref);
 	return err < 0 ? NET_HALF_OPEN_TAKEN : NET_HALF_OPEN_OPENED;
 }
 
-static void refuse(struct net_half_open *half)
+static void refuse_segment(struct net_half_open *half)
 {
 	net_here()->stats.rx_unacceptable++;
-	challenge(half);
+	send_challenge(half);
 }
 
 static void take_rst(uint32_t *ref, u32_t seq)
 {
-	struct net_half_open *half = at(*ref);
+	struct net_half_open *half = record_at(*ref);
 	u32_t ahead = seq - (half->irs + 1);
 
 	if (ahead == 0)
-		forget(ref);
+		forget_record(ref);
 	else if (ahead < rcv_wnd_of(half))
-		refuse(half);
+		refuse_segment(half);
 	else
 		net_here()->stats.rx_unacceptable++;
 }
@@ -455,7 +464,7 @@ static void take_rst(uint32_t *ref, u32_t seq)
  */
 static enum net_half_open_input give_way(uint32_t *ref)
 {
-	forget(ref);
+	forget_record(ref);
 	return NET_HALF_OPEN_NONE;
 }
 
@@ -471,17 +480,17 @@ enum net_half_open_input net_half_open_input(const struct pbuf *p,
 	u8_t flags = TCPH_FLAGS(tcp);
 	u32_t len = p->tot_len - TCPH_HDRLEN_BYTES(tcp) + !!(flags & TCP_FIN);
 	struct net_half_open *half;
-	uint32_t *ref = find(tcp);
+	uint32_t *ref = find_record(tcp);
 
 	if (!ref)
 		return NET_HALF_OPEN_NONE;
-	half = at(*ref);
+	half = record_at(*ref);
 	if (flags & TCP_RST)
 		take_rst(ref, seq);
 	else if ((flags & (TCP_SYN | TCP_ACK)) == TCP_SYN && seq == half->irs)
-		answer_again(half, tcp);
+		answer_syn_again(half, tcp);
 	else if ((flags & TCP_SYN) || !seq_ok(half, seq, len))
-		refuse(half);
+		refuse_segment(half);
 	else if (!stamp_ok(half, tcp) || !(flags & TCP_ACK))
 		net_here()->stats.rx_unacceptable++;
 	else if (ack != half->iss + 1 && net_cookie_is_in(tcp))
@@ -491,7 +500,7 @@ enum net_half_open_input net_half_open_input(const struct pbuf *p,
 			      ip_current_src_addr(), lwip_ntohs(tcp->dest),
 			      lwip_ntohs(tcp->src));
 	else
-		return open(ref, tcp, out);
+		return open_conn(ref, tcp, out);
 	return NET_HALF_OPEN_TAKEN;
 }
 
@@ -503,11 +512,11 @@ int net_half_open_init(void)
 
 	while (n < net_here()->max_conns / 8)
 		n *= 2;
-	here()->buckets = net_mem_map(n * sizeof(uint32_t), 4096);
-	if (!here()->buckets)
+	table_here()->buckets = net_mem_map(n * sizeof(uint32_t), 4096);
+	if (!table_here()->buckets)
 		return -ENOMEM;
-	here()->bucket_mask = n - 1;
-	coro_timer_init(&here()->timer, due);
+	table_here()->bucket_mask = n - 1;
+	coro_timer_init(&table_here()->timer, handle_due);
 	return 0;
 }
 
@@ -516,9 +525,9 @@ void net_half_open_reset_all(void)
 	for (unsigned i = 0; i < NET_HALF_OPEN_QUEUES; i++) {
 		struct net_half_open *half;
 
-		while ((half = at(here()->queues[i].oldest))) {
-			reset(half);
-			forget(ref_to(half));
+		while ((half = record_at(table_here()->queues[i].oldest))) {
+			send_reset(half);
+			forget_record(ref_to(half));
 		}
 	}
 }
@@ -526,9 +535,10 @@ void net_half_open_reset_all(void)
 /* The memory of what is left is in slabs, which are freed as a whole. */
 void net_half_open_fini(void)
 {
-	if (!here()->buckets)
+	if (!table_here()->buckets)
 		return;
-	coro_timer_cancel(net_here()->sched, &here()->timer);
-	munmap(here()->buckets, (here()->bucket_mask + 1ul) * sizeof(uint32_t));
-	memset(here(), 0, sizeof(*here()));
+	coro_timer_cancel(net_here()->sched, &table_here()->timer);
+	munmap(table_here()->buckets,
+	       (table_here()->bucket_mask + 1ul) * sizeof(uint32_t));
+	memset(table_here(), 0, sizeof(*table_here()));
 }

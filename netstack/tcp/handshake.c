@@ -198,7 +198,7 @@ static void count_answers(struct net_conn *conn,
 	counts->rtos = (uint16_t)opening->timeouts;
 }
 
-static void join(struct net_conn *conn, struct net_listener *listener)
+static void join_listener(struct net_conn *conn, struct net_listener *listener)
 {
 	conn->listener = listener;
 	conn->cc = listener->cc & 3;
@@ -232,7 +232,7 @@ int net_handshake_open(const struct net_opening *opening,
 	set_windows(pcb, opening, tcp);
 	set_path(conn, opening);
 	count_answers(conn, opening);
-	join(conn, opening->listener);
+	join_listener(conn, opening->listener);
 	net_trace_begins(conn, "accepted");
 	TCP_EVENT_ACCEPT(NULL, pcb, NULL, ERR_OK, err);
 	if (err != ERR_OK) {

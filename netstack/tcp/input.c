@@ -23,7 +23,7 @@ static bool has_data(const struct pbuf *p)
 }
 
 /* Begins a half-open connection or drops the SYN. False: it needs a cookie. */
-static bool begin(struct net_listener *listener, const struct pbuf *p)
+static bool begin_half_open(struct net_listener *listener, const struct pbuf *p)
 {
 	if (!net_orphan_make_room()) {
 		net_here()->stats.no_memory++;
@@ -53,7 +53,7 @@ static void take_syn(struct net_listener *listener, const struct pbuf *p)
 		net_event_refused(p->payload, "clients");
 		return;
 	case NET_ADMIT:
-		if (!full && begin(listener, p))
+		if (!full && begin_half_open(listener, p))
 			return;
 		break;
 	case NET_ADMIT_COOKIE:
@@ -68,7 +68,7 @@ static void take_syn(struct net_listener *listener, const struct pbuf *p)
  * Returns true if lwIP has to see that; *p is NULL if header prediction took
  * it.
  */
-static bool take_rest(struct net_conn *conn, struct pbuf **p)
+static bool take_after_handshake(struct net_conn *conn, struct pbuf **p)
 {
 	const struct tcp_hdr *tcp = (*p)->payload;
 	struct net_ts ts;
@@ -124,7 +124,7 @@ static bool take_opening(struct pbuf **p, struct net_conn **conn)
 	case NET_COOKIE_TAKEN:
 		break;
 	}
-	return take_rest(*conn, p);
+	return take_after_handshake(*conn, p);
 }
 
 /* Like take_opening(), for any segment of no connection; it may make one. */
@@ -138,7 +138,7 @@ static bool take_stranger(struct pbuf **p, struct net_conn **conn)
 	case NET_HALF_OPEN_TAKEN:
 		return false;
 	case NET_HALF_OPEN_OPENED:
-		return take_rest(*conn, p);
+		return take_after_handshake(*conn, p);
 	}
 	if (net_here()->kernel_takes && net_here()->kernel_takes(*p))
 		return false;

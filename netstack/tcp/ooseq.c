@@ -95,7 +95,7 @@ static void free_pieces(struct net_ooseq *q, struct pbuf *p)
 }
 
 /* Takes the first bytes off a range that has more. */
-static void cut(struct net_ooseq *q, struct range *range, u32_t bytes)
+static void cut_range(struct net_ooseq *q, struct range *range, u32_t bytes)
 {
 	range->begin += bytes;
 	q->bytes -= bytes;
@@ -126,7 +126,7 @@ static bool has_room(const struct net_ooseq *q)
  * A sender of full segments has no more holes than this in its window, and a
  * client that sends smaller ones has to make the window grow first.
  */
-static unsigned ranges_most(const struct tcp_pcb *pcb)
+static unsigned max_ranges(const struct tcp_pcb *pcb)
 {
 	uint32_t full = LWIP_MAX(pcb->mss, SMALL_BYTES);
 	uint32_t most = net_rcv_max(pcb) / (2 * full);
@@ -134,7 +134,7 @@ static unsigned ranges_most(const struct tcp_pcb *pcb)
 	return LWIP_MIN(LWIP_MAX(most, RANGES_FEW), RANGES_MOST);
 }
 
-static void release(struct net_ooseq *q)
+static void free_queue(struct net_ooseq *q)
 {
 	for (unsigned i = 0; q->room > BLOCK && i < q->room / BLOCK; i++)
 		if (q->blocks[i])
@@ -143,7 +143,7 @@ static void release(struct net_ooseq *q)
 }
 
 /* Makes an empty queue; NULL: no memory. */
-static struct net_ooseq *allocate(unsigned room)
+static struct net_ooseq *make_queue(unsigned room)
 {
 	unsigned within = room > BLOCK ? 0 : room;
 	struct net_ooseq *q =
@@ -158,7 +158,7 @@ static struct net_ooseq *allocate(unsigned room)
 	for (unsigned i = 0; !within && i < room / BLOCK; i++) {
 		q->blocks[i] = net_mem_malloc(BLOCK * sizeof(struct range));
 		if (!q->blocks[i]) {
-			release(q);
+			free_queue(q);
 			return NULL;
 		}
 	}
@@ -170,11 +170,11 @@ static struct net_ooseq *make_room(struct net_conn *conn)
 {
 	struct net_ooseq *q = queue_of(conn), *larger;
 
-	if (q && q->n >= ranges_most(&conn->pcb))
+	if (q && q->n >= max_ranges(&conn->pcb))
 		return NULL;
 	if (q && q->n < q->room)
 		return q;
-	larger = allocate(q ? 4u * q->room : RANGES_MIN);
+	larger = make_queue(q ? 4u * q->room : RANGES_MIN);
 	if (!larger)
 		return NULL;
 	if (q) {
@@ -186,7 +186,7 @@ static struct net_ooseq *make_room(struct net_conn *conn)
 		larger->fin = q->fin;
 		for (unsigned i = 0; i < q->n; i++)
 			*range_at(larger, i) = *range_at(q, i);
-		release(q);
+		free_queue(q);
 	}
 	conn->pcb.rcv_sacks = larger->sacks;
 	return larger;
@@ -202,7 +202,7 @@ void net_ooseq_clear(struct net_conn *conn)
 	for (unsigned i = 0; i < q->n; i++)
 		free_pieces(q, range_at(q, i)->first);
 	conn->pcb.rcv_sacks = NULL;
-	release(q);
+	free_queue(q);
 }
 
 /* Replaces a range's pieces that lie in frames by copies. */
@@ -259,7 +259,7 @@ uint64_t net_ooseq_bytes(const struct net_conn *conn)
 }
 
 /* Finds the first range that ends at a number or behind it. */
-static unsigned search(struct net_ooseq *q, u32_t seq)
+static unsigned find_range(struct net_ooseq *q, u32_t seq)
 {
 	unsigned low = 0, high = q->n;
 
@@ -276,7 +276,7 @@ static unsigned search(struct net_ooseq *q, u32_t seq)
 	return low;
 }
 
-static void take_out(struct net_ooseq *q, unsigned at, unsigned n)
+static void remove_ranges(struct net_ooseq *q, unsigned at, unsigned n)
 {
 	for (unsigned i = at; i < at + n; i++)
 		q->bytes -= range_at(q, i)->end - range_at(q, i)->begin;
@@ -291,36 +291,36 @@ static void take_out(struct net_ooseq *q, unsigned at, unsigned n)
 	}
 }
 
-/* ---- what the peer is told ---- */
+/* ---- SACK blocks ---- */
 
 /* Puts the range that has just grown first; drops those that are part of it. */
-static void tell_first(struct net_ooseq *q, const struct range *range)
+static void put_sack_first(struct net_ooseq *q, const struct range *range)
 {
-	struct tcp_sack_range told[N_SACKS] = {{range->begin, range->end}};
+	struct tcp_sack_range sacks[N_SACKS] = {{range->begin, range->end}};
 	unsigned n = 1;
 
 	for (unsigned i = 0; i < N_SACKS && n < N_SACKS; i++)
 		if (q->sacks[i].left != q->sacks[i].right &&
 		    q->sacks[i].left - range->begin >=
 			    range->end - range->begin)
-			told[n++] = q->sacks[i];
-	memcpy(q->sacks, told, sizeof(told));
+			sacks[n++] = q->sacks[i];
+	memcpy(q->sacks, sacks, sizeof(sacks));
 }
 
 /* Drops ranges that have been delivered. */
-static void tell_no_more(struct net_ooseq *q, u32_t rcv_nxt)
+static void drop_delivered_sacks(struct net_ooseq *q, u32_t rcv_nxt)
 {
-	struct tcp_sack_range told[N_SACKS] = {{0, 0}};
+	struct tcp_sack_range sacks[N_SACKS] = {{0, 0}};
 	unsigned n = 0;
 
 	for (unsigned i = 0; i < N_SACKS; i++)
 		if (q->sacks[i].left != q->sacks[i].right &&
 		    TCP_SEQ_GT(q->sacks[i].left, rcv_nxt))
-			told[n++] = q->sacks[i];
-	memcpy(q->sacks, told, sizeof(told));
+			sacks[n++] = q->sacks[i];
+	memcpy(q->sacks, sacks, sizeof(sacks));
 }
 
-static void acknowledge(struct net_conn *conn)
+static void send_ack(struct net_conn *conn)
 {
 	tcp_send_empty_ack(&conn->pcb);
 	net_timer_check(conn); /* sends it when the port had no room */
@@ -330,26 +330,27 @@ static void acknowledge(struct net_conn *conn)
  * RFC 2883 4: a range that came twice goes first, and before the others the
  * range it is in. On a connection without SACK this is an ordinary ACK.
  */
-void net_ooseq_say_twice(struct net_conn *conn, u32_t left, u32_t right)
+void net_ooseq_send_dsack(struct net_conn *conn, u32_t left, u32_t right)
 {
 	struct tcp_sack_range *held = conn->pcb.rcv_sacks;
-	struct tcp_sack_range told[N_SACKS] = {{left, right}};
+	struct tcp_sack_range sacks[N_SACKS] = {{left, right}};
 	struct net_ooseq *q = queue_of(conn);
 	unsigned n = 1, at;
 
 	if (q) {
 		const struct range *in;
 
-		at = search(q, right);
+		at = find_range(q, right);
 		in = range_at(q, at);
 		if (at < q->n && TCP_SEQ_LEQ(in->begin, left))
-			told[n++] = (struct tcp_sack_range){in->begin, in->end};
+			sacks[n++] =
+				(struct tcp_sack_range){in->begin, in->end};
 		for (unsigned i = 0; i < N_SACKS && n < N_SACKS; i++)
-			if (n == 1 || held[i].left != told[1].left)
-				told[n++] = held[i];
+			if (n == 1 || held[i].left != sacks[1].left)
+				sacks[n++] = held[i];
 	}
-	conn->pcb.rcv_sacks = told;
-	acknowledge(conn);
+	conn->pcb.rcv_sacks = sacks;
+	send_ack(conn);
 	conn->pcb.rcv_sacks = held;
 }
 
@@ -398,7 +399,7 @@ static struct pbuf *trim_front(struct pbuf *p, u32_t bytes)
 }
 
 /* Joins to `range` those ranges from `at` on that it reaches now. */
-static void join(struct net_ooseq *q, struct range *range, unsigned at)
+static void join_ranges(struct net_ooseq *q, struct range *range, unsigned at)
 {
 	unsigned n = 0;
 
@@ -412,17 +413,17 @@ static void join(struct net_ooseq *q, struct range *range, unsigned at)
 			continue;
 		}
 		if (next->begin != range->end)
-			cut(q, next, range->end - next->begin);
+			cut_range(q, next, range->end - next->begin);
 		range->last->next = next->first;
 		range->last = next->last;
 		range->end = next->end;
 		q->bytes += next->end - next->begin;
 	}
 	if (n)
-		take_out(q, at, n);
+		remove_ranges(q, at, n);
 }
 
-static void insert(struct net_ooseq *q, unsigned at, u32_t begin)
+static void insert_range(struct net_ooseq *q, unsigned at, u32_t begin)
 {
 	if (at < q->n - at) {
 		q->head = (uint16_t)((q->head - 1u) & (q->room - 1u));
@@ -440,17 +441,17 @@ static void insert(struct net_ooseq *q, unsigned at, u32_t begin)
  * Puts data where it belongs; what is there already stays. False: there is no
  * room for one more range. Owns the pbufs if true.
  */
-static bool put(struct net_conn *conn, struct piece *s)
+static bool insert_data(struct net_conn *conn, struct piece *s)
 {
 	struct net_ooseq *q = queue_of(conn);
-	unsigned at = q ? search(q, s->begin) : 0;
+	unsigned at = q ? find_range(q, s->begin) : 0;
 	struct range *range;
 
 	if (!q || at == q->n || TCP_SEQ_GT(range_at(q, at)->begin, s->begin)) {
 		q = make_room(conn);
 		if (!q)
 			return false;
-		insert(q, at, s->begin);
+		insert_range(q, at, s->begin);
 	}
 	range = range_at(q, at);
 	if (range->end != s->begin)
@@ -458,8 +459,8 @@ static bool put(struct net_conn *conn, struct piece *s)
 	link_behind(q, range, s->p);
 	q->bytes += s->end - range->end;
 	range->end = s->end;
-	join(q, range, at + 1);
-	tell_first(q, range_at(q, at)); /* it may have moved */
+	join_ranges(q, range, at + 1);
+	put_sack_first(q, range_at(q, at)); /* it may have moved */
 	return true;
 }
 
@@ -470,7 +471,7 @@ static bool is_known(struct net_ooseq *q, const struct piece *s)
 
 	if (!q || s->begin == s->end)
 		return false;
-	at = search(q, s->end);
+	at = find_range(q, s->end);
 	return at < q->n && TCP_SEQ_LEQ(range_at(q, at)->begin, s->begin);
 }
 
@@ -513,14 +514,14 @@ static void keep_in_window(const struct tcp_pcb *pcb, struct piece *s)
 }
 
 /* Keeps what it can; the hole is reported in any case. */
-static void keep(struct net_conn *conn, struct piece *s)
+static void keep_piece(struct net_conn *conn, struct piece *s)
 {
 	struct net_ooseq *q = queue_of(conn);
 	unsigned len = s->end - s->begin;
 	bool kept = true;
 
 	if (is_known(q, s)) {
-		net_ooseq_say_twice(conn, s->begin, s->end);
+		net_ooseq_send_dsack(conn, s->begin, s->end);
 		pbuf_free(s->p);
 		return;
 	}
@@ -532,7 +533,7 @@ static void keep(struct net_conn *conn, struct piece *s)
 			s->p = copy_of(s->p, len);
 			kept = s->p != NULL;
 		}
-		kept = kept && put(conn, s);
+		kept = kept && insert_data(conn, s);
 	}
 	if (!kept)
 		net_here()->stats.ooseq_drops++;
@@ -542,7 +543,7 @@ static void keep(struct net_conn *conn, struct piece *s)
 		net_rcv_wnd_held(conn, queue_of(conn)->bytes);
 	if ((!kept || !len) && s->p)
 		pbuf_free(s->p);
-	acknowledge(conn);
+	send_ack(conn);
 }
 
 /* ---- what lwIP is shown ---- */
@@ -595,11 +596,11 @@ struct pbuf *net_ooseq_take(struct net_conn *conn, struct pbuf *p)
 	if ((pcb->flags & TF_RXCLOSED) || pcb->state >= CLOSE_WAIT) {
 		if (s.p)
 			pbuf_free(s.p);
-		acknowledge(conn);
+		send_ack(conn);
 		return bare;
 	}
 	keep_in_window(pcb, &s);
-	keep(conn, &s);
+	keep_piece(conn, &s);
 	return bare;
 }
 
@@ -673,20 +674,20 @@ struct pbuf *net_ooseq_deliver(struct net_conn *conn)
 			continue;
 		}
 		if (range->begin != pcb->rcv_nxt)
-			cut(q, range, pcb->rcv_nxt - range->begin);
+			cut_range(q, range, pcb->rcv_nxt - range->begin);
 		hand_over(conn, q, range);
 	}
 	if (n)
-		take_out(q, 0, n);
+		remove_ranges(q, 0, n);
 	if (q->has_fin && TCP_SEQ_LEQ(q->fin, pcb->rcv_nxt)) {
 		if (q->fin == pcb->rcv_nxt)
 			fin = make_fin(pcb);
 		net_ooseq_clear(conn);
 		return fin;
 	}
-	tell_no_more(q, pcb->rcv_nxt);
+	drop_delivered_sacks(q, pcb->rcv_nxt);
 	if (q->n) /* RFC 5681 4.2; an ACK with data has no room for SACK */
-		acknowledge(conn);
+		send_ack(conn);
 	else
 		tcp_ack_now(pcb);
 	if (q->n == 0 && !q->has_fin)

@@ -8,12 +8,12 @@
 #include "netstack/conn/end.h"
 #include "netstack/tcp/tcp.h"
 
-static unsigned most(void)
+static unsigned max_orphans(void)
 {
 	return LWIP_MAX(net_here()->max_conns / 4, 16u);
 }
 
-static void enter(struct net_conn *conn)
+static void append_orphan(struct net_conn *conn)
 {
 	struct net_orphans *list = &net_here()->orphans;
 
@@ -52,8 +52,8 @@ void net_orphan_enter(struct net_conn *conn)
 	if (conn->orphaned || conn->over)
 		return;
 	net_rxq_clear(conn); /* nobody reads it any more */
-	enter(conn);
-	if (net_here()->orphans.n > most())
+	append_orphan(conn);
+	if (net_here()->orphans.n > max_orphans())
 		net_orphan_recycle();
 }
 

@@ -4,7 +4,7 @@
 #include "netstack/tcp/tcp.h"
 
 /* Adopts a pcb that is new on a list of lwIP's: net_dial() made it. */
-static void adopt(struct net_conn *conn)
+static void adopt_pcb(struct net_conn *conn)
 {
 	if (conn->hashed)
 		return;
@@ -17,7 +17,7 @@ static void take_back(struct tcp_pcb *pcb)
 {
 	struct net_conn *conn = net_conn_of(pcb);
 
-	adopt(conn);
+	adopt_pcb(conn);
 	if (pcb->state == TIME_WAIT)
 		net_ooseq_clear(conn);
 	if (pcb->state != TIME_WAIT || !net_time_wait_check(conn))

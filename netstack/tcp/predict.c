@@ -74,7 +74,7 @@ static inline bool is_expected(const struct net_conn *conn,
 		TCP_SEQ_LEQ(s->ack, net_seg_begin(pcb->unsent)));
 }
 
-static inline void add(tcpwnd_size_t *to, tcpwnd_size_t n)
+static inline void add_saturating(tcpwnd_size_t *to, tcpwnd_size_t n)
 {
 	if (__builtin_add_overflow(*to, n, to))
 		*to = (tcpwnd_size_t)-1;
@@ -97,13 +97,13 @@ static inline void take_window(struct tcp_pcb *pcb, const struct expected *s)
 static inline void grow_window(struct tcp_pcb *pcb, u32_t acked)
 {
 	if (pcb->cwnd < pcb->ssthresh) {
-		add(&pcb->cwnd, LWIP_MIN(acked, 2u * pcb->mss));
+		add_saturating(&pcb->cwnd, LWIP_MIN(acked, 2u * pcb->mss));
 		return;
 	}
-	add(&pcb->bytes_acked, acked);
+	add_saturating(&pcb->bytes_acked, acked);
 	if (pcb->bytes_acked >= pcb->cwnd) {
 		pcb->bytes_acked -= pcb->cwnd;
-		add(&pcb->cwnd, pcb->mss);
+		add_saturating(&pcb->cwnd, pcb->mss);
 	}
 }
 
@@ -130,10 +130,10 @@ static inline u32_t retire(struct tcp_pcb *pcb, u32_t ack)
  * Passes the header to loss recovery, with numbers in host order, as lwIP would
  * pass it to net_segment_in().
  */
-__attribute__((noinline)) static void tell_recovery(struct net_conn *conn,
-						    struct pbuf *p,
-						    const struct expected *s,
-						    unsigned options)
+__attribute__((noinline)) static void pass_to_recovery(struct net_conn *conn,
+						       struct pbuf *p,
+						       const struct expected *s,
+						       unsigned options)
 {
 	struct {
 		struct tcp_hdr tcp;
@@ -198,7 +198,7 @@ static inline void take_data(struct net_conn *conn, struct pbuf *p,
 
 /* Compiled twice: without options, and with a timestamp. */
 static inline __attribute__((always_inline)) bool
-input(struct net_conn *conn, struct pbuf *p, unsigned options)
+input_with_options(struct net_conn *conn, struct pbuf *p, unsigned options)
 {
 	const struct tcp_hdr *tcp = p->payload;
 	struct tcp_pcb *pcb = &conn->pcb;
@@ -219,7 +219,7 @@ input(struct net_conn *conn, struct pbuf *p, unsigned options)
 		net_ts_note(conn, s.seq, s.ts);
 	net_here()->rx_keep_cwnd = false;
 	if (__builtin_expect(conn->repairing, 0))
-		tell_recovery(conn, p, &s, options);
+		pass_to_recovery(conn, p, &s, options);
 	pcb->tmr = tcp_ticks;
 	pcb->keep_cnt_sent = 0;
 	pcb->persist_probe = 0;
@@ -245,14 +245,14 @@ input(struct net_conn *conn, struct pbuf *p, unsigned options)
 __attribute__((noinline)) static bool input_stamped(struct net_conn *conn,
 						    struct pbuf *p)
 {
-	return input(conn, p, NET_TS_BYTES);
+	return input_with_options(conn, p, NET_TS_BYTES);
 }
 
 bool net_predict_input(struct net_conn *conn, struct pbuf *p)
 {
 	if (conn->pcb.flags & NET_TF_TS)
 		return input_stamped(conn, p);
-	return input(conn, p, 0);
+	return input_with_options(conn, p, 0);
 }
 
 /* ---- what follows in a burst ---- */
@@ -263,7 +263,7 @@ bool net_predict_input(struct net_conn *conn, struct pbuf *p)
  * nothing new is taken.
  */
 static inline __attribute__((always_inline)) bool
-next(struct net_conn *conn, struct pbuf *p, unsigned options)
+next_with_options(struct net_conn *conn, struct pbuf *p, unsigned options)
 {
 	const struct tcp_hdr *tcp = p->payload;
 	struct tcp_pcb *pcb = &conn->pcb;
@@ -291,14 +291,14 @@ next(struct net_conn *conn, struct pbuf *p, unsigned options)
 __attribute__((noinline)) static bool next_stamped(struct net_conn *conn,
 						   struct pbuf *p)
 {
-	return next(conn, p, NET_TS_BYTES);
+	return next_with_options(conn, p, NET_TS_BYTES);
 }
 
 bool net_predict_next(struct net_conn *conn, struct pbuf *p)
 {
 	if (conn->pcb.flags & NET_TF_TS)
 		return next_stamped(conn, p);
-	return next(conn, p, 0);
+	return next_with_options(conn, p, 0);
 }
 
 void net_predict_settle(struct net_conn *conn)

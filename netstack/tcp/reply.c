@@ -56,7 +56,7 @@ static u32_t acceptable_seq(const struct tcp_pcb *pcb)
 }
 
 /* RFC 7323 3.2: a reset should have a timestamp if these are agreed upon. */
-static void stamp(struct net_reply *reply, const struct tcp_pcb *pcb)
+static void stamp_reply(struct net_reply *reply, const struct tcp_pcb *pcb)
 {
 	if (!pcb || pcb->state == LISTEN || pcb->state == SYN_SENT)
 		return;
@@ -64,7 +64,8 @@ static void stamp(struct net_reply *reply, const struct tcp_pcb *pcb)
 	reply->options_len = (u8_t)net_ts_bytes(pcb);
 }
 
-static void trace(const struct tcp_pcb *pcb, const struct net_reply *reply)
+static void trace_reply(const struct tcp_pcb *pcb,
+			const struct net_reply *reply)
 {
 	struct net_conn *conn = net_conn_of((struct tcp_pcb *)(uintptr_t)pcb);
 	struct tcp_hdr hdr = {.seqno = lwip_htonl(reply->seq),
@@ -94,10 +95,10 @@ void net_rst_abort(const struct tcp_pcb *pcb, u32_t seq, u32_t ack,
 		.flags = TCP_RST | TCP_ACK,
 	};
 
-	stamp(&reply, pcb);
+	stamp_reply(&reply, pcb);
 	net_reply_send(&reply);
 	if (pcb)
-		trace(pcb, &reply);
+		trace_reply(pcb, &reply);
 }
 
 /*
@@ -121,10 +122,10 @@ void net_rst_reply(const struct tcp_pcb *pcb, u32_t seg_ack, u32_t seg_end,
 		.flags = acked ? TCP_RST : TCP_RST | TCP_ACK,
 	};
 
-	stamp(&reply, pcb);
+	stamp_reply(&reply, pcb);
 	net_reply_send(&reply);
 	if (pcb)
-		trace(pcb, &reply);
+		trace_reply(pcb, &reply);
 }
 
 void net_rst_netif(struct netif *netif, u32_t seg_ack, u32_t seg_end,

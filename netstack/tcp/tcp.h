@@ -325,7 +325,7 @@ void net_ooseq_clear(struct net_conn *conn);
  * Sends an ACK that reports the numbers from left to right as duplicates
  * (D-SACK).
  */
-void net_ooseq_say_twice(struct net_conn *conn, u32_t left, u32_t right);
+void net_ooseq_send_dsack(struct net_conn *conn, u32_t left, u32_t right);
 /* Copies data that lies in frames to other memory, as far as there is any. */
 void net_ooseq_copy_frames(struct net_conn *conn);
 unsigned net_ooseq_frames(const struct net_conn *conn); /* walks */

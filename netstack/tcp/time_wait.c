@@ -80,9 +80,9 @@ static struct net_wait **bucket_of_wait(const struct net_wait *wait)
 					&remote, wait->remote_port));
 }
 
-static struct net_wait *find(uint32_t hash, const ip_addr_t *local,
-			     u16_t local_port, const ip_addr_t *remote,
-			     u16_t remote_port)
+static struct net_wait *find_record(uint32_t hash, const ip_addr_t *local,
+				    u16_t local_port, const ip_addr_t *remote,
+				    u16_t remote_port)
 {
 	struct net_wait *wait;
 
@@ -101,7 +101,7 @@ static struct net_wait *find(uint32_t hash, const ip_addr_t *local,
 }
 
 /* Ends a record; its entry is freed when its turn comes. */
-static void end(struct net_wait *wait)
+static void end_record(struct net_wait *wait)
 {
 	struct net_wait **at = bucket_of_wait(wait);
 
@@ -114,7 +114,7 @@ static void end(struct net_wait *wait)
 
 /* ---- the order ---- */
 
-static struct net_wait *first(void)
+static struct net_wait *first_record(void)
 {
 	struct net_wait_block *block = net_here()->time_wait.oldest;
 
@@ -122,7 +122,7 @@ static struct net_wait *first(void)
 }
 
 /* Frees the first entry, whose record has ended. */
-static void pass(void)
+static void free_first(void)
 {
 	struct net_time_wait *all = &net_here()->time_wait;
 	struct net_wait_block *block = all->oldest;
@@ -138,11 +138,11 @@ static void pass(void)
 /* Ends the oldest record early. */
 static void recycle(void)
 {
-	if (first()->place & LIVE) {
+	if (first_record()->place & LIVE) {
 		net_here()->stats.time_wait_recycled++;
-		end(first());
+		end_record(first_record());
 	}
-	pass();
+	free_first();
 }
 
 static struct net_wait_block *make_block(void)
@@ -207,35 +207,35 @@ static bool is_over(const struct net_wait *wait)
 	return ticks_left(wait) > WAIT_TICKS;
 }
 
-static void arm(void)
+static void arm_timer(void)
 {
 	struct net_time_wait *all = &net_here()->time_wait;
 	unsigned ticks;
 
 	if (!all->oldest || coro_timer_armed(&all->timer))
 		return;
-	ticks = is_over(first()) ? 0 : ticks_left(first()) + 1;
+	ticks = is_over(first_record()) ? 0 : ticks_left(first_record()) + 1;
 	coro_timer_arm(net_here()->sched, &all->timer,
 		       net_here()->now_ns + ticks * NET_TICK_NS);
 }
 
 /* Handles records whose turn has come, at most AT_ONCE in a round. */
-static void due(struct coro_timer *timer)
+static void handle_due(struct coro_timer *timer)
 {
-	for (unsigned n = 0; n < AT_ONCE && first(); n++) {
-		struct net_wait *wait = first(), again = *wait;
+	for (unsigned n = 0; n < AT_ONCE && first_record(); n++) {
+		struct net_wait *wait = first_record(), again = *wait;
 
 		if ((wait->place & (LIVE | AGAIN)) == LIVE && !is_over(wait))
 			break;
 		if (wait->place & LIVE)
-			end(wait);
-		pass();
+			end_record(wait);
+		free_first();
 		if ((again.place & LIVE) && !is_over(&again)) {
 			again.place &= (u16_t)~AGAIN;
 			append(&again);
 		}
 	}
-	arm();
+	arm_timer();
 }
 
 int net_time_wait_init(void)
@@ -246,7 +246,7 @@ int net_time_wait_init(void)
 		net_mem_map_table(net_here()->max_conns / 4, &all->bucket_mask);
 	if (!all->buckets)
 		return -ENOMEM;
-	coro_timer_init(&all->timer, due);
+	coro_timer_init(&all->timer, handle_due);
 	return 0;
 }
 
@@ -319,7 +319,7 @@ bool net_time_wait_check(struct net_conn *conn)
 		recycle();
 	record(conn);
 	tcp_abort(&conn->pcb); /* of TIME_WAIT: sends nothing */
-	arm();
+	arm_timer();
 	return true;
 }
 
@@ -409,16 +409,16 @@ bool net_time_wait_input(const struct pbuf *p)
 	const struct tcp_hdr *tcp = p->payload;
 	u8_t flags = TCPH_FLAGS(tcp) & (TCP_SYN | TCP_ACK | TCP_RST | TCP_FIN);
 	struct net_wait *wait =
-		find(net_here()->rx_hash, ip_current_dest_addr(),
-		     lwip_ntohs(tcp->dest), ip_current_src_addr(),
-		     lwip_ntohs(tcp->src));
+		find_record(net_here()->rx_hash, ip_current_dest_addr(),
+			    lwip_ntohs(tcp->dest), ip_current_src_addr(),
+			    lwip_ntohs(tcp->src));
 
 	bool longer = (flags & TCP_FIN) || p->tot_len > TCPH_HDRLEN_BYTES(tcp);
 
 	if (!wait)
 		return false;
 	if (renews(wait, tcp)) {
-		end(wait);
+		end_record(wait);
 		return false;
 	}
 	if ((flags & (TCP_SYN | TCP_ACK | TCP_RST)) != TCP_ACK) {
@@ -445,13 +445,13 @@ bool net_time_wait_yields(const ip_addr_t *local, u16_t local_port,
 {
 	uint32_t hash = net_demux_hash(local, local_port, remote, remote_port);
 	struct net_wait *wait =
-		find(hash, local, local_port, remote, remote_port);
+		find_record(hash, local, local_port, remote, remote_port);
 
 	if (!wait)
 		return true;
 	if ((s32_t)(net_isn(local, local_port, remote, remote_port) -
 		    wait->snd_nxt) <= 0)
 		return false;
-	end(wait);
+	end_record(wait);
 	return true;
 }

@@ -386,7 +386,7 @@ __attribute__((cold, noinline)) static void trace_ticked(struct net_conn *conn,
 }
 
 /* Runs lwIP's timers for the one pcb it is shown. */
-static void tick(struct net_conn *conn)
+static void run_tick(struct net_conn *conn)
 {
 	struct tcp_pcb *pcb = &conn->pcb;
 	u8_t nrtx, keepalives;
@@ -419,7 +419,7 @@ static bool tick_is_due(struct net_conn *conn)
 	       (conn->ticking && tick_due(conn) <= net_here()->now_ns);
 }
 
-static void due(struct coro_timer *timer)
+static void handle_due(struct coro_timer *timer)
 {
 	struct net_conn *conn =
 		(void *)((char *)timer - offsetof(struct net_conn, timer));
@@ -435,7 +435,7 @@ static void due(struct coro_timer *timer)
 	if ((conn->ext->has_user_timeout && user_timeout_ends(conn)) ||
 	    net_recovery_timeout(conn) || net_persist_timeout(conn) ||
 	    tick_is_due(conn))
-		tick(conn);
+		run_tick(conn);
 	if ((tcp_active_pcbs == pcb || tcp_tw_pcbs == pcb) && net_traced(conn))
 		net_trace_settle(conn);
 	net_pcbs_take_back(); /* arms again while there is a reason */
@@ -445,6 +445,6 @@ static void due(struct coro_timer *timer)
 
 void net_timer_init(struct net_conn *conn)
 {
-	coro_timer_init(&conn->timer, due);
+	coro_timer_init(&conn->timer, handle_due);
 	conn->timer.expires_ns = CORO_FOREVER;
 }

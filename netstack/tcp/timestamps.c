@@ -20,7 +20,7 @@
 #include "lwip/ip.h"
 #include "lwip/prot/tcp.h"
 
-static u32_t get32(const uint8_t *at)
+static u32_t read_be32(const uint8_t *at)
 {
 	return (u32_t)at[0] << 24 | (u32_t)at[1] << 16 | (u32_t)at[2] << 8 |
 	       at[3];
@@ -32,7 +32,8 @@ bool net_ts_read(const struct tcp_hdr *tcp, struct net_ts *out)
 
 	if (!opt)
 		return false;
-	*out = (struct net_ts){.value = get32(opt + 2), .echo = get32(opt + 6)};
+	*out = (struct net_ts){.value = read_be32(opt + 2),
+			       .echo = read_be32(opt + 6)};
 	return true;
 }
 
