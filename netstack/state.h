@@ -137,9 +137,10 @@ struct net_conn {
 	bool attached : 1;	 /* lwIP's events are for its owner */
 	uint8_t probe_shift : 3; /* doublings of the next probe's wait */
 	bool caught_up : 1;	 /* little was unread once since pcb.rcv_mark */
-	bool told : 1;	/* it has a name (conn/names.c), or its ID was shown */
-	uint8_t cc : 2; /* its controller: recovery/cc.c */
-	bool paced : 1; /* pcb.rate_cap is set */
+	bool announced : 1; /* it has a name (conn/names.c), or its ID was shown
+			     */
+	uint8_t cc : 2;	    /* its controller: recovery/cc.c */
+	bool paced : 1;	    /* pcb.rate_cap is set */
 	int32_t unacked_last; /* lwip/ends.c; so is pcb.unsent_near */
 	union {
 		struct pbuf *rx_tail; /* last unread; its next is the first */

@@ -100,7 +100,7 @@ static void tell_counts(const struct net_conn *conn, uint32_t unacked,
 	out->rcv_space = more->rcv_space;
 	if (more->rcv_space)
 		out->absent &= ~(unsigned)NET_INFO_NO_RCV;
-	net_phase_tell(conn, out);
+	net_phase_fill_info(conn, out);
 	out->last_data_sent = ms_since(more->sent_ns);
 	out->last_data_recv = ms_since(more->recv_ns);
 }

@@ -79,13 +79,13 @@ static unsigned bucket_of(const struct net_source_key *key)
 }
 static_assert(BUCKETS == 1u << 16, "bucket_of() keeps sixteen bits");
 
-static void lock(unsigned bucket)
+static void lock_bucket(unsigned bucket)
 {
 	if (table.locks)
 		net_spin_lock(&table.locks[bucket % LOCKS]);
 }
 
-static void unlock(unsigned bucket)
+static void unlock_bucket(unsigned bucket)
 {
 	if (table.locks)
 		net_spin_unlock(&table.locks[bucket % LOCKS]);
@@ -120,7 +120,7 @@ static struct source **own_of(unsigned bucket, const struct net_source_key *key)
 
 /* ---- a port's sums ---- */
 
-static void add(_Atomic uint32_t *sum, uint32_t n)
+static void add_count(_Atomic uint32_t *sum, uint32_t n)
 {
 	if (table.locks)
 		atomic_fetch_add_explicit(sum, n, memory_order_relaxed);
@@ -144,7 +144,7 @@ static bool take_place(struct port *port, unsigned most)
 
 	if (!table.locks) {
 		if (n < most)
-			add(&port->places, 1);
+			add_count(&port->places, 1);
 		return n < most;
 	}
 	do {
@@ -199,7 +199,7 @@ static void uncount(const struct net_source_key *key, bool client)
 	unsigned bucket = bucket_of(key);
 	struct source **at, *s;
 
-	lock(bucket);
+	lock_bucket(bucket);
 	at = own_of(bucket, key);
 	s = *at;
 	s->clients -= client;
@@ -208,7 +208,7 @@ static void uncount(const struct net_source_key *key, bool client)
 		s = NULL;
 	else
 		*at = s->next;
-	unlock(bucket);
+	unlock_bucket(bucket);
 	if (!s)
 		return;
 	net_here()->n_sources--;
@@ -216,10 +216,10 @@ static void uncount(const struct net_source_key *key, bool client)
 }
 
 /* May this source have one more? Needs the lock. */
-static enum net_admission judge(struct source *const *row,
-				const struct net_source_key *key,
-				const struct net_limits *most,
-				enum net_asks asks, struct source **own)
+static enum net_admission judge_source(struct source *const *row,
+				       const struct net_source_key *key,
+				       const struct net_limits *most,
+				       enum net_asks asks, struct source **own)
 {
 	uint64_t clients = 0, half_open = 0;
 
@@ -249,18 +249,18 @@ static struct source *new_entry(void)
  * entry is made now. *counted is false if an entry is missing, or none is
  * admitted.
  */
-static enum net_admission count(const struct net_source_key *key,
-				const struct net_limits *most,
-				enum net_asks asks, struct source *spare,
-				bool *counted)
+static enum net_admission count_half_open(const struct net_source_key *key,
+					  const struct net_limits *most,
+					  enum net_asks asks,
+					  struct source *spare, bool *counted)
 {
 	unsigned bucket = bucket_of(key);
 	struct source **row, *own;
 	enum net_admission admission;
 
-	lock(bucket);
+	lock_bucket(bucket);
 	row = row_of(bucket, key);
-	admission = judge(row, key, most, asks, &own);
+	admission = judge_source(row, key, most, asks, &own);
 	if (admission == NET_ADMIT && !own) {
 		own = table.locks ? spare : new_entry();
 		if (own) {
@@ -275,17 +275,18 @@ static enum net_admission count(const struct net_source_key *key,
 	*counted = admission == NET_ADMIT && own;
 	if (*counted)
 		own->half_open++;
-	unlock(bucket);
+	unlock_bucket(bucket);
 	return admission;
 }
 static_assert(NET_MAX_SHARDS <= 256, "a shard's number is a byte");
 
-/* Like count(), with memory if it is needed. */
+/* Like count_half_open(), with memory if it is needed. */
 static enum net_admission count_source(const struct net_source_key *key,
 				       const struct net_limits *most,
 				       enum net_asks asks, bool *counted)
 {
-	enum net_admission admission = count(key, most, asks, NULL, counted);
+	enum net_admission admission =
+		count_half_open(key, most, asks, NULL, counted);
 	struct source *spare;
 
 	if (admission != NET_ADMIT || *counted || !table.locks)
@@ -293,24 +294,24 @@ static enum net_admission count_source(const struct net_source_key *key,
 	spare = new_entry();
 	if (!spare)
 		return NET_ADMIT;
-	admission = count(key, most, asks, spare, counted);
+	admission = count_half_open(key, most, asks, spare, counted);
 	if (!*counted)
 		net_mem_free(spare);
 	return admission;
 }
 
 /* Like count_source(), but counts nothing. */
-static enum net_admission look(const struct net_source_key *key,
-			       const struct net_limits *most)
+static enum net_admission peek_source(const struct net_source_key *key,
+				      const struct net_limits *most)
 {
 	unsigned bucket = bucket_of(key);
 	enum net_admission admission;
 	struct source *own;
 
-	lock(bucket);
-	admission =
-		judge(row_of(bucket, key), key, most, NET_ASKS_COOKIE, &own);
-	unlock(bucket);
+	lock_bucket(bucket);
+	admission = judge_source(row_of(bucket, key), key, most,
+				 NET_ASKS_COOKIE, &own);
+	unlock_bucket(bucket);
 	return admission;
 }
 
@@ -331,7 +332,7 @@ enum net_admission net_clients_admit(const struct net_listener *listener,
 	if (is_full(port, most.clients))
 		return NET_ADMIT_NOT;
 	if (asks == NET_ASKS_COOKIE)
-		return look(&key, &most);
+		return peek_source(&key, &most);
 	admission = count_source(&key, &most, asks, &counted);
 	if (!counted)
 		return admission;
@@ -351,7 +352,7 @@ void net_clients_unadmit(void)
 		return;
 	net_here()->admitted.family = 0;
 	uncount(&key, false);
-	add(&table.ports[key.port].places, -1u);
+	add_count(&table.ports[key.port].places, -1u);
 }
 
 bool net_clients_hold(void)
@@ -386,12 +387,12 @@ void net_client_established(struct net_conn *conn)
 		return;
 	key = key_of(&conn->pcb.remote_ip, conn->pcb.own_port);
 	bucket = bucket_of(&key);
-	lock(bucket);
+	lock_bucket(bucket);
 	s = *own_of(bucket, &key);
 	s->half_open--;
 	s->clients++;
-	unlock(bucket);
-	add(&table.ports[key.port].clients, 1);
+	unlock_bucket(bucket);
+	add_count(&table.ports[key.port].clients, 1);
 	conn->counted_as = NET_COUNTED_CLIENT;
 }
 
@@ -403,8 +404,8 @@ void net_client_forget(struct net_conn *conn)
 
 	uncount(&key, client);
 	if (client)
-		add(&table.ports[key.port].clients, -1u);
-	add(&table.ports[key.port].places, -1u);
+		add_count(&table.ports[key.port].clients, -1u);
+	add_count(&table.ports[key.port].places, -1u);
 	conn->counted_as = NET_COUNTED_NOT;
 }
 
@@ -449,7 +450,7 @@ void net_clients_close(void)
 }
 
 /* Removes this shard's entries from a bucket. Needs the lock. */
-static void leave(struct source **at)
+static void remove_entries(struct source **at)
 {
 	while (*at) {
 		const struct source *s = *at;
@@ -459,8 +460,8 @@ static void leave(struct source **at)
 			at = &(*at)->next;
 			continue;
 		}
-		add(&port->places, -(s->clients + s->half_open));
-		add(&port->clients, -s->clients);
+		add_count(&port->places, -(s->clients + s->half_open));
+		add_count(&port->clients, -s->clients);
 		*at = s->next;
 		net_here()->n_sources--;
 	}
@@ -470,8 +471,8 @@ static void leave(struct source **at)
 void net_clients_leave(void)
 {
 	for (unsigned i = 0; i < BUCKETS && net_here()->n_sources; i++) {
-		lock(i);
-		leave(&table.buckets[i]);
-		unlock(i);
+		lock_bucket(i);
+		remove_entries(&table.buckets[i]);
+		unlock_bucket(i);
 	}
 }

@@ -35,7 +35,7 @@ void net_conn_put(struct net_conn *conn)
 	net_here()->n_counted -= conn->ext->counted;
 	if (conn->ext != &net_conn_no_ext)
 		net_mem_free(net_conn_ext(conn));
-	if (conn->told) {
+	if (conn->announced) {
 		net_name_forget(conn);
 		if (net_traced(conn))
 			net_trace_gone(conn);

@@ -50,7 +50,7 @@ void net_conn_kill(struct net_conn *conn, int err);
 void net_timer_by(struct net_conn *conn, int64_t due_ns);
 
 /* Calls the watch, if there is one; not while lwIP works on the connection. */
-static inline void net_conn_tell(struct net_conn *conn)
+static inline void net_conn_notify(struct net_conn *conn)
 {
 	if (conn->watched)
 		conn->watch->fn(conn, conn->watch);
@@ -385,7 +385,7 @@ static inline void net_phase_wake(struct net_counted *counted)
 	}
 	counted->idle_ns = 0;
 }
-void net_phase_tell(const struct net_conn *conn, struct net_tcp_info *out);
+void net_phase_fill_info(const struct net_conn *conn, struct net_tcp_info *out);
 static inline void net_count_phase(struct net_conn *conn)
 {
 	if (net_counts(conn))

@@ -85,7 +85,7 @@ static enum net_phase phase_of(const struct net_conn *conn)
 						      : NET_PHASE_BUSY;
 }
 
-void net_phase_tell(const struct net_conn *conn, struct net_tcp_info *out)
+void net_phase_fill_info(const struct net_conn *conn, struct net_tcp_info *out)
 {
 	const struct net_counted *counted = net_counted_of(net_counts(conn));
 	uint64_t ns[NET_N_PHASES] = {counted->busy_ns, counted->rwnd_ns,

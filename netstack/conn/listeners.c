@@ -42,7 +42,7 @@ static unsigned bucket_of(const ip_addr_t *ip, u16_t port)
 static_assert(BUCKETS == 1u << 14, "bucket_of() keeps fourteen bits");
 
 /* Returns the listener's address; NULL: every one. */
-static const ip_addr_t *ip_of(const struct net_listener *listener)
+static const ip_addr_t *listener_ip(const struct net_listener *listener)
 {
 	return listener->addr.family ? &listener->ip : NULL;
 }
@@ -53,7 +53,7 @@ static struct net_listener *find_in(const struct net_stack *stack,
 	struct net_listener *l = stack->listeners_hashed[bucket_of(ip, port)];
 
 	for (; l; l = l->hash_next) {
-		const ip_addr_t *own = ip_of(l);
+		const ip_addr_t *own = listener_ip(l);
 
 		if (l->addr.port == port && !own == !ip &&
 		    (!ip || ip_addr_eq(own, ip)))
@@ -90,7 +90,7 @@ struct net_listener *net_listener_find(const ip_addr_t *ip, u16_t port)
 
 void net_listener_hash(struct net_listener *listener)
 {
-	unsigned b = bucket_of(ip_of(listener), listener->addr.port);
+	unsigned b = bucket_of(listener_ip(listener), listener->addr.port);
 
 	listener->hash_next = net_here()->listeners_hashed[b];
 	net_here()->listeners_hashed[b] = listener;
@@ -99,7 +99,7 @@ void net_listener_hash(struct net_listener *listener)
 void net_listener_unhash(struct net_listener *listener)
 {
 	struct net_listener **at = &net_here()->listeners_hashed[bucket_of(
-		ip_of(listener), listener->addr.port)];
+		listener_ip(listener), listener->addr.port)];
 
 	while (*at != listener)
 		at = &(*at)->hash_next;

@@ -25,12 +25,12 @@ static struct net_conn_name **bucket_of(const struct net_stack *stack,
 	return &stack->names[(uint32_t)(mixed >> 32) & stack->names_mask];
 }
 
-static struct net_conn_name *find(const struct net_stack *stack,
-				  const struct net_conn *conn)
+static struct net_conn_name *find_name(const struct net_stack *stack,
+				       const struct net_conn *conn)
 {
 	struct net_conn_name *name;
 
-	if (!conn->told || !stack->names)
+	if (!conn->announced || !stack->names)
 		return NULL;
 	name = *bucket_of(stack, conn);
 	while (name && name->conn != conn)
@@ -41,7 +41,7 @@ static struct net_conn_name *find(const struct net_stack *stack,
 const char *net_name_in(const struct net_stack *stack,
 			const struct net_conn *conn)
 {
-	const struct net_conn_name *name = find(stack, conn);
+	const struct net_conn_name *name = find_name(stack, conn);
 
 	return name ? name->text : NULL;
 }
@@ -62,7 +62,7 @@ void net_name_forget(struct net_conn *conn)
 	net_mem_free(name);
 }
 
-static struct net_conn_name *make(struct net_conn *conn)
+static struct net_conn_name *make_name(struct net_conn *conn)
 {
 	struct net_stack *stack = net_here();
 	struct net_conn_name *name, **bucket;
@@ -78,7 +78,7 @@ static struct net_conn_name *make(struct net_conn *conn)
 	name->next = *bucket;
 	name->text[0] = '\0';
 	*bucket = name;
-	conn->told = true;
+	conn->announced = true;
 	return name;
 }
 
@@ -90,14 +90,14 @@ int net_conn_set_name(struct net_conn *conn, const char *text)
 	NET_CHECK_CONN(conn);
 	if (!conn || !conn->owned)
 		return -EBADF;
-	name = find(net_here(), conn);
+	name = find_name(net_here(), conn);
 	if (!text) {
 		if (name)
 			net_name_forget(conn);
 		return 0;
 	}
 	if (!name)
-		name = make(conn);
+		name = make_name(conn);
 	if (!name)
 		return -ENOMEM;
 	n = strnlen(text, NET_NAME_MAX - 1);

@@ -48,7 +48,7 @@ u8_t net_rcv_scale(void)
 }
 
 /* How far the window may be open now: less while memory is short. */
-static uint32_t most(const struct tcp_pcb *pcb)
+static uint32_t window_limit(const struct tcp_pcb *pcb)
 {
 	uint32_t max = net_rcv_max(pcb);
 
@@ -80,7 +80,9 @@ static void open_window(struct net_conn *conn, uint32_t len)
 static uint32_t window_step(const struct net_conn *conn, uint32_t len)
 {
 	const struct tcp_pcb *pcb = &conn->pcb;
-	uint32_t room = most(pcb) > pcb->rcv_wnd ? most(pcb) - pcb->rcv_wnd : 0;
+	uint32_t room = window_limit(pcb) > pcb->rcv_wnd
+				? window_limit(pcb) - pcb->rcv_wnd
+				: 0;
 
 	if (!conn->rx_tail)
 		return room;
@@ -109,7 +111,7 @@ __attribute__((noinline)) static void open_carefully(struct net_conn *conn,
 /* ---- growing ---- */
 
 /* Doubles the window at once, even if bytes are unread: the peer may wait. */
-static void grow(struct net_conn *conn)
+static void double_window(struct net_conn *conn)
 {
 	struct tcp_pcb *pcb = &conn->pcb;
 	uint32_t max = net_rcv_max(pcb);
@@ -168,7 +170,7 @@ static void measure(struct net_conn *conn)
 		net_count_space(conn, bytes);
 	if (pcb->rcv_mark_us && passed_us <= TRIP_MOST_US &&
 	    (int32_t)bytes > (int32_t)ENOUGH(max) && conn->caught_up)
-		grow(conn);
+		double_window(conn);
 	conn->caught_up = false;
 	pcb->rcv_mark = read;
 	pcb->rcv_mark_us = now_us ? now_us : 1; /* 0: there is no mark */
@@ -182,7 +184,7 @@ void net_rcv_wnd_held(struct net_conn *conn, uint32_t bytes)
 	if (bytes > ENOUGH(max) && max < net_here()->rmem_max &&
 	    (pcb->flags & TF_WND_SCALE) && net_here()->rcv_most >= TCP_WND &&
 	    unread <= max / 4)
-		grow(conn);
+		double_window(conn);
 }
 
 /* ---- reading ---- */

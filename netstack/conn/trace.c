@@ -37,7 +37,7 @@ static void unhash(struct net_trace *trace)
 	*at = trace->hash_next;
 }
 
-static struct net_traces *make(unsigned n)
+static struct net_traces *make_table(unsigned n)
 {
 	struct net_traces *traces = net_mem_calloc(1, sizeof(*traces));
 
@@ -55,7 +55,7 @@ static struct net_traces *make(unsigned n)
 }
 
 /* Replaces the table by a larger one, for n. */
-static int grow(struct net_traces *traces, unsigned n)
+static int grow_table(struct net_traces *traces, unsigned n)
 {
 	struct net_trace **old = traces->buckets, **bucket;
 	uint32_t old_mask = traces->mask, mask;
@@ -81,8 +81,8 @@ int net_traces_keep(unsigned n)
 	struct net_traces *traces = net_here()->traces;
 
 	if (!traces)
-		return !n || make(n) ? 0 : -ENOMEM;
-	if (n > traces->room && grow(traces, n) < 0)
+		return !n || make_table(n) ? 0 : -ENOMEM;
+	if (n > traces->room && grow_table(traces, n) < 0)
 		return -ENOMEM;
 	traces->most = n;
 	return 0;
@@ -90,14 +90,15 @@ int net_traces_keep(unsigned n)
 
 /* ---- a ring's life ---- */
 
-static void mark(struct net_conn *conn)
+static void mark_traced(struct net_conn *conn)
 {
 	tcp_set_flags(&conn->pcb, NET_TF_TRACED);
 	conn->shard |= NET_SHARD_TRACED;
-	conn->told = true; /* net_conn_put() checks it; events have the ID */
+	conn->announced =
+		true; /* net_conn_put() checks it; events have the ID */
 }
 
-static void unmark(struct net_conn *conn)
+static void unmark_traced(struct net_conn *conn)
 {
 	tcp_clear_flags(&conn->pcb, NET_TF_TRACED);
 	conn->shard &= (uint8_t)~NET_SHARD_TRACED;
@@ -111,7 +112,7 @@ static void forget(struct net_trace *trace)
 		if (traces->watches[w].at == trace)
 			traces->watches[w].at = trace->next;
 	if (trace->conn)
-		unmark(trace->conn);
+		unmark_traced(trace->conn);
 	else
 		traces->n_ended--;
 	*trace->pprev = trace->next;
@@ -176,8 +177,8 @@ static void describe(struct net_trace *trace, uint32_t hash)
 	}
 }
 
-static struct net_trace *begin(struct net_conn *conn, bool extra, uint32_t hash,
-			       const char *how)
+static struct net_trace *begin_trace(struct net_conn *conn, bool extra,
+				     uint32_t hash, const char *how)
 {
 	struct net_traces *traces = net_here()->traces;
 	struct net_trace *trace, **bucket = bucket_of(conn);
@@ -199,7 +200,7 @@ static struct net_trace *begin(struct net_conn *conn, bool extra, uint32_t hash,
 	traces->last = &trace->next;
 	++*(extra ? &traces->n_extra : &traces->n_own);
 	describe(trace, hash);
-	mark(conn);
+	mark_traced(conn);
 	net_trace_add(conn, NET_TRACE_BEGIN, how);
 	return trace;
 }
@@ -228,10 +229,10 @@ static void count_without(uint8_t watches)
 void net_trace_born(struct net_conn *conn, uint32_t hash, const char *how)
 {
 	uint8_t watches = wanted_by(conn);
-	struct net_trace *trace = begin(conn, false, hash, how);
+	struct net_trace *trace = begin_trace(conn, false, hash, how);
 
 	if (!trace && watches)
-		trace = begin(conn, true, hash, how);
+		trace = begin_trace(conn, true, hash, how);
 	if (trace)
 		trace->watches = watches;
 	else
@@ -259,7 +260,7 @@ void net_trace_gone(struct net_conn *conn)
 
 	if (!trace)
 		return;
-	unmark(conn);
+	unmark_traced(conn);
 	trace->conn = NULL;
 	net_here()->traces->n_ended++;
 	net_trace_release(trace);
@@ -286,7 +287,7 @@ int net_trace_watch(unsigned w, net_trace_wants wants, const void *filter,
 	struct net_traces *traces = net_here()->traces;
 
 	if (!traces)
-		traces = make(0);
+		traces = make_table(0);
 	if (!traces)
 		return -ENOMEM;
 	traces->watches[w] = (struct net_trace_watch){.wants = wants};
@@ -295,7 +296,7 @@ int net_trace_watch(unsigned w, net_trace_wants wants, const void *filter,
 }
 
 /* A watch that begins now gets what the ring still has. */
-static void join(struct net_trace *trace, unsigned w)
+static void join_watch(struct net_trace *trace, unsigned w)
 {
 	if (trace->watches & 1u << w)
 		return;
@@ -313,9 +314,9 @@ void net_trace_look(unsigned w, struct net_conn *conn, uint32_t hash)
 	    !watch->wants(watch->filter, conn))
 		return;
 	if (!trace)
-		trace = begin(conn, true, hash, "found in the midst");
+		trace = begin_trace(conn, true, hash, "found in the midst");
 	if (trace)
-		join(trace, w);
+		join_watch(trace, w);
 	else
 		count_without((uint8_t)(1u << w));
 }

@@ -12,8 +12,8 @@
 #define OPT_NOP	 1
 #define OPT_SACK 5
 
-static struct net_trace_event *add(struct net_trace *trace,
-				   enum net_trace_kind kind, const char *what)
+static struct net_trace_event *
+add_event(struct net_trace *trace, enum net_trace_kind kind, const char *what)
 {
 	struct net_trace_event *event =
 		&trace->events[trace->n++ % NET_TRACE_EVENTS];
@@ -28,7 +28,7 @@ net_trace_add(struct net_conn *conn, enum net_trace_kind kind, const char *what)
 {
 	struct net_trace *trace = net_trace_of(conn);
 
-	return trace ? add(trace, kind, what) : NULL;
+	return trace ? add_event(trace, kind, what) : NULL;
 }
 
 /* ---- segments ---- */
@@ -58,7 +58,7 @@ static struct net_trace_event *add_segment(struct net_trace *trace,
 					   const struct tcp_hdr *hdr,
 					   const char *what)
 {
-	struct net_trace_event *event = add(trace, kind, what);
+	struct net_trace_event *event = add_event(trace, kind, what);
 
 	event->flags = TCPH_FLAGS(hdr);
 	event->seg.seq = lwip_ntohl(hdr->seqno);
@@ -159,10 +159,10 @@ void net_trace_ended(struct net_conn *conn)
 
 	if (!trace)
 		return;
-	add(trace, NET_TRACE_END,
-	    conn->connecting && end == NET_END_ABORT
-		    ? "given up before it was open"
-		    : net_end_text(end))
+	add_event(trace, NET_TRACE_END,
+		  conn->connecting && end == NET_END_ABORT
+			  ? "given up before it was open"
+			  : net_end_text(end))
 		->call.n = conn->err;
 }
 
@@ -185,7 +185,7 @@ void net_trace_call(struct net_conn *conn, const char *name, size_t bytes,
 	*call = (struct net_trace_call){.conn = conn, .name = name};
 	if (!trace)
 		return;
-	event = add(trace, NET_TRACE_CALL, name);
+	event = add_event(trace, NET_TRACE_CALL, name);
 	event->call.n = (int64_t)bytes;
 	name_coro(event);
 	call->serial = trace->serial;
@@ -208,7 +208,7 @@ long net_trace_return(const struct net_trace_call *call, long result)
 
 	if (!trace)
 		return result;
-	event = add(trace, NET_TRACE_DONE, call->name);
+	event = add_event(trace, NET_TRACE_DONE, call->name);
 	event->call.n = result;
 	event->call.waited_ns = event->ns - call->began_ns;
 	name_coro(event);

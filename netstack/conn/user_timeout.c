@@ -9,7 +9,7 @@
 #include <string.h>
 
 /* Replaces the connection's ext, which is freed. */
-static struct net_conn_user_timeout *make(struct net_conn *conn)
+static struct net_conn_user_timeout *make_timeout(struct net_conn *conn)
 {
 	struct net_conn_ext *was = net_conn_ext(conn);
 	struct net_conn_user_timeout *timeout;
@@ -36,7 +36,7 @@ int net_conn_set_user_timeout(struct net_conn *conn, uint32_t timeout_ms)
 	if (!timeout && timeout_ms == 0)
 		return 0;
 	if (!timeout)
-		timeout = make(conn);
+		timeout = make_timeout(conn);
 	if (!timeout)
 		return -ENOMEM;
 	timeout->timeout_ms = timeout_ms;

@@ -21,7 +21,7 @@ void net_id_format(struct net_conn *conn, char *text, size_t len)
 {
 	uint32_t hash = net_demux_hash_of(conn);
 
-	conn->told = true;
+	conn->announced = true;
 	snprintf(text, len, "%u-%08x-%x-%x", net_here()->shard, hash,
 		 net_mem_ref(conn), *net_turn_of(hash));
 }
@@ -59,7 +59,7 @@ struct net_conn *net_id_find(const char *text)
 		return NULL;
 	conn = net_here()->buckets[id.hash & net_here()->bucket_mask];
 	for (; conn; conn = conn->pcb.hash_next)
-		if (conn->told && net_mem_ref(conn) == id.place &&
+		if (conn->announced && net_mem_ref(conn) == id.place &&
 		    net_demux_hash_of(conn) == id.hash)
 			return conn;
 	return NULL;

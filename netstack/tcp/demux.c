@@ -169,7 +169,7 @@ void net_demux_remove(struct net_conn *conn)
 		at = &(*at)->pcb.hash_next;
 	*at = conn->pcb.hash_next;
 	conn->hashed = false;
-	if (__builtin_expect(conn->told, 0))
+	if (__builtin_expect(conn->announced, 0))
 		++*net_turn_of(net_demux_hash_of(conn));
 }
 

@@ -265,5 +265,5 @@ void net_tcp_input(struct pbuf *p, struct netif *inp)
 	}
 	net_pcbs_take_back();
 	if (watched)
-		net_conn_tell(conn); /* it has an owner, so it is there */
+		net_conn_notify(conn); /* it has an owner, so it is there */
 }

@@ -238,7 +238,7 @@ input_with_options(struct net_conn *conn, struct pbuf *p, unsigned options)
 	else
 		net_cwnd_slow_start(pcb, lastack, cwnd);
 	net_timer_check(conn);
-	net_conn_tell(conn);
+	net_conn_notify(conn);
 	return true;
 }
 

@@ -440,7 +440,7 @@ static void handle_due(struct coro_timer *timer)
 		net_trace_settle(conn);
 	net_pcbs_take_back(); /* arms again while there is a reason */
 	if (watched)
-		net_conn_tell(conn);
+		net_conn_notify(conn);
 }
 
 void net_timer_init(struct net_conn *conn)
