@@ -170,8 +170,8 @@ static bool may_give(struct net_exception *exception)
 	return true;
 }
 
-static void give(struct net_exception *exception, const struct iovec *pieces,
-		 unsigned n)
+static void write_tap(struct net_exception *exception,
+		      const struct iovec *pieces, unsigned n)
 {
 	if (!may_give(exception))
 		net_here()->stats.kernel_limited++;
@@ -189,7 +189,7 @@ static void give_frame(struct net_exception *exception,
 
 	for (; frame && n < PIECES_MAX; frame = frame->next)
 		pieces[n++] = (struct iovec){frame->data, frame->seg_len};
-	give(exception, pieces, frame ? 0 : n);
+	write_tap(exception, pieces, frame ? 0 : n);
 }
 
 bool net_exception_input(struct net_port *port, const struct glue_frame *frame)
@@ -237,7 +237,7 @@ bool net_exception_stranger(struct pbuf *p)
 			pieces[n++] = (struct iovec){q->payload, q->len};
 		else
 			n = PIECES_MAX + 1;
-	give(exception, pieces, n > PIECES_MAX ? 0 : n);
+	write_tap(exception, pieces, n > PIECES_MAX ? 0 : n);
 	return true;
 }
 

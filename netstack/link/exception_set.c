@@ -130,7 +130,7 @@ void net_exception_put(struct net_exception *exception)
 }
 
 /* Has a descriptor, or -1 for none, wake the loop's sleep, or no longer. */
-static void watch(struct net_stack *stack, int fd, bool wakes)
+static void watch_fd(struct net_stack *stack, int fd, bool wakes)
 {
 	if (fd >= 0 && stack->sched && stack->woken &&
 	    coro_sched_wake_on(stack->sched, fd, wakes) < 0 && wakes)
@@ -153,8 +153,8 @@ void net_exception_use(unsigned link, struct net_exception *exception)
 	stack->kernel_takes = any ? net_exception_stranger : NULL;
 	now = net_exception_fd(port);
 	if (was != now) {
-		watch(stack, was, false);
-		watch(stack, now, true);
+		watch_fd(stack, was, false);
+		watch_fd(stack, now, true);
 	}
 	net_exception_put(before);
 }

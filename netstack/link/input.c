@@ -99,10 +99,10 @@ static inline bool input_predicted4(const struct ip_hdr *ip, struct pbuf *p)
 	return conn && net_predict_input(conn, p);
 }
 
-static inline struct net_conn *find6(const struct netif *netif,
-				     const struct ip6_hdr *ip,
-				     const struct tcp_hdr *tcp,
-				     ip_addr_t *remote)
+static inline struct net_conn *find_conn6(const struct netif *netif,
+					  const struct ip6_hdr *ip,
+					  const struct tcp_hdr *tcp,
+					  ip_addr_t *remote)
 {
 	ip_addr_t local;
 
@@ -122,7 +122,7 @@ static inline bool input_predicted6(const struct netif *netif,
 
 	if (p->len < TCP_HLEN || is_marked(IP6H_TC(ip)))
 		return false;
-	conn = find6(netif, ip, p->payload, &remote);
+	conn = find_conn6(netif, ip, p->payload, &remote);
 	if (!conn || !net_predict_input(conn, p))
 		return false;
 	net_neighbour_confirm6(ip_2_ip6(&remote));
@@ -215,8 +215,8 @@ static bool input_icmp(struct net_port *port, const struct glue_frame *frame)
 }
 
 /* May lwIP see a frame, and on which of the port's interfaces? */
-static bool admit(struct net_port *port, struct glue_frame *frame,
-		  struct netif **netif)
+static bool admit_frame(struct net_port *port, struct glue_frame *frame,
+			struct netif **netif)
 {
 	uint16_t flags = frame->flags;
 
@@ -232,7 +232,7 @@ static bool admit(struct net_port *port, struct glue_frame *frame,
 }
 
 /* Handles all but plain segments for the port's first address. */
-static void input_rest(struct net_port *port, struct glue_frame *frame)
+static void input_other(struct net_port *port, struct glue_frame *frame)
 {
 	struct netif *netif = port->netif0;
 	uint16_t flags = frame->flags;
@@ -243,7 +243,7 @@ static void input_rest(struct net_port *port, struct glue_frame *frame)
 		glue_frame_free(frame);
 		return;
 	}
-	if (!admit(port, frame, &netif)) {
+	if (!admit_frame(port, frame, &netif)) {
 		net_here()->stats.rx_refused++;
 		glue_frame_free(frame);
 		return;
@@ -272,7 +272,7 @@ static inline void input_frame(struct net_port *port, struct glue_frame *frame)
 	else if (frame->flags == (GLUE_FRAME_IP6 | PLAIN_TCP))
 		done = input_tcp6(port, port->netif0, frame);
 	if (!done)
-		input_rest(port, frame);
+		input_other(port, frame);
 }
 
 /* ---- runs: segments of one connection, one right behind the other ---- */
@@ -328,8 +328,8 @@ static struct pbuf *wrap_segment(struct net_port *port,
 	return p;
 }
 
-static struct net_conn *find(const struct net_port *port,
-			     const struct glue_frame *frame)
+static struct net_conn *find_conn(const struct net_port *port,
+				  const struct glue_frame *frame)
 {
 	const void *ip = frame->data + NET_ETH_HEADER;
 	const struct tcp_hdr *tcp = (const void *)(frame->data + frame->l4_off);
@@ -337,12 +337,13 @@ static struct net_conn *find(const struct net_port *port,
 	ip_addr_t remote;
 
 	if (frame->flags & GLUE_FRAME_IP6)
-		return find6(port->netif0, ip, tcp, &remote);
+		return find_conn6(port->netif0, ip, tcp, &remote);
 	return net_demux_find4(ip4->dest.addr, lwip_ntohs(tcp->dest),
 			       ip4->src.addr, lwip_ntohs(tcp->src));
 }
 
-static bool is_of(const struct tcp_pcb *pcb, const struct glue_frame *frame)
+static bool is_for_conn(const struct tcp_pcb *pcb,
+			const struct glue_frame *frame)
 {
 	const void *ip = frame->data + NET_ETH_HEADER;
 	const struct tcp_hdr *tcp = (const void *)(frame->data + frame->l4_off);
@@ -367,9 +368,10 @@ static bool is_of(const struct tcp_pcb *pcb, const struct glue_frame *frame)
  * Does header prediction take the segment, the first of a run or the next one?
  * If not, the frame is as it was.
  */
-static inline bool take(struct net_conn *conn, struct net_port *port,
-			struct glue_frame *frame,
-			bool (*predict)(struct net_conn *, struct pbuf *))
+static inline bool take_predicted(struct net_conn *conn, struct net_port *port,
+				  struct glue_frame *frame,
+				  bool (*predict)(struct net_conn *,
+						  struct pbuf *))
 {
 	struct pbuf *p = wrap_segment(port, frame);
 
@@ -393,17 +395,17 @@ input_run(struct net_port *port, struct glue_frame **frames, unsigned n)
 	unsigned k = 1;
 
 	if (may_run(frames[0], frames[1]) && is_plain(port, frames[0]))
-		conn = find(port, frames[0]);
+		conn = find_conn(port, frames[0]);
 	if (!conn || !net_predict_runs(conn) ||
-	    !take(conn, port, frames[0], net_predict_input)) {
+	    !take_predicted(conn, port, frames[0], net_predict_input)) {
 		input_frame(port, frames[0]);
 		return 1;
 	}
 	if (IP_IS_V6_VAL(conn->pcb.remote_ip)) /* the frame may be gone */
 		net_neighbour_confirm6(ip_2_ip6(&conn->pcb.remote_ip));
 	while (k < n && is_plain(port, frames[k]) &&
-	       is_of(&conn->pcb, frames[k]) &&
-	       take(conn, port, frames[k], net_predict_next))
+	       is_for_conn(&conn->pcb, frames[k]) &&
+	       take_predicted(conn, port, frames[k], net_predict_next))
 		k++;
 	if (k > 1)
 		net_predict_settle(conn);

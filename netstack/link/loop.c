@@ -70,7 +70,7 @@ err_t net_loop_output(struct netif *netif, const struct pbuf *p)
 	return ERR_OK;
 }
 
-static void input(struct pbuf *p)
+static void input_ip(struct pbuf *p)
 {
 	struct netif *netif = netif_get_by_index(p->if_idx);
 
@@ -89,7 +89,7 @@ unsigned net_loop_input(void)
 
 	loop->receiving = true;
 	for (unsigned i = 0; i < n; i++)
-		input(loop->ring[loop->head++ % NET_LOOP_PKTS]);
+		input_ip(loop->ring[loop->head++ % NET_LOOP_PKTS]);
 	loop->receiving = false;
 	return n;
 }

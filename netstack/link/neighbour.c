@@ -33,7 +33,7 @@ enum { ARP_OP = 6, ARP_SENDER_MAC = 8, ARP_SENDER = 14, ARP_TARGET = 24 };
 
 static_assert(NET_ASKED <= ARP_TABLE_SIZE / 4, "room for those that answer");
 
-static inline uint32_t mix(uint32_t ip)
+static inline uint32_t hash_ip(uint32_t ip)
 {
 	return ip * 2654435761u;
 }
@@ -41,10 +41,10 @@ static inline uint32_t mix(uint32_t ip)
 /* The two slots an address may have. */
 static struct net_asked *asked_slots(uint32_t ip)
 {
-	return &net_here()
-			->asked[(mix(ip ^ (uint32_t)net_here()->hash_key[0]) >>
-				 26) *
-				2];
+	return &net_here()->asked[(hash_ip(ip ^
+					   (uint32_t)net_here()->hash_key[0]) >>
+				   26) *
+				  2];
 }
 static_assert(NET_ASKED == 2 << 6, "asked_slots() keeps six bits");
 
@@ -158,7 +158,7 @@ bool net_neighbour_arp(const struct net_port *port, struct glue_frame *frame,
 
 static inline struct net_neighbour *slot_of(uint32_t ip)
 {
-	return &net_here()->neighbours[mix(ip) >> 22];
+	return &net_here()->neighbours[hash_ip(ip) >> 22];
 }
 static_assert(NET_NEIGHBOURS == 1 << 10, "slot_of() keeps ten bits");
 
@@ -193,7 +193,8 @@ static void answered(uint32_t ip)
 			slots[i].until_ns = 0;
 }
 
-static void learn(struct netif *netif, uint32_t ip, const struct eth_addr *mac)
+static void learn_neighbour(struct netif *netif, uint32_t ip,
+			    const struct eth_addr *mac)
 {
 	struct net_neighbour *slot = slot_of(ip);
 
@@ -223,7 +224,7 @@ ask_arp(struct netif *netif, struct pbuf *p, const ip4_addr_t *dest)
 		return ERR_RTE;
 	if (etharp_find_addr(netif, &hop, &mac, &found) >= 0) {
 		answered(hop.addr);
-		learn(netif, dest->addr, mac);
+		learn_neighbour(netif, dest->addr, mac);
 	} else if (!may_ask(hop.addr)) {
 		return ERR_OK; /* lost, as on a wire */
 	}
@@ -368,8 +369,8 @@ static struct net_asked6 *slot_of6(const ip6_addr_t *ip)
 {
 	uint32_t h = ip->addr[0] ^ ip->addr[1] ^ ip->addr[2];
 
-	h = mix(h ^ (uint32_t)net_here()->hash_key[0]) ^ ip->addr[3];
-	return &net_here()->asked6[mix(h) >> 24];
+	h = hash_ip(h ^ (uint32_t)net_here()->hash_key[0]) ^ ip->addr[3];
+	return &net_here()->asked6[hash_ip(h) >> 24];
 }
 static_assert(NET_ASKED6 == 1 << 8, "slot_of6() keeps eight bits");
 

@@ -166,18 +166,19 @@ void net_link_close(void)
 	net_here()->n_ports = 0;
 }
 
-static NET_SHARD_VAR bool said_untrusted;
-#define said_untrusted NET_SHARD(said_untrusted)
+static NET_SHARD_VAR bool logged_untrusted;
+#define logged_untrusted NET_SHARD(logged_untrusted)
 
 /* Logged once, since nothing else shows why no connection is made. */
-static void say_untrusted(void)
+static void log_untrusted(void)
 {
-	for (unsigned i = 0; !said_untrusted && i < net_here()->n_ports; i++) {
+	for (unsigned i = 0; !logged_untrusted && i < net_here()->n_ports;
+	     i++) {
 		uint64_t n = glue_port_untrusted(net_here()->ports[i].glue);
 
 		if (!n)
 			continue;
-		said_untrusted = true;
+		logged_untrusted = true;
 		net_log_of(
 			NET_COMPONENT_LINK, NET_LOG_WARNING,
 			"coronet: link %u: the peer leaves checksums of TCP "
@@ -199,7 +200,7 @@ void net_link_tick(void)
 	if (stack->now_ns < stack->next_1s_ns)
 		return;
 	stack->next_1s_ns = stack->now_ns + INT64_C(1000000000);
-	say_untrusted();
+	log_untrusted();
 	etharp_tmr();
 	net_neighbour_probe();
 	nd6_tmr();

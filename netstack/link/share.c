@@ -38,7 +38,7 @@ static bool may_share(void)
 	return false;
 }
 
-/* Runs on another shard, and does what input_rest() does with a frame. */
+/* Runs on another shard, and does what input_other() does with a frame. */
 static void take_shared(void *arg)
 {
 	struct shared *shared = arg;
