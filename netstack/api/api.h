@@ -79,7 +79,7 @@ void net_conn_drop(struct net_conn *conn);
 
 /* ---- conn_stats.c ---- */
 /* net_conn_stats() of any connection, at a bounded cost. */
-void net_conn_tell_stats(const struct net_conn *conn,
+void net_conn_fill_stats(const struct net_conn *conn,
 			 struct net_conn_stats *out);
 
 /* ---- listen.c ---- */

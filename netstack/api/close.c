@@ -11,7 +11,7 @@ static bool is_gone(const struct net_conn *conn)
 	return !conn || !conn->owned || conn->lingering;
 }
 
-static int shut(struct net_conn *conn, enum net_shut how)
+static int shut_conn(struct net_conn *conn, enum net_shut how)
 {
 	if (is_gone(conn))
 		return -EBADF;
@@ -44,14 +44,14 @@ static int shut(struct net_conn *conn, enum net_shut how)
 
 NET_COLD long shut_traced(struct net_conn *conn, enum net_shut how)
 {
-	NET_CALL_TRACED(conn, "net_shutdown", 0, shut(conn, how));
+	NET_CALL_TRACED(conn, "net_shutdown", 0, shut_conn(conn, how));
 }
 
 int net_shutdown(struct net_conn *conn, enum net_shut how)
 {
 	if (NET_CONN_IS_ODD(conn))
 		return (int)shut_traced(conn, how);
-	return shut(conn, how);
+	return shut_conn(conn, how);
 }
 
 /* Ends ownership; the pcb may live on to send its FIN. */
@@ -81,7 +81,7 @@ static bool unread_behind_fin(const struct net_conn *conn)
  * Ends a connection at once. Its peer gets a RST, unless its SYN has not come
  * (RFC 9293 3.10.5).
  */
-static void abandon(struct net_conn *conn, enum net_end why)
+static void abandon_conn(struct net_conn *conn, enum net_end why)
 {
 	net_here()->ending = why;
 	tcp_abandon(&conn->pcb, conn->pcb.state != SYN_SENT);
@@ -91,7 +91,7 @@ static void abort_for(struct net_conn *conn, enum net_end why)
 {
 	if (conn->pcb_live) {
 		conn->attached = false;
-		abandon(conn, why);
+		abandon_conn(conn, why);
 	}
 	disown(conn);
 }
@@ -186,7 +186,7 @@ void net_conn_discard(struct net_conn *conn, int err, enum net_end why)
 		conn->err = (int16_t)err;
 	conn->eof = false; /* bytes before it may be lost: no clean end */
 	net_rxq_clear(conn);
-	abandon(conn, why); /* waiters are woken, and may be gone */
+	abandon_conn(conn, why); /* waiters are woken, and may be gone */
 	if (watch)
 		watch->fn(conn, watch);
 }
@@ -232,7 +232,7 @@ static int close_and_wait(struct net_conn *conn, int64_t deadline_ns)
 		return -EPERM;
 	if (conn->writer)
 		return -EBUSY;
-	shut(conn, NET_SHUT_RDWR);
+	shut_conn(conn, NET_SHUT_RDWR);
 	conn->cancelled = false;
 	conn->lingering = true;
 	conn->watched = false;

@@ -47,7 +47,7 @@ static_assert(sizeof(linux_states) == TIME_WAIT + 1 && SYN_SENT == 2 &&
 #define OPT_SACK       2u
 #define OPT_WSCALE     4u
 
-static void tell_options(const struct net_conn *conn, struct net_tcp_info *out)
+static void fill_options(const struct net_conn *conn, struct net_tcp_info *out)
 {
 	const struct tcp_pcb *pcb = &conn->pcb;
 
@@ -68,7 +68,7 @@ static uint32_t ms_since(int64_t then_ns)
 }
 
 /* unacked: bytes; waiting: segments that the peer is not known to hold. */
-static void tell_counts(const struct net_conn *conn, uint32_t unacked,
+static void fill_counts(const struct net_conn *conn, uint32_t unacked,
 			unsigned waiting, struct net_tcp_info *out)
 {
 	struct net_conn_ext *counts = net_counts(conn);
@@ -105,7 +105,7 @@ static void tell_counts(const struct net_conn *conn, uint32_t unacked,
 	out->last_data_recv = ms_since(more->recv_ns);
 }
 
-static void tell_info(const struct net_conn *conn, struct net_conn_stats *stats)
+static void fill_info(const struct net_conn *conn, struct net_conn_stats *stats)
 {
 	const struct tcp_pcb *pcb = &conn->pcb;
 	struct net_tcp_info *out = &stats->info;
@@ -120,9 +120,9 @@ static void tell_info(const struct net_conn *conn, struct net_conn_stats *stats)
 	out->rcv_wnd = pcb->rcv_ann_right_edge - pcb->rcv_nxt;
 	out->notsent_bytes = stats->unsent;
 	out->last_ack_recv = (tcp_ticks - pcb->tmr) * TCP_SLOW_INTERVAL;
-	tell_options(conn, out);
-	waiting = net_recovery_tell(conn, out);
-	tell_counts(conn, stats->unacked, waiting, out);
+	fill_options(conn, out);
+	waiting = net_recovery_fill_info(conn, out);
+	fill_counts(conn, stats->unacked, waiting, out);
 }
 
 #define FEW_PIECES 32u /* unread pieces that are counted one by one */
@@ -148,7 +148,7 @@ static uint32_t unread(const struct net_conn *conn)
 	return bytes - LWIP_MIN(conn->rx_off, bytes);
 }
 
-void net_conn_tell_stats(const struct net_conn *conn,
+void net_conn_fill_stats(const struct net_conn *conn,
 			 struct net_conn_stats *out)
 {
 	const struct tcp_pcb *pcb = &conn->pcb;
@@ -186,7 +186,7 @@ void net_conn_tell_stats(const struct net_conn *conn,
 		out->unsent = not_sent(pcb);
 	}
 	out->tx_bytes = counts->tx_acked + out->unacked;
-	tell_info(conn, out);
+	fill_info(conn, out);
 }
 
 int net_conn_stats(const struct net_conn *conn, struct net_conn_stats *out)
@@ -194,7 +194,7 @@ int net_conn_stats(const struct net_conn *conn, struct net_conn_stats *out)
 	NET_CHECK_CONN(conn);
 	if (!conn || !conn->owned)
 		return -EBADF;
-	net_conn_tell_stats(conn, out);
+	net_conn_fill_stats(conn, out);
 	if (conn->rx_tail)
 		out->unread = net_rxq_bytes(conn);
 	return 0;

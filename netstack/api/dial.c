@@ -155,7 +155,8 @@ static int choose_source(const struct net_dial_opts *opts,
 }
 
 /* Begins the trace before the SYN leaves; lwIP sets the same fields later. */
-static void trace(struct net_conn *conn, const ip_addr_t *remote, u16_t port)
+static void begin_trace(struct net_conn *conn, const ip_addr_t *remote,
+			u16_t port)
 {
 	ip_addr_copy(conn->pcb.remote_ip, *remote);
 	conn->pcb.remote_port = port;
@@ -178,8 +179,8 @@ int net_route(struct net_stack *stack, const struct net_addr *addr,
 	return err;
 }
 
-static int start(struct net_conn *conn, const struct net_addr *addr,
-		 const struct net_dial_opts *opts)
+static int start_dial(struct net_conn *conn, const struct net_addr *addr,
+		      const struct net_dial_opts *opts)
 {
 	struct tcp_pcb *pcb = &conn->pcb;
 	ip_addr_t local, remote;
@@ -208,7 +209,7 @@ static int start(struct net_conn *conn, const struct net_addr *addr,
 	net_ts_offer(conn, &remote, addr->port);
 	net_ecn_offer(&conn->pcb);
 	if (__builtin_expect(net_here()->traces != NULL, 0))
-		trace(conn, &remote, addr->port);
+		begin_trace(conn, &remote, addr->port);
 	rc = tcp_connect(pcb, &remote, addr->port, NULL);
 	if (rc == ERR_OK && net_traced(conn))
 		net_trace_settle(conn);
@@ -280,7 +281,7 @@ int net_dial(struct net_stack *stack, const struct net_addr *addr,
 	}
 	conn = net_conn_of(pcb);
 	conn->owned = true;
-	err = start(conn, addr, opts);
+	err = start_dial(conn, addr, opts);
 	if (err == 0 && opts && opts->local)
 		net_addr_from_lwip(&pcb->local_ip, pcb->local_port,
 				   opts->local);

@@ -12,7 +12,7 @@
 
 #define BACKLOG_DEFAULT 4096
 
-static bool is_ours(const struct net_addr *addr)
+static bool is_own_addr(const struct net_addr *addr)
 {
 	ip_addr_t ip;
 
@@ -41,7 +41,7 @@ bool net_is_local(struct net_stack *stack, const struct net_addr *addr)
 	if (!stack || !addr || !addr->family)
 		return false;
 	net_addr_to_lwip(addr, &ip);
-	return !ip_addr_isany_val(ip) && is_ours(addr);
+	return !ip_addr_isany_val(ip) && is_own_addr(addr);
 }
 
 static void read_ip(const struct net_addr *addr, ip_addr_t *ip)
@@ -89,7 +89,7 @@ int net_listen(struct net_stack *stack, const struct net_addr *addr,
 		return -EINVAL;
 	if (stack->draining)
 		return -ECANCELED;
-	if (!is_ours(addr))
+	if (!is_own_addr(addr))
 		return -EADDRNOTAVAIL;
 	read_ip(addr, &ip);
 	port = addr->port;
@@ -190,7 +190,7 @@ static void serve_conn(void *arg)
 	task.handler(conn, task.arg);
 }
 
-static int serve(struct net_listener *listener, struct net_conn *conn)
+static int spawn_handler(struct net_listener *listener, struct net_conn *conn)
 {
 	const struct coro_attr attr = {.name = "conn"};
 	/* Nobody looks at what it returns. */
@@ -229,7 +229,7 @@ err_t net_listener_established(struct net_conn *conn)
 	net_here()->stats.accepted++;
 	net_client_established(conn);
 	if (listener->handler) {
-		if (serve(listener, conn) == 0) {
+		if (spawn_handler(listener, conn) == 0) {
 			net_event_opened(conn, false);
 			return ERR_OK;
 		}
@@ -252,7 +252,7 @@ refuse:
 	return ERR_MEM;
 }
 
-static struct net_conn *pop(struct net_listener *listener)
+static struct net_conn *pop_conn(struct net_listener *listener)
 {
 	struct net_conn *conn = listener->head;
 
@@ -300,7 +300,7 @@ int net_accept(struct net_listener *listener, struct net_conn **out)
 		return -EPERM;
 	if (listener->acceptor)
 		return -EBUSY;
-	while (!(conn = pop(listener))) {
+	while (!(conn = pop_conn(listener))) {
 		int err = wait_acceptable(listener, self);
 
 		if (err < 0)
@@ -329,7 +329,7 @@ int net_listener_serve(struct net_listener *listener, net_handler handler,
 	while ((conn = listener->head)) {
 		listener->head = conn->link_next;
 		listener->queued--;
-		if (serve(listener, conn) < 0)
+		if (spawn_handler(listener, conn) < 0)
 			net_abort(conn);
 	}
 	listener->tail = NULL;
@@ -346,7 +346,7 @@ void net_listener_stop(struct net_listener *listener)
 	listener->stopped = true;
 	net_event_listener(listener, "stopped");
 	net_listener_unhash(listener);
-	while ((conn = pop(listener)))
+	while ((conn = pop_conn(listener)))
 		net_abort(conn);
 	wake_acceptors(listener);
 }

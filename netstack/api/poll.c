@@ -82,7 +82,7 @@ static unsigned chan_events(const struct coro_chan *chan)
 }
 
 /* Fills every revents; returns how many are not zero. */
-static int look(struct net_poll_item *items, unsigned n)
+static int collect_events(struct net_poll_item *items, unsigned n)
 {
 	int ready = 0;
 
@@ -102,7 +102,7 @@ static int look(struct net_poll_item *items, unsigned n)
 	return ready;
 }
 
-static int check(const struct net_poll_item *items, unsigned n)
+static int check_items(const struct net_poll_item *items, unsigned n)
 {
 	if (n > NET_POLL_MAX || (n && !items))
 		return -EINVAL;
@@ -115,7 +115,8 @@ static int check(const struct net_poll_item *items, unsigned n)
 
 /* ---- waiting ---- */
 
-static void hang(struct net_poll_node **list, struct net_poll_node *node)
+static void link_into_list(struct net_poll_node **list,
+			   struct net_poll_node *node)
 {
 	node->next = *list;
 	node->pprev = list;
@@ -135,10 +136,10 @@ static int link_node(struct net_poll_node *node, struct net_poller *poller,
 				       .events = item->events | NET_FAILED |
 						 NET_GONE};
 	if (item->conn) {
-		hang(&net_conn_ext(item->conn)->pollers, node);
+		link_into_list(&net_conn_ext(item->conn)->pollers, node);
 	} else if (item->listener) {
 		item->listener->refs++;
-		hang(&item->listener->pollers, node);
+		link_into_list(&item->listener->pollers, node);
 	} else if (item->chan) {
 		node->watch.fn = on_channel;
 		return coro_chan_watch(item->chan, &node->watch);
@@ -210,8 +211,8 @@ static void poller_free(void *arg)
 }
 
 /* Parks until something is ready, or an error occurs. */
-static int park(struct net_poller *poller, struct net_poll_item *items,
-		int64_t deadline_ns)
+static int park_poller(struct net_poller *poller, struct net_poll_item *items,
+		       int64_t deadline_ns)
 {
 	int err, ready;
 
@@ -220,14 +221,14 @@ static int park(struct net_poller *poller, struct net_poll_item *items,
 			return -ECANCELED;
 		poller->woken = false;
 		err = coro_park_at("net_poll", deadline_ns);
-		ready = look(items, poller->n);
+		ready = collect_events(items, poller->n);
 	} while (err == 0 && ready == 0);
 	return ready ? ready : err;
 }
 
 /* Traces each connection that is traced when net_poll() has to wait. */
-static void trace(const struct net_poll_item *items, unsigned n,
-		  enum net_trace_kind kind, int result)
+static void trace_items(const struct net_poll_item *items, unsigned n,
+			enum net_trace_kind kind, int result)
 {
 	for (unsigned i = 0; i < n; i++)
 		if (items[i].conn && net_traced(items[i].conn))
@@ -237,12 +238,12 @@ static void trace(const struct net_poll_item *items, unsigned n,
 int net_poll(struct net_poll_item *items, unsigned n, int64_t deadline_ns)
 {
 	struct net_poller *poller;
-	int err = check(items, n), ready;
+	int err = check_items(items, n), ready;
 
 	NET_CHECK_THREAD();
 	if (err < 0)
 		return err;
-	ready = look(items, n);
+	ready = collect_events(items, n);
 	if (ready || deadline_ns <= net_here()->now_ns)
 		return ready;
 	if (!coro_self())
@@ -255,11 +256,11 @@ int net_poll(struct net_poll_item *items, unsigned n, int64_t deadline_ns)
 		poller_free(poller);
 		return err;
 	}
-	trace(items, n, NET_TRACE_CALL, 0);
+	trace_items(items, n, NET_TRACE_CALL, 0);
 	ready = link_nodes(poller, items);
 	if (ready == 0)
-		ready = park(poller, items, deadline_ns);
-	trace(items, n, NET_TRACE_DONE, ready);
+		ready = park_poller(poller, items, deadline_ns);
+	trace_items(items, n, NET_TRACE_DONE, ready);
 	coro_cleanup_pop(true);
 	if (ready == -ETIMEDOUT && deadline_ns <= net_here()->now_ns)
 		return 0;

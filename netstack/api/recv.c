@@ -199,7 +199,7 @@ void net_view_release(struct net_conn *conn, struct net_view *view)
 }
 
 /* Copies what is there, at most len bytes. */
-static size_t take(struct net_conn *conn, void *buf, size_t len)
+static size_t copy_bytes(struct net_conn *conn, void *buf, size_t len)
 {
 	size_t done = 0;
 
@@ -220,7 +220,7 @@ static size_t take(struct net_conn *conn, void *buf, size_t len)
 }
 
 /* Opens the window by what was taken. */
-static long taken(struct net_conn *conn, size_t len)
+static long open_window(struct net_conn *conn, size_t len)
 {
 	if (conn->pcb_live)
 		net_conn_recved(conn, (unsigned)len);
@@ -238,7 +238,7 @@ NET_HOT long receive(struct net_conn *conn, void *buf, size_t len)
 	ready = wait_readable(conn);
 	if (ready <= 0)
 		return ready;
-	return taken(conn, take(conn, buf, len));
+	return open_window(conn, copy_bytes(conn, buf, len));
 }
 
 NET_COLD long receive_traced(struct net_conn *conn, void *buf, size_t len)
@@ -290,8 +290,8 @@ static long receive_vectors(struct net_conn *conn, const struct iovec *iov,
 	if (ready <= 0)
 		return ready;
 	for (unsigned i = 0; i < n && conn->rx_tail; i++)
-		done += take(conn, iov[i].iov_base, iov[i].iov_len);
-	return taken(conn, done);
+		done += copy_bytes(conn, iov[i].iov_base, iov[i].iov_len);
+	return open_window(conn, done);
 }
 
 NET_COLD long receive_vectors_traced(struct net_conn *conn,
@@ -468,7 +468,7 @@ static long receive_until(struct net_conn *conn, void *buf, size_t len,
 		if (ready <= 0)
 			return ready;
 	}
-	return taken(conn, take(conn, buf, s.seen));
+	return open_window(conn, copy_bytes(conn, buf, s.seen));
 }
 
 NET_COLD long receive_until_traced(struct net_conn *conn, void *buf, size_t len,

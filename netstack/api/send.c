@@ -52,7 +52,7 @@ int net_send_enter(const struct net_conn *conn)
 }
 
 /* Is memory itself short, with nothing in flight that would ever make room? */
-static bool stuck(const struct tcp_pcb *pcb)
+static bool is_stuck(const struct tcp_pcb *pcb)
 {
 	return !pcb->unacked && !pcb->unsent;
 }
@@ -61,14 +61,14 @@ bool net_conn_writable(const struct net_conn *conn)
 {
 	if (writable_error(conn) < 0)
 		return true;
-	if (conn->wants == NET_WANTS_MEMORY && !stuck(&conn->pcb))
+	if (conn->wants == NET_WANTS_MEMORY && !is_stuck(&conn->pcb))
 		return false;
 	return net_send_room(conn) > 0;
 }
 
 long net_send_refused(struct net_conn *conn)
 {
-	if (stuck(&conn->pcb))
+	if (is_stuck(&conn->pcb))
 		return -ENOMEM;
 	conn->wants = NET_WANTS_MEMORY;
 	return 0;
@@ -239,8 +239,8 @@ static long send_vectors(struct net_conn *conn, const struct iovec *iov,
 	return done;
 }
 
-static long sendv(struct net_conn *conn, const struct iovec *iov, unsigned n,
-		  long total)
+static long send_checked(struct net_conn *conn, const struct iovec *iov,
+			 unsigned n, long total)
 {
 	if (total < 0)
 		return total;
@@ -251,7 +251,7 @@ NET_COLD long sendv_traced(struct net_conn *conn, const struct iovec *iov,
 			   unsigned n, long total)
 {
 	NET_CALL_TRACED(conn, "net_sendv", total < 0 ? 0 : (size_t)total,
-			sendv(conn, iov, n, total));
+			send_checked(conn, iov, n, total));
 }
 
 long net_sendv(struct net_conn *conn, const struct iovec *iov, unsigned n)
@@ -260,7 +260,7 @@ long net_sendv(struct net_conn *conn, const struct iovec *iov, unsigned n)
 
 	if (NET_CONN_IS_ODD(conn))
 		return sendv_traced(conn, iov, n, total);
-	return sendv(conn, iov, n, total);
+	return send_checked(conn, iov, n, total);
 }
 
 static long sendv_all(struct net_conn *conn, const struct iovec *iov,

@@ -66,7 +66,7 @@ static void tell(struct net_conn *conn, struct row *row)
 	net_id_format(conn, row->id, sizeof(row->id));
 	row->local = net_local_addr(conn);
 	row->peer = net_peer_addr(conn);
-	net_conn_tell_stats(conn, &row->stats);
+	net_conn_fill_stats(conn, &row->stats);
 	row->age_ns = net_conn_age_ns(conn);
 	row->v6 = IP_IS_V6_VAL(conn->pcb.remote_ip);
 	row->served = conn->served;

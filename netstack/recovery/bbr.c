@@ -404,7 +404,7 @@ static void set_cwnd(const struct net_conn *conn)
 
 /* ---- the table ---- */
 
-static bool begin(struct net_conn *conn)
+static bool begin_bbr(struct net_conn *conn)
 {
 	struct net_recovery *rec = net_recovery_of(conn);
 	struct net_bbr *bbr = net_mem_calloc(1, sizeof(*bbr));
@@ -425,7 +425,7 @@ static bool begin(struct net_conn *conn)
 	return true;
 }
 
-static void end(struct net_conn *conn)
+static void end_bbr(struct net_conn *conn)
 {
 	net_mem_free(net_bbr_of(conn));
 }
@@ -613,8 +613,8 @@ const struct net_cc net_cc_bbr = {
 	.flow_burst = 2,
 	.buffer = 3, /* it goes on sending while it repairs */
 	.models = true,
-	.begin = begin,
-	.end = end,
+	.begin = begin_bbr,
+	.end = end_bbr,
 	.on_loss = on_loss,
 	.on_lost = on_lost,
 	.on_ecn = on_ecn,

@@ -28,7 +28,7 @@ static double cube_root(double a)
 	return x;
 }
 
-static bool begin(struct net_conn *conn)
+static bool begin_cubic(struct net_conn *conn)
 {
 	net_recovery_of(conn)->cubic = (struct net_cubic){0};
 	return true;
@@ -56,14 +56,14 @@ static void begin_epoch(struct net_cubic *cubic, double segs)
 	cubic->k = cube_root((cubic->origin - segs) / C);
 }
 
-static double curve(const struct net_cubic *cubic, double s)
+static double window_at(const struct net_cubic *cubic, double s)
 {
 	double t = s - cubic->k;
 
 	return C * t * t * t + cubic->origin;
 }
 
-static void avoid(struct net_conn *conn, uint32_t acked)
+static void avoid_congestion(struct net_conn *conn, uint32_t acked)
 {
 	struct net_recovery *rec = net_recovery_of(conn);
 	struct net_cubic *cubic = &rec->cubic;
@@ -75,10 +75,10 @@ static void avoid(struct net_conn *conn, uint32_t acked)
 		begin_epoch(cubic, segs);
 	now_s = (double)(net_now_us() - cubic->epoch_us) * UNIT;
 	cubic->w_est += (cubic->w_est < cubic->w_max ? ALPHA : 1.0) * n / segs;
-	target = curve(cubic, now_s + (double)(conn->srtt_us >> 3) * UNIT);
+	target = window_at(cubic, now_s + (double)(conn->srtt_us >> 3) * UNIT);
 	if (target > 1.5 * segs)
 		target = 1.5 * segs;
-	if (curve(cubic, now_s) < cubic->w_est)
+	if (window_at(cubic, now_s) < cubic->w_est)
 		segs = segs < cubic->w_est ? cubic->w_est : segs; /* 4.3 */
 	else if (target > segs)
 		segs += (target - segs) / segs * n;
@@ -93,7 +93,7 @@ static void on_ack(struct net_conn *conn, const struct net_ack *ack)
 
 	if (ack->acked && !ack->limited) /* 5.8: the curve waits meanwhile */
 		cubic->epoch_us += net_now_us() - ack->since_us;
-	net_cwnd_on_ack(conn, ack, avoid);
+	net_cwnd_on_ack(conn, ack, avoid_congestion);
 }
 
 static void on_undo(struct net_conn *conn)
@@ -117,7 +117,7 @@ const struct net_cc net_cc_cubic = {
 	.burst = 10,
 	.flow_burst = 4,
 	.buffer = 2,
-	.begin = begin,
+	.begin = begin_cubic,
 	.on_loss = on_loss,
 	.on_ecn = net_cwnd_on_ecn,
 	.on_ack = on_ack,

@@ -52,7 +52,7 @@ static uint32_t threshold_us(const struct net_hystart *hs)
 	return LWIP_MIN(LWIP_MAX(us, THRESH_MIN_US), THRESH_MAX_US);
 }
 
-static void judge(struct net_hystart *hs)
+static void judge_round(struct net_hystart *hs)
 {
 	if (hs->samples < RTT_SAMPLES || hs->last_us == 0)
 		return;
@@ -89,7 +89,7 @@ uint32_t net_hystart_on_ack(struct net_conn *conn, const struct net_ack *ack)
 		begin_round(hs, pcb);
 	if (ack->has_rtt)
 		sample(hs, ack->rtt_us);
-	judge(hs);
+	judge_round(hs);
 	grows = hs->conservative ? ack->acked / CSS_DIVISOR : ack->acked;
 	if (TCP_SEQ_LT(ack->una, hs->end)) {
 		if (fills_path(hs, rec->min_rtt_us))

@@ -14,7 +14,7 @@
 #define NO_SSTHRESH 0x7fffffffu /* TCP_INFINITE_SSTHRESH */
 #define DUPTHRESH   3u
 
-static uint32_t us_of(uint32_t ours)
+static uint32_t to_us(uint32_t ours)
 {
 	return (uint32_t)(((uint64_t)ours << 10) / 1000);
 }
@@ -37,7 +37,7 @@ static uint8_t ca_state(const struct net_conn *conn)
 }
 
 /* Linux counts what was lost as lost until it is acknowledged. */
-static unsigned tell_segments(const struct net_conn *conn,
+static unsigned fill_segments(const struct net_conn *conn,
 			      struct net_tcp_info *out)
 {
 	unsigned waiting = 0;
@@ -54,23 +54,23 @@ static unsigned tell_segments(const struct net_conn *conn,
 	return waiting;
 }
 
-static void tell_round_trips(const struct net_conn *conn,
+static void fill_round_trips(const struct net_conn *conn,
 			     struct net_tcp_info *out)
 {
 	const struct tcp_pcb *pcb = &conn->pcb;
 
-	out->rto = us_of(net_rtt_rto_us(conn));
+	out->rto = to_us(net_rtt_rto_us(conn));
 	if (conn->srtt_us == 0) {
 		out->absent |= NET_INFO_NO_RTT;
 		return;
 	}
-	out->rtt = us_of(conn->srtt_us >> 3);
-	out->rttvar = us_of(conn->rttvar_us >> 2);
-	out->min_rtt = us_of(pcb->min_rtt_us);
+	out->rtt = to_us(conn->srtt_us >> 3);
+	out->rttvar = to_us(conn->rttvar_us >> 2);
+	out->min_rtt = to_us(pcb->min_rtt_us);
 	out->rcv_rtt = out->min_rtt; /* conn/rcv_wnd.c goes by it */
 }
 
-static void tell_window(const struct net_conn *conn, struct net_tcp_info *out)
+static void fill_window(const struct net_conn *conn, struct net_tcp_info *out)
 {
 	const struct tcp_pcb *pcb = &conn->pcb;
 	const struct net_recovery *rec = net_recovery_of(conn);
@@ -88,7 +88,7 @@ static uint64_t or_unlimited(double rate)
 	return rate > 0 ? (uint64_t)rate : UINT64_MAX;
 }
 
-static void tell_rates(const struct net_conn *conn, struct net_tcp_info *out)
+static void fill_rates(const struct net_conn *conn, struct net_tcp_info *out)
 {
 	const struct net_rate *rate = net_rate_of(conn);
 	double sample;
@@ -107,7 +107,7 @@ static void tell_rates(const struct net_conn *conn, struct net_tcp_info *out)
 	out->delivery_rate_app_limited = rate->app_limited_to != 0;
 }
 
-static void tell_path(const struct net_conn *conn, struct net_tcp_info *out)
+static void fill_path(const struct net_conn *conn, struct net_tcp_info *out)
 {
 	const struct tcp_pcb *pcb = &conn->pcb;
 	const struct netif *netif =
@@ -126,8 +126,8 @@ static void tell_path(const struct net_conn *conn, struct net_tcp_info *out)
 		net_ts_bytes(pcb);
 }
 
-unsigned net_recovery_tell(const struct net_conn *conn,
-			   struct net_tcp_info *out)
+unsigned net_recovery_fill_info(const struct net_conn *conn,
+				struct net_tcp_info *out)
 {
 	const struct tcp_pcb *pcb = &conn->pcb;
 	unsigned waiting = 0;
@@ -140,10 +140,10 @@ unsigned net_recovery_tell(const struct net_conn *conn,
 		pcb->persist_cnt ? (uint8_t)(pcb->persist_cnt - 1) : pcb->nrtx;
 	out->reordering = DUPTHRESH;
 	if (conn->pcb_live)
-		waiting = tell_segments(conn, out);
-	tell_round_trips(conn, out);
-	tell_window(conn, out);
-	tell_rates(conn, out);
-	tell_path(conn, out);
+		waiting = fill_segments(conn, out);
+	fill_round_trips(conn, out);
+	fill_window(conn, out);
+	fill_rates(conn, out);
+	fill_path(conn, out);
 	return waiting;
 }

@@ -63,7 +63,7 @@ static double at_once(const struct net_conn *conn, double rate, unsigned segs)
 }
 
 /* Bytes that may leave at once after a pause. */
-static double burst(const struct net_conn *conn, double rate)
+static double burst_bytes(const struct net_conn *conn, double rate)
 {
 	return at_once(conn, rate,
 		       conn->paced ? QUANTUM_MIN
@@ -82,7 +82,7 @@ static double burst_now(const struct net_conn *conn, double rate)
 	if (conn->paced || !conn->pcb.unacked ||
 	    rec->state != NET_RECOVERY_OPEN || rec->pacing.held ||
 	    rec->pacing.late_us == net_now_us())
-		return burst(conn, rate);
+		return burst_bytes(conn, rate);
 	return at_once(conn, rate, rec->cc->flow_burst);
 }
 
@@ -105,7 +105,7 @@ int64_t net_pacing_rested_ns(const struct net_conn *conn)
 	if (rate == 0)
 		return 0;
 	return net_recovery_of(conn)->pacing.at_ns +
-	       time_of(burst(conn, rate), rate);
+	       time_of(burst_bytes(conn, rate), rate);
 }
 
 uint32_t net_pacing_room(struct net_conn *conn)
@@ -135,7 +135,7 @@ void net_pacing_sent(struct net_conn *conn, uint32_t bytes)
 		return;
 	/* Segments that left unasked, as probes do, delay later ones, but not
 	 * by more than a burst's time. */
-	most_ns = net_here()->now_ns + time_of(burst(conn, rate), rate);
+	most_ns = net_here()->now_ns + time_of(burst_bytes(conn, rate), rate);
 	pacing->at_ns += time_of(bytes, rate);
 	pacing->at_ns = LWIP_MIN(pacing->at_ns, most_ns);
 }
@@ -147,7 +147,7 @@ void net_pacing_hold(struct net_conn *conn, uint32_t first, uint32_t bytes)
 
 	if (rate == 0)
 		return;
-	wait = burst(conn, rate) / 2;
+	wait = burst_bytes(conn, rate) / 2;
 	if (wait > rate * QUANTUM_NS / 2e9)
 		wait = rate * QUANTUM_NS / 2e9;
 	if (wait > WAKE_MAX)

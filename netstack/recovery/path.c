@@ -66,7 +66,7 @@ static struct net_path *set_of(const ip_addr_t *ip)
 	return &net_here()->paths[(a >> 40) % (NET_PATHS / WAYS) * WAYS];
 }
 
-static struct net_path *find(const ip_addr_t *ip)
+static struct net_path *find_path(const ip_addr_t *ip)
 {
 	struct net_path *path = set_of(ip);
 
@@ -82,14 +82,14 @@ unsigned net_path_mtu(const ip_addr_t *ip)
 
 	if (!net_here()->paths_used)
 		return 0;
-	path = find(ip);
+	path = find_path(ip);
 	return path && path->until_ns > net_here()->now_ns ? path->mtu : 0;
 }
 
 /* The entry of a destination; a new one takes the place of the oldest. */
 static struct net_path *entry_for(const ip_addr_t *ip)
 {
-	struct net_path *path = find(ip), *set = set_of(ip);
+	struct net_path *path = find_path(ip), *set = set_of(ip);
 
 	if (path)
 		return path;
@@ -202,7 +202,7 @@ void net_path_review(struct net_conn *conn)
  * anything to do. Without memory for unsent segments nothing changes; sent ones
  * that stay too long are cut when they time out.
  */
-static bool lower(struct net_conn *conn, unsigned mtu)
+static bool lower_mss(struct net_conn *conn, unsigned mtu)
 {
 	struct tcp_pcb *pcb = &conn->pcb;
 	unsigned mss = LWIP_MIN(mss_for(pcb, mtu), pcb->mss);
@@ -220,14 +220,14 @@ static bool lower(struct net_conn *conn, unsigned mtu)
 void net_path_too_big(struct net_conn *conn, unsigned mtu)
 {
 	const ip_addr_t *remote = &conn->pcb.remote_ip;
-	const struct net_path *path = find(remote);
+	const struct net_path *path = find_path(remote);
 	unsigned least = floor_of(remote), known = net_path_mtu(remote);
 
 	if (mtu < least || (known && path->cuts >= MAX_CUTS))
 		mtu = least;
 	if (!known || mtu < known)
 		remember(remote, mtu, false);
-	if (lower(conn, mtu)) {
+	if (lower_mss(conn, mtu)) {
 		net_here()->stats.path_mtu_lowered++;
 		conn->pcb.nrtx = 0;
 		net_recovery_resume_cut(conn);
@@ -266,13 +266,13 @@ void net_path_timed_out(struct net_conn *conn)
 	if (mtu && mtu < least)
 		least = mtu;
 	if (head > least) {
-		lower(conn, least);
+		lower_mss(conn, least);
 		return;
 	}
 	mtu = guess_below(remote, head);
 	if (mtu == 0 || pcb->nrtx + 1u < BLACK_HOLE)
 		return;
-	if (lower(conn, mtu)) {
+	if (lower_mss(conn, mtu)) {
 		remember(remote, mtu, true);
 		net_here()->stats.path_mtu_guessed++;
 	}

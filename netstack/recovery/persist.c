@@ -33,7 +33,7 @@
  * would keep the number of the segment it measures a round trip of; it measures
  * none here (edits.py).
  */
-static void arm(struct tcp_pcb *pcb, unsigned doublings)
+static void arm_timer(struct tcp_pcb *pcb, unsigned doublings)
 {
 	const struct net_conn *conn = net_conn_of(pcb);
 
@@ -61,14 +61,14 @@ int64_t net_persist_due_ns(struct net_conn *conn)
 	if (conn->in_output) /* it is sent before that */
 		return CORO_FOREVER;
 	if (pcb->persist_cnt == 0) {
-		arm(pcb, 0);
+		arm_timer(pcb, 0);
 		net_user_timeout_begin(conn);
 	}
 	return net_us_to_ns(pcb->persist_due_us);
 }
 
 /* Sequence numbers from the head of `unsent` to the window's right edge. */
-static uint32_t room(const struct tcp_pcb *pcb)
+static uint32_t window_room(const struct tcp_pcb *pcb)
 {
 	uint32_t room =
 		pcb->lastack + pcb->snd_wnd - net_seg_begin(pcb->unsent);
@@ -151,10 +151,10 @@ bool net_persist_timeout(struct net_conn *conn)
 	}
 	if (net_traced(conn))
 		net_trace_timer(conn, "persist", pcb->persist_probe + 1u);
-	if (room(pcb) ? send_what_fits(conn, room(pcb))
-		      : tcp_keepalive(pcb) == ERR_OK) {
+	if (window_room(pcb) ? send_what_fits(conn, window_room(pcb))
+			     : tcp_keepalive(pcb) == ERR_OK) {
 		pcb->persist_probe++;
-		arm(pcb, LWIP_MIN(pcb->persist_cnt, BACKOFF_MAX));
+		arm_timer(pcb, LWIP_MIN(pcb->persist_cnt, BACKOFF_MAX));
 	} else { /* nothing was sent: no reason to wait longer for an answer */
 		pcb->persist_due_us = net_now_us() + RETRY_US;
 	}

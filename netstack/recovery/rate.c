@@ -26,7 +26,7 @@ void net_rate_begin(struct net_rate *rate)
 	rate->first = rate->n = 0;
 }
 
-static struct net_rate_mark *nth(const struct net_rate *rate, unsigned i)
+static struct net_rate_mark *nth_mark(const struct net_rate *rate, unsigned i)
 {
 	return (struct net_rate_mark *)&rate
 		->marks[(rate->first + i) % NET_RATE_MARKS];
@@ -48,7 +48,7 @@ static struct net_rate_mark *add_mark(struct net_rate *rate)
 		rate->n--;
 	}
 	rate->n++;
-	return nth(rate, rate->n - 1);
+	return nth_mark(rate, rate->n - 1);
 }
 
 /*
@@ -57,7 +57,8 @@ static struct net_rate_mark *add_mark(struct net_rate *rate)
  */
 static void forget_old(struct net_rate *rate)
 {
-	if (rate->n && net_now_us() - nth(rate, rate->n - 1)->sent_us > OLD_US)
+	if (rate->n &&
+	    net_now_us() - nth_mark(rate, rate->n - 1)->sent_us > OLD_US)
 		rate->n = 0;
 }
 
@@ -72,7 +73,7 @@ void net_rate_sent(struct net_conn *conn, uint32_t bytes)
 		rate->first_us = rate->delivered_us = net_now_us();
 		forget_old(rate);
 	}
-	mark = rate->n ? nth(rate, rate->n - 1) : NULL;
+	mark = rate->n ? nth_mark(rate, rate->n - 1) : NULL;
 	if (mark && !first && is_fresh(conn, mark)) {
 		mark->in_flight = pipe & INT32_MAX;
 		return;
@@ -112,12 +113,12 @@ const struct net_rate_mark *net_rate_mark_at(const struct net_rate *rate,
 	while (low < high) {
 		unsigned mid = (low + high) / 2;
 
-		if (net_us_after(nth(rate, mid)->sent_us, sent_us))
+		if (net_us_after(nth_mark(rate, mid)->sent_us, sent_us))
 			high = mid;
 		else
 			low = mid + 1;
 	}
-	return low ? nth(rate, low - 1) : NULL;
+	return low ? nth_mark(rate, low - 1) : NULL;
 }
 
 static void measure(const struct net_conn *conn, const struct net_rate *rate,

@@ -37,7 +37,7 @@ void net_recovery_segment_out(const struct tcp_pcb *pcb, const struct pbuf *p)
 /* ---- recovery state ---- */
 
 /* Makes recovery state if there is none. False: no memory. */
-static bool make(struct net_conn *conn)
+static bool make_recovery(struct net_conn *conn)
 {
 	struct net_recovery *rec;
 
@@ -97,7 +97,7 @@ static void free_if_idle(struct net_conn *conn)
 /* ---- the probe for a lost tail ---- */
 
 /* True in the states that have an RTT, and with data or FIN under way. */
-static bool ours(const struct tcp_pcb *pcb)
+static bool has_in_flight(const struct tcp_pcb *pcb)
 {
 	return pcb->unacked && pcb->state >= ESTABLISHED &&
 	       pcb->state != TIME_WAIT;
@@ -138,7 +138,7 @@ static bool probe_with_new(struct net_conn *conn)
 }
 
 /* RFC 8985 7.3: one more segment makes the peer report what is missing. */
-static void probe(struct net_conn *conn)
+static void send_probe(struct net_conn *conn)
 {
 	struct net_recovery *rec;
 
@@ -148,7 +148,7 @@ static void probe(struct net_conn *conn)
 		net_trace_timer(conn, "TLP", 1);
 		net_trace_resent_why(conn, "TLP");
 	}
-	if (!make(conn))
+	if (!make_recovery(conn))
 		return;
 	rec = net_recovery_of(conn);
 	rec->probe_us = net_now_us();
@@ -175,15 +175,15 @@ void net_recovery_asked_again(struct net_conn *conn, uint32_t end, uint32_t ack)
 	const struct tcp_pcb *pcb = &conn->pcb;
 
 	if (TCP_SEQ_LEQ(end, pcb->rcv_nxt) && ack == pcb->lastack &&
-	    ours(pcb) && probe_wanted(conn) &&
+	    has_in_flight(pcb) && probe_wanted(conn) &&
 	    net_now_us() - net_seg_of(pcb->unacked)->last_us > pcb->min_rtt_us)
-		probe(conn);
+		send_probe(conn);
 }
 
 /* ---- what comes in ---- */
 
 /* Reduces the window, as something is lost. */
-static void lose(struct net_conn *conn)
+static void reduce_window(struct net_conn *conn)
 {
 	struct net_recovery *rec = net_recovery_of(conn);
 
@@ -196,11 +196,11 @@ static void lose(struct net_conn *conn)
 		net_trace_cwnd_why(conn, "loss");
 }
 
-static void enter(struct net_conn *conn, enum net_recovery_state state)
+static void enter_state(struct net_conn *conn, enum net_recovery_state state)
 {
 	struct net_recovery *rec = net_recovery_of(conn);
 
-	lose(conn);
+	reduce_window(conn);
 	rec->state = state;
 	rec->recover = conn->pcb.snd_nxt;
 }
@@ -222,7 +222,7 @@ static void settle_probe(struct net_conn *conn, const struct net_ack *ack)
 	} else if (TCP_SEQ_GT(ack->una, rec->probe_end)) {
 		conn->probed = false;
 		if (rec->state == NET_RECOVERY_OPEN) {
-			lose(conn);
+			reduce_window(conn);
 			rec->cc->on_recovered(conn);
 		}
 	} else if (ack->acked == 0 && ack->n_ranges == 0 && ack->duplicate) {
@@ -246,14 +246,14 @@ static void move_on(struct net_conn *conn, const struct net_ack *ack)
 			rec->sacked_bytes = 0;
 	}
 	if (rec->state == NET_RECOVERY_OPEN && !TAILQ_EMPTY(&rec->lost)) {
-		enter(conn, NET_RECOVERY_RECOVERY);
+		enter_state(conn, NET_RECOVERY_RECOVERY);
 		net_prr_begin(rec, conn->pcb.snd_nxt - ack->una);
 	}
 	rec->cc->on_ack(conn, ack);
 }
 
 /* Takes every ACK of a connection with recovery state. */
-static void take(struct net_conn *conn, struct net_ack *ack)
+static void take_ack(struct net_conn *conn, struct net_ack *ack)
 {
 	struct tcp_pcb *pcb = &conn->pcb;
 	struct net_recovery *rec = net_recovery_of(conn);
@@ -333,7 +333,7 @@ __attribute__((noinline)) static void take_odd(struct net_conn *conn,
 		pcb->dupacks = 0;
 		if (!wanted)
 			return;
-		if (!make(conn)) {
+		if (!make_recovery(conn)) {
 			if (ack->ece)
 				net_ecn_ack_without_memory(conn);
 			return;
@@ -347,7 +347,7 @@ __attribute__((noinline)) static void take_odd(struct net_conn *conn,
 	if (rec->state == NET_RECOVERY_OPEN && was < ack->span)
 		was = ack->span;
 	ack->limited = window_is_used(rec, pcb, ack, was);
-	take(conn, ack);
+	take_ack(conn, ack);
 }
 
 /* Passes what is kept with the oldest segment to the next one. */
@@ -555,7 +555,7 @@ int64_t net_recovery_due_ns(const struct net_conn *conn)
 		return idle_due_ns(conn);
 	if (rec && rec->pacing.held)
 		held_ns = rec->pacing.due_ns;
-	if (!ours(&conn->pcb))
+	if (!has_in_flight(&conn->pcb))
 		return held_ns;
 	due_us = rto_due_us(conn);
 	if (probe_wanted(conn) && net_us_after(due_us, probe_due_us(conn)))
@@ -601,7 +601,7 @@ static void time_out(struct net_conn *conn)
 	conn->probed = false;
 	if (net_traced(conn))
 		net_trace_timer(conn, "RTO", pcb->nrtx + 1u);
-	if (!make(conn)) {
+	if (!make_recovery(conn)) {
 		time_out_without_memory(conn);
 		return;
 	}
@@ -609,7 +609,7 @@ static void time_out(struct net_conn *conn)
 	if (!net_window_shut(pcb)) /* then it is the peer, not the path */
 		net_path_timed_out(conn);
 	if (rec->state != NET_RECOVERY_LOSS || pcb->nrtx == 0)
-		enter(conn, NET_RECOVERY_LOSS);
+		enter_state(conn, NET_RECOVERY_LOSS);
 	rec->recover = pcb->snd_nxt;
 	rec->cwnd = pcb->mss;
 	rec->dupacks = 0;
@@ -643,7 +643,7 @@ bool net_recovery_timeout(struct net_conn *conn)
 		else
 			net_conn_output_now(conn);
 	}
-	if (!ours(&conn->pcb))
+	if (!has_in_flight(&conn->pcb))
 		return false;
 	if (!net_us_after(rto_due_us(conn), now_us)) {
 		if (net_persist_gives_up(&conn->pcb))
@@ -662,7 +662,7 @@ bool net_recovery_timeout(struct net_conn *conn)
 			net_send_repair(conn);
 	} else if (probe_wanted(conn) &&
 		   !net_us_after(probe_due_us(conn), now_us)) {
-		probe(conn);
+		send_probe(conn);
 	}
 	return false;
 }
@@ -671,7 +671,7 @@ bool net_recovery_timeout(struct net_conn *conn)
 
 bool net_recovery_begin(struct net_conn *conn)
 {
-	return make(conn);
+	return make_recovery(conn);
 }
 
 void net_recovery_resume_cut(struct net_conn *conn)

@@ -289,8 +289,8 @@ void net_recovery_info(const struct net_conn *conn,
  * Fills the sender's part of *out, which is zeroed. Returns how many data
  * segments are in flight that the peer is not known to have.
  */
-unsigned net_recovery_tell(const struct net_conn *conn,
-			   struct net_tcp_info *out);
+unsigned net_recovery_fill_info(const struct net_conn *conn,
+				struct net_tcp_info *out);
 
 /* ---- path.c ---- */
 

@@ -61,8 +61,8 @@ static struct tcp_seg *make_piece(struct tcp_seg *old, unsigned data_at,
  * Cuts the segment at *link into as many as it takes. Returns the last of them;
  * NULL: no memory, and nothing has changed.
  */
-static struct tcp_seg *cut(struct tcp_pcb *pcb, struct tcp_seg **link,
-			   unsigned mss)
+static struct tcp_seg *cut_segment(struct tcp_pcb *pcb, struct tcp_seg **link,
+				   unsigned mss)
 {
 	struct tcp_seg *old = *link, *first = NULL, *last = NULL,
 		       **tail = &first;
@@ -107,7 +107,7 @@ bool net_recut_unsent(struct net_conn *conn, unsigned mss)
 
 		if (!too_long(old, mss))
 			continue;
-		last = cut(pcb, link, mss);
+		last = cut_segment(pcb, link, mss);
 		if (!last)
 			return false;
 		if (!last->next)
@@ -136,7 +136,7 @@ void net_recut_unacked(struct net_conn *conn, unsigned mss)
 		if (!too_long(old, mss) ||
 		    net_seg_of(old)->state & NET_SEG_SACKED)
 			continue;
-		last = cut(pcb, link, mss);
+		last = cut_segment(pcb, link, mss);
 		if (!last)
 			return;
 		if (marks)

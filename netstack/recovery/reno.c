@@ -5,7 +5,7 @@
  */
 #include "netstack/recovery/recovery_priv.h"
 
-static bool begin(struct net_conn *conn)
+static bool begin_reno(struct net_conn *conn)
 {
 	net_recovery_of(conn)->reno_acked = 0;
 	return true;
@@ -18,7 +18,7 @@ static void on_loss(struct net_conn *conn)
 }
 
 /* RFC 5681 3.1, with bytes counted as RFC 3465 2.1 does. */
-static void avoid(struct net_conn *conn, uint32_t acked)
+static void avoid_congestion(struct net_conn *conn, uint32_t acked)
 {
 	struct net_recovery *rec = net_recovery_of(conn);
 
@@ -31,7 +31,7 @@ static void avoid(struct net_conn *conn, uint32_t acked)
 
 static void on_ack(struct net_conn *conn, const struct net_ack *ack)
 {
-	net_cwnd_on_ack(conn, ack, avoid);
+	net_cwnd_on_ack(conn, ack, avoid_congestion);
 }
 
 const struct net_cc net_cc_reno = {
@@ -39,7 +39,7 @@ const struct net_cc net_cc_reno = {
 	.burst = 10,
 	.flow_burst = 4,
 	.buffer = 2,
-	.begin = begin,
+	.begin = begin_reno,
 	.on_loss = on_loss,
 	.on_ecn = net_cwnd_on_ecn,
 	.on_ack = on_ack,

@@ -17,7 +17,7 @@
 
 /* ---- reading ---- */
 
-static uint32_t get32(const uint8_t *at)
+static uint32_t read_be32(const uint8_t *at)
 {
 	return (uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 |
 	       (uint32_t)at[2] << 8 | at[3];
@@ -53,14 +53,14 @@ static const uint8_t *find_option(const struct tcp_hdr *hdr, unsigned left,
  */
 static bool is_dsack(const uint8_t *blocks, unsigned n, uint32_t una)
 {
-	uint32_t left = get32(blocks), right = get32(blocks + 4);
+	uint32_t left = read_be32(blocks), right = read_be32(blocks + 4);
 
 	if (TCP_SEQ_GEQ(left, right))
 		return false;
 	if (TCP_SEQ_LEQ(right, una))
 		return una - left < UINT32_C(1) << 30;
-	return n > 1 && TCP_SEQ_GEQ(left, get32(blocks + 8)) &&
-	       TCP_SEQ_LEQ(right, get32(blocks + 12));
+	return n > 1 && TCP_SEQ_GEQ(left, read_be32(blocks + 8)) &&
+	       TCP_SEQ_LEQ(right, read_be32(blocks + 12));
 }
 
 void net_sack_parse_echo(const struct tcp_pcb *pcb, const struct tcp_hdr *hdr,
@@ -74,7 +74,7 @@ void net_sack_parse_echo(const struct tcp_pcb *pcb, const struct tcp_hdr *hdr,
 	opt = find_option(hdr, optlen, OPT_TS, &len);
 	if (!opt || len != TS_LEN)
 		return;
-	ack->echo = get32(opt + 6);
+	ack->echo = read_be32(opt + 6);
 	ack->has_echo = true;
 }
 
@@ -91,8 +91,8 @@ void net_sack_parse(const struct tcp_pcb *pcb, const struct tcp_hdr *hdr,
 	n = (len - 2) / 8;
 	ack->dsack = n > 0 && is_dsack(opt + 2, n, ack->una);
 	for (unsigned i = ack->dsack; i < n && i < NET_SACK_BLOCKS; i++) {
-		struct net_sack_range range = {get32(opt + 2 + 8 * i),
-					       get32(opt + 6 + 8 * i)};
+		struct net_sack_range range = {read_be32(opt + 2 + 8 * i),
+					       read_be32(opt + 6 + 8 * i)};
 
 		if (TCP_SEQ_LT(range.left, range.right) &&
 		    TCP_SEQ_GEQ(range.left, ack->una) &&
@@ -104,8 +104,8 @@ void net_sack_parse(const struct tcp_pcb *pcb, const struct tcp_hdr *hdr,
 /* ---- marking ---- */
 
 /* Notes a segment that has arrived: RACK's newest, the RTT, the order. */
-static void arrived(struct net_recovery *rec, const struct net_seg *seg,
-		    struct net_ack *ack)
+static void note_arrival(struct net_recovery *rec, const struct net_seg *seg,
+			 struct net_ack *ack)
 {
 	uint32_t rtt_us = net_now_us() - seg->sent_us;
 	uint32_t end = net_seg_end(&seg->seg);
@@ -146,10 +146,10 @@ static void unlist(struct net_recovery *rec, struct net_seg *seg)
 	seg->state &= (uint8_t) ~(NET_SEG_LOST | NET_SEG_RETRIED);
 }
 
-static void mark(struct net_recovery *rec, struct net_seg *seg,
-		 struct net_ack *ack)
+static void mark_sacked(struct net_recovery *rec, struct net_seg *seg,
+			struct net_ack *ack)
 {
-	arrived(rec, seg, ack);
+	note_arrival(rec, seg, ack);
 	unlist(rec, seg);
 	seg->state |= NET_SEG_SACKED;
 	rec->sacked_bytes += TCP_TCPLEN(&seg->seg);
@@ -211,7 +211,7 @@ static void mark_range(struct net_recovery *rec, unsigned most,
 		if (whole && TCP_SEQ_GT(net_seg_end(seg), range->right))
 			break;
 		if (whole && !(net_seg_of(seg)->state & NET_SEG_SACKED))
-			mark(rec, net_seg_of(seg), ack);
+			mark_sacked(rec, net_seg_of(seg), ack);
 		else if (rec->sack_steps >= most)
 			break;
 		else
@@ -246,7 +246,7 @@ void net_sack_forget(struct net_recovery *rec, struct net_seg *seg,
 		rec->sacked_bytes -= TCP_TCPLEN(&seg->seg);
 		rec->sacked_segs--;
 	} else {
-		arrived(rec, seg, ack);
+		note_arrival(rec, seg, ack);
 	}
 	unlist(rec, seg);
 	if (rec->scan == seg)

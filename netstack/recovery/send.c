@@ -9,7 +9,7 @@
 /* What has found lost a segment that is about to be sent again. */
 enum cause { RTO, RACK, FAST };
 
-static enum cause cause(const struct net_conn *conn)
+static enum cause current_cause(const struct net_conn *conn)
 {
 	if (!conn->repairing || conn->recovery->state == NET_RECOVERY_LOSS)
 		return RTO;
@@ -23,7 +23,7 @@ __attribute__((noinline)) static const char *cause_of(struct net_conn *conn)
 		[RTO] = "RTO", [RACK] = "RACK", [FAST] = "fast"};
 	const char *why = net_trace_resent(conn);
 
-	return why ? why : names[cause(conn)];
+	return why ? why : names[current_cause(conn)];
 }
 
 /*
@@ -58,7 +58,7 @@ bool net_send_again(struct net_conn *conn, struct net_seg *seg)
 }
 
 /* Accounts for bytes that have left, new or again. */
-static void sent(struct net_conn *conn, uint32_t bytes)
+static void account_sent(struct net_conn *conn, uint32_t bytes)
 {
 	net_pacing_sent(conn, bytes);
 	if (net_rate_of(conn))
@@ -74,7 +74,7 @@ bool net_send_resend(struct net_conn *conn, struct net_seg *seg)
 	net_sack_resent(rec, seg);
 	rec->prr_out += TCP_TCPLEN(&seg->seg);
 	net_undo_resent(conn);
-	sent(conn, TCP_TCPLEN(&seg->seg));
+	account_sent(conn, TCP_TCPLEN(&seg->seg));
 	return true;
 }
 
@@ -89,7 +89,7 @@ void net_send_account(struct net_conn *conn)
 	rec->prr_out += bytes;
 	rec->snd_seen = conn->pcb.snd_nxt;
 	rec->new_us = net_now_us();
-	sent(conn, bytes);
+	account_sent(conn, bytes);
 }
 
 /* Sets lwIP's window from ours: shut while something lost waits to be sent. */
@@ -106,7 +106,7 @@ static void set_window(struct net_conn *conn)
  * full, waits for the port; otherwise memory is short, or a neighbour is not
  * known, and a timer is set.
  */
-static void retry(struct net_conn *conn)
+static void retry_later(struct net_conn *conn)
 {
 	const struct net_port *port = net_conn_port(conn);
 	struct net_recovery *rec = net_recovery_of(conn);
@@ -150,7 +150,7 @@ static void count_cause(const struct net_conn *conn)
 {
 	struct net_stats *stats = &net_here()->stats;
 
-	switch (cause(conn)) {
+	switch (current_cause(conn)) {
 	case RTO:
 		stats->resent_rto++;
 		break;
@@ -180,7 +180,7 @@ void net_send_repair(struct net_conn *conn)
 			break;
 		}
 		if (!net_send_resend(conn, seg)) {
-			retry(conn);
+			retry_later(conn);
 			break;
 		}
 		rec->at_once = false;

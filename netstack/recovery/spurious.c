@@ -49,7 +49,7 @@ void net_undo_never(struct net_conn *conn)
 	rec->undo_has_ts = true;
 }
 
-static void undo(struct net_conn *conn)
+static void undo_reduction(struct net_conn *conn)
 {
 	struct net_recovery *rec = net_recovery_of(conn);
 
@@ -76,7 +76,7 @@ void net_undo_duplicate(struct net_conn *conn)
 		rec->reorder_steps++; /* RFC 8985 6.2: a wider window */
 	if (rec->undo_left == 0 || --rec->undo_left || !TAILQ_EMPTY(&rec->lost))
 		return;
-	undo(conn);
+	undo_reduction(conn);
 }
 
 /*
@@ -148,5 +148,5 @@ void net_undo_ack(struct net_conn *conn, const struct net_ack *ack)
 		return;
 	if (is_for_first_copy(rec, ack) ||
 	    (rec->state == NET_RECOVERY_LOSS && frto_undoes(conn, ack)))
-		undo(conn);
+		undo_reduction(conn);
 }

@@ -50,8 +50,8 @@ static void look_at_cwnd(struct net_conn *conn, struct net_trace *trace,
 	trace->seen.ssthresh = ssthresh;
 }
 
-static void tell(struct net_conn *conn, enum net_trace_kind kind,
-		 const char *what, uint32_t was, uint32_t now)
+static void add_change(struct net_conn *conn, enum net_trace_kind kind,
+		       const char *what, uint32_t was, uint32_t now)
 {
 	struct net_trace_event *event = net_trace_add(conn, kind, what);
 
@@ -66,16 +66,16 @@ static void look_at_windows(struct net_conn *conn, struct net_trace *trace)
 	bool snd_shut = pcb->snd_wnd == 0, rcv_shut = ours == 0;
 
 	if (snd_shut != trace->seen.snd_shut)
-		tell(conn, NET_TRACE_SND_WND, snd_shut ? "shut" : "open", 0,
-		     pcb->snd_wnd);
+		add_change(conn, NET_TRACE_SND_WND, snd_shut ? "shut" : "open",
+			   0, pcb->snd_wnd);
 	trace->seen.snd_shut = snd_shut;
 	if (rcv_shut != trace->seen.rcv_shut && pcb->state < CLOSE_WAIT)
-		tell(conn, NET_TRACE_RCV_WND, rcv_shut ? "shut" : "open", 0,
-		     ours);
+		add_change(conn, NET_TRACE_RCV_WND, rcv_shut ? "shut" : "open",
+			   0, ours);
 	trace->seen.rcv_shut = rcv_shut;
 	if (net_rcv_max(pcb) != trace->seen.rcv_max)
-		tell(conn, NET_TRACE_RCV_WND, "may grow", trace->seen.rcv_max,
-		     net_rcv_max(pcb));
+		add_change(conn, NET_TRACE_RCV_WND, "may grow",
+			   trace->seen.rcv_max, net_rcv_max(pcb));
 	trace->seen.rcv_max = net_rcv_max(pcb);
 }
 
@@ -104,7 +104,7 @@ __attribute__((cold, noinline)) void net_trace_settle(struct net_conn *conn)
 	trace->cwnd = cwnd_of(conn);
 	was = trace->seen.state;
 	if (state != was)
-		tell(conn, NET_TRACE_STATE, NULL, was, state);
+		add_change(conn, NET_TRACE_STATE, NULL, was, state);
 	if (was < ESTABLISHED) { /* what the handshake has agreed upon */
 		begin_with(conn, trace);
 		return;

@@ -25,7 +25,7 @@ void net_user_timeout_begin(struct net_conn *conn)
 		timeout->since_ms = now_ms();
 }
 
-static bool waits(const struct tcp_pcb *pcb)
+static bool is_waiting(const struct tcp_pcb *pcb)
 {
 	if (pcb->state < ESTABLISHED)
 		return false;
@@ -38,7 +38,7 @@ int64_t net_user_timeout_due_ns(const struct net_conn *conn)
 		net_conn_user_timeout(conn);
 	int32_t left_ms;
 
-	if (!timeout || !timeout->timeout_ms || !waits(&conn->pcb))
+	if (!timeout || !timeout->timeout_ms || !is_waiting(&conn->pcb))
 		return CORO_FOREVER;
 	left_ms = (int32_t)(timeout->since_ms + timeout->timeout_ms - now_ms());
 	return net_here()->now_ns + left_ms * INT64_C(1000000);
