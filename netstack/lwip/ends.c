@@ -18,7 +18,8 @@
 
 #define LINE 64
 
-static inline struct tcp_seg *at(const struct tcp_pcb *pcb, int32_t lines)
+static inline struct tcp_seg *segment_at(const struct tcp_pcb *pcb,
+					 int32_t lines)
 {
 	return (struct tcp_seg *)((intptr_t)pcb + (intptr_t)lines * LINE);
 }
@@ -29,7 +30,7 @@ static inline int32_t lines_to(const struct tcp_pcb *pcb,
 {
 	int32_t lines = (int32_t)(((intptr_t)seg - (intptr_t)pcb) / LINE);
 
-	return __builtin_expect(at(pcb, lines) == seg, 1) ? lines : 0;
+	return __builtin_expect(segment_at(pcb, lines) == seg, 1) ? lines : 0;
 }
 
 static struct tcp_seg *last_from(struct tcp_seg *seg)
@@ -49,7 +50,7 @@ struct tcp_seg *net_unacked_last(struct tcp_pcb *pcb)
 	if (!pcb->unacked->next)
 		return pcb->unacked;
 	if (conn->unacked_last)
-		return at(pcb, conn->unacked_last);
+		return segment_at(pcb, conn->unacked_last);
 	last = last_from(pcb->unacked);
 	conn->unacked_last = lines_to(pcb, last);
 	return last;
@@ -65,8 +66,9 @@ struct tcp_seg *net_unacked_append(struct tcp_pcb *pcb, struct tcp_seg *seg)
 
 struct tcp_seg *net_unsent_last(struct tcp_pcb *pcb)
 {
-	struct tcp_seg *last = last_from(
-		pcb->unsent_near ? at(pcb, pcb->unsent_near) : pcb->unsent);
+	struct tcp_seg *last =
+		last_from(pcb->unsent_near ? segment_at(pcb, pcb->unsent_near)
+					   : pcb->unsent);
 
 	pcb->unsent_near = lines_to(pcb, last);
 	return last;
@@ -74,7 +76,7 @@ struct tcp_seg *net_unsent_last(struct tcp_pcb *pcb)
 
 struct tcp_seg *net_unsent_leave(struct tcp_pcb *pcb, struct tcp_seg *seg)
 {
-	if (pcb->unsent_near && at(pcb, pcb->unsent_near) == seg)
+	if (pcb->unsent_near && segment_at(pcb, pcb->unsent_near) == seg)
 		pcb->unsent_near = 0;
 	return seg->next;
 }

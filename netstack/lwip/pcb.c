@@ -51,7 +51,7 @@ void *net_conn_alloc(void)
  * Returns why lwIP has freed the pcb if it did not report that: it reports
  * nothing in SYN_RCVD, and a dialed one gets there when the peer dials, too.
  */
-static int untold_error(const struct net_conn *conn)
+static int pending_error(const struct net_conn *conn)
 {
 	if (conn->connecting &&
 	    (u32_t)(tcp_ticks - conn->pcb.tmr) >
@@ -80,7 +80,7 @@ void net_conn_pcb_freed(struct net_conn *conn)
 	net_ooseq_clear(conn);
 	net_here()->n_conns--;
 	if (!conn->err)
-		conn->err = (int16_t)untold_error(conn);
+		conn->err = (int16_t)pending_error(conn);
 	if (net_traced(conn))
 		net_trace_ended(conn);
 	net_here()->ending = NET_END_NONE;

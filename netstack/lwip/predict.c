@@ -56,7 +56,7 @@ TWICE struct tcp_seg *make_seg(const struct tcp_pcb *pcb, const void *data,
 	return seg;
 }
 
-static inline void push(struct tcp_seg *seg)
+static inline void set_push(struct tcp_seg *seg)
 {
 	seg->tcphdr->_hdrlen_rsvd_flags |= PP_HTONS(TCP_PSH);
 }
@@ -137,7 +137,7 @@ static err_t write_behind(struct tcp_pcb *pcb, const uint8_t *data, u16_t len,
 		*link = seg;
 		link = &seg->next;
 	}
-	push(seg);
+	set_push(seg);
 	if (last)
 		last->next = first;
 	else
@@ -162,7 +162,7 @@ TWICE err_t write_some(struct net_conn *conn, const void *data, u16_t len,
 	seg = make_seg(pcb, data, 0, len, options);
 	if (!seg)
 		return no_memory(pcb);
-	push(seg);
+	set_push(seg);
 	pcb->unsent = seg;
 	pcb->unsent_near = 0;
 	queued(pcb, len, 1);

@@ -42,7 +42,7 @@ uint64_t net_budget_whole(void)
 	return max_bytes - LWIP_MIN(idle_elsewhere(), max_bytes);
 }
 
-static uint32_t share(uint64_t most)
+static uint32_t budget_share(uint64_t most)
 {
 	uint64_t all = net_budget_whole(), half = all / 2, full = all - all / 8;
 	uint64_t now = net_budget_used();
@@ -99,8 +99,8 @@ static uint32_t least_window(void)
 
 void net_budget_changed(void)
 {
-	net_here()->snd_most = share(TCP_SND_BUF);
-	net_here()->rcv_most = LWIP_MAX(share(TCP_WND), least_window());
+	net_here()->snd_most = budget_share(TCP_SND_BUF);
+	net_here()->rcv_most = LWIP_MAX(budget_share(TCP_WND), least_window());
 	net_here()->half_open_bytes =
 		max_bytes ? net_budget_whole() / HALF_OPEN_SHARE : UINT64_MAX;
 	net_here()->memory_full = is_full();

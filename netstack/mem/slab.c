@@ -104,7 +104,7 @@ static_assert((uint64_t)MAX_CHUNKS << LINE_BITS <= UINT64_C(1) << 32,
 
 /* ---- chunks ---- */
 
-static void push(struct chunk **list, struct chunk *chunk)
+static void push_chunk(struct chunk **list, struct chunk *chunk)
 {
 	chunk->prev = NULL;
 	chunk->next = *list;
@@ -236,14 +236,14 @@ static void release_chunk(struct chunk *chunk)
 {
 	UNPOISON((uint8_t *)chunk + CHUNK_HEADER, CHUNK_BYTES - CHUNK_HEADER);
 	chunk->slab = NULL;
-	push(&own_arena.free_chunks, chunk);
+	push_chunk(&own_arena.free_chunks, chunk);
 	own_arena.n_free++;
 	own_arena.n_used--;
 	net_budget_changed();
 }
 
 /* Makes the next objects of a chunk; false: all of it is objects. */
-static bool carve(struct chunk *chunk, uint32_t size)
+static bool carve_objects(struct chunk *chunk, uint32_t size)
 {
 	uint32_t end = chunk->carved + LWIP_MAX(CARVE_BYTES, size);
 	struct object **tail = &chunk->free;
@@ -270,7 +270,7 @@ static bool find_room(struct slab *slab)
 {
 	struct chunk *chunk = slab->current;
 
-	if (chunk->free || (chunk->slab && carve(chunk, slab->size)))
+	if (chunk->free || (chunk->slab && carve_objects(chunk, slab->size)))
 		return true;
 	chunk = slab->room;
 	if (chunk) {
@@ -278,7 +278,7 @@ static bool find_room(struct slab *slab)
 		slab->current = chunk;
 		return true;
 	}
-	return new_chunk(slab) && carve(slab->current, slab->size);
+	return new_chunk(slab) && carve_objects(slab->current, slab->size);
 }
 
 /* ---- objects ---- */
@@ -297,7 +297,7 @@ void net_mem_fail_after(unsigned n)
 	set_hot_limits(n != 0);
 }
 
-static bool told_to_fail(void)
+static bool fails_on_demand(void)
 {
 	if (!own_arena.fail_in || --own_arena.fail_in)
 		return false;
@@ -320,7 +320,8 @@ static inline void *take_object(struct slab *slab)
 /* Cold: the current chunk has no free object, or the limit is reached. */
 __attribute__((noinline)) static void *alloc_slowly(struct slab *slab)
 {
-	if (told_to_fail() || slab->used >= slab->limit || !find_room(slab)) {
+	if (fails_on_demand() || slab->used >= slab->limit ||
+	    !find_room(slab)) {
 		net_here()->stats.no_memory++;
 		return NULL;
 	}
@@ -344,7 +345,7 @@ settle_chunk(struct slab *slab, struct chunk *chunk, bool was_full)
 {
 	if (chunk->used) {
 		if (was_full)
-			push(&slab->room, chunk);
+			push_chunk(&slab->room, chunk);
 		return;
 	}
 	if (!was_full)
@@ -494,7 +495,7 @@ void *net_mem_pool_alloc(unsigned type)
 }
 
 /* Maps room that may never be used: pages come when they are written to. */
-static void *map(size_t bytes)
+static void *map_pages(size_t bytes)
 {
 	void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
 			MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -523,8 +524,8 @@ int net_mem_init(void)
 			class ++;
 		assert(class_of_64[i] == class);
 	}
-	own_arena.regions = map(MAX_REGIONS * sizeof(void *));
-	own_arena.bare_chunks = map(MAX_CHUNKS * sizeof(uint32_t));
+	own_arena.regions = map_pages(MAX_REGIONS * sizeof(void *));
+	own_arena.bare_chunks = map_pages(MAX_CHUNKS * sizeof(uint32_t));
 	own_arena.bytes_max = UINT64_MAX;
 	net_mem_fail_after(0);
 	own_arena.conns = &pools[MEMP_TCP_PCB];

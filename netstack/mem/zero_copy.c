@@ -35,7 +35,7 @@ struct extbuf_pbuf {
 static_assert(sizeof(struct extbuf_pbuf) <= NET_EXTBUF_PBUF_SIZE,
 	      "net_memp_init() makes them large enough");
 
-static void hang(struct net_extbuf **list, struct net_extbuf *ext)
+static void link_extbuf(struct net_extbuf **list, struct net_extbuf *ext)
 {
 	ext->next = *list;
 	ext->pprev = list;
@@ -44,7 +44,7 @@ static void hang(struct net_extbuf **list, struct net_extbuf *ext)
 	*list = ext;
 }
 
-static void unhang(struct net_extbuf *ext)
+static void unlink_extbuf(struct net_extbuf *ext)
 {
 	*ext->pprev = ext->next;
 	if (ext->next)
@@ -55,8 +55,8 @@ void net_extbuf_put(struct net_extbuf *ext)
 {
 	if (--ext->refs)
 		return;
-	unhang(ext);
-	hang(&net_here()->extbufs.returned, ext);
+	unlink_extbuf(ext);
+	link_extbuf(&net_here()->extbufs.returned, ext);
 }
 
 /* Called when no frame holds it any more. */
@@ -78,7 +78,7 @@ struct net_extbuf *net_extbuf_open(net_release release, void *arg)
 				   .release = release,
 				   .arg = arg,
 				   .refs = 1};
-	hang(&net_here()->extbufs.out, ext);
+	link_extbuf(&net_here()->extbufs.out, ext);
 	return ext;
 }
 
@@ -89,7 +89,7 @@ bool net_extbuf_has(const struct net_extbuf *ext, net_release release)
 
 static void extbuf_close(struct net_extbuf *ext)
 {
-	unhang(ext);
+	unlink_extbuf(ext);
 	ext->release(ext->arg);
 	net_mem_free(ext);
 }

@@ -52,7 +52,7 @@ void net_idle_start(struct net_stack *stack)
 }
 
 /* May adaptive polling leave the core to others for a moment? */
-static bool may_rest(const struct net_stack *stack)
+static bool may_yield_core(const struct net_stack *stack)
 {
 	return stack->adaptive && !net_link_loops() &&
 	       !coro_sched_ready(stack->sched) &&
@@ -79,7 +79,7 @@ static void yield_core(struct net_stack *stack)
 		stack->next_yield_ns = began_ns + 11 * took_ns;
 }
 
-static void nap(void)
+static void sleep_briefly(void)
 {
 	static const struct timespec time = {.tv_nsec = NAP_NS};
 
@@ -99,14 +99,14 @@ static bool sending(const struct net_stack *stack)
  * whose interface is gone, is followed by a nap: otherwise the thread would
  * spin in system calls.
  */
-static void rest(struct net_stack *stack, int64_t last_ns)
+static void sleep_until_event(struct net_stack *stack, int64_t last_ns)
 {
 	int64_t now_ns = glue_now_ns(), until_ns = now_ns + NAP_NS;
 	bool sleeps = stack->woken && !sending(stack);
 
 	if (stack->woken_early || (!sleeps && !coro_fd_waiting(stack->sched))) {
 		stack->woken_early = false;
-		nap();
+		sleep_briefly();
 		return;
 	}
 	if (sleeps)
@@ -124,10 +124,10 @@ void net_idle(struct net_stack *stack, unsigned work, int64_t until_ns)
 	} else if (stack->empty_rounds < SPIN_ROUNDS) {
 		stack->empty_rounds++;
 		if (stack->empty_rounds % YIELD_ROUNDS == YIELD_ROUNDS / 2 &&
-		    may_rest(stack))
+		    may_yield_core(stack))
 			yield_core(stack);
 		__builtin_ia32_pause();
-	} else if (may_rest(stack)) {
-		rest(stack, until_ns);
+	} else if (may_yield_core(stack)) {
+		sleep_until_event(stack, until_ns);
 	}
 }

@@ -55,7 +55,7 @@ uint64_t net_resident_kib(void); /* hugepages included; reads a file */
  * Logs a line for all n shards together and, if n > 1, one for each. now: their
  * counters; was: the same, s seconds ago.
  */
-void net_stats_say(const struct net_stack *stack, const struct net_stats *now,
+void net_stats_log(const struct net_stack *stack, const struct net_stats *now,
 		   const struct net_stats *was, unsigned n, double s);
 void net_stats_sum(struct net_stats *out, const struct net_stats *shards,
 		   unsigned n);

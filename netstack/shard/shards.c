@@ -144,7 +144,7 @@ static void wait_while(struct net_stack *stack, enum phase phase)
 	}
 }
 
-static void run(struct net_stack *stack)
+static void run_shard(struct net_stack *stack)
 {
 	net_shard_run(stack);
 	atomic_fetch_sub(&program.undrained, 1);
@@ -152,7 +152,7 @@ static void run(struct net_stack *stack)
 		net_stack_round(stack);
 }
 
-static int enter(const struct member *me, struct net_opts *opts)
+static int enter_shard(const struct member *me, struct net_opts *opts)
 {
 	unsigned shard = (unsigned)(me - program.shards);
 	int err = glue_thread_enter(shard, opts->error, sizeof(opts->error));
@@ -170,7 +170,7 @@ static void *shard_main(void *arg)
 	struct member *me = arg;
 	struct net_stack *stack;
 
-	me->err = enter(me, program.opts);
+	me->err = enter_shard(me, program.opts);
 	stack = net_here();
 	me->stack = stack;
 	if (me->err < 0) {
@@ -180,7 +180,7 @@ static void *shard_main(void *arg)
 	sem_post(&me->opened);
 	wait_while(stack, PHASE_WAIT);
 	if (phase_now() == PHASE_RUN)
-		run(stack);
+		run_shard(stack);
 	wait_while(stack, PHASE_RUN);
 	net_shard_close(stack);
 	glue_thread_leave();
@@ -196,9 +196,9 @@ static struct {
 	int64_t asked_ns, was_ns;
 } counted;
 
-static void say(struct net_stack *stack)
+static void log_stats(struct net_stack *stack)
 {
-	net_stats_say(stack, counted.now, counted.was, program.n,
+	net_stats_log(stack, counted.now, counted.was, program.n,
 		      (double)(counted.asked_ns - counted.was_ns) / 1e9);
 	memcpy(counted.was, counted.now, sizeof(counted.was));
 	counted.was_ns = counted.asked_ns;
@@ -207,7 +207,7 @@ static void say(struct net_stack *stack)
 static void answered(void *arg)
 {
 	if (--counted.unanswered == 0 && phase_now() == PHASE_RUN)
-		say(net_here());
+		log_stats(net_here());
 }
 
 static void count_here(void *arg)
@@ -228,7 +228,7 @@ void net_shards_say_stats(struct net_stack *stack)
 	for (unsigned i = 1; i < program.n; i++)
 		counted.unanswered += net_post(i, count_here, NULL) == 0;
 	if (counted.unanswered == 0)
-		say(stack);
+		log_stats(stack);
 }
 
 struct sum {
@@ -463,7 +463,7 @@ int net_stack_run(struct net_stack *stack)
 	NET_CHECK_STACK(stack);
 	catch_signals(&signals);
 	atomic_store(&program.phase, PHASE_RUN);
-	run(stack);
+	run_shard(stack);
 	restore_signals(&signals);
 	return 0;
 }

@@ -69,7 +69,7 @@ static NET_SHARD_VAR struct {
 /* ---- what a connection holds ---- */
 
 /* Do queued bytes lie in lent memory, so that only the headers are ours? */
-static bool lends(const struct tcp_pcb *pcb)
+static bool has_lent_data(const struct tcp_pcb *pcb)
 {
 	const struct tcp_seg *seg = pcb->unacked ? pcb->unacked : pcb->unsent;
 
@@ -99,7 +99,7 @@ static uint64_t held_by(const struct net_conn *conn)
 	uint64_t bytes = OWN_BYTES;
 
 	bytes += (uint64_t)pcb->snd_queuelen * 256;
-	if (pcb->state >= ESTABLISHED && !lends(pcb))
+	if (pcb->state >= ESTABLISHED && !has_lent_data(pcb))
 		bytes += net_send_queued(pcb);
 	bytes += net_ooseq_bytes(conn);
 	if (conn->orphaned)
@@ -137,7 +137,7 @@ void net_shortage_reset(struct net_conn *conn)
 	net_conn_discard(conn, -ENOBUFS, NET_END_MEMORY);
 }
 
-static void reset(struct net_conn *conn, uint64_t bytes)
+static void reset_conn(struct net_conn *conn, uint64_t bytes)
 {
 	char text[NET_ADDR_TEXT_MAX];
 	struct net_addr peer = net_peer_addr(conn);
@@ -169,7 +169,7 @@ static unsigned sweep_bucket(struct net_conn *conn, unsigned *resets)
 			shortage.excess -= LWIP_MIN(bytes, shortage.excess);
 			shortage.bucket--;
 			++*resets;
-			reset(conn, bytes);
+			reset_conn(conn, bytes);
 			break;
 		}
 	}
@@ -212,7 +212,7 @@ static bool must_sweep(void)
 	       (net_budget_is_short() && shortage.refused != refused);
 }
 
-static void sweep(void)
+static void sweep_conns(void)
 {
 	unsigned conns = 0, resets = 0;
 	uint32_t end;
@@ -278,7 +278,7 @@ void net_budget_tick(void)
 
 	net_here()->next_budget_ns = now + TICK_NS;
 	net_budget_changed(); /* coroutines take memory unnoticed */
-	sweep();
+	sweep_conns();
 	net_frames_tick();
 	if (now >= shortage.next_trim_ns) {
 		shortage.next_trim_ns = now + TRIM_NS;

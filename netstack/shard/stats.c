@@ -101,7 +101,7 @@ void net_stats_start(struct net_stack *stack)
 static_assert(offsetof(struct net_stats, conns) % sizeof(uint64_t) == 0,
 	      "all before conns are counters of 64 bits");
 
-static void add(struct net_stats *to, const struct net_stats *from)
+static void add_stats(struct net_stats *to, const struct net_stats *from)
 {
 	uint64_t *sums = (void *)to;
 	const uint64_t *counters = (const void *)from;
@@ -124,12 +124,13 @@ void net_stats_sum(struct net_stats *out, const struct net_stats *shards,
 {
 	memset(out, 0, sizeof(*out));
 	for (unsigned i = 0; i < n; i++)
-		add(out, &shards[i]);
+		add_stats(out, &shards[i]);
 	out->log_dropped = shards[0].log_dropped;
 }
 
-static void say_all(const struct net_stack *stack, const struct net_stats *now,
-		    const struct net_stats *was, double s)
+static void log_totals(const struct net_stack *stack,
+		       const struct net_stats *now, const struct net_stats *was,
+		       double s)
 {
 	char memory[160], vlan[48] = "", half[32] = "", kernel[128] = "";
 
@@ -160,7 +161,7 @@ static void say_all(const struct net_stack *stack, const struct net_stats *now,
 		   now->frames_free, now->frames, memory);
 }
 
-static void say_shard(unsigned shard, const struct net_stats *now,
+static void log_shard(unsigned shard, const struct net_stats *now,
 		      const struct net_stats *was, double s)
 {
 	net_log_of(
@@ -178,7 +179,7 @@ static void say_shard(unsigned shard, const struct net_stats *now,
 		(double)(now->taken_over - was->taken_over) / s);
 }
 
-__attribute__((noinline)) void net_stats_say(const struct net_stack *stack,
+__attribute__((noinline)) void net_stats_log(const struct net_stack *stack,
 					     const struct net_stats *now,
 					     const struct net_stats *was,
 					     unsigned n, double s)
@@ -187,7 +188,7 @@ __attribute__((noinline)) void net_stats_say(const struct net_stack *stack,
 
 	net_stats_sum(&all_now, now, n);
 	net_stats_sum(&all_was, was, n);
-	say_all(stack, &all_now, &all_was, s);
+	log_totals(stack, &all_now, &all_was, s);
 	for (unsigned i = 0; n > 1 && i < n; i++)
-		say_shard(i, &now[i], &was[i], s);
+		log_shard(i, &now[i], &was[i], s);
 }
