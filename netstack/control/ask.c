@@ -81,7 +81,7 @@ static void take_step(void *arg)
 }
 
 /* Waits; 0: it is done. A busy shard takes its time, slice by slice. */
-static int await(struct net_ask *ask)
+static int await_answer(struct net_ask *ask)
 {
 	unsigned slices = 0, seen;
 
@@ -119,7 +119,7 @@ int net_ask_run(struct net_ask *ask, unsigned shard)
 		net_ask_put(ask);
 		return err;
 	}
-	err = await(ask);
+	err = await_answer(ask);
 	if (err == -ETIMEDOUT || err == -ESHUTDOWN)
 		atomic_store(&ask->abandoned, true);
 	return err;

@@ -30,7 +30,7 @@ static cJSON *show_capture(const char *params)
 	return to;
 }
 
-static cJSON *start(char *text)
+static cJSON *begin_capture(char *text)
 {
 	struct net_capture what;
 	char why[512];
@@ -56,7 +56,7 @@ static cJSON *start_capture(const char *params)
 	if (!text)
 		return NULL;
 	/* Before the shards run, there are no links. */
-	answer = net_ask_shards() ? start(text)
+	answer = net_ask_shards() ? begin_capture(text)
 				  : net_control_error("the program is "
 						      "starting; ask again");
 	free(text);

@@ -124,7 +124,7 @@ static cJSON *list_commands(const char *params)
 	return names;
 }
 
-static const struct net_command *find(const char *name)
+static const struct net_command *find_command(const char *name)
 {
 	for (unsigned t = 0; t < N_TABLES; t++)
 		for (const struct net_command *c = tables[t]; c->name; c++)
@@ -149,7 +149,7 @@ static struct added find_added(const char *name)
 static cJSON *show_help(const char *params)
 {
 	const char *name = params ? params : "/help";
-	const struct net_command *command = find(name);
+	const struct net_command *command = find_command(name);
 	struct added own = find_added(name);
 	cJSON *to = cJSON_CreateObject();
 
@@ -169,7 +169,7 @@ int net_control_add(const char *name, const char *help, net_control_fn fn,
 
 	if (!name || name[0] != '/' || strchr(name, ',') || !help || !fn)
 		return -EINVAL;
-	if (find(name) || find_added(name).name)
+	if (find_command(name) || find_added(name).name)
 		return -EEXIST;
 	pthread_mutex_lock(&added.lock);
 	if (added.n < MAX_ADDED)
@@ -190,9 +190,9 @@ void net_commands_forget(void)
 /* ---- answering ---- */
 
 /* Runs a command. NULL: there is no such command, or no memory. */
-static cJSON *run(const char *name, const char *params)
+static cJSON *run_command(const char *name, const char *params)
 {
-	const struct net_command *command = find(name);
+	const struct net_command *command = find_command(name);
 	struct added own;
 	char *text;
 	cJSON *answer;
@@ -208,7 +208,7 @@ static cJSON *run(const char *name, const char *params)
 	return answer;
 }
 
-static char *print(const char *name, cJSON *answer)
+static char *print_answer(const char *name, cJSON *answer)
 {
 	cJSON *all = cJSON_CreateObject();
 	char *text;
@@ -230,12 +230,14 @@ char *net_control_answer(const char *request)
 		len = sizeof(name) - 1;
 	memcpy(name, request, len);
 	name[len] = '\0';
-	text = print(name, run(name, comma && comma[1] ? comma + 1 : NULL));
+	text = print_answer(
+		name, run_command(name, comma && comma[1] ? comma + 1 : NULL));
 	if (text && strlen(text) >= NET_CONTROL_MAX_OUTPUT) {
 		free(text);
-		text = print(name, net_control_error(
-					   "the answer is longer than %u bytes",
-					   NET_CONTROL_MAX_OUTPUT));
+		text = print_answer(
+			name,
+			net_control_error("the answer is longer than %u bytes",
+					  NET_CONTROL_MAX_OUTPUT));
 	}
 	return text;
 }

@@ -59,7 +59,7 @@ int64_t net_conn_age_ns(const struct net_conn *conn)
 		       : -1;
 }
 
-static void tell(struct net_conn *conn, struct row *row)
+static void fill_row(struct net_conn *conn, struct row *row)
 {
 	const char *name = net_name_in(net_here(), conn);
 
@@ -96,7 +96,7 @@ static unsigned take_bucket(struct page *page, unsigned bucket)
 		looks++;
 		if (page->n < PAGE_ROWS + SPARE_ROWS &&
 		    net_filter_takes(&page->filter, conn))
-			tell(conn, &page->rows[page->n++]);
+			fill_row(conn, &page->rows[page->n++]);
 	}
 	return looks;
 }
@@ -263,7 +263,7 @@ static bool one_step(void *data)
 	one->found = conn != NULL;
 	if (!conn)
 		return true;
-	tell(conn, &one->row);
+	fill_row(conn, &one->row);
 	if (one->drop)
 		net_conn_drop(conn);
 	return true;

@@ -55,7 +55,7 @@ static int use_on(unsigned shard, unsigned link,
 }
 
 /* Returns NULL, or what is wrong. exception, or NULL, is owned. */
-static cJSON *use(unsigned link, struct net_exception *exception)
+static cJSON *use_exception(unsigned link, struct net_exception *exception)
 {
 	struct net_exception *before = net_exception_now(link);
 	unsigned n = net_ask_shards(), s = 0;
@@ -87,7 +87,7 @@ static cJSON *link_json(unsigned link)
 	return to;
 }
 
-static cJSON *show(void)
+static cJSON *show_exceptions(void)
 {
 	cJSON *to = cJSON_CreateObject();
 	cJSON *all = cJSON_AddArrayToObject(to, "exceptions");
@@ -110,7 +110,7 @@ static unsigned read_link(const char **text)
 	return n <= net_exception_links() ? (unsigned)n : 0;
 }
 
-static cJSON *set(const char *params)
+static cJSON *set_exception(const char *params)
 {
 	const char *text = params;
 	struct net_exception *exception = NULL;
@@ -128,13 +128,13 @@ static cJSON *set(const char *params)
 	    net_exception_make(link - 1, text, &exception, why, sizeof(why)) <
 		    0)
 		return net_control_error("%s", why);
-	wrong = use(link - 1, exception);
+	wrong = use_exception(link - 1, exception);
 	return wrong ? wrong : link_json(link - 1);
 }
 
 static cJSON *exception(const char *params)
 {
-	return params ? set(params) : show();
+	return params ? set_exception(params) : show_exceptions();
 }
 
 const struct net_command net_exception_commands[] = {

@@ -63,7 +63,7 @@ static int read_cursor(const char *text, struct net_filter *out)
 	return 0;
 }
 
-static cJSON *take(char *word, struct net_filter *out)
+static cJSON *take_word(char *word, struct net_filter *out)
 {
 	char *value = strchr(word, '=');
 
@@ -113,7 +113,7 @@ cJSON *net_filter_parse(const char *params, struct net_filter *out)
 	snprintf(text, sizeof(text), "%s", params);
 	for (char *word = strtok_r(text, ",", &save); word && !wrong;
 	     word = strtok_r(NULL, ",", &save))
-		wrong = take(word, out);
+		wrong = take_word(word, out);
 	return wrong;
 }
 

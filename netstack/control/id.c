@@ -31,7 +31,7 @@ struct id {
 	uint32_t hash, place, turn;
 };
 
-static bool parse(const char *text, struct id *out)
+static bool parse_id(const char *text, struct id *out)
 {
 	int end = 0;
 
@@ -46,7 +46,7 @@ int net_id_shard(const char *text)
 {
 	struct id id;
 
-	return parse(text, &id) ? (int)id.shard : -EINVAL;
+	return parse_id(text, &id) ? (int)id.shard : -EINVAL;
 }
 
 struct net_conn *net_id_find(const char *text)
@@ -54,7 +54,7 @@ struct net_conn *net_id_find(const char *text)
 	struct net_conn *conn;
 	struct id id;
 
-	if (!parse(text, &id) || id.shard != net_here()->shard ||
+	if (!parse_id(text, &id) || id.shard != net_here()->shard ||
 	    *net_turn_of(id.hash) != id.turn)
 		return NULL;
 	conn = net_here()->buckets[id.hash & net_here()->bucket_mask];

@@ -114,7 +114,7 @@ static cJSON *link_json(unsigned index, const struct port_row *row)
 }
 
 /* Shard 0's ports make the links; each shard adds its own to them. */
-static void tell(cJSON *links, unsigned shard, const struct ports *all)
+static void add_links(cJSON *links, unsigned shard, const struct ports *all)
 {
 	for (unsigned i = 0; i < all->n; i++) {
 		cJSON *link;
@@ -197,7 +197,7 @@ static cJSON *list_links(const char *params)
 
 		err = ask ? net_ask_run(ask, i) : -ENOMEM;
 		if (err == 0)
-			tell(links, i, (void *)ask->data);
+			add_links(links, i, (void *)ask->data);
 		if (ask)
 			net_ask_put(ask);
 	}

@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static void tell_type(const char *type, unsigned level, void *arg)
+static void add_type(const char *type, unsigned level, void *arg)
 {
 	const char *name = net_log_level_name(level);
 
@@ -26,7 +26,7 @@ static cJSON *log_levels(const char *params)
 	    net_log_set_levels(params, true, reason, sizeof(reason)) < 0)
 		return net_control_error("%s", reason);
 	to = cJSON_CreateObject();
-	glue_log_types(tell_type, to);
+	glue_log_types(add_type, to);
 	return to;
 }
 

@@ -69,7 +69,7 @@ static void remove_silent(struct scrape *s)
 
 /* The oldest silent client makes room. If all others are being answered, there
  * is one more than the limit: the listener's is twice as high. */
-static void enter(struct scrape *s)
+static void add_silent(struct scrape *s)
 {
 	unsigned shard = net_here()->shard;
 	struct scrape *oldest = pages[shard].silent;
@@ -84,7 +84,7 @@ static void enter(struct scrape *s)
 	*at = s;
 }
 
-static void leave(struct scrape *s)
+static void end_client(struct scrape *s)
 {
 	remove_silent(s);
 	pages[net_here()->shard].clients--;
@@ -116,7 +116,8 @@ static int read_request(struct net_conn *conn, struct scrape *s)
 	return 0;
 }
 
-static int serve(struct net_conn *conn, struct scrape *s, int64_t until_ns)
+static int serve_client(struct net_conn *conn, struct scrape *s,
+			int64_t until_ns)
 {
 	int err = read_request(conn, s);
 	long n;
@@ -140,9 +141,9 @@ static void serve_scraper(struct net_conn *conn, void *arg)
 	net_set_write_deadline(conn, until_ns);
 	if (s) {
 		s->conn = conn;
-		enter(s);
-		err = serve(conn, s, until_ns);
-		leave(s);
+		add_silent(s);
+		err = serve_client(conn, s, until_ns);
+		end_client(s);
 		free(s->out);
 		free(s);
 	}
@@ -218,7 +219,8 @@ int net_scrape_open(struct net_opts *opts, unsigned n_shards)
 	return err;
 }
 
-static int ask(unsigned shard, net_ask_step step, const struct net_addr *at)
+static int ask_shard(unsigned shard, net_ask_step step,
+		     const struct net_addr *at)
 {
 	struct net_ask *ask = net_ask_new(step, sizeof(struct place));
 	struct place *place;
@@ -242,7 +244,7 @@ int net_scrape_shut(unsigned *shard)
 	int err = 0;
 
 	for (; err == 0 && s < n; s += err == 0)
-		err = ask(s, close_step, NULL);
+		err = ask_shard(s, close_step, NULL);
 	*shard = s;
 	return err;
 }
@@ -254,9 +256,9 @@ int net_scrape_move(const struct net_addr *at, const struct net_addr *before,
 	int err = n ? 0 : -EAGAIN;
 
 	for (; err == 0 && s < n; s += err == 0)
-		err = ask(s, listen_step, at);
+		err = ask_shard(s, listen_step, at);
 	*shard = s;
 	while (err < 0 && s--)
-		ask(s, before ? listen_step : close_step, before);
+		ask_shard(s, before ? listen_step : close_step, before);
 	return err;
 }

@@ -94,7 +94,7 @@ static int64_t now_ms(void)
 
 /* ---- clients ---- */
 
-static void drop(struct client *client)
+static void drop_client(struct client *client)
 {
 	if (client->fd < 0)
 		return;
@@ -125,7 +125,7 @@ static struct client *place_for(struct client *clients)
 		if (gives_way_before(&clients[i], first))
 			first = &clients[i];
 	}
-	drop(first);
+	drop_client(first);
 	return first;
 }
 
@@ -156,7 +156,7 @@ static void begin_answer(struct client *client, char *text, size_t len)
 	client->out_len = len;
 	client->out_off = 0;
 	if (!text)
-		drop(client);
+		drop_client(client);
 }
 
 /* ---- the control socket ---- */
@@ -170,7 +170,7 @@ static void send_message(struct client *client)
 	if (n < 0 && (errno == EAGAIN || errno == EINTR))
 		return;
 	if (n < 0) {
-		drop(client);
+		drop_client(client);
 		return;
 	}
 	free(client->out);
@@ -192,7 +192,7 @@ static void read_message(struct client *client)
 	if (n < 0 && (errno == EAGAIN || errno == EINTR))
 		return;
 	if (n <= 0) {
-		drop(client);
+		drop_client(client);
 		return;
 	}
 	client->last_ms = now_ms();
@@ -203,7 +203,7 @@ static void read_message(struct client *client)
 	answer_message(client, answer_alone(client->in));
 }
 
-static void greet(int listener)
+static void greet_client(int listener)
 {
 	struct client *client = take_client(listener, server.control);
 	int bytes = SEND_BYTES;
@@ -231,7 +231,7 @@ static void send_page(struct client *client)
 			 MSG_NOSIGNAL | MSG_DONTWAIT);
 
 	if (n < 0 && errno != EAGAIN && errno != EINTR)
-		drop(client);
+		drop_client(client);
 	if (n <= 0)
 		return;
 	client->out_off += (size_t)n;
@@ -255,7 +255,7 @@ static void read_request(struct client *client)
 	if (n < 0 && (errno == EAGAIN || errno == EINTR))
 		return;
 	if (n <= 0) {
-		drop(client);
+		drop_client(client);
 		return;
 	}
 	if (client->ends)
@@ -308,7 +308,7 @@ static int expire(int64_t now)
 		if (client->fd < 0)
 			continue;
 		if (client->until_ms <= now)
-			drop(client);
+			drop_client(client);
 		else if (client->until_ms < next)
 			next = client->until_ms;
 	}
@@ -323,7 +323,7 @@ static int sooner(int a, int b)
 	return LWIP_MIN(a, b);
 }
 
-static void fill(struct waits *waits)
+static void fill_waits(struct waits *waits)
 {
 	waits->n = 0;
 	add_wait(waits, server.wake, POLLIN, NULL);
@@ -337,10 +337,10 @@ static void fill(struct waits *waits)
 	}
 }
 
-static void serve(const struct pollfd *fd, struct client *client)
+static void serve_fd(const struct pollfd *fd, struct client *client)
 {
 	if (!client && fd->fd == server.socket.fd)
-		greet(fd->fd);
+		greet_client(fd->fd);
 	else if (!client && fd->fd == server.http)
 		take_client(fd->fd, server.web);
 	else if (client && client->fd == fd->fd) /* not one that gave way */
@@ -348,7 +348,7 @@ static void serve(const struct pollfd *fd, struct client *client)
 				      : serve_message)(client, fd->revents);
 }
 
-static void *run(void *arg)
+static void *run_server(void *arg)
 {
 	static struct waits waits;
 
@@ -356,14 +356,14 @@ static void *run(void *arg)
 		int64_t now = now_ms();
 		int timeout = sooner(expire(now), net_traces_expire(now));
 
-		fill(&waits);
+		fill_waits(&waits);
 		if (poll(waits.fds, waits.n, timeout) <= 0)
 			continue;
 		/* Listeners come first in waits, and last here, so that a
 		 * client with a request does not count as silent. */
 		for (unsigned i = waits.n; --i > 0;)
 			if (waits.fds[i].revents)
-				serve(&waits.fds[i], waits.clients[i]);
+				serve_fd(&waits.fds[i], waits.clients[i]);
 	}
 	return NULL;
 }
@@ -450,7 +450,7 @@ static cJSON *shard_error(unsigned shard, int err, const struct net_addr *addr)
 }
 
 /* Moves the page to the stack's network, or to another address there. */
-static cJSON *move_to_ours(const struct net_addr *addr)
+static cJSON *move_to_stack(const struct net_addr *addr)
 {
 	unsigned shard;
 	int err = net_scrape_move(addr, server.web_ours ? &server.web_at : NULL,
@@ -487,7 +487,7 @@ static cJSON *move_to_kernel(const struct net_addr *addr)
 
 static cJSON *move_web(const struct net_addr *addr)
 {
-	cJSON *wrong = net_scrape_is_ours(addr) ? move_to_ours(addr)
+	cJSON *wrong = net_scrape_is_ours(addr) ? move_to_stack(addr)
 						: move_to_kernel(addr);
 
 	if (!wrong)
@@ -591,7 +591,7 @@ static int start_thread(void)
 		return -errno;
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &old);
-	err = pthread_create(&server.thread, NULL, run, NULL);
+	err = pthread_create(&server.thread, NULL, run_server, NULL);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	server.running = err == 0;
 	if (err)
@@ -646,8 +646,8 @@ void net_control_close(void)
 		close(server.wake);
 		server.running = false;
 		for (unsigned i = 0; i < CLIENTS; i++) {
-			drop(&server.control[i]);
-			drop(&server.web[i]);
+			drop_client(&server.control[i]);
+			drop_client(&server.web[i]);
 		}
 	}
 	close_listeners();

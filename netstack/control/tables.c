@@ -96,7 +96,7 @@ static bool listeners_step(void *data)
 	return true;
 }
 
-static void tell_listeners(cJSON *array, unsigned shard, void *data)
+static void add_listeners(cJSON *array, unsigned shard, void *data)
 {
 	const struct listeners *all = data;
 	char text[NET_ADDR_TEXT_MAX];
@@ -127,7 +127,7 @@ static void tell_listeners(cJSON *array, unsigned shard, void *data)
 static cJSON *list_listeners(const char *params)
 {
 	return ask_all("listeners", listeners_step, sizeof(struct listeners),
-		       tell_listeners);
+		       add_listeners);
 }
 
 /* ---- shards ---- */
@@ -149,7 +149,7 @@ static bool shard_step(void *data)
 	return true;
 }
 
-static void tell_shard(cJSON *array, unsigned shard, void *data)
+static void add_shard(cJSON *array, unsigned shard, void *data)
 {
 	const struct shard_row *row = data;
 	const struct net_stats *s = &row->stats;
@@ -185,7 +185,7 @@ static void tell_shard(cJSON *array, unsigned shard, void *data)
 static cJSON *list_shards(const char *params)
 {
 	return ask_all("shards", shard_step, sizeof(struct shard_row),
-		       tell_shard);
+		       add_shard);
 }
 
 /* ---- coroutines ---- */
@@ -222,7 +222,7 @@ static const char *call_of(const struct net_conn *conn, const struct coro *co)
 	return conn->lingering ? "net_close_wait" : "net_send";
 }
 
-static void tell_coro(const struct coro_info *info, struct coro_row *row)
+static void fill_coro(const struct coro_info *info, struct coro_row *row)
 {
 	const struct net_conn *conn;
 	char text[280], *more;
@@ -257,7 +257,7 @@ static bool coros_step(void *data)
 				     CORO_LOOKS);
 
 	for (unsigned i = 0; i < n; i++)
-		tell_coro(&infos[i], &page->rows[page->n++]);
+		fill_coro(&infos[i], &page->rows[page->n++]);
 	return page->walk.done || page->n == CORO_PAGE;
 }
 
@@ -357,7 +357,7 @@ static bool mem_step(void *data)
 	return true;
 }
 
-static void tell_mem(cJSON *array, unsigned shard, void *data)
+static void add_mem(cJSON *array, unsigned shard, void *data)
 {
 	const struct mem_row *row = data;
 	cJSON *to = cJSON_CreateObject();
@@ -386,7 +386,7 @@ static void tell_mem(cJSON *array, unsigned shard, void *data)
 
 static cJSON *list_mem(const char *params)
 {
-	return ask_all("mem", mem_step, sizeof(struct mem_row), tell_mem);
+	return ask_all("mem", mem_step, sizeof(struct mem_row), add_mem);
 }
 
 /* ---- neighbours ---- */
@@ -487,7 +487,7 @@ static void add_ip(cJSON *to, const char *name, const struct net_addr *addr)
 	cJSON_AddStringToObject(to, name, net_ip_format(addr, text));
 }
 
-static void tell_neigh(cJSON *array, unsigned shard, void *data)
+static void add_neighbours(cJSON *array, unsigned shard, void *data)
 {
 	const struct neighs *all = data;
 	char mac[24];
@@ -510,7 +510,8 @@ static void tell_neigh(cJSON *array, unsigned shard, void *data)
 
 static cJSON *list_neigh(const char *params)
 {
-	return ask_all("neigh", neigh_step, sizeof(struct neighs), tell_neigh);
+	return ask_all("neigh", neigh_step, sizeof(struct neighs),
+		       add_neighbours);
 }
 
 /* ---- routes ---- */
@@ -584,7 +585,7 @@ static bool routes_step(void *data)
 	return true;
 }
 
-static void tell_routes(cJSON *array, unsigned shard, void *data)
+static void add_routes(cJSON *array, unsigned shard, void *data)
 {
 	const struct routes *all = data;
 	char text[NET_ADDR_TEXT_MAX], to_text[NET_ADDR_TEXT_MAX + 8];
@@ -608,7 +609,7 @@ static void tell_routes(cJSON *array, unsigned shard, void *data)
 static cJSON *list_routes(const char *params)
 {
 	return ask_all("routes", routes_step, sizeof(struct routes),
-		       tell_routes);
+		       add_routes);
 }
 
 const struct net_command net_table_commands[] = {

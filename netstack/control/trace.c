@@ -64,7 +64,7 @@ static unsigned number_of(const struct watch *watch)
 
 /* ---- which connections ---- */
 
-static bool wants(const void *filter, const struct net_conn *conn)
+static bool is_wanted(const void *filter, const struct net_conn *conn)
 {
 	const struct wanted *wanted = filter;
 
@@ -143,7 +143,7 @@ static void unwatch_step(void *arg)
 }
 
 /* Posts to all shards, even slow ones; if that fails, it is repeated. */
-static void end(struct watch *watch)
+static void end_watch(struct watch *watch)
 {
 	watch->ends = true;
 	for (unsigned s = 0; s < net_ask_shards(); s++)
@@ -162,7 +162,7 @@ int net_traces_expire(int64_t now)
 		int64_t until = watch->asked_ms + LEASE_MS;
 
 		if (watch->used && (watch->ends || until <= now))
-			end(watch);
+			end_watch(watch);
 		if (watch->used)
 			next = watch->ends ? now + 100 : LWIP_MIN(next, until);
 	}
@@ -173,7 +173,7 @@ void net_traces_client_gone(uint64_t client)
 {
 	for (unsigned w = 0; w < NET_TRACE_WATCHES; w++)
 		if (watches[w].used && watches[w].client == client)
-			end(&watches[w]);
+			end_watch(&watches[w]);
 }
 
 void net_traces_forget(void)
@@ -196,8 +196,9 @@ static bool begin_step(void *data)
 	if (begin->wanted.id[0] && !net_id_find(begin->wanted.id))
 		begin->err = -ENOENT;
 	else
-		begin->err = net_trace_watch(begin->w, wants, &begin->wanted,
-					     sizeof(begin->wanted));
+		begin->err =
+			net_trace_watch(begin->w, is_wanted, &begin->wanted,
+					sizeof(begin->wanted));
 	return true;
 }
 
@@ -256,7 +257,7 @@ static cJSON *start_trace(const char *params)
 	if (wrong)
 		return wrong;
 	if (watch)
-		end(watch);
+		end_watch(watch);
 	watch = free_watch();
 	if (!watch)
 		return net_control_error("%u clients trace already, which is "
@@ -273,7 +274,7 @@ static cJSON *start_trace(const char *params)
 	     s++)
 		wrong = begin_on(watch, s);
 	if (wrong) {
-		end(watch);
+		end_watch(watch);
 		return wrong;
 	}
 	to = cJSON_CreateObject();
@@ -286,7 +287,7 @@ static cJSON *stop_trace(const char *params)
 	struct watch *watch = watch_of_client();
 
 	if (watch)
-		end(watch);
+		end_watch(watch);
 	return cJSON_CreateObject();
 }
 
@@ -299,7 +300,7 @@ struct ring {
 	uint64_t missed;
 };
 
-struct told {
+struct reported_event {
 	struct net_trace_event event;
 	unsigned ring;
 };
@@ -314,7 +315,7 @@ struct page {
 	unsigned most; /* events; other shards have the rest */
 	unsigned n_events, n_rings;
 	struct ring rings[PAGE_RINGS];
-	struct told events[PAGE_EVENTS];
+	struct reported_event events[PAGE_EVENTS];
 };
 
 /* Looks at existing connections; false: the walk is over. */
@@ -332,7 +333,7 @@ static bool walk_slice(struct page *page)
 	return page->bucket <= net_here()->bucket_mask;
 }
 
-static void tell_ring(struct page *page, struct net_trace *trace)
+static void report_ring(struct page *page, struct net_trace *trace)
 {
 	struct ring *ring = &page->rings[page->n_rings];
 	uint64_t at = trace->told[page->w], first = 0;
@@ -347,7 +348,7 @@ static void tell_ring(struct page *page, struct net_trace *trace)
 	snprintf(ring->id, sizeof(ring->id), "%u-%08x-%x-%x", net_here()->shard,
 		 trace->hash, trace->ref, trace->turn);
 	for (at = LWIP_MAX(at, first); at < trace->n; at++)
-		page->events[page->n_events++] = (struct told){
+		page->events[page->n_events++] = (struct reported_event){
 			.event = trace->events[at % NET_TRACE_EVENTS],
 			.ring = page->n_rings};
 	page->n_rings++;
@@ -361,7 +362,7 @@ static bool has_room(const struct page *page)
 }
 
 /* Reports rings in turn, from where the last page was full; false: no more. */
-static bool tell_slice(struct page *page)
+static bool report_slice(struct page *page)
 {
 	struct net_trace_watch *watch = &net_here()->traces->watches[page->w];
 	struct net_trace *trace = watch->at, *next;
@@ -378,14 +379,14 @@ static bool tell_slice(struct page *page)
 		}
 		if (page->n_events > before)
 			break; /* one ring a round */
-		tell_ring(page, trace);
+		report_ring(page, trace);
 		net_trace_release(trace);
 	}
 	watch->at = trace;
 	return trace && !page->more;
 }
 
-static void tell_clock(struct page *page)
+static void report_clock(struct page *page)
 {
 	struct timespec ts;
 
@@ -402,7 +403,7 @@ static bool page_step(void *data)
 	if (!traces || !traces->watches[page->w].wants)
 		return true;
 	if (page->rounds++ == 0) {
-		tell_clock(page);
+		report_clock(page);
 		if (!page->resume)
 			traces->watches[page->w].at = traces->first;
 	}
@@ -412,7 +413,7 @@ static bool page_step(void *data)
 			traces->watches[page->w].at = traces->first;
 		return false;
 	}
-	if (tell_slice(page))
+	if (report_slice(page))
 		return false;
 	page->missed = traces->watches[page->w].missed;
 	page->without = traces->watches[page->w].without;
@@ -506,8 +507,8 @@ static const char *const kinds[] = {
 	[NET_TRACE_END] = "end",
 };
 
-static void add_what(cJSON *to, const struct net_trace_event *e,
-		     const struct ring *ring)
+static void add_details(cJSON *to, const struct net_trace_event *e,
+			const struct ring *ring)
 {
 	switch ((enum net_trace_kind)e->kind) {
 	case NET_TRACE_BEGIN:
@@ -569,8 +570,10 @@ static cJSON *head_json(const struct ring *ring, int64_t wall_ns,
 /* Orders events of several rings by time, of one ring as they are. */
 static int compare(const void *a, const void *b)
 {
-	const struct told *x = *(const struct told *const *)a;
-	const struct told *y = *(const struct told *const *)b;
+	const struct reported_event *x =
+		*(const struct reported_event *const *)a;
+	const struct reported_event *y =
+		*(const struct reported_event *const *)b;
 
 	if (x->event.ns != y->event.ns)
 		return x->event.ns < y->event.ns ? -1 : 1;
@@ -579,7 +582,7 @@ static int compare(const void *a, const void *b)
 
 static void add_events(cJSON *to, const struct page *page)
 {
-	const struct told *order[PAGE_EVENTS];
+	const struct reported_event *order[PAGE_EVENTS];
 	bool said[PAGE_RINGS] = {false};
 
 	for (unsigned i = 0; i < page->n_events; i++)
@@ -598,7 +601,7 @@ static void add_events(cJSON *to, const struct page *page)
 			said[order[i]->ring] = true;
 		}
 		event = head_json(ring, wall_ns, kinds[e->kind]);
-		add_what(event, e, ring);
+		add_details(event, e, ring);
 		cJSON_AddItemToArray(to, event);
 	}
 }
@@ -645,7 +648,7 @@ static cJSON *page_of(struct watch *watch, unsigned shard, cJSON *events,
 	return err < 0 ? net_control_ask_error(shard, err) : NULL;
 }
 
-static cJSON *tell_trace(const char *params)
+static cJSON *report_trace(const char *params)
 {
 	struct watch *watch = watch_of_client();
 	unsigned first, n;
@@ -685,7 +688,7 @@ const struct net_command net_trace_commands[] = {
 	{"/coronet/trace",
 	 "What has happened to them since it was asked last; ask again at once "
 	 "where more is true",
-	 tell_trace},
+	 report_trace},
 	{"/coronet/trace.stop", "Ends what this client watches", stop_trace},
 	{0},
 };

@@ -114,7 +114,7 @@ int net_capture_parse(char *text, struct net_capture *out, char *err,
 
 /* ---- the calls ---- */
 
-static void say_end(const struct glue_pcap_status *status)
+static void log_end(const struct glue_pcap_status *status)
 {
 	net_log_of(NET_COMPONENT_CAPTURE, NET_LOG_NOTICE,
 		   "coronet: capture '%s': %s: %" PRIu64 " packets, %" PRIu64
@@ -134,7 +134,7 @@ int net_capture_start(const struct net_capture *what, char *err, size_t err_len)
 		.max_bytes = what->max_bytes ? what->max_bytes : DEFAULT_BYTES,
 		.max_packets = what->max_packets,
 		.snap_bytes = what->snap_bytes,
-		.ended = say_end,
+		.ended = log_end,
 	};
 
 	return glue_pcap_start(&conf, err, err_len);

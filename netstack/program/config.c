@@ -98,7 +98,7 @@ refuse_line(const struct config *config, const char *format, ...)
 
 /* ---- words ---- */
 
-static int push(struct words *words, char *word)
+static int push_word(struct words *words, char *word)
 {
 	if (words->n == MAX_WORDS)
 		return -E2BIG;
@@ -161,7 +161,7 @@ static const struct argp_option *find_option(const struct argp *argp,
 	return NULL;
 }
 
-static char *trim(char *text)
+static char *trim_space(char *text)
 {
 	char *end;
 
@@ -193,18 +193,18 @@ static char *read_value(char *text)
 	text += strspn(text, " \t");
 	if (*text != '"') {
 		cut_comment(text);
-		return trim(text);
+		return trim_space(text);
 	}
 	end = strchr(text + 1, '"');
 	if (!end)
 		return NULL;
 	*end = '\0';
 	cut_comment(end + 1);
-	return *trim(end + 1) ? NULL : text + 1;
+	return *trim_space(end + 1) ? NULL : text + 1;
 }
 
 /* Returns whether a switch is to be set: 1, 0 or -EINVAL. */
-static int is_on(const char *value)
+static int parse_switch(const char *value)
 {
 	static const char *const texts[][2] = {
 		{"yes", "no"}, {"on", "off"}, {"true", "false"}, {"1", "0"}};
@@ -224,7 +224,7 @@ static int add_option(const struct config *config,
 	int on = 1, err;
 
 	if (!option->arg && value) {
-		on = is_on(value);
+		on = parse_switch(value);
 		if (on < 0)
 			return refuse_line(config,
 					   "%s = '%s': expected yes or no",
@@ -235,7 +235,7 @@ static int add_option(const struct config *config,
 	if (option->arg ? asprintf(&word, "--%s=%s", option->name, value) < 0
 			: asprintf(&word, "--%s", option->name) < 0)
 		return refuse_line(config, "%s", strerror(ENOMEM));
-	err = push(config->words, word);
+	err = push_word(config->words, word);
 	if (err < 0) {
 		free(word);
 		return refuse_line(config, "more than %d options", MAX_WORDS);
@@ -262,11 +262,11 @@ static int read_line(const struct config *config, char *line)
 			return refuse_line(config,
 					   "%s: expected a value without "
 					   "quotes, or all of it in one pair",
-					   trim(text));
+					   trim_space(text));
 	} else {
 		cut_comment(text);
 	}
-	text = trim(text);
+	text = trim_space(text);
 	if (!equals && !*text)
 		return 0;
 	option = find_option(config->argp, text, 0);
@@ -384,7 +384,7 @@ static int gather_words(struct words *words, const struct argp *argp, int argc,
 		path = i ? config_path(argc, argv, &i) : NULL;
 		if (path)
 			err = read_config(words, opts, argp, path);
-		else if (push(words, argv[i]) < 0)
+		else if (push_word(words, argv[i]) < 0)
 			err = refuse(opts,
 				     "more than %d words on the command line",
 				     MAX_WORDS);
@@ -432,8 +432,8 @@ static const struct argp_option *find_begun(const struct argp *argp,
 }
 
 /* Reports the option at *i to fn; *i is moved on if its value follows. */
-static int tell_option(const struct words *words, const struct argp *argp,
-		       int *i, net_option_fn fn, void *arg)
+static int report_option(const struct words *words, const struct argp *argp,
+			 int *i, net_option_fn fn, void *arg)
 {
 	char name[64], text[PLACE_MAX];
 	const char *word = words->list[*i], *value = strchr(word, '=');
@@ -471,7 +471,7 @@ int net_reread_args(const struct argp *argp, int argc, char **argv,
 		snprintf(error, len, "%s",
 			 opts.error[0] ? opts.error : strerror(-err));
 	for (int i = 1; err == 0 && i < words->n; i++)
-		err = tell_option(words, argp, &i, fn, arg);
+		err = report_option(words, argp, &i, fn, arg);
 	if (words)
 		drop_words(words);
 	free(words);

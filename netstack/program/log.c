@@ -51,7 +51,7 @@ static struct {
 	_Atomic uint64_t head, tail;
 	_Atomic uint64_t dropped;    /* in all */
 	_Atomic uint64_t suppressed; /* by limits */
-	_Atomic uint32_t untold;     /* dropped, not yet reported in the log */
+	_Atomic uint32_t unreported; /* dropped, not yet reported in the log */
 	_Atomic bool has_writer;
 	sem_t wake;
 	struct sigaction old_pipe, old_usr1;
@@ -89,11 +89,11 @@ static int64_t wall_now_ns(void)
 static void count_dropped(uint32_t n)
 {
 	atomic_fetch_add(&the_log.dropped, n);
-	atomic_fetch_add(&the_log.untold, n);
+	atomic_fetch_add(&the_log.unreported, n);
 }
 
 /* Reports that lines were dropped; if that fails, this is done later. */
-static void tell_dropped(uint32_t n)
+static void report_dropped(uint32_t n)
 {
 	char text[96];
 	int len;
@@ -106,12 +106,12 @@ static void tell_dropped(uint32_t n)
 		       n);
 	if (!net_log_sink_write(NET_LOG_WARNING, wall_now_ns(), text,
 				(size_t)len))
-		atomic_fetch_add(&the_log.untold, n);
+		atomic_fetch_add(&the_log.unreported, n);
 }
 
 static void write_line(const struct line *line)
 {
-	tell_dropped(line->dropped);
+	report_dropped(line->dropped);
 	if (!net_log_sink_write((enum net_log_level)line->level, line->wall_ns,
 				line->text, line->len))
 		count_dropped(1);
@@ -147,7 +147,7 @@ static void *writer(void *arg)
 			;
 		net_log_sink_settle();
 		write_ring();
-		tell_dropped(atomic_exchange(&the_log.untold, 0));
+		report_dropped(atomic_exchange(&the_log.unreported, 0));
 	}
 	return NULL;
 }
@@ -175,7 +175,7 @@ static void write_directly(enum net_log_level level, const char *text,
 /* ---- logging ---- */
 
 /* Returns a slot to fill, its index in *at; NULL when the ring is full. */
-static struct slot *claim(uint64_t *at)
+static struct slot *claim_slot(uint64_t *at)
 {
 	*at = atomic_load(&the_log.head);
 	for (int i = 0; i < CLAIM_TRIES; i++) {
@@ -204,9 +204,9 @@ static void log_at(enum net_log_level level, const char *text, size_t len)
 		write_directly(level, text, len);
 		return;
 	}
-	slot = claim(&at);
+	slot = claim_slot(&at);
 	if (slot) {
-		slot->line.dropped = atomic_exchange(&the_log.untold, 0);
+		slot->line.dropped = atomic_exchange(&the_log.unreported, 0);
 		slot->line.len = (uint16_t)len;
 		slot->line.level = (uint8_t)level;
 		slot->line.wall_ns = wall_now_ns();
@@ -306,7 +306,7 @@ void net_log_line(enum net_log_level level, const char *format, ...)
  * one? One is due at next_ns; a second's worth may come at once. Two threads
  * that ask at the same time may both get a yes.
  */
-static bool pass(struct net_log_limit *limit, uint32_t *suppressed)
+static bool may_log(struct net_log_limit *limit, uint32_t *suppressed)
 {
 	int64_t each_ns =
 		NS_PER_S / (limit->per_second ? limit->per_second : 1);
@@ -337,7 +337,7 @@ static void log_limited(enum net_log_level level, struct net_log_limit *limit,
 	uint32_t suppressed;
 	int len;
 
-	if (!pass(limit, &suppressed))
+	if (!may_log(limit, &suppressed))
 		return;
 	len = vsnprintf(line, sizeof(line), format, ap);
 	if (suppressed && len >= 0 && (size_t)len < sizeof(line))
@@ -436,7 +436,8 @@ static void on_usr1(int signo)
 }
 
 /* Sets a signal's action if that was the default. Returns whether it did. */
-static bool hold(int signo, void (*fn)(int signo), struct sigaction *old)
+static bool catch_signal(int signo, void (*fn)(int signo),
+			 struct sigaction *old)
 {
 	struct sigaction action = {.sa_handler = fn, .sa_flags = SA_RESTART};
 
@@ -464,9 +465,11 @@ int net_log_open(void)
 	net_log_sink_open();
 	register_once();
 	if (!the_log.holds_pipe)
-		the_log.holds_pipe = hold(SIGPIPE, on_pipe, &the_log.old_pipe);
+		the_log.holds_pipe =
+			catch_signal(SIGPIPE, on_pipe, &the_log.old_pipe);
 	if (!the_log.holds_usr1)
-		the_log.holds_usr1 = hold(SIGUSR1, on_usr1, &the_log.old_usr1);
+		the_log.holds_usr1 =
+			catch_signal(SIGUSR1, on_usr1, &the_log.old_usr1);
 	return 0;
 }
 

@@ -176,7 +176,7 @@ static bool is_journal(int fd)
 	       fstat(fd, &st) == 0 && st.st_dev == dev && st.st_ino == ino;
 }
 
-static void use(int fd, enum net_log_style style, bool owned)
+static void use_file(int fd, enum net_log_style style, bool owned)
 {
 	atomic_store(&sink.stamped, style == NET_LOG_STAMPED);
 	atomic_store(&sink.next, NEXT_IS | (owned ? NEXT_OWNED : 0) |
@@ -189,7 +189,8 @@ static void use_stderr(void)
 {
 	bool priority = sink.journal || is_journal(sink.stderr_fd);
 
-	use(sink.stderr_fd, priority ? NET_LOG_PRIORITY : NET_LOG_PLAIN, false);
+	use_file(sink.stderr_fd, priority ? NET_LOG_PRIORITY : NET_LOG_PLAIN,
+		 false);
 }
 
 void net_log_sink_open(void)
@@ -198,7 +199,7 @@ void net_log_sink_open(void)
 	if (!sink.path)
 		use_stderr();
 	else if (sink.opened_fd >= 0)
-		use(sink.opened_fd, NET_LOG_STAMPED, true);
+		use_file(sink.opened_fd, NET_LOG_STAMPED, true);
 	sink.opened_fd = -1;
 	pthread_mutex_unlock(&sink.lock);
 	net_log_wake();
@@ -382,7 +383,8 @@ static bool write_all(const char *text, size_t len)
 }
 
 /* "2026-11-23T12:00:00.123Z info " */
-static size_t stamp(enum net_log_level level, int64_t wall_ns, char *out)
+static size_t format_prefix(enum net_log_level level, int64_t wall_ns,
+			    char *out)
 {
 	time_t seconds = (time_t)(wall_ns / NS_PER_S);
 	char text[32];
@@ -407,7 +409,7 @@ static size_t put_prefix(enum net_log_level level, int64_t wall_ns, char *out)
 		out[1] = (char)('0' + level - NET_LOG_EMERGENCY);
 		return 3;
 	case NET_LOG_STAMPED:
-		return stamp(level, wall_ns, out);
+		return format_prefix(level, wall_ns, out);
 	}
 	return 0;
 }

@@ -537,7 +537,7 @@ static int take_lcores(struct net_opts *opts, const char *text)
 	return 0;
 }
 
-static int take(struct net_opts *opts, int key, const char *text)
+static int take_option(struct net_opts *opts, int key, const char *text)
 {
 	long n;
 	int err;
@@ -649,7 +649,7 @@ static error_t parse_key(int key, char *arg, struct argp_state *state)
 	if (key == OPT_LINK && strcmp(arg, "list") == 0 &&
 	    !*net_config_place(state, "link"))
 		exit(glue_port_list("", stdout) < 0);
-	if (take(opts, key, arg) == 0)
+	if (take_option(opts, key, arg) == 0)
 		return 0;
 	/* Not argp_failure(): a parent may have silenced argp's own stream. */
 	fprintf(stderr, "%s: %s%s\n", state->name,

@@ -162,7 +162,7 @@ static uintptr_t capture(const struct loop *loop)
 
 /* ---- looking ---- */
 
-static bool say_computing(const struct loop *loop, int64_t held_ns)
+static bool log_computing(const struct loop *loop, int64_t held_ns)
 {
 	char place[200];
 	uintptr_t pc = capture(loop);
@@ -182,7 +182,7 @@ static bool say_computing(const struct loop *loop, int64_t held_ns)
  * Nothing that this reads changes while the loop's thread sleeps. False: it has
  * woken up meanwhile.
  */
-static bool say_blocked(const struct loop *loop, const struct coro *co,
+static bool log_blocked(const struct loop *loop, const struct coro *co,
 			int64_t held_ns)
 {
 	char who[320];
@@ -204,21 +204,21 @@ static void report(struct loop *loop, int64_t now_ns, int64_t cpu_ns)
 	const struct coro *co = coro_sched_running(loop->stack->sched);
 	struct turn *turn = &loop->turn;
 	int64_t held_ns = now_ns - turn->since_ns;
-	bool said = false;
+	bool logged = false;
 
 	if (!co || now_ns < loop->next_line_ns)
 		return;
 	if (2 * (cpu_ns - turn->cpu_ns) >= dog.limit_ns)
-		said = say_computing(loop, held_ns);
+		logged = log_computing(loop, held_ns);
 	else if (2 * turn->asleep >= turn->looks && loop_sleeps(loop))
-		said = say_blocked(loop, co, held_ns);
-	if (!said)
+		logged = log_blocked(loop, co, held_ns);
+	if (!logged)
 		return;
 	turn->report_ns = 2 * held_ns;
 	loop->next_line_ns = now_ns + NS_PER_S;
 }
 
-static void look(struct loop *loop)
+static void check_loop(struct loop *loop)
 {
 	const struct coro_sched *sched = loop->stack->sched;
 	struct turn *turn = &loop->turn;
@@ -245,12 +245,12 @@ static void look_at_all(void)
 	pthread_mutex_lock(&dog.lock);
 	for (unsigned i = 0; i < dog.n; i++) {
 		net_observe(dog.loops[i].stack);
-		look(&dog.loops[i]);
+		check_loop(&dog.loops[i]);
 	}
 	pthread_mutex_unlock(&dog.lock);
 }
 
-static void *watch(void *arg)
+static void *watch_loops(void *arg)
 {
 	int64_t pause_ns = dog.limit_ns / LOOKS_A_LIMIT;
 
@@ -284,7 +284,7 @@ static int start_thread(void)
 	if (dog.has_cpus)
 		pthread_attr_setaffinity_np(&attr, sizeof(dog.cpus), &dog.cpus);
 	pthread_sigmask(SIG_SETMASK, &all, &old);
-	err = pthread_create(&dog.thread, &attr, watch, NULL);
+	err = pthread_create(&dog.thread, &attr, watch_loops, NULL);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	pthread_attr_destroy(&attr);
 	if (!err)
