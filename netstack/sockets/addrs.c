@@ -19,7 +19,7 @@ static pthread_once_t config_once = PTHREAD_ONCE_INIT;
 
 /* ---- prefixes ---- */
 
-static int parse(const char *text, struct net_addr *out, unsigned *n)
+static int parse_prefixes(const char *text, struct net_addr *out, unsigned *n)
 {
 	char word[NET_ADDR_TEXT_MAX];
 
@@ -42,11 +42,11 @@ static int parse(const char *text, struct net_addr *out, unsigned *n)
 	return 0;
 }
 
-static int set(const char *text)
+static int set_prefixes(const char *text)
 {
 	struct net_addr prefixes[NET_SOCKETS_PREFIXES];
 	unsigned n = 0;
-	int err = text ? parse(text, prefixes, &n) : 0;
+	int err = text ? parse_prefixes(text, prefixes, &n) : 0;
 
 	if (err < 0)
 		return err;
@@ -59,7 +59,7 @@ static int set(const char *text)
 static void read_environment(void)
 {
 	const char *text = getenv("CORONET_ADDRS");
-	int err = set(text);
+	int err = set_prefixes(text);
 
 	if (err < 0)
 		net_log("coronet: CORONET_ADDRS '%s': expected at most %d "
@@ -71,7 +71,7 @@ static void read_environment(void)
 int net_sockets_addrs(const char *prefixes)
 {
 	pthread_once(&config_once, read_environment);
-	return set(prefixes);
+	return set_prefixes(prefixes);
 }
 
 static bool contains(const struct net_addr *prefix, const struct net_addr *addr)

@@ -83,7 +83,7 @@ static void nothing(void *arg)
 {
 }
 
-static long futex(_Atomic uint32_t *word, int op, uint32_t value)
+static long call_futex(_Atomic uint32_t *word, int op, uint32_t value)
 {
 	return syscall(SYS_futex, word, op | FUTEX_PRIVATE_FLAG, value, NULL,
 		       NULL, 0);
@@ -101,7 +101,7 @@ static void pass_on(void)
 	uint32_t next = atomic_fetch_add(&baton.serving, 1) + 1;
 
 	if (__builtin_expect(atomic_load(&baton.drawn) != next, 0))
-		futex(&baton.serving, FUTEX_WAKE, INT_MAX);
+		call_futex(&baton.serving, FUTEX_WAKE, INT_MAX);
 }
 
 static bool is_biased_to(const struct net_bias *bias)
@@ -133,10 +133,10 @@ static void wait_for(uint32_t ticket)
 	if (atomic_load(&baton.serving) != ticket)
 		coro_post(net_whole.sched, nothing, NULL);
 	while ((now = atomic_load(&baton.serving)) != ticket)
-		futex(&baton.serving, FUTEX_WAIT, now);
+		call_futex(&baton.serving, FUTEX_WAIT, now);
 }
 
-static void enter(void)
+static void enter_stack(void)
 {
 	if (net_caller.entered) /* under a bias that was revoked since */
 		net_stack_leave(net_whole.stack);
@@ -145,7 +145,7 @@ static void enter(void)
 	net_sockets_given = net_whole.owner;
 }
 
-static void leave(void)
+static void leave_stack(void)
 {
 	net_sockets_given = NULL;
 	net_caller.entered = false;
@@ -160,7 +160,7 @@ static void disable_cancels(void)
 	net_caller.cancels_off = true;
 }
 
-static void take(void)
+static void take_baton(void)
 {
 	uint32_t ticket = atomic_fetch_add(&baton.drawn, 1);
 
@@ -172,7 +172,7 @@ static void take(void)
 		baton.last = &net_caller;
 		baton.n_last = 0;
 	}
-	enter();
+	enter_stack();
 }
 
 /* In a call, so that no other thread passes the baton on. */
@@ -184,10 +184,10 @@ static void drop_bias(struct net_bias *bias)
 	}
 }
 
-static void give(void)
+static void give_baton(void)
 {
 	drop_bias(net_caller.bias);
-	leave();
+	leave_stack();
 	pass_on();
 }
 
@@ -223,7 +223,7 @@ static void begin_call(void)
 	struct net_bias *bias = net_caller.bias;
 
 	if (!bias) {
-		take();
+		take_baton();
 		return;
 	}
 	atomic_store_explicit(&bias->in_call, true, memory_order_relaxed);
@@ -234,11 +234,11 @@ static void begin_call(void)
 			disable_cancels();
 	} else if (atomic_load(&bias->retains) &&
 		   atomic_exchange(&bias->retains, false)) {
-		enter(); /* and pass the baton on at the end */
+		enter_stack(); /* and pass the baton on at the end */
 		if (baton.cancels)
 			disable_cancels();
 	} else {
-		take();
+		take_baton();
 	}
 }
 
@@ -250,7 +250,7 @@ static void retain(struct net_bias *bias)
 	atomic_signal_fence(memory_order_seq_cst);
 	if (__builtin_expect(!is_biased_to(bias), 0) &&
 	    atomic_exchange(&bias->retains, false)) {
-		leave();
+		leave_stack();
 		pass_on();
 	}
 }
@@ -271,7 +271,7 @@ static void end_call(void)
 		retain(bias);
 		return;
 	}
-	leave();
+	leave_stack();
 	if (bias)
 		atomic_store_explicit(&bias->in_call, false,
 				      memory_order_release);
@@ -279,7 +279,7 @@ static void end_call(void)
 }
 
 /* The signal for what has ended it goes to the keeper, perhaps later. */
-static void rest(unsigned work, int64_t until_ns)
+static void sleep_in_turn(unsigned work, int64_t until_ns)
 {
 	net_stack_rest(net_whole.stack, work, until_ns);
 	if (net_whole.look_for_frames)
@@ -287,7 +287,7 @@ static void rest(unsigned work, int64_t until_ns)
 }
 
 /* The loop's own calls are the kernel's. */
-static void turn(bool may_rest, int64_t until_ns)
+static void run_turn(bool may_rest, int64_t until_ns)
 {
 	uint8_t was = net_caller.state;
 	unsigned work;
@@ -297,7 +297,7 @@ static void turn(bool may_rest, int64_t until_ns)
 			      memory_order_relaxed);
 	work = net_stack_turn(net_whole.stack);
 	if (may_rest && !is_wanted() && !atomic_load(&net_caller.noted))
-		rest(work, until_ns);
+		sleep_in_turn(work, until_ns);
 	net_caller.state = was;
 }
 
@@ -344,10 +344,10 @@ static void poll_until(struct net_waiter *me, int64_t deadline_ns)
 	atomic_store(&baton.poller, me);
 	while (may_wait_on(me, deadline_ns)) {
 		if (is_wanted()) {
-			give();
-			take();
+			give_baton();
+			take_baton();
 		} else {
-			turn(true, deadline_ns);
+			run_turn(true, deadline_ns);
 		}
 	}
 	atomic_store(&baton.poller, NULL);
@@ -372,12 +372,12 @@ static void sleep_until(struct net_waiter *me, int64_t deadline_ns)
 	disable_cancels(); /* sem_wait() is a cancellation point */
 	me->asleep = true;
 	LIST_INSERT_HEAD(&baton.asleep, me, sleeping);
-	give();
+	give_baton();
 	if (deadline_ns == CORO_FOREVER)
 		sem_wait(&net_caller.sem);
 	else
 		wait_at_most(&net_caller.sem, left_ns);
-	take();
+	take_baton();
 	LIST_REMOVE(me, sleeping);
 	me->asleep = false;
 }
@@ -414,10 +414,10 @@ int net_whole_turn(void)
 	if (!net_calling())
 		return 0;
 	if (is_wanted()) {
-		give();
-		take();
+		give_baton();
+		take_baton();
 	}
-	turn(false, 0);
+	run_turn(false, 0);
 	if (is_cancelled())
 		return -ECANCELED;
 	return atomic_load(&net_caller.noted) ? net_whole_signals() : 0;
@@ -467,7 +467,7 @@ int net_whole_cancel(pthread_t thread, int (*real_cancel)(pthread_t thread))
 	int err;
 
 	net_whole_step_in();
-	baton.cancels = true; /* other threads see it in take() */
+	baton.cancels = true; /* other threads see it in take_baton() */
 	LIST_FOREACH(caller, &baton.callers, link)
 	if (pthread_equal(caller->thread, thread)) {
 		caller->cancelled = true;
@@ -541,7 +541,7 @@ static void keep_turning(void)
 	if (!baton.poller && !is_wanted()) {
 		atomic_store(&baton.poller, &me);
 		while (!is_wanted() && !atomic_load(&baton.fatal))
-			turn(true, CORO_FOREVER);
+			run_turn(true, CORO_FOREVER);
 		atomic_store(&baton.poller, NULL);
 		wake_next_poller();
 	}
@@ -569,7 +569,7 @@ static void end_by(int signo)
 	net_whole.default_action(signo);
 }
 
-static void *keep(void *arg)
+static void *keep_baton(void *arg)
 {
 	uint64_t seen = 0;
 
@@ -613,7 +613,7 @@ int net_whole_keeper(void)
 	pthread_sigmask(SIG_SETMASK, &all, &mask); /* they are the program's */
 	pthread_attr_init(&attr);
 	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
-	err = pthread_create(&thread, &attr, keep, &begun);
+	err = pthread_create(&thread, &attr, keep_baton, &begun);
 	pthread_attr_destroy(&attr);
 	while (err == 0 && sem_wait(&begun) < 0) {
 		/* a driver's signal */

@@ -42,7 +42,7 @@ bool net_sock_is_fresh(int fd)
 	return fresh;
 }
 
-static int adopt(int fd, bool v6, struct net_sock **out)
+static int adopt_fd(int fd, bool v6, struct net_sock **out)
 {
 	int flags = net_real()->fcntl(fd, F_GETFL), err = net_sockets_open();
 	struct net_sock *sock;
@@ -79,7 +79,7 @@ int net_sock_adopt(int fd, const struct net_addr *addr, bool to_bind,
 		errno = saved;
 		return 0;
 	}
-	err = adopt(fd, v6, out);
+	err = adopt_fd(fd, v6, out);
 	errno = saved;
 	return err;
 }
@@ -135,7 +135,7 @@ void net_sock_attach(struct net_sock *sock, struct net_conn *conn)
 }
 
 /* Dials in a coroutine of its own, so that connect() need not wait for it. */
-static void *dial(void *arg)
+static void *dial_conn(void *arg)
 {
 	struct net_sock *sock = arg;
 	struct net_addr to = sock->remote;
@@ -156,12 +156,12 @@ static void *dial(void *arg)
 		sock->state = NET_SOCK_FAILED;
 		sock->err = -err;
 	}
-	net_sock_tell(sock, net_sock_events(sock));
+	net_sock_notify(sock, net_sock_events(sock));
 	net_sock_put(sock);
 	return NULL;
 }
 
-static long start(struct net_sock *sock, const struct net_addr *to)
+static long start_connect(struct net_sock *sock, const struct net_addr *to)
 {
 	const struct coro_attr attr = {.name = "connect"};
 	int err;
@@ -177,7 +177,8 @@ static long start(struct net_sock *sock, const struct net_addr *to)
 	sock->remote = *to;
 	sock->dials_from = (struct net_addr){0};
 	net_sock_hold(sock);
-	err = coro_spawn(coro_sched_self(), &attr, dial, sock, &sock->helper);
+	err = coro_spawn(coro_sched_self(), &attr, dial_conn, sock,
+			 &sock->helper);
 	if (err < 0) {
 		sock->uses--;
 		return err;
@@ -194,7 +195,7 @@ static long outcome(struct net_sock *sock)
 	int err = sock->err;
 
 	if (sock->state == NET_SOCK_CONNECTED) {
-		sock->told = true;
+		sock->reported = true;
 		return 0;
 	}
 	sock->state = NET_SOCK_BOUND; /* it may be tried again */
@@ -230,7 +231,7 @@ long net_sock_connect(struct net_sock *sock, const struct sockaddr *sa,
 	case NET_SOCK_CLOSED:
 		return -EBADF;
 	case NET_SOCK_CONNECTED:
-		return sock->told ? -EISCONN : outcome(sock);
+		return sock->reported ? -EISCONN : outcome(sock);
 	case NET_SOCK_CONNECTING:
 		if (sock->nonblock)
 			return -EALREADY;
@@ -242,7 +243,7 @@ long net_sock_connect(struct net_sock *sock, const struct sockaddr *sa,
 	case NET_SOCK_BOUND:
 		err = check_family(sock, sa, len);
 		if (err == 0)
-			err = start(sock, to);
+			err = start_connect(sock, to);
 		if (err < 0)
 			return err;
 		if (sock->nonblock)
@@ -275,7 +276,8 @@ long net_sock_disconnect(struct net_sock *sock)
 	net_abort(sock->conn);
 	sock->conn = NULL;
 	sock->state = NET_SOCK_BOUND;
-	sock->told = sock->err_told = sock->rd_shut = sock->wr_shut = false;
-	net_sock_tell(sock, net_sock_events(sock));
+	sock->reported = sock->err_reported = sock->rd_shut = sock->wr_shut =
+		false;
+	net_sock_notify(sock, net_sock_events(sock));
 	return 0;
 }

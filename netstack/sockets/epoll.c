@@ -107,7 +107,7 @@ bool net_epoll_is_node(const struct net_sock_node *node)
 
 /* ---- members ---- */
 
-static struct member *find(const struct net_epoll *set, int fd)
+static struct member *find_member(const struct net_epoll *set, int fd)
 {
 	return fd >= 0 && (size_t)fd < set->room ? set->by_fd[fd] : NULL;
 }
@@ -175,7 +175,7 @@ static void watch_nested(struct member *m)
 static int member_new(struct net_epoll *set, int fd, struct net_sock *sock,
 		      const struct epoll_event *event)
 {
-	struct member *m = find(set, fd);
+	struct member *m = find_member(set, fd);
 	int err = m ? 0 : room_for(set, fd);
 
 	if (err < 0)
@@ -301,7 +301,7 @@ static long set_of(int epfd, int fd, struct net_epoll **out)
 static long control_ours(struct net_epoll *set, int op, int fd,
 			 struct net_sock *sock, struct epoll_event *event)
 {
-	struct member *m = find(set, fd);
+	struct member *m = find_member(set, fd);
 
 	if (m && m->sock != sock)
 		m = NULL; /* of a number that was closed */
@@ -337,7 +337,7 @@ static long control_ours(struct net_epoll *set, int op, int fd,
 static long control_kernels(struct net_epoll *set, int epfd, int op, int fd,
 			    struct epoll_event *event)
 {
-	struct member *m = find(set, fd);
+	struct member *m = find_member(set, fd);
 
 	if (net_real()->epoll_ctl(epfd, op, fd, event) < 0)
 		return -errno;
@@ -404,7 +404,7 @@ void net_epoll_forget(int fd)
 {
 	for (struct net_epoll *set = net_sockets_here()->epolls; set;
 	     set = set->next) {
-		struct member *m = find(set, fd);
+		struct member *m = find_member(set, fd);
 
 		if (m && !m->sock)
 			member_free(m);
@@ -415,7 +415,7 @@ void net_epoll_adopt(int fd, struct net_sock *sock)
 {
 	for (struct net_epoll *set = net_sockets_here()->epolls; set;
 	     set = set->next) {
-		struct member *m = find(set, fd);
+		struct member *m = find_member(set, fd);
 
 		if (!m || m->sock)
 			continue;
@@ -472,8 +472,8 @@ static int take_kernels(struct net_epoll *set, int epfd,
 }
 
 /* Whichever kind found no room the last time is asked first. */
-static long look(struct net_epoll *set, int epfd, struct epoll_event *events,
-		 int max)
+static long collect_events(struct net_epoll *set, int epfd,
+			   struct epoll_event *events, int max)
 {
 	int ours = 0, theirs = 0;
 
@@ -518,7 +518,7 @@ static long sleep_through(struct net_epoll *set, int epfd,
 			err = net_waitq_wait(&set->waitq, deadline);
 		if (set->fds == 0) /* it was closed */
 			return -EBADF;
-		ready = look(set, epfd, events, max);
+		ready = collect_events(set, epfd, events, max);
 	}
 	if (ready)
 		return ready;
@@ -538,7 +538,8 @@ long net_epoll_await(struct net_epoll *set, int epfd,
 	set->uses++; /* another thread may close it meanwhile */
 	ready = net_turn();
 	if (ready == 0)
-		ready = set->fds ? look(set, epfd, events, max) : -EBADF;
+		ready = set->fds ? collect_events(set, epfd, events, max)
+				 : -EBADF;
 	release(set);
 	net_batch(ready);
 	if (ready || ns == 0)

@@ -39,7 +39,7 @@ static unsigned conn_events(struct net_sock *sock)
 	}
 	if (ready & (NET_FAILED | NET_GONE)) {
 		events |= READABLE | WRITABLE | POLLHUP | POLLRDHUP;
-		if (!sock->err_told &&
+		if (!sock->err_reported &&
 		    !(sock->wr_shut && ready & NET_PEER_CLOSED))
 			events |= POLLERR;
 	}
@@ -68,7 +68,7 @@ unsigned net_sock_events(struct net_sock *sock)
 	return 0;
 }
 
-void net_sock_tell(struct net_sock *sock, unsigned events)
+void net_sock_notify(struct net_sock *sock, unsigned events)
 {
 	struct net_sock_node *next;
 
@@ -108,5 +108,5 @@ void net_sock_changed(struct net_conn *conn, struct net_watch *watch)
 	if (!no_space && !(events & POLLHUP))
 		events &= ~(unsigned)WRITABLE;
 	if (events)
-		net_sock_tell(sock, events);
+		net_sock_notify(sock, events);
 }

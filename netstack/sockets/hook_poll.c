@@ -10,7 +10,7 @@
 
 void __chk_fail(void) __attribute__((noreturn)); /* the C library's */
 
-static int64_t ms_ns(int ms)
+static int64_t ms_to_ns(int ms)
 {
 	return ms < 0 ? -1 : ms * MS;
 }
@@ -71,7 +71,7 @@ NET_HOOK int poll(struct pollfd *fds, nfds_t n, int timeout)
 		return (int)NET_WITH_BATON(poll, (long)fds, (long)n, timeout);
 	if (!poll_is_ours(fds, n))
 		return net_real()->poll(fds, n, timeout);
-	return (int)net_result(net_poll_fds(fds, n, ms_ns(timeout)));
+	return (int)net_result(net_poll_fds(fds, n, ms_to_ns(timeout)));
 }
 
 NET_HOOK int ppoll(struct pollfd *fds, nfds_t n, const struct timespec *ts,
@@ -194,7 +194,7 @@ NET_HOOK int __select(int n, fd_set *in, fd_set *out, fd_set *except,
 
 /* ---- epoll ---- */
 
-static long known(long fd);
+static long known_with_baton(long fd);
 
 /* What a coroutine makes, or a whole program, is known from the beginning. */
 static int known_fd(int fd)
@@ -208,7 +208,7 @@ static int known_fd(int fd)
 	if (__builtin_expect(net_whole.on, 0) && net_whole_own_thread())
 		net_whole_reserve(fd);
 	else if (net_needs_baton())
-		return (int)NET_WITH_BATON(known, fd);
+		return (int)NET_WITH_BATON(known_with_baton, fd);
 	if (!net_may_wait())
 		return fd;
 	err = net_epoll_new(fd);
@@ -217,7 +217,7 @@ static int known_fd(int fd)
 	return err < 0 ? (int)net_result(err) : fd;
 }
 
-static long known(long fd)
+static long known_with_baton(long fd)
 {
 	return known_fd((int)fd);
 }
@@ -271,8 +271,8 @@ static long await_kernel(int epfd, struct epoll_event *events, int max,
 }
 
 /* True: done, with *result. */
-static bool await(int epfd, struct epoll_event *events, int max, int64_t ns,
-		  const sigset_t *mask, long *result)
+static bool await_epoll(int epfd, struct epoll_event *events, int max,
+			int64_t ns, const sigset_t *mask, long *result)
 {
 	struct net_epoll *set;
 	sigset_t old;
@@ -298,7 +298,7 @@ NET_HOOK int epoll_wait(int epfd, struct epoll_event *events, int max,
 	if (net_fd_needs_baton(epfd))
 		return (int)NET_WITH_BATON(epoll_wait, epfd, (long)events, max,
 					   timeout);
-	if (!await(epfd, events, max, ms_ns(timeout), NULL, &n))
+	if (!await_epoll(epfd, events, max, ms_to_ns(timeout), NULL, &n))
 		return net_real()->epoll_wait(epfd, events, max, timeout);
 	return (int)net_result(n);
 }
@@ -311,7 +311,7 @@ NET_HOOK int epoll_pwait(int epfd, struct epoll_event *events, int max,
 	if (net_fd_needs_baton(epfd))
 		return (int)NET_WITH_BATON(epoll_pwait, epfd, (long)events, max,
 					   timeout, (long)mask);
-	if (!await(epfd, events, max, ms_ns(timeout), mask, &n))
+	if (!await_epoll(epfd, events, max, ms_to_ns(timeout), mask, &n))
 		return net_real()->epoll_pwait(epfd, events, max, timeout,
 					       mask);
 	return (int)net_result(n);
@@ -328,7 +328,7 @@ NET_HOOK int epoll_pwait2(int epfd, struct epoll_event *events, int max,
 					   max, (long)ts, (long)mask);
 	if (!timespec_ns(ts, &ns))
 		return (int)net_result(-EINVAL);
-	if (!await(epfd, events, max, ns, mask, &n))
+	if (!await_epoll(epfd, events, max, ns, mask, &n))
 		return net_real()->epoll_pwait2(epfd, events, max, ts, mask);
 	return (int)net_result(n);
 }

@@ -27,7 +27,7 @@ static int64_t sleep_ns(int64_t ns)
 	return left > 0 ? left : 1;
 }
 
-static int64_t ns_of(const struct timespec *ts)
+static int64_t timespec_ns(const struct timespec *ts)
 {
 	return ts->tv_sec > INT64_MAX / 2 / SECOND
 		       ? INT64_MAX
@@ -54,13 +54,14 @@ NET_HOOK int usleep(useconds_t us)
 }
 
 /* 0 or a positive errno, as clock_nanosleep() has it. */
-static int nap(const struct timespec *request, struct timespec *left_out)
+static int sleep_timespec(const struct timespec *request,
+			  struct timespec *left_out)
 {
 	int64_t left;
 
 	if (!is_time(request))
 		return EINVAL;
-	left = sleep_ns(ns_of(request));
+	left = sleep_ns(timespec_ns(request));
 	if (left == 0)
 		return 0;
 	if (left_out)
@@ -73,7 +74,7 @@ NET_HOOK int nanosleep(const struct timespec *request, struct timespec *left)
 {
 	if (!net_in_coroutine())
 		return net_real()->nanosleep(request, left);
-	return (int)net_result(-nap(request, left));
+	return (int)net_result(-sleep_timespec(request, left));
 }
 
 NET_HOOK int clock_nanosleep(clockid_t clock, int flags,
@@ -88,11 +89,11 @@ NET_HOOK int clock_nanosleep(clockid_t clock, int flags,
 	     clock != CLOCK_BOOTTIME))
 		return net_real()->clock_nanosleep(clock, flags, request, left);
 	if (!(flags & TIMER_ABSTIME))
-		return nap(request, left);
+		return sleep_timespec(request, left);
 	if (!is_time(request))
 		return EINVAL;
 	clock_gettime(clock, &now);
-	ns = ns_of(request) - ns_of(&now);
+	ns = timespec_ns(request) - timespec_ns(&now);
 	return ns > 0 && sleep_ns(ns) ? EINTR : 0;
 }
 

@@ -43,7 +43,7 @@ static void queue_client(struct net_sock_port *port, struct net_conn *conn)
 	TAILQ_REMOVE(&port->socks, lst, link);
 	TAILQ_INSERT_TAIL(&port->socks, lst, link);
 	lst->queue[(lst->head + lst->n++) % NET_SOCK_QUEUE] = conn;
-	net_sock_tell(lst->sock, POLLIN | POLLRDNORM);
+	net_sock_notify(lst->sock, POLLIN | POLLRDNORM);
 }
 
 static void *take_clients(void *arg)
@@ -69,7 +69,7 @@ static void *take_clients(void *arg)
 	return NULL;
 }
 
-static void join(struct net_sock *sock, struct net_sock_port *port)
+static void join_port(struct net_sock *sock, struct net_sock_port *port)
 {
 	sock->lst->sock = sock;
 	sock->lst->port = port;
@@ -77,7 +77,7 @@ static void join(struct net_sock *sock, struct net_sock_port *port)
 	sock->state = NET_SOCK_LISTENING;
 }
 
-static void leave(struct net_sock_listener *lst)
+static void leave_port(struct net_sock_listener *lst)
 {
 	struct net_sock_port *port = lst->port;
 
@@ -142,7 +142,7 @@ static bool overlap(const struct net_sock *a, const struct net_sock *b)
 	       memcmp(x.ip, y.ip, x.family == 4 ? 4 : 16) == 0;
 }
 
-static bool share(const struct net_sock *a, const struct net_sock *b)
+static bool may_share(const struct net_sock *a, const struct net_sock *b)
 {
 	struct net_addr x = listen_addr(a), y = listen_addr(b);
 
@@ -154,7 +154,7 @@ bool net_sock_port_in_use(const struct net_sock *sock)
 {
 	for (struct net_sock *s = net_sockets_here()->socks; s; s = s->next)
 		if (s->state == NET_SOCK_LISTENING && overlap(s, sock) &&
-		    !share(s, sock))
+		    !may_share(s, sock))
 			return true;
 	return false;
 }
@@ -162,12 +162,12 @@ bool net_sock_port_in_use(const struct net_sock *sock)
 static struct net_sock_port *port_of_others(const struct net_sock *sock)
 {
 	for (struct net_sock *s = net_sockets_here()->socks; s; s = s->next)
-		if (s->state == NET_SOCK_LISTENING && share(s, sock))
+		if (s->state == NET_SOCK_LISTENING && may_share(s, sock))
 			return s->lst->port;
 	return NULL;
 }
 
-static long begin(struct net_sock *sock, unsigned backlog)
+static long begin_listen(struct net_sock *sock, unsigned backlog)
 {
 	struct net_addr addr = listen_addr(sock);
 	struct net_sock_port *port = calloc(1, sizeof(*port));
@@ -186,7 +186,7 @@ static long begin(struct net_sock *sock, unsigned backlog)
 	}
 	port->runs = true;
 	sock->local.port = net_listener_addr(port->listener).port;
-	join(sock, port);
+	join_port(sock, port);
 	return 0;
 }
 
@@ -206,8 +206,8 @@ long net_sock_listen(struct net_sock *sock, int backlog)
 		return -ENOMEM;
 	port = port_of_others(sock);
 	if (!port)
-		return begin(sock, backlog > 0 ? (unsigned)backlog : 1);
-	join(sock, port);
+		return begin_listen(sock, backlog > 0 ? (unsigned)backlog : 1);
+	join_port(sock, port);
 	return 0;
 }
 
@@ -215,7 +215,7 @@ void net_sock_unlisten(struct net_sock *sock)
 {
 	struct net_sock_listener *lst = sock->lst;
 
-	leave(lst);
+	leave_port(lst);
 	for (; lst->n; lst->n--)
 		net_abort(lst->queue[lst->head++ % NET_SOCK_QUEUE]);
 }
@@ -243,7 +243,7 @@ static int accept_one(struct net_sock *sock, int flags)
 		client->v6 = sock->v6;
 		client->nonblock = flags & SOCK_NONBLOCK;
 		client->opts = sock->opts;
-		client->told = true;
+		client->reported = true;
 		net_sock_hold(client);
 		err = net_fd_set_sock(fd, client);
 		net_sock_put(client);

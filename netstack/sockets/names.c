@@ -18,7 +18,7 @@ struct question {
 	char text[];
 };
 
-static void *ask(void *arg)
+static void *ask_resolver(void *arg)
 {
 	struct question *q = arg;
 
@@ -30,7 +30,7 @@ static void *ask(void *arg)
 	return NULL;
 }
 
-static const char *keep(char **at, const char *text)
+static const char *keep_text(char **at, const char *text)
 {
 	char *kept = *at;
 
@@ -51,8 +51,8 @@ static struct question *question_new(const char *node, const char *service,
 	if (!q)
 		return NULL;
 	at = q->text;
-	q->node = keep(&at, node);
-	q->service = keep(&at, service);
+	q->node = keep_text(&at, node);
+	q->service = keep_text(&at, service);
 	q->has_hints = hints != NULL;
 	if (hints)
 		q->hints = *hints;
@@ -84,7 +84,7 @@ NET_HOOK int getaddrinfo(const char *node, const char *service,
 	q = question_new(node, service, hints);
 	if (!q)
 		return EAI_MEMORY;
-	err = net_offload(ask, q, NULL, CORO_FOREVER);
+	err = net_offload(ask_resolver, q, NULL, CORO_FOREVER);
 	rc = err < 0 ? EAI_SYSTEM : q->rc;
 	if (rc == EAI_SYSTEM)
 		errno = err < 0 ? -err : q->err;

@@ -79,7 +79,7 @@ static uint64_t pacing_rate(const void *value, socklen_t len)
 	return rate == UINT32_MAX || rate == UINT64_MAX ? 0 : rate;
 }
 
-static void nagle(struct net_sock *sock)
+static void set_nagle(struct net_sock *sock)
 {
 	if (sock->conn)
 		net_set_nodelay(sock->conn,
@@ -101,7 +101,7 @@ void net_sock_opts_apply(struct net_sock *sock)
 	const struct net_sock_opts *o = &sock->opts;
 
 	if (!o->nodelay || o->cork)
-		nagle(sock);
+		set_nagle(sock);
 	if (o->keepalive)
 		keepalive(sock);
 	if (o->user_timeout_ms)
@@ -229,7 +229,7 @@ static bool set_socket(struct net_sock *sock, int name, const void *value,
 		o->recv_low = number < 0    ? INT_MAX
 			      : number == 0 ? 1
 					    : (unsigned)number;
-		net_sock_tell(sock, net_sock_events(sock));
+		net_sock_notify(sock, net_sock_events(sock));
 		return true;
 	case SO_MAX_PACING_RATE:
 		o->pacing_rate = pacing_rate(
@@ -251,11 +251,11 @@ static bool set_tcp(struct net_sock *sock, int name, const void *value)
 	switch (name) {
 	case TCP_NODELAY:
 		o->nodelay = number;
-		nagle(sock);
+		set_nagle(sock);
 		return true;
 	case TCP_CORK:
 		o->cork = number;
-		nagle(sock);
+		set_nagle(sock);
 		return true;
 	case TCP_KEEPIDLE:
 		o->keep_idle_s = number;
@@ -346,7 +346,8 @@ long net_sock_setopt(struct net_sock *sock, int fd, int level, int name,
 
 /* ---- getting ---- */
 
-static long give(void *value, socklen_t *len, const void *from, size_t size)
+static long copy_value(void *value, socklen_t *len, const void *from,
+		       size_t size)
 {
 	if (*len > size)
 		*len = (socklen_t)size;
@@ -356,7 +357,7 @@ static long give(void *value, socklen_t *len, const void *from, size_t size)
 
 static long give_int(void *value, socklen_t *len, int number)
 {
-	return give(value, len, &number, sizeof(number));
+	return copy_value(value, len, &number, sizeof(number));
 }
 
 static long give_timeout(void *value, socklen_t *len, int64_t ns)
@@ -367,7 +368,7 @@ static long give_timeout(void *value, socklen_t *len, int64_t ns)
 		tv.tv_sec = ns / 1000000000;
 		tv.tv_usec = ns % 1000000000 / 1000;
 	}
-	return give(value, len, &tv, sizeof(tv));
+	return copy_value(value, len, &tv, sizeof(tv));
 }
 
 static int take_error(struct net_sock *sock)
@@ -375,7 +376,7 @@ static int take_error(struct net_sock *sock)
 	int err = sock->err;
 
 	sock->err = 0;
-	if (err || !sock->conn || sock->err_told)
+	if (err || !sock->conn || sock->err_reported)
 		return err;
 	if (!(net_ready(sock->conn, 0) & NET_FAILED))
 		return 0;
@@ -383,7 +384,7 @@ static int take_error(struct net_sock *sock)
 	err = -(int)net_peek(sock->conn, &(char){0}, 1);
 	if (err <= 0 || err == EPIPE || err == EAGAIN)
 		return 0;
-	sock->err_told = true;
+	sock->err_reported = true;
 	return err;
 }
 
@@ -425,7 +426,7 @@ static long give_info(const struct net_sock *sock, void *value, socklen_t *len)
 		info.tcpi_state = 2;
 	if (sock->conn && net_conn_stats(sock->conn, &stats) == 0)
 		fill_info(&stats.info, &info);
-	return give(value, len, &info, sizeof(info));
+	return copy_value(value, len, &info, sizeof(info));
 }
 
 static long get_socket(struct net_sock *sock, int name, void *value,
@@ -442,7 +443,7 @@ static long get_socket(struct net_sock *sock, int name, void *value,
 	case SO_KEEPALIVE:
 		return give_int(value, len, o->keepalive);
 	case SO_LINGER:
-		return give(value, len, &linger, sizeof(linger));
+		return copy_value(value, len, &linger, sizeof(linger));
 	case SO_RCVTIMEO:
 		return give_timeout(value, len, o->recv_timeout_ns);
 	case SO_SNDTIMEO:
@@ -481,7 +482,7 @@ static long get_tcp(struct net_sock *sock, int name, void *value,
 		if (net_conn_stats(sock->conn, &stats) < 0 && sock->opts.cc[0])
 			stats.cc = sock->opts.cc;
 		memcpy(cc, stats.cc, strnlen(stats.cc, sizeof(cc) - 1));
-		return give(value, len, cc, sizeof(cc));
+		return copy_value(value, len, cc, sizeof(cc));
 	default:
 		return -ENOPROTOOPT;
 	}

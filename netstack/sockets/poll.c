@@ -87,7 +87,7 @@ static long look_kernels(struct pollfd *fds, size_t n, size_t kernels)
 }
 
 /* Returns how many are ready now, of both kinds. */
-static long look(struct pollfd *fds, size_t n)
+static long collect_events(struct pollfd *fds, size_t n)
 {
 	size_t kernels = 0;
 	long ours = 0, theirs = 0;
@@ -183,7 +183,7 @@ static long wait_until(struct call *call, struct pollfd *fds, int64_t deadline)
 			err = watch_one(&call->items[i], &fds[i]);
 		if (err == 0)
 			err = net_waitq_wait(&call->sleeper.waitq, deadline);
-		ready = look(fds, call->n);
+		ready = collect_events(fds, call->n);
 	} while (err == 0 && ready == 0);
 	if (ready)
 		return ready;
@@ -225,7 +225,7 @@ long net_poll_fds(struct pollfd *fds, size_t n, int64_t ns)
 		return -EFAULT;
 	ready = net_turn();
 	if (ready == 0)
-		ready = look(fds, n);
+		ready = collect_events(fds, n);
 	if (ready == 0 && ns != 0)
 		ready = net_may_wait() ? sleep_through(fds, n, ns) : -EPERM;
 	net_batch(ready);

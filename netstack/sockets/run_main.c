@@ -59,7 +59,7 @@ static error_t parse_one(int key, char *arg, struct argp_state *state)
 }
 
 /* Splits CORONET_RUN's words; a byte that no option contains follows each. */
-static int split(char *text, char **words)
+static int split_words(char *text, char **words)
 {
 	int n = 0;
 
@@ -130,7 +130,7 @@ static bool is_another_process(void)
 	       (!pid || atoi(pid) != getpid());
 }
 
-static void fail(const char *why)
+static void fail_run(const char *why)
 {
 	fprintf(stderr, "coronet-run: %s\n", why);
 	_exit(1);
@@ -156,7 +156,7 @@ static void each_fd(void (*fn)(int fd, void *arg), void *arg)
 
 #define FDS_NOTED 1024
 
-static void note(int fd, void *arg)
+static void note_fd(int fd, void *arg)
 {
 	bool *open = arg;
 
@@ -212,7 +212,7 @@ static void at_exit(int status, void *arg)
 
 /* ---- the beginning ---- */
 
-static int run(int argc, char **argv, char **envp)
+static int run_program(int argc, char **argv, char **envp)
 {
 	static char *words[WORDS_MAX + 1];
 	static struct net_opts opts;
@@ -236,7 +236,7 @@ static int run(int argc, char **argv, char **envp)
 	if (stands_in_front())
 		return the.main(argc, argv, envp);
 	net_run_signals_save();
-	each_fd(note, open);
+	each_fd(note_fd, open);
 	text = strdup(text);
 	if (!getenv("CORONET_RUN_CHILDREN"))
 		leave_environment();
@@ -245,25 +245,25 @@ static int run(int argc, char **argv, char **envp)
 	opts.poll = NET_POLL_ADAPTIVE; /* the program computes, too */
 	opts.memory_bytes = (uint64_t)sysconf(_SC_PHYS_PAGES) *
 			    (uint64_t)sysconf(_SC_PAGESIZE);
-	if (!text ||
-	    net_parse_args(&argp, split(text, words), words, &opts, &opts) < 0)
-		fail(opts.error);
+	if (!text || net_parse_args(&argp, split_words(text, words), words,
+				    &opts, &opts) < 0)
+		fail_run(opts.error);
 	/* The stack's threads leave the program's signals to it. */
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &mask);
 	if (net_stack_open(&opts, &stack) < 0)
-		fail(opts.error);
+		fail_run(opts.error);
 	pthread_sigmask(SIG_SETMASK, &mask, NULL);
 	net_whole_note_threads();
 	if (net_whole_begin(stack) < 0 || net_run_children_begin() < 0)
-		fail(strerror(ENOMEM));
+		fail_run(strerror(ENOMEM));
 	each_fd(reserve, open);
 	on_exit(at_exit, NULL);
 	net_run_signals_begin();
 	net_sockets_given = NULL;
 	net_stack_leave(stack);
 	if (net_whole_keeper() < 0)
-		fail("no thread can be made (ulimit -u, pids.max)");
+		fail_run("no thread can be made (ulimit -u, pids.max)");
 	return the.main(the.argc, the.argv, the.envp);
 }
 
@@ -281,5 +281,5 @@ NET_HOOK int __libc_start_main(main_fn main, int argc, char **argv,
 	start_fn real = (start_fn)dlsym(RTLD_NEXT, "__libc_start_main");
 
 	the.main = main;
-	return real(run, argc, argv, init, fini, rtld_fini, stack_end);
+	return real(run_program, argc, argv, init, fini, rtld_fini, stack_end);
 }

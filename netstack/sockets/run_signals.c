@@ -43,7 +43,8 @@ static const int fatal[] = {SIGINT, SIGTERM, SIGHUP, SIGSEGV, SIGBUS};
 static timer_t again[FATAL];
 static bool has_timer[FATAL];
 
-static int set(int signo, const struct sigaction *action, struct sigaction *old)
+static int set_action(int signo, const struct sigaction *action,
+		      struct sigaction *old)
 {
 	if (!real_action)
 		real_action = (action_fn)dlsym(RTLD_NEXT, "sigaction");
@@ -76,8 +77,8 @@ static bool is_handler(const struct sigaction *action)
 	       (action->sa_handler != SIG_DFL && action->sa_handler != SIG_IGN);
 }
 
-static void call(const struct sigaction *action, int signo, siginfo_t *info,
-		 void *context)
+static void call_handler(const struct sigaction *action, int signo,
+			 siginfo_t *info, void *context)
 {
 	if (action->sa_flags & SA_SIGINFO)
 		action->sa_sigaction(signo, info, context);
@@ -102,9 +103,9 @@ static void on_fault(int signo, siginfo_t *info, void *context)
 	if (action.sa_flags & (int)SA_RESETHAND)
 		actions[signo] = dfl;
 	if (is_handler(&action))
-		call(&action, signo, info, context);
+		call_handler(&action, signo, info, context);
 	else if (info->si_code > 0) /* it recurs, with the default */
-		set(signo, &dfl, NULL);
+		set_action(signo, &dfl, NULL);
 	else if (action.sa_handler == SIG_DFL)
 		end_by_default(signo);
 }
@@ -122,7 +123,7 @@ static void on_signal(int signo, siginfo_t *info, void *context)
 
 	if (net_is_child() || net_whole.closed ||
 	    net_caller.state == NET_OUTSIDE || is_fault(signo)) {
-		call(&actions[signo], signo, info, context);
+		call_handler(&actions[signo], signo, info, context);
 		return;
 	}
 	infos[signo] = *info;
@@ -143,7 +144,7 @@ static bool handle(int signo)
 	info = infos[signo];
 	atomic_fetch_and(&net_caller.noted, ~(UINT64_C(1) << (signo - 1)));
 	if (is_handler(&action)) /* still: the program may ignore it by now */
-		call(&action, signo, &info, NULL);
+		call_handler(&action, signo, &info, NULL);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	return action.sa_flags & SA_RESTART;
 }
@@ -178,7 +179,7 @@ static void on_fatal(int signo)
 
 /* ---- what the program asks for ---- */
 
-static struct sigaction ours_for(int signo, const struct sigaction *theirs)
+static struct sigaction action_for(int signo, const struct sigaction *theirs)
 {
 	struct sigaction ours = *theirs;
 
@@ -223,7 +224,7 @@ NET_HOOK int sigaction(int signo, const struct sigaction *action,
 	int rc;
 
 	if (signo <= 0 || signo >= NSIG || !is_the_programs())
-		return set(signo, action, old);
+		return set_action(signo, action, old);
 	if (taken[signo]) {
 		was = actions[signo];
 		if (action)
@@ -233,10 +234,10 @@ NET_HOOK int sigaction(int signo, const struct sigaction *action,
 		return 0;
 	}
 	if (action)
-		ours = ours_for(signo, action);
+		ours = action_for(signo, action);
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &mask);
-	rc = set(signo, action ? &ours : NULL, &was);
+	rc = set_action(signo, action ? &ours : NULL, &was);
 	if (rc == 0 && old)
 		*old = stands(&was) ? actions[signo] : was;
 	if (rc == 0 && action)
@@ -369,7 +370,7 @@ NET_HOOK int pthread_cancel(pthread_t thread)
 void net_run_signals_save(void)
 {
 	for (int signo = 1; signo < NSIG; signo++)
-		set(signo, NULL, &before[signo]);
+		set_action(signo, NULL, &before[signo]);
 }
 
 static bool has_changed(int signo)
@@ -377,7 +378,7 @@ static bool has_changed(int signo)
 	struct sigaction now;
 
 	actions[signo] = before[signo];
-	return set(signo, NULL, &now) == 0 &&
+	return set_action(signo, NULL, &now) == 0 &&
 	       now.sa_handler != before[signo].sa_handler;
 }
 
@@ -385,7 +386,7 @@ static bool is_for_frames(int signo)
 {
 	struct sigaction action;
 
-	if (!has_changed(signo) || set(signo, NULL, &action) < 0)
+	if (!has_changed(signo) || set_action(signo, NULL, &action) < 0)
 		return false;
 	net_whole.look_for_frames = action.sa_handler;
 	return true;
@@ -399,8 +400,8 @@ void net_run_signals_begin(void)
 {
 	static const int theirs[] = {SIGPIPE, SIGUSR1, SIGINT, SIGTERM, SIGHUP};
 
-	set(SIGSEGV, NULL, &reporter[SIGSEGV]);
-	set(SIGBUS, NULL, &reporter[SIGBUS]);
+	set_action(SIGSEGV, NULL, &reporter[SIGSEGV]);
+	set_action(SIGBUS, NULL, &reporter[SIGBUS]);
 	taken[SIGURG] = has_changed(SIGURG);
 	for (int signo = SIGRTMIN; signo < NSIG; signo++)
 		taken[signo] = is_for_frames(signo);
@@ -422,7 +423,7 @@ static void end_by_default(int signo)
 	const struct sigaction action = {.sa_handler = SIG_DFL};
 	sigset_t only;
 
-	set(signo, &action, NULL);
+	set_action(signo, &action, NULL);
 	sigemptyset(&only);
 	sigaddset(&only, signo);
 	pthread_sigmask(SIG_UNBLOCK, &only, NULL);

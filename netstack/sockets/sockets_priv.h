@@ -162,11 +162,11 @@ struct net_sock {
 	bool v6;		       /* AF_INET6 */
 	bool v6_only;
 	bool rd_shut, wr_shut;
-	bool told;     /* a connect() has returned 0 */
-	bool err_told; /* a call has returned why it is over */
-	bool no_space; /* no room at the last check, or no check yet */
-	unsigned fds;  /* descriptors */
-	unsigned uses; /* waiting calls and its own coroutines */
+	bool reported;	   /* a connect() has returned 0 */
+	bool err_reported; /* a call has returned why it is over */
+	bool no_space;	   /* no room at the last check, or no check yet */
+	unsigned fds;	   /* descriptors */
+	unsigned uses;	   /* waiting calls and its own coroutines */
 	struct net_waitq readable, writable;
 	struct net_sock_node *nodes;
 	struct coro *helper; /* dials, or accepts; or NULL */
@@ -569,7 +569,7 @@ bool net_ours_to_bind(const struct net_addr *addr);
 /* The events that poll() reports for a socket now. */
 unsigned net_sock_events(struct net_sock *sock);
 /* Wakes and notifies those that wait for these events, which may have come. */
-void net_sock_tell(struct net_sock *sock, unsigned events);
+void net_sock_notify(struct net_sock *sock, unsigned events);
 /* The watch of a socket's connection. */
 void net_sock_changed(struct net_conn *conn, struct net_watch *watch);
 

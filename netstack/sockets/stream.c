@@ -36,9 +36,9 @@ static long recv_error(struct net_sock *sock, long err)
 {
 	if (err == -EBADF || err == -EINVAL || err == -EPERM || err == -EFAULT)
 		return err;
-	if (sock->err_told || err == -ENOTCONN || err == -EPIPE)
+	if (sock->err_reported || err == -ENOTCONN || err == -EPIPE)
 		return 0;
-	sock->err_told = true;
+	sock->err_reported = true;
 	return err;
 }
 
@@ -46,8 +46,8 @@ static long recv_error(struct net_sock *sock, long err)
  * Is memory there for what can be read now? A program may name more than it
  * has, as long as no bytes come for it.
  */
-static bool fits(struct net_sock *sock, const struct iovec *iov, size_t n,
-		 size_t skip)
+static bool is_reachable(struct net_sock *sock, const struct iovec *iov,
+			 size_t n, size_t skip)
 {
 	struct net_conn_stats stats;
 	size_t room = 0;
@@ -158,7 +158,8 @@ static long recv_all(struct net_sock *sock, const struct iovec *iov, size_t n,
 	size_t done = 0;
 
 	for (;;) {
-		long got = !fits(sock, iov, n, peek ? 0 : done) ? -EFAULT
+		long got = !is_reachable(sock, iov, n, peek ? 0 : done)
+				   ? -EFAULT
 			   : peek ? peek_now(sock, iov, n, total)
 				  : recv_now(sock, iov, n, done);
 
@@ -237,8 +238,9 @@ long net_sock_read(struct net_sock *sock, void *buf, size_t len)
 	    sock->opts.recv_low > 1)
 		return net_sock_recv(sock, &iov, 1, 0);
 	for (;;) {
-		long n = fits(sock, &iov, 1, 0) ? net_recv(sock->conn, buf, len)
-						: -EFAULT;
+		long n = is_reachable(sock, &iov, 1, 0)
+				 ? net_recv(sock->conn, buf, len)
+				 : -EFAULT;
 
 		if (n >= 0)
 			return n;
@@ -261,8 +263,8 @@ static long send_error(struct net_sock *sock, long err, int flags)
 {
 	if (err == -EBADF || err == -EINVAL || err == -EPERM || err == -EFAULT)
 		return err;
-	if (!sock->err_told && err != -EPIPE && err != -ENOTCONN) {
-		sock->err_told = true;
+	if (!sock->err_reported && err != -EPIPE && err != -ENOTCONN) {
+		sock->err_reported = true;
 		return err;
 	}
 	if (!(flags & MSG_NOSIGNAL))
@@ -462,7 +464,7 @@ long net_sock_shutdown(struct net_sock *sock, int how)
 	} else {
 		return -ENOTCONN;
 	}
-	net_sock_tell(sock, net_sock_events(sock));
+	net_sock_notify(sock, net_sock_events(sock));
 	return err;
 }
 

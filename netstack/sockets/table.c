@@ -111,7 +111,7 @@ void net_sockets_close_all(void)
 	each_sock(net_sock_close);
 }
 
-static void wake(struct net_sock *sock)
+static void wake_waiters(struct net_sock *sock)
 {
 	net_waitq_wake(&sock->readable);
 	net_waitq_wake(&sock->writable);
@@ -121,7 +121,7 @@ static void wake(struct net_sock *sock)
 static void wake_all(void)
 {
 	net_sockets_here()->stopping = true;
-	each_sock(wake);
+	each_sock(wake_waiters);
 	for (struct net_sleeper *s = net_sockets_here()->sleepers; s;
 	     s = s->next)
 		net_waitq_wake(&s->waitq);
@@ -131,7 +131,7 @@ static void wake_all(void)
 }
 
 /* Called when the stack closes: the sockets go, the numbers stay. */
-static void end(struct net_sock *sock)
+static void end_sock(struct net_sock *sock)
 {
 	net_sock_port_gone(sock);
 	net_sock_close(sock);
@@ -145,7 +145,7 @@ static void end(struct net_sock *sock)
 
 static void end_all(void *arg)
 {
-	each_sock(end);
+	each_sock(end_sock);
 	net_sockets_here()->stopping = false;
 	net_sockets_here()->stack = NULL;
 }
@@ -154,7 +154,7 @@ static void end_all(void *arg)
  * Waits for the stack to stop, and then to be closed: the calls of a watched
  * connection do not learn that by themselves.
  */
-static void *guard(void *arg)
+static void *guard_stack(void *arg)
 {
 	if (coro_cleanup_push(end_all, NULL) < 0)
 		return NULL;
@@ -181,7 +181,7 @@ int net_sockets_open(void)
 	if (!net_fds)
 		err = make_table();
 	if (err == 0)
-		err = net_spawn(stack, "sockets", guard, NULL);
+		err = net_spawn(stack, "sockets", guard_stack, NULL);
 	if (err == 0)
 		net_sockets_here()->stack = stack;
 	return err;
