@@ -173,7 +173,7 @@ static bool iface_is_up(const char *name)
 	return up;
 }
 
-static bool is_up(const struct member *member)
+static bool member_is_up(const struct member *member)
 {
 	struct rte_eth_link link = {0};
 
@@ -260,7 +260,7 @@ bool glue_bond_look(struct glue_device *device)
 	for (unsigned i = 0; i < bond->n; i++) {
 		struct member *member = &bond->members[i];
 
-		up = is_up(member);
+		up = member_is_up(member);
 		if (up != member->up) {
 			if (!member->gone)
 				log_member(device, member, up ? "up" : "down");

@@ -195,8 +195,8 @@ static int check_given(const char *given, char *err, size_t err_len)
 }
 
 /* Gives DPDK a device for a link; its name goes to `device`. */
-static int plug(const struct glue_link *link, unsigned index, unsigned queues,
-		char *device, char *err, size_t err_len)
+static int plug_device(const struct glue_link *link, unsigned index,
+		       unsigned queues, char *device, char *err, size_t err_len)
 {
 	bool serves = link->kind == GLUE_LINK_MEMIF && link->server;
 	char args[ARG_LEN], reason[256], inner[GLUE_PATH_MAX];
@@ -262,12 +262,12 @@ static int plug_link(unsigned index, char *err, size_t err_len)
 	for (unsigned i = 0; i < n; i++)
 		queues = RTE_MIN(queues, glue_queues_wanted(&parts[i]));
 	for (unsigned i = 0; i < n && rc == 0; i++)
-		rc = plug(&parts[i], MEMBERS_FROM + 10 * index + i, queues,
-			  eal.members[index][i], err, err_len);
+		rc = plug_device(&parts[i], MEMBERS_FROM + 10 * index + i,
+				 queues, eal.members[index][i], err, err_len);
 	eal.queues[index] = queues;
 	if (rc == 0 && n == 0)
-		return plug(link, index, queues, eal.devices[index], err,
-			    err_len);
+		return plug_device(link, index, queues, eal.devices[index], err,
+				   err_len);
 	snprintf(eal.devices[index], sizeof(eal.devices[index]),
 		 "net_bonding%u", index);
 	if (rc == 0)
@@ -552,7 +552,7 @@ void glue_thread_take_over(unsigned number)
 	glue_sync_polls(true);
 }
 
-static void park(void *arg)
+static void park_thread(void *arg)
 {
 	__atomic_store_n((bool *)arg, true, __ATOMIC_RELEASE);
 	for (;;)
@@ -575,7 +575,7 @@ static void park_interrupt_thread(void)
 
 	if (handle && fd >= 0 && rte_intr_fd_set(handle, fd) == 0 &&
 	    rte_intr_type_set(handle, RTE_INTR_HANDLE_EXT) == 0)
-		err = rte_intr_callback_register(handle, park, &parked);
+		err = rte_intr_callback_register(handle, park_thread, &parked);
 	while (err == 0 && !__atomic_load_n(&parked, __ATOMIC_ACQUIRE))
 		nanosleep(&nap, NULL);
 	rte_intr_instance_free(handle); /* DPDK has a copy */

@@ -72,7 +72,7 @@ bool glue_device_up(const struct glue_device *device, unsigned *speed_mbps)
 	return __atomic_load_n(&device->carrier, __ATOMIC_RELAXED);
 }
 
-static void look(void *arg)
+static void poll_carrier(void *arg)
 {
 	struct glue_device *device = arg;
 	bool up = has_carrier(device), changed = up != device->carrier;
@@ -83,7 +83,7 @@ static void look(void *arg)
 	rte_eal_alarm_set(device->link->kind == GLUE_LINK_BOND
 				  ? GLUE_BOND_LOOK_US
 				  : LOOK_US,
-			  look, device);
+			  poll_carrier, device);
 }
 
 /* ---- removal ---- */
@@ -107,7 +107,7 @@ static void give_up(void *arg)
 {
 	struct glue_device *device = arg;
 
-	rte_eal_alarm_cancel(look, device);
+	rte_eal_alarm_cancel(poll_carrier, device);
 	set_carrier(device, false);
 	__atomic_store_n(&device->n_active, 0, __ATOMIC_RELEASE);
 	glue_log_line("link %s:%s: the card has been taken away",
@@ -138,7 +138,7 @@ void glue_link_watch(struct glue_device *device)
 		return;
 	device->carrier = has_carrier(device);
 	device->watched = true;
-	rte_eal_alarm_set(LOOK_US, look, device);
+	rte_eal_alarm_set(LOOK_US, poll_carrier, device);
 	if (device->link->kind == GLUE_LINK_PCI)
 		rte_dev_event_callback_register(device->link->name, on_event,
 						device);
@@ -152,5 +152,5 @@ void glue_link_unwatch(struct glue_device *device)
 		rte_dev_event_callback_unregister(device->link->name, on_event,
 						  device);
 	rte_eal_alarm_cancel(give_up, device);
-	rte_eal_alarm_cancel(look, device);
+	rte_eal_alarm_cancel(poll_carrier, device);
 }

@@ -91,7 +91,7 @@ struct telling {
 	void *arg;
 };
 
-static void tell(int id, const char *type, void *arg)
+static void report_type(int id, const char *type, void *arg)
 {
 	const struct telling *telling = arg;
 
@@ -103,10 +103,10 @@ void glue_log_types(void (*fn)(const char *type, unsigned level, void *arg),
 {
 	struct telling telling = {fn, arg};
 
-	for_each_type(tell, &telling);
+	for_each_type(report_type, &telling);
 }
 
-static void lower(int id, const char *type, void *arg)
+static void lower_level(int id, const char *type, void *arg)
 {
 	if (glue_log_level_of(id) > GLUE_LOG_WARNING &&
 	    strncmp(type, GLUE_LOG_OURS, strlen(GLUE_LOG_OURS)) != 0)
@@ -122,6 +122,6 @@ void glue_log_settle(void)
 {
 	if (rte_log_get_global_level() != RTE_LOG_WARNING)
 		return;
-	for_each_type(lower, NULL);
+	for_each_type(lower_level, NULL);
 	rte_log_set_global_level(RTE_LOG_MAX);
 }

@@ -246,7 +246,7 @@ static bool link_up(const struct glue_device *device)
 	       link.link_status == RTE_ETH_LINK_UP;
 }
 
-static void watch(void *arg)
+static void watch_peer(void *arg)
 {
 	struct glue_device *device = arg;
 	int64_t now_ns = glue_now_ns();
@@ -260,7 +260,7 @@ static void watch(void *arg)
 		restart(device);
 		device->restarted_ns = now_ns;
 	}
-	rte_eal_alarm_set(WATCH_US, watch, device);
+	rte_eal_alarm_set(WATCH_US, watch_peer, device);
 }
 
 void glue_memif_watch(struct glue_device *device, const char *path)
@@ -269,14 +269,14 @@ void glue_memif_watch(struct glue_device *device, const char *path)
 		return;
 	device->server_path = path;
 	device->restarted_ns = glue_now_ns(); /* its first handshake */
-	rte_eal_alarm_set(WATCH_US, watch, device);
+	rte_eal_alarm_set(WATCH_US, watch_peer, device);
 }
 
 /* Waits for a look under way; one that set the alarm again is cancelled too. */
 void glue_memif_unwatch(struct glue_device *device)
 {
 	if (device->server_path)
-		rte_eal_alarm_cancel(watch, device);
+		rte_eal_alarm_cancel(watch_peer, device);
 }
 
 /* ---- both ---- */

@@ -324,7 +324,7 @@ close_file:
 
 /* ---- clients ---- */
 
-static void drop(struct glue_relay_client *client)
+static void drop_client(struct glue_relay_client *client)
 {
 	close_fd(&client->outer);
 	close_fd(&client->inner);
@@ -346,7 +346,7 @@ static struct glue_relay_client *find_place(struct glue_relay *relay)
 			oldest = client;
 	}
 	if (oldest)
-		drop(oldest);
+		drop_client(oldest);
 	return oldest;
 }
 
@@ -374,7 +374,7 @@ static void end_draining(struct glue_relay *relay)
 {
 	for (unsigned i = 0; i < GLUE_RELAY_CLIENTS; i++)
 		if (relay->clients[i].state == GLUE_RELAY_DRAINING)
-			drop(&relay->clients[i]);
+			drop_client(&relay->clients[i]);
 }
 
 static void take_init(struct glue_relay *relay,
@@ -388,13 +388,13 @@ static void take_init(struct glue_relay *relay,
 	if (err == 0)
 		close_fds(&msg); /* an INIT has none */
 	if (err < 0 || msg.bytes[0] != TYPE_INIT || msg.bytes[1] != 0) {
-		drop(client);
+		drop_client(client);
 		return;
 	}
 	end_draining(relay);
 	client->inner = connect_inner(relay);
 	if (client->inner < 0) {
-		drop(client);
+		drop_client(client);
 		return;
 	}
 	memcpy(client->init, msg.bytes, sizeof(client->init));
@@ -413,7 +413,7 @@ static void take_inner_greeting(struct glue_relay_client *client)
 		close_fds(&msg);
 	if (err < 0 || client->state == GLUE_RELAY_LEAVING ||
 	    send_bytes(client->inner, client->init) < 0)
-		drop(client);
+		drop_client(client);
 	else
 		client->state = GLUE_RELAY_JOINED;
 }
@@ -460,11 +460,11 @@ static void count_rings(const struct glue_relay *relay,
 	relay->on_connect(relay->arg, n);
 }
 
-static void leave(const struct glue_relay *relay,
-		  struct glue_relay_client *client)
+static void begin_drain(const struct glue_relay *relay,
+			struct glue_relay_client *client)
 {
 	if (!relay->on_leave) {
-		drop(client);
+		drop_client(client);
 		return;
 	}
 	close_fd(&client->outer);
@@ -474,7 +474,7 @@ static void leave(const struct glue_relay *relay,
 }
 
 /* Returns whether any client is still draining. */
-static bool drain(struct glue_relay *relay)
+static bool drain_clients(struct glue_relay *relay)
 {
 	bool drains = false;
 
@@ -484,7 +484,7 @@ static bool drain(struct glue_relay *relay)
 		if (client->state != GLUE_RELAY_DRAINING)
 			continue;
 		if (++client->looks > LOOKS || relay->has_read(relay->arg))
-			drop(client);
+			drop_client(client);
 		else
 			drains = true;
 	}
@@ -506,7 +506,7 @@ static void relay_outer(const struct glue_relay *relay,
 		err = pass_on(client->inner, &msg);
 	}
 	if (err < 0 && err != -EAGAIN)
-		leave(relay, client);
+		begin_drain(relay, client);
 }
 
 static void relay_inner(struct glue_relay_client *client)
@@ -517,7 +517,7 @@ static void relay_inner(struct glue_relay_client *client)
 	if (err == 0)
 		err = pass_on(client->outer, &msg);
 	if (err < 0 && err != -EAGAIN)
-		drop(client);
+		drop_client(client);
 }
 
 static void serve_outer(struct glue_relay *relay,
@@ -585,7 +585,7 @@ static void drop_silent(struct glue_relay *relay)
 	for (unsigned i = 0; i < GLUE_RELAY_CLIENTS; i++)
 		if (relay->clients[i].state == GLUE_RELAY_GREETED &&
 		    now - relay->clients[i].since_ms > INIT_MS)
-			drop(&relay->clients[i]);
+			drop_client(&relay->clients[i]);
 }
 
 /* poll() skips what is negative. */
@@ -612,7 +612,7 @@ void glue_relay_step(struct glue_relay *relay, int wake_fd, int timeout_ms)
 {
 	struct pollfd polls[3 + 2 * GLUE_RELAY_CLIENTS];
 
-	if (drain(relay) && timeout_ms > LOOK_MS)
+	if (drain_clients(relay) && timeout_ms > LOOK_MS)
 		timeout_ms = LOOK_MS;
 	fill_polls(relay, wake_fd, polls);
 	if (poll(polls, 3 + 2 * GLUE_RELAY_CLIENTS, timeout_ms) > 0) {
@@ -639,7 +639,7 @@ void glue_relay_close(struct glue_relay *relay)
 	if (path_is_ours(relay))
 		unlink(relay->path);
 	for (unsigned i = 0; i < GLUE_RELAY_CLIENTS; i++)
-		drop(&relay->clients[i]);
+		drop_client(&relay->clients[i]);
 	close_fd(&relay->probe);
 	close_fd(&relay->listener);
 	close_fd(&relay->inner_file);

@@ -280,8 +280,8 @@ static inline enum glue_verdict check_received(struct rte_mbuf *m,
 	return verdict;
 }
 
-static void drop(struct glue_port *port, struct rte_mbuf *m,
-		 enum glue_verdict verdict)
+static void drop_frame(struct glue_port *port, struct rte_mbuf *m,
+		       enum glue_verdict verdict)
 {
 	switch (verdict) {
 	case GLUE_BAD_CSUM:
@@ -447,7 +447,7 @@ receive(struct glue_port *port, struct glue_frame **frames, unsigned max,
 
 		if (unlikely(verdict != GLUE_KEEP) &&
 		    !keep_after_all(port, f, &l4, verdict)) {
-			drop(port, bufs[i], verdict);
+			drop_frame(port, bufs[i], verdict);
 			continue;
 		}
 		if (sorts && port->many) {
@@ -496,7 +496,7 @@ unsigned glue_rx_raw(struct glue_port *port, struct glue_frame **frames,
 		if (port->vlan)
 			verdict = glue_vlan_take(bufs[i], port->vlan);
 		if (verdict != GLUE_KEEP) {
-			drop(port, bufs[i], verdict);
+			drop_frame(port, bufs[i], verdict);
 			continue;
 		}
 		frames[kept] = frame_of(bufs[i]);

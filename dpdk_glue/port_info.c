@@ -22,7 +22,7 @@ static void read_state(const struct glue_device *device,
 	out->up = glue_device_up(device, &out->speed_mbps);
 }
 
-static bool enter(struct glue_device *device)
+static bool enter_device(struct glue_device *device)
 {
 	if (glue_link_is_port(device->link))
 		rte_eal_iopl_init();
@@ -49,7 +49,7 @@ void glue_port_info(struct glue_port *port, struct glue_port_info *out)
 	memcpy(out->mac, device->mac, sizeof(out->mac));
 	out->sender_changes =
 		glue_bond_sender(device, out->sender, sizeof(out->sender));
-	if (!enter(device))
+	if (!enter_device(device))
 		return;
 	read_state(device, out);
 	glue_device_leave(device);
@@ -86,7 +86,7 @@ unsigned glue_port_xstats(struct glue_port *port, struct glue_xstat *out,
 {
 	unsigned filled;
 
-	if (!enter(port->device))
+	if (!enter_device(port->device))
 		return 0;
 	filled = read_xstats(port->id, out, max);
 	glue_device_leave(port->device);

@@ -160,7 +160,7 @@ static inline uint16_t *l4_csum_field(struct glue_frame *f)
  * The field is mostly zero already; a store of two bytes would stall the wider
  * loads that follow.
  */
-static inline void clear(uint16_t *field)
+static inline void clear_field(uint16_t *field)
 {
 	if (unlikely(*field))
 		*field = 0;
@@ -170,8 +170,9 @@ static inline void fill_ip4_csum(struct glue_frame *f)
 {
 	struct rte_ipv4_hdr *ip = (void *)(f->data + f->l3_off);
 
-	clear((uint16_t *)(void *)((uint8_t *)ip + offsetof(struct rte_ipv4_hdr,
-							    hdr_checksum)));
+	clear_field((uint16_t *)(void *)((uint8_t *)ip +
+					 offsetof(struct rte_ipv4_hdr,
+						  hdr_checksum)));
 	ip->hdr_checksum = (uint16_t)~glue_sum_fold(
 		glue_sum_add(0, ip, (unsigned)(f->l4_off - f->l3_off)));
 }
@@ -189,7 +190,7 @@ static inline void fill_csum_sw(struct rte_mbuf *m, struct glue_frame *f)
 	if (!(f->flags & (GLUE_FRAME_TCP | GLUE_FRAME_UDP)))
 		return;
 	field = l4_csum_field(f);
-	clear(field);
+	clear_field(field);
 	sum = glue_sum_pseudo(
 		l3 + (ip4 ? 12 : 8), ip4 ? 4 : 16,
 		f->flags & GLUE_FRAME_TCP ? IPPROTO_TCP : IPPROTO_UDP, len);
@@ -385,7 +386,7 @@ __attribute__((noinline)) static unsigned send_by_others(struct glue_port *port)
 }
 
 /* Sends frames of the ring, after those that wait. Returns how many went. */
-static unsigned carry(struct glue_port *port, struct rte_ring *ring)
+static unsigned carry_frames(struct glue_port *port, struct rte_ring *ring)
 {
 	unsigned n;
 
@@ -403,7 +404,7 @@ void glue_tx_carry(struct glue_port *port)
 	struct rte_ring *ring = port->device->tx_rings[port->shard];
 
 	if (unlikely(!rte_ring_empty(ring)))
-		carry(port, ring);
+		carry_frames(port, ring);
 }
 
 void glue_tx_carry_rest(struct glue_port *port)
@@ -411,7 +412,7 @@ void glue_tx_carry_rest(struct glue_port *port)
 	for (unsigned i = 0; i < port->device->n_shards; i++) {
 		struct rte_ring *ring = port->device->tx_rings[i];
 
-		while (!rte_ring_empty(ring) && carry(port, ring) > 0)
+		while (!rte_ring_empty(ring) && carry_frames(port, ring) > 0)
 			; /* bounded by what is in the ring */
 	}
 }

@@ -47,7 +47,7 @@ static int signal_of_taps(void)
 
 /* Calling the handler takes no room in the signal queue, and interrupts no
  * system call of another thread. */
-static void kick(void *arg)
+static void call_handler(void *arg)
 {
 	struct glue_device *device = arg;
 	struct sigaction action;
@@ -55,7 +55,7 @@ static void kick(void *arg)
 	if (sigaction(device->tap_signal, NULL, &action) == 0 &&
 	    action.sa_handler != SIG_DFL && action.sa_handler != SIG_IGN)
 		action.sa_handler(device->tap_signal);
-	rte_eal_alarm_set(KICK_US, kick, device);
+	rte_eal_alarm_set(KICK_US, call_handler, device);
 }
 
 void glue_tap_watch(struct glue_device *device)
@@ -63,11 +63,11 @@ void glue_tap_watch(struct glue_device *device)
 	device->tap_signal = signal_of_taps();
 	if (device->tap_signal == 0)
 		return; /* without a signal net_tap reads each time */
-	rte_eal_alarm_set(KICK_US, kick, device);
+	rte_eal_alarm_set(KICK_US, call_handler, device);
 }
 
 void glue_tap_unwatch(struct glue_device *device)
 {
 	if (device->tap_signal)
-		rte_eal_alarm_cancel(kick, device);
+		rte_eal_alarm_cancel(call_handler, device);
 }
