@@ -114,7 +114,7 @@ void coro_chan_unwatch(struct coro_chan_watch *w)
 	w->pprev = NULL;
 }
 
-cold static void tell_all(struct coro_chan *ch)
+cold static void watches_notify(struct coro_chan *ch)
 {
 	struct coro_chan_watch *w = ch->watches, *next;
 
@@ -125,10 +125,10 @@ cold static void tell_all(struct coro_chan *ch)
 }
 
 /* Notify the watches of this thread's channel that it has changed. */
-static inline void tell(struct coro_chan *ch)
+static inline void chan_notify(struct coro_chan *ch)
 {
 	if (unlikely(ch->watches != NULL))
-		tell_all(ch);
+		watches_notify(ch);
 }
 
 /* Notify the watches of the channels where sel has begun to wait. */
@@ -136,7 +136,7 @@ void coro_chan_tell_local(const struct coro_select *sel)
 {
 	for (unsigned i = 0; i < sel->n; i++)
 		if (sel->nodes[i].chan != NULL && !sel->nodes[i].chan->shared)
-			tell(sel->nodes[i].chan);
+			chan_notify(sel->nodes[i].chan);
 }
 
 /* ---- the waiters ---- */
@@ -254,7 +254,7 @@ void coro_chan_close(struct coro_chan *ch)
 	/* Receivers wait only when it holds nothing. */
 	while ((node = take_waiter(ch, CORO_RECV)) != NULL)
 		node_done(node, -EPIPE);
-	tell(ch);
+	chan_notify(ch);
 }
 
 /* ---- without waiting ---- */
@@ -276,7 +276,7 @@ int coro_chan_trysend(struct coro_chan *ch, const void *value)
 	if (ch->count == ch->capacity)
 		return -EAGAIN;
 	chan_ring_put(ch, value);
-	tell(ch);
+	chan_notify(ch);
 	return 0;
 }
 
@@ -293,7 +293,7 @@ int coro_chan_tryrecv(struct coro_chan *ch, void *value)
 			chan_ring_put(ch, sender->slot);
 			node_done(sender, 0);
 		}
-		tell(ch);
+		chan_notify(ch);
 		return 0;
 	}
 	if (sender != NULL) {
@@ -416,7 +416,7 @@ static void select_link(struct coro_select *sel, const struct coro_case *cases)
 		if (node->op == CORO_SEND)
 			chan_copy(node->chan, node->slot, cases[i].value);
 		chan_link(node);
-		tell(node->chan);
+		chan_notify(node->chan);
 	}
 }
 

@@ -136,7 +136,7 @@ static unsigned watchers;
 static struct sigaction before[N_SIGNALS];
 
 /* Write to stderr, unless its reader is so far behind that this would block. */
-static void tell(const char *text)
+static void stderr_write(const char *text)
 {
 	struct pollfd pfd = {.fd = STDERR_FILENO, .events = POLLOUT};
 
@@ -169,7 +169,7 @@ static void report_overflow(const struct coro_stack *st, const void *addr)
 		 co ? coro_name(co) : "?", (const void *)co, st->size, addr,
 		 st->shared ? "coro_sched_attr.stack_size"
 			    : "coro_attr.stack_size");
-	tell(msg);
+	stderr_write(msg);
 }
 
 static void report_crash(const struct coro *co, const siginfo_t *info,
@@ -189,7 +189,7 @@ static void report_crash(const struct coro *co, const siginfo_t *info,
 			 info->si_addr);
 	snprintf(msg, sizeof(msg), "coronet: %s%s in %s, at %s\n", names[i],
 		 address, who, where);
-	tell(msg);
+	stderr_write(msg);
 }
 
 static struct sigaction *before_us(int signo)

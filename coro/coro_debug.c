@@ -22,7 +22,7 @@ coro_stack_measure(struct coro_sched *s, struct coro *co)
 	volatile long *p = (volatile long *)st->lo;
 	uint32_t lines;
 
-	coro_stack_tell(st, here);
+	coro_stack_define(st, here);
 	while ((char *)p < here && *p == 0)
 		p++;
 	lines = (st->ctx.top - (char *)p + 63) / 64;
@@ -170,7 +170,7 @@ static const struct coro_chunk *walk_begin(const struct coro_sched *s,
 	return walk->chunk;
 }
 
-static void tell(const struct coro *co, struct coro_info *out)
+static void info_fill(const struct coro *co, struct coro_info *out)
 {
 	bool blocked = co->ctx.state == CORO_ST_PARKED ||
 		       co->ctx.state == CORO_ST_WAITING;
@@ -204,7 +204,7 @@ unsigned coro_sched_walk(const struct coro_sched *s, struct coro_walk *walk,
 		}
 		co = &c->coros[--walk->left % CORO_CHUNK_COROS];
 		if (co->ctx.state != CORO_ST_DEAD)
-			tell(co, &out[n++]);
+			info_fill(co, &out[n++]);
 	}
 	walk->chunk = c;
 	walk->done = walk->left == 0 || c == NULL;

@@ -132,8 +132,8 @@ static uint32_t wanted_by_all(const struct fd *f)
 }
 
 /* Have the kernel report the next of these events or of those waited for. */
-static int arm(const struct coro_fds *fds, int number, struct fd *f,
-	       uint32_t events)
+static int fd_arm(const struct coro_fds *fds, int number, struct fd *f,
+		  uint32_t events)
 {
 	struct epoll_event ev = {.events = EPOLLONESHOT | wanted_by_all(f) |
 					   events,
@@ -170,7 +170,8 @@ static int check_wanted(int number, int events)
 }
 
 /* Finds the descriptor's entry and arms it for these events as well. */
-static int begin(struct coro_sched *s, int number, int events, struct fd **out)
+static int wait_begin(struct coro_sched *s, int number, int events,
+		      struct fd **out)
 {
 	int err = s->fds == NULL ? fds_open(s) : 0;
 	struct fd *f;
@@ -185,7 +186,7 @@ static int begin(struct coro_sched *s, int number, int events, struct fd **out)
 	if (f == NULL)
 		return -ENOMEM;
 	*out = f;
-	return arm(s->fds, number, f, (uint32_t)events);
+	return fd_arm(s->fds, number, f, (uint32_t)events);
 }
 
 int coro_fd_wait(int number, int events, int64_t deadline_ns)
@@ -201,7 +202,7 @@ int coro_fd_wait(int number, int events, int64_t deadline_ns)
 		return err;
 	if (deadline_ns <= s->now)
 		return ask_now(number, events);
-	err = begin(s, number, events, &f);
+	err = wait_begin(s, number, events, &f);
 	if (err == -EPERM) /* a file that epoll considers always ready */
 		return ask_now(number, events);
 	if (err < 0)
@@ -229,7 +230,7 @@ int coro_fd_watch(int number, int events, struct coro_fd_watch *w)
 	coro_check_shared(s, w, "coro_fd_watch");
 	if (w->pprev != NULL)
 		return -EBUSY;
-	err = begin(s, number, events, &f);
+	err = wait_begin(s, number, events, &f);
 	if (err < 0)
 		return err;
 	w->sched = s;
@@ -288,7 +289,8 @@ int coro_sched_wake_on(struct coro_sched *s, int fd, bool on)
 }
 
 /* Wake those that wait for these events; errors and hang-ups wake everybody. */
-static void tell(struct coro_sched *s, struct fd *f, int number, int events)
+static void waiters_wake(struct coro_sched *s, struct fd *f, int number,
+			 int events)
 {
 	struct coro_link *l = f->waiters.next, *next;
 	struct coro_fd_watch *w = f->watches, *after;
@@ -312,7 +314,7 @@ static void tell(struct coro_sched *s, struct fd *f, int number, int events)
 	}
 	/* If the number was closed meanwhile, the other waiters wait on. */
 	if ((!queue_empty(&f->waiters) || f->watches != NULL) &&
-	    arm(s->fds, number, f, 0) < 0)
+	    fd_arm(s->fds, number, f, 0) < 0)
 		f->known = false;
 }
 
@@ -327,8 +329,8 @@ cold void coro_fds_look(struct coro_sched *s)
 	n = epoll_wait(fds->epoll_fd, ev, LOOK_EVENTS, 0);
 	for (int i = 0; i < n; i++)
 		if (ev[i].data.fd >= 0)
-			tell(s, fds->fd[ev[i].data.fd], ev[i].data.fd,
-			     (int)ev[i].events);
+			waiters_wake(s, fds->fd[ev[i].data.fd], ev[i].data.fd,
+				     (int)ev[i].events);
 	/* More may be there: look again in the next round. */
 	fds->next_look_ns =
 		n == LOOK_EVENTS ? s->now : s->now + CORO_FD_LOOK_NS;

@@ -118,8 +118,8 @@ long coro_resize(struct ctx *ctx, uint32_t len, struct ctx *from,
 	void *save;
 
 	if (unlikely(co == NULL)) {
-		coro_stack_tell(coro_stack_of((struct coro *)to),
-				to->stack->top);
+		coro_stack_define(coro_stack_of((struct coro *)to),
+				  to->stack->top);
 		return 0;
 	}
 	/* Before it begins, its only bytes are the first frame, of which `save`
@@ -224,7 +224,7 @@ static void name_hwm(struct coro_sched *s, const struct coro *co)
 }
 
 /* Free all a coroutine has; its control block only if there is no handle. */
-static inline void bury(struct coro_sched *s, struct coro *co)
+static inline void coro_discard(struct coro_sched *s, struct coro *co)
 {
 	struct coro_stack *st = coro_stack_of(co);
 
@@ -249,7 +249,7 @@ static inline void bury(struct coro_sched *s, struct coro *co)
 
 void coro_bury(struct coro_sched *s, struct coro *co)
 {
-	bury(s, co);
+	coro_discard(s, co);
 }
 
 /* End the running coroutine. It goes on running on its stack until the switch,
@@ -268,7 +268,7 @@ void coro_exit_now(struct coro_sched *s, struct coro *co, void *result)
 	}
 	if (unlikely(co->ctx.flags & CORO_F_MEASURE))
 		coro_stack_measure(s, co);
-	bury(s, co);
+	coro_discard(s, co);
 	co->value = (long)result;
 	if (likely(to->ctx.state == CORO_ST_NORMAL)) { /* resumed by hand */
 		coro_switch(s, co, to, (long)result, 0);

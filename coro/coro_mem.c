@@ -18,7 +18,7 @@
 
 coro_tls unsigned coro_mem_fail_in;
 
-static bool told_to_fail(void)
+static bool fails_on_demand(void)
 {
 	return unlikely(coro_mem_fail_in) && --coro_mem_fail_in == 0;
 }
@@ -100,7 +100,7 @@ void *coro_arena_get(struct coro_arena *a, size_t bytes, size_t align)
 {
 	char *p = align_up(a->cur, align);
 
-	if (told_to_fail())
+	if (fails_on_demand())
 		return NULL;
 	if (a->cur == NULL || (size_t)(a->end - p) < bytes || p > a->end) {
 		if (!arena_grow(a, bytes + align))

@@ -46,7 +46,7 @@ __attribute__((constructor)) static void remember_cpus(void)
 
 /* ---- the queue ---- */
 
-static void put(struct coro_wake *w)
+static void pool_put(struct coro_wake *w)
 {
 	uint64_t at = atomic_fetch_add(&pool.tail, 1);
 	struct place *p = &pool.places[at & pool.mask];
@@ -62,7 +62,7 @@ static void put(struct coro_wake *w)
 
 /* The semaphore admits one taker for each filled slot, but the producer of an
  * earlier slot may still be filling it. */
-static struct coro_wake *take(void)
+static struct coro_wake *pool_take(void)
 {
 	uint64_t at = atomic_fetch_add(&pool.head, 1);
 	struct place *p = &pool.places[at & pool.mask];
@@ -82,7 +82,7 @@ static struct coro_wake *take(void)
 
 /* ---- the threads ---- */
 
-static void *serve(void *unused)
+static void *thread_serve(void *unused)
 {
 	for (;;) {
 		struct coro_wake *w;
@@ -90,7 +90,7 @@ static void *serve(void *unused)
 		while (sem_wait(&pool.filled) < 0) {
 			/* a debugger's signal */
 		}
-		w = take();
+		w = pool_take();
 		w->fn(w);
 		atomic_fetch_add(&pool.idle, 1);
 	}
@@ -113,7 +113,7 @@ static int thread_make(void)
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &old);
 	atomic_fetch_add(&pool.idle, 1);
-	err = pthread_create(&thread, &attr, serve, NULL);
+	err = pthread_create(&thread, &attr, thread_serve, NULL);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	pthread_attr_destroy(&attr);
 	if (err != 0) {
@@ -179,7 +179,7 @@ static int offload(struct coro_sched *to, struct coro_wake *w)
 		atomic_fetch_sub(&pool.queued, 1);
 		return -EAGAIN;
 	}
-	put(w);
+	pool_put(w);
 	return 0;
 }
 

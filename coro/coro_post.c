@@ -32,7 +32,7 @@ struct coro_post {
 
 /* ---- who is posting ---- */
 
-static bool enter(struct coro_sched *s, enum coro_phase last)
+static bool poster_enter(struct coro_sched *s, enum coro_phase last)
 {
 	if (atomic_load_explicit(&s->phase, memory_order_relaxed) > last)
 		return false;
@@ -43,7 +43,7 @@ static bool enter(struct coro_sched *s, enum coro_phase last)
 	return false;
 }
 
-static void leave(struct coro_sched *s)
+static void poster_leave(struct coro_sched *s)
 {
 	atomic_fetch_sub_explicit(&s->posters, 1, memory_order_release);
 }
@@ -66,7 +66,7 @@ void coro_wake_init_own(struct coro_wake *w, void (*fn)(struct coro_wake *w))
 	*w = (struct coro_wake){.fn = fn, .own = true};
 }
 
-static void push(struct coro_sched *s, struct coro_wake *w)
+static void inbox_push(struct coro_sched *s, struct coro_wake *w)
 {
 	struct coro_wake *head;
 	int saved = errno;
@@ -87,10 +87,10 @@ static void push(struct coro_sched *s, struct coro_wake *w)
 
 bool coro_wake_post_last(struct coro_sched *s, struct coro_wake *w)
 {
-	if (!enter(s, CORO_SHUT))
+	if (!poster_enter(s, CORO_SHUT))
 		return false;
-	push(s, w);
-	leave(s);
+	inbox_push(s, w);
+	poster_leave(s);
 	return true;
 }
 
@@ -103,16 +103,16 @@ void coro_wake_post(struct coro_sched *s, struct coro_wake *w)
 void coro_wake_post_own(struct coro_sched *s, struct coro_wake *w)
 {
 	atomic_fetch_add(&s->posters, 1);
-	push(s, w);
-	leave(s);
+	inbox_push(s, w);
+	poster_leave(s);
 }
 
 int coro_wake_post_open(struct coro_sched *s, struct coro_wake *w)
 {
-	if (!enter(s, CORO_OPEN))
+	if (!poster_enter(s, CORO_OPEN))
 		return -ESHUTDOWN;
-	push(s, w);
-	leave(s);
+	inbox_push(s, w);
+	poster_leave(s);
 	return 0;
 }
 
@@ -211,12 +211,12 @@ int coro_post(struct coro_sched *s, void (*fn)(void *arg), void *arg)
 	if (coro_tls_sched != NULL)
 		coro_check_shared(coro_tls_sched, arg,
 				  "coro_post: the argument");
-	if (unlikely(!enter(s, CORO_OPEN)))
+	if (unlikely(!poster_enter(s, CORO_OPEN)))
 		return -ESHUTDOWN;
 	err = queue_put(s, fn, arg);
 	if (likely(err == 0))
-		push(s, &s->post_wake);
-	leave(s);
+		inbox_push(s, &s->post_wake);
+	poster_leave(s);
 	return err;
 }
 
@@ -240,7 +240,7 @@ int coro_post_init(struct coro_sched *s, unsigned capacity)
 	return 0;
 }
 
-static void shut(struct coro_sched *s, bool own_alone)
+static void inbox_shut(struct coro_sched *s, bool own_alone)
 {
 	if (atomic_load(&s->phase) != CORO_OPEN)
 		return;
@@ -251,7 +251,7 @@ static void shut(struct coro_sched *s, bool own_alone)
 
 void coro_post_shut(struct coro_sched *s)
 {
-	shut(s, true);
+	inbox_shut(s, true);
 }
 
 void coro_sched_shut(struct coro_sched *s)
@@ -259,7 +259,7 @@ void coro_sched_shut(struct coro_sched *s)
 	coro_check_thread(s, "coro_sched_shut");
 	if (s->cur != &s->main)
 		coro_die("coro_sched_shut inside a coroutine", NULL);
-	shut(s, false);
+	inbox_shut(s, false);
 }
 
 void coro_post_close(struct coro_sched *s)

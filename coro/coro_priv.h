@@ -390,7 +390,7 @@ int coro_stack_private_get(struct coro_sched *s, size_t size, bool guard,
 void coro_stack_private_put(struct coro_sched *s, struct coro_stack *st);
 bool coro_stack_checked(void); /* does Valgrind watch? */
 /* Tells Valgrind that the stack's bytes below end are defined. */
-void coro_stack_tell(struct coro_stack *st, const char *end);
+void coro_stack_define(struct coro_stack *st, const char *end);
 void coro_stack_measure(struct coro_sched *s, struct coro *co);
 
 size_t coro_stack_private_size(const struct coro_stack *st);

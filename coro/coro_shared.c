@@ -25,7 +25,7 @@
 
 /* ---- the lock ---- */
 
-static void lock(struct coro_chan *ch)
+static void chan_lock(struct coro_chan *ch)
 {
 	for (unsigned n = 0;
 	     atomic_exchange_explicit(&ch->lock, 1, memory_order_acquire);)
@@ -34,7 +34,7 @@ static void lock(struct coro_chan *ch)
 }
 
 /* This is the last access to the channel, which may be freed afterwards. */
-static void unlock(struct coro_chan *ch)
+static void chan_unlock(struct coro_chan *ch)
 {
 	atomic_store_explicit(&ch->lock, 0, memory_order_release);
 }
@@ -122,8 +122,8 @@ static struct chan_node *take_first(struct coro_chan *ch, enum coro_op op)
 	return node;
 }
 
-/* Ends a wait that we have taken, with the lock; wake() comes after
- * unlock(). */
+/* Ends a wait that we have taken, with the lock; select_wake() comes after
+ * chan_unlock(). */
 static struct coro_select *done(struct chan_node *node, int err)
 {
 	struct shared_wait *w = node->sel->shared;
@@ -134,7 +134,7 @@ static struct coro_select *done(struct chan_node *node, int err)
 	return node->sel;
 }
 
-static void wake(struct coro_select *sel)
+static void select_wake(struct coro_select *sel)
 {
 	struct shared_wait *w;
 
@@ -155,12 +155,12 @@ void coro_shared_abandon(struct coro_select *sel)
 
 	atomic_compare_exchange_strong(&sel->done, &waits, SEL_LEFT);
 	for (unsigned i = 0; i < w->n; i++)
-		lock(w->chans[i]);
+		chan_lock(w->chans[i]);
 	for (unsigned i = 0; i < sel->n; i++)
 		if (sel->nodes[i].link.next != NULL)
 			node_unlink(&sel->nodes[i]);
 	for (unsigned i = 0; i < w->n; i++)
-		unlock(w->chans[i]);
+		chan_unlock(w->chans[i]);
 	w->n = 0; /* the channels may be freed from now on */
 }
 
@@ -192,7 +192,7 @@ struct shared_watch {
 /* .pprev of a watch points here if its .next is its delegate. */
 static struct coro_chan_watch *const delegated;
 
-static void watch_told(struct coro_wake *wake)
+static void watch_notify(struct coro_wake *wake)
 {
 	struct shared_watch *d = (struct shared_watch *)wake;
 
@@ -205,7 +205,7 @@ static void watch_told(struct coro_wake *wake)
 }
 
 /* Notify the watches of a change. The held lock keeps the delegates alive. */
-static void tell(struct coro_chan *ch)
+static void delegates_notify(struct coro_chan *ch)
 {
 	struct shared_watch *d = ch->shared_watches;
 
@@ -225,16 +225,16 @@ int coro_shared_watch(struct coro_chan *ch, struct coro_chan_watch *w)
 	if (d == NULL)
 		return -ENOMEM;
 	*d = (struct shared_watch){.w = w, .sched = s, .ch = ch, .cap = cap};
-	coro_wake_init_own(&d->wake, watch_told);
+	coro_wake_init_own(&d->wake, watch_notify);
 	w->next = (struct coro_chan_watch *)d;
 	w->pprev = (struct coro_chan_watch **)&delegated;
-	lock(ch);
+	chan_lock(ch);
 	d->next = ch->shared_watches;
 	d->pprev = &ch->shared_watches;
 	if (d->next != NULL)
 		d->next->pprev = &d->next;
 	ch->shared_watches = d;
-	unlock(ch);
+	chan_unlock(ch);
 	return 0;
 }
 
@@ -245,11 +245,11 @@ bool coro_shared_unwatch(struct coro_chan_watch *w)
 	if (w->pprev != (struct coro_chan_watch **)&delegated)
 		return false;
 	coro_check_thread(d->sched, "coro_chan_unwatch");
-	lock(d->ch);
+	chan_lock(d->ch);
 	*d->pprev = d->next;
 	if (d->next != NULL)
 		d->next->pprev = d->pprev;
-	unlock(d->ch);
+	chan_unlock(d->ch);
 	w->pprev = NULL;
 	d->w = NULL;
 	/* Only this thread clears the mark, and nobody sets it any more. */
@@ -278,7 +278,7 @@ static int send_locked(struct coro_chan *ch, const void *value,
 	if (ch->count == ch->capacity)
 		return -EAGAIN;
 	chan_ring_put(ch, value);
-	tell(ch);
+	delegates_notify(ch);
 	return 0;
 }
 
@@ -298,7 +298,7 @@ static int recv_locked(struct coro_chan *ch, void *value,
 	}
 	if (sender != NULL)
 		*woken = done(sender, 0);
-	tell(ch);
+	delegates_notify(ch);
 	return 0;
 }
 
@@ -315,10 +315,10 @@ int coro_shared_trysend(struct coro_chan *ch, const void *value)
 	struct coro_select *woken = NULL;
 	int err;
 
-	lock(ch);
+	chan_lock(ch);
 	err = send_locked(ch, value, &woken);
-	unlock(ch);
-	wake(woken);
+	chan_unlock(ch);
+	select_wake(woken);
 	return err;
 }
 
@@ -327,10 +327,10 @@ int coro_shared_tryrecv(struct coro_chan *ch, void *value)
 	struct coro_select *woken = NULL;
 	int err;
 
-	lock(ch);
+	chan_lock(ch);
 	err = recv_locked(ch, value, &woken);
-	unlock(ch);
-	wake(woken);
+	chan_unlock(ch);
+	select_wake(woken);
 	return err;
 }
 
@@ -351,17 +351,17 @@ void coro_shared_close(struct coro_chan *ch)
 {
 	struct coro_select *list = NULL;
 
-	lock(ch);
+	chan_lock(ch);
 	ch->closed = true;
 	close_waiters(ch, CORO_SEND, &list);
 	close_waiters(ch, CORO_RECV, &list); /* they wait only if it is empty */
-	tell(ch);
-	unlock(ch);
+	delegates_notify(ch);
+	chan_unlock(ch);
 	while (list != NULL) {
 		struct coro_select *sel = list;
 
 		list = sel->shared->next_woken;
-		wake(sel);
+		select_wake(sel);
 	}
 }
 
@@ -369,9 +369,9 @@ size_t coro_shared_count(struct coro_chan *ch)
 {
 	size_t count;
 
-	lock(ch);
+	chan_lock(ch);
 	count = ch->count;
-	unlock(ch);
+	chan_unlock(ch);
 	return count;
 }
 
@@ -379,9 +379,9 @@ unsigned coro_shared_state(struct coro_chan *ch)
 {
 	unsigned state;
 
-	lock(ch);
+	chan_lock(ch);
 	state = chan_state(ch);
-	unlock(ch);
+	chan_unlock(ch);
 	return state;
 }
 
@@ -431,7 +431,7 @@ int coro_shared_link(struct coro_select *sel, struct coro_case *cases)
 	int chosen = -EAGAIN;
 
 	for (unsigned i = 0; i < w->n; i++)
-		lock(w->chans[i]);
+		chan_lock(w->chans[i]);
 	for (unsigned i = 0; i < sel->n && chosen < 0; i++) {
 		if (cases[i].chan == NULL || !cases[i].chan->shared)
 			continue;
@@ -443,10 +443,10 @@ int coro_shared_link(struct coro_select *sel, struct coro_case *cases)
 		if (cases[i].chan != NULL)
 			chan_link(&sel->nodes[i]);
 	for (unsigned i = 0; i < w->n && chosen < 0; i++)
-		tell(w->chans[i]);
+		delegates_notify(w->chans[i]);
 	for (unsigned i = 0; i < w->n; i++)
-		unlock(w->chans[i]);
-	wake(woken);
+		chan_unlock(w->chans[i]);
+	select_wake(woken);
 	if (chosen < 0)
 		coro_chan_tell_local(sel);
 	return chosen;

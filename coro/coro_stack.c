@@ -212,7 +212,7 @@ bool coro_stack_checked(void)
 
 /* Memcheck follows rsp within one stack. A switch from another stack copies
  * bytes below the last rsp: mark them as defined. */
-void coro_stack_tell(struct coro_stack *st, const char *end)
+void coro_stack_define(struct coro_stack *st, const char *end)
 {
 #if CORO_VALGRIND
 	VALGRIND_MAKE_MEM_DEFINED(st->lo, end - st->lo);

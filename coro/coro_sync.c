@@ -10,7 +10,7 @@
 
 #include <limits.h>
 
-static void wake(struct coro *co)
+static void waiter_wake(struct coro *co)
 {
 	struct coro_sched *s = coro_owner(co);
 
@@ -22,7 +22,7 @@ static void wake(struct coro *co)
 static void wake_all(struct coro_link *q)
 {
 	while (!queue_empty(q))
-		wake(queue_first(q));
+		waiter_wake(queue_first(q));
 }
 
 /* value: what the waker wants to know about this waiter. */
@@ -76,7 +76,7 @@ static void mutex_pass_on(struct coro_mutex *m)
 {
 	m->owner = queue_empty(&m->waiters) ? NULL : queue_first(&m->waiters);
 	if (m->owner != NULL)
-		wake(m->owner);
+		waiter_wake(m->owner);
 }
 
 int coro_mutex_unlock(struct coro_mutex *m)
@@ -108,7 +108,7 @@ static bool rw_grant_first(struct coro_rwlock *rw)
 		rw->readers++;
 	}
 	co->ctx.flags3 &= ~CORO_F3_RWLOCK;
-	wake(co);
+	waiter_wake(co);
 	return true;
 }
 
@@ -253,7 +253,7 @@ void coro_cond_signal(struct coro_cond *c)
 	m = (struct coro_mutex *)co->value;
 	if (m->owner == NULL) {
 		m->owner = co;
-		wake(co);
+		waiter_wake(co);
 		return;
 	}
 	if (unlikely(coro_owner(co) != coro_tls_sched))
@@ -299,7 +299,7 @@ int coro_sem_wait(struct coro_sem *sem)
 int coro_sem_post(struct coro_sem *sem)
 {
 	if (!queue_empty(&sem->waiters))
-		wake(queue_first(&sem->waiters));
+		waiter_wake(queue_first(&sem->waiters));
 	else if (sem->count == UINT_MAX)
 		return -EOVERFLOW;
 	else

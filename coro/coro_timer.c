@@ -131,7 +131,7 @@ static void slot_reset(struct coro_wheel *w, unsigned i)
 }
 
 /* Without memory for a block, keep t in a list that every advance walks. */
-static cold void spill(struct coro_wheel *w, struct coro_timer *t)
+static cold void timer_spill(struct coro_wheel *w, struct coro_timer *t)
 {
 	t->entry = (uintptr_t *)((uintptr_t)w->spilled | TAG);
 	w->spilled = t;
@@ -178,7 +178,7 @@ static inline void slot_put(struct coro_sched *s, unsigned i,
 	} else {
 		entry = slot_grow(s, i);
 		if (unlikely(entry == NULL)) {
-			spill(&s->wheel, t);
+			timer_spill(&s->wheel, t);
 			return;
 		}
 	}
@@ -278,7 +278,7 @@ bool coro_timer_armed(const struct coro_timer *t)
 /* ---- the wheel turns ---- */
 
 /* Fire t, or move it to a lower level, or to its postponed expiry. */
-static void fire(struct coro_sched *s, struct coro_timer *t, int64_t by)
+static void timer_fire(struct coro_sched *s, struct coro_timer *t, int64_t by)
 {
 	int64_t tick = tick_up(t->expires_ns);
 
@@ -311,7 +311,7 @@ static void slot_turn(struct coro_sched *s, unsigned i, int64_t by)
 			t = (struct coro_timer *)b->entry[k];
 			b->entry[k] = 0;
 			if (t != NULL)
-				fire(s, t, by);
+				timer_fire(s, t, by);
 		}
 	}
 	s->wheel.turning = -1;
@@ -350,7 +350,7 @@ static cold void spill_turn(struct coro_sched *s, int64_t by)
 	w->spilled = NULL;
 	while ((t = w->respilled) != NULL) {
 		w->respilled = spilled_next(t);
-		fire(s, t, by);
+		timer_fire(s, t, by);
 	}
 	w->turning = -1;
 }
