@@ -7,7 +7,7 @@
 
 #include "apps/common/opts.h"
 
-static void mask(uint8_t ip[16], unsigned bits)
+static void mask_addr(uint8_t ip[16], unsigned bits)
 {
 	for (unsigned i = 0; i < 16; i++) {
 		unsigned keep = bits > 8 * i ? bits - 8 * i : 0;
@@ -35,7 +35,7 @@ static int parse_net(const char *text, struct access_net *out)
 	    (slash && opts_parse_number(slash + 1, 0, bits, &bits)))
 		return -EINVAL;
 	memcpy(masked, net.ip, sizeof(masked));
-	mask(masked, (unsigned)bits);
+	mask_addr(masked, (unsigned)bits);
 	if (memcmp(masked, net.ip, sizeof(masked)) != 0)
 		return -EINVAL;
 	net.bits = (uint8_t)bits;
@@ -149,7 +149,7 @@ bool access_list_allows(const struct access_list *list, uint8_t family,
 			continue;
 		memset(key.ip, 0, sizeof(key.ip));
 		memcpy(key.ip, ip, family == 4 ? 4 : 16);
-		mask(key.ip, key.bits);
+		mask_addr(key.ip, key.bits);
 		found = bsearch(&key, &list->nets[at], end - at, sizeof(key),
 				compare_nets);
 		if (found)

@@ -39,7 +39,7 @@ struct access_log {
 	sem_t wake;
 	atomic_bool reopen, stop;
 	_Atomic uint64_t unwritten; /* lines that could not be written */
-	uint64_t told;		    /* lost lines that have been reported */
+	uint64_t reported;	    /* lost lines that have been reported */
 	char host[64];
 	size_t len; /* bytes of the batch */
 	bool torn;  /* the batch begins within a line: the file has its start */
@@ -183,7 +183,7 @@ static void keep_rest(struct access_log *log, size_t done)
 	log->torn = keep > 0;
 }
 
-static void flush(struct access_log *log)
+static void flush_batch(struct access_log *log)
 {
 	size_t done = write_most(log->fd, log->batch, log->len);
 
@@ -202,7 +202,7 @@ static void put_line(struct access_log *log, const char *line, size_t len,
 {
 	if (log->path) {
 		if (log->len + len > sizeof(log->batch))
-			flush(log); /* leaves less than a line */
+			flush_batch(log); /* leaves less than a line */
 		memcpy(log->batch + log->len, line, len);
 		log->len += len;
 	} else {
@@ -215,7 +215,7 @@ static void put_line(struct access_log *log, const char *line, size_t len,
 		log->len += len - 1;
 	}
 	if (!log->path)
-		flush(log);
+		flush_batch(log);
 }
 
 static int64_t wall_now_ns(void)
@@ -228,22 +228,22 @@ static int64_t wall_now_ns(void)
 
 /* Reports lost lines once the file takes lines again; the report is none of
  * those that are lost. */
-static void tell_lost(struct access_log *log)
+static void write_lost(struct access_log *log)
 {
 	uint64_t lost = access_log_lost(log), unwritten;
 	char line[128], time[64];
 	int n;
 
-	if (lost == log->told || log->torn)
+	if (lost == log->reported || log->torn)
 		return;
 	format_time(wall_now_ns(), time, sizeof(time));
 	n = snprintf(line, sizeof(line), "%s lost=%llu\n", time,
-		     (unsigned long long)(lost - log->told));
+		     (unsigned long long)(lost - log->reported));
 	unwritten = log->unwritten;
 	put_line(log, line, (size_t)n, time);
-	flush(log);
+	flush_batch(log);
 	if (log->unwritten == unwritten) /* written, or at least begun */
-		log->told = lost;
+		log->reported = lost;
 	else
 		log->unwritten = unwritten;
 }
@@ -295,15 +295,15 @@ static void reopen(struct access_log *log)
 	log->fd = fd;
 }
 
-static void look(struct access_log *log)
+static void write_rings(struct access_log *log)
 {
 	for (unsigned i = 0; i < log->n_rings; i++)
 		write_ring(log, &log->rings[i]);
-	flush(log);
-	tell_lost(log);
+	flush_batch(log);
+	write_lost(log);
 }
 
-static void *run(void *arg)
+static void *run_writer(void *arg)
 {
 	struct access_log *log = arg;
 	struct timespec until;
@@ -314,11 +314,11 @@ static void *run(void *arg)
 		until.tv_sec += until.tv_nsec / NS_PER_S;
 		until.tv_nsec %= NS_PER_S;
 		sem_timedwait(&log->wake, &until);
-		look(log);
+		write_rings(log);
 		if (log->path && atomic_exchange(&log->reopen, false))
 			reopen(log);
 	}
-	look(log);
+	write_rings(log);
 	return NULL;
 }
 
@@ -351,7 +351,7 @@ static int start_thread(struct access_log *log)
 
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &old);
-	err = pthread_create(&log->thread, NULL, run, log);
+	err = pthread_create(&log->thread, NULL, run_writer, log);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	return -err;
 }

@@ -90,7 +90,7 @@ static const char *parse_host(const char *text, struct backend_spec *out)
 	return NULL;
 }
 
-static int hex(char c)
+static int hex_value(char c)
 {
 	if (c >= '0' && c <= '9')
 		return c - '0';
@@ -112,8 +112,8 @@ static bool unescape(const char *text, char *out)
 		if (c == '\\') {
 			c = *++text;
 			if (c == 'x') {
-				int high = hex(text[1]);
-				int low = high < 0 ? -1 : hex(text[2]);
+				int high = hex_value(text[1]);
+				int low = high < 0 ? -1 : hex_value(text[2]);
 
 				c = low < 0 ? 0 : high << 4 | low;
 				text += 2;

@@ -96,7 +96,7 @@ bool balance_is_up(const struct balance *b, unsigned index)
 	return b->health[index].up;
 }
 
-static bool may(const struct balance *b, unsigned i, uint64_t tried)
+static bool may_take(const struct balance *b, unsigned i, uint64_t tried)
 {
 	return balance_is_up(b, i) && !(tried >> i & 1);
 }
@@ -107,7 +107,7 @@ static int choose_in_turn(struct balance *b, uint64_t tried)
 		unsigned i = b->next;
 
 		b->next = (b->next + 1) % b->n;
-		if (may(b, i, tried))
+		if (may_take(b, i, tried))
 			return (int)i;
 	}
 	return -ENOENT;
@@ -122,7 +122,7 @@ static int choose_least(struct balance *b, uint64_t tried)
 		unsigned i = (b->next + k) % b->n;
 		uint64_t active = b->backends[i].active;
 
-		if (may(b, i, tried) && active < fewest) {
+		if (may_take(b, i, tried) && active < fewest) {
 			fewest = active;
 			best = (int)i;
 		}
@@ -141,7 +141,7 @@ static int choose_by_hash(const struct balance *b, uint64_t hash,
 
 		if (i == NOBODY)
 			break;
-		if (may(b, i, tried))
+		if (may_take(b, i, tried))
 			return i;
 	}
 	return -ENOENT;

@@ -39,7 +39,7 @@ void client_hello_init(struct client_hello *h)
 	expect(h, STEP_TYPE, 1);
 }
 
-static void end(struct client_hello *h, enum client_hello_result result)
+static void end_parse(struct client_hello *h, enum client_hello_result result)
 {
 	h->result = result;
 }
@@ -48,11 +48,11 @@ static void end(struct client_hello *h, enum client_hello_result result)
  * Skips a vector of `len` bytes. Then comes `step`, if the message has room for
  * both.
  */
-static void skip(struct client_hello *h, uint32_t len, unsigned step,
-		 unsigned need)
+static void skip_bytes(struct client_hello *h, uint32_t len, unsigned step,
+		       unsigned need)
 {
 	if (len > h->hello_left) {
-		end(h, CLIENT_HELLO_NOT);
+		end_parse(h, CLIENT_HELLO_NOT);
 		return;
 	}
 	h->skip = len;
@@ -63,9 +63,9 @@ static void skip(struct client_hello *h, uint32_t len, unsigned step,
 static void next_extension(struct client_hello *h)
 {
 	if (h->extensions_left == 0)
-		end(h, CLIENT_HELLO_NO_NAME);
+		end_parse(h, CLIENT_HELLO_NO_NAME);
 	else if (h->extensions_left < 4)
-		end(h, CLIENT_HELLO_NOT);
+		end_parse(h, CLIENT_HELLO_NOT);
 	else
 		expect(h, STEP_EXTENSION_TYPE, 2);
 }
@@ -74,14 +74,14 @@ static void begin_extension(struct client_hello *h, uint32_t len)
 {
 	h->extensions_left -= 4;
 	if (len > h->extensions_left) {
-		end(h, CLIENT_HELLO_NOT);
+		end_parse(h, CLIENT_HELLO_NOT);
 		return;
 	}
 	h->extensions_left -= len;
 	if (h->extension == EXTENSION_NAME) {
 		h->extension_left = len;
 		if (len < 2)
-			end(h, CLIENT_HELLO_NOT);
+			end_parse(h, CLIENT_HELLO_NOT);
 		else
 			expect(h, STEP_LIST_LENGTH, 2);
 		return;
@@ -94,9 +94,9 @@ static void begin_extension(struct client_hello *h, uint32_t len)
 static void next_name(struct client_hello *h)
 {
 	if (h->list_left == 0)
-		end(h, CLIENT_HELLO_NO_NAME);
+		end_parse(h, CLIENT_HELLO_NO_NAME);
 	else if (h->list_left < 3)
-		end(h, CLIENT_HELLO_NOT);
+		end_parse(h, CLIENT_HELLO_NOT);
 	else
 		expect(h, STEP_NAME_TYPE, 1);
 }
@@ -106,7 +106,7 @@ static void begin_name(struct client_hello *h, uint32_t len)
 	h->list_left -= 3;
 	/* There is one kind of name, and the list has one (RFC 6066 3). */
 	if (len == 0 || len != h->list_left || len >= SERVER_NAME_MAX) {
-		end(h, CLIENT_HELLO_NOT);
+		end_parse(h, CLIENT_HELLO_NOT);
 		return;
 	}
 	h->name_len = 0;
@@ -119,7 +119,7 @@ static void take_name_byte(struct client_hello *h, uint8_t byte)
 	if (byte >= 'A' && byte <= 'Z')
 		byte = (uint8_t)(byte - 'A' + 'a');
 	if (byte <= ' ' || byte >= 0x7f) {
-		end(h, CLIENT_HELLO_NOT);
+		end_parse(h, CLIENT_HELLO_NOT);
 		return;
 	}
 	h->name[h->name_len++] = (char)byte;
@@ -128,7 +128,7 @@ static void take_name_byte(struct client_hello *h, uint8_t byte)
 		if (h->name_len > 1 && h->name[h->name_len - 1] == '.')
 			h->name_len--;
 		h->name[h->name_len] = '\0';
-		end(h, CLIENT_HELLO_NAME);
+		end_parse(h, CLIENT_HELLO_NAME);
 	}
 }
 
@@ -138,37 +138,37 @@ static void take_number(struct client_hello *h, uint32_t n)
 	switch (h->step) {
 	case STEP_TYPE:
 		if (n != HANDSHAKE_HELLO)
-			end(h, CLIENT_HELLO_NOT);
+			end_parse(h, CLIENT_HELLO_NOT);
 		else
 			expect(h, STEP_LENGTH, 3);
 		break;
 	case STEP_LENGTH:
 		h->hello_left = n;
-		skip(h, VERSION_AND_RANDOM, STEP_SESSION_ID, 1);
+		skip_bytes(h, VERSION_AND_RANDOM, STEP_SESSION_ID, 1);
 		break;
 	case STEP_SESSION_ID:
 		if (n > SESSION_ID_MAX)
-			end(h, CLIENT_HELLO_NOT);
+			end_parse(h, CLIENT_HELLO_NOT);
 		else
-			skip(h, n, STEP_CIPHERS, 2);
+			skip_bytes(h, n, STEP_CIPHERS, 2);
 		break;
 	case STEP_CIPHERS:
 		if (n == 0 || n & 1)
-			end(h, CLIENT_HELLO_NOT);
+			end_parse(h, CLIENT_HELLO_NOT);
 		else
-			skip(h, n, STEP_COMPRESSION, 1);
+			skip_bytes(h, n, STEP_COMPRESSION, 1);
 		break;
 	case STEP_COMPRESSION:
 		if (n == 0)
-			end(h, CLIENT_HELLO_NOT);
+			end_parse(h, CLIENT_HELLO_NOT);
 		else
-			skip(h, n, STEP_EXTENSIONS, 2);
+			skip_bytes(h, n, STEP_EXTENSIONS, 2);
 		break;
 	case STEP_EXTENSIONS:
 		/* The extensions are the rest of the message. */
 		h->extensions_left = n;
 		if (n != h->hello_left)
-			end(h, CLIENT_HELLO_NOT);
+			end_parse(h, CLIENT_HELLO_NOT);
 		else
 			next_extension(h);
 		break;
@@ -182,13 +182,13 @@ static void take_number(struct client_hello *h, uint32_t n)
 	case STEP_LIST_LENGTH:
 		h->list_left = n;
 		if (n != h->extension_left - 2)
-			end(h, CLIENT_HELLO_NOT);
+			end_parse(h, CLIENT_HELLO_NOT);
 		else
 			next_name(h);
 		break;
 	case STEP_NAME_TYPE:
 		if (n != NAME_HOST)
-			end(h, CLIENT_HELLO_NOT);
+			end_parse(h, CLIENT_HELLO_NOT);
 		else
 			expect(h, STEP_NAME_LENGTH, 2);
 		break;
@@ -220,8 +220,8 @@ static void take_byte(struct client_hello *h, uint8_t byte)
 	}
 	if (h->result == CLIENT_HELLO_MORE && h->step > STEP_LENGTH &&
 	    h->hello_left == 0)
-		end(h, ends_without_extensions(h) ? CLIENT_HELLO_NO_NAME
-						  : CLIENT_HELLO_NOT);
+		end_parse(h, ends_without_extensions(h) ? CLIENT_HELLO_NO_NAME
+							: CLIENT_HELLO_NOT);
 }
 
 /* Takes a byte of a record's header: type, version 3.x, length. */
@@ -230,11 +230,11 @@ static void take_header(struct client_hello *h, uint8_t byte)
 	switch (h->record_at++) {
 	case 0:
 		if (byte != RECORD_HANDSHAKE)
-			end(h, CLIENT_HELLO_NOT);
+			end_parse(h, CLIENT_HELLO_NOT);
 		break;
 	case 1:
 		if (byte != 3)
-			end(h, CLIENT_HELLO_NOT);
+			end_parse(h, CLIENT_HELLO_NOT);
 		break;
 	case 2:
 		break;
@@ -246,7 +246,7 @@ static void take_header(struct client_hello *h, uint8_t byte)
 		h->record_at = 0;
 		/* An empty record of handshake is forbidden (5.1). */
 		if (h->record_left == 0 || h->record_left > RECORD_MAX)
-			end(h, CLIENT_HELLO_NOT);
+			end_parse(h, CLIENT_HELLO_NOT);
 	}
 }
 
@@ -257,7 +257,7 @@ enum client_hello_result client_hello_feed(struct client_hello *h,
 
 	for (; len && h->result == CLIENT_HELLO_MORE; at++, len--) {
 		if (h->taken++ == CLIENT_HELLO_MAX) {
-			end(h, CLIENT_HELLO_NOT);
+			end_parse(h, CLIENT_HELLO_NOT);
 		} else if (h->record_at || h->record_left == 0) {
 			take_header(h, *at);
 		} else {

@@ -17,7 +17,7 @@ struct proxy proxy;
 
 /* ---- listeners ---- */
 
-static bool full(void)
+static bool is_full(void)
 {
 	return session_limit_full(&proxy.limit);
 }
@@ -66,7 +66,8 @@ static void *accept_clients(void *arg)
 	for (;;) {
 		int err = 0;
 
-		if (wait && full() && session_limit_wait(&listener->waiter) < 0)
+		if (wait && is_full() &&
+		    session_limit_wait(&listener->waiter) < 0)
 			return NULL;
 		if (net_accept(listener->net, &conn) < 0)
 			return NULL;
@@ -145,7 +146,7 @@ static int open_listeners(struct proxy_shard *shard)
 }
 
 /* Runs after the coroutine that catches signals: a signal may follow it. */
-static void *say_listening(void *arg)
+static void *log_listening(void *arg)
 {
 	char text[NET_ADDR_TEXT_MAX];
 	struct net_addr addr;
@@ -197,7 +198,7 @@ struct proxy_counters proxy_total(void)
 }
 
 /* Logs what concerns steering, unless none of it has happened. */
-static void say_steering(const struct proxy_counters *now)
+static void log_steering(const struct proxy_counters *now)
 {
 	uint64_t lost = proxy.log ? access_log_lost(proxy.log) : 0;
 
@@ -218,7 +219,7 @@ static void say_steering(const struct proxy_counters *now)
 }
 
 /* Logs the program's statistics, on the first shard. */
-static void *say_stats(void *arg)
+static void *log_stats(void *arg)
 {
 	const struct proxy_shard *shard = &proxy.shards[0];
 	double s = proxy.net.stats_s;
@@ -248,7 +249,7 @@ static void *say_stats(void *arg)
 			(unsigned long long)now.over_limit,
 			(unsigned long long)now.displaced,
 			(unsigned long long)stack.clients_refused);
-		say_steering(&now);
+		log_steering(&now);
 		was = now;
 	}
 	return NULL;
@@ -258,7 +259,7 @@ static void *say_stats(void *arg)
 
 static bool takes_clients(void *shard)
 {
-	return !full();
+	return !is_full();
 }
 
 static unsigned sessions_left(void *arg)
@@ -329,7 +330,7 @@ static int start_shards(void)
 	return err;
 }
 
-static int run(struct net_stack *stack)
+static int run_proxy(struct net_stack *stack)
 {
 	int err = start_shards();
 
@@ -338,9 +339,9 @@ static int run(struct net_stack *stack)
 	if (err == 0)
 		err = proxy_metrics_add();
 	if (err == 0 && proxy.net.stats_s > 0)
-		err = net_spawn(stack, "stats", say_stats, NULL);
+		err = net_spawn(stack, "stats", log_stats, NULL);
 	if (err == 0)
-		err = net_spawn(stack, "listening", say_listening, NULL);
+		err = net_spawn(stack, "listening", log_listening, NULL);
 	if (err < 0)
 		return err;
 	config_run();
@@ -378,7 +379,7 @@ static void reopen_log(void *log)
 	access_log_reopen(log);
 }
 
-static void say_of_log(const char *line)
+static void log_access_log_error(const char *line)
 {
 	net_log_at(NET_LOG_ERROR, "%s", line);
 }
@@ -391,7 +392,7 @@ static int open_log(void)
 
 	if (where)
 		err = access_log_open(where, NET_MAX_SHARDS, net_clock_ns,
-				      say_of_log, &proxy.log);
+				      log_access_log_error, &proxy.log);
 	if (err < 0) {
 		fprintf(stderr,
 			"coronet-proxy: --access-log '%s': %s: expected a file "
@@ -514,7 +515,7 @@ int main(int argc, char **argv)
 	if (err == 0)
 		err = make_shards(net_stack_shards(stack));
 	if (err == 0)
-		err = run(stack);
+		err = run_proxy(stack);
 	net_stack_close(stack);
 	close_all();
 	return net_exit_status(err);

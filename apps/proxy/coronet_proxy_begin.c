@@ -19,7 +19,7 @@
 #define LOOK_NS INT64_C(200000000) /* between looks of a waiting session */
 
 /* Notes why the session ends, unless it has been ended already. */
-static void ends(struct session *s, enum access_end end)
+static void set_end(struct session *s, enum access_end end)
 {
 	if (!s->failed)
 		s->end = end;
@@ -183,7 +183,7 @@ static int take_header(struct session *s)
 		s->addrs = own;
 	if (err < 0) {
 		counters_add(&s->shard->counters.bad_header, 1);
-		ends(s, ACCESS_BAD_HEADER);
+		set_end(s, ACCESS_BAD_HEADER);
 		return err;
 	}
 	return proxy_admits(s->shard, &s->addrs, &s->end) ? 0 : -EACCES;
@@ -239,7 +239,7 @@ static int take_hello(struct session *s)
 
 	if (err < 0) {
 		counters_add(&s->shard->counters.bad_hello, 1);
-		ends(s, ACCESS_BAD_HELLO);
+		set_end(s, ACCESS_BAD_HELLO);
 	}
 	return err;
 }
@@ -300,7 +300,7 @@ static int wait_turn(struct session *s, int64_t until_ns)
 	if (net_stack_stopping(stack) || s->failed)
 		return -ECANCELED;
 	if (is_gone(s->client)) {
-		ends(s, ACCESS_CLIENT_RESET);
+		set_end(s, ACCESS_CLIENT_RESET);
 		return -ECONNRESET;
 	}
 	return err == -ETIMEDOUT && net_now_ns(stack) < until_ns ? 0 : err;
@@ -326,7 +326,7 @@ static int wait_in_queue(struct session *s, struct attempt *a)
 
 	if (!queue_enter(&shard->queue, &s->waiter, steer->queue)) {
 		counters_add(&shard->counters.queue_full, 1);
-		ends(s, ACCESS_QUEUE_FULL);
+		set_end(s, ACCESS_QUEUE_FULL);
 		return -EBUSY;
 	}
 	counters_add(&shard->counters.queued, 1);
@@ -346,7 +346,7 @@ static int wait_in_queue(struct session *s, struct attempt *a)
 		return i;
 	if (err == -ETIMEDOUT) {
 		counters_add(&shard->counters.queue_timeout, 1);
-		ends(s, ACCESS_QUEUE_TIMEOUT);
+		set_end(s, ACCESS_QUEUE_TIMEOUT);
 	}
 	return err;
 }
@@ -364,7 +364,7 @@ static int choose_backend(struct session *s, struct attempt *a)
 	if (i == -EAGAIN)
 		i = wait_in_queue(s, a);
 	if (i == -ENOENT)
-		ends(s, a->any ? ACCESS_CONNECT_FAILED : ACCESS_NO_BACKEND);
+		set_end(s, a->any ? ACCESS_CONNECT_FAILED : ACCESS_NO_BACKEND);
 	if (i < 0)
 		return i;
 	a->index = i;
@@ -447,12 +447,12 @@ static bool may_retry(struct session *s)
 {
 	struct proxy_shard *shard = s->shard;
 
-	ends(s, ACCESS_CONNECT_FAILED);
+	set_end(s, ACCESS_CONNECT_FAILED);
 	if (s->retries >= shard->config->steer.retries)
 		return false;
 	if (!retry_budget_spend(&shard->budget)) {
 		counters_add(&shard->counters.no_retry, 1);
-		ends(s, ACCESS_NO_RETRY);
+		set_end(s, ACCESS_NO_RETRY);
 		return false;
 	}
 	s->retries++;
@@ -486,7 +486,7 @@ static int connect_backend(struct session *s)
 	if (err < 0 && err != -ECANCELED)
 		counters_add(&s->shard->counters.no_backend, 1);
 	if (err == -ECANCELED)
-		ends(s, s->left ? ACCESS_CLIENT_RESET : ACCESS_STOPPED);
+		set_end(s, s->left ? ACCESS_CLIENT_RESET : ACCESS_STOPPED);
 	return err;
 }
 
@@ -549,7 +549,7 @@ static int send_first(struct session *s)
 		}
 	}
 	if (n < 0)
-		ends(s, ACCESS_SERVER_RESET);
+		set_end(s, ACCESS_SERVER_RESET);
 	return n < 0 ? (int)n : 0;
 }
 
@@ -563,7 +563,7 @@ static void keep_alive(struct session *s)
 	net_set_keepalive(s->server, idle_s, idle_s < 3 ? 1 : idle_s / 3, 3);
 }
 
-static int begin(struct session *s)
+static int begin_carrying(struct session *s)
 {
 	int err = 0;
 
@@ -588,7 +588,7 @@ int session_begin(struct session *s)
 
 	if (s->shard->config->steer.unique_id)
 		s->id = ++s->shard->ids;
-	err = begin(s);
+	err = begin_carrying(s);
 	drop_early(s);
 	return err;
 }

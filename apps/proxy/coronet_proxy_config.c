@@ -43,7 +43,7 @@ static struct {
 } state = {.publishing = PTHREAD_MUTEX_INITIALIZER,
 	   .lock = PTHREAD_MUTEX_INITIALIZER};
 
-static void nap(void)
+static void sleep_1_ms(void)
 {
 	nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
 }
@@ -268,8 +268,8 @@ struct update {
 	struct pool *pool;
 };
 
-static int adopt(struct proxy_shard *shard, struct proxy_config *config,
-		 struct pool *pool)
+static int adopt_config(struct proxy_shard *shard, struct proxy_config *config,
+			struct pool *pool)
 {
 	config_unref(shard->config);
 	pool_unref(shard->pool);
@@ -285,7 +285,7 @@ static void on_update(void *arg)
 {
 	struct update *update = arg;
 
-	if (adopt(update->shard, update->config, update->pool) < 0)
+	if (adopt_config(update->shard, update->config, update->pool) < 0)
 		net_log("coronet-proxy: no memory to check the health of all "
 			"backends");
 	queue_kick(&proxy.queue);
@@ -308,14 +308,14 @@ static void post_update(struct proxy_shard *shard)
 	int err;
 
 	while (!(update = malloc(sizeof(*update))))
-		nap();
+		sleep_1_ms();
 	*update = (struct update){shard, config_ref(state.config),
 				  pool_ref(state.pool)};
 	state.untaken++;
 	do {
 		err = net_post(shard->index, on_update, update);
 		if (err == -EAGAIN)
-			nap();
+			sleep_1_ms();
 	} while (err == -EAGAIN && state.running);
 	if (err < 0)
 		drop_update(update);
@@ -342,7 +342,7 @@ static bool publish(struct proxy_config *config, struct pool *pool)
 	for (unsigned i = 0; i < proxy.n_shards && state.running; i++)
 		post_update(&proxy.shards[i]);
 	for (int i = 0; i < MOST_NAPS && state.untaken && state.running; i++)
-		nap();
+		sleep_1_ms();
 	return state.untaken == 0;
 }
 
@@ -412,20 +412,21 @@ static void take_config(struct proxy_config *config, uint64_t fixed)
 	bool taken;
 
 	if (!pool) {
-		reload_says(false, "%s; nothing has changed", strerror(ENOMEM));
+		reload_report(false, "%s; nothing has changed",
+			      strerror(ENOMEM));
 		config_unref(config);
 		return;
 	}
 	added = pool_count_missing(pool, state.pool);
 	gone = pool_count_missing(state.pool, pool);
 	taken = publish(config, pool);
-	reload_says(true, "%u backends, %u of them new, %u gone%s%s",
-		    state.pool->n, added, gone,
-		    taken ? "" : "; a shard is yet to take it",
-		    fixed == state.fixed
-			    ? ""
-			    : "; links, addresses, ports and limits of clients "
-			      "change with the next start");
+	reload_report(
+		true, "%u backends, %u of them new, %u gone%s%s", state.pool->n,
+		added, gone, taken ? "" : "; a shard is yet to take it",
+		fixed == state.fixed
+			? ""
+			: "; links, addresses, ports and limits of clients "
+			  "change with the next start");
 	names_renew();
 }
 
@@ -437,7 +438,7 @@ static void reload(void)
 
 	config = config_read(&fixed, error, sizeof(error));
 	if (!config) {
-		reload_says(false, "%s; nothing has changed", error);
+		reload_report(false, "%s; nothing has changed", error);
 		return;
 	}
 	pthread_mutex_lock(&state.publishing);
@@ -458,7 +459,7 @@ static void *reload_thread(void *arg)
 			;
 		/* Before the shards run, nobody can take the configuration. */
 		while (!state.running)
-			nap();
+			sleep_1_ms();
 		reload_begins();
 		reload();
 		reload_ends();
@@ -556,7 +557,8 @@ int config_open(const struct argp *argp, int argc, char **argv)
 
 int config_join(struct proxy_shard *shard)
 {
-	return adopt(shard, config_ref(state.config), pool_ref(state.pool));
+	return adopt_config(shard, config_ref(state.config),
+			    pool_ref(state.pool));
 }
 
 void config_run(void)

@@ -174,7 +174,7 @@ void reload_begins(void)
 	pthread_mutex_unlock(&reloads.lock);
 }
 
-void reload_says(bool ok, const char *format, ...)
+void reload_report(bool ok, const char *format, ...)
 {
 	char text[sizeof(reloads.text)];
 	va_list ap;

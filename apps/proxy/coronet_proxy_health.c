@@ -84,7 +84,7 @@ static int ask_expected(struct check *check, struct net_conn *conn)
 	return n < 0 ? (int)n : -EPROTO;
 }
 
-static int ask(struct check *check, struct net_conn *conn)
+static int ask_backend(struct check *check, struct net_conn *conn)
 {
 	long err = send_header(check, conn);
 
@@ -103,7 +103,7 @@ static int ask(struct check *check, struct net_conn *conn)
 }
 
 /* Runs the whole check within the time that is left for it. */
-static int look(struct check *check, int64_t timeout_ns)
+static int check_backend(struct check *check, int64_t timeout_ns)
 {
 	const struct net_dial_opts dial = {
 		.timeout_ms = (unsigned)(timeout_ns / 1000000)};
@@ -114,7 +114,7 @@ static int look(struct check *check, int64_t timeout_ns)
 	coro_deadline_set(net_now_ns(stack) + timeout_ns);
 	err = net_dial(stack, &check->addr, &dial, &conn);
 	if (err == 0) {
-		err = ask(check, conn);
+		err = ask_backend(check, conn);
 		net_close(conn);
 	}
 	coro_deadline_set(CORO_FOREVER);
@@ -181,7 +181,7 @@ static void *watch_backend(void *arg)
 			timeout_ns = interval_ns;
 		/* A backend without an address yet is not judged. */
 		if (check->addr.family)
-			err = look(check, timeout_ns);
+			err = check_backend(check, timeout_ns);
 		if (net_stack_stopping(shard->stack))
 			break;
 		if (check->addr.family)

@@ -116,7 +116,7 @@ static int64_t resolve(const struct lookup *lookup)
 }
 
 /* Needs the lock. NULL: the backend has no entry. */
-static struct name *find(const struct backend *backend)
+static struct name *find_name(const struct backend *backend)
 {
 	for (unsigned i = 0; i < NAMES_MAX; i++)
 		if (names.all[i].backend == backend)
@@ -137,7 +137,7 @@ static void *lookup_thread(void *arg)
 	struct name *name;
 
 	pthread_mutex_lock(&names.lock);
-	name = find(lookup->backend); /* it stays while it is asked */
+	name = find_name(lookup->backend); /* it stays while it is asked */
 	name->asked = name->late = false;
 	name->due_ns = net_clock_ns() + next_ns;
 	pthread_mutex_unlock(&names.lock);
@@ -163,8 +163,8 @@ static bool lookup_start(const struct pool_entry *entry, int64_t most_ns)
 	return false;
 }
 
-static void ask(struct name *name, const struct pool_entry *entry,
-		int64_t most_ns, int64_t now_ns)
+static void start_lookup(struct name *name, const struct pool_entry *entry,
+			 int64_t most_ns, int64_t now_ns)
 {
 	name->asked = lookup_start(entry, most_ns);
 	name->due_ns = now_ns + (name->asked ? LATE_NS : SOONEST_NS);
@@ -186,11 +186,11 @@ static void report_late(struct name *name, const struct pool_entry *entry)
 /* Returns the entry of a backend, a new one if need be; NULL: all are taken. */
 static struct name *place_of(struct backend *backend)
 {
-	struct name *name = find(backend);
+	struct name *name = find_name(backend);
 
 	if (name)
 		return name;
-	name = find(NULL);
+	name = find_name(NULL);
 	if (name)
 		*name = (struct name){.backend = backend_ref(backend)};
 	return name;
@@ -219,7 +219,7 @@ static int64_t look_at(const struct pool_entry *entry, int64_t most_ns,
 	if (!name) /* until lookups of former pools end */
 		return now_ns + SOONEST_NS;
 	if (!name->asked && (renew || name->due_ns <= now_ns))
-		ask(name, entry, most_ns, now_ns);
+		start_lookup(name, entry, most_ns, now_ns);
 	else if (name->asked && !name->late && name->due_ns <= now_ns)
 		report_late(name, entry);
 	return name->late ? INT64_MAX : name->due_ns;

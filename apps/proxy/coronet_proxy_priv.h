@@ -215,13 +215,13 @@ int proxy_control_add(void);
 int proxy_metrics_add(void);
 
 /*
- * Begin and end a reload of the configuration; in between reload_says() reports
- * its result, which is logged and kept for requests. Called by the reloading
- * thread.
+ * Begin and end a reload of the configuration; in between reload_report()
+ * reports its result, which is logged and kept for requests. Called by the
+ * reloading thread.
  */
 void reload_begins(void);
-__attribute__((format(printf, 2, 3))) void reload_says(bool ok,
-						       const char *format, ...);
+__attribute__((format(printf, 2, 3))) void
+reload_report(bool ok, const char *format, ...);
 void reload_ends(void);
 
 /* ---- coronet_proxy_config.c ---- */

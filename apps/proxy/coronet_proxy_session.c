@@ -155,7 +155,7 @@ static int64_t next_look(const struct session *s, int64_t now_ns,
 }
 
 /* Arms the timer a few times in the limit, not at every byte. */
-static void arm(struct session *s, int64_t now_ns)
+static void arm_timer(struct session *s, int64_t now_ns)
 {
 	enum access_end end = ACCESS_ENDS;
 	int64_t due_ns = next_look(s, now_ns, &end);
@@ -182,7 +182,7 @@ static void on_timer(struct coro_timer *timer)
 		look_for_progress(s, now_ns);
 	next_look(s, now_ns, &end);
 	if (end == ACCESS_ENDS) {
-		arm(s, now_ns);
+		arm_timer(s, now_ns);
 		return;
 	}
 	if (s->carries)
@@ -198,7 +198,7 @@ void session_watch(struct session *s, int64_t limit_ns, enum access_end end)
 	s->limit_end = end;
 	s->client_ns = s->server_ns = now_ns;
 	s->client_unacked = s->server_unacked = 0;
-	arm(s, now_ns);
+	arm_timer(s, now_ns);
 }
 
 /* ---- carrying ---- */
@@ -223,8 +223,8 @@ static void break_way(struct session *s, long err, enum access_end end)
  * Carries bytes in one direction until that ends, and passes the end on.
  * Inline, so that each direction keeps only the session on its stack.
  */
-static inline __attribute__((always_inline)) void carry(struct session *s,
-							const struct way *way)
+static inline __attribute__((always_inline)) void
+carry_bytes(struct session *s, const struct way *way)
 {
 	struct net_view view;
 	long n, sent = 0;
@@ -253,7 +253,7 @@ static inline __attribute__((always_inline)) void carry(struct session *s,
 		return;
 	}
 	s->half_closed = true;
-	arm(s, net_now_ns(s->shard->stack));
+	arm_timer(s, net_now_ns(s->shard->stack));
 }
 
 static void carry_to(struct session *s)
@@ -269,7 +269,7 @@ static void carry_to(struct session *s)
 				ACCESS_CLIENT_RESET,
 				ACCESS_SERVER_RESET};
 
-	carry(s, &way);
+	carry_bytes(s, &way);
 }
 
 static void carry_from(struct session *s)
@@ -285,7 +285,7 @@ static void carry_from(struct session *s)
 				ACCESS_SERVER_RESET,
 				ACCESS_CLIENT_RESET};
 
-	carry(s, &way);
+	carry_bytes(s, &way);
 }
 
 static void *carry_back(void *arg)
@@ -301,7 +301,7 @@ static void *carry_back(void *arg)
 }
 
 /* Out of line: its buffers would be on the stack while bytes are carried. */
-__attribute__((noinline)) static bool begin(struct session *s)
+__attribute__((noinline)) static bool begin_session(struct session *s)
 {
 	const struct coro_attr attr = {.name = "from backend"};
 
@@ -315,11 +315,11 @@ __attribute__((noinline)) static bool begin(struct session *s)
 	return true;
 }
 
-static void *serve(void *arg)
+static void *serve_session(void *arg)
 {
 	struct session *s = arg;
 
-	if (begin(s))
+	if (begin_session(s))
 		carry_to(s);
 	else
 		session_fail(s, s->end);
@@ -356,7 +356,7 @@ int session_start(struct proxy_shard *shard, struct net_conn *conn)
 			      .coroutines = 1};
 	proxy_addrs_of(conn, &s->addrs);
 	coro_timer_init(&s->timer, on_timer);
-	if (coro_spawn(coro_sched_self(), &attr, serve, s, NULL) < 0)
+	if (coro_spawn(coro_sched_self(), &attr, serve_session, s, NULL) < 0)
 		goto give_back;
 	net_conn_set_name(conn, "client"); /* without memory it has none */
 	counters_add(&shard->counters.sessions, 1);

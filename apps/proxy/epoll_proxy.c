@@ -204,8 +204,8 @@ static int time_to_wait(const struct worker *w, int64_t other_ns)
 	return due_ns > 60000 ? 60000 : (int)due_ns;
 }
 
-static void say_stats(const struct proxy_counters *was,
-		      const struct proxy_counters *now, unsigned sessions)
+static void print_stats(const struct proxy_counters *was,
+			const struct proxy_counters *now, unsigned sessions)
 {
 	double s = (double)config.stats_ns / 1e9;
 
@@ -244,11 +244,11 @@ static void sum_stats(void)
 		sessions +=
 			__atomic_load_n(&workers[i].sessions, __ATOMIC_RELAXED);
 	}
-	say_stats(&was, &now, sessions);
+	print_stats(&was, &now, sessions);
 	was = now;
 }
 
-static void serve(struct worker *w)
+static void run_worker(struct worker *w)
 {
 	int64_t end_ns = INT64_MAX, stats_ns = INT64_MAX;
 	struct epoll_event events[BATCH];
@@ -287,7 +287,7 @@ static void *worker_main(void *arg)
 	uint64_t one = 1;
 
 	epoll_threads_pin(&config.threads, (uint32_t)w->index);
-	serve(w);
+	run_worker(w);
 	if (write(done_event, &one, sizeof(one)) != sizeof(one))
 		abort();
 	return NULL;
@@ -372,7 +372,7 @@ static int open_listeners(struct worker *w)
 }
 
 /* A worker's part of a limit. */
-static unsigned share(unsigned limit)
+static unsigned worker_share(unsigned limit)
 {
 	return (limit + config.threads.n - 1) / config.threads.n;
 }
@@ -387,9 +387,9 @@ static int worker_init(struct worker *w, int index)
 	w->accepting = true;
 	w->pipe[0] = w->pipe[1] = -1;
 	worker_new_pipe(w);
-	w->max_sessions = share(opts->max_clients);
-	w->max_source = share(opts->max_source);
-	w->max_headers = share(opts->max_half_open);
+	w->max_sessions = worker_share(opts->max_clients);
+	w->max_source = worker_share(opts->max_source);
+	w->max_headers = worker_share(opts->max_half_open);
 	w->drain = (struct source){SOURCE_DRAIN, drain_event};
 	balance_init(&w->balance, opts->balance, opts->rise, opts->fall);
 	for (unsigned i = 0; i < opts->n_backends; i++)
@@ -432,7 +432,7 @@ static void announce(void)
 	fflush(stdout);
 }
 
-static int run(int signals)
+static int run_workers(int signals)
 {
 	uint32_t started = 0;
 	uint64_t one = 1;
@@ -473,7 +473,7 @@ static int serve_all(void)
 		ready++;
 	}
 	if (err == 0)
-		err = run(signals);
+		err = run_workers(signals);
 	for (uint32_t i = 0; i < ready; i++)
 		worker_fini(&workers[i]);
 close_events:
@@ -494,7 +494,7 @@ static const struct argp_option options[] = {
 	{0},
 };
 
-static error_t parse(int key, char *arg, struct argp_state *state)
+static error_t parse_key(int key, char *arg, struct argp_state *state)
 {
 	switch (key) {
 	case ARGP_KEY_INIT:
@@ -573,7 +573,7 @@ int main(int argc, char **argv)
 	};
 	static const struct argp argp = {
 		.options = options,
-		.parser = parse,
+		.parser = parse_key,
 		.children = children,
 		.doc = "TCP proxy through the kernel's sockets and epoll. The "
 		       "limit of clients is shared out among the threads.",

@@ -47,7 +47,7 @@ void worker_connect_failed(struct worker *w, int backend, int err)
 		w->balance.backends[backend].name, strerror(-err));
 }
 
-static void begin(struct worker *w, struct check *check)
+static void begin_check(struct worker *w, struct check *check)
 {
 	struct epoll_event event = {.events = EPOLLOUT | EPOLLET,
 				    .data.ptr = check};
@@ -119,7 +119,7 @@ void checks_run(struct worker *w)
 		if (check->source.fd >= 0)
 			report(w, check, false);
 		else
-			begin(w, check);
+			begin_check(w, check);
 	}
 }
 

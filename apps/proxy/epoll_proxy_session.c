@@ -235,8 +235,8 @@ static ssize_t carry_piece(struct worker *w, struct side *from,
  * Carries bytes in one direction as far as they go now. Returns 0, 1 (stopped
  * for fairness), or -errno.
  */
-static int carry(struct worker *w, struct session *s, struct side *from,
-		 struct side *to, uint64_t *bytes)
+static int carry_bytes(struct worker *w, struct session *s, struct side *from,
+		       struct side *to, uint64_t *bytes)
 {
 	for (int i = 0; i < ROUNDS; i++) {
 		bool spliced = from->bulk && w->pipe[0] >= 0;
@@ -274,12 +274,13 @@ static int carry(struct worker *w, struct session *s, struct side *from,
 	return 1;
 }
 
-static void go_on(struct worker *w, struct session *s)
+static void carry_both(struct worker *w, struct session *s)
 {
-	int up = carry(w, s, &s->client, &s->server, &w->counters.bytes_to);
+	int up = carry_bytes(w, s, &s->client, &s->server,
+			     &w->counters.bytes_to);
 	int down = up < 0 ? up
-			  : carry(w, s, &s->server, &s->client,
-				  &w->counters.bytes_from);
+			  : carry_bytes(w, s, &s->server, &s->client,
+					&w->counters.bytes_from);
 
 	if (up < 0 || down < 0) {
 		w->counters.broken++;
@@ -295,7 +296,7 @@ static void go_on(struct worker *w, struct session *s)
 
 /* ---- connecting ---- */
 
-static int watch(struct worker *w, struct side *side)
+static int watch_side(struct worker *w, struct side *side)
 {
 	struct epoll_event event = {.events = INTEREST, .data.ptr = side};
 
@@ -315,7 +316,7 @@ static void connect_next(struct worker *w, struct session *s)
 		s->tried |= UINT64_C(1) << i;
 		err = s->server.source.fd = worker_connect(i);
 		if (err >= 0)
-			err = watch(w, &s->server);
+			err = watch_side(w, &s->server);
 		if (err == 0) {
 			s->backend = i;
 			balance_begin(&w->balance, i);
@@ -351,7 +352,7 @@ static void connected(struct worker *w, struct session *s)
 			return;
 		}
 	}
-	go_on(w, s);
+	carry_both(w, s);
 }
 
 static void connecting_event(struct worker *w, struct session *s,
@@ -461,7 +462,7 @@ void session_start(struct worker *w, int fd, struct source_key source)
 	begin_header(w);
 	w->sessions++;
 	w->counters.accepted++;
-	if (watch(w, &s->client) < 0) {
+	if (watch_side(w, &s->client) < 0) {
 		session_fail(w, s);
 		return;
 	}
@@ -490,7 +491,7 @@ void session_event(struct worker *w, struct side *side, uint32_t events)
 			connecting_event(w, s, events);
 		break;
 	case SESSION_CARRYING:
-		go_on(w, s);
+		carry_both(w, s);
 		break;
 	case SESSION_STATES:
 		break;
@@ -565,7 +566,7 @@ void sessions_go_on(struct worker *w)
 		list = s->next_again;
 		s->again = false;
 		if (!s->dead)
-			go_on(w, s);
+			carry_both(w, s);
 	}
 	for (int i = 0; i < SESSION_STATES; i++)
 		look_at_list(w, &w->lists[i]);

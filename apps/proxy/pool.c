@@ -270,7 +270,7 @@ static uint64_t without_full(const struct pool *pool, uint64_t among)
 }
 
 /* Returns how much of its weight a backend has by now: 1 to WHOLE. */
-static unsigned ramp(const struct pool *pool, unsigned i, int64_t now_ns)
+static unsigned ramp_weight(const struct pool *pool, unsigned i, int64_t now_ns)
 {
 	int64_t since_ns = pool->entries[i].backend->since_ns;
 	int64_t whole_ns = pool->rules.slow_start_ns;
@@ -286,7 +286,7 @@ static unsigned ramp(const struct pool *pool, unsigned i, int64_t now_ns)
 unsigned pool_ramp_percent(const struct pool *pool, unsigned index,
 			   int64_t now_ns)
 {
-	unsigned percent = ramp(pool, index, now_ns) * 100 / WHOLE;
+	unsigned percent = ramp_weight(pool, index, now_ns) * 100 / WHOLE;
 
 	return percent ? percent : 1;
 }
@@ -302,7 +302,8 @@ enum backend_health pool_health(const struct pool *pool, unsigned index,
 		return BACKEND_FAILS;
 	if (is_ejected(entry->backend, now_ns))
 		return BACKEND_EJECTED;
-	return ramp(pool, index, now_ns) < WHOLE ? BACKEND_WARMING : BACKEND_UP;
+	return ramp_weight(pool, index, now_ns) < WHOLE ? BACKEND_WARMING
+							: BACKEND_UP;
 }
 
 const char *backend_health_name(enum backend_health health)
@@ -320,7 +321,7 @@ const char *backend_health_name(enum backend_health health)
 
 static unsigned weight_of(const struct pool *pool, unsigned i, int64_t now_ns)
 {
-	return pool->entries[i].spec.weight * ramp(pool, i, now_ns);
+	return pool->entries[i].spec.weight * ramp_weight(pool, i, now_ns);
 }
 
 /* ---- choosing ---- */
@@ -392,7 +393,7 @@ static int choose_by_hash(const struct pool *pool, uint64_t hash,
 
 		if (i >= pool->n || !(among >> i & 1))
 			continue;
-		if (client < ramp(pool, i, now_ns))
+		if (client < ramp_weight(pool, i, now_ns))
 			return i;
 		if (warming < 0)
 			warming = i;
@@ -415,7 +416,7 @@ static int choose(const struct pool *pool, struct pool_cursor *cursor,
 }
 
 /* Counts one session more, unless other shards have just filled the backend. */
-static bool take(const struct pool_entry *entry)
+static bool take_slot(const struct pool_entry *entry)
 {
 	unsigned n = entry->backend->active;
 
@@ -440,7 +441,7 @@ int pool_take(const struct pool *pool, struct pool_cursor *cursor,
 
 		if (i < 0)
 			break;
-		if (take(&pool->entries[i]))
+		if (take_slot(&pool->entries[i]))
 			return i;
 		among &= ~(UINT64_C(1) << i);
 	}

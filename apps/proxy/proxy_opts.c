@@ -165,7 +165,7 @@ static void add_backend(struct proxy_opts *opts, const struct argp_state *state,
 	opts->backend_texts[opts->n_backends++] = text;
 }
 
-static void check(struct proxy_opts *opts, const struct argp_state *state)
+static void check_opts(struct proxy_opts *opts, const struct argp_state *state)
 {
 	if (opts->n_backends == 0)
 		opts_refuse(state, "--to", NULL, "a backend",
@@ -205,8 +205,8 @@ static int64_t timeout(const struct argp_state *state, const char *option,
 	return opts_seconds(state, option, arg, min_ns, 86400 * S, example);
 }
 
-static unsigned count(const struct argp_state *state, const char *option,
-		      const char *arg, uint64_t max)
+static unsigned parse_count(const struct argp_state *state, const char *option,
+			    const char *arg, uint64_t max)
 {
 	char example[64];
 
@@ -246,7 +246,7 @@ static error_t parse_word(int key, char *arg, struct argp_state *state)
 	}
 }
 
-static error_t parse(int key, char *arg, struct argp_state *state)
+static error_t parse_key(int key, char *arg, struct argp_state *state)
 {
 	struct proxy_opts *opts = state->input;
 
@@ -273,10 +273,10 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 			opts->health_interval_ns = S / 100;
 		return 0;
 	case OPT_RISE:
-		opts->rise = count(state, "--rise", arg, 1000);
+		opts->rise = parse_count(state, "--rise", arg, 1000);
 		return 0;
 	case OPT_FALL:
-		opts->fall = count(state, "--fall", arg, 1000);
+		opts->fall = parse_count(state, "--fall", arg, 1000);
 		return 0;
 	case OPT_PROXY_TIMEOUT:
 		opts->proxy_timeout_ns =
@@ -287,26 +287,27 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 			timeout(state, "--idle-timeout", arg, 0);
 		return 0;
 	case OPT_MAX_CLIENTS:
-		opts->max_clients = count(state, "--max-clients", arg, 2000000);
+		opts->max_clients =
+			parse_count(state, "--max-clients", arg, 2000000);
 		return 0;
 	case OPT_MAX_SOURCE:
-		opts->max_source =
-			count(state, "--max-clients-per-source", arg, 2000000);
+		opts->max_source = parse_count(
+			state, "--max-clients-per-source", arg, 2000000);
 		return 0;
 	case OPT_MAX_HALF_OPEN:
 		opts->max_half_open =
-			count(state, "--max-half-open", arg, 2000000);
+			parse_count(state, "--max-half-open", arg, 2000000);
 		return 0;
 	case OPT_DRAIN_TIMEOUT:
 		opts->drain_timeout_ns =
 			timeout(state, "--drain-timeout", arg, 0);
 		return 0;
 	case ARGP_KEY_END:
-		check(opts, state);
+		check_opts(opts, state);
 		return 0;
 	default:
 		return parse_word(key, arg, state);
 	}
 }
 
-const struct argp proxy_opts_argp = {.options = options, .parser = parse};
+const struct argp proxy_opts_argp = {.options = options, .parser = parse_key};

@@ -161,7 +161,7 @@ static bool are_tlvs(const uint8_t *header, size_t len, size_t at)
 	return at == len;
 }
 
-static uint16_t get16(const uint8_t *at)
+static uint16_t read_be16(const uint8_t *at)
 {
 	return (uint16_t)(at[0] << 8 | at[1]);
 }
@@ -181,8 +181,8 @@ static int parse_block(const uint8_t *header, size_t len, size_t size,
 	out->family = size == 4 ? 4 : 6;
 	memcpy(out->src, data, size);
 	memcpy(out->dst, data + size, size);
-	out->src_port = get16(data + 2 * size);
-	out->dst_port = get16(data + 2 * size + 2);
+	out->src_port = read_be16(data + 2 * size);
+	out->dst_port = read_be16(data + 2 * size + 2);
 	return 0;
 }
 
@@ -194,7 +194,7 @@ static long parse_v2(const uint8_t *data, size_t len, struct proxy_addrs *out)
 
 	if (len < V2_HEADER)
 		return 0;
-	rest = get16(data + 14);
+	rest = read_be16(data + 14);
 	if (data[12] >> 4 != 2 || (data[12] & 15) > 1 || data[13] >> 4 > 3 ||
 	    (data[13] & 15) > 2 || V2_HEADER + rest > PROXY_V2_MAX)
 		return -EPROTO;
@@ -315,7 +315,7 @@ size_t proxy_write_tlvs(const struct proxy_addrs *addrs, const uint8_t *tlvs,
 	size_t rest;
 
 	while (tlvs_len >= 3) {
-		size_t value = get16(tlvs + 1);
+		size_t value = read_be16(tlvs + 1);
 
 		if (value > tlvs_len - 3)
 			break;

@@ -30,7 +30,8 @@ static uint64_t hash_source(const struct source_rate *rate, uint8_t family,
 
 /* Returns the source's bucket; without one, takes over that of its set that is
  * full soonest. */
-static struct source_bucket *find(struct source_rate *rate, uint64_t source)
+static struct source_bucket *find_bucket(struct source_rate *rate,
+					 uint64_t source)
 {
 	struct source_bucket *ways =
 		rate->buckets[(source >> 32) % SOURCE_RATE_SETS];
@@ -51,7 +52,7 @@ bool source_rate_take(struct source_rate *rate, uint8_t family, const void *ip,
 		      unsigned per_s, int64_t now_ns)
 {
 	struct source_bucket *bucket =
-		find(rate, hash_source(rate, family, ip));
+		find_bucket(rate, hash_source(rate, family, ip));
 	int64_t each_ns = NS_PER_S / per_s, full_ns = bucket->full_ns, next_ns;
 
 	do {

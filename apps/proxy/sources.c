@@ -39,8 +39,8 @@ static unsigned bucket_of(struct source_key key)
 }
 _Static_assert(SOURCES_BUCKETS == 1 << 12, "bucket_of() keeps twelve bits");
 
-static struct source_count **find(struct sources *sources,
-				  struct source_key key)
+static struct source_count **find_count(struct sources *sources,
+					struct source_key key)
 {
 	struct source_count **at = &sources->buckets[bucket_of(key)];
 
@@ -53,14 +53,14 @@ static struct source_count **find(struct sources *sources,
 unsigned sources_count(const struct sources *sources, struct source_key key)
 {
 	const struct source_count *count =
-		*find((struct sources *)(uintptr_t)sources, key);
+		*find_count((struct sources *)(uintptr_t)sources, key);
 
 	return count ? count->n : 0;
 }
 
 int sources_add(struct sources *sources, struct source_key key)
 {
-	struct source_count **at = find(sources, key);
+	struct source_count **at = find_count(sources, key);
 
 	if (key.family == 0)
 		return 0;
@@ -76,7 +76,7 @@ int sources_add(struct sources *sources, struct source_key key)
 
 void sources_remove(struct sources *sources, struct source_key key)
 {
-	struct source_count **at = find(sources, key), *count = *at;
+	struct source_count **at = find_count(sources, key), *count = *at;
 
 	if (!count || --count->n)
 		return;

@@ -135,8 +135,8 @@ static int64_t timeout(const struct argp_state *state, const char *option,
 	return opts_seconds(state, option, arg, min_ns, DAY, example);
 }
 
-static unsigned count(const struct argp_state *state, const char *option,
-		      const char *arg, uint64_t min, uint64_t max)
+static unsigned parse_count(const struct argp_state *state, const char *option,
+			    const char *arg, uint64_t min, uint64_t max)
 {
 	char example[64];
 
@@ -174,8 +174,8 @@ static error_t parse_access(int key, char *arg, struct argp_state *state)
 		add_nets(state, "--proxy-from", arg, &opts->proxy_from, true);
 		return 0;
 	case OPT_SOURCE_RATE:
-		opts->source_rate =
-			count(state, "--max-rate-per-source", arg, 1, 1000000);
+		opts->source_rate = parse_count(state, "--max-rate-per-source",
+						arg, 1, 1000000);
 		return 0;
 	case OPT_UNIQUE_ID:
 		opts->unique_id = true;
@@ -215,7 +215,8 @@ static error_t parse_timeout(int key, char *arg, struct argp_state *state)
 			timeout(state, "--half-closed-timeout", arg, 0);
 		return 0;
 	case OPT_KEEPALIVE:
-		opts->keepalive_s = count(state, "--keepalive", arg, 0, 86400);
+		opts->keepalive_s =
+			parse_count(state, "--keepalive", arg, 0, 86400);
 		return 0;
 	case OPT_HELLO_TIMEOUT:
 		opts->hello_timeout_ns =
@@ -230,28 +231,28 @@ static error_t parse_timeout(int key, char *arg, struct argp_state *state)
 	}
 }
 
-static error_t parse(int key, char *arg, struct argp_state *state)
+static error_t parse_key(int key, char *arg, struct argp_state *state)
 {
 	struct steer_opts *opts = state->input;
 
 	switch (key) {
 	case OPT_QUEUE:
-		opts->queue = count(state, "--queue", arg, 0, 2000000);
+		opts->queue = parse_count(state, "--queue", arg, 0, 2000000);
 		return 0;
 	case OPT_QUEUE_TIMEOUT:
 		opts->queue_timeout_ns =
 			timeout(state, "--queue-timeout", arg, S / 100);
 		return 0;
 	case OPT_RETRIES:
-		opts->retries = count(state, "--retries", arg, 0, 63);
+		opts->retries = parse_count(state, "--retries", arg, 0, 63);
 		return 0;
 	case OPT_RETRY_BUDGET:
 		opts->retry_percent =
-			count(state, "--retry-budget", arg, 0, 6300);
+			parse_count(state, "--retry-budget", arg, 0, 6300);
 		return 0;
 	case OPT_EJECT_AFTER:
 		opts->eject_after =
-			count(state, "--eject-after", arg, 0, 1000000);
+			parse_count(state, "--eject-after", arg, 0, 1000000);
 		return 0;
 	case OPT_EJECT_TIME:
 		opts->eject_ns = timeout(state, "--eject-time", arg, S / 100);
@@ -264,4 +265,4 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	}
 }
 
-const struct argp steer_opts_argp = {.options = options, .parser = parse};
+const struct argp steer_opts_argp = {.options = options, .parser = parse_key};
