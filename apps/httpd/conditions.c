@@ -9,8 +9,8 @@ struct value {
 };
 
 /* Finds a field's value; false: the field is not there. */
-static bool get(const char *head, const struct http_request *request,
-		enum http_field field, struct value *out)
+static bool get_field(const char *head, const struct http_request *request,
+		      enum http_field field, struct value *out)
 {
 	struct http_text text = request->fields[field];
 
@@ -19,14 +19,14 @@ static bool get(const char *head, const struct http_request *request,
 }
 
 /* Skips blanks and, between the elements of a list, commas. */
-static void skip(struct value *v, bool commas)
+static void skip_space(struct value *v, bool commas)
 {
 	while (v->at < v->end &&
 	       (*v->at == ' ' || *v->at == '\t' || (commas && *v->at == ',')))
 		v->at++;
 }
 
-static bool take(struct value *v, char c)
+static bool take_char(struct value *v, char c)
 {
 	if (v->at == v->end || *v->at != c)
 		return false;
@@ -73,7 +73,7 @@ static bool get_date(const char *head, const struct http_request *request,
 {
 	struct value v;
 
-	return get(head, request, field, &v) &&
+	return get_field(head, request, field, &v) &&
 	       http_read_date(v.at, (size_t)(v.end - v.at), out);
 }
 
@@ -91,10 +91,10 @@ static bool lists_tag(struct value v, const char *etag, bool weakly)
 		const char *begin, *close;
 		bool weak;
 
-		skip(&v, true);
+		skip_space(&v, true);
 		weak = v.end - v.at > 2 && memcmp(v.at, "W/", 2) == 0;
 		begin = v.at += 2 * weak;
-		if (!take(&v, '"'))
+		if (!take_char(&v, '"'))
 			return false;
 		close = memchr(v.at, '"', (size_t)(v.end - v.at));
 		if (!close)
@@ -130,7 +130,7 @@ int http_check_conditions(const char *head, const struct http_request *request,
 	struct value v;
 	time_t date;
 
-	if (get(head, request, HTTP_IF_MATCH, &v)) {
+	if (get_field(head, request, HTTP_IF_MATCH, &v)) {
 		if (!field_lists_tag(head, request, HTTP_IF_MATCH, file->etag,
 				     false))
 			return 412;
@@ -138,7 +138,7 @@ int http_check_conditions(const char *head, const struct http_request *request,
 		if (file->modified > date)
 			return 412;
 	}
-	if (get(head, request, HTTP_IF_NONE_MATCH, &v))
+	if (get_field(head, request, HTTP_IF_NONE_MATCH, &v))
 		return field_lists_tag(head, request, HTTP_IF_NONE_MATCH,
 				       file->etag, true)
 			       ? 304
@@ -157,7 +157,7 @@ static bool is_the_same(const char *head, const struct http_request *request,
 	struct value v;
 	time_t date;
 
-	if (!get(head, request, HTTP_IF_RANGE, &v))
+	if (!get_field(head, request, HTTP_IF_RANGE, &v))
 		return true;
 	if (get_date(head, request, HTTP_IF_RANGE, &date))
 		return date == file->modified;
@@ -183,14 +183,14 @@ static int take_range(struct value *v, uint64_t size, struct http_range *out)
 {
 	uint64_t last;
 
-	if (take(v, '-')) { /* the last N bytes */
+	if (take_char(v, '-')) { /* the last N bytes */
 		if (!take_number(v, &last))
 			return -1;
 		*out = (struct http_range){last < size ? size - last : 0,
 					   size - 1};
 		return last && size;
 	}
-	if (!take_number(v, &out->first) || !take(v, '-'))
+	if (!take_number(v, &out->first) || !take_char(v, '-'))
 		return -1;
 	out->last = size - 1;
 	if (v->at < v->end && *v->at >= '0' && *v->at <= '9') {
@@ -212,17 +212,17 @@ static int read_ranges(const char *head, const struct http_request *request,
 	struct value v;
 
 	if (request->method != HTTP_GET ||
-	    !get(head, request, HTTP_RANGE, &v) || v.end - v.at < 6 ||
+	    !get_field(head, request, HTTP_RANGE, &v) || v.end - v.at < 6 ||
 	    strncasecmp(v.at, "bytes=", 6) != 0)
 		return 200;
 	v.at += 6;
-	for (skip(&v, true); v.at < v.end; skip(&v, true)) {
+	for (skip_space(&v, true); v.at < v.end; skip_space(&v, true)) {
 		int there;
 
 		if (asked++ == HTTP_RANGES_MAX)
 			return 200;
 		there = take_range(&v, size, &ranges[*n]);
-		skip(&v, false);
+		skip_space(&v, false);
 		if (there < 0 || (v.at < v.end && *v.at != ','))
 			return 200;
 		if (there)
@@ -254,23 +254,23 @@ static unsigned take_weight(struct value *v)
 {
 	unsigned weight = 0, scale = 1000;
 
-	skip(v, false);
-	if (!take(v, ';'))
+	skip_space(v, false);
+	if (!take_char(v, ';'))
 		return 1000;
-	skip(v, false);
-	if (!(take(v, 'q') || take(v, 'Q')) || !take(v, '='))
+	skip_space(v, false);
+	if (!(take_char(v, 'q') || take_char(v, 'Q')) || !take_char(v, '='))
 		return 0;
 	for (unsigned i = 0; i < 4 && v->at < v->end; i++, scale /= 10) {
 		if (*v->at < '0' || *v->at > '9')
 			break;
 		weight += (unsigned)(*v->at++ - '0') * scale;
-		if (i == 0 && !take(v, '.'))
+		if (i == 0 && !take_char(v, '.'))
 			break;
 	}
 	return weight > 1000 ? 0 : weight;
 }
 
-static bool is(struct value name, const char *word)
+static bool is_word(struct value name, const char *word)
 {
 	size_t len = (size_t)(name.end - name.at);
 
@@ -296,17 +296,17 @@ static struct weights read_weights(struct value v)
 {
 	struct weights weights = {-1, -1, -1, -1};
 
-	for (skip(&v, true); v.at < v.end; skip(&v, true)) {
+	for (skip_space(&v, true); v.at < v.end; skip_space(&v, true)) {
 		struct value name = take_name(&v);
 		int weight = (int)take_weight(&v);
 
-		if (is(name, "identity"))
+		if (is_word(name, "identity"))
 			weights.identity = weight;
-		else if (is(name, "gzip") || is(name, "x-gzip"))
+		else if (is_word(name, "gzip") || is_word(name, "x-gzip"))
 			weights.gzip = weight;
-		else if (is(name, "br"))
+		else if (is_word(name, "br"))
 			weights.brotli = weight;
-		else if (is(name, "*"))
+		else if (is_word(name, "*"))
 			weights.others = weight;
 		while (v.at < v.end && *v.at != ',')
 			v.at++;
@@ -327,7 +327,7 @@ enum http_coding http_choose_coding(const char *head,
 	struct value v;
 	int least;
 
-	if (!there || !get(head, request, HTTP_ACCEPT_ENCODING, &v))
+	if (!there || !get_field(head, request, HTTP_ACCEPT_ENCODING, &v))
 		return HTTP_IDENTITY;
 	weights = read_weights(v);
 	if (weights.gzip < 0)

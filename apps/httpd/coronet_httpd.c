@@ -37,7 +37,7 @@ struct httpd httpd;
 static struct httpd_shard shards[NET_MAX_SHARDS];
 
 /* The counters of all shards; each is right, but at its own moment. */
-static struct httpd_counters total(void)
+static struct httpd_counters sum_counters(void)
 {
 	struct httpd_counters sum = {0};
 
@@ -71,24 +71,24 @@ static unsigned visits_left(void *arg)
 
 static unsigned all_visits_left(void)
 {
-	return (unsigned)total().open;
+	return (unsigned)sum_counters().open;
 }
 
 /* ---- statistics ---- */
 
 /* Logs the program's statistics, on the first shard. */
-static void *say_stats(void *arg)
+static void *log_stats(void *arg)
 {
 	struct httpd_shard *shard = arg;
 	int64_t was_ns = net_now_ns(shard->stack), now_ns;
-	struct httpd_counters was = total();
+	struct httpd_counters was = sum_counters();
 	struct net_stats stacks = {0};
 
 	while (coro_sleep_ns((int64_t)(httpd.net.stats_s * 1e9)) == 0) {
 		struct httpd_counters now;
 
 		net_program_stats(&stacks); /* or those of last time */
-		now = total();
+		now = sum_counters();
 		now_ns = net_now_ns(shard->stack);
 		net_log("httpd: %llu clients, +%llu, %llu with half a request, "
 			"%.0f requests/s; in all %llu requests refused, %llu "
@@ -166,8 +166,8 @@ static const struct argp_option options[] = {
 	{0},
 };
 
-static unsigned count(const struct argp_state *state, const char *option,
-		      const char *arg)
+static unsigned parse_count(const struct argp_state *state, const char *option,
+			    const char *arg)
 {
 	char example[64];
 
@@ -228,14 +228,15 @@ static error_t parse_key(int key, char *arg, struct argp_state *state)
 			timeout(state, "--drain-timeout", arg);
 		return 0;
 	case OPT_MAX_CLIENTS:
-		httpd.limits.clients = count(state, "--max-clients", arg);
+		httpd.limits.clients = parse_count(state, "--max-clients", arg);
 		return 0;
 	case OPT_MAX_SOURCE:
 		httpd.limits.clients_per_source =
-			count(state, "--max-clients-per-source", arg);
+			parse_count(state, "--max-clients-per-source", arg);
 		return 0;
 	case OPT_MAX_HALF_OPEN:
-		httpd.half_open.max = count(state, "--max-half-open", arg);
+		httpd.half_open.max =
+			parse_count(state, "--max-half-open", arg);
 		return 0;
 	case ARGP_KEY_ARG:
 		opts_refuse_argument(state, arg);
@@ -427,7 +428,7 @@ static int start_shards(struct net_stack *stack)
 	if (err == 0)
 		err = httpd_metrics_add(shards);
 	if (err == 0 && httpd.net.stats_s > 0)
-		err = net_spawn(stack, "stats", say_stats, &shards[0]);
+		err = net_spawn(stack, "stats", log_stats, &shards[0]);
 	if (err == 0 && httpd.loader.runs)
 		err = net_spawn(stack, "files", follow_files, stack);
 	if (err < 0)
@@ -438,7 +439,7 @@ static int start_shards(struct net_stack *stack)
 }
 
 /* A net_start: the first shard starts all of them. */
-static int start(struct net_stack *stack, void *arg)
+static int start_shard(struct net_stack *stack, void *arg)
 {
 	int err = 0;
 
@@ -540,7 +541,7 @@ int main(int argc, char **argv)
 	if (err == 0)
 		status = open_site();
 	if (err == 0 && status == 0)
-		err = net_run(&httpd.net, start, NULL);
+		err = net_run(&httpd.net, start_shard, NULL);
 	if (err < 0 && httpd.net.error[0])
 		fprintf(stderr, "coronet-httpd: %s\n", httpd.net.error);
 	for (unsigned i = 0; i < NET_MAX_SHARDS; i++)

@@ -12,7 +12,7 @@
 #include <string.h>
 
 /* RFC 9110 6.6.1; formatted once a second. */
-static const char *date(struct httpd_shard *shard)
+static const char *format_date(struct httpd_shard *shard)
 {
 	time_t now = time(NULL);
 
@@ -133,8 +133,8 @@ void httpd_answer_init(struct visit *visit)
 }
 
 /* Like send_all(), for bytes that the site keeps until they have arrived. */
-static int lend(struct visit *visit, const struct httpd_reply *reply,
-		const struct iovec *body)
+static int lend_body(struct visit *visit, const struct httpd_reply *reply,
+		     const struct iovec *body)
 {
 	struct httpd_shard *shard = visit->shard;
 	int64_t now_ns = net_now_ns(shard->stack);
@@ -160,7 +160,7 @@ static int send_body(struct visit *visit, const struct httpd_reply *reply,
 	if (!reply->site || iov[n - 1].iov_len < LENT_MIN)
 		return send_all(visit->conn, iov, n);
 	err = send_all(visit->conn, iov, n - 1);
-	return err < 0 ? err : lend(visit, reply, &iov[n - 1]);
+	return err < 0 ? err : lend_body(visit, reply, &iov[n - 1]);
 }
 
 /*
@@ -266,7 +266,8 @@ static size_t write_head(struct httpd_shard *shard,
 	int n = snprintf(out, HEAD_ROOM,
 			 "HTTP/1.1 %d %s\r\nDate: %s\r\n"
 			 "Server: coronet\r\n%s",
-			 reply->status, reason(reply->status), date(shard),
+			 reply->status, reason(reply->status),
+			 format_date(shard),
 			 reply->status == 405 ? "Allow: GET, HEAD\r\n" : "");
 
 	if (reply->status == 200)

@@ -69,8 +69,8 @@ static struct file *list_next(struct files *files)
 }
 
 /* The list takes the reference to content; NULL: our own page. */
-static int add(struct files *files, const char *path, const char *type,
-	       struct content *content)
+static int add_file(struct files *files, const char *path, const char *type,
+		    struct content *content)
 {
 	const struct file *before = file_before(files, path);
 	static char own_etag[CONTENT_ETAG_BYTES];
@@ -112,7 +112,7 @@ static int add_index(struct files *files, const char *path)
 {
 	const struct file *file = &files->list[files->n - 1];
 	struct content *content = file->content;
-	int err = add(files, path, file->type, content);
+	int err = add_file(files, path, file->type, content);
 
 	if (err == 0) {
 		content->refs++;
@@ -164,7 +164,8 @@ static int load_file(struct files *files, int fd, const struct stat *st,
 	if (err == 0 && content->len > FILES_BYTES_MAX - files->bytes)
 		err = -EFBIG; /* it has grown */
 	if (err == 0)
-		err = add(files, at, types_find(&files->types, path), content);
+		err = add_file(files, at, types_find(&files->types, path),
+			       content);
 	if (err < 0) {
 		content_drop(content);
 		return err;
@@ -173,7 +174,7 @@ static int load_file(struct files *files, int fd, const struct stat *st,
 	return 0;
 }
 
-static void note(unsigned *n, char *first, size_t room, const char *name)
+static void note_name(unsigned *n, char *first, size_t room, const char *name)
 {
 	if ((*n)++ == 0)
 		snprintf(first, room, "%s", name);
@@ -213,8 +214,8 @@ static int leave_out(struct files *files, int root, const char *path, int err)
 	struct stat st;
 
 	if (err == -EXDEV) {
-		note(&files->n_outside, files->outside, sizeof(files->outside),
-		     path);
+		note_name(&files->n_outside, files->outside,
+			  sizeof(files->outside), path);
 		return 0;
 	}
 	if (err != -ENOENT && err != -ELOOP && err != -EACCES &&
@@ -223,8 +224,8 @@ static int leave_out(struct files *files, int root, const char *path, int err)
 	if ((err != -ENOENT && err != -ELOOP) ||
 	    (fstatat(root, path, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
 	     S_ISLNK(st.st_mode)))
-		note(&files->n_broken, files->broken, sizeof(files->broken),
-		     path);
+		note_name(&files->n_broken, files->broken,
+			  sizeof(files->broken), path);
 	return 0;
 }
 
@@ -347,8 +348,8 @@ static int find_coded(struct files *files, const char *path,
 		return 0;
 	if (coded->modified < file->modified) {
 		if (!file->is_index)
-			note(&files->n_stale, files->stale,
-			     sizeof(files->stale), name);
+			note_name(&files->n_stale, files->stale,
+				  sizeof(files->stale), name);
 		return 0;
 	}
 	*out = malloc(sizeof(**out));
@@ -439,14 +440,14 @@ static int load_root(struct files *files, const char *root)
 	return err;
 }
 
-static int load(struct files *files, const char *root)
+static int load_files(struct files *files, const char *root)
 {
 	int err = 0;
 
 	if (root)
 		err = load_root(files, root);
 	else
-		err = add(files, "/", "text/html; charset=utf-8", NULL);
+		err = add_file(files, "/", "text/html; charset=utf-8", NULL);
 	if (err == 0 && files->n == 0)
 		err = -ENOENT;
 	qsort(files->list, files->n, sizeof(struct file), compare);
@@ -471,7 +472,7 @@ int files_load(struct files *files, const char *root, const char *types)
 		files_free(files);
 		return err;
 	}
-	err = load(files, root);
+	err = load_files(files, root);
 	if (err < 0) {
 		files_free(files);
 		return files->error[0] ? err : refuse(files, root, err);
@@ -497,7 +498,7 @@ int files_reload(struct files *files, struct files *before, const char *root)
 	*files = (struct files){.types = before->types, .before = before};
 	if (list_open(files) < 0)
 		return refuse(files, root, -ENOMEM);
-	err = load(files, root);
+	err = load_files(files, root);
 	files->before = NULL;
 	if (err < 0 || are_same(files, before)) {
 		files->types = (struct types){0};

@@ -38,12 +38,12 @@ static bool is_token(struct piece p)
 	return p.len > 0;
 }
 
-static bool is(struct piece p, const char *word)
+static bool is_word(struct piece p, const char *word)
 {
 	return p.len == strlen(word) && strncasecmp(p.at, word, p.len) == 0;
 }
 
-static struct piece trim(struct piece p)
+static struct piece trim_space(struct piece p)
 {
 	while (p.len && (p.at[0] == ' ' || p.at[0] == '\t')) {
 		p.at++;
@@ -205,12 +205,12 @@ static int parse_connection(struct piece value, struct http_head *head)
 	while (value.len) {
 		const char *comma = memchr(value.at, ',', value.len);
 		size_t len = comma ? (size_t)(comma - value.at) : value.len;
-		struct piece option = trim((struct piece){value.at, len});
+		struct piece option = trim_space((struct piece){value.at, len});
 
 		if (option.len && !is_token(option))
 			return -400;
-		head->close |= is(option, "close");
-		head->keep_alive |= is(option, "keep-alive");
+		head->close |= is_word(option, "close");
+		head->keep_alive |= is_word(option, "keep-alive");
 		len += comma != NULL;
 		value.at += len;
 		value.len -= len;
@@ -234,7 +234,7 @@ static void keep_field(struct piece name, struct piece value, const char *data,
 	for (unsigned i = 0; i < HTTP_KEPT_FIELDS; i++) {
 		struct http_text *text = &head->request.fields[i];
 
-		if (!is(name, kept_names[i]))
+		if (!is_word(name, kept_names[i]))
 			continue;
 		if ((head->kept >> i & 1) && i > HTTP_IF_NONE_MATCH)
 			*text = (struct http_text){i > HTTP_ACCEPT_ENCODING, 0};
@@ -261,11 +261,11 @@ bool http_next_line(const char *head, enum http_field field,
 	while (*at != '\r') {
 		const char *end = end_of_line(at);
 		const char *colon = memchr(at, ':', (size_t)(end - at));
-		struct piece value = trim(
+		struct piece value = trim_space(
 			(struct piece){colon + 1, (size_t)(end - colon) - 1});
 
-		if (is((struct piece){at, (size_t)(colon - at)},
-		       kept_names[field])) {
+		if (is_word((struct piece){at, (size_t)(colon - at)},
+			    kept_names[field])) {
 			*text = (struct http_text){(uint16_t)(value.at - head),
 						   (uint16_t)value.len};
 			return true;
@@ -278,23 +278,23 @@ bool http_next_line(const char *head, enum http_field field,
 static int take_field(struct piece name, struct piece value, const char *data,
 		      struct http_head *head)
 {
-	if (is(name, "host")) {
+	if (is_word(name, "host")) {
 		head->hosts++;
 		return is_host(value) ? 0 : -400;
 	}
-	if (is(name, "content-length")) {
+	if (is_word(name, "content-length")) {
 		head->lengths++;
 		return parse_length(value, &head->length);
 	}
-	if (is(name, "transfer-encoding")) {
+	if (is_word(name, "transfer-encoding")) {
 		head->encodings++;
-		return is(value, "chunked") ? 0 : -501;
+		return is_word(value, "chunked") ? 0 : -501;
 	}
-	if (is(name, "connection"))
+	if (is_word(name, "connection"))
 		return parse_connection(value, head);
-	if (is(name, "expect")) {
+	if (is_word(name, "expect")) {
 		head->expectations++;
-		return is(value, "100-continue") ? 0 : -417;
+		return is_word(value, "100-continue") ? 0 : -417;
 	}
 	keep_field(name, value, data, head);
 	return 0;
@@ -310,7 +310,7 @@ static int parse_field(struct piece line, const char *data,
 	if (!colon)
 		return -400;
 	name = (struct piece){line.at, (size_t)(colon - line.at)};
-	value = trim((struct piece){colon + 1, line.len - name.len - 1});
+	value = trim_space((struct piece){colon + 1, line.len - name.len - 1});
 	if (!is_token(name))
 		return -400;
 	for (size_t i = 0; i < value.len; i++)
@@ -320,7 +320,7 @@ static int parse_field(struct piece line, const char *data,
 }
 
 /* Checks what single fields could not show. */
-static int judge(const struct http_head *head, struct http_request *out)
+static int check_head(const struct http_head *head, struct http_request *out)
 {
 	if (head->hosts > 1 || (out->minor && head->hosts == 0))
 		return -400; /* RFC 9112 3.2 */
@@ -427,7 +427,7 @@ long http_read_head(struct http_head *head, const char *data, size_t len,
 		if (err < 0)
 			return err;
 	}
-	err = judge(head, &head->request);
+	err = check_head(head, &head->request);
 	if (err < 0)
 		return err;
 	*out = head->request;

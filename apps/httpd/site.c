@@ -42,8 +42,8 @@ static void free_unused(struct site_loader *loader)
 }
 
 /* Logs an error once, and again only after another one. */
-static void tell_once(struct site_loader *loader, const char *error,
-		      const char *outcome)
+static void report_once(struct site_loader *loader, const char *error,
+			const char *outcome)
 {
 	char line[sizeof(loader->error) + 64];
 
@@ -69,7 +69,7 @@ static void format_broken(const struct files *files, char out[BROKEN_MAX])
 }
 
 /* Makes the next site, if something has changed and the last one was taken. */
-static void look(struct site_loader *loader)
+static void check_site(struct site_loader *loader)
 {
 	char broken[BROKEN_MAX], line[96];
 	struct site *site;
@@ -85,10 +85,10 @@ static void look(struct site_loader *loader)
 			       loader->root);
 	format_broken(&site->files, broken);
 	if (changed < 0)
-		tell_once(loader, site->files.error,
-			  "what was there before is served");
+		report_once(loader, site->files.error,
+			    "what was there before is served");
 	else
-		tell_once(loader, broken, "they are not served");
+		report_once(loader, broken, "they are not served");
 	if (changed <= 0) {
 		free(site);
 		return;
@@ -104,7 +104,7 @@ static void look(struct site_loader *loader)
 	atomic_store_explicit(&loader->next, site, memory_order_release);
 }
 
-static void *run(void *arg)
+static void *run_loader(void *arg)
 {
 	struct site_loader *loader = arg;
 
@@ -116,7 +116,7 @@ static void *run(void *arg)
 		if (atomic_load(&loader->stop))
 			return NULL;
 		asks = atomic_load(&loader->asks);
-		look(loader);
+		check_site(loader);
 		atomic_store(&loader->looked, asks);
 	}
 }
@@ -155,7 +155,7 @@ int site_start(struct site_loader *loader)
 
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
-	err = pthread_create(&loader->thread, NULL, run, loader);
+	err = pthread_create(&loader->thread, NULL, run_loader, loader);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	loader->runs = err == 0;
 	return -err;
