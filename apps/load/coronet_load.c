@@ -71,7 +71,7 @@ static void spawn_slot(struct slot *slot)
 }
 
 /* Gives up a slot that has waited too long, and reopens one that failed. */
-static void scan(struct slot *slot, int64_t now_ns)
+static void check_slot(struct slot *slot, int64_t now_ns)
 {
 	bool late = slot->since_ns &&
 		    slot->since_ns <= now_ns - load.opts.timeout_ns;
@@ -98,7 +98,7 @@ static void *watchdog(void *arg)
 		int64_t now_ns = net_clock_ns();
 
 		for (uint32_t i = 0; i < shard->opened; i++)
-			scan(&shard->slots[i], now_ns);
+			check_slot(&shard->slots[i], now_ns);
 	}
 	return NULL;
 }
@@ -142,7 +142,7 @@ static int64_t turn_due(const struct load_shard *shard)
 	return load_part_due(&shard->part, &shard->stats, shard->turn);
 }
 
-static void visit(struct slot *slot, int64_t now_ns)
+static void visit_slot(struct slot *slot, int64_t now_ns)
 {
 	if (load.opts.mode == LOAD_ECHO)
 		echo_turn(slot, now_ns);
@@ -168,7 +168,7 @@ static void take_turns(struct load_shard *shard, int64_t now_ns)
 			break;
 		}
 		if (at < shard->opened)
-			visit(&shard->slots[at], net_clock_ns());
+			visit_slot(&shard->slots[at], net_clock_ns());
 	}
 }
 
@@ -185,7 +185,7 @@ static void wait_awake(struct load_shard *shard, int64_t now_ns)
 		shard->waited_ns += net_clock_ns() - now_ns;
 }
 
-static void *pacer(void *arg)
+static void *run_pacer(void *arg)
 {
 	struct load_shard *shard = arg;
 
@@ -266,7 +266,7 @@ static void end_slots(struct load_shard *shard)
 
 /* ---- a shard's part, on its own thread ---- */
 
-static void spawn(struct load_shard *shard, const char *name, coro_fn body)
+static void spawn_coro(struct load_shard *shard, const char *name, coro_fn body)
 {
 	if (net_spawn(shard->stack, name, body, shard) < 0)
 		load_stats_error(&shard->stats, LOAD_OTHER);
@@ -282,10 +282,10 @@ static void *start_shard(void *arg)
 	/* The run's own statistics have how busy the first shard is. */
 	if (shard != load.shards)
 		load_stats_set_busy(&shard->stats, busy_ns, shard);
-	spawn(shard, "open", open_slots);
-	spawn(shard, "watchdog", watchdog);
+	spawn_coro(shard, "open", open_slots);
+	spawn_coro(shard, "watchdog", watchdog);
 	if (load.opts.rate)
-		spawn(shard, "pacer", pacer);
+		spawn_coro(shard, "pacer", run_pacer);
 	return NULL;
 }
 
@@ -439,7 +439,7 @@ static int make_shards(unsigned n)
 }
 
 /* Runs on every shard; the first one conducts the run and stops the program. */
-static int start(struct net_stack *stack, void *arg)
+static int open_load(struct net_stack *stack, void *arg)
 {
 	int err;
 
@@ -463,7 +463,7 @@ static int start(struct net_stack *stack, void *arg)
 	return 0;
 }
 
-static error_t parse(int key, char *arg, struct argp_state *state)
+static error_t parse_key(int key, char *arg, struct argp_state *state)
 {
 	if (key != ARGP_KEY_INIT)
 		return ARGP_ERR_UNKNOWN;
@@ -481,7 +481,7 @@ int main(int argc, char **argv)
 		{0},
 	};
 	static const struct argp argp = {
-		.parser = parse,
+		.parser = parse_key,
 		.children = children,
 		.doc = "Loads a TCP echo server through coronet's own stack, "
 		       "and reports rates and latencies.\vWords after -- go "
@@ -497,7 +497,7 @@ int main(int argc, char **argv)
 	if (err == 0) {
 		net_addr_parse(load.opts.target_text, -1, &load.target);
 		load.verify = load.opts.verify || load.opts.mode == LOAD_IDLE;
-		err = net_run(&load.net, start, NULL);
+		err = net_run(&load.net, open_load, NULL);
 	}
 	if (err < 0) {
 		if (load.net.error[0])

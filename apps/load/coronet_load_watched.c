@@ -8,7 +8,7 @@
 
 #define WRITE_MAX 16384u /* bytes handed over at a time, in bulk */
 
-static void fail(struct slot *slot, long err)
+static void fail_slot(struct slot *slot, long err)
 {
 	slot_fail(slot, err);
 	slot_count_closed(slot->shard);
@@ -16,7 +16,7 @@ static void fail(struct slot *slot, long err)
 }
 
 /* Sends what fits of the rest of the request. False when the slot failed. */
-static bool push(struct slot *slot)
+static bool send_rest(struct slot *slot)
 {
 	while (slot->unsent) {
 		long n = slot_send(slot, slot->unsent);
@@ -24,7 +24,7 @@ static bool push(struct slot *slot)
 		if (n == -EAGAIN)
 			break;
 		if (n < 0) {
-			fail(slot, n);
+			fail_slot(slot, n);
 			return false;
 		}
 		slot->unsent -= (uint32_t)n;
@@ -32,12 +32,12 @@ static bool push(struct slot *slot)
 	return true;
 }
 
-static void ask(struct slot *slot, int64_t begun_ns, int64_t now_ns)
+static void send_request(struct slot *slot, int64_t begun_ns, int64_t now_ns)
 {
 	slot->unsent = slot->unanswered = load.opts.size;
 	slot->begun_ns = begun_ns;
 	slot->since_ns = now_ns;
-	push(slot);
+	send_rest(slot);
 }
 
 void echo_turn(struct slot *slot, int64_t now_ns)
@@ -51,18 +51,18 @@ void echo_turn(struct slot *slot, int64_t now_ns)
 		return;
 	load_pace_sent(&slot->pace);
 	load_stats_sent(&slot->shard->stats, due_ns, slot->free_ns, now_ns);
-	ask(slot, due_ns, now_ns);
+	send_request(slot, due_ns, now_ns);
 }
 
 /* Lets a slot that waits for nothing go on. */
-static void go_on(struct slot *slot, int64_t now_ns)
+static void begin_next(struct slot *slot, int64_t now_ns)
 {
 	slot->since_ns = 0;
 	slot->free_ns = now_ns;
 	if (load.opts.rate)
 		echo_turn(slot, now_ns);
 	else
-		ask(slot, now_ns, now_ns);
+		send_request(slot, now_ns, now_ns);
 }
 
 static void answered(struct slot *slot)
@@ -70,7 +70,7 @@ static void answered(struct slot *slot)
 	int64_t now_ns = net_clock_ns();
 
 	load_stats_request(&slot->shard->stats, now_ns - slot->begun_ns);
-	go_on(slot, now_ns);
+	begin_next(slot, now_ns);
 }
 
 /* Takes what has come, to the last byte: the peer's end may follow it. */
@@ -82,7 +82,7 @@ static void on_echo(struct net_conn *conn, struct net_watch *watch)
 	slot->shard->steps++;
 	if (!load_running(slot->shard))
 		return;
-	if (slot->unsent && !push(slot))
+	if (slot->unsent && !send_rest(slot))
 		return;
 	do {
 		n = slot_receive(slot);
@@ -91,7 +91,7 @@ static void on_echo(struct net_conn *conn, struct net_watch *watch)
 		if (n > (long)slot->unanswered)
 			n = -EBADMSG; /* more than was asked is no echo */
 		if (n <= 0) {
-			fail(slot, n);
+			fail_slot(slot, n);
 			return;
 		}
 		slot->unanswered -= (uint32_t)n;
@@ -160,13 +160,13 @@ static void on_bulk(struct net_conn *conn, struct net_watch *watch)
 	if (n == -EAGAIN)
 		n = write_bulk(slot);
 	if (n <= 0 && n != -EAGAIN)
-		fail(slot, n);
+		fail_slot(slot, n);
 }
 
 void watched_time_out(struct slot *slot)
 {
 	slot->timed_out = true;
-	fail(slot, -ETIMEDOUT);
+	fail_slot(slot, -ETIMEDOUT);
 }
 
 void watched_start(struct slot *slot)
@@ -179,7 +179,7 @@ void watched_start(struct slot *slot)
 	slot->watch.fn = bulk ? on_bulk : on_echo;
 	net_set_watch(slot->conn, &slot->watch);
 	if (!bulk)
-		go_on(slot, slot->since_ns);
+		begin_next(slot, slot->since_ns);
 	if (slot->conn)
 		slot->watch.fn(slot->conn, &slot->watch);
 }

@@ -111,7 +111,7 @@ static int start_workers(void)
 }
 
 /* 0, or -errno: then there is nothing to report. */
-static int run(void)
+static int run_load(void)
 {
 	sigset_t while_waiting;
 	uint32_t i;
@@ -183,7 +183,7 @@ static void check_files(const struct argp_state *state)
 	opts_refuse(state, "--conns", conns, expected, "--conns 64");
 }
 
-static error_t parse(int key, char *arg, struct argp_state *state)
+static error_t parse_key(int key, char *arg, struct argp_state *state)
 {
 	switch (key) {
 	case ARGP_KEY_INIT:
@@ -207,7 +207,7 @@ int main(int argc, char **argv)
 		{0},
 	};
 	static const struct argp argp = {
-		.parser = parse,
+		.parser = parse_key,
 		.children = children,
 		.doc = "Loads a TCP echo server through the kernel's sockets "
 		       "and epoll, and reports rates and latencies."
@@ -220,7 +220,7 @@ int main(int argc, char **argv)
 		return OPTS_EXIT_USAGE;
 	err = set_up();
 	if (err == 0)
-		err = run();
+		err = run_load();
 	if (err == 0)
 		status = load_report(&load.stats);
 	else

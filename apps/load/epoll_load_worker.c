@@ -25,7 +25,7 @@
 /* ---- what the conductor learns ---- */
 
 /* The worker that sees the last slot tried notifies the conductor. */
-static void tell_settled(struct worker *worker)
+static void report_settled(struct worker *worker)
 {
 	uint64_t one = 1, more = worker->stats.settled - worker->settled;
 	int64_t before;
@@ -65,7 +65,7 @@ static void answer_if_asked(struct worker *worker)
 	if (!atomic_load_explicit(&worker->asked, memory_order_acquire))
 		return;
 	atomic_store(&worker->asked, false);
-	tell_settled(worker);
+	report_settled(worker);
 	worker->busy_ns = busy_ns(worker);
 	load_stats_gather(&load.stats, &worker->stats, sys_now_ns());
 	worker->settled = worker->stats.settled;
@@ -153,7 +153,7 @@ static void take_turns(struct worker *worker, int64_t now_ns)
 }
 
 /* Ends, ten times a second, slots that wait too long, and reopens others. */
-static void scan(struct worker *worker, int64_t now_ns)
+static void check_slots(struct worker *worker, int64_t now_ns)
 {
 	int64_t timeout_ns = load.opts.timeout_ns;
 	struct slot *slot;
@@ -264,9 +264,9 @@ void *worker_main(void *arg)
 
 		open_slots(worker, now_ns);
 		take_turns(worker, now_ns);
-		scan(worker, now_ns);
+		check_slots(worker, now_ns);
 		stream_again(worker, now_ns);
-		tell_settled(worker);
+		report_settled(worker);
 		answer_if_asked(worker);
 		awake = is_awake(worker, now_ns);
 		if (take_events(worker, now_ns) == 0 && awake &&

@@ -39,7 +39,7 @@ static int64_t bucket_value(uint32_t index)
 	return (int64_t)(low + (UINT64_C(1) << shift) / 2);
 }
 
-static int64_t clamp(int64_t value, int64_t low, int64_t high)
+static int64_t clamp_value(int64_t value, int64_t low, int64_t high)
 {
 	if (value < low)
 		return low;
@@ -66,7 +66,7 @@ int64_t hist_percentile(const struct hist *hist, double percent)
 		if (seen >= rank)
 			break;
 	}
-	return clamp(bucket_value(i), hist->min, hist->max);
+	return clamp_value(bucket_value(i), hist->min, hist->max);
 }
 
 double hist_mean(const struct hist *hist)

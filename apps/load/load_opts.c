@@ -140,7 +140,7 @@ static FILE *open_json(struct argp_state *state, const char *arg)
 }
 
 /* Checks what is known only after all options. */
-static void check(struct argp_state *state, struct load_opts *opts)
+static void check_opts(struct argp_state *state, struct load_opts *opts)
 {
 	char rate[24];
 
@@ -159,7 +159,7 @@ static void check(struct argp_state *state, struct load_opts *opts)
 						     : DEFAULT_SIZE;
 }
 
-static error_t parse(int key, char *arg, struct argp_state *state)
+static error_t parse_key(int key, char *arg, struct argp_state *state)
 {
 	struct load_opts *opts = state->input;
 
@@ -226,11 +226,11 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	case ARGP_KEY_ARG:
 		opts_refuse_argument(state, arg);
 	case ARGP_KEY_END:
-		check(state, opts);
+		check_opts(state, opts);
 		return 0;
 	default:
 		return ARGP_ERR_UNKNOWN;
 	}
 }
 
-const struct argp load_opts_argp = {.options = options, .parser = parse};
+const struct argp load_opts_argp = {.options = options, .parser = parse_key};

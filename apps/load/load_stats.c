@@ -128,7 +128,7 @@ static void move_hist(struct hist *into, struct hist *from)
 	hist_reset(from);
 }
 
-static void move(uint64_t *into, uint64_t *from)
+static void move_count(uint64_t *into, uint64_t *from)
 {
 	*into += *from;
 	*from = 0;
@@ -139,12 +139,12 @@ static void gather_counts(struct load_stats *leader,
 {
 	move_hist(&leader->interval, &follower->interval);
 	move_hist(&leader->late, &follower->late);
-	move(&leader->bytes, &follower->bytes);
-	move(&leader->opened, &follower->opened);
-	move(&leader->settled, &follower->settled);
+	move_count(&leader->bytes, &follower->bytes);
+	move_count(&leader->opened, &follower->opened);
+	move_count(&leader->settled, &follower->settled);
 	for (int i = 0; i < LOAD_ERRORS; i++)
-		move(&leader->errors[i], &follower->errors[i]);
-	move(&leader->error_count, &follower->error_count);
+		move_count(&leader->errors[i], &follower->errors[i]);
+	move_count(&leader->error_count, &follower->error_count);
 	leader->open += follower->open - follower->open_gathered;
 	follower->open_gathered = follower->open;
 }
@@ -180,8 +180,8 @@ void load_stats_gather(struct load_stats *leader, struct load_stats *follower,
 	leader->gathered++;
 	if (leader->phase != LOAD_DONE)
 		gather_counts(leader, follower);
-	move(&leader->answered_before, &follower->answered_before);
-	move(&leader->answered_after, &follower->answered_after);
+	move_count(&leader->answered_before, &follower->answered_before);
+	move_count(&leader->answered_after, &follower->answered_after);
 	if (leader->phase != follower->phase)
 		follow_phase(leader, follower);
 	if (leader->phase == LOAD_OPENING &&

@@ -109,7 +109,8 @@ static struct text interval_rate(const struct load_stats *stats, double seconds)
 	__builtin_unreachable();
 }
 
-static void put(const struct load_stats *stats, const char *text, size_t len)
+static void put_text(const struct load_stats *stats, const char *text,
+		     size_t len)
 {
 	if (stats->put) {
 		stats->put(text, len);
@@ -155,19 +156,19 @@ void load_progress(struct load_stats *stats, int64_t now_ns)
 		limited, phases[stats->phase]);
 	if (!stats->tty) {
 		line[width] = '\n';
-		put(stats, line, (size_t)width + 1);
+		put_text(stats, line, (size_t)width + 1);
 		return;
 	}
 	/* Blanks out what a longer line before this one left. */
 	width = snprintf(all, sizeof(all), "%-*s", stats->line_width, line);
-	put(stats, all, (size_t)width);
+	put_text(stats, all, (size_t)width);
 	stats->line_width = width;
 }
 
 void load_progress_end(struct load_stats *stats)
 {
 	if (stats->line_width > 0)
-		put(stats, "\n", 1);
+		put_text(stats, "\n", 1);
 	stats->line_width = 0;
 }
 
