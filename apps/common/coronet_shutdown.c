@@ -49,7 +49,7 @@ static void on_signal(int signo)
 	program.posted = 1;
 }
 
-static void join(struct shutdown *s)
+static void join_shutdown(struct shutdown *s)
 {
 	struct sigaction action = {.sa_handler = on_signal};
 
@@ -81,7 +81,7 @@ static void finish(struct shutdown *s)
  * this, because another one could not start or the time was up, leaves its
  * reference: posting to it does nothing.
  */
-static void leave(struct shutdown *s)
+static void leave_shutdown(struct shutdown *s)
 {
 	/* Bounded by what the signal handler still does on another thread. */
 	while (!program.posted)
@@ -97,13 +97,13 @@ static void leave(struct shutdown *s)
  * A shard with nothing left waits for the others, since frames of their
  * connections may arrive on its queues.
  */
-static void *drain(void *arg)
+static void *drain_conns(void *arg)
 {
 	struct shutdown *s = arg;
 	const struct shutdown_plan *plan = s->plan;
 	int64_t until_ns;
 
-	join(s);
+	join_shutdown(s);
 	while (!program.signalled)
 		coro_park();
 	s->begun = true;
@@ -117,7 +117,7 @@ static void *drain(void *arg)
 	finish(s);
 	while (program.working && coro_park_until(until_ns) == 0)
 		;
-	leave(s);
+	leave_shutdown(s);
 	net_stack_stop(s->stack);
 	return NULL;
 }
@@ -126,7 +126,7 @@ int shutdown_start(struct shutdown *s, const struct shutdown_plan *plan,
 		   struct net_stack *stack, void *shard)
 {
 	*s = (struct shutdown){.plan = plan, .stack = stack, .shard = shard};
-	return net_spawn(stack, "drain", drain, s);
+	return net_spawn(stack, "drain", drain_conns, s);
 }
 
 /*
@@ -163,8 +163,8 @@ uint32_t shutdown_unacked(const struct net_conn *conn)
 	return now.unsent + now.unacked;
 }
 
-static void arm(struct shutdown_closing *closing, int64_t now_ns,
-		int64_t timeout_ns)
+static void arm_timer(struct shutdown_closing *closing, int64_t now_ns,
+		      int64_t timeout_ns)
 {
 	int64_t due_ns = closing->moved_ns + timeout_ns;
 	int64_t step_ns =
@@ -195,7 +195,7 @@ static void on_timer(struct coro_timer *timer)
 	if (now_ns - closing->moved_ns >= timeout_ns)
 		net_abort(closing->conn);
 	else
-		arm(closing, now_ns, timeout_ns);
+		arm_timer(closing, now_ns, timeout_ns);
 }
 
 void shutdown_close_conn(struct shutdown_closing *closing,
@@ -208,7 +208,7 @@ void shutdown_close_conn(struct shutdown_closing *closing,
 					     .moved_ns = now_ns,
 					     .left = shutdown_unacked(conn)};
 	coro_timer_init(&closing->timer, on_timer);
-	arm(closing, now_ns, LINGER_NS);
+	arm_timer(closing, now_ns, LINGER_NS);
 	net_close_wait(conn, CORO_FOREVER);
 	coro_timer_cancel(coro_sched_self(), &closing->timer);
 }

@@ -36,7 +36,7 @@ static void check_cpus(const struct argp_state *state,
 	}
 }
 
-static error_t parse(int key, char *arg, struct argp_state *state)
+static error_t parse_key(int key, char *arg, struct argp_state *state)
 {
 	struct epoll_threads *threads = state->input;
 
@@ -61,7 +61,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	}
 }
 
-const struct argp epoll_threads_argp = {.options = options, .parser = parse};
+const struct argp epoll_threads_argp = {.options = options,
+					.parser = parse_key};
 
 void epoll_threads_pin(const struct epoll_threads *threads, uint32_t index)
 {

@@ -386,7 +386,7 @@ static const struct command commands[] = {
 
 /* ---- the command line ---- */
 
-static const struct command *find(const char *name)
+static const struct command *find_command(const char *name)
 {
 	for (unsigned i = 0; i < N_COMMANDS; i++)
 		if (strcmp(commands[i].name, name) == 0)
@@ -402,7 +402,7 @@ static void join_words(struct ctl *ctl)
 	if (ctl->n_words < 2)
 		return;
 	snprintf(name, sizeof(name), "%s %s", ctl->words[0], ctl->words[1]);
-	if (!find(name))
+	if (!find_command(name))
 		return;
 	ctl->words[0] = name;
 	memmove(&ctl->words[1], &ctl->words[2],
@@ -413,7 +413,7 @@ static void join_words(struct ctl *ctl)
 static const struct command *choose(struct argp_state *state,
 				    const struct ctl *ctl)
 {
-	const struct command *c = find(ctl->words[0]);
+	const struct command *c = find_command(ctl->words[0]);
 	unsigned given = ctl->n_words - 1;
 
 	if (!c) {

@@ -22,7 +22,7 @@ static int refuse(const char *file, const char *why)
 }
 
 /* Adds to text; false: there is no room. */
-static bool add(char *text, const char *more)
+static bool append_text(char *text, const char *more)
 {
 	size_t used = strlen(text), len = strlen(more);
 
@@ -48,13 +48,14 @@ static int write_request(const struct ctl *ctl, char *out)
 		return refuse(file, "a path with a comma cannot be asked for");
 	*out = '\0';
 	if (*folder)
-		fits = add(out, folder) && add(out, "/");
-	fits = fits && add(out, file);
+		fits = append_text(out, folder) && append_text(out, "/");
+	fits = fits && append_text(out, file);
 	if (*ctl->limits)
-		fits = fits && add(out, ",") && add(out, ctl->limits);
+		fits = fits && append_text(out, ",") &&
+		       append_text(out, ctl->limits);
 	for (unsigned i = 2; i < ctl->n_words; i++)
-		fits = fits && add(out, i == 2 ? ",filter=" : " ") &&
-		       add(out, ctl->words[i]);
+		fits = fits && append_text(out, i == 2 ? ",filter=" : " ") &&
+		       append_text(out, ctl->words[i]);
 	return fits ? 0 : refuse(file, "the path and the filter are too long");
 }
 

@@ -88,7 +88,7 @@ static char *receive(struct ctl_client *client, size_t most)
 	return NULL;
 }
 
-static int greet(struct ctl_client *client)
+static int read_greeting(struct ctl_client *client)
 {
 	char *text = receive(client, GREETING_MAX);
 	const cJSON *version, *bytes;
@@ -141,7 +141,7 @@ int ctl_open(struct ctl_client *client, const char *path)
 		   sizeof(timeout));
 	if (connect(client->fd, (struct sockaddr *)&addr, sizeof(addr)) < 0)
 		refused(client, errno);
-	else if (greet(client) == 0)
+	else if (read_greeting(client) == 0)
 		return 0;
 	close(client->fd);
 	client->fd = -1;

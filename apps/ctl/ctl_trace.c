@@ -41,7 +41,7 @@ static int64_t now_ms(void)
 	return ts.tv_sec * 1000 + ts.tv_nsec / 1000000;
 }
 
-static const char *text(const cJSON *event, const char *key)
+static const char *get_text(const cJSON *event, const char *key)
 {
 	const char *value =
 		cJSON_GetStringValue(cJSON_GetObjectItem(event, key));
@@ -75,7 +75,7 @@ static void print_segment(const cJSON *event, bool in)
 {
 	double seq = number(event, "seq"), len = number(event, "len");
 
-	printf("[%s] seq %.0f", text(event, "flags"), seq);
+	printf("[%s] seq %.0f", get_text(event, "flags"), seq);
 	if (len > 0)
 		printf(":%.0f", seq + len);
 	if (cJSON_GetObjectItem(event, "ack"))
@@ -85,34 +85,34 @@ static void print_segment(const cJSON *event, bool in)
 		printf(" sacks %.0f", number(event, "sacks"));
 	if (!in)
 		printf(" cwnd %.0f", number(event, "cwnd"));
-	if (*text(event, "resent"))
-		printf(" (sent again: %s)", text(event, "resent"));
-	if (*text(event, "note"))
-		printf(" (%s)", text(event, "note"));
+	if (*get_text(event, "resent"))
+		printf(" (sent again: %s)", get_text(event, "resent"));
+	if (*get_text(event, "note"))
+		printf(" (%s)", get_text(event, "note"));
 }
 
 static void print_call(const cJSON *event)
 {
-	printf("%s", text(event, "call"));
+	printf("%s", get_text(event, "call"));
 	if (number(event, "bytes") > 0)
 		printf(" %.0f bytes", number(event, "bytes"));
-	if (*text(event, "coroutine"))
-		printf(" (%s)", text(event, "coroutine"));
+	if (*get_text(event, "coroutine"))
+		printf(" (%s)", get_text(event, "coroutine"));
 }
 
 static void print_done(const cJSON *event)
 {
-	printf("%s = ", text(event, "call"));
-	if (*text(event, "error"))
-		printf("%s", text(event, "error"));
+	printf("%s = ", get_text(event, "call"));
+	if (*get_text(event, "error"))
+		printf("%s", get_text(event, "error"));
 	else
 		printf("%.0f", number(event, "result"));
 	printf(" after %.3f ms", number(event, "waited_us") / 1000);
-	if (*text(event, "coroutine"))
-		printf(" (%s)", text(event, "coroutine"));
+	if (*get_text(event, "coroutine"))
+		printf(" (%s)", get_text(event, "coroutine"));
 }
 
-static void print_what(const cJSON *event, const char *kind)
+static void print_details(const cJSON *event, const char *kind)
 {
 	if (strcmp(kind, "in") == 0 || strcmp(kind, "out") == 0)
 		print_segment(event, kind[0] == 'i');
@@ -123,27 +123,28 @@ static void print_what(const cJSON *event, const char *kind)
 	else if (strcmp(kind, "cwnd") == 0)
 		printf("%.0f, was %.0f, ssthresh %.0f: %s",
 		       number(event, "cwnd"), number(event, "was"),
-		       number(event, "ssthresh"), text(event, "why"));
+		       number(event, "ssthresh"), get_text(event, "why"));
 	else if (strcmp(kind, "timer") == 0)
-		printf("%s, %.0f in a row", text(event, "timer"),
+		printf("%s, %.0f in a row", get_text(event, "timer"),
 		       number(event, "times"));
 	else if (strcmp(kind, "state") == 0)
-		printf("%s, was %s", text(event, "state"), text(event, "was"));
+		printf("%s, was %s", get_text(event, "state"),
+		       get_text(event, "was"));
 	else if (strcmp(kind, "missed") == 0)
 		printf("%.0f events", number(event, "events"));
 	else if (strcmp(kind, "begin") == 0)
-		printf("%s, %s, ID %s", text(event, "how"),
-		       text(event, "local"), text(event, "id"));
+		printf("%s, %s, ID %s", get_text(event, "how"),
+		       get_text(event, "local"), get_text(event, "id"));
 	else if (strcmp(kind, "end") == 0)
-		printf("%s", text(event, "why"));
+		printf("%s", get_text(event, "why"));
 	else
-		printf("%s, %.0f bytes", text(event, "what"),
+		printf("%s, %.0f bytes", get_text(event, "what"),
 		       number(event, "bytes"));
 }
 
 static void print_event(const struct ctl *ctl, const cJSON *event)
 {
-	const char *kind = text(event, "kind");
+	const char *kind = get_text(event, "kind");
 	char *json;
 
 	if (ctl->json) {
@@ -153,18 +154,18 @@ static void print_event(const struct ctl *ctl, const cJSON *event)
 		return;
 	}
 	print_time(number(event, "time_us"));
-	printf(" %s %-11s ", text(event, "peer"), kind);
-	print_what(event, kind);
+	printf(" %s %-11s ", get_text(event, "peer"), kind);
+	print_details(event, kind);
 	putchar('\n');
 }
 
 /* ---- following ---- */
 
 struct follow {
-	uint64_t left;	/* events to print */
-	bool found;	/* one has been printed */
-	bool ended;	/* the connection asked for by its ID has ended */
-	bool told_none; /* said that there is none yet */
+	uint64_t left;	    /* events to print */
+	bool found;	    /* one has been printed */
+	bool ended;	    /* the connection asked for by its ID has ended */
+	bool reported_none; /* said that there is none yet */
 };
 
 /* Prints a page of events. Returns whether to go on. */
@@ -179,16 +180,16 @@ static bool print_all(const struct ctl *ctl, const cJSON *page,
 			break;
 		print_event(ctl, event);
 		f->found = true;
-		f->ended |= strcmp(text(event, "kind"), "end") == 0 &&
+		f->ended |= strcmp(get_text(event, "kind"), "end") == 0 &&
 			    ctl->n_words > 1 &&
-			    strcmp(text(event, "id"), ctl->words[1]) == 0;
+			    strcmp(get_text(event, "id"), ctl->words[1]) == 0;
 		f->left--;
 	}
 	return fflush(stdout) == 0 && f->left > 0;
 }
 
 /* Prints, for a person, what is no event. */
-static void print_rest(const cJSON *page, struct follow *f)
+static void print_summary(const cJSON *page, struct follow *f)
 {
 	if (number(page, "missed") > 0)
 		fprintf(stderr,
@@ -201,15 +202,15 @@ static void print_rest(const cJSON *page, struct follow *f)
 			"followed at a time; name one, or have those that "
 			"begin followed: coronet-ctl set trace.conns N\n",
 			number(page, "without"));
-	if (f->found || f->told_none ||
+	if (f->found || f->reported_none ||
 	    cJSON_IsTrue(cJSON_GetObjectItem(page, "more")))
 		return;
 	fprintf(stderr, "coronet-ctl: no such connection yet; it waits\n");
-	f->told_none = true;
+	f->reported_none = true;
 }
 
 /* Sends PEER first, then the filters. */
-static int begin(struct ctl *ctl)
+static int begin_trace(struct ctl *ctl)
 {
 	char params[640];
 	cJSON *answer;
@@ -253,7 +254,7 @@ static int follow(struct ctl *ctl, struct follow *f, int64_t until_ms)
 		if (!page)
 			return interrupted ? 0 : ctl_fail(ctl);
 		goes_on = print_all(ctl, page, f);
-		print_rest(page, f);
+		print_summary(page, f);
 		cJSON_Delete(page);
 		if (!goes_on || now_ms() >= until_ms)
 			break;
@@ -281,7 +282,7 @@ int ctl_run_trace(struct ctl *ctl, const struct command *command)
 		return 2;
 	}
 	end_by_signals();
-	status = begin(ctl);
+	status = begin_trace(ctl);
 	if (status)
 		return status;
 	return follow(ctl, &f,

@@ -16,7 +16,7 @@ struct echo_opts {
 	struct net_limits limits;
 };
 
-static void echo(struct net_conn *conn, void *arg)
+static void echo_conn(struct net_conn *conn, void *arg)
 {
 	struct net_view view;
 
@@ -96,6 +96,7 @@ int main(int argc, char **argv)
 			fprintf(stderr, "coronet-echo: %s\n", opts.net.error);
 		return net_exit_status(err);
 	}
-	return net_exit_status(net_serve_limited(
-		stack, &net_addr_any(opts.port), &opts.limits, echo, NULL));
+	return net_exit_status(
+		net_serve_limited(stack, &net_addr_any(opts.port), &opts.limits,
+				  echo_conn, NULL));
 }

@@ -297,7 +297,7 @@ static void take_events(struct worker *worker, int wait_ms)
 		start_draining(worker);
 }
 
-static void serve(void *arg)
+static void run_worker(void *arg)
 {
 	struct worker *worker = arg;
 	int64_t drain_end_ns = INT64_MAX;
@@ -331,7 +331,7 @@ static void worker_close(void *arg)
 	free(worker);
 }
 
-static int watch(const struct worker *worker, int fd, void *mark)
+static int watch_fd(const struct worker *worker, int fd, void *mark)
 {
 	struct epoll_event event = {.events = EPOLLIN, .data.ptr = mark};
 
@@ -351,9 +351,9 @@ static int worker_open(int listener, int drain_event, void **out)
 	if (worker->epoll < 0)
 		err = -errno;
 	if (err == 0)
-		err = watch(worker, listener, &listener_mark);
+		err = watch_fd(worker, listener, &listener_mark);
 	if (err == 0)
-		err = watch(worker, drain_event, &drain_mark);
+		err = watch_fd(worker, drain_event, &drain_mark);
 	if (err) {
 		worker_close(worker);
 		return err;
@@ -370,7 +370,7 @@ int main(int argc, char **argv)
 		.doc = "Echoes what it receives, through the kernel's sockets "
 		       "and epoll.",
 		.open = worker_open,
-		.serve = serve,
+		.serve = run_worker,
 		.close = worker_close,
 	};
 

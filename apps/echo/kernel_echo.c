@@ -126,7 +126,7 @@ static int thread_init(struct thread *thread, uint32_t index, int drain_event)
 }
 
 /* Starts the threads and waits for them: 0 or -errno. */
-static int run(struct thread *threads, int signals, int drain_event)
+static int run_threads(struct thread *threads, int signals, int drain_event)
 {
 	uint32_t i, started;
 	uint64_t one = 1;
@@ -166,7 +166,7 @@ static int serve_all(void)
 		ready += err == 0;
 	}
 	if (err == 0)
-		err = run(threads, signals, drain_event);
+		err = run_threads(threads, signals, drain_event);
 	while (ready > 0)
 		config.server->close(threads[--ready].worker);
 close_events:
@@ -188,7 +188,7 @@ static const struct argp_option options[] = {
 };
 
 /* Checks what is known only after all options. */
-static void check(const struct argp_state *state)
+static void check_opts(const struct argp_state *state)
 {
 	if (opts_parse_address(config.addr_text, config.port, &config.listen))
 		opts_refuse(state, "--addr", config.addr_text,
@@ -196,7 +196,7 @@ static void check(const struct argp_state *state)
 			    "--addr 0.0.0.0 or --addr ::");
 }
 
-static error_t parse(int key, char *arg, struct argp_state *state)
+static error_t parse_key(int key, char *arg, struct argp_state *state)
 {
 	switch (key) {
 	case ARGP_KEY_INIT:
@@ -213,7 +213,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	case ARGP_KEY_ARG:
 		opts_refuse_argument(state, arg);
 	case ARGP_KEY_END:
-		check(state);
+		check_opts(state);
 		return 0;
 	default:
 		return ARGP_ERR_UNKNOWN;
@@ -228,7 +228,7 @@ int kernel_echo_main(const struct kernel_echo *server, int argc, char **argv)
 	};
 	const struct argp argp = {
 		.options = options,
-		.parser = parse,
+		.parser = parse_key,
 		.children = children,
 		.doc = server->doc,
 	};

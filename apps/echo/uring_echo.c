@@ -401,7 +401,7 @@ static void shut_idle(struct worker *worker)
 	}
 }
 
-static void begin(struct worker *worker)
+static void begin_worker(struct worker *worker)
 {
 	struct io_uring_buf_reg reg = {
 		.ring_addr = (uintptr_t)worker->ring,
@@ -421,13 +421,13 @@ static void begin(struct worker *worker)
 			       worker->drain_event, POLLIN);
 }
 
-static void serve(void *arg)
+static void run_worker(void *arg)
 {
 	struct worker *worker = arg;
 	struct io_uring_cqe *cqe;
 	unsigned int head, n;
 
-	begin(worker);
+	begin_worker(worker);
 	while (!worker->drained &&
 	       (worker->listener >= 0 || !LIST_EMPTY(&worker->conns))) {
 		submit(worker, 1);
@@ -482,7 +482,7 @@ static const char *way_out(int err)
 	       "seccomp profile of the container or service";
 }
 
-static int check(void)
+static int check_uring(void)
 {
 	struct io_uring uring;
 	int err = make_uring(&uring);
@@ -502,9 +502,9 @@ int main(int argc, char **argv)
 		.name = "uring-echo",
 		.doc = "Echoes what it receives, through the kernel's sockets "
 		       "and io_uring.",
-		.check = check,
+		.check = check_uring,
 		.open = worker_open,
-		.serve = serve,
+		.serve = run_worker,
 		.close = worker_close,
 	};
 

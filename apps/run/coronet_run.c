@@ -41,7 +41,7 @@ static const struct argp_option options[] = {
 	{0},
 };
 
-static void fail(const char *program, const char *why)
+static void fail_run(const char *program, const char *why)
 {
 	fprintf(stderr, "coronet-run: %s: %s\n", program, why);
 	exit(OPTS_EXIT_USAGE);
@@ -50,7 +50,7 @@ static void fail(const char *program, const char *why)
 static void set_or_fail(const char *name, const char *value)
 {
 	if (setenv(name, value, 1) < 0)
-		fail(name, strerror(errno));
+		fail_run(name, strerror(errno));
 }
 
 static void refuse_sockets(const struct argp_state *state, const char *arg)
@@ -161,15 +161,16 @@ static void check_elf(int fd, const char *program)
 	    memcmp(elf.e_ident, ELFMAG, SELFMAG) != 0)
 		return;
 	if (elf.e_ident[EI_CLASS] != ELFCLASS64 || elf.e_machine != EM_X86_64)
-		fail(program, "no program for x86_64");
+		fail_run(program, "no program for x86_64");
 	for (unsigned i = 0; i < elf.e_phnum; i++)
 		if (pread(fd, &part, sizeof(part),
 			  (off_t)(elf.e_phoff + i * sizeof(part))) ==
 		    (ssize_t)sizeof(part))
 			dynamic |= part.p_type == PT_INTERP;
 	if (!dynamic)
-		fail(program, "it is linked statically, and nothing can be put "
-			      "in the place of its C library's calls");
+		fail_run(program,
+			 "it is linked statically, and nothing can be put "
+			 "in the place of its C library's calls");
 }
 
 static void check_program(const char *program)
@@ -180,17 +181,18 @@ static void check_program(const char *program)
 	int fd = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
 
 	if (!path)
-		fail(program, "no such program in $PATH");
+		fail_run(program, "no such program in $PATH");
 	if (fd < 0 && errno != EACCES)
-		fail(program, strerror(errno));
+		fail_run(program, strerror(errno));
 	if (fd < 0)
 		return;
 	if (fstat(fd, &st) == 0 && geteuid() != 0 &&
 	    (st.st_mode & (S_ISUID | S_ISGID) ||
 	     fgetxattr(fd, "security.capability", NULL, 0) > 0))
-		fail(program, "it has privileges of its own (set-user-ID or "
-			      "capabilities), and the linker preloads nothing "
-			      "into such programs");
+		fail_run(program,
+			 "it has privileges of its own (set-user-ID or "
+			 "capabilities), and the linker preloads nothing "
+			 "into such programs");
 	check_elf(fd, program);
 	close(fd);
 }
@@ -204,14 +206,14 @@ static void find_library(char *path)
 	const char *dir;
 
 	if (readlink("/proc/self/exe", self, sizeof(self) - 1) < 0)
-		fail(LIBRARY, strerror(errno));
+		fail_run(LIBRARY, strerror(errno));
 	dir = dirname(self);
 	snprintf(path, PATH_MAX, "%s/../netstack/" LIBRARY, dir);
 	if (access(path, R_OK) == 0)
 		return;
 	snprintf(path, PATH_MAX, "%s", CORONET_LIBDIR "/" LIBRARY);
 	if (access(path, R_OK) != 0)
-		fail(path, strerror(errno));
+		fail_run(path, strerror(errno));
 }
 
 static void preload(void)
@@ -237,7 +239,7 @@ static void hand_on(int argc, char **argv)
 		len += strlen(argv[i]) + 1;
 	words = calloc(1, len);
 	if (!words)
-		fail("options", strerror(errno));
+		fail_run("options", strerror(errno));
 	for (int i = 1; i < argc; i++)
 		strcat(strcat(words, argv[i]), BEHIND);
 	set_or_fail("CORONET_RUN", words);
@@ -281,6 +283,6 @@ int main(int argc, char **argv)
 	hand_on(words, argv);
 	preload();
 	execvp(argv[at], argv + at);
-	fail(argv[at], strerror(errno));
+	fail_run(argv[at], strerror(errno));
 	return OPTS_EXIT_USAGE;
 }
