@@ -208,8 +208,8 @@ struct way {
 	struct net_conn *from, *to;
 	int64_t *from_ns, *to_ns; /* when they moved last */
 	uint64_t *bytes, *counter;
-	_Atomic uint64_t *told;		/* of the backend */
-	struct backend_times *response; /* to its first byte; or NULL */
+	_Atomic uint64_t *backend_bytes; /* of the backend */
+	struct backend_times *response;	 /* to its first byte; or NULL */
 	enum access_end from_reset, to_reset;
 };
 
@@ -238,7 +238,7 @@ carry_bytes(struct session *s, const struct way *way)
 		if (way->response && *way->bytes == 0)
 			backend_count_time(way->response,
 					   *way->from_ns - s->connected_ns);
-		backend_carried(way->told, *way->bytes,
+		backend_carried(way->backend_bytes, *way->bytes,
 				*way->bytes + (uint64_t)sent, false);
 		*way->bytes += (uint64_t)sent;
 		counters_add(way->counter, (uint64_t)sent);

@@ -188,11 +188,11 @@ void backend_count_time(struct backend_times *times, int64_t ns);
 static inline void backend_carried(_Atomic uint64_t *counter, uint64_t before,
 				   uint64_t now, bool ends)
 {
-	uint64_t told = before & ~(BACKEND_STEP - 1);
-	uint64_t tell = ends ? now : now & ~(BACKEND_STEP - 1);
+	uint64_t counted = before & ~(BACKEND_STEP - 1);
+	uint64_t due = ends ? now : now & ~(BACKEND_STEP - 1);
 
-	if (tell != told)
-		atomic_fetch_add_explicit(counter, tell - told,
+	if (due != counted)
+		atomic_fetch_add_explicit(counter, due - counted,
 					  memory_order_relaxed);
 }
 
