@@ -132,7 +132,7 @@ static inline void chan_notify(struct coro_chan *ch)
 }
 
 /* Notify the watches of the channels where sel has begun to wait. */
-void coro_chan_tell_local(const struct coro_select *sel)
+void coro_chan_notify_local(const struct coro_select *sel)
 {
 	for (unsigned i = 0; i < sel->n; i++)
 		if (sel->nodes[i].chan != NULL && !sel->nodes[i].chan->shared)

@@ -109,7 +109,7 @@ static inline struct chan_node *chan_first_waiter(const struct coro_chan *ch,
 /* The first waiter whose wait has not ended yet. */
 struct chan_node *chan_live_waiter(const struct coro_chan *ch, enum coro_op op);
 unsigned chan_state(const struct coro_chan *ch);
-void coro_chan_tell_local(const struct coro_select *sel);
+void coro_chan_notify_local(const struct coro_select *sel);
 
 static inline void chan_link(struct chan_node *node)
 {

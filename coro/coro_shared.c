@@ -448,6 +448,6 @@ int coro_shared_link(struct coro_select *sel, struct coro_case *cases)
 		chan_unlock(w->chans[i]);
 	select_wake(woken);
 	if (chosen < 0)
-		coro_chan_tell_local(sel);
+		coro_chan_notify_local(sel);
 	return chosen;
 }
