@@ -14,9 +14,9 @@
 #define NO_SSTHRESH 0x7fffffffu /* TCP_INFINITE_SSTHRESH */
 #define DUPTHRESH   3u
 
-static uint32_t to_us(uint32_t ours)
+static uint32_t convert_to_us(uint32_t units)
 {
-	return (uint32_t)(((uint64_t)ours << 10) / 1000);
+	return (uint32_t)(((uint64_t)units << 10) / 1000);
 }
 
 static uint8_t ca_state(const struct net_conn *conn)
@@ -59,14 +59,14 @@ static void fill_round_trips(const struct net_conn *conn,
 {
 	const struct tcp_pcb *pcb = &conn->pcb;
 
-	out->rto = to_us(net_rtt_rto_us(conn));
+	out->rto = convert_to_us(net_rtt_rto_us(conn));
 	if (conn->srtt_us == 0) {
 		out->absent |= NET_INFO_NO_RTT;
 		return;
 	}
-	out->rtt = to_us(conn->srtt_us >> 3);
-	out->rttvar = to_us(conn->rttvar_us >> 2);
-	out->min_rtt = to_us(pcb->min_rtt_us);
+	out->rtt = convert_to_us(conn->srtt_us >> 3);
+	out->rttvar = convert_to_us(conn->rttvar_us >> 2);
+	out->min_rtt = convert_to_us(pcb->min_rtt_us);
 	out->rcv_rtt = out->min_rtt; /* conn/rcv_wnd.c goes by it */
 }
 
