@@ -20,7 +20,7 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent / "integration"))
 
-from harness import INSIDE, PATIENCE, Skip, check, command, comment, main  # noqa: E402
+from harness import INSIDE, WAIT_MAX_S, Skip, check, command, comment, main  # noqa: E402
 from nic_guest import (PULLED, Guest, has_device, hosts_of, link_options,  # noqa: E402
                        pci_address, prepare, set_addresses)
 from proxies import Peer, echo  # noqa: E402
@@ -95,7 +95,8 @@ def use_echo(env, network, size=BYTES // 8, count=MANY // 10, mtu=1500):
     """All that the kernel does with a server that echoes, over IPv4 and over IPv6."""
     command("ip", "neigh", "flush", "all")  # the MAC address may be another
     for host, headers in zip(hosts_of(network), (28, 48)):
-        command("ping", "-qc", 3, "-i", 0.05, "-w", PATIENCE, "-M", "do", "-s", mtu - headers, host)
+        command("ping", "-qc", 3, "-i", 0.05, "-w", WAIT_MAX_S, "-M", "do", "-s", mtu - headers,
+                host)
         with concurrent.futures.ThreadPoolExecutor() as pool:
             list(pool.map(functools.partial(echo_file, env, host, size // 4), range(4)))
         echo_at_once(host, count)

@@ -16,7 +16,7 @@ import socket
 import subprocess
 import sys
 
-from harness import PATIENCE, Failure, check, command, comment, eventually
+from harness import WAIT_MAX_S, Failure, check, command, comment, eventually
 
 PROGRAMS = ("coronet-echo", "coronet-ctl", "coronet-httpd", "coronet-proxy")
 PMDS = ("bus_pci", "bus_vdev", "mempool_ring", "mempool_stack", "net_e1000", "net_vmxnet3",
@@ -193,7 +193,7 @@ class Guest:
     def connect(self, name):
         """A connection to a socket of QEMU's, or None."""
         sock = socket.socket(socket.AF_UNIX)
-        sock.settimeout(2 * PATIENCE)
+        sock.settimeout(2 * WAIT_MAX_S)
         with contextlib.suppress(OSError):
             sock.connect(str(self.folder / name))
             return sock
@@ -207,7 +207,7 @@ class Guest:
             sock = self.connect("agent")
             return sock or not self.qemu.alive()
 
-        eventually(connected, PATIENCE, "QEMU does not listen")
+        eventually(connected, WAIT_MAX_S, "QEMU does not listen")
         check(sock, f"QEMU did not start: {self.qemu.story()}")
         agent = sock.makefile("rw")
         while (line := agent.readline()).strip() != "ready":

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 
-PATIENCE = 60  # seconds, for what hangs
+WAIT_MAX_S = 60  # seconds, for what hangs
 # What is typed before the tab, and what bash makes of it; HERE is a folder of files.
 TYPED = {
     "coronet-httpd": [
@@ -66,7 +66,7 @@ class Bash:
     def read_until(self, mark):
         text = ""
         while mark not in text:
-            if not select.select([self.terminal], [], [], PATIENCE)[0]:
+            if not select.select([self.terminal], [], [], WAIT_MAX_S)[0]:
                 raise TimeoutError(f"bash says no {mark!r} but {text!r}")
             text += os.read(self.terminal, 65536).decode(errors="replace")
         return text

@@ -558,12 +558,12 @@ class Load(unittest.TestCase):
             for mode in ("echo", "cps", "bulk"):
                 if (kind, mode) == ("closed", "bulk"):
                     continue  # with bytes unread, hanging up is a reset
-                patience = "0.2" if kind == "timeout" else "60"
+                timeout = "0.2" if kind == "timeout" else "60"
                 with Peer(serve) as peer, self.subTest(kind, mode=mode):
                     # Each connection fails and comes back.
                     status, figures = load_until(
                         lambda p=peer: p.accepted >= 6, peer.port, "--conns",
-                        "2", "--timeout", patience, "--mode", mode)
+                        "2", "--timeout", timeout, "--mode", mode)
                     self.assertEqual(status, 1)
                     self.assertGreaterEqual(figures["errors"][kind], 2)
                     self.assertEqual(figures["errors"][kind],

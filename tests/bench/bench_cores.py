@@ -22,7 +22,7 @@ import time
 
 from children import Children, Failure, main
 import figures
-from harness import PATIENCE
+from harness import WAIT_MAX_S
 
 TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
@@ -67,7 +67,7 @@ def cpu_seconds(pid):
 
 def rates_after(load, seconds):
     """Requests a second, of each second so far, once there are so many."""
-    end = time.monotonic() + PATIENCE + seconds
+    end = time.monotonic() + WAIT_MAX_S + seconds
     while True:
         found = re.findall(r"^ *\d+ s +([\d,]+) req/s", load.output("stderr"), re.MULTILINE)
         if len(found) >= seconds:
@@ -97,7 +97,7 @@ def memif(children, shards, seconds, count):
     before = cpu_seconds(server.process.pid)
     requests = sum(rates_after(load, 1 + seconds)[1:])
     used = cpu_seconds(server.process.pid) - before
-    load.process.wait(PATIENCE)
+    load.process.wait(WAIT_MAX_S)
     server.terminate()
     return used * 1e6 / requests
 

@@ -16,7 +16,7 @@ import os
 import re
 
 import turns
-from harness import PATIENCE, check, command, eventually
+from harness import WAIT_MAX_S, check, command, eventually
 
 OURS, FAR, PORT, CLIENTS = "10.9.0.1", "10.9.1.1", 6379, 64
 GOAL = 3  # times the kernel's loopback, over memif
@@ -42,7 +42,7 @@ class Bench(turns.Bench):
         program = self.env.start([*before, "redis-server", "--bind", address, "--port", PORT,
                                   "--save", "", "--protected-mode", "no"])
         try:
-            eventually(lambda: READY in program.output("stdout") or not program.alive(), PATIENCE,
+            eventually(lambda: READY in program.output("stdout") or not program.alive(), WAIT_MAX_S,
                        program.story)
             check(program.alive(), program.story())
             yield program

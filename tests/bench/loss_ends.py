@@ -14,7 +14,7 @@ import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "integration"))
 
-from harness import PATIENCE, Namespace, check, command, eventually  # noqa: E402
+from harness import WAIT_MAX_S, Namespace, check, command, eventually  # noqa: E402
 from test_wire import SOURCE, Wire  # noqa: E402
 
 PORT = 7000
@@ -199,4 +199,4 @@ def wait_for(sink, seconds):
         found = samples_of(sink)
         return found and found[-1][0] >= seconds
 
-    eventually(counted, seconds + PATIENCE, lambda: f"nothing comes: {sink.story()}", 0.05)
+    eventually(counted, seconds + WAIT_MAX_S, lambda: f"nothing comes: {sink.story()}", 0.05)

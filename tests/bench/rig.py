@@ -35,7 +35,7 @@ import time
 
 import figures
 import harness
-from harness import PATIENCE, Failure, Skip, command, eventually
+from harness import WAIT_MAX_S, Failure, Skip, command, eventually
 from veth import Veth, real_root
 
 HUGE_NEEDED = 160   # free 2 MiB pages for two processes at a time
@@ -296,8 +296,8 @@ class Rig:
             # /sys may show another namespace's.
             return name in (link for _, link in socket.if_nameindex())
 
-        eventually(is_there, PATIENCE, f"there is no interface {name} after {PATIENCE} s")
-        eventually(lambda: self.try_address(name, address), PATIENCE,
+        eventually(is_there, WAIT_MAX_S, f"there is no interface {name} after {WAIT_MAX_S} s")
+        eventually(lambda: self.try_address(name, address), WAIT_MAX_S,
                    f"{name} does not take the address {address}")
         if child:
             threading.Thread(target=self.keep_address, daemon=True,

@@ -189,7 +189,7 @@ class Scripts(unittest.TestCase):
                 time.sleep(0.2 + chance.random() * 3)
                 script.process.send_signal(number)
                 time.sleep(chance.random() * 0.2)
-                # Impatience must not keep it from clearing up.
+                # A second signal must not keep it from clearing up.
                 script.process.send_signal(signal.SIGINT)
                 out, err = script.finish()
                 # Negative: it came before the script had begun. Of two that are

@@ -254,7 +254,7 @@ static void test_waking_from_a_foreign_thread_is_refused(void **state)
 static void quits(void)
 {
 	struct coro_sched *s;
-	const struct coro_attr attr = {.name = "patient"};
+	const struct coro_attr attr = {.name = "waiter"};
 
 	coro_sched_open(NULL, &s);
 	coro_sched_dump_on_signal(s, SIGQUIT);
@@ -268,7 +268,7 @@ static void quits(void)
 static void test_sigquit_dumps_at_the_next_round(void **state)
 {
 	assert_int_equal(in_child(quits), 0);
-	assert_non_null(strstr(said, "patient"));
+	assert_non_null(strstr(said, "waiter"));
 	assert_non_null(strstr(said, "parked"));
 }
 

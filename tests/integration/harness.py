@@ -24,7 +24,7 @@ import traceback
 
 INSIDE = "--inside-namespaces"
 CASE_SECONDS = 300  # the longest that one case may take
-PATIENCE = 120  # seconds until what has to come is missed: a bound for hangs
+WAIT_MAX_S = 120  # bounds every wait for an event, so that a hang fails the test
 POLL_SECONDS = 0.02  # between two looks at a condition
 READY = "listening on"
 SANITIZER = re.compile(r"(ERROR|WARNING): \w+Sanitizer|runtime error:")
@@ -68,7 +68,7 @@ class Program:
     def alive(self):
         return self.process.poll() is None
 
-    def wait_ready(self, line=f"{READY}.*", seconds=PATIENCE):
+    def wait_ready(self, line=f"{READY}.*", seconds=WAIT_MAX_S):
         """Wait for the line on stdout that says it is ready."""
         deadline = time.monotonic() + seconds
         while not re.search(f"^{line}\n", self.output("stdout"), re.MULTILINE):
@@ -87,7 +87,7 @@ class Program:
     def signal(self, number):
         self.process.send_signal(number)
 
-    def terminate(self, seconds=PATIENCE):
+    def terminate(self, seconds=WAIT_MAX_S):
         """Ask the program to end; it has to do so cleanly."""
         self.signal(signal.SIGTERM)
         status = self.wait(seconds)
@@ -194,7 +194,7 @@ class Namespace:
         own = os.readlink("/proc/self/ns/net")
         self.holder = env.start(["unshare", "--net", "sleep", "3600"])
         self.path = f"/proc/{self.holder.process.pid}/ns/net"
-        eventually(lambda: os.readlink(self.path) != own, PATIENCE, "no namespace was made")
+        eventually(lambda: os.readlink(self.path) != own, WAIT_MAX_S, "no namespace was made")
 
     def inside(self, *argv):
         """The words that run a command there."""
@@ -284,7 +284,7 @@ def await_rounds(program, count):
     """Wait until the --stats timer has fired so many more times, which takes the program at
     least count intervals: other timers of it that are shorter than that have fired as well."""
     wanted = rounds_of(program) + count + 1  # one interval has begun already
-    eventually(lambda: rounds_of(program) >= wanted, PATIENCE,
+    eventually(lambda: rounds_of(program) >= wanted, WAIT_MAX_S,
                lambda: f"no statistics: {program.story()}")
 
 
@@ -322,7 +322,7 @@ def in_a_quiet_moment(attempt):
     For what only a machine with time to spare can show. A wrong program spoils
     every attempt; anything but Spoiled fails at once.
     """
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + WAIT_MAX_S
     while True:
         try:
             return attempt()

@@ -16,7 +16,7 @@ import sys
 import termios
 import threading
 
-from harness import PATIENCE, Failure, check, command
+from harness import WAIT_MAX_S, Failure, check, command
 
 PORT = 8080
 MIB = 1 << 20
@@ -127,7 +127,7 @@ class Peer:
 
     def one(self, sock):
         self.seen += 1
-        sock.settimeout(PATIENCE)
+        sock.settimeout(WAIT_MAX_S)
         with sock:
             try:
                 self.serve(sock)
@@ -157,7 +157,7 @@ def name(text):
     return serve
 
 
-def dial(kind, port=PORT, host=None, source=None, timeout=PATIENCE, **buffers):
+def dial(kind, port=PORT, host=None, source=None, timeout=WAIT_MAX_S, **buffers):
     host = host or kind.host
     sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
     for option, value in buffers.items():
@@ -190,7 +190,7 @@ def reset(sock):
     sock.close()
 
 
-def check_broken(sock, seconds=PATIENCE):
+def check_broken(sock, seconds=WAIT_MAX_S):
     """The proxy resets the connection, and no byte comes before that."""
     sock.settimeout(seconds)
     try:

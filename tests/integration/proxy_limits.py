@@ -7,7 +7,7 @@ import signal
 import socket
 import time
 
-from harness import (PATIENCE, Failure, Spoiled, await_rounds, check, eventually,
+from harness import (WAIT_MAX_S, Failure, Spoiled, await_rounds, check, eventually,
                      in_a_quiet_moment, repeat_for)
 from proxies import (Peer, check_broken, check_echo, dial, echo, read_exactly, read_to_end)
 
@@ -36,7 +36,7 @@ def idle_timeout(env, kind):
                 if not alive and worst > limit / 2:
                     raise Spoiled(f"the talker was silent for {worst:.1f} s")
                 check(alive, "the talker was cut off")
-                check(latest - begin < PATIENCE, "a silent connection lives on")
+                check(latest - begin < WAIT_MAX_S, "a silent connection lives on")
             check_broken(silent)
             spent = time.monotonic() - begin
             check(spent > limit, f"cut off after {spent:.1f} s")
@@ -60,7 +60,7 @@ def client_limit(env, kind):
                 with contextlib.suppress(BlockingIOError):
                     raise Failure(f"the fourth of three was served: {fourth.recv(5)!r}")
                 held.pop().close()
-                fourth.settimeout(PATIENCE)
+                fourth.settimeout(WAIT_MAX_S)
                 check(read_exactly(fourth, 5) == b"later", "the echo differs")
             for sock in held:
                 sock.close()
@@ -72,7 +72,7 @@ def client_limit(env, kind):
                     check_broken(second)
                 first.sendall(b"y")
                 check(first.recv(1) == b"y", "the echo differs")
-            eventually(functools.partial(echoes, kind), PATIENCE, "the limit stays reached")
+            eventually(functools.partial(echoes, kind), WAIT_MAX_S, "the limit stays reached")
 
 
 def echoes(kind):
@@ -99,7 +99,7 @@ def drain(env, kind):
             sock.sendall(b"before")
             check(read_exactly(sock, 6) == b"before", "the echo differs")
             proxy.signal(signal.SIGTERM)
-            eventually(lambda: refused(kind), PATIENCE, "a new client is taken while draining")
+            eventually(lambda: refused(kind), WAIT_MAX_S, "a new client is taken while draining")
 
             def echo_goes_on():
                 sock.sendall(b"x" * 100000)
@@ -109,7 +109,7 @@ def drain(env, kind):
             check(proxy.alive(), "ended with a connection left")
             sock.shutdown(socket.SHUT_WR)
             check(read_to_end(sock) == b"", "bytes beyond the end")
-        check(proxy.wait(PATIENCE) == 0, f"draining: {proxy.story()}")
+        check(proxy.wait(WAIT_MAX_S) == 0, f"draining: {proxy.story()}")
 
 
 def drain_timeout(env, kind):
@@ -121,21 +121,21 @@ def drain_timeout(env, kind):
             begin = time.monotonic()
             proxy.signal(signal.SIGTERM)
             check_broken(sock)
-            check(proxy.wait(PATIENCE) == 0, f"draining: {proxy.story()}")
+            check(proxy.wait(WAIT_MAX_S) == 0, f"draining: {proxy.story()}")
             spent = time.monotonic() - begin
             check(0.9 < spent < DRAIN_DEFAULT, f"the drain took {spent:.1f} s")
-        # By itself it would end long after the test's patience has.
-        with kind.serve(env, "--to", peer.at, "--drain-timeout", 2 * PATIENCE) as proxy, \
+        # The timeout is longer than any wait of this test.
+        with kind.serve(env, "--to", peer.at, "--drain-timeout", 2 * WAIT_MAX_S) as proxy, \
                 dial(kind) as sock:
             sock.sendall(b"x")
             check(sock.recv(1) == b"x", "the echo differs")
             proxy.signal(signal.SIGTERM)
-            eventually(lambda: refused(kind), PATIENCE, "a new client is taken while draining")
+            eventually(lambda: refused(kind), WAIT_MAX_S, "a new client is taken while draining")
             sock.sendall(b"x")
             check(sock.recv(1) == b"x", "one signal ended a connection")
             check(proxy.alive(), "one signal ended it with a connection left")
             proxy.signal(signal.SIGTERM)
-            proxy.wait(PATIENCE)
+            proxy.wait(WAIT_MAX_S)
 
 
 def drain_delivers(env, kind):
@@ -151,7 +151,7 @@ def drain_delivers(env, kind):
             sock.shutdown(socket.SHUT_WR)
             got = len(read_exactly(sock, 1))
             proxy.signal(signal.SIGTERM)
-            eventually(lambda: refused(kind), PATIENCE, "a new client is taken while draining")
+            eventually(lambda: refused(kind), WAIT_MAX_S, "a new client is taken while draining")
 
             def read_a_little():
                 nonlocal got
@@ -162,7 +162,7 @@ def drain_delivers(env, kind):
             while part := sock.recv(4096):
                 got += len(part)
             check(got == size, f"{got} of {size} bytes")
-        check(proxy.wait(PATIENCE) == 0, f"draining: {proxy.story()}")
+        check(proxy.wait(WAIT_MAX_S) == 0, f"draining: {proxy.story()}")
 
 
 def drain_serves_the_queue(env, kind):
@@ -177,7 +177,7 @@ def drain_serves_the_queue(env, kind):
             for number, sock in enumerate(socks):
                 sock.sendall(b"ping")
                 check(read_exactly(sock, 4) == b"ping", f"client {number} was forgotten")
-        check(proxy.wait(PATIENCE) == 0, f"draining: {proxy.story()}")
+        check(proxy.wait(WAIT_MAX_S) == 0, f"draining: {proxy.story()}")
 
 
 def out_of_connections(env, kind):
@@ -197,11 +197,11 @@ def out_of_connections(env, kind):
                     return False
 
             for _ in range(3):
-                eventually(held, PATIENCE, f"no client is served: {proxy.story()}")
+                eventually(held, WAIT_MAX_S, f"no client is served: {proxy.story()}")
             # From here on no check gets a connection, so none can fail otherwise.
             since = len(proxy.output("stderr"))
-            eventually(lambda: "--max-conns" in proxy.output("stderr"), PATIENCE,
+            eventually(lambda: "--max-conns" in proxy.output("stderr"), WAIT_MAX_S,
                        "nothing is said of what is missing")
             await_rounds(proxy, 3)  # of the health checks as well
             check(" is down" not in proxy.output("stderr")[since:], proxy.story())
-        eventually(functools.partial(echoes, kind), PATIENCE, "no connection comes free")
+        eventually(functools.partial(echoes, kind), WAIT_MAX_S, "no connection comes free")

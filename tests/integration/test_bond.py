@@ -14,7 +14,7 @@ import subprocess
 import threading
 import urllib.request
 
-from harness import PATIENCE, READY, Namespace, Skip, check, command, eventually, main
+from harness import WAIT_MAX_S, READY, Namespace, Skip, check, command, eventually, main
 from test_links import bond_member_word, checksums_in_software
 
 RARP = 0x8035  # the EtherType by which a bond says where its address is now
@@ -27,7 +27,7 @@ class Stream:
 
     def __init__(self, address, port=0):
         self.sock = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
-        self.sock.settimeout(PATIENCE)
+        self.sock.settimeout(WAIT_MAX_S)
         self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self.sock.bind(("", port))
         self.sock.connect((address, 7777))
@@ -53,12 +53,12 @@ class Stream:
     def goes_on(self, what):
         """After all that had been sent before."""
         enough = self.rounds + 20
-        eventually(lambda: self.rounds > enough or self.wrong, PATIENCE, f"{what}: it stands")
+        eventually(lambda: self.rounds > enough or self.wrong, WAIT_MAX_S, f"{what}: it stands")
         check(not self.wrong, f"{what}: {self.wrong!r}")
 
     def end(self):
         self.ends = True
-        self.thread.join(PATIENCE)
+        self.thread.join(WAIT_MAX_S)
         check(not self.wrong, repr(self.wrong))
         self.sock.close()
 
@@ -130,7 +130,7 @@ def live_through_losses(env, folder, server, far_ends, members):
         command("ip", "link", "set", end, state)
         line = f"member {members[far_ends.index(end)]} {state}"
         count = server.output("stderr").count(line)
-        eventually(lambda: server.output("stderr").count(line) >= max(count, 1), PATIENCE,
+        eventually(lambda: server.output("stderr").count(line) >= max(count, 1), WAIT_MAX_S,
                    lambda: f"no {line!r}: {server.story()}")
 
     for stream in streams:
@@ -139,19 +139,19 @@ def live_through_losses(env, folder, server, far_ends, members):
     heard.bind(("br0", RARP))
     for lost, left in ((0, 1), (1, 0), (0, 1)):
         turn(far_ends[lost], "down")
-        eventually(lambda m=members[left]: sender_of(env, folder) == m, PATIENCE, server.story)
+        eventually(lambda m=members[left]: sender_of(env, folder) == m, WAIT_MAX_S, server.story)
         for stream in streams:
             stream.goes_on(f"without {members[lost]}")
-        heard.settimeout(PATIENCE)
+        heard.settimeout(WAIT_MAX_S)
         mac = re.search(r"^0\.mac +(\S+)$", links_of(env, folder), re.MULTILINE).group(1)
         check(heard.recv(64)[:12].hex(":") == f"ff:ff:ff:ff:ff:ff:{mac}", "another announcement")
         turn(far_ends[lost], "up")
         for stream in streams:
             stream.goes_on(f"with {members[lost]} again")
     turn(far_ends[1], "down")
-    eventually(lambda: sender_of(env, folder) == members[0], PATIENCE, server.story)
+    eventually(lambda: sender_of(env, folder) == members[0], WAIT_MAX_S, server.story)
     turn(far_ends[0], "down")
-    eventually(lambda: "bond:b0: down, no carrier" in server.output("stderr"), PATIENCE,
+    eventually(lambda: "bond:b0: down, no carrier" in server.output("stderr"), WAIT_MAX_S,
                server.story)
     check(re.search(r"^0\.state +down$", links_of(env, folder), re.MULTILINE), "it is not down")
     turn(far_ends[1], "up")
@@ -160,7 +160,7 @@ def live_through_losses(env, folder, server, far_ends, members):
         stream.end()
     check(re.search(r"^0\.carrier_losses +1$", links_of(env, folder), re.MULTILINE),
           links_of(env, folder))
-    with urllib.request.urlopen("http://127.0.0.1:9464/metrics", timeout=PATIENCE) as answer:
+    with urllib.request.urlopen("http://127.0.0.1:9464/metrics", timeout=WAIT_MAX_S) as answer:
         page = answer.read().decode()
     for wanted in ('coronet_link_up{link="bond:b0"} 1\n',
                    'coronet_link_carrier_losses_total{link="bond:b0"} 1\n',
@@ -217,7 +217,7 @@ def testpmd_bond(env, ends, tap):
          f"--portlist={len(ends)},{len(ends) + 1}", "--total-num-mbufs=16384",
          "--no-lsc-interrupt", "--disable-link-check"], stdin=subprocess.PIPE)
     try:
-        eventually(lambda: tap in received_frames() or not forwarder.alive(), PATIENCE,
+        eventually(lambda: tap in received_frames() or not forwarder.alive(), WAIT_MAX_S,
                    forwarder.story)
         check(forwarder.alive(), forwarder.story())
         yield
@@ -245,13 +245,13 @@ def lacp_carries_connections(env):
 def carry_connections_by_both():
     for address in ("10.9.0.1", "fd00:9::1"):
         ping = ["ping", "-q", "-c", "1", "-W", "1", address]
-        eventually(lambda p=ping: subprocess.call(p, stdout=subprocess.DEVNULL) == 0, PATIENCE,
+        eventually(lambda p=ping: subprocess.call(p, stdout=subprocess.DEVNULL) == 0, WAIT_MAX_S,
                    "the two sides do not agree")
     # The low bits of a port choose the member; the kernel gives out even ones.
     streams = [Stream("10.9.0.1", port) for port in range(20000, 20016)]
     before = received_frames()
     for end in ("a1", "b1"):
-        eventually(lambda e=end: received_frames()[e] > before[e] + 100, PATIENCE,
+        eventually(lambda e=end: received_frames()[e] > before[e] + 100, WAIT_MAX_S,
                    f"{end} gets nothing")
     for stream in streams:
         stream.goes_on("over both")
@@ -265,12 +265,12 @@ def lacp_goes_on_while_idle(env):
             echo_on(env, folder, LACP, there=there) as server:
         with testpmd_bond(env, ("a1", "b1"), "peer0"):
             eventually(lambda: re.search(r"^0\.ports\.0\.tx_frames +[1-9]", links_of(env, folder),
-                                         re.MULTILINE), PATIENCE, "the stack's first frame waits")
+                                         re.MULTILINE), WAIT_MAX_S, "the stack's first frame waits")
         for _ in range(3):
             before = received_frames()
             with testpmd_bond(env, ("a1", "b1"), "peer0"):
                 for end in ("a1", "b1"):
-                    eventually(lambda e=end, n=before[end]: received_frames()[e] > n, PATIENCE,
+                    eventually(lambda e=end, n=before[end]: received_frames()[e] > n, WAIT_MAX_S,
                                f"{end}: a new partner is not answered")
         server.terminate()
 
@@ -288,7 +288,7 @@ def bonds_that_cannot_be(env):
             ("tap:ta+tap:tb,queues=2", 2, "queues=2, but 1 shard")):
         server = env.start([env.app("coronet-echo"), "--link", f"bond:b0,members={members}",
                             *ADDR])
-        check(server.wait(PATIENCE) == status and wanted in server.output("stderr") and
+        check(server.wait(WAIT_MAX_S) == status and wanted in server.output("stderr") and
               READY not in server.output("stdout"), f"no {wanted!r}: {server.story()}")
 
 

@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import time
 
-from harness import PATIENCE, Skip, check, command, eventually, main
+from harness import WAIT_MAX_S, Skip, check, command, eventually, main
 from test_links import ECHO_ADDRS, TARGETS, check_load, memif_pair
 from test_peers import dial, read_exactly
 from vlan_device import vlan_device
@@ -110,7 +110,7 @@ def bounded(env):
         with pair.serve() as server:
             check_load(pair, "--target", TARGETS["IPv4"], "--conns", 4, "--rate", 500)
             eventually(lambda server=server: "a limit is reached" in server.output("stderr"),
-                       PATIENCE, server.story)
+                       WAIT_MAX_S, server.story)
             found = fields(path, "frame.cap_len")
             check(wanted(len(found), path.stat().st_size),
                   f"{options}: {len(found)} packets, {path.stat().st_size} bytes")
@@ -135,7 +135,7 @@ def disk_full(env):
                     for _ in range(100):
                         sock.sendall(b"x" * 1000)
                         read_exactly(sock, 1000)
-                eventually(lambda: "No space left on device" in server.output("stderr"), PATIENCE,
+                eventually(lambda: "No space left on device" in server.output("stderr"), WAIT_MAX_S,
                            server.story)
             check_sound(folder / "a.pcapng")
             check(len(fields(folder / "a.pcapng", "frame.len")) > 20, "nothing is in the file")
@@ -163,7 +163,7 @@ def killed(env):
 
             def seen():
                 return {port for port, in fields(path, "tcp.srcport", only="tcp")} >= ports
-            eventually(lambda: server.alive() and seen(), PATIENCE, "connections are missing")
+            eventually(lambda: server.alive() and seen(), WAIT_MAX_S, "connections are missing")
         server.kill()
     check_sound(path)
     vids = {vid for vid, in fields(path, "vlan.id", only="tcp")}
@@ -178,7 +178,7 @@ def refused(env):
             (str(folder), 1, "Is a directory"), (f"{folder}/a,bytes=1K,snap=9999", 2, "9999")):
         program = env.start([env.app("coronet-echo"), "--link", "ring:r0", *ECHO_ADDRS,
                              "--capture", value])
-        got = program.wait(PATIENCE)
+        got = program.wait(WAIT_MAX_S)
         lines = program.output("stderr").strip().splitlines()
         check(got == status and len(lines) == 1 and wanted in lines[0],
               f"{value}: status {got}: {program.story()}")

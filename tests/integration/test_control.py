@@ -19,7 +19,7 @@ import socket
 import stat
 import subprocess
 
-from harness import PATIENCE, Skip, check, command, eventually, main
+from harness import WAIT_MAX_S, Skip, check, command, eventually, main
 from test_capture import check_sound, fields
 
 CONNS = 200
@@ -54,8 +54,8 @@ class Echo:
                 self.env.app("coronet-load"), "--link", f"memif:{self.memif},role=client",
                 "--addr", "10.9.1.9/16", "--target", "10.9.0.1:7777", "--poll", "adaptive",
                 "--mode", "echo", "--conns", conns, "--seconds", seconds, "--report-limited",
-                "--timeout", PATIENCE, "--control", "off"])
-            eventually(lambda: self.counted("conns") == conns or not load.alive(), PATIENCE,
+                "--timeout", WAIT_MAX_S, "--control", "off"])
+            eventually(lambda: self.counted("conns") == conns or not load.alive(), WAIT_MAX_S,
                        lambda: f"not all connect: {load.story()}")
             try:
                 yield server
@@ -69,7 +69,7 @@ class Echo:
     def join(self):
         client = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         client.connect(str(self.path))
-        client.settimeout(PATIENCE)
+        client.settimeout(WAIT_MAX_S)
         return client
 
     def ask(self, request):
@@ -82,7 +82,7 @@ class Echo:
         """What coronet-ctl prints; on stderr, if it has to fail."""
         done = subprocess.run([str(self.env.app("coronet-ctl")), *map(str, words)], check=False,
                               env=self.environ, stdin=subprocess.DEVNULL, capture_output=True,
-                              text=True, timeout=PATIENCE, **popen_args)
+                              text=True, timeout=WAIT_MAX_S, **popen_args)
         check(done.returncode == status, f"{words}: status {done.returncode}: {done.stderr}")
         if status:
             check(done.stderr.count("\n") == 1 and done.stdout == "",
@@ -100,7 +100,7 @@ def telemetry(env):
         requests = ["/", "/info", "/coronet/conns", "/coronet/links", "/coronet/none",
                     "/coronet/conns,port=1", "quit"]
         done = subprocess.run([script], check=False, env=echo.environ, capture_output=True,
-                              input="\n".join(requests), text=True, timeout=PATIENCE)
+                              input="\n".join(requests), text=True, timeout=WAIT_MAX_S)
         check(done.returncode == 0, f"{done.stdout} {done.stderr}")
         lines = [json.loads(line) for line in done.stdout.splitlines()]
         answers = {key: value for line in lines for key, value in line.items()}
@@ -180,7 +180,7 @@ def capture(env):
         check(text == f"capturing to {path}; coronet-ctl capture stop ends it\n", text)
         error = echo.ctl("capture", folder / "b.pcapng", status=1)
         check(f"one into '{path}' runs" in error and not (folder / "b.pcapng").exists(), error)
-        eventually(lambda: status()["packets"] > 4, PATIENCE, lambda: f"no packets: {status()}")
+        eventually(lambda: status()["packets"] > 4, WAIT_MAX_S, lambda: f"no packets: {status()}")
         check(status()["state"] == "runs", f"{status()}")
         text = echo.ctl("capture", "stop")
         check(re.match(rf"state +stopped\nfile +{path}\npackets +\d+\n", text), text)
@@ -193,7 +193,7 @@ def capture(env):
         answer = json.loads(echo.ctl("capture", path, "--packets", 9, "--snap", 60, "--bytes", "1M",
                                      "--json"))
         check(answer["file"] == str(path), f"{answer}")
-        eventually(lambda: status()["state"] == "full", PATIENCE, lambda: f"{status()}")
+        eventually(lambda: status()["state"] == "full", WAIT_MAX_S, lambda: f"{status()}")
         found = fields(path, "frame.cap_len")
         check(len(found) == 9 and max(int(n) for n, in found) == 60, f"{found}")
         check(json.loads(echo.ctl("capture", "stop", "--json"))["state"] == "full", "over already")
@@ -241,11 +241,11 @@ def errors(env):
                   f"{words}: {done}")
         second = env.start(echo.argv[:2] + [f"memif:{echo.folder}/f.sock,role=server",
                                             "--addr", "10.8.0.1/16", "--control", echo.path])
-        check(second.wait(PATIENCE) == 1 and
+        check(second.wait(WAIT_MAX_S) == 1 and
               "another program has this socket" in second.output("stderr"), second.story())
         second = env.start([*echo.argv[:2], "ring:r", "--addr", "10.8.0.1/16", "--control", "off",
                             "--metrics", METRICS])
-        check(second.wait(PATIENCE) == 1 and second.output("stderr").endswith(
+        check(second.wait(WAIT_MAX_S) == 1 and second.output("stderr").endswith(
             f"--metrics {METRICS}: Address already in use; another program listens there "
             "('ss -ltnp' names it): choose another port for one of them\n"), second.story())
         user = env.ordinary_user()
@@ -279,11 +279,11 @@ def foreign_program(env):
             with server.accept()[0] as client:
                 if greeting:
                     client.send(greeting)
-            check(ctl.wait(PATIENCE) == 1 and wanted in ctl.output("stderr"), ctl.story())
+            check(ctl.wait(WAIT_MAX_S) == 1 and wanted in ctl.output("stderr"), ctl.story())
 
 
 def curl(*words):
-    done = subprocess.run(["curl", "-sS", "--max-time", str(PATIENCE), *words], check=False,
+    done = subprocess.run(["curl", "-sS", "--max-time", str(WAIT_MAX_S), *words], check=False,
                           capture_output=True, text=True)
     check(done.returncode == 0, done.stderr)
     return done.stdout
@@ -310,7 +310,7 @@ def prometheus(env):
               > CONNS, page)
         eventually(lambda: not re.search(r"^coronet_rtt_seconds_count\S+ 0$",
                                          curl(f"http://{METRICS}/metrics"), re.MULTILINE),
-                   PATIENCE, "no round trip is counted")
+                   WAIT_MAX_S, "no round trip is counted")
         head = curl("-I", f"http://{METRICS}/metrics")
         check("text/plain; version=0.0.4" in head, head)
         check(curl("-o", "/dev/null", "-w", "%{http_code}", f"http://{METRICS}/x") == "404", "x")
@@ -350,7 +350,7 @@ def own_address(env):
             check(done.returncode == 0 and not done.stdout + done.stderr, f"promtool: {done}")
             shards = functools.partial(re.findall, r'^coronet_accepts_total{shard="\d"} [1-9]')
             eventually(lambda: len(shards(curl(f"http://{url}/metrics"), re.MULTILINE)) == 2,
-                       PATIENCE, "one shard has all clients")
+                       WAIT_MAX_S, "one shard has all clients")
             head = curl("-I", f"http://{url}/metrics")
             check("text/plain; version=0.0.4" in head, head)
             check(curl("-o", "/dev/null", "-w", "%{http_code}", f"http://{url}/x") == "404", "x")
@@ -358,7 +358,7 @@ def own_address(env):
                                   check=True, capture_output=True, text=True)
             check(done.stdout.count(" metrics\n") == 2, done.stdout)
             # More clients than there are places say nothing, half of a request, or no request.
-            silent = [socket.create_connection((host, 9464), PATIENCE) for _ in range(40)]
+            silent = [socket.create_connection((host, 9464), WAIT_MAX_S) for _ in range(40)]
             for client in silent[:-4]:
                 with contextlib.suppress(ConnectionError):  # it has given way
                     client.send(b"GET /metr")
@@ -374,14 +374,14 @@ def own_address(env):
                     while client.recv(65536):
                         pass
                 client.close()
-            with socket.create_connection((host, 9464), PATIENCE) as waits:
+            with socket.create_connection((host, 9464), WAIT_MAX_S) as waits:
                 waits.send(b"GET /metr")
                 server.terminate()
     # An address of nobody's, and one without a port.
     for where, wanted in (("10.9.9.9:9464", "or one of --addr"), ("10.9.0.1", "or of --addr")):
         program = env.start([env.app("coronet-echo"), "--link", "ring:r", "--addr", "10.9.0.1/16",
                              "--metrics", where])
-        check(program.wait(PATIENCE) in (1, 2) and wanted in program.output("stderr"),
+        check(program.wait(WAIT_MAX_S) in (1, 2) and wanted in program.output("stderr"),
               program.story())
 
 
@@ -393,7 +393,7 @@ def moved_page(env):
 
     def ctl(*words, status=0):
         done = subprocess.run([env.app("coronet-ctl"), "--control", path, "--json", *words],
-                              check=False, capture_output=True, text=True, timeout=PATIENCE)
+                              check=False, capture_output=True, text=True, timeout=WAIT_MAX_S)
         check(done.returncode == status, f"{words}: {done}")
         return done.stderr if status else json.loads(done.stdout)["metrics"]
 
@@ -432,7 +432,7 @@ def moved_page(env):
               ctl("set", "metrics", "10.9.0.1:7777", status=1), "a port that is taken")
         check(ctl("metrics") == "127.0.0.1:9464" and served("127.0.0.1:9464"), "a mistake moved it")
         ctl("set", "metrics", "10.9.0.1:9464")
-        with socket.create_connection(("10.9.0.1", 9464), PATIENCE) as half:
+        with socket.create_connection(("10.9.0.1", 9464), WAIT_MAX_S) as half:
             half.send(b"GET /metr")
             check(ctl("set", "metrics", "off") == ctl("metrics") == "off", "not off")
             check(all(refused(9464, "10.9.0.1") for _ in range(8)), "still there")
@@ -455,7 +455,7 @@ def walk(env):
                   f"in {page['rounds']} rounds")
             params = f",cursor={page['next']}" if "next" in page else None
         check(len(seen) == many, f"{len(seen)} of {many}")
-        eventually(lambda: echo.counted("rx_frames") > before + 1000, PATIENCE, "nothing moves")
+        eventually(lambda: echo.counted("rx_frames") > before + 1000, WAIT_MAX_S, "nothing moves")
 
 
 def attacks(env):
@@ -485,7 +485,7 @@ def attacks(env):
         check(echo.counted("conns") == CONNS, "connections were lost")
         check("coronet_shards 1" in curl(f"http://{METRICS}/metrics"), "no page")
         before = echo.counted("rx_frames")
-        eventually(lambda: echo.counted("rx_frames") > before, PATIENCE, "nothing moves")
+        eventually(lambda: echo.counted("rx_frames") > before, WAIT_MAX_S, "nothing moves")
         for client in (*silent, *slow, flood):
             client.close()
 
@@ -494,12 +494,12 @@ def stuck(env):
     """A program that does not run is named, and nobody waits for ever."""
     echo = Echo(env)
     with echo.serve() as server:
-        eventually(echo.path.exists, PATIENCE, "no socket")
+        eventually(echo.path.exists, WAIT_MAX_S, "no socket")
         threads = [int(task) for task in os.listdir(f"/proc/{server.process.pid}/task")]
         check(len(threads) > 1, "no threads")
         server.signal(signal.SIGSTOP)
         ctl = env.start([env.app("coronet-ctl"), "--control", echo.path, "shards"])
-        status = ctl.wait(PATIENCE)
+        status = ctl.wait(WAIT_MAX_S)
         server.signal(signal.SIGCONT)
         check(status == 1 and "no answer for 10 s" in ctl.output("stderr"), ctl.story())
 

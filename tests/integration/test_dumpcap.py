@@ -11,7 +11,7 @@ import re
 import shutil
 import subprocess
 
-from harness import PATIENCE, Skip, check, command, eventually, main
+from harness import WAIT_MAX_S, Skip, check, command, eventually, main
 from test_capture import check_sound, fields
 from test_links import TARGETS, check_load, memif_pair, under_way
 from web import need
@@ -51,7 +51,7 @@ def hugepages(env, mounted=True, mode="0755"):
         if os.path.ismount(folder):
             command("umount", "--lazy", folder)
         PAGES.write_text(before, encoding="ascii")
-        eventually(lambda: pages("Total") <= int(before), PATIENCE,
+        eventually(lambda: pages("Total") <= int(before), WAIT_MAX_S,
                    lambda: f"{pages('Total')} hugepages are left")
         shutil.rmtree(f"/var/run/dpdk/{PREFIX}", ignore_errors=True)
 
@@ -84,10 +84,10 @@ def read_by_tshark(env):
         with pair.serve() as server:
             # Before a peer is there, ARP frames alone are tried and tried again.
             load = pair.start_load("--target", TARGETS["IPv4"], "--conns", 4, "--rate", 500,
-                                   "--interval", "0.2", "--seconds", PATIENCE)
+                                   "--interval", "0.2", "--seconds", WAIT_MAX_S)
             under_way(load)
             capture = dumpcap(env, "-q", "-c", "400", "-w", path)
-            check(capture.wait(PATIENCE) == 0, capture.story())
+            check(capture.wait(WAIT_MAX_S) == 0, capture.story())
             load.terminate()
             server.terminate()
     check_sound(path)
@@ -115,7 +115,7 @@ def refused(env, words, expected):
     """A start that fails, and says what is missing."""
     pair = shared_pair(env)
     done = subprocess.run([*map(str, [*pair.echo[:-len(FAR_FROM_SHADOWS)], *words])],
-                          capture_output=True, text=True, check=False, timeout=PATIENCE)
+                          capture_output=True, text=True, check=False, timeout=WAIT_MAX_S)
     check(done.returncode in (1, 2) and expected in done.stderr,
           f"status {done.returncode}: {done.stderr}")
 
@@ -154,7 +154,7 @@ def mount_of_root(env):
     with hugepages(env, mode="0700"):
         pair = memif_pair(env, "--stats", "0.2")
         with pair.serve() as server:
-            eventually(lambda: "MiB of hugepages" in server.output("stderr"), PATIENCE,
+            eventually(lambda: "MiB of hugepages" in server.output("stderr"), WAIT_MAX_S,
                        lambda: f"no hugepages are used: {server.story()}")
             server.terminate()
 

@@ -10,7 +10,7 @@ import re
 import sys
 import time
 
-from harness import PATIENCE, Spoiled, check, command, eventually, in_a_quiet_moment, main
+from harness import WAIT_MAX_S, Spoiled, check, command, eventually, in_a_quiet_moment, main
 from test_wire import HOSTS, Network, Wire
 
 # 20 Mbit/s over 20 ms are 33 frames under way; from 20 in the queue on they are marked.
@@ -79,7 +79,7 @@ def pair(env, kernel_ecn, *options):
 def we_send(path, *options):
     """Ours dials and sends; a_to_b has the bytes."""
     sink = path.kernel(SINK, HOSTS[1], "7777")
-    eventually(lambda: "ready" in sink.output("stdout"), PATIENCE, sink.story)
+    eventually(lambda: "ready" in sink.output("stdout"), WAIT_MAX_S, sink.story)
     ours = path.env.start([path.env.build / "tests/wire/flow", "source", f"{HOSTS[1]}:7777",
                            *path.link, *options])
     yield "a_to_b", ours
@@ -98,7 +98,7 @@ def the_kernel_sends(path, *options):
 
 
 def watch(path, way, program, until):
-    eventually(lambda: until(path.wire.now()[way]), PATIENCE,
+    eventually(lambda: until(path.wire.now()[way]), WAIT_MAX_S,
                lambda: f"{path.wire.now()[way]}: {program.story()}")
 
 

@@ -17,7 +17,7 @@ import socket
 import subprocess
 import threading
 
-from harness import PATIENCE, Failure, Namespace, Skip, check, command, eventually, main
+from harness import WAIT_MAX_S, Failure, Namespace, Skip, check, command, eventually, main
 from stopped_shard import stopped_shard
 from test_links import arp_request, checksums_in_software
 from test_queues import xdp_options
@@ -79,7 +79,7 @@ class Site:
         """The peer's, of the family of a host's address."""
         with self.at_peer():
             sock = socket.socket(family_of(host), kind)
-        sock.settimeout(PATIENCE)
+        sock.settimeout(WAIT_MAX_S)
         return sock
 
     @contextlib.contextmanager
@@ -189,7 +189,7 @@ def both_are_reached(site, shards):
             with site.socket(host) as sock, contextlib.suppress(ConnectionRefusedError):
                 sock.connect((host, 7001))
                 check(False, "nobody listens there")
-        eventually(lambda: counter("TcpOutRsts") == resets + 2, PATIENCE,
+        eventually(lambda: counter("TcpOutRsts") == resets + 2, WAIT_MAX_S,
                    lambda: f"{counter('TcpOutRsts') - resets} resets")
         server.terminate()
 
@@ -204,7 +204,7 @@ def kernel_dials(site, shards):
                 listener.listen()
                 port = listener.getsockname()[1]
                 for _ in range(8):
-                    with socket.create_connection((PEERS[host], port), PATIENCE,
+                    with socket.create_connection((PEERS[host], port), WAIT_MAX_S,
                                                   (host, 0)) as ours:
                         theirs, source = listener.accept()
                         with theirs:
@@ -220,13 +220,13 @@ def pings(site):
     """The stack answers, once; both can ask."""
     with site.httpd() as server:
         for host in HOSTS:
-            shown = site.peer("ping", "-c", "3", "-i", "0.2", "-w", PATIENCE, host)
+            shown = site.peer("ping", "-c", "3", "-i", "0.2", "-w", WAIT_MAX_S, host)
             check("duplicates" not in shown and "DUP" not in shown, shown)
-            command("ping", "-c", "2", "-i", "0.2", "-w", PATIENCE, PEERS[host])
+            command("ping", "-c", "2", "-i", "0.2", "-w", WAIT_MAX_S, PEERS[host])
         answered = counter("IcmpOutEchoReps")
         server.terminate()
     with site.httpd(exception="tap:kern0,echo=kernel") as server:
-        shown = site.peer("ping", "-c", "3", "-i", "0.2", "-w", PATIENCE, HOSTS[0])
+        shown = site.peer("ping", "-c", "3", "-i", "0.2", "-w", WAIT_MAX_S, HOSTS[0])
         check("DUP" not in shown, shown)
         check(counter("IcmpOutEchoReps") >= answered + 3, "the kernel did not answer")
         server.terminate()
@@ -237,7 +237,7 @@ def over_af_xdp(site):
     command("nft", "delete table netdev quiet")
     with site.httpd(link="af_xdp:veth0") as server, kernel_echo():
         for host in HOSTS:  # fragments are put together by the kernel, which answers then
-            site.peer("ping", "-c", "2", "-i", "0.2", "-w", PATIENCE, "-s", 4000, host)
+            site.peer("ping", "-c", "2", "-i", "0.2", "-w", WAIT_MAX_S, "-s", 4000, host)
             site.fetch(host)
         with site.socket() as sock:
             sock.connect((HOSTS[0], 7000))
@@ -264,8 +264,8 @@ def one_answer_of_arp(site):
                 return got.count(mac)
             answers(b"\x02\0\0\0\1\1", 4)
             answers(b"\x02\0\0\0\1\2", 1)  # its reply comes after all others
-            eventually(lambda: seen(b"\x02\0\0\0\1\2"), PATIENCE, "no reply")
-            site.peer("ping", "-c", "3", "-i", "0.2", "-w", PATIENCE, HOSTS[0])
+            eventually(lambda: seen(b"\x02\0\0\0\1\2"), WAIT_MAX_S, "no reply")
+            site.peer("ping", "-c", "3", "-i", "0.2", "-w", WAIT_MAX_S, HOSTS[0])
             check(seen(b"\x02\0\0\0\1\1") == 4, f"{len(got)} replies: {got}")
         server.terminate()
 
@@ -285,7 +285,7 @@ def sshd(site):
              "-o", f"AuthorizedKeysFile={folder / 'user.pub'}", "-o", "StrictModes=no",
              "-o", "UsePAM=no", "-o", "PidFile=none", "-o", "PermitRootLogin=yes"])
         try:
-            eventually(lambda: "listening on 0.0.0.0" in ssh_server.output("stderr"), PATIENCE,
+            eventually(lambda: "listening on 0.0.0.0" in ssh_server.output("stderr"), WAIT_MAX_S,
                        ssh_server.story)
             for host in HOSTS:
                 said = site.peer("ssh", "-F", "none", "-i", folder / "user", "-o", "BatchMode=yes",
@@ -311,7 +311,7 @@ def broadcasts_pass(site):
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, name)
                 sock.bind(("", port))
-                sock.settimeout(PATIENCE)
+                sock.settimeout(WAIT_MAX_S)
             command("ip", "route", "add", "255.255.255.255", "dev", "kern0")
             client.sendto(b"discover", ("255.255.255.255", 67))
             check(far.recv(100) == b"discover", "not what was sent")
@@ -370,7 +370,7 @@ def floods_are_bounded(site):
             for _ in range(3000):
                 sock.sendto(b"x", (HOSTS[0], 9))
         eventually(lambda: re.search(r"\((\d\d+) over the rate", server.output("stderr")),
-                   PATIENCE, server.story)
+                   WAIT_MAX_S, server.story)
         site.fetch(HOSTS[0])
         came = counter("UdpNoPorts") + counter("UdpInDatagrams") - before
         check(came < 2900, f"{came} of 3000 came through")
@@ -391,7 +391,7 @@ def taken_interfaces(site):
         program = site.env.start([site.env.app("coronet-httpd"), "--link", "af_packet:veth0",
                                   "--exception", exception, "--addr", "10.9.0.1/16", "--root",
                                   root, "--port", "80"])
-        status = program.wait(PATIENCE)
+        status = program.wait(WAIT_MAX_S)
         lines = program.output("stderr").strip().splitlines()
         wanted = "another program has the interface, or it is no TAP"
         check(status == 1 and len(lines) == 1 and wanted in lines[0] and exception in lines[0],
@@ -407,7 +407,7 @@ def set_while_it_runs(site, shards):
 
     def ctl(*words, status=0):
         done = subprocess.run([site.env.app("coronet-ctl"), "--control", path, "--json", *words],
-                              check=False, capture_output=True, text=True, timeout=PATIENCE)
+                              check=False, capture_output=True, text=True, timeout=WAIT_MAX_S)
         check(done.returncode == status, f"{words}: {done}")
         return done.stderr if status else json.loads(done.stdout)
 
@@ -461,7 +461,7 @@ def set_with_a_stuck_shard(site):
     def set_to(rule):
         return subprocess.run([site.env.app("coronet-ctl"), "--control", path, "set", "exception",
                                rule], check=False, capture_output=True, text=True,
-                              timeout=PATIENCE)
+                              timeout=WAIT_MAX_S)
 
     with site.httpd("--control", path, exception=None, shards=2) as server:
         for before in ("off", "tap:kern0"):

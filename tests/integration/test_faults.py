@@ -23,7 +23,7 @@ import threading
 import time
 
 import proxies
-from harness import (PATIENCE, Skip, await_rounds, check, command, eventually, main, preload_of,
+from harness import (WAIT_MAX_S, Skip, await_rounds, check, command, eventually, main, preload_of,
                      rounds_of)
 from test_control import Echo
 from test_links import under_way
@@ -59,7 +59,7 @@ class Tap:
 
 def dial(port=PORT, host=HOST):
     sock = socket.socket()
-    sock.settimeout(PATIENCE)
+    sock.settimeout(WAIT_MAX_S)
     sock.connect((host, port))
     return sock
 
@@ -87,7 +87,7 @@ def answers_ping():
 def check_control_path(server, ends=True):
     """Ping, statistics and a clean end."""
     check(server.alive(), f"the server ended: {server.story()}")
-    eventually(answers_ping, PATIENCE, lambda: f"no ping is answered: {server.story()}")
+    eventually(answers_ping, WAIT_MAX_S, lambda: f"no ping is answered: {server.story()}")
     await_rounds(server, 0)
     if ends:
         server.terminate()
@@ -131,14 +131,14 @@ class Bulk:
 
     def await_more(self, size=64 * KIB):
         wanted = self.received + size
-        eventually(lambda: self.received >= wanted or self.error, PATIENCE,
+        eventually(lambda: self.received >= wanted or self.error, WAIT_MAX_S,
                    lambda: f"stuck after {self.received} bytes")
 
     def check_complete(self):
         self.await_more()
         self.enough.set()
         for thread in self.threads:
-            thread.join(2 * PATIENCE)
+            thread.join(2 * WAIT_MAX_S)
             check(not thread.is_alive(), f"stuck after {self.received} bytes")
         check(self.error is None, f"after {self.received} bytes: {self.error}")
         check(self.received == self.sent, f"{self.received} of {self.sent} came back")
@@ -166,7 +166,7 @@ def link_down_and_up(env):
                 check(proxies.read_exactly(sender, 13) == b"into the dark", "the echo differs")
                 check_echo(idle)
                 bulk.check_complete()
-        check(try_echo(seconds=PATIENCE), "no new connection is served")
+        check(try_echo(seconds=WAIT_MAX_S), "no new connection is served")
         check_control_path(server)
 
 
@@ -181,7 +181,7 @@ def interface_deleted(env):
         server.terminate()
         sock.close()
     with tap.running() as server:
-        check(try_echo(seconds=PATIENCE), "no new connection is served")
+        check(try_echo(seconds=WAIT_MAX_S), "no new connection is served")
         check_control_path(server)
 
 
@@ -210,7 +210,7 @@ def memif_echo(env, path, role):
             f"{HOST}/16", "--port", PORT, "--poll", "adaptive", "--stats", "0.2"]
 
 
-def check_load(program, seconds=PATIENCE, late=False):
+def check_load(program, seconds=WAIT_MAX_S, late=False):
     """It ends by itself, every request answered. Late: still while it opens its connections."""
     status = program.wait(seconds)
     check(status == 0 or late and status == 1, f"exit status {status}: {program.story()}")
@@ -224,7 +224,7 @@ def memif_server_comes_and_goes(env):
     path = env.scratch_for({}) / "m.sock"
     load = functools.partial(memif_load, env, path, "server", "--seconds", "0.5", "--verify")
     first = env.start(load())
-    eventually(path.exists, PATIENCE, "no socket was made")
+    eventually(path.exists, WAIT_MAX_S, "no socket was made")
     with env.running(memif_echo(env, path, "client")) as echo:
         check_load(first)
         for how in ("ends", "is killed"):
@@ -251,12 +251,12 @@ def memif_client_leaves_unread(env):
     echo = Echo(env)
     with echo.serve() as server:
         load = env.start(memif_load(env, echo.memif, "client", "--seconds", "3600"))
-        eventually(lambda: echo.counted("conns") == 8, PATIENCE, load.story)
+        eventually(lambda: echo.counted("conns") == 8, WAIT_MAX_S, load.story)
         server.signal(signal.SIGSTOP)
         load.signal(signal.SIGINT)
-        load.wait(PATIENCE)
+        load.wait(WAIT_MAX_S)
         server.signal(signal.SIGCONT)
-        eventually(lambda: echo.counted("conns") == 0, PATIENCE,
+        eventually(lambda: echo.counted("conns") == 0, WAIT_MAX_S,
                    lambda: f"{echo.counted('conns')} connections do not end")
         server.terminate()
 
@@ -265,7 +265,7 @@ def memif_client_before_its_server(env):
     """Programs that are started together come in either order."""
     path = env.scratch_for({}) / "m.sock"
     echo = env.start(memif_echo(env, path, "client"))
-    eventually(lambda: sleeps(echo) or not echo.alive(), PATIENCE,
+    eventually(lambda: sleeps(echo) or not echo.alive(), WAIT_MAX_S,
                lambda: f"it does not wait: {echo.story()}")
     load = env.start(memif_load(env, path, "server", "--seconds", "1", "--verify"))
     echo.wait_ready()
@@ -291,7 +291,7 @@ def memif_socket_removed(env):
                                        "--verify"))
         under_way(lasting)
         path.unlink()
-        eventually(path.exists, PATIENCE, "the socket was not made again")
+        eventually(path.exists, WAIT_MAX_S, "the socket was not made again")
         await_rounds(echo, 2)
         lasting.signal(signal.SIGINT)
         check_load(lasting)
@@ -303,7 +303,7 @@ def memif_socket_removed(env):
 def call_and_hang_up(path, number):
     """A stranger: some say nothing, some say nonsense, some wait a little."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
-        sock.settimeout(PATIENCE)
+        sock.settimeout(WAIT_MAX_S)
         sock.connect(str(path))
         with contextlib.suppress(OSError):
             if number % 4 == 1:
@@ -342,18 +342,18 @@ def memif_backend_restarts(env):
               "10.8.0.1/16", "--port", PORT, "--to", f"10.8.0.2:{PORT}", "--health-interval",
               "0.3", "--rise", "1", "--connect-timeout", "1", "--idle-timeout", "10")
     with env.running(backend) as first, tap.running() as proxy:
-        eventually(try_echo, PATIENCE, lambda: f"nothing is served: {proxy.story()}")
+        eventually(try_echo, WAIT_MAX_S, lambda: f"nothing is served: {proxy.story()}")
         with dial() as sock:
             check_echo(sock)
             first.kill()
             for _ in range(2):
                 with env.running(backend) as again:
-                    eventually(try_echo, PATIENCE, lambda: "the backend is back, the way is not: "
+                    eventually(try_echo, WAIT_MAX_S, lambda: "the backend is back, the way is not: "
                                              f"{proxy.story()}{again.story()}")
-                    eventually(answers_ping, PATIENCE, "no ping is answered")
+                    eventually(answers_ping, WAIT_MAX_S, "no ping is answered")
                     again.kill()
-            eventually(lambda: not try_echo(), PATIENCE, "an echo without a backend")
-            eventually(answers_ping, PATIENCE, "no ping is answered while the backend is away")
+            eventually(lambda: not try_echo(), WAIT_MAX_S, "an echo without a backend")
+            eventually(answers_ping, WAIT_MAX_S, "no ping is answered while the backend is away")
             # What lost its backend ends with an error, not in silence.
             with contextlib.suppress(ConnectionError):
                 sock.sendall(b"x")
@@ -385,7 +385,7 @@ def killed_and_started_again(env, app):
     with proxies.Peer(proxies.Tap(), proxies.echo, host=NEAR, port=9001):
         for _ in range(3):
             with tap.running() as server:
-                eventually(is_served, PATIENCE, lambda: f"nothing is served: {server.story()}")
+                eventually(is_served, WAIT_MAX_S, lambda: f"nothing is served: {server.story()}")
                 with dial() as sock:
                     server.signal(signal.SIGKILL)
                     server.process.wait()
@@ -394,7 +394,8 @@ def killed_and_started_again(env, app):
                         with contextlib.suppress(ConnectionError):
                             sock.sendall(request)
                             check(sock.recv(1) == b"", f"{app} knows the connections of another")
-                        eventually(is_served, PATIENCE, lambda: f"nothing is served: {again.story()}")
+                        eventually(is_served, WAIT_MAX_S,
+                                   lambda: f"nothing is served: {again.story()}")
                         check_control_path(again, ends=False)
     check(hugepage_files() <= before, f"hugepages were left behind: {hugepage_files() - before}")
 
@@ -435,9 +436,9 @@ def blocked_memif_peer(env, conns=1000):
                                     "4096", "--conns", conns, "--memory", "1G", "--interval",
                                     "0.2"))
         eventually(lambda: most_conns(load) > conns // 2 or not load.alive(),
-                   PATIENCE, lambda: f"not half of them are open: {load.story()}")
+                   WAIT_MAX_S, lambda: f"not half of them are open: {load.story()}")
         load.signal(signal.SIGSTOP)
-        eventually(lambda: refusals(env, control) > 0, PATIENCE, "the link is not blocked")
+        eventually(lambda: refusals(env, control) > 0, WAIT_MAX_S, "the link is not blocked")
         with dial(host="10.8.0.1") as sock:
             check_echo(sock)
             began, before = time.monotonic(), refusals(env, control)
@@ -449,7 +450,7 @@ def blocked_memif_peer(env, conns=1000):
               f"{refused} frames were tried in vain in {took:.1f} s")
         load.signal(signal.SIGCONT)
         answered = busy_intervals(load)
-        eventually(lambda: busy_intervals(load) > answered + 1 or not load.alive(), PATIENCE,
+        eventually(lambda: busy_intervals(load) > answered + 1 or not load.alive(), WAIT_MAX_S,
                    lambda: f"nothing is answered: {load.story()}")
         load.signal(signal.SIGINT)
         check_load(load, late=True)  # a full link loses SYNs, too
@@ -475,7 +476,7 @@ def stopped_for_a_while(env):
             sock.sendall(b"while it sleeps")
         # The kernel asks again, and waits twice as long each time.
         eventually(lambda: times_asked_again(socks[0]) >= (7 if "--long" in env.args else 3),
-                   PATIENCE, "the kernel does not ask again")
+                   WAIT_MAX_S, "the kernel does not ask again")
         server.signal(signal.SIGCONT)
         bulk.check_complete()
         for sock in socks[::2]:
@@ -498,7 +499,7 @@ def wall_clock_jumps(env):
               "--idle-timeout", "60", "--health-interval", "0.3")
     with tap.running(env={**os.environ, "LD_PRELOAD": preload}) as server, \
             proxies.Peer(proxies.Tap(), proxies.echo, host=NEAR, port=9001):
-        eventually(try_echo, PATIENCE, lambda: f"nothing is served: {server.story()}")
+        eventually(try_echo, WAIT_MAX_S, lambda: f"nothing is served: {server.story()}")
         with dial() as sock:
             before = rounds_of(server)
             while rounds_of(server) < before + 2 / STATS_S:
@@ -514,7 +515,7 @@ def stopped_when_it_listens(env, app, *argv):
     library = env.build / "tests/integration/libstopped-when-listening.so"
     program = env.start([env.app(app), *argv],
                         env={**os.environ, "LD_PRELOAD": preload_of(library)})
-    status = program.wait(PATIENCE)
+    status = program.wait(WAIT_MAX_S)
     check(status == 0, f"exit status {status}: {program.story()}")
     check("listening on" in program.output("stdout"), program.story())
 

@@ -19,7 +19,7 @@ import shutil
 import socket
 import subprocess
 
-from harness import PATIENCE, Failure, Skip, check, command, comment, eventually, main, preload_of
+from harness import WAIT_MAX_S, Failure, Skip, check, command, comment, eventually, main, preload_of
 
 OURS, KERNELS, PORT = "10.9.0.1", "10.9.1.1", 7000
 REDIS, HTTP, SQL = 6379, 8080, 5432
@@ -44,7 +44,7 @@ class Client:
 
     def __init__(self, question, wanted):
         self.wanted, self.got = wanted.encode() + b"\n", b""
-        self.sock = socket.create_connection((OURS, PORT), PATIENCE)
+        self.sock = socket.create_connection((OURS, PORT), WAIT_MAX_S)
         self.question = question.encode() + b"\n"
 
     def read(self):
@@ -62,7 +62,7 @@ def ask_all(questions):
         client.sock.sendall(client.question)
         selector.register(client.sock, selectors.EVENT_READ, client)
     while selector.get_map():
-        ready = selector.select(PATIENCE)
+        ready = selector.select(WAIT_MAX_S)
         check(ready, f"{len(selector.get_map())} of {len(clients)} have no answer")
         for key, _ in ready:
             if key.data.read():
@@ -119,7 +119,7 @@ def with_nginx(env, n, number, **environment):
         nginx = env.start([shutil.which("nginx") or "/usr/sbin/nginx", "-c", config,
                            "-e", "stderr"])
         try:
-            eventually(lambda: accepts(HTTP), PATIENCE, nginx.story)
+            eventually(lambda: accepts(HTTP), WAIT_MAX_S, nginx.story)
             ask_all([(f"http http://{KERNELS}:{HTTP}/page{i}", f"this is /page{i}")
                      for i in range(n)])
             return expect_summary(program, n)
@@ -161,7 +161,7 @@ def postgres(env, connections, number):
         # It accepts connections before it serves any; its last line says which.
         state = data / "postmaster.pid"
         eventually(lambda: state.exists() and state.read_text().rstrip().endswith("ready"),
-                   PATIENCE, server.story)
+                   WAIT_MAX_S, server.story)
         yield server
     finally:
         server.terminate()

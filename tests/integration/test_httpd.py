@@ -20,7 +20,7 @@ import termios
 import threading
 import time
 
-from harness import (PATIENCE, Failure, Spoiled, accepted_by, check, command, eventually,
+from harness import (WAIT_MAX_S, Failure, Spoiled, accepted_by, check, command, eventually,
                      in_a_quiet_moment, linger, main, repeat_for)
 from web import Nginx, curl, curl_digests, need, random_file, wrk_enough
 
@@ -96,7 +96,7 @@ def dial(buffers=0):
     if buffers:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffers)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, buffers)
-    sock.settimeout(PATIENCE)
+    sock.settimeout(WAIT_MAX_S)
     sock.connect((HOST, PORT))
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return sock
@@ -204,7 +204,7 @@ def make_site(env):
 
 def ask(address, port, path, *fields, method="GET"):
     """Status, fields, body of one request on a connection of its own."""
-    with socket.create_connection((address, port), PATIENCE) as sock:
+    with socket.create_connection((address, port), WAIT_MAX_S) as sock:
         sock.sendall("\r\n".join([f"{method} {path} HTTP/1.1", "Host: x", "Connection: close",
                                   *fields, "", ""]).encode())
         data = b""
@@ -352,7 +352,7 @@ def like_nginx_by_curl(env):
                 done = subprocess.run(
                     ["curl", "-s", "-o", "-", "-w",
                      "%{http_code} %{num_redirects} %{url_effective};", "--max-time",
-                     str(PATIENCE), *(place + word if word.startswith("/") else word
+                     str(WAIT_MAX_S), *(place + word if word.startswith("/") else word
                                       for word in words)],
                     check=False, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
                 told.append((done.returncode, done.stdout.replace(place.encode(), b"")))
@@ -369,7 +369,7 @@ def files_that_change(env):
     root.mkdir()
     wanted = random_file(root / "large", 16 * MIB)
     (root / "note.txt").write_bytes(b"before")
-    with serve(env, "--root", root, "--rescan", "0.05", "--send-timeout", PATIENCE) as server, \
+    with serve(env, "--root", root, "--rescan", "0.05", "--send-timeout", WAIT_MAX_S) as server, \
             dial(buffers=65536) as slow, dial() as quick:
         def shows(path, status, body):
             quick.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
@@ -387,7 +387,7 @@ def files_that_change(env):
         (root / "new").write_bytes(b"after")
         os.rename(root / "new", root / "note.txt")
         for path, status, body in (("/note.txt", 200, b"after"), ("/large", 200, b"x" * MIB)):
-            eventually(lambda p=path, s=status, b=body: shows(p, s, b), PATIENCE,
+            eventually(lambda p=path, s=status, b=body: shows(p, s, b), WAIT_MAX_S,
                        lambda p=path: f"{p} stays: {server.story()}")
         check(ask(HOST, PORT, "/note.txt", f"If-None-Match: {etag}")[0] == 200, "an old tag")
         check(ask(HOST, PORT, "/note.txt", f"If-Range: {etag}", "Range: bytes=0-0")[0] == 200,
@@ -395,11 +395,11 @@ def files_that_change(env):
         os.remove(root / "note.txt")
         (root / "folder").mkdir()
         (root / "folder" / "index.html").write_bytes(b"folder")
-        eventually(lambda: shows("/note.txt", 404, None), PATIENCE, "it is there still")
-        eventually(lambda: shows("/folder/", 200, b"folder"), PATIENCE, "no new folder")
+        eventually(lambda: shows("/note.txt", 404, None), WAIT_MAX_S, "it is there still")
+        eventually(lambda: shows("/folder/", 200, b"folder"), WAIT_MAX_S, "no new folder")
         os.symlink("/etc/passwd", root / "passwd")
         (root / "mark").write_bytes(b"mark")
-        eventually(lambda: shows("/mark", 200, b"mark"), PATIENCE, "no new file")
+        eventually(lambda: shows("/mark", 200, b"mark"), WAIT_MAX_S, "no new file")
         check(shows("/passwd", 404, None), "a link leads out")
         check(hashlib.sha256(reader.next()[2]).hexdigest() == wanted, "a torn body")
         # The second of the pipeline is answered when the first has been read.
@@ -424,7 +424,7 @@ def signals_that_do_not_end_it(env):
             server.signal(signal.SIGHUP)
             server.signal(signal.SIGUSR2)
             for path in "/", "/new":
-                eventually(lambda p=path, t=text: ask(HOST, PORT, p)[2] == t, PATIENCE,
+                eventually(lambda p=path, t=text: ask(HOST, PORT, p)[2] == t, WAIT_MAX_S,
                            lambda p=path: f"{p} stays: {server.story()}")
         check(server.alive(), server.story())
 
@@ -461,7 +461,7 @@ def pipelining(env):
         count = 5000
         requests = b"".join(b"GET /%s HTTP/1.1\r\nHost: x\r\nX: %d\r\n\r\n"
                             % (b"" if number % 3 else b"none", number) for number in range(count))
-        sock.settimeout(PATIENCE)
+        sock.settimeout(WAIT_MAX_S)
         sent, answers, got = 0, Answers(sock), 0
         sock.setblocking(False)
         while got < count:
@@ -543,13 +543,13 @@ def slow_readers_get_no_copies(env):
             socks.append(stack.enter_context(dial(buffers=4096)))
             socks[-1].sendall(b"GET /file HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
         for sock in socks:
-            check(select.select([sock], [], [], PATIENCE)[0], "no answer")
+            check(select.select([sock], [], [], WAIT_MAX_S)[0], "no answer")
         linger(1)
         each = (server.resident_bytes() - before) / count
         print(f"# {each / 1024:.0f} KiB a reader")
         (root / "new").write_bytes(b"new")
         os.rename(root / "new", root / "file")
-        eventually(lambda: ask(HOST, PORT, "/file")[2] == b"new", PATIENCE, server.story)
+        eventually(lambda: ask(HOST, PORT, "/file")[2] == b"new", WAIT_MAX_S, server.story)
         for sock in socks[::100]:
             body = Answers(sock).next()[2]
             check(hashlib.sha256(body).hexdigest() == wanted, f"{len(body)} bytes differ")
@@ -577,7 +577,7 @@ def drain(env):
         answers.more()
         server.signal(signal.SIGTERM)
         check(idle.recv(1) == b"", "an idle connection goes on")
-        eventually(refused, PATIENCE, "a new client is taken while draining")
+        eventually(refused, WAIT_MAX_S, "a new client is taken while draining")
         half.sendall(b"\r\n")
         answer = Answers(half).next()
         check(answer[0] == 200 and answer[1]["connection"] == "close", f"{answer[:2]}")
@@ -587,14 +587,14 @@ def drain(env):
         check(hashlib.sha256(answers.next()[2]).hexdigest() == wanted, "the SHA-256 differs")
         busy.sendall(GET + b"\r\n")
         check(answers.next() in (None, answer), "no end after the last answer")
-        check(server.wait(PATIENCE) == 0, server.story())
+        check(server.wait(WAIT_MAX_S) == 0, server.story())
     with serve(env, "--root", env.scratch / "drained", "--drain-timeout", "1") as server, \
             dial(buffers=65536) as deaf:
         deaf.sendall(GET + b"\r\n")
         deaf.recv(1)
         begin = time.monotonic()
         server.signal(signal.SIGTERM)
-        check(server.wait(PATIENCE) == 0, server.story())
+        check(server.wait(WAIT_MAX_S) == 0, server.story())
         spent = time.monotonic() - begin
         check(0.9 < spent < DRAIN_DEFAULT, f"the drain took {spent:.1f} s")
 
@@ -607,7 +607,7 @@ def ask_once():
             sock.connect((HOST, PORT))
         except OSError:
             return "refused"
-        sock.settimeout(PATIENCE)
+        sock.settimeout(WAIT_MAX_S)
         try:
             sock.sendall(GET + b"Connection: close\r\n\r\n")
             data = b""
@@ -630,13 +630,13 @@ def drain_answers_whom_it_let_in(env, *options):
         clients = [threading.Thread(target=come_and_go, daemon=True) for _ in range(16)]
         for client in clients:
             client.start()
-        eventually(lambda: len(ends) > 200, PATIENCE, "the clients do not get going")
+        eventually(lambda: len(ends) > 200, WAIT_MAX_S, "the clients do not get going")
         server.signal(signal.SIGTERM)
         for client in clients:
-            client.join(PATIENCE)
+            client.join(WAIT_MAX_S)
         told = {end: ends.count(end) for end in set(ends)}
         check(set(told) == {"answered", "refused"}, f"{told}")
-        check(server.wait(PATIENCE) == 0, server.story())
+        check(server.wait(WAIT_MAX_S) == 0, server.story())
 
 
 def on_all_shards(shards):
@@ -648,13 +648,13 @@ def check_all_take(server, shards, count):
     def all_have():
         taken = accepted_by(server)
         return sum(taken.values()) >= count and all(taken.get(i) for i in range(shards))
-    eventually(all_have, PATIENCE, lambda: f"{accepted_by(server)} were taken by the shards of "
+    eventually(all_have, WAIT_MAX_S, lambda: f"{accepted_by(server)} were taken by the shards of "
                f"{server.story()}")
     check(server.output("stdout").count("listening on") == 1, server.story())
 
 
 def said(server, pattern):
-    eventually(lambda: re.search(pattern, server.output("stderr")), PATIENCE,
+    eventually(lambda: re.search(pattern, server.output("stderr")), WAIT_MAX_S,
                lambda: f"no {pattern!r} in {server.story()}")
 
 
@@ -662,8 +662,8 @@ def shards_drain(env, shards):
     """Every shard serves, and after SIGTERM ends what it has under way; then all end."""
     count = 64  # so that no shard is likely to go without
     wanted = random_file(env.scratch / "shared", 2 * MIB)
-    with serve(env, "--root", env.scratch / "shared", "--send-timeout", PATIENCE,
-               "--drain-timeout", PATIENCE, *on_all_shards(shards)) as server, \
+    with serve(env, "--root", env.scratch / "shared", "--send-timeout", WAIT_MAX_S,
+               "--drain-timeout", WAIT_MAX_S, *on_all_shards(shards)) as server, \
             contextlib.ExitStack() as stack, dial() as idle:
         busy = [stack.enter_context(dial(buffers=65536)) for _ in range(count)]
         check(hashlib.sha256(whole_answer(idle)).hexdigest() == wanted, "the SHA-256 differs")
@@ -677,14 +677,14 @@ def shards_drain(env, shards):
         server.signal(signal.SIGTERM)
         check(idle.recv(1) == b"", "an idle connection goes on")
         for _ in range(8):  # whichever shard it comes to
-            eventually(refused, PATIENCE, "a new client is taken while draining")
+            eventually(refused, WAIT_MAX_S, "a new client is taken while draining")
         said(server, r"draining \d+ connections\n")
         check(server.output("stderr").count("draining") == 1, server.story())
         for reader in readers:
             check(server.alive(), f"it ended with answers under way: {server.story()}")
             check(hashlib.sha256(reader.next()[2]).hexdigest() == wanted, "the SHA-256 differs")
             check(reader.sock.recv(1) == b"", "the connection goes on")
-        check(server.wait(PATIENCE) == 0, server.story())
+        check(server.wait(WAIT_MAX_S) == 0, server.story())
 
 
 def whole_answer(sock):
@@ -721,14 +721,15 @@ def shards_share_limits(env, shards):
     """A limit of clients is that of all shards, whichever they come to; a place is used again."""
     most = 3
     for option in "--max-clients", "--max-clients-per-source":
-        with serve(env, option, most, "--header-timeout", PATIENCE, "--idle-timeout", 2 * PATIENCE,
+        with serve(env, option, most, "--header-timeout", WAIT_MAX_S,
+                   "--idle-timeout", 2 * WAIT_MAX_S,
                    *on_all_shards(shards)) as server, contextlib.ExitStack() as stack:
             socks = [stack.enter_context(socket.socket()) for _ in range(32)]
             for sock in socks:
                 sock.setblocking(False)
                 sock.connect_ex((HOST, PORT))
             for turn in range(1, 4):
-                eventually(functools.partial(clients_taken, server, turn * most), PATIENCE,
+                eventually(functools.partial(clients_taken, server, turn * most), WAIT_MAX_S,
                            lambda n=turn: f"turn {n}: {accepted_by(server)} were taken by the "
                            f"shards of {server.story()}")
                 said(server, r" [1-9]\d* SYNs over the limit")
@@ -759,7 +760,7 @@ def is_connected(sock):
 def shards_displace_the_oldest(env, shards):
     """--max-half-open is that of all shards, and whoever began first makes room on any."""
     most, count = 8, 12
-    with serve(env, "--max-half-open", most, "--header-timeout", PATIENCE,
+    with serve(env, "--max-half-open", most, "--header-timeout", WAIT_MAX_S,
                *on_all_shards(shards)) as server, contextlib.ExitStack() as stack:
         def counts():
             lines = re.findall(r"(\d+) with half a request.* (\d+) displaced",
@@ -769,7 +770,7 @@ def shards_displace_the_oldest(env, shards):
         for number in range(1, count + 1):
             socks.append(stack.enter_context(dial()))
             socks[-1].sendall(GET)
-            eventually(lambda n=number: counts() == (min(n, most), max(n - most, 0)), PATIENCE,
+            eventually(lambda n=number: counts() == (min(n, most), max(n - most, 0)), WAIT_MAX_S,
                        lambda n=number: f"{n} have begun: {server.story()}")
         for sock in socks[:count - most]:
             answers = Answers(sock)
@@ -904,7 +905,7 @@ def timeouts(env):
                 raise Failure("it takes requests and nobody takes its answers")
             poll = select.poll()
             poll.register(deaf, 0)  # errors alone: bytes wait there, unread
-            check(poll.poll(PATIENCE * 1000), "a client that does not read is kept for ever")
+            check(poll.poll(WAIT_MAX_S * 1000), "a client that does not read is kept for ever")
 
 
 def answers_are_counted(env):

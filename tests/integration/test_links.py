@@ -18,7 +18,7 @@ import struct
 import subprocess
 import urllib.request
 
-from harness import PATIENCE, READY, Skip, check, command, eventually, main
+from harness import WAIT_MAX_S, READY, Skip, check, command, eventually, main
 from test_peers import echo_large_file
 
 ECHO_ADDRS = ["--addr", "10.9.0.1/16", "--addr", "fd00:9::1/64"]
@@ -43,7 +43,7 @@ class Pair:
     def start_load(self, *options):
         return self.env.start([*self.load, *options, "--json"], **self.user)
 
-    def run_load(self, *options, seconds=PATIENCE):
+    def run_load(self, *options, seconds=WAIT_MAX_S):
         """Run coronet-load to its end: its exit status and its JSON."""
         load = self.start_load(*options)
         status = load.wait(seconds)
@@ -60,13 +60,13 @@ def check_load(pair, *options, seconds=1, enough=lambda report: True):
     its time. A load that got no answer exits with 1, and did not do enough.
     """
     while True:
-        status, report, load = pair.run_load(*options, "--timeout", PATIENCE, "--verify",
+        status, report, load = pair.run_load(*options, "--timeout", WAIT_MAX_S, "--verify",
                                              "--seconds", seconds)
         check(report["errors"]["total"] == 0, f"errors: {report['errors']}\n{load.story()}")
         if status == 0 and enough(report):
             return report
         seconds *= 4
-        check(seconds < PATIENCE,
+        check(seconds < WAIT_MAX_S,
               f"too little was done, exit status {status}: {report}\n{load.story()}")
 
 
@@ -82,7 +82,7 @@ def measured_answers(load):
 
 def under_way(load):
     """Wait until a load that runs with --interval has been answered."""
-    eventually(lambda: measured_answers(load) or not load.alive(), PATIENCE,
+    eventually(lambda: measured_answers(load) or not load.alive(), WAIT_MAX_S,
                f"nothing is answered: {load.story()}")
     check(load.alive(), f"the load ended early: {load.story()}")
 
@@ -172,10 +172,10 @@ def memif_server_dies(env):
                                "--interval", "0.2")
         under_way(load)
         server.kill()
-        eventually(lambda: re.search(r" [1-9][\d,]* errors", load.output("stderr")), PATIENCE,
+        eventually(lambda: re.search(r" [1-9][\d,]* errors", load.output("stderr")), WAIT_MAX_S,
                    f"a dead server is no error: {load.story()}")
         load.signal(signal.SIGINT)
-        status = load.wait(PATIENCE)
+        status = load.wait(WAIT_MAX_S)
         check(status == 1, f"exit status {status}: {load.story()}")
 
 
@@ -187,7 +187,7 @@ def memif_load_interrupted(env):
                                "--interval", "0.2")
         under_way(load)
         load.signal(signal.SIGINT)
-        status = load.wait(PATIENCE)
+        status = load.wait(WAIT_MAX_S)
         check(status == 0, f"exit status {status}: {load.story()}")
         report = json.loads(load.output("stdout"))
         check(report["interrupted"] and report["requests"] > 0, f"report: {report}")
@@ -218,10 +218,10 @@ def testpmd(env, paths, mode, queues=1):
          f"--rxq={queues}", f"--txq={queues}", "--total-num-mbufs=16384", "--no-lsc-interrupt", "--disable-link-check"],
         stdin=subprocess.PIPE)
     try:
-        eventually(lambda: all(map(os.path.exists, paths)), PATIENCE, "testpmd made no sockets")
+        eventually(lambda: all(map(os.path.exists, paths)), WAIT_MAX_S, "testpmd made no sockets")
         yield forwarder
         forwarder.signal(signal.SIGINT)
-        forwarder.wait(PATIENCE)
+        forwarder.wait(WAIT_MAX_S)
     finally:
         forwarder.kill()
 
@@ -267,7 +267,7 @@ def checksums_in_software(interface):
 def echo_once(host, data=b"over the wire" * 1000):
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as sock:
-        sock.settimeout(PATIENCE)
+        sock.settimeout(WAIT_MAX_S)
         sock.connect((host, 7777))
         sock.sendall(data)
         sock.shutdown(socket.SHUT_WR)
@@ -288,7 +288,7 @@ def af_packet_on_veth(env):
         with env.running([env.app("coronet-echo"), "--link", "af_packet:veth0", *ECHO_ADDRS,
                           "--port", "7777", "--poll", "adaptive"]) as server:
             for host in ("10.9.0.1", "fd00:9::1"):
-                command("ping", "-c", "3", "-i", "0.2", "-w", PATIENCE, host)
+                command("ping", "-c", "3", "-i", "0.2", "-w", WAIT_MAX_S, host)
                 echo_once(host)
             server.terminate()
     finally:
@@ -305,7 +305,7 @@ def tap_cuts_trains_up(env):
         command("ip", "link", "set", "tso0", "up")
         echo_large_file(env, server, "10.9.0.1")
         said = len(server.output("stderr"))  # the next line has the last of it
-        eventually(lambda: server.output("stderr")[said:].count("\n") > 1, PATIENCE,
+        eventually(lambda: server.output("stderr")[said:].count("\n") > 1, WAIT_MAX_S,
                    "--stats says nothing more")
         rates = re.findall(r"rx (\d+)/s tx (\d+)/s", server.output("stderr"))
         received, sent = (sum(map(int, column)) for column in zip(*rates))
@@ -324,12 +324,12 @@ def tap_comes_once(env):
         command("ip", "tuntap", "add", f"heard{made}", "mode", "tap")
         made += 1
         return "heard" in monitor.output("stdout")
-    eventually(hears, PATIENCE, monitor.story)
+    eventually(hears, WAIT_MAX_S, monitor.story)
     with env.running([env.app("coronet-echo"), "--link", "tap:once0", *ECHO_ADDRS, "--poll",
                       "adaptive"]) as server:
         server.terminate()
     eventually(lambda: re.search(r"^Deleted .* once0:", monitor.output("stdout"), re.MULTILINE),
-               PATIENCE, monitor.story)
+               WAIT_MAX_S, monitor.story)
     monitor.kill()
     gone = re.findall(r"^Deleted .* once0:", monitor.output("stdout"), re.MULTILINE)
     check(len(gone) == 1, f"it went {len(gone)} times: {monitor.story()}")
@@ -338,7 +338,8 @@ def tap_comes_once(env):
 def tap_names_are_the_kernels(env):
     for name in ("a/b", "a b", "a%d", ".", ".."):
         server = env.start([env.app("coronet-echo"), "--link", f"tap:{name}", *ECHO_ADDRS])
-        check(server.wait(PATIENCE) in (1, 2) and f"link tap:{name}: " in server.output("stderr") and
+        check(server.wait(WAIT_MAX_S) in (1, 2) and
+              f"link tap:{name}: " in server.output("stderr") and
               "name an interface such as tap:coro0" in server.output("stderr"), server.story())
 
 
@@ -346,10 +347,10 @@ def tap_refuses_trains_it_would_choke_on(env):
     """DPDK 22.11's net_tap has an MTU of 1500 with the Ethernet header; a later one takes more."""
     server = env.start([env.app("coronet-echo"), "--link", "tap:tso1,tso=on", *ECHO_ADDRS,
                         "--port", "7777", "--poll", "adaptive"])
-    eventually(lambda: not server.alive() or READY in server.output("stdout"), PATIENCE,
+    eventually(lambda: not server.alive() or READY in server.output("stdout"), WAIT_MAX_S,
                server.story)
     if not server.alive():
-        check(server.wait(PATIENCE) == 2 and "use --mtu 1486" in server.output("stderr"),
+        check(server.wait(WAIT_MAX_S) == 2 and "use --mtu 1486" in server.output("stderr"),
               server.story())
         return
     command("ip", "addr", "add", "10.9.1.1/16", "dev", "tso1")
@@ -375,7 +376,7 @@ def pcap_files(env):
                       struct.pack("=IIII", 0, 0, len(frame), len(frame)) + frame)
     with env.running([env.app("coronet-echo"), "--link", f"pcap:{asked},{answered}", "--stats",
                       "0.2", *ECHO_ADDRS, "--port", "7777", "--poll", "adaptive"]) as server:
-        eventually(lambda: re.search(r" tx [1-9]\d*/s", server.output("stderr")), PATIENCE,
+        eventually(lambda: re.search(r" tx [1-9]\d*/s", server.output("stderr")), WAIT_MAX_S,
                    f"nothing was sent: {server.story()}")
         server.terminate()
     reply = b"\x08\x06" + struct.pack("!HHBBH", 1, 0x800, 6, 4, 2)
@@ -426,12 +427,12 @@ def carrier_losses_are_shown(env):
             command("ip", "link", "set", "carrier0", state)
             eventually(lambda s=state, n=losses: re.search(
                 rf"^0\.state +{s}$.*^0\.carrier_losses +{n}$", links(), re.MULTILINE | re.DOTALL),
-                PATIENCE, f"never {state} with {losses} losses: {links()}")
+                WAIT_MAX_S, f"never {state} with {losses} losses: {links()}")
             # it starts up; a change that is undone before DPDK's thread looks is none
             eventually(lambda s=state: re.findall(
                 "net_tap8: (up|down)", "net_tap8: up" + server.output("stderr"))[-1] == s,
-                PATIENCE, f"no line of the log: {server.story()}")
-        with urllib.request.urlopen("http://127.0.0.1:9464/metrics", timeout=PATIENCE) as answer:
+                WAIT_MAX_S, f"no line of the log: {server.story()}")
+        with urllib.request.urlopen("http://127.0.0.1:9464/metrics", timeout=WAIT_MAX_S) as answer:
             page = answer.read().decode()
         for line in ('coronet_link_up{link="port:net_tap8"} 0\n',
                      'coronet_link_carrier_losses_total{link="port:net_tap8"} 2\n'):
@@ -446,7 +447,7 @@ def port_names_that_nothing_has(env):
             ("port:net_tap7", [], "it has: none"),
             ("tap:given1", ["--vdev=net_tap0,iface=given0"], "give that one another number")):
         server = env.start([env.app("coronet-echo"), "--link", link, *ECHO_ADDRS, "--", *words])
-        check(server.wait(PATIENCE) == 1 and wanted in server.output("stderr") and
+        check(server.wait(WAIT_MAX_S) == 1 and wanted in server.output("stderr") and
               READY not in server.output("stdout"), server.story())
 
 

@@ -14,7 +14,7 @@ import struct
 import threading
 import time
 
-from harness import (PATIENCE, Spoiled, check, command, eventually, in_a_quiet_moment, linger,
+from harness import (WAIT_MAX_S, Spoiled, check, command, eventually, in_a_quiet_moment, linger,
                      main)
 from test_links import checksums_in_software
 
@@ -104,18 +104,18 @@ def start(env, target, *options):
 def load(env, target, *options):
     """A run of its own length: its exit status and its figures."""
     program = start(env, target, "--report-limited", *options)
-    status = program.wait(PATIENCE)
+    status = program.wait(WAIT_MAX_S)
     return status, json.loads(program.output("stdout"))
 
 
 def load_until(env, target, enough, *options):
     """A run that ends when the server has seen enough, however long that takes."""
     program = start(env, target, "--report-limited", "--seconds", "3600", *options)
-    eventually(lambda: enough() or not program.alive(), PATIENCE,
+    eventually(lambda: enough() or not program.alive(), WAIT_MAX_S,
                "the server never saw enough")
     check(program.alive(), f"it ended by itself: {program.story()}")
     program.signal(signal.SIGINT)
-    status = program.wait(PATIENCE)
+    status = program.wait(WAIT_MAX_S)
     figures = json.loads(program.output("stdout"))
     check(figures["interrupted"], f"not interrupted: {figures}")
     return status, figures
@@ -134,10 +134,10 @@ def what_goes_wrong_has_its_name(env, mode, shards):
             continue  # it closes when it has what it wants
         if serve is hang_up and mode == "bulk":
             continue  # with bytes unread, hanging up is a reset
-        patience = "0.2" if serve is be_silent else "60"
+        timeout = "0.2" if serve is be_silent else "60"
         with Peer(serve) as peer:
             status, figures = load_until(env, peer.target, lambda p=peer: p.accepted >= 6,
-                                         "--conns", "2", "--timeout", patience,
+                                         "--conns", "2", "--timeout", timeout,
                                          "--mode", mode, "--verify", "--shards", shards)
         errors = figures["errors"]
         check(status == 1, f"{serve.__name__}: exit status {status}")
@@ -303,10 +303,10 @@ def a_run_ends_on_time(env):
         with Peer(note) as peer:
             program = start(env, peer.target, "--conns", "50", "--seconds", "3600",
                             "--mode", mode, "--shards", shards)
-            eventually(lambda s=served: len(s) == 50, PATIENCE, "not all 50 were served")
+            eventually(lambda s=served: len(s) == 50, WAIT_MAX_S, "not all 50 were served")
             program.signal(signal.SIGTERM)
-            program.wait(PATIENCE)
-            eventually(lambda p=peer: p.broken == 50, PATIENCE,
+            program.wait(WAIT_MAX_S)
+            eventually(lambda p=peer: p.broken == 50, WAIT_MAX_S,
                        f"{mode}: {peer.broken} of 50 connections were reset")
         figures = json.loads(program.output("stdout"))
         check(figures["interrupted"] and figures["open_at_end"] == 50, f"{figures}")

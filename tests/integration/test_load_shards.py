@@ -9,7 +9,7 @@ import json
 import re
 import signal
 
-from harness import PATIENCE, check, eventually, main
+from harness import WAIT_MAX_S, check, eventually, main
 from test_links import TARGETS, Pair, check_load
 
 CONNS = 61  # no number of shards divides it
@@ -35,7 +35,7 @@ def accepted(server):
 
 def check_accepted(server, before, opened):
     """The server has taken them, and those of shorter tries (check_load()) as well."""
-    eventually(lambda: accepted(server) - before >= opened, PATIENCE,
+    eventually(lambda: accepted(server) - before >= opened, WAIT_MAX_S,
                lambda: f"{accepted(server) - before} of {opened} accepted: {server.story()}")
 
 
@@ -87,14 +87,14 @@ def each_shard_has_its_part(env, shards, conns, mode, signo):
     expected = dealt_out(conns, shards)
     with pair.serve() as server:
         load = pair.start_load("--mode", mode, "--conns", conns, "--seconds", "3600",
-                               "--timeout", PATIENCE, "--verify")
+                               "--timeout", WAIT_MAX_S, "--verify")
         # The statistics count those that are still being opened, too.
         eventually(lambda: connections_of(load, shards) == expected and accepted(server) >= conns
-                   or not load.alive(), PATIENCE,
+                   or not load.alive(), WAIT_MAX_S,
                    lambda: f"{connections_of(load, shards)}, not {expected}: {load.story()}")
         check(load.alive(), f"it ended by itself: {load.story()}")
         load.signal(signo)
-        status = load.wait(PATIENCE)
+        status = load.wait(WAIT_MAX_S)
         report = json.loads(load.output("stdout"))
         check(report["interrupted"] and report["errors"]["total"] == 0, f"{report}")
         check(report["opened"] == conns and report["open_at_end"] == conns, f"{report}")
@@ -105,9 +105,9 @@ def each_shard_has_its_part(env, shards, conns, mode, signo):
 def one_text_report(env):
     pair = LoadShards(env, 3, 2)
     with pair.serve() as server:
-        load = env.start([*pair.load, "--conns", "9", "--seconds", "1", "--timeout", PATIENCE],
+        load = env.start([*pair.load, "--conns", "9", "--seconds", "1", "--timeout", WAIT_MAX_S],
                          **pair.user)
-        status = load.wait(PATIENCE)
+        status = load.wait(WAIT_MAX_S)
         lines = load.output("stdout").splitlines()
         check(status == 0 and lines[0].startswith("coronet-load: echo, 9 connections"),
               f"status {status}: {load.story()}")
@@ -126,10 +126,10 @@ def no_peer_to_begin_with(env):
                           f"memif:{path},role=server", "--addr", "10.9.1.9/16", "--json",
                           "--target", TARGETS["IPv4"], "--poll", "adaptive",
                           "--shards", shards, *STATS], **user)
-        eventually(lambda load=load: "stats:" in load.output("stderr"), PATIENCE,
+        eventually(lambda load=load: "stats:" in load.output("stderr"), WAIT_MAX_S,
                    lambda load=load: f"it does not run: {load.story()}")
         load.signal(signal.SIGTERM)
-        status = load.wait(PATIENCE)
+        status = load.wait(WAIT_MAX_S)
         check(status == 1 and load.output("stdout") == "", f"status {status}: {load.story()}")
 
 

@@ -14,7 +14,7 @@ import signal
 import socket
 import time
 
-from harness import PATIENCE, Failure, check, command, eventually, main
+from harness import WAIT_MAX_S, Failure, check, command, eventually, main
 from test_control import Echo
 
 USAGE = 2  # the exit status
@@ -35,7 +35,7 @@ def load(echo, *words, idle=False):
         echo.env.app("coronet-load"), "--link", f"memif:{echo.memif},role=client", "--addr",
         "10.9.1.9/16", "--target", "10.9.0.1:7777", "--poll", "adaptive", "--control", "off",
         "--report-limited", *map(str, words)])
-    status = program.wait(PATIENCE)
+    status = program.wait(WAIT_MAX_S)
     check(status == 0 or idle and re.search(r"^ +errors +none$", program.output("stdout"), re.M),
           program.story())
 
@@ -47,7 +47,7 @@ def some_conns(echo, count=20):
 
 def many_conns(echo, enough):
     """So many that it is enough; a busy machine takes longer."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + WAIT_MAX_S
     while not enough():
         check(time.monotonic() < deadline, "too few connections")
         load(echo, "--mode", "cps", "--conns", 16, "--seconds", 2, idle=True)
@@ -88,16 +88,16 @@ def levels_live(env):
         rows = json.loads(echo.ctl("conns", "--json"))
         echo.ctl("drop", rows[0]["id"])
         eventually(lambda: f"peer={rows[0]['peer']} id={rows[0]['id']} " in server.output("stderr"),
-                   PATIENCE, lambda: f"no line of {rows[0]}: {server.story()}")
+                   WAIT_MAX_S, lambda: f"no line of {rows[0]}: {server.story()}")
         line = next(line for line in server.output("stderr").splitlines() if rows[0]["id"] in line)
         check("event=closed" in line and "reason=drop" in line, line)
         # The slot is taken again.
-        eventually(lambda: "event=opened" in server.output("stderr"), PATIENCE, "none opens")
+        eventually(lambda: "event=opened" in server.output("stderr"), WAIT_MAX_S, "none opens")
         echo.ctl("set", "log.level", "coronet.*=notice")
         before = server.output("stderr")
         all_match(before.splitlines(), OPENED, CLOSED)
         echo.ctl("drop", rows[1]["id"])
-        eventually(lambda: echo.counted("conns") == 5, PATIENCE, "not opened again")
+        eventually(lambda: echo.counted("conns") == 5, WAIT_MAX_S, "not opened again")
         check(server.output("stderr") == before, "it goes on")
         # One of DPDK's is let speak, and the others are not.
         text = echo.ctl("set", "log.level", "pmd.net.memif=debug")
@@ -113,7 +113,7 @@ def levels_at_the_start(env):
         text = server.output("stderr")
         check("coronet.listen: event=listening local=*:7777 shard=0\n" in text, text)
         check(text.count("event=opened") >= 20, text)
-        eventually(lambda: server.output("stderr").count("event=closed") >= 20, PATIENCE,
+        eventually(lambda: server.output("stderr").count("event=closed") >= 20, WAIT_MAX_S,
                    lambda: f"they do not end: {server.story()}")
         many_conns(echo, lambda: metric(echo, "coronet_log_held_lines_total") > 1000)
         some_conns(echo)
@@ -140,7 +140,7 @@ def wrong_words(env):
             ("--log-to", "", "expected stderr, journal or a file")):
         program = env.start([env.app("coronet-echo"), "--link", "ring:r0", "--addr",
                              "10.9.0.1/16", f"{option}={value}"])
-        status = program.wait(PATIENCE)
+        status = program.wait(WAIT_MAX_S)
         text = program.output("stderr")
         check(status == USAGE and text.count("\n") == 1 and said in text,
               f"{option} {value}: status {status}: {text}")
@@ -208,18 +208,18 @@ def rotation(env):
     with echo.loaded(conns=10) as server:
         for turn in range(6):
             for _ in range(3):
-                eventually(lambda: drops_one(echo), PATIENCE, "nothing to drop")
+                eventually(lambda: drops_one(echo), WAIT_MAX_S, "nothing to drop")
             target = log.with_suffix(f".{turn}")
             log.rename(target)
             moved.append(target)
             if turn % 2:
                 server.signal(signal.SIGUSR1)
-                eventually(log.exists, PATIENCE, "not opened anew")
+                eventually(log.exists, WAIT_MAX_S, "not opened anew")
             else:
                 text = echo.ctl("set", "log.reopen")
                 check(re.match(rf"log +{log}\ndropped_lines +0\n", text), text)
                 check(log.exists(), "coronet-ctl returns before it is opened")
-            eventually(lambda: echo.counted("conns") == 10, PATIENCE, "not opened again")
+            eventually(lambda: echo.counted("conns") == 10, WAIT_MAX_S, "not opened again")
         log.rename(log.with_suffix(".last"))
         moved.append(log.with_suffix(".last"))
         log.mkdir()
@@ -240,7 +240,7 @@ def full_disk(env):
     echo = Echo(env, "--log-to", "/dev/full", "--log-level", "debug")
     with echo.serve() as server:
         some_conns(echo)
-        eventually(lambda: metric(echo, "coronet_log_dropped_lines_total") >= 40, PATIENCE,
+        eventually(lambda: metric(echo, "coronet_log_dropped_lines_total") >= 40, WAIT_MAX_S,
                    lambda: f"{metric(echo, 'coronet_log_dropped_lines_total')} dropped")
         check(echo.counted("timed_out") == 0, "connections have timed out")
         server.terminate()
@@ -267,7 +267,7 @@ def stopped_reader(env):
                 while data := os.read(reader, 65536):
                     text.extend(data)
             return re.search(rb"\d+Z warning coronet: \d+ lines of the log were dropped", text)
-        eventually(told, PATIENCE, lambda: f"nobody says so: {text[-500:]}")
+        eventually(told, WAIT_MAX_S, lambda: f"nobody says so: {text[-500:]}")
         for line in text.decode().splitlines():
             check(re.match(rf"{TIME} \w+ coronet", line), f"a line: {line!r}")
         server.terminate()
@@ -289,7 +289,7 @@ def two_logs(env):
             for log in logs:
                 log.rename(log.with_suffix(".1"))
             again()
-            eventually(lambda: all(log.exists() for log in logs), PATIENCE, "not opened anew")
+            eventually(lambda: all(log.exists() for log in logs), WAIT_MAX_S, "not opened anew")
         proxy.terminate()
 
 

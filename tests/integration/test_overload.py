@@ -19,7 +19,7 @@ import struct
 import time
 
 import proxies
-from harness import PATIENCE, Skip, await_rounds, check, command, eventually, main
+from harness import WAIT_MAX_S, Skip, await_rounds, check, command, eventually, main
 from test_faults import HOST, PORT, Tap, check_control_path, check_echo, dial, try_echo
 
 SPOOFED = "10.9.2"  # sources of a flood: somebody answers ARP, nobody is there
@@ -32,7 +32,7 @@ def connections(server):
     return sum(int(n or 0) for n in found[-1]) if found else None
 
 
-def check_recovers(server, seconds=PATIENCE):
+def check_recovers(server, seconds=WAIT_MAX_S):
     """No connection is left, and the control path is as it was."""
     eventually(lambda: connections(server) == 0, seconds,
                lambda: f"connections are left: {server.story()}")
@@ -117,7 +117,7 @@ def syn_flood(env):
     tap = Tap(env, "coronet-echo", "ol0", "--port", PORT)
     with tap.running() as server, spoofed_behind(tap.link), \
             socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as raw:
-        check(try_echo(seconds=PATIENCE), "no connection is served before the flood")
+        check(try_echo(seconds=WAIT_MAX_S), "no connection is served before the flood")
         raw.bind((tap.link, 0))
         mac = mac_of_server()
         frames = [syn(generator, mac) for _ in range(count)]
@@ -134,7 +134,7 @@ def syn_flood(env):
             check(honest >= 20, f"{honest} clients were served during the flood")
             check_echo(old)
         print(f"# {count} SYNs and {honest} clients in {time.monotonic() - begin:.1f} s", flush=True)
-        eventually(lambda: (connections(server) or 0) > 100, PATIENCE,
+        eventually(lambda: (connections(server) or 0) > 100, WAIT_MAX_S,
                    lambda: f"no SYN was taken: {server.story()}")
         check_recovers(server, 150)
 
@@ -164,8 +164,9 @@ def connection_table_full(env):
                 check_control_path(server, ends=False)
                 for sock in socks[:10]:
                     sock.close()
-                eventually(try_echo, PATIENCE, "no new connection in the place of those that left")
-            eventually(lambda: connections(server) == 0, PATIENCE, server.story)
+                eventually(try_echo, WAIT_MAX_S,
+                           "no new connection in the place of those that left")
+            eventually(lambda: connections(server) == 0, WAIT_MAX_S, server.story)
         check_recovers(server)
 
 
@@ -204,7 +205,7 @@ def close_all(socks):
 def await_answer():
     """Wait until the server has handled what is queued: a port without a listener answers."""
     with contextlib.suppress(ConnectionRefusedError):
-        socket.create_connection((HOST, PORT + 1), PATIENCE).close()
+        socket.create_connection((HOST, PORT + 1), WAIT_MAX_S).close()
 
 
 def one_unread_byte_each(env):
@@ -235,7 +236,7 @@ def unread_while_dialling(env):
         free = [int(n) for n in re.findall(r"(\d+) of \d+ frames free", server.output("stderr"))]
         print(f"# {len(socks)} sessions, at least {min(free)} frames were free", flush=True)
         for sock in socks:  # it gives up all of them, sooner or later
-            sock.settimeout(PATIENCE)
+            sock.settimeout(WAIT_MAX_S)
             with contextlib.suppress(ConnectionResetError):
                 check(sock.recv(1) == b"", "an answer from nobody")
         close_all(socks)
@@ -251,7 +252,7 @@ def requests_that_never_end(env):
         for _ in range(20):
             get_page()
         for sock in socks:
-            sock.settimeout(PATIENCE)
+            sock.settimeout(WAIT_MAX_S)
             with contextlib.suppress(ConnectionResetError):
                 answer = proxies.read_to_end(sock)
                 check(not answer or b" 408 " in answer, f"answered {answer[:60]}")
@@ -318,7 +319,8 @@ def out_of_files(env):
         check(proxy.alive(), proxy.story())
         for sock in socks:
             proxies.reset(sock)
-        eventually(lambda: echoes(kind), PATIENCE, lambda: f"nobody is served any more: {proxy.story()}")
+        eventually(lambda: echoes(kind), WAIT_MAX_S,
+                   lambda: f"nobody is served any more: {proxy.story()}")
         check(" down" not in proxy.output("stderr"),
               f"a backend is called down: {proxy.story()}")
         proxy.terminate()

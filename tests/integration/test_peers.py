@@ -22,7 +22,7 @@ import termios
 import threading
 import time
 
-from harness import (PATIENCE, Failure, Spoiled, check, command, eventually,
+from harness import (WAIT_MAX_S, Failure, Spoiled, check, command, eventually,
                      in_a_quiet_moment, main)
 
 PORT = 7777
@@ -72,7 +72,7 @@ def dial(host, port=PORT, receive_buffer=0, send_buffer=0):
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
     if send_buffer:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
-    sock.settimeout(PATIENCE)
+    sock.settimeout(WAIT_MAX_S)
     sock.connect((host, port))
     return sock
 
@@ -118,7 +118,7 @@ def reset(sock):
 def ping(_env, _server, host):
     """Five answers, however long they take: ping fails if one is missing."""
     for payload in (56, 1400):
-        command("ping", "-c", "5", "-i", "0.2", "-w", PATIENCE, "-s", payload, host)
+        command("ping", "-c", "5", "-i", "0.2", "-w", WAIT_MAX_S, "-s", payload, host)
 
 
 def echo_large_file(env, _server, host):
@@ -192,7 +192,7 @@ def echo_at_once(host, count):
             selector.register(exchange.sock, selectors.EVENT_READ, exchange)
         unfinished = len(selector.get_map())
         while unfinished:
-            events = selector.select(PATIENCE)
+            events = selector.select(WAIT_MAX_S)
             check(events, f"{unfinished} of {count} connections wait for their echo in vain")
             for key, _ in events:
                 if key.data.readable():
@@ -212,7 +212,7 @@ def half_close(_env, _server, host):
             sender = threading.Thread(target=send)
             sender.start()
             received = read_to_end(sock)
-            sender.join(PATIENCE)
+            sender.join(WAIT_MAX_S)
             check(received == data, f"{len(received)} of {size} bytes came back before the FIN")
 
 
@@ -251,9 +251,9 @@ def fill(socks):
                     sent[i] += sock.send(block[sent[i] % len(block):])
         return all(sent[i] >= 64 * MIB or probes_a_shut_window(sock)
                    for i, sock in enumerate(socks))
-    eventually(all_are_shut, PATIENCE, lambda: f"no window is shut after {sent} bytes")
+    eventually(all_are_shut, WAIT_MAX_S, lambda: f"no window is shut after {sent} bytes")
     for sock in socks:
-        sock.settimeout(PATIENCE)
+        sock.settimeout(WAIT_MAX_S)
     return sent
 
 
@@ -330,10 +330,10 @@ def sigterm_drains(env, kind, host):
         with kind.serve(env) as server:
             with dial(host, receive_buffer=4096) as sock:
                 sock.sendall(data)
-                eventually(lambda: unacknowledged(sock) == 0, PATIENCE, "it takes no more")
+                eventually(lambda: unacknowledged(sock) == 0, WAIT_MAX_S, "it takes no more")
                 begin = time.monotonic()
                 server.signal(signal.SIGTERM)
-                eventually(lambda: refuses(kind, host), PATIENCE, "it takes new clients")
+                eventually(lambda: refuses(kind, host), WAIT_MAX_S, "it takes new clients")
                 with contextlib.suppress(ConnectionResetError):
                     received = b""
                     while part := sock.recv(65536):
@@ -342,7 +342,7 @@ def sigterm_drains(env, kind, host):
                 if received != data and spent > kind.drain_seconds:
                     raise Spoiled(f"{len(received)} of {len(data)} bytes in {spent:.1f} s")
                 check(received == data, f"{len(received)} of {len(data)} queued bytes came back")
-            status = server.wait(PATIENCE)
+            status = server.wait(WAIT_MAX_S)
             check(status == 0, f"exit status {status} after draining: {server.story()}")
 
     in_a_quiet_moment(attempt)
@@ -358,7 +358,7 @@ def second_sigterm(env, kind, host):
             server.signal(signal.SIGTERM)
             check(read_to_end(sock) == b"", "bytes nobody sent")  # it drains
             server.signal(signal.SIGTERM)
-            status = server.wait(PATIENCE)
+            status = server.wait(WAIT_MAX_S)
             spent = time.monotonic() - begin
             if status == 0 and spent > kind.drain_seconds:
                 raise Spoiled(f"{spent:.1f} s between the signals")

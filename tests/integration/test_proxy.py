@@ -20,7 +20,7 @@ import threading
 import time
 
 import harness
-from harness import (PATIENCE, Failure, Spoiled, await_rounds, check, command, eventually,
+from harness import (WAIT_MAX_S, Failure, Spoiled, await_rounds, check, command, eventually,
                      in_a_quiet_moment, main)
 from proxies import (Epoll, GIB, MIB, PORT, Peer, Tap, V2_SIGNATURE, check_broken, check_echo,
                      dial, echo, name, read_exactly, read_to_end, reset, url)
@@ -97,7 +97,7 @@ def half_close(env, kind):
             await_rounds(proxy, 2)  # it stays like this
             sock.sendall(b"x" * MIB)
             sock.shutdown(socket.SHUT_WR)
-            eventually(lambda: got, PATIENCE, "the backend never saw the client's end")
+            eventually(lambda: got, WAIT_MAX_S, "the backend never saw the client's end")
         check(got[0] == b"x" * MIB, f"{len(got[0])} bytes after the backend's FIN")
 
 
@@ -116,7 +116,7 @@ def resets(env, kind):
                     sock.recv(1)
                 reset(sock)
             eventually(lambda: sum(isinstance(error, ConnectionResetError)
-                                   for error in peer.errors) >= 10, PATIENCE,
+                                   for error in peer.errors) >= 10, WAIT_MAX_S,
                        f"backends saw {len(peer.errors)} resets of the 10 that they had to")
             bystander.sendall(b"still")
             check(read_exactly(bystander, 5) == b"still", "a bystander was harmed")
@@ -170,7 +170,7 @@ def back_pressure(env, kind):
 
     def stuck(sock):
         if sock.recv(1, socket.MSG_PEEK) == b"s":
-            stop.wait(PATIENCE)
+            stop.wait(WAIT_MAX_S)
             while sock.recv(MIB):
                 pass
         else:
@@ -193,7 +193,7 @@ def back_pressure(env, kind):
             grown = proxy.resident_bytes() - before
             check(grown < 16 * MIB * (4 if env.sanitized else 1), f"the proxy grew by {grown}")
             stop.set()
-            sock.settimeout(PATIENCE)
+            sock.settimeout(WAIT_MAX_S)
             sock.sendall(bytes(MIB))
             sock.shutdown(socket.SHUT_WR)
             check(read_to_end(sock) == b"", "bytes from a backend that sends none")
@@ -251,14 +251,14 @@ def await_connected(connections):
     for connection in connections:
         poll = select.poll()
         poll.register(connection.sock, select.POLLOUT)
-        check(poll.poll(PATIENCE * 1000), "a handshake does not end")
+        check(poll.poll(WAIT_MAX_S * 1000), "a handshake does not end")
 
 
 def keep_alive(env, kind, count):
     """All are open before the first asks, and all are open when the last has."""
     size = count // (10 if env.sanitized else 1)
     with kind.serve(env, "--to", f"{kind.near}:9001", "--stats", "0.5", "--health-interval", "0",
-                    "--connect-timeout", PATIENCE) as proxy, \
+                    "--connect-timeout", WAIT_MAX_S) as proxy, \
             Nginx(env, kind.near, 9001), contextlib.ExitStack() as stack, \
             selectors.DefaultSelector() as selector:
         connections = []
@@ -267,7 +267,7 @@ def keep_alive(env, kind, count):
             stack.enter_context(connections[-1].sock)
             if number % 500 == 499:  # what a backlog takes at once
                 await_connected(connections[-500:])
-        eventually(lambda: re.search(f"proxy: {size} sessions", proxy.output("stderr")), PATIENCE,
+        eventually(lambda: re.search(f"proxy: {size} sessions", proxy.output("stderr")), WAIT_MAX_S,
                    f"never {size} sessions: {proxy.story()}")
         waiting = collections.deque(connections)
         while waiting or selector.get_map():
@@ -276,7 +276,7 @@ def keep_alive(env, kind, count):
             while waiting and len(selector.get_map()) < 200:
                 connection = waiting.popleft()
                 selector.register(connection.sock, selectors.EVENT_WRITE, connection)
-            events = selector.select(PATIENCE)
+            events = selector.select(WAIT_MAX_S)
             check(events, f"{len(selector.get_map())} connections wait in vain")
             for key, mask in events:
                 connection = key.data
@@ -293,7 +293,7 @@ def keep_alive(env, kind, count):
 def wrk_load(env, kind):
     """wrk's own opinion: no error of any kind."""
     with kind.serve(env, "--to", f"{kind.near}:9001", "--balance", "least", "--health-interval",
-                    "0", "--connect-timeout", PATIENCE), Nginx(env, kind.near, 9001):
+                    "0", "--connect-timeout", WAIT_MAX_S), Nginx(env, kind.near, 9001):
         for connections in (1, 64, 500):
             rate = wrk_enough(url(kind, "small"), connections)
             print(f"# wrk, {connections} connections: {rate:.0f} requests/s", flush=True)
@@ -315,7 +315,7 @@ class Client(threading.Thread):
 
     def end(self):
         self.stop = True
-        self.join(PATIENCE)
+        self.join(WAIT_MAX_S)
 
     def story(self):
         """What failed, and what was answered before."""
@@ -394,13 +394,14 @@ def backends_die(env, kind):
             "--health-interval", "0.2", "--fall", FALL, "--stats", "1"))
         servers = {port: stack.enter_context(Nginx(env, kind.near, port, env.scratch))
                    for port in ports}
-        eventually(lambda: all_up(proxy, ports), PATIENCE, f"backends do not come up: {proxy.story()}")
+        eventually(lambda: all_up(proxy, ports), WAIT_MAX_S,
+                   f"backends do not come up: {proxy.story()}")
         clients = [Client(kind, keep=number % 2 == 0) for number in range(24)]
         for client in clients:
             stack.callback(client.end)
         for port, server in servers.items():
             eventually(lambda p=port: all(len(client.done) > 4 for client in clients) and any(
-                entry[2] == p for client in clients for entry in list(client.done)), PATIENCE,
+                entry[2] == p for client in clients for entry in list(client.done)), WAIT_MAX_S,
                        f"no load on {port}: {proxy.story()}")
             for client in clients:
                 check(all(entry[2] for entry in client.done),
@@ -412,19 +413,19 @@ def backends_die(env, kind):
             downs = proxy.output("stderr").count(f":{port} is down")
             eventually(lambda p=port, n=downs: proxy.output("stderr").count(f":{p} is down") > n - 1
                        and proxy.output("stderr").rfind(f":{p} is down")
-                       > proxy.output("stderr").rfind(f":{p} is up"), PATIENCE,
+                       > proxy.output("stderr").rfind(f":{p} is up"), WAIT_MAX_S,
                        f"{port} is dead and said to be up: {proxy.story()}")
             told = [len(client.done) for client in clients]
             eventually(lambda t=tuple(told): all(len(client.done) > count + 2 for client, count
-                                                 in zip(clients, t)), PATIENCE,
+                                                 in zip(clients, t)), WAIT_MAX_S,
                        lambda: f"the load stands still: {proxy.story()}")
             failed += judge(clients, port, killing, killed)
             server.start()
-            eventually(lambda: all_up(proxy, ports), PATIENCE,
+            eventually(lambda: all_up(proxy, ports), WAIT_MAX_S,
                        f"{port} does not come back: {proxy.story()}")
             back = time.monotonic()
             eventually(lambda p=port, t=back: any(entry[2] == p and entry[0] > t for client in clients
-                                                  for entry in list(client.done)), PATIENCE,
+                                                  for entry in list(client.done)), WAIT_MAX_S,
                        f"{port} is back and gets nothing")
         for client in clients:
             client.end()
@@ -501,7 +502,7 @@ def balances(env, kind):
                         again = [two.enter_context(dial(kind)).recv(1) for _ in range(2)]
                     return again == [b"b", b"b"]
 
-                eventually(least_is_found, PATIENCE, "the least busy was b, and is not chosen")
+                eventually(least_is_found, WAIT_MAX_S, "the least busy was b, and is not chosen")
         with kind.serve(env, *at(peers), "--health-interval", "0", "--balance", "hash"):
             for source in (kind.near, kind.other):
                 seen = {who(source) for _ in range(6)}
@@ -526,7 +527,7 @@ def send_proxy(env, kind):
         with kind.serve(env, "--to", f"{kind.near}:9001", "--send-proxy", version,
                         "--health-interval", "0.2", "--stats", "0.2") as proxy, \
                 Nginx(env, kind.near, 9001, proxy_protocol=True) as nginx:
-            eventually(lambda: answers(url(kind, "who")), PATIENCE, proxy.story)
+            eventually(lambda: answers(url(kind, "who")), WAIT_MAX_S, proxy.story)
             said = curl("--interface", kind.other, "--local-port", "40000-40100",
                         url(kind, "who")).split()
             check(said[0] == kind.other and 40000 <= int(said[1]) <= 40100
@@ -549,7 +550,8 @@ def accept_proxy(env, kind):
     wrong = [b"GET / HTTP/1.1\r\n\r\n", b"PROXY TCP4 192.0.2.7\r\n", V2_SIGNATURE + b"\x31\x11\0\0",
              b"PROXY " + b"x" * 200]
     with kind.serve(env, "--to", f"{kind.near}:9001", "--send-proxy", "v2", "--accept-proxy",
-                    "--proxy-timeout", PATIENCE), Nginx(env, kind.near, 9001, proxy_protocol=True):
+                    "--proxy-timeout", WAIT_MAX_S), \
+            Nginx(env, kind.near, 9001, proxy_protocol=True):
         for header in headers:
             for cuts in ([header + request], [header, request],
                          [bytes([byte]) for byte in header] + [request]):
@@ -557,7 +559,7 @@ def accept_proxy(env, kind):
                     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                     for part in cuts:
                         sock.sendall(part)
-                        eventually(lambda s=sock: kind.has_taken_all(s), PATIENCE,
+                        eventually(lambda s=sock: kind.has_taken_all(s), WAIT_MAX_S,
                                    "a part is not read", pause=0.001)
                     answer = read_to_end(sock)
                 check(b"\r\n\r\n192.0.2.7 1234 192.0.2.8 80\n" in answer, f"nginx said {answer!r}")

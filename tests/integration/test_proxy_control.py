@@ -10,7 +10,7 @@ import json
 import re
 import subprocess
 
-from harness import PATIENCE, check, eventually, main
+from harness import WAIT_MAX_S, check, eventually, main
 from proxies import MIB, Peer, Tap, dial, echo, name, read_exactly
 from test_steer import Config, Load, all_who, said
 from web import curl, need
@@ -37,7 +37,7 @@ class Control:
         """What it prints; on stderr, one line, if it has to fail."""
         done = subprocess.run([str(self.ctl), "--control", str(self.path), *words], check=False,
                               stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                              timeout=PATIENCE)
+                              timeout=WAIT_MAX_S)
         check(done.returncode == status, f"{words}: status {done.returncode}: {done.stderr}")
         check(not status or (done.stderr.count("\n") == 1 and not done.stdout), f"{done}")
         return done.stderr if status else done.stdout
@@ -66,7 +66,7 @@ def drain_by_control(env, kind):
             text = control("backend", "one", state)
             check(re.search(rf"^one +{one.at} +{state} +up ", text, re.MULTILINE), text)
             load.more(8)  # what had been chosen before has connected
-            eventually(lambda: control.backend("one")["sessions"] == stay, PATIENCE,
+            eventually(lambda: control.backend("one")["sessions"] == stay, WAIT_MAX_S,
                        lambda: f"not {stay} sessions stay: {control.backend('one')}")
             seen = one.seen
             load.more(40)
@@ -83,7 +83,7 @@ def drain_by_control(env, kind):
         for sock in stays:
             sock.close()
         later.close()
-        eventually(lambda: control.backend("one")["sessions"] == 0, PATIENCE,
+        eventually(lambda: control.backend("one")["sessions"] == 0, WAIT_MAX_S,
                    lambda: f"sessions stay: {control.backend('one')}")
         said(proxy, "backend one is to be drain")
 
@@ -95,11 +95,11 @@ def backends_by_control(env, kind):
             env, "--to", f"one={one.at},weight=7,maxconn=1,check=none", "--to",
             f"two={kind.near}:9,state=down,backup", "--health-interval", "0.2", "--rise", "1",
             "--fall", "1", "--queue-timeout", "100", *control.options):
-        eventually(lambda: control.backend("two")["health"] == "down", PATIENCE, "nobody checks")
+        eventually(lambda: control.backend("two")["health"] == "down", WAIT_MAX_S, "nobody checks")
         with dial(kind) as first, dial(kind) as second:
             first.sendall(b"x" * 1000)
             read_exactly(first, 1000)
-            eventually(lambda: "queue: 1 wait" in control("backends"), PATIENCE,
+            eventually(lambda: "queue: 1 wait" in control("backends"), WAIT_MAX_S,
                        lambda: control("backends"))
             names = [each["name"] for each in json.loads(control("conns", "--json"))]
             check("one" in names and "client" in names, f"{names}")
@@ -114,7 +114,7 @@ def backends_by_control(env, kind):
         answer = json.loads(control("backends", "--json"))
         check(answer["queue"]["queued"] == 1 and answer["queue"]["refused"] == 0, f"{answer}")
         eventually(lambda: control.backend("one")["sent_bytes"] == 2000 ==
-                   control.backend("one")["received_bytes"], PATIENCE,
+                   control.backend("one")["received_bytes"], WAIT_MAX_S,
                    lambda: f"{control.backend('one')}")
         for words, status, wanted in (
                 (["backend"], 2, "backend NAME [drain|ready|down]"),
@@ -175,7 +175,7 @@ def backend_metrics(env, kind):
 
         def now(suffix, **labels):
             return metric(curl(f"http://{page}/metrics"), f"coronet_proxy_{suffix}", **labels)
-        eventually(lambda: now("sessions") == 0, PATIENCE, "sessions stay")
+        eventually(lambda: now("sessions") == 0, WAIT_MAX_S, "sessions stay")
         connects = now("backend_connects_total", backend="one")
         check(connects == one.seen > 30, f"{connects} connects, {one.seen} seen")
         check(now("backend_sent_bytes_total", backend="one") == 14 * load.done + 3 * MIB // 2 ==
@@ -185,7 +185,7 @@ def backend_metrics(env, kind):
         for which in ("connect", "response"):
             check(now(f"backend_{which}_seconds_count", backend="one") == connects, which)
             check(now(f"backend_{which}_seconds_bucket", backend="one", le="10") == connects, which)
-            check(0 < now(f"backend_{which}_seconds_sum", backend="one") < PATIENCE, which)
+            check(0 < now(f"backend_{which}_seconds_sum", backend="one") < WAIT_MAX_S, which)
         check(now("backend_health", backend="one", health="up") == 1, "health")
         check(now("backend_state", backend="one", state="drain") == 0, "state")
         check(proxy.alive(), proxy.story())

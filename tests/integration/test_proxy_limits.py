@@ -13,7 +13,7 @@ import socket
 import struct
 import time
 
-from harness import (PATIENCE, Failure, Spoiled, await_rounds, check, eventually,
+from harness import (WAIT_MAX_S, Failure, Spoiled, await_rounds, check, eventually,
                      in_a_quiet_moment, main, repeat_for)
 from proxies import PORT, Epoll, Peer, Tap, check_broken, check_echo, dial, echo, read_to_end
 from proxy_limits import (client_limit, drain, drain_delivers, drain_serves_the_queue,
@@ -67,7 +67,7 @@ def dialling_holds_no_frame(env, kind):
         with contextlib.ExitStack() as stack:
             for _ in range(count):
                 stack.enter_context(dial(kind)).sendall(b"PROXY UNKNOWN\r\n" + bytes(1000))
-            eventually(lambda: f"proxy: {count} sessions" in proxy.output("stderr"), PATIENCE,
+            eventually(lambda: f"proxy: {count} sessions" in proxy.output("stderr"), WAIT_MAX_S,
                        "the clients are not all there")
             held = before - frames_free(proxy)
             check(held < count / 4, f"{held} frames held by {count} clients")
@@ -108,7 +108,7 @@ def out_of_files(env, kind):
         check(" is down" not in proxy.output("stderr"), proxy.story())
         for sock in socks:
             sock.close()
-        eventually(lambda: served_again(kind), PATIENCE, "it does not recover")
+        eventually(lambda: served_again(kind), WAIT_MAX_S, "it does not recover")
 
 
 def served_again(kind):
@@ -133,7 +133,7 @@ def headers_displace_each_other(env, kind):
         for sock in socks[1:]:
             sock.sendall(b"UNKNOWN\r\nx")
             check(sock.recv(1) == b"x", "displaced, but not the oldest")
-        eventually(lambda: " 1 displaced" in proxy.output("stderr"), PATIENCE,
+        eventually(lambda: " 1 displaced" in proxy.output("stderr"), WAIT_MAX_S,
                    "it is not counted")
 
 
@@ -183,9 +183,9 @@ def source_limit(env, kind):
                     check(not third.is_served(), "a third of two was served")
                     return re.search(r" [1-9]\d* (SYNs )?over a source's limit",
                                      proxy.output("stderr"))
-                eventually(counted, PATIENCE, "it is not counted")
+                eventually(counted, WAIT_MAX_S, "it is not counted")
             check(served_from(kind, kind.other), "another source is kept out")
-        eventually(lambda: served_from(kind, kind.near), PATIENCE,
+        eventually(lambda: served_from(kind, kind.near), WAIT_MAX_S,
                    "nobody is let in after two have gone")
 
 

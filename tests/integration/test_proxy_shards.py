@@ -12,7 +12,7 @@ import signal
 import socket
 import threading
 
-from harness import PATIENCE, accepted_by, check, eventually, main
+from harness import WAIT_MAX_S, accepted_by, check, eventually, main
 from proxies import (MIB, PORT, Peer, Tap, check_broken, dial, echo, name, read_exactly,
                      read_to_end)
 from proxy_limits import refused
@@ -32,21 +32,21 @@ def check_sessions(proxy, count):
     def latest():
         said = re.findall(r"proxy: (\d+) sessions", proxy.output("stderr"))
         return said and int(said[-1]) == count
-    eventually(latest, PATIENCE, lambda: f"never {count} sessions: {proxy.story()}")
+    eventually(latest, WAIT_MAX_S, lambda: f"never {count} sessions: {proxy.story()}")
 
 
 def retries(proxy):
     """How many the shards have counted by now."""
     pattern = r"in all (\d+) retries"
     before = len(re.findall(pattern, proxy.output("stderr")))
-    eventually(lambda: len(re.findall(pattern, proxy.output("stderr"))) > before + 1, PATIENCE,
+    eventually(lambda: len(re.findall(pattern, proxy.output("stderr"))) > before + 1, WAIT_MAX_S,
                proxy.story)
     return int(re.findall(pattern, proxy.output("stderr"))[-1])
 
 
 def end(proxy):
     proxy.signal(signal.SIGTERM)
-    check(proxy.wait(PATIENCE) == 0, f"draining: {proxy.story()}")
+    check(proxy.wait(WAIT_MAX_S) == 0, f"draining: {proxy.story()}")
 
 
 def shards_carry(env, kind, shards):
@@ -71,7 +71,7 @@ def shards_carry(env, kind, shards):
             for talker in talkers:
                 talker.start()
             for talker in talkers:
-                talker.join(PATIENCE)
+                talker.join(WAIT_MAX_S)
             check(sorted(whole) == list(range(SESSIONS)), f"{len(whole)} of {SESSIONS} came whole")
             check_sessions(proxy, SESSIONS)
             taken = accepted_by(proxy)
@@ -99,12 +99,12 @@ def shards_limit(env, kind, shards):
                     check(sock.recv(1) == b"x", "the echo differs")
                     served.append(sock)
             return len(served) >= most
-        eventually(some_served, PATIENCE, "fewer clients than the limit are served")
+        eventually(some_served, WAIT_MAX_S, "fewer clients than the limit are served")
         for ended in range(waiting):
             some_served()
             check(len(served) == most + ended, f"{len(served) - ended} served, {most} may be")
             served[ended].close()
-            eventually(lambda n=most + ended: some_served() and len(served) > n, PATIENCE,
+            eventually(lambda n=most + ended: some_served() and len(served) > n, WAIT_MAX_S,
                        lambda n=ended: f"no room after {n + 1} sessions: {proxy.story()}")
         check_sessions(proxy, most)
         said = [int(count) for count in re.findall(r"proxy: (\d+) sessions", proxy.output("stderr"))]
@@ -133,14 +133,14 @@ def shards_source_limit(env, kind, shards):
                     inside.append(sock)
             return len(inside) >= most
         for turn in range(3):
-            eventually(some_inside, PATIENCE, lambda n=turn: f"turn {n}: {proxy.story()}")
+            eventually(some_inside, WAIT_MAX_S, lambda n=turn: f"turn {n}: {proxy.story()}")
             eventually(lambda: re.search(r" [1-9]\d* SYNs over a source's limit",
-                                         proxy.output("stderr")), PATIENCE, proxy.story)
+                                         proxy.output("stderr")), WAIT_MAX_S, proxy.story)
             check_sessions(proxy, most)
             some_inside()
             check(len(inside) == most, f"{len(inside)} were let in, {most} may be")
             for sock in inside if turn < 2 else []:
-                sock.settimeout(PATIENCE)
+                sock.settimeout(WAIT_MAX_S)
                 check(sock.recv(1) == b"x", "the echo differs")
                 sock.close()  # others get in when they try again
                 socks.remove(sock)
@@ -156,7 +156,7 @@ def shards_headers(env, kind, shards):
     most, count = 8, 12
     with Peer(kind, echo) as peer, contextlib.ExitStack() as stack, \
             serve(env, kind, shards, "--to", peer.at, "--accept-proxy", "--max-half-open", most,
-                  "--proxy-timeout", PATIENCE, "--health-interval", "0") as proxy:
+                  "--proxy-timeout", WAIT_MAX_S, "--health-interval", "0") as proxy:
         def displaced(count):
             said = re.findall(r" (\d+) displaced", proxy.output("stderr"))
             return said and int(said[-1]) == count
@@ -164,7 +164,7 @@ def shards_headers(env, kind, shards):
         for number in range(1, count + 1):
             socks.append(stack.enter_context(dial(kind)))
             socks[-1].sendall(b"PROXY ")
-            eventually(functools.partial(displaced, max(number - most, 0)), PATIENCE, proxy.story)
+            eventually(functools.partial(displaced, max(number - most, 0)), WAIT_MAX_S, proxy.story)
             check_sessions(proxy, min(number, most))
         for sock in socks[:count - most]:
             check_broken(sock)
@@ -191,14 +191,14 @@ def shards_health(env, kind, shards):
             check(clients(SESSIONS) == {b"a", b"b"}, "a backend gets no client")
             stack.close()
             down = f"backend {second.at} is down"
-            eventually(lambda: down in proxy.output("stderr"), PATIENCE, proxy.story)
+            eventually(lambda: down in proxy.output("stderr"), WAIT_MAX_S, proxy.story)
             before = retries(proxy)
             check(clients(SESSIONS) == {b"a"}, "a client got no answer of the backend that is up")
             again = retries(proxy)
             check(before == again, f"{before}, then {again} attempts at more than one backend")
             with Peer(kind, name(b"b"), port=second.port):
-                eventually(lambda: f"backend {second.at} is up" in proxy.output("stderr"), PATIENCE,
-                           proxy.story)
+                eventually(lambda: f"backend {second.at} is up" in proxy.output("stderr"),
+                           WAIT_MAX_S, proxy.story)
                 check(clients(SESSIONS) == {b"a", b"b"}, "a backend is back and gets no client")
             check(proxy.output("stderr").count(down) == 1, f"not one check: {proxy.story()}")
             end(proxy)
@@ -211,14 +211,14 @@ def shards_drain(env, kind, shards):
             socks = [stack.enter_context(dial(kind)) for _ in range(SESSIONS)]
             check_sessions(proxy, SESSIONS)
             proxy.signal(signal.SIGTERM)
-            eventually(functools.partial(refused, kind), PATIENCE, "a new client is taken")
+            eventually(functools.partial(refused, kind), WAIT_MAX_S, "a new client is taken")
             for sock in socks:
                 sock.sendall(b"y" * 50000)
                 check(read_exactly(sock, 50000) == b"y" * 50000, "cut off while draining")
                 check(proxy.alive(), "ended with connections left")
                 sock.shutdown(socket.SHUT_WR)
                 check(read_to_end(sock) == b"", "bytes beyond the end")
-            check(proxy.wait(PATIENCE) == 0, f"draining: {proxy.story()}")
+            check(proxy.wait(WAIT_MAX_S) == 0, f"draining: {proxy.story()}")
             check(proxy.output("stderr").count("draining") == 1, proxy.story())
         with contextlib.ExitStack() as stack, \
                 serve(env, kind, shards, "--to", peer.at, "--drain-timeout", "1") as proxy:
@@ -227,7 +227,7 @@ def shards_drain(env, kind, shards):
             proxy.signal(signal.SIGTERM)
             for sock in socks:
                 check_broken(sock)
-            check(proxy.wait(PATIENCE) == 0, f"draining: {proxy.story()}")
+            check(proxy.wait(WAIT_MAX_S) == 0, f"draining: {proxy.story()}")
 
 
 CASES = [(shards_carry, 2), (shards_carry, 4), (shards_limit, 4), (shards_source_limit, 2),

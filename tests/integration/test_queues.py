@@ -14,7 +14,7 @@ import re
 import socket
 import struct
 
-from harness import PATIENCE, check, command, eventually, main, received_by
+from harness import WAIT_MAX_S, check, command, eventually, main, received_by
 from test_links import (ECHO_ADDRS, LOAD_ADDRS, SIOCETHTOOL, TARGETS, Pair, check_load,
                         checksums_in_software, forwarded, testpmd)
 from test_shards import CONNS, check_all_serve, echo_from_kernel
@@ -32,8 +32,8 @@ def check_queues(server, queues):
         if queues == 2:
             return own.get(0) and own.get(1)
         return own.get(0) and handed.get(1)
-    eventually(as_it_should, PATIENCE, lambda: f"by queue and handed over: {received_by(server)}: "
-               f"{server.story()}")
+    eventually(as_it_should, WAIT_MAX_S,
+               lambda: f"by queue and handed over: {received_by(server)}: {server.story()}")
     own, _ = received_by(server)
     check(queues == 2 or own[1] == 0, f"{own[1]} frames by a queue that is none: {server.story()}")
 
@@ -162,7 +162,7 @@ def af_xdp_fewer_on_purpose(env):
 def refused(env, argv, *words):
     """A program that ends in one line, which has the words."""
     program = env.start(argv)
-    status = program.wait(PATIENCE)
+    status = program.wait(WAIT_MAX_S)
     lines = program.output("stderr").strip().splitlines()
     check(status == 2 and len(lines) == 1 and all(word in lines[0] for word in words),
           f"status {status}, not {words}: {program.story()}")

@@ -16,7 +16,7 @@ import re
 import shutil
 import signal
 
-from harness import PATIENCE, Skip, check, command, main
+from harness import WAIT_MAX_S, Skip, check, command, main
 from test_queues import xdp_options
 
 RECIPE = re.compile(r"^<!-- recipe: (?P<name>[^\n]+) -->\n```sh\n(?P<code>.*?)^```\n", re.M | re.S)
@@ -111,7 +111,7 @@ def example_fits_the_unit(env, source):
     argv = said["ExecStart"].replace("/etc/coronet/%i.conf", str(config)).split()
     with env.running([env.app(pathlib.Path(argv[0]).name), *argv[1:]]) as proxy:
         proxy.signal(getattr(signal, said["KillSignal"]))
-        check(proxy.wait(PATIENCE) == 0, proxy.story())
+        check(proxy.wait(WAIT_MAX_S) == 0, proxy.story())
 
 
 def wrong_configuration_is_not_restarted(env, source):
@@ -119,7 +119,7 @@ def wrong_configuration_is_not_restarted(env, source):
     config = env.scratch / "wrong.conf"
     config.write_text("link = tap:front0\nto = nowhere\n")
     proxy = env.start([env.app("coronet-proxy"), "--config", config])
-    check(proxy.wait(PATIENCE) == int(said["RestartPreventExitStatus"]), proxy.story())
+    check(proxy.wait(WAIT_MAX_S) == int(said["RestartPreventExitStatus"]), proxy.story())
 
 
 def with_rights(env, said, capabilities):
@@ -163,7 +163,7 @@ def rights_are_needed(env, source, dropin):
     for name in given:
         rest = " ".join(other for other in given if other != name)
         echo = start_on_link(env, source, dropin, rest)
-        check(echo.wait(PATIENCE) in (1, 2), f"{name} is not needed: {echo.story()}")
+        check(echo.wait(WAIT_MAX_S) in (1, 2), f"{name} is not needed: {echo.story()}")
         check("not permitted" in echo.output("stderr"), echo.story())
 
 

@@ -19,7 +19,7 @@ import socket
 import subprocess
 import threading
 
-from harness import PATIENCE, Skip, check, command, eventually, main
+from harness import WAIT_MAX_S, Skip, check, command, eventually, main
 
 OURS, KERNELS = "10.9.0.1", "10.9.1.1"
 OURS6, KERNELS6 = "fd00:9::1", "fd00:9::1:1"
@@ -49,7 +49,7 @@ def without_leaks():
 def bring_up(link, program, address=f"{KERNELS}/16"):
     """The kernel's end of a TAP, as soon as the program has made it."""
     eventually(lambda: link in [name for _, name in socket.if_nameindex()] or not program.alive(),
-               PATIENCE, program.story)
+               WAIT_MAX_S, program.story)
     trouble = ""
 
     def done(*words):
@@ -62,7 +62,7 @@ def bring_up(link, program, address=f"{KERNELS}/16"):
     for words in (["addr", "replace", address, "dev", link],
                   ["addr", "replace", f"{KERNELS6}/64", "dev", link, "nodad"],
                   ["link", "set", link, "up"]):
-        eventually(lambda w=words: done(*w), PATIENCE, lambda: trouble + program.story())
+        eventually(lambda w=words: done(*w), WAIT_MAX_S, lambda: trouble + program.story())
 
 
 def trouble_of(program):
@@ -112,7 +112,7 @@ class OnTap:
     def server(self, port, *words, **more):
         program = self.start(*words, **more)
         try:
-            eventually(lambda: listening(OURS, port) or not program.alive(), PATIENCE,
+            eventually(lambda: listening(OURS, port) or not program.alive(), WAIT_MAX_S,
                        lambda: f"does not listen: {trouble_of(program)}")
             check(program.alive(), f"ended: {program.story()}")
             yield program
@@ -122,7 +122,7 @@ class OnTap:
     def client(self, *words, status=0, **more):
         """What the program has written, when it has ended."""
         program = self.start(*words, **more)
-        got = program.wait(PATIENCE)
+        got = program.wait(WAIT_MAX_S)
         check(got == status, f"status {got}: {program.story()}")
         return program.output("stdout")
 
@@ -132,7 +132,7 @@ def kernel_server(env, port, *words, **more):
     path = f"{os.environ['PATH']}:/usr/sbin"
     program = env.start(words, **{**more, "env": {**os.environ, "PATH": path}})
     try:
-        eventually(lambda: listening("127.0.0.1", port) or not program.alive(), PATIENCE,
+        eventually(lambda: listening("127.0.0.1", port) or not program.alive(), WAIT_MAX_S,
                    lambda: f"does not listen: {program.story()}")
         check(program.alive(), f"ended: {program.story()}")
         yield program
@@ -142,7 +142,7 @@ def kernel_server(env, port, *words, **more):
 
 def ends_by_sigterm(program, status=0):
     program.signal(signal.SIGTERM)
-    got = program.wait(PATIENCE)
+    got = program.wait(WAIT_MAX_S)
     check(got == status, f"status {got} after SIGTERM: {program.story()}")
 
 
@@ -276,7 +276,7 @@ def haproxy_proxies(env):
             OnTap(env).server(8080, "haproxy", "-db", "-f", folder / "haproxy.cfg") as server:
         fetches(folder, OURS, 8080)
         server.signal(signal.SIGUSR1)  # soft stop
-        check(server.wait(PATIENCE) == 0, server.story())
+        check(server.wait(WAIT_MAX_S) == 0, server.story())
 
 
 def haproxy_on_both_sides(env):
@@ -309,14 +309,14 @@ def iperf3(env):
 
     def each(server, port, client):
         for number, more in enumerate(mores, 1):
-            eventually(lambda n=number: f"(test #{n})" in server.output("stdout"), PATIENCE,
+            eventually(lambda n=number: f"(test #{n})" in server.output("stdout"), WAIT_MAX_S,
                        server.story)
             received(client(["-p", port, "-n", "20M", *more]))
 
     server = run.start("iperf3", "-s", "--forceflush", "-p", 5201)
     each(server, 5201, lambda words: command("iperf3", "-c", OURS, *words))
     server.signal(signal.SIGTERM)  # whose handler leaves by longjmp()
-    check(server.wait(PATIENCE) in (0, 1) and "interrupt" in server.output("stderr"),
+    check(server.wait(WAIT_MAX_S) in (0, 1) and "interrupt" in server.output("stderr"),
           server.story())
     server = env.start(["iperf3", "-s", "--forceflush", "-p", "5202"])
     each(server, 5202, lambda words: run.client("iperf3", "-c", KERNELS, *words))
@@ -341,14 +341,14 @@ def netcat(env):
         thread = threading.Thread(target=take, daemon=True)
         thread.start()
         text = run.client("nc", "-N", KERNELS, 7000, stdin=big)
-        thread.join(PATIENCE)
+        thread.join(WAIT_MAX_S)
         check(got == data, f"{len(got)} of {len(data)} bytes arrived")
         check(text == "thanks\n", f"the answer: {text!r}")
     server = run.start("nc", "-l", OURS, 7001)
     eventually(lambda: subprocess.run(["nc", "-N", OURS, "7001"], check=False,
                                       input=data, capture_output=True).returncode == 0,
-               PATIENCE, server.story)
-    check(server.wait(PATIENCE) == 0, server.story())
+               WAIT_MAX_S, server.story)
+    check(server.wait(WAIT_MAX_S) == 0, server.story())
     check(server.paths["stdout"].read_bytes() == data, "what nc received differs")
 
 
@@ -369,7 +369,7 @@ def memcached(env):
     need("memcached")
     user = ["-u", "root"] if os.getuid() == 0 else []
     with OnTap(env).server(11211, "memcached", "-t", 4, "-l", OURS, "-U", 0, *user) as server:
-        socks = [socket.create_connection((OURS, 11211), PATIENCE) for _ in range(20)]
+        socks = [socket.create_connection((OURS, 11211), WAIT_MAX_S) for _ in range(20)]
         value = os.urandom(100000)
         for n, sock in enumerate(socks):
             head = f"set k{n} 0 0 {len(value)}\r\n".encode()
@@ -414,10 +414,10 @@ class Far:
         def succeeds():
             nonlocal client
             client = self.env.start([*self.far, *words], **{**self.popen_args, **popen_args})
-            status = client.wait(PATIENCE)
+            status = client.wait(WAIT_MAX_S)
             check(status == 0 or self.server.alive(), f"{client.story()}\n{self.server.story()}")
             return status == 0
-        eventually(succeeds, PATIENCE, lambda: f"{client.story()}\n{self.server.story()}")
+        eventually(succeeds, WAIT_MAX_S, lambda: f"{client.story()}\n{self.server.story()}")
         return client
 
 
@@ -462,7 +462,7 @@ def over_memif(env):
     with Far(env, "nc", "-l", OURS, 7001) as far:
         with (folder / "big").open("rb") as data:
             far.ask("nc", "-N", OURS, 7001, stdin=data)
-        check(far.server.wait(PATIENCE) == 0, far.server.story())
+        check(far.server.wait(WAIT_MAX_S) == 0, far.server.story())
         fetched(far.server.paths["stdout"])
     # haproxy has a memif for its client and a TAP for its server.
     config, link = folder / "haproxy.cfg", f"run{next(numbers)}"
@@ -510,10 +510,10 @@ if child == 0:
 s.sendall(b"%4d" % os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """)
         sock = listener.accept()[0]
-        sock.settimeout(PATIENCE)
+        sock.settimeout(WAIT_MAX_S)
         exactly(sock, b"after closing all%4d" % errno.ENOTSUP)
         check(sock.recv(1) == b"", "more than was written")
-        check(program.wait(PATIENCE) == 0, program.story())
+        check(program.wait(WAIT_MAX_S) == 0, program.story())
 
 
 def descriptors_of_the_stack(env):
@@ -531,7 +531,7 @@ print("\\n%d" % len(os.listdir("/proc/%d/fd" % os.getpid())))"""
             for _ in range(peers):
                 far.ask("sleep", "0.1")
             go.touch()
-            check(far.server.wait(PATIENCE) == 0, far.server.story())
+            check(far.server.wait(WAIT_MAX_S) == 0, far.server.story())
             go.unlink()
             fds, n = far.server.output("stdout").split("\n\n")
             check(set(fds.split()) <= {"0", "1", "2", "3"}, f"a child inherits {fds.split()}")
@@ -552,7 +552,7 @@ exec python3 -c '{ask.format("'$name'")}'""": (OURS, b"became"),
              "#!/bin/sh\n" + starts.format("started"): (KERNELS, b"started")}
     script = env.scratch / "script"
     with socket.create_server(("0.0.0.0", 7008)) as listener:
-        listener.settimeout(PATIENCE)
+        listener.settimeout(WAIT_MAX_S)
         command("ip", "addr", "add", f"{KERNELS}/32", "dev", "lo")
         for text, (address, said) in texts.items():
             script.write_text(text)
@@ -561,12 +561,12 @@ exec python3 -c '{ask.format("'$name'")}'""": (OURS, b"became"),
             sock, peer = listener.accept()
             check(peer[0] == address, f"from {peer[0]}, expected {address}: {program.story()}")
             exactly(sock, said)
-            check(program.wait(PATIENCE) == 0, program.story())
+            check(program.wait(WAIT_MAX_S) == 0, program.story())
         check("unless you say --children" in program.output("stderr"), program.story())
         program = OnTap(env).start(script, options=["--children"])
         check(listener.accept()[1][0] == OURS, "not on the stack with --children")
         command("ip", "addr", "del", f"{KERNELS}/32", "dev", "lo")
-        check(program.wait(PATIENCE) == 0, program.story())
+        check(program.wait(WAIT_MAX_S) == 0, program.story())
 
 
 def refused(env):
@@ -584,7 +584,7 @@ def refused(env):
         cases.append(([*link, static], 2, "statically"))
     for words, status, wanted in cases:
         program = env.start([run, *words])
-        got = program.wait(PATIENCE)
+        got = program.wait(WAIT_MAX_S)
         lines = program.output("stderr").strip().splitlines()
         check(got == status and len(lines) == 1 and wanted in lines[0],
               f"{words}: status {got}: {program.story()}")

@@ -19,7 +19,7 @@ import socket
 import string
 import subprocess
 
-from harness import PATIENCE, Skip, check, command, eventually, main
+from harness import WAIT_MAX_S, Skip, check, command, eventually, main
 from test_gateway import SQL, postgres
 from test_run import (BENCHMARK, KERNELS, OURS, Far, OnTap, benchmarked, folder_of, kernel_server,
                       need, nginx, redis_server)
@@ -221,7 +221,7 @@ def complete(folder):
 
 def ends(program):
     program.signal(signal.SIGTERM)
-    status = program.wait(PATIENCE)
+    status = program.wait(WAIT_MAX_S)
     check(status in (0, -signal.SIGTERM, 128 + signal.SIGTERM), f"{status}: {program.story()}")
 
 
@@ -234,7 +234,7 @@ def serves(env, name):
         command(*large)
         complete(folder)
         client = env.start(small)
-        check(client.wait(PATIENCE) == 0 and client.output("stdout") == "hello\n" * 100,
+        check(client.wait(WAIT_MAX_S) == 0 and client.output("stdout") == "hello\n" * 100,
               f"{client.story()}\n{server.story()}")
         ends(server)
 
@@ -370,7 +370,7 @@ def asks(env, name):
     words, look = asking(name, folder, KERNELS, KERNELS_PORT)
     with kernel_server(env, KERNELS_PORT, *nginx(folder, KERNELS_PORT)):
         program = OnTap(env).start(*words, cwd=folder, env={"HOME": str(folder)})
-        status = program.wait(PATIENCE)
+        status = program.wait(WAIT_MAX_S)
         check(status == 0, f"status {status}: {program.story()}")
         look(program.output("stdout") + program.output("stderr"))
 
@@ -435,11 +435,11 @@ def ncat(env):
     need("ncat")
     with OnTap(env).server(7000, "ncat", "-lk", OURS, 7000) as server:
         for _ in range(3):
-            with socket.create_connection((OURS, 7000), PATIENCE) as sock:
+            with socket.create_connection((OURS, 7000), WAIT_MAX_S) as sock:
                 sock.sendall(b"hello\n")
                 sock.shutdown(socket.SHUT_WR)
                 check(sock.recv(1) == b"", "no end of the stream")
-        eventually(lambda: server.output("stdout") == "hello\n" * 3, PATIENCE, server.story)
+        eventually(lambda: server.output("stdout") == "hello\n" * 3, WAIT_MAX_S, server.story)
         ends(server)
 
 
@@ -450,11 +450,11 @@ def typed(env, *words):
     program = OnTap(env).start(*words, stdin=subprocess.PIPE, cwd=folder)
     program.process.stdin.write(b"GET /small HTTP/1.0\n\n")
     program.process.stdin.flush()
-    eventually(lambda: "hello" in program.output("stdout") or not program.alive(), PATIENCE,
+    eventually(lambda: "hello" in program.output("stdout") or not program.alive(), WAIT_MAX_S,
                program.story)
     check("hello" in program.output("stdout"), program.story())
     program.process.stdin.close()
-    program.wait(PATIENCE)
+    program.wait(WAIT_MAX_S)
 
 
 def typists(env):
@@ -526,7 +526,7 @@ def rsync_uploads(env):
         OnTap(env).client("rsync", "-q", folder / "big", f"rsync://{KERNELS}:8730/m/copy")
         check((folder / "big").read_bytes() == (folder / "copy").read_bytes(), "differs")
         program = OnTap(env).start("rsync", "-q", f"rsync://{KERNELS}:8730/m/big", folder / "got")
-        check(program.wait(PATIENCE) != 0 and CHILD in program.output("stderr"), program.story())
+        check(program.wait(WAIT_MAX_S) != 0 and CHILD in program.output("stderr"), program.story())
 
 
 def git_clones(env):
@@ -611,18 +611,18 @@ def serves_from_children(env, name):
         return [line for line in program.output("stderr").splitlines()
                 if CHILD in line]
     try:
-        eventually(said, PATIENCE, program.story)
+        eventually(said, WAIT_MAX_S, program.story)
         check(len(lines()) == 1 and wanted in lines()[0], program.story())
     finally:
         program.signal(signal.SIGTERM)
-        program.wait(PATIENCE)
+        program.wait(WAIT_MAX_S)
 
 
 def static(env):
     need("busybox")
     program = env.start([env.app("coronet-run"), "--link", "ring:r0", "--addr", f"{OURS}/16",
                          "busybox", "httpd", "-f"])
-    check(program.wait(PATIENCE) == 2 and "statically" in program.output("stderr"),
+    check(program.wait(WAIT_MAX_S) == 2 and "statically" in program.output("stderr"),
           program.story())
 
 
@@ -632,7 +632,7 @@ def scripts(env):
                           (["perl", "-e", "system 'true'"], None)):
         program = env.start([env.app("coronet-run"), "--link", "ring:r0", "--addr", f"{OURS}/16",
                              *words])
-        status, text = program.wait(PATIENCE), program.output("stderr")
+        status, text = program.wait(WAIT_MAX_S), program.output("stderr")
         check(status == 0 and ("executes" in text) == bool(wanted) and (wanted or "") in text,
               program.story())
 

@@ -13,7 +13,7 @@ import socket
 import termios
 import threading
 
-from harness import PATIENCE, check, command, eventually, main
+from harness import WAIT_MAX_S, check, command, eventually, main
 from test_run import OURS, OnTap, exactly
 
 
@@ -43,16 +43,16 @@ time.sleep(600)
     with socket.create_server(("0.0.0.0", 7003)) as listener:
         program = OnTap(env).start("python3", "-c", script)
         sock = listener.accept()[0]
-        sock.settimeout(PATIENCE)
+        sock.settimeout(WAIT_MAX_S)
         for _ in range(4):
             exactly(sock, b"waiting")
-            eventually(waits, PATIENCE, program.story)
+            eventually(waits, WAIT_MAX_S, program.story)
             program.signal(signal.SIGUSR1)
             exactly(sock, b"woken")
         exactly(sock, b"x" * 1000000)
         program.signal(signal.SIGTERM)
         check(sock.recv(1) == b"", "no end of the stream")
-        status = program.wait(PATIENCE)
+        status = program.wait(WAIT_MAX_S)
         check(status == -signal.SIGTERM, f"status {status}: {program.story()}")
 
 
@@ -89,9 +89,9 @@ def handlers(env):
     with socket.create_server(("0.0.0.0", 7004)):
         program = OnTap(env).start("python3", "-c", HANDLERS)
         eventually(lambda: "computes" in program.output("stdout") or not program.alive(),
-                   PATIENCE, program.story)
+                   WAIT_MAX_S, program.story)
         program.signal(signal.SIGUSR1)
-        check(program.wait(PATIENCE) == 0, program.story())
+        check(program.wait(WAIT_MAX_S) == 0, program.story())
 
 
 WAITS = """
@@ -164,11 +164,11 @@ def waits_for_threads(env):
     def echo(listener):
         for _ in range(10):
             sock = listener.accept()[0]
-            sock.settimeout(PATIENCE)
+            sock.settimeout(WAIT_MAX_S)
             sock.sendall(sock.recv(10))
             sock.close()
         sock = listener.accept()[0]
-        sock.settimeout(PATIENCE)
+        sock.settimeout(WAIT_MAX_S)
         left = 3000000
         while left and (part := sock.recv(1 << 16)):
             left -= len(part)
@@ -180,7 +180,7 @@ def waits_for_threads(env):
         thread = threading.Thread(target=echo, args=[listener], daemon=True)
         thread.start()
         OnTap(env).client("python3", "-c", WAITS, env={"GO": str(go)})
-        thread.join(PATIENCE)
+        thread.join(WAIT_MAX_S)
     go.unlink()
 
 
@@ -244,14 +244,14 @@ def threads_at_once(env):
         acceptor.start()
         program = OnTap(env).start("python3", "-c", AT_ONCE, env={"GO": str(go)})
         sock = other.accept()[0]
-        sock.settimeout(PATIENCE)
+        sock.settimeout(WAIT_MAX_S)
         exactly(sock, b"computes")
         sock.sendall(bytes(10000))
-        eventually(lambda: not_acknowledged(sock) == 0, PATIENCE, program.story)
+        eventually(lambda: not_acknowledged(sock) == 0, WAIT_MAX_S, program.story)
         go.write_bytes(b"acknowledged")
-        check(program.wait(PATIENCE) == 0, program.story())
+        check(program.wait(WAIT_MAX_S) == 0, program.story())
         listener.shutdown(socket.SHUT_RDWR)
-        acceptor.join(PATIENCE)  # or it would take clients of the next case
+        acceptor.join(WAIT_MAX_S)  # or it would take clients of the next case
 
 
 ALL_SIGNALS = """
@@ -273,14 +273,14 @@ assert got == signal.SIGUSR1, got
 def waits_for_all_signals(env):
     """main() in sigwait() gets its own, and the driver of the TAP those for its frames."""
     with socket.create_server(("0.0.0.0", 7006)) as listener:
-        listener.settimeout(PATIENCE)
+        listener.settimeout(WAIT_MAX_S)
         program = OnTap(env).start("python3", "-c", ALL_SIGNALS)
         sock = listener.accept()[0]
-        sock.settimeout(PATIENCE)
+        sock.settimeout(WAIT_MAX_S)
         for _ in range(1000):
             exactly(sock, b"x")
             sock.sendall(b"y")
-        check(program.wait(PATIENCE) == 0, program.story())
+        check(program.wait(WAIT_MAX_S) == 0, program.story())
 
 
 UNDISTURBED = """
@@ -296,15 +296,15 @@ assert c.usleep(500000) == 0, ctypes.get_errno()
 def frames_end_no_call(env):
     """The signals that the TAP's driver asks for are not the program's: no EINTR."""
     with socket.create_server(("0.0.0.0", 7007)) as listener:
-        listener.settimeout(PATIENCE)
+        listener.settimeout(WAIT_MAX_S)
         program = OnTap(env).start("python3", "-c", UNDISTURBED)
         sock = listener.accept()[0]
-        sock.settimeout(PATIENCE)
+        sock.settimeout(WAIT_MAX_S)
         exactly(sock, b"waits")
         with contextlib.suppress(OSError):  # its end resets the connection
             while program.alive():
                 sock.sendall(b"x")
-        check(program.wait(PATIENCE) == 0, program.story())
+        check(program.wait(WAIT_MAX_S) == 0, program.story())
 
 
 def another_thread_exits(env):
@@ -322,13 +322,13 @@ t.start()
 {waits}
 """)
             sock = listener.accept()[0]
-            sock.settimeout(PATIENCE)
+            sock.settimeout(WAIT_MAX_S)
             if waits == "s.recv(1)":
                 exactly(sock, b"x" * 300000)
                 check(sock.recv(1) == b"", "no end of the stream")
             else:  # nobody may be there to close it, but what it takes is not waited for
                 threading.Thread(target=take_all, args=[sock], daemon=True).start()
-            check(program.wait(PATIENCE) == 3, program.story())
+            check(program.wait(WAIT_MAX_S) == 3, program.story())
 
 
 def take_all(sock):
@@ -340,9 +340,9 @@ def take_all(sock):
 def computes(env):
     """One that leaves the stack no turn can be ended all the same."""
     program = OnTap(env).start("python3", "-uc", "print('begins')\nwhile True: pass")
-    eventually(lambda: "begins" in program.output("stdout"), PATIENCE, program.story)
+    eventually(lambda: "begins" in program.output("stdout"), WAIT_MAX_S, program.story)
     program.signal(signal.SIGTERM)
-    status = program.wait(PATIENCE)
+    status = program.wait(WAIT_MAX_S)
     check(status == -signal.SIGTERM, f"status {status}: {program.story()}")
 
 

@@ -17,7 +17,7 @@ import shutil
 import subprocess
 import time
 
-from harness import PATIENCE, Skip, check, command, eventually, main
+from harness import WAIT_MAX_S, Skip, check, command, eventually, main
 from web import curl, need
 
 SYSTEMD = "/lib/systemd/systemd"
@@ -116,9 +116,10 @@ class Systemd:
         self.cgroup = cgroup
         self.program = env.start(["sh", "-euc", START, "sh", root, cgroup])
         task = pathlib.Path(f"/proc/{self.program.process.pid}/task/{self.program.process.pid}")
-        eventually(lambda: (task / "children").read_text().split(), PATIENCE, self.program.story())
+        eventually(lambda: (task / "children").read_text().split(), WAIT_MAX_S,
+                   self.program.story())
         self.pid = (task / "children").read_text().split()[0]
-        eventually(lambda: self.ctl("is-active", "ours.target").strip() == "active", PATIENCE,
+        eventually(lambda: self.ctl("is-active", "ours.target").strip() == "active", WAIT_MAX_S,
                    f"systemd does not come up: {self.program.story()}")
 
     def inside(self, *argv):
@@ -136,7 +137,7 @@ class Systemd:
 
     def start(self, service):
         said = self.ctl("start", service)
-        eventually(lambda: "listening on" in self.journal(service), PATIENCE,
+        eventually(lambda: "listening on" in self.journal(service), WAIT_MAX_S,
                    f"{service}: {said} {self.journal(service)}")
 
     def journal(self, service):
@@ -151,7 +152,7 @@ class Systemd:
     def close(self):
         self.program.kill()
         eventually(lambda: not (self.cgroup / "cgroup.events").read_text().count("populated 1"),
-                   PATIENCE, "processes are left")
+                   WAIT_MAX_S, "processes are left")
         for folder in sorted(self.cgroup.rglob("*/"), reverse=True):
             folder.rmdir()
         self.cgroup.rmdir()
@@ -215,20 +216,20 @@ def services(env, source):
 
         systemd.ctl("reload", "coronet-proxy@edge")
         eventually(lambda: "reloaded: 2 backends, 0 of them new, 0 gone" in
-                   systemd.journal("coronet-proxy@edge"), PATIENCE,
+                   systemd.journal("coronet-proxy@edge"), WAIT_MAX_S,
                    f"no reload: {systemd.journal('coronet-proxy@edge')}")
         told = systemd.priorities("coronet-proxy@edge")
         check({"5"} == {priority for line, priority in told.items() if "reloaded: 2" in line},
               f"{told}")
         systemd.ctl("kill", "--signal=KILL", "coronet-echo@mem")
-        eventually(lambda: systemd.show("coronet-echo@mem")["NRestarts"] == "1", PATIENCE,
+        eventually(lambda: systemd.show("coronet-echo@mem")["NRestarts"] == "1", WAIT_MAX_S,
                    "it does not come back")
         systemd.ctl("start", "coronet-proxy@wrong")
-        eventually(lambda: systemd.show("coronet-proxy@wrong")["ExecMainStatus"] == "2", PATIENCE,
+        eventually(lambda: systemd.show("coronet-proxy@wrong")["ExecMainStatus"] == "2", WAIT_MAX_S,
                    f"a wrong option: {systemd.journal('coronet-proxy@wrong')}")
         # One that is to be tried again is activating, until it has failed for the last time.
-        eventually(lambda: systemd.show("coronet-proxy@wrong")["ActiveState"] == "failed", PATIENCE,
-                   f"it has not failed: {systemd.show('coronet-proxy@wrong')}")
+        eventually(lambda: systemd.show("coronet-proxy@wrong")["ActiveState"] == "failed",
+                   WAIT_MAX_S, f"it has not failed: {systemd.show('coronet-proxy@wrong')}")
         told = systemd.show("coronet-proxy@wrong")
         check(told["NRestarts"] == "0", f"it was tried again: {told}")
 
@@ -237,7 +238,7 @@ def services(env, source):
             told = systemd.show(service)
             check((told["ActiveState"], told["Result"]) == ("inactive", "success"), f"{told}")
             # journald may read the last lines after systemd has seen the end.
-            eventually(lambda: "draining 0" in systemd.journal(service), PATIENCE,
+            eventually(lambda: "draining 0" in systemd.journal(service), WAIT_MAX_S,
                        lambda: systemd.journal(service))
 
 

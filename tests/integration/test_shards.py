@@ -10,7 +10,7 @@ import random
 import select
 import socket
 
-from harness import PATIENCE, accepted_by, check, command, eventually, main
+from harness import WAIT_MAX_S, accepted_by, check, command, eventually, main
 from test_links import ECHO_ADDRS, TARGETS, check_load, Pair
 
 CONNS = 128  # so that no shard of 8 is likely to go without
@@ -33,7 +33,7 @@ def check_all_serve(server, shards):
         taken = accepted_by(server)
         return sum(taken.values()) >= CONNS and all(taken.get(i) for i in range(shards))
     if shards > 1:
-        eventually(all_have, PATIENCE, lambda: f"{accepted_by(server)} were taken by the shards "
+        eventually(all_have, WAIT_MAX_S, lambda: f"{accepted_by(server)} were taken by the shards "
                    f"of {server.story()}")
 
 
@@ -53,8 +53,8 @@ def echo_from_kernel(stack, server, host):
     """The kernel's clients, open until the stack ends; each gets its own bytes back."""
     socks = []
     for _ in range(CONNS):
-        sock = stack.enter_context(socket.create_connection((host, 7777), PATIENCE))
-        sock.settimeout(PATIENCE)
+        sock = stack.enter_context(socket.create_connection((host, 7777), WAIT_MAX_S))
+        sock.settimeout(WAIT_MAX_S)
         socks.append(sock)
     for turn in range(3):
         asked = [random.Random(turn * CONNS + i).randbytes(3000) for i in range(CONNS)]
@@ -89,7 +89,7 @@ def send_unread(stack, peers, enough):
         sock = stack.enter_context(socket.socket())
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, 536)  # many frames
-        sock.settimeout(PATIENCE)
+        sock.settimeout(WAIT_MAX_S)
         sock.connect(("10.9.0.1", 7777))
         sock.setblocking(False)
         socks.append(sock)
@@ -116,7 +116,7 @@ def unread_behind_one_queue(env):
         sent = send_unread(stack, 24, 16 << 20)
         check(sent > 8 << 20, f"only {sent} bytes were taken: {server.story()}")
         echo_from_kernel(stack, server, "10.9.0.1")
-        command("ping", "-c", "3", "-i", "0.2", "-W", PATIENCE, "10.9.0.1")
+        command("ping", "-c", "3", "-i", "0.2", "-W", WAIT_MAX_S, "10.9.0.1")
         stack.close()
         server.terminate()
 
@@ -133,7 +133,7 @@ def opens_and_ends(env, shards):
 def own_address(env, shards):
     """Programs dial themselves, on every shard: 64 MiB each way, and no frame leaves."""
     program = env.start([env.build / "tests/integration/own-address", shards, 64])
-    check(program.wait(10 * PATIENCE) == 0, program.story())
+    check(program.wait(10 * WAIT_MAX_S) == 0, program.story())
 
 
 def too_little_memory(env):
@@ -141,7 +141,7 @@ def too_little_memory(env):
     argv = [env.app("coronet-echo"), "--link", "ring:r0", *ECHO_ADDRS, "--shards", "8",
             "--memory", "40M"]
     program = env.start(argv)
-    status = program.wait(PATIENCE)
+    status = program.wait(WAIT_MAX_S)
     lines = program.output("stderr").strip().splitlines()
     check(status == 1 and len(lines) == 1 and "--memory 40M" in lines[0],
           f"status {status}: {program.story()}")

@@ -17,7 +17,7 @@ import socket
 import struct
 import threading
 
-from harness import PATIENCE, Namespace, check, command, comment, eventually, main
+from harness import WAIT_MAX_S, Namespace, check, command, comment, eventually, main
 from test_run import KERNELS, KERNELS6, OURS, OURS6, bring_up, without_leaks
 
 RESET = struct.pack("ii", 1, 0)
@@ -58,7 +58,7 @@ class Peer:
             threading.Thread(target=self.obey, args=(sock,), daemon=True).start()
 
     def obey(self, sock):
-        sock.settimeout(PATIENCE)
+        sock.settimeout(WAIT_MAX_S)
         with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
             stack.enter_context(sock)
             line = b""
@@ -71,7 +71,7 @@ class Peer:
                 name, _, value = word.partition(":")
                 if name == "dial":
                     sock = stack.enter_context(socket.create_connection(
-                        (sock.getpeername()[0], int(value)), PATIENCE))
+                        (sock.getpeername()[0], int(value)), WAIT_MAX_S))
                 else:
                     getattr(self, f"do_{name}")(sock, value)
             self.do_end(sock, "")
@@ -90,7 +90,7 @@ class Peer:
     def do_hold(sock, _):
         poll = select.poll()
         poll.register(sock, 0)
-        poll.poll(PATIENCE * 1000)
+        poll.poll(WAIT_MAX_S * 1000)
 
     @staticmethod
     def do_end(sock, _):
@@ -126,7 +126,7 @@ def words_of(env, peer, groups):
 
 def results_of(program):
     """By label, what the program has written; the last is its exit status."""
-    status = program.wait(6 * PATIENCE)
+    status = program.wait(6 * WAIT_MAX_S)
     results = {}
     for line in program.output("stdout").splitlines():
         label, _, result = line.rpartition(": ")
@@ -145,7 +145,7 @@ def on_the_kernel(env, peer, groups):
         there.command("ip", "addr", "add", f"{OURS}/16", "dev", "veth1")
         there.command("ip", "addr", "add", f"{OURS6}/64", "dev", "veth1", "nodad")
         there.command("ip", "link", "set", "veth1", "up")
-        eventually(lambda: "NO-CARRIER" not in command("ip", "link", "show", "veth0"), PATIENCE,
+        eventually(lambda: "NO-CARRIER" not in command("ip", "link", "show", "veth0"), WAIT_MAX_S,
                    "the veth has no carrier")
         try:
             return results_of(env.start(there.inside(*words_of(env, peer, groups))))

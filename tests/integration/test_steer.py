@@ -17,7 +17,7 @@ import struct
 import threading
 import time
 
-from harness import (PATIENCE, Failure, await_rounds, check, command, eventually, main,
+from harness import (WAIT_MAX_S, Failure, await_rounds, check, command, eventually, main,
                      repeat_for)
 from proxies import (PORT, Peer, Tap, V2_SIGNATURE, check_broken, check_echo, dial, echo, name,
                      read_exactly, read_to_end, reset, url)
@@ -42,7 +42,7 @@ class Config:
         before = proxy.output("stderr").count(says)
         self.write(*lines)
         proxy.signal(signal.SIGHUP)
-        eventually(lambda: proxy.output("stderr").count(says) > before, PATIENCE,
+        eventually(lambda: proxy.output("stderr").count(says) > before, WAIT_MAX_S,
                    lambda: f"no '{says}': {proxy.story()}")
         return proxy.output("stderr").splitlines()[-1]
 
@@ -58,7 +58,7 @@ def all_who(kind, count=8):
 
 
 def said(proxy, text):
-    eventually(lambda: text in proxy.output("stderr"), PATIENCE,
+    eventually(lambda: text in proxy.output("stderr"), WAIT_MAX_S,
                lambda: f"nobody says '{text}': {proxy.story()}")
 
 
@@ -89,12 +89,12 @@ class Load:
     def __exit__(self, *_):
         self.stop.set()
         for thread in self.threads:
-            thread.join(PATIENCE)
+            thread.join(WAIT_MAX_S)
 
     def more(self, count):
         """So many more have been served."""
         goal = self.done + count
-        eventually(lambda: self.done >= goal or self.errors, PATIENCE, "the load stands still")
+        eventually(lambda: self.done >= goal or self.errors, WAIT_MAX_S, "the load stands still")
         check(not self.errors, f"{len(self.errors)} of the load failed: {self.errors[:1]}")
 
 
@@ -144,11 +144,11 @@ def reload_is_said_when_it_holds(env, kind):
             with stopped_shard(proxy, 1):
                 config.write(lines[b"two"], "health-interval = 0")
                 proxy.signal(signal.SIGHUP)
-                eventually(lambda: proxy.output("stderr").count("reloaded") > said_so, PATIENCE,
+                eventually(lambda: proxy.output("stderr").count("reloaded") > said_so, WAIT_MAX_S,
                            proxy.story)
                 line = proxy.output("stderr").splitlines()[-1]
                 check("yet to take" in line, line)
-            eventually(lambda: all_who(kind, 1) == {b"two"}, PATIENCE, proxy.story)
+            eventually(lambda: all_who(kind, 1) == {b"two"}, WAIT_MAX_S, proxy.story)
             check(all_who(kind, 4) == {b"two"}, proxy.story())
 
 
@@ -173,12 +173,12 @@ def wrong_reload_changes_nothing(env, kind):
                 check(all_who(kind, 3) == {b"one"}, "a wrong file changed something")
             config.path.unlink()
             proxy.signal(signal.SIGHUP)
-            eventually(lambda: "No such file" in proxy.output("stderr"), PATIENCE, proxy.story)
+            eventually(lambda: "No such file" in proxy.output("stderr"), WAIT_MAX_S, proxy.story)
             os.mkfifo(config.path)  # nobody writes to it: nobody waits for that
             before = proxy.output("stderr").count("nothing has changed")
             proxy.signal(signal.SIGHUP)
             eventually(lambda: proxy.output("stderr").count("nothing has changed") > before,
-                       PATIENCE, proxy.story)
+                       WAIT_MAX_S, proxy.story)
             line = config.reload(proxy, f"to = two={two.at}", "port = 81")
             check("next start" in line, f"a new port passes unsaid: {line}")
             check(all_who(kind, 3) == {b"two"}, "the right file changed nothing")
@@ -186,7 +186,7 @@ def wrong_reload_changes_nothing(env, kind):
         config.write("to = banana")
         done = env.start([env.app(kind.app), "--link", "ring:r0", "--addr", "10.9.0.1/16",
                           "--config", config.path])
-        check(done.wait(PATIENCE) == status, f"a wrong file at the start: {done.story()}")
+        check(done.wait(WAIT_MAX_S) == status, f"a wrong file at the start: {done.story()}")
 
 
 def drain_backend(env, kind):
@@ -206,7 +206,7 @@ def drain_backend(env, kind):
             seen = one.seen
             for _ in range(4):
                 dial(kind).close()
-            eventually(lambda: one.seen > seen, PATIENCE, "ready again, and gets no client")
+            eventually(lambda: one.seen > seen, WAIT_MAX_S, "ready again, and gets no client")
 
 
 # ---- backends that fail ----
@@ -234,9 +234,9 @@ def backup_takes_over(env, kind):
         check({backend() for _ in range(4)} == {"9002"}, "the backup does not serve")
         def turned(word):
             return proxy.output("stderr").count(f"backend a is {word}") > downs
-        eventually(lambda: turned("down"), PATIENCE, proxy.story)
+        eventually(lambda: turned("down"), WAIT_MAX_S, proxy.story)
         primary.start()
-        eventually(lambda: turned("up"), PATIENCE, proxy.story)
+        eventually(lambda: turned("up"), WAIT_MAX_S, proxy.story)
         check({backend() for _ in range(4)} == {"9001"}, "the backup serves on")
 
 
@@ -251,10 +251,10 @@ def ejection(env, kind):
             stack.close()
             check(all_who(kind, 12) == {b"live"}, "a client got no answer")
             said(proxy, "backend dead failed 3 connects in a row: ejected for 2 s")
-            eventually(lambda: "1 of 2 backends up" in proxy.output("stderr"), PATIENCE,
+            eventually(lambda: "1 of 2 backends up" in proxy.output("stderr"), WAIT_MAX_S,
                        proxy.story)
             with Peer(kind, name(b"back"), port=dead.port):
-                eventually(lambda: who(kind) == b"back", PATIENCE, "it never comes back")
+                eventually(lambda: who(kind) == b"back", WAIT_MAX_S, "it never comes back")
 
 
 def retry_budget(env, kind):
@@ -316,7 +316,7 @@ def waiting(proxy, count):
     def now():
         said = re.findall(r"proxy: (\d+) wait", proxy.output("stderr"))
         return said and int(said[-1]) == count
-    eventually(now, PATIENCE, lambda: f"not {count} wait: {proxy.story()}")
+    eventually(now, WAIT_MAX_S, lambda: f"not {count} wait: {proxy.story()}")
 
 
 def queue(env, kind):
@@ -376,7 +376,7 @@ def timeouts(env, kind):
     log = env.scratch / "access.log"
 
     def ends(word):
-        eventually(lambda: f"end={word}" in log.read_text(), PATIENCE,
+        eventually(lambda: f"end={word}" in log.read_text(), WAIT_MAX_S,
                    lambda: f"no end={word}: {log.read_text()}")
 
     def pour(sock):
@@ -512,7 +512,7 @@ def access_log(env, kind):
                 log.rename(target)
                 moved.append(target)
                 proxy.signal(signal.SIGUSR1)
-                eventually(log.exists, PATIENCE, "the log is not opened anew")
+                eventually(log.exists, WAIT_MAX_S, "the log is not opened anew")
 
         rotator = threading.Thread(target=rotate)
         rotator.start()
@@ -531,7 +531,7 @@ def access_log(env, kind):
         def ours():
             """wrk may have had the port before."""
             return [line for line in lines() if f":{port} " in line and " to=23 " in line]
-        eventually(ours, PATIENCE, "no line of it")
+        eventually(ours, WAIT_MAX_S, "no line of it")
         mine = fields(ours()[0])
         check(mine["backend"] == "web" and mine["end"] == "done", f"{mine}")
         check(mine["from"] == str(answer), f"{mine}")
@@ -542,7 +542,7 @@ def access_log(env, kind):
         def sessions():
             made = re.findall(r"proxy: \d+ sessions, \+(\d+)", proxy.output("stderr"))
             return sum(map(int, made))
-        eventually(lambda: sessions() == len(lines()), PATIENCE,
+        eventually(lambda: sessions() == len(lines()), WAIT_MAX_S,
                    lambda: f"{sessions()} sessions, {len(lines())} lines")
 
 
@@ -680,7 +680,7 @@ def headers_that_haproxy_reads(env, kind):
     with kind.serve(env, "--to", f"{kind.near}:9201", "--send-proxy", "v2", "--unique-id",
                     "--accept-proxy", "--proxy-from", kind.near):
         env.start(["haproxy", "-db", "-f", config])
-        eventually(lambda: listening(kind.near, 9201), PATIENCE, "haproxy does not listen")
+        eventually(lambda: listening(kind.near, 9201), WAIT_MAX_S, "haproxy does not listen")
         block = socket.inet_aton("192.0.2.1") + socket.inet_aton("192.0.2.2") + struct.pack(
             ">HHBH", 1000, 2000, 2, 11) + b"www.example"
         with dial(kind) as sock:
@@ -710,7 +710,7 @@ def resolves_names(env, kind):
             check(who(kind) == b"one", "not the address of the name")
             hosts.write_text(f"{kind.other} moves.test\n")
             said(proxy, f"backend moves is at {kind.other}:{one.port}")
-            eventually(lambda: who(kind) == b"two", PATIENCE, "it does not follow the name")
+            eventually(lambda: who(kind) == b"two", WAIT_MAX_S, "it does not follow the name")
             hosts.write_text("127.0.0.1 localhost\n")
             said(proxy, "the old one is kept")
             check(who(kind) == b"two", "a name that is gone takes the backend along")

@@ -14,7 +14,7 @@ import socket
 import struct
 import threading
 
-from harness import PATIENCE, check, command, comment, eventually, kernel_count, linger, main
+from harness import WAIT_MAX_S, check, command, comment, eventually, kernel_count, linger, main
 from test_wire import Wire
 
 BYTES = 1 << 20
@@ -59,8 +59,8 @@ def connected(env, number, options, loss):
         with env.running([env.build / "tests/wire/info", PORT, BYTES, "--link",
                           f"memif:{sock_path},role=client", "--addr", f"{OURS}/16",
                           "--poll", "adaptive", *options]) as program, \
-                socket.create_connection((OURS, PORT), PATIENCE) as sock:
-            sock.settimeout(PATIENCE)
+                socket.create_connection((OURS, PORT), WAIT_MAX_S) as sock:
+            sock.settimeout(WAIT_MAX_S)
             if loss:  # the handshake has measured the round trip
                 wire.say(f"both loss={loss}")
             yield program, wire, sock
@@ -76,9 +76,10 @@ def exchange(program, sock):
         check(data, f"our end closed: {program.story()}")
         left -= len(data)
     sender.join()
-    eventually(lambda: "}" in program.output("stdout"), PATIENCE,
+    eventually(lambda: "}" in program.output("stdout"), WAIT_MAX_S,
                lambda: f"our end says nothing: {program.story()}")
-    eventually(lambda: kernels_view(sock)["unacked"] == 0, PATIENCE, "the kernel waits for an ACK")
+    eventually(lambda: kernels_view(sock)["unacked"] == 0, WAIT_MAX_S,
+               "the kernel waits for an ACK")
     line = next(text for text in program.output("stdout").splitlines() if text.startswith("{"))
     return json.loads(line), kernels_view(sock)
 
@@ -159,7 +160,7 @@ def slow_reader(env, number):
     """The kernel's program reads nothing at first: what we send waits for its window."""
     shut = kernel_count("TCPToZeroWindowAdv")
     with connected(env, number, [], 0) as (program, _, sock):
-        eventually(lambda: kernel_count("TCPToZeroWindowAdv") > shut, PATIENCE,
+        eventually(lambda: kernel_count("TCPToZeroWindowAdv") > shut, WAIT_MAX_S,
                    "the kernel's window is never shut")
         linger(1)
         ours, kernels = exchange(program, sock)

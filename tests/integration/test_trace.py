@@ -16,7 +16,7 @@ import signal
 import socket
 import subprocess
 
-from harness import PATIENCE, check, command, comment, eventually, main
+from harness import WAIT_MAX_S, check, command, comment, eventually, main
 from test_control import Echo
 from test_wire import Wire
 
@@ -48,7 +48,7 @@ class Follower:
         def found():
             return [event for event in self.events() if event["kind"] == kind
                     and all(event.get(key) == value for key, value in wanted.items())]
-        eventually(lambda: found() or not self.program.alive(), PATIENCE,
+        eventually(lambda: found() or not self.program.alive(), WAIT_MAX_S,
                    lambda: f"no {kind} {wanted}: {self.program.story()}")
         check(found(), f"it has ended without {kind} {wanted}: {self.program.story()}")
         return found()[0]
@@ -56,7 +56,7 @@ class Follower:
     def end(self):
         """As by Ctrl and C."""
         self.program.signal(signal.SIGINT)
-        status = self.program.wait(PATIENCE)
+        status = self.program.wait(WAIT_MAX_S)
         check(status == 0, f"exit status {status}: {self.program.story()}")
 
 
@@ -77,8 +77,8 @@ def echo_beside_kernel(env, number, *options):
 
 
 def connect():
-    sock = socket.create_connection((OURS, PORT), PATIENCE)
-    sock.settimeout(PATIENCE)
+    sock = socket.create_connection((OURS, PORT), WAIT_MAX_S)
+    sock.settimeout(WAIT_MAX_S)
     return sock
 
 
@@ -98,7 +98,7 @@ def echo(sock, data):
 
 def rows(env, path):
     done = subprocess.run([env.app("coronet-ctl"), "--control", path, "conns", "--json"],
-                          check=True, capture_output=True, text=True, timeout=PATIENCE)
+                          check=True, capture_output=True, text=True, timeout=WAIT_MAX_S)
     return json.loads(done.stdout)
 
 
@@ -129,7 +129,7 @@ def live(env):
         by_id.await_kind("begin")
         later = Follower(env, path, f"{KERNELS}/16", "--port", PORT)
         sock.close()
-        check(by_id.program.wait(PATIENCE) == 0, f"{by_id.program.story()}")
+        check(by_id.program.wait(WAIT_MAX_S) == 0, f"{by_id.program.story()}")
         check(by_id.kinds()[-1] == "end", f"{by_id.kinds()}")
         follower.await_kind("state", state="last-ack")
         check(follower.await_kind("end")["why"] == "closed", f"{follower.events()}")
@@ -143,7 +143,7 @@ def live(env):
                       r" out +\[P\.\] seq 1:11 ack 11 wnd \d+ len 10 cwnd \d+$")
             for line in wanted:
                 eventually(lambda line=line: re.search(line, later.program.output("stdout"), re.M),
-                           PATIENCE, lambda line=line: f"no {line}: {later.program.story()}")
+                           WAIT_MAX_S, lambda line=line: f"no {line}: {later.program.story()}")
         check(all(re.match(r"\d\d:\d\d:\d\d\.\d{6} ", line) for line in later.lines()),
               later.program.story())
         later.end()
@@ -157,14 +157,14 @@ def always_on(env):
         for _ in range(30):
             echo(sock, b"b" * 10)
         follower = Follower(env, path, f"{KERNELS}:{port_of(sock)}", "--json", "--count", 60)
-        check(follower.program.wait(PATIENCE) == 0, follower.program.story())
+        check(follower.program.wait(WAIT_MAX_S) == 0, follower.program.story())
         found = follower.events()
         check(len(found) == 60, f"{len(found)} events")
         check("begin" not in follower.kinds(), "the ring has not wrapped")
         check(sum(event.get("len") == 10 and event["kind"] == "in" for event in found) >= 8,
               f"{found}")
         follower = Follower(env, path, f"{KERNELS}:{port_of(second)}", "--json", "--seconds", 1)
-        check(follower.program.wait(PATIENCE) == 0, follower.program.story())
+        check(follower.program.wait(WAIT_MAX_S) == 0, follower.program.story())
         check(follower.events()[0]["how"] == "found in the midst", "it has had a ring as well")
 
 
@@ -173,7 +173,7 @@ def set_while_it_runs(env):
     with echo_beside_kernel(env, 4, "--shards", 2) as (path, _):
         def ctl(*words, status=0):
             done = subprocess.run([env.app("coronet-ctl"), "--control", path, *words], check=False,
-                                  capture_output=True, text=True, timeout=PATIENCE)
+                                  capture_output=True, text=True, timeout=WAIT_MAX_S)
             check(done.returncode == status, f"{words}: {done}")
             return done.stderr if status else done.stdout.split()
 
@@ -181,7 +181,7 @@ def set_while_it_runs(env):
             with connect() as sock:
                 echo(sock, b"x" * 10)
                 follower = Follower(env, path, f"{KERNELS}:{port_of(sock)}", "--json", "--count", 1)
-                check(follower.program.wait(PATIENCE) == 0, follower.program.story())
+                check(follower.program.wait(WAIT_MAX_S) == 0, follower.program.story())
                 return follower.events()[0]["how"] == "accepted"
 
         check(ctl("trace.conns") == ["trace_conns", "0"], "rings at first")
@@ -247,13 +247,13 @@ def refusals(env):
         waiting = [Follower(env, server.path, "10.1.2.3") for _ in range(WATCHES)]
         for follower in waiting:
             eventually(lambda follower=follower: "no such connection yet"
-                       in follower.program.output("stderr"), PATIENCE, follower.program.story)
+                       in follower.program.output("stderr"), WAIT_MAX_S, follower.program.story)
         check("trace already" in server.ctl("trace", "10.1.2.3", status=1), "a follower too many")
         waiting[0].program.kill()  # without a word, and its place is free again
         eventually(lambda: subprocess.run(
             [env.app("coronet-ctl"), "--control", server.path, "trace", "10.1.2.3", "--seconds",
-             "1"], check=False, capture_output=True, timeout=PATIENCE).returncode == 0,
-                   PATIENCE, "the place of one that was killed is not free")
+             "1"], check=False, capture_output=True, timeout=WAIT_MAX_S).returncode == 0,
+                   WAIT_MAX_S, "the place of one that was killed is not free")
         for follower in waiting[1:]:
             check(follower.lines() == [], follower.program.story())
             follower.end()
@@ -270,10 +270,10 @@ def shards(env):
         def conns():
             return [row["conns"] for row in server.ask("/coronet/shards")["shards"]]
 
-        eventually(lambda: all(conns()) and sum(conns()) == 12, PATIENCE,
+        eventually(lambda: all(conns()) and sum(conns()) == 12, WAIT_MAX_S,
                    lambda: f"not all on both shards: {conns()}; {load.story()}")
         follower = Follower(env, server.path, "10.9.1.9", "--json", "--count", 500)
-        check(follower.program.wait(PATIENCE) == 0, follower.program.story())
+        check(follower.program.wait(WAIT_MAX_S) == 0, follower.program.story())
         events = follower.events()
         check({event["id"][0] for event in events} == {"0", "1"}, "one shard's alone")
         begins = [event["id"] for event in events if event["kind"] == "begin"]
@@ -293,7 +293,7 @@ def attacks(env):
             "10.9.1.9/16", "--target", "10.9.0.1:7777", "--poll", "adaptive", "--mode", "cps",
             "--conns", 20, "--rate", 1000, "--seconds", 600, "--control", "off"])
         accepted = functools.partial(server.counted, "accepted")
-        eventually(lambda: accepted() > 200 or not load.alive(), PATIENCE, load.story)
+        eventually(lambda: accepted() > 200 or not load.alive(), WAIT_MAX_S, load.story)
         stopped = Follower(env, server.path, "10.9.1.9", "--json")
         stopped.await_kind("end")
         stopped.program.signal(signal.SIGSTOP)
@@ -305,13 +305,14 @@ def attacks(env):
                 for _ in range(100000):
                     client.send(b"/coronet/trace")
         before = accepted()
-        eventually(lambda: accepted() > before + 2000, PATIENCE, "connections do not come any more")
+        eventually(lambda: accepted() > before + 2000, WAIT_MAX_S,
+                   "connections do not come any more")
         check(load.alive() and program.alive(), f"{load.story()} {program.story()}")
         stopped.program.signal(signal.SIGCONT)
         eventually(lambda: "events missed" in stopped.program.output("stderr")
-                   or "missed" in stopped.kinds(), PATIENCE, stopped.program.story)
+                   or "missed" in stopped.kinds(), WAIT_MAX_S, stopped.program.story)
         told = len(stopped.events())
-        eventually(lambda: len(stopped.events()) > told + 200, PATIENCE, stopped.program.story)
+        eventually(lambda: len(stopped.events()) > told + 200, WAIT_MAX_S, stopped.program.story)
         stopped.end()
         check({event["peer"].split(":")[0] for event in stopped.events()} == {"10.9.1.9"}, "peers")
         for client in deaf:

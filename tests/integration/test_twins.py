@@ -21,7 +21,7 @@ import threading
 
 import proxies
 from harness import await_rounds, check, command, eventually, kernel_count, main
-from twin_scripts import (PATIENCE, Run, Script, bound_time, connect, faults, payload,
+from twin_scripts import (WAIT_MAX_S, Run, Script, bound_time, connect, faults, payload,
                           probe_when_idle)
 from uring import no_uring
 
@@ -139,7 +139,7 @@ def run_proxied(backend, address, script):
         return [f"could not connect: {error}"]
     client = Run(sock, script.client, payload(script.seed, script.client.total)).start()
     try:
-        server = expected.result(5 if script.client.abrupt else PATIENCE)
+        server = expected.result(5 if script.client.abrupt else WAIT_MAX_S)
     except concurrent.futures.TimeoutError:
         client.join()  # one that leaves at once may never be heard of
         return ["its backend never heard of it"] if not script.client.abrupt else []
@@ -237,13 +237,13 @@ def await_stillness(program, *socks):
         before = unread(socks)
         await_rounds(program, 1)
         return unread(socks) == before > 0
-    eventually(still, PATIENCE, "bytes come without end, or none")
+    eventually(still, WAIT_MAX_S, "bytes come without end, or none")
 
 
 def ask_for(buffer, size):
     sock = socket.socket()
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
-    sock.settimeout(PATIENCE)
+    sock.settimeout(WAIT_MAX_S)
     sock.connect((HOST, 80))
     sock.sendall(b"GET /f%d HTTP/1.0\r\n\r\n" % size)
     return sock
@@ -268,7 +268,7 @@ def downloads_after_a_pause(env):
     for size in sizes:
         (folder / f"f{size}").write_bytes(payload(size, size))
     with over_tap(env, "coronet-httpd", "--port", "80", "--root", folder, "--send-timeout",
-                  PATIENCE, "--stats", "0.2") as server:
+                  WAIT_MAX_S, "--stats", "0.2") as server:
         for buffer in (70000, 90000):
             with contextlib.ExitStack() as stack:
                 socks = [stack.enter_context(ask_for(buffer, size)) for size in sizes]
@@ -292,8 +292,8 @@ def fill(sock):
             while sock.send(block):
                 probes = kernel_count("TCPWinProbe")
         return kernel_count("TCPWinProbe") >= probes + 2
-    eventually(is_shut, PATIENCE, "the window is never shut")
-    sock.settimeout(PATIENCE)
+    eventually(is_shut, WAIT_MAX_S, "the window is never shut")
+    sock.settimeout(WAIT_MAX_S)
 
 
 def answer_while_nobody_reads(env, kind):
@@ -301,9 +301,9 @@ def answer_while_nobody_reads(env, kind):
     go, size = threading.Event(), 300000
 
     def serve(sock):
-        go.wait(PATIENCE)
+        go.wait(WAIT_MAX_S)
         sock.sendall(payload(1, size))
-        done.wait(PATIENCE)
+        done.wait(WAIT_MAX_S)
 
     done = threading.Event()
     with proxies.Peer(kind, serve) as peer, kind.serve(env, "--to", peer.at,
@@ -328,7 +328,7 @@ def upload_while_client_does_not_read(env, kind):
     got = {}
 
     def serve(sock):
-        sock.settimeout(PATIENCE)
+        sock.settimeout(WAIT_MAX_S)
         filled = threading.Thread(target=flood, args=[sock])
         filled.start()
         got["data"] = proxies.read_exactly(sock, size)
@@ -345,7 +345,7 @@ def upload_while_client_does_not_read(env, kind):
             await_stillness(proxy, sock)  # the way to the client is full
             with contextlib.suppress(TimeoutError):
                 sock.sendall(data)
-            eventually(lambda: "data" in got, PATIENCE,
+            eventually(lambda: "data" in got, WAIT_MAX_S,
                        f"the backend got only a part of {size} bytes")
         check(got["data"] == data, "the upload came wrong")
 
@@ -364,7 +364,8 @@ def reset_of_a_reader_that_sleeps(env, kind):
     with proxies.Peer(kind, pour) as peer, kind.serve(
             env, "--to", peer.at, "--health-interval", "0", "--idle-timeout", "1"):
         with proxies.dial(kind, SO_RCVBUF=8192) as sock:
-            eventually(lambda: tcp_state(sock) != 1, PATIENCE, "the client never heard of the reset")
+            eventually(lambda: tcp_state(sock) != 1, WAIT_MAX_S,
+                       "the client never heard of the reset")
             with contextlib.suppress(ConnectionResetError):
                 while sock.recv(65536):
                     pass
@@ -384,13 +385,13 @@ def keepalive_of_a_reader_that_sleeps(env):
                     (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 1),
                     (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, most)):
                 sock.setsockopt(level, option, value)
-            sock.settimeout(PATIENCE)
+            sock.settimeout(WAIT_MAX_S)
             sock.connect((HOST, 80))
             probes = kernel_count("TCPKeepAlive")
             sock.sendall(b"GET /big HTTP/1.0\r\n\r\n")
             # Of which so many in a row must not fail.
             eventually(lambda: kernel_count("TCPKeepAlive") > probes + most + 1
-                       or tcp_state(sock) != 1, PATIENCE, "the kernel does not probe")
+                       or tcp_state(sock) != 1, WAIT_MAX_S, "the kernel does not probe")
             data = proxies.read_to_end(sock)
         check(data.endswith(payload(size, size)), f"{len(data)} bytes came")
         server.terminate()

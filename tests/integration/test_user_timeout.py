@@ -12,7 +12,7 @@ import socket
 import threading
 import time
 
-from harness import PATIENCE, check, command, comment, eventually, main
+from harness import WAIT_MAX_S, check, command, comment, eventually, main
 from test_wire import Wire
 
 PORT = 7000
@@ -26,8 +26,8 @@ class Client:
     """A kernel's socket, which reads while it has to."""
 
     def __init__(self, timeout_ms):
-        self.sock = socket.create_connection((OURS, PORT), PATIENCE)
-        self.sock.settimeout(PATIENCE)
+        self.sock = socket.create_connection((OURS, PORT), WAIT_MAX_S)
+        self.sock.settimeout(WAIT_MAX_S)
         self.sock.sendall(f"{timeout_ms}\n".encode())
         self.taken = 0
         self.ended = None  # by what
@@ -43,7 +43,7 @@ class Client:
 
     def expect_more(self, what):
         wanted = self.taken + SOME
-        eventually(lambda: self.taken > wanted, PATIENCE,
+        eventually(lambda: self.taken > wanted, WAIT_MAX_S,
                    lambda: f"{what}: {self.taken} of {wanted} bytes, {self.ended}")
 
     def close(self):
@@ -54,7 +54,7 @@ class Client:
 
 @contextlib.contextmanager
 def connected(env, number):
-    """(our program, the wire, an impatient client, a patient one)."""
+    """(our program, the wire, a client with a user timeout, a client without)."""
     sock_path, tap = env.scratch_for({}) / "m.sock", f"ut{number}"
     wire = Wire(env, f"memif:{sock_path},role=server", f"tap:{tap}", "--control",
                 "--delay", 5, "--rate", 50, "--seed", 3)
@@ -64,14 +64,14 @@ def connected(env, number):
         with env.running([env.build / "tests/wire/user-timeout", PORT, "--link",
                           f"memif:{sock_path},role=client", "--addr", f"{OURS}/16",
                           "--poll", "adaptive"]) as program, \
-                contextlib.closing(Client(TIMEOUT_MS)) as hasty, \
-                contextlib.closing(Client(0)) as patient:
-            yield program, wire, hasty, patient
+                contextlib.closing(Client(TIMEOUT_MS)) as timed, \
+                contextlib.closing(Client(0)) as untimed:
+            yield program, wire, timed, untimed
 
 
 def expect_given_up(program, since):
-    """The impatient one, and no sooner than it has asked for."""
-    eventually(lambda: GIVEN_UP in program.output("stdout"), PATIENCE,
+    """Waits until the timed client is given up, which must not be before its user timeout."""
+    eventually(lambda: GIVEN_UP in program.output("stdout"), WAIT_MAX_S,
                lambda: f"not given up: {program.story()}")
     took = time.monotonic() - since
     check(took >= TIMEOUT_MS / 1000, f"given up after {took:.3f} s")
@@ -80,26 +80,26 @@ def expect_given_up(program, since):
 
 
 def vanished(env):
-    with connected(env, 1) as (program, wire, hasty, patient):
-        for client in (hasty, patient):
+    with connected(env, 1) as (program, wire, timed, untimed):
+        for client in (timed, untimed):
             client.thread.start()
             client.expect_more("at first")
         began = time.monotonic()
         wire.say("both loss=100")
         expect_given_up(program, began)
         wire.say("both loss=0")
-        patient.expect_more("when the path was back")
+        untimed.expect_more("when the path was back")
 
 
 def shut(env):
-    with connected(env, 2) as (program, _wire, hasty, patient):
+    with connected(env, 2) as (program, _wire, timed, untimed):
         # Probes are answered all the time, by a window of 0.
         expect_given_up(program, time.monotonic())
-        for client in (hasty, patient):
+        for client in (timed, untimed):
             client.thread.start()
-        patient.expect_more("when it reads")
-        eventually(lambda: hasty.ended, PATIENCE, "the one given up is told nothing")
-        check(isinstance(hasty.ended, ConnectionResetError), f"it is told {hasty.ended}")
+        untimed.expect_more("when it reads")
+        eventually(lambda: timed.ended, WAIT_MAX_S, "the client that was given up has no error")
+        check(isinstance(timed.ended, ConnectionResetError), f"its error is {timed.ended}")
 
 
 def cases(env):

@@ -11,7 +11,7 @@ import functools
 import os
 import socket
 
-from harness import PATIENCE, check, command, eventually, main
+from harness import WAIT_MAX_S, check, command, eventually, main
 from test_links import ECHO_ADDRS, checksums_in_software, echo_once
 from test_peers import dial, read_exactly
 from test_queues import xdp_options
@@ -54,7 +54,7 @@ def trusted(env, kind):
     """With csum=trust nothing has to be done at the peer's end."""
     with veth(), echo_on(env, f"{kind}:veth0,csum=trust") as server:
         for host in HOSTS:
-            command("ping", "-c", "2", "-i", "0.2", "-w", PATIENCE, host)
+            command("ping", "-c", "2", "-i", "0.2", "-w", WAIT_MAX_S, host)
             for size in (1, 1000):
                 exchange(host, size)
             if kind == "af_xdp":  # AF_PACKET would see frames of 64 KiB
@@ -68,7 +68,7 @@ def not_trusted(env, kind):
     with veth(), echo_on(env, f"{kind}:veth0") as server:
         with contextlib.suppress(OSError):
             dial_briefly(HOSTS[0])
-        eventually(lambda: ADVICE in server.output("stderr"), PATIENCE, server.story)
+        eventually(lambda: ADVICE in server.output("stderr"), WAIT_MAX_S, server.story)
         checksums_in_software("veth1")
         exchange(HOSTS[0], 1000)
         check(server.output("stderr").count(ADVICE) == 1, server.story())
@@ -119,7 +119,7 @@ def on_a_vlan(env):
             command("ip", "link", "set", "v7", "mtu", 1500, "up")
             for interface in ("veth1", "v7"):
                 checksums_in_software(interface)
-            command("ping", "-c", "2", "-i", "0.2", "-w", PATIENCE, "-M", "do", "-s", 1472,
+            command("ping", "-c", "2", "-i", "0.2", "-w", WAIT_MAX_S, "-M", "do", "-s", 1472,
                     HOSTS[0])
             exchange(HOSTS[0], 5000)
             server.terminate()

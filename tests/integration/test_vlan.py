@@ -12,7 +12,7 @@ import socket
 import struct
 import threading
 
-from harness import PATIENCE, accepted_by, check, command, comment, eventually, main
+from harness import WAIT_MAX_S, accepted_by, check, command, comment, eventually, main
 from test_links import (ECHO_ADDRS, TARGETS, arp_request, check_load, checksums_in_software,
                         memif_pair)
 from test_peers import dial, read_exactly
@@ -58,7 +58,8 @@ def check_echo(host, size):
 
 def check_everything(host):
     """Pings as long as the MTU, and echoes from a byte to many full segments."""
-    command("ping", "-c", "2", "-i", "0.2", "-w", PATIENCE, "-M", "do", "-s", PAYLOADS[host], host)
+    command("ping", "-c", "2", "-i", "0.2", "-w", WAIT_MAX_S, "-M", "do", "-s", PAYLOADS[host],
+            host)
     for size in SIZES:
         check_echo(host, size)
     with dial(host) as sock:
@@ -76,8 +77,8 @@ def check_shards(server, shards):
             sock.sendall(b"y" * 3000)
         for sock in socks:
             check(read_exactly(sock, 3000) == b"y" * 3000, "the echo differs")
-        eventually(lambda: len([n for n in accepted_by(server).values() if n]) == shards, PATIENCE,
-                   lambda: f"{accepted_by(server)} were taken: {server.story()}")
+        eventually(lambda: len([n for n in accepted_by(server).values() if n]) == shards,
+                   WAIT_MAX_S, lambda: f"{accepted_by(server)} were taken: {server.story()}")
 
 
 def tap_echo(env, shards, keys=""):
@@ -171,7 +172,7 @@ class Asker:
                 if got[12:14] == b"\x08\x06":
                     found.setdefault(got[:6], []).append(vid)
             return mac in found
-        eventually(all_there, PATIENCE, "a request of the link's own is not answered")
+        eventually(all_there, WAIT_MAX_S, "a request of the link's own is not answered")
         return found.get(self.frame[6:12], [])
 
     def close(self):
@@ -196,7 +197,7 @@ def strangers_get_nothing(env):
             for sent, (name, tags) in enumerate(STRANGERS.items(), 1):
                 got = asker.answers(*[tagged(asker.frame, *tags)] * 2)
                 check(not got, f"{name}: answered in {got}")
-                eventually(lambda sent=sent: others_counted(server) >= 2 * sent, PATIENCE,
+                eventually(lambda sent=sent: others_counted(server) >= 2 * sent, WAIT_MAX_S,
                            lambda name=name: f"{name}: not counted: {server.story()}")
             got = asker.answers(*[tagged(asker.frame, (0x8100, 0xA000 | VID))] * 2)
             check(got == [VID] * 2, f"answered in {got}")
@@ -213,7 +214,7 @@ def without_a_vlan(env):
                 check(got == [None] * 2, f"{tags}: answered in {got}")
             got = asker.answers(*[tagged(asker.frame, (0x8100, VID))] * 2)
             check(not got, f"answered in {got}")
-            eventually(lambda: others_counted(server) == 2, PATIENCE, server.story)
+            eventually(lambda: others_counted(server) == 2, WAIT_MAX_S, server.story)
         server.terminate()
 
 
@@ -224,7 +225,7 @@ def bad_vlans(env):
         config.write_text(f"link = tap:vl0,vlan={value}\naddr = 10.9.0.1/16\n")
         for words in (["--link", f"tap:vl0,vlan={value}", *ECHO_ADDRS], ["--config", config]):
             program = env.start([env.app("coronet-echo"), *words])
-            status = program.wait(PATIENCE)
+            status = program.wait(WAIT_MAX_S)
             lines = program.output("stderr").strip().splitlines()
             wanted = f"vlan is '{value}'; expected a VLAN ID from 1 to 4094"
             check(status == 2 and len(lines) == 1 and wanted in lines[0],

@@ -21,7 +21,7 @@ import subprocess
 import sys
 import time
 
-from harness import (PATIENCE, Namespace, Spoiled, check, command, eventually, in_a_quiet_moment,
+from harness import (WAIT_MAX_S, Namespace, Spoiled, check, command, eventually, in_a_quiet_moment,
                      linger, main)
 
 MIB = 1 << 20
@@ -62,7 +62,7 @@ class Wire:
             found[:] = re.findall(f"^{answer}$", self.program.output("stdout")[before:], re.M)
             return found or not self.program.alive()
 
-        eventually(answered, PATIENCE, lambda: f"no answer to '{line}': {self.program.story()}")
+        eventually(answered, WAIT_MAX_S, lambda: f"no answer to '{line}': {self.program.story()}")
         check(found, f"'{line}' ended it: {self.program.story()}")
         return found[0]
 
@@ -74,7 +74,7 @@ class Wire:
         """The counters so far: a dictionary with a_to_b and b_to_a."""
         return json.loads(self.ask("counters", r"\{.*\}"))
 
-    def run_to_end(self, seconds=PATIENCE):
+    def run_to_end(self, seconds=WAIT_MAX_S):
         """For a wire told to end by itself: its counters."""
         self.program = self.env.start(self.argv)
         status = self.program.wait(seconds)
@@ -271,11 +271,11 @@ def late_frames_are_counted(env):
         wire = Wire(env, f"pcap:{folder}/a-in,{folder}/a-out",
                     f"pcap:{folder}/b-in,{folder}/b-out", "--control", "--delay", delay_ms)
         with wire.running():
-            eventually(lambda: wire.now()["a_to_b"]["in_frames"] == 100, PATIENCE, "no frames")
+            eventually(lambda: wire.now()["a_to_b"]["in_frames"] == 100, WAIT_MAX_S, "no frames")
             wire.program.signal(signal.SIGSTOP)
             linger(delay_ms / 1000 + 0.1)
             wire.program.signal(signal.SIGCONT)
-            eventually(lambda: wire.now()["a_to_b"]["out_frames"] == 100, PATIENCE, "none left")
+            eventually(lambda: wire.now()["a_to_b"]["out_frames"] == 100, WAIT_MAX_S, "none left")
             found = wire.now()
             wire.end()
         check(0 < found["busy_seconds"] < found["seconds"], f"busy: {found}")
@@ -337,7 +337,7 @@ def ping_takes_the_delay(env):
     """10 ms one way, 15 ms the other."""
     with kernels(env, "--delay", "10", "--b-to-a", "delay=15") as network:
         def attempt():
-            output = ping(network, "-c", "10", "-i", "0.1", "-w", PATIENCE)
+            output = ping(network, "-c", "10", "-i", "0.1", "-w", WAIT_MAX_S)
             check(" 10 received" in output, output)
             least = float(re.search(r"min/avg/max/mdev = ([\d.]+)/", output)[1])
             check(least >= 25, f"the fastest of ten took {least} ms, expected 25")
@@ -378,12 +378,13 @@ def transfer(network, size):
     (scratch / "sent").write_bytes(data)
     receiver = network.env.start([*network.inside(1), "socat", "-u", "TCP4-LISTEN:7000",
                                   f"CREATE:{scratch}/received"])
-    eventually(lambda: ":7000" in command(*network.inside(1), "ss", "-ltn"), PATIENCE, "no listener")
+    eventually(lambda: ":7000" in command(*network.inside(1), "ss", "-ltn"), WAIT_MAX_S,
+               "no listener")
     begin = time.monotonic()
     sender = network.env.start([*network.inside(0), "socat", "-u", f"OPEN:{scratch}/sent",
                                 f"TCP4:{HOSTS[1]}:7000"])
     for program in (sender, receiver):
-        status = program.wait(PATIENCE)
+        status = program.wait(WAIT_MAX_S)
         check(status == 0, f"exit status {status}: {program.story()}")
     took = time.monotonic() - begin
     received = (scratch / "received").read_bytes()
@@ -444,12 +445,12 @@ def coronet_through(env, wire_options, *load_options, seconds=3):
             "--addr", "10.9.0.1/16", "--port", "7777", "--poll", "adaptive", *prediction(env)]
     load = [env.app("coronet-load"), "--link", f"memif:{sockets[0]},role=client",
             "--addr", "10.9.1.9/16", "--target", "10.9.0.1:7777", "--poll", "adaptive",
-            "--interval", "0", "--timeout", PATIENCE, "--seconds", seconds, "--verify",
+            "--interval", "0", "--timeout", WAIT_MAX_S, "--seconds", seconds, "--verify",
             "--report-limited", "--json", *prediction(env),
             *load_options]
     with wire.running(), env.running(echo) as server:
         program = env.start(load)
-        status = program.wait(2 * PATIENCE)
+        status = program.wait(2 * WAIT_MAX_S)
         check(server.alive(), f"the server ended: {server.story()}")
         report = json.loads(program.output("stdout"))
         server.terminate()
@@ -528,7 +529,7 @@ def window_grows_on_a_long_path(env):
     with beside_a_kernel(env, "--delay", "100") as (link, inside):
         with env.running([env.build / "tests/wire/flow", "sink", "7777", *link]):
             source = env.start([*inside, sys.executable, "-c", SOURCE, HOSTS[0], "7777"])
-            eventually(lambda: window_told(inside) > 3 * MIB // 4, PATIENCE,
+            eventually(lambda: window_told(inside) > 3 * MIB // 4, WAIT_MAX_S,
                        lambda: f"the window is {window_told(inside)}: {source.story()}")
             source.kill()
 
@@ -546,14 +547,14 @@ def kernel_agrees_on_timestamps(env, wanted):
     with beside_a_kernel(env) as (link, inside):
         with env.running([env.app("coronet-echo"), "--port", "7777", *link, *option]):
             client = env.start([*inside, sys.executable, "-c", ASKER, HOSTS[0], "7777"])
-            eventually(lambda: kernel_has_timestamps(inside, wanted), PATIENCE, client.story)
-            check(client.wait(PATIENCE) == 0, client.story())
+            eventually(lambda: kernel_has_timestamps(inside, wanted), WAIT_MAX_S, client.story)
+            check(client.wait(WAIT_MAX_S) == 0, client.story())
         with env.running([*inside, env.app("epoll-echo"), "--addr", HOSTS[1], "--port", "7778"]):
             load = env.start([env.app("coronet-load"), "--target", f"{HOSTS[1]}:7778", *link,
                               *option, "--conns", "4", "--size", "5000", "--seconds", "3",
                               "--verify", "--report-limited", "--json"])
-            eventually(lambda: kernel_has_timestamps(inside, wanted), PATIENCE, load.story)
-            check(load.wait(PATIENCE) == 0, load.story())
+            eventually(lambda: kernel_has_timestamps(inside, wanted), WAIT_MAX_S, load.story)
+            check(load.wait(WAIT_MAX_S) == 0, load.story())
 
 
 # ---- a route that changes under a flow ----
@@ -592,11 +593,11 @@ def echo_through_a_change(env, number, wire_options, change, holds, size=8 * MIB
                                 size])
             for number, line in enumerate(change, 1):
                 eventually(lambda: wire.now()["b_to_a"]["out_bytes"] > number * size // 8,
-                           PATIENCE,
+                           WAIT_MAX_S,
                            lambda: f"nothing comes back: {client.story()}\n{server.story()}")
                 wire.say(line)
             changed = wire.now()
-            status = client.wait(PATIENCE)
+            status = client.wait(WAIT_MAX_S)
             check(server.alive(), f"the server ended: {server.story()}")
             check(status == 0 and client.output("stdout") == f"{size} intact\n", client.story())
             after = wire.now()
@@ -649,7 +650,7 @@ def routes_that_change():
 def missing_link(env):
     wire = Wire(env, "pcap:/nonexistent/in,/tmp/out", "ring:r0")
     program = env.start(wire.argv)
-    status = program.wait(PATIENCE)
+    status = program.wait(WAIT_MAX_S)
     lines = program.output("stderr").strip().split("\n")
     check(status == 1 and len(lines) == 1 and "/nonexistent/in" in lines[0], program.story())
     check(program.output("stdout") == "", "something on stdout")

@@ -19,7 +19,7 @@ import struct
 import threading
 import time
 
-PATIENCE = 120  # seconds that one socket call may take: then the party hangs
+WAIT_MAX_S = 120  # seconds that one socket call may take: then the party hangs
 ENDS = ("half-close", "half-close after the other's", "close with bytes unread", "abort")
 
 
@@ -132,7 +132,7 @@ class Run:
         self.read_end = threading.Event()
         self.stop = threading.Event()  # its writer has to leave
         self.ended = threading.Event()
-        sock.settimeout(PATIENCE)
+        sock.settimeout(WAIT_MAX_S)
         self.out.settimeout(0.1)
         if party.no_delay:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -161,7 +161,7 @@ class Run:
 
     def send(self, part):
         """True once all of it is sent; not if it takes too long."""
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + WAIT_MAX_S
         while part and not self.stop.is_set() and time.monotonic() < deadline:
             try:
                 taken = self.out.send(part)
@@ -169,7 +169,7 @@ class Run:
                 continue
             self.sent += taken
             part = part[taken:]
-            deadline = time.monotonic() + PATIENCE
+            deadline = time.monotonic() + WAIT_MAX_S
         return not part
 
     def write(self):
@@ -182,7 +182,7 @@ class Run:
             if self.party.abrupt:
                 return
             if self.party.end == ENDS[1]:
-                self.read_end.wait(3 * PATIENCE)
+                self.read_end.wait(3 * WAIT_MAX_S)
             self.out.shutdown(socket.SHUT_WR)
         except OSError as error:
             self.send_error = error
@@ -250,7 +250,7 @@ def connect(address, party):
     sock = socket.socket()
     if party.receive_buffer:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, party.receive_buffer)
-    sock.settimeout(PATIENCE)
+    sock.settimeout(WAIT_MAX_S)
     probe_when_idle(sock)
     sock.connect(address)
     return sock

@@ -3,7 +3,7 @@ import os
 import subprocess
 import threading
 
-PATIENCE = 60  # seconds
+WAIT_MAX_S = 60  # seconds
 NOT_BUILT = "uring-echo is not built (./dev setup installs liburing-dev)"
 
 
@@ -20,9 +20,9 @@ def no_uring(build):
         return NOT_BUILT
     with subprocess.Popen([path, "--addr", "127.0.0.1", "--port", "0"], text=True,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as server:
-        patience = threading.Timer(PATIENCE, server.kill)
-        patience.start()
+        timeout = threading.Timer(WAIT_MAX_S, server.kill)
+        timeout.start()
         line = server.stdout.readline()  # that it listens, or why not
-        patience.cancel()
+        timeout.cancel()
         server.kill()
     return refusal(line)

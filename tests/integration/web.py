@@ -11,7 +11,7 @@ import signal
 import socket
 import subprocess
 
-from harness import PATIENCE, Skip, check, eventually
+from harness import WAIT_MAX_S, Skip, check, eventually
 
 CONFIG = """
 daemon off;
@@ -98,15 +98,15 @@ class Nginx:
             ["nginx", "-p", self.folder, "-e", self.folder / "error.log",
              "-c", self.folder / "conf"], start_new_session=True,
             env={**os.environ, "PATH": os.environ["PATH"] + ":/usr/sbin"})
-        eventually(lambda: listening(self.address, self.port) or not self.program.alive(), PATIENCE,
-                   "nginx does not listen")
+        eventually(lambda: listening(self.address, self.port) or not self.program.alive(),
+                   WAIT_MAX_S, "nginx does not listen")
         check(self.program.alive(), f"nginx ended: {self.program.story()}")
 
     def kill(self):
         """Master and worker at once; the kernel ends their connections."""
         os.killpg(self.program.process.pid, signal.SIGKILL)
         self.program.process.wait()
-        eventually(lambda: not listening(self.address, self.port), PATIENCE, "nginx lives on")
+        eventually(lambda: not listening(self.address, self.port), WAIT_MAX_S, "nginx lives on")
 
     def errors(self):
         path = self.folder / "error.log"
@@ -173,7 +173,7 @@ def wrk_enough(url, connections, requests=10, **options):
         if rate * seconds >= requests:
             return rate
         seconds *= 4
-        check(seconds < PATIENCE, f"{connections} connections: {output}")
+        check(seconds < WAIT_MAX_S, f"{connections} connections: {output}")
 
 
 def wrk(url, connections=64, seconds=2, threads=1, extra=()):
@@ -181,8 +181,8 @@ def wrk(url, connections=64, seconds=2, threads=1, extra=()):
     need("wrk")
     done = subprocess.run(
         ["wrk", "-t", str(threads), "-c", str(connections), "-d", f"{seconds}s",
-         "--timeout", f"{PATIENCE}s", "--latency", *extra, url], check=False, stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+         "--timeout", f"{WAIT_MAX_S}s", "--latency", *extra, url], check=False,
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     check(done.returncode == 0, f"wrk {url}: {done.stdout}")
     rate, errors = 0.0, []
     for line in done.stdout.splitlines():

@@ -16,7 +16,7 @@
 #define BACKLOG	   8
 #define AT_ONCE	   16385 /* cookies after a pause */
 #define IN_A_MS	   125
-#define PATIENCE_S 200
+#define WAIT_MAX_S 200
 
 /* Whether a SYN is answered. */
 static bool is_answered(uint16_t port, uint16_t stack_port, uint32_t seq)
@@ -188,7 +188,7 @@ static void test_room_again_is_used(void **state)
 
 	serve(echo_views);
 	flood(20000);
-	for (unsigned i = 0; net_here()->half_open && i < PATIENCE_S; i++)
+	for (unsigned i = 0; net_here()->half_open && i < WAIT_MAX_S; i++)
 		run_ms(1000); /* those half open end after a while */
 	assert_int_equal(net_here()->half_open, 0);
 	while (peer_next(&s))
