@@ -15,7 +15,7 @@ import sys
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "integration"))
 
 from harness import WAIT_MAX_S, Namespace, check, command, eventually  # noqa: E402
-from test_wire import SOURCE, Wire  # noqa: E402
+from wires import SOURCE, Wire  # noqa: E402
 
 PORT = 7000
 NETWORK = "10.7.0.0/16"

@@ -11,7 +11,7 @@ import sys
 import time
 
 from harness import WAIT_MAX_S, Spoiled, check, command, eventually, in_a_quiet_moment, main
-from test_wire import HOSTS, Network, Wire
+from wires import HOSTS, Network, Wire
 
 # 20 Mbit/s over 20 ms are 33 frames under way; from 20 in the queue on they are marked.
 RATE = 20e6

@@ -7,7 +7,6 @@ Usage: test_httpd.py BUILD_DIR [one-shard|shards|CASE...]
 import contextlib
 import fcntl
 import functools
-import gzip
 import hashlib
 import os
 import re
@@ -15,23 +14,21 @@ import select
 import signal
 import socket
 import struct
-import subprocess
 import termios
 import threading
 import time
 
 from harness import (WAIT_MAX_S, Failure, Spoiled, accepted_by, check, command, eventually,
                      in_a_quiet_moment, linger, main, repeat_for)
-from web import Nginx, curl, curl_digests, need, random_file, wrk_enough
+from httpd_files import conditions, files_that_change, like_nginx, like_nginx_by_curl
+from httpd_server import GET, HOST, PORT, Answers, ask, is_served, dial, serve, whole_answer
+from web import curl, curl_digests, need, random_file, wrk_enough
 
-HOST, PORT = "10.9.0.1", 80
 MIB = 1 << 20
 DRAIN_DEFAULT = 30  # seconds, of --drain-timeout
 STACK_DRAIN = 1  # seconds that the stack itself waits for its connections at the end
 
-GET = b"GET / HTTP/1.1\r\nHost: x\r\n"
-
-# What is sent, the statuses that come back in order, whether the end follows.
+# Bytes to send, the statuses of the answers, and whether the server closes then.
 EXCHANGES = [
     (GET + b"\r\n", [200], False),
     (b"HEAD / HTTP/1.1\r\nHost: x\r\n\r\n" + GET + b"\r\n", [200, 200], False),
@@ -68,7 +65,7 @@ EXCHANGES = [
     (b"GET /" + b"a" * 9000 + b" HTTP/1.1\r\nHost: x\r\n\r\n", [414], True),
     (GET + b"A: " + b"b" * 20000 + b"\r\n\r\n", [431], True),
     (GET + b"A: b\r\n" * 101 + b"\r\n", [431], True),
-    # What answers HEAD has no body, errors included (RFC 9110 9.3.2).
+    # Answers to HEAD have no body, errors included (RFC 9110 9.3.2).
     (b"HEAD /none HTTP/1.1\r\nHost: x\r\n\r\n" + GET + b"\r\n", [404, 200], False),
     (b"HEAD / HTTP/1.1\r\n\r\n", [400], True),
     (b"HEAD / HTTP/2.0\r\nHost: x\r\n\r\n", [505], True),
@@ -80,66 +77,8 @@ EXCHANGES = [
 ]
 
 
-@contextlib.contextmanager
-def serve(env, *options):
-    number = serve.count = getattr(serve, "count", 0) + 1
-    link = f"ch{number}"
-    with env.running([env.app("coronet-httpd"), "--link", f"tap:{link}", "--addr", f"{HOST}/16",
-                      "--port", PORT, "--poll", "adaptive", *options]) as server:
-        command("ip", "addr", "add", "10.9.1.1/16", "dev", link)
-        command("ip", "link", "set", link, "up")
-        yield server
-
-
-def dial(buffers=0):
-    sock = socket.socket()
-    if buffers:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffers)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, buffers)
-    sock.settimeout(WAIT_MAX_S)
-    sock.connect((HOST, PORT))
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return sock
-
-
-class Answers:
-    """Reads one answer after the other from a socket."""
-
-    def __init__(self, sock):
-        self.sock, self.data = sock, b""
-
-    def more(self):
-        part = self.sock.recv(65536)
-        self.data += part
-        return part
-
-    def exactly(self, size):
-        """Gathered apart: much longer than anything else here."""
-        parts, left = [self.data[:size]], size - len(self.data[:size])
-        self.data = self.data[size:]
-        while left:
-            part = self.sock.recv(min(left, 65536))
-            check(part, "an answer's body ended early")
-            parts.append(part)
-            left -= len(part)
-        return b"".join(parts)
-
-    def next(self, body=True):
-        """Status, fields, body; None at the end."""
-        while b"\r\n\r\n" not in self.data:
-            if not self.more():
-                check(not self.data, f"half an answer: {self.data!r}")
-                return None
-        head, _, self.data = self.data.partition(b"\r\n\r\n")
-        lines = head.decode().split("\r\n")
-        check(lines[0].startswith("HTTP/1.1 "), f"a status line of {lines[0]!r}")
-        fields = dict(line.lower().split(": ", 1) for line in lines[1:])
-        length = int(fields["content-length"]) if body else 0
-        return int(lines[0].split()[1]), fields, self.exactly(length)
-
-
 def exchanges(env):
-    """Each at once, and each byte by byte: the answers are the same."""
+    """The answers are the same whether a request comes in one piece or byte by byte."""
     page = b"<h1>hello</h1>\n"
     root = env.scratch / "site"
     root.mkdir()
@@ -153,25 +92,26 @@ def exchanges(env):
             head_first = data.strip().startswith(b"HEAD")
             for step in (len(data), 700 if len(data) > 500 else 1):
                 with dial() as sock:
-                    with contextlib.suppress(ConnectionError):  # it may have said enough
+                    with contextlib.suppress(ConnectionError):  # it may refuse the rest
                         for at in range(0, len(data), step):
                             sock.sendall(data[at:at + step])
                     answers = Answers(sock)
-                    told = f"to {data[:80]!r} in steps of {step}"
+                    where = f"to {data[:80]!r} in steps of {step}"
                     for number, status in enumerate(statuses):
                         answer = answers.next(body=not (head_first and number == 0))
-                        check(answer, f"no answer {told}")
-                        check(answer[0] == status, f"{answer[0]} instead of {status} {told}")
-                        check(answer[2] == page or status != 200 or head_first, f"a wrong body {told}")
+                        check(answer, f"no answer {where}")
+                        check(answer[0] == status, f"{answer[0]} instead of {status} {where}")
+                        check(answer[2] == page or status != 200 or head_first,
+                              f"a wrong body {where}")
                         last = ends and number == len(statuses) - 1
-                        # Only a wrong body ends what was to go on.
+                        # Only a malformed body ends a persistent connection.
                         check((answer[1].get("connection") == "close") == last
-                              or b"helloX" in data, f"{answer[1]} {told}")
+                              or b"helloX" in data, f"{answer[1]} {where}")
                     if ends:
-                        check(answers.next() is None, f"the end does not follow {told}")
+                        check(answers.next() is None, f"the end does not follow {where}")
                     else:
                         sock.sendall(GET + b"\r\n")
-                        check(answers.next()[0] == 200, f"the connection does not go on {told}")
+                        check(answers.next()[0] == 200, f"the connection does not go on {where}")
         check(server.alive(), f"it died: {server.story()}")
         done = curl("-i", f"http://{HOST}/note.txt")
         check("content-type: text/plain" in done.lower() and done.endswith("\r\n\r\nnote\n"), done)
@@ -181,242 +121,15 @@ def exchanges(env):
         server.terminate()
 
 
-# ---- conditions, ranges, forms, folders ----
-
-MODIFIED = 784111777
-MODIFIED_TEXT = "Sun, 06 Nov 1994 08:49:37 GMT"
-NOTE = bytes(range(256)) * 40
-
-
-def make_site(env):
-    """A folder with one of everything that is answered in its own way."""
-    root = env.scratch / "forms"
-    (root / "sub" / "deep").mkdir(parents=True, exist_ok=True)
-    for path, data in (("index.html", b"<p>top</p>"), ("sub/index.html", b"<p>sub</p>"),
-                       ("sub/deep/leaf.txt", b"leaf"), ("note.bin", NOTE), ("empty.txt", b""),
-                       ("style.css", b"body { color: black }" * 20),
-                       ("style.css.gz", gzip.compress(b"body { color: black }" * 20, mtime=0)),
-                       ("a b.txt", b"blank")):
-        (root / path).write_bytes(data)
-        os.utime(root / path, (MODIFIED, MODIFIED))
-    return root
-
-
-def ask(address, port, path, *fields, method="GET"):
-    """Status, fields, body of one request on a connection of its own."""
-    with socket.create_connection((address, port), WAIT_MAX_S) as sock:
-        sock.sendall("\r\n".join([f"{method} {path} HTTP/1.1", "Host: x", "Connection: close",
-                                  *fields, "", ""]).encode())
-        data = b""
-        while part := sock.recv(65536):
-            data += part
-    head, _, body = data.partition(b"\r\n\r\n")
-    lines = head.decode().split("\r\n")
-    names = [line.split(":")[0].lower() for line in lines[1:]]
-    check(len(set(names)) == len(names) or names.count("x-backend") > 1,  # that one is nginx's
-          f"a field comes twice: {head!r}")
-    found = dict(line.split(": ", 1) for line in lines[1:])
-    return int(lines[0].split()[1]), {k.lower(): v for k, v in found.items()}, body
-
-
-def parts_of(fields, body):
-    """(Content-Range, bytes) of each part of an answer in several."""
-    boundary = re.fullmatch(r"multipart/byteranges; boundary=([-\w]+)", fields["content-type"])
-    check(boundary, f"a Content-Type of {fields['content-type']!r}")
-    check(len(body) == int(fields["content-length"]), "a length that is not the body's")
-    pieces = body.split(b"\r\n--" + boundary[1].encode())
-    check(pieces[0] == b"" and pieces[-1] == b"--\r\n", f"{pieces[0]!r} ... {pieces[-1]!r}")
-    found = []
-    for piece in pieces[1:-1]:
-        head, _, data = piece.partition(b"\r\n\r\n")
-        inner = dict(line.split(": ", 1) for line in head.decode().split("\r\n")[1:])
-        found.append((inner["Content-Range"], data))
-    return found
-
-
-def conditions(env):
-    """What has not changed is not sent again; a part of it is all that was asked for."""
-    with serve(env, "--root", make_site(env)) as server:
-        get = functools.partial(ask, HOST, PORT)
-        status, whole, body = get("/note.bin")
-        check(status == 200 and body == NOTE, f"{status}, {len(body)} bytes")
-        check(whole["last-modified"] == MODIFIED_TEXT and whole["accept-ranges"] == "bytes", whole)
-        etag = whole["etag"]
-        for field, wanted in ((f"If-None-Match: {etag}", 304), ('If-None-Match: "x"', 200),
-                              (f"If-Modified-Since: {MODIFIED_TEXT}", 304),
-                              ('If-Match: "x"', 412), (f"If-Match: {etag}", 200)):
-            status, fields, body = get("/note.bin", field)
-            check(status == wanted, f"{status} to {field}")
-            check(body == {200: NOTE, 304: b"", 412: b"412 Precondition Failed\n"}[status],
-                  body[:80])
-            check(status != 304 or (fields["etag"] == etag and "content-length" not in fields),
-                  fields)
-        status, fields, body = get("/note.bin", "Range: bytes=100-199")
-        check((status, body, fields["content-range"]) ==
-              (206, NOTE[100:200], f"bytes 100-199/{len(NOTE)}"), f"{status} {fields}")
-        check((fields["etag"], fields["content-type"]) == (etag, "application/octet-stream"), fields)
-        status, fields, body = get("/note.bin", "Range: bytes=0-9,-1,500-5000")
-        check(status == 206 and parts_of(fields, body) == [
-            (f"bytes 0-9/{len(NOTE)}", NOTE[:10]),
-            (f"bytes {len(NOTE) - 1}-{len(NOTE) - 1}/{len(NOTE)}", NOTE[-1:]),
-            (f"bytes 500-5000/{len(NOTE)}", NOTE[500:5001])], f"{status} {fields}")
-        status, fields, body = get("/note.bin", f"Range: bytes={len(NOTE)}-")
-        check((status, fields["content-range"]) == (416, f"bytes */{len(NOTE)}"), fields)
-        status, fields, body = get("/style.css", "Accept-Encoding: gzip")
-        check(fields["content-encoding"] == "gzip" and fields["vary"] == "Accept-Encoding", fields)
-        check(fields["content-type"] == "text/css; charset=utf-8", fields)
-        packed = body
-        check(gzip.decompress(packed) == b"body { color: black }" * 20, "other bytes")
-        status, fields, body = get("/style.css", "Accept-Encoding: gzip", "Range: bytes=2-5")
-        check((status, body) == (206, packed[2:6]) and fields["content-encoding"] == "gzip", fields)
-        status, fields, body = get("/style.css")
-        check("content-encoding" not in fields and fields["vary"] == "Accept-Encoding", fields)
-        check(get("/sub")[1]["location"] == "/sub/" and get("/sub/")[2] == b"<p>sub</p>", "/sub")
-        with dial() as sock:  # whatever was the answer, the connection goes on
-            answers = Answers(sock)
-            for fields, wanted in ((f"If-None-Match: {etag}", 304), ("Range: bytes=0-0,2-2", 206),
-                                   ("Range: bytes=99999-", 416), ('If-Match: "x"', 412),
-                                   ("A: b", 200)):
-                sock.sendall(f"GET /note.bin HTTP/1.1\r\nHost: x\r\n{fields}\r\n\r\n".encode())
-                check(answers.next(body=wanted != 304)[0] == wanted, f"no {wanted} to {fields}")
-        check(server.alive(), f"it died: {server.story()}")
-
-
-# Path and fields, ETAG being the server's own; what nginx is lenient with is left out.
-LIKE_NGINX = [
-    ("/", ()), ("/none", ()), ("/note.bin", ()), ("/empty.txt", ()), ("/sub", ()), ("/sub/", ()),
-    ("/sub/deep/leaf.txt", ()), ("/a%20b.txt", ()), ("/a%20b.txt?c=d", ()),
-    ("/./note.bin", ()), ("/sub/../note.bin", ()), ("/sub/%2e%2e/note.bin", ()),
-    ("/sub/..%2Fnote.bin", ()), ("//sub//deep/./leaf.txt", ()), ("/sub/deep/..", ()),
-    ("/../note.bin", ()), ("/sub/../../note.bin", ()), ("/%2e%2e/%2e%2e/etc/passwd", ()),
-    ("/note.bin/", ()), ("/sub/index.html", ()),
-    ("/style.css", ("Accept-Encoding: gzip",)), ("/style.css", ("Accept-Encoding: gzip;q=0",)),
-    *(("/note.bin", (f"Range: bytes={value}",)) for value in (
-        "0-0", "0-", "-1", "-5000", "-999999", "5-10,20-30", "0-0,-1", "9999-20000", "10240-",
-        "10239-", "0-,0-", "0-10239", "0-10240", "50000-50001", "0-0,50000-")),
-    *(("/note.bin", ("Range: bytes=0-9", f"If-Range: {value}")) for value in (
-        "ETAG", '"other"', MODIFIED_TEXT, "Sun, 06 Nov 1994 08:49:38 GMT")),
-    *(("/note.bin", (f"If-None-Match: {value}",)) for value in (
-        "ETAG", "W/ETAG", '"a", ETAG', "*", '"a"')),
-    *(("/note.bin", (f"If-Match: {value}",)) for value in ("ETAG", "*", '"a"', '"a", ETAG')),
-    *(("/note.bin", (f"If-Modified-Since: {value}",)) for value in (
-        MODIFIED_TEXT, "Sunday, 06-Nov-94 08:49:37 GMT", "Sun Nov  6 08:49:37 1994",
-        "Sat, 05 Nov 1994 08:49:37 GMT", "soon")),
-    *(("/note.bin", (f"If-Unmodified-Since: {value}",)) for value in (
-        MODIFIED_TEXT, "Sat, 05 Nov 1994 08:49:37 GMT")),
-    ("/note.bin", ("If-None-Match: ETAG", "Range: bytes=0-9")),
-    ("/note.bin", ('If-Match: "a"', "If-None-Match: ETAG")),
-]
-
-
-def like_nginx(env):
-    """The same folder by nginx and by coronet-httpd: the same statuses, bytes and ranges."""
-    root = make_site(env)
-    with Nginx(env, "127.0.0.1", 8080, root=root, gzip_static=True), serve(env, "--root", root):
-        places = (("127.0.0.1", 8080), (HOST, PORT))
-        for path, fields in LIKE_NGINX:
-            told = []
-            for place in places:
-                etag = ask(*place, path)[1].get("etag", "")
-                for method in "GET", "HEAD":
-                    status, found, body = ask(
-                        *place, path, *(field.replace("ETAG", etag) for field in fields),
-                        method=method)
-                    several = found.get("content-type", "").startswith("multipart")
-                    told.append((method, status,
-                                 parts_of(found, body) if several and body else
-                                 body if status in (200, 206) else None,
-                                 found.get("content-range"), found.get("content-encoding"),
-                                 found.get("last-modified") if status == 200 else None))
-            theirs, ours = told[:2], told[2:]
-            # nginx heeds ranges with HEAD, which RFC 9110 14.2 leaves to GET.
-            if any(field.startswith("Range") for field in fields):
-                del theirs[1], ours[1]
-            check(ours == theirs, f"{path} {fields}: {str(ours)[:300]}, nginx {str(theirs)[:300]}")
-
-
-def like_nginx_by_curl(env):
-    """The same command lines of curl on both: the same exit status, code and bytes."""
-    need("curl")
-    root = make_site(env)
-    with Nginx(env, "127.0.0.1", 8080, root=root, gzip_static=True), serve(env, "--root", root):
-        for words in (["/note.bin"], ["-r", "0-99", "/note.bin"], ["-r", "0-0,-1", "/note.bin"],
-                      ["--compressed", "/style.css"], ["-L", "/sub"],
-                      ["-L", "/sub?a=b&c"],
-                      ["--path-as-is", "/sub/../note.bin"], ["--path-as-is", "/../../etc/passwd"],
-                      ["-I", "/note.bin"], ["-z", MODIFIED_TEXT, "/note.bin"],
-                      ["-z", f"-{MODIFIED_TEXT}", "/note.bin"], ["-C", "5000", "/note.bin"],
-                      ["-f", "/none"], ["/note.bin", "/sub/", "/empty.txt"]):
-            told = []
-            for place in ("http://127.0.0.1:8080", f"http://{HOST}"):
-                done = subprocess.run(
-                    ["curl", "-s", "-o", "-", "-w",
-                     "%{http_code} %{num_redirects} %{url_effective};", "--max-time",
-                     str(WAIT_MAX_S), *(place + word if word.startswith("/") else word
-                                      for word in words)],
-                    check=False, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
-                told.append((done.returncode, done.stdout.replace(place.encode(), b"")))
-            if "-I" in words or b"400 " in told[0][1] or b"0-0,-1" in " ".join(words).encode():
-                # Fields, error pages and boundaries are each server's own.
-                told = [(status, output.rpartition(b"\n")[2].split()[0][-3:])
-                        for status, output in told]
-            check(told[0] == told[1], f"{words}: nginx {told[0]!r:.300}, ours {told[1]!r:.300}")
-
-
-def files_that_change(env):
-    """An answer is of one state of a file, to its last byte; the next one is of the newest."""
-    root = env.scratch / "changing"
-    root.mkdir()
-    wanted = random_file(root / "large", 16 * MIB)
-    (root / "note.txt").write_bytes(b"before")
-    with serve(env, "--root", root, "--rescan", "0.05", "--send-timeout", WAIT_MAX_S) as server, \
-            dial(buffers=65536) as slow, dial() as quick:
-        def shows(path, status, body):
-            quick.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
-            found = answers.next()
-            return (found[0], body if body is None else found[2]) == (status, body)
-        answers = Answers(quick)
-        slow.sendall(b"GET /large HTTP/1.1\r\nHost: x\r\n\r\n" * 2)
-        reader = Answers(slow)
-        reader.more()
-        check(shows("/note.txt", 200, b"before"), "no note")
-        etag = ask(HOST, PORT, "/note.txt")[1]["etag"]
-        with (root / "large").open("r+b") as file:  # in place, and shorter
-            file.write(b"x" * MIB)
-            file.truncate(MIB)
-        (root / "new").write_bytes(b"after")
-        os.rename(root / "new", root / "note.txt")
-        for path, status, body in (("/note.txt", 200, b"after"), ("/large", 200, b"x" * MIB)):
-            eventually(lambda p=path, s=status, b=body: shows(p, s, b), WAIT_MAX_S,
-                       lambda p=path: f"{p} stays: {server.story()}")
-        check(ask(HOST, PORT, "/note.txt", f"If-None-Match: {etag}")[0] == 200, "an old tag")
-        check(ask(HOST, PORT, "/note.txt", f"If-Range: {etag}", "Range: bytes=0-0")[0] == 200,
-              "a part of something else")
-        os.remove(root / "note.txt")
-        (root / "folder").mkdir()
-        (root / "folder" / "index.html").write_bytes(b"folder")
-        eventually(lambda: shows("/note.txt", 404, None), WAIT_MAX_S, "it is there still")
-        eventually(lambda: shows("/folder/", 200, b"folder"), WAIT_MAX_S, "no new folder")
-        os.symlink("/etc/passwd", root / "passwd")
-        (root / "mark").write_bytes(b"mark")
-        eventually(lambda: shows("/mark", 200, b"mark"), WAIT_MAX_S, "no new file")
-        check(shows("/passwd", 404, None), "a link leads out")
-        check(hashlib.sha256(reader.next()[2]).hexdigest() == wanted, "a torn body")
-        # The second of the pipeline is answered when the first has been read.
-        check(reader.next()[2] == b"x" * MIB, "neither the old nor the new file")
-        check("files below --root have changed" in server.output("stderr"), server.story())
-        check(server.alive(), f"it died: {server.story()}")
-
-
 def signals_that_do_not_end_it(env):
-    """SIGHUP has the files looked at, even if nothing else does; SIGUSR2 is ignored."""
+    """SIGHUP rescans the files, even with --rescan 0; SIGUSR2 is ignored."""
     root = env.scratch / "signalled"
     root.mkdir()
     (root / "index.html").write_bytes(b"before")
     with serve(env, "--root", root, "--rescan", "0") as server:
         check(ask(HOST, PORT, "/")[2] == b"before", "not the file")
         for text in b"after", b"at last":
-            linger(1)  # until what was asked for before is over
+            linger(1)  # until the rescan that was requested before is over
             (root / "index.html").write_bytes(text)
             linger(0.2)
             check(ask(HOST, PORT, "/")[2] != text, "it changed by itself")
@@ -435,7 +148,7 @@ def unacknowledged(sock):
 
 
 def trickle(env):
-    """A head that comes in too many pieces is refused, and one in fewer is not."""
+    """A head in 600 pieces is refused, and one in 200 pieces is answered."""
     with serve(env, "--header-timeout", "60") as server:
         for count, status in (200, 200), (600, 400):
             with dial() as sock:
@@ -456,7 +169,7 @@ def trickle(env):
 
 
 def pipelining(env):
-    """Thousands of requests in flight, cut anywhere; answers in order."""
+    """Thousands of pipelined requests, split anywhere, are answered in order."""
     with serve(env) as server, dial() as sock:
         count = 5000
         requests = b"".join(b"GET /%s HTTP/1.1\r\nHost: x\r\nX: %d\r\n\r\n"
@@ -482,7 +195,7 @@ def pipelining(env):
 
 
 def large_file(env):
-    """A file of many windows, to several at once: equal hashes, and resumed keep-alive."""
+    """Several clients download a large file intact, twice on one connection."""
     need("curl")
     size = (64 if not env.sanitized else 8) * MIB
     wanted = random_file(env.scratch / "large", size)
@@ -498,7 +211,7 @@ def large_file(env):
 
 
 def slow_reader(env):
-    """Who reads slowly, but reads, gets the whole of an answer that ends the connection."""
+    """A slow reader gets the whole of an answer that ends the connection."""
     limit, size = 1, 600000
     wanted = random_file(env.scratch / "slow", size)
 
@@ -529,8 +242,8 @@ def slow_reader(env):
 
 
 def slow_readers_get_no_copies(env):
-    """What a thousand clients have not read of a file costs segments; each has what it asked for,
-    though the file has changed."""
+    """A thousand slow readers of a file need no copies of it; each gets the file as it was when
+    the answer began, though the file has changed."""
     count, size = 1000, MIB
     root = env.scratch / "lent"
     root.mkdir()
@@ -565,7 +278,7 @@ def refused():
 
 
 def drain(env):
-    """After SIGTERM answers under way are finished, and nothing else begins."""
+    """After SIGTERM the server finishes the answers under way and accepts no clients."""
     wanted = random_file(env.scratch / "drained", 16 * MIB)
     with serve(env, "--root", env.scratch / "drained") as server, dial() as idle, \
             dial(buffers=65536) as busy, dial() as half:
@@ -600,7 +313,7 @@ def drain(env):
 
 
 def ask_once():
-    """One connection and one request: how it went."""
+    """Sends one request on a connection of its own and returns the outcome."""
     with socket.socket() as sock:
         sock.settimeout(5)  # to a link that has gone nothing is refused
         try:
@@ -619,7 +332,7 @@ def ask_once():
 
 
 def drain_answers_whom_it_let_in(env, *options):
-    """While clients come and go: none whose handshake was done is left without an answer."""
+    """Every client whose handshake completed before the drain is answered."""
     with serve(env, *options) as server:
         ends = []
 
@@ -634,8 +347,8 @@ def drain_answers_whom_it_let_in(env, *options):
         server.signal(signal.SIGTERM)
         for client in clients:
             client.join(WAIT_MAX_S)
-        told = {end: ends.count(end) for end in set(ends)}
-        check(set(told) == {"answered", "refused"}, f"{told}")
+        counts = {end: ends.count(end) for end in set(ends)}
+        check(set(counts) == {"answered", "refused"}, f"{counts}")
         check(server.wait(WAIT_MAX_S) == 0, server.story())
 
 
@@ -644,7 +357,7 @@ def on_all_shards(shards):
 
 
 def check_all_take(server, shards, count):
-    """Every shard has its part of so many clients; one line announces all."""
+    """Waits until every shard has accepted clients; one line announces all shards."""
     def all_have():
         taken = accepted_by(server)
         return sum(taken.values()) >= count and all(taken.get(i) for i in range(shards))
@@ -653,13 +366,13 @@ def check_all_take(server, shards, count):
     check(server.output("stdout").count("listening on") == 1, server.story())
 
 
-def said(server, pattern):
+def await_line(server, pattern):
     eventually(lambda: re.search(pattern, server.output("stderr")), WAIT_MAX_S,
                lambda: f"no {pattern!r} in {server.story()}")
 
 
 def shards_drain(env, shards):
-    """Every shard serves, and after SIGTERM ends what it has under way; then all end."""
+    """Every shard serves; after SIGTERM each finishes its answers, then the program ends."""
     count = 64  # so that no shard is likely to go without
     wanted = random_file(env.scratch / "shared", 2 * MIB)
     with serve(env, "--root", env.scratch / "shared", "--send-timeout", WAIT_MAX_S,
@@ -673,12 +386,12 @@ def shards_drain(env, shards):
         for reader in readers:
             reader.more()
         check_all_take(server, shards, count + 1)
-        said(server, f"httpd: {count + 1} clients,")
+        await_line(server, f"httpd: {count + 1} clients,")
         server.signal(signal.SIGTERM)
         check(idle.recv(1) == b"", "an idle connection goes on")
         for _ in range(8):  # whichever shard it comes to
             eventually(refused, WAIT_MAX_S, "a new client is taken while draining")
-        said(server, r"draining \d+ connections\n")
+        await_line(server, r"draining \d+ connections\n")
         check(server.output("stderr").count("draining") == 1, server.story())
         for reader in readers:
             check(server.alive(), f"it ended with answers under way: {server.story()}")
@@ -687,13 +400,8 @@ def shards_drain(env, shards):
         check(server.wait(WAIT_MAX_S) == 0, server.story())
 
 
-def whole_answer(sock):
-    sock.sendall(GET + b"\r\n")
-    return Answers(sock).next()[2]
-
-
 def shards_over_memif(env, shards):
-    """curl, by way of coronet-proxy, from a server that the shards share."""
+    """curl downloads through coronet-proxy from a server with several shards."""
     need("curl")
     wanted = random_file(env.scratch / "memif", MIB)
     path = env.scratch / "h.sock"
@@ -718,7 +426,7 @@ def shards_over_memif(env, shards):
 
 
 def shards_share_limits(env, shards):
-    """A limit of clients is that of all shards, whichever they come to; a place is used again."""
+    """A limit of clients holds for all shards together; a slot that becomes free is reused."""
     most = 3
     for option in "--max-clients", "--max-clients-per-source":
         with serve(env, option, most, "--header-timeout", WAIT_MAX_S,
@@ -732,7 +440,7 @@ def shards_share_limits(env, shards):
                 eventually(functools.partial(clients_taken, server, turn * most), WAIT_MAX_S,
                            lambda n=turn: f"turn {n}: {accepted_by(server)} were taken by the "
                            f"shards of {server.story()}")
-                said(server, r" [1-9]\d* SYNs over the limit")
+                await_line(server, r" [1-9]\d* SYNs over the limit")
                 inside = [sock for sock in socks if is_connected(sock)]
                 check(len(inside) == most, f"{len(inside)} are connected, {most} may be")
                 for sock in inside if turn < 3 else []:
@@ -745,7 +453,7 @@ def shards_share_limits(env, shards):
 
 
 def clients_taken(server, count):
-    """Whether so many connections have been taken by now; never more."""
+    """Whether count connections have been accepted by now; more are a failure."""
     taken = sum(accepted_by(server).values())
     check(taken <= count, f"{taken} clients were taken, {count} may be: {server.story()}")
     return taken == count
@@ -758,7 +466,7 @@ def is_connected(sock):
 
 
 def shards_displace_the_oldest(env, shards):
-    """--max-half-open is that of all shards, and whoever began first makes room on any."""
+    """--max-half-open holds for all shards together; the oldest request on any is displaced."""
     most, count = 8, 12
     with serve(env, "--max-half-open", most, "--header-timeout", WAIT_MAX_S,
                *on_all_shards(shards)) as server, contextlib.ExitStack() as stack:
@@ -798,29 +506,23 @@ def nobody_reads_stderr(env):
         os.close(writer)
         os.close(9)
         with dial() as sock:
-            # While ten lines of statistics are due.
-            repeat_for(1, lambda: check(asks(sock), "no answer"))
+            # Ten lines of statistics are written meanwhile.
+            repeat_for(1, lambda: check(is_served(sock), "no answer"))
             os.close(reader)
-            repeat_for(1, lambda: check(asks(sock), "no answer"))
+            repeat_for(1, lambda: check(is_served(sock), "no answer"))
         server.terminate()
 
 
-def asks(sock):
-    """Whether the connection is served."""
-    sock.sendall(GET + b"\r\n")
-    return Answers(sock).next()[0] == 200
-
-
 def limits(env):
-    """Requests that have begun displace each other; clients beyond a limit wait outside."""
+    """Unfinished requests displace the oldest one; clients beyond a limit are not accepted."""
     with serve(env, "--max-half-open", "2", "--stats", "0.2") as server, \
             contextlib.ExitStack() as stack:
         socks = [stack.enter_context(dial()) for _ in range(3)]
         whole = stack.enter_context(dial())
-        check(asks(whole), "a whole request is not answered")
+        check(is_served(whole), "a whole request is not answered")
         for number, sock in enumerate(socks[:2], 1):
             sock.sendall(GET)
-            said(server, f" {number} with half a request")  # so that they begin in this order
+            await_line(server, f" {number} with half a request")  # so that they begin in this order
         socks[2].sendall(GET)
         first = Answers(socks[0])
         answer = first.next()
@@ -829,22 +531,22 @@ def limits(env):
         for sock in socks[1:]:
             sock.sendall(b"\r\n")
             check(Answers(sock).next()[0] == 200, "displaced, but not the oldest")
-        check(asks(whole), "a whole request was displaced")
-        said(server, " 1 displaced")
+        check(is_served(whole), "a whole request was displaced")
+        await_line(server, " 1 displaced")
     with serve(env, "--max-clients-per-source", "2", "--stats", "0.2") as server:
         with dial() as first, dial() as second:
-            check(asks(first) and asks(second), "two of two are not served")
+            check(is_served(first) and is_served(second), "two of two are not served")
             with socket.socket() as third:
                 third.setblocking(False)
                 third.connect_ex((HOST, PORT))
-                said(server, r" [1-9]\d* SYNs over the limit")
+                await_line(server, r" [1-9]\d* SYNs over the limit")
                 check(not is_connected(third), "a third of two was let in")
         with dial() as another:
-            check(asks(another), "nobody is let in after two have gone")
+            check(is_served(another), "nobody is let in after two have gone")
 
 
 def wrk_load(env):
-    """wrk finds no error, with few connections and with many."""
+    """wrk finds no error with 1, 64 or 1000 connections."""
     need("wrk")
     with serve(env) as server:
         for connections in (1, 64, 1000):
@@ -854,7 +556,7 @@ def wrk_load(env):
 
 
 def drip(sock, data, gap, is_over):
-    """Send a byte at a time until is_over() of what comes back, or too slowly."""
+    """Sends a byte at a time until is_over(). A gap longer than gap seconds spoils the test."""
     latest = time.monotonic()
     for byte in data:
         sock.sendall(bytes([byte]))
@@ -867,7 +569,7 @@ def drip(sock, data, gap, is_over):
 
 
 def head_timeout():
-    """408 for a head that does not end, though its bytes keep coming."""
+    """A head that does not end gets 408, though its bytes keep coming."""
     begin = time.monotonic()
     with dial() as slow:
         drip(slow, b"GET /" + b"a" * 200, 0.5, lambda: True)
@@ -888,7 +590,7 @@ def body_timeout():
 
 
 def timeouts(env):
-    """A request that does not get done is answered 408; silence is closed."""
+    """An unfinished request is answered 408; an idle connection is closed."""
     with serve(env, "--header-timeout", "0.6", "--idle-timeout", "1.2", "--send-timeout", "1"):
         in_a_quiet_moment(head_timeout)
         in_a_quiet_moment(body_timeout)
@@ -909,7 +611,7 @@ def timeouts(env):
 
 
 def answers_are_counted(env):
-    """By status, for Prometheus, of all shards together."""
+    """The metrics count the answers of all shards by status."""
     need("promtool")
     root = env.scratch_for({})
     (root / "note.txt").write_bytes(b"note\n")
@@ -939,8 +641,8 @@ def cases(env):
     for function in (exchanges, conditions, like_nginx, like_nginx_by_curl, files_that_change,
                      signals_that_do_not_end_it,
                      trickle, pipelining, large_file,
-                     slow_reader, slow_readers_get_no_copies, wrk_load, timeouts, limits, nobody_reads_stderr,
-                     answers_are_counted, drain,
+                     slow_reader, slow_readers_get_no_copies, wrk_load, timeouts, limits,
+                     nobody_reads_stderr, answers_are_counted, drain,
                      drain_answers_whom_it_let_in):
         if not only or "one-shard" in only or function.__name__ in only:
             yield f"coronet-httpd: {function.__name__.replace('_', ' ')}", bind(function, env)

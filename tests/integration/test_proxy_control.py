@@ -12,7 +12,7 @@ import subprocess
 
 from harness import WAIT_MAX_S, check, eventually, main
 from proxies import MIB, Peer, Tap, dial, echo, name, read_exactly
-from test_steer import Config, Load, all_who, said
+from steering import Config, Load, await_line, backend_names
 from web import curl, need
 
 
@@ -85,7 +85,7 @@ def drain_by_control(env, kind):
         later.close()
         eventually(lambda: control.backend("one")["sessions"] == 0, WAIT_MAX_S,
                    lambda: f"sessions stay: {control.backend('one')}")
-        said(proxy, "backend one is to be drain")
+        await_line(proxy, "backend one is to be drain")
 
 
 def backends_by_control(env, kind):
@@ -149,7 +149,7 @@ def reload_by_control(env, kind):
             error = control("reload", status=1)
             check("line 1" in error and "banana" in error and "nothing has changed" in error,
                   error)
-            check(all_who(kind, 3) == {b"one"}, "a wrong file changed something")
+            check(backend_names(kind, 3) == {b"one"}, "a wrong file changed something")
             check(json.loads(control("ask", "/proxy/reload.status"))["done"], "no end")
             check(proxy.alive(), proxy.story())
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What an operator steers coronet-proxy by, while it runs.
+"""Operation of coronet-proxy while it runs.
 
 Usage: test_steer.py BUILD_DIR [backends|clients|CASE...]
 Reloads, backends that come, go, fail and fill up, health checks, timeouts, access
@@ -12,90 +12,21 @@ import os
 import re
 import signal
 import socket
-import ssl
-import struct
 import threading
 import time
 
 from harness import (WAIT_MAX_S, Failure, await_rounds, check, command, eventually, main,
                      repeat_for)
-from proxies import (PORT, Peer, Tap, V2_SIGNATURE, check_broken, check_echo, dial, echo, name,
-                     read_exactly, read_to_end, reset, url)
+from proxies import (Peer, Tap, check_broken, check_echo, dial, echo, name, read_exactly,
+                     read_to_end, reset, url)
+from steer_names import (dead_names_hold_up_no_other, headers_that_haproxy_reads, obeys_ttls,
+                         resolves_names, server_names, unique_id_and_tlvs)
+from steering import Config, Load, await_line, backend_name, backend_names
 from stopped_shard import stopped_shard
-from web import Nginx, curl, listening, need, wrk, wrk_enough
-
-
-class Config:
-    """A file of --config that is written again while the program runs."""
-
-    def __init__(self, env, *lines):
-        self.path = env.scratch / "edge.conf"
-        self.write(*lines)
-
-    def write(self, *lines):
-        new = self.path.with_suffix(".new")
-        new.write_text("".join(f"{line}\n" for line in lines))
-        new.rename(self.path)
-
-    def reload(self, proxy, *lines, says="reloaded"):
-        """Write it, tell the program, and wait until that has said so."""
-        before = proxy.output("stderr").count(says)
-        self.write(*lines)
-        proxy.signal(signal.SIGHUP)
-        eventually(lambda: proxy.output("stderr").count(says) > before, WAIT_MAX_S,
-                   lambda: f"no '{says}': {proxy.story()}")
-        return proxy.output("stderr").splitlines()[-1]
-
-
-def who(kind):
-    """The backend that says its name to a new client."""
-    with dial(kind) as sock:
-        return sock.recv(64)
-
-
-def all_who(kind, count=8):
-    return {who(kind) for _ in range(count)}
-
-
-def said(proxy, text):
-    eventually(lambda: text in proxy.output("stderr"), WAIT_MAX_S,
-               lambda: f"nobody says '{text}': {proxy.story()}")
+from web import Nginx, curl, need, wrk, wrk_enough
 
 
 # ---- reloads ----
-
-
-class Load:
-    """Clients in threads that come, echo and go, one after the other, until it ends."""
-
-    def __init__(self, kind, clients=4):
-        self.kind, self.stop = kind, threading.Event()
-        self.done, self.errors = 0, []
-        self.threads = [threading.Thread(target=self.run, daemon=True) for _ in range(clients)]
-
-    def run(self):
-        while not self.stop.is_set():
-            try:
-                check_echo(self.kind)
-                self.done += 1
-            except (OSError, Failure) as error:
-                self.errors.append(error)
-
-    def __enter__(self):
-        for thread in self.threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_):
-        self.stop.set()
-        for thread in self.threads:
-            thread.join(WAIT_MAX_S)
-
-    def more(self, count):
-        """So many more have been served."""
-        goal = self.done + count
-        eventually(lambda: self.done >= goal or self.errors, WAIT_MAX_S, "the load stands still")
-        check(not self.errors, f"{len(self.errors)} of the load failed: {self.errors[:1]}")
 
 
 def reload_loses_no_session(env, kind):
@@ -113,7 +44,7 @@ def reload_loses_no_session(env, kind):
                 load.more(20)
                 config.reload(proxy, *lines)
             load.more(20)
-            # What began with one goes on with it, although one is gone.
+            # Sessions of one continue, although it is no longer a backend.
             seen = one.seen
             load.more(20)
             check(one.seen == seen, "a backend that is gone gets clients")
@@ -131,14 +62,14 @@ def reload_loses_no_session(env, kind):
 
 
 def reload_is_said_when_it_holds(env, kind):
-    """Who connects right after the program has said so meets the new configuration, at any shard."""
+    """Clients that connect after the "reloaded" line get the new configuration on any shard."""
     with Peer(kind, name(b"one")) as one, Peer(kind, name(b"two")) as two:
         lines = {b"one": f"to = one={one.at}", b"two": f"to = two={two.at}"}
         config = Config(env, lines[b"one"], "health-interval = 0")
         with kind.serve(env, "--config", config.path, "--shards", "2") as proxy:
             for which in [b"two", b"one"] * 20:
                 config.reload(proxy, lines[which], "health-interval = 0")
-                check(all_who(kind, 2) == {which}, f"not {which}: {proxy.story()}")
+                check(backend_names(kind, 2) == {which}, f"not {which}: {proxy.story()}")
             # A shard that does not run cannot have it yet.
             said_so = proxy.output("stderr").count("reloaded")
             with stopped_shard(proxy, 1):
@@ -148,8 +79,8 @@ def reload_is_said_when_it_holds(env, kind):
                            proxy.story)
                 line = proxy.output("stderr").splitlines()[-1]
                 check("yet to take" in line, line)
-            eventually(lambda: all_who(kind, 1) == {b"two"}, WAIT_MAX_S, proxy.story)
-            check(all_who(kind, 4) == {b"two"}, proxy.story())
+            eventually(lambda: backend_names(kind, 1) == {b"two"}, WAIT_MAX_S, proxy.story)
+            check(backend_names(kind, 4) == {b"two"}, proxy.story())
 
 
 def wrong_reload_changes_nothing(env, kind):
@@ -170,7 +101,7 @@ def wrong_reload_changes_nothing(env, kind):
                 line = config.reload(proxy, *lines, says="nothing has changed")
                 for word in names:
                     check(word in line, f"'{word}' is missing: {line}")
-                check(all_who(kind, 3) == {b"one"}, "a wrong file changed something")
+                check(backend_names(kind, 3) == {b"one"}, "a wrong file changed something")
             config.path.unlink()
             proxy.signal(signal.SIGHUP)
             eventually(lambda: "No such file" in proxy.output("stderr"), WAIT_MAX_S, proxy.story)
@@ -181,7 +112,7 @@ def wrong_reload_changes_nothing(env, kind):
                        WAIT_MAX_S, proxy.story)
             line = config.reload(proxy, f"to = two={two.at}", "port = 81")
             check("next start" in line, f"a new port passes unsaid: {line}")
-            check(all_who(kind, 3) == {b"two"}, "the right file changed nothing")
+            check(backend_names(kind, 3) == {b"two"}, "the right file changed nothing")
         status = 2
         config.write("to = banana")
         done = env.start([env.app(kind.app), "--link", "ring:r0", "--addr", "10.9.0.1/16",
@@ -190,7 +121,7 @@ def wrong_reload_changes_nothing(env, kind):
 
 
 def drain_backend(env, kind):
-    """state=drain: no new sessions, those there go on; state=ready takes it up again."""
+    """state=drain keeps the sessions and gets no new ones; state=ready gets new ones again."""
     with Peer(kind, echo) as one, Peer(kind, name(b"two")) as two:
         def lines(state):
             return [f"to = one={one.at},state={state}", f"to = two={two.at}"]
@@ -199,7 +130,7 @@ def drain_backend(env, kind):
             stays.sendall(b"x")
             check(stays.recv(1) == b"x", "the echo differs")
             config.reload(proxy, *lines("drain"))
-            check(all_who(kind) == {b"two"}, "a backend that drains gets clients")
+            check(backend_names(kind) == {b"two"}, "a backend that drains gets clients")
             stays.sendall(b"y")
             check(stays.recv(1) == b"y", "a session of a backend that drains was lost")
             config.reload(proxy, *lines("ready"))
@@ -213,7 +144,7 @@ def drain_backend(env, kind):
 
 
 def backup_takes_over(env, kind):
-    """The backup serves while the nginx that is up otherwise is down, and no longer."""
+    """The backup serves only while the primary nginx is down."""
     need("curl")
     with kind.serve(env, "--to", f"a={kind.near}:9001", "--to", f"b={kind.near}:9002,backup",
                     "--health-interval", "0.2", "--rise", "1", "--fall", "1") as proxy, \
@@ -222,12 +153,12 @@ def backup_takes_over(env, kind):
             head = curl("-D", "-", "-o", "/dev/null", url(kind, "small"))
             return re.search(r"X-Backend: (\d+)", head)[1]
         # It believes that both are up until it has looked.
-        said(proxy, "backend a is down")
-        said(proxy, "backend b is down")
+        await_line(proxy, "backend a is down")
+        await_line(proxy, "backend b is down")
         primary = stack.enter_context(Nginx(env, kind.near, 9001))
         stack.enter_context(Nginx(env, kind.near, 9002))
-        said(proxy, "backend a is up")
-        said(proxy, "backend b is up")
+        await_line(proxy, "backend a is up")
+        await_line(proxy, "backend b is up")
         check({backend() for _ in range(4)} == {"9001"}, "the backup is used beside another")
         downs = proxy.output("stderr").count("backend a is down")
         primary.kill()
@@ -241,20 +172,20 @@ def backup_takes_over(env, kind):
 
 
 def ejection(env, kind):
-    """A backend that refuses is left out after so many connects, and comes back in time."""
+    """A backend is ejected after --eject-after refused connects, and used again after a time."""
     with contextlib.ExitStack() as stack, Peer(kind, name(b"live")) as live:
         dead = stack.enter_context(Peer(kind, name(b"dead")))
         with kind.serve(
                 env, "--to", f"dead={dead.at}", "--to", f"live={live.at}", "--eject-after", "3",
                 "--eject-time", "2", "--health-interval", "0", "--stats", "0.2") as proxy:
-            check(all_who(kind) == {b"dead", b"live"}, "a backend gets no client")
+            check(backend_names(kind) == {b"dead", b"live"}, "a backend gets no client")
             stack.close()
-            check(all_who(kind, 12) == {b"live"}, "a client got no answer")
-            said(proxy, "backend dead failed 3 connects in a row: ejected for 2 s")
+            check(backend_names(kind, 12) == {b"live"}, "a client got no answer")
+            await_line(proxy, "backend dead failed 3 connects in a row: ejected for 2 s")
             eventually(lambda: "1 of 2 backends up" in proxy.output("stderr"), WAIT_MAX_S,
                        proxy.story)
             with Peer(kind, name(b"back"), port=dead.port):
-                eventually(lambda: who(kind) == b"back", WAIT_MAX_S, "it never comes back")
+                eventually(lambda: backend_name(kind) == b"back", WAIT_MAX_S, "it never comes back")
 
 
 def retry_budget(env, kind):
@@ -266,18 +197,18 @@ def retry_budget(env, kind):
             outcomes = []
             for _ in range(260):
                 try:
-                    outcomes.append(who(kind))
+                    outcomes.append(backend_name(kind))
                 except ConnectionResetError:
                     outcomes.append(None)
             spent = outcomes.index(None)
             # A hundred in hand, one for every second client.
             check(199 <= spent <= 202, f"{spent} clients were served before the first was not")
             check(outcomes[-20:].count(None) == 10, f"then {outcomes[-20:]}")
-            said(proxy, "retries refused")
+            await_line(proxy, "retries refused")
 
 
 def check_kinds(env, kind):
-    """Health by HTTP's status, by what a server says, or none at all."""
+    """Health checks by HTTP status or by a server's reply, and a backend without checks."""
     state = {"status": b"503 Busy", "word": b"-LOADING"}
 
     def http(sock):
@@ -294,25 +225,25 @@ def check_kinds(env, kind):
             "--to", f"store={store.at},check=expect:+PONG,send=PING\\r\\n",
             "--to", f"trusted={kind.near}:1,check=none",
             "--health-interval", "0.1", "--rise", "1", "--fall", "1") as proxy:
-        said(proxy, "backend web is down")
-        said(proxy, "backend store is down")
+        await_line(proxy, "backend web is down")
+        await_line(proxy, "backend store is down")
         state["status"] = b"204 Fine"
-        said(proxy, "backend web is up")
+        await_line(proxy, "backend web is up")
         state["word"] = b"+PONG"
-        said(proxy, "backend store is up")
+        await_line(proxy, "backend store is up")
         check("trusted is" not in proxy.output("stderr"), proxy.story())
     with kind.serve(env, "--to", f"web={kind.near}:9003,check=http:/who", "--to",
                     f"gone={kind.near}:9003,check=http:/nosuch", "--health-interval", "0.1",
                     "--rise", "1", "--fall", "1") as proxy:
-        said(proxy, "backend web is down")
+        await_line(proxy, "backend web is down")
         with Nginx(env, kind.near, 9003):
-            said(proxy, "backend web is up")
-            said(proxy, "backend gone is down")
+            await_line(proxy, "backend web is up")
+            await_line(proxy, "backend gone is down")
             check("backend gone is up" not in proxy.output("stderr"), proxy.story())
 
 
 def waiting(proxy, count):
-    """So many sessions wait for a backend, by the last line that says so."""
+    """Waits until the last line of statistics says that count sessions wait for a backend."""
     def now():
         said = re.findall(r"proxy: (\d+) wait", proxy.output("stderr"))
         return said and int(said[-1]) == count
@@ -320,7 +251,7 @@ def waiting(proxy, count):
 
 
 def queue(env, kind):
-    """Beyond maxconn sessions wait, in turn and so long; beyond --queue they are reset."""
+    """Sessions beyond maxconn wait, at most --queue-timeout; those beyond --queue are reset."""
     with Peer(kind, echo) as peer, kind.serve(
             env, "--to", f"a={peer.at},maxconn=1", "--queue", "2", "--queue-timeout", "4",
             "--health-interval", "0", "--stats", "0.2") as proxy:
@@ -334,23 +265,23 @@ def queue(env, kind):
         waiting(proxy, 2)
         with contextlib.suppress(ConnectionResetError), dial(kind) as fourth:
             check_broken(fourth)
-        said(proxy, "1 queue full")
+        await_line(proxy, "1 queue full")
         first.close()
-        check(second.recv(1) == b"2", "who waits gets no place that was made")
+        check(second.recv(1) == b"2", "a queued session does not get the free slot")
         check_broken(third)
-        said(proxy, "1 queue timeouts")
+        await_line(proxy, "1 queue timeouts")
         check(peer.seen == 2, f"{peer.seen} sessions")
         second.close()
         with dial(kind) as last:
             last.sendall(b"5")
-            check(last.recv(1) == b"5", "no place comes free")
-            # A client that resets leaves its place in the queue.
+            check(last.recv(1) == b"5", "no slot comes free")
+            # A client that resets leaves the queue.
             gone = dial(kind)
             waiting(proxy, 1)
             reset(gone)
             waiting(proxy, 0)
-            check("2 queue timeouts" not in proxy.output("stderr"), "it held its place to the end")
-            # Who waits when the program ends leaves nothing behind.
+            check("2 queue timeouts" not in proxy.output("stderr"), "it stayed in the queue")
+            # Queued sessions leave nothing behind when the program ends.
             with dial(kind), dial(kind):
                 waiting(proxy, 2)
                 last.close()
@@ -358,7 +289,7 @@ def queue(env, kind):
 
 
 def queue_under_load(env, kind):
-    """wrk with more connections than the nginx behind may have: every request is answered."""
+    """All of wrk's requests are answered, although it has more connections than maxconn."""
     need("wrk")
     with kind.serve(env, "--to", f"a={kind.near}:9001,maxconn=4", "--queue-timeout", "60",
                     "--shards", "2", "--health-interval", "0") as proxy, \
@@ -372,7 +303,7 @@ def queue_under_load(env, kind):
 
 
 def timeouts(env, kind):
-    """The client's, the server's and the half-closed one, each alone."""
+    """The client's, the server's and the half-closed timeout each end a session."""
     log = env.scratch / "access.log"
 
     def ends(word):
@@ -414,7 +345,7 @@ def timeouts(env, kind):
                 with dial(kind) as sock:
                     check(read_to_end(sock) == b"ho", "the end does not come through")
                     ends("half-closed-timeout")
-            # Who acknowledges is not silent.
+            # A client that only acknowledges is not idle.
             limit = 1
             config.reload(proxy, f"to = {busy.at}", f"client-timeout = {limit}",
                           "health-interval = 0")
@@ -422,11 +353,11 @@ def timeouts(env, kind):
                 repeat_for(1.5 * limit, lambda: check(sock.recv(65536), "an end"))
 
 
-# ---- who may come in ----
+# ---- access ----
 
 
 def access_lists(env, kind):
-    """Networks that may come in and may not, by the header's address where one is believed."""
+    """Access lists apply to the address in the PROXY header if its sender is trusted."""
     with Peer(kind, echo) as peer:
         to = f"to = {peer.at}"
         config = Config(env, to, f"deny = {kind.other}")
@@ -434,7 +365,7 @@ def access_lists(env, kind):
             check_echo(kind)
             with contextlib.suppress(ConnectionResetError), dial(kind, source=kind.other) as sock:
                 check_broken(sock)
-            said(proxy, "1 denied")
+            await_line(proxy, "1 denied")
             config.reload(proxy, to, "allow = 10.9.1.64/26")
             check_echo(kind, source=kind.other)
             with contextlib.suppress(ConnectionResetError), dial(kind) as sock:
@@ -454,7 +385,7 @@ def access_lists(env, kind):
 
 
 def source_rate(env, kind):
-    """So many connections a second of one source; another is not concerned."""
+    """A source's connection rate is limited; another source is not affected."""
     with Peer(kind, echo) as peer, kind.serve(
             env, "--to", peer.at, "--max-rate-per-source", "5", "--stats", "0.2") as proxy:
         served = 0
@@ -468,11 +399,11 @@ def source_rate(env, kind):
         check(served < 40 or spent > 6, "all were served")
         check_echo(kind, source=kind.other)
         if served < 40:
-            said(proxy, "over a source's rate")
+            await_line(proxy, "over a source's rate")
 
 
 def many_sources(env, kind):
-    """Thousands of sources take no memory that stays, and harm no other."""
+    """Thousands of sources use a bounded amount of memory and do not harm another source."""
     command("ip", "route", "add", "local", "10.9.64.0/18", "dev", "lo")
     with Peer(kind, echo) as peer, kind.serve(
             env, "--to", peer.at, "--max-rate-per-source", "5", "--health-interval", "0",
@@ -497,7 +428,7 @@ def fields(line):
 
 
 def access_log(env, kind):
-    """Every session of wrk and of ours has its line, although the file is moved away."""
+    """Every session is logged, although the log is rotated under load."""
     need("wrk")
     log = env.scratch / "sessions.log"
     with kind.serve(env, "--to", f"web={kind.near}:9001", "--access-log", log,
@@ -555,249 +486,6 @@ def access_log_never_blocks(env, kind):
         for _ in range(600):  # more than a pipe holds
             check_echo(kind)
         proxy.terminate()
-
-
-# ---- names ----
-
-
-def make_cert(env, host):
-    key, cert = env.scratch / f"{host}.key", env.scratch / f"{host}.pem"
-    command("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256",
-            "-nodes", "-keyout", key, "-out", cert, "-subj", f"/CN={host}", "-days", "2")
-    return key, cert
-
-
-def certificate_byte_by_byte(kind, asked):
-    """The server's certificate, for a client whose hello comes in segments of a byte."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    come, go = ssl.MemoryBIO(), ssl.MemoryBIO()
-    tls = context.wrap_bio(come, go, server_hostname=asked)
-    with dial(kind) as sock:
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        while True:
-            try:
-                tls.do_handshake()
-                return tls.getpeercert(binary_form=True)
-            except ssl.SSLWantReadError:
-                for byte in go.read():
-                    sock.sendall(bytes([byte]))
-                come.write(sock.recv(65536))
-
-
-def server_names(env, kind):
-    """openssl's servers behind, its client and curl in front: the name chooses, TLS goes through."""
-    need("openssl", "curl")
-    hosts = {"a.example": 9101, "b.example": 9102, "default.example": 9103}
-    options = []
-    with contextlib.ExitStack() as stack:
-        for host, port in hosts.items():
-            sni = {"a.example": ",sni=a.example", "b.example": ",sni=b.example|*.b.example"}
-            options += ["--to", f"{host}={kind.near}:{port}{sni.get(host, '')}"]
-        proxy = stack.enter_context(kind.serve(env, *options, "--hello-timeout", "2",
-                                               "--health-interval", "0"))
-        for host, port in hosts.items():
-            key, cert = make_cert(env, host)
-            stack.enter_context(env.running(
-                ["openssl", "s_server", "-accept", f"{kind.near}:{port}", "-key", key, "-cert", cert,
-                 "-www"], ready="ACCEPT.*"))
-        for asked, answers in [("a.example", "a.example"), ("b.example", "b.example"),
-                               ("x.y.b.example", "b.example"), ("c.example", "default.example"),
-                               (None, "default.example")]:
-            client = ["openssl", "s_client", "-connect", f"{kind.host}:{PORT}"]
-            text = command(*client, *(["-servername", asked] if asked else ["-noservername"]))
-            check(re.search(rf"subject=CN ?= ?{answers}", text),
-                  f"asked for {asked}, got no {answers}: {text[:300]}")
-        page = curl("-k", "--resolve", f"b.example:{PORT}:{kind.host}",
-                    f"https://b.example:{PORT}/")
-        check("s_server" in page, f"no page: {page[:200]}")
-        check(b"a.example" in certificate_byte_by_byte(kind, "a.example"),
-              "another server for a hello in single bytes")
-        with dial(kind) as sock:
-            sock.sendall(b"SSH-2.0-nobody\r\n")  # no TLS: the default
-            sock.shutdown(socket.SHUT_WR)
-            read_to_end(sock)
-        with dial(kind) as sock:
-            sock.sendall(b"\x16\x03\x01")
-            check_broken(sock)
-        check(proxy.alive(), proxy.story())
-
-
-def unique_id_and_tlvs(env, kind):
-    """TLVs of the header that came are in the one that goes, with a unique ID and no stale sum."""
-    got = []
-
-    def keep(sock):
-        got.append(sock.recv(4096))
-
-    def tlv(kind_of, value):
-        return struct.pack(">BH", kind_of, len(value)) + value
-
-    def send(tlvs):
-        block = socket.inet_aton("192.0.2.1") + socket.inet_aton("192.0.2.2") + \
-            struct.pack(">HH", 1000, 2000) + tlvs
-        with dial(kind) as sock:
-            sock.sendall(V2_SIGNATURE + b"\x21\x11" + struct.pack(">H", len(block)) + block + b"hey")
-            read_to_end(sock)
-        return got[-1]
-
-    with Peer(kind, keep) as peer, kind.serve(
-            env, "--to", peer.at, "--accept-proxy", "--send-proxy", "v2", "--unique-id",
-            "--health-interval", "0"):
-        authority = tlv(2, b"www.example.com")
-        header = send(authority + tlv(4, b"\0" * 5))
-        check(header.endswith(b"hey"), f"{header}")
-        length = struct.unpack(">H", header[14:16])[0]
-        check(len(header) == 16 + length + 3, f"a wrong length: {header}")
-        rest = header[28:-3]
-        check(rest.startswith(authority), f"{rest}")
-        rest = rest[len(authority):]
-        check(rest[0] == 5 and struct.unpack(">H", rest[1:3])[0] == len(rest) - 3, f"{rest}")
-        check(re.fullmatch(rb"[0-9a-f]{16}-0-1", rest[3:]), f"{rest}")
-        own = send(tlv(5, b"theirs"))
-        check(own[28:-3] == tlv(5, b"theirs"), "a unique ID was replaced or doubled")
-
-
-HAPROXY = """
-defaults
-	mode http
-	timeout connect 5s
-	timeout client 5s
-	timeout server 5s
-frontend all
-	bind {address}:{port} accept-proxy
-	http-request return status 200 content-type text/plain lf-string "{fetches}"
-"""
-
-
-def headers_that_haproxy_reads(env, kind):
-    """haproxy finds the client, the authority and the unique ID in our header."""
-    need("haproxy", "curl")
-    config = env.scratch / "haproxy.cfg"
-    config.write_text(HAPROXY.format(
-        address=kind.near, port=9201,
-        fetches="%[src] %[src_port] %[fc_pp_authority] %[fc_pp_unique_id]"))
-    with kind.serve(env, "--to", f"{kind.near}:9201", "--send-proxy", "v2", "--unique-id",
-                    "--accept-proxy", "--proxy-from", kind.near):
-        env.start(["haproxy", "-db", "-f", config])
-        eventually(lambda: listening(kind.near, 9201), WAIT_MAX_S, "haproxy does not listen")
-        block = socket.inet_aton("192.0.2.1") + socket.inet_aton("192.0.2.2") + struct.pack(
-            ">HHBH", 1000, 2000, 2, 11) + b"www.example"
-        with dial(kind) as sock:
-            sock.sendall(V2_SIGNATURE + b"\x21\x11" + struct.pack(">H", len(block)) + block +
-                         b"GET / HTTP/1.0\r\n\r\n")
-            answer = read_to_end(sock).decode()
-        check(re.search(r"192\.0\.2\.1 1000 www\.example [0-9a-f]{16}-0-1$", answer), answer)
-        page = curl("--interface", kind.other, url(kind, ""))
-        check(re.match(rf"{kind.other} \d+ - [0-9a-f]{{16}}-0-2$", page) or
-              re.match(rf"{kind.other} \d+  [0-9a-f]{{16}}-0-2$", page), page)
-
-
-def resolves_names(env, kind):
-    """A backend by name: found when the name is, and followed when it moves."""
-    hosts = env.scratch / "hosts"
-    hosts.write_text("127.0.0.1 localhost\n")
-    command("mount", "--bind", hosts, "/etc/hosts")
-    try:
-        with Peer(kind, name(b"one")) as one, \
-                Peer(kind, name(b"two"), host=kind.other, port=one.port), kind.serve(
-                    env, "--to", f"moves=moves.test:{one.port}", "--resolve-interval", "0.2",
-                    "--health-interval", "0") as proxy:
-            with contextlib.suppress(ConnectionResetError), dial(kind) as sock:
-                check_broken(sock)
-            hosts.write_text(f"{kind.near} moves.test\n")
-            said(proxy, f"backend moves is at {kind.near}:{one.port}")
-            check(who(kind) == b"one", "not the address of the name")
-            hosts.write_text(f"{kind.other} moves.test\n")
-            said(proxy, f"backend moves is at {kind.other}:{one.port}")
-            eventually(lambda: who(kind) == b"two", WAIT_MAX_S, "it does not follow the name")
-            hosts.write_text("127.0.0.1 localhost\n")
-            said(proxy, "the old one is kept")
-            check(who(kind) == b"two", "a name that is gone takes the backend along")
-    finally:
-        command("umount", "/etc/hosts")
-
-
-class NameServer:
-    """A DNS server for one name, with an address and a TTL that may change. It is silent about names
-    that begin with "dead"."""
-
-    def __init__(self, address, ttl):
-        self.address, self.ttl, self.asked = address, ttl, 0
-        self.sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        self.sock.bind(("127.0.0.1", 53))
-        self.thread = threading.Thread(target=self.run, daemon=True)
-        self.thread.start()
-
-    def run(self):
-        while True:
-            query, peer = self.sock.recvfrom(512)
-            if not query:
-                break
-            if query[13:17] == b"dead":
-                continue
-            self.asked += 1
-            end = query.index(b"\0", 12) + 5
-            wants_ip4 = query[end - 4:end - 2] == b"\0\1"
-            answer = struct.pack(">HHHIH", 0xc00c, 1, 1, self.ttl, 4) + \
-                socket.inet_aton(self.address)
-            self.sock.sendto(query[:2] + b"\x81\x80\0\1" + struct.pack(">H", wants_ip4) +
-                             b"\0\0\0\0" + query[12:end] + (answer if wants_ip4 else b""), peer)
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.sock.sendto(b"", self.sock.getsockname())  # a socket in use keeps its port
-        self.thread.join()
-        self.sock.close()
-
-
-def obeys_ttls(env, kind):
-    """A name is asked for again when its answer's TTL is over, although the interval is long."""
-    resolv = env.scratch / "resolv.conf"
-    resolv.write_text("nameserver 127.0.0.1\noptions timeout:1 attempts:1\n")
-    command("mount", "--bind", resolv, "/etc/resolv.conf")
-    try:
-        with Peer(kind, name(b"one")) as one, NameServer(kind.near, 1) as server, \
-                Peer(kind, name(b"two"), host=kind.other, port=one.port), kind.serve(
-                    env, "--to", f"moves=moves.example.:{one.port}", "--resolve-interval", "3600",
-                    "--health-interval", "0", "--stats", "0.2") as proxy:
-            said(proxy, f"backend moves is at {kind.near}:{one.port}")
-            check(who(kind) == b"one", "not the address of the name")
-            server.ttl = 3000
-            server.address = kind.other
-            said(proxy, f"backend moves is at {kind.other}:{one.port}")
-            check(who(kind) == b"two", "it does not follow the name")
-            asked = server.asked
-            await_rounds(proxy, 8)  # longer than the TTL before
-            check(server.asked <= asked + 2, f"asked {server.asked - asked} times within a long TTL")
-    finally:
-        command("umount", "/etc/resolv.conf")
-
-
-def dead_names_hold_up_no_other(env, kind):
-    """Three names that no server answers for come before one that moves."""
-    resolv = env.scratch / "resolv.conf"
-    resolv.write_text("nameserver 127.0.0.1\noptions timeout:5 attempts:2\n")
-    command("mount", "--bind", resolv, "/etc/resolv.conf")
-    dead = [word for i in range(3) for word in ("--to", f"d{i}=dead{i}.example.:80")]
-    try:
-        with Peer(kind, name(b"one")) as one, NameServer(kind.near, 1) as server, \
-                Peer(kind, name(b"two"), host=kind.other, port=one.port):
-            begin = time.monotonic()
-            with kind.serve(env, *dead, "--to", f"moves=moves.example.:{one.port}",
-                            "--resolve-interval", "3600", "--health-interval", "0") as proxy:
-                said(proxy, f"backend moves is at {kind.near}:{one.port}")
-                server.address = kind.other
-                said(proxy, f"backend moves is at {kind.other}:{one.port}")
-                spent = time.monotonic() - begin
-                check(spent < 9, f"it is followed after {spent:.1f} s")
-                check(who(kind) == b"two", "it does not follow the name")
-                for i in range(3):
-                    said(proxy, f"backend d{i}: 'dead{i}.example.': no answer within 5 s")
-    finally:
-        command("umount", "/etc/resolv.conf")
 
 
 CASES = {

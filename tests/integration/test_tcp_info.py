@@ -15,7 +15,7 @@ import struct
 import threading
 
 from harness import WAIT_MAX_S, check, command, comment, eventually, kernel_count, linger, main
-from test_wire import Wire
+from wires import Wire
 
 BYTES = 1 << 20
 PORT = 7000

@@ -18,7 +18,7 @@ import subprocess
 
 from harness import WAIT_MAX_S, check, command, comment, eventually, main
 from test_control import Echo
-from test_wire import Wire
+from wires import Wire
 
 PORT = 7777
 OURS, KERNELS = "10.7.0.1", "10.7.0.2"

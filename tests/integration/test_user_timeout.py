@@ -13,7 +13,7 @@ import threading
 import time
 
 from harness import WAIT_MAX_S, check, command, comment, eventually, main
-from test_wire import Wire
+from wires import Wire
 
 PORT = 7000
 OURS, KERNELS = "10.7.0.1", "10.7.0.2"

@@ -21,83 +21,11 @@ import subprocess
 import sys
 import time
 
-from harness import (WAIT_MAX_S, Namespace, Spoiled, check, command, eventually, in_a_quiet_moment,
+from harness import (WAIT_MAX_S, Spoiled, check, command, eventually, in_a_quiet_moment,
                      linger, main)
+from wires import HOSTS, SOURCE, Network, Wire, prediction
 
 MIB = 1 << 20
-HOSTS = ("10.7.0.1", "10.7.0.2")
-
-
-def prediction(env):
-    """The option that our programs get."""
-    return ["--predict", "off"] if "predict-off" in env.args else []
-
-
-class Wire:
-    """The program under test and where its counters go."""
-
-    def __init__(self, env, link_a, link_b, *options):
-        """With --control among the options, say() and now() work."""
-        self.env = env
-        self.json = env.scratch_for({}) / "wire.json"
-        self.links = [link_a, link_b]
-        self.argv = [env.build / "tests/wire/wire", "--link", link_a, "--link", link_b,
-                     "--json", self.json, "--poll", "adaptive", *options]
-        self.program = None
-
-    @contextlib.contextmanager
-    def running(self):
-        ready = re.escape(f"forwarding {self.links[0]} <-> {self.links[1]}")
-        with self.env.running(self.argv, ready=ready, stdin=subprocess.PIPE) as self.program:
-            yield self
-
-    def ask(self, line, answer):
-        """The first line on stdout that matches and was not there before."""
-        before = len(self.program.output("stdout"))
-        self.program.process.stdin.write(line.encode() + b"\n")
-        self.program.process.stdin.flush()
-        found = []
-
-        def answered():
-            found[:] = re.findall(f"^{answer}$", self.program.output("stdout")[before:], re.M)
-            return found or not self.program.alive()
-
-        eventually(answered, WAIT_MAX_S, lambda: f"no answer to '{line}': {self.program.story()}")
-        check(found, f"'{line}' ended it: {self.program.story()}")
-        return found[0]
-
-    def say(self, line):
-        """Changes the wire; it has done so on return."""
-        self.ask(line, re.escape(f"changed: {line}"))
-
-    def now(self):
-        """The counters so far: a dictionary with a_to_b and b_to_a."""
-        return json.loads(self.ask("counters", r"\{.*\}"))
-
-    def run_to_end(self, seconds=WAIT_MAX_S):
-        """For a wire told to end by itself: its counters."""
-        self.program = self.env.start(self.argv)
-        status = self.program.wait(seconds)
-        check(status == 0, f"exit status {status}: {self.program.story()}")
-        return self.counters()
-
-    def end(self):
-        """SIGTERM: a clean end, with counters."""
-        self.program.terminate()
-        return self.counters()
-
-    def counters(self):
-        """Both directions; each frame has to be accounted for."""
-        report = json.loads(self.json.read_text())
-        text = self.program.output("stdout")
-        both = [report["a_to_b"], report["b_to_a"]]
-        for (here, there), way in zip((self.links, self.links[::-1]), both):
-            gone = sum(way[key] for key in ("out_frames", "too_big", "lost", "down",
-                                            "queue_dropped", "overflowed", "no_frame", "under_way"))
-            check(way["in_frames"] + way["duplicated"] == gone, f"frames went missing: {way}")
-            check(f"{here} -> {there}: in_frames {way['in_frames']} " in text,
-                  f"the text lacks the counters: {text}")
-        return both
 
 
 # ---- between files ----
@@ -289,29 +217,6 @@ def late_frames_are_counted(env):
 
 # ---- between two kernels ----
 
-class Network:
-    """Two network namespaces with a wire between them."""
-
-    def __init__(self, env, wire, interfaces):
-        self.env, self.wire, self.interfaces = env, wire, interfaces
-        self.spaces = []
-
-    def inside(self, end):
-        """The words that run a command at that end."""
-        return self.spaces[end].inside()
-
-    def join(self):
-        for end, interface in enumerate(self.interfaces):
-            self.spaces.append(Namespace(self.env))
-            self.spaces[end].take(interface)
-            command(*self.inside(end), "ip", "addr", "add", f"{HOSTS[end]}/24", "dev", interface)
-            command(*self.inside(end), "ip", "link", "set", interface, "up")
-        return self
-
-    def part(self):
-        for space in self.spaces:
-            space.close()
-
 
 @contextlib.contextmanager
 def kernels(env, *options):
@@ -355,7 +260,8 @@ def link_goes_down_and_up(env):
         with kernels(env, "--down-at", down, "--up-at", down + 2) as network:
             output = ping(network, "-D", "-c", (down + 4) * 10, "-i", "0.1", "-W", "5")
             a_to_b, _ = network.wire.end()
-        answered = [float(when) for when in re.findall(r"\[([\d.]+)\] \d+ bytes .*icmp_seq", output)]
+        answered = [float(when)
+                    for when in re.findall(r"\[([\d.]+)\] \d+ bytes .*icmp_seq", output)]
         check(answered, output)
         gap = max(b - a for a, b in zip(answered, answered[1:]))
         if a_to_b["down"] == 0:
@@ -479,13 +385,6 @@ def coronet_through_trouble(env, keys, options, load_options):
 
 
 # ---- between the kernel and ours ----
-
-SOURCE = """
-import socket, sys
-conn = socket.create_connection((sys.argv[1], int(sys.argv[2])))
-while True:
-    conn.sendall(bytes(65536))
-"""
 
 
 ASKER = """
@@ -677,7 +576,8 @@ def all_cases(env):
     for function in (frames_pass_unchanged, seed_decides, corruption_flips_one_bit,
                      held_frames_are_counted, links_share_an_end, narrow_path_between_files,
                      wrong_lines_change_nothing, late_frames_are_counted, ping_takes_the_delay,
-                     link_goes_down_and_up, kernel_tcp_through_loss, kernel_tcp_through_everything, rate_is_kept,
+                     link_goes_down_and_up, kernel_tcp_through_loss,
+                     kernel_tcp_through_everything, rate_is_kept,
                      coronet_through_a_clean_wire, window_grows_on_a_long_path,
                      missing_link):
         yield function.__name__.replace("_", " "), functools.partial(function, env)
