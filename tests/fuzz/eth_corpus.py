@@ -114,7 +114,7 @@ INPUTS = {
 for v6 in (0, V6):
     name = "6" if v6 else "4"
     dial = bytes([CONNECT | v6, 0])
-    INPUTS["path-told" + name] = dial + bytes([TOO_BIG | v6, 0, 5, 0]) + \
+    INPUTS["path-report" + name] = dial + bytes([TOO_BIG | v6, 0, 5, 0]) + \
         bytes([ACK | v6, 0]) * 4 + bytes([TOO_BIG | v6, 4, 4, 0, ACK | v6, 0])
     INPUTS["path-zero" + name] = dial + bytes([TOO_BIG | v6, 8, 0, 0, ACK | v6, 0])
     INPUTS["path-silent" + name] = dial + bytes([WAIT | 0xf8, 25]) + bytes([ACK | v6, 0]) * 3

@@ -1,6 +1,6 @@
 /*
  * Any bytes as a configuration file: they are refused in one line that names
- * the file, or taken, and never what a later line could be mistaken for.
+ * the file, or accepted; a second pass over the file yields the same options.
  */
 #include <argp.h>
 #include <assert.h>
@@ -14,7 +14,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* Options that refuse nothing: a refused value ends the program. */
+/* Options that accept any value, since a refused value ends the program. */
 static const struct argp_option options[] = {
 	{"name", 1, "TEXT", 0, "", 0},
 	{"loud", 2, NULL, 0, "", 0},
@@ -36,7 +36,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	return 0;
 }
 
-/* The second reading tells of the same options in the same order. */
+/* The second pass yields the same options in the same order. */
 static int take_again(void *arg, const char *name, const char *value,
 		      const char *place)
 {

@@ -4,9 +4,8 @@
  * extension headers, TCP options. An input is a list of steps; each begins with
  * a byte that says what it is and one that is its length or its argument.
  *
- * What must hold: the sanitizers, lwIP's assertions, the form of what is sent,
- * bounded tables, an MSS that is never absurd, and that in the end nothing is
- * kept.
+ * Checks: the sanitizers, lwIP's assertions, the form of all sent frames,
+ * bounded tables, a plausible MSS, and that at the end no memory is held.
  */
 #include <assert.h>
 #include <string.h>
@@ -33,7 +32,7 @@ enum step {
 	STEP_RAW, /* with an ethertype of its own */
 	STEP_WAIT,
 	STEP_CONNECT,
-	STEP_TOO_BIG, /* that quotes what is under way */
+	STEP_TOO_BIG, /* that quotes a segment in flight */
 	STEP_ACK,
 };
 /* Flags in the first byte, above the step. */
@@ -89,7 +88,7 @@ static void open_stack(void)
 	net_listener_serve(listener, talk, NULL);
 }
 
-/* ---- what the stack says ---- */
+/* ---- sent frames ---- */
 
 static void check_tcp(const uint8_t *ip, bool v6)
 {
@@ -145,7 +144,7 @@ static void run(void)
 
 /* ---- frames ---- */
 
-/* Right lengths and checksums, for what glue_check() makes of it. */
+/* Sets the lengths and checksums that glue_check() expects. */
 static void fix(uint8_t *frame, unsigned len)
 {
 	uint8_t *ip = frame + ETH;
@@ -222,7 +221,7 @@ static void frame_step(struct input *in, unsigned what)
 	deliver(frame, ETH + len, what);
 }
 
-/* An IP header to the stack; where the payload goes. */
+/* Writes an IP header to the stack; returns where the payload goes. */
 static uint8_t *ip_header(uint8_t *frame, bool v6, unsigned proto)
 {
 	uint8_t *ip = frame + ETH;
@@ -321,7 +320,10 @@ static struct net_conn *conn_of(bool v6, unsigned port)
 	return net_demux_find(&local, 7, &remote, (u16_t)(1000 + port));
 }
 
-/* Of a living connection; byte by byte what it claims may be changed. */
+/*
+ * Sends an ICMP "too big" for a living connection; the input may change any
+ * byte of it.
+ */
 static void too_big_step(struct input *in, unsigned what)
 {
 	uint8_t frame[ETH + 40 + 8 + 60] = {0};

@@ -1,7 +1,6 @@
 /*
- * Any bytes as a frame from the wire, cut into segments: the check that every
- * frame goes through reads no byte beyond them, and what it lets pass is as
- * long as its headers say.
+ * Any bytes as a frame from the wire, split into segments: glue_check() reads
+ * no byte beyond them, and a frame that passes is as long as its headers say.
  *
  * The first two bytes of the input say where to cut, which checksums the port
  * has already checked, whether the link has a VLAN and the port has taken the
@@ -15,13 +14,16 @@
 #define MAX_SEGMENTS 4
 #define VLAN	     7
 
-/* Bits of the second byte; above them: what its tag says, eight to choose. */
+/* Bits of the second byte; the bits above choose one of eight tags. */
 enum { L4_GOOD = 1, IP_GOOD = 2, HAS_VLAN = 4, STRIPPED = 8, QINQ = 16 };
 #define TCI_SHIFT 5
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* A segment's bytes lie in memory of their own: ASan sees one byte too far. */
+/*
+ * Each segment's bytes are an allocation of their own, so that ASan sees every
+ * overrun.
+ */
 struct segment {
 	struct rte_mbuf mbuf;
 	struct glue_frame frame;
@@ -39,7 +41,7 @@ static void fill(struct segment *s, const uint8_t *data, uint16_t len)
 	s->mbuf.data_len = len;
 }
 
-/* What the stack above relies on. */
+/* Checks the guarantees that the stack relies on. */
 static void check_kept(const struct glue_frame *f)
 {
 	unsigned type = glue_get16(f->data + 12);
@@ -57,7 +59,7 @@ static void check_kept(const struct glue_frame *f)
 		assert(f->l4_off && f->seg_len >= f->l4_off + 8);
 }
 
-/* What a port may say of a frame. */
+/* Sets the offload flags that a port may report. */
 static void describe_offloads(struct rte_mbuf *m, unsigned said)
 {
 	static const uint16_t tcis[] = {
@@ -74,7 +76,10 @@ static void describe_offloads(struct rte_mbuf *m, unsigned said)
 	m->vlan_tci = tcis[said >> TCI_SHIFT];
 }
 
-/* The VID of the frame's only tag, wherever it is; -1: it has none. */
+/*
+ * Returns the VID of the frame's only tag, in the mbuf or in the frame; -1: no
+ * tag.
+ */
 static int vid_of(const struct rte_mbuf *m)
 {
 	const uint8_t *eth = rte_pktmbuf_mtod(m, const uint8_t *);

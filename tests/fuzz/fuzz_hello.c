@@ -1,7 +1,7 @@
 /*
  * Any bytes as the beginning of a TLS connection: no byte beyond them is read,
- * what is decided does not depend on how they were cut, it ends within its
- * bound, and a name is a string of printable bytes.
+ * the result does not depend on how they are split, the length is bounded, and
+ * a name has printable bytes only.
  */
 #include <assert.h>
 #include <stdint.h>
@@ -12,7 +12,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* Fed from a copy of exactly that size, so that a sanitizer sees its end. */
+/* Feeds a copy of exact size, so that ASan sees reads beyond the end. */
 static enum client_hello_result feed(struct client_hello *hello,
 				     const uint8_t *data, size_t size)
 {

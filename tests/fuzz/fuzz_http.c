@@ -1,8 +1,8 @@
 /*
  * Any bytes as HTTP requests and as chunked bodies: no byte beyond them is
- * read, what is decided does not depend on how they were cut, and a request
- * that was taken is as long, and its path where, it says. Ranges that it asks
- * for lie within the file, and are no more than that together.
+ * read, the result does not depend on how they are split, and the length and
+ * the path of a valid request lie within it. Requested ranges lie within the
+ * file, and their sum does not exceed it.
  */
 #include <assert.h>
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* In memory of exactly that size, which ASan guards. */
+/* Parses a copy of exact size, so that ASan sees reads beyond the end. */
 static long parse(const uint8_t *data, size_t size, struct http_request *out)
 {
 	char *copy = malloc(size ? size : 1);
@@ -25,7 +25,7 @@ static long parse(const uint8_t *data, size_t size, struct http_request *out)
 	return n;
 }
 
-/* In two pieces, the second somewhere else in memory. */
+/* Parses two pieces, the second elsewhere in memory. */
 static long parse_pieces(const uint8_t *data, size_t size, size_t cut,
 			 struct http_request *out)
 {
@@ -46,7 +46,7 @@ static long parse_pieces(const uint8_t *data, size_t size, size_t cut,
 	return n;
 }
 
-/* What a request asks of a file of 1,000 bytes. The head is all there is. */
+/* Checks the conditions and ranges of a request for a file of 1,000 bytes. */
 static void check_conditions(const uint8_t *data, size_t size,
 			     const struct http_request *request)
 {
@@ -78,7 +78,10 @@ static void check_conditions(const uint8_t *data, size_t size,
 	free(head);
 }
 
-/* A path is no longer for being normal, stays so, and names no other folder. */
+/*
+ * A normalized path is not longer, normalizing it again changes nothing, and it
+ * does not leave the folder.
+ */
 static void check_normal(char *path, long len)
 {
 	long n = http_normalize(path, (size_t)len);

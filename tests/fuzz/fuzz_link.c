@@ -1,6 +1,4 @@
-/*
- * Any text as --link: it is refused with a reason, or taken with a name.
- */
+/* Any text as --link: it is refused with a reason, or accepted with a name. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>

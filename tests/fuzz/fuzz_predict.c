@@ -23,7 +23,7 @@ static struct {
 	size_t size;
 } input;
 
-/* In a thread of its own, whose stack has nothing left of another. */
+/* Runs in a new thread, so that its stack holds no bytes of another run. */
 static void *live(void *arg)
 {
 	seed_entropy(1);
@@ -61,7 +61,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	static bool begun;
 	uint64_t round;
 
-	/* libsodium draws numbers when it begins: neither life's. */
+	/* libsodium draws random numbers when it starts: neither run's. */
 	if (!begun && (sodium_init() < 0 || !differ_init()))
 		abort();
 	begun = true;

@@ -1,7 +1,7 @@
 /*
- * Any bytes as a PROXY protocol header: no byte beyond them is read, what is
- * decided does not depend on how they were cut, it ends within its bound, and
- * what was understood is written and understood again.
+ * Any bytes as a PROXY protocol header: no byte beyond them is read, the result
+ * does not depend on how they are split, the length is bounded, and a parsed
+ * header is parsed again after it was written.
  */
 #include <assert.h>
 #include <stdlib.h>
@@ -23,7 +23,7 @@ static long parse(const void *data, size_t size, struct proxy_addrs *out)
 	return n;
 }
 
-/* What was taken with its TLVs is written so that it is taken again. */
+/* A parsed header with TLVs is written, and parsed again. */
 static void pass_tlvs(const uint8_t *header, size_t len,
 		      const struct proxy_addrs *addrs)
 {

@@ -1,7 +1,6 @@
 /*
- * A fuzz target without libFuzzer, as a test: every file of its corpus, then so
- * many mutations of them from a fixed seed. What was found once is tried in
- * each run, and gcc will do.
+ * A fuzz target without libFuzzer, as a test: runs every file of its corpus,
+ * then mutations of them from a fixed seed. Needs no clang.
  *
  * usage: replay-NAME CORPUS_DIRECTORY MUTATIONS [SEED]
  */
@@ -29,7 +28,7 @@ static unsigned n_files;
 static char now_trying[320];
 static uint64_t random_state = 0x9e3779b97f4a7c15u;
 
-/* What failed is named, whoever found it. */
+/* Names the failing input, whichever check fails. */
 static void say_which(void)
 {
 	ssize_t n = write(STDERR_FILENO, now_trying, strlen(now_trying));
@@ -91,7 +90,7 @@ static int load_all(const char *directory)
 	return err;
 }
 
-/* In memory of exactly its size. */
+/* Runs the target on a copy of exact size. */
 static void try_one(const uint8_t *data, size_t size)
 {
 	uint8_t *copy = malloc(size ? size : 1);
@@ -137,7 +136,7 @@ static size_t splice(uint8_t *data, size_t at)
 
 static size_t mutate(uint8_t *data, size_t size)
 {
-	static const uint8_t telling[] = {0, 1, 0x7f, 0x80, 0xff, 4, 8, 16};
+	static const uint8_t boundary[] = {0, 1, 0x7f, 0x80, 0xff, 4, 8, 16};
 	size_t at = random_below((uint32_t)size + 1);
 
 	switch (random_below(6)) {
@@ -149,7 +148,7 @@ static size_t mutate(uint8_t *data, size_t size)
 		return at; /* cut off */
 	case 3:
 		if (at < size)
-			data[at] = telling[random_below(sizeof(telling))];
+			data[at] = boundary[random_below(sizeof(boundary))];
 		return size;
 	case 4:
 		if (at < size)

@@ -38,7 +38,7 @@ static unsigned word(struct input *in)
 	return high << 8 | byte(in);
 }
 
-/* ---- who answers ---- */
+/* ---- handlers ---- */
 
 static void echo(struct net_conn *conn, void *arg)
 {
@@ -120,7 +120,7 @@ void steps_open(const struct steps_watch *who, bool predict_off)
 	}
 }
 
-/* ---- what is sent ---- */
+/* ---- segments to the stack ---- */
 
 static void answer_arp(const uint8_t *request)
 {
@@ -189,7 +189,7 @@ static void wait_ms(unsigned ms)
 	run();
 }
 
-/* ---- what is received ---- */
+/* ---- segments from the stack ---- */
 
 static struct tcp_pcb *pcb_of(unsigned local_port, unsigned port)
 {
@@ -244,7 +244,7 @@ static unsigned choose_local(unsigned how)
 	return dialed ? dialed->pcb.local_port : 7 + how % 5; /* 11: closed */
 }
 
-/* A segment as the peer would send it next, but for what is said. */
+/* The peer's next segment, changed by the fields below. */
 struct forged {
 	unsigned local, port; /* port: of the peer's, less 1000 */
 	u32_t seq_delta, ack_delta;
@@ -255,7 +255,10 @@ struct forged {
 	uint8_t options[40];
 };
 
-/* What the connection, or its SYN, asks for before other options: bytes. */
+/*
+ * Writes the timestamp option that the connection, or its SYN, requires;
+ * returns its length.
+ */
 static unsigned put_stamp(const struct forged *f, const struct tcp_pcb *pcb,
 			  uint8_t *options)
 {
@@ -369,8 +372,8 @@ static void flood(struct input *in)
 }
 
 /*
- * A cookie's epoch, in leaps that timers do not have in life: not often in one
- * input, or what they stretch is longer than any connection lasts.
+ * Waits a cookie's epoch in large steps. The number of waits in one input is
+ * bounded, or timers would be delayed for longer than any connection lasts.
  */
 static void wait_epoch(void)
 {

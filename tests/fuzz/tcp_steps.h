@@ -1,10 +1,10 @@
 /*
- * Segments by the hundred, near enough to a connection's numbers to be taken
- * and far enough to be refused: an input is a list of steps, each a segment, a
- * time to wait or a call. The stack runs over tests/net's port of arrays.
+ * Hundreds of segments with sequence numbers close to a connection's window. An
+ * input is a list of steps, each a segment, a time to wait or a call. The stack
+ * runs over tests/net's port of arrays.
  *
- * What must hold: lwIP's own assertions, the sanitizers, the form of all that
- * is sent, and that in the end nothing is kept: no block, no frame, no count.
+ * Checks: lwIP's own assertions, the sanitizers, the form of all sent segments,
+ * and that at the end nothing is held: no memory, no frame, no count.
  */
 #pragma once
 
@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Who looks on: at each frame that leaves, and after each round. */
+/* Called at each frame that leaves, and after each round. */
 struct steps_watch {
 	void (*frame)(const uint8_t *frame, unsigned len);
 	void (*round)(void);

@@ -1,11 +1,10 @@
 #!/usr/bin/env python3
-"""tests/wire between files, between two kernels' TCP, between two of ours; and
-routes that change under a flow.
+"""The wire between files, between two kernels' TCP stacks, between two of ours; routes that change
+under a flow.
 
 Usage: test_wire.py BUILD_DIR [predict-off]
 
-With predict-off, those cases alone that show our TCP at work, without header
-prediction.
+With predict-off, only the cases with our TCP run, without header prediction.
 """
 
 import contextlib
@@ -49,7 +48,7 @@ def read_pcap(path):
 
 
 def some_frames(count=500):
-    """Of all lengths, a few of them broken IPv4: nothing here may be checked."""
+    """Frames of all lengths, two of them malformed, since a wire does not check frames."""
     generator = random.Random(count)
     frames = [generator.randbytes(generator.randint(20, 1514)) for _ in range(count)]
     broken = bytes(12) + b"\x08\x00" + b"\x45" + b"\xff" * 45
@@ -57,7 +56,7 @@ def some_frames(count=500):
 
 
 def through_files(env, frames, *options):
-    """What arrives at B of the frames that enter at A, and the counters."""
+    """Sends frames from A; returns those that arrive at B, and the counters."""
     folder = env.scratch_for({})
     write_pcap(folder / "a-in", frames)
     write_pcap(folder / "b-in", [])
@@ -104,7 +103,7 @@ def corruption_flips_one_bit(env):
 
 
 def held_frames_are_counted(env):
-    """At its end a wire lets go of what is under way; the line is bounded."""
+    """A wire frees the frames under way at its end, and their number is bounded by --hold."""
     frames = some_frames(300)
     _, counts = through_files(env, frames, "--delay", "60000", "--hold", "100")
     check(counts["under_way"] == 100 and counts["overflowed"] == 202, f"counters: {counts}")
@@ -116,7 +115,7 @@ def addressed(to, source, payload):
 
 
 def links_share_an_end(env):
-    """Hosts 1 and 2 at A, 3 and 4 at B: everybody gets what is his, or everybody's."""
+    """Of hosts 1 and 2 at A, 3 and 4 at B, each gets the frames for itself and broadcasts."""
     everybody, nobody = 255, 9
     folder = env.scratch_for({})
     hosts = {"a": 1, "c": 2, "b": 3, "d": 4}
@@ -129,7 +128,7 @@ def links_share_an_end(env):
     for name, tos in beyond.items():
         write_pcap(folder / f"{name}-in", [frame(name, to) for to in tos])
     link = {name: f"pcap:{folder}/{name}-in,{folder}/{name}-out" for name in hosts}
-    # When a frame leaves, all have come in: who is where is known.
+    # All frames have come in before the first leaves, so that every host is learnt.
     wire = Wire(env, link["a"], link["b"], "--beside-a", link["c"], "--beside-b", link["d"],
                 "--seconds", 3, "--delay", 1000)
     for way in wire.run_to_end():
@@ -143,7 +142,7 @@ def links_share_an_end(env):
 
 
 def narrow_path_between_files(env):
-    """Packets up to the path's MTU pass; senders of longer ones with DF are told, if so asked."""
+    """Packets up to the path's MTU pass; senders of longer ones with DF are reported, if so asked."""
     def packet(size, flags):
         header = struct.pack(">BBHHHBBH4s4s", 0x45, 0, size, 1, flags, 64, 17, 0,
                              bytes([10, 9, 0, 1]), bytes([10, 9, 0, 2]))
@@ -151,7 +150,7 @@ def narrow_path_between_files(env):
             bytes(size - 20)
 
     small, long, may_cut = packet(1000, 0x4000), packet(1001, 0x4000), packet(1400, 0)
-    for how, told in (("drop", 0), ("tell", 2)):
+    for how, reported in (("drop", 0), ("report", 2)):
         folder = env.scratch_for({})
         write_pcap(folder / "a-in", [small, long, may_cut, long, small])
         write_pcap(folder / "b-in", [])
@@ -159,17 +158,17 @@ def narrow_path_between_files(env):
                     f"pcap:{folder}/b-in,{folder}/b-out", "--seconds", 2,
                     "--a-to-b", f"path-mtu=1000,too-big={how}", "--b-to-a", "delay=1")
         a_to_b, b_to_a = wire.run_to_end()
-        check(a_to_b["too_big"] == 3 and a_to_b["told"] == told, f"{how}: {a_to_b}")
+        check(a_to_b["too_big"] == 3 and a_to_b["reported"] == reported, f"{how}: {a_to_b}")
         check(read_pcap(folder / "b-out") == [small, small], f"{how}: the wrong frames passed")
         answers = read_pcap(folder / "a-out")
-        check(len(answers) == told == b_to_a["out_frames"], f"{how}: {len(answers)} answers")
+        check(len(answers) == reported == b_to_a["out_frames"], f"{how}: {len(answers)} answers")
         for answer in answers:
             check(answer[:6] == long[6:12] and answer[34:36] == b"\x03\x04"
                   and answer[40:42] == struct.pack(">H", 1000), f"no ICMP: {answer.hex()}")
 
 
 def wrong_lines_change_nothing(env):
-    """One line on stderr for each; the wire goes on, after the end of its input too."""
+    """Each wrong line gets one line on stderr; the wire continues, also after end of input."""
     folder = env.scratch_for({})
     for name in ("a-in", "b-in"):
         write_pcap(folder / name, [])
@@ -189,7 +188,7 @@ def wrong_lines_change_nothing(env):
 
 
 def late_frames_are_counted(env):
-    """A wire that does not run when frames should leave says so."""
+    """Frames that leave late, since the wire was stopped, are counted."""
     frames, delay_ms = some_frames(98), 1000
 
     def attempt():
@@ -255,7 +254,7 @@ def ping_takes_the_delay(env):
 
 
 def link_goes_down_and_up(env):
-    """Two seconds without a link; the pings before and after are answered."""
+    """Pings are answered before and after two seconds without a link."""
     def attempt(down):
         with kernels(env, "--down-at", down, "--up-at", down + 2) as network:
             output = ping(network, "-D", "-c", (down + 4) * 10, "-i", "0.1", "-W", "5")
@@ -269,16 +268,16 @@ def link_goes_down_and_up(env):
         first = re.search(r"icmp_seq=1 .*time=([\d.]+)", output)
         if not first or float(first[1]) > 500:  # its host may have been asked for again
             raise Spoiled(f"the link was down before the first ping: {output}")
-        # What arrives just before may be told late, and so shorten the gap.
+        # What arrives just before may be reported late, and so shorten the gap.
         if gap <= 1:
-            raise Spoiled(f"of 2 s without a link, {gap:.1f} s tell: {output}")
+            raise Spoiled(f"of 2 s without a link, {gap:.1f} s show: {output}")
 
     downs = itertools.chain((2, 4, 8, 16), itertools.repeat(32))
     in_a_quiet_moment(lambda: attempt(next(downs)))
 
 
 def transfer(network, size):
-    """Kernel TCP from A to B: how long it took; the bytes have to be right."""
+    """Sends a file by kernel TCP from A to B, checks it, and returns the seconds it took."""
     scratch = network.env.scratch_for({})
     data = random.Random(size).randbytes(size)
     (scratch / "sent").write_bytes(data)
@@ -314,7 +313,7 @@ def kernel_tcp_through_loss(env):
 
 
 def kernel_tcp_through_everything(env):
-    """The kernel checks its checksums: whatever the wire does, the hash holds."""
+    """The transfer is intact under every impairment, since the kernel verifies checksums."""
     with kernels(env, "--loss", "0.5", "--duplicate", "1", "--reorder", "1", "--corrupt", "0.5",
                  "--delay", "1", "--jitter", "1") as network:
         transfer(network, 4 * MIB)
@@ -324,7 +323,7 @@ def kernel_tcp_through_everything(env):
 
 
 def rate_is_kept(env):
-    """4 MiB of payload at 20 Mbit/s; a little of it waits in the queue."""
+    """A transfer of 4 MiB takes as long as 20 Mbit/s allow."""
     size, rate = 4 * MIB, 20e6
     least = size * 8 / rate
 
@@ -375,7 +374,7 @@ def coronet_through_a_clean_wire(env):
 
 
 def coronet_through_trouble(env, keys, options, load_options):
-    """Until every kind of trouble has happened both ways, however slow that is."""
+    """Runs a load until every impairment has occurred in both directions."""
     for seconds in (3, 12, 48):
         _, counters = coronet_through(env, options, *load_options, seconds=seconds)
         missing = [key for way in counters for key in keys if way[key] == 0]
@@ -400,15 +399,15 @@ while time.monotonic() < end:
 """
 
 
-def window_told(inside):
-    """Bytes that the peer of the only connection there takes, as the kernel knows it."""
+def send_window(inside):
+    """Returns the send window of the only connection there, in bytes, as the kernel shows it."""
     found = re.search(r"\bsnd_wnd:(\d+)", command(*inside, "ss", "-tin", "state", "established"))
     return int(found.group(1)) if found else 0
 
 
 @contextlib.contextmanager
 def beside_a_kernel(env, *options):
-    """A wire between our HOSTS[0] and a kernel's HOSTS[1]: our link, a command in the other."""
+    """Runs a wire between our HOSTS[0] and a kernel's HOSTS[1]; yields our options and the words that run a command at the kernel's end."""
     socket, interface = env.scratch_for({}) / "a.sock", "wg0"
     wire = Wire(env, f"memif:{socket},role=server", f"tap:{interface}", *options)
     with wire.running():
@@ -424,24 +423,24 @@ def beside_a_kernel(env, *options):
 
 
 def window_grows_on_a_long_path(env):
-    """A kernel that sends to us over 200 ms gets more than the window we begin with."""
+    """A kernel that sends to us over 200 ms gets more than the initial window."""
     with beside_a_kernel(env, "--delay", "100") as (link, inside):
         with env.running([env.build / "tests/wire/flow", "sink", "7777", *link]):
             source = env.start([*inside, sys.executable, "-c", SOURCE, HOSTS[0], "7777"])
-            eventually(lambda: window_told(inside) > 3 * MIB // 4, WAIT_MAX_S,
-                       lambda: f"the window is {window_told(inside)}: {source.story()}")
+            eventually(lambda: send_window(inside) > 3 * MIB // 4, WAIT_MAX_S,
+                       lambda: f"the window is {send_window(inside)}: {source.story()}")
             source.kill()
 
 
 def kernel_has_timestamps(inside, wanted):
-    """Whether each connection there that has moved bytes both ways has them, or none."""
+    """Whether all connections there that have received bytes have timestamps, or none of them."""
     found = re.findall(r"^\s.*\bbytes_received:.*$",
                        command(*inside, "ss", "-tino", "state", "established"), re.MULTILINE)
     return found and all((" ts " in f" {line} ") == wanted for line in found)
 
 
 def kernel_agrees_on_timestamps(env, wanted):
-    """RFC 7323 as the kernel has it, whoever dials: `ss` shows ts, and every byte arrives."""
+    """Timestamps (RFC 7323) are agreed with a kernel by either side's connect; the data is intact."""
     option = ["--timestamps", "on" if wanted else "off"]
     with beside_a_kernel(env) as (link, inside):
         with env.running([env.app("coronet-echo"), "--port", "7777", *link, *option]):
@@ -474,7 +473,7 @@ print(got, "intact" if back.digest() == hashlib.sha256(data).digest() else "brok
 
 
 def echo_through_a_change(env, number, wire_options, change, holds, size=8 * MIB):
-    """A kernel's bytes to coronet-echo and back, while the route changes under them.
+    """Echoes a kernel's bytes by coronet-echo while the route changes.
 
     holds() gets the counters of both directions at the end.
     """
@@ -509,28 +508,28 @@ def echo_through_a_change(env, number, wire_options, change, holds, size=8 * MIB
 
 
 def routes_that_change():
-    """name: options of the wire, lines that change it, what must be seen then."""
-    # Long enough for every change to come while bytes are on their way.
+    """Returns name: (options of the wire, lines that change it, check of the counters)."""
+    # Slow enough for every change to come during the transfer.
     fast = ["--rate", "40", "--delay", "2", "--queue", "200"]
 
-    def told(*ways):
+    def reported(*ways):
         for way in ways:
-            check(0 < way["told"] == way["too_big"], f"not told: {way}")
+            check(0 < way["reported"] == way["too_big"], f"not reported: {way}")
 
     def silent(_, back):
-        check(back["too_big"] > 0 == back["told"], f"not silent: {back}")
+        check(back["too_big"] > 0 == back["reported"], f"not silent: {back}")
 
     def anything(*_):
         pass
     return {
         "the MTU shrinks, and routers say so":
-            (fast, ["both path-mtu=1000,too-big=tell"], told),
-        # Linux does not look for such a path by itself, so it is ours alone.
+            (fast, ["both path-mtu=1000,too-big=report"], reported),
+        # Linux does not probe for such a path by default, so only we send over it.
         "the MTU shrinks, and nobody says so":
             (fast, ["b-to-a path-mtu=1000,too-big=drop"], silent),
         "the MTU shrinks twice, then grows":
-            (fast, ["both path-mtu=1400,too-big=tell", "both path-mtu=800", "both path-mtu=0"],
-             told),
+            (fast, ["both path-mtu=1400,too-big=report", "both path-mtu=800", "both path-mtu=0"],
+             reported),
         "the round trip grows from 10 to 100 ms":
             (["--rate", "200", "--delay", "5"], ["both delay=50"], anything),
         "the round trip shrinks from 100 to 10 ms":
@@ -540,11 +539,11 @@ def routes_that_change():
         "the rate grows from 10 to 100 Mbit/s":
             (["--rate", "10", "--delay", "5", "--queue", "100"], ["both rate=100"], anything),
         "everything changes at once":
-            (fast, ["both rate=50,delay=20,path-mtu=1200,too-big=tell,loss=0.1"], anything),
+            (fast, ["both rate=50,delay=20,path-mtu=1200,too-big=report,loss=0.1"], anything),
     }
 
 
-# ---- what cannot be ----
+# ---- errors ----
 
 def missing_link(env):
     wire = Wire(env, "pcap:/nonexistent/in,/tmp/out", "ring:r0")

@@ -13,12 +13,12 @@
 
 struct wire_control {
 	int fd;
-	bool ended; /* nothing comes any more */
+	bool ended; /* end of input */
 	size_t len;
 	char buf[WIRE_CONTROL_LINE];
 };
 
-/* What one line asks for. */
+/* The request of one line. */
 struct wire_request {
 	bool counters;
 	bool changes[WIRE_ENDS]; /* which of the confs have changed */
@@ -28,15 +28,15 @@ struct wire_request {
 void wire_control_init(struct wire_control *control, int fd);
 
 /*
- * The next whole line without its end, or false when there is none yet; never
- * waits. What is longer than a line may be is given in pieces, each of which
- * is refused.
+ * Gets the next whole line without its newline, or returns false when there is
+ * none yet; never waits. A line that is too long is returned in pieces, each of
+ * which is refused.
  */
 bool wire_control_next(struct wire_control *control,
 		       char line[WIRE_CONTROL_LINE]);
 
 /*
- * Obeys a line: conf[] changes as it says, or not at all. Takes it apart.
+ * Obeys a line: changes conf[] as it says, or not at all. Modifies the line.
  * Returns 0, or -EINVAL with one line in err.
  */
 int wire_control_parse(char *line, struct wire_conf conf[WIRE_ENDS],

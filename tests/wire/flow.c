@@ -1,8 +1,8 @@
 /*
- * flow: one stream of bytes one way between two of our stacks, or to and from
- * a kernel's. `flow sink PORT` counts what comes and prints it ten times a
- * second; `flow source ADDRESS:PORT` sends until it is told to stop. The
- * options of any appliance follow. Each line of the sink: seconds since the
+ * flow: a stream of bytes in one direction between two of our stacks, or to and
+ * from a kernel's. `flow sink PORT` counts the received bytes and prints the
+ * count ten times a second; `flow source ADDRESS:PORT` sends until a signal.
+ * The options of any appliance follow. Each line of the sink: seconds since the
  * first byte, bytes.
  */
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /*
- * Several hosts at one end of a wire, each on a link of its own: who is where,
- * as a switch learns it.
+ * Several hosts at one end of a wire, each on a link of its own. The links of
+ * their addresses are learnt as a switch does.
  */
 #pragma once
 
@@ -15,16 +15,17 @@ struct wire_hosts {
 	struct wire_host {
 		uint8_t mac[WIRE_MAC_BYTES];
 		bool known;
-	} host[WIRE_HOSTS]; /* the last that was seen on each link */
+	} host[WIRE_HOSTS]; /* the latest ones seen on each link */
 };
 
-/* A frame of so many bytes has come in by a link. */
+/* Learns the source of a frame that was received on a link. */
 void wire_hosts_learn(struct wire_hosts *hosts, unsigned link,
 		      const uint8_t *frame, unsigned len);
 
 /*
- * The links a frame leaves by, a bit each: that of its destination; all for
- * groups, for unknown ones and what is too short to have one.
+ * Returns the links that a frame leaves by, a bit each: the link of its
+ * destination, or all links for groups, unknown destinations and frames without
+ * a whole header.
  */
 unsigned wire_hosts_reach(const struct wire_hosts *hosts, const uint8_t *frame,
 			  unsigned len);

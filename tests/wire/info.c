@@ -1,8 +1,8 @@
 /*
- * info: what net_conn_stats() tells of a connection, as JSON, in the words of
- * Linux's TCP_INFO. `info PORT BYTES` sends so many bytes to whoever connects
- * while it takes as many from them; when all is acknowledged it prints a line.
- * The options of any appliance follow.
+ * info: prints net_conn_stats() of a connection as JSON, with the field names
+ * of Linux's TCP_INFO. `info PORT BYTES` sends BYTES bytes to each client and
+ * reads as many; when all is acknowledged it prints a line. The options of any
+ * appliance follow.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -6,7 +6,7 @@
 #define FIELD 3u
 #define CE    3u
 
-/* RFC 1624, eqn. 3: of one word of IPv4's header that changes. */
+/* Updates IPv4's checksum for one changed word (RFC 1624, eqn. 3). */
 static void mend_sum(uint8_t *ip, unsigned was, unsigned now)
 {
 	uint32_t sum = (~get16(ip + 10) & 0xffff) + (~was & 0xffff) + now;

@@ -1,6 +1,6 @@
 /*
- * What a router with a long queue does to a packet instead of dropping it:
- * "congestion experienced" (RFC 3168 5).
+ * Marks a packet "congestion experienced", as a router with a long queue does
+ * (RFC 3168 5).
  */
 #pragma once
 
@@ -9,7 +9,7 @@
 
 /*
  * frame is len contiguous bytes, which may be the beginning alone. Marks an
- * ECN-capable packet, and mends IPv4's checksum. Returns whether it did: not
- * what is no IP, is not ECN-capable, or is marked already.
+ * ECN-capable packet, and updates IPv4's checksum. Returns whether it did:
+ * false if the packet is not IP, not ECN-capable, or marked already.
  */
 bool wire_mark(uint8_t *frame, unsigned len);

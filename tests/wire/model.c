@@ -15,7 +15,7 @@ struct wire_path {
 	struct wire_conf conf;
 	struct wire_stats stats;
 	uint64_t random[N_CHANCES];
-	int64_t last_ns; /* when the last frame that keeps its place leaves */
+	int64_t last_ns; /* when the last frame that is not reordered leaves */
 	int64_t free_ns; /* when the rate has room for another frame */
 	uint64_t rest;	 /* of free_ns, in 1/rate_bps ns */
 	uint64_t waiting_bytes;
@@ -112,7 +112,7 @@ static void retire_sent(struct wire_path *path, int64_t now_ns)
 	}
 }
 
-/* Room for one more? The frame being sent still takes its place. */
+/* Whether the queue has room. The frame being sent still counts. */
 static bool has_room(const struct wire_path *path, unsigned bytes)
 {
 	unsigned n = path->tail - path->head;
@@ -136,9 +136,9 @@ static bool is_long(const struct wire_path *path)
 }
 
 /*
- * A bucket that holds no more than the frame being sent: frames leave one
- * after the other, each taking its bits at the rate. What a frame takes is
- * kept to the fraction of a ns, so that the rate is exact in the long run.
+ * A token bucket for a single frame: frames leave one after the other at the
+ * rate. Their times are kept to the fraction of a ns, so that the rate is exact
+ * in the long run.
  */
 static bool pass_rate(struct wire_path *path, int64_t now_ns, unsigned bytes,
 		      struct wire_fate *fate)
@@ -165,7 +165,7 @@ static bool pass_rate(struct wire_path *path, int64_t now_ns, unsigned bytes,
 	return true;
 }
 
-/* Jitter alone overtakes nobody: who is early waits for the one before. */
+/* Jitter alone does not reorder: an early frame waits for the one before. */
 static int64_t add_delay(struct wire_path *path, int64_t at_ns)
 {
 	at_ns += path->conf.delay_ns;
@@ -177,8 +177,8 @@ static int64_t add_delay(struct wire_path *path, int64_t at_ns)
 }
 
 /*
- * The Ethernet header is spared: no real NIC lets a frame through whose CRC is
- * wrong, and a wrong address would only be one more way to lose it.
+ * The Ethernet header is not corrupted: a NIC drops a frame with a wrong CRC,
+ * and a wrong address would merely lose the frame.
  */
 static uint32_t choose_bit(struct wire_path *path, unsigned bytes)
 {
@@ -190,7 +190,7 @@ static uint32_t choose_bit(struct wire_path *path, unsigned bytes)
 	       (uint32_t)draw_below(&path->random[FLIP], (bytes - first) * 8);
 }
 
-/* One copy: whether it leaves, and then when and how. */
+/* Decides whether one copy leaves, when, and how changed. */
 static bool pass(struct wire_path *path, int64_t now_ns, unsigned bytes,
 		 struct wire_fate *fate)
 {

@@ -142,7 +142,7 @@ static void check_down(const struct argp_state *state,
 		    "--down-at 2 --up-at 3");
 }
 
-/* What only shows when all options are known. */
+/* Checks that need all options. */
 static void finish(const struct argp_state *state, struct parsing *parsing)
 {
 	static const char *const names[] = {"--a-to-b", "--b-to-a"};

@@ -20,7 +20,7 @@ struct wire_opts {
 	struct glue_link links[WIRE_LINKS];
 	enum wire_end end_of[WIRE_LINKS]; /* of each of the links */
 	unsigned n_links;
-	struct wire_conf conf[WIRE_ENDS]; /* of what comes in at that end */
+	struct wire_conf conf[WIRE_ENDS]; /* of frames that enter at that end */
 	uint64_t seed;
 	unsigned hold_pkts; /* frames under way, each direction */
 	unsigned mtu;
@@ -33,7 +33,7 @@ struct wire_opts {
 };
 
 /*
- * Reads the command line. What is wrong ends the program with status 2 and
- * one line on stderr that names the value.
+ * Reads the command line. A wrong value ends the program with status 2 and one
+ * line on stderr that names the value.
  */
 void wire_opts_parse(int argc, char **argv, struct wire_opts *out);

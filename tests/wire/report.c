@@ -15,7 +15,7 @@ static const struct counter {
 	{"out_frames", offsetof(struct wire_counts, out_frames)},
 	{"out_bytes", offsetof(struct wire_counts, out_bytes)},
 	{"too_big", offsetof(struct wire_counts, model.too_big)},
-	{"told", offsetof(struct wire_counts, told)},
+	{"reported", offsetof(struct wire_counts, reported)},
 	{"lost", offsetof(struct wire_counts, model.lost)},
 	{"duplicated", offsetof(struct wire_counts, model.duplicated)},
 	{"reordered", offsetof(struct wire_counts, model.reordered)},
@@ -40,7 +40,7 @@ static uint64_t value_of(const struct wire_counts *counts, size_t i)
 	return *(const uint64_t *)(const void *)(base + counters[i].offset);
 }
 
-/* Frames in and out always; the rest where there is something to tell. */
+/* Prints frames in and out always, and other counters unless they are 0. */
 static void print_direction(const char *from, const char *to,
 			    const struct wire_counts *counts)
 {

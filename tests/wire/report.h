@@ -1,6 +1,4 @@
-/*
- * What wire tells at its end, and when it is asked.
- */
+/* The report of a wire's counters, at its end and on request. */
 #pragma once
 
 #include <stdint.h>
@@ -17,7 +15,7 @@
 struct wire_counts {
 	struct wire_stats model;
 	uint64_t out_frames, out_bytes; /* handed to a port, or several */
-	uint64_t told;			/* of too_big: the sender knows */
+	uint64_t reported;		/* of too_big: reported to the sender */
 	uint64_t marked;		/* CE, RFC 3168 */
 	uint64_t overflowed;		/* --hold was too little */
 	uint64_t no_frame;		/* a port had no frame left */
@@ -28,7 +26,7 @@ struct wire_counts {
 	uint64_t refused;   /* of out_frames: the port took no more */
 };
 
-/* How long it ran, and for how much of that there was something to forward. */
+/* The run time, and the part of it with frames to forward. */
 struct wire_times {
 	int64_t ran_ns, busy_ns;
 };

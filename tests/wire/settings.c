@@ -19,34 +19,33 @@ enum kind { PERCENT, MS, SECONDS, MBIT, QUEUE, MARK, MTU, TOO_BIG };
 /* QUEUE and MARK set two members each. */
 const struct wire_setting wire_settings[WIRE_SETTINGS] = {
 	{"loss", PERCENT, offsetof(struct wire_conf, loss), "PERCENT", "1",
-	 "Frames that vanish"},
+	 "Frames that are lost"},
 	{"delay", MS, offsetof(struct wire_conf, delay_ns), "MS", "10",
-	 "Each way: a round trip takes twice as long"},
+	 "In each direction: a round trip takes twice as long"},
 	{"jitter", MS, offsetof(struct wire_conf, jitter_ns), "MS", "2",
-	 "Added to the delay, evenly from 0 to MS; overtakes nobody"},
+	 "Added to the delay, evenly from 0 to MS; never reorders"},
 	{"reorder", PERCENT, offsetof(struct wire_conf, reorder), "PERCENT",
 	 "0.5", "Frames held back so that later ones overtake them"},
 	{"reorder-by", MS, offsetof(struct wire_conf, reorder_by_ns), "MS", "1",
-	 "For how long (default 1)"},
+	 "Delay of a reordered frame (default 1)"},
 	{"duplicate", PERCENT, offsetof(struct wire_conf, duplicate), "PERCENT",
-	 "0.1", "Frames that come twice"},
+	 "0.1", "Frames that arrive twice"},
 	{"corrupt", PERCENT, offsetof(struct wire_conf, corrupt), "PERCENT",
 	 "0.1", "Frames with one bit flipped behind the Ethernet header"},
 	{"rate", MBIT, offsetof(struct wire_conf, rate_bps), "MBIT", "100",
 	 "Bits a second, counted from the Ethernet header on; 0: no limit"},
 	{"queue", QUEUE, 0, "FRAMES|BYTES", "100 or 64000B",
-	 "Waiting for the rate, the frame being sent included; what finds it "
-	 "full is dropped (default 1000)"},
+	 "Length of the queue at the rate, the frame being sent included; "
+	 "when it is full, frames are dropped (default 1000)"},
 	{"mark", MARK, 0, "FRAMES|BYTES", "20 or 30000B",
-	 "What finds so many waiting is marked, if it is ECN-capable (RFC "
-	 "3168, "
-	 "default: nothing is)"},
+	 "Queue length from which ECN-capable packets are marked (RFC 3168; "
+	 "default: none are)"},
 	{"path-mtu", MTU, offsetof(struct wire_conf, mtu), "BYTES", "1000",
 	 "Longer IP packets do not pass; 0: no limit"},
-	{"too-big", TOO_BIG, offsetof(struct wire_conf, tell), "drop|tell",
-	 "tell",
-	 "Whether a router tells the sender of those (ICMP, ICMPv6) or is "
-	 "silent (default: drop)"},
+	{"too-big", TOO_BIG, offsetof(struct wire_conf, send_too_big),
+	 "drop|report", "report",
+	 "Whether their senders get an ICMP or ICMPv6 error "
+	 "(default: drop)"},
 	{"down-at", SECONDS, offsetof(struct wire_conf, down_ns), "SECONDS",
 	 "2", "The link goes down: nothing arrives and nothing leaves"},
 	{"up-at", SECONDS, offsetof(struct wire_conf, up_ns), "SECONDS", "3",
@@ -61,7 +60,7 @@ static const char *const expected_of[] = {
 	[QUEUE] = "frames from 1 to 1000000, or bytes with a B behind them",
 	[MARK] = "frames from 1 to 1000000, or bytes with a B behind them",
 	[MTU] = "bytes from 68 to 9000, or 0",
-	[TOO_BIG] = "drop or tell",
+	[TOO_BIG] = "drop or report",
 };
 
 /* Frames or bytes; the other is 0. */
@@ -104,11 +103,11 @@ static int parse_mtu(const char *text, unsigned *mtu)
 	return err;
 }
 
-static int parse_too_big(const char *text, bool *tell)
+static int parse_too_big(const char *text, bool *send_too_big)
 {
-	if (strcmp(text, "drop") != 0 && strcmp(text, "tell") != 0)
+	if (strcmp(text, "drop") != 0 && strcmp(text, "report") != 0)
 		return -EINVAL;
-	*tell = strcmp(text, "tell") == 0;
+	*send_too_big = strcmp(text, "report") == 0;
 	return 0;
 }
 

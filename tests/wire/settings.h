@@ -29,13 +29,13 @@ extern const struct wire_setting wire_settings[WIRE_SETTINGS];
 int wire_setting_parse(const struct wire_setting *setting, const char *text,
 		       struct wire_conf *conf);
 
-/* What would have been right, as in "percent from 0 to 100". */
+/* Returns a description of valid values, such as "percent from 0 to 100". */
 const char *wire_setting_expected(const struct wire_setting *setting);
 
 /*
- * Applies "loss=1,delay=20" to conf, and takes the string apart. Returns 0 or
- * -EINVAL with the word that is wrong, borrowed from words, and what was
- * expected there; the words before it have been applied then.
+ * Applies "loss=1,delay=20" to conf, and modifies the string. Returns 0, or
+ * -EINVAL with the wrong word, borrowed from words, and a description of valid
+ * values; the words before it have been applied then.
  */
 int wire_settings_apply(char *words, struct wire_conf *conf, const char **wrong,
 			const char **expected);

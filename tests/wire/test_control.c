@@ -1,7 +1,4 @@
-/*
- * Lines that change a wire while it runs: which, how they are read, and what
- * is refused.
- */
+/* Lines on stdin that change a wire while it runs: parsing, effects, errors. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -71,17 +68,17 @@ static void test_one_direction_or_both_change(void **state)
 	assert_int_equal(conf[WIRE_A].delay_ns, 20000000);
 	assert_int_equal(conf[WIRE_A].rate_bps, 10000000);
 	assert_memory_equal(&conf[WIRE_B], &before[WIRE_B], sizeof(conf[0]));
-	assert_int_equal(obey("b-to-a path-mtu=900,too-big=tell"), 0);
+	assert_int_equal(obey("b-to-a path-mtu=900,too-big=report"), 0);
 	assert_true(!asked.changes[WIRE_A] && asked.changes[WIRE_B]);
 	assert_int_equal(conf[WIRE_B].mtu, 900);
-	assert_true(conf[WIRE_B].tell);
+	assert_true(conf[WIRE_B].send_too_big);
 	assert_int_equal(conf[WIRE_A].mtu, 0);
 	assert_int_equal(obey("b-to-a too-big=drop"), 0);
-	assert_false(conf[WIRE_B].tell);
+	assert_false(conf[WIRE_B].send_too_big);
 	assert_int_equal(obey("both loss=1"), 0);
 	assert_true(asked.changes[WIRE_A] && asked.changes[WIRE_B]);
 	assert_true(conf[WIRE_A].loss && conf[WIRE_B].loss);
-	/* What was changed before stays so. */
+	/* Earlier changes remain. */
 	assert_int_equal(conf[WIRE_A].delay_ns, 20000000);
 	assert_false(asked.counters);
 }
@@ -110,7 +107,7 @@ static void test_wrong_lines_change_nothing(void **state)
 	refuses("a-to-b up-at=3", "expected up-at after down-at");
 }
 
-static void test_lines_come_whole_and_in_order(void **state)
+static void test_lines_are_read_whole_and_in_order(void **state)
 {
 	assert_false(wire_control_next(&control, line));
 	write_text("both lo");
@@ -124,7 +121,7 @@ static void test_lines_come_whole_and_in_order(void **state)
 	comes("both rate=1");
 }
 
-static void test_end_of_input_is_no_line(void **state)
+static void test_end_of_input_yields_no_line(void **state)
 {
 	write_text("counters\nbo");
 	close(fds[1]);
@@ -157,8 +154,8 @@ int main(void)
 		TEST(test_one_direction_or_both_change),
 		TEST(test_counters_change_nothing),
 		TEST(test_wrong_lines_change_nothing),
-		TEST(test_lines_come_whole_and_in_order),
-		TEST(test_end_of_input_is_no_line),
+		TEST(test_lines_are_read_whole_and_in_order),
+		TEST(test_end_of_input_yields_no_line),
 		TEST(test_a_line_without_end_is_cut),
 	};
 

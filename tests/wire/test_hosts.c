@@ -32,13 +32,13 @@ static const uint8_t *frame(uint8_t to, uint8_t from)
 	return bytes;
 }
 
-static void test_unknown_hosts_are_looked_for_everywhere(void **state)
+static void test_frame_for_an_unknown_host_leaves_by_all_links(void **state)
 {
 	assert_int_equal(wire_hosts_reach(&hosts, frame(0, 9), FRAME), 7);
 	assert_int_equal(wire_hosts_reach(&hosts, frame(1, 9), FRAME), 7);
 }
 
-static void test_nobody_has_the_address_of_nobody(void **state)
+static void test_frame_for_the_zero_address_leaves_by_all_links(void **state)
 {
 	static const uint8_t zeroes[FRAME];
 
@@ -55,11 +55,11 @@ static void test_known_hosts_are_reached_by_their_link(void **state)
 	assert_int_equal(wire_hosts_reach(&hosts, frame(3, 9), FRAME), 7);
 }
 
-static void test_groups_are_everywhere(void **state)
+static void test_group_frame_leaves_by_all_links(void **state)
 {
 	uint8_t bytes[FRAME];
 
-	/* No address of a host, even as a source. */
+	/* A group address is not a host's, even as a source. */
 	memset(bytes, 0xff, sizeof(bytes));
 	wire_hosts_learn(&hosts, 1, bytes, FRAME);
 	assert_int_equal(wire_hosts_reach(&hosts, bytes, FRAME), 7);
@@ -74,14 +74,14 @@ static void test_a_host_that_changes_is_learnt_again(void **state)
 	assert_int_equal(wire_hosts_reach(&hosts, frame(1, 9), FRAME), 7);
 }
 
-static void test_one_link_takes_everything(void **state)
+static void test_single_link_gets_every_frame(void **state)
 {
 	hosts.n = 1;
 	wire_hosts_learn(&hosts, 0, frame(9, 1), FRAME);
 	assert_int_equal(wire_hosts_reach(&hosts, frame(2, 9), FRAME), 1);
 }
 
-static void test_short_frames_have_no_address(void **state)
+static void test_short_frame_is_not_learnt_and_leaves_by_all_links(void **state)
 {
 	static const uint8_t none[1] = {2};
 
@@ -99,13 +99,13 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup(name, setup)
 	const struct CMUnitTest tests[] = {
-		TEST(test_unknown_hosts_are_looked_for_everywhere),
-		TEST(test_nobody_has_the_address_of_nobody),
+		TEST(test_frame_for_an_unknown_host_leaves_by_all_links),
+		TEST(test_frame_for_the_zero_address_leaves_by_all_links),
 		TEST(test_known_hosts_are_reached_by_their_link),
-		TEST(test_groups_are_everywhere),
+		TEST(test_group_frame_leaves_by_all_links),
 		TEST(test_a_host_that_changes_is_learnt_again),
-		TEST(test_one_link_takes_everything),
-		TEST(test_short_frames_have_no_address),
+		TEST(test_single_link_gets_every_frame),
+		TEST(test_short_frame_is_not_learnt_and_leaves_by_all_links),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

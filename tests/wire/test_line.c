@@ -57,7 +57,7 @@ static void test_nothing_leaves_before_its_time(void **state)
 	assert_null(wire_line_pop(line, INT64_MAX));
 }
 
-static void test_equal_times_keep_the_order_of_arrival(void **state)
+static void test_frames_of_equal_times_keep_their_order(void **state)
 {
 	for (int i = 0; i < MAX; i++)
 		push(i % 3, i);
@@ -114,7 +114,7 @@ static void test_times_stay_sorted_while_more_come(void **state)
 	assert_int_equal(wire_line_count(line), MAX);
 }
 
-static void test_full_line_refuses_and_keeps_what_it_has(void **state)
+static void test_full_line_refuses_more_frames(void **state)
 {
 	for (int i = 0; i < MAX; i++)
 		push(i, i);
@@ -131,10 +131,10 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		TEST(test_nothing_leaves_an_empty_line),
 		TEST(test_nothing_leaves_before_its_time),
-		TEST(test_equal_times_keep_the_order_of_arrival),
+		TEST(test_frames_of_equal_times_keep_their_order),
 		TEST(test_times_are_sorted),
 		TEST(test_times_stay_sorted_while_more_come),
-		TEST(test_full_line_refuses_and_keeps_what_it_has),
+		TEST(test_full_line_refuses_more_frames),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,4 @@
-/*
- * What a long queue does to ECN-capable packets, and to no others.
- */
+/* Marking of ECN-capable packets, and of no others. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -72,7 +70,7 @@ static void test_ipv6_is_marked(void **state)
 	}
 }
 
-static void test_what_is_no_ip_or_is_cut_off_is_left_alone(void **state)
+static void test_non_ip_or_truncated_packet_is_not_marked(void **state)
 {
 	uint8_t *copy = malloc(IP + 19);
 
@@ -90,8 +88,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_ipv4_is_marked_and_its_checksum_holds),
 		cmocka_unit_test(test_ipv6_is_marked),
-		cmocka_unit_test(
-			test_what_is_no_ip_or_is_cut_off_is_left_alone),
+		cmocka_unit_test(test_non_ip_or_truncated_packet_is_not_marked),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,4 @@
-/*
- * What a wire does to frames: how often, when, in which order.
- */
+/* Rates, times and order of a wire's impairments. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -47,7 +45,7 @@ static const struct wire_stats *stats(void)
 	return wire_path_stats(path);
 }
 
-/* How many copies of frames 1 us apart leave. */
+/* Offers frames 1 us apart; returns the number of copies that leave. */
 static unsigned offer_many(unsigned count)
 {
 	unsigned left = 0;
@@ -62,7 +60,7 @@ static void assert_near(uint64_t value, uint64_t expected, uint64_t bound)
 	assert_in_range(value, expected - bound, expected + bound);
 }
 
-static void test_nothing_asked_changes_nothing(void **state)
+static void test_default_settings_change_nothing(void **state)
 {
 	open_path(SEED, 0);
 	for (unsigned i = 0; i < 1000; i++) {
@@ -75,7 +73,7 @@ static void test_nothing_asked_changes_nothing(void **state)
 }
 
 /* Four standard deviations of a binomial are the bound. */
-static void test_loss_is_as_frequent_as_asked(void **state)
+static void test_loss_has_the_configured_rate(void **state)
 {
 	static const struct {
 		uint64_t odds, expected, bound;
@@ -114,7 +112,7 @@ static void test_losses_do_not_depend_on_each_other(void **state)
 	assert_near(pairs, MANY / 100, 400);
 }
 
-static void test_one_chance_does_not_follow_another(void **state)
+static void test_impairments_are_independent(void **state)
 {
 	unsigned both = 0;
 
@@ -130,7 +128,7 @@ static void test_one_chance_does_not_follow_another(void **state)
 	assert_near(both, MANY / 100, 400);
 }
 
-static void test_a_hundred_percent_spares_nothing(void **state)
+static void test_loss_of_100_percent_drops_every_frame(void **state)
 {
 	conf.loss = WIRE_SURE;
 	open_path(SEED, 0);
@@ -143,7 +141,7 @@ static void test_a_hundred_percent_spares_nothing(void **state)
 	assert_int_equal(stats()->corrupted, 20000);
 }
 
-static void test_duplicates_are_as_frequent_as_asked(void **state)
+static void test_duplicates_have_the_configured_rate(void **state)
 {
 	unsigned left;
 
@@ -211,7 +209,7 @@ static void test_jitter_is_even_and_within_its_bounds(void **state)
 	assert_near((uint64_t)(sum / 10000), 12 * MS, MS / 20);
 }
 
-static void test_jitter_overtakes_nobody(void **state)
+static void test_jitter_does_not_reorder(void **state)
 {
 	int64_t last = 0;
 
@@ -270,7 +268,7 @@ static void test_rate_is_exact(void **state)
 	}
 }
 
-static void test_an_idle_link_saves_nothing_up(void **state)
+static void test_idle_link_saves_no_burst(void **state)
 {
 	conf.rate_bps = 8000000; /* a byte a us */
 	open_path(SEED, 0);
@@ -282,7 +280,7 @@ static void test_an_idle_link_saves_nothing_up(void **state)
 	assert_int_equal(fates[0].leaves_ns, 102 * MS);
 }
 
-static void test_full_queue_drops_what_comes_last(void **state)
+static void test_full_queue_drops_new_frames(void **state)
 {
 	conf.rate_bps = 8000000;
 	conf.queue_pkts = 100;
@@ -291,7 +289,7 @@ static void test_full_queue_drops_what_comes_last(void **state)
 		assert_int_equal(wire_path_offer(path, 0, 1000, fates),
 				 i < 100);
 	assert_int_equal(stats()->queue_dropped, 50);
-	/* A frame a ms leaves, and makes room for one. */
+	/* One frame leaves each ms, which makes room for one. */
 	assert_int_equal(wire_path_offer(path, MS - 1, 1000, fates), 0);
 	assert_int_equal(wire_path_offer(path, MS, 1000, fates), 1);
 	assert_int_equal(fates[0].leaves_ns, 101 * MS);
@@ -315,7 +313,7 @@ static void test_queue_may_be_counted_in_bytes(void **state)
 	assert_int_equal(stats()->queue_dropped, 2);
 }
 
-static void test_queue_without_limit_is_bounded_all_the_same(void **state)
+static void test_queue_without_limit_is_bounded_by_max_pkts(void **state)
 {
 	conf.rate_bps = 1000;
 	open_path(SEED, 0);
@@ -338,7 +336,7 @@ static void ask_for_everything(void)
 	conf.up_ns = 30 * MS;
 }
 
-/* Of what happens to 100,000 frames, in order. */
+/* A hash of the fates of 100,000 frames. */
 static uint64_t fingerprint(uint64_t seed, unsigned number)
 {
 	uint64_t hash = 0;
@@ -356,7 +354,7 @@ static uint64_t fingerprint(uint64_t seed, unsigned number)
 }
 
 /* 1,514 bytes at 12.112 Mbit/s take a ms; a burst of ten comes at once. */
-static void test_a_long_queue_marks(void **state)
+static void test_long_queue_marks_frames(void **state)
 {
 	conf.rate_bps = 12112000;
 	conf.mark_pkts = 4;
@@ -365,14 +363,14 @@ static void test_a_long_queue_marks(void **state)
 		assert_int_equal(wire_path_offer(path, 0, FRAME, fates), 1);
 		assert_int_equal(fates[0].mark, i >= 4);
 	}
-	/* Seven have left: three are before it. */
+	/* Seven have left: three are ahead of it. */
 	assert_int_equal(wire_path_offer(path, 7 * MS, FRAME, fates), 1);
 	assert_false(fates[0].mark);
 	assert_int_equal(wire_path_offer(path, 7 * MS, FRAME, fates), 1);
 	assert_true(fates[0].mark);
 }
 
-static void test_a_queue_of_many_bytes_marks(void **state)
+static void test_queue_of_many_bytes_marks_frames(void **state)
 {
 	conf.rate_bps = 12112000;
 	conf.mark_bytes = 2 * FRAME;
@@ -414,7 +412,7 @@ static void test_other_settings_lose_the_same_frames(void **state)
 				 lost[i]);
 }
 
-static void test_link_down_takes_what_arrives_and_what_would_leave(void **state)
+static void test_link_down_drops_arriving_and_leaving_frames(void **state)
 {
 	conf.delay_ns = 2 * MS;
 	conf.down_ns = 10 * MS;
@@ -437,7 +435,7 @@ static void test_link_may_stay_down(void **state)
 	assert_int_equal(wire_path_offer(path, 1000000 * MS, 60, fates), 0);
 }
 
-static void test_long_packets_do_not_pass(void **state)
+static void test_packets_over_the_mtu_do_not_pass(void **state)
 {
 	conf.mtu = 1000;
 	open_path(SEED, 0);
@@ -447,7 +445,7 @@ static void test_long_packets_do_not_pass(void **state)
 	assert_int_equal(stats()->in_frames, 2);
 }
 
-static void test_long_packets_take_no_chance_away(void **state)
+static void test_packets_over_the_mtu_draw_no_random_numbers(void **state)
 {
 	static bool lost[1000];
 
@@ -480,7 +478,7 @@ static void test_path_changes_while_it_runs(void **state)
 	assert_int_equal(stats()->in_frames, 3);
 }
 
-static void test_a_shorter_route_overtakes(void **state)
+static void test_frame_with_shorter_delay_overtakes(void **state)
 {
 	conf.delay_ns = 50 * MS;
 	open_path(SEED, 0);
@@ -490,7 +488,7 @@ static void test_a_shorter_route_overtakes(void **state)
 	wire_path_change(path, &conf);
 	wire_path_offer(path, MS, FRAME, fates);
 	assert_int_equal(fates[0].leaves_ns, 6 * MS);
-	/* Any other change leaves the order alone. */
+	/* Any other change keeps the order. */
 	conf.jitter_ns = 1;
 	wire_path_change(path, &conf);
 	conf.delay_ns = 5 * MS;
@@ -500,7 +498,7 @@ static void test_a_shorter_route_overtakes(void **state)
 	assert_int_equal(fates[0].leaves_ns, 6 * MS);
 }
 
-static void test_order_survives_what_changes_no_delay(void **state)
+static void test_change_of_rate_keeps_the_order(void **state)
 {
 	conf.rate_bps = 1000000;
 	conf.queue_pkts = 10;
@@ -514,7 +512,7 @@ static void test_order_survives_what_changes_no_delay(void **state)
 	assert_int_equal(fates[0].leaves_ns, 5 * MS);
 }
 
-/* What waits leaves as it was to; what comes then is behind it. */
+/* Queued frames leave as scheduled; new frames leave after them. */
 static void test_another_rate_counts_from_the_next_frame_on(void **state)
 {
 	conf.rate_bps = 7000000;
@@ -531,7 +529,7 @@ static void test_another_rate_counts_from_the_next_frame_on(void **state)
 	}
 	assert_int_equal(wire_path_offer(path, 0, 125, fates), 0);
 	assert_int_equal(stats()->queue_dropped, 1);
-	/* Room once the first seven have left, and not before. */
+	/* There is room once the first seven have left, and not before. */
 	assert_int_equal(wire_path_offer(path, MS, 125, fates), 1);
 	assert_int_equal(fates[0].leaves_ns, MS + 40 * MS);
 }
@@ -570,34 +568,34 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 	const struct CMUnitTest tests[] = {
-		TEST(test_nothing_asked_changes_nothing),
-		TEST(test_loss_is_as_frequent_as_asked),
+		TEST(test_default_settings_change_nothing),
+		TEST(test_loss_has_the_configured_rate),
 		TEST(test_losses_do_not_depend_on_each_other),
-		TEST(test_one_chance_does_not_follow_another),
-		TEST(test_a_hundred_percent_spares_nothing),
-		TEST(test_duplicates_are_as_frequent_as_asked),
+		TEST(test_impairments_are_independent),
+		TEST(test_loss_of_100_percent_drops_every_frame),
+		TEST(test_duplicates_have_the_configured_rate),
 		TEST(test_corruption_flips_any_bit_behind_the_header),
 		TEST(test_frames_too_short_for_a_header_are_corrupted_too),
 		TEST(test_delay_is_exact),
 		TEST(test_jitter_is_even_and_within_its_bounds),
-		TEST(test_jitter_overtakes_nobody),
+		TEST(test_jitter_does_not_reorder),
 		TEST(test_reordered_frames_are_held_back),
 		TEST(test_rate_is_exact),
-		TEST(test_an_idle_link_saves_nothing_up),
-		TEST(test_full_queue_drops_what_comes_last),
+		TEST(test_idle_link_saves_no_burst),
+		TEST(test_full_queue_drops_new_frames),
 		TEST(test_queue_may_be_counted_in_bytes),
-		TEST(test_queue_without_limit_is_bounded_all_the_same),
-		TEST(test_a_long_queue_marks),
-		TEST(test_a_queue_of_many_bytes_marks),
+		TEST(test_queue_without_limit_is_bounded_by_max_pkts),
+		TEST(test_long_queue_marks_frames),
+		TEST(test_queue_of_many_bytes_marks_frames),
 		TEST(test_same_seed_gives_the_same_result),
 		TEST(test_other_settings_lose_the_same_frames),
-		TEST(test_link_down_takes_what_arrives_and_what_would_leave),
+		TEST(test_link_down_drops_arriving_and_leaving_frames),
 		TEST(test_link_may_stay_down),
-		TEST(test_long_packets_do_not_pass),
-		TEST(test_long_packets_take_no_chance_away),
+		TEST(test_packets_over_the_mtu_do_not_pass),
+		TEST(test_packets_over_the_mtu_draw_no_random_numbers),
 		TEST(test_path_changes_while_it_runs),
-		TEST(test_a_shorter_route_overtakes),
-		TEST(test_order_survives_what_changes_no_delay),
+		TEST(test_frame_with_shorter_delay_overtakes),
+		TEST(test_change_of_rate_keeps_the_order),
 		TEST(test_another_rate_counts_from_the_next_frame_on),
 		TEST(test_another_rate_begins_without_a_fraction),
 		TEST(test_every_frame_is_accounted_for),

@@ -1,6 +1,4 @@
-/*
- * What wire's command line takes, and what it refuses, in which words.
- */
+/* Parsing of wire's command line, and the errors for wrong values. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -59,7 +57,7 @@ static void test_defaults_impair_nothing(void **state)
 		assert_int_equal(conf->jitter_ns, 0);
 		assert_int_equal(conf->rate_bps, 0);
 		assert_int_equal(conf->mtu, 0);
-		assert_false(conf->tell);
+		assert_false(conf->send_too_big);
 		assert_true(conf->down_ns == WIRE_NEVER);
 	}
 	assert_int_equal(opts.seed, 1);
@@ -71,12 +69,12 @@ static void test_defaults_impair_nothing(void **state)
 	assert_string_equal(opts.links[WIRE_B].name, "wb");
 }
 
-static void test_impairments_go_both_ways(void **state)
+static void test_impairments_apply_to_both_directions(void **state)
 {
 	parse_words(LINKS "--loss 1 --delay 10 --jitter 0.5 --reorder 100 "
 			  "--reorder-by 2.5 --duplicate 0 --corrupt 0.001 "
 			  "--rate 0.5 --queue 64 --down-at 1.5 --up-at 2 "
-			  "--path-mtu 1000 --too-big tell --mark 30000B");
+			  "--path-mtu 1000 --too-big report --mark 30000B");
 	for (int end = 0; end < WIRE_ENDS; end++) {
 		const struct wire_conf *conf = &opts.conf[end];
 
@@ -95,13 +93,13 @@ static void test_impairments_go_both_ways(void **state)
 		assert_int_equal(conf->mark_pkts, 0);
 		assert_int_equal(conf->mark_bytes, 30000);
 		assert_int_equal(conf->mtu, 1000);
-		assert_true(conf->tell);
+		assert_true(conf->send_too_big);
 	}
 }
 
 static void test_one_direction_may_differ(void **state)
 {
-	/* Even from what stands behind it. */
+	/* Even if the general option comes later. */
 	parse_words(LINKS "--a-to-b loss=2,delay=0 --loss 1 --delay 10 "
 			  "--b-to-a rate=100,queue=64000B");
 	assert_true(opts.conf[WIRE_A].loss == WIRE_SURE / 50);
@@ -124,7 +122,7 @@ static void test_last_queue_limit_counts(void **state)
 	assert_int_equal(opts.conf[WIRE_A].queue_bytes, 64000);
 }
 
-static void test_the_rest_is_understood(void **state)
+static void test_other_options_are_parsed(void **state)
 {
 	parse_words(LINKS
 		    "--seed 18446744073709551615 --hold 100 --mtu 9000 "
@@ -263,10 +261,10 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_defaults_impair_nothing),
-		cmocka_unit_test(test_impairments_go_both_ways),
+		cmocka_unit_test(test_impairments_apply_to_both_directions),
 		cmocka_unit_test(test_one_direction_may_differ),
 		cmocka_unit_test(test_last_queue_limit_counts),
-		cmocka_unit_test(test_the_rest_is_understood),
+		cmocka_unit_test(test_other_options_are_parsed),
 		cmocka_unit_test(test_links_are_two_and_different),
 		cmocka_unit_test(test_links_may_share_an_end),
 		cmocka_unit_test(test_every_wrong_value_is_refused_in_one_line),

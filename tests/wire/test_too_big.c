@@ -1,6 +1,6 @@
 /*
- * What a router tells the sender of a packet that is too long for its next
- * link.
+ * ICMP errors that a router returns to the sender of a packet longer than the
+ * next link's MTU.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -51,7 +51,7 @@ static int setup6(void **state)
 
 static unsigned ask(unsigned len)
 {
-	/* Of its own size: nothing behind it may be read. */
+	/* A copy of exact size, so that ASan sees reads beyond the end. */
 	uint8_t *copy = malloc(len ? len : 1);
 	unsigned n;
 
@@ -66,7 +66,7 @@ static unsigned get16(const uint8_t *at)
 	return (unsigned)at[0] << 8 | at[1];
 }
 
-/* RFC 1071: over what has its checksum in it the sum is all ones. */
+/* RFC 1071: the sum over data with its checksum is all ones. */
 static unsigned sum(unsigned begun, const uint8_t *at, unsigned len)
 {
 	uint32_t total = begun;
@@ -78,7 +78,7 @@ static unsigned sum(unsigned begun, const uint8_t *at, unsigned len)
 	return total;
 }
 
-static void test_ipv4_sender_is_told_the_mtu(void **state)
+static void test_icmp_reports_the_mtu_to_the_sender(void **state)
 {
 	unsigned len = ask(LEN);
 	const uint8_t *ip = answer + IP, *icmp = ip + 20;
@@ -100,7 +100,7 @@ static void test_ipv4_sender_is_told_the_mtu(void **state)
 	assert_memory_equal(icmp + 8, frame + IP, len - 42);
 }
 
-static void test_ipv6_sender_is_told_the_mtu(void **state)
+static void test_icmp6_reports_the_mtu_to_the_sender(void **state)
 {
 	unsigned len = ask(LEN);
 	const uint8_t *ip = answer + IP, *icmp = ip + 40;
@@ -120,7 +120,7 @@ static void test_ipv6_sender_is_told_the_mtu(void **state)
 	assert_memory_equal(icmp + 8, frame + IP, len - 62);
 }
 
-static void test_an_odd_number_of_bytes_may_be_quoted(void **state)
+static void test_odd_number_of_bytes_is_quoted(void **state)
 {
 	unsigned len = ask(14 + 20 + 9);
 
@@ -128,19 +128,19 @@ static void test_an_odd_number_of_bytes_may_be_quoted(void **state)
 	assert_int_equal(sum(0, answer + IP + 20, len - 34), 0xffff);
 }
 
-static void test_what_may_be_cut_is_not_told(void **state)
+static void test_packet_without_df_gets_no_answer(void **state)
 {
 	frame[IP + 6] = 0;
 	assert_int_equal(ask(LEN), 0);
 }
 
-static void test_later_fragments_are_not_told(void **state)
+static void test_later_fragments_get_no_answer(void **state)
 {
 	frame[IP + 7] = 1;
 	assert_int_equal(ask(LEN), 0);
 }
 
-static void test_groups_are_not_told(void **state)
+static void test_multicast_packets_get_no_answer(void **state)
 {
 	frame[IP + 16] = 224;
 	assert_int_equal(ask(LEN), 0);
@@ -149,7 +149,7 @@ static void test_groups_are_not_told(void **state)
 	assert_int_equal(ask(LEN), 0);
 }
 
-static void test_errors_are_not_told_but_pings_are(void **state)
+static void test_icmp_errors_get_no_answer_but_pings_do(void **state)
 {
 	frame[IP + 9] = 1;
 	frame[IP + 20] = 8; /* echo */
@@ -166,7 +166,7 @@ static void test_errors_are_not_told_but_pings_are(void **state)
 	assert_int_equal(ask(LEN), 0);
 }
 
-static void test_broken_packets_are_not_told(void **state)
+static void test_broken_packets_get_no_answer(void **state)
 {
 	for (unsigned len = 0; len < 34; len++)
 		assert_int_equal(ask(len), 0);
@@ -186,15 +186,15 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup(name, setup)
 	const struct CMUnitTest tests[] = {
-		TEST(test_ipv4_sender_is_told_the_mtu),
-		cmocka_unit_test_setup(test_ipv6_sender_is_told_the_mtu,
+		TEST(test_icmp_reports_the_mtu_to_the_sender),
+		cmocka_unit_test_setup(test_icmp6_reports_the_mtu_to_the_sender,
 				       setup6),
-		TEST(test_an_odd_number_of_bytes_may_be_quoted),
-		TEST(test_what_may_be_cut_is_not_told),
-		TEST(test_later_fragments_are_not_told),
-		TEST(test_groups_are_not_told),
-		TEST(test_errors_are_not_told_but_pings_are),
-		TEST(test_broken_packets_are_not_told),
+		TEST(test_odd_number_of_bytes_is_quoted),
+		TEST(test_packet_without_df_gets_no_answer),
+		TEST(test_later_fragments_get_no_answer),
+		TEST(test_multicast_packets_get_no_answer),
+		TEST(test_icmp_errors_get_no_answer_but_pings_do),
+		TEST(test_broken_packets_get_no_answer),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

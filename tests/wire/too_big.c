@@ -25,7 +25,7 @@ static void put16(uint8_t *at, unsigned value)
 	at[1] = (uint8_t)value;
 }
 
-/* RFC 1071; a sum that was begun may be given. */
+/* Adds words to a sum (RFC 1071), which may already have others. */
 static uint32_t add_words(uint32_t sum, const uint8_t *data, unsigned len)
 {
 	for (unsigned i = 0; i + 1 < len; i += 2)

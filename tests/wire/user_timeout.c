@@ -1,6 +1,6 @@
 /*
- * user-timeout: sends without end to whoever connects, and gives them up as
- * they have asked for. `user-timeout PORT` reads a line with a number of ms
+ * user-timeout: sends without end to each client, with the user timeout that
+ * the client asks for. `user-timeout PORT` reads a line with a number of ms
  * from each client, sets that with net_set_user_timeout(), and prints a line
  * when the client has been given up: the number, and the error. The options of
  * any appliance follow.
@@ -13,7 +13,7 @@
 
 #define LINE_MAX_BYTES 16
 
-/* What the client asks for; -1: it says nothing that is a number of ms. */
+/* Returns the number of ms that the client sends; -1: it sends no number. */
 static long asked_ms(struct net_conn *conn)
 {
 	char line[LINE_MAX_BYTES + 1] = "", *end;

@@ -1,8 +1,7 @@
 /*
- * wire: forwards frames between two links, with the loss, delay, jitter,
- * reordering, duplication, corruption, rate, path MTU and outage asked for,
- * which lines on stdin may change meanwhile. Several links at one end share
- * what lies between.
+ * wire: forwards frames between two links, with configured loss, delay, jitter,
+ * reordering, duplication, corruption, rate, path MTU and outage. Lines on
+ * stdin change them at run time. Several links at one end share the path.
  *
  * A frame stays in the mbuf it arrived in while it is under way, and is
  * copied into one of the other port's when it leaves: each pool then holds
@@ -27,12 +26,12 @@
 #include "tests/wire/report.h"
 #include "tests/wire/too_big.h"
 
-#define SPIN_ROUNDS 256	  /* empty rounds before adaptive polling sleeps */
-#define NAP_NS	    20000 /* with the wake-up, below 50 us */
-#define PORT_FRAMES 4096  /* in a port's rings and caches */
-#define FRAME_BYTES 2560  /* of memory a frame, all included */
-#define MEM_MIB	    96 /* what DPDK takes besides frames, and loses to gaps */
-#define CONTROL_NS  1000000 /* between two looks at stdin */
+#define SPIN_ROUNDS 256	    /* empty rounds before adaptive polling sleeps */
+#define NAP_NS	    20000   /* with the wake-up, below 50 us */
+#define PORT_FRAMES 4096    /* in a port's rings and caches */
+#define FRAME_BYTES 2560    /* of memory a frame, all included */
+#define MEM_MIB	    96	    /* DPDK's use besides frames, gaps included */
+#define CONTROL_NS  1000000 /* between two reads of stdin */
 
 /* The links at one end. */
 struct end {
@@ -40,7 +39,7 @@ struct end {
 	struct wire_hosts hosts;
 };
 
-/* What comes in at one end. */
+/* The frames that enter at one end. */
 struct direction {
 	struct end *from, *to;
 	struct wire_path *path;
@@ -53,7 +52,7 @@ static struct wire {
 	struct end ends[WIRE_ENDS];
 	struct direction directions[WIRE_ENDS];
 	struct wire_control control;
-	int64_t control_ns; /* when stdin is looked at next */
+	int64_t control_ns; /* when stdin is read next */
 	struct wire_times times;
 	unsigned empty_rounds;
 } wire;
@@ -148,9 +147,12 @@ static void hold(struct direction *dir, struct glue_frame *frame,
 static void enter(struct direction *dir, struct glue_port *port,
 		  struct glue_frame *frame, int64_t now_ns);
 
-/* The answer goes the other way like any frame there. Borrows the frame. */
-static void tell(struct direction *dir, struct glue_port *port,
-		 const struct glue_frame *frame, int64_t now_ns)
+/*
+ * Sends the ICMP error in the other direction like any frame there. Borrows the
+ * frame.
+ */
+static void send_too_big(struct direction *dir, struct glue_port *port,
+			 const struct glue_frame *frame, int64_t now_ns)
 {
 	struct direction *back =
 		&wire.directions[WIRE_B - (dir->from - wire.ends)];
@@ -163,7 +165,7 @@ static void tell(struct direction *dir, struct glue_port *port,
 		return;
 	copy_bytes(answer, &(struct glue_frame){.data = bytes,
 						.seg_len = (uint16_t)len});
-	dir->counts.told++;
+	dir->counts.reported++;
 	enter(back, port, answer, now_ns);
 }
 
@@ -182,8 +184,8 @@ static void enter(struct direction *dir, struct glue_port *port,
 
 	if (n == 0) {
 		if (wire_path_stats(dir->path)->too_big != too_big &&
-		    wire_path_conf(dir->path)->tell)
-			tell(dir, port, frame, now_ns);
+		    wire_path_conf(dir->path)->send_too_big)
+			send_too_big(dir, port, frame, now_ns);
 		glue_frame_free(frame);
 		return;
 	}
@@ -451,7 +453,7 @@ static void drop_held(struct direction *dir)
 	}
 }
 
-/* Takes what open_all() left behind, however far it came. */
+/* Closes what open_all() opened, even if it failed halfway. */
 static void close_all(void)
 {
 	for (int end = 0; end < WIRE_ENDS; end++) {
