@@ -1,6 +1,4 @@
-/*
- * child.h - what a child says on stderr, and how it ends.
- */
+/* child.h - runs a function in a child; captures its stderr and exit status. */
 #pragma once
 
 #include "test_coro.h"
@@ -11,7 +9,7 @@
 
 static char said[65536];
 
-/* Run fn in a child, its stderr into `said`; how it ended. */
+/* Runs fn in a child, its stderr into `said`; returns its wait status. */
 static inline int in_child(void (*fn)(void))
 {
 	int fds[2], status;
@@ -22,7 +20,7 @@ static inline int in_child(void (*fn)(void))
 	assert_int_equal(pipe(fds), 0);
 	pid = fork();
 	if (pid == 0) {
-		/* cmocka's would go on with the next test, in the child. */
+		/* cmocka's handlers would run the next test in the child. */
 		for (int i = 0; i < 5; i++)
 			signal((int[]){SIGSEGV, SIGBUS, SIGFPE, SIGILL,
 				       SIGABRT}[i],

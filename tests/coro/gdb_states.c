@@ -1,8 +1,8 @@
 /*
- * gdb_states.c - coroutines in every state there is, for gdb to look at: it
- * stops in stop_here(). All but a few share one stack, so that of all those
- * only one has its bytes there, and the others' wait in save buffers. With any
- * argument it aborts there instead.
+ * gdb_states.c - coroutines in every state, for gdb to inspect when the program
+ * stops in stop_here(). Most share one stack, so that only one has its bytes
+ * there, and the others' are in save buffers. With any argument the program
+ * aborts there instead.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 #include <coronet/coro_sync.h>
 
 #define noinline __attribute__((noinline, noclone))
-/* After a call: it is no tail call, and its frame can be seen. */
+/* Placed after a call, so that it is no tail call and its frame is visible. */
 #define STAY __asm__ volatile("" : : : "memory")
 
 static struct coro_sched *sched;
@@ -123,7 +123,7 @@ noinline static void in_join(void)
 	STAY;
 }
 
-/* Holds what the others wait for. */
+/* Holds the objects that the others wait for. */
 noinline static void in_holder(void)
 {
 	coro_mutex_lock(&mutex);

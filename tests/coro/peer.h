@@ -54,7 +54,7 @@ static inline void peer_stop_fn(void *arg)
 	coro_sched_stop(coro_sched_self());
 }
 
-/* It ends its loop and closes. Its reference stays. */
+/* Stops the loop and closes the scheduler. The reference stays valid. */
 static inline void peer_close(struct peer *p)
 {
 	int err;
@@ -82,7 +82,7 @@ static inline void peer_hold_fn(void *arg)
 	sem_take(&p->go);
 }
 
-/* It does nothing from now on, until peer_go(). */
+/* The peer's thread blocks until peer_go(). */
 static inline void peer_hold(struct peer *p)
 {
 	assert_int_equal(coro_post(p->s, peer_hold_fn, p), 0);

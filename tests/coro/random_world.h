@@ -1,6 +1,6 @@
 /*
- * random_world.h - what the random lives of test_coro_random.c are lived with:
- * the slots of the coroutines, what they wait for, and the dice.
+ * random_world.h - the state of test_coro_random.c: slots of coroutines, the
+ * objects they wait for, and random numbers.
  */
 #pragma once
 
@@ -41,9 +41,9 @@ enum op {
 
 struct slot {
 	struct coro *co; /* NULL: free */
-	bool handle;	 /* this slot's test holds it: to be given back */
-	bool cancelled;	 /* and not yet told */
-	enum op op;	 /* what it is blocked in, or about to be */
+	bool handle;	 /* the test holds a handle: to be released */
+	bool cancelled;	 /* and the cancel not yet returned */
+	enum op op;	 /* the call it is blocked in, or about to make */
 	unsigned obj;
 	int64_t deadline;
 	bool has_mutex[MUTEXES], has_read, has_write;

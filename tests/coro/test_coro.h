@@ -1,6 +1,4 @@
-/*
- * test_coro.h - a scheduler on a clock that stands still unless moved.
- */
+/* test_coro.h - a scheduler on a fake clock. */
 #pragma once
 
 #include <errno.h>
@@ -23,7 +21,7 @@
 #define RUNNING_ON_VALGRIND 0
 #endif
 
-/* TSan counts each coroutine as a thread, of which it knows 8,128. */
+/* TSan counts each coroutine as a thread, and supports at most 8,128. */
 #ifdef __SANITIZE_THREAD__
 #define MANY(n) ((n) / 25)
 #else
@@ -69,7 +67,7 @@ static inline int sched_setup_one_stack(void **state)
 
 static inline int sched_teardown(void **state)
 {
-	/* An assertion that failed in a coroutine has left it by longjmp. */
+	/* A failed assertion in a coroutine has left it by longjmp. */
 	if (coro_self() != NULL)
 		return -1;
 	coro_sched_close(*state);
@@ -87,7 +85,7 @@ static inline unsigned run_idle(struct coro_sched *s)
 	return n;
 }
 
-/* Let time pass and everything due happen. */
+/* Advances the clock and runs everything that is due. */
 static inline void pass(struct coro_sched *s, int64_t ns)
 {
 	fake_now += ns;

@@ -1,8 +1,8 @@
 /*
- * What every blocking call promises: it obeys the inherited deadline and its
- * own, whichever is nearer, and cancel; it is refused outside coroutines; it
- * names the place in a dump; and whoever gives up, or is destroyed, leaves
- * nothing behind in what it waited for.
+ * The contract of every blocking call: it obeys the nearer of its own and the
+ * inherited deadline, and cancel; it is refused outside coroutines; a dump
+ * names it; and a waiter that gives up or is destroyed leaves nothing behind in
+ * the object it waited for.
  */
 #include "test_coro.h"
 
@@ -21,7 +21,7 @@ static struct coro_barrier barrier;
 static struct coro_chan *ch;
 static struct coro *endless;
 
-/* ---- the calls, each of which would wait for ever ---- */
+/* ---- the calls, each of which waits forever ---- */
 
 static int by_park(int64_t deadline)
 {
@@ -92,7 +92,7 @@ static int by_join(int64_t deadline)
 	return coro_join_until(endless, NULL, deadline);
 }
 
-/* Its own time is success, so it has none to give up at. */
+/* Its own deadline is success, so there is no other to time out at. */
 static int by_sleep(int64_t deadline)
 {
 	return coro_sleep_until(CORO_FOREVER);
@@ -101,7 +101,7 @@ static int by_sleep(int64_t deadline)
 static const struct {
 	const char *where;
 	int (*call)(int64_t deadline);
-	int outside; /* what it says outside a coroutine */
+	int outside; /* the error outside a coroutine */
 } calls[] = {
 	{"coro_park", by_park, -EPERM},
 	{"coro_mutex_lock", by_lock, -EPERM},
@@ -120,7 +120,7 @@ static const struct {
 
 #define N_CALLS (sizeof(calls) / sizeof(calls[0]))
 
-/* ---- somebody who holds it all ---- */
+/* ---- the holder of all objects ---- */
 
 static bool let_go;
 static struct coro *holder;
@@ -187,7 +187,7 @@ static int teardown(void **state)
 	return err;
 }
 
-/* ---- one who waits ---- */
+/* ---- the waiter ---- */
 
 static struct waiter {
 	int (*call)(int64_t deadline);
@@ -274,7 +274,7 @@ static void test_cancel_ends_every_wait(void **state)
 	}
 }
 
-static void test_cancel_that_comes_first_ends_every_wait(void **state)
+static void test_cancel_before_the_call_ends_every_wait(void **state)
 {
 	for (size_t i = 0; i < N_CALLS; i++) {
 		struct coro *co;
@@ -296,7 +296,7 @@ static void test_blocking_outside_is_refused(void **state)
 	assert_int_equal(coro_yield(), -EPERM);
 }
 
-static void test_dump_names_the_place(void **state)
+static void test_dump_names_the_blocking_call(void **state)
 {
 	static char said[65536];
 
@@ -322,7 +322,7 @@ static void test_dump_names_the_place(void **state)
 	}
 }
 
-/* ---- what those who gave up leave behind ---- */
+/* ---- no traces of waiters that gave up ---- */
 
 static void check_nothing_left(void)
 {
@@ -339,7 +339,7 @@ static void check_nothing_left(void)
 	assert_int_equal(group.count, 0);
 	assert_int_equal(coro_chan_trysend(ch, &(int){1}), -EAGAIN);
 	assert_int_equal(coro_chan_tryrecv(ch, NULL), -EAGAIN);
-	coro_cond_signal(&cond); /* nobody: no harm */
+	coro_cond_signal(&cond); /* no waiter: no effect */
 	assert_int_equal(coro_sched_next_ns(the_sched), CORO_FOREVER);
 	assert_int_equal(coro_sched_live(the_sched), 1); /* endless */
 	coro_join(holder, NULL);
@@ -351,13 +351,13 @@ static void check_nothing_left(void)
 	assert_int_equal(waiter.err, 1);
 }
 
-static void test_nothing_is_left_by_those_who_gave_up(void **state)
+static void test_waiters_that_give_up_leave_nothing_behind(void **state)
 {
 	for (size_t i = 0; i < N_CALLS; i++) {
 		struct coro *co[2];
 
 		co[0] = start(i, CORO_FOREVER, fake_now + MS);
-		/* Nobody else joins one that is joined. */
+		/* Only one coroutine can join another. */
 		if (calls[i].call != by_join)
 			co[1] = start(i, CORO_FOREVER, CORO_FOREVER);
 		pass(the_sched, 2 * MS);
@@ -371,7 +371,7 @@ static void test_nothing_is_left_by_those_who_gave_up(void **state)
 	check_nothing_left();
 }
 
-static void test_nothing_is_left_by_those_destroyed(void **state)
+static void test_destroyed_waiters_leave_nothing_behind(void **state)
 {
 	for (size_t i = 0; i < N_CALLS; i++) {
 		struct coro *co = start(i, CORO_FOREVER, fake_now + SEC);
@@ -382,8 +382,9 @@ static void test_nothing_is_left_by_those_destroyed(void **state)
 	check_nothing_left();
 }
 
-/* Woken already, and destroyed before it runs. */
-static void test_nothing_is_left_by_those_destroyed_when_woken(void **state)
+/* Destroys waiters that were woken but have not run yet. */
+static void
+test_waiters_destroyed_after_a_wake_up_leave_nothing_behind(void **state)
 {
 	for (size_t i = 0; i < N_CALLS; i++) {
 		struct coro *co = start(i, CORO_FOREVER, CORO_FOREVER);
@@ -395,7 +396,7 @@ static void test_nothing_is_left_by_those_destroyed_when_woken(void **state)
 	check_nothing_left();
 }
 
-/* ---- what needn't wait never fails that way ---- */
+/* ---- calls that need not wait ---- */
 
 static void *takes_what_is_free(void *arg)
 {
@@ -417,7 +418,7 @@ static void *takes_what_is_free(void *arg)
 	return NULL;
 }
 
-static void test_no_wait_no_timeout(void **state)
+static void test_call_that_need_not_wait_ignores_a_past_deadline(void **state)
 {
 	coro_spawn(the_sched, NULL, takes_what_is_free, NULL, NULL);
 	run_idle(the_sched);
@@ -426,7 +427,7 @@ static void test_no_wait_no_timeout(void **state)
 
 /* ---- deadlines of children ---- */
 
-static void *tells_deadline(void *arg)
+static void *logs_deadline(void *arg)
 {
 	log_int(coro_deadline() == CORO_FOREVER ? -1 : coro_deadline() / MS);
 	return NULL;
@@ -437,12 +438,13 @@ static void *spawns_two(void *arg)
 	const struct coro_attr heir = {.inherit_deadline = true};
 
 	coro_deadline_set(7 * MS);
-	coro_spawn(the_sched, &heir, tells_deadline, NULL, NULL);
-	coro_spawn(the_sched, NULL, tells_deadline, NULL, NULL);
+	coro_spawn(the_sched, &heir, logs_deadline, NULL, NULL);
+	coro_spawn(the_sched, NULL, logs_deadline, NULL, NULL);
 	return NULL;
 }
 
-static void test_child_inherits_a_deadline_when_told(void **state)
+static void
+test_child_inherits_a_deadline_if_the_attribute_says_so(void **state)
 {
 	coro_spawn(the_sched, NULL, spawns_two, NULL, NULL);
 	run_idle(the_sched);
@@ -464,14 +466,14 @@ int main(void)
 		EACH(test_nearer_deadline_counts),
 		EACH(test_deadline_past_ends_the_wait_at_once),
 		EACH(test_cancel_ends_every_wait),
-		EACH(test_cancel_that_comes_first_ends_every_wait),
+		EACH(test_cancel_before_the_call_ends_every_wait),
 		EACH(test_blocking_outside_is_refused),
-		EACH(test_dump_names_the_place),
-		EACH(test_nothing_is_left_by_those_who_gave_up),
-		EACH(test_nothing_is_left_by_those_destroyed),
-		EACH(test_nothing_is_left_by_those_destroyed_when_woken),
-		EACH(test_no_wait_no_timeout),
-		EACH(test_child_inherits_a_deadline_when_told),
+		EACH(test_dump_names_the_blocking_call),
+		EACH(test_waiters_that_give_up_leave_nothing_behind),
+		EACH(test_destroyed_waiters_leave_nothing_behind),
+		EACH(test_waiters_destroyed_after_a_wake_up_leave_nothing_behind),
+		EACH(test_call_that_need_not_wait_ignores_a_past_deadline),
+		EACH(test_child_inherits_a_deadline_if_the_attribute_says_so),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,6 @@
 /*
- * Calls to another scheduler: results, deadlines, cancelling, closing. What
- * fails has not run.
+ * Calls to another scheduler: results, deadlines, cancelling, closing. A call
+ * that fails has not run.
  */
 #include <sched.h>
 #include <stdatomic.h>
@@ -69,7 +69,7 @@ static struct task *task_start(struct coro_sched *s, int i,
 	return t;
 }
 
-/* Rounds until it is done; what is waited for comes from another thread. */
+/* Runs rounds until the task is done, for an event from another thread. */
 static void finish(struct coro_sched *s, struct task *t)
 {
 	while (!t->done)
@@ -189,7 +189,7 @@ static void test_destroyed_call_never_runs(void **state)
 	assert_int_equal(t->runs, 0);
 }
 
-/* The scheduler that called has closed when its call is found. */
+/* The calling scheduler closes before the peer finds its call. */
 static void test_caller_closes_before_its_call_is_found(void **state)
 {
 	struct task *t;
@@ -289,7 +289,7 @@ static void test_call_that_has_begun_ends_despite_cancel(void **state)
 	peer_go(&peer);
 	finish(*state, t);
 	assert_int_equal(t->err, 0);
-	assert_int_equal(t->after, -ECANCELED); /* told later, but told */
+	assert_int_equal(t->after, -ECANCELED); /* returned by the next call */
 }
 
 static void *lets_go_later(void *arg)
@@ -300,7 +300,7 @@ static void *lets_go_later(void *arg)
 }
 
 /* Neither coro_destroy() nor closing returns while the function runs. */
-static void test_destroying_waits_for_what_has_begun(void **state)
+static void test_destroy_and_close_wait_for_a_running_call(void **state)
 {
 	for (int close = 0; close < 2; close++) {
 		struct task *t = task_start(*state, 0, peer.s, calls_held);
@@ -380,7 +380,10 @@ static void test_call_that_was_queued_runs_at_close(void **state)
 	peer_start(&peer);
 }
 
-/* A loop that waits for a call is no deadlock, and sleeps until it is back. */
+/*
+ * A scheduler that waits for a call is not deadlocked, and sleeps until the
+ * call returns.
+ */
 static void test_run_waits_for_a_call(void **state)
 {
 	struct coro_sched *s;
@@ -398,7 +401,7 @@ static void test_run_waits_for_a_call(void **state)
 	sched_setup(state);
 }
 
-/* ---- everybody calls everybody ---- */
+/* ---- schedulers that call each other ---- */
 
 #define SHARDS 3
 #define CALLS  MANY(3000)
@@ -485,7 +488,7 @@ static void *shard_main(void *arg)
 	return NULL;
 }
 
-static void test_everybody_calls_everybody(void **state)
+static void test_schedulers_call_each_other(void **state)
 {
 	for (int i = 0; i < SHARDS; i++)
 		shards[i].seed = i + 1;
@@ -522,12 +525,12 @@ int main(void)
 		PEER(test_calls_given_up_are_bounded),
 		PEER(test_call_that_has_begun_ends_despite_its_deadline),
 		PEER(test_call_that_has_begun_ends_despite_cancel),
-		PEER(test_destroying_waits_for_what_has_begun),
+		PEER(test_destroy_and_close_wait_for_a_running_call),
 		PEER(test_function_may_destroy_its_caller),
 		PEER(test_call_to_a_closed_scheduler_fails),
 		PEER(test_call_that_was_queued_runs_at_close),
 		PEER(test_run_waits_for_a_call),
-		cmocka_unit_test(test_everybody_calls_everybody),
+		cmocka_unit_test(test_schedulers_call_each_other),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

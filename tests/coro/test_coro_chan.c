@@ -1,5 +1,5 @@
 /*
- * Channels and select, on one stack: no value in flight survives there.
+ * Channels and select on one shared stack, where no value in flight survives.
  */
 #include "test_coro.h"
 
@@ -172,7 +172,7 @@ static void open_three(void)
 		coro_chan_open(sizeof(struct big), 0, &ch[i]);
 }
 
-static void test_select_receives_from_the_one_that_has(void **state)
+static void test_select_receives_from_the_ready_channel(void **state)
 {
 	open_three();
 	task[0].deadline = CORO_FOREVER;
@@ -188,7 +188,7 @@ static void test_select_receives_from_the_one_that_has(void **state)
 	assert_int_equal(coro_chan_tryrecv(ch[2], NULL), -EAGAIN);
 }
 
-static void test_select_sends_to_the_one_that_waits(void **state)
+static void test_select_sends_to_the_waiting_receiver(void **state)
 {
 	struct big b;
 
@@ -213,7 +213,7 @@ static void test_select_times_out_and_leaves_all(void **state)
 	assert_int_equal(coro_chan_trysend(ch[0], &(struct big){0}), -EAGAIN);
 }
 
-static void test_select_is_told_of_close(void **state)
+static void test_select_returns_when_a_channel_closes(void **state)
 {
 	open_three();
 	task[0].deadline = CORO_FOREVER;
@@ -278,8 +278,8 @@ static void test_select_starves_no_case_beside_another_select(void **state)
 		assert_int_equal(taken[i], 25);
 }
 
-/* A case that is seldom ready does not give its turns to its neighbour. */
-static void test_select_is_fair_beside_cases_that_cannot(void **state)
+/* A case that is rarely ready does not pass its turns to its neighbour. */
+static void test_select_is_fair_beside_cases_that_are_never_ready(void **state)
 {
 	int taken[4] = {0}, v = 0;
 
@@ -329,21 +329,21 @@ static void test_cancelled_receiver_leaves(void **state)
 
 struct watcher {
 	struct coro_chan_watch watch;
-	unsigned told;
+	unsigned calls;
 };
 
-static void count_told(struct coro_chan_watch *w)
+static void count_call(struct coro_chan_watch *w)
 {
-	((struct watcher *)(void *)w)->told++;
+	((struct watcher *)(void *)w)->calls++;
 }
 
-static void test_watches_are_told_of_every_change(void **state)
+static void test_watches_are_called_at_every_change(void **state)
 {
 	static struct watcher a, b;
 	struct coro_chan *one;
 	int value = 1;
 
-	a = b = (struct watcher){.watch.fn = count_told};
+	a = b = (struct watcher){.watch.fn = count_call};
 	assert_int_equal(coro_chan_open(sizeof(value), 1, &one), 0);
 	assert_int_equal(coro_chan_state(one), CORO_CHAN_CAN_SEND);
 	coro_chan_watch(one, &a.watch);
@@ -357,8 +357,8 @@ static void test_watches_are_told_of_every_change(void **state)
 	assert_int_equal(coro_chan_state(one), CORO_CHAN_CAN_RECV |
 						       CORO_CHAN_CAN_SEND |
 						       CORO_CHAN_CLOSED);
-	assert_int_equal(a.told, 1);
-	assert_int_equal(b.told, 3);
+	assert_int_equal(a.calls, 1);
+	assert_int_equal(b.calls, 3);
 	coro_chan_unwatch(&b.watch);
 	coro_chan_free(one);
 }
@@ -387,7 +387,7 @@ static void *selects_one(void *arg)
 	return NULL;
 }
 
-/* Those that wait for one channel among several are in the same queue. */
+/* Receivers in a select are in the same queue. */
 static void test_receivers_are_served_in_order(void **state)
 {
 	struct big b;
@@ -461,7 +461,7 @@ static void *selects_too_many(void *arg)
 	return NULL;
 }
 
-static void test_select_of_too_many_is_refused(void **state)
+static void test_select_with_too_many_cases_is_refused(void **state)
 {
 	go(*state, 0, selects_too_many);
 	run_idle(*state);
@@ -479,21 +479,21 @@ int main(void)
 		T(test_rendezvous_blocks_the_sender),
 		T(test_close_drains_then_refuses),
 		T(test_bare_events_have_no_bytes),
-		T(test_select_receives_from_the_one_that_has),
-		T(test_select_sends_to_the_one_that_waits),
+		T(test_select_receives_from_the_ready_channel),
+		T(test_select_sends_to_the_waiting_receiver),
 		T(test_select_times_out_and_leaves_all),
-		T(test_select_is_told_of_close),
+		T(test_select_returns_when_a_channel_closes),
 		T(test_select_default_does_not_wait),
 		T(test_select_starves_no_case),
 		T(test_select_starves_no_case_beside_another_select),
-		T(test_select_is_fair_beside_cases_that_cannot),
+		T(test_select_is_fair_beside_cases_that_are_never_ready),
 		T(test_waiter_destroyed_leaves_its_channels),
 		T(test_cancelled_receiver_leaves),
 		T(test_receivers_are_served_in_order),
 		T(test_senders_are_served_in_order),
 		T(test_values_may_be_large),
-		T(test_select_of_too_many_is_refused),
-		T(test_watches_are_told_of_every_change),
+		T(test_select_with_too_many_cases_is_refused),
+		T(test_watches_are_called_at_every_change),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

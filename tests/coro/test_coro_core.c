@@ -15,7 +15,7 @@ static void *echoes(void *arg)
 	return (char *)in + 100;
 }
 
-static void test_values_pass_both_ways(void **state)
+static void test_values_pass_in_both_directions(void **state)
 {
 	struct coro *co;
 	void *out = NULL;
@@ -73,7 +73,7 @@ static void *counts_itself(void *arg)
 	return NULL;
 }
 
-/* ---- what comes after a body ---- */
+/* ---- the function that runs after a body ---- */
 
 static unsigned lasts;
 static void *last_arg;
@@ -110,7 +110,7 @@ static void *changes_its_mind(void *arg)
 	return arg;
 }
 
-static void test_what_comes_last_is_called_once(void **state)
+static void test_last_function_is_called_once(void **state)
 {
 	struct coro_sched *s = *state;
 	struct coro *co;
@@ -123,13 +123,13 @@ static void test_what_comes_last_is_called_once(void **state)
 	assert_int_equal(lasts, 1);
 	assert_ptr_equal(last_arg, &thing);
 	assert_ptr_equal(last_in, body_in);
-	/* The control block serves again, and begins without. */
+	/* The control block is reused, without the function. */
 	assert_int_equal(coro_spawn(s, NULL, changes_its_mind, &thing, NULL),
 			 0);
 	assert_int_equal(coro_spawn(s, NULL, exits_with, &thing, NULL), 0);
 	run_idle(s);
 	assert_int_equal(lasts, 1);
-	/* One that is resumed by hand, and one that is destroyed. */
+	/* Once by resume, once by destroy. */
 	assert_int_equal(coro_create(s, NULL, changes_its_mind, &co), 0);
 	assert_int_equal(coro_resume(co, &thing, NULL), 0);
 	assert_int_equal(coro_destroy(co), 0);
@@ -140,7 +140,10 @@ static void test_what_comes_last_is_called_once(void **state)
 	assert_int_equal(lasts, 1);
 }
 
-/* Held by a handle and resumed, its end would be the short one. */
+/*
+ * Sets an argument, which keeps the end of a resumed coroutine with a handle
+ * off the fast path.
+ */
 static void *ends_at_once(void *arg)
 {
 	coro_set_last(arg);
@@ -152,7 +155,7 @@ static void note_at_once(void *arg)
 	lasts++;
 }
 
-static void test_what_comes_last_does_when_resumed(void **state)
+static void test_last_function_runs_when_resumed(void **state)
 {
 	struct coro *co;
 	int thing;
@@ -248,7 +251,7 @@ static void *with_cleanups(void *arg)
 		coro_suspend(NULL, NULL);
 	else if (arg == (void *)2)
 		coro_exit((void *)9);
-	/* By returning it would leave its locals first. */
+	/* Returning would destroy its locals first. */
 	assert_int_equal(coro_cleanup_pop(true), -1000);
 	return NULL;
 }
@@ -262,7 +265,7 @@ static void *occupies(void *arg)
 	return NULL;
 }
 
-static void test_destroy_of_parked_runs_its_cleanups(void **state)
+static void test_destroy_of_a_parked_coroutine_runs_its_cleanups(void **state)
 {
 	struct coro *co;
 
@@ -270,7 +273,7 @@ static void test_destroy_of_parked_runs_its_cleanups(void **state)
 		log_reset();
 		coro_spawn(*state, NULL, with_cleanups, NULL, &co);
 		coro_sched_round(*state);
-		if (other) /* so that its bytes are put aside, on one stack */
+		if (other) /* saves its bytes, on one stack */
 			coro_spawn(*state, NULL, occupies, NULL, NULL);
 		coro_sched_round(*state);
 		assert_int_equal(coro_destroy(co), 0);
@@ -279,7 +282,8 @@ static void test_destroy_of_parked_runs_its_cleanups(void **state)
 	}
 }
 
-static void test_destroy_of_suspended_runs_its_cleanups(void **state)
+static void
+test_destroy_of_a_suspended_coroutine_runs_its_cleanups(void **state)
 {
 	struct coro *co;
 
@@ -322,7 +326,7 @@ static void test_destroy_from_another_coroutine(void **state)
 	assert_string_equal(test_log, "2 1 7 ");
 }
 
-static void test_close_runs_cleanups_of_all_left(void **state)
+static void test_close_runs_the_cleanups_of_all_coroutines(void **state)
 {
 	log_reset();
 	for (int i = 0; i < 3; i++)
@@ -399,7 +403,8 @@ static void *resumes_the_blocker(void *arg)
 	return NULL;
 }
 
-static void test_resumer_of_a_destroyed_one_is_told(void **state)
+static void
+test_resume_fails_if_the_resumed_coroutine_is_destroyed(void **state)
 {
 	struct coro *resumer;
 
@@ -411,7 +416,7 @@ static void test_resumer_of_a_destroyed_one_is_told(void **state)
 	assert_int_equal(coro_destroy(blocker), 0);
 	run_idle(*state);
 	assert_int_equal(strtol(test_log, NULL, 10), -EAGAIN);
-	/* It was told once: what it does next is no failure. */
+	/* The error is returned once: the next call succeeds. */
 	assert_int_equal(coro_start(resumer, NULL), 0);
 	run_idle(*state);
 	assert_int_equal(coro_join(resumer, NULL), 0);
@@ -496,7 +501,7 @@ static void *resumes_a_sleeper(void *arg)
 	return NULL;
 }
 
-static void test_nested_one_that_blocks_blocks_its_resumer(void **state)
+static void test_resumed_coroutine_that_blocks_blocks_its_resumer(void **state)
 {
 	log_reset();
 	coro_spawn(*state, NULL, resumes_a_sleeper, NULL, NULL);
@@ -506,7 +511,7 @@ static void test_nested_one_that_blocks_blocks_its_resumer(void **state)
 	assert_string_equal(test_log, "5 6 ");
 }
 
-static void test_thread_that_resumes_a_blocker_is_told(void **state)
+static void test_resume_by_a_thread_fails_if_the_coroutine_blocks(void **state)
 {
 	struct coro *co;
 
@@ -638,28 +643,28 @@ static void test_each_thread_may_have_its_scheduler(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		BOTH(test_values_pass_both_ways),
+		BOTH(test_values_pass_in_both_directions),
 		BOTH(test_reset_runs_again),
 		BOTH(test_reset_makes_room_in_the_run_queue),
 		BOTH(test_close_with_a_joiner),
-		BOTH(test_resumer_of_a_destroyed_one_is_told),
+		BOTH(test_resume_fails_if_the_resumed_coroutine_is_destroyed),
 		BOTH(test_resuming_oneself_is_refused),
 		BOTH(test_resume_nests_to_any_depth),
-		BOTH(test_destroy_of_parked_runs_its_cleanups),
-		BOTH(test_destroy_of_suspended_runs_its_cleanups),
+		BOTH(test_destroy_of_a_parked_coroutine_runs_its_cleanups),
+		BOTH(test_destroy_of_a_suspended_coroutine_runs_its_cleanups),
 		BOTH(test_exit_runs_cleanups_and_gives_a_result),
 		BOTH(test_destroy_from_another_coroutine),
-		BOTH(test_close_runs_cleanups_of_all_left),
+		BOTH(test_close_runs_the_cleanups_of_all_coroutines),
 		BOTH(test_local_storage_has_destructors),
 		BOTH(test_keys_run_out_and_come_back),
 		BOTH(test_destructors_may_set_values_again),
-		BOTH(test_nested_one_that_blocks_blocks_its_resumer),
-		BOTH(test_thread_that_resumes_a_blocker_is_told),
+		BOTH(test_resumed_coroutine_that_blocks_blocks_its_resumer),
+		BOTH(test_resume_by_a_thread_fails_if_the_coroutine_blocks),
 		BOTH(test_errno_is_kept_by_resume_and_suspend),
 		BOTH(test_private_and_shared_stacks_mix),
 		BOTH(test_names_are_kept),
-		BOTH(test_what_comes_last_is_called_once),
-		BOTH(test_what_comes_last_does_when_resumed),
+		BOTH(test_last_function_is_called_once),
+		BOTH(test_last_function_runs_when_resumed),
 		BOTH(test_foreign_thread_is_refused),
 		BOTH(test_each_thread_may_have_its_scheduler),
 	};

@@ -1,9 +1,9 @@
 /*
- * A crash, or an overflow, says which coroutine it was, and then happens.
+ * A crash or a stack overflow names the coroutine and then kills the process.
  */
 #include "child.h"
 
-/* Valgrind has its own idea of guards, and of what a crash is. */
+/* Valgrind handles guard pages and crashes itself. */
 #define NOT_UNDER_VALGRIND()                                                   \
 	if (RUNNING_ON_VALGRIND)                                               \
 	return
@@ -90,9 +90,9 @@ static void test_frame_larger_than_the_stack_hits_the_guard(void **state)
 /* ---- other crashes ---- */
 
 static int signo;   /* how the body crashes */
-static bool really; /* by an instruction, not by a signal that is sent */
+static bool really; /* by an instruction, not by raise() */
 
-/* In assembly, where no sanitizer sees it coming. */
+/* In assembly, so that no sanitizer intercepts it. */
 static void crash(void)
 {
 	if (!really)
@@ -192,7 +192,7 @@ static void test_crash_outside_coroutines_is_left_alone(void **state)
 	assert_string_equal(said, "");
 }
 
-/* ---- handlers that were there before ---- */
+/* ---- previous handlers ---- */
 
 static void exits_with_address(int n, siginfo_t *info, void *context)
 {
@@ -218,7 +218,7 @@ static void crash_with_a_handler(void)
 	crash_in_a_coroutine();
 }
 
-static void test_handlers_of_before_are_called(void **state)
+static void test_previous_signal_handlers_are_called(void **state)
 {
 	NOT_UNDER_VALGRIND();
 	kind = CORO_STACK_SHARED;
@@ -256,7 +256,7 @@ static void test_handlers_are_put_back_at_close(void **state)
 	}
 }
 
-/* ---- whose it is ---- */
+/* ---- descriptions of arguments ---- */
 
 static int thing[4];
 
@@ -268,7 +268,7 @@ static bool knows_things(uintptr_t word, char *text, size_t len)
 	return true;
 }
 
-/* As bodies are: the argument is wanted after what it calls has returned. */
+/* Uses its argument after a call returns, as bodies usually do. */
 static void *holds_a_thing(void *arg)
 {
 	crash();
@@ -288,7 +288,7 @@ static void crash_with_a_thing(void)
 	coro_sched_run(s);
 }
 
-static void test_crash_says_whose_it_was(void **state)
+static void test_crash_message_describes_the_argument(void **state)
 {
 	NOT_UNDER_VALGRIND();
 	signo = SIGSEGV;
@@ -304,8 +304,11 @@ static void *keeps_a_thing(void *arg)
 	return NULL;
 }
 
-/* Parked ones too, wherever their bytes are; new and ended ones say nothing. */
-static void test_description_of_every_state(void **state)
+/*
+ * Parked coroutines too, wherever their bytes are; new and ended ones have no
+ * description.
+ */
+static void test_coroutines_are_described_in_every_state(void **state)
 {
 	const struct coro_attr attr = {.name = "keeper", .shared_stack = 1};
 	char want[64], text[64];
@@ -342,10 +345,10 @@ int main(void)
 			test_frame_larger_than_the_stack_hits_the_guard),
 		cmocka_unit_test(test_crash_names_the_coroutine_and_kills),
 		cmocka_unit_test(test_crash_outside_coroutines_is_left_alone),
-		cmocka_unit_test(test_handlers_of_before_are_called),
+		cmocka_unit_test(test_previous_signal_handlers_are_called),
 		cmocka_unit_test(test_handlers_are_put_back_at_close),
-		cmocka_unit_test(test_crash_says_whose_it_was),
-		BOTH(test_description_of_every_state),
+		cmocka_unit_test(test_crash_message_describes_the_argument),
+		BOTH(test_coroutines_are_described_in_every_state),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

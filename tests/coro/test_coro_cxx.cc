@@ -177,7 +177,7 @@ static void test_resume_and_suspend_in_catch_blocks(void **)
 }
 
 /* The thread's own context is one of them. */
-static void test_rounds_in_a_catch_block_of_the_thread(void **)
+static void test_rounds_run_in_a_catch_block_of_the_thread(void **)
 {
 	for (long i = 0; i < 5; i++)
 		coro_spawn(sched, nullptr, catches, (void *)i, nullptr);
@@ -259,7 +259,7 @@ int main()
 		BOTH(test_rethrow_finds_its_own_exception),
 		BOTH(test_unwinding_one_is_not_seen_by_others),
 		BOTH(test_resume_and_suspend_in_catch_blocks),
-		BOTH(test_rounds_in_a_catch_block_of_the_thread),
+		BOTH(test_rounds_run_in_a_catch_block_of_the_thread),
 		BOTH(test_destroyed_in_a_catch_block),
 		BOTH(test_locks_in_catch_blocks),
 	};

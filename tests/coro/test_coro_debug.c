@@ -1,6 +1,6 @@
 /*
- * What a person is told: dumps, deadlock, misuse; wake-ups from outside;
- * signals in the midst of switches.
+ * Diagnostics: dumps, deadlock, misuse; also wake-ups from outside, and signals
+ * during switches.
  */
 #include "child.h"
 
@@ -292,7 +292,7 @@ static void sleeps_and_quits(void)
 	coro_sched_close(s);
 }
 
-/* Nothing else would bring the loop round while the thread sleeps. */
+/* Nothing else would wake the sleeping thread. */
 static void test_dump_signal_wakes_a_sleeping_thread(void **state)
 {
 	assert_int_equal(in_child(sleeps_and_quits), 0);
@@ -326,7 +326,7 @@ static void test_second_sigquit_dumps_though_the_loop_hangs(void **state)
 	assert_non_null(strstr(said, "running"));
 }
 
-static void test_dump_signal_is_one_schedulers_and_given_back(void **state)
+static void test_dump_signal_has_one_scheduler_and_is_restored(void **state)
 {
 	struct sigaction sa;
 	struct coro_sched *s;
@@ -363,7 +363,7 @@ static void *posts(void *arg)
 {
 	struct poster *p = arg;
 
-	/* However many of them fall together. */
+	/* Any number of wake-ups may coincide. */
 	for (unsigned i = 0; p->ran < 20; i++) {
 		coro_wake_post(p->s, &p->wake);
 		if (i % 100 == 0)
@@ -463,7 +463,7 @@ static void test_run_sleeps_until_timers_and_stops(void **state)
 	coro_sched_close(s);
 }
 
-/* ---- signals in the midst of switches ---- */
+/* ---- signals during switches ---- */
 
 #define SIGNALS (RUNNING_ON_VALGRIND ? 50 : 500)
 
@@ -477,8 +477,10 @@ static void on_alarm(int signo)
 	signals++;
 }
 
-/* Each to another depth: a handler that ran at the wrong one's would write into
- * the bytes of the deeper. */
+/*
+ * Each suspends at another depth: a handler on the wrong stack pointer would
+ * overwrite the bytes of the deeper one.
+ */
 static void *switches(void *arg)
 {
 	size_t len = 100 + (long)arg * 200;
@@ -527,7 +529,8 @@ static void test_signals_during_switches_harm_nothing(void **state)
 	best = ctx_isa_chosen();
 	sched_teardown(state);
 	signals_with(state, CTX_ISA_CHECKED);
-	if (!RUNNING_ON_VALGRIND) { /* of the others it is not told */
+	/* Valgrind knows of this one's copies alone. */
+	if (!RUNNING_ON_VALGRIND) {
 		signals_with(state, CTX_ISA_SSE2);
 		signals_with(state, CTX_ISA_AVX2);
 		signals_with(state, CTX_ISA_AVX512);
@@ -594,7 +597,7 @@ int main(void)
 		cmocka_unit_test(
 			test_second_sigquit_dumps_though_the_loop_hangs),
 		cmocka_unit_test(
-			test_dump_signal_is_one_schedulers_and_given_back),
+			test_dump_signal_has_one_scheduler_and_is_restored),
 		cmocka_unit_test(test_another_thread_wakes_the_scheduler),
 		cmocka_unit_test(test_signal_handler_wakes_the_scheduler),
 		cmocka_unit_test(test_run_sleeps_until_timers_and_stops),

@@ -1,8 +1,8 @@
 /*
- * coro_fast.S: each condition under which resume, suspend and the short life
- * leave their usual path, seen from outside. Under the sanitizers, where that
- * file is empty, the same must be true of the functions in C. (FP control words
- * are in test_coro_fp.c.)
+ * coro_fast.S: each condition under which resume, suspend and a short life
+ * leave the fast path. Under the sanitizers, where that file is empty, the
+ * functions in C must behave the same. (FP control words are in
+ * test_coro_fp.c.)
  */
 #include "test_coro.h"
 
@@ -54,7 +54,7 @@ static void *resume(struct coro *co, void *in)
 	return out;
 }
 
-/* ---- what may not be resumed ---- */
+/* ---- coroutines that cannot be resumed ---- */
 
 static void *parks(void *arg)
 {
@@ -89,7 +89,7 @@ static void *resumes_inner(void *arg)
 	return NULL;
 }
 
-static void test_only_new_and_suspended_ones_are_resumed(void **state)
+static void test_only_new_and_suspended_coroutines_are_resumed(void **state)
 {
 	const coro_fn blocks[] = {parks, sleeps};
 	struct coro *co = make(NULL, returns);
@@ -139,7 +139,7 @@ static void test_foreign_thread_is_refused(void **state)
 	coro_destroy(co);
 }
 
-/* ---- who may not suspend ---- */
+/* ---- callers that cannot suspend ---- */
 
 static void test_suspending_a_thread_is_refused(void **state)
 {
@@ -220,7 +220,7 @@ static void test_returning_measures_the_stack(void **state)
 	coro_destroy(co);
 }
 
-/* ---- whose stack it is ---- */
+/* ---- occupants of a shared stack ---- */
 
 static void *holds(void *arg)
 {
@@ -238,7 +238,7 @@ static void *holds(void *arg)
 
 static const struct coro_attr on_first = {.shared_stack = 1};
 
-static void test_new_one_puts_the_occupant_aside(void **state)
+static void test_new_coroutine_saves_the_occupant_of_its_stack(void **state)
 {
 	struct coro *a = make(&on_first, holds), *b = make(&on_first, holds);
 
@@ -255,8 +255,11 @@ static void test_new_one_puts_the_occupant_aside(void **state)
 	coro_destroy(b);
 }
 
-/* The stack is nobody's, but this one has begun: its bytes must come. */
-static void test_one_put_aside_returns_to_an_empty_stack(void **state)
+/*
+ * The stack has no occupant, but this coroutine has begun: its bytes must be
+ * restored.
+ */
+static void test_saved_coroutine_is_restored_to_an_empty_stack(void **state)
 {
 	struct coro *a = make(&on_first, holds), *b = make(&on_first, returns);
 
@@ -269,8 +272,12 @@ static void test_one_put_aside_returns_to_an_empty_stack(void **state)
 	coro_destroy(b);
 }
 
-/* What was put aside is given back, and told of under its name. */
-static void test_end_of_one_put_aside(void **state)
+/*
+ * The save buffer is freed, and its size is recorded under the coroutine's
+ * name.
+ */
+static void
+test_end_of_a_restored_coroutine_records_its_high_water(void **state)
 {
 	const struct coro_attr named = {.shared_stack = 1, .name = "aside"};
 	struct coro *b = make(&on_first, holds);
@@ -307,8 +314,8 @@ static void *resumes_on_its_own_stack(void *arg)
 	return (void *)8;
 }
 
-/* Its resumer is put aside: by suspending and by ending it goes back there. */
-static void test_resumer_put_aside_comes_back(void **state)
+/* Suspending and ending return to a resumer that was saved. */
+static void test_saved_resumer_is_restored(void **state)
 {
 	const coro_fn inner[] = {returns, holds};
 
@@ -345,8 +352,8 @@ static void *resumes_on_another_stack(void *arg)
 	return (void *)8;
 }
 
-/* A short life ends, and its resumer was put aside meanwhile. */
-static void test_end_into_a_resumer_put_aside(void **state)
+/* A short life ends after its resumer was saved. */
+static void test_end_restores_a_saved_resumer(void **state)
 {
 	const coro_fn third[] = {returns, holds};
 
@@ -375,10 +382,10 @@ static void *logs_and_yields(void *arg)
 }
 
 /*
- * Spawned ones are on their stack before they begin: who needs it meanwhile has
- * nothing of theirs to keep, and they begin all the same.
+ * Spawned coroutines own their stack before they begin. Another occupant needs
+ * no buffer for them, and they still begin.
  */
-static void test_one_that_has_not_begun_gives_way(void **state)
+static void test_coroutine_that_has_not_begun_yields_its_stack(void **state)
 {
 	struct coro *a = make(&on_first, holds);
 
@@ -386,7 +393,7 @@ static void test_one_that_has_not_begun_gives_way(void **state)
 		assert_int_equal(coro_spawn(the_sched, &on_first,
 					    logs_and_yields, (void *)i, NULL),
 				 0);
-	coro_mem_fail_in = 1; /* none is asked for */
+	coro_mem_fail_in = 1; /* no allocation happens */
 	assert_ptr_equal(resume(a, (void *)1), (void *)1);
 	assert_int_equal(coro_mem_fail_in, 1);
 	coro_mem_fail_in = 0;
@@ -398,7 +405,8 @@ static void test_one_that_has_not_begun_gives_way(void **state)
 	coro_destroy(a);
 }
 
-static void test_one_destroyed_before_it_begins_frees_its_stack(void **state)
+static void
+test_coroutine_destroyed_before_it_begins_frees_its_stack(void **state)
 {
 	struct coro *never, *a = make(&on_first, holds);
 
@@ -441,7 +449,7 @@ static void test_private_stacks_are_given_back(void **state)
 	}
 }
 
-/* ---- ends that owe something ---- */
+/* ---- ends with work left ---- */
 
 static void log_arg(void *arg)
 {
@@ -506,7 +514,7 @@ static void test_result_waits_for_a_late_joiner(void **state)
 	assert_ptr_equal(result, (void *)17);
 }
 
-/* What a dump says of the one that asks for it. */
+/* A dump from within the dumped coroutine. */
 static void *resumes_and_dumps(void *arg)
 {
 	static char said[4096];
@@ -538,7 +546,7 @@ static void *detaches_itself(void *arg)
 	return NULL;
 }
 
-static void test_end_of_a_detached_one_recycles_it(void **state)
+static void test_end_of_a_detached_coroutine_recycles_it(void **state)
 {
 	struct coro *co = make(NULL, detaches_itself), *next;
 
@@ -561,7 +569,10 @@ static void *resumes_sleeper(void *arg)
 	return NULL;
 }
 
-/* The thread that resumed it hasn't waited, a coroutine has. */
+/*
+ * The coroutine blocked after a thread resumed it, and is joined by a
+ * coroutine.
+ */
 static void test_end_after_blocking(void **state)
 {
 	struct coro *co = make(NULL, sleeps_first), *resumer;
@@ -580,8 +591,8 @@ static void test_end_after_blocking(void **state)
 	coro_destroy(co);
 }
 
-/* Handed to the scheduler in mid-life: its end is in a round, among others. */
-static void test_end_of_one_started_after_a_suspend(void **state)
+/* Coroutines handed to the scheduler after a suspend end in a round. */
+static void test_coroutine_started_after_a_suspend_ends_in_a_round(void **state)
 {
 	struct coro *co[3];
 
@@ -651,27 +662,27 @@ static void test_second_life_begins_clean(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		EACH(test_only_new_and_suspended_ones_are_resumed),
+		EACH(test_only_new_and_suspended_coroutines_are_resumed),
 		EACH(test_foreign_thread_is_refused),
 		T(test_suspending_a_thread_is_refused, setup),
 		EACH(test_suspending_a_cleanup_is_refused),
 		T(test_suspending_measures_the_stack, setup_measuring),
 		T(test_returning_measures_the_stack, setup_measuring),
-		EACH(test_new_one_puts_the_occupant_aside),
-		EACH(test_one_put_aside_returns_to_an_empty_stack),
-		EACH(test_end_of_one_put_aside),
-		EACH(test_resumer_put_aside_comes_back),
-		T(test_end_into_a_resumer_put_aside, setup),
-		EACH(test_one_that_has_not_begun_gives_way),
-		EACH(test_one_destroyed_before_it_begins_frees_its_stack),
+		EACH(test_new_coroutine_saves_the_occupant_of_its_stack),
+		EACH(test_saved_coroutine_is_restored_to_an_empty_stack),
+		EACH(test_end_of_a_restored_coroutine_records_its_high_water),
+		EACH(test_saved_resumer_is_restored),
+		T(test_end_restores_a_saved_resumer, setup),
+		EACH(test_coroutine_that_has_not_begun_yields_its_stack),
+		EACH(test_coroutine_destroyed_before_it_begins_frees_its_stack),
 		EACH(test_private_stacks_are_given_back),
 		EACH(test_end_runs_cleanups_and_destructors),
 		EACH(test_end_wakes_the_joiner),
 		EACH(test_result_waits_for_a_late_joiner),
 		EACH(test_resumer_runs_again),
-		EACH(test_end_of_a_detached_one_recycles_it),
+		EACH(test_end_of_a_detached_coroutine_recycles_it),
 		EACH(test_end_after_blocking),
-		EACH(test_end_of_one_started_after_a_suspend),
+		EACH(test_coroutine_started_after_a_suspend_ends_in_a_round),
 		EACH(test_second_life_begins_clean),
 	};
 

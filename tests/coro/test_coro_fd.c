@@ -1,6 +1,6 @@
 /*
- * Waiting for the kernel's file descriptors: who is woken by what, and what
- * becomes of a wait whose descriptor, coroutine or time goes away.
+ * Waiting for the kernel's file descriptors: wake-ups, and waits whose
+ * descriptor is closed, whose coroutine is destroyed, or that time out.
  */
 #include <fcntl.h>
 #include <poll.h>
@@ -12,7 +12,7 @@
 #include "fd_wait.h"
 #include "peer.h"
 
-static void test_woken_by_what_can_be_read(void **state)
+static void test_readable_descriptor_wakes_its_waiter(void **state)
 {
 	struct wait *w;
 	int fds[2];
@@ -30,7 +30,7 @@ static void test_woken_by_what_can_be_read(void **state)
 	close_pipe(fds);
 }
 
-static void test_waits_again_for_the_same(void **state)
+static void test_descriptor_is_waited_for_again(void **state)
 {
 	int fds[2];
 	char c;
@@ -67,7 +67,7 @@ static void test_kernel_is_asked_at_intervals(void **state)
 	close_pipe(fds);
 }
 
-static void test_each_gets_what_it_waits_for(void **state)
+static void test_each_waiter_gets_its_own_events(void **state)
 {
 	struct wait *in, *in2, *out;
 	int sv[2];
@@ -97,7 +97,7 @@ static void test_each_gets_what_it_waits_for(void **state)
 	close_pipe(sv);
 }
 
-static void test_hang_up_is_told_to_everybody(void **state)
+static void test_hang_up_wakes_every_waiter(void **state)
 {
 	struct wait *in, *out;
 	int fds[2];
@@ -136,8 +136,8 @@ static void test_deadline_ends_one_wait_alone(void **state)
 	close_pipe(fds);
 }
 
-/* What it had armed comes when nobody waits any more. */
-static void test_event_for_one_that_left(void **state)
+/* The armed event comes after the waiter has timed out. */
+static void test_event_after_a_timeout_wakes_nobody(void **state)
 {
 	struct wait *w;
 	int fds[2];
@@ -207,7 +207,7 @@ static void test_regular_files_are_always_ready(void **state)
 	}
 }
 
-static void test_what_cannot_be_waited_for(void **state)
+static void test_wrong_descriptors_and_events_are_refused(void **state)
 {
 	static const struct {
 		int fd, events, err;
@@ -229,8 +229,8 @@ static void test_what_cannot_be_waited_for(void **state)
 	assert_int_equal(coro_fd_waiting(*state), 0);
 }
 
-/* The kernel forgets in silence what is closed. */
-static void test_number_of_another_file_meanwhile(void **state)
+/* The kernel drops a closed descriptor silently. */
+static void test_reused_descriptor_number_is_waited_for(void **state)
 {
 	struct wait *old, *w;
 	int fds[2], other[2], number;
@@ -253,7 +253,7 @@ static void test_number_of_another_file_meanwhile(void **state)
 	close_pipe(other);
 }
 
-static void test_more_ready_than_one_look_takes(void **state)
+static void test_more_ready_descriptors_than_one_poll_returns(void **state)
 {
 	int fds[200][2];
 
@@ -320,7 +320,7 @@ static void test_sleeping_thread_is_woken(void **state)
 	close_pipe(fds);
 }
 
-static void test_sleep_ends_with_what_is_watched(void **state)
+static void test_watched_descriptor_ends_the_sleep(void **state)
 {
 	int fds[2];
 
@@ -341,20 +341,20 @@ static void test_sleep_ends_with_what_is_watched(void **state)
 
 /* ---- watches ---- */
 
-static int told;
+static int seen;
 
 static void on_event(struct coro_fd_watch *watch, int events)
 {
-	told += events;
+	seen += events;
 }
 
-static void test_watch_is_told_once(void **state)
+static void test_watch_is_called_once(void **state)
 {
 	struct coro_fd_watch watch = {.fn = on_event}, other = watch;
 	struct wait *w;
 	int fds[2];
 
-	told = 0;
+	seen = 0;
 	open_pipe(fds);
 	assert_int_equal(coro_fd_watch(fds[0], POLLIN, &watch), 0);
 	assert_int_equal(coro_fd_watch(fds[0], POLLIN, &watch), -EBUSY);
@@ -373,31 +373,31 @@ static void test_watch_is_told_once(void **state)
 	look(*state);
 	look(*state);
 	wait_end(w);
-	assert_int_equal(told, POLLIN);
+	assert_int_equal(seen, POLLIN);
 	assert_int_equal(coro_fd_waiting(*state), 0);
 	close_pipe(fds);
 }
 
-static void test_watch_of_another_event_goes_on(void **state)
+static void test_watch_of_another_event_stays(void **state)
 {
 	struct coro_fd_watch in = {.fn = on_event}, hup = in;
 	int fds[2];
 
-	told = 0;
+	seen = 0;
 	open_pipe(fds);
 	assert_int_equal(coro_fd_watch(fds[0], POLLIN, &in), 0);
 	assert_int_equal(coro_fd_watch(fds[0], POLLPRI, &hup), 0);
 	say(fds[1]);
 	look(*state);
-	assert_int_equal(told, POLLIN);
+	assert_int_equal(seen, POLLIN);
 	assert_int_equal(coro_fd_waiting(*state), 1);
 	close(fds[1]);
 	look(*state);
-	assert_int_equal(told, POLLIN + POLLHUP);
+	assert_int_equal(seen, POLLIN + POLLHUP);
 	close(fds[0]);
 }
 
-/* Closing the scheduler forgets it; taking it away later harms nobody. */
+/* Closing the scheduler removes the watch; removing it again is harmless. */
 static struct coro_fd_watch forgotten = {.fn = on_event};
 
 static void test_scheduler_closes_under_a_watch(void **state)
@@ -412,24 +412,24 @@ static void test_scheduler_closes_under_a_watch(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		BOTH(test_woken_by_what_can_be_read),
-		BOTH(test_waits_again_for_the_same),
+		BOTH(test_readable_descriptor_wakes_its_waiter),
+		BOTH(test_descriptor_is_waited_for_again),
 		BOTH(test_kernel_is_asked_at_intervals),
-		BOTH(test_each_gets_what_it_waits_for),
-		BOTH(test_hang_up_is_told_to_everybody),
+		BOTH(test_each_waiter_gets_its_own_events),
+		BOTH(test_hang_up_wakes_every_waiter),
 		BOTH(test_deadline_ends_one_wait_alone),
-		BOTH(test_event_for_one_that_left),
+		BOTH(test_event_after_a_timeout_wakes_nobody),
 		BOTH(test_destroyed_wait_is_forgotten),
 		BOTH(test_past_deadline_asks_once),
 		BOTH(test_regular_files_are_always_ready),
-		BOTH(test_what_cannot_be_waited_for),
-		BOTH(test_number_of_another_file_meanwhile),
-		BOTH(test_more_ready_than_one_look_takes),
+		BOTH(test_wrong_descriptors_and_events_are_refused),
+		BOTH(test_reused_descriptor_number_is_waited_for),
+		BOTH(test_more_ready_descriptors_than_one_poll_returns),
 		BOTH(test_cancel_all),
 		BOTH(test_sleeping_thread_is_woken),
-		BOTH(test_sleep_ends_with_what_is_watched),
-		BOTH(test_watch_is_told_once),
-		BOTH(test_watch_of_another_event_goes_on),
+		BOTH(test_watched_descriptor_ends_the_sleep),
+		BOTH(test_watch_is_called_once),
+		BOTH(test_watch_of_another_event_stays),
 		BOTH(test_scheduler_closes_under_a_watch),
 	};
 

@@ -1,6 +1,6 @@
 /*
- * Every kind of descriptor that programs wait for: each becomes readable by
- * what is done to a second one.
+ * Every kind of descriptor that programs wait for becomes readable, by an
+ * action on a second descriptor.
  */
 #include <netinet/in.h>
 #include <poll.h>
@@ -14,8 +14,7 @@
 
 #include "fd_wait.h"
 
-/* ---- kinds of descriptors: each becomes readable, told by a second one ----
- */
+/* ---- kinds of descriptors ---- */
 
 struct kind {
 	const char *name;
@@ -123,7 +122,7 @@ static void say_listener(int fds[2])
 	assert_int_equal(connect(fds[1], (void *)&where, sizeof(where)), 0);
 }
 
-static void test_kinds_of_descriptors(void **state)
+static void test_every_kind_of_descriptor_becomes_readable(void **state)
 {
 	static const struct kind kinds[] = {
 		{"pipe", open_pipe, say_second},
@@ -160,7 +159,7 @@ static void test_kinds_of_descriptors(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		BOTH(test_kinds_of_descriptors),
+		BOTH(test_every_kind_of_descriptor_becomes_readable),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

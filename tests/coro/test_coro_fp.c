@@ -1,6 +1,6 @@
 /*
- * mxcsr and the x87 control word stay with those that asked for words of their
- * own, whoever resumes whom, on whatever stacks.
+ * mxcsr and the x87 control word stay with the coroutines that asked for their
+ * own, for every pair of resumer and resumed, on every kind of stack.
  */
 #include "test_coro.h"
 
@@ -109,7 +109,7 @@ static void every_pair(void)
 		heap = b;
 		resume(outer, &heap);
 		check_round(FE_TONEAREST);
-		if (!b.ends_here) /* ends in another's arms */
+		if (!b.ends_here) /* is ended by another */
 			resume(heap.co, NULL);
 		check_round(FE_TONEAREST);
 		assert_int_equal(coro_status(heap.co), CORO_DEAD);
@@ -119,14 +119,14 @@ static void every_pair(void)
 }
 
 /* With each copy loop. */
-static void test_fp_words_of_every_pair(void **state)
+static void test_fp_words_are_kept_across_every_pair_of_switches(void **state)
 {
 	static const enum ctx_isa isas[] = {CTX_ISA_SSE2, CTX_ISA_AVX2,
 					    CTX_ISA_AVX512, CTX_ISA_CHECKED};
 	enum ctx_isa best = ctx_isa_chosen();
 
 	for (int i = 0; i < 4; i++)
-		/* Valgrind is told of the last one's copies alone. */
+		/* Valgrind knows of the last one's copies alone. */
 		if ((i == 3 || !RUNNING_ON_VALGRIND) &&
 		    ctx_isa_choose(isas[i]) == 0)
 			every_pair();
@@ -143,7 +143,7 @@ static void *ends_another(void *arg)
 	return NULL;
 }
 
-/* Begun by a plain resumer, it ends into one with words of its own. */
+/* A coroutine begun by a plain resumer ends into one with its own words. */
 static void test_end_into_a_resumer_with_fp_words(void **state)
 {
 	const struct coro_attr fp = {.save_fp = true};
@@ -220,7 +220,7 @@ static void test_fp_words_stay_with_their_coroutine(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		EACH(test_fp_words_of_every_pair),
+		EACH(test_fp_words_are_kept_across_every_pair_of_switches),
 		EACH(test_end_into_a_resumer_with_fp_words),
 		EACH(test_fp_words_stay_with_their_coroutine),
 	};

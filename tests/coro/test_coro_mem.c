@@ -1,6 +1,6 @@
 /*
- * A bound on a scheduler's memory: what would go beyond it fails, what is there
- * goes on.
+ * A bound on a scheduler's memory: allocations beyond it fail, existing
+ * coroutines continue.
  */
 #include "test_coro.h"
 

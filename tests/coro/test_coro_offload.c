@@ -1,6 +1,6 @@
 /*
  * Functions on threads of their own: results, bounds, deadlines, cancelling,
- * closing. What fails has not run.
+ * closing. A call that fails has not run.
  */
 #include <sched.h>
 #include <signal.h>
@@ -42,7 +42,7 @@ static void *runs(void *arg)
 	return &j->runs;
 }
 
-static void *runs_until_told(void *arg)
+static void *runs_until_stopped(void *arg)
 {
 	sem_post(&begun);
 	sem_take(&go);
@@ -63,8 +63,8 @@ static void *offloads_long(void *arg)
 {
 	struct job *j = arg;
 
-	j->err =
-		coro_offload_until(runs_until_told, j, &j->result, j->deadline);
+	j->err = coro_offload_until(runs_until_stopped, j, &j->result,
+				    j->deadline);
 	j->after = coro_yield();
 	j->done = true;
 	return NULL;
@@ -87,7 +87,7 @@ static void finish(struct coro_sched *s, struct job *j)
 	assert_int_equal(coro_join(j->co, NULL), 0);
 }
 
-/* Both threads are in a function that ends when it is told. */
+/* Occupies both threads with functions that wait for go. */
 static void occupy(struct coro_sched *s)
 {
 	for (int i = 0; i < THREADS; i++)
@@ -241,7 +241,7 @@ static void *posts_go(void *arg)
 	return NULL;
 }
 
-static void test_destroy_waits_for_what_has_begun(void **state)
+static void test_destroy_waits_for_a_running_job(void **state)
 {
 	struct job *j = job_start(*state, 0, offloads_long);
 	pthread_t th;
@@ -254,7 +254,7 @@ static void test_destroy_waits_for_what_has_begun(void **state)
 	pthread_join(th, NULL);
 }
 
-/* One that runs, one that waits for a thread: the scheduler's teardown. */
+/* The teardown closes the scheduler with a running and a queued job. */
 static void test_close_with_jobs_out(void **state)
 {
 	void *own = NULL;
@@ -271,7 +271,7 @@ static void test_close_with_jobs_out(void **state)
 	assert_int_equal(jobs[0].runs + jobs[1].runs, 2);
 }
 
-/* ---- what the threads are like ---- */
+/* ---- properties of the threads ---- */
 
 static cpu_set_t cpus_there, cpus_here;
 static sigset_t signals_there;
@@ -302,12 +302,12 @@ static void test_threads_are_not_pinned_and_take_no_signals(void **state)
 			assert_int_equal(sigismember(&signals_there, sig), 1);
 }
 
-static void test_outside_a_coroutine_is_refused(void **state)
+static void test_offload_outside_a_coroutine_is_refused(void **state)
 {
 	assert_int_equal(coro_offload(runs, NULL, NULL), -EPERM);
 }
 
-static void test_limits_are_set_before(void **state)
+static void test_limits_are_refused_after_the_first_offload(void **state)
 {
 	assert_int_equal(coro_offload_limits(1, 1), -EBUSY);
 	assert_int_equal(coro_offload_limits(CORO_OFFLOAD_THREADS_MAX + 1, 0),
@@ -433,16 +433,17 @@ int main(void)
 		cmocka_unit_test_setup_teardown(
 			test_threads_are_not_pinned_and_take_no_signals,
 			sched_setup, sched_teardown),
-		cmocka_unit_test_teardown(test_limits_are_set_before, unpin),
+		cmocka_unit_test_teardown(
+			test_limits_are_refused_after_the_first_offload, unpin),
 		BOTH(test_queue_is_served_in_order_and_bounded),
 		BOTH(test_deadline_while_it_waits_for_a_thread),
 		BOTH(test_cancel_while_it_waits_for_a_thread),
 		BOTH(test_destroyed_while_it_waits_for_a_thread),
 		BOTH(test_deadline_after_it_has_begun),
 		BOTH(test_cancel_after_it_has_begun),
-		BOTH(test_destroy_waits_for_what_has_begun),
+		BOTH(test_destroy_waits_for_a_running_job),
 		cmocka_unit_test(test_close_with_jobs_out),
-		BOTH(test_outside_a_coroutine_is_refused),
+		BOTH(test_offload_outside_a_coroutine_is_refused),
 		BOTH(test_argument_on_a_shared_stack_is_refused),
 		cmocka_unit_test(test_many_from_several_schedulers),
 	};

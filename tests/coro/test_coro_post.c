@@ -40,7 +40,7 @@ static void posts_itself(void *arg)
 		assert_int_equal(coro_post(arg, posts_itself, arg), 0);
 }
 
-static void test_post_of_a_post_waits_for_the_next_round(void **state)
+static void test_post_from_a_post_runs_in_the_next_round(void **state)
 {
 	log_reset();
 	left = 3;
@@ -77,7 +77,7 @@ static int small_queue(void **state)
 				&(struct coro_sched_attr){.post_capacity = 3});
 }
 
-/* Over many turns of the queue, rounded up to four places. */
+/* Over many turns of the queue, rounded up to four slots. */
 static void test_full_queue_refuses(void **state)
 {
 	for (int turn = 0; turn < 50; turn++) {
@@ -200,7 +200,7 @@ static bool all_came(void)
 	return sum == POSTERS * EACH;
 }
 
-/* A queue of four places, so that it is full most of the time. */
+/* A queue of four slots, so that it is full most of the time. */
 static void test_many_threads_lose_nothing_and_keep_their_order(void **state)
 {
 	posters_start(*state);
@@ -214,8 +214,8 @@ static void test_many_threads_lose_nothing_and_keep_their_order(void **state)
 	}
 }
 
-/* Whatever was accepted has run when the scheduler is closed. */
-static void test_close_under_fire_runs_what_was_accepted(void **state)
+/* Every accepted post has run when the scheduler is closed. */
+static void test_close_runs_accepted_posts_while_others_post(void **state)
 {
 	for (int turn = 0; turn < (RUNNING_ON_VALGRIND ? 5 : 200); turn++) {
 		posters_start(*state);
@@ -249,7 +249,7 @@ static void test_post_wakes_a_sleeping_scheduler(void **state)
 	peer_stop(&peer);
 }
 
-/* ---- a wake-up that is posted while it runs ---- */
+/* ---- wake-ups posted while they run ---- */
 
 struct burst {
 	struct coro_wake wake; /* first */
@@ -372,7 +372,7 @@ static void spawns(void *arg)
 	log_int(1);
 }
 
-static void test_close_runs_what_is_queued_and_refuses_the_rest(void **state)
+static void test_close_runs_queued_posts_and_refuses_new_ones(void **state)
 {
 	struct coro_sched *s = coro_sched_ref(*state);
 	static struct coro_wake wake;
@@ -437,19 +437,20 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		ON(sched_setup, test_post_runs_in_the_next_round_in_order),
-		ON(sched_setup, test_post_of_a_post_waits_for_the_next_round),
+		ON(sched_setup, test_post_from_a_post_runs_in_the_next_round),
 		ON(sched_setup, test_coroutine_may_post),
 		ON(small_queue, test_full_queue_refuses),
 		ON(sched_setup, test_wrong_capacity_is_refused),
 		cmocka_unit_test(test_argument_on_a_shared_stack_is_refused),
 		ON(small_queue,
 		   test_many_threads_lose_nothing_and_keep_their_order),
-		ON(small_queue, test_close_under_fire_runs_what_was_accepted),
+		ON(small_queue,
+		   test_close_runs_accepted_posts_while_others_post),
 		cmocka_unit_test(test_post_wakes_a_sleeping_scheduler),
 		ON(sched_setup, test_wake_up_posted_while_it_runs_is_not_lost),
 		cmocka_unit_test(test_signal_handler_may_post),
 		ON(sched_setup,
-		   test_close_runs_what_is_queued_and_refuses_the_rest),
+		   test_close_runs_queued_posts_and_refuses_new_ones),
 		ON(sched_setup, test_close_forgets_wake_ups),
 		ON(sched_setup, test_shut_scheduler_still_runs),
 	};

@@ -3,25 +3,28 @@
  * resume each other, while they are cancelled, destroyed, run out of time and
  * out of memory. Seeded, on a clock that stands still. After every step:
  *
- * - nobody waits for what is free, and a queue holds exactly those who wait;
+ * - nobody waits for a free object, and a queue holds exactly the waiters;
  * - locks exclude, semaphores and channels neither lose nor invent;
  * - nobody sleeps past a deadline, or waits after being cancelled;
- * - what lives, and the timers that are armed, are those we know of.
+ * - the live coroutines and the armed timers are those that the test knows.
  *
- * CORO_SEEDS=FIRST,COUNT runs others than the usual ones.
+ * CORO_SEEDS=FIRST,COUNT selects the seeds.
  */
 #include "random_world.h"
 
-/* ---- what a coroutine does ---- */
+/* ---- actions of a coroutine ---- */
 
 static void *body(void *arg);
 
-/* Gives back what it holds; also when it is destroyed. */
+/*
+ * Releases the objects that the coroutine holds; also runs when it is
+ * destroyed.
+ */
 static void let_go(void *arg)
 {
 	struct slot *me = arg;
 
-	/* Also a lock that it has been given and not yet returned with. */
+	/* Also a lock that it was granted in a call that has not returned. */
 	for (unsigned i = 0; i < MUTEXES; i++) {
 		if (mutexes[i].owner == coro_self())
 			coro_mutex_unlock(&mutexes[i]);
@@ -156,7 +159,7 @@ static int new_child(struct slot *me, bool resumed)
 	return i;
 }
 
-/* The child's handle is given back, however it ended; or the child lives on. */
+/* Releases the child's handle if the child ended; else the child lives on. */
 static void leave_child(struct slot *me)
 {
 	struct slot *child;
@@ -298,7 +301,7 @@ static void *body(void *arg)
 	return me;
 }
 
-/* ---- what the test does to them ---- */
+/* ---- actions of the test ---- */
 
 static void spawn_one(void)
 {
@@ -313,7 +316,7 @@ static void spawn_one(void)
 		slots[i].co = NULL;
 }
 
-/* Has it been given something that would be lost with it? */
+/* Whether it was granted an object that destroying it would lose. */
 static bool was_given(const struct slot *slot)
 {
 	const struct coro *co = slot->co;
@@ -407,7 +410,7 @@ static void meddle(void)
 	}
 }
 
-/* ---- what must be so whenever nothing is ready ---- */
+/* ---- invariants while nothing is ready ---- */
 
 static unsigned length(const struct coro_link *q)
 {
@@ -557,7 +560,7 @@ static void reap(void)
 	}
 }
 
-/* All are told to stop until none is left, or close finds them as they are. */
+/* Cancels all coroutines until none is left, or closes with them. */
 static void world_close(void)
 {
 	coro_mem_fail_in = 0;
@@ -618,7 +621,7 @@ static void test_random_lives(void **state)
 	if (wanted != NULL)
 		sscanf(wanted, "%lu,%lu", &first, &count);
 	for (unsigned long seed = first; seed < first + count; seed++) {
-		/* What remains on the terminal if an assertion fails. */
+		/* say_seed() prints it if an assertion fails. */
 		snprintf(test_log, sizeof(test_log), "%lu", seed);
 		live_once(seed);
 	}

@@ -123,7 +123,7 @@ static void *sleeper(void *arg)
 	return NULL;
 }
 
-static void test_sleepers_wake_in_order_of_time(void **state)
+static void test_sleepers_wake_in_order_of_their_deadlines(void **state)
 {
 	static struct worker w[3];
 	static const int ms[3] = {30, 10, 20};
@@ -144,7 +144,7 @@ static void test_sleepers_wake_in_order_of_time(void **state)
 	assert_int_equal(coro_sched_next_ns(*state), CORO_FOREVER);
 }
 
-static void test_sleepers_of_one_time_wake_in_order(void **state)
+static void test_sleepers_with_equal_deadlines_wake_in_order(void **state)
 {
 	static struct worker w[8];
 
@@ -214,7 +214,7 @@ static void *with_deadline(void *arg)
 	return NULL;
 }
 
-static void test_deadline_is_inherited_by_every_call(void **state)
+static void test_every_call_inherits_the_deadline(void **state)
 {
 	static struct worker w;
 
@@ -275,11 +275,11 @@ static void *cancel_before(void *arg)
 
 	w->err = coro_sleep_ns(MS);
 	assert_true(coro_cancelled());
-	w->rounds = coro_sleep_ns(MS); /* told once: may block again */
+	w->rounds = coro_sleep_ns(MS); /* blocks again after -ECANCELED */
 	return NULL;
 }
 
-static void test_cancel_is_told_once(void **state)
+static void test_cancel_fails_one_call(void **state)
 {
 	static struct worker w;
 	struct coro *co;
@@ -340,7 +340,7 @@ static void test_wrong_attributes_are_refused(void **state)
 	assert_int_equal(coro_spawn(*state, NULL, NULL, NULL, NULL), -EINVAL);
 }
 
-static void test_second_scheduler_of_a_thread_is_refused(void **state)
+static void test_second_scheduler_on_a_thread_is_refused(void **state)
 {
 	struct coro_sched *s;
 
@@ -416,7 +416,7 @@ static void test_exit_gives_the_joiner_its_result(void **state)
 	assert_int_equal((long)result, 12);
 	coro_spawn(*state, NULL, exits_deep, (void *)10, &co);
 	coro_sched_round(*state);
-	coro_cancel(co); /* yield is told as well */
+	coro_cancel(co); /* yield returns it as well */
 	run_idle(*state);
 	assert_int_equal(coro_join(co, &result), 0);
 	assert_int_equal((long)result, 11);
@@ -530,7 +530,7 @@ static void test_spawn_inside_runs_in_the_next_round(void **state)
 
 #define TURNS 6
 
-/* Neither is what the compiler remembers of the thread before. */
+/* The compiler must not cache either address across threads. */
 __attribute__((noinline)) static int *errno_here(void)
 {
 	__asm__ volatile("" ::: "memory");
@@ -543,7 +543,7 @@ __attribute__((noinline)) static pthread_t thread_here(void)
 	return pthread_self();
 }
 
-/* Which thread has run it each time. */
+/* Records the thread that runs it each time. */
 static void *traveller(void *arg)
 {
 	pthread_t *threads = arg;
@@ -601,18 +601,18 @@ int main(void)
 		BOTH(test_round_resumes_each_ready_once),
 		BOTH(test_park_waits_for_unpark),
 		BOTH(test_unpark_that_comes_first_is_remembered_once),
-		BOTH(test_sleepers_wake_in_order_of_time),
-		BOTH(test_sleepers_of_one_time_wake_in_order),
+		BOTH(test_sleepers_wake_in_order_of_their_deadlines),
+		BOTH(test_sleepers_with_equal_deadlines_wake_in_order),
 		BOTH(test_park_until_times_out),
 		BOTH(test_unpark_before_deadline_stops_the_timer),
-		BOTH(test_deadline_is_inherited_by_every_call),
+		BOTH(test_every_call_inherits_the_deadline),
 		BOTH(test_join_waits_and_gives_the_result),
 		BOTH(test_join_times_out_and_keeps_the_handle),
-		BOTH(test_cancel_is_told_once),
+		BOTH(test_cancel_fails_one_call),
 		BOTH(test_errno_is_each_coroutines_own),
 		BOTH(test_blocking_outside_a_coroutine_is_refused),
 		BOTH(test_wrong_attributes_are_refused),
-		BOTH(test_second_scheduler_of_a_thread_is_refused),
+		BOTH(test_second_scheduler_on_a_thread_is_refused),
 		BOTH(test_wrong_scheduler_attributes_are_refused),
 		BOTH(test_wrong_joins_are_refused),
 		BOTH(test_exit_gives_the_joiner_its_result),

@@ -1,6 +1,6 @@
 /*
- * Channels between threads, case by case: what waits is woken once, whoever
- * does it; test_coro_threads.c mixes everything at random.
+ * Channels between threads, case by case: a waiter is woken once, by any
+ * thread. test_coro_threads.c mixes everything at random.
  */
 #include <sched.h>
 #include <stdatomic.h>
@@ -98,7 +98,7 @@ static struct task *start(struct coro_sched *s, int i, coro_fn fn, long value)
 	return t;
 }
 
-/* Rounds until it is done; what is waited for comes from another thread. */
+/* Runs rounds until the task is done, for an event from another thread. */
 static void finish(struct coro_sched *s, struct task *t)
 {
 	while (!t->done)
@@ -155,7 +155,7 @@ static void test_buffer_is_bounded_and_first_in_first_out(void **state)
 	}
 }
 
-static void test_coroutines_of_one_thread_meet(void **state)
+static void test_sender_and_receiver_on_one_thread_meet(void **state)
 {
 	start(*state, 0, sends, 7);
 	start(*state, 1, sends, 8);
@@ -184,7 +184,7 @@ static void test_waiting_sender_fills_the_room(void **state)
 		finish(*state, &task[i]);
 }
 
-static void test_closed_channel_gives_what_it_holds(void **state)
+static void test_closed_channel_returns_its_values(void **state)
 {
 	long v;
 
@@ -223,15 +223,15 @@ static void test_waiting_outside_a_coroutine_is_refused(void **state)
 			 -EINVAL);
 }
 
-struct told {
+struct watcher {
 	struct coro_chan_watch watch; /* first */
 	int times;
-	bool once; /* takes itself off */
+	bool once; /* removes itself */
 };
 
-static void count_told(struct coro_chan_watch *w)
+static void count_call(struct coro_chan_watch *w)
 {
-	struct told *t = (struct told *)w;
+	struct watcher *t = (struct watcher *)w;
 
 	assert_null(coro_self());
 	t->times++;
@@ -239,7 +239,7 @@ static void count_told(struct coro_chan_watch *w)
 		coro_chan_unwatch(w);
 }
 
-/* ---- another thread does it ---- */
+/* ---- actions by another thread ---- */
 
 static void test_another_thread_sends(void **state)
 {
@@ -300,7 +300,7 @@ static void test_deadline_and_cancel(void **state)
 }
 
 /* The value has been handed over when the deadline, or the cancel, comes. */
-static void test_what_comes_too_late_loses_nothing(void **state)
+static void test_late_deadline_or_cancel_loses_no_value(void **state)
 {
 	for (int i = 0; i < 4; i++) {
 		struct task *t = &task[0];
@@ -337,7 +337,7 @@ static void test_destroyed_waiter_is_forgotten(void **state)
 	}
 }
 
-static void test_scheduler_closes_with_a_wake_up_under_way(void **state)
+static void test_scheduler_closes_with_a_pending_wake_up(void **state)
 {
 	for (int i = 0; i < 2; i++) {
 		start(*state, 0, receives, 0);
@@ -350,14 +350,14 @@ static void test_scheduler_closes_with_a_wake_up_under_way(void **state)
 	}
 }
 
-static void test_watch_is_told_on_its_own_thread(void **state)
+static void test_watch_is_called_on_its_own_thread(void **state)
 {
-	static struct told a, b;
+	static struct watcher a, b;
 	long v;
 
 	memset(&a, 0, sizeof(a));
 	b = a;
-	a.watch.fn = b.watch.fn = count_told;
+	a.watch.fn = b.watch.fn = count_call;
 	b.once = true;
 	assert_int_equal(coro_chan_watch(ch, &a.watch), 0);
 	assert_int_equal(coro_chan_watch(ch, &b.watch), 0);
@@ -378,12 +378,12 @@ static void test_watch_is_told_on_its_own_thread(void **state)
 	assert_int_equal(b.times, 1);
 }
 
-static void test_watch_is_told_of_a_waiter(void **state)
+static void test_watch_is_called_when_a_receiver_waits(void **state)
 {
-	static struct told a;
+	static struct watcher a;
 
 	memset(&a, 0, sizeof(a));
-	a.watch.fn = count_told;
+	a.watch.fn = count_call;
 	coro_chan_watch(ch, &a.watch);
 	start(*state, 0, receives, 0);
 	run_idle(*state);
@@ -415,7 +415,7 @@ static void test_select_takes_the_shared_one(void **state)
 
 	assert_int_equal(coro_chan_state(local), CORO_CHAN_CAN_SEND);
 	assert_null(elsewhere(trysends, (void *)6));
-	/* Its wake-up has not come, but it waits for nothing more. */
+	/* The wake-up is still pending, but the select waits no longer. */
 	assert_int_equal(coro_chan_state(local), 0);
 	assert_int_equal(coro_chan_trysend(local, &(long){3}), -EAGAIN);
 	finish(*state, t);
@@ -423,8 +423,8 @@ static void test_select_takes_the_shared_one(void **state)
 	assert_int_equal(t->value, 6);
 }
 
-/* A local select beside it gets what the dead waiter does not. */
-static void test_dead_waiter_is_passed_over(void **state)
+/* A local select gets the value instead of the destroyed waiter. */
+static void test_destroyed_waiter_is_skipped(void **state)
 {
 	struct task *dead = start(*state, 0, selects, 0);
 	struct task *next = start(*state, 1, selects, 0);
@@ -438,7 +438,7 @@ static void test_dead_waiter_is_passed_over(void **state)
 	assert_int_equal(next->value, 3);
 }
 
-static void test_select_that_need_not_wait(void **state)
+static void test_select_with_ready_cases_does_not_wait(void **state)
 {
 	bool seen[3] = {false};
 	long v;
@@ -563,24 +563,24 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		ON(buffered, test_buffer_is_bounded_and_first_in_first_out),
-		ON(rendezvous, test_coroutines_of_one_thread_meet),
+		ON(rendezvous, test_sender_and_receiver_on_one_thread_meet),
 		ON(buffered, test_waiting_sender_fills_the_room),
-		ON(buffered, test_closed_channel_gives_what_it_holds),
+		ON(buffered, test_closed_channel_returns_its_values),
 		ON(buffered, test_last_owner_frees),
 		ON(rendezvous, test_waiting_outside_a_coroutine_is_refused),
 		ON(rendezvous, test_another_thread_sends),
 		ON(rendezvous, test_another_thread_receives),
 		ON(rendezvous, test_another_thread_closes),
 		ON(rendezvous, test_deadline_and_cancel),
-		ON(rendezvous, test_what_comes_too_late_loses_nothing),
+		ON(rendezvous, test_late_deadline_or_cancel_loses_no_value),
 		ON(rendezvous, test_destroyed_waiter_is_forgotten),
-		ON(rendezvous, test_scheduler_closes_with_a_wake_up_under_way),
-		ON(buffered, test_watch_is_told_on_its_own_thread),
-		ON(rendezvous, test_watch_is_told_of_a_waiter),
+		ON(rendezvous, test_scheduler_closes_with_a_pending_wake_up),
+		ON(buffered, test_watch_is_called_on_its_own_thread),
+		ON(rendezvous, test_watch_is_called_when_a_receiver_waits),
 		ON(rendezvous, test_select_takes_the_local_one),
 		ON(rendezvous, test_select_takes_the_shared_one),
-		ON(rendezvous, test_dead_waiter_is_passed_over),
-		ON(buffered, test_select_that_need_not_wait),
+		ON(rendezvous, test_destroyed_waiter_is_skipped),
+		ON(buffered, test_select_with_ready_cases_does_not_wait),
 		ON(rendezvous, test_select_over_many),
 		cmocka_unit_test(test_ping_pong_between_sleeping_schedulers),
 	};

@@ -196,7 +196,7 @@ static void test_rwlock_writer_destroyed_lets_readers_pass(void **state)
 	assert_int_equal(rw.readers, 0);
 }
 
-/* Told to stop, and destroyed before it could pass the lock on itself. */
+/* Cancelled, and destroyed before it could pass the lock on itself. */
 static void test_rwlock_writer_cancelled_and_destroyed(void **state)
 {
 	start(*state, 0, reads);
@@ -230,7 +230,7 @@ static void test_cond_signal_wakes_one_and_broadcast_all(void **state)
 	coro_cond_broadcast(&cond);
 	run_idle(*state);
 	assert_string_equal(test_log, "0 1 2 3 4 ");
-	coro_cond_signal(&cond); /* nobody: forgotten */
+	coro_cond_signal(&cond); /* no waiter: no effect */
 	start(*state, 5, waits_cond);
 	assert_int_equal(task[5].err, 1);
 }
@@ -259,7 +259,7 @@ static void test_signalled_waiter_cannot_lose_the_signal(void **state)
 	start(*state, 0, waits_cond);
 	start(*state, 1, signals_holding);
 	pass(*state, 10 * MS);	 /* past its deadline, still without mutex */
-	coro_cancel(task[0].co); /* told at its next blocking call */
+	coro_cancel(task[0].co); /* returned by its next blocking call */
 	run_idle(*state);
 	assert_int_equal(task[0].err, 1);
 	coro_unpark(task[1].co);
@@ -368,7 +368,7 @@ static void test_barrier_opens_for_the_last_and_works_again(void **state)
 	}
 }
 
-static void test_barrier_does_not_count_those_who_gave_up(void **state)
+static void test_barrier_does_not_count_waiters_that_gave_up(void **state)
 {
 	coro_barrier_init(&barrier, 3);
 	task[0].deadline = fake_now + MS;
@@ -407,7 +407,7 @@ int main(void)
 		T(test_wait_group_waits_for_all),
 		T(test_wait_group_does_not_wrap),
 		T(test_barrier_opens_for_the_last_and_works_again),
-		T(test_barrier_does_not_count_those_who_gave_up),
+		T(test_barrier_does_not_count_waiters_that_gave_up),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -2,9 +2,9 @@
  * Several threads, each with a scheduler and coroutines that send, receive and
  * select at random over shared channels and one of the thread's own, with
  * deadlines, cancels, and channels that are closed and replaced at any moment.
- * Every value that was sent arrives once, those of one sender in order, and
- * everybody comes to an end. Then the same with coroutines that are destroyed
- * and schedulers that close in the midst of it: what arrives was sent.
+ * Every sent value arrives once, values of one sender arrive in order, and
+ * every coroutine ends. Then the same with coroutines that are destroyed and
+ * schedulers that close at random: every received value was sent.
  */
 #include <sched.h>
 #include <stdatomic.h>
@@ -46,7 +46,7 @@ struct member {
 	uint64_t number; /* of its next value */
 	struct holder held[CASES];
 	struct coro_chan_watch watch; /* of the first that is held */
-	/* What it has last got from each sender. */
+	/* The last value from each sender. */
 	struct {
 		uint32_t generation;
 		uint64_t number;
@@ -144,7 +144,7 @@ static void value_got(struct member *me, const struct value *v)
 	me->last[v->sender].number = v->number;
 }
 
-/* What a closed channel still holds. */
+/* Receives the values left in a closed channel. */
 static void drain(struct member *me, struct coro_chan *ch)
 {
 	struct value v;
@@ -153,7 +153,7 @@ static void drain(struct member *me, struct coro_chan *ch)
 		value_got(me, &v);
 }
 
-/* ---- what a coroutine does ---- */
+/* ---- actions of a coroutine ---- */
 
 static int64_t some_deadline(struct member *me)
 {
@@ -219,7 +219,7 @@ static void does_select(struct member *me)
 		value_got(me, &v[i]);
 }
 
-static void is_told(struct coro_chan_watch *w)
+static void note_change(struct coro_chan_watch *w)
 {
 	struct member *me =
 		(struct member *)((char *)w - offsetof(struct member, watch));
@@ -233,7 +233,7 @@ static void is_told(struct coro_chan_watch *w)
 
 static void does_watch(struct member *me)
 {
-	me->watch.fn = is_told;
+	me->watch.fn = note_change;
 	assert_int_equal(coro_chan_watch(me->held[0].ch, &me->watch), 0);
 	coro_park_until(coro_sched_clock(me->world->s) +
 			draw(me->world, 100000));
@@ -304,7 +304,7 @@ static void *member_main(void *arg)
 	for (int i = 0; i < OPS; i++) {
 		does_something(me);
 		if (chaos && draw(w, 20) == 0)
-			coro_sched_stop(w->s); /* for somebody's end */
+			coro_sched_stop(w->s); /* to end the loop */
 	}
 	if (--leaders == 0)
 		all_over();

@@ -109,7 +109,7 @@ static void test_next_is_never_late(void **state)
 	}
 }
 
-static void test_timer_of_years_fires_after_years(void **state)
+static void test_timer_a_hundred_years_ahead_fires(void **state)
 {
 	static struct probe p;
 	const int64_t year = 365 * 24 * 3600 * SEC;
@@ -155,7 +155,7 @@ static void test_timer_pushed_back_fires_at_its_last_time(void **state)
 	assert_int_equal(coro_sched_next_ns(the_sched), CORO_FOREVER);
 }
 
-static void test_long_pause_brings_no_storm(void **state)
+static void test_periodic_timer_fires_once_after_a_long_pause(void **state)
 {
 	static struct probe p;
 
@@ -196,7 +196,7 @@ static void test_expired_timer_fires_at_the_next_advance(void **state)
 	assert_int_equal(p.fired, 1);
 }
 
-/* Each expiry is reckoned from the one before: what is late isn't added up. */
+/* Each expiry is computed from the one before, so that delays do not add up. */
 static void test_periodic_timer_does_not_drift(void **state)
 {
 	static struct probe p;
@@ -250,7 +250,7 @@ static void cancels_all(struct coro_timer *t)
 		coro_timer_cancel(the_sched, &victims[i].timer);
 }
 
-static void test_callback_may_cancel_those_due_with_it(void **state)
+static void test_callback_may_cancel_timers_of_the_same_tick(void **state)
 {
 	unsigned fired = 0;
 
@@ -279,7 +279,8 @@ static void arm_crowd(int64_t expires_ns)
 	}
 }
 
-static void test_timers_of_one_tick_come_and_go_in_any_order(void **state)
+static void
+test_timers_of_one_tick_are_armed_and_cancelled_in_any_order(void **state)
 {
 	static bool armed[CROWD];
 
@@ -301,7 +302,7 @@ static void test_timers_of_one_tick_come_and_go_in_any_order(void **state)
 	}
 }
 
-static void test_slot_whose_timers_are_cancelled_is_empty(void **state)
+static void test_slot_is_empty_after_its_timers_are_cancelled(void **state)
 {
 	for (int round = 0; round < 3; round++) {
 		arm_crowd(fake_now + SEC);
@@ -321,7 +322,7 @@ static void note_turn(struct coro_timer *t)
 	turn_of[(struct probe *)t - crowd] = turns++;
 }
 
-static void test_timers_of_one_tick_fire_as_they_were_armed(void **state)
+static void test_timers_of_one_tick_fire_in_the_order_of_arming(void **state)
 {
 	for (int64_t in = 0; in < 3600 * SEC; in = in * 30 + MS) {
 		arm_crowd(fake_now + in);
@@ -341,7 +342,7 @@ static void test_timers_need_no_memory_to_fire(void **state)
 	for (int i = 0; i < 6; i++) {
 		p[i] = (struct probe){0};
 		coro_timer_init(&p[i].timer, on_fire);
-		coro_mem_fail_in = 1; /* no block for a new slot */
+		coro_mem_fail_in = 1; /* no memory for a new slot */
 		coro_timer_arm(the_sched, &p[i].timer,
 			       fake_now + (i + 1) * SEC);
 		assert_int_equal(coro_mem_fail_in, 0);
@@ -363,12 +364,14 @@ static void test_timers_need_no_memory_to_fire(void **state)
 	assert_true(coro_sched_next_ns(the_sched) == CORO_FOREVER);
 }
 
-/* ---- the spill list, while it is turned ---- */
+/* ---- the spill list, while it is processed ---- */
 
 enum { SPILLED = 9 };
 static struct probe spilled[SPILLED];
 
-/* Each is armed as memory runs out, so that the list is turned from the last.
+/*
+ * Arms a timer without memory, so that it spills. The list is processed from
+ * the last one.
  */
 static void arm_spilled(int i, void (*fn)(struct coro_timer *t),
 			int64_t expires_ns)
@@ -396,7 +399,7 @@ static void cancels_spilled(struct coro_timer *t)
 	}
 }
 
-static void test_callback_may_cancel_those_spilled_with_it(void **state)
+static void test_callback_may_cancel_timers_of_the_spill_list(void **state)
 {
 	static const unsigned fires[SPILLED] = {0, 1, 0, 1, 1, 1, 0, 1, 0};
 
@@ -487,20 +490,20 @@ int main(void)
 		T(test_timer_fires_never_early_and_within_a_tick),
 		T(test_random_timers_fire_once_and_in_time),
 		T(test_next_is_never_late),
-		T(test_timer_of_years_fires_after_years),
+		T(test_timer_a_hundred_years_ahead_fires),
 		T(test_timer_at_forever_never_fires),
 		T(test_timer_pushed_back_fires_at_its_last_time),
-		T(test_long_pause_brings_no_storm),
+		T(test_periodic_timer_fires_once_after_a_long_pause),
 		T(test_time_backwards_is_ignored),
 		T(test_expired_timer_fires_at_the_next_advance),
 		T(test_periodic_timer_does_not_drift),
 		T(test_many_timers_come_and_go),
-		T(test_callback_may_cancel_those_due_with_it),
-		T(test_timers_of_one_tick_come_and_go_in_any_order),
-		T(test_slot_whose_timers_are_cancelled_is_empty),
-		T(test_timers_of_one_tick_fire_as_they_were_armed),
+		T(test_callback_may_cancel_timers_of_the_same_tick),
+		T(test_timers_of_one_tick_are_armed_and_cancelled_in_any_order),
+		T(test_slot_is_empty_after_its_timers_are_cancelled),
+		T(test_timers_of_one_tick_fire_in_the_order_of_arming),
 		T(test_timers_need_no_memory_to_fire),
-		T(test_callback_may_cancel_those_spilled_with_it),
+		T(test_callback_may_cancel_timers_of_the_spill_list),
 		T(test_spilled_callback_may_advance),
 		T(test_random_timers_without_memory),
 	};

@@ -1,6 +1,6 @@
 /*
- * The switch itself: every copy loop, at every length, with a marked stack; the
- * case in which no buffer can be had; how gdb sees it.
+ * The switch itself: every copy loop, at every length, with a marked stack;
+ * failed allocations of save buffers; unwinding by gdb.
  */
 #include "test_coro.h"
 
@@ -80,12 +80,12 @@ static void *yields_deep(void *arg)
 	return pad[0] ? arg : NULL;
 }
 
-static void test_switch_without_memory_is_called_off(void **state)
+static void test_switch_without_memory_fails_without_effect(void **state)
 {
 	yielded[0] = yielded[1] = 1;
 	coro_spawn(*state, NULL, yields_deep, &yielded[0], NULL);
 	coro_spawn(*state, NULL, yields_deep, &yielded[1], NULL);
-	coro_mem_fail_in = 1; /* the first that must be put aside can't be */
+	coro_mem_fail_in = 1; /* the first coroutine cannot be saved */
 	run_idle(*state);
 	coro_mem_fail_in = 0;
 	assert_int_equal(yielded[0], -ENOMEM);
@@ -114,7 +114,7 @@ static void *ends_at_once(void *arg)
 	return arg;
 }
 
-static void test_resume_without_memory_is_called_off(void **state)
+static void test_resume_without_memory_fails_without_effect(void **state)
 {
 	struct coro *outer;
 
@@ -142,7 +142,7 @@ static void *counts(void *arg)
 	return NULL;
 }
 
-/* The one that ends can't go back: the thread itself goes on. */
+/* A coroutine that ends cannot return to its resumer: the thread continues. */
 static void test_end_without_memory_for_the_next_is_survived(void **state)
 {
 	static int ran;
@@ -181,7 +181,7 @@ static void *resumes_inner(void *arg)
 }
 
 /* Its resumer still waits for it, and is not in the run queue. */
-static void test_suspend_without_memory_is_called_off(void **state)
+static void test_suspend_without_memory_fails_without_effect(void **state)
 {
 	coro_create(*state, NULL, suspends_deep, &inner);
 	coro_spawn(*state, NULL, resumes_inner, NULL, NULL);
@@ -209,7 +209,7 @@ static void *suspends_deeper(void *arg)
 static void *ends_beside_another(void *arg)
 {
 	coro_resume(neighbour, NULL, NULL);
-	coro_mem_fail_in = 1; /* the neighbour can't be put aside */
+	coro_mem_fail_in = 1; /* the neighbour cannot be saved */
 	return (void *)7;
 }
 
@@ -336,12 +336,12 @@ int main(int argc, char **argv)
 		T(test_avx2_copies_every_length),
 		T(test_avx512_copies_every_length),
 		T(test_checked_copies_every_length),
-		T(test_switch_without_memory_is_called_off),
-		T(test_resume_without_memory_is_called_off),
+		T(test_switch_without_memory_fails_without_effect),
+		T(test_resume_without_memory_fails_without_effect),
 		cmocka_unit_test_setup_teardown(
 			test_end_without_memory_for_the_next_is_survived,
 			sched_setup, sched_teardown),
-		T(test_suspend_without_memory_is_called_off),
+		T(test_suspend_without_memory_fails_without_effect),
 		cmocka_unit_test_setup_teardown(
 			test_result_arrives_though_memory_was_short,
 			sched_setup, sched_teardown),

@@ -98,7 +98,7 @@ def ask(script, program, first):
     return gdb(*commands, program=program)
 
 
-def test_list_tells_names_states_and_places(said):
+def test_list_shows_names_states_and_functions(said):
     """Every coroutine, its state and where it waits; no ended one."""
     found = {name: rest[1:] for name, rest in
              listed(section(said, "list")).items()}
@@ -118,11 +118,11 @@ def test_backtraces_show_every_function_of_every_stack(said):
         assert own == wanted, f"{name}: {found[name]}, not {wanted}"
 
 
-def test_running_one_is_left_to_gdb(said):
+def test_running_coroutine_is_left_to_gdb(said):
     assert re.search(r"running.*\n    runs: use bt", section(said, "all"))
 
 
-def test_one_is_named_by_name_or_address(said):
+def test_coroutine_is_selected_by_name_or_address(said):
     for mark, name, function in (("name", "locker", "in_mutex"),
                                  ("address", "counter", "in_sem")):
         found = backtraces(section(said, mark))
@@ -130,15 +130,15 @@ def test_one_is_named_by_name_or_address(said):
         assert function in found[name], found
 
 
-def test_wrong_command_is_told_the_right_ones(said):
+def test_wrong_command_prints_the_usage(said):
     assert "coro list | coro bt" in section(said, "wrong")
 
 
-TESTS = (test_list_tells_names_states_and_places,
+TESTS = (test_list_shows_names_states_and_functions,
          test_backtraces_show_every_function_of_every_stack,
-         test_running_one_is_left_to_gdb,
-         test_one_is_named_by_name_or_address,
-         test_wrong_command_is_told_the_right_ones)
+         test_running_coroutine_is_left_to_gdb,
+         test_coroutine_is_selected_by_name_or_address,
+         test_wrong_command_prints_the_usage)
 
 
 def core_of(program, folder):

@@ -142,7 +142,8 @@ def links_share_an_end(env):
 
 
 def narrow_path_between_files(env):
-    """Packets up to the path's MTU pass; senders of longer ones with DF are reported, if so asked."""
+    """Packets up to the path's MTU pass; with --too-big report, the senders of longer ones with DF
+    get ICMP errors."""
     def packet(size, flags):
         header = struct.pack(">BBHHHBBH4s4s", 0x45, 0, size, 1, flags, 64, 17, 0,
                              bytes([10, 9, 0, 1]), bytes([10, 9, 0, 2]))
@@ -268,7 +269,7 @@ def link_goes_down_and_up(env):
         first = re.search(r"icmp_seq=1 .*time=([\d.]+)", output)
         if not first or float(first[1]) > 500:  # its host may have been asked for again
             raise Spoiled(f"the link was down before the first ping: {output}")
-        # What arrives just before may be reported late, and so shorten the gap.
+        # An answer just before may be printed late, and so shorten the gap.
         if gap <= 1:
             raise Spoiled(f"of 2 s without a link, {gap:.1f} s show: {output}")
 
@@ -407,7 +408,8 @@ def send_window(inside):
 
 @contextlib.contextmanager
 def beside_a_kernel(env, *options):
-    """Runs a wire between our HOSTS[0] and a kernel's HOSTS[1]; yields our options and the words that run a command at the kernel's end."""
+    """Runs a wire between our HOSTS[0] and a kernel's HOSTS[1]; yields our options and the words
+    that run a command at the kernel's end."""
     socket, interface = env.scratch_for({}) / "a.sock", "wg0"
     wire = Wire(env, f"memif:{socket},role=server", f"tap:{interface}", *options)
     with wire.running():
@@ -440,7 +442,7 @@ def kernel_has_timestamps(inside, wanted):
 
 
 def kernel_agrees_on_timestamps(env, wanted):
-    """Timestamps (RFC 7323) are agreed with a kernel by either side's connect; the data is intact."""
+    """Timestamps (RFC 7323) are agreed with a kernel, whichever side connects; data is intact."""
     option = ["--timestamps", "on" if wanted else "off"]
     with beside_a_kernel(env) as (link, inside):
         with env.running([env.app("coronet-echo"), "--port", "7777", *link, *option]):
