@@ -1,6 +1,6 @@
 /*
- * What tests of shards share: DPDK in a process of their own, frames of flows,
- * and the checks in that process.
+ * Helpers for tests of shards: DPDK in a separate process, frames of flows, and
+ * the checks in that process.
  */
 #pragma once
 
@@ -24,9 +24,10 @@
 #include "dpdk_glue/glue.h"
 #include "tests/bytes.h"
 
-#define LEN	   60u
-#define FLOWS	   512u
-#define WAIT_S	   60 /* for what happens at once, on a machine that is busy */
+#define LEN   60u
+#define FLOWS 512u
+#define WAIT_S                                                                 \
+	60 /* bounds waits for events that take no time on an idle machine */
 #define SHARDS_MAX 8u
 
 static char error[256];
@@ -85,7 +86,7 @@ static inline struct glue_port *open_port(unsigned index, unsigned shard)
 		}                                                              \
 	} while (0)
 
-/* DPDK's EAL starts once a process: each test has a process of its own. */
+/* DPDK's EAL starts once in a process, so each test has its own process. */
 static inline void in_child(void (*test)(void))
 {
 	pid_t pid = fork();

@@ -90,8 +90,8 @@ static void test_unmapping_between_bursts_does_not_wait(void **state)
 	expect_done(thread);
 }
 
-/* Bursts without a pause between: the next one is not waited for. */
-static void test_next_burst_does_not_hold_it_up(void **state)
+/* munmap() does not wait for later bursts that follow without a pause. */
+static void test_unmapping_does_not_wait_for_later_bursts(void **state)
 {
 	pthread_t thread;
 
@@ -114,7 +114,7 @@ static void test_polling_thread_never_waits_for_itself(void **state)
 	glue_burst_end(bursts);
 }
 
-static void test_libraries_get_ours(void **state)
+static void test_libraries_call_our_munmap(void **state)
 {
 	assert_ptr_equal(dlsym(RTLD_DEFAULT, "munmap"), (void *)munmap);
 	assert_ptr_not_equal(dlsym(RTLD_NEXT, "munmap"), (void *)munmap);
@@ -125,9 +125,9 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_unmapping_waits_for_the_burst),
 		cmocka_unit_test(test_unmapping_between_bursts_does_not_wait),
-		cmocka_unit_test(test_next_burst_does_not_hold_it_up),
+		cmocka_unit_test(test_unmapping_does_not_wait_for_later_bursts),
 		cmocka_unit_test(test_polling_thread_never_waits_for_itself),
-		cmocka_unit_test(test_libraries_get_ours),
+		cmocka_unit_test(test_libraries_call_our_munmap),
 	};
 
 	bursts = glue_sync_count(0);

@@ -1,6 +1,6 @@
 /*
- * Which frames pass, each in memory of exactly its length: a sanitizer sees a
- * byte read too far.
+ * glue_check() on frames that pass and frames that do not, each in an
+ * allocation of exact size, so that a sanitizer sees reads beyond the end.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -39,7 +39,8 @@ static enum glue_verdict judge(void)
 	return judge_in(len);
 }
 
-/* Whatever is cut off the end, nothing beyond is read, and none of it passes.
+/*
+ * Truncated at any length, the frame does not pass, and no byte beyond is read.
  */
 static void expect_whole_only(void)
 {
@@ -117,7 +118,7 @@ static uint8_t *nd(unsigned type, unsigned options)
 
 /* ---- Ethernet, ARP ---- */
 
-static void test_arp_is_whole_or_dropped(void **state)
+static void test_truncated_arp_is_dropped(void **state)
 {
 	arp(1);
 	expect_whole_only();
@@ -126,7 +127,7 @@ static void test_arp_is_whole_or_dropped(void **state)
 	assert_int_equal(judge_in(L3 + 27), GLUE_BAD_FRAME);
 }
 
-static void test_arp_of_another_kind_is_refused(void **state)
+static void test_other_arp_types_are_refused(void **state)
 {
 	static const unsigned at[] = {0, 1, 2, 3, 4, 5};
 
@@ -151,8 +152,11 @@ static void test_unknown_ethertypes_are_refused(void **state)
 		assert_int_equal(judge(), GLUE_BAD_FRAME);
 }
 
-/* Tags are taken off before (test_frame.c): here they are another VLAN's. */
-static void test_tags_are_of_another_vlan(void **state)
+/*
+ * The link's tag is removed before (test_frame.c): a tag here is another
+ * VLAN's.
+ */
+static void test_tagged_frame_is_of_another_vlan(void **state)
 {
 	ethernet(0x8100);
 	len = 60;
@@ -222,7 +226,7 @@ static void test_fragments4_are_refused(void **state)
 	assert_int_equal(judge(), GLUE_KEEP);
 }
 
-static void test_of_icmp4_echo_and_too_big_pass(void **state)
+static void test_only_icmp4_echo_and_too_big_pass(void **state)
 {
 	uint8_t *icmp = ip4(1, 0, 8);
 
@@ -275,7 +279,7 @@ static void test_tcp6_lengths_agree(void **state)
 	assert_int_equal(judge_in(L3 + 59), GLUE_BAD_FRAME);
 }
 
-/* What is behind options is found, so that it can be summed. */
+/* TCP behind options is found, so that its checksum can be verified. */
 static void test_tcp_behind_options_is_described(void **state)
 {
 	uint8_t *ext = ip6(60, 8 + 20);
@@ -298,7 +302,7 @@ static void test_tcp_behind_options_is_described(void **state)
 	assert_int_equal(judge(), GLUE_BAD_FRAME);
 }
 
-static void test_atomic_fragments_pass_others_do_not(void **state)
+static void test_only_atomic_fragments_pass(void **state)
 {
 	uint8_t *ext = ip6(44, 8 + 24);
 
@@ -347,7 +351,7 @@ static void test_extensions_are_few_and_in_order(void **state)
 	assert_int_equal(judge(), GLUE_REFUSED);
 }
 
-static void test_of_icmp6_what_is_needed_passes(void **state)
+static void test_only_needed_icmp6_types_pass(void **state)
 {
 	for (unsigned type = 0; type < 256; type++) {
 		uint8_t *icmp = ip6(58, 56);
@@ -365,7 +369,7 @@ static void test_of_icmp6_what_is_needed_passes(void **state)
 	assert_int_equal(judge(), GLUE_BAD_FRAME);
 }
 
-static void test_listener_queries_are_of_the_link(void **state)
+static void test_multicast_listener_queries_must_be_link_local(void **state)
 {
 	ip6(58, 24)[0] = 130;
 	assert_int_equal(judge(), GLUE_REFUSED);
@@ -386,7 +390,7 @@ static void test_solicitations_bring_their_mac_first(void **state)
 	uint8_t *icmp = nd(135, 8);
 
 	expect_whole_only();
-	icmp[24] = 14; /* a nonce is no address */
+	icmp[24] = 14; /* a nonce, not an address */
 	assert_int_equal(judge(), GLUE_REFUSED);
 	icmp[24] = 1;
 	icmp[25] = 0;
@@ -402,11 +406,11 @@ static void test_solicitations_bring_their_mac_first(void **state)
 	assert_int_equal(judge(), GLUE_BAD_FRAME);
 }
 
-static void test_anonymous_solicitations_name_no_mac(void **state)
+static void test_solicitations_without_source_have_no_mac_option(void **state)
 {
 	nd(135, 0);
 	memset(bytes + L3 + 8, 0, 16);
-	assert_int_equal(judge(), GLUE_REFUSED); /* to one alone */
+	assert_int_equal(judge(), GLUE_REFUSED); /* not multicast */
 	bytes[L3 + 24] = 0xff;
 	assert_int_equal(judge(), GLUE_KEEP);
 	nd(135, 8);
@@ -429,7 +433,7 @@ static void test_advertisements_follow_rfc4861(void **state)
 	icmp = nd(136, 8);
 	icmp[4] = 0x40;
 	assert_int_equal(judge(), GLUE_KEEP);
-	bytes[L3 + 24] = 0xff; /* solicited, and told to all */
+	bytes[L3 + 24] = 0xff; /* solicited, and sent to all */
 	assert_int_equal(judge(), GLUE_REFUSED);
 	nd(136, 8);
 	bytes[L3 + 7] = 254; /* from beyond a router */
@@ -443,7 +447,10 @@ static void test_advertisements_follow_rfc4861(void **state)
 	assert_int_equal(judge(), GLUE_REFUSED);
 }
 
-/* Any single byte wrong, any length: no read beyond, and each is decided. */
+/*
+ * With any byte changed and at any length, no byte beyond is read, and there is
+ * a verdict.
+ */
 static void test_no_mutation_reads_beyond(void **state)
 {
 	static uint8_t whole[2048];
@@ -478,25 +485,27 @@ static void test_no_mutation_reads_beyond(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_arp_is_whole_or_dropped),
-		cmocka_unit_test(test_arp_of_another_kind_is_refused),
+		cmocka_unit_test(test_truncated_arp_is_dropped),
+		cmocka_unit_test(test_other_arp_types_are_refused),
 		cmocka_unit_test(test_unknown_ethertypes_are_refused),
-		cmocka_unit_test(test_tags_are_of_another_vlan),
+		cmocka_unit_test(test_tagged_frame_is_of_another_vlan),
 		cmocka_unit_test(test_tcp4_lengths_agree),
 		cmocka_unit_test(test_options4_are_bounded),
 		cmocka_unit_test(test_source_routes_are_refused),
 		cmocka_unit_test(test_fragments4_are_refused),
-		cmocka_unit_test(test_of_icmp4_echo_and_too_big_pass),
+		cmocka_unit_test(test_only_icmp4_echo_and_too_big_pass),
 		cmocka_unit_test(test_unknown_protocols_are_refused),
 		cmocka_unit_test(test_tcp6_lengths_agree),
 		cmocka_unit_test(test_tcp_behind_options_is_described),
-		cmocka_unit_test(test_atomic_fragments_pass_others_do_not),
+		cmocka_unit_test(test_only_atomic_fragments_pass),
 		cmocka_unit_test(test_routing_headers_are_refused),
 		cmocka_unit_test(test_extensions_are_few_and_in_order),
-		cmocka_unit_test(test_of_icmp6_what_is_needed_passes),
-		cmocka_unit_test(test_listener_queries_are_of_the_link),
+		cmocka_unit_test(test_only_needed_icmp6_types_pass),
+		cmocka_unit_test(
+			test_multicast_listener_queries_must_be_link_local),
 		cmocka_unit_test(test_solicitations_bring_their_mac_first),
-		cmocka_unit_test(test_anonymous_solicitations_name_no_mac),
+		cmocka_unit_test(
+			test_solicitations_without_source_have_no_mac_option),
 		cmocka_unit_test(test_advertisements_follow_rfc4861),
 		cmocka_unit_test(test_no_mutation_reads_beyond),
 	};

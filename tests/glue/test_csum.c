@@ -1,6 +1,4 @@
-/*
- * The checksum against the plainest way of computing it (RFC 1071).
- */
+/* The checksum against the plain algorithm of RFC 1071. */
 #include <arpa/inet.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -34,7 +32,7 @@ static void assert_sum(uint16_t got, uint16_t expected)
 	assert_int_equal(got % 0xffff, expected % 0xffff);
 }
 
-static void test_every_length_and_alignment_agrees(void **state)
+static void test_sum_is_right_for_every_length_and_alignment(void **state)
 {
 	static uint8_t data[9200];
 
@@ -51,7 +49,7 @@ static void test_every_length_and_alignment_agrees(void **state)
 			   plain(data + 3, len));
 }
 
-static void test_every_way_of_adding_agrees(void **state)
+static void test_every_sum_method_gives_the_same_result(void **state)
 {
 	static uint8_t data[2100];
 
@@ -79,7 +77,7 @@ static void test_every_way_of_adding_agrees(void **state)
 	assert_true(glue_sum_can(GLUE_SUM_SSE2));
 }
 
-static void test_pieces_of_any_length_add_up(void **state)
+static void test_pieces_of_any_length_sum_up(void **state)
 {
 	static uint8_t data[3000];
 
@@ -137,9 +135,10 @@ static void test_pseudo_header_matches_a_worked_example(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_every_length_and_alignment_agrees),
-		cmocka_unit_test(test_every_way_of_adding_agrees),
-		cmocka_unit_test(test_pieces_of_any_length_add_up),
+		cmocka_unit_test(
+			test_sum_is_right_for_every_length_and_alignment),
+		cmocka_unit_test(test_every_sum_method_gives_the_same_result),
+		cmocka_unit_test(test_pieces_of_any_length_sum_up),
 		cmocka_unit_test(test_carries_are_not_lost),
 		cmocka_unit_test(test_pieces_add_up),
 		cmocka_unit_test(test_pseudo_header_matches_a_worked_example),

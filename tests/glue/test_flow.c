@@ -1,6 +1,6 @@
 /*
- * Which shard a frame belongs to: the hash that NICs compute, the same both
- * ways, spread evenly over shards.
+ * The shard of a frame: the hash that NICs compute, equal for both directions,
+ * spread evenly over shards.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -68,7 +68,7 @@ static uint32_t toeplitz(const uint8_t *key, const uint8_t *in, unsigned len)
 	return hash;
 }
 
-/* Addresses, then ports: what is hashed, in the order of the wire. */
+/* Writes the hash's input: addresses, then ports, in network order. */
 static unsigned tuple(uint8_t *out, const uint8_t *src, const uint8_t *dst,
 		      unsigned addr_len, uint16_t src_port, uint16_t dst_port)
 {
@@ -85,7 +85,7 @@ static unsigned shard(const uint8_t *a, const uint8_t *b, unsigned addr_len,
 	return glue_flow_shard(glue_flow_fold(a, b, addr_len), port_a, port_b);
 }
 
-static void test_hash_is_the_one_of_the_verification_suite(void **state)
+static void test_hash_matches_the_rss_verification_suite(void **state)
 {
 	for (unsigned i = 0; i < N_VECTORS; i++) {
 		uint8_t in[12];
@@ -103,7 +103,7 @@ static void test_hash_is_the_one_of_the_verification_suite(void **state)
 }
 
 /* 128 shards do not exist; 64 shards show six of the seven bits. */
-static void test_shard_is_what_a_nic_with_our_key_says(void **state)
+static void test_shard_matches_a_nic_with_our_key(void **state)
 {
 	uint8_t key[64], a[16], b[16], in[36];
 
@@ -144,8 +144,11 @@ static void test_both_directions_have_one_shard(void **state)
 	}
 }
 
-/* A port is found without a long search, whatever the rest of the tuple. */
-static void test_consecutive_ports_take_every_shard(void **state)
+/*
+ * Every shard's port is found by a short search, whatever the rest of the
+ * tuple.
+ */
+static void test_consecutive_ports_cover_every_shard(void **state)
 {
 	static const unsigned numbers[] = {1, 2, 3, 16, 64};
 
@@ -168,8 +171,8 @@ static void test_consecutive_ports_take_every_shard(void **state)
 	}
 }
 
-/* With a power of two of shards, so many ports have one for each. */
-static void test_as_many_ports_as_shards_have_one_each(void **state)
+/* With a power of two of shards, n consecutive ports have one for each. */
+static void test_n_consecutive_ports_cover_n_shards(void **state)
 {
 	for (unsigned n = 1; n <= GLUE_MAX_SHARDS; n *= 2) {
 		glue_flow_start(n);
@@ -254,7 +257,7 @@ static void ports(uint8_t *at, unsigned src, unsigned dst)
 	at[12] = 0x50; /* of a TCP header */
 }
 
-static void test_frames_belong_where_their_tuple_says(void **state)
+static void test_frames_belong_to_the_shard_of_their_tuple(void **state)
 {
 	glue_flow_start(64);
 	ethernet(0x0800);
@@ -283,7 +286,7 @@ static void test_frames_belong_where_their_tuple_says(void **state)
 			 shard(bytes + L3 + 8, bytes + L3 + 24, 16, 499, 80));
 }
 
-static void test_what_is_no_flow_is_shard_0s(void **state)
+static void test_frames_without_a_flow_belong_to_shard_0(void **state)
 {
 	glue_flow_start(64);
 	ethernet(0x0800);
@@ -330,7 +333,10 @@ static void test_icmp_errors_follow_the_flow_they_quote(void **state)
 	}
 }
 
-/* In memory of exactly its length: the sanitizer sees a byte too many read. */
+/*
+ * In an allocation of exact size, so that a sanitizer sees reads beyond the
+ * end.
+ */
 static void test_short_quotes_are_not_read_beyond(void **state)
 {
 	glue_flow_start(64);
@@ -358,15 +364,15 @@ static void test_short_quotes_are_not_read_beyond(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(
-			test_hash_is_the_one_of_the_verification_suite),
-		cmocka_unit_test(test_shard_is_what_a_nic_with_our_key_says),
+		cmocka_unit_test(test_hash_matches_the_rss_verification_suite),
+		cmocka_unit_test(test_shard_matches_a_nic_with_our_key),
 		cmocka_unit_test(test_both_directions_have_one_shard),
-		cmocka_unit_test(test_consecutive_ports_take_every_shard),
-		cmocka_unit_test(test_as_many_ports_as_shards_have_one_each),
+		cmocka_unit_test(test_consecutive_ports_cover_every_shard),
+		cmocka_unit_test(test_n_consecutive_ports_cover_n_shards),
 		cmocka_unit_test(test_clients_are_spread_evenly),
-		cmocka_unit_test(test_frames_belong_where_their_tuple_says),
-		cmocka_unit_test(test_what_is_no_flow_is_shard_0s),
+		cmocka_unit_test(
+			test_frames_belong_to_the_shard_of_their_tuple),
+		cmocka_unit_test(test_frames_without_a_flow_belong_to_shard_0),
 		cmocka_unit_test(test_icmp_errors_follow_the_flow_they_quote),
 		cmocka_unit_test(test_short_quotes_are_not_read_beyond),
 	};

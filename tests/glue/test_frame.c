@@ -1,8 +1,7 @@
 /*
- * Received frames, in memory of exactly their length: what glue_check() has
- * found is summed, behind extension headers too, and VLAN tags are looked at
- * and taken off. Includes the source, as the check is private to it and has no
- * need of DPDK's EAL.
+ * Received frames, in allocations of exact size: checksums are verified, behind
+ * extension headers too, and VLAN tags are checked and removed. Includes the
+ * source, as the check is private to it and has no need of DPDK's EAL.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -25,10 +24,10 @@ static uint8_t bytes[256];
 static unsigned len;
 static struct segment segment;
 static struct glue_l4 l4;
-/* What the port says of the frame. */
+/* The port's offload flags of the frame. */
 static uint64_t ol_flags;
 static uint16_t tci;
-/* What was kept, as the stack sees it, and its shard. */
+/* The accepted frame as the stack sees it, and its shard. */
 static uint8_t kept[256];
 static unsigned kept_len, owner;
 
@@ -104,7 +103,7 @@ static void ip4(unsigned proto, unsigned payload)
 	len = L3 + 20 + payload;
 }
 
-/* A right sum passes, one bit anywhere behind makes it wrong. */
+/* A right checksum passes; one wrong bit after it fails. */
 static void expect_summed(unsigned sum_at, unsigned proto, unsigned off)
 {
 	fill_sum(sum_at, proto, off);
@@ -179,7 +178,7 @@ static void segment_of(bool v6)
 	fill_sum(len - 28 + 16, IPPROTO_TCP, len - 28);
 }
 
-/* Puts a tag before what is there. */
+/* Inserts a tag before the ethertype. */
 static void tag(unsigned type, unsigned value)
 {
 	memmove(bytes + 16, bytes + 12, len - 12);
@@ -190,7 +189,7 @@ static void tag(unsigned type, unsigned value)
 	len += 4;
 }
 
-static void test_tag_of_the_link_is_taken_off(void **state)
+static void test_tag_of_the_link_is_removed(void **state)
 {
 	uint8_t plain[256];
 	unsigned plain_len, plain_owner;
@@ -216,8 +215,8 @@ static void test_tag_of_the_link_is_taken_off(void **state)
 	assert_int_equal(judge_in(4094), GLUE_KEEP);
 }
 
-/* The tag does not hide a wrong sum, and ARP is found behind it. */
-static void test_what_is_behind_a_tag_is_checked(void **state)
+/* A wrong checksum and ARP are found behind the tag. */
+static void test_tagged_frame_is_checked(void **state)
 {
 	segment_of(false);
 	bytes[len - 1] ^= 1;
@@ -269,7 +268,7 @@ static void test_double_tags_are_dropped(void **state)
 }
 
 /* 802.1Q: VID 0 names a priority, and no VLAN. */
-static void test_priority_tags_are_none_where_there_is_no_vlan(void **state)
+static void test_priority_tags_are_removed_on_links_without_vlan(void **state)
 {
 	segment_of(true);
 	tag(0x8100, 0xe000);
@@ -303,8 +302,8 @@ static void test_frames_cut_within_the_tag_are_bad(void **state)
 	}
 }
 
-/* Where the port has taken the tag off, it is in the mbuf. */
-static void test_tag_taken_off_by_the_port_counts(void **state)
+/* A tag that the port has removed is in the mbuf. */
+static void test_tag_removed_by_the_port_is_checked(void **state)
 {
 	segment_of(false);
 	ol_flags = RTE_MBUF_F_RX_VLAN | RTE_MBUF_F_RX_VLAN_STRIPPED;
@@ -331,7 +330,7 @@ static void test_tag_taken_off_by_the_port_counts(void **state)
 
 static uint8_t room[RTE_PKTMBUF_HEADROOM + 256];
 
-/* The frame that is in `bytes`, as the stack gives it. */
+/* The frame in `bytes`, as the stack sends it. */
 static struct rte_mbuf *to_send(unsigned headroom)
 {
 	struct rte_mbuf *m = &segment.mbuf;
@@ -355,7 +354,7 @@ static struct rte_mbuf *to_send(unsigned headroom)
 	return m;
 }
 
-static void test_tag_is_added_as_it_is_taken_off(void **state)
+static void test_added_tag_is_the_removed_one(void **state)
 {
 	static const uint16_t vids[] = {1, 7, 256, 4094};
 
@@ -384,7 +383,7 @@ static void test_tag_is_added_as_it_is_taken_off(void **state)
 	}
 }
 
-/* Of a frame with lent memory behind it, the header's mbuf alone changes. */
+/* In a frame with borrowed memory, only the header's mbuf changes. */
 static void test_tag_is_added_to_the_first_segment_alone(void **state)
 {
 	static uint8_t lent[100];
@@ -428,9 +427,9 @@ static void test_tag_without_room_is_refused(void **state)
 	assert_int_equal(m->data_len, 13);
 }
 
-/* ---- what is asked of ports ---- */
+/* ---- configuration of ports ---- */
 
-static void test_nics_get_room_for_the_tag(void **state)
+static void test_mtu_of_a_nic_has_room_for_the_tag(void **state)
 {
 	struct glue_link link = {.kind = GLUE_LINK_PCI, .vlan = 7};
 	struct rte_eth_dev_info info = {.max_mtu = 9600, .max_rx_pktlen = 9618};
@@ -446,7 +445,7 @@ static void test_nics_get_room_for_the_tag(void **state)
 	assert_int_equal(glue_vlan_mtu(&link, &info), 0);
 }
 
-static void test_offloads_are_asked_for_with_a_vlan(void **state)
+static void test_vlan_offloads_are_requested(void **state)
 {
 	const uint64_t strip = RTE_ETH_RX_OFFLOAD_VLAN_STRIP;
 	const uint64_t filter = RTE_ETH_RX_OFFLOAD_VLAN_FILTER;
@@ -468,7 +467,7 @@ static void test_offloads_are_asked_for_with_a_vlan(void **state)
 	assert_int_equal(glue_vlan_offloads(&link, &info), 0);
 }
 
-/* What a kernel leaves to a NIC: the sum of the pseudo header. */
+/* Fills in the sum of the pseudo header, which a kernel leaves to a NIC. */
 static void fill_partial(unsigned at, unsigned proto, unsigned off)
 {
 	bool v4 = bytes[12] == 8;
@@ -492,7 +491,8 @@ static bool kept_after_all(struct glue_port *port)
 	return keep_after_all(port, &segment.frame, &l4, verdict);
 }
 
-static void test_sums_left_to_a_nic_are_known(void **state)
+static void
+test_partial_checksums_are_accepted_from_a_trusted_port(void **state)
 {
 	struct glue_port trusting = {.trusts = true}, other = {0};
 
@@ -510,7 +510,7 @@ static void test_sums_left_to_a_nic_are_known(void **state)
 			assert_true(kept_after_all(&trusting));
 			assert_true(segment.frame.flags & GLUE_FRAME_CSUM_OK);
 			assert_false(kept_after_all(&other));
-			bytes[at] ^= 1; /* wrong in any other way */
+			bytes[at] ^= 1; /* any other wrong checksum */
 			assert_false(kept_after_all(&trusting));
 		}
 	}
@@ -520,7 +520,7 @@ static void test_sums_left_to_a_nic_are_known(void **state)
 	ip4(IPPROTO_TCP, 40);
 	bytes[L3 + 20 + 12] = 0x50;
 	fill_partial(L3 + 20 + 16, IPPROTO_TCP, L3 + 20);
-	bytes[L3 + 10] ^= 1; /* IP's own is nobody else's to fill in */
+	bytes[L3 + 10] ^= 1; /* IP's own checksum is never left to a NIC */
 	assert_false(kept_after_all(&trusting));
 }
 
@@ -528,24 +528,25 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_plain_tcp_is_summed),
-		cmocka_unit_test(test_sums_left_to_a_nic_are_known),
+		cmocka_unit_test(
+			test_partial_checksums_are_accepted_from_a_trusted_port),
 		cmocka_unit_test(test_tcp_behind_options_is_summed),
 		cmocka_unit_test(test_icmp_is_summed),
 		cmocka_unit_test(test_udp4_may_have_no_sum),
 		cmocka_unit_test(test_ip4_header_is_summed),
-		cmocka_unit_test(test_tag_of_the_link_is_taken_off),
-		cmocka_unit_test(test_what_is_behind_a_tag_is_checked),
+		cmocka_unit_test(test_tag_of_the_link_is_removed),
+		cmocka_unit_test(test_tagged_frame_is_checked),
 		cmocka_unit_test(test_other_vlans_are_dropped),
 		cmocka_unit_test(test_double_tags_are_dropped),
 		cmocka_unit_test(
-			test_priority_tags_are_none_where_there_is_no_vlan),
+			test_priority_tags_are_removed_on_links_without_vlan),
 		cmocka_unit_test(test_frames_cut_within_the_tag_are_bad),
-		cmocka_unit_test(test_tag_taken_off_by_the_port_counts),
-		cmocka_unit_test(test_tag_is_added_as_it_is_taken_off),
+		cmocka_unit_test(test_tag_removed_by_the_port_is_checked),
+		cmocka_unit_test(test_added_tag_is_the_removed_one),
 		cmocka_unit_test(test_tag_is_added_to_the_first_segment_alone),
 		cmocka_unit_test(test_tag_without_room_is_refused),
-		cmocka_unit_test(test_nics_get_room_for_the_tag),
-		cmocka_unit_test(test_offloads_are_asked_for_with_a_vlan),
+		cmocka_unit_test(test_mtu_of_a_nic_has_room_for_the_tag),
+		cmocka_unit_test(test_vlan_offloads_are_requested),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

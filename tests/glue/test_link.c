@@ -1,6 +1,4 @@
-/*
- * What a user may write after --link, and what is refused, in which words.
- */
+/* Parsing of --link, and the errors for wrong values. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -225,7 +223,7 @@ static void test_wrong_links_are_refused_with_a_reason(void **state)
 	refuses("pci:0000:03:40.0", "PCI address");
 }
 
-static void test_longest_socket_path_fits_and_one_more_does_not(void **state)
+static void test_socket_path_over_107_bytes_is_refused(void **state)
 {
 	char text[256] = "memif:/";
 
@@ -246,8 +244,7 @@ int main(void)
 		cmocka_unit_test(test_vlan_is_read),
 		cmocka_unit_test(test_wrong_vlans_are_named_with_their_range),
 		cmocka_unit_test(test_wrong_links_are_refused_with_a_reason),
-		cmocka_unit_test(
-			test_longest_socket_path_fits_and_one_more_does_not),
+		cmocka_unit_test(test_socket_path_over_107_bytes_is_refused),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -150,10 +150,10 @@ static int teardown(void **state)
 {
 	glue_relay_close(&relay);
 	close(server);
-	return rmdir(folder); /* nothing was left in it */
+	return rmdir(folder); /* it is empty */
 }
 
-/* A client that has been passed on; its far end goes to *inner_end. */
+/* Connects a client through the relay; its far end goes to *inner_end. */
 static int join(uint8_t mark, int *inner_end)
 {
 	int fd = dial(path);
@@ -190,7 +190,7 @@ static void test_strangers_never_reach_dpdk(void **state)
 		assert_int_equal(relay.clients[i].state, GLUE_RELAY_FREE);
 }
 
-static void test_handshake_passes_both_ways(void **state)
+static void test_handshake_passes_in_both_directions(void **state)
 {
 	int far, fd = join(1, &far);
 
@@ -233,7 +233,7 @@ static bool has_read(void *arg)
 	return ++looks >= looks_needed;
 }
 
-/* As a server's, whose frames have been read at the nth look. */
+/* Mimics a server whose frames have been read at the nth poll. */
 static void reads_at(unsigned n)
 {
 	relay.on_leave = on_leave;
@@ -243,7 +243,7 @@ static void reads_at(unsigned n)
 	looks_needed = n;
 }
 
-static void test_what_a_client_sent_last_is_read_first(void **state)
+static void test_last_frames_of_a_client_are_read_before_its_end(void **state)
 {
 	int far, fd;
 
@@ -267,7 +267,7 @@ static void test_what_a_client_sent_last_is_read_first(void **state)
 	}
 }
 
-static void test_frames_that_nobody_reads_hold_nobody_up(void **state)
+static void test_unread_frames_delay_the_end_for_a_bounded_time(void **state)
 {
 	int far, fd, next, next_far;
 
@@ -342,8 +342,8 @@ static void test_descriptors_are_passed_on(void **state)
 	steps(1);
 }
 
-/* DPDK must not find the connection closed before it has greeted. */
-static void test_dpdk_has_greeted_before_it_is_hung_up_on(void **state)
+/* DPDK must not see the end of the connection before it has greeted. */
+static void test_connection_closes_only_after_dpdk_has_greeted(void **state)
 {
 	int fd = dial(path), far;
 
@@ -361,7 +361,7 @@ static void test_dpdk_has_greeted_before_it_is_hung_up_on(void **state)
 	close(far);
 }
 
-static void test_newcomer_takes_the_place_of_the_silent(void **state)
+static void test_new_client_displaces_a_silent_one(void **state)
 {
 	int silent[GLUE_RELAY_CLIENTS], far, fd;
 
@@ -440,7 +440,7 @@ static void test_other_servers_socket_is_left_alone(void **state)
 	assert_true(fd >= 0);
 	close(fd);
 	close(caller);
-	close(other); /* dies, and leaves its file behind */
+	close(other); /* ends, and leaves its file behind */
 	steps(1);
 	fd = join(1, &other);
 	close(fd);
@@ -468,7 +468,7 @@ static void test_inner_socket_has_no_name(void **state)
 	assert_int_equal(errno, ENOENT);
 }
 
-static void test_path_exists_only_while_somebody_listens(void **state)
+static void test_path_exists_only_while_the_relay_listens(void **state)
 {
 	assert_true(path_exists());
 	unlink(path);
@@ -477,7 +477,7 @@ static void test_path_exists_only_while_somebody_listens(void **state)
 	assert_false(listened_late);
 }
 
-static void test_probe_reports_why_nobody_listens(void **state)
+static void test_probe_reports_why_it_cannot_connect(void **state)
 {
 	assert_int_equal(glue_socket_probe(path), 0);
 	assert_int_equal(glue_socket_await(path), 0);
@@ -516,22 +516,22 @@ int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 		T(test_strangers_never_reach_dpdk),
-		T(test_handshake_passes_both_ways),
+		T(test_handshake_passes_in_both_directions),
 		T(test_last_message_before_the_end_is_passed_on),
-		T(test_what_a_client_sent_last_is_read_first),
-		T(test_frames_that_nobody_reads_hold_nobody_up),
+		T(test_last_frames_of_a_client_are_read_before_its_end),
+		T(test_unread_frames_delay_the_end_for_a_bounded_time),
 		T(test_server_may_end_while_frames_are_read),
 		T(test_descriptors_are_passed_on),
-		T(test_dpdk_has_greeted_before_it_is_hung_up_on),
-		T(test_newcomer_takes_the_place_of_the_silent),
+		T(test_connection_closes_only_after_dpdk_has_greeted),
+		T(test_new_client_displaces_a_silent_one),
 		T(test_truncated_message_ends_the_connection),
 		T(test_removed_socket_comes_back),
 		T(test_removed_folder_may_come_back_later),
 		T(test_other_servers_socket_is_left_alone),
 		T(test_other_file_is_left_alone),
 		T(test_inner_socket_has_no_name),
-		T(test_path_exists_only_while_somebody_listens),
-		T(test_probe_reports_why_nobody_listens),
+		T(test_path_exists_only_while_the_relay_listens),
+		T(test_probe_reports_why_it_cannot_connect),
 		cmocka_unit_test(test_inner_paths_differ_and_fit),
 	};
 

@@ -1,10 +1,9 @@
 /*
- * Captures: both directions in the file, filters, bounds, drops that are
- * counted, and that they can be had again and again. One link, a ring, which
- * gives frames back to who sends them. libpcap reads the files.
+ * Captures: both directions in the file, filters, bounds, counted drops, and
+ * repeated captures. One link, a ring, returns frames to their sender. libpcap
+ * reads the files.
  *
- * Includes the source, whose insides are looked at where a thread would not
- * stand still.
+ * Includes the source, to inspect its state where a thread would change it.
  */
 #include "dpdk_glue/pcap.c"
 
@@ -23,7 +22,7 @@ static char error[512];
 static char folder[] = "/tmp/coronet-pcap-XXXXXX";
 static char path[64];
 
-/* What a thread of glue_thread_start() sees. */
+/* Recorded by a thread of glue_thread_start(). */
 struct thread_notes {
 	cpu_set_t cpus;
 	sigset_t blocked;
@@ -85,7 +84,9 @@ static void start(const struct glue_pcap_conf *conf)
 		fail_msg("%s", error);
 }
 
-/* Sends frames of so many bytes, whose last is i, and takes them in again. */
+/*
+ * Sends n frames of len bytes, whose last byte is i, and receives them again.
+ */
 static void send_frames(unsigned n, unsigned len)
 {
 	for (unsigned i = 0; i < n; i++) {
@@ -196,8 +197,8 @@ static void test_filters_choose(void **state)
 	}
 }
 
-/* Those that rte_bpf of DPDK 22.11 gets wrong, or falls over. */
-static void test_names_of_hosts_are_not_looked_up(void **state)
+/* Filters that rte_bpf of DPDK 22.11 gets wrong, or crashes on. */
+static void test_host_names_in_filters_are_refused(void **state)
 {
 	static const char *const right[] = {
 		"host 10.9.0.1 and tcp port 80",
@@ -297,7 +298,7 @@ static void test_frames_are_cut(void **state)
 	assert_int_equal(len, 33);
 }
 
-/* One that a NIC has taken out of the bytes, with and without room for it. */
+/* A tag that a NIC has removed, with and without headroom for it. */
 static void test_stripped_tag_is_in_the_file(void **state)
 {
 	static const uint8_t tag[] = {0x81, 0, 0x60, 5, 0x88, 0xb5};
@@ -330,8 +331,8 @@ static void test_stripped_tag_is_in_the_file(void **state)
 	}
 }
 
-/* One that appeared after the file was begun. */
-static void test_frames_of_an_unknown_port_are_dropped(void **state)
+/* A port that appeared after the capture started. */
+static void test_frames_from_an_unknown_port_are_dropped(void **state)
 {
 	struct glue_pcap_conf conf = conf_of(NULL);
 	struct rte_mbuf *m = rte_pktmbuf_alloc(port->pool);
@@ -372,8 +373,10 @@ static void test_writer_stays_off_the_polling_cpu(void **state)
 	assert_true(sigismember(&notes.blocked, SIGTERM));
 }
 
-/* Nobody writes: what the pool and the ring cannot hold is counted. */
-static void test_what_is_dropped_is_counted(void **state)
+/*
+ * Without a writer, frames that the pool and the ring cannot hold are counted.
+ */
+static void test_dropped_frames_are_counted(void **state)
 {
 	struct glue_pcap *pcap = calloc(1, sizeof(*pcap));
 	uint64_t kept;
@@ -391,7 +394,7 @@ static void test_what_is_dropped_is_counted(void **state)
 	free_pcap(pcap);
 }
 
-static void test_a_file_that_takes_no_more_ends_it(void **state)
+static void test_full_file_ends_the_capture(void **state)
 {
 	struct glue_pcap_conf conf = conf_of(NULL);
 	struct glue_pcap_status status;
@@ -420,7 +423,7 @@ static void refuse(const struct glue_pcap_conf *conf, int code,
 	assert_null(glue_pcap_running());
 }
 
-static void test_what_cannot_be_is_refused(void **state)
+static void test_wrong_configurations_are_refused(void **state)
 {
 	struct glue_pcap_conf conf = conf_of("tcp port");
 
@@ -447,7 +450,7 @@ static void test_what_cannot_be_is_refused(void **state)
 	unlink(path);
 }
 
-static void test_there_is_one_at_a_time_and_again(void **state)
+static void test_one_capture_runs_at_a_time(void **state)
 {
 	struct glue_pcap_conf conf = conf_of(NULL);
 
@@ -457,7 +460,7 @@ static void test_there_is_one_at_a_time_and_again(void **state)
 				 -EBUSY);
 		send_frames(1, 60);
 		assert_int_equal(stop().packets, 2);
-		glue_pcap_stop(); /* once more is nothing */
+		glue_pcap_stop(); /* a second stop has no effect */
 	}
 	start(&conf);
 	glue_pcap_close();
@@ -470,18 +473,18 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_both_directions_are_in_the_file),
 		cmocka_unit_test(test_filters_choose),
-		cmocka_unit_test(test_names_of_hosts_are_not_looked_up),
+		cmocka_unit_test(test_host_names_in_filters_are_refused),
 		cmocka_unit_test(test_filters_on_tcp_flags),
 		cmocka_unit_test(test_packets_are_bounded),
 		cmocka_unit_test(test_bytes_are_bounded),
 		cmocka_unit_test(test_frames_are_cut),
 		cmocka_unit_test(test_stripped_tag_is_in_the_file),
-		cmocka_unit_test(test_frames_of_an_unknown_port_are_dropped),
+		cmocka_unit_test(test_frames_from_an_unknown_port_are_dropped),
 		cmocka_unit_test(test_writer_stays_off_the_polling_cpu),
-		cmocka_unit_test(test_what_is_dropped_is_counted),
-		cmocka_unit_test(test_a_file_that_takes_no_more_ends_it),
-		cmocka_unit_test(test_what_cannot_be_is_refused),
-		cmocka_unit_test(test_there_is_one_at_a_time_and_again),
+		cmocka_unit_test(test_dropped_frames_are_counted),
+		cmocka_unit_test(test_full_file_ends_the_capture),
+		cmocka_unit_test(test_wrong_configurations_are_refused),
+		cmocka_unit_test(test_one_capture_runs_at_a_time),
 	};
 
 	return cmocka_run_group_tests_name("pcap", tests, open_port,

@@ -1,6 +1,6 @@
 /*
- * Network cards as sysfs shows them: a folder made for each test has the files
- * that a machine would have.
+ * Network cards as sysfs shows them: each test makes a folder with the files of
+ * a machine.
  */
 #include <errno.h>
 #include <limits.h>
@@ -24,7 +24,7 @@
 
 #define CARD   "0000:03:00.0"
 #define OTHER  "0000:03:00.1"
-#define NEEDED 4 /* MiB of locked memory: any user may lock so much */
+#define NEEDED 4 /* MiB of locked memory, which any user may lock */
 
 static char root[] = "/tmp/coronet-pci-XXXXXX";
 static char text[512];
@@ -90,19 +90,19 @@ static void is_refused(int code, const char *word, const char *remedy)
 		fail_msg("expected '%s' and '%s' in: %s", word, remedy, text);
 }
 
-static void test_a_card_with_vfio_is_taken(void **state)
+static void test_card_with_vfio_is_accepted(void **state)
 {
 	bind_driver(CARD, "vfio-pci");
 	is_taken();
 }
 
-static void test_a_card_that_is_not_there(void **state)
+static void test_missing_card_is_refused(void **state)
 {
 	sh("rm -r sys/bus/pci/devices/" CARD);
 	is_refused(-ENODEV, "no PCI device", "dpdk-devbind.py --status-dev");
 }
 
-static void test_a_card_of_the_kernel(void **state)
+static void test_card_of_a_kernel_driver_is_refused(void **state)
 {
 	bind_driver(CARD, "e1000e");
 	sh("mkdir -p sys/bus/pci/devices/" CARD "/net/enp3s0");
@@ -115,7 +115,7 @@ static void test_a_card_of_the_kernel(void **state)
 	is_refused(-EBUSY, "as interface enp3s0", "--bind=vfio-pci");
 }
 
-static void test_a_card_without_a_driver(void **state)
+static void test_card_without_a_driver_is_refused(void **state)
 {
 	is_refused(-ENODEV, "no driver has the card",
 		   "dpdk-devbind.py --bind=vfio-pci " CARD);
@@ -125,7 +125,7 @@ static void test_a_card_without_a_driver(void **state)
 		   "--bind=uio_pci_generic " CARD);
 }
 
-static void test_other_drivers_that_dpdk_works_with(void **state)
+static void test_other_dpdk_drivers_are_accepted(void **state)
 {
 	bind_driver(CARD, "mlx5_core");
 	is_taken();
@@ -133,7 +133,7 @@ static void test_other_drivers_that_dpdk_works_with(void **state)
 	is_taken();
 }
 
-static void test_a_group_is_given_out_whole(void **state)
+static void test_card_is_refused_while_its_iommu_group_is_in_use(void **state)
 {
 	bind_driver(CARD, "vfio-pci");
 	sh("ln -s x sys/kernel/iommu_groups/7/devices/" OTHER);
@@ -147,7 +147,10 @@ static void test_a_group_is_given_out_whole(void **state)
 	is_taken();
 }
 
-/* The error of an ordinary user's process, which may lock so little. */
+/*
+ * Checks the error for an unprivileged user's process with this limit of locked
+ * memory.
+ */
 static void check_as_user(rlim_t locked, int code, const char *word,
 			  const char *remedy)
 {
@@ -172,7 +175,7 @@ static void check_as_user(rlim_t locked, int code, const char *word,
 	assert_int_equal(status, 0);
 }
 
-static void test_a_user_needs_the_files_of_vfio(void **state)
+static void test_user_without_vfio_files_is_refused(void **state)
 {
 	bind_driver(CARD, "vfio-pci");
 	sh("chmod 755 . && chmod 000 dev/vfio/7 && chmod 666 dev/vfio/vfio");
@@ -183,7 +186,7 @@ static void test_a_user_needs_the_files_of_vfio(void **state)
 	check_as_user(NEEDED << 20, -ENOENT, "dev/vfio/7", "No such file");
 }
 
-static void test_a_user_needs_locked_memory(void **state)
+static void test_user_without_locked_memory_is_refused(void **state)
 {
 	bind_driver(CARD, "vfio-pci");
 	sh("chmod 755 . && chmod 666 dev/vfio/*");
@@ -196,7 +199,7 @@ static void test_a_user_needs_locked_memory(void **state)
 	check_as_user(64 << 10, 0, "", "");
 }
 
-static void test_why_dpdk_has_no_port(void **state)
+static void test_missing_dpdk_port_is_explained(void **state)
 {
 	glue_pci_explain(root, CARD, "", text, sizeof(text));
 	assert_non_null(strstr(text, "0x8086:0x10d3"));
@@ -205,7 +208,7 @@ static void test_why_dpdk_has_no_port(void **state)
 	assert_non_null(strstr(text, "could not use it: EAL: it is on fire"));
 }
 
-/* What glue_port_list() writes of the folder. */
+/* Checks that the output of glue_port_list() has a text. */
 static void list_has(const char *wanted)
 {
 	char *written = NULL;
@@ -220,7 +223,7 @@ static void list_has(const char *wanted)
 	free(written);
 }
 
-static void test_a_list_of_what_there_is(void **state)
+static void test_cards_and_interfaces_are_listed(void **state)
 {
 	bind_driver(OTHER, "vfio-pci");
 	bind_driver(CARD, "e1000e");
@@ -244,8 +247,7 @@ static void test_a_list_of_what_there_is(void **state)
 	list_has("no network card on the PCI bus\n");
 	list_has("--link memif:");
 }
-
-/* An abort() inside DPDK shows what it said, which is captured until then. */
+/* An abort() inside DPDK prints its log, which is captured until then. */
 static void test_an_abort_shows_the_last_lines(void **state)
 {
 	struct glue_captured log;
@@ -288,16 +290,16 @@ int main(void)
 #define ON_CARD(name)                                                          \
 	cmocka_unit_test_setup_teardown(name, make_card, remove_card)
 	const struct CMUnitTest tests[] = {
-		ON_CARD(test_a_card_with_vfio_is_taken),
-		ON_CARD(test_a_card_that_is_not_there),
-		ON_CARD(test_a_card_of_the_kernel),
-		ON_CARD(test_a_card_without_a_driver),
-		ON_CARD(test_other_drivers_that_dpdk_works_with),
-		ON_CARD(test_a_group_is_given_out_whole),
-		ON_CARD(test_a_user_needs_the_files_of_vfio),
-		ON_CARD(test_a_user_needs_locked_memory),
-		ON_CARD(test_why_dpdk_has_no_port),
-		ON_CARD(test_a_list_of_what_there_is),
+		ON_CARD(test_card_with_vfio_is_accepted),
+		ON_CARD(test_missing_card_is_refused),
+		ON_CARD(test_card_of_a_kernel_driver_is_refused),
+		ON_CARD(test_card_without_a_driver_is_refused),
+		ON_CARD(test_other_dpdk_drivers_are_accepted),
+		ON_CARD(test_card_is_refused_while_its_iommu_group_is_in_use),
+		ON_CARD(test_user_without_vfio_files_is_refused),
+		ON_CARD(test_user_without_locked_memory_is_refused),
+		ON_CARD(test_missing_dpdk_port_is_explained),
+		ON_CARD(test_cards_and_interfaces_are_listed),
 		cmocka_unit_test(test_an_abort_shows_the_last_lines),
 	};
 

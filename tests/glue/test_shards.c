@@ -1,7 +1,7 @@
 /*
- * Shards over a ring of DPDK's that gives a shard's frames back, played by one
- * thread, as any user. Frames arrive at the shard of their flow, whichever
- * queue they came by, and go back to the pool that they are from.
+ * Shards over a DPDK ring that returns a shard's frames, run by one thread,
+ * without privileges. Frames arrive at the shard of their flow, from whichever
+ * queue, and return to the pool they are from.
  */
 #include <sys/mman.h>
 
@@ -9,7 +9,7 @@
 
 static struct glue_port *ports[SHARDS_MAX];
 
-/* ---- one queue, several shards, one thread that plays them all ---- */
+/* ---- one queue, several shards, one thread for all ---- */
 
 static void open_ring_as(const char *link, unsigned n_shards)
 {
@@ -24,7 +24,10 @@ static void open_ring(unsigned n_shards)
 	open_ring_as("ring:r0", n_shards);
 }
 
-/* Takes what each shard gets; returns the frames, counts those gone wrong. */
+/*
+ * Receives on each shard; returns the number of frames, and counts misplaced
+ * ones.
+ */
 static unsigned take_all(unsigned n_shards, unsigned *wrong)
 {
 	struct glue_frame *frames[GLUE_BURST];
@@ -42,7 +45,7 @@ static unsigned take_all(unsigned n_shards, unsigned *wrong)
 	return total;
 }
 
-/* Every frame is back, also those that another shard has freed. */
+/* Every frame is back in its pool, also those that another shard has freed. */
 static void pools_are_full(unsigned n_shards)
 {
 	for (unsigned s = 0; s < n_shards; s++)
@@ -50,7 +53,7 @@ static void pools_are_full(unsigned n_shards)
 		      glue_port_frames(ports[s]));
 }
 
-/* Shard 0 alone has a queue: the rest live by hand-over, both ways. */
+/* Only shard 0 has a queue: the others receive and send by hand-over. */
 static void hand_over_on(const char *link, unsigned tag_bytes)
 {
 	const unsigned n_shards = 4;
@@ -98,7 +101,7 @@ static void fewer_queues_than_shards(void)
 	hand_over_on("ring:r0", 0);
 }
 
-/* The tag is put on and taken off, and changes nobody's shard. */
+/* The tag is added and removed, and does not change a frame's shard. */
 static void fewer_queues_with_a_vlan(void)
 {
 	hand_over_on("ring:r0,vlan=7", 4);
@@ -139,7 +142,7 @@ static void double_tags(void)
 static struct glue_frame *held[32768];
 static unsigned n_held;
 
-/* Every shard keeps what it gets, as long as all of them may. */
+/* Every shard keeps its frames while frames are spare. */
 static void hold_while_spare(unsigned n_shards)
 {
 	time_t until = soon();
@@ -166,7 +169,7 @@ static void free_held(unsigned n)
 	n_held = 0;
 }
 
-/* What all shards hold counts, and enough is left for the only queue. */
+/* The frames of all shards count, and enough remain for the only queue. */
 static void shared_pool_keeps_frames_for_reception(void)
 {
 	const unsigned n_shards = 4;
@@ -206,7 +209,7 @@ static void shared_pool_keeps_frames_for_reception(void)
 		glue_port_close(ports[s]);
 }
 
-/* A shard that does not take its frames loses them, and no other does. */
+/* A shard that does not receive its frames loses them; no other shard does. */
 static void full_ring(void)
 {
 	struct glue_frame *frames[GLUE_BURST];
@@ -248,7 +251,9 @@ static void lent_done(struct glue_lender *lender)
 	(void)lender;
 }
 
-/* The lender hears of its memory on its own thread, before others send. */
+/*
+ * The owner of lent memory is notified on its own thread, before others send.
+ */
 static void lent_memory_is_copied_for_others(void)
 {
 	static uint8_t lent[700];
@@ -267,7 +272,7 @@ static void lent_memory_is_copied_for_others(void)
 	glue_tx(ports[1], f);
 	glue_tx_flush(ports[1]);
 	CHECK(stats_of(ports[1]).tx_handed_over == 1);
-	memset(lent, 8, sizeof(lent)); /* nobody refers to it any more */
+	memset(lent, 8, sizeof(lent)); /* no frame refers to it any more */
 	CHECK(glue_rx(ports[0], frames, GLUE_BURST) == 1);
 	CHECK(frames[0]->next == NULL);
 	CHECK(frames[0]->seg_len == LEN + sizeof(lent));
@@ -278,7 +283,7 @@ static void lent_memory_is_copied_for_others(void)
 	glue_port_close(ports[1]);
 }
 
-/* A copy of a page would be written where a card does not look. */
+/* After fork(), a copied page would be written where the card does not look. */
 static void frames_are_not_in_children(void)
 {
 	struct glue_frame *f;

@@ -1,6 +1,6 @@
 /*
- * Shards over memif, whose both ends have queues, a thread a shard: frames
- * arrive at the shard of their flow, in order.
+ * Shards over memif with queues at both ends and a thread for each shard:
+ * frames arrive at the shard of their flow, in order.
  */
 #include "tests/glue/shards.h"
 
@@ -8,7 +8,7 @@ struct world {
 	unsigned n_shards;
 	uint32_t per_shard; /* frames that each sends */
 	pthread_barrier_t barrier;
-	unsigned left;		  /* atomic: shards that have not got all */
+	unsigned left; /* atomic: shards that have not received all frames */
 	uint32_t got[SHARDS_MAX]; /* atomic, with those the rings had no room
 				     for */
 	uint32_t wrong, disorder; /* atomic */
@@ -118,7 +118,7 @@ static void *shard_main(void *arg)
 	return NULL;
 }
 
-/* keys: what is said of the server's link and of the client's. */
+/* The keys are those of the server's and of the client's --link. */
 static void memif_world(unsigned n_shards, const char *server_keys,
 			const char *client_keys, uint32_t per_shard)
 {

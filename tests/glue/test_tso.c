@@ -1,6 +1,4 @@
-/*
- * Which TCP segments may leave as one, and what its headers then say.
- */
+/* TCP segments that join in a TSO frame, and its headers. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -86,12 +84,12 @@ static void test_fin_ends_a_tso_frame_and_psh_does_not(void **state)
 	assert_int_equal(first[47], ACK | PSH);
 }
 
-static void test_a_short_segment_is_the_last(void **state)
+static void test_short_segment_ends_a_tso_frame(void **state)
 {
 	assert_true(begin(1, ACK, MSS));
 	assert_true(add(1 + MSS, ACK, 10));
 	assert_false(add(1 + MSS + 10, ACK, MSS));
-	assert_true(begin(1, ACK, 100)); /* the first says how long */
+	assert_true(begin(1, ACK, 100)); /* sets the segment size */
 	assert_false(add(101, ACK, 101));
 	assert_true(add(101, ACK, 100));
 }
@@ -106,7 +104,7 @@ static void test_gaps_and_repeats_do_not_join(void **state)
 	assert_true(add(1 + MSS, ACK, MSS));
 }
 
-static void test_what_must_go_alone_does(void **state)
+static void test_segments_with_other_flags_are_sent_alone(void **state)
 {
 	assert_false(begin(1, ACK | SYN, MSS));
 	assert_false(begin(1, ACK | RST, MSS));
@@ -120,7 +118,7 @@ static void test_what_must_go_alone_does(void **state)
 	assert_false(add(1 + MSS, ACK | SYN, MSS));
 }
 
-/* Any byte of the headers that differs, but for those that may. */
+/* A difference in any byte of the headers, except those that may differ. */
 static void test_other_flows_and_headers_do_not_join(void **state)
 {
 	for (unsigned at = 0; at < ALL; at++) {
@@ -137,7 +135,7 @@ static void test_other_flows_and_headers_do_not_join(void **state)
 	}
 }
 
-static void test_options_have_to_be_the_same(void **state)
+static void test_segments_with_different_options_do_not_join(void **state)
 {
 	uint8_t next[128];
 
@@ -160,7 +158,7 @@ static void test_options_have_to_be_the_same(void **state)
 	assert_false(glue_tso_add(&tso, next, 14, 54, ALL + 20 + MSS));
 }
 
-static void test_never_more_than_64_kib(void **state)
+static void test_tso_frame_has_at_most_64_kib(void **state)
 {
 	uint32_t seq = 1;
 
@@ -209,12 +207,13 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_consecutive_segments_join),
 		cmocka_unit_test(test_fin_ends_a_tso_frame_and_psh_does_not),
-		cmocka_unit_test(test_a_short_segment_is_the_last),
+		cmocka_unit_test(test_short_segment_ends_a_tso_frame),
 		cmocka_unit_test(test_gaps_and_repeats_do_not_join),
-		cmocka_unit_test(test_what_must_go_alone_does),
+		cmocka_unit_test(test_segments_with_other_flags_are_sent_alone),
 		cmocka_unit_test(test_other_flows_and_headers_do_not_join),
-		cmocka_unit_test(test_options_have_to_be_the_same),
-		cmocka_unit_test(test_never_more_than_64_kib),
+		cmocka_unit_test(
+			test_segments_with_different_options_do_not_join),
+		cmocka_unit_test(test_tso_frame_has_at_most_64_kib),
 		cmocka_unit_test(test_ipv6_length_and_seed),
 	};
 
