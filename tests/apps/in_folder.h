@@ -1,6 +1,4 @@
-/*
- * A folder of a test's own, and files in it.
- */
+/* A temporary folder for a test, and files in it. */
 #pragma once
 
 #include <setjmp.h>
@@ -13,7 +11,7 @@
 
 static char folder[64], path[256];
 
-/* The path of what has this name in the folder, until the next call. */
+/* Returns the path of a name in the folder, valid until the next call. */
 static inline const char *in_folder(const char *name)
 {
 	snprintf(path, sizeof(path), "%s/%s", folder, name);
@@ -29,14 +27,14 @@ static inline void write_file(const char *name, const char *text)
 	fclose(file);
 }
 
-/* 0, or -1 where no folder can be made. */
+/* Returns 0, or -1 if the folder cannot be made. */
 static inline int in_folder_make(void)
 {
 	snprintf(folder, sizeof(folder), "/tmp/coronet-test-XXXXXX");
 	return mkdtemp(folder) ? 0 : -1;
 }
 
-/* With all that is in it. 0, or what rm ended with. */
+/* Removes the folder and its files. Returns 0, or rm's exit status. */
 static inline int in_folder_remove(void)
 {
 	char command[128];

@@ -1,6 +1,6 @@
 /*
- * The access log: its lines, a file that is moved away while it is written, a
- * server that takes datagrams, and a file that takes nothing.
+ * The access log: its lines, a file that is renamed while it is written, a
+ * syslog server, and a file that accepts no more bytes.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -83,7 +83,7 @@ static unsigned lines_of(const char *file, uint64_t *lost)
 	return n;
 }
 
-static void test_a_line_has_everything(void **state)
+static void test_log_line_has_every_field(void **state)
 {
 	struct access_record r = {
 		.begin_ns = 1000,
@@ -133,7 +133,7 @@ static void say(const char *line)
 	sem_post(&said);
 }
 
-static void test_a_file_is_moved_away_and_no_line_is_lost(void **state)
+static void test_renamed_file_loses_no_line(void **state)
 {
 	struct access_log *log;
 	struct stat st;
@@ -160,8 +160,8 @@ static void test_a_file_is_moved_away_and_no_line_is_lost(void **state)
 	assert_int_equal(st.st_mode & 07, 0);
 }
 
-/* A folder has the file's name: who reads the program's log is told. */
-static void test_a_file_that_cannot_be_opened_anew(void **state)
+/* A folder takes the file's name; the failure is in the program's log. */
+static void test_failure_to_reopen_the_file_is_logged(void **state)
 {
 	struct access_record r = record(0);
 	struct access_log *log;
@@ -181,12 +181,15 @@ static void test_a_file_that_cannot_be_opened_anew(void **state)
 	sem_destroy(&said);
 }
 
-/* Nobody reads the pipe: the shard goes on, and every line is accounted for. */
-static void test_what_a_file_does_not_take_is_counted(void **state)
+/*
+ * Nobody reads the pipe: the shard does not block, and every line is written or
+ * counted as lost.
+ */
+static void test_lost_lines_are_counted(void **state)
 {
 	const unsigned n = 3 * ACCESS_LOG_RING;
 	struct access_log *log;
-	uint64_t lost = 0, told = 0;
+	uint64_t lost = 0, reported = 0;
 	char buf[65536];
 	FILE *in;
 	unsigned written = 0;
@@ -204,18 +207,18 @@ static void test_what_a_file_does_not_take_is_counted(void **state)
 	}
 	lost = access_log_lost(log);
 	assert_true(lost > 0 && lost < n);
-	while (written < n - lost || told < lost) {
+	while (written < n - lost || reported < lost) {
 		char *at;
 
 		assert_non_null(fgets(buf, sizeof(buf), in));
 		at = strstr(buf, " lost=");
 		if (at)
-			told += strtoull(at + 6, NULL, 10);
+			reported += strtoull(at + 6, NULL, 10);
 		else
 			written++;
 	}
 	assert_int_equal(written, n - lost);
-	assert_int_equal(told, lost);
+	assert_int_equal(reported, lost);
 	access_log_close(log);
 	fclose(in);
 }
@@ -241,14 +244,14 @@ static off_t await_size(off_t size)
 }
 
 /*
- * A file that takes a part of a line and then nothing, as on a full disk; later
- * it takes more. No line is torn, and as many are missing as are said to be.
+ * A file that accepts a part of a line and then nothing, as on a full disk, and
+ * later more. No line is torn, and the count of lost lines is right.
  */
 static void test_a_full_disk_tears_no_line(void **state)
 {
 	struct rlimit limit, was;
 	struct access_log *log;
-	uint64_t lost, told = 0;
+	uint64_t lost, reported = 0;
 
 	signal(SIGXFSZ, SIG_IGN);
 	getrlimit(RLIMIT_FSIZE, &was);
@@ -263,16 +266,16 @@ static void test_a_full_disk_tears_no_line(void **state)
 	add_lines(log, 200, 7);
 	while (access_log_lost(log) < 7)
 		usleep(1000);
-	usleep(100000); /* five looks, none of which may count anything */
+	usleep(100000); /* five polls, none of which may count anything */
 	lost = access_log_lost(log);
 	assert_int_equal(setrlimit(RLIMIT_FSIZE, &was), 0);
 	add_lines(log, 207, 10);
 	access_log_close(log);
-	assert_int_equal(lines_of(path, &told), 217 - lost);
-	assert_int_equal(told, lost);
+	assert_int_equal(lines_of(path, &reported), 217 - lost);
+	assert_int_equal(reported, lost);
 }
 
-static void test_datagrams_of_syslog(void **state)
+static void test_lines_are_sent_to_syslog(void **state)
 {
 	struct sockaddr_in at = {.sin_family = AF_INET};
 	socklen_t size = sizeof(at);
@@ -300,7 +303,7 @@ static void test_datagrams_of_syslog(void **state)
 	close(fd);
 }
 
-static void test_what_cannot_be_opened(void **state)
+static void test_unusable_log_files_are_refused(void **state)
 {
 	struct access_log *log;
 
@@ -325,13 +328,13 @@ static void test_what_cannot_be_opened(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		CASE(test_a_line_has_everything),
-		CASE(test_a_file_is_moved_away_and_no_line_is_lost),
+		CASE(test_log_line_has_every_field),
+		CASE(test_renamed_file_loses_no_line),
 		CASE(test_a_full_disk_tears_no_line),
-		CASE(test_a_file_that_cannot_be_opened_anew),
-		CASE(test_what_a_file_does_not_take_is_counted),
-		CASE(test_datagrams_of_syslog),
-		CASE(test_what_cannot_be_opened),
+		CASE(test_failure_to_reopen_the_file_is_logged),
+		CASE(test_lost_lines_are_counted),
+		CASE(test_lines_are_sent_to_syslog),
+		CASE(test_unusable_log_files_are_refused),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,6 @@
 /*
- * Waiting for a backend with room: bounds, order, time, and many threads that
- * take and give back without one being forgotten.
+ * Waiting for a backend with a free slot: bounds, order, timeouts, and many
+ * threads that take and release slots.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -21,32 +21,32 @@
 
 static struct backend_queue queue;
 
-/* A backend with so many places. */
-static struct place {
+/* A backend with max slots. */
+static struct backend {
 	atomic_uint active, most;
 	unsigned max;
-} places[2];
+} backends[2];
 
-static bool take(struct place *place)
+static bool take(struct backend *backend)
 {
-	unsigned n = place->active;
+	unsigned n = backend->active;
 
 	do {
-		if (n >= place->max)
+		if (n >= backend->max)
 			return false;
-	} while (!atomic_compare_exchange_weak(&place->active, &n, n + 1));
-	if (n + 1 > place->most)
-		place->most = n + 1;
+	} while (!atomic_compare_exchange_weak(&backend->active, &n, n + 1));
+	if (n + 1 > backend->most)
+		backend->most = n + 1;
 	return true;
 }
 
-static void give(struct place *place)
+static void give(struct backend *backend)
 {
-	place->active--;
+	backend->active--;
 	queue_kick(&queue);
 }
 
-/* As coronet-proxy waits: 0 or a negative errno. */
+/* Waits like coronet-proxy. Returns 0 or a negative errno. */
 static int wait_for(struct queue_shard *shard, struct queue_waiter *waiter,
 		    int kind, unsigned max, int64_t until_ns)
 {
@@ -54,7 +54,7 @@ static int wait_for(struct queue_shard *shard, struct queue_waiter *waiter,
 	int err = 0;
 
 	waiter->allowed = UINT64_C(1) << kind;
-	if (!queue_is_before(shard, waiter->allowed) && take(&places[kind]))
+	if (!queue_is_before(shard, waiter->allowed) && take(&backends[kind]))
 		return 0;
 	if (!queue_enter(shard, waiter, max))
 		return -EBUSY;
@@ -62,7 +62,7 @@ static int wait_for(struct queue_shard *shard, struct queue_waiter *waiter,
 		err = queue_wait(until_ns);
 	while (err == 0) {
 		queue_look(shard);
-		got = take(&places[kind]);
+		got = take(&backends[kind]);
 		if (got)
 			break;
 		queue_pass(waiter);
@@ -89,8 +89,8 @@ static int setup(void **state)
 
 	now_ns = SECOND;
 	queue = (struct backend_queue){0};
-	places[0] = (struct place){.max = 1};
-	places[1] = (struct place){.max = 1};
+	backends[0] = (struct backend){.max = 1};
+	backends[1] = (struct backend){.max = 1};
 	if (coro_sched_open(&attr, &sched) < 0)
 		return -1;
 	queue_join(&queue, &shard);
@@ -108,7 +108,7 @@ static int teardown(void **state)
 static struct client {
 	struct queue_waiter waiter;
 	int kind, result;
-	unsigned turn; /* when it got its place */
+	unsigned turn; /* when it got its slot */
 } clients[8];
 static unsigned turns;
 
@@ -136,7 +136,7 @@ static void run_ready(void)
 		coro_sched_round(sched);
 }
 
-static void test_so_many_wait_and_no_more(void **state)
+static void test_queue_is_bounded(void **state)
 {
 	turns = 0;
 	for (int i = 0; i < 5; i++)
@@ -144,9 +144,9 @@ static void test_so_many_wait_and_no_more(void **state)
 	assert_int_equal(clients[0].result, 0);
 	assert_int_equal(queue.n, 3);
 	assert_int_equal(clients[4].result, -EBUSY);
-	/* One place made: the first that came has it, and nobody else. */
+	/* One slot becomes free: the first waiter gets it, and no other. */
 	for (int i = 1; i < 4; i++) {
-		give(&places[0]);
+		give(&backends[0]);
 		run_ready();
 		assert_int_equal(clients[i].result, 0);
 		assert_int_equal(queue.n, 3 - i);
@@ -154,20 +154,20 @@ static void test_so_many_wait_and_no_more(void **state)
 	assert_int_equal(clients[3].turn, 5);
 }
 
-static void test_two_places_at_once_are_for_two(void **state)
+static void test_two_free_slots_admit_two_sessions(void **state)
 {
-	places[0].max = 2;
+	backends[0].max = 2;
 	for (int i = 0; i < 4; i++)
 		come(i, 0);
-	give(&places[0]);
-	give(&places[0]);
+	give(&backends[0]);
+	give(&backends[0]);
 	run_ready();
 	assert_int_equal(clients[2].result, 0);
 	assert_int_equal(clients[3].result, 0);
 	assert_true(clients[2].turn < clients[3].turn);
 }
 
-static void test_who_waits_too_long_leaves(void **state)
+static void test_session_times_out_in_the_queue(void **state)
 {
 	come(0, 0);
 	come(1, 0);
@@ -179,38 +179,38 @@ static void test_who_waits_too_long_leaves(void **state)
 	run_ready();
 	assert_int_equal(clients[1].result, -ETIMEDOUT);
 	assert_int_equal(clients[2].result, 1);
-	give(&places[0]);
+	give(&backends[0]);
 	run_ready();
 	assert_int_equal(clients[2].result, 0);
 }
 
-static void test_nobody_new_overtakes(void **state)
+static void test_new_session_does_not_overtake(void **state)
 {
 	come(0, 0);
 	come(1, 0);
-	places[0].active--; /* room that nobody has been told of yet */
+	backends[0].active--; /* a free slot without a notification */
 	come(2, 0);
 	assert_int_equal(clients[2].result, 1);
 	queue_kick(&queue);
 	run_ready();
 	assert_int_equal(clients[1].result, 0);
 	assert_int_equal(clients[2].result, 1);
-	give(&places[0]);
+	give(&backends[0]);
 	run_ready();
 	assert_int_equal(clients[2].result, 0);
 }
 
-static void test_who_wants_another_backend_is_not_held_up(void **state)
+static void test_session_for_another_backend_does_not_wait(void **state)
 {
 	come(0, 0);
 	come(1, 1);
 	come(2, 0); /* waits for the first */
 	come(3, 1); /* and behind it one for the second */
-	give(&places[1]);
+	give(&backends[1]);
 	run_ready();
 	assert_int_equal(clients[3].result, 0);
 	assert_int_equal(clients[2].result, 1);
-	give(&places[0]);
+	give(&backends[0]);
 	run_ready();
 	assert_int_equal(clients[2].result, 0);
 }
@@ -238,7 +238,7 @@ static void *serve(void *arg)
 		for (unsigned k = 0; k < i % 4; k++)
 			coro_yield();
 		served++;
-		give(&places[s->kind]);
+		give(&backends[s->kind]);
 	}
 	return NULL;
 }
@@ -268,13 +268,13 @@ static void *run_shard(void *arg)
 	return NULL;
 }
 
-static void test_shards_share_the_room_and_forget_nobody(void **state)
+static void test_shards_share_the_slots_and_admit_every_session(void **state)
 {
 	pthread_t threads[SHARDS];
 
 	queue = (struct backend_queue){0};
-	places[0] = (struct place){.max = 1};
-	places[1] = (struct place){.max = 3};
+	backends[0] = (struct backend){.max = 1};
+	backends[1] = (struct backend){.max = 3};
 	served = 0;
 	pthread_barrier_init(&together, NULL, SHARDS);
 	for (uintptr_t i = 0; i < SHARDS; i++)
@@ -287,8 +287,8 @@ static void test_shards_share_the_room_and_forget_nobody(void **state)
 		queue_fini(&parts[i]);
 	pthread_barrier_destroy(&together);
 	assert_int_equal(served, SHARDS * SESSIONS * TURNS);
-	assert_int_equal(places[0].most, 1);
-	assert_in_range(places[1].most, 1, 3);
+	assert_int_equal(backends[0].most, 1);
+	assert_in_range(backends[1].most, 1, 3);
 	assert_int_equal(queue.n, 0);
 }
 
@@ -297,12 +297,13 @@ static void test_shards_share_the_room_and_forget_nobody(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		CASE(test_so_many_wait_and_no_more),
-		CASE(test_two_places_at_once_are_for_two),
-		CASE(test_who_waits_too_long_leaves),
-		CASE(test_nobody_new_overtakes),
-		CASE(test_who_wants_another_backend_is_not_held_up),
-		cmocka_unit_test(test_shards_share_the_room_and_forget_nobody),
+		CASE(test_queue_is_bounded),
+		CASE(test_two_free_slots_admit_two_sessions),
+		CASE(test_session_times_out_in_the_queue),
+		CASE(test_new_session_does_not_overtake),
+		CASE(test_session_for_another_backend_does_not_wait),
+		cmocka_unit_test(
+			test_shards_share_the_slots_and_admit_every_session),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,6 @@
 /*
- * Choosing backends: fair, the least busy, or the same for the same client,
- * whoever else comes and goes.
+ * Choice of backends: round robin, least sessions, and a hash that is stable
+ * while other backends come and go.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -43,7 +43,7 @@ static int choose_client(uint32_t client)
 	return balance_choose(&b, balance_hash(&client, sizeof(client)), 0);
 }
 
-static void test_each_name_once_and_as_many_as_fit(void **state)
+static void test_backend_names_are_unique_and_bounded(void **state)
 {
 	char name[BALANCE_NAME_MAX + 1];
 
@@ -55,7 +55,7 @@ static void test_each_name_once_and_as_many_as_fit(void **state)
 	assert_int_equal(balance_add(&b, name), -ENAMETOOLONG);
 }
 
-static void test_round_robin_takes_turns_and_passes_over_what_is_down(void **s)
+static void test_round_robin_skips_backends_that_are_down(void **s)
 {
 	make(BALANCE_RR, 3);
 	for (int i = 0; i < 7; i++)
@@ -83,7 +83,7 @@ static void test_least_prefers_the_idle_and_is_fair_among_equals(void **state)
 	assert_int_equal(b.backends[1].served, 2);
 }
 
-static void test_nobody_up_is_said_in_every_kind(void **state)
+static void test_no_backend_up_is_enoent_for_every_method(void **state)
 {
 	for (int kind = BALANCE_RR; kind <= BALANCE_HASH; kind++) {
 		make((enum balance_kind)kind, 2);
@@ -94,7 +94,7 @@ static void test_nobody_up_is_said_in_every_kind(void **state)
 	}
 }
 
-static void test_hash_shares_evenly(void **state)
+static void test_hash_distributes_evenly(void **state)
 {
 	unsigned count[10] = {0};
 
@@ -131,7 +131,7 @@ test_hash_moves_only_the_clients_of_the_backend_that_goes(void **state)
 		if (i != 4)
 			assert_in_range(after[i] - count[i], count[4] / 9 / 2,
 					count[4] / 9 * 2);
-	/* It comes back: everything is as it was. */
+	/* It comes back: every key has its backend as before. */
 	balance_report(&b, 4, true);
 	assert_true(balance_report(&b, 4, true));
 	for (uint32_t c = 0; c < CLIENTS; c++)
@@ -155,7 +155,7 @@ static void test_rise_and_fall_count_checks_in_a_row(void **state)
 	make(BALANCE_RR, 2);
 	assert_false(balance_report(&b, 0, false));
 	assert_false(balance_report(&b, 0, false));
-	assert_false(balance_report(&b, 0, true)); /* begins anew */
+	assert_false(balance_report(&b, 0, true)); /* restarts the count */
 	take_down(0);
 	assert_int_equal(balance_up(&b), 1);
 	assert_false(balance_report(&b, 0, true));
@@ -168,13 +168,12 @@ static void test_rise_and_fall_count_checks_in_a_row(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_each_name_once_and_as_many_as_fit),
-		cmocka_unit_test(
-			test_round_robin_takes_turns_and_passes_over_what_is_down),
+		cmocka_unit_test(test_backend_names_are_unique_and_bounded),
+		cmocka_unit_test(test_round_robin_skips_backends_that_are_down),
 		cmocka_unit_test(
 			test_least_prefers_the_idle_and_is_fair_among_equals),
-		cmocka_unit_test(test_nobody_up_is_said_in_every_kind),
-		cmocka_unit_test(test_hash_shares_evenly),
+		cmocka_unit_test(test_no_backend_up_is_enoent_for_every_method),
+		cmocka_unit_test(test_hash_distributes_evenly),
 		cmocka_unit_test(
 			test_hash_moves_only_the_clients_of_the_backend_that_goes),
 		cmocka_unit_test(

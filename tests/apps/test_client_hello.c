@@ -1,6 +1,6 @@
 /*
- * ClientHellos: the server's name whatever way the bytes come, and lies about
- * every length in them.
+ * ClientHellos: the server's name however the bytes are split, and wrong values
+ * of every length.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -117,7 +117,7 @@ static enum client_hello_result feed_all(size_t n)
 	return client_hello_feed(&hello, records, n);
 }
 
-static void test_name_of_a_whole_hello(void **state)
+static void test_name_is_read_from_a_whole_hello(void **state)
 {
 	build("WWW.Example.COM", 0);
 	assert_int_equal(feed_all(wrap(records, 16384)), CLIENT_HELLO_NAME);
@@ -127,7 +127,7 @@ static void test_name_of_a_whole_hello(void **state)
 	assert_string_equal(hello.name, "www.example.com");
 }
 
-static void test_split_at_every_byte_and_into_single_ones(void **state)
+static void test_hello_may_be_split_anywhere(void **state)
 {
 	size_t n;
 
@@ -147,7 +147,7 @@ static void test_split_at_every_byte_and_into_single_ones(void **state)
 	assert_int_equal(hello.result, CLIENT_HELLO_NAME);
 }
 
-static void test_records_of_every_size(void **state)
+static void test_hello_in_records_of_every_size_is_read(void **state)
 {
 	build("records.example", 40);
 	for (size_t each = 1; each <= len; each++) {
@@ -157,7 +157,7 @@ static void test_records_of_every_size(void **state)
 	}
 }
 
-static void test_no_name_is_said_when_the_hello_ends(void **state)
+static void test_hello_without_a_name_is_reported_at_its_end(void **state)
 {
 	size_t n;
 
@@ -172,7 +172,7 @@ static void test_no_name_is_said_when_the_hello_ends(void **state)
 	assert_int_equal(feed_all(wrap(records, 16384)), CLIENT_HELLO_NO_NAME);
 }
 
-static void test_what_is_no_tls_is_seen_at_once(void **state)
+static void test_other_protocols_are_recognized_at_once(void **state)
 {
 	static const char *const others[] = {
 		"GET / HTTP/1.1\r\n", "\x80\x2e\x01",	      "\x16\x02",
@@ -197,11 +197,11 @@ static void test_what_is_no_tls_is_seen_at_once(void **state)
 }
 
 /*
- * Any byte of it with any value: it ends, and with no name but one that is
- * within the bytes. A length that lies is found out as soon as it is read, or
- * when the bytes it promised have come: never later than the message.
+ * Any byte with any value: parsing ends, and a name lies within the bytes. A
+ * wrong length is detected when it is read, or when the promised bytes have
+ * come, at the latest at the end of the message.
  */
-static void test_lies_in_every_byte(void **state)
+static void test_any_changed_byte_is_harmless(void **state)
 {
 	unsigned names = 0, refused = 0;
 	size_t n, same;
@@ -221,7 +221,10 @@ static void test_lies_in_every_byte(void **state)
 			same = strlen(hello.name);
 			if (result == CLIENT_HELLO_NAME)
 				assert_true(same <= 12);
-			/* More is wanted by what says it is longer alone. */
+			/*
+			 * Only a hello that claims to be longer waits for more
+			 * bytes.
+			 */
 			if (result == CLIENT_HELLO_MORE)
 				assert_true(i < 9);
 		}
@@ -230,7 +233,7 @@ static void test_lies_in_every_byte(void **state)
 	assert_true(names > 0 && refused > 0);
 }
 
-static void test_lengths_that_disagree(void **state)
+static void test_inconsistent_lengths_are_refused(void **state)
 {
 	static const int lies[] = {-3, -2, -1, 1, 2, 3, 1000};
 	size_t extensions = 4 + 34 + 33 + 6 + 2;
@@ -252,7 +255,7 @@ static void test_lengths_that_disagree(void **state)
 	}
 }
 
-static void test_names_that_dns_has_not(void **state)
+static void test_invalid_names_are_refused(void **state)
 {
 	char name[300];
 
@@ -273,7 +276,7 @@ static void test_names_that_dns_has_not(void **state)
 	assert_int_equal(feed_all(wrap(records, 16384)), CLIENT_HELLO_NOT);
 }
 
-static void test_never_more_than_its_bound(void **state)
+static void test_hello_longer_than_the_bound_is_refused(void **state)
 {
 	size_t n;
 
@@ -290,15 +293,16 @@ static void test_never_more_than_its_bound(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_name_of_a_whole_hello),
-		cmocka_unit_test(test_split_at_every_byte_and_into_single_ones),
-		cmocka_unit_test(test_records_of_every_size),
-		cmocka_unit_test(test_no_name_is_said_when_the_hello_ends),
-		cmocka_unit_test(test_what_is_no_tls_is_seen_at_once),
-		cmocka_unit_test(test_lies_in_every_byte),
-		cmocka_unit_test(test_lengths_that_disagree),
-		cmocka_unit_test(test_names_that_dns_has_not),
-		cmocka_unit_test(test_never_more_than_its_bound),
+		cmocka_unit_test(test_name_is_read_from_a_whole_hello),
+		cmocka_unit_test(test_hello_may_be_split_anywhere),
+		cmocka_unit_test(test_hello_in_records_of_every_size_is_read),
+		cmocka_unit_test(
+			test_hello_without_a_name_is_reported_at_its_end),
+		cmocka_unit_test(test_other_protocols_are_recognized_at_once),
+		cmocka_unit_test(test_any_changed_byte_is_harmless),
+		cmocka_unit_test(test_inconsistent_lengths_are_refused),
+		cmocka_unit_test(test_invalid_names_are_refused),
+		cmocka_unit_test(test_hello_longer_than_the_bound_is_refused),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

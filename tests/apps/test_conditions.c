@@ -1,7 +1,4 @@
-/*
- * Conditions, ranges and codings: what RFC 9110 wants of each, and what is
- * wrong is as if it had not been asked.
- */
+/* Conditions, ranges and codings of RFC 9110; malformed ones are ignored. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -38,7 +35,7 @@ static int check(const char *fields)
 	return http_check_conditions(head, &request, &file);
 }
 
-static void test_nothing_asked_is_all_of_it(void **state)
+static void test_request_without_conditions_gets_the_whole_file(void **state)
 {
 	struct http_range ranges[HTTP_RANGES_MAX];
 	unsigned n = 9;
@@ -108,7 +105,7 @@ static void test_tags_go_before_dates(void **state)
 			 304);
 }
 
-/* RFC 9110 5.3: as if the values stood in one line, with commas. */
+/* RFC 9110 5.3: equivalent to one line with commas. */
 static void test_tags_may_come_in_several_lines(void **state)
 {
 	assert_int_equal(check("If-None-Match: \"a\"\r\nAccept: x\r\n"
@@ -126,7 +123,7 @@ static void test_tags_may_come_in_several_lines(void **state)
 			 200);
 }
 
-static void test_what_comes_twice_counts_for_nothing(void **state)
+static void test_repeated_fields_are_ignored(void **state)
 {
 	struct http_range ranges[HTTP_RANGES_MAX];
 	unsigned n;
@@ -138,7 +135,7 @@ static void test_what_comes_twice_counts_for_nothing(void **state)
 	ask("GET", "Range: bytes=0-0\r\nRange: bytes=0-0\r\n");
 	assert_int_equal(
 		http_read_ranges(head, &request, &file, 10, ranges, &n), 200);
-	/* Nobody knows whose part it would be. */
+	/* Two If-Range fields are ambiguous. */
 	ask("GET", "Range: bytes=0-0\r\nIf-Range: \"abc\"\r\n"
 		   "If-Range: \"abc\"\r\n");
 	assert_int_equal(
@@ -156,7 +153,7 @@ static void expect_date(const char *text, bool good)
 		assert_int_equal(time, TIME);
 }
 
-static void test_three_forms_of_date(void **state)
+static void test_three_date_formats_are_read(void **state)
 {
 	char text[HTTP_DATE_BYTES];
 
@@ -237,7 +234,7 @@ static void test_ranges_beyond_the_end(void **state)
 	assert_string_equal(ranges_of("GET", "Range: bytes=-5\r\n", 0), "416");
 }
 
-static void test_wrong_ranges_are_none(void **state)
+static void test_wrong_ranges_are_ignored(void **state)
 {
 	static const char *const wrong[] = {
 		"",
@@ -266,8 +263,11 @@ static void test_wrong_ranges_are_none(void **state)
 			    "200");
 }
 
-/* More than the file is no saving, and many are an attack (RFC 9110 17.15). */
-static void test_ranges_that_save_nothing(void **state)
+/*
+ * Ranges larger than the file save nothing, and many are an attack (RFC 9110
+ * 17.15).
+ */
+static void test_ranges_larger_than_the_file_are_ignored(void **state)
 {
 	char value[256] = "bytes=";
 
@@ -281,7 +281,7 @@ static void test_ranges_that_save_nothing(void **state)
 	expect_ranges(value, "200");
 }
 
-static void test_range_of_the_same_file_only(void **state)
+static void test_if_range_applies_to_an_unchanged_file_only(void **state)
 {
 #define RANGE "Range: bytes=0-0\r\n"
 	assert_string_equal(ranges_of("GET", RANGE "If-Range: \"abc\"\r\n", 10),
@@ -297,7 +297,7 @@ static void test_range_of_the_same_file_only(void **state)
 	assert_string_equal(ranges_of("GET", RANGE "If-Range: *\r\n", 10),
 			    "200");
 	assert_string_equal(ranges_of("GET", RANGE "If-Range:\r\n", 10), "200");
-	/* A file that has changed has that end no longer. */
+	/* A changed file no longer has that range. */
 	assert_string_equal(
 		ranges_of("GET", "Range: bytes=50-\r\nIf-Range: \"b\"\r\n", 10),
 		"200");
@@ -342,7 +342,7 @@ static void test_codings(void **state)
 	expect_coding("", both, HTTP_IDENTITY);
 	expect_coding(", ,", both, HTTP_IDENTITY);
 	expect_coding("gzipped, brr", both, HTTP_IDENTITY);
-	/* A weight that is none is not one to rely on. */
+	/* A malformed weight rules the coding out. */
 	expect_coding("gzip;q=", both, HTTP_IDENTITY);
 	expect_coding("gzip;q=01", both, HTTP_IDENTITY);
 	expect_coding("gzip;q=2", both, HTTP_IDENTITY);
@@ -356,18 +356,20 @@ static void test_codings(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_nothing_asked_is_all_of_it),
+		cmocka_unit_test(
+			test_request_without_conditions_gets_the_whole_file),
 		cmocka_unit_test(test_tags),
 		cmocka_unit_test(test_dates),
 		cmocka_unit_test(test_tags_go_before_dates),
 		cmocka_unit_test(test_tags_may_come_in_several_lines),
-		cmocka_unit_test(test_what_comes_twice_counts_for_nothing),
-		cmocka_unit_test(test_three_forms_of_date),
+		cmocka_unit_test(test_repeated_fields_are_ignored),
+		cmocka_unit_test(test_three_date_formats_are_read),
 		cmocka_unit_test(test_ranges),
 		cmocka_unit_test(test_ranges_beyond_the_end),
-		cmocka_unit_test(test_wrong_ranges_are_none),
-		cmocka_unit_test(test_ranges_that_save_nothing),
-		cmocka_unit_test(test_range_of_the_same_file_only),
+		cmocka_unit_test(test_wrong_ranges_are_ignored),
+		cmocka_unit_test(test_ranges_larger_than_the_file_are_ignored),
+		cmocka_unit_test(
+			test_if_range_applies_to_an_unchanged_file_only),
 		cmocka_unit_test(test_codings),
 	};
 

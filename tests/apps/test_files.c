@@ -1,5 +1,5 @@
 /*
- * Files that are served: what of a folder is loaded, and what stays outside.
+ * Files that are served: those of a folder are loaded, those outside are not.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -51,7 +51,7 @@ static void expect(const char *at, const char *text)
 	assert_memory_equal(file->own.data, text, file->own.len);
 }
 
-static void test_files_of_a_folder_are_loaded(void **state)
+static void test_files_in_a_folder_are_loaded(void **state)
 {
 	assert_int_equal(mkdir(in_folder("site/more"), 0755), 0);
 	assert_int_equal(mkfifo(in_folder("site/fifo"), 0644), 0);
@@ -71,7 +71,7 @@ static void link_to(const char *target, const char *name)
 	assert_int_equal(symlink(target, in_folder(name)), 0);
 }
 
-static void test_link_does_not_lead_out_of_the_folder(void **state)
+static void test_link_out_of_the_folder_is_not_followed(void **state)
 {
 	char absolute[128];
 
@@ -112,9 +112,8 @@ static void test_link_to_nothing_is_left_out(void **state)
 	expect("/broken.txt", NULL);
 }
 
-/* Of a user who may read everything, root, the file without rights is served.
- */
-static void test_what_cannot_be_opened_is_left_out(void **state)
+/* Run by root, the file without permissions is served. */
+static void test_unreadable_files_are_left_out(void **state)
 {
 	assert_int_equal(mknod(in_folder("site/socket"), S_IFSOCK | 0600, 0),
 			 0);
@@ -199,7 +198,7 @@ static void test_links_between_folders(void **state)
 	assert_non_null(strstr(files.outside, "a/out"));
 }
 
-static void test_link_to_a_folder_it_lies_in_ends(void **state)
+static void test_link_to_its_own_folder_is_not_followed(void **state)
 {
 	make_folders();
 	link_to(".", "site/same");
@@ -225,7 +224,7 @@ static void test_folders_are_not_endlessly_deep(void **state)
 	assert_non_null(strstr(files.error, "too many folders"));
 }
 
-static void test_longest_path(void **state)
+static void test_path_of_maximum_length_is_loaded(void **state)
 {
 	char name[310] = "site/";
 
@@ -246,7 +245,7 @@ static void test_longest_path(void **state)
 	assert_int_equal(chdir("/"), 0);
 }
 
-static void test_location_of_a_folder_is_encoded(void **state)
+static void test_location_of_a_folder_is_percent_encoded(void **state)
 {
 	mkdir(in_folder("site/a b%\xc3\xa4"), 0755);
 	write_file("site/a b%\xc3\xa4/index.html", "odd");
@@ -266,7 +265,7 @@ static void test_folder_named_as_an_index_is_a_folder(void **state)
 	expect("/x/index.html/one", "one");
 }
 
-/* ---- what is said of a file ---- */
+/* ---- header fields of a file ---- */
 
 static const struct file *find(const char *at)
 {
@@ -304,7 +303,7 @@ static void test_fields(void **state)
 			       "\"\r\nLast-Modified: Sun, 06 Nov 1994 "
 			       "08:49:37 GMT\r\n"));
 	assert_null(strstr(file->own.fields, "Vary"));
-	/* The same bytes, the same tag; and no time that is yet to come. */
+	/* Equal bytes have equal tags, and no time is in the future. */
 	assert_string_equal(file->own.etag, find("/copy.txt")->own.etag);
 	assert_string_not_equal(file->own.etag, find("/")->own.etag);
 	assert_true(find("/copy.txt")->modified <= time(NULL));
@@ -341,7 +340,7 @@ static void test_compressed_forms(void **state)
 	assert_null(find("/note.txt.gz")->gzip);
 }
 
-static void test_compressed_form_that_is_older(void **state)
+static void test_stale_compressed_form_is_not_used(void **state)
 {
 	write_file("site/note.txt.gz", "gzip");
 	write_file("site/index.html.gz", "gzip");
@@ -357,7 +356,7 @@ static void test_compressed_form_that_is_older(void **state)
 
 /* ---- types ---- */
 
-static void test_types_of_a_file(void **state)
+static void test_types_are_read_from_a_file(void **state)
 {
 	char types[128];
 
@@ -399,7 +398,7 @@ static void test_types_of_a_file(void **state)
 	assert_string_equal(find("/end.")->type, UNKNOWN);
 }
 
-static void test_types_that_cannot_be_read(void **state)
+static void test_unreadable_types_are_refused(void **state)
 {
 	assert_int_equal(files_load(&files, in_folder("site"), "/nowhere"),
 			 -ENOENT);
@@ -408,7 +407,7 @@ static void test_types_that_cannot_be_read(void **state)
 			 -EFBIG);
 }
 
-static void test_own_page(void **state)
+static void test_default_page_is_served(void **state)
 {
 	assert_int_equal(files_load(&files, NULL, NULL), 0);
 	assert_int_equal(files.n, 1);
@@ -421,26 +420,26 @@ int main(void)
 #define T(test_)                                                               \
 	cmocka_unit_test_setup_teardown(test_, make_folder, remove_folder)
 	const struct CMUnitTest tests[] = {
-		T(test_files_of_a_folder_are_loaded),
-		T(test_link_does_not_lead_out_of_the_folder),
+		T(test_files_in_a_folder_are_loaded),
+		T(test_link_out_of_the_folder_is_not_followed),
 		T(test_link_within_the_folder_is_followed),
 		T(test_link_to_nothing_is_left_out),
-		T(test_what_cannot_be_opened_is_left_out),
+		T(test_unreadable_files_are_left_out),
 		T(test_root_itself_may_be_a_link),
 		T(test_folders_within_the_folder),
 		T(test_paths_are_found_by_their_length),
 		T(test_links_between_folders),
-		T(test_link_to_a_folder_it_lies_in_ends),
+		T(test_link_to_its_own_folder_is_not_followed),
 		T(test_folders_are_not_endlessly_deep),
-		T(test_longest_path),
-		T(test_location_of_a_folder_is_encoded),
+		T(test_path_of_maximum_length_is_loaded),
+		T(test_location_of_a_folder_is_percent_encoded),
 		T(test_folder_named_as_an_index_is_a_folder),
 		T(test_fields),
 		T(test_compressed_forms),
-		T(test_compressed_form_that_is_older),
-		T(test_types_of_a_file),
-		T(test_types_that_cannot_be_read),
-		T(test_own_page),
+		T(test_stale_compressed_form_is_not_used),
+		T(test_types_are_read_from_a_file),
+		T(test_unreadable_types_are_refused),
+		T(test_default_page_is_served),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,4 @@
-/*
- * The histogram: what it promises of its error, and its corners.
- */
+/* The histogram: its error bound and edge cases. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -80,7 +78,7 @@ static void test_small_values_are_exact(void **state)
 	}
 }
 
-static void test_percentiles_of_an_even_distribution(void **state)
+static void test_percentiles_are_right_for_an_even_distribution(void **state)
 {
 	int64_t value;
 
@@ -96,8 +94,8 @@ static void test_percentiles_of_an_even_distribution(void **state)
 	assert_true(hist_mean(&hist) == 500000.5);
 }
 
-/* Only the thousandth value is large, so 99.9 % do not exceed the small one. */
-static void test_percentile_is_not_off_by_one_rank(void **state)
+/* Only the last of a thousand values is large, so p99.9 is the small one. */
+static void test_percentile_has_the_exact_rank(void **state)
 {
 	int i;
 
@@ -108,7 +106,7 @@ static void test_percentile_is_not_off_by_one_rank(void **state)
 	assert_int_equal(hist_percentile(&hist, 99.91), 1000);
 }
 
-static void test_merge_is_as_if_recorded_in_one(void **state)
+static void test_merged_histograms_equal_one(void **state)
 {
 	static struct hist all;
 	int64_t value;
@@ -125,7 +123,7 @@ static void test_merge_is_as_if_recorded_in_one(void **state)
 	assert_memory_equal(&hist, &all, sizeof(all));
 }
 
-static void test_values_out_of_range_are_counted_at_the_ends(void **state)
+static void test_values_out_of_range_are_clamped(void **state)
 {
 	hist_record(&hist, -5);
 	hist_record(&hist, INT64_MAX / 4);
@@ -145,15 +143,15 @@ int main(void)
 		cmocka_unit_test_setup(test_any_value_is_within_half_a_percent,
 				       set_up),
 		cmocka_unit_test_setup(test_small_values_are_exact, set_up),
-		cmocka_unit_test_setup(test_percentiles_of_an_even_distribution,
-				       set_up),
-		cmocka_unit_test_setup(test_percentile_is_not_off_by_one_rank,
-				       set_up),
-		cmocka_unit_test_setup(test_merge_is_as_if_recorded_in_one,
-				       set_up),
 		cmocka_unit_test_setup(
-			test_values_out_of_range_are_counted_at_the_ends,
+			test_percentiles_are_right_for_an_even_distribution,
 			set_up),
+		cmocka_unit_test_setup(test_percentile_has_the_exact_rank,
+				       set_up),
+		cmocka_unit_test_setup(test_merged_histograms_equal_one,
+				       set_up),
+		cmocka_unit_test_setup(test_values_out_of_range_are_clamped,
+				       set_up),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,6 @@
 /*
- * HTTP requests: what RFC 9112 defines is read however it is cut, everything
- * else is refused with the right status.
+ * HTTP requests: valid ones (RFC 9112) are parsed however they are split,
+ * others are refused with the right status.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -19,7 +19,9 @@
 
 static struct http_request r;
 
-/* Adds a piece to what has come, in memory of exactly that size elsewhere. */
+/*
+ * Appends a piece to the bytes read so far, in a new allocation of exact size.
+ */
 static long read_piece(struct http_head *head, char **held, const char *text,
 		       size_t len, struct http_request *out)
 {
@@ -51,7 +53,7 @@ static long read_in_pieces(const char *text, size_t len, size_t first,
 	return n;
 }
 
-/* However it is cut, the same comes of it. */
+/* Checks that the result does not depend on how the head is split. */
 static void check_cuts(const char *text, size_t len)
 {
 	struct http_request whole = {0}, cut = {0};
@@ -69,9 +71,8 @@ static void check_cuts(const char *text, size_t len)
 }
 
 /*
- * Parses from memory of exactly that size. Every shorter piece must ask for
- * more, or already be refused as the whole is; none may read the whole's
- * length.
+ * Parses from an allocation of exact size. Every prefix must ask for more, or
+ * be refused as the whole is; none may yield the whole's length.
  */
 static long parse(const char *text, size_t len)
 {
@@ -113,7 +114,7 @@ static void test_a_request_is_read_to_its_end(void **state)
 	assert_memory_equal(text + r.path, "/a/b.html", 9);
 }
 
-static void test_forms_of_the_target(void **state)
+static void test_target_forms_are_parsed(void **state)
 {
 	const char *text = "GET http://h/p?q HTTP/1.1\r\n" H "\r\n";
 
@@ -168,7 +169,7 @@ static void test_versions(void **state)
 	assert_int_equal(parse_text("GET /\r\n"), -400);
 }
 
-static void test_the_connection_goes_on_or_not(void **state)
+static void test_connection_field_decides_keep_alive(void **state)
 {
 	assert_true(parse_text(GET H "Connection: close\r\n\r\n") > 0);
 	assert_false(r.keep_alive);
@@ -183,7 +184,7 @@ static void test_the_connection_goes_on_or_not(void **state)
 	assert_int_equal(parse_text(GET H "Connection: a b\r\n\r\n"), -400);
 }
 
-static void test_one_empty_line_is_let_pass_before(void **state)
+static void test_one_empty_line_before_a_request_is_ignored(void **state)
 {
 	assert_true(parse_text("\r\n" GET H "\r\n") > 0);
 	assert_int_equal(parse_text("\r\n\r\n" GET H "\r\n"), -400);
@@ -201,7 +202,7 @@ static void test_lines_end_in_crlf_alone(void **state)
 	assert_int_equal(parse_text("GET / HTTP/1.1\rX"), -400);
 }
 
-static void test_request_lines_that_are_off(void **state)
+static void test_malformed_request_lines_are_refused(void **state)
 {
 	static const char *const wrong[] = {
 		" GET / HTTP/1.1\r\n",	  "GET  / HTTP/1.1\r\n",
@@ -219,7 +220,7 @@ static void test_request_lines_that_are_off(void **state)
 	assert_int_equal(parse("GET /\0 HTTP/1.1\r\n\r\n", 19), -400);
 }
 
-static void test_fields_that_are_off(void **state)
+static void test_malformed_fields_are_refused(void **state)
 {
 	static const char *const wrong[] = {
 		GET H "Name : x\r\n\r\n",
@@ -302,8 +303,8 @@ static size_t build(char *text, const char *before, char fill, size_t n,
 	return at + n + strlen(after);
 }
 
-/* At the limits, too, where what is seen first must not depend on the cut. */
-static void test_long_heads_may_be_cut_anywhere(void **state)
+/* Also at the limits, where the first error must not depend on the split. */
+static void test_long_head_may_be_split_anywhere(void **state)
 {
 	static const char *const ends[] = {" HTTP/1.1\r\n" H "\r\n",
 					   " HTTP/1.1\n", "\rx HTTP/1.1\r\n",
@@ -332,7 +333,7 @@ static void test_long_heads_may_be_cut_anywhere(void **state)
 					   heads[i].n, ends[end]);
 			long n = http_parse(text, len, &whole);
 
-			/* Near the end, where all limits are, each place. */
+			/* Every position near the end, where all limits are. */
 			for (size_t first = len > 60 ? len - 60 : 0;
 			     first <= len; first++)
 				assert_int_equal(read_in_pieces(text, len,
@@ -352,10 +353,10 @@ static void test_long_heads_may_be_cut_anywhere(void **state)
 }
 
 /*
- * A head costs as much as it is long, however small its pieces are: counted in
- * bytes looked at.
+ * The cost of a head is proportional to its length, however small its pieces
+ * are. It is counted in bytes scanned.
  */
-static void test_small_pieces_cost_no_more_than_a_large_one(void **state)
+static void test_head_in_small_pieces_is_scanned_once(void **state)
 {
 	static char text[2 * HTTP_HEAD_MAX];
 	struct http_head head = {0};
@@ -376,7 +377,7 @@ static void test_small_pieces_cost_no_more_than_a_large_one(void **state)
 	assert_true(head.looked <= 5 * len);
 }
 
-static void test_what_asks_for_a_head_is_told_early(void **state)
+static void test_head_method_is_recognized_early(void **state)
 {
 	assert_true(http_asks_for_head("HEAD / HTTP/1.1\r\n", 17));
 	assert_true(http_asks_for_head("\r\nHEAD ", 7));
@@ -388,7 +389,7 @@ static void test_what_asks_for_a_head_is_told_early(void **state)
 	assert_false(http_asks_for_head("", 0));
 }
 
-static void test_limits_of_target_and_fields(void **state)
+static void test_target_and_fields_are_bounded(void **state)
 {
 	static char text[40000];
 	size_t n;
@@ -418,7 +419,7 @@ static void test_limits_of_target_and_fields(void **state)
 	assert_int_equal(http_parse(text, n + 8, &r), -431);
 }
 
-/* Skips byte by byte, and whole: the same either way. */
+/* Skips chunks byte by byte and at once, with the same result. */
 static long pass_over(const char *text, size_t len)
 {
 	struct http_chunks whole = {0}, bytes = {0};
@@ -440,7 +441,7 @@ static long pass_over_text(const char *text)
 	return pass_over(text, strlen(text));
 }
 
-static void test_chunks_are_passed_over(void **state)
+static void test_chunks_are_skipped(void **state)
 {
 	assert_int_equal(pass_over_text("0\r\n\r\nGET"), 5);
 	assert_int_equal(pass_over_text("5\r\nhello\r\n00\r\n\r\n"), 16);
@@ -450,7 +451,7 @@ static void test_chunks_are_passed_over(void **state)
 	assert_int_equal(pass_over_text("5\r\nhello\r\n"), 0);
 }
 
-static void test_chunks_that_are_off(void **state)
+static void test_malformed_chunks_are_refused(void **state)
 {
 	static const char *const wrong[] = {
 		"\r\n",
@@ -507,7 +508,7 @@ static void test_paths_are_decoded_once(void **state)
 static void test_dot_segments(void **state)
 {
 	static const struct {
-		const char *path, *normal; /* NULL: it leads out */
+		const char *path, *normal; /* NULL: it leaves the folder */
 	} cases[] = {
 		{"/", "/"},
 		{"/a", "/a"},
@@ -560,24 +561,24 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_a_request_is_read_to_its_end),
-		cmocka_unit_test(test_forms_of_the_target),
+		cmocka_unit_test(test_target_forms_are_parsed),
 		cmocka_unit_test(test_methods),
 		cmocka_unit_test(test_versions),
-		cmocka_unit_test(test_the_connection_goes_on_or_not),
-		cmocka_unit_test(test_one_empty_line_is_let_pass_before),
+		cmocka_unit_test(test_connection_field_decides_keep_alive),
+		cmocka_unit_test(
+			test_one_empty_line_before_a_request_is_ignored),
 		cmocka_unit_test(test_lines_end_in_crlf_alone),
-		cmocka_unit_test(test_request_lines_that_are_off),
-		cmocka_unit_test(test_fields_that_are_off),
+		cmocka_unit_test(test_malformed_request_lines_are_refused),
+		cmocka_unit_test(test_malformed_fields_are_refused),
 		cmocka_unit_test(test_bodies_have_one_length),
 		cmocka_unit_test(
 			test_codings_not_known_are_501_and_expectations_417),
-		cmocka_unit_test(test_limits_of_target_and_fields),
-		cmocka_unit_test(test_long_heads_may_be_cut_anywhere),
-		cmocka_unit_test(
-			test_small_pieces_cost_no_more_than_a_large_one),
-		cmocka_unit_test(test_what_asks_for_a_head_is_told_early),
-		cmocka_unit_test(test_chunks_are_passed_over),
-		cmocka_unit_test(test_chunks_that_are_off),
+		cmocka_unit_test(test_target_and_fields_are_bounded),
+		cmocka_unit_test(test_long_head_may_be_split_anywhere),
+		cmocka_unit_test(test_head_in_small_pieces_is_scanned_once),
+		cmocka_unit_test(test_head_method_is_recognized_early),
+		cmocka_unit_test(test_chunks_are_skipped),
+		cmocka_unit_test(test_malformed_chunks_are_refused),
 		cmocka_unit_test(
 			test_chunk_extensions_and_trailers_are_bounded),
 		cmocka_unit_test(test_paths_are_decoded_once),

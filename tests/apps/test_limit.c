@@ -1,6 +1,4 @@
-/*
- * When a load tool was itself the bottleneck, and what it then says.
- */
+/* The report of a load tool that was itself the bottleneck. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -40,7 +38,7 @@ static int64_t busy(void *arg)
 	return busy_ns;
 }
 
-/* Opens for a second, of which it is busy for `opening`. */
+/* Opens connections for a second, of which the tool is busy for `opening`. */
 static void open_both(double opening)
 {
 	busy_ns = 77 * S;
@@ -52,7 +50,10 @@ static void open_both(double opening)
 	assert_true(load_stats_tick(&stats, T0 + 1 * S));
 }
 
-/* A thousand answers in four seconds, of which it is busy for `measuring`. */
+/*
+ * Measures a thousand answers in four seconds, of which the tool is busy for
+ * `measuring`.
+ */
 static void measure(double measuring)
 {
 	int i;
@@ -116,8 +117,8 @@ static void test_a_busy_generator_is_limited(void **state)
 			 LOAD_EXIT_REFUSED);
 }
 
-/* What it did before, and after, is not what is reported. */
-static void test_only_the_measured_time_tells(void **state)
+/* Busy time before and after the measurement is not reported. */
+static void test_only_the_measured_time_counts(void **state)
 {
 	open_both(1);
 	load_stats_request(&stats, 1 * US);
@@ -127,7 +128,7 @@ static void test_only_the_measured_time_tells(void **state)
 	assert_int_equal(in_child_run(print_report, NULL).status, 0);
 }
 
-static void test_an_unknown_busy_share_is_no_reason(void **state)
+static void test_unknown_busy_share_does_not_limit(void **state)
 {
 	load_stats_start(&stats, &opts, "test-load", T0);
 	load_stats_opened(&stats, 10 * MS);
@@ -138,7 +139,7 @@ static void test_an_unknown_busy_share_is_no_reason(void **state)
 	assert_int_equal(in_child_run(print_report, NULL).status, 0);
 }
 
-static void test_refused_text_has_no_figure_but_reason_and_remedy(void **state)
+static void test_limited_text_has_a_reason_and_a_remedy_only(void **state)
 {
 	struct in_child run;
 
@@ -155,7 +156,7 @@ static void test_refused_text_has_no_figure_but_reason_and_remedy(void **state)
 	assert_string_equal(run.err, "");
 }
 
-static void test_remedies_are_those_there_are(void **state)
+static void test_only_applicable_remedies_are_suggested(void **state)
 {
 	struct in_child run;
 
@@ -168,7 +169,7 @@ static void test_remedies_are_those_there_are(void **state)
 	assert_has(run.out, "try a larger --size, a core of its own");
 }
 
-static void test_refused_json_has_a_reason_and_nulls(void **state)
+static void test_limited_json_has_a_reason_and_nulls(void **state)
 {
 	static const char *const figures[] = {"requests", "requests_per_s",
 					      "bytes", "bytes_per_s",
@@ -217,14 +218,14 @@ static void test_report_limited_reports_lower_bounds(void **state)
 	cJSON_Delete(root);
 }
 
-static void test_report_limited_marks_no_rate_without_need(void **state)
+static void test_report_limited_marks_no_unlimited_rate(void **state)
 {
 	opts.report_limited = true;
 	measure(0.5);
 	assert_lacks(in_child_run(print_report, NULL).out, "at least");
 }
 
-/* Errors are reported, and are the more urgent exit status. */
+/* Errors are reported, and decide the exit status. */
 static void test_errors_are_reported_when_figures_are_not(void **state)
 {
 	struct in_child run;
@@ -237,7 +238,10 @@ static void test_errors_are_reported_when_figures_are_not(void **state)
 	assert_has(run.out, "no report");
 }
 
-/* Its rate and latencies are of the opening; its counts are its result. */
+/*
+ * The rate and latencies of idle mode are those of the opening; its counts are
+ * the result.
+ */
 static void test_idle_keeps_its_counts(void **state)
 {
 	struct in_child run;
@@ -256,7 +260,7 @@ static void test_idle_keeps_its_counts(void **state)
 		   "2 opened, at least 2/s, 2 open at the end\n");
 }
 
-static void test_idle_is_not_limited_by_what_follows_its_opening(void **state)
+static void test_idle_mode_is_limited_only_while_opening(void **state)
 {
 	opts.mode = LOAD_IDLE;
 	open_both(0.25);
@@ -291,8 +295,8 @@ static void test_progress_marks_a_limited_interval(void **state)
 }
 
 /*
- * The open loop: `count` requests, each sent late_ns after it could have been
- * and answered 100 us after it was due.
+ * Sends `count` requests of the open loop, each late_ns after it could have
+ * been sent, and answered 100 us after its scheduled time.
  */
 static void send_late(int count, int64_t late_ns)
 {
@@ -326,7 +330,7 @@ static void test_a_generator_late_by_itself_is_limited(void **state)
 	cJSON_Delete(root);
 }
 
-/* Half of the requests, or one in a hundred: both are told of. */
+/* Lateness of half of the requests is reported, and of one in a hundred. */
 static void test_lateness_counts_at_the_median_and_at_p99(void **state)
 {
 	opts.rate = 1000;
@@ -363,8 +367,8 @@ static void test_a_little_late_is_reported(void **state)
 			    "p99 40.0 us\n");
 }
 
-/* Until the answer before it came, a request waits for the server. */
-static void test_what_the_server_delays_is_not_the_generators(void **state)
+/* A request that waits for the previous answer waits for the server. */
+static void test_delay_of_the_server_is_not_lateness(void **state)
 {
 	opts.rate = 1000;
 	open_both(0);
@@ -375,7 +379,7 @@ static void test_what_the_server_delays_is_not_the_generators(void **state)
 	assert_int_equal(load_stats_limit(&stats), LOAD_NOT_LIMITED);
 }
 
-static void test_what_was_late_before_measuring_is_forgotten(void **state)
+static void test_lateness_before_measuring_is_ignored(void **state)
 {
 	opts.warmup_ns = 1 * S;
 	open_both(0);
@@ -404,22 +408,22 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(test_a_busy_generator_is_limited),
-		TEST(test_only_the_measured_time_tells),
-		TEST(test_an_unknown_busy_share_is_no_reason),
-		TEST(test_refused_text_has_no_figure_but_reason_and_remedy),
-		TEST(test_remedies_are_those_there_are),
-		TEST(test_refused_json_has_a_reason_and_nulls),
+		TEST(test_only_the_measured_time_counts),
+		TEST(test_unknown_busy_share_does_not_limit),
+		TEST(test_limited_text_has_a_reason_and_a_remedy_only),
+		TEST(test_only_applicable_remedies_are_suggested),
+		TEST(test_limited_json_has_a_reason_and_nulls),
 		TEST(test_report_limited_reports_lower_bounds),
-		TEST(test_report_limited_marks_no_rate_without_need),
+		TEST(test_report_limited_marks_no_unlimited_rate),
 		TEST(test_errors_are_reported_when_figures_are_not),
 		TEST(test_idle_keeps_its_counts),
-		TEST(test_idle_is_not_limited_by_what_follows_its_opening),
+		TEST(test_idle_mode_is_limited_only_while_opening),
 		TEST(test_progress_marks_a_limited_interval),
 		TEST(test_a_generator_late_by_itself_is_limited),
 		TEST(test_lateness_counts_at_the_median_and_at_p99),
 		TEST(test_a_little_late_is_reported),
-		TEST(test_what_the_server_delays_is_not_the_generators),
-		TEST(test_what_was_late_before_measuring_is_forgotten),
+		TEST(test_delay_of_the_server_is_not_lateness),
+		TEST(test_lateness_before_measuring_is_ignored),
 		TEST(test_the_closed_loop_is_never_late),
 	};
 

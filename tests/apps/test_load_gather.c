@@ -1,6 +1,6 @@
 /*
- * A load run of several threads reports what one thread would. Threads are not
- * started: what each of them counts is moved while it waits.
+ * A load run of several threads reports the same as one thread. No threads are
+ * started: the test changes each one's counters.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -21,7 +21,7 @@ static struct load_opts opts;
 static struct load_stats leader, followers[FOLLOWERS], alone;
 
 static int64_t clock_ns;	   /* when the leader ticks */
-static int64_t late_ns[FOLLOWERS]; /* that a follower answers */
+static int64_t late_ns[FOLLOWERS]; /* delay of a follower's answer */
 
 static void gather_all(struct load_stats *stats)
 {
@@ -29,7 +29,9 @@ static void gather_all(struct load_stats *stats)
 		load_stats_gather(stats, &followers[i], clock_ns + late_ns[i]);
 }
 
-/* The same run twice: alone, and led with a part of the work at others. */
+/*
+ * Starts the same run twice: with one thread, and with a leader and followers.
+ */
 static void start(enum load_mode mode)
 {
 	opts = (struct load_opts){
@@ -64,7 +66,9 @@ static void open_all(void)
 	}
 }
 
-/* As different as can be: the first thread is the fastest and has the most. */
+/*
+ * Gives the threads different work: the first is the fastest and has the most.
+ */
 static void work(int64_t now_ns)
 {
 	for (int i = 0; i <= FOLLOWERS; i++)
@@ -100,7 +104,7 @@ static void assert_same_hist(const struct hist *a, const struct hist *b)
 				 hist_percentile(b, i / 10.0));
 }
 
-static void test_several_threads_report_what_one_would(void **state)
+static void test_several_threads_report_as_one(void **state)
 {
 	start(LOAD_ECHO);
 	assert_true(tick(T0));
@@ -130,7 +134,7 @@ static void test_several_threads_report_what_one_would(void **state)
 }
 
 /* The mean of the threads' medians is 21 ms, of their p99.99 as much. */
-static void test_percentiles_are_no_averages(void **state)
+static void test_percentiles_are_not_averaged(void **state)
 {
 	start(LOAD_ECHO);
 	open_all();
@@ -179,7 +183,7 @@ static void test_interrupted_run_is_interrupted_for_all(void **state)
 	}
 }
 
-/* A follower learns of the end a moment after the leader has ended the run. */
+/* A follower is notified a moment after the leader has ended the run. */
 static void gather_late(struct load_stats *stats)
 {
 	if (stats->phase == LOAD_DONE) {
@@ -189,7 +193,7 @@ static void gather_late(struct load_stats *stats)
 	gather_all(stats);
 }
 
-static void test_what_comes_after_the_end_is_not_counted(void **state)
+static void test_events_after_the_end_are_not_counted(void **state)
 {
 	start(LOAD_ECHO);
 	leader.gather = gather_late;
@@ -202,7 +206,7 @@ static void test_what_comes_after_the_end_is_not_counted(void **state)
 	assert_int_equal(leader.error_count, 1);
 }
 
-/* What a thread counts until it answers belongs to the time measured. */
+/* Events that a thread counts before it answers belong to the measured time. */
 static void test_time_ends_when_the_threads_answer(void **state)
 {
 	start(LOAD_ECHO);
@@ -234,7 +238,7 @@ static void test_busiest_thread_is_the_limit(void **state)
 	for (int i = 0; i <= FOLLOWERS; i++)
 		load_stats_set_busy(of(i), busy_of, &times[i]);
 	open_all();
-	times[1] = 1 * S; /* opening is not what is reported */
+	times[1] = 1 * S; /* opening is not reported */
 	tick(T0 + 1 * S);
 	times[1] += 1 * S; /* nor is warming up */
 	tick(T0 + 2 * S);
@@ -249,11 +253,11 @@ static void test_busiest_thread_is_the_limit(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_several_threads_report_what_one_would),
-		cmocka_unit_test(test_percentiles_are_no_averages),
+		cmocka_unit_test(test_several_threads_report_as_one),
+		cmocka_unit_test(test_percentiles_are_not_averaged),
 		cmocka_unit_test(test_idle_reports_connects_and_second_echoes),
 		cmocka_unit_test(test_interrupted_run_is_interrupted_for_all),
-		cmocka_unit_test(test_what_comes_after_the_end_is_not_counted),
+		cmocka_unit_test(test_events_after_the_end_are_not_counted),
 		cmocka_unit_test(test_time_ends_when_the_threads_answer),
 		cmocka_unit_test(test_busiest_thread_is_the_limit),
 	};

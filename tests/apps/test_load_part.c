@@ -1,6 +1,6 @@
 /*
- * The parts of a load run's threads are the run: every connection is one
- * part's, and every request of the open loop's stream.
+ * The parts of a load run's threads make up the run: every connection and every
+ * request of the open loop belongs to one part.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -27,7 +27,7 @@ static void start(uint32_t conns)
 	load_stats_start(&stats, &opts, "test-load", T0);
 }
 
-static void test_each_connection_is_of_one_part(void **state)
+static void test_each_connection_belongs_to_one_part(void **state)
 {
 	for (size_t i = 0; i < CASES; i++)
 		for (unsigned threads = 1; threads <= 256; threads++) {
@@ -51,8 +51,8 @@ static void test_each_connection_is_of_one_part(void **state)
 		}
 }
 
-/* In order of time, each comes next to exactly one part. */
-static void test_requests_of_the_parts_are_the_stream(void **state)
+/* In order of time, each request is the next of exactly one part. */
+static void test_parts_together_send_the_request_stream(void **state)
 {
 	enum { N = 4, REQUESTS = 1000 };
 	struct load_part parts[N];
@@ -80,7 +80,7 @@ static void test_requests_of_the_parts_are_the_stream(void **state)
 	}
 }
 
-static void test_what_is_skipped_is_what_was_due(void **state)
+static void test_skipped_turns_are_those_that_were_due(void **state)
 {
 	enum { N = 3 };
 
@@ -102,7 +102,7 @@ static void test_what_is_skipped_is_what_was_due(void **state)
 	}
 }
 
-static void test_the_ramp_is_every_parts(void **state)
+static void test_parts_together_follow_the_ramp(void **state)
 {
 	enum { N = 3 };
 
@@ -126,10 +126,10 @@ static void test_the_ramp_is_every_parts(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_each_connection_is_of_one_part),
-		cmocka_unit_test(test_requests_of_the_parts_are_the_stream),
-		cmocka_unit_test(test_what_is_skipped_is_what_was_due),
-		cmocka_unit_test(test_the_ramp_is_every_parts),
+		cmocka_unit_test(test_each_connection_belongs_to_one_part),
+		cmocka_unit_test(test_parts_together_send_the_request_stream),
+		cmocka_unit_test(test_skipped_turns_are_those_that_were_due),
+		cmocka_unit_test(test_parts_together_follow_the_ramp),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,4 @@
-/*
- * A run's phases, counters and report, with a clock the test turns.
- */
+/* A run's phases, counters and report, on a fake clock. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -87,7 +85,7 @@ static void test_phases_follow_connections_and_clock(void **state)
 	assert_int_equal(stats.measured_to_ns - stats.measured_from_ns, 4 * S);
 }
 
-static void test_only_what_was_measured_is_in_the_result(void **state)
+static void test_only_the_measured_requests_are_in_the_result(void **state)
 {
 	load_stats_request(&stats, 1 * MS);
 	open_both(T0 + 1 * S);
@@ -155,7 +153,7 @@ static void test_errors_are_never_forgotten(void **state)
 	load_stats_tick(&stats, T0 + 2 * S);
 	load_stats_error(&stats, LOAD_VERIFY);
 	load_stats_tick(&stats, T0 + 6 * S);
-	/* The end closes what is open: that is no error. */
+	/* The end closes open connections, which is no error. */
 	load_stats_error(&stats, LOAD_RESET);
 	assert_int_equal(stats.errors[LOAD_REFUSED], 1);
 	assert_int_equal(stats.errors[LOAD_RESET], 1);
@@ -171,7 +169,7 @@ static void test_nothing_opened_ends_the_run_at_once(void **state)
 	assert_false(load_stats_tick(&stats, T0 + 2));
 }
 
-static void test_slow_handshakes_do_not_hold_the_run_for_ever(void **state)
+static void test_opening_phase_is_bounded(void **state)
 {
 	opts.ramp_ns = 2 * S;
 	load_stats_start(&stats, &opts, "test-load", T0);
@@ -204,7 +202,7 @@ static void test_idle_reports_its_connects(void **state)
 	assert_int_equal(stats.total.max, 20);
 }
 
-static void test_interrupt_keeps_what_was_measured(void **state)
+static void test_interrupt_keeps_the_measurements(void **state)
 {
 	run_until(T0 + 3 * S);
 	load_stats_request(&stats, 1 * MS);
@@ -215,7 +213,7 @@ static void test_interrupt_keeps_what_was_measured(void **state)
 	assert_int_equal(stats.total.count, 1);
 }
 
-static void test_busy_share_is_of_the_measured_time(void **state)
+static void test_busy_share_covers_the_measured_time(void **state)
 {
 	assert_true(load_stats_busy_share(&stats) < 0);
 	load_stats_set_busy(&stats, busy, &busy_ns);
@@ -256,7 +254,7 @@ static void test_pace_is_one_even_stream(void **state)
 	}
 }
 
-static void test_pace_of_a_late_connection_owes_nothing(void **state)
+static void test_pace_of_a_late_connection_starts_now(void **state)
 {
 	struct load_pace pace;
 
@@ -362,7 +360,7 @@ static void test_json_has_every_key(void **state)
 	cJSON_Delete(root);
 }
 
-static void test_json_says_null_for_what_is_not_known(void **state)
+static void test_json_has_null_for_unknown_values(void **state)
 {
 	const cJSON *latency;
 	cJSON *root;
@@ -384,7 +382,7 @@ static int print_report(void *arg)
 	return load_report(&stats);
 }
 
-static void test_text_tells_rate_latency_errors_and_load(void **state)
+static void test_text_has_rate_latency_errors_and_load(void **state)
 {
 	struct in_child run;
 
@@ -418,7 +416,7 @@ static void test_idle_fails_unless_each_answers_afterwards(void **state)
 	assert_int_equal(run.status, 0);
 }
 
-static void test_json_to_stdout_stands_alone(void **state)
+static void test_json_to_stdout_is_the_only_output(void **state)
 {
 	struct in_child run;
 	cJSON *root;
@@ -461,24 +459,24 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(test_phases_follow_connections_and_clock),
-		TEST(test_only_what_was_measured_is_in_the_result),
+		TEST(test_only_the_measured_requests_are_in_the_result),
 		TEST(test_intervals_add_up_to_the_total),
 		TEST(test_progress_is_one_line_an_interval),
 		TEST(test_errors_are_never_forgotten),
 		TEST(test_nothing_opened_ends_the_run_at_once),
-		TEST(test_slow_handshakes_do_not_hold_the_run_for_ever),
+		TEST(test_opening_phase_is_bounded),
 		TEST(test_ramp_opens_evenly),
 		TEST(test_idle_reports_its_connects),
-		TEST(test_interrupt_keeps_what_was_measured),
-		TEST(test_busy_share_is_of_the_measured_time),
+		TEST(test_interrupt_keeps_the_measurements),
+		TEST(test_busy_share_covers_the_measured_time),
 		TEST(test_errno_becomes_a_kind),
 		TEST(test_pace_is_one_even_stream),
-		TEST(test_pace_of_a_late_connection_owes_nothing),
+		TEST(test_pace_of_a_late_connection_starts_now),
 		TEST(test_json_has_every_key),
-		TEST(test_json_says_null_for_what_is_not_known),
-		TEST(test_text_tells_rate_latency_errors_and_load),
+		TEST(test_json_has_null_for_unknown_values),
+		TEST(test_text_has_rate_latency_errors_and_load),
 		TEST(test_idle_fails_unless_each_answers_afterwards),
-		TEST(test_json_to_stdout_stands_alone),
+		TEST(test_json_to_stdout_is_the_only_output),
 		TEST(test_json_that_cannot_be_written_is_a_failure),
 		TEST(test_a_run_without_an_answer_is_a_failure),
 	};

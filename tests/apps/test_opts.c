@@ -1,6 +1,6 @@
 /*
- * Options: what is right is understood, and every wrong value is refused with
- * one line that names it and gives an example, and exit status 2.
+ * Options: valid ones are parsed, and every wrong value is refused with one
+ * line that names it and gives an example, and exit status 2.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -92,7 +92,7 @@ static void test_seconds_have_up_to_nine_decimals(void **state)
 	assert_int_equal(value, 1000000001);
 }
 
-static void test_endpoints_of_both_families(void **state)
+static void test_endpoints_of_both_families_are_parsed(void **state)
 {
 	struct opts_endpoint end;
 	struct sockaddr_in *in = (struct sockaddr_in *)&end.addr;
@@ -170,7 +170,7 @@ static void test_defaults(void **state)
 	assert_int_equal(opts.size, 16384);
 }
 
-static void test_every_option_is_understood(void **state)
+static void test_every_option_is_parsed(void **state)
 {
 	assert_int_equal(parse_words("--target [::1]:9 --mode cps --conns 7 "
 				     "--size=1000 --seconds 2.5 --warmup 0.5 "
@@ -286,7 +286,7 @@ static void test_every_wrong_value_is_refused_in_one_line(void **state)
 	}
 }
 
-static void test_what_does_not_go_together_is_refused(void **state)
+static void test_conflicting_options_are_refused(void **state)
 {
 	assert_refused("--conns 5", "--target is missing");
 	assert_refused(TARGET "--mode idle --rate 5", "--rate '5'");
@@ -317,13 +317,13 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_numbers_are_digits_within_the_range),
 		cmocka_unit_test(test_seconds_have_up_to_nine_decimals),
-		cmocka_unit_test(test_endpoints_of_both_families),
+		cmocka_unit_test(test_endpoints_of_both_families_are_parsed),
 		cmocka_unit_test(test_wrong_endpoints_are_refused),
 		cmocka_unit_test(test_defaults),
-		cmocka_unit_test(test_every_option_is_understood),
+		cmocka_unit_test(test_every_option_is_parsed),
 		cmocka_unit_test(test_json_takes_a_file_or_stdout),
 		cmocka_unit_test(test_every_wrong_value_is_refused_in_one_line),
-		cmocka_unit_test(test_what_does_not_go_together_is_refused),
+		cmocka_unit_test(test_conflicting_options_are_refused),
 		cmocka_unit_test(test_unknown_words_are_refused_in_one_line),
 		cmocka_unit_test(test_a_value_cannot_break_the_line),
 	};

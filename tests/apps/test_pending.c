@@ -1,6 +1,6 @@
 /*
- * Requests that have begun: the oldest makes room for the newest, on whichever
- * shard they are. Shards are threads with a scheduler each.
+ * Unfinished requests: the newest displaces the oldest, on any shard. Shards
+ * are threads with a scheduler each.
  */
 #include <pthread.h>
 #include <sched.h>
@@ -45,7 +45,7 @@ static int teardown(void **state)
 	return 0;
 }
 
-static void test_oldest_makes_room(void **state)
+static void test_oldest_item_is_displaced(void **state)
 {
 	for (unsigned i = 0; i < 5; i++)
 		pending_enter(&list, &items[i]);
@@ -66,7 +66,7 @@ static void test_staying_does_not_make_it_newer(void **state)
 	assert_ptr_equal(displaced[0], &items[0]);
 }
 
-static void test_who_has_left_is_displaced_by_nobody(void **state)
+static void test_item_that_left_is_not_displaced(void **state)
 {
 	for (unsigned i = 0; i < 3; i++)
 		pending_enter(&list, &items[i]);
@@ -85,7 +85,7 @@ static void test_who_has_left_is_displaced_by_nobody(void **state)
 	assert_ptr_equal(list.newest, &list.oldest);
 }
 
-static void test_none_at_all_may_be_pending(void **state)
+static void test_limit_of_zero_displaces_every_item(void **state)
 {
 	limit.max = 0;
 	pending_enter(&list, &items[0]);
@@ -99,7 +99,7 @@ static void test_none_at_all_may_be_pending(void **state)
 #define ITEMS  8      /* of each shard */
 #define TURNS  200000 /* of each shard */
 
-/* The lists of other threads, and what the test has them do. */
+/* The lists of other threads, and the steps of the test. */
 static struct other {
 	pthread_t thread;
 	struct pending_list list;
@@ -113,7 +113,7 @@ static void forget(struct pending *item)
 {
 }
 
-/* Enters one item and ends when the test has had its look. */
+/* Enters one item and ends after the test has checked. */
 static void *enter_one(void *arg)
 {
 	struct other *me = arg;
@@ -122,10 +122,10 @@ static void *enter_one(void *arg)
 	coro_sched_open(NULL, &own);
 	pending_init(&me->list, &limit, forget);
 	pending_enter(&me->list, &me->items[0]);
-	pthread_barrier_wait(&together); /* it is there */
-	pthread_barrier_wait(&together); /* the test has looked */
+	pthread_barrier_wait(&together); /* the item is entered */
+	pthread_barrier_wait(&together); /* the test has checked */
 	coro_sched_round(own);
-	pthread_barrier_wait(&together); /* this shard has looked, too */
+	pthread_barrier_wait(&together); /* this shard has checked, too */
 	pending_leave(&me->list, &me->items[0]);
 	coro_sched_close(own);
 	return NULL;
@@ -156,7 +156,7 @@ static void displaces_here(void)
 	assert_int_equal(n_displaced, 1);
 }
 
-static void test_oldest_of_all_makes_room(void **state)
+static void test_oldest_item_of_all_shards_is_displaced(void **state)
 {
 	for (unsigned i = 0; i < 3; i++)
 		pending_enter(&list, &items[i]);
@@ -165,7 +165,7 @@ static void test_oldest_of_all_makes_room(void **state)
 	assert_int_equal(limit.n, 2);
 }
 
-/* What came too many ends before the shard of the oldest hears of it. */
+/* The surplus item leaves before the shard of the oldest is notified. */
 static void leaves_first(void)
 {
 	pending_leave(&list, &items[1]);
@@ -181,7 +181,7 @@ static void test_nothing_is_displaced_once_there_is_room(void **state)
 	with_one_elsewhere(leaves_first);
 }
 
-/* The other has the oldest: it is the one that must hear of it. */
+/* The other shard has the oldest item and must be notified. */
 static void enter_three(void)
 {
 	for (unsigned i = 0; i < 3; i++)
@@ -189,7 +189,7 @@ static void enter_three(void)
 	assert_int_equal(limit.n, 4);
 }
 
-static void test_a_shard_that_has_the_oldest_hears_of_it(void **state)
+static void test_shard_of_the_oldest_item_is_notified(void **state)
 {
 	with_one_elsewhere(enter_three);
 	assert_int_equal(n_displaced, 0);
@@ -274,13 +274,13 @@ static void test_all_shards_together_keep_to_the_limit(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		T(test_oldest_makes_room),
+		T(test_oldest_item_is_displaced),
 		T(test_staying_does_not_make_it_newer),
-		T(test_who_has_left_is_displaced_by_nobody),
-		T(test_none_at_all_may_be_pending),
-		T(test_oldest_of_all_makes_room),
+		T(test_item_that_left_is_not_displaced),
+		T(test_limit_of_zero_displaces_every_item),
+		T(test_oldest_item_of_all_shards_is_displaced),
 		T(test_nothing_is_displaced_once_there_is_room),
-		T(test_a_shard_that_has_the_oldest_hears_of_it),
+		T(test_shard_of_the_oldest_item_is_notified),
 		T(test_all_shards_together_keep_to_the_limit),
 	};
 

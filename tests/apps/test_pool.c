@@ -92,7 +92,7 @@ static int take(void)
 	return take_of(0, POOL_ALL, 0);
 }
 
-/* Takes one and gives it back at once. */
+/* Takes a backend and releases it at once. */
 static int visit(uint64_t hash)
 {
 	int i = take_of(hash, POOL_ALL, 0);
@@ -174,7 +174,7 @@ static void test_hash_is_in_proportion_and_steady(void **state)
 	assert_int_equal(visit(77), visit(77));
 }
 
-static void test_slow_start_grows_to_the_whole_share(void **state)
+static void test_slow_start_grows_to_the_full_weight(void **state)
 {
 	static const enum balance_kind kinds[] = {BALANCE_RR, BALANCE_HASH};
 	unsigned counts[BALANCE_MAX];
@@ -200,7 +200,7 @@ static void test_slow_start_grows_to_the_whole_share(void **state)
 	pool = NULL;
 }
 
-static void test_ejected_after_failures_in_a_row_and_taken_back(void **state)
+static void test_backend_is_ejected_after_failures_and_returns(void **state)
 {
 	unsigned counts[BALANCE_MAX];
 
@@ -223,7 +223,7 @@ static void test_ejected_after_failures_in_a_row_and_taken_back(void **state)
 	assert_int_equal(at(1)->failed, 5);
 }
 
-static void test_the_last_one_is_used_although_ejected(void **state)
+static void test_last_backend_is_used_although_ejected(void **state)
 {
 	make(&usual, "a=10.9.0.1:1 b=10.9.0.2:1,backup");
 	eject(0);
@@ -235,15 +235,15 @@ static void test_the_last_one_is_used_although_ejected(void **state)
 	assert_int_equal(visit(0), 1);
 }
 
-static void test_backups_serve_while_no_other_does(void **state)
+static void test_backups_serve_only_while_no_primary_is_up(void **state)
 {
 	make(&usual, "a=10.9.0.1:1,maxconn=1 b=10.9.0.2:1,backup "
 		     "c=10.9.0.3:1,backup");
 	assert_int_equal(visit(0), 0);
-	/* One that failed a session is none for it. */
+	/* A backend that failed the session is not tried again. */
 	assert_int_equal(take_of(0, POOL_ALL, 1), 1);
 	backend_release(at(1));
-	/* To be full is not to be down. */
+	/* A full backend is not down. */
 	assert_int_equal(take(), 0);
 	assert_int_equal(take(), -EAGAIN);
 	take_down(0);
@@ -269,58 +269,62 @@ static void test_maxconn_is_never_exceeded(void **state)
 
 #define THREADS 4
 
-static struct place {
+static struct worker {
 	pthread_t thread;
 	unsigned most, taken;
-} places[THREADS];
+} workers[THREADS];
 
-/* A shard: takes and gives back, and looks at how many there are. */
+/*
+ * A shard: takes and releases backends, and records the most active sessions.
+ */
 static void *take_and_give(void *arg)
 {
-	struct place *place = arg;
+	struct worker *worker = arg;
 	struct pool_cursor own = {0};
 	const struct pool_wish wish = {.allowed = POOL_ALL, .now_ns = 1};
 
-	while (place->taken < 20000) {
+	while (worker->taken < 20000) {
 		int i = pool_take(pool, &own, &wish);
 		unsigned active;
 
 		if (i < 0)
 			continue;
 		active = at(i)->active;
-		if (active > place->most)
-			place->most = active;
-		place->taken++;
+		if (active > worker->most)
+			worker->most = active;
+		worker->taken++;
 		backend_release(at(i));
 	}
 	return NULL;
 }
 
-static void test_maxconn_is_that_of_all_shards(void **state)
+static void test_maxconn_holds_for_all_shards(void **state)
 {
 	struct pool_rules rules = usual;
 	char texts[4096] = "b0=10.9.0.1:1,maxconn=1";
 
-	/* All want the same one, and look at many before they take it. */
+	/*
+	 * All threads want the same backend, and try many before they take it.
+	 */
 	rules.kind = BALANCE_HASH;
 	for (size_t i = 1; i < BALANCE_MAX; i++)
 		snprintf(texts + strlen(texts), sizeof(texts) - strlen(texts),
 			 " b%zu=10.9.0.%zu:1,maxconn=1", i, i + 1);
 	make(&rules, texts);
-	memset(places, 0, sizeof(places));
+	memset(workers, 0, sizeof(workers));
 	for (int i = 0; i < THREADS; i++)
-		assert_int_equal(pthread_create(&places[i].thread, NULL,
-						take_and_give, &places[i]),
+		assert_int_equal(pthread_create(&workers[i].thread, NULL,
+						take_and_give, &workers[i]),
 				 0);
 	for (int i = 0; i < THREADS; i++) {
-		pthread_join(places[i].thread, NULL);
-		assert_int_equal(places[i].most, 1);
+		pthread_join(workers[i].thread, NULL);
+		assert_int_equal(workers[i].most, 1);
 	}
 	for (int i = 0; i < BALANCE_MAX; i++)
 		assert_int_equal(at(i)->active, 0);
 }
 
-static void test_what_drains_gets_nothing_new(void **state)
+static void test_draining_backend_gets_no_new_sessions(void **state)
 {
 	make(&usual, "a=10.9.0.1:1 b=10.9.0.2:1,state=drain");
 	for (int i = 0; i < 4; i++)
@@ -352,7 +356,7 @@ static void test_names_choose_backends(void **state)
 	assert_int_equal(take_of(0, 0, 0), -ENOENT);
 }
 
-static void test_a_reload_keeps_what_stays_and_who_has_sessions(void **state)
+static void test_reload_keeps_backends_that_stay_or_have_sessions(void **state)
 {
 	struct backend *a, *b;
 
@@ -372,7 +376,7 @@ static void test_a_reload_keeps_what_stays_and_who_has_sessions(void **state)
 	backend_release(b);
 	assert_int_equal(b->active, 0);
 	backend_unref(b);
-	/* The same name at another place is another one. */
+	/* The same name with another address is another backend. */
 	reload(&usual, "a=10.9.0.9:1");
 	assert_int_equal(at(0)->active, 0);
 }
@@ -388,7 +392,7 @@ static void test_a_reload_sets_states_that_the_file_changes(void **state)
 	assert_int_equal(at(0)->state, BACKEND_DRAIN);
 }
 
-static void test_nobody_is_down_when_nobody_checks(void **state)
+static void test_backend_without_checks_is_up(void **state)
 {
 	struct pool_rules rules = usual;
 
@@ -402,7 +406,7 @@ static void test_nobody_is_down_when_nobody_checks(void **state)
 	assert_int_equal(pool_usable(pool, now_ns), 2);
 }
 
-static void test_a_name_is_chosen_once_it_has_an_address(void **state)
+static void test_backend_is_used_once_its_name_resolves(void **state)
 {
 	const struct net_addr addr = {.family = 4, .port = 80};
 	struct pool *next;
@@ -417,7 +421,7 @@ static void test_a_name_is_chosen_once_it_has_an_address(void **state)
 	assert_int_equal(pool->entries[1].addr.family, 4);
 }
 
-static void test_retries_are_a_part_of_sessions(void **state)
+static void test_retries_are_a_fraction_of_sessions(void **state)
 {
 	struct retry_budget budget;
 	unsigned spent = 0;
@@ -439,7 +443,7 @@ static void test_retries_are_a_part_of_sessions(void **state)
 
 #define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
-static void test_health_tells_what_keeps_sessions_away(void **state)
+static void test_health_shows_why_a_backend_gets_no_sessions(void **state)
 {
 	make(&usual, "a=10.9.0.1:1 b=10.9.0.2:1 c=host.example:1");
 	assert_int_equal(pool_health(pool, 0, now_ns), BACKEND_UP);
@@ -502,7 +506,7 @@ static void test_times_are_counted_by_their_bounds(void **state)
 		assert_true(backend_bounds_s[i] > backend_bounds_s[i - 1]);
 }
 
-static void test_bytes_are_told_by_the_mib_and_all_at_the_end(void **state)
+static void test_bytes_are_counted_by_the_mib_and_all_at_the_end(void **state)
 {
 	_Atomic uint64_t counter = 0;
 	uint64_t now = 0, step = 100000;
@@ -526,23 +530,23 @@ int main(void)
 		CASE(test_turns_are_in_proportion_and_apart),
 		CASE(test_least_counts_sessions_per_weight),
 		CASE(test_hash_is_in_proportion_and_steady),
-		CASE(test_slow_start_grows_to_the_whole_share),
-		CASE(test_ejected_after_failures_in_a_row_and_taken_back),
-		CASE(test_the_last_one_is_used_although_ejected),
-		CASE(test_backups_serve_while_no_other_does),
+		CASE(test_slow_start_grows_to_the_full_weight),
+		CASE(test_backend_is_ejected_after_failures_and_returns),
+		CASE(test_last_backend_is_used_although_ejected),
+		CASE(test_backups_serve_only_while_no_primary_is_up),
 		CASE(test_maxconn_is_never_exceeded),
-		CASE(test_maxconn_is_that_of_all_shards),
-		CASE(test_what_drains_gets_nothing_new),
+		CASE(test_maxconn_holds_for_all_shards),
+		CASE(test_draining_backend_gets_no_new_sessions),
 		CASE(test_names_choose_backends),
-		CASE(test_a_reload_keeps_what_stays_and_who_has_sessions),
+		CASE(test_reload_keeps_backends_that_stay_or_have_sessions),
 		CASE(test_a_reload_sets_states_that_the_file_changes),
-		CASE(test_nobody_is_down_when_nobody_checks),
-		CASE(test_a_name_is_chosen_once_it_has_an_address),
-		CASE(test_retries_are_a_part_of_sessions),
-		CASE(test_health_tells_what_keeps_sessions_away),
+		CASE(test_backend_without_checks_is_up),
+		CASE(test_backend_is_used_once_its_name_resolves),
+		CASE(test_retries_are_a_fraction_of_sessions),
+		CASE(test_health_shows_why_a_backend_gets_no_sessions),
 		CASE(test_failures_count_by_reason),
 		CASE(test_times_are_counted_by_their_bounds),
-		CASE(test_bytes_are_told_by_the_mib_and_all_at_the_end),
+		CASE(test_bytes_are_counted_by_the_mib_and_all_at_the_end),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

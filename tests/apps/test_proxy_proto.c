@@ -1,6 +1,6 @@
 /*
- * PROXY headers: what is right is understood however it is cut, and what is
- * not right to the letter is refused.
+ * PROXY headers: valid ones are parsed however they are split, and others are
+ * refused.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -20,9 +20,9 @@
 #define SIGNATURE "\r\n\r\n\0\r\nQUIT\n"
 
 /*
- * Parses from memory of exactly len bytes, so that ASan sees one too many, and
- * every shorter piece first: none of them may be taken for the whole, and what
- * is whole in the end may not be refused on the way.
+ * Parses from an allocation of len bytes, so that ASan sees reads beyond the
+ * end, after every shorter prefix: none may be accepted, and none may be
+ * refused if the whole is accepted.
  */
 static long parse(const void *data, size_t len, struct proxy_addrs *out)
 {
@@ -36,7 +36,7 @@ static long parse(const void *data, size_t len, struct proxy_addrs *out)
 		n = proxy_parse(copy, part, out);
 		free(copy);
 		if (part && result != 0)
-			assert_int_equal(n, result); /* decided: stays so */
+			assert_int_equal(n, result); /* the result is final */
 		if (n > 0)
 			assert_true((size_t)n <= part);
 		result = n;
@@ -51,7 +51,7 @@ static long parse_text(const char *text)
 	return parse(text, strlen(text), &out);
 }
 
-static void test_v1_says_who_talks_to_whom(void **state)
+static void test_v1_addresses_are_parsed(void **state)
 {
 	const char *text = "PROXY TCP4 192.0.2.7 10.9.0.1 65535 80\r\nGET";
 	struct proxy_addrs out;
@@ -72,7 +72,7 @@ static void test_v1_says_who_talks_to_whom(void **state)
 	assert_int_equal(out.src[0], 0x20);
 }
 
-static void test_v1_unknown_has_any_rest(void **state)
+static void test_v1_unknown_ignores_the_rest_of_the_line(void **state)
 {
 	struct proxy_addrs out;
 
@@ -81,7 +81,7 @@ static void test_v1_unknown_has_any_rest(void **state)
 	assert_int_equal(parse_text("PROXY UNKNOWN a  b c\r\n"), 22);
 }
 
-static void test_v1_is_refused_when_anything_is_off(void **state)
+static void test_malformed_v1_is_refused(void **state)
 {
 	static const char *const wrong[] = {
 		"GET / HTTP/1.1\r\n\r\n",
@@ -138,7 +138,7 @@ static long parse_v2(const void *rest, size_t len, struct proxy_addrs *out)
 	return parse(data, 12 + len, out);
 }
 
-static void test_v2_says_who_talks_to_whom(void **state)
+static void test_v2_addresses_are_parsed(void **state)
 {
 	static const uint8_t ip4[] = {0x21, 0x11, 0, 12,   192,	 0, 2,	7,  10,
 				      9,    0,	  1, 0x12, 0x34, 0, 80, 'G'};
@@ -172,7 +172,7 @@ static void test_v2_local_and_other_families_are_unknown(void **state)
 	assert_int_equal(out.family, 0);
 }
 
-static void test_v2_tlvs_fill_the_rest_exactly(void **state)
+static void test_v2_tlvs_must_fill_the_header(void **state)
 {
 	uint8_t data[4 + 12 + 7] = {0x21, 0x11, 0, 12 + 7};
 	struct proxy_addrs out;
@@ -227,11 +227,14 @@ static void put_crc(uint8_t *at, uint32_t crc)
 		at[i] = (uint8_t)(crc >> (24 - 8 * i));
 }
 
-#define SUM_1	 (16 + 12 + 3) /* where the values of two TLVs stand */
+#define SUM_1	 (16 + 12 + 3) /* offsets of the values of two TLVs */
 #define SUM_2	 (SUM_1 + 7)
 #define SUMS_LEN (16 + 12 + 14)
 
-/* The second sum that the first one asks for if the second is b. */
+/*
+ * Returns the second checksum that makes the first one right if the second is
+ * b.
+ */
 static uint32_t answer_to(uint8_t *header, uint32_t b)
 {
 	memset(header + SUM_1, 0, 4);
@@ -250,8 +253,8 @@ static void swap(uint32_t *a, uint32_t *b)
 }
 
 /*
- * The b that is its own answer: CRC is linear, so that every bit of b flips the
- * same bits of the answer whatever the others are. Gauss finds which to choose.
+ * Finds the b that is its own answer. CRC is linear: every bit of b flips the
+ * same bits of the answer, so Gaussian elimination finds b.
  */
 static uint32_t solve(uint8_t *header)
 {
@@ -316,7 +319,7 @@ static void test_v2_has_one_checksum(void **state)
 	assert_int_equal(proxy_parse(header, SUMS_LEN, &out), -EPROTO);
 }
 
-static void test_v2_is_refused_when_anything_is_off(void **state)
+static void test_malformed_v2_is_refused(void **state)
 {
 	static const uint8_t wrong[][4] = {
 		{0x11, 0x11, 0, 12}, /* version */
@@ -337,7 +340,7 @@ static void test_v2_is_refused_when_anything_is_off(void **state)
 	assert_int_equal(parse("\r\n\r\n\0\r\nQUIT\r", 12, &out), -EPROTO);
 }
 
-static void test_what_is_written_is_understood(void **state)
+static void test_written_header_is_parsed_again(void **state)
 {
 	struct proxy_addrs in = {.src_port = 65535, .dst_port = 1}, out;
 	char buf[PROXY_WRITE_MAX];
@@ -354,7 +357,7 @@ static void test_what_is_written_is_understood(void **state)
 			len = proxy_write(version, &in, buf);
 			assert_int_equal(parse(buf, len, &out), (long)len);
 			assert_int_equal(out.family, family);
-			/* Section 2.2: LOCAL is for the unknown alone. */
+			/* Section 2.2: LOCAL is for unknown addresses alone. */
 			if (version == 2)
 				assert_int_equal(buf[12], family ? 0x21 : 0x20);
 			if (!family)
@@ -377,8 +380,7 @@ static size_t make_tlv(uint8_t *at, uint8_t type, const void *value, size_t len)
 	return 3 + len;
 }
 
-/* What comes with TLVs goes with them: fillings are left out, an ID is added.
- */
+/* TLVs are passed on: NOOPs are dropped, a unique ID is added. */
 static void test_tlvs_are_passed_on_with_an_id(void **state)
 {
 	const struct proxy_addrs addrs = {.family = 4, .src_port = 1};
@@ -399,13 +401,13 @@ static void test_tlvs_are_passed_on_with_an_id(void **state)
 	tlvs = proxy_tlvs(out, n, &len);
 	assert_int_equal(len, expected);
 	assert_memory_equal(tlvs, wanted, expected);
-	/* An ID that came stays the only one. */
+	/* A received ID stays the only one. */
 	memcpy(in, tlvs, len);
 	n = proxy_write_tlvs(&addrs, in, len, "id-2", 4, out);
 	tlvs = proxy_tlvs(out, n, &len);
 	assert_int_equal(len, expected);
 	assert_memory_equal(tlvs, wanted, expected);
-	/* None: no more than the addresses. */
+	/* Without TLVs, only the addresses are written. */
 	n = proxy_write_tlvs(&addrs, NULL, 0, NULL, 0, out);
 	assert_int_equal(n, 28);
 	assert_null(proxy_tlvs(out, n, &len));
@@ -417,17 +419,17 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_tlvs_are_passed_on_with_an_id),
-		cmocka_unit_test(test_v1_says_who_talks_to_whom),
-		cmocka_unit_test(test_v1_unknown_has_any_rest),
-		cmocka_unit_test(test_v1_is_refused_when_anything_is_off),
+		cmocka_unit_test(test_v1_addresses_are_parsed),
+		cmocka_unit_test(test_v1_unknown_ignores_the_rest_of_the_line),
+		cmocka_unit_test(test_malformed_v1_is_refused),
 		cmocka_unit_test(test_v1_ends_within_its_107_bytes),
-		cmocka_unit_test(test_v2_says_who_talks_to_whom),
+		cmocka_unit_test(test_v2_addresses_are_parsed),
 		cmocka_unit_test(test_v2_local_and_other_families_are_unknown),
-		cmocka_unit_test(test_v2_tlvs_fill_the_rest_exactly),
+		cmocka_unit_test(test_v2_tlvs_must_fill_the_header),
 		cmocka_unit_test(test_v2_checksum_has_to_be_right),
 		cmocka_unit_test(test_v2_has_one_checksum),
-		cmocka_unit_test(test_v2_is_refused_when_anything_is_off),
-		cmocka_unit_test(test_what_is_written_is_understood),
+		cmocka_unit_test(test_malformed_v2_is_refused),
+		cmocka_unit_test(test_written_header_is_parsed_again),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -70,7 +70,7 @@ static void nap(void)
 	nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
 }
 
-/* Until it is noticed; what is loaded takes the place of what was before. */
+/* Waits until the change is noticed; the new content replaces the old. */
 static void reload(void)
 {
 	int changed = 0;
@@ -100,7 +100,7 @@ static void test_nothing_has_changed(void **state)
 	expect("/note.txt", "note");
 }
 
-static void test_what_has_changed_is_loaded_again(void **state)
+static void test_changed_files_are_loaded_again(void **state)
 {
 	char types[128], etag[32];
 
@@ -145,7 +145,7 @@ static void test_change_that_the_times_do_not_show(void **state)
 	assert_int_equal(find(&files, "/note.txt")->modified, now);
 }
 
-static void test_bytes_of_before_stay_while_they_are_used(void **state)
+static void test_old_content_stays_while_it_is_used(void **state)
 {
 	const char *data;
 	int changed = 0;
@@ -225,7 +225,7 @@ static void test_file_that_changes_while_it_is_read_is_read_again(void **state)
 	int fd = open_note(&st);
 
 	for (unsigned i = 0; i < 10; i++)
-		nap(); /* its last change is long ago, as the kernel counts */
+		nap(); /* its last change is older than a tick of the kernel */
 	write_file("site/note.txt", "a longer note"); /* after its length */
 	assert_int_equal(content_get(fd, &st, NULL, &content), 0);
 	assert_int_equal(content->len, 13);
@@ -239,10 +239,10 @@ static void test_file_that_changes_while_it_is_read_is_read_again(void **state)
 }
 
 /*
- * Right after a write the next one might not show in the file's times. How soon
- * that is looked at is up to the machine, so it is tried until it is soon.
+ * Right after a write another one might not show in the file's times. The test
+ * repeats until the machine is fast enough for that.
  */
-static void test_file_that_was_just_written_to_stays_as_it_was(void **state)
+static void test_file_written_just_now_keeps_its_old_content(void **state)
 {
 	struct content *before, *content = NULL;
 	struct stat st;
@@ -262,8 +262,11 @@ static void test_file_that_was_just_written_to_stays_as_it_was(void **state)
 	close(fd);
 }
 
-/* Two writes within a tick leave the same times behind; here, by hand. */
-static void test_file_whose_times_may_hide_a_change_is_read_again(void **state)
+/*
+ * Two writes within a tick leave equal times; the test sets that state
+ * directly.
+ */
+static void test_file_with_ambiguous_times_is_read_again(void **state)
 {
 	struct content *before, *content;
 	struct stat st;
@@ -311,7 +314,7 @@ static struct site *await_next(void)
 	return next;
 }
 
-/* How many lines have been said; *has: whether the last one has this part. */
+/* Returns the number of log lines; *has: whether the last one contains part. */
 static unsigned lines_said(const char *part, bool *has)
 {
 	unsigned n;
@@ -323,7 +326,7 @@ static unsigned lines_said(const char *part, bool *has)
 	return n;
 }
 
-/* Returns how many lines have been said by then. */
+/* Waits for a line with part; returns the number of lines by then. */
 static unsigned await_line(const char *part)
 {
 	for (unsigned i = 0; i < NAPS_MAX; i++) {
@@ -339,7 +342,7 @@ static unsigned await_line(const char *part)
 	return 0;
 }
 
-/* Until the loader has been round once more and waits again. */
+/* Waits until the loader has finished another scan. */
 static void await_sites(unsigned n)
 {
 	for (unsigned i = 0; i < NAPS_MAX; i++) {
@@ -386,7 +389,7 @@ static void test_answers_keep_the_site_that_they_began_with(void **state)
 	await_sites(1);
 	assert_memory_equal(find(&a.site->files, "/note.txt")->own.data,
 			    "other", 5);
-	/* And bytes that are lent, when the answer is over. */
+	/* Lent bytes stay after the answer has ended. */
 	first = site_get(&b);
 	share = site_lend(&b, first);
 	site_put(&b, first);
@@ -397,7 +400,7 @@ static void test_answers_keep_the_site_that_they_began_with(void **state)
 	await_sites(2);
 	site_give_back(share);
 	await_sites(1);
-	/* What one shard has not been given yet stays as well. */
+	/* A site that one shard has not adopted yet stays as well. */
 	write_file("site/note.txt", "third");
 	site_use(&a, await_next());
 	await_sites(2);
@@ -406,11 +409,11 @@ static void test_answers_keep_the_site_that_they_began_with(void **state)
 	site_close(&loader);
 }
 
-static void test_error_is_told_once(void **state)
+static void test_error_is_logged_once(void **state)
 {
 	struct site_here here = {0};
 	char root[128];
-	unsigned told;
+	unsigned before;
 	bool has;
 
 	snprintf(root, sizeof(root), "%s/site", folder);
@@ -419,10 +422,10 @@ static void test_error_is_told_once(void **state)
 	assert_int_equal(site_start(&loader), 0);
 	site_use(&here, loader.newest);
 	make_broken();
-	told = await_line("what was there before is served");
+	before = await_line("what was there before is served");
 	for (unsigned i = 0; i < 5; i++)
 		await_sites(1);
-	assert_int_equal(lines_said("", &has), told);
+	assert_int_equal(lines_said("", &has), before);
 	unlink(in_folder("site/broken"));
 	write_file("site/note.txt", "other");
 	site_use(&here, await_next());
@@ -432,12 +435,12 @@ static void test_error_is_told_once(void **state)
 	assert_non_null(strstr(loader.error, "'/nowhere'"));
 }
 
-/* A link that leads nowhere is told once and keeps no other file away. */
+/* A dangling link is logged once, and other files are still served. */
 static void test_link_to_nothing_while_served(void **state)
 {
 	struct site_here here = {0};
 	char root[128];
-	unsigned told;
+	unsigned before;
 	bool has;
 
 	snprintf(root, sizeof(root), "%s/site", folder);
@@ -447,17 +450,17 @@ static void test_link_to_nothing_while_served(void **state)
 	site_set_shards(&loader, 1);
 	assert_int_equal(site_start(&loader), 0);
 	site_use(&here, loader.newest);
-	told = lines_said("", &has);
+	before = lines_said("", &has);
 	for (unsigned i = 0; i < 5; i++)
 		await_sites(1);
-	assert_int_equal(lines_said("", &has), told); /* the caller has */
+	assert_int_equal(lines_said("", &has), before); /* the caller has */
 	assert_int_equal(symlink("nothing", in_folder("site/second")), 0);
-	told = await_line("2 names");
+	before = await_line("2 names");
 	write_file("site/new.txt", "new");
 	site_use(&here, await_next());
 	assert_non_null(find(&here.site->files, "/new.txt"));
 	assert_null(find(&here.site->files, "/second"));
-	assert_int_equal(lines_said("", &has), told + 1); /* it has changed */
+	assert_int_equal(lines_said("", &has), before + 1); /* it has changed */
 	site_close(&loader);
 }
 
@@ -468,16 +471,16 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		T(test_nothing_has_changed),
-		T(test_what_has_changed_is_loaded_again),
+		T(test_changed_files_are_loaded_again),
 		T(test_change_that_the_times_do_not_show),
-		T(test_bytes_of_before_stay_while_they_are_used),
+		T(test_old_content_stays_while_it_is_used),
 		T(test_reload_that_fails_leaves_all_as_it_was),
 		T(test_root_that_points_elsewhere_now),
 		T(test_file_that_changes_while_it_is_read_is_read_again),
-		T(test_file_that_was_just_written_to_stays_as_it_was),
-		T(test_file_whose_times_may_hide_a_change_is_read_again),
+		T(test_file_written_just_now_keeps_its_old_content),
+		T(test_file_with_ambiguous_times_is_read_again),
 		T(test_answers_keep_the_site_that_they_began_with),
-		T(test_error_is_told_once),
+		T(test_error_is_logged_once),
 		T(test_link_to_nothing_while_served),
 	};
 

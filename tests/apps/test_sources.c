@@ -56,7 +56,7 @@ static void test_source_is_an_address_or_a_prefix(void **state)
 	sources_remove(&sources, key("10.0.0.1"));
 }
 
-static void test_every_entry_goes_with_its_last_client(void **state)
+static void test_entry_is_freed_with_its_last_client(void **state)
 {
 	struct source_key many = {.family = 4};
 
@@ -68,7 +68,7 @@ static void test_every_entry_goes_with_its_last_client(void **state)
 		assert_null(sources.buckets[i]);
 }
 
-static void test_no_source_is_counted_nowhere(void **state)
+static void test_unknown_source_is_not_counted(void **state)
 {
 	struct source_key none = {0};
 
@@ -82,8 +82,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_each_source_is_counted_apart),
 		cmocka_unit_test(test_source_is_an_address_or_a_prefix),
-		cmocka_unit_test(test_every_entry_goes_with_its_last_client),
-		cmocka_unit_test(test_no_source_is_counted_nowhere),
+		cmocka_unit_test(test_entry_is_freed_with_its_last_client),
+		cmocka_unit_test(test_unknown_source_is_not_counted),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

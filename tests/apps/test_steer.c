@@ -1,7 +1,4 @@
-/*
- * Who may come in: lists of networks, connections a second, and what --to says
- * of a backend.
- */
+/* Access lists, connection rates of sources, and parsing of --to. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -33,7 +30,7 @@ static bool allows(const struct access_list *list, const char *text)
 	return access_list_allows(list, (uint8_t)family, ip);
 }
 
-static void test_the_longest_prefix_decides(void **state)
+static void test_longest_prefix_decides(void **state)
 {
 	struct access_list list = {0};
 
@@ -128,7 +125,7 @@ static void test_all_networks_agree_with_a_plain_search(void **state)
 	access_list_fini(&list);
 }
 
-static void test_what_is_no_network_is_refused(void **state)
+static void test_invalid_networks_are_refused(void **state)
 {
 	static const char *const wrong[] = {"",
 					    "10.0.0.0/33",
@@ -149,7 +146,7 @@ static void test_what_is_no_network_is_refused(void **state)
 	access_list_fini(&list);
 }
 
-static void test_rate_of_a_source(void **state)
+static void test_rate_of_a_source_is_limited(void **state)
 {
 	struct source_rate *rate = source_rate_new(12345);
 	const uint8_t a[4] = {10, 9, 0, 1}, b[4] = {10, 9, 0, 2};
@@ -185,7 +182,7 @@ static void test_a_source_is_an_ipv6_64(void **state)
 	free(rate);
 }
 
-static void test_a_flood_of_sources_harms_no_busy_one_for_long(void **state)
+static void test_flood_of_sources_delays_a_busy_source_briefly(void **state)
 {
 	struct source_rate *rate = source_rate_new(99);
 	const uint8_t busy[4] = {10, 9, 0, 1};
@@ -216,7 +213,7 @@ static void expect_authority(const char *backend, const char *authority)
 	assert_string_equal(out, authority);
 }
 
-static void test_the_host_of_a_check(void **state)
+static void test_host_of_a_check_is_parsed(void **state)
 {
 	expect_authority("10.9.0.1:80", "10.9.0.1");
 	expect_authority("10.9.0.1:8080", "10.9.0.1:8080");
@@ -251,7 +248,7 @@ static void test_a_backend_with_all_its_keys(void **state)
 	assert_string_equal(spec.host, "web.example.");
 }
 
-static void test_what_is_no_backend_is_refused(void **state)
+static void test_invalid_backends_are_refused(void **state)
 {
 	static const char *const wrong[] = {
 		"",
@@ -333,18 +330,18 @@ static void test_a_refused_option_can_be_caught(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_the_longest_prefix_decides),
+		cmocka_unit_test(test_longest_prefix_decides),
 		cmocka_unit_test(test_without_allow_all_others_may),
 		cmocka_unit_test(test_deny_counts_if_a_network_is_both),
 		cmocka_unit_test(test_all_networks_agree_with_a_plain_search),
-		cmocka_unit_test(test_what_is_no_network_is_refused),
-		cmocka_unit_test(test_rate_of_a_source),
+		cmocka_unit_test(test_invalid_networks_are_refused),
+		cmocka_unit_test(test_rate_of_a_source_is_limited),
 		cmocka_unit_test(test_a_source_is_an_ipv6_64),
 		cmocka_unit_test(
-			test_a_flood_of_sources_harms_no_busy_one_for_long),
-		cmocka_unit_test(test_the_host_of_a_check),
+			test_flood_of_sources_delays_a_busy_source_briefly),
+		cmocka_unit_test(test_host_of_a_check_is_parsed),
 		cmocka_unit_test(test_a_backend_with_all_its_keys),
-		cmocka_unit_test(test_what_is_no_backend_is_refused),
+		cmocka_unit_test(test_invalid_backends_are_refused),
 		cmocka_unit_test(test_a_refused_option_can_be_caught),
 	};
 
