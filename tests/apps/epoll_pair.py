@@ -32,12 +32,11 @@ if NAME == "uring-echo":
 
 
 class Spoiled(AssertionError):
-    """What may be wrong, or a machine that had no time just then."""
+    """The attempt failed, maybe because the machine was busy."""
 
 
 def in_a_quiet_moment(attempt):
-    """Repeats an attempt for as long as it is Spoiled; a wrong program spoils
-    every one."""
+    """Repeats an attempt while it is Spoiled; a wrong program spoils every one."""
     deadline = time.monotonic() + TIMEOUT
     while True:
         try:
@@ -64,7 +63,7 @@ class Server:
 
         self.addr = addr
         self.expected_status = 0
-        self.told_to_end = False
+        self.was_signalled = False
         self.process = subprocess.Popen(
             [ECHO, "--addr", addr, "--port", "0", *options],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
@@ -76,10 +75,10 @@ class Server:
         return self
 
     def __exit__(self, kind, *_):
-        """Whatever the test did to it, it must still end in order."""
+        """The server must end cleanly, whatever the test did."""
         with self.process:
             # A second signal would cut its draining short.
-            if self.process.poll() is None and not self.told_to_end:
+            if self.process.poll() is None and not self.was_signalled:
                 self.process.terminate()
             try:
                 status = self.process.wait(TIMEOUT)
@@ -96,7 +95,7 @@ class Server:
         return sock
 
     def signal(self, number=signal.SIGTERM):
-        self.told_to_end |= number in (signal.SIGTERM, signal.SIGINT)
+        self.was_signalled |= number in (signal.SIGTERM, signal.SIGINT)
         self.process.send_signal(number)
 
     def cpu_seconds(self):
@@ -114,7 +113,7 @@ class Server:
 
 
 class Peer:
-    """A server of the test's own: `serve` gets each connection."""
+    """A server in the test: `serve` handles each connection."""
 
     def __init__(self, serve):
         self.serve = serve
@@ -144,7 +143,7 @@ class Peer:
 
 
 def receive(sock, count):
-    """Exactly count bytes, or what there was before the end."""
+    """Returns count bytes, or fewer at the end of the stream."""
     data = bytearray()
     while len(data) < count:
         piece = sock.recv(min(65536, count - len(data)))
@@ -176,13 +175,13 @@ def command(port, *options, addr="127.0.0.1"):
 
 
 def load(port, *options, addr="127.0.0.1"):
-    """A short run: the exit status and the figures."""
+    """Runs a short load; returns the exit status and the figures."""
     done = run(*command(port, "--seconds", "0.4", "--json", *options, addr=addr))
     return done.returncode, json.loads(done.stdout)
 
 
 def load_enough(enough, port, *options, **more):
-    """Runs, each twice as long as the one before, until one's figures do."""
+    """Runs a load, each time twice as long, until its figures suffice."""
     seconds = 0.4
     while True:
         status, figures = load(port, *options, "--seconds", f"{seconds}", **more)
@@ -192,7 +191,7 @@ def load_enough(enough, port, *options, **more):
 
 
 def load_until(enough, port, *options):
-    """A run that ends when the server has seen enough, however long it takes."""
+    """Runs a load until the server has seen enough."""
     with subprocess.Popen(command(port, "--seconds", "3600", "--json", *options),
                           stdout=subprocess.PIPE, text=True) as process:
         try:
@@ -207,7 +206,7 @@ def load_until(enough, port, *options):
 
 
 def refusal():
-    """Why the kernel does not let uring-echo run here; "" if it does."""
+    """Returns why the kernel refuses uring-echo; "" if it does not."""
     # An address of another machine: it ends at once either way.
     done = run(ECHO, "--addr", "192.0.2.1", "--port", "0")
     why = done.stderr.strip() if "refuses io_uring" in done.stderr else ""
@@ -217,7 +216,7 @@ def refusal():
 
 
 def main(*cases):
-    """Runs the cases' tests, or those named, and prints TAP; the exit status."""
+    """Runs all tests, or the named ones, and prints TAP; returns the exit status."""
     loader = unittest.defaultTestLoader
     tests = [test for case in cases
              for test in loader.loadTestsFromTestCase(case)]

@@ -40,7 +40,7 @@ class Echo(unittest.TestCase):
             self.assertEqual(server.line,
                              f"listening on 127.0.0.1:{server.port}\n")
 
-    def test_half_close_gets_every_byte_back_and_the_end(self):
+    def test_half_closed_client_gets_every_byte_and_the_end(self):
         data = random.Random(1).randbytes(8 << 20)
         with Server() as server, server.connect() as sock:
             def send():
@@ -61,7 +61,7 @@ class Echo(unittest.TestCase):
             for i, sock in enumerate(socks):
                 self.assertEqual(receive(sock, 8), b"%08d" % i)
 
-    def test_a_peer_that_never_reads_costs_little_and_harms_nobody(self):
+    def test_peer_that_never_reads_uses_bounded_memory(self):
         data = random.Random(2).randbytes(1 << 20)
         with Server() as server, server.connect() as stuck:
             before = server.resident_kib()
@@ -81,7 +81,7 @@ class Echo(unittest.TestCase):
             repeated = data * (sent // len(data) + 1)
             self.assertTrue(back == repeated[:sent])
 
-    def test_a_flood_does_not_starve_the_others(self):
+    def test_flooding_client_does_not_starve_others(self):
         with Server() as server, server.connect() as flood:
             def pump():
                 with contextlib.suppress(OSError):
@@ -131,7 +131,7 @@ class Echo(unittest.TestCase):
             socks = [stack.enter_context(server.connect())
                      for _ in range(60)]
             self.assert_echoes(socks[0])
-            # It waits for files, and does not burn a core meanwhile.
+            # It waits for free descriptors without using a core.
             before = server.cpu_seconds()
             time.sleep(0.5)
             self.assertLess(server.cpu_seconds() - before, 0.1)
@@ -182,14 +182,14 @@ class Echo(unittest.TestCase):
                 server.signal(number)
                 self.assertEqual(server.process.wait(TIMEOUT), 0)
 
-    def test_draining_echoes_what_has_arrived_and_says_goodbye(self):
+    def test_draining_echoes_received_bytes_and_closes(self):
         data = random.Random(3).randbytes(16 << 20)
         with Server() as server, server.connect() as sock, \
                 server.connect() as idle:
             self.assert_echoes(idle)
             sock.settimeout(0.5)
             sent = arrived = 0
-            # Until nothing more goes, but not before it has shown something.
+            # Send until the socket is full, with a minimum.
             while arrived <= 1 << 20:
                 with contextlib.suppress(TimeoutError):
                     while sent < len(data):
@@ -208,7 +208,7 @@ class Echo(unittest.TestCase):
             sock.close()
             self.assertEqual(server.process.wait(TIMEOUT), 0)
 
-    def test_draining_serves_who_has_already_connected(self):
+    def test_draining_serves_clients_in_the_backlog(self):
         with Server() as server, contextlib.ExitStack() as stack:
             server.signal(signal.SIGSTOP)
             socks = [stack.enter_context(server.connect())
@@ -220,7 +220,7 @@ class Echo(unittest.TestCase):
             for sock in socks:
                 self.assertEqual(receive_all(sock), b"late")
 
-    def test_draining_takes_what_still_comes(self):
+    def test_draining_echoes_bytes_that_still_arrive(self):
         def attempt():
             begun = time.monotonic()
             with Server() as server, server.connect() as sock:
@@ -355,7 +355,7 @@ class Load(unittest.TestCase):
         for options in (["--conns", "20"], ["--conns", "7", "--mode", "cps"]):
             in_a_quiet_moment(lambda o=options: attempt(o))
 
-    def test_open_loop_counts_from_when_it_should_have_sent(self):
+    def test_open_loop_measures_from_the_scheduled_time(self):
         def attempt():
             times = []
 
@@ -387,9 +387,9 @@ class Load(unittest.TestCase):
             raise Spoiled(f"exit status {done.returncode}: {done.stdout}")
         return done
 
-    def test_a_generator_without_time_to_spare_refuses(self):
-        # It makes and checks every byte, the server none: it is the limit.
-        # Enough is under way that it never waits.
+    def test_busy_generator_reports_no_figures(self):
+        # The load generates and verifies every byte, the server none, and it
+        # has so many bytes in flight that it never waits: it is the limit.
         with Server("--threads", "2") as server:
             words = ["--target", f"127.0.0.1:{server.port}", "--verify",
                      "--size", "200000", "--conns", "32", "--interval", "0",
@@ -415,8 +415,8 @@ class Load(unittest.TestCase):
 
             in_a_quiet_moment(limited)
 
-    def test_a_generator_with_time_to_spare_reports(self):
-        # The server takes its time: the generator's own share is small.
+    def test_idle_generator_reports_figures(self):
+        # The server is slow, so that the generator's busy share is small.
         def take_time(sock):
             while data := sock.recv(64):
                 time.sleep(0.02)
@@ -515,7 +515,7 @@ class Load(unittest.TestCase):
         # The last of the ramp's 64 is opened a 64th before its end.
         self.assertLess(figures["seconds"], took - 0.95)
 
-    def test_a_wrong_byte_is_found(self):
+    def test_wrong_byte_is_detected(self):
         def corrupt(sock):
             for i in range(1000000):
                 data = bytearray(sock.recv(64))
@@ -530,7 +530,7 @@ class Load(unittest.TestCase):
         self.assertEqual(status, 1)
         self.assertGreaterEqual(figures["errors"]["verify"], 2)
 
-    def test_more_than_was_asked_for_is_found(self):
+    def test_surplus_bytes_are_detected(self):
         def chatter(sock):
             while sock.recv(64):
                 sock.sendall(bytes(65))
@@ -541,7 +541,7 @@ class Load(unittest.TestCase):
         self.assertEqual(status, 1)
         self.assertGreaterEqual(figures["errors"]["verify"], 2)
 
-    def test_each_failure_has_its_name(self):
+    def test_failures_are_counted_by_kind(self):
         def hang_up(sock):
             sock.recv(64)
 
@@ -569,7 +569,7 @@ class Load(unittest.TestCase):
                     self.assertEqual(figures["errors"][kind],
                                      figures["errors"]["total"])
 
-    def test_idle_misses_what_the_server_closes(self):
+    def test_idle_reports_connections_that_the_server_closes(self):
         missed = []
 
         def leave(sock):
@@ -603,7 +603,7 @@ class Load(unittest.TestCase):
         self.assertEqual(figures["open_at_end"], 2)
         self.assertGreater(figures["requests"], 10)
 
-    def test_nobody_there_ends_at_once_with_status_1(self):
+    def test_no_listener_ends_at_once_with_status_1(self):
         with Server() as server:
             port = server.port
         for mode in ("echo", "cps", "idle", "bulk"):

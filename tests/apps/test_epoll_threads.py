@@ -28,7 +28,7 @@ def dealt_out(conns, threads):
 
 
 def sockets_of(process):
-    """How many sockets each thread has, by its epoll set; an eventfd is there too."""
+    """Returns the number of sockets in each thread's epoll set, without its eventfd."""
     folder = f"/proc/{process.pid}/fdinfo"
     counts = []
     for name in os.listdir(folder):
@@ -46,7 +46,7 @@ def threads_of(process):
 
 @contextlib.contextmanager
 def running(port, *options):
-    """A load without end."""
+    """An endless load."""
     with subprocess.Popen(command(port, "--seconds", "3600", "--json", *options),
                           stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                           text=True) as process:
@@ -59,7 +59,7 @@ def running(port, *options):
 class Threads(unittest.TestCase):
 
     def check_counts(self, mode, figures, conns):
-        """What the threads have counted adds up to what was asked for."""
+        """The threads' counts add up to the requested total."""
         self.assertEqual(figures["errors"]["total"], 0)
         if mode != "cps":
             self.assertEqual(figures["opened"], conns)
@@ -103,7 +103,7 @@ class Threads(unittest.TestCase):
                 in_a_quiet_moment(lambda n=threads: attempt(n))
 
     def check_parts(self, threads, conns, mode, number):
-        """Each thread has its part; a signal ends all of them, with one report."""
+        """Each thread has its connections; a signal ends all of them, with one report."""
         asked = set()
 
         def echo(sock):
@@ -126,7 +126,7 @@ class Threads(unittest.TestCase):
         self.assertEqual(figures["open_at_end"], conns)
         self.assertEqual(figures["errors"]["total"], 0)
 
-    def test_each_thread_has_its_part(self):
+    def test_each_thread_has_its_connections(self):
         for threads, conns, mode, number in (
                 (1, 5, "echo", signal.SIGINT), (2, CONNS, "echo", signal.SIGTERM),
                 (4, CONNS, "bulk", signal.SIGINT), (4, CONNS, "idle", signal.SIGTERM),
@@ -135,7 +135,7 @@ class Threads(unittest.TestCase):
                 self.check_parts(threads, conns, mode, number)
 
     def test_latencies_of_all_threads_are_in_the_report(self):
-        """One connection is answered late, and is the only one of its thread."""
+        """One connection is answered late; it is the only one of its thread."""
         late = []
 
         def serve(sock):
@@ -153,7 +153,7 @@ class Threads(unittest.TestCase):
         # An average of the two threads' medians would be 100 ms.
         self.assertLess(figures["latency_us"]["p50"], 1e5)
 
-    def test_nobody_there_ends_at_once_with_status_1(self):
+    def test_no_listener_ends_at_once_with_status_1(self):
         with Server() as server:
             port = server.port
         status, figures = load(port, "--threads", "3", "--conns", "9", "--seconds", "3600")

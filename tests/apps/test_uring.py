@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What only uring-echo can do: be refused by the kernel, run out of buffers.
+"""Behaviour of uring-echo alone: refusal by the kernel, and exhausted buffers.
 
 Usage: test_uring.py URING_ECHO EPOLL_LOAD [NAME...]; prints TAP. The rest is
 tested by test_epoll.py, whose echo tests run against uring-echo as well.
@@ -29,7 +29,7 @@ RET_ERRNO, RET_ALLOW = 0x50000, 0x7fff0000
 
 
 def refuse_io_uring(error):
-    """From here on io_uring_setup(2) fails so, as a container's profile has it."""
+    """Makes io_uring_setup(2) fail from now on, as a container's profile does."""
     # Load the number; is it that of io_uring_setup? the error : allowed.
     code = b"".join(struct.pack("HBBI", *instruction) for instruction in (
         (0x20, 0, 0, 0), (0x15, 0, 1, IO_URING_SETUP),
@@ -68,7 +68,7 @@ def fill(socks, data, most=1 << 30, piece=1 << 20):
 class Uring(unittest.TestCase):
 
     def assert_comes_back(self, sock, data, count):
-        """Nothing of what fill() sent is missing or has changed places."""
+        """The bytes that fill() sent are complete and in order."""
         sock.shutdown(socket.SHUT_WR)
         back = receive_all(sock)
         self.assertEqual(len(back), count)
@@ -93,7 +93,7 @@ class Uring(unittest.TestCase):
                 self.assertEqual(done.stderr.count("\n"), 1)
 
     def test_idle_peers_without_a_buffer_hold_up_nobody(self):
-        """They find the small pool empty, and then have nothing to say."""
+        """The peers find the small pool empty, and send nothing afterwards."""
         with Server() as server, contextlib.ExitStack() as stack:
             server.signal(signal.SIGSTOP)  # so that all come at once
 
@@ -116,7 +116,7 @@ class Uring(unittest.TestCase):
                 sock.close()
 
     def test_a_peer_that_never_reads_holds_a_bounded_number_of_buffers(self):
-        """One variant sends less at a time than it receives: nothing else bounds its queue."""
+        """One variant sends less at a time than it receives: only the server bounds its queue."""
         data = random.Random(2).randbytes(1 << 20)
         most = 128 << 20
         with Server() as server, server.connect() as stuck:
@@ -127,7 +127,7 @@ class Uring(unittest.TestCase):
             self.assert_comes_back(stuck, data, sent)
 
     def test_a_slow_sender_that_never_reads_is_stopped(self):
-        """Its queue is short: only that its data is copied shows that it does not read."""
+        """The queue is short: only copied data shows that the peer does not read."""
         data = random.Random(3).randbytes(1 << 20)
         most = 64 << 20
         with Server() as server, server.connect() as stuck:
@@ -152,7 +152,7 @@ class Uring(unittest.TestCase):
             wait_for(lambda: files() == before, "the server has not closed all connections")
 
     def test_peers_that_never_read_leave_buffers_to_the_others(self):
-        """More of them than the small pool has buffers."""
+        """There are more such peers than buffers in the small pool."""
         data = random.Random(1).randbytes(1 << 16)
 
         with Server() as server, contextlib.ExitStack() as stack:
