@@ -37,7 +37,7 @@ void ahead_read_nothing(struct net_conn *c, void *arg)
 	net_close(c);
 }
 
-/* A connection of a peer that takes SACK, or not. */
+/* Opens a connection of a peer with or without SACK. */
 void ahead_connect(net_handler handler, bool sack)
 {
 	static const uint8_t options[] = {2, 4, 5, 180, 3, 3, 4, 1, 4, 2, 1, 1};
@@ -50,7 +50,7 @@ void ahead_connect(net_handler handler, bool sack)
 	assert_non_null(ahead_conn);
 }
 
-/* Bytes [from, to) of the stream. */
+/* Sends bytes [from, to) of the stream. */
 void ahead_put(uint32_t from, uint32_t to, uint8_t flags)
 {
 	static uint8_t data[2048];
@@ -63,7 +63,7 @@ void ahead_put(uint32_t from, uint32_t to, uint8_t flags)
 	peer_send(&at, PEER_ACK | flags, data, to - from);
 }
 
-/* The ACK that is sent now: of `ack` bytes, with these blocks; -1 ends them. */
+/* Expects an ACK of `ack` bytes with these blocks; -1 ends them. */
 void ahead_expect_sacks(uint32_t ack, ...)
 {
 	const uint8_t *at;

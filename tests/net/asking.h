@@ -1,6 +1,6 @@
 /*
- * Commands of the control socket, asked from a thread of their own while this
- * one, the shard's, makes rounds.
+ * Sends commands of the control socket from another thread, while this one, the
+ * shard's, makes rounds.
  */
 #pragma once
 
@@ -9,15 +9,17 @@
 #include <cjson/cJSON.h>
 
 /*
- * The answer to a request, "/COMMAND[,PARAMETERS]", of one of the socket's
- * clients, or the page of metrics to "page"; the caller's to free. each(n), if
- * there is one, is called before the nth round.
+ * Returns the answer to a client's request "/COMMAND[,PARAMETERS]", or the
+ * metrics page for "page"; the caller frees it. Calls each(n), unless NULL,
+ * before the nth round.
  */
 char *asked_text(uint64_t client, const char *request,
 		 void (*each)(unsigned round));
 
-/* The same while this thread waits: the shard makes no round. */
+/* The same while this thread blocks: the shard makes no round. */
 char *asked_in_vain(const char *request);
 
-/* The answer's member that bears the command's name; the caller's to delete. */
+/*
+ * Returns the answer's member with the command's name; the caller deletes it.
+ */
 cJSON *asked(uint64_t client, const char *request);

@@ -11,7 +11,7 @@
 #include "tests/net/fake_glue.h"
 
 #define STEP_NS INT64_C(250000)
-#define MOST	65536u /* segments on their way */
+#define MOST	65536u /* segments in flight */
 #define RANGES	8192u  /* that the peer holds out of order */
 #define BLOCKS	3u
 
@@ -22,13 +22,13 @@ struct range {
 };
 
 static struct {
-	int64_t due_ns; /* when its ACK comes */
+	int64_t due_ns; /* arrival of its ACK */
 	struct range bytes;
 	bool rivals; /* its packet; `from` is the number */
 } way[MOST];
 static unsigned first, n;
-static uint32_t next; /* the first byte that the peer has not */
-/* What it has beyond, the newest first: so they are told. */
+static uint32_t next; /* the first byte that the peer lacks */
+/* Ranges beyond that, the newest first, as SACK reports them. */
 static struct range held[RANGES];
 static unsigned n_held;
 static int64_t busy_ns;
@@ -98,7 +98,7 @@ static bool lose(const struct bottleneck *path)
 	return draw(1000) < path->per_mille;
 }
 
-/* So many bytes come to the queue: whether it takes them. */
+/* Puts a packet of len bytes into the queue; returns whether it had room. */
 static bool enqueue(struct bottleneck *path, unsigned len, struct range bytes,
 		    bool rivals)
 {
@@ -134,7 +134,7 @@ static void take_in(struct bottleneck *path, const struct segment *s)
 		path->dropped += s->len;
 }
 
-/* What both send in a step comes in an order drawn at random. */
+/* Queues the packets of both senders in a random order. */
 static void take_all(struct bottleneck *path)
 {
 	struct rival *r = path->rival;
@@ -161,7 +161,7 @@ static void drop_range(unsigned i)
 	memmove(held + i, held + i + 1, (n_held - i) * sizeof(held[0]));
 }
 
-/* A segment comes; what it touches becomes one range with it, the newest. */
+/* Merges a segment with the ranges that it touches into one, the newest. */
 static void hold(struct range r)
 {
 	for (unsigned i = 0; i < n_held;) {

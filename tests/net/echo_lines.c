@@ -2,7 +2,7 @@
  * Echoes between two marks, for test_echo_lines.py, which reads every load and
  * store of this program. Connections ask in bursts, and each request
  * acknowledges the answer before, as with bench-loop; the first connection has
- * timestamps. Says where connections and their coroutines lie.
+ * timestamps. Prints the addresses of connections and their coroutines.
  */
 #include <stddef.h>
 #include <setjmp.h>
@@ -19,7 +19,7 @@
 #include "tests/net/stamped.h"
 
 #define CONNS  8u
-#define WARM   40u /* bursts before: round trips, windows and timers settle */
+#define WARM   40u /* warm-up bursts: round trips, windows and timers settle */
 #define BURSTS 5u
 #define MARK   ((uint8_t *)0x700000000) /* a store here is a mark */
 
@@ -38,13 +38,13 @@ static void echo(struct net_conn *conn, void *arg)
 			break;
 }
 
-/* Bytes of its stack that are put aside when another one needs the stack. */
+/* Returns the bytes of its stack that a switch saves. */
 static unsigned saved(const struct coro *co)
 {
 	return (unsigned)(co->ctx.stack->top - (char *)co->ctx.sp + 63) & -64u;
 }
 
-/* A request of each, and the answers. */
+/* Sends a request on each connection, and takes the answers. */
 static void burst(struct peer *peers)
 {
 	static const char payload[] = "0123456789abcdef0123456789abcdef01234567"

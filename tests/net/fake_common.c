@@ -1,6 +1,6 @@
 /*
- * What is the same in every stand-in for dpdk_glue: an EAL that is always
- * there, a port that is always up, and flows that are all shard 0's.
+ * Common parts of every fake of dpdk_glue: an EAL that is always initialized, a
+ * port that is always up, and flows that all belong to shard 0.
  */
 #include <stdio.h>
 #include <string.h>
@@ -150,7 +150,9 @@ void glue_port_stats(struct glue_port *port, struct glue_port_stats *out)
 	memset(out, 0, sizeof(*out));
 }
 
-/* ---- pcap.h: what was asked for last, and never ends by itself ---- */
+/*
+ * ---- pcap.h: records the latest request; a capture never ends by itself ----
+ */
 
 static struct glue_pcap_status pcap;
 

@@ -50,11 +50,14 @@ static struct glue_frame *pop(struct queue *queue)
 struct fake_frame {
 	struct glue_frame frame; /* first */
 	uint8_t *memory;
-	struct glue_lender *lender; /* of what it refers to */
+	struct glue_lender *lender; /* of the memory it refers to */
 	bool split;		    /* its segments are freed apart */
 };
 
-/* Exactly len bytes: a sanitizer sees one read or written too far. */
+/*
+ * Allocates exactly len bytes, so that a sanitizer sees accesses beyond the
+ * end.
+ */
 static struct glue_frame *new_frame(unsigned len)
 {
 	struct fake_frame *fake = calloc(1, sizeof(*fake));
@@ -125,7 +128,7 @@ void fake_receive(const void *data, unsigned len, uint16_t flags,
 	push(&rx, frame);
 }
 
-/* As dpdk_glue/port.c sums what glue_check() has passed. */
+/* Verifies checksums as dpdk_glue/port.c does after glue_check(). */
 static bool sums_ok(const struct glue_frame *f, const struct glue_l4 *l4)
 {
 	uint64_t sum = 0;

@@ -1,7 +1,6 @@
 /*
- * dpdk_glue without DPDK: a port that is two arrays in memory and a clock that
- * stands still, so that netstack/ can be tested frame by frame. Each thread has
- * its own.
+ * dpdk_glue without DPDK, to test netstack/ frame by frame: a port of two
+ * arrays in memory, and a fake clock. Each thread has its own.
  */
 #pragma once
 
@@ -16,22 +15,22 @@
 extern const uint8_t fake_mac[6];
 extern const uint8_t fake_peer_mac[6];
 
-/* Called each time the stack flushes its port; NULL: nothing is. */
+/* Called each time the stack flushes its port, unless NULL. */
 extern _Thread_local void (*fake_on_flush)(void);
 
 /* The clock, in ns. */
 extern _Thread_local int64_t fake_now_ns;
 
-/* How far each reading moves the clock, in ns; 0: it stands still. */
+/* Advance of the clock at each reading, in ns. */
 extern _Thread_local int64_t fake_clock_step_ns;
 
 /* Frames allocated and not freed. */
 extern _Thread_local unsigned fake_frames_out;
 
-/* How many more frames glue_tx_alloc() gives out; -1: without end. */
+/* Number of frames that glue_tx_alloc() still returns; -1: unlimited. */
 extern _Thread_local int fake_tx_budget;
 
-/* How many received frames the stack may hold; -1: half of all. */
+/* Number of received frames that the stack may hold; -1: half of all. */
 extern _Thread_local int fake_frames_spare;
 
 /* Whether a pool of the port is reported to be empty. */
@@ -46,27 +45,30 @@ extern _Thread_local unsigned fake_tx_segment_bytes;
 /* Whether frames may refer to lent memory. */
 extern _Thread_local bool fake_lends;
 
-/* How many pieces the frame had that fake_sent() gave last. */
+/* Number of segments of the last frame that fake_sent() returned. */
 extern _Thread_local unsigned fake_sent_pieces;
 
 /*
- * Puts a frame before the stack; flags as glue_rx() would set them, 0: as
- * glue_check() does, which may drop it.
+ * Queues a frame for reception, with the flags of glue_rx(); 0: as glue_check()
+ * sets them, which may drop the frame.
  */
 void fake_receive(const void *data, unsigned len, uint16_t flags,
 		  uint16_t l4_off);
 
 /*
- * Puts a frame before the stack as it comes from the wire: judged, and its
- * checksums verified, as glue_rx() does. False: it was dropped.
+ * Queues a frame for reception after the checks and checksum verification of
+ * glue_rx(). Returns false if it was dropped.
  */
 bool fake_receive_wire(const void *data, unsigned len);
 
-/* Takes the oldest frame the stack sent: its length, 0 if there is none. */
+/*
+ * Takes the oldest frame the stack sent; returns its length, 0 if there is
+ * none.
+ */
 unsigned fake_sent(uint8_t *data, unsigned room);
 
-/* The shard whose ports cannot be opened; all but 0. */
+/* The shard whose ports cannot be opened; 0: none. */
 extern _Atomic unsigned fake_broken_shard;
 
-/* Forgets frames not taken. */
+/* Discards queued frames. */
 void fake_reset(void);

@@ -10,22 +10,22 @@
 
 #define FAKE_KERNEL_MAX 64
 
-/* What the interface was opened with; the addresses are a copy. */
+/* The configuration that opened the interface; the addresses are a copy. */
 extern struct glue_kernel_tap_conf fake_kernel_conf;
 extern struct glue_kernel_addr fake_kernel_addrs[64];
 
-/* How many are open, and whether they take what they are given. */
+/* The number of open interfaces, and whether they accept frames. */
 extern unsigned fake_kernel_open;
 extern bool fake_kernel_full;
 
-/* How often it was asked for a frame. */
+/* The number of polls for a frame. */
 extern unsigned fake_kernel_reads;
 
-/* Takes the oldest frame that the kernel was given: its bytes; 0: none. */
+/* Takes the oldest frame that the kernel got; returns its length, 0: none. */
 unsigned fake_kernel_got(uint8_t *data, unsigned room);
 
-/* A frame that the kernel sends. */
+/* Queues a frame that the kernel sends. */
 void fake_kernel_send(const void *data, unsigned len);
 
-/* Forgets all of it. */
+/* Discards all frames. */
 void fake_kernel_reset(void);

@@ -66,7 +66,7 @@ static int open_stack(bool pmtud_off)
 	return err;
 }
 
-/* The stack knows the far end's MAC address, as if it had asked for it. */
+/* Puts the far end's MAC address into the stack's neighbour cache. */
 static void fill_neighbour_cache(void)
 {
 	struct nd6_neighbor_cache_entry *entry = &neighbor_cache[0];

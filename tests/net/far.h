@@ -27,14 +27,14 @@ struct far {
 	unsigned says; /* the MTU in messages; 0: the true one */
 	uint16_t wnd;  /* the window each segment offers; first 65535 */
 	uint8_t asks;  /* more flags of the SYN */
-	uint8_t tos;   /* of what the far end sends, the traffic class */
+	uint8_t tos;   /* of packets of the far end: the traffic class */
 
 	/* Kept by the far end. */
 	uint16_t port;
 	uint32_t snd, rcv;
 	uint32_t base; /* sequence number of the stream's first byte; 0: none */
 	uint8_t *map;  /* for each byte of the stream: 1 once it has arrived */
-	uint8_t *times; /* for each byte of the stream: how often it arrived */
+	uint8_t *times;	   /* for each byte of the stream: number of arrivals */
 	unsigned largest;  /* bytes of the longest packet that got through */
 	unsigned too_long; /* packets that did not */
 	unsigned messages; /* ICMP messages sent */

@@ -1,6 +1,4 @@
-/*
- * Handshakes by hand, as far as a SYN and what follows it.
- */
+/* Handshakes by hand, from the SYN on. */
 #include "tests/net/opening.h"
 
 #include <setjmp.h>

@@ -1,6 +1,6 @@
 /*
- * What the tests of handshakes share: a SYN from port 1000 to port 7, whose
- * answer is taken, and what is known of it.
+ * Helpers for tests of handshakes: a SYN from port 1000 to port 7, its answer,
+ * and the resulting state.
  */
 #pragma once
 
@@ -11,14 +11,14 @@
 /* MSS 1460, a window scale of 7, SACK. */
 extern const uint8_t all_options[12];
 
-/* A SYN with all options is answered; `peer` goes on from there. */
+/* Sends a SYN with all options, takes the answer, and sets `peer` up. */
 struct segment begin(void);
-/* The peer sends at any number, with a window of 500. */
+/* Sends a segment of the peer with any sequence number and a window of 500. */
 void say(uint8_t flags, uint32_t seq, uint32_t ack, const char *data);
-/* The connection from that port; NULL: there is none. */
+/* Returns the connection from that port, or NULL. */
 struct net_conn *find(uint16_t port);
-/* Forgets what the stack sends. */
+/* Discards the stack's segments. */
 void drain(void);
-/* Nothing is left of it; or one half-open connection is. */
+/* Checks that no half-open connection is left, or that one is. */
 void expect_gone(void);
 void expect_half_open(void);

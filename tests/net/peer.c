@@ -157,7 +157,7 @@ static void parse(const uint8_t *frame, struct segment *out)
 	out->tos = ip[1];
 }
 
-/* A TCP segment already sent, ARP answered on the way. */
+/* Takes a TCP segment that was already sent; answers ARP meanwhile. */
 static bool take(struct segment *out)
 {
 	static _Thread_local uint8_t frame[9216];
@@ -219,7 +219,10 @@ static const char *flags_text(char out[9], int64_t flags)
 	return out;
 }
 
-/* Prints what came (NULL: nothing) and what was expected in one line of TAP. */
+/*
+ * Prints the received segment (NULL: none) and the expected one in one line of
+ * TAP.
+ */
 static void fail_segment(const char *file, int line, const struct segment *s,
 			 int64_t flags, int64_t seq, int64_t ack, int64_t len)
 {

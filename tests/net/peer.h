@@ -1,8 +1,8 @@
 /*
- * The other end of the wire, by hand: forges segments, reads what comes back.
+ * The other end of the wire, by hand: forges segments and reads the stack's.
  *
  * The stack under test is 10.0.0.1, the peer 10.0.0.2. The peer answers ARP by
- * itself; everything else a test does on purpose.
+ * itself; tests do everything else.
  */
 #pragma once
 
@@ -44,7 +44,8 @@ struct peer {
 
 extern _Thread_local struct net_stack *stack; /* this thread's */
 
-/* What handlers leave for the test: the call's result, bytes, how many ended.
+/*
+ * Set by handlers: the call's result, bytes, and the number of ended handlers.
  */
 extern _Thread_local struct net_listener *listener; /* at port 7, backlog 8 */
 extern long result;
@@ -61,22 +62,25 @@ int peer_listen_many(void **state);
 /* The same at fd00::1 and fd01::1, with 64 connections at most. */
 int peer_listen6(void **state);
 
-/* Sends back what comes, until the end: a handler that leaves result and ended.
+/*
+ * A handler that echoes until the end of the stream, and sets result and ended.
  */
 void echo_views(struct net_conn *conn, void *arg);
 
 /* Gives the listener's connections a handler. */
 void serve(net_handler handler);
 
-/* net_opts_init(), and no header prediction if CORONET_PREDICT is "off"; as
- * many connections as CORONET_TRACE says are traced. */
+/*
+ * net_opts_init(), without header prediction if CORONET_PREDICT is "off";
+ * traces CORONET_TRACE connections.
+ */
 void peer_opts_init(struct net_opts *opts);
 
 /* cmocka's setup and teardown: a stack; every frame back in its pool. */
 int peer_setup(void **state);
 int peer_teardown(void **state);
 
-/* Turns of the loop, the clock standing still; or moving on in steps. */
+/* Runs rounds of the loop, with a still clock, or with one that advances. */
 void run_rounds(unsigned n);
 void run_ms(unsigned ms);
 
@@ -85,8 +89,8 @@ void peer_send(struct peer *peer, uint8_t flags, const void *data,
 	       unsigned len);
 
 /*
- * From port 1000 to port 7: the SYN of a connection with these options, and the
- * answer, which `peer` has taken then; the handshake's last ACK is left.
+ * Sends a SYN with these options from port 1000 to port 7, and takes the
+ * answer; the handshake's last ACK is left to the caller.
  */
 struct segment peer_open(struct peer *peer, uint32_t iss,
 			 const uint8_t *options, unsigned options_len);
@@ -97,10 +101,10 @@ void peer_send_syn_of(const uint8_t from[4], uint16_t src_port);
 /* Runs the stack until it has sent a TCP segment; false if it sends none. */
 bool peer_next(struct segment *out);
 
-/* The same, waiting so long; fails the test if it sends none. */
+/* The same, for at most ms; fails the test if it sends none. */
 struct segment peer_wait(unsigned ms);
 
-/* A value of expect() and check_segment() that leaves a field open. */
+/* A value of expect() and check_segment() that matches any field. */
 #define ANY INT64_MIN
 
 /*

@@ -1,21 +1,21 @@
 /*
- * A random peer: lives of connections drawn from a seed, driven through the
- * real stack over the fake port and the virtual clock, and judged all the way.
+ * A random peer: connections drawn from a seed, run through the real stack over
+ * the fake port and the virtual clock, and checked at every step.
  *
- * random_rng.c    numbers from a seed, the stack's own randomness too
- * random_draw.c   what a seed draws for a life
+ * random_rng.c    random numbers from a seed, for the stack as well
+ * random_draw.c   the parameters that a seed draws for a life
  * random_path.c   frames, and an imperfect path in each direction
  * random_recv.c   the peer's receiver: windows, acknowledgements, SACK
  * random_peer.c   the peer's connection: handshake, timers, its end
  * random_send.c   the peer's sender: data, retransmission, mischief
- * random_stamp.c  timestamps: the peer's, and what must hold of the stack's
- * random_ecn.c    ECN: the peer's, a path that marks, and the same
+ * random_stamp.c  timestamps: the peer's, and checks of the stack's
+ * random_ecn.c    ECN: the peer's, a path that marks, and checks of the stack's
  * random_app.c    the application on the stack's side
- * random_watch.c  the same, without coroutines
- * random_check.c  what must hold, at every frame, round and end
- * random_fault.c  allocations counted, and refused
- * random_trouble.c what befalls process, path and memory
- * random_work.c   the code that runs in a round, counted
+ * random_watch.c  the application without coroutines
+ * random_check.c  invariants, at every frame, round and end
+ * random_fault.c  allocations that fail
+ * random_trouble.c pauses, path changes and memory shortage
+ * random_work.c   a count of the code that runs in a round
  * random_differ.c the same life with header prediction and without
  * random_life.c   one life from beginning to end
  * random_main.c   the command line, processes, the report
@@ -52,7 +52,7 @@ uint32_t rng_below(struct rng *rng, uint32_t n); /* less than n, n > 0 */
 uint32_t rng_between(struct rng *rng, uint32_t lo, uint32_t hi);
 uint32_t rng_log(struct rng *rng, uint32_t lo, uint32_t hi); /* by magnitude */
 bool rng_chance(struct rng *rng, unsigned per_mille);
-/* What the stack takes for the system's randomness comes from the seed. */
+/* Seeds the stack's source of randomness. */
 void seed_entropy(uint64_t seed);
 
 /* ---- random_draw.c ---- */
@@ -73,13 +73,13 @@ enum ending {
 	END_ABORT,
 };
 
-/* What the seed has drawn for one connection. Times are ns, 0: none. */
+/* The drawn parameters of one connection. Times are ns, 0: none. */
 struct draw {
 	struct path_draw path[2];
 	bool dialed;   /* by the stack */
 	bool crossing; /* by the peer, too, at once */
 
-	/* what the peer says in the handshake */
+	/* the peer's options in the handshake */
 	unsigned mss; /* 0: nothing */
 	int wscale;   /* -1: nothing */
 	bool sack, cookie, near_wrap;
@@ -102,7 +102,7 @@ struct draw {
 	uint32_t in_bytes; /* to the stack */
 	unsigned in_seg;   /* bytes of a segment at most */
 	uint32_t in_flight;
-	uint32_t in_burst; /* what its application writes at once */
+	uint32_t in_burst; /* bytes of its application's writes */
 	int64_t in_pause;
 	unsigned mischief; /* per mille */
 	enum fin fin;
@@ -128,11 +128,11 @@ struct draw {
 	unsigned user_timeout_ms; /* 0: none */
 
 	bool ecn;	   /* the peer asks for it, and agrees to it */
-	unsigned marks[2]; /* per mille of what is ECN-capable */
-	unsigned ecn_lies; /* per mille of what the peer says of it */
+	unsigned marks[2]; /* per mille of ECN-capable packets */
+	unsigned ecn_lies; /* per mille of the peer's segments */
 };
 
-/* Mean times between troubles, and how long they last; ns, 0: never. */
+/* Mean times between troubles, and their durations; ns, 0: never. */
 struct trouble_draw {
 	int64_t pause_every, pause_for;
 	int64_t mtu_every;		/* the path's changes */
@@ -148,7 +148,7 @@ struct life_draw {
 	enum net_ecn ecn;	 /* --ecn */
 	bool lends;		 /* the port takes memory by reference */
 	unsigned frame_segments; /* bytes; received frames in pieces */
-	int64_t starve_every, starve_for; /* the port takes nothing */
+	int64_t starve_every, starve_for; /* the port sends nothing */
 	unsigned fault_from; /* number of the allocation, 0: never */
 	unsigned fault_count, fault_rate;
 	uint64_t rmem_max, wmem_max; /* bytes; 0: the default */
@@ -156,7 +156,7 @@ struct life_draw {
 	struct draw flow[MAX_FLOWS];
 };
 
-/* sender: lives whose weight is on what the stack receives */
+/* sender: lives with more data to the stack */
 void draw_life(uint64_t seed, bool sender, struct life_draw *out);
 void draw_print(const struct life_draw *draw);
 
@@ -171,8 +171,8 @@ struct range {
 struct peer_rx {
 	uint32_t next;		 /* expected; counts the FIN */
 	uint32_t read;		 /* by the peer's application */
-	uint32_t edge;		 /* promised last */
-	uint32_t acked;		 /* told last */
+	uint32_t edge;		 /* announced last */
+	uint32_t acked;		 /* sent last */
 	struct range held[HELD]; /* the newest first */
 	unsigned n_held;
 	struct range twice; /* for D-SACK */
@@ -199,7 +199,7 @@ enum peer_state {
 	PEER_ANSWERED,
 	PEER_OPEN,
 	PEER_RESET,    /* it sent a reset, or got one */
-	PEER_VANISHED, /* says nothing any more */
+	PEER_VANISHED, /* is silent from now on */
 	PEER_GAVE_UP,
 };
 
@@ -209,19 +209,19 @@ struct app {
 	bool eof, closed, wr_shut; /* closed: its end has begun */
 	bool reader_done, writer_done;
 	uint32_t got;		  /* bytes that arrived, all as sent */
-	uint32_t sent, sent_most; /* taken for sure, at most */
+	uint32_t sent, sent_most; /* accepted: at least, at most */
 	int rd_err, wr_err, end_err, dial_err;
-	unsigned loans; /* given away and not back */
+	unsigned loans; /* lent and not returned */
 	struct coro *writer;
 };
 
-/* What justifies an error, or a reset from the stack; bits. */
+/* Causes that justify an error, or a reset from the stack; bits. */
 enum cause {
 	BY_PEER = 1,	 /* it reset, or vanished */
 	BY_APP = 2,	 /* it aborted, closed unread, cancelled */
 	BY_DEADLINE = 4, /* it had set one */
 	BY_MEMORY = 8,	 /* allocations were refused */
-	BY_SILENCE = 16, /* nothing was heard for long */
+	BY_SILENCE = 16, /* no segment came until a timeout */
 	BY_GHOST = 32,	 /* an old segment made a second connection */
 };
 
@@ -230,18 +230,18 @@ struct watch {
 	uint32_t edge;		    /* of the peer's window, as delivered */
 	uint32_t acked;		    /* by the peer, as delivered */
 	uint32_t delivered;	    /* of the peer's stream, to the stack */
-	uint32_t our_edge, our_ack; /* as the stack has told */
-	bool told;
+	uint32_t our_edge, our_ack; /* as the stack has announced */
+	bool announced;
 	uint32_t sent;	/* of the stack's stream, ever */
 	int64_t heard;	/* when the stack last got a segment */
 	int64_t active; /* last progress or segment of the stack's */
 	int64_t owes_since, window_since;
-	uint32_t owes_after; /* what it had acknowledged then */
+	uint32_t owes_after; /* its ACK number at that time */
 	int64_t progress;    /* when that last changed */
 	unsigned faults;     /* and then */
-	int64_t allowed;     /* at the last look */
+	int64_t allowed;     /* at the last check */
 	uint32_t lastack;    /* of the pcb, when last looked at */
-	bool busy;	     /* it has had something to say since `active` */
+	bool busy;	     /* it has had something to send since `active` */
 	bool synack_heard;
 };
 
@@ -250,11 +250,11 @@ enum stamp { STAMP_NOW, STAMP_STALE, STAMP_NONE };
 /* RFC 7323, both sides. */
 struct stamps {
 	struct rng rng;
-	bool agreed;	 /* as the peer sees it */
+	bool agreed;	 /* in the peer's view */
 	uint32_t recent; /* the peer's TS.Recent */
 	uint32_t echoed; /* by the stack: it has had this one */
-	enum stamp next; /* what the next segment bears */
-	bool told, heard, has_echo, has_echoed;
+	enum stamp next; /* the next segment's timestamp */
+	bool seen, heard, has_echo, has_echoed;
 	uint32_t offset; /* of the stack's, from the clock */
 	uint32_t echo;	 /* by the stack, the last */
 	uint32_t newest; /* that the stack may echo */
@@ -263,10 +263,10 @@ struct stamps {
 /* RFC 3168, both sides. */
 struct ecn {
 	struct rng rng;
-	bool asked;	  /* by the stack's SYN, as the peer sees it */
+	bool asked;	  /* by the stack's SYN, in the peer's view */
 	bool agreed;	  /* the same */
 	bool quiet;	  /* a SYN of the peer did not ask */
-	bool echoes_bits; /* the peer sends back what it gets, 6.1.1 */
+	bool echoes_bits; /* the peer echoes the bits, 6.1.1 */
 	bool owes_ece, owes_cwr;
 	bool has_asked, syn_left; /* the stack's SYN */
 	bool heard_ask;		  /* by the stack: a SYN that asks */
@@ -345,16 +345,21 @@ const uint8_t *stream_at(const struct flow *flow, enum direction to,
 #define STACK_ADDR (over_ip6 ? "fd00::1/64" : "10.0.0.1/24")
 #define PEER_ADDR  (over_ip6 ? "fd00::2" : "10.0.0.2")
 unsigned path_header(void); /* bytes of an IP header */
-/* The peer's headers before so many bytes: where these begin. */
+/*
+ * Writes the peer's headers before `payload` bytes; returns where these begin.
+ */
 uint8_t *path_packet(uint8_t *frame, unsigned proto, unsigned payload);
 /* The flow's addresses, as the stack has them. */
 void path_addresses(ip_addr_t *local, ip_addr_t *remote);
 void path_reset(void);
 /* The peer sends; header fields in `s`, addresses filled in. */
 void path_send(struct flow *flow, const struct segment *s);
-/* Takes what the stack has sent: answers ARP, judges, hands to the path. */
+/*
+ * Takes the stack's frames: answers ARP, checks segments, hands them to the
+ * path.
+ */
 void path_collect(void);
-/* Delivers what is due by now. */
+/* Delivers the packets that are due. */
 void path_deliver(void);
 int64_t path_next(void);
 bool path_empty(void);
@@ -364,7 +369,7 @@ void path_trace(const struct flow *flow, const struct segment *s,
 /* ---- random_peer.c, random_recv.c, random_send.c ---- */
 void peer_start(struct flow *flow);
 void peer_input(struct flow *flow, const struct segment *s);
-void peer_run(struct flow *flow); /* what is due now */
+void peer_run(struct flow *flow); /* its due timers */
 int64_t peer_due(const struct flow *flow);
 bool peer_over(const struct flow *flow);
 void peer_reset(struct flow *flow); /* sends a reset that counts */
@@ -378,7 +383,7 @@ void rx_data(struct flow *flow, const struct segment *s, uint32_t offset);
 void rx_ack_now(struct flow *flow);
 void rx_run(struct flow *flow);
 int64_t rx_due(const struct flow *flow);
-/* The ACK number, window field and options of whatever is sent next. */
+/* Fills in the ACK number, window and options of the next segment. */
 void rx_fill(struct flow *flow, struct segment *s, uint8_t *options);
 
 void tx_open(struct flow *flow);
@@ -388,7 +393,7 @@ int64_t tx_due(const struct flow *flow);
 bool tx_done(const struct flow *flow); /* its FIN is acknowledged */
 
 /* ---- random_stamp.c ---- */
-/* Puts a timestamp to what the peer sends, into 40 bytes of options. */
+/* Adds a timestamp to a segment of the peer, into 40 bytes of options. */
 void stamp_fill(struct flow *flow, struct segment *s, uint8_t *options);
 unsigned stamp_room(const struct flow *flow); /* bytes of other options */
 void stamp_take(struct flow *flow, const struct segment *s); /* by the peer */
@@ -413,9 +418,9 @@ void ecn_check_round(struct flow *flow, bool alive);
 void app_serve(struct net_conn *conn, void *arg);
 void app_dial(struct flow *flow);
 bool app_over(const struct flow *flow);
-/* Compares bytes that have come with those that were sent. */
+/* Compares received bytes with the sent ones. */
 void app_take(struct flow *flow, const uint8_t *data, size_t n);
-/* What it may mean for the other side that it lets go now. */
+/* Notes the possible consequences of the application's end now. */
 void app_note_end(struct flow *flow);
 
 /* ---- random_watch.c ---- */
@@ -446,7 +451,10 @@ void trouble_begin(void);
 void trouble_end(void); /* there is none any more */
 int64_t trouble_due(void);
 void trouble_run(void);
-/* Whether the path takes a frame; if not, it may say so. */
+/*
+ * Returns whether the path forwards a frame; if not, it may report an ICMP
+ * error.
+ */
 bool trouble_passes(const uint8_t *frame, unsigned len);
 
 /* ---- random_work.c ---- */
@@ -457,8 +465,8 @@ void work_end(unsigned frames);
 /* ---- random_differ.c ---- */
 bool differ_init(void);
 /*
- * The life that follows in this process: 0 with prediction, 1 without. A round
- * is one whose values are to be printed, 0: its digests are kept.
+ * Selects the life that follows in this process: 0 with prediction, 1 without.
+ * `round` is the one whose values are printed; 0: digests are recorded.
  */
 void differ_begin(int which, uint64_t round);
 bool differ_lives(void); /* whether this one is compared */

@@ -1,8 +1,8 @@
 /*
  * The application: a coroutine that reads and one that writes on each
- * connection, with the calls, sizes and pauses drawn; then an end, of four
- * kinds. Every byte that arrives is compared; what it has written is noted, so
- * that the peer's side can be judged.
+ * connection, with drawn calls, sizes and pauses; then one of four ends. Every
+ * received byte is compared, and written bytes are recorded to check the peer's
+ * side.
  */
 #include "tests/net/random.h"
 
@@ -40,14 +40,14 @@ static void nap(struct flow *flow, int64_t most)
 					    (uint64_t)most));
 }
 
-/* Work that the application asks for; more when the bytes are there. */
+/* Counts a call of the application, and its bytes, as allowed work. */
 static void count_call(size_t bytes)
 {
 	life.calls++;
 	life.call_bytes += bytes;
 }
 
-/* One of the bits set. */
+/* Picks one of the set bits at random. */
 static unsigned pick(struct rng *rng, unsigned bits)
 {
 	unsigned bit;
@@ -193,7 +193,7 @@ static void release_views(struct flow *flow)
 		release_view(flow, i);
 }
 
-/* Views are kept for a while, each in a place of its own. */
+/* Keeps views for a while, each in a slot of its own. */
 static long read_view(struct flow *flow)
 {
 	unsigned i =
@@ -230,7 +230,9 @@ static long read_vector(struct flow *flow, uint32_t most)
 	return copy_some(flow, net_recvv(flow->app.conn, iov, 2));
 }
 
-/* Up to a byte that comes about every 256; if none does, just some. */
+/*
+ * Reads up to a byte value that comes about every 256; if none does, just some.
+ */
 static long read_until(struct flow *flow, uint32_t most)
 {
 	uint8_t *to = scratch[flow->index];
@@ -290,7 +292,7 @@ static void read_all(struct flow *flow)
 		net_shutdown(app->conn, NET_SHUT_RD);
 }
 
-/* Sends every view back as it comes. */
+/* Echoes every view. */
 static void echo(struct flow *flow)
 {
 	struct app *app = &flow->app;
@@ -319,7 +321,7 @@ static void echo(struct flow *flow)
 
 /* ---- the whole ---- */
 
-/* What it may mean for the other side that the application lets go now. */
+/* Notes the possible consequences of the application's end now. */
 void app_note_end(struct flow *flow)
 {
 	struct app *app = &flow->app;
@@ -410,7 +412,7 @@ static struct flow *flow_of_port(uint16_t port)
 	return NULL;
 }
 
-/* An old segment may make a second connection, which nobody wants. */
+/* An old segment may make a second connection, which is closed. */
 void app_serve(struct net_conn *conn, void *arg)
 {
 	struct flow *flow = flow_of_port(net_peer_addr(conn).port);

@@ -1,7 +1,7 @@
 /*
- * What must hold: at every frame that leaves, after every round, and when a
- * connection and a life are over. An error that the application gets, and a
- * reset that the peer gets, needs a cause.
+ * Invariants: at every frame that leaves, after every round, and at the end of
+ * a connection and of a life. An error of the application and a reset to the
+ * peer need a cause.
  */
 #include "tests/net/random.h"
 
@@ -53,7 +53,7 @@ static bool caused(const struct flow *flow, unsigned by)
 	return causes & by;
 }
 
-/* ---- what the stack sends ---- */
+/* ---- segments of the stack ---- */
 
 static unsigned mss_most(const struct flow *flow)
 {
@@ -92,7 +92,7 @@ static void check_stream(struct flow *flow, const struct segment *s,
 	flow->watch.active = fake_now_ns;
 }
 
-/* What it says of the peer's stream. */
+/* Checks the ACK number and window. */
 static void check_ack(struct flow *flow, const struct segment *s)
 {
 	struct watch *w = &flow->watch;
@@ -103,14 +103,14 @@ static void check_ack(struct flow *flow, const struct segment *s)
 	if (seq_after(ack, w->delivered))
 		violated(flow, "acknowledges %u, %u have come", ack,
 			 w->delivered);
-	if (w->told && seq_after(w->our_ack, ack))
+	if (w->announced && seq_after(w->our_ack, ack))
 		violated(flow, "acknowledges %u after %u", ack, w->our_ack);
-	if (w->told && seq_after(w->our_edge, edge + (1u << scale) - 1))
+	if (w->announced && seq_after(w->our_edge, edge + (1u << scale) - 1))
 		violated(flow, "the window's edge goes back from %u to %u",
 			 w->our_edge, edge);
 	w->our_ack = ack;
-	w->our_edge = w->told ? seq_max(w->our_edge, edge) : edge;
-	w->told = true;
+	w->our_edge = w->announced ? seq_max(w->our_edge, edge) : edge;
+	w->announced = true;
 }
 
 static void check_reset(struct flow *flow, const struct segment *s)
@@ -118,8 +118,8 @@ static void check_reset(struct flow *flow, const struct segment *s)
 	uint32_t offset = s->seq - flow->stack_isn - 1;
 
 	/*
-	 * The answer to a segment of no connection bears that one's ACK, or 0
-	 * if it had none, as a SYN that comes again when all is over.
+	 * The answer to a segment without a connection has that segment's ACK
+	 * number, or 0 if it had none, like a SYN repeated after the end.
 	 */
 	if (!(s->flags & PEER_ACK) || !flow->known_isn || s->seq == 0)
 		return;
@@ -202,7 +202,7 @@ static struct net_conn *conn_of(const struct flow *flow)
 			      flow->peer_port);
 }
 
-/* How long it may say nothing with something to say. */
+/* Returns how long the stack may be silent with data to send. */
 static int64_t allowed_silence(const struct net_conn *conn)
 {
 	struct net_recovery_info info;
@@ -214,8 +214,8 @@ static int64_t allowed_silence(const struct net_conn *conn)
 }
 
 /*
- * Something is sent at every timeout, as long as there is something to send.
- * What comes may make the timeout shorter: then it is due by a timer's grain.
+ * Something is sent at every timeout while there is data to send. A received
+ * segment may shorten the timeout, by a timer's resolution.
  */
 static void check_progress(struct flow *flow, const struct net_conn *conn)
 {
@@ -227,7 +227,7 @@ static void check_progress(struct flow *flow, const struct net_conn *conn)
 		return;
 	}
 	if (!flow->watch.busy || flow->watch.lastack != pcb->lastack ||
-	    flow->watch.faults != fault_given)	  /* it could not */
+	    flow->watch.faults != fault_given)	  /* allocations failed */
 		flow->watch.active = fake_now_ns; /* RFC 6298 5.3 */
 	if (flow->watch.lastack != pcb->lastack)
 		flow->watch.progress = fake_now_ns;
@@ -249,17 +249,18 @@ static void check_progress(struct flow *flow, const struct net_conn *conn)
 			 pcb->state);
 }
 
-/* What has come in order is acknowledged soon. */
+/* Data received in order is acknowledged soon. */
 static void check_owed(struct flow *flow, const struct net_conn *conn)
 {
 	struct watch *w = &flow->watch;
 
-	if (life.starving || !w->told || fault_given ||
+	if (life.starving || !w->announced || fault_given ||
 	    conn->pcb.rcv_nxt == flow->isn + 1 + w->our_ack) {
 		w->owes_since = NEVER;
 		return;
 	}
-	if (w->owes_after != w->our_ack) /* it has told of some meanwhile */
+	if (w->owes_after !=
+	    w->our_ack) /* it has acknowledged some meanwhile */
 		w->owes_since = fake_now_ns;
 	w->owes_after = w->our_ack;
 	w->owes_since = earlier(w->owes_since, fake_now_ns);
@@ -269,14 +270,14 @@ static void check_owed(struct flow *flow, const struct net_conn *conn)
 			 (double)(fake_now_ns - w->owes_since) / 1e9);
 }
 
-/* A window that has opened by much is told. */
+/* A window that has opened by much is announced. */
 static void check_window(struct flow *flow, const struct net_conn *conn)
 {
 	const struct tcp_pcb *pcb = &conn->pcb;
 	struct watch *w = &flow->watch;
 	uint32_t edge = pcb->rcv_nxt + pcb->rcv_wnd - flow->isn - 1;
 
-	if (life.starving || !w->told || fault_given ||
+	if (life.starving || !w->announced || fault_given ||
 	    pcb->state > FIN_WAIT_2 || conn->eof ||
 	    !seq_after(edge, w->our_edge + TCP_WND_UPDATE_THRESHOLD)) {
 		w->window_since = NEVER;
@@ -284,13 +285,13 @@ static void check_window(struct flow *flow, const struct net_conn *conn)
 	}
 	w->window_since = earlier(w->window_since, fake_now_ns);
 	if (fake_now_ns - w->window_since > SECOND)
-		violated(flow, "the window is open up to %u, %u is told", edge,
-			 w->our_edge);
+		violated(flow, "the window is open up to %u, %u is announced",
+			 edge, w->our_edge);
 }
 
 /*
- * The room that lwIP remembers behind the last unsent byte, to fill it with
- * what is written next, is in memory of its own and within a segment.
+ * lwIP's room behind the last unsent byte, which the next write fills, is in
+ * the stack's own memory and within a segment.
  */
 static void check_room(struct flow *flow, const struct net_conn *conn)
 {
@@ -309,7 +310,7 @@ static void check_room(struct flow *flow, const struct net_conn *conn)
 			 conn->pcb.unsent_oversize);
 }
 
-/* What lwip/ends.c remembers of its queues is there, and is what it says. */
+/* The ends of queues that lwip/ends.c remembers are right. */
 static void check_ends(struct flow *flow, const struct net_conn *conn)
 {
 	const struct tcp_pcb *pcb = &conn->pcb;
@@ -365,7 +366,7 @@ void check_round(void)
 		check_flow(&life.flows[i]);
 }
 
-/* ---- what the application is told ---- */
+/* ---- errors of the application ---- */
 
 static unsigned causes_of(int err)
 {
@@ -393,7 +394,7 @@ void check_error(struct flow *flow, const char *call, int err)
 		return;
 	if (flow->d->dialed && (!flow->watch.synack_heard || life.pauses) &&
 	    (err == -ETIMEDOUT || err == -EHOSTUNREACH))
-		return; /* its SYNs, or the answers, were lost, or too late */
+		return; /* the SYNs or answers were lost, or too late */
 	violated(flow, "%s gives %d (%s) without a cause", call, err,
 		 strerror(-err));
 }
@@ -419,10 +420,7 @@ bool has_cookie(void)
 	       life.draw.flow[2].cookie;
 }
 
-/*
- * Where a cookie was sent, what comes before the ACK that bears it is of no
- * connection.
- */
+/* With a cookie, segments before the ACK with the cookie have no connection. */
 static bool before_cookie(const struct flow *flow)
 {
 	return has_cookie() && flow->rx.next == 0;

@@ -1,8 +1,8 @@
 /*
  * The same life twice, with header prediction and without: every frame that
  * leaves, and after every round every field of every pcb, its queues and its
- * recovery must be the same. Each life writes a digest a round; the first round
- * in which the two differ is lived again, and its values printed.
+ * recovery must be equal. Each life writes a digest a round; the first round
+ * with a difference runs again, and its values are printed.
  */
 #include "tests/net/random.h"
 
@@ -20,8 +20,8 @@ struct differ {
 };
 
 static struct differ *differ;
-static int side = -1;	    /* 0: with prediction, 1: without; -1: no matter */
-static uint64_t print_at;   /* a round; 0: none */
+static int side = -1;	  /* 0: with prediction, 1: without; -1: not compared */
+static uint64_t print_at; /* a round; 0: none */
 static uint64_t frames_sum; /* of the frames in this round */
 static uint64_t n_rounds;
 
@@ -69,7 +69,7 @@ static void segments(const char *queue, const struct tcp_seg *seg)
 		field("pbufs", pbuf_clen(seg->p));
 		field("state", own->state & ~(NET_SEG_WHOLE | NET_SEG_GONE));
 		if (!(own->state & NET_SEG_SENT))
-			continue; /* the rest is not set */
+			continue; /* the rest is not initialized */
 		FIELD(seg, tcphdr->ackno);
 		FIELD(seg, tcphdr->wnd);
 		FIELD(own, sent_us);
@@ -82,11 +82,11 @@ static void segments(const char *queue, const struct tcp_seg *seg)
 	}
 }
 
-static void sacks(const struct tcp_sack_range *told)
+static void sacks(const struct tcp_sack_range *ranges)
 {
-	for (unsigned i = 0; told && i < LWIP_TCP_MAX_SACK_NUM; i++) {
-		FIELD(&told[i], left);
-		FIELD(&told[i], right);
+	for (unsigned i = 0; ranges && i < LWIP_TCP_MAX_SACK_NUM; i++) {
+		FIELD(&ranges[i], left);
+		FIELD(&ranges[i], right);
 	}
 }
 
@@ -132,8 +132,8 @@ static void tcp(const struct tcp_pcb *pcb)
 }
 
 /*
- * Segments that prediction makes are one object, lwIP's are two: bytes of
- * memory are compared while there are none.
+ * Segments made by prediction are one object, lwIP's are two: memory usage is
+ * compared only while there are none.
  */
 static bool has_segments;
 

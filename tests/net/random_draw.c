@@ -1,13 +1,16 @@
 /*
- * What a seed draws for a life. Every third draw or so of a
- * kind is the plain case, so that what is odd meets both the plain and the odd.
+ * The parameters that a seed draws for a life. About every third draw of a kind
+ * is the plain case, so that odd values meet plain and odd ones.
  */
 #include "tests/net/random.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* Ethernet's with a tag, IPv6's and TCP's longest, which ports give whole. */
+/*
+ * Bytes of the longest Ethernet, IPv6 and TCP headers, which ports deliver
+ * unsplit.
+ */
 #define HEADERS 118
 
 static int64_t log_us(struct rng *rng, uint32_t lo, uint32_t hi)
@@ -144,7 +147,7 @@ static void draw_app(struct rng *rng, struct draw *d, bool sender)
 	d->watched = d->dialed && rng_chance(rng, 300);
 }
 
-/* Together they must come to an end. */
+/* Bounds the parameters so that the life ends. */
 static void settle(struct rng *rng, struct draw *d)
 {
 	uint32_t out = d->out_bytes;
@@ -155,10 +158,10 @@ static void settle(struct rng *rng, struct draw *d)
 	}
 	if (d->echo && d->in_bytes / d->room > 400)
 		d->in_bytes = d->room * 400;
-	/* A window that its scale leaves nothing of. */
+	/* A window that its scale would round to nothing. */
 	while (d->wscale > 0 && d->room >> d->wscale < 4)
 		d->wscale--;
-	/* Reading so slowly that it would take hours. */
+	/* Reads so slow that the life would take hours. */
 	if (out / d->read_bytes > 400)
 		d->read_bytes = out / 400 + 1;
 	if (out / d->room > 400)
@@ -176,7 +179,7 @@ static void settle(struct rng *rng, struct draw *d)
 		d->deadline = log_us(rng, 1000000, 60000000);
 }
 
-/* Many segments under way: what walks them again and again costs too much. */
+/* Many segments in flight: repeated walks of the queue cost too much. */
 static void draw_long_and_fat(struct rng *rng, struct draw *d)
 {
 	d->path[TO_PEER].delay = rng_between(rng, 20, 100) * MS;
@@ -194,7 +197,9 @@ static void draw_long_and_fat(struct rng *rng, struct draw *d)
 	d->mischief = 300;
 }
 
-/* Runs of full segments over a path that seldom loses one, both ways or one. */
+/*
+ * Runs of full segments over a path with few losses, in both directions or one.
+ */
 static void draw_bulk(struct rng *rng, struct draw *d)
 {
 	for (unsigned i = 0; i < 2; i++)
@@ -247,7 +252,10 @@ static void draw_stamps(struct rng *rng, struct draw *d)
 		d->ts_begin = 0 - rng_log(rng, 1, 10000);
 }
 
-/* From numbers of its own: what else a seed draws does not depend on it. */
+/*
+ * Uses a separate random sequence, so that other draws of the seed do not
+ * change.
+ */
 static void draw_control(struct rng *rng, struct draw *d)
 {
 	static const char *const controls[] = {"cubic", "reno", "bbr"};
@@ -257,7 +265,7 @@ static void draw_control(struct rng *rng, struct draw *d)
 		d->pace = rng_log(rng, 20000 + d->out_bytes / 20, 4000000);
 }
 
-/* As with a deadline, whatever is then given up has a cause. */
+/* A connection that is given up then has a cause, as with a deadline. */
 static void draw_user_timeout(struct rng *rng, struct draw *d)
 {
 	if (rng_chance(rng, 100))
@@ -335,7 +343,7 @@ void draw_life(uint64_t seed, bool sender, struct life_draw *out)
 		out->ecn = NET_ECN_ON;
 	for (unsigned i = 0; i < out->n_flows; i++)
 		cookies |= out->flow[i].cookie;
-	/* The reset of what came before the cookie may end the peer alone. */
+	/* The reset of a segment before the cookie may end the peer alone. */
 	for (unsigned i = 0; cookies && i < out->n_flows; i++)
 		if (!out->flow[i].deadline && !out->flow[i].keepalive)
 			out->flow[i].deadline = 300 * SECOND;
@@ -350,7 +358,7 @@ void draw_life(uint64_t seed, bool sender, struct life_draw *out)
 	draw_trouble(&control, out);
 }
 
-/* ---- telling ---- */
+/* ---- printing ---- */
 
 static double ms(int64_t ns)
 {

@@ -1,7 +1,7 @@
 /*
- * ECN (RFC 3168): the peer's side of it, a path that marks, and what must hold
- * of the stack's: what is not agreed upon is not said, only new data is
- * ECN-capable or says CWR, and a mark is echoed until the peer has said CWR.
+ * ECN (RFC 3168): the peer's side, a path that marks, and checks of the
+ * stack's: without an agreement no ECN bits are set, only new data is
+ * ECN-capable or has CWR, and a mark is echoed until the peer sends CWR.
  */
 #include "tests/net/random.h"
 
@@ -37,7 +37,7 @@ void ecn_travel(struct flow *flow, enum direction to, uint8_t *frame)
 		ecn_put_tos(frame + 14, ecn_tos(frame + 14) | CE);
 }
 
-/* ---- what the peer says ---- */
+/* ---- the peer's segments ---- */
 
 static void fill_syn(struct flow *flow, struct segment *s)
 {
@@ -56,7 +56,7 @@ static void fill_syn(struct flow *flow, struct segment *s)
 	ecn->quiet |= !asks;
 }
 
-/* Mostly as RFC 3168 has it; some peers lie. */
+/* Mostly follows RFC 3168; some peers lie. */
 void ecn_fill(struct flow *flow, struct segment *s)
 {
 	struct ecn *ecn = &flow->ecn;
@@ -106,7 +106,7 @@ void ecn_take(struct flow *flow, const struct segment *s)
 		ecn->owes_cwr = true;
 }
 
-/* ---- what the stack says ---- */
+/* ---- the stack's segments ---- */
 
 static void check_syn(struct flow *flow, const struct segment *s)
 {
@@ -119,9 +119,11 @@ static void check_syn(struct flow *flow, const struct segment *s)
 		if (bits && (bits != PEER_ECE || !ecn->heard_ask ||
 			     life.draw.ecn == NET_ECN_OFF))
 			violated(flow, "a SYN-ACK with ECN's flags %02x", bits);
-		/* A cookie keeps nothing: what comes back with the ACK tells
-		 * which of two answers the peer has heard. Short memory makes
-		 * the stack send cookies as well. */
+		/*
+		 * A cookie keeps no state: the ACK's flags show which of two
+		 * answers the peer has received. The stack also sends cookies
+		 * when memory is short.
+		 */
 		ecn->may = bits == PEER_ECE ||
 			   (ecn->may && net_here()->stats.cookies_sent);
 		return;
@@ -167,8 +169,8 @@ void ecn_check_sent(struct flow *flow, const struct segment *s)
 }
 
 /*
- * A mark that counts for sure is on the next data, within the window that the
- * stack has told. It is echoed when the stack has had its turn.
+ * A mark surely counts on the next expected data within the announced window.
+ * It is echoed after the stack's next round.
  */
 void ecn_check_delivered(struct flow *flow, const struct segment *s,
 			 uint32_t offset)
@@ -188,14 +190,14 @@ void ecn_check_delivered(struct flow *flow, const struct segment *s,
 	if ((s->tos & CE) != CE || !s->len)
 		return;
 	ecn->has_ce = true;
-	if (ecn->may && w->told && offset == w->our_ack &&
+	if (ecn->may && w->announced && offset == w->our_ack &&
 	    offset == w->delivered && /* no copy of it has come before */
 	    !seq_after(offset + s->len, w->our_edge) &&
 	    !stamp_is_old(flow, s) && !flow->app.closed)
 		ecn->comes = true;
 }
 
-/* After a round; alive: the connection is there, and talks. */
+/* Checks after a round; alive: the connection exists and sends. */
 void ecn_check_round(struct flow *flow, bool alive)
 {
 	struct ecn *ecn = &flow->ecn;

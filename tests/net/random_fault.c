@@ -1,6 +1,6 @@
 /*
- * Allocations refused, from a drawn number on: one, or several in a row. None
- * where lives are compared: prediction needs fewer than lwIP for the same.
+ * Failing allocations, from a drawn number on: one, or several in a row. None
+ * when lives are compared, since prediction allocates less than lwIP.
  */
 #include "tests/net/random.h"
 

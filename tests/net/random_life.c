@@ -1,7 +1,7 @@
 /*
- * One life: a stack is opened, its connections live as drawn, and everything is
- * back where it was when they have ended. The clock jumps from one event to
- * the next.
+ * One life: opens a stack, runs its connections as drawn, and checks that all
+ * memory is free when they have ended. The clock jumps from one event to the
+ * next.
  */
 #include "tests/net/random.h"
 
@@ -43,7 +43,7 @@ static void open_stack(void)
 	opts.ecn = life.draw.ecn;
 	opts.predict_off = !differ_predicts();
 	opts.poll = NET_POLL_BUSY;
-	opts.log_level = "error"; /* resets for want of memory are drawn */
+	opts.log_level = "error"; /* resets for lack of memory are drawn */
 	fake_lends = life.draw.lends;
 	fake_segment_bytes = life.draw.frame_segments;
 	if (net_stack_open(&opts, &life.stack) < 0 ||
@@ -52,7 +52,7 @@ static void open_stack(void)
 	net_listener_serve(life.listener, app_serve, NULL);
 }
 
-/* The clock moves on to when the stack's number is so far before the wrap. */
+/* Advances the clock until the stack's ISN is this far before the wrap. */
 static void wait_for_isn(const struct flow *flow, uint32_t before_wrap)
 {
 	ip_addr_t local, remote;
@@ -162,7 +162,7 @@ static int64_t drop_due(const struct flow *flow)
 	return life.start + flow->d->drop_at;
 }
 
-/* An operator's reset, as of `coronet-ctl drop`. */
+/* An operator's reset, as by `coronet-ctl drop`. */
 static void drop(struct flow *flow)
 {
 	struct net_conn *conn = flow->app.conn;

@@ -1,8 +1,8 @@
 /*
  * Random lives, one after another: test-net-random --help.
  *
- * Each life has a process of its own: nothing is left of the one before, and a
- * crash is a seed's failure like any other.
+ * Each life has its own process, so that no state is left of the one before,
+ * and a crash is a failure of the seed like any other.
  */
 #include "tests/net/random.h"
 
@@ -18,7 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define CPU_SECONDS 60 /* of one life: it hangs */
+#define CPU_SECONDS 60 /* of one life; more is a hang */
 
 bool verbose;
 bool over_ip6;
@@ -30,7 +30,7 @@ static struct {
 	bool sender, one, keep_going, differ;
 } args = {.from = 1, .count = 300};
 
-/* What the parent sees of its child. */
+/* Memory shared by parent and child. */
 struct shared {
 	uint64_t frames;
 };
@@ -114,7 +114,7 @@ static void live(uint64_t seed)
 	shared->frames += life.frames;
 }
 
-/* Whether the life went well; side and round: see differ_begin(). */
+/* Whether the life passes; side and round: see differ_begin(). */
 static bool run(uint64_t seed, int side, uint64_t round)
 {
 	int status;
@@ -142,7 +142,7 @@ static bool run(uint64_t seed, int side, uint64_t round)
 	return WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
-/* Both lives go well, and in the same way. */
+/* Whether both lives pass, without a difference. */
 static bool run_both(uint64_t seed)
 {
 	bool well = run(seed, 0, 0) && run(seed, 1, 0);

@@ -1,6 +1,4 @@
-/*
- * Frames, and the path they take: late, twice, in another order, or never.
- */
+/* Frames, and the path they take: delayed, duplicated, reordered or lost. */
 #include "tests/net/random.h"
 
 #include <stdio.h>
@@ -16,7 +14,7 @@
 
 struct packet {
 	int64_t at;
-	uint64_t order; /* of sending: among those of one time */
+	uint64_t order; /* order of sending, for equal times */
 	struct flow *flow;
 	enum direction to;
 	unsigned len;
@@ -192,7 +190,7 @@ static void parse(const uint8_t *frame, struct segment *out)
 	out->tos = ecn_tos(ip);
 }
 
-/* RFC 4861: a solicitation, which asks for the peer. */
+/* Answers a neighbour solicitation for the peer (RFC 4861). */
 static void answer_nd(const uint8_t *asked)
 {
 	uint8_t frame[86] = {0}, *nd = frame + 54;
@@ -215,7 +213,7 @@ static void answer_nd(const uint8_t *asked)
 		violated(NULL, "an advertisement is dropped");
 }
 
-/* Whether the frame is a segment; neighbours that are asked for are told. */
+/* Whether the frame is a segment; answers ARP and neighbour solicitations. */
 static bool is_segment(const uint8_t *frame)
 {
 	unsigned type = get16(frame + 12);
@@ -238,7 +236,7 @@ static struct flow *flow_of(const struct segment *s, bool from_stack)
 	return NULL;
 }
 
-/* ---- telling ---- */
+/* ---- printing ---- */
 
 void path_trace(const struct flow *flow, const struct segment *s,
 		enum direction to, const char *what)

@@ -1,6 +1,6 @@
 /*
- * The peer's connection: how it begins, what it does with a segment, how it
- * ends. What it receives and sends is random_recv.c's and random_send.c's.
+ * The peer's connection: handshake, input, timers and end. Its receiver is in
+ * random_recv.c, its sender in random_send.c.
  */
 #include "tests/net/random.h"
 
@@ -77,7 +77,7 @@ static void send_syn(struct flow *flow)
 	path_send(flow, &s);
 }
 
-/* Half-open connections as many as the listener may have. */
+/* Opens as many half-open connections as the listener allows. */
 static void flood(struct flow *flow)
 {
 	for (unsigned i = 0; i < FLOOD; i++) {
@@ -102,7 +102,7 @@ void peer_start(struct flow *flow)
 	send_syn(flow);
 }
 
-/* What the stack's SYN says; only what was offered, too, is agreed. */
+/* Reads the options of the stack's SYN; only offered ones are agreed on. */
 static void read_options(struct flow *flow, const struct segment *s)
 {
 	const uint8_t *at = s->options, *end = at + s->options_len;
@@ -330,7 +330,7 @@ int64_t peer_due(const struct flow *flow)
 	return earlier(due, earlier(flow->tx.rst_due, flow->tx.vanish_due));
 }
 
-/* It has nothing more to do: both ends have come, or one that is final. */
+/* Whether the peer is done: both directions have ended, or one end is final. */
 bool peer_over(const struct flow *flow)
 {
 	switch (flow->state) {

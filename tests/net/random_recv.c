@@ -1,8 +1,8 @@
 /*
- * The peer's receiver. It keeps what comes out of order in ranges, and
- * acknowledges at once, late, in the middle of a segment, or many at a time;
- * its buffer may be tiny, its reader slow, its window shrink, and it may throw
- * away what it has told that it holds.
+ * The peer's receiver. It keeps data out of order in ranges, and acknowledges
+ * at once, late, in the middle of a segment, or many at a time; its buffer may
+ * be tiny, its reader slow, its window may shrink, and it may discard ranges
+ * that it has reported by SACK.
  */
 #include "tests/net/random.h"
 
@@ -17,7 +17,7 @@ static uint32_t room_now(const struct flow *flow)
 	return flow->rx.shrunk ? flow->d->room / 8 : flow->d->room;
 }
 
-/* Where its window ends: it only shrinks if that was drawn. */
+/* Returns the edge of its window, which shrinks only if that was drawn. */
 static uint32_t edge_now(struct flow *flow)
 {
 	struct peer_rx *rx = &flow->rx;
@@ -79,7 +79,7 @@ static unsigned fill_sack(struct flow *flow, uint8_t *options)
 	return n;
 }
 
-/* What it acknowledges: all, or up to somewhere in what is new. */
+/* Returns its ACK number: all, or a part of the new data. */
 static uint32_t ack_to(struct flow *flow)
 {
 	struct peer_rx *rx = &flow->rx;
@@ -120,7 +120,7 @@ void rx_ack_now(struct flow *flow)
 	path_send(flow, &s);
 }
 
-/* ---- what comes ---- */
+/* ---- input ---- */
 
 static void hold(struct peer_rx *rx, struct range range)
 {
@@ -145,7 +145,7 @@ static void hold(struct peer_rx *rx, struct range range)
 	rx->n_held = kept + 1;
 }
 
-/* What is held and now in order. */
+/* Joins the ranges that are now in order. */
 static void join(struct peer_rx *rx)
 {
 	unsigned kept = 0;
@@ -245,7 +245,7 @@ void rx_data(struct flow *flow, const struct segment *s, uint32_t offset)
 
 /* ---- time ---- */
 
-/* Whether there is so much more room that it says so. */
+/* Whether the room has grown enough for a window update. */
 static bool window_moved(const struct flow *flow)
 {
 	const struct peer_rx *rx = &flow->rx;

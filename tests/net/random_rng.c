@@ -1,6 +1,6 @@
 /*
- * Numbers that a seed decides: what tests draw, and what the stack believes to
- * be the system's randomness.
+ * Random numbers from a seed: the test's draws, and the stack's system
+ * randomness.
  */
 #include "tests/net/random.h"
 

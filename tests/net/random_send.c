@@ -1,8 +1,8 @@
 /*
- * The peer's sender: what its application writes goes out in segments of any
- * size, again when nothing acknowledges it, cut anew each time. Mischief is
- * what a wire, an old connection or an attacker may add: duplicates, overlaps,
- * what lies outside the window, urgent data, acknowledgements of nothing.
+ * The peer's sender: sends its application's bytes in segments of any size, and
+ * resends unacknowledged ones with other boundaries. Mischief is traffic that a
+ * wire, an old connection or an attacker may add: duplicates, overlaps,
+ * segments outside the window, urgent data, wrong ACKs.
  */
 #include "tests/net/random.h"
 
@@ -15,7 +15,7 @@
 #define RTO_MOST  (4 * SECOND)
 #define IDLE	  (20 * SECOND)
 #define TRIES	  40u
-#define LATEST	  (90 * SECOND) /* for a FIN that waits for the other */
+#define LATEST	  (90 * SECOND) /* for a FIN that waits for the stack's */
 
 static int64_t at_or_never(int64_t after)
 {
@@ -78,7 +78,7 @@ static uint32_t segment_most(struct flow *flow)
 	return most - (most > 40 && flow->ts.agreed ? 12 : 0);
 }
 
-/* One segment at tx.next; whether there was something to send. */
+/* Sends one segment at tx.next; returns whether there was data to send. */
 static bool send_next(struct flow *flow)
 {
 	struct peer_tx *tx = &flow->tx;
@@ -123,7 +123,7 @@ static void old_duplicate(struct flow *flow)
 		send(flow, from, to, false);
 }
 
-/* Bytes that are not of the stream, where they must not be taken. */
+/* Sends bytes that are not of the stream, where they must not be accepted. */
 static void garbage(struct flow *flow, uint32_t offset)
 {
 	static const uint8_t junk[1400] = "junk";
@@ -136,7 +136,7 @@ static void garbage(struct flow *flow, uint32_t offset)
 	path_send(flow, &s);
 }
 
-/* Of what will never be sent. */
+/* An ACK of data that is never sent. */
 static void wrong_ack(struct flow *flow)
 {
 	struct segment s = peer_segment(flow, PEER_ACK, flow->tx.next);
@@ -165,7 +165,7 @@ static void ahead_of_turn(struct flow *flow)
 	send(flow, from, end, false);
 }
 
-/* Many ACKs whose SACK blocks are bytes here and there: no whole segment. */
+/* Many ACKs with SACK blocks of single bytes, which cover no whole segment. */
 static void nonsense_sacks(struct flow *flow)
 {
 	uint32_t first = flow->rx.acked, span = flow->watch.sent - first;
@@ -193,9 +193,8 @@ static void nonsense_sacks(struct flow *flow)
 }
 
 /*
- * What is new by its number, but of an earlier turn, or of somebody else. A
- * cookie does not keep the SYN's timestamp: then the first segment that comes
- * sets it, whatever it is.
+ * A segment with a new sequence number, but an old or foreign timestamp. A
+ * cookie does not keep the SYN's timestamp: then the first segment sets it.
  */
 static void bad_stamp(struct flow *flow)
 {
@@ -250,7 +249,7 @@ static void do_mischief(struct flow *flow)
 	}
 }
 
-/* ---- what comes ---- */
+/* ---- input ---- */
 
 void tx_ack(struct flow *flow, const struct segment *s)
 {
@@ -337,7 +336,10 @@ static void time_out(struct flow *flow)
 	tx->rto_due = fake_now_ns + tx->rto;
 }
 
-/* A byte into a shut window, or where nothing is under way an old number. */
+/*
+ * Sends a byte into a closed window, or, with nothing in flight, an old
+ * sequence number.
+ */
 static void probe(struct flow *flow)
 {
 	struct peer_tx *tx = &flow->tx;

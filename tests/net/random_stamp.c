@@ -1,8 +1,8 @@
 /*
- * The peer's timestamps (RFC 7323), and what must hold of the stack's: all
- * segments bear one or none does, it is that of our clock, and what it echoes
- * is never newer than what RFC 7323 4.3 has recorded, nor older than what was
- * echoed before.
+ * The peer's timestamps (RFC 7323), and checks of the stack's: all segments
+ * have one or none does, it follows the stack's clock, and an echo is never
+ * newer than the value recorded by RFC 7323 4.3, nor older than the previous
+ * echo.
  */
 #include "tests/net/random.h"
 
@@ -13,7 +13,7 @@
 #define OPT_TS 8
 #define TS_LEN 10
 #define FIELD  12u   /* with two NOPs */
-#define WAITED 5500u /* ms: what waits for a MAC does so for five seconds */
+#define WAITED 5500u /* ms: frames wait for a MAC address for five seconds */
 
 static const uint8_t *find(const struct segment *s)
 {
@@ -25,7 +25,7 @@ static const uint8_t *find(const struct segment *s)
 	return NULL;
 }
 
-/* ---- what the peer says ---- */
+/* ---- the peer's timestamps ---- */
 
 static uint32_t now(const struct flow *flow)
 {
@@ -34,7 +34,7 @@ static uint32_t now(const struct flow *flow)
 	return flow->d->ts_begin + (uint32_t)(passed / flow->d->ts_tick);
 }
 
-/* Of an earlier turn: the stack has told that it has had later ones. */
+/* Returns a timestamp of the past: the stack has echoed later ones. */
 static uint32_t stale(struct flow *flow)
 {
 	return flow->ts.echoed - rng_log(&flow->ts.rng, 1, 1u << 30);
@@ -75,7 +75,7 @@ void stamp_fill(struct flow *flow, struct segment *s, uint8_t *options)
 	flow->ts.next = STAMP_NOW;
 }
 
-/* What is left of 40 bytes of options. */
+/* Returns the room left of 40 bytes of options. */
 unsigned stamp_room(const struct flow *flow)
 {
 	return 40 - (flow->ts.agreed ? FIELD : 0);
@@ -97,7 +97,7 @@ void stamp_take(struct flow *flow, const struct segment *s)
 	}
 }
 
-/* ---- what the stack says ---- */
+/* ---- the stack's timestamps ---- */
 
 static bool is_wanted(const struct flow *flow, const struct segment *s)
 {
@@ -122,11 +122,11 @@ void stamp_check_sent(struct flow *flow, const struct segment *s)
 	offset = get32(at + 2) - (uint32_t)(fake_now_ns >> 20);
 	echo = get32(at + 6);
 	/* It may have waited for the neighbour's MAC. */
-	if (flow->ts.told && offset - flow->ts.offset + slack > 2 * slack)
+	if (flow->ts.seen && offset - flow->ts.offset + slack > 2 * slack)
 		violated(flow, "the clock of timestamps jumps by %d",
 			 (int)(offset - flow->ts.offset));
 	flow->ts.offset = offset;
-	flow->ts.told = true;
+	flow->ts.seen = true;
 	if (!(s->flags & PEER_ACK))
 		return;
 	if (seq_after(echo, flow->ts.newest))
@@ -141,8 +141,8 @@ void stamp_check_sent(struct flow *flow, const struct segment *s)
 }
 
 /*
- * RFC 7323 4.3, as if everything that comes were acceptable; of a round's
- * segments each may have been acknowledged before the next one came.
+ * RFC 7323 4.3, for every received segment; each of a round's segments may have
+ * been acknowledged before the next one came.
  */
 void stamp_check_delivered(struct flow *flow, const struct segment *s,
 			   uint32_t offset)

@@ -1,7 +1,6 @@
 /*
- * Trouble for which neither side is to blame: a process that stands still, a
- * path whose MTU changes and whose routers report it, reports that are forged,
- * and memory that runs out.
+ * Trouble from outside: a paused process, a path whose MTU changes and whose
+ * routers report it, forged reports, and memory shortage.
  */
 #include "tests/net/random.h"
 
@@ -70,7 +69,7 @@ static void receive_mtu_report(const uint8_t *packet, unsigned quoted,
 		receive_icmp(packet, quoted, 3, 4, mtu & 0xffff);
 }
 
-/* Some routers are silent, and some are so old that they name no MTU. */
+/* Some routers are silent, and some old ones report no MTU. */
 bool trouble_passes(const uint8_t *frame, unsigned len)
 {
 	unsigned quoted =
@@ -235,5 +234,5 @@ void trouble_run(void)
 		trouble.free_due = NEVER;
 	}
 	if (trouble.n_ballast)
-		fault_given++; /* whatever comes of it has a cause */
+		fault_given++; /* any consequence has a cause */
 }

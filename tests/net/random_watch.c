@@ -1,6 +1,6 @@
 /*
  * The application without a coroutine: net_set_watch() on a connection that the
- * stack has dialed. All is done in callbacks, and nothing blocks.
+ * stack has dialed. Everything happens in callbacks, which do not block.
  */
 #include "tests/net/random.h"
 
@@ -22,7 +22,7 @@ static void finish(struct flow *flow)
 		net_close(conn);
 }
 
-/* Whether it is still there. */
+/* Returns whether the connection still exists. */
 static bool read_all(struct flow *flow)
 {
 	struct app *app = &flow->app;

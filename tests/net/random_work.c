@@ -1,9 +1,9 @@
 /*
- * The work of the stack, in blocks of its and lwIP's code that ran. Each frame
- * in or out earns some, each call and the bytes it is for, and time, for the
- * timers: what is done at once for many segments, as when one ACK covers them
- * all, has been earned by sending them. What walks a queue again and again for
- * each segment that comes is soon beyond its means.
+ * The work of the stack, in executed basic blocks of its and lwIP's code. Each
+ * frame, each call with its bytes, and the time for timers adds to a budget:
+ * work for many segments at once, as for one ACK of all, was paid for when they
+ * were sent. Code that walks a queue for each received segment soon exceeds the
+ * budget.
  */
 #include "tests/net/random.h"
 
@@ -14,13 +14,16 @@
 #define PER_CALL     1000
 #define PER_BYTE     8
 #define PER_MS	     120  /* neighbours' timers among others */
-#define PER_SHORT_MS 6500 /* while memory is short: a look at 2,048 buckets */
+#define PER_SHORT_MS 6500 /* while memory is short: a walk of 2,048 buckets */
 
 static int64_t blocks, earned, last_ns;
 
 void __sanitizer_cov_trace_pc(void);
 
-/* The compiler calls it where each block begins, if it was asked to. */
+/*
+ * The compiler inserts a call at the start of each basic block
+ * (-fsanitize-coverage).
+ */
 void __sanitizer_cov_trace_pc(void)
 {
 	blocks++;

@@ -35,7 +35,10 @@ static void send_stream(struct net_conn *accepted, void *arg)
 	ended++;
 }
 
-/* As if its ISN had been so; nothing is under way. */
+/*
+ * Renumbers the connection, which has nothing in flight, as if it had another
+ * ISN.
+ */
 static void renumber(struct net_conn *which, uint32_t seq)
 {
 	struct tcp_pcb *pcb = &which->pcb;

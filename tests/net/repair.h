@@ -1,7 +1,7 @@
 /*
- * What the tests of loss recovery share: a connection whose sequence numbers
- * are about to wrap, a handler that sends, and a peer that acknowledges by
- * hand. A segment is named by its number, 0 being the first.
+ * Helpers for tests of loss recovery: a connection whose sequence numbers are
+ * about to wrap, a handler that sends, and a peer that acknowledges by hand.
+ * Segments are numbered from 0.
  */
 #pragma once
 
@@ -15,7 +15,7 @@
 extern struct peer peer;
 extern struct net_conn *ours; /* the stack's side */
 extern uint32_t base;	      /* sequence number of segment 0 */
-extern size_t to_send;	      /* what the handler sends, then it waits */
+extern size_t to_send;	      /* bytes that the handler sends before it waits */
 
 /* Setup: a connection with an RTT of RTT_MS; `to_send` bytes follow. */
 void repair_connect(bool sack, size_t bytes);
@@ -24,8 +24,8 @@ void repair_connect(bool sack, size_t bytes);
 uint8_t stream_byte(size_t at);
 
 /*
- * Takes what the stack has sent: the numbers of the segments in order, into
- * out. Returns how many; fails above max.
+ * Takes the stack's segments: writes their numbers, in order, to out. Returns
+ * their count; fails above max.
  */
 unsigned take_sent(unsigned *out, unsigned max);
 
@@ -35,7 +35,7 @@ void expect_sent(unsigned n, const unsigned *numbers);
 	expect_sent(sizeof((unsigned[]){__VA_ARGS__}) / sizeof(unsigned),      \
 		    (const unsigned[]){__VA_ARGS__})
 
-/* Acknowledges all before segment n, with SACK blocks [from, to), in pairs. */
+/* Acknowledges all segments before n, with SACK blocks [from, to), in pairs. */
 void ack_to(unsigned n, unsigned blocks, const unsigned *edges);
 #define ACK(n) ack_to(n, 0, NULL)
 #define ACK_SACK(n, ...)                                                       \

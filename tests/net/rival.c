@@ -78,7 +78,7 @@ static double product(const struct rival *r, double gain)
 	return gain * bandwidth(r) * (double)r->min_rtt_ns / SECOND;
 }
 
-/* What it aims at: the product, and what leaves at once thrice. */
+/* Returns the target window: the product, and three times the burst. */
 static double target(const struct rival *r, double gain)
 {
 	double burst = r->pacing / 1024;
@@ -123,7 +123,7 @@ static void cycle(struct rival *r, unsigned lost, int64_t now_ns)
 	}
 }
 
-/* The shortest round trip of ten seconds; then a short queue is asked for. */
+/* Tracks the shortest round trip of ten seconds, then drains the queue. */
 static void probe_rtt(struct rival *r, bool expired, int64_t now_ns)
 {
 	if (r->bbr.state != SHORT && expired) {
@@ -227,7 +227,7 @@ static void cubic_lost(struct rival *r)
 	r->cubic.epoch_ns = 0;
 }
 
-/* Slow start ends by a train of ACKs or by round trips that grow. */
+/* Slow start ends at a long train of ACKs or at growing round trips. */
 static void hystart(struct rival *r, uint64_t number, int64_t rtt_ns,
 		    int64_t now_ns)
 {

@@ -1,9 +1,9 @@
 /*
- * A sender beside ours, on the path of a bottleneck: a model of what a kernel
- * sends, BBR version 1 (draft-cardwell-iccrg-bbr-congestion-control-00) or
- * CUBIC with the kernel's HyStart. It shares no code with the stack. Every
- * packet is acknowledged by itself; what an earlier packet's ACK has not come
- * for when a later one's does is lost, as packets keep their order.
+ * A competing sender on the path of a bottleneck: a model of a kernel's BBR
+ * version 1 (draft-cardwell-iccrg-bbr-congestion-control-00) or CUBIC with the
+ * kernel's HyStart. It shares no code with the stack. Every packet has its own
+ * ACK. Packets keep their order, so a packet is lost when a later one's ACK
+ * comes first.
  */
 #pragma once
 
@@ -11,7 +11,7 @@
 #include <stdint.h>
 
 #define RIVAL_BYTES  1000u  /* of a packet */
-#define RIVAL_FLIGHT 65536u /* packets that may be under way */
+#define RIVAL_FLIGHT 65536u /* packets in flight at most */
 
 enum rival_kind { RIVAL_BBR1, RIVAL_CUBIC };
 
@@ -27,7 +27,7 @@ struct rival {
 	uint64_t seed;
 	double cwnd, ssthresh, pacing; /* packets; packets a second, 0: none */
 	int64_t min_rtt_ns, min_rtt_at_ns;
-	int64_t send_at_ns; /* the pace allows none sooner */
+	int64_t send_at_ns; /* pacing allows none sooner */
 	int64_t first_ns, delivered_ns;
 	bool recovers;
 	uint64_t recovers_to; /* the first packet beyond */
@@ -54,7 +54,7 @@ struct rival {
 void rival_begin(struct rival *r, enum rival_kind kind, unsigned seed,
 		 int64_t now_ns);
 bool rival_may_send(const struct rival *r, int64_t now_ns);
-/* It sends a packet: its number. */
+/* Sends a packet; returns its number. */
 uint64_t rival_send(struct rival *r, int64_t now_ns);
-/* The ACK of that packet has come. */
+/* Handles the ACK of that packet. */
 void rival_acked(struct rival *r, uint64_t number, int64_t now_ns);

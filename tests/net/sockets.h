@@ -1,6 +1,6 @@
 /*
- * What the tests of libcoronet-sockets share. They link it, so that the calls
- * below are its own; the stack is 10.0.0.1 and the peer 10.0.0.2 (peer.h).
+ * Helpers for tests of libcoronet-sockets, which link it, so that socket calls
+ * are the library's; the stack is 10.0.0.1 and the peer 10.0.0.2 (peer.h).
  */
 #pragma once
 
@@ -45,7 +45,7 @@ static inline void run(coro_fn fn)
 	run_rounds(4);
 }
 
-/* The result of a call, and its errno if it failed. */
+/* Keeps the result of a call, and its errno if it failed. */
 static inline void keep(long value)
 {
 	result = value;
@@ -85,7 +85,7 @@ static inline void *connect_body(void *arg)
 	return NULL;
 }
 
-/* The peer answers the SYN that comes next. */
+/* The peer answers the next SYN. */
 static inline void answer_syn(uint8_t flags)
 {
 	struct segment s;
@@ -124,7 +124,7 @@ static inline void says(const char *text)
 	run_rounds(4);
 }
 
-/* The next bytes that the stack sends, acknowledged. */
+/* Expects the stack's next bytes, and acknowledges them. */
 static inline void hears(const char *text)
 {
 	struct segment s;
@@ -139,8 +139,7 @@ static inline void hears(const char *text)
 	run_rounds(2);
 }
 
-/* Lets the process open so many files; where it may not, the test is skipped.
- */
+/* Lets the process open n files, or skips the test if that is not allowed. */
 static inline void allow_files(unsigned n)
 {
 	struct rlimit files;
@@ -163,7 +162,7 @@ static inline int sockets_setup(void **state)
 	return peer_setup(state);
 }
 
-/* Every number is back, and every socket. */
+/* Checks that every descriptor and every socket is closed. */
 static inline int sockets_teardown(void **state)
 {
 	int err = peer_teardown(state);

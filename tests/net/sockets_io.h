@@ -1,7 +1,4 @@
-/*
- * Reading from a socket of the stack and waiting for it, in a coroutine, as the
- * tests of both ways share them.
- */
+/* Reading from a socket of the stack and waiting for it, in a coroutine. */
 #pragma once
 
 #include "tests/net/sockets.h"

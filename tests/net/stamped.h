@@ -1,6 +1,4 @@
-/*
- * A peer with timestamps (RFC 7323), for tests of what they are for.
- */
+/* A peer with timestamps (RFC 7323). */
 #pragma once
 
 #include "tests/net/peer.h"
@@ -9,25 +7,30 @@
 #define STAMP_BYTES 12u
 
 extern struct peer stamped; /* the connection from port 1000 */
-extern uint32_t stamp;	    /* its clock: the timestamp of what it sends */
+extern uint32_t stamp;	    /* its clock: the timestamp of its segments */
 
-/* The peer's SYN, with an MSS of 1460 and SACK, and its stamp if it has one. */
+/*
+ * Sends the peer's SYN, with an MSS of 1460 and SACK, and a timestamp if
+ * has_stamp.
+ */
 void stamped_syn(uint8_t flags, bool has_stamp);
 
-/* The handshake with the listener at port 7; its answer bears an echo. */
+/* Does the handshake with the listener at port 7; its answer has an echo. */
 void stamped_connect(void);
 
-/* Sends at stamped.snd, which moves on; or anywhere, with any timestamp. */
+/*
+ * Sends at stamped.snd, and advances it; or at any number, with any timestamp.
+ */
 void stamped_send(uint8_t flags, const char *data);
 void stamped_send_at(uint32_t seq, uint8_t flags, const char *data,
 		     uint32_t value);
 /* The same with no option. */
 void bare_send_at(uint32_t seq, uint8_t flags, const char *data);
 
-/* What a segment bears. */
+/* Reads a segment's timestamp. */
 bool has_stamp(const struct segment *s);
 uint32_t stamp_of(const struct segment *s);
 uint32_t echo_of(const struct segment *s);
 
-/* The next segment: has these flags, a stamp, and echoes this one. */
+/* Expects a segment with these flags, a timestamp, and this echo. */
 struct segment expect_stamped(uint8_t flags, uint32_t echo);
